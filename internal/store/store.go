@@ -1,0 +1,423 @@
+// Package store is the seam to the database, which is the truth: promotions,
+// payouts, their counts, dead letters, uploads, offsets and leases. Drivers
+// are in postgres and sqlite; storetest is the one suite that both pass.
+//
+// Every method that writes is one statement or one short transaction. Every
+// change of state names the state (and the dispatch number) it expects, and
+// moves the counts by the state it really found. Batches are bounded by the
+// caller: at most BatchMax items. Methods are safe for concurrent use and
+// return *reward.Error where the caller's request is at fault; any other error
+// means that the outcome may be unknown and the call may be repeated.
+//
+// Times come from the caller, so that tests can move them.
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// BatchMax bounds every batch given to a Store.
+const BatchMax = 1000
+
+// Store is the whole seam.
+type Store interface {
+	Promotions
+	Payouts
+	Summaries
+	DeadLetters
+	Uploads
+	Leases
+
+	// Ping answers whether the database can be reached.
+	Ping(ctx context.Context) error
+	// Migrate brings the schema up to date; safe when several instances do it
+	// at once.
+	Migrate(ctx context.Context) error
+	Close()
+}
+
+// Promotions keeps promotions.
+type Promotions interface {
+	// PromotionCreate inserts a DRAFT. An id that Kafka registered is
+	// completed instead (name, amount, …; its status and expected count stay);
+	// any other known id is CodeExists, another type CodeTypeMismatch.
+	PromotionCreate(ctx context.Context, p reward.Promotion) (reward.Promotion, error)
+	// PromotionRegister makes sure that promotions named by Kafka exist, in
+	// one transaction; see Registration. The result has, per registration, the
+	// promotion as it stands after it; a type that differs from the
+	// registration's changes nothing and is for the caller to notice.
+	PromotionRegister(ctx context.Context, rs []Registration, now time.Time) ([]reward.Promotion, error)
+	PromotionGet(ctx context.Context, id reward.PromotionID) (PromotionView, error)
+	// PromotionList pages by descending id, below Before when that is not 0.
+	PromotionList(ctx context.Context, p PromotionListParams) ([]PromotionView, error)
+	// PromotionActive returns what pools and keepers must look at, ordered by
+	// id: RUNNING ones, CANCELLED ones with finishedAt unset, and those whose
+	// stream is not marked gone (all of these with counts).
+	PromotionActive(ctx context.Context) ([]PromotionView, error)
+	// PromotionMove changes the status, expecting one of From; CodeIllegalState
+	// otherwise. DRAFT → RUNNING sets StartedAt, to CANCELLED leaves
+	// FinishedAt to PromotionComplete. Leaving PAUSED clears the reason.
+	PromotionMove(ctx context.Context, p PromotionMoveParams) (reward.Promotion, error)
+	// PromotionComplete moves a RUNNING promotion to COMPLETED when, under the
+	// lock of its counts, ready, queued and retrying are 0, no upload lease
+	// is alive at now, and expectedCount (if any) is reached or the promotion is
+	// closed. A CANCELLED one gets its FinishedAt when nothing but
+	// look-ups that got no answer is open (UNKNOWN rows all with settle time,
+	// SettleAfter past SettleFrom, behind them). It says whether it moved.
+	PromotionComplete(ctx context.Context, id reward.PromotionID, settleAfter time.Duration, now time.Time) (bool, error)
+	// PromotionStreamGone marks the stream of a final (COMPLETED, CANCELLED)
+	// promotion as destroyed, expecting LastDispatchedAt as the caller read it.
+	PromotionStreamGone(ctx context.Context, id reward.PromotionID, lastDispatchedAt time.Time) (bool, error)
+	// PromotionClose says that no more targets will come, so that an announced
+	// promotion may complete below its expected count.
+	PromotionClose(ctx context.Context, id reward.PromotionID) (reward.Promotion, error)
+	// PromotionDelete removes a DRAFT and everything under it.
+	PromotionDelete(ctx context.Context, id reward.PromotionID) error
+}
+
+// Registration is what a Kafka record tells of a promotion. Unknown ids become
+// a registered DRAFT. Started moves DRAFT → RUNNING and notes the expected
+// count (the first one stays); repeats do nothing, nothing is revived.
+type Registration struct {
+	ID            reward.PromotionID
+	Type          reward.PromotionType
+	Started       bool
+	ExpectedCount *int64
+}
+
+// PromotionView is a promotion with its counts.
+type PromotionView struct {
+	reward.Promotion
+	Counts reward.Counts
+}
+
+// PromotionListParams pages over promotions.
+type PromotionListParams struct {
+	Before reward.PromotionID // 0 = from the newest
+	Limit  int
+	Status reward.PromotionStatus // "" = any
+}
+
+// PromotionMoveParams is a change of status.
+type PromotionMoveParams struct {
+	ID     reward.PromotionID
+	From   []reward.PromotionStatus
+	To     reward.PromotionStatus
+	Reason string // PauseReason when To is PAUSED
+	Now    time.Time
+}
+
+// Payouts keeps payouts.
+type Payouts interface {
+	// PayoutSave inserts a batch and everything that must become true with it,
+	// in one transaction: rows, counts, partition offsets (which never go
+	// back), dead letters (a repeat of source, partition and offset is
+	// dropped). Per promotion: CANCELLED → rows are CANCELLED; RUNNING with
+	// room (MaxLen − queued) → QUEUED with dispatch 1; else READY. A COMPLETED
+	// promotion that gains rows is RUNNING again. Rows may belong to several
+	// promotions, which must exist. The same target twice in one batch: the
+	// first one counts.
+	PayoutSave(ctx context.Context, p PayoutSaveParams) (PayoutSaveResult, error)
+
+	// PayoutDispatch moves due payouts of one RUNNING promotion to QUEUED,
+	// dispatch+1, at most Limit and no more than the room (MaxLen − queued),
+	// and returns them as they stand after it; the promotion's
+	// LastDispatchedAt and StreamGone change with them. Rows held by others
+	// are passed over.
+	PayoutDispatch(ctx context.Context, p PayoutDispatchParams) ([]reward.Payout, error)
+	// PayoutGiveBack returns QUEUED rows to READY, expecting their dispatch.
+	// In a CANCELLED promotion a flagged row, or any row when MaybeCalled,
+	// becomes UNKNOWN and others CANCELLED. It returns how many moved.
+	PayoutGiveBack(ctx context.Context, p PayoutGiveBackParams) (int, error)
+	// PayoutSweep returns QUEUED rows of one promotion that were dispatched
+	// before Before to READY (CANCELLED promotions: UNKNOWN), flagged as maybe
+	// called; at most BatchMax. It returns how many moved.
+	PayoutSweep(ctx context.Context, p PayoutSweepParams) (int, error)
+	// PayoutHeads reads what a consumer has to check; payouts that do not
+	// exist are left out. Order is not promised.
+	PayoutHeads(ctx context.Context, ids []PayoutID) ([]reward.Payout, error)
+	// PayoutFinish writes outcomes, in one transaction, by the rules of
+	// Outcome. Outcomes whose row has moved on change nothing but the attempt
+	// rows. The result has one state per outcome: the row's state afterwards.
+	PayoutFinish(ctx context.Context, p PayoutFinishParams) ([]FinishResult, error)
+	// PayoutTakeLookups returns at most Limit UNKNOWN payouts, of any
+	// promotion, whose DueAt has come, and sets their DueAt to Until, so that
+	// nobody else takes them meanwhile.
+	PayoutTakeLookups(ctx context.Context, p PayoutTakeLookupsParams) ([]reward.Payout, error)
+	// PayoutSettle writes what look-ups told, in one transaction, by the rules
+	// of Lookup.
+	PayoutSettle(ctx context.Context, p PayoutSettleParams) error
+	// PayoutCancelStep carries a CANCELLED promotion one step on: of at most
+	// BatchMax rows READY without the flag become CANCELLED; READY with it and
+	// RETRYING become UNKNOWN. It returns how many moved.
+	PayoutCancelStep(ctx context.Context, p PayoutCancelStepParams) (int, error)
+
+	PayoutGet(ctx context.Context, id PayoutID) (reward.Payout, []reward.Attempt, error)
+	// PayoutList pages by target id, above After.
+	PayoutList(ctx context.Context, p PayoutListParams) ([]reward.Payout, error)
+	// OffsetsGet returns the next offsets stored for a topic, by partition.
+	OffsetsGet(ctx context.Context, topic string) (map[int32]int64, error)
+}
+
+// PayoutID names a payout.
+type PayoutID struct {
+	PromotionID reward.PromotionID
+	TargetID    reward.TargetID
+}
+
+// Offset is the next offset to read of a topic's partition.
+type Offset struct {
+	Topic     string
+	Partition int32
+	Next      int64
+}
+
+// NewPayout is a payout to insert.
+type NewPayout struct {
+	PromotionID reward.PromotionID
+	TargetID    reward.TargetID
+	SummaryID   reward.SummaryID
+	UserID      string
+	Amount      reward.Amount
+	VoucherCode string
+}
+
+// PayoutSaveParams is a batch to save.
+type PayoutSaveParams struct {
+	Rows        []NewPayout
+	Offsets     []Offset
+	DeadLetters []reward.DeadLetter
+	// MaxLen bounds QUEUED rows per promotion; 0: every row becomes READY.
+	MaxLen int
+	Now    time.Time
+}
+
+// SaveOutcome says what became of a row to insert.
+type SaveOutcome int8
+
+// The outcomes of a save.
+const (
+	Accepted  SaveOutcome = iota
+	Duplicate             // known, and the same
+	Conflict              // known with another amount, user or code; nothing changed
+)
+
+// PayoutSaveResult has an outcome per row, in order, and the rows that were
+// inserted as QUEUED (from RETURNING, never from the batch).
+type PayoutSaveResult struct {
+	Outcomes []SaveOutcome
+	Queued   []reward.Payout
+}
+
+// PayoutDispatchParams says what to dispatch.
+type PayoutDispatchParams struct {
+	PromotionID reward.PromotionID
+	// From is Ready (oldest first) or Retrying (only those due at Now).
+	From reward.State
+	// Refs narrows it to these dispatches (each names the RETRYING row's
+	// current number); nil = whatever is due.
+	Refs   []reward.Ref
+	Limit  int
+	MaxLen int
+	Now    time.Time
+}
+
+// PayoutGiveBackParams names QUEUED rows to return to READY.
+type PayoutGiveBackParams struct {
+	Refs []reward.Ref
+	// MaybeCalled flags them: somebody else may have called. False only when
+	// the queue refused to take them.
+	MaybeCalled bool
+	Lease       time.Duration // SettleFrom = Now + Lease where UNKNOWN is entered
+	Now         time.Time
+}
+
+// PayoutSweepParams names the QUEUED rows that no queue holds.
+type PayoutSweepParams struct {
+	PromotionID reward.PromotionID
+	Before      time.Time
+	Lease       time.Duration
+	Now         time.Time
+}
+
+// OutcomeKind is how a dispatch ended for the one who held it.
+type OutcomeKind int8
+
+// The kinds, and what they do to the row.
+const (
+	// OutcomePaid: SUCCEEDED, whatever the state and dispatch.
+	OutcomePaid OutcomeKind = iota
+	// OutcomeRefused (names QUEUED, dispatch; one counted answer): FAILED when
+	// the row is not flagged and Sent is false, otherwise UNKNOWN.
+	OutcomeRefused
+	// OutcomeFailed (names QUEUED, dispatch; one counted answer): RETRYING,
+	// flagged, due at RetryAt, while attempts ≤ the promotion's MaxRetries,
+	// otherwise UNKNOWN.
+	OutcomeFailed
+	// OutcomeNoAnswer (names QUEUED, dispatch; no answer counted): RETRYING,
+	// flagged, due at RetryAt; UNKNOWN when GiveUp.
+	OutcomeNoAnswer
+	// OutcomeNoLookup (names QUEUED, dispatch): UNKNOWN.
+	OutcomeNoLookup
+	// OutcomeCancelled (names QUEUED, dispatch): UNKNOWN when the row is
+	// flagged or Sent, otherwise CANCELLED.
+	OutcomeCancelled
+)
+
+// Outcome is the end of one dispatch. In a CANCELLED promotion what would
+// become RETRYING becomes UNKNOWN.
+type Outcome struct {
+	reward.Ref
+	Kind OutcomeKind
+	// Sent says that this holder had sent the request before the answer that
+	// ended it (a 503 counts as having sent).
+	Sent           bool
+	TransactionKey string
+	Code, Message  string
+	RetryAt        time.Time
+	GiveUp         bool
+	// Attempts are answers to keep as attempt rows, first-time success aside.
+	Attempts []reward.Attempt
+}
+
+// PayoutFinishParams is a batch of outcomes, of one or more promotions, at most
+// one per payout.
+type PayoutFinishParams struct {
+	Outcomes []Outcome
+	Lease    time.Duration
+	Now      time.Time
+}
+
+// FinishResult is the row after an outcome.
+type FinishResult struct {
+	State    reward.State
+	Attempts int32
+	DueAt    time.Time
+	// Changed is false when the row had moved on and the outcome did nothing.
+	Changed bool
+}
+
+// PayoutTakeLookupsParams takes UNKNOWN rows to look up.
+type PayoutTakeLookupsParams struct {
+	Limit int
+	Until time.Time
+	Now   time.Time
+}
+
+// Lookup is what the provider said about an UNKNOWN payout's key.
+type Lookup struct {
+	reward.Ref
+	// Found: SUCCEEDED with TransactionKey, whatever the state.
+	Found          bool
+	TransactionKey string
+	// NotFound, with BeganAt ≥ SettleFrom + SettleAfter, decides a row that is
+	// still UNKNOWN under this dispatch: FAILED, or CANCELLED in a CANCELLED
+	// promotion. Otherwise, and when neither is set, it is looked up again at
+	// NextAt.
+	NotFound bool
+	BeganAt  time.Time
+	NextAt   time.Time
+	Attempt  *reward.Attempt
+}
+
+// PayoutSettleParams is a batch of look-up results.
+type PayoutSettleParams struct {
+	Lookups     []Lookup
+	SettleAfter time.Duration
+	Now         time.Time
+}
+
+// PayoutCancelStepParams carries a cancel on.
+type PayoutCancelStepParams struct {
+	PromotionID reward.PromotionID
+	Lease       time.Duration
+	Now         time.Time
+}
+
+// PayoutListParams pages over the payouts of a promotion.
+type PayoutListParams struct {
+	PromotionID reward.PromotionID
+	After       *reward.TargetID // nil = from the start
+	Limit       int
+	State       *reward.State
+	Code        string // ErrorCode; "" = any
+}
+
+// Summaries reads the counts per promotionSummaryId.
+type Summaries interface {
+	// SummaryList returns the summaries of a promotion with an id above 0,
+	// ordered by id, at most limit.
+	SummaryList(ctx context.Context, id reward.PromotionID, limit int) ([]reward.Summary, error)
+	// SummaryRecount recomputes the counts of a promotion from its rows, for
+	// checks; it changes nothing.
+	SummaryRecount(ctx context.Context, id reward.PromotionID) (reward.Counts, error)
+}
+
+// DeadLetters keeps what could not be read or processed.
+type DeadLetters interface {
+	DeadLetterAdd(ctx context.Context, ls []reward.DeadLetter) error
+	// DeadLetterList pages by descending id, below before when that is not 0.
+	DeadLetterList(ctx context.Context, before int64, limit int) ([]reward.DeadLetter, error)
+}
+
+// Uploads keeps track of target uploads: an open one holds up the completion
+// of its promotion for as long as its lease lives.
+type Uploads interface {
+	UploadOpen(ctx context.Context, u Upload) error
+	// UploadExtend moves the lease of an open upload.
+	UploadExtend(ctx context.Context, id int64, leasedUntil time.Time) error
+	// UploadAddErrors keeps rejected lines for the report.
+	UploadAddErrors(ctx context.Context, id int64, errs []LineError) error
+	UploadClose(ctx context.Context, u Upload, now time.Time) error
+	UploadGet(ctx context.Context, promotion reward.PromotionID, id int64) (Upload, error)
+	// UploadErrors pages by line, above after.
+	UploadErrors(ctx context.Context, id int64, after int64, limit int) ([]LineError, error)
+}
+
+// Upload is one file of targets.
+type Upload struct {
+	ID          int64
+	PromotionID reward.PromotionID
+	LeasedUntil time.Time
+	CreatedAt   time.Time
+	FinishedAt  time.Time // zero while open
+	Accepted    int64
+	Duplicates  int64
+	Conflicts   int64
+	Rejected    int64
+	Amount      reward.Amount
+}
+
+// LineError says why a line of an upload was not accepted.
+type LineError struct {
+	Line   int64 // from 1, the header included
+	Code   string
+	Detail string
+}
+
+// Leases lets one owner at a time hold a name: an instance's own name, or the
+// sole possession that in-process parts need.
+type Leases interface {
+	// LeaseTake takes a free, lapsed or own lease until Now+TTL. When another
+	// holds it, OK is false and the holder is named.
+	LeaseTake(ctx context.Context, p LeaseTakeParams) (Lease, error)
+	// LeaseRelease gives up what owner holds.
+	LeaseRelease(ctx context.Context, name, owner string) error
+}
+
+// LeaseTakeParams asks for a lease. Expiry is judged by the database's clock.
+type LeaseTakeParams struct {
+	Name  string
+	Owner string
+	TTL   time.Duration
+}
+
+// Lease is how an attempt to take a lease ended.
+type Lease struct {
+	OK    bool
+	Owner string // who holds it now
+	Until time.Time
+}
