@@ -168,10 +168,10 @@ type Promotion struct {
 	ExpectedCount *int64
 	// Closed says that no more targets will come.
 	Closed      bool
-	PauseReason   string
-	CreatedAt     time.Time
-	StartedAt     time.Time // zero until it starts
-	FinishedAt    time.Time // zero while open
+	PauseReason string
+	CreatedAt   time.Time
+	StartedAt   time.Time // zero until it starts
+	FinishedAt  time.Time // zero while open
 	// LastDispatchedAt and StreamGone decide when the stream may be destroyed
 	// (design §2, Cleanup).
 	LastDispatchedAt time.Time
