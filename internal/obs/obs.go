@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 )
 
@@ -103,12 +104,12 @@ func (l Log) Debug(s Stage, attrs ...any) { l.write(slog.LevelDebug, s, attrs) }
 
 // Warn tells of something that heals by itself but should be known.
 func (l Log) Warn(s Stage, err error, attrs ...any) {
-	l.write(slog.LevelWarn, s, append(attrs, "error", err))
+	l.write(slog.LevelWarn, s, append(slices.Clip(attrs), "error", err))
 }
 
 // Error tells of something that a person has to look at.
 func (l Log) Error(s Stage, err error, attrs ...any) {
-	l.write(slog.LevelError, s, append(attrs, "error", err))
+	l.write(slog.LevelError, s, append(slices.Clip(attrs), "error", err))
 }
 
 func (l Log) write(level slog.Level, s Stage, attrs []any) {

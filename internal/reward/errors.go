@@ -69,6 +69,7 @@ const (
 	CodeIllegalState   = "ILLEGAL_STATE"
 	CodeNotFound       = "PROMOTION_NOT_FOUND"
 	CodePayoutNotFound = "PAYOUT_NOT_FOUND"
+	CodeUploadNotFound = "UPLOAD_NOT_FOUND"
 	CodeExists         = "ALREADY_EXISTS"
 	CodeInvalid        = "INVALID"
 	CodeMalformed      = "MALFORMED"

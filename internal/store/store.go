@@ -158,8 +158,8 @@ type Payouts interface {
 	PayoutGet(ctx context.Context, id PayoutID) (reward.Payout, []reward.Attempt, error)
 	// PayoutList pages by target id, above After.
 	PayoutList(ctx context.Context, p PayoutListParams) ([]reward.Payout, error)
-	// OffsetsGet returns the next offsets stored for a topic, by partition.
-	OffsetsGet(ctx context.Context, topic string) (map[int32]int64, error)
+	// OffsetsGet returns the next offsets stored for a log, by partition.
+	OffsetsGet(ctx context.Context, log string) (map[int32]int64, error)
 }
 
 // PayoutID names a payout.
@@ -168,8 +168,10 @@ type PayoutID struct {
 	TargetID    reward.TargetID
 }
 
-// Offset is the next offset to read of a topic's partition.
+// Offset is the next offset to read of a partition of a log.
 type Offset struct {
+	// Topic names the log: a topic, and whatever tells it from another topic
+	// of that name.
 	Topic     string
 	Partition int32
 	Next      int64

@@ -1,0 +1,42 @@
+.DEFAULT_GOAL := help
+LINT := go tool -modfile=tools/go.mod
+
+.PHONY: help
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/largesse
+	CGO_ENABLED=0 go build -trimpath -o bin/largesse ./cmd/largesse
+
+.PHONY: test
+test: ## Run every suite over real Redis, Valkey, PostgreSQL and Kafka, which it gets and starts
+	@go run ./scripts/testrun
+
+.PHONY: test-fast
+test-fast: ## Run what needs nothing but Go, without the race detector
+	go test ./...
+
+.PHONY: servers
+servers: ## Start the real servers, print their addresses and hold them until Ctrl-C
+	@go run ./scripts/testrun -keep
+
+.PHONY: lint
+lint: ## Check the format, vet and lint
+	@go run ./scripts/testrun -suite lint
+
+.PHONY: fmt
+fmt: ## Format all Go files
+	$(LINT) gofumpt -w .
+
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities in what is used (needs the network)
+	go tool -modfile=tools/vuln/go.mod govulncheck ./...
+
+.PHONY: bench
+bench: ## Measure Largesse on this machine
+	go run ./cmd/largesse bench
+
+.PHONY: clean
+clean: ## Remove what was built and the cached servers
+	rm -rf bin .servers

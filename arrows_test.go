@@ -1,0 +1,215 @@
+package largesse_test
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The floors of the house. Arrows point down: a room imports lower floors
+// only, and on its own floor what is named for it in rooms.
+const (
+	ground  = iota // what everybody talks about
+	seams          // rows, work, messages, money, and the pools over them
+	flows          // what the project is for
+	gateway        // how people and programs reach it
+	wiring         // the root, and the lab beside it
+	binary         // cmd
+)
+
+type room struct {
+	floor int
+	// only is everything of this module that the room may import. nil: every
+	// lower floor, drivers and simulators left out.
+	only []string
+}
+
+var groundRooms = []string{"internal/reward", "internal/service", "internal/obs"}
+
+func with(extra ...string) []string { return slices.Concat(groundRooms, extra) }
+
+// rooms is the plan. A driver (internal/store/postgres) is not in it: it may
+// import its seam and the ground floor.
+var rooms = map[string]room{
+	"internal/reward":  {ground, []string{}},
+	"internal/service": {ground, []string{"internal/reward"}},
+	"internal/obs":     {ground, []string{"internal/reward"}},
+
+	"internal/store": {seams, with()},
+	"internal/queue": {seams, with()},
+	"internal/gate":  {seams, with()},
+	"internal/bus":   {seams, with()},
+	"internal/money": {seams, with()},
+	"internal/pool":  {seams, with("internal/queue", "internal/store")},
+
+	"internal/payout": {flows, nil},
+	"internal/coupon": {flows, nil},
+
+	"internal/api": {gateway, nil},
+
+	"internal/lab": {wiring, with("internal/store", "internal/queue", "internal/gate", "internal/bus", "internal/money",
+		"internal/pool", "internal/payout", "internal/coupon", "client")},
+	".": {wiring, with("internal/store", "internal/queue", "internal/gate", "internal/bus", "internal/money",
+		"internal/pool", "internal/payout", "internal/coupon", "internal/api",
+		"internal/store/postgres", "internal/store/sqlite", "internal/queue/redisstream", "internal/gate/redisgate")},
+
+	"client":          {ground, []string{}},
+	"cmd/largesse":    {binary, with(".", "client", "internal/lab", "internal/money/moneysim")},
+	"scripts/testrun": {binary, []string{}},
+
+	// The simulator stands in for somebody else's system: sharing a type with
+	// the client would let both be wrong in the same way.
+	"internal/money/moneysim": {seams, []string{"internal/service", "internal/obs"}},
+}
+
+// isSuite tells a conformance suite or another package for tests alone.
+func isSuite(name string) bool {
+	base := path.Base(name)
+	return strings.HasPrefix(name, "internal/") && strings.HasSuffix(base, "test")
+}
+
+// isDriver tells the second level: one implementation of the seam above it.
+func isDriver(name string) bool {
+	return strings.HasPrefix(name, "internal/") && strings.Count(name, "/") == 2
+}
+
+// mayImport returns "" or the sentence that says where the code should go.
+func mayImport(from, to string) string {
+	if isSuite(to) {
+		return fmt.Sprintf("%s imports the suite %s: suites are imported from _test.go files only", from, to)
+	}
+	plan, known := rooms[from]
+	if !known && isDriver(from) {
+		seam := path.Dir(from)
+		if to == seam || slices.Contains(groundRooms, to) {
+			return ""
+		}
+		return fmt.Sprintf("%s imports %s: it stands behind the seam %s and may import that and the ground floor (%s); what it needs of %s belongs into the seam, or into its caller",
+			from, to, seam, strings.Join(groundRooms, ", "), to)
+	}
+	if !known {
+		return fmt.Sprintf("%s has no place in the plan: a new room needs a page in docs/adr/ (what it owns, what it may import, how it stops) and a line in rooms of arrows_test.go", from)
+	}
+	if plan.only != nil {
+		if slices.Contains(plan.only, to) {
+			return ""
+		}
+		may := "nothing of this module"
+		if len(plan.only) > 0 {
+			may = "of this module only " + strings.Join(plan.only, ", ")
+		}
+		return fmt.Sprintf("%s imports %s: it may import %s; move what both need down to one of those, or let %s declare the few methods it calls and have them handed in", from, to, may, from)
+	}
+	if isDriver(to) {
+		return fmt.Sprintf("%s imports the driver %s: it should take the seam %s, and the root (engine) hands the driver in", from, to, path.Dir(to))
+	}
+	target, known := rooms[to]
+	if known && strings.HasPrefix(to, "internal/") && target.floor < plan.floor {
+		return ""
+	}
+	return fmt.Sprintf("%s (floor %d) imports %s (floor %d): arrows point down only; move what both need to a lower floor, or let %s declare the few methods it calls and have them handed in",
+		from, plan.floor, to, target.floor, from)
+}
+
+func TestArrowsPointDown(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, file := range tree(t) {
+		if file.test() {
+			continue
+		}
+		from := file.room()
+		seen[from] = true
+		for _, to := range file.imports(t) {
+			if isSuite(from) {
+				// A suite may use other suites' helpers, its seam and the
+				// ground floor.
+				if to == path.Dir(from) || isSuite(to) || slices.Contains(groundRooms, to) {
+					continue
+				}
+				t.Errorf("%s: the suite %s imports %s: a suite knows its seam and the ground floor, so that any driver can use it", file.path, from, to)
+				continue
+			}
+			if sentence := mayImport(from, to); sentence != "" {
+				t.Errorf("%s: %s", file.path, sentence)
+			}
+		}
+	}
+	for _, from := range slices.Sorted(maps.Keys(seen)) {
+		if _, known := rooms[from]; !known && !isDriver(from) {
+			t.Errorf("%s has no place in the plan: a new room needs a page in docs/adr/ and a line in rooms of arrows_test.go", from)
+		}
+	}
+	if len(seen) < len(groundRooms) {
+		t.Fatalf("only %d rooms found: the source was not read", len(seen))
+	}
+}
+
+func TestRoomsHaveGoodNames(t *testing.T) {
+	t.Parallel()
+	bad := []string{"util", "utils", "common", "models", "model", "helpers", "helper", "misc", "shared", "base"}
+	for _, file := range tree(t) {
+		from := file.room()
+		if strings.HasPrefix(from, "internal/") && strings.Count(from, "/") > 2 {
+			t.Errorf("%s: there is no third level under internal/: a second-level folder is a driver, a simulator or a suite and holds its files itself", file.path)
+		}
+		for _, name := range []string{path.Base(from), strings.TrimSuffix(file.ast.Name.Name, "_test")} {
+			if slices.Contains(bad, name) {
+				t.Errorf("%s: %q says nothing about what is inside; put the code where it is used, or name the room for what it owns", file.path, name)
+			}
+		}
+	}
+}
+
+// The rule itself is checked, so that a slip in it does not let everything
+// pass.
+func TestArrowRules(t *testing.T) {
+	t.Parallel()
+	good := [][2]string{
+		{"internal/payout", "internal/store"},
+		{"internal/payout", "internal/pool"},
+		{"internal/api", "internal/payout"},
+		{"internal/store/postgres", "internal/store"},
+		{"internal/queue/redisstream", "internal/obs"},
+		{"internal/pool", "internal/queue"},
+		{"internal/lab", "client"},
+		{".", "internal/queue/redisstream"},
+		{"cmd/largesse", "."},
+	}
+	for _, arrow := range good {
+		if sentence := mayImport(arrow[0], arrow[1]); sentence != "" {
+			t.Errorf("refused: %s", sentence)
+		}
+	}
+	wrong := [][2]string{
+		{"internal/reward", "internal/service"},
+		{"internal/service", "internal/obs"},
+		{"internal/queue", "internal/payout"},
+		{"internal/queue", "internal/store"},
+		{"internal/payout", "internal/coupon"},
+		{"internal/coupon", "internal/payout"},
+		{"internal/payout", "internal/api"},
+		{"internal/payout", "internal/store/sqlite"},
+		{"internal/payout", "internal/lab"},
+		{"internal/payout", "."},
+		{"internal/payout", "client"},
+		{"internal/store/postgres", "internal/store/sqlite"},
+		{"internal/store/postgres", "internal/queue"},
+		{"internal/money", "internal/money/moneysim"},
+		{"internal/money/moneysim", "internal/money"},
+		{"internal/payout", "internal/store/storetest"},
+		{".", "internal/queue/queuetest"},
+		{".", "internal/lab"},
+		{"cmd/largesse", "internal/store"},
+		{"internal/helpers", "internal/reward"},
+		{"internal/api", "internal/attic"},
+	}
+	for _, arrow := range wrong {
+		if mayImport(arrow[0], arrow[1]) == "" {
+			t.Errorf("%s may import %s, and must not", arrow[0], arrow[1])
+		}
+	}
+}

@@ -1,0 +1,453 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/largesse/largesse/client"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// serve starts a server with one handler and a client of it.
+func serve(t *testing.T, o client.Options, handler http.HandlerFunc) *client.Client {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	transport := &http.Transport{ExpectContinueTimeout: 10 * time.Second}
+	t.Cleanup(transport.CloseIdleConnections)
+	o.Transport = transport
+	c, err := client.New(server.URL, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+const promotionJSON = `{"id":"9007199254740993","name":"Spring","type":"POINT","status":"RUNNING","amount":1000,"currency":"EUR","maxRetries":5,
+"closed":false,"totalCount":10,"expectedCount":12,"counts":{"ready":1,"queued":2,"retrying":0,"unknown":1,"succeeded":4,"failed":1,"cancelled":1},
+"amountTotal":10000,"amountSucceeded":4000,"etaSeconds":3,"createdAt":"2026-11-21T10:00:00Z","startedAt":"2026-11-21T10:01:00Z",
+"summaries":[{"promotionSummaryId":"1","totalCount":10,"counts":{"succeeded":4},"amountSucceeded":4000}]}`
+
+func TestNew(t *testing.T) {
+	t.Parallel()
+	for server, good := range map[string]bool{
+		"http://127.0.0.1:8080": true, "https://largesse.internal/base": true,
+		"127.0.0.1:8080": false, "ftp://h": false, "http://": false, "http://h?a=b": false, "http://u:hunter2@h#f": false, "://u:hunter2@h": false,
+	} {
+		_, err := client.New(server, client.Options{})
+		if (err == nil) != good {
+			t.Errorf("New(%q): %v", server, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("New(%q) tells the password: %v", server, err)
+		}
+	}
+}
+
+func TestCalls(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	status := func(p client.Promotion, err error) (any, error) { return p.Status, err }
+	for _, tc := range []struct {
+		name, want string // method, URI and body of the request
+		answer     string
+		call       func(*client.Client) (any, error)
+		result     any
+	}{
+		{"Create", `POST /v1/promotions {"id":"7","name":"Spring","type":"POINT","amount":5,"maxRetries":0}`, promotionJSON, func(c *client.Client) (any, error) {
+			return status(c.CreatePromotion(ctx, client.NewPromotion{ID: "7", Name: "Spring", Type: "POINT", Amount: 5, MaxRetries: new(int)}))
+		}, "RUNNING"},
+		{"Get", "GET /v1/promotions/7 ", promotionJSON, func(c *client.Client) (any, error) { p, err := c.Promotion(ctx, "7"); return p.ID, err }, "9007199254740993"},
+		{"GetWithAHostileID", "GET /v1/promotions/..%2F%3Fa=b%2F7 ", promotionJSON, func(c *client.Client) (any, error) { return status(c.Promotion(ctx, "../?a=b/7")) }, "RUNNING"},
+		{"GetWithDotsForAnID", "GET /v1/promotions/%2E%2E ", promotionJSON, func(c *client.Client) (any, error) { return status(c.Promotion(ctx, "..")) }, "RUNNING"},
+		{"Start", "POST /v1/promotions/7/start ", promotionJSON, func(c *client.Client) (any, error) { return status(c.StartPromotion(ctx, "7")) }, "RUNNING"},
+		{"Pause", "POST /v1/promotions/7/pause ", promotionJSON, func(c *client.Client) (any, error) { return status(c.PausePromotion(ctx, "7")) }, "RUNNING"},
+		{"Resume", "POST /v1/promotions/7/resume ", promotionJSON, func(c *client.Client) (any, error) { return status(c.ResumePromotion(ctx, "7")) }, "RUNNING"},
+		{"Cancel", "POST /v1/promotions/7/cancel ", promotionJSON, func(c *client.Client) (any, error) { return status(c.CancelPromotion(ctx, "7")) }, "RUNNING"},
+		{"Close", "POST /v1/promotions/7/close ", promotionJSON, func(c *client.Client) (any, error) { return status(c.ClosePromotion(ctx, "7")) }, "RUNNING"},
+		{"Delete", "DELETE /v1/promotions/7 ", "", func(c *client.Client) (any, error) { return nil, c.DeletePromotion(ctx, "7") }, nil},
+		{"Payout", "GET /v1/promotions/7/payouts/8 ", `{"targetId":"8","state":"FAILED","attempts":2,"attemptLog":[{"dispatch":1,"class":"FAILED","code":"HTTP_500"}]}`,
+			func(c *client.Client) (any, error) {
+				p, err := c.Payout(ctx, "7", "8")
+				return fmt.Sprint(p.State, p.AttemptCount, p.Log[0].Code), err
+			}, "FAILED2HTTP_500"},
+		{"Health", "GET /healthz ", `{"status":"ok"}`, func(c *client.Client) (any, error) { return nil, c.Health(ctx) }, nil},
+		{"Ready", "GET /readyz ", `{"status":"ok","degraded":["redis"]}`, func(c *client.Client) (any, error) { r, err := c.Ready(ctx); return r.Degraded[0], err }, "redis"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			got := make(chan string, 1)
+			c := serve(t, client.Options{APIKey: "k-1", UserAgent: "test/1"}, func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				if r.Header.Get("Authorization") != "Bearer k-1" || r.Header.Get("User-Agent") != "test/1" {
+					t.Errorf("headers %v", r.Header)
+				}
+				if len(body) > 0 && r.Header.Get("Content-Type") != "application/json" {
+					t.Errorf("Content-Type %q", r.Header.Get("Content-Type"))
+				}
+				got <- r.Method + " " + r.RequestURI + " " + string(body)
+				_, _ = io.WriteString(w, tc.answer)
+			})
+			result, err := tc.call(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, <-got); diff != "" {
+				t.Errorf("request (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.result, result); diff != "" {
+				t.Errorf("result (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPromotionShape(t *testing.T) {
+	t.Parallel()
+	c := serve(t, client.Options{}, func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.Header.Get("User-Agent"), "largesse-client/") || r.Header.Get("Authorization") != "" {
+			t.Errorf("headers %v", r.Header)
+		}
+		_, _ = io.WriteString(w, promotionJSON)
+	})
+	got, err := c.Promotion(context.Background(), "7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	expected, eta := int64(12), 3.0
+	started := time.Date(2026, 11, 21, 10, 1, 0, 0, time.UTC)
+	want := client.Promotion{
+		ID: "9007199254740993", Name: "Spring", Type: "POINT", Status: "RUNNING", Amount: 1000, Currency: "EUR", MaxRetries: 5,
+		TotalCount: 10, ExpectedCount: &expected, AmountTotal: 10_000, AmountSucceeded: 4000, ETASeconds: &eta,
+		Counts:    client.Counts{Ready: 1, Queued: 2, Unknown: 1, Succeeded: 4, Failed: 1, Cancelled: 1},
+		CreatedAt: started.Add(-time.Minute), StartedAt: &started,
+		Summaries: []client.Summary{{PromotionSummaryID: "1", TotalCount: 10, Counts: client.Counts{Succeeded: 4}, AmountSucceeded: 4000}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if got.Counts.Done() != 6 {
+		t.Errorf("done %d", got.Counts.Done())
+	}
+}
+
+func TestLists(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+
+	t.Run("WalkOverAllPages", func(t *testing.T) {
+		t.Parallel()
+		asked := make(chan string, 3)
+		c := serve(t, client.Options{}, func(w http.ResponseWriter, r *http.Request) {
+			asked <- r.RequestURI
+			switch r.URL.Query().Get("cursor") {
+			case "":
+				_, _ = io.WriteString(w, `{"items":[{"targetId":"1"},{"targetId":"2"}],"nextCursor":"a b"}`)
+			case "a b":
+				_, _ = io.WriteString(w, `{"items":[],"nextCursor":"c"}`)
+			default:
+				_, _ = io.WriteString(w, `{"items":[{"targetId":"3"}]}`)
+			}
+		})
+		var got []string
+		for p, err := range c.Payouts(ctx, "7", client.PayoutFilter{State: "FAILED", Code: "X"}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, p.TargetID)
+		}
+		if diff := cmp.Diff([]string{"1", "2", "3"}, got); diff != "" {
+			t.Error(diff)
+		}
+		for _, want := range []string{
+			"/v1/promotions/7/payouts?code=X&limit=200&state=FAILED",
+			"/v1/promotions/7/payouts?code=X&cursor=a+b&limit=200&state=FAILED",
+			"/v1/promotions/7/payouts?code=X&cursor=c&limit=200&state=FAILED",
+		} {
+			if uri := <-asked; uri != want {
+				t.Errorf("asked for %s, want %s", uri, want)
+			}
+		}
+	})
+
+	t.Run("StopWhenTheCallerDoes", func(t *testing.T) {
+		t.Parallel()
+		calls := make(chan string, 2)
+		c := serve(t, client.Options{}, func(w http.ResponseWriter, r *http.Request) {
+			calls <- r.RequestURI
+			_, _ = io.WriteString(w, `{"items":[{"id":"1"},{"id":"2"}],"nextCursor":"n"}`)
+		})
+		for p, err := range c.Promotions(ctx, "RUNNING") {
+			if err != nil || p.ID != "1" {
+				t.Errorf("promotion %q, %v", p.ID, err)
+			}
+			break
+		}
+		if len(calls) != 1 || <-calls != "/v1/promotions?limit=200&status=RUNNING" {
+			t.Error("more than the first page was asked for, or another one")
+		}
+	})
+
+	t.Run("EndWithTheFirstError", func(t *testing.T) {
+		t.Parallel()
+		c := serve(t, client.Options{}, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Get("cursor") != "" {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			_, _ = io.WriteString(w, `{"items":[{"id":"1","key":"k","valueBase64":"/w=="}],"nextCursor":"n"}`)
+		})
+		items, failures := 0, 0
+		for l, err := range c.DeadLetters(ctx) {
+			if err != nil {
+				failures++
+				continue
+			}
+			items++
+			if l.Key != "k" || !bytes.Equal(l.ValueBytes, []byte{0xff}) {
+				t.Errorf("dead letter %+v", l)
+			}
+		}
+		if items != 1 || failures != 1 {
+			t.Errorf("%d items and %d errors", items, failures)
+		}
+	})
+
+	t.Run("RefuseToGoRoundInCircles", func(t *testing.T) {
+		t.Parallel()
+		c := serve(t, client.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"items":[{"id":"1"}],"nextCursor":"same"}`)
+		})
+		n := 0
+		var last error
+		for _, err := range c.Promotions(ctx, "") {
+			n, last = n+1, err
+		}
+		if n != 3 || last == nil {
+			t.Errorf("%d items, then %v", n, last)
+		}
+	})
+}
+
+func TestUploadTargets(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+
+	t.Run("StreamsTheFileAndReadsTheResult", func(t *testing.T) {
+		t.Parallel()
+		type seen struct{ URI, Type, Encoding, Body string }
+		got := make(chan seen, 1)
+		c := serve(t, client.Options{Timeout: time.Nanosecond}, func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			got <- seen{r.RequestURI, r.Header.Get("Content-Type"), r.Header.Get("Content-Encoding"), string(body)}
+			_, _ = io.WriteString(w, `{"uploadId":"5","accepted":1,"duplicates":2,"conflicts":3,"rejected":4,"amount":6,
+				"errors":[{"line":2,"code":"BAD_ID","detail":"no"}],"reportUrl":"/v1/promotions/7/uploads/5/report"}`)
+		})
+		result, err := c.UploadTargets(ctx, "7", strings.NewReader("x"), client.UploadOptions{Format: client.NDJSON, Gzip: true, DryRun: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(seen{"/v1/promotions/7/targets?dryRun=true", "application/x-ndjson", "gzip", "x"}, <-got); diff != "" {
+			t.Error(diff)
+		}
+		want := client.UploadResult{
+			UploadID: "5", Accepted: 1, Duplicates: 2, Conflicts: 3, Rejected: 4, Amount: 6,
+			Errors: []client.LineError{{Line: 2, Code: "BAD_ID", Detail: "no"}}, ReportURL: c.Server() + "/v1/promotions/7/uploads/5/report",
+		}
+		if diff := cmp.Diff(want, result); diff != "" {
+			t.Error(diff)
+		}
+	})
+
+	t.Run("RefusesAnUnknownFormat", func(t *testing.T) {
+		t.Parallel()
+		c := serve(t, client.Options{}, func(http.ResponseWriter, *http.Request) { t.Error("it called") })
+		if _, err := c.UploadTargets(ctx, "7", strings.NewReader(""), client.UploadOptions{Format: "xml"}); err == nil {
+			t.Error("it was taken")
+		}
+	})
+
+	t.Run("HearsARefusalBeforeTheFileIsSent", func(t *testing.T) {
+		t.Parallel()
+		c := serve(t, client.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"code":"PROMOTION_NOT_FOUND","detail":"there is no promotion 7"}`)
+		})
+		file := &endless{}
+		_, err := c.UploadTargets(ctx, "7", file, client.UploadOptions{})
+		var p *client.Problem
+		if !errors.As(err, &p) || p.Code != "PROMOTION_NOT_FOUND" {
+			t.Errorf("error %v", err)
+		}
+	})
+
+	t.Run("TellsWhyTheFileCouldNotBeRead", func(t *testing.T) {
+		t.Parallel()
+		c := serve(t, client.Options{}, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+		broken := errors.New("the disk is gone")
+		_, err := c.UploadTargets(ctx, "7", io.MultiReader(strings.NewReader("targetId\n"), failing{broken}), client.UploadOptions{})
+		if !errors.Is(err, broken) {
+			t.Errorf("error %v", err)
+		}
+	})
+
+	t.Run("EndsWithItsContext", func(t *testing.T) {
+		t.Parallel()
+		begun := make(chan struct{})
+		c := serve(t, client.Options{}, func(_ http.ResponseWriter, r *http.Request) {
+			close(begun)
+			_, _ = io.Copy(io.Discard, r.Body)
+		})
+		ctx, cancel := context.WithCancel(ctx)
+		go func() {
+			<-begun
+			cancel()
+		}()
+		if _, err := c.UploadTargets(ctx, "7", &endless{}, client.UploadOptions{}); !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+// endless is a file without an end.
+type endless struct{}
+
+func (*endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = '\n'
+	}
+	return len(p), nil
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+func TestProblem(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, contentType, body string
+		status                  int
+		header                  map[string]string
+		want                    client.Problem
+		text                    string
+	}{
+		{
+			"IsReadFromTheDocument", "application/problem+json; charset=utf-8",
+			`{"type":"about:blank","title":"Unprocessable Entity","status":422,"code":"INVALID","detail":"two fields are wrong","requestId":"r1","errors":[{"field":"name","detail":"is missing"},{"field":"amount","detail":"must not be negative"}]}`,
+			422, nil,
+			client.Problem{
+				Status: 422, Code: "INVALID", Title: "Unprocessable Entity", Detail: "two fields are wrong", RequestID: "r1",
+				Errors: []client.FieldError{{Field: "name", Detail: "is missing"}, {Field: "amount", Detail: "must not be negative"}},
+			},
+			"two fields are wrong: name is missing, amount must not be negative (INVALID)",
+		},
+		{
+			"TellsASingleFieldOnce", "application/problem+json",
+			`{"code":"MALFORMED","detail":"id: must be above 0","errors":[{"field":"id","detail":"must be above 0"}]}`, 400, nil,
+			client.Problem{Status: 400, Code: "MALFORMED", Title: "Bad Request", Detail: "id: must be above 0", Errors: []client.FieldError{{Field: "id", Detail: "must be above 0"}}},
+			"id: must be above 0 (MALFORMED)",
+		},
+		{
+			"TakesIDAndPauseFromHeaders", "application/problem+json", `{"code":"UNAVAILABLE","detail":"the database is away"}`, 503,
+			map[string]string{"X-Request-Id": "r2", "Retry-After": "3"},
+			client.Problem{Status: 503, Code: "UNAVAILABLE", Title: "Service Unavailable", Detail: "the database is away", RequestID: "r2", RetryAfter: 3 * time.Second},
+			"the database is away (UNAVAILABLE)",
+		},
+		{
+			"ShowsThePageOfAProxy", "text/html", "<h1>Bad\n  Gateway</h1>\xff", 502, map[string]string{"Retry-After": "soon"},
+			client.Problem{Status: 502, Title: "Bad Gateway", Detail: "the server answered 502: <h1>Bad Gateway</h1>"},
+			"the server answered 502: <h1>Bad Gateway</h1> (HTTP 502)",
+		},
+		{"SurvivesABrokenDocument", "application/problem+json", "{", 500, nil, client.Problem{Status: 500, Title: "Internal Server Error", Detail: "the server answered 500: {"}, "the server answered 500: { (HTTP 500)"},
+		{"SurvivesAnEmptyAnswer", "", "", 404, nil, client.Problem{Status: 404, Title: "Not Found"}, "Not Found (HTTP 404)"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			c := serve(t, client.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", tc.contentType)
+				for name, value := range tc.header {
+					w.Header().Set(name, value)
+				}
+				w.WriteHeader(tc.status)
+				_, _ = io.WriteString(w, tc.body)
+			})
+			_, err := c.Promotion(context.Background(), "7")
+			var got *client.Problem
+			if !errors.As(err, &got) {
+				t.Fatalf("error %v", err)
+			}
+			if diff := cmp.Diff(tc.want, *got); diff != "" {
+				t.Error(diff)
+			}
+			if err.Error() != tc.text {
+				t.Errorf("text %q, want %q", err, tc.text)
+			}
+		})
+	}
+}
+
+func TestFailures(t *testing.T) {
+	t.Parallel()
+
+	t.Run("AServerThatHangsMeetsTheTimeout", func(t *testing.T) {
+		t.Parallel()
+		gone := make(chan struct{})
+		c := serve(t, client.Options{Timeout: 20 * time.Millisecond}, func(_ http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			close(gone)
+		})
+		if _, err := c.Promotion(context.Background(), "7"); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "calling GET /v1/promotions/7: ") {
+			t.Errorf("error %v", err)
+		}
+		<-gone
+	})
+
+	t.Run("AnAnswerThatIsNotOurs", func(t *testing.T) {
+		t.Parallel()
+		c := serve(t, client.Options{}, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") })
+		_, err := c.Promotion(context.Background(), "7")
+		var syntax *json.SyntaxError
+		if !errors.As(err, &syntax) || !strings.Contains(err.Error(), "a Largesse server?") {
+			t.Errorf("error %v", err)
+		}
+	})
+
+	t.Run("AnAnswerThatIsCutOff", func(t *testing.T) {
+		t.Parallel()
+		c := serve(t, client.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, "{")
+		})
+		if _, err := c.Promotion(context.Background(), "7"); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("error %v", err)
+		}
+	})
+
+	t.Run("NoServerAtAll", func(t *testing.T) {
+		t.Parallel()
+		server := httptest.NewServer(http.NotFoundHandler())
+		server.Close()
+		c, err := client.New(server.URL, client.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Health(context.Background()); err == nil || !strings.HasPrefix(err.Error(), "calling GET /healthz: dial tcp") {
+			t.Errorf("error %v", err)
+		}
+	})
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+)
+
+const (
+	barWidth   = 40
+	linesEvery = 5 * time.Second
+)
+
+// bars shows how far several things are: bars with rate and time left on a
+// terminal, a line now and then elsewhere.
+type bars struct {
+	live  *mpb.Progress // nil: not a terminal
+	lines io.Writer
+	each  map[string]*bar
+}
+
+type bar struct {
+	shown  *mpb.Bar
+	from   time.Time
+	lastAt time.Time
+	done   bool
+}
+
+func newBars(w world) *bars {
+	b := &bars{lines: w.stdout, each: make(map[string]*bar)}
+	if w.live() {
+		b.live = mpb.New(mpb.WithOutput(w.stderr), mpb.WithWidth(barWidth), mpb.WithAutoRefresh())
+	}
+	return b
+}
+
+// update moves the bar of a name, and makes it at its first time.
+func (b *bars) update(name string, done, total int64) {
+	x := b.each[name]
+	if x == nil {
+		x = &bar{from: time.Now()}
+		if b.live != nil {
+			x.shown = b.live.AddBar(total,
+				mpb.PrependDecorators(decor.Name(name, decor.WCSyncSpaceR), decor.CountersNoUnit("%d / %d", decor.WCSyncSpace)),
+				mpb.AppendDecorators(
+					decor.Percentage(decor.WCSyncSpace),
+					decor.Any(func(s decor.Statistics) string { return rateAndLeft(s.Current, s.Total, time.Since(x.from)) }, decor.WCSyncSpace),
+				))
+		}
+		b.each[name] = x
+	}
+	if x.shown != nil {
+		x.shown.SetCurrent(done)
+		return
+	}
+	if x.done || done < total && time.Since(x.lastAt) < linesEvery {
+		return
+	}
+	x.lastAt, x.done = time.Now(), done == total
+	_, _ = fmt.Fprintf(b.lines, "  %-18s %9s of %s  %s\n", name, number(done), number(total), rateAndLeft(done, total, time.Since(x.from)))
+}
+
+// close leaves the bars as they are.
+func (b *bars) close() {
+	if b.live == nil {
+		return
+	}
+	for _, x := range b.each {
+		x.shown.Abort(false)
+	}
+	b.live.Wait()
+}
+
+// rateAndLeft is "1,234/s, 5s left" by the mean rate so far.
+func rateAndLeft(done, total int64, took time.Duration) string {
+	if done == 0 || took <= 0 {
+		return ""
+	}
+	rate := float64(done) / took.Seconds()
+	if done >= total {
+		return fmt.Sprintf("%s/s", number(int64(rate)))
+	}
+	left := time.Duration(float64(total-done) / rate * float64(time.Second)).Round(time.Second)
+	return fmt.Sprintf("%s/s, %s left", number(int64(rate)), left)
+}

@@ -1,0 +1,401 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"text/tabwriter"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse"
+	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/lab"
+	"github.com/largesse/largesse/internal/money"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/queue/redisstream"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+func (c *cli) benchCommand() *cobra.Command {
+	cmd := group(&cobra.Command{
+		Use:     "bench",
+		Short:   "Measure this build on this machine",
+		Example: "  largesse bench payouts --database-url postgres://… --redis-url redis://127.0.0.1:6379",
+	})
+	b := payoutBench{world: c.world}
+	payouts := &cobra.Command{
+		Use:   "payouts",
+		Short: "Payouts a second, beside a bare pipeline of the same commands",
+		Long: `Pays targets from a file through a provider that lives in this process, on a
+real PostgreSQL and Redis, and right after it carries the same file through a
+bare pipeline of the same SQL and stream commands without any guarantee. Then
+pays through a provider that takes 200 ms with 2,000 calls open.
+
+Works in a schema and under key and topic prefixes of its own, which it removes.`,
+		Example: `  largesse bench payouts --database-url postgres://postgres@127.0.0.1/postgres --redis-url redis://127.0.0.1:6379 --kafka-brokers 127.0.0.1:9092
+  largesse bench payouts --targets 100000 --database-url postgres://postgres@127.0.0.1/postgres --redis-url redis://127.0.0.1:6379`,
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return b.run(cmd.Context()) },
+	}
+	flags := payouts.Flags()
+	flags.IntVar(&b.targets, "targets", 1_000_000, "targets in the file")
+	flags.IntVar(&b.slowTargets, "slow-targets", 150_000, "targets paid through the slow provider; 0 = leave that run out")
+	flags.StringVar(&b.database, "database-url", "", "a PostgreSQL in which a schema may be made")
+	flags.StringVar(&b.redis, "redis-url", "", "a Redis or Valkey")
+	flags.StringSliceVar(&b.brokers, "kafka-brokers", nil, "Kafka brokers (default: the embedded broker)")
+	cmd.AddCommand(payouts)
+	return cmd
+}
+
+// payoutBench is one run of bench payouts.
+type payoutBench struct {
+	world
+	targets, slowTargets int
+	database, redis      string
+	brokers              []string
+
+	name   string // of this run's schema, and its prefixes
+	schema string // database, with the schema as search path
+	dir    string
+}
+
+const (
+	slowLatency = 200 * time.Millisecond
+	slowOpen    = 2000
+)
+
+func (b *payoutBench) run(ctx context.Context) error {
+	if b.database == "" || b.redis == "" {
+		return wrongUse("bench payouts needs --database-url and --redis-url: real servers are what it measures")
+	}
+	if b.targets < 1000 {
+		return wrongUse("--targets %d is below 1000", b.targets)
+	}
+	b.name = "bench_" + strings.ToLower(rand.Text()[:8])
+	dir, err := os.MkdirTemp("", "largesse-bench-")
+	if err != nil {
+		return err
+	}
+	b.dir = dir
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := b.makeSchema(ctx); err != nil {
+		return err
+	}
+	defer b.dropSchema(context.WithoutCancel(ctx))
+	fast, err := b.measureEngine(ctx, "fast", b.targets, &countingProvider{}, 64)
+	if err != nil {
+		return err
+	}
+	bare, err := b.measureBare(ctx)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(b.stdout, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintf(w, "machine\t%d cores, %s\n", runtime.NumCPU(), runtime.Version())
+	_, _ = fmt.Fprintf(w, "targets\t%s from a file, provider in process\n", number(int64(b.targets)))
+	_, _ = fmt.Fprintf(w, "engine, upload to last final row\t%.1f s, %s payouts/s\n", fast.took.Seconds(), number(int64(fast.rate)))
+	bareRate := float64(b.targets) / bare.Seconds()
+	_, _ = fmt.Fprintf(w, "bare pipeline of the same commands\t%.1f s, %s payouts/s\n", bare.Seconds(), number(int64(bareRate)))
+	_, _ = fmt.Fprintf(w, "ratio\t%.2f (at least 0.40)\n", fast.rate/bareRate)
+	_, _ = fmt.Fprintf(w, "memory of the process, highest\t%s MB (under 300)\n", number(fast.memoryMax>>20))
+	_, _ = fmt.Fprintf(w, "entries in Redis, highest\t%s (max-len %s)\n", number(fast.entriesMax), number(int64(largesse.DefaultConfig().Redis.Stream.MaxLen)))
+	_, _ = fmt.Fprintf(w, "correct\t%s\n", fast.verdict())
+	good := fast.balanced
+	if b.slowTargets > 0 {
+		slow, err := b.measureEngine(ctx, "slow", b.slowTargets, &countingProvider{latency: slowLatency}, slowOpen/16)
+		if err != nil {
+			return err
+		}
+		ideal := slowOpen / slowLatency.Seconds()
+		_, _ = fmt.Fprintf(w, "provider of %v, %s calls open\t%s payouts/s between 10 and 90 %% of %s\n", slowLatency, number(slow.openMax), number(int64(slow.middleRate)), number(int64(b.slowTargets)))
+		_, _ = fmt.Fprintf(w, "share of open ÷ latency\t%.2f (at least 0.90)\n", slow.middleRate/ideal)
+		_, _ = fmt.Fprintf(w, "correct\t%s\n", slow.verdict())
+		good = good && slow.balanced
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if !good {
+		return fmt.Errorf("the books of the run do not balance")
+	}
+	return nil
+}
+
+func (b *payoutBench) makeSchema(ctx context.Context) error {
+	u, err := url.Parse(b.database)
+	if err != nil {
+		return wrongUse("--database-url is not a URL: %v", err)
+	}
+	db, err := pgx.Connect(ctx, b.database)
+	if err != nil {
+		return fmt.Errorf("connect to --database-url: %w", err)
+	}
+	defer func() { _ = db.Close(ctx) }()
+	if _, err := db.Exec(ctx, "CREATE SCHEMA "+b.name); err != nil {
+		return fmt.Errorf("make the schema of the run: %w", err)
+	}
+	q := u.Query()
+	q.Set("search_path", b.name)
+	u.RawQuery = q.Encode()
+	b.schema = u.String()
+	return nil
+}
+
+func (b *payoutBench) dropSchema(ctx context.Context) {
+	db, err := pgx.Connect(ctx, b.database)
+	if err != nil {
+		return
+	}
+	defer func() { _ = db.Close(ctx) }()
+	_, _ = db.Exec(ctx, "DROP SCHEMA "+b.name+" CASCADE")
+}
+
+// benchResult is what a run of the engine measured.
+type benchResult struct {
+	took       time.Duration
+	rate       float64 // payouts a second, from the first byte uploaded
+	middleRate float64 // between 10 and 90 % of the calls
+	memoryMax  int64   // bytes, resident
+	entriesMax int64
+	openMax    int64
+	balanced   bool
+	detail     string
+}
+
+func (r benchResult) verdict() string {
+	if r.balanced {
+		return "every target paid once; " + r.detail
+	}
+	return "NO: " + r.detail
+}
+
+func (b *payoutBench) config(run string, perConsumer int) largesse.Config {
+	cfg := largesse.DefaultConfig()
+	cfg.Data.Dir = filepath.Join(b.dir, run)
+	cfg.Database.URL = b.schema
+	cfg.Redis.URL = b.redis
+	cfg.Redis.KeyPrefix = b.name + "-" + run + ":"
+	cfg.Kafka.Brokers = b.brokers
+	cfg.Kafka.TopicPrefix = b.name + "-" + run + "-"
+	cfg.HTTP.Listen = "127.0.0.1:0"
+	cfg.Redis.Stream.InFlightPerConsumer = perConsumer
+	return cfg
+}
+
+func (b *payoutBench) measureEngine(ctx context.Context, run string, targets int, provider *countingProvider, perConsumer int) (benchResult, error) {
+	path := filepath.Join(b.dir, run+".csv")
+	workload, err := writeTargetsFile(path, targets)
+	if err != nil {
+		return benchResult{}, err
+	}
+	log, err := obs.NewLog(b.stderr, "warn", "text")
+	if err != nil {
+		return benchResult{}, err
+	}
+	cfg := b.config(run, perConsumer)
+	engine, err := largesse.NewEngine(cfg, log, largesse.WithProvider(provider))
+	if err != nil {
+		return benchResult{}, err
+	}
+	if err := engine.Start(ctx); err != nil {
+		return benchResult{}, err
+	}
+	defer func() { _ = engine.Stop(context.WithoutCancel(ctx)) }()
+	api, err := client.New("http://"+engine.Addr(), client.Options{})
+	if err != nil {
+		return benchResult{}, err
+	}
+	p, err := api.CreatePromotion(ctx, client.NewPromotion{Name: "Bench " + run, Type: "POINT"})
+	if err != nil {
+		return benchResult{}, err
+	}
+	id, err := reward.ParsePromotionID(p.ID)
+	if err != nil {
+		return benchResult{}, err
+	}
+	watching, stopWatch := context.WithCancel(ctx)
+	peaks := make(chan benchResult, 1)
+	go func() { peaks <- b.watchPeaks(watching, cfg, id) }()
+	defer stopWatch()
+
+	provider.total = int64(targets)
+	began := time.Now()
+	file, err := os.Open(path)
+	if err != nil {
+		return benchResult{}, err
+	}
+	defer func() { _ = file.Close() }()
+	upload := func() error {
+		_, err := api.UploadTargets(ctx, p.ID, file, client.UploadOptions{})
+		return err
+	}
+	start := func() error {
+		_, err := api.StartPromotion(ctx, p.ID)
+		return err
+	}
+	// The slow run measures the provider's share, so its rows are there first.
+	steps := []func() error{start, upload}
+	if provider.latency > 0 {
+		steps = []func() error{upload, start}
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return benchResult{}, err
+		}
+	}
+	show := newBars(b.world)
+	for {
+		if p, err = api.Promotion(ctx, p.ID); err != nil {
+			return benchResult{}, err
+		}
+		show.update(run, p.Counts.Done(), int64(targets))
+		if p.Status == "COMPLETED" && p.TotalCount == int64(targets) {
+			break
+		}
+		select {
+		case <-time.After(demoPoll):
+		case <-ctx.Done():
+			return benchResult{}, ctx.Err()
+		}
+	}
+	show.close()
+	stopWatch()
+	res := <-peaks
+	res.took = p.FinishedAt.Sub(began)
+	res.rate = float64(targets) / res.took.Seconds()
+	res.middleRate = provider.middleRate()
+	res.openMax = provider.openMax.Load()
+	recount, err := engine.Store().SummaryRecount(ctx, id)
+	if err != nil {
+		return benchResult{}, err
+	}
+	calls := provider.calls.Load()
+	res.balanced = recount.Payouts[reward.Succeeded] == int64(targets) && recount.AmountTotal() == reward.Amount(workload.Amount) && calls == int64(targets)
+	res.detail = fmt.Sprintf("%s rows succeeded, %s calls", number(recount.Payouts[reward.Succeeded]), number(calls))
+	return res, nil
+}
+
+func writeTargetsFile(path string, n int) (lab.Workload, error) {
+	file, err := os.Create(path) //nolint:gosec // a folder of our own
+	if err != nil {
+		return lab.Workload{}, err
+	}
+	workload, err := lab.WriteTargets(file, n, false)
+	if err != nil {
+		return workload, err
+	}
+	return workload, file.Close()
+}
+
+// watchPeaks samples the process's memory and the stream's length.
+func (b *payoutBench) watchPeaks(ctx context.Context, cfg largesse.Config, id reward.PromotionID) (res benchResult) {
+	q, err := redisstream.Open(ctx, redisstream.Config{URL: cfg.Redis.URL, KeyPrefix: cfg.Redis.KeyPrefix})
+	if err != nil {
+		return res
+	}
+	defer q.Close()
+	for {
+		if info, err := q.Info(ctx, queue.Stream{Type: reward.Point, PromotionID: id}); err == nil {
+			res.entriesMax = max(res.entriesMax, info.Len)
+		}
+		res.memoryMax = max(res.memoryMax, residentBytes())
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return res
+		}
+	}
+}
+
+// residentBytes reads this process's resident memory from the kernel; 0 where
+// there is no /proc.
+func residentBytes() int64 {
+	raw, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	fields := bytes.Fields(raw)
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, err := strconv.ParseInt(string(fields[1]), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+func (b *payoutBench) measureBare(ctx context.Context) (time.Duration, error) {
+	file, err := os.Open(filepath.Join(b.dir, "fast.csv"))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = file.Close() }()
+	return lab.Bare{PostgresURL: b.schema, RedisURL: b.redis, Prefix: b.name + "-"}.Run(ctx, io.Reader(file), b.targets)
+}
+
+// countingProvider pays everybody, in process, after latency.
+type countingProvider struct {
+	latency time.Duration
+	total   int64
+
+	calls, open, openMax atomic.Int64
+	tenth, ninetieth     atomic.Int64 // Unix nanoseconds of those calls' ends
+}
+
+func (p *countingProvider) pay(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
+	if err := check(); err != nil {
+		return money.Answer{Class: reward.AnswerUnsent, Err: err}
+	}
+	if p.latency > 0 {
+		open := p.open.Add(1)
+		for highest := p.openMax.Load(); open > highest && !p.openMax.CompareAndSwap(highest, open); highest = p.openMax.Load() {
+		}
+		time.Sleep(p.latency)
+		p.open.Add(-1)
+	}
+	switch n := p.calls.Add(1); n {
+	case p.total / 10:
+		p.tenth.Store(time.Now().UnixNano())
+	case p.total * 9 / 10:
+		p.ninetieth.Store(time.Now().UnixNano())
+	}
+	if ctx.Err() != nil {
+		return money.Answer{Class: reward.AnswerUnknown, Err: ctx.Err()}
+	}
+	return money.Answer{Class: reward.AnswerPaid, Status: 200, TransactionKey: "B-" + c.TargetID.String()}
+}
+
+func (p *countingProvider) ChargePoint(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
+	return p.pay(ctx, c, check)
+}
+
+func (p *countingProvider) ChargeVoucher(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
+	return p.pay(ctx, c, check)
+}
+
+// Lookup cannot tell: nothing that this provider was asked stays unknown.
+func (p *countingProvider) Lookup(context.Context, reward.PromotionID, reward.TargetID) money.LookupResult {
+	return money.LookupResult{}
+}
+
+func (p *countingProvider) middleRate() float64 {
+	took := time.Duration(p.ninetieth.Load() - p.tenth.Load())
+	if took <= 0 {
+		return 0
+	}
+	return 0.8 * float64(p.total) / took.Seconds()
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/mattn/go-isatty"
+	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse/client"
+)
+
+// world is what a command touches of the machine it runs on.
+type world struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	environ        []string
+}
+
+// cli is one run of the command line.
+type cli struct {
+	world
+	output string // --output
+	server string // --server
+	apiKey string // --api-key
+}
+
+// The exit codes.
+const (
+	exitDone     = 0
+	exitFailed   = 1
+	exitWrongUse = 2
+)
+
+// run runs the command line and returns its exit code.
+func run(ctx context.Context, args []string, w world) int {
+	c := &cli{world: w}
+	root := c.rootCommand()
+	root.SetArgs(slices.Concat([]string{}, args)) // nil would mean os.Args
+	root.SetIn(w.stdin)
+	root.SetOut(w.stdout)
+	root.SetErr(w.stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	text, code := describe(ctx, err)
+	fmt.Fprintln(w.stderr, "largesse: "+text)
+	return code
+}
+
+func (c *cli) rootCommand() *cobra.Command {
+	root := group(&cobra.Command{
+		Use:   "largesse",
+		Short: "Issue rewards at scale",
+		Long: `Largesse issues rewards at scale: payouts to many targets through a slow
+provider, each of them paid once, with books that balance.
+
+Exit codes: 0 done, 1 failed, 2 wrong use.`,
+		Example: `  largesse moneysim &
+  largesse serve --money-url http://127.0.0.1:8090
+  largesse promotion create --name Spring --type point --amount 1000 --file targets.csv --start
+  largesse promotion watch ID`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if c.output != outputTable && c.output != outputJSON {
+				return wrongUse("--output %q is neither table nor json", c.output)
+			}
+			return nil
+		},
+	})
+	root.PersistentFlags().StringVar(&c.output, "output", outputTable, "form of the output: table or json")
+	complete(root, "output", outputTable, outputJSON)
+	root.SetFlagErrorFunc(flagError)
+	root.AddCommand(
+		c.benchCommand(),
+		c.configCommand(),
+		c.deadLetterCommand(),
+		c.demoCommand(),
+		c.migrateCommand(),
+		c.moneySimCommand(),
+		c.promotionCommand(),
+		c.serveCommand(),
+		c.versionCommand(),
+	)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	addExamples(root)
+	return root
+}
+
+// addExamples gives the commands that come with cobra an example as well.
+func addExamples(root *cobra.Command) {
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Example = "  largesse help promotion create"
+		case "completion":
+			cmd.Example = "  source <(largesse completion bash)"
+			for _, shell := range cmd.Commands() {
+				shell.Example = "  largesse completion " + shell.Name()
+			}
+		}
+	}
+}
+
+// group makes a command that only holds others: alone it shows its help, and
+// a name that it does not hold is wrong use.
+func group(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		hint := "see " + cmd.CommandPath() + " --help"
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			hint = "did you mean " + near[0] + "?"
+		}
+		return wrongUse("%s has no command %q; %s", cmd.CommandPath(), args[0], hint)
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	return cmd
+}
+
+// args takes as many arguments as there are names.
+func args(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, given []string) error {
+		if len(given) == len(names) {
+			return nil
+		}
+		if len(names) == 0 {
+			return wrongUse("%s takes no arguments, but got %q", cmd.CommandPath(), given[0])
+		}
+		return wrongUse("%s needs %s, but got %d arguments; see %s --help", cmd.CommandPath(), strings.Join(names, " and "), len(given), cmd.CommandPath())
+	}
+}
+
+// complete offers words to the shell for a flag's value.
+func complete(cmd *cobra.Command, flag string, words ...string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag is missing: a mistake in this program
+	}
+}
+
+// env reads a variable of the environment; empty when it is not set.
+func (w world) env(name string) string {
+	for _, pair := range slices.Backward(w.environ) {
+		if value, ok := strings.CutPrefix(pair, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// colour says whether the terminal may be coloured.
+func (w world) colour() bool { return w.env("NO_COLOR") == "" }
+
+// live says whether stderr is a terminal on which lines can be redrawn.
+func (w world) live() bool {
+	f, ok := w.stderr.(*os.File)
+	return ok && isatty.IsTerminal(f.Fd()) && w.env("TERM") != "dumb"
+}
+
+// talks adds the flags of commands that call a server.
+func (c *cli) talks(cmd *cobra.Command) *cobra.Command {
+	cmd.PersistentFlags().StringVar(&c.server, "server", "", "address of the server; else LARGESSE_SERVER, else "+client.DefaultServer)
+	cmd.PersistentFlags().StringVar(&c.apiKey, "api-key", "", "API key; else LARGESSE_API_KEY, which does not show in the list of processes")
+	return cmd
+}
+
+// connect makes the client of the server that was named.
+func (c *cli) connect() (*client.Client, error) {
+	server, key := c.server, c.apiKey
+	if server == "" {
+		server = c.env("LARGESSE_SERVER")
+	}
+	if server == "" {
+		server = client.DefaultServer
+	}
+	if key == "" {
+		key = c.env("LARGESSE_API_KEY")
+	}
+	cl, err := client.New(server, client.Options{APIKey: key, UserAgent: "largesse/" + buildVersion().Version})
+	if err != nil {
+		return nil, &usageError{err.Error()}
+	}
+	return cl, nil
+}

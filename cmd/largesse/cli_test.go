@@ -1,0 +1,368 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+)
+
+// result is what one run of the command line left behind.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// largesseRun runs the command line in this process.
+func largesseRun(ctx context.Context, stdin string, environ []string, args ...string) result {
+	var stdout, stderr bytes.Buffer
+	code := run(ctx, args, world{stdin: strings.NewReader(stdin), stdout: &stdout, stderr: &stderr, environ: environ})
+	return result{code, stdout.String(), stderr.String()}
+}
+
+// answer is what the fake server says to a method and URI.
+type answer struct {
+	status int
+	body   string
+}
+
+// fakeServer answers as told and remembers what it was asked.
+func fakeServer(t *testing.T, answers map[string]answer) (env []string, asked func() []string) {
+	t.Helper()
+	requests := make(chan string, 100)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.Header.Get("Content-Encoding") == "gzip" {
+			z, err := gzip.NewReader(bytes.NewReader(body))
+			if err != nil {
+				t.Errorf("the body is not gzip: %v", err)
+				return
+			}
+			body, _ = io.ReadAll(z)
+		}
+		requests <- strings.TrimSpace(r.Method + " " + r.RequestURI + " " + string(body))
+		a, ok := answers[r.Method+" "+r.RequestURI]
+		if !ok {
+			t.Errorf("nobody expected %s %s", r.Method, r.RequestURI)
+		}
+		if a.status >= 400 {
+			w.Header().Set("Content-Type", "application/problem+json")
+		}
+		w.WriteHeader(max(a.status, 200))
+		_, _ = io.WriteString(w, a.body)
+	}))
+	t.Cleanup(server.Close)
+	return []string{"LARGESSE_SERVER=" + server.URL}, func() []string {
+		close(requests)
+		var all []string
+		for r := range requests {
+			all = append(all, r)
+		}
+		return all
+	}
+}
+
+const draftJSON = `{"id":"7","name":"Spring","type":"POINT","status":"DRAFT","totalCount":2,"counts":{"ready":2},"amountTotal":2000,"currency":"EUR","createdAt":"2026-11-21T10:00:00Z"}`
+
+const runningJSON = `{"id":"7","name":"Spring","type":"POINT","status":"RUNNING","totalCount":2,"expectedCount":4,"counts":{"ready":1,"succeeded":1},"amountTotal":2000,"amountSucceeded":1000,"etaSeconds":90,"createdAt":"2026-11-21T10:00:00Z","startedAt":"2026-11-21T10:01:00Z"}`
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+
+	t.Run("HasAnExampleForEveryCommand", func(t *testing.T) {
+		t.Parallel()
+		n := 0
+		var walk func(cmd *cobra.Command)
+		walk = func(cmd *cobra.Command) {
+			n++
+			if cmd.Short == "" || !strings.HasPrefix(cmd.Example, "  ") || !strings.Contains(cmd.Example, "largesse") {
+				t.Errorf("%s needs a Short and an Example that is indented by two", cmd.CommandPath())
+			}
+			for _, sub := range cmd.Commands() {
+				walk(sub)
+			}
+		}
+		c := &cli{}
+		walk(c.rootCommand())
+		if n < 25 {
+			t.Errorf("only %d commands were found", n)
+		}
+	})
+
+	t.Run("ShowsTheSettingsInGroups", func(t *testing.T) {
+		t.Parallel()
+		for _, command := range []string{"serve", "migrate", "config"} {
+			r := largesseRun(t.Context(), "", nil, command, "--help")
+			if r.code != exitDone || r.stderr != "" {
+				t.Fatalf("%s --help: %+v", command, r)
+			}
+			for _, want := range []string{"Examples:\n  largesse " + command, "Settings of redis:\n", "--redis-stream-max-len int", "(default 100000)", "--output"} {
+				if !strings.Contains(r.stdout, want) {
+					t.Errorf("%s --help lacks %q", command, want)
+				}
+			}
+		}
+	})
+
+	t.Run("IsWhatAGroupShowsAlone", func(t *testing.T) {
+		t.Parallel()
+		for _, args := range [][]string{{}, {"promotion"}, {"deadletter"}} {
+			if r := largesseRun(t.Context(), "", nil, args...); r.code != exitDone || !strings.Contains(r.stdout, "Available Commands:") {
+				t.Errorf("%v: %+v", args, r)
+			}
+		}
+	})
+}
+
+func TestWrongUse(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"promtion"}, `largesse has no command "promtion"; did you mean promotion?`},
+		{[]string{"dance"}, `largesse has no command "dance"; see largesse --help`},
+		{[]string{"promotion", "lst"}, `largesse promotion has no command "lst"; did you mean list?`},
+		{[]string{"promotion", "list", "7"}, `largesse promotion list takes no arguments, but got "7"`},
+		{[]string{"promotion", "show"}, "largesse promotion show needs a promotion's ID, but got 0 arguments"},
+		{[]string{"promotion", "upload", "7"}, "needs a promotion's ID and a FILE, but got 1 arguments"},
+		{[]string{"promotion", "list", "--limt", "5"}, "unknown flag: --limt; did you mean --limit?"},
+		{[]string{"promotion", "list", "--limit", "x"}, `invalid argument "x" for "--limit" flag`},
+		{[]string{"promotion", "list", "--limit=-1"}, "--limit -1 is below 0"},
+		{[]string{"promotion", "list", "--server", "localhost"}, `the server's address "localhost" must look like http://127.0.0.1:8080`},
+		{[]string{"promotion", "create", "--type", "point"}, "--name is missing"},
+		{[]string{"promotion", "create", "--name", "x", "--type", "cash"}, "--type must be point or voucher"},
+		{[]string{"promotion", "payouts", "7", "--state", "lost"}, `--state "lost" is none of ready,`},
+		{[]string{"promotion", "upload", "7", "f", "--format", "xml"}, `--format "xml" is neither csv nor ndjson`},
+		{[]string{"promotion", "watch", "7", "--every", "1ms"}, "--every 1ms is below 10ms"},
+		{[]string{"version", "--output", "xml"}, `--output "xml" is neither table nor json`},
+		{[]string{"moneysim", "--error-rate", "2"}, "errorRate must be from 0 to 1"},
+		{[]string{"serve", "--redis-strem-max-len", "5"}, "did you mean --redis-stream-max-len?"},
+		{[]string{"serve", "--money-timeout", "5"}, `money.timeout = "5" (flag --money-timeout) must be a duration with a unit`},
+		{[]string{"serve", "--listen", "0.0.0.0:80"}, "(flag --http-listen) must be a loopback address"},
+		{[]string{"migrate", "--database-url", "mysql://u:hunter2@h"}, `database.url = "mysql://u:xxxxx@h"`},
+	} {
+		t.Run(strings.Join(tc.args, " "), func(t *testing.T) {
+			t.Parallel()
+			r := largesseRun(t.Context(), "", nil, tc.args...)
+			if r.code != exitWrongUse || r.stdout != "" {
+				t.Errorf("code %d, stdout %q", r.code, r.stdout)
+			}
+			if !strings.HasPrefix(r.stderr, "largesse: ") || strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, tc.want) {
+				t.Errorf("stderr %q\nwant   %q", r.stderr, tc.want)
+			}
+		})
+	}
+}
+
+func TestFailures(t *testing.T) {
+	t.Parallel()
+
+	t.Run("NameTheCureWhenNoServerIsThere", func(t *testing.T) {
+		t.Parallel()
+		server := httptest.NewServer(http.NotFoundHandler())
+		server.Close()
+		r := largesseRun(t.Context(), "", nil, "promotion", "list", "--server", server.URL)
+		if r.code != exitFailed || strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, "is the server up (largesse serve)?") {
+			t.Errorf("%+v", r)
+		}
+	})
+
+	t.Run("ShowAProblemInOneLine", func(t *testing.T) {
+		t.Parallel()
+		env, _ := fakeServer(t, map[string]answer{"POST /v1/promotions/7/resume": {409, `{"code":"ILLEGAL_STATE","detail":"promotion 7 is DRAFT;\nonly PAUSED can be resumed\u001b[2J"}`}})
+		r := largesseRun(t.Context(), "", env, "promotion", "resume", "7")
+		want := "largesse: promotion 7 is DRAFT; only PAUSED can be resumed\uFFFD[2J (ILLEGAL_STATE)\n"
+		if r.code != exitFailed || r.stderr != want {
+			t.Errorf("%+v", r)
+		}
+	})
+
+	t.Run("PointToTheServersLog", func(t *testing.T) {
+		t.Parallel()
+		env, _ := fakeServer(t, map[string]answer{"GET /v1/promotions/7": {500, `{"code":"INTERNAL","detail":"sorry","requestId":"r9"}`}})
+		r := largesseRun(t.Context(), "", env, "promotion", "show", "7")
+		if r.code != exitFailed || !strings.Contains(r.stderr, "the server's log has more under request r9") {
+			t.Errorf("%+v", r)
+		}
+	})
+
+	t.Run("AskForAKey", func(t *testing.T) {
+		t.Parallel()
+		env, _ := fakeServer(t, map[string]answer{"GET /v1/promotions/7": {401, `{"code":"UNAUTHORIZED","detail":"no key"}`}})
+		r := largesseRun(t.Context(), "", env, "promotion", "show", "7")
+		if r.code != exitFailed || !strings.Contains(r.stderr, "give an API key by LARGESSE_API_KEY or --api-key") {
+			t.Errorf("%+v", r)
+		}
+	})
+
+	t.Run("SayInterrupted", func(t *testing.T) {
+		t.Parallel()
+		env, _ := fakeServer(t, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		r := largesseRun(ctx, "", env, "promotion", "show", "7")
+		if r.code != exitFailed || !strings.HasPrefix(r.stderr, "largesse: interrupted: ") {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	r := largesseRun(t.Context(), "", nil, "version")
+	if r.code != exitDone || !strings.HasPrefix(r.stdout, "largesse ") {
+		t.Errorf("%+v", r)
+	}
+	var b build
+	r = largesseRun(t.Context(), "", nil, "version", "--output", "json")
+	if err := json.Unmarshal([]byte(r.stdout), &b); err != nil || b.Version == "" || b.Go == "" {
+		t.Errorf("%+v: %v", r, err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "l.yaml")
+	if err := os.WriteFile(file, []byte("money:\n  url: http://u:hunter2@pay\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"LARGESSE_REDIS_STREAM_BATCH_SIZE=5", "LARGESSE_REDIS_STREAM_BACH_SIZE=5", "LARGESSE_SERVER=http://x"}
+
+	t.Run("ShowsValuesAndTheirSources", func(t *testing.T) {
+		t.Parallel()
+		r := largesseRun(t.Context(), "", env, "config", "--config", file, "--listen", "127.0.0.1:1", "--roles", "api", "--roles", "payout")
+		if r.code != exitDone || strings.Contains(r.stdout, "hunter2") {
+			t.Errorf("%+v", r)
+		}
+		for _, want := range []string{
+			"  url: http://u:xxxxx@pay # file " + file + " line 2\n", "  listen: 127.0.0.1:1 # flag --http-listen\n",
+			"    batch-size: 5 # environment LARGESSE_REDIS_STREAM_BATCH_SIZE\n", "roles: [api, payout] # flag --roles\n",
+		} {
+			if !strings.Contains(r.stdout, want) {
+				t.Errorf("the output lacks %q:\n%s", want, r.stdout)
+			}
+		}
+		want := "largesse: warning: environment variable LARGESSE_REDIS_STREAM_BACH_SIZE is not a setting; did you mean LARGESSE_REDIS_STREAM_BATCH_SIZE?\n"
+		if r.stderr != want {
+			t.Errorf("stderr %q", r.stderr)
+		}
+	})
+
+	t.Run("SpeaksJSON", func(t *testing.T) {
+		t.Parallel()
+		r := largesseRun(t.Context(), "", nil, "config", "--config", file, "--output", "json")
+		var values []struct{ Name, Value, Source string }
+		if err := json.Unmarshal([]byte(r.stdout), &values); err != nil || len(values) < 25 || values[0].Name != "data.dir" || values[0].Source != "default" {
+			t.Errorf("%v: %s", err, r.stdout)
+		}
+	})
+
+	t.Run("FailsWithoutItsFile", func(t *testing.T) {
+		t.Parallel()
+		r := largesseRun(t.Context(), "", nil, "config", "--config", file+"x")
+		if r.code != exitFailed || strings.Count(r.stderr, "\n") != 1 {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+func TestMoneySim(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out, in := io.Pipe()
+	done := make(chan int)
+	go func() {
+		defer in.Close() //nolint:errcheck // a pipe
+		done <- run(ctx, []string{"moneysim", "--listen", "127.0.0.1:0", "--output", "json", "--latency", "1ms"}, world{stdout: in, stderr: io.Discard})
+	}()
+	decoder := json.NewDecoder(out)
+	var started struct{ URL string }
+	if err := decoder.Decode(&started); err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, started.URL+"/v1/points/charge", strings.NewReader(`{"promotionId":"1","targetId":"2","userId":"u","amount":3}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", "1:2")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		t.Errorf("status %d", res.StatusCode)
+	}
+	cancel()
+	var stats struct{ Charges, Amount int64 }
+	if err := decoder.Decode(&stats); err != nil || stats.Charges != 1 || stats.Amount != 3 {
+		t.Errorf("stats %+v, %v", stats, err)
+	}
+	if code := <-done; code != exitDone {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestDeadLetterList(t *testing.T) {
+	t.Parallel()
+	answers := map[string]answer{"GET /v1/dead-letters?limit=200": {body: `{"items":[
+		{"id":"2","source":"campaign-promotion-point-publish","partition":1,"offset":"9","value":"x","reason":"MALFORMED","detail":"not\tJSON\u001b[0m","at":"2026-11-21T10:00:00Z"},
+		{"id":"1","source":"s","offset":"8","reason":"TYPE_MISMATCH","detail":"d","at":"2026-11-21T09:00:00Z"}]}`}}
+
+	t.Run("IsATable", func(t *testing.T) {
+		t.Parallel()
+		env, _ := fakeServer(t, answers)
+		r := largesseRun(t.Context(), "", env, "deadletter", "list", "--limit", "1")
+		want := "ID  AT                    SOURCE                            PARTITION  OFFSET  REASON     DETAIL\n" +
+			"2   2026-11-21 10:00:00Z  campaign-promotion-point-publish  1          9       MALFORMED  not JSON\uFFFD[0m\n"
+		if diff := cmp.Diff(result{exitDone, want, "there are more than 1; --limit 0 shows all\n"}, r, cmp.AllowUnexported(result{})); diff != "" {
+			t.Error(diff)
+		}
+	})
+
+	t.Run("IsJSON", func(t *testing.T) {
+		t.Parallel()
+		env, _ := fakeServer(t, answers)
+		r := largesseRun(t.Context(), "", env, "deadletter", "list", "--output", "json")
+		var all []struct{ ID, Reason string }
+		if err := json.Unmarshal([]byte(r.stdout), &all); err != nil || len(all) != 2 || all[1].Reason != "TYPE_MISMATCH" || r.stderr != "" {
+			t.Errorf("%v: %+v", err, r)
+		}
+	})
+
+	t.Run("CanBeEmpty", func(t *testing.T) {
+		t.Parallel()
+		env, _ := fakeServer(t, map[string]answer{"GET /v1/dead-letters?limit=200": {body: `{"items":[]}`}})
+		if r := largesseRun(t.Context(), "", env, "deadletter", "list"); r.code != exitDone || r.stdout != "" || r.stderr != "there are no dead letters\n" {
+			t.Errorf("%+v", r)
+		}
+		if r := largesseRun(t.Context(), "", env, "deadletter", "list", "--output", "json"); r.stdout != "[]\n" || r.stderr != "" {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// waitFor polls a condition until it holds.
+func waitFor(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within 20 s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}

@@ -1,0 +1,375 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse"
+	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/lab"
+	"github.com/largesse/largesse/internal/money/moneysim"
+	"github.com/largesse/largesse/internal/obs"
+)
+
+// demoFaults is how the demo's provider behaves.
+var demoFaults = moneysim.Faults{LatencyMs: 20, JitterMs: 10, ErrorRate: 0.02, LostReplyRate: 0.01, RefuseRate: 0.002}
+
+const (
+	demoMalformed = 5
+	demoTargets   = 20_000
+	demoPoll      = 250 * time.Millisecond
+)
+
+func (c *cli) demoCommand() *cobra.Command {
+	d := demo{world: c.world}
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Pay two campaigns on the embedded engines and check the books",
+		Long: `Pays one campaign of points from a CSV file and one of vouchers from Kafka
+messages, through a provider that is slow, fails now and then and loses replies.
+Everything runs in this process: nothing to install, nothing to start. Closes
+with both sides' books and every invariant checked; exits 0 only when all hold.`,
+		Example: `  largesse demo
+  largesse demo --targets 2000
+  largesse demo --keep --data ./demo-data`,
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd.Context()) },
+	}
+	cmd.Flags().IntVar(&d.targets, "targets", demoTargets, "targets of each campaign, from 1 to 1000000")
+	cmd.Flags().BoolVar(&d.keep, "keep", false, "leave the server up afterwards, until interrupted")
+	cmd.Flags().StringVar(&d.dir, "data", "", "folder for the demo's data (default: a temporary one, removed at the end)")
+	return cmd
+}
+
+// demo is one run of the demo.
+type demo struct {
+	world
+	targets int
+	keep    bool
+	dir     string
+
+	sim         *moneysim.Server
+	simURL      string
+	engine      *largesse.Engine
+	client      *client.Client
+	voucherID   int64 // of the campaign that comes over Kafka
+	deadLetters int   // that were there before
+}
+
+func (d *demo) say(format string, args ...any) { _, _ = fmt.Fprintf(d.stdout, format+"\n", args...) }
+
+func (d *demo) run(ctx context.Context) error {
+	if d.targets < 1 || d.targets > 1_000_000 {
+		return wrongUse("--targets %d is not between 1 and 1000000", d.targets)
+	}
+	if d.dir == "" {
+		dir, err := os.MkdirTemp("", "largesse-demo-")
+		if err != nil {
+			return fmt.Errorf("make a folder for the demo: %w", err)
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		d.dir = dir
+	}
+	closeAll, err := d.start(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	began := time.Now()
+	accounts, err := d.pay(ctx)
+	if err != nil {
+		return err
+	}
+	balanced := d.report(ctx, accounts, time.Since(began))
+	if d.keep {
+		d.say("\nThe server stays up at http://%s until you interrupt it. Try:", d.engine.Addr())
+		d.say("  largesse --server http://%s promotion list", d.engine.Addr())
+		select {
+		case <-ctx.Done():
+		case err := <-d.engine.Lost():
+			return err
+		}
+	}
+	if !balanced {
+		return errors.New("the books do not balance: see the invariants marked with BROKEN above")
+	}
+	return nil
+}
+
+// start brings up the provider and the engine.
+func (d *demo) start(ctx context.Context) (closeAll func(), err error) {
+	if err := os.MkdirAll(d.dir, 0o750); err != nil {
+		return nil, fmt.Errorf("make the folder of --data: %w", err)
+	}
+	logFile, err := os.Create(filepath.Join(d.dir, "largesse.log"))
+	if err != nil {
+		return nil, fmt.Errorf("open the demo's log: %w", err)
+	}
+	log, err := obs.NewLog(logFile, "info", "text")
+	if err != nil {
+		return nil, err
+	}
+	d.sim, err = moneysim.New(moneysim.Config{Faults: demoFaults, Seed: uint64(time.Now().UnixNano())}) //nolint:gosec // any seed will do
+	if err != nil {
+		return nil, err
+	}
+	simAddr, err := d.sim.Start("127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	d.simURL = "http://" + simAddr
+	cfg := largesse.DefaultConfig()
+	cfg.Data.Dir = d.dir
+	cfg.HTTP.Listen = "127.0.0.1:0"
+	cfg.Money.URL = d.simURL
+	// The provider is next door, so an unknown outcome is settled in seconds.
+	cfg.Money.Timeout = 2 * time.Second
+	cfg.Money.SettleAfter = 2 * time.Second
+	cfg.Redis.Stream.LeaseSeconds = 4
+	d.engine, err = largesse.NewEngine(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.engine.Start(ctx); err != nil {
+		d.sim.Close()
+		return nil, err
+	}
+	d.client, err = client.New("http://"+d.engine.Addr(), client.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		_ = d.engine.Stop(context.WithoutCancel(ctx))
+		d.sim.Close()
+		_ = logFile.Close()
+	}, nil
+}
+
+// campaign is one promotion of the demo.
+type campaign struct {
+	title    string
+	id       string
+	workload lab.Workload
+	upload   *client.UploadResult // of the one that came as a file
+	account  lab.Account
+}
+
+func (d *demo) pay(ctx context.Context) ([]*campaign, error) {
+	d.say("Largesse pays %d people points from a file, and %d people vouchers from Kafka.", d.targets, d.targets)
+	d.say("The provider takes %d ms, fails %g %%, loses %g %% of its replies and refuses %g %%.\n",
+		demoFaults.LatencyMs, demoFaults.ErrorRate*100, demoFaults.LostReplyRate*100, demoFaults.RefuseRate*100)
+	points, err := d.uploadPoints(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// A small number, as an upstream system would give it, and a new one for
+	// each run on the same data.
+	d.voucherID = time.Now().Unix()
+	d.deadLetters, err = d.countDeadLetters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	vouchers := &campaign{title: "vouchers by Kafka", id: fmt.Sprint(d.voucherID)}
+	campaigns := []*campaign{points, vouchers}
+	published := make(chan error, 1)
+	go func() {
+		var err error
+		vouchers.workload, err = lab.Publishing{
+			Brokers: d.engine.Brokers(), PromotionID: d.voucherID, Voucher: true, Targets: d.targets, Malformed: demoMalformed,
+		}.Publish(ctx)
+		published <- err
+	}()
+	if _, err := d.client.StartPromotion(ctx, points.id); err != nil {
+		return nil, fmt.Errorf("start the campaign of points: %w", err)
+	}
+	if err := d.watch(ctx, campaigns); err != nil {
+		return nil, err
+	}
+	if err := <-published; err != nil {
+		return nil, fmt.Errorf("publish the campaign of vouchers: %w", err)
+	}
+	ledger, err := lab.ReadLedger(ctx, d.simURL)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range campaigns {
+		if c.account, err = lab.CheckBooks(ctx, d.client, c.id, c.workload, ledger); err != nil {
+			return nil, err
+		}
+	}
+	return campaigns, nil
+}
+
+// uploadPoints writes the file, creates the campaign and uploads its targets.
+func (d *demo) uploadPoints(ctx context.Context) (*campaign, error) {
+	path := filepath.Join(d.dir, "targets.csv")
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("write the file of targets: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	workload, err := lab.WriteTargets(file, d.targets, true)
+	if err != nil {
+		return nil, fmt.Errorf("write the file of targets: %w", err)
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	p, err := d.client.CreatePromotion(ctx, client.NewPromotion{Name: "Demo: points for everybody", Type: "POINT"})
+	if err != nil {
+		return nil, fmt.Errorf("create the campaign of points: %w", err)
+	}
+	res, err := d.client.UploadTargets(ctx, p.ID, file, client.UploadOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("upload the targets: %w", err)
+	}
+	d.say("Uploaded %s: %d accepted, %d duplicates, %d rejected, worth %s in all.",
+		path, res.Accepted, res.Duplicates, res.Rejected, number(res.Amount))
+	return &campaign{title: "points by file", id: p.ID, workload: workload, upload: &res}, nil
+}
+
+// watch shows how far both campaigns are, until nothing is open.
+func (d *demo) watch(ctx context.Context, campaigns []*campaign) error {
+	show := newBars(d.world)
+	defer show.close()
+	for {
+		open := 0
+		for _, c := range campaigns {
+			p, err := d.client.Promotion(ctx, c.id)
+			var problem *client.Problem
+			if errors.As(err, &problem) && problem.Status == 404 {
+				open++ // Kafka has not told of it yet
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("look at the campaign of %s: %w", c.title, err)
+			}
+			show.update(c.title, p.Counts.Done(), int64(d.targets))
+			if p.Status != "COMPLETED" || p.Counts.Unknown > 0 {
+				open++
+			}
+		}
+		if open == 0 {
+			return nil
+		}
+		select {
+		case <-time.After(demoPoll):
+		case err := <-d.engine.Lost():
+			return err
+		case <-ctx.Done():
+			return errors.New("interrupted before the campaigns were paid")
+		}
+	}
+}
+
+// report prints both sides' books and the verdicts.
+func (d *demo) report(ctx context.Context, campaigns []*campaign, took time.Duration) bool {
+	w := tabwriter.NewWriter(d.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	row := func(name string, cell func(c *campaign) any) {
+		_, _ = fmt.Fprintf(w, "%s\t", name)
+		for _, c := range campaigns {
+			_, _ = fmt.Fprintf(w, "%v\t", cell(c))
+		}
+		_, _ = fmt.Fprintln(w)
+	}
+	d.say("")
+	row("", func(c *campaign) any { return c.title })
+	row("lines or records sent", func(c *campaign) any {
+		return number(int64(c.workload.Good + c.workload.Bad + c.workload.Repeat))
+	})
+	row("accepted", func(c *campaign) any { return number(c.account.Promotion.TotalCount) })
+	row("repeated", func(c *campaign) any { return number(int64(c.workload.Repeat)) })
+	row("rejected", func(c *campaign) any { return number(int64(c.workload.Bad)) })
+	row("succeeded", func(c *campaign) any { return number(c.account.Promotion.Counts.Succeeded) })
+	row("failed (refused)", func(c *campaign) any { return number(c.account.Promotion.Counts.Failed) })
+	row("attempts", func(c *campaign) any { return number(c.account.Attempts) })
+	row("amount paid, our books", func(c *campaign) any { return number(c.account.Promotion.AmountSucceeded) })
+	row("amount paid, provider's", func(c *campaign) any { return number(c.account.Charged) })
+	row("charges, provider's", func(c *campaign) any { return number(c.account.Charges) })
+	_ = w.Flush()
+
+	stats := d.sim.Stats()
+	d.say("\nThe provider saw %s requests, %s of them repeats of a key that it had charged.",
+		number(stats.Requests), number(stats.DuplicateKeys))
+	d.reasons(campaigns)
+	balanced := true
+	d.say("\nInvariants")
+	for _, v := range d.verdicts(ctx, campaigns) {
+		mark := "holds "
+		if !v.Holds {
+			mark, balanced = "BROKEN", false
+		}
+		d.say("  %s  %s (%s)", mark, v.Invariant, v.Detail)
+	}
+	paid := campaigns[0].account.Promotion.Counts.Succeeded + campaigns[1].account.Promotion.Counts.Succeeded
+	d.say("\nPaid %s people in %.1f s.", number(paid), took.Seconds())
+	return balanced
+}
+
+// reasons prints why lines and records were rejected.
+func (d *demo) reasons(campaigns []*campaign) {
+	d.say("\nRejected, by reason")
+	for _, c := range campaigns {
+		codes := make([]string, 0, len(c.workload.Rejects))
+		for code, n := range c.workload.Rejects {
+			codes = append(codes, fmt.Sprintf("%s %d", code, n))
+		}
+		slices.Sort(codes)
+		d.say("  %s: %s", c.title, strings.Join(codes, ", "))
+		if c.upload == nil {
+			continue
+		}
+		for i, e := range c.upload.Errors {
+			if i == 3 {
+				d.say("    … the rest: %s", c.upload.ReportURL)
+				break
+			}
+			d.say("    line %d: %s: %s", e.Line, e.Code, e.Detail)
+		}
+	}
+}
+
+// verdicts are the invariants of both campaigns and of what was rejected.
+func (d *demo) verdicts(ctx context.Context, campaigns []*campaign) []lab.Verdict {
+	var out []lab.Verdict
+	for _, c := range campaigns {
+		for _, v := range c.account.Verdicts {
+			v.Invariant = c.title + ": " + v.Invariant
+			out = append(out, v)
+		}
+	}
+	points, vouchers := campaigns[0], campaigns[1]
+	out = append(out, lab.Verdict{
+		Invariant: "every bad line is rejected, and only those",
+		Holds:     points.upload.Rejected == int64(points.workload.Bad) && points.upload.Duplicates == int64(points.workload.Repeat),
+		Detail:    fmt.Sprintf("%d of %d rejected, %d of %d repeats", points.upload.Rejected, points.workload.Bad, points.upload.Duplicates, points.workload.Repeat),
+	})
+	dead, err := d.countDeadLetters(ctx)
+	dead -= d.deadLetters
+	return append(out, lab.Verdict{
+		Invariant: "every malformed record is a dead letter, and only those",
+		Holds:     err == nil && dead == vouchers.workload.Bad,
+		Detail:    fmt.Sprintf("%d of %d", dead, vouchers.workload.Bad),
+	})
+}
+
+func (d *demo) countDeadLetters(ctx context.Context) (int, error) {
+	n := 0
+	for _, err := range d.client.DeadLetters(ctx) {
+		if err != nil {
+			return 0, fmt.Errorf("count the dead letters: %w", err)
+		}
+		n++
+	}
+	return n, nil
+}

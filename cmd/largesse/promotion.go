@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse/client"
+)
+
+func (c *cli) promotionCommand() *cobra.Command {
+	cmd := c.talks(group(&cobra.Command{
+		Use:     "promotion",
+		Aliases: []string{"promotions"},
+		Short:   "Make promotions, fill them with targets, steer and watch them",
+		Example: `  largesse promotion create --name Spring --type point --amount 1000 --file targets.csv --start
+  largesse promotion list
+  largesse promotion watch ID`,
+	}))
+	cmd.AddCommand(
+		c.promotionCreateCommand(),
+		c.promotionListCommand(),
+		c.promotionShowCommand(),
+		c.promotionUploadCommand(),
+		c.promotionPayoutsCommand(),
+		c.promotionWatchCommand(),
+		c.promotionMoveCommand("start", "Let a DRAFT pay", (*client.Client).StartPromotion),
+		c.promotionMoveCommand("pause", "Open no new calls until it is resumed; calls under way end", (*client.Client).PausePromotion),
+		c.promotionMoveCommand("resume", "Let a PAUSED promotion go on", (*client.Client).ResumePromotion),
+		c.promotionMoveCommand("cancel", "Pay nobody any more; what may have been paid is looked up first", (*client.Client).CancelPromotion),
+		c.promotionMoveCommand("close", "Say that no more targets will come, so that it can complete", (*client.Client).ClosePromotion),
+	)
+	return cmd
+}
+
+// promotionMoveCommand makes the command of one change of status.
+func (c *cli) promotionMoveCommand(verb, short string, move func(*client.Client, context.Context, string) (client.Promotion, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:     verb + " ID",
+		Short:   short,
+		Example: fmt.Sprintf("  largesse promotion %s 12345\n  largesse promotion %s 12345 --output json", verb, verb),
+		Args:    args("a promotion's ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			p, err := move(cl, cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if c.output == outputJSON {
+				return c.printJSON(p)
+			}
+			_, err = fmt.Fprintf(c.stdout, "promotion %s is %s\n", printable(p.ID), printable(p.Status))
+			return err
+		},
+	}
+}
+
+func (c *cli) promotionListCommand() *cobra.Command {
+	var (
+		limit  int
+		status string
+	)
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List promotions, the newest first",
+		Example: `  largesse promotion list
+  largesse promotion list --status running --output json`,
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkLimit(limit); err != nil {
+				return err
+			}
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			return printList(c, cl.Promotions(cmd.Context(), strings.ToUpper(status)), listing[client.Promotion]{
+				header: []string{"ID", "NAME", "TYPE", "STATUS", "TARGETS", "OPEN", "SUCCEEDED", "FAILED", "AMOUNT PAID"},
+				row: func(p client.Promotion) []string {
+					return []string{
+						p.ID, p.Name, p.Type, p.Status, number(p.TotalCount), number(p.TotalCount - p.Counts.Done()),
+						number(p.Counts.Succeeded), number(p.Counts.Failed), number(p.AmountSucceeded) + suffix(p.Currency),
+					}
+				},
+				limit: limit,
+				empty: "there are no promotions; make one: largesse promotion create --help",
+			})
+		},
+	}
+	limitFlag(cmd, &limit)
+	cmd.Flags().StringVar(&status, "status", "", "only these: draft, running, paused, completed or cancelled")
+	complete(cmd, "status", "draft", "running", "paused", "completed", "cancelled")
+	return cmd
+}
+
+func (c *cli) promotionShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "show ID",
+		Short:   "Show a promotion with its counts",
+		Example: "  largesse promotion show 12345\n  largesse promotion show 12345 --output json",
+		Args:    args("a promotion's ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			p, err := cl.Promotion(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return c.printPromotion(p)
+		},
+	}
+}
+
+// printPromotion writes all of a promotion, a line per field.
+func (c *cli) printPromotion(p client.Promotion) error {
+	if c.output == outputJSON {
+		return c.printJSON(p)
+	}
+	w := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%s\t%s\n", name, printable(value))
+		}
+	}
+	line("id", p.ID)
+	line("name", p.Name)
+	line("type", p.Type)
+	line("status", p.Status)
+	line("pause reason", p.PauseReason)
+	if p.Amount != 0 {
+		line("amount per target", number(p.Amount)+suffix(p.Currency))
+	}
+	line("voucher code", p.VoucherCode)
+	line("retries", strconv.Itoa(p.MaxRetries))
+	line("targets", number(p.TotalCount))
+	if p.ExpectedCount != nil {
+		line("targets announced", number(*p.ExpectedCount))
+	}
+	for _, part := range states(p.Counts) {
+		line("  "+part.name, number(part.count))
+	}
+	line("amount", number(p.AmountTotal)+suffix(p.Currency))
+	line("amount paid", number(p.AmountSucceeded)+suffix(p.Currency))
+	if p.ETASeconds != nil {
+		line("time left", (time.Duration(*p.ETASeconds) * time.Second).String())
+	}
+	line("created", moment(&p.CreatedAt))
+	line("started", moment(p.StartedAt))
+	line("finished", moment(p.FinishedAt))
+	for _, s := range p.Summaries {
+		line("summary "+printable(s.PromotionSummaryID), fmt.Sprintf("%s targets, %s succeeded, %s failed, %s paid",
+			number(s.TotalCount), number(s.Counts.Succeeded), number(s.Counts.Failed), number(s.AmountSucceeded)))
+	}
+	return w.Flush()
+}
+
+// stateCount is how many payouts stand in a state.
+type stateCount struct {
+	name  string
+	count int64
+}
+
+// states lists the counts in the order a payout goes through them.
+func states(c client.Counts) []stateCount {
+	return []stateCount{
+		{"ready", c.Ready}, {"queued", c.Queued}, {"retrying", c.Retrying}, {"unknown", c.Unknown},
+		{"succeeded", c.Succeeded}, {"failed", c.Failed}, {"cancelled", c.Cancelled},
+	}
+}
+
+func suffix(currency string) string {
+	if currency == "" {
+		return ""
+	}
+	return " " + currency
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse/client"
+)
+
+// created is what `promotion create` shows.
+type created struct {
+	client.Promotion
+	Upload *client.UploadResult `json:"upload,omitempty"`
+}
+
+func (c *cli) promotionCreateCommand() *cobra.Command {
+	var (
+		p       client.NewPromotion
+		retries int
+		path    string
+		start   bool
+	)
+	cmd := &cobra.Command{
+		Use:   "create --name NAME --type point|voucher",
+		Short: "Make a promotion, and fill and start it if asked to",
+		Example: `  largesse promotion create --name Spring --type point --amount 1000
+  largesse promotion create --name Spring --type point --amount 1000 --file targets.csv --start
+  largesse promotion create --name Gifts --type voucher --voucher V-1000 --file targets.csv.gz`,
+		Args: args(),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&p.Name, "name", "", "what people call it (needed)")
+	flags.StringVar(&p.Type, "type", "", "point or voucher (needed)")
+	flags.Int64Var(&p.Amount, "amount", 0, "what a target gets that names none, in minor units or points")
+	flags.StringVar(&p.VoucherCode, "voucher", "", "voucher code of a target that names none")
+	flags.StringVar(&p.Currency, "currency", "", "three capital letters, e.g. EUR")
+	flags.StringVar(&p.ID, "id", "", "number of the promotion in another system; else the server makes one")
+	flags.IntVar(&retries, "max-retries", 0, "retries after the first call; else the server's setting")
+	flags.StringVar(&path, "file", "", "targets to upload: .csv, .ndjson, either with .gz; - for stdin")
+	flags.BoolVar(&start, "start", false, "start it when everything is uploaded")
+	complete(cmd, "type", "point", "voucher")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		p.Type = strings.ToUpper(p.Type)
+		switch {
+		case p.Name == "":
+			return wrongUse("--name is missing; see %s --help", cmd.CommandPath())
+		case p.Type != "POINT" && p.Type != "VOUCHER":
+			return wrongUse("--type must be point or voucher; see %s --help", cmd.CommandPath())
+		}
+		if cmd.Flags().Changed("max-retries") {
+			p.MaxRetries = &retries
+		}
+		cl, err := c.connect()
+		if err != nil {
+			return err
+		}
+		// The file is opened first, so that a wrong name leaves no DRAFT behind.
+		var file *targetFile
+		if path != "" {
+			if file, err = c.openTargets(path, ""); err != nil {
+				return err
+			}
+			defer file.Close() //nolint:errcheck // it is only read
+		}
+		ctx := cmd.Context()
+		var out created
+		if out.Promotion, err = cl.CreatePromotion(ctx, p); err != nil {
+			return err
+		}
+		id := out.ID
+		if file != nil {
+			result, err := c.upload(ctx, cl, id, file, false)
+			if err != nil {
+				return fmt.Errorf("promotion %s is made, but its upload failed: %w; go on by: largesse promotion upload %s %s", id, err, id, path)
+			}
+			out.Upload = &result
+		}
+		if start {
+			if _, err := cl.StartPromotion(ctx, id); err != nil {
+				return fmt.Errorf("promotion %s is made, but did not start: %w; go on by: largesse promotion start %s", id, err, id)
+			}
+		}
+		if file != nil || start {
+			if out.Promotion, err = cl.Promotion(ctx, id); err != nil {
+				return fmt.Errorf("promotion %s is made, but cannot be shown: %w", id, err)
+			}
+		}
+		if c.output == outputJSON {
+			return c.printJSON(out)
+		}
+		if out.Upload != nil {
+			if err := c.printUpload(*out.Upload, false); err != nil {
+				return err
+			}
+		}
+		_, err = fmt.Fprintf(c.stdout, "promotion %s is %s with %s targets; watch it by: largesse promotion watch %s\n",
+			printable(id), printable(out.Status), number(out.TotalCount), printable(id))
+		return err
+	}
+	return cmd
+}

@@ -1,0 +1,325 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestPromotionMoves(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"start", "pause", "resume", "cancel", "close"} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			env, asked := fakeServer(t, map[string]answer{"POST /v1/promotions/7/" + verb: {202, runningJSON}})
+			r := largesseRun(t.Context(), "", env, "promotion", verb, "7")
+			if r != (result{exitDone, "promotion 7 is RUNNING\n", ""}) {
+				t.Errorf("%+v", r)
+			}
+			r = largesseRun(t.Context(), "", env, "promotion", verb, "7", "--output", "json")
+			var p struct{ ID, Status string }
+			if err := json.Unmarshal([]byte(r.stdout), &p); err != nil || p.Status != "RUNNING" {
+				t.Errorf("%v: %+v", err, r)
+			}
+			want := "POST /v1/promotions/7/" + verb
+			if diff := cmp.Diff([]string{want, want}, asked()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestPromotionShow(t *testing.T) {
+	t.Parallel()
+	env, _ := fakeServer(t, map[string]answer{"GET /v1/promotions/7": {body: runningJSON}})
+	r := largesseRun(t.Context(), "", env, "promotion", "show", "7")
+	want := `id                 7
+name               Spring
+type               POINT
+status             RUNNING
+retries            0
+targets            2
+targets announced  4
+  ready            1
+  queued           0
+  retrying         0
+  unknown          0
+  succeeded        1
+  failed           0
+  cancelled        0
+amount             2,000
+amount paid        1,000
+time left          1m30s
+created            2026-11-21 10:00:00Z
+started            2026-11-21 10:01:00Z
+`
+	if diff := cmp.Diff(result{exitDone, want, ""}, r, cmp.AllowUnexported(result{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPromotionList(t *testing.T) {
+	t.Parallel()
+	env, _ := fakeServer(t, map[string]answer{
+		"GET /v1/promotions?limit=200":               {body: `{"items":[` + runningJSON + `,` + draftJSON + `]}`},
+		"GET /v1/promotions?limit=200&status=PAUSED": {body: `{"items":[]}`},
+	})
+	r := largesseRun(t.Context(), "", env, "promotion", "list")
+	want := "ID  NAME    TYPE   STATUS   TARGETS  OPEN  SUCCEEDED  FAILED  AMOUNT PAID\n" +
+		"7   Spring  POINT  RUNNING  2        1     1          0       1,000\n" +
+		"7   Spring  POINT  DRAFT    2        2     0          0       0 EUR\n"
+	if diff := cmp.Diff(result{exitDone, want, ""}, r, cmp.AllowUnexported(result{})); diff != "" {
+		t.Error(diff)
+	}
+	r = largesseRun(t.Context(), "", env, "promotion", "list", "--status", "paused")
+	if r.code != exitDone || !strings.HasPrefix(r.stderr, "there are no promotions") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestPromotionPayouts(t *testing.T) {
+	t.Parallel()
+	env, _ := fakeServer(t, map[string]answer{
+		"GET /v1/promotions/7/payouts?code=NO_ACCOUNT&limit=200&state=FAILED": {body: `{"items":[
+			{"targetId":"1","userId":"u1","amount":1000,"state":"FAILED","attempts":2,"errorCode":"NO_ACCOUNT","errorMessage":"gone","updatedAt":"2026-11-21T10:00:00Z"}]}`},
+		"GET /v1/promotions/7/payouts/1": {body: `{"targetId":"1","userId":"u1","amount":1000,"state":"SUCCEEDED","attempts":1,"transactionKey":"T-1","updatedAt":"2026-11-21T10:00:00Z",
+			"attemptLog":[{"dispatch":1,"at":"2026-11-21T09:59:00Z","class":"FAILED","code":"HTTP_500","message":"oops"}]}`},
+	})
+	r := largesseRun(t.Context(), "", env, "promotion", "payouts", "7", "--state", "failed", "--code", "NO_ACCOUNT")
+	want := "TARGET  USER  AMOUNT  STATE   ATTEMPTS  TRANSACTION  ERROR            UPDATED\n" +
+		"1       u1    1,000   FAILED  2                      NO_ACCOUNT gone  2026-11-21 10:00:00Z\n"
+	if diff := cmp.Diff(result{exitDone, want, ""}, r, cmp.AllowUnexported(result{})); diff != "" {
+		t.Error(diff)
+	}
+	r = largesseRun(t.Context(), "", env, "promotion", "payouts", "7", "--target", "1")
+	want = "target 1, user u1: SUCCEEDED, amount 1,000, 1 attempts, updated 2026-11-21 10:00:00Z\ntransaction T-1\n  2026-11-21 09:59:00Z FAILED HTTP_500 oops\n"
+	if diff := cmp.Diff(result{exitDone, want, ""}, r, cmp.AllowUnexported(result{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+const (
+	targetsCSV   = "targetId\n1\n2\n"
+	uploadResult = `{"uploadId":"5","accepted":2,"duplicates":1,"conflicts":0,"rejected":2,"amount":2000,"errors":[{"line":3,"code":"BAD_ID","detail":"\"x\" is no number"}],"reportUrl":"/v1/promotions/7/uploads/5/report"}`
+)
+
+func TestPromotionCreate(t *testing.T) {
+	t.Parallel()
+	file := writeTargets(t, "targets.csv", targetsCSV)
+	answers := func() map[string]answer {
+		return map[string]answer{
+			"POST /v1/promotions":           {201, draftJSON},
+			"POST /v1/promotions/7/targets": {body: uploadResult},
+			"POST /v1/promotions/7/start":   {202, runningJSON},
+			"GET /v1/promotions/7":          {body: runningJSON},
+		}
+	}
+
+	t.Run("MakesADraft", func(t *testing.T) {
+		t.Parallel()
+		env, asked := fakeServer(t, answers())
+		r := largesseRun(t.Context(), "", env, "promotion", "create", "--name", "Gifts", "--type", "voucher", "--voucher", "V-1", "--id", "7", "--max-retries", "0")
+		if r.code != exitDone || r.stdout != "promotion 7 is DRAFT with 2 targets; watch it by: largesse promotion watch 7\n" {
+			t.Errorf("%+v", r)
+		}
+		want := []string{`POST /v1/promotions {"id":"7","name":"Gifts","type":"VOUCHER","voucherCode":"V-1","maxRetries":0}`}
+		if diff := cmp.Diff(want, asked()); diff != "" {
+			t.Error(diff)
+		}
+	})
+
+	t.Run("UploadsAndStarts", func(t *testing.T) {
+		t.Parallel()
+		env, asked := fakeServer(t, answers())
+		args := []string{"promotion", "create", "--name", "Spring", "--type", "point", "--amount", "1000", "--file", file, "--start"}
+		r := largesseRun(t.Context(), "", env, args...)
+		if r.code != exitDone || r.stdout != "2 accepted (amount 2,000), 1 duplicates, 0 conflicts, 2 rejected\npromotion 7 is RUNNING with 2 targets; watch it by: largesse promotion watch 7\n" {
+			t.Errorf("%+v", r)
+		}
+		server := strings.TrimPrefix(env[0], "LARGESSE_SERVER=")
+		if r.stderr != "line 3: BAD_ID \"x\" is no number\nand 1 more; all of them: "+server+"/v1/promotions/7/uploads/5/report\n" {
+			t.Errorf("stderr %q", r.stderr)
+		}
+		r = largesseRun(t.Context(), "", env, append(args, "--output", "json")...)
+		var out struct {
+			ID, Status string
+			Upload     struct{ Accepted int }
+		}
+		if err := json.Unmarshal([]byte(r.stdout), &out); err != nil || out.Status != "RUNNING" || out.Upload.Accepted != 2 {
+			t.Errorf("%v: %+v", err, r)
+		}
+		once := []string{
+			`POST /v1/promotions {"name":"Spring","type":"POINT","amount":1000}`,
+			"POST /v1/promotions/7/targets " + strings.TrimSpace(targetsCSV), "POST /v1/promotions/7/start", "GET /v1/promotions/7",
+		}
+		if diff := cmp.Diff(append(once, once...), asked()); diff != "" {
+			t.Error(diff)
+		}
+	})
+
+	t.Run("MakesNothingWithoutItsFile", func(t *testing.T) {
+		t.Parallel()
+		env, asked := fakeServer(t, nil)
+		for _, path := range []string{file + "x", t.TempDir()} {
+			r := largesseRun(t.Context(), "", env, "promotion", "create", "--name", "Spring", "--type", "point", "--file", path)
+			if r.code != exitFailed || !strings.Contains(r.stderr, "open the targets") {
+				t.Errorf("%+v", r)
+			}
+		}
+		if got := asked(); len(got) > 0 {
+			t.Errorf("the server was asked %v", got)
+		}
+	})
+
+	t.Run("SaysHowToGoOnAfterAFailure", func(t *testing.T) {
+		t.Parallel()
+		for uri, want := range map[string]string{
+			"POST /v1/promotions/7/targets": "promotion 7 is made, but its upload failed: sorry (UNAVAILABLE); uploading the same file again is safe; go on by: largesse promotion upload 7 " + file,
+			"POST /v1/promotions/7/start":   "promotion 7 is made, but did not start: sorry (UNAVAILABLE); go on by: largesse promotion start 7",
+		} {
+			a := answers()
+			a[uri] = answer{503, `{"code":"UNAVAILABLE","detail":"sorry"}`}
+			env, _ := fakeServer(t, a)
+			r := largesseRun(t.Context(), "", env, "promotion", "create", "--name", "Spring", "--type", "point", "--file", file, "--start")
+			if r.code != exitFailed || !strings.Contains(r.stderr, want) {
+				t.Errorf("%+v", r)
+			}
+		}
+	})
+}
+
+func TestPromotionUpload(t *testing.T) {
+	t.Parallel()
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	if _, err := io.WriteString(z, targetsCSV); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, file, text string
+		args             []string
+		stdin            string
+		wantType         string
+		wantDry          bool
+	}{
+		{name: "CSV", file: "t.csv", text: targetsCSV, wantType: "text/csv"},
+		{name: "NDJSON", file: "t.ndjson", text: targetsCSV, wantType: "application/x-ndjson"},
+		{name: "JSONLines", file: "t.JSONL", text: targetsCSV, wantType: "application/x-ndjson"},
+		{name: "Gzip", file: "t.csv.gz", text: zipped.String(), wantType: "text/csv"},
+		{name: "FormatByFlag", file: "t.txt", text: targetsCSV, args: []string{"--format", "ndjson"}, wantType: "application/x-ndjson"},
+		{name: "DryRun", file: "t.csv", text: targetsCSV, args: []string{"--dry-run"}, wantType: "text/csv", wantDry: true},
+		{name: "Stdin", file: "-", stdin: targetsCSV, wantType: "text/csv"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				var body io.Reader = r.Body
+				if r.Header.Get("Content-Encoding") == "gzip" {
+					var err error
+					if body, err = gzip.NewReader(r.Body); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+				text, _ := io.ReadAll(body)
+				if string(text) != targetsCSV || r.Header.Get("Content-Type") != tc.wantType || (r.URL.Query().Get("dryRun") == "true") != tc.wantDry {
+					t.Errorf("got %q as %s from %s", text, r.Header.Get("Content-Type"), r.RequestURI)
+				}
+				_, _ = io.WriteString(w, `{"accepted":2,"amount":2000}`)
+			}))
+			defer server.Close()
+			path := tc.file
+			if path != "-" {
+				path = writeTargets(t, tc.file, tc.text)
+			}
+			r := largesseRun(t.Context(), tc.stdin, nil, append([]string{"promotion", "upload", "7", path, "--server", server.URL}, tc.args...)...)
+			want := "2 accepted"
+			if tc.wantDry {
+				want = "2 would be accepted"
+			}
+			if r.code != exitDone || !strings.HasPrefix(r.stdout, want+" (amount 2,000)") || r.stderr != "" {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+func TestPromotionWatch(t *testing.T) {
+	t.Parallel()
+	steps := []answer{
+		{body: `{"id":"7","name":"S","status":"RUNNING","totalCount":4,"counts":{"ready":4}}`},
+		{body: `{"id":"7","name":"S","status":"RUNNING","totalCount":4,"counts":{"ready":4}}`}, // no change, no line
+		{502, ""}, // a restart is sat out
+		{body: `{"id":"7","name":"S","status":"PAUSED","pauseReason":"the Money API says 401","totalCount":4,"counts":{"ready":3,"failed":1}}`},
+		{body: `{"id":"7","name":"S","status":"COMPLETED","totalCount":4,"counts":{"succeeded":3,"failed":1}}`},
+	}
+	serve := func(t *testing.T) (url string) {
+		var n atomic.Int32
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			a := steps[min(int(n.Add(1)), len(steps))-1]
+			w.WriteHeader(max(a.status, 200))
+			_, _ = io.WriteString(w, a.body)
+		}))
+		t.Cleanup(server.Close)
+		return server.URL
+	}
+
+	t.Run("WritesALineForEachChange", func(t *testing.T) {
+		t.Parallel()
+		r := largesseRun(t.Context(), "", nil, "promotion", "watch", "7", "--every", "10ms", "--server", serve(t))
+		lines := strings.Split(r.stdout, "\n")
+		if r.code != exitDone || r.stderr != "" || len(lines) != 4 ||
+			lines[0] != "RUNNING 0% of 4, ready 4" ||
+			!strings.HasPrefix(lines[1], "PAUSED 25% of 4, ready 3, failed 1, ") || !strings.HasSuffix(lines[1], "/s, the Money API says 401") ||
+			!strings.HasPrefix(lines[2], "COMPLETED 100% of 4, succeeded 3, failed 1") {
+			t.Errorf("%+v", r)
+		}
+	})
+
+	t.Run("WritesAnObjectForEachChange", func(t *testing.T) {
+		t.Parallel()
+		r := largesseRun(t.Context(), "", nil, "promotion", "watch", "7", "--every", "10ms", "--output", "json", "--server", serve(t))
+		var statuses []string
+		for d := json.NewDecoder(strings.NewReader(r.stdout)); d.More(); {
+			var p struct{ Status string }
+			if err := d.Decode(&p); err != nil {
+				t.Fatal(err)
+			}
+			statuses = append(statuses, p.Status)
+		}
+		if diff := cmp.Diff([]string{"RUNNING", "PAUSED", "COMPLETED"}, statuses); diff != "" || r.code != exitDone {
+			t.Errorf("code %d\n%s", r.code, diff)
+		}
+	})
+
+	t.Run("EndsAtOnceWhenThereIsNoSuchPromotion", func(t *testing.T) {
+		t.Parallel()
+		env, _ := fakeServer(t, map[string]answer{"GET /v1/promotions/7": {404, `{"code":"PROMOTION_NOT_FOUND","detail":"there is no promotion 7"}`}})
+		r := largesseRun(t.Context(), "", env, "promotion", "watch", "7")
+		if r != (result{exitFailed, "", "largesse: there is no promotion 7 (PROMOTION_NOT_FOUND)\n"}) {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+func writeTargets(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse/client"
+)
+
+func (c *cli) promotionUploadCommand() *cobra.Command {
+	var (
+		format string
+		dryRun bool
+	)
+	cmd := &cobra.Command{
+		Use:   "upload ID FILE",
+		Short: "Add targets from a file; the same file again adds nothing",
+		Long: `Add targets from a file to a promotion. A CSV file begins with a header:
+targetId, and optionally userId, amount and voucherCode. An NDJSON file has one
+such object per line. Lines that are wrong are listed and everything else is
+taken; a target that is known already is a duplicate and is not paid twice.`,
+		Example: `  largesse promotion upload 12345 targets.csv
+  largesse promotion upload 12345 targets.ndjson.gz --dry-run
+  zcat targets.csv.gz | largesse promotion upload 12345 - --format csv`,
+		Args: args("a promotion's ID", "a FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			file, err := c.openTargets(args[1], format)
+			if err != nil {
+				return err
+			}
+			defer file.Close() //nolint:errcheck // it is only read
+			result, err := c.upload(cmd.Context(), cl, args[0], file, dryRun)
+			if err != nil {
+				return err
+			}
+			if c.output == outputJSON {
+				return c.printJSON(result)
+			}
+			return c.printUpload(result, dryRun)
+		},
+	}
+	cmd.Flags().StringVar(&format, "format", "", "csv or ndjson; else by the file's name")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check and total the file, add nothing")
+	complete(cmd, "format", string(client.CSV), string(client.NDJSON))
+	return cmd
+}
+
+// targetFile is a file of targets that is open.
+type targetFile struct {
+	io.Reader
+	size   int64 // bytes; 0 when it is not known
+	format client.Format
+	gzip   bool
+	close  func() error
+}
+
+// Close closes the file.
+func (f *targetFile) Close() error { return f.close() }
+
+// openTargets opens a file, or stdin for "-". The format goes by the name
+// where none is given.
+func (c *cli) openTargets(path, format string) (*targetFile, error) {
+	f := &targetFile{close: func() error { return nil }}
+	name := strings.ToLower(filepath.Base(path))
+	name, f.gzip = strings.CutSuffix(name, ".gz")
+	switch f.format = client.Format(strings.ToLower(format)); {
+	case f.format == client.CSV || f.format == client.NDJSON:
+	case format != "":
+		return nil, wrongUse("--format %q is neither csv nor ndjson", format)
+	case strings.HasSuffix(name, ".ndjson") || strings.HasSuffix(name, ".jsonl"):
+		f.format = client.NDJSON
+	default:
+		f.format = client.CSV
+	}
+	if path == "-" {
+		f.Reader = c.stdin
+		return f, nil
+	}
+	file, err := os.Open(path) //nolint:gosec // the user names the file
+	if err != nil {
+		return nil, fmt.Errorf("open the targets: %w", err)
+	}
+	info, err := file.Stat()
+	if err == nil && info.IsDir() {
+		err = fmt.Errorf("%s is a folder", path)
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("open the targets: %w", err)
+	}
+	f.Reader, f.size, f.close = file, info.Size(), file.Close
+	return f, nil
+}
+
+// upload sends a file, with a progress bar on a terminal.
+func (c *cli) upload(ctx context.Context, cl *client.Client, id string, file *targetFile, dryRun bool) (client.UploadResult, error) {
+	bar := c.uploadBar(file.size)
+	result, err := cl.UploadTargets(ctx, id, bar.reader(file.Reader), client.UploadOptions{Format: file.format, Gzip: file.gzip, DryRun: dryRun})
+	bar.finish(err == nil)
+	if err != nil {
+		return result, fmt.Errorf("%w; uploading the same file again is safe", err)
+	}
+	return result, nil
+}
+
+// printUpload tells what became of a file's lines; those that were not taken
+// go to stderr.
+func (c *cli) printUpload(r client.UploadResult, dryRun bool) error {
+	for _, e := range r.Errors {
+		fmt.Fprintf(c.stderr, "line %d: %s %s\n", e.Line, printable(e.Code), printable(e.Detail))
+	}
+	if more := r.Rejected + r.Conflicts - int64(len(r.Errors)); more > 0 && r.ReportURL != "" {
+		fmt.Fprintf(c.stderr, "and %s more; all of them: %s\n", number(more), printable(r.ReportURL))
+	}
+	verb := "accepted"
+	if dryRun {
+		verb = "would be accepted"
+	}
+	_, err := fmt.Fprintf(c.stdout, "%s %s (amount %s), %s duplicates, %s conflicts, %s rejected\n",
+		number(r.Accepted), verb, number(r.Amount), number(r.Duplicates), number(r.Conflicts), number(r.Rejected))
+	return err
+}

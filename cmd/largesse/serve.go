@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse"
+	"github.com/largesse/largesse/internal/obs"
+)
+
+func (c *cli) serveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run an instance",
+		Long: `Run an instance until SIGTERM or Ctrl-C. The first signal lets what is in hand
+end or hands it back; a second one leaves at once, which loses nothing either.
+
+Without settings everything it needs runs in this process and keeps its data in
+./largesse-data; only money.url has to name the provider that pays.`,
+		Example: `  largesse serve --money-url http://127.0.0.1:8090
+  largesse serve --config largesse.yaml --listen 127.0.0.1:9000
+  largesse serve --config largesse.yaml --roles api,ingest`,
+		Args: args(),
+	}
+	settings := withSettings(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := settings.load(c.world)
+		if err != nil {
+			return err
+		}
+		log, err := obs.NewLog(c.stderr, cfg.Log.Level, cfg.Log.Format)
+		if err != nil {
+			return err
+		}
+		engine, err := largesse.NewEngine(cfg, log)
+		if err != nil {
+			return err
+		}
+		return c.serve(cmd.Context(), engine)
+	}
+	return cmd
+}
+
+// serve runs an engine until ctx ends or the engine has lost what it needs.
+func (c *cli) serve(ctx context.Context, engine *largesse.Engine) error {
+	// A signal ends a start that is under way; after that it asks for a stop,
+	// which must find the engine's own context alive.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	keep := context.AfterFunc(ctx, end)
+	if err := engine.Start(life); err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	keep()
+	var lost error
+	if err := c.announce(engine.Addr()); err != nil {
+		lost = err
+	} else {
+		select {
+		case <-ctx.Done():
+		case lost = <-engine.Lost():
+		}
+	}
+	if err := engine.Stop(context.WithoutCancel(ctx)); err != nil {
+		return fmt.Errorf("stop: %w", err)
+	}
+	return lost
+}
+
+// announce says where the API is, for people and for scripts that asked for
+// port 0.
+func (c *cli) announce(addr string) error {
+	if addr == "" {
+		return nil
+	}
+	if c.output == outputJSON {
+		return c.printJSON(map[string]string{"server": "http://" + addr})
+	}
+	_, err := fmt.Fprintf(c.stdout, "serving on http://%s\n", addr)
+	return err
+}

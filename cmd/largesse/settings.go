@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/largesse/largesse"
+)
+
+// settingAnnotation marks the flags that are settings, with their group.
+const settingAnnotation = "largesse_setting_group"
+
+// settingFlags is the settings of a command: every one of them is a flag, and
+// --config names a file with more.
+type settingFlags struct {
+	cmd  *cobra.Command
+	file string
+}
+
+// settingValue is the flag of one setting. It keeps the text as it was given:
+// the settings have one reader for all their sources.
+type settingValue struct {
+	setting largesse.Setting
+	text    string
+	given   bool
+}
+
+func (v *settingValue) String() string { return v.text }
+func (v *settingValue) Type() string   { return string(v.setting.Kind) }
+
+// Set takes a value; the values of a list that is given several times add up.
+func (v *settingValue) Set(text string) error {
+	if v.given && v.setting.Kind == largesse.KindList {
+		text = v.text + "," + text
+	}
+	v.text, v.given = text, true
+	return nil
+}
+
+// withSettings gives a command a flag for each setting.
+func withSettings(cmd *cobra.Command) *settingFlags {
+	s := &settingFlags{cmd: cmd}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&s.file, "config", "", "YAML file with settings; environment and flags win over it")
+	for _, setting := range largesse.Settings {
+		flag := flags.VarPF(&settingValue{setting: setting, text: setting.Default}, setting.Flag(), "", setting.Doc)
+		flag.Annotations = map[string][]string{settingAnnotation: {setting.Group()}}
+		if setting.Kind == largesse.KindBool {
+			flag.NoOptDefVal = "true"
+		}
+	}
+	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "listen" {
+			name = "http-listen"
+		}
+		return pflag.NormalizedName(name)
+	})
+	complete(cmd, "log-level", "debug", "info", "warn", "error")
+	complete(cmd, "log-format", "text", "json")
+	complete(cmd, "auth-mode", "none")
+	complete(cmd, "roles", largesse.Roles...)
+	cmd.SetUsageFunc(groupedUsage)
+	return s
+}
+
+// load reads the settings from everywhere. Warnings go to stderr, a line each.
+func (s *settingFlags) load(w world) (largesse.Config, error) {
+	given := map[string]string{}
+	s.cmd.Flags().Visit(func(f *pflag.Flag) {
+		if v, ok := f.Value.(*settingValue); ok {
+			given[v.setting.Name] = v.text
+		}
+	})
+	cfg, warnings, err := largesse.LoadConfig(largesse.LoadParams{File: s.file, Environ: w.environ, Flags: given})
+	for _, warning := range warnings {
+		fmt.Fprintln(w.stderr, "largesse: warning: "+printable(warning))
+	}
+	return cfg, err
+}
+
+// groupedUsage is cobra's usage with the settings' flags in groups.
+func groupedUsage(cmd *cobra.Command) error {
+	const own = "Flags"
+	groups := map[string]*pflag.FlagSet{own: pflag.NewFlagSet(own, pflag.ContinueOnError)}
+	order := []string{own}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if cmd.InheritedFlags().Lookup(f.Name) != nil {
+			return
+		}
+		title := own
+		if group := f.Annotations[settingAnnotation]; len(group) > 0 {
+			title = "Settings of " + group[0]
+		}
+		if groups[title] == nil {
+			groups[title] = pflag.NewFlagSet(title, pflag.ContinueOnError)
+			groups[title].SortFlags = false
+			order = append(order, title)
+		}
+		groups[title].AddFlag(f)
+	})
+	var b strings.Builder
+	fmt.Fprintf(&b, "Usage:\n  %s\n\nExamples:\n%s\n", cmd.UseLine(), cmd.Example)
+	for _, title := range order {
+		fmt.Fprintf(&b, "\n%s:\n%s", title, groups[title].FlagUsages())
+	}
+	fmt.Fprintf(&b, "\nGlobal Flags:\n%s", cmd.InheritedFlags().FlagUsages())
+	b.WriteString("\n--listen is short for --http-listen. Each setting can also stand in the file and in\nthe environment, e.g. as LARGESSE_MONEY_URL.\n")
+	_, err := io.WriteString(cmd.OutOrStdout(), b.String())
+	return err
+}

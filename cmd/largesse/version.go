@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set by releases: -ldflags "-X main.version=v1.2.3".
+var version = ""
+
+// build is what this binary was made from.
+type build struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit,omitempty"`
+	Dirty   bool   `json:"dirty,omitempty"` // made from changed files
+	Go      string `json:"go"`
+	System  string `json:"system"`
+}
+
+func buildVersion() build {
+	b := build{Version: version, Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if ok {
+		if b.Version == "" && info.Main.Version != "(devel)" {
+			b.Version = info.Main.Version
+		}
+		for _, s := range info.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				b.Commit = s.Value
+			case "vcs.modified":
+				b.Dirty = s.Value == "true"
+			}
+		}
+	}
+	if b.Version == "" {
+		b.Version = "devel"
+	}
+	return b
+}
+
+func (c *cli) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Show what this binary was made from",
+		Example: "  largesse version\n  largesse version --output json",
+		Args:    args(),
+		RunE: func(*cobra.Command, []string) error {
+			b := buildVersion()
+			if c.output == outputJSON {
+				return c.printJSON(b)
+			}
+			commit := b.Commit
+			if commit == "" {
+				commit = "unknown commit"
+			}
+			if b.Dirty {
+				commit += ", changed"
+			}
+			_, err := fmt.Fprintf(c.stdout, "largesse %s (%s) %s %s\n", b.Version, commit, b.Go, b.System)
+			return err
+		},
+	}
+}

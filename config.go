@@ -1,0 +1,118 @@
+package largesse
+
+import "time"
+
+// Config is every setting of an instance. DefaultConfig and LoadConfig make
+// one; the zero Config is not valid. Names, defaults and meanings are listed
+// in docs/settings.md. [RedisStreamConfig]
+type Config struct {
+	Data     DataConfig     `koanf:"data"`
+	Database DatabaseConfig `koanf:"database"`
+	Redis    RedisConfig    `koanf:"redis"`
+	Kafka    KafkaConfig    `koanf:"kafka"`
+	Money    MoneyConfig    `koanf:"money"`
+	HTTP     HTTPConfig     `koanf:"http"`
+	Auth     AuthConfig     `koanf:"auth"`
+	Log      LogConfig      `koanf:"log"`
+	// Roles says which parts this instance runs.
+	Roles []string `koanf:"roles"`
+
+	// sources says where each value came from, by setting; what is missing is
+	// a default.
+	sources map[string]string
+}
+
+// DataConfig is where the embedded engines keep what they keep.
+type DataConfig struct {
+	Dir string `koanf:"dir"`
+}
+
+// DatabaseConfig names the database; an empty URL is SQLite in Data.Dir.
+type DatabaseConfig struct {
+	URL            string `koanf:"url"`
+	MaxConnections int    `koanf:"max-connections"`
+}
+
+// RedisConfig names the work queue's server; an empty URL is in process.
+type RedisConfig struct {
+	// URL may hold several addresses of a cluster, separated by commas.
+	URL       string       `koanf:"url"`
+	KeyPrefix string       `koanf:"key-prefix"`
+	Stream    StreamConfig `koanf:"stream"`
+}
+
+// StreamConfig bounds the work streams and the pools that read them.
+// [RedisStreamProperties]
+type StreamConfig struct {
+	Enabled                bool `koanf:"enabled"`
+	MaxLen                 int  `koanf:"max-len"`
+	PollIntervalMs         int  `koanf:"poll-interval-ms"`
+	IdleTimeoutSeconds     int  `koanf:"idle-timeout-seconds"`
+	BatchSize              int  `koanf:"batch-size"`
+	MinConsumerPerInstance int  `koanf:"min-consumer-per-instance"`
+	MaxConsumerPerInstance int  `koanf:"max-consumer-per-instance"`
+	InFlightPerConsumer    int  `koanf:"in-flight-per-consumer"`
+	LeaseSeconds           int  `koanf:"lease-seconds"`
+}
+
+// PollInterval is the longest pause between two empty polls.
+func (c StreamConfig) PollInterval() time.Duration {
+	return time.Duration(c.PollIntervalMs) * time.Millisecond
+}
+
+// IdleTimeout is how long a pool with nothing to do stays up.
+func (c StreamConfig) IdleTimeout() time.Duration {
+	return time.Duration(c.IdleTimeoutSeconds) * time.Second
+}
+
+// Lease is how long an entry belongs to the consumer that read it.
+func (c StreamConfig) Lease() time.Duration {
+	return time.Duration(c.LeaseSeconds) * time.Second
+}
+
+// KafkaConfig names the brokers; none is the embedded broker.
+type KafkaConfig struct {
+	Brokers        []string `koanf:"brokers"`
+	EmbeddedListen string   `koanf:"embedded-listen"`
+	TopicPrefix    string   `koanf:"topic-prefix"`
+}
+
+// MoneyConfig names the provider that pays and bounds the calls to it.
+type MoneyConfig struct {
+	URL               string        `koanf:"url"`
+	Timeout           time.Duration `koanf:"timeout"`
+	MaxConcurrency    int           `koanf:"max-concurrency"`
+	MaxRetries        int           `koanf:"max-retries"`
+	SettleAfter       time.Duration `koanf:"settle-after"`
+	IdempotencyWindow time.Duration `koanf:"idempotency-window"`
+	GiveUpAfter       time.Duration `koanf:"give-up-after"`
+	RefusalCodes      []string      `koanf:"refusal-codes"`
+}
+
+// HTTPConfig is where the API listens.
+type HTTPConfig struct {
+	Listen string `koanf:"listen"`
+}
+
+// AuthConfig says how callers of the API prove who they are.
+type AuthConfig struct {
+	Mode string `koanf:"mode"`
+}
+
+// LogConfig says how much is logged, and in which form.
+type LogConfig struct {
+	Level  string `koanf:"level"`
+	Format string `koanf:"format"`
+}
+
+// The parts an instance can run.
+const (
+	RoleAPI          = "api"
+	RoleIngest       = "ingest"
+	RolePayout       = "payout"
+	RoleIssuer       = "issuer"
+	RoleHousekeeping = "housekeeping"
+)
+
+// Roles lists every role.
+var Roles = []string{RoleAPI, RoleIngest, RolePayout, RoleIssuer, RoleHousekeeping}

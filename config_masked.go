@@ -1,0 +1,154 @@
+package largesse
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// SettingValue is a setting as it stands in a Config, fit to be shown.
+type SettingValue struct {
+	Name   string `json:"name"`
+	Value  string `json:"value"`  // secrets masked
+	Source string `json:"source"` // "default", or which file, variable or flag
+}
+
+// Values lists every setting with its value and where it came from, in the
+// order of the docs.
+func (c Config) Values() []SettingValue {
+	values := make([]SettingValue, len(Settings))
+	for i, s := range Settings {
+		values[i] = SettingValue{Name: s.Name, Value: s.shown(settingText(c.value(s.Name))), Source: c.source(s.Name)}
+	}
+	return values
+}
+
+// Masked is the Config as a YAML file, with secrets masked and a comment
+// behind each value that says where it came from.
+func (c Config) Masked() (string, error) {
+	root := &yaml.Node{Kind: yaml.MappingNode}
+	groups := map[string]*yaml.Node{"": root}
+	for _, s := range Settings {
+		group, key := "", s.Name
+		if i := strings.LastIndexByte(s.Name, '.'); i >= 0 {
+			group, key = s.Name[:i], s.Name[i+1:]
+		}
+		value := &yaml.Node{}
+		shown := c.value(s.Name)
+		switch s.Kind {
+		case KindText:
+			shown = s.shown(settingText(shown))
+		case KindDuration:
+			shown = settingText(shown)
+		}
+		if err := value.Encode(shown); err != nil {
+			return "", fmt.Errorf("writing the setting %s: %w", s.Name, err)
+		}
+		if s.Kind == KindList {
+			value.Style = yaml.FlowStyle
+		}
+		value.LineComment = "# " + c.source(s.Name)
+		parent := groupNode(groups, group)
+		parent.Content = append(parent.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, value)
+	}
+	var b strings.Builder
+	encoder := yaml.NewEncoder(&b)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(root); err != nil {
+		return "", fmt.Errorf("writing the settings: %w", err)
+	}
+	return b.String(), nil
+}
+
+// groupNode finds the mapping of a group, and makes it when it is the first
+// time.
+func groupNode(groups map[string]*yaml.Node, name string) *yaml.Node {
+	if n, ok := groups[name]; ok {
+		return n
+	}
+	parent, key := "", name
+	if i := strings.LastIndexByte(name, '.'); i >= 0 {
+		parent, key = name[:i], name[i+1:]
+	}
+	n := &yaml.Node{Kind: yaml.MappingNode}
+	above := groupNode(groups, parent)
+	above.Content = append(above.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, n)
+	groups[name] = n
+	return n
+}
+
+func (c Config) source(name string) string {
+	if source, ok := c.sources[name]; ok {
+		return source
+	}
+	return sourceDefault
+}
+
+// shown is a value as people may see it.
+func (s Setting) shown(text string) string {
+	if s.Secret {
+		return maskSecrets(text)
+	}
+	return text
+}
+
+// mask stands for a secret, as in net/url.
+const mask = "xxxxx"
+
+var (
+	addressStart = regexp.MustCompile(`(?:^|,)\s*[A-Za-z][A-Za-z0-9+.-]*://`)
+	secretQuery  = regexp.MustCompile(`(?i)([?&][^=&]*(?:pass|pwd|secret|token|key|auth)[^=&]*=)[^&#]*`)
+)
+
+// maskSecrets hides passwords in addresses, also in lists of them and in
+// those that no parser would take.
+func maskSecrets(text string) string {
+	starts := addressStart.FindAllStringIndex(text, -1)
+	if len(starts) == 0 {
+		if i := strings.LastIndexByte(text, '@'); i >= 0 {
+			text = mask + text[i:]
+		}
+		return secretQuery.ReplaceAllString(text, "${1}"+mask)
+	}
+	var b strings.Builder
+	if before := text[:starts[0][0]]; before != "" {
+		b.WriteString(maskSecrets(before))
+	}
+	for i, start := range starts {
+		end := len(text)
+		if i+1 < len(starts) {
+			end = starts[i+1][0]
+		}
+		b.WriteString(text[start[0]:start[1]])
+		b.WriteString(maskAddress(text[start[0]:start[1]], text[start[1]:end]))
+	}
+	return b.String()
+}
+
+// maskAddress masks what follows the scheme of one address.
+func maskAddress(scheme, rest string) string {
+	rest = secretQuery.ReplaceAllString(rest, "${1}"+mask)
+	// The text up to the last @ is user and password where the address is
+	// broken; where it is not, they end before the path.
+	authority := rest
+	if _, err := url.Parse(strings.TrimLeft(scheme, ", \t") + rest); err == nil {
+		if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+			authority = rest[:i]
+		}
+	}
+	at := strings.LastIndexByte(authority, '@')
+	if at < 0 {
+		return rest
+	}
+	user, _, hasPassword := strings.Cut(authority[:at], ":")
+	switch {
+	case hasPassword:
+		user += ":" + mask
+	case !strings.Contains(scheme, "postgres"):
+		user = mask // a token in place of a user
+	}
+	return user + rest[at:]
+}

@@ -1,0 +1,242 @@
+package largesse
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// resolveTimeout bounds the look-up of a host that is to be listened on.
+const resolveTimeout = 3 * time.Second
+
+// Validate checks every setting, alone and against the others. The error is a
+// *ConfigError with everything that is wrong.
+func (c Config) Validate() error {
+	v := validation{config: c, resolve: net.DefaultResolver.LookupIPAddr}
+	v.run()
+	if len(v.problems) > 0 {
+		return &ConfigError{Problems: v.problems}
+	}
+	return nil
+}
+
+// validation collects what is wrong with a Config.
+type validation struct {
+	config   Config
+	resolve  func(ctx context.Context, host string) ([]net.IPAddr, error)
+	problems []ConfigProblem
+}
+
+var (
+	redisPrefix = regexp.MustCompile(`^[A-Za-z0-9._:-]{0,64}$`)
+	topicPrefix = regexp.MustCompile(`^[A-Za-z0-9._-]{0,64}$`)
+	refusalCode = regexp.MustCompile(`^[!-~]{1,100}$`)
+)
+
+func (v *validation) run() {
+	c := v.config
+	if strings.TrimSpace(c.Data.Dir) == "" {
+		v.wrong("data.dir", "must name a folder")
+	}
+	v.url("database.url", c.Database.URL, "postgres", "postgresql")
+	v.between("database.max-connections", c.Database.MaxConnections, 2, 10_000)
+	if c.Redis.URL != "" {
+		for address := range strings.SplitSeq(c.Redis.URL, ",") {
+			if !v.url("redis.url", address, "redis", "rediss") {
+				break
+			}
+		}
+	}
+	if !redisPrefix.MatchString(c.Redis.KeyPrefix) {
+		v.wrong("redis.key-prefix", "must be at most 64 letters, digits and . _ : - (braces would put every key into one cluster slot)")
+	}
+	v.stream(c.Redis.Stream)
+	v.kafka(c.Kafka)
+	v.money(c.Money)
+	v.http(c)
+	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	v.oneOf("log.format", c.Log.Format, "text", "json")
+	if len(c.Roles) == 0 {
+		v.wrong("roles", "must name at least one of "+strings.Join(Roles, ", "))
+	}
+	for i, role := range c.Roles {
+		if !slices.Contains(Roles, role) {
+			v.wrong("roles", fmt.Sprintf("has the unknown role %q; the roles are %s", role, strings.Join(Roles, ", ")))
+		} else if slices.Contains(c.Roles[:i], role) {
+			v.wrong("roles", fmt.Sprintf("names the role %q twice; keep one", role))
+		}
+	}
+}
+
+func (v *validation) stream(c StreamConfig) {
+	if !c.Enabled {
+		v.wrong("redis.stream.enabled", "is not available yet: this version needs redis.stream.enabled=true")
+	}
+	v.between("redis.stream.max-len", c.MaxLen, 1, 1_000_000_000)
+	v.between("redis.stream.poll-interval-ms", c.PollIntervalMs, 1, 60_000)
+	v.between("redis.stream.idle-timeout-seconds", c.IdleTimeoutSeconds, 1, 86_400)
+	v.between("redis.stream.batch-size", c.BatchSize, 1, 1000)
+	v.between("redis.stream.min-consumer-per-instance", c.MinConsumerPerInstance, 1, 256)
+	v.between("redis.stream.max-consumer-per-instance", c.MaxConsumerPerInstance, 1, 256)
+	if c.MinConsumerPerInstance > c.MaxConsumerPerInstance {
+		v.wrong("redis.stream.min-consumer-per-instance", fmt.Sprintf("must not be above redis.stream.max-consumer-per-instance, which is %d", c.MaxConsumerPerInstance))
+	}
+	v.between("redis.stream.in-flight-per-consumer", c.InFlightPerConsumer, 1, 10_000)
+	if v.between("redis.stream.lease-seconds", c.LeaseSeconds, 1, 3600) && c.Lease() <= v.config.Money.Timeout {
+		v.wrong("redis.stream.lease-seconds", fmt.Sprintf("must be above money.timeout, which is %s: a call has to end while its entry is still ours", shortDuration(v.config.Money.Timeout)))
+	}
+}
+
+func (v *validation) kafka(c KafkaConfig) {
+	for _, broker := range c.Brokers {
+		if _, port, ok := hostPort(broker); !ok || port == 0 {
+			v.wrong("kafka.brokers", fmt.Sprintf("has %q; each broker must be host:port", broker))
+		}
+	}
+	if !topicPrefix.MatchString(c.TopicPrefix) {
+		v.wrong("kafka.topic-prefix", "must be at most 64 letters, digits and . _ -")
+	}
+	if len(c.Brokers) == 0 {
+		v.listen("kafka.embedded-listen", c.EmbeddedListen, "the embedded broker asks nobody for a password")
+	}
+}
+
+func (v *validation) money(c MoneyConfig) {
+	v.url("money.url", c.URL, "http", "https")
+	if u, err := url.Parse(c.URL); err == nil && (u.RawQuery != "" || u.Fragment != "") {
+		v.wrong("money.url", "must end with its path: no ? and no #")
+	}
+	if c.Timeout < 10*time.Millisecond || c.Timeout > 10*time.Minute {
+		v.wrong("money.timeout", "must be from 10ms to 10m")
+	}
+	v.between("money.max-concurrency", c.MaxConcurrency, 1, 100_000)
+	v.between("money.max-retries", c.MaxRetries, 0, 20)
+	v.atLeast("money.settle-after", c.SettleAfter, 100*time.Millisecond)
+	v.atLeast("money.idempotency-window", c.IdempotencyWindow, 100*time.Millisecond)
+	v.atLeast("money.give-up-after", c.GiveUpAfter, 100*time.Millisecond)
+	for _, code := range c.RefusalCodes {
+		if !refusalCode.MatchString(code) {
+			v.wrong("money.refusal-codes", fmt.Sprintf("has %q; a code is 1 to 100 visible ASCII characters", code))
+		}
+	}
+}
+
+func (v *validation) http(c Config) {
+	if c.Auth.Mode != "none" {
+		if c.Auth.Mode == "apikey" || c.Auth.Mode == "jwt" {
+			v.wrong("auth.mode", "is not available yet: this version knows only none")
+		} else {
+			v.wrong("auth.mode", "must be none")
+		}
+	}
+	v.listen("http.listen", c.HTTP.Listen, "auth.mode none lets everybody in who can reach it")
+}
+
+// warnings tells what is allowed, safe, and probably not meant.
+func (c Config) warnings() []string {
+	var warnings []string
+	if c.Money.SettleAfter < c.Money.Timeout {
+		warnings = append(warnings, fmt.Sprintf("money.settle-after %s is below money.timeout %s: a request can be under way for longer than a look-up waits; raise it outside of tests",
+			shortDuration(c.Money.SettleAfter), shortDuration(c.Money.Timeout)))
+	}
+	if c.Money.IdempotencyWindow <= c.Money.SettleAfter {
+		warnings = append(warnings, fmt.Sprintf("money.idempotency-window %s is not above money.settle-after %s: every payout is looked up before each repeated call",
+			shortDuration(c.Money.IdempotencyWindow), shortDuration(c.Money.SettleAfter)))
+	}
+	return warnings
+}
+
+// wrong notes a problem with a setting's present value.
+func (v *validation) wrong(name, detail string) {
+	s, _ := settingByName(name)
+	v.problems = append(v.problems, ConfigProblem{
+		Name:   name,
+		Value:  s.shown(settingText(v.config.value(name))),
+		Source: v.config.source(name),
+		Detail: detail,
+	})
+}
+
+func (v *validation) between(name string, n, low, high int) bool {
+	if n < low || n > high {
+		v.wrong(name, fmt.Sprintf("must be from %d to %d", low, high))
+		return false
+	}
+	return true
+}
+
+func (v *validation) atLeast(name string, d, floor time.Duration) {
+	if d < floor {
+		v.wrong(name, fmt.Sprintf("must be at least %s", shortDuration(floor)))
+	}
+}
+
+func (v *validation) oneOf(name, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) {
+		v.wrong(name, "must be one of "+strings.Join(allowed, ", "))
+	}
+}
+
+// url checks an address that may be empty.
+func (v *validation) url(name, text string, schemes ...string) bool {
+	if text == "" && name != "redis.url" {
+		return true
+	}
+	u, err := url.Parse(text)
+	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Opaque != "" {
+		v.wrong(name, "must begin with "+strings.Join(schemes, ":// or ")+":// and be a whole URL")
+		return false
+	}
+	// PostgreSQL may be reached by a socket named in the query.
+	if u.Hostname() == "" && (u.Scheme != "postgres" && u.Scheme != "postgresql" || u.Query().Get("host") == "") {
+		v.wrong(name, "must name a host")
+		return false
+	}
+	return true
+}
+
+// listen checks an address that only this machine may reach.
+func (v *validation) listen(name, address, why string) {
+	host, _, ok := hostPort(address)
+	if !ok {
+		v.wrong(name, "must be host:port, the port from 0 to 65535")
+		return
+	}
+	cure := "use 127.0.0.1, because " + why
+	if host == "" {
+		v.wrong(name, "would listen on every address of this machine; "+cure)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
+	defer cancel()
+	addresses, err := v.resolve(ctx, host)
+	if err != nil || len(addresses) == 0 {
+		v.wrong(name, fmt.Sprintf("has the host %q, which cannot be resolved", host))
+		return
+	}
+	for _, a := range addresses {
+		if !a.IP.IsLoopback() {
+			v.wrong(name, fmt.Sprintf("must be a loopback address (%s is not); %s", a.IP, cure))
+			return
+		}
+	}
+}
+
+// hostPort splits host:port where the port is a number.
+func hostPort(address string) (host string, port int, ok bool) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, false
+	}
+	port, err = strconv.Atoi(text)
+	if err != nil || port < 0 || port > 65_535 || strconv.Itoa(port) != text {
+		return "", 0, false
+	}
+	return host, port, true
+}

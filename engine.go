@@ -1,0 +1,361 @@
+// Package largesse issues rewards at scale: payouts that a campaign pushes to
+// its targets through a slow provider, with books that balance. Config says
+// how, Engine runs it.
+package largesse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/largesse/largesse/internal/api"
+	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/money"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/payout"
+	"github.com/largesse/largesse/internal/pool"
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/queue/redisstream"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/postgres"
+	"github.com/largesse/largesse/internal/store/sqlite"
+)
+
+// stopTimeout bounds how long a stop waits for calls in progress.
+const stopTimeout = 5 * time.Second
+
+// embeddedPartitions is for topics of the embedded broker: one process reads
+// them all.
+const embeddedPartitions = 6
+
+// Engine is one instance of Largesse: it opens what Config names, runs the
+// roles, and closes everything again. It is the only place that wires.
+type Engine struct {
+	cfg      Config
+	log      obs.Log
+	instance string
+	provider payout.Provider
+
+	closers []func() // what Stop undoes, in reverse order
+	lost    chan error
+	store   store.Store
+	queue   queue.Queue
+	broker  *bus.Broker
+	bus     *bus.Client
+	flow    *payout.Flow
+	server  *api.Server
+}
+
+// Option changes how an Engine is made.
+type Option func(*Engine)
+
+// WithProvider pays through p instead of the Money API at money.url.
+func WithProvider(p payout.Provider) Option {
+	return func(e *Engine) { e.provider = p }
+}
+
+// NewEngine checks the settings; nothing is opened before Start.
+func NewEngine(cfg Config, log obs.Log, opts ...Option) (*Engine, error) {
+	e := &Engine{cfg: cfg, log: log.For(obs.Engine), instance: service.InstanceID(), lost: make(chan error, 1)}
+	for _, o := range opts {
+		o(e)
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if e.provider == nil && cfg.Money.URL == "" && e.plays(RolePayout) {
+		return nil, fmt.Errorf("money.url is not set: name the provider's Money API, or start a stand-in with: largesse moneysim")
+	}
+	return e, nil
+}
+
+func (e *Engine) plays(role string) bool { return slices.Contains(e.cfg.Roles, role) }
+
+// Start opens everything and runs the roles in the background. When it fails,
+// what was opened is closed again.
+func (e *Engine) Start(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			e.close()
+		}
+	}()
+	if e.embedded() {
+		lock, err := lockDir(e.cfg.Data.Dir, e.instance)
+		if err != nil {
+			return err
+		}
+		e.onClose(lock.release)
+	}
+	if err := e.openStore(ctx); err != nil {
+		return err
+	}
+	if err := e.takeName(ctx); err != nil {
+		return err
+	}
+	if err := e.openQueue(ctx); err != nil {
+		return err
+	}
+	if err := e.openBus(ctx); err != nil {
+		return err
+	}
+	if err := e.openProvider(); err != nil {
+		return err
+	}
+	if err := e.startFlow(ctx); err != nil {
+		return err
+	}
+	if e.plays(RoleAPI) {
+		if err := e.startAPI(ctx); err != nil {
+			return err
+		}
+	}
+	e.log.Info(obs.Started, "instance", e.instance, "roles", strings.Join(e.cfg.Roles, ","), "http", e.Addr(),
+		"store", engineOf(e.cfg.Database.URL, "sqlite"), "queue", engineOf(e.cfg.Redis.URL, "in process"), "kafka", strings.Join(e.Brokers(), ","))
+	return nil
+}
+
+func engineOf(url, embedded string) string {
+	scheme, _, ok := strings.Cut(url, "://")
+	if !ok {
+		return embedded
+	}
+	return scheme
+}
+
+// embedded says whether anything of this process lives in data.dir.
+func (e *Engine) embedded() bool {
+	return e.cfg.Database.URL == "" || len(e.cfg.Kafka.Brokers) == 0
+}
+
+func (e *Engine) onClose(f func()) { e.closers = append(e.closers, f) }
+
+func (e *Engine) openStore(ctx context.Context) error {
+	s, err := OpenStore(ctx, e.cfg, e.instance)
+	if err != nil {
+		return err
+	}
+	e.store = s
+	e.onClose(s.Close)
+	if err := s.Migrate(ctx); err != nil {
+		return fmt.Errorf("bring the database up to date: %w", err)
+	}
+	return nil
+}
+
+// OpenStore opens the database that the settings name, without migrating it.
+// The caller closes it.
+func OpenStore(ctx context.Context, cfg Config, instance string) (store.Store, error) {
+	if cfg.Database.URL == "" {
+		return sqlite.Open(ctx, filepath.Join(cfg.Data.Dir, "largesse.db"))
+	}
+	return postgres.Open(ctx, postgres.Config{
+		URL: cfg.Database.URL, MaxConnections: cfg.Database.MaxConnections, ApplicationName: "largesse " + instance,
+	})
+}
+
+// takeName makes this instance's name its own, with a suffix when a living
+// instance has it (two containers with the same pid), and takes sole
+// possession where a part in this process needs it.
+func (e *Engine) takeName(ctx context.Context) error {
+	base := e.instance
+	for n := 2; ; n++ {
+		l, err := takeLease(ctx, e.store, "instance "+e.instance, e.instance, e.fail, e.log)
+		if err == nil {
+			e.onClose(l.release)
+			break
+		}
+		if !errors.Is(err, ErrInUse) || n > 100 {
+			return err
+		}
+		e.instance = fmt.Sprintf("%s.%d", base, n)
+	}
+	// With SQLite the lock on data.dir is possession enough.
+	if e.cfg.Redis.URL == "" && e.cfg.Database.URL != "" && e.plays(RolePayout) {
+		l, err := takeAbandonedLease(ctx, e.store, "work queue in process", e.instance, e.fail, e.log)
+		if err != nil {
+			return fmt.Errorf("redis.url is empty, so the work queue lives in this process, and there can be only one: %w", err)
+		}
+		e.onClose(l.release)
+	}
+	return nil
+}
+
+// fail reports a loss after which this instance must not go on.
+func (e *Engine) fail(err error) {
+	select {
+	case e.lost <- err:
+	default:
+	}
+}
+
+// Lost delivers the reason when this instance has lost what it must have alone
+// (its name, or the sole possession of the queue) and has to be stopped.
+func (e *Engine) Lost() <-chan error { return e.lost }
+
+func (e *Engine) openQueue(ctx context.Context) error {
+	if e.cfg.Redis.URL == "" {
+		e.queue = queue.NewMemory()
+	} else {
+		q, err := redisstream.Open(ctx, redisstream.Config{URL: e.cfg.Redis.URL, KeyPrefix: e.cfg.Redis.KeyPrefix, Log: e.log})
+		if err != nil {
+			return err
+		}
+		e.queue = q
+	}
+	e.onClose(e.queue.Close)
+	return nil
+}
+
+func (e *Engine) openBus(ctx context.Context) error {
+	brokers := e.cfg.Kafka.Brokers
+	if len(brokers) == 0 {
+		b, err := bus.StartBroker(ctx, bus.BrokerConfig{
+			Dir: filepath.Join(e.cfg.Data.Dir, "kafka"), Listen: e.cfg.Kafka.EmbeddedListen, Log: e.log,
+		})
+		if err != nil {
+			return err
+		}
+		e.broker = b
+		e.onClose(b.Close)
+		brokers = []string{b.Addr()}
+	}
+	cfg := bus.Config{Brokers: brokers, TopicPrefix: e.cfg.Kafka.TopicPrefix, ClientID: e.instance, Log: e.log}
+	if e.broker != nil {
+		cfg.Partitions, cfg.Retention = embeddedPartitions, bus.DefaultRetention
+	}
+	c, err := bus.Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	e.bus = c
+	e.onClose(c.Close)
+	if err := c.EnsureTopics(ctx); err != nil {
+		return fmt.Errorf("make the topics: %w", err)
+	}
+	return nil
+}
+
+func (e *Engine) openProvider() error {
+	if e.provider != nil || !e.plays(RolePayout) && !e.plays(RoleHousekeeping) {
+		return nil
+	}
+	c, err := money.New(money.Config{
+		URL: e.cfg.Money.URL, Timeout: e.cfg.Money.Timeout, MaxConcurrency: e.cfg.Money.MaxConcurrency,
+		RefusalCodes: e.cfg.Money.RefusalCodes, Log: e.log,
+	})
+	if err != nil {
+		return err
+	}
+	e.provider = c
+	e.onClose(c.Close)
+	return nil
+}
+
+func (e *Engine) startFlow(ctx context.Context) error {
+	stream := e.cfg.Redis.Stream
+	flow, err := payout.NewFlow(payout.FlowConfig{
+		Store: e.store, Queue: e.queue, Bus: e.bus, Provider: e.provider,
+		Pool: pool.Config{
+			Instance:     e.instance,
+			MinConsumers: stream.MinConsumerPerInstance, MaxConsumers: stream.MaxConsumerPerInstance,
+			InFlight: stream.InFlightPerConsumer, BatchSize: stream.BatchSize,
+			PollInterval: stream.PollInterval(), IdleTimeout: stream.IdleTimeout(), Lease: stream.Lease(),
+			StopTimeout: stopTimeout,
+		},
+		MaxLen: stream.MaxLen,
+		Limits: payout.Limits{
+			MoneyTimeout: e.cfg.Money.Timeout, Lease: stream.Lease(), SettleAfter: e.cfg.Money.SettleAfter,
+			IdempotencyWindow: e.cfg.Money.IdempotencyWindow, GiveUpAfter: e.cfg.Money.GiveUpAfter,
+		},
+		QueueIsLocal: e.cfg.Redis.URL == "",
+		Ingest:       e.plays(RoleIngest), Payout: e.plays(RolePayout), Housekeeping: e.plays(RoleHousekeeping),
+		Log: e.log,
+	})
+	if err != nil {
+		return err
+	}
+	e.flow = flow
+	e.onClose(flow.Stop)
+	return flow.Start(ctx)
+}
+
+func (e *Engine) startAPI(ctx context.Context) error {
+	ids := service.NewIDs()
+	maxRetries := e.cfg.Money.MaxRetries
+	handler := api.New(api.Config{
+		Promotions: payout.NewPromotions(payout.PromotionsConfig{
+			Store: e.store, IDs: ids, Log: e.log, Hint: e.flow.Hint, MaxRetries: &maxRetries,
+		}),
+		Uploads: payout.NewUploads(payout.UploadsConfig{
+			Rows: e.store, Saver: e.flow.Intake, IDs: ids, Log: e.log, Hint: e.flow.Hint,
+		}),
+		Rows: e.store, Degraded: e.degraded, Log: e.log,
+	})
+	server, err := api.NewServer(api.ServerConfig{API: handler, Listen: e.cfg.HTTP.Listen, AuthMode: e.cfg.Auth.Mode, Log: e.log})
+	if err != nil {
+		return err
+	}
+	if err := server.Start(ctx); err != nil {
+		return err
+	}
+	e.server = server
+	e.onClose(server.Stop)
+	return nil
+}
+
+// degraded names the parts that do not answer; work waits for them in rows.
+func (e *Engine) degraded() []string {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	var out []string
+	if e.queue.Ping(ctx) != nil {
+		out = append(out, "queue")
+	}
+	if e.bus.Ping(ctx) != nil {
+		out = append(out, "kafka")
+	}
+	return out
+}
+
+// Stop ends the instance: no new work, what is in hand is finished or handed
+// back, everything is closed. Nothing is lost when it is cut short.
+func (e *Engine) Stop(context.Context) error {
+	e.log.Info(obs.Stopping, "instance", e.instance)
+	e.close()
+	e.log.Info(obs.Stopped, "instance", e.instance)
+	return nil
+}
+
+func (e *Engine) close() {
+	for _, f := range slices.Backward(e.closers) {
+		f()
+	}
+	e.closers = nil
+}
+
+// Addr is where the API listens, host:port; "" without the api role.
+func (e *Engine) Addr() string {
+	if e.server == nil {
+		return ""
+	}
+	return e.server.Addr()
+}
+
+// Brokers is where Kafka clients reach the bus.
+func (e *Engine) Brokers() []string {
+	if e.broker != nil {
+		return []string{e.broker.Addr()}
+	}
+	return e.cfg.Kafka.Brokers
+}
+
+// Store is the open database, for checks and reports.
+func (e *Engine) Store() store.Store { return e.store }
+
+// Queue is the open work queue, for checks.
+func (e *Engine) Queue() queue.Queue { return e.queue }

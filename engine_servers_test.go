@@ -1,0 +1,83 @@
+//go:build servers
+
+package largesse_test
+
+import (
+	"context"
+	"crypto/rand"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/largesse/largesse"
+)
+
+// TestEngineServers runs the payout suite on real PostgreSQL, Redis (and, for
+// the queue, Valkey) and Apache Kafka.
+func TestEngineServers(t *testing.T) {
+	t.Parallel()
+	for name, queue := range map[string]string{"Redis": "LARGESSE_TEST_REDIS", "Valkey": "LARGESSE_TEST_VALKEY"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			exercisePayouts(t, servers(queue))
+		})
+	}
+}
+
+// servers is the world of real servers: a schema, a key prefix and a topic
+// prefix for each test.
+func servers(queue string) world {
+	return world{name: "servers", config: func(t *testing.T, cfg *largesse.Config) {
+		t.Helper()
+		name := "t_" + strings.ToLower(rand.Text()[:10])
+		cfg.Database.URL = ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), name)
+		cfg.Database.MaxConnections = 10
+		cfg.Redis.URL = server(t, queue)
+		cfg.Redis.KeyPrefix = name + ":"
+		cfg.Kafka.Brokers = []string{server(t, "LARGESSE_TEST_KAFKA")}
+		cfg.Kafka.TopicPrefix = name + "-"
+	}}
+}
+
+func server(t *testing.T, variable string) string {
+	t.Helper()
+	address := os.Getenv(variable)
+	if address == "" {
+		t.Fatalf("%s is not set: this test needs a real server; run it by make test", variable)
+	}
+	return address
+}
+
+// ownSchema makes a schema that goes with the test, and returns a URL in whose
+// search path it is.
+func ownSchema(t *testing.T, base, name string) string {
+	t.Helper()
+	exec := func(ctx context.Context, sql string) {
+		db, err := pgx.Connect(ctx, base)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = db.Close(ctx) }()
+		if _, err := db.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(t.Context(), "CREATE SCHEMA "+name)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		exec(ctx, "DROP SCHEMA "+name+" CASCADE")
+	})
+	u, err := url.Parse(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	q.Set("search_path", name)
+	u.RawQuery = q.Encode()
+	return u.String()
+}

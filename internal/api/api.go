@@ -1,0 +1,112 @@
+// Package api is the outside of Largesse over HTTP: promotions, their targets
+// and payouts, dead letters, and health. Every JSON call is declared once, in
+// Go; checks, answers and GET /openapi.json come from that.
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/payout"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// Config is what the API is made of.
+type Config struct {
+	Promotions *payout.Promotions
+	Uploads    *payout.Uploads
+	Rows       Rows
+	// Alive says what is wrong with this instance's own loops; nil = never
+	// anything. It must not ask other servers.
+	Alive func() error
+	// Degraded names the parts that work less well than they should; nil =
+	// none ever.
+	Degraded func() []string
+	// UploadIdle is the longest pause within an upload; 0 = 30 s.
+	UploadIdle time.Duration
+	// Version of the program, for the API's description.
+	Version string
+	Log     obs.Log
+}
+
+// Rows is what the API reads from the store itself.
+type Rows interface {
+	DeadLetterList(ctx context.Context, before int64, limit int) ([]reward.DeadLetter, error)
+	Ping(ctx context.Context) error
+}
+
+// API answers HTTP requests.
+type API struct {
+	cfg      Config
+	log      obs.Log
+	mux      *http.ServeMux
+	huma     huma.API
+	spec     []byte // GET /openapi.json
+	rates    *estimator
+	draining atomic.Bool
+}
+
+// New makes the API.
+func New(cfg Config) *API {
+	if cfg.UploadIdle == 0 {
+		cfg.UploadIdle = uploadIdleDefault
+	}
+	if cfg.Version == "" {
+		cfg.Version = "dev"
+	}
+	a := &API{cfg: cfg, log: cfg.Log.For(obs.API), mux: http.NewServeMux(), rates: newEstimator()}
+	hc := huma.DefaultConfig("Largesse", cfg.Version)
+	hc.Info.Description = "Issues rewards at scale. Ids are strings, money is an integer in minor units, times are RFC 3339 in UTC, errors are application/problem+json."
+	// The description is served below, once it is whole; the docs page would
+	// load scripts of others, and $schema would be a field nobody asked for.
+	hc.OpenAPIPath, hc.DocsPath, hc.SchemasPath, hc.CreateHooks = "", "", "", nil
+	hc.RejectUnknownQueryParameters = true
+	a.huma = humago.New(a.mux, hc)
+	a.addPromotions()
+	a.addTargets()
+	a.addPayouts()
+	a.addDeadLetters()
+	a.addHealth()
+	spec, err := json.Marshal(a.huma.OpenAPI())
+	if err != nil { // it is the same for every start of the program
+		panic(err)
+	}
+	a.spec = spec
+	a.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/openapi+json")
+		_, _ = w.Write(a.spec) // the caller may have gone
+	})
+	return a
+}
+
+// Drain makes /readyz say that no more work should be sent here.
+func (a *API) Drain() { a.draining.Store(true) }
+
+// Undrain takes Drain back.
+func (a *API) Undrain() { a.draining.Store(false) }
+
+// call declares a JSON call.
+func call[I, O any](a *API, op huma.Operation, f func(ctx context.Context, in *I) (*O, error)) {
+	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := f(ctx, in)
+		if err != nil {
+			return nil, a.problem(ctx, err)
+		}
+		return out, nil
+	})
+}
+
+func promotionID(s string) (reward.PromotionID, error) {
+	id, err := reward.ParsePromotionID(s)
+	if err != nil {
+		return 0, malformed("id", err.Error())
+	}
+	return id, nil
+}

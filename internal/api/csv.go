@@ -1,0 +1,70 @@
+package api
+
+import (
+	"encoding/csv"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// csvWriteWait bounds how long a reader of an export may stand still.
+const csvWriteWait = time.Minute
+
+// csvStream writes an answer of any size as text/csv, page by page. The head
+// goes out with the first page, so that an error before it is still a problem.
+type csvStream struct {
+	w       http.ResponseWriter
+	csv     *csv.Writer
+	name    string // of the file
+	columns []string
+	begun   bool
+}
+
+func newCSVStream(w http.ResponseWriter, name string, columns ...string) *csvStream {
+	return &csvStream{w: w, csv: csv.NewWriter(w), name: name, columns: columns}
+}
+
+// page writes rows; none at all still makes the header line.
+func (s *csvStream) page(rows [][]string) error {
+	// Not every writer has deadlines; without one the server's own bound holds.
+	_ = http.NewResponseController(s.w).SetWriteDeadline(time.Now().Add(csvWriteWait))
+	if !s.begun {
+		s.begun = true
+		s.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+		s.w.Header().Set("Content-Disposition", `attachment; filename="`+s.name+`"`)
+		if err := s.csv.Write(s.columns); err != nil {
+			return err
+		}
+	}
+	for _, row := range rows {
+		for i := range row {
+			row[i] = safeCell(row[i])
+		}
+		if err := s.csv.Write(row); err != nil {
+			return err
+		}
+	}
+	s.csv.Flush()
+	return s.csv.Error()
+}
+
+// end finishes a stream. Once something has gone out, an error can only be
+// told by cutting the connection.
+func (a *API) end(s *csvStream, r *http.Request, err error) {
+	switch {
+	case err == nil:
+	case !s.begun:
+		a.fail(s.w, r, err)
+	default:
+		a.problem(r.Context(), err) // for the log
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// safeCell keeps a spreadsheet from running text as a formula.
+func safeCell(s string) string {
+	if s != "" && strings.IndexByte("=+-@\t\r", s[0]) >= 0 {
+		return "'" + s
+	}
+	return s
+}

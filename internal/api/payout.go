@@ -1,0 +1,237 @@
+package api
+
+import (
+	"context"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const csvType = "text/csv"
+
+// Payout is one target's payout on the wire.
+type Payout struct {
+	TargetID           string    `json:"targetId" doc:"A whole number as a string"`
+	UserID             string    `json:"userId"`
+	PromotionSummaryID string    `json:"promotionSummaryId,omitempty"`
+	Amount             int64     `json:"amount" doc:"In minor units"`
+	VoucherCode        string    `json:"voucherCode,omitempty"`
+	State              string    `json:"state" enum:"READY,QUEUED,RETRYING,UNKNOWN,SUCCEEDED,FAILED,CANCELLED"`
+	Attempts           int32     `json:"attempts" doc:"Answers of the provider that were counted"`
+	TransactionKey     string    `json:"transactionKey,omitempty" doc:"The provider's, once it has paid"`
+	ErrorCode          string    `json:"errorCode,omitempty"`
+	ErrorMessage       string    `json:"errorMessage,omitempty"`
+	UpdatedAt          time.Time `json:"updatedAt"`
+}
+
+// PayoutDetail is a payout with what the provider said.
+type PayoutDetail struct {
+	Payout
+	AttemptLog []Attempt `json:"attemptLog" nullable:"false" doc:"Every answer but a first-time success, oldest first"`
+}
+
+// Attempt is one answer of the provider, or the lack of one.
+type Attempt struct {
+	Dispatch int32     `json:"dispatch" doc:"Number of the dispatch that it belongs to"`
+	At       time.Time `json:"at"`
+	Class    string    `json:"class" enum:"PAID,REFUSED,FAILED,UNKNOWN,THROTTLED,MISSET,UNSENT"`
+	Code     string    `json:"code,omitempty"`
+	Message  string    `json:"message,omitempty"`
+}
+
+func payoutOf(p reward.Payout) Payout {
+	out := Payout{
+		TargetID: p.TargetID.String(), UserID: p.UserID, Amount: int64(p.Amount), VoucherCode: p.VoucherCode,
+		State: p.State.String(), Attempts: p.Attempts, TransactionKey: p.TransactionKey,
+		ErrorCode: p.ErrorCode, ErrorMessage: p.ErrorMessage, UpdatedAt: p.UpdatedAt.UTC(),
+	}
+	if p.SummaryID != 0 {
+		out.PromotionSummaryID = p.SummaryID.String()
+	}
+	return out
+}
+
+var payoutColumns = []string{
+	"targetId", "userId", "amount", "voucherCode", "state", "attempts", "transactionKey", "errorCode", "errorMessage", "updatedAt",
+}
+
+func (p Payout) csvRow() []string {
+	return []string{
+		p.TargetID, p.UserID, strconv.FormatInt(p.Amount, 10), p.VoucherCode, p.State,
+		strconv.FormatInt(int64(p.Attempts), 10), p.TransactionKey, p.ErrorCode, p.ErrorMessage, p.UpdatedAt.Format(time.RFC3339Nano),
+	}
+}
+
+type payoutListInput struct {
+	ID     string `path:"id" doc:"Promotion id"`
+	State  string `query:"state" doc:"Only payouts in this state, e.g. FAILED"`
+	Code   string `query:"code" doc:"Only payouts with this errorCode"`
+	Cursor string `query:"cursor" doc:"nextCursor of the page before"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Not for text/csv, which has them all"`
+}
+
+// params makes the store's question of the caller's.
+func (in *payoutListInput) params() (store.PayoutListParams, error) {
+	id, err := promotionID(in.ID)
+	if err != nil {
+		return store.PayoutListParams{}, err
+	}
+	p := store.PayoutListParams{PromotionID: id, Code: in.Code, Limit: pageRead(in.Limit)}
+	if in.State != "" {
+		s, err := reward.ParseState(in.State)
+		if err != nil {
+			return store.PayoutListParams{}, invalid("state", err.Error())
+		}
+		p.State = &s
+	}
+	if in.Cursor != "" {
+		n, err := decodeCursor(cursorPayouts, in.Cursor)
+		if err != nil {
+			return store.PayoutListParams{}, err
+		}
+		after := reward.TargetID(n)
+		p.After = &after
+	}
+	return p, nil
+}
+
+type payoutListOutput struct {
+	Body struct {
+		Items      []Payout `json:"items" nullable:"false"`
+		NextCursor string   `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+	}
+}
+
+type payoutInput struct {
+	ID       string `path:"id" doc:"Promotion id"`
+	TargetID string `path:"targetId"`
+}
+
+type payoutOutput struct {
+	Body PayoutDetail
+}
+
+func (a *API) addPayouts() {
+	tags := []string{"payouts"}
+	list := huma.Operation{
+		OperationID: "list-payouts", Method: http.MethodGet, Path: "/v1/promotions/{id}/payouts", Tags: tags,
+		Summary: "List payouts by target id, or stream all of them as CSV",
+		Errors:  []int{http.StatusBadRequest, http.StatusNotFound},
+		// An export has no length, so it cannot be an answer of huma's.
+		Middlewares: huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
+			if !wantsCSV(ctx.Header("Accept")) {
+				next(ctx)
+				return
+			}
+			r, w := humago.Unwrap(ctx)
+			a.exportPayouts(w, r)
+		}},
+	}
+	call(a, list, a.listPayouts)
+	a.huma.OpenAPI().Paths[list.Path].Get.Responses["200"].Content[csvType] = &huma.MediaType{
+		Schema: &huma.Schema{Type: huma.TypeString, Description: "Columns " + strings.Join(payoutColumns, ", ")},
+	}
+	call(a, huma.Operation{
+		OperationID: "get-payout", Method: http.MethodGet, Path: "/v1/promotions/{id}/payouts/{targetId}", Tags: tags,
+		Summary: "Show a payout with its attempts", Errors: []int{http.StatusBadRequest, http.StatusNotFound},
+	}, a.getPayout)
+}
+
+// wantsCSV says whether CSV is the first thing the caller accepts.
+func wantsCSV(accept string) bool {
+	for part := range strings.SplitSeq(accept, ",") {
+		media, _, err := mime.ParseMediaType(part)
+		if err != nil {
+			continue
+		}
+		switch media {
+		case csvType:
+			return true
+		case "application/json", "*/*", "application/*":
+			return false
+		}
+	}
+	return false
+}
+
+func (a *API) listPayouts(ctx context.Context, in *payoutListInput) (*payoutListOutput, error) {
+	p, err := in.params()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := a.cfg.Promotions.Payouts(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	rows, more := page(rows, in.Limit)
+	out := &payoutListOutput{}
+	out.Body.Items = make([]Payout, len(rows))
+	for i, r := range rows {
+		out.Body.Items[i] = payoutOf(r)
+	}
+	if more {
+		out.Body.NextCursor = encodeCursor(cursorPayouts, int64(rows[len(rows)-1].TargetID))
+	}
+	return out, nil
+}
+
+func (a *API) exportPayouts(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	in := payoutListInput{
+		ID: r.PathValue("id"), State: q.Get("state"), Code: q.Get("code"), Cursor: q.Get("cursor"), Limit: store.BatchMax,
+	}
+	out := newCSVStream(w, "payouts-"+in.ID+".csv", payoutColumns...)
+	a.end(out, r, a.export(r.Context(), out, in))
+}
+
+func (a *API) export(ctx context.Context, out *csvStream, in payoutListInput) error {
+	p, err := in.params()
+	if err != nil {
+		return err
+	}
+	for {
+		payouts, err := a.cfg.Promotions.Payouts(ctx, p)
+		if err != nil {
+			return err
+		}
+		rows := make([][]string, len(payouts))
+		for i, one := range payouts {
+			rows[i] = payoutOf(one).csvRow()
+		}
+		if err := out.page(rows); err != nil {
+			return err
+		}
+		if len(payouts) < p.Limit {
+			return nil
+		}
+		p.After = &payouts[len(payouts)-1].TargetID
+	}
+}
+
+func (a *API) getPayout(ctx context.Context, in *payoutInput) (*payoutOutput, error) {
+	id, err := promotionID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	target, err := reward.ParseTargetID(in.TargetID)
+	if err != nil {
+		return nil, malformed("targetId", err.Error())
+	}
+	p, attempts, err := a.cfg.Promotions.Payout(ctx, store.PayoutID{PromotionID: id, TargetID: target})
+	if err != nil {
+		return nil, err
+	}
+	out := &payoutOutput{Body: PayoutDetail{Payout: payoutOf(p), AttemptLog: make([]Attempt, len(attempts))}}
+	for i, t := range attempts {
+		out.Body.AttemptLog[i] = Attempt{Dispatch: t.Dispatch, At: t.At.UTC(), Class: string(t.Class), Code: t.Code, Message: t.Message}
+	}
+	return out, nil
+}

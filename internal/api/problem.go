@@ -1,0 +1,225 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// Codes of the API itself; those of the rooms below are passed on.
+const (
+	CodeInternal         = "INTERNAL"
+	CodeUnavailable      = "UNAVAILABLE"
+	CodeDraining         = "DRAINING"
+	CodeRouteNotFound    = "ROUTE_NOT_FOUND"
+	CodeMethodNotAllowed = "METHOD_NOT_ALLOWED"
+	CodeUnsupportedMedia = "UNSUPPORTED_MEDIA_TYPE"
+	CodeTooLarge         = "BODY_TOO_LARGE"
+	CodeBodyTimeout      = "BODY_TIMEOUT"
+	CodeBadGzip          = "BAD_GZIP"
+	CodeCrossOrigin      = "CROSS_ORIGIN"
+	CodeWrongHost        = "WRONG_HOST"
+)
+
+// statuses is the one table from kinds of error to HTTP.
+var statuses = map[reward.Kind]int{
+	reward.KindMalformed:   http.StatusBadRequest,
+	reward.KindInvalid:     http.StatusUnprocessableEntity,
+	reward.KindNotFound:    http.StatusNotFound,
+	reward.KindConflict:    http.StatusConflict,
+	reward.KindUnavailable: http.StatusServiceUnavailable,
+	reward.KindInternal:    http.StatusInternalServerError,
+}
+
+// codes are for errors that come from HTTP itself and have a status only.
+var codes = map[int]string{
+	http.StatusBadRequest:            reward.CodeMalformed,
+	http.StatusNotFound:              CodeRouteNotFound,
+	http.StatusMethodNotAllowed:      CodeMethodNotAllowed,
+	http.StatusRequestTimeout:        CodeBodyTimeout,
+	http.StatusRequestEntityTooLarge: CodeTooLarge,
+	http.StatusUnsupportedMediaType:  CodeUnsupportedMedia,
+	http.StatusUnprocessableEntity:   reward.CodeInvalid,
+	http.StatusServiceUnavailable:    CodeUnavailable,
+}
+
+// Problem is the body of every error (RFC 9457, application/problem+json).
+type Problem struct {
+	Type      string         `json:"type" doc:"Always about:blank; the code says what happened"`
+	Title     string         `json:"title" doc:"The status in words"`
+	Status    int            `json:"status" doc:"HTTP status"`
+	Code      string         `json:"code" doc:"Stable, for programs" example:"ILLEGAL_STATE"`
+	Detail    string         `json:"detail,omitempty" doc:"For people: what, where, what to do"`
+	RequestID string         `json:"requestId,omitempty" doc:"To be quoted when asking for help; X-Request-Id too"`
+	Errors    []ProblemField `json:"errors,omitempty" doc:"Every field that is wrong"`
+}
+
+// ProblemField says which field is wrong.
+type ProblemField struct {
+	Field  string `json:"field" doc:"Name in the body or the query" example:"amount"`
+	Detail string `json:"detail" example:"must not be negative"`
+}
+
+// Error makes a Problem an error.
+func (p *Problem) Error() string { return p.Code + ": " + p.Detail }
+
+// GetStatus tells huma the status.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// ContentType tells huma the media type.
+func (p *Problem) ContentType(string) string { return problemType }
+
+// GetHeaders tells huma the headers that go with the status.
+func (p *Problem) GetHeaders() http.Header {
+	if p.Status == http.StatusServiceUnavailable {
+		return http.Header{"Retry-After": {"1"}}
+	}
+	return nil
+}
+
+const problemType = "application/problem+json"
+
+func newProblem(status int, code, detail string) *Problem {
+	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
+}
+
+// huma has one error model per process, so it is replaced once and for all.
+func init() {
+	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
+		return humaProblem(status, msg, errs)
+	}
+	huma.NewErrorWithContext = func(ctx huma.Context, status int, msg string, errs ...error) huma.StatusError {
+		p := humaProblem(status, msg, errs)
+		p.RequestID = requestID(ctx.Context())
+		return p
+	}
+}
+
+// humaProblem makes a Problem of what huma found wrong with a request.
+func humaProblem(status int, msg string, errs []error) *Problem {
+	for _, err := range errs {
+		if d, ok := errors.AsType[*huma.ErrorDetail](err); ok && unparsable(d) && status == http.StatusUnprocessableEntity {
+			status = http.StatusBadRequest
+		}
+	}
+	code, ok := codes[status]
+	if !ok {
+		code = CodeInternal
+	}
+	p := newProblem(status, code, msg)
+	if status >= http.StatusInternalServerError {
+		p.Detail = internalDetail
+		return p
+	}
+	for _, err := range errs {
+		d, ok := errors.AsType[*huma.ErrorDetail](err)
+		if !ok || status == http.StatusBadRequest && strings.HasPrefix(d.Location, "body.") {
+			// Nothing can be said about the fields of a body that is not JSON.
+			continue
+		}
+		f := problemField(d)
+		// What the schema says about a field comes first and is enough.
+		if !slices.ContainsFunc(p.Errors, func(o ProblemField) bool { return o.Field == f.Field }) {
+			p.Errors = append(p.Errors, f)
+		}
+	}
+	if len(p.Errors) == 1 {
+		p.Detail = p.Errors[0].Field + ": " + p.Errors[0].Detail
+	}
+	return p
+}
+
+// unparsable tells a parameter that is not of its type from one whose value is
+// wrong.
+func unparsable(d *huma.ErrorDetail) bool {
+	return strings.HasPrefix(d.Location, "query.") && strings.HasPrefix(d.Message, "invalid ")
+}
+
+func problemField(d *huma.ErrorDetail) ProblemField {
+	if rest, ok := strings.CutPrefix(d.Message, "expected required property "); ok {
+		name, _, _ := strings.Cut(rest, " ")
+		return ProblemField{Field: name, Detail: "is missing"}
+	}
+	field := d.Location
+	for _, in := range []string{"body.", "query.", "path.", "header."} {
+		field = strings.TrimPrefix(field, in)
+	}
+	return ProblemField{Field: field, Detail: d.Message}
+}
+
+const internalDetail = "something went wrong on our side; quote the request id when asking for help"
+
+// problem makes the answer for an error of the rooms below. What is our own
+// fault is logged, and not shown.
+func (a *API) problem(ctx context.Context, err error) *Problem {
+	if p, ok := errors.AsType[*Problem](err); ok {
+		p.RequestID = requestID(ctx)
+		return p
+	}
+	kind := reward.KindOf(err)
+	status, ok := statuses[kind]
+	if !ok {
+		status = http.StatusInternalServerError
+	}
+	var p *Problem
+	if e, ok := errors.AsType[*reward.Error](err); ok && status != http.StatusInternalServerError {
+		p = newProblem(status, e.Code, e.Detail)
+		for _, f := range e.Fields {
+			p.Errors = append(p.Errors, ProblemField(f))
+		}
+	} else {
+		p = newProblem(status, CodeInternal, internalDetail)
+	}
+	p.RequestID = requestID(ctx)
+	switch {
+	case ctx.Err() != nil:
+		// The caller has gone; that is no fault of ours.
+		a.log.Debug(obs.Failed, "request_id", p.RequestID, "error", err)
+	case status == http.StatusServiceUnavailable:
+		a.log.Warn(obs.Unavailable, err, "request_id", p.RequestID)
+	case status == http.StatusInternalServerError:
+		a.log.Error(obs.Failed, err, "request_id", p.RequestID)
+	}
+	return p
+}
+
+// writeProblem answers outside of huma.
+func writeProblem(w http.ResponseWriter, p *Problem) {
+	body, err := json.Marshal(p)
+	if err != nil { // strings and integers always have a JSON form
+		panic(err)
+	}
+	h := w.Header()
+	for name, values := range p.GetHeaders() {
+		h[name] = values
+	}
+	h.Set("Content-Type", problemType)
+	h.Del("Content-Length")
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(append(body, '\n')) // the caller may have gone
+}
+
+// fail answers an error of the rooms below, outside of huma.
+func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
+	writeProblem(w, a.problem(r.Context(), err))
+}
+
+func malformed(field, detail string) *Problem {
+	p := newProblem(http.StatusBadRequest, reward.CodeMalformed, field+": "+detail)
+	p.Errors = []ProblemField{{Field: field, Detail: detail}}
+	return p
+}
+
+func invalid(field, detail string) *Problem {
+	p := newProblem(http.StatusUnprocessableEntity, reward.CodeInvalid, field+": "+detail)
+	p.Errors = []ProblemField{{Field: field, Detail: detail}}
+	return p
+}

@@ -1,0 +1,282 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/largesse/largesse/internal/payout"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// Promotion is a promotion on the wire.
+type Promotion struct {
+	ID              string     `json:"id" doc:"A whole number as a string" example:"12345"`
+	Name            string     `json:"name" doc:"Empty while only Kafka has spoken of it"`
+	Type            string     `json:"type" enum:"POINT,VOUCHER"`
+	Status          string     `json:"status" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`
+	Amount          int64      `json:"amount,omitempty" doc:"Default per target, in minor units; absent when every target names its own"`
+	VoucherCode     string     `json:"voucherCode,omitempty" doc:"Default per target"`
+	Currency        string     `json:"currency"`
+	MaxRetries      int        `json:"maxRetries" doc:"Retries after the first call"`
+	Closed          bool       `json:"closed" doc:"No more targets will come"`
+	TotalCount      int64      `json:"totalCount" doc:"Targets known; the counts add up to it"`
+	ExpectedCount   *int64     `json:"expectedCount,omitempty" doc:"What the started event announced; absent for files"`
+	Counts          Counts     `json:"counts"`
+	AmountTotal     int64      `json:"amountTotal" doc:"Of all targets known, in minor units"`
+	AmountSucceeded int64      `json:"amountSucceeded" doc:"Paid, in minor units"`
+	PauseReason     string     `json:"pauseReason,omitempty"`
+	ETASeconds      *int64     `json:"etaSeconds,omitempty" doc:"Seconds left at the recent rate; absent when that is not known"`
+	CreatedAt       time.Time  `json:"createdAt"`
+	StartedAt       time.Time  `json:"startedAt,omitzero"`
+	FinishedAt      time.Time  `json:"finishedAt,omitzero"`
+	Summaries       []*Summary `json:"summaries,omitempty" nullable:"false" doc:"One per promotionSummaryId seen, the first 1000; absent in lists"`
+}
+
+// Counts says how many payouts stand in each state.
+type Counts struct {
+	Ready     int64 `json:"ready" doc:"Wait in the database"`
+	Queued    int64 `json:"queued" doc:"Dispatched"`
+	Retrying  int64 `json:"retrying" doc:"Wait for their next call"`
+	Unknown   int64 `json:"unknown" doc:"Looked up at the provider until it is known"`
+	Succeeded int64 `json:"succeeded"`
+	Failed    int64 `json:"failed" doc:"Known not paid"`
+	Cancelled int64 `json:"cancelled"`
+}
+
+// Summary is the part of a promotion under one promotionSummaryId.
+type Summary struct {
+	PromotionSummaryID string `json:"promotionSummaryId"`
+	TotalCount         int64  `json:"totalCount"`
+	Counts             Counts `json:"counts"`
+	AmountSucceeded    int64  `json:"amountSucceeded" doc:"Paid, in minor units"`
+}
+
+func countsOf(c *reward.Counts) Counts {
+	return Counts{
+		Ready: c.Payouts[reward.Ready], Queued: c.Payouts[reward.Queued], Retrying: c.Payouts[reward.Retrying],
+		Unknown: c.Payouts[reward.Unknown], Succeeded: c.Payouts[reward.Succeeded],
+		Failed: c.Payouts[reward.Failed], Cancelled: c.Payouts[reward.Cancelled],
+	}
+}
+
+func (a *API) promotionOf(v store.PromotionView) *Promotion {
+	return &Promotion{
+		ID: v.ID.String(), Name: v.Name, Type: string(v.Type), Status: string(v.Status), Amount: int64(v.Amount),
+		VoucherCode: v.VoucherCode, Currency: v.Currency, MaxRetries: v.MaxRetries, Closed: v.Closed,
+		TotalCount: v.Counts.Total(), ExpectedCount: v.ExpectedCount, Counts: countsOf(&v.Counts),
+		AmountTotal: int64(v.Counts.AmountTotal()), AmountSucceeded: int64(v.Counts.Amounts[reward.Succeeded]),
+		PauseReason: v.PauseReason, ETASeconds: a.rates.seconds(v, time.Now()),
+		CreatedAt: v.CreatedAt.UTC(), StartedAt: v.StartedAt.UTC(), FinishedAt: v.FinishedAt.UTC(),
+	}
+}
+
+// wireID is an id in a request: a JSON number or a string. It keeps the text,
+// so that no number passes through a float.
+type wireID string
+
+// Schema tells huma both forms.
+func (wireID) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{
+		Description: "A whole number above 0, as a string or a number",
+		OneOf:       []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeInteger}},
+	}
+}
+
+// UnmarshalJSON keeps the digits.
+func (id *wireID) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		return json.Unmarshal(b, (*string)(id))
+	}
+	*id = wireID(b)
+	return nil
+}
+
+// CreatePromotion is the body of POST /v1/promotions.
+type CreatePromotion struct {
+	ID          *wireID `json:"id,omitempty" doc:"Of an upstream system; one that Kafka has registered is completed"`
+	Name        string  `json:"name" minLength:"1" maxLength:"200"`
+	Type        string  `json:"type" enum:"POINT,VOUCHER"`
+	Amount      *int64  `json:"amount,omitempty" minimum:"0" doc:"Default per target, in minor units; above 0 for points"`
+	VoucherCode string  `json:"voucherCode,omitempty" maxLength:"200" doc:"Default per target; VOUCHER only"`
+	Currency    string  `json:"currency,omitempty" doc:"Three capital letters" example:"EUR"`
+	MaxRetries  *int    `json:"maxRetries,omitempty" minimum:"0" maximum:"20" doc:"Retries after the first call; 5 when absent"`
+}
+
+// Resolve adds what the schema cannot say, so that all wrong fields are named
+// at once.
+func (b *CreatePromotion) Resolve(huma.Context) []error {
+	cmd, wrong := b.command()
+	wrong = append(wrong, cmd.Check()...)
+	errs := make([]error, len(wrong))
+	for i, f := range wrong {
+		errs[i] = &huma.ErrorDetail{Location: "body." + f.Field, Message: f.Detail}
+	}
+	return errs
+}
+
+func (b *CreatePromotion) command() (payout.CreateCommand, []reward.FieldError) {
+	cmd := payout.CreateCommand{
+		Name: b.Name, Type: b.Type, Amount: (*reward.Amount)(b.Amount), VoucherCode: b.VoucherCode,
+		Currency: b.Currency, MaxRetries: b.MaxRetries,
+	}
+	if b.ID == nil {
+		return cmd, nil
+	}
+	id, err := reward.ParsePromotionID(string(*b.ID))
+	if err != nil {
+		return cmd, []reward.FieldError{{Field: "id", Detail: err.Error()}}
+	}
+	cmd.ID = &id
+	return cmd, nil
+}
+
+type promotionIDInput struct {
+	ID string `path:"id" doc:"Promotion id"`
+}
+
+type promotionOutput struct {
+	Body *Promotion
+}
+
+type promotionCreatedOutput struct {
+	Location string `header:"Location" doc:"Path of the promotion"`
+	Body     *Promotion
+}
+
+type promotionListInput struct {
+	Cursor string `query:"cursor" doc:"nextCursor of the page before"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"50"`
+	Status string `query:"status" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED" doc:"Only these"`
+}
+
+type promotionListOutput struct {
+	Body struct {
+		Items      []*Promotion `json:"items" nullable:"false"`
+		NextCursor string       `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+	}
+}
+
+func (a *API) addPromotions() {
+	const path = "/v1/promotions"
+	tags := []string{"promotions"}
+	call(a, huma.Operation{
+		OperationID: "create-promotion", Method: http.MethodPost, Path: path, Tags: tags,
+		Summary: "Make a promotion", DefaultStatus: http.StatusCreated,
+		Errors: []int{http.StatusBadRequest, http.StatusConflict, http.StatusUnsupportedMediaType},
+	}, a.createPromotion)
+	call(a, huma.Operation{
+		OperationID: "list-promotions", Method: http.MethodGet, Path: path, Tags: tags,
+		Summary: "List promotions, the newest first", Errors: []int{http.StatusBadRequest},
+	}, a.listPromotions)
+	call(a, huma.Operation{
+		OperationID: "get-promotion", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
+		Summary: "Show a promotion", Errors: []int{http.StatusBadRequest, http.StatusNotFound},
+	}, a.getPromotion)
+	call(a, huma.Operation{
+		OperationID: "delete-promotion", Method: http.MethodDelete, Path: path + "/{id}", Tags: tags,
+		Summary: "Delete a DRAFT and its targets", DefaultStatus: http.StatusNoContent,
+		Errors: []int{http.StatusBadRequest, http.StatusNotFound, http.StatusConflict},
+	}, a.deletePromotion)
+	for _, act := range []struct {
+		name, summary string
+		do            func(context.Context, reward.PromotionID) (store.PromotionView, error)
+	}{
+		{"start", "Start a DRAFT", a.cfg.Promotions.Start},
+		{"pause", "Open no new calls", a.cfg.Promotions.Pause},
+		{"resume", "Go on after a pause", a.cfg.Promotions.Resume},
+		{"cancel", "End a promotion; what was not called is not paid", a.cfg.Promotions.Cancel},
+		{"close", "Say that no more targets will come", a.cfg.Promotions.Close},
+	} {
+		call(a, huma.Operation{
+			OperationID: act.name + "-promotion", Method: http.MethodPost, Path: path + "/{id}/" + act.name, Tags: tags,
+			Summary: act.summary, DefaultStatus: http.StatusAccepted,
+			Errors: []int{http.StatusBadRequest, http.StatusNotFound, http.StatusConflict},
+		}, func(ctx context.Context, in *promotionIDInput) (*promotionOutput, error) {
+			id, err := promotionID(in.ID)
+			if err != nil {
+				return nil, err
+			}
+			v, err := act.do(ctx, id)
+			return a.whole(ctx, v, err)
+		})
+	}
+}
+
+func (a *API) createPromotion(ctx context.Context, in *struct{ Body CreatePromotion }) (*promotionCreatedOutput, error) {
+	cmd, wrong := in.Body.command()
+	if len(wrong) > 0 {
+		return nil, invalid(wrong[0].Field, wrong[0].Detail)
+	}
+	v, err := a.cfg.Promotions.Create(ctx, cmd)
+	out, err := a.whole(ctx, v, err)
+	if err != nil {
+		return nil, err
+	}
+	return &promotionCreatedOutput{Location: "/v1/promotions/" + out.Body.ID, Body: out.Body}, nil
+}
+
+func (a *API) getPromotion(ctx context.Context, in *promotionIDInput) (*promotionOutput, error) {
+	id, err := promotionID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	v, err := a.cfg.Promotions.Get(ctx, id)
+	return a.whole(ctx, v, err)
+}
+
+// whole answers with a promotion and its summaries.
+func (a *API) whole(ctx context.Context, v store.PromotionView, err error) (*promotionOutput, error) {
+	if err != nil {
+		return nil, err
+	}
+	summaries, err := a.cfg.Promotions.Summaries(ctx, v.ID)
+	if err != nil {
+		return nil, err
+	}
+	p := a.promotionOf(v)
+	for _, s := range summaries {
+		p.Summaries = append(p.Summaries, &Summary{
+			PromotionSummaryID: s.ID.String(), TotalCount: s.Total(), Counts: countsOf(&s.Counts),
+			AmountSucceeded: int64(s.Amounts[reward.Succeeded]),
+		})
+	}
+	return &promotionOutput{Body: p}, nil
+}
+
+func (a *API) deletePromotion(ctx context.Context, in *promotionIDInput) (*struct{}, error) {
+	id, err := promotionID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return nil, a.cfg.Promotions.Delete(ctx, id)
+}
+
+func (a *API) listPromotions(ctx context.Context, in *promotionListInput) (*promotionListOutput, error) {
+	p := store.PromotionListParams{Limit: pageRead(in.Limit), Status: reward.PromotionStatus(in.Status)}
+	if in.Cursor != "" {
+		before, err := decodeCursor(cursorPromotions, in.Cursor)
+		if err != nil {
+			return nil, err
+		}
+		p.Before = reward.PromotionID(before)
+	}
+	views, err := a.cfg.Promotions.List(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	views, more := page(views, in.Limit)
+	out := &promotionListOutput{}
+	out.Body.Items = make([]*Promotion, len(views))
+	for i, v := range views {
+		out.Body.Items[i] = a.promotionOf(v)
+	}
+	if more {
+		out.Body.NextCursor = encodeCursor(cursorPromotions, int64(views[len(views)-1].ID))
+	}
+	return out, nil
+}

@@ -1,0 +1,368 @@
+package api
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+func (b *bundle) upload(t *testing.T, path, body string, headers ...string) answer {
+	t.Helper()
+	if len(headers) == 0 {
+		headers = []string{"Content-Type", "text/csv"}
+	}
+	return b.do(t, "POST", path, strings.NewReader(body), headers...)
+}
+
+func gzipped(t *testing.T, text string) string {
+	t.Helper()
+	var buf bytes.Buffer
+	w := gzip.NewWriter(&buf)
+	if _, err := io.WriteString(w, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.String()
+}
+
+// result reads the numbers of an upload's answer.
+func (a answer) result(t *testing.T) UploadResult {
+	t.Helper()
+	a.want(t, http.StatusOK)
+	var r UploadResult
+	dec := json.NewDecoder(strings.NewReader(a.body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&r); err != nil {
+		t.Fatalf("%v: %s", err, a.body)
+	}
+	return r
+}
+
+const tenBadLines = "targetId,userId,amount,voucherCode\n" + // 1
+	"1,u1,10,V-1\n" + // 2
+	",u2,10,V-1\n" + // 3 MISSING_ID
+	"=1+1,u3,10,V-1\n" + // 4 BAD_ID
+	"4,u4,-5,V-1\n" + // 5 BAD_AMOUNT
+	"5,u5,10\n" + // 6 WRONG_COLUMNS
+	"6,u\xff6,10,V-1\n" + // 7 INVALID_UTF8
+	"7,u7,10,\n" + // 8 BAD_VOUCHER
+	"8,=HYPERLINK(1),10,V-1\n" + // 9 FORMULA
+	"9,u\x019,10,V-1\n" + // 10 BAD_USER
+	"10,\"u10,10,V-1\n" + // 11 BAD_QUOTE
+	"%s\n" + // 12 LINE_TOO_LONG
+	"12,u12,20,V-2\n" // 13
+
+func TestUploadTargets(t *testing.T) {
+	t.Parallel()
+
+	t.Run("TenKindsOfBadLines", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		id := b.create(t, `{"name":"x","type":"VOUCHER"}`)
+		path := "/v1/promotions/" + id + "/targets"
+		file := fmt.Sprintf(tenBadLines, strings.Repeat("9", 10<<20))
+		codes := []string{"MISSING_ID", "BAD_ID", "BAD_AMOUNT", "WRONG_COLUMNS", "INVALID_UTF8", "BAD_VOUCHER", "FORMULA", "BAD_USER", "BAD_QUOTE", "LINE_TOO_LONG"}
+		for _, dry := range []string{"?dryRun=true", "?dryRun=false"} {
+			r := b.upload(t, path+dry, file).result(t)
+			if r.Accepted != 2 || r.Rejected != 10 || r.Duplicates != 0 || r.Conflicts != 0 || r.Amount != 30 {
+				t.Errorf("%s: %+v", dry, r)
+			}
+			var got []string
+			for i, e := range r.Errors {
+				if e.Line != int64(i)+3 || e.Detail == "" {
+					t.Errorf("%s: %+v", dry, e)
+				}
+				got = append(got, e.Code)
+			}
+			if diff := cmp.Diff(codes, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", dry, diff)
+			}
+			if dry == "?dryRun=true" {
+				if r.ReportURL != "" || len(b.store.rows) != 0 || len(b.store.uploads) != 0 {
+					t.Errorf("a dry run left %q, %d rows, %d uploads", r.ReportURL, len(b.store.rows), len(b.store.uploads))
+				}
+				continue
+			}
+			report := b.do(t, "GET", r.ReportURL, nil)
+			report.want(t, http.StatusOK)
+			lines := strings.Split(strings.TrimSpace(report.body), "\n")
+			if len(lines) != 11 || lines[0] != "line,code,detail" || !strings.HasPrefix(lines[10], "12,LINE_TOO_LONG,") {
+				t.Errorf("report %q", lines)
+			}
+			if got := report.header.Get("Content-Type"); got != "text/csv; charset=utf-8" {
+				t.Errorf("content type %s", got)
+			}
+		}
+		again := b.upload(t, path, file).result(t)
+		if again.Accepted != 0 || again.Duplicates != 2 || again.Amount != 0 {
+			t.Errorf("again: %+v", again)
+		}
+		conflict := b.upload(t, path, "targetId,amount,voucherCode\n12,21,V-2\n").result(t)
+		if conflict.Conflicts != 1 || len(conflict.Errors) != 1 || conflict.Errors[0].Code != "CONFLICT" || conflict.Errors[0].Line != 2 {
+			t.Errorf("conflict: %+v", conflict)
+		}
+	})
+
+	t.Run("NDJSONInGzip", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		id := b.create(t, `{"name":"x","type":"POINT"}`)
+		body := gzipped(t, "{\"targetId\":1,\"amount\":5}\n{\"targetId\":\"2\"}\n{\"x\":1}\n{\"targetId\":3,\"userId\":\"u\",\"amount\":7}")
+		r := b.upload(t, "/v1/promotions/"+id+"/targets", body, "Content-Type", "application/x-ndjson; charset=UTF-8", "Content-Encoding", "gzip").result(t)
+		if r.Accepted != 2 || r.Rejected != 2 || r.Amount != 12 || r.Errors[0].Code != "MISSING_AMOUNT" || r.Errors[1].Code != "BAD_JSON" {
+			t.Errorf("%+v", r)
+		}
+	})
+
+	t.Run("WhateverTheStatus", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		for i, status := range []reward.PromotionStatus{reward.Draft, reward.Running, reward.Paused, reward.Completed, reward.PromotionCancelled} {
+			id := reward.PromotionID(i + 1)
+			b.store.edit(id, func(v *store.PromotionView) { v.ID, v.Type, v.Status, v.Amount = id, reward.Point, status, 5 })
+			if r := b.upload(t, fmt.Sprintf("/v1/promotions/%d/targets", id), "targetId\n1\n").result(t); r.Accepted != 1 {
+				t.Errorf("%s: %+v", status, r)
+			}
+		}
+		if got := b.json(t, "GET", "/v1/promotions/5", "").object(t)["counts"].(map[string]any)["cancelled"]; got != json.Number("1") {
+			t.Errorf("cancelled %v", got)
+		}
+	})
+
+	t.Run("HeaderOnlyIsEmptyButFine", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		id := b.create(t, `{"name":"x","type":"POINT"}`)
+		a := b.upload(t, "/v1/promotions/"+id+"/targets", "targetId\n")
+		if r := a.result(t); r.ReportURL == "" || !strings.Contains(a.body, `"errors":[]`) {
+			t.Errorf("%s", a.body)
+		}
+	})
+
+	t.Run("Refusals", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		path := "/v1/promotions/" + b.create(t, `{"name":"x","type":"POINT","amount":5}`) + "/targets"
+		whole := gzipped(t, "targetId\n1\n"+strings.Repeat("2\n", 100_000))
+		csv := []string{"Content-Type", "text/csv"}
+		zipped := append([]string{"Content-Encoding", "gzip"}, csv...)
+		for _, tt := range []struct {
+			name, path, body string
+			headers          []string
+			status           int
+			code             string
+		}{
+			{"UnknownPromotion", "/v1/promotions/77/targets", "targetId\n1\n", csv, 404, "PROMOTION_NOT_FOUND"},
+			{"BadPromotion", "/v1/promotions/x/targets", "targetId\n1\n", csv, 400, "MALFORMED"},
+			{"BadDryRun", path + "?dryRun=yes", "targetId\n1\n", csv, 400, "MALFORMED"},
+			{"UnknownQuery", path + "?dryrun=true", "targetId\n1\n", csv, 422, "INVALID"},
+			{"NoType", path, "targetId\n1\n", []string{"Content-Type", ""}, 415, "UNSUPPORTED_MEDIA_TYPE"},
+			{"OtherType", path, "targetId\n1\n", []string{"Content-Type", "application/json"}, 415, "UNSUPPORTED_MEDIA_TYPE"},
+			{"OtherCharset", path, "targetId\n1\n", []string{"Content-Type", "text/csv; charset=euc-kr"}, 415, "UNSUPPORTED_MEDIA_TYPE"},
+			{"OtherEncoding", path, "targetId\n1\n", append([]string{"Content-Encoding", "br"}, csv...), 415, "UNSUPPORTED_MEDIA_TYPE"},
+			{"Empty", path, "", csv, 422, "EMPTY_FILE"},
+			{"NoHeader", path, "1\n2\n", csv, 422, "NO_HEADER"},
+			{"UnknownColumn", path, "targetId,sum\n1,5\n", csv, 422, "UNKNOWN_COLUMN"},
+			{"DuplicateColumn", path, "targetId,targetId\n1,5\n", csv, 422, "DUPLICATE_COLUMN"},
+			{"UTF16", path, "\xff\xfet\x00", csv, 422, "INVALID_UTF8"},
+			{"NotGzip", path, "targetId\n1\n", zipped, 400, "BAD_GZIP"},
+			{"CorruptGzip", path, whole[:10] + "\x07\x07\x07\x07", zipped, 400, "BAD_GZIP"},
+			{"WrongChecksum", path, whole[:len(whole)-8] + "12345678", zipped, 400, "BAD_GZIP"},
+			{"CutGzip", path, whole[:len(whole)-20], zipped, 400, "BODY_BROKEN"},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				t.Parallel()
+				b.upload(t, tt.path, tt.body, tt.headers...).wantProblem(t, tt.status, tt.code)
+			})
+		}
+	})
+
+	t.Run("TheStoreGoesAway", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
+		b.store.mu.Lock()
+		b.store.away, b.store.awayFrom = io.ErrClosedPipe, 1
+		b.store.mu.Unlock()
+		a := b.upload(t, "/v1/promotions/"+id+"/targets", "targetId\n1\n")
+		p := a.wantProblem(t, http.StatusServiceUnavailable, "UPLOAD_INTERRUPTED")
+		if a.header.Get("Retry-After") == "" || !strings.Contains(p.Detail, "sending the same file again is safe") {
+			t.Errorf("%+v", a)
+		}
+	})
+
+	t.Run("AGzipBombStaysBounded", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
+		const size = 512 << 20
+		var bomb bytes.Buffer
+		w, err := gzip.NewWriterLevel(&bomb, gzip.BestSpeed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		block := bytes.Repeat([]byte{'0'}, 1<<20)
+		_, _ = io.WriteString(w, "targetId\n") // into memory, which does not fail
+		for range size >> 20 {
+			_, _ = w.Write(block)
+		}
+		_, _ = io.WriteString(w, "\n7\n")
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		peak := watchHeap(t)
+		r := b.upload(t, "/v1/promotions/"+id+"/targets", bomb.String(), "Content-Type", "text/csv", "Content-Encoding", "gzip").result(t)
+		if r.Accepted != 1 || r.Rejected != 1 || r.Errors[0].Code != "LINE_TOO_LONG" {
+			t.Errorf("%+v", r)
+		}
+		if got := peak(); got > size/2 {
+			t.Errorf("%d bytes were in use for a bomb of %d", got, bomb.Len())
+		}
+	})
+}
+
+// watchHeap notes the most memory in use until the returned function is called.
+func watchHeap(t *testing.T) (peak func() uint64) {
+	t.Helper()
+	stop, done := make(chan struct{}), make(chan uint64)
+	go func() {
+		var most uint64
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			most = max(most, m.HeapAlloc)
+			select {
+			case <-tick.C:
+			case <-stop:
+				done <- most
+				return
+			}
+		}
+	}()
+	return func() uint64 { close(stop); return <-done }
+}
+
+// raw opens a connection and sends text as it is.
+func (b *bundle) raw(t *testing.T, text string) net.Conn {
+	t.Helper()
+	var d net.Dialer
+	conn, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(b.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+func TestUploadWithABrokenBody(t *testing.T) {
+	t.Parallel()
+	const head = "POST /v1/promotions/%s/targets HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\nContent-Length: 1000000\r\n\r\n"
+
+	t.Run("Cut", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
+		conn := b.raw(t, fmt.Sprintf(head, id)+"targetId\n1\n2\n34")
+		if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"400 Bad Request", `"BODY_BROKEN"`, "2 targets were accepted", "sending the same file again is safe"} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%q is not in %s", want, text)
+			}
+		}
+		if _, cut := b.store.rows[store.PayoutID{PromotionID: 1, TargetID: 34}]; cut || len(b.store.rows) != 2 {
+			t.Errorf("rows %v", b.store.rows)
+		}
+		for _, u := range b.store.uploads {
+			if u.FinishedAt.IsZero() || u.Accepted != 2 {
+				t.Errorf("the upload stays open: %+v", u)
+			}
+		}
+		// The whole file brings the rest.
+		if r := b.upload(t, "/v1/promotions/"+id+"/targets", "targetId\n1\n2\n345\n").result(t); r.Accepted != 1 || r.Duplicates != 2 {
+			t.Errorf("%+v", r)
+		}
+	})
+
+	t.Run("StandsStill", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, func(c *Config) { c.UploadIdle = 50 * time.Millisecond })
+		id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
+		conn := b.raw(t, fmt.Sprintf(head, id)+"targetId\n1\n2\n")
+		text, err := io.ReadAll(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"400 Bad Request", `"BODY_TIMEOUT"`, "2 targets were accepted"} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%q is not in %s", want, text)
+			}
+		}
+	})
+
+	t.Run("SlowButSteady", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, func(c *Config) { c.UploadIdle = 2 * time.Second })
+		id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
+		body, feed := io.Pipe()
+		go func() {
+			_, _ = io.WriteString(feed, "targetId\n") // the reader's end tells what went wrong
+			for i := range 30 {
+				time.Sleep(100 * time.Millisecond)
+				_, _ = fmt.Fprintln(feed, i)
+			}
+			_ = feed.Close()
+		}()
+		a := b.do(t, "POST", "/v1/promotions/"+id+"/targets", body, "Content-Type", "text/csv")
+		if r := a.result(t); r.Accepted != 30 {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+func TestUploadReportRefusals(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
+	for path, want := range map[string]int{"77": 404, "x": 400, "-1": 400, "0": 400} {
+		code := map[int]string{404: "UPLOAD_NOT_FOUND", 400: "MALFORMED"}[want]
+		b.do(t, "GET", "/v1/promotions/"+id+"/uploads/"+path+"/report", nil).wantProblem(t, want, code)
+	}
+	var many strings.Builder
+	many.WriteString("targetId\n")
+	for range 2500 {
+		many.WriteString("=1+1\n")
+	}
+	r := b.upload(t, "/v1/promotions/"+id+"/targets", many.String()).result(t)
+	if r.Rejected != 2500 || len(r.Errors) != 100 {
+		t.Errorf("rejected %d, shown %d", r.Rejected, len(r.Errors))
+	}
+	if lines := strings.Count(b.do(t, "GET", r.ReportURL, nil).body, "\n"); lines != 2501 {
+		t.Errorf("the report has %d lines", lines)
+	}
+}

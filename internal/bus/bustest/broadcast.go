@@ -1,0 +1,115 @@
+package bustest
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/bus"
+)
+
+func (b *bench) broadcast(t *testing.T, client *bus.Client, handle bus.HandleFunc) *bus.Broadcast {
+	t.Helper()
+	c, err := bus.NewBroadcast(client, bus.BroadcastConfig{Topic: bus.TopicStarted, Handle: handle})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Start(t.Context())
+	t.Cleanup(c.Stop)
+	return c
+}
+
+func (b *bench) publishStarted(t *testing.T, values ...string) {
+	t.Helper()
+	var records []bus.Record
+	for _, v := range values {
+		records = append(records, bus.Record{Topic: bus.TopicStarted, Key: []byte(v), Value: []byte(v)})
+	}
+	if err := b.pub.Publish(t.Context(), records); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantReady(t *testing.T, c *bus.Broadcast) {
+	t.Helper()
+	select {
+	case <-c.Ready():
+	case <-time.After(deadline):
+		t.Fatalf("the broadcast is not ready after %s", deadline)
+	}
+}
+
+func testBroadcast(t *testing.T, b *bench) {
+	const early = 50
+	var values []string
+	for i := range early {
+		values = append(values, fmt.Sprint("early ", i))
+	}
+	b.publishStarted(t, values...)
+	var logs []*log
+	for range 2 {
+		seen := newLog()
+		var tries atomic.Int32
+		c := b.broadcast(t, b.open(t), func(ctx context.Context, records []bus.Record) error {
+			if tries.Add(1) <= 2 {
+				return errRefused
+			}
+			return seen.handle(ctx, records)
+		})
+		wantReady(t, c)
+		if n := seen.distinct(); n != early {
+			t.Errorf("ready after %d of %d records", n, early)
+		}
+		logs = append(logs, seen)
+	}
+	b.publishStarted(t, "late")
+	for _, seen := range logs {
+		seen.wait(t, early+1)
+		wantOrdered(t, seen.all())
+	}
+}
+
+func testBroadcastEmpty(t *testing.T, b *bench) {
+	seen := newLog()
+	c := b.broadcast(t, b.client, seen.handle)
+	wantReady(t, c)
+	b.publishStarted(t, "one")
+	seen.wait(t, 1)
+	// Started again it reads from the beginning again.
+	wantStops(t, c.Stop)
+	c.Start(t.Context())
+	eventually(t, "the record came twice", func() bool { return len(seen.all()) == 2 })
+}
+
+func testBroadcastPartitions(t *testing.T, b *bench) {
+	seen := newLog()
+	c := b.broadcast(t, b.client, seen.handle)
+	wantReady(t, c)
+	made, err := b.admin(t).UpdatePartitions(t.Context(), 4, b.prefix+bus.TopicStarted)
+	if err == nil {
+		err = made.Error()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A client of its own knows the new partitions from the start.
+	pub := bus.NewPublisher(b.open(t))
+	total := 0
+	eventually(t, "records of every partition came", func() bool {
+		if total < 200 {
+			total++
+			v := fmt.Sprint(total)
+			if err := pub.Publish(t.Context(), []bus.Record{{Topic: bus.TopicStarted, Key: []byte(v), Value: []byte(v)}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		parts := map[int32]bool{}
+		for _, r := range seen.all() {
+			parts[r.Partition] = true
+		}
+		return len(parts) == 4
+	})
+	seen.wait(t, total)
+}

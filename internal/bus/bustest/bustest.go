@@ -1,0 +1,227 @@
+// Package bustest is the one suite for package bus: it holds over the embedded
+// broker and over Apache Kafka alike.
+package bustest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/largesse/largesse/internal/bus"
+)
+
+const (
+	// deadline is far above what anything here takes.
+	deadline = 60 * time.Second
+	// stopLimit is how long a Stop may take whatever is going on.
+	stopLimit = 5 * time.Second
+
+	partitions = 3
+	group      = bus.GroupPoint
+	topic      = bus.TopicPointPublish
+)
+
+// Exercise runs the suite over the brokers. Tests keep to topics and groups of
+// their own, so that any number of runs may share a broker.
+func Exercise(t *testing.T, brokers []string) {
+	for name, test := range map[string]func(*testing.T, *bench){
+		"TopicsAreMadeOnceAndLeftAlone":             testTopics,
+		"RestartsOfAListenerLoseNothing":            testRestart,
+		"AFailedBatchComesAgainAndIsNotCommitted":   testRetry,
+		"TwoListenersShareAndTakeOver":              testShare,
+		"AFailingListenerLetsPartitionsGo":          testFailingShare,
+		"StoredOffsetsWin":                          testStoredOffsets,
+		"OffsetsBeyondTheLogMeanItsBeginning":       testOffsetsBeyond,
+		"NothingIsReadBeforeStoredOffsetsAreKnown":  testOffsetsFail,
+		"StopEndsWhateverFails":                     testStopWhileFailing,
+		"ABroadcastReachesLateJoiners":              testBroadcast,
+		"ABroadcastFollowsNewPartitions":            testBroadcastPartitions,
+		"ABroadcastOfAnEmptyTopicIsReady":           testBroadcastEmpty,
+		"RecordsOfOtherClientsAreReadIntact":        testForeign,
+		"WhatIsPublishedIsReadIntactByOtherClients": testPublishedIntact,
+		"OneKeyStaysOnOnePartition":                 testKeys,
+		"AbortedTransactionsAreNotRead":             testTransactions,
+		"ALargeRecordPasses":                        testLarge,
+		"ARecordTooLargeIsAnError":                  testTooLarge,
+		"DeadLettersKeepTheBytes":                   testDeadLetter,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newBench(t, brokers))
+		})
+	}
+}
+
+// bench is one test's corner of the broker.
+type bench struct {
+	brokers []string
+	prefix  string
+	client  *bus.Client
+	pub     *bus.Publisher
+}
+
+func newBench(t *testing.T, brokers []string) *bench {
+	t.Helper()
+	b := &bench{brokers: brokers, prefix: "t" + strconv.FormatUint(rand.Uint64(), 36) + "."}
+	b.client = b.open(t)
+	b.pub = bus.NewPublisher(b.client)
+	if err := b.client.EnsureTopics(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// open opens a client of its own, as another instance would.
+func (b *bench) open(t *testing.T) *bus.Client {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	client, err := bus.Open(ctx, bus.Config{
+		Brokers: b.brokers, TopicPrefix: b.prefix, ClientID: t.Name(), Partitions: partitions, Retention: bus.DefaultRetention,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+// raw opens a client that is not ours.
+func (b *bench) raw(t *testing.T, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	client, err := kgo.NewClient(append(opts, kgo.SeedBrokers(b.brokers...), kgo.DisableClientMetrics())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+func (b *bench) admin(t *testing.T) *kadm.Client {
+	t.Helper()
+	return kadm.NewClient(b.raw(t))
+}
+
+// publish writes n records with values from..from+n-1 and as many keys.
+func (b *bench) publish(t *testing.T, from, n int) {
+	t.Helper()
+	var records []bus.Record
+	for i := from; i < from+n; i++ {
+		records = append(records, bus.Record{Topic: topic, Key: []byte(strconv.Itoa(i)), Value: []byte(strconv.Itoa(i))})
+	}
+	if err := b.pub.Publish(t.Context(), records); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// listen starts a listener of the group on the client.
+func (b *bench) listen(t *testing.T, client *bus.Client, handle bus.HandleFunc, offsets bus.OffsetsFunc, batchMax int) *bus.Listener {
+	t.Helper()
+	l, err := bus.NewListener(client, bus.ListenerConfig{
+		Group: group, Topic: topic, Handle: handle, Offsets: offsets, BatchMax: batchMax,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Start(t.Context())
+	t.Cleanup(l.Stop)
+	return l
+}
+
+// waitLag waits until the group's lag is n.
+func (b *bench) waitLag(t *testing.T, n int64) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("the lag is %d", n), func() bool { return b.lag(t) == n })
+}
+
+func (b *bench) lag(t *testing.T) int64 {
+	t.Helper()
+	lags, err := b.client.Lag(t.Context(), group, topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lags[topic]
+}
+
+// log collects what a handle function was given.
+type log struct {
+	mu      sync.Mutex // protects the rest
+	records []bus.Record
+	values  map[string]int // value → how often
+}
+
+func newLog() *log { return &log{values: map[string]int{}} }
+
+func (l *log) handle(_ context.Context, records []bus.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.records = append(l.records, records...)
+	for _, r := range records {
+		l.values[string(r.Value)]++
+	}
+	return nil
+}
+
+func (l *log) all() []bus.Record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.records)
+}
+
+// distinct is how many different values have come.
+func (l *log) distinct() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.values)
+}
+
+// wait waits until n different values have come.
+func (l *log) wait(t *testing.T, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d different records were handled", n), func() bool { return l.distinct() >= n })
+}
+
+// wantOrdered fails unless offsets rise within each partition.
+func wantOrdered(t *testing.T, records []bus.Record) {
+	t.Helper()
+	last := map[int32]int64{}
+	for _, r := range records {
+		if before, ok := last[r.Partition]; ok && r.Offset <= before {
+			t.Fatalf("partition %d: offset %d came after %d", r.Partition, r.Offset, before)
+		}
+		last[r.Partition] = r.Offset
+	}
+}
+
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.NewTimer(deadline)
+	defer limit.Stop()
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			t.Fatalf("waited %s in vain until %s", deadline, what)
+		}
+	}
+}
+
+// wantStops fails unless stop returns in time.
+func wantStops(t *testing.T, stop func()) {
+	t.Helper()
+	began := time.Now()
+	stop()
+	if took := time.Since(began); took > stopLimit {
+		t.Errorf("Stop took %s, at most %s was wanted", took, stopLimit)
+	}
+}

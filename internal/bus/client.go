@@ -1,0 +1,286 @@
+package bus
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/service"
+)
+
+const (
+	defaultPartitions = 12
+	// ensureTimeout bounds how long made topics may take to become visible.
+	ensureTimeout = 30 * time.Second
+)
+
+// Config says how to reach Kafka.
+type Config struct {
+	// Brokers are host:port of some brokers; the rest is learned from them.
+	Brokers []string
+	// TopicPrefix stands before every topic's and every group's name.
+	TopicPrefix string
+	ClientID    string
+	TLS         *tls.Config // nil = plain text
+	SASL        *SASL       // nil = no authentication
+	// Partitions is for publish and retry topics that are made here; 0 = 12.
+	Partitions int32
+	// Retention is set on topics that are made here; 0 = the broker's own.
+	Retention time.Duration
+	Log       obs.Log
+}
+
+// Client is the connection that publishers, listeners and broadcasts share
+// the settings of. It is safe for concurrent use.
+type Client struct {
+	cfg   Config
+	opts  []kgo.Opt // what every connection of ours has
+	kafka *kgo.Client
+	admin *kadm.Client
+}
+
+// Open connects; it fails when no broker answers before ctx ends. Close ends
+// the connection, which must not happen before the parts that use it have
+// stopped.
+func Open(ctx context.Context, cfg Config) (*Client, error) {
+	if len(cfg.Brokers) == 0 {
+		return nil, errors.New("kafka.brokers is empty: name at least one host:port")
+	}
+	if cfg.Partitions == 0 {
+		cfg.Partitions = defaultPartitions
+	}
+	opts, err := connectOptions(cfg)
+	if err != nil {
+		return nil, err
+	}
+	kafka, err := kgo.NewClient(append(opts, publishOptions()...)...)
+	if err != nil {
+		return nil, fmt.Errorf("kafka client: %w", err)
+	}
+	c := &Client{cfg: cfg, opts: opts, kafka: kafka, admin: kadm.NewClient(kafka)}
+	if err := c.Ping(ctx); err != nil {
+		kafka.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func connectOptions(cfg Config) ([]kgo.Opt, error) {
+	opts := []kgo.Opt{
+		kgo.SeedBrokers(cfg.Brokers...),
+		kgo.WithHooks(newWatch(cfg.Log.For(obs.Broker))),
+		// A broker's client telemetry is nothing that we asked for.
+		kgo.DisableClientMetrics(),
+		// The library's 5 s would be the price of every start and every move of
+		// a partition.
+		kgo.MetadataMinAge(100 * time.Millisecond),
+		// New partitions are found within this time.
+		kgo.MetadataMaxAge(5 * time.Second),
+	}
+	if cfg.ClientID != "" {
+		opts = append(opts, kgo.ClientID(cfg.ClientID))
+	}
+	if cfg.TLS != nil {
+		opts = append(opts, kgo.DialTLSConfig(cfg.TLS))
+	}
+	if cfg.SASL != nil {
+		mechanism, err := cfg.SASL.mechanism()
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, kgo.SASL(mechanism))
+	}
+	return opts, nil
+}
+
+// Close ends the connection. What is being published fails.
+func (c *Client) Close() { c.kafka.Close() }
+
+// Ping answers whether any broker can be reached.
+func (c *Client) Ping(ctx context.Context) error {
+	// The library looks at ctx only once a connection stands.
+	answer := make(chan error, 1)
+	go func() { answer <- c.kafka.Ping(ctx) }()
+	var err error
+	select {
+	case err = <-answer:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("no Kafka broker of %s answers: %w", strings.Join(c.cfg.Brokers, ", "), err)
+	}
+	return nil
+}
+
+// EnsureTopics makes the topics of Topics and their dead-letter topics where
+// they are missing, and returns when all can be used. Topics that exist are
+// left as they are. Instances may do it at the same time.
+func (c *Client) EnsureTopics(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, ensureTimeout)
+	defer cancel()
+	wanted := map[string]int32{}
+	for _, topic := range Topics {
+		partitions := c.cfg.Partitions
+		if topic == TopicStarted {
+			partitions = 1
+		}
+		wanted[c.full(topic)] = partitions
+		wanted[c.full(topic+DeadLetterSuffix)] = 1
+	}
+	for {
+		missing, pending, err := c.missing(ctx, wanted)
+		if err != nil {
+			return err
+		}
+		if len(missing) == 0 && !pending {
+			return nil
+		}
+		for topic, partitions := range missing {
+			if err := c.create(ctx, topic, partitions); err != nil {
+				return err
+			}
+		}
+		// A made topic is not on every broker at once.
+		if !service.Sleep(ctx, 50*time.Millisecond) {
+			return fmt.Errorf("wait for Kafka topics to become usable: %w", ctx.Err())
+		}
+	}
+}
+
+// missing returns the wanted topics that do not exist; pending says that some
+// exist and cannot be used yet.
+func (c *Client) missing(ctx context.Context, wanted map[string]int32) (missing map[string]int32, pending bool, err error) {
+	names := make([]string, 0, len(wanted))
+	for name := range wanted {
+		names = append(names, name)
+	}
+	details, err := c.admin.ListTopics(ctx, names...)
+	if err != nil {
+		return nil, false, fmt.Errorf("list Kafka topics: %w", err)
+	}
+	missing = map[string]int32{}
+	for name, partitions := range wanted {
+		detail, ok := details[name]
+		switch {
+		case !ok || errors.Is(detail.Err, kerr.UnknownTopicOrPartition):
+			missing[name] = partitions
+		case kerr.IsRetriable(detail.Err):
+			pending = true
+		case detail.Err != nil:
+			return nil, false, fmt.Errorf("look at Kafka topic %s: %w", name, detail.Err)
+		}
+		for _, partition := range detail.Partitions {
+			pending = pending || partition.Err != nil
+		}
+	}
+	return missing, pending, nil
+}
+
+func (c *Client) create(ctx context.Context, topic string, partitions int32) error {
+	var settings map[string]*string
+	if c.cfg.Retention > 0 {
+		settings = map[string]*string{"retention.ms": kadm.StringPtr(strconv.FormatInt(c.cfg.Retention.Milliseconds(), 10))}
+	}
+	const brokerDefault = -1
+	_, err := c.admin.CreateTopic(ctx, partitions, brokerDefault, settings, topic)
+	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
+		return fmt.Errorf("create Kafka topic %s with %d partitions: %w", topic, partitions, err)
+	}
+	return nil
+}
+
+// LogID names the log behind a topic: another cluster, or a topic that was
+// deleted and made again, is another log, whose offsets mean other records.
+func (c *Client) LogID(ctx context.Context, topic string) (string, error) {
+	details, err := c.admin.ListTopics(ctx, c.full(topic))
+	if err != nil {
+		return "", fmt.Errorf("look at Kafka topic %s: %w", c.full(topic), err)
+	}
+	detail, ok := details[c.full(topic)]
+	if !ok || detail.Err != nil {
+		return "", fmt.Errorf("look at Kafka topic %s: %w", c.full(topic), errors.Join(errors.New("it has no id yet"), detail.Err))
+	}
+	return c.full(topic) + "@" + detail.ID.String(), nil
+}
+
+// Lag returns how many records of each topic the group has not committed yet.
+// Without a commit a partition counts from its beginning.
+func (c *Client) Lag(ctx context.Context, group string, topics ...string) (map[string]int64, error) {
+	commits, err := c.admin.FetchOffsets(ctx, c.full(group))
+	if err != nil {
+		return nil, fmt.Errorf("read the commits of group %s: %w", group, err)
+	}
+	lags := map[string]int64{}
+	for _, topic := range topics {
+		bounds, err := c.bounds(ctx, topic)
+		if err != nil {
+			return nil, err
+		}
+		lags[topic] = 0
+		for partition, b := range bounds {
+			from := b.start
+			if commit, ok := commits.Lookup(c.full(topic), partition); ok && commit.Err == nil {
+				from = max(from, commit.At)
+			}
+			lags[topic] += max(0, b.end-from)
+		}
+	}
+	return lags, nil
+}
+
+// bound is where a partition's log starts, and where it ends (exclusive) for
+// readers, who do not see open transactions.
+type bound struct{ start, end int64 }
+
+func (c *Client) bounds(ctx context.Context, topic string) (map[int32]bound, error) {
+	name := c.full(topic)
+	ends, err := c.admin.ListCommittedOffsets(ctx, name)
+	if err == nil {
+		err = ends.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the end offsets of %s: %w", name, err)
+	}
+	starts, err := c.admin.ListStartOffsets(ctx, name)
+	if err == nil {
+		err = starts.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the start offsets of %s: %w", name, err)
+	}
+	bounds := map[int32]bound{}
+	for partition, end := range ends[name] {
+		bounds[partition] = bound{start: starts[name][partition].Offset, end: end.Offset}
+	}
+	return bounds, nil
+}
+
+// readOptions is what every reader has.
+func (c *Client) readOptions(topic string) []kgo.Opt {
+	return append(slices.Clone(c.opts),
+		kgo.ConsumeTopics(c.full(topic)),
+		// What an upstream system's transaction took back is not paid.
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		// Never skip: an offset that the log does not have means its beginning.
+		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchMaxWait(fetchMaxWait),
+	)
+}
+
+// full puts the prefix before a topic's or a group's name.
+func (c *Client) full(name string) string { return c.cfg.TopicPrefix + name }
+
+// bare takes the prefix away again.
+func (c *Client) bare(name string) string { return strings.TrimPrefix(name, c.cfg.TopicPrefix) }

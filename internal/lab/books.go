@@ -1,0 +1,113 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/largesse/largesse/client"
+)
+
+// Verdict is one invariant, and whether it holds.
+type Verdict struct {
+	Invariant string
+	Holds     bool
+	Detail    string // the figures compared, or the first breach
+}
+
+// Account is what the books of one promotion say.
+type Account struct {
+	Promotion client.Promotion
+	Expected  Workload
+	Attempts  int64 // provider answers counted
+	// Charges and Charged are the provider's: how many, and how much.
+	Charges, Charged int64
+	Verdicts         []Verdict
+}
+
+// Balanced says whether every invariant holds.
+func (a *Account) Balanced() bool {
+	for _, v := range a.Verdicts {
+		if !v.Holds {
+			return false
+		}
+	}
+	return true
+}
+
+func (a *Account) judge(invariant string, holds bool, format string, args ...any) {
+	a.Verdicts = append(a.Verdicts, Verdict{invariant, holds, fmt.Sprintf(format, args...)})
+}
+
+// CheckBooks compares a finished promotion, row by row, with what was sent in
+// and with the provider's ledger.
+func CheckBooks(ctx context.Context, c *client.Client, promotion string, expected Workload, ledger Ledger) (Account, error) {
+	p, err := c.Promotion(ctx, promotion)
+	if err != nil {
+		return Account{}, fmt.Errorf("read promotion %s: %w", promotion, err)
+	}
+	a := Account{Promotion: p, Expected: expected}
+	charges := ledger[promotion]
+	var (
+		rows, final, succeeded, failed                   int64
+		amount, paid                                     int64
+		twice, failedButPaid, unpaid, otherSum, otherKey int64
+	)
+	seen := make(map[string]bool, p.TotalCount)
+	for row, err := range c.Payouts(ctx, promotion, client.PayoutFilter{}) {
+		if err != nil {
+			return Account{}, fmt.Errorf("read the payouts of promotion %s: %w", promotion, err)
+		}
+		rows++
+		seen[row.TargetID] = true
+		amount += row.Amount
+		a.Attempts += row.AttemptCount
+		e, charged := charges[row.TargetID]
+		a.Charges += int64(e.Charges)
+		a.Charged += e.Amount
+		if e.Charges > 1 {
+			twice++
+		}
+		switch row.State {
+		case "SUCCEEDED":
+			final++
+			succeeded++
+			paid += row.Amount
+			if !charged {
+				unpaid++
+			} else if e.Amount != row.Amount {
+				otherSum++
+			} else if e.TransactionKey != row.TransactionKey {
+				otherKey++
+			}
+		case "FAILED", "CANCELLED":
+			final++
+			if row.State == "FAILED" {
+				failed++
+			}
+			if charged {
+				failedButPaid++
+			}
+		}
+	}
+	strangers := 0
+	for target := range charges {
+		if !seen[target] {
+			strangers++
+		}
+	}
+	counts := p.Counts
+	a.judge("every accepted target is a row, once", rows == int64(expected.Good) && int64(len(seen)) == rows && amount == expected.Amount,
+		"%d rows worth %d for %d targets worth %d", rows, amount, expected.Good, expected.Amount)
+	a.judge("every row is in one final state", p.Status == "COMPLETED" && final == rows,
+		"%d of %d rows final, the promotion is %s", final, rows, p.Status)
+	a.judge("the counts are the rows", counts.Succeeded == succeeded && counts.Failed == failed && counts.Done() == rows && p.TotalCount == rows,
+		"counted %d + %d, rows %d + %d", counts.Succeeded, counts.Failed, succeeded, failed)
+	a.judge("nobody is charged twice", twice == 0, "%d targets charged more than once", twice)
+	a.judge("who succeeded was charged, the right amount, under the key we hold", unpaid+otherSum+otherKey == 0,
+		"%d not charged, %d another amount, %d another key", unpaid, otherSum, otherKey)
+	a.judge("who failed was not charged", failedButPaid == 0, "%d failed and charged", failedButPaid)
+	a.judge("nobody else was charged", strangers == 0, "%d charges without a row", strangers)
+	a.judge("paid here = charged there", paid == p.AmountSucceeded && paid == a.Charged && succeeded == a.Charges,
+		"rows %d, counted %d, provider %d", paid, p.AmountSucceeded, a.Charged)
+	return a, nil
+}

@@ -1,0 +1,678 @@
+package money
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	charge1_7 = Charge{PromotionID: 1, TargetID: 7, UserID: "u7", Amount: 1000, VoucherCode: "V-1"}
+	errHeld   = errors.New("the promotion is paused")
+)
+
+func pass() error { return nil }
+
+func newClient(t testing.TB, cfg Config) *Client {
+	t.Helper()
+	c, err := New(cfg)
+	if err != nil {
+		t.Fatalf("New: %v", err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// provider is a raw TCP server, for what an HTTP server would not do. serve
+// runs once per connection, with its number from 1; the connection is closed
+// after it, and a read of it fails when the test ends.
+type provider struct {
+	url      string
+	received atomic.Int64 // bytes, over all connections
+	dials    atomic.Int64
+}
+
+type providerConn struct {
+	net.Conn
+	p *provider
+	r *bufio.Reader
+}
+
+func (c *providerConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.p.received.Add(int64(n))
+	return n, err
+}
+
+// request reads one request; nil when there is none.
+func (c *providerConn) request() *http.Request {
+	req, err := http.ReadRequest(c.r)
+	if err != nil {
+		return nil
+	}
+	if _, err := io.Copy(io.Discard, req.Body); err != nil {
+		return nil
+	}
+	return req
+}
+
+func (c *providerConn) answer(status int, body string) {
+	_, _ = fmt.Fprintf(c, "HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s", status, len(body), body)
+}
+
+func newProvider(t testing.TB, serve func(conn *providerConn, number int64)) *provider {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &provider{url: "http://" + l.Addr().String()}
+	var wg sync.WaitGroup
+	var mu sync.Mutex // protects open
+	var open []net.Conn
+	wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			number := p.dials.Add(1)
+			mu.Lock()
+			open = append(open, conn)
+			mu.Unlock()
+			wg.Go(func() {
+				defer func() { _ = conn.Close() }()
+				c := &providerConn{Conn: conn, p: p}
+				c.r = bufio.NewReader(c)
+				serve(c, number)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		mu.Lock()
+		for _, conn := range open {
+			_ = conn.Close()
+		}
+		mu.Unlock()
+		wg.Wait()
+	})
+	return p
+}
+
+// drain reads until the client closes.
+func (c *providerConn) drain() { _, _ = io.Copy(io.Discard, c.r) }
+
+func expect(t testing.TB, a Answer, class reward.AnswerClass, code string) {
+	t.Helper()
+	if a.Class != class || a.Code != code {
+		t.Errorf("answer %+v, want %s %s", a, class, code)
+	}
+	if (a.Err != nil) != (class == reward.AnswerUnknown || class == reward.AnswerUnsent) {
+		t.Errorf("class %s with error %v", a.Class, a.Err)
+	}
+}
+
+func TestClientOnTheWire(t *testing.T) {
+	t.Parallel()
+	type seen struct{ Method, Path, Key, Type, Body, Length string }
+	got := make(chan seen, 3)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got <- seen{r.Method, r.URL.Path, r.Header.Get("Idempotency-Key"), r.Header.Get("Content-Type"), string(body), r.Header.Get("Content-Length")}
+		_, _ = io.WriteString(w, `{"transactionKey":"T1"}`)
+	}))
+	defer srv.Close()
+	c := newClient(t, Config{URL: srv.URL + "/money/"})
+	checks := 0
+	check := func() error { checks++; return nil }
+	for i, call := range []func() Answer{
+		func() Answer { return c.ChargePoint(t.Context(), charge1_7, check) },
+		func() Answer { return c.ChargeVoucher(t.Context(), charge1_7, check) },
+		func() Answer { return c.Lookup(t.Context(), 1, 7).Answer },
+	} {
+		if a := call(); a != (Answer{Class: reward.AnswerPaid, TransactionKey: "T1", Status: 200}) {
+			t.Errorf("call %d: %+v", i, a)
+		}
+	}
+	for _, want := range []seen{
+		{"POST", "/money/v1/points/charge", "1:7", "application/json", `{"promotionId":"1","targetId":"7","userId":"u7","amount":1000}`, "62"},
+		{"POST", "/money/v1/vouchers/charge", "1:7", "application/json", `{"promotionId":"1","targetId":"7","userId":"u7","amount":1000,"voucherCode":"V-1"}`, "82"},
+		{"GET", "/money/v1/transactions/1:7", "", "", "", ""},
+	} {
+		if diff := cmp.Diff(want, <-got); diff != "" {
+			t.Errorf("request (-want +got):\n%s", diff)
+		}
+	}
+	if checks != 2 {
+		t.Errorf("%d checks for two charges", checks)
+	}
+	if c.InFlight() != 0 {
+		t.Errorf("%d calls in flight after the last", c.InFlight())
+	}
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	t.Run("KeepsEveryByteFromLeaving", func(t *testing.T) {
+		t.Parallel()
+		p := newProvider(t, func(conn *providerConn, _ int64) { conn.drain() })
+		c := newClient(t, Config{URL: p.url})
+		for range 20 {
+			a := c.ChargePoint(t.Context(), charge1_7, func() error { return errHeld })
+			expect(t, a, reward.AnswerUnsent, CodeNotAllowed)
+			if !errors.Is(a.Err, errHeld) {
+				t.Errorf("error %v does not wrap the check's", a.Err)
+			}
+		}
+		if p.dials.Load() == 0 {
+			t.Error("the check was asked before the dial")
+		}
+		if n := p.received.Load(); n != 0 {
+			t.Errorf("%d bytes arrived", n)
+		}
+	})
+	t.Run("KeepsEveryByteFromLeavingOnAUsedConnection", func(t *testing.T) {
+		t.Parallel()
+		rest := make(chan int64, 1)
+		p := newProvider(t, func(conn *providerConn, _ int64) {
+			if conn.request() == nil {
+				return
+			}
+			before := conn.p.received.Load()
+			conn.answer(200, `{"transactionKey":"T1"}`)
+			conn.drain()
+			rest <- conn.p.received.Load() - before
+		})
+		c := newClient(t, Config{URL: p.url})
+		expect(t, c.ChargePoint(t.Context(), charge1_7, pass), reward.AnswerPaid, "")
+		reused := false
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+			GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused },
+		})
+		expect(t, c.ChargePoint(ctx, charge1_7, func() error { return errHeld }), reward.AnswerUnsent, CodeNotAllowed)
+		if !reused {
+			t.Error("the second call did not use the first one's connection")
+		}
+		if n := <-rest; n != 0 {
+			t.Errorf("%d bytes arrived", n)
+		}
+	})
+	t.Run("KeepsALargeBodyToo", func(t *testing.T) {
+		t.Parallel()
+		p := newProvider(t, func(conn *providerConn, _ int64) { conn.drain() })
+		c := newClient(t, Config{URL: p.url})
+		large := charge1_7
+		large.UserID = strings.Repeat("u", 100_000)
+		expect(t, c.ChargePoint(t.Context(), large, func() error { return errHeld }), reward.AnswerUnsent, CodeNotAllowed)
+		if n := p.received.Load(); n != 0 {
+			t.Errorf("%d bytes arrived", n)
+		}
+	})
+	t.Run("IsAskedOnceForALargeBody", func(t *testing.T) {
+		t.Parallel()
+		p := newProvider(t, func(conn *providerConn, _ int64) {
+			if conn.request() != nil {
+				conn.answer(200, `{"transactionKey":"T1"}`)
+			}
+			conn.drain()
+		})
+		c := newClient(t, Config{URL: p.url})
+		large := charge1_7
+		large.UserID = strings.Repeat("u", 100_000)
+		checks := 0
+		expect(t, c.ChargePoint(t.Context(), large, func() error { checks++; return nil }), reward.AnswerPaid, "")
+		if checks != 1 {
+			t.Errorf("%d checks", checks)
+		}
+	})
+	t.Run("IsAskedAfterTheDial", func(t *testing.T) {
+		t.Parallel()
+		accepted := make(chan struct{})
+		p := newProvider(t, func(conn *providerConn, _ int64) {
+			close(accepted)
+			if conn.request() != nil {
+				conn.answer(200, `{"transactionKey":"T1"}`)
+			}
+		})
+		c := newClient(t, Config{URL: p.url})
+		a := c.ChargePoint(t.Context(), charge1_7, func() error {
+			select {
+			case <-accepted:
+				return nil
+			case <-time.After(5 * time.Second):
+				return errors.New("asked without a connection")
+			}
+		})
+		expect(t, a, reward.AnswerPaid, "")
+	})
+	t.Run("IsNotAskedWithoutAConnection", func(t *testing.T) {
+		t.Parallel()
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = l.Close()
+		c := newClient(t, Config{URL: "http://" + l.Addr().String()})
+		a := c.ChargePoint(t.Context(), charge1_7, func() error {
+			t.Error("the check was asked")
+			return nil
+		})
+		expect(t, a, reward.AnswerUnsent, CodeNotConnected)
+	})
+	t.Run("IsNotAskedAfterTheCallerHasGone", func(t *testing.T) {
+		t.Parallel()
+		p := newProvider(t, func(conn *providerConn, _ int64) { conn.drain() })
+		c := newClient(t, Config{URL: p.url})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errHeld)
+		a := c.ChargePoint(ctx, charge1_7, func() error {
+			t.Error("the check was asked")
+			return nil
+		})
+		expect(t, a, reward.AnswerUnsent, CodeStopped)
+		if !errors.Is(a.Err, errHeld) {
+			t.Errorf("error %v does not wrap the cause", a.Err)
+		}
+	})
+	t.Run("CountsAsSentOncePassed", func(t *testing.T) {
+		t.Parallel()
+		p := newProvider(t, func(conn *providerConn, _ int64) { conn.drain() })
+		c := newClient(t, Config{URL: p.url})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		a := c.ChargePoint(ctx, charge1_7, func() error {
+			cancel(errHeld) // the call ends while its check is asked
+			return nil
+		})
+		expect(t, a, reward.AnswerUnknown, CodeStopped)
+	})
+	t.Run("AnAnswerFromBeforeItIsNoAnswer", func(t *testing.T) {
+		t.Parallel()
+		asked := make(chan struct{})
+		p := newProvider(t, func(conn *providerConn, _ int64) {
+			<-asked
+			conn.answer(200, `{"transactionKey":"SOMEBODY_ELSE"}`)
+			conn.drain()
+		})
+		c := newClient(t, Config{URL: p.url})
+		begun := make(chan struct{})
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+			GotFirstResponseByte: func() { close(begun) },
+		})
+		a := c.ChargePoint(ctx, charge1_7, func() error {
+			close(asked)
+			<-begun
+			return nil
+		})
+		expect(t, a, reward.AnswerUnknown, CodeReset)
+		if !errors.Is(a.Err, errEarly) {
+			t.Errorf("error %v", a.Err)
+		}
+	})
+}
+
+func TestNothingIsSentTwice(t *testing.T) {
+	t.Parallel()
+	// The Idempotency-Key makes net/http think that it may repeat the request
+	// when a connection breaks that has served one before.
+	t.Run("WhenTheConnectionBreaksAfterTheRequest", func(t *testing.T) {
+		t.Parallel()
+		for name, reset := range map[string]bool{"Closed": false, "Reset": true} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				var requests atomic.Int64
+				p := newProvider(t, func(conn *providerConn, _ int64) {
+					for conn.request() != nil {
+						if requests.Add(1) > 1 {
+							if reset {
+								_ = conn.Conn.(*net.TCPConn).SetLinger(0)
+							}
+							return
+						}
+						conn.answer(200, `{"transactionKey":"T1"}`)
+					}
+				})
+				c := newClient(t, Config{URL: p.url})
+				expect(t, c.ChargePoint(t.Context(), charge1_7, pass), reward.AnswerPaid, "")
+				checks := 0
+				expect(t, c.ChargePoint(t.Context(), charge1_7, func() error { checks++; return nil }), reward.AnswerUnknown, CodeReset)
+				if requests.Load() != 2 || checks != 1 || p.dials.Load() != 1 {
+					t.Errorf("%d requests, %d checks, %d connections for two calls", requests.Load(), checks, p.dials.Load())
+				}
+			})
+		}
+	})
+	t.Run("WhenTheServerClosesConnectionsAtWill", func(t *testing.T) {
+		t.Parallel()
+		var mu sync.Mutex // protects requests
+		requests := map[string]int{}
+		p := newProvider(t, func(conn *providerConn, number int64) {
+			for i := int64(0); ; i++ {
+				req := conn.request()
+				if req == nil {
+					return
+				}
+				mu.Lock()
+				requests[req.Header.Get("Idempotency-Key")]++
+				mu.Unlock()
+				if (number+i)%3 == 0 { // no answer
+					return
+				}
+				conn.answer(200, `{"transactionKey":"T1"}`)
+				if (number+i)%3 == 1 { // as a short keep-alive does
+					return
+				}
+			}
+		})
+		c := newClient(t, Config{URL: p.url, MaxConcurrency: 16})
+		const calls = 2000
+		var wg sync.WaitGroup
+		var passed, paid atomic.Int64
+		for w := range 16 {
+			wg.Go(func() {
+				for i := range calls / 16 {
+					ch := charge1_7
+					ch.TargetID = reward.TargetID(w*calls + i)
+					var sent bool
+					a := c.ChargePoint(t.Context(), ch, func() error { passed.Add(1); sent = true; return nil })
+					switch {
+					case a.Class == reward.AnswerPaid:
+						paid.Add(1)
+					case a.Class == reward.AnswerUnknown && sent, a.Class == reward.AnswerUnsent && !sent:
+					default:
+						t.Errorf("sent %t, answer %+v", sent, a)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		for key, n := range requests {
+			if n != 1 {
+				t.Errorf("%s was sent %d times", key, n)
+			}
+		}
+		if int64(len(requests)) > passed.Load() {
+			t.Errorf("%d requests, only %d checks passed", len(requests), passed.Load())
+		}
+		if paid.Load() == 0 {
+			t.Error("no call was answered")
+		}
+	})
+	t.Run("WhenItIsRedirected", func(t *testing.T) {
+		t.Parallel()
+		var requests atomic.Int64
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			requests.Add(1)
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+		}))
+		defer srv.Close()
+		c := newClient(t, Config{URL: srv.URL})
+		if a := c.ChargePoint(t.Context(), charge1_7, pass); a.Class != reward.AnswerMisset || a.Status != 307 {
+			t.Errorf("answer %+v", a)
+		}
+		if requests.Load() != 1 {
+			t.Errorf("%d requests", requests.Load())
+		}
+	})
+	t.Run("EvenIfTheTransportTried", func(t *testing.T) {
+		t.Parallel()
+		checks := 0
+		call := &call{check: func() error { checks++; return nil }, timeout: time.Minute, cancel: func(error) {}}
+		first, second := &gatedConn{}, &gatedConn{}
+		if err := errors.Join(call.leave(first), call.leave(first)); err != nil {
+			t.Fatalf("first write: %v", err)
+		}
+		if err := call.leave(second); !errors.Is(err, errSentTwice) {
+			t.Errorf("second connection: %v", err)
+		}
+		if sent, _ := call.end(); !sent || checks != 1 {
+			t.Errorf("sent %t, %d checks", sent, checks)
+		}
+		if err := call.leave(first); !errors.Is(err, errCallOver) {
+			t.Errorf("after the end: %v", err)
+		}
+		if _, err := new(gatedConn).Write(nil); !errors.Is(err, errNoCall) {
+			t.Errorf("a write without a call: %v", err)
+		}
+	})
+}
+
+func TestTimeout(t *testing.T) {
+	t.Parallel()
+	const timeout = 150 * time.Millisecond
+	// within fails when a cut answer took absurdly long on this machine.
+	within := func(t *testing.T, begun time.Time) {
+		t.Helper()
+		if took := time.Since(begun); took < timeout || took > 20*timeout {
+			t.Errorf("took %v with a time-out of %v", took, timeout)
+		}
+	}
+	t.Run("CutsSilence", func(t *testing.T) {
+		t.Parallel()
+		p := newProvider(t, func(conn *providerConn, _ int64) { conn.drain() })
+		c := newClient(t, Config{URL: p.url, Timeout: timeout})
+		begun := time.Now()
+		expect(t, c.ChargePoint(t.Context(), charge1_7, pass), reward.AnswerUnknown, CodeTimeout)
+		within(t, begun)
+		begun = time.Now()
+		l := c.Lookup(t.Context(), 1, 7)
+		expect(t, l.Answer, reward.AnswerUnknown, CodeTimeout)
+		if l.Found || l.NotFound {
+			t.Errorf("look-up: %+v", l)
+		}
+		within(t, begun)
+	})
+	t.Run("CutsADrippingBody", func(t *testing.T) {
+		t.Parallel()
+		p := newProvider(t, func(conn *providerConn, _ int64) {
+			if conn.request() == nil {
+				return
+			}
+			gone := make(chan struct{})
+			go func() {
+				defer close(gone)
+				conn.drain()
+			}()
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n")
+			tick := time.NewTicker(10 * time.Millisecond)
+			defer tick.Stop()
+			for {
+				select {
+				case <-tick.C:
+					_, _ = io.WriteString(conn, " ")
+				case <-gone:
+					return
+				}
+			}
+		})
+		c := newClient(t, Config{URL: p.url, Timeout: timeout})
+		begun := time.Now()
+		a := c.ChargePoint(t.Context(), charge1_7, pass)
+		expect(t, a, reward.AnswerUnknown, CodeTimeout)
+		if a.Status != 200 {
+			t.Errorf("status %d", a.Status)
+		}
+		within(t, begun)
+	})
+	t.Run("RunsFromLeaving", func(t *testing.T) {
+		t.Parallel()
+		p := newProvider(t, func(conn *providerConn, _ int64) {
+			if conn.request() != nil {
+				conn.answer(200, `{"transactionKey":"T1"}`)
+			}
+		})
+		c := newClient(t, Config{URL: p.url, Timeout: time.Second})
+		a := c.ChargePoint(t.Context(), charge1_7, func() error {
+			<-time.After(1100 * time.Millisecond) // longer than the time-out
+			return nil
+		})
+		expect(t, a, reward.AnswerPaid, "")
+	})
+	t.Run("TheCallersEndIsNotATimeout", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		p := newProvider(t, func(conn *providerConn, _ int64) {
+			if conn.request() != nil {
+				cancel(errHeld)
+			}
+			conn.drain()
+		})
+		c := newClient(t, Config{URL: p.url})
+		a := c.ChargePoint(ctx, charge1_7, pass)
+		expect(t, a, reward.AnswerUnknown, CodeStopped)
+		if !errors.Is(a.Err, errHeld) {
+			t.Errorf("error %v does not wrap the cause", a.Err)
+		}
+	})
+}
+
+func TestHostileAnswers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		raw   string
+		class reward.AnswerClass
+		code  string
+	}{
+		"NotHTTP":               {"SSH-2.0-OpenSSH\r\n", reward.AnswerUnknown, CodeReset},
+		"HeadersThatBreakOff":   {"HTTP/1.1 200 OK\r\nContent-Le", reward.AnswerUnknown, CodeReset},
+		"ABodyThatBreaksOff":    {"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{\"transactionKey\":\"T1\"}", reward.AnswerUnknown, CodeReset},
+		"ARefusalThatBreaks":    {"HTTP/1.1 422 X\r\nContent-Length: 50\r\n\r\n{\"code\":\"C\"}", reward.AnswerUnknown, CodeReset},
+		"AnEndlessHeader":       {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 200<<10), reward.AnswerUnknown, CodeReset},
+		"AHugeBody":             {"HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\n\r\n{\"transactionKey\":\"T1\",\"x\":\"" + strings.Repeat("x", 9<<20), reward.AnswerUnknown, CodeNoKey},
+		"AHugePage":             {"HTTP/1.1 502 X\r\n\r\n" + strings.Repeat("<p>\x00\xff", 1<<18), reward.AnswerFailed, "HTTP_502"},
+		"InterimAnswersFirst":   {"HTTP/1.1 102 X\r\n\r\nHTTP/1.1 422 X\r\nContent-Length: 12\r\n\r\n{\"code\":\"C\"}", reward.AnswerRefused, "C"},
+		"ASwitchOfProtocols":    {"HTTP/1.1 101 X\r\nUpgrade: y\r\nConnection: Upgrade\r\n\r\n", reward.AnswerUnknown, "HTTP_101"},
+		"ABodyWithoutALength":   {"HTTP/1.1 422 X\r\nConnection: close\r\n\r\n{\"code\":\"C\"}", reward.AnswerRefused, "C"},
+		"AKeyOfNothingAtAll":    {"HTTP/1.1 200 OK\r\nContent-Length: 21\r\n\r\n{\"transactionKey\":\"\"}", reward.AnswerUnknown, CodeNoKey},
+		"ThrottledWithADelay":   {"HTTP/1.1 503 X\r\nRetry-After: 3\r\nContent-Length: 0\r\n\r\n", reward.AnswerThrottled, "HTTP_503"},
+		"NoContentAfterAllThat": {"HTTP/1.1 204 X\r\n\r\n", reward.AnswerUnknown, "HTTP_204"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newProvider(t, func(conn *providerConn, _ int64) {
+				if conn.request() != nil {
+					_, _ = io.WriteString(conn, c.raw)
+				}
+			})
+			client := newClient(t, Config{URL: p.url})
+			a := client.ChargePoint(t.Context(), charge1_7, pass)
+			expect(t, a, c.class, c.code)
+			if len(a.Message) > textMax || strings.ContainsRune(a.Message, 0) {
+				t.Errorf("message %q", a.Message)
+			}
+			if (a.RetryAfter == 3*time.Second) != strings.Contains(c.raw, "Retry-After: 3") {
+				t.Errorf("Retry-After %v", a.RetryAfter)
+			}
+		})
+	}
+}
+
+func TestMaxConcurrency(t *testing.T) {
+	t.Parallel()
+	arrived, release := make(chan struct{}, 10), make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		arrived <- struct{}{}
+		<-release
+		_, _ = io.WriteString(w, `{"transactionKey":"T1"}`)
+	}))
+	defer srv.Close()
+	c := newClient(t, Config{URL: srv.URL, MaxConcurrency: 2})
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() { expect(t, c.ChargePoint(t.Context(), charge1_7, pass), reward.AnswerPaid, "") })
+		<-arrived
+	}
+	if n := c.InFlight(); n != 2 {
+		t.Errorf("%d calls in flight, want 2", n)
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, errHeld)
+	defer cancel()
+	a := c.ChargePoint(ctx, charge1_7, func() error {
+		t.Error("a third call left")
+		return nil
+	})
+	expect(t, a, reward.AnswerUnsent, CodeStopped)
+	if !errors.Is(a.Err, errHeld) {
+		t.Errorf("error %v", a.Err)
+	}
+	third := make(chan Answer, 1)
+	wg.Go(func() { third <- c.ChargePoint(t.Context(), charge1_7, pass) })
+	close(release)
+	expect(t, <-third, reward.AnswerPaid, "")
+	wg.Wait()
+	if n := c.InFlight(); n != 0 {
+		t.Errorf("%d calls in flight after the last", n)
+	}
+}
+
+func TestClose(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, func(conn *providerConn, _ int64) {
+		for conn.request() != nil {
+			conn.answer(200, `{"transactionKey":"T1"}`)
+		}
+	})
+	c := newClient(t, Config{URL: p.url, MaxConcurrency: 1})
+	expect(t, c.ChargePoint(t.Context(), charge1_7, pass), reward.AnswerPaid, "")
+	c.slots <- struct{}{} // somebody's open call
+	waiting := make(chan Answer, 1)
+	go func() { waiting <- c.ChargePoint(t.Context(), charge1_7, pass) }()
+	c.Close()
+	c.Close()
+	a := <-waiting
+	expect(t, a, reward.AnswerUnsent, CodeStopped)
+	if !errors.Is(a.Err, errClosed) {
+		t.Errorf("error %v", a.Err)
+	}
+	<-c.slots
+	if l := c.Lookup(t.Context(), 1, 7); l.Found || l.NotFound || l.Answer.Class != reward.AnswerUnsent {
+		t.Errorf("look-up after Close: %+v", l)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"", "money.example.com", "ftp://x", "http://", "https://user:secret@x", "http://x?a=1", "http://x#a", "http://x\x00secret"} {
+		_, err := New(Config{URL: url})
+		if err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("url %q: %v", url, err)
+		}
+	}
+	for name, cfg := range map[string]Config{
+		"timeout": {Timeout: 7}, "concurrency": {MaxConcurrency: -1},
+		"header": {Credentials: Credentials{Header: "no colon"}}, "header break": {Credentials: Credentials{Header: "A: b\r\nC: d"}},
+		"token file":  {Credentials: Credentials{TokenFile: "/nowhere/token"}},
+		"half a pair": {Credentials: Credentials{CertFile: "x"}}, "pair": {Credentials: Credentials{CertFile: "/nowhere/c", KeyFile: "/nowhere/k"}},
+		"ca": {Credentials: Credentials{CAFile: "/nowhere/ca"}},
+	} {
+		cfg.URL = "http://127.0.0.1"
+		if c, err := New(cfg); err == nil {
+			c.Close()
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	c := newClient(t, Config{URL: "http://127.0.0.1"})
+	if c.cfg.Timeout != 5*time.Second || cap(c.slots) != 2048 || c.transport.MaxIdleConnsPerHost != 2048 || c.transport.Proxy != nil {
+		t.Errorf("defaults: %+v", c.cfg)
+	}
+}

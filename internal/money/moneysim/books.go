@@ -1,0 +1,130 @@
+package moneysim
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+)
+
+const shardCount = 256
+
+// key is an idempotency key.
+type key struct{ promotion, target int64 }
+
+// entry is what is known about a key.
+type entry struct {
+	body   uint64 // fingerprint of the first request's body
+	charge uint32 // number of its charge, from 1; 0 = not charged
+	tries  uint32 // requests with that body
+}
+
+// charge is one event of the ledger: money that moved.
+type charge struct {
+	key
+	amount  int64
+	voucher bool
+}
+
+// shard holds the keys that fall to it.
+type shard struct {
+	mu   sync.Mutex // protects keys; taken before books.mu
+	keys map[key]entry
+}
+
+// books is what the simulator has done since the last reset. The keys say what
+// to answer; the ledger says what was charged, is only ever appended to, and is
+// what the sums are taken from, so that a mistake in the keys would show.
+type books struct {
+	shards     [shardCount]shard
+	requests   atomic.Int64
+	duplicates atomic.Int64
+
+	mu     sync.RWMutex // protects ledger, amount
+	ledger []charge
+	amount int64
+}
+
+func newBooks() *books {
+	b := &books{}
+	for i := range b.shards {
+		b.shards[i].keys = make(map[key]entry)
+	}
+	return b
+}
+
+func (b *books) shard(k key) *shard {
+	return &b.shards[mix(uint64(k.promotion)^mix(uint64(k.target)))%shardCount]
+}
+
+// receive notes a request: which try of its key it is (from 1), and whether the
+// key has been charged. ok is false when the key came with another body before.
+func (b *books) receive(k key, body uint64) (try uint32, charged, ok bool) {
+	s := b.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, known := s.keys[k]
+	if known && e.body != body {
+		return 0, e.charge != 0, false
+	}
+	e.body = body
+	e.tries++
+	s.keys[k] = e
+	if e.charge != 0 {
+		b.duplicates.Add(1)
+	}
+	return e.tries, e.charge != 0, true
+}
+
+// charge moves the money of a received request, or finds that it has been
+// moved, and returns the transaction's key. counted says that receive has
+// already seen the key as charged.
+func (b *books) charge(c charge, counted bool) string {
+	s := b.shard(c.key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.keys[c.key]
+	if e.charge != 0 {
+		if !counted {
+			b.duplicates.Add(1)
+		}
+		return transactionKey(e.charge)
+	}
+	b.mu.Lock()
+	b.ledger = append(b.ledger, c)
+	b.amount += c.amount
+	e.charge = uint32(len(b.ledger))
+	b.mu.Unlock()
+	s.keys[c.key] = e
+	return transactionKey(e.charge)
+}
+
+// transaction finds the transaction of a key.
+func (b *books) transaction(k key) (string, bool) {
+	s := b.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.keys[k]
+	return transactionKey(e.charge), e.charge != 0
+}
+
+func transactionKey(number uint32) string { return fmt.Sprintf("MS-%010d", number) }
+
+// events is the ledger as it stands. It may be read without a lock: what is in
+// it never changes.
+func (b *books) events() (ledger []charge, amount int64) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.ledger[:len(b.ledger):len(b.ledger)], b.amount
+}
+
+// maxPerKey counts the ledger's events key by key.
+func (b *books) maxPerKey() int {
+	ledger, _ := b.events()
+	most := 0
+	times := make(map[key]int, len(ledger))
+	for _, c := range ledger {
+		times[c.key]++
+		most = max(most, times[c.key])
+	}
+	return most
+}

@@ -1,0 +1,203 @@
+package moneysim
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"mime"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// refusals are the reasons a key may be refused for.
+var refusals = [...]problem{
+	{"REFUSED_ACCOUNT_CLOSED", "the user's account is closed"},
+	{"REFUSED_LIMIT_REACHED", "the user may not hold more"},
+	{"REFUSED_NOT_ELIGIBLE", "the user may not have this"},
+}
+
+// chargeRequest is the body of a charge. Pointers tell missing from zero.
+type chargeRequest struct {
+	PromotionID *id     `json:"promotionId"`
+	TargetID    *id     `json:"targetId"`
+	UserID      *string `json:"userId"`
+	Amount      *int64  `json:"amount"`
+	VoucherCode *string `json:"voucherCode"`
+}
+
+// id is an id on the wire: a string or a number.
+type id int64
+
+// UnmarshalJSON reads the canonical decimal form, in quotes or not.
+func (n *id) UnmarshalJSON(raw []byte) error {
+	text := string(bytes.Trim(raw, `"`))
+	v, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || v < 0 || strconv.FormatInt(v, 10) != text {
+		return fmt.Errorf("an id must be a whole number from 0 in its shortest form, as a string or a number")
+	}
+	*n = id(v)
+	return nil
+}
+
+// check says what is wrong with a request that could be parsed.
+func (c *chargeRequest) check(voucher bool) error {
+	switch {
+	case c.PromotionID == nil:
+		return errors.New("promotionId is missing")
+	case *c.PromotionID == 0:
+		return errors.New("promotionId must be above 0")
+	case c.TargetID == nil:
+		return errors.New("targetId is missing")
+	case c.UserID == nil:
+		return errors.New("userId is missing")
+	case c.Amount == nil:
+		return errors.New("amount is missing")
+	case *c.Amount < 0:
+		return errors.New("amount must not be below 0")
+	case !voucher && *c.Amount == 0:
+		return errors.New("amount of points must be above 0")
+	case !voucher && c.VoucherCode != nil:
+		return errors.New("points have no voucherCode")
+	case voucher && (c.VoucherCode == nil || *c.VoucherCode == ""):
+		return errors.New("voucherCode is missing")
+	}
+	return nil
+}
+
+// fingerprint tells one body from another, however it is spelled.
+func (s *Server) fingerprint(c *chargeRequest, voucher bool) uint64 {
+	var h maphash.Hash
+	h.SetSeed(s.hash)
+	code := ""
+	if voucher {
+		code = *c.VoucherCode
+	}
+	_, _ = fmt.Fprintf(&h, "%t %d %q %q", voucher, *c.Amount, *c.UserID, code) // a hash takes everything
+	return h.Sum64()
+}
+
+// charge serves both kinds of charge.
+func (s *Server) charge(w http.ResponseWriter, r *http.Request, voucher bool) {
+	books, weather := s.books.Load(), s.weather.Load()
+	books.requests.Add(1)
+	if weather.limit != nil && !weather.limit.Allow() {
+		w.Header().Set("Retry-After", retryAfter)
+		refuse(w, http.StatusTooManyRequests, "RATE_LIMITED", "more requests than ratePerSecond")
+		return
+	}
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		refuse(w, http.StatusUnsupportedMediaType, "NOT_JSON", "Content-Type must be application/json")
+		return
+	}
+	raw, err := readAll(w, r)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "MALFORMED", "the body cannot be read")
+		return
+	}
+	var req chargeRequest
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&req); err != nil {
+		refuse(w, http.StatusBadRequest, "MALFORMED", err.Error())
+		return
+	}
+	if d.InputOffset() != int64(len(bytes.TrimRight(raw, " \t\r\n"))) {
+		refuse(w, http.StatusBadRequest, "MALFORMED", "the body holds more than one JSON value")
+		return
+	}
+	if err := req.check(voucher); err != nil {
+		refuse(w, http.StatusUnprocessableEntity, "INVALID", err.Error())
+		return
+	}
+	k := key{promotion: int64(*req.PromotionID), target: int64(*req.TargetID)}
+	if r.Header.Get("Idempotency-Key") != k.String() {
+		refuse(w, http.StatusUnprocessableEntity, "KEY_MISMATCH", "Idempotency-Key must be "+k.String())
+		return
+	}
+	try, charged, ok := books.receive(k, s.fingerprint(&req, voucher))
+	if !ok {
+		refuse(w, http.StatusUnprocessableEntity, "KEY_REUSED", "the key came with another body before")
+		return
+	}
+	s.settle(w, r, weather, books, attempt{
+		charge: charge{key: k, amount: *req.Amount, voucher: voucher}, try: try, charged: charged,
+	})
+}
+
+// attempt is one valid request of a key.
+type attempt struct {
+	charge
+	try     uint32
+	charged bool // before this request
+}
+
+// settle lets the faults have their way, charges, and answers.
+func (s *Server) settle(w http.ResponseWriter, r *http.Request, weather *weather, books *books, a attempt) {
+	hit := func(d draw, share float64) bool { return chance(s.cfg.Seed, a.key, a.try, d) < share }
+	// Not cut short when the caller has gone: a real provider works on, and
+	// charges after its caller's time-out.
+	if !s.pause(weather.latency(s.cfg.Seed, a.key, a.try)) {
+		panic(http.ErrAbortHandler)
+	}
+	switch {
+	case !a.charged && chance(s.cfg.Seed, a.key, 0, drawRefuse) < weather.RefuseRate:
+		reason := refusals[int(chance(s.cfg.Seed, a.key, 0, drawRefuseReason)*float64(len(refusals)))]
+		refuse(w, http.StatusUnprocessableEntity, reason.Code, reason.Message)
+	case hit(drawError, weather.ErrorRate):
+		refuse(w, http.StatusInternalServerError, "INTERNAL_ERROR", "a simulated fault; nothing was charged by this request")
+	case hit(drawTimeout, weather.TimeoutRate):
+		if hit(drawTimeoutCharged, 0.5) {
+			books.charge(a.charge, a.charged)
+		}
+		select {
+		case <-r.Context().Done():
+		case <-s.stopped:
+		}
+		panic(http.ErrAbortHandler)
+	case hit(drawLostReply, weather.LostReplyRate):
+		books.charge(a.charge, a.charged)
+		panic(http.ErrAbortHandler)
+	default:
+		writeJSON(w, http.StatusOK, transaction{TransactionKey: books.charge(a.charge, a.charged)})
+	}
+}
+
+// transaction is the body of a yes.
+type transaction struct {
+	TransactionKey string `json:"transactionKey"`
+}
+
+func (s *Server) lookup(w http.ResponseWriter, r *http.Request) {
+	k, ok := parseKey(r.PathValue("key"))
+	if !ok {
+		refuse(w, http.StatusBadRequest, "MALFORMED", "the key must be promotionId:targetId")
+		return
+	}
+	if !s.pause(s.weather.Load().latency(s.cfg.Seed, k, 0)) {
+		panic(http.ErrAbortHandler)
+	}
+	tx, ok := s.books.Load().transaction(k)
+	if !ok {
+		refuse(w, http.StatusNotFound, "TRANSACTION_NOT_FOUND", "nothing was charged under this key")
+		return
+	}
+	writeJSON(w, http.StatusOK, transaction{TransactionKey: tx})
+}
+
+// pause waits for d; false when the simulator is closed meanwhile.
+func (s *Server) pause(d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-s.stopped:
+		return false
+	}
+}

@@ -1,0 +1,325 @@
+// Package moneysim is a stand-in for a provider's Money API: it pays once per
+// idempotency key, keeps a ledger of what it paid, and misbehaves on request.
+// It imports nothing of Largesse, so that a mistake in the client cannot hide
+// behind the same mistake here.
+package moneysim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+const (
+	bodyMax      = 64 << 10 // bytes of a request's body
+	pageSize     = 1000     // charges on a page when nothing is asked for
+	pageMax      = 10_000
+	retryAfter   = "1" // seconds, with each 429
+	headerWithin = 10 * time.Second
+)
+
+// Config says how a simulator begins; the zero value is a provider without
+// faults.
+type Config struct {
+	Faults Faults // in force until changed, and again after a reset
+	// Seed decides which requests meet a fault: the same seed and the same
+	// requests, the same faults.
+	Seed uint64
+}
+
+// Server is a simulated provider. [Money API]
+type Server struct {
+	cfg     Config
+	mux     *http.ServeMux
+	hash    maphash.Seed
+	books   atomic.Pointer[books]
+	weather atomic.Pointer[weather]
+
+	mu      sync.RWMutex // protects closed, srv, and open.Add against Close
+	closed  bool
+	srv     *http.Server
+	open    sync.WaitGroup // requests and the accept loop
+	stopped chan struct{}
+}
+
+// weather is the faults in force.
+type weather struct {
+	Faults
+	limit *rate.Limiter // nil = no limit
+}
+
+// Stats is what /stats says.
+type Stats struct {
+	Charges       int64 `json:"charges"`       // charges made
+	Requests      int64 `json:"requests"`      // charge requests that came in, whatever became of them
+	DuplicateKeys int64 `json:"duplicateKeys"` // requests for a key that had been charged
+	Amount        int64 `json:"amount"`        // sum of the charges, in minor units
+}
+
+// New makes a simulator. It fails when the faults make no sense.
+func New(cfg Config) (*Server, error) {
+	s := &Server{cfg: cfg, mux: http.NewServeMux(), hash: maphash.MakeSeed(), stopped: make(chan struct{})}
+	if err := s.SetFaults(cfg.Faults); err != nil {
+		return nil, err
+	}
+	s.books.Store(newBooks())
+	s.mux.HandleFunc("POST /v1/points/charge", func(w http.ResponseWriter, r *http.Request) { s.charge(w, r, false) })
+	s.mux.HandleFunc("POST /v1/vouchers/charge", func(w http.ResponseWriter, r *http.Request) { s.charge(w, r, true) })
+	s.mux.HandleFunc("GET /v1/transactions/{key}", s.lookup)
+	s.mux.HandleFunc("GET /v1/charges", s.listPromotion)
+	s.mux.HandleFunc("GET /charges", s.listAll)
+	s.mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.Stats()) })
+	s.mux.HandleFunc("GET /faults", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.Faults()) })
+	s.mux.HandleFunc("PUT /faults", s.putFaults)
+	s.mux.HandleFunc("POST /reset", func(w http.ResponseWriter, _ *http.Request) {
+		s.Reset()
+		w.WriteHeader(http.StatusNoContent)
+	})
+	return s, nil
+}
+
+// Handler serves the simulator's endpoints until Close.
+func (s *Server) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !s.enter() {
+			panic(http.ErrAbortHandler) // as a provider that is gone would
+		}
+		defer s.open.Done()
+		s.mux.ServeHTTP(w, r)
+	})
+}
+
+// enter counts a request or loop that Close waits for; false after Close.
+func (s *Server) enter() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return false
+	}
+	s.open.Add(1)
+	return true
+}
+
+// Start listens on an address (host:port, port 0 for any free one) and returns
+// the address that came of it.
+func (s *Server) Start(listen string) (addr string, err error) {
+	l, err := net.Listen("tcp", listen)
+	if err != nil {
+		return "", fmt.Errorf("moneysim: %w", err)
+	}
+	srv := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: headerWithin}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.srv != nil {
+		return "", errors.Join(errors.New("moneysim: has been started or closed before"), l.Close())
+	}
+	s.srv = srv
+	s.open.Add(1)
+	go func() {
+		defer s.open.Done()
+		_ = srv.Serve(l) // ends with Close
+	}()
+	return l.Addr().String(), nil
+}
+
+// Close drops every connection and waits for what is under way. Closing twice
+// does no harm; the books can still be read.
+func (s *Server) Close() {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		close(s.stopped)
+	}
+	srv := s.srv
+	s.mu.Unlock()
+	if srv != nil {
+		_ = srv.Close()
+	}
+	s.open.Wait()
+}
+
+// SetFaults replaces the faults in force.
+func (s *Server) SetFaults(f Faults) error {
+	if err := f.validate(); err != nil {
+		return fmt.Errorf("moneysim: %w", err)
+	}
+	w := &weather{Faults: f}
+	if f.RatePerSecond > 0 {
+		w.limit = rate.NewLimiter(rate.Limit(f.RatePerSecond), max(1, int(f.RatePerSecond/10)))
+	}
+	s.weather.Store(w)
+	return nil
+}
+
+// Faults returns the faults in force.
+func (s *Server) Faults() Faults { return s.weather.Load().Faults }
+
+// Reset forgets every charge and goes back to the faults of the beginning.
+func (s *Server) Reset() {
+	s.books.Store(newBooks())
+	_ = s.SetFaults(s.cfg.Faults) // New has accepted them
+}
+
+// Stats returns the sums so far.
+func (s *Server) Stats() Stats {
+	b := s.books.Load()
+	ledger, amount := b.events()
+	return Stats{
+		Charges: int64(len(ledger)), Requests: b.requests.Load(),
+		DuplicateKeys: b.duplicates.Load(), Amount: amount,
+	}
+}
+
+// Charges counts the ledger's charges of a promotion, and what they are worth.
+func (s *Server) Charges(promotionID int64) (count, amount int64) {
+	ledger, _ := s.books.Load().events()
+	for _, c := range ledger {
+		if c.promotion == promotionID {
+			count++
+			amount += c.amount
+		}
+	}
+	return count, amount
+}
+
+// MaxChargesPerKey counts the ledger key by key and returns the highest count:
+// 0 when nothing was charged, and never above 1.
+func (s *Server) MaxChargesPerKey() int { return s.books.Load().maxPerKey() }
+
+func (s *Server) putFaults(w http.ResponseWriter, r *http.Request) {
+	var f Faults
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, bodyMax))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&f); err != nil {
+		refuse(w, http.StatusBadRequest, "MALFORMED", err.Error())
+		return
+	}
+	if err := s.SetFaults(f); err != nil {
+		refuse(w, http.StatusUnprocessableEntity, "INVALID", err.Error())
+		return
+	}
+	writeJSON(w, http.StatusOK, f)
+}
+
+// chargeItem is a charge in a list.
+type chargeItem struct {
+	IdempotencyKey string `json:"idempotencyKey"`
+	PromotionID    string `json:"promotionId"`
+	TargetID       string `json:"targetId"`
+	Type           string `json:"type"` // POINT or VOUCHER
+	Amount         int64  `json:"amount"`
+	TransactionKey string `json:"transactionKey"`
+}
+
+// chargePage is a page of a list. NextCursor is absent on the last one.
+type chargePage struct {
+	Charges    []chargeItem `json:"charges"`
+	NextCursor string       `json:"nextCursor,omitempty"`
+}
+
+func (s *Server) listAll(w http.ResponseWriter, r *http.Request) {
+	s.list(w, r, func(charge) bool { return true })
+}
+
+func (s *Server) listPromotion(w http.ResponseWriter, r *http.Request) {
+	id, err := strconv.ParseInt(r.URL.Query().Get("promotionId"), 10, 64)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "MALFORMED", "promotionId must be a whole number")
+		return
+	}
+	s.list(w, r, func(c charge) bool { return c.promotion == id })
+}
+
+// list writes a page of the charges that are wanted, in the order they were
+// made. The cursor is the number of events to skip.
+func (s *Server) list(w http.ResponseWriter, r *http.Request, wanted func(charge) bool) {
+	from, limit := 0, pageSize
+	for name, p := range map[string]*int{"cursor": &from, "limit": &limit} {
+		if text := r.URL.Query().Get(name); text != "" {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 0 {
+				refuse(w, http.StatusBadRequest, "MALFORMED", name+" must be a whole number from 0")
+				return
+			}
+			*p = n
+		}
+	}
+	limit = min(max(limit, 1), pageMax)
+	ledger, _ := s.books.Load().events()
+	page := chargePage{Charges: []chargeItem{}}
+	for i := from; i < len(ledger); i++ {
+		if !wanted(ledger[i]) {
+			continue
+		}
+		if len(page.Charges) == limit {
+			page.NextCursor = strconv.Itoa(i)
+			break
+		}
+		page.Charges = append(page.Charges, item(ledger[i], i))
+	}
+	writeJSON(w, http.StatusOK, page)
+}
+
+func item(c charge, index int) chargeItem {
+	it := chargeItem{
+		IdempotencyKey: c.String(), PromotionID: strconv.FormatInt(c.promotion, 10), TargetID: strconv.FormatInt(c.target, 10),
+		Type: "POINT", Amount: c.amount, TransactionKey: transactionKey(uint32(index + 1)),
+	}
+	if c.voucher {
+		it.Type = "VOUCHER"
+	}
+	return it
+}
+
+func (k key) String() string {
+	return strconv.FormatInt(k.promotion, 10) + ":" + strconv.FormatInt(k.target, 10)
+}
+
+// parseKey reads an idempotency key in its one spelling.
+func parseKey(text string) (key, bool) {
+	p, t, _ := strings.Cut(text, ":")
+	promotion, err := strconv.ParseInt(p, 10, 64)
+	if err != nil {
+		return key{}, false
+	}
+	target, err := strconv.ParseInt(t, 10, 64)
+	k := key{promotion: promotion, target: target}
+	return k, err == nil && k.String() == text
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(raw)))
+	w.WriteHeader(status)
+	_, _ = w.Write(raw) // nobody is left to tell
+}
+
+// problem is the body of every answer that is not a yes.
+type problem struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+func refuse(w http.ResponseWriter, status int, code, message string) {
+	writeJSON(w, status, problem{Code: code, Message: message})
+}
+
+func readAll(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	return io.ReadAll(http.MaxBytesReader(w, r.Body, bodyMax))
+}

@@ -1,0 +1,166 @@
+package money_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/money"
+	"github.com/largesse/largesse/internal/money/moneysim"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+func simulate(t testing.TB, faults moneysim.Faults, timeout time.Duration) (*moneysim.Server, *money.Client) {
+	t.Helper()
+	sim, err := moneysim.New(moneysim.Config{Faults: faults, Seed: 42})
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, err := sim.Start("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sim.Close)
+	c, err := money.New(money.Config{URL: "http://" + addr, Timeout: timeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return sim, c
+}
+
+func TestClassesMeetTheSimulatorsFaults(t *testing.T) {
+	t.Parallel()
+	pass := func() error { return nil }
+	charge := money.Charge{PromotionID: 1, TargetID: 7, UserID: "u7", Amount: 10}
+	for name, c := range map[string]struct {
+		faults  moneysim.Faults
+		class   reward.AnswerClass
+		code    string
+		charged bool
+	}{
+		"Paid":      {moneysim.Faults{}, reward.AnswerPaid, "", true},
+		"Error":     {moneysim.Faults{ErrorRate: 1}, reward.AnswerFailed, "INTERNAL_ERROR", false},
+		"LostReply": {moneysim.Faults{LostReplyRate: 1}, reward.AnswerUnknown, money.CodeReset, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, client := simulate(t, c.faults, 0)
+			a := client.ChargePoint(t.Context(), charge, pass)
+			if a.Class != c.class || a.Code != c.code {
+				t.Errorf("answer %+v", a)
+			}
+			l := client.Lookup(t.Context(), 1, 7)
+			if l.Found != c.charged || l.NotFound == c.charged || (a.TransactionKey != "" && a.TransactionKey != l.TransactionKey) {
+				t.Errorf("look-up %+v after %+v", l, a)
+			}
+		})
+	}
+	t.Run("Refused", func(t *testing.T) {
+		t.Parallel()
+		_, client := simulate(t, moneysim.Faults{RefuseRate: 1}, 0)
+		if a := client.ChargePoint(t.Context(), charge, pass); a.Class != reward.AnswerRefused || a.Status != 422 || a.Message == "" {
+			t.Errorf("answer %+v", a)
+		}
+	})
+	t.Run("Throttled", func(t *testing.T) {
+		t.Parallel()
+		_, client := simulate(t, moneysim.Faults{RatePerSecond: 0.001}, 0)
+		first, second := client.ChargePoint(t.Context(), charge, pass), client.ChargePoint(t.Context(), charge, pass)
+		if first.Class != reward.AnswerPaid || second.Class != reward.AnswerThrottled || second.RetryAfter != time.Second {
+			t.Errorf("answers %+v, %+v", first, second)
+		}
+	})
+}
+
+// Whatever the provider does, calling again under the same key ends with each
+// target paid once, and what the client was told is what the ledger holds.
+func TestRepeatsPayOnce(t *testing.T) {
+	t.Parallel()
+	sim, client := simulate(t, moneysim.Faults{
+		JitterMs: 3, ErrorRate: 0.2, RefuseRate: 0.1, TimeoutRate: 0.02, LostReplyRate: 0.2,
+	}, 500*time.Millisecond)
+	const targets = 600
+	var paid, refused, calls, unknown atomic.Int64
+	pay := func(ctx context.Context, target reward.TargetID) {
+		charge := money.Charge{PromotionID: 3, TargetID: target, UserID: "u", Amount: 10, VoucherCode: "V"}
+		for range 50 {
+			calls.Add(1)
+			a := client.ChargeVoucher(ctx, charge, func() error { return nil })
+			switch a.Class {
+			case reward.AnswerPaid:
+				paid.Add(1)
+				if l := client.Lookup(ctx, 3, target); l.TransactionKey != a.TransactionKey {
+					t.Errorf("target %v: told %q, looked up %+v", target, a.TransactionKey, l)
+				}
+				return
+			case reward.AnswerRefused:
+				refused.Add(1)
+				if l := client.Lookup(ctx, 3, target); !l.NotFound {
+					t.Errorf("target %v: refused, looked up %+v", target, l)
+				}
+				return
+			case reward.AnswerUnknown:
+				unknown.Add(1)
+			case reward.AnswerFailed, reward.AnswerUnsent:
+			default:
+				t.Errorf("target %v: %+v", target, a)
+				return
+			}
+		}
+		t.Errorf("target %v: no end after 50 calls", target)
+	}
+	var wg sync.WaitGroup
+	for w := range 30 {
+		wg.Go(func() {
+			for i := range targets / 30 {
+				pay(t.Context(), reward.TargetID(w*targets+i))
+			}
+		})
+	}
+	wg.Wait()
+	n, amount := sim.Charges(3)
+	if n != paid.Load() || amount != 10*n || n+refused.Load() != targets || sim.MaxChargesPerKey() != 1 {
+		t.Errorf("%d charged worth %d, told of %d paid and %d refused, at most %d per key",
+			n, amount, paid.Load(), refused.Load(), sim.MaxChargesPerKey())
+	}
+	if unknown.Load() == 0 || sim.Stats().DuplicateKeys == 0 || refused.Load() == 0 {
+		t.Errorf("the faults did not bite: %d unknown, %+v", unknown.Load(), sim.Stats())
+	}
+	t.Logf("%d calls for %d targets, %d without an answer", calls.Load(), targets, unknown.Load())
+}
+
+// 256 calls are open at a time over loopback, client and simulator in one
+// process.
+func BenchmarkCharge(b *testing.B) {
+	const inFlight = 256
+	sim, client := simulate(b, moneysim.Faults{}, 0)
+	pass := func() error { return nil }
+	var next atomic.Int64
+	b.ReportAllocs()
+	b.ResetTimer()
+	var wg sync.WaitGroup
+	for range inFlight {
+		wg.Go(func() {
+			for {
+				n := next.Add(1)
+				if n > int64(b.N) {
+					return
+				}
+				charge := money.Charge{PromotionID: 1, TargetID: reward.TargetID(n), UserID: "u", Amount: 10}
+				if a := client.ChargePoint(context.Background(), charge, pass); a.Class != reward.AnswerPaid {
+					b.Errorf("answer %+v", a)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
+	if got := sim.Stats(); got.Charges < int64(b.N) || sim.MaxChargesPerKey() != 1 {
+		b.Errorf("books: %+v", got)
+	}
+}

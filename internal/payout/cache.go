@@ -1,0 +1,122 @@
+package payout
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	// refreshEvery is how often an instance reads what should run.
+	refreshEvery = 500 * time.Millisecond
+	// viewAgeMax is the age above which a view opens no new call.
+	viewAgeMax = time.Second
+	// hintPause bounds how often hints make the view read anew.
+	hintPause = 20 * time.Millisecond
+)
+
+// StatusCache holds what should run as of the latest read: one query for all
+// promotions, every refreshEvery, sooner on a hint, never one per payout.
+// [CampaignPromotionStatusCacheService]
+type StatusCache struct {
+	service.Base
+	rows      store.Promotions
+	log       obs.Log
+	onRefresh func(views []store.PromotionView) // after each good read; nil = nothing
+	hints     chan struct{}
+
+	mu     sync.Mutex // protects what follows
+	views  map[reward.PromotionID]store.PromotionView
+	readAt time.Time     // before the query of the latest good read began
+	fresh  chan struct{} // closed and replaced at each good read
+}
+
+// NewStatusCache makes a cache that has read nothing yet.
+func NewStatusCache(rows store.Promotions, log obs.Log) *StatusCache {
+	return &StatusCache{
+		rows: rows, log: log.For(obs.Manager), hints: make(chan struct{}, 1),
+		views: make(map[reward.PromotionID]store.PromotionView), fresh: make(chan struct{}),
+	}
+}
+
+// Hint makes the next read come sooner.
+func (c *StatusCache) Hint() {
+	select {
+	case c.hints <- struct{}{}:
+	default:
+	}
+}
+
+// run reads until ctx ends.
+func (c *StatusCache) run(ctx context.Context) {
+	failures := 0
+	for ctx.Err() == nil {
+		if err := c.refresh(ctx); err != nil && ctx.Err() == nil {
+			failures++
+			if failures&(failures-1) == 0 {
+				c.log.Warn(obs.Unavailable, err, "failures", failures)
+			}
+		} else if failures > 0 {
+			c.log.Info(obs.Recovered, "failures", failures)
+			failures = 0
+		}
+		timer := time.NewTimer(service.Jitter(refreshEvery, 0.1))
+		select {
+		case <-timer.C:
+		case <-c.hints:
+			service.Sleep(ctx, hintPause)
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+func (c *StatusCache) refresh(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	readAt := time.Now()
+	list, err := c.rows.PromotionActive(ctx)
+	if err != nil {
+		return err
+	}
+	views := make(map[reward.PromotionID]store.PromotionView, len(list))
+	for _, v := range list {
+		views[v.ID] = v
+	}
+	c.mu.Lock()
+	c.views, c.readAt = views, readAt
+	close(c.fresh)
+	c.fresh = make(chan struct{})
+	c.mu.Unlock()
+	if c.onRefresh != nil {
+		c.onRefresh(list)
+	}
+	return nil
+}
+
+// Status returns the status of a promotion and how old that knowledge is. A
+// promotion that is not among the active ones is "" .
+func (c *StatusCache) Status(id reward.PromotionID) (reward.PromotionStatus, time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.views[id].Status, time.Since(c.readAt)
+}
+
+// Views returns the active promotions.
+func (c *StatusCache) Views() map[reward.PromotionID]store.PromotionView {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.views // replaced whole, never changed
+}
+
+// next is closed at the next good read.
+func (c *StatusCache) next() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fresh
+}

@@ -1,0 +1,127 @@
+package payout
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	feedPause   = 20 * time.Millisecond // between rounds while there is work
+	feedWorkers = 4                     // promotions fed side by side
+	feedRounds  = 16                    // batches of one promotion before it is the others' turn
+)
+
+// Feeder moves READY rows to QUEUED and into the stream, while the stream has
+// room: what does not fit waits in the database. It also takes RETRYING rows
+// that are due, whether their retry record came or not.
+type Feeder struct {
+	service.Base
+	rows     store.Payouts
+	cache    *StatusCache
+	producer *Producer
+	log      obs.Log
+}
+
+// NewFeeder makes a feeder that works on what the cache says.
+func NewFeeder(rows store.Payouts, cache *StatusCache, producer *Producer, log obs.Log) *Feeder {
+	return &Feeder{rows: rows, cache: cache, producer: producer, log: log.For(obs.Feeder)}
+}
+
+// run feeds until ctx ends: a round over all promotions that have something
+// to feed, in turn, then again.
+func (f *Feeder) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		fresh := f.cache.next()
+		if f.round(ctx) {
+			service.Sleep(ctx, feedPause)
+			continue
+		}
+		select {
+		case <-fresh:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// round feeds every promotion once; it says whether anything moved.
+func (f *Feeder) round(ctx context.Context) bool {
+	var (
+		moved bool
+		mu    sync.Mutex // protects moved
+		wg    sync.WaitGroup
+		slots = make(chan struct{}, feedWorkers)
+	)
+	for _, v := range f.cache.Views() {
+		if v.Status != reward.Running {
+			continue
+		}
+		if v.Counts.Payouts[reward.Ready] == 0 && v.Counts.Payouts[reward.Retrying] == 0 {
+			continue
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			n := f.feed(ctx, v, reward.Retrying, 1)
+			if v.Counts.Payouts[reward.Ready] > 0 {
+				n += f.feed(ctx, v, reward.Ready, feedRounds)
+			}
+			mu.Lock()
+			moved = moved || n > 0
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	return moved
+}
+
+// feed dispatches up to rounds batches of a promotion, as far as there is
+// room, and returns how many rows the stream took. While one batch is being
+// added the next one is being dispatched.
+func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.State, rounds int) int {
+	if v.Counts.Payouts[from] == 0 {
+		return 0
+	}
+	taken := 0
+	var adding chan int // the number that the latest add took
+	for range rounds {
+		now := time.Now()
+		rows, err := f.rows.PayoutDispatch(ctx, store.PayoutDispatchParams{
+			PromotionID: v.ID, From: from, Limit: store.BatchMax, MaxLen: f.producer.MaxLen, Now: now,
+		})
+		if err != nil {
+			if ctx.Err() == nil {
+				f.log.Warn(obs.Failed, err, "promotion_id", v.ID)
+			}
+			break
+		}
+		if adding != nil {
+			n := <-adding
+			taken += n
+			adding = nil
+			if n == 0 {
+				// The stream takes nothing. These rows are added all the same:
+				// the queue's answer gives them back.
+				rounds = 0
+			}
+		}
+		if len(rows) == 0 {
+			break
+		}
+		added := make(chan int, 1)
+		go func() { added <- f.producer.Enqueue(ctx, v.Type, rows, now) }()
+		adding = added
+		if rounds == 0 || len(rows) < store.BatchMax {
+			break
+		}
+	}
+	if adding != nil {
+		taken += <-adding
+	}
+	return taken
+}

@@ -1,0 +1,182 @@
+package payout
+
+import (
+	"context"
+	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/pool"
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	finishBatch   = 500                  // outcomes of one transaction
+	finishLinger  = 2 * time.Millisecond // wait for more of them
+	finishWorkers = 4
+)
+
+// Finisher writes outcomes in batches, acknowledges their entries after the
+// commit, and only then releases them. Dying before the commit leaves entries
+// to be claimed; dying after it leaves entries whose dispatch is settled, which
+// whoever claims them acknowledges.
+//
+// It stops last, after everybody who finishes through it.
+type Finisher struct {
+	service.Base
+	rows  store.Payouts
+	queue queue.Queue
+	retry *RetryProcessor
+	lease time.Duration
+	log   obs.Log
+	work  chan finished
+	acks  chan *pool.Item
+}
+
+type finished struct {
+	item    *pool.Item
+	outcome store.Outcome
+}
+
+// NewFinisher makes a finisher that has retries published by retry.
+func NewFinisher(rows store.Payouts, q queue.Queue, retry *RetryProcessor, lease time.Duration, log obs.Log) *Finisher {
+	return &Finisher{
+		rows: rows, queue: q, retry: retry, lease: lease, log: log.For(obs.Processor),
+		work: make(chan finished, 2*finishBatch), acks: make(chan *pool.Item, 2*finishBatch),
+	}
+}
+
+// run writes until ctx ends; by then nobody finishes any more.
+func (f *Finisher) run(ctx context.Context) {
+	done := make(chan struct{})
+	for range finishWorkers {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			for {
+				batch := gather(ctx, f.work, func(b []finished, next finished) bool { return !sameTarget(b, next) })
+				if batch == nil {
+					return
+				}
+				f.write(ctx, batch)
+			}
+		}()
+	}
+	go func() {
+		defer func() { done <- struct{}{} }()
+		for {
+			items := gather(ctx, f.acks, nil)
+			if items == nil {
+				return
+			}
+			f.acknowledge(ctx, items)
+		}
+	}()
+	for range finishWorkers + 1 {
+		<-done
+	}
+}
+
+// gather waits for one value, then takes what comes within finishLinger, at
+// most finishBatch; nil when ctx has ended. A value that may not join the batch
+// goes back to the channel and closes it.
+func gather[T any](ctx context.Context, from chan T, joins func(batch []T, next T) bool) []T {
+	var batch []T
+	select {
+	case v := <-from:
+		batch = append(batch, v)
+	case <-ctx.Done():
+		return nil
+	}
+	timer := time.NewTimer(finishLinger)
+	defer timer.Stop()
+	for len(batch) < finishBatch {
+		select {
+		case v := <-from:
+			if joins != nil && !joins(batch, v) {
+				go func() { from <- v }()
+				return batch
+			}
+			batch = append(batch, v)
+		case <-timer.C:
+			return batch
+		case <-ctx.Done():
+			return batch
+		}
+	}
+	return batch
+}
+
+// sameTarget: two dispatches of one payout do not fit into one batch.
+func sameTarget(batch []finished, next finished) bool {
+	if next.outcome.Dispatch == 1 {
+		return false // nothing came before it, and what comes after is checked
+	}
+	for _, b := range batch {
+		if b.outcome.TargetID == next.outcome.TargetID && b.outcome.PromotionID == next.outcome.PromotionID {
+			return true
+		}
+	}
+	return false
+}
+
+// finish hands an outcome over; the item is released once it is safe.
+func (f *Finisher) finish(it *pool.Item, out store.Outcome) { f.work <- finished{it, out} }
+
+// ack hands over an entry whose dispatch is settled in the database.
+func (f *Finisher) ack(it *pool.Item) { f.acks <- it }
+
+// write commits a batch, trying until it is written or ctx ends.
+func (f *Finisher) write(ctx context.Context, batch []finished) {
+	outcomes := make([]store.Outcome, len(batch))
+	for i, b := range batch {
+		outcomes[i] = b.outcome
+	}
+	var results []store.FinishResult
+	for try := 0; ; try++ {
+		var err error
+		results, err = f.rows.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: outcomes, Lease: f.lease, Now: time.Now()})
+		if err == nil {
+			break
+		}
+		if try&(try-1) == 0 {
+			f.log.Warn(obs.Failed, err, "count", len(batch), "tries", try+1)
+		}
+		if !service.Sleep(ctx, service.Backoff(try, 20*time.Millisecond, 2*time.Second)) {
+			for _, b := range batch {
+				b.item.Release()
+			}
+			return
+		}
+	}
+	items := make([]*pool.Item, len(batch))
+	var retries []retryOf
+	for i, b := range batch {
+		items[i] = b.item
+		if r := results[i]; r.Changed && r.State == reward.Retrying {
+			retries = append(retries, retryOf{batch[i], r})
+		}
+	}
+	f.acknowledge(ctx, items)
+	if len(retries) > 0 {
+		f.retry.publish(ctx, retries)
+	}
+}
+
+// acknowledge removes entries whose dispatch is settled. When it fails they
+// stay pending: whoever claims them sees that and acknowledges.
+func (f *Finisher) acknowledge(ctx context.Context, items []*pool.Item) {
+	ids := make(map[queue.Stream][]string, 1)
+	for _, it := range items {
+		ids[it.Stream] = append(ids[it.Stream], it.ID)
+	}
+	for s, list := range ids {
+		if err := f.queue.Ack(ctx, s, list); err != nil && ctx.Err() == nil {
+			f.log.Warn(obs.Unavailable, err, "promotion_id", s.PromotionID, "count", len(list))
+		}
+	}
+	for _, it := range items {
+		it.Release()
+	}
+}

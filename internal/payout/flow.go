@@ -1,0 +1,180 @@
+// Package payout is the flow of money out: targets come in by file or Kafka,
+// become rows, are dispatched into streams, called at the provider, and end in
+// one final state each. The steps are those of the payout protocol
+// (docs/architecture.md); every border repeats, and its far side is idempotent.
+package payout
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/pool"
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// FlowConfig is what the flow is made of.
+type FlowConfig struct {
+	Store    store.Store
+	Queue    queue.Queue
+	Bus      *bus.Client
+	Provider Provider
+	// Pool sizes the consumer pools; Queue, Handler and Log are filled in.
+	Pool pool.Config
+	// MaxLen bounds each stream, in entries.
+	MaxLen int
+	Limits Limits
+	// QueueIsLocal says that the queue lives in this process and starts empty:
+	// whatever was dispatched before is dispatched anew.
+	QueueIsLocal bool
+	// Ingest, Payout and Housekeeping are the roles this instance plays.
+	Ingest, Payout, Housekeeping bool
+	Log                          obs.Log
+}
+
+// Flow starts and stops the parts of the payout flow in order.
+type Flow struct {
+	cfg       FlowConfig
+	Intake    *Intake
+	Cache     *StatusCache
+	Manager   *pool.Manager
+	finisher  *Finisher
+	retry     *RetryProcessor
+	feeder    *Feeder
+	sweeper   *Sweeper
+	settler   *Settler
+	listeners []interface {
+		Start(ctx context.Context)
+		Stop()
+	}
+}
+
+// NewFlow wires the parts; nothing runs yet.
+func NewFlow(cfg FlowConfig) (*Flow, error) {
+	f := &Flow{cfg: cfg}
+	publisher := bus.NewPublisher(cfg.Bus)
+	f.Cache = NewStatusCache(cfg.Store, cfg.Log)
+	producer := &Producer{
+		Queue: cfg.Queue, Rows: cfg.Store, MaxLen: cfg.MaxLen,
+		Horizon: cfg.Limits.horizon(), Lease: cfg.Limits.Lease, Log: cfg.Log,
+	}
+	f.Intake = &Intake{Rows: cfg.Store, Producer: producer, MaxLen: cfg.MaxLen}
+	f.retry = NewRetryProcessor(publisher, cfg.Store, producer, cfg.Log)
+	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease, cfg.Log)
+	cfg.Pool.Queue, cfg.Pool.Log = cfg.Queue, cfg.Log
+	cfg.Pool.Handler = &Processor{
+		Store: cfg.Store, Provider: cfg.Provider, Cache: f.Cache, Finisher: f.finisher,
+		Limits: cfg.Limits, Log: cfg.Log,
+	}
+	f.Manager = pool.NewManager(cfg.Pool)
+	f.feeder = NewFeeder(cfg.Store, f.Cache, producer, cfg.Log)
+	f.sweeper = NewSweeper(cfg.Store, cfg.Queue, f.Cache, f.Manager, cfg.Limits, cfg.Log)
+	f.settler = NewSettler(cfg.Store, cfg.Provider, cfg.Limits, f.Cache.Hint, cfg.Log)
+	if cfg.Payout {
+		f.Cache.onRefresh = func(views []store.PromotionView) { f.Manager.Converge(specs(views)) }
+		for _, k := range kinds {
+			l := NewRetryListener(k.promotionType, cfg.Store, f.retry, publisher, cfg.Log)
+			listener, err := bus.NewListener(cfg.Bus, bus.ListenerConfig{
+				Group: k.retryGroup, Topic: k.retryTopic, Handle: l.ProcessTopicMessages, Log: cfg.Log,
+			})
+			if err != nil {
+				return nil, err
+			}
+			f.listeners = append(f.listeners, listener)
+		}
+	}
+	if cfg.Ingest {
+		for _, k := range kinds {
+			l := NewPublishListener(k.promotionType, cfg.Store, f.Intake, cfg.Bus, publisher, f.Cache.Hint, cfg.Log)
+			listener, err := bus.NewListener(cfg.Bus, bus.ListenerConfig{
+				Group: k.publishGroup, Topic: k.publishTopic, Handle: l.ProcessTopicMessages, Offsets: l.Offsets, Log: cfg.Log,
+			})
+			if err != nil {
+				return nil, err
+			}
+			f.listeners = append(f.listeners, listener)
+		}
+		started := NewStartedListener(cfg.Store, publisher, f.Cache.Hint, cfg.Log)
+		broadcast, err := bus.NewBroadcast(cfg.Bus, bus.BroadcastConfig{
+			Topic: bus.TopicStarted, Handle: started.ProcessTopicMessages, Log: cfg.Log,
+		})
+		if err != nil {
+			return nil, err
+		}
+		f.listeners = append(f.listeners, broadcast)
+	}
+	return f, nil
+}
+
+// Hint says that a promotion's row has changed.
+func (f *Flow) Hint(reward.PromotionID) { f.Cache.Hint() }
+
+// Start runs the parts until Stop.
+func (f *Flow) Start(ctx context.Context) error {
+	if f.cfg.QueueIsLocal {
+		if err := f.sweeper.SweepAll(ctx); err != nil {
+			return fmt.Errorf("return what was dispatched before the restart: %w", err)
+		}
+	}
+	start := func(b *service.Base, run func(context.Context)) { b.Start(context.WithoutCancel(ctx), run) }
+	start(&f.Cache.Base, f.Cache.run)
+	if f.cfg.Payout {
+		start(&f.finisher.Base, f.finisher.run)
+		start(&f.retry.Base, f.retry.run)
+		f.Manager.Run(context.WithoutCancel(ctx))
+		start(&f.feeder.Base, f.feeder.run)
+	}
+	if f.cfg.Housekeeping {
+		start(&f.sweeper.Base, f.sweeper.run)
+		start(&f.settler.Base, f.settler.run)
+	}
+	for _, l := range f.listeners {
+		l.Start(context.WithoutCancel(ctx))
+	}
+	return nil
+}
+
+// Stop ends the flow: first what takes work in, then what does it, last what
+// records it. Nothing is lost by it, however it goes.
+func (f *Flow) Stop() {
+	done := make(chan struct{})
+	for _, l := range f.listeners {
+		go func() { l.Stop(); done <- struct{}{} }()
+	}
+	for range f.listeners {
+		<-done
+	}
+	f.feeder.Stop()
+	f.retry.Stop()
+	f.sweeper.Stop()
+	f.settler.Stop()
+	f.Manager.StopAll()
+	f.finisher.Stop()
+	f.Cache.Stop()
+}
+
+// specs says which promotions want a pool: those that run, and final ones
+// whose stream is not known to be gone, so that entries left in it are
+// acknowledged.
+func specs(views []store.PromotionView) []pool.Spec {
+	out := make([]pool.Spec, 0, len(views))
+	for _, v := range views {
+		if v.Status == reward.Paused || v.Status == reward.Draft {
+			continue
+		}
+		total := v.Counts.Total()
+		if v.ExpectedCount != nil {
+			total = max(total, *v.ExpectedCount)
+		}
+		out = append(out, pool.Spec{
+			Stream: streamOf(v), Total: total,
+			Work:  v.Counts.Payouts[reward.Queued] > 0,
+			Final: v.Status == reward.Completed || v.Status == reward.PromotionCancelled,
+		})
+	}
+	return out
+}

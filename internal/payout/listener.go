@@ -1,0 +1,367 @@
+package payout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// PublishListener turns the records of one publish topic into rows. A record
+// that cannot be read, or whose data the database refuses, goes to the dead
+// letters with its bytes and never blocks the rest.
+// [CampaignPointPromotionListener, CampaignVoucherPromotionListener]
+type PublishListener struct {
+	kind      kind
+	store     store.Store
+	intake    *Intake
+	logs      logs
+	publisher Publisher // for the .dlq topic
+	hint      func()
+	log       obs.Log
+
+	mu    sync.Mutex // protects what follows
+	known map[reward.PromotionID]reward.PromotionType
+	logID string // of the log that records come from, since the last assignment
+}
+
+// logs tells which log is behind a topic.
+type logs interface {
+	LogID(ctx context.Context, topic string) (string, error)
+}
+
+const knownMax = 10_000 // promotions remembered by a listener
+
+// NewPublishListener makes the listener of a type's publish topic.
+func NewPublishListener(t reward.PromotionType, s store.Store, in *Intake, ids logs, p Publisher, hint func(), log obs.Log) *PublishListener {
+	return &PublishListener{
+		kind: kindOf(t), store: s, intake: in, logs: ids, publisher: p, hint: hint, log: log.For(obs.Listener),
+		known: make(map[reward.PromotionID]reward.PromotionType),
+	}
+}
+
+// Offsets tells where to go on reading: behind what is saved, of this very log.
+func (l *PublishListener) Offsets(ctx context.Context, topic string) (map[int32]int64, error) {
+	id, err := l.logs.LogID(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	l.logID = id
+	l.mu.Unlock()
+	return l.store.OffsetsGet(ctx, id)
+}
+
+// parsed is a record that could be read.
+type parsed struct {
+	record  bus.Record
+	message reward.PublishMessage
+}
+
+// ProcessTopicMessages saves a batch of records: rows, dead letters and the
+// offsets behind them in one transaction, then the stream. When it returns nil
+// everything is safe. [processTopicMessage]
+func (l *PublishListener) ProcessTopicMessages(ctx context.Context, records []bus.Record) error {
+	for len(records) > 0 {
+		chunk := records[:min(len(records), store.BatchMax)]
+		if err := l.process(ctx, chunk); err != nil {
+			return err
+		}
+		records = records[len(chunk):]
+	}
+	l.hint()
+	return nil
+}
+
+func (l *PublishListener) process(ctx context.Context, records []bus.Record) error {
+	var (
+		good []parsed
+		dead []deadRecord
+	)
+	for _, r := range records {
+		m, err := reward.ParsePublishMessage(l.kind.promotionType, r.Value)
+		if err != nil {
+			dead = append(dead, deadRecord{r, reward.CodeMalformed, err.Error()})
+			continue
+		}
+		good = append(good, parsed{r, m})
+	}
+	good, mismatched, err := l.register(ctx, good)
+	if err != nil {
+		return err
+	}
+	dead = append(dead, mismatched...)
+	conflicts, err := l.save(ctx, good, dead, l.nextOffsets(records))
+	if err != nil {
+		// A promotion may have been deleted since it was last seen.
+		l.forget()
+		return err
+	}
+	if err := bury(ctx, l.store, conflicts); err != nil {
+		return err
+	}
+	publishDead(ctx, l.publisher, l.log, append(dead, conflicts...))
+	l.log.Debug(obs.Saved, "topic", l.kind.publishTopic, "count", len(good), "dead", len(dead))
+	return nil
+}
+
+// register makes sure that every promotion named exists, and sorts out records
+// of the other type.
+func (l *PublishListener) register(ctx context.Context, good []parsed) ([]parsed, []deadRecord, error) {
+	var unknown []store.Registration
+	l.mu.Lock()
+	asked := make(map[reward.PromotionID]bool)
+	for _, g := range good {
+		id := g.message.PromotionID
+		if _, ok := l.known[id]; !ok && !asked[id] {
+			asked[id] = true
+			unknown = append(unknown, store.Registration{ID: id, Type: l.kind.promotionType})
+		}
+	}
+	if len(l.known)+len(unknown) > knownMax {
+		clear(l.known)
+		for _, g := range good {
+			if id := g.message.PromotionID; !asked[id] {
+				asked[id] = true
+				unknown = append(unknown, store.Registration{ID: id, Type: l.kind.promotionType})
+			}
+		}
+	}
+	l.mu.Unlock()
+	if len(unknown) > 0 {
+		promotions, err := l.store.PromotionRegister(ctx, unknown, time.Now())
+		if err != nil {
+			return nil, nil, fmt.Errorf("register the promotions of %s: %w", l.kind.publishTopic, err)
+		}
+		l.mu.Lock()
+		for _, p := range promotions {
+			l.known[p.ID] = p.Type
+		}
+		l.mu.Unlock()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var (
+		mine []parsed
+		dead []deadRecord
+	)
+	for _, g := range good {
+		if t := l.known[g.message.PromotionID]; t != l.kind.promotionType {
+			dead = append(dead, deadRecord{g.record, reward.CodeTypeMismatch,
+				fmt.Sprintf("promotion %s is of type %s, the record of type %s", g.message.PromotionID, t, l.kind.promotionType)})
+			continue
+		}
+		mine = append(mine, g)
+	}
+	return mine, dead, nil
+}
+
+func (l *PublishListener) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.known)
+}
+
+// save writes a batch. One that fails for its data is halved until the culprit
+// stands alone and goes to the dead letters. The offsets go with the last
+// part, so that dying in between repeats records, which is harmless.
+func (l *PublishListener) save(ctx context.Context, good []parsed, dead []deadRecord, offsets []store.Offset) (conflicts []deadRecord, err error) {
+	params := store.PayoutSaveParams{Offsets: offsets, DeadLetters: letters(dead)}
+	for _, g := range good {
+		params.Rows = append(params.Rows, rowOf(g.message))
+	}
+	res, err := l.intake.Save(ctx, l.kind.promotionType, params)
+	switch {
+	case err == nil:
+		for i, o := range res.Outcomes {
+			if o == store.Conflict {
+				conflicts = append(conflicts, deadRecord{good[i].record, reward.CodeConflict,
+					fmt.Sprintf("target %s is known in promotion %s with another amount, user or code", good[i].message.TargetID, good[i].message.PromotionID)})
+			}
+		}
+		return conflicts, nil
+	case reward.KindOf(err) != reward.KindInvalid:
+		return nil, fmt.Errorf("save records of %s: %w", l.kind.publishTopic, err)
+	case len(good) == 0:
+		return nil, fmt.Errorf("save dead letters of %s: %w", l.kind.publishTopic, err)
+	case len(good) == 1:
+		dead = append(dead, deadRecord{good[0].record, reward.CodeInvalid, err.Error()})
+		return l.save(ctx, nil, dead, offsets)
+	}
+	half := len(good) / 2
+	first, err := l.save(ctx, good[:half], nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	second, err := l.save(ctx, good[half:], dead, offsets)
+	return append(first, second...), err
+}
+
+func rowOf(m reward.PublishMessage) store.NewPayout {
+	return store.NewPayout{
+		PromotionID: m.PromotionID, TargetID: m.TargetID, SummaryID: m.SummaryID,
+		UserID: m.UserID, Amount: m.Amount, VoucherCode: m.VoucherCode,
+	}
+}
+
+// nextOffsets is, per partition, the offset behind the last record.
+func (l *PublishListener) nextOffsets(records []bus.Record) []store.Offset {
+	l.mu.Lock()
+	id := l.logID
+	l.mu.Unlock()
+	next := make(map[int32]int64)
+	for _, r := range records {
+		next[r.Partition] = max(next[r.Partition], r.Offset+1)
+	}
+	out := make([]store.Offset, 0, len(next))
+	for p, n := range next {
+		out = append(out, store.Offset{Topic: id, Partition: p, Next: n})
+	}
+	return out
+}
+
+// StartedListener registers promotions that have begun: DRAFT → RUNNING,
+// nothing else. Every instance reads the topic whole, so that one that joins
+// late learns of them. [CampaignPromotionStartedListener]
+type StartedListener struct {
+	store     store.Store
+	publisher Publisher
+	hint      func()
+	log       obs.Log
+}
+
+// NewStartedListener makes the listener of the started topic.
+func NewStartedListener(s store.Store, p Publisher, hint func(), log obs.Log) *StartedListener {
+	return &StartedListener{store: s, publisher: p, hint: hint, log: log.For(obs.Listener)}
+}
+
+// ProcessTopicMessages registers what a batch of records announces.
+func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bus.Record) error {
+	var (
+		rs   []store.Registration
+		from []bus.Record
+		dead []deadRecord
+	)
+	for _, r := range records {
+		m, err := reward.ParseStartedMessage(r.Value)
+		if err != nil {
+			dead = append(dead, deadRecord{r, reward.CodeMalformed, err.Error()})
+			continue
+		}
+		rs = append(rs, store.Registration{ID: m.PromotionID, Type: m.PromotionType, Started: true, ExpectedCount: &m.TotalCount})
+		from = append(from, r)
+	}
+	for len(rs) > 0 {
+		n := min(len(rs), store.BatchMax)
+		promotions, err := l.store.PromotionRegister(ctx, rs[:n], time.Now())
+		if err != nil {
+			return fmt.Errorf("register started promotions: %w", err)
+		}
+		for i, p := range promotions {
+			if p.Type != rs[i].Type {
+				dead = append(dead, deadRecord{from[i], reward.CodeTypeMismatch,
+					fmt.Sprintf("promotion %s is of type %s, the record of type %s", p.ID, p.Type, rs[i].Type)})
+			}
+		}
+		rs, from = rs[n:], from[n:]
+	}
+	if err := bury(ctx, l.store, dead); err != nil {
+		return err
+	}
+	publishDead(ctx, l.publisher, l.log, dead)
+	l.log.Info(obs.Received, "topic", bus.TopicStarted, "count", len(records))
+	l.hint()
+	return nil
+}
+
+// RetryListener notes the records of one retry topic until they are due, and
+// commits at once: the row is the truth.
+// [CampaignPointPromotionRetryListener, CampaignVoucherPromotionRetryListener]
+type RetryListener struct {
+	kind      kind
+	store     store.DeadLetters
+	retry     *RetryProcessor
+	publisher Publisher
+	log       obs.Log
+}
+
+// NewRetryListener makes the listener of a type's retry topic.
+func NewRetryListener(t reward.PromotionType, s store.DeadLetters, r *RetryProcessor, p Publisher, log obs.Log) *RetryListener {
+	return &RetryListener{kind: kindOf(t), store: s, retry: r, publisher: p, log: log.For(obs.Listener)}
+}
+
+// ProcessTopicMessages notes a batch of retries.
+func (l *RetryListener) ProcessTopicMessages(ctx context.Context, records []bus.Record) error {
+	var (
+		messages []reward.RetryMessage
+		dead     []deadRecord
+	)
+	for _, r := range records {
+		m, err := reward.ParseRetryMessage(r.Value)
+		if err != nil {
+			dead = append(dead, deadRecord{r, reward.CodeMalformed, err.Error()})
+			continue
+		}
+		messages = append(messages, m)
+	}
+	if err := bury(ctx, l.store, dead); err != nil {
+		return err
+	}
+	publishDead(ctx, l.publisher, l.log, dead)
+	l.retry.wait(l.kind.promotionType, messages)
+	return nil
+}
+
+// deadRecord is a record that could not be read or processed, and why.
+type deadRecord struct {
+	record bus.Record
+	reason string
+	detail string
+}
+
+func letters(dead []deadRecord) []reward.DeadLetter {
+	out := make([]reward.DeadLetter, len(dead))
+	for i, d := range dead {
+		out[i] = reward.DeadLetter{
+			Source: d.record.Topic, Partition: d.record.Partition, Offset: strconv.FormatInt(d.record.Offset, 10),
+			Key: d.record.Key, Value: d.record.Value, Reason: d.reason, Detail: d.detail, At: time.Now(),
+		}
+	}
+	return out
+}
+
+// bury writes dead letters as rows; a repeat changes nothing.
+func bury(ctx context.Context, s store.DeadLetters, dead []deadRecord) error {
+	if len(dead) == 0 {
+		return nil
+	}
+	if err := s.DeadLetterAdd(ctx, letters(dead)); err != nil {
+		return fmt.Errorf("keep %d dead letters: %w", len(dead), err)
+	}
+	return nil
+}
+
+// publishDead copies dead letters to the .dlq topics. Best effort: the row is
+// the truth.
+func publishDead(ctx context.Context, p Publisher, log obs.Log, dead []deadRecord) {
+	if len(dead) == 0 {
+		return
+	}
+	records := make([]bus.Record, len(dead))
+	first := dead[0]
+	log.Warn(obs.DeadLettered, errors.New(first.detail), "count", len(dead),
+		"topic", first.record.Topic, "partition", first.record.Partition, "offset", first.record.Offset, "reason", first.reason)
+	for i, d := range dead {
+		records[i] = bus.DeadLetterRecord(d.record, d.reason, d.detail, time.Now())
+	}
+	if err := p.Publish(ctx, records); err != nil && ctx.Err() == nil {
+		log.Warn(obs.Failed, err, "count", len(records))
+	}
+}

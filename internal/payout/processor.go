@@ -1,0 +1,315 @@
+package payout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/largesse/largesse/internal/money"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/pool"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// Limits are the times and bounds that decide about calls.
+type Limits struct {
+	MoneyTimeout      time.Duration // of one call
+	Lease             time.Duration // of an entry in hand
+	SettleAfter       time.Duration // longest a request can be under way
+	IdempotencyWindow time.Duration // past which a row is looked up before it is called
+	GiveUpAfter       time.Duration // past which a row without an answer is settled
+}
+
+// Processor handles stream entries: check, call, outcome. It is the pools'
+// handler.
+//
+// Before the call: the row is QUEUED under the entry's dispatch, the entry was
+// read as new by its holder, the promotion runs, the view of it is fresh and
+// the lease outlasts the call. After: one outcome, written by the finisher,
+// which acknowledges. Dying in between leaves the entry to be claimed: a
+// claimed entry is never called. [AbstractCampaignPromotionProcessor]
+type Processor struct {
+	Store    store.Store
+	Provider Provider
+	Cache    *StatusCache
+	Finisher *Finisher
+	Limits   Limits
+	Log      obs.Log
+}
+
+// The reasons why a call is not opened right now.
+var (
+	errStale     = errors.New("payout: the view of the promotion is older than it may be")
+	errPaused    = errors.New("payout: the promotion is not running")
+	errCancelled = errors.New("payout: the promotion is cancelled")
+	errLease     = errors.New("payout: the lease does not outlast the call")
+)
+
+// Handle takes items over; it returns at once.
+func (p *Processor) Handle(ctx context.Context, items []*pool.Item) {
+	go p.ProcessStreamMessages(ctx, items)
+}
+
+// ProcessStreamMessages checks a batch of entries with one read, and pays those
+// that may be paid. [processStreamMessage]
+func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Item) {
+	log := p.Log.For(obs.Processor)
+	ids := make([]store.PayoutID, 0, len(items))
+	for _, it := range items {
+		if it.Readable {
+			ids = append(ids, store.PayoutID{PromotionID: it.Stream.PromotionID, TargetID: it.TargetID})
+		}
+	}
+	rows, err := p.heads(ctx, ids)
+	if err != nil {
+		// Nothing is known, so nothing is acknowledged: they are claimed later.
+		for _, it := range items {
+			it.Release()
+		}
+		return
+	}
+	var taken []*pool.Item // claimed ones, to be given back
+	for _, it := range items {
+		row, found := rows[it.TargetID]
+		status, _ := p.Cache.Status(it.Stream.PromotionID)
+		switch {
+		case !it.Readable:
+			p.bury(ctx, it, "MALFORMED", "the entry has no readable key, message or dispatch")
+		case !found:
+			p.bury(ctx, it, "NO_ROW", "the entry names a target that has no row in this promotion")
+		case row.State != reward.Queued || row.Dispatch != it.Dispatch:
+			// The dispatch is settled, and never comes back.
+			p.Finisher.ack(it)
+		case !it.Mine:
+			taken = append(taken, it)
+		case status == reward.PromotionCancelled:
+			p.Finisher.finish(it, store.Outcome{Ref: refOf(row), Kind: store.OutcomeCancelled})
+		default:
+			go p.pay(ctx, it, row)
+		}
+	}
+	if len(taken) > 0 {
+		p.giveBack(ctx, log, taken)
+	}
+}
+
+// heads reads the rows, and goes on trying while the database is away.
+func (p *Processor) heads(ctx context.Context, ids []store.PayoutID) (map[reward.TargetID]reward.Payout, error) {
+	out := make(map[reward.TargetID]reward.Payout, len(ids))
+	for len(ids) > 0 {
+		chunk := ids[:min(len(ids), store.BatchMax)]
+		rows, err := p.Store.PayoutHeads(ctx, chunk)
+		if err != nil {
+			p.Log.For(obs.Processor).Warn(obs.Unavailable, err, "count", len(chunk))
+			if !service.Sleep(ctx, service.Jitter(500*time.Millisecond, 0.25)) {
+				return nil, err
+			}
+			continue
+		}
+		for _, r := range rows {
+			out[r.TargetID] = r
+		}
+		ids = ids[len(chunk):]
+	}
+	return out, nil
+}
+
+// giveBack returns claimed entries' rows to READY, flagged as maybe called, and
+// acknowledges them: they are dispatched anew, under the same key.
+func (p *Processor) giveBack(ctx context.Context, log obs.Log, items []*pool.Item) {
+	refs := make([]reward.Ref, len(items))
+	for i, it := range items {
+		refs[i] = reward.Ref{PromotionID: it.Stream.PromotionID, TargetID: it.TargetID, Dispatch: it.Dispatch}
+	}
+	_, err := p.Store.PayoutGiveBack(ctx, store.PayoutGiveBackParams{
+		Refs: refs, MaybeCalled: true, Lease: p.Limits.Lease, Now: time.Now(),
+	})
+	for _, it := range items {
+		if err != nil {
+			it.Release()
+			continue
+		}
+		p.Finisher.ack(it)
+	}
+	if err != nil {
+		log.Warn(obs.Failed, err, "count", len(items))
+		return
+	}
+	log.Info(obs.Claimed, "promotion_id", items[0].Stream.PromotionID, "given_back", len(items))
+	p.Cache.Hint()
+}
+
+// bury puts an entry that can never be processed into the dead letters.
+func (p *Processor) bury(ctx context.Context, it *pool.Item, reason, detail string) {
+	source := fmt.Sprintf("campaign-promotion-stream:%s:%s", it.Stream.Type, it.Stream.PromotionID)
+	err := p.Store.DeadLetterAdd(ctx, []reward.DeadLetter{{
+		Source: source, Offset: it.ID, Value: it.Message, Reason: reason, Detail: detail, At: time.Now(),
+	}})
+	if err != nil {
+		it.Release()
+		return
+	}
+	p.Log.For(obs.Consumer).Warn(obs.DeadLettered, errors.New(detail), "promotion_id", it.Stream.PromotionID, "entry", it.ID)
+	p.Finisher.ack(it)
+}
+
+func refOf(row reward.Payout) reward.Ref {
+	return reward.Ref{PromotionID: row.PromotionID, TargetID: row.TargetID, Dispatch: row.Dispatch}
+}
+
+// pay holds one dispatch until it has an outcome, or until it must be left.
+func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
+	out := store.Outcome{Ref: refOf(row)}
+	if time.Since(row.FirstDispatchedAt) > p.Limits.IdempotencyWindow-p.Limits.SettleAfter {
+		// The provider may have forgotten the key.
+		found := p.Provider.Lookup(ctx, row.PromotionID, row.TargetID)
+		switch {
+		case found.Found:
+			out.Kind, out.TransactionKey = store.OutcomePaid, found.TransactionKey
+			p.Finisher.finish(it, out)
+			return
+		case !found.NotFound:
+			out.Kind, out.Code, out.Message = store.OutcomeNoLookup, found.Answer.Code, found.Answer.Message
+			p.Finisher.finish(it, out)
+			return
+		}
+	}
+	sent := false
+	for try := 0; ; try++ {
+		ans := kindOf(it.Stream.Type).charge(p.Provider, ctx, chargeOf(row), func() error { return p.check(it) })
+		switch ans.Class {
+		case reward.AnswerUnsent:
+			if !p.unsent(ctx, it, &out, sent, try, ans.Err) {
+				return
+			}
+			continue
+		case reward.AnswerThrottled:
+			// No attempt. A 503 may have charged all the same.
+			sent = sent || ans.Status == 503
+			if !p.hold(ctx, it, max(ans.RetryAfter, service.Backoff(try, 100*time.Millisecond, 5*time.Second))) {
+				return
+			}
+			continue
+		case reward.AnswerMisset:
+			p.pause(ctx, row.PromotionID, ans)
+			it.Release() // back to READY when claimed, and paid after a resume
+			return
+		}
+		p.conclude(ctx, it, row, out, ans, sent)
+		return
+	}
+}
+
+func chargeOf(row reward.Payout) money.Charge {
+	return money.Charge{
+		PromotionID: row.PromotionID, TargetID: row.TargetID, UserID: row.UserID,
+		Amount: row.Amount, VoucherCode: row.VoucherCode,
+	}
+}
+
+// check decides, right at the socket, whether a call may be opened.
+func (p *Processor) check(it *pool.Item) error {
+	status, age := p.Cache.Status(it.Stream.PromotionID)
+	switch {
+	case age > viewAgeMax:
+		return errStale
+	case status == reward.PromotionCancelled:
+		return errCancelled
+	case status != reward.Running:
+		return errPaused
+	case it.LeaseLeft() < p.Limits.MoneyTimeout:
+		return errLease
+	}
+	return nil
+}
+
+// unsent deals with a call that was not opened; it says whether to try again.
+func (p *Processor) unsent(ctx context.Context, it *pool.Item, out *store.Outcome, sent bool, try int, err error) bool {
+	switch {
+	case errors.Is(err, errCancelled):
+		out.Kind, out.Sent = store.OutcomeCancelled, sent
+		p.Finisher.finish(it, *out)
+		return false
+	case errors.Is(err, errPaused) && p.pausedForSure(it), errors.Is(err, errLease):
+		it.Release()
+		return false
+	case errors.Is(err, errStale), errors.Is(err, errPaused):
+		return p.hold(ctx, it, refreshEvery)
+	}
+	if try&(try-1) == 0 {
+		p.Log.For(obs.Money).Warn(obs.Unavailable, err, "promotion_id", it.Stream.PromotionID, "target_id", it.TargetID)
+	}
+	return p.hold(ctx, it, service.Backoff(try, 100*time.Millisecond, 5*time.Second))
+}
+
+// pausedForSure tells a paused promotion from one that this instance's view
+// does not hold yet: an entry can be here before the view has its promotion.
+func (p *Processor) pausedForSure(it *pool.Item) bool {
+	status, _ := p.Cache.Status(it.Stream.PromotionID)
+	return status == reward.Paused
+}
+
+// hold waits with the entry in hand, until d has passed or a newer view has
+// come; false when the entry was left because the time or the lease is over.
+func (p *Processor) hold(ctx context.Context, it *pool.Item, d time.Duration) bool {
+	if !service.Sleep(ctx, d) || it.LeaseLeft() < p.Limits.MoneyTimeout {
+		it.Release()
+		return false
+	}
+	return true
+}
+
+// conclude turns an answer into an outcome. After an unknown answer the key is
+// looked up at once: what was paid is known without another call.
+func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payout, out store.Outcome, ans money.Answer, sent bool) {
+	now := time.Now()
+	out.Sent, out.Code, out.Message = sent, ans.Code, ans.Message
+	out.RetryAt = now.Add(service.Backoff(int(row.Attempts), retryBase, retryLimit))
+	attempt := reward.Attempt{Dispatch: row.Dispatch, At: now, Class: ans.Class, Code: ans.Code, Message: ans.Message}
+	switch ans.Class {
+	case reward.AnswerPaid:
+		out.Kind, out.TransactionKey, out.Code, out.Message = store.OutcomePaid, ans.TransactionKey, "", ""
+		p.Finisher.finish(it, out)
+		return
+	case reward.AnswerRefused:
+		out.Kind = store.OutcomeRefused
+	case reward.AnswerFailed:
+		out.Kind = store.OutcomeFailed
+	default:
+		out.Kind = store.OutcomeNoAnswer
+		out.RetryAt = now.Add(service.Backoff(int(row.Dispatch)-1, retryBase, retryLimit))
+		out.GiveUp = now.Sub(row.FirstDispatchedAt) > p.Limits.GiveUpAfter
+		if found := p.Provider.Lookup(ctx, row.PromotionID, row.TargetID); found.Found {
+			out.Kind, out.TransactionKey = store.OutcomePaid, found.TransactionKey
+			out.Code, out.Message = "", ""
+		}
+	}
+	out.Attempts = []reward.Attempt{attempt}
+	p.Finisher.finish(it, out)
+}
+
+// pause stops a promotion whose calls cannot succeed because our own settings
+// are wrong, instead of failing its targets.
+func (p *Processor) pause(ctx context.Context, id reward.PromotionID, ans money.Answer) {
+	reason := fmt.Sprintf("the provider answered %d %s %s: check money.url and the credentials, then resume", ans.Status, ans.Code, ans.Message)
+	_, err := p.Store.PromotionMove(ctx, store.PromotionMoveParams{
+		ID: id, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: reason, Now: time.Now(),
+	})
+	if err == nil {
+		p.Log.For(obs.Processor).Error(obs.Paused, errors.New(reason), "promotion_id", id)
+	} else if !reward.HasCode(err, reward.CodeIllegalState) {
+		p.Log.For(obs.Processor).Warn(obs.Failed, err, "promotion_id", id)
+	}
+	p.Cache.Hint()
+}
+
+const (
+	// retryBase and retryLimit bound the pause before a payout's next call.
+	retryBase  = time.Second
+	retryLimit = time.Minute
+)
+
+var _ pool.Handler = (*Processor)(nil)

@@ -1,0 +1,76 @@
+package payout
+
+import (
+	"context"
+	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// Producer puts dispatched payouts into their streams: one XADD per dispatch,
+// never repeated. What the queue refuses goes back to READY; an unknown reply
+// is left to the sweeper. [CampaignPromotionStreamProducer]
+type Producer struct {
+	Queue queue.Queue
+	Rows  store.Payouts
+	// MaxLen bounds each stream.
+	MaxLen int
+	// Horizon is X: money.timeout + lease. A dispatch older than half of it is
+	// not added any more.
+	Horizon time.Duration
+	Lease   time.Duration
+	Log     obs.Log
+}
+
+// Enqueue adds payouts of promotions of type t that have just become QUEUED, at
+// most store.BatchMax, those of a promotion side by side, and returns how many were taken. dispatchedAt is the time in their rows.
+// [enqueueToStream]
+func (p *Producer) Enqueue(ctx context.Context, t reward.PromotionType, dispatched []reward.Payout, dispatchedAt time.Time) int {
+	taken := 0
+	for len(dispatched) > 0 {
+		id := dispatched[0].PromotionID
+		n := 1
+		for n < len(dispatched) && dispatched[n].PromotionID == id {
+			n++
+		}
+		taken += p.add(ctx, queue.Stream{Type: t, PromotionID: id}, dispatched[:n], dispatchedAt)
+		dispatched = dispatched[n:]
+	}
+	return taken
+}
+
+func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Payout, dispatchedAt time.Time) int {
+	log := p.Log.For(obs.Producer)
+	entries := make([]queue.NewEntry, len(payouts))
+	buf := make([]byte, 0, 128*len(payouts))
+	for i := range payouts {
+		from := len(buf)
+		m := payouts[i].Message()
+		buf = m.AppendJSON(buf)
+		entries[i] = queue.NewEntry{TargetID: m.TargetID, Dispatch: payouts[i].Dispatch, Message: buf[from:len(buf):len(buf)]}
+	}
+	added, err := p.Queue.Add(ctx, queue.AddParams{
+		Stream: s, MaxLen: p.MaxLen, Deadline: dispatchedAt.Add(p.Horizon / 2), Entries: entries,
+	})
+	if err != nil {
+		log.Warn(obs.Unavailable, err, "promotion_id", s.PromotionID, "count", len(entries))
+		return 0
+	}
+	log.Debug(obs.Enqueued, "promotion_id", s.PromotionID, "count", added)
+	if added == len(payouts) {
+		return added
+	}
+	refs := make([]reward.Ref, 0, len(payouts)-added)
+	for _, r := range payouts[added:] {
+		refs = append(refs, reward.Ref{PromotionID: r.PromotionID, TargetID: r.TargetID, Dispatch: r.Dispatch})
+	}
+	// MaybeCalled stays as it is: the queue has certainly not taken them. When
+	// this fails the rows stay QUEUED and are the sweeper's.
+	if _, err := p.Rows.PayoutGiveBack(ctx, store.PayoutGiveBackParams{Refs: refs, Lease: p.Lease, Now: time.Now()}); err != nil {
+		log.Warn(obs.Failed, err, "promotion_id", s.PromotionID, "count", len(refs))
+	}
+	return added
+}

@@ -1,0 +1,188 @@
+package payout
+
+import (
+	"container/heap"
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// retryHeapMax bounds the retries that wait in memory; what does not fit is
+// the sweeper's.
+const retryHeapMax = 100_000
+
+// retryOf is a dispatch that ended in RETRYING.
+type retryOf struct {
+	finished
+	row store.FinishResult
+}
+
+// RetryProcessor carries retries over the retry topics: it publishes one record
+// per RETRYING row after the commit (best effort: the row is the truth), and
+// dispatches a row again when its record is due. Records wait in a heap ordered
+// by time, so that one due in a second never waits behind one due in a minute.
+// [AbstractCampaignPromotionRetryProcessor, Point/Voucher RetryProcessor]
+type RetryProcessor struct {
+	service.Base
+	publisher Publisher
+	rows      store.Payouts
+	producer  *Producer
+	log       obs.Log
+
+	mu    sync.Mutex // protects waiting
+	due   chan struct{}
+	waits retryHeap
+}
+
+// Publisher sends records and returns when all of them are safe.
+// [EventProviderService]
+type Publisher interface {
+	Publish(ctx context.Context, records []bus.Record) error
+}
+
+// NewRetryProcessor makes a processor that publishes through p.
+func NewRetryProcessor(p Publisher, rows store.Payouts, producer *Producer, log obs.Log) *RetryProcessor {
+	return &RetryProcessor{
+		publisher: p, rows: rows, producer: producer, log: log.For(obs.Retry), due: make(chan struct{}, 1),
+	}
+}
+
+// publish sends a record per retry. [buildRetryPayload]
+func (r *RetryProcessor) publish(ctx context.Context, retries []retryOf) {
+	records := make([]bus.Record, 0, len(retries))
+	for _, x := range retries {
+		message, err := reward.ParsePublishMessage(x.item.Stream.Type, x.item.Message)
+		if err != nil {
+			continue // not what we have added; the sweeper dispatches by the row
+		}
+		value, err := json.Marshal(reward.RetryMessage{
+			PublishMessage: message, RetryCount: x.row.Attempts, NotBefore: x.row.DueAt.UTC(),
+			LastError: x.outcome.Code, Dispatch: x.outcome.Dispatch,
+		})
+		if err != nil {
+			continue
+		}
+		records = append(records, bus.Record{
+			Topic: kindOf(x.item.Stream.Type).retryTopic, Key: []byte(message.TargetID.String()), Value: value,
+		})
+	}
+	if err := r.publisher.Publish(ctx, records); err != nil && ctx.Err() == nil {
+		r.log.Warn(obs.Failed, err, "count", len(records))
+	}
+}
+
+// wait notes retries until they are due.
+func (r *RetryProcessor) wait(t reward.PromotionType, messages []reward.RetryMessage) {
+	r.mu.Lock()
+	for _, m := range messages {
+		if len(r.waits) == retryHeapMax {
+			break
+		}
+		heap.Push(&r.waits, waiting{
+			ref: reward.Ref{PromotionID: m.PromotionID, TargetID: m.TargetID, Dispatch: m.Dispatch},
+			due: m.NotBefore, promotionType: t,
+		})
+	}
+	r.mu.Unlock()
+	select {
+	case r.due <- struct{}{}:
+	default:
+	}
+}
+
+// run dispatches what is due until ctx ends.
+func (r *RetryProcessor) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		next, ok := r.nextDue()
+		pause := time.Hour
+		if ok {
+			pause = time.Until(next)
+		}
+		if pause > 0 {
+			timer := time.NewTimer(pause)
+			select {
+			case <-timer.C:
+			case <-r.due:
+			case <-ctx.Done():
+			}
+			timer.Stop()
+			continue
+		}
+		// A moment more, so that what is due together goes together.
+		service.Sleep(ctx, 5*time.Millisecond)
+		r.dispatch(ctx, r.takeDue(time.Now()))
+	}
+}
+
+func (r *RetryProcessor) nextDue() (time.Time, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.waits) == 0 {
+		return time.Time{}, false
+	}
+	return r.waits[0].due, true
+}
+
+type batchKey struct {
+	promotion     reward.PromotionID
+	promotionType reward.PromotionType
+}
+
+func (r *RetryProcessor) takeDue(now time.Time) map[batchKey][]reward.Ref {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make(map[batchKey][]reward.Ref)
+	for n := 0; len(r.waits) > 0 && !r.waits[0].due.After(now) && n < store.BatchMax; n++ {
+		w := heap.Pop(&r.waits).(waiting)
+		k := batchKey{w.ref.PromotionID, w.promotionType}
+		out[k] = append(out[k], w.ref)
+	}
+	return out
+}
+
+// dispatch moves rows that are still RETRYING under the record's dispatch to
+// QUEUED. A failure is the sweeper's.
+func (r *RetryProcessor) dispatch(ctx context.Context, due map[batchKey][]reward.Ref) {
+	for k, refs := range due {
+		now := time.Now()
+		rows, err := r.rows.PayoutDispatch(ctx, store.PayoutDispatchParams{
+			PromotionID: k.promotion, From: reward.Retrying, Refs: refs,
+			Limit: len(refs), MaxLen: r.producer.MaxLen, Now: now,
+		})
+		if err != nil {
+			if ctx.Err() == nil {
+				r.log.Warn(obs.Failed, err, "promotion_id", k.promotion, "count", len(refs))
+			}
+			continue
+		}
+		r.producer.Enqueue(ctx, k.promotionType, rows, now)
+		r.log.Debug(obs.Retried, "promotion_id", k.promotion, "count", len(rows))
+	}
+}
+
+// waiting is a retry in the heap.
+type waiting struct {
+	ref           reward.Ref
+	promotionType reward.PromotionType
+	due           time.Time
+}
+
+type retryHeap []waiting
+
+func (h retryHeap) Len() int           { return len(h) }
+func (h retryHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (h retryHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *retryHeap) Push(x any)        { *h = append(*h, x.(waiting)) }
+func (h *retryHeap) Pop() any {
+	old := *h
+	last := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return last
+}

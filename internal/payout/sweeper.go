@@ -1,0 +1,195 @@
+package payout
+
+import (
+	"context"
+	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/pool"
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const sweepEvery = time.Second
+
+// Sweeper returns to READY what was dispatched and is in no stream (lost by
+// Redis, by a crash before the XADD, by an unknown reply), completes
+// promotions, carries cancels on, and destroys the streams of final
+// promotions.
+type Sweeper struct {
+	service.Base
+	store   store.Store
+	queue   queue.Queue
+	cache   *StatusCache
+	manager *pool.Manager
+	limits  Limits
+	log     obs.Log
+}
+
+// NewSweeper makes a sweeper that works on what the cache says.
+func NewSweeper(s store.Store, q queue.Queue, cache *StatusCache, manager *pool.Manager, limits Limits, log obs.Log) *Sweeper {
+	return &Sweeper{store: s, queue: q, cache: cache, manager: manager, limits: limits, log: log.For(obs.Sweeper)}
+}
+
+// horizon is X of design §2: later than this after its dispatch, no row is in
+// a stream that was not there before, and nobody opens a call for it.
+func (l Limits) horizon() time.Duration { return l.MoneyTimeout + l.Lease }
+
+// SweepAll returns every QUEUED row to READY. Only for a start with an
+// in-process queue: it is empty, and nobody else can hold a call.
+func (s *Sweeper) SweepAll(ctx context.Context) error {
+	views, err := s.store.PromotionActive(ctx)
+	if err != nil {
+		return err
+	}
+	for _, v := range views {
+		if v.Counts.Payouts[reward.Queued] == 0 {
+			continue
+		}
+		now := time.Now()
+		if _, err := s.sweepBefore(ctx, v.ID, now.Add(time.Minute), now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run sweeps until ctx ends; completions follow each read of the cache.
+func (s *Sweeper) run(ctx context.Context) {
+	sweepAt := time.Now()
+	for ctx.Err() == nil {
+		fresh := s.cache.next()
+		views := s.cache.Views()
+		sweep := !time.Now().Before(sweepAt)
+		if sweep {
+			sweepAt = time.Now().Add(service.Jitter(sweepEvery, 0.2))
+		}
+		for _, v := range views {
+			if ctx.Err() != nil {
+				return
+			}
+			s.keep(ctx, v, sweep)
+		}
+		select {
+		case <-fresh:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (s *Sweeper) keep(ctx context.Context, v store.PromotionView, sweep bool) {
+	err := func() error {
+		switch v.Status {
+		case reward.Running:
+			if v.Counts.Undecided() == 0 {
+				return s.complete(ctx, v)
+			}
+		case reward.PromotionCancelled:
+			if err := s.carryCancel(ctx, v); err != nil {
+				return err
+			}
+			if v.FinishedAt.IsZero() {
+				if err := s.complete(ctx, v); err != nil {
+					return err
+				}
+			}
+		}
+		if !sweep {
+			return nil
+		}
+		if v.Counts.Payouts[reward.Queued] > 0 {
+			return s.sweep(ctx, v)
+		}
+		if (v.Status == reward.Completed || v.Status == reward.PromotionCancelled) && !v.StreamGone && v.Counts.Undecided() == 0 {
+			return s.destroy(ctx, v)
+		}
+		return nil
+	}()
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn(obs.Failed, err, "promotion_id", v.ID)
+	}
+}
+
+// sweep reads the stream first: what was dispatched X before its oldest entry
+// (or X ago, when it is empty) is not in it, and will not be.
+func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) error {
+	before := time.Now()
+	info, err := s.queue.Info(ctx, streamOf(v))
+	if err != nil {
+		return err
+	}
+	if info.Len > 0 {
+		before = info.OldestAt
+	}
+	n, err := s.sweepBefore(ctx, v.ID, before.Add(-s.limits.horizon()), time.Now())
+	if n > 0 {
+		s.cache.Hint()
+	}
+	return err
+}
+
+func (s *Sweeper) sweepBefore(ctx context.Context, id reward.PromotionID, before, now time.Time) (int, error) {
+	total := 0
+	for {
+		n, err := s.store.PayoutSweep(ctx, store.PayoutSweepParams{PromotionID: id, Before: before, Lease: s.limits.Lease, Now: now})
+		total += n
+		if err != nil || n < store.BatchMax {
+			if total > 0 {
+				s.log.Info(obs.Swept, "promotion_id", id, "count", total)
+			}
+			return total, err
+		}
+	}
+}
+
+func (s *Sweeper) complete(ctx context.Context, v store.PromotionView) error {
+	done, err := s.store.PromotionComplete(ctx, v.ID, s.limits.SettleAfter, time.Now())
+	if done {
+		s.log.Info(obs.Completed, "promotion_id", v.ID, "status", v.Status)
+		s.cache.Hint()
+	}
+	return err
+}
+
+// carryCancel goes on for as long as the promotion is CANCELLED: a save that
+// raced with the cancel may add READY rows after it.
+func (s *Sweeper) carryCancel(ctx context.Context, v store.PromotionView) error {
+	if v.Counts.Payouts[reward.Ready] == 0 && v.Counts.Payouts[reward.Retrying] == 0 {
+		return nil
+	}
+	for {
+		n, err := s.store.PayoutCancelStep(ctx, store.PayoutCancelStepParams{PromotionID: v.ID, Lease: s.limits.Lease, Now: time.Now()})
+		if err != nil || n < store.BatchMax {
+			s.cache.Hint()
+			return err
+		}
+	}
+}
+
+// destroy removes the stream of a final promotion, X after its last dispatch,
+// when no late XADD can come any more. A stream that still holds entries gets a
+// pool that acknowledges them.
+func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
+	if time.Since(v.LastDispatchedAt) < s.limits.horizon() || s.manager.Active(v.ID) {
+		return nil
+	}
+	gone, err := s.queue.Destroy(ctx, streamOf(v))
+	if err != nil {
+		return err
+	}
+	if !gone {
+		s.manager.Wake(streamOf(v))
+		return nil
+	}
+	if _, err := s.store.PromotionStreamGone(ctx, v.ID, v.LastDispatchedAt); err != nil {
+		return err
+	}
+	s.log.Info(obs.CleanedUp, "promotion_id", v.ID)
+	return nil
+}
+
+func streamOf(v store.PromotionView) queue.Stream {
+	return queue.Stream{Type: v.Type, PromotionID: v.ID}
+}

@@ -1,0 +1,322 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestConsumerCount(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		total           int64
+		lowest, highest int
+		want            int
+	}{
+		{0, 1, 32, 1},
+		{100, 1, 32, 1},
+		{101, 1, 32, 2},
+		{1_000, 1, 32, 2},
+		{1_001, 1, 32, 4},
+		{10_000, 1, 32, 4},
+		{10_001, 1, 32, 8},
+		{100_000, 1, 32, 8},
+		{100_001, 1, 32, 16},
+		{500_000, 1, 32, 16},
+		{500_001, 1, 32, 32},
+		{1_000_001, 1, 32, 32},
+		{1_000_001, 1, 8, 8},
+		{100_001, 1, 4, 4},
+		{10, 8, 32, 8},
+	} {
+		if got := ConsumerCount(c.total, c.lowest, c.highest); got != c.want {
+			t.Errorf("ConsumerCount(%d, %d, %d) = %d, want %d", c.total, c.lowest, c.highest, got, c.want)
+		}
+	}
+}
+
+var stream = queue.Stream{Type: reward.Point, PromotionID: 7}
+
+// recorder handles items by keeping them; a test decides what becomes of them.
+type recorder struct {
+	mu    sync.Mutex
+	items []*Item        // not taken yet
+	open  map[*Item]bool // not released yet
+}
+
+func (r *recorder) Handle(_ context.Context, items []*Item) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.items = append(r.items, items...)
+	for _, it := range items {
+		r.open[it] = true
+	}
+}
+
+func (r *recorder) release(it *Item) {
+	r.mu.Lock()
+	delete(r.open, it)
+	r.mu.Unlock()
+	it.Release()
+}
+
+// releaseRest lets go of what a test still holds.
+func (r *recorder) releaseRest() {
+	r.mu.Lock()
+	rest := slices.Collect(maps.Keys(r.open))
+	r.mu.Unlock()
+	for _, it := range rest {
+		r.release(it)
+	}
+}
+
+func (r *recorder) take() []*Item {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	items := r.items
+	r.items = nil
+	return items
+}
+
+func testConfig(q queue.Queue, h Handler) Config {
+	return Config{
+		Queue: q, Handler: h, Instance: "host-1", MinConsumers: 1, MaxConsumers: 4, InFlight: 3, BatchSize: 2,
+		PollInterval: 100 * time.Millisecond, IdleTimeout: 30 * time.Second, Lease: 15 * time.Second, StopTimeout: 5 * time.Second,
+	}
+}
+
+func add(t *testing.T, q queue.Queue, from, n int) {
+	t.Helper()
+	entries := make([]queue.NewEntry, n)
+	for i := range entries {
+		entries[i] = queue.NewEntry{TargetID: reward.TargetID(from + i), Dispatch: 1, Message: fmt.Appendf(nil, `{"targetId":%d}`, from+i)}
+	}
+	added, err := q.Add(t.Context(), queue.AddParams{Stream: stream, MaxLen: 100_000, Deadline: time.Now().Add(time.Hour), Entries: entries})
+	if err != nil || added != n {
+		t.Fatalf("Add = %d, %v", added, err)
+	}
+}
+
+func ack(t *testing.T, q queue.Queue, r *recorder, items []*Item) {
+	t.Helper()
+	for _, it := range items {
+		if err := q.Ack(t.Context(), stream, []string{it.ID}); err != nil {
+			t.Fatal(err)
+		}
+		r.release(it)
+	}
+}
+
+// bubble runs a test on fake time, with a queue and a manager that stop at its
+// end.
+func bubble(t *testing.T, test func(t *testing.T, q queue.Queue, r *recorder, m *Manager)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := queue.NewMemory()
+		r := &recorder{open: make(map[*Item]bool)}
+		m := NewManager(testConfig(q, r))
+		m.Run(t.Context())
+		defer q.Close()
+		defer m.StopAll()
+		defer func() {
+			m.Converge(nil) // no more reads
+			synctest.Wait()
+			r.releaseRest()
+		}()
+		test(t, q, r, m)
+	})
+}
+
+func work(total int64) []Spec { return []Spec{{Stream: stream, Total: total, Work: true}} }
+
+func TestManager(t *testing.T) {
+	t.Parallel()
+	t.Run("StartsOnePoolWithItsConsumersRegistered", func(t *testing.T) {
+		bubble(t, func(t *testing.T, q queue.Queue, _ *recorder, m *Manager) {
+			m.Converge(work(1000))
+			m.Converge(work(1000))
+			synctest.Wait()
+			if !m.Active(7) || len(m.List()) != 1 {
+				t.Fatalf("List = %v", m.List())
+			}
+			consumers, err := q.Consumers(t.Context(), stream)
+			if err != nil || len(consumers) != 2 || !strings.HasPrefix(consumers[0].Name, "host-1-") {
+				t.Fatalf("Consumers = %v, %v", consumers, err)
+			}
+		})
+	})
+	t.Run("GrowsWithTheTargets", func(t *testing.T) {
+		bubble(t, func(t *testing.T, q queue.Queue, _ *recorder, m *Manager) {
+			m.Converge(work(10))
+			synctest.Wait()
+			m.Converge(work(10_000))
+			time.Sleep(time.Second) // fake time: the poller rests at most 100 ms
+			consumers, err := q.Consumers(t.Context(), stream)
+			if err != nil || len(consumers) != 4 {
+				t.Fatalf("Consumers = %v, %v", consumers, err)
+			}
+		})
+	})
+	t.Run("AConsumerNeverHoldsMoreThanItsBound", func(t *testing.T) {
+		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
+			add(t, q, 1, 50)
+			m.Converge(work(1000))
+			time.Sleep(time.Second)
+			held := r.take()
+			if len(held) != 6 { // 2 consumers × 3
+				t.Fatalf("%d in hand, want 6", len(held))
+			}
+			ack(t, q, r, held)
+			time.Sleep(time.Second)
+			if more := len(r.take()); more != 6 {
+				t.Fatalf("%d after those were finished, want 6", more)
+			}
+		})
+	})
+	t.Run("StopsWhenIdleAndStartsAgainOnWork", func(t *testing.T) {
+		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
+			add(t, q, 1, 1)
+			m.Converge(work(1))
+			time.Sleep(time.Second)
+			ack(t, q, r, r.take())
+			m.Converge([]Spec{{Stream: stream, Total: 1}})
+			time.Sleep(31 * time.Second)
+			synctest.Wait()
+			if m.Active(7) {
+				t.Fatal("the pool is still there after the idle time-out")
+			}
+			if consumers, err := q.Consumers(t.Context(), stream); err != nil || len(consumers) != 0 {
+				t.Fatalf("Consumers = %v, %v", consumers, err)
+			}
+			add(t, q, 2, 1) // wakes the manager
+			time.Sleep(time.Second)
+			if got := r.take(); len(got) != 1 {
+				t.Fatalf("%d handled after the wake, want 1", len(got))
+			} else {
+				ack(t, q, r, got)
+			}
+		})
+	})
+	t.Run("WhatIsLeftIsClaimedAfterItsLease", func(t *testing.T) {
+		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
+			add(t, q, 1, 1)
+			m.Converge(work(1))
+			time.Sleep(time.Second)
+			left := r.take()
+			if len(left) != 1 || !left[0].Mine {
+				t.Fatalf("read %v", left)
+			}
+			r.release(left[0])
+			time.Sleep(20 * time.Second)
+			again := r.take()
+			if len(again) != 1 || again[0].Mine || again[0].ID != left[0].ID {
+				t.Fatalf("claimed %v", again)
+			}
+			ack(t, q, r, again)
+		})
+	})
+	t.Run("RenewsTheLeaseOfWhatIsInHand", func(t *testing.T) {
+		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
+			add(t, q, 1, 1)
+			m.Converge(work(1))
+			time.Sleep(time.Minute)
+			held := r.take()
+			if len(held) != 1 {
+				t.Fatalf("handled %d times, want 1", len(held))
+			}
+			if left := held[0].LeaseLeft(); left < 5*time.Second {
+				t.Fatalf("lease left %v", left)
+			}
+			ack(t, q, r, held)
+		})
+	})
+	t.Run("StopsWhatIsPausedAndKeepsItsEntries", func(t *testing.T) {
+		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
+			add(t, q, 1, 10)
+			m.Converge(work(10))
+			time.Sleep(time.Second)
+			m.Converge(nil)
+			ack(t, q, r, r.take())
+			time.Sleep(time.Second)
+			if m.Active(7) {
+				t.Fatal("the pool is still there")
+			}
+			info, err := q.Info(t.Context(), stream)
+			if err != nil || info.Len != 7 || info.Pending != 0 {
+				t.Fatalf("Info = %+v, %v", info, err)
+			}
+		})
+	})
+	t.Run("AFinalDrainedPromotionTakesItsStreamAlong", func(t *testing.T) {
+		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
+			add(t, q, 1, 1)
+			m.Converge(work(1))
+			time.Sleep(time.Second)
+			ack(t, q, r, r.take())
+			m.Converge([]Spec{{Stream: stream, Total: 1, Final: true}})
+			time.Sleep(2 * time.Second)
+			info, err := q.Info(t.Context(), stream)
+			if err != nil || info.Exists {
+				t.Fatalf("Info = %+v, %v", info, err)
+			}
+		})
+	})
+	t.Run("AFinalPromotionWithEntriesKeepsItsStream", func(t *testing.T) {
+		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
+			add(t, q, 1, 5)
+			m.Converge(work(1))
+			time.Sleep(time.Second)
+			m.Converge([]Spec{{Stream: stream, Total: 1, Final: true}})
+			for _, it := range r.take() {
+				r.release(it)
+			}
+			time.Sleep(2 * time.Second)
+			info, err := q.Info(t.Context(), stream)
+			if err != nil || info.Len != 5 {
+				t.Fatalf("Info = %+v, %v", info, err)
+			}
+		})
+	})
+	t.Run("AStopWaitsForWhatIsInHandButNotForEver", func(t *testing.T) {
+		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
+			stuck := &stuckHandler{released: make(chan struct{})}
+			m2 := NewManager(testConfig(q, stuck))
+			add(t, q, 1, 1)
+			m2.Converge(work(1))
+			time.Sleep(time.Second)
+			began := time.Now()
+			m2.StopAll()
+			if took := time.Since(began); took != 5*time.Second {
+				t.Fatalf("the stop took %v, want the 5 s of StopTimeout", took)
+			}
+			<-stuck.released
+		})
+	})
+}
+
+// stuckHandler holds items until its context ends.
+type stuckHandler struct{ released chan struct{} }
+
+func (s *stuckHandler) Handle(ctx context.Context, items []*Item) {
+	go func() {
+		<-ctx.Done()
+		for _, it := range items {
+			it.Release()
+		}
+		close(s.released)
+	}()
+}

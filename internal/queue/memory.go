@@ -1,0 +1,419 @@
+package queue
+
+import (
+	"bytes"
+	"container/list"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// ErrClosed is what a closed Memory answers.
+var ErrClosed = errors.New("queue: closed")
+
+// wakesBuffer is how many hints wait for a slow listener; more are dropped.
+const wakesBuffer = 1024
+
+// Memory is the in-process driver. It has no goroutines and costs the same
+// for each entry however many there are. All of it is gone with the process;
+// its "server run" is the process, so whatever Read gives is Mine.
+type Memory struct {
+	wakes chan Stream
+
+	mu      sync.Mutex // protects what follows, and sending on and closing wakes
+	closed  bool
+	streams map[Stream]*memoryStream
+	lastID  memoryID
+}
+
+var _ Queue = (*Memory)(nil)
+
+// memoryID orders entries as the ids of Redis do.
+type memoryID struct{ millis, seq int64 }
+
+func (id memoryID) String() string {
+	return strconv.FormatInt(id.millis, 10) + "-" + strconv.FormatInt(id.seq, 10)
+}
+
+// memoryStream is a stream with its group.
+type memoryStream struct {
+	entries *list.List // of *memoryEntry, oldest first
+	unread  *list.Element
+	byID    map[string]*memoryEntry
+	// pending holds the entries that were read, the longest idle first: every
+	// change of an owner or a lease puts the entry at the back with the present
+	// time, so the order needs no sorting.
+	pending   *list.List
+	consumers map[string]*memoryConsumer
+}
+
+type memoryEntry struct {
+	entry     Entry // without Mine and Consumer
+	addedAt   time.Time
+	inEntries *list.Element
+	inPending *list.Element // nil while unread
+	owner     *memoryConsumer
+	idleSince time.Time
+}
+
+type memoryConsumer struct {
+	name    string
+	pending int64
+	seenAt  time.Time
+}
+
+// NewMemory returns an empty queue.
+func NewMemory() *Memory {
+	return &Memory{wakes: make(chan Stream, wakesBuffer), streams: map[Stream]*memoryStream{}}
+}
+
+// lock takes the mutex, or says why nothing can be done.
+func (m *Memory) lock(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("queue: nothing was done: %w", err)
+	}
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return ErrClosed
+	}
+	return nil
+}
+
+// Add implements Queue.
+func (m *Memory) Add(ctx context.Context, p AddParams) (int, error) {
+	decoded := make([]Entry, len(p.Entries))
+	for i, e := range p.Entries {
+		decoded[i] = Entry{TargetID: e.TargetID, Dispatch: e.Dispatch, Readable: true, Message: bytes.Clone(e.Message)}
+		if e.TargetID < 0 || e.Dispatch < 0 || !json.Valid(e.Message) {
+			decoded[i] = DecodeFields("", []string{
+				FieldKey, e.TargetID.String(), FieldMessage, string(e.Message),
+				FieldDispatch, strconv.FormatInt(int64(e.Dispatch), 10),
+			})
+		}
+	}
+	if err := m.lock(ctx); err != nil {
+		return 0, err
+	}
+	defer m.mu.Unlock()
+	now := time.Now()
+	if now.After(p.Deadline) || len(decoded) == 0 {
+		return 0, nil
+	}
+	s := m.streamLocked(p.Stream)
+	wasEmpty := s.entries.Len() == 0
+	added := min(len(decoded), max(0, p.MaxLen-s.entries.Len()))
+	for _, entry := range decoded[:added] {
+		m.lastID = m.lastID.next(now)
+		entry.ID = m.lastID.String()
+		e := &memoryEntry{entry: entry, addedAt: time.UnixMilli(m.lastID.millis)}
+		e.inEntries = s.entries.PushBack(e)
+		s.byID[entry.ID] = e
+		if s.unread == nil {
+			s.unread = e.inEntries
+		}
+	}
+	if wasEmpty && added > 0 {
+		select {
+		case m.wakes <- p.Stream:
+		default:
+		}
+	}
+	return added, nil
+}
+
+// next keeps ids rising even when the clock is set back.
+func (id memoryID) next(now time.Time) memoryID {
+	if millis := now.UnixMilli(); millis > id.millis {
+		return memoryID{millis: millis}
+	}
+	return memoryID{millis: id.millis, seq: id.seq + 1}
+}
+
+// Create implements Queue.
+func (m *Memory) Create(ctx context.Context, stream Stream, consumers []string) error {
+	if err := m.lock(ctx); err != nil {
+		return err
+	}
+	defer m.mu.Unlock()
+	s, now := m.streamLocked(stream), time.Now()
+	for _, name := range consumers {
+		if s.consumers[name] == nil {
+			s.consumers[name] = &memoryConsumer{name: name, seenAt: now}
+		}
+	}
+	return nil
+}
+
+// Read implements Queue.
+func (m *Memory) Read(ctx context.Context, stream Stream, reads []ReadParams) ([]Entry, error) {
+	if err := m.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	var out []Entry
+	s, now := m.streamLocked(stream), time.Now()
+	for _, r := range reads {
+		if r.Count <= 0 {
+			continue
+		}
+		c := s.consumer(r.Consumer, now)
+		for n := 0; n < r.Count && s.unread != nil; n++ {
+			e := s.unread.Value.(*memoryEntry)
+			s.unread = s.unread.Next()
+			s.give(e, c, now)
+			got := e.entry
+			got.Mine, got.Consumer = true, c.name
+			out = append(out, got)
+		}
+	}
+	return out, nil
+}
+
+// Claim implements Queue.
+func (m *Memory) Claim(ctx context.Context, p ClaimParams) ([]Entry, error) {
+	if err := m.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	var out []Entry
+	s, now := m.streamLocked(p.Stream), time.Now()
+	c := s.consumer(p.Consumer, now)
+	// What is claimed goes to the back, so one round over what is there now.
+	for range min(p.Count, s.pending.Len()) {
+		e := s.pending.Front().Value.(*memoryEntry)
+		if now.Sub(e.idleSince) < p.MinIdle {
+			break
+		}
+		s.give(e, c, now)
+		got := e.entry
+		got.Consumer = c.name
+		out = append(out, got)
+	}
+	return out, nil
+}
+
+// Extend implements Queue.
+func (m *Memory) Extend(ctx context.Context, stream Stream, consumer string, ids []string) ([]string, error) {
+	if err := m.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	s := m.streams[stream]
+	if s == nil {
+		return nil, nil
+	}
+	var owned []string
+	now := time.Now()
+	for _, id := range ids {
+		if e := s.byID[id]; e != nil && e.owner != nil && e.owner.name == consumer {
+			s.give(e, e.owner, now)
+			owned = append(owned, id)
+		}
+	}
+	return owned, nil
+}
+
+// Ack implements Queue.
+func (m *Memory) Ack(ctx context.Context, stream Stream, ids []string) error {
+	if err := m.lock(ctx); err != nil {
+		return err
+	}
+	defer m.mu.Unlock()
+	s := m.streams[stream]
+	if s == nil {
+		return nil
+	}
+	for _, id := range ids {
+		e := s.byID[id]
+		if e == nil {
+			continue
+		}
+		if s.unread == e.inEntries {
+			s.unread = s.unread.Next()
+		}
+		s.entries.Remove(e.inEntries)
+		if e.owner != nil {
+			s.pending.Remove(e.inPending)
+			e.owner.pending--
+		}
+		delete(s.byID, id)
+	}
+	return nil
+}
+
+// RemoveConsumer implements Queue.
+func (m *Memory) RemoveConsumer(ctx context.Context, stream Stream, consumer, heir string) (bool, error) {
+	if consumer == heir {
+		return false, fmt.Errorf("queue: consumer %s cannot be its own heir", consumer)
+	}
+	if err := m.lock(ctx); err != nil {
+		return false, err
+	}
+	defer m.mu.Unlock()
+	s := m.streams[stream]
+	if s == nil || s.consumers[consumer] == nil {
+		return true, nil
+	}
+	c := s.consumers[consumer]
+	if c.pending > 0 {
+		if heir == "" {
+			return false, nil
+		}
+		to := s.consumer(heir, time.Now())
+		for el := s.pending.Front(); el != nil; el = el.Next() {
+			if e := el.Value.(*memoryEntry); e.owner == c {
+				e.owner = to // the entry keeps its place: it is as idle as before
+				to.pending++
+			}
+		}
+	}
+	delete(s.consumers, consumer)
+	return true, nil
+}
+
+// Destroy implements Queue.
+func (m *Memory) Destroy(ctx context.Context, stream Stream) (bool, error) {
+	if err := m.lock(ctx); err != nil {
+		return false, err
+	}
+	defer m.mu.Unlock()
+	if s := m.streams[stream]; s != nil && s.entries.Len() > 0 {
+		return false, nil
+	}
+	delete(m.streams, stream)
+	return true, nil
+}
+
+// Consumers implements Queue.
+func (m *Memory) Consumers(ctx context.Context, stream Stream) ([]ConsumerInfo, error) {
+	if err := m.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	s := m.streams[stream]
+	if s == nil {
+		return nil, nil
+	}
+	out := make([]ConsumerInfo, 0, len(s.consumers))
+	for _, c := range s.consumers {
+		out = append(out, ConsumerInfo{Name: c.name, Pending: c.pending, Idle: time.Since(c.seenAt)})
+	}
+	slices.SortFunc(out, func(a, b ConsumerInfo) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// Info implements Queue.
+func (m *Memory) Info(ctx context.Context, stream Stream) (Info, error) {
+	if err := m.lock(ctx); err != nil {
+		return Info{}, err
+	}
+	defer m.mu.Unlock()
+	s := m.streams[stream]
+	if s == nil {
+		return Info{}, nil
+	}
+	info := Info{Exists: true, Len: int64(s.entries.Len()), Pending: int64(s.pending.Len())}
+	if oldest := s.entries.Front(); oldest != nil {
+		info.OldestAt = oldest.Value.(*memoryEntry).addedAt
+	}
+	return info, nil
+}
+
+// Range implements Queue.
+func (m *Memory) Range(ctx context.Context, stream Stream, count int) ([]Entry, error) {
+	if err := m.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	s := m.streams[stream]
+	if s == nil {
+		return nil, nil
+	}
+	var out []Entry
+	for el := s.entries.Front(); el != nil && len(out) < count; el = el.Next() {
+		out = append(out, el.Value.(*memoryEntry).entry)
+	}
+	return out, nil
+}
+
+// Wakes implements Queue.
+func (m *Memory) Wakes() <-chan Stream { return m.wakes }
+
+// Busy implements Queue. In process the answer is exact: streams with
+// unfinished entries.
+func (m *Memory) Busy(ctx context.Context) ([]Stream, error) {
+	if err := m.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	var out []Stream
+	for name, s := range m.streams {
+		if s.entries.Len() > 0 {
+			out = append(out, name)
+		}
+	}
+	return out, nil
+}
+
+// Ping implements Queue.
+func (m *Memory) Ping(ctx context.Context) error {
+	if err := m.lock(ctx); err != nil {
+		return err
+	}
+	m.mu.Unlock()
+	return nil
+}
+
+// Close implements Queue. It may be called twice.
+func (m *Memory) Close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return
+	}
+	m.closed, m.streams = true, nil
+	close(m.wakes)
+}
+
+// streamLocked returns a stream with its group, made if it is missing.
+func (m *Memory) streamLocked(stream Stream) *memoryStream {
+	s := m.streams[stream]
+	if s == nil {
+		s = &memoryStream{
+			entries: list.New(), byID: map[string]*memoryEntry{},
+			pending: list.New(), consumers: map[string]*memoryConsumer{},
+		}
+		m.streams[stream] = s
+	}
+	return s
+}
+
+// consumer returns a consumer that has just asked for something.
+func (s *memoryStream) consumer(name string, now time.Time) *memoryConsumer {
+	c := s.consumers[name]
+	if c == nil {
+		c = &memoryConsumer{name: name}
+		s.consumers[name] = c
+	}
+	c.seenAt = now
+	return c
+}
+
+// give makes c the owner of e from now on.
+func (s *memoryStream) give(e *memoryEntry, c *memoryConsumer, now time.Time) {
+	if e.owner == nil {
+		e.inPending = s.pending.PushBack(e)
+	} else {
+		e.owner.pending--
+		s.pending.MoveToBack(e.inPending)
+	}
+	c.pending++
+	e.owner, e.idleSince = c, now
+}

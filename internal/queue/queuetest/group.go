@@ -1,0 +1,284 @@
+package queuetest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+func exerciseCreate(t *testing.T, b *bundle) {
+	names := []string{"host-1-0", "host-1-1", "host-1-2"}
+	for range 2 { // a repeat changes nothing
+		b.ok(b.q.Create(b.ctx, b.s, names))
+	}
+	var got []string
+	for _, c := range must(b.q.Consumers(b.ctx, b.s))(t) {
+		got = append(got, c.Name)
+		if c.Pending != 0 || c.Idle < 0 || c.Idle > time.Minute {
+			t.Fatalf("a new consumer is %+v", c)
+		}
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, names) {
+		t.Fatalf("consumers are %v, want %v", got, names)
+	}
+	b.add(0, 2)
+	b.read("host-1-0", 1)
+	b.ok(b.q.Create(b.ctx, b.s, nil)) // the group stands where it stood
+	b.wantTargets(b.read("host-1-1", 10), 1, 1)
+}
+
+func exerciseRemoveConsumer(t *testing.T, b *bundle) {
+	const pending = 1250 // several steps of any driver that works in steps
+	b.add(0, pending+2)
+	b.read("a", pending)
+	b.read("b", 1)
+	if !must(b.q.RemoveConsumer(b.ctx, b.s, "a", "heir"))(t) {
+		t.Fatal("a has an heir and was not removed")
+	}
+	b.wantPending("a", -1)
+	b.wantPending("b", 1)
+	b.wantPending("heir", pending)
+	b.wantInfo(pending+2, pending+1)
+	got := b.claim("c", 0, pending+1)
+	if len(got) != pending+1 {
+		t.Fatalf("%d of %d entries can be claimed", len(got), pending+1)
+	}
+	b.wantTargets(b.read("c", 10), pending+1, 1)
+
+	if !must(b.q.RemoveConsumer(b.ctx, b.s, "a", "heir"))(t) {
+		t.Fatal("what is removed counts as removed")
+	}
+	_, err := b.q.RemoveConsumer(b.ctx, b.s, "c", "c")
+	b.wantError("RemoveConsumer with itself as heir", err)
+	b.wantPending("c", pending+2)
+}
+
+func exerciseRemoveConsumerIdle(t *testing.T, b *bundle) {
+	b.add(0, 1)
+	before := time.Now()
+	b.read("a", 1)
+	b.until("the entry is a little idle", func() bool { return time.Since(before) > 250*time.Millisecond })
+	must(b.q.RemoveConsumer(b.ctx, b.s, "a", "heir"))(t)
+	if got := b.claim("b", 200*time.Millisecond, 1); len(got) != 1 {
+		t.Fatal("handing an entry on has begun a new lease")
+	}
+}
+
+func exerciseRemoveConsumerNoHeir(t *testing.T, b *bundle) {
+	b.add(0, 3)
+	got := b.read("a", 3)
+	if must(b.q.RemoveConsumer(b.ctx, b.s, "a", ""))(t) {
+		t.Fatal("a consumer was removed with what it had pending")
+	}
+	b.wantPending("a", 3)
+	b.ok(b.q.Ack(b.ctx, b.s, ids(got)))
+	if !must(b.q.RemoveConsumer(b.ctx, b.s, "a", ""))(t) {
+		t.Fatal("a consumer with nothing pending was not removed")
+	}
+	b.wantPending("a", -1)
+}
+
+func exerciseDestroy(t *testing.T, b *bundle) {
+	b.ok(b.q.Create(b.ctx, b.s, []string{"a"}))
+	b.add(0, 1)
+	if must(b.q.Destroy(b.ctx, b.s))(t) {
+		t.Fatal("an unread entry was destroyed")
+	}
+	got := b.read("a", 1)
+	if must(b.q.Destroy(b.ctx, b.s))(t) {
+		t.Fatal("a pending entry was destroyed")
+	}
+	b.wantInfo(1, 1)
+	b.ok(b.q.Ack(b.ctx, b.s, ids(got)))
+	for range 2 {
+		if !must(b.q.Destroy(b.ctx, b.s))(t) {
+			t.Fatal("an empty stream was not destroyed")
+		}
+	}
+	if i := b.info(); i.Exists {
+		t.Fatalf("Info of a destroyed stream is %+v", i)
+	}
+	// A late Add makes it anew, group and all.
+	b.add(5, 2)
+	again := b.read("a", 10)
+	b.wantTargets(again, 5, 2)
+	if !again[0].Mine {
+		t.Fatal("a new entry of a stream made anew is Mine")
+	}
+}
+
+func exerciseDestroyRace(t *testing.T, b *bundle) {
+	const rounds = 300
+	var (
+		wg   sync.WaitGroup
+		done = make(chan struct{})
+		seen = map[reward.TargetID]int{}
+	)
+	stop := sync.OnceFunc(func() {
+		close(done)
+		wg.Wait()
+	})
+	defer stop()
+	wg.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if _, err := b.q.Destroy(b.ctx, b.s); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for i := range rounds {
+		b.add(i, 1)
+		if busy := must(b.q.Busy(b.ctx))(t); !slices.Contains(busy, b.s) {
+			t.Errorf("round %d: work waits and the index does not say so", i)
+			break
+		}
+		got := b.read("a", 10)
+		for _, e := range got {
+			seen[e.TargetID]++
+		}
+		b.ok(b.q.Ack(b.ctx, b.s, ids(got)))
+	}
+	stop()
+	for i := range rounds {
+		if seen[reward.TargetID(i)] != 1 {
+			t.Fatalf("target %d was given out %d times", i, seen[reward.TargetID(i)])
+		}
+	}
+}
+
+func exerciseWakes(_ *testing.T, b *bundle) {
+	b.add(0, 2)
+	b.wantWake(b.s)
+	other := *b
+	other.s = queue.Stream{Type: reward.Point, PromotionID: 9}
+	other.add(0, 1)
+	b.wantWake(other.s)
+	got := b.read("a", 10)
+	b.ok(b.q.Ack(b.ctx, b.s, ids(got)))
+	b.add(2, 1) // empty again, so it wakes again
+	b.wantWake(b.s)
+}
+
+func (b *bundle) wantWake(s queue.Stream) {
+	b.Helper()
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for {
+		select {
+		case got, open := <-b.q.Wakes():
+			if !open {
+				b.Fatal("the channel of wakes is closed")
+			}
+			if got == s {
+				return
+			}
+		case <-timeout.C:
+			b.Fatalf("no wake-up for %v", s)
+		}
+	}
+}
+
+func exerciseBusy(t *testing.T, b *bundle) {
+	if busy := must(b.q.Busy(b.ctx))(t); len(busy) != 0 {
+		t.Fatalf("a new queue is busy with %v", busy)
+	}
+	want := map[queue.Stream]bool{}
+	for i := range 20 {
+		one := *b
+		one.s = queue.Stream{Type: reward.PromotionTypes[i%2], PromotionID: reward.PromotionID(i + 1)}
+		one.add(0, 1)
+		want[one.s] = true
+	}
+	for _, s := range must(b.q.Busy(b.ctx))(t) {
+		delete(want, s)
+	}
+	if len(want) != 0 {
+		t.Fatalf("these have work and are not named: %v", want)
+	}
+
+	// A stream that is destroyed after the deadline of its last Add leaves.
+	deadline := time.Now().Add(2 * time.Second)
+	if added := must(b.q.Add(b.ctx, queue.AddParams{Stream: b.s, MaxLen: 1, Deadline: deadline, Entries: newEntries(0, 1)}))(t); added != 1 {
+		t.Fatalf("%d went in", added)
+	}
+	b.ok(b.q.Ack(b.ctx, b.s, ids(b.read("a", 1))))
+	b.until("the destroyed stream has left the index", func() bool {
+		if !must(b.q.Destroy(b.ctx, b.s))(t) {
+			t.Fatal("an empty stream was not destroyed")
+		}
+		return !slices.Contains(must(b.q.Busy(b.ctx))(t), b.s)
+	})
+}
+
+// calls is every call that can fail, by name.
+func (b *bundle) calls() map[string]func() error {
+	ctx, q, s := b.ctx, b.q, b.s
+	return map[string]func() error{
+		"Add": func() error {
+			_, err := q.Add(ctx, queue.AddParams{Stream: s, MaxLen: 9, Deadline: time.Now().Add(time.Minute), Entries: newEntries(0, 1)})
+			return err
+		},
+		"Create": func() error { return q.Create(ctx, s, []string{"a"}) },
+		"Read": func() error {
+			_, err := q.Read(ctx, s, []queue.ReadParams{{Consumer: "a", Count: 1}})
+			return err
+		},
+		"Claim": func() error {
+			_, err := q.Claim(ctx, queue.ClaimParams{Stream: s, Consumer: "a", Count: 1})
+			return err
+		},
+		"Extend":         func() error { _, err := q.Extend(ctx, s, "a", []string{"1-1"}); return err },
+		"Ack":            func() error { return q.Ack(ctx, s, []string{"1-1"}) },
+		"RemoveConsumer": func() error { _, err := q.RemoveConsumer(ctx, s, "a", ""); return err },
+		"Destroy":        func() error { _, err := q.Destroy(ctx, s); return err },
+		"Consumers":      func() error { _, err := q.Consumers(ctx, s); return err },
+		"Info":           func() error { _, err := q.Info(ctx, s); return err },
+		"Range":          func() error { _, err := q.Range(ctx, s, 1); return err },
+		"Busy":           func() error { _, err := q.Busy(ctx); return err },
+		"Ping":           func() error { return q.Ping(ctx) },
+	}
+}
+
+func exerciseCancelled(_ *testing.T, b *bundle) {
+	b.add(0, 1)
+	cancelled := *b
+	ctx, cancel := context.WithCancel(b.ctx)
+	cancel()
+	cancelled.ctx = ctx
+	for name, call := range cancelled.calls() {
+		b.wantError(fmt.Sprintf("%s under a cancelled context", name), call())
+	}
+	b.wantInfo(1, 0)
+	b.wantTargets(b.read("a", 10), 0, 1)
+}
+
+func exerciseClose(t *testing.T, b *bundle) {
+	b.ok(b.q.Ping(b.ctx))
+	b.q.Close()
+	b.q.Close()
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for open := true; open; {
+		select {
+		case _, open = <-b.q.Wakes():
+		case <-timeout.C:
+			t.Fatal("Close has not closed the channel of wakes")
+		}
+	}
+	for name, call := range b.calls() {
+		b.wantError(name+" after Close", call())
+	}
+}

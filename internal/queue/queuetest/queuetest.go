@@ -1,0 +1,200 @@
+// Package queuetest is the suite that every driver of queue.Queue passes.
+package queuetest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// patience bounds every wait for something that has to happen.
+const patience = 20 * time.Second
+
+// Exercise runs the suite. newQueue returns an empty queue of its own, closed
+// in its own Cleanup; the suite runs in parallel and may close it earlier.
+func Exercise(t *testing.T, newQueue func(t testing.TB) queue.Queue) {
+	t.Helper()
+	for name, exercise := range map[string]func(*testing.T, *bundle){
+		"AddGivesWhatWasAdded":                     exerciseAdd,
+		"AddFillsUpToMaxLenInOrder":                exerciseMaxLen,
+		"AddRefusesALateBatch":                     exerciseDeadline,
+		"AddOfNothingMakesNothing":                 exerciseAddNothing,
+		"AddKeepsWhatItCannotRead":                 exerciseUnreadable,
+		"ReadGivesAnEntryOnce":                     exerciseReadOnce,
+		"ReadServesConsumersInTurn":                exerciseReadSeveral,
+		"ReadMakesWhatIsMissing":                   exerciseReadMissing,
+		"ReadersShareWithoutOverlap":               exerciseConcurrentReaders,
+		"AddersNeverExceedMaxLen":                  exerciseConcurrentAdders,
+		"ClaimTakesIdleEntriesOnly":                exerciseClaim,
+		"ClaimGivesAnEntryToOneClaimer":            exerciseConcurrentClaims,
+		"ClaimPassesOverWhatIsNotIdle":             exerciseClaimBehindLeased,
+		"ExtendKeepsALease":                        exerciseExtend,
+		"ExtendLeavesWhatIsTaken":                  exerciseExtendTaken,
+		"AckDeletesReadAndUnread":                  exerciseAck,
+		"CreateRegistersConsumers":                 exerciseCreate,
+		"RemoveConsumerHandsEverythingOn":          exerciseRemoveConsumer,
+		"RemoveConsumerKeepsIdleTime":              exerciseRemoveConsumerIdle,
+		"RemoveConsumerWithoutHeirRefuses":         exerciseRemoveConsumerNoHeir,
+		"DestroyRefusesUnfinishedWork":             exerciseDestroy,
+		"DestroyNeverStrandsALateAdd":              exerciseDestroyRace,
+		"InfoAndRangeTakeNothing":                  exerciseInfo,
+		"EverythingElseCountsAMissingStreamAsNone": exerciseMissing,
+		"StreamsAreApart":                          exerciseStreamsApart,
+		"WakesTellOfFirstWork":                     exerciseWakes,
+		"BusyNamesStreamsWithWork":                 exerciseBusy,
+		"ACancelledCallDoesNothing":                exerciseCancelled,
+		"CloseEndsWakesAndCalls":                   exerciseClose,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			exercise(t, &bundle{
+				TB: t, q: newQueue(t), ctx: t.Context(),
+				s: queue.Stream{Type: reward.Voucher, PromotionID: 12345},
+			})
+		})
+	}
+}
+
+// bundle is what a part of the suite works with.
+type bundle struct {
+	testing.TB
+	q   queue.Queue
+	ctx context.Context
+	s   queue.Stream
+}
+
+// must fails the test on an error and passes the value on.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func (b *bundle) ok(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// message is what entry i of the suite carries.
+func message(i int) []byte { return fmt.Appendf(nil, `{"promotionId":12345,"targetId":%d}`, i) }
+
+func newEntries(from, n int) []queue.NewEntry {
+	out := make([]queue.NewEntry, n)
+	for i := range out {
+		out[i] = queue.NewEntry{TargetID: reward.TargetID(from + i), Dispatch: int32(i%3) + 1, Message: message(from + i)}
+	}
+	return out
+}
+
+// add adds n entries with the targets from, from+1, …, which must all fit.
+func (b *bundle) add(from, n int) {
+	b.Helper()
+	if added := b.addUpTo(1_000_000, from, n); added != n {
+		b.Fatalf("Add put in %d of %d entries", added, n)
+	}
+}
+
+func (b *bundle) addUpTo(maxLen, from, n int) int {
+	b.Helper()
+	return must(b.q.Add(b.ctx, queue.AddParams{
+		Stream: b.s, MaxLen: maxLen, Deadline: time.Now().Add(time.Minute), Entries: newEntries(from, n),
+	}))(b)
+}
+
+func (b *bundle) read(consumer string, n int) []queue.Entry {
+	b.Helper()
+	return must(b.q.Read(b.ctx, b.s, []queue.ReadParams{{Consumer: consumer, Count: n}}))(b)
+}
+
+func (b *bundle) claim(consumer string, minIdle time.Duration, n int) []queue.Entry {
+	b.Helper()
+	return must(b.q.Claim(b.ctx, queue.ClaimParams{Stream: b.s, Consumer: consumer, MinIdle: minIdle, Count: n}))(b)
+}
+
+func (b *bundle) info() queue.Info {
+	b.Helper()
+	return must(b.q.Info(b.ctx, b.s))(b)
+}
+
+// wantInfo checks the lengths.
+func (b *bundle) wantInfo(length, pending int64) {
+	b.Helper()
+	if i := b.info(); i.Len != length || i.Pending != pending {
+		b.Fatalf("Info says Len %d, Pending %d; want %d, %d", i.Len, i.Pending, length, pending)
+	}
+}
+
+// wantPending checks what a consumer has pending; −1 stands for no consumer.
+func (b *bundle) wantPending(consumer string, want int64) {
+	b.Helper()
+	got := int64(-1)
+	for _, c := range must(b.q.Consumers(b.ctx, b.s))(b) {
+		if c.Name == consumer {
+			got = c.Pending
+		}
+	}
+	if got != want {
+		b.Fatalf("consumer %s has %d pending, want %d", consumer, got, want)
+	}
+}
+
+// wantTargets checks which targets came, in order.
+func (b *bundle) wantTargets(entries []queue.Entry, from, n int) {
+	b.Helper()
+	want := make([]reward.TargetID, n)
+	for i := range want {
+		want[i] = reward.TargetID(from + i)
+	}
+	if got := targets(entries); !slices.Equal(got, want) {
+		b.Fatalf("targets are %v, want %d from %d on", got, n, from)
+	}
+}
+
+func targets(entries []queue.Entry) []reward.TargetID {
+	out := make([]reward.TargetID, len(entries))
+	for i, e := range entries {
+		out[i] = e.TargetID
+	}
+	return out
+}
+
+func ids(entries []queue.Entry) []string {
+	out := make([]string, len(entries))
+	for i, e := range entries {
+		out[i] = e.ID
+	}
+	return out
+}
+
+// until polls a condition that time alone makes true.
+func (b *bundle) until(what string, condition func() bool) {
+	b.Helper()
+	for deadline := time.Now().Add(patience); !condition(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.Fatalf("waited %v in vain until %s", patience, what)
+		}
+	}
+}
+
+// wantError checks that a call failed and says of what stream.
+func (b *bundle) wantError(what string, err error) {
+	b.Helper()
+	if err == nil {
+		b.Fatalf("%s gave no error", what)
+	}
+	if strings.TrimSpace(err.Error()) == "" {
+		b.Fatalf("the error of %s says nothing", what)
+	}
+}

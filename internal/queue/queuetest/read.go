@@ -1,0 +1,197 @@
+package queuetest
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+func exerciseReadOnce(t *testing.T, b *bundle) {
+	b.add(0, 5)
+	b.wantTargets(b.read("a", 3), 0, 3)
+	b.wantTargets(b.read("b", 10), 3, 2)
+	if again := b.read("a", 10); len(again) != 0 {
+		t.Fatalf("given out twice: %+v", again)
+	}
+	b.wantInfo(5, 5)
+	b.add(5, 1)
+	b.wantTargets(b.read("a", 10), 5, 1)
+}
+
+func exerciseReadSeveral(t *testing.T, b *bundle) {
+	b.add(0, 10)
+	got := must(b.q.Read(b.ctx, b.s, []queue.ReadParams{
+		{Consumer: "a", Count: 4}, {Consumer: "none", Count: 0}, {Consumer: "b", Count: 3}, {Consumer: "c", Count: 100},
+	}))(t)
+	b.wantTargets(got, 0, 10)
+	for i, want := range "aaaabbbccc" {
+		if got[i].Consumer != string(want) {
+			t.Fatalf("entry %d went to %s, want %c", i, got[i].Consumer, want)
+		}
+	}
+	b.wantPending("a", 4)
+	b.wantPending("b", 3)
+	b.wantPending("c", 3)
+	b.wantPending("none", -1)
+}
+
+func exerciseReadMissing(t *testing.T, b *bundle) {
+	if got := b.read("a", 10); len(got) != 0 {
+		t.Fatalf("a missing stream gave %+v", got)
+	}
+	if got := b.claim("a", 0, 10); len(got) != 0 {
+		t.Fatalf("a missing stream gave %+v", got)
+	}
+	if !b.info().Exists {
+		t.Fatal("Read has not made the stream")
+	}
+	b.add(0, 2)
+	b.wantTargets(b.read("a", 10), 0, 2)
+}
+
+func exerciseConcurrentReaders(t *testing.T, b *bundle) {
+	const readers, total, batch = 8, 20_000, 500
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex // protects seen
+		seen = map[reward.TargetID]int{}
+	)
+	defer wg.Wait()
+	for i := range readers {
+		wg.Go(func() {
+			consumer := fmt.Sprintf("host-1-%d", i)
+			for deadline := time.Now().Add(3 * patience); ; {
+				got, err := b.q.Read(b.ctx, b.s, []queue.ReadParams{{Consumer: consumer, Count: 64}})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				for _, e := range got {
+					seen[e.TargetID]++
+				}
+				done := len(seen) == total
+				mu.Unlock()
+				if err := b.q.Ack(b.ctx, b.s, ids(got)); err != nil {
+					t.Error(err)
+					return
+				}
+				if done {
+					return
+				}
+				if time.Now().After(deadline) {
+					t.Errorf("%s waits for entries that do not come", consumer)
+					return
+				}
+			}
+		})
+	}
+	for from := 0; from < total; from += batch {
+		b.add(from, batch)
+	}
+	wg.Wait()
+	for target, n := range seen {
+		if n != 1 {
+			t.Fatalf("target %d was given out %d times", target, n)
+		}
+	}
+	if len(seen) != total {
+		t.Fatalf("%d of %d entries were given out", len(seen), total)
+	}
+	b.wantInfo(0, 0)
+}
+
+func exerciseAck(t *testing.T, b *bundle) {
+	b.add(0, 6)
+	got := b.read("a", 2)
+	all := must(b.q.Range(b.ctx, b.s, 10))(t)
+	// One that was read, the next to be read, one further on, and an unknown id.
+	b.ok(b.q.Ack(b.ctx, b.s, []string{got[0].ID, all[2].ID, all[4].ID, "1-1"}))
+	b.ok(b.q.Ack(b.ctx, b.s, []string{got[0].ID}))
+	b.ok(b.q.Ack(b.ctx, b.s, nil))
+	b.wantInfo(3, 1)
+	b.wantPending("a", 1)
+	rest := b.read("b", 10)
+	if len(rest) != 2 || rest[0].TargetID != 3 || rest[1].TargetID != 5 {
+		t.Fatalf("read %v, want targets 3 and 5", targets(rest))
+	}
+	// Anybody may acknowledge what is settled.
+	b.ok(b.q.Ack(b.ctx, b.s, append(ids(rest), got[1].ID)))
+	b.wantInfo(0, 0)
+	if claimed := b.claim("c", 0, 10); len(claimed) != 0 {
+		t.Fatalf("acknowledged entries were claimed: %+v", claimed)
+	}
+}
+
+func exerciseInfo(t *testing.T, b *bundle) {
+	before := time.Now().Add(-time.Second)
+	b.add(0, 4)
+	for range 2 {
+		b.wantTargets(must(b.q.Range(b.ctx, b.s, 3))(t), 0, 3)
+	}
+	for _, e := range must(b.q.Range(b.ctx, b.s, 10))(t) {
+		if e.Mine || !e.Readable || e.Consumer != "" {
+			t.Fatalf("Range takes nothing, so nothing of it is Mine: %+v", e)
+		}
+	}
+	if none := must(b.q.Range(b.ctx, b.s, 0))(t); len(none) != 0 {
+		t.Fatalf("none was asked for, got %+v", none)
+	}
+	i := b.info()
+	if !i.Exists || i.Len != 4 || i.Pending != 0 {
+		t.Fatalf("Info is %+v", i)
+	}
+	if i.OldestAt.Before(before) || i.OldestAt.After(time.Now().Add(time.Second)) {
+		t.Fatalf("OldestAt is %v, it is now %v", i.OldestAt, time.Now())
+	}
+	got := b.read("a", 10)
+	b.wantTargets(got, 0, 4)
+	if again := b.info(); !again.OldestAt.Equal(i.OldestAt) {
+		t.Fatalf("OldestAt moved from %v to %v though the oldest is still there", i.OldestAt, again.OldestAt)
+	}
+	b.ok(b.q.Ack(b.ctx, b.s, ids(got)))
+	if i := b.info(); !i.Exists || !i.OldestAt.IsZero() {
+		t.Fatalf("Info of a drained stream is %+v", i)
+	}
+}
+
+func exerciseMissing(t *testing.T, b *bundle) {
+	if i := b.info(); i != (queue.Info{}) {
+		t.Fatalf("Info is %+v", i)
+	}
+	if c := must(b.q.Consumers(b.ctx, b.s))(t); len(c) != 0 {
+		t.Fatalf("Consumers are %+v", c)
+	}
+	if r := must(b.q.Range(b.ctx, b.s, 10))(t); len(r) != 0 {
+		t.Fatalf("Range is %+v", r)
+	}
+	if e := must(b.q.Extend(b.ctx, b.s, "a", []string{"1-1"}))(t); len(e) != 0 {
+		t.Fatalf("Extend renewed %v", e)
+	}
+	b.ok(b.q.Ack(b.ctx, b.s, []string{"1-1"}))
+	if !must(b.q.RemoveConsumer(b.ctx, b.s, "a", ""))(t) {
+		t.Fatal("a consumer of a missing stream counts as removed")
+	}
+	if !must(b.q.Destroy(b.ctx, b.s))(t) {
+		t.Fatal("a missing stream counts as destroyed")
+	}
+	if b.info().Exists {
+		t.Fatal("looking has made a stream")
+	}
+}
+
+func exerciseStreamsApart(_ *testing.T, b *bundle) {
+	point := *b
+	point.s.Type = reward.Point
+	b.add(0, 2)
+	point.add(10, 3)
+	b.wantTargets(b.read("a", 10), 0, 2)
+	got := point.read("a", 10)
+	point.wantTargets(got, 10, 3)
+	b.ok(b.q.Ack(b.ctx, b.s, ids(got[:1]))) // of the other stream
+	point.wantInfo(3, 3)
+}

@@ -1,0 +1,303 @@
+package redisstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/largesse/largesse/internal/queue"
+)
+
+// fieldRun is the entry's stamp: the run id of the server that took it.
+const fieldRun = "run"
+
+// extendMost bounds one step of Extend: the script hands its ids to one
+// command, and Lua's stack is finite.
+const extendMost = 500
+
+// Add implements queue.Queue. [CampaignPromotionStreamProducer.enqueue]
+func (q *Queue) Add(ctx context.Context, p queue.AddParams) (int, error) {
+	if len(p.Entries) == 0 {
+		return 0, nil
+	}
+	// First the note, then the work: whoever reads the index may find a stream
+	// without work, never the other way round.
+	index, name := busyKey(q.prefix), streamName(p.Stream)
+	noted, err := noteStream.Exec(ctx, q.client, []string{index},
+		[]string{name, strconv.FormatInt(p.Deadline.UnixMilli(), 10)}).AsBool()
+	if err != nil {
+		return 0, fmt.Errorf("redisstream: note_stream %s %s: %w", index, name, err)
+	}
+	if !noted {
+		return 0, nil
+	}
+
+	key := StreamKey(q.prefix, p.Stream)
+	args := make([]string, 0, 3+3*len(p.Entries))
+	args = append(args, ConsumerGroup(q.prefix, p.Stream),
+		strconv.Itoa(p.MaxLen), strconv.FormatInt(p.Deadline.UnixMicro(), 10))
+	for _, e := range p.Entries {
+		args = append(args, e.TargetID.String(), rueidis.BinaryString(e.Message), strconv.FormatInt(int64(e.Dispatch), 10))
+	}
+	var added, wasEmpty int64
+	err = q.withGroup(ctx, p.Stream, func() (bool, error) {
+		reply, err := addEntries.Exec(ctx, q.client, []string{key}, args).AsIntSlice()
+		if err == nil && len(reply) != 2 {
+			err = fmt.Errorf("the reply has %d elements", len(reply))
+		}
+		if err != nil {
+			return false, fmt.Errorf("redisstream: add_entries %s: %w", key, err)
+		}
+		added, wasEmpty = reply[0], reply[1]
+		return added < 0, nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	if added > 0 && wasEmpty == 1 {
+		q.wake(ctx, p.Stream)
+	}
+	return int(added), nil
+}
+
+// Read implements queue.Queue.
+func (q *Queue) Read(ctx context.Context, s queue.Stream, reads []queue.ReadParams) ([]queue.Entry, error) {
+	reads = slices.DeleteFunc(slices.Clone(reads), func(r queue.ReadParams) bool { return r.Count <= 0 })
+	key := StreamKey(q.prefix, s)
+	keys := []string{key, regroupedKey(q.prefix, s)}
+	args := make([]string, 0, 1+2*len(reads))
+	args = append(args, ConsumerGroup(q.prefix, s))
+	for _, r := range reads {
+		args = append(args, r.Consumer, strconv.Itoa(r.Count))
+	}
+	var out []queue.Entry
+	err := q.withGroup(ctx, s, func() (bool, error) {
+		reply, err := readEntries.Exec(ctx, q.client, keys, args).ToArray()
+		if isNoGroup(err) {
+			return true, nil
+		}
+		if err == nil {
+			out, err = decodeRead(reply, reads)
+		}
+		if err != nil {
+			return false, fmt.Errorf("redisstream: read_entries %s: %w", key, err)
+		}
+		return false, nil
+	})
+	return out, err
+}
+
+// decodeRead understands what read_entries returns.
+func decodeRead(reply []rueidis.RedisMessage, reads []queue.ReadParams) ([]queue.Entry, error) {
+	if len(reply) == 0 {
+		return nil, nil
+	}
+	if len(reply) < 2 || len(reply)%2 != 0 {
+		return nil, fmt.Errorf("the reply has %d elements", len(reply))
+	}
+	run, errRun := reply[0].ToString()
+	regrouped, errRegrouped := reply[1].ToString()
+	if err := errors.Join(errRun, errRegrouped); err != nil {
+		return nil, err
+	}
+	var newestBefore entryID
+	if regrouped != "" {
+		var err error
+		if newestBefore, err = parseEntryID(regrouped); err != nil {
+			return nil, err
+		}
+	}
+	var out []queue.Entry
+	for i := 2; i < len(reply); i += 2 {
+		place, err := reply[i].AsInt64()
+		if err != nil {
+			return nil, err
+		}
+		if place < 0 || place >= int64(len(reads)) {
+			return nil, fmt.Errorf("the reply names consumer %d of %d", place, len(reads))
+		}
+		rows, err := reply[i+1].ToArray()
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range rows {
+			e, entryRun, err := decodeEntry(row)
+			if err != nil {
+				return nil, err
+			}
+			id, err := parseEntryID(e.ID)
+			if err != nil {
+				return nil, err
+			}
+			e.Consumer = reads[place].Consumer
+			e.Mine = entryRun != "" && entryRun == run && newestBefore.before(id)
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+// decodeEntry understands [id, [name, value, …]].
+func decodeEntry(row rueidis.RedisMessage) (e queue.Entry, run string, err error) {
+	parts, err := row.ToArray()
+	if err != nil {
+		return queue.Entry{}, "", err
+	}
+	if len(parts) != 2 {
+		return queue.Entry{}, "", fmt.Errorf("an entry has %d elements", len(parts))
+	}
+	id, errID := parts[0].ToString()
+	fields, errFields := parts[1].AsStrSlice()
+	if err := errors.Join(errID, errFields); err != nil {
+		return queue.Entry{}, "", err
+	}
+	for i := 0; i+1 < len(fields); i += 2 {
+		if fields[i] == fieldRun {
+			run = fields[i+1]
+		}
+	}
+	return queue.DecodeFields(id, fields), run, nil
+}
+
+// entryID orders entries of one stream.
+type entryID struct{ millis, seq uint64 }
+
+func parseEntryID(text string) (entryID, error) {
+	millis, seq, _ := strings.Cut(text, "-")
+	m, errMillis := strconv.ParseUint(millis, 10, 64)
+	n, errSeq := strconv.ParseUint(seq, 10, 64)
+	if err := errors.Join(errMillis, errSeq); err != nil {
+		return entryID{}, fmt.Errorf("entry id %q: %w", text, err)
+	}
+	return entryID{m, n}, nil
+}
+
+func (id entryID) before(other entryID) bool {
+	return id.millis < other.millis || id.millis == other.millis && id.seq < other.seq
+}
+
+// Claim implements queue.Queue. One XAUTOCLAIM looks at ten times Count
+// entries at most, so it is called on until enough is found or all were seen.
+func (q *Queue) Claim(ctx context.Context, p queue.ClaimParams) ([]queue.Entry, error) {
+	key := StreamKey(q.prefix, p.Stream)
+	var out []queue.Entry
+	cursor := "0-0"
+	for len(out) < p.Count {
+		var page []queue.Entry
+		err := q.withGroup(ctx, p.Stream, func() (bool, error) {
+			cmd := q.client.B().Xautoclaim().Key(key).Group(ConsumerGroup(q.prefix, p.Stream)).
+				Consumer(p.Consumer).MinIdleTime(idleMillis(p.MinIdle)).Start(cursor).
+				Count(int64(p.Count - len(out))).Build()
+			reply, err := q.client.Do(ctx, cmd).ToArray()
+			if isNoGroup(err) {
+				return true, nil
+			}
+			if err == nil {
+				cursor, page, err = decodeClaim(reply, p.Consumer)
+			}
+			if err != nil {
+				return false, fmt.Errorf("redisstream: XAUTOCLAIM %s: %w", key, err)
+			}
+			return false, nil
+		})
+		if err != nil {
+			return out, err
+		}
+		out = append(out, page...)
+		if cursor == "0-0" {
+			break
+		}
+	}
+	return out, nil
+}
+
+// idleMillis rounds up and adds one: the server keeps the time of delivery in
+// whole milliseconds, rounded down, and a lease must not end early.
+func idleMillis(d time.Duration) string {
+	if d <= 0 {
+		return "0"
+	}
+	return strconv.FormatInt((d+time.Millisecond-1).Milliseconds()+1, 10)
+}
+
+func decodeClaim(reply []rueidis.RedisMessage, consumer string) (cursor string, out []queue.Entry, err error) {
+	if len(reply) < 2 {
+		return "", nil, fmt.Errorf("the reply has %d elements", len(reply))
+	}
+	cursor, errCursor := reply[0].ToString()
+	rows, errRows := reply[1].ToArray()
+	if err := errors.Join(errCursor, errRows); err != nil {
+		return "", nil, err
+	}
+	for _, row := range rows {
+		e, _, err := decodeEntry(row)
+		if err != nil {
+			return "", nil, err
+		}
+		e.Consumer = consumer
+		out = append(out, e)
+	}
+	return cursor, out, nil
+}
+
+// Extend implements queue.Queue.
+func (q *Queue) Extend(ctx context.Context, s queue.Stream, consumer string, ids []string) ([]string, error) {
+	key := StreamKey(q.prefix, s)
+	var owned []string
+	for chunk := range slices.Chunk(ids, extendMost) {
+		args := append([]string{ConsumerGroup(q.prefix, s), consumer}, chunk...)
+		renewed, err := extendEntries.Exec(ctx, q.client, []string{key}, args).AsStrSlice()
+		if err != nil {
+			return owned, fmt.Errorf("redisstream: extend_entries %s: %w", key, err)
+		}
+		owned = append(owned, renewed...)
+	}
+	return owned, nil
+}
+
+// Ack implements queue.Queue. The entry is deleted first: should the server
+// stop between the two, XAUTOCLAIM drops what is pending without an entry,
+// while an entry that nobody has pending would stay for ever.
+// [acknowledge]
+func (q *Queue) Ack(ctx context.Context, s queue.Stream, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	key := StreamKey(q.prefix, s)
+	replies := q.client.DoMulti(ctx,
+		q.client.B().Xdel().Key(key).Id(ids...).Build(),
+		q.client.B().Xack().Key(key).Group(ConsumerGroup(q.prefix, s)).Id(ids...).Build())
+	for i, command := range []string{"XDEL", "XACK"} {
+		if err := replies[i].Error(); err != nil {
+			return fmt.Errorf("redisstream: %s %s: %w", command, key, err)
+		}
+	}
+	return nil
+}
+
+// Range implements queue.Queue.
+func (q *Queue) Range(ctx context.Context, s queue.Stream, count int) ([]queue.Entry, error) {
+	if count <= 0 {
+		return nil, nil
+	}
+	key := StreamKey(q.prefix, s)
+	rows, err := q.client.Do(ctx, q.client.B().Xrange().Key(key).Start("-").End("+").Count(int64(count)).Build()).ToArray()
+	if err != nil {
+		return nil, fmt.Errorf("redisstream: XRANGE %s: %w", key, err)
+	}
+	out := make([]queue.Entry, 0, len(rows))
+	for _, row := range rows {
+		e, _, err := decodeEntry(row)
+		if err != nil {
+			return nil, fmt.Errorf("redisstream: XRANGE %s: %w", key, err)
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}

@@ -1,0 +1,209 @@
+package redisstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/queue"
+)
+
+const (
+	// handOnMost bounds one step of RemoveConsumer, so that no script holds the
+	// server for long.
+	handOnMost = 500
+	// handOnSteps ends a RemoveConsumer whose consumer goes on reading.
+	handOnSteps = 10_000
+	// groupTries bounds how often a call makes a group that keeps vanishing.
+	groupTries = 3
+)
+
+// errGroupVanishes says that a group was missing again after it was made.
+var errGroupVanishes = errors.New("the group keeps vanishing; something else deletes it")
+
+// Create implements queue.Queue.
+func (q *Queue) Create(ctx context.Context, s queue.Stream, consumers []string) error {
+	if err := q.makeGroup(ctx, s); err != nil {
+		return err
+	}
+	if len(consumers) == 0 {
+		return nil
+	}
+	key, group := StreamKey(q.prefix, s), ConsumerGroup(q.prefix, s)
+	cmds := make(rueidis.Commands, len(consumers))
+	for i, c := range consumers {
+		cmds[i] = q.client.B().XgroupCreateconsumer().Key(key).Group(group).Consumer(c).Build()
+	}
+	for i, reply := range q.client.DoMulti(ctx, cmds...) {
+		if err := reply.Error(); err != nil {
+			return fmt.Errorf("redisstream: XGROUP CREATECONSUMER %s %s: %w", key, consumers[i], err)
+		}
+	}
+	return nil
+}
+
+func (q *Queue) makeGroup(ctx context.Context, s queue.Stream) error {
+	key := StreamKey(q.prefix, s)
+	made, err := makeGroup.Exec(ctx, q.client,
+		[]string{key, regroupedKey(q.prefix, s)}, []string{ConsumerGroup(q.prefix, s)}).AsBool()
+	if err != nil {
+		return fmt.Errorf("redisstream: make_group %s: %w", key, err)
+	}
+	if made {
+		q.log.Info(obs.GroupCreated, "promotion_id", s.PromotionID, "type", s.Type)
+	}
+	return nil
+}
+
+// withGroup runs a call that may find the group missing, in which case it has
+// done nothing: then the group is made and the call runs again.
+func (q *Queue) withGroup(ctx context.Context, s queue.Stream, call func() (noGroup bool, err error)) error {
+	for range groupTries {
+		noGroup, err := call()
+		if err != nil || !noGroup {
+			return err
+		}
+		if err := q.makeGroup(ctx, s); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("redisstream: %s: %w", ConsumerGroup(q.prefix, s), errGroupVanishes)
+}
+
+// isNoGroup says that the server refused a command because the stream or the
+// group is missing.
+func isNoGroup(err error) bool {
+	reply, ok := rueidis.IsRedisErr(err)
+	return ok && strings.HasPrefix(reply.Error(), "NOGROUP")
+}
+
+// RemoveConsumer implements queue.Queue.
+func (q *Queue) RemoveConsumer(ctx context.Context, s queue.Stream, consumer, heir string) (bool, error) {
+	if consumer == heir {
+		return false, fmt.Errorf("redisstream: consumer %s cannot be its own heir", consumer)
+	}
+	key := StreamKey(q.prefix, s)
+	args := []string{ConsumerGroup(q.prefix, s), consumer, heir, strconv.Itoa(handOnMost)}
+	for range handOnSteps {
+		handedOn, err := removeConsumer.Exec(ctx, q.client, []string{key}, args).AsInt64()
+		switch {
+		case err != nil:
+			return false, fmt.Errorf("redisstream: remove_consumer %s %s: %w", key, consumer, err)
+		case handedOn <= 0:
+			return handedOn == 0, nil
+		}
+	}
+	return false, fmt.Errorf("redisstream: remove_consumer %s %s: it goes on reading", key, consumer)
+}
+
+// Destroy implements queue.Queue. The stream leaves the index only when the
+// deadline of every Add noted in it has passed; nobody should destroy earlier.
+func (q *Queue) Destroy(ctx context.Context, s queue.Stream) (bool, error) {
+	key := StreamKey(q.prefix, s)
+	gone, err := destroyStream.Exec(ctx, q.client, []string{key, regroupedKey(q.prefix, s)}, nil).AsBool()
+	if err != nil {
+		return false, fmt.Errorf("redisstream: destroy_stream %s: %w", key, err)
+	}
+	if !gone {
+		return false, nil
+	}
+	index := busyKey(q.prefix)
+	if err := forgetStream.Exec(ctx, q.client, []string{index}, []string{streamName(s)}).Error(); err != nil {
+		return false, fmt.Errorf("redisstream: forget_stream %s %s: %w", index, streamName(s), err)
+	}
+	return true, nil
+}
+
+// Consumers implements queue.Queue.
+func (q *Queue) Consumers(ctx context.Context, s queue.Stream) ([]queue.ConsumerInfo, error) {
+	key := StreamKey(q.prefix, s)
+	replies := q.client.DoMulti(ctx,
+		q.client.B().Exists().Key(key).Build(),
+		q.client.B().XinfoConsumers().Key(key).Group(ConsumerGroup(q.prefix, s)).Build())
+	exists, err := replies[0].AsBool()
+	if err != nil {
+		return nil, fmt.Errorf("redisstream: EXISTS %s: %w", key, err)
+	}
+	rows, err := replies[1].ToArray()
+	if !exists || isNoGroup(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("redisstream: XINFO CONSUMERS %s: %w", key, err)
+	}
+	out := make([]queue.ConsumerInfo, 0, len(rows))
+	for _, row := range rows {
+		c, err := consumerInfo(row)
+		if err != nil {
+			return nil, fmt.Errorf("redisstream: XINFO CONSUMERS %s: %w", key, err)
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+func consumerInfo(row rueidis.RedisMessage) (queue.ConsumerInfo, error) {
+	fields, err := row.AsMap()
+	if err != nil {
+		return queue.ConsumerInfo{}, err
+	}
+	name, pending, idle := fields["name"], fields["pending"], fields["idle"]
+	text, errName := name.ToString()
+	count, errPending := pending.AsInt64()
+	millis, errIdle := idle.AsInt64()
+	return queue.ConsumerInfo{Name: text, Pending: count, Idle: time.Duration(millis) * time.Millisecond},
+		errors.Join(errName, errPending, errIdle)
+}
+
+// Info implements queue.Queue.
+func (q *Queue) Info(ctx context.Context, s queue.Stream) (queue.Info, error) {
+	key := StreamKey(q.prefix, s)
+	replies := q.client.DoMulti(ctx,
+		q.client.B().Exists().Key(key).Build(),
+		q.client.B().Xlen().Key(key).Build(),
+		q.client.B().Xpending().Key(key).Group(ConsumerGroup(q.prefix, s)).Build(),
+		q.client.B().Xrange().Key(key).Start("-").End("+").Count(1).Build())
+	exists, errExists := replies[0].AsBool()
+	length, errLen := replies[1].AsInt64()
+	pending, errPending := pendingCount(replies[2])
+	oldest, errRange := replies[3].ToArray()
+	if err := errors.Join(errExists, errLen, errPending, errRange); err != nil {
+		return queue.Info{}, fmt.Errorf("redisstream: XLEN, XPENDING, XRANGE %s: %w", key, err)
+	}
+	info := queue.Info{Exists: exists, Len: length, Pending: pending}
+	if len(oldest) == 0 {
+		return info, nil
+	}
+	entry, err := oldest[0].AsXRangeEntry()
+	if err != nil {
+		return queue.Info{}, fmt.Errorf("redisstream: XRANGE %s: %w", key, err)
+	}
+	id, err := parseEntryID(entry.ID)
+	if err != nil {
+		return queue.Info{}, fmt.Errorf("redisstream: XRANGE %s: %w", key, err)
+	}
+	info.OldestAt = time.UnixMilli(int64(id.millis)) //nolint:gosec // a clock in milliseconds fits
+	return info, nil
+}
+
+// pendingCount reads the first element of XPENDING's summary; a missing group
+// has nothing pending.
+func pendingCount(reply rueidis.RedisResult) (int64, error) {
+	summary, err := reply.ToArray()
+	if isNoGroup(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	if len(summary) == 0 {
+		return 0, errors.New("XPENDING: the reply is empty")
+	}
+	return summary[0].AsInt64()
+}

@@ -1,0 +1,25 @@
+-- Gives new entries to consumers, one after the other. Never blocks.
+--
+-- KEYS[1]  stream
+-- KEYS[2]  newest id when the group was made anew, if it ever was
+-- ARGV[1]  group
+-- ARGV[2…] per consumer: name, most entries
+-- returns  {run id of this server, value of KEYS[2] or '',
+--           consumer's place in ARGV from 0, its entries, …};
+--          an empty array when there is nothing new;
+--          an error NOGROUP, nothing taken, when the group is missing
+local found = {}
+for i = 2, #ARGV, 2 do
+  local reply = redis.call('XREADGROUP', 'GROUP', ARGV[1], ARGV[i],
+    'COUNT', ARGV[i + 1], 'STREAMS', KEYS[1], '>')
+  if not reply then
+    break
+  end
+  found[#found + 1] = i / 2 - 1
+  found[#found + 1] = reply[1][2]
+end
+if #found == 0 then
+  return found
+end
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+return {run or '', redis.call('GET', KEYS[2]) or '', unpack(found)}

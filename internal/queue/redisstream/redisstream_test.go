@@ -1,0 +1,159 @@
+package redisstream
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// The client's refresher of cluster slots sleeps through Close, for a second
+// at most; nothing else may be left.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
+}
+
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	s := queue.Stream{Type: reward.Voucher, PromotionID: 12345}
+	for _, c := range []struct{ got, want string }{
+		{StreamKey("", s), "campaign-promotion-stream:VOUCHER:12345"},
+		{ConsumerGroup("", s), "campaign-promotion-group:VOUCHER:12345"},
+		{StreamKey("test:", s), "test:campaign-promotion-stream:VOUCHER:12345"},
+		{ConsumerGroup("test:", s), "test:campaign-promotion-group:VOUCHER:12345"},
+		{regroupedKey("test:", s), "{test:campaign-promotion-stream:VOUCHER:12345}:regrouped"},
+		{busyKey("test:"), "test:campaign-promotion-busy"},
+		{wakeChannel("test:"), "test:campaign-promotion-wake"},
+		{streamName(s), "VOUCHER:12345"},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %s, want %s", c.got, c.want)
+		}
+	}
+}
+
+func TestParseStreamName(t *testing.T) {
+	t.Parallel()
+	want := queue.Stream{Type: reward.Point, PromotionID: 7}
+	if got, ok := parseStreamName("POINT:7"); !ok || got != want {
+		t.Errorf("got %v, %v", got, ok)
+	}
+	for _, name := range []string{"", "POINT", "POINT:", "POINT:0", "POINT:07", "OTHER:7", "POINT:7:8"} {
+		if got, ok := parseStreamName(name); ok {
+			t.Errorf("%q was read as %v", name, got)
+		}
+	}
+}
+
+func TestCheckVersion(t *testing.T) {
+	t.Parallel()
+	for info, want := range map[string]string{
+		"redis_version:7.0.0\r\n":                           "",
+		"# Server\r\nredis_version:8.10.1\r\nx:y\r\n":       "",
+		"redis_version:7.2.4\r\nvalkey_version:7.2.0\r\n":   "",
+		"redis_version:7.2.4\r\nvalkey_version:9.1.2\r\n":   "",
+		"redis_version:6.2.14\r\n":                          `runs Redis "6.2.14"; 7.0 or later is needed`,
+		"redis_version:255.255.255\r\nvalkey_version:7.1\n": "runs Valkey 7.1; 7.2 or later is needed",
+		"nothing": `runs Redis ""; 7.0 or later is needed`,
+	} {
+		got := ""
+		if err := checkVersion(info); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%q: %q, want %q", info, got, want)
+		}
+	}
+}
+
+func TestClientOption(t *testing.T) {
+	t.Parallel()
+	t.Run("SeveralAddresses", func(t *testing.T) {
+		t.Parallel()
+		o, err := clientOption("rediss://u:p@one:1, rediss://two:2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(o.InitAddress, []string{"one:1", "two:2"}) || o.Username != "u" || o.Password != "p" {
+			t.Errorf("addresses %v, user %s", o.InitAddress, o.Username)
+		}
+		if o.TLSConfig == nil || o.TLSConfig.ServerName != "" {
+			t.Error("each node of a Cluster is checked by its own name")
+		}
+		if !o.DisableRetry || !o.DisableCache || o.ConnWriteTimeout != replyTimeout {
+			t.Error("commands must be sent once, without a client-side cache, and with a bound")
+		}
+	})
+	for name, url := range map[string]string{
+		"Empty":       "",
+		"OtherScheme": "http://user:secret@host:1",
+		"BadPort":     "redis://user:secret@host:port",
+		"Mixed":       "redis://user:secret@host:1,rediss://user:secret@host:2",
+		"BadSecond":   "redis://user:secret@host:1,host:2",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := clientOption(url)
+			if err == nil || !strings.HasPrefix(err.Error(), "redis.url") {
+				t.Fatalf("the error is %v", err)
+			}
+			if strings.Contains(err.Error(), "secret") {
+				t.Fatalf("the error shows the password: %v", err)
+			}
+		})
+	}
+}
+
+func TestOpenRefusesBracesInThePrefix(t *testing.T) {
+	t.Parallel()
+	_, err := Open(t.Context(), Config{URL: "redis://127.0.0.1:1", KeyPrefix: "{a}"})
+	if err == nil || !strings.Contains(err.Error(), "redis.key-prefix") {
+		t.Fatalf("the error is %v", err)
+	}
+}
+
+func TestOpenSaysWhatIsAway(t *testing.T) {
+	t.Parallel()
+	_, err := Open(t.Context(), Config{URL: "redis://user:secret@127.0.0.1:1"})
+	if err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") || strings.Contains(err.Error(), "secret") {
+		t.Fatalf("the error is %v", err)
+	}
+}
+
+func TestIdleMillisNeverEndsALeaseEarly(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		-1: "0", 0: "0", 1: "2", time.Millisecond: "2", time.Millisecond + 1: "3", 15 * time.Second: "15001",
+	} {
+		if got := idleMillis(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestEntryIDs(t *testing.T) {
+	t.Parallel()
+	texts := []string{"0-0", "0-1", "9-9", "10-0", "1700000000000-2", "1700000000000-10"}
+	for i, a := range texts {
+		for j, b := range texts {
+			x, errX := parseEntryID(a)
+			y, errY := parseEntryID(b)
+			if errX != nil || errY != nil {
+				t.Fatal(errX, errY)
+			}
+			if x.before(y) != (i < j) {
+				t.Errorf("%s before %s is %v", a, b, x.before(y))
+			}
+		}
+	}
+	for _, text := range []string{"", "1", "-1", "1-", "a-1", "1-a"} {
+		if _, err := parseEntryID(text); err == nil {
+			t.Errorf("%q was read", text)
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package redisstream
+
+import (
+	_ "embed"
+
+	"github.com/redis/rueidis"
+)
+
+// Each script begins with its KEYS, ARGV and what it returns. A script touches
+// one stream (and what shares its slot), checks first and writes last.
+var (
+	//go:embed add_entries.lua
+	addEntriesText string
+	//go:embed note_stream.lua
+	noteStreamText string
+	//go:embed read_entries.lua
+	readEntriesText string
+	//go:embed extend_entries.lua
+	extendEntriesText string
+	//go:embed make_group.lua
+	makeGroupText string
+	//go:embed remove_consumer.lua
+	removeConsumerText string
+	//go:embed destroy_stream.lua
+	destroyStreamText string
+	//go:embed forget_stream.lua
+	forgetStreamText string
+
+	addEntries     = rueidis.NewLuaScript(addEntriesText)
+	noteStream     = rueidis.NewLuaScript(noteStreamText)
+	readEntries    = rueidis.NewLuaScript(readEntriesText)
+	extendEntries  = rueidis.NewLuaScript(extendEntriesText)
+	makeGroup      = rueidis.NewLuaScript(makeGroupText)
+	removeConsumer = rueidis.NewLuaScript(removeConsumerText)
+	destroyStream  = rueidis.NewLuaScript(destroyStreamText)
+	forgetStream   = rueidis.NewLuaScript(forgetStreamText)
+)

@@ -1,0 +1,717 @@
+//go:build servers
+
+package redisstream
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/rueidis"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/queue/queuetest"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+)
+
+// patience bounds every wait for something that has to happen.
+const patience = 20 * time.Second
+
+var prefixes = service.NewIDs()
+
+// overServers runs a test over each real server.
+func overServers(t *testing.T, test func(t *testing.T, url string)) {
+	t.Helper()
+	for name, variable := range map[string]string{"Redis": "LARGESSE_TEST_REDIS", "Valkey": "LARGESSE_TEST_VALKEY"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, serverURL(t, variable))
+		})
+	}
+}
+
+func serverURL(t testing.TB, variable string) string {
+	t.Helper()
+	url := os.Getenv(variable)
+	if url == "" {
+		t.Fatalf("%s names no server: run it by make test", variable)
+	}
+	return url
+}
+
+// rig is a driver with keys of its own and a plain client beside it.
+type rig struct {
+	testing.TB
+	q      *Queue
+	raw    rueidis.Client
+	prefix string
+	s      queue.Stream
+	log    *lines
+}
+
+func newRig(t testing.TB, url string) *rig { return newRigVia(t, url, url) }
+
+// newRigVia lets the driver reach the server by another address than the
+// plain client.
+func newRigVia(t testing.TB, url, driverURL string) *rig {
+	t.Helper()
+	r := &rig{
+		TB: t, prefix: fmt.Sprintf("test-%d:", prefixes.Next()), log: &lines{},
+		s: queue.Stream{Type: reward.Voucher, PromotionID: 12345},
+	}
+	option, err := clientOption(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.raw, err = rueidis.NewClient(option); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.raw.Close)
+	t.Cleanup(r.deleteKeys)
+	log, err := obs.NewLog(r.log, "debug", "text")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.q, err = Open(t.Context(), Config{URL: driverURL, KeyPrefix: r.prefix, Log: log}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.q.Close)
+	return r
+}
+
+func (r *rig) deleteKeys() {
+	ctx := context.Background() // the test's own is over
+	for cursor := uint64(0); ; {
+		page, err := r.raw.Do(ctx, r.raw.B().Scan().Cursor(cursor).Match("*"+r.prefix+"*").Count(1000).Build()).AsScanEntry()
+		if err != nil {
+			r.Error(err)
+			return
+		}
+		for _, key := range page.Elements {
+			if err := r.raw.Do(ctx, r.raw.B().Del().Key(key).Build()).Error(); err != nil {
+				r.Error(err)
+			}
+		}
+		if cursor = page.Cursor; cursor == 0 {
+			return
+		}
+	}
+}
+
+// do runs a command as any other client would.
+func (r *rig) do(command ...string) rueidis.RedisMessage {
+	r.Helper()
+	reply, err := r.raw.Do(r.Context(), r.raw.B().Arbitrary(command...).Build()).ToMessage()
+	if err != nil {
+		r.Fatalf("%v: %v", command, err)
+	}
+	return reply
+}
+
+func (r *rig) key() string   { return StreamKey(r.prefix, r.s) }
+func (r *rig) group() string { return ConsumerGroup(r.prefix, r.s) }
+
+func (r *rig) add(from, n int) {
+	r.Helper()
+	added, err := r.q.Add(r.Context(), r.params(from, n))
+	if err != nil || added != n {
+		r.Fatalf("added %d of %d, %v", added, n, err)
+	}
+}
+
+func (r *rig) params(from, n int) queue.AddParams {
+	p := queue.AddParams{Stream: r.s, MaxLen: 1_000_000, Deadline: time.Now().Add(time.Minute)}
+	for i := range n {
+		p.Entries = append(p.Entries, queue.NewEntry{
+			TargetID: reward.TargetID(from + i), Dispatch: 4, Message: fmt.Appendf(nil, `{"targetId":%d}`, from+i),
+		})
+	}
+	return p
+}
+
+func (r *rig) read(n int) []queue.Entry {
+	r.Helper()
+	got, err := r.q.Read(r.Context(), r.s, []queue.ReadParams{{Consumer: "a", Count: n}})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return got
+}
+
+// runID is the run id of the server.
+func (r *rig) runID() string {
+	r.Helper()
+	message := r.do("INFO", "server")
+	info, err := message.ToString()
+	if err != nil {
+		r.Fatal(err)
+	}
+	return infoValue(info, "run_id")
+}
+
+// eval runs a script on the rig's server and returns its reply as plain Go.
+func (r *rig) eval(text string, keys []string, args ...string) any {
+	r.Helper()
+	message := r.do(slices.Concat([]string{"EVAL", text, fmt.Sprint(len(keys))}, keys, args)...)
+	return plain(r, message)
+}
+
+func plain(t testing.TB, m rueidis.RedisMessage) any {
+	t.Helper()
+	if m.IsArray() {
+		rows, err := m.ToArray()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := make([]any, len(rows))
+		for i, row := range rows {
+			out[i] = plain(t, row)
+		}
+		return out
+	}
+	if m.IsInt64() {
+		n, err := m.ToInt64()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	text, err := m.ToString()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// lines counts what is logged.
+type lines struct {
+	mu  sync.Mutex // protects buf
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *lines) count(part string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.buf.String(), part)
+}
+
+func TestQueue(t *testing.T) {
+	t.Parallel()
+	overServers(t, func(t *testing.T, url string) {
+		queuetest.Exercise(t, func(t testing.TB) queue.Queue { return newRig(t, url).q })
+	})
+}
+
+// TestScripts holds each script to what its header says.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	const far = "9000000000000000" // microseconds; in the year 2255
+	overServers(t, func(t *testing.T, url string) {
+		r := newRig(t, url)
+		key, mark, group := r.key(), regroupedKey(r.prefix, r.s), r.group()
+		run := r.runID()
+		want := func(what string, got any, want ...any) {
+			t.Helper()
+			var expected any = want
+			if len(want) == 1 {
+				expected = want[0]
+			}
+			if diff := cmp.Diff(expected, got); diff != "" {
+				t.Fatalf("%s (-want +got):\n%s", what, diff)
+			}
+		}
+		two := []string{key, mark}
+		one := []string{key}
+
+		want("add nothing to no stream", r.eval(addEntriesText, one, group, "0", far, "1", "{}", "1"), int64(0), int64(0))
+		want("nothing made", r.eval("return redis.call('EXISTS', KEYS[1])", one), int64(0))
+		want("add to no stream", r.eval(addEntriesText, one, group, "10", far, "1", "{}", "1"), int64(1), int64(1))
+		want("made with its group", r.eval("return redis.call('XINFO', 'GROUPS', KEYS[1])[1][2]", one), group)
+		r.do("XGROUP", "DESTROY", key, group)
+		want("add without a group", r.eval(addEntriesText, one, group, "10", far, "1", "{}", "1"), int64(-1), int64(0))
+		want("nothing added", r.eval("return redis.call('XLEN', KEYS[1])", one), int64(1))
+		r.do("DEL", key)
+		want("make", r.eval(makeGroupText, two, group), int64(1))
+		want("make again", r.eval(makeGroupText, two, group), int64(0))
+		want("no mark for an empty stream", r.eval("return redis.call('EXISTS', KEYS[1])", two[1:]), int64(0))
+		want("add late", r.eval(addEntriesText, one, group, "10", "1000", "1", "{}", "1"), int64(0), int64(0))
+		want("add", r.eval(addEntriesText, one, group, "10", far, "1", "{}", "1"), int64(1), int64(1))
+		want("add to some, partly", r.eval(addEntriesText, one, group, "3", far, "2", "{}", "1", "3", "{}", "1", "4", "{}", "1"), int64(2), int64(0))
+		want("add to full", r.eval(addEntriesText, one, group, "3", far, "4", "{}", "1"), int64(0), int64(0))
+
+		stored := r.eval("return redis.call('XRANGE', KEYS[1], '-', '+')", one).([]any)
+		want("fields", stored[0].([]any)[1], "key", "1", "message", "{}", "dispatch", "1", "run", run)
+		id := func(i int) string { return stored[i].([]any)[0].(string) }
+
+		want("read", r.eval(readEntriesText, two, group, "a", "1", "b", "5"),
+			run, "", int64(0), stored[:1], int64(1), stored[1:])
+		want("read nothing", r.eval(readEntriesText, two, group, "a", "1"), []any{})
+		want("extend", r.eval(extendEntriesText, one, group, "b", id(0), id(1), "1-1"), []any{id(1)})
+		want("extend nothing", r.eval(extendEntriesText, one, group, "c", id(0)), []any{})
+		want("delivery counts stay", r.eval("return redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 9)[2][4]", one, group), int64(1))
+		want("remove without heir", r.eval(removeConsumerText, one, group, "b", "", "1"), int64(-1))
+		want("remove, step 1", r.eval(removeConsumerText, one, group, "b", "a", "1"), int64(1))
+		want("remove, step 2", r.eval(removeConsumerText, one, group, "b", "a", "1"), int64(1))
+		want("remove, last step", r.eval(removeConsumerText, one, group, "b", "a", "1"), int64(0))
+		want("handing on counts no delivery", r.eval("return redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 9)[2][4]", one, group), int64(1))
+		want("destroy refused", r.eval(destroyStreamText, two), int64(0))
+
+		r.do("XGROUP", "DESTROY", key, group)
+		want("make over entries", r.eval(makeGroupText, two, group), int64(1))
+		want("mark", r.eval("return redis.call('GET', KEYS[1])", two[1:]), id(2))
+		want("read again", r.eval(readEntriesText, two, group, "a", "9"), run, id(2), int64(0), stored)
+		r.do("XDEL", key, id(0), id(1), id(2))
+		want("destroy", r.eval(destroyStreamText, two), int64(1))
+		want("gone", r.eval("return redis.call('EXISTS', KEYS[1], KEYS[2])", two), int64(0))
+
+		index := []string{busyKey(r.prefix)}
+		want("note late", r.eval(noteStreamText, index, "POINT:1", "1000"), int64(0))
+		want("note", r.eval(noteStreamText, index, "POINT:1", "9000000000000"), int64(1))
+		want("note with an earlier deadline", r.eval(noteStreamText, index, "POINT:1", "8000000000000"), int64(1))
+		want("the later deadline stays", r.eval("return redis.call('ZSCORE', KEYS[1], 'POINT:1')", index), "9000000000000")
+		want("forget too early", r.eval(forgetStreamText, index, "POINT:1"), int64(0))
+		want("forget what is not there", r.eval(forgetStreamText, index, "POINT:2"), int64(1))
+		r.do("ZADD", index[0], "1000", "POINT:1")
+		want("forget", r.eval(forgetStreamText, index, "POINT:1"), int64(1))
+		want("forgotten", r.eval("return redis.call('EXISTS', KEYS[1])", index), int64(0))
+	})
+}
+
+func TestMineIsWhatThisServerRunTook(t *testing.T) {
+	t.Parallel()
+	overServers(t, func(t *testing.T, url string) {
+		r := newRig(t, url)
+		r.add(1, 1)
+		r.do("XADD", r.key(), "*", "key", "2", "message", "{}", "dispatch", "1", "run", strings.Repeat("0", 40))
+		r.do("XADD", r.key(), "*", "key", "3", "message", "{}", "dispatch", "1")
+		r.do("XADD", r.key(), "*", "key", "4", "message", "{}", "dispatch", "1", "run", "")
+		got := r.read(10)
+		if len(got) != 4 || !got[0].Mine || got[1].Mine || got[2].Mine || got[3].Mine {
+			t.Fatalf("only the first is Mine, got %+v", got)
+		}
+		for _, e := range got {
+			if !e.Readable {
+				t.Fatalf("a stamp decides who may call, not what can be read: %+v", e)
+			}
+		}
+	})
+}
+
+func TestEntriesOfOtherClients(t *testing.T) {
+	t.Parallel()
+	overServers(t, func(t *testing.T, url string) {
+		r := newRig(t, url)
+		// Before there is a group, and with every kind of field missing.
+		r.do("XADD", r.key(), "*", "hello", "world")
+		r.do("XADD", r.key(), "*", "key", "seven", "message", "{}", "dispatch", "1")
+		r.do("XADD", r.key(), "*", "key", "7", "message", "{", "dispatch", "1")
+		r.add(8, 1)
+		got := r.read(10)
+		if len(got) != 4 {
+			t.Fatalf("got %+v", got)
+		}
+		for i, want := range []string{
+			`{"hello":"world"}`,
+			`{"key":"seven","message":"{}","dispatch":"1"}`,
+			`{"key":"7","message":"{","dispatch":"1"}`,
+		} {
+			if got[i].Readable || got[i].Mine || string(got[i].Message) != want {
+				t.Errorf("entry %d is %+v with %s, want %s", i, got[i], got[i].Message, want)
+			}
+		}
+		if !got[3].Readable || !got[3].Mine {
+			t.Errorf("our own entry is %+v", got[3])
+		}
+		claimed, err := r.q.Claim(t.Context(), queue.ClaimParams{Stream: r.s, Consumer: "b", Count: 10})
+		if err != nil || len(claimed) != 4 || claimed[0].Readable || string(claimed[0].Message) != `{"hello":"world"}` {
+			t.Errorf("claimed %+v, %v", claimed, err)
+		}
+	})
+}
+
+func TestAMissingGroupIsMadeFromTheBeginning(t *testing.T) {
+	t.Parallel()
+	calls := map[string]func(r *rig) error{
+		"Add":   func(*rig) error { return nil }, // follows below in any case
+		"Range": func(r *rig) error { _, err := r.q.Range(r.Context(), r.s, 1); return err },
+		"Claim": func(r *rig) error {
+			got, err := r.q.Claim(r.Context(), queue.ClaimParams{Stream: r.s, Consumer: "b", Count: 10})
+			if len(got) != 0 {
+				r.Errorf("claimed %+v from a group that was missing", got)
+			}
+			return err
+		},
+		"Create": func(r *rig) error { return r.q.Create(r.Context(), r.s, []string{"a"}) },
+		"Extend": func(r *rig) error { _, err := r.q.Extend(r.Context(), r.s, "a", []string{"1-1"}); return err },
+		"Ack":    func(r *rig) error { return r.q.Ack(r.Context(), r.s, []string{"1-1"}) },
+		"RemoveConsumer": func(r *rig) error {
+			_, err := r.q.RemoveConsumer(r.Context(), r.s, "a", "")
+			return err
+		},
+		"Consumers": func(r *rig) error { _, err := r.q.Consumers(r.Context(), r.s); return err },
+		"Info":      func(r *rig) error { _, err := r.q.Info(r.Context(), r.s); return err },
+	}
+	overServers(t, func(t *testing.T, url string) {
+		for name, call := range calls {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t, url)
+				r.add(0, 3)
+				held := r.read(1)
+				r.do("XGROUP", "DESTROY", r.key(), r.group())
+				if err := call(r); err != nil {
+					t.Fatal(err)
+				}
+				r.add(3, 1)
+				got := r.read(10)
+				if len(got) != 4 || got[0].ID != held[0].ID {
+					t.Fatalf("read %+v, want all four from the beginning", got)
+				}
+				// The first is in somebody's hand already, and nobody knows which
+				// of the old ones are. The new one was added to the new group.
+				for i, e := range got[:3] {
+					if e.Mine {
+						t.Errorf("entry %d of a group made anew is Mine: %+v", i, e)
+					}
+				}
+				if !got[3].Mine {
+					t.Errorf("what was added to the new group is Mine: %+v", got[3])
+				}
+			})
+		}
+		t.Run("StreamDeleted", func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, url)
+			r.add(0, 2)
+			r.read(1)
+			r.do("DEL", r.key())
+			if got := r.read(10); len(got) != 0 {
+				t.Fatalf("read %+v from nothing", got)
+			}
+			r.do("DEL", r.key())
+			r.add(5, 2)
+			if got := r.read(10); len(got) != 2 || !got[0].Mine || got[0].TargetID != 5 {
+				t.Fatalf("read %+v", got)
+			}
+		})
+	})
+}
+
+func TestAckLeavesNoOrphan(t *testing.T) {
+	t.Parallel()
+	overServers(t, func(t *testing.T, url string) {
+		r := newRig(t, url)
+		r.add(0, 2)
+		got := r.read(2)
+		// The server stopped between the two commands of an Ack.
+		r.do("XDEL", r.key(), got[0].ID)
+		claimed, err := r.q.Claim(t.Context(), queue.ClaimParams{Stream: r.s, Consumer: "b", Count: 10})
+		if err != nil || len(claimed) != 1 || claimed[0].ID != got[1].ID {
+			t.Fatalf("claimed %+v, %v", claimed, err)
+		}
+		info, err := r.q.Info(t.Context(), r.s)
+		if err != nil || info.Len != 1 || info.Pending != 1 {
+			t.Fatalf("Info is %+v, %v", info, err)
+		}
+	})
+}
+
+func TestAWrongTypeIsAnErrorAndChangesNothing(t *testing.T) {
+	t.Parallel()
+	overServers(t, func(t *testing.T, url string) {
+		r := newRig(t, url)
+		r.do("SET", r.key(), "not a stream")
+		_, err := r.q.Add(t.Context(), r.params(0, 1))
+		if err == nil || !strings.Contains(err.Error(), r.key()) || !strings.Contains(err.Error(), "add_entries") {
+			t.Errorf("Add: %v", err)
+		}
+		if _, err := r.q.Read(t.Context(), r.s, []queue.ReadParams{{Consumer: "a", Count: 1}}); err == nil {
+			t.Error("Read gave no error")
+		}
+		if _, err := r.q.Destroy(t.Context(), r.s); err == nil {
+			t.Error("Destroy gave no error")
+		}
+		if got := plain(t, r.do("GET", r.key())); got != "not a stream" {
+			t.Errorf("the key holds %v", got)
+		}
+	})
+}
+
+func TestScriptsComeBackAfterAFlush(t *testing.T) {
+	t.Parallel()
+	overServers(t, func(t *testing.T, url string) {
+		r := newRig(t, url)
+		r.add(0, 1)
+		r.do("SCRIPT", "FLUSH")
+		r.add(1, 1)
+		if got := r.read(10); len(got) != 2 {
+			t.Fatalf("read %+v", got)
+		}
+	})
+}
+
+func TestALostReplyIsAnErrorAndTheEntriesAreAddedOnce(t *testing.T) {
+	t.Parallel()
+	overServers(t, func(t *testing.T, url string) {
+		p := newProxy(t, url)
+		r := newRigVia(t, url, p.url)
+		r.add(0, 1) // the script is loaded and the group made
+		p.loseReplyOf("EVALSHA", addEntriesSHA(t, r))
+		if _, err := r.q.Add(t.Context(), r.params(1, 3)); err == nil {
+			t.Fatal("the reply was lost and Add gave no error")
+		}
+		if n := plain(t, r.do("XLEN", r.key())); n != int64(4) {
+			t.Fatalf("the stream holds %v entries, want 4", n)
+		}
+		r.add(4, 1) // a new connection
+	})
+}
+
+func addEntriesSHA(t *testing.T, r *rig) string {
+	t.Helper()
+	return plain(t, r.do("SCRIPT", "LOAD", addEntriesText)).(string)
+}
+
+func TestWakesComeBackAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	overServers(t, func(t *testing.T, url string) {
+		p := newProxy(t, url)
+		r := newRigVia(t, url, p.url)
+		p.setDown(true)
+		r.until("the outage is noticed", func() bool { return r.log.count("msg=unavailable") > 0 })
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if _, err := r.q.Add(ctx, r.params(0, 1)); err == nil {
+			t.Fatal("Add gave no error while the server is away")
+		}
+		r.until("several tries were made", func() bool { return p.refusals() >= 4 })
+		if refused := p.refusals(); refused > 100 {
+			t.Fatalf("%d tries: that is a busy loop", refused)
+		}
+		p.setDown(false)
+		r.until("the subscription is back", func() bool { return r.log.count("msg=recovered") > 0 })
+		r.add(0, 1)
+		select {
+		case s := <-r.q.Wakes():
+			if s != r.s {
+				t.Fatalf("woken for %v", s)
+			}
+		case <-time.After(patience):
+			t.Fatal("no wake-up after the outage")
+		}
+		if u, back := r.log.count("msg=unavailable"), r.log.count("msg=recovered"); u != 1 || back != 1 {
+			t.Fatalf("one outage is told once: %d unavailable, %d recovered", u, back)
+		}
+	})
+}
+
+func (r *rig) until(what string, condition func() bool) {
+	r.Helper()
+	for deadline := time.Now().Add(patience); !condition(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			r.Fatalf("waited %v in vain until %s", patience, what)
+		}
+	}
+}
+
+func TestADrainedStreamKeepsItsGroup(t *testing.T) {
+	t.Parallel()
+	overServers(t, func(t *testing.T, url string) {
+		r := newRig(t, url)
+		if err := r.q.Create(t.Context(), r.s, []string{"a"}); err != nil {
+			t.Fatal(err)
+		}
+		r.add(0, 1)
+		got := r.read(1)
+		if err := r.q.Ack(t.Context(), r.s, []string{got[0].ID}); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if got := r.read(10); len(got) != 0 {
+				t.Fatalf("read %+v", got)
+			}
+		}
+		if n := r.log.count("msg=group-created"); n != 1 {
+			t.Fatalf("the group was made %d times", n)
+		}
+		if consumers, err := r.q.Consumers(t.Context(), r.s); err != nil || len(consumers) != 1 {
+			t.Fatalf("consumers are %+v, %v", consumers, err)
+		}
+	})
+}
+
+func BenchmarkServers(b *testing.B) {
+	for name, variable := range map[string]string{"Redis": "LARGESSE_TEST_REDIS", "Valkey": "LARGESSE_TEST_VALKEY"} {
+		b.Run(name, func(b *testing.B) {
+			url := serverURL(b, variable)
+			queuetest.Benchmark(b, func(b testing.TB) queue.Queue { return newRig(b, url).q })
+		})
+	}
+}
+
+// proxy stands between the driver and the server and misbehaves on demand.
+type proxy struct {
+	url    string
+	target string
+
+	mu      sync.Mutex // protects what follows
+	down    bool
+	refused int
+	lose    []string // the command after which a connection is cut, once
+	conns   map[net.Conn]bool
+}
+
+func newProxy(t *testing.T, url string) *proxy {
+	t.Helper()
+	option, err := clientOption(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{target: option.InitAddress[0], url: "redis://" + listener.Addr().String(), conns: map[net.Conn]bool{}}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { p.serve(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		p.setDown(true)
+		wg.Wait()
+	})
+	return p
+}
+
+func (p *proxy) setDown(down bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down = down
+	if down {
+		for conn := range p.conns {
+			_ = conn.Close()
+		}
+	}
+}
+
+func (p *proxy) refusals() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refused
+}
+
+// loseReplyOf cuts the connection that sends all of words, once, after the
+// server has answered.
+func (p *proxy) loseReplyOf(words ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lose = words
+}
+
+func (p *proxy) serve(client net.Conn) {
+	defer client.Close()
+	p.mu.Lock()
+	if p.down {
+		p.refused++
+		p.mu.Unlock()
+		return
+	}
+	server, err := net.Dial("tcp", p.target)
+	if err != nil {
+		p.mu.Unlock()
+		return
+	}
+	defer server.Close()
+	p.conns[client], p.conns[server] = true, true
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.conns, client)
+		delete(p.conns, server)
+	}()
+
+	var wg sync.WaitGroup
+	lost := make(chan struct{})
+	wg.Go(func() {
+		defer client.Close()
+		p.copyReplies(client, server, lost)
+	})
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := client.Read(buf)
+		if n > 0 && p.isLost(buf[:n]) {
+			close(lost)
+		}
+		if n > 0 {
+			if _, err := server.Write(buf[:n]); err != nil {
+				break
+			}
+		}
+		if err != nil {
+			break
+		}
+	}
+	_ = server.Close()
+	wg.Wait()
+}
+
+// isLost forgets the order once it has met it.
+func (p *proxy) isLost(request []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lose == nil {
+		return false
+	}
+	for _, word := range p.lose {
+		if !bytes.Contains(request, []byte(word)) {
+			return false
+		}
+	}
+	p.lose = nil
+	return true
+}
+
+func (p *proxy) copyReplies(client io.Writer, server io.Reader, lost <-chan struct{}) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := server.Read(buf)
+		select {
+		case <-lost:
+			return
+		default:
+		}
+		if n > 0 {
+			if _, err := client.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,254 @@
+package reward
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+// UnmarshalJSON accepts a canonical whole number, bare or as a string.
+func (id *PromotionID) UnmarshalJSON(b []byte) error {
+	n, err := ParsePromotionID(unquoteID(b))
+	*id = n
+	return err
+}
+
+// UnmarshalJSON accepts a canonical whole number, bare or as a string.
+func (id *TargetID) UnmarshalJSON(b []byte) error {
+	n, err := ParseTargetID(unquoteID(b))
+	*id = n
+	return err
+}
+
+// UnmarshalJSON accepts a canonical whole number, bare or as a string; null
+// counts as none.
+func (id *SummaryID) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		*id = 0
+		return nil
+	}
+	n, err := parseCanonical(unquoteID(b))
+	if err != nil {
+		return fmt.Errorf("promotion summary id %w", err)
+	}
+	*id = SummaryID(n)
+	return nil
+}
+
+func unquoteID(b []byte) string {
+	if len(b) >= 2 && b[0] == '"' && b[len(b)-1] == '"' {
+		b = b[1 : len(b)-1]
+	}
+	return string(b)
+}
+
+// PublishMessage asks for one payout: the value of a record of a publish topic
+// and the message of a stream entry. The topic gives the type; VoucherCode is
+// for vouchers. [CampaignPromotionPointMessage, CampaignPromotionVoucherMessage]
+type PublishMessage struct {
+	PromotionID PromotionID `json:"promotionId"`
+	SummaryID   SummaryID   `json:"promotionSummaryId"`
+	TargetID    TargetID    `json:"targetId"`
+	UserID      string      `json:"userId"`
+	Amount      Amount      `json:"amount"`
+	VoucherCode string      `json:"voucherCode,omitempty"`
+}
+
+// RetryMessage asks for the next call of a payout, no earlier than NotBefore.
+// Dispatch is the row's number when it was written; it finds nothing when the
+// row has moved on.
+type RetryMessage struct {
+	PublishMessage
+	RetryCount int32     `json:"retryCount"` // 1 … 5
+	NotBefore  time.Time `json:"notBefore"`
+	LastError  string    `json:"lastError"`
+	Dispatch   int32     `json:"dispatch"`
+}
+
+// StartedMessage says that a promotion has begun and how many targets it will
+// have. [PromotionStartedMessage]
+type StartedMessage struct {
+	PromotionID   PromotionID
+	PromotionType PromotionType
+	TotalCount    int64
+}
+
+// Text bounds of what is stored and sent.
+const (
+	UserIDMax      = 255
+	VoucherCodeMax = 255
+)
+
+// ParsePublishMessage reads the value of a publish record and checks what its
+// type asks for. Unknown fields are other systems' business and ignored.
+func ParsePublishMessage(t PromotionType, value []byte) (PublishMessage, error) {
+	var m struct {
+		PublishMessage
+		PromotionID *PromotionID `json:"promotionId"`
+		TargetID    *TargetID    `json:"targetId"`
+		Amount      *json.Number `json:"amount"`
+	}
+	if err := decode(value, &m); err != nil {
+		return PublishMessage{}, err
+	}
+	switch {
+	case m.PromotionID == nil:
+		return PublishMessage{}, fmt.Errorf("promotionId is missing")
+	case m.TargetID == nil:
+		return PublishMessage{}, fmt.Errorf("targetId is missing")
+	case m.Amount == nil && t == Point:
+		return PublishMessage{}, fmt.Errorf("amount is missing")
+	}
+	out := m.PublishMessage
+	out.PromotionID, out.TargetID = *m.PromotionID, *m.TargetID
+	if m.Amount != nil {
+		n, err := strconv.ParseInt(m.Amount.String(), 10, 64)
+		if err != nil {
+			return PublishMessage{}, fmt.Errorf("amount %s is not a whole number of minor units", Quote(m.Amount.String()))
+		}
+		out.Amount = Amount(n)
+	}
+	if out.UserID == "" {
+		out.UserID = out.TargetID.String()
+	}
+	if err := CheckTarget(t, out.UserID, out.Amount, out.VoucherCode); err != nil {
+		return PublishMessage{}, err
+	}
+	if t == Point {
+		out.VoucherCode = ""
+	}
+	return out, nil
+}
+
+// CheckTarget holds what every payout must satisfy, wherever it comes from.
+func CheckTarget(t PromotionType, userID string, amount Amount, voucherCode string) error {
+	switch {
+	case amount < 0:
+		return fmt.Errorf("amount %d is negative", amount)
+	case t == Point && amount == 0:
+		return fmt.Errorf("amount is 0; points must be above 0")
+	case t == Voucher && voucherCode == "":
+		return fmt.Errorf("voucherCode is missing")
+	case len(voucherCode) > VoucherCodeMax:
+		return fmt.Errorf("voucherCode is longer than %d bytes", VoucherCodeMax)
+	case len(userID) > UserIDMax:
+		return fmt.Errorf("userId is longer than %d bytes", UserIDMax)
+	}
+	if err := CheckText(userID); err != nil {
+		return fmt.Errorf("userId %w", err)
+	}
+	if err := CheckText(voucherCode); err != nil {
+		return fmt.Errorf("voucherCode %w", err)
+	}
+	return nil
+}
+
+// CheckText refuses what a database or a provider could not keep as it is.
+func CheckText(s string) error {
+	if !utf8.ValidString(s) {
+		return fmt.Errorf("is not valid UTF-8")
+	}
+	if bytes.IndexByte([]byte(s), 0) >= 0 {
+		return fmt.Errorf("contains U+0000")
+	}
+	return nil
+}
+
+// ParseStartedMessage reads the value of a started record.
+func ParseStartedMessage(value []byte) (StartedMessage, error) {
+	var m struct {
+		PromotionID   *PromotionID `json:"promotionId"`
+		PromotionType string       `json:"promotionType"`
+		TotalCount    *int64       `json:"totalCount"`
+	}
+	if err := decode(value, &m); err != nil {
+		return StartedMessage{}, err
+	}
+	if m.PromotionID == nil {
+		return StartedMessage{}, fmt.Errorf("promotionId is missing")
+	}
+	t, err := ParsePromotionType(m.PromotionType)
+	if err != nil {
+		return StartedMessage{}, err
+	}
+	if m.TotalCount == nil || *m.TotalCount < 0 {
+		return StartedMessage{}, fmt.Errorf("totalCount is missing or negative")
+	}
+	return StartedMessage{PromotionID: *m.PromotionID, PromotionType: t, TotalCount: *m.TotalCount}, nil
+}
+
+// ParseRetryMessage reads the value of a retry record.
+func ParseRetryMessage(value []byte) (RetryMessage, error) {
+	var m RetryMessage
+	if err := decode(value, &m); err != nil {
+		return RetryMessage{}, err
+	}
+	if m.PromotionID == 0 || m.Dispatch <= 0 || m.NotBefore.IsZero() {
+		return RetryMessage{}, fmt.Errorf("promotionId, dispatch or notBefore is missing")
+	}
+	return m, nil
+}
+
+// MessageMax bounds a message that is read at all, in bytes.
+const MessageMax = 64 << 10
+
+func decode(value []byte, into any) error {
+	switch {
+	case len(bytes.TrimSpace(value)) == 0:
+		return fmt.Errorf("the value is empty")
+	case len(value) > MessageMax:
+		return fmt.Errorf("the value has %d bytes, more than %d", len(value), MessageMax)
+	case !utf8.Valid(value):
+		return fmt.Errorf("the value is not valid UTF-8")
+	}
+	if err := json.Unmarshal(value, into); err != nil {
+		return fmt.Errorf("the value is not the JSON expected: %w", err)
+	}
+	return nil
+}
+
+// AppendJSON appends the message as JSON, ids as numbers. It is on the hot
+// path, where reflection would show.
+func (m *PublishMessage) AppendJSON(b []byte) []byte {
+	b = append(b, `{"promotionId":`...)
+	b = strconv.AppendInt(b, int64(m.PromotionID), 10)
+	b = append(b, `,"promotionSummaryId":`...)
+	b = strconv.AppendInt(b, int64(m.SummaryID), 10)
+	b = append(b, `,"targetId":`...)
+	b = strconv.AppendInt(b, int64(m.TargetID), 10)
+	b = append(b, `,"userId":`...)
+	b = appendString(b, m.UserID)
+	b = append(b, `,"amount":`...)
+	b = strconv.AppendInt(b, int64(m.Amount), 10)
+	if m.VoucherCode != "" {
+		b = append(b, `,"voucherCode":`...)
+		b = appendString(b, m.VoucherCode)
+	}
+	return append(b, '}')
+}
+
+func appendString(b []byte, s string) []byte {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			quoted, err := json.Marshal(s)
+			if err != nil { // a string always has a JSON form
+				panic(err)
+			}
+			return append(b, quoted...)
+		}
+	}
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"')
+}
+
+// Message is the publish message of a payout, as its stream entry carries it.
+func (p *Payout) Message() PublishMessage {
+	return PublishMessage{
+		PromotionID: p.PromotionID, SummaryID: p.SummaryID, TargetID: p.TargetID,
+		UserID: p.UserID, Amount: p.Amount, VoucherCode: p.VoucherCode,
+	}
+}

@@ -1,0 +1,160 @@
+package reward
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParsePublishMessage(t *testing.T) {
+	t.Parallel()
+
+	t.Run("ReadsWhatOtherSystemsWrite", func(t *testing.T) {
+		t.Parallel()
+		tests := []struct {
+			kind PromotionType
+			in   string
+			want PublishMessage
+		}{
+			{
+				Point, `{"promotionId":1,"promotionSummaryId":1,"targetId":7,"userId":"u7","amount":1000}`,
+				PublishMessage{PromotionID: 1, SummaryID: 1, TargetID: 7, UserID: "u7", Amount: 1000},
+			},
+			{ // ids as strings, a target 0, no user, a field of others
+				Point, `{"promotionId":"1","targetId":"0","amount":5,"color":"red"}`,
+				PublishMessage{PromotionID: 1, TargetID: 0, UserID: "0", Amount: 5},
+			},
+			{
+				Voucher, `{"promotionId":1,"promotionSummaryId":null,"targetId":7,"userId":"u7","voucherCode":"V-1"}`,
+				PublishMessage{PromotionID: 1, TargetID: 7, UserID: "u7", VoucherCode: "V-1"},
+			},
+			{ // points have no voucher
+				Point, `{"promotionId":1,"targetId":7,"userId":"u","amount":9223372036854775807,"voucherCode":"V"}`,
+				PublishMessage{PromotionID: 1, TargetID: 7, UserID: "u", Amount: 9223372036854775807},
+			},
+		}
+		for _, test := range tests {
+			got, err := ParsePublishMessage(test.kind, []byte(test.in))
+			if err != nil {
+				t.Errorf("%s: %v", test.in, err)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("%s differs (-want +got):\n%s", test.in, diff)
+			}
+		}
+	})
+
+	t.Run("RefusesWhatCannotBePaid", func(t *testing.T) {
+		t.Parallel()
+		const long = 256
+		tests := []struct {
+			kind     PromotionType
+			in, says string
+		}{
+			{Point, ``, "empty"},
+			{Point, " \n", "empty"},
+			{Point, `{`, "JSON"},
+			{Point, `[]`, "JSON"},
+			{Point, "\"\xff\"", "UTF-8"},
+			{Point, `{"userId":"` + strings.Repeat("x", MessageMax) + `"}`, "more than"},
+			{Point, `null`, "promotionId is missing"},
+			{Point, `{"targetId":7,"amount":1}`, "promotionId is missing"},
+			{Point, `{"promotionId":1,"amount":1}`, "targetId is missing"},
+			{Point, `{"promotionId":1,"targetId":null,"amount":1}`, "targetId is missing"},
+			{Point, `{"promotionId":1,"targetId":7}`, "amount is missing"},
+			{Point, `{"promotionId":0,"targetId":7,"amount":1}`, "above 0"},
+			{Point, `{"promotionId":1,"targetId":-7,"amount":1}`, "target id"},
+			{Point, `{"promotionId":1,"targetId":7.5,"amount":1}`, "target id"},
+			{Point, `{"promotionId":1,"targetId":7,"amount":0}`, "above 0"},
+			{Point, `{"promotionId":1,"targetId":7,"amount":-1}`, "negative"},
+			{Point, `{"promotionId":1,"targetId":7,"amount":1.5}`, "whole number"},
+			{Point, `{"promotionId":1,"targetId":7,"amount":1e3}`, "whole number"},
+			{Point, `{"promotionId":1,"targetId":7,"amount":9223372036854775808}`, "whole number"},
+			{Point, `{"promotionId":1,"targetId":7,"amount":1,"userId":"a\u0000b"}`, "U+0000"},
+			{Point, `{"promotionId":1,"targetId":7,"amount":1,"userId":"` + strings.Repeat("u", long) + `"}`, "userId is longer"},
+			{Voucher, `{"promotionId":1,"targetId":7}`, "voucherCode is missing"},
+			{Voucher, `{"promotionId":1,"targetId":7,"voucherCode":"` + strings.Repeat("v", long) + `"}`, "voucherCode is longer"},
+		}
+		for _, test := range tests {
+			got, err := ParsePublishMessage(test.kind, []byte(test.in))
+			if err == nil || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%.80q: error %v, want one that says %q", test.in, err, test.says)
+			}
+			if got != (PublishMessage{}) {
+				t.Errorf("%.80q left %+v beside its error", test.in, got)
+			}
+		}
+	})
+}
+
+func FuzzPublishMessageSurvivesItsOwnWriting(f *testing.F) {
+	f.Add(int64(1), int64(2), int64(3), "u7", int64(1000), "V-1")
+	f.Add(int64(1), int64(0), int64(0), "a\"b\\c\n\u2028<é>\x7f", int64(1), "")
+	f.Fuzz(func(t *testing.T, promotion, summary, target int64, user string, amount int64, code string) {
+		want := PublishMessage{PromotionID(promotion), SummaryID(summary), TargetID(target), user, Amount(amount), code}
+		written := want.AppendJSON([]byte("before"))
+		body, ok := strings.CutPrefix(string(written), "before")
+		if !ok {
+			t.Fatalf("AppendJSON overwrote what was there: %q", written)
+		}
+		if !utf8.ValidString(user) || !utf8.ValidString(code) || promotion <= 0 || summary < 0 || target < 0 {
+			return // no such row can exist
+		}
+		var got PublishMessage
+		if err := json.Unmarshal([]byte(body), &got); err != nil {
+			t.Fatalf("%q cannot be read: %v", body, err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q differs (-want +got):\n%s", body, diff)
+		}
+	})
+}
+
+func TestParseStartedMessage(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"POINT", "point"} {
+		got, err := ParseStartedMessage([]byte(`{"promotionId":1,"promotionType":"` + kind + `","totalCount":100000}`))
+		if want := (StartedMessage{1, Point, 100_000}); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", kind, got, err)
+		}
+	}
+	for _, in := range []string{
+		`{}`, `{"promotionId":1,"promotionType":"COUPON","totalCount":1}`, `{"promotionId":1,"promotionType":"POINT"}`,
+		`{"promotionId":1,"promotionType":"POINT","totalCount":-1}`, `{"promotionType":"POINT","totalCount":1}`,
+	} {
+		if got, err := ParseStartedMessage([]byte(in)); err == nil {
+			t.Errorf("%s was read as %+v", in, got)
+		}
+	}
+}
+
+func TestParseRetryMessage(t *testing.T) {
+	t.Parallel()
+	want := RetryMessage{
+		PublishMessage: PublishMessage{PromotionID: 1, SummaryID: 2, TargetID: 3, UserID: "u", Amount: 4},
+		RetryCount:     2, NotBefore: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), LastError: "HTTP_500", Dispatch: 3,
+	}
+	written, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ParseRetryMessage(written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("it differs from what was written (-want +got):\n%s", diff)
+	}
+	for _, in := range []string{
+		`{}`, `{"promotionId":1,"targetId":3,"dispatch":1}`, `{"promotionId":1,"notBefore":"2026-11-21T12:00:00Z"}`,
+		`{"dispatch":1,"notBefore":"2026-11-21T12:00:00Z"}`, `{"promotionId":1,"dispatch":1,"notBefore":"soon"}`,
+	} {
+		if got, err := ParseRetryMessage([]byte(in)); err == nil {
+			t.Errorf("%s was read as %+v", in, got)
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package postgres
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// dispatchSQL queues the rows that the CTE picked chooses, as far as the room
+// of the promotion goes. The promotion's summary row is held, so the room is
+// this dispatch's alone.
+func dispatchSQL(picked string) string {
+	return `WITH room AS MATERIALIZED (
+  SELECT greatest(0, least($3::int8, $4::int8 - s.queued)) AS rows
+  FROM summaries s JOIN promotions m ON m.id = s.promotion_id
+  WHERE s.promotion_id = $1 AND s.summary_id = 0 AND m.status = 'RUNNING'
+), picked AS MATERIALIZED (` + picked + `
+  LIMIT coalesce((SELECT rows FROM room), 0) FOR NO KEY UPDATE OF p SKIP LOCKED
+), queued AS (
+  UPDATE payouts p SET state = 1, dispatch = p.dispatch + 1, due_at = $5::timestamptz, updated_at = $5::timestamptz,
+    first_dispatched_at = coalesce(p.first_dispatched_at, $5::timestamptz)
+  FROM picked k WHERE p.promotion_id = $1 AND p.target_id = k.target_id
+  RETURNING ` + payoutColumns + `
+), moved AS MATERIALIZED (
+  SELECT promotion_id, summary_id, amount, $2::int2 AS was, state AS became, 0 AS answers FROM queued
+), ` + tally("moved") + `, noted AS (
+  UPDATE promotions m SET last_dispatched_at = greatest(m.last_dispatched_at, $5::timestamptz), stream_gone = false
+  WHERE m.id = $1 AND EXISTS (SELECT 1 FROM moved)
+)
+SELECT ` + payoutColumns + ` FROM queued p`
+}
+
+var (
+	dispatchDue = dispatchSQL(`
+  SELECT p.target_id FROM payouts p
+  WHERE p.promotion_id = $1 AND p.state = $2::int2 AND p.state < 4 AND p.due_at <= $6::timestamptz
+  ORDER BY p.due_at, p.target_id`)
+	dispatchNamed = dispatchSQL(`
+  SELECT p.target_id FROM unnest($7::int8[], $8::int4[]) AS i(target_id, dispatch)
+  JOIN payouts p ON p.promotion_id = $1 AND p.target_id = i.target_id
+  WHERE p.state = $2::int2 AND p.dispatch = i.dispatch AND p.due_at <= $6::timestamptz
+  ORDER BY p.target_id`)
+)
+
+// PayoutDispatch moves due payouts to QUEUED.
+func (s *Store) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams) ([]reward.Payout, error) {
+	if p.From != reward.Ready && p.From != reward.Retrying {
+		return nil, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "a payout is not dispatched from %s", p.From)
+	}
+	now := instant(p.Now)
+	due := pgtype.Timestamptz{Time: now, Valid: true}
+	if p.From == reward.Ready { // due since it was saved, whoever's clock said so
+		due = pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}
+	}
+	sql := dispatchDue
+	args := []any{int64(p.PromotionID), int16(p.From), int64(max(p.Limit, 0)), int64(p.MaxLen), now, due}
+	if p.Refs != nil {
+		targets, dispatches := make([]int64, 0, len(p.Refs)), make([]int32, 0, len(p.Refs))
+		seen := make(map[reward.Ref]bool, len(p.Refs))
+		for _, r := range p.Refs {
+			if r.PromotionID == p.PromotionID && !seen[r] {
+				seen[r] = true
+				targets, dispatches = append(targets, int64(r.TargetID)), append(dispatches, r.Dispatch)
+			}
+		}
+		if len(targets) == 0 {
+			return nil, nil
+		}
+		sql, args = dispatchNamed, append(args, targets, dispatches)
+	}
+	var list []reward.Payout
+	err := s.send(ctx, "dispatch payouts", func(b *pgx.Batch) {
+		list = make([]reward.Payout, 0, min(max(p.Limit, 0), store.BatchMax))
+		b.Queue(lockTotals, []int64{int64(p.PromotionID)})
+		b.Queue(sql, args...).Query(payoutsInto(&list))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// withdrawSQL takes the rows of the CTE found out of their state: decided says
+// which state follows, and unknown rows get their settle time. It returns how
+// many rows moved. $1 is now, $2 the settle time.
+func withdrawSQL(found, next, maybeCalled string) string {
+	return `WITH found AS MATERIALIZED (` + found + `
+), moved AS MATERIALIZED (
+  SELECT f.promotion_id, f.target_id, f.summary_id, f.amount, f.was, (` + next + `)::int2 AS became, 0 AS answers,
+    ` + maybeCalled + ` AS maybe_called
+  FROM found f JOIN promotions m ON m.id = f.promotion_id
+), written AS (
+  UPDATE payouts p SET state = v.became, due_at = $1::timestamptz, updated_at = $1::timestamptz,
+    maybe_called = p.maybe_called OR v.maybe_called OR v.became = 3,
+    settle_from = CASE v.became WHEN 3 THEN $2::timestamptz ELSE p.settle_from END
+  FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
+), ` + tally("moved") + `
+SELECT count(*) FROM moved`
+}
+
+const withdrawn = `p.promotion_id, p.target_id, p.summary_id, p.amount, p.state AS was, p.maybe_called`
+
+var (
+	giveBackSQL = withdrawSQL(`
+  SELECT `+withdrawn+` FROM unnest($3::int8[], $4::int8[], $5::int4[]) AS i(promotion_id, target_id, dispatch)
+  JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id
+  WHERE p.state = 1 AND p.dispatch = i.dispatch
+  ORDER BY p.promotion_id, p.target_id FOR NO KEY UPDATE OF p`,
+		`CASE WHEN m.status <> 'CANCELLED' THEN 0 WHEN f.maybe_called OR $6::bool THEN 3 ELSE 6 END`, `$6::bool`)
+
+	sweepSQL = withdrawSQL(`
+  SELECT `+withdrawn+` FROM payouts p
+  WHERE p.promotion_id = $3 AND p.state = 1 AND p.state < 4 AND p.due_at < $4::timestamptz
+  ORDER BY p.due_at, p.target_id LIMIT $5::int8 FOR NO KEY UPDATE OF p SKIP LOCKED`,
+		`CASE m.status WHEN 'CANCELLED' THEN 3 ELSE 0 END`, `true`)
+
+	// Two scans, each along the index; READY first.
+	cancelSQL = withdrawSQL(`
+  SELECT `+withdrawn+` FROM payouts p JOIN promotions m ON m.id = p.promotion_id AND m.status = 'CANCELLED'
+  WHERE p.promotion_id = $3 AND p.state = $4::int2 AND p.state < 4
+  ORDER BY p.due_at, p.target_id LIMIT $5::int8 FOR NO KEY UPDATE OF p SKIP LOCKED`,
+		`CASE WHEN f.was = 0 AND NOT f.maybe_called THEN 6 ELSE 3 END`, `false`)
+)
+
+func (s *Store) withdraw(ctx context.Context, what, sql string, now time.Time, lease time.Duration, args ...any) (int, error) {
+	var n int
+	now = instant(now)
+	args = append([]any{now, instant(now.Add(lease))}, args...)
+	err := s.send(ctx, what, func(b *pgx.Batch) {
+		b.Queue(sql, args...).Query(each(func(rows pgx.Rows) error { return rows.Scan(&n) }))
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// PayoutGiveBack returns QUEUED rows to READY.
+func (s *Store) PayoutGiveBack(ctx context.Context, p store.PayoutGiveBackParams) (int, error) {
+	promotions, targets := make([]int64, 0, len(p.Refs)), make([]int64, 0, len(p.Refs))
+	dispatches := make([]int32, 0, len(p.Refs))
+	seen := make(map[reward.Ref]bool, len(p.Refs))
+	for _, r := range p.Refs {
+		if seen[r] {
+			continue
+		}
+		seen[r] = true
+		promotions, targets = append(promotions, int64(r.PromotionID)), append(targets, int64(r.TargetID))
+		dispatches = append(dispatches, r.Dispatch)
+	}
+	if len(targets) == 0 {
+		return 0, nil
+	}
+	return s.withdraw(ctx, "give payouts back", giveBackSQL, p.Now, p.Lease, promotions, targets, dispatches, p.MaybeCalled)
+}
+
+// PayoutSweep returns QUEUED rows that no queue holds to READY.
+func (s *Store) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int, error) {
+	return s.withdraw(ctx, "sweep payouts", sweepSQL, p.Now, p.Lease,
+		int64(p.PromotionID), instant(p.Before), int64(store.BatchMax))
+}
+
+// PayoutCancelStep carries a cancel on: READY rows first, then RETRYING ones.
+func (s *Store) PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepParams) (int, error) {
+	moved := 0
+	for _, from := range []reward.State{reward.Ready, reward.Retrying} {
+		if moved == store.BatchMax {
+			break
+		}
+		n, err := s.withdraw(ctx, "carry a cancel on", cancelSQL, p.Now, p.Lease,
+			int64(p.PromotionID), int16(from), int64(store.BatchMax-moved))
+		if err != nil {
+			return moved, err
+		}
+		moved += n
+	}
+	return moved, nil
+}
+
+// PayoutTakeLookups takes UNKNOWN payouts whose look-up is due.
+func (s *Store) PayoutTakeLookups(ctx context.Context, p store.PayoutTakeLookupsParams) ([]reward.Payout, error) {
+	var list []reward.Payout
+	err := s.send(ctx, "take look-ups", func(b *pgx.Batch) {
+		list = nil
+		b.Queue(takeLookupsSQL, instant(p.Now), min(max(p.Limit, 0), math.MaxInt32), instant(p.Until)).Query(payoutsInto(&list))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+const takeLookupsSQL = `WITH picked AS MATERIALIZED (
+  SELECT p.promotion_id, p.target_id FROM payouts p WHERE p.state = 3 AND p.due_at <= $1::timestamptz
+  ORDER BY p.due_at LIMIT $2::int8 FOR NO KEY UPDATE OF p SKIP LOCKED
+)
+UPDATE payouts p SET due_at = $3::timestamptz
+FROM picked k WHERE p.promotion_id = k.promotion_id AND p.target_id = k.target_id
+RETURNING ` + payoutColumns

@@ -1,0 +1,215 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// finishSQL writes outcomes. It locks the rows in key order and judges each by
+// the state it then finds; kinds are those of store.OutcomeKind.
+var finishSQL = `WITH found AS MATERIALIZED (
+  SELECT o.*, p.summary_id, p.amount, p.state AS was, p.attempts, p.maybe_called, p.due_at,
+    p.state = 1 AND p.dispatch = o.named AS held
+  FROM unnest($3::int8[], $4::int8[], $5::int4[], $6::int2[], $7::bool[], $8::text[], $9::text[], $10::text[],
+      $11::timestamptz[], $12::bool[])
+    WITH ORDINALITY AS o(promotion_id, target_id, named, kind, sent, key, code, message, retry_at, give_up, ord)
+  JOIN payouts p ON p.promotion_id = o.promotion_id AND p.target_id = o.target_id
+  ORDER BY p.promotion_id, p.target_id FOR NO KEY UPDATE OF p
+), judged AS MATERIALIZED (
+  SELECT f.*, (CASE
+      WHEN f.kind = 0 THEN 4
+      WHEN NOT f.held THEN f.was
+      WHEN f.kind = 1 THEN CASE WHEN f.maybe_called OR f.sent THEN 3 ELSE 5 END
+      WHEN f.kind = 2 THEN CASE WHEN m.status <> 'CANCELLED' AND f.attempts + 1 <= m.max_retries THEN 2 ELSE 3 END
+      WHEN f.kind = 3 THEN CASE WHEN m.status <> 'CANCELLED' AND NOT f.give_up THEN 2 ELSE 3 END
+      WHEN f.kind = 4 THEN 3
+      WHEN f.kind = 5 THEN CASE WHEN f.maybe_called OR f.sent THEN 3 ELSE 6 END
+      ELSE f.was END)::int2 AS became
+  FROM found f JOIN promotions m ON m.id = f.promotion_id
+), moved AS MATERIALIZED (
+  SELECT j.promotion_id, j.target_id, j.summary_id, j.amount, j.was, j.became, (j.kind <= 2)::int AS answers,
+    j.key, j.code, j.message, CASE j.became WHEN 2 THEN j.retry_at ELSE $1::timestamptz END AS due_at
+  FROM judged j WHERE j.became <> j.was
+), written AS (
+  UPDATE payouts p SET state = v.became, attempts = p.attempts + v.answers, due_at = v.due_at, updated_at = $1::timestamptz,
+    maybe_called = p.maybe_called OR v.became IN (2, 3),
+    settle_from = CASE v.became WHEN 3 THEN $2::timestamptz ELSE p.settle_from END,
+    transaction_key = CASE v.became WHEN 4 THEN v.key ELSE p.transaction_key END,
+    error_code = CASE WHEN v.became = 4 THEN '' WHEN v.code = '' AND v.message = '' THEN p.error_code ELSE v.code END,
+    error_message = CASE WHEN v.became = 4 THEN '' WHEN v.code = '' AND v.message = '' THEN p.error_message ELSE v.message END
+  FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
+), ` + tally("moved") + `
+SELECT ord, became, attempts + CASE WHEN became <> was AND kind <= 2 THEN 1 ELSE 0 END,
+  CASE WHEN became = was THEN due_at WHEN became = 2 THEN retry_at ELSE $1::timestamptz END, became <> was
+FROM judged`
+
+// attemptsSQL keeps answers of payouts that exist.
+const attemptsSQL = `INSERT INTO attempts (promotion_id, target_id, at, dispatch, number, class, code, message)
+SELECT i.* FROM unnest($1::int8[], $2::int8[], $3::timestamptz[], $4::int4[], $5::int2[], $6::text[], $7::text[], $8::text[])
+  AS i(promotion_id, target_id, at, dispatch, number, class, code, message)
+WHERE EXISTS (SELECT 1 FROM payouts p WHERE p.promotion_id = i.promotion_id AND p.target_id = i.target_id)
+ORDER BY 1, 2, 3, 4, 5, 6, 7 ON CONFLICT DO NOTHING`
+
+// attemptBatch is answers as columns.
+type attemptBatch struct {
+	promotions, targets      []int64
+	ats                      []time.Time
+	dispatches               []int32
+	numbers                  []int16
+	classes, codes, messages []string
+}
+
+// add keeps an answer; number is its place among those of one outcome.
+func (b *attemptBatch) add(r reward.Ref, number int, a reward.Attempt) {
+	b.promotions = append(b.promotions, int64(r.PromotionID))
+	b.targets = append(b.targets, int64(r.TargetID))
+	b.ats = append(b.ats, instant(a.At))
+	b.dispatches = append(b.dispatches, a.Dispatch)
+	b.numbers = append(b.numbers, int16(number)) //nolint:gosec // a handful
+	b.classes = append(b.classes, string(a.Class))
+	b.codes = append(b.codes, store.Text(a.Code))
+	b.messages = append(b.messages, store.Text(a.Message))
+}
+
+func (b *attemptBatch) queue(batch *pgx.Batch) {
+	if len(b.promotions) > 0 {
+		batch.Queue(attemptsSQL, b.promotions, b.targets, b.ats, b.dispatches, b.numbers, b.classes, b.codes, b.messages)
+	}
+}
+
+// PayoutFinish writes outcomes. [updateSuccess, updateFailed, updateError]
+func (s *Store) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([]store.FinishResult, error) {
+	if len(p.Outcomes) == 0 {
+		return nil, nil
+	}
+	now := instant(p.Now)
+	settleFrom := instant(now.Add(p.Lease))
+	rounds := store.Rounds(p.Outcomes, func(o *store.Outcome) store.PayoutID {
+		return store.PayoutID{PromotionID: o.PromotionID, TargetID: o.TargetID}
+	})
+	var attempts attemptBatch
+	for _, o := range p.Outcomes {
+		for n, a := range o.Attempts {
+			attempts.add(o.Ref, n, a)
+		}
+	}
+	results := make([]store.FinishResult, len(p.Outcomes))
+	err := s.send(ctx, "finish payouts", func(b *pgx.Batch) {
+		for _, round := range rounds {
+			args := finishArgs(p.Outcomes, round, now)
+			b.Queue(finishSQL, append([]any{now, settleFrom}, args...)...).Query(each(func(rows pgx.Rows) error {
+				var ord int64
+				var r store.FinishResult
+				if err := rows.Scan(&ord, (*int16)(&r.State), &r.Attempts, &r.DueAt, &r.Changed); err != nil {
+					return err
+				}
+				r.DueAt = r.DueAt.UTC()
+				results[round[ord-1]] = r
+				return nil
+			}))
+		}
+		attempts.queue(b)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// finishArgs are the outcomes of one round as columns.
+func finishArgs(outcomes []store.Outcome, round []int, now time.Time) []any {
+	n := len(round)
+	promotions, targets, dispatches := make([]int64, n), make([]int64, n), make([]int32, n)
+	kinds, sents, giveUps := make([]int16, n), make([]bool, n), make([]bool, n)
+	keys, codes, messages, retryAts := make([]string, n), make([]string, n), make([]string, n), make([]time.Time, n)
+	for i, at := range round {
+		o := &outcomes[at]
+		promotions[i], targets[i], dispatches[i] = int64(o.PromotionID), int64(o.TargetID), o.Dispatch
+		kinds[i], sents[i], giveUps[i] = int16(o.Kind), o.Sent, o.GiveUp
+		keys[i], codes[i], messages[i] = store.Text(o.TransactionKey), store.Text(o.Code), store.Text(o.Message)
+		retryAts[i] = instant(o.RetryAt)
+		if o.RetryAt.IsZero() {
+			retryAts[i] = now
+		}
+	}
+	return []any{promotions, targets, dispatches, kinds, sents, keys, codes, messages, retryAts, giveUps}
+}
+
+// settleSQL writes what look-ups told. A row that a 404 decides keeps what was
+// said about it before; a row that stays UNKNOWN only gets its next look-up.
+var settleSQL = `WITH found AS MATERIALIZED (
+  SELECT l.*, p.summary_id, p.amount, p.state AS was, p.settle_from, p.state = 3 AND p.dispatch = l.named AS held
+  FROM unnest($3::int8[], $4::int8[], $5::int4[], $6::bool[], $7::text[], $8::bool[], $9::timestamptz[], $10::timestamptz[],
+      $11::text[], $12::text[]) AS l(promotion_id, target_id, named, found, key, missing, began_at, next_at, code, message)
+  JOIN payouts p ON p.promotion_id = l.promotion_id AND p.target_id = l.target_id
+  ORDER BY p.promotion_id, p.target_id FOR NO KEY UPDATE OF p
+), judged AS MATERIALIZED (
+  SELECT f.*, (CASE
+      WHEN f.found THEN 4
+      WHEN f.held AND f.missing AND f.began_at >= f.settle_from + $2::interval
+        THEN CASE m.status WHEN 'CANCELLED' THEN 6 ELSE 5 END
+      ELSE f.was END)::int2 AS became
+  FROM found f JOIN promotions m ON m.id = f.promotion_id
+), postponed AS (
+  UPDATE payouts p SET due_at = j.next_at FROM judged j
+  WHERE p.promotion_id = j.promotion_id AND p.target_id = j.target_id AND j.held AND j.became = 3
+), moved AS MATERIALIZED (
+  SELECT j.promotion_id, j.target_id, j.summary_id, j.amount, j.was, j.became, 0 AS answers, j.key, j.code, j.message
+  FROM judged j WHERE j.became <> j.was
+), written AS (
+  UPDATE payouts p SET state = v.became, due_at = $1::timestamptz, updated_at = $1::timestamptz,
+    transaction_key = CASE v.became WHEN 4 THEN v.key ELSE p.transaction_key END,
+    error_code = CASE WHEN v.became = 4 THEN '' WHEN p.error_code = '' AND p.error_message = '' THEN v.code ELSE p.error_code END,
+    error_message = CASE WHEN v.became = 4 THEN '' WHEN p.error_code = '' AND p.error_message = '' THEN v.message
+      ELSE p.error_message END
+  FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
+), ` + tally("moved") + `
+SELECT count(*) FROM moved`
+
+// PayoutSettle writes what look-ups told.
+func (s *Store) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) error {
+	if len(p.Lookups) == 0 {
+		return nil
+	}
+	rounds := store.Rounds(p.Lookups, func(l *store.Lookup) store.PayoutID {
+		return store.PayoutID{PromotionID: l.PromotionID, TargetID: l.TargetID}
+	})
+	var attempts attemptBatch
+	for _, l := range p.Lookups {
+		if l.Attempt != nil {
+			attempts.add(l.Ref, 0, *l.Attempt)
+		}
+	}
+	now := instant(p.Now)
+	return s.send(ctx, "settle look-ups", func(b *pgx.Batch) {
+		for _, round := range rounds {
+			b.Queue(settleSQL, append([]any{now, p.SettleAfter}, settleArgs(p.Lookups, round)...)...)
+		}
+		attempts.queue(b)
+	})
+}
+
+// settleArgs are the look-ups of one round as columns.
+func settleArgs(lookups []store.Lookup, round []int) []any {
+	n := len(round)
+	promotions, targets, dispatches := make([]int64, n), make([]int64, n), make([]int32, n)
+	founds, missings := make([]bool, n), make([]bool, n)
+	begans, nexts := make([]time.Time, n), make([]time.Time, n)
+	keys, codes, messages := make([]string, n), make([]string, n), make([]string, n)
+	for i, at := range round {
+		l := &lookups[at]
+		promotions[i], targets[i], dispatches[i] = int64(l.PromotionID), int64(l.TargetID), l.Dispatch
+		founds[i], missings[i] = l.Found, l.NotFound
+		begans[i], nexts[i] = instant(l.BeganAt), instant(l.NextAt)
+		keys[i] = store.Text(l.TransactionKey)
+		if l.Attempt != nil {
+			codes[i], messages[i] = store.Text(l.Attempt.Code), store.Text(l.Attempt.Message)
+		}
+	}
+	return []any{promotions, targets, dispatches, founds, keys, missings, begans, nexts, codes, messages}
+}

@@ -1,0 +1,125 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// payoutColumns are read by scanPayout.
+const payoutColumns = `p.promotion_id, p.target_id, p.summary_id, p.user_id, p.amount, p.voucher_code, p.state, p.dispatch,
+p.attempts, p.maybe_called, p.due_at, p.first_dispatched_at, p.settle_from, p.transaction_key, p.error_code,
+p.error_message, p.updated_at`
+
+func scanPayout(rows pgx.Rows) (reward.Payout, error) {
+	var p reward.Payout
+	var first, settle *time.Time
+	// The plain types spare pgx a detour per value.
+	err := rows.Scan((*int64)(&p.PromotionID), (*int64)(&p.TargetID), (*int64)(&p.SummaryID), &p.UserID, (*int64)(&p.Amount),
+		&p.VoucherCode, (*int16)(&p.State), &p.Dispatch, &p.Attempts, &p.MaybeCalled, &p.DueAt, &first, &settle,
+		&p.TransactionKey, &p.ErrorCode, &p.ErrorMessage, &p.UpdatedAt)
+	p.DueAt, p.UpdatedAt = p.DueAt.UTC(), p.UpdatedAt.UTC()
+	p.FirstDispatchedAt, p.SettleFrom = timeOf(first), timeOf(settle)
+	return p, err
+}
+
+func payoutsInto(list *[]reward.Payout) func(pgx.Rows) error {
+	return each(func(rows pgx.Rows) error {
+		p, err := scanPayout(rows)
+		*list = append(*list, p)
+		return err
+	})
+}
+
+const headsSQL = `SELECT ` + payoutColumns + ` FROM unnest($1::int8[], $2::int8[]) AS i(promotion_id, target_id)
+JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id`
+
+// PayoutHeads reads what a consumer has to check.
+func (s *Store) PayoutHeads(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	promotions, targets := make([]int64, len(ids)), make([]int64, len(ids))
+	for i, id := range ids {
+		promotions[i], targets[i] = int64(id.PromotionID), int64(id.TargetID)
+	}
+	var list []reward.Payout
+	err := s.send(ctx, "read payouts", func(b *pgx.Batch) {
+		list = make([]reward.Payout, 0, len(ids))
+		b.Queue(headsSQL, promotions, targets).Query(payoutsInto(&list))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// PayoutGet returns a payout with its attempts, oldest first.
+func (s *Store) PayoutGet(ctx context.Context, id store.PayoutID) (reward.Payout, []reward.Attempt, error) {
+	var found []reward.Payout
+	var attempts []reward.Attempt
+	err := s.send(ctx, "read a payout", func(b *pgx.Batch) {
+		found, attempts = nil, nil
+		b.Queue(`SELECT `+payoutColumns+` FROM payouts p WHERE p.promotion_id = $1 AND p.target_id = $2`,
+			int64(id.PromotionID), int64(id.TargetID)).Query(payoutsInto(&found))
+		b.Queue(`SELECT dispatch, at, class, code, message FROM attempts WHERE promotion_id = $1 AND target_id = $2
+ORDER BY at, dispatch, number`, int64(id.PromotionID), int64(id.TargetID)).Query(each(func(rows pgx.Rows) error {
+			var a reward.Attempt
+			err := rows.Scan(&a.Dispatch, &a.At, &a.Class, &a.Code, &a.Message)
+			a.At = a.At.UTC()
+			attempts = append(attempts, a)
+			return err
+		}))
+	})
+	if err != nil {
+		return reward.Payout{}, nil, err
+	}
+	if len(found) == 0 {
+		return reward.Payout{}, nil, reward.NewError(reward.KindNotFound, reward.CodePayoutNotFound,
+			"promotion %d has no target %d", id.PromotionID, id.TargetID)
+	}
+	return found[0], attempts, nil
+}
+
+// PayoutList pages by target id.
+func (s *Store) PayoutList(ctx context.Context, p store.PayoutListParams) ([]reward.Payout, error) {
+	after := int64(-1)
+	if p.After != nil {
+		after = int64(*p.After)
+	}
+	state := int16(-1)
+	if p.State != nil {
+		state = int16(*p.State)
+	}
+	var list []reward.Payout
+	err := s.send(ctx, "list payouts", func(b *pgx.Batch) {
+		list = nil
+		b.Queue(`SELECT `+payoutColumns+` FROM payouts p
+WHERE p.promotion_id = $1 AND p.target_id > $2 AND ($3::int2 < 0 OR p.state = $3::int2) AND ($4::text = '' OR p.error_code = $4::text)
+ORDER BY p.target_id LIMIT $5`, int64(p.PromotionID), after, state, p.Code, p.Limit).Query(payoutsInto(&list))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// OffsetsGet returns the next offsets stored for a topic.
+func (s *Store) OffsetsGet(ctx context.Context, topic string) (map[int32]int64, error) {
+	offsets := make(map[int32]int64)
+	err := s.query(ctx, "read offsets", `SELECT part, next FROM kafka_offsets WHERE topic = $1`, func(rows pgx.Rows) error {
+		var part int32
+		var next int64
+		err := rows.Scan(&part, &next)
+		offsets[part] = next
+		return err
+	}, topic)
+	if err != nil {
+		return nil, err
+	}
+	return offsets, nil
+}

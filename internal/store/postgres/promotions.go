@@ -1,0 +1,316 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// promotionColumns are read by promotionInto.
+const promotionColumns = `m.id, m.name, m.type, m.status, m.amount, m.voucher_code, m.currency, m.max_retries, m.registered,
+m.expected_count, m.closed, m.pause_reason, m.created_at, m.started_at, m.finished_at, m.last_dispatched_at, m.stream_gone`
+
+// scanPromotion reads promotionColumns, and what comes behind them into more.
+func scanPromotion(rows pgx.Rows, p *reward.Promotion, more ...any) error {
+	var started, finished, dispatched *time.Time
+	into := append([]any{
+		&p.ID, &p.Name, &p.Type, &p.Status, &p.Amount, &p.VoucherCode, &p.Currency, &p.MaxRetries, &p.Registered,
+		&p.ExpectedCount, &p.Closed, &p.PauseReason, &p.CreatedAt, &started, &finished, &dispatched, &p.StreamGone,
+	}, more...)
+	if err := rows.Scan(into...); err != nil {
+		return err
+	}
+	p.CreatedAt = p.CreatedAt.UTC()
+	p.StartedAt, p.FinishedAt, p.LastDispatchedAt = timeOf(started), timeOf(finished), timeOf(dispatched)
+	return nil
+}
+
+// addTotals gives promotions the summary row of the whole.
+const addTotals = `INSERT INTO summaries (promotion_id, summary_id)
+SELECT i.id, 0 FROM unnest($1::int8[]) AS i(id)
+WHERE NOT EXISTS (SELECT 1 FROM summaries s WHERE s.promotion_id = i.id AND s.summary_id = 0)
+ORDER BY i.id ON CONFLICT DO NOTHING`
+
+// PromotionCreate inserts a DRAFT or completes a registered promotion. Nothing
+// has been dispatched for a DRAFT, so it has no stream to destroy.
+func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward.Promotion, error) {
+	if err := store.CheckPromotion(p); err != nil {
+		return reward.Promotion{}, err
+	}
+	var made bool
+	var stands reward.Promotion
+	err := s.send(ctx, "create a promotion", func(b *pgx.Batch) {
+		made = false
+		b.Queue(`INSERT INTO promotions AS m (id, name, type, status, amount, voucher_code, currency, max_retries, registered,
+  stream_gone, created_at) VALUES ($1, $2, $3, 'DRAFT', $4, $5, $6, $7, false, true, $8)
+ON CONFLICT (id) DO UPDATE SET name = excluded.name, amount = excluded.amount, voucher_code = excluded.voucher_code,
+  currency = excluded.currency, max_retries = excluded.max_retries, registered = false
+WHERE m.registered AND m.type = excluded.type RETURNING m.id`,
+			int64(p.ID), p.Name, string(p.Type), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries, instant(p.CreatedAt),
+		).Query(each(func(rows pgx.Rows) error {
+			made = true
+			return nil
+		}))
+		b.Queue(addTotals, []int64{int64(p.ID)})
+		b.Queue(`SELECT `+promotionColumns+` FROM promotions m WHERE m.id = $1`, int64(p.ID)).Query(each(func(rows pgx.Rows) error {
+			stands = reward.Promotion{}
+			return scanPromotion(rows, &stands)
+		}))
+	})
+	switch {
+	case err != nil:
+		return reward.Promotion{}, err
+	case made:
+		return stands, nil
+	case stands.Type != p.Type:
+		return reward.Promotion{}, reward.NewError(reward.KindConflict, reward.CodeTypeMismatch,
+			"promotion %d is known with type %s", p.ID, stands.Type)
+	}
+	return reward.Promotion{}, reward.NewError(reward.KindConflict, reward.CodeExists, "promotion %d exists", p.ID)
+}
+
+// PromotionRegister makes promotions that Kafka names.
+func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, now time.Time) ([]reward.Promotion, error) {
+	merged := store.MergeRegistrations(rs)
+	if len(merged) == 0 {
+		return nil, nil
+	}
+	ids := make([]int64, len(merged))
+	types := make([]string, len(merged))
+	started := make([]bool, len(merged))
+	expected := make([]*int64, len(merged))
+	for i, r := range merged {
+		ids[i], types[i], started[i], expected[i] = int64(r.ID), string(r.Type), r.Started, r.ExpectedCount
+	}
+	var stand map[reward.PromotionID]reward.Promotion
+	err := s.send(ctx, "register promotions", func(b *pgx.Batch) {
+		stand = make(map[reward.PromotionID]reward.Promotion, len(merged))
+		b.Queue(`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries, registered,
+  stream_gone, created_at)
+SELECT i.id, '', i.type, 'DRAFT', 0, '', '', $3::int, true, true, $4::timestamptz
+FROM unnest($1::int8[], $2::text[]) WITH ORDINALITY AS i(id, type, ord)
+WHERE NOT EXISTS (SELECT 1 FROM promotions m WHERE m.id = i.id)
+ORDER BY i.id, i.ord ON CONFLICT DO NOTHING`, ids, types, reward.MaxRetries, instant(now))
+		b.Queue(addTotals, ids)
+		// Locked first, in id order; a repeat finds nothing to lock.
+		b.Queue(`WITH known AS MATERIALIZED (
+  SELECT m.id, i.expected FROM unnest($1::int8[], $2::text[], $3::bool[], $4::int8[]) AS i(id, type, started, expected)
+  JOIN promotions m ON m.id = i.id
+  WHERE m.type = i.type AND i.started AND (m.status = 'DRAFT' OR (m.expected_count IS NULL AND i.expected IS NOT NULL))
+  ORDER BY m.id FOR NO KEY UPDATE OF m)
+UPDATE promotions m SET
+  status = CASE m.status WHEN 'DRAFT' THEN 'RUNNING' ELSE m.status END,
+  started_at = CASE m.status WHEN 'DRAFT' THEN $5::timestamptz ELSE m.started_at END,
+  stream_gone = m.stream_gone AND m.status <> 'DRAFT',
+  expected_count = coalesce(m.expected_count, k.expected)
+FROM known k WHERE m.id = k.id`, ids, types, started, expected, instant(now))
+		b.Queue(`SELECT `+promotionColumns+` FROM unnest($1::int8[]) AS i(id) JOIN promotions m ON m.id = i.id`, ids).
+			Query(each(func(rows pgx.Rows) error {
+				var p reward.Promotion
+				if err := scanPromotion(rows, &p); err != nil {
+					return err
+				}
+				stand[p.ID] = p
+				return nil
+			}))
+	})
+	if err != nil {
+		return nil, err
+	}
+	result := make([]reward.Promotion, len(rs))
+	for i, r := range rs {
+		p, ok := stand[r.ID]
+		if !ok {
+			return nil, noPromotion(r.ID) // deleted in the same moment
+		}
+		result[i] = p
+	}
+	return result, nil
+}
+
+// viewSQL reads promotions with their counts.
+var viewSQL = `SELECT ` + promotionColumns + `, ` + countsSQL + `
+FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 `
+
+func (s *Store) views(ctx context.Context, what, where string, args ...any) ([]store.PromotionView, error) {
+	var list []store.PromotionView
+	err := s.query(ctx, what, viewSQL+where, func(rows pgx.Rows) error {
+		var v store.PromotionView
+		if err := scanPromotion(rows, &v.Promotion, countsInto(&v.Counts)...); err != nil {
+			return err
+		}
+		list = append(list, v)
+		return nil
+	}, args...)
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// PromotionGet returns a promotion with its counts.
+func (s *Store) PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
+	list, err := s.views(ctx, "read a promotion", `WHERE m.id = $1`, int64(id))
+	if err != nil {
+		return store.PromotionView{}, err
+	}
+	if len(list) == 0 {
+		return store.PromotionView{}, noPromotion(id)
+	}
+	return list[0], nil
+}
+
+// PromotionList pages by descending id.
+func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) ([]store.PromotionView, error) {
+	before := int64(p.Before)
+	if before == 0 {
+		before = 1<<63 - 1
+	}
+	return s.views(ctx, "list promotions",
+		`WHERE m.id < $1 AND ($2::text = '' OR m.status = $2::text) ORDER BY m.id DESC LIMIT $3`, before, string(p.Status), p.Limit)
+}
+
+// PromotionActive returns what pools and keepers must look at.
+func (s *Store) PromotionActive(ctx context.Context) ([]store.PromotionView, error) {
+	return s.views(ctx, "list active promotions",
+		`WHERE m.status = 'RUNNING' OR (m.status = 'CANCELLED' AND m.finished_at IS NULL) OR NOT m.stream_gone ORDER BY m.id`)
+}
+
+// PromotionMove changes the status. Whoever runs may get a stream, even
+// before the first dispatch, so it is not gone from then on.
+func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) (reward.Promotion, error) {
+	from := make([]string, len(p.From))
+	for i, f := range p.From {
+		from[i] = string(f)
+	}
+	reason := ""
+	if p.To == reward.Paused {
+		reason = store.Text(p.Reason)
+	}
+	return s.change(ctx, "move a promotion", p.ID, `UPDATE promotions m SET
+  status = $3::text, pause_reason = $4,
+  started_at = CASE WHEN m.status = 'DRAFT' AND $3::text = 'RUNNING' THEN $5::timestamptz ELSE m.started_at END,
+  finished_at = CASE WHEN $3::text = 'COMPLETED' THEN $5::timestamptz END,
+  stream_gone = m.stream_gone AND $3::text <> 'RUNNING'
+WHERE m.id = $1 AND m.status = ANY($2::text[])`, int64(p.ID), from, string(p.To), reason, instant(p.Now))
+}
+
+// PromotionClose says that no more targets will come.
+func (s *Store) PromotionClose(ctx context.Context, id reward.PromotionID) (reward.Promotion, error) {
+	return s.change(ctx, "close a promotion", id, `UPDATE promotions m SET closed = true WHERE m.id = $1`, int64(id))
+}
+
+// change runs an UPDATE of one promotion, whose first argument is its id, and
+// says why when it found no row.
+func (s *Store) change(ctx context.Context, what string, id reward.PromotionID, sql string, args ...any) (reward.Promotion, error) {
+	var changed, exists bool
+	var p reward.Promotion
+	err := s.send(ctx, what, func(b *pgx.Batch) {
+		changed, exists = false, false
+		b.Queue(sql+` RETURNING m.id`, args...).Query(each(func(pgx.Rows) error {
+			changed = true
+			return nil
+		}))
+		b.Queue(`SELECT `+promotionColumns+` FROM promotions m WHERE m.id = $1`, int64(id)).Query(each(func(rows pgx.Rows) error {
+			exists = true
+			return scanPromotion(rows, &p)
+		}))
+	})
+	switch {
+	case err != nil:
+		return reward.Promotion{}, err
+	case changed:
+		return p, nil
+	case !exists:
+		return reward.Promotion{}, noPromotion(id)
+	}
+	return reward.Promotion{}, reward.NewError(reward.KindConflict, reward.CodeIllegalState,
+		"promotion %d is %s, which does not allow this", id, p.Status)
+}
+
+// PromotionComplete ends a promotion that has nothing left to do. It reads
+// the counts only once it holds them.
+func (s *Store) PromotionComplete(ctx context.Context, id reward.PromotionID, settleAfter time.Duration, now time.Time) (bool, error) {
+	var exists, moved bool
+	err := s.send(ctx, "complete a promotion", func(b *pgx.Batch) {
+		exists, moved = false, false
+		b.Queue(lockTotals, []int64{int64(id)}).Query(each(func(pgx.Rows) error {
+			exists = true
+			return nil
+		}))
+		b.Queue(`UPDATE promotions m SET
+  status = CASE m.status WHEN 'RUNNING' THEN 'COMPLETED' ELSE m.status END, finished_at = $2::timestamptz
+FROM summaries s
+WHERE m.id = $1 AND s.promotion_id = $1 AND s.summary_id = 0 AND s.ready + s.queued + s.retrying = 0
+  AND ((m.status = 'RUNNING'
+      AND (m.expected_count IS NULL OR m.closed
+        OR s.unknown + s.succeeded + s.failed + s.cancelled >= m.expected_count)
+      AND NOT EXISTS (SELECT 1 FROM uploads u
+        WHERE u.promotion_id = $1 AND u.finished_at IS NULL AND u.leased_until > $2::timestamptz))
+    OR (m.status = 'CANCELLED' AND m.finished_at IS NULL
+      AND NOT EXISTS (SELECT 1 FROM payouts p
+        WHERE p.promotion_id = $1 AND p.state = 3 AND p.state < 4 AND p.settle_from > $3::timestamptz)))
+RETURNING m.id`, int64(id), instant(now), instant(now.Add(-settleAfter))).Query(each(func(pgx.Rows) error {
+			moved = true
+			return nil
+		}))
+	})
+	if err != nil {
+		return false, err
+	}
+	if !exists {
+		return false, noPromotion(id)
+	}
+	return moved, nil
+}
+
+// PromotionStreamGone marks the stream of a final promotion as destroyed.
+func (s *Store) PromotionStreamGone(ctx context.Context, id reward.PromotionID, lastDispatchedAt time.Time) (bool, error) {
+	var marked bool
+	err := s.send(ctx, "mark a stream as gone", func(b *pgx.Batch) {
+		marked = false
+		b.Queue(`UPDATE promotions m SET stream_gone = true
+WHERE m.id = $1 AND m.status IN ('COMPLETED', 'CANCELLED') AND m.last_dispatched_at IS NOT DISTINCT FROM $2::timestamptz
+  AND NOT m.stream_gone
+RETURNING m.id`, int64(id), maybe(instant(lastDispatchedAt))).Query(each(func(pgx.Rows) error {
+			marked = true
+			return nil
+		}))
+	})
+	return marked, err
+}
+
+// PromotionDelete removes a DRAFT and everything under it. It holds the
+// summary row from the start, so nobody saves into it meanwhile.
+func (s *Store) PromotionDelete(ctx context.Context, id reward.PromotionID) error {
+	var status reward.PromotionStatus
+	var deleted bool
+	err := s.send(ctx, "delete a promotion", func(b *pgx.Batch) {
+		status, deleted = "", false
+		b.Queue(lockTotals, []int64{int64(id)})
+		b.Queue(`SELECT status FROM promotions WHERE id = $1 FOR UPDATE`, int64(id)).Query(each(func(rows pgx.Rows) error {
+			return rows.Scan(&status)
+		}))
+		const draft = ` AND EXISTS (SELECT 1 FROM promotions m WHERE m.id = $1 AND m.status = 'DRAFT')`
+		b.Queue(`DELETE FROM attempts WHERE promotion_id = $1`+draft, int64(id))
+		b.Queue(`DELETE FROM payouts WHERE promotion_id = $1`+draft, int64(id))
+		b.Queue(`DELETE FROM promotions m WHERE m.id = $1 AND m.status = 'DRAFT' RETURNING m.id`, int64(id)).
+			Query(each(func(pgx.Rows) error {
+				deleted = true
+				return nil
+			}))
+	})
+	switch {
+	case err != nil:
+		return err
+	case deleted:
+		return nil
+	case status == "":
+		return noPromotion(id)
+	}
+	return reward.NewError(reward.KindConflict, reward.CodeIllegalState, "promotion %d is %s; only a DRAFT can be deleted", id, status)
+}

@@ -1,0 +1,224 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// addSummaries makes the summary rows that a batch needs. A promotion that
+// does not exist lacks even its first one, whose foreign key then refuses the
+// whole transaction.
+const addSummaries = `INSERT INTO summaries (promotion_id, summary_id)
+SELECT i.promotion_id, i.summary_id FROM unnest($1::int8[], $2::int8[]) AS i(promotion_id, summary_id)
+WHERE NOT EXISTS (SELECT 1 FROM summaries s WHERE s.promotion_id = i.promotion_id AND s.summary_id = i.summary_id)
+ORDER BY i.promotion_id, i.summary_id ON CONFLICT DO NOTHING`
+
+// insertSQL inserts what is new of a batch. The promotions' summary rows are
+// held, so that what it finds missing stays missing and the room it finds
+// stays its own. It returns the rows that were known and those it queued.
+var insertSQL = `WITH probed AS MATERIALIZED (
+  SELECT i.*, e.user_id AS known_user, e.amount AS known_amount, e.voucher_code AS known_code
+  FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::text[], $5::int8[], $6::text[])
+    WITH ORDINALITY AS i(promotion_id, target_id, summary_id, user_id, amount, voucher_code, ord)
+  LEFT JOIN payouts e ON e.promotion_id = i.promotion_id AND e.target_id = i.target_id
+), fresh AS MATERIALIZED (
+  SELECT i.*, (CASE
+      WHEN m.status = 'CANCELLED' THEN 6
+      WHEN m.status = 'RUNNING'
+        AND row_number() OVER (PARTITION BY i.promotion_id ORDER BY i.ord) <= $7::int8 - s.queued THEN 1
+      ELSE 0 END)::int2 AS state
+  FROM probed i
+  JOIN promotions m ON m.id = i.promotion_id
+  JOIN summaries s ON s.promotion_id = i.promotion_id AND s.summary_id = 0
+  WHERE i.known_amount IS NULL
+), inserted AS (
+  INSERT INTO payouts (promotion_id, target_id, summary_id, user_id, amount, voucher_code, state, dispatch, attempts,
+    maybe_called, due_at, first_dispatched_at, transaction_key, error_code, error_message, updated_at)
+  SELECT f.promotion_id, f.target_id, f.summary_id, f.user_id, f.amount, f.voucher_code, f.state, (f.state = 1)::int, 0,
+    false, $8::timestamptz, CASE f.state WHEN 1 THEN $8::timestamptz END, '', '', '', $8::timestamptz
+  FROM fresh f
+  RETURNING promotion_id, target_id, summary_id, amount, NULL::int2 AS was, state AS became, 0 AS answers
+), ` + tally("inserted") + `, dispatched AS MATERIALIZED (
+  SELECT m.id FROM (SELECT DISTINCT promotion_id FROM moves WHERE became = 1) d JOIN promotions m ON m.id = d.promotion_id
+  ORDER BY m.id FOR NO KEY UPDATE OF m
+), noted AS (
+  UPDATE promotions m SET last_dispatched_at = greatest(m.last_dispatched_at, $8::timestamptz), stream_gone = false
+  FROM dispatched d WHERE m.id = d.id
+)
+SELECT promotion_id, target_id, known_user, known_amount, known_code FROM probed WHERE known_amount IS NOT NULL
+UNION ALL SELECT promotion_id, target_id, NULL, NULL, NULL FROM inserted WHERE became = 1`
+
+// reopenSQL makes promotions that gained work open again. It runs as its own
+// statement, so that it sees what ended while this transaction waited for the
+// counts. A CANCELLED one gets rows that its cancel has to carry on.
+const reopenSQL = `WITH gained AS MATERIALIZED (
+  SELECT m.id FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0
+  WHERE m.id = ANY($1::int8[]) AND m.finished_at IS NOT NULL
+    AND s.ready + s.queued + s.retrying > 0
+  ORDER BY m.id FOR NO KEY UPDATE OF m
+)
+UPDATE promotions m SET finished_at = NULL, stream_gone = m.stream_gone AND m.status <> 'COMPLETED',
+  status = CASE m.status WHEN 'COMPLETED' THEN 'RUNNING' ELSE m.status END
+FROM gained g WHERE m.id = g.id`
+
+const offsetsSQL = `INSERT INTO kafka_offsets AS o (topic, part, next)
+SELECT * FROM unnest($1::text[], $2::int4[], $3::int8[])
+ON CONFLICT (topic, part) DO UPDATE SET next = excluded.next WHERE o.next < excluded.next`
+
+// PayoutSave inserts a batch with everything that becomes true with it.
+// [saveResult]
+func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
+	now := instant(p.Now)
+	batch, err := newSaveBatch(p.Rows)
+	if err != nil {
+		return store.PayoutSaveResult{}, err
+	}
+	offsets := newOffsetBatch(p.Offsets)
+	var known map[store.PayoutID]store.NewPayout
+	var queued []store.PayoutID
+	err = s.send(ctx, "save payouts", func(b *pgx.Batch) {
+		known, queued = make(map[store.PayoutID]store.NewPayout), nil
+		if len(batch.promotions) > 0 {
+			b.Queue(lockTotals, batch.ids)
+			b.Queue(addSummaries, batch.summaryPromotions, batch.summaryIDs)
+			b.Queue(insertSQL, batch.promotions, batch.targets, batch.summaries, batch.users, batch.amounts, batch.codes,
+				int64(p.MaxLen), now).Query(each(func(rows pgx.Rows) error {
+				var id store.PayoutID
+				var user, code *string
+				var amount *int64
+				if err := rows.Scan((*int64)(&id.PromotionID), (*int64)(&id.TargetID), &user, &amount, &code); err != nil {
+					return err
+				}
+				if amount == nil {
+					queued = append(queued, id)
+				} else {
+					known[id] = store.NewPayout{UserID: *user, Amount: reward.Amount(*amount), VoucherCode: *code}
+				}
+				return nil
+			}))
+			b.Queue(reopenSQL, batch.ids)
+		}
+		if len(offsets.topics) > 0 {
+			b.Queue(offsetsSQL, offsets.topics, offsets.parts, offsets.nexts)
+		}
+		addDeadLetters(b, p.DeadLetters)
+	})
+	switch {
+	case hasState(err, "23503"):
+		e := reward.NewError(reward.KindNotFound, reward.CodeNotFound, "a payout names a promotion that does not exist")
+		e.Err = err
+		return store.PayoutSaveResult{}, e
+	case hasState(err, "22003", "22021", "22P05"):
+		// Sums above 63 bits; text that the database's encoding lacks.
+		e := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the database cannot hold a payout of the batch")
+		e.Err = err
+		return store.PayoutSaveResult{}, e
+	case err != nil:
+		return store.PayoutSaveResult{}, err
+	}
+	return batch.result(p.Rows, known, queued, p), nil
+}
+
+// saveBatch is a batch as columns, the first row of each target only.
+type saveBatch struct {
+	promotions, targets, summaries, amounts []int64
+	users, codes                            []string
+	first                                   map[store.PayoutID]int // position in the caller's rows
+
+	ids                           []int64 // promotions, ascending
+	summaryPromotions, summaryIDs []int64
+}
+
+func newSaveBatch(rows []store.NewPayout) (*saveBatch, error) {
+	b := &saveBatch{first: make(map[store.PayoutID]int, len(rows))}
+	type summary struct{ promotion, id int64 }
+	needed := make(map[summary]bool)
+	for i, r := range rows {
+		if err := r.Check(); err != nil {
+			return nil, err
+		}
+		id := store.PayoutID{PromotionID: r.PromotionID, TargetID: r.TargetID}
+		if _, ok := b.first[id]; ok {
+			continue
+		}
+		b.first[id] = i
+		b.promotions = append(b.promotions, int64(r.PromotionID))
+		b.targets = append(b.targets, int64(r.TargetID))
+		b.summaries = append(b.summaries, int64(r.SummaryID))
+		b.users = append(b.users, r.UserID)
+		b.amounts = append(b.amounts, int64(r.Amount))
+		b.codes = append(b.codes, r.VoucherCode)
+		needed[summary{int64(r.PromotionID), 0}] = true
+		needed[summary{int64(r.PromotionID), int64(r.SummaryID)}] = true
+	}
+	for n := range needed {
+		b.summaryPromotions = append(b.summaryPromotions, n.promotion)
+		b.summaryIDs = append(b.summaryIDs, n.id)
+		if n.id == 0 {
+			b.ids = append(b.ids, n.promotion)
+		}
+	}
+	slices.Sort(b.ids)
+	return b, nil
+}
+
+// result tells of every row of the caller. A row is judged by what stands in
+// the database for its target: what was known before, or else the first row
+// of the batch.
+func (b *saveBatch) result(rows []store.NewPayout, known map[store.PayoutID]store.NewPayout, queued []store.PayoutID,
+	p store.PayoutSaveParams) store.PayoutSaveResult {
+	res := store.PayoutSaveResult{Outcomes: make([]store.SaveOutcome, len(rows)), Queued: make([]reward.Payout, 0, len(queued))}
+	for i, r := range rows {
+		id := store.PayoutID{PromotionID: r.PromotionID, TargetID: r.TargetID}
+		stands, old := known[id]
+		if !old {
+			if b.first[id] == i {
+				continue // Accepted
+			}
+			stands = rows[b.first[id]]
+		}
+		res.Outcomes[i] = store.Conflict
+		if stands.Amount == r.Amount && stands.UserID == r.UserID && stands.VoucherCode == r.VoucherCode {
+			res.Outcomes[i] = store.Duplicate
+		}
+	}
+	now := instant(p.Now)
+	for _, id := range queued {
+		r := rows[b.first[id]]
+		res.Queued = append(res.Queued, reward.Payout{
+			PromotionID: r.PromotionID, TargetID: r.TargetID, SummaryID: r.SummaryID, UserID: r.UserID, Amount: r.Amount,
+			VoucherCode: r.VoucherCode, State: reward.Queued, Dispatch: 1, DueAt: now, FirstDispatchedAt: now, UpdatedAt: now,
+		})
+	}
+	return res
+}
+
+// offsetBatch is one offset per partition, the highest, in key order.
+type offsetBatch struct {
+	topics []string
+	parts  []int32
+	nexts  []int64
+}
+
+func newOffsetBatch(offsets []store.Offset) offsetBatch {
+	sorted := slices.Clone(offsets)
+	slices.SortFunc(sorted, func(a, b store.Offset) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition), cmp.Compare(b.Next, a.Next))
+	})
+	var batch offsetBatch
+	for i, o := range sorted {
+		if i > 0 && sorted[i-1].Topic == o.Topic && sorted[i-1].Partition == o.Partition {
+			continue
+		}
+		batch.topics = append(batch.topics, o.Topic)
+		batch.parts = append(batch.parts, o.Partition)
+		batch.nexts = append(batch.nexts, o.Next)
+	}
+	return batch
+}

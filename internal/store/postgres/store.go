@@ -1,0 +1,226 @@
+// Package postgres keeps Largesse's rows in PostgreSQL 15 or newer.
+//
+// A method that writes is one statement or one pipelined batch in an implicit
+// transaction: the server has all of it before it takes the first lock, so a
+// client that goes silent holds none. Three orders keep transactions from
+// waiting for each other in circles:
+//
+//   - payouts are locked in key order, or passed over when locked;
+//   - then the summary rows, in key order: the row of the whole promotion
+//     (summary id 0) comes first and guards the others;
+//   - then promotions, in id order.
+//
+// Save and dispatch take the promotion's summary row before any payout, since
+// what they may queue depends on its counts. That is safe: inserts meet only
+// inserts, which hold the same row, and dispatch never waits for a payout.
+package postgres
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+var _ store.Store = (*Store)(nil)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// Config says which database to use.
+type Config struct {
+	// URL is a postgres:// address.
+	URL string
+	// Schema holds the tables; "" is the session's own search path. Migrate
+	// makes it when it is missing.
+	Schema string
+	// MaxConnections bounds the pool; 0 means 20.
+	MaxConnections int
+	// ApplicationName is what pg_stat_activity shows; "" means largesse.
+	ApplicationName string
+}
+
+// Store is the driver. All methods are safe for concurrent use.
+type Store struct {
+	pool   *pgxpool.Pool
+	schema string
+}
+
+// Open connects to the database. It does not migrate.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	pc, err := pgxpool.ParseConfig(cfg.URL)
+	if err != nil {
+		return nil, fmt.Errorf("read the database's address: %w", err)
+	}
+	pc.MaxConns = 20
+	if cfg.MaxConnections > 0 {
+		pc.MaxConns = int32(min(cfg.MaxConnections, 1<<16)) //nolint:gosec // bounded here
+	}
+	params := pc.ConnConfig.RuntimeParams
+	params["application_name"] = "largesse"
+	if cfg.ApplicationName != "" {
+		params["application_name"] = cfg.ApplicationName
+	}
+	if cfg.Schema != "" {
+		params["search_path"] = pgx.Identifier{cfg.Schema}.Sanitize()
+	}
+	params["lock_timeout"] = "2s"
+	params["idle_in_transaction_session_timeout"] = "1s"
+	// Every statement here reaches its rows by an index, in batches that are
+	// small beside the tables. The planner must not decide otherwise because a
+	// table has not been analysed yet or a batch looks large to it, and must
+	// not pay for plans and machine code again and again.
+	params["enable_seqscan"] = "off"
+	params["enable_hashjoin"] = "off"
+	params["enable_mergejoin"] = "off"
+	params["plan_cache_mode"] = "force_generic_plan"
+	params["jit"] = "off"
+	pool, err := pgxpool.NewWithConfig(ctx, pc)
+	if err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	s := &Store{pool: pool, schema: cfg.Schema}
+	if err := s.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Ping answers whether the database can be reached.
+func (s *Store) Ping(ctx context.Context) error {
+	if err := s.pool.Ping(ctx); err != nil {
+		return fmt.Errorf("reach the database: %w", err)
+	}
+	return nil
+}
+
+// Close closes every connection.
+func (s *Store) Close() { s.pool.Close() }
+
+// Migrate brings the schema up to date, under a lock that the database keeps
+// for one session at a time.
+func (s *Store) Migrate(ctx context.Context) error {
+	if s.schema != "" {
+		_, err := s.pool.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgx.Identifier{s.schema}.Sanitize())
+		// IF NOT EXISTS still fails when another session makes it just now.
+		if err != nil && !hasState(err, "23505", "42P06") {
+			return fmt.Errorf("make schema %s: %w", s.schema, err)
+		}
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte("largesse migrations " + s.schema)) // never fails
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockID(int64(h.Sum32())), lock.WithLockTimeout(1, 300))
+	if err != nil {
+		return fmt.Errorf("prepare the migration lock: %w", err)
+	}
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return fmt.Errorf("read the migrations: %w", err)
+	}
+	db := stdlib.OpenDBFromPool(s.pool)
+	defer db.Close()
+	p, err := goose.NewProvider(goose.DialectPostgres, db, files,
+		goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return fmt.Errorf("read the migrations: %w", err)
+	}
+	if _, err := p.Up(ctx); err != nil {
+		return fmt.Errorf("migrate the database: %w", err)
+	}
+	return nil
+}
+
+// tries bounds how often a transaction that was certainly rolled back is run.
+const tries = 8
+
+// send runs a batch as one implicit transaction. build queues the statements
+// with the functions that read their rows; it starts afresh on each try.
+func (s *Store) send(ctx context.Context, what string, build func(b *pgx.Batch)) error {
+	for try := 0; ; try++ {
+		b := &pgx.Batch{}
+		build(b)
+		err := s.pool.SendBatch(ctx, b).Close()
+		if err == nil {
+			return nil
+		}
+		if try+1 == tries || !rolledBack(err) ||
+			!service.Sleep(ctx, service.Backoff(try, 5*time.Millisecond, 250*time.Millisecond)) {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
+}
+
+// rolledBack says that a transaction certainly left no trace and may be tried
+// again: a deadlock, a lock not had in time, a serialization failure, or a
+// connection that broke before anything was sent.
+func rolledBack(err error) bool {
+	return hasState(err, "40P01", "55P03", "40001") || pgconn.SafeToRetry(err)
+}
+
+func hasState(err error, states ...string) bool {
+	var pe *pgconn.PgError
+	if !errors.As(err, &pe) {
+		return false
+	}
+	for _, state := range states {
+		if pe.Code == state {
+			return true
+		}
+	}
+	return false
+}
+
+// each returns a reader for a batch's statement that scans every row.
+func each(scan func(pgx.Rows) error) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		for rows.Next() {
+			if err := scan(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	}
+}
+
+// query runs one reading statement.
+func (s *Store) query(ctx context.Context, what, sql string, scan func(pgx.Rows) error, args ...any) error {
+	return s.send(ctx, what, func(b *pgx.Batch) { b.Queue(sql, args...).Query(each(scan)) })
+}
+
+// instant is a time as the database keeps it: microseconds, UTC.
+func instant(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
+
+// maybe is NULL for the zero time.
+func maybe(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// timeOf is the zero time for NULL.
+func timeOf(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+func noPromotion(id reward.PromotionID) error {
+	return reward.NewError(reward.KindNotFound, reward.CodeNotFound, "there is no promotion %d", id)
+}

@@ -1,0 +1,70 @@
+package postgres
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// countColumns are the columns of summaries in the order of reward.State.
+var countColumns = [reward.StateCount]string{
+	"ready", "queued", "retrying", "unknown", "succeeded", "failed", "cancelled",
+}
+
+// tally returns the CTEs that move counts and amounts, once per promotion and
+// once per summary id above 0. source names a CTE with one row per payout
+// moved: promotion_id, summary_id, amount, was and became (the state before and
+// after; NULL where there is none) and answers (to count as attempts). The
+// summary rows are locked in key order before the first is written.
+func tally(source string) string {
+	var deltas, sets strings.Builder
+	for i, c := range countColumns {
+		fmt.Fprintf(&deltas, `,
+    (coalesce(sum(n) FILTER (WHERE became = %[1]d), 0) - coalesce(sum(n) FILTER (WHERE was = %[1]d), 0))::int8 AS %[2]s,
+    (coalesce(sum(worth) FILTER (WHERE became = %[1]d), 0) - coalesce(sum(worth) FILTER (WHERE was = %[1]d), 0))::int8 AS %[2]s_amount`, i, c)
+		fmt.Fprintf(&sets, "%[1]s = s.%[1]s + g.%[1]s, %[1]s_amount = s.%[1]s_amount + g.%[1]s_amount, ", c)
+	}
+	return fmt.Sprintf(`moves AS MATERIALIZED (
+  SELECT promotion_id, summary_id, was, became, count(*) AS n, sum(amount) AS worth, sum(answers) AS answers
+  FROM %s GROUP BY promotion_id, summary_id, was, became
+), deltas AS MATERIALIZED (
+  SELECT promotion_id, coalesce(summary_id, 0) AS summary_id, sum(answers)::int8 AS answers%s
+  FROM moves GROUP BY GROUPING SETS ((promotion_id), (promotion_id, summary_id))
+  HAVING GROUPING(summary_id) = 1 OR summary_id > 0
+), gates AS MATERIALIZED (
+  SELECT d.* FROM deltas d JOIN summaries s ON s.promotion_id = d.promotion_id AND s.summary_id = d.summary_id
+  ORDER BY d.promotion_id, d.summary_id FOR NO KEY UPDATE OF s
+), counted AS (
+  UPDATE summaries s SET %sattempts = s.attempts + g.answers
+  FROM gates g WHERE s.promotion_id = g.promotion_id AND s.summary_id = g.summary_id
+)`, source, deltas.String(), sets.String())
+}
+
+// lockTotals takes the summary rows of whole promotions, in id order.
+const lockTotals = `SELECT promotion_id FROM summaries
+WHERE promotion_id = ANY($1::int8[]) AND summary_id = 0 ORDER BY promotion_id FOR NO KEY UPDATE`
+
+// countsSQL reads the counts of summary row s, for scanCounts.
+var countsSQL = func() string {
+	var cols []string
+	for _, c := range countColumns {
+		cols = append(cols, "s."+c)
+	}
+	for _, c := range countColumns {
+		cols = append(cols, "s."+c+"_amount")
+	}
+	return strings.Join(append(cols, "s.attempts"), ", ")
+}()
+
+// countsInto returns where to scan countsSQL to.
+func countsInto(c *reward.Counts) []any {
+	into := make([]any, 0, 2*reward.StateCount+1)
+	for i := range c.Payouts {
+		into = append(into, &c.Payouts[i])
+	}
+	for i := range c.Amounts {
+		into = append(into, (*int64)(&c.Amounts[i]))
+	}
+	return append(into, &c.Attempts)
+}

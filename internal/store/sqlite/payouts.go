@@ -1,0 +1,162 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// payoutColumns are read by scanPayout.
+const payoutColumns = `p.promotion_id, p.target_id, p.summary_id, p.user_id, p.amount, p.voucher_code, p.state, p.dispatch,
+p.attempts, p.maybe_called, p.due_at, p.first_dispatched_at, p.settle_from, p.transaction_key, p.error_code,
+p.error_message, p.updated_at`
+
+// payoutReturning is the same for RETURNING, which knows no alias.
+var payoutReturning = strings.ReplaceAll(payoutColumns, "p.", "")
+
+func scanPayout(rows *sql.Rows) (reward.Payout, error) {
+	var p reward.Payout
+	var due, updated int64
+	var first, settle sql.NullInt64
+	// The plain types spare database/sql a detour per value.
+	err := rows.Scan((*int64)(&p.PromotionID), (*int64)(&p.TargetID), (*int64)(&p.SummaryID), &p.UserID, (*int64)(&p.Amount),
+		&p.VoucherCode, (*int16)(&p.State), &p.Dispatch, &p.Attempts, &p.MaybeCalled, &due, &first, &settle,
+		&p.TransactionKey, &p.ErrorCode, &p.ErrorMessage, &updated)
+	p.DueAt, p.UpdatedAt = timeOf(due), timeOf(updated)
+	p.FirstDispatchedAt, p.SettleFrom = maybeTime(first), maybeTime(settle)
+	return p, err
+}
+
+// payoutsOf reads the payouts that exist, one statement per promotion.
+func payoutsOf(ctx context.Context, q querier, ids []store.PayoutID) ([]reward.Payout, error) {
+	byPromotion := make(map[reward.PromotionID][]reward.TargetID)
+	for _, id := range ids {
+		byPromotion[id.PromotionID] = append(byPromotion[id.PromotionID], id.TargetID)
+	}
+	list := make([]reward.Payout, 0, len(ids))
+	for promotion, targets := range byPromotion {
+		array, err := json.Marshal(targets)
+		if err != nil {
+			return nil, err
+		}
+		found, err := collect(ctx, q, scanPayout, `SELECT `+payoutColumns+` FROM payouts p
+WHERE p.promotion_id = ? AND p.target_id IN (SELECT value FROM json_each(?))`, int64(promotion), string(array))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, found...)
+	}
+	return list, nil
+}
+
+// PayoutHeads reads what a consumer has to check.
+func (s *Store) PayoutHeads(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
+	list, err := payoutsOf(ctx, s.reader, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read payouts: %w", err)
+	}
+	return list, nil
+}
+
+// PayoutGet returns a payout with its attempts, oldest first. The attempts
+// are read second: one that is written in between is shown with an older row.
+func (s *Store) PayoutGet(ctx context.Context, id store.PayoutID) (reward.Payout, []reward.Attempt, error) {
+	p, found, err := one(ctx, s.reader, scanPayout, `SELECT `+payoutColumns+` FROM payouts p
+WHERE p.promotion_id = ? AND p.target_id = ?`, int64(id.PromotionID), int64(id.TargetID))
+	if err != nil {
+		return reward.Payout{}, nil, fmt.Errorf("read a payout: %w", err)
+	}
+	if !found {
+		return reward.Payout{}, nil, reward.NewError(reward.KindNotFound, reward.CodePayoutNotFound,
+			"promotion %d has no target %d", id.PromotionID, id.TargetID)
+	}
+	attempts, err := collect(ctx, s.reader, func(rows *sql.Rows) (reward.Attempt, error) {
+		var a reward.Attempt
+		var at int64
+		err := rows.Scan(&a.Dispatch, &at, &a.Class, &a.Code, &a.Message)
+		a.At = timeOf(at)
+		return a, err
+	}, `SELECT dispatch, at, class, code, message FROM attempts WHERE promotion_id = ? AND target_id = ?
+ORDER BY at, dispatch, number`, int64(id.PromotionID), int64(id.TargetID))
+	if err != nil {
+		return reward.Payout{}, nil, fmt.Errorf("read the attempts of a payout: %w", err)
+	}
+	return p, attempts, nil
+}
+
+// PayoutList pages by target id.
+func (s *Store) PayoutList(ctx context.Context, p store.PayoutListParams) ([]reward.Payout, error) {
+	after := int64(-1)
+	if p.After != nil {
+		after = int64(*p.After)
+	}
+	state := int16(-1)
+	if p.State != nil {
+		state = int16(*p.State)
+	}
+	list, err := collect(ctx, s.reader, scanPayout, `SELECT `+payoutColumns+` FROM payouts p
+WHERE p.promotion_id = ?1 AND p.target_id > ?2 AND (?3 < 0 OR p.state = ?3) AND (?4 = '' OR p.error_code = ?4)
+ORDER BY p.target_id LIMIT ?5`, int64(p.PromotionID), after, state, p.Code, p.Limit)
+	if err != nil {
+		return nil, fmt.Errorf("list payouts: %w", err)
+	}
+	return list, nil
+}
+
+// OffsetsGet returns the next offsets stored for a topic.
+func (s *Store) OffsetsGet(ctx context.Context, topic string) (map[int32]int64, error) {
+	offsets := make(map[int32]int64)
+	_, err := collect(ctx, s.reader, func(rows *sql.Rows) (struct{}, error) {
+		var part int32
+		var next int64
+		err := rows.Scan(&part, &next)
+		offsets[part] = next
+		return struct{}{}, err
+	}, `SELECT part, next FROM kafka_offsets WHERE topic = ?`, topic)
+	if err != nil {
+		return nil, fmt.Errorf("read offsets: %w", err)
+	}
+	return offsets, nil
+}
+
+// payoutWriter writes changed payouts and notes the moves of their counts.
+type payoutWriter struct {
+	tx   *tx
+	stmt *sql.Stmt
+}
+
+func (t *tx) payoutWriter() (*payoutWriter, error) {
+	stmt, err := t.PrepareContext(t.ctx, `UPDATE payouts SET state = ?, dispatch = ?, attempts = ?, maybe_called = ?, due_at = ?,
+  first_dispatched_at = ?, settle_from = ?, transaction_key = ?, error_code = ?, error_message = ?, updated_at = ?
+WHERE promotion_id = ? AND target_id = ? AND state = ? AND dispatch = ?`)
+	if err != nil {
+		return nil, err
+	}
+	return &payoutWriter{tx: t, stmt: stmt}, nil
+}
+
+func (w *payoutWriter) close() { _ = w.stmt.Close() } // the transaction's end tells
+
+// write stores next in the place of was.
+func (w *payoutWriter) write(was, next *reward.Payout) error {
+	res, err := w.stmt.ExecContext(w.tx.ctx, int64(next.State), next.Dispatch, next.Attempts, next.MaybeCalled,
+		micros(next.DueAt), maybe(next.FirstDispatchedAt), maybe(next.SettleFrom), next.TransactionKey, next.ErrorCode,
+		next.ErrorMessage, micros(next.UpdatedAt), int64(was.PromotionID), int64(was.TargetID), int64(was.State), was.Dispatch)
+	if err != nil {
+		return err
+	}
+	n, err := res.RowsAffected()
+	if err != nil {
+		return err
+	}
+	if n != 1 {
+		return fmt.Errorf("payout %d of promotion %d changed under its own transaction", was.TargetID, was.PromotionID)
+	}
+	w.tx.move(next, was.State, int64(next.Attempts-was.Attempts))
+	return nil
+}

@@ -1,0 +1,328 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// promotionColumns are read by scanPromotion.
+const promotionColumns = `m.id, m.name, m.type, m.status, m.amount, m.voucher_code, m.currency, m.max_retries, m.registered,
+m.expected_count, m.closed, m.pause_reason, m.created_at, m.started_at, m.finished_at, m.last_dispatched_at, m.stream_gone`
+
+func scanPromotion(rows *sql.Rows) (reward.Promotion, error) {
+	var p reward.Promotion
+	return p, scanPromotionInto(rows, &p)
+}
+
+// scanPromotionInto reads promotionColumns, and what comes behind them into more.
+func scanPromotionInto(rows *sql.Rows, p *reward.Promotion, more ...any) error {
+	var created int64
+	var started, finished, dispatched sql.NullInt64
+	err := rows.Scan(append([]any{
+		&p.ID, &p.Name, &p.Type, &p.Status, &p.Amount, &p.VoucherCode, &p.Currency, &p.MaxRetries, &p.Registered,
+		&p.ExpectedCount, &p.Closed, &p.PauseReason, &created, &started, &finished, &dispatched, &p.StreamGone,
+	}, more...)...)
+	p.CreatedAt, p.StartedAt = timeOf(created), maybeTime(started)
+	p.FinishedAt, p.LastDispatchedAt = maybeTime(finished), maybeTime(dispatched)
+	return err
+}
+
+func scanView(rows *sql.Rows) (store.PromotionView, error) {
+	var v store.PromotionView
+	return v, scanPromotionInto(rows, &v.Promotion, countsInto(&v.Counts)...)
+}
+
+// viewSQL reads promotions with their counts.
+var viewSQL = `SELECT ` + promotionColumns + `, ` + countsSQL + `
+FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 `
+
+// view reads one promotion inside the transaction.
+func (t *tx) view(id reward.PromotionID) (store.PromotionView, error) {
+	v, found, err := one(t.ctx, t, scanView, viewSQL+`WHERE m.id = ?`, int64(id))
+	if err == nil && !found {
+		err = noPromotion(id)
+	}
+	return v, err
+}
+
+// views reads promotions inside the transaction, once each.
+func (t *tx) views(ids []store.PayoutID) (map[reward.PromotionID]store.PromotionView, error) {
+	views := make(map[reward.PromotionID]store.PromotionView)
+	for _, id := range ids {
+		if _, ok := views[id.PromotionID]; ok {
+			continue
+		}
+		v, err := t.view(id.PromotionID)
+		if err != nil {
+			return nil, err
+		}
+		views[id.PromotionID] = v
+	}
+	return views, nil
+}
+
+// put writes what changes in a promotion.
+func (t *tx) put(p *reward.Promotion) error {
+	_, err := t.exec(`UPDATE promotions SET name = ?, status = ?, amount = ?, voucher_code = ?, currency = ?, max_retries = ?,
+  registered = ?, expected_count = ?, closed = ?, pause_reason = ?, started_at = ?, finished_at = ?, last_dispatched_at = ?,
+  stream_gone = ? WHERE id = ?`,
+		p.Name, string(p.Status), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries, p.Registered, p.ExpectedCount,
+		p.Closed, p.PauseReason, maybe(p.StartedAt), maybe(p.FinishedAt), maybe(p.LastDispatchedAt), p.StreamGone, int64(p.ID))
+	return err
+}
+
+// insert makes a DRAFT with its counts. Nothing has been dispatched for it, so
+// it has no stream to destroy.
+func (t *tx) insert(p *reward.Promotion) error {
+	p.Status, p.StreamGone = reward.Draft, true
+	if _, err := t.exec(`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries, registered,
+  created_at, stream_gone) VALUES (?, ?, ?, 'DRAFT', ?, ?, ?, ?, ?, ?, 1)`,
+		int64(p.ID), p.Name, string(p.Type), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries, p.Registered,
+		micros(p.CreatedAt)); err != nil {
+		return err
+	}
+	_, err := t.exec(`INSERT INTO summaries (promotion_id, summary_id) VALUES (?, 0)`, int64(p.ID))
+	return err
+}
+
+// PromotionCreate inserts a DRAFT or completes a registered promotion.
+func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward.Promotion, error) {
+	if err := store.CheckPromotion(p); err != nil {
+		return reward.Promotion{}, err
+	}
+	var made reward.Promotion
+	err := s.write(ctx, "create a promotion", func(tx *tx) error {
+		v, err := tx.view(p.ID)
+		switch {
+		case reward.HasCode(err, reward.CodeNotFound):
+			made = reward.Promotion{
+				ID: p.ID, Name: p.Name, Type: p.Type, Amount: p.Amount, VoucherCode: p.VoucherCode, Currency: p.Currency,
+				MaxRetries: p.MaxRetries, CreatedAt: instant(p.CreatedAt),
+			}
+			return tx.insert(&made)
+		case err != nil:
+			return err
+		case v.Type != p.Type:
+			return reward.NewError(reward.KindConflict, reward.CodeTypeMismatch, "promotion %d is known with type %s", p.ID, v.Type)
+		case !v.Registered:
+			return reward.NewError(reward.KindConflict, reward.CodeExists, "promotion %d exists", p.ID)
+		}
+		made = v.Promotion
+		made.Name, made.Amount, made.VoucherCode = p.Name, p.Amount, p.VoucherCode
+		made.Currency, made.MaxRetries, made.Registered = p.Currency, p.MaxRetries, false
+		return tx.put(&made)
+	})
+	if err != nil {
+		return reward.Promotion{}, err
+	}
+	return made, nil
+}
+
+// PromotionRegister makes promotions that Kafka names.
+func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, now time.Time) ([]reward.Promotion, error) {
+	stand := make(map[reward.PromotionID]reward.Promotion)
+	err := s.write(ctx, "register promotions", func(tx *tx) error {
+		for _, r := range store.MergeRegistrations(rs) {
+			v, err := tx.view(r.ID)
+			p := v.Promotion
+			if reward.HasCode(err, reward.CodeNotFound) {
+				p = reward.Promotion{
+					ID: r.ID, Type: r.Type, MaxRetries: reward.MaxRetries, Registered: true, CreatedAt: instant(now),
+				}
+				err = tx.insert(&p)
+			}
+			if err != nil {
+				return err
+			}
+			if p.Type == r.Type && r.Started {
+				if p.Status == reward.Draft {
+					p.Status, p.StartedAt, p.StreamGone = reward.Running, instant(now), false
+				}
+				if p.ExpectedCount == nil {
+					p.ExpectedCount = r.ExpectedCount
+				}
+				if err := tx.put(&p); err != nil {
+					return err
+				}
+			}
+			stand[r.ID] = p
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	result := make([]reward.Promotion, len(rs))
+	for i, r := range rs {
+		result[i] = stand[r.ID]
+	}
+	return result, nil
+}
+
+// PromotionGet returns a promotion with its counts.
+func (s *Store) PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
+	v, found, err := one(ctx, s.reader, scanView, viewSQL+`WHERE m.id = ?`, int64(id))
+	switch {
+	case err != nil:
+		return store.PromotionView{}, fmt.Errorf("read a promotion: %w", err)
+	case !found:
+		return store.PromotionView{}, noPromotion(id)
+	}
+	return v, nil
+}
+
+// PromotionList pages by descending id.
+func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) ([]store.PromotionView, error) {
+	before := int64(p.Before)
+	if before == 0 {
+		before = 1<<63 - 1
+	}
+	list, err := collect(ctx, s.reader, scanView, viewSQL+`WHERE m.id < ? AND (? = '' OR m.status = ?) ORDER BY m.id DESC LIMIT ?`,
+		before, string(p.Status), string(p.Status), p.Limit)
+	if err != nil {
+		return nil, fmt.Errorf("list promotions: %w", err)
+	}
+	return list, nil
+}
+
+// PromotionActive returns what pools and keepers must look at.
+func (s *Store) PromotionActive(ctx context.Context) ([]store.PromotionView, error) {
+	list, err := collect(ctx, s.reader, scanView, viewSQL+
+		`WHERE m.status = 'RUNNING' OR (m.status = 'CANCELLED' AND m.finished_at IS NULL) OR m.stream_gone = 0 ORDER BY m.id`)
+	if err != nil {
+		return nil, fmt.Errorf("list active promotions: %w", err)
+	}
+	return list, nil
+}
+
+// PromotionMove changes the status. Whoever runs may get a stream, even before
+// the first dispatch, so it is not gone from then on.
+func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) (reward.Promotion, error) {
+	return s.change(ctx, "move a promotion", p.ID, func(m *reward.Promotion) error {
+		if !slices.Contains(p.From, m.Status) {
+			return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
+				"promotion %d is %s, which does not allow this", m.ID, m.Status)
+		}
+		if m.Status == reward.Draft && p.To == reward.Running {
+			m.StartedAt = instant(p.Now)
+		}
+		m.PauseReason, m.FinishedAt = "", time.Time{}
+		switch p.To {
+		case reward.Running:
+			m.StreamGone = false
+		case reward.Paused:
+			m.PauseReason = store.Text(p.Reason)
+		case reward.Completed:
+			m.FinishedAt = instant(p.Now)
+		}
+		m.Status = p.To
+		return nil
+	})
+}
+
+// PromotionClose says that no more targets will come.
+func (s *Store) PromotionClose(ctx context.Context, id reward.PromotionID) (reward.Promotion, error) {
+	return s.change(ctx, "close a promotion", id, func(m *reward.Promotion) error {
+		m.Closed = true
+		return nil
+	})
+}
+
+func (s *Store) change(ctx context.Context, what string, id reward.PromotionID, fn func(*reward.Promotion) error) (reward.Promotion, error) {
+	var changed reward.Promotion
+	err := s.write(ctx, what, func(tx *tx) error {
+		v, err := tx.view(id)
+		if err != nil {
+			return err
+		}
+		changed = v.Promotion
+		if err := fn(&changed); err != nil {
+			return err
+		}
+		return tx.put(&changed)
+	})
+	if err != nil {
+		return reward.Promotion{}, err
+	}
+	return changed, nil
+}
+
+// PromotionComplete ends a promotion that has nothing left to do.
+func (s *Store) PromotionComplete(ctx context.Context, id reward.PromotionID, settleAfter time.Duration, now time.Time) (bool, error) {
+	var moved bool
+	err := s.write(ctx, "complete a promotion", func(tx *tx) error {
+		v, err := tx.view(id)
+		if err != nil {
+			return err
+		}
+		if v.Counts.Undecided() > 0 {
+			return nil
+		}
+		var open bool
+		switch {
+		case v.Status == reward.Running:
+			if v.ExpectedCount != nil && !v.Closed && v.Counts.Total() < *v.ExpectedCount {
+				return nil
+			}
+			_, open, err = one(tx.ctx, tx, scanInt, `SELECT 1 FROM uploads
+WHERE promotion_id = ? AND finished_at IS NULL AND leased_until > ? LIMIT 1`, int64(id), micros(now))
+		case v.Status == reward.PromotionCancelled && v.FinishedAt.IsZero():
+			_, open, err = one(tx.ctx, tx, scanInt, `SELECT 1 FROM payouts
+WHERE promotion_id = ? AND state = 3 AND state < 4 AND settle_from > ? LIMIT 1`, int64(id), micros(now.Add(-settleAfter)))
+		default:
+			return nil
+		}
+		if err != nil || open {
+			return err
+		}
+		if v.Status == reward.Running {
+			v.Status = reward.Completed
+		}
+		v.FinishedAt = instant(now)
+		moved = true
+		return tx.put(&v.Promotion)
+	})
+	return moved && err == nil, err
+}
+
+// PromotionStreamGone marks the stream of a final promotion as destroyed.
+func (s *Store) PromotionStreamGone(ctx context.Context, id reward.PromotionID, lastDispatchedAt time.Time) (bool, error) {
+	var marked bool
+	err := s.write(ctx, "mark a stream as gone", func(tx *tx) (err error) {
+		marked, err = tx.exec(`UPDATE promotions SET stream_gone = 1
+WHERE id = ? AND status IN ('COMPLETED', 'CANCELLED') AND last_dispatched_at IS ? AND stream_gone = 0`,
+			int64(id), maybe(lastDispatchedAt))
+		return err
+	})
+	return marked && err == nil, err
+}
+
+// PromotionDelete removes a DRAFT and everything under it.
+func (s *Store) PromotionDelete(ctx context.Context, id reward.PromotionID) error {
+	return s.write(ctx, "delete a promotion", func(tx *tx) error {
+		v, err := tx.view(id)
+		if err != nil {
+			return err
+		}
+		if v.Status != reward.Draft {
+			return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
+				"promotion %d is %s; only a DRAFT can be deleted", id, v.Status)
+		}
+		for _, query := range []string{
+			`DELETE FROM attempts WHERE promotion_id = ?`,
+			`DELETE FROM payouts WHERE promotion_id = ?`,
+			`DELETE FROM promotions WHERE id = ?`,
+		} {
+			if _, err := tx.exec(query, int64(id)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

