@@ -37,7 +37,8 @@ const embeddedPartitions = 6
 // roles, and closes everything again. It is the only place that wires.
 type Engine struct {
 	cfg      Config
-	log      obs.Log
+	log      obs.Log // for the parts
+	own      obs.Log
 	instance string
 	provider payout.Provider
 
@@ -61,7 +62,7 @@ func WithProvider(p payout.Provider) Option {
 
 // NewEngine checks the settings; nothing is opened before Start.
 func NewEngine(cfg Config, log obs.Log, opts ...Option) (*Engine, error) {
-	e := &Engine{cfg: cfg, log: log.For(obs.Engine), instance: service.InstanceID(), lost: make(chan error, 1)}
+	e := &Engine{cfg: cfg, log: log, own: log.For(obs.Engine), instance: service.InstanceID(), lost: make(chan error, 1)}
 	for _, o := range opts {
 		o(e)
 	}
@@ -114,7 +115,7 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	e.log.Info(obs.Started, "instance", e.instance, "roles", strings.Join(e.cfg.Roles, ","), "http", e.Addr(),
+	e.own.Info(obs.Started, "instance", e.instance, "roles", strings.Join(e.cfg.Roles, ","), "http", e.Addr(),
 		"store", engineOf(e.cfg.Database.URL, "sqlite"), "queue", engineOf(e.cfg.Redis.URL, "in process"), "kafka", strings.Join(e.Brokers(), ","))
 	return nil
 }
@@ -325,9 +326,9 @@ func (e *Engine) degraded() []string {
 // Stop ends the instance: no new work, what is in hand is finished or handed
 // back, everything is closed. Nothing is lost when it is cut short.
 func (e *Engine) Stop(context.Context) error {
-	e.log.Info(obs.Stopping, "instance", e.instance)
+	e.own.Info(obs.Stopping, "instance", e.instance)
 	e.close()
-	e.log.Info(obs.Stopped, "instance", e.instance)
+	e.own.Info(obs.Stopped, "instance", e.instance)
 	return nil
 }
 

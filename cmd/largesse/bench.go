@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -10,9 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
@@ -22,10 +19,7 @@ import (
 	"github.com/largesse/largesse"
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/lab"
-	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
-	"github.com/largesse/largesse/internal/queue"
-	"github.com/largesse/largesse/internal/queue/redisstream"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -95,7 +89,7 @@ func (b *payoutBench) run(ctx context.Context) error {
 		return err
 	}
 	defer b.dropSchema(context.WithoutCancel(ctx))
-	fast, err := b.measureEngine(ctx, "fast", b.targets, &countingProvider{}, 64)
+	fast, err := b.measureEngine(ctx, "fast", b.targets, &lab.Provider{}, 64)
 	if err != nil {
 		return err
 	}
@@ -110,12 +104,12 @@ func (b *payoutBench) run(ctx context.Context) error {
 	bareRate := float64(b.targets) / bare.Seconds()
 	_, _ = fmt.Fprintf(w, "bare pipeline of the same commands\t%.1f s, %s payouts/s\n", bare.Seconds(), number(int64(bareRate)))
 	_, _ = fmt.Fprintf(w, "ratio\t%.2f (at least 0.40)\n", fast.rate/bareRate)
-	_, _ = fmt.Fprintf(w, "memory of the process, highest\t%s MB (under 300)\n", number(fast.memoryMax>>20))
-	_, _ = fmt.Fprintf(w, "entries in Redis, highest\t%s (max-len %s)\n", number(fast.entriesMax), number(int64(largesse.DefaultConfig().Redis.Stream.MaxLen)))
+	_, _ = fmt.Fprintf(w, "memory of the process, highest\t%s MB (under 300)\n", number(fast.Memory>>20))
+	_, _ = fmt.Fprintf(w, "entries in Redis, highest\t%s (max-len %s)\n", number(fast.Entries), number(int64(largesse.DefaultConfig().Redis.Stream.MaxLen)))
 	_, _ = fmt.Fprintf(w, "correct\t%s\n", fast.verdict())
 	good := fast.balanced
 	if b.slowTargets > 0 {
-		slow, err := b.measureEngine(ctx, "slow", b.slowTargets, &countingProvider{latency: slowLatency}, slowOpen/16)
+		slow, err := b.measureEngine(ctx, "slow", b.slowTargets, &lab.Provider{Latency: slowLatency}, slowOpen/16)
 		if err != nil {
 			return err
 		}
@@ -168,11 +162,10 @@ type benchResult struct {
 	took       time.Duration
 	rate       float64 // payouts a second, from the first byte uploaded
 	middleRate float64 // between 10 and 90 % of the calls
-	memoryMax  int64   // bytes, resident
-	entriesMax int64
-	openMax    int64
-	balanced   bool
-	detail     string
+	lab.Peaks
+	openMax  int64
+	balanced bool
+	detail   string
 }
 
 func (r benchResult) verdict() string {
@@ -195,7 +188,7 @@ func (b *payoutBench) config(run string, perConsumer int) largesse.Config {
 	return cfg
 }
 
-func (b *payoutBench) measureEngine(ctx context.Context, run string, targets int, provider *countingProvider, perConsumer int) (benchResult, error) {
+func (b *payoutBench) measureEngine(ctx context.Context, run string, targets int, provider *lab.Provider, perConsumer int) (benchResult, error) {
 	path := filepath.Join(b.dir, run+".csv")
 	workload, err := writeTargetsFile(path, targets)
 	if err != nil {
@@ -227,11 +220,11 @@ func (b *payoutBench) measureEngine(ctx context.Context, run string, targets int
 		return benchResult{}, err
 	}
 	watching, stopWatch := context.WithCancel(ctx)
-	peaks := make(chan benchResult, 1)
-	go func() { peaks <- b.watchPeaks(watching, cfg, id) }()
+	peaks := make(chan lab.Peaks, 1)
+	go func() { peaks <- lab.WatchPeaks(watching, engine.Queue(), id) }()
 	defer stopWatch()
 
-	provider.total = int64(targets)
+	provider.Total = int64(targets)
 	began := time.Now()
 	file, err := os.Open(path)
 	if err != nil {
@@ -248,7 +241,7 @@ func (b *payoutBench) measureEngine(ctx context.Context, run string, targets int
 	}
 	// The slow run measures the provider's share, so its rows are there first.
 	steps := []func() error{start, upload}
-	if provider.latency > 0 {
+	if provider.Latency > 0 {
 		steps = []func() error{upload, start}
 	}
 	for _, step := range steps {
@@ -273,16 +266,16 @@ func (b *payoutBench) measureEngine(ctx context.Context, run string, targets int
 	}
 	show.close()
 	stopWatch()
-	res := <-peaks
+	res := benchResult{Peaks: <-peaks}
 	res.took = p.FinishedAt.Sub(began)
 	res.rate = float64(targets) / res.took.Seconds()
-	res.middleRate = provider.middleRate()
-	res.openMax = provider.openMax.Load()
+	res.middleRate = provider.MiddleRate()
+	res.openMax = provider.OpenMax()
 	recount, err := engine.Store().SummaryRecount(ctx, id)
 	if err != nil {
 		return benchResult{}, err
 	}
-	calls := provider.calls.Load()
+	calls := provider.Calls()
 	res.balanced = recount.Payouts[reward.Succeeded] == int64(targets) && recount.AmountTotal() == reward.Amount(workload.Amount) && calls == int64(targets)
 	res.detail = fmt.Sprintf("%s rows succeeded, %s calls", number(recount.Payouts[reward.Succeeded]), number(calls))
 	return res, nil
@@ -300,44 +293,6 @@ func writeTargetsFile(path string, n int) (lab.Workload, error) {
 	return workload, file.Close()
 }
 
-// watchPeaks samples the process's memory and the stream's length.
-func (b *payoutBench) watchPeaks(ctx context.Context, cfg largesse.Config, id reward.PromotionID) (res benchResult) {
-	q, err := redisstream.Open(ctx, redisstream.Config{URL: cfg.Redis.URL, KeyPrefix: cfg.Redis.KeyPrefix})
-	if err != nil {
-		return res
-	}
-	defer q.Close()
-	for {
-		if info, err := q.Info(ctx, queue.Stream{Type: reward.Point, PromotionID: id}); err == nil {
-			res.entriesMax = max(res.entriesMax, info.Len)
-		}
-		res.memoryMax = max(res.memoryMax, residentBytes())
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return res
-		}
-	}
-}
-
-// residentBytes reads this process's resident memory from the kernel; 0 where
-// there is no /proc.
-func residentBytes() int64 {
-	raw, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0
-	}
-	fields := bytes.Fields(raw)
-	if len(fields) < 2 {
-		return 0
-	}
-	pages, err := strconv.ParseInt(string(fields[1]), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return pages * int64(os.Getpagesize())
-}
-
 func (b *payoutBench) measureBare(ctx context.Context) (time.Duration, error) {
 	file, err := os.Open(filepath.Join(b.dir, "fast.csv"))
 	if err != nil {
@@ -345,57 +300,4 @@ func (b *payoutBench) measureBare(ctx context.Context) (time.Duration, error) {
 	}
 	defer func() { _ = file.Close() }()
 	return lab.Bare{PostgresURL: b.schema, RedisURL: b.redis, Prefix: b.name + "-"}.Run(ctx, io.Reader(file), b.targets)
-}
-
-// countingProvider pays everybody, in process, after latency.
-type countingProvider struct {
-	latency time.Duration
-	total   int64
-
-	calls, open, openMax atomic.Int64
-	tenth, ninetieth     atomic.Int64 // Unix nanoseconds of those calls' ends
-}
-
-func (p *countingProvider) pay(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
-	if err := check(); err != nil {
-		return money.Answer{Class: reward.AnswerUnsent, Err: err}
-	}
-	if p.latency > 0 {
-		open := p.open.Add(1)
-		for highest := p.openMax.Load(); open > highest && !p.openMax.CompareAndSwap(highest, open); highest = p.openMax.Load() {
-		}
-		time.Sleep(p.latency)
-		p.open.Add(-1)
-	}
-	switch n := p.calls.Add(1); n {
-	case p.total / 10:
-		p.tenth.Store(time.Now().UnixNano())
-	case p.total * 9 / 10:
-		p.ninetieth.Store(time.Now().UnixNano())
-	}
-	if ctx.Err() != nil {
-		return money.Answer{Class: reward.AnswerUnknown, Err: ctx.Err()}
-	}
-	return money.Answer{Class: reward.AnswerPaid, Status: 200, TransactionKey: "B-" + c.TargetID.String()}
-}
-
-func (p *countingProvider) ChargePoint(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
-	return p.pay(ctx, c, check)
-}
-
-func (p *countingProvider) ChargeVoucher(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
-	return p.pay(ctx, c, check)
-}
-
-// Lookup cannot tell: nothing that this provider was asked stays unknown.
-func (p *countingProvider) Lookup(context.Context, reward.PromotionID, reward.TargetID) money.LookupResult {
-	return money.LookupResult{}
-}
-
-func (p *countingProvider) middleRate() float64 {
-	took := time.Duration(p.ninetieth.Load() - p.tenth.Load())
-	if took <= 0 {
-		return 0
-	}
-	return 0.8 * float64(p.total) / took.Seconds()
 }

@@ -12,11 +12,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // result is what one run of the command line left behind.
 type result struct {
@@ -149,6 +151,7 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"version", "--output", "xml"}, `--output "xml" is neither table nor json`},
 		{[]string{"moneysim", "--error-rate", "2"}, "errorRate must be from 0 to 1"},
 		{[]string{"serve", "--redis-strem-max-len", "5"}, "did you mean --redis-stream-max-len?"},
+		{[]string{"serve"}, "money.url is not set"},
 		{[]string{"serve", "--money-timeout", "5"}, `money.timeout = "5" (flag --money-timeout) must be a duration with a unit`},
 		{[]string{"serve", "--listen", "0.0.0.0:80"}, "(flag --http-listen) must be a loopback address"},
 		{[]string{"migrate", "--database-url", "mysql://u:hunter2@h"}, `database.url = "mysql://u:xxxxx@h"`},
@@ -299,6 +302,7 @@ func TestMoneySim(t *testing.T) {
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Idempotency-Key", "1:2")
+	req.Close = true
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -354,15 +358,4 @@ func TestDeadLetterList(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	})
-}
-
-// waitFor polls a condition until it holds.
-func waitFor(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 20 s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }

@@ -109,21 +109,23 @@ func (s *snapshot) percent() int64 {
 	return s.Counts.Done() * 100 / s.total()
 }
 
-// line tells it all without a bar.
-func (s *snapshot) line() string {
+// counts tells how many stand where.
+func (s *snapshot) counts() string {
 	parts := []string{fmt.Sprintf("%s %d%% of %s", s.Status, s.percent(), number(s.total()))}
 	for _, state := range states(s.Counts) {
 		if state.count > 0 {
 			parts = append(parts, state.name+" "+number(state.count))
 		}
 	}
-	if pace := s.pace(); pace != "" {
-		parts = append(parts, pace)
-	}
 	if s.PauseReason != "" {
 		parts = append(parts, s.PauseReason)
 	}
 	return printable(strings.Join(parts, ", "))
+}
+
+// line tells it all without a bar.
+func (s *snapshot) line() string {
+	return strings.TrimSuffix(s.counts()+", "+s.pace(), ", ")
 }
 
 // layer is one part of a stacked bar.
@@ -222,7 +224,7 @@ func (c *cli) watchBar(first *snapshot) *watchBar {
 	})
 	detail := mpb.BarFillerFunc(func(out io.Writer, st decor.Statistics) error {
 		// A line that wraps could not be redrawn.
-		_, err := io.WriteString(out, runewidth.Truncate(w.latest.Load().line(), st.AvailableWidth, "…")+"\n")
+		_, err := io.WriteString(out, runewidth.Truncate(w.latest.Load().counts(), st.AvailableWidth, "…")+"\n")
 		return err
 	})
 	w.bar = w.progress.MustAdd(0, stacked,

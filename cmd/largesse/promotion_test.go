@@ -283,7 +283,7 @@ func TestPromotionWatch(t *testing.T) {
 		lines := strings.Split(r.stdout, "\n")
 		if r.code != exitDone || r.stderr != "" || len(lines) != 4 ||
 			lines[0] != "RUNNING 0% of 4, ready 4" ||
-			!strings.HasPrefix(lines[1], "PAUSED 25% of 4, ready 3, failed 1, ") || !strings.HasSuffix(lines[1], "/s, the Money API says 401") ||
+			!strings.HasPrefix(lines[1], "PAUSED 25% of 4, ready 3, failed 1, the Money API says 401, ") || !strings.HasSuffix(lines[1], "/s") ||
 			!strings.HasPrefix(lines[2], "COMPLETED 100% of 4, succeeded 3, failed 1") {
 			t.Errorf("%+v", r)
 		}

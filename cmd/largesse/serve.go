@@ -36,7 +36,7 @@ Without settings everything it needs runs in this process and keeps its data in
 		}
 		engine, err := largesse.NewEngine(cfg, log)
 		if err != nil {
-			return err
+			return &usageError{err.Error()} // it has looked at settings only
 		}
 		return c.serve(cmd.Context(), engine)
 	}

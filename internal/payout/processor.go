@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/largesse/largesse/internal/money"
@@ -38,6 +39,9 @@ type Processor struct {
 	Finisher *Finisher
 	Limits   Limits
 	Log      obs.Log
+
+	pausing  sync.Mutex // held while a promotion is being paused
+	pausedAt map[reward.PromotionID]time.Time
 }
 
 // The reasons why a call is not opened right now.
@@ -179,6 +183,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 	}
 	sent := false
 	for try := 0; ; try++ {
+		began := time.Now()
 		ans := kindOf(it.Stream.Type).charge(p.Provider, ctx, chargeOf(row), func() error { return p.check(it) })
 		switch ans.Class {
 		case reward.AnswerUnsent:
@@ -194,7 +199,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 			}
 			continue
 		case reward.AnswerMisset:
-			p.pause(ctx, row.PromotionID, ans)
+			p.pause(ctx, row.PromotionID, began, ans)
 			it.Release() // back to READY when claimed, and paid after a resume
 			return
 		}
@@ -292,13 +297,24 @@ func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payo
 }
 
 // pause stops a promotion whose calls cannot succeed because our own settings
-// are wrong, instead of failing its targets.
-func (p *Processor) pause(ctx context.Context, id reward.PromotionID, ans money.Answer) {
+// are wrong, instead of failing its targets. A call that began before the
+// latest pause, or under a view that may be older than it, says nothing new:
+// its answer must not undo a resume.
+func (p *Processor) pause(ctx context.Context, id reward.PromotionID, began time.Time, ans money.Answer) {
+	p.pausing.Lock()
+	defer p.pausing.Unlock()
+	if began.Before(p.pausedAt[id].Add(viewAgeMax)) {
+		return
+	}
 	reason := fmt.Sprintf("the provider answered %d %s %s: check money.url and the credentials, then resume", ans.Status, ans.Code, ans.Message)
 	_, err := p.Store.PromotionMove(ctx, store.PromotionMoveParams{
 		ID: id, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: reason, Now: time.Now(),
 	})
 	if err == nil {
+		if p.pausedAt == nil {
+			p.pausedAt = make(map[reward.PromotionID]time.Time)
+		}
+		p.pausedAt[id] = time.Now()
 		p.Log.For(obs.Processor).Error(obs.Paused, errors.New(reason), "promotion_id", id)
 	} else if !reward.HasCode(err, reward.CodeIllegalState) {
 		p.Log.For(obs.Processor).Warn(obs.Failed, err, "promotion_id", id)

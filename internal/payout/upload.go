@@ -20,7 +20,7 @@ import (
 const (
 	// uploadLease is how long an upload holds up the completion of its
 	// promotion after it was last heard of.
-	uploadLease = 30 * time.Second
+	uploadLease = 12 * time.Second
 	// uploadSaveWait bounds one write of an upload.
 	uploadSaveWait = 30 * time.Second
 	// uploadErrorsShown is how many bad lines an answer names.

@@ -346,22 +346,6 @@ func (m *Memory) Range(ctx context.Context, stream Stream, count int) ([]Entry, 
 // Wakes implements Queue.
 func (m *Memory) Wakes() <-chan Stream { return m.wakes }
 
-// Busy implements Queue. In process the answer is exact: streams with
-// unfinished entries.
-func (m *Memory) Busy(ctx context.Context) ([]Stream, error) {
-	if err := m.lock(ctx); err != nil {
-		return nil, err
-	}
-	defer m.mu.Unlock()
-	var out []Stream
-	for name, s := range m.streams {
-		if s.entries.Len() > 0 {
-			out = append(out, name)
-		}
-	}
-	return out, nil
-}
-
 // Ping implements Queue.
 func (m *Memory) Ping(ctx context.Context) error {
 	if err := m.lock(ctx); err != nil {

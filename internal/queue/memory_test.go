@@ -39,14 +39,14 @@ func TestMemoryLeases(t *testing.T) {
 			time.Sleep(time.Second)
 			read(t, q, 1)
 
-			time.Sleep(lease - time.Second - 1)
+			time.Sleep(lease - time.Second - time.Nanosecond)
 			if got := claim(t, q, lease, 10); len(got) != 0 {
 				t.Fatalf("claimed a nanosecond before the lease is over: %+v", got)
 			}
 			if _, err := q.Extend(t.Context(), stream, "a", []string{first[0].ID}); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			if got := claim(t, q, lease, 10); len(got) != 1 || got[0].TargetID != 1 {
 				t.Fatalf("only target 1 is idle, claimed %+v", got)
 			}
@@ -69,7 +69,7 @@ func TestMemoryLeases(t *testing.T) {
 			if n, err := q.Add(t.Context(), p); n != 1 || err != nil {
 				t.Fatalf("in time: %d, %v", n, err)
 			}
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			if n, err := q.Add(t.Context(), p); n != 0 || err != nil {
 				t.Fatalf("too late: %d, %v", n, err)
 			}

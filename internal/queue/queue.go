@@ -125,9 +125,6 @@ type Queue interface {
 	// Wakes delivers hints that a stream has got work. Hints can be lost and
 	// can be superfluous. The channel is closed by Close.
 	Wakes() <-chan Stream
-	// Busy returns the streams that may hold work, a superset, from the index
-	// that Add notes before it adds.
-	Busy(ctx context.Context) ([]Stream, error)
 	// Ping answers whether the server can be reached.
 	Ping(ctx context.Context) error
 	Close()

@@ -141,10 +141,6 @@ func exerciseDestroyRace(t *testing.T, b *bundle) {
 	})
 	for i := range rounds {
 		b.add(i, 1)
-		if busy := must(b.q.Busy(b.ctx))(t); !slices.Contains(busy, b.s) {
-			t.Errorf("round %d: work waits and the index does not say so", i)
-			break
-		}
 		got := b.read("a", 10)
 		for _, e := range got {
 			seen[e.TargetID]++
@@ -191,38 +187,6 @@ func (b *bundle) wantWake(s queue.Stream) {
 	}
 }
 
-func exerciseBusy(t *testing.T, b *bundle) {
-	if busy := must(b.q.Busy(b.ctx))(t); len(busy) != 0 {
-		t.Fatalf("a new queue is busy with %v", busy)
-	}
-	want := map[queue.Stream]bool{}
-	for i := range 20 {
-		one := *b
-		one.s = queue.Stream{Type: reward.PromotionTypes[i%2], PromotionID: reward.PromotionID(i + 1)}
-		one.add(0, 1)
-		want[one.s] = true
-	}
-	for _, s := range must(b.q.Busy(b.ctx))(t) {
-		delete(want, s)
-	}
-	if len(want) != 0 {
-		t.Fatalf("these have work and are not named: %v", want)
-	}
-
-	// A stream that is destroyed after the deadline of its last Add leaves.
-	deadline := time.Now().Add(2 * time.Second)
-	if added := must(b.q.Add(b.ctx, queue.AddParams{Stream: b.s, MaxLen: 1, Deadline: deadline, Entries: newEntries(0, 1)}))(t); added != 1 {
-		t.Fatalf("%d went in", added)
-	}
-	b.ok(b.q.Ack(b.ctx, b.s, ids(b.read("a", 1))))
-	b.until("the destroyed stream has left the index", func() bool {
-		if !must(b.q.Destroy(b.ctx, b.s))(t) {
-			t.Fatal("an empty stream was not destroyed")
-		}
-		return !slices.Contains(must(b.q.Busy(b.ctx))(t), b.s)
-	})
-}
-
 // calls is every call that can fail, by name.
 func (b *bundle) calls() map[string]func() error {
 	ctx, q, s := b.ctx, b.q, b.s
@@ -247,7 +211,6 @@ func (b *bundle) calls() map[string]func() error {
 		"Consumers":      func() error { _, err := q.Consumers(ctx, s); return err },
 		"Info":           func() error { _, err := q.Info(ctx, s); return err },
 		"Range":          func() error { _, err := q.Range(ctx, s, 1); return err },
-		"Busy":           func() error { _, err := q.Busy(ctx); return err },
 		"Ping":           func() error { return q.Ping(ctx) },
 	}
 }

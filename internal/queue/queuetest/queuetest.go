@@ -47,7 +47,6 @@ func Exercise(t *testing.T, newQueue func(t testing.TB) queue.Queue) {
 		"EverythingElseCountsAMissingStreamAsNone": exerciseMissing,
 		"StreamsAreApart":                          exerciseStreamsApart,
 		"WakesTellOfFirstWork":                     exerciseWakes,
-		"BusyNamesStreamsWithWork":                 exerciseBusy,
 		"ACancelledCallDoesNothing":                exerciseCancelled,
 		"CloseEndsWakesAndCalls":                   exerciseClose,
 	} {

@@ -26,18 +26,6 @@ func (q *Queue) Add(ctx context.Context, p queue.AddParams) (int, error) {
 	if len(p.Entries) == 0 {
 		return 0, nil
 	}
-	// First the note, then the work: whoever reads the index may find a stream
-	// without work, never the other way round.
-	index, name := busyKey(q.prefix), streamName(p.Stream)
-	noted, err := noteStream.Exec(ctx, q.client, []string{index},
-		[]string{name, strconv.FormatInt(p.Deadline.UnixMilli(), 10)}).AsBool()
-	if err != nil {
-		return 0, fmt.Errorf("redisstream: note_stream %s %s: %w", index, name, err)
-	}
-	if !noted {
-		return 0, nil
-	}
-
 	key := StreamKey(q.prefix, p.Stream)
 	args := make([]string, 0, 3+3*len(p.Entries))
 	args = append(args, ConsumerGroup(q.prefix, p.Stream),
@@ -46,7 +34,7 @@ func (q *Queue) Add(ctx context.Context, p queue.AddParams) (int, error) {
 		args = append(args, e.TargetID.String(), rueidis.BinaryString(e.Message), strconv.FormatInt(int64(e.Dispatch), 10))
 	}
 	var added, wasEmpty int64
-	err = q.withGroup(ctx, p.Stream, func() (bool, error) {
+	err := q.withGroup(ctx, p.Stream, func() (bool, error) {
 		reply, err := addEntries.Exec(ctx, q.client, []string{key}, args).AsIntSlice()
 		if err == nil && len(reply) != 2 {
 			err = fmt.Errorf("the reply has %d elements", len(reply))

@@ -102,22 +102,14 @@ func (q *Queue) RemoveConsumer(ctx context.Context, s queue.Stream, consumer, he
 	return false, fmt.Errorf("redisstream: remove_consumer %s %s: it goes on reading", key, consumer)
 }
 
-// Destroy implements queue.Queue. The stream leaves the index only when the
-// deadline of every Add noted in it has passed; nobody should destroy earlier.
+// Destroy implements queue.Queue.
 func (q *Queue) Destroy(ctx context.Context, s queue.Stream) (bool, error) {
 	key := StreamKey(q.prefix, s)
 	gone, err := destroyStream.Exec(ctx, q.client, []string{key, regroupedKey(q.prefix, s)}, nil).AsBool()
 	if err != nil {
 		return false, fmt.Errorf("redisstream: destroy_stream %s: %w", key, err)
 	}
-	if !gone {
-		return false, nil
-	}
-	index := busyKey(q.prefix)
-	if err := forgetStream.Exec(ctx, q.client, []string{index}, []string{streamName(s)}).Error(); err != nil {
-		return false, fmt.Errorf("redisstream: forget_stream %s %s: %w", index, streamName(s), err)
-	}
-	return true, nil
+	return gone, nil
 }
 
 // Consumers implements queue.Queue.

@@ -27,14 +27,10 @@ func regroupedKey(prefix string, s queue.Stream) string {
 	return "{" + StreamKey(prefix, s) + "}:regrouped"
 }
 
-// busyKey is the index of streams that may hold work: a sorted set of stream
-// names; the score is the latest deadline (Unix milliseconds) of an Add.
-func busyKey(prefix string) string { return prefix + "campaign-promotion-busy" }
-
 // wakeChannel carries the name of a stream whenever one gets its first work.
 func wakeChannel(prefix string) string { return prefix + "campaign-promotion-wake" }
 
-// streamName is how a stream is called in keys, the index and wake-ups.
+// streamName is how a stream is called in keys and wake-ups.
 func streamName(s queue.Stream) string { return string(s.Type) + ":" + s.PromotionID.String() }
 
 func parseStreamName(name string) (queue.Stream, bool) {

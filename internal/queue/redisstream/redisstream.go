@@ -176,22 +176,6 @@ func (q *Queue) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Busy implements queue.Queue.
-func (q *Queue) Busy(ctx context.Context) ([]queue.Stream, error) {
-	key := busyKey(q.prefix)
-	names, err := q.client.Do(ctx, q.client.B().Zrange().Key(key).Min("0").Max("-1").Build()).AsStrSlice()
-	if err != nil {
-		return nil, fmt.Errorf("redisstream: ZRANGE %s: %w", key, err)
-	}
-	out := make([]queue.Stream, 0, len(names))
-	for _, name := range names {
-		if s, ok := parseStreamName(name); ok {
-			out = append(out, s)
-		}
-	}
-	return out, nil
-}
-
 // Close implements queue.Queue. It may be called twice.
 func (q *Queue) Close() {
 	q.close.Do(func() {

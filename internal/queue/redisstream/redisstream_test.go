@@ -27,7 +27,6 @@ func TestKeys(t *testing.T) {
 		{StreamKey("test:", s), "test:campaign-promotion-stream:VOUCHER:12345"},
 		{ConsumerGroup("test:", s), "test:campaign-promotion-group:VOUCHER:12345"},
 		{regroupedKey("test:", s), "{test:campaign-promotion-stream:VOUCHER:12345}:regrouped"},
-		{busyKey("test:"), "test:campaign-promotion-busy"},
 		{wakeChannel("test:"), "test:campaign-promotion-wake"},
 		{streamName(s), "VOUCHER:12345"},
 	} {

@@ -11,8 +11,6 @@ import (
 var (
 	//go:embed add_entries.lua
 	addEntriesText string
-	//go:embed note_stream.lua
-	noteStreamText string
 	//go:embed read_entries.lua
 	readEntriesText string
 	//go:embed extend_entries.lua
@@ -23,15 +21,11 @@ var (
 	removeConsumerText string
 	//go:embed destroy_stream.lua
 	destroyStreamText string
-	//go:embed forget_stream.lua
-	forgetStreamText string
 
 	addEntries     = rueidis.NewLuaScript(addEntriesText)
-	noteStream     = rueidis.NewLuaScript(noteStreamText)
 	readEntries    = rueidis.NewLuaScript(readEntriesText)
 	extendEntries  = rueidis.NewLuaScript(extendEntriesText)
 	makeGroup      = rueidis.NewLuaScript(makeGroupText)
 	removeConsumer = rueidis.NewLuaScript(removeConsumerText)
 	destroyStream  = rueidis.NewLuaScript(destroyStreamText)
-	forgetStream   = rueidis.NewLuaScript(forgetStreamText)
 )

@@ -280,17 +280,6 @@ func TestScripts(t *testing.T) {
 		r.do("XDEL", key, id(0), id(1), id(2))
 		want("destroy", r.eval(destroyStreamText, two), int64(1))
 		want("gone", r.eval("return redis.call('EXISTS', KEYS[1], KEYS[2])", two), int64(0))
-
-		index := []string{busyKey(r.prefix)}
-		want("note late", r.eval(noteStreamText, index, "POINT:1", "1000"), int64(0))
-		want("note", r.eval(noteStreamText, index, "POINT:1", "9000000000000"), int64(1))
-		want("note with an earlier deadline", r.eval(noteStreamText, index, "POINT:1", "8000000000000"), int64(1))
-		want("the later deadline stays", r.eval("return redis.call('ZSCORE', KEYS[1], 'POINT:1')", index), "9000000000000")
-		want("forget too early", r.eval(forgetStreamText, index, "POINT:1"), int64(0))
-		want("forget what is not there", r.eval(forgetStreamText, index, "POINT:2"), int64(1))
-		r.do("ZADD", index[0], "1000", "POINT:1")
-		want("forget", r.eval(forgetStreamText, index, "POINT:1"), int64(1))
-		want("forgotten", r.eval("return redis.call('EXISTS', KEYS[1])", index), int64(0))
 	})
 }
 

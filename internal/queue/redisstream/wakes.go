@@ -25,7 +25,7 @@ const (
 func (q *Queue) Wakes() <-chan queue.Stream { return q.wakes }
 
 // wake publishes that a stream has got its first work. A hint that is lost is
-// made good by the index, so a failure is no failure of the Add it follows.
+// made good by the rows, so a failure is no failure of the Add it follows.
 func (q *Queue) wake(ctx context.Context, s queue.Stream) {
 	cmd := q.client.B().Publish().Channel(wakeChannel(q.prefix)).Message(streamName(s)).Build()
 	if err := q.client.Do(ctx, cmd).Error(); err != nil {

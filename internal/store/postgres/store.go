@@ -85,6 +85,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	// table has not been analysed yet or a batch looks large to it, and must
 	// not pay for plans and machine code again and again.
 	params["enable_seqscan"] = "off"
+	params["enable_bitmapscan"] = "off"
 	params["enable_hashjoin"] = "off"
 	params["enable_mergejoin"] = "off"
 	params["plan_cache_mode"] = "force_generic_plan"

@@ -1,0 +1,72 @@
+package lab
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/largesse/largesse/internal/money"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// Provider pays everybody, in process, after Latency, and counts.
+type Provider struct {
+	Latency time.Duration
+	Total   int64 // calls to come, for MiddleRate
+
+	calls, open, openMax atomic.Int64
+	tenth, ninetieth     atomic.Int64 // Unix nanoseconds of those calls' ends
+}
+
+func (p *Provider) pay(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
+	if err := check(); err != nil {
+		return money.Answer{Class: reward.AnswerUnsent, Err: err}
+	}
+	if p.Latency > 0 {
+		open := p.open.Add(1)
+		for highest := p.openMax.Load(); open > highest && !p.openMax.CompareAndSwap(highest, open); highest = p.openMax.Load() {
+		}
+		time.Sleep(p.Latency)
+		p.open.Add(-1)
+	}
+	switch n := p.calls.Add(1); n {
+	case p.Total / 10:
+		p.tenth.Store(time.Now().UnixNano())
+	case p.Total * 9 / 10:
+		p.ninetieth.Store(time.Now().UnixNano())
+	}
+	if ctx.Err() != nil {
+		return money.Answer{Class: reward.AnswerUnknown, Err: ctx.Err()}
+	}
+	return money.Answer{Class: reward.AnswerPaid, Status: 200, TransactionKey: "B-" + c.TargetID.String()}
+}
+
+// ChargePoint pays.
+func (p *Provider) ChargePoint(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
+	return p.pay(ctx, c, check)
+}
+
+// ChargeVoucher pays.
+func (p *Provider) ChargeVoucher(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
+	return p.pay(ctx, c, check)
+}
+
+// Lookup cannot tell: nothing that this provider was asked stays unknown.
+func (p *Provider) Lookup(context.Context, reward.PromotionID, reward.TargetID) money.LookupResult {
+	return money.LookupResult{}
+}
+
+// MiddleRate is calls a second between the first and the last tenth.
+func (p *Provider) MiddleRate() float64 {
+	took := time.Duration(p.ninetieth.Load() - p.tenth.Load())
+	if took <= 0 {
+		return 0
+	}
+	return 0.8 * float64(p.Total) / took.Seconds()
+}
+
+// Calls is how many payouts were paid.
+func (p *Provider) Calls() int64 { return p.calls.Load() }
+
+// OpenMax is the most calls that were open at a time.
+func (p *Provider) OpenMax() int64 { return p.openMax.Load() }

@@ -1,0 +1,210 @@
+//go:build servers
+
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/sqlite"
+	"github.com/largesse/largesse/internal/store/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func serverURL(t testing.TB) string {
+	t.Helper()
+	url := os.Getenv("LARGESSE_TEST_POSTGRES")
+	if url == "" {
+		t.Fatal("LARGESSE_TEST_POSTGRES names no PostgreSQL server: run it by make test")
+	}
+	return url
+}
+
+var schemas atomic.Int64
+
+// openEmpty opens a schema of the test's own, which goes with the test.
+func openEmpty(t testing.TB, connections int) *Store {
+	t.Helper()
+	schema := fmt.Sprintf("largesse test %d-%d", os.Getpid(), schemas.Add(1))
+	s := openSchema(t, schema, connections)
+	t.Cleanup(func() {
+		if _, err := s.pool.Exec(context.Background(), "DROP SCHEMA "+pgx.Identifier{schema}.Sanitize()+" CASCADE"); err != nil {
+			t.Errorf("drop the test's schema: %v", err)
+		}
+		s.Close()
+	})
+	return s
+}
+
+func openSchema(t testing.TB, schema string, connections int) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), Config{
+		URL: serverURL(t), Schema: schema, MaxConnections: connections, ApplicationName: t.Name(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func open(t testing.TB) store.Store {
+	t.Helper()
+	s := openEmpty(t, 8)
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	storetest.Exercise(t, open)
+}
+
+func TestStoreAgreesWithSQLite(t *testing.T) {
+	t.Parallel()
+	other, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "largesse.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := other.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Agree(t, other, open(t))
+}
+
+func TestMigrate(t *testing.T) {
+	t.Parallel()
+	t.Run("SeveralInstancesAtOnce", func(t *testing.T) {
+		t.Parallel()
+		first := openEmpty(t, 4)
+		instances := []*Store{first}
+		for range 3 {
+			s := openSchema(t, first.schema, 4)
+			defer s.Close()
+			instances = append(instances, s)
+		}
+		var wg sync.WaitGroup
+		for _, s := range instances {
+			wg.Go(func() {
+				if err := s.Migrate(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if _, err := first.PromotionGet(t.Context(), 1); !reward.HasCode(err, reward.CodeNotFound) {
+			t.Errorf("error is %v, want %s", err, reward.CodeNotFound)
+		}
+	})
+}
+
+func TestOpen(t *testing.T) {
+	t.Parallel()
+	t.Run("SaysWhatIsWrong", func(t *testing.T) {
+		t.Parallel()
+		for _, url := range []string{"postgres://%zz", "postgres://nobody@127.0.0.1:1/none?sslmode=disable"} {
+			if s, err := Open(t.Context(), Config{URL: url}); err == nil {
+				s.Close()
+				t.Errorf("%s was opened", url)
+			}
+		}
+	})
+	t.Run("SessionsEndWhatWentSilent", func(t *testing.T) {
+		t.Parallel()
+		s := open(t).(*Store)
+		for name, want := range map[string]string{
+			"lock_timeout": "2s", "idle_in_transaction_session_timeout": "1s", "plan_cache_mode": "force_generic_plan",
+			"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off",
+		} {
+			var got string
+			if err := s.pool.QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&got); err != nil || got != want {
+				t.Errorf("%s is %q (%v), want %q", name, got, err, want)
+			}
+		}
+	})
+}
+
+// TestPlans holds that every statement of the main job reaches payouts by an
+// index, row by row, on a table that nobody has analysed.
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	s := open(t).(*Store)
+	ctx := t.Context()
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	for _, sql := range []string{
+		`ALTER TABLE payouts SET (autovacuum_enabled = off)`,
+		`ALTER TABLE summaries SET (autovacuum_enabled = off)`,
+		`ALTER TABLE promotions SET (autovacuum_enabled = off)`,
+		`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries, registered, stream_gone, created_at)
+SELECT i, '', 'POINT', 'RUNNING', 0, '', '', 5, false, false, now() FROM generate_series(1, 2000) i`,
+		`INSERT INTO summaries (promotion_id, summary_id) SELECT i, j FROM generate_series(1, 2000) i, generate_series(0, 4) j`,
+		`INSERT INTO payouts (promotion_id, target_id, summary_id, amount, due_at, updated_at, dispatch, attempts, state,
+  maybe_called, user_id, voucher_code, transaction_key, error_code, error_message)
+SELECT 1 + i % 2, i, 0, 1, now(), now(), 0, 0, 0, false, 'u' || i, '', '', '', '' FROM generate_series(1, 200000) i`,
+	} {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	parameter := regexp.MustCompile(`\$(\d+)`)
+	for name, sql := range map[string]string{
+		"insert": insertSQL, "dispatch due": dispatchDue, "dispatch named": dispatchNamed, "give back": giveBackSQL,
+		"sweep": sweepSQL, "cancel": cancelSQL, "finish": finishSQL, "settle": settleSQL, "heads": headsSQL,
+		"take look-ups": takeLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
+		"summaries": addSummaries,
+	} {
+		// Prepared by name, since only then does the plan stand for every call.
+		if _, err := conn.Conn().PgConn().Exec(ctx, "PREPARE probe AS "+sql).ReadAll(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		most := 0
+		for _, m := range parameter.FindAllStringSubmatch(sql, -1) {
+			var n int
+			if _, err := fmt.Sscan(m[1], &n); err != nil {
+				t.Fatal(err)
+			}
+			most = max(most, n)
+		}
+		nulls := strings.TrimSuffix(strings.Repeat("NULL, ", most), ", ")
+		res, err := conn.Conn().PgConn().Exec(ctx, "EXPLAIN EXECUTE probe("+nulls+"); DEALLOCATE probe").ReadAll()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var plan strings.Builder
+		for _, line := range res[0].Rows {
+			plan.Write(line[0])
+			plan.WriteByte('\n')
+		}
+		for _, bad := range []string{"Seq Scan", "Hash Join", "Hash Semi Join", "Hash Anti Join", "Merge Join", "Bitmap"} {
+			if strings.Contains(plan.String(), bad) {
+				t.Errorf("%s has a %s:\n%s", name, bad, plan.String())
+			}
+		}
+		// Every index scan of payouts looks for rows, not through all of them.
+		lines := strings.Split(plan.String(), "\n")
+		for i, line := range lines {
+			if strings.Contains(line, "using payouts_") && (i+1 == len(lines) || !strings.Contains(lines[i+1], "Index Cond")) {
+				t.Errorf("%s walks a whole index of payouts:\n%s", name, plan.String())
+			}
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package storetest
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+func exerciseReads(t *testing.T, open Open) {
+	run(t, open, "HeadsLeaveOutWhatIsMissing", func(b *bundle) {
+		b.running(1)
+		b.running(2)
+		b.saveQueued(1, 1, 2)
+		b.saveReady(2, 1)
+		list, err := b.PayoutHeads(b.ctx, []store.PayoutID{
+			{PromotionID: 2, TargetID: 1}, {PromotionID: 1, TargetID: 2}, {PromotionID: 1, TargetID: 99}, {PromotionID: 9, TargetID: 1},
+		})
+		b.must(err)
+		sortPayouts(list)
+		same(b, "heads", []reward.Payout{b.payout(1, 2), b.payout(2, 1)}, list)
+		list, err = b.PayoutHeads(b.ctx, nil)
+		b.must(err)
+		same(b, "none", 0, len(list))
+	})
+	run(t, open, "GetSaysWhatIsMissing", func(b *bundle) {
+		b.draft(1)
+		_, _, err := b.PayoutGet(b.ctx, store.PayoutID{PromotionID: 1, TargetID: 5})
+		b.wantCode(err, reward.CodePayoutNotFound)
+		_, err = b.PromotionGet(b.ctx, 5)
+		b.wantCode(err, reward.CodeNotFound)
+	})
+	run(t, open, "ListPagesAndFilters", func(b *bundle) {
+		b.running(1)
+		b.running(2)
+		b.saveQueued(1, 0, 1, 2, 3, 4, 5)
+		b.saveQueued(2, 3)
+		for _, target := range []reward.TargetID{1, 3, 5} {
+			b.finish(store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomeRefused, Code: map[bool]string{true: "A", false: "B"}[target == 3]})
+		}
+		list := func(p store.PayoutListParams) []reward.TargetID {
+			b.Helper()
+			p.PromotionID = 1
+			page, err := b.PayoutList(b.ctx, p)
+			b.must(err)
+			targets := make([]reward.TargetID, len(page))
+			for i, got := range page {
+				targets[i] = got.TargetID
+			}
+			return targets
+		}
+		after := func(target reward.TargetID) *reward.TargetID { return &target }
+		failed := reward.Failed
+		same(b, "first page, 0 included", []reward.TargetID{0, 1, 2, 3}, list(store.PayoutListParams{Limit: 4}))
+		same(b, "second page", []reward.TargetID{4, 5}, list(store.PayoutListParams{Limit: 4, After: after(3)}))
+		same(b, "past the end", []reward.TargetID{}, list(store.PayoutListParams{Limit: 4, After: after(5)}))
+		same(b, "failed", []reward.TargetID{1, 3, 5}, list(store.PayoutListParams{Limit: 4, State: &failed}))
+		same(b, "failed with a code", []reward.TargetID{5}, list(store.PayoutListParams{Limit: 4, State: &failed, Code: "B", After: after(1)}))
+		same(b, "a code", []reward.TargetID{3}, list(store.PayoutListParams{Limit: 4, Code: "A"}))
+	})
+	run(t, open, "SummariesAreListedInOrder", func(b *bundle) {
+		b.running(1)
+		b.saveReady(1, 2, 5, 1, 3)
+		list, err := b.SummaryList(b.ctx, 1, 10)
+		b.must(err)
+		same(b, "summaries", 2, len(list))
+		same(b, "first", 1, list[0].ID)
+		same(b, "targets of the second", 2, list[1].Total())
+		same(b, "amount of the second", 207, list[1].AmountTotal())
+		list, err = b.SummaryList(b.ctx, 1, 1)
+		b.must(err)
+		same(b, "limited", 1, len(list))
+	})
+}
+
+func exerciseDeadLetters(t *testing.T, open Open) {
+	run(t, open, "KeepTheirBytesOnceAndPageDownwards", func(b *bundle) {
+		letters := []reward.DeadLetter{
+			{Source: "topic", Partition: 2, Offset: "10", Key: []byte{0, 255}, Value: []byte("{\x00\xff"), Reason: "MALFORMED", Detail: hostile, At: epoch},
+			{Source: "topic", Partition: 2, Offset: "11", Value: []byte{}, Reason: "TYPE_MISMATCH", At: at(1)},
+			{Source: "stream:{1}", Offset: "1-0", Reason: "MALFORMED", Detail: "nul\x00", At: at(2)},
+		}
+		b.must(b.DeadLetterAdd(b.ctx, letters[:2]))
+		b.must(b.DeadLetterAdd(b.ctx, letters))
+		b.must(b.DeadLetterAdd(b.ctx, nil))
+		list, err := b.DeadLetterList(b.ctx, 0, 10)
+		b.must(err)
+		want := slices.Clone(letters)
+		want[2].Detail = "nul"
+		slices.Reverse(want)
+		if diff := cmp.Diff(want, list, cmpopts.IgnoreFields(reward.DeadLetter{}, "ID"), cmpopts.EquateEmpty()); diff != "" {
+			b.Fatalf("dead letters (-want +got):\n%s", diff)
+		}
+		page, err := b.DeadLetterList(b.ctx, list[0].ID, 1)
+		b.must(err)
+		same(b, "page", list[1:2], page)
+		page, err = b.DeadLetterList(b.ctx, list[2].ID, 9)
+		b.must(err)
+		same(b, "past the end", 0, len(page))
+	})
+}
+
+func exerciseUploads(t *testing.T, open Open) {
+	run(t, open, "LiveFromOpenToClose", func(b *bundle) {
+		b.draft(1)
+		u := store.Upload{ID: 7, PromotionID: 1, LeasedUntil: at(60), CreatedAt: epoch}
+		b.wantCode(b.UploadOpen(b.ctx, store.Upload{ID: 8, PromotionID: 9, LeasedUntil: at(60), CreatedAt: epoch}), reward.CodeNotFound)
+		b.must(b.UploadOpen(b.ctx, u))
+		b.must(b.UploadOpen(b.ctx, u)) // the caller did not hear the first time
+		b.draft(2)
+		other := u
+		other.PromotionID = 2
+		b.wantCode(b.UploadOpen(b.ctx, other), reward.CodeExists)
+		b.must(b.UploadExtend(b.ctx, 7, at(90)))
+		b.wantCode(b.UploadExtend(b.ctx, 8, at(90)), reward.CodeUploadNotFound)
+		got, err := b.UploadGet(b.ctx, 1, 7)
+		b.must(err)
+		u.LeasedUntil = at(90)
+		same(b, "open", u, got)
+		_, err = b.UploadGet(b.ctx, 2, 7)
+		b.wantCode(err, reward.CodeUploadNotFound)
+
+		u.Accepted, u.Duplicates, u.Conflicts, u.Rejected, u.Amount = 1, 2, 3, 4, 5
+		b.must(b.UploadClose(b.ctx, u, at(50)))
+		b.must(b.UploadClose(b.ctx, u, at(51)))
+		got, err = b.UploadGet(b.ctx, 1, 7)
+		b.must(err)
+		u.FinishedAt = at(50)
+		same(b, "closed", u, got)
+		more := u
+		more.Accepted++
+		b.wantCode(b.UploadClose(b.ctx, more, at(52)), reward.CodeIllegalState)
+		b.wantCode(b.UploadExtend(b.ctx, 7, at(99)), reward.CodeIllegalState)
+		b.wantCode(b.UploadOpen(b.ctx, u), reward.CodeExists)
+		b.wantCode(b.UploadClose(b.ctx, store.Upload{ID: 8}, at(52)), reward.CodeUploadNotFound)
+	})
+	run(t, open, "ErrorsPageByLine", func(b *bundle) {
+		b.draft(1)
+		b.must(b.UploadOpen(b.ctx, store.Upload{ID: 7, PromotionID: 1, LeasedUntil: at(60), CreatedAt: epoch}))
+		errs := []store.LineError{{Line: 9, Code: "A", Detail: hostile}, {Line: 2, Code: "B"}, {Line: 5, Code: "C"}}
+		b.must(b.UploadAddErrors(b.ctx, 7, errs))
+		b.must(b.UploadAddErrors(b.ctx, 7, []store.LineError{{Line: 2, Code: "AGAIN"}}))
+		b.must(b.UploadAddErrors(b.ctx, 7, nil))
+		b.wantCode(b.UploadAddErrors(b.ctx, 8, errs), reward.CodeUploadNotFound)
+		list, err := b.UploadErrors(b.ctx, 7, 0, 2)
+		b.must(err)
+		same(b, "first page", []store.LineError{errs[1], errs[2]}, list)
+		list, err = b.UploadErrors(b.ctx, 7, 5, 2)
+		b.must(err)
+		same(b, "second page", []store.LineError{errs[0]}, list)
+	})
+}
+
+func exerciseLeases(t *testing.T, open Open) {
+	run(t, open, "OneOwnerAtATime", func(b *bundle) {
+		take := func(owner string, ttl time.Duration) store.Lease {
+			b.Helper()
+			l, err := b.LeaseTake(b.ctx, store.LeaseTakeParams{Name: "data", Owner: owner, TTL: ttl})
+			b.must(err)
+			return l
+		}
+		first := take("a", time.Hour)
+		same(b, "taken", true, first.OK)
+		same(b, "owner", "a", first.Owner)
+		if left := time.Until(first.Until); left < 50*time.Minute || left > 70*time.Minute {
+			b.Fatalf("the lease of an hour ends in %s", left)
+		}
+		same(b, "not by another", store.Lease{Owner: "a", Until: first.Until}, take("b", time.Hour))
+		renewed := take("a", 2*time.Hour)
+		if !renewed.OK || !renewed.Until.After(first.Until) {
+			b.Fatalf("renewed: %+v after %+v", renewed, first)
+		}
+		b.must(b.LeaseRelease(b.ctx, "data", "b"))
+		same(b, "not released by another", false, take("b", time.Hour).OK)
+		b.must(b.LeaseRelease(b.ctx, "data", "a"))
+		same(b, "released", true, take("b", time.Hour).OK)
+		same(b, "lapsed at once", true, take("b", -time.Second).OK)
+		same(b, "taken over", true, take("c", time.Hour).OK)
+	})
+}

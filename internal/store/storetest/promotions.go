@@ -1,0 +1,362 @@
+package storetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const hostile = "O'Brien \"; DROP TABLE payouts; -- \\ 🎁 \u202e 한국어 {$1} %s ?"
+
+func exercisePromotions(t *testing.T, open Open) {
+	run(t, open, "CreateKeepsEveryField", func(b *bundle) {
+		want := reward.Promotion{
+			ID: 1<<63 - 1, Name: hostile, Type: reward.Voucher, Status: reward.Draft, Amount: 7, VoucherCode: hostile,
+			Currency: "KRW", MaxRetries: 2, CreatedAt: epoch, StreamGone: true,
+		}
+		given := want
+		given.Status, given.StreamGone = reward.Running, false
+		made, err := b.PromotionCreate(b.ctx, given)
+		b.must(err)
+		same(b, "made", want, made)
+		v, err := b.PromotionGet(b.ctx, want.ID)
+		b.must(err)
+		same(b, "read", store.PromotionView{Promotion: want}, v)
+	})
+	run(t, open, "CreateRefusesKnownIDsAndBadFields", func(b *bundle) {
+		b.draft(1)
+		_, err := b.PromotionCreate(b.ctx, reward.Promotion{ID: 1, Type: reward.Point, CreatedAt: epoch})
+		b.wantCode(err, reward.CodeExists)
+		_, err = b.PromotionCreate(b.ctx, reward.Promotion{ID: 1, Type: reward.Voucher, CreatedAt: epoch})
+		b.wantCode(err, reward.CodeTypeMismatch)
+		for _, p := range []reward.Promotion{
+			{ID: 0, Type: reward.Point},
+			{ID: 2, Type: reward.Point, Amount: -1},
+			{ID: 2, Type: reward.Point, Name: "nul\x00"},
+			{ID: 2, Type: reward.Point, Currency: "\xff"},
+		} {
+			_, err = b.PromotionCreate(b.ctx, p)
+			b.wantCode(err, reward.CodeInvalid)
+		}
+		v, err := b.PromotionGet(b.ctx, 1)
+		b.must(err)
+		same(b, "name", "summer", v.Name)
+	})
+	run(t, open, "MoveExpectsItsStatus", func(b *bundle) {
+		b.draft(1)
+		_, err := b.PromotionMove(b.ctx, store.PromotionMoveParams{
+			ID: 1, From: []reward.PromotionStatus{reward.Paused}, To: reward.Running, Now: at(1),
+		})
+		b.wantCode(err, reward.CodeIllegalState)
+		_, err = b.PromotionMove(b.ctx, store.PromotionMoveParams{
+			ID: 2, From: []reward.PromotionStatus{reward.Draft}, To: reward.Running, Now: at(1),
+		})
+		b.wantCode(err, reward.CodeNotFound)
+		p := b.move(1, reward.Running)
+		same(b, "started", at(1), p.StartedAt)
+		same(b, "status", reward.Running, p.Status)
+		p, err = b.PromotionMove(b.ctx, store.PromotionMoveParams{
+			ID: 1, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: hostile, Now: at(2),
+		})
+		b.must(err)
+		same(b, "reason", hostile, p.PauseReason)
+		p, err = b.PromotionMove(b.ctx, store.PromotionMoveParams{
+			ID: 1, From: []reward.PromotionStatus{reward.Paused}, To: reward.Running, Now: at(3),
+		})
+		b.must(err)
+		same(b, "reason after leaving PAUSED", "", p.PauseReason)
+		same(b, "started, the first time", at(1), p.StartedAt)
+		p = b.move(1, reward.PromotionCancelled)
+		same(b, "status", reward.PromotionCancelled, p.Status)
+		same(b, "finished", time.Time{}, p.FinishedAt)
+	})
+	run(t, open, "ListPagesDownwards", func(b *bundle) {
+		for id := reward.PromotionID(1); id <= 5; id++ {
+			b.draft(id)
+		}
+		b.move(2, reward.Running)
+		b.move(4, reward.Running)
+		b.saveReady(4, 1, 2)
+		ids := func(p store.PromotionListParams) []reward.PromotionID {
+			b.Helper()
+			list, err := b.PromotionList(b.ctx, p)
+			b.must(err)
+			var ids []reward.PromotionID
+			for _, v := range list {
+				ids = append(ids, v.ID)
+				if v.ID == 4 {
+					same(b, "targets of 4", 2, v.Counts.Total())
+				}
+			}
+			return ids
+		}
+		same(b, "first page", []reward.PromotionID{5, 4}, ids(store.PromotionListParams{Limit: 2}))
+		same(b, "second page", []reward.PromotionID{3, 2}, ids(store.PromotionListParams{Limit: 2, Before: 4}))
+		same(b, "last page", []reward.PromotionID{1}, ids(store.PromotionListParams{Limit: 2, Before: 2}))
+		same(b, "running", []reward.PromotionID{4, 2}, ids(store.PromotionListParams{Limit: 9, Status: reward.Running}))
+	})
+	run(t, open, "ActiveIsWhatNeedsCare", func(b *bundle) {
+		active := func() []reward.PromotionID {
+			b.Helper()
+			list, err := b.PromotionActive(b.ctx)
+			b.must(err)
+			ids := []reward.PromotionID{}
+			for _, v := range list {
+				ids = append(ids, v.ID)
+			}
+			return ids
+		}
+		b.draft(1) // never
+		b.running(3)
+		b.running(2)
+		b.draft(4)
+		b.move(4, reward.PromotionCancelled) // until finished
+		b.running(5)
+		b.saveQueued(5, 1)
+		b.move(5, reward.Paused) // its stream stands
+		same(b, "active", []reward.PromotionID{2, 3, 4, 5}, active())
+
+		moved, err := b.PromotionComplete(b.ctx, 4, settleAfter, at(2))
+		b.must(err)
+		same(b, "4 finished", true, moved)
+		moved, err = b.PromotionComplete(b.ctx, 2, settleAfter, at(2))
+		b.must(err)
+		same(b, "2 completed", true, moved)
+		same(b, "active", []reward.PromotionID{2, 3, 5}, active())
+		gone, err := b.PromotionStreamGone(b.ctx, 2, time.Time{})
+		b.must(err)
+		same(b, "2's stream gone", true, gone)
+		same(b, "active", []reward.PromotionID{3, 5}, active())
+	})
+	run(t, open, "StreamGoneNamesTheLastDispatch", func(b *bundle) {
+		b.running(1)
+		b.saveQueued(1, 1)
+		gone := func(last time.Time) bool {
+			b.Helper()
+			ok, err := b.PromotionStreamGone(b.ctx, 1, last)
+			b.must(err)
+			return ok
+		}
+		same(b, "of a running one", false, gone(epoch))
+		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomePaid})
+		if moved, err := b.PromotionComplete(b.ctx, 1, settleAfter, at(20)); err != nil || !moved {
+			b.Fatalf("completed: %v, %v", moved, err)
+		}
+		same(b, "with another time", false, gone(at(1)))
+		same(b, "with no time", false, gone(time.Time{}))
+		same(b, "with its time", true, gone(epoch))
+		same(b, "again", false, gone(epoch))
+
+		// More work brings the promotion and its stream back.
+		res, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(1, 2)}, MaxLen: 9, Now: at(30)})
+		b.must(err)
+		same(b, "queued of a completed one", 0, len(res.Queued))
+		v, err := b.PromotionGet(b.ctx, 1)
+		b.must(err)
+		same(b, "status", reward.Running, v.Status)
+		same(b, "finished", time.Time{}, v.FinishedAt)
+		same(b, "gone", false, v.StreamGone)
+	})
+	run(t, open, "DeleteTakesADraftWithEverything", func(b *bundle) {
+		b.draft(1)
+		b.saveReady(1, 1, 2, 3)
+		b.must(b.UploadOpen(b.ctx, store.Upload{ID: 7, PromotionID: 1, LeasedUntil: at(60), CreatedAt: epoch}))
+		b.must(b.UploadAddErrors(b.ctx, 7, []store.LineError{{Line: 1, Code: "MALFORMED"}}))
+		b.must(b.PromotionDelete(b.ctx, 1))
+		_, err := b.PromotionGet(b.ctx, 1)
+		b.wantCode(err, reward.CodeNotFound)
+		_, err = b.UploadGet(b.ctx, 1, 7)
+		b.wantCode(err, reward.CodeUploadNotFound)
+		b.wantCode(b.PromotionDelete(b.ctx, 1), reward.CodeNotFound)
+
+		b.running(1) // the id is free, and nothing of the old one is left
+		b.books(1)
+		same(b, "rows", 0, len(b.all(1)))
+		b.wantCode(b.PromotionDelete(b.ctx, 1), reward.CodeIllegalState)
+	})
+}
+
+func exerciseRegistrations(t *testing.T, open Open) {
+	count := func(n int64) *int64 { return &n }
+	run(t, open, "ARecordMakesADraftAndAStartRunsItOnce", func(b *bundle) {
+		register := func(now time.Time, rs ...store.Registration) []reward.Promotion {
+			b.Helper()
+			list, err := b.PromotionRegister(b.ctx, rs, now)
+			b.must(err)
+			same(b, "results", len(rs), len(list))
+			return list
+		}
+		draft := reward.Promotion{
+			ID: 7, Type: reward.Point, Status: reward.Draft, MaxRetries: reward.MaxRetries, Registered: true,
+			CreatedAt: epoch, StreamGone: true,
+		}
+		same(b, "registered", []reward.Promotion{draft}, register(epoch, store.Registration{ID: 7, Type: reward.Point}))
+		same(b, "again", []reward.Promotion{draft}, register(at(5), store.Registration{ID: 7, Type: reward.Point}))
+
+		started := draft
+		started.Status, started.StartedAt, started.ExpectedCount, started.StreamGone = reward.Running, at(6), count(10), false
+		start := store.Registration{ID: 7, Type: reward.Point, Started: true, ExpectedCount: count(10)}
+		same(b, "started", []reward.Promotion{started}, register(at(6), start))
+		start.ExpectedCount = count(99)
+		same(b, "started again", []reward.Promotion{started, started}, register(at(7), start, start))
+		same(b, "no start of another type", []reward.Promotion{started},
+			register(at(8), store.Registration{ID: 7, Type: reward.Voucher, Started: true}))
+
+		b.move(7, reward.PromotionCancelled)
+		same(b, "not revived", reward.PromotionCancelled, register(at(9), start)[0].Status)
+	})
+	run(t, open, "ABatchKnowsManyAndTheFirstTypeCounts", func(b *bundle) {
+		b.draft(3)
+		list, err := b.PromotionRegister(b.ctx, []store.Registration{
+			{ID: 9, Type: reward.Voucher, Started: true, ExpectedCount: count(2)},
+			{ID: 8, Type: reward.Point},
+			{ID: 9, Type: reward.Point},
+			{ID: 3, Type: reward.Voucher, Started: true},
+			{ID: 8, Type: reward.Point, Started: true},
+			{ID: 3, Type: reward.Point, Started: true, ExpectedCount: count(4)},
+		}, epoch)
+		b.must(err)
+		var got []string
+		for _, p := range list {
+			got = append(got, p.ID.String()+" "+string(p.Type)+" "+string(p.Status))
+		}
+		same(b, "results", []string{
+			"9 VOUCHER RUNNING", "8 POINT RUNNING", "9 VOUCHER RUNNING", "3 POINT RUNNING", "8 POINT RUNNING", "3 POINT RUNNING",
+		}, got)
+		same(b, "expected of 3", *count(4), *list[5].ExpectedCount)
+		list, err = b.PromotionRegister(b.ctx, nil, epoch)
+		b.must(err)
+		same(b, "nothing", 0, len(list))
+	})
+	run(t, open, "CreateCompletesARegisteredOne", func(b *bundle) {
+		_, err := b.PromotionRegister(b.ctx, []store.Registration{
+			{ID: 7, Type: reward.Point, Started: true, ExpectedCount: count(10)},
+		}, epoch)
+		b.must(err)
+		_, err = b.PromotionCreate(b.ctx, reward.Promotion{ID: 7, Type: reward.Voucher, CreatedAt: at(1)})
+		b.wantCode(err, reward.CodeTypeMismatch)
+		want := reward.Promotion{
+			ID: 7, Name: "autumn", Type: reward.Point, Status: reward.Running, Amount: 5, Currency: "KRW", MaxRetries: 1,
+			ExpectedCount: count(10), CreatedAt: epoch, StartedAt: epoch,
+		}
+		p, err := b.PromotionCreate(b.ctx, reward.Promotion{
+			ID: 7, Name: "autumn", Type: reward.Point, Amount: 5, Currency: "KRW", MaxRetries: 1, CreatedAt: at(1),
+		})
+		b.must(err)
+		same(b, "completed", want, p)
+		_, err = b.PromotionCreate(b.ctx, reward.Promotion{ID: 7, Type: reward.Point, CreatedAt: at(1)})
+		b.wantCode(err, reward.CodeExists)
+	})
+}
+
+func exerciseCompletion(t *testing.T, open Open) {
+	complete := func(b *bundle, seconds int) bool {
+		b.Helper()
+		moved, err := b.PromotionComplete(b.ctx, 1, settleAfter, at(seconds))
+		b.must(err)
+		return moved
+	}
+	status := func(b *bundle) reward.PromotionStatus {
+		b.Helper()
+		v, err := b.PromotionGet(b.ctx, 1)
+		b.must(err)
+		return v.Status
+	}
+	run(t, open, "WaitsForEveryOpenStateButUnknown", func(b *bundle) {
+		b.running(1)
+		b.saveReady(1, 1)
+		same(b, "with READY", false, complete(b, 20))
+		_, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, Limit: 1, MaxLen: 1, Now: at(1)})
+		b.must(err)
+		same(b, "with QUEUED", false, complete(b, 20))
+		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomeFailed, RetryAt: at(11)})
+		b.wantState(1, 1, reward.Retrying)
+		same(b, "with RETRYING", false, complete(b, 20))
+		_, err = b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{
+			PromotionID: 1, From: reward.Retrying, Limit: 1, MaxLen: 1, Now: at(11),
+		})
+		b.must(err)
+		b.finish(store.Outcome{Ref: ref(1, 1, 2), Kind: store.OutcomeNoLookup})
+		b.wantState(1, 1, reward.Unknown)
+		same(b, "with UNKNOWN", true, complete(b, 20))
+		v, err := b.PromotionGet(b.ctx, 1)
+		b.must(err)
+		same(b, "status", reward.Completed, v.Status)
+		same(b, "finished", at(20), v.FinishedAt)
+		same(b, "again", false, complete(b, 21))
+	})
+	run(t, open, "OnlyARunningOrCancelledOneEnds", func(b *bundle) {
+		b.draft(1)
+		same(b, "draft", false, complete(b, 1))
+		b.move(1, reward.Running)
+		b.move(1, reward.Paused)
+		same(b, "paused", false, complete(b, 1))
+		_, err := b.PromotionComplete(b.ctx, 2, settleAfter, at(1))
+		b.wantCode(err, reward.CodeNotFound)
+	})
+	run(t, open, "WaitsForAnUploadWhileItsLeaseLives", func(b *bundle) {
+		b.running(1)
+		b.must(b.UploadOpen(b.ctx, store.Upload{ID: 7, PromotionID: 1, LeasedUntil: at(60), CreatedAt: epoch}))
+		same(b, "lease alive", false, complete(b, 59))
+		b.must(b.UploadExtend(b.ctx, 7, at(100)))
+		same(b, "lease extended", false, complete(b, 99))
+		same(b, "lease over", true, complete(b, 100))
+		b.saveReady(1, 1)
+		same(b, "reopened", reward.Running, status(b))
+	})
+	run(t, open, "DoesNotWaitForAClosedUpload", func(b *bundle) {
+		b.running(1)
+		b.must(b.UploadOpen(b.ctx, store.Upload{ID: 7, PromotionID: 1, LeasedUntil: at(60), CreatedAt: epoch}))
+		b.must(b.UploadClose(b.ctx, store.Upload{ID: 7, PromotionID: 1}, at(2)))
+		same(b, "upload closed", true, complete(b, 3))
+	})
+	run(t, open, "AnAnnouncedOneWaitsForItsTargetsOrItsClose", func(b *bundle) {
+		two := int64(2)
+		_, err := b.PromotionRegister(b.ctx, []store.Registration{{ID: 1, Type: reward.Point, Started: true, ExpectedCount: &two}}, epoch)
+		b.must(err)
+		b.saveQueued(1, 1)
+		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomePaid})
+		same(b, "one of two", false, complete(b, 20))
+		b.saveQueued(1, 2)
+		b.finish(store.Outcome{Ref: ref(1, 2, 1), Kind: store.OutcomePaid})
+		same(b, "two of two", true, complete(b, 20))
+	})
+	run(t, open, "AClosedOneMayEndBelowItsCount", func(b *bundle) {
+		two := int64(2)
+		_, err := b.PromotionRegister(b.ctx, []store.Registration{{ID: 1, Type: reward.Point, Started: true, ExpectedCount: &two}}, epoch)
+		b.must(err)
+		same(b, "none of two", false, complete(b, 20))
+		p, err := b.PromotionClose(b.ctx, 1)
+		b.must(err)
+		same(b, "closed", true, p.Closed)
+		same(b, "none, but closed", true, complete(b, 20))
+		_, err = b.PromotionClose(b.ctx, 2)
+		b.wantCode(err, reward.CodeNotFound)
+	})
+	run(t, open, "ARepeatDoesNotReopen", func(b *bundle) {
+		b.running(1)
+		b.saveQueued(1, 1)
+		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomePaid})
+		same(b, "completed", true, complete(b, 20))
+		res := b.save(plenty, 1, 1)
+		same(b, "outcome", []store.SaveOutcome{store.Duplicate}, res.Outcomes)
+		same(b, "status", reward.Completed, status(b))
+	})
+	run(t, open, "ACancelledOneEndsWhenLookUpsHadTheirTime", func(b *bundle) {
+		b.running(1)
+		b.saveQueued(1, 1, 2)
+		b.move(1, reward.PromotionCancelled)
+		same(b, "with QUEUED", false, complete(b, 1000))
+		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomeCancelled})
+		b.finish(store.Outcome{Ref: ref(1, 2, 1), Kind: store.OutcomeCancelled, Sent: true}) // UNKNOWN at 10, settles from 25
+		same(b, "before its settle time", false, complete(b, 84))
+		same(b, "after it", true, complete(b, 85))
+		v, err := b.PromotionGet(b.ctx, 1)
+		b.must(err)
+		same(b, "status", reward.PromotionCancelled, v.Status)
+		same(b, "finished", at(85), v.FinishedAt)
+		same(b, "again", false, complete(b, 86))
+	})
+}

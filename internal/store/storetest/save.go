@@ -1,0 +1,191 @@
+package storetest
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+func exerciseSave(t *testing.T, open Open) {
+	run(t, open, "KeepsHostileText", func(b *bundle) {
+		b.draft(1)
+		rows := []store.NewPayout{
+			{PromotionID: 1, TargetID: 0, UserID: hostile, VoucherCode: hostile},
+			{PromotionID: 1, TargetID: math.MaxInt64, UserID: strings.Repeat("長", 20_000), Amount: 1, SummaryID: math.MaxInt64},
+			{PromotionID: 1, TargetID: 2, UserID: "", Amount: 2, VoucherCode: "NULL"},
+		}
+		res, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: rows, MaxLen: 9, Now: epoch})
+		b.must(err)
+		same(b, "outcomes", []store.SaveOutcome{store.Accepted, store.Accepted, store.Accepted}, res.Outcomes)
+		for _, r := range rows {
+			same(b, "payout", reward.Payout{
+				PromotionID: 1, TargetID: r.TargetID, SummaryID: r.SummaryID, UserID: r.UserID, Amount: r.Amount,
+				VoucherCode: r.VoucherCode, State: reward.Ready, DueAt: epoch, UpdatedAt: epoch,
+			}, b.payout(1, r.TargetID))
+		}
+		b.books(1)
+	})
+	run(t, open, "RefusesWhatCannotBeStoredAsAWhole", func(b *bundle) {
+		b.running(1)
+		for name, bad := range map[string]store.NewPayout{
+			"nul":          {PromotionID: 1, TargetID: 2, UserID: "a\x00b"},
+			"utf8":         {PromotionID: 1, TargetID: 2, VoucherCode: "\xff\xfe"},
+			"amount":       {PromotionID: 1, TargetID: 2, Amount: -1},
+			"target":       {PromotionID: 1, TargetID: -2},
+			"summary":      {PromotionID: 1, TargetID: 2, SummaryID: -1},
+			"no promotion": {PromotionID: 0, TargetID: 2},
+		} {
+			_, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{
+				Rows: []store.NewPayout{row(1, 1), bad}, Offsets: []store.Offset{{Topic: "t", Next: 5}}, Now: epoch,
+			})
+			if reward.KindOf(err) != reward.KindInvalid {
+				b.Errorf("%s: error is %v, want kind invalid", name, err)
+			}
+		}
+		_, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{
+			Rows: []store.NewPayout{row(1, 1), row(99, 1)}, Offsets: []store.Offset{{Topic: "t", Next: 5}}, Now: epoch,
+		})
+		b.wantCode(err, reward.CodeNotFound)
+		same(b, "rows", 0, len(b.all(1)))
+		offsets, err := b.OffsetsGet(b.ctx, "t")
+		b.must(err)
+		same(b, "offsets", map[int32]int64{}, offsets)
+		b.books(1)
+	})
+	run(t, open, "RefusesAmountsThatOutgrowTheirSum", func(b *bundle) {
+		b.running(1)
+		huge := func(target reward.TargetID) store.NewPayout {
+			return store.NewPayout{PromotionID: 1, TargetID: target, Amount: math.MaxInt64}
+		}
+		_, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{huge(1), huge(2)}, Now: epoch})
+		b.wantCode(err, reward.CodeInvalid)
+		_, err = b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{huge(1)}, Now: epoch})
+		b.must(err)
+		// In another state, so that no single sum is too large.
+		_, err = b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{huge(2)}, MaxLen: 1, Now: epoch})
+		b.wantCode(err, reward.CodeInvalid)
+		same(b, "rows", 1, len(b.all(1)))
+		b.books(1)
+	})
+	run(t, open, "TellsRepeatsFromConflicts", func(b *bundle) {
+		b.running(1)
+		b.saveReady(1, 1, 2)
+		otherAmount, otherUser, otherCode := row(1, 1), row(1, 1), row(1, 1)
+		otherAmount.Amount++
+		otherUser.UserID += "x"
+		otherCode.VoucherCode = "V"
+		otherSummary := row(1, 2)
+		otherSummary.SummaryID = 9 // not part of what is sent
+		fresh, freshOther := row(1, 3), row(1, 3)
+		freshOther.Amount = 1
+		res, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{
+			Rows:   []store.NewPayout{row(1, 1), otherAmount, otherUser, otherCode, otherSummary, fresh, freshOther, fresh, otherAmount},
+			MaxLen: plenty, Now: at(1),
+		})
+		b.must(err)
+		same(b, "outcomes", []store.SaveOutcome{
+			store.Duplicate, store.Conflict, store.Conflict, store.Conflict, store.Duplicate,
+			store.Accepted, store.Conflict, store.Duplicate, store.Conflict,
+		}, res.Outcomes)
+		same(b, "queued", 1, len(res.Queued))
+		same(b, "amount of 1", 101, b.payout(1, 1).Amount)
+		same(b, "amount of 3", 103, b.payout(1, 3).Amount)
+		b.books(1)
+	})
+	run(t, open, "QueuesWhatHasRoomInARunningOne", func(b *bundle) {
+		b.running(1)
+		res := b.save(3, 1, 5, 4, 3, 2, 1)
+		want := make([]reward.Payout, 0, 3)
+		for _, target := range []reward.TargetID{5, 4, 3} {
+			r := row(1, target)
+			want = append(want, reward.Payout{
+				PromotionID: 1, TargetID: target, SummaryID: r.SummaryID, UserID: r.UserID, Amount: r.Amount,
+				State: reward.Queued, Dispatch: 1, DueAt: epoch, FirstDispatchedAt: epoch, UpdatedAt: epoch,
+			})
+		}
+		sortPayouts(want)
+		sortPayouts(res.Queued)
+		same(b, "queued", want, res.Queued)
+		for _, w := range want {
+			same(b, "row", w, b.payout(1, w.TargetID))
+		}
+		b.wantState(1, 2, reward.Ready)
+		b.wantState(1, 1, reward.Ready)
+		same(b, "no room left", 0, len(b.save(3, 1, 6).Queued))
+		// What is known takes no room.
+		same(b, "room for one", 1, len(b.save(4, 1, 1, 2, 3, 7, 8).Queued))
+		b.wantState(1, 7, reward.Queued)
+		v, err := b.PromotionGet(b.ctx, 1)
+		b.must(err)
+		same(b, "last dispatch", epoch, v.LastDispatchedAt)
+		same(b, "stream gone", false, v.StreamGone)
+		b.books(1)
+	})
+	run(t, open, "FollowsTheStatusOfEachPromotion", func(b *bundle) {
+		b.draft(1)
+		b.running(2)
+		b.running(3)
+		b.move(3, reward.Paused)
+		b.running(4)
+		b.move(4, reward.PromotionCancelled)
+		b.running(5)
+		_, err := b.PromotionComplete(b.ctx, 5, settleAfter, at(1))
+		b.must(err)
+		var rows []store.NewPayout
+		for _, target := range []reward.TargetID{1, 2} {
+			for _, id := range []reward.PromotionID{5, 3, 1, 4, 2} {
+				rows = append(rows, row(id, target))
+			}
+		}
+		res, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: rows, MaxLen: plenty, Now: at(2)})
+		b.must(err)
+		same(b, "queued", 2, len(res.Queued))
+		for id, want := range map[reward.PromotionID]reward.State{
+			1: reward.Ready, 2: reward.Queued, 3: reward.Ready, 4: reward.Cancelled, 5: reward.Ready,
+		} {
+			b.wantState(id, 1, want)
+			b.wantState(id, 2, want)
+			b.books(id)
+		}
+		v, err := b.PromotionGet(b.ctx, 5)
+		b.must(err)
+		same(b, "reopened", reward.Running, v.Status)
+		v, err = b.PromotionGet(b.ctx, 4)
+		b.must(err)
+		same(b, "not reopened", reward.PromotionCancelled, v.Status)
+	})
+	run(t, open, "OffsetsNeverGoBack", func(b *bundle) {
+		save := func(offsets ...store.Offset) {
+			b.Helper()
+			_, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Offsets: offsets, Now: epoch})
+			b.must(err)
+		}
+		save(store.Offset{Topic: "t", Partition: 1, Next: 5}, store.Offset{Topic: "t", Partition: 0, Next: 9},
+			store.Offset{Topic: "t", Partition: 1, Next: 7}, store.Offset{Topic: "t", Partition: 1, Next: 6})
+		save(store.Offset{Topic: "t", Partition: 1, Next: 3}, store.Offset{Topic: "u", Partition: 1, Next: 0})
+		offsets, err := b.OffsetsGet(b.ctx, "t")
+		b.must(err)
+		same(b, "offsets", map[int32]int64{0: 9, 1: 7}, offsets)
+		offsets, err = b.OffsetsGet(b.ctx, "none")
+		b.must(err)
+		same(b, "of an unknown topic", map[int32]int64{}, offsets)
+	})
+	run(t, open, "DeadLettersComeWithTheBatchOnce", func(b *bundle) {
+		b.running(1)
+		p := store.PayoutSaveParams{
+			Rows: []store.NewPayout{row(1, 1)}, Offsets: []store.Offset{{Topic: "t", Next: 2}}, Now: epoch,
+			DeadLetters: []reward.DeadLetter{{Source: "t", Offset: "1", Value: []byte("{"), Reason: "MALFORMED", At: epoch}},
+		}
+		for range 2 {
+			_, err := b.PayoutSave(b.ctx, p)
+			b.must(err)
+		}
+		list, err := b.DeadLetterList(b.ctx, 0, 10)
+		b.must(err)
+		same(b, "dead letters", 1, len(list))
+		b.books(1)
+	})
+}

@@ -1,0 +1,272 @@
+// Package storetest is the one suite that every driver of store.Store passes.
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// Open returns a store of the driver under test: migrated, empty, its own, and
+// closed when the test ends.
+type Open func(t testing.TB) store.Store
+
+// Exercise runs the suite over a driver.
+func Exercise(t *testing.T, open Open) {
+	t.Helper()
+	for name, part := range map[string]func(*testing.T, Open){
+		"Store":         exerciseStore,
+		"Promotions":    exercisePromotions,
+		"Registrations": exerciseRegistrations,
+		"Completion":    exerciseCompletion,
+		"Save":          exerciseSave,
+		"Dispatch":      exerciseDispatch,
+		"Withdraw":      exerciseWithdraw,
+		"Finish":        exerciseFinish,
+		"Lookups":       exerciseLookups,
+		"Reads":         exerciseReads,
+		"DeadLetters":   exerciseDeadLetters,
+		"Uploads":       exerciseUploads,
+		"Leases":        exerciseLeases,
+		"Concurrency":   exerciseConcurrency,
+		"Walks":         exerciseWalks,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			part(t, open)
+		})
+	}
+}
+
+// The times that the suite uses: a moment with microseconds, and the settings
+// that decide about look-ups.
+var epoch = time.Date(2026, 11, 21, 10, 0, 0, 123456000, time.UTC)
+
+const (
+	lease       = 15 * time.Second
+	settleAfter = time.Minute
+	plenty      = 100_000 // room enough for every test
+)
+
+// at is a moment after epoch.
+func at(seconds int) time.Time { return epoch.Add(time.Duration(seconds) * time.Second) }
+
+// reporter is what a test and one run of a property have in common.
+type reporter interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// bundle is a store and what a test asks of it; every step that must work
+// fails the test by itself.
+type bundle struct {
+	reporter
+	store.Store
+	ctx context.Context
+}
+
+func setup(t testing.TB, open Open) *bundle {
+	t.Helper()
+	return &bundle{reporter: t, Store: open(t), ctx: t.Context()}
+}
+
+// run runs a subtest with a store of its own.
+func run(t *testing.T, open Open, name string, test func(b *bundle)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		test(setup(t, open))
+	})
+}
+
+func (b *bundle) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// wantCode fails unless err carries the code.
+func (b *bundle) wantCode(err error, code string) {
+	b.Helper()
+	if !reward.HasCode(err, code) {
+		b.Fatalf("error is %v, want code %s", err, code)
+	}
+}
+
+// same fails unless got is want.
+func same[T any](b *bundle, what string, want, got T) {
+	b.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		b.Fatalf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// draft makes a DRAFT with three retries.
+func (b *bundle) draft(id reward.PromotionID) {
+	b.Helper()
+	_, err := b.PromotionCreate(b.ctx, reward.Promotion{
+		ID: id, Name: "summer", Type: reward.Point, Amount: 100, Currency: "KRW", MaxRetries: 3, CreatedAt: epoch,
+	})
+	b.must(err)
+}
+
+// running makes a RUNNING promotion with three retries.
+func (b *bundle) running(id reward.PromotionID) {
+	b.Helper()
+	b.draft(id)
+	b.move(id, reward.Running)
+}
+
+func (b *bundle) move(id reward.PromotionID, to reward.PromotionStatus) reward.Promotion {
+	b.Helper()
+	p, err := b.PromotionMove(b.ctx, store.PromotionMoveParams{
+		ID: id, To: to, Now: at(1), Reason: "because",
+		From: []reward.PromotionStatus{reward.Draft, reward.Running, reward.Paused, reward.Completed},
+	})
+	b.must(err)
+	return p
+}
+
+// row is a payout to insert: user and amount follow from the target, and so
+// does its summary: 0, 1 or 2.
+func row(id reward.PromotionID, target reward.TargetID) store.NewPayout {
+	return store.NewPayout{
+		PromotionID: id, TargetID: target, SummaryID: reward.SummaryID(target % 3),
+		UserID: fmt.Sprintf("u%d", target), Amount: 100 + reward.Amount(target),
+	}
+}
+
+// saveReady saves targets as READY at epoch.
+func (b *bundle) saveReady(id reward.PromotionID, targets ...reward.TargetID) {
+	b.Helper()
+	b.save(0, id, targets...)
+}
+
+// saveQueued saves targets as QUEUED at epoch.
+func (b *bundle) saveQueued(id reward.PromotionID, targets ...reward.TargetID) {
+	b.Helper()
+	if res := b.save(plenty, id, targets...); len(res.Queued) != len(targets) {
+		b.Fatalf("%d rows queued, want %d", len(res.Queued), len(targets))
+	}
+}
+
+func (b *bundle) save(maxLen int, id reward.PromotionID, targets ...reward.TargetID) store.PayoutSaveResult {
+	b.Helper()
+	rows := make([]store.NewPayout, len(targets))
+	for i, target := range targets {
+		rows[i] = row(id, target)
+	}
+	res, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: rows, MaxLen: maxLen, Now: epoch})
+	b.must(err)
+	return res
+}
+
+func (b *bundle) payout(id reward.PromotionID, target reward.TargetID) reward.Payout {
+	b.Helper()
+	p, _, err := b.PayoutGet(b.ctx, store.PayoutID{PromotionID: id, TargetID: target})
+	b.must(err)
+	return p
+}
+
+func (b *bundle) wantState(id reward.PromotionID, target reward.TargetID, want reward.State) {
+	b.Helper()
+	if got := b.payout(id, target).State; got != want {
+		b.Fatalf("target %d is %s, want %s", target, got, want)
+	}
+}
+
+func ref(id reward.PromotionID, target reward.TargetID, dispatch int32) reward.Ref {
+	return reward.Ref{PromotionID: id, TargetID: target, Dispatch: dispatch}
+}
+
+// finish writes one outcome at second 10.
+func (b *bundle) finish(o store.Outcome) store.FinishResult {
+	b.Helper()
+	res, err := b.PayoutFinish(b.ctx, store.PayoutFinishParams{Outcomes: []store.Outcome{o}, Lease: lease, Now: at(10)})
+	b.must(err)
+	return res[0]
+}
+
+// all reads every payout of a promotion, page by page.
+func (b *bundle) all(id reward.PromotionID) []reward.Payout {
+	b.Helper()
+	var list []reward.Payout
+	p := store.PayoutListParams{PromotionID: id, Limit: store.BatchMax}
+	for {
+		page, err := b.PayoutList(b.ctx, p)
+		b.must(err)
+		list = append(list, page...)
+		if len(page) < p.Limit {
+			return list
+		}
+		p.After = &page[len(page)-1].TargetID
+	}
+}
+
+// books fails unless the counts of a promotion and of each of its summaries
+// are those of its rows.
+func (b *bundle) books(id reward.PromotionID) {
+	b.Helper()
+	v, err := b.PromotionGet(b.ctx, id)
+	b.must(err)
+	recount, err := b.SummaryRecount(b.ctx, id)
+	b.must(err)
+	var total reward.Counts
+	want := make(map[reward.SummaryID]reward.Counts)
+	for _, p := range b.all(id) {
+		total = counted(total, p)
+		if p.SummaryID > 0 {
+			want[p.SummaryID] = counted(want[p.SummaryID], p)
+		}
+	}
+	same(b, "recounted, against the rows", total, recount)
+	same(b, "counts, against the rows", total, v.Counts)
+	list, err := b.SummaryList(b.ctx, id, 1000)
+	b.must(err)
+	got := make(map[reward.SummaryID]reward.Counts)
+	for _, s := range list {
+		if s.Total() > 0 {
+			got[s.ID] = s.Counts
+		}
+	}
+	same(b, "counts per summary, against the rows", want, got)
+}
+
+func counted(c reward.Counts, p reward.Payout) reward.Counts {
+	c.Payouts[p.State]++
+	c.Amounts[p.State] += p.Amount
+	c.Attempts += int64(p.Attempts)
+	return c
+}
+
+func exerciseStore(t *testing.T, open Open) {
+	run(t, open, "AnswersAndMigratesAgain", func(b *bundle) {
+		b.running(1)
+		b.saveReady(1, 1)
+		b.must(b.Ping(b.ctx))
+		b.must(b.Migrate(b.ctx))
+		b.wantState(1, 1, reward.Ready)
+	})
+	run(t, open, "ACallerWhoLeftChangesNothing", func(b *bundle) {
+		b.running(1)
+		ctx, cancel := context.WithCancel(b.ctx)
+		cancel()
+		_, err := b.PayoutSave(ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(1, 1)}, Now: epoch})
+		if !errors.Is(err, context.Canceled) {
+			b.Fatalf("error is %v, want context.Canceled", err)
+		}
+		same(b, "rows", 0, len(b.all(1)))
+		b.saveReady(1, 1)
+		b.books(1)
+	})
+}

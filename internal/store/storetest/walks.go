@@ -1,0 +1,202 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// step is one operation of a random walk; it returns what the caller sees, in
+// an order that does not depend on the driver.
+type step struct {
+	name string
+	do   func(ctx context.Context, s store.Store) (any, error)
+}
+
+const walkTargets = 9
+
+// drawStep draws an operation on promotions first and first+1. rows are the
+// payouts as they stand, for dispatch numbers that often are right.
+func drawStep(t *rapid.T, first reward.PromotionID, rows []reward.Payout, now int) step {
+	promotion := rapid.Custom(func(t *rapid.T) reward.PromotionID {
+		return first + reward.PromotionID(rapid.IntRange(0, 1).Draw(t, "promotion"))
+	})
+	refs := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) reward.Ref {
+		if len(rows) == 0 || rapid.IntRange(0, 9).Draw(t, "stranger") == 0 {
+			return ref(promotion.Draw(t, "of"), reward.TargetID(rapid.IntRange(0, walkTargets).Draw(t, "target")), 1)
+		}
+		p := rapid.SampledFrom(rows).Draw(t, "row")
+		late := rapid.SampledFrom([]int32{0, 0, 0, 0, -1, 1}).Draw(t, "late")
+		return ref(p.PromotionID, p.TargetID, p.Dispatch+late)
+	}), 1, 5)
+	at := at(now)
+	switch rapid.IntRange(0, 10).Draw(t, "operation") {
+	case 0, 1:
+		p := store.PayoutSaveParams{MaxLen: rapid.IntRange(0, 6).Draw(t, "max len"), Now: at}
+		for range rapid.IntRange(1, 6).Draw(t, "rows") {
+			r := row(promotion.Draw(t, "promotion"), reward.TargetID(rapid.IntRange(0, walkTargets).Draw(t, "target")))
+			r.Amount += reward.Amount(rapid.IntRange(0, 5).Draw(t, "other amount") / 5)
+			p.Rows = append(p.Rows, r)
+		}
+		return step{"save", func(ctx context.Context, s store.Store) (any, error) {
+			res, err := s.PayoutSave(ctx, p)
+			sortPayouts(res.Queued)
+			return []any{res.Outcomes, withoutNil(res.Queued)}, err
+		}}
+	case 2, 3:
+		p := store.PayoutDispatchParams{
+			PromotionID: promotion.Draw(t, "promotion"), From: rapid.SampledFrom([]reward.State{reward.Ready, reward.Retrying}).Draw(t, "from"),
+			Limit: rapid.IntRange(0, 5).Draw(t, "limit"), MaxLen: rapid.IntRange(0, 8).Draw(t, "max len"), Now: at,
+		}
+		if rapid.IntRange(0, 3).Draw(t, "named") == 0 {
+			p.Refs = refs.Draw(t, "refs")
+		}
+		return step{"dispatch", func(ctx context.Context, s store.Store) (any, error) {
+			list, err := s.PayoutDispatch(ctx, p)
+			sortPayouts(list)
+			return withoutNil(list), err
+		}}
+	case 4:
+		p := store.PayoutGiveBackParams{Refs: refs.Draw(t, "refs"), MaybeCalled: rapid.Bool().Draw(t, "maybe called"), Lease: lease, Now: at}
+		return step{"give back", func(ctx context.Context, s store.Store) (any, error) { return s.PayoutGiveBack(ctx, p) }}
+	case 5:
+		p := store.PayoutSweepParams{
+			PromotionID: promotion.Draw(t, "promotion"), Before: at.Add(-2 * lease), Lease: lease, Now: at,
+		}
+		return step{"sweep", func(ctx context.Context, s store.Store) (any, error) { return s.PayoutSweep(ctx, p) }}
+	case 6, 7:
+		p := store.PayoutFinishParams{Lease: lease, Now: at}
+		for _, r := range refs.Draw(t, "refs") {
+			p.Outcomes = append(p.Outcomes, store.Outcome{
+				Ref: r, Kind: store.OutcomeKind(rapid.IntRange(0, 5).Draw(t, "kind")), Sent: rapid.Bool().Draw(t, "sent"),
+				GiveUp: rapid.Bool().Draw(t, "give up"), RetryAt: at.Add(lease),
+				Code: rapid.SampledFrom([]string{"", "A", "B"}).Draw(t, "code"), TransactionKey: "tx" + r.TargetID.String(),
+			})
+		}
+		return step{"finish", func(ctx context.Context, s store.Store) (any, error) { return s.PayoutFinish(ctx, p) }}
+	case 8:
+		p := store.PayoutTakeLookupsParams{Limit: store.BatchMax, Until: at.Add(lease), Now: at}
+		return step{"take look-ups", func(ctx context.Context, s store.Store) (any, error) {
+			list, err := s.PayoutTakeLookups(ctx, p)
+			sortPayouts(list)
+			return withoutNil(list), err
+		}}
+	case 9:
+		p := store.PayoutSettleParams{SettleAfter: lease, Now: at}
+		for _, r := range refs.Draw(t, "refs") {
+			p.Lookups = append(p.Lookups, store.Lookup{
+				Ref: r, Found: rapid.IntRange(0, 3).Draw(t, "found") == 0, NotFound: rapid.Bool().Draw(t, "not found"),
+				BeganAt: at, NextAt: at.Add(lease), TransactionKey: "late" + r.TargetID.String(),
+			})
+		}
+		return step{"settle", func(ctx context.Context, s store.Store) (any, error) { return nil, s.PayoutSettle(ctx, p) }}
+	}
+	id := promotion.Draw(t, "promotion")
+	switch rapid.IntRange(0, 3).Draw(t, "promotion's") {
+	case 0:
+		return step{"cancel step", func(ctx context.Context, s store.Store) (any, error) {
+			return s.PayoutCancelStep(ctx, store.PayoutCancelStepParams{PromotionID: id, Lease: lease, Now: at})
+		}}
+	case 1:
+		return step{"complete", func(ctx context.Context, s store.Store) (any, error) {
+			return s.PromotionComplete(ctx, id, lease, at)
+		}}
+	}
+	p := store.PromotionMoveParams{
+		ID: id, Now: at, From: []reward.PromotionStatus{reward.Draft, reward.Running, reward.Paused},
+		To: rapid.SampledFrom([]reward.PromotionStatus{
+			reward.Running, reward.Running, reward.Running, reward.Paused, reward.PromotionCancelled,
+		}).Draw(t, "to"),
+	}
+	return step{"move", func(ctx context.Context, s store.Store) (any, error) {
+		moved, err := s.PromotionMove(ctx, p)
+		if reward.HasCode(err, reward.CodeIllegalState) {
+			return "illegal", nil
+		}
+		return moved, err
+	}}
+}
+
+func withoutNil(list []reward.Payout) []reward.Payout {
+	if list == nil {
+		return []reward.Payout{}
+	}
+	return list
+}
+
+// walk takes the same random steps on every store; after each, all of them
+// answer the same, and their books balance.
+func walk(t *testing.T, stores ...store.Store) {
+	bundles := make([]*bundle, len(stores))
+	for i, s := range stores {
+		bundles[i] = &bundle{reporter: t, Store: s, ctx: t.Context()}
+	}
+	next := reward.PromotionID(1)
+	rapid.Check(t, func(rt *rapid.T) {
+		first := next
+		next += 2
+		for _, b := range bundles {
+			b.reporter = rt
+			b.running(first)
+			b.running(first + 1)
+		}
+		now := 100
+		rows := map[int][]reward.Payout{}
+		for range rapid.IntRange(1, 25).Draw(rt, "steps") {
+			now += rapid.IntRange(0, 20).Draw(rt, "seconds")
+			st := drawStep(rt, first, rows[0], now)
+			answers := make([]any, len(bundles))
+			for i, b := range bundles {
+				answer, err := st.do(b.ctx, b.Store)
+				if err != nil {
+					rt.Fatalf("%s: %v", st.name, err)
+				}
+				answers[i] = answer
+				b.books(first)
+				b.books(first + 1)
+				rows[i] = append(b.all(first), b.all(first+1)...)
+			}
+			for i := 1; i < len(bundles); i++ {
+				if diff := cmp.Diff(answers[0], answers[i]); diff != "" {
+					rt.Fatalf("%s: store 0 and store %d answer differently:\n%s", st.name, i, diff)
+				}
+				if diff := cmp.Diff(rows[0], rows[i]); diff != "" {
+					rt.Fatalf("after %s store 0 and store %d hold different rows:\n%s", st.name, i, diff)
+				}
+				for id := first; id <= first+1; id++ {
+					left, right := view(rt, bundles[0], id), view(rt, bundles[i], id)
+					if diff := cmp.Diff(left, right); diff != "" {
+						rt.Fatalf("after %s store 0 and store %d hold different promotions:\n%s", st.name, i, diff)
+					}
+				}
+			}
+		}
+	})
+}
+
+func view(t *rapid.T, b *bundle, id reward.PromotionID) store.PromotionView {
+	v, err := b.PromotionGet(b.ctx, id)
+	if err != nil {
+		t.Fatal(fmt.Errorf("read promotion %d: %w", id, err))
+	}
+	return v
+}
+
+// exerciseWalks: whatever is done, in whatever order, counts are what the
+// rows say.
+func exerciseWalks(t *testing.T, open Open) {
+	walk(t, open(t))
+}
+
+// Agree takes the same random steps on two drivers and fails when they ever
+// answer differently.
+func Agree(t *testing.T, left, right store.Store) {
+	t.Helper()
+	walk(t, left, right)
+}
