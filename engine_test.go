@@ -169,10 +169,13 @@ func (r *rig) create(n int, mistakes bool, p client.NewPromotion) (string, lab.W
 	return made.ID, workload
 }
 
+// patience is how long a promotion may take to come where a test wants it.
+const patience = 2 * time.Minute
+
 // until polls a promotion until the condition holds.
 func (r *rig) until(id, what string, holds func(p client.Promotion) bool) client.Promotion {
 	r.t.Helper()
-	deadline := time.Now().Add(90 * time.Second)
+	deadline := time.Now().Add(patience)
 	var p client.Promotion
 	for time.Now().Before(deadline) {
 		var err error
@@ -186,7 +189,7 @@ func (r *rig) until(id, what string, holds func(p client.Promotion) bool) client
 		}
 		time.Sleep(20 * time.Millisecond) // polls a condition
 	}
-	r.t.Fatalf("promotion %s: not %s within 90 s: %+v", id, what, p)
+	r.t.Fatalf("promotion %s: not %s within %v: %+v", id, what, patience, p)
 	return p
 }
 

@@ -28,6 +28,7 @@ const uploadIdleDefault = 30 * time.Second
 
 // UploadResult is the answer to a file of targets.
 type UploadResult struct {
+	UploadID   string      `json:"uploadId,omitempty" doc:"Absent for a dry run"`
 	Accepted   int64       `json:"accepted"`
 	Duplicates int64       `json:"duplicates" doc:"Known, and the same"`
 	Conflicts  int64       `json:"conflicts" doc:"Known with another amount, user or code; nothing was changed"`
@@ -115,7 +116,8 @@ func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 		out.Errors[i] = LineError(e)
 	}
 	if res.UploadID != 0 {
-		out.ReportURL = fmt.Sprintf("/v1/promotions/%s/uploads/%d/report", cmd.PromotionID, res.UploadID)
+		out.UploadID = strconv.FormatInt(res.UploadID, 10)
+		out.ReportURL = fmt.Sprintf("/v1/promotions/%s/uploads/%s/report", cmd.PromotionID, out.UploadID)
 	}
 	body, err := json.Marshal(out)
 	if err != nil {

@@ -210,7 +210,7 @@ func TestUploadTargets(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
-		const size = 512 << 20
+		const size = 160 << 20
 		var bomb bytes.Buffer
 		w, err := gzip.NewWriterLevel(&bomb, gzip.BestSpeed)
 		if err != nil {
@@ -327,13 +327,13 @@ func TestUploadWithABrokenBody(t *testing.T) {
 
 	t.Run("SlowButSteady", func(t *testing.T) {
 		t.Parallel()
-		b := setup(t, func(c *Config) { c.UploadIdle = 2 * time.Second })
+		b := setup(t, func(c *Config) { c.UploadIdle = time.Second })
 		id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
 		body, feed := io.Pipe()
 		go func() {
 			_, _ = io.WriteString(feed, "targetId\n") // the reader's end tells what went wrong
 			for i := range 30 {
-				time.Sleep(100 * time.Millisecond)
+				time.Sleep(50 * time.Millisecond)
 				_, _ = fmt.Fprintln(feed, i)
 			}
 			_ = feed.Close()

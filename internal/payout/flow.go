@@ -55,8 +55,17 @@ type Flow struct {
 
 // NewFlow wires the parts; nothing runs yet.
 func NewFlow(cfg FlowConfig) (*Flow, error) {
-	f := &Flow{cfg: cfg}
 	publisher := bus.NewPublisher(cfg.Bus)
+	f := wire(cfg, publisher)
+	if err := f.listen(publisher); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// wire makes every part but the listeners.
+func wire(cfg FlowConfig, publisher Publisher) *Flow {
+	f := &Flow{cfg: cfg}
 	f.Cache = NewStatusCache(cfg.Store, cfg.Log)
 	producer := &Producer{
 		Queue: cfg.Queue, Rows: cfg.Store, MaxLen: cfg.MaxLen,
@@ -76,13 +85,21 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 	f.settler = NewSettler(cfg.Store, cfg.Provider, cfg.Limits, f.Cache.Hint, cfg.Log)
 	if cfg.Payout {
 		f.Cache.onRefresh = func(views []store.PromotionView) { f.Manager.Converge(specs(views)) }
+	}
+	return f
+}
+
+// listen makes the listeners of the roles.
+func (f *Flow) listen(publisher Publisher) error {
+	cfg := f.cfg
+	if cfg.Payout {
 		for _, k := range kinds {
 			l := NewRetryListener(k.promotionType, cfg.Store, f.retry, publisher, cfg.Log)
 			listener, err := bus.NewListener(cfg.Bus, bus.ListenerConfig{
 				Group: k.retryGroup, Topic: k.retryTopic, Handle: l.ProcessTopicMessages, Log: cfg.Log,
 			})
 			if err != nil {
-				return nil, err
+				return err
 			}
 			f.listeners = append(f.listeners, listener)
 		}
@@ -94,7 +111,7 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 				Group: k.publishGroup, Topic: k.publishTopic, Handle: l.ProcessTopicMessages, Offsets: l.Offsets, Log: cfg.Log,
 			})
 			if err != nil {
-				return nil, err
+				return err
 			}
 			f.listeners = append(f.listeners, listener)
 		}
@@ -103,11 +120,11 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 			Topic: bus.TopicStarted, Handle: started.ProcessTopicMessages, Log: cfg.Log,
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
 		f.listeners = append(f.listeners, broadcast)
 	}
-	return f, nil
+	return nil
 }
 
 // Hint says that a promotion's row has changed.

@@ -31,7 +31,6 @@ const (
 
 // Codes of uploads.
 const (
-	CodeUploadNotFound    = "UPLOAD_NOT_FOUND"
 	CodeBodyBroken        = "BODY_BROKEN"
 	CodeUploadInterrupted = "UPLOAD_INTERRUPTED"
 	CodeAmountOverflow    = "AMOUNT_OVERFLOW"

@@ -74,6 +74,8 @@ func TestStore(t *testing.T) {
 	storetest.Exercise(t, open)
 }
 
+func BenchmarkStore(b *testing.B) { storetest.Benchmark(b, open) }
+
 func TestStoreAgreesWithSQLite(t *testing.T) {
 	t.Parallel()
 	other, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "largesse.db"))
@@ -129,7 +131,7 @@ func TestOpen(t *testing.T) {
 		s := open(t).(*Store)
 		for name, want := range map[string]string{
 			"lock_timeout": "2s", "idle_in_transaction_session_timeout": "1s", "plan_cache_mode": "force_generic_plan",
-			"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off",
+			"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off",
 		} {
 			var got string
 			if err := s.pool.QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&got); err != nil || got != want {

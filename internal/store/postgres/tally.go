@@ -17,28 +17,38 @@ var countColumns = [reward.StateCount]string{
 // moved: promotion_id, summary_id, amount, was and became (the state before and
 // after; NULL where there is none) and answers (to count as attempts). The
 // summary rows are locked in key order before the first is written.
+//
+// The sums are made where the rows are locked, not in the UPDATE: an UPDATE
+// checks its constraints on the version of its snapshot before it notices a
+// newer one, and a count that is right by now may be below zero by then.
 func tally(source string) string {
-	var deltas, sets strings.Builder
+	var deltas, sums, sets []string
 	for i, c := range countColumns {
-		fmt.Fprintf(&deltas, `,
-    (coalesce(sum(n) FILTER (WHERE became = %[1]d), 0) - coalesce(sum(n) FILTER (WHERE was = %[1]d), 0))::int8 AS %[2]s,
-    (coalesce(sum(worth) FILTER (WHERE became = %[1]d), 0) - coalesce(sum(worth) FILTER (WHERE was = %[1]d), 0))::int8 AS %[2]s_amount`, i, c)
-		fmt.Fprintf(&sets, "%[1]s = s.%[1]s + g.%[1]s, %[1]s_amount = s.%[1]s_amount + g.%[1]s_amount, ", c)
+		deltas = append(deltas, fmt.Sprintf(`(coalesce(sum(n) FILTER (WHERE became = %[1]d), 0)
+      - coalesce(sum(n) FILTER (WHERE was = %[1]d), 0))::int8 AS %[2]s,
+    (coalesce(sum(worth) FILTER (WHERE became = %[1]d), 0)
+      - coalesce(sum(worth) FILTER (WHERE was = %[1]d), 0))::int8 AS %[2]s_amount`, i, c))
+		for _, c := range []string{c, c + "_amount"} {
+			sums = append(sums, fmt.Sprintf("s.%[1]s + d.%[1]s AS %[1]s", c))
+			sets = append(sets, fmt.Sprintf("%[1]s = g.%[1]s", c))
+		}
 	}
 	return fmt.Sprintf(`moves AS MATERIALIZED (
   SELECT promotion_id, summary_id, was, became, count(*) AS n, sum(amount) AS worth, sum(answers) AS answers
   FROM %s GROUP BY promotion_id, summary_id, was, became
 ), deltas AS MATERIALIZED (
-  SELECT promotion_id, coalesce(summary_id, 0) AS summary_id, sum(answers)::int8 AS answers%s
+  SELECT promotion_id, coalesce(summary_id, 0) AS summary_id, sum(answers)::int8 AS answers,
+    %s
   FROM moves GROUP BY GROUPING SETS ((promotion_id), (promotion_id, summary_id))
   HAVING GROUPING(summary_id) = 1 OR summary_id > 0
 ), gates AS MATERIALIZED (
-  SELECT d.* FROM deltas d JOIN summaries s ON s.promotion_id = d.promotion_id AND s.summary_id = d.summary_id
-  ORDER BY d.promotion_id, d.summary_id FOR NO KEY UPDATE OF s
+  SELECT s.promotion_id, s.summary_id, s.attempts + d.answers AS attempts, %s
+  FROM deltas d JOIN summaries s ON s.promotion_id = d.promotion_id AND s.summary_id = d.summary_id
+  ORDER BY s.promotion_id, s.summary_id FOR NO KEY UPDATE OF s
 ), counted AS (
-  UPDATE summaries s SET %sattempts = s.attempts + g.answers
+  UPDATE summaries s SET attempts = g.attempts, %s
   FROM gates g WHERE s.promotion_id = g.promotion_id AND s.summary_id = g.summary_id
-)`, source, deltas.String(), sets.String())
+)`, source, strings.Join(deltas, ",\n    "), strings.Join(sums, ", "), strings.Join(sets, ", "))
 }
 
 // lockTotals takes the summary rows of whole promotions, in id order.

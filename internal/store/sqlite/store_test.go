@@ -34,3 +34,5 @@ func TestStore(t *testing.T) {
 	t.Parallel()
 	storetest.Exercise(t, open)
 }
+
+func BenchmarkStore(b *testing.B) { storetest.Benchmark(b, open) }

@@ -1,0 +1,39 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func TestOpenAPI(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	a := b.json(t, "GET", "/openapi.json", "")
+	a.want(t, http.StatusOK)
+	doc := a.object(t)
+	if v, _ := doc["openapi"].(string); !strings.HasPrefix(v, "3.1") {
+		t.Errorf("openapi %v", doc["openapi"])
+	}
+	paths, _ := doc["paths"].(map[string]any)
+	for _, want := range []string{
+		"post /v1/promotions", "get /v1/promotions", "get /v1/promotions/{id}", "delete /v1/promotions/{id}",
+		"post /v1/promotions/{id}/start", "post /v1/promotions/{id}/pause", "post /v1/promotions/{id}/resume", "post /v1/promotions/{id}/cancel",
+		"post /v1/promotions/{id}/close", "post /v1/promotions/{id}/targets", "get /v1/promotions/{id}/uploads/{uploadId}/report",
+		"get /v1/promotions/{id}/payouts", "get /v1/promotions/{id}/payouts/{targetId}", "get /v1/dead-letters", "get /healthz", "get /readyz",
+	} {
+		method, path, _ := strings.Cut(want, " ")
+		item, _ := paths[path].(map[string]any)
+		if _, ok := item[method]; !ok {
+			t.Errorf("%s is not described", want)
+		}
+	}
+	for _, want := range []string{"application/problem+json", "application/x-ndjson", "text/csv"} {
+		if !strings.Contains(a.body, want) {
+			t.Errorf("%s is not described", want)
+		}
+	}
+	if strings.Contains(a.body, "$schema") {
+		t.Error("$schema is nobody's field")
+	}
+}

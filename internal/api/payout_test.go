@@ -1,0 +1,87 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+func TestPayoutWithAttempts(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	at := time.Date(2026, 11, 21, 1, 2, 3, 0, time.UTC)
+	id := store.PayoutID{PromotionID: 1, TargetID: 7}
+	b.store.rows[id] = reward.Payout{
+		PromotionID: 1, TargetID: 7, SummaryID: 4, UserID: "u7", Amount: 1000, State: reward.Retrying, Attempts: 1,
+		ErrorCode: "HTTP_500", ErrorMessage: "oops", UpdatedAt: at,
+	}
+	b.store.attempts[id] = []reward.Attempt{{Dispatch: 1, At: at, Class: reward.AnswerFailed, Code: "HTTP_500", Message: "oops"}}
+	got := b.json(t, "GET", "/v1/promotions/1/payouts/7", "").object(t)
+	want := map[string]any{
+		"targetId": "7", "userId": "u7", "promotionSummaryId": "4", "amount": json.Number("1000"), "state": "RETRYING", "attempts": json.Number("1"),
+		"errorCode": "HTTP_500", "errorMessage": "oops", "updatedAt": "2026-11-21T01:02:03Z",
+		"attemptLog": []any{map[string]any{"dispatch": json.Number("1"), "at": "2026-11-21T01:02:03Z", "class": "FAILED", "code": "HTTP_500", "message": "oops"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestPayoutExport(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.store.edit(1, func(v *store.PromotionView) { v.ID = 1 })
+	at := time.Date(2026, 11, 21, 1, 2, 3, 0, time.UTC)
+	for target := reward.TargetID(0); target < 2500; target++ {
+		b.store.rows[store.PayoutID{PromotionID: 1, TargetID: target}] = reward.Payout{
+			PromotionID: 1, TargetID: target, UserID: "u", Amount: 5, State: reward.Failed, ErrorCode: "C", ErrorMessage: "=cmd(),\"x\"", UpdatedAt: at,
+		}
+	}
+	const head = "targetId,userId,amount,voucherCode,state,attempts,transactionKey,errorCode,errorMessage,updatedAt\n"
+	a := b.do(t, "GET", "/v1/promotions/1/payouts?state=FAILED", nil, "Accept", "text/csv")
+	a.want(t, http.StatusOK)
+	if lines := strings.Count(a.body, "\n"); lines != 2501 {
+		t.Errorf("%d lines", lines)
+	}
+	if want := head + "0,u,5,,FAILED,0,,C,\"'=cmd(),\"\"x\"\"\",2026-11-21T01:02:03Z\n"; !strings.HasPrefix(a.body, want) {
+		t.Errorf("begins %q", a.body[:len(want)])
+	}
+	if got := a.header.Get("Content-Type"); got != "text/csv; charset=utf-8" {
+		t.Errorf("content type %s", got)
+	}
+	if a := b.do(t, "GET", "/v1/promotions/1/payouts?state=READY", nil, "Accept", "text/csv"); a.body != head {
+		t.Errorf("an empty export is %q", a.body)
+	}
+	if a := b.do(t, "GET", "/v1/promotions/1/payouts?limit=1", nil, "Accept", "application/json, text/csv"); !strings.HasPrefix(a.body, "{") {
+		t.Errorf("JSON was asked for first: %q", a.body)
+	}
+	b.do(t, "GET", "/v1/promotions/9/payouts", nil, "Accept", "text/csv").wantProblem(t, http.StatusNotFound, "PROMOTION_NOT_FOUND")
+	b.do(t, "GET", "/v1/promotions/1/payouts?state=x", nil, "Accept", "text/csv").wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+
+	// The store goes away after the first page: the caller must notice.
+	b.store.mu.Lock()
+	b.store.away, b.store.awayFrom = errors.New("secret address"), 1
+	b.store.mu.Unlock()
+	req, err := http.NewRequestWithContext(t.Context(), "GET", b.url+"/v1/promotions/1/payouts", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", "text/csv")
+	res, err := b.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if _, err := io.ReadAll(res.Body); err == nil {
+		t.Error("half an export looks like a whole one")
+	}
+}

@@ -1,0 +1,142 @@
+package payout
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errFault = errors.New("injected fault")
+
+// faults makes one step of a run fail.
+type faults struct {
+	at    int
+	after bool // after the step was done
+
+	mu   sync.Mutex // protects step, hit
+	step int
+	hit  string
+}
+
+func (f *faults) name() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.hit
+}
+
+func (f *faults) do(name string, call func() error) error {
+	if f == nil {
+		return call()
+	}
+	f.mu.Lock()
+	f.step++
+	hit := f.step == f.at
+	if hit {
+		f.hit = name
+	}
+	f.mu.Unlock()
+	if hit && !f.after {
+		return errFault
+	}
+	if err := call(); err != nil {
+		return err
+	}
+	if hit {
+		return errFault
+	}
+	return nil
+}
+
+// faultyStore is a store whose writes, and the reads between them, can fail.
+type faultyStore struct {
+	store.Store
+	faults *faults
+	blind  atomic.Bool // PromotionActive fails
+}
+
+// stepped runs a call with a result as a step.
+func stepped[T any](f *faults, name string, call func() (T, error)) (T, error) {
+	var out T
+	err := f.do(name, func() (err error) { out, err = call(); return err })
+	return out, err
+}
+
+func (s *faultyStore) PromotionActive(ctx context.Context) ([]store.PromotionView, error) {
+	if s.blind.Load() {
+		return nil, errFault
+	}
+	return s.Store.PromotionActive(ctx)
+}
+
+func (s *faultyStore) PromotionComplete(ctx context.Context, id reward.PromotionID, after time.Duration, now time.Time) (bool, error) {
+	return stepped(s.faults, "PromotionComplete", func() (bool, error) { return s.Store.PromotionComplete(ctx, id, after, now) })
+}
+
+func (s *faultyStore) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams) ([]reward.Payout, error) {
+	return stepped(s.faults, "PayoutDispatch", func() ([]reward.Payout, error) { return s.Store.PayoutDispatch(ctx, p) })
+}
+
+func (s *faultyStore) PayoutGiveBack(ctx context.Context, p store.PayoutGiveBackParams) (int, error) {
+	return stepped(s.faults, "PayoutGiveBack", func() (int, error) { return s.Store.PayoutGiveBack(ctx, p) })
+}
+
+func (s *faultyStore) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int, error) {
+	return stepped(s.faults, "PayoutSweep", func() (int, error) { return s.Store.PayoutSweep(ctx, p) })
+}
+
+func (s *faultyStore) PayoutHeads(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
+	return stepped(s.faults, "PayoutHeads", func() ([]reward.Payout, error) { return s.Store.PayoutHeads(ctx, ids) })
+}
+
+func (s *faultyStore) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([]store.FinishResult, error) {
+	return stepped(s.faults, "PayoutFinish", func() ([]store.FinishResult, error) { return s.Store.PayoutFinish(ctx, p) })
+}
+
+func (s *faultyStore) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) error {
+	return s.faults.do("PayoutSettle", func() error { return s.Store.PayoutSettle(ctx, p) })
+}
+
+// faultyQueue is a queue whose calls can fail.
+type faultyQueue struct {
+	queue.Queue
+	faults *faults
+}
+
+func (q *faultyQueue) Add(ctx context.Context, p queue.AddParams) (int, error) {
+	return stepped(q.faults, "Add", func() (int, error) { return q.Queue.Add(ctx, p) })
+}
+
+func (q *faultyQueue) Create(ctx context.Context, s queue.Stream, consumers []string) error {
+	return q.faults.do("Create", func() error { return q.Queue.Create(ctx, s, consumers) })
+}
+
+func (q *faultyQueue) Read(ctx context.Context, s queue.Stream, reads []queue.ReadParams) ([]queue.Entry, error) {
+	entries, err := q.Queue.Read(ctx, s, reads)
+	if err != nil || len(entries) == 0 {
+		return entries, err // empty polls are not steps: there are so many of them
+	}
+	return entries, q.faults.do("Read", func() error { return nil })
+}
+
+func (q *faultyQueue) Claim(ctx context.Context, p queue.ClaimParams) ([]queue.Entry, error) {
+	entries, err := q.Queue.Claim(ctx, p)
+	if err != nil || len(entries) == 0 {
+		return entries, err
+	}
+	return entries, q.faults.do("Claim", func() error { return nil })
+}
+
+func (q *faultyQueue) Ack(ctx context.Context, s queue.Stream, ids []string) error {
+	return q.faults.do("Ack", func() error { return q.Queue.Ack(ctx, s, ids) })
+}

@@ -1,0 +1,536 @@
+package payout
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/money"
+	"github.com/largesse/largesse/internal/pool"
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/sqlite"
+)
+
+const promotion reward.PromotionID = 42
+
+// ledgerProvider pays each target once, as its script for the target says.
+type ledgerProvider struct {
+	mu      sync.Mutex
+	charged map[reward.TargetID]int
+	calls   map[reward.TargetID]int
+	// script answers call n (from 0) of a target; nil = paid.
+	script func(t reward.TargetID, n int) money.Answer
+	// away makes look-ups fail.
+	away bool
+}
+
+func newProvider(script func(reward.TargetID, int) money.Answer) *ledgerProvider {
+	return &ledgerProvider{charged: make(map[reward.TargetID]int), calls: make(map[reward.TargetID]int), script: script}
+}
+
+// lost is an answer that the provider gave after charging, and that never came.
+var lost = money.Answer{Class: reward.AnswerUnknown, Code: "RESET"}
+
+func (p *ledgerProvider) charge(_ context.Context, c money.Charge, check money.CheckFunc) money.Answer {
+	if err := check(); err != nil {
+		return money.Answer{Class: reward.AnswerUnsent, Err: err}
+	}
+	p.mu.Lock()
+	n := p.calls[c.TargetID]
+	p.calls[c.TargetID]++
+	p.mu.Unlock()
+	answer := money.Answer{Class: reward.AnswerPaid}
+	if p.script != nil {
+		answer = p.script(c.TargetID, n)
+	}
+	time.Sleep(20 * time.Millisecond) // fake time
+	if answer.Class == reward.AnswerPaid || answer == lost {
+		p.mu.Lock()
+		if p.charged[c.TargetID] == 0 {
+			p.charged[c.TargetID]++
+		}
+		p.mu.Unlock()
+		answer.TransactionKey = "T-" + c.TargetID.String()
+		if answer.Class != reward.AnswerPaid {
+			answer.TransactionKey = ""
+		}
+	}
+	return answer
+}
+
+func (p *ledgerProvider) ChargePoint(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
+	return p.charge(ctx, c, check)
+}
+
+func (p *ledgerProvider) ChargeVoucher(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
+	return p.charge(ctx, c, check)
+}
+
+func (p *ledgerProvider) Lookup(_ context.Context, _ reward.PromotionID, t reward.TargetID) money.LookupResult {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.away:
+		return money.LookupResult{}
+	case p.charged[t] > 0:
+		return money.LookupResult{Found: true, TransactionKey: "T-" + t.String()}
+	}
+	return money.LookupResult{NotFound: true}
+}
+
+func (p *ledgerProvider) callsOf(t reward.TargetID) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.calls[t]
+}
+
+// dropPublisher loses every record: the rows are the truth.
+type dropPublisher struct{}
+
+func (dropPublisher) Publish(context.Context, []bus.Record) error { return nil }
+
+// stage is a flow without Kafka on fake time.
+type stage struct {
+	t        *testing.T
+	store    store.Store
+	queue    queue.Queue
+	provider *ledgerProvider
+	flow     *Flow
+}
+
+func testLimits() Limits {
+	return Limits{
+		MoneyTimeout: 5 * time.Second, Lease: 15 * time.Second, SettleAfter: time.Minute,
+		IdempotencyWindow: 24 * time.Hour, GiveUpAfter: 24 * time.Hour,
+	}
+}
+
+// newStage opens a stage in a synctest bubble; wrap may put faults in between.
+func newStage(t *testing.T, p *ledgerProvider, wrap func(store.Store, queue.Queue) (store.Store, queue.Queue)) *stage {
+	t.Helper()
+	rows, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "rows.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := rows.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{t: t, store: rows, queue: queue.NewMemory(), provider: p}
+	faultyRows, faultyQueue := store.Store(rows), s.queue
+	if wrap != nil {
+		faultyRows, faultyQueue = wrap(rows, s.queue)
+	}
+	s.flow = wire(FlowConfig{
+		Store: faultyRows, Queue: faultyQueue, Provider: p,
+		Pool: pool.Config{
+			Instance: "test", MinConsumers: 1, MaxConsumers: 4, InFlight: 8, BatchSize: 4,
+			PollInterval: 100 * time.Millisecond, IdleTimeout: 30 * time.Second, Lease: 15 * time.Second, StopTimeout: 5 * time.Second,
+		},
+		MaxLen: 20, Limits: testLimits(), Payout: true, Housekeeping: true,
+	}, dropPublisher{})
+	return s
+}
+
+// create makes a promotion with n targets, and starts it.
+func (s *stage) create(n, maxRetries int) {
+	s.t.Helper()
+	ctx := s.t.Context()
+	_, err := s.store.PromotionCreate(ctx, reward.Promotion{
+		ID: promotion, Name: "test", Type: reward.Point, Status: reward.Draft, MaxRetries: maxRetries, CreatedAt: time.Now(),
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	rows := make([]store.NewPayout, n)
+	for i := range rows {
+		rows[i] = store.NewPayout{PromotionID: promotion, TargetID: reward.TargetID(i + 1), UserID: fmt.Sprint(i + 1), Amount: reward.Amount(100 + i)}
+	}
+	if _, err := s.store.PayoutSave(ctx, store.PayoutSaveParams{Rows: rows, Now: time.Now()}); err != nil {
+		s.t.Fatal(err)
+	}
+	s.move(reward.Draft, reward.Running)
+}
+
+func (s *stage) move(from, to reward.PromotionStatus) {
+	s.t.Helper()
+	_, err := s.store.PromotionMove(s.t.Context(), store.PromotionMoveParams{
+		ID: promotion, From: []reward.PromotionStatus{from}, To: to, Now: time.Now(),
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.flow.Cache.Hint()
+}
+
+func (s *stage) start() {
+	s.t.Helper()
+	if err := s.flow.Start(s.t.Context()); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *stage) close() {
+	s.flow.Stop()
+	s.queue.Close()
+	s.store.Close()
+}
+
+func (s *stage) row(t reward.TargetID) reward.Payout {
+	s.t.Helper()
+	row, _, err := s.store.PayoutGet(s.t.Context(), store.PayoutID{PromotionID: promotion, TargetID: t})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return row
+}
+
+// until lets fake time pass until the condition holds.
+func (s *stage) until(what string, holds func(v store.PromotionView) bool) store.PromotionView {
+	s.t.Helper()
+	var v store.PromotionView
+	for range 20 * 60 * 10 { // ten minutes
+		var err error
+		if v, err = s.store.PromotionGet(s.t.Context(), promotion); err != nil {
+			s.t.Fatal(err)
+		}
+		if holds(v) {
+			return v
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	s.t.Fatalf("not %s within ten minutes: %+v", what, v)
+	return v
+}
+
+func paidOut(v store.PromotionView) bool {
+	return v.Status == reward.Completed && v.Counts.Payouts[reward.Unknown] == 0
+}
+
+// balance checks the rows against the provider's ledger.
+func (s *stage) balance(n int) {
+	s.t.Helper()
+	rows, err := s.store.PayoutList(s.t.Context(), store.PayoutListParams{PromotionID: promotion, Limit: store.BatchMax})
+	if err != nil || len(rows) != n {
+		s.t.Fatalf("%d rows, want %d, %v", len(rows), n, err)
+	}
+	s.provider.mu.Lock()
+	defer s.provider.mu.Unlock()
+	for _, r := range rows {
+		if !r.State.Final() || (r.State == reward.Succeeded) != (s.provider.charged[r.TargetID] == 1) {
+			s.t.Errorf("target %d is %s, charged %d times: %+v", r.TargetID, r.State, s.provider.charged[r.TargetID], r)
+		}
+	}
+	v, err := s.store.PromotionGet(s.t.Context(), promotion)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	recount, err := s.store.SummaryRecount(s.t.Context(), promotion)
+	if err != nil || recount != v.Counts {
+		s.t.Errorf("counts %+v, rows %+v, %v", v.Counts, recount, err)
+	}
+}
+
+func onFakeTime(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, test)
+}
+
+func TestFlow(t *testing.T) {
+	t.Parallel()
+	t.Run("PaysAndCompletesAndLeavesNoStream", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			s := newStage(t, newProvider(nil), nil)
+			defer s.close()
+			s.create(100, 5)
+			s.start()
+			s.until("paid", paidOut)
+			s.balance(100)
+			s.until("destroyed", func(v store.PromotionView) bool { return v.StreamGone })
+			if info, err := s.queue.Info(t.Context(), queue.Stream{Type: reward.Point, PromotionID: promotion}); err != nil || info.Exists {
+				t.Errorf("Info = %+v, %v", info, err)
+			}
+		})
+	})
+	t.Run("AFailureIsRetriedByTheRowWhenItsRecordIsLost", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			s := newStage(t, newProvider(func(_ reward.TargetID, n int) money.Answer {
+				if n < 5 {
+					return money.Answer{Class: reward.AnswerFailed, Status: 500, Code: "HTTP_500"}
+				}
+				return money.Answer{Class: reward.AnswerPaid}
+			}), nil)
+			defer s.close()
+			s.create(3, 5)
+			s.start()
+			s.until("paid", paidOut)
+			s.balance(3)
+			if row := s.row(1); row.Attempts != 6 || row.Dispatch != 6 {
+				t.Errorf("row %+v", row)
+			}
+		})
+	})
+	t.Run("SixAnswersAtMostThenItIsKnownNotPaid", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer {
+				return money.Answer{Class: reward.AnswerFailed, Status: 500, Code: "HTTP_500", Message: "no"}
+			}), nil)
+			defer s.close()
+			s.create(2, 5)
+			s.start()
+			v := s.until("given up", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Unknown] == 2 })
+			if v.Status != reward.Completed && v.Status != reward.Running {
+				t.Errorf("status %s", v.Status)
+			}
+			s.until("settled", paidOut)
+			s.balance(2)
+			if row := s.row(1); row.State != reward.Failed || s.provider.callsOf(1) != 6 {
+				t.Errorf("row %+v after %d calls", row, s.provider.callsOf(1))
+			}
+		})
+	})
+	t.Run("ARefusalIsFinalAtOnce", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			s := newStage(t, newProvider(func(t reward.TargetID, _ int) money.Answer {
+				if t%2 == 0 {
+					return money.Answer{Class: reward.AnswerRefused, Status: 422, Code: "CLOSED_ACCOUNT"}
+				}
+				return money.Answer{Class: reward.AnswerPaid}
+			}), nil)
+			defer s.close()
+			s.create(10, 5)
+			s.start()
+			s.until("paid", paidOut)
+			s.balance(10)
+			if row := s.row(2); row.ErrorCode != "CLOSED_ACCOUNT" || s.provider.callsOf(2) != 1 {
+				t.Errorf("row %+v after %d calls", row, s.provider.callsOf(2))
+			}
+		})
+	})
+	t.Run("ThrottlingCostsNoAttempt", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			s := newStage(t, newProvider(func(_ reward.TargetID, n int) money.Answer {
+				if n < 8 {
+					return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 2 * time.Second}
+				}
+				return money.Answer{Class: reward.AnswerPaid}
+			}), nil)
+			defer s.close()
+			s.create(1, 0)
+			s.start()
+			s.until("paid", paidOut)
+			s.balance(1)
+			if row := s.row(1); row.Attempts != 1 || row.Dispatch != 1 {
+				t.Errorf("row %+v", row)
+			}
+		})
+	})
+	t.Run("ARefusalAfterA503IsLookedUp", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(nil)
+			p.script = func(target reward.TargetID, n int) money.Answer {
+				if n == 0 {
+					p.mu.Lock()
+					p.charged[target] = 1 // it charged, and said 503 all the same
+					p.mu.Unlock()
+					return money.Answer{Class: reward.AnswerThrottled, Status: 503}
+				}
+				return money.Answer{Class: reward.AnswerRefused, Status: 422, Code: "DUPLICATE"}
+			}
+			s := newStage(t, p, nil)
+			defer s.close()
+			s.create(1, 5)
+			s.start()
+			s.until("paid", paidOut)
+			s.balance(1)
+			if row := s.row(1); row.State != reward.Succeeded {
+				t.Errorf("row %+v", row)
+			}
+		})
+	})
+	t.Run("NothingIsDecidedBeforeSettleAfter", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(func(reward.TargetID, int) money.Answer {
+				return money.Answer{Class: reward.AnswerFailed, Status: 500}
+			})
+			s := newStage(t, p, nil)
+			defer s.close()
+			s.create(1, 0)
+			s.start()
+			s.until("unknown", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Unknown] == 1 })
+			began := time.Now()
+			time.Sleep(30 * time.Second)
+			// A request that was under way all the time is charged now.
+			p.mu.Lock()
+			p.charged[1] = 1
+			p.mu.Unlock()
+			s.until("settled", paidOut)
+			s.balance(1)
+			if took := time.Since(began); took > 3*time.Minute {
+				t.Errorf("settled after %v", took)
+			}
+		})
+	})
+	t.Run("OutsideTheProvidersWindowItIsLookedUpBeforeItIsCalled", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(func(_ reward.TargetID, n int) money.Answer {
+				if n == 0 {
+					return lost
+				}
+				t.Error("called again although the key may be forgotten")
+				return money.Answer{Class: reward.AnswerPaid}
+			})
+			p.away = true
+			s := newStage(t, p, nil)
+			defer s.close()
+			s.create(1, 5)
+			s.start()
+			s.until("waiting to retry", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Retrying] == 1 })
+			s.move(reward.Running, reward.Paused)
+			time.Sleep(25 * time.Hour)
+			p.mu.Lock()
+			p.away = false
+			p.mu.Unlock()
+			s.move(reward.Paused, reward.Running)
+			s.until("paid", paidOut)
+			s.balance(1)
+		})
+	})
+	t.Run("AStaleViewOpensNoCall", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			var blind *faultyStore
+			s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
+				blind = &faultyStore{Store: rows}
+				return blind, q
+			})
+			defer s.close()
+			s.create(200, 5)
+			s.start()
+			s.until("under way", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] > 10 })
+			blind.blind.Store(true) // PromotionActive fails from now on
+			time.Sleep(2 * time.Second)
+			before := s.provider.total()
+			time.Sleep(20 * time.Second)
+			if after := s.provider.total(); after != before {
+				t.Errorf("%d calls under a view older than a second", after-before)
+			}
+			blind.blind.Store(false)
+			s.until("paid", paidOut)
+			s.balance(200)
+		})
+	})
+	t.Run("AClaimedEntryIsNeverCalled", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(nil)
+			s := newStage(t, p, nil)
+			defer s.close()
+			s.create(5, 5)
+			// Somebody takes the entries of the first dispatch and dies.
+			now := time.Now()
+			rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{PromotionID: promotion, From: reward.Ready, Limit: 10, MaxLen: 10, Now: now})
+			if err != nil || len(rows) != 5 {
+				t.Fatalf("PayoutDispatch = %d rows, %v", len(rows), err)
+			}
+			if n := s.flow.Intake.Producer.Enqueue(t.Context(), reward.Point, rows, now); n != 5 {
+				t.Fatalf("Enqueue = %d", n)
+			}
+			dead := queue.Stream{Type: reward.Point, PromotionID: promotion}
+			if got, err := s.queue.Read(t.Context(), dead, []queue.ReadParams{{Consumer: "dead-1-0", Count: 10}}); err != nil || len(got) != 5 {
+				t.Fatalf("Read = %v, %v", got, err)
+			}
+			s.start()
+			s.until("paid", paidOut)
+			s.balance(5)
+			if row := s.row(1); row.Dispatch != 2 || !row.MaybeCalled || s.provider.callsOf(1) != 1 {
+				t.Errorf("row %+v after %d calls", row, s.provider.callsOf(1))
+			}
+		})
+	})
+	t.Run("ACancelLooksUpWhatMayHaveBeenCalled", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(func(target reward.TargetID, _ int) money.Answer {
+				if target%2 == 0 {
+					return lost
+				}
+				return money.Answer{Class: reward.AnswerFailed, Status: 500}
+			})
+			p.away = true // so that nothing is known yet
+			s := newStage(t, p, nil)
+			defer s.close()
+			s.create(10, 5)
+			s.start()
+			s.until("all waiting", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Retrying] == 10 })
+			s.move(reward.Running, reward.PromotionCancelled)
+			s.until("looked up", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Unknown] == 10 })
+			p.mu.Lock()
+			p.away = false
+			p.mu.Unlock()
+			v := s.until("final", func(v store.PromotionView) bool { return !v.FinishedAt.IsZero() && v.Counts.Payouts[reward.Unknown] == 0 })
+			if v.Counts.Payouts[reward.Succeeded] != 5 || v.Counts.Payouts[reward.Cancelled] != 5 {
+				t.Errorf("counts %+v", v.Counts)
+			}
+		})
+	})
+}
+
+func (p *ledgerProvider) total() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for _, c := range p.calls {
+		n += c
+	}
+	return n
+}
+
+// TestFlowSurvivesAFaultAtEveryStep fails the n-th call to the database or the
+// queue, for n = 1, 2, 3 …, once before it is done and once after (so that the
+// caller does not know), until a run meets no fault; each run must end with
+// balanced books.
+func TestFlowSurvivesAFaultAtEveryStep(t *testing.T) {
+	t.Parallel()
+	const targets = 12
+	for _, after := range []bool{false, true} {
+		t.Run(map[bool]string{false: "Undone", true: "DoneButUnknown"}[after], func(t *testing.T) {
+			t.Parallel()
+			for at := 1; ; at++ {
+				faults := &faults{at: at, after: after}
+				synctest.Test(t, func(t *testing.T) {
+					p := newProvider(func(target reward.TargetID, n int) money.Answer {
+						switch {
+						case target%4 == 0 && n == 0:
+							return lost
+						case target%4 == 1 && n == 0:
+							return money.Answer{Class: reward.AnswerFailed, Status: 500}
+						case target%4 == 2:
+							return money.Answer{Class: reward.AnswerRefused, Status: 422, Code: "NO"}
+						}
+						return money.Answer{Class: reward.AnswerPaid}
+					})
+					s := newStage(t, p, func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
+						return &faultyStore{Store: rows, faults: faults}, &faultyQueue{Queue: q, faults: faults}
+					})
+					defer s.close()
+					s.create(targets, 5)
+					s.start()
+					s.until("paid", paidOut)
+					s.balance(targets)
+				})
+				if t.Failed() {
+					t.Fatalf("with a fault at step %d (%s)", at, faults.name())
+				}
+				if faults.name() == "" || at == 400 {
+					t.Logf("%d steps", at-1)
+					return
+				}
+			}
+		})
+	}
+}

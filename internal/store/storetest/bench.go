@@ -1,0 +1,75 @@
+package storetest
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// Benchmark measures the three writes of the main job on b.N rows of one
+// promotion, each from four goroutines at once: insert (READY, 1,000 a batch),
+// dispatch (1,000 a batch) and, with the read of the heads that a consumer
+// does, finish (500 a batch). It reports rows a second for each.
+func Benchmark(b *testing.B, open Open) {
+	const workers, batch, finished = 4, 1000, 500
+	s := &bundle{reporter: b, Store: open(b), ctx: b.Context()}
+	s.running(1)
+	stage := func(name string, size int, work func(from, to int) error) {
+		var next atomic.Int64
+		began := time.Now()
+		s.must(together(workers, func(int) error {
+			for {
+				from := int(next.Add(int64(size))) - size
+				if from >= b.N {
+					return nil
+				}
+				if err := work(from, min(from+size, b.N)); err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+			}
+		}))
+		b.ReportMetric(float64(b.N)/time.Since(began).Seconds(), name+"-rows/s")
+	}
+	b.ResetTimer()
+	stage("insert", batch, func(from, to int) error {
+		rows := make([]store.NewPayout, 0, to-from)
+		for target := from; target < to; target++ {
+			rows = append(rows, row(1, reward.TargetID(target)))
+		}
+		_, err := s.PayoutSave(s.ctx, store.PayoutSaveParams{Rows: rows, Now: epoch})
+		return err
+	})
+	stage("dispatch", batch, func(from, to int) error {
+		list, err := s.PayoutDispatch(s.ctx, store.PayoutDispatchParams{PromotionID: 1, Limit: to - from, MaxLen: b.N, Now: at(1)})
+		if err == nil && len(list) != to-from {
+			err = fmt.Errorf("%d rows dispatched, want %d", len(list), to-from)
+		}
+		return err
+	})
+	stage("finish", finished, func(from, to int) error {
+		ids := make([]store.PayoutID, 0, to-from)
+		for target := from; target < to; target++ {
+			ids = append(ids, store.PayoutID{PromotionID: 1, TargetID: reward.TargetID(target)})
+		}
+		heads, err := s.PayoutHeads(s.ctx, ids)
+		if err != nil {
+			return err
+		}
+		outcomes := make([]store.Outcome, len(heads))
+		for i, h := range heads {
+			outcomes[i] = store.Outcome{
+				Ref: ref(1, h.TargetID, h.Dispatch), Kind: store.OutcomePaid, TransactionKey: "tx-" + h.TargetID.String(),
+			}
+		}
+		_, err = s.PayoutFinish(s.ctx, store.PayoutFinishParams{Outcomes: outcomes, Lease: lease, Now: at(2)})
+		return err
+	})
+	b.StopTimer()
+	v, err := s.PromotionGet(s.ctx, 1)
+	s.must(err)
+	same(s, "succeeded", int64(b.N), v.Counts.Payouts[reward.Succeeded])
+}

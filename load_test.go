@@ -1,0 +1,63 @@
+//go:build servers && load
+
+package largesse_test
+
+import (
+	"crypto/rand"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/lab"
+	"github.com/largesse/largesse/internal/money/moneysim"
+)
+
+// TestTwoCampaignsAtOnce: the program on real PostgreSQL, Redis and Kafka pays
+// 100,000 uploaded targets and 100,000 published ones at the same time, through
+// a provider of 20 ms that fails 2 % and loses 1 % of its replies.
+func TestTwoCampaignsAtOnce(t *testing.T) {
+	const targets = 100_000
+	sim, simURL := startSim(t, moneysim.Faults{LatencyMs: 20, ErrorRate: 0.02, LostReplyRate: 0.01})
+	name := "load_" + strings.ToLower(rand.Text()[:10])
+	brokers := server(t, "LARGESSE_TEST_KAFKA")
+	p := serve(t,
+		"--data-dir", t.TempDir(), "--money-url", simURL,
+		"--database-url", ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), name),
+		"--redis-url", server(t, "LARGESSE_TEST_REDIS"), "--redis-key-prefix", name+":",
+		"--kafka-brokers", brokers, "--kafka-topic-prefix", name+"-",
+	)
+	r := rigOf(t, p, simURL)
+	began := time.Now()
+	type published struct {
+		workload lab.Workload
+		err      error
+	}
+	vouchers := make(chan published, 1)
+	go func() {
+		w, err := lab.Publishing{
+			Brokers: []string{brokers}, TopicPrefix: name + "-", PromotionID: 5001, Voucher: true, Targets: targets, Malformed: 10,
+		}.Publish(t.Context())
+		vouchers <- published{w, err}
+	}()
+	points, file := r.create(targets, true, client.NewPromotion{})
+	sent := <-vouchers
+	if sent.err != nil {
+		t.Fatal(sent.err)
+	}
+	for _, id := range []string{points, "5001"} {
+		r.until(id, "settled", settled)
+	}
+	t.Logf("%d payouts in %.1f s", 2*targets, time.Since(began).Seconds())
+	a, b := r.balance(points, file), r.balance("5001", sent.workload)
+	if a.Charges+b.Charges != sim.Stats().Charges || sim.MaxChargesPerKey() != 1 {
+		t.Errorf("the provider made %d charges, ours are %d; one key at most %d times", sim.Stats().Charges, a.Charges+b.Charges, sim.MaxChargesPerKey())
+	}
+	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Wait(); err != nil {
+		t.Errorf("the program ended with %v: %s", err, p.stderr)
+	}
+}
