@@ -26,7 +26,7 @@ var program = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "largesse")
-	out, err := exec.Command("go", "build", "-o", path, "./cmd/largesse").CombinedOutput() //nolint:noctx // as long as it takes
+	out, err := exec.Command("go", "build", "-o", path, "./cmd/largesse").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build the program: %w: %s", err, out)
 	}
@@ -65,7 +65,7 @@ func serve(t *testing.T, args ...string) *process {
 		t.Fatal(err)
 	}
 	args = append([]string{"serve", "--output", "json", "--listen", "127.0.0.1:0", "--log-level", "warn"}, args...)
-	p := &process{cmd: exec.Command(path, args...), stderr: &lockedBuffer{}} //nolint:gosec,noctx // the program under test; the test ends it
+	p := &process{cmd: exec.Command(path, args...), stderr: &lockedBuffer{}} //nolint:noctx // the program under test; the test ends it
 	p.cmd.Stderr = p.stderr
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {

@@ -33,7 +33,7 @@ const (
 // Settings lists every setting, in the order of the docs.
 var Settings = []Setting{
 	{Name: "data.dir", Default: "./largesse-data", Kind: KindText, Doc: "folder where the embedded engines keep what they keep"},
-	{Name: "database.url", Secret: true, Kind: KindText, Doc: "postgres://user:password@host/database; empty: SQLite in data.dir"},
+	{Name: "database.url", Secret: true, Kind: KindText, Doc: "postgres://user:password@host/database; empty: SQLite in data.dir"}, //nolint:gosec // the form of a URL, not a password,
 	{Name: "database.max-connections", Default: "20", Kind: KindInt, Doc: "connections this instance may open to the database, 2 to 10000"},
 	{Name: "redis.url", Secret: true, Kind: KindText, Doc: "redis://host:6379/0 or rediss://…, several of a cluster by commas; empty: a queue in this process"},
 	{Name: "redis.key-prefix", Kind: KindText, Doc: "put before every Redis key, so that systems can share a server"},

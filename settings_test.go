@@ -73,7 +73,7 @@ func TestSettings(t *testing.T) {
 		}
 		want := before + begin + docsTable() + end + after
 		if *update {
-			if err := os.WriteFile(path, []byte(want), 0o644); err != nil { //nolint:gosec // docs are for everybody
+			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
 				t.Fatal(err)
 			}
 			return

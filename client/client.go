@@ -123,7 +123,7 @@ func (c *Client) call(ctx context.Context, r request, out any) error {
 	if err != nil {
 		return fmt.Errorf("calling %s: %w", r.what(), plainURLError(err))
 	}
-	defer res.Body.Close() //nolint:errcheck // it is only read
+	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, replyMax+1))
 	switch {
 	case err != nil:

@@ -79,11 +79,13 @@ func TestCalls(t *testing.T) {
 		{"Cancel", "POST /v1/promotions/7/cancel ", promotionJSON, func(c *client.Client) (any, error) { return status(c.CancelPromotion(ctx, "7")) }, "RUNNING"},
 		{"Close", "POST /v1/promotions/7/close ", promotionJSON, func(c *client.Client) (any, error) { return status(c.ClosePromotion(ctx, "7")) }, "RUNNING"},
 		{"Delete", "DELETE /v1/promotions/7 ", "", func(c *client.Client) (any, error) { return nil, c.DeletePromotion(ctx, "7") }, nil},
-		{"Payout", "GET /v1/promotions/7/payouts/8 ", `{"targetId":"8","state":"FAILED","attempts":2,"attemptLog":[{"dispatch":1,"class":"FAILED","code":"HTTP_500"}]}`,
+		{
+			"Payout", "GET /v1/promotions/7/payouts/8 ", `{"targetId":"8","state":"FAILED","attempts":2,"attemptLog":[{"dispatch":1,"class":"FAILED","code":"HTTP_500"}]}`,
 			func(c *client.Client) (any, error) {
 				p, err := c.Payout(ctx, "7", "8")
 				return fmt.Sprint(p.State, p.AttemptCount, p.Log[0].Code), err
-			}, "FAILED2HTTP_500"},
+			}, "FAILED2HTTP_500",
+		},
 		{"Health", "GET /healthz ", `{"status":"ok"}`, func(c *client.Client) (any, error) { return nil, c.Health(ctx) }, nil},
 		{"Ready", "GET /readyz ", `{"status":"ok","degraded":["redis"]}`, func(c *client.Client) (any, error) { r, err := c.Ready(ctx); return r.Degraded[0], err }, "redis"},
 	} {
@@ -369,7 +371,8 @@ func TestProblem(t *testing.T) {
 			"the database is away (UNAVAILABLE)",
 		},
 		{
-			"ShowsThePageOfAProxy", "text/html", "<h1>Bad\n  Gateway</h1>\xff", 502, map[string]string{"Retry-After": "soon"},
+			"ShowsThePageOfAProxy", "text/html", "<h1>Bad\n  Gateway</h1>\xff", 502,
+			map[string]string{"Retry-After": "soon"},
 			client.Problem{Status: 502, Title: "Bad Gateway", Detail: "the server answered 502: <h1>Bad Gateway</h1>"},
 			"the server answered 502: <h1>Bad Gateway</h1> (HTTP 502)",
 		},

@@ -288,7 +288,7 @@ func TestMoneySim(t *testing.T) {
 	out, in := io.Pipe()
 	done := make(chan int)
 	go func() {
-		defer in.Close() //nolint:errcheck // a pipe
+		defer in.Close()
 		done <- run(ctx, []string{"moneysim", "--listen", "127.0.0.1:0", "--output", "json", "--latency", "1ms"}, world{stdout: in, stderr: io.Discard})
 	}()
 	decoder := json.NewDecoder(out)

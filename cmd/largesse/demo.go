@@ -119,7 +119,7 @@ func (d *demo) start(ctx context.Context) (closeAll func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	d.sim, err = moneysim.New(moneysim.Config{Faults: demoFaults, Seed: uint64(time.Now().UnixNano())}) //nolint:gosec // any seed will do
+	d.sim, err = moneysim.New(moneysim.Config{Faults: demoFaults, Seed: uint64(time.Now().UnixNano())})
 	if err != nil {
 		return nil, err
 	}

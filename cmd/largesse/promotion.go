@@ -173,8 +173,13 @@ type stateCount struct {
 // states lists the counts in the order a payout goes through them.
 func states(c client.Counts) []stateCount {
 	return []stateCount{
-		{"ready", c.Ready}, {"queued", c.Queued}, {"retrying", c.Retrying}, {"unknown", c.Unknown},
-		{"succeeded", c.Succeeded}, {"failed", c.Failed}, {"cancelled", c.Cancelled},
+		{"ready", c.Ready},
+		{"queued", c.Queued},
+		{"retrying", c.Retrying},
+		{"unknown", c.Unknown},
+		{"succeeded", c.Succeeded},
+		{"failed", c.Failed},
+		{"cancelled", c.Cancelled},
 	}
 }
 

@@ -62,7 +62,7 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 			if file, err = c.openTargets(path, ""); err != nil {
 				return err
 			}
-			defer file.Close() //nolint:errcheck // it is only read
+			defer file.Close()
 		}
 		ctx := cmd.Context()
 		var out created

@@ -38,7 +38,7 @@ taken; a target that is known already is a duplicate and is not paid twice.`,
 			if err != nil {
 				return err
 			}
-			defer file.Close() //nolint:errcheck // it is only read
+			defer file.Close()
 			result, err := c.upload(cmd.Context(), cl, args[0], file, dryRun)
 			if err != nil {
 				return err
@@ -86,7 +86,7 @@ func (c *cli) openTargets(path, format string) (*targetFile, error) {
 		f.Reader = c.stdin
 		return f, nil
 	}
-	file, err := os.Open(path) //nolint:gosec // the user names the file
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open the targets: %w", err)
 	}

@@ -36,7 +36,7 @@ func TestServe(t *testing.T) {
 	done := make(chan int, 1)
 	var log bytes.Buffer
 	go func() {
-		defer in.Close() //nolint:errcheck // a pipe
+		defer in.Close()
 		done <- run(ctx, []string{"serve", "--data-dir", data, "--listen", "127.0.0.1:0", "--money-url", "http://" + addr}, world{stdout: in, stderr: &log})
 	}()
 	first, err := bufio.NewReader(out).ReadString('\n')

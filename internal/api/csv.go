@@ -56,7 +56,7 @@ func (a *API) end(s *csvStream, r *http.Request, err error) {
 	case !s.begun:
 		a.fail(s.w, r, err)
 	default:
-		a.problem(r.Context(), err) // for the log
+		_ = a.problem(r.Context(), err) // only its line in the log is wanted
 		panic(http.ErrAbortHandler)
 	}
 }

@@ -71,7 +71,7 @@ func TestPayoutExport(t *testing.T) {
 	b.store.mu.Lock()
 	b.store.away, b.store.awayFrom = errors.New("secret address"), 1
 	b.store.mu.Unlock()
-	req, err := http.NewRequestWithContext(t.Context(), "GET", b.url+"/v1/promotions/1/payouts", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/v1/promotions/1/payouts", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,9 +57,9 @@ func TestPromotionCreate(t *testing.T) {
 
 	t.Run("AllWrongFieldsAtOnce", func(t *testing.T) {
 		t.Parallel()
-		a := b.json(t, "POST", "/v1/promotions", `{"id":"007","name":"","type":"POINT","amount":-1,"voucherCode":"V","currency":"eur","maxRetries":21,"nmae":"x"}`)
+		a := b.json(t, "POST", "/v1/promotions", `{"id":"007","name":"","type":"POINT","amount":-1,"voucherCode":"V","currency":"eur","maxRetries":21,"shade":"x"}`)
 		p := a.wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
-		want := map[string]bool{"id": true, "name": true, "amount": true, "voucherCode": true, "currency": true, "maxRetries": true, "nmae": true}
+		want := map[string]bool{"id": true, "name": true, "amount": true, "voucherCode": true, "currency": true, "maxRetries": true, "shade": true}
 		got := map[string]bool{}
 		for _, f := range fields(p) {
 			if got[f] {

@@ -54,7 +54,7 @@ func TestPanicsBecomeProblems(t *testing.T) {
 		_, _ = w.Write([]byte("half"))
 		panic("boom")
 	})
-	req, err := http.NewRequestWithContext(t.Context(), "GET", b.url+"/half", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/half", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func TestServer(t *testing.T) {
 			if err := errors.Join(s.Start(t.Context()), s.Start(t.Context())); err != nil {
 				t.Fatal(err)
 			}
-			req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+s.Addr()+"/readyz", nil)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr()+"/readyz", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,7 +117,7 @@ func TestServer(t *testing.T) {
 		defer client.CloseIdleConnections()
 		done := make(chan int, 1)
 		go func() {
-			req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), "POST", "http://"+s.Addr()+"/v1/promotions/1/targets", body)
+			req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodPost, "http://"+s.Addr()+"/v1/promotions/1/targets", body)
 			if err != nil {
 				done <- 0
 				return

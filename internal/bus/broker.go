@@ -62,7 +62,9 @@ func StartBroker(ctx context.Context, cfg BrokerConfig) (*Broker, error) {
 		kfake.ClusterID("largesse"),
 		kfake.DataDir(cfg.Dir),
 		kfake.SyncWrites(),
-		kfake.ListenFn(func(network, _ string) (net.Listener, error) { return net.Listen(network, cfg.Listen) }),
+		kfake.ListenFn(func(network, _ string) (net.Listener, error) {
+			return new(net.ListenConfig).Listen(ctx, network, cfg.Listen)
+		}),
 		kfake.BrokerConfigs(map[string]string{
 			"log.retention.ms": strconv.FormatInt(cfg.Retention.Milliseconds(), 10),
 		}),

@@ -108,7 +108,7 @@ type stage struct {
 func testLimits() Limits {
 	return Limits{
 		MoneyTimeout: 5 * time.Second, Lease: 15 * time.Second, SettleAfter: time.Minute,
-		IdempotencyWindow: 24 * time.Hour, GiveUpAfter: 24 * time.Hour,
+		IdempotencyWindow: 30 * time.Minute, GiveUpAfter: 24 * time.Hour,
 	}
 }
 
@@ -394,7 +394,7 @@ func TestFlow(t *testing.T) {
 			s.start()
 			s.until("waiting to retry", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Retrying] == 1 })
 			s.move(reward.Running, reward.Paused)
-			time.Sleep(25 * time.Hour)
+			time.Sleep(31 * time.Minute)
 			p.mu.Lock()
 			p.away = false
 			p.mu.Unlock()
@@ -472,7 +472,9 @@ func TestFlow(t *testing.T) {
 			p.mu.Lock()
 			p.away = false
 			p.mu.Unlock()
-			v := s.until("final", func(v store.PromotionView) bool { return !v.FinishedAt.IsZero() && v.Counts.Payouts[reward.Unknown] == 0 })
+			v := s.until("final", func(v store.PromotionView) bool {
+				return !v.FinishedAt.IsZero() && v.Counts.Payouts[reward.Unknown] == 0
+			})
 			if v.Counts.Payouts[reward.Succeeded] != 5 || v.Counts.Payouts[reward.Cancelled] != 5 {
 				t.Errorf("counts %+v", v.Counts)
 			}

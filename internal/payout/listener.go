@@ -154,8 +154,10 @@ func (l *PublishListener) register(ctx context.Context, good []parsed) ([]parsed
 	)
 	for _, g := range good {
 		if t := l.known[g.message.PromotionID]; t != l.kind.promotionType {
-			dead = append(dead, deadRecord{g.record, reward.CodeTypeMismatch,
-				fmt.Sprintf("promotion %s is of type %s, the record of type %s", g.message.PromotionID, t, l.kind.promotionType)})
+			dead = append(dead, deadRecord{
+				g.record, reward.CodeTypeMismatch,
+				fmt.Sprintf("promotion %s is of type %s, the record of type %s", g.message.PromotionID, t, l.kind.promotionType),
+			})
 			continue
 		}
 		mine = append(mine, g)
@@ -182,8 +184,10 @@ func (l *PublishListener) save(ctx context.Context, good []parsed, dead []deadRe
 	case err == nil:
 		for i, o := range res.Outcomes {
 			if o == store.Conflict {
-				conflicts = append(conflicts, deadRecord{good[i].record, reward.CodeConflict,
-					fmt.Sprintf("target %s is known in promotion %s with another amount, user or code", good[i].message.TargetID, good[i].message.PromotionID)})
+				conflicts = append(conflicts, deadRecord{
+					good[i].record, reward.CodeConflict,
+					fmt.Sprintf("target %s is known in promotion %s with another amount, user or code", good[i].message.TargetID, good[i].message.PromotionID),
+				})
 			}
 		}
 		return conflicts, nil
@@ -266,8 +270,10 @@ func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bu
 		}
 		for i, p := range promotions {
 			if p.Type != rs[i].Type {
-				dead = append(dead, deadRecord{from[i], reward.CodeTypeMismatch,
-					fmt.Sprintf("promotion %s is of type %s, the record of type %s", p.ID, p.Type, rs[i].Type)})
+				dead = append(dead, deadRecord{
+					from[i], reward.CodeTypeMismatch,
+					fmt.Sprintf("promotion %s is of type %s, the record of type %s", p.ID, p.Type, rs[i].Type),
+				})
 			}
 		}
 		rs, from = rs[n:], from[n:]

@@ -55,7 +55,7 @@ func (lr *lineReader) next() (line, error) {
 	}
 	if err != nil {
 		lr.err = err
-		if err != io.EOF || len(text) == 0 && !l.tooLong { //nolint:errorlint // a wrapped EOF is a break
+		if err != io.EOF || len(text) == 0 && !l.tooLong {
 			return line{}, err
 		}
 	}

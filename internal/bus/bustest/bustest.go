@@ -136,10 +136,10 @@ func (b *bench) listen(t *testing.T, client *bus.Client, handle bus.HandleFunc, 
 	return l
 }
 
-// waitLag waits until the group's lag is n.
-func (b *bench) waitLag(t *testing.T, n int64) {
+// waitNoLag waits until the group has committed everything.
+func (b *bench) waitNoLag(t *testing.T) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("the lag is %d", n), func() bool { return b.lag(t) == n })
+	eventually(t, "the lag is 0", func() bool { return b.lag(t) == 0 })
 }
 
 func (b *bench) lag(t *testing.T) int64 {

@@ -39,7 +39,7 @@ func testRestart(t *testing.T, b *bench) {
 	}
 	// Both stops were clean, so the second one went on at the commits.
 	wantOrdered(t, seen.all())
-	b.waitLag(t, 0)
+	b.waitNoLag(t)
 }
 
 func testRetry(t *testing.T, b *bench) {
@@ -74,7 +74,7 @@ func testRetry(t *testing.T, b *bench) {
 	}
 	close(resume)
 	seen.wait(t, total)
-	b.waitLag(t, 0)
+	b.waitNoLag(t)
 	wantOrdered(t, seen.all())
 	mu.Lock()
 	defer mu.Unlock()
@@ -104,7 +104,7 @@ func testShare(t *testing.T, b *bench) {
 	b.publish(t, total, 300)
 	total += 300
 	both.wait(t, total)
-	b.waitLag(t, 0)
+	b.waitNoLag(t)
 	parts := map[int32]bool{}
 	for _, r := range z.all() {
 		parts[r.Partition] = true
@@ -142,7 +142,7 @@ func testFailingShare(t *testing.T, b *bench) {
 	})
 	wantStops(t, failing.Stop)
 	seen.wait(t, total)
-	b.waitLag(t, 0)
+	b.waitNoLag(t)
 }
 
 // handleAll has all records of the topic committed by the group.
@@ -151,7 +151,7 @@ func (b *bench) handleAll(t *testing.T, total int) []bus.Record {
 	seen := newLog()
 	l := b.listen(t, b.client, seen.handle, nil, 0)
 	seen.wait(t, total)
-	b.waitLag(t, 0)
+	b.waitNoLag(t)
 	l.Stop()
 	return seen.all()
 }
@@ -206,7 +206,7 @@ func testOffsetsBeyond(t *testing.T, b *bench) {
 	b.publish(t, total, 100)
 	seen.wait(t, total-5*partitions+100)
 	wantOrdered(t, seen.all())
-	b.waitLag(t, 0)
+	b.waitNoLag(t)
 }
 
 func testOffsetsFail(t *testing.T, b *bench) {

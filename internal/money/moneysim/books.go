@@ -53,7 +53,7 @@ func newBooks() *books {
 }
 
 func (b *books) shard(k key) *shard {
-	return &b.shards[mix(uint64(k.promotion)^mix(uint64(k.target)))%shardCount]
+	return &b.shards[mix(uint64(k.promotion)^mix(uint64(k.target)))%shardCount] //nolint:gosec // the bits are mixed, not counted
 }
 
 // receive notes a request: which try of its key it is (from 1), and whether the
@@ -92,7 +92,7 @@ func (b *books) charge(c charge, counted bool) string {
 	b.mu.Lock()
 	b.ledger = append(b.ledger, c)
 	b.amount += c.amount
-	e.charge = uint32(len(b.ledger))
+	e.charge = uint32(len(b.ledger)) //nolint:gosec // a ledger of 4 billion does not fit in memory
 	b.mu.Unlock()
 	s.keys[c.key] = e
 	return transactionKey(e.charge)

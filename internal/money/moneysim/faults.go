@@ -40,8 +40,10 @@ func (f Faults) validate() error {
 		name string
 		rate float64
 	}{
-		{"errorRate", f.ErrorRate}, {"refuseRate", f.RefuseRate},
-		{"timeoutRate", f.TimeoutRate}, {"lostReplyRate", f.LostReplyRate},
+		{"errorRate", f.ErrorRate},
+		{"refuseRate", f.RefuseRate},
+		{"timeoutRate", f.TimeoutRate},
+		{"lostReplyRate", f.LostReplyRate},
 	} {
 		if !(r.rate >= 0 && r.rate <= 1) { // NaN is neither
 			return fmt.Errorf("%s must be from 0 to 1", r.name)
@@ -68,7 +70,7 @@ const (
 // faults again, however its requests interleave.
 func chance(seed uint64, k key, try uint32, d draw) float64 {
 	h := seed
-	for _, v := range [...]uint64{uint64(k.promotion), uint64(k.target), uint64(try), uint64(d)} {
+	for _, v := range [...]uint64{uint64(k.promotion), uint64(k.target), uint64(try), uint64(d)} { //nolint:gosec // the bits are mixed, not counted
 		h = mix(h ^ v)
 	}
 	return float64(h>>11) / (1 << 53)

@@ -5,6 +5,7 @@
 package moneysim
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -114,7 +115,7 @@ func (s *Server) enter() bool {
 // Start listens on an address (host:port, port 0 for any free one) and returns
 // the address that came of it.
 func (s *Server) Start(listen string) (addr string, err error) {
-	l, err := net.Listen("tcp", listen)
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", listen)
 	if err != nil {
 		return "", fmt.Errorf("moneysim: %w", err)
 	}
@@ -274,7 +275,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, wanted func(charge
 func item(c charge, index int) chargeItem {
 	it := chargeItem{
 		IdempotencyKey: c.String(), PromotionID: strconv.FormatInt(c.promotion, 10), TargetID: strconv.FormatInt(c.target, 10),
-		Type: "POINT", Amount: c.amount, TransactionKey: transactionKey(uint32(index + 1)),
+		Type: "POINT", Amount: c.amount, TransactionKey: transactionKey(uint32(index + 1)), //nolint:gosec // an index of the ledger
 	}
 	if c.voucher {
 		it.Type = "VOUCHER"

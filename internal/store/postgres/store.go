@@ -68,7 +68,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	pc.MaxConns = 20
 	if cfg.MaxConnections > 0 {
-		pc.MaxConns = int32(min(cfg.MaxConnections, 1<<16)) //nolint:gosec // bounded here
+		pc.MaxConns = int32(min(cfg.MaxConnections, 1<<16))
 	}
 	params := pc.ConnConfig.RuntimeParams
 	params["application_name"] = "largesse"
