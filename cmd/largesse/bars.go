@@ -74,9 +74,10 @@ func (b *bars) close() {
 	b.live.Wait()
 }
 
-// rateAndLeft is "1,234/s, 5s left" by the mean rate so far.
+// rateAndLeft is "1,234/s, 5s left" by the mean rate so far; nothing before
+// there is anything to go by.
 func rateAndLeft(done, total int64, took time.Duration) string {
-	if done == 0 || took <= 0 {
+	if done == 0 || took < time.Second/2 {
 		return ""
 	}
 	rate := float64(done) / took.Seconds()

@@ -4,6 +4,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,11 +13,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/sqlite"
 	"github.com/largesse/largesse/internal/store/storetest"
@@ -137,6 +141,88 @@ func TestOpen(t *testing.T) {
 			if err := s.pool.QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&got); err != nil || got != want {
 				t.Errorf("%s is %q (%v), want %q", name, got, err, want)
 			}
+		}
+	})
+}
+
+// TestLocks: a row that somebody else holds delays a write and does not fail it.
+func TestLocks(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	// held returns a store with one QUEUED payout and a connection that holds it.
+	held := func(t *testing.T, setting string) (*Store, *pgxpool.Conn) {
+		t.Helper()
+		s := open(t).(*Store)
+		ctx := t.Context()
+		if _, err := s.PromotionRegister(ctx, []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, now); err != nil {
+			t.Fatal(err)
+		}
+		rows := []store.NewPayout{{PromotionID: 1, TargetID: 1, Amount: 5}}
+		if _, err := s.PayoutSave(ctx, store.PayoutSaveParams{Rows: rows, MaxLen: 1, Now: now}); err != nil {
+			t.Fatal(err)
+		}
+		conn, err := s.pool.Acquire(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conn.Release)
+		for _, sql := range []string{"BEGIN", setting, "SELECT 1 FROM payouts WHERE promotion_id = 1 FOR UPDATE"} {
+			if _, err := conn.Exec(ctx, sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return s, conn
+	}
+	finish := func(t *testing.T, s *Store) <-chan error {
+		t.Helper()
+		done := make(chan error, 1)
+		go func() {
+			res, err := s.PayoutFinish(t.Context(), store.PayoutFinishParams{Now: now, Outcomes: []store.Outcome{
+				{Ref: reward.Ref{PromotionID: 1, TargetID: 1, Dispatch: 1}, Kind: store.OutcomePaid},
+			}})
+			if err == nil && !res[0].Changed {
+				err = errors.New("the outcome changed nothing")
+			}
+			done <- err
+		}()
+		return done
+	}
+	t.Run("TriesAgainWhenALockIsNotHadInTime", func(t *testing.T) {
+		t.Parallel()
+		s, conn := held(t, "SET LOCAL idle_in_transaction_session_timeout = 0")
+		done := finish(t, s)
+		// Each try is a transaction of its own: wait until a second one waits.
+		tries := make(map[string]bool)
+		for deadline := time.Now().Add(20 * time.Second); len(tries) < 2; {
+			rows, err := conn.Query(t.Context(), `SELECT l.virtualtransaction FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE NOT l.granted AND a.application_name = $1`, t.Name()[:min(len(t.Name()), 63)])
+			if err != nil {
+				t.Fatal(err)
+			}
+			names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range names {
+				tries[name] = true
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%d tries were seen to wait, want 2", len(tries))
+			}
+			service.Sleep(t.Context(), 10*time.Millisecond)
+		}
+		if _, err := conn.Exec(t.Context(), "ROLLBACK"); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("AHolderWhoWentSilentIsEnded", func(t *testing.T) {
+		t.Parallel()
+		s, _ := held(t, "SELECT 1")
+		if err := <-finish(t, s); err != nil {
+			t.Fatal(err)
 		}
 	})
 }

@@ -15,13 +15,8 @@ import (
 const promotionColumns = `m.id, m.name, m.type, m.status, m.amount, m.voucher_code, m.currency, m.max_retries, m.registered,
 m.expected_count, m.closed, m.pause_reason, m.created_at, m.started_at, m.finished_at, m.last_dispatched_at, m.stream_gone`
 
-func scanPromotion(rows *sql.Rows) (reward.Promotion, error) {
-	var p reward.Promotion
-	return p, scanPromotionInto(rows, &p)
-}
-
-// scanPromotionInto reads promotionColumns, and what comes behind them into more.
-func scanPromotionInto(rows *sql.Rows, p *reward.Promotion, more ...any) error {
+// scanPromotion reads promotionColumns, and what comes behind them into more.
+func scanPromotion(rows *sql.Rows, p *reward.Promotion, more ...any) error {
 	var created int64
 	var started, finished, dispatched sql.NullInt64
 	err := rows.Scan(append([]any{
@@ -35,7 +30,7 @@ func scanPromotionInto(rows *sql.Rows, p *reward.Promotion, more ...any) error {
 
 func scanView(rows *sql.Rows) (store.PromotionView, error) {
 	var v store.PromotionView
-	return v, scanPromotionInto(rows, &v.Promotion, countsInto(&v.Counts)...)
+	return v, scanPromotion(rows, &v.Promotion, countsInto(&v.Counts)...)
 }
 
 // viewSQL reads promotions with their counts.

@@ -139,7 +139,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 				}
 				outcomes := make([]store.Outcome, len(mine))
 				for i, r := range mine {
-					outcomes[i] = store.Outcome{Ref: r, Kind: store.OutcomeKind(rand.IntN(6)), RetryAt: at(20)}
+					outcomes[i] = store.Outcome{Ref: r, Kind: kinds[rand.IntN(len(kinds))], RetryAt: at(20)}
 				}
 				res, err := b.PayoutFinish(b.ctx, store.PayoutFinishParams{Outcomes: outcomes, Lease: lease, Now: at(10)})
 				if err != nil {

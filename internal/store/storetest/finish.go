@@ -9,6 +9,11 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
+// kinds are all the ways a dispatch ends.
+var kinds = []store.OutcomeKind{
+	store.OutcomePaid, store.OutcomeRefused, store.OutcomeFailed, store.OutcomeNoAnswer, store.OutcomeNoLookup, store.OutcomeCancelled,
+}
+
 func exerciseFinish(t *testing.T, open Open) {
 	run(t, open, "PaidIsOneAttempt", func(b *bundle) {
 		b.running(1)
@@ -21,9 +26,7 @@ func exerciseFinish(t *testing.T, open Open) {
 			Dispatch: 1, Attempts: 1, DueAt: at(10), FirstDispatchedAt: epoch, TransactionKey: hostile, UpdatedAt: at(10),
 		}
 		same(b, "row", paid, b.payout(1, 1))
-		for _, kind := range []store.OutcomeKind{
-			store.OutcomePaid, store.OutcomeRefused, store.OutcomeFailed, store.OutcomeNoAnswer, store.OutcomeNoLookup, store.OutcomeCancelled,
-		} {
+		for _, kind := range kinds {
 			res = b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: kind, TransactionKey: "other", Code: "X", RetryAt: at(99)})
 			same(b, "late", store.FinishResult{State: reward.Succeeded, Attempts: 1, DueAt: at(10)}, res)
 		}

@@ -74,7 +74,7 @@ func drawStep(t *rapid.T, first reward.PromotionID, rows []reward.Payout, now in
 		p := store.PayoutFinishParams{Lease: lease, Now: at}
 		for _, r := range refs.Draw(t, "refs") {
 			p.Outcomes = append(p.Outcomes, store.Outcome{
-				Ref: r, Kind: store.OutcomeKind(rapid.IntRange(0, 5).Draw(t, "kind")), Sent: rapid.Bool().Draw(t, "sent"),
+				Ref: r, Kind: rapid.SampledFrom(kinds).Draw(t, "kind"), Sent: rapid.Bool().Draw(t, "sent"),
 				GiveUp: rapid.Bool().Draw(t, "give up"), RetryAt: at.Add(lease),
 				Code: rapid.SampledFrom([]string{"", "A", "B"}).Draw(t, "code"), TransactionKey: "tx" + r.TargetID.String(),
 			})

@@ -1,0 +1,173 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/money"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestWriteTargets(t *testing.T) {
+	t.Parallel()
+	var file bytes.Buffer
+	w, err := WriteTargets(&file, 5000, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Count(file.String(), "\n")
+	if lines != 1+w.Good+w.Bad+w.Repeat || w.Good != 5000 || w.Bad != 10 || w.Repeat != 5 {
+		t.Errorf("%d lines for %+v", lines, w)
+	}
+	rejects := 0
+	for _, n := range w.Rejects {
+		rejects += n
+	}
+	if rejects != w.Bad {
+		t.Errorf("%d rejects by code, %d bad lines", rejects, w.Bad)
+	}
+}
+
+// books is an API that tells of one promotion of two targets, and the
+// provider's ledger of it; tests spoil one or the other.
+type books struct {
+	promotion client.Promotion
+	rows      []client.Payout
+	expected  Workload
+	ledger    Ledger
+}
+
+func goodBooks() *books {
+	return &books{
+		promotion: client.Promotion{ID: "1", Status: "COMPLETED", TotalCount: 2, Counts: client.Counts{Succeeded: 1, Failed: 1}, AmountTotal: 30, AmountSucceeded: 10},
+		rows: []client.Payout{
+			{TargetID: "1", Amount: 10, State: "SUCCEEDED", AttemptCount: 2, TransactionKey: "T-1"},
+			{TargetID: "2", Amount: 20, State: "FAILED", AttemptCount: 1},
+		},
+		expected: Workload{Good: 2, Amount: 30},
+		ledger:   Ledger{"1": {"1": Entry{Charges: 1, Amount: 10, TransactionKey: "T-1"}}},
+	}
+}
+
+func (b *books) check(t *testing.T) Account {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/promotions/1", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(b.promotion) })
+	mux.HandleFunc("GET /v1/promotions/1/payouts", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]any{"items": b.rows})
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	transport := &http.Transport{DisableKeepAlives: true}
+	c, err := client.New(server.URL, client.Options{Transport: transport})
+	if err != nil {
+		t.Fatal(err)
+	}
+	account, err := CheckBooks(t.Context(), c, "1", b.expected, b.ledger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return account
+}
+
+func TestCheckBooks(t *testing.T) {
+	t.Parallel()
+	t.Run("Balanced", func(t *testing.T) {
+		t.Parallel()
+		account := goodBooks().check(t)
+		if !account.Balanced() || account.Attempts != 3 || account.Charges != 1 || account.Charged != 10 {
+			t.Errorf("account %+v", account)
+		}
+	})
+	for name, spoil := range map[string]func(b *books){
+		"ATargetIsMissing":            func(b *books) { b.expected.Good = 3 },
+		"AnotherAmountCameIn":         func(b *books) { b.expected.Amount = 31 },
+		"ARowIsOpen":                  func(b *books) { b.rows[1].State = "UNKNOWN" },
+		"TheCountsAreOff":             func(b *books) { b.promotion.Counts.Failed = 0 },
+		"ChargedTwice":                func(b *books) { b.ledger["1"]["1"] = Entry{Charges: 2, Amount: 20, TransactionKey: "T-1"} },
+		"NotCharged":                  func(b *books) { delete(b.ledger["1"], "1") },
+		"ChargedAnotherAmount":        func(b *books) { b.ledger["1"]["1"] = Entry{Charges: 1, Amount: 11, TransactionKey: "T-1"} },
+		"AnotherTransaction":          func(b *books) { b.ledger["1"]["1"] = Entry{Charges: 1, Amount: 10, TransactionKey: "T-9"} },
+		"FailedButCharged":            func(b *books) { b.ledger["1"]["2"] = Entry{Charges: 1, Amount: 20, TransactionKey: "T-2"} },
+		"AStrangerWasCharged":         func(b *books) { b.ledger["1"]["3"] = Entry{Charges: 1, Amount: 20, TransactionKey: "T-3"} },
+		"OurSumIsOff":                 func(b *books) { b.promotion.AmountSucceeded = 9 },
+		"ItIsNotFinished":             func(b *books) { b.promotion.Status = "RUNNING" },
+		"TheSameTargetIsTwoOfItsRows": func(b *books) { b.rows[1].TargetID = "1" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := goodBooks()
+			spoil(b)
+			if account := b.check(t); account.Balanced() {
+				t.Errorf("balanced all the same: %+v", account.Verdicts)
+			}
+		})
+	}
+}
+
+func TestReadLedger(t *testing.T) {
+	t.Parallel()
+	t.Run("PagesAndAddsUp", func(t *testing.T) {
+		t.Parallel()
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			page := map[string]any{"charges": []map[string]any{{"promotionId": "1", "targetId": "2", "amount": 5, "transactionKey": "T"}}}
+			if r.URL.Query().Get("cursor") == "" {
+				page["nextCursor"] = "1"
+			}
+			_ = json.NewEncoder(w).Encode(page)
+		}))
+		t.Cleanup(server.Close)
+		t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
+		ledger, err := ReadLedger(t.Context(), server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ledger["1"]["2"]; got != (Entry{Charges: 2, Amount: 10, TransactionKey: "T"}) {
+			t.Errorf("entry %+v", got)
+		}
+	})
+	t.Run("SaysWhatFailed", func(t *testing.T) {
+		t.Parallel()
+		server := httptest.NewServer(http.NotFoundHandler())
+		t.Cleanup(server.Close)
+		if _, err := ReadLedger(t.Context(), server.URL); err == nil || !strings.Contains(err.Error(), "404") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+func TestProvider(t *testing.T) {
+	t.Parallel()
+	p := &Provider{Total: 10}
+	for i := range 10 {
+		charge := money.Charge{TargetID: reward.TargetID(i)}
+		if got := p.ChargePoint(t.Context(), charge, func() error { return nil }); got.Class != reward.AnswerPaid || got.TransactionKey != fmt.Sprintf("B-%d", i) {
+			t.Errorf("answer %+v", got)
+		}
+	}
+	refused := fmt.Errorf("no")
+	if got := p.ChargeVoucher(t.Context(), money.Charge{}, func() error { return refused }); got.Class != reward.AnswerUnsent || got.Err != refused {
+		t.Errorf("answer to a failing check: %+v", got)
+	}
+	ended, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	<-ended.Done()
+	if got := p.ChargePoint(ended, money.Charge{}, func() error { return nil }); got.Class != reward.AnswerUnknown {
+		t.Errorf("answer after the end: %+v", got)
+	}
+	if p.Calls() != 11 || p.MiddleRate() <= 0 {
+		t.Errorf("%d calls, %v a second", p.Calls(), p.MiddleRate())
+	}
+}
