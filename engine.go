@@ -72,6 +72,9 @@ func NewEngine(cfg Config, log obs.Log, opts ...Option) (*Engine, error) {
 	if e.provider == nil && cfg.Money.URL == "" && e.plays(RolePayout) {
 		return nil, fmt.Errorf("money.url is not set: name the provider's Money API, or start a stand-in with: largesse moneysim")
 	}
+	if cfg.Redis.URL == "" && !e.plays(RolePayout) {
+		return nil, fmt.Errorf("redis.url is empty, so the work queue lives in this process: without the role %s nobody would work it off; name a Redis, or add the role", RolePayout)
+	}
 	return e, nil
 }
 
@@ -176,7 +179,7 @@ func (e *Engine) takeName(ctx context.Context) error {
 		e.instance = fmt.Sprintf("%s.%d", base, n)
 	}
 	// With SQLite the lock on data.dir is possession enough.
-	if e.cfg.Redis.URL == "" && e.cfg.Database.URL != "" && e.plays(RolePayout) {
+	if e.cfg.Redis.URL == "" && e.cfg.Database.URL != "" {
 		l, err := takeAbandonedLease(ctx, e.store, "work queue in process", e.instance, e.fail, e.log)
 		if err != nil {
 			return fmt.Errorf("redis.url is empty, so the work queue lives in this process, and there can be only one: %w", err)

@@ -63,6 +63,7 @@ type faultyStore struct {
 	store.Store
 	faults *faults
 	blind  atomic.Bool // PromotionActive fails
+	away   atomic.Bool // PayoutFinish fails
 }
 
 // stepped runs a call with a result as a step.
@@ -100,6 +101,9 @@ func (s *faultyStore) PayoutHeads(ctx context.Context, ids []store.PayoutID) ([]
 }
 
 func (s *faultyStore) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([]store.FinishResult, error) {
+	if s.away.Load() {
+		return nil, errFault
+	}
 	return stepped(s.faults, "PayoutFinish", func() ([]store.FinishResult, error) { return s.Store.PayoutFinish(ctx, p) })
 }
 

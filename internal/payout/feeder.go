@@ -25,12 +25,21 @@ type Feeder struct {
 	rows     store.Payouts
 	cache    *StatusCache
 	producer *Producer
+	room     chan struct{} // of one place: there may be room again
 	log      obs.Log
 }
 
 // NewFeeder makes a feeder that works on what the cache says.
 func NewFeeder(rows store.Payouts, cache *StatusCache, producer *Producer, log obs.Log) *Feeder {
-	return &Feeder{rows: rows, cache: cache, producer: producer, log: log.For(obs.Feeder)}
+	return &Feeder{rows: rows, cache: cache, producer: producer, room: make(chan struct{}, 1), log: log.For(obs.Feeder)}
+}
+
+// Room hints that a stream may have room again.
+func (f *Feeder) Room() {
+	select {
+	case f.room <- struct{}{}:
+	default:
+	}
 }
 
 // run feeds until ctx ends: a round over all promotions that have something
@@ -44,6 +53,8 @@ func (f *Feeder) run(ctx context.Context) {
 		}
 		select {
 		case <-fresh:
+		case <-f.room:
+			service.Sleep(ctx, feedPause)
 		case <-ctx.Done():
 		}
 	}

@@ -33,6 +33,11 @@ type Finisher struct {
 	log   obs.Log
 	work  chan finished
 	acks  chan *pool.Item
+	// onDone hints that there may be room in the streams again.
+	onDone func()
+	// hurry ends the tries of writes; what is not written is left to be claimed.
+	hurry  context.Context
+	giveUp context.CancelFunc
 }
 
 type finished struct {
@@ -40,9 +45,12 @@ type finished struct {
 	outcome store.Outcome
 }
 
-// NewFinisher makes a finisher that has retries published by retry.
-func NewFinisher(rows store.Payouts, q queue.Queue, retry *RetryProcessor, lease time.Duration, log obs.Log) *Finisher {
+// NewFinisher makes a finisher that has retries published by retry; onDone is
+// called after each batch.
+func NewFinisher(rows store.Payouts, q queue.Queue, retry *RetryProcessor, lease time.Duration, onDone func(), log obs.Log) *Finisher {
+	hurry, giveUp := context.WithCancel(context.Background())
 	return &Finisher{
+		hurry: hurry, giveUp: giveUp, onDone: onDone,
 		rows: rows, queue: q, retry: retry, lease: lease, log: log.For(obs.Processor),
 		work: make(chan finished, 2*finishBatch), acks: make(chan *pool.Item, 2*finishBatch),
 	}
@@ -127,8 +135,11 @@ func (f *Finisher) finish(it *pool.Item, out store.Outcome) { f.work <- finished
 // ack hands over an entry whose dispatch is settled in the database.
 func (f *Finisher) ack(it *pool.Item) { f.acks <- it }
 
-// write commits a batch, trying until it is written or ctx ends.
+// write commits a batch, trying until it is written or the finisher gives up.
 func (f *Finisher) write(ctx context.Context, batch []finished) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(f.hurry, cancel)()
 	outcomes := make([]store.Outcome, len(batch))
 	for i, b := range batch {
 		outcomes[i] = b.outcome
@@ -162,6 +173,7 @@ func (f *Finisher) write(ctx context.Context, batch []finished) {
 	if len(retries) > 0 {
 		f.retry.publish(ctx, retries)
 	}
+	f.onDone()
 }
 
 // acknowledge removes entries whose dispatch is settled. When it fails they

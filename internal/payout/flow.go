@@ -7,6 +7,7 @@ package payout
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/obs"
@@ -73,14 +74,14 @@ func wire(cfg FlowConfig, publisher Publisher) *Flow {
 	}
 	f.Intake = &Intake{Rows: cfg.Store, Producer: producer, MaxLen: cfg.MaxLen}
 	f.retry = NewRetryProcessor(publisher, cfg.Store, producer, cfg.Log)
-	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease, cfg.Log)
+	f.feeder = NewFeeder(cfg.Store, f.Cache, producer, cfg.Log)
+	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease, f.feeder.Room, cfg.Log)
 	cfg.Pool.Queue, cfg.Pool.Log = cfg.Queue, cfg.Log
 	cfg.Pool.Handler = &Processor{
 		Store: cfg.Store, Provider: cfg.Provider, Cache: f.Cache, Finisher: f.finisher,
 		Limits: cfg.Limits, Log: cfg.Log,
 	}
 	f.Manager = pool.NewManager(cfg.Pool)
-	f.feeder = NewFeeder(cfg.Store, f.Cache, producer, cfg.Log)
 	f.sweeper = NewSweeper(cfg.Store, cfg.Queue, f.Cache, f.Manager, cfg.Limits, cfg.Log)
 	f.settler = NewSettler(cfg.Store, cfg.Provider, cfg.Limits, f.Cache.Hint, cfg.Log)
 	if cfg.Payout {
@@ -169,7 +170,11 @@ func (f *Flow) Stop() {
 	f.retry.Stop()
 	f.sweeper.Stop()
 	f.settler.Stop()
+	// A database that is away must not hold up the end: what could not be
+	// written in time is left in the stream.
+	late := time.AfterFunc(f.cfg.Pool.StopTimeout+time.Second, f.finisher.giveUp)
 	f.Manager.StopAll()
+	late.Stop()
 	f.finisher.Stop()
 	f.Cache.Stop()
 }

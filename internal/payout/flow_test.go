@@ -536,3 +536,41 @@ func TestFlowSurvivesAFaultAtEveryStep(t *testing.T) {
 		})
 	}
 }
+
+// TestStopWithTheDatabaseAway: calls have been answered, nothing can be
+// written; the end comes in time all the same, and a next start finishes.
+func TestStopWithTheDatabaseAway(t *testing.T) {
+	onFakeTime(t, func(t *testing.T) {
+		var away *faultyStore
+		p := newProvider(nil)
+		s := newStage(t, p, func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
+			away = &faultyStore{Store: rows}
+			return away, q
+		})
+		s.create(50, 5)
+		away.away.Store(true) // PayoutFinish fails from now on
+		s.start()
+		for p.total() == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		began := time.Now()
+		s.flow.Stop()
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("the stop took %v", took)
+		}
+		if p.total() == 0 || s.row(1).State == reward.Succeeded {
+			t.Errorf("%d calls, row %+v", p.total(), s.row(1))
+		}
+		s.queue.Close()
+		// The next process on the same rows, with a queue of its own.
+		next := &stage{t: t, store: s.store, queue: queue.NewMemory(), provider: p}
+		cfg := s.flow.cfg
+		cfg.Store, cfg.Queue, cfg.QueueIsLocal = s.store, next.queue, true
+		next.flow = wire(cfg, dropPublisher{})
+		defer next.close()
+		next.start()
+		next.until("paid", paidOut)
+		next.balance(50)
+	})
+}

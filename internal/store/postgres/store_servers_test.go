@@ -194,7 +194,7 @@ func TestLocks(t *testing.T) {
 		// Each try is a transaction of its own: wait until a second one waits.
 		tries := make(map[string]bool)
 		for deadline := time.Now().Add(20 * time.Second); len(tries) < 2; {
-			rows, err := conn.Query(t.Context(), `SELECT l.virtualtransaction FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+			rows, err := s.pool.Query(t.Context(), `SELECT l.virtualtransaction FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
 WHERE NOT l.granted AND a.application_name = $1`, t.Name()[:min(len(t.Name()), 63)])
 			if err != nil {
 				t.Fatal(err)
