@@ -65,7 +65,7 @@ func serve(t *testing.T, args ...string) *process {
 		t.Fatal(err)
 	}
 	args = append([]string{"serve", "--output", "json", "--listen", "127.0.0.1:0", "--log-level", "warn"}, args...)
-	p := &process{cmd: exec.Command(path, args...), stderr: &lockedBuffer{}} //nolint:noctx // the program under test; the test ends it
+	p := &process{cmd: exec.Command(path, args...), stderr: &lockedBuffer{}}
 	p.cmd.Stderr = p.stderr
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -158,7 +159,7 @@ func TestProvider(t *testing.T) {
 		}
 	}
 	refused := fmt.Errorf("no")
-	if got := p.ChargeVoucher(t.Context(), money.Charge{}, func() error { return refused }); got.Class != reward.AnswerUnsent || got.Err != refused {
+	if got := p.ChargeVoucher(t.Context(), money.Charge{}, func() error { return refused }); got.Class != reward.AnswerUnsent || !errors.Is(got.Err, refused) {
 		t.Errorf("answer to a failing check: %+v", got)
 	}
 	ended, cancel := context.WithTimeout(t.Context(), time.Nanosecond)

@@ -172,7 +172,8 @@ func newSaveBatch(rows []store.NewPayout) (*saveBatch, error) {
 // the database for its target: what was known before, or else the first row
 // of the batch.
 func (b *saveBatch) result(rows []store.NewPayout, known map[store.PayoutID]store.NewPayout, queued []store.PayoutID,
-	p store.PayoutSaveParams) store.PayoutSaveResult {
+	p store.PayoutSaveParams,
+) store.PayoutSaveResult {
 	res := store.PayoutSaveResult{Outcomes: make([]store.SaveOutcome, len(rows)), Queued: make([]reward.Payout, 0, len(queued))}
 	for i, r := range rows {
 		id := store.PayoutID{PromotionID: r.PromotionID, TargetID: r.TargetID}

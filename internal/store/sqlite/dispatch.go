@@ -78,7 +78,8 @@ func refPairs(promotion reward.PromotionID, refs []reward.Ref) [][2]int64 {
 // withdraw takes rows out of their state. judge says which state follows and
 // whether somebody may have called; UNKNOWN rows get their settle time.
 func (t *tx) withdraw(rows []reward.Payout, lease time.Duration, now time.Time,
-	judge func(*reward.Payout) (next reward.State, maybeCalled bool)) (int, error) {
+	judge func(*reward.Payout) (next reward.State, maybeCalled bool),
+) (int, error) {
 	if len(rows) == 0 {
 		return 0, nil
 	}

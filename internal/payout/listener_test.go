@@ -1,0 +1,279 @@
+package payout
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/sqlite"
+)
+
+// keepPublisher keeps what is published.
+type keepPublisher struct {
+	mu      sync.Mutex
+	records []bus.Record
+}
+
+func (p *keepPublisher) Publish(_ context.Context, records []bus.Record) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.records = append(p.records, records...)
+	return nil
+}
+
+type oneLog struct{}
+
+func (oneLog) LogID(_ context.Context, topic string) (string, error) { return topic + "@1", nil }
+
+// desk is a publish listener over real rows.
+type desk struct {
+	rows      store.Store
+	queue     queue.Queue
+	publisher *keepPublisher
+	listener  *PublishListener
+	offset    int64
+}
+
+// pickyStore refuses a batch that has a target of its own, as a database would
+// that cannot take some of its data.
+type pickyStore struct {
+	store.Store
+	refuses reward.TargetID
+}
+
+func (s *pickyStore) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
+	if slices.ContainsFunc(p.Rows, func(r store.NewPayout) bool { return r.TargetID == s.refuses }) {
+		return store.PayoutSaveResult{}, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "target %d cannot be kept", s.refuses)
+	}
+	return s.Store.PayoutSave(ctx, p)
+}
+
+func newDesk(t *testing.T, refuses reward.TargetID) *desk {
+	t.Helper()
+	rows, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "rows.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(rows.Close)
+	if err := rows.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d := &desk{rows: &pickyStore{rows, refuses}, queue: queue.NewMemory(), publisher: &keepPublisher{}}
+	t.Cleanup(d.queue.Close)
+	limits := testLimits()
+	intake := &Intake{Rows: d.rows, MaxLen: 1000, Producer: &Producer{Queue: d.queue, Rows: d.rows, MaxLen: 1000, Horizon: limits.horizon(), Lease: limits.Lease}}
+	d.listener = NewPublishListener(reward.Point, d.rows, intake, oneLog{}, d.publisher, func() {}, obs.Log{})
+	if _, err := d.listener.Offsets(t.Context(), bus.TopicPointPublish); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func (d *desk) records(values ...string) []bus.Record {
+	out := make([]bus.Record, len(values))
+	for i, v := range values {
+		out[i] = bus.Record{Topic: bus.TopicPointPublish, Partition: 3, Offset: d.offset, Key: []byte("k"), Value: []byte(v)}
+		d.offset++
+	}
+	return out
+}
+
+func point(promotion, target int, amount int) string {
+	return fmt.Sprintf(`{"promotionId":%d,"promotionSummaryId":1,"targetId":%d,"userId":"u","amount":%d}`, promotion, target, amount)
+}
+
+func (d *desk) deadLetters(t *testing.T) map[string]string {
+	t.Helper()
+	list, err := d.rows.DeadLetterList(t.Context(), 0, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make(map[string]string)
+	for _, l := range list {
+		out[l.Offset] = l.Reason
+	}
+	return out
+}
+
+func TestPublishListener(t *testing.T) {
+	t.Parallel()
+	t.Run("BadRecordsAreBuriedAndTheRestIsSaved", func(t *testing.T) {
+		t.Parallel()
+		d := newDesk(t, -1)
+		records := d.records(
+			point(1, 1, 100),
+			`{`,
+			``,
+			point(2, 7, 100), // interleaved with another promotion
+			`{"promotionId":1,"targetId":-4,"amount":1}`,
+			`{"promotionId":"1","targetId":"2","amount":200,"userId":"`+"\xff"+`"}`,
+			`{"promotionId":"1","targetId":"2","amount":200,"extra":{"any":"thing"}}`,
+			`{"promotionId":1,"targetId":3,"amount":0}`,
+			`{"promotionId":1,"targetId":4,"amount":1.5}`,
+			strings.Repeat("x", reward.MessageMax+1),
+			point(1, 9223372036854775807, 5),
+		)
+		if err := d.listener.ProcessTopicMessages(t.Context(), records); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{"1": "MALFORMED", "2": "MALFORMED", "4": "MALFORMED", "5": "MALFORMED", "7": "MALFORMED", "8": "MALFORMED", "9": "MALFORMED"}
+		if diff := cmp.Diff(want, d.deadLetters(t)); diff != "" {
+			t.Error(diff)
+		}
+		if len(d.publisher.records) != len(want) || d.publisher.records[0].Topic != bus.TopicPointPublish+bus.DeadLetterSuffix {
+			t.Errorf("published %v", d.publisher.records)
+		}
+		for id, n := range map[reward.PromotionID]int64{1: 3, 2: 1} {
+			v, err := d.rows.PromotionGet(t.Context(), id)
+			if err != nil || v.Counts.Total() != n || v.Status != reward.Draft {
+				t.Errorf("promotion %d: %+v, %v", id, v, err)
+			}
+		}
+		offsets, err := d.listener.Offsets(t.Context(), bus.TopicPointPublish)
+		if err != nil || offsets[3] != int64(len(records)) {
+			t.Errorf("offsets %v, %v", offsets, err)
+		}
+		// The same records again, as after a crash: nothing changes.
+		if err := d.listener.ProcessTopicMessages(t.Context(), records); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, d.deadLetters(t)); diff != "" {
+			t.Error(diff)
+		}
+	})
+	t.Run("ARecordThatTheDatabaseRefusesStandsAlone", func(t *testing.T) {
+		t.Parallel()
+		d := newDesk(t, 13)
+		var values []string
+		for i := range 40 {
+			values = append(values, point(1, i, 100))
+		}
+		if err := d.listener.ProcessTopicMessages(t.Context(), d.records(values...)); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(map[string]string{"13": reward.CodeInvalid}, d.deadLetters(t)); diff != "" {
+			t.Error(diff)
+		}
+		if v, err := d.rows.PromotionGet(t.Context(), 1); err != nil || v.Counts.Total() != 39 {
+			t.Errorf("promotion %+v, %v", v, err)
+		}
+		if offsets, err := d.listener.Offsets(t.Context(), bus.TopicPointPublish); err != nil || offsets[3] != 40 {
+			t.Errorf("offsets %v, %v", offsets, err)
+		}
+	})
+	t.Run("AnotherTypeAndAnotherAmountChangeNothing", func(t *testing.T) {
+		t.Parallel()
+		d := newDesk(t, -1)
+		_, err := d.rows.PromotionCreate(t.Context(), reward.Promotion{ID: 5, Name: "v", Type: reward.Voucher, Status: reward.Draft, CreatedAt: time.Now()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = d.listener.ProcessTopicMessages(t.Context(), d.records(point(5, 1, 100), point(6, 1, 100), point(6, 1, 100), point(6, 1, 999)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{"0": reward.CodeTypeMismatch, "3": reward.CodeConflict}
+		if diff := cmp.Diff(want, d.deadLetters(t)); diff != "" {
+			t.Error(diff)
+		}
+		row, _, err := d.rows.PayoutGet(t.Context(), store.PayoutID{PromotionID: 6, TargetID: 1})
+		if err != nil || row.Amount != 100 {
+			t.Errorf("row %+v, %v", row, err)
+		}
+	})
+	t.Run("ARunningPromotionsRecordsAreEnqueued", func(t *testing.T) {
+		t.Parallel()
+		d := newDesk(t, -1)
+		count := int64(2)
+		if _, err := d.rows.PromotionRegister(t.Context(), []store.Registration{{ID: 8, Type: reward.Point, Started: true, ExpectedCount: &count}}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.listener.ProcessTopicMessages(t.Context(), d.records(point(8, 1, 100), point(8, 2, 100))); err != nil {
+			t.Fatal(err)
+		}
+		entries, err := d.queue.Range(t.Context(), queue.Stream{Type: reward.Point, PromotionID: 8}, 10)
+		if err != nil || len(entries) != 2 || entries[0].Dispatch != 1 {
+			t.Errorf("entries %v, %v", entries, err)
+		}
+	})
+}
+
+func TestStartedListener(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, -1)
+	l := NewStartedListener(d.rows, d.publisher, func() {}, obs.Log{})
+	started := func(offset int64, value string) bus.Record {
+		return bus.Record{Topic: bus.TopicStarted, Offset: offset, Value: []byte(value)}
+	}
+	records := []bus.Record{
+		started(0, `{"promotionId":1,"promotionType":"point","totalCount":10}`),
+		started(1, `{"promotionId":1,"promotionType":"POINT","totalCount":99}`), // a repeat changes nothing
+		started(2, `{"promotionId":1,"promotionType":"VOUCHER","totalCount":10}`),
+		started(3, `{"promotionId":2,"promotionType":"CASH","totalCount":10}`),
+		started(4, `nonsense`),
+	}
+	for range 2 { // every instance reads the topic whole, at every start
+		if err := l.ProcessTopicMessages(t.Context(), records); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v, err := d.rows.PromotionGet(t.Context(), 1)
+	if err != nil || v.Status != reward.Running || v.ExpectedCount == nil || *v.ExpectedCount != 10 {
+		t.Errorf("promotion %+v, %v", v, err)
+	}
+	want := map[string]string{"2": reward.CodeTypeMismatch, "3": reward.CodeMalformed, "4": reward.CodeMalformed}
+	if diff := cmp.Diff(want, d.deadLetters(t)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestRetriesDueSoonDoNotWaitBehindLaterOnes on fake time.
+func TestRetriesDueSoonDoNotWaitBehindLaterOnes(t *testing.T) {
+	onFakeTime(t, func(t *testing.T) {
+		s := newStage(t, newProvider(nil), nil)
+		defer s.close()
+		s.create(2, 5)
+		now := time.Now()
+		rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{PromotionID: promotion, From: reward.Ready, Limit: 2, MaxLen: 10, Now: now})
+		if err != nil || len(rows) != 2 {
+			t.Fatalf("PayoutDispatch = %v, %v", rows, err)
+		}
+		var messages []reward.RetryMessage
+		var outcomes []store.Outcome
+		for i, due := range []time.Duration{time.Minute, time.Second} {
+			at := now.Add(due)
+			outcomes = append(outcomes, store.Outcome{Ref: refOf(rows[i]), Kind: store.OutcomeFailed, RetryAt: at})
+			messages = append(messages, reward.RetryMessage{PublishMessage: rows[i].Message(), NotBefore: at, Dispatch: 1})
+		}
+		if _, err := s.store.PayoutFinish(t.Context(), store.PayoutFinishParams{Outcomes: outcomes, Now: now}); err != nil {
+			t.Fatal(err)
+		}
+		retry := s.flow.retry
+		retry.Start(t.Context(), retry.run)
+		retry.wait(reward.Point, messages)
+		retry.wait(reward.Point, messages) // a repeated record does nothing
+		time.Sleep(1100 * time.Millisecond)
+		synctest.Wait()
+		if a, b := s.row(rows[0].TargetID), s.row(rows[1].TargetID); a.State != reward.Retrying || b.State != reward.Queued || b.Dispatch != 2 {
+			t.Errorf("rows %+v, %+v", a, b)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if a := s.row(rows[0].TargetID); a.State != reward.Queued || a.Dispatch != 2 {
+			t.Errorf("row %+v", a)
+		}
+	})
+}
