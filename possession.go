@@ -108,22 +108,18 @@ func takeAbandonedLease(ctx context.Context, rows store.Leases, name, instance s
 }
 
 func (l *lease) renew(ctx context.Context) {
-	until := time.Now().Add(leaseTTL)
 	for service.Sleep(ctx, leaseRenew) {
-		asked := time.Now()
 		got, err := l.rows.LeaseTake(ctx, store.LeaseTakeParams{Name: l.name, Owner: l.owner, TTL: leaseTTL})
 		switch {
 		case err == nil && got.OK:
-			until = asked.Add(leaseTTL)
 		case err == nil:
 			l.lost(fmt.Errorf("the lease %q is %w: %s took it", l.name, ErrInUse, got.Owner))
 			return
 		case ctx.Err() != nil:
 			return
-		case time.Now().After(until):
-			l.lost(fmt.Errorf("the lease %q could not be renewed: %w", l.name, err))
-			return
 		default:
+			// Nobody else can take it either while the database is away; once
+			// it is back the next try tells.
 			l.log.Warn(obs.Unavailable, err, "lease", l.name)
 		}
 	}

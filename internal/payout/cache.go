@@ -107,6 +107,14 @@ func (c *StatusCache) Status(id reward.PromotionID) (reward.PromotionStatus, tim
 	return c.views[id].Status, time.Since(c.readAt)
 }
 
+// Alive says whether the view is young enough to hold on to entries: an
+// instance that cannot read the rows must let others claim them.
+func (c *StatusCache) Alive(lease time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.readAt) < lease
+}
+
 // Views returns the active promotions.
 func (c *StatusCache) Views() map[reward.PromotionID]store.PromotionView {
 	c.mu.Lock()

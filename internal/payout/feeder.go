@@ -3,6 +3,7 @@ package payout
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
@@ -26,6 +27,7 @@ type Feeder struct {
 	cache    *StatusCache
 	producer *Producer
 	room     chan struct{} // of one place: there may be room again
+	starved  atomic.Bool   // something is READY and was not taken for lack of room
 	log      obs.Log
 }
 
@@ -36,6 +38,9 @@ func NewFeeder(rows store.Payouts, cache *StatusCache, producer *Producer, log o
 
 // Room hints that a stream may have room again.
 func (f *Feeder) Room() {
+	if !f.starved.Load() {
+		return
+	}
 	select {
 	case f.room <- struct{}{}:
 	default:
@@ -68,6 +73,7 @@ func (f *Feeder) round(ctx context.Context) bool {
 		wg    sync.WaitGroup
 		slots = make(chan struct{}, feedWorkers)
 	)
+	f.starved.Store(false)
 	for _, v := range f.cache.Views() {
 		if v.Status != reward.Running {
 			continue
@@ -80,7 +86,11 @@ func (f *Feeder) round(ctx context.Context) bool {
 			defer func() { <-slots }()
 			n := f.feed(ctx, v, reward.Retrying, 1)
 			if v.Counts.Payouts[reward.Ready] > 0 {
-				n += f.feed(ctx, v, reward.Ready, feedRounds)
+				fed := f.feed(ctx, v, reward.Ready, feedRounds)
+				if fed == 0 {
+					f.starved.Store(true)
+				}
+				n += fed
 			}
 			mu.Lock()
 			moved = moved || n > 0

@@ -63,7 +63,7 @@ func (f *Finisher) run(ctx context.Context) {
 		go func() {
 			defer func() { done <- struct{}{} }()
 			for {
-				batch := gather(ctx, f.work, func(b []finished, next finished) bool { return !sameTarget(b, next) })
+				batch := gather(ctx, f.work)
 				if batch == nil {
 					return
 				}
@@ -74,7 +74,7 @@ func (f *Finisher) run(ctx context.Context) {
 	go func() {
 		defer func() { done <- struct{}{} }()
 		for {
-			items := gather(ctx, f.acks, nil)
+			items := gather(ctx, f.acks)
 			if items == nil {
 				return
 			}
@@ -87,9 +87,8 @@ func (f *Finisher) run(ctx context.Context) {
 }
 
 // gather waits for one value, then takes what comes within finishLinger, at
-// most finishBatch; nil when ctx has ended. A value that may not join the batch
-// goes back to the channel and closes it.
-func gather[T any](ctx context.Context, from chan T, joins func(batch []T, next T) bool) []T {
+// most finishBatch; nil when ctx has ended.
+func gather[T any](ctx context.Context, from <-chan T) []T {
 	var batch []T
 	select {
 	case v := <-from:
@@ -102,10 +101,6 @@ func gather[T any](ctx context.Context, from chan T, joins func(batch []T, next 
 	for len(batch) < finishBatch {
 		select {
 		case v := <-from:
-			if joins != nil && !joins(batch, v) {
-				go func() { from <- v }()
-				return batch
-			}
 			batch = append(batch, v)
 		case <-timer.C:
 			return batch
@@ -116,19 +111,6 @@ func gather[T any](ctx context.Context, from chan T, joins func(batch []T, next 
 	return batch
 }
 
-// sameTarget: two dispatches of one payout do not fit into one batch.
-func sameTarget(batch []finished, next finished) bool {
-	if next.outcome.Dispatch == 1 {
-		return false // nothing came before it, and what comes after is checked
-	}
-	for _, b := range batch {
-		if b.outcome.TargetID == next.outcome.TargetID && b.outcome.PromotionID == next.outcome.PromotionID {
-			return true
-		}
-	}
-	return false
-}
-
 // finish hands an outcome over; the item is released once it is safe.
 func (f *Finisher) finish(it *pool.Item, out store.Outcome) { f.work <- finished{it, out} }
 
@@ -136,6 +118,8 @@ func (f *Finisher) finish(it *pool.Item, out store.Outcome) { f.work <- finished
 func (f *Finisher) ack(it *pool.Item) { f.acks <- it }
 
 // write commits a batch, trying until it is written or the finisher gives up.
+// A batch that fails for its data is halved; one outcome that the database
+// cannot keep is left, for its entry to be claimed.
 func (f *Finisher) write(ctx context.Context, batch []finished) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -151,10 +135,15 @@ func (f *Finisher) write(ctx context.Context, batch []finished) {
 		if err == nil {
 			break
 		}
+		if reward.KindOf(err) == reward.KindInvalid && len(batch) > 1 {
+			f.write(ctx, batch[:len(batch)/2])
+			f.write(ctx, batch[len(batch)/2:])
+			return
+		}
 		if try&(try-1) == 0 {
 			f.log.Warn(obs.Failed, err, "count", len(batch), "tries", try+1)
 		}
-		if !service.Sleep(ctx, service.Backoff(try, 20*time.Millisecond, 2*time.Second)) {
+		if reward.KindOf(err) == reward.KindInvalid || !service.Sleep(ctx, service.Backoff(try, 20*time.Millisecond, 2*time.Second)) {
 			for _, b := range batch {
 				b.item.Release()
 			}
@@ -171,7 +160,7 @@ func (f *Finisher) write(ctx context.Context, batch []finished) {
 	}
 	f.acknowledge(ctx, items)
 	if len(retries) > 0 {
-		f.retry.publish(ctx, retries)
+		f.retry.publish(retries)
 	}
 	f.onDone()
 }

@@ -77,6 +77,7 @@ func wire(cfg FlowConfig, publisher Publisher) *Flow {
 	f.feeder = NewFeeder(cfg.Store, f.Cache, producer, cfg.Log)
 	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease, f.feeder.Room, cfg.Log)
 	cfg.Pool.Queue, cfg.Pool.Log = cfg.Queue, cfg.Log
+	cfg.Pool.Alive = func() bool { return f.Cache.Alive(cfg.Limits.Lease) }
 	cfg.Pool.Handler = &Processor{
 		Store: cfg.Store, Provider: cfg.Provider, Cache: f.Cache, Finisher: f.finisher,
 		Limits: cfg.Limits, Log: cfg.Log,
@@ -179,23 +180,19 @@ func (f *Flow) Stop() {
 	f.Cache.Stop()
 }
 
-// specs says which promotions want a pool: those that run, and final ones
-// whose stream is not known to be gone, so that entries left in it are
-// acknowledged.
+// specs says what pools there should be.
 func specs(views []store.PromotionView) []pool.Spec {
 	out := make([]pool.Spec, 0, len(views))
 	for _, v := range views {
-		if v.Status == reward.Paused || v.Status == reward.Draft {
-			continue
-		}
 		total := v.Counts.Total()
 		if v.ExpectedCount != nil {
 			total = max(total, *v.ExpectedCount)
 		}
 		out = append(out, pool.Spec{
 			Stream: streamOf(v), Total: total,
-			Work:  v.Counts.Payouts[reward.Queued] > 0,
-			Final: v.Status == reward.Completed || v.Status == reward.PromotionCancelled,
+			Work:   v.Counts.Payouts[reward.Queued] > 0,
+			Paused: v.Status == reward.Paused,
+			Final:  v.Status == reward.Completed || v.Status == reward.PromotionCancelled,
 		})
 	}
 	return out

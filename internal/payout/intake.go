@@ -33,6 +33,7 @@ func (in *Intake) Save(ctx context.Context, t reward.PromotionType, p store.Payo
 	}
 	// One add per promotion, in the order in which they came.
 	slices.SortStableFunc(res.Queued, func(a, b reward.Payout) int { return cmp.Compare(a.PromotionID, b.PromotionID) })
-	in.Producer.Enqueue(ctx, t, res.Queued, p.Now)
+	// Whoever has asked for the save may go; the rows are QUEUED all the same.
+	in.Producer.Enqueue(context.WithoutCancel(ctx), t, res.Queued, p.Now)
 	return res, nil
 }

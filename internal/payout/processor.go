@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/pool"
+	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -40,9 +44,14 @@ type Processor struct {
 	Limits   Limits
 	Log      obs.Log
 
+	warnedAt atomic.Int64 // Unix nanoseconds of the latest line about unsent calls
+
 	pausing  sync.Mutex // held while a promotion is being paused
 	pausedAt map[reward.PromotionID]time.Time
 }
+
+// unreadable says what is wrong with an entry that others have added.
+const unreadable = "the entry has no readable key, message or dispatch"
 
 // The reasons why a call is not opened right now.
 var (
@@ -50,6 +59,7 @@ var (
 	errPaused    = errors.New("payout: the promotion is not running")
 	errCancelled = errors.New("payout: the promotion is cancelled")
 	errLease     = errors.New("payout: the lease does not outlast the call")
+	errForgotten = errors.New("payout: the provider may have forgotten the key")
 )
 
 // Handle takes items over; it returns at once.
@@ -81,7 +91,7 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 		status, _ := p.Cache.Status(it.Stream.PromotionID)
 		switch {
 		case !it.Readable:
-			p.bury(ctx, it, "MALFORMED", "the entry has no readable key, message or dispatch")
+			p.bury(ctx, it, reward.CodeMalformed, unreadable)
 		case !found:
 			p.bury(ctx, it, "NO_ROW", "the entry names a target that has no row in this promotion")
 		case row.State != reward.Queued || row.Dispatch != it.Dispatch:
@@ -124,40 +134,44 @@ func (p *Processor) heads(ctx context.Context, ids []store.PayoutID) (map[reward
 // giveBack returns claimed entries' rows to READY, flagged as maybe called, and
 // acknowledges them: they are dispatched anew, under the same key.
 func (p *Processor) giveBack(ctx context.Context, log obs.Log, items []*pool.Item) {
-	refs := make([]reward.Ref, len(items))
-	for i, it := range items {
-		refs[i] = reward.Ref{PromotionID: it.Stream.PromotionID, TargetID: it.TargetID, Dispatch: it.Dispatch}
-	}
-	_, err := p.Store.PayoutGiveBack(ctx, store.PayoutGiveBackParams{
-		Refs: refs, MaybeCalled: true, Lease: p.Limits.Lease, Now: time.Now(),
-	})
-	for _, it := range items {
+	for chunk := range slices.Chunk(items, store.BatchMax) {
+		refs := make([]reward.Ref, len(chunk))
+		for i, it := range chunk {
+			refs[i] = reward.Ref{PromotionID: it.Stream.PromotionID, TargetID: it.TargetID, Dispatch: it.Dispatch}
+		}
+		_, err := p.Store.PayoutGiveBack(ctx, store.PayoutGiveBackParams{
+			Refs: refs, MaybeCalled: true, Lease: p.Limits.Lease, Now: time.Now(),
+		})
 		if err != nil {
-			it.Release()
+			log.Warn(obs.Failed, err, "count", len(chunk))
+			for _, it := range chunk {
+				it.Release()
+			}
 			continue
 		}
-		p.Finisher.ack(it)
+		for _, it := range chunk {
+			p.Finisher.ack(it)
+		}
+		log.Info(obs.Claimed, "promotion_id", chunk[0].Stream.PromotionID, "given_back", len(chunk))
 	}
-	if err != nil {
-		log.Warn(obs.Failed, err, "count", len(items))
-		return
-	}
-	log.Info(obs.Claimed, "promotion_id", items[0].Stream.PromotionID, "given_back", len(items))
 	p.Cache.Hint()
 }
 
 // bury puts an entry that can never be processed into the dead letters.
 func (p *Processor) bury(ctx context.Context, it *pool.Item, reason, detail string) {
-	source := fmt.Sprintf("campaign-promotion-stream:%s:%s", it.Stream.Type, it.Stream.PromotionID)
-	err := p.Store.DeadLetterAdd(ctx, []reward.DeadLetter{{
-		Source: source, Offset: it.ID, Value: it.Message, Reason: reason, Detail: detail, At: time.Now(),
-	}})
-	if err != nil {
+	if err := p.Store.DeadLetterAdd(ctx, []reward.DeadLetter{deadEntry(it.Stream, it.Entry, reason, detail)}); err != nil {
 		it.Release()
 		return
 	}
 	p.Log.For(obs.Consumer).Warn(obs.DeadLettered, errors.New(detail), "promotion_id", it.Stream.PromotionID, "entry", it.ID)
 	p.Finisher.ack(it)
+}
+
+func deadEntry(s queue.Stream, e queue.Entry, reason, detail string) reward.DeadLetter {
+	return reward.DeadLetter{
+		Source: fmt.Sprintf("campaign-promotion-stream:%s:%s", s.Type, s.PromotionID), Offset: e.ID,
+		Value: e.Message, Reason: reason, Detail: detail, At: time.Now(),
+	}
 }
 
 func refOf(row reward.Payout) reward.Ref {
@@ -167,24 +181,24 @@ func refOf(row reward.Payout) reward.Ref {
 // pay holds one dispatch until it has an outcome, or until it must be left.
 func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 	out := store.Outcome{Ref: refOf(row)}
-	if time.Since(row.FirstDispatchedAt) > p.Limits.IdempotencyWindow-p.Limits.SettleAfter {
-		// The provider may have forgotten the key.
-		found := p.Provider.Lookup(ctx, row.PromotionID, row.TargetID)
-		switch {
-		case found.Found:
-			out.Kind, out.TransactionKey = store.OutcomePaid, found.TransactionKey
-			p.Finisher.finish(it, out)
-			return
-		case !found.NotFound:
-			out.Kind, out.Code, out.Message = store.OutcomeNoLookup, found.Answer.Code, found.Answer.Message
-			p.Finisher.finish(it, out)
-			return
+	// sent: an earlier call of this holder may have charged. looked: the
+	// provider has said, since the latest of them, that it knows nothing.
+	sent, looked := false, false
+	check := func() error {
+		if p.forgotten(row) && !looked {
+			return errForgotten
 		}
+		return p.check(it)
 	}
-	sent := false
 	for try := 0; ; try++ {
+		if p.forgotten(row) && !looked {
+			if !p.lookBeforeCall(ctx, it, row, out) {
+				return
+			}
+			looked = true
+		}
 		began := time.Now()
-		ans := kindOf(it.Stream.Type).charge(p.Provider, ctx, chargeOf(row), func() error { return p.check(it) })
+		ans := kindOf(it.Stream.Type).charge(p.Provider, ctx, chargeOf(row), check)
 		switch ans.Class {
 		case reward.AnswerUnsent:
 			if !p.unsent(ctx, it, &out, sent, try, ans.Err) {
@@ -193,8 +207,13 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 			continue
 		case reward.AnswerThrottled:
 			// No attempt. A 503 may have charged all the same.
-			sent = sent || ans.Status == 503
-			if !p.hold(ctx, it, max(ans.RetryAfter, service.Backoff(try, 100*time.Millisecond, 5*time.Second))) {
+			sent, looked = sent || ans.Status == http.StatusServiceUnavailable, false
+			pause := max(ans.RetryAfter, service.Backoff(try, 100*time.Millisecond, 5*time.Second))
+			if pause > p.Limits.Lease || p.over(row) {
+				p.postpone(it, row, out, ans, pause)
+				return
+			}
+			if !p.hold(ctx, it, pause) {
 				return
 			}
 			continue
@@ -206,6 +225,43 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 		p.conclude(ctx, it, row, out, ans, sent)
 		return
 	}
+}
+
+// forgotten says that the provider may not know the key of an earlier call any
+// more, so that the same key could charge again.
+func (p *Processor) forgotten(row reward.Payout) bool {
+	return time.Since(row.FirstDispatchedAt) > p.Limits.IdempotencyWindow-p.Limits.SettleAfter
+}
+
+// over says that a row has met no answer that counts for too long.
+func (p *Processor) over(row reward.Payout) bool {
+	return time.Since(row.FirstDispatchedAt) > p.Limits.GiveUpAfter
+}
+
+// lookBeforeCall asks for the key of a row that is too old to be called
+// blindly; it says whether a call may follow.
+func (p *Processor) lookBeforeCall(ctx context.Context, it *pool.Item, row reward.Payout, out store.Outcome) bool {
+	found := p.Provider.Lookup(ctx, row.PromotionID, row.TargetID)
+	switch {
+	case found.Found:
+		out.Kind, out.TransactionKey = store.OutcomePaid, found.TransactionKey
+	case !found.NotFound:
+		out.Kind, out.Code, out.Message = store.OutcomeNoLookup, found.Answer.Code, found.Answer.Message
+	default:
+		return true
+	}
+	p.Finisher.finish(it, out)
+	return false
+}
+
+// postpone puts a call off for longer than an entry should be in hand: the row
+// waits, no attempt is counted.
+func (p *Processor) postpone(it *pool.Item, row reward.Payout, out store.Outcome, ans money.Answer, pause time.Duration) {
+	now := time.Now()
+	out.Kind, out.RetryAt, out.GiveUp = store.OutcomeNoAnswer, now.Add(pause), p.over(row)
+	out.Code, out.Message = ans.Code, ans.Message
+	out.Attempts = []reward.Attempt{{Dispatch: row.Dispatch, At: now, Class: ans.Class, Code: ans.Code, Message: ans.Message}}
+	p.Finisher.finish(it, out)
 }
 
 func chargeOf(row reward.Payout) money.Charge {
@@ -234,6 +290,8 @@ func (p *Processor) check(it *pool.Item) error {
 // unsent deals with a call that was not opened; it says whether to try again.
 func (p *Processor) unsent(ctx context.Context, it *pool.Item, out *store.Outcome, sent bool, try int, err error) bool {
 	switch {
+	case errors.Is(err, errForgotten):
+		return true
 	case errors.Is(err, errCancelled):
 		out.Kind, out.Sent = store.OutcomeCancelled, sent
 		p.Finisher.finish(it, *out)
@@ -244,10 +302,19 @@ func (p *Processor) unsent(ctx context.Context, it *pool.Item, out *store.Outcom
 	case errors.Is(err, errStale), errors.Is(err, errPaused):
 		return p.hold(ctx, it, refreshEvery)
 	}
-	if try&(try-1) == 0 {
+	p.warnUnsent(ctx, it, err)
+	return p.hold(ctx, it, service.Backoff(try, 100*time.Millisecond, 5*time.Second))
+}
+
+// warnEvery bounds the lines that tell of a provider that cannot be reached.
+const warnEvery = 5 * time.Second
+
+// warnUnsent writes one line now and then, however many calls are held.
+func (p *Processor) warnUnsent(ctx context.Context, it *pool.Item, err error) {
+	last, now := p.warnedAt.Load(), time.Now().UnixNano()
+	if ctx.Err() == nil && now-last > int64(warnEvery) && p.warnedAt.CompareAndSwap(last, now) {
 		p.Log.For(obs.Money).Warn(obs.Unavailable, err, "promotion_id", it.Stream.PromotionID, "target_id", it.TargetID)
 	}
-	return p.hold(ctx, it, service.Backoff(try, 100*time.Millisecond, 5*time.Second))
 }
 
 // pausedForSure tells a paused promotion from one that this instance's view
@@ -257,12 +324,19 @@ func (p *Processor) pausedForSure(it *pool.Item) bool {
 	return status == reward.Paused
 }
 
-// hold waits with the entry in hand, until d has passed or a newer view has
-// come; false when the entry was left because the time or the lease is over.
+// hold waits for d with the entry in hand, or until its promotion does not run
+// any more; false when the entry was left because the time or the lease is
+// over.
 func (p *Processor) hold(ctx context.Context, it *pool.Item, d time.Duration) bool {
-	if !service.Sleep(ctx, d) || it.LeaseLeft() < p.Limits.MoneyTimeout {
-		it.Release()
-		return false
+	until := time.Now().Add(d)
+	for left := d; left > 0; left = time.Until(until) {
+		if !service.Sleep(ctx, min(left, refreshEvery)) || it.LeaseLeft() < p.Limits.MoneyTimeout {
+			it.Release()
+			return false
+		}
+		if status, _ := p.Cache.Status(it.Stream.PromotionID); status == reward.Paused || status == reward.PromotionCancelled {
+			return true // the next check says so
+		}
 	}
 	return true
 }
@@ -286,7 +360,7 @@ func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payo
 	default:
 		out.Kind = store.OutcomeNoAnswer
 		out.RetryAt = now.Add(service.Backoff(int(row.Dispatch)-1, retryBase, retryLimit))
-		out.GiveUp = now.Sub(row.FirstDispatchedAt) > p.Limits.GiveUpAfter
+		out.GiveUp = p.over(row)
 		if found := p.Provider.Lookup(ctx, row.PromotionID, row.TargetID); found.Found {
 			out.Kind, out.TransactionKey = store.OutcomePaid, found.TransactionKey
 			out.Code, out.Message = "", ""
@@ -310,11 +384,13 @@ func (p *Processor) pause(ctx context.Context, id reward.PromotionID, began time
 	_, err := p.Store.PromotionMove(ctx, store.PromotionMoveParams{
 		ID: id, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: reason, Now: time.Now(),
 	})
-	if err == nil {
+	if err == nil || reward.HasCode(err, reward.CodeIllegalState) {
 		if p.pausedAt == nil {
 			p.pausedAt = make(map[reward.PromotionID]time.Time)
 		}
 		p.pausedAt[id] = time.Now()
+	}
+	if err == nil {
 		p.Log.For(obs.Processor).Error(obs.Paused, errors.New(reason), "promotion_id", id)
 	} else if !reward.HasCode(err, reward.CodeIllegalState) {
 		p.Log.For(obs.Processor).Warn(obs.Failed, err, "promotion_id", id)

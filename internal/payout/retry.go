@@ -18,6 +18,9 @@ import (
 // the sweeper's.
 const retryHeapMax = 100_000
 
+// retryOutMax bounds the batches of retry records that wait for Kafka.
+const retryOutMax = 64
+
 // retryOf is a dispatch that ended in RETRYING.
 type retryOf struct {
 	finished
@@ -36,8 +39,12 @@ type RetryProcessor struct {
 	producer  *Producer
 	log       obs.Log
 
-	mu    sync.Mutex // protects waiting
-	due   chan struct{}
+	// out carries records to the one who publishes; what does not fit is
+	// dropped, so that Kafka being away holds nobody up.
+	out chan []bus.Record
+	due chan struct{} // of one place: the heap has changed
+
+	mu    sync.Mutex // protects waits
 	waits retryHeap
 }
 
@@ -50,12 +57,13 @@ type Publisher interface {
 // NewRetryProcessor makes a processor that publishes through p.
 func NewRetryProcessor(p Publisher, rows store.Payouts, producer *Producer, log obs.Log) *RetryProcessor {
 	return &RetryProcessor{
-		publisher: p, rows: rows, producer: producer, log: log.For(obs.Retry), due: make(chan struct{}, 1),
+		publisher: p, rows: rows, producer: producer, log: log.For(obs.Retry),
+		out: make(chan []bus.Record, retryOutMax), due: make(chan struct{}, 1),
 	}
 }
 
-// publish sends a record per retry. [buildRetryPayload]
-func (r *RetryProcessor) publish(ctx context.Context, retries []retryOf) {
+// publish hands over a record per retry; it never waits. [buildRetryPayload]
+func (r *RetryProcessor) publish(retries []retryOf) {
 	records := make([]bus.Record, 0, len(retries))
 	for _, x := range retries {
 		message, err := reward.ParsePublishMessage(x.item.Stream.Type, x.item.Message)
@@ -73,8 +81,24 @@ func (r *RetryProcessor) publish(ctx context.Context, retries []retryOf) {
 			Topic: kindOf(x.item.Stream.Type).retryTopic, Key: []byte(message.TargetID.String()), Value: value,
 		})
 	}
-	if err := r.publisher.Publish(ctx, records); err != nil && ctx.Err() == nil {
-		r.log.Warn(obs.Failed, err, "count", len(records))
+	select {
+	case r.out <- records:
+	default:
+		r.log.Debug(obs.Failed, "count", len(records), "reason", "too many retry records wait for Kafka")
+	}
+}
+
+// send publishes what is handed over, until ctx ends.
+func (r *RetryProcessor) send(ctx context.Context) {
+	for {
+		select {
+		case records := <-r.out:
+			if err := r.publisher.Publish(ctx, records); err != nil && ctx.Err() == nil {
+				r.log.Warn(obs.Failed, err, "count", len(records))
+			}
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -99,6 +123,9 @@ func (r *RetryProcessor) wait(t reward.PromotionType, messages []reward.RetryMes
 
 // run dispatches what is due until ctx ends.
 func (r *RetryProcessor) run(ctx context.Context) {
+	var sending sync.WaitGroup
+	sending.Go(func() { r.send(ctx) })
+	defer sending.Wait()
 	for ctx.Err() == nil {
 		next, ok := r.nextDue()
 		pause := time.Hour

@@ -83,14 +83,14 @@ func (s *Sweeper) keep(ctx context.Context, v store.PromotionView, sweep bool) {
 	err := func() error {
 		switch v.Status {
 		case reward.Running:
-			if v.Counts.Undecided() == 0 {
+			if complete(v) {
 				return s.complete(ctx, v)
 			}
 		case reward.PromotionCancelled:
 			if err := s.carryCancel(ctx, v); err != nil {
 				return err
 			}
-			if v.FinishedAt.IsZero() {
+			if v.FinishedAt.IsZero() && v.Counts.Undecided() == 0 {
 				if err := s.complete(ctx, v); err != nil {
 					return err
 				}
@@ -120,7 +120,7 @@ func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) error {
 	if err != nil {
 		return err
 	}
-	if info.Len > 0 {
+	if info.Len > 0 && info.OldestAt.Before(before) {
 		before = info.OldestAt
 	}
 	n, err := s.sweepBefore(ctx, v.ID, before.Add(-s.limits.horizon()), time.Now())
@@ -161,16 +161,18 @@ func (s *Sweeper) carryCancel(ctx context.Context, v store.PromotionView) error 
 	}
 	for {
 		n, err := s.store.PayoutCancelStep(ctx, store.PayoutCancelStepParams{PromotionID: v.ID, Lease: s.limits.Lease, Now: time.Now()})
-		if err != nil || n < store.BatchMax {
+		if n > 0 {
 			s.cache.Hint()
+		}
+		if err != nil || n < store.BatchMax {
 			return err
 		}
 	}
 }
 
 // destroy removes the stream of a final promotion, X after its last dispatch,
-// when no late XADD can come any more. A stream that still holds entries gets a
-// pool that acknowledges them.
+// when no late XADD can come any more. What the stream still holds is
+// acknowledged first.
 func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
 	if time.Since(v.LastDispatchedAt) < s.limits.horizon() || s.manager.Active(v.ID) {
 		return nil
@@ -180,14 +182,61 @@ func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
 		return err
 	}
 	if !gone {
-		s.manager.Wake(streamOf(v))
-		return nil
+		return s.clear(ctx, streamOf(v))
 	}
 	if _, err := s.store.PromotionStreamGone(ctx, v.ID, v.LastDispatchedAt); err != nil {
 		return err
 	}
 	s.log.Info(obs.CleanedUp, "promotion_id", v.ID)
 	return nil
+}
+
+// clear acknowledges what is left in the stream of a final promotion: no row of
+// it is QUEUED, so every dispatch is settled.
+func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
+	entries, err := s.queue.Range(ctx, stream, store.BatchMax)
+	if err != nil || len(entries) == 0 {
+		return err
+	}
+	ids := make([]store.PayoutID, 0, len(entries))
+	for _, e := range entries {
+		if e.Readable {
+			ids = append(ids, store.PayoutID{PromotionID: stream.PromotionID, TargetID: e.TargetID})
+		}
+	}
+	rows, err := s.store.PayoutHeads(ctx, ids)
+	if err != nil {
+		return err
+	}
+	open := make(map[reward.TargetID]int32)
+	for _, r := range rows {
+		if r.State == reward.Queued {
+			open[r.TargetID] = r.Dispatch
+		}
+	}
+	var (
+		settled []string
+		dead    []reward.DeadLetter
+	)
+	for _, e := range entries {
+		if !e.Readable {
+			dead = append(dead, deadEntry(stream, e, reward.CodeMalformed, unreadable))
+		} else if open[e.TargetID] == e.Dispatch {
+			continue
+		}
+		settled = append(settled, e.ID)
+	}
+	if len(dead) > 0 {
+		if err := s.store.DeadLetterAdd(ctx, dead); err != nil {
+			return err
+		}
+	}
+	return s.queue.Ack(ctx, stream, settled)
+}
+
+// complete says whether it is worth asking the rows for a completion.
+func complete(v store.PromotionView) bool {
+	return v.Counts.Undecided() == 0 && (v.ExpectedCount == nil || v.Closed || v.Counts.Total() >= *v.ExpectedCount)
 }
 
 func streamOf(v store.PromotionView) queue.Stream {

@@ -18,6 +18,8 @@ type Spec struct {
 	Total int64
 	// Work says that rows are dispatched and undecided: there must be a pool.
 	Work bool
+	// Paused says that nothing may be read; what is in the stream stays.
+	Paused bool
 	// Final says that the promotion pays nothing more. Without Work its pool
 	// ends, and takes the stream along when it is empty.
 	Final bool
@@ -59,8 +61,8 @@ func (m *Manager) Run(ctx context.Context) {
 }
 
 // Converge starts the pools that are missing, grows those that are too small,
-// and asks those to stop that have no work any more: their promotion is final,
-// or not in specs (paused, or gone). It does not wait for them.
+// and asks those to stop whose promotion is paused, or pays nothing more (it is
+// final without work, or not in specs at all). It does not wait for them.
 func (m *Manager) Converge(specs []Spec) {
 	wanted := make(map[reward.PromotionID]Spec, len(specs))
 	for _, s := range specs {
@@ -71,17 +73,20 @@ func (m *Manager) Converge(specs []Spec) {
 	m.specs = wanted
 	for id, s := range wanted {
 		switch p := m.registry.get(id); {
+		case p != nil && s.Paused:
+			p.stop()
 		case p != nil && s.Final && !s.Work:
 			p.final.Store(true)
 			p.stop()
 		case p != nil:
 			m.resize(p, s)
-		case s.Work:
+		case s.Work && !s.Paused:
 			m.startLocked(s)
 		}
 	}
 	for id, p := range m.registry.all() {
 		if _, ok := wanted[id]; !ok {
+			p.final.Store(true)
 			p.stop()
 		}
 	}
@@ -93,7 +98,7 @@ func (m *Manager) Wake(s queue.Stream) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	spec, wanted := m.specs[s.PromotionID]
-	if !wanted {
+	if !wanted || spec.Paused {
 		return
 	}
 	if p := m.registry.get(s.PromotionID); p != nil {

@@ -32,11 +32,13 @@ func (p *Pool) poll(readCtx, workCtx context.Context) {
 			log.Info(obs.GroupCreated, "promotion_id", p.stream.PromotionID, "consumers", created)
 		}
 		reads := p.reads()
-		if len(reads) == 0 {
+		if len(reads) == 0 || !p.alive() {
 			p.rest(readCtx, p.cfg.PollInterval)
 			continue
 		}
-		entries, err := p.cfg.Queue.Read(readCtx, p.stream, reads)
+		// Not under readCtx: what the queue has given out must not be lost on a
+		// stop.
+		entries, err := p.cfg.Queue.Read(workCtx, p.stream, reads)
 		if err != nil {
 			failures++
 			p.outage(readCtx, log, err, failures)
@@ -118,17 +120,22 @@ func (p *Pool) tend(ctx context.Context) {
 	tick := time.NewTicker(p.cfg.Lease / 5)
 	defer tick.Stop()
 	for {
-		p.claim(ctx, log)
+		if p.alive() {
+			p.claim(ctx, log)
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-		p.extend(ctx, log)
+		if p.alive() {
+			p.extend(ctx, log)
+		}
 	}
 }
 
-// extend renews every lease that has less than two thirds left. A lease that
+// extend renews every lease that has less than nine tenths left, so that a
+// healthy one always outlasts a call. A lease that
 // has run out is never renewed: somebody else may have claimed the entry.
 func (p *Pool) extend(ctx context.Context, log obs.Log) {
 	type hand struct {
@@ -139,7 +146,7 @@ func (p *Pool) extend(ctx context.Context, log obs.Log) {
 	p.mu.Lock()
 	for it := range p.items {
 		left := it.LeaseLeft()
-		if left <= 0 || left > p.cfg.Lease*2/3 {
+		if left <= 0 || left > p.cfg.Lease*9/10 {
 			continue
 		}
 		h := hands[it.Consumer]
@@ -178,17 +185,16 @@ func (p *Pool) claim(ctx context.Context, log obs.Log) {
 		entries, err := p.cfg.Queue.Claim(ctx, queue.ClaimParams{
 			Stream: p.stream, Consumer: consumer, MinIdle: p.cfg.Lease, Count: min(free, 100),
 		})
-		if err != nil {
-			if ctx.Err() == nil {
-				log.Warn(obs.Unavailable, err, "promotion_id", p.stream.PromotionID)
-			}
+		if len(entries) > 0 {
+			log.Info(obs.Claimed, "promotion_id", p.stream.PromotionID, "count", len(entries))
+			p.cfg.Handler.Handle(ctx, p.take(entries, consumer))
+		}
+		if err != nil && ctx.Err() == nil {
+			log.Warn(obs.Unavailable, err, "promotion_id", p.stream.PromotionID)
+		}
+		if err != nil || len(entries) == 0 {
 			return
 		}
-		if len(entries) == 0 {
-			return
-		}
-		log.Info(obs.Claimed, "promotion_id", p.stream.PromotionID, "count", len(entries))
-		p.cfg.Handler.Handle(ctx, p.take(entries, consumer))
 	}
 }
 

@@ -46,7 +46,11 @@ type Config struct {
 	Lease time.Duration
 	// StopTimeout bounds how long a stop waits for entries in hand.
 	StopTimeout time.Duration
-	Log         obs.Log
+	// Alive says whether this instance knows enough to hold on to entries:
+	// while it does not, nothing is read, claimed or renewed, so that others
+	// can take over. nil = always.
+	Alive func() bool
+	Log   obs.Log
 }
 
 // Pool is the consumers of one promotion on this instance.
@@ -148,6 +152,8 @@ func (p *Pool) finishInHand() {
 		p.empty.Wait()
 	}
 }
+
+func (p *Pool) alive() bool { return p.cfg.Alive == nil || p.cfg.Alive() }
 
 func (p *Pool) take(entries []queue.Entry, claimedBy string) []*Item {
 	items := make([]*Item, len(entries))

@@ -249,7 +249,7 @@ func TestManager(t *testing.T) {
 			add(t, q, 1, 10)
 			m.Converge(work(10))
 			time.Sleep(time.Second)
-			m.Converge(nil)
+			m.Converge([]Spec{{Stream: stream, Total: 10, Work: true, Paused: true}})
 			ack(t, q, r, r.take())
 			time.Sleep(time.Second)
 			if m.Active(7) {

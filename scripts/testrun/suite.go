@@ -55,7 +55,6 @@ var suites = []suite{
 	{name: "bus", servers: true, rooms: []string{"internal/bus"}},
 	{name: "money", servers: true, rooms: []string{"internal/money"}},
 	{name: "payout", servers: true, rooms: []string{"internal/payout"}},
-	{name: "coupon", servers: true, rooms: []string{"internal/gate", "internal/coupon"}},
 	{name: "lab", servers: true, rooms: []string{"internal/lab"}},
 	{name: "rest", servers: true, everyOther: true},
 	{name: "load", servers: true, load: true},
