@@ -144,3 +144,9 @@ func (q *faultyQueue) Claim(ctx context.Context, p queue.ClaimParams) ([]queue.E
 func (q *faultyQueue) Ack(ctx context.Context, s queue.Stream, ids []string) error {
 	return q.faults.do("Ack", func() error { return q.Queue.Ack(ctx, s, ids) })
 }
+
+func (f *faults) steps() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.step
+}

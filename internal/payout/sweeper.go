@@ -147,7 +147,7 @@ func (s *Sweeper) sweepBefore(ctx context.Context, id reward.PromotionID, before
 func (s *Sweeper) complete(ctx context.Context, v store.PromotionView) error {
 	done, err := s.store.PromotionComplete(ctx, v.ID, s.limits.SettleAfter, time.Now())
 	if done {
-		s.log.Info(obs.Completed, "promotion_id", v.ID, "status", v.Status)
+		s.log.Info(obs.Completed, "promotion_id", v.ID, "was", v.Status)
 		s.cache.Hint()
 	}
 	return err

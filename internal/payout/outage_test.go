@@ -1,0 +1,321 @@
+package payout
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/money"
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// forgetful is a provider that forgets its keys after half an hour and then
+// charges anew.
+type forgetful struct {
+	script func(call int, age time.Duration) money.Answer
+	// away says whether look-ups get no answer at an age.
+	away func(age time.Duration) bool
+	born time.Time
+
+	mu        sync.Mutex // protects what follows
+	calls     int
+	charges   int
+	chargedAt time.Time
+}
+
+func (p *forgetful) charge(_ context.Context, _ money.Charge, check money.CheckFunc) money.Answer {
+	if err := check(); err != nil {
+		return money.Answer{Class: reward.AnswerUnsent, Err: err}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	answer := p.script(p.calls, time.Since(p.born))
+	p.calls++
+	if answer.Class == reward.AnswerUnsent {
+		return answer
+	}
+	if p.charges == 0 || time.Since(p.chargedAt) > testLimits().IdempotencyWindow {
+		p.charges++
+		p.chargedAt = time.Now()
+	}
+	if answer.Class == reward.AnswerPaid {
+		answer.TransactionKey = "T"
+	}
+	return answer
+}
+
+func (p *forgetful) ChargePoint(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
+	return p.charge(ctx, c, check)
+}
+
+func (p *forgetful) ChargeVoucher(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
+	return p.charge(ctx, c, check)
+}
+
+func (p *forgetful) Lookup(context.Context, reward.PromotionID, reward.TargetID) money.LookupResult {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.away != nil && p.away(time.Since(p.born)):
+		return money.LookupResult{}
+	case p.charges > 0:
+		return money.LookupResult{Found: true, TransactionKey: "T"}
+	}
+	return money.LookupResult{NotFound: true}
+}
+
+func (p *forgetful) charged() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.charges
+}
+
+// with makes the stage's flow anew with other settings.
+func (s *stage) with(change func(cfg *FlowConfig), publisher Publisher) {
+	cfg := s.flow.cfg
+	change(&cfg)
+	s.flow = wire(cfg, publisher)
+}
+
+// second is another instance on the same rows and queue, which it reaches
+// through rows.
+func (s *stage) second(rows store.Store, change func(cfg *FlowConfig)) *Flow {
+	cfg := s.flow.cfg
+	cfg.Store, cfg.Pool.Instance = rows, "other"
+	change(&cfg)
+	return wire(cfg, dropPublisher{})
+}
+
+// slowPublisher is a Kafka that does not answer.
+type slowPublisher struct{}
+
+func (slowPublisher) Publish(ctx context.Context, _ []bus.Record) error {
+	select {
+	case <-time.After(30 * time.Second):
+	case <-ctx.Done():
+	}
+	return errors.New("no acknowledgement within 30 s")
+}
+
+// acklessQueue loses acknowledgements.
+type acklessQueue struct {
+	queue.Queue
+	lost atomic.Bool
+}
+
+func (q *acklessQueue) Ack(ctx context.Context, s queue.Stream, ids []string) error {
+	if q.lost.Load() {
+		return errFault
+	}
+	return q.Queue.Ack(ctx, s, ids)
+}
+
+var theStream = queue.Stream{Type: reward.Point, PromotionID: promotion}
+
+// TestOutages: something is away for long, and nothing is paid twice, stuck or
+// left over.
+func TestOutages(t *testing.T) {
+	t.Parallel()
+	t.Run("AProviderAwayForLongerThanItsWindowChargesOnce", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			gone := func(age time.Duration) bool { return age < 32*time.Minute }
+			p := &forgetful{born: time.Now(), away: gone, script: func(call int, age time.Duration) money.Answer {
+				switch {
+				case call == 0:
+					return lost
+				case gone(age):
+					return money.Answer{Class: reward.AnswerUnsent, Err: errors.New("connection refused")}
+				}
+				return money.Answer{Class: reward.AnswerPaid}
+			}}
+			s := newStage(t, newProvider(nil), nil)
+			s.with(func(cfg *FlowConfig) { cfg.Provider = p }, dropPublisher{})
+			defer s.close()
+			s.create(1, 5)
+			s.start()
+			time.Sleep(33 * time.Minute)
+			s.until("paid", paidOut)
+			if row := s.row(1); p.charged() != 1 || row.State != reward.Succeeded {
+				t.Errorf("charged %d times: %+v", p.charged(), row)
+			}
+		})
+	})
+	t.Run("A503ThatPutsTheNextCallBehindTheWindowChargesOnce", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := &forgetful{born: time.Now(), script: func(call int, _ time.Duration) money.Answer {
+				if call == 0 {
+					return money.Answer{Class: reward.AnswerThrottled, Status: 503, RetryAfter: 40 * time.Minute}
+				}
+				return money.Answer{Class: reward.AnswerPaid}
+			}}
+			s := newStage(t, newProvider(nil), nil)
+			s.with(func(cfg *FlowConfig) { cfg.Provider = p }, dropPublisher{})
+			defer s.close()
+			s.create(1, 5)
+			s.start()
+			time.Sleep(41 * time.Minute)
+			s.until("paid", paidOut)
+			if row := s.row(1); p.charged() != 1 || row.State != reward.Succeeded {
+				t.Errorf("charged %d times: %+v", p.charged(), row)
+			}
+		})
+	})
+	t.Run("ACancelDoesNotWaitForALongRetryAfter", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			for _, after := range []time.Duration{10 * time.Second, 6 * time.Hour} {
+				s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer {
+					return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: after}
+				}), nil)
+				s.create(1, 5)
+				s.start()
+				time.Sleep(5 * time.Second)
+				s.move(reward.Running, reward.PromotionCancelled)
+				time.Sleep(5 * time.Minute)
+				v, err := s.store.PromotionGet(t.Context(), promotion)
+				if err != nil || v.FinishedAt.IsZero() || v.Counts.Payouts[reward.Cancelled] != 1 {
+					t.Errorf("five minutes after a cancel, Retry-After %v: %+v, %v", after, v, err)
+				}
+				s.close()
+			}
+		})
+	})
+	t.Run("AnInstanceWithoutTheDatabaseLetsOthersTakeOver", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(func(reward.TargetID, int) money.Answer {
+				time.Sleep(200 * time.Millisecond) // fake time
+				return money.Answer{Class: reward.AnswerPaid}
+			})
+			s := newStage(t, p, nil)
+			defer s.close()
+			blind := &faultyStore{Store: s.store}
+			second := s.second(blind, func(*FlowConfig) {})
+			s.create(400, 5)
+			s.start()
+			if err := second.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			defer second.Stop()
+			s.until("under way", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] > 50 })
+			blind.blind.Store(true)
+			s.until("paid by the other one", paidOut)
+			s.balance(400)
+			blind.blind.Store(false)
+		})
+	})
+	t.Run("KafkaAwayHoldsNoPayoutUp", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			s := newStage(t, newProvider(func(target reward.TargetID, n int) money.Answer {
+				if target%10 == 0 && n == 0 {
+					return money.Answer{Class: reward.AnswerFailed, Status: 500}
+				}
+				return money.Answer{Class: reward.AnswerPaid}
+			}), nil)
+			s.with(func(*FlowConfig) {}, slowPublisher{})
+			defer s.close()
+			s.create(500, 5)
+			began := time.Now()
+			s.start()
+			s.until("paid", paidOut)
+			s.balance(500)
+			if took := time.Since(began); took > 20*time.Second {
+				t.Errorf("took %v", took)
+			}
+		})
+	})
+	t.Run("WhatIsLeftInAFinalStreamIsClearedByTheKeeper", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			s := newStage(t, newProvider(nil), nil)
+			defer s.close()
+			lossy := &acklessQueue{Queue: s.queue}
+			keeper := s.second(s.store, func(cfg *FlowConfig) { cfg.Payout = false })
+			s.with(func(cfg *FlowConfig) { cfg.Queue, cfg.Housekeeping = lossy, false }, dropPublisher{})
+			s.create(5, 5)
+			lossy.lost.Store(true)
+			s.start()
+			if err := keeper.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			defer keeper.Stop()
+			s.until("paid", paidOut)
+			s.until("cleared", func(v store.PromotionView) bool { return v.StreamGone })
+			lossy.lost.Store(false)
+			if info, err := s.queue.Info(t.Context(), theStream); err != nil || info.Exists {
+				t.Errorf("Info = %+v, %v", info, err)
+			}
+		})
+	})
+	t.Run("AStreamDoesNotComeBackAfterItIsGone", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			s := newStage(t, newProvider(func(target reward.TargetID, n int) money.Answer {
+				if target == 100 && n < 12 { // so that its last dispatch lies X behind
+					return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 2 * time.Second}
+				}
+				return money.Answer{Class: reward.AnswerPaid}
+			}), nil)
+			defer s.close()
+			blind := &faultyStore{Store: s.store}
+			late := s.second(blind, func(cfg *FlowConfig) {
+				cfg.Housekeeping, cfg.Pool.IdleTimeout = false, 5*time.Minute
+			})
+			s.create(100, 5)
+			s.start()
+			s.until("under way", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] == 99 })
+			if err := late.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			defer late.Stop()
+			time.Sleep(25 * time.Second)
+			blind.blind.Store(true)
+			s.until("destroyed", func(v store.PromotionView) bool { return v.StreamGone })
+			time.Sleep(3 * time.Second) // the late one polls
+			blind.blind.Store(false)
+			time.Sleep(2 * time.Minute)
+			if info, err := s.queue.Info(t.Context(), theStream); err != nil || info.Exists {
+				t.Errorf("Info = %+v, %v", info, err)
+			}
+		})
+	})
+	t.Run("ACancelIsNotFinishedBeforeTheLookUpThatDecides", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer {
+				return money.Answer{Class: reward.AnswerFailed, Status: 500}
+			}), nil)
+			defer s.close()
+			s.create(10, 0)
+			s.start()
+			s.until("unknown", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Unknown] == 10 })
+			s.move(reward.Running, reward.PromotionCancelled)
+			v := s.until("finished", func(v store.PromotionView) bool { return !v.FinishedAt.IsZero() })
+			if v.Counts.Payouts[reward.Unknown] != 0 {
+				t.Errorf("finished with %d payouts that a look-up would have decided", v.Counts.Payouts[reward.Unknown])
+			}
+		})
+	})
+	t.Run("AnAnnouncedPromotionWaitsAtNoCost", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			var counted *faultyStore
+			tries := &faults{at: -1}
+			s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
+				counted = &faultyStore{Store: rows, faults: tries}
+				return counted, q
+			})
+			defer s.close()
+			expected := int64(10)
+			registration := store.Registration{ID: promotion, Type: reward.Point, Started: true, ExpectedCount: &expected}
+			if _, err := s.store.PromotionRegister(t.Context(), []store.Registration{registration}, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+			s.start()
+			time.Sleep(time.Minute)
+			if n := tries.steps(); n != 0 {
+				t.Errorf("%d writes while it waits", n)
+			}
+		})
+	})
+}
