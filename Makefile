@@ -34,8 +34,10 @@ vuln: ## Look for known vulnerabilities in what is used (needs the network)
 	go tool -modfile=tools/vuln/go.mod govulncheck ./...
 
 .PHONY: bench
-bench: ## Measure Largesse on this machine
-	go run ./cmd/largesse bench
+bench: ## Measure payouts on real servers: DATABASE_URL=postgres://… REDIS_URL=redis://… [KAFKA_BROKERS=…] (make servers starts some)
+	@test -n '$(DATABASE_URL)' -a -n '$(REDIS_URL)' || \
+		{ echo 'say which servers: make bench DATABASE_URL=postgres://… REDIS_URL=redis://… (make servers starts some)' >&2; exit 2; }
+	@go run ./cmd/largesse bench payouts --database-url '$(DATABASE_URL)' --redis-url '$(REDIS_URL)' --kafka-brokers '$(KAFKA_BROKERS)'
 
 .PHONY: clean
 clean: ## Remove what was built and the cached servers

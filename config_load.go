@@ -60,7 +60,13 @@ func (p ConfigProblem) String() string {
 // notSettings are names with our prefix that mean something else.
 var notSettings = []string{"LARGESSE_SERVER", "LARGESSE_API_KEY"}
 
-const testPrefix = "LARGESSE_TEST_"
+const (
+	envPrefix  = "LARGESSE_"
+	testPrefix = "LARGESSE_TEST_"
+)
+
+// seeDocs is said where no name is near.
+const seeDocs = "; the settings are listed in docs/settings.md"
 
 // sourceDefault is the source of what nobody has set.
 const sourceDefault = "default"
@@ -168,19 +174,25 @@ func readEnviron(environ []string) (map[string]rawValue, []string) {
 	known := []string{}
 	for _, s := range Settings {
 		byEnv[s.Env()] = s
-		known = append(known, s.Env())
+		known = append(known, strings.TrimPrefix(s.Env(), envPrefix))
 	}
 	values := map[string]rawValue{}
 	var warnings []string
 	for _, pair := range environ {
 		name, text, _ := strings.Cut(pair, "=")
-		if !strings.HasPrefix(name, "LARGESSE_") || strings.HasPrefix(name, testPrefix) || slices.Contains(notSettings, name) {
+		short, ours := strings.CutPrefix(name, envPrefix)
+		if !ours || strings.HasPrefix(name, testPrefix) || slices.Contains(notSettings, name) {
 			continue
 		}
 		s, ok := byEnv[name]
 		switch {
 		case !ok:
-			warnings = append(warnings, fmt.Sprintf("environment variable %s is not a setting%s", name, didYouMean(name, known)))
+			// The prefix is what all have in common, so it makes nothing near.
+			hint := seeDocs
+			if near := ClosestName(short, known); near != "" {
+				hint = "; did you mean " + envPrefix + near + "?"
+			}
+			warnings = append(warnings, fmt.Sprintf("environment variable %s is not a setting%s", name, hint))
 		case text != "":
 			values[s.Name] = rawValue{text: text, source: "environment " + name}
 		}
@@ -263,7 +275,7 @@ func (w *yamlWalk) node(name string, n *yaml.Node) {
 	case !isSetting && isGroup(name):
 		w.complain(name, source, "must be a group of settings, not a single value")
 	case !isSetting:
-		w.complain(name, source, "is not a setting"+didYouMean(name, settingNames()))
+		w.complain(name, source, "is not a setting"+didYouMean(name, slices.Concat(settingNames(), groupNames())))
 	case n.Kind == yaml.ScalarNode:
 		w.set(s, n.Value, source)
 	case n.Kind == yaml.SequenceNode && s.Kind == KindList:
@@ -309,6 +321,19 @@ func isGroup(name string) bool {
 	return false
 }
 
+// groupNames are the names that settings stand under.
+func groupNames() []string {
+	var names []string
+	for _, s := range Settings {
+		for i, r := range s.Name {
+			if r == '.' && !slices.Contains(names, s.Name[:i]) {
+				names = append(names, s.Name[:i])
+			}
+		}
+	}
+	return names
+}
+
 func settingNames() []string {
 	names := make([]string, len(Settings))
 	for i, s := range Settings {
@@ -321,5 +346,5 @@ func didYouMean(name string, known []string) string {
 	if best := ClosestName(name, known); best != "" {
 		return "; did you mean " + best + "?"
 	}
-	return "; the settings are listed in docs/settings.md"
+	return seeDocs
 }

@@ -104,14 +104,15 @@ var (
 )
 
 // maskSecrets hides passwords in addresses, also in lists of them and in
-// those that no parser would take.
+// those that no parser would take. What is no address is hidden whole: nobody
+// knows where in "host=h password=p" the secret begins.
 func maskSecrets(text string) string {
+	if strings.TrimSpace(text) == "" {
+		return text
+	}
 	starts := addressStart.FindAllStringIndex(text, -1)
 	if len(starts) == 0 {
-		if i := strings.LastIndexByte(text, '@'); i >= 0 {
-			text = mask + text[i:]
-		}
-		return secretQuery.ReplaceAllString(text, "${1}"+mask)
+		return mask
 	}
 	var b strings.Builder
 	if before := text[:starts[0][0]]; before != "" {
@@ -134,13 +135,17 @@ func maskAddress(scheme, rest string) string {
 	// The text up to the last @ is user and password where the address is
 	// broken; where it is not, they end before the path.
 	authority := rest
-	if _, err := url.Parse(strings.TrimLeft(scheme, ", \t") + rest); err == nil {
+	_, broken := url.Parse(strings.TrimLeft(scheme, ", \t") + strings.TrimRight(rest, ", \t"))
+	if broken == nil {
 		if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 			authority = rest[:i]
 		}
 	}
 	at := strings.LastIndexByte(authority, '@')
-	if at < 0 {
+	switch {
+	case at < 0 && broken != nil:
+		return mask
+	case at < 0:
 		return rest
 	}
 	user, _, hasPassword := strings.Cut(authority[:at], ":")

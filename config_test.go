@@ -89,12 +89,13 @@ func TestLoadConfig(t *testing.T) {
 		t.Parallel()
 		_, warnings, err := LoadConfig(LoadParams{Environ: []string{
 			"LARGESSE_SERVICE_HOST=10.0.0.1", "LARGESSE_MONEY_TIMEOT=1s", "LARGESSE_SERVER=http://x", "LARGESSE_API_KEY=k",
-			"LARGESSE_TEST_REDIS=redis://x", "LARGESSE_DATABASE_MAX_CONNECTIONS=",
+			"LARGESSE_TEST_REDIS=redis://x", "LARGESSE_DATABASE_MAX_CONNECTIONS=", "LARGESSE_FOO=1",
 		}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := []string{
+			"environment variable LARGESSE_FOO is not a setting; the settings are listed in docs/settings.md",
 			"environment variable LARGESSE_MONEY_TIMEOT is not a setting; did you mean LARGESSE_MONEY_TIMEOUT?",
 			"environment variable LARGESSE_SERVICE_HOST is not a setting; the settings are listed in docs/settings.md",
 		}
@@ -146,7 +147,8 @@ func TestLoadConfigFile(t *testing.T) {
 		{name: "DottedNames", yaml: "redis.stream.max-len: 7\nhttp: {listen: 'localhost:0'}\n", check: func(c Config) bool { return c.Redis.Stream.MaxLen == 7 && c.HTTP.Listen == "localhost:0" }},
 		{name: "Lists", yaml: "kafka:\n  brokers: [a:1, b:2]\nroles: api, payout\n", check: func(c Config) bool { return len(c.Kafka.Brokers) == 2 && len(c.Roles) == 2 }},
 		{name: "UnknownName", yaml: "redis:\n  stream:\n    max-length: 1\n", wrong: "redis.stream.max-length (file FILE line 3) is not a setting; did you mean redis.stream.max-len?"},
-		{name: "UnknownGroup", yaml: "mony:\n  timeout: 1s\n", wrong: "mony (file FILE line 2) is not a setting"},
+		{name: "UnknownGroup", yaml: "mony:\n  timeout: 1s\n", wrong: "mony (file FILE line 2) is not a setting; did you mean money?"},
+		{name: "UnknownGroupAsADatabase", yaml: "databse: postgres://h/d\n", wrong: "databse (file FILE line 1) is not a setting; did you mean database?"},
 		{name: "ValueForAGroup", yaml: "redis: redis://h\n", wrong: "redis (file FILE line 1) must be a group of settings, not a single value"},
 		{name: "GroupForAValue", yaml: "money:\n  timeout: {a: b}\n", wrong: "money.timeout (file FILE line 2) must be one plain value (duration)"},
 		{name: "ListForAValue", yaml: "money:\n  timeout: [1s]\n", wrong: "money.timeout (file FILE line 2) must be one plain value"},
@@ -365,8 +367,11 @@ func TestMaskSecrets(t *testing.T) {
 		"postgres://u:a@b@h/d":          "postgres://u:xxxxx@h/d",
 		"postgres://u:p@h/d?password=q": "postgres://u:xxxxx@h/d?password=xxxxx",
 		"https://h/p?user=a@b":          "https://h/p?user=a@b",
-		"postgres:/u:p@h":               "xxxxx@h",
-		"u:p@h,redis://:p@h":            "xxxxx@h,redis://:xxxxx@h",
+		"postgres:/u:p@h":               "xxxxx",
+		"u:p@h,redis://:p@h":            "xxxxx,redis://:xxxxx@h",
+		"host=h user=u password=pw":     "xxxxx",
+		"pw":                            "xxxxx",
+		"postgres://h password=pw":      "postgres://xxxxx",
 		"http://h/?api_key=p&x=1#f":     "http://h/?api_key=xxxxx&x=1#f",
 	} {
 		if got := maskSecrets(in); got != want {

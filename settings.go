@@ -66,7 +66,7 @@ var Settings = []Setting{
 
 // Env is the setting's name in the environment.
 func (s Setting) Env() string {
-	return "LARGESSE_" + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(s.Name))
+	return envPrefix + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(s.Name))
 }
 
 // Flag is the setting's name on the command line, without dashes in front.
@@ -170,6 +170,9 @@ func shortDuration(d time.Duration) string {
 // near.
 func ClosestName(name string, known []string) string {
 	best, bestDistance := "", max(2, len(name)/3)+1
+	if len(name) <= 4 {
+		bestDistance = 2 // two other letters in a short word make another word
+	}
 	for _, k := range known {
 		if d := editDistance(name, k); d < bestDistance {
 			best, bestDistance = k, d

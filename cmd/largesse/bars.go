@@ -44,7 +44,7 @@ func (b *bars) update(name string, done, total int64) {
 		x = &bar{from: time.Now()}
 		if b.live != nil {
 			x.shown = b.live.AddBar(total,
-				mpb.PrependDecorators(decor.Name(name, decor.WCSyncSpaceR), decor.CountersNoUnit("%d / %d", decor.WCSyncSpace)),
+				mpb.PrependDecorators(decor.Name(name, decor.WCSyncSpaceR), decor.Any(func(s decor.Statistics) string { return number(s.Current) + " / " + number(s.Total) }, decor.WCSyncSpace)),
 				mpb.AppendDecorators(
 					decor.Percentage(decor.WCSyncSpace),
 					decor.Any(func(s decor.Statistics) string { return rateAndLeft(s.Current, s.Total, time.Since(x.from)) }, decor.WCSyncSpace),

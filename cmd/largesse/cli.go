@@ -2,16 +2,21 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/reward"
 )
 
 // world is what a command touches of the machine it runs on.
@@ -19,6 +24,9 @@ type world struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	environ        []string
+	// patience is how long commands wait for a server that refuses
+	// connections, because it is still starting.
+	patience time.Duration
 }
 
 // cli is one run of the command line.
@@ -27,6 +35,8 @@ type cli struct {
 	output string // --output
 	server string // --server
 	apiKey string // --api-key
+	// transport carries the calls to a server; nil: the command makes none.
+	transport *http.Transport
 }
 
 // The exit codes.
@@ -45,10 +55,16 @@ func run(ctx context.Context, args []string, w world) int {
 	root.SetOut(w.stdout)
 	root.SetErr(w.stderr)
 	err := root.ExecuteContext(ctx)
+	if c.transport != nil {
+		c.transport.CloseIdleConnections()
+	}
 	if err == nil {
 		return exitDone
 	}
-	text, code := describe(ctx, err)
+	if errors.Is(err, syscall.EPIPE) {
+		return exitFailed // whoever read the output has gone: nobody to tell
+	}
+	text, code := describe(ctx, err, c.transport != nil)
 	fmt.Fprintln(w.stderr, "largesse: "+text)
 	return code
 }
@@ -121,10 +137,37 @@ func group(cmd *cobra.Command) *cobra.Command {
 		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 			hint = "did you mean " + near[0] + "?"
 		}
-		return wrongUse("%s has no command %q; %s", cmd.CommandPath(), args[0], hint)
+		if !cmd.HasParent() {
+			return wrongUse("there is no command %q; %s", args[0], hint)
+		}
+		return wrongUse("%s has no command %q; %s", shortPath(cmd), args[0], hint)
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	return cmd
+}
+
+// shortPath names a command without "largesse", which begins every error.
+func shortPath(cmd *cobra.Command) string {
+	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
+}
+
+// promotionArgs is args where the first is a promotion's ID. It is checked
+// here, so that a wrong one is wrong use and needs no server.
+func promotionArgs(names ...string) cobra.PositionalArgs {
+	count := args(append([]string{"a promotion's ID"}, names...)...)
+	return func(cmd *cobra.Command, given []string) error {
+		if err := count(cmd, given); err != nil {
+			return err
+		}
+		return checkPromotionID(given[0])
+	}
+}
+
+func checkPromotionID(id string) error {
+	if _, err := reward.ParsePromotionID(id); err != nil {
+		return wrongUse("%q is no promotion's ID: that is a whole number from 1; see largesse promotion list", id)
+	}
+	return nil
 }
 
 // args takes as many arguments as there are names.
@@ -134,9 +177,9 @@ func args(names ...string) cobra.PositionalArgs {
 			return nil
 		}
 		if len(names) == 0 {
-			return wrongUse("%s takes no arguments, but got %q", cmd.CommandPath(), given[0])
+			return wrongUse("%s takes no arguments, but got %q", shortPath(cmd), given[0])
 		}
-		return wrongUse("%s needs %s, but got %d arguments; see %s --help", cmd.CommandPath(), strings.Join(names, " and "), len(given), cmd.CommandPath())
+		return wrongUse("%s needs %s, but got %s; see %s --help", shortPath(cmd), strings.Join(names, " and "), countOf(int64(len(given)), "argument"), cmd.CommandPath())
 	}
 }
 
@@ -185,7 +228,8 @@ func (c *cli) connect() (*client.Client, error) {
 	if key == "" {
 		key = c.env("LARGESSE_API_KEY")
 	}
-	cl, err := client.New(server, client.Options{APIKey: key, UserAgent: "largesse/" + buildVersion().Version})
+	c.transport = patientTransport(c.patience)
+	cl, err := client.New(server, client.Options{APIKey: key, Transport: c.transport, UserAgent: "largesse/" + buildVersion().Version})
 	if err != nil {
 		return nil, &usageError{err.Error()}
 	}

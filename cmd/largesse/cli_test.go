@@ -133,14 +133,26 @@ func TestWrongUse(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"promtion"}, `largesse has no command "promtion"; did you mean promotion?`},
-		{[]string{"dance"}, `largesse has no command "dance"; see largesse --help`},
-		{[]string{"promotion", "lst"}, `largesse promotion has no command "lst"; did you mean list?`},
-		{[]string{"promotion", "list", "7"}, `largesse promotion list takes no arguments, but got "7"`},
-		{[]string{"promotion", "show"}, "largesse promotion show needs a promotion's ID, but got 0 arguments"},
-		{[]string{"promotion", "upload", "7"}, "needs a promotion's ID and a FILE, but got 1 arguments"},
+		{[]string{"promtion"}, `largesse: there is no command "promtion"; did you mean promotion?`},
+		{[]string{"dance"}, `largesse: there is no command "dance"; see largesse --help`},
+		{[]string{"promotion", "lst"}, `largesse: promotion has no command "lst"; did you mean list?`},
+		{[]string{"promotion", "list", "7"}, `largesse: promotion list takes no arguments, but got "7"`},
+		{[]string{"promotion", "show"}, "largesse: promotion show needs a promotion's ID, but got 0 arguments"},
+		{[]string{"promotion", "upload", "7"}, "needs a promotion's ID and a FILE, but got 1 argument;"},
 		{[]string{"promotion", "list", "--limt", "5"}, "unknown flag: --limt; did you mean --limit?"},
-		{[]string{"promotion", "list", "--limit", "x"}, `invalid argument "x" for "--limit" flag`},
+		{[]string{"promotion", "list", "--limit", "x"}, `--limit "x" must be a whole number; see largesse promotion list --help`},
+		{[]string{"demo", "--targets", "abc"}, `--targets "abc" must be a whole number;`},
+		{[]string{"demo", "--output", "json"}, "demo is for people"},
+		{[]string{"promotion", "watch", "7", "--every", "5"}, `--every "5" must be a duration`},
+		{[]string{"promotion", "show", "abc"}, `"abc" is no promotion's ID: that is a whole number from 1`},
+		{[]string{"promotion", "start", "0"}, `"0" is no promotion's ID`},
+		{[]string{"promotion", "upload", "007", "f.csv"}, `"007" is no promotion's ID`},
+		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--id", "-1"}, `"-1" is no promotion's ID`},
+		{[]string{"promotion", "payouts", "7", "--target", "x"}, `--target "x" must be a whole number from 0`},
+		{[]string{"promotion", "list", "--status", "foo"}, `--status "foo" is none of draft, running,`},
+		{[]string{"promotion", "upload", "7", "cli_test.go"}, "cli_test.go ends in none of .csv, .ndjson and .jsonl"},
+		{[]string{"serve", "--config", "nofile.yaml"}, "nofile.yaml"},
+		{[]string{"config", "--config", "cli_test.go"}, "it is not YAML"},
 		{[]string{"promotion", "list", "--limit=-1"}, "--limit -1 is below 0"},
 		{[]string{"promotion", "list", "--server", "localhost"}, `the server's address "localhost" must look like http://127.0.0.1:8080`},
 		{[]string{"promotion", "create", "--type", "point"}, "--name is missing"},
@@ -178,6 +190,18 @@ func TestFailures(t *testing.T) {
 		server.Close()
 		r := largesseRun(t.Context(), "", nil, "promotion", "list", "--server", server.URL)
 		if r.code != exitFailed || strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, "is the server up (largesse serve)?") {
+			t.Errorf("%+v", r)
+		}
+	})
+
+	t.Run("SpeakOfNoServerWhereNoneIsCalled", func(t *testing.T) {
+		t.Parallel()
+		gone := httptest.NewServer(http.NotFoundHandler())
+		gone.Close()
+		address := strings.TrimPrefix(gone.URL, "http://")
+		r := largesseRun(t.Context(), "", nil, "migrate", "--database-url", "postgres://u:hunter2@"+address+"/x")
+		if r.code != exitFailed || strings.Contains(r.stderr, "largesse serve") || strings.Contains(r.stderr, "hunter2") ||
+			strings.Count(r.stderr, "connection refused") != 1 {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -272,10 +296,18 @@ func TestConfig(t *testing.T) {
 		}
 	})
 
+	t.Run("ShowsNoPasswordInAnError", func(t *testing.T) {
+		t.Parallel()
+		r := largesseRun(t.Context(), "", []string{"LARGESSE_DATABASE_URL=host=h user=u password=hunter2"}, "config")
+		if r.code != exitWrongUse || strings.Contains(r.stderr, "hunter2") || !strings.Contains(r.stderr, `database.url = "xxxxx"`) {
+			t.Errorf("%+v", r)
+		}
+	})
+
 	t.Run("FailsWithoutItsFile", func(t *testing.T) {
 		t.Parallel()
 		r := largesseRun(t.Context(), "", nil, "config", "--config", file+"x")
-		if r.code != exitFailed || strings.Count(r.stderr, "\n") != 1 {
+		if r.code != exitWrongUse || strings.Count(r.stderr, "\n") != 1 {
 			t.Errorf("%+v", r)
 		}
 	})

@@ -7,7 +7,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -43,7 +45,12 @@ with both sides' books and every invariant checked; exits 0 only when all hold.`
   largesse demo --targets 2000
   largesse demo --keep --data ./demo-data`,
 		Args: args(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if c.output == outputJSON {
+				return wrongUse("demo is for people and has no --output json; promotion show has, for a demo left up by --keep")
+			}
+			return d.run(cmd.Context())
+		},
 	}
 	cmd.Flags().IntVar(&d.targets, "targets", demoTargets, "targets of each campaign, from 1 to 1000000")
 	cmd.Flags().BoolVar(&d.keep, "keep", false, "leave the server up afterwards, until interrupted")
@@ -68,7 +75,42 @@ type demo struct {
 
 func (d *demo) say(format string, args ...any) { _, _ = fmt.Fprintf(d.stdout, format+"\n", args...) }
 
+// endingWriter ends the demo when nobody reads its output any more, as in
+// "demo | head", so that it tidies up like after any other end.
+type endingWriter struct {
+	io.Writer
+	end context.CancelCauseFunc
+}
+
+func (w endingWriter) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	if err != nil {
+		w.end(fmt.Errorf("write the output: %w", err))
+	}
+	return n, err
+}
+
 func (d *demo) run(ctx context.Context) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	d.stdout = endingWriter{d.stdout, end}
+	err := d.play(ctx)
+	switch cause := context.Cause(ctx); {
+	case cause == nil:
+		return err
+	case !errors.Is(cause, context.Canceled):
+		return cause
+	case err != nil && !errors.Is(err, errUnbalanced):
+		return errors.New("interrupted: run it again, or with --data to go on where it stopped")
+	}
+	return err
+}
+
+// errUnbalanced is the verdict on books that do not balance.
+var errUnbalanced = errors.New("the books do not balance: see the invariants marked with BROKEN above")
+
+// play is the demo from its first line to its last.
+func (d *demo) play(ctx context.Context) error {
 	if d.targets < 1 || d.targets > 1_000_000 {
 		return wrongUse("--targets %d is not between 1 and 1000000", d.targets)
 	}
@@ -92,8 +134,9 @@ func (d *demo) run(ctx context.Context) error {
 	}
 	balanced := d.report(ctx, accounts, time.Since(began))
 	if d.keep {
-		d.say("\nThe server stays up at http://%s until you interrupt it. Try:", d.engine.Addr())
-		d.say("  largesse --server http://%s promotion list", d.engine.Addr())
+		d.say("\nThe server stays up at http://%s until you interrupt it. Try in another terminal:", d.engine.Addr())
+		d.say("  export LARGESSE_SERVER=http://%s", d.engine.Addr())
+		d.say("  go run ./cmd/largesse promotion list   # or, where it is installed: largesse promotion list")
 		select {
 		case <-ctx.Done():
 		case err := <-d.engine.Lost():
@@ -101,7 +144,7 @@ func (d *demo) run(ctx context.Context) error {
 		}
 	}
 	if !balanced {
-		return errors.New("the books do not balance: see the invariants marked with BROKEN above")
+		return errUnbalanced
 	}
 	return nil
 }
@@ -165,7 +208,7 @@ type campaign struct {
 }
 
 func (d *demo) pay(ctx context.Context) ([]*campaign, error) {
-	d.say("Largesse pays %d people points from a file, and %d people vouchers from Kafka.", d.targets, d.targets)
+	d.say("Largesse pays points to %s from a file, and vouchers to %[1]s from Kafka.", countOf(int64(d.targets), "target"))
 	d.say("The provider takes %d ms, fails %g %%, loses %g %% of its replies and refuses %g %%.\n",
 		demoFaults.LatencyMs, demoFaults.ErrorRate*100, demoFaults.LostReplyRate*100, demoFaults.RefuseRate*100)
 	points, err := d.uploadPoints(ctx)
@@ -233,8 +276,8 @@ func (d *demo) uploadPoints(ctx context.Context) (*campaign, error) {
 	if err != nil {
 		return nil, fmt.Errorf("upload the targets: %w", err)
 	}
-	d.say("Uploaded %s: %d accepted, %d duplicates, %d rejected, worth %s in all.",
-		path, res.Accepted, res.Duplicates, res.Rejected, number(res.Amount))
+	d.say("Uploaded %s: %s accepted, %s, %s rejected, worth %s in all.",
+		path, number(res.Accepted), countOf(res.Duplicates, "duplicate"), number(res.Rejected), number(res.Amount))
 	return &campaign{title: "points by file", id: p.ID, workload: workload, upload: &res}, nil
 }
 
@@ -242,6 +285,9 @@ func (d *demo) uploadPoints(ctx context.Context) (*campaign, error) {
 func (d *demo) watch(ctx context.Context, campaigns []*campaign) error {
 	show := newBars(d.world)
 	defer show.close()
+	for _, c := range campaigns {
+		show.update(c.title, 0, int64(d.targets))
+	}
 	for {
 		open := 0
 		for _, c := range campaigns {
@@ -267,7 +313,7 @@ func (d *demo) watch(ctx context.Context, campaigns []*campaign) error {
 		case err := <-d.engine.Lost():
 			return err
 		case <-ctx.Done():
-			return errors.New("interrupted before the campaigns were paid")
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -299,8 +345,8 @@ func (d *demo) report(ctx context.Context, campaigns []*campaign, took time.Dura
 	_ = w.Flush()
 
 	stats := d.sim.Stats()
-	d.say("\nThe provider saw %s requests, %s of them repeats of a key that it had charged.",
-		number(stats.Requests), number(stats.DuplicateKeys))
+	d.say("\nThe provider saw %s, %s of them for a key that it had charged already.",
+		countOf(stats.Requests, "request"), number(stats.DuplicateKeys))
 	d.reasons(campaigns)
 	balanced := true
 	d.say("\nInvariants")
@@ -309,11 +355,29 @@ func (d *demo) report(ctx context.Context, campaigns []*campaign, took time.Dura
 		if !v.Holds {
 			mark, balanced = "BROKEN", false
 		}
-		d.say("  %s  %s (%s)", mark, v.Invariant, v.Detail)
+		d.say("  %s  %s (%s)", mark, v.Invariant, readable(v.Detail))
 	}
 	paid := campaigns[0].account.Promotion.Counts.Succeeded + campaigns[1].account.Promotion.Counts.Succeeded
-	d.say("\nPaid %s people in %.1f s.", number(paid), took.Seconds())
+	d.say("\nPaid %s in %.1f s.", countOf(paid, "target"), took.Seconds())
 	return balanced
+}
+
+var (
+	longNumber = regexp.MustCompile(`\b\d{4,18}\b`)
+	oneOfMany  = regexp.MustCompile(`\b1 (row|target|charge|repeat)s\b`)
+)
+
+// readable writes the figures of a verdict, which are plain for logs and
+// tests, the way the rest of the demo does.
+func readable(detail string) string {
+	detail = oneOfMany.ReplaceAllString(detail, "1 $1")
+	return longNumber.ReplaceAllStringFunc(detail, func(digits string) string {
+		n, err := strconv.ParseInt(digits, 10, 64)
+		if err != nil {
+			return digits
+		}
+		return number(n)
+	})
 }
 
 // reasons prints why lines and records were rejected.
@@ -322,16 +386,25 @@ func (d *demo) reasons(campaigns []*campaign) {
 	for _, c := range campaigns {
 		codes := make([]string, 0, len(c.workload.Rejects))
 		for code, n := range c.workload.Rejects {
-			codes = append(codes, fmt.Sprintf("%s %d", code, n))
+			if n > 0 {
+				codes = append(codes, code+" "+number(int64(n)))
+			}
 		}
 		slices.Sort(codes)
+		if len(codes) == 0 {
+			codes = []string{"none"}
+		}
 		d.say("  %s: %s", c.title, strings.Join(codes, ", "))
 		if c.upload == nil {
 			continue
 		}
 		for i, e := range c.upload.Errors {
 			if i == 3 {
-				d.say("    … the rest: %s", c.upload.ReportURL)
+				if d.keep {
+					d.say("    … the rest: %s", c.upload.ReportURL)
+				} else {
+					d.say("    … run with --keep to read the rest")
+				}
 				break
 			}
 			d.say("    line %d: %s: %s", e.Line, e.Code, e.Detail)

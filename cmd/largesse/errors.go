@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,9 +25,25 @@ func wrongUse(format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...)}
 }
 
+// valueKinds says what a flag's value must be, by pflag's name of the type.
+var valueKinds = map[string]string{
+	"bool":     "true or false",
+	"duration": "a duration with a unit such as 500ms or 5s",
+	"float64":  "a number",
+	"int":      "a whole number",
+	"int64":    "a whole number",
+	"uint64":   "a whole number from 0",
+}
+
 // flagError says what is wrong with a flag, and which one was meant.
 func flagError(cmd *cobra.Command, err error) error {
 	text := err.Error()
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) {
+		if kind := valueKinds[invalid.GetFlag().Value.Type()]; kind != "" {
+			return wrongUse("--%s %q must be %s; see %s --help", invalid.GetFlag().Name, invalid.GetValue(), kind, cmd.CommandPath())
+		}
+	}
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) {
 		var names []string
@@ -39,10 +56,10 @@ func flagError(cmd *cobra.Command, err error) error {
 }
 
 // describe turns an error into one line that says what to do, and an exit
-// code.
-func describe(ctx context.Context, err error) (text string, code int) {
+// code. talks says whether the command calls a server.
+func describe(ctx context.Context, err error, talks bool) (text string, code int) {
 	code = exitFailed
-	text = err.Error()
+	text = withoutRepeats(err.Error())
 	var (
 		usage    *usageError
 		settings *largesse.ConfigError
@@ -58,10 +75,23 @@ func describe(ctx context.Context, err error) (text string, code int) {
 		text += "; give an API key by LARGESSE_API_KEY or --api-key"
 	case errors.As(err, &problem) && problem.RequestID != "" && problem.Status >= http.StatusInternalServerError:
 		text += "; the server's log has more under request " + problem.RequestID
-	case errors.As(err, &dial) && dial.Op == "dial":
+	case talks && errors.As(err, &dial) && dial.Op == "dial":
 		text += "; is the server up (largesse serve)? name another by --server or LARGESSE_SERVER"
 	case errors.Is(err, context.DeadlineExceeded):
 		text += "; try again"
 	}
 	return strings.Join(strings.Fields(printable(text)), " "), code
+}
+
+// withoutRepeats drops lines that say the same again: pgx tells of every try to
+// connect, and a refused one is tried with and without TLS.
+func withoutRepeats(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
 }

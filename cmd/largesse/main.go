@@ -14,5 +14,10 @@ func main() {
 	// The first signal asks for an orderly end. From then on signals do what
 	// they do by default, so the second one leaves at once.
 	context.AfterFunc(ctx, stop)
-	os.Exit(run(ctx, os.Args[1:], world{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, environ: os.Environ()}))
+	// Without this a write to a closed pipe, as in "demo | head", would end the
+	// process at once; so it is an error, and whatever has to be tidied is.
+	signal.Ignore(syscall.SIGPIPE)
+	os.Exit(run(ctx, os.Args[1:], world{
+		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, environ: os.Environ(), patience: serverPatience,
+	}))
 }

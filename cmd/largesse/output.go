@@ -121,6 +121,14 @@ func printable(text string) string {
 // number writes 1234567 as 1,234,567.
 func number(n int64) string { return humanize.Comma(n) }
 
+// countOf writes a number of things: "1 row", "2,000 rows".
+func countOf(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return number(n) + " " + thing + "s"
+}
+
 // moment writes a time for people; empty when there is none.
 func moment(t *time.Time) string {
 	if t == nil || t.IsZero() {

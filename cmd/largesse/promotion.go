@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -44,7 +45,7 @@ func (c *cli) promotionMoveCommand(verb, short string, move func(*client.Client,
 		Use:     verb + " ID",
 		Short:   short,
 		Example: fmt.Sprintf("  largesse promotion %s 12345\n  largesse promotion %s 12345 --output json", verb, verb),
-		Args:    args("a promotion's ID"),
+		Args:    promotionArgs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.connect()
 			if err != nil {
@@ -63,6 +64,9 @@ func (c *cli) promotionMoveCommand(verb, short string, move func(*client.Client,
 	}
 }
 
+// promotionStatuses are the statuses of a promotion, as they are typed.
+var promotionStatuses = []string{"draft", "running", "paused", "completed", "cancelled"}
+
 func (c *cli) promotionListCommand() *cobra.Command {
 	var (
 		limit  int
@@ -77,6 +81,9 @@ func (c *cli) promotionListCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkLimit(limit); err != nil {
 				return err
+			}
+			if status != "" && !slices.Contains(promotionStatuses, strings.ToLower(status)) {
+				return wrongUse("--status %q is none of %s", status, strings.Join(promotionStatuses, ", "))
 			}
 			cl, err := c.connect()
 			if err != nil {
@@ -96,8 +103,8 @@ func (c *cli) promotionListCommand() *cobra.Command {
 		},
 	}
 	limitFlag(cmd, &limit)
-	cmd.Flags().StringVar(&status, "status", "", "only these: draft, running, paused, completed or cancelled")
-	complete(cmd, "status", "draft", "running", "paused", "completed", "cancelled")
+	cmd.Flags().StringVar(&status, "status", "", "only these: "+strings.Join(promotionStatuses, ", "))
+	complete(cmd, "status", promotionStatuses...)
 	return cmd
 }
 
@@ -106,7 +113,7 @@ func (c *cli) promotionShowCommand() *cobra.Command {
 		Use:     "show ID",
 		Short:   "Show a promotion with its counts",
 		Example: "  largesse promotion show 12345\n  largesse promotion show 12345 --output json",
-		Args:    args("a promotion's ID"),
+		Args:    promotionArgs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.connect()
 			if err != nil {

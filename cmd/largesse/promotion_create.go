@@ -49,6 +49,11 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		case p.Type != "POINT" && p.Type != "VOUCHER":
 			return wrongUse("--type must be point or voucher; see %s --help", cmd.CommandPath())
 		}
+		if p.ID != "" {
+			if err := checkPromotionID(p.ID); err != nil {
+				return err
+			}
+		}
 		if cmd.Flags().Changed("max-retries") {
 			p.MaxRetries = &retries
 		}
@@ -95,8 +100,8 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 				return err
 			}
 		}
-		_, err = fmt.Fprintf(c.stdout, "promotion %s is %s with %s targets; watch it by: largesse promotion watch %s\n",
-			printable(id), printable(out.Status), number(out.TotalCount), printable(id))
+		_, err = fmt.Fprintf(c.stdout, "promotion %s is %s with %s; watch it by: largesse promotion watch %s\n",
+			printable(id), printable(out.Status), countOf(out.TotalCount, "target"), printable(id))
 		return err
 	}
 	return cmd

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/reward"
 )
 
 // payoutStates are the states a payout can be in, as they are typed.
@@ -24,13 +25,18 @@ func (c *cli) promotionPayoutsCommand() *cobra.Command {
 		Example: `  largesse promotion payouts 12345
   largesse promotion payouts 12345 --state failed --limit 0 --output json
   largesse promotion payouts 12345 --target 7`,
-		Args: args("a promotion's ID"),
+		Args: promotionArgs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkLimit(limit); err != nil {
 				return err
 			}
 			if state != "" && !slices.Contains(payoutStates, strings.ToLower(state)) {
 				return wrongUse("--state %q is none of %s", state, strings.Join(payoutStates, ", "))
+			}
+			if target != "" {
+				if _, err := reward.ParseTargetID(target); err != nil {
+					return wrongUse("--target %q must be a whole number from 0", target)
+				}
 			}
 			cl, err := c.connect()
 			if err != nil {
@@ -69,8 +75,8 @@ func (c *cli) printPayout(p client.PayoutDetail) error {
 	if c.output == outputJSON {
 		return c.printJSON(p)
 	}
-	lines := []string{fmt.Sprintf("target %s, user %s: %s, amount %s, %d attempts, updated %s",
-		p.TargetID, p.UserID, p.State, number(p.Amount), p.AttemptCount, moment(&p.UpdatedAt))}
+	lines := []string{fmt.Sprintf("target %s, user %s: %s, amount %s, %s, updated %s",
+		p.TargetID, p.UserID, p.State, number(p.Amount), countOf(p.AttemptCount, "attempt"), moment(&p.UpdatedAt))}
 	if p.VoucherCode != "" {
 		lines = append(lines, "voucher code "+p.VoucherCode)
 	}

@@ -102,7 +102,7 @@ func TestPromotionPayouts(t *testing.T) {
 		t.Error(diff)
 	}
 	r = largesseRun(t.Context(), "", env, "promotion", "payouts", "7", "--target", "1")
-	want = "target 1, user u1: SUCCEEDED, amount 1,000, 1 attempts, updated 2026-11-21 10:00:00Z\ntransaction T-1\n  2026-11-21 09:59:00Z FAILED HTTP_500 oops\n"
+	want = "target 1, user u1: SUCCEEDED, amount 1,000, 1 attempt, updated 2026-11-21 10:00:00Z\ntransaction T-1\n  2026-11-21 09:59:00Z FAILED HTTP_500 oops\n"
 	if diff := cmp.Diff(result{exitDone, want, ""}, r, cmp.AllowUnexported(result{})); diff != "" {
 		t.Error(diff)
 	}
@@ -143,7 +143,7 @@ func TestPromotionCreate(t *testing.T) {
 		env, asked := fakeServer(t, answers())
 		args := []string{"promotion", "create", "--name", "Spring", "--type", "point", "--amount", "1000", "--file", file, "--start"}
 		r := largesseRun(t.Context(), "", env, args...)
-		if r.code != exitDone || r.stdout != "2 accepted (amount 2,000), 1 duplicates, 0 conflicts, 2 rejected\npromotion 7 is RUNNING with 2 targets; watch it by: largesse promotion watch 7\n" {
+		if r.code != exitDone || r.stdout != "2 accepted (amount 2,000), 1 duplicate, 0 conflicts, 2 rejected\npromotion 7 is RUNNING with 2 targets; watch it by: largesse promotion watch 7\n" {
 			t.Errorf("%+v", r)
 		}
 		server := strings.TrimPrefix(env[0], "LARGESSE_SERVER=")
@@ -178,6 +178,15 @@ func TestPromotionCreate(t *testing.T) {
 		}
 		if got := asked(); len(got) > 0 {
 			t.Errorf("the server was asked %v", got)
+		}
+	})
+
+	t.Run("PromisesNothingOfAFileThatIsWrong", func(t *testing.T) {
+		t.Parallel()
+		env, _ := fakeServer(t, map[string]answer{"POST /v1/promotions/7/targets": {422, `{"code":"NO_HEADER","detail":"no header"}`}})
+		r := largesseRun(t.Context(), "", env, "promotion", "upload", "7", file)
+		if r != (result{exitFailed, "", "largesse: no header (NO_HEADER)\n"}) {
+			t.Errorf("%+v", r)
 		}
 	})
 

@@ -24,11 +24,14 @@ func (c *cli) promotionUploadCommand() *cobra.Command {
 		Long: `Add targets from a file to a promotion. A CSV file begins with a header:
 targetId, and optionally userId, amount and voucherCode. An NDJSON file has one
 such object per line. Lines that are wrong are listed and everything else is
-taken; a target that is known already is a duplicate and is not paid twice.`,
+taken; a target that is known already is a duplicate and is not paid twice.
+
+The format goes by the file's ending: .csv, .ndjson or .jsonl, each with or
+without .gz. Stdin (-) is CSV. --format says otherwise.`,
 		Example: `  largesse promotion upload 12345 targets.csv
   largesse promotion upload 12345 targets.ndjson.gz --dry-run
   zcat targets.csv.gz | largesse promotion upload 12345 - --format csv`,
-		Args: args("a promotion's ID", "a FILE"),
+		Args: promotionArgs("a FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.connect()
 			if err != nil {
@@ -49,7 +52,7 @@ taken; a target that is known already is a duplicate and is not paid twice.`,
 			return c.printUpload(result, dryRun)
 		},
 	}
-	cmd.Flags().StringVar(&format, "format", "", "csv or ndjson; else by the file's name")
+	cmd.Flags().StringVar(&format, "format", "", "csv or ndjson; else by the file's ending, and csv for stdin")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check and total the file, add nothing")
 	complete(cmd, "format", string(client.CSV), string(client.NDJSON))
 	return cmd
@@ -79,8 +82,10 @@ func (c *cli) openTargets(path, format string) (*targetFile, error) {
 		return nil, wrongUse("--format %q is neither csv nor ndjson", format)
 	case strings.HasSuffix(name, ".ndjson") || strings.HasSuffix(name, ".jsonl"):
 		f.format = client.NDJSON
-	default:
+	case strings.HasSuffix(name, ".csv") || path == "-":
 		f.format = client.CSV
+	default:
+		f.format = "" // refused below, once it is known that there is such a file
 	}
 	if path == "-" {
 		f.Reader = c.stdin
@@ -98,6 +103,10 @@ func (c *cli) openTargets(path, format string) (*targetFile, error) {
 		_ = file.Close()
 		return nil, fmt.Errorf("open the targets: %w", err)
 	}
+	if f.format == "" {
+		_ = file.Close()
+		return nil, wrongUse("%s ends in none of .csv, .ndjson and .jsonl (with or without .gz); say what it holds by --format csv or --format ndjson", path)
+	}
 	f.Reader, f.size, f.close = file, info.Size(), file.Close
 	return f, nil
 }
@@ -107,10 +116,10 @@ func (c *cli) upload(ctx context.Context, cl *client.Client, id string, file *ta
 	bar := c.uploadBar(file.size)
 	result, err := cl.UploadTargets(ctx, id, bar.reader(file.Reader), client.UploadOptions{Format: file.format, Gzip: file.gzip, DryRun: dryRun})
 	bar.finish(err == nil)
-	if err != nil {
+	if err != nil && passing(err) {
 		return result, fmt.Errorf("%w; uploading the same file again is safe", err)
 	}
-	return result, nil
+	return result, err
 }
 
 // printUpload tells what became of a file's lines; those that were not taken
@@ -126,7 +135,7 @@ func (c *cli) printUpload(r client.UploadResult, dryRun bool) error {
 	if dryRun {
 		verb = "would be accepted"
 	}
-	_, err := fmt.Fprintf(c.stdout, "%s %s (amount %s), %s duplicates, %s conflicts, %s rejected\n",
-		number(r.Accepted), verb, number(r.Amount), number(r.Duplicates), number(r.Conflicts), number(r.Rejected))
+	_, err := fmt.Fprintf(c.stdout, "%s %s (amount %s), %s, %s, %s rejected\n",
+		number(r.Accepted), verb, number(r.Amount), countOf(r.Duplicates, "duplicate"), countOf(r.Conflicts, "conflict"), number(r.Rejected))
 	return err
 }

@@ -26,7 +26,7 @@ a line for each change, or a JSON object per line with --output json. Leaving by
 Ctrl-C does nothing to the promotion.`,
 		Example: `  largesse promotion watch 12345
   largesse promotion watch 12345 --every 10s --output json`,
-		Args: args("a promotion's ID"),
+		Args: promotionArgs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if every < 10*time.Millisecond {
 				return wrongUse("--every %s is below 10ms", every)

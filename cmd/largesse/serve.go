@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -55,7 +56,7 @@ func (c *cli) serve(ctx context.Context, engine *largesse.Engine) error {
 	}
 	keep()
 	var lost error
-	if err := c.announce(engine.Addr()); err != nil {
+	if err := c.announce(engine.Addr(), strings.Join(engine.Brokers(), ",")); err != nil {
 		lost = err
 	} else {
 		select {
@@ -69,15 +70,15 @@ func (c *cli) serve(ctx context.Context, engine *largesse.Engine) error {
 	return lost
 }
 
-// announce says where the API is, for people and for scripts that asked for
-// port 0.
-func (c *cli) announce(addr string) error {
+// announce says where the API and Kafka are, for people and for scripts that
+// asked for port 0.
+func (c *cli) announce(addr, kafka string) error {
 	if addr == "" {
 		return nil
 	}
 	if c.output == outputJSON {
-		return c.printJSON(map[string]string{"server": "http://" + addr})
+		return c.printJSON(map[string]string{"server": "http://" + addr, "kafka": kafka})
 	}
-	_, err := fmt.Fprintf(c.stdout, "serving on http://%s\n", addr)
+	_, err := fmt.Fprintf(c.stdout, "serving on http://%s, Kafka at %s\n", addr, kafka)
 	return err
 }

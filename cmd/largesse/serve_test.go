@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -41,6 +42,10 @@ func TestServe(t *testing.T) {
 	}()
 	first, err := bufio.NewReader(out).ReadString('\n')
 	server, ok := strings.CutPrefix(strings.TrimSpace(first), "serving on ")
+	server, kafka, _ := strings.Cut(server, ", Kafka at ")
+	if _, _, splitErr := net.SplitHostPort(kafka); splitErr != nil {
+		t.Errorf("serve says %q: no address of Kafka", first)
+	}
 	if err != nil || !ok {
 		t.Fatalf("serve says %q (%v), code %d\n%s", first, err, <-done, &log)
 	}

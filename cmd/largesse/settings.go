@@ -80,7 +80,10 @@ func (s *settingFlags) load(w world) (largesse.Config, error) {
 	for _, warning := range warnings {
 		fmt.Fprintln(w.stderr, "largesse: warning: "+printable(warning))
 	}
-	return cfg, err
+	if err != nil {
+		return cfg, &usageError{err.Error()} // also a file that is no YAML, or not there
+	}
+	return cfg, nil
 }
 
 // groupedUsage is cobra's usage with the settings' flags in groups.

@@ -68,6 +68,7 @@ func New(cfg Config) *API {
 	// load scripts of others, and $schema would be a field nobody asked for.
 	hc.OpenAPIPath, hc.DocsPath, hc.SchemasPath, hc.CreateHooks = "", "", "", nil
 	hc.RejectUnknownQueryParameters = true
+	hc.Formats = jsonFormats
 	a.huma = humago.New(a.mux, hc)
 	a.addPromotions()
 	a.addTargets()
@@ -104,7 +105,7 @@ func call[I, O any](a *API, op huma.Operation, f func(ctx context.Context, in *I
 }
 
 func promotionID(s string) (reward.PromotionID, error) {
-	id, err := reward.ParsePromotionID(s)
+	id, err := reward.ReadPromotionID(s)
 	if err != nil {
 		return 0, malformed("id", err.Error())
 	}

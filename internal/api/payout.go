@@ -35,7 +35,7 @@ type Payout struct {
 // PayoutDetail is a payout with what the provider said.
 type PayoutDetail struct {
 	Payout
-	AttemptLog []Attempt `json:"attemptLog" nullable:"false" doc:"Every answer but a first-time success, oldest first"`
+	AttemptLog []Attempt `json:"attemptLog" nullable:"false" doc:"Every answer of the provider but a success at the first call, which the payout itself shows (state SUCCEEDED, transactionKey) and which leaves this empty; oldest first"`
 }
 
 // Attempt is one answer of the provider, or the lack of one.
@@ -141,7 +141,9 @@ func (a *API) addPayouts() {
 	}
 	call(a, huma.Operation{
 		OperationID: "get-payout", Method: http.MethodGet, Path: "/v1/promotions/{id}/payouts/{targetId}", Tags: tags,
-		Summary: "Show a payout with its attempts", Errors: []int{http.StatusBadRequest, http.StatusNotFound},
+		Summary:     "Show a payout with its attempts",
+		Description: "A success at the first call is the payout itself and adds nothing to attemptLog; every other answer of the provider is an entry there.",
+		Errors:      []int{http.StatusBadRequest, http.StatusNotFound},
 	}, a.getPayout)
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/validation"
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
@@ -93,6 +94,9 @@ func newProblem(status int, code, detail string) *Problem {
 
 // huma has one error model per process, so it is replaced once and for all.
 func init() {
+	huma.ValidateStrictCasing = true
+	// The usual %v would write the greatest amount as 1e+15.
+	validation.MsgExpectedMinimumNumber, validation.MsgExpectedMaximumNumber = "must be at least %.0f", "must be at most %.0f"
 	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
 		return humaProblem(status, msg, errs)
 	}
@@ -119,6 +123,10 @@ func humaProblem(status int, msg string, errs []error) *Problem {
 		p.Detail = internalDetail
 		return p
 	}
+	if cause, ok := bodyCause(errs); ok {
+		// The fields of a body that could not be taken would all look wrong.
+		errs = []error{cause}
+	}
 	for _, err := range errs {
 		d, ok := errors.AsType[*huma.ErrorDetail](err)
 		if !ok || status == http.StatusBadRequest && strings.HasPrefix(d.Location, "body.") {
@@ -137,6 +145,21 @@ func humaProblem(status int, msg string, errs []error) *Problem {
 	return p
 }
 
+// requiredPrefix begins what huma says of a field that is missing.
+const requiredPrefix = "expected required property "
+
+// bodyCause finds what is wrong with a body as a whole: its media type, its
+// JSON, or that it is no object.
+func bodyCause(errs []error) (*huma.ErrorDetail, bool) {
+	for _, err := range errs {
+		d, ok := errors.AsType[*huma.ErrorDetail](err)
+		if ok && d.Location == "body" && !strings.HasPrefix(d.Message, requiredPrefix) {
+			return d, true
+		}
+	}
+	return nil, false
+}
+
 // unparsable tells a parameter that is not of its type from one whose value is
 // wrong.
 func unparsable(d *huma.ErrorDetail) bool {
@@ -144,9 +167,13 @@ func unparsable(d *huma.ErrorDetail) bool {
 }
 
 func problemField(d *huma.ErrorDetail) ProblemField {
-	if rest, ok := strings.CutPrefix(d.Message, "expected required property "); ok {
+	if rest, ok := strings.CutPrefix(d.Message, requiredPrefix); ok {
 		name, _, _ := strings.Cut(rest, " ")
 		return ProblemField{Field: name, Detail: "is missing"}
+	}
+	if rest, ok := strings.CutPrefix(d.Message, fieldPrefix); ok && d.Location == "body" {
+		field, detail, _ := strings.Cut(rest, ": ")
+		return ProblemField{Field: field, Detail: detail}
 	}
 	field := d.Location
 	for _, in := range []string{"body.", "query.", "path.", "header."} {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ func TestServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Stop()
-		client := &http.Client{}
+		client := &http.Client{Transport: &http.Transport{}}
 		defer client.CloseIdleConnections()
 		for range 20 {
 			if err := errors.Join(s.Start(t.Context()), s.Start(t.Context())); err != nil {
@@ -55,8 +56,12 @@ func TestServer(t *testing.T) {
 			if res.StatusCode != http.StatusOK {
 				t.Fatalf("status %d", res.StatusCode)
 			}
-			go s.Stop()
+			// Two at a time do no harm. Both are awaited: a late one would stop
+			// the server of the next round.
+			var stops sync.WaitGroup
+			stops.Go(s.Stop)
 			s.Stop()
+			stops.Wait()
 		}
 	})
 
@@ -113,7 +118,9 @@ func TestServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		body, feed := io.Pipe()
-		client := &http.Client{}
+		// A transport of its own: the shared one may hold a dead connection to
+		// the same port, and a body from a pipe cannot be sent again.
+		client := &http.Client{Transport: &http.Transport{}}
 		defer client.CloseIdleConnections()
 		done := make(chan int, 1)
 		go func() {

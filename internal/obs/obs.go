@@ -28,11 +28,9 @@ const (
 	Sweeper   Component = "sweeper"
 	Settler   Component = "settler"
 	Listener  Component = "listener"
-	Publisher Component = "publisher"
 	Broker    Component = "broker"
 	Money     Component = "money"
 	API       Component = "api"
-	Store     Component = "store"
 )
 
 // Stage says what has just happened.

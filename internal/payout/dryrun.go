@@ -47,7 +47,7 @@ func newRehearsal(rows uploadRows, view store.PromotionView, most int) *rehearsa
 }
 
 func (d *rehearsal) use(ctx context.Context, b targetBatch) error {
-	if err := d.fits(b.rows); err != nil {
+	if err := d.fits(b); err != nil {
 		return err
 	}
 	known, err := d.known(ctx, b.rows)

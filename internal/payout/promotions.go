@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -50,7 +51,7 @@ type CreateCommand struct {
 	ID          *reward.PromotionID // nil = a new one is made
 	Name        string              // 1 to 200 characters
 	Type        string              // POINT or VOUCHER
-	Amount      *reward.Amount      // per target, in minor units; nil = every target names its own
+	Amount      *reward.Amount      // per target, in minor units, up to reward.AmountMax; nil = every target names its own
 	VoucherCode string              // default for targets; VOUCHER only
 	Currency    string              // three capital letters, or none
 	MaxRetries  *int                // retries after the first call, 0 to 20
@@ -65,7 +66,7 @@ func (c CreateCommand) Check() []reward.FieldError {
 		wrong = append(wrong, reward.FieldError{Field: field, Detail: fmt.Sprintf(format, args...)})
 	}
 	if c.ID != nil && *c.ID <= 0 {
-		refuse("id", "must be above 0")
+		refuse("id", "must be from 1 to %d", int64(math.MaxInt64))
 	}
 	if n := utf8.RuneCountInString(c.Name); n == 0 || n > PromotionNameMax {
 		refuse("name", "must have 1 to %d characters, not %d", PromotionNameMax, n)
@@ -75,12 +76,11 @@ func (c CreateCommand) Check() []reward.FieldError {
 	if c.Type != string(reward.Point) && c.Type != string(reward.Voucher) {
 		refuse("type", "must be POINT or VOUCHER, not %s", reward.Quote(c.Type))
 	}
+	least := reward.AmountMin(reward.PromotionType(c.Type))
 	switch {
 	case c.Amount == nil:
-	case *c.Amount < 0:
-		refuse("amount", "must not be negative")
-	case *c.Amount == 0 && c.Type == string(reward.Point):
-		refuse("amount", "must be above 0 for points; leave it out when every target names its own")
+	case *c.Amount < least || *c.Amount > reward.AmountMax:
+		refuse("amount", "must be from %d to %d, not %d; leave it out when every target names its own", least, reward.AmountMax, *c.Amount)
 	}
 	if c.VoucherCode != "" {
 		c.checkVoucherCode(refuse)

@@ -202,22 +202,23 @@ func checkUser(s string) *lineFault {
 }
 
 func (t *TargetReader) amount(s string) (reward.Amount, *lineFault) {
-	point := t.defaults.Type == reward.Point
+	least := reward.AmountMin(t.defaults.Type)
 	if s == "" {
-		if point && t.defaults.Amount == 0 {
+		switch {
+		case t.defaults.Amount < least:
 			return 0, faultf(LineMissingAmount, "neither the line nor the promotion has an %s", columnAmount)
+		case t.defaults.Amount > reward.AmountMax: // of a promotion that is older than the bound
+			return 0, faultf(LineBadAmount, "the promotion's %s %d is above %d", columnAmount, t.defaults.Amount, reward.AmountMax)
 		}
 		return t.defaults.Amount, nil
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 0 || strconv.FormatInt(n, 10) != s {
-		return 0, faultf(LineBadAmount,
-			"%s %s is not a whole number of minor units from 0 to 9223372036854775807", columnAmount, reward.Quote(s))
+	amount := reward.Amount(n)
+	if err != nil || amount < least || amount > reward.AmountMax || strconv.FormatInt(n, 10) != s {
+		return 0, faultf(LineBadAmount, "%s %s is not a whole number of minor units from %d to %d",
+			columnAmount, reward.Quote(s), least, reward.AmountMax)
 	}
-	if point && n == 0 {
-		return 0, faultf(LineBadAmount, "%s is 0; points must be above 0", columnAmount)
-	}
-	return reward.Amount(n), nil
+	return amount, nil
 }
 
 func (t *TargetReader) voucher(s string) (string, *lineFault) {

@@ -222,14 +222,16 @@ func newTally(view store.PromotionView) tally {
 	return tally{room: math.MaxInt64 - view.Counts.AmountTotal()}
 }
 
-// fits refuses rows that would take the promotion's total out of its range; if
-// all of them were accepted, that is.
-func (t *tally) fits(rows []store.NewPayout) error {
+// fits refuses a batch that would take the promotion's total out of its range;
+// if all of it were accepted, that is. With reward.AmountMax per target that
+// takes thousands of the largest amounts, so a single line cannot do it.
+func (t *tally) fits(b targetBatch) error {
 	left := t.room - t.result.Amount
-	for _, r := range rows {
+	for i, r := range b.rows {
 		if r.Amount > left {
 			return reward.NewError(reward.KindInvalid, CodeAmountOverflow,
-				"the promotion's total would exceed %d", int64(math.MaxInt64))
+				"line %d would take the promotion's total above %d minor units; none was taken from line %d on",
+				b.lines[i], int64(math.MaxInt64), b.lines[0])
 		}
 		left -= r.Amount
 	}
@@ -313,7 +315,7 @@ func (u *upload) save(ctx context.Context, b targetBatch) error {
 	}
 	var outcomes []store.SaveOutcome
 	if len(b.rows) > 0 {
-		if err := u.fits(b.rows); err != nil {
+		if err := u.fits(b); err != nil {
 			return err
 		}
 		res, err := u.cfg.Saver.Save(ctx, u.promotion.Type, store.PayoutSaveParams{Rows: b.rows})

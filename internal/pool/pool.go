@@ -208,7 +208,7 @@ func (p *Pool) removeConsumers() {
 	}
 	all, err := p.cfg.Queue.Consumers(ctx, p.stream)
 	if err != nil {
-		p.cfg.Log.Warn(obs.CleanupFailed, err, "promotion_id", p.stream.PromotionID)
+		p.cfg.Log.For(obs.Registry).Warn(obs.CleanupFailed, err, "promotion_id", p.stream.PromotionID)
 		return
 	}
 	heir := ""
@@ -222,7 +222,7 @@ func (p *Pool) removeConsumers() {
 			continue
 		}
 		if _, err := p.cfg.Queue.RemoveConsumer(ctx, p.stream, c.Name, heir); err != nil {
-			p.cfg.Log.Warn(obs.CleanupFailed, err, "promotion_id", p.stream.PromotionID, "consumer", c.Name)
+			p.cfg.Log.For(obs.Registry).Warn(obs.CleanupFailed, err, "promotion_id", p.stream.PromotionID, "consumer", c.Name)
 			return
 		}
 	}
@@ -232,6 +232,6 @@ func (p *Pool) removeConsumers() {
 	// Refused while anything is unfinished. A late XADD makes the stream anew;
 	// it stays on the sweeper's list until its row says that it is gone.
 	if _, err := p.cfg.Queue.Destroy(ctx, p.stream); err != nil {
-		p.cfg.Log.Warn(obs.CleanupFailed, err, "promotion_id", p.stream.PromotionID)
+		p.cfg.Log.For(obs.Registry).Warn(obs.CleanupFailed, err, "promotion_id", p.stream.PromotionID)
 	}
 }

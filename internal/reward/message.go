@@ -3,17 +3,34 @@ package reward
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
+	"reflect"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
 
 // UnmarshalJSON accepts a canonical whole number, bare or as a string.
 func (id *PromotionID) UnmarshalJSON(b []byte) error {
-	n, err := ParsePromotionID(unquoteID(b))
+	n, err := ReadPromotionID(unquoteID(b))
 	*id = n
 	return err
+}
+
+// ReadPromotionID is ParsePromotionID with an error that says the range of
+// promotion ids, which unlike all others begins at 1.
+func ReadPromotionID(s string) (PromotionID, error) {
+	id, err := ParsePromotionID(s)
+	switch {
+	case err == nil:
+		return id, nil
+	case s == "":
+		return 0, err
+	}
+	return 0, fmt.Errorf("promotion id %s is not a whole number from 1 to %d in its shortest form", Quote(s), int64(math.MaxInt64))
 }
 
 // UnmarshalJSON accepts a canonical whole number, bare or as a string.
@@ -82,6 +99,26 @@ const (
 	VoucherCodeMax = 255
 )
 
+// AmountMax is the most for one target, in minor units: low enough that one
+// wrong line cannot take the sum of a promotion out of its range.
+const AmountMax Amount = 1_000_000_000_000_000
+
+// AmountMin is the least for one target of the type.
+func AmountMin(t PromotionType) Amount {
+	if t == Point {
+		return 1
+	}
+	return 0
+}
+
+// numberText is a JSON number, bare or as a string, as it was written.
+type numberText string
+
+func (n *numberText) UnmarshalJSON(b []byte) error {
+	*n = numberText(unquoteID(b))
+	return nil
+}
+
 // ParsePublishMessage reads the value of a publish record and checks what its
 // type asks for. Unknown fields are other systems' business and ignored.
 func ParsePublishMessage(t PromotionType, value []byte) (PublishMessage, error) {
@@ -89,7 +126,7 @@ func ParsePublishMessage(t PromotionType, value []byte) (PublishMessage, error) 
 		PublishMessage
 		PromotionID *PromotionID `json:"promotionId"`
 		TargetID    *TargetID    `json:"targetId"`
-		Amount      *json.Number `json:"amount"`
+		Amount      *numberText `json:"amount"`
 	}
 	if err := decode(value, &m); err != nil {
 		return PublishMessage{}, err
@@ -105,9 +142,9 @@ func ParsePublishMessage(t PromotionType, value []byte) (PublishMessage, error) 
 	out := m.PublishMessage
 	out.PromotionID, out.TargetID = *m.PromotionID, *m.TargetID
 	if m.Amount != nil {
-		n, err := strconv.ParseInt(m.Amount.String(), 10, 64)
+		n, err := strconv.ParseInt(string(*m.Amount), 10, 64)
 		if err != nil {
-			return PublishMessage{}, fmt.Errorf("amount %s is not a whole number of minor units", Quote(m.Amount.String()))
+			return PublishMessage{}, fmt.Errorf("amount %s is not a whole number of minor units from %d to %d", Quote(string(*m.Amount)), AmountMin(t), AmountMax)
 		}
 		out.Amount = Amount(n)
 	}
@@ -128,8 +165,8 @@ func CheckTarget(t PromotionType, userID string, amount Amount, voucherCode stri
 	switch {
 	case amount < 0:
 		return fmt.Errorf("amount %d is negative", amount)
-	case t == Point && amount == 0:
-		return fmt.Errorf("amount is 0; points must be above 0")
+	case amount < AmountMin(t) || amount > AmountMax:
+		return fmt.Errorf("amount %d is not from %d to %d", amount, AmountMin(t), AmountMax)
 	case t == Voucher && voucherCode == "":
 		return fmt.Errorf("voucherCode is missing")
 	case len(voucherCode) > VoucherCodeMax:
@@ -205,9 +242,37 @@ func decode(value []byte, into any) error {
 		return fmt.Errorf("the value is not valid UTF-8")
 	}
 	if err := json.Unmarshal(value, into); err != nil {
-		return fmt.Errorf("the value is not the JSON expected: %w", err)
+		field, err := JSONError(err)
+		if field == "" {
+			return fmt.Errorf("the value is not the JSON expected: %w", err)
+		}
+		return fmt.Errorf("the value is not the JSON expected: %s %w", field, err)
 	}
 	return nil
+}
+
+// JSONError says in JSON's words what was expected and what was found, where
+// encoding/json speaks of Go types, and names the field, "" = the whole value.
+// Every other error it returns as it is.
+func JSONError(err error) (field string, out error) {
+	e, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
+		return "", err
+	}
+	want := "a string"
+	switch e.Type.Kind() {
+	case reflect.Struct, reflect.Map:
+		want = "an object"
+	case reflect.Slice, reflect.Array:
+		want = "an array"
+	case reflect.Bool:
+		want = "true or false"
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		want = "a whole number in digits, within its range"
+	default:
+	}
+	// An embedded struct stands before the name; no JSON of ours has objects in objects.
+	return e.Field[strings.LastIndexByte(e.Field, '.')+1:], fmt.Errorf("must be %s, not %s", want, e.Value)
 }
 
 // AppendJSON appends the message as JSON, ids as numbers. It is on the hot

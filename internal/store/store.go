@@ -41,9 +41,9 @@ type Store interface {
 
 // Promotions keeps promotions.
 type Promotions interface {
-	// PromotionCreate inserts a DRAFT. An id that Kafka registered is
-	// completed instead (name, amount, …; its status and expected count stay);
-	// any other known id is CodeExists, another type CodeTypeMismatch.
+	// PromotionCreate inserts a DRAFT. A DRAFT that Kafka registered is
+	// completed instead (name, amount, …), once; any other known id is
+	// CodeExists, another type CodeTypeMismatch.
 	PromotionCreate(ctx context.Context, p reward.Promotion) (reward.Promotion, error)
 	// PromotionRegister makes sure that promotions named by Kafka exist, in
 	// one transaction; see Registration. The result has, per registration, the
@@ -64,9 +64,11 @@ type Promotions interface {
 	// PromotionComplete moves a RUNNING promotion to COMPLETED when, under the
 	// lock of its counts, ready, queued and retrying are 0, no upload lease
 	// is alive at now, and expectedCount (if any) is reached or the promotion is
-	// closed. A CANCELLED one gets its FinishedAt when nothing but
-	// look-ups that got no answer is open (UNKNOWN rows all with settle time,
-	// SettleAfter past SettleFrom, behind them). It says whether it moved.
+	// closed. A CANCELLED one gets its FinishedAt when, under the same lock,
+	// ready, queued and retrying are 0 and every UNKNOWN row was looked up with
+	// a look-up that began at SettleFrom + settleAfter or later and whose result
+	// PayoutSettle has written: a no would have decided the row, so nothing but
+	// look-ups that got no answer is open. It says whether it moved.
 	PromotionComplete(ctx context.Context, id reward.PromotionID, settleAfter time.Duration, now time.Time) (bool, error)
 	// PromotionStreamGone marks the stream of a final (COMPLETED, CANCELLED)
 	// promotion as destroyed, expecting LastDispatchedAt as the caller read it.
@@ -318,7 +320,7 @@ type Lookup struct {
 	// NotFound, with BeganAt ≥ SettleFrom + SettleAfter, decides a row that is
 	// still UNKNOWN under this dispatch: FAILED, or CANCELLED in a CANCELLED
 	// promotion. Otherwise, and when neither is set, it is looked up again at
-	// NextAt.
+	// NextAt, and the latest BeganAt is kept for PromotionComplete.
 	NotFound bool
 	BeganAt  time.Time
 	NextAt   time.Time

@@ -86,13 +86,17 @@ func decodeRead(reply []rueidis.RedisMessage, reads []queue.ReadParams) ([]queue
 	if len(reply) == 0 {
 		return nil, nil
 	}
-	if len(reply) < 2 || len(reply)%2 != 0 {
+	if len(reply) != 3 {
 		return nil, fmt.Errorf("the reply has %d elements", len(reply))
 	}
 	run, errRun := reply[0].ToString()
 	regrouped, errRegrouped := reply[1].ToString()
-	if err := errors.Join(errRun, errRegrouped); err != nil {
+	found, errFound := reply[2].ToArray()
+	if err := errors.Join(errRun, errRegrouped, errFound); err != nil {
 		return nil, err
+	}
+	if len(found)%2 != 0 {
+		return nil, fmt.Errorf("the reply has %d elements of consumers and entries", len(found))
 	}
 	var newestBefore entryID
 	if regrouped != "" {
@@ -102,15 +106,15 @@ func decodeRead(reply []rueidis.RedisMessage, reads []queue.ReadParams) ([]queue
 		}
 	}
 	var out []queue.Entry
-	for i := 2; i < len(reply); i += 2 {
-		place, err := reply[i].AsInt64()
+	for i := 0; i < len(found); i += 2 {
+		place, err := found[i].AsInt64()
 		if err != nil {
 			return nil, err
 		}
 		if place < 0 || place >= int64(len(reads)) {
 			return nil, fmt.Errorf("the reply names consumer %d of %d", place, len(reads))
 		}
-		rows, err := reply[i+1].ToArray()
+		rows, err := found[i+1].ToArray()
 		if err != nil {
 			return nil, err
 		}

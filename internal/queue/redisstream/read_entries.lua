@@ -5,7 +5,7 @@
 -- ARGV[1]  group
 -- ARGV[2…] per consumer: name, most entries
 -- returns  {run id of this server, value of KEYS[2] or '',
---           consumer's place in ARGV from 0, its entries, …};
+--           {consumer's place in ARGV from 0, its entries, …}};
 --          an empty array when there is nothing new;
 --          an error NOGROUP, nothing taken, when the group is missing
 local found = {}
@@ -22,4 +22,4 @@ if #found == 0 then
   return found
 end
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-return {run or '', redis.call('GET', KEYS[2]) or '', unpack(found)}
+return {run or '', redis.call('GET', KEYS[2]) or '', found}

@@ -261,7 +261,7 @@ func TestScripts(t *testing.T) {
 		id := func(i int) string { return stored[i].([]any)[0].(string) }
 
 		want("read", r.eval(readEntriesText, two, group, "a", "1", "b", "5"),
-			run, "", int64(0), stored[:1], int64(1), stored[1:])
+			run, "", []any{int64(0), stored[:1], int64(1), stored[1:]})
 		want("read nothing", r.eval(readEntriesText, two, group, "a", "1"), []any{})
 		want("extend", r.eval(extendEntriesText, one, group, "b", id(0), id(1), "1-1"), []any{id(1)})
 		want("extend nothing", r.eval(extendEntriesText, one, group, "c", id(0)), []any{})
@@ -276,7 +276,7 @@ func TestScripts(t *testing.T) {
 		r.do("XGROUP", "DESTROY", key, group)
 		want("make over entries", r.eval(makeGroupText, two, group), int64(1))
 		want("mark", r.eval("return redis.call('GET', KEYS[1])", two[1:]), id(2))
-		want("read again", r.eval(readEntriesText, two, group, "a", "9"), run, id(2), int64(0), stored)
+		want("read again", r.eval(readEntriesText, two, group, "a", "9"), run, id(2), []any{int64(0), stored})
 		r.do("XDEL", key, id(0), id(1), id(2))
 		want("destroy", r.eval(destroyStreamText, two), int64(1))
 		want("gone", r.eval("return redis.call('EXISTS', KEYS[1], KEYS[2])", two), int64(0))
@@ -298,6 +298,30 @@ func TestMineIsWhatThisServerRunTook(t *testing.T) {
 		for _, e := range got {
 			if !e.Readable {
 				t.Fatalf("a stamp decides who may call, not what can be read: %+v", e)
+			}
+		}
+	})
+}
+
+// TestAReadMayNameManyConsumers: as many reads as the settings allow, each
+// with its own entry; Lua's stack is smaller than that.
+func TestAReadMayNameManyConsumers(t *testing.T) {
+	t.Parallel()
+	const many = 6400
+	overServers(t, func(t *testing.T, url string) {
+		r := newRig(t, url)
+		reads := make([]queue.ReadParams, many)
+		for i := range reads {
+			reads[i] = queue.ReadParams{Consumer: fmt.Sprintf("c%d", i), Count: 1}
+		}
+		r.add(0, many)
+		got, err := r.q.Read(r.Context(), r.s, reads)
+		if err != nil || len(got) != many {
+			t.Fatalf("read %d entries, %v; want %d", len(got), err, many)
+		}
+		for i, e := range got {
+			if e.Consumer != reads[i].Consumer || e.TargetID != reward.TargetID(i) || !e.Mine {
+				t.Fatalf("entry %d is %+v", i, e)
 			}
 		}
 	})

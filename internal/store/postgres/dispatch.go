@@ -98,7 +98,8 @@ func withdrawSQL(found, next, maybeCalled string) string {
 ), written AS (
   UPDATE payouts p SET state = v.became, due_at = $1::timestamptz, updated_at = $1::timestamptz,
     maybe_called = p.maybe_called OR v.maybe_called OR v.became = 3,
-    settle_from = CASE v.became WHEN 3 THEN $2::timestamptz ELSE p.settle_from END
+    settle_from = CASE v.became WHEN 3 THEN $2::timestamptz ELSE p.settle_from END,
+    looked_at = CASE v.became WHEN 3 THEN NULL ELSE p.looked_at END
   FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
 ), ` + tally("moved") + `
 SELECT count(*) FROM moved`

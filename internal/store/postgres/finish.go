@@ -39,6 +39,7 @@ var finishSQL = `WITH found AS MATERIALIZED (
   UPDATE payouts p SET state = v.became, attempts = p.attempts + v.answers, due_at = v.due_at, updated_at = $1::timestamptz,
     maybe_called = p.maybe_called OR v.became IN (2, 3),
     settle_from = CASE v.became WHEN 3 THEN $2::timestamptz ELSE p.settle_from END,
+    looked_at = CASE v.became WHEN 3 THEN NULL ELSE p.looked_at END,
     transaction_key = CASE v.became WHEN 4 THEN v.key ELSE p.transaction_key END,
     error_code = CASE WHEN v.became = 4 THEN '' WHEN v.code = '' AND v.message = '' THEN p.error_code ELSE v.code END,
     error_message = CASE WHEN v.became = 4 THEN '' WHEN v.code = '' AND v.message = '' THEN p.error_message ELSE v.message END
@@ -141,7 +142,8 @@ func finishArgs(outcomes []store.Outcome, round []int, now time.Time) []any {
 }
 
 // settleSQL writes what look-ups told. A row that a 404 decides keeps what was
-// said about it before; a row that stays UNKNOWN only gets its next look-up.
+// said about it before; a row that stays UNKNOWN only gets its next look-up
+// and the beginning of the latest one.
 var settleSQL = `WITH found AS MATERIALIZED (
   SELECT l.*, p.summary_id, p.amount, p.state AS was, p.settle_from, p.state = 3 AND p.dispatch = l.named AS held
   FROM unnest($3::int8[], $4::int8[], $5::int4[], $6::bool[], $7::text[], $8::bool[], $9::timestamptz[], $10::timestamptz[],
@@ -156,7 +158,7 @@ var settleSQL = `WITH found AS MATERIALIZED (
       ELSE f.was END)::int2 AS became
   FROM found f JOIN promotions m ON m.id = f.promotion_id
 ), postponed AS (
-  UPDATE payouts p SET due_at = j.next_at FROM judged j
+  UPDATE payouts p SET due_at = j.next_at, looked_at = greatest(p.looked_at, j.began_at) FROM judged j
   WHERE p.promotion_id = j.promotion_id AND p.target_id = j.target_id AND j.held AND j.became = 3
 ), moved AS MATERIALIZED (
   SELECT j.promotion_id, j.target_id, j.summary_id, j.amount, j.was, j.became, 0 AS answers, j.key, j.code, j.message

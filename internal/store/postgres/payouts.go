@@ -96,7 +96,7 @@ func (s *Store) PayoutList(ctx context.Context, p store.PayoutListParams) ([]rew
 		state = int16(*p.State)
 	}
 	var list []reward.Payout
-	err := s.send(ctx, "list payouts", func(b *pgx.Batch) {
+	err := s.sendLong(ctx, "list payouts", func(b *pgx.Batch) {
 		list = nil
 		b.Queue(`SELECT `+payoutColumns+` FROM payouts p
 WHERE p.promotion_id = $1 AND p.target_id > $2 AND ($3::int2 < 0 OR p.state = $3::int2) AND ($4::text = '' OR p.error_code = $4::text)

@@ -49,7 +49,7 @@ func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward
   stream_gone, created_at) VALUES ($1, $2, $3, 'DRAFT', $4, $5, $6, $7, false, true, $8)
 ON CONFLICT (id) DO UPDATE SET name = excluded.name, amount = excluded.amount, voucher_code = excluded.voucher_code,
   currency = excluded.currency, max_retries = excluded.max_retries, registered = false
-WHERE m.registered AND m.type = excluded.type RETURNING m.id`,
+WHERE m.registered AND m.status = 'DRAFT' AND m.type = excluded.type RETURNING m.id`,
 			int64(p.ID), p.Name, string(p.Type), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries, instant(p.CreatedAt),
 		).Query(each(func(rows pgx.Rows) error {
 			made = true
@@ -232,17 +232,8 @@ func (s *Store) change(ctx context.Context, what string, id reward.PromotionID, 
 		"promotion %d is %s, which does not allow this", id, p.Status)
 }
 
-// PromotionComplete ends a promotion that has nothing left to do. It reads
-// the counts only once it holds them.
-func (s *Store) PromotionComplete(ctx context.Context, id reward.PromotionID, settleAfter time.Duration, now time.Time) (bool, error) {
-	var exists, moved bool
-	err := s.send(ctx, "complete a promotion", func(b *pgx.Batch) {
-		exists, moved = false, false
-		b.Queue(lockTotals, []int64{int64(id)}).Query(each(func(pgx.Rows) error {
-			exists = true
-			return nil
-		}))
-		b.Queue(`UPDATE promotions m SET
+// completeSQL ends a promotion whose summary row is held.
+const completeSQL = `UPDATE promotions m SET
   status = CASE m.status WHEN 'RUNNING' THEN 'COMPLETED' ELSE m.status END, finished_at = $2::timestamptz
 FROM summaries s
 WHERE m.id = $1 AND s.promotion_id = $1 AND s.summary_id = 0 AND s.ready + s.queued + s.retrying = 0
@@ -253,8 +244,21 @@ WHERE m.id = $1 AND s.promotion_id = $1 AND s.summary_id = 0 AND s.ready + s.que
         WHERE u.promotion_id = $1 AND u.finished_at IS NULL AND u.leased_until > $2::timestamptz))
     OR (m.status = 'CANCELLED' AND m.finished_at IS NULL
       AND NOT EXISTS (SELECT 1 FROM payouts p
-        WHERE p.promotion_id = $1 AND p.state = 3 AND p.state < 4 AND p.settle_from > $3::timestamptz)))
-RETURNING m.id`, int64(id), instant(now), instant(now.Add(-settleAfter))).Query(each(func(pgx.Rows) error {
+        WHERE p.promotion_id = $1 AND p.state = 3 AND p.state < 4
+          AND (p.looked_at IS NULL OR p.looked_at < p.settle_from + $3::interval))))
+RETURNING m.id`
+
+// PromotionComplete ends a promotion that has nothing left to do. It reads
+// the counts only once it holds them.
+func (s *Store) PromotionComplete(ctx context.Context, id reward.PromotionID, settleAfter time.Duration, now time.Time) (bool, error) {
+	var exists, moved bool
+	err := s.send(ctx, "complete a promotion", func(b *pgx.Batch) {
+		exists, moved = false, false
+		b.Queue(lockTotals, []int64{int64(id)}).Query(each(func(pgx.Rows) error {
+			exists = true
+			return nil
+		}))
+		b.Queue(completeSQL, int64(id), instant(now), settleAfter).Query(each(func(pgx.Rows) error {
 			moved = true
 			return nil
 		}))
@@ -289,7 +293,7 @@ RETURNING m.id`, int64(id), maybe(instant(lastDispatchedAt))).Query(each(func(pg
 func (s *Store) PromotionDelete(ctx context.Context, id reward.PromotionID) error {
 	var status reward.PromotionStatus
 	var deleted bool
-	err := s.send(ctx, "delete a promotion", func(b *pgx.Batch) {
+	err := s.sendLong(ctx, "delete a promotion", func(b *pgx.Batch) {
 		status, deleted = "", false
 		b.Queue(lockTotals, []int64{int64(id)})
 		b.Queue(`SELECT status FROM promotions WHERE id = $1 FOR UPDATE`, int64(id)).Query(each(func(rows pgx.Rows) error {

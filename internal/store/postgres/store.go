@@ -56,8 +56,9 @@ type Config struct {
 
 // Store is the driver. All methods are safe for concurrent use.
 type Store struct {
-	pool   *pgxpool.Pool
-	schema string
+	pool    *pgxpool.Pool
+	schema  string
+	tryMost time.Duration
 }
 
 // Open connects to the database. It does not migrate.
@@ -94,7 +95,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	s := &Store{pool: pool, schema: cfg.Schema}
+	s := &Store{pool: pool, schema: cfg.Schema, tryMost: tryMost}
 	if err := s.Ping(ctx); err != nil {
 		pool.Close()
 		return nil, err
@@ -149,21 +150,54 @@ func (s *Store) Migrate(ctx context.Context) error {
 // tries bounds how often a transaction that was certainly rolled back is run.
 const tries = 8
 
+// tryMost bounds one try, the wait for a connection included: a network that
+// went silent would else hold it until the kernel gives the connection up.
+const tryMost = 10 * time.Second
+
 // send runs a batch as one implicit transaction. build queues the statements
 // with the functions that read their rows; it starts afresh on each try.
 func (s *Store) send(ctx context.Context, what string, build func(b *pgx.Batch)) error {
+	return s.sendWithin(ctx, s.tryMost, what, build)
+}
+
+// sendLong is send for what grows with its promotion, which only the caller
+// can bound.
+func (s *Store) sendLong(ctx context.Context, what string, build func(b *pgx.Batch)) error {
+	return s.sendWithin(ctx, 0, what, build)
+}
+
+func (s *Store) sendWithin(ctx context.Context, most time.Duration, what string, build func(b *pgx.Batch)) error {
 	for try := 0; ; try++ {
 		b := &pgx.Batch{}
 		build(b)
-		err := s.pool.SendBatch(ctx, b).Close()
+		again, err := s.once(ctx, most, what, b)
 		if err == nil {
 			return nil
 		}
-		if try+1 == tries || !rolledBack(err) ||
-			!service.Sleep(ctx, service.Backoff(try, 5*time.Millisecond, 250*time.Millisecond)) {
-			return fmt.Errorf("%s: %w", what, err)
+		if !again || try+1 == tries || !service.Sleep(ctx, service.Backoff(try, 5*time.Millisecond, 250*time.Millisecond)) {
+			return err
 		}
 	}
+}
+
+// once is one try, within most when that is not 0. A try that got no answer in
+// time may have been committed, and the next one would wait as long.
+func (s *Store) once(ctx context.Context, most time.Duration, what string, b *pgx.Batch) (again bool, err error) {
+	if most > 0 {
+		late := fmt.Errorf("%s: no answer within %v", what, most)
+		within, cancel := context.WithTimeoutCause(ctx, most, late)
+		defer cancel()
+		err = s.pool.SendBatch(within, b).Close()
+		if err != nil && errors.Is(context.Cause(within), late) {
+			return false, fmt.Errorf("%w: %w", late, err)
+		}
+	} else {
+		err = s.pool.SendBatch(ctx, b).Close()
+	}
+	if err != nil {
+		return rolledBack(err), fmt.Errorf("%s: %w", what, err)
+	}
+	return false, nil
 }
 
 // rolledBack says that a transaction certainly left no trace and may be tried

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -227,6 +229,106 @@ WHERE NOT l.granted AND a.application_name = $1`, t.Name()[:min(len(t.Name()), 6
 	})
 }
 
+// TestASilentNetworkEndsATry: a server that takes everything and answers
+// nothing must not hold a call for as long as its caller would wait.
+func TestASilentNetworkEndsATry(t *testing.T) {
+	t.Parallel()
+	if tryMost != 10*time.Second {
+		t.Errorf("a try is bounded by %v", tryMost)
+	}
+	direct := open(t).(*Store)
+	address, err := url.Parse(serverURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := newSilentLine(t, address.Host)
+	address.Host = line.listener.Addr().String()
+	s, err := Open(t.Context(), Config{URL: address.String(), Schema: direct.schema, MaxConnections: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	defer line.cut() // first: the pool waits for what it cancels
+	s.tryMost = 300 * time.Millisecond
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	if _, err := s.PromotionRegister(t.Context(), []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, now); err != nil {
+		t.Fatal(err)
+	}
+	line.silent.Store(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err = s.PayoutSave(ctx, store.PayoutSaveParams{Rows: []store.NewPayout{{PromotionID: 1, TargetID: 1}}, Now: now})
+	if ctx.Err() != nil {
+		t.Fatalf("the try lasted until its caller left: %v", err)
+	}
+	if err == nil || !strings.Contains(err.Error(), "save payouts: no answer within 300ms") {
+		t.Fatalf("the error is %v", err)
+	}
+}
+
+// silentLine hands bytes on, both ways, until it is silent: from then on it
+// swallows them.
+type silentLine struct {
+	listener net.Listener
+	silent   atomic.Bool
+	cut      func()
+}
+
+func newSilentLine(t *testing.T, target string) *silentLine {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	l := &silentLine{listener: listener}
+	l.cut = func() {
+		cancel()
+		_ = listener.Close()
+		wg.Wait()
+	}
+	t.Cleanup(l.cut)
+	wg.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", target)
+			if err != nil {
+				_ = client.Close()
+				return
+			}
+			context.AfterFunc(ctx, func() {
+				_ = client.Close()
+				_ = server.Close()
+			})
+			wg.Go(func() { l.hand(client, server) })
+			wg.Go(func() { l.hand(server, client) })
+		}
+	})
+	return l
+}
+
+func (l *silentLine) hand(from, to net.Conn) {
+	defer from.Close()
+	defer to.Close()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		if l.silent.Load() {
+			continue
+		}
+		if _, err := to.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
 // TestPlans holds that every statement of the main job reaches payouts by an
 // index, row by row, on a table that nobody has analysed.
 func TestPlans(t *testing.T) {
@@ -258,7 +360,7 @@ SELECT 1 + i % 2, i, 0, 1, now(), now(), 0, 0, 0, false, 'u' || i, '', '', '', '
 		"insert": insertSQL, "dispatch due": dispatchDue, "dispatch named": dispatchNamed, "give back": giveBackSQL,
 		"sweep": sweepSQL, "cancel": cancelSQL, "finish": finishSQL, "settle": settleSQL, "heads": headsSQL,
 		"take look-ups": takeLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
-		"summaries": addSummaries,
+		"summaries": addSummaries, "complete": completeSQL,
 	} {
 		// Prepared by name, since only then does the plan stand for every call.
 		if _, err := conn.Conn().PgConn().Exec(ctx, "PREPARE probe AS "+sql).ReadAll(); err != nil {

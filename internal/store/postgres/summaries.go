@@ -29,17 +29,20 @@ WHERE s.promotion_id = $1 AND s.summary_id > 0 ORDER BY s.summary_id LIMIT $2`, 
 // SummaryRecount counts the rows of a promotion.
 func (s *Store) SummaryRecount(ctx context.Context, id reward.PromotionID) (reward.Counts, error) {
 	var c reward.Counts
-	err := s.query(ctx, "recount a promotion", `SELECT state, count(*), sum(amount)::int8, sum(attempts)::int8
-FROM payouts WHERE promotion_id = $1 GROUP BY state`, func(rows pgx.Rows) error {
-		var state int16
-		var n, amount, attempts int64
-		if err := rows.Scan(&state, &n, &amount, &attempts); err != nil {
-			return err
-		}
-		c.Payouts[state], c.Amounts[state] = n, reward.Amount(amount)
-		c.Attempts += attempts
-		return nil
-	}, int64(id))
+	err := s.sendLong(ctx, "recount a promotion", func(b *pgx.Batch) {
+		c = reward.Counts{}
+		b.Queue(`SELECT state, count(*), sum(amount)::int8, sum(attempts)::int8
+FROM payouts WHERE promotion_id = $1 GROUP BY state`, int64(id)).Query(each(func(rows pgx.Rows) error {
+			var state int16
+			var n, amount, attempts int64
+			if err := rows.Scan(&state, &n, &amount, &attempts); err != nil {
+				return err
+			}
+			c.Payouts[state], c.Amounts[state] = n, reward.Amount(amount)
+			c.Attempts += attempts
+			return nil
+		}))
+	})
 	if err != nil {
 		return reward.Counts{}, err
 	}

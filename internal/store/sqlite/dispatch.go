@@ -93,7 +93,7 @@ func (t *tx) withdraw(rows []reward.Payout, lease time.Duration, now time.Time,
 		state, maybeCalled := judge(&rows[i])
 		next.MaybeCalled = next.MaybeCalled || maybeCalled
 		enter(&next, state, now, lease)
-		if err := w.write(&rows[i], &next); err != nil {
+		if err := w.write(&rows[i], &next, time.Time{}); err != nil {
 			return 0, err
 		}
 	}

@@ -95,7 +95,7 @@ func (s *Store) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([
 			next := *row
 			changed := finish(&next, o, rw.views[o.PromotionID].Promotion, p.Lease, p.Now)
 			if changed {
-				if err := rw.payouts.write(row, &next); err != nil {
+				if err := rw.payouts.write(row, &next, time.Time{}); err != nil {
 					return err
 				}
 				*row = next
@@ -192,7 +192,11 @@ func (s *Store) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) er
 			}
 			next := *row
 			if settle(&next, l, rw.views[l.PromotionID].Promotion, p.SettleAfter, p.Now) {
-				if err := rw.payouts.write(row, &next); err != nil {
+				var lookedAt time.Time
+				if next.State == reward.Unknown {
+					lookedAt = l.BeganAt
+				}
+				if err := rw.payouts.write(row, &next, lookedAt); err != nil {
 					return err
 				}
 				*row = next

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -131,9 +132,10 @@ type payoutWriter struct {
 }
 
 func (t *tx) payoutWriter() (*payoutWriter, error) {
-	stmt, err := t.PrepareContext(t.ctx, `UPDATE payouts SET state = ?, dispatch = ?, attempts = ?, maybe_called = ?, due_at = ?,
-  first_dispatched_at = ?, settle_from = ?, transaction_key = ?, error_code = ?, error_message = ?, updated_at = ?
-WHERE promotion_id = ? AND target_id = ? AND state = ? AND dispatch = ?`)
+	stmt, err := t.PrepareContext(t.ctx, `UPDATE payouts SET state = ?1, dispatch = ?2, attempts = ?3, maybe_called = ?4, due_at = ?5,
+  first_dispatched_at = ?6, settle_from = ?7, transaction_key = ?8, error_code = ?9, error_message = ?10, updated_at = ?11,
+  looked_at = CASE WHEN ?1 = 3 AND state <> 3 THEN NULL ELSE coalesce(max(looked_at, ?16), looked_at, ?16) END
+WHERE promotion_id = ?12 AND target_id = ?13 AND state = ?14 AND dispatch = ?15`)
 	if err != nil {
 		return nil, err
 	}
@@ -142,11 +144,13 @@ WHERE promotion_id = ? AND target_id = ? AND state = ? AND dispatch = ?`)
 
 func (w *payoutWriter) close() { _ = w.stmt.Close() } // the transaction's end tells
 
-// write stores next in the place of was.
-func (w *payoutWriter) write(was, next *reward.Payout) error {
+// write stores next in the place of was. lookedAt is when the look-up that
+// leaves a payout UNKNOWN began; the latest stays, until UNKNOWN is entered anew.
+func (w *payoutWriter) write(was, next *reward.Payout, lookedAt time.Time) error {
 	res, err := w.stmt.ExecContext(w.tx.ctx, int64(next.State), next.Dispatch, next.Attempts, next.MaybeCalled,
 		micros(next.DueAt), maybe(next.FirstDispatchedAt), maybe(next.SettleFrom), next.TransactionKey, next.ErrorCode,
-		next.ErrorMessage, micros(next.UpdatedAt), int64(was.PromotionID), int64(was.TargetID), int64(was.State), was.Dispatch)
+		next.ErrorMessage, micros(next.UpdatedAt), int64(was.PromotionID), int64(was.TargetID), int64(was.State), was.Dispatch,
+		maybe(lookedAt))
 	if err != nil {
 		return err
 	}

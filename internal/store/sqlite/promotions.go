@@ -105,7 +105,7 @@ func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward
 			return err
 		case v.Type != p.Type:
 			return reward.NewError(reward.KindConflict, reward.CodeTypeMismatch, "promotion %d is known with type %s", p.ID, v.Type)
-		case !v.Registered:
+		case !v.Registered || v.Status != reward.Draft:
 			return reward.NewError(reward.KindConflict, reward.CodeExists, "promotion %d exists", p.ID)
 		}
 		made = v.Promotion
@@ -248,6 +248,12 @@ func (s *Store) change(ctx context.Context, what string, id reward.PromotionID, 
 	return changed, nil
 }
 
+// undecidedSQL finds a payout whose deciding look-up has not come back. The
+// index is named: the planner would rather walk all payouts of the promotion.
+const undecidedSQL = `SELECT 1 FROM payouts INDEXED BY payouts_open
+WHERE promotion_id = ? AND state = 3 AND state < 4 AND (looked_at IS NULL OR looked_at < settle_from + ?)
+ORDER BY due_at, target_id LIMIT 1`
+
 // PromotionComplete ends a promotion that has nothing left to do.
 func (s *Store) PromotionComplete(ctx context.Context, id reward.PromotionID, settleAfter time.Duration, now time.Time) (bool, error) {
 	var moved bool
@@ -268,8 +274,7 @@ func (s *Store) PromotionComplete(ctx context.Context, id reward.PromotionID, se
 			_, open, err = one(tx.ctx, tx, scanInt, `SELECT 1 FROM uploads
 WHERE promotion_id = ? AND finished_at IS NULL AND leased_until > ? LIMIT 1`, int64(id), micros(now))
 		case v.Status == reward.PromotionCancelled && v.FinishedAt.IsZero():
-			_, open, err = one(tx.ctx, tx, scanInt, `SELECT 1 FROM payouts
-WHERE promotion_id = ? AND state = 3 AND state < 4 AND settle_from > ? LIMIT 1`, int64(id), micros(now.Add(-settleAfter)))
+			_, open, err = one(tx.ctx, tx, scanInt, undecidedSQL, int64(id), settleAfter.Microseconds())
 		default:
 			return nil
 		}

@@ -1,7 +1,9 @@
 package sqlite
 
 import (
+	"database/sql"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -33,6 +35,25 @@ func openAt(t testing.TB, path string) *Store {
 func TestStore(t *testing.T) {
 	t.Parallel()
 	storetest.Exercise(t, open)
+}
+
+// TestPlans holds that the question of a cancelled promotion, asked again and
+// again, does not walk through its payouts.
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	s := openAt(t, filepath.Join(t.TempDir(), "largesse.db"))
+	plan, err := collect(t.Context(), s.reader, func(rows *sql.Rows) (string, error) {
+		var id, parent, unused int
+		var detail string
+		err := rows.Scan(&id, &parent, &unused, &detail)
+		return detail, err
+	}, `EXPLAIN QUERY PLAN `+undecidedSQL, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"SEARCH payouts USING INDEX payouts_open (promotion_id=? AND state=?)"}; !slices.Equal(plan, want) {
+		t.Errorf("the plan is %q, want %q", plan, want)
+	}
 }
 
 func BenchmarkStore(b *testing.B) { storetest.Benchmark(b, open) }

@@ -230,24 +230,27 @@ func exerciseRegistrations(t *testing.T, open Open) {
 		b.must(err)
 		same(b, "nothing", 0, len(list))
 	})
-	run(t, open, "CreateCompletesARegisteredOne", func(b *bundle) {
+	run(t, open, "CreateCompletesARegisteredDraftOnce", func(b *bundle) {
 		_, err := b.PromotionRegister(b.ctx, []store.Registration{
-			{ID: 7, Type: reward.Point, Started: true, ExpectedCount: count(10)},
+			{ID: 7, Type: reward.Point},
+			{ID: 8, Type: reward.Point, Started: true, ExpectedCount: count(10)},
 		}, epoch)
 		b.must(err)
 		_, err = b.PromotionCreate(b.ctx, reward.Promotion{ID: 7, Type: reward.Voucher, CreatedAt: at(1)})
 		b.wantCode(err, reward.CodeTypeMismatch)
 		want := reward.Promotion{
-			ID: 7, Name: "autumn", Type: reward.Point, Status: reward.Running, Amount: 5, Currency: "KRW", MaxRetries: 1,
-			ExpectedCount: count(10), CreatedAt: epoch, StartedAt: epoch,
+			ID: 7, Name: "autumn", Type: reward.Point, Status: reward.Draft, Amount: 5, Currency: "KRW", MaxRetries: 1,
+			CreatedAt: epoch, StreamGone: true,
 		}
 		p, err := b.PromotionCreate(b.ctx, reward.Promotion{
 			ID: 7, Name: "autumn", Type: reward.Point, Amount: 5, Currency: "KRW", MaxRetries: 1, CreatedAt: at(1),
 		})
 		b.must(err)
 		same(b, "completed", want, p)
-		_, err = b.PromotionCreate(b.ctx, reward.Promotion{ID: 7, Type: reward.Point, CreatedAt: at(1)})
-		b.wantCode(err, reward.CodeExists)
+		for _, id := range []reward.PromotionID{7, 8} { // completed already; running already
+			_, err = b.PromotionCreate(b.ctx, reward.Promotion{ID: id, Name: "again", Type: reward.Point, CreatedAt: at(1)})
+			b.wantCode(err, reward.CodeExists)
+		}
 	})
 }
 
@@ -344,19 +347,81 @@ func exerciseCompletion(t *testing.T, open Open) {
 		same(b, "outcome", []store.SaveOutcome{store.Duplicate}, res.Outcomes)
 		same(b, "status", reward.Completed, status(b))
 	})
-	run(t, open, "ACancelledOneEndsWhenLookUpsHadTheirTime", func(b *bundle) {
+	// cancelled makes target 2 UNKNOWN at 10 in a CANCELLED promotion: it
+	// settles from 25, so a look-up decides when it began at 85 or later.
+	cancelled := func(b *bundle) {
+		b.Helper()
 		b.running(1)
 		b.saveQueued(1, 1, 2)
 		b.move(1, reward.PromotionCancelled)
 		same(b, "with QUEUED", false, complete(b, 1000))
 		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomeCancelled})
-		b.finish(store.Outcome{Ref: ref(1, 2, 1), Kind: store.OutcomeCancelled, Sent: true}) // UNKNOWN at 10, settles from 25
+		b.finish(store.Outcome{Ref: ref(1, 2, 1), Kind: store.OutcomeCancelled, Sent: true})
+		b.wantState(1, 2, reward.Unknown)
+	}
+	settle := func(b *bundle, ls ...store.Lookup) {
+		b.Helper()
+		b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{Lookups: ls, SettleAfter: settleAfter, Now: at(100)}))
+	}
+	run(t, open, "ACancelledOneEndsWhenTheDecidingLookUpGotNoAnswer", func(b *bundle) {
+		cancelled(b)
 		same(b, "before its settle time", false, complete(b, 84))
-		same(b, "after it", true, complete(b, 85))
+		same(b, "after it, never looked up", false, complete(b, 1000))
+		early := at(85).Add(-time.Microsecond)
+		settle(b, store.Lookup{Ref: ref(1, 2, 1), BeganAt: early, NextAt: at(200)})
+		same(b, "looked up too early", false, complete(b, 1000))
+		settle(b, store.Lookup{Ref: ref(1, 2, 1), NotFound: true, BeganAt: early, NextAt: at(200)})
+		same(b, "a no that came too early", false, complete(b, 1000))
+		settle(b, store.Lookup{Ref: ref(1, 2, 7), BeganAt: at(85), NextAt: at(200)})
+		same(b, "looked up for another dispatch", false, complete(b, 1000))
+		settle(b, store.Lookup{Ref: ref(1, 2, 1), BeganAt: at(85), NextAt: at(200)})
+		settle(b, store.Lookup{Ref: ref(1, 2, 1), BeganAt: at(84), NextAt: at(200)}) // an older one, written later
+		b.wantState(1, 2, reward.Unknown)
+		same(b, "looked up in time", true, complete(b, 101))
 		v, err := b.PromotionGet(b.ctx, 1)
 		b.must(err)
 		same(b, "status", reward.PromotionCancelled, v.Status)
-		same(b, "finished", at(85), v.FinishedAt)
-		same(b, "again", false, complete(b, 86))
+		same(b, "finished", at(101), v.FinishedAt)
+		same(b, "again", false, complete(b, 102))
+	})
+	for name, l := range map[string]store.Lookup{
+		"Yes": {Ref: ref(1, 2, 1), Found: true, TransactionKey: "t", BeganAt: at(30)},
+		"No":  {Ref: ref(1, 2, 1), NotFound: true, BeganAt: at(85), NextAt: at(200)},
+	} {
+		run(t, open, "ACancelledOneEndsWithItsLast"+name, func(b *bundle) {
+			cancelled(b)
+			same(b, "open", false, complete(b, 1000))
+			settle(b, l)
+			same(b, "decided", true, complete(b, 101))
+		})
+	}
+	run(t, open, "ACancelledOneWaitsForTheLookUpOfEveryRow", func(b *bundle) {
+		b.running(1)
+		b.saveQueued(1, 1, 2, 3)
+		for target := reward.TargetID(1); target <= 3; target++ {
+			b.finish(store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomeNoLookup})
+		}
+		// What looked before the cancel counts too.
+		settle(b,
+			store.Lookup{Ref: ref(1, 1, 1), BeganAt: at(85), NextAt: at(200)},
+			store.Lookup{Ref: ref(1, 2, 1), BeganAt: at(20), NextAt: at(200)},
+		)
+		b.move(1, reward.PromotionCancelled)
+		same(b, "one of three", false, complete(b, 1000))
+		settle(b, store.Lookup{Ref: ref(1, 2, 1), BeganAt: at(90), NextAt: at(200)})
+		same(b, "two of three", false, complete(b, 1000))
+		settle(b,
+			store.Lookup{Ref: ref(1, 3, 1), BeganAt: at(20), NextAt: at(200)},
+			store.Lookup{Ref: ref(1, 3, 1), BeganAt: at(91), NextAt: at(200)}, // twice in one batch
+		)
+		same(b, "all", true, complete(b, 101))
+	})
+	run(t, open, "LookUpsOfRowsThatAreNotUnknownCountForNothing", func(b *bundle) {
+		b.running(1)
+		b.saveQueued(1, 1)
+		settle(b, store.Lookup{Ref: ref(1, 1, 1), BeganAt: at(99), NextAt: at(200)})
+		b.move(1, reward.PromotionCancelled)
+		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomeNoLookup})
+		same(b, "looked up while QUEUED", false, complete(b, 1000))
 	})
 }

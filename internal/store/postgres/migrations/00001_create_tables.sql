@@ -63,6 +63,7 @@ CREATE TABLE payouts (
     updated_at          timestamptz NOT NULL,
     first_dispatched_at timestamptz,
     settle_from         timestamptz,
+    looked_at           timestamptz, -- when the latest look-up that left it UNKNOWN began
     dispatch            integer     NOT NULL CHECK (dispatch >= 0),
     attempts            integer     NOT NULL CHECK (attempts >= 0),
     state               smallint    NOT NULL CHECK (state BETWEEN 0 AND 6),

@@ -65,6 +65,7 @@ CREATE TABLE payouts (
     due_at              INTEGER NOT NULL,
     first_dispatched_at INTEGER,
     settle_from         INTEGER,
+    looked_at           INTEGER, -- when the latest look-up that left it UNKNOWN began
     transaction_key     TEXT    NOT NULL,
     error_code          TEXT    NOT NULL,
     error_message       TEXT    NOT NULL,
