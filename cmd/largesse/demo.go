@@ -7,9 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -355,29 +353,11 @@ func (d *demo) report(ctx context.Context, campaigns []*campaign, took time.Dura
 		if !v.Holds {
 			mark, balanced = "BROKEN", false
 		}
-		d.say("  %s  %s (%s)", mark, v.Invariant, readable(v.Detail))
+		d.say("  %s  %s (%s)", mark, v.Invariant, v.Detail)
 	}
 	paid := campaigns[0].account.Promotion.Counts.Succeeded + campaigns[1].account.Promotion.Counts.Succeeded
 	d.say("\nPaid %s in %.1f s.", countOf(paid, "target"), took.Seconds())
 	return balanced
-}
-
-var (
-	longNumber = regexp.MustCompile(`\b\d{4,18}\b`)
-	oneOfMany  = regexp.MustCompile(`\b1 (row|target|charge|repeat)s\b`)
-)
-
-// readable writes the figures of a verdict, which are plain for logs and
-// tests, the way the rest of the demo does.
-func readable(detail string) string {
-	detail = oneOfMany.ReplaceAllString(detail, "1 $1")
-	return longNumber.ReplaceAllStringFunc(detail, func(digits string) string {
-		n, err := strconv.ParseInt(digits, 10, 64)
-		if err != nil {
-			return digits
-		}
-		return number(n)
-	})
 }
 
 // reasons prints why lines and records were rejected.

@@ -73,18 +73,6 @@ func mustBeEmpty(t *testing.T, dir string) {
 	}
 }
 
-func TestReadable(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		"20000 rows worth 1234567 for 1 targets": "20,000 rows worth 1,234,567 for 1 target",
-		"1 rows, 11 rows, 999":                   "1 row, 11 rows, 999",
-	} {
-		if got := readable(in); got != want {
-			t.Errorf("readable(%q) = %q, want %q", in, got, want)
-		}
-	}
-}
-
 func TestBars(t *testing.T) {
 	t.Parallel()
 	t.Run("TellsNoRateBeforeThereIsOne", func(t *testing.T) {

@@ -105,7 +105,7 @@ func call[I, O any](a *API, op huma.Operation, f func(ctx context.Context, in *I
 }
 
 func promotionID(s string) (reward.PromotionID, error) {
-	id, err := reward.ReadPromotionID(s)
+	id, err := reward.ParsePromotionID(s)
 	if err != nil {
 		return 0, malformed("id", err.Error())
 	}

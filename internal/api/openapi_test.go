@@ -33,6 +33,9 @@ func TestOpenAPI(t *testing.T) {
 			t.Errorf("%s is not described", want)
 		}
 	}
+	if !strings.Contains(a.body, "A success at the first call") {
+		t.Error("nothing says why attemptLog may be empty")
+	}
 	if strings.Contains(a.body, "$schema") {
 		t.Error("$schema is nobody's field")
 	}

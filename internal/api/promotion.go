@@ -101,7 +101,7 @@ type CreatePromotion struct {
 	ID          *wireID `json:"id,omitempty" doc:"Of an upstream system; one that Kafka has registered is completed"`
 	Name        string  `json:"name" minLength:"1" maxLength:"200"`
 	Type        string  `json:"type" enum:"POINT,VOUCHER"`
-	Amount      *int64  `json:"amount,omitempty" minimum:"0" maximum:"1000000000000000" doc:"Default per target, in minor units; from 1 for points"`
+	Amount      *int64  `json:"amount,omitempty" maximum:"1000000000000000" doc:"Default per target, in minor units; from 1 for points, from 0 for vouchers"`
 	VoucherCode string  `json:"voucherCode,omitempty" maxLength:"200" doc:"Default per target; VOUCHER only"`
 	Currency    string  `json:"currency,omitempty" doc:"Three capital letters" example:"EUR"`
 	MaxRetries  *int    `json:"maxRetries,omitempty" minimum:"0" maximum:"20" doc:"Retries after the first call; 5 when absent"`
@@ -127,7 +127,7 @@ func (b *CreatePromotion) command() (payout.CreateCommand, []reward.FieldError) 
 	if b.ID == nil {
 		return cmd, nil
 	}
-	id, err := reward.ReadPromotionID(string(*b.ID))
+	id, err := reward.ParsePromotionID(string(*b.ID))
 	if err != nil {
 		return cmd, []reward.FieldError{{Field: "id", Detail: err.Error()}}
 	}

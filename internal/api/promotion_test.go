@@ -20,7 +20,7 @@ func TestPromotionCreate(t *testing.T) {
 
 	t.Run("ShapeOfAPromotion", func(t *testing.T) {
 		t.Parallel()
-		a := b.json(t, "POST", "/v1/promotions", `{"id":12345,"name":"Spring","type":"POINT","amount":9007199254740993,"currency":"EUR","maxRetries":0}`)
+		a := b.json(t, "POST", "/v1/promotions", `{"id":12345,"name":"Spring","type":"POINT","amount":1000000000000000,"currency":"EUR","maxRetries":0}`)
 		a.want(t, http.StatusCreated)
 		got := a.object(t)
 		if at, err := time.Parse(time.RFC3339, got["createdAt"].(string)); err != nil || at.Location() != time.UTC {
@@ -29,7 +29,7 @@ func TestPromotionCreate(t *testing.T) {
 		delete(got, "createdAt")
 		zero := json.Number("0")
 		want := map[string]any{
-			"id": "12345", "name": "Spring", "type": "POINT", "status": "DRAFT", "amount": json.Number("9007199254740993"),
+			"id": "12345", "name": "Spring", "type": "POINT", "status": "DRAFT", "amount": json.Number("1000000000000000"),
 			"currency": "EUR", "maxRetries": zero, "closed": false, "totalCount": zero,
 			"counts":      map[string]any{"ready": zero, "queued": zero, "retrying": zero, "unknown": zero, "succeeded": zero, "failed": zero, "cancelled": zero},
 			"amountTotal": zero, "amountSucceeded": zero,
@@ -89,6 +89,15 @@ func TestPromotionCreate(t *testing.T) {
 		{"ZeroID", `{"id":0,"name":"x","type":"POINT"}`, 422, "INVALID", []string{"id"}},
 		{"OverflowID", `{"id":9223372036854775808,"name":"x","type":"POINT"}`, 422, "INVALID", []string{"id"}},
 		{"WrongTypeOfID", `{"id":true,"name":"x","type":"POINT"}`, 422, "INVALID", []string{"id"}},
+		{"TooMuch", `{"name":"x","type":"POINT","amount":1000000000000001}`, 422, "INVALID", []string{"amount"}},
+		{"FarTooMuch", `{"name":"x","type":"POINT","amount":99999999999999999999}`, 422, "INVALID", []string{"amount"}},
+		{"Exponent", `{"name":"x","type":"POINT","amount":1e3}`, 422, "INVALID", []string{"amount"}},
+		{"OtherCase", `{"name":"x","Type":"POINT"}`, 422, "INVALID", []string{"type", "Type"}},
+		{"NameTwice", `{"name":"A","name":"B","type":"POINT"}`, 400, "MALFORMED", []string{"name"}},
+		{"NameTwiceEscaped", `{"name":"A","n\u0061me":"B","type":"POINT"}`, 400, "MALFORMED", []string{"name"}},
+		{"NameTwiceWithin", `{"name":[{"a":1,"a":2}],"type":"POINT"}`, 400, "MALFORMED", []string{"a"}},
+		{"List", `[]`, 422, "INVALID", []string{"body"}},
+		{"Null", `null`, 422, "INVALID", []string{"body"}},
 		{"NotJSON", `{"name":`, 400, "MALFORMED", []string{"body"}},
 		{"NoBody", ``, 400, "MALFORMED", nil},
 	} {
@@ -98,13 +107,35 @@ func TestPromotionCreate(t *testing.T) {
 			if diff := cmp.Diff(tt.fields, fields(p)); diff != "" {
 				t.Errorf("(-want +got):\n%s\n%+v", diff, p)
 			}
+			for _, ours := range []string{"Go ", "json:", "int64", "unmarshal", "e+"} {
+				if text := fmt.Sprint(p.Detail, p.Errors); strings.Contains(text, ours) {
+					t.Errorf("%q says %q", text, ours)
+				}
+			}
 		})
 	}
 
+	t.Run("RangesOfIDs", func(t *testing.T) {
+		t.Parallel()
+		for _, id := range []string{"0", "-1", `"x"`, "9223372036854775808"} {
+			p := b.json(t, "POST", "/v1/promotions", `{"id":`+id+`,"name":"x","type":"POINT"}`).wantProblem(t, 422, "INVALID")
+			if !strings.Contains(p.Detail, "from 1 to 9223372036854775807") {
+				t.Errorf("%s: %q", id, p.Detail)
+			}
+		}
+		p := b.json(t, "GET", "/v1/promotions/0", "").wantProblem(t, 400, "MALFORMED")
+		if !strings.Contains(p.Detail, "from 1 to") {
+			t.Errorf("%q", p.Detail)
+		}
+	})
+
 	t.Run("OtherMediaTypes", func(t *testing.T) {
 		t.Parallel()
-		b.do(t, "POST", "/v1/promotions", strings.NewReader("name=x"), "Content-Type", "application/x-www-form-urlencoded").
+		p := b.do(t, "POST", "/v1/promotions", strings.NewReader("name=x"), "Content-Type", "application/x-www-form-urlencoded").
 			wantProblem(t, http.StatusUnsupportedMediaType, "UNSUPPORTED_MEDIA_TYPE")
+		if diff := cmp.Diff([]string{"body"}, fields(p)); diff != "" {
+			t.Errorf("not the cause alone (-want +got):\n%s", diff)
+		}
 	})
 
 	t.Run("BodyOverOneMegabyte", func(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/largesse/largesse/client"
 )
 
@@ -34,7 +36,16 @@ func (a *Account) Balanced() bool {
 	return true
 }
 
+// judge notes a verdict; figures in its detail are written with separators.
 func (a *Account) judge(invariant string, holds bool, format string, args ...any) {
+	for i, arg := range args {
+		switch n := arg.(type) {
+		case int64:
+			args[i] = humanize.Comma(n)
+		case int:
+			args[i] = humanize.Comma(int64(n))
+		}
+	}
 	a.Verdicts = append(a.Verdicts, Verdict{invariant, holds, fmt.Sprintf(format, args...)})
 }
 
@@ -97,17 +108,17 @@ func CheckBooks(ctx context.Context, c *client.Client, promotion string, expecte
 	}
 	counts := p.Counts
 	a.judge("every accepted target is a row, once", rows == int64(expected.Good) && int64(len(seen)) == rows && amount == expected.Amount,
-		"%d rows worth %d for %d targets worth %d", rows, amount, expected.Good, expected.Amount)
+		"rows %v worth %v, targets %v worth %v", rows, amount, expected.Good, expected.Amount)
 	a.judge("every row is in one final state", p.Status == "COMPLETED" && final == rows,
-		"%d of %d rows final, the promotion is %s", final, rows, p.Status)
+		"final %v of %v, the promotion is %s", final, rows, p.Status)
 	a.judge("the counts are the rows", counts.Succeeded == succeeded && counts.Failed == failed && counts.Done() == rows && p.TotalCount == rows,
-		"counted %d + %d, rows %d + %d", counts.Succeeded, counts.Failed, succeeded, failed)
-	a.judge("nobody is charged twice", twice == 0, "%d targets charged more than once", twice)
+		"counted %v + %v, rows %v + %v", counts.Succeeded, counts.Failed, succeeded, failed)
+	a.judge("nobody is charged twice", twice == 0, "charged more than once: %v", twice)
 	a.judge("who succeeded was charged, the right amount, under the key we hold", unpaid+otherSum+otherKey == 0,
-		"%d not charged, %d another amount, %d another key", unpaid, otherSum, otherKey)
-	a.judge("who failed was not charged", failedButPaid == 0, "%d failed and charged", failedButPaid)
-	a.judge("nobody else was charged", strangers == 0, "%d charges without a row", strangers)
+		"not charged %v, another amount %v, another key %v", unpaid, otherSum, otherKey)
+	a.judge("who failed was not charged", failedButPaid == 0, "failed and charged: %v", failedButPaid)
+	a.judge("nobody else was charged", strangers == 0, "charges without a row: %v", strangers)
 	a.judge("paid here = charged there", paid == p.AmountSucceeded && paid == a.Charged && succeeded == a.Charges,
-		"rows %d, counted %d, provider %d", paid, p.AmountSucceeded, a.Charged)
+		"rows %v, counted %v, provider %v", paid, p.AmountSucceeded, a.Charged)
 	return a, nil
 }

@@ -57,7 +57,7 @@ func TestTargetReaderLines(t *testing.T) {
 		{"EmptyLinesAreSkipped", FormatCSV, pointPromotion, "\n\r\ntargetId\n\n1\n\r\n\n2\n\n", []string{"5: 1 1 100 ", "8: 2 2 100 "}},
 		{"EmptyCellsMeanDefaults", FormatCSV, pointPromotion, "targetId,userId,amount,voucherCode\n1,,,\n", []string{"2: 1 1 100 "}},
 		{"Quotes", FormatCSV, pointPromotion, "\"targetId\",userId\n\"1\",\"a,\"\"b\"\"\"\n", []string{`2: 1 a,"b" 100 `}},
-		{"GreatestID", FormatCSV, pointPromotion, "targetId,amount\n9223372036854775807,9223372036854775807\n0,1\n", []string{"2: 9223372036854775807 9223372036854775807 9223372036854775807 ", "3: 0 0 1 "}},
+		{"GreatestID", FormatCSV, pointPromotion, "targetId,amount\n9223372036854775807,1000000000000000\n0,1\n", []string{"2: 9223372036854775807 9223372036854775807 1000000000000000 ", "3: 0 0 1 "}},
 		{"HeaderOnly", FormatCSV, pointPromotion, "targetId\n", nil},
 		{
 			"BadIDs", FormatCSV, pointPromotion,
@@ -69,6 +69,9 @@ func TestTargetReaderLines(t *testing.T) {
 			"targetId,amount\n1,-5\n2,9223372036854775808\n3,1.5\n4,1e3\n5,0\n6,010\n7,x\n",
 			[]string{"2: BAD_AMOUNT", "3: BAD_AMOUNT", "4: BAD_AMOUNT", "5: BAD_AMOUNT", "6: BAD_AMOUNT", "7: BAD_AMOUNT", "8: BAD_AMOUNT"},
 		},
+		{"AmountsAboveTheBound", FormatCSV, pointPromotion, "targetId,amount\n1,1000000000000001\n2,9223372036854775807\n3,5\n", []string{"2: BAD_AMOUNT", "3: BAD_AMOUNT", "4: 3 3 5 "}},
+		{"NDJSONAmountAboveTheBound", FormatNDJSON, voucherPromotion, `{"targetId":1,"voucherCode":"V","amount":1000000000000001}`, []string{"1: BAD_AMOUNT"}},
+		{"ADefaultAboveTheBound", FormatCSV, reward.Promotion{ID: 9, Type: reward.Point, Amount: reward.AmountMax + 1}, "targetId,amount\n1,\n2,5\n", []string{"2: BAD_AMOUNT", "3: 2 2 5 "}},
 		{"MissingAmount", FormatCSV, noAmount, "targetId,amount\n1,\n2,5\n", []string{"2: MISSING_AMOUNT", "3: 2 2 5 "}},
 		{"VouchersMayBeWorthNothing", FormatCSV, withCode, "targetId,amount,voucherCode\n1,0,\n2,,V-2\n", []string{"2: 1 1 0 V-1", "3: 2 2 5 V-2"}},
 		{"BadVouchers", FormatCSV, voucherPromotion, "targetId,voucherCode\n1,\n2,=V\n3,V-3\n4," + strings.Repeat("V", 256) + "\n", []string{"2: BAD_VOUCHER", "3: FORMULA", "4: 3 3 0 V-3", "5: BAD_VOUCHER"}},
@@ -100,7 +103,7 @@ func TestTargetReaderLines(t *testing.T) {
 		{"AnOpenQuoteBeforeALongLine", FormatCSV, pointPromotion, "targetId,userId\n1,\"abc\n2," + long + "\n3,u\n", []string{"2: BAD_QUOTE", "3: LINE_TOO_LONG", "4: 3 u 100 "}},
 
 		{"NDJSON", FormatNDJSON, pointPromotion, "{\"targetId\":1}\n\n{\"targetId\":\"2\",\"userId\":\"u\",\"amount\":5}\r\n{\"targetId\":3,\"userId\":77,\"amount\":\"6\"}", []string{"1: 1 1 100 ", "3: 2 u 5 ", "4: 3 77 6 "}},
-		{"NDJSONKeepsBigNumbers", FormatNDJSON, pointPromotion, `{"targetId":9223372036854775807,"amount":9007199254740993}`, []string{"1: 9223372036854775807 9223372036854775807 9007199254740993 "}},
+		{"NDJSONKeepsBigNumbers", FormatNDJSON, pointPromotion, `{"targetId":9223372036854775807,"amount":1000000000000000}`, []string{"1: 9223372036854775807 9223372036854775807 1000000000000000 "}},
 		{"NDJSONNulls", FormatNDJSON, pointPromotion, "{\"targetId\":1,\"userId\":null,\"amount\":null,\"voucherCode\":null}\n{\"targetId\":null}\n{}\n", []string{"1: 1 1 100 ", "2: MISSING_ID", "3: MISSING_ID"}},
 		{
 			"NDJSONValues", FormatNDJSON, voucherPromotion,

@@ -263,6 +263,19 @@ func TestUpload(t *testing.T) {
 		}
 	})
 
+	t.Run("AHugeAmountSpoilsItsLineOnly", func(t *testing.T) {
+		t.Parallel()
+		for _, dry := range []bool{false, true} {
+			cmd := command(strings.NewReader("targetId,amount\n1,10\n17,9223372036854775807\n2,1\n"))
+			cmd.DryRun = dry
+			got, err := newFakeUploadRows(pointPromotion).uploads().Upload(t.Context(), cmd)
+			if err != nil || got.Accepted != 2 || len(got.Errors) != 1 || got.Errors[0].Line != 3 ||
+				got.Errors[0].Code != LineBadAmount || !strings.Contains(got.Errors[0].Detail, "to 1000000000000000") {
+				t.Errorf("dry %v: %+v, %v", dry, got, err)
+			}
+		}
+	})
+
 	t.Run("ATotalOutOfRange", func(t *testing.T) {
 		t.Parallel()
 		for _, dry := range []bool{false, true} {
@@ -270,7 +283,7 @@ func TestUpload(t *testing.T) {
 			f.view.Counts.Amounts[reward.Succeeded] = math.MaxInt64 - 10
 			cmd := command(strings.NewReader("targetId,amount\n1,10\n2,1\n"))
 			cmd.DryRun = dry
-			if _, err := f.uploads().Upload(t.Context(), cmd); !reward.HasCode(err, CodeAmountOverflow) || len(f.rows) != 0 {
+			if _, err := f.uploads().Upload(t.Context(), cmd); !reward.HasCode(err, CodeAmountOverflow) || len(f.rows) != 0 || !strings.Contains(err.Error(), "line 3 would") {
 				t.Fatalf("dry %v: error %v, rows %v", dry, err, f.rows)
 			}
 		}
@@ -399,5 +412,15 @@ func TestDryRunsWaitForEachOther(t *testing.T) {
 	<-u.dryRuns
 	if got, err := u.Upload(t.Context(), cmd); err != nil || got.Accepted != 1 {
 		t.Fatalf("%+v, %v", got, err)
+	}
+}
+
+func TestCreateCommandBoundsTheAmount(t *testing.T) {
+	t.Parallel()
+	for amount, ok := range map[reward.Amount]bool{-1: false, 0: false, 1: true, reward.AmountMax: true, reward.AmountMax + 1: false} {
+		wrong := CreateCommand{Name: "x", Type: string(reward.Point), Amount: &amount}.Check()
+		if (len(wrong) == 0) != ok || !ok && !strings.Contains(wrong[0].Detail, "from 1 to 1000000000000000") {
+			t.Errorf("%d: %v", amount, wrong)
+		}
 	}
 }

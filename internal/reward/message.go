@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"reflect"
 	"strconv"
 	"strings"
@@ -15,22 +14,9 @@ import (
 
 // UnmarshalJSON accepts a canonical whole number, bare or as a string.
 func (id *PromotionID) UnmarshalJSON(b []byte) error {
-	n, err := ReadPromotionID(unquoteID(b))
+	n, err := ParsePromotionID(unquoteID(b))
 	*id = n
 	return err
-}
-
-// ReadPromotionID is ParsePromotionID with an error that says the range of
-// promotion ids, which unlike all others begins at 1.
-func ReadPromotionID(s string) (PromotionID, error) {
-	id, err := ParsePromotionID(s)
-	switch {
-	case err == nil:
-		return id, nil
-	case s == "":
-		return 0, err
-	}
-	return 0, fmt.Errorf("promotion id %s is not a whole number from 1 to %d in its shortest form", Quote(s), int64(math.MaxInt64))
 }
 
 // UnmarshalJSON accepts a canonical whole number, bare or as a string.
@@ -47,7 +33,7 @@ func (id *SummaryID) UnmarshalJSON(b []byte) error {
 		*id = 0
 		return nil
 	}
-	n, err := parseCanonical(unquoteID(b))
+	n, err := parseCanonical(unquoteID(b), 0)
 	if err != nil {
 		return fmt.Errorf("promotion summary id %w", err)
 	}
@@ -126,7 +112,7 @@ func ParsePublishMessage(t PromotionType, value []byte) (PublishMessage, error) 
 		PublishMessage
 		PromotionID *PromotionID `json:"promotionId"`
 		TargetID    *TargetID    `json:"targetId"`
-		Amount      *numberText `json:"amount"`
+		Amount      *numberText  `json:"amount"`
 	}
 	if err := decode(value, &m); err != nil {
 		return PublishMessage{}, err
@@ -163,8 +149,6 @@ func ParsePublishMessage(t PromotionType, value []byte) (PublishMessage, error) 
 // CheckTarget holds what every payout must satisfy, wherever it comes from.
 func CheckTarget(t PromotionType, userID string, amount Amount, voucherCode string) error {
 	switch {
-	case amount < 0:
-		return fmt.Errorf("amount %d is negative", amount)
 	case amount < AmountMin(t) || amount > AmountMax:
 		return fmt.Errorf("amount %d is not from %d to %d", amount, AmountMin(t), AmountMax)
 	case t == Voucher && voucherCode == "":
@@ -265,6 +249,8 @@ func JSONError(err error) (field string, out error) {
 		want = "an object"
 	case reflect.Slice, reflect.Array:
 		want = "an array"
+	case reflect.Float64:
+		want = "a number that is not so large"
 	case reflect.Bool:
 		want = "true or false"
 	case reflect.Int, reflect.Int32, reflect.Int64:

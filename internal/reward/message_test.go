@@ -33,8 +33,8 @@ func TestParsePublishMessage(t *testing.T) {
 				PublishMessage{PromotionID: 1, TargetID: 7, UserID: "u7", VoucherCode: "V-1"},
 			},
 			{ // points have no voucher
-				Point, `{"promotionId":1,"targetId":7,"userId":"u","amount":9223372036854775807,"voucherCode":"V"}`,
-				PublishMessage{PromotionID: 1, TargetID: 7, UserID: "u", Amount: 9223372036854775807},
+				Point, `{"promotionId":1,"targetId":7,"userId":"u","amount":1000000000000000,"voucherCode":"V"}`,
+				PublishMessage{PromotionID: 1, TargetID: 7, UserID: "u", Amount: AmountMax},
 			},
 		}
 		for _, test := range tests {
@@ -58,7 +58,12 @@ func TestParsePublishMessage(t *testing.T) {
 			{Point, ``, "empty"},
 			{Point, " \n", "empty"},
 			{Point, `{`, "JSON"},
-			{Point, `[]`, "JSON"},
+			{Point, `[]`, "must be an object, not array"},
+			{Point, `{"promotionId":1,"targetId":7,"amount":1,"userId":5}`, "userId must be a string, not number"},
+			{Point, `{"promotionId":1,"targetId":7,"amount":"x"}`, "whole number"},
+			{Point, `{"promotionId":1,"targetId":7,"amount":true}`, "whole number"},
+			{Point, `{"promotionId":1,"targetId":7,"amount":1000000000000001}`, "from 1 to 1000000000000000"},
+			{Voucher, `{"promotionId":1,"targetId":7,"amount":1000000000000001,"voucherCode":"V"}`, "from 0 to 1000000000000000"},
 			{Point, "\"\xff\"", "UTF-8"},
 			{Point, `{"userId":"` + strings.Repeat("x", MessageMax) + `"}`, "more than"},
 			{Point, `null`, "promotionId is missing"},
@@ -66,11 +71,11 @@ func TestParsePublishMessage(t *testing.T) {
 			{Point, `{"promotionId":1,"amount":1}`, "targetId is missing"},
 			{Point, `{"promotionId":1,"targetId":null,"amount":1}`, "targetId is missing"},
 			{Point, `{"promotionId":1,"targetId":7}`, "amount is missing"},
-			{Point, `{"promotionId":0,"targetId":7,"amount":1}`, "above 0"},
+			{Point, `{"promotionId":0,"targetId":7,"amount":1}`, "from 1 to 9223372036854775807"},
 			{Point, `{"promotionId":1,"targetId":-7,"amount":1}`, "target id"},
 			{Point, `{"promotionId":1,"targetId":7.5,"amount":1}`, "target id"},
-			{Point, `{"promotionId":1,"targetId":7,"amount":0}`, "above 0"},
-			{Point, `{"promotionId":1,"targetId":7,"amount":-1}`, "negative"},
+			{Point, `{"promotionId":1,"targetId":7,"amount":0}`, "from 1 to"},
+			{Point, `{"promotionId":1,"targetId":7,"amount":-1}`, "from 1 to"},
 			{Point, `{"promotionId":1,"targetId":7,"amount":1.5}`, "whole number"},
 			{Point, `{"promotionId":1,"targetId":7,"amount":1e3}`, "whole number"},
 			{Point, `{"promotionId":1,"targetId":7,"amount":9223372036854775808}`, "whole number"},
@@ -81,7 +86,7 @@ func TestParsePublishMessage(t *testing.T) {
 		}
 		for _, test := range tests {
 			got, err := ParsePublishMessage(test.kind, []byte(test.in))
-			if err == nil || !strings.Contains(err.Error(), test.says) {
+			if err == nil || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "Go ") {
 				t.Errorf("%.80q: error %v, want one that says %q", test.in, err, test.says)
 			}
 			if got != (PublishMessage{}) {

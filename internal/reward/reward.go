@@ -5,6 +5,7 @@ package reward
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -31,7 +32,7 @@ func (id TargetID) String() string    { return strconv.FormatInt(int64(id), 10) 
 // ParseTargetID reads the canonical decimal form (no sign, no leading zeros,
 // no spaces), so that one target has one spelling.
 func ParseTargetID(s string) (TargetID, error) {
-	n, err := parseCanonical(s)
+	n, err := parseCanonical(s, 0)
 	if err != nil {
 		return 0, fmt.Errorf("target id %w", err)
 	}
@@ -40,23 +41,20 @@ func ParseTargetID(s string) (TargetID, error) {
 
 // ParsePromotionID reads the canonical decimal form of a positive id.
 func ParsePromotionID(s string) (PromotionID, error) {
-	n, err := parseCanonical(s)
+	n, err := parseCanonical(s, 1)
 	if err != nil {
 		return 0, fmt.Errorf("promotion id %w", err)
-	}
-	if n == 0 {
-		return 0, fmt.Errorf("promotion id must be above 0")
 	}
 	return PromotionID(n), nil
 }
 
-func parseCanonical(s string) (int64, error) {
+func parseCanonical(s string, lowest int64) (int64, error) {
 	if s == "" {
 		return 0, fmt.Errorf("is missing")
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 0 || strconv.FormatInt(n, 10) != s {
-		return 0, fmt.Errorf("%s is not a whole number from 0 to 9223372036854775807 in its shortest form", Quote(s))
+	if err != nil || n < lowest || strconv.FormatInt(n, 10) != s {
+		return 0, fmt.Errorf("%s is not a whole number from %d to %d in its shortest form", Quote(s), lowest, int64(math.MaxInt64))
 	}
 	return n, nil
 }
