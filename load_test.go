@@ -61,3 +61,34 @@ func TestTwoCampaignsAtOnce(t *testing.T) {
 		t.Errorf("the program ended with %v: %s", err, p.stderr)
 	}
 }
+
+// TestAnInstanceIsKilledBesideAnother: two instances share a promotion; one is
+// killed in the middle, and the other one finishes what it held.
+func TestAnInstanceIsKilledBesideAnother(t *testing.T) {
+	const targets = 20_000
+	sim, simURL := startSim(t, moneysim.Faults{LatencyMs: 20, JitterMs: 10, ErrorRate: 0.02, LostReplyRate: 0.01})
+	name := "pair_" + strings.ToLower(rand.Text()[:10])
+	database := ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), name)
+	start := func() *process {
+		return serve(t,
+			"--data-dir", t.TempDir(), "--money-url", simURL, "--database-url", database,
+			"--redis-url", server(t, "LARGESSE_TEST_VALKEY"), "--redis-key-prefix", name+":",
+			"--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", name+"-",
+			"--money-timeout", "1s", "--money-settle-after", "1s", "--redis-stream-lease-seconds", "3",
+			"--redis-stream-in-flight-per-consumer", "16",
+		)
+	}
+	a, b := start(), start()
+	r := rigOf(t, b, simURL)
+	id, workload := r.create(targets, false, client.NewPromotion{})
+	r.until(id, "under way", func(p client.Promotion) bool { return p.Counts.Succeeded > targets/4 })
+	a.kill(t)
+	r.until(id, "settled", settled)
+	r.balance(id, workload)
+	if n := sim.MaxChargesPerKey(); n != 1 {
+		t.Errorf("a key was charged %d times", n)
+	}
+	if stats := sim.Stats(); stats.Charges != r.balance(id, workload).Charges {
+		t.Errorf("the provider made %+v", stats)
+	}
+}

@@ -2,6 +2,7 @@ package payout
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
@@ -23,6 +24,8 @@ type Producer struct {
 	Horizon time.Duration
 	Lease   time.Duration
 	Log     obs.Log
+
+	failures atomic.Int64 // adds that failed in a row
 }
 
 // Enqueue adds payouts of promotions of type t that have just become QUEUED, at
@@ -56,8 +59,13 @@ func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Pay
 		Stream: s, MaxLen: p.MaxLen, Deadline: dispatchedAt.Add(p.Horizon / 2), Entries: entries,
 	})
 	if err != nil {
-		log.Warn(obs.Unavailable, err, "promotion_id", s.PromotionID, "count", len(entries))
+		if n := p.failures.Add(1); n&(n-1) == 0 {
+			log.Warn(obs.Unavailable, err, "promotion_id", s.PromotionID, "count", len(entries), "failures", n)
+		}
 		return 0
+	}
+	if n := p.failures.Swap(0); n > 0 {
+		log.Info(obs.Recovered, "failures", n)
 	}
 	log.Debug(obs.Enqueued, "promotion_id", s.PromotionID, "count", added)
 	if added == len(payouts) {

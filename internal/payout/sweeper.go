@@ -2,6 +2,7 @@ package payout
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
@@ -59,6 +60,7 @@ func (s *Sweeper) SweepAll(ctx context.Context) error {
 // run sweeps until ctx ends; completions follow each read of the cache.
 func (s *Sweeper) run(ctx context.Context) {
 	sweepAt := time.Now()
+	failures := 0 // rounds in a row in which something failed
 	for ctx.Err() == nil {
 		fresh := s.cache.next()
 		views := s.cache.Views()
@@ -66,12 +68,7 @@ func (s *Sweeper) run(ctx context.Context) {
 		if sweep {
 			sweepAt = time.Now().Add(service.Jitter(sweepEvery, 0.2))
 		}
-		for _, v := range views {
-			if ctx.Err() != nil {
-				return
-			}
-			s.keep(ctx, v, sweep)
-		}
+		failures = s.round(ctx, views, sweep, failures)
 		select {
 		case <-fresh:
 		case <-ctx.Done():
@@ -79,37 +76,59 @@ func (s *Sweeper) run(ctx context.Context) {
 	}
 }
 
-func (s *Sweeper) keep(ctx context.Context, v store.PromotionView, sweep bool) {
-	err := func() error {
-		switch v.Status {
-		case reward.Running:
-			if complete(v) {
-				return s.complete(ctx, v)
+// round keeps every promotion. Its failures, of which a server that is away
+// makes one per promotion, are one line in the log when they begin and each
+// time their number has doubled.
+func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]store.PromotionView, sweep bool, failures int) int {
+	var first error
+	failed := 0
+	for _, v := range views {
+		if err := s.keep(ctx, v, sweep); err != nil && ctx.Err() == nil {
+			failed++
+			if first == nil {
+				first = fmt.Errorf("promotion %s: %w", v.ID, err)
 			}
-		case reward.PromotionCancelled:
-			if err := s.carryCancel(ctx, v); err != nil {
+		}
+	}
+	switch {
+	case first == nil && !sweep:
+		return failures // nothing was asked of the queue
+	case first == nil:
+		return 0
+	}
+	failures++
+	if failures&(failures-1) == 0 {
+		s.log.Warn(obs.Failed, first, "promotions", failed, "rounds", failures)
+	}
+	return failures
+}
+
+func (s *Sweeper) keep(ctx context.Context, v store.PromotionView, sweep bool) error {
+	switch v.Status {
+	case reward.Running:
+		if complete(v) {
+			return s.complete(ctx, v)
+		}
+	case reward.PromotionCancelled:
+		if err := s.carryCancel(ctx, v); err != nil {
+			return err
+		}
+		if v.FinishedAt.IsZero() && v.Counts.Undecided() == 0 {
+			if err := s.complete(ctx, v); err != nil {
 				return err
 			}
-			if v.FinishedAt.IsZero() && v.Counts.Undecided() == 0 {
-				if err := s.complete(ctx, v); err != nil {
-					return err
-				}
-			}
 		}
-		if !sweep {
-			return nil
-		}
-		if v.Counts.Payouts[reward.Queued] > 0 {
-			return s.sweep(ctx, v)
-		}
-		if (v.Status == reward.Completed || v.Status == reward.PromotionCancelled) && !v.StreamGone && v.Counts.Undecided() == 0 {
-			return s.destroy(ctx, v)
-		}
-		return nil
-	}()
-	if err != nil && ctx.Err() == nil {
-		s.log.Warn(obs.Failed, err, "promotion_id", v.ID)
 	}
+	if !sweep {
+		return nil
+	}
+	if v.Counts.Payouts[reward.Queued] > 0 {
+		return s.sweep(ctx, v)
+	}
+	if (v.Status == reward.Completed || v.Status == reward.PromotionCancelled) && !v.StreamGone && v.Counts.Undecided() == 0 {
+		return s.destroy(ctx, v)
+	}
+	return nil
 }
 
 // sweep reads the stream first: what was dispatched X before its oldest entry

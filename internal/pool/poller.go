@@ -114,7 +114,8 @@ func (p *Pool) idleFor() time.Duration {
 	return time.Since(p.lastWork)
 }
 
-// tend renews the leases of what is in hand and claims what others left.
+// tend renews the leases of what is in hand and claims what others left. That
+// the queue is away is for the poller to tell.
 func (p *Pool) tend(ctx context.Context) {
 	log := p.cfg.Log.For(obs.Consumer)
 	tick := time.NewTicker(p.cfg.Lease / 5)
@@ -165,7 +166,7 @@ func (p *Pool) extend(ctx context.Context, log obs.Log) {
 		owned, err := p.cfg.Queue.Extend(ctx, p.stream, consumer, h.ids)
 		if err != nil {
 			if ctx.Err() == nil {
-				log.Warn(obs.Unavailable, err, "promotion_id", p.stream.PromotionID, "consumer", consumer)
+				log.Debug(obs.Unavailable, "error", err, "promotion_id", p.stream.PromotionID, "consumer", consumer)
 			}
 			continue
 		}
@@ -190,7 +191,7 @@ func (p *Pool) claim(ctx context.Context, log obs.Log) {
 			p.cfg.Handler.Handle(ctx, p.take(entries, consumer))
 		}
 		if err != nil && ctx.Err() == nil {
-			log.Warn(obs.Unavailable, err, "promotion_id", p.stream.PromotionID)
+			log.Debug(obs.Unavailable, "error", err, "promotion_id", p.stream.PromotionID)
 		}
 		if err != nil || len(entries) == 0 {
 			return
