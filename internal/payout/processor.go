@@ -44,7 +44,7 @@ type Processor struct {
 	Limits   Limits
 	Log      obs.Log
 
-	warnedAt atomic.Int64 // Unix nanoseconds of the latest line about unsent calls
+	warnedAt atomic.Int64 // Unix nanoseconds of the latest line of warn
 
 	pausing  sync.Mutex // held while a promotion is being paused
 	pausedAt map[reward.PromotionID]time.Time
@@ -117,7 +117,7 @@ func (p *Processor) heads(ctx context.Context, ids []store.PayoutID) (map[reward
 		chunk := ids[:min(len(ids), store.BatchMax)]
 		rows, err := p.Store.PayoutHeads(ctx, chunk)
 		if err != nil {
-			p.Log.For(obs.Processor).Warn(obs.Unavailable, err, "count", len(chunk))
+			p.warn(ctx, obs.Processor, err, "count", len(chunk))
 			if !service.Sleep(ctx, service.Jitter(500*time.Millisecond, 0.25)) {
 				return nil, err
 			}
@@ -302,18 +302,18 @@ func (p *Processor) unsent(ctx context.Context, it *pool.Item, out *store.Outcom
 	case errors.Is(err, errStale), errors.Is(err, errPaused):
 		return p.hold(ctx, it, refreshEvery)
 	}
-	p.warnUnsent(ctx, it, err)
+	p.warn(ctx, obs.Money, err, "promotion_id", it.Stream.PromotionID, "target_id", it.TargetID)
 	return p.hold(ctx, it, service.Backoff(try, 100*time.Millisecond, 5*time.Second))
 }
 
-// warnEvery bounds the lines that tell of a provider that cannot be reached.
+// warnEvery bounds the lines that tell of a server that cannot be reached.
 const warnEvery = 5 * time.Second
 
-// warnUnsent writes one line now and then, however many calls are held.
-func (p *Processor) warnUnsent(ctx context.Context, it *pool.Item, err error) {
+// warn writes one line now and then, however many entries are held.
+func (p *Processor) warn(ctx context.Context, c obs.Component, err error, attrs ...any) {
 	last, now := p.warnedAt.Load(), time.Now().UnixNano()
 	if ctx.Err() == nil && now-last > int64(warnEvery) && p.warnedAt.CompareAndSwap(last, now) {
-		p.Log.For(obs.Money).Warn(obs.Unavailable, err, "promotion_id", it.Stream.PromotionID, "target_id", it.TargetID)
+		p.Log.For(c).Warn(obs.Unavailable, err, attrs...)
 	}
 }
 

@@ -78,7 +78,7 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 		return nil, err
 	}
 	q := &Queue{
-		client: &client{Client: connected}, prefix: cfg.KeyPrefix, log: cfg.Log,
+		client: &client{Client: connected}, prefix: cfg.KeyPrefix, log: cfg.Log.For(obs.Poller),
 		wakes: make(chan queue.Stream, wakesBuffer),
 	}
 	if err := q.listen(ctx); err != nil {
