@@ -173,7 +173,7 @@ func (f *Flow) Stop() {
 	f.settler.Stop()
 	// A database that is away must not hold up the end: what could not be
 	// written in time is left in the stream.
-	late := time.AfterFunc(f.cfg.Pool.StopTimeout+time.Second, f.finisher.giveUp)
+	late := time.AfterFunc(2*f.cfg.Pool.StopTimeout+time.Second, f.finisher.giveUp)
 	f.Manager.StopAll()
 	late.Stop()
 	f.finisher.Stop()

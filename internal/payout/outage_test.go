@@ -185,6 +185,33 @@ func TestOutages(t *testing.T) {
 			}
 		})
 	})
+	t.Run("AThrottledRowIsPaidHoweverOldItIs", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(func(_ reward.TargetID, n int) money.Answer {
+				switch {
+				case n == 0:
+					return money.Answer{Class: reward.AnswerFailed, Status: 500}
+				case n < 4:
+					return money.Answer{Class: reward.AnswerThrottled, Status: 429}
+				}
+				return money.Answer{Class: reward.AnswerPaid}
+			})
+			s := newStage(t, p, nil)
+			s.with(func(cfg *FlowConfig) { cfg.Limits.GiveUpAfter = 10 * time.Minute }, dropPublisher{})
+			defer s.close()
+			s.create(3, 5)
+			s.start()
+			s.until("waiting to retry", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Retrying] == 3 })
+			s.move(reward.Running, reward.Paused)
+			time.Sleep(time.Hour) // past the window and past give-up-after
+			s.move(reward.Paused, reward.Running)
+			s.until("paid", paidOut)
+			s.balance(3)
+			if row := s.row(1); row.State != reward.Succeeded {
+				t.Errorf("row %+v", row)
+			}
+		})
+	})
 	t.Run("AnInstanceWithoutTheDatabaseLetsOthersTakeOver", func(t *testing.T) {
 		onFakeTime(t, func(t *testing.T) {
 			p := newProvider(func(reward.TargetID, int) money.Answer {

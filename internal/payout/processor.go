@@ -192,8 +192,12 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 	}
 	for try := 0; ; try++ {
 		if p.forgotten(row) && !looked {
-			if !p.lookBeforeCall(ctx, it, row, out) {
+			done, again := p.lookBeforeCall(ctx, it, row, out, sent, try)
+			if done {
 				return
+			}
+			if again {
+				continue
 			}
 			looked = true
 		}
@@ -208,12 +212,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 		case reward.AnswerThrottled:
 			// No attempt. A 503 may have charged all the same.
 			sent, looked = sent || ans.Status == http.StatusServiceUnavailable, false
-			pause := max(ans.RetryAfter, service.Backoff(try, 100*time.Millisecond, 5*time.Second))
-			if pause > p.Limits.Lease || p.over(row) {
-				p.postpone(it, row, out, ans, pause)
-				return
-			}
-			if !p.hold(ctx, it, pause) {
+			if !p.throttled(ctx, it, row, out, ans, sent, try) {
 				return
 			}
 			continue
@@ -239,29 +238,49 @@ func (p *Processor) over(row reward.Payout) bool {
 }
 
 // lookBeforeCall asks for the key of a row that is too old to be called
-// blindly; it says whether a call may follow.
-func (p *Processor) lookBeforeCall(ctx context.Context, it *pool.Item, row reward.Payout, out store.Outcome) bool {
+// blindly. done: the entry is out of hand. again: the provider could not be
+// asked now, for a reason that holds a call up and settles nothing. Neither:
+// the provider knows nothing, and may be called.
+func (p *Processor) lookBeforeCall(ctx context.Context, it *pool.Item, row reward.Payout, out store.Outcome, sent bool, try int) (done, again bool) {
+	if err := p.check(it); err != nil {
+		again = p.unsent(ctx, it, &out, sent, try, err)
+		return !again, again
+	}
 	found := p.Provider.Lookup(ctx, row.PromotionID, row.TargetID)
 	switch {
 	case found.Found:
 		out.Kind, out.TransactionKey = store.OutcomePaid, found.TransactionKey
-	case !found.NotFound:
-		out.Kind, out.Code, out.Message = store.OutcomeNoLookup, found.Answer.Code, found.Answer.Message
+	case found.NotFound:
+		return false, false
+	case found.Answer.Class == reward.AnswerUnsent:
+		again = p.unsent(ctx, it, &out, sent, try, found.Answer.Err)
+		return !again, again
+	case found.Answer.Class == reward.AnswerThrottled:
+		again = p.throttled(ctx, it, row, out, found.Answer, sent, try)
+		return !again, again
 	default:
-		return true
+		out.Kind, out.Code, out.Message = store.OutcomeNoLookup, found.Answer.Code, found.Answer.Message
 	}
 	p.Finisher.finish(it, out)
-	return false
+	return true, false
 }
 
-// postpone puts a call off for longer than an entry should be in hand: the row
-// waits, no attempt is counted.
-func (p *Processor) postpone(it *pool.Item, row reward.Payout, out store.Outcome, ans money.Answer, pause time.Duration) {
+// throttled waits as the provider asks; it says whether to try again. What has
+// to wait for longer than an entry should be in hand waits in its row, and no
+// attempt is counted. Only a row that may have been charged is ever given up:
+// a provider that merely says "later" decides nothing.
+func (p *Processor) throttled(ctx context.Context, it *pool.Item, row reward.Payout, out store.Outcome, ans money.Answer, sent bool, try int) bool {
+	pause := max(ans.RetryAfter, service.Backoff(try, 100*time.Millisecond, 5*time.Second))
+	giveUp := sent && p.over(row)
+	if pause <= p.Limits.Lease && !giveUp {
+		return p.hold(ctx, it, pause)
+	}
 	now := time.Now()
-	out.Kind, out.RetryAt, out.GiveUp = store.OutcomeNoAnswer, now.Add(pause), p.over(row)
+	out.Kind, out.RetryAt, out.GiveUp = store.OutcomeNoAnswer, now.Add(pause), giveUp
 	out.Code, out.Message = ans.Code, ans.Message
 	out.Attempts = []reward.Attempt{{Dispatch: row.Dispatch, At: now, Class: ans.Class, Code: ans.Code, Message: ans.Message}}
 	p.Finisher.finish(it, out)
+	return false
 }
 
 func chargeOf(row reward.Payout) money.Charge {

@@ -240,7 +240,7 @@ func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
 	for _, e := range entries {
 		if !e.Readable {
 			dead = append(dead, deadEntry(stream, e, reward.CodeMalformed, unreadable))
-		} else if open[e.TargetID] == e.Dispatch {
+		} else if dispatch, isOpen := open[e.TargetID]; isOpen && dispatch == e.Dispatch {
 			continue
 		}
 		settled = append(settled, e.ID)

@@ -38,7 +38,9 @@ func (p *Pool) poll(readCtx, workCtx context.Context) {
 		}
 		// Not under readCtx: what the queue has given out must not be lost on a
 		// stop.
-		entries, err := p.cfg.Queue.Read(workCtx, p.stream, reads)
+		bounded, cancel := context.WithTimeout(workCtx, p.cfg.StopTimeout)
+		entries, err := p.cfg.Queue.Read(bounded, p.stream, reads)
+		cancel()
 		if err != nil {
 			failures++
 			p.outage(readCtx, log, err, failures)

@@ -287,8 +287,8 @@ type Outcome struct {
 	Attempts []reward.Attempt
 }
 
-// PayoutFinishParams is a batch of outcomes, of one or more promotions, at most
-// one per payout.
+// PayoutFinishParams is a batch of outcomes, of one or more promotions; several
+// of one payout take effect in order.
 type PayoutFinishParams struct {
 	Outcomes []Outcome
 	Lease    time.Duration

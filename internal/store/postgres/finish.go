@@ -116,7 +116,12 @@ func (s *Store) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([
 		}
 		attempts.queue(b)
 	})
-	if err != nil {
+	switch {
+	case hasState(err, "22003", "22021", "22P05"):
+		e := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the database cannot hold an outcome of the batch")
+		e.Err = err
+		return nil, e
+	case err != nil:
 		return nil, err
 	}
 	return results, nil
