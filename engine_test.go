@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -59,19 +58,11 @@ type rig struct {
 
 func newRig(t *testing.T, w world, faults moneysim.Faults, change ...func(*largesse.Config)) *rig {
 	t.Helper()
-	sim, err := moneysim.New(moneysim.Config{Faults: faults, Seed: 42})
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr, err := sim.Start("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(sim.Close)
+	sim, simURL := startSim(t, faults)
 	cfg := largesse.DefaultConfig()
 	cfg.Data.Dir = t.TempDir()
 	cfg.HTTP.Listen = "127.0.0.1:0"
-	cfg.Money.URL = "http://" + addr
+	cfg.Money.URL = simURL
 	cfg.Money.Timeout = time.Second
 	cfg.Money.SettleAfter = time.Second
 	cfg.Redis.Stream.LeaseSeconds = 3
@@ -79,7 +70,7 @@ func newRig(t *testing.T, w world, faults moneysim.Faults, change ...func(*large
 	for _, f := range change {
 		f(&cfg)
 	}
-	r := &rig{t: t, cfg: cfg, sim: sim, simURL: "http://" + addr}
+	r := &rig{t: t, cfg: cfg, sim: sim, simURL: simURL}
 	r.start()
 	t.Cleanup(func() { r.stop() })
 	return r
@@ -87,10 +78,11 @@ func newRig(t *testing.T, w world, faults moneysim.Faults, change ...func(*large
 
 func (r *rig) start() {
 	r.t.Helper()
-	var lines testLog
+	var lines lockedBuffer
 	r.t.Cleanup(func() {
 		if r.t.Failed() {
-			r.t.Log(lines.tail())
+			text := lines.String()
+			r.t.Log(text[max(0, len(text)-8000):])
 		}
 	})
 	log, err := obs.NewLog(&lines, "info", "text")
@@ -119,25 +111,6 @@ func (r *rig) stop() {
 	}
 	r.engine = nil
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-}
-
-// testLog keeps an engine's log until a test has failed.
-type testLog struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *testLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *testLog) tail() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := l.buf.Bytes()
-	return string(b[max(0, len(b)-8000):])
 }
 
 // create makes a promotion of points with a file's targets, and starts it.

@@ -2,6 +2,7 @@ package payout
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
@@ -58,10 +59,9 @@ func NewFinisher(rows store.Payouts, q queue.Queue, retry *RetryProcessor, lease
 
 // run writes until ctx ends; by then nobody finishes any more.
 func (f *Finisher) run(ctx context.Context) {
-	done := make(chan struct{})
+	var working sync.WaitGroup
 	for range finishWorkers {
-		go func() {
-			defer func() { done <- struct{}{} }()
+		working.Go(func() {
 			for {
 				batch := gather(ctx, f.work)
 				if batch == nil {
@@ -69,10 +69,9 @@ func (f *Finisher) run(ctx context.Context) {
 				}
 				f.write(ctx, batch)
 			}
-		}()
+		})
 	}
-	go func() {
-		defer func() { done <- struct{}{} }()
+	working.Go(func() {
 		for {
 			items := gather(ctx, f.acks)
 			if items == nil {
@@ -80,10 +79,8 @@ func (f *Finisher) run(ctx context.Context) {
 			}
 			f.acknowledge(ctx, items)
 		}
-	}()
-	for range finishWorkers + 1 {
-		<-done
-	}
+	})
+	working.Wait()
 }
 
 // gather waits for one value, then takes what comes within finishLinger, at

@@ -7,6 +7,7 @@ package payout
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/largesse/largesse/internal/bus"
@@ -160,13 +161,11 @@ func (f *Flow) Start(ctx context.Context) error {
 // Stop ends the flow: first what takes work in, then what does it, last what
 // records it. Nothing is lost by it, however it goes.
 func (f *Flow) Stop() {
-	done := make(chan struct{})
+	var listening sync.WaitGroup
 	for _, l := range f.listeners {
-		go func() { l.Stop(); done <- struct{}{} }()
+		listening.Go(l.Stop)
 	}
-	for range f.listeners {
-		<-done
-	}
+	listening.Wait()
 	f.feeder.Stop()
 	f.retry.Stop()
 	f.sweeper.Stop()

@@ -205,7 +205,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 		ans := kindOf(it.Stream.Type).charge(p.Provider, ctx, chargeOf(row), check)
 		switch ans.Class {
 		case reward.AnswerUnsent:
-			if !p.unsent(ctx, it, &out, sent, try, ans.Err) {
+			if !p.unsent(ctx, it, out, sent, try, ans.Err) {
 				return
 			}
 			continue
@@ -243,7 +243,7 @@ func (p *Processor) over(row reward.Payout) bool {
 // the provider knows nothing, and may be called.
 func (p *Processor) lookBeforeCall(ctx context.Context, it *pool.Item, row reward.Payout, out store.Outcome, sent bool, try int) (done, again bool) {
 	if err := p.check(it); err != nil {
-		again = p.unsent(ctx, it, &out, sent, try, err)
+		again = p.unsent(ctx, it, out, sent, try, err)
 		return !again, again
 	}
 	found := p.Provider.Lookup(ctx, row.PromotionID, row.TargetID)
@@ -253,7 +253,7 @@ func (p *Processor) lookBeforeCall(ctx context.Context, it *pool.Item, row rewar
 	case found.NotFound:
 		return false, false
 	case found.Answer.Class == reward.AnswerUnsent:
-		again = p.unsent(ctx, it, &out, sent, try, found.Answer.Err)
+		again = p.unsent(ctx, it, out, sent, try, found.Answer.Err)
 		return !again, again
 	case found.Answer.Class == reward.AnswerThrottled:
 		again = p.throttled(ctx, it, row, out, found.Answer, sent, try)
@@ -278,9 +278,13 @@ func (p *Processor) throttled(ctx context.Context, it *pool.Item, row reward.Pay
 	now := time.Now()
 	out.Kind, out.RetryAt, out.GiveUp = store.OutcomeNoAnswer, now.Add(pause), giveUp
 	out.Code, out.Message = ans.Code, ans.Message
-	out.Attempts = []reward.Attempt{{Dispatch: row.Dispatch, At: now, Class: ans.Class, Code: ans.Code, Message: ans.Message}}
+	out.Attempts = []reward.Attempt{attemptOf(row, now, ans)}
 	p.Finisher.finish(it, out)
 	return false
+}
+
+func attemptOf(row reward.Payout, at time.Time, ans money.Answer) reward.Attempt {
+	return reward.Attempt{Dispatch: row.Dispatch, At: at, Class: ans.Class, Code: ans.Code, Message: ans.Message}
 }
 
 func chargeOf(row reward.Payout) money.Charge {
@@ -307,13 +311,13 @@ func (p *Processor) check(it *pool.Item) error {
 }
 
 // unsent deals with a call that was not opened; it says whether to try again.
-func (p *Processor) unsent(ctx context.Context, it *pool.Item, out *store.Outcome, sent bool, try int, err error) bool {
+func (p *Processor) unsent(ctx context.Context, it *pool.Item, out store.Outcome, sent bool, try int, err error) bool {
 	switch {
 	case errors.Is(err, errForgotten):
 		return true
 	case errors.Is(err, errCancelled):
 		out.Kind, out.Sent = store.OutcomeCancelled, sent
-		p.Finisher.finish(it, *out)
+		p.Finisher.finish(it, out)
 		return false
 	case errors.Is(err, errPaused) && p.pausedForSure(it), errors.Is(err, errLease):
 		it.Release()
@@ -366,7 +370,6 @@ func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payo
 	now := time.Now()
 	out.Sent, out.Code, out.Message = sent, ans.Code, ans.Message
 	out.RetryAt = now.Add(service.Backoff(int(row.Attempts), retryBase, retryLimit))
-	attempt := reward.Attempt{Dispatch: row.Dispatch, At: now, Class: ans.Class, Code: ans.Code, Message: ans.Message}
 	switch ans.Class {
 	case reward.AnswerPaid:
 		out.Kind, out.TransactionKey, out.Code, out.Message = store.OutcomePaid, ans.TransactionKey, "", ""
@@ -385,7 +388,7 @@ func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payo
 			out.Code, out.Message = "", ""
 		}
 	}
-	out.Attempts = []reward.Attempt{attempt}
+	out.Attempts = []reward.Attempt{attemptOf(row, now, ans)}
 	p.Finisher.finish(it, out)
 }
 

@@ -172,7 +172,7 @@ func CheckText(s string) error {
 	if !utf8.ValidString(s) {
 		return fmt.Errorf("is not valid UTF-8")
 	}
-	if bytes.IndexByte([]byte(s), 0) >= 0 {
+	if strings.IndexByte(s, 0) >= 0 {
 		return fmt.Errorf("contains U+0000")
 	}
 	return nil

@@ -2,7 +2,6 @@ package store
 
 import (
 	"strings"
-	"unicode/utf8"
 
 	"github.com/largesse/largesse/internal/reward"
 )
@@ -26,9 +25,7 @@ func CheckText(field, s string) error {
 		"%s %s is not valid UTF-8 without U+0000", field, reward.Quote(s))
 }
 
-func storable(s string) bool {
-	return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0
-}
+func storable(s string) bool { return reward.CheckText(s) == nil }
 
 // Check refuses a payout that no driver can store; the intake then finds the
 // culprit by halving its batch.
