@@ -75,4 +75,7 @@ const (
 	CodeMalformed      = "MALFORMED"
 	CodeTypeMismatch   = "TYPE_MISMATCH"
 	CodeConflict       = "CONFLICT"
+	// CodePoison is of payouts that too many holders in a row let go of
+	// without an outcome.
+	CodePoison = "POISON"
 )

@@ -158,6 +158,9 @@ type Promotion struct {
 	VoucherCode string // default for targets of a VOUCHER promotion
 	Currency    string
 	MaxRetries  int // retries after the first call
+	// ConsumersPerInstance is how many consumers an instance keeps for it; 0 =
+	// by its size.
+	ConsumersPerInstance int
 	// Registered says that Kafka made this DRAFT and nobody has completed it
 	// over the API yet.
 	Registered bool
@@ -234,6 +237,9 @@ type Payout struct {
 	// MaybeCalled says that an earlier dispatch may have reached the provider
 	// and left no final answer.
 	MaybeCalled bool
+	// Handovers counts, since the latest outcome, the holders that let go of
+	// the payout without one: they died, hung, or failed on it.
+	Handovers int32
 	// DueAt is the time the open state turns on: READY since, QUEUED
 	// (dispatched) since, RETRYING until, UNKNOWN: next look-up.
 	DueAt             time.Time

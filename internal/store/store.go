@@ -14,6 +14,7 @@ package store
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -21,6 +22,9 @@ import (
 
 // BatchMax bounds every batch given to a Store.
 const BatchMax = 1000
+
+// HandoversMax is where the handovers of a payout stop being counted.
+const HandoversMax = math.MaxInt16
 
 // Store is the whole seam.
 type Store interface {
@@ -30,6 +34,7 @@ type Store interface {
 	DeadLetters
 	Uploads
 	Leases
+	Instances
 
 	// Ping answers whether the database can be reached.
 	Ping(ctx context.Context) error
@@ -130,7 +135,8 @@ type Payouts interface {
 	// LastDispatchedAt and StreamGone change with them. Rows held by others
 	// are passed over.
 	PayoutDispatch(ctx context.Context, p PayoutDispatchParams) ([]reward.Payout, error)
-	// PayoutGiveBack returns QUEUED rows to READY, expecting their dispatch.
+	// PayoutGiveBack returns QUEUED rows to READY, expecting their dispatch,
+	// and counts a handover when HandedOver.
 	// In a CANCELLED promotion a flagged row, or any row when MaybeCalled,
 	// becomes UNKNOWN and others CANCELLED. It returns how many moved.
 	PayoutGiveBack(ctx context.Context, p PayoutGiveBackParams) (int, error)
@@ -143,7 +149,8 @@ type Payouts interface {
 	PayoutHeads(ctx context.Context, ids []PayoutID) ([]reward.Payout, error)
 	// PayoutFinish writes outcomes, in one transaction, by the rules of
 	// Outcome. Outcomes whose row has moved on change nothing but the attempt
-	// rows. The result has one state per outcome: the row's state afterwards.
+	// rows; those that change the row set its Handovers to 0. The result has one
+	// state per outcome: the row's state afterwards.
 	PayoutFinish(ctx context.Context, p PayoutFinishParams) ([]FinishResult, error)
 	// PayoutTakeLookups returns at most Limit UNKNOWN payouts, of any
 	// promotion, whose DueAt has come, and sets their DueAt to Until, so that
@@ -235,8 +242,12 @@ type PayoutGiveBackParams struct {
 	// MaybeCalled flags them: somebody else may have called. False only when
 	// the queue refused to take them.
 	MaybeCalled bool
-	Lease       time.Duration // SettleFrom = Now + Lease where UNKNOWN is entered
-	Now         time.Time
+	// HandedOver says that a holder let go of the entries without a word (it
+	// died, hung, or failed on them): the rows' Handovers go up by one, as far
+	// as HandoversMax.
+	HandedOver bool
+	Lease      time.Duration // SettleFrom = Now + Lease where UNKNOWN is entered
+	Now        time.Time
 }
 
 // PayoutSweepParams names the QUEUED rows that no queue holds.
@@ -424,4 +435,44 @@ type Lease struct {
 	OK    bool
 	Owner string // who holds it now
 	Until time.Time
+}
+
+// InstanceKept is how long an instance is remembered after its latest beat.
+const InstanceKept = 24 * time.Hour
+
+// Instances lets instances tell each other, and people, what they do.
+type Instances interface {
+	// InstanceBeat writes what an instance does and that it is alive until ttl
+	// from now, and forgets those that were last seen InstanceKept ago.
+	// CodeInvalid when a text cannot be stored as it is.
+	InstanceBeat(ctx context.Context, i Instance, ttl time.Duration) error
+	// InstanceGone forgets an instance that ended in order.
+	InstanceGone(ctx context.Context, name string) error
+	// InstanceList returns every instance seen within InstanceKept, ordered by
+	// the bytes of its name.
+	InstanceList(ctx context.Context) ([]Instance, error)
+}
+
+// Instance is what a running process of Largesse tells of itself.
+type Instance struct {
+	Name      string // prefix of its consumers' names, followed by "-" and an index
+	Version   string
+	Roles     []string
+	StartedAt time.Time
+	Pools     []InstancePool // ordered by promotion id
+	// SeenAt is the latest beat, AliveUntil when it is taken for dead, both by
+	// the database's clock; Alive compares them with that clock at the read.
+	// InstanceBeat ignores all three.
+	SeenAt     time.Time
+	AliveUntil time.Time
+	Alive      bool
+}
+
+// InstancePool is the pool of one promotion on one instance.
+type InstancePool struct {
+	PromotionID reward.PromotionID   `json:"promotionId"`
+	Type        reward.PromotionType `json:"type"`
+	Consumers   int                  `json:"consumers"`
+	InHand      int                  `json:"inHand"` // entries read and not yet settled
+	StartedAt   time.Time            `json:"startedAt"`
 }

@@ -55,6 +55,9 @@ func CheckPromotion(p reward.Promotion) error {
 		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "amount %d is below 0", p.Amount)
 	case p.MaxRetries < 0 || p.MaxRetries > 1<<30:
 		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "max retries %d is out of range", p.MaxRetries)
+	case p.ConsumersPerInstance < 0 || p.ConsumersPerInstance > 1<<30:
+		return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
+			"consumers per instance %d is out of range", p.ConsumersPerInstance)
 	}
 	for field, s := range map[string]string{"name": p.Name, "voucher code": p.VoucherCode, "currency": p.Currency} {
 		if err := CheckText(field, s); err != nil {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -86,10 +87,11 @@ func (s *Store) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams
 	return list, nil
 }
 
-// withdrawSQL takes the rows of the CTE found out of their state: decided says
-// which state follows, and unknown rows get their settle time. It returns how
-// many rows moved. $1 is now, $2 the settle time.
-func withdrawSQL(found, next, maybeCalled string) string {
+// withdrawSQL takes the rows of the CTE found out of their state: next says
+// which state follows, and unknown rows get their settle time; handovers is
+// added to theirs. It returns how many rows moved. $1 is now, $2 the settle
+// time.
+func withdrawSQL(found, next, maybeCalled, handovers string) string {
 	return `WITH found AS MATERIALIZED (` + found + `
 ), moved AS MATERIALIZED (
   SELECT f.promotion_id, f.target_id, f.summary_id, f.amount, f.was, (` + next + `)::int2 AS became, 0 AS answers,
@@ -99,7 +101,8 @@ func withdrawSQL(found, next, maybeCalled string) string {
   UPDATE payouts p SET state = v.became, due_at = $1::timestamptz, updated_at = $1::timestamptz,
     maybe_called = p.maybe_called OR v.maybe_called OR v.became = 3,
     settle_from = CASE v.became WHEN 3 THEN $2::timestamptz ELSE p.settle_from END,
-    looked_at = CASE v.became WHEN 3 THEN NULL ELSE p.looked_at END
+    looked_at = CASE v.became WHEN 3 THEN NULL ELSE p.looked_at END,
+    handovers = least(p.handovers + ` + handovers + `, ` + strconv.Itoa(store.HandoversMax) + `)
   FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
 ), ` + tally("moved") + `
 SELECT count(*) FROM moved`
@@ -113,20 +116,20 @@ var (
   JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id
   WHERE p.state = 1 AND p.dispatch = i.dispatch
   ORDER BY p.promotion_id, p.target_id FOR NO KEY UPDATE OF p`,
-		`CASE WHEN m.status <> 'CANCELLED' THEN 0 WHEN f.maybe_called OR $6::bool THEN 3 ELSE 6 END`, `$6::bool`)
+		`CASE WHEN m.status <> 'CANCELLED' THEN 0 WHEN f.maybe_called OR $6::bool THEN 3 ELSE 6 END`, `$6::bool`, `$7::int`)
 
 	sweepSQL = withdrawSQL(`
   SELECT `+withdrawn+` FROM payouts p
   WHERE p.promotion_id = $3 AND p.state = 1 AND p.state < 4 AND p.due_at < $4::timestamptz
   ORDER BY p.due_at, p.target_id LIMIT $5::int8 FOR NO KEY UPDATE OF p SKIP LOCKED`,
-		`CASE m.status WHEN 'CANCELLED' THEN 3 ELSE 0 END`, `true`)
+		`CASE m.status WHEN 'CANCELLED' THEN 3 ELSE 0 END`, `true`, `0`)
 
 	// Two scans, each along the index; READY first.
 	cancelSQL = withdrawSQL(`
   SELECT `+withdrawn+` FROM payouts p JOIN promotions m ON m.id = p.promotion_id AND m.status = 'CANCELLED'
   WHERE p.promotion_id = $3 AND p.state = $4::int2 AND p.state < 4
   ORDER BY p.due_at, p.target_id LIMIT $5::int8 FOR NO KEY UPDATE OF p SKIP LOCKED`,
-		`CASE WHEN f.was = 0 AND NOT f.maybe_called THEN 6 ELSE 3 END`, `false`)
+		`CASE WHEN f.was = 0 AND NOT f.maybe_called THEN 6 ELSE 3 END`, `false`, `0`)
 )
 
 func (s *Store) withdraw(ctx context.Context, what, sql string, now time.Time, lease time.Duration, args ...any) (int, error) {
@@ -158,7 +161,12 @@ func (s *Store) PayoutGiveBack(ctx context.Context, p store.PayoutGiveBackParams
 	if len(targets) == 0 {
 		return 0, nil
 	}
-	return s.withdraw(ctx, "give payouts back", giveBackSQL, p.Now, p.Lease, promotions, targets, dispatches, p.MaybeCalled)
+	handovers := 0
+	if p.HandedOver {
+		handovers = 1
+	}
+	return s.withdraw(ctx, "give payouts back", giveBackSQL, p.Now, p.Lease,
+		promotions, targets, dispatches, p.MaybeCalled, handovers)
 }
 
 // PayoutSweep returns QUEUED rows that no queue holds to READY.

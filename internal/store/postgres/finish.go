@@ -37,7 +37,7 @@ var finishSQL = `WITH found AS MATERIALIZED (
   FROM judged j WHERE j.became <> j.was
 ), written AS (
   UPDATE payouts p SET state = v.became, attempts = p.attempts + v.answers, due_at = v.due_at, updated_at = $1::timestamptz,
-    maybe_called = p.maybe_called OR v.became IN (2, 3),
+    handovers = 0, maybe_called = p.maybe_called OR v.became IN (2, 3),
     settle_from = CASE v.became WHEN 3 THEN $2::timestamptz ELSE p.settle_from END,
     looked_at = CASE v.became WHEN 3 THEN NULL ELSE p.looked_at END,
     transaction_key = CASE v.became WHEN 4 THEN v.key ELSE p.transaction_key END,

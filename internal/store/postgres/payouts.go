@@ -12,7 +12,7 @@ import (
 
 // payoutColumns are read by scanPayout.
 const payoutColumns = `p.promotion_id, p.target_id, p.summary_id, p.user_id, p.amount, p.voucher_code, p.state, p.dispatch,
-p.attempts, p.maybe_called, p.due_at, p.first_dispatched_at, p.settle_from, p.transaction_key, p.error_code,
+p.attempts, p.maybe_called, p.handovers, p.due_at, p.first_dispatched_at, p.settle_from, p.transaction_key, p.error_code,
 p.error_message, p.updated_at`
 
 func scanPayout(rows pgx.Rows) (reward.Payout, error) {
@@ -20,7 +20,7 @@ func scanPayout(rows pgx.Rows) (reward.Payout, error) {
 	var first, settle *time.Time
 	// The plain types spare pgx a detour per value.
 	err := rows.Scan((*int64)(&p.PromotionID), (*int64)(&p.TargetID), (*int64)(&p.SummaryID), &p.UserID, (*int64)(&p.Amount),
-		&p.VoucherCode, (*int16)(&p.State), &p.Dispatch, &p.Attempts, &p.MaybeCalled, &p.DueAt, &first, &settle,
+		&p.VoucherCode, (*int16)(&p.State), &p.Dispatch, &p.Attempts, &p.MaybeCalled, &p.Handovers, &p.DueAt, &first, &settle,
 		&p.TransactionKey, &p.ErrorCode, &p.ErrorMessage, &p.UpdatedAt)
 	p.DueAt, p.UpdatedAt = p.DueAt.UTC(), p.UpdatedAt.UTC()
 	p.FirstDispatchedAt, p.SettleFrom = timeOf(first), timeOf(settle)

@@ -5,28 +5,54 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
 
-// promotionColumns are read by promotionInto.
-const promotionColumns = `m.id, m.name, m.type, m.status, m.amount, m.voucher_code, m.currency, m.max_retries, m.registered,
-m.expected_count, m.closed, m.pause_reason, m.created_at, m.started_at, m.finished_at, m.last_dispatched_at, m.stream_gone`
+// promotionColumns are read by promotionScanner.
+const promotionColumns = `m.id, m.name, m.type, m.status, m.amount, m.voucher_code, m.currency, m.max_retries,
+m.consumers_per_instance, m.registered, m.expected_count, m.closed, m.pause_reason, m.created_at, m.started_at, m.finished_at, m.last_dispatched_at, m.stream_gone`
 
-// scanPromotion reads promotionColumns, and what comes behind them into more.
-func scanPromotion(rows pgx.Rows, p *reward.Promotion, more ...any) error {
-	var started, finished, dispatched *time.Time
+// promotionScanner returns a reader of rows with promotionColumns, which it
+// puts into p, and what comes behind them, into more. It always reads to the
+// same places, so that thousands of rows cost little but their names.
+func promotionScanner(p *reward.Promotion, more ...any) func(pgx.Rows) error {
+	var created, started, finished, dispatched pgtype.Timestamptz
+	// The plain types spare pgx a detour per value.
 	into := append([]any{
-		&p.ID, &p.Name, &p.Type, &p.Status, &p.Amount, &p.VoucherCode, &p.Currency, &p.MaxRetries, &p.Registered,
-		&p.ExpectedCount, &p.Closed, &p.PauseReason, &p.CreatedAt, &started, &finished, &dispatched, &p.StreamGone,
+		(*int64)(&p.ID), (*text)(&p.Name), (*text)(&p.Type), (*text)(&p.Status), (*int64)(&p.Amount), (*text)(&p.VoucherCode),
+		(*text)(&p.Currency), &p.MaxRetries, &p.ConsumersPerInstance, &p.Registered, &p.ExpectedCount, &p.Closed,
+		(*text)(&p.PauseReason), &created, &started, &finished, &dispatched, &p.StreamGone,
 	}, more...)
-	if err := rows.Scan(into...); err != nil {
-		return err
+	return func(rows pgx.Rows) error {
+		if err := rows.Scan(into...); err != nil {
+			return err
+		}
+		p.CreatedAt, p.StartedAt = utc(created), utc(started)
+		p.FinishedAt, p.LastDispatchedAt = utc(finished), utc(dispatched)
+		return nil
 	}
-	p.CreatedAt = p.CreatedAt.UTC()
-	p.StartedAt, p.FinishedAt, p.LastDispatchedAt = timeOf(started), timeOf(finished), timeOf(dispatched)
+}
+
+// text is a string that is not copied when the row before had the same.
+type text string
+
+// ScanBytes takes a value from the driver's buffer.
+func (t *text) ScanBytes(b []byte) error {
+	if string(b) != string(*t) {
+		*t = text(b)
+	}
 	return nil
+}
+
+// utc is the zero time for NULL.
+func utc(t pgtype.Timestamptz) time.Time {
+	if !t.Valid {
+		return time.Time{}
+	}
+	return t.Time.UTC()
 }
 
 // addTotals gives promotions the summary row of the whole.
@@ -45,12 +71,14 @@ func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward
 	var stands reward.Promotion
 	err := s.send(ctx, "create a promotion", func(b *pgx.Batch) {
 		made = false
-		b.Queue(`INSERT INTO promotions AS m (id, name, type, status, amount, voucher_code, currency, max_retries, registered,
-  stream_gone, created_at) VALUES ($1, $2, $3, 'DRAFT', $4, $5, $6, $7, false, true, $8)
+		b.Queue(`INSERT INTO promotions AS m (id, name, type, status, amount, voucher_code, currency, max_retries,
+  consumers_per_instance, registered, stream_gone, created_at) VALUES ($1, $2, $3, 'DRAFT', $4, $5, $6, $7, $8, false, true, $9)
 ON CONFLICT (id) DO UPDATE SET name = excluded.name, amount = excluded.amount, voucher_code = excluded.voucher_code,
-  currency = excluded.currency, max_retries = excluded.max_retries, registered = false
+  currency = excluded.currency, max_retries = excluded.max_retries,
+  consumers_per_instance = excluded.consumers_per_instance, registered = false
 WHERE m.registered AND m.status = 'DRAFT' AND m.type = excluded.type RETURNING m.id`,
-			int64(p.ID), p.Name, string(p.Type), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries, instant(p.CreatedAt),
+			int64(p.ID), p.Name, string(p.Type), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries,
+			p.ConsumersPerInstance, instant(p.CreatedAt),
 		).Query(each(func(rows pgx.Rows) error {
 			made = true
 			return nil
@@ -58,7 +86,7 @@ WHERE m.registered AND m.status = 'DRAFT' AND m.type = excluded.type RETURNING m
 		b.Queue(addTotals, []int64{int64(p.ID)})
 		b.Queue(`SELECT `+promotionColumns+` FROM promotions m WHERE m.id = $1`, int64(p.ID)).Query(each(func(rows pgx.Rows) error {
 			stands = reward.Promotion{}
-			return scanPromotion(rows, &stands)
+			return promotionScanner(&stands)(rows)
 		}))
 	})
 	switch {
@@ -87,6 +115,8 @@ func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, 
 		ids[i], types[i], started[i], expected[i] = int64(r.ID), string(r.Type), r.Started, r.ExpectedCount
 	}
 	var stand map[reward.PromotionID]reward.Promotion
+	var p reward.Promotion
+	scan := promotionScanner(&p)
 	err := s.send(ctx, "register promotions", func(b *pgx.Batch) {
 		stand = make(map[reward.PromotionID]reward.Promotion, len(merged))
 		b.Queue(`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries, registered,
@@ -110,12 +140,9 @@ UPDATE promotions m SET
 FROM known k WHERE m.id = k.id`, ids, types, started, expected, instant(now))
 		b.Queue(`SELECT `+promotionColumns+` FROM unnest($1::int8[]) AS i(id) JOIN promotions m ON m.id = i.id`, ids).
 			Query(each(func(rows pgx.Rows) error {
-				var p reward.Promotion
-				if err := scanPromotion(rows, &p); err != nil {
-					return err
-				}
+				err := scan(rows)
 				stand[p.ID] = p
-				return nil
+				return err
 			}))
 	})
 	if err != nil {
@@ -136,16 +163,19 @@ FROM known k WHERE m.id = k.id`, ids, types, started, expected, instant(now))
 var viewSQL = `SELECT ` + promotionColumns + `, ` + countsSQL + `
 FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 `
 
-func (s *Store) views(ctx context.Context, what, where string, args ...any) ([]store.PromotionView, error) {
+// views reads promotions, probably no more than capacity.
+func (s *Store) views(ctx context.Context, what string, capacity int, where string, args ...any) ([]store.PromotionView, error) {
 	var list []store.PromotionView
-	err := s.query(ctx, what, viewSQL+where, func(rows pgx.Rows) error {
-		var v store.PromotionView
-		if err := scanPromotion(rows, &v.Promotion, countsInto(&v.Counts)...); err != nil {
+	var v store.PromotionView
+	scan := promotionScanner(&v.Promotion, countsInto(&v.Counts)...)
+	err := s.send(ctx, what, func(b *pgx.Batch) {
+		list = make([]store.PromotionView, 0, capacity)
+		b.Queue(viewSQL+where, args...).Query(each(func(rows pgx.Rows) error {
+			err := scan(rows)
+			list = append(list, v)
 			return err
-		}
-		list = append(list, v)
-		return nil
-	}, args...)
+		}))
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +184,7 @@ func (s *Store) views(ctx context.Context, what, where string, args ...any) ([]s
 
 // PromotionGet returns a promotion with its counts.
 func (s *Store) PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
-	list, err := s.views(ctx, "read a promotion", `WHERE m.id = $1`, int64(id))
+	list, err := s.views(ctx, "read a promotion", 1, `WHERE m.id = $1`, int64(id))
 	if err != nil {
 		return store.PromotionView{}, err
 	}
@@ -170,14 +200,20 @@ func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) 
 	if before == 0 {
 		before = 1<<63 - 1
 	}
-	return s.views(ctx, "list promotions",
+	return s.views(ctx, "list promotions", min(max(p.Limit, 0), store.BatchMax),
 		`WHERE m.id < $1 AND ($2::text = '' OR m.status = $2::text) ORDER BY m.id DESC LIMIT $3`, before, string(p.Status), p.Limit)
 }
 
+const activeSQL = `WHERE m.status = 'RUNNING' OR (m.status = 'CANCELLED' AND m.finished_at IS NULL) OR NOT m.stream_gone
+ORDER BY m.id`
+
 // PromotionActive returns what pools and keepers must look at.
 func (s *Store) PromotionActive(ctx context.Context) ([]store.PromotionView, error) {
-	return s.views(ctx, "list active promotions",
-		`WHERE m.status = 'RUNNING' OR (m.status = 'CANCELLED' AND m.finished_at IS NULL) OR NOT m.stream_gone ORDER BY m.id`)
+	list, err := s.views(ctx, "list active promotions", int(s.actives.Load())+16, activeSQL)
+	if err == nil {
+		s.actives.Store(int64(len(list)))
+	}
+	return list, err
 }
 
 // PromotionMove changes the status. Whoever runs may get a stream, even
@@ -217,7 +253,7 @@ func (s *Store) change(ctx context.Context, what string, id reward.PromotionID, 
 		}))
 		b.Queue(`SELECT `+promotionColumns+` FROM promotions m WHERE m.id = $1`, int64(id)).Query(each(func(rows pgx.Rows) error {
 			exists = true
-			return scanPromotion(rows, &p)
+			return promotionScanner(&p)(rows)
 		}))
 	})
 	switch {

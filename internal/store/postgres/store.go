@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -59,10 +60,11 @@ type Store struct {
 	pool    *pgxpool.Pool
 	schema  string
 	tryMost time.Duration
+	actives atomic.Int64 // promotions that were active when last asked
 }
 
-// Open connects to the database. It does not migrate.
-func Open(ctx context.Context, cfg Config) (*Store, error) {
+// poolConfig is how every connection of ours is made.
+func poolConfig(cfg Config) (*pgxpool.Config, error) {
 	pc, err := pgxpool.ParseConfig(cfg.URL)
 	if err != nil {
 		return nil, fmt.Errorf("read the database's address: %w", err)
@@ -91,6 +93,15 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	params["enable_mergejoin"] = "off"
 	params["plan_cache_mode"] = "force_generic_plan"
 	params["jit"] = "off"
+	return pc, nil
+}
+
+// Open connects to the database. It does not migrate.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	pc, err := poolConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
@@ -124,6 +135,15 @@ func (s *Store) Migrate(ctx context.Context) error {
 			return fmt.Errorf("make schema %s: %w", s.schema, err)
 		}
 	}
+	return s.migrations(ctx, func(p *goose.Provider) error {
+		_, err := p.Up(ctx)
+		return err
+	})
+}
+
+// migrations calls fn with the migrations of the schema. What others are busy
+// with is tried again: each of them is a transaction, or can be repeated.
+func (s *Store) migrations(ctx context.Context, fn func(*goose.Provider) error) error {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte("largesse migrations " + s.schema)) // never fails
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockID(int64(h.Sum32())), lock.WithLockTimeout(1, 300))
@@ -141,10 +161,15 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the migrations: %w", err)
 	}
-	if _, err := p.Up(ctx); err != nil {
-		return fmt.Errorf("migrate the database: %w", err)
+	for try := 0; ; try++ {
+		err := fn(p)
+		if err == nil {
+			return nil
+		}
+		if !rolledBack(err) || try+1 == tries || !service.Sleep(ctx, service.Backoff(try, 5*time.Millisecond, 250*time.Millisecond)) {
+			return fmt.Errorf("migrate the database: %w", err)
+		}
 	}
-	return nil
 }
 
 // tries bounds how often a transaction that was certainly rolled back is run.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/pressly/goose/v3"
 	"go.uber.org/goleak"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -82,6 +83,8 @@ func TestStore(t *testing.T) {
 
 func BenchmarkStore(b *testing.B) { storetest.Benchmark(b, open) }
 
+func BenchmarkActive(b *testing.B) { storetest.BenchmarkActive(b, open) }
+
 func TestStoreAgreesWithSQLite(t *testing.T) {
 	t.Parallel()
 	other, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "largesse.db"))
@@ -119,6 +122,159 @@ func TestMigrate(t *testing.T) {
 			t.Errorf("error is %v, want %s", err, reward.CodeNotFound)
 		}
 	})
+}
+
+// old opens a schema of the first migration with one QUEUED payout in it.
+func old(t *testing.T) *Store {
+	t.Helper()
+	s := openEmpty(t, 4)
+	ctx := t.Context()
+	if _, err := s.pool.Exec(ctx, "CREATE SCHEMA "+pgx.Identifier{s.schema}.Sanitize()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.migrations(ctx, func(p *goose.Provider) error {
+		_, err := p.UpTo(ctx, 1)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{
+		`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries, registered, stream_gone, created_at)
+VALUES (1, 'old', 'POINT', 'RUNNING', 5, '', 'KRW', 3, false, false, now())`,
+		`INSERT INTO summaries (promotion_id, summary_id, queued, queued_amount) VALUES (1, 0, 1, 5)`,
+		`INSERT INTO payouts (promotion_id, target_id, summary_id, amount, due_at, updated_at, first_dispatched_at, dispatch, attempts,
+  state, maybe_called, user_id, voucher_code, transaction_key, error_code, error_message)
+VALUES (1, 7, 0, 5, now(), now(), now(), 1, 0, 1, false, 'u', '', '', '', '')`,
+	} {
+		if _, err := s.pool.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
+	t.Parallel()
+	one := func(t *testing.T, s *Store, sql string) (n int64) {
+		t.Helper()
+		if err := s.pool.QueryRow(t.Context(), sql).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	t.Run("TheyLiveOnUpAndDownWithoutARewrite", func(t *testing.T) {
+		t.Parallel()
+		s := old(t)
+		ctx := t.Context()
+		const file = `SELECT pg_relation_filenode('payouts')::int8`
+		before := one(t, s, file)
+		for range 2 {
+			if err := s.Migrate(ctx); err != nil {
+				t.Fatal(err)
+			}
+			storetest.AfterMigration(t, s)
+			if err := s.migrations(ctx, func(p *goose.Provider) error {
+				_, err := p.DownTo(ctx, 1)
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := one(t, s, `SELECT count(*) FROM payouts WHERE target_id = 7`); n != 1 {
+			t.Errorf("after the way down there are %d rows", n)
+		}
+		if after := one(t, s, file); after != before {
+			t.Errorf("payouts was written anew: file %d became %d", before, after)
+		}
+	})
+	t.Run("AnInterruptedOneIsRepeated", func(t *testing.T) {
+		t.Parallel()
+		s := old(t)
+		for range 2 {
+			if err := s.Migrate(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			storetest.AfterMigration(t, s)
+			// As if the process had died before it noted what it did.
+			if n := one(t, s, `WITH d AS (DELETE FROM goose_db_version WHERE version_id > 1 RETURNING 1) SELECT count(*) FROM d`); n == 0 {
+				t.Fatal("no migration was noted")
+			}
+		}
+	})
+	t.Run("WhoIsAtWorkDelaysItAndDoesNotFailIt", func(t *testing.T) {
+		t.Parallel()
+		s := old(t)
+		conn, err := s.pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Release()
+		for _, sql := range []string{"BEGIN", "SET LOCAL idle_in_transaction_session_timeout = 0", "SELECT 1 FROM payouts"} {
+			if _, err := conn.Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+		done := make(chan error, 1)
+		go func() { done <- s.Migrate(t.Context()) }()
+		waitForTries(t, s, 2)
+		if _, err := conn.Exec(t.Context(), "ROLLBACK"); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		storetest.AfterMigration(t, s)
+	})
+}
+
+// TestHandoversEndAtTheirMost: nothing overflows, however often a payout is let
+// go.
+func TestHandoversEndAtTheirMost(t *testing.T) {
+	t.Parallel()
+	s := open(t).(*Store)
+	storetest.ExerciseHandoversMax(t, s, func(sql string) error {
+		_, err := s.pool.Exec(t.Context(), sql)
+		return err
+	})
+}
+
+// TestInstancesAreForgottenAfterADay moves their beats back, since the clock is
+// the database's.
+func TestInstancesAreForgottenAfterADay(t *testing.T) {
+	t.Parallel()
+	s := open(t).(*Store)
+	storetest.ExerciseInstancesForgotten(t, s, func(name string, ago time.Duration) error {
+		_, err := s.pool.Exec(t.Context(), `UPDATE instances SET seen_at = clock_timestamp() - $1::interval WHERE name = $2`, ago, name)
+		return err
+	}, func() (names int, err error) {
+		err = s.pool.QueryRow(t.Context(), `SELECT count(*) FROM instances`).Scan(&names)
+		return names, err
+	})
+}
+
+// waitForTries waits until so many transactions of the test were seen to wait
+// for a lock: each try is one of its own.
+func waitForTries(t *testing.T, s *Store, most int) {
+	t.Helper()
+	tries := make(map[string]bool)
+	for deadline := time.Now().Add(20 * time.Second); len(tries) < most; {
+		rows, err := s.pool.Query(t.Context(), `SELECT l.virtualtransaction FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE NOT l.granted AND l.locktype <> 'advisory' AND a.application_name = $1`, t.Name()[:min(len(t.Name()), 63)])
+		if err != nil {
+			t.Fatal(err)
+		}
+		names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			tries[name] = true
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d tries were seen to wait, want %d", len(tries), most)
+		}
+		service.Sleep(t.Context(), 10*time.Millisecond)
+	}
 }
 
 func TestOpen(t *testing.T) {
@@ -193,26 +349,7 @@ func TestLocks(t *testing.T) {
 		t.Parallel()
 		s, conn := held(t, "SET LOCAL idle_in_transaction_session_timeout = 0")
 		done := finish(t, s)
-		// Each try is a transaction of its own: wait until a second one waits.
-		tries := make(map[string]bool)
-		for deadline := time.Now().Add(20 * time.Second); len(tries) < 2; {
-			rows, err := s.pool.Query(t.Context(), `SELECT l.virtualtransaction FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
-WHERE NOT l.granted AND a.application_name = $1`, t.Name()[:min(len(t.Name()), 63)])
-			if err != nil {
-				t.Fatal(err)
-			}
-			names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, name := range names {
-				tries[name] = true
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%d tries were seen to wait, want 2", len(tries))
-			}
-			service.Sleep(t.Context(), 10*time.Millisecond)
-		}
+		waitForTries(t, s, 2)
 		if _, err := conn.Exec(t.Context(), "ROLLBACK"); err != nil {
 			t.Fatal(err)
 		}
@@ -360,7 +497,7 @@ SELECT 1 + i % 2, i, 0, 1, now(), now(), 0, 0, 0, false, 'u' || i, '', '', '', '
 		"insert": insertSQL, "dispatch due": dispatchDue, "dispatch named": dispatchNamed, "give back": giveBackSQL,
 		"sweep": sweepSQL, "cancel": cancelSQL, "finish": finishSQL, "settle": settleSQL, "heads": headsSQL,
 		"take look-ups": takeLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
-		"summaries": addSummaries, "complete": completeSQL,
+		"summaries": addSummaries, "complete": completeSQL, "active": viewSQL + activeSQL,
 	} {
 		// Prepared by name, since only then does the plan stand for every call.
 		if _, err := conn.Conn().PgConn().Exec(ctx, "PREPARE probe AS "+sql).ReadAll(); err != nil {
@@ -374,8 +511,11 @@ SELECT 1 + i % 2, i, 0, 1, now(), now(), 0, 0, 0, false, 'u' || i, '', '', '', '
 			}
 			most = max(most, n)
 		}
-		nulls := strings.TrimSuffix(strings.Repeat("NULL, ", most), ", ")
-		res, err := conn.Conn().PgConn().Exec(ctx, "EXPLAIN EXECUTE probe("+nulls+"); DEALLOCATE probe").ReadAll()
+		nulls := ""
+		if most > 0 {
+			nulls = "(" + strings.TrimSuffix(strings.Repeat("NULL, ", most), ", ") + ")"
+		}
+		res, err := conn.Conn().PgConn().Exec(ctx, "EXPLAIN EXECUTE probe"+nulls+"; DEALLOCATE probe").ReadAll()
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

@@ -133,6 +133,11 @@ func (s *Store) PayoutGiveBack(ctx context.Context, p store.PayoutGiveBackParams
 		if err != nil {
 			return err
 		}
+		if p.HandedOver {
+			for i := range held {
+				held[i].Handovers = min(held[i].Handovers+1, store.HandoversMax)
+			}
+		}
 		moved, err = tx.withdraw(held, p.Lease, p.Now, func(f *reward.Payout) (reward.State, bool) {
 			switch {
 			case views[f.PromotionID].Status != reward.PromotionCancelled:

@@ -95,6 +95,7 @@ func (s *Store) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([
 			next := *row
 			changed := finish(&next, o, rw.views[o.PromotionID].Promotion, p.Lease, p.Now)
 			if changed {
+				next.Handovers = 0
 				if err := rw.payouts.write(row, &next, time.Time{}); err != nil {
 					return err
 				}

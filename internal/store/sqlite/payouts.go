@@ -14,7 +14,7 @@ import (
 
 // payoutColumns are read by scanPayout.
 const payoutColumns = `p.promotion_id, p.target_id, p.summary_id, p.user_id, p.amount, p.voucher_code, p.state, p.dispatch,
-p.attempts, p.maybe_called, p.due_at, p.first_dispatched_at, p.settle_from, p.transaction_key, p.error_code,
+p.attempts, p.maybe_called, p.handovers, p.due_at, p.first_dispatched_at, p.settle_from, p.transaction_key, p.error_code,
 p.error_message, p.updated_at`
 
 // payoutReturning is the same for RETURNING, which knows no alias.
@@ -26,7 +26,7 @@ func scanPayout(rows *sql.Rows) (reward.Payout, error) {
 	var first, settle sql.NullInt64
 	// The plain types spare database/sql a detour per value.
 	err := rows.Scan((*int64)(&p.PromotionID), (*int64)(&p.TargetID), (*int64)(&p.SummaryID), &p.UserID, (*int64)(&p.Amount),
-		&p.VoucherCode, (*int16)(&p.State), &p.Dispatch, &p.Attempts, &p.MaybeCalled, &due, &first, &settle,
+		&p.VoucherCode, (*int16)(&p.State), &p.Dispatch, &p.Attempts, &p.MaybeCalled, &p.Handovers, &due, &first, &settle,
 		&p.TransactionKey, &p.ErrorCode, &p.ErrorMessage, &updated)
 	p.DueAt, p.UpdatedAt = timeOf(due), timeOf(updated)
 	p.FirstDispatchedAt, p.SettleFrom = maybeTime(first), maybeTime(settle)
@@ -134,6 +134,7 @@ type payoutWriter struct {
 func (t *tx) payoutWriter() (*payoutWriter, error) {
 	stmt, err := t.PrepareContext(t.ctx, `UPDATE payouts SET state = ?1, dispatch = ?2, attempts = ?3, maybe_called = ?4, due_at = ?5,
   first_dispatched_at = ?6, settle_from = ?7, transaction_key = ?8, error_code = ?9, error_message = ?10, updated_at = ?11,
+  handovers = ?17,
   looked_at = CASE WHEN ?1 = 3 AND state <> 3 THEN NULL ELSE coalesce(max(looked_at, ?16), looked_at, ?16) END
 WHERE promotion_id = ?12 AND target_id = ?13 AND state = ?14 AND dispatch = ?15`)
 	if err != nil {
@@ -150,7 +151,7 @@ func (w *payoutWriter) write(was, next *reward.Payout, lookedAt time.Time) error
 	res, err := w.stmt.ExecContext(w.tx.ctx, int64(next.State), next.Dispatch, next.Attempts, next.MaybeCalled,
 		micros(next.DueAt), maybe(next.FirstDispatchedAt), maybe(next.SettleFrom), next.TransactionKey, next.ErrorCode,
 		next.ErrorMessage, micros(next.UpdatedAt), int64(was.PromotionID), int64(was.TargetID), int64(was.State), was.Dispatch,
-		maybe(lookedAt))
+		maybe(lookedAt), next.Handovers)
 	if err != nil {
 		return err
 	}

@@ -5,41 +5,40 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
 
-// promotionColumns are read by scanPromotion.
-const promotionColumns = `m.id, m.name, m.type, m.status, m.amount, m.voucher_code, m.currency, m.max_retries, m.registered,
-m.expected_count, m.closed, m.pause_reason, m.created_at, m.started_at, m.finished_at, m.last_dispatched_at, m.stream_gone`
+// viewSQL reads promotions with their counts, for viewScanner.
+var viewSQL = `SELECT m.id, m.name, m.type, m.status, m.amount, m.voucher_code, m.currency, m.max_retries,
+m.consumers_per_instance, m.registered, m.expected_count, m.closed, m.pause_reason, m.created_at, m.started_at, m.finished_at,
+m.last_dispatched_at, m.stream_gone, ` + countsSQL + `
+FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 `
 
-// scanPromotion reads promotionColumns, and what comes behind them into more.
-func scanPromotion(rows *sql.Rows, p *reward.Promotion, more ...any) error {
+// viewScanner reads one row of viewSQL after the other to the same places.
+func viewScanner() func(*sql.Rows) (store.PromotionView, error) {
+	var v store.PromotionView
 	var created int64
 	var started, finished, dispatched sql.NullInt64
-	err := rows.Scan(append([]any{
-		&p.ID, &p.Name, &p.Type, &p.Status, &p.Amount, &p.VoucherCode, &p.Currency, &p.MaxRetries, &p.Registered,
-		&p.ExpectedCount, &p.Closed, &p.PauseReason, &created, &started, &finished, &dispatched, &p.StreamGone,
-	}, more...)...)
-	p.CreatedAt, p.StartedAt = timeOf(created), maybeTime(started)
-	p.FinishedAt, p.LastDispatchedAt = maybeTime(finished), maybeTime(dispatched)
-	return err
+	into := append([]any{
+		&v.ID, &v.Name, &v.Type, &v.Status, &v.Amount, &v.VoucherCode, &v.Currency, &v.MaxRetries,
+		&v.ConsumersPerInstance, &v.Registered, &v.ExpectedCount, &v.Closed, &v.PauseReason, &created, &started, &finished,
+		&dispatched, &v.StreamGone,
+	}, countsInto(&v.Counts)...)
+	return func(rows *sql.Rows) (store.PromotionView, error) {
+		err := rows.Scan(into...)
+		v.CreatedAt, v.StartedAt = timeOf(created), maybeTime(started)
+		v.FinishedAt, v.LastDispatchedAt = maybeTime(finished), maybeTime(dispatched)
+		return v, err
+	}
 }
-
-func scanView(rows *sql.Rows) (store.PromotionView, error) {
-	var v store.PromotionView
-	return v, scanPromotion(rows, &v.Promotion, countsInto(&v.Counts)...)
-}
-
-// viewSQL reads promotions with their counts.
-var viewSQL = `SELECT ` + promotionColumns + `, ` + countsSQL + `
-FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 `
 
 // view reads one promotion inside the transaction.
 func (t *tx) view(id reward.PromotionID) (store.PromotionView, error) {
-	v, found, err := one(t.ctx, t, scanView, viewSQL+`WHERE m.id = ?`, int64(id))
+	v, found, err := one(t.ctx, t, viewScanner(), viewSQL+`WHERE m.id = ?`, int64(id))
 	if err == nil && !found {
 		err = noPromotion(id)
 	}
@@ -65,10 +64,10 @@ func (t *tx) views(ids []store.PayoutID) (map[reward.PromotionID]store.Promotion
 // put writes what changes in a promotion.
 func (t *tx) put(p *reward.Promotion) error {
 	_, err := t.exec(`UPDATE promotions SET name = ?, status = ?, amount = ?, voucher_code = ?, currency = ?, max_retries = ?,
-  registered = ?, expected_count = ?, closed = ?, pause_reason = ?, started_at = ?, finished_at = ?, last_dispatched_at = ?,
+  consumers_per_instance = ?, registered = ?, expected_count = ?, closed = ?, pause_reason = ?, started_at = ?, finished_at = ?, last_dispatched_at = ?,
   stream_gone = ? WHERE id = ?`,
-		p.Name, string(p.Status), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries, p.Registered, p.ExpectedCount,
-		p.Closed, p.PauseReason, maybe(p.StartedAt), maybe(p.FinishedAt), maybe(p.LastDispatchedAt), p.StreamGone, int64(p.ID))
+		p.Name, string(p.Status), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries, p.ConsumersPerInstance,
+		p.Registered, p.ExpectedCount, p.Closed, p.PauseReason, maybe(p.StartedAt), maybe(p.FinishedAt), maybe(p.LastDispatchedAt), p.StreamGone, int64(p.ID))
 	return err
 }
 
@@ -76,10 +75,10 @@ func (t *tx) put(p *reward.Promotion) error {
 // it has no stream to destroy.
 func (t *tx) insert(p *reward.Promotion) error {
 	p.Status, p.StreamGone = reward.Draft, true
-	if _, err := t.exec(`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries, registered,
-  created_at, stream_gone) VALUES (?, ?, ?, 'DRAFT', ?, ?, ?, ?, ?, ?, 1)`,
-		int64(p.ID), p.Name, string(p.Type), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries, p.Registered,
-		micros(p.CreatedAt)); err != nil {
+	if _, err := t.exec(`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries,
+  consumers_per_instance, registered, created_at, stream_gone) VALUES (?, ?, ?, 'DRAFT', ?, ?, ?, ?, ?, ?, ?, 1)`,
+		int64(p.ID), p.Name, string(p.Type), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries,
+		p.ConsumersPerInstance, p.Registered, micros(p.CreatedAt)); err != nil {
 		return err
 	}
 	_, err := t.exec(`INSERT INTO summaries (promotion_id, summary_id) VALUES (?, 0)`, int64(p.ID))
@@ -98,7 +97,7 @@ func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward
 		case reward.HasCode(err, reward.CodeNotFound):
 			made = reward.Promotion{
 				ID: p.ID, Name: p.Name, Type: p.Type, Amount: p.Amount, VoucherCode: p.VoucherCode, Currency: p.Currency,
-				MaxRetries: p.MaxRetries, CreatedAt: instant(p.CreatedAt),
+				MaxRetries: p.MaxRetries, ConsumersPerInstance: p.ConsumersPerInstance, CreatedAt: instant(p.CreatedAt),
 			}
 			return tx.insert(&made)
 		case err != nil:
@@ -111,6 +110,7 @@ func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward
 		made = v.Promotion
 		made.Name, made.Amount, made.VoucherCode = p.Name, p.Amount, p.VoucherCode
 		made.Currency, made.MaxRetries, made.Registered = p.Currency, p.MaxRetries, false
+		made.ConsumersPerInstance = p.ConsumersPerInstance
 		return tx.put(&made)
 	})
 	if err != nil {
@@ -162,7 +162,7 @@ func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, 
 
 // PromotionGet returns a promotion with its counts.
 func (s *Store) PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
-	v, found, err := one(ctx, s.reader, scanView, viewSQL+`WHERE m.id = ?`, int64(id))
+	v, found, err := one(ctx, s.reader, viewScanner(), viewSQL+`WHERE m.id = ?`, int64(id))
 	switch {
 	case err != nil:
 		return store.PromotionView{}, fmt.Errorf("read a promotion: %w", err)
@@ -178,7 +178,7 @@ func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) 
 	if before == 0 {
 		before = 1<<63 - 1
 	}
-	list, err := collect(ctx, s.reader, scanView, viewSQL+`WHERE m.id < ? AND (? = '' OR m.status = ?) ORDER BY m.id DESC LIMIT ?`,
+	list, err := collect(ctx, s.reader, viewScanner(), viewSQL+`WHERE m.id < ? AND (? = '' OR m.status = ?) ORDER BY m.id DESC LIMIT ?`,
 		before, string(p.Status), string(p.Status), p.Limit)
 	if err != nil {
 		return nil, fmt.Errorf("list promotions: %w", err)
@@ -186,14 +186,69 @@ func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) 
 	return list, nil
 }
 
-// PromotionActive returns what pools and keepers must look at.
+// PromotionActive returns what pools and keepers must look at. It is asked all
+// the time and mostly nothing has changed, which the database tells cheaply.
 func (s *Store) PromotionActive(ctx context.Context) ([]store.PromotionView, error) {
-	list, err := collect(ctx, s.reader, scanView, viewSQL+
-		`WHERE m.status = 'RUNNING' OR (m.status = 'CANCELLED' AND m.finished_at IS NULL) OR m.stream_gone = 0 ORDER BY m.id`)
+	list, err := s.active.read(ctx, s.reader)
 	if err != nil {
 		return nil, fmt.Errorf("list active promotions: %w", err)
 	}
 	return list, nil
+}
+
+// activeList is the latest answer of PromotionActive. It holds as long as
+// nobody commits anything to the file, in this process or another.
+type activeList struct {
+	mu      sync.Mutex // protects the rest
+	conn    *sql.Conn  // data_version means something only beside others of one connection
+	version int64
+	list    []store.PromotionView
+}
+
+var activeSQL = viewSQL + `WHERE m.status = 'RUNNING' OR (m.status = 'CANCELLED' AND m.finished_at IS NULL) OR m.stream_gone = 0
+ORDER BY m.id`
+
+func (a *activeList) read(ctx context.Context, db *sql.DB) (list []store.PromotionView, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	defer func() {
+		if err != nil {
+			a.forget()
+		}
+	}()
+	fresh := a.conn == nil
+	if fresh {
+		if a.conn, err = db.Conn(ctx); err != nil {
+			return nil, err
+		}
+	}
+	// The version first: what is committed before the list is read then counts
+	// as a change at the next call.
+	var version int64
+	if err := a.conn.QueryRowContext(ctx, `PRAGMA data_version`).Scan(&version); err != nil {
+		return nil, err
+	}
+	if fresh || version != a.version {
+		if a.list, err = collect(ctx, a.conn, viewScanner(), activeSQL); err != nil {
+			return nil, err
+		}
+		a.version = version
+	}
+	return slices.Clone(a.list), nil
+}
+
+func (a *activeList) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.forget()
+}
+
+// forget lets go of the connection, and with it of the list.
+func (a *activeList) forget() {
+	if a.conn != nil {
+		_ = a.conn.Close() // back to the pool, which has no use for the reason
+	}
+	a.conn, a.list = nil, nil
 }
 
 // PromotionMove changes the status. Whoever runs may get a stream, even before

@@ -30,13 +30,15 @@ var _ store.Store = (*Store)(nil)
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// readers is how many connections read beside the writer.
-const readers = 4
+// readers is how many connections read beside the writer; one of them is
+// activeList's.
+const readers = 5
 
 // Store is the driver. All methods are safe for concurrent use.
 type Store struct {
 	writer *sql.DB // one connection
 	reader *sql.DB
+	active activeList
 }
 
 // Open opens the file at path, or makes it. It does not migrate.
@@ -78,6 +80,7 @@ func (s *Store) Ping(ctx context.Context) error {
 
 // Close closes the file. Writes under way end first.
 func (s *Store) Close() {
+	s.active.close()
 	_ = s.reader.Close() // a close that fails has nothing to save: commits are synced
 	_ = s.writer.Close()
 }
@@ -86,18 +89,26 @@ func (s *Store) Close() {
 // takes the file's write lock; a second process that migrates at the same time
 // waits for it and may have to be called again.
 func (s *Store) Migrate(ctx context.Context) error {
-	files, err := fs.Sub(migrations, "migrations")
+	p, err := s.migrations()
 	if err != nil {
-		return fmt.Errorf("read the migrations: %w", err)
-	}
-	p, err := goose.NewProvider(goose.DialectSQLite3, s.writer, files, goose.WithDisableGlobalRegistry(true))
-	if err != nil {
-		return fmt.Errorf("read the migrations: %w", err)
+		return err
 	}
 	if _, err := p.Up(ctx); err != nil {
 		return fmt.Errorf("migrate the database: %w", err)
 	}
 	return nil
+}
+
+func (s *Store) migrations() (*goose.Provider, error) {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return nil, fmt.Errorf("read the migrations: %w", err)
+	}
+	p, err := goose.NewProvider(goose.DialectSQLite3, s.writer, files, goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return nil, fmt.Errorf("read the migrations: %w", err)
+	}
+	return p, nil
 }
 
 // write runs fn in one transaction.

@@ -5,9 +5,11 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/storetest"
 )
@@ -56,4 +58,96 @@ func TestPlans(t *testing.T) {
 	}
 }
 
+// TestMigrate holds that rows of an older schema live through a migration, up
+// and down.
+func TestMigrate(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, err := Open(ctx, filepath.Join(t.TempDir(), "largesse.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	p, err := s.migrations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.UpTo(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, query := range []string{
+		`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries, registered, created_at, stream_gone)
+VALUES (1, 'old', 'POINT', 'RUNNING', 5, '', 'KRW', 3, 0, 0, 0)`,
+		`INSERT INTO summaries (promotion_id, summary_id, queued, queued_amount) VALUES (1, 0, 1, 5)`,
+		`INSERT INTO payouts (promotion_id, target_id, summary_id, user_id, amount, voucher_code, state, dispatch, attempts,
+  maybe_called, due_at, first_dispatched_at, transaction_key, error_code, error_message, updated_at)
+VALUES (1, 7, 0, 'u', 5, '', 1, 1, 0, 0, 0, 0, '', '', '', 0)`,
+	} {
+		if _, err := s.writer.ExecContext(ctx, query); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := s.Migrate(ctx); err != nil {
+			t.Fatal(err)
+		}
+		storetest.AfterMigration(t, s)
+		if _, err := p.DownTo(ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var rows int
+	if err := s.reader.QueryRowContext(ctx, `SELECT count(*) FROM payouts WHERE target_id = 7`).Scan(&rows); err != nil || rows != 1 {
+		t.Errorf("after the way down there are %d rows, %v", rows, err)
+	}
+}
+
+// TestHandoversEndAtTheirMost: nothing overflows, however often a payout is
+// let go.
+func TestHandoversEndAtTheirMost(t *testing.T) {
+	t.Parallel()
+	s := open(t).(*Store)
+	storetest.ExerciseHandoversMax(t, s, func(sql string) error {
+		_, err := s.writer.ExecContext(t.Context(), sql)
+		return err
+	})
+}
+
+// TestInstancesAreForgottenAfterADay moves their beats back, since the clock is
+// the database's.
+func TestInstancesAreForgottenAfterADay(t *testing.T) {
+	t.Parallel()
+	s := open(t).(*Store)
+	storetest.ExerciseInstancesForgotten(t, s, func(name string, ago time.Duration) error {
+		_, err := s.writer.ExecContext(t.Context(), `UPDATE instances SET seen_at = `+clock+` - ? WHERE name = ?`,
+			ago.Microseconds(), name)
+		return err
+	}, func() (names int, err error) {
+		err = s.reader.QueryRowContext(t.Context(), `SELECT count(*) FROM instances`).Scan(&names)
+		return names, err
+	})
+}
+
+// TestActiveSeesAnotherProcess: what is kept of the active promotions ends with
+// anybody's commit, not only this process's.
+func TestActiveSeesAnotherProcess(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "largesse.db")
+	mine, other := openAt(t, path), openAt(t, path)
+	for id := reward.PromotionID(1); id <= 3; id++ {
+		for range 2 {
+			list, err := mine.PromotionActive(t.Context())
+			if err != nil || len(list) != int(id)-1 {
+				t.Fatalf("%d active promotions, %v, want %d", len(list), err, id-1)
+			}
+		}
+		if _, err := other.PromotionRegister(t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true}},
+			time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func BenchmarkStore(b *testing.B) { storetest.Benchmark(b, open) }
+
+func BenchmarkActive(b *testing.B) { storetest.BenchmarkActive(b, open) }

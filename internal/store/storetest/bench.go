@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -72,4 +73,53 @@ func Benchmark(b *testing.B, open Open) {
 	v, err := s.PromotionGet(s.ctx, 1)
 	s.must(err)
 	same(s, "succeeded", int64(b.N), v.Counts.Payouts[reward.Succeeded])
+}
+
+// BenchmarkActive measures what every instance asks twice a second: the active
+// promotions, each with counts of work that is done, when nobody wrote since it
+// was asked before and when somebody did.
+func BenchmarkActive(b *testing.B, open Open) {
+	for _, count := range []int{1000, 10_000} {
+		b.Run(strconv.Itoa(count), func(b *testing.B) {
+			s := &bundle{reporter: b, Store: open(b), ctx: b.Context()}
+			for from := 1; from <= count; from += store.BatchMax {
+				var rs []store.Registration
+				save := store.PayoutSaveParams{MaxLen: 1, Now: epoch}
+				finish := store.PayoutFinishParams{Lease: lease, Now: at(10)}
+				for id := reward.PromotionID(from); id < reward.PromotionID(from+store.BatchMax); id++ {
+					rs = append(rs, store.Registration{ID: id, Type: reward.Point, Started: true})
+					save.Rows = append(save.Rows, row(id, 1))
+					finish.Outcomes = append(finish.Outcomes, store.Outcome{Ref: ref(id, 1, 1), Kind: store.OutcomePaid})
+				}
+				_, err := s.PromotionRegister(s.ctx, rs, epoch)
+				s.must(err)
+				_, err = s.PayoutSave(s.ctx, save)
+				s.must(err)
+				_, err = s.PayoutFinish(s.ctx, finish)
+				s.must(err)
+			}
+			ask := func(b *testing.B) {
+				list, err := s.PromotionActive(s.ctx)
+				if err != nil || len(list) != count {
+					b.Fatalf("%d active promotions, %v", len(list), err)
+				}
+			}
+			b.Run("Idle", func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					ask(b)
+				}
+			})
+			b.Run("AfterAChange", func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					b.StopTimer()
+					_, err := s.LeaseTake(s.ctx, store.LeaseTakeParams{Name: "x", Owner: "x", TTL: time.Hour})
+					s.must(err)
+					b.StartTimer()
+					ask(b)
+				}
+			})
+		})
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
@@ -210,6 +211,41 @@ func exerciseConcurrency(t *testing.T, open Open) {
 			return err
 		}))
 		same(b, "winners", 1, winners)
+	})
+	run(t, open, "InstancesBeatTogether", func(b *bundle) {
+		b.must(together(workers, func(w int) error {
+			for n := range 10 {
+				name := fmt.Sprint(w % 4) // two of a name
+				if err := b.InstanceBeat(b.ctx, store.Instance{Name: name, StartedAt: at(n)}, lease); err != nil {
+					return err
+				}
+				if _, err := b.InstanceList(b.ctx); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		list, err := b.InstanceList(b.ctx)
+		b.must(err)
+		same(b, "instances", 4, len(list))
+	})
+	run(t, open, "AnActiveListIsNeverOlderThanItsQuestion", func(b *bundle) {
+		b.must(together(workers, func(w int) error {
+			for n := range 10 {
+				id := reward.PromotionID(100*w + n + 1)
+				if _, err := b.PromotionRegister(b.ctx, []store.Registration{{ID: id, Type: reward.Point, Started: true}}, epoch); err != nil {
+					return err
+				}
+				list, err := b.PromotionActive(b.ctx)
+				if err != nil {
+					return err
+				}
+				if !slices.ContainsFunc(list, func(v store.PromotionView) bool { return v.ID == id }) {
+					return fmt.Errorf("promotion %d runs and is not among the %d active ones", id, len(list))
+				}
+			}
+			return nil
+		}))
 	})
 	run(t, open, "SavesRaceCompletionAndNoWorkIsForgotten", func(b *bundle) {
 		for id := reward.PromotionID(1); id <= 2; id++ {

@@ -183,3 +183,140 @@ func exerciseLeases(t *testing.T, open Open) {
 		same(b, "taken over", true, take("c", time.Hour).OK)
 	})
 }
+
+func exerciseInstances(t *testing.T, open Open) {
+	beat := func(b *bundle, i store.Instance, ttl time.Duration) {
+		b.Helper()
+		b.must(b.InstanceBeat(b.ctx, i, ttl))
+	}
+	// list reads the instances without what the database's clock says, which
+	// must lie around this process's.
+	list := func(b *bundle) []store.Instance {
+		b.Helper()
+		got, err := b.InstanceList(b.ctx)
+		b.must(err)
+		for n := range got {
+			if ago := time.Since(got[n].SeenAt); ago.Abs() > 10*time.Minute {
+				b.Fatalf("%q was seen %s ago", got[n].Name, ago)
+			}
+			got[n].SeenAt, got[n].AliveUntil = time.Time{}, time.Time{}
+		}
+		return got
+	}
+	run(t, open, "TellWhatTheyDo", func(b *bundle) {
+		want := store.Instance{
+			Name: hostile, Version: "v1 " + hostile, Roles: []string{"payout", hostile, "<&>\u2028"}, StartedAt: epoch, Alive: true,
+			Pools: []store.InstancePool{
+				{PromotionID: 1, Type: reward.Point, Consumers: 5, InHand: 7, StartedAt: at(1)},
+				{PromotionID: 1<<63 - 1, Type: reward.Voucher, StartedAt: at(2).Add(time.Nanosecond)},
+			},
+		}
+		given := want
+		given.SeenAt, given.AliveUntil, given.Alive = at(5), at(6), false // not for the caller to say
+		given.StartedAt = epoch.In(time.FixedZone("KST", 9*60*60))
+		beat(b, given, time.Hour)
+		same(b, "instances", []store.Instance{want}, list(b))
+		got, err := b.InstanceList(b.ctx)
+		b.must(err)
+		same(b, "alive for", time.Hour, got[0].AliveUntil.Sub(got[0].SeenAt))
+		same(b, "zone", "UTC", got[0].StartedAt.Location().String())
+		same(b, "zone of a pool", "UTC", got[0].Pools[0].StartedAt.Location().String())
+
+		next := store.Instance{Name: hostile, Version: "v2", Roles: []string{}, StartedAt: at(9), Alive: true}
+		beat(b, next, 2*time.Hour)
+		same(b, "after the next beat", []store.Instance{next}, list(b))
+		later, err := b.InstanceList(b.ctx)
+		b.must(err)
+		if later[0].SeenAt.Before(got[0].SeenAt) || !later[0].AliveUntil.After(got[0].AliveUntil) {
+			b.Fatalf("seen %s, alive until %s; before it was %s, %s",
+				later[0].SeenAt, later[0].AliveUntil, got[0].SeenAt, got[0].AliveUntil)
+		}
+	})
+	run(t, open, "AreListedByTheBytesOfTheirNames", func(b *bundle) {
+		names := []string{"", " a", "A", "Z", "a", "a-10", "a-2", "b", "z", "é", "한국어", "🎁"}
+		for _, name := range shuffled(names) {
+			beat(b, store.Instance{Name: name, StartedAt: epoch}, time.Hour)
+		}
+		var got []string
+		for _, i := range list(b) {
+			got = append(got, i.Name)
+		}
+		same(b, "names", names, got)
+	})
+	run(t, open, "AreDeadAfterTheirTimeAndComeBack", func(b *bundle) {
+		alive := func() []bool {
+			b.Helper()
+			var alive []bool
+			for _, i := range list(b) {
+				alive = append(alive, i.Alive)
+			}
+			return alive
+		}
+		beat(b, store.Instance{Name: "a", StartedAt: epoch}, time.Hour)
+		beat(b, store.Instance{Name: "b", StartedAt: epoch}, -time.Second)
+		beat(b, store.Instance{Name: "c", StartedAt: epoch}, 0)
+		same(b, "alive", []bool{true, false, false}, alive())
+		beat(b, store.Instance{Name: "b", StartedAt: epoch}, time.Hour)
+		beat(b, store.Instance{Name: "a", StartedAt: epoch}, -time.Second)
+		same(b, "alive", []bool{false, true, false}, alive())
+	})
+	run(t, open, "WhoEndedInOrderIsForgotten", func(b *bundle) {
+		same(b, "none", 0, len(list(b)))
+		beat(b, store.Instance{Name: "a", StartedAt: epoch}, time.Hour)
+		beat(b, store.Instance{Name: "a' OR 'a' = 'a", StartedAt: epoch}, time.Hour)
+		b.must(b.InstanceGone(b.ctx, "a' OR 'a' = 'a"))
+		b.must(b.InstanceGone(b.ctx, "A"))
+		left := list(b)
+		same(b, "left", 1, len(left))
+		same(b, "left", "a", left[0].Name)
+		b.must(b.InstanceGone(b.ctx, "a"))
+		b.must(b.InstanceGone(b.ctx, "a"))
+		same(b, "none left", 0, len(list(b)))
+	})
+	run(t, open, "RefuseWhatCannotBeStoredAsItIs", func(b *bundle) {
+		for _, i := range []store.Instance{
+			{Name: "nul\x00"},
+			{Name: "\xff"},
+			{Name: "a", Version: "\xff"},
+			{Name: "a", Roles: []string{"nul\x00"}},
+			{Name: "a", Pools: []store.InstancePool{{Type: "\xff"}}},
+			{Name: "a", Pools: []store.InstancePool{{Type: "nul\x00"}}},
+		} {
+			b.wantCode(b.InstanceBeat(b.ctx, i, time.Hour), reward.CodeInvalid)
+		}
+		b.wantCode(b.InstanceGone(b.ctx, "nul\x00"), reward.CodeInvalid)
+		same(b, "instances", 0, len(list(b)))
+	})
+}
+
+// ExerciseInstancesForgotten holds that instances are listed for a day after
+// their latest beat and removed by the next beat of another. moveBack makes an
+// instance's latest beat so long ago; stored counts the rows.
+func ExerciseInstancesForgotten(t *testing.T, s store.Store, moveBack func(name string, ago time.Duration) error,
+	stored func() (int, error),
+) {
+	t.Helper()
+	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
+	beat := func(name string) {
+		b.Helper()
+		b.must(b.InstanceBeat(b.ctx, store.Instance{Name: name, StartedAt: epoch}, 48*time.Hour))
+	}
+	want := func(listed, rows int) {
+		b.Helper()
+		same(b, "listed", listed, instances(b))
+		n, err := stored()
+		b.must(err)
+		same(b, "stored", rows, n)
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		beat(name)
+	}
+	b.must(moveBack("a", store.InstanceKept-time.Minute))
+	b.must(moveBack("b", store.InstanceKept+time.Second))
+	want(2, 3)
+	beat("c")
+	want(2, 2)
+	b.must(moveBack("a", store.InstanceKept+time.Second))
+	beat("a") // back after a day
+	want(2, 2)
+}

@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -14,7 +16,7 @@ func exercisePromotions(t *testing.T, open Open) {
 	run(t, open, "CreateKeepsEveryField", func(b *bundle) {
 		want := reward.Promotion{
 			ID: 1<<63 - 1, Name: hostile, Type: reward.Voucher, Status: reward.Draft, Amount: 7, VoucherCode: hostile,
-			Currency: "KRW", MaxRetries: 2, CreatedAt: epoch, StreamGone: true,
+			Currency: "KRW", MaxRetries: 2, ConsumersPerInstance: 3, CreatedAt: epoch, StreamGone: true,
 		}
 		given := want
 		given.Status, given.StreamGone = reward.Running, false
@@ -34,6 +36,8 @@ func exercisePromotions(t *testing.T, open Open) {
 		for _, p := range []reward.Promotion{
 			{ID: 0, Type: reward.Point},
 			{ID: 2, Type: reward.Point, Amount: -1},
+			{ID: 2, Type: reward.Point, ConsumersPerInstance: -1},
+			{ID: 2, Type: reward.Point, ConsumersPerInstance: 1<<30 + 1},
 			{ID: 2, Type: reward.Point, Name: "nul\x00"},
 			{ID: 2, Type: reward.Point, Currency: "\xff"},
 		} {
@@ -43,6 +47,60 @@ func exercisePromotions(t *testing.T, open Open) {
 		v, err := b.PromotionGet(b.ctx, 1)
 		b.must(err)
 		same(b, "name", "summer", v.Name)
+	})
+	run(t, open, "ConsumersPerInstanceStayWithThePromotion", func(b *bundle) {
+		_, err := b.PromotionRegister(b.ctx, []store.Registration{{ID: 1, Type: reward.Point}}, epoch)
+		b.must(err)
+		for id, consumers := range map[reward.PromotionID]int{1: 4, 2: 0, 3: 1 << 30} {
+			p, err := b.PromotionCreate(b.ctx, reward.Promotion{
+				ID: id, Type: reward.Point, MaxRetries: 3, ConsumersPerInstance: consumers, CreatedAt: epoch,
+			})
+			b.must(err)
+			same(b, "made", consumers, p.ConsumersPerInstance)
+			same(b, "moved", consumers, b.move(id, reward.Running).ConsumersPerInstance)
+			b.saveQueued(id, 1)
+			b.finish(store.Outcome{Ref: ref(id, 1, 1), Kind: store.OutcomePaid})
+			list, err := b.PromotionActive(b.ctx)
+			b.must(err)
+			same(b, "active", consumers, list[len(list)-1].ConsumersPerInstance)
+			_, err = b.PromotionComplete(b.ctx, id, settleAfter, at(20))
+			b.must(err)
+			_, err = b.PromotionStreamGone(b.ctx, id, epoch)
+			b.must(err)
+			closed, err := b.PromotionClose(b.ctx, id)
+			b.must(err)
+			same(b, "closed", consumers, closed.ConsumersPerInstance)
+			list, err = b.PromotionList(b.ctx, store.PromotionListParams{Before: id + 1, Limit: 1})
+			b.must(err)
+			same(b, "listed", consumers, list[0].ConsumersPerInstance)
+			again, err := b.PromotionRegister(b.ctx, []store.Registration{{ID: id, Type: reward.Point, Started: true}}, at(30))
+			b.must(err)
+			same(b, "registered again", consumers, again[0].ConsumersPerInstance)
+		}
+	})
+	run(t, open, "TheActiveListIsTheCallersOwn", func(b *bundle) {
+		two := int64(2)
+		_, err := b.PromotionRegister(b.ctx, []store.Registration{
+			{ID: 1, Type: reward.Point, Started: true, ExpectedCount: &two}, {ID: 2, Type: reward.Voucher, Started: true},
+		}, epoch)
+		b.must(err)
+		list, err := b.PromotionActive(b.ctx)
+		b.must(err)
+		clear(list)
+		list, err = b.PromotionActive(b.ctx)
+		b.must(err)
+		same(b, "first", reward.PromotionID(1), list[0].ID)
+		same(b, "expected of the first", &two, list[0].ExpectedCount)
+		same(b, "second", reward.PromotionID(2), list[1].ID)
+		same(b, "expected of the second", (*int64)(nil), list[1].ExpectedCount)
+		ctx, cancel := context.WithCancel(b.ctx)
+		cancel()
+		if _, err = b.PromotionActive(ctx); !errors.Is(err, context.Canceled) {
+			b.Fatalf("error is %v, want context.Canceled", err)
+		}
+		list, err = b.PromotionActive(b.ctx)
+		b.must(err)
+		same(b, "after a caller who left", 2, len(list))
 	})
 	run(t, open, "MoveExpectsItsStatus", func(b *bundle) {
 		b.draft(1)
@@ -240,10 +298,11 @@ func exerciseRegistrations(t *testing.T, open Open) {
 		b.wantCode(err, reward.CodeTypeMismatch)
 		want := reward.Promotion{
 			ID: 7, Name: "autumn", Type: reward.Point, Status: reward.Draft, Amount: 5, Currency: "KRW", MaxRetries: 1,
-			CreatedAt: epoch, StreamGone: true,
+			ConsumersPerInstance: 2, CreatedAt: epoch, StreamGone: true,
 		}
 		p, err := b.PromotionCreate(b.ctx, reward.Promotion{
-			ID: 7, Name: "autumn", Type: reward.Point, Amount: 5, Currency: "KRW", MaxRetries: 1, CreatedAt: at(1),
+			ID: 7, Name: "autumn", Type: reward.Point, Amount: 5, Currency: "KRW", MaxRetries: 1,
+			ConsumersPerInstance: 2, CreatedAt: at(1),
 		})
 		b.must(err)
 		same(b, "completed", want, p)

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,6 +18,9 @@ import (
 type step struct {
 	name string
 	do   func(ctx context.Context, s store.Store) (any, error)
+	// handovers carries a prediction on: the handovers of the rows, given the
+	// rows before the step and its answer. nil changes none.
+	handovers func(predicted map[store.PayoutID]int32, before []reward.Payout, answer any)
 }
 
 const walkTargets = 9
@@ -48,7 +52,7 @@ func drawStep(t *rapid.T, first reward.PromotionID, rows []reward.Payout, now in
 			res, err := s.PayoutSave(ctx, p)
 			sortPayouts(res.Queued)
 			return []any{res.Outcomes, withoutNil(res.Queued)}, err
-		}}
+		}, nil}
 	case 2, 3:
 		p := store.PayoutDispatchParams{
 			PromotionID: promotion.Draw(t, "promotion"), From: rapid.SampledFrom([]reward.State{reward.Ready, reward.Retrying}).Draw(t, "from"),
@@ -61,15 +65,28 @@ func drawStep(t *rapid.T, first reward.PromotionID, rows []reward.Payout, now in
 			list, err := s.PayoutDispatch(ctx, p)
 			sortPayouts(list)
 			return withoutNil(list), err
-		}}
+		}, nil}
 	case 4:
-		p := store.PayoutGiveBackParams{Refs: refs.Draw(t, "refs"), MaybeCalled: rapid.Bool().Draw(t, "maybe called"), Lease: lease, Now: at}
-		return step{"give back", func(ctx context.Context, s store.Store) (any, error) { return s.PayoutGiveBack(ctx, p) }}
+		p := store.PayoutGiveBackParams{
+			Refs: refs.Draw(t, "refs"), MaybeCalled: rapid.Bool().Draw(t, "maybe called"), HandedOver: rapid.Bool().Draw(t, "handed over"),
+			Lease: lease, Now: at,
+		}
+		return step{
+			"give back", func(ctx context.Context, s store.Store) (any, error) { return s.PayoutGiveBack(ctx, p) },
+			func(predicted map[store.PayoutID]int32, before []reward.Payout, _ any) {
+				for _, was := range before {
+					held := was.State == reward.Queued && slices.Contains(p.Refs, ref(was.PromotionID, was.TargetID, was.Dispatch))
+					if held && p.HandedOver {
+						predicted[store.PayoutID{PromotionID: was.PromotionID, TargetID: was.TargetID}]++
+					}
+				}
+			},
+		}
 	case 5:
 		p := store.PayoutSweepParams{
 			PromotionID: promotion.Draw(t, "promotion"), Before: at.Add(-2 * lease), Lease: lease, Now: at,
 		}
-		return step{"sweep", func(ctx context.Context, s store.Store) (any, error) { return s.PayoutSweep(ctx, p) }}
+		return step{"sweep", func(ctx context.Context, s store.Store) (any, error) { return s.PayoutSweep(ctx, p) }, nil}
 	case 6, 7:
 		p := store.PayoutFinishParams{Lease: lease, Now: at}
 		for _, r := range refs.Draw(t, "refs") {
@@ -79,14 +96,23 @@ func drawStep(t *rapid.T, first reward.PromotionID, rows []reward.Payout, now in
 				Code: rapid.SampledFrom([]string{"", "A", "B"}).Draw(t, "code"), TransactionKey: "tx" + r.TargetID.String(),
 			})
 		}
-		return step{"finish", func(ctx context.Context, s store.Store) (any, error) { return s.PayoutFinish(ctx, p) }}
+		return step{
+			"finish", func(ctx context.Context, s store.Store) (any, error) { return s.PayoutFinish(ctx, p) },
+			func(predicted map[store.PayoutID]int32, _ []reward.Payout, answer any) {
+				for i, res := range answer.([]store.FinishResult) {
+					if o := p.Outcomes[i]; res.Changed {
+						predicted[store.PayoutID{PromotionID: o.PromotionID, TargetID: o.TargetID}] = 0
+					}
+				}
+			},
+		}
 	case 8:
 		p := store.PayoutTakeLookupsParams{Limit: store.BatchMax, Until: at.Add(lease), Now: at}
 		return step{"take look-ups", func(ctx context.Context, s store.Store) (any, error) {
 			list, err := s.PayoutTakeLookups(ctx, p)
 			sortPayouts(list)
 			return withoutNil(list), err
-		}}
+		}, nil}
 	case 9:
 		p := store.PayoutSettleParams{SettleAfter: lease, Now: at}
 		for _, r := range refs.Draw(t, "refs") {
@@ -95,18 +121,18 @@ func drawStep(t *rapid.T, first reward.PromotionID, rows []reward.Payout, now in
 				BeganAt: at, NextAt: at.Add(lease), TransactionKey: "late" + r.TargetID.String(),
 			})
 		}
-		return step{"settle", func(ctx context.Context, s store.Store) (any, error) { return nil, s.PayoutSettle(ctx, p) }}
+		return step{"settle", func(ctx context.Context, s store.Store) (any, error) { return nil, s.PayoutSettle(ctx, p) }, nil}
 	}
 	id := promotion.Draw(t, "promotion")
 	switch rapid.IntRange(0, 3).Draw(t, "promotion's") {
 	case 0:
 		return step{"cancel step", func(ctx context.Context, s store.Store) (any, error) {
 			return s.PayoutCancelStep(ctx, store.PayoutCancelStepParams{PromotionID: id, Lease: lease, Now: at})
-		}}
+		}, nil}
 	case 1:
 		return step{"complete", func(ctx context.Context, s store.Store) (any, error) {
 			return s.PromotionComplete(ctx, id, lease, at)
-		}}
+		}, nil}
 	}
 	p := store.PromotionMoveParams{
 		ID: id, Now: at, From: []reward.PromotionStatus{reward.Draft, reward.Running, reward.Paused},
@@ -120,7 +146,7 @@ func drawStep(t *rapid.T, first reward.PromotionID, rows []reward.Payout, now in
 			return "illegal", nil
 		}
 		return moved, err
-	}}
+	}, nil}
 }
 
 func withoutNil(list []reward.Payout) []reward.Payout {
@@ -148,6 +174,7 @@ func walk(t *testing.T, stores ...store.Store) {
 		}
 		now := 100
 		rows := map[int][]reward.Payout{}
+		handovers := make(map[store.PayoutID]int32)
 		for range rapid.IntRange(1, 25).Draw(rt, "steps") {
 			now += rapid.IntRange(0, 20).Draw(rt, "seconds")
 			st := drawStep(rt, first, rows[0], now)
@@ -160,7 +187,15 @@ func walk(t *testing.T, stores ...store.Store) {
 				answers[i] = answer
 				b.books(first)
 				b.books(first + 1)
+				if i == 0 && st.handovers != nil {
+					st.handovers(handovers, rows[0], answer)
+				}
 				rows[i] = append(b.all(first), b.all(first+1)...)
+				for _, p := range rows[i] {
+					if want := handovers[store.PayoutID{PromotionID: p.PromotionID, TargetID: p.TargetID}]; p.Handovers != want {
+						rt.Fatalf("after %s store %d says %d handovers, want %d: %+v", st.name, i, p.Handovers, want, p)
+					}
+				}
 			}
 			for i := 1; i < len(bundles); i++ {
 				if diff := cmp.Diff(answers[0], answers[i]); diff != "" {
@@ -177,7 +212,32 @@ func walk(t *testing.T, stores ...store.Store) {
 				}
 			}
 		}
+		for _, b := range bundles {
+			b.activeBooks(first, first+1)
+		}
 	})
+}
+
+// activeBooks fails unless those of the promotions that need care, and no
+// others, are among the active ones, as they stand.
+func (b *bundle) activeBooks(ids ...reward.PromotionID) {
+	b.Helper()
+	var want, got []store.PromotionView
+	for _, id := range ids {
+		v, err := b.PromotionGet(b.ctx, id)
+		b.must(err)
+		if v.Status == reward.Running || (v.Status == reward.PromotionCancelled && v.FinishedAt.IsZero()) || !v.StreamGone {
+			want = append(want, v)
+		}
+	}
+	list, err := b.PromotionActive(b.ctx)
+	b.must(err)
+	for _, v := range list {
+		if slices.Contains(ids, v.ID) {
+			got = append(got, v)
+		}
+	}
+	same(b, "active", want, got)
 }
 
 func view(t *rapid.T, b *bundle, id reward.PromotionID) store.PromotionView {
