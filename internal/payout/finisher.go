@@ -34,8 +34,11 @@ type Finisher struct {
 	log   obs.Log
 	work  chan finished
 	acks  chan *pool.Item
-	// onDone hints that there may be room in the streams again.
-	onDone func()
+	backs chan *pool.Item
+	// onDone hints that there may be room in the streams again, onBack that
+	// there is something READY.
+	onDone, onBack func()
+	metrics        *obs.Metrics
 	// hurry ends the tries of writes; what is not written is left to be claimed.
 	hurry  context.Context
 	giveUp context.CancelFunc
@@ -47,13 +50,14 @@ type finished struct {
 }
 
 // NewFinisher makes a finisher that has retries published by retry; onDone is
-// called after each batch.
-func NewFinisher(rows store.Payouts, q queue.Queue, retry *RetryProcessor, lease time.Duration, onDone func(), log obs.Log) *Finisher {
+// called after each batch of outcomes, onBack after rows were given back.
+func NewFinisher(rows store.Payouts, q queue.Queue, retry *RetryProcessor, lease time.Duration, onDone, onBack func(), metrics *obs.Metrics, log obs.Log) *Finisher {
 	hurry, giveUp := context.WithCancel(context.Background())
 	return &Finisher{
-		hurry: hurry, giveUp: giveUp, onDone: onDone,
+		hurry: hurry, giveUp: giveUp, onDone: onDone, onBack: onBack, metrics: metrics,
 		rows: rows, queue: q, retry: retry, lease: lease, log: log.For(obs.Processor),
 		work: make(chan finished, 2*finishBatch), acks: make(chan *pool.Item, 2*finishBatch),
+		backs: make(chan *pool.Item, 2*finishBatch),
 	}
 }
 
@@ -78,6 +82,15 @@ func (f *Finisher) run(ctx context.Context) {
 				return
 			}
 			f.acknowledge(ctx, items)
+		}
+	})
+	working.Go(func() {
+		for {
+			items := gather(ctx, f.backs)
+			if items == nil {
+				return
+			}
+			f.writeBack(ctx, items)
 		}
 	})
 	working.Wait()
@@ -109,10 +122,53 @@ func gather[T any](ctx context.Context, from <-chan T) []T {
 }
 
 // finish hands an outcome over; the item is released once it is safe.
-func (f *Finisher) finish(it *pool.Item, out store.Outcome) { f.work <- finished{it, out} }
+func (f *Finisher) finish(it *pool.Item, out store.Outcome) {
+	it.CallEnded()
+	f.work <- finished{it, out}
+}
 
 // ack hands over an entry whose dispatch is settled in the database.
 func (f *Finisher) ack(it *pool.Item) { f.acks <- it }
+
+// giveBack hands over an entry that must not be called by its holder: a claimed
+// one, or one of a promotion that was paused. Its row returns to READY, flagged
+// as maybe called, and is dispatched anew under the same key.
+func (f *Finisher) giveBack(it *pool.Item) { f.backs <- it }
+
+// writeBack gives a batch back. A claimed entry has had a holder that let go of
+// it without a word; that is counted.
+func (f *Finisher) writeBack(ctx context.Context, items []*pool.Item) {
+	for _, claimed := range []bool{true, false} {
+		var (
+			some []*pool.Item
+			refs []reward.Ref
+		)
+		for _, it := range items {
+			if claimed != it.Mine {
+				some = append(some, it)
+				refs = append(refs, reward.Ref{PromotionID: it.Stream.PromotionID, TargetID: it.TargetID, Dispatch: it.Dispatch})
+			}
+		}
+		if len(some) == 0 {
+			continue
+		}
+		_, err := f.rows.PayoutGiveBack(ctx, store.PayoutGiveBackParams{
+			Refs: refs, MaybeCalled: true, HandedOver: claimed, Lease: f.lease, Now: time.Now(),
+		})
+		if err != nil {
+			if ctx.Err() == nil {
+				f.log.Warn(obs.Failed, err, "count", len(some))
+			}
+			for _, it := range some {
+				it.Release()
+			}
+			continue
+		}
+		f.acknowledge(ctx, some)
+		f.log.Info(obs.Claimed, "promotion_id", refs[0].PromotionID, "given_back", len(some))
+		f.onBack()
+	}
+}
 
 // write commits a batch, trying until it is written or the finisher gives up.
 // A batch that fails for its data is halved; one outcome that the database
@@ -151,7 +207,12 @@ func (f *Finisher) write(ctx context.Context, batch []finished) {
 	var retries []retryOf
 	for i, b := range batch {
 		items[i] = b.item
-		if r := results[i]; r.Changed && r.State == reward.Retrying {
+		r := results[i]
+		if !r.Changed {
+			continue
+		}
+		f.metrics.Finished(r.State, 1)
+		if r.State == reward.Retrying {
 			retries = append(retries, retryOf{batch[i], r})
 		}
 	}

@@ -25,7 +25,8 @@ type FlowConfig struct {
 	Queue    queue.Queue
 	Bus      *bus.Client
 	Provider Provider
-	// Pool sizes the consumer pools; Queue, Handler and Log are filled in.
+	// Pool sizes the consumer pools; Queue, Handler, Alive, Metrics and Log are
+	// filled in.
 	Pool pool.Config
 	// MaxLen bounds each stream, in entries.
 	MaxLen int
@@ -35,6 +36,7 @@ type FlowConfig struct {
 	QueueIsLocal bool
 	// Ingest, Payout and Housekeeping are the roles this instance plays.
 	Ingest, Payout, Housekeeping bool
+	Metrics                      *obs.Metrics
 	Log                          obs.Log
 }
 
@@ -76,15 +78,15 @@ func wire(cfg FlowConfig, publisher Publisher) *Flow {
 	f.Intake = &Intake{Rows: cfg.Store, Producer: producer, MaxLen: cfg.MaxLen}
 	f.retry = NewRetryProcessor(publisher, cfg.Store, producer, cfg.Log)
 	f.feeder = NewFeeder(cfg.Store, f.Cache, producer, cfg.Log)
-	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease, f.feeder.Room, cfg.Log)
-	cfg.Pool.Queue, cfg.Pool.Log = cfg.Queue, cfg.Log
+	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease, f.feeder.Room, f.Cache.Hint, cfg.Metrics, cfg.Log)
+	cfg.Pool.Queue, cfg.Pool.Metrics, cfg.Pool.Log = cfg.Queue, cfg.Metrics, cfg.Log
 	cfg.Pool.Alive = func() bool { return f.Cache.Alive(cfg.Limits.Lease) }
 	cfg.Pool.Handler = &Processor{
 		Store: cfg.Store, Provider: cfg.Provider, Cache: f.Cache, Finisher: f.finisher,
-		Limits: cfg.Limits, Log: cfg.Log,
+		Limits: cfg.Limits, Metrics: cfg.Metrics, Log: cfg.Log,
 	}
 	f.Manager = pool.NewManager(cfg.Pool)
-	f.sweeper = NewSweeper(cfg.Store, cfg.Queue, f.Cache, f.Manager, cfg.Limits, cfg.Log)
+	f.sweeper = NewSweeper(cfg.Store, cfg.Queue, f.Cache, f.Manager, cfg.Limits, cfg.Metrics, cfg.Log)
 	f.settler = NewSettler(cfg.Store, cfg.Provider, cfg.Limits, f.Cache.Hint, cfg.Log)
 	if cfg.Payout {
 		f.Cache.onRefresh = func(views []store.PromotionView) { f.Manager.Converge(specs(views)) }
@@ -188,7 +190,7 @@ func specs(views []store.PromotionView) []pool.Spec {
 			total = max(total, *v.ExpectedCount)
 		}
 		out = append(out, pool.Spec{
-			Stream: streamOf(v), Total: total,
+			Stream: streamOf(v), Total: total, Consumers: v.ConsumersPerInstance,
 			Work:   v.Counts.Payouts[reward.Queued] > 0,
 			Paused: v.Status == reward.Paused,
 			Final:  v.Status == reward.Completed || v.Status == reward.PromotionCancelled,

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,6 +42,7 @@ type Processor struct {
 	Cache    *StatusCache
 	Finisher *Finisher
 	Limits   Limits
+	Metrics  *obs.Metrics
 	Log      obs.Log
 
 	warnedAt atomic.Int64 // Unix nanoseconds of the latest line of warn
@@ -49,6 +50,11 @@ type Processor struct {
 	pausing  sync.Mutex // held while a promotion is being paused
 	pausedAt map[reward.PromotionID]time.Time
 }
+
+// handoversMax is how many holders in a row may let go of a payout without an
+// outcome before it is taken for poison. Deploys and crashes let go too, so it
+// is more than they do to the same payout without any answer in between.
+const handoversMax = 10
 
 // unreadable says what is wrong with an entry that others have added.
 const unreadable = "the entry has no readable key, message or dispatch"
@@ -70,7 +76,6 @@ func (p *Processor) Handle(ctx context.Context, items []*pool.Item) {
 // ProcessStreamMessages checks a batch of entries with one read, and pays those
 // that may be paid. [processStreamMessage]
 func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Item) {
-	log := p.Log.For(obs.Processor)
 	ids := make([]store.PayoutID, 0, len(items))
 	for _, it := range items {
 		if it.Readable {
@@ -85,7 +90,6 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 		}
 		return
 	}
-	var taken []*pool.Item // claimed ones, to be given back
 	for _, it := range items {
 		row, found := rows[it.TargetID]
 		status, _ := p.Cache.Status(it.Stream.PromotionID)
@@ -97,16 +101,15 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 		case row.State != reward.Queued || row.Dispatch != it.Dispatch:
 			// The dispatch is settled, and never comes back.
 			p.Finisher.ack(it)
+		case !it.Mine && row.Handovers+1 >= handoversMax:
+			p.poison(ctx, it, row)
 		case !it.Mine:
-			taken = append(taken, it)
+			p.Finisher.giveBack(it)
 		case status == reward.PromotionCancelled:
 			p.Finisher.finish(it, store.Outcome{Ref: refOf(row), Kind: store.OutcomeCancelled})
 		default:
 			go p.pay(ctx, it, row)
 		}
-	}
-	if len(taken) > 0 {
-		p.giveBack(ctx, log, taken)
 	}
 }
 
@@ -131,40 +134,36 @@ func (p *Processor) heads(ctx context.Context, ids []store.PayoutID) (map[reward
 	return out, nil
 }
 
-// giveBack returns claimed entries' rows to READY, flagged as maybe called, and
-// acknowledges them: they are dispatched anew, under the same key.
-func (p *Processor) giveBack(ctx context.Context, log obs.Log, items []*pool.Item) {
-	for chunk := range slices.Chunk(items, store.BatchMax) {
-		refs := make([]reward.Ref, len(chunk))
-		for i, it := range chunk {
-			refs[i] = reward.Ref{PromotionID: it.Stream.PromotionID, TargetID: it.TargetID, Dispatch: it.Dispatch}
-		}
-		_, err := p.Store.PayoutGiveBack(ctx, store.PayoutGiveBackParams{
-			Refs: refs, MaybeCalled: true, Lease: p.Limits.Lease, Now: time.Now(),
-		})
-		if err != nil {
-			log.Warn(obs.Failed, err, "count", len(chunk))
-			for _, it := range chunk {
-				it.Release()
-			}
-			continue
-		}
-		for _, it := range chunk {
-			p.Finisher.ack(it)
-		}
-		log.Info(obs.Claimed, "promotion_id", chunk[0].Stream.PromotionID, "given_back", len(chunk))
-	}
-	p.Cache.Hint()
-}
-
 // bury puts an entry that can never be processed into the dead letters.
 func (p *Processor) bury(ctx context.Context, it *pool.Item, reason, detail string) {
-	if err := p.Store.DeadLetterAdd(ctx, []reward.DeadLetter{deadEntry(it.Stream, it.Entry, reason, detail)}); err != nil {
-		it.Release()
-		return
+	if p.deadLetter(ctx, it, reason, detail) {
+		p.Finisher.ack(it)
 	}
+}
+
+// poison ends a payout that one holder after the other has let go of without an
+// outcome: whatever it does to them, it must not go round for ever. It is
+// looked up, like any payout that may have been called, and not called again by
+// itself. Dying in between repeats it: a dead letter of the same entry is kept
+// once.
+func (p *Processor) poison(ctx context.Context, it *pool.Item, row reward.Payout) {
+	detail := fmt.Sprintf("%d holders in a row let go of it without an outcome", row.Handovers+1)
+	if p.deadLetter(ctx, it, reward.CodePoison, detail) {
+		p.Finisher.finish(it, store.Outcome{Ref: refOf(row), Kind: store.OutcomeNoLookup, Code: reward.CodePoison, Message: detail})
+	}
+}
+
+// deadLetter keeps a copy of an entry; when that fails the entry is left, to be
+// claimed, and it says false.
+func (p *Processor) deadLetter(ctx context.Context, it *pool.Item, reason, detail string) bool {
+	if err := p.Store.DeadLetterAdd(ctx, []reward.DeadLetter{deadEntry(it.Stream, it.Entry, reason, detail)}); err != nil {
+		p.warn(ctx, obs.Consumer, err, "promotion_id", it.Stream.PromotionID, "entry", it.ID)
+		it.Release()
+		return false
+	}
+	p.Metrics.DeadLettered(reason, 1)
 	p.Log.For(obs.Consumer).Warn(obs.DeadLettered, errors.New(detail), "promotion_id", it.Stream.PromotionID, "entry", it.ID)
-	p.Finisher.ack(it)
+	return true
 }
 
 func deadEntry(s queue.Stream, e queue.Entry, reason, detail string) reward.DeadLetter {
@@ -178,8 +177,16 @@ func refOf(row reward.Payout) reward.Ref {
 	return reward.Ref{PromotionID: row.PromotionID, TargetID: row.TargetID, Dispatch: row.Dispatch}
 }
 
-// pay holds one dispatch until it has an outcome, or until it must be left.
+// pay holds one dispatch until it has an outcome, or until it must be left. What
+// it panics on is left as by a holder that died, and is poison in the end.
 func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
+	defer func() {
+		if r := recover(); r != nil {
+			p.Log.For(obs.Processor).Error(obs.Failed, fmt.Errorf("panic: %v\n%s", r, debug.Stack()),
+				"promotion_id", row.PromotionID, "target_id", row.TargetID)
+			it.Release()
+		}
+	}()
 	out := store.Outcome{Ref: refOf(row)}
 	// sent: an earlier call of this holder may have charged. looked: the
 	// provider has said, since the latest of them, that it knows nothing.
@@ -218,7 +225,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 			continue
 		case reward.AnswerMisset:
 			p.pause(ctx, row.PromotionID, began, ans)
-			it.Release() // back to READY when claimed, and paid after a resume
+			p.Finisher.giveBack(it) // to be paid after a resume
 			return
 		}
 		p.conclude(ctx, it, row, out, ans, sent)
@@ -319,7 +326,10 @@ func (p *Processor) unsent(ctx context.Context, it *pool.Item, out store.Outcome
 		out.Kind, out.Sent = store.OutcomeCancelled, sent
 		p.Finisher.finish(it, out)
 		return false
-	case errors.Is(err, errPaused) && p.pausedForSure(it), errors.Is(err, errLease):
+	case errors.Is(err, errPaused) && p.pausedForSure(it):
+		p.Finisher.giveBack(it)
+		return false
+	case errors.Is(err, errLease):
 		it.Release()
 		return false
 	case errors.Is(err, errStale), errors.Is(err, errPaused):

@@ -22,6 +22,7 @@ const (
 	PromotionNameMax        = 200 // characters
 	PromotionVoucherCodeMax = 200 // characters
 	PromotionMaxRetriesMax  = 20
+	PromotionConsumersMax   = 256 // per instance
 )
 
 // PromotionsConfig is what Promotions needs.
@@ -55,6 +56,9 @@ type CreateCommand struct {
 	VoucherCode string              // default for targets; VOUCHER only
 	Currency    string              // three capital letters, or none
 	MaxRetries  *int                // retries after the first call, 0 to 20
+	// ConsumersPerInstance is how many consumers each instance keeps for it, 1
+	// to 256; nil = by its size.
+	ConsumersPerInstance *int
 }
 
 var currencyPattern = regexp.MustCompile(`^[A-Z]{3}$`)
@@ -90,6 +94,9 @@ func (c CreateCommand) Check() []reward.FieldError {
 	}
 	if c.MaxRetries != nil && (*c.MaxRetries < 0 || *c.MaxRetries > PromotionMaxRetriesMax) {
 		refuse("maxRetries", "must be from 0 to %d, not %d", PromotionMaxRetriesMax, *c.MaxRetries)
+	}
+	if c.ConsumersPerInstance != nil && (*c.ConsumersPerInstance < 1 || *c.ConsumersPerInstance > PromotionConsumersMax) {
+		refuse("consumersPerInstance", "must be from 1 to %d, not %d; leave it out to go by the promotion's size", PromotionConsumersMax, *c.ConsumersPerInstance)
 	}
 	return wrong
 }
@@ -128,6 +135,9 @@ func (s *Promotions) Create(ctx context.Context, c CreateCommand) (store.Promoti
 	}
 	if c.MaxRetries != nil {
 		p.MaxRetries = *c.MaxRetries
+	}
+	if c.ConsumersPerInstance != nil {
+		p.ConsumersPerInstance = *c.ConsumersPerInstance
 	}
 	if c.Amount != nil {
 		p.Amount = *c.Amount

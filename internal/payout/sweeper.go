@@ -17,8 +17,8 @@ const sweepEvery = time.Second
 
 // Sweeper returns to READY what was dispatched and is in no stream (lost by
 // Redis, by a crash before the XADD, by an unknown reply), completes
-// promotions, carries cancels on, and destroys the streams of final
-// promotions.
+// promotions, carries cancels on, removes the consumers of dead instances, and
+// destroys the streams of final promotions.
 type Sweeper struct {
 	service.Base
 	store   store.Store
@@ -26,12 +26,16 @@ type Sweeper struct {
 	cache   *StatusCache
 	manager *pool.Manager
 	limits  Limits
+	metrics *obs.Metrics
 	log     obs.Log
 }
 
 // NewSweeper makes a sweeper that works on what the cache says.
-func NewSweeper(s store.Store, q queue.Queue, cache *StatusCache, manager *pool.Manager, limits Limits, log obs.Log) *Sweeper {
-	return &Sweeper{store: s, queue: q, cache: cache, manager: manager, limits: limits, log: log.For(obs.Sweeper)}
+func NewSweeper(s store.Store, q queue.Queue, cache *StatusCache, manager *pool.Manager, limits Limits, metrics *obs.Metrics, log obs.Log) *Sweeper {
+	return &Sweeper{
+		store: s, queue: q, cache: cache, manager: manager, limits: limits,
+		metrics: metrics, log: log.For(obs.Sweeper),
+	}
 }
 
 // horizon is X of design §2: later than this after its dispatch, no row is in
@@ -59,7 +63,7 @@ func (s *Sweeper) SweepAll(ctx context.Context) error {
 
 // run sweeps until ctx ends; completions follow each read of the cache.
 func (s *Sweeper) run(ctx context.Context) {
-	sweepAt := time.Now()
+	sweepAt, evictAt := time.Now(), time.Now().Add(s.limits.Lease)
 	failures := 0 // rounds in a row in which something failed
 	for ctx.Err() == nil {
 		fresh := s.cache.next()
@@ -69,6 +73,12 @@ func (s *Sweeper) run(ctx context.Context) {
 			sweepAt = time.Now().Add(service.Jitter(sweepEvery, 0.2))
 		}
 		failures = s.round(ctx, views, sweep, failures)
+		if !time.Now().Before(evictAt) {
+			evictAt = time.Now().Add(service.Jitter(s.limits.Lease, 0.2))
+			if err := s.evict(ctx, views); err != nil && ctx.Err() == nil {
+				s.log.Warn(obs.CleanupFailed, err)
+			}
+		}
 		select {
 		case <-fresh:
 		case <-ctx.Done():
@@ -82,6 +92,14 @@ func (s *Sweeper) run(ctx context.Context) {
 func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]store.PromotionView, sweep bool, failures int) int {
 	var first error
 	failed := 0
+	if sweep {
+		busy := busyStreams(views)
+		ids := make([]reward.PromotionID, len(busy))
+		for i, stream := range busy {
+			ids[i] = stream.PromotionID
+		}
+		s.metrics.KeepStreams(ids)
+	}
 	for _, v := range views {
 		if err := s.keep(ctx, v, sweep); err != nil && ctx.Err() == nil {
 			failed++
@@ -139,6 +157,7 @@ func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) error {
 	if err != nil {
 		return err
 	}
+	s.metrics.SetStream(v.Type, v.ID, info.Len, info.Lag(), info.Pending, age(info.OldestPendingAt, before))
 	if info.Len > 0 && info.OldestAt.Before(before) {
 		before = info.OldestAt
 	}
@@ -156,6 +175,7 @@ func (s *Sweeper) sweepBefore(ctx context.Context, id reward.PromotionID, before
 		total += n
 		if err != nil || n < store.BatchMax {
 			if total > 0 {
+				s.metrics.Swept(total)
 				s.log.Info(obs.Swept, "promotion_id", id, "count", total)
 			}
 			return total, err
@@ -249,8 +269,82 @@ func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
 		if err := s.store.DeadLetterAdd(ctx, dead); err != nil {
 			return err
 		}
+		for _, d := range dead {
+			s.metrics.DeadLettered(d.Reason, 1)
+		}
 	}
 	return s.queue.Ack(ctx, stream, settled)
+}
+
+// evict removes consumers of instances that are not alive any more from the
+// streams that are being worked on; what they have pending goes to a consumer
+// of a living one, as idle as it is. Should the instance live after all, it
+// registers again and finds its entries claimed.
+func (s *Sweeper) evict(ctx context.Context, views map[reward.PromotionID]store.PromotionView) error {
+	busy := busyStreams(views)
+	if len(busy) == 0 {
+		return nil
+	}
+	instances, err := s.store.InstanceList(ctx)
+	if err != nil {
+		return err
+	}
+	alive := make(map[string]bool, len(instances))
+	for _, i := range instances {
+		alive[i.Name] = i.Alive
+	}
+	var failed error
+	for _, stream := range busy {
+		if err := s.evictFrom(ctx, stream, alive); err != nil && failed == nil {
+			failed = fmt.Errorf("promotion %s: %w", stream.PromotionID, err)
+		}
+	}
+	return failed
+}
+
+func (s *Sweeper) evictFrom(ctx context.Context, stream queue.Stream, alive map[string]bool) error {
+	consumers, err := s.queue.Consumers(ctx, stream)
+	if err != nil {
+		return err
+	}
+	heir := ""
+	var dead []string
+	for _, c := range consumers {
+		switch {
+		case alive[pool.InstanceOf(c.Name)]:
+			heir = c.Name
+		case c.Idle > s.limits.Lease:
+			dead = append(dead, c.Name)
+		}
+	}
+	for _, name := range dead {
+		removed, err := s.queue.RemoveConsumer(ctx, stream, name, heir)
+		if err != nil {
+			return err
+		}
+		if removed {
+			s.log.Info(obs.CleanedUp, "promotion_id", stream.PromotionID, "consumer", name)
+		}
+	}
+	return nil
+}
+
+// busyStreams are the streams of the promotions that have something dispatched.
+func busyStreams(views map[reward.PromotionID]store.PromotionView) []queue.Stream {
+	var busy []queue.Stream
+	for _, v := range views {
+		if v.Counts.Payouts[reward.Queued] > 0 {
+			busy = append(busy, streamOf(v))
+		}
+	}
+	return busy
+}
+
+func age(at, now time.Time) time.Duration {
+	if at.IsZero() {
+		return 0
+	}
+	return max(now.Sub(at), 0)
 }
 
 // complete says whether it is worth asking the rows for a completion.

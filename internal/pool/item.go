@@ -17,7 +17,8 @@ type Item struct {
 	pool     *Pool
 	consumer int // index within the pool
 	// leaseEnd is nanoseconds after pool.startedAt, by the monotonic clock.
-	leaseEnd atomic.Int64
+	leaseEnd  atomic.Int64
+	callEnded bool // under pool.mu
 }
 
 // LeaseLeft is how long nobody else may claim the entry; ≤ 0 when the lease
@@ -26,5 +27,10 @@ func (it *Item) LeaseLeft() time.Duration {
 	return time.Duration(it.leaseEnd.Load()) - time.Since(it.pool.startedAt)
 }
 
-// Release frees the consumer's place for another entry.
+// CallEnded says that no call will be open for this entry any more, so that the
+// consumer may have another one open while the outcome is being written. It may
+// be called more than once.
+func (it *Item) CallEnded() { it.pool.endCall(it) }
+
+// Release lets go of the entry; its call has ended too.
 func (it *Item) Release() { it.pool.release(it) }

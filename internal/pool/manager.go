@@ -2,7 +2,10 @@ package pool
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
@@ -14,8 +17,9 @@ import (
 type Spec struct {
 	Stream queue.Stream
 	// Total is how many targets the promotion has or expects; it sets the
-	// number of consumers.
-	Total int64
+	// number of consumers, unless Consumers (above 0) does.
+	Total     int64
+	Consumers int
 	// Work says that rows are dispatched and undecided: there must be a pool.
 	Work bool
 	// Paused says that nothing may be read; what is in the stream stays.
@@ -73,13 +77,10 @@ func (m *Manager) Converge(specs []Spec) {
 	m.specs = wanted
 	for id, s := range wanted {
 		switch p := m.registry.get(id); {
-		case p != nil && s.Paused:
-			p.stop()
-		case p != nil && s.Final && !s.Work:
-			p.final.Store(true)
-			p.stop()
+		case p != nil && (s.Paused || s.Final && !s.Work):
+			m.end(id, p)
 		case p != nil:
-			m.resize(p, s)
+			m.follow(p, s)
 		case s.Work && !s.Paused:
 			m.startLocked(s)
 		}
@@ -108,9 +109,15 @@ func (m *Manager) Wake(s queue.Stream) {
 	m.startLocked(spec)
 }
 
-func (m *Manager) resize(p *Pool, s Spec) {
-	if p.grow(ConsumerCount(s.Total, m.cfg.MinConsumers, m.cfg.MaxConsumers)) {
+// follow makes a pool what its promotion asks for: as large as its size says,
+// and up for as long as anything is dispatched anywhere, whoever has it.
+func (m *Manager) follow(p *Pool, s Spec) {
+	if s.Work {
+		p.touch()
+	}
+	if p.grow(m.consumers(s)) {
 		p.Wake()
+		m.changed()
 	}
 }
 
@@ -119,23 +126,85 @@ func (m *Manager) startLocked(s Spec) {
 		return
 	}
 	id := s.Stream.PromotionID
-	p := newPool(m.cfg, s.Stream, ConsumerCount(s.Total, m.cfg.MinConsumers, m.cfg.MaxConsumers))
+	p := newPool(m.cfg, s.Stream, m.consumers(s))
 	if !m.registry.add(id, p) {
 		m.cfg.Log.For(obs.Manager).Debug(obs.AlreadyActive, "promotion_id", id)
 		return
 	}
-	p.start(func() { m.registry.remove(id) })
+	p.start(func() {
+		m.registry.remove(id)
+		m.changed()
+	})
+	m.cfg.Metrics.PoolStarted()
 	m.cfg.Log.For(obs.Manager).Info(obs.Started, "promotion_id", id, "type", s.Stream.Type, "consumers", len(p.Consumers()))
+	m.changed()
+}
+
+// consumers is how many consumers this instance keeps for a promotion.
+func (m *Manager) consumers(s Spec) int {
+	if s.Consumers > 0 {
+		return s.Consumers
+	}
+	return ConsumerCount(s.Total, m.cfg.MinConsumers, m.cfg.MaxConsumers)
+}
+
+func (m *Manager) changed() {
+	if m.cfg.Changed != nil {
+		m.cfg.Changed()
+	}
+}
+
+// Start starts the pool of a promotion at once; when there is one, it does
+// nothing. What Converge is told next decides how long it stays.
+// [startConsumers]
+func (m *Manager) Start(s Spec) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.startLocked(s)
+}
+
+// Stop ends the pool of a promotion on this instance and waits for it: what is
+// in hand is finished, or left in the stream after StopTimeout. It lasts for as
+// long as the rows ask for no pool: a running promotion is stopped by pausing
+// or cancelling it, an instance by ending it. [stopConsumers]
+func (m *Manager) Stop(id reward.PromotionID) {
+	m.mu.Lock()
+	p := m.registry.get(id)
+	if p == nil {
+		m.mu.Unlock()
+		return
+	}
+	m.end(id, p)
+	m.mu.Unlock()
+	<-p.done
+}
+
+// end asks a pool to end; that of a promotion that is over and done takes the
+// stream along. mu is held.
+func (m *Manager) end(id reward.PromotionID, p *Pool) {
+	if s, known := m.specs[id]; known && s.Final && !s.Work {
+		p.final.Store(true)
+	}
+	p.stop()
 }
 
 // Active says whether this instance has a pool for the promotion. [isActive]
 func (m *Manager) Active(id reward.PromotionID) bool { return m.registry.get(id) != nil }
 
-// List returns the consumer names of every pool.
-func (m *Manager) List() map[reward.PromotionID][]string {
-	out := make(map[reward.PromotionID][]string)
-	for id, p := range m.registry.all() {
-		out[id] = p.Consumers()
+// Status is a pool as it is now.
+type Status struct {
+	Stream    queue.Stream
+	Consumers []string // their names
+	InHand    int      // entries read and not yet settled
+	StartedAt time.Time
+}
+
+// Pools returns every pool of this instance, ordered by promotion id.
+func (m *Manager) Pools() []Status {
+	all := m.registry.all()
+	out := make([]Status, 0, len(all))
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, all[id].status())
 	}
 	return out
 }
@@ -146,10 +215,10 @@ func (m *Manager) StopAll() {
 	m.mu.Lock()
 	m.ended = true
 	pools := m.registry.all()
-	m.mu.Unlock()
-	for _, p := range pools {
-		p.stop()
+	for id, p := range pools {
+		m.end(id, p)
 	}
+	m.mu.Unlock()
 	for _, p := range pools {
 		<-p.done
 	}

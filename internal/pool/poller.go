@@ -57,6 +57,7 @@ func (p *Pool) poll(readCtx, workCtx context.Context) {
 			continue
 		}
 		if p.idleFor() >= p.cfg.IdleTimeout {
+			p.cfg.Metrics.PoolIdleStopped()
 			log.Info(obs.IdleStop, "promotion_id", p.stream.PromotionID)
 			return
 		}
@@ -75,7 +76,7 @@ func (p *Pool) reads() []queue.ReadParams {
 	defer p.mu.Unlock()
 	var reads []queue.ReadParams
 	for i, name := range p.names {
-		for free := p.cfg.InFlight - p.hands[i]; free > 0; free -= p.cfg.BatchSize {
+		for free := p.freeLocked(i); free > 0; free -= p.cfg.BatchSize {
 			reads = append(reads, queue.ReadParams{Consumer: name, Count: min(free, p.cfg.BatchSize)})
 		}
 	}
@@ -107,6 +108,8 @@ func (p *Pool) outage(ctx context.Context, log obs.Log, err error, failures int)
 	service.Sleep(ctx, service.Backoff(failures, 10*time.Millisecond, 2*time.Second))
 }
 
+// idleFor is how long the promotion has had nothing to do, as far as this
+// instance has seen and been told.
 func (p *Pool) idleFor() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,8 +119,10 @@ func (p *Pool) idleFor() time.Duration {
 	return time.Since(p.lastWork)
 }
 
-// tend renews the leases of what is in hand and claims what others left. That
-// the queue is away is for the poller to tell.
+// tend renews the leases of what is in hand and claims what others left. It
+// registers the consumers again too: a server that lost everything gets the
+// group back from the next read, but not those who have not read yet. That the
+// queue is away is for the poller to tell.
 func (p *Pool) tend(ctx context.Context) {
 	log := p.cfg.Log.For(obs.Consumer)
 	tick := time.NewTicker(p.cfg.Lease / 5)
@@ -131,8 +136,12 @@ func (p *Pool) tend(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if p.alive() {
-			p.extend(ctx, log)
+		if !p.alive() {
+			continue
+		}
+		p.extend(ctx, log)
+		if err := p.cfg.Queue.Create(ctx, p.stream, p.Consumers()); err != nil && ctx.Err() == nil {
+			log.Debug(obs.Unavailable, "error", err, "promotion_id", p.stream.PromotionID)
 		}
 	}
 }
@@ -189,6 +198,7 @@ func (p *Pool) claim(ctx context.Context, log obs.Log) {
 			Stream: p.stream, Consumer: consumer, MinIdle: p.cfg.Lease, Count: min(free, 100),
 		})
 		if len(entries) > 0 {
+			p.cfg.Metrics.Claimed(len(entries))
 			log.Info(obs.Claimed, "promotion_id", p.stream.PromotionID, "count", len(entries))
 			p.cfg.Handler.Handle(ctx, p.take(entries, consumer))
 		}
@@ -205,7 +215,7 @@ func (p *Pool) freest() (name string, free int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, n := range p.names {
-		if f := p.cfg.InFlight - p.hands[i]; f > free {
+		if f := p.freeLocked(i); f > free {
 			name, free = n, f
 		}
 	}

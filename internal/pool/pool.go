@@ -2,15 +2,15 @@
 // manager that converges on what it is told, a registry of the pools of this
 // instance, and per pool one poller that reads for all its consumers.
 //
-// What holds: a consumer never has more entries in hand than its bound; an
-// entry is given to the handler once per delivery; an entry that is not
+// What holds: a consumer never has more calls open, nor more entries in hand,
+// than its bounds; an entry is given to the handler once per delivery; an entry that is not
 // acknowledged stays in the stream and is claimed after its lease; stopping a
 // pool loses nothing.
 package pool
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,7 +33,9 @@ type Config struct {
 	Instance string // prefix of the consumer names
 	// MinConsumers and MaxConsumers bound the size table, per instance.
 	MinConsumers, MaxConsumers int
-	// InFlight bounds the entries that one consumer has in hand.
+	// InFlight bounds the calls that one consumer has open. As many entries
+	// again may be in its hand, whose calls have ended and whose outcomes are
+	// being written.
 	InFlight int
 	// BatchSize is the COUNT of one read.
 	BatchSize int
@@ -50,7 +52,11 @@ type Config struct {
 	// while it does not, nothing is read, claimed or renewed, so that others
 	// can take over. nil = always.
 	Alive func() bool
-	Log   obs.Log
+	// Changed is called when a pool has started, grown or ended; it must not
+	// block. nil = nobody asks.
+	Changed func()
+	Metrics *obs.Metrics
+	Log     obs.Log
 }
 
 // Pool is the consumers of one promotion on this instance.
@@ -73,6 +79,7 @@ type Pool struct {
 	mu       sync.Mutex // protects what follows
 	names    []string   // consumer names, by index
 	hands    []int      // entries in hand, by consumer
+	calls    []int      // those of them whose call may be open
 	items    map[*Item]struct{}
 	lastWork time.Time
 	empty    *sync.Cond // signalled when items is empty
@@ -94,8 +101,9 @@ func (p *Pool) grow(n int) (grown bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := len(p.names); i < n; i++ {
-		p.names = append(p.names, fmt.Sprintf("%s-%d", p.cfg.Instance, i))
+		p.names = append(p.names, consumerName(p.cfg.Instance, i))
 		p.hands = append(p.hands, 0)
+		p.calls = append(p.calls, 0)
 		grown = true
 	}
 	return grown
@@ -105,7 +113,20 @@ func (p *Pool) grow(n int) (grown bool) {
 func (p *Pool) Consumers() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return append([]string(nil), p.names...)
+	return slices.Clone(p.names)
+}
+
+func (p *Pool) status() Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Status{Stream: p.stream, Consumers: slices.Clone(p.names), InHand: len(p.items), StartedAt: p.startedAt}
+}
+
+// touch notes that the promotion has work, here or on another instance.
+func (p *Pool) touch() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lastWork = time.Now()
 }
 
 // Wake hints that there may be work.
@@ -172,6 +193,7 @@ func (p *Pool) take(entries []queue.Entry, claimedBy string) []*Item {
 		it.leaseEnd.Store(leaseEnd)
 		p.items[it] = struct{}{}
 		p.hands[it.consumer]++
+		p.calls[it.consumer]++
 		items[i] = it
 	}
 	p.lastWork = time.Now()
@@ -186,12 +208,33 @@ func (p *Pool) release(it *Item) {
 	}
 	delete(p.items, it)
 	p.hands[it.consumer]--
+	p.endCallLocked(it)
 	p.lastWork = time.Now()
 	if len(p.items) == 0 {
 		p.empty.Broadcast()
 	}
 	p.mu.Unlock()
 	p.Wake()
+}
+
+// endCall frees the place of an item's call for another one.
+func (p *Pool) endCall(it *Item) {
+	p.mu.Lock()
+	p.endCallLocked(it)
+	p.mu.Unlock()
+	p.Wake()
+}
+
+func (p *Pool) endCallLocked(it *Item) {
+	if !it.callEnded {
+		it.callEnded = true
+		p.calls[it.consumer]--
+	}
+}
+
+// freeLocked is how many entries a consumer may still take.
+func (p *Pool) freeLocked(consumer int) int {
+	return min(p.cfg.InFlight-p.calls[consumer], 2*p.cfg.InFlight-p.hands[consumer])
 }
 
 // removeConsumers takes this pool's consumers out of the group. What they

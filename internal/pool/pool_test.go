@@ -150,8 +150,8 @@ func TestManager(t *testing.T) {
 			m.Converge(work(1000))
 			m.Converge(work(1000))
 			synctest.Wait()
-			if !m.Active(7) || len(m.List()) != 1 {
-				t.Fatalf("List = %v", m.List())
+			if !m.Active(7) || len(m.Pools()) != 1 {
+				t.Fatalf("Pools = %v", m.Pools())
 			}
 			consumers, err := q.Consumers(t.Context(), stream)
 			if err != nil || len(consumers) != 2 || !strings.HasPrefix(consumers[0].Name, "host-1-") {
@@ -184,6 +184,30 @@ func TestManager(t *testing.T) {
 			time.Sleep(time.Second)
 			if more := len(r.take()); more != 6 {
 				t.Fatalf("%d after those were finished, want 6", more)
+			}
+		})
+	})
+	t.Run("AnEndedCallMakesRoomForAnotherButNotForEver", func(t *testing.T) {
+		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
+			add(t, q, 1, 50)
+			m.Converge(work(1))
+			var held []*Item
+			for range 3 { // of one consumer × 3 calls
+				time.Sleep(time.Second)
+				got := r.take()
+				for _, it := range got {
+					it.CallEnded()
+					it.CallEnded()
+				}
+				held = append(held, got...)
+			}
+			if len(held) != 6 {
+				t.Fatalf("%d in hand whose calls have ended, want twice 3", len(held))
+			}
+			ack(t, q, r, held[:1])
+			time.Sleep(time.Second)
+			if more := r.take(); len(more) != 1 {
+				t.Fatalf("%d read after one was settled, want 1", len(more))
 			}
 		})
 	})

@@ -107,7 +107,7 @@ func (m *Memory) Add(ctx context.Context, p AddParams) (int, error) {
 		return 0, nil
 	}
 	s := m.streamLocked(p.Stream)
-	wasEmpty := s.entries.Len() == 0
+	allRead := s.unread == nil
 	added := min(len(decoded), max(0, p.MaxLen-s.entries.Len()))
 	for _, entry := range decoded[:added] {
 		m.lastID = m.lastID.next(now)
@@ -119,7 +119,7 @@ func (m *Memory) Add(ctx context.Context, p AddParams) (int, error) {
 			s.unread = e.inEntries
 		}
 	}
-	if wasEmpty && added > 0 {
+	if allRead && added > 0 {
 		select {
 		case m.wakes <- p.Stream:
 		default:
@@ -322,6 +322,9 @@ func (m *Memory) Info(ctx context.Context, stream Stream) (Info, error) {
 	info := Info{Exists: true, Len: int64(s.entries.Len()), Pending: int64(s.pending.Len())}
 	if oldest := s.entries.Front(); oldest != nil {
 		info.OldestAt = oldest.Value.(*memoryEntry).addedAt
+		if oldest != s.unread { // whatever stands before the first unread entry is pending
+			info.OldestPendingAt = info.OldestAt
+		}
 	}
 	return info, nil
 }

@@ -87,14 +87,20 @@ type Info struct {
 	// OldestAt is when the oldest entry was added, by the server's clock; zero
 	// when the stream is empty.
 	OldestAt time.Time
+	// OldestPendingAt is when the oldest of the pending entries was added;
+	// zero when none is pending.
+	OldestPendingAt time.Time
 }
+
+// Lag is how many entries nobody has read yet.
+func (i Info) Lag() int64 { return max(i.Len-i.Pending, 0) }
 
 // Queue is the seam. All methods are safe for concurrent use. A stream or
 // group that is missing is made (from its beginning) by Add, Read, Claim and
 // Create; elsewhere it counts as empty.
 type Queue interface {
 	// Add appends a batch and says how many of it, from the front, went in: 0
-	// when late or full. It wakes pools when the stream was empty.
+	// when late or full. It wakes pools when there was nothing unread before.
 	Add(ctx context.Context, p AddParams) (added int, err error)
 	// Create makes the group, from the beginning of the stream, and the
 	// consumers, if they are missing.

@@ -166,6 +166,9 @@ func exerciseWakes(_ *testing.T, b *bundle) {
 	b.ok(b.q.Ack(b.ctx, b.s, ids(got)))
 	b.add(2, 1) // empty again, so it wakes again
 	b.wantWake(b.s)
+	b.read("a", 10)
+	b.add(3, 1) // something is pending, but all was read
+	b.wantWake(b.s)
 }
 
 func (b *bundle) wantWake(s queue.Stream) {

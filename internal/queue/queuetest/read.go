@@ -145,14 +145,27 @@ func exerciseInfo(t *testing.T, b *bundle) {
 	if !i.Exists || i.Len != 4 || i.Pending != 0 {
 		t.Fatalf("Info is %+v", i)
 	}
+	if !i.OldestPendingAt.IsZero() || i.Lag() != 4 {
+		t.Fatalf("nothing is pending, and Info is %+v", i)
+	}
 	if i.OldestAt.Before(before) || i.OldestAt.After(time.Now().Add(time.Second)) {
 		t.Fatalf("OldestAt is %v, it is now %v", i.OldestAt, time.Now())
 	}
 	got := b.read("a", 10)
 	b.wantTargets(got, 0, 4)
-	if again := b.info(); !again.OldestAt.Equal(i.OldestAt) {
-		t.Fatalf("OldestAt moved from %v to %v though the oldest is still there", i.OldestAt, again.OldestAt)
+	if again := b.info(); !again.OldestAt.Equal(i.OldestAt) || !again.OldestPendingAt.Equal(i.OldestAt) || again.Lag() != 0 {
+		t.Fatalf("the oldest is still there, and pending; Info was %+v and is %+v", i, again)
 	}
+	b.add(4, 1)
+	b.ok(b.q.Ack(b.ctx, b.s, ids(got[:2])))
+	if i := b.info(); i.Pending != 2 || i.Lag() != 1 || i.OldestPendingAt.IsZero() {
+		t.Fatalf("two are pending and one is unread, and Info is %+v", i)
+	}
+	b.ok(b.q.Ack(b.ctx, b.s, ids(got[2:])))
+	if i := b.info(); i.Lag() != 1 || !i.OldestPendingAt.IsZero() {
+		t.Fatalf("one is unread and none pending, and Info is %+v", i)
+	}
+	got = b.read("a", 10)
 	b.ok(b.q.Ack(b.ctx, b.s, ids(got)))
 	if i := b.info(); !i.Exists || !i.OldestAt.IsZero() {
 		t.Fatalf("Info of a drained stream is %+v", i)

@@ -5,7 +5,7 @@
 -- ARGV[2]  most entries the stream may hold
 -- ARGV[3]  deadline, Unix microseconds by this server's clock
 -- ARGV[4…] per entry: key, message, dispatch
--- returns  {added, 1 if the stream was empty before else 0},
+-- returns  {added, 1 if nothing was unread before else 0},
 --          or {-1, 0} when there is a stream without the group: nothing was
 --          added, make_group first
 --
@@ -18,14 +18,34 @@ if now[1] * 1000000 + now[2] > tonumber(ARGV[3]) then
   return {0, 0}
 end
 
+local function parts(id)
+  local millis, seq = string.match(id, '^(%d+)-(%d+)$')
+  return tonumber(millis), tonumber(seq)
+end
+
 local exists = redis.call('EXISTS', KEYS[1]) == 1
+local all_read = 1
 if exists then
-  local grouped = false
+  local delivered
   for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
-    grouped = grouped or group[2] == ARGV[1]
+    if group[2] == ARGV[1] then
+      for i = 1, #group, 2 do
+        if group[i] == 'last-delivered-id' then
+          delivered = group[i + 1]
+        end
+      end
+    end
   end
-  if not grouped then
+  if not delivered then
     return {-1, 0}
+  end
+  local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+  if newest then
+    local newest_millis, newest_seq = parts(newest[1])
+    local millis, seq = parts(delivered)
+    if newest_millis > millis or (newest_millis == millis and newest_seq > seq) then
+      all_read = 0
+    end
   end
 end
 
@@ -46,4 +66,4 @@ for i = 0, fit - 1 do
   redis.call('XADD', KEYS[1], '*',
     'key', ARGV[4 + 3 * i], 'message', ARGV[5 + 3 * i], 'dispatch', ARGV[6 + 3 * i], 'run', run)
 end
-return {fit, length == 0 and 1 or 0}
+return {fit, all_read}

@@ -34,6 +34,14 @@ func (c *client) DoMulti(ctx context.Context, cmds ...rueidis.Completed) []rueid
 	return out
 }
 
+// Nodes returns a client for each known node, by its address; none after Close.
+func (c *client) Nodes() map[string]rueidis.Client {
+	if c.closed.Load() {
+		return nil
+	}
+	return c.Client.Nodes()
+}
+
 // Close ends the connections. Calls after it fail.
 func (c *client) Close() {
 	c.closed.Store(true)

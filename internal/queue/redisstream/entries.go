@@ -33,7 +33,7 @@ func (q *Queue) Add(ctx context.Context, p queue.AddParams) (int, error) {
 	for _, e := range p.Entries {
 		args = append(args, e.TargetID.String(), rueidis.BinaryString(e.Message), strconv.FormatInt(int64(e.Dispatch), 10))
 	}
-	var added, wasEmpty int64
+	var added, allRead int64
 	err := q.withGroup(ctx, p.Stream, func() (bool, error) {
 		reply, err := addEntries.Exec(ctx, q.client, []string{key}, args).AsIntSlice()
 		if err == nil && len(reply) != 2 {
@@ -42,13 +42,13 @@ func (q *Queue) Add(ctx context.Context, p queue.AddParams) (int, error) {
 		if err != nil {
 			return false, fmt.Errorf("redisstream: add_entries %s: %w", key, err)
 		}
-		added, wasEmpty = reply[0], reply[1]
+		added, allRead = reply[0], reply[1]
 		return added < 0, nil
 	})
 	if err != nil {
 		return 0, err
 	}
-	if added > 0 && wasEmpty == 1 {
+	if added > 0 && allRead == 1 {
 		q.wake(ctx, p.Stream)
 	}
 	return int(added), nil
@@ -172,6 +172,11 @@ func parseEntryID(text string) (entryID, error) {
 
 func (id entryID) before(other entryID) bool {
 	return id.millis < other.millis || id.millis == other.millis && id.seq < other.seq
+}
+
+// at is when the entry was added, by the server's clock.
+func (id entryID) at() time.Time {
+	return time.UnixMilli(int64(id.millis)) //nolint:gosec // a clock in milliseconds fits
 }
 
 // Claim implements queue.Queue. One XAUTOCLAIM looks at ten times Count

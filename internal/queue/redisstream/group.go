@@ -163,12 +163,19 @@ func (q *Queue) Info(ctx context.Context, s queue.Stream) (queue.Info, error) {
 		q.client.B().Xrange().Key(key).Start("-").End("+").Count(1).Build())
 	exists, errExists := replies[0].AsBool()
 	length, errLen := replies[1].AsInt64()
-	pending, errPending := pendingCount(replies[2])
+	pending, oldestPending, errPending := pendingSummary(replies[2])
 	oldest, errRange := replies[3].ToArray()
 	if err := errors.Join(errExists, errLen, errPending, errRange); err != nil {
 		return queue.Info{}, fmt.Errorf("redisstream: XLEN, XPENDING, XRANGE %s: %w", key, err)
 	}
 	info := queue.Info{Exists: exists, Len: length, Pending: pending}
+	if oldestPending != "" {
+		id, err := parseEntryID(oldestPending)
+		if err != nil {
+			return queue.Info{}, fmt.Errorf("redisstream: XPENDING %s: %w", key, err)
+		}
+		info.OldestPendingAt = id.at()
+	}
 	if len(oldest) == 0 {
 		return info, nil
 	}
@@ -180,22 +187,27 @@ func (q *Queue) Info(ctx context.Context, s queue.Stream) (queue.Info, error) {
 	if err != nil {
 		return queue.Info{}, fmt.Errorf("redisstream: XRANGE %s: %w", key, err)
 	}
-	info.OldestAt = time.UnixMilli(int64(id.millis)) //nolint:gosec // a clock in milliseconds fits
+	info.OldestAt = id.at()
 	return info, nil
 }
 
-// pendingCount reads the first element of XPENDING's summary; a missing group
-// has nothing pending.
-func pendingCount(reply rueidis.RedisResult) (int64, error) {
+// pendingSummary reads how many entries are pending, and the id of the oldest
+// of them ("" when there is none), from XPENDING's summary. A missing group has
+// nothing pending.
+func pendingSummary(reply rueidis.RedisResult) (count int64, oldest string, err error) {
 	summary, err := reply.ToArray()
 	if isNoGroup(err) {
-		return 0, nil
+		return 0, "", nil
 	}
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
-	if len(summary) == 0 {
-		return 0, errors.New("XPENDING: the reply is empty")
+	if len(summary) < 2 {
+		return 0, "", fmt.Errorf("XPENDING: the reply has %d elements", len(summary))
 	}
-	return summary[0].AsInt64()
+	if count, err = summary[0].AsInt64(); err != nil || count == 0 {
+		return 0, "", err
+	}
+	oldest, err = summary[1].ToString()
+	return count, oldest, err
 }

@@ -69,6 +69,10 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
+	return open(ctx, cfg, option)
+}
+
+func open(ctx context.Context, cfg Config, option rueidis.ClientOption) (*Queue, error) {
 	connected, err := rueidis.NewClient(option)
 	if err != nil {
 		return nil, fmt.Errorf("redis.url: cannot connect to %s: %w", strings.Join(option.InitAddress, ", "), err)
@@ -166,14 +170,6 @@ func atLeast(version string, major, minor int) bool {
 		return false
 	}
 	return haveMajor > major || haveMajor == major && haveMinor >= minor
-}
-
-// Ping implements queue.Queue.
-func (q *Queue) Ping(ctx context.Context) error {
-	if err := q.client.Do(ctx, q.client.B().Ping().Build()).Error(); err != nil {
-		return fmt.Errorf("redisstream: PING: %w", err)
-	}
-	return nil
 }
 
 // Close implements queue.Queue. It may be called twice.

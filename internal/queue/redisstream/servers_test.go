@@ -5,6 +5,7 @@ package redisstream
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -30,10 +31,16 @@ const patience = 20 * time.Second
 
 var prefixes = service.NewIDs()
 
+// clusterVariable names the Cluster.
+const clusterVariable = "LARGESSE_TEST_REDIS_CLUSTER"
+
+// servers is the variable with the address of each real server.
+var servers = map[string]string{"Redis": "LARGESSE_TEST_REDIS", "Valkey": "LARGESSE_TEST_VALKEY", "Cluster": clusterVariable}
+
 // overServers runs a test over each real server.
 func overServers(t *testing.T, test func(t *testing.T, url string)) {
 	t.Helper()
-	for name, variable := range map[string]string{"Redis": "LARGESSE_TEST_REDIS", "Valkey": "LARGESSE_TEST_VALKEY"} {
+	for name, variable := range servers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, serverURL(t, variable))
@@ -50,7 +57,8 @@ func serverURL(t testing.TB, variable string) string {
 	return url
 }
 
-// rig is a driver with keys of its own and a plain client beside it.
+// rig is a driver with keys of its own and a plain client beside it, which in
+// a Cluster sends a command to where its key is.
 type rig struct {
 	testing.TB
 	q      *Queue
@@ -60,11 +68,11 @@ type rig struct {
 	log    *lines
 }
 
-func newRig(t testing.TB, url string) *rig { return newRigVia(t, url, url) }
+func newRig(t testing.TB, url string) *rig { return newRigVia(t, url, nil) }
 
-// newRigVia lets the driver reach the server by another address than the
-// plain client.
-func newRigVia(t testing.TB, url, driverURL string) *rig {
+// newRigVia lets the driver, but not the plain client, reach the server by way
+// of a proxy.
+func newRigVia(t testing.TB, url string, p *proxy) *rig {
 	t.Helper()
 	r := &rig{
 		TB: t, prefix: fmt.Sprintf("test-%d:", prefixes.Next()), log: &lines{},
@@ -83,7 +91,10 @@ func newRigVia(t testing.TB, url, driverURL string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.q, err = Open(t.Context(), Config{URL: driverURL, KeyPrefix: r.prefix, Log: log}); err != nil {
+	if p != nil {
+		option.DialCtxFn = p.dial
+	}
+	if r.q, err = open(t.Context(), Config{URL: url, KeyPrefix: r.prefix, Log: log}, option); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.q.Close)
@@ -92,19 +103,30 @@ func newRigVia(t testing.TB, url, driverURL string) *rig {
 
 func (r *rig) deleteKeys() {
 	ctx := context.Background() // the test's own is over
-	for cursor := uint64(0); ; {
-		page, err := r.raw.Do(ctx, r.raw.B().Scan().Cursor(cursor).Match("*"+r.prefix+"*").Count(1000).Build()).AsScanEntry()
+	for _, node := range r.raw.Nodes() {
+		keys, err := r.keysAt(ctx, node)
 		if err != nil {
 			r.Error(err)
-			return
 		}
-		for _, key := range page.Elements {
+		for _, key := range keys {
 			if err := r.raw.Do(ctx, r.raw.B().Del().Key(key).Build()).Error(); err != nil {
 				r.Error(err)
 			}
 		}
+	}
+}
+
+// keysAt lists the rig's keys at one node.
+func (r *rig) keysAt(ctx context.Context, node rueidis.Client) ([]string, error) {
+	var keys []string
+	for cursor := uint64(0); ; {
+		page, err := node.Do(ctx, node.B().Scan().Cursor(cursor).Match("*"+r.prefix+"*").Count(1000).Build()).AsScanEntry()
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, page.Elements...)
 		if cursor = page.Cursor; cursor == 0 {
-			return
+			return keys, nil
 		}
 	}
 }
@@ -149,18 +171,14 @@ func (r *rig) read(n int) []queue.Entry {
 	return got
 }
 
-// runID is the run id of the server.
+// runID is the run id of the server that has the rig's stream.
 func (r *rig) runID() string {
 	r.Helper()
-	message := r.do("INFO", "server")
-	info, err := message.ToString()
-	if err != nil {
-		r.Fatal(err)
-	}
-	return infoValue(info, "run_id")
+	info := r.eval("return redis.call('INFO', 'server')", []string{r.key()})
+	return infoValue(info.(string), "run_id")
 }
 
-// eval runs a script on the rig's server and returns its reply as plain Go.
+// eval runs a script where its keys are and returns its reply as plain Go.
 func (r *rig) eval(text string, keys []string, args ...string) any {
 	r.Helper()
 	message := r.do(slices.Concat([]string{"EVAL", text, fmt.Sprint(len(keys))}, keys, args)...)
@@ -472,7 +490,11 @@ func TestScriptsComeBackAfterAFlush(t *testing.T) {
 	overServers(t, func(t *testing.T, url string) {
 		r := newRig(t, url)
 		r.add(0, 1)
-		r.do("SCRIPT", "FLUSH")
+		for _, node := range r.raw.Nodes() {
+			if err := node.Do(r.Context(), node.B().ScriptFlush().Build()).Error(); err != nil {
+				t.Fatal(err)
+			}
+		}
 		r.add(1, 1)
 		if got := r.read(10); len(got) != 2 {
 			t.Fatalf("read %+v", got)
@@ -484,7 +506,7 @@ func TestALostReplyIsAnErrorAndTheEntriesAreAddedOnce(t *testing.T) {
 	t.Parallel()
 	overServers(t, func(t *testing.T, url string) {
 		p := newProxy(t, url)
-		r := newRigVia(t, url, p.url)
+		r := newRigVia(t, url, p)
 		r.add(0, 1) // the script is loaded and the group made
 		p.loseReplyOf("EVALSHA", addEntriesSHA(t, r))
 		if _, err := r.q.Add(t.Context(), r.params(1, 3)); err == nil {
@@ -506,7 +528,7 @@ func TestWakesComeBackAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	overServers(t, func(t *testing.T, url string) {
 		p := newProxy(t, url)
-		r := newRigVia(t, url, p.url)
+		r := newRigVia(t, url, p)
 		p.setDown(true)
 		r.until("the outage is noticed", func() bool { return r.log.count("msg=unavailable") > 0 })
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -571,7 +593,7 @@ func TestADrainedStreamKeepsItsGroup(t *testing.T) {
 }
 
 func BenchmarkServers(b *testing.B) {
-	for name, variable := range map[string]string{"Redis": "LARGESSE_TEST_REDIS", "Valkey": "LARGESSE_TEST_VALKEY"} {
+	for name, variable := range servers {
 		b.Run(name, func(b *testing.B) {
 			url := serverURL(b, variable)
 			queuetest.Benchmark(b, func(b testing.TB) queue.Queue { return newRig(b, url).q })
@@ -579,12 +601,10 @@ func BenchmarkServers(b *testing.B) {
 	}
 }
 
-// proxy stands between the driver and the server and misbehaves on demand.
+// proxy stands between the driver and the servers and misbehaves on demand.
 type proxy struct {
-	url    string
-	target string
-
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex        // protects what follows
+	doors   map[string]string // where to dial instead, by address
 	down    bool
 	refused int
 	lose    []string // the command after which a connection is cut, once
@@ -597,11 +617,32 @@ func newProxy(t *testing.T, url string) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p := &proxy{doors: map[string]string{}, conns: map[net.Conn]bool{}}
+	for _, target := range option.InitAddress {
+		p.open(t, target)
+	}
+	return p
+}
+
+// dial makes a connection through the proxy.
+func (p *proxy) dial(ctx context.Context, address string, dialer *net.Dialer, _ *tls.Config) (net.Conn, error) {
+	p.mu.Lock()
+	door, ok := p.doors[address]
+	p.mu.Unlock()
+	if !ok {
+		return nil, fmt.Errorf("the proxy has no way to %s", address)
+	}
+	return dialer.DialContext(ctx, "tcp", door)
+}
+
+// open makes the way to one server.
+func (p *proxy) open(t *testing.T, target string) {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{target: option.InitAddress[0], url: "redis://" + listener.Addr().String(), conns: map[net.Conn]bool{}}
+	p.doors[target] = listener.Addr().String()
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -609,7 +650,7 @@ func newProxy(t *testing.T, url string) *proxy {
 			if err != nil {
 				return
 			}
-			wg.Go(func() { p.serve(conn) })
+			wg.Go(func() { p.serve(conn, target) })
 		}
 	})
 	t.Cleanup(func() {
@@ -617,7 +658,6 @@ func newProxy(t *testing.T, url string) *proxy {
 		p.setDown(true)
 		wg.Wait()
 	})
-	return p
 }
 
 func (p *proxy) setDown(down bool) {
@@ -645,7 +685,7 @@ func (p *proxy) loseReplyOf(words ...string) {
 	p.lose = words
 }
 
-func (p *proxy) serve(client net.Conn) {
+func (p *proxy) serve(client net.Conn, target string) {
 	defer client.Close()
 	p.mu.Lock()
 	if p.down {
@@ -653,7 +693,7 @@ func (p *proxy) serve(client net.Conn) {
 		p.mu.Unlock()
 		return
 	}
-	server, err := net.Dial("tcp", p.target)
+	server, err := net.Dial("tcp", target)
 	if err != nil {
 		p.mu.Unlock()
 		return

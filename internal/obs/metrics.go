@@ -1,0 +1,318 @@
+package obs
+
+import (
+	"maps"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// LookupClass is what came of asking the provider about a key; it stands
+// beside the classes of charges in largesse_provider_calls_total.
+type LookupClass string
+
+// The classes of look-ups.
+const (
+	LookupFound    LookupClass = "LOOKUP_FOUND"     // charged
+	LookupNotFound LookupClass = "LOOKUP_NOT_FOUND" // the provider does not know the key
+	LookupOpen     LookupClass = "LOOKUP_OPEN"      // it could not be asked, or could not tell
+)
+
+// callBuckets are the bounds of the seconds a provider's call takes.
+var callBuckets = []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}
+
+// Metrics counts what one instance does. Each is a registry of its own, so
+// that two engines in one process do not mix. A nil or zero Metrics is usable
+// and counts nothing. All methods are safe for concurrent use; names and
+// meanings are listed in docs/metrics.md.
+type Metrics struct {
+	registry *prometheus.Registry // nil: nothing is counted
+
+	claims, sweeps        prometheus.Counter
+	poolStarts, idleStops prometheus.Counter
+	deadLetters, payouts  *prometheus.CounterVec
+	calls                 *prometheus.CounterVec
+	callSeconds           prometheus.Histogram
+	callsOpen             prometheus.Gauge
+
+	pools   poolCollector
+	streams streamCollector
+}
+
+// NewMetrics makes a Metrics that counts.
+func NewMetrics() *Metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	counters := func(name, help, label string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	}
+	m := &Metrics{
+		registry:   prometheus.NewRegistry(),
+		claims:     counter("largesse_claims_total", "Stream entries that this instance claimed from consumers whose lease had run out."),
+		sweeps:     counter("largesse_sweeps_total", "Payouts that the sweeper returned to READY because no stream held them any more."),
+		poolStarts: counter("largesse_pool_starts_total", "Pools of consumers that this instance started."),
+		idleStops:  counter("largesse_idle_stops_total", "Pools that this instance stopped because they had nothing to do."),
+		deadLetters: counters("largesse_dead_letters_total",
+			"Messages that this instance could not read or process and set aside, by reason.", "reason"),
+		payouts: counters("largesse_payouts_total", "Outcomes that this instance wrote, by the state of the payout after it.", "outcome"),
+		calls: counters("largesse_provider_calls_total",
+			"Calls of the provider, by what came of them; look-ups have classes of their own (LOOKUP_…).", "class"),
+		callSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "largesse_provider_call_seconds", Buckets: callBuckets,
+			Help: "Seconds from the start of a provider's call (the dial included, the wait for a free call not) to the end of its answer, of calls that left.",
+		}),
+		callsOpen: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "largesse_provider_calls_open", Help: "Calls of the provider, look-ups included, that are open now.",
+		}),
+		pools:   newPoolCollector(),
+		streams: newStreamCollector(),
+	}
+	m.registry.MustRegister(
+		m.claims, m.sweeps, m.poolStarts, m.idleStops, m.deadLetters, m.payouts, m.calls, m.callSeconds, m.callsOpen,
+		&m.pools, &m.streams,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	// A series that is there from the start has a rate from its first event on.
+	for _, s := range []reward.State{reward.Succeeded, reward.Failed, reward.Retrying, reward.Unknown, reward.Cancelled} {
+		m.payouts.WithLabelValues(s.String())
+	}
+	for _, c := range []reward.AnswerClass{
+		reward.AnswerPaid, reward.AnswerRefused, reward.AnswerFailed, reward.AnswerUnknown, reward.AnswerThrottled, reward.AnswerMisset, reward.AnswerUnsent,
+	} {
+		m.calls.WithLabelValues(string(c))
+	}
+	for _, c := range []LookupClass{LookupFound, LookupNotFound, LookupOpen} {
+		m.calls.WithLabelValues(string(c))
+	}
+	for _, reason := range []string{reward.CodeMalformed, reward.CodeTypeMismatch, reward.CodeConflict, reward.CodeInvalid, reward.CodePoison} {
+		m.deadLetters.WithLabelValues(reason)
+	}
+	return m
+}
+
+// off says that nothing is counted.
+func (m *Metrics) off() bool { return m == nil || m.registry == nil }
+
+// Handler shows everything in the text format of Prometheus; nothing at all
+// when nothing is counted.
+func (m *Metrics) Handler() http.Handler {
+	registry := prometheus.NewRegistry()
+	if !m.off() {
+		registry = m.registry
+	}
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+}
+
+// Claimed counts entries that were claimed.
+func (m *Metrics) Claimed(entries int) {
+	if !m.off() {
+		m.claims.Add(float64(entries))
+	}
+}
+
+// Swept counts payouts that the sweeper returned to READY.
+func (m *Metrics) Swept(payouts int) {
+	if !m.off() {
+		m.sweeps.Add(float64(payouts))
+	}
+}
+
+// PoolStarted counts a pool that was started.
+func (m *Metrics) PoolStarted() {
+	if !m.off() {
+		m.poolStarts.Inc()
+	}
+}
+
+// PoolIdleStopped counts a pool that stopped because it had nothing to do.
+func (m *Metrics) PoolIdleStopped() {
+	if !m.off() {
+		m.idleStops.Inc()
+	}
+}
+
+// DeadLettered counts messages that were set aside. reason is one of our
+// codes, never text from outside: each makes a series.
+func (m *Metrics) DeadLettered(reason string, messages int) {
+	if !m.off() {
+		m.deadLetters.WithLabelValues(reason).Add(float64(messages))
+	}
+}
+
+// Finished counts payouts that an outcome of this instance left in a state.
+func (m *Metrics) Finished(after reward.State, payouts int) {
+	if !m.off() {
+		m.payouts.WithLabelValues(after.String()).Add(float64(payouts))
+	}
+}
+
+// CallOpened counts a call of the provider, from now until CallEnded, as open.
+func (m *Metrics) CallOpened() {
+	if !m.off() {
+		m.callsOpen.Inc()
+	}
+}
+
+// CallEnded ends what CallOpened began. Only a call that has left (sent) says
+// how long the provider takes.
+func (m *Metrics) CallEnded(sent bool, took time.Duration) {
+	if m.off() {
+		return
+	}
+	m.callsOpen.Dec()
+	if sent {
+		m.callSeconds.Observe(took.Seconds())
+	}
+}
+
+// Charged counts a charge by what came of it.
+func (m *Metrics) Charged(class reward.AnswerClass) {
+	if !m.off() {
+		m.calls.WithLabelValues(string(class)).Inc()
+	}
+}
+
+// LookedUp counts a look-up by what came of it.
+func (m *Metrics) LookedUp(class LookupClass) {
+	if !m.off() {
+		m.calls.WithLabelValues(string(class)).Inc()
+	}
+}
+
+// PoolTotals is what the pools of an instance add up to.
+type PoolTotals struct {
+	Pools     int
+	Consumers int
+	InHand    int // entries read and not yet settled
+}
+
+// PoolsFrom has the pools asked at every scrape. read must be quick and safe
+// for concurrent use.
+func (m *Metrics) PoolsFrom(read func() PoolTotals) {
+	if !m.off() {
+		m.pools.read.Store(&read)
+	}
+}
+
+// SetStream tells how the stream of a promotion stands: its entries, those that
+// nobody has read (lag), those read and not settled (pending), and the age of
+// the oldest of these (0 without any).
+func (m *Metrics) SetStream(t reward.PromotionType, id reward.PromotionID, length, lag, pending int64, oldestPendingAge time.Duration) {
+	if m.off() {
+		return
+	}
+	m.streams.mu.Lock()
+	defer m.streams.mu.Unlock()
+	m.streams.streams[id] = streamFigures{promotionType: t, values: [streamGauges]float64{
+		float64(length), float64(lag), float64(pending), max(oldestPendingAge, 0).Seconds(),
+	}}
+}
+
+// KeepStreams forgets every stream that SetStream has told of but for those of
+// the current promotions, so that their series end.
+func (m *Metrics) KeepStreams(current []reward.PromotionID) {
+	if m.off() {
+		return
+	}
+	keep := make(map[reward.PromotionID]bool, len(current))
+	for _, id := range current {
+		keep[id] = true
+	}
+	m.streams.mu.Lock()
+	defer m.streams.mu.Unlock()
+	maps.DeleteFunc(m.streams.streams, func(id reward.PromotionID, _ streamFigures) bool { return !keep[id] })
+}
+
+// poolCollector asks the pools when it is asked.
+type poolCollector struct {
+	pools, consumers, inHand *prometheus.Desc
+	read                     atomic.Pointer[func() PoolTotals]
+}
+
+func newPoolCollector() poolCollector {
+	return poolCollector{
+		pools:     prometheus.NewDesc("largesse_pools", "Pools of consumers that this instance has, one per promotion at most.", nil, nil),
+		consumers: prometheus.NewDesc("largesse_consumers", "Consumers that this instance has registered, of all its pools.", nil, nil),
+		inHand:    prometheus.NewDesc("largesse_entries_in_hand", "Stream entries that this instance has read and not yet settled.", nil, nil),
+	}
+}
+
+// Describe names the gauges.
+func (c *poolCollector) Describe(out chan<- *prometheus.Desc) {
+	out <- c.pools
+	out <- c.consumers
+	out <- c.inHand
+}
+
+// Collect reads all three at the same moment.
+func (c *poolCollector) Collect(out chan<- prometheus.Metric) {
+	var t PoolTotals
+	if read := c.read.Load(); read != nil {
+		t = (*read)()
+	}
+	out <- prometheus.MustNewConstMetric(c.pools, prometheus.GaugeValue, float64(t.Pools))
+	out <- prometheus.MustNewConstMetric(c.consumers, prometheus.GaugeValue, float64(t.Consumers))
+	out <- prometheus.MustNewConstMetric(c.inHand, prometheus.GaugeValue, float64(t.InHand))
+}
+
+// streamGauges is how many gauges a stream has.
+const streamGauges = 4
+
+// streamFigures is what SetStream was told, in the order of the gauges.
+type streamFigures struct {
+	promotionType reward.PromotionType
+	values        [streamGauges]float64
+}
+
+// streamCollector shows the gauges of the current streams; the figures of one
+// stream always belong together.
+type streamCollector struct {
+	descs [streamGauges]*prometheus.Desc
+
+	mu      sync.Mutex // protects streams
+	streams map[reward.PromotionID]streamFigures
+}
+
+func newStreamCollector() streamCollector {
+	gauge := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("largesse_stream_"+name, help, []string{"promotion_id", "type"}, nil)
+	}
+	return streamCollector{
+		descs: [streamGauges]*prometheus.Desc{
+			gauge("length", "Entries in the stream of a promotion: dispatched and not settled."),
+			gauge("lag", "Entries in the stream of a promotion that nobody has read yet."),
+			gauge("pending", "Entries in the stream of a promotion that were read and are not settled."),
+			gauge("oldest_pending_age_seconds", "Seconds since the oldest pending entry of a promotion's stream was added; 0 when none is pending."),
+		},
+		streams: make(map[reward.PromotionID]streamFigures),
+	}
+}
+
+// Describe names the gauges.
+func (c *streamCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		out <- d
+	}
+}
+
+// Collect shows the streams as they were last told of.
+func (c *streamCollector) Collect(out chan<- prometheus.Metric) {
+	c.mu.Lock()
+	streams := maps.Clone(c.streams)
+	c.mu.Unlock()
+	for id, s := range streams {
+		for i, v := range s.values {
+			out <- prometheus.MustNewConstMetric(c.descs[i], prometheus.GaugeValue, v,
+				strconv.FormatInt(int64(id), 10), string(s.promotionType))
+		}
+	}
+}

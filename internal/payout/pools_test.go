@@ -1,0 +1,345 @@
+package payout
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/money"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+var errAway = errors.New("the queue is away")
+
+// awayQueue is a queue that can be away, wholly or for cleaning up only, and
+// counts what is asked of it meanwhile.
+type awayQueue struct {
+	queue.Queue
+
+	mu     sync.Mutex // protects what follows
+	away   bool
+	unkept bool // RemoveConsumer and Destroy fail
+	asked  int
+}
+
+func (q *awayQueue) set(away, unkept bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.away, q.unkept, q.asked = away, unkept, 0
+}
+
+func (q *awayQueue) count() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.asked
+}
+
+func (q *awayQueue) there(cleaning bool) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.asked++
+	if q.away || cleaning && q.unkept {
+		return errAway
+	}
+	return nil
+}
+
+func (q *awayQueue) Add(ctx context.Context, p queue.AddParams) (int, error) {
+	if err := q.there(false); err != nil {
+		return 0, err
+	}
+	return q.Queue.Add(ctx, p)
+}
+
+func (q *awayQueue) Create(ctx context.Context, s queue.Stream, names []string) error {
+	if err := q.there(false); err != nil {
+		return err
+	}
+	return q.Queue.Create(ctx, s, names)
+}
+
+func (q *awayQueue) Read(ctx context.Context, s queue.Stream, reads []queue.ReadParams) ([]queue.Entry, error) {
+	if err := q.there(false); err != nil {
+		return nil, err
+	}
+	return q.Queue.Read(ctx, s, reads)
+}
+
+func (q *awayQueue) Claim(ctx context.Context, p queue.ClaimParams) ([]queue.Entry, error) {
+	if err := q.there(false); err != nil {
+		return nil, err
+	}
+	return q.Queue.Claim(ctx, p)
+}
+
+func (q *awayQueue) Extend(ctx context.Context, s queue.Stream, consumer string, ids []string) ([]string, error) {
+	if err := q.there(false); err != nil {
+		return nil, err
+	}
+	return q.Queue.Extend(ctx, s, consumer, ids)
+}
+
+func (q *awayQueue) Ack(ctx context.Context, s queue.Stream, ids []string) error {
+	if err := q.there(false); err != nil {
+		return err
+	}
+	return q.Queue.Ack(ctx, s, ids)
+}
+
+func (q *awayQueue) RemoveConsumer(ctx context.Context, s queue.Stream, consumer, heir string) (bool, error) {
+	if err := q.there(true); err != nil {
+		return false, err
+	}
+	return q.Queue.RemoveConsumer(ctx, s, consumer, heir)
+}
+
+func (q *awayQueue) Destroy(ctx context.Context, s queue.Stream) (bool, error) {
+	if err := q.there(true); err != nil {
+		return false, err
+	}
+	return q.Queue.Destroy(ctx, s)
+}
+
+func (q *awayQueue) Consumers(ctx context.Context, s queue.Stream) ([]queue.ConsumerInfo, error) {
+	if err := q.there(false); err != nil {
+		return nil, err
+	}
+	return q.Queue.Consumers(ctx, s)
+}
+
+func (q *awayQueue) Info(ctx context.Context, s queue.Stream) (queue.Info, error) {
+	if err := q.there(false); err != nil {
+		return queue.Info{}, err
+	}
+	return q.Queue.Info(ctx, s)
+}
+
+// lineCount counts the lines that are logged.
+type lineCount struct {
+	mu    sync.Mutex // protects lines
+	lines int
+}
+
+func (c *lineCount) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lines += strings.Count(string(p), "\n")
+	return len(p), nil
+}
+
+func (c *lineCount) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lines
+}
+
+func (s *stage) deadLetters(reason string) int {
+	s.t.Helper()
+	all, err := s.store.DeadLetterList(s.t.Context(), 0, 100)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	n := 0
+	for _, l := range all {
+		if l.Reason == reason {
+			n++
+		}
+	}
+	return n
+}
+
+func TestPoolsAndTheFlow(t *testing.T) {
+	t.Parallel()
+	t.Run("PoisonEndsInTheDeadLetters", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(func(target reward.TargetID, _ int) money.Answer {
+				if target == 2 {
+					panic("this target is poison")
+				}
+				return money.Answer{Class: reward.AnswerPaid}
+			})
+			s := newStage(t, p, nil)
+			defer s.close()
+			s.create(5, 5)
+			s.start()
+			s.until("paid out", paidOut)
+			s.balance(5)
+			if n := p.callsOf(2); n != handoversMax {
+				t.Errorf("it was tried %d times, want %d", n, handoversMax)
+			}
+			if row := s.row(2); row.State != reward.Failed || row.ErrorCode != reward.CodePoison {
+				t.Errorf("the poisonous payout is %+v", row)
+			}
+			if n := s.deadLetters(reward.CodePoison); n != 1 {
+				t.Errorf("%d dead letters, want 1", n)
+			}
+		})
+	})
+	t.Run("WhatAnAnswerCameForIsNoPoison", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			// Every other holder fails on it, and the next one gets an answer.
+			p := newProvider(func(_ reward.TargetID, n int) money.Answer {
+				switch {
+				case n == 6*handoversMax:
+					return money.Answer{Class: reward.AnswerPaid}
+				case n%2 == 0:
+					panic("not this time")
+				}
+				return money.Answer{Class: reward.AnswerFailed, Code: "E"}
+			})
+			s := newStage(t, p, nil)
+			defer s.close()
+			s.create(1, 10*handoversMax)
+			s.start()
+			// Ten minutes are not enough for the retries' pauses.
+			for range 6 {
+				time.Sleep(10 * time.Minute)
+			}
+			s.until("paid out", paidOut)
+			s.balance(1)
+			if n := s.deadLetters(reward.CodePoison); n != 0 || s.row(1).State != reward.Succeeded {
+				t.Errorf("%d dead letters, and the row is %+v", n, s.row(1))
+			}
+		})
+	})
+	t.Run("APauseGivesBackWhatIsInHandAndIsNoPoison", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			var later sync.Map
+			later.Store("later", true)
+			p := newProvider(func(reward.TargetID, int) money.Answer {
+				if _, yes := later.Load("later"); yes {
+					return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 5 * time.Second}
+				}
+				return money.Answer{Class: reward.AnswerPaid}
+			})
+			s := newStage(t, p, nil)
+			defer s.close()
+			s.create(4, 5)
+			s.start()
+			for range 2 * handoversMax {
+				s.until("in hand", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Queued] == 4 })
+				time.Sleep(time.Second)
+				s.move(reward.Running, reward.Paused)
+				began := time.Now()
+				s.until("given back", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Ready] == 4 })
+				if took := time.Since(began); took > 2*time.Second {
+					t.Fatalf("giving back took %v", took)
+				}
+				s.move(reward.Paused, reward.Running)
+			}
+			later.Delete("later")
+			s.until("paid out", paidOut)
+			s.balance(4)
+			if n := s.deadLetters(reward.CodePoison); n != 0 {
+				t.Errorf("%d dead letters", n)
+			}
+		})
+	})
+	t.Run("TheQueueIsAwayForAMinute", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(nil)
+			q, lines := &awayQueue{}, &lineCount{}
+			s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
+				q.Queue = memory
+				return rows, q
+			})
+			log, err := obs.NewLog(lines, "warn", "text")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.with(func(cfg *FlowConfig) { cfg.Queue, cfg.Log = q, log }, dropPublisher{})
+			defer s.close()
+			s.create(400, 5)
+			s.start()
+			s.until("under way", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] > 50 })
+			q.set(true, false)
+			time.Sleep(time.Minute)
+			if n := q.count(); n > 60*60 {
+				t.Errorf("%d calls in the minute it was away: that is a busy loop", n)
+			}
+			if n := lines.count(); n > 100 {
+				t.Errorf("%d lines in the log of the minute it was away", n)
+			}
+			q.set(false, false)
+			s.until("paid out", paidOut)
+			s.balance(400)
+		})
+	})
+	t.Run("AFailedCleanupFailsNothingAndIsMadeUpFor", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(nil)
+			q := &awayQueue{}
+			s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
+				q.Queue = memory
+				return rows, q
+			})
+			defer s.close()
+			q.set(false, true)
+			s.create(10, 5)
+			s.start()
+			s.until("paid out", paidOut)
+			s.balance(10)
+			time.Sleep(time.Minute)
+			if info, err := s.queue.Info(t.Context(), queue.Stream{Type: reward.Point, PromotionID: promotion}); err != nil || !info.Exists {
+				t.Fatalf("the stream is gone although nothing could be cleaned up: %+v, %v", info, err)
+			}
+			q.set(false, false)
+			s.until("gone", func(v store.PromotionView) bool { return v.StreamGone })
+			if info, err := s.queue.Info(t.Context(), queue.Stream{Type: reward.Point, PromotionID: promotion}); err != nil || info.Exists {
+				t.Fatalf("the stream is left: %+v, %v", info, err)
+			}
+		})
+	})
+	t.Run("ConsumersOfADeadInstanceAreRemoved", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			// The second target is held in hand for minutes, so that the promotion
+			// goes on; the first one is in the hand of an instance that is dead.
+			p := newProvider(func(target reward.TargetID, n int) money.Answer {
+				if target == 2 && n < 20 {
+					return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 10 * time.Second}
+				}
+				return money.Answer{Class: reward.AnswerPaid}
+			})
+			s := newStage(t, p, nil)
+			defer s.close()
+			stream := queue.Stream{Type: reward.Point, PromotionID: promotion}
+			if err := s.store.InstanceBeat(t.Context(), store.Instance{Name: "dead-1", StartedAt: time.Now()}, time.Microsecond); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.queue.Create(t.Context(), stream, []string{"dead-1-0", "dead-1-1"}); err != nil {
+				t.Fatal(err)
+			}
+			s.create(2, 5)
+			s.start()
+			for s.row(1).State == reward.Ready {
+				time.Sleep(time.Millisecond)
+			}
+			names := func() string {
+				consumers, err := s.queue.Consumers(t.Context(), stream)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var out []string
+				for _, c := range consumers {
+					out = append(out, c.Name)
+				}
+				return strings.Join(out, " ")
+			}
+			if before := names(); !strings.Contains(before, "dead-1-0 dead-1-1") {
+				t.Fatalf("consumers %s", before)
+			}
+			time.Sleep(time.Minute)
+			if after := names(); after != "test-0" {
+				t.Errorf("a minute later the consumers are %s", after)
+			}
+			s.until("paid out", paidOut)
+			s.balance(2)
+		})
+	})
+}

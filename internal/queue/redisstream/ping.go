@@ -1,0 +1,134 @@
+package redisstream
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/rueidis"
+)
+
+// Ping implements queue.Queue. A Cluster can be reached when every node that
+// has slots can, and none of them refuses its work.
+func (q *Queue) Ping(ctx context.Context) error {
+	if q.client.Mode() == rueidis.ClientModeCluster {
+		return q.pingCluster(ctx)
+	}
+	if err := q.client.Do(ctx, q.client.B().Ping().Build()).Error(); err != nil {
+		return fmt.Errorf("redisstream: PING: %w", err)
+	}
+	return nil
+}
+
+// pingCluster asks all nodes at once. A node that is away matters only when it
+// has slots, which those that are well know: a replica's absence loses no work.
+func (q *Queue) pingCluster(ctx context.Context) error {
+	nodes := q.client.Nodes()
+	if len(nodes) == 0 {
+		return fmt.Errorf("redisstream: CLUSTER INFO: %w", rueidis.ErrClosing)
+	}
+	unwell := map[string]error{}
+	var mu sync.Mutex // protects unwell
+	var wg sync.WaitGroup
+	for address, node := range nodes {
+		wg.Go(func() {
+			if err := nodeWell(ctx, node); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				unwell[address] = fmt.Errorf("redisstream: CLUSTER INFO at %s: %w", address, err)
+			}
+		})
+	}
+	wg.Wait()
+	if len(unwell) == 0 {
+		return nil
+	}
+	owners := slices.Collect(maps.Keys(nodes)) // all that are known, should nobody be there to ask
+	for address, node := range nodes {
+		if unwell[address] != nil {
+			continue
+		}
+		found, err := slotOwners(ctx, address, node)
+		if err != nil {
+			return err
+		}
+		owners = found
+		break
+	}
+	slices.Sort(owners)
+	for _, address := range owners {
+		if err := unwell[address]; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nodeWell says whether a node of a Cluster answers and serves.
+func nodeWell(ctx context.Context, node rueidis.Client) error {
+	info, err := node.Do(ctx, node.B().ClusterInfo().Build()).ToString()
+	if err != nil {
+		return err
+	}
+	info = strings.TrimPrefix(info, "txt:") // RESP3 says what kind of text it is
+	if state := infoValue(info, "cluster_state"); state != "ok" {
+		return fmt.Errorf("cluster_state is %q", state)
+	}
+	return nil
+}
+
+// slotOwners asks a node which nodes have slots, and returns their addresses.
+func slotOwners(ctx context.Context, address string, node rueidis.Client) ([]string, error) {
+	ranges, err := node.Do(ctx, node.B().ClusterSlots().Build()).ToArray()
+	if err != nil {
+		return nil, fmt.Errorf("redisstream: CLUSTER SLOTS at %s: %w", address, err)
+	}
+	owners := make([]string, 0, len(ranges))
+	for _, r := range ranges {
+		owner, err := slotOwner(address, r)
+		if err != nil {
+			return nil, fmt.Errorf("redisstream: CLUSTER SLOTS at %s: %w", address, err)
+		}
+		owners = append(owners, owner)
+	}
+	slices.Sort(owners)
+	return slices.Compact(owners), nil
+}
+
+// slotOwner reads [from, to, [host, port, …], …]. A node that does not know its
+// own host is the one that was asked.
+func slotOwner(asked string, row rueidis.RedisMessage) (string, error) {
+	parts, err := row.ToArray()
+	if err != nil {
+		return "", err
+	}
+	if len(parts) < 3 {
+		return "", fmt.Errorf("a range has %d elements", len(parts))
+	}
+	owner, err := parts[2].ToArray()
+	if err != nil {
+		return "", err
+	}
+	if len(owner) < 2 {
+		return "", fmt.Errorf("a node has %d elements", len(owner))
+	}
+	host := ""
+	if !owner[0].IsNil() {
+		if host, err = owner[0].ToString(); err != nil {
+			return "", err
+		}
+	}
+	port, err := owner[1].AsInt64()
+	if err != nil {
+		return "", err
+	}
+	if host == "" {
+		host, _, err = net.SplitHostPort(asked)
+	}
+	return net.JoinHostPort(host, strconv.FormatInt(port, 10)), err
+}
