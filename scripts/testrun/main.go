@@ -10,14 +10,15 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/largesse/largesse/internal/lab/fleet"
 )
 
 // errParentGone ends a run whose `go run` was killed: a kill does not reach
@@ -30,12 +31,6 @@ type options struct {
 	keep    bool     // hold the servers until interrupted
 	run     string   // go test -run
 	verbose bool
-}
-
-func init() {
-	// Linux ties Pdeathsig to the thread that started a child. The main thread
-	// lives as long as the process, so every child is started on it.
-	runtime.LockOSThread()
 }
 
 func main() {
@@ -72,22 +67,27 @@ func run(ctx context.Context, opts options, out io.Writer) (ok bool) {
 		report.print(out)
 		ok = report.failed() == 0
 	}()
-	root, err := moduleRoot()
+	root, err := fleet.ModuleRoot()
 	if err != nil {
 		report.fail("set-up", "module root", err.Error())
 		return
 	}
 	chosen := choose(opts)
 	env := []string{}
-	var fleet *fleet
+	servers := &fleet.Fleet{}
 	if opts.keep || slices.ContainsFunc(chosen, func(s suite) bool { return s.servers }) {
-		fleet, err = startFleet(ctx, filepath.Join(root, ".servers"), out)
-		defer fleet.stop()
+		started, err := startFleet(ctx, out)
 		if err != nil {
 			report.fail("servers", "start", err.Error())
 			return
 		}
-		env = fleet.env()
+		servers = started
+		defer func() {
+			if err := servers.Remove(); err != nil {
+				fmt.Fprintf(os.Stderr, "testrun: %v\n", err)
+			}
+		}()
+		env = servers.Env()
 	}
 	progress := newProgress(out)
 	for _, s := range chosen {
@@ -99,9 +99,7 @@ func run(ctx context.Context, opts options, out io.Writer) (ok bool) {
 		progress.begin(s.name)
 		result := s.run(ctx, runner{root: root, env: env, run: opts.run, verbose: opts.verbose, out: out, progress: progress})
 		result.took = time.Since(started)
-		if fleet != nil {
-			fleet.checkAlive(result)
-		}
+		checkAlive(servers, result)
 		progress.end(result)
 		report.add(result)
 	}
@@ -115,18 +113,20 @@ func run(ctx context.Context, opts options, out io.Writer) (ok bool) {
 	return
 }
 
-// moduleRoot is the folder with go.mod, from wherever in it the run began.
-func moduleRoot() (string, error) {
-	dir, err := os.Getwd()
+func startFleet(ctx context.Context, out io.Writer) (*fleet.Fleet, error) {
+	in, err := fleet.NewInstaller(out)
 	if err != nil {
-		return "", fmt.Errorf("reading the working folder: %w", err)
+		return nil, err
 	}
-	for at := dir; ; at = filepath.Dir(at) {
-		if _, err := os.Stat(filepath.Join(at, "go.mod")); err == nil {
-			return at, nil
-		}
-		if at == filepath.Dir(at) {
-			return "", fmt.Errorf("%s is not inside the checkout: no go.mod above it", dir)
+	return fleet.Start(ctx, in, out)
+}
+
+// checkAlive adds a failure for each server that ended during a suite.
+func checkAlive(servers *fleet.Fleet, r *result) {
+	endings := servers.Endings()
+	for _, name := range slices.Sorted(maps.Keys(endings)) {
+		for _, text := range endings[name] {
+			r.fail("server "+name, text)
 		}
 	}
 }

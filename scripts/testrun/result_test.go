@@ -134,14 +134,8 @@ func TestReportClosesWithTheCountsAloneOnALine(t *testing.T) {
 	}
 }
 
-func TestTailKeepsTheEnd(t *testing.T) {
+func TestTheEndOfALongOutputIsKept(t *testing.T) {
 	t.Parallel()
-	if got := tail("a\nb\nc\n", 3); got != "a\nb\nc" {
-		t.Errorf("got %q", got)
-	}
-	if got := tail("a\nb\nc\n", 1); got != "… 2 lines before\nc" {
-		t.Errorf("got %q", got)
-	}
 	var many []string
 	for i := range 10_000 {
 		many = keepTail(append(many, fmt.Sprint(i)))

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/largesse/largesse/internal/lab/fleet"
 )
 
 const module = "github.com/largesse/largesse"
@@ -101,7 +103,7 @@ type runner struct {
 func (s suite) run(ctx context.Context, r runner) *result {
 	res := newResult(s.name)
 	for _, st := range s.steps {
-		text, err := output(ctx, r.root, nil, st.args[0], st.args[1:]...)
+		text, err := fleet.Output(ctx, r.root, nil, st.args[0], st.args[1:]...)
 		if err == nil && st.silent && strings.TrimSpace(text) != "" {
 			err = fmt.Errorf("%s should print nothing", strings.Join(st.args, " "))
 		}
@@ -137,7 +139,7 @@ func (s suite) run(ctx context.Context, r runner) *result {
 	if r.run != "" {
 		args = append(args, "-run", r.run)
 	}
-	err = lines(ctx, r.root, r.env, func(line string) {
+	err = fleet.Lines(ctx, r.root, r.env, func(line string) {
 		text := res.read(line)
 		if r.verbose {
 			fmt.Fprint(r.out, text)
@@ -189,7 +191,7 @@ type listedPackage struct {
 }
 
 func listPackages(ctx context.Context, root, tags string) ([]listedPackage, error) {
-	text, err := output(ctx, root, nil, "go", "list", "-e", "-json=Dir,ImportPath,TestGoFiles,XTestGoFiles", "-tags", tags, "./...")
+	text, err := fleet.Output(ctx, root, nil, "go", "list", "-e", "-json=Dir,ImportPath,TestGoFiles,XTestGoFiles", "-tags", tags, "./...")
 	if err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, text)
 	}
@@ -197,7 +199,7 @@ func listPackages(ctx context.Context, root, tags string) ([]listedPackage, erro
 	for decoder := json.NewDecoder(bytes.NewReader([]byte(text))); decoder.More(); {
 		var p listedPackage
 		if err := decoder.Decode(&p); err != nil {
-			return nil, fmt.Errorf("reading what go list printed: %w\n%s", err, tail(text, 20))
+			return nil, fmt.Errorf("reading what go list printed: %w\n%s", err, fleet.Tail(text, 20))
 		}
 		all = append(all, p)
 	}

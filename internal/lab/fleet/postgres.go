@@ -1,0 +1,90 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// NewPostgres finds a PostgreSQL that keeps its promises (fsync on): it comes
+// back with all that was committed. It refuses to run as root, so it runs as
+// postgres when we are root.
+func NewPostgres(ctx context.Context, in Installer) (*Server, error) {
+	binaries, err := in.findPostgres(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("finding PostgreSQL: %w", err)
+	}
+	return &Server{
+		name: "postgres", ports: 1, address: postgresAddress,
+		farewell: syscall.SIGINT, // fast: does not wait for clients
+		prepare: func(ctx context.Context, at place) error {
+			cmd := exec.CommandContext(ctx, filepath.Join(binaries, "initdb"), "-D", postgresData(at), "-U", "postgres",
+				"-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+			if err := asPostgres(cmd, at); err != nil {
+				return err
+			}
+			if text, err := outputOf(cmd); err != nil {
+				return fmt.Errorf("%w\n%s", err, Tail(text, 20))
+			}
+			return nil
+		},
+		command: func(at place) (*exec.Cmd, error) {
+			cmd := exec.Command(filepath.Join(binaries, "postgres"), "-D", postgresData(at), "-p", strconv.Itoa(at.ports[0]), //nolint:noctx // Stop ends it with grace, a context would kill it
+				"-h", "127.0.0.1", "-k", at.dir, "-c", "max_connections=200", "-c", "fsync=on")
+			return cmd, asPostgres(cmd, at)
+		},
+		answers: func(ctx context.Context, at place, _ int) error {
+			conn, err := pgx.Connect(ctx, postgresAddress(at.ports[0]))
+			if err != nil {
+				return err
+			}
+			defer conn.Close(ctx)
+			return conn.Ping(ctx)
+		},
+	}, nil
+}
+
+func postgresAddress(port int) string {
+	return "postgres://postgres@" + loopback(port) + "/postgres?sslmode=disable"
+}
+
+func postgresData(at place) string { return filepath.Join(at.dir, "data") }
+
+// asPostgres makes cmd run in the server's folder, and as the user postgres,
+// who gets the folder, when we are root.
+func asPostgres(cmd *exec.Cmd, at place) error {
+	cmd.Dir, cmd.Env = at.dir, cLocale()
+	if os.Getuid() != 0 {
+		return nil
+	}
+	uid, gid, err := lookupUser("postgres")
+	if err != nil {
+		return err
+	}
+	if err := os.Chown(at.dir, int(uid), int(gid)); err != nil {
+		return fmt.Errorf("giving %s to postgres: %w", at.dir, err)
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: gid}}
+	return nil
+}
+
+func lookupUser(name string) (uid, gid uint32, err error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return 0, 0, fmt.Errorf("looking up user %s: %w", name, err)
+	}
+	id, err := strconv.ParseUint(u.Uid, 10, 32)
+	group, groupErr := strconv.ParseUint(u.Gid, 10, 32)
+	if err := errors.Join(err, groupErr); err != nil {
+		return 0, 0, fmt.Errorf("user %s has ids that are no numbers: %w", name, err)
+	}
+	return uint32(id), uint32(group), nil
+}

@@ -1,0 +1,179 @@
+//go:build servers
+
+package fleet
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// looked makes a server of what is installed and removes it with the test.
+func looked[S interface{ Remove() error }](t *testing.T, find func(context.Context, Installer) (S, error)) S {
+	t.Helper()
+	in, err := Look()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := find(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func asked(t *testing.T, s *Server, words ...string) string {
+	t.Helper()
+	reply, err := ask(t.Context(), s.at.ports[0], words...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply
+}
+
+func TestRedisComesBackEmpty(t *testing.T) {
+	t.Parallel()
+	for name, find := range map[string]func(context.Context, Installer) (*Server, error){"Redis": NewRedis, "Valkey": NewValkey} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := looked(t, find)
+			if err := s.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			address := s.Address()
+			for what, again := range map[string]func(context.Context) error{
+				"restart": s.Restart,
+				"kill": func(ctx context.Context) error {
+					if err := s.Kill(); err != nil {
+						return err
+					}
+					return s.Start(ctx)
+				},
+			} {
+				asked(t, s, "SET", "a", "1")
+				run := valueOf(asked(t, s, "INFO", "server"), "run_id")
+				if err := again(t.Context()); err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+				if n := asked(t, s, "DBSIZE"); n != "0" || s.Address() != address {
+					t.Errorf("%s: %s keys at %s, want none at %s", what, n, s.Address(), address)
+				}
+				if now := valueOf(asked(t, s, "INFO", "server"), "run_id"); now == "" || now == run {
+					t.Errorf("%s: run id %q, before %q", what, now, run)
+				}
+			}
+		})
+	}
+}
+
+func TestPostgresComesBackWithItsData(t *testing.T) {
+	t.Parallel()
+	s := looked(t, NewPostgres)
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	address := s.Address()
+	query := func(sql string) (n int) {
+		t.Helper()
+		db, err := pgx.Connect(t.Context(), address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close(t.Context())
+		if err := db.QueryRow(t.Context(), sql).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	query("WITH made AS (SELECT 1) SELECT count(*) FROM made")
+	db, err := pgx.Connect(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close(context.Background()) // its server has ended under it
+	if _, err := db.Exec(t.Context(), "CREATE TABLE kept AS SELECT 7 AS n"); err != nil {
+		t.Fatal(err)
+	}
+	// A client is still connected: a gentle stop does not wait for it.
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := query("SELECT n FROM kept"); n != 7 {
+		t.Errorf("after a restart it holds %d", n)
+	}
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pgx.Connect(t.Context(), address); err == nil {
+		t.Error("it answers after a Kill")
+	}
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := query("SELECT n FROM kept"); n != 7 || s.Address() != address {
+		t.Errorf("after a kill it holds %d at %s", n, s.Address())
+	}
+}
+
+func TestACluster(t *testing.T) {
+	t.Parallel()
+	c := looked(t, NewRedisCluster)
+	if err := c.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	address := c.Address()
+	if n := strings.Count(address, "redis://127.0.0.1:"); n != 3 || strings.Count(address, ",") != 2 {
+		t.Fatalf("its address is %s", address)
+	}
+	// Every slot is served by one node: a node keeps a key or says whose it is.
+	for _, key := range []string{"a", "b", "c"} {
+		kept := 0
+		for _, n := range c.Nodes() {
+			_, err := ask(t.Context(), n.at.ports[0], "SET", key, "1")
+			switch {
+			case err == nil:
+				kept++
+			case !strings.Contains(err.Error(), "MOVED"):
+				t.Error(err)
+			}
+		}
+		if kept != 1 {
+			t.Errorf("%d nodes keep %s", kept, key)
+		}
+	}
+
+	if err := c.Nodes()[1].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	away, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := c.WaitOK(away); err == nil {
+		t.Error("it counts as whole without a node")
+	}
+	if err := c.Nodes()[1].Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.WaitOK(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := c.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if c.Address() != address {
+		t.Errorf("it moved from %s to %s", address, c.Address())
+	}
+	for _, n := range c.Nodes() {
+		if keys := asked(t, n, "DBSIZE"); keys != "0" {
+			t.Errorf("%s came back with %s keys", n.Name(), keys)
+		}
+	}
+}
