@@ -60,6 +60,7 @@ func TestNew(t *testing.T) {
 func TestCalls(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
+	tenSharp := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	status := func(p client.Promotion, err error) (any, error) { return p.Status, err }
 	for _, tc := range []struct {
 		name, want string // method, URI and body of the request
@@ -85,6 +86,37 @@ func TestCalls(t *testing.T) {
 				p, err := c.Payout(ctx, "7", "8")
 				return fmt.Sprint(p.State, p.AttemptCount, p.Log[0].Code), err
 			}, "FAILED2HTTP_500",
+		},
+		{
+			"CreateWithConsumers", `POST /v1/promotions {"name":"S","type":"POINT","consumersPerInstance":3}`, `{"consumersPerInstance":3}`,
+			func(c *client.Client) (any, error) {
+				n := 3
+				p, err := c.CreatePromotion(ctx, client.NewPromotion{Name: "S", Type: "POINT", ConsumersPerInstance: &n})
+				return p.ConsumersPerInstance, err
+			}, 3,
+		},
+		{
+			"PromotionStream", "GET /v1/promotions/7/stream ", `{"key":"k","group":"g","exists":true,"length":5,"lag":3,"pending":2,"oldestPendingAt":"2026-11-21T10:00:00Z",
+				"consumers":[{"name":"h-1-0","instance":"h-1","alive":true,"pending":2,"idleMillis":40}]}`,
+			func(c *client.Client) (any, error) { return c.PromotionStream(ctx, "7") },
+			client.PromotionStream{
+				Key: "k", Group: "g", Exists: true, Length: 5, Lag: 3, Pending: 2, OldestPendingAt: &tenSharp,
+				Consumers: []client.StreamConsumer{{Name: "h-1-0", Instance: "h-1", Alive: true, Pending: 2, IdleMillis: 40}},
+			},
+		},
+		{
+			"Instances", "GET /v1/instances ", `{"items":[{"name":"h-1","version":"v1","roles":["api"],"alive":true,"startedAt":"2026-11-21T10:00:00Z","seenAt":"2026-11-21T10:00:00Z",
+				"aliveUntil":"2026-11-21T10:00:00Z","consumers":2,"pools":[{"promotionId":"7","type":"POINT","consumers":2,"inHand":1,"startedAt":"2026-11-21T10:00:00Z"}]}],
+				"streams":[{"promotionId":"7","type":"POINT","key":"k","length":5,"lag":3,"pending":2,"oldestPendingAgeMillis":9,"consumers":2}],"degraded":["queue"]}`,
+			func(c *client.Client) (any, error) { return c.Instances(ctx) },
+			client.Instances{
+				Items: []client.Instance{{
+					Name: "h-1", Version: "v1", Roles: []string{"api"}, Alive: true, StartedAt: tenSharp, SeenAt: tenSharp, AliveUntil: tenSharp, Consumers: 2,
+					Pools: []client.InstancePool{{PromotionID: "7", Type: "POINT", Consumers: 2, InHand: 1, StartedAt: tenSharp}},
+				}},
+				Streams:  []client.WorkStream{{PromotionID: "7", Type: "POINT", Key: "k", Length: 5, Lag: 3, Pending: 2, OldestPendingAgeMillis: 9, Consumers: 2}},
+				Degraded: []string{"queue"},
+			},
 		},
 		{"Health", "GET /healthz ", `{"status":"ok"}`, func(c *client.Client) (any, error) { return nil, c.Health(ctx) }, nil},
 		{"Ready", "GET /readyz ", `{"status":"ok","degraded":["redis"]}`, func(c *client.Client) (any, error) { r, err := c.Ready(ctx); return r.Degraded[0], err }, "redis"},

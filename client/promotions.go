@@ -19,21 +19,24 @@ type Promotion struct {
 	// TotalCount is the number of targets known; the counts add up to it.
 	TotalCount int64 `json:"totalCount"`
 	// ExpectedCount is what a started event announced; nil when there was none.
-	ExpectedCount   *int64     `json:"expectedCount,omitempty"`
-	Counts          Counts     `json:"counts"`
-	AmountTotal     int64      `json:"amountTotal"`
-	AmountSucceeded int64      `json:"amountSucceeded"`
-	Amount          int64      `json:"amount,omitempty"` // what a target gets that names none
-	VoucherCode     string     `json:"voucherCode,omitempty"`
-	Currency        string     `json:"currency,omitempty"`
-	MaxRetries      int        `json:"maxRetries"`
-	Closed          bool       `json:"closed"` // no more targets will come
-	PauseReason     string     `json:"pauseReason,omitempty"`
-	ETASeconds      *float64   `json:"etaSeconds,omitempty"` // nil while the rate is unknown
-	CreatedAt       time.Time  `json:"createdAt"`
-	StartedAt       *time.Time `json:"startedAt,omitempty"`
-	FinishedAt      *time.Time `json:"finishedAt,omitempty"`
-	Summaries       []Summary  `json:"summaries,omitempty"`
+	ExpectedCount   *int64 `json:"expectedCount,omitempty"`
+	Counts          Counts `json:"counts"`
+	AmountTotal     int64  `json:"amountTotal"`
+	AmountSucceeded int64  `json:"amountSucceeded"`
+	Amount          int64  `json:"amount,omitempty"` // what a target gets that names none
+	VoucherCode     string `json:"voucherCode,omitempty"`
+	Currency        string `json:"currency,omitempty"`
+	MaxRetries      int    `json:"maxRetries"`
+	// ConsumersPerInstance is how many consumers each instance keeps for it; 0:
+	// by its size.
+	ConsumersPerInstance int        `json:"consumersPerInstance,omitempty"`
+	Closed               bool       `json:"closed"` // no more targets will come
+	PauseReason          string     `json:"pauseReason,omitempty"`
+	ETASeconds           *float64   `json:"etaSeconds,omitempty"` // nil while the rate is unknown
+	CreatedAt            time.Time  `json:"createdAt"`
+	StartedAt            *time.Time `json:"startedAt,omitempty"`
+	FinishedAt           *time.Time `json:"finishedAt,omitempty"`
+	Summaries            []Summary  `json:"summaries,omitempty"`
 }
 
 // Counts says how many payouts stand in each state.
@@ -67,6 +70,9 @@ type NewPromotion struct {
 	VoucherCode string `json:"voucherCode,omitempty"`
 	Currency    string `json:"currency,omitempty"`
 	MaxRetries  *int   `json:"maxRetries,omitempty"`
+	// ConsumersPerInstance is how many consumers each instance keeps for it, 1
+	// to 256; nil: by its size.
+	ConsumersPerInstance *int `json:"consumersPerInstance,omitempty"`
 }
 
 // CreatePromotion makes a DRAFT.

@@ -108,31 +108,52 @@ func (c *cli) promotionListCommand() *cobra.Command {
 	return cmd
 }
 
+// shown is what `promotion show` shows.
+type shown struct {
+	client.Promotion
+	Stream *client.PromotionStream `json:"stream,omitempty"`
+}
+
 func (c *cli) promotionShowCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "show ID",
-		Short:   "Show a promotion with its counts",
-		Example: "  largesse promotion show 12345\n  largesse promotion show 12345 --output json",
-		Args:    promotionArgs(),
+	var stream bool
+	cmd := &cobra.Command{
+		Use:   "show ID",
+		Short: "Show a promotion with its counts",
+		Example: `  largesse promotion show 12345
+  largesse promotion show 12345 --stream
+  largesse promotion show 12345 --output json`,
+		Args: promotionArgs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.connect()
 			if err != nil {
 				return err
 			}
-			p, err := cl.Promotion(cmd.Context(), args[0])
-			if err != nil {
+			var out shown
+			if out.Promotion, err = cl.Promotion(cmd.Context(), args[0]); err != nil {
 				return err
 			}
-			return c.printPromotion(p)
+			if stream {
+				s, err := cl.PromotionStream(cmd.Context(), args[0])
+				if err != nil {
+					return fmt.Errorf("looking at the stream of promotion %s: %w", args[0], err)
+				}
+				out.Stream = &s
+			}
+			if c.output == outputJSON {
+				return c.printJSON(out)
+			}
+			if err := c.printPromotion(out.Promotion); err != nil || out.Stream == nil {
+				return err
+			}
+			return c.printStream(*out.Stream)
 		},
 	}
+	cmd.Flags().BoolVar(&stream, "stream", false, "show the work stream and its consumers too")
+	return cmd
 }
 
 // printPromotion writes all of a promotion, a line per field.
 func (c *cli) printPromotion(p client.Promotion) error {
-	if c.output == outputJSON {
-		return c.printJSON(p)
-	}
 	w := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
 	line := func(name, value string) {
 		if value != "" {
@@ -149,6 +170,9 @@ func (c *cli) printPromotion(p client.Promotion) error {
 	}
 	line("voucher code", p.VoucherCode)
 	line("retries", strconv.Itoa(p.MaxRetries))
+	if p.ConsumersPerInstance > 0 {
+		line("consumers per instance", strconv.Itoa(p.ConsumersPerInstance))
+	}
 	line("targets", number(p.TotalCount))
 	if p.ExpectedCount != nil {
 		line("targets announced", number(*p.ExpectedCount))

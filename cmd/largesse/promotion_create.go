@@ -17,10 +17,11 @@ type created struct {
 
 func (c *cli) promotionCreateCommand() *cobra.Command {
 	var (
-		p       client.NewPromotion
-		retries int
-		path    string
-		start   bool
+		p         client.NewPromotion
+		retries   int
+		consumers int
+		path      string
+		start     bool
 	)
 	cmd := &cobra.Command{
 		Use:   "create --name NAME --type point|voucher",
@@ -38,6 +39,7 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 	flags.StringVar(&p.Currency, "currency", "", "three capital letters, e.g. EUR")
 	flags.StringVar(&p.ID, "id", "", "number of the promotion in another system; else the server makes one")
 	flags.IntVar(&retries, "max-retries", 0, "retries after the first call; else the server's setting")
+	flags.IntVar(&consumers, "consumers-per-instance", 0, "consumers that each instance keeps for it, 1 to 256; else by its size")
 	flags.StringVar(&path, "file", "", "targets to upload: .csv, .ndjson, either with .gz; - for stdin")
 	flags.BoolVar(&start, "start", false, "start it when everything is uploaded")
 	complete(cmd, "type", "point", "voucher")
@@ -56,6 +58,9 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		}
 		if cmd.Flags().Changed("max-retries") {
 			p.MaxRetries = &retries
+		}
+		if cmd.Flags().Changed("consumers-per-instance") {
+			p.ConsumersPerInstance = &consumers
 		}
 		cl, err := c.connect()
 		if err != nil {

@@ -68,6 +68,96 @@ started            2026-11-21 10:01:00Z
 	}
 }
 
+func TestPromotionShowStream(t *testing.T) {
+	t.Parallel()
+	const stream = `{"key":"campaign-promotion-stream:POINT:7","group":"campaign-promotion-group:POINT:7","exists":true,"length":1500,"lag":1200,"pending":300,
+		"oldestAt":"2026-11-21T10:01:00Z","oldestPendingAt":"2026-11-21T10:01:01Z","consumers":[
+		{"name":"host-1-0","instance":"host-1","alive":true,"pending":64,"idleMillis":40},
+		{"name":"host-1-1\u001b","instance":"host-1","alive":false,"pending":0,"idleMillis":61500}]}`
+
+	t.Run("ATableBelowThePromotion", func(t *testing.T) {
+		t.Parallel()
+		env, asked := fakeServer(t, map[string]answer{
+			"GET /v1/promotions/7":        {body: strings.Replace(runningJSON, `"type"`, `"consumersPerInstance":2,"type"`, 1)},
+			"GET /v1/promotions/7/stream": {body: stream},
+		})
+		r := largesseRun(t.Context(), "", env, "promotion", "show", "7", "--stream")
+		want := `
+stream          campaign-promotion-stream:POINT:7
+group           campaign-promotion-group:POINT:7
+entries         1,500
+  not read      1,200
+  pending       300
+oldest entry    2026-11-21 10:01:00Z
+oldest pending  2026-11-21 10:01:01Z
+
+CONSUMER   INSTANCE  ALIVE  PENDING  IDLE
+host-1-0   host-1    yes    64       40ms
+host-1-1�  host-1    no     0        1m1.5s
+`
+		promotion, table, _ := strings.Cut(r.stdout, "\n\n")
+		if diff := cmp.Diff(want, "\n"+table); diff != "" || r.code != exitDone || r.stderr != "" {
+			t.Errorf("%+v (-want +got):\n%s", r, diff)
+		}
+		if !strings.HasPrefix(promotion, "id ") || !strings.Contains(promotion, "\nconsumers per instance  2\n") {
+			t.Errorf("the promotion: %s", promotion)
+		}
+		if n := len(asked()); n != 2 {
+			t.Errorf("%d requests", n)
+		}
+	})
+
+	t.Run("JSONIncludesIt", func(t *testing.T) {
+		t.Parallel()
+		env, _ := fakeServer(t, map[string]answer{"GET /v1/promotions/7": {body: runningJSON}, "GET /v1/promotions/7/stream": {body: stream}})
+		r := largesseRun(t.Context(), "", env, "promotion", "show", "7", "--stream", "--output", "json")
+		var out struct {
+			ID     string
+			Stream struct {
+				Length    int
+				Consumers []struct{ Name string }
+			}
+		}
+		if err := json.Unmarshal([]byte(r.stdout), &out); err != nil || out.ID != "7" || out.Stream.Length != 1500 || len(out.Stream.Consumers) != 2 {
+			t.Errorf("%v: %+v", err, r)
+		}
+		r = largesseRun(t.Context(), "", env, "promotion", "show", "7", "--output", "json")
+		if r.code != exitDone || strings.Contains(r.stdout, "stream") {
+			t.Errorf("not asked for: %+v", r)
+		}
+	})
+
+	for _, tt := range []struct{ name, body, want string }{
+		{"None", `{"exists":false,"consumers":[]}`, "stream  none: nothing has been dispatched, or all of it is settled\n"},
+		{
+			"InProcess", `{"exists":true,"length":2,"lag":2,"pending":0,"consumers":[]}`,
+			"stream      in the server's process\nentries     2\n  not read  2\n  pending   0\n\nit has no consumers\n",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			env, _ := fakeServer(t, map[string]answer{"GET /v1/promotions/7": {body: runningJSON}, "GET /v1/promotions/7/stream": {body: tt.body}})
+			r := largesseRun(t.Context(), "", env, "promotion", "show", "7", "--stream")
+			_, table, _ := strings.Cut(r.stdout, "\n\n")
+			if diff := cmp.Diff(tt.want, table); diff != "" || r.code != exitDone {
+				t.Errorf("%+v (-want +got):\n%s", r, diff)
+			}
+		})
+	}
+
+	t.Run("TheQueueIsAway", func(t *testing.T) {
+		t.Parallel()
+		env, _ := fakeServer(t, map[string]answer{
+			"GET /v1/promotions/7":        {body: runningJSON},
+			"GET /v1/promotions/7/stream": {503, `{"code":"UNAVAILABLE","detail":"the work queue does not answer","status":503}`},
+		})
+		r := largesseRun(t.Context(), "", env, "promotion", "show", "7", "--stream")
+		if r.code != exitFailed || r.stdout != "" || !strings.Contains(r.stderr, "stream of promotion 7: the work queue does not answer") {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
 func TestPromotionList(t *testing.T) {
 	t.Parallel()
 	env, _ := fakeServer(t, map[string]answer{
@@ -128,11 +218,11 @@ func TestPromotionCreate(t *testing.T) {
 	t.Run("MakesADraft", func(t *testing.T) {
 		t.Parallel()
 		env, asked := fakeServer(t, answers())
-		r := largesseRun(t.Context(), "", env, "promotion", "create", "--name", "Gifts", "--type", "voucher", "--voucher", "V-1", "--id", "7", "--max-retries", "0")
+		r := largesseRun(t.Context(), "", env, "promotion", "create", "--name", "Gifts", "--type", "voucher", "--voucher", "V-1", "--id", "7", "--max-retries", "0", "--consumers-per-instance", "4")
 		if r.code != exitDone || r.stdout != "promotion 7 is DRAFT with 2 targets; watch it by: largesse promotion watch 7\n" {
 			t.Errorf("%+v", r)
 		}
-		want := []string{`POST /v1/promotions {"id":"7","name":"Gifts","type":"VOUCHER","voucherCode":"V-1","maxRetries":0}`}
+		want := []string{`POST /v1/promotions {"id":"7","name":"Gifts","type":"VOUCHER","voucherCode":"V-1","maxRetries":0,"consumersPerInstance":4}`}
 		if diff := cmp.Diff(want, asked()); diff != "" {
 			t.Error(diff)
 		}

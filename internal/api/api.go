@@ -1,5 +1,5 @@
 // Package api is the outside of Largesse over HTTP: promotions, their targets
-// and payouts, dead letters, and health. Every JSON call is declared once, in
+// and payouts, dead letters, instances and their streams, metrics and health. Every JSON call is declared once, in
 // Go; checks, answers and GET /openapi.json come from that.
 package api
 
@@ -15,7 +15,9 @@ import (
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/payout"
+	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
 )
 
 // Config is what the API is made of.
@@ -23,6 +25,13 @@ type Config struct {
 	Promotions *payout.Promotions
 	Uploads    *payout.Uploads
 	Rows       Rows
+	// Streams is the work queue, as far as it is shown.
+	Streams Streams
+	// StreamNames are the key and the group that a stream has on a server; nil
+	// = it has none.
+	StreamNames func(s queue.Stream) (key, group string)
+	// Metrics are shown at /metrics; nil = an empty page.
+	Metrics *obs.Metrics
 	// Alive says what is wrong with this instance's own loops; nil = never
 	// anything. It must not ask other servers.
 	Alive func() error
@@ -39,7 +48,15 @@ type Config struct {
 // Rows is what the API reads from the store itself.
 type Rows interface {
 	DeadLetterList(ctx context.Context, before int64, limit int) ([]reward.DeadLetter, error)
+	InstanceList(ctx context.Context) ([]store.Instance, error)
+	PromotionActive(ctx context.Context) ([]store.PromotionView, error)
 	Ping(ctx context.Context) error
+}
+
+// Streams is what the API asks the work queue.
+type Streams interface {
+	Info(ctx context.Context, s queue.Stream) (queue.Info, error)
+	Consumers(ctx context.Context, s queue.Stream) ([]queue.ConsumerInfo, error)
 }
 
 // API answers HTTP requests.
@@ -61,6 +78,9 @@ func New(cfg Config) *API {
 	if cfg.Version == "" {
 		cfg.Version = "dev"
 	}
+	if cfg.StreamNames == nil {
+		cfg.StreamNames = func(queue.Stream) (string, string) { return "", "" }
+	}
 	a := &API{cfg: cfg, log: cfg.Log.For(obs.API), mux: http.NewServeMux(), rates: newEstimator()}
 	hc := huma.DefaultConfig("Largesse", cfg.Version)
 	hc.Info.Description = "Issues rewards at scale. Ids are strings, money is an integer in minor units, times are RFC 3339 in UTC, errors are application/problem+json."
@@ -74,7 +94,10 @@ func New(cfg Config) *API {
 	a.addTargets()
 	a.addPayouts()
 	a.addDeadLetters()
+	a.addStreams()
+	a.addInstances()
 	a.addHealth()
+	a.addMetrics()
 	spec, err := json.Marshal(a.huma.OpenAPI())
 	if err != nil { // it is the same for every start of the program
 		panic(err)

@@ -23,6 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // bundle is an API over a store of its own, behind a real server.
 type bundle struct {
 	store *fakeStore
+	queue *fakeStreams
 	api   *API
 	url   string
 	http  *http.Client
@@ -50,7 +51,7 @@ func (b *lockedBuffer) String() string {
 func setup(t *testing.T, edit ...func(*Config)) *bundle {
 	t.Helper()
 	f := newFakeStore()
-	b := &bundle{store: f, log: &lockedBuffer{}}
+	b := &bundle{store: f, queue: newFakeStreams(), log: &lockedBuffer{}}
 	log, err := obs.NewLog(b.log, "info", "text")
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +61,7 @@ func setup(t *testing.T, edit ...func(*Config)) *bundle {
 	cfg := Config{
 		Promotions: payout.NewPromotions(payout.PromotionsConfig{Store: f, IDs: ids, Hint: hint}),
 		Uploads:    payout.NewUploads(payout.UploadsConfig{Rows: f, Saver: f, IDs: ids, Hint: hint}),
-		Rows:       f, Version: "1.2.3", Log: log,
+		Rows:       f, Streams: b.queue, Version: "1.2.3", Log: log,
 	}
 	for _, e := range edit {
 		e(&cfg)

@@ -21,6 +21,7 @@ func TestOpenAPI(t *testing.T) {
 		"post /v1/promotions/{id}/start", "post /v1/promotions/{id}/pause", "post /v1/promotions/{id}/resume", "post /v1/promotions/{id}/cancel",
 		"post /v1/promotions/{id}/close", "post /v1/promotions/{id}/targets", "get /v1/promotions/{id}/uploads/{uploadId}/report",
 		"get /v1/promotions/{id}/payouts", "get /v1/promotions/{id}/payouts/{targetId}", "get /v1/dead-letters", "get /healthz", "get /readyz",
+		"get /v1/instances", "get /v1/promotions/{id}/stream", "get /metrics",
 	} {
 		method, path, _ := strings.Cut(want, " ")
 		item, _ := paths[path].(map[string]any)

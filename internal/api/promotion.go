@@ -15,26 +15,27 @@ import (
 
 // Promotion is a promotion on the wire.
 type Promotion struct {
-	ID              string     `json:"id" doc:"A whole number as a string" example:"12345"`
-	Name            string     `json:"name" doc:"Empty while only Kafka has spoken of it"`
-	Type            string     `json:"type" enum:"POINT,VOUCHER"`
-	Status          string     `json:"status" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`
-	Amount          int64      `json:"amount,omitempty" doc:"Default per target, in minor units; absent when every target names its own"`
-	VoucherCode     string     `json:"voucherCode,omitempty" doc:"Default per target"`
-	Currency        string     `json:"currency"`
-	MaxRetries      int        `json:"maxRetries" doc:"Retries after the first call"`
-	Closed          bool       `json:"closed" doc:"No more targets will come"`
-	TotalCount      int64      `json:"totalCount" doc:"Targets known; the counts add up to it"`
-	ExpectedCount   *int64     `json:"expectedCount,omitempty" doc:"What the started event announced; absent for files"`
-	Counts          Counts     `json:"counts"`
-	AmountTotal     int64      `json:"amountTotal" doc:"Of all targets known, in minor units"`
-	AmountSucceeded int64      `json:"amountSucceeded" doc:"Paid, in minor units"`
-	PauseReason     string     `json:"pauseReason,omitempty"`
-	ETASeconds      *int64     `json:"etaSeconds,omitempty" doc:"Seconds left at the recent rate; absent when that is not known"`
-	CreatedAt       time.Time  `json:"createdAt"`
-	StartedAt       time.Time  `json:"startedAt,omitzero"`
-	FinishedAt      time.Time  `json:"finishedAt,omitzero"`
-	Summaries       []*Summary `json:"summaries,omitempty" nullable:"false" doc:"One per promotionSummaryId seen, the first 1000; absent in lists"`
+	ID                   string     `json:"id" doc:"A whole number as a string" example:"12345"`
+	Name                 string     `json:"name" doc:"Empty while only Kafka has spoken of it"`
+	Type                 string     `json:"type" enum:"POINT,VOUCHER"`
+	Status               string     `json:"status" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`
+	Amount               int64      `json:"amount,omitempty" doc:"Default per target, in minor units; absent when every target names its own"`
+	VoucherCode          string     `json:"voucherCode,omitempty" doc:"Default per target"`
+	Currency             string     `json:"currency"`
+	MaxRetries           int        `json:"maxRetries" doc:"Retries after the first call"`
+	ConsumersPerInstance int        `json:"consumersPerInstance,omitempty" doc:"Consumers that each instance keeps for it; absent: by its size"`
+	Closed               bool       `json:"closed" doc:"No more targets will come"`
+	TotalCount           int64      `json:"totalCount" doc:"Targets known; the counts add up to it"`
+	ExpectedCount        *int64     `json:"expectedCount,omitempty" doc:"What the started event announced; absent for files"`
+	Counts               Counts     `json:"counts"`
+	AmountTotal          int64      `json:"amountTotal" doc:"Of all targets known, in minor units"`
+	AmountSucceeded      int64      `json:"amountSucceeded" doc:"Paid, in minor units"`
+	PauseReason          string     `json:"pauseReason,omitempty"`
+	ETASeconds           *int64     `json:"etaSeconds,omitempty" doc:"Seconds left at the recent rate; absent when that is not known"`
+	CreatedAt            time.Time  `json:"createdAt"`
+	StartedAt            time.Time  `json:"startedAt,omitzero"`
+	FinishedAt           time.Time  `json:"finishedAt,omitzero"`
+	Summaries            []*Summary `json:"summaries,omitempty" nullable:"false" doc:"One per promotionSummaryId seen, the first 1000; absent in lists"`
 }
 
 // Counts says how many payouts stand in each state.
@@ -67,7 +68,7 @@ func countsOf(c *reward.Counts) Counts {
 func (a *API) promotionOf(v store.PromotionView) *Promotion {
 	return &Promotion{
 		ID: v.ID.String(), Name: v.Name, Type: string(v.Type), Status: string(v.Status), Amount: int64(v.Amount),
-		VoucherCode: v.VoucherCode, Currency: v.Currency, MaxRetries: v.MaxRetries, Closed: v.Closed,
+		VoucherCode: v.VoucherCode, Currency: v.Currency, MaxRetries: v.MaxRetries, ConsumersPerInstance: v.ConsumersPerInstance, Closed: v.Closed,
 		TotalCount: v.Counts.Total(), ExpectedCount: v.ExpectedCount, Counts: countsOf(&v.Counts),
 		AmountTotal: int64(v.Counts.AmountTotal()), AmountSucceeded: int64(v.Counts.Amounts[reward.Succeeded]),
 		PauseReason: v.PauseReason, ETASeconds: a.rates.seconds(v, time.Now()),
@@ -98,13 +99,14 @@ func (id *wireID) UnmarshalJSON(b []byte) error {
 
 // CreatePromotion is the body of POST /v1/promotions.
 type CreatePromotion struct {
-	ID          *wireID `json:"id,omitempty" doc:"Of an upstream system; one that Kafka has registered is completed"`
-	Name        string  `json:"name" minLength:"1" maxLength:"200"`
-	Type        string  `json:"type" enum:"POINT,VOUCHER"`
-	Amount      *int64  `json:"amount,omitempty" maximum:"1000000000000000" doc:"Default per target, in minor units; from 1 for points, from 0 for vouchers"`
-	VoucherCode string  `json:"voucherCode,omitempty" maxLength:"200" doc:"Default per target; VOUCHER only"`
-	Currency    string  `json:"currency,omitempty" doc:"Three capital letters" example:"EUR"`
-	MaxRetries  *int    `json:"maxRetries,omitempty" minimum:"0" maximum:"20" doc:"Retries after the first call; 5 when absent"`
+	ID                   *wireID `json:"id,omitempty" doc:"Of an upstream system; one that Kafka has registered is completed"`
+	Name                 string  `json:"name" minLength:"1" maxLength:"200"`
+	Type                 string  `json:"type" enum:"POINT,VOUCHER"`
+	Amount               *int64  `json:"amount,omitempty" maximum:"1000000000000000" doc:"Default per target, in minor units; from 1 for points, from 0 for vouchers"`
+	VoucherCode          string  `json:"voucherCode,omitempty" maxLength:"200" doc:"Default per target; VOUCHER only"`
+	Currency             string  `json:"currency,omitempty" doc:"Three capital letters" example:"EUR"`
+	MaxRetries           *int    `json:"maxRetries,omitempty" minimum:"0" maximum:"20" doc:"Retries after the first call; 5 when absent"`
+	ConsumersPerInstance *int    `json:"consumersPerInstance,omitempty" minimum:"1" maximum:"256" doc:"Consumers that each instance keeps for it; absent: by its size"`
 }
 
 // Resolve adds what the schema cannot say, so that all wrong fields are named
@@ -122,7 +124,7 @@ func (b *CreatePromotion) Resolve(huma.Context) []error {
 func (b *CreatePromotion) command() (payout.CreateCommand, []reward.FieldError) {
 	cmd := payout.CreateCommand{
 		Name: b.Name, Type: b.Type, Amount: (*reward.Amount)(b.Amount), VoucherCode: b.VoucherCode,
-		Currency: b.Currency, MaxRetries: b.MaxRetries,
+		Currency: b.Currency, MaxRetries: b.MaxRetries, ConsumersPerInstance: b.ConsumersPerInstance,
 	}
 	if b.ID == nil {
 		return cmd, nil

@@ -55,6 +55,20 @@ func TestPromotionCreate(t *testing.T) {
 		}
 	})
 
+	t.Run("ConsumersPerInstance", func(t *testing.T) {
+		t.Parallel()
+		for _, n := range []json.Number{"1", "256"} {
+			id := b.create(t, `{"name":"C","type":"POINT","consumersPerInstance":`+n.String()+`}`)
+			if got := b.json(t, "GET", "/v1/promotions/"+id, "").object(t)["consumersPerInstance"]; got != n {
+				t.Errorf("consumersPerInstance %v, want %s", got, n)
+			}
+		}
+		id := b.create(t, `{"name":"C","type":"POINT"}`)
+		if got, there := b.json(t, "GET", "/v1/promotions/"+id, "").object(t)["consumersPerInstance"]; there {
+			t.Errorf("consumersPerInstance %v where the size decides", got)
+		}
+	})
+
 	t.Run("AllWrongFieldsAtOnce", func(t *testing.T) {
 		t.Parallel()
 		a := b.json(t, "POST", "/v1/promotions", `{"id":"007","name":"","type":"POINT","amount":-1,"voucherCode":"V","currency":"eur","maxRetries":21,"shade":"x"}`)
@@ -78,6 +92,9 @@ func TestPromotionCreate(t *testing.T) {
 		code       string
 		fields     []string
 	}{
+		{"NoConsumers", `{"name":"x","type":"POINT","consumersPerInstance":0}`, 422, "INVALID", []string{"consumersPerInstance"}},
+		{"TooManyConsumers", `{"name":"x","type":"POINT","consumersPerInstance":257}`, 422, "INVALID", []string{"consumersPerInstance"}},
+		{"HalfAConsumer", `{"name":"x","type":"POINT","consumersPerInstance":0.5}`, 422, "INVALID", []string{"consumersPerInstance"}},
 		{"Missing", `{}`, 422, "INVALID", []string{"name", "type"}},
 		{"UnknownType", `{"name":"x","type":"COIN"}`, 422, "INVALID", []string{"type"}},
 		{"ZeroPoints", `{"name":"x","type":"POINT","amount":0}`, 422, "INVALID", []string{"amount"}},

@@ -29,6 +29,7 @@ type fakeStore struct {
 	uploads  map[int64]store.Upload
 	errs     map[int64][]store.LineError
 	letters  []reward.DeadLetter
+	present  []store.Instance
 }
 
 func newFakeStore() *fakeStore {
@@ -219,6 +220,20 @@ func (f *fakeStore) DeadLetterList(_ context.Context, before int64, limit int) (
 		}
 	}
 	return out, nil
+}
+
+func (f *fakeStore) InstanceList(context.Context) ([]store.Instance, error) {
+	defer f.lock()()
+	return slices.Clone(f.present), f.away
+}
+
+func (f *fakeStore) PromotionActive(context.Context) ([]store.PromotionView, error) {
+	defer f.lock()()
+	var out []store.PromotionView
+	for _, id := range slices.Sorted(maps.Keys(f.ps)) {
+		out = append(out, f.ps[id])
+	}
+	return out, f.away
 }
 
 func (f *fakeStore) UploadOpen(_ context.Context, u store.Upload) error {

@@ -45,6 +45,8 @@ type Config struct {
 	RefusalCodes []string
 	Credentials  Credentials
 	Log          obs.Log
+	// Metrics counts the calls and times them; nil = nobody does.
+	Metrics *obs.Metrics
 }
 
 func (c Config) withDefaults() Config {
@@ -185,6 +187,7 @@ func (c *Client) charge(ctx context.Context, path string, ch Charge, check Check
 	} else {
 		a = classify(r, c.refusals, time.Now())
 	}
+	c.cfg.Metrics.Charged(a.Class)
 	if a.Class != reward.AnswerPaid {
 		c.log.Debug(obs.Failed, "promotion_id", ch.PromotionID, "target_id", ch.TargetID,
 			"class", a.Class, "status", a.Status, "code", a.Code, "error", a.Err)
@@ -196,10 +199,14 @@ func (c *Client) charge(ctx context.Context, path string, ch Charge, check Check
 func (c *Client) Lookup(ctx context.Context, p reward.PromotionID, t reward.TargetID) LookupResult {
 	key := reward.IdempotencyKey(p, t)
 	r, failure := c.do(ctx, http.MethodGet, "/v1/transactions/"+key, "", nil, nil)
+	res := LookupResult{}
 	if failure != nil {
-		return LookupResult{Answer: *failure}
+		res.Answer = *failure
+	} else {
+		res = classifyLookup(r, time.Now())
 	}
-	return classifyLookup(r, time.Now())
+	c.cfg.Metrics.LookedUp(res.class())
+	return res
 }
 
 // do makes one call. It returns what came back, or an Answer (UNSENT or
@@ -209,6 +216,9 @@ func (c *Client) do(ctx context.Context, method, path, key string, body []byte, 
 		return reply{}, failure
 	}
 	defer func() { <-c.slots }()
+	sent, began := false, time.Now()
+	c.cfg.Metrics.CallOpened()
+	defer func() { c.cfg.Metrics.CallEnded(sent, time.Since(began)) }()
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -236,7 +246,8 @@ func (c *Client) do(ctx context.Context, method, path, key string, body []byte, 
 	c.signer.sign(req.Header)
 
 	r, err := c.exchange(req)
-	sent, refused := call.end()
+	var refused error
+	sent, refused = call.end()
 	if err == nil && call.early.Load() {
 		err = errEarly
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -167,6 +169,60 @@ func TestClientOnTheWire(t *testing.T) {
 	}
 	if c.InFlight() != 0 {
 		t.Errorf("%d calls in flight after the last", c.InFlight())
+	}
+}
+
+// series reads one value of the text that /metrics shows; -1 = not there.
+func series(t *testing.T, m *obs.Metrics, name string) float64 {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	for line := range strings.SplitSeq(w.Body.String(), "\n") {
+		if text, ok := strings.CutPrefix(line, name+" "); ok {
+			value, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return value
+		}
+	}
+	return -1
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	const open = "largesse_provider_calls_open"
+	m := obs.NewMetrics()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if n := series(t, m, open); n != 1 {
+			t.Errorf("%v calls open during one", n)
+		}
+		if r.Method == http.MethodGet {
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"code":"NONE"}`)
+			return
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer srv.Close()
+	c := newClient(t, Config{URL: srv.URL, Metrics: m})
+	c.ChargePoint(t.Context(), charge1_7, pass)
+	c.ChargePoint(t.Context(), charge1_7, func() error { return errHeld })
+	c.Lookup(t.Context(), 1, 7)
+	c.Close()
+	c.Lookup(t.Context(), 1, 7)
+	for name, want := range map[string]float64{
+		`largesse_provider_calls_total{class="THROTTLED"}`:        1,
+		`largesse_provider_calls_total{class="UNSENT"}`:           1,
+		`largesse_provider_calls_total{class="LOOKUP_NOT_FOUND"}`: 1,
+		`largesse_provider_calls_total{class="LOOKUP_OPEN"}`:      1,
+		`largesse_provider_calls_total{class="PAID"}`:             0,
+		"largesse_provider_call_seconds_count":                    2, // what has left, a check and a close have kept the rest
+		open:                                                      0,
+	} {
+		if got := series(t, m, name); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ package money
 import (
 	"time"
 
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -43,4 +44,15 @@ type LookupResult struct {
 	TransactionKey string
 	NotFound       bool
 	Answer         Answer // of the look-up itself, for the attempt's record
+}
+
+// class is how the look-up is counted.
+func (r LookupResult) class() obs.LookupClass {
+	switch {
+	case r.Found:
+		return obs.LookupFound
+	case r.NotFound:
+		return obs.LookupNotFound
+	}
+	return obs.LookupOpen
 }

@@ -1,0 +1,10 @@
+//go:build servers
+
+package largesse_test
+
+import "testing"
+
+func TestSeenFromOutsideServers(t *testing.T) {
+	t.Parallel()
+	exerciseSeen(t, servers("LARGESSE_TEST_REDIS"))
+}
