@@ -82,12 +82,25 @@ type rawValue struct {
 // safe but probably not meant. The error is a *ConfigError, unless the file
 // cannot be read.
 func LoadConfig(p LoadParams) (Config, []string, error) {
-	var problems []ConfigProblem
+	c, warnings, problems, err := load(p)
+	if err == nil && len(problems) > 0 {
+		err = &ConfigError{Problems: problems}
+	}
+	if err != nil {
+		return Config{}, warnings, err
+	}
+	return c, warnings, nil
+}
+
+// load is LoadConfig for those who go on with what is right. Settings that
+// could not be read hold their defaults. err says that the file could not be
+// read at all.
+func load(p LoadParams) (c Config, warnings []string, problems []ConfigProblem, err error) {
 	layers := []map[string]rawValue{}
 	if p.File != "" {
 		layer, found, err := readFile(p.File)
 		if err != nil {
-			return Config{}, nil, err
+			return Config{}, nil, nil, err
 		}
 		layers, problems = append(layers, layer), append(problems, found...)
 	}
@@ -96,9 +109,9 @@ func LoadConfig(p LoadParams) (Config, []string, error) {
 	layer, found := readFlags(p.Flags)
 	layers, problems = append(layers, layer), append(problems, found...)
 
-	c, found, err := merge(layers)
+	c, found, err = merge(layers)
 	if err != nil {
-		return Config{}, warnings, err
+		return Config{}, warnings, nil, err
 	}
 	problems = append(problems, found...)
 	// Fields that could not be read hold their defaults here, so that whatever
@@ -107,10 +120,10 @@ func LoadConfig(p LoadParams) (Config, []string, error) {
 	if errors.As(c.Validate(), &invalid) {
 		problems = append(problems, invalid.Problems...)
 	}
-	if len(problems) > 0 {
-		return Config{}, warnings, &ConfigError{Problems: problems}
+	if len(problems) == 0 {
+		warnings = append(warnings, c.warnings()...)
 	}
-	return c, append(warnings, c.warnings()...), nil
+	return c, warnings, problems, nil
 }
 
 // DefaultConfig is what runs when nothing is set.

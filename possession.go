@@ -21,6 +21,9 @@ import (
 // alone.
 var ErrInUse = errors.New("in use by another process")
 
+// lockName is the file of a data folder that its holder locks and signs.
+const lockName = "lock"
+
 // dirLock is the sole possession of a data folder. The kernel ends it with the
 // process, however that ends.
 type dirLock struct{ file *os.File }
@@ -30,7 +33,7 @@ func lockDir(dir, instance string) (*dirLock, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("make data.dir: %w", err)
 	}
-	path := filepath.Join(dir, "lock")
+	path := filepath.Join(dir, lockName)
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o640) //nolint:gosec // the path is the operator's own setting
 	if err != nil {
 		return nil, fmt.Errorf("open the lock of data.dir: %w", err)

@@ -177,7 +177,7 @@ func (d *demo) start(ctx context.Context) (closeAll func(), err error) {
 	cfg.Money.Timeout = 2 * time.Second
 	cfg.Money.SettleAfter = 2 * time.Second
 	cfg.Redis.Stream.LeaseSeconds = 4
-	d.engine, err = largesse.NewEngine(cfg, log)
+	d.engine, err = largesse.NewEngine(cfg, log, largesse.WithVersion(buildVersion().Version))
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ Without settings everything it needs runs in this process and keeps its data in
 		if err != nil {
 			return err
 		}
-		engine, err := largesse.NewEngine(cfg, log)
+		engine, err := largesse.NewEngine(cfg, log, largesse.WithVersion(buildVersion().Version))
 		if err != nil {
 			return &usageError{err.Error()} // it has looked at settings only
 		}

@@ -68,15 +68,20 @@ func withSettings(cmd *cobra.Command) *settingFlags {
 	return s
 }
 
-// load reads the settings from everywhere. Warnings go to stderr, a line each.
-func (s *settingFlags) load(w world) (largesse.Config, error) {
+// params says where the settings of this command come from.
+func (s *settingFlags) params(w world) largesse.LoadParams {
 	given := map[string]string{}
 	s.cmd.Flags().Visit(func(f *pflag.Flag) {
 		if v, ok := f.Value.(*settingValue); ok {
 			given[v.setting.Name] = v.text
 		}
 	})
-	cfg, warnings, err := largesse.LoadConfig(largesse.LoadParams{File: s.file, Environ: w.environ, Flags: given})
+	return largesse.LoadParams{File: s.file, Environ: w.environ, Flags: given}
+}
+
+// load reads the settings from everywhere. Warnings go to stderr, a line each.
+func (s *settingFlags) load(w world) (largesse.Config, error) {
+	cfg, warnings, err := largesse.LoadConfig(s.params(w))
 	for _, warning := range warnings {
 		fmt.Fprintln(w.stderr, "largesse: warning: "+printable(warning))
 	}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse"
+)
+
+func (c *cli) doctorCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check the settings and everything they name, and say what to do",
+		Long: `Check the settings and every engine they name, as an instance would use them:
+reachable, version, schema, eviction, persistence, topics, clocks and so on. One
+line each: ok, warn (works, but look at it) or fail, and what to do about it.
+
+It takes the settings of serve, needs no running instance, may be run beside one,
+changes nothing, and ends within seconds.
+
+Exit codes: 0 nothing failed, 1 something failed, 2 wrong use.`,
+		Example: `  largesse doctor --config largesse.yaml
+  largesse doctor --database-url postgres://largesse@db.internal/largesse --output json`,
+		Args: args(),
+	}
+	settings := withSettings(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		checks, err := largesse.Doctor(cmd.Context(), largesse.DoctorParams{Settings: settings.params(c.world), Version: buildVersion().Version})
+		switch {
+		case errors.Is(err, context.Canceled):
+			return err
+		case err != nil:
+			return &usageError{err.Error()} // the settings file cannot be read
+		}
+		return c.printChecks(checks)
+	}
+	return cmd
+}
+
+// printChecks writes the checks and fails when one of them did.
+func (c *cli) printChecks(checks []largesse.Check) error {
+	var items iter.Seq2[largesse.Check, error] = func(yield func(largesse.Check, error) bool) {
+		for _, check := range checks {
+			if !yield(check, nil) {
+				return
+			}
+		}
+	}
+	err := printList(c, items, listing[largesse.Check]{
+		header: []string{"STATUS", "CHECK", "FOUND"},
+		row: func(check largesse.Check) []string {
+			said := check.Found
+			if check.Advice != "" {
+				said += "; " + check.Advice
+			}
+			return []string{string(check.Status), check.Name, said}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	failed := int64(0)
+	for _, check := range checks {
+		if check.Status == largesse.CheckFail {
+			failed++
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%s of %s failed: each line says what to do", number(failed), countOf(int64(len(checks)), "check"))
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package largesse
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/service"
+)
+
+// retentionLeast is how long a record should be kept: for as long as nobody
+// may be there to read it.
+const retentionLeast = 24 * time.Hour
+
+func lookAtKafka(ctx context.Context, cfg Config) []Check {
+	if len(cfg.Kafka.Brokers) == 0 {
+		return []Check{lookAtListen(ctx, cfg)}
+	}
+	facts, err := bus.Look(ctx, busConfig(cfg, "doctor-"+service.InstanceID(), obs.Log{}))
+	if err != nil {
+		return []Check{passed("kafka", "%s", reason(ctx, err)).
+			but(CheckFail, "see that it runs and that kafka.brokers names host:port of its brokers")}
+	}
+	return judgeKafka(facts)
+}
+
+func judgeKafka(f bus.Facts) []Check {
+	brokers := passed("kafka", "%d of %d brokers answer, one within %s", f.Brokers-len(f.Silent), f.Brokers, rounded(f.RoundTrip))
+	if len(f.Silent) > 0 {
+		brokers.Found = fmt.Sprintf("%d of %d brokers cannot be reached by the address they give: %s", len(f.Silent), f.Brokers, strings.Join(f.Silent, ", "))
+		brokers = brokers.but(CheckFail, "see that they run, and that advertised.listeners names addresses that this machine can reach")
+	}
+	return append([]Check{brokers}, judgeTopics(f)...)
+}
+
+// judgeTopics has one line for all that is well, one for all topics that are
+// missing, and one for each fault.
+func judgeTopics(f bus.Facts) []Check {
+	var checks []Check
+	var fine, missing []string
+	for _, t := range f.Topics {
+		if t.Missing {
+			missing = append(missing, t.Name)
+			continue
+		}
+		if faults := judgeTopic(t, f.Brokers); len(faults) > 0 {
+			checks = append(checks, faults...)
+			continue
+		}
+		fine = append(fine, fmt.Sprintf("%s (%d)", t.Name, t.Partitions))
+	}
+	if len(missing) > 0 {
+		checks = append(checks, passed("kafka.topics", "%d missing: %s", len(missing), strings.Join(missing, ", ")).
+			but(CheckWarn, "serve makes them at its start; where it may not, create them: kafka-topics.sh --create --topic …, 12 partitions (1 for started and .dlq)"))
+	}
+	if len(fine) > 0 {
+		checks = append(checks, passed("kafka.topics", "%d as they should be (partitions): %s", len(fine), strings.Join(fine, ", ")))
+	}
+	return checks
+}
+
+// readInParallel are the topics whose partitions bound how many instances read
+// them, publishTopics those whose records nobody else has.
+var (
+	readInParallel = []string{bus.TopicPointPublish, bus.TopicVoucherPublish, bus.TopicPointRetry, bus.TopicVoucherRetry}
+	publishTopics  = []string{bus.TopicPointPublish, bus.TopicVoucherPublish}
+)
+
+func judgeTopic(t bus.TopicFacts, brokers int) []Check {
+	if t.Err != nil {
+		return []Check{passed("kafka.topics", "%s cannot be looked at: %s", t.Name, oneLine(t.Err)).
+			but(CheckFail, "let this user describe, read and write it")}
+	}
+	var faults []Check
+	if t.Leaderless > 0 {
+		faults = append(faults, passed("kafka.topics", "%s has %d of %d partitions without a leader", t.Name, t.Leaderless, t.Partitions).
+			but(CheckFail, "bring their brokers back: nobody can read or write them"))
+	}
+	if t.Partitions == 1 && slices.Contains(readInParallel, t.Topic) {
+		faults = append(faults, passed("kafka.partitions", "%s has 1 partition", t.Name).
+			but(CheckWarn, "add some (kafka-topics.sh --alter --partitions 12 …): one instance at a time can read it"))
+	}
+	if t.Replicas == 1 && brokers > 1 {
+		faults = append(faults, passed("kafka.replicas", "%s is on 1 of %d brokers only", t.Name, brokers).
+			but(CheckWarn, "add replicas (kafka-reassign-partitions.sh): it goes with that broker"))
+	}
+	if slices.Contains(publishTopics, t.Topic) {
+		faults = append(faults, judgeRetention(t)...)
+	}
+	return faults
+}
+
+func judgeRetention(t bus.TopicFacts) []Check {
+	var faults []Check
+	if !t.Described {
+		return []Check{passed("kafka.retention", "%s: how long records are kept could not be read", t.Name).
+			but(CheckWarn, "let this user describe the settings of topics, or see that it is at least %s", shortDuration(retentionLeast))}
+	}
+	if t.Retention >= 0 && t.Retention < retentionLeast {
+		faults = append(faults, passed("kafka.retention", "%s keeps records for %s", t.Name, shortDuration(t.Retention)).
+			but(CheckWarn, "raise retention.ms to at least %s: a record that goes before it was read is a payout that nobody makes", shortDuration(retentionLeast)))
+	}
+	if t.Compacted {
+		faults = append(faults, passed("kafka.retention", "%s is compacted", t.Name).
+			but(CheckFail, "set cleanup.policy=delete: its key is the target, so one promotion's record would make another's go unread"))
+	}
+	return faults
+}
