@@ -10,7 +10,7 @@ build: ## Build bin/largesse
 	CGO_ENABLED=0 go build -trimpath -o bin/largesse ./cmd/largesse
 
 .PHONY: test
-test: ## Run every suite over real Redis, Valkey, PostgreSQL and Kafka, which it gets and starts
+test: ## Run every suite over real Redis (also a Cluster), Valkey, PostgreSQL and Kafka, which it gets and starts
 	@go run ./scripts/testrun
 
 .PHONY: test-fast
@@ -38,6 +38,10 @@ bench: ## Measure payouts on real servers: DATABASE_URL=postgres://… REDIS_URL
 	@test -n '$(DATABASE_URL)' -a -n '$(REDIS_URL)' || \
 		{ echo 'say which servers: make bench DATABASE_URL=postgres://… REDIS_URL=redis://… (make servers starts some)' >&2; exit 2; }
 	@go run ./cmd/largesse bench payouts --database-url '$(DATABASE_URL)' --redis-url '$(REDIS_URL)' --kafka-brokers '$(KAFKA_BROKERS)'
+
+.PHONY: chaos
+chaos: ## Pay 200,000 targets while instances are killed and Redis and PostgreSQL lose what they have (~5 min)
+	@LARGESSE_CHAOS_TARGETS=200000 go run ./scripts/testrun -suite load -run TestChaos -v
 
 .PHONY: clean
 clean: ## Remove what was built and the cached servers

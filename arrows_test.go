@@ -58,7 +58,10 @@ var rooms = map[string]room{
 
 	"client":          {ground, []string{}},
 	"cmd/largesse":    {binary, with(".", "client", "internal/lab", "internal/money/moneysim")},
-	"scripts/testrun": {binary, []string{}},
+	"scripts/testrun": {binary, []string{"internal/lab/fleet"}},
+
+	// Real servers for the suites know nothing of what they are for.
+	"internal/lab/fleet": {seams, with()},
 
 	// The simulator stands in for somebody else's system: sharing a type with
 	// the client would let both be wrong in the same way.
@@ -178,6 +181,7 @@ func TestArrowRules(t *testing.T) {
 		{"internal/lab", "client"},
 		{".", "internal/queue/redisstream"},
 		{"cmd/largesse", "."},
+		{"scripts/testrun", "internal/lab/fleet"},
 	}
 	for _, arrow := range good {
 		if sentence := mayImport(arrow[0], arrow[1]); sentence != "" {
@@ -203,6 +207,9 @@ func TestArrowRules(t *testing.T) {
 		{"internal/payout", "internal/store/storetest"},
 		{".", "internal/queue/queuetest"},
 		{".", "internal/lab"},
+		{".", "internal/lab/fleet"},
+		{"internal/lab", "internal/lab/fleet"},
+		{"internal/lab/fleet", "internal/lab"},
 		{"cmd/largesse", "internal/store"},
 		{"internal/helpers", "internal/reward"},
 		{"internal/api", "internal/attic"},

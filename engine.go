@@ -40,6 +40,8 @@ type Engine struct {
 	log      obs.Log // for the parts
 	own      obs.Log
 	instance string
+	version  string
+	metrics  *obs.Metrics
 	provider payout.Provider
 
 	closers []func() // what Stop undoes, in reverse order
@@ -60,9 +62,18 @@ func WithProvider(p payout.Provider) Option {
 	return func(e *Engine) { e.provider = p }
 }
 
+// WithVersion says which version of the program this is, for people who look
+// at instances; "devel" without it.
+func WithVersion(version string) Option {
+	return func(e *Engine) { e.version = version }
+}
+
 // NewEngine checks the settings; nothing is opened before Start.
 func NewEngine(cfg Config, log obs.Log, opts ...Option) (*Engine, error) {
-	e := &Engine{cfg: cfg, log: log, own: log.For(obs.Engine), instance: service.InstanceID(), lost: make(chan error, 1)}
+	e := &Engine{
+		cfg: cfg, log: log, own: log.For(obs.Engine), instance: service.InstanceID(), version: "devel",
+		metrics: obs.NewMetrics(), lost: make(chan error, 1),
+	}
 	for _, o := range opts {
 		o(e)
 	}
@@ -155,11 +166,9 @@ func (e *Engine) openStore(ctx context.Context) error {
 // The caller closes it.
 func OpenStore(ctx context.Context, cfg Config, instance string) (store.Store, error) {
 	if cfg.Database.URL == "" {
-		return sqlite.Open(ctx, filepath.Join(cfg.Data.Dir, "largesse.db"))
+		return sqlite.Open(ctx, sqlitePath(cfg))
 	}
-	return postgres.Open(ctx, postgres.Config{
-		URL: cfg.Database.URL, MaxConnections: cfg.Database.MaxConnections, ApplicationName: "largesse " + instance,
-	})
+	return postgres.Open(ctx, postgresConfig(cfg, instance))
 }
 
 // takeName makes this instance's name its own, with a suffix when a living
@@ -205,7 +214,7 @@ func (e *Engine) openQueue(ctx context.Context) error {
 	if e.cfg.Redis.URL == "" {
 		e.queue = queue.NewMemory()
 	} else {
-		q, err := redisstream.Open(ctx, redisstream.Config{URL: e.cfg.Redis.URL, KeyPrefix: e.cfg.Redis.KeyPrefix, Log: e.log})
+		q, err := redisstream.Open(ctx, redisConfig(e.cfg, e.log))
 		if err != nil {
 			return err
 		}
@@ -216,8 +225,8 @@ func (e *Engine) openQueue(ctx context.Context) error {
 }
 
 func (e *Engine) openBus(ctx context.Context) error {
-	brokers := e.cfg.Kafka.Brokers
-	if len(brokers) == 0 {
+	cfg := busConfig(e.cfg, e.instance, e.log)
+	if len(cfg.Brokers) == 0 {
 		b, err := bus.StartBroker(ctx, bus.BrokerConfig{
 			Dir: filepath.Join(e.cfg.Data.Dir, "kafka"), Listen: e.cfg.Kafka.EmbeddedListen, Log: e.log,
 		})
@@ -226,10 +235,7 @@ func (e *Engine) openBus(ctx context.Context) error {
 		}
 		e.broker = b
 		e.onClose(b.Close)
-		brokers = []string{b.Addr()}
-	}
-	cfg := bus.Config{Brokers: brokers, TopicPrefix: e.cfg.Kafka.TopicPrefix, ClientID: e.instance, Log: e.log}
-	if e.broker != nil {
+		cfg.Brokers = []string{b.Addr()}
 		cfg.Partitions, cfg.Retention = embeddedPartitions, bus.DefaultRetention
 	}
 	c, err := bus.Open(ctx, cfg)
@@ -248,10 +254,9 @@ func (e *Engine) openProvider() error {
 	if e.provider != nil || !e.plays(RolePayout) && !e.plays(RoleHousekeeping) {
 		return nil
 	}
-	c, err := money.New(money.Config{
-		URL: e.cfg.Money.URL, Timeout: e.cfg.Money.Timeout, MaxConcurrency: e.cfg.Money.MaxConcurrency,
-		RefusalCodes: e.cfg.Money.RefusalCodes, Log: e.log,
-	})
+	cfg := moneyConfig(e.cfg, e.log)
+	cfg.Metrics = e.metrics
+	c, err := money.New(cfg)
 	if err != nil {
 		return err
 	}
@@ -262,6 +267,9 @@ func (e *Engine) openProvider() error {
 
 func (e *Engine) startFlow(ctx context.Context) error {
 	stream := e.cfg.Redis.Stream
+	heart := newHeartbeat(e.store, store.Instance{
+		Name: e.instance, Version: e.version, Roles: slices.Clone(e.cfg.Roles), StartedAt: time.Now(),
+	}, e.log)
 	flow, err := payout.NewFlow(payout.FlowConfig{
 		Store: e.store, Queue: e.queue, Bus: e.bus, Provider: e.provider,
 		Pool: pool.Config{
@@ -269,7 +277,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 			MinConsumers: stream.MinConsumerPerInstance, MaxConsumers: stream.MaxConsumerPerInstance,
 			InFlight: stream.InFlightPerConsumer, BatchSize: stream.BatchSize,
 			PollInterval: stream.PollInterval(), IdleTimeout: stream.IdleTimeout(), Lease: stream.Lease(),
-			StopTimeout: stopTimeout,
+			StopTimeout: stopTimeout, Changed: heart.hint,
 		},
 		MaxLen: stream.MaxLen,
 		Limits: payout.Limits{
@@ -278,14 +286,38 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		},
 		QueueIsLocal: e.cfg.Redis.URL == "",
 		Ingest:       e.plays(RoleIngest), Payout: e.plays(RolePayout), Housekeeping: e.plays(RoleHousekeeping),
-		Log: e.log,
+		Metrics: e.metrics, Log: e.log,
 	})
 	if err != nil {
 		return err
 	}
 	e.flow = flow
+	e.metrics.PoolsFrom(func() obs.PoolTotals { return totals(flow.Manager.Pools()) })
+	// It ends after the flow, so that what is still in hand is seen to the end.
+	heart.pools = flow.Manager.Pools
+	heart.Start(context.WithoutCancel(ctx))
+	e.onClose(heart.Stop)
 	e.onClose(flow.Stop)
 	return flow.Start(ctx)
+}
+
+// totals adds up the pools of this instance.
+func totals(pools []pool.Status) obs.PoolTotals {
+	t := obs.PoolTotals{Pools: len(pools)}
+	for _, p := range pools {
+		t.Consumers += len(p.Consumers)
+		t.InHand += p.InHand
+	}
+	return t
+}
+
+// streamNames are a stream's key and group in Redis; a stream in this process
+// has none.
+func (e *Engine) streamNames(s queue.Stream) (key, group string) {
+	if e.cfg.Redis.URL == "" {
+		return "", ""
+	}
+	return redisstream.StreamKey(e.cfg.Redis.KeyPrefix, s), redisstream.ConsumerGroup(e.cfg.Redis.KeyPrefix, s)
 }
 
 func (e *Engine) startAPI(ctx context.Context) error {
@@ -298,7 +330,8 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		Uploads: payout.NewUploads(payout.UploadsConfig{
 			Rows: e.store, Saver: e.flow.Intake, IDs: ids, Log: e.log, Hint: e.flow.Hint,
 		}),
-		Rows: e.store, Degraded: e.degraded, Log: e.log,
+		Rows: e.store, Streams: e.queue, StreamNames: e.streamNames, Degraded: e.degraded,
+		Version: e.version, Metrics: e.metrics, Log: e.log,
 	})
 	server, err := api.NewServer(api.ServerConfig{API: handler, Listen: e.cfg.HTTP.Listen, AuthMode: e.cfg.Auth.Mode, Log: e.log})
 	if err != nil {

@@ -17,10 +17,12 @@ import (
 )
 
 // TestEngineServers runs the payout suite on real PostgreSQL, Redis (and, for
-// the queue, Valkey) and Apache Kafka.
+// the queue, Valkey and a Redis Cluster) and Apache Kafka.
 func TestEngineServers(t *testing.T) {
 	t.Parallel()
-	for name, queue := range map[string]string{"Redis": "LARGESSE_TEST_REDIS", "Valkey": "LARGESSE_TEST_VALKEY"} {
+	for name, queue := range map[string]string{
+		"Redis": "LARGESSE_TEST_REDIS", "Valkey": "LARGESSE_TEST_VALKEY", "Cluster": "LARGESSE_TEST_REDIS_CLUSTER",
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			exercisePayouts(t, servers(queue))

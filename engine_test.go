@@ -27,7 +27,14 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The Redis client's refresher of cluster slots sleeps through Close, for a
+// second at most, and what closes its spare connections to a Cluster for five;
+// nothing else may be left.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"))
+}
 
 // world is where an engine runs: embedded, or on real servers.
 type world struct {
@@ -186,6 +193,17 @@ func (r *rig) balance(id string, workload lab.Workload) lab.Account {
 		}
 	}
 	return account
+}
+
+// checkCharges holds the provider's side against ours.
+func checkCharges(t *testing.T, sim *moneysim.Server, account lab.Account) {
+	t.Helper()
+	if n := sim.MaxChargesPerKey(); n != 1 {
+		t.Errorf("a key was charged %d times", n)
+	}
+	if stats := sim.Stats(); stats.Charges != account.Charges {
+		t.Errorf("the provider made %d charges, our books say %d", stats.Charges, account.Charges)
+	}
 }
 
 func (r *rig) publishing(id int64, targets int) lab.Publishing {

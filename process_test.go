@@ -35,9 +35,10 @@ var program = sync.OnceValues(func() (string, error) {
 
 // process is a running `largesse serve`.
 type process struct {
-	cmd    *exec.Cmd
-	api    *client.Client
-	stderr *lockedBuffer
+	cmd     *exec.Cmd
+	address string // of its API: http://host:port
+	api     *client.Client
+	stderr  *lockedBuffer
 }
 
 type lockedBuffer struct {
@@ -87,6 +88,7 @@ func serve(t *testing.T, args ...string) *process {
 	if err := json.NewDecoder(bufio.NewReader(stdout)).Decode(&said); err != nil {
 		t.Fatalf("the program did not say where it listens: %v: %s", err, p.stderr)
 	}
+	p.address = said.Server
 	if p.api, err = client.New(said.Server, client.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -228,5 +230,47 @@ func TestTerminatedGently(t *testing.T) {
 		}
 	case <-time.After(20 * time.Second):
 		t.Error("still running 20 s after the signal")
+	}
+}
+
+// TestASecondSignalLeavesAtOnce: who cannot wait for the calls in progress says
+// so twice; what was in hand is paid by the next one that comes, once.
+func TestASecondSignalLeavesAtOnce(t *testing.T) {
+	t.Parallel()
+	sim, simURL := startSim(t, moneysim.Faults{LatencyMs: 30_000})
+	args := []string{"--data-dir", t.TempDir(), "--money-url", simURL, "--money-timeout", "40s", "--redis-stream-lease-seconds", "60", "--money-settle-after", "1s"}
+	p := serve(t, args...)
+	r := rigOf(t, p, simURL)
+	id, workload := r.create(20, false, client.NewPromotion{})
+	for wait := time.Now().Add(patience); sim.Stats().Requests == 0; time.Sleep(10 * time.Millisecond) { // polls a condition
+		if time.Now().After(wait) {
+			t.Fatal("no call came")
+		}
+	}
+	began := time.Now()
+	ended := make(chan struct{})
+	go func() {
+		_ = p.cmd.Wait() // it says that a signal ended it
+		close(ended)
+	}()
+	for signals := 0; ; signals++ {
+		select {
+		case <-ended:
+			if took := time.Since(began); took > 3*time.Second || signals < 2 {
+				t.Errorf("it ended %v after the first of %d signals; want at once after the second", took, signals)
+			}
+			if err := sim.SetFaults(moneysim.Faults{}); err != nil {
+				t.Fatal(err)
+			}
+			p = serve(t, args...)
+			r.api = p.api
+			checkCharges(t, sim, r.balance(id, workload))
+			return
+		case <-time.After(500 * time.Millisecond): // time to begin an orderly end, which takes 5 s
+			if time.Since(began) > 20*time.Second {
+				t.Fatal("still running after several signals")
+			}
+			_ = p.cmd.Process.Signal(os.Interrupt) // it may have ended just now
+		}
 	}
 }

@@ -1,0 +1,335 @@
+//go:build servers && load
+
+package largesse_test
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/lab"
+	"github.com/largesse/largesse/internal/lab/fleet"
+	"github.com/largesse/largesse/internal/money/moneysim"
+)
+
+// turnstile counts the charges that are open, and notes when each ended.
+type turnstile struct {
+	next http.Handler
+
+	mu      sync.Mutex // protects what follows
+	open    int
+	openMax int
+	ended   []time.Time
+}
+
+func (c *turnstile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		c.next.ServeHTTP(w, r)
+		return
+	}
+	c.mu.Lock()
+	c.open++
+	c.openMax = max(c.openMax, c.open)
+	c.mu.Unlock()
+	c.next.ServeHTTP(w, r)
+	c.mu.Lock()
+	c.open--
+	c.ended = append(c.ended, time.Now())
+	c.mu.Unlock()
+}
+
+// rate is how many ended per second between the first and the last of those
+// after skip.
+func (c *turnstile) rate(skip, until int) float64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	some := c.ended[skip:until]
+	return float64(len(some)-1) / some[len(some)-1].Sub(some[0]).Seconds()
+}
+
+// TestOneOpenCallPerConsumer: with one open call per consumer and a provider of
+// 200 ms, as in the original design, N consumers never have more than N calls
+// open, and make 5·N a second.
+func TestOneOpenCallPerConsumer(t *testing.T) {
+	const (
+		instances = 2
+		consumers = 8 // per instance
+		targets   = 2000
+	)
+	sim, err := moneysim.New(moneysim.Config{Faults: moneysim.Faults{LatencyMs: 200}, Seed: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sim.Close)
+	gate := &turnstile{next: sim.Handler()}
+	provider := httptest.NewServer(gate)
+	t.Cleanup(provider.Close)
+	name := "pace_" + strings.ToLower(rand.Text()[:10])
+	database := ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), name)
+	var p *process
+	for range instances {
+		p = serve(t,
+			"--data-dir", t.TempDir(), "--money-url", provider.URL, "--database-url", database,
+			"--redis-url", server(t, "LARGESSE_TEST_REDIS"), "--redis-key-prefix", name+":",
+			"--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", name+"-",
+			"--redis-stream-in-flight-per-consumer", "1",
+			"--redis-stream-min-consumer-per-instance", "8", "--redis-stream-max-consumer-per-instance", "8",
+		)
+	}
+	r := rigOf(t, p, provider.URL)
+	id, workload := r.create(targets, false, client.NewPromotion{})
+	r.until(id, "settled", settled)
+	r.balance(id, workload)
+	const n = instances * consumers
+	if gate.openMax > n {
+		t.Errorf("%d calls were open at once, with %d consumers of one each", gate.openMax, n)
+	}
+	rate := gate.rate(10*n, targets-10*n)
+	t.Logf("%.1f calls a second, %.3f of 5·N", rate, rate/(5*n))
+	if rate < 0.95*5*n || rate > 1.05*5*n {
+		t.Errorf("%.1f calls a second; want 5·%d ± 5 %%", rate, n)
+	}
+}
+
+// scrape reads one value of an instance's metrics; 0 when it is not there yet.
+func scrape(t *testing.T, p *process, series string) float64 {
+	t.Helper()
+	res, err := http.Get(p.address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	lines := bufio.NewScanner(res.Body)
+	for lines.Scan() {
+		if text, found := strings.CutPrefix(lines.Text(), series+" "); found {
+			v, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return 0
+}
+
+// TestEveryInstanceDoesItsShare: without faults each of four instances pays at
+// least half of the mean, one that joins late takes part within two seconds,
+// and Redis knows all consumers of all of them.
+func TestEveryInstanceDoesItsShare(t *testing.T) {
+	const targets = 20_000
+	sim, simURL := startSim(t, moneysim.Faults{LatencyMs: 50})
+	redis := ownRedis(t)
+	name := "share_" + strings.ToLower(rand.Text()[:10])
+	args := []string{
+		"--money-url", simURL, "--database-url", ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), name),
+		"--redis-url", redis.Address(), "--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", name + "-",
+		"--redis-stream-in-flight-per-consumer", "2",
+	}
+	c := &crowd{t: t, args: args}
+	for range 4 {
+		c.start()
+	}
+	r := rigOf(t, c.members[0], simURL)
+	id, workload := r.create(targets, false, client.NewPromotion{})
+	r.until(id, "half paid", func(p client.Promotion) bool { return p.Counts.Succeeded > targets/2 })
+	var paid [4]float64
+	sum := 0.0
+	for i, m := range c.members {
+		paid[i] = scrape(t, m, `largesse_payouts_total{outcome="SUCCEEDED"}`)
+		sum += paid[i]
+	}
+	t.Logf("paid by each instance: %v", paid)
+	for i, n := range paid {
+		if n < sum/4/2 {
+			t.Errorf("instance %d paid %.0f, less than half of the mean %.0f", i, n, sum/4)
+		}
+	}
+	c.start()
+	joined := time.Now()
+	const perInstance = 8 // by the size of the promotion
+	registered := func() int {
+		return consumersIn(t, redis, "campaign-promotion-stream:POINT:"+id, "campaign-promotion-group:POINT:"+id)
+	}
+	for registered() != 5*perInstance {
+		if time.Since(joined) > 2*time.Second {
+			t.Fatalf("2 s after the fifth instance came Redis knows %d consumers, want %d", registered(), 5*perInstance)
+		}
+		time.Sleep(10 * time.Millisecond) // polls a condition
+	}
+	t.Logf("the late instance had its consumers after %v", time.Since(joined))
+	account := r.balance(id, workload)
+	checkCharges(t, sim, account)
+}
+
+func consumersIn(t *testing.T, s *fleet.Server, key, group string) int {
+	t.Helper()
+	reply := tell(t, s, "XINFO CONSUMERS "+key+" "+group)
+	n, err := strconv.Atoi(strings.TrimPrefix(reply, "*"))
+	if err != nil {
+		t.Fatalf("XINFO CONSUMERS: %s", reply)
+	}
+	return n
+}
+
+// TestIdlePromotionsCostNothing: a thousand promotions that run and wait for
+// targets cost one instance at most five commands to Redis a second, and less
+// than 2 % of a core.
+func TestIdlePromotionsCostNothing(t *testing.T) {
+	const promotions, window = 1000, 20 * time.Second
+	_, simURL := startSim(t, moneysim.Faults{})
+	redis := ownRedis(t)
+	name := "idle_" + strings.ToLower(rand.Text()[:10])
+	brokers := server(t, "LARGESSE_TEST_KAFKA")
+	p := serve(t,
+		"--data-dir", t.TempDir(), "--money-url", simURL, "--database-url", ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), name),
+		"--redis-url", redis.Address(), "--kafka-brokers", brokers, "--kafka-topic-prefix", name+"-",
+		"--redis-stream-idle-timeout-seconds", "1",
+	)
+	r := rigOf(t, p, simURL)
+	publishing := lab.Publishing{Brokers: []string{brokers}, TopicPrefix: name + "-", Targets: 1, Unannounced: true}
+	for i := range promotions {
+		publishing.PromotionID = int64(i + 1)
+		if _, err := publishing.Publish(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := lab.Announce(t.Context(), publishing, publishing.PromotionID, 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range promotions {
+		r.until(strconv.Itoa(i+1), "waiting for its second target", func(p client.Promotion) bool {
+			return p.Status == "RUNNING" && p.Counts.Succeeded == 1
+		})
+	}
+	for wait := time.Now().Add(patience); scrape(t, p, "largesse_pools") > 0; {
+		if time.Now().After(wait) {
+			t.Fatal("pools of idle promotions do not end")
+		}
+		time.Sleep(100 * time.Millisecond) // polls a condition
+	}
+	commands, cpu := commandsOf(t, redis), cpuTime(t, p)
+	time.Sleep(window) // that is what is measured
+	rate := float64(commandsOf(t, redis)-commands-1) / window.Seconds()
+	share := float64(cpuTime(t, p)-cpu) / float64(window)
+	t.Logf("%d idle promotions: %.2f commands a second, %.2f %% of a core", promotions, rate, 100*share)
+	if rate > 5 {
+		t.Errorf("%.2f commands a second; want at most 5", rate)
+	}
+	if share >= 0.02 {
+		t.Errorf("%.2f %% of a core; want less than 2", 100*share)
+	}
+}
+
+// commandsOf is how many commands a Redis has had, itself included.
+func commandsOf(t *testing.T, s *fleet.Server) int64 {
+	t.Helper()
+	c, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{strings.TrimPrefix(s.Address(), "redis://")}, DisableCache: true, AlwaysRESP2: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	info, err := c.Do(t.Context(), c.B().Info().Section("commandstats").Build()).ToString()
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := int64(0)
+	for line := range strings.Lines(info) {
+		command, figures, found := strings.Cut(line, ":calls=")
+		// What connecting takes is ours.
+		if !found || strings.HasPrefix(command, "cmdstat_client") || strings.HasPrefix(command, "cmdstat_hello") || command == "cmdstat_info" {
+			continue
+		}
+		text, _, _ := strings.Cut(figures, ",")
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += n
+	}
+	return total
+}
+
+// cpuTime is the processor time that a process has used.
+func cpuTime(t *testing.T, p *process) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The fields after the name, which may hold anything but a parenthesis at
+	// its end: user and system time are the 14th and 15th of all.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	user, errUser := strconv.ParseInt(fields[11], 10, 64)
+	system, errSystem := strconv.ParseInt(fields[12], 10, 64)
+	if errUser != nil || errSystem != nil {
+		t.Fatal(errUser, errSystem)
+	}
+	return time.Duration(user+system) * 10 * time.Millisecond // a tick is 1/100 s on Linux
+}
+
+// TestRedisIsAwayForAMinute: the pools wait, without a busy loop and without a
+// flood of lines; readiness says so; all goes on after.
+func TestRedisIsAwayForAMinute(t *testing.T) {
+	const targets = 10_000
+	sim, simURL := startSim(t, moneysim.Faults{LatencyMs: 50})
+	redis := ownRedis(t)
+	name := "away_" + strings.ToLower(rand.Text()[:10])
+	p := serve(t,
+		"--data-dir", t.TempDir(), "--money-url", simURL, "--database-url", ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), name),
+		"--redis-url", redis.Address(), "--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", name+"-",
+		"--redis-stream-in-flight-per-consumer", "8", "--money-timeout", "1s", "--redis-stream-lease-seconds", "3",
+	)
+	r := rigOf(t, p, simURL)
+	id, workload := r.create(targets, false, client.NewPromotion{})
+	r.until(id, "under way", func(p client.Promotion) bool { return p.Counts.Succeeded > targets/10 })
+	if err := redis.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	before := len(strings.Split(p.stderr.String(), "\n"))
+	cpu, began := cpuTime(t, p), time.Now()
+	for said := false; time.Since(began) < time.Minute; time.Sleep(time.Second) { // that is the fault
+		health, err := p.api.Ready(t.Context())
+		if err != nil {
+			t.Fatalf("not ready: %v; the database is there, so it should be", err)
+		}
+		said = said || slices.Contains(health.Degraded, "queue")
+		if !said && time.Since(began) > 10*time.Second {
+			t.Fatalf("readiness does not say that the queue is away: %+v", health)
+		}
+	}
+	share := float64(cpuTime(t, p)-cpu) / float64(time.Minute)
+	lines := len(strings.Split(p.stderr.String(), "\n")) - before
+	t.Logf("Redis away for a minute: %d lines in the log, %.1f %% of a core", lines, 100*share)
+	if lines > 120 {
+		t.Errorf("%d lines in the log of a minute", lines)
+	}
+	if share > 0.2 {
+		t.Errorf("%.1f %% of a core while there was nothing to do but to wait", 100*share)
+	}
+	if err := redis.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	account := r.balance(id, workload)
+	checkCharges(t, sim, account)
+	if health, err := p.api.Ready(t.Context()); err != nil || len(health.Degraded) > 0 {
+		t.Errorf("after it came back readiness is %+v, %v", health, err)
+	}
+}
