@@ -11,8 +11,9 @@
 --
 -- A missing stream is made together with its group, in one step with its first
 -- entries, so that nobody can destroy it in between.
--- The run id of this very server is asked for in here, so that it cannot be
--- another one than the server that takes the entries.
+-- The run of this very server is asked for in here, so that it cannot be
+-- another one than the server that takes the entries: its run id, new with each
+-- start, and its replication id, new each time it is made a master.
 local now = redis.call('TIME')
 if now[1] * 1000000 + now[2] > tonumber(ARGV[3]) then
   return {0, 0}
@@ -56,9 +57,11 @@ if fit <= 0 then
 end
 
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-if not run then
-  return redis.error_reply('ERR INFO server names no run_id')
+local role = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+if not run or not role then
+  return redis.error_reply('ERR INFO names no run_id or no master_replid')
 end
+run = run .. '-' .. role
 if not exists then
   redis.call('XGROUP', 'CREATE', KEYS[1], ARGV[1], '0', 'MKSTREAM')
 end

@@ -14,7 +14,7 @@ import (
 	"github.com/largesse/largesse/internal/queue"
 )
 
-// fieldRun is the entry's stamp: the run id of the server that took it.
+// fieldRun is the entry's stamp: the run of the server that took it.
 const fieldRun = "run"
 
 // extendMost bounds one step of Extend: the script hands its ids to one

@@ -62,6 +62,7 @@ func Look(ctx context.Context, cfg Config) (Facts, error) {
 	// The client itself looks at no context while it connects.
 	if end, ok := ctx.Deadline(); ok {
 		option.Dialer.Deadline, option.ConnWriteTimeout = end, max(time.Until(end), time.Millisecond)
+		option.Sentinel.Dialer.Deadline = end
 	}
 	connected, err := rueidis.NewClient(option)
 	if err != nil {

@@ -4,7 +4,7 @@
 -- KEYS[2]  newest id when the group was made anew, if it ever was
 -- ARGV[1]  group
 -- ARGV[2…] per consumer: name, most entries
--- returns  {run id of this server, value of KEYS[2] or '',
+-- returns  {run of this server as in add_entries, value of KEYS[2] or '',
 --           {consumer's place in ARGV from 0, its entries, …}};
 --          an empty array when there is nothing new;
 --          an error NOGROUP, nothing taken, when the group is missing
@@ -22,4 +22,5 @@ if #found == 0 then
   return found
 end
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-return {run or '', redis.call('GET', KEYS[2]) or '', found}
+local role = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+return {run and role and run .. '-' .. role or '', redis.call('GET', KEYS[2]) or '', found}

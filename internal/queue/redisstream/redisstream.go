@@ -1,12 +1,14 @@
 // Package redisstream is the queue driver on Redis (7.0 or later) or Valkey
-// (7.2 or later), a single server or a Cluster: one stream and one consumer
-// group per promotion.
+// (7.2 or later), a single server, a Cluster or what Sentinels watch: one stream
+// and one consumer group per promotion.
 //
 // What it holds to:
 //   - A command is sent once. A lost reply is an error and its outcome unknown.
-//   - Every entry is stamped with the run id of the server that took it. After
-//     a restart or a failover the server may have forgotten who was reading
-//     what, so such an entry is given out as not Mine.
+//   - Every entry is stamped with the run of the server that took it: its run id
+//     and its replication id. After a restart or a failover the server may have
+//     forgotten who was reading what, so such an entry is given out as not Mine.
+//     The run id alone would not tell when a master became a replica and then
+//     the master again; each time it does, it gets a new replication id.
 //   - A missing group is made again from the beginning, never from the end, and
 //     what was in the stream before is given out as not Mine.
 //   - Nothing is trimmed, and nothing is removed while it holds unfinished work.
@@ -36,10 +38,16 @@ import (
 // a dead network); the caller's context may be shorter.
 const replyTimeout = 5 * time.Second
 
+// masterRefresh is how often Sentinels are asked who the master is, should what
+// they tell of a failover be missed: a master that was made a replica keeps its
+// connections, and would refuse our writes for ever.
+const masterRefresh = 2 * time.Second
+
 // Config says where the server is.
 type Config struct {
 	// URL is redis://user:password@host:port/db, or rediss:// for TLS. Several,
-	// separated by commas, are nodes of one Cluster.
+	// separated by commas, are nodes of one Cluster, or with ?master_set=NAME
+	// behind the first the Sentinels that know the master of that name.
 	URL string
 	// KeyPrefix stands in front of every key, group and channel; it must not
 	// contain braces. Default: none.
@@ -108,11 +116,19 @@ func clientOption(urls string) (rueidis.ClientOption, error) {
 		if (node.TLSConfig == nil) != (option.TLSConfig == nil) {
 			return option, errors.New("redis.url: redis:// and rediss:// are mixed")
 		}
-		option.InitAddress = append(option.InitAddress, node.InitAddress...)
-		if option.TLSConfig != nil {
-			option.TLSConfig.ServerName = "" // each node is checked by its own name
+		if node.Sentinel.MasterSet != "" && node.Sentinel.MasterSet != option.Sentinel.MasterSet {
+			return option, errors.New("redis.url: master_set belongs behind the first address")
 		}
+		option.InitAddress = append(option.InitAddress, node.InitAddress...)
 	}
+	if option.TLSConfig != nil && (len(option.InitAddress) > 1 || option.Sentinel.MasterSet != "") {
+		option.TLSConfig.ServerName = "" // each server is checked by its own name
+	}
+	if option.Dialer.Timeout == 0 {
+		option.Dialer.Timeout = rueidis.DefaultDialTimeout
+	}
+	option.Sentinel.Dialer, option.Sentinel.TLSConfig = option.Dialer, option.TLSConfig
+	option.Sentinel.TopologyRefreshInterval = masterRefresh
 	option.DisableRetry = true // a write whose reply was lost must not be sent again
 	option.DisableCache = true
 	if option.ConnWriteTimeout == 0 {
@@ -121,6 +137,7 @@ func clientOption(urls string) (rueidis.ClientOption, error) {
 	if option.ClientName == "" {
 		option.ClientName = "largesse"
 	}
+	option.Sentinel.ClientName = option.ClientName
 	return option, nil
 }
 

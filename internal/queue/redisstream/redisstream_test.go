@@ -92,6 +92,40 @@ func TestClientOption(t *testing.T) {
 		}
 	})
 	for name, url := range map[string]string{
+		"ByParameters": "rediss://u:p@one:1?master_set=pay&addr=two:2",
+		"ByCommas":     "rediss://u:p@one:1?master_set=pay,rediss://two:2",
+		"ByCommasEach": "rediss://u:p@one:1?master_set=pay,rediss://two:2?master_set=pay",
+	} {
+		t.Run("Sentinels"+name, func(t *testing.T) {
+			t.Parallel()
+			o, err := clientOption(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(o.InitAddress, []string{"one:1", "two:2"}) || o.Sentinel.MasterSet != "pay" {
+				t.Errorf("addresses %v, master %q", o.InitAddress, o.Sentinel.MasterSet)
+			}
+			if o.TLSConfig.ServerName != "" || o.Sentinel.TLSConfig == nil || o.Sentinel.TLSConfig.ServerName != "" {
+				t.Error("the master and each Sentinel are reached by TLS and checked by their own names")
+			}
+			if o.Password != "p" || o.Sentinel.Password != "" {
+				t.Error("the password is the master's and not told to Sentinels")
+			}
+			if o.Sentinel.TopologyRefreshInterval != masterRefresh || o.Sentinel.Dialer.Timeout == 0 {
+				t.Error("a failover that was not heard of must be found, and a Sentinel that is away must not be waited for")
+			}
+		})
+	}
+	t.Run("OneAddress", func(t *testing.T) {
+		t.Parallel()
+		o, err := clientOption("rediss://one:1")
+		if err != nil || o.TLSConfig.ServerName != "one" || o.Sentinel.MasterSet != "" {
+			t.Errorf("options %+v, %v", o, err)
+		}
+	})
+	for name, url := range map[string]string{
+		"LateMaster":  "redis://user:secret@host:1,redis://user:secret@host:2?master_set=pay",
+		"TwoMasters":  "redis://user:secret@host:1?master_set=pay,redis://user:secret@host:2?master_set=other",
 		"Empty":       "",
 		"OtherScheme": "http://user:secret@host:1",
 		"BadPort":     "redis://user:secret@host:port",

@@ -171,11 +171,11 @@ func (r *rig) read(n int) []queue.Entry {
 	return got
 }
 
-// runID is the run id of the server that has the rig's stream.
-func (r *rig) runID() string {
+// run is the run of the server that has the rig's stream.
+func (r *rig) run() string {
 	r.Helper()
-	info := r.eval("return redis.call('INFO', 'server')", []string{r.key()})
-	return infoValue(info.(string), "run_id")
+	info := r.eval("return redis.call('INFO', 'server') .. redis.call('INFO', 'replication')", []string{r.key()}).(string)
+	return infoValue(info, "run_id") + "-" + infoValue(info, "master_replid")
 }
 
 // eval runs a script where its keys are and returns its reply as plain Go.
@@ -244,7 +244,7 @@ func TestScripts(t *testing.T) {
 	overServers(t, func(t *testing.T, url string) {
 		r := newRig(t, url)
 		key, mark, group := r.key(), regroupedKey(r.prefix, r.s), r.group()
-		run := r.runID()
+		run := r.run()
 		want := func(what string, got any, want ...any) {
 			t.Helper()
 			var expected any = want

@@ -1,0 +1,86 @@
+//go:build servers
+
+package redisstream
+
+import (
+	"net/url"
+	"testing"
+
+	"github.com/largesse/largesse/internal/lab/fleet"
+)
+
+// TestAMasterThatIsMasterAgainTellsWhatItTookBefore: a server loses a delivery
+// to a failover and is made the master again without a restart, as Sentinel
+// does it. Its run id is what it was; what it took before is not Mine.
+func TestAMasterThatIsMasterAgainTellsWhatItTookBefore(t *testing.T) {
+	t.Parallel()
+	first, second := newRig(t, ownRedis(t)), newRig(t, ownRedis(t))
+	for _, r := range []*rig{first, second} {
+		r.do("CONFIG", "SET", "repl-diskless-sync-delay", "0")
+	}
+	second.follow(first)
+	runID := first.info("run_id")
+	first.add(1, 1)
+	second.until("the entry is on the replica", func() bool {
+		return second.eval("return redis.call('EXISTS', KEYS[1])", []string{first.key()}) == int64(1)
+	})
+
+	second.do("REPLICAOF", "NO", "ONE")
+	if got := first.read(1); len(got) != 1 || !got[0].Mine {
+		t.Fatalf("read on the first master: %+v", got)
+	}
+	first.follow(second) // its delivery is forgotten
+	first.do("REPLICAOF", "NO", "ONE")
+	if got := first.read(1); len(got) != 1 || got[0].Mine {
+		t.Errorf("what was read before is given out as %+v, want it once more and not Mine", got)
+	}
+	if got := first.info("run_id"); got != runID {
+		t.Errorf("the run id was %s and is %s: this test is about one that stays", runID, got)
+	}
+	first.add(2, 1)
+	if got := first.read(1); len(got) != 1 || !got[0].Mine {
+		t.Errorf("what the new master takes is read as %+v, want Mine", got)
+	}
+}
+
+// follow makes the rig's server a replica that has all that master has.
+func (r *rig) follow(master *rig) {
+	r.Helper()
+	for address := range master.raw.Nodes() {
+		u := url.URL{Host: address}
+		r.do("REPLICAOF", u.Hostname(), u.Port())
+	}
+	r.until("the replica has caught up", func() bool { return r.info("master_link_status") == "up" })
+}
+
+// info is a value of INFO.
+func (r *rig) info(name string) string {
+	r.Helper()
+	text, err := r.raw.Do(r.Context(), r.raw.B().Info().Build()).ToString()
+	if err != nil {
+		r.Fatal(err)
+	}
+	return infoValue(text, name)
+}
+
+// ownRedis starts a Redis for a test that breaks it, and returns its address.
+func ownRedis(t *testing.T) string {
+	t.Helper()
+	in, err := fleet.Look()
+	if err != nil {
+		t.Fatal(err)
+	}
+	redis, err := fleet.NewRedis(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := redis.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := redis.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return redis.Address()
+}
