@@ -50,6 +50,7 @@ const (
 	Retried       Stage = "retried"
 	Failed        Stage = "failed"
 	Claimed       Stage = "claimed"
+	GivenBack     Stage = "given-back"
 	Swept         Stage = "swept"
 	Settled       Stage = "settled"
 	IdleStop      Stage = "idle-stop"

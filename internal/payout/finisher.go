@@ -130,21 +130,27 @@ func (f *Finisher) finish(it *pool.Item, out store.Outcome) {
 // ack hands over an entry whose dispatch is settled in the database.
 func (f *Finisher) ack(it *pool.Item) { f.acks <- it }
 
-// giveBack hands over an entry that must not be called by its holder: a claimed
-// one, or one of a promotion that was paused. Its row returns to READY, flagged
-// as maybe called, and is dispatched anew under the same key.
-func (f *Finisher) giveBack(it *pool.Item) { f.backs <- it }
+// giveBack hands over an entry that its holder must not call: a claimed one, or
+// one of a pool that ends or a promotion that was paused. Its row returns to
+// READY, flagged as maybe called, and is dispatched anew under the same key.
+func (f *Finisher) giveBack(it *pool.Item) {
+	it.CallEnded()
+	f.backs <- it
+}
 
 // writeBack gives a batch back. A claimed entry has had a holder that let go of
 // it without a word; that is counted.
 func (f *Finisher) writeBack(ctx context.Context, items []*pool.Item) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(f.hurry, cancel)()
 	for _, claimed := range []bool{true, false} {
 		var (
 			some []*pool.Item
 			refs []reward.Ref
 		)
 		for _, it := range items {
-			if claimed != it.Mine {
+			if claimed == it.Claimed {
 				some = append(some, it)
 				refs = append(refs, reward.Ref{PromotionID: it.Stream.PromotionID, TargetID: it.TargetID, Dispatch: it.Dispatch})
 			}
@@ -165,7 +171,7 @@ func (f *Finisher) writeBack(ctx context.Context, items []*pool.Item) {
 			continue
 		}
 		f.acknowledge(ctx, some)
-		f.log.Info(obs.Claimed, "promotion_id", refs[0].PromotionID, "given_back", len(some))
+		f.log.Info(obs.GivenBack, "count", len(some), "claimed", claimed)
 		f.onBack()
 	}
 }

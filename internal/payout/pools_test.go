@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -296,10 +297,128 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			}
 		})
 	})
+	t.Run("DeploysDuringAnOutageAreNoPoison", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			var up atomic.Bool
+			p := newProvider(func(reward.TargetID, int) money.Answer {
+				if up.Load() {
+					return money.Answer{Class: reward.AnswerPaid}
+				}
+				return money.Answer{Class: reward.AnswerUnsent, Err: errors.New("connection refused")}
+			})
+			s := newStage(t, p, nil)
+			defer s.close()
+			s.create(3, 5)
+			for range 2 * handoversMax {
+				s.start()
+				time.Sleep(30 * time.Second)
+				began := time.Now()
+				s.flow.Stop()
+				if took := time.Since(began); took > time.Second {
+					t.Fatalf("the stop took %v although no call was open", took)
+				}
+				if row := s.row(1); row.State != reward.Ready || row.Handovers != 0 {
+					t.Fatalf("after an orderly end the row is %+v", row)
+				}
+				s.flow = wire(s.flow.cfg, dropPublisher{})
+			}
+			up.Store(true)
+			s.start()
+			s.until("paid out", paidOut)
+			s.balance(3)
+			if n := s.deadLetters(reward.CodePoison); n != 0 {
+				t.Errorf("%d dead letters", n)
+			}
+		})
+	})
+	t.Run("WhatAnotherServerRunTookIsNoPoison", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(nil)
+			q := &otherRunQueue{}
+			q.left.Store(2 * handoversMax)
+			s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
+				q.Queue = memory
+				return rows, q
+			})
+			defer s.close()
+			s.create(1, 5)
+			s.start()
+			s.until("paid out", paidOut)
+			s.balance(1)
+			if row := s.row(1); row.State != reward.Succeeded {
+				t.Errorf("nobody ever had it in hand, and it is %+v", row)
+			}
+		})
+	})
+	t.Run("AStopDoesNotWaitForGiveBacksThatHang", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			const n = 1000
+			p := newProvider(func(reward.TargetID, int) money.Answer {
+				return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 2 * time.Second}
+			})
+			b := &hangingBack{}
+			s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
+				b.Store = rows
+				return b, memory
+			})
+			s.with(func(cfg *FlowConfig) {
+				cfg.Pool.InFlight, cfg.Pool.BatchSize, cfg.Pool.MaxConsumers, cfg.MaxLen = n, n, 1, n
+			}, dropPublisher{})
+			defer s.close()
+			s.create(n, 5)
+			s.start()
+			s.until("in hand", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Queued] == n })
+			time.Sleep(time.Second)
+			b.hangs.Store(true)
+			s.move(reward.Running, reward.Paused)
+			time.Sleep(time.Second)
+			began := time.Now()
+			s.flow.Stop()
+			if took := time.Since(began); took > 12*time.Second {
+				t.Errorf("the stop took %v", took)
+			}
+			b.hangs.Store(false)
+			s.flow = wire(s.flow.cfg, dropPublisher{})
+			s.start()
+		})
+	})
+	t.Run("WorkAfterAnIdleStopIsBegunWithoutAnyHint", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(nil)
+			s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
+				return rows, &deafQueue{memory}
+			})
+			defer s.close()
+			s.create(3, 5)
+			s.start()
+			s.until("paid out", paidOut)
+			time.Sleep(time.Minute)
+			if s.flow.Manager.Active(promotion) {
+				t.Fatal("the pool is still there")
+			}
+			for i := range 5 {
+				began := time.Now()
+				_, err := s.store.PayoutSave(t.Context(), store.PayoutSaveParams{
+					Rows: []store.NewPayout{{PromotionID: promotion, TargetID: reward.TargetID(100 + i), UserID: "u", Amount: 1}},
+					Now:  time.Now(),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for p.callsOf(reward.TargetID(100+i)) == 0 {
+					if time.Since(began) > 2*time.Second {
+						t.Fatal("not begun within 2 s")
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				time.Sleep(time.Minute)
+			}
+		})
+	})
 	t.Run("ConsumersOfADeadInstanceAreRemoved", func(t *testing.T) {
 		onFakeTime(t, func(t *testing.T) {
-			// The second target is held in hand for minutes, so that the promotion
-			// goes on; the first one is in the hand of an instance that is dead.
+			// The second target keeps the promotion going for minutes; the first one
+			// is in the hand of an instance that is dead.
 			p := newProvider(func(target reward.TargetID, n int) money.Answer {
 				if target == 2 && n < 20 {
 					return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 10 * time.Second}
@@ -308,38 +427,88 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			})
 			s := newStage(t, p, nil)
 			defer s.close()
-			stream := queue.Stream{Type: reward.Point, PromotionID: promotion}
-			if err := s.store.InstanceBeat(t.Context(), store.Instance{Name: "dead-1", StartedAt: time.Now()}, time.Microsecond); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.queue.Create(t.Context(), stream, []string{"dead-1-0", "dead-1-1"}); err != nil {
-				t.Fatal(err)
-			}
 			s.create(2, 5)
-			s.start()
-			for s.row(1).State == reward.Ready {
-				time.Sleep(time.Millisecond)
-			}
-			names := func() string {
-				consumers, err := s.queue.Consumers(t.Context(), stream)
-				if err != nil {
+			stream := queue.Stream{Type: reward.Point, PromotionID: promotion}
+			// Beats by the database's clock, which is real: an hour of fake time is
+			// a moment there.
+			beat := func(name string, ttl time.Duration) {
+				if err := s.store.InstanceBeat(t.Context(), store.Instance{Name: name, StartedAt: time.Now()}, ttl); err != nil {
 					t.Fatal(err)
 				}
-				var out []string
-				for _, c := range consumers {
-					out = append(out, c.Name)
-				}
-				return strings.Join(out, " ")
 			}
-			if before := names(); !strings.Contains(before, "dead-1-0 dead-1-1") {
-				t.Fatalf("consumers %s", before)
+			beat("dead-1", time.Microsecond)
+			beat("alive-2", time.Hour)
+			if err := s.queue.Create(t.Context(), stream, []string{"alive-2-0", "dead-1-0", "dead-1-1"}); err != nil {
+				t.Fatal(err)
 			}
-			time.Sleep(time.Minute)
-			if after := names(); after != "test-0" {
-				t.Errorf("a minute later the consumers are %s", after)
+			now := time.Now()
+			rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{PromotionID: promotion, From: reward.Ready, Limit: 1, MaxLen: 20, Now: now})
+			if err != nil || len(rows) != 1 || rows[0].TargetID != 1 {
+				t.Fatalf("dispatched %v, %v", rows, err)
 			}
+			if n := s.flow.Intake.Producer.Enqueue(t.Context(), reward.Point, rows, now); n != 1 {
+				t.Fatalf("%d enqueued", n)
+			}
+			if got, err := s.queue.Read(t.Context(), stream, []queue.ReadParams{{Consumer: "dead-1-0", Count: 1}}); err != nil || len(got) != 1 {
+				t.Fatalf("read %v, %v", got, err)
+			}
+			// Without the flow's own claims, so that what is pending is handed on.
+			time.Sleep(20 * time.Second)
+			if err := s.flow.Cache.refresh(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.flow.sweeper.evict(t.Context(), s.flow.Cache.Views()); err != nil {
+				t.Fatal(err)
+			}
+			left, err := s.queue.Consumers(t.Context(), stream)
+			if err != nil || len(left) != 1 || left[0].Name != "alive-2-0" || left[0].Pending != 1 {
+				t.Fatalf("consumers %+v, %v; want the living one with what the dead one had", left, err)
+			}
+			claimed, err := s.queue.Claim(t.Context(), queue.ClaimParams{Stream: stream, Consumer: "alive-2-0", MinIdle: 19 * time.Second, Count: 1})
+			if err != nil || len(claimed) != 1 {
+				t.Fatalf("claimed %v, %v; it was as idle as before", claimed, err)
+			}
+			s.start()
 			s.until("paid out", paidOut)
 			s.balance(2)
 		})
 	})
 }
+
+// otherRunQueue gives some entries out as after a restart of the server.
+type otherRunQueue struct {
+	queue.Queue
+	left atomic.Int32
+}
+
+func (q *otherRunQueue) Read(ctx context.Context, s queue.Stream, reads []queue.ReadParams) ([]queue.Entry, error) {
+	entries, err := q.Queue.Read(ctx, s, reads)
+	if len(entries) > 0 && q.left.Add(-1) >= 0 {
+		for i := range entries {
+			entries[i].Mine = false
+		}
+	}
+	return entries, err
+}
+
+// hangingBack is a database that does not answer to give-backs.
+type hangingBack struct {
+	store.Store
+	hangs atomic.Bool
+}
+
+func (b *hangingBack) PayoutGiveBack(ctx context.Context, p store.PayoutGiveBackParams) (int, error) {
+	if !b.hangs.Load() {
+		return b.Store.PayoutGiveBack(ctx, p)
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(10 * time.Second):
+	}
+	return 0, errAway
+}
+
+// deafQueue loses every hint.
+type deafQueue struct{ queue.Queue }
+
+func (deafQueue) Wakes() <-chan queue.Stream { return nil }

@@ -101,7 +101,7 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 		case row.State != reward.Queued || row.Dispatch != it.Dispatch:
 			// The dispatch is settled, and never comes back.
 			p.Finisher.ack(it)
-		case !it.Mine && row.Handovers+1 >= handoversMax:
+		case it.Claimed && row.Handovers+1 >= handoversMax:
 			p.poison(ctx, it, row)
 		case !it.Mine:
 			p.Finisher.giveBack(it)
@@ -358,20 +358,41 @@ func (p *Processor) pausedForSure(it *pool.Item) bool {
 }
 
 // hold waits for d with the entry in hand, or until its promotion does not run
-// any more; false when the entry was left because the time or the lease is
-// over.
+// any more; false when the entry has left the hand, because the pool ends or
+// the lease does not last. No call is open meanwhile, so a pool that ends gets
+// the entry back at once, and nobody has to wait for its lease.
 func (p *Processor) hold(ctx context.Context, it *pool.Item, d time.Duration) bool {
 	until := time.Now().Add(d)
 	for left := d; left > 0; left = time.Until(until) {
-		if !service.Sleep(ctx, min(left, refreshEvery)) || it.LeaseLeft() < p.Limits.MoneyTimeout {
+		timer := time.NewTimer(min(left, refreshEvery))
+		select {
+		case <-timer.C:
+		case <-it.Stopping():
+			timer.Stop()
+			if p.pausedForSure(it) || p.cancelled(it) {
+				return true // the next check says so
+			}
+			p.Finisher.giveBack(it)
+			return false
+		case <-ctx.Done():
+			timer.Stop()
+			p.Finisher.giveBack(it)
+			return false
+		}
+		if it.LeaseLeft() < p.Limits.MoneyTimeout {
 			it.Release()
 			return false
 		}
-		if status, _ := p.Cache.Status(it.Stream.PromotionID); status == reward.Paused || status == reward.PromotionCancelled {
-			return true // the next check says so
+		if p.pausedForSure(it) || p.cancelled(it) {
+			return true
 		}
 	}
 	return true
+}
+
+func (p *Processor) cancelled(it *pool.Item) bool {
+	status, _ := p.Cache.Status(it.Stream.PromotionID)
+	return status == reward.PromotionCancelled
 }
 
 // conclude turns an answer into an outcome. After an unknown answer the key is

@@ -28,13 +28,16 @@ type Sweeper struct {
 	limits  Limits
 	metrics *obs.Metrics
 	log     obs.Log
+	// crowded are the streams that may have consumers of dead instances: those
+	// with work, until they have none at all. Only run's goroutine looks at it.
+	crowded map[queue.Stream]bool
 }
 
 // NewSweeper makes a sweeper that works on what the cache says.
 func NewSweeper(s store.Store, q queue.Queue, cache *StatusCache, manager *pool.Manager, limits Limits, metrics *obs.Metrics, log obs.Log) *Sweeper {
 	return &Sweeper{
 		store: s, queue: q, cache: cache, manager: manager, limits: limits,
-		metrics: metrics, log: log.For(obs.Sweeper),
+		metrics: metrics, log: log.For(obs.Sweeper), crowded: make(map[queue.Stream]bool),
 	}
 }
 
@@ -277,12 +280,14 @@ func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
 }
 
 // evict removes consumers of instances that are not alive any more from the
-// streams that are being worked on; what they have pending goes to a consumer
+// streams that are, or were, being worked on; what they have pending goes to a consumer
 // of a living one, as idle as it is. Should the instance live after all, it
 // registers again and finds its entries claimed.
 func (s *Sweeper) evict(ctx context.Context, views map[reward.PromotionID]store.PromotionView) error {
-	busy := busyStreams(views)
-	if len(busy) == 0 {
+	for _, stream := range busyStreams(views) {
+		s.crowded[stream] = true
+	}
+	if len(s.crowded) == 0 {
 		return nil
 	}
 	instances, err := s.store.InstanceList(ctx)
@@ -294,18 +299,23 @@ func (s *Sweeper) evict(ctx context.Context, views map[reward.PromotionID]store.
 		alive[i.Name] = i.Alive
 	}
 	var failed error
-	for _, stream := range busy {
-		if err := s.evictFrom(ctx, stream, alive); err != nil && failed == nil {
+	for stream := range s.crowded {
+		left, err := s.evictFrom(ctx, stream, alive)
+		if err != nil && failed == nil {
 			failed = fmt.Errorf("promotion %s: %w", stream.PromotionID, err)
+		}
+		if err == nil && left == 0 {
+			delete(s.crowded, stream)
 		}
 	}
 	return failed
 }
 
-func (s *Sweeper) evictFrom(ctx context.Context, stream queue.Stream, alive map[string]bool) error {
+// evictFrom removes what it may, and says how many consumers are left.
+func (s *Sweeper) evictFrom(ctx context.Context, stream queue.Stream, alive map[string]bool) (left int, err error) {
 	consumers, err := s.queue.Consumers(ctx, stream)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	heir := ""
 	var dead []string
@@ -317,16 +327,18 @@ func (s *Sweeper) evictFrom(ctx context.Context, stream queue.Stream, alive map[
 			dead = append(dead, c.Name)
 		}
 	}
+	left = len(consumers)
 	for _, name := range dead {
 		removed, err := s.queue.RemoveConsumer(ctx, stream, name, heir)
 		if err != nil {
-			return err
+			return left, err
 		}
 		if removed {
+			left--
 			s.log.Info(obs.CleanedUp, "promotion_id", stream.PromotionID, "consumer", name)
 		}
 	}
-	return nil
+	return left, nil
 }
 
 // busyStreams are the streams of the promotions that have something dispatched.

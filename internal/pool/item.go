@@ -13,6 +13,8 @@ import (
 type Item struct {
 	queue.Entry
 	Stream queue.Stream
+	// Claimed says that another holder had it and let its lease run out.
+	Claimed bool
 
 	pool     *Pool
 	consumer int // index within the pool
@@ -26,6 +28,10 @@ type Item struct {
 func (it *Item) LeaseLeft() time.Duration {
 	return time.Duration(it.leaseEnd.Load()) - time.Since(it.pool.startedAt)
 }
+
+// Stopping is closed when the pool reads no more: it was stopped, or its
+// promotion paused. Whatever has no call open should be handed back then.
+func (it *Item) Stopping() <-chan struct{} { return it.pool.stopping }
 
 // CallEnded says that no call will be open for this entry any more, so that the
 // consumer may have another one open while the outcome is being written. It may

@@ -36,6 +36,8 @@ type Manager struct {
 	cfg      Config
 	registry *Registry
 
+	tidying sync.WaitGroup
+
 	mu    sync.Mutex // protects specs; and no pool starts or stops without it
 	specs map[reward.PromotionID]Spec
 	ended bool
@@ -74,6 +76,12 @@ func (m *Manager) Converge(specs []Spec) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	for id, before := range m.specs {
+		s, known := wanted[id]
+		if over := !known || s.Final && !s.Work; over && !before.Final && m.registry.get(id) == nil {
+			m.tidy(before.Stream)
+		}
+	}
 	m.specs = wanted
 	for id, s := range wanted {
 		switch p := m.registry.get(id); {
@@ -91,6 +99,22 @@ func (m *Manager) Converge(specs []Spec) {
 			p.stop()
 		}
 	}
+}
+
+// tidy destroys the empty stream of a promotion that is over: its last pool may
+// have ended, idle, just after another instance had destroyed it, and made it
+// anew with its last read.
+func (m *Manager) tidy(s queue.Stream) {
+	if m.ended {
+		return
+	}
+	m.tidying.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), m.cfg.StopTimeout)
+		defer cancel()
+		if _, err := m.cfg.Queue.Destroy(ctx, s); err != nil {
+			m.cfg.Log.For(obs.Registry).Warn(obs.CleanupFailed, err, "promotion_id", s.PromotionID)
+		}
+	})
 }
 
 // Wake starts or hurries the pool of a stream that may have got work, if its
@@ -222,5 +246,6 @@ func (m *Manager) StopAll() {
 	for _, p := range pools {
 		<-p.done
 	}
+	m.tidying.Wait()
 	m.Base.Stop()
 }

@@ -75,6 +75,7 @@ type Pool struct {
 
 	stopRead context.CancelFunc // ends polling
 	stopWork context.CancelFunc // ends handling
+	stopping <-chan struct{}    // closed when polling ends
 
 	mu       sync.Mutex // protects what follows
 	names    []string   // consumer names, by index
@@ -142,7 +143,7 @@ func (p *Pool) Wake() {
 func (p *Pool) start(ended func()) {
 	readCtx, stopRead := context.WithCancel(context.Background())
 	workCtx, stopWork := context.WithCancel(context.Background())
-	p.stopRead, p.stopWork = stopRead, stopWork
+	p.stopRead, p.stopWork, p.stopping = stopRead, stopWork, readCtx.Done()
 	go func() {
 		defer close(p.done)
 		defer ended()
@@ -152,6 +153,7 @@ func (p *Pool) start(ended func()) {
 		var tending sync.WaitGroup
 		tending.Go(func() { p.tend(workCtx) })
 		p.poll(readCtx, workCtx)
+		stopRead()
 		p.finishInHand()
 		stopWork()
 		tending.Wait()
@@ -189,7 +191,7 @@ func (p *Pool) take(entries []queue.Entry, claimedBy string) []*Item {
 		if claimedBy != "" {
 			e.Consumer = claimedBy
 		}
-		it := &Item{Entry: e, Stream: p.stream, pool: p, consumer: index[e.Consumer]}
+		it := &Item{Entry: e, Stream: p.stream, Claimed: claimedBy != "", pool: p, consumer: index[e.Consumer]}
 		it.leaseEnd.Store(leaseEnd)
 		p.items[it] = struct{}{}
 		p.hands[it.consumer]++
