@@ -38,12 +38,13 @@ var rooms = map[string]room{
 	"internal/service": {ground, []string{"internal/reward"}},
 	"internal/obs":     {ground, []string{"internal/reward"}},
 
-	"internal/store": {seams, with()},
-	"internal/queue": {seams, with()},
-	"internal/gate":  {seams, with()},
-	"internal/bus":   {seams, with()},
-	"internal/money": {seams, with()},
-	"internal/pool":  {seams, with("internal/queue", "internal/store")},
+	"internal/store":    {seams, with()},
+	"internal/queue":    {seams, with()},
+	"internal/gate":     {seams, with()},
+	"internal/bus":      {seams, with()},
+	"internal/money":    {seams, with()},
+	"internal/governor": {seams, with()},
+	"internal/pool":     {seams, with("internal/queue", "internal/store")},
 
 	"internal/payout": {flows, nil},
 	"internal/coupon": {flows, nil},
@@ -54,6 +55,7 @@ var rooms = map[string]room{
 		"internal/pool", "internal/payout", "internal/coupon", "client")},
 	".": {wiring, with("internal/store", "internal/queue", "internal/gate", "internal/bus", "internal/money",
 		"internal/pool", "internal/payout", "internal/coupon", "internal/api",
+		"internal/governor", "internal/governor/redisrate",
 		"internal/store/postgres", "internal/store/sqlite", "internal/queue/redisstream", "internal/gate/redisgate")},
 
 	"client":          {ground, []string{}},

@@ -11,6 +11,8 @@ type Config struct {
 	Redis    RedisConfig    `koanf:"redis"`
 	Kafka    KafkaConfig    `koanf:"kafka"`
 	Money    MoneyConfig    `koanf:"money"`
+	Approval ApprovalConfig `koanf:"approval"`
+	Webhook  WebhookConfig  `koanf:"webhook"`
 	HTTP     HTTPConfig     `koanf:"http"`
 	Auth     AuthConfig     `koanf:"auth"`
 	Log      LogConfig      `koanf:"log"`
@@ -82,11 +84,32 @@ type MoneyConfig struct {
 	URL               string        `koanf:"url"`
 	Timeout           time.Duration `koanf:"timeout"`
 	MaxConcurrency    int           `koanf:"max-concurrency"`
+	RatePerSecond     int           `koanf:"rate-per-second"` // of all instances; 0 = no limit
 	MaxRetries        int           `koanf:"max-retries"`
 	SettleAfter       time.Duration `koanf:"settle-after"`
 	IdempotencyWindow time.Duration `koanf:"idempotency-window"`
 	GiveUpAfter       time.Duration `koanf:"give-up-after"`
 	RefusalCodes      []string      `koanf:"refusal-codes"`
+	// AuthHeader, TokenFile, ClientCert and ClientKey show the provider who we
+	// are; CAFile says who may sign its certificate. All but the header are
+	// files, which may change while an instance runs.
+	AuthHeader string `koanf:"auth-header"`
+	TokenFile  string `koanf:"token-file"`
+	ClientCert string `koanf:"client-cert"`
+	ClientKey  string `koanf:"client-key"`
+	CAFile     string `koanf:"ca-file"`
+}
+
+// ApprovalConfig says what needs a second person.
+type ApprovalConfig struct {
+	// Above is the worth in minor units above which a promotion pays nothing
+	// before somebody other than who made it has approved it; 0 = no bound.
+	Above int `koanf:"above"`
+}
+
+// WebhookConfig says how webhooks are signed; without a Secret there are none.
+type WebhookConfig struct {
+	Secret string `koanf:"secret"`
 }
 
 // HTTPConfig is where the API listens.

@@ -58,7 +58,7 @@ func (p ConfigProblem) String() string {
 }
 
 // notSettings are names with our prefix that mean something else.
-var notSettings = []string{"LARGESSE_SERVER", "LARGESSE_API_KEY"}
+var notSettings = []string{"LARGESSE_SERVER", "LARGESSE_API_KEY", "LARGESSE_ACTOR"}
 
 const (
 	envPrefix  = "LARGESSE_"

@@ -89,11 +89,22 @@ func (c Config) source(name string) string {
 
 // shown is a value as people may see it.
 func (s Setting) shown(text string) string {
-	if s.Secret {
-		return maskSecrets(text)
+	switch {
+	case !s.Secret:
+		return text
+	case s.Name == authHeaderSetting:
+		return maskHeader(text)
+	case s.Name == webhookSecretSetting:
+		return maskWhole(text)
 	}
-	return text
+	return maskSecrets(text)
 }
+
+// The secrets that are no addresses.
+const (
+	authHeaderSetting    = "money.auth-header"
+	webhookSecretSetting = "webhook.secret"
+)
 
 // mask stands for a secret, as in net/url.
 const mask = "xxxxx"
@@ -102,6 +113,24 @@ var (
 	addressStart = regexp.MustCompile(`(?:^|,)\s*[A-Za-z][A-Za-z0-9+.-]*://`)
 	secretQuery  = regexp.MustCompile(`(?i)([?&][^=&]*(?:pass|pwd|secret|token|key|auth)[^=&]*=)[^&#]*`)
 )
+
+var headerStart = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}: `)
+
+// maskHeader hides the value of "Name: value". What is not of that form is
+// hidden whole: it may be the secret without its name.
+func maskHeader(text string) string {
+	if strings.TrimSpace(text) == "" {
+		return text
+	}
+	return headerStart.FindString(text) + mask
+}
+
+func maskWhole(text string) string {
+	if text == "" {
+		return text
+	}
+	return mask
+}
 
 // maskSecrets hides passwords in addresses, also in lists of them and in
 // those that no parser would take. What is no address is hidden whole: nobody

@@ -12,6 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/largesse/largesse/internal/money"
+	"github.com/largesse/largesse/internal/obs"
 )
 
 var ignoreSources = cmpopts.IgnoreUnexported(Config{})
@@ -231,6 +234,17 @@ func TestValidate(t *testing.T) {
 		{"money.give-up-after", "99ms", "must be at least 100ms"},
 		{"money.refusal-codes", "NO_ACCOUNT,CLOSED", ""},
 		{"money.refusal-codes", "NO ACCOUNT", `has "NO ACCOUNT"`},
+		{"money.auth-header", "X-Api-Key: k1", ""},
+		{"money.auth-header", "hunter2", `money.auth-header = "xxxxx" (flag --money-auth-header) must be of the form "Name: value", or "Name" with money.token-file`},
+		{"money.auth-header", "Host: hunter2", `money.auth-header = "Host: xxxxx" (flag --money-auth-header) must not be Host`},
+		{"money.token-file", "/run/token", ""}, // read at the start
+		{"money.client-cert", "/run/c.pem", "goes with money.client-key"},
+		{"money.client-key", "/run/k.pem", "goes with money.client-key: set both or none"},
+		{"approval.above", "0", ""},
+		{"approval.above", "100000", ""},
+		{"approval.above", "-1", "must be at least 0"},
+		{"webhook.secret", "0123456789abcdef", ""},
+		{"webhook.secret", strings.Repeat("x", 1001), `webhook.secret = "xxxxx" (flag --webhook-secret) must have at most 1000 characters`},
 		{"http.listen", "127.0.0.1:0", ""},
 		{"http.listen", "[::1]:8080", ""},
 		{"http.listen", "loop.example:8080", ""},
@@ -299,6 +313,7 @@ func TestValidate(t *testing.T) {
 		t.Parallel()
 		_, _, err := LoadConfig(LoadParams{Flags: map[string]string{
 			"database.url": "mysql://u:hunter2@h/db", "redis.url": "redis://:hun,ter2@a, tcp://u:hunter2/x@b", "money.url": "u:hunter2@pay",
+			"money.auth-header": "hunter2", "money.timeout": "1ns",
 		}})
 		if err == nil || strings.Contains(err.Error(), "ter2") {
 			t.Errorf("error %v", err)
@@ -309,8 +324,8 @@ func TestValidate(t *testing.T) {
 func TestMasked(t *testing.T) {
 	t.Parallel()
 	c, _, err := LoadConfig(LoadParams{
-		File:    writeFile(t, "money:\n  refusal-codes: [A, B]\n  give-up-after: 90m\n"),
-		Environ: []string{"LARGESSE_DATABASE_URL=postgres://app:hunter2@db/largesse?sslpassword=hunter3&sslmode=require"},
+		File:    writeFile(t, "money:\n  refusal-codes: [A, B]\n  give-up-after: 90m\n  token-file: /run/token\n"),
+		Environ: []string{"LARGESSE_MONEY_AUTH_HEADER=X-Api-Key: hunter4", "LARGESSE_WEBHOOK_SECRET=https://hunter5.example", "LARGESSE_DATABASE_URL=postgres://app:hunter2@db/largesse?sslpassword=hunter3&sslmode=require"},
 		Flags:   map[string]string{"redis.url": "redis://:hunter2@a:6379,rediss://b:6379"},
 	})
 	if err != nil {
@@ -331,7 +346,10 @@ func TestMasked(t *testing.T) {
 			"  url: redis://:xxxxx@a:6379,rediss://b:6379 # flag --redis-url\n",
 			"    max-len: 100000 # default\n",
 			"  timeout: 5s # default\n",
+			"  auth-header: 'X-Api-Key: xxxxx' # environment LARGESSE_MONEY_AUTH_HEADER\n",
 			"  idempotency-window: 24h # default\n",
+			"  secret: xxxxx # environment LARGESSE_WEBHOOK_SECRET\n",
+			"  above: 0 # default\n",
 		} {
 			if !strings.Contains(got, line) {
 				t.Errorf("this line is missing: %s\n%s", line, got)
@@ -348,6 +366,8 @@ func TestMasked(t *testing.T) {
 		want := c
 		want.Database.URL = "postgres://app:xxxxx@db/largesse?sslpassword=xxxxx&sslmode=require"
 		want.Redis.URL = "redis://:xxxxx@a:6379,rediss://b:6379"
+		want.Money.AuthHeader = "X-Api-Key: xxxxx"
+		want.Webhook.Secret = "xxxxx"
 		if diff := cmp.Diff(want, again, ignoreSources); diff != "" {
 			t.Error(diff)
 		}
@@ -377,6 +397,37 @@ func TestMaskSecrets(t *testing.T) {
 		if got := maskSecrets(in); got != want {
 			t.Errorf("maskSecrets(%q) = %q, want %q", in, got, want)
 		}
+	}
+}
+
+func TestMaskHeader(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"": "", "X-Api-Key: k": "X-Api-Key: xxxxx", "Authorization: Basic a: b": "Authorization: xxxxx",
+		"secret": "xxxxx", "user:secret": "xxxxx", "se cret: x": "xxxxx", "https://u:p@h": "xxxxx",
+	} {
+		if got := maskHeader(in); got != want {
+			t.Errorf("maskHeader(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// Every credential of the settings reaches the client.
+func TestMoneyCredentials(t *testing.T) {
+	t.Parallel()
+	c, warnings, err := LoadConfig(LoadParams{Flags: map[string]string{
+		"money.url": "https://pay", "money.auth-header": "X-Token", "money.token-file": "t", "money.client-cert": "c", "money.client-key": "k", "money.ca-file": "a",
+	}})
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	want := money.Credentials{Header: "X-Token", TokenFile: "t", CAFile: "a", CertFile: "c", KeyFile: "k"}
+	if got := moneyConfig(c, obs.Log{}).Credentials; got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	_, warnings, err = LoadConfig(LoadParams{Flags: map[string]string{"money.url": "http://pay", "money.token-file": "t"}})
+	if err != nil || len(warnings) != 1 || !strings.HasPrefix(warnings[0], "money.url is http://") {
+		t.Errorf("error %v, warnings %q", err, warnings)
 	}
 }
 

@@ -10,6 +10,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
+
+	"github.com/largesse/largesse/internal/money"
+)
+
+const (
+	webhookSecretGood = 16 // characters; a shorter one can be guessed
+	webhookSecretMax  = 1000
 )
 
 // resolveTimeout bounds the look-up of a host that is to be listened on.
@@ -59,6 +67,7 @@ func (v *validation) run() {
 	v.stream(c.Redis.Stream)
 	v.kafka(c.Kafka)
 	v.money(c.Money)
+	v.levers(c)
 	v.http(c)
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	v.oneOf("log.format", c.Log.Format, "text", "json")
@@ -75,9 +84,6 @@ func (v *validation) run() {
 }
 
 func (v *validation) stream(c StreamConfig) {
-	if !c.Enabled {
-		v.wrong("redis.stream.enabled", "is not available yet: this version needs redis.stream.enabled=true")
-	}
 	v.between("redis.stream.max-len", c.MaxLen, 1, 1_000_000_000)
 	v.between("redis.stream.poll-interval-ms", c.PollIntervalMs, 1, 60_000)
 	v.between("redis.stream.idle-timeout-seconds", c.IdleTimeoutSeconds, 1, 86_400)
@@ -116,6 +122,7 @@ func (v *validation) money(c MoneyConfig) {
 		v.wrong("money.timeout", "must be from 10ms to 10m")
 	}
 	v.between("money.max-concurrency", c.MaxConcurrency, 1, 100_000)
+	v.between("money.rate-per-second", c.RatePerSecond, 0, 1_000_000)
 	v.between("money.max-retries", c.MaxRetries, 0, 20)
 	v.atLeast("money.settle-after", c.SettleAfter, 100*time.Millisecond)
 	v.atLeast("money.idempotency-window", c.IdempotencyWindow, 100*time.Millisecond)
@@ -124,6 +131,21 @@ func (v *validation) money(c MoneyConfig) {
 		if !refusalCode.MatchString(code) {
 			v.wrong("money.refusal-codes", fmt.Sprintf("has %q; a code is 1 to 100 visible ASCII characters", code))
 		}
+	}
+	if err := moneyCredentials(c).CheckHeader(); err != nil {
+		v.wrong("money.auth-header", err.Error())
+	}
+	if (c.ClientCert == "") != (c.ClientKey == "") {
+		v.wrong("money.client-cert", "goes with money.client-key: set both or none")
+	}
+}
+
+func (v *validation) levers(c Config) {
+	if c.Approval.Above < 0 {
+		v.wrong("approval.above", "must be at least 0")
+	}
+	if utf8.RuneCountInString(c.Webhook.Secret) > webhookSecretMax {
+		v.wrong("webhook.secret", fmt.Sprintf("must have at most %d characters", webhookSecretMax))
 	}
 }
 
@@ -148,6 +170,12 @@ func (c Config) warnings() []string {
 	if c.Money.IdempotencyWindow <= c.Money.SettleAfter {
 		warnings = append(warnings, fmt.Sprintf("money.idempotency-window %s is not above money.settle-after %s: every payout is looked up before each repeated call",
 			shortDuration(c.Money.IdempotencyWindow), shortDuration(c.Money.SettleAfter)))
+	}
+	if n := utf8.RuneCountInString(c.Webhook.Secret); n > 0 && n < webhookSecretGood {
+		warnings = append(warnings, fmt.Sprintf("webhook.secret has %d characters: whoever sees one webhook could guess it; make it %d or more random ones", n, webhookSecretGood))
+	}
+	if strings.HasPrefix(c.Money.URL, "http://") && moneyCredentials(c.Money) != (money.Credentials{}) {
+		warnings = append(warnings, "money.url is http://, so credentials travel in clear text and certificates are not used; make it https://")
 	}
 	return warnings
 }

@@ -32,6 +32,12 @@ func busConfig(cfg Config, instance string, log obs.Log) bus.Config {
 func moneyConfig(cfg Config, log obs.Log) money.Config {
 	return money.Config{
 		URL: cfg.Money.URL, Timeout: cfg.Money.Timeout, MaxConcurrency: cfg.Money.MaxConcurrency,
-		RefusalCodes: cfg.Money.RefusalCodes, Log: log,
+		RefusalCodes: cfg.Money.RefusalCodes, Credentials: moneyCredentials(cfg.Money), Log: log,
+	}
+}
+
+func moneyCredentials(c MoneyConfig) money.Credentials {
+	return money.Credentials{
+		Header: c.AuthHeader, TokenFile: c.TokenFile, CAFile: c.CAFile, CertFile: c.ClientCert, KeyFile: c.ClientKey,
 	}
 }

@@ -76,7 +76,7 @@ func Doctor(ctx context.Context, p DoctorParams) ([]Check, error) {
 		}},
 		{"redis", []string{"redis.url", "redis.key-prefix"}, lookAtRedis},
 		{"kafka", []string{"data.dir", "kafka.brokers", "kafka.topic-prefix", "kafka.embedded-listen"}, lookAtKafka},
-		{"money", []string{"money.url", "money.timeout", "money.max-concurrency"}, lookAtMoney},
+		{"money", []string{"money.url", "money.timeout", "money.max-concurrency", authHeaderSetting, "money.client-cert"}, lookAtMoney},
 	}
 	found := make([][]Check, len(parts))
 	var all sync.WaitGroup

@@ -24,7 +24,7 @@ func lookAtMoney(ctx context.Context, cfg Config) []Check {
 	with.Timeout = min(with.Timeout, checkTimeout)
 	client, err := money.New(with)
 	if err != nil {
-		return []Check{passed("money", "%s", oneLine(err)).but(CheckFail, "correct money.url")}
+		return []Check{passed("money", "%s", oneLine(err)).but(CheckFail, "correct that setting")}
 	}
 	defer client.Close()
 	asked := time.Now()
@@ -44,7 +44,7 @@ func judgeMoney(l money.LookupResult, took, timeout time.Duration) Check {
 		}
 		return c.but(CheckFail, "see that it runs and that money.url names its host and port, and http or https")
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		return c.but(CheckFail, "correct the credentials: it does not let us in")
+		return c.but(CheckFail, "correct the credentials (money.token-file, money.auth-header, money.client-cert): it does not let us in")
 	case status == http.StatusNotFound && !l.NotFound:
 		return c.but(CheckWarn, "see that money.url ends with the right path: a look-up's 404 should carry a JSON code, without it nothing unknown can be settled")
 	case !l.Found && !l.NotFound:

@@ -20,6 +20,7 @@ import (
 	"github.com/largesse/largesse/internal/pool"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/queue/redisstream"
+	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/postgres"
@@ -326,7 +327,12 @@ func (e *Engine) startAPI(ctx context.Context) error {
 	handler := api.New(api.Config{
 		Promotions: payout.NewPromotions(payout.PromotionsConfig{
 			Store: e.store, IDs: ids, Log: e.log, Hint: e.flow.Hint, MaxRetries: &maxRetries,
+			ApprovalAbove: reward.Amount(e.cfg.Approval.Above), Webhooks: e.cfg.Webhook.Secret != "",
 		}),
+		DeadLetters: payout.NewDeadLetters(payout.DeadLettersConfig{
+			Rows: e.store, Publisher: bus.NewPublisher(e.bus), Hint: e.flow.Hint, Log: e.log,
+		}),
+		Reconciler: e.reconciler(),
 		Uploads: payout.NewUploads(payout.UploadsConfig{
 			Rows: e.store, Saver: e.flow.Intake, IDs: ids, Log: e.log, Hint: e.flow.Hint,
 		}),
@@ -343,6 +349,16 @@ func (e *Engine) startAPI(ctx context.Context) error {
 	e.server = server
 	e.onClose(server.Stop)
 	return nil
+}
+
+// reconciler compares the books on demand.
+func (e *Engine) reconciler() *payout.Reconciler {
+	charges, _ := e.provider.(payout.Charges) // not every provider lists them
+	return payout.NewReconciler(payout.ReconcilerConfig{
+		Store: e.store, Queue: e.queue, Charges: charges, Cache: e.flow.Cache, Instance: e.instance,
+		Limits:  payout.Limits{MoneyTimeout: e.cfg.Money.Timeout, Lease: e.cfg.Redis.Stream.Lease()},
+		Metrics: e.metrics, Log: e.log,
+	})
 }
 
 // degraded names the parts that do not answer; work waits for them in rows.

@@ -234,7 +234,7 @@ func exercisePayouts(t *testing.T, w world) {
 			t.Errorf("expectedCount = %v", got)
 		}
 		dead := 0
-		for letter, err := range r.api.DeadLetters(t.Context()) {
+		for letter, err := range r.api.DeadLetters(t.Context(), client.DeadLetterFilter{}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -494,7 +494,7 @@ func exercisePayouts(t *testing.T, w world) {
 		}
 		r.balance(id, workload)
 		found := false
-		for letter, err := range r.api.DeadLetters(t.Context()) {
+		for letter, err := range r.api.DeadLetters(t.Context(), client.DeadLetterFilter{}) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,6 +2,7 @@ package largesse
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
@@ -29,6 +30,7 @@ type heartbeat struct {
 	self  store.Instance // Pools aside
 	pools func() []pool.Status
 	hints chan struct{} // holds one when the pools have changed
+	alive atomic.Int64  // instances, this one included, at the latest beat
 	log   obs.Log
 }
 
@@ -37,6 +39,9 @@ type heartbeat struct {
 func newHeartbeat(rows store.Instances, self store.Instance, log obs.Log) *heartbeat {
 	return &heartbeat{rows: rows, self: self, hints: make(chan struct{}, 1), log: log.For(obs.Engine)}
 }
+
+// instances is how many instances are alive, as of the latest beat.
+func (h *heartbeat) instances() int { return max(int(h.alive.Load()), 1) }
 
 // hint says that the pools have changed. It never waits.
 func (h *heartbeat) hint() {
@@ -93,7 +98,21 @@ func (h *heartbeat) beat(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
-	return h.rows.InstanceBeat(ctx, self, beatTTL)
+	if err := h.rows.InstanceBeat(ctx, self, beatTTL); err != nil {
+		return err
+	}
+	all, err := h.rows.InstanceList(ctx)
+	if err != nil {
+		return err
+	}
+	alive := int64(0)
+	for _, i := range all {
+		if i.Alive {
+			alive++
+		}
+	}
+	h.alive.Store(alive)
+	return nil
 }
 
 // leave takes the row away; when that fails it reads as dead after beatTTL.

@@ -15,7 +15,7 @@ type Setting struct {
 	Default string // as it would be written in the environment
 	Doc     string // one line: what it does, unit, special values
 	Kind    SettingKind
-	Secret  bool // it may hold a password, which is masked wherever it is shown
+	Secret  bool // it may hold a secret, which is masked wherever it is shown
 }
 
 // SettingKind is the form of a setting's value.
@@ -37,7 +37,7 @@ var Settings = []Setting{
 	{Name: "database.max-connections", Default: "20", Kind: KindInt, Doc: "connections this instance may open to the database, 2 to 10000"},
 	{Name: "redis.url", Secret: true, Kind: KindText, Doc: "redis://host:6379/0 or rediss://…, several of a cluster by commas; empty: a queue in this process"},
 	{Name: "redis.key-prefix", Kind: KindText, Doc: "put before every Redis key, so that systems can share a server"},
-	{Name: "redis.stream.enabled", Default: "true", Kind: KindBool, Doc: "payouts go through work streams; this version knows only true"},
+	{Name: "redis.stream.enabled", Default: "true", Kind: KindBool, Doc: "payouts go through work streams in Redis; false: each instance works off what it takes itself, without Redis"},
 	{Name: "redis.stream.max-len", Default: "100000", Kind: KindInt, Doc: "payouts of a promotion dispatched and not yet done, at least 1; more wait in the database"},
 	{Name: "redis.stream.poll-interval-ms", Default: "100", Kind: KindInt, Doc: "longest pause between two empty polls, in milliseconds, 1 to 60000"},
 	{Name: "redis.stream.idle-timeout-seconds", Default: "30", Kind: KindInt, Doc: "a pool with nothing to do stops after so many seconds, 1 to 86400"},
@@ -52,11 +52,19 @@ var Settings = []Setting{
 	{Name: "money.url", Secret: true, Kind: KindText, Doc: "http:// or https:// address of the Money API that pays; empty: none"},
 	{Name: "money.timeout", Default: "5s", Kind: KindDuration, Doc: "longest wait for an answer of the Money API, 10ms to 10m"},
 	{Name: "money.max-concurrency", Default: "2048", Kind: KindInt, Doc: "calls this instance may have open at the Money API, 1 to 100000"},
+	{Name: "money.rate-per-second", Default: "0", Kind: KindInt, Doc: "most calls to the Money API a second, of all instances together; 0: no limit of ours"},
 	{Name: "money.max-retries", Default: "5", Kind: KindInt, Doc: "retries after the first call, 0 to 20, for promotions that name none"},
 	{Name: "money.settle-after", Default: "60s", Kind: KindDuration, Doc: "longest time a sent request can be under way, at least 100ms; then a look-up's \"not found\" counts"},
 	{Name: "money.idempotency-window", Default: "24h", Kind: KindDuration, Doc: "how long the Money API remembers a key, at least 100ms; older payouts are looked up before a call"},
 	{Name: "money.give-up-after", Default: "24h", Kind: KindDuration, Doc: "a payout without any answer for so long is settled by look-ups, at least 100ms"},
 	{Name: "money.refusal-codes", Kind: KindList, Doc: "codes of the Money API that are final refusals whatever the status, by commas"},
+	{Name: "money.auth-header", Secret: true, Kind: KindText, Doc: "\"Name: value\", sent with each call to the Money API; with money.token-file it may be a name alone, for the token"},
+	{Name: "money.token-file", Kind: KindText, Doc: "file of one line, sent as Authorization: Bearer … or in the header named by money.auth-header; read again every second"},
+	{Name: "money.client-cert", Kind: KindText, Doc: "PEM file of our certificate for the Money API (mTLS), with money.client-key; read again for each connection"},
+	{Name: "money.client-key", Kind: KindText, Doc: "PEM file of the key of money.client-cert"},
+	{Name: "money.ca-file", Kind: KindText, Doc: "PEM file of who may sign the Money API's certificate; empty: the list of the system"},
+	{Name: "approval.above", Default: "0", Kind: KindInt, Doc: "minor units a promotion may be worth before a second person has to approve it; 0: any number"},
+	{Name: "webhook.secret", Secret: true, Kind: KindText, Doc: "what webhooks are signed with (HMAC-SHA256), at most 1000 characters, 16 or more random ones; empty: no webhooks"},
 	{Name: "http.listen", Default: "127.0.0.1:8080", Kind: KindText, Doc: "host:port of the API; only a loopback address while auth.mode is none; port 0: any free one"},
 	{Name: "auth.mode", Default: "none", Kind: KindText, Doc: "how callers prove who they are; this version knows only none"},
 	{Name: "log.level", Default: "info", Kind: KindText, Doc: "debug, info, warn or error"},

@@ -30,8 +30,12 @@ const replyMax = 64 << 20
 // Options are the optional parts of a Client.
 type Options struct {
 	APIKey string // sent as a bearer token; empty: none
-	// Timeout bounds one call from its first byte to its last, uploads aside;
-	// 0: 30 seconds.
+	// Actor says who acts, 1 to 200 characters; empty: the server takes it for
+	// anonymous. Nothing proves it while the server's auth.mode is none.
+	Actor string
+	// Timeout bounds one call from its first byte to its last, but for those of
+	// any length: uploads, exports, retries, dead letters in bulk and
+	// reconciliations; 0: 30 seconds.
 	Timeout   time.Duration
 	UserAgent string // empty: largesse-client and the module's version
 	// Transport carries the calls; nil: http.DefaultTransport.
@@ -94,7 +98,8 @@ type request struct {
 	query  url.Values
 	header http.Header
 	body   io.Reader
-	// unbounded calls live as long as their context: uploads.
+	accept string // media type; empty: JSON
+	// unbounded calls live as long as their context; see Options.Timeout.
 	unbounded bool
 }
 
@@ -105,41 +110,65 @@ func (c *Client) call(ctx context.Context, r request, out any) error {
 		ctx, cancel = context.WithTimeout(ctx, c.options.Timeout)
 		defer cancel()
 	}
-	target := c.base.JoinPath(escape(r.path)...)
-	target.RawQuery = r.query.Encode()
-	req, err := http.NewRequestWithContext(ctx, r.method, target.String(), r.body)
+	res, err := c.send(ctx, r)
 	if err != nil {
-		return fmt.Errorf("preparing %s: %w", r.what(), err)
-	}
-	for name, values := range r.header {
-		req.Header[name] = values
-	}
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("User-Agent", c.options.UserAgent)
-	if c.options.APIKey != "" {
-		req.Header.Set("Authorization", "Bearer "+c.options.APIKey)
-	}
-	res, err := c.http.Do(req)
-	if err != nil {
-		return fmt.Errorf("calling %s: %w", r.what(), plainURLError(err))
+		return err
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, replyMax+1))
-	switch {
-	case err != nil:
-		return fmt.Errorf("reading the answer to %s: %w", r.what(), err)
-	case len(body) > replyMax:
-		return fmt.Errorf("the answer to %s is above %d bytes", r.what(), replyMax)
-	case res.StatusCode < 200 || res.StatusCode > 299:
-		return readProblem(res, body)
-	case out == nil:
-		return nil
+	body, err := r.read(res)
+	if err != nil || out == nil {
+		return err
 	}
 	if err := json.Unmarshal(body, out); err != nil {
 		return fmt.Errorf("understanding the answer to %s: is %s a Largesse server? %w", r.what(), c.Server(), err)
 	}
 	return nil
 }
+
+// send sends a request; what came back is no success when read says so.
+func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
+	target := c.base.JoinPath(escape(r.path)...)
+	target.RawQuery = r.query.Encode()
+	req, err := http.NewRequestWithContext(ctx, r.method, target.String(), r.body)
+	if err != nil {
+		return nil, fmt.Errorf("preparing %s: %w", r.what(), err)
+	}
+	for name, values := range r.header {
+		req.Header[name] = values
+	}
+	if r.accept == "" {
+		r.accept = "application/json"
+	}
+	req.Header.Set("Accept", r.accept)
+	req.Header.Set("User-Agent", c.options.UserAgent)
+	if c.options.APIKey != "" {
+		req.Header.Set("Authorization", "Bearer "+c.options.APIKey)
+	}
+	if c.options.Actor != "" {
+		req.Header.Set("Largesse-Actor", c.options.Actor)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("calling %s: %w", r.what(), plainURLError(err))
+	}
+	return res, nil
+}
+
+// read reads an answer whole; one that is no success is a *Problem.
+func (r request) read(res *http.Response) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(res.Body, replyMax+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reading the answer to %s: %w", r.what(), err)
+	case len(body) > replyMax:
+		return nil, fmt.Errorf("the answer to %s is above %d bytes", r.what(), replyMax)
+	case !success(res):
+		return nil, readProblem(res, body)
+	}
+	return body, nil
+}
+
+func success(res *http.Response) bool { return res.StatusCode >= 200 && res.StatusCode <= 299 }
 
 func (r request) what() string { return r.method + " /" + strings.Join(r.path, "/") }
 

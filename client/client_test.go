@@ -79,6 +79,77 @@ func TestCalls(t *testing.T) {
 		{"Resume", "POST /v1/promotions/7/resume ", promotionJSON, func(c *client.Client) (any, error) { return status(c.ResumePromotion(ctx, "7")) }, "RUNNING"},
 		{"Cancel", "POST /v1/promotions/7/cancel ", promotionJSON, func(c *client.Client) (any, error) { return status(c.CancelPromotion(ctx, "7")) }, "RUNNING"},
 		{"Close", "POST /v1/promotions/7/close ", promotionJSON, func(c *client.Client) (any, error) { return status(c.ClosePromotion(ctx, "7")) }, "RUNNING"},
+		{"Approve", "POST /v1/promotions/7/approve ", promotionJSON, func(c *client.Client) (any, error) { return status(c.ApprovePromotion(ctx, "7")) }, "RUNNING"},
+		{
+			"CreateWithLevers", `POST /v1/promotions {"name":"S","type":"POINT","ratePerSecond":10,"weight":2,"maxAmount":500,"canary":{"targets":3,"maxFailureRate":0},` +
+				`"startsAt":"2026-11-21T10:00:00Z","webhookUrl":"https://h/x"}`,
+			`{"ratePerSecond":10,"weight":2,"maxAmount":500,"canary":{"targets":3,"maxFailureRate":0.5,"dispatched":1,"judged":true},"startsAt":"2026-11-21T10:00:00Z",
+				"webhookUrl":"https://h/x","createdBy":"kim","approvedBy":"lee"}`,
+			func(c *client.Client) (any, error) {
+				return c.CreatePromotion(ctx, client.NewPromotion{
+					Name: "S", Type: "POINT", RatePerSecond: 10, Weight: 2, MaxAmount: 500,
+					Canary: &client.NewCanary{Targets: 3, MaxFailureRate: new(float64)}, StartsAt: &tenSharp, WebhookURL: "https://h/x",
+				})
+			},
+			client.Promotion{
+				RatePerSecond: 10, Weight: 2, MaxAmount: 500, Canary: &client.Canary{Targets: 3, MaxFailureRate: 0.5, Dispatched: 1, Judged: true},
+				StartsAt: &tenSharp, WebhookURL: "https://h/x", CreatedBy: "kim", ApprovedBy: "lee",
+			},
+		},
+		{
+			"Retry", `POST /v1/promotions/7/payouts/retry {"state":"FAILED","code":"X"}`, `{"requeued":12}`,
+			func(c *client.Client) (any, error) { return c.RetryPayouts(ctx, "7", "X") }, int64(12),
+		},
+		{
+			"Resolve", `POST /v1/promotions/7/payouts/8/resolve {"outcome":"SUCCEEDED","transactionKey":"T","note":"n"}`, `{"state":"SUCCEEDED"}`,
+			func(c *client.Client) (any, error) {
+				p, err := c.ResolvePayout(ctx, "7", "8", client.Resolution{Outcome: "SUCCEEDED", TransactionKey: "T", Note: "n"})
+				return p.State, err
+			}, "SUCCEEDED",
+		},
+		{
+			"DeadLetter", "GET /v1/dead-letters/7 ", `{"id":"7","status":"DISCARDED","settledAt":"2026-11-21T10:00:00Z","settledBy":"kim"}`,
+			func(c *client.Client) (any, error) { return c.DeadLetter(ctx, "7") },
+			client.DeadLetter{ID: "7", Status: "DISCARDED", SettledAt: &tenSharp, SettledBy: "kim"},
+		},
+		{
+			"ReplayDeadLetter", "POST /v1/dead-letters/7/replay ", `{"status":"REPLAYED"}`,
+			func(c *client.Client) (any, error) { d, err := c.ReplayDeadLetter(ctx, "7"); return d.Status, err }, "REPLAYED",
+		},
+		{
+			"DiscardDeadLetter", "POST /v1/dead-letters/7/discard ", `{"status":"DISCARDED"}`,
+			func(c *client.Client) (any, error) { d, err := c.DiscardDeadLetter(ctx, "7"); return d.Status, err }, "DISCARDED",
+		},
+		{
+			"ReplayDeadLetters", `POST /v1/dead-letters/replay {"source":"s","reason":"r"}`, `{"count":5,"skipped":2}`,
+			func(c *client.Client) (any, error) {
+				return c.ReplayDeadLetters(ctx, client.DeadLetterSelection{Source: "s", Reason: "r"})
+			},
+			client.DeadLettersSettled{Count: 5, Skipped: 2},
+		},
+		{
+			"DiscardDeadLetters", `POST /v1/dead-letters/discard {"ids":["1","2"]}`, `{"count":2,"skipped":0}`,
+			func(c *client.Client) (any, error) {
+				return c.DiscardDeadLetters(ctx, client.DeadLetterSelection{IDs: []string{"1", "2"}})
+			},
+			client.DeadLettersSettled{Count: 2},
+		},
+		{
+			"Reconcile", `POST /v1/reconciliations {"promotionId":"7","repair":true}`,
+			`{"id":"9","checked":1,"drifts":[{"promotionId":"7","what":"stream","store":5,"redis":4,"detail":"d","repaired":true},{"what":"charges.above","store":1,"redis":null,"provider":2}],"at":"2026-11-21T10:00:00Z"}`,
+			func(c *client.Client) (any, error) {
+				r, err := c.Reconcile(ctx, "7", true)
+				return fmt.Sprintf("%s %d %d %d %v %d %d", r.ID, r.Checked, len(r.Drifts), *r.Drifts[0].Redis, r.Drifts[1].Redis, *r.Drifts[1].Provider, r.Left()), err
+			}, "9 1 2 4 <nil> 2 1",
+		},
+		{
+			"ReconcileAll", `POST /v1/reconciliations {"repair":false}`, `{"drifts":[]}`,
+			func(c *client.Client) (any, error) { r, err := c.Reconcile(ctx, "", false); return r.Left(), err }, 0,
+		},
+		{
+			"Reconciliation", "GET /v1/reconciliations/9 ", `{"skipped":["x"]}`,
+			func(c *client.Client) (any, error) { r, err := c.Reconciliation(ctx, "9"); return r.Skipped[0], err }, "x",
+		},
 		{"Delete", "DELETE /v1/promotions/7 ", "", func(c *client.Client) (any, error) { return nil, c.DeletePromotion(ctx, "7") }, nil},
 		{
 			"Payout", "GET /v1/promotions/7/payouts/8 ", `{"targetId":"8","state":"FAILED","attempts":2,"attemptLog":[{"dispatch":1,"class":"FAILED","code":"HTTP_500"}]}`,
@@ -124,9 +195,9 @@ func TestCalls(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			got := make(chan string, 1)
-			c := serve(t, client.Options{APIKey: "k-1", UserAgent: "test/1"}, func(w http.ResponseWriter, r *http.Request) {
+			c := serve(t, client.Options{APIKey: "k-1", Actor: "kim", UserAgent: "test/1"}, func(w http.ResponseWriter, r *http.Request) {
 				body, _ := io.ReadAll(r.Body)
-				if r.Header.Get("Authorization") != "Bearer k-1" || r.Header.Get("User-Agent") != "test/1" {
+				if r.Header.Get("Authorization") != "Bearer k-1" || r.Header.Get("User-Agent") != "test/1" || r.Header.Get("Largesse-Actor") != "kim" {
 					t.Errorf("headers %v", r.Header)
 				}
 				if len(body) > 0 && r.Header.Get("Content-Type") != "application/json" {
@@ -152,7 +223,7 @@ func TestCalls(t *testing.T) {
 func TestPromotionShape(t *testing.T) {
 	t.Parallel()
 	c := serve(t, client.Options{}, func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasPrefix(r.Header.Get("User-Agent"), "largesse-client/") || r.Header.Get("Authorization") != "" {
+		if !strings.HasPrefix(r.Header.Get("User-Agent"), "largesse-client/") || r.Header.Get("Authorization") != "" || len(r.Header.Values("Largesse-Actor")) > 0 {
 			t.Errorf("headers %v", r.Header)
 		}
 		_, _ = io.WriteString(w, promotionJSON)
@@ -175,6 +246,62 @@ func TestPromotionShape(t *testing.T) {
 	}
 	if got.Counts.Done() != 6 {
 		t.Errorf("done %d", got.Counts.Done())
+	}
+}
+
+func TestExportPayouts(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	rest := make(chan struct{})
+	c := serve(t, client.Options{Timeout: time.Millisecond}, func(w http.ResponseWriter, r *http.Request) {
+		if r.RequestURI != "/v1/promotions/7/payouts?code=X&state=FAILED" || r.Header.Get("Accept") != "text/csv" {
+			t.Errorf("%s, accepting %s", r.RequestURI, r.Header.Get("Accept"))
+		}
+		w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+		_, _ = io.WriteString(w, "targetId\n")
+		_ = http.NewResponseController(w).Flush()
+		<-rest // an export may last longer than any other call
+		_, _ = io.WriteString(w, "1\n")
+	})
+	read, write := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		done <- c.ExportPayouts(ctx, "7", client.PayoutFilter{State: "FAILED", Code: "X"}, write)
+		_ = write.Close()
+	}()
+	head := make([]byte, 9)
+	if _, err := io.ReadFull(read, head); err != nil || string(head) != "targetId\n" {
+		t.Errorf("%q: %v", head, err)
+	}
+	close(rest)
+	if tail, err := io.ReadAll(read); err != nil || string(tail) != "1\n" {
+		t.Errorf("%q: %v", tail, err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+
+	for name, answer := range map[string]http.HandlerFunc{
+		"NoCSV": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") },
+		"Problem": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"code":"PROMOTION_NOT_FOUND"}`)
+		},
+		"Cut": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/csv")
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, "targetId\n")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := serve(t, client.Options{}, answer).ExportPayouts(ctx, "7", client.PayoutFilter{}, io.Discard)
+			var p *client.Problem
+			if err == nil || errors.As(err, &p) != (name == "Problem") {
+				t.Errorf("error %v", err)
+			}
+		})
 	}
 }
 
@@ -245,7 +372,7 @@ func TestLists(t *testing.T) {
 			_, _ = io.WriteString(w, `{"items":[{"id":"1","key":"k","valueBase64":"/w=="}],"nextCursor":"n"}`)
 		})
 		items, failures := 0, 0
-		for l, err := range c.DeadLetters(ctx) {
+		for l, err := range c.DeadLetters(ctx, client.DeadLetterFilter{}) {
 			if err != nil {
 				failures++
 				continue

@@ -3,7 +3,10 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"iter"
+	"mime"
 	"net/http"
 	"net/url"
 	"time"
@@ -32,9 +35,7 @@ type PayoutFilter struct {
 	Code  string // error code
 }
 
-// Payouts walks over the payouts of a promotion by target id. It ends after
-// the first error.
-func (c *Client) Payouts(ctx context.Context, promotion string, f PayoutFilter) iter.Seq2[Payout, error] {
+func (f PayoutFilter) query() url.Values {
 	query := url.Values{}
 	if f.State != "" {
 		query.Set("state", f.State)
@@ -42,7 +43,76 @@ func (c *Client) Payouts(ctx context.Context, promotion string, f PayoutFilter) 
 	if f.Code != "" {
 		query.Set("code", f.Code)
 	}
-	return pages[Payout](ctx, c, []string{"v1", "promotions", promotion, "payouts"}, query)
+	return query
+}
+
+// Payouts walks over the payouts of a promotion by target id. It ends after
+// the first error.
+func (c *Client) Payouts(ctx context.Context, promotion string, f PayoutFilter) iter.Seq2[Payout, error] {
+	return pages[Payout](ctx, c, []string{"v1", "promotions", promotion, "payouts"}, f.query())
+}
+
+// ExportPayouts writes the payouts of a promotion as CSV, as they come, with a
+// header line. After an error w may hold a part of them.
+func (c *Client) ExportPayouts(ctx context.Context, promotion string, f PayoutFilter, w io.Writer) error {
+	r := request{
+		method: http.MethodGet, path: []string{"v1", "promotions", promotion, "payouts"}, query: f.query(),
+		accept: "text/csv", unbounded: true,
+	}
+	res, err := c.send(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if !success(res) {
+		_, err := r.read(res)
+		return err
+	}
+	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind != "text/csv" {
+		return fmt.Errorf("the answer to %s is no CSV: is %s a Largesse server?", r.what(), c.Server())
+	}
+	if _, err := io.Copy(w, res.Body); err != nil {
+		return fmt.Errorf("copying the answer to %s: %w", r.what(), err)
+	}
+	return nil
+}
+
+// RetryPayouts lets all FAILED payouts of a promotion, or those with an error
+// code, be paid after all, and says how many. After an error, calling it again
+// goes on.
+func (c *Client) RetryPayouts(ctx context.Context, promotion, code string) (int64, error) {
+	body, header, err := jsonBody(struct {
+		State string `json:"state"`
+		Code  string `json:"code,omitempty"`
+	}{"FAILED", code})
+	if err != nil {
+		return 0, err
+	}
+	var out struct {
+		Requeued int64 `json:"requeued"`
+	}
+	path := []string{"v1", "promotions", promotion, "payouts", "retry"}
+	err = c.call(ctx, request{method: http.MethodPost, path: path, header: header, body: body, unbounded: true}, &out)
+	return out.Requeued, err
+}
+
+// Resolution settles an UNKNOWN payout.
+type Resolution struct {
+	Outcome        string `json:"outcome"`                  // SUCCEEDED or FAILED
+	TransactionKey string `json:"transactionKey,omitempty"` // the provider's; for SUCCEEDED, and only then
+	Note           string `json:"note"`                     // why
+}
+
+// ResolvePayout settles an UNKNOWN payout as somebody has found out.
+func (c *Client) ResolvePayout(ctx context.Context, promotion, target string, r Resolution) (PayoutDetail, error) {
+	body, header, err := jsonBody(r)
+	if err != nil {
+		return PayoutDetail{}, err
+	}
+	var out PayoutDetail
+	path := []string{"v1", "promotions", promotion, "payouts", target, "resolve"}
+	err = c.call(ctx, request{method: http.MethodPost, path: path, header: header, body: body}, &out)
+	return out, err
 }
 
 // Payout reads one payout with its attempts.
@@ -62,7 +132,7 @@ type PayoutDetail struct {
 type Attempt struct {
 	Dispatch int64     `json:"dispatch"`
 	At       time.Time `json:"at"`
-	Class    string    `json:"class"` // e.g. REFUSED, FAILED, UNKNOWN
+	Class    string    `json:"class"` // e.g. REFUSED, FAILED, UNKNOWN; RESOLVED: settled by a person (Code), who says why (Message)
 	Code     string    `json:"code,omitempty"`
 	Message  string    `json:"message,omitempty"`
 }

@@ -30,6 +30,14 @@ type Promotion struct {
 	// ConsumersPerInstance is how many consumers each instance keeps for it; 0:
 	// by its size.
 	ConsumersPerInstance int        `json:"consumersPerInstance,omitempty"`
+	RatePerSecond        int        `json:"ratePerSecond,omitempty"` // bound on the calls of all instances for it; 0: none of its own
+	Weight               int        `json:"weight,omitempty"`        // share of the calls beside other promotions
+	MaxAmount            int64      `json:"maxAmount,omitempty"`     // budget in minor units; 0: none
+	Canary               *Canary    `json:"canary,omitempty"`        // nil: all are paid at once
+	StartsAt             *time.Time `json:"startsAt,omitempty"`      // when a DRAFT starts by itself; nil: by hand
+	WebhookURL           string     `json:"webhookUrl,omitempty"`
+	CreatedBy            string     `json:"createdBy,omitempty"`
+	ApprovedBy           string     `json:"approvedBy,omitempty"`
 	Closed               bool       `json:"closed"` // no more targets will come
 	PauseReason          string     `json:"pauseReason,omitempty"`
 	ETASeconds           *float64   `json:"etaSeconds,omitempty"` // nil while the rate is unknown
@@ -37,6 +45,14 @@ type Promotion struct {
 	StartedAt            *time.Time `json:"startedAt,omitempty"`
 	FinishedAt           *time.Time `json:"finishedAt,omitempty"`
 	Summaries            []Summary  `json:"summaries,omitempty"`
+}
+
+// Canary is the first payouts of a promotion, which decide about the others.
+type Canary struct {
+	Targets        int64   `json:"targets"`
+	MaxFailureRate float64 `json:"maxFailureRate"` // share of FAILED above which the promotion pauses, 0 to 1
+	Dispatched     int64   `json:"dispatched"`
+	Judged         bool    `json:"judged"` // the others may follow
 }
 
 // Counts says how many payouts stand in each state.
@@ -73,6 +89,21 @@ type NewPromotion struct {
 	// ConsumersPerInstance is how many consumers each instance keeps for it, 1
 	// to 256; nil: by its size.
 	ConsumersPerInstance *int `json:"consumersPerInstance,omitempty"`
+	// RatePerSecond bounds the calls of all instances for it, 1 to 1,000,000;
+	// 0: no bound of its own.
+	RatePerSecond int `json:"ratePerSecond,omitempty"`
+	// Weight is its share of the calls beside others, 1 to 100; 0: 1.
+	Weight     int        `json:"weight,omitempty"`
+	MaxAmount  int64      `json:"maxAmount,omitempty"` // budget in minor units; 0: none
+	Canary     *NewCanary `json:"canary,omitempty"`    // nil: all are paid at once
+	StartsAt   *time.Time `json:"startsAt,omitempty"`  // nil: started by hand
+	WebhookURL string     `json:"webhookUrl,omitempty"`
+}
+
+// NewCanary is the canary of a promotion to create.
+type NewCanary struct {
+	Targets        int64    `json:"targets"`                  // paid first, from 1
+	MaxFailureRate *float64 `json:"maxFailureRate,omitempty"` // 0 to 1; nil: the server's default
 }
 
 // CreatePromotion makes a DRAFT.
@@ -128,6 +159,12 @@ func (c *Client) CancelPromotion(ctx context.Context, id string) (Promotion, err
 // promotion can complete with fewer.
 func (c *Client) ClosePromotion(ctx context.Context, id string) (Promotion, error) {
 	return c.move(ctx, id, "close")
+}
+
+// ApprovePromotion lets a promotion that needs it pay, as a second person; see
+// Options.Actor.
+func (c *Client) ApprovePromotion(ctx context.Context, id string) (Promotion, error) {
+	return c.move(ctx, id, "approve")
 }
 
 // DeletePromotion removes a DRAFT with its targets.

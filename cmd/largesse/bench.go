@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -50,7 +51,7 @@ Works in a schema and under key and topic prefixes of its own, which it removes.
 	flags.StringVar(&b.database, "database-url", "", "a PostgreSQL in which a schema may be made")
 	flags.StringVar(&b.redis, "redis-url", "", "a Redis or Valkey")
 	flags.StringSliceVar(&b.brokers, "kafka-brokers", nil, "Kafka brokers (default: the embedded broker)")
-	cmd.AddCommand(payouts)
+	cmd.AddCommand(payouts, c.benchGovernorCommand())
 	return cmd
 }
 
@@ -78,17 +79,11 @@ func (b *payoutBench) run(ctx context.Context) error {
 	if b.targets < 1000 {
 		return wrongUse("--targets %d is below 1000", b.targets)
 	}
-	b.name = "bench_" + strings.ToLower(rand.Text()[:8])
-	dir, err := os.MkdirTemp("", "largesse-bench-")
+	leave, err := b.begin(ctx)
 	if err != nil {
 		return err
 	}
-	b.dir = dir
-	defer func() { _ = os.RemoveAll(dir) }()
-	if err := b.makeSchema(ctx); err != nil {
-		return err
-	}
-	defer b.dropSchema(context.WithoutCancel(ctx))
+	defer leave()
 	fast, err := b.measureEngine(ctx, "fast", b.targets, &lab.Provider{}, 64)
 	if err != nil {
 		return err
@@ -126,6 +121,21 @@ func (b *payoutBench) run(ctx context.Context) error {
 		return fmt.Errorf("the books of the run do not balance")
 	}
 	return nil
+}
+
+// begin makes the folder and the schema of a run; leave removes them.
+func (b *payoutBench) begin(ctx context.Context) (leave func(), err error) {
+	b.name = "bench_" + strings.ToLower(rand.Text()[:8])
+	if b.dir, err = os.MkdirTemp("", "largesse-bench-"); err != nil {
+		return nil, err
+	}
+	if err := b.makeSchema(ctx); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(b.dir))
+	}
+	return func() {
+		b.dropSchema(context.WithoutCancel(ctx))
+		_ = os.RemoveAll(b.dir)
+	}, nil
 }
 
 func (b *payoutBench) makeSchema(ctx context.Context) error {

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"os/user"
 	"slices"
 	"strings"
 	"syscall"
@@ -35,6 +37,7 @@ type cli struct {
 	output string // --output
 	server string // --server
 	apiKey string // --api-key
+	actor  string // --actor
 	// transport carries the calls to a server; nil: the command makes none.
 	transport *http.Transport
 }
@@ -102,6 +105,7 @@ Exit codes: 0 done, 1 failed, 2 wrong use.`,
 		c.migrateCommand(),
 		c.moneySimCommand(),
 		c.promotionCommand(),
+		c.reconcileCommand(),
 		c.serveCommand(),
 		c.versionCommand(),
 	)
@@ -214,7 +218,44 @@ func (w world) live() bool {
 func (c *cli) talks(cmd *cobra.Command) *cobra.Command {
 	cmd.PersistentFlags().StringVar(&c.server, "server", "", "address of the server; else LARGESSE_SERVER, else "+client.DefaultServer)
 	cmd.PersistentFlags().StringVar(&c.apiKey, "api-key", "", "API key; else LARGESSE_API_KEY, which does not show in the list of processes")
+	cmd.PersistentFlags().StringVar(&c.actor, "actor", "", "who acts, for the books; else LARGESSE_ACTOR, else your name on this machine")
 	return cmd
+}
+
+// who names the person that acts; empty when nobody is known.
+func (c *cli) who() string {
+	if c.actor != "" {
+		return c.actor
+	}
+	if name := c.env("LARGESSE_ACTOR"); name != "" {
+		return name
+	}
+	// Without an entry for this user the server takes it for anonymous.
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return ""
+}
+
+// confirm asks before something that cannot be taken back. Where there is
+// nobody to ask, yes must have been given.
+func (c *cli) confirm(yes bool, what string) error {
+	if yes {
+		return nil
+	}
+	f, ok := c.stdin.(*os.File)
+	if !ok || !isatty.IsTerminal(f.Fd()) {
+		return wrongUse("this would %s; add --yes to say that you mean it", what)
+	}
+	fmt.Fprintf(c.stderr, "This will %s. Go on? [y/N] ", what)
+	line, err := bufio.NewReader(c.stdin).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
+		return errors.New("nothing was done")
+	}
+	return nil
 }
 
 // connect makes the client of the server that was named.
@@ -230,7 +271,7 @@ func (c *cli) connect() (*client.Client, error) {
 		key = c.env("LARGESSE_API_KEY")
 	}
 	c.transport = patientTransport(c.patience)
-	cl, err := client.New(server, client.Options{APIKey: key, Transport: c.transport, UserAgent: "largesse/" + buildVersion().Version})
+	cl, err := client.New(server, client.Options{APIKey: key, Actor: c.who(), Transport: c.transport, UserAgent: "largesse/" + buildVersion().Version})
 	if err != nil {
 		return nil, &usageError{err.Error()}
 	}

@@ -161,11 +161,39 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"promotion", "list", "--server", "localhost"}, `the server's address "localhost" must look like http://127.0.0.1:8080`},
 		{[]string{"promotion", "create", "--type", "point"}, "--name is missing"},
 		{[]string{"promotion", "create", "--name", "x", "--type", "cash"}, "--type must be point or voucher"},
+		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--rate", "0"}, "--rate 0 must be at least 1"},
+		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--canary-max-failure-rate", "0.1"}, "goes with --canary-targets"},
+		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--starts-at", "noon"}, `--starts-at "noon" must look like 2026-12-24T18:00:00Z`},
+		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--starts-at", "2099-01-01T00:00:00Z", "--start"}, "give one of them"},
+		{[]string{"promotion", "export", "7", "--state", "lost"}, `--state "lost" is none of ready,`},
+		{[]string{"promotion", "export", "7", "--output", "json"}, "export writes CSV; for JSON: largesse promotion payouts 7"},
+		{[]string{"promotion", "resolve", "7", "x", "--outcome", "failed", "--note", "n"}, `"x" is no target's id`},
+		{[]string{"promotion", "resolve", "7", "8", "--note", "n"}, "--outcome must be succeeded or failed"},
+		{[]string{"promotion", "resolve", "7", "8", "--outcome", "failed"}, "--note is missing"},
+		{[]string{"promotion", "resolve", "7", "8", "--outcome", "succeeded", "--note", "n"}, "--transaction-key is missing"},
+		{[]string{"promotion", "resolve", "7", "8", "--outcome", "failed", "--note", "n", "--transaction-key", "T"}, "--transaction-key is for --outcome succeeded only"},
+		{[]string{"deadletter", "list", "--status", "gone"}, `--status "gone" is none of open,`},
+		{[]string{"deadletter", "show"}, "deadletter show needs a dead letter's ID, but got 0 arguments"},
+		{[]string{"deadletter", "show", "x"}, `"x" is no dead letter's ID`},
+		{[]string{"deadletter", "replay"}, "deadletter replay needs IDs, --source, --reason or --all"},
+		{[]string{"deadletter", "discard", "7", "--all"}, "exclude each other"},
+		{[]string{"deadletter", "discard", "--all", "--reason", "X"}, "exclude each other"},
+		{[]string{"deadletter", "discard", "--all"}, "this would discard all open dead letters; add --yes"},
+		{[]string{"reconcile"}, "reconcile needs either --promotion ID or --all"},
+		{[]string{"reconcile", "--all", "--promotion", "7"}, "reconcile needs either"},
+		{[]string{"reconcile", "--promotion", "x"}, `"x" is no promotion's ID`},
 		{[]string{"promotion", "payouts", "7", "--state", "lost"}, `--state "lost" is none of ready,`},
 		{[]string{"promotion", "upload", "7", "f", "--format", "xml"}, `--format "xml" is neither csv nor ndjson`},
 		{[]string{"promotion", "watch", "7", "--every", "1ms"}, "--every 1ms is below 10ms"},
 		{[]string{"version", "--output", "xml"}, `--output "xml" is neither table nor json`},
 		{[]string{"moneysim", "--error-rate", "2"}, "errorRate must be from 0 to 1"},
+		{[]string{"moneysim", "--slow-drip-rate", "2"}, "slowDripRate must be from 0 to 1"},
+		{[]string{"moneysim", "--duplicate-rate", "2"}, "duplicateRate must be from 0 to 1"},
+		{[]string{"moneysim", "--throttle-rate", "2"}, "throttleRate must be from 0 to 1"},
+		{[]string{"moneysim", "--reset-before-rate", "2"}, "resetBeforeRate must be from 0 to 1"},
+		{[]string{"moneysim", "--reset-after-rate", "2"}, "resetAfterRate must be from 0 to 1"},
+		{[]string{"moneysim", "--unavailable-rate", "2"}, "unavailableRate must be from 0 to 1"},
+		{[]string{"moneysim", "--away", "--misconfigured-status", "500"}, "misconfiguredStatus must be 0 or one of [401 403"},
 		{[]string{"serve", "--redis-strem-max-len", "5"}, "did you mean --redis-stream-max-len?"},
 		{[]string{"serve"}, "money.url is not set"},
 		{[]string{"serve", "--money-timeout", "5"}, `money.timeout = "5" (flag --money-timeout) must be a duration with a unit`},
@@ -360,15 +388,15 @@ func TestMoneySim(t *testing.T) {
 func TestDeadLetterList(t *testing.T) {
 	t.Parallel()
 	answers := map[string]answer{"GET /v1/dead-letters?limit=200": {body: `{"items":[
-		{"id":"2","source":"campaign-promotion-point-publish","partition":1,"offset":"9","value":"x","reason":"MALFORMED","detail":"not\tJSON\u001b[0m","at":"2026-11-21T10:00:00Z"},
+		{"id":"2","source":"campaign-promotion-point-publish","partition":1,"offset":"9","value":"x","reason":"MALFORMED","detail":"not\tJSON\u001b[0m","status":"OPEN","at":"2026-11-21T10:00:00Z"},
 		{"id":"1","source":"s","offset":"8","reason":"TYPE_MISMATCH","detail":"d","at":"2026-11-21T09:00:00Z"}]}`}}
 
 	t.Run("IsATable", func(t *testing.T) {
 		t.Parallel()
 		env, _ := fakeServer(t, answers)
 		r := largesseRun(t.Context(), "", env, "deadletter", "list", "--limit", "1")
-		want := "ID  AT                    SOURCE                            PARTITION  OFFSET  REASON     DETAIL\n" +
-			"2   2026-11-21 10:00:00Z  campaign-promotion-point-publish  1          9       MALFORMED  not JSON\uFFFD[0m\n"
+		want := "ID  AT                    STATUS  SOURCE                            PARTITION  OFFSET  REASON     DETAIL\n" +
+			"2   2026-11-21 10:00:00Z  OPEN    campaign-promotion-point-publish  1          9       MALFORMED  not JSON\uFFFD[0m\n"
 		if diff := cmp.Diff(result{exitDone, want, "there are more than 1; --limit 0 shows all\n"}, r, cmp.AllowUnexported(result{})); diff != "" {
 			t.Error(diff)
 		}

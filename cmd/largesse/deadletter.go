@@ -1,7 +1,11 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,33 +16,56 @@ func (c *cli) deadLetterCommand() *cobra.Command {
 	cmd := c.talks(group(&cobra.Command{
 		Use:     "deadletter",
 		Aliases: []string{"deadletters"},
-		Short:   "Look at messages that could not be read or processed",
-		Example: "  largesse deadletter list",
+		Short:   "Look at messages that could not be read or processed, replay or discard them",
+		Example: `  largesse deadletter list --status open
+  largesse deadletter show 7
+  largesse deadletter replay 7`,
 	}))
-	cmd.AddCommand(c.deadLetterListCommand())
+	cmd.AddCommand(
+		c.deadLetterListCommand(),
+		c.deadLetterShowCommand(),
+		c.deadLetterSettleCommand(settling{
+			verb: "replay", done: "replayed", short: "Process dead letters once more: publish their records again, or requeue their payouts",
+			one: (*client.Client).ReplayDeadLetter, many: (*client.Client).ReplayDeadLetters,
+		}),
+		c.deadLetterSettleCommand(settling{
+			verb: "discard", done: "discarded", short: "Do nothing more about dead letters; their bytes are kept",
+			one: (*client.Client).DiscardDeadLetter, many: (*client.Client).DiscardDeadLetters,
+		}),
+	)
 	return cmd
 }
 
+// letterStatuses are the statuses of a dead letter, as they are typed.
+var letterStatuses = []string{"open", "replayed", "discarded"}
+
 func (c *cli) deadLetterListCommand() *cobra.Command {
-	var limit int
+	var (
+		limit int
+		f     client.DeadLetterFilter
+	)
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List dead letters, the newest first",
-		Example: `  largesse deadletter list
-  largesse deadletter list --limit 0 --output json`,
+		Example: `  largesse deadletter list --status open
+  largesse deadletter list --reason MALFORMED --limit 0 --output json`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkLimit(limit); err != nil {
 				return err
 			}
+			if f.Status != "" && !slices.Contains(letterStatuses, strings.ToLower(f.Status)) {
+				return wrongUse("--status %q is none of %s", f.Status, strings.Join(letterStatuses, ", "))
+			}
+			f.Status = strings.ToUpper(f.Status)
 			cl, err := c.connect()
 			if err != nil {
 				return err
 			}
-			return printList(c, cl.DeadLetters(cmd.Context()), listing[client.DeadLetter]{
-				header: []string{"ID", "AT", "SOURCE", "PARTITION", "OFFSET", "REASON", "DETAIL"},
+			return printList(c, cl.DeadLetters(cmd.Context(), f), listing[client.DeadLetter]{
+				header: []string{"ID", "AT", "STATUS", "SOURCE", "PARTITION", "OFFSET", "REASON", "DETAIL"},
 				row: func(d client.DeadLetter) []string {
-					return []string{d.ID, moment(&d.At), d.Source, strconv.Itoa(int(d.Partition)), d.Offset, d.Reason, d.Detail}
+					return []string{d.ID, moment(&d.At), d.Status, d.Source, strconv.Itoa(int(d.Partition)), d.Offset, d.Reason, d.Detail}
 				},
 				limit: limit,
 				empty: "there are no dead letters",
@@ -46,7 +73,156 @@ func (c *cli) deadLetterListCommand() *cobra.Command {
 		},
 	}
 	limitFlag(cmd, &limit)
+	letterFilterFlags(cmd, &f.Source, &f.Reason)
+	cmd.Flags().StringVar(&f.Status, "status", "", "only these: "+strings.Join(letterStatuses, ", "))
+	complete(cmd, "status", letterStatuses...)
 	return cmd
+}
+
+func letterFilterFlags(cmd *cobra.Command, source, reason *string) {
+	cmd.Flags().StringVar(source, "source", "", "only those of this topic or stream")
+	cmd.Flags().StringVar(reason, "reason", "", "only those with this reason, e.g. MALFORMED")
+}
+
+func (c *cli) deadLetterShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show ID",
+		Short: "Show a dead letter with its bytes",
+		Example: `  largesse deadletter show 7
+  largesse deadletter show 7 --output json`,
+		Args: letterArgs(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			d, err := cl.DeadLetter(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if c.output == outputJSON {
+				return c.printJSON(d)
+			}
+			return c.printDeadLetter(d)
+		},
+	}
+}
+
+func (c *cli) printDeadLetter(d client.DeadLetter) error {
+	status := d.Status
+	if d.SettledAt != nil {
+		status += " by " + d.SettledBy + " at " + moment(d.SettledAt)
+	}
+	lines := []string{
+		"dead letter " + d.ID + ", " + moment(&d.At) + ": " + status,
+		fmt.Sprintf("from %s, partition %d, offset %s", d.Source, d.Partition, d.Offset),
+		strings.TrimSpace(d.Reason + " " + d.Detail),
+	}
+	for _, part := range []struct {
+		name, text string
+		bytes      []byte
+	}{{"key", d.Key, d.KeyBytes}, {"value", d.Value, d.ValueBytes}} {
+		switch {
+		case len(part.bytes) > 0:
+			lines = append(lines, fmt.Sprintf("%s (not UTF-8): %q", part.name, part.bytes))
+		case part.text != "":
+			lines = append(lines, part.name+": "+part.text)
+		}
+	}
+	for _, line := range lines {
+		if _, err := fmt.Fprintln(c.stdout, printable(line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settling is one way to settle dead letters.
+type settling struct {
+	verb, done, short string
+	one               func(*client.Client, context.Context, string) (client.DeadLetter, error)
+	many              func(*client.Client, context.Context, client.DeadLetterSelection) (client.DeadLettersSettled, error)
+}
+
+// lettersMax is how many ids the API takes at once.
+const lettersMax = 1000
+
+func (c *cli) deadLetterSettleCommand(s settling) *cobra.Command {
+	var (
+		selection client.DeadLetterSelection
+		yes       bool
+	)
+	cmd := &cobra.Command{
+		Use:   s.verb + " ID... | --source S | --reason R | --all",
+		Short: s.short,
+		Long: s.short + `. Only OPEN ones are touched: these ids, or
+those of a topic or with a reason, or all. --all asks first; where there is no
+terminal to ask on, add --yes.`,
+		Example: fmt.Sprintf("  largesse deadletter %[1]s 7\n  largesse deadletter %[1]s --reason MALFORMED\n  largesse deadletter %[1]s --all --yes", s.verb),
+		Args:    letterArgs(0, lettersMax),
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			filter := selection.Source != "" || selection.Reason != ""
+			switch {
+			case len(ids) == 0 && !filter && !selection.All:
+				return wrongUse("deadletter %s needs IDs, --source, --reason or --all; see %s --help", s.verb, cmd.CommandPath())
+			case len(ids) > 0 && (filter || selection.All), filter && selection.All:
+				return wrongUse("IDs, a filter (--source, --reason) and --all exclude each other; give one of them")
+			}
+			if selection.All {
+				if err := c.confirm(yes, s.verb+" all open dead letters"); err != nil {
+					return err
+				}
+			}
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			if len(ids) == 1 {
+				d, err := s.one(cl, cmd.Context(), ids[0])
+				if err != nil {
+					return err
+				}
+				if c.output == outputJSON {
+					return c.printJSON(d)
+				}
+				_, err = fmt.Fprintf(c.stdout, "dead letter %s is %s\n", printable(d.ID), printable(d.Status))
+				return err
+			}
+			selection.IDs = ids
+			res, err := s.many(cl, cmd.Context(), selection)
+			if err != nil {
+				return err
+			}
+			if c.output == outputJSON {
+				return c.printJSON(res)
+			}
+			_, err = fmt.Fprintf(c.stdout, "%s %s, %s skipped\n", countOf(res.Count, "dead letter"), s.done, number(res.Skipped))
+			return err
+		},
+	}
+	letterFilterFlags(cmd, &selection.Source, &selection.Reason)
+	cmd.Flags().BoolVar(&selection.All, "all", false, "all that are open")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+// letterArgs is so many ids of dead letters.
+func letterArgs(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, given []string) error {
+		if len(given) < least || len(given) > most {
+			want := fmt.Sprintf("at most %d IDs of dead letters", most)
+			if most == least {
+				want = "a dead letter's ID"
+			}
+			return wrongUse("%s needs %s, but got %s; see %s --help", shortPath(cmd), want, countOf(int64(len(given)), "argument"), cmd.CommandPath())
+		}
+		for _, id := range given {
+			if n, err := strconv.ParseInt(id, 10, 64); err != nil || n < 1 || strconv.FormatInt(n, 10) != id {
+				return wrongUse("%q is no dead letter's ID: that is a whole number from 1; see largesse deadletter list", id)
+			}
+		}
+		return nil
+	}
 }
 
 // limitFlag bounds how much of a list is shown.

@@ -418,7 +418,7 @@ func (d *demo) verdicts(ctx context.Context, campaigns []*campaign) []lab.Verdic
 
 func (d *demo) countDeadLetters(ctx context.Context) (int, error) {
 	n := 0
-	for _, err := range d.client.DeadLetters(ctx) {
+	for _, err := range d.client.DeadLetters(ctx, client.DeadLetterFilter{}) {
 		if err != nil {
 			return 0, fmt.Errorf("count the dead letters: %w", err)
 		}

@@ -24,7 +24,8 @@ func (c *cli) moneySimCommand() *cobra.Command {
 PUT /faults changes that while it runs. It moves no money.`,
 		Example: `  largesse moneysim
   largesse moneysim --listen 127.0.0.1:8090 --latency 200ms --jitter 50ms
-  largesse moneysim --error-rate 0.05 --timeout-rate 0.01 --lost-reply-rate 0.01 --seed 7`,
+  largesse moneysim --error-rate 0.05 --timeout-rate 0.01 --lost-reply-rate 0.01 --seed 7
+  curl -X PUT 127.0.0.1:8090/faults -d '{"latencyMs": 200, "throttleRate": 0.1}'`,
 		Args: args(),
 	}
 	flags := cmd.Flags()
@@ -35,6 +36,14 @@ PUT /faults changes that while it runs. It moves no money.`,
 	flags.Float64Var(&faults.RefuseRate, "refuse-rate", 0, "share of targets, 0 to 1, that are refused for good")
 	flags.Float64Var(&faults.TimeoutRate, "timeout-rate", 0, "share of requests, 0 to 1, that get no answer; half of them are charged")
 	flags.Float64Var(&faults.LostReplyRate, "lost-reply-rate", 0, "share of requests, 0 to 1, that are charged and lose their answer")
+	flags.Float64Var(&faults.SlowDripRate, "slow-drip-rate", 0, "share of requests, 0 to 1, that are charged and answered byte by byte without an end")
+	flags.Float64Var(&faults.DuplicateRate, "duplicate-rate", 0, "share of requests, 0 to 1, that arrive twice at once, as through a proxy that repeats")
+	flags.Float64Var(&faults.ThrottleRate, "throttle-rate", 0, "share of requests, 0 to 1, that get a 429 with Retry-After: 1 and charge nothing")
+	flags.Float64Var(&faults.ResetBeforeRate, "reset-before-rate", 0, "share of requests, 0 to 1, whose connection is reset before anything is charged")
+	flags.Float64Var(&faults.ResetAfterRate, "reset-after-rate", 0, "share of requests, 0 to 1, that are charged and whose connection is then reset")
+	flags.Float64Var(&faults.UnavailableRate, "unavailable-rate", 0, "share of requests, 0 to 1, that get a 503; half of them are charged")
+	flags.IntVar(&faults.MisconfiguredStatus, "misconfigured-status", 0, "answer each call with this: 401, 403, 404, 405, 407, 413 or 415; 0: none")
+	flags.BoolVar(&faults.Away, "away", false, "reset the connection of each call as soon as it comes")
 	flags.Float64Var(&faults.RatePerSecond, "rate-per-second", 0, "requests a second that are let in, the rest get a 429; 0: no limit")
 	flags.Uint64Var(&seed, "seed", 1, "decides who meets which fault: same seed, same faults")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

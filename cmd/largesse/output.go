@@ -129,6 +129,13 @@ func countOf(n int64, thing string) string {
 	return number(n) + " " + thing + "s"
 }
 
+func yesNo(yes bool) string {
+	if yes {
+		return "yes"
+	}
+	return "no"
+}
+
 // moment writes a time for people; empty when there is none.
 func moment(t *time.Time) string {
 	if t == nil || t.IsZero() {

@@ -29,7 +29,11 @@ func (c *cli) promotionCommand() *cobra.Command {
 		c.promotionShowCommand(),
 		c.promotionUploadCommand(),
 		c.promotionPayoutsCommand(),
+		c.promotionExportCommand(),
+		c.promotionRetryCommand(),
+		c.promotionResolveCommand(),
 		c.promotionWatchCommand(),
+		c.promotionMoveCommand("approve", "Let a promotion above approval.above pay, as a second person", (*client.Client).ApprovePromotion),
 		c.promotionMoveCommand("start", "Let a DRAFT pay", (*client.Client).StartPromotion),
 		c.promotionMoveCommand("pause", "Open no new calls until it is resumed; calls under way end", (*client.Client).PausePromotion),
 		c.promotionMoveCommand("resume", "Let a PAUSED promotion go on", (*client.Client).ResumePromotion),
@@ -58,7 +62,11 @@ func (c *cli) promotionMoveCommand(verb, short string, move func(*client.Client,
 			if c.output == outputJSON {
 				return c.printJSON(p)
 			}
-			_, err = fmt.Fprintf(c.stdout, "promotion %s is %s\n", printable(p.ID), printable(p.Status))
+			line := fmt.Sprintf("promotion %s is %s", p.ID, p.Status)
+			if verb == "approve" {
+				line += ", approved by " + p.ApprovedBy
+			}
+			_, err = fmt.Fprintln(c.stdout, printable(line))
 			return err
 		},
 	}
@@ -173,6 +181,7 @@ func (c *cli) printPromotion(p client.Promotion) error {
 	if p.ConsumersPerInstance > 0 {
 		line("consumers per instance", strconv.Itoa(p.ConsumersPerInstance))
 	}
+	printLevers(line, p)
 	line("targets", number(p.TotalCount))
 	if p.ExpectedCount != nil {
 		line("targets announced", number(*p.ExpectedCount))
@@ -193,6 +202,31 @@ func (c *cli) printPromotion(p client.Promotion) error {
 			number(s.TotalCount), number(s.Counts.Succeeded), number(s.Counts.Failed), number(s.AmountSucceeded)))
 	}
 	return w.Flush()
+}
+
+// printLevers writes what steers a promotion while it runs, as far as it is
+// set.
+func printLevers(line func(name, value string), p client.Promotion) {
+	if p.RatePerSecond > 0 {
+		line("rate per second", number(int64(p.RatePerSecond)))
+	}
+	if p.Weight > 1 {
+		line("weight", strconv.Itoa(p.Weight))
+	}
+	if p.MaxAmount > 0 {
+		line("max amount", number(p.MaxAmount)+suffix(p.Currency))
+	}
+	if c := p.Canary; c != nil {
+		state := countOf(c.Dispatched, "payout") + " dispatched"
+		if c.Judged {
+			state = "judged"
+		}
+		line("canary", fmt.Sprintf("%s, at most %s%% failed; %s", countOf(c.Targets, "target"), strconv.FormatFloat(100*c.MaxFailureRate, 'f', -1, 64), state))
+	}
+	line("starts", moment(p.StartsAt))
+	line("webhook", p.WebhookURL)
+	line("created by", p.CreatedBy)
+	line("approved by", p.ApprovedBy)
 }
 
 // stateCount is how many payouts stand in a state.

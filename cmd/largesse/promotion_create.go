@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,12 +23,16 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		consumers int
 		path      string
 		start     bool
+		canary    client.NewCanary
+		failures  float64
+		startsAt  string
 	)
 	cmd := &cobra.Command{
 		Use:   "create --name NAME --type point|voucher",
 		Short: "Make a promotion, and fill and start it if asked to",
 		Example: `  largesse promotion create --name Spring --type point --amount 1000
   largesse promotion create --name Spring --type point --amount 1000 --file targets.csv --start
+  largesse promotion create --name Spring --type point --amount 1000 --max-amount 5000000 --canary-targets 100 --canary-max-failure-rate 0.02
   largesse promotion create --name Gifts --type voucher --voucher V-1000 --file targets.csv.gz`,
 		Args: args(),
 	}
@@ -42,6 +47,13 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 	flags.IntVar(&consumers, "consumers-per-instance", 0, "consumers that each instance keeps for it, 1 to 256; else by its size")
 	flags.StringVar(&path, "file", "", "targets to upload: .csv, .ndjson, either with .gz; - for stdin")
 	flags.BoolVar(&start, "start", false, "start it when everything is uploaded")
+	flags.IntVar(&p.RatePerSecond, "rate", 0, "most calls a second for it, of all instances together; else no bound of its own")
+	flags.IntVar(&p.Weight, "weight", 0, "its share of the calls beside other promotions, 1 to 100; else 1")
+	flags.Int64Var(&p.MaxAmount, "max-amount", 0, "budget in minor units or points: nothing is paid that could pass it; else none")
+	flags.Int64Var(&canary.Targets, "canary-targets", 0, "pay so many first, and the others when those went well; else all at once")
+	flags.Float64Var(&failures, "canary-max-failure-rate", 0, "share of failed ones, 0 to 1, above which the canary pauses it; else 0.5")
+	flags.StringVar(&startsAt, "starts-at", "", "when it starts by itself, e.g. 2026-12-24T18:00:00Z; else by hand")
+	flags.StringVar(&p.WebhookURL, "webhook-url", "", "http(s) address to tell when it is finished or was paused by Largesse")
 	complete(cmd, "type", "point", "voucher")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		p.Type = strings.ToUpper(p.Type)
@@ -56,11 +68,36 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 				return err
 			}
 		}
-		if cmd.Flags().Changed("max-retries") {
+		changed := cmd.Flags().Changed
+		for name, given := range map[string]int64{"rate": int64(p.RatePerSecond), "weight": int64(p.Weight), "max-amount": p.MaxAmount, "canary-targets": canary.Targets} {
+			if changed(name) && given < 1 {
+				return wrongUse("--%s %d must be at least 1; leave it out for none", name, given)
+			}
+		}
+		if changed("max-retries") {
 			p.MaxRetries = &retries
 		}
-		if cmd.Flags().Changed("consumers-per-instance") {
+		if changed("consumers-per-instance") {
 			p.ConsumersPerInstance = &consumers
+		}
+		if changed("canary-max-failure-rate") {
+			canary.MaxFailureRate = &failures
+			if !changed("canary-targets") {
+				return wrongUse("--canary-max-failure-rate goes with --canary-targets")
+			}
+		}
+		if changed("canary-targets") {
+			p.Canary = &canary
+		}
+		if startsAt != "" {
+			at, err := time.Parse(time.RFC3339, startsAt)
+			switch {
+			case err != nil:
+				return wrongUse("--starts-at %q must look like 2026-12-24T18:00:00Z", startsAt)
+			case start:
+				return wrongUse("--start starts it now and --starts-at later; give one of them")
+			}
+			p.StartsAt = &at
 		}
 		cl, err := c.connect()
 		if err != nil {

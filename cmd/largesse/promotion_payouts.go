@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,8 +29,8 @@ func (c *cli) promotionPayoutsCommand() *cobra.Command {
 			if err := checkLimit(limit); err != nil {
 				return err
 			}
-			if state != "" && !slices.Contains(payoutStates, strings.ToLower(state)) {
-				return wrongUse("--state %q is none of %s", state, strings.Join(payoutStates, ", "))
+			if err := checkState(state); err != nil {
+				return err
 			}
 			if target != "" {
 				if _, err := reward.ParseTargetID(target); err != nil {
@@ -64,10 +63,8 @@ func (c *cli) promotionPayoutsCommand() *cobra.Command {
 		},
 	}
 	limitFlag(cmd, &limit)
-	cmd.Flags().StringVar(&state, "state", "", "only these: "+strings.Join(payoutStates, ", "))
-	cmd.Flags().StringVar(&code, "code", "", "only those with this error code")
+	payoutFilterFlags(cmd, &state, &code)
 	cmd.Flags().StringVar(&target, "target", "", "show this one with its attempts")
-	complete(cmd, "state", payoutStates...)
 	return cmd
 }
 

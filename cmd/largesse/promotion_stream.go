@@ -42,12 +42,8 @@ func (c *cli) printStream(s client.PromotionStream) error {
 	}
 	fmt.Fprintln(w, "\nCONSUMER\tINSTANCE\tALIVE\tPENDING\tIDLE")
 	for _, one := range s.Consumers {
-		alive := "no"
-		if one.Alive {
-			alive = "yes"
-		}
 		idle := time.Duration(one.IdleMillis) * time.Millisecond
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", printable(one.Name), printable(one.Instance), alive, number(one.Pending), idle)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", printable(one.Name), printable(one.Instance), yesNo(one.Alive), number(one.Pending), idle)
 	}
 	return w.Flush()
 }

@@ -24,6 +24,10 @@ import (
 type Config struct {
 	Promotions *payout.Promotions
 	Uploads    *payout.Uploads
+	// DeadLetters are messages that could not be read or processed.
+	DeadLetters *payout.DeadLetters
+	// Reconciler compares the books on demand.
+	Reconciler Reconciler
 	Rows       Rows
 	// Streams is the work queue, as far as it is shown.
 	Streams Streams
@@ -47,7 +51,6 @@ type Config struct {
 
 // Rows is what the API reads from the store itself.
 type Rows interface {
-	DeadLetterList(ctx context.Context, before int64, limit int) ([]reward.DeadLetter, error)
 	InstanceList(ctx context.Context) ([]store.Instance, error)
 	PromotionActive(ctx context.Context) ([]store.PromotionView, error)
 	Ping(ctx context.Context) error
@@ -94,6 +97,7 @@ func New(cfg Config) *API {
 	a.addTargets()
 	a.addPayouts()
 	a.addDeadLetters()
+	a.addReconciliations()
 	a.addStreams()
 	a.addInstances()
 	a.addHealth()
@@ -118,6 +122,9 @@ func (a *API) Undrain() { a.draining.Store(false) }
 
 // call declares a JSON call.
 func call[I, O any](a *API, op huma.Operation, f func(ctx context.Context, in *I) (*O, error)) {
+	if op.Method != http.MethodGet {
+		op.Parameters = append(op.Parameters, actorParam())
+	}
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := f(ctx, in)
 		if err != nil {

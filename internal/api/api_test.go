@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
@@ -24,6 +26,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type bundle struct {
 	store *fakeStore
 	queue *fakeStreams
+	kafka *fakePublisher
+	books *fakeReconciler
 	api   *API
 	url   string
 	http  *http.Client
@@ -51,7 +55,7 @@ func (b *lockedBuffer) String() string {
 func setup(t *testing.T, edit ...func(*Config)) *bundle {
 	t.Helper()
 	f := newFakeStore()
-	b := &bundle{store: f, queue: newFakeStreams(), log: &lockedBuffer{}}
+	b := &bundle{store: f, queue: newFakeStreams(), kafka: &fakePublisher{}, books: &fakeReconciler{}, log: &lockedBuffer{}}
 	log, err := obs.NewLog(b.log, "info", "text")
 	if err != nil {
 		t.Fatal(err)
@@ -59,9 +63,11 @@ func setup(t *testing.T, edit ...func(*Config)) *bundle {
 	ids := service.NewIDs()
 	hint := func(reward.PromotionID) {}
 	cfg := Config{
-		Promotions: payout.NewPromotions(payout.PromotionsConfig{Store: f, IDs: ids, Hint: hint}),
-		Uploads:    payout.NewUploads(payout.UploadsConfig{Rows: f, Saver: f, IDs: ids, Hint: hint}),
-		Rows:       f, Streams: b.queue, Version: "1.2.3", Log: log,
+		Promotions:  payout.NewPromotions(payout.PromotionsConfig{Store: f, IDs: ids, Hint: hint, ApprovalAbove: 1000, Webhooks: true}),
+		Uploads:     payout.NewUploads(payout.UploadsConfig{Rows: f, Saver: f, IDs: ids, Hint: hint}),
+		DeadLetters: payout.NewDeadLetters(payout.DeadLettersConfig{Rows: f, Publisher: b.kafka, Hint: hint}),
+		Reconciler:  b.books,
+		Rows:        f, Streams: b.queue, Version: "1.2.3", Log: log,
 	}
 	for _, e := range edit {
 		e(&cfg)
@@ -71,6 +77,41 @@ func setup(t *testing.T, edit ...func(*Config)) *bundle {
 	t.Cleanup(srv.Close)
 	b.url, b.http = srv.URL, srv.Client()
 	return b
+}
+
+// fakePublisher keeps what is published.
+type fakePublisher struct {
+	mu      sync.Mutex // protects what follows
+	records []bus.Record
+	away    error
+}
+
+func (p *fakePublisher) Publish(_ context.Context, records []bus.Record) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.away == nil {
+		p.records = append(p.records, records...)
+	}
+	return p.away
+}
+
+// fakeReconciler answers with what it was asked.
+type fakeReconciler struct{}
+
+func (*fakeReconciler) Run(_ context.Context, cmd payout.ReconcileCommand) (payout.Reconciliation, error) {
+	five, four := int64(5), int64(4)
+	d := payout.Drift{What: "stream", Store: &five, Redis: &four, Detail: "5 QUEUED, 4 entries", Repaired: cmd.Repair}
+	if cmd.PromotionID != nil {
+		d.PromotionID = *cmd.PromotionID
+	}
+	return payout.Reconciliation{ID: 9, Checked: 1, Drifts: []payout.Drift{d}, At: testTime}, nil
+}
+
+func (*fakeReconciler) Get(_ context.Context, id int64) (payout.Reconciliation, error) {
+	if id != 9 {
+		return payout.Reconciliation{}, reward.NewError(reward.KindNotFound, reward.CodeReconciliationNotFound, "there is no reconciliation %d", id)
+	}
+	return payout.Reconciliation{ID: 9, Checked: 3, Skipped: []string{"charges: no list"}, At: testTime}, nil
 }
 
 type answer struct {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -9,7 +10,9 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
 )
 
 // DeadLetter is a message that could not be read or processed. Its bytes are
@@ -26,12 +29,15 @@ type DeadLetter struct {
 	Reason      string    `json:"reason" example:"MALFORMED"`
 	Detail      string    `json:"detail"`
 	At          time.Time `json:"at"`
+	Status      string    `json:"status" enum:"OPEN,REPLAYED,DISCARDED" doc:"REPLAYED and DISCARDED are for good"`
+	SettledAt   time.Time `json:"settledAt,omitzero" doc:"Absent while OPEN"`
+	SettledBy   string    `json:"settledBy,omitempty"`
 }
 
 func deadLetterOf(l reward.DeadLetter) DeadLetter {
 	out := DeadLetter{
 		ID: strconv.FormatInt(l.ID, 10), Source: l.Source, Partition: l.Partition, Offset: l.Offset,
-		Reason: l.Reason, Detail: l.Detail, At: l.At.UTC(),
+		Reason: l.Reason, Detail: l.Detail, At: l.At.UTC(), Status: string(l.Status), SettledAt: l.SettledAt.UTC(), SettledBy: l.SettledBy,
 	}
 	out.Key, out.KeyBase64 = textOrBytes(l.Key)
 	out.Value, out.ValueBase64 = textOrBytes(l.Value)
@@ -46,6 +52,9 @@ func textOrBytes(b []byte) (string, []byte) {
 }
 
 type deadLetterListInput struct {
+	Source string `query:"source" doc:"Only those of this topic or stream"`
+	Reason string `query:"reason" doc:"Only those with this reason, e.g. MALFORMED"`
+	Status string `query:"status" enum:"OPEN,REPLAYED,DISCARDED" doc:"Only these"`
 	Cursor string `query:"cursor" doc:"nextCursor of the page before"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"50"`
 }
@@ -57,31 +66,150 @@ type deadLetterListOutput struct {
 	}
 }
 
+type deadLetterIDInput struct {
+	ID string `path:"id" doc:"Dead letter id"`
+}
+
+type deadLetterOutput struct {
+	Body DeadLetter
+}
+
+// SelectDeadLetters is the body of POST /v1/dead-letters/replay and discard:
+// ids, or a filter, or all.
+type SelectDeadLetters struct {
+	IDs    []wireID `json:"ids,omitempty" maxItems:"1000" doc:"These"`
+	Source string   `json:"source,omitempty" doc:"Those of this topic or stream"`
+	Reason string   `json:"reason,omitempty" doc:"Those with this reason"`
+	All    bool     `json:"all,omitempty" doc:"All that are OPEN"`
+}
+
+// Resolve adds what the schema cannot say.
+func (b *SelectDeadLetters) Resolve(huma.Context) []error {
+	selection, err := b.selection()
+	if err != nil {
+		return []error{&huma.ErrorDetail{Location: "body.ids", Message: err.Error()}}
+	}
+	wrong := selection.Check()
+	errs := make([]error, len(wrong))
+	for i, f := range wrong {
+		errs[i] = &huma.ErrorDetail{Location: "body." + f.Field, Message: f.Detail}
+	}
+	return errs
+}
+
+func (b *SelectDeadLetters) selection() (payout.LetterSelection, error) {
+	s := payout.LetterSelection{Source: b.Source, Reason: b.Reason, All: b.All}
+	for _, id := range b.IDs {
+		n, err := parseLetterID(string(id))
+		if err != nil {
+			return s, err
+		}
+		s.IDs = append(s.IDs, n)
+	}
+	return s, nil
+}
+
+type deadLettersInput struct {
+	Body SelectDeadLetters
+}
+
+type deadLettersOutput struct {
+	Body struct {
+		Count   int `json:"count" doc:"How many this call has replayed or discarded"`
+		Skipped int `json:"skipped" doc:"How many are not there, are not OPEN any more, or cannot be replayed"`
+	}
+}
+
 func (a *API) addDeadLetters() {
+	const path = "/v1/dead-letters"
+	tags := []string{"dead letters"}
 	call(a, huma.Operation{
-		OperationID: "list-dead-letters", Method: http.MethodGet, Path: "/v1/dead-letters", Tags: []string{"dead letters"},
+		OperationID: "list-dead-letters", Method: http.MethodGet, Path: path, Tags: tags,
 		Summary: "List messages that could not be read or processed, the newest first", Errors: []int{http.StatusBadRequest},
-	}, func(ctx context.Context, in *deadLetterListInput) (*deadLetterListOutput, error) {
-		before := int64(0)
-		if in.Cursor != "" {
-			var err error
-			if before, err = decodeCursor(cursorDeadLetters, in.Cursor); err != nil {
+	}, a.listDeadLetters)
+	call(a, huma.Operation{
+		OperationID: "get-dead-letter", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
+		Summary: "Show a dead letter", Errors: []int{http.StatusBadRequest, http.StatusNotFound},
+	}, a.deadLetterCall(func(ctx context.Context, id int64) (reward.DeadLetter, error) { return a.cfg.DeadLetters.Get(ctx, id) }))
+	for _, act := range []struct {
+		name, summary string
+		one           func(ctx context.Context, id int64, by string) (reward.DeadLetter, error)
+		many          func(ctx context.Context, s payout.LetterSelection, by string) (payout.LettersResult, error)
+	}{
+		{"replay", "Process a dead letter once more: publish its record again, or requeue its payout", a.cfg.DeadLetters.Replay, a.cfg.DeadLetters.ReplayMany},
+		{"discard", "Do nothing more about a dead letter; its bytes are kept", a.cfg.DeadLetters.Discard, a.cfg.DeadLetters.DiscardMany},
+	} {
+		call(a, huma.Operation{
+			OperationID: act.name + "-dead-letter", Method: http.MethodPost, Path: path + "/{id}/" + act.name, Tags: tags,
+			Summary: act.summary, DefaultStatus: http.StatusAccepted,
+			Errors: []int{http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusServiceUnavailable},
+		}, a.deadLetterCall(func(ctx context.Context, id int64) (reward.DeadLetter, error) { return act.one(ctx, id, actor(ctx)) }))
+		call(a, huma.Operation{
+			OperationID: act.name + "-dead-letters", Method: http.MethodPost, Path: path + "/" + act.name, Tags: tags,
+			Summary: "The same for many: by ids, by a filter, or all that are OPEN", DefaultStatus: http.StatusAccepted,
+			Errors: []int{http.StatusBadRequest, http.StatusUnsupportedMediaType, http.StatusServiceUnavailable},
+		}, func(ctx context.Context, in *deadLettersInput) (*deadLettersOutput, error) {
+			selection, err := in.Body.selection()
+			if err != nil {
+				return nil, invalid("ids", err.Error())
+			}
+			res, err := act.many(ctx, selection, actor(ctx))
+			if err != nil {
 				return nil, err
 			}
+			out := &deadLettersOutput{}
+			out.Body.Count, out.Body.Skipped = res.Count, res.Skipped
+			return out, nil
+		})
+	}
+}
+
+// deadLetterCall makes a call that names a dead letter and answers with it.
+func (a *API) deadLetterCall(do func(ctx context.Context, id int64) (reward.DeadLetter, error)) func(context.Context, *deadLetterIDInput) (*deadLetterOutput, error) {
+	return func(ctx context.Context, in *deadLetterIDInput) (*deadLetterOutput, error) {
+		id, err := parseLetterID(in.ID)
+		if err != nil {
+			return nil, malformed("id", err.Error())
 		}
-		letters, err := a.cfg.Rows.DeadLetterList(ctx, before, pageRead(in.Limit))
+		l, err := do(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		letters, more := page(letters, in.Limit)
-		out := &deadLetterListOutput{}
-		out.Body.Items = make([]DeadLetter, len(letters))
-		for i, l := range letters {
-			out.Body.Items[i] = deadLetterOf(l)
+		return &deadLetterOutput{Body: deadLetterOf(l)}, nil
+	}
+}
+
+func parseLetterID(s string) (int64, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 1 || strconv.FormatInt(n, 10) != s {
+		return 0, fmt.Errorf("%s is no dead letter's id: that is a whole number from 1", reward.Quote(s))
+	}
+	return n, nil
+}
+
+func (a *API) listDeadLetters(ctx context.Context, in *deadLetterListInput) (*deadLetterListOutput, error) {
+	p := store.DeadLetterListParams{
+		Limit: pageRead(in.Limit), Source: in.Source, Reason: in.Reason, Status: reward.DeadLetterStatus(in.Status),
+	}
+	if in.Cursor != "" {
+		before, err := decodeCursor(cursorDeadLetters, in.Cursor)
+		if err != nil {
+			return nil, err
 		}
-		if more {
-			out.Body.NextCursor = encodeCursor(cursorDeadLetters, letters[len(letters)-1].ID)
-		}
-		return out, nil
-	})
+		p.Before = before
+	}
+	letters, err := a.cfg.DeadLetters.List(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	letters, more := page(letters, in.Limit)
+	out := &deadLetterListOutput{}
+	out.Body.Items = make([]DeadLetter, len(letters))
+	for i, l := range letters {
+		out.Body.Items[i] = deadLetterOf(l)
+	}
+	if more {
+		out.Body.NextCursor = encodeCursor(cursorDeadLetters, letters[len(letters)-1].ID)
+	}
+	return out, nil
 }

@@ -43,7 +43,7 @@ func TestLists(t *testing.T) {
 			state, code = reward.Failed, "NO_ACCOUNT"
 		}
 		b.store.rows[store.PayoutID{PromotionID: 1, TargetID: target}] = reward.Payout{PromotionID: 1, TargetID: target, State: state, ErrorCode: code}
-		b.store.letters = append(b.store.letters, reward.DeadLetter{ID: int64(target) + 1, Value: []byte("{"), Key: []byte{0xff}})
+		b.store.letters = append(b.store.letters, reward.DeadLetter{ID: int64(target) + 1, Source: "t", Reason: code, Status: reward.DeadLetterOpen, Value: []byte("{"), Key: []byte{0xff}})
 	}
 	for _, tt := range []struct {
 		path, field string
@@ -57,6 +57,9 @@ func TestLists(t *testing.T) {
 		{"/v1/promotions/1/payouts?state=failed", "targetId", []string{"1", "3"}, 1},
 		{"/v1/promotions/1/payouts?state=FAILED&code=OTHER", "targetId", nil, 1},
 		{"/v1/dead-letters?limit=3", "id", []string{"5", "4", "3", "2", "1"}, 2},
+		{"/v1/dead-letters?limit=1&reason=NO_ACCOUNT&source=t&status=OPEN", "id", []string{"4", "2"}, 2},
+		{"/v1/dead-letters?status=DISCARDED", "id", nil, 1},
+		{"/v1/dead-letters?source=u", "id", nil, 1},
 		{"/v1/dead-letters?limit=1", "value", []string{"{", "{", "{", "{", "{"}, 5},
 		{"/v1/dead-letters?limit=5", "keyBase64", []string{"/w==", "/w==", "/w==", "/w==", "/w=="}, 1},
 	} {
@@ -85,6 +88,11 @@ func TestLists(t *testing.T) {
 		{"/v1/promotions/1/payouts/77", 404, "PAYOUT_NOT_FOUND"},
 		{"/v1/promotions/1/payouts/07", 400, "MALFORMED"},
 		{"/v1/dead-letters?cursor=x", 400, "MALFORMED"},
+		{"/v1/dead-letters?status=GONE", 422, "INVALID"},
+		{"/v1/dead-letters/77", 404, "DEAD_LETTER_NOT_FOUND"},
+		{"/v1/dead-letters/07", 400, "MALFORMED"},
+		{"/v1/reconciliations/77", 404, "RECONCILIATION_NOT_FOUND"},
+		{"/v1/reconciliations/x", 400, "MALFORMED"},
 		{"/v1/nothing", 404, "ROUTE_NOT_FOUND"},
 		{"/", 404, "ROUTE_NOT_FOUND"},
 	} {

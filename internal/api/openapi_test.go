@@ -21,6 +21,9 @@ func TestOpenAPI(t *testing.T) {
 		"post /v1/promotions/{id}/start", "post /v1/promotions/{id}/pause", "post /v1/promotions/{id}/resume", "post /v1/promotions/{id}/cancel",
 		"post /v1/promotions/{id}/close", "post /v1/promotions/{id}/targets", "get /v1/promotions/{id}/uploads/{uploadId}/report",
 		"get /v1/promotions/{id}/payouts", "get /v1/promotions/{id}/payouts/{targetId}", "get /v1/dead-letters", "get /healthz", "get /readyz",
+		"post /v1/promotions/{id}/approve", "post /v1/promotions/{id}/payouts/retry", "post /v1/promotions/{id}/payouts/{targetId}/resolve",
+		"get /v1/dead-letters/{id}", "post /v1/dead-letters/{id}/replay", "post /v1/dead-letters/{id}/discard", "post /v1/dead-letters/replay", "post /v1/dead-letters/discard",
+		"post /v1/reconciliations", "get /v1/reconciliations/{id}",
 		"get /v1/instances", "get /v1/promotions/{id}/stream", "get /metrics",
 	} {
 		method, path, _ := strings.Cut(want, " ")
@@ -29,7 +32,7 @@ func TestOpenAPI(t *testing.T) {
 			t.Errorf("%s is not described", want)
 		}
 	}
-	for _, want := range []string{"application/problem+json", "application/x-ndjson", "text/csv"} {
+	for _, want := range []string{"Largesse-Actor", "application/problem+json", "application/x-ndjson", "text/csv"} {
 		if !strings.Contains(a.body, want) {
 			t.Errorf("%s is not described", want)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -42,7 +43,7 @@ type PayoutDetail struct {
 type Attempt struct {
 	Dispatch int32     `json:"dispatch" doc:"Number of the dispatch that it belongs to"`
 	At       time.Time `json:"at"`
-	Class    string    `json:"class" enum:"PAID,REFUSED,FAILED,UNKNOWN,THROTTLED,MISSET,UNSENT"`
+	Class    string    `json:"class" enum:"PAID,REFUSED,FAILED,UNKNOWN,THROTTLED,MISSET,UNSENT,RESOLVED" doc:"RESOLVED: a person has settled it; code says who, message why"`
 	Code     string    `json:"code,omitempty"`
 	Message  string    `json:"message,omitempty"`
 }
@@ -119,6 +120,50 @@ type payoutOutput struct {
 	Body PayoutDetail
 }
 
+// RetryPayouts is the body of POST /v1/promotions/{id}/payouts/retry.
+type RetryPayouts struct {
+	State string `json:"state" enum:"FAILED" doc:"What is known not paid; nothing else can be retried by hand"`
+	Code  string `json:"code,omitempty" doc:"Only payouts with this errorCode"`
+}
+
+type payoutRetryInput struct {
+	ID   string `path:"id" doc:"Promotion id"`
+	Body RetryPayouts
+}
+
+type payoutRetryOutput struct {
+	Body struct {
+		Requeued int `json:"requeued" doc:"How many wait to be paid again, with the same key"`
+	}
+}
+
+// ResolvePayout is the body of POST …/payouts/{targetId}/resolve.
+type ResolvePayout struct {
+	Outcome        string `json:"outcome" enum:"SUCCEEDED,FAILED"`
+	TransactionKey string `json:"transactionKey,omitempty" maxLength:"500" doc:"The provider's; needed for SUCCEEDED, and only then allowed"`
+	Note           string `json:"note" minLength:"1" maxLength:"1000" doc:"Why; kept among the attempts"`
+}
+
+// Resolve adds what the schema cannot say.
+func (b *ResolvePayout) Resolve(huma.Context) []error {
+	wrong := b.command().Check()
+	errs := make([]error, len(wrong))
+	for i, f := range wrong {
+		errs[i] = &huma.ErrorDetail{Location: "body." + f.Field, Message: f.Detail}
+	}
+	return errs
+}
+
+func (b *ResolvePayout) command() payout.ResolveCommand {
+	return payout.ResolveCommand{Outcome: b.Outcome, TransactionKey: b.TransactionKey, Note: b.Note}
+}
+
+type payoutResolveInput struct {
+	ID       string `path:"id" doc:"Promotion id"`
+	TargetID string `path:"targetId"`
+	Body     ResolvePayout
+}
+
 func (a *API) addPayouts() {
 	tags := []string{"payouts"}
 	list := huma.Operation{
@@ -145,6 +190,17 @@ func (a *API) addPayouts() {
 		Description: "A success at the first call is the payout itself and adds nothing to attemptLog; every other answer of the provider is an entry there.",
 		Errors:      []int{http.StatusBadRequest, http.StatusNotFound},
 	}, a.getPayout)
+	call(a, huma.Operation{
+		OperationID: "retry-payouts", Method: http.MethodPost, Path: "/v1/promotions/{id}/payouts/retry", Tags: tags,
+		Summary: "Pay what has FAILED after all", DefaultStatus: http.StatusAccepted,
+		Description: "Each payout that is FAILED waits to be paid again, with the same idempotency key, and is looked up first where the provider may have forgotten that. It ends when all were seen once; after an error, call it again.",
+		Errors:      []int{http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusUnsupportedMediaType},
+	}, a.retryPayouts)
+	call(a, huma.Operation{
+		OperationID: "resolve-payout", Method: http.MethodPost, Path: "/v1/promotions/{id}/payouts/{targetId}/resolve", Tags: tags,
+		Summary: "Settle an UNKNOWN payout as somebody has found out",
+		Errors:  []int{http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusUnsupportedMediaType},
+	}, a.resolvePayout)
 }
 
 // wantsCSV says whether CSV is the first thing the caller accepts.
@@ -218,16 +274,56 @@ func (a *API) export(ctx context.Context, out *csvStream, in payoutListInput) er
 	}
 }
 
-func (a *API) getPayout(ctx context.Context, in *payoutInput) (*payoutOutput, error) {
+func (a *API) retryPayouts(ctx context.Context, in *payoutRetryInput) (*payoutRetryOutput, error) {
 	id, err := promotionID(in.ID)
 	if err != nil {
 		return nil, err
 	}
-	target, err := reward.ParseTargetID(in.TargetID)
+	n, err := a.cfg.Promotions.RetryFailed(ctx, id, in.Body.Code)
 	if err != nil {
-		return nil, malformed("targetId", err.Error())
+		return nil, err
 	}
-	p, attempts, err := a.cfg.Promotions.Payout(ctx, store.PayoutID{PromotionID: id, TargetID: target})
+	out := &payoutRetryOutput{}
+	out.Body.Requeued = n
+	return out, nil
+}
+
+func (a *API) resolvePayout(ctx context.Context, in *payoutResolveInput) (*payoutOutput, error) {
+	id, err := payoutID(in.ID, in.TargetID)
+	if err != nil {
+		return nil, err
+	}
+	cmd := in.Body.command()
+	cmd.PayoutID, cmd.By = id, actor(ctx)
+	if _, err := a.cfg.Promotions.Resolve(ctx, cmd); err != nil {
+		return nil, err
+	}
+	return a.payout(ctx, id)
+}
+
+func (a *API) getPayout(ctx context.Context, in *payoutInput) (*payoutOutput, error) {
+	id, err := payoutID(in.ID, in.TargetID)
+	if err != nil {
+		return nil, err
+	}
+	return a.payout(ctx, id)
+}
+
+func payoutID(promotion, target string) (store.PayoutID, error) {
+	id, err := promotionID(promotion)
+	if err != nil {
+		return store.PayoutID{}, err
+	}
+	t, err := reward.ParseTargetID(target)
+	if err != nil {
+		return store.PayoutID{}, malformed("targetId", err.Error())
+	}
+	return store.PayoutID{PromotionID: id, TargetID: t}, nil
+}
+
+// payout answers with a payout and its attempts.
+func (a *API) payout(ctx context.Context, id store.PayoutID) (*payoutOutput, error) {
+	p, attempts, err := a.cfg.Promotions.Payout(ctx, id)
 	if err != nil {
 		return nil, err
 	}

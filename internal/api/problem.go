@@ -169,6 +169,9 @@ func unparsable(d *huma.ErrorDetail) bool {
 func problemField(d *huma.ErrorDetail) ProblemField {
 	if rest, ok := strings.CutPrefix(d.Message, requiredPrefix); ok {
 		name, _, _ := strings.Cut(rest, " ")
+		if within, ok := strings.CutPrefix(d.Location, "body."); ok {
+			name = within + "." + name
+		}
 		return ProblemField{Field: name, Detail: "is missing"}
 	}
 	if rest, ok := strings.CutPrefix(d.Message, fieldPrefix); ok && d.Location == "body" {

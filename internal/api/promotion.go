@@ -24,6 +24,14 @@ type Promotion struct {
 	Currency             string     `json:"currency"`
 	MaxRetries           int        `json:"maxRetries" doc:"Retries after the first call"`
 	ConsumersPerInstance int        `json:"consumersPerInstance,omitempty" doc:"Consumers that each instance keeps for it; absent: by its size"`
+	RatePerSecond        int        `json:"ratePerSecond,omitempty" doc:"Bound on the calls of all instances for it; absent: none of its own"`
+	Weight               int        `json:"weight" doc:"Share of the calls beside other promotions"`
+	MaxAmount            int64      `json:"maxAmount,omitempty" doc:"Budget in minor units; absent: none"`
+	Canary               *Canary    `json:"canary,omitempty" doc:"Absent: all are paid at once"`
+	StartsAt             time.Time  `json:"startsAt,omitzero" doc:"When a DRAFT starts by itself; absent: by hand"`
+	WebhookURL           string     `json:"webhookUrl,omitempty" doc:"Told when it is finished, or was paused by Largesse"`
+	CreatedBy            string     `json:"createdBy,omitempty" doc:"Who made it; absent when only Kafka has spoken of it"`
+	ApprovedBy           string     `json:"approvedBy,omitempty" doc:"The second person, who has let it start"`
 	Closed               bool       `json:"closed" doc:"No more targets will come"`
 	TotalCount           int64      `json:"totalCount" doc:"Targets known; the counts add up to it"`
 	ExpectedCount        *int64     `json:"expectedCount,omitempty" doc:"What the started event announced; absent for files"`
@@ -36,6 +44,14 @@ type Promotion struct {
 	StartedAt            time.Time  `json:"startedAt,omitzero"`
 	FinishedAt           time.Time  `json:"finishedAt,omitzero"`
 	Summaries            []*Summary `json:"summaries,omitempty" nullable:"false" doc:"One per promotionSummaryId seen, the first 1000; absent in lists"`
+}
+
+// Canary is the first payouts of a promotion, which decide about the others.
+type Canary struct {
+	Targets        int64   `json:"targets" doc:"How many are paid first"`
+	MaxFailureRate float64 `json:"maxFailureRate" doc:"Share of FAILED among them above which the promotion pauses"`
+	Dispatched     int64   `json:"dispatched" doc:"How many of them were dispatched so far"`
+	Judged         bool    `json:"judged" doc:"They are decided, and the others may follow"`
 }
 
 // Counts says how many payouts stand in each state.
@@ -66,14 +82,20 @@ func countsOf(c *reward.Counts) Counts {
 }
 
 func (a *API) promotionOf(v store.PromotionView) *Promotion {
-	return &Promotion{
+	p := &Promotion{
 		ID: v.ID.String(), Name: v.Name, Type: string(v.Type), Status: string(v.Status), Amount: int64(v.Amount),
 		VoucherCode: v.VoucherCode, Currency: v.Currency, MaxRetries: v.MaxRetries, ConsumersPerInstance: v.ConsumersPerInstance, Closed: v.Closed,
+		RatePerSecond: v.RatePerSecond, Weight: v.Weight, MaxAmount: int64(v.MaxAmount), StartsAt: v.StartsAt.UTC(), WebhookURL: v.WebhookURL,
+		CreatedBy: v.CreatedBy, ApprovedBy: v.ApprovedBy,
 		TotalCount: v.Counts.Total(), ExpectedCount: v.ExpectedCount, Counts: countsOf(&v.Counts),
 		AmountTotal: int64(v.Counts.AmountTotal()), AmountSucceeded: int64(v.Counts.Amounts[reward.Succeeded]),
 		PauseReason: v.PauseReason, ETASeconds: a.rates.seconds(v, time.Now()),
 		CreatedAt: v.CreatedAt.UTC(), StartedAt: v.StartedAt.UTC(), FinishedAt: v.FinishedAt.UTC(),
 	}
+	if c := v.Canary; c.Targets > 0 {
+		p.Canary = &Canary{Targets: c.Targets, MaxFailureRate: c.MaxFailureRate, Dispatched: c.Dispatched, Judged: c.Judged}
+	}
+	return p
 }
 
 // wireID is an id in a request: a JSON number or a string. It keeps the text,
@@ -99,14 +121,26 @@ func (id *wireID) UnmarshalJSON(b []byte) error {
 
 // CreatePromotion is the body of POST /v1/promotions.
 type CreatePromotion struct {
-	ID                   *wireID `json:"id,omitempty" doc:"Of an upstream system; one that Kafka has registered is completed"`
-	Name                 string  `json:"name" minLength:"1" maxLength:"200"`
-	Type                 string  `json:"type" enum:"POINT,VOUCHER"`
-	Amount               *int64  `json:"amount,omitempty" maximum:"1000000000000000" doc:"Default per target, in minor units; from 1 for points, from 0 for vouchers"`
-	VoucherCode          string  `json:"voucherCode,omitempty" maxLength:"200" doc:"Default per target; VOUCHER only"`
-	Currency             string  `json:"currency,omitempty" doc:"Three capital letters" example:"EUR"`
-	MaxRetries           *int    `json:"maxRetries,omitempty" minimum:"0" maximum:"20" doc:"Retries after the first call; 5 when absent"`
-	ConsumersPerInstance *int    `json:"consumersPerInstance,omitempty" minimum:"1" maximum:"256" doc:"Consumers that each instance keeps for it; absent: by its size"`
+	ID                   *wireID       `json:"id,omitempty" doc:"Of an upstream system; one that Kafka has registered is completed"`
+	Name                 string        `json:"name" minLength:"1" maxLength:"200"`
+	Type                 string        `json:"type" enum:"POINT,VOUCHER"`
+	Amount               *int64        `json:"amount,omitempty" maximum:"1000000000000000" doc:"Default per target, in minor units; from 1 for points, from 0 for vouchers"`
+	VoucherCode          string        `json:"voucherCode,omitempty" maxLength:"200" doc:"Default per target; VOUCHER only"`
+	Currency             string        `json:"currency,omitempty" doc:"Three capital letters" example:"EUR"`
+	MaxRetries           *int          `json:"maxRetries,omitempty" minimum:"0" maximum:"20" doc:"Retries after the first call; 5 when absent"`
+	ConsumersPerInstance *int          `json:"consumersPerInstance,omitempty" minimum:"1" maximum:"256" doc:"Consumers that each instance keeps for it; absent: by its size"`
+	RatePerSecond        *int          `json:"ratePerSecond,omitempty" minimum:"1" maximum:"1000000" doc:"Bound on the calls of all instances for it; absent: none of its own"`
+	Weight               *int          `json:"weight,omitempty" minimum:"1" maximum:"100" doc:"Share of the calls beside other promotions: twice the weight, twice the calls; 1 when absent"`
+	MaxAmount            *int64        `json:"maxAmount,omitempty" minimum:"1" doc:"Budget in minor units: no payment is begun that could pass it; absent: none"`
+	Canary               *CreateCanary `json:"canary,omitempty" doc:"Pay so many first, and the others when those went well"`
+	StartsAt             *time.Time    `json:"startsAt,omitempty" doc:"In the future: it starts by itself then"`
+	WebhookURL           string        `json:"webhookUrl,omitempty" maxLength:"2000" doc:"http:// or https://; told when it is finished, or was paused by Largesse; needs the setting webhook.secret"`
+}
+
+// CreateCanary is the canary of a new promotion.
+type CreateCanary struct {
+	Targets        int64    `json:"targets" minimum:"1" doc:"How many are paid first"`
+	MaxFailureRate *float64 `json:"maxFailureRate,omitempty" minimum:"0" maximum:"1" doc:"Share of FAILED among them above which the promotion pauses; 0.5 when absent"`
 }
 
 // Resolve adds what the schema cannot say, so that all wrong fields are named
@@ -125,6 +159,10 @@ func (b *CreatePromotion) command() (payout.CreateCommand, []reward.FieldError) 
 	cmd := payout.CreateCommand{
 		Name: b.Name, Type: b.Type, Amount: (*reward.Amount)(b.Amount), VoucherCode: b.VoucherCode,
 		Currency: b.Currency, MaxRetries: b.MaxRetries, ConsumersPerInstance: b.ConsumersPerInstance,
+		RatePerSecond: b.RatePerSecond, Weight: b.Weight, MaxAmount: (*reward.Amount)(b.MaxAmount), StartsAt: b.StartsAt, WebhookURL: b.WebhookURL,
+	}
+	if b.Canary != nil {
+		cmd.Canary = &payout.CanaryCommand{Targets: b.Canary.Targets, MaxFailureRate: b.Canary.MaxFailureRate}
 	}
 	if b.ID == nil {
 		return cmd, nil
@@ -193,6 +231,7 @@ func (a *API) addPromotions() {
 		{"resume", "Go on after a pause", a.cfg.Promotions.Resume},
 		{"cancel", "End a promotion; what was not called is not paid", a.cfg.Promotions.Cancel},
 		{"close", "Say that no more targets will come", a.cfg.Promotions.Close},
+		{"approve", "Let a promotion above approval.above pay, as a second person", a.approve},
 	} {
 		call(a, huma.Operation{
 			OperationID: act.name + "-promotion", Method: http.MethodPost, Path: path + "/{id}/" + act.name, Tags: tags,
@@ -214,12 +253,17 @@ func (a *API) createPromotion(ctx context.Context, in *struct{ Body CreatePromot
 	if len(wrong) > 0 {
 		return nil, invalid(wrong[0].Field, wrong[0].Detail)
 	}
+	cmd.By = actor(ctx)
 	v, err := a.cfg.Promotions.Create(ctx, cmd)
 	out, err := a.whole(ctx, v, err)
 	if err != nil {
 		return nil, err
 	}
 	return &promotionCreatedOutput{Location: "/v1/promotions/" + out.Body.ID, Body: out.Body}, nil
+}
+
+func (a *API) approve(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
+	return a.cfg.Promotions.Approve(ctx, id, actor(ctx))
 }
 
 func (a *API) getPromotion(ctx context.Context, in *promotionIDInput) (*promotionOutput, error) {

@@ -30,7 +30,7 @@ func TestPromotionCreate(t *testing.T) {
 		zero := json.Number("0")
 		want := map[string]any{
 			"id": "12345", "name": "Spring", "type": "POINT", "status": "DRAFT", "amount": json.Number("1000000000000000"),
-			"currency": "EUR", "maxRetries": zero, "closed": false, "totalCount": zero,
+			"currency": "EUR", "maxRetries": zero, "weight": json.Number("1"), "createdBy": "anonymous", "closed": false, "totalCount": zero,
 			"counts":      map[string]any{"ready": zero, "queued": zero, "retrying": zero, "unknown": zero, "succeeded": zero, "failed": zero, "cancelled": zero},
 			"amountTotal": zero, "amountSucceeded": zero,
 		}
@@ -95,6 +95,20 @@ func TestPromotionCreate(t *testing.T) {
 		{"NoConsumers", `{"name":"x","type":"POINT","consumersPerInstance":0}`, 422, "INVALID", []string{"consumersPerInstance"}},
 		{"TooManyConsumers", `{"name":"x","type":"POINT","consumersPerInstance":257}`, 422, "INVALID", []string{"consumersPerInstance"}},
 		{"HalfAConsumer", `{"name":"x","type":"POINT","consumersPerInstance":0.5}`, 422, "INVALID", []string{"consumersPerInstance"}},
+		{"NoRate", `{"name":"x","type":"POINT","ratePerSecond":0}`, 422, "INVALID", []string{"ratePerSecond"}},
+		{"TooHighARate", `{"name":"x","type":"POINT","ratePerSecond":1000001}`, 422, "INVALID", []string{"ratePerSecond"}},
+		{"NoWeight", `{"name":"x","type":"POINT","weight":0}`, 422, "INVALID", []string{"weight"}},
+		{"TooMuchWeight", `{"name":"x","type":"POINT","weight":101}`, 422, "INVALID", []string{"weight"}},
+		{"NoBudget", `{"name":"x","type":"POINT","maxAmount":0}`, 422, "INVALID", []string{"maxAmount"}},
+		{"EmptyCanary", `{"name":"x","type":"POINT","canary":{}}`, 422, "INVALID", []string{"canary.targets"}},
+		{"CanaryOfNobody", `{"name":"x","type":"POINT","canary":{"targets":0}}`, 422, "INVALID", []string{"canary.targets"}},
+		{"CanaryAboveOne", `{"name":"x","type":"POINT","canary":{"targets":5,"maxFailureRate":1.1}}`, 422, "INVALID", []string{"canary.maxFailureRate"}},
+		{"StartsInThePast", `{"name":"x","type":"POINT","startsAt":"2020-01-01T00:00:00Z"}`, 422, "INVALID", []string{"startsAt"}},
+		{"StartsSomeday", `{"name":"x","type":"POINT","startsAt":"tomorrow"}`, 422, "INVALID", []string{"startsAt"}},
+		{"WebhookByMail", `{"name":"x","type":"POINT","webhookUrl":"mailto:a@b"}`, 422, "INVALID", []string{"webhookUrl"}},
+		{"WebhookWithAPassword", `{"name":"x","type":"POINT","webhookUrl":"https://u:hunter2@h/x"}`, 422, "INVALID", []string{"webhookUrl"}},
+		{"WebhookWithAFragment", `{"name":"x","type":"POINT","webhookUrl":"https://h/x#y"}`, 422, "INVALID", []string{"webhookUrl"}},
+		{"LongWebhook", `{"name":"x","type":"POINT","webhookUrl":"https://h/` + strings.Repeat("é", 1000) + `"}`, 422, "INVALID", []string{"webhookUrl"}},
 		{"Missing", `{}`, 422, "INVALID", []string{"name", "type"}},
 		{"UnknownType", `{"name":"x","type":"COIN"}`, 422, "INVALID", []string{"type"}},
 		{"ZeroPoints", `{"name":"x","type":"POINT","amount":0}`, 422, "INVALID", []string{"amount"}},
@@ -164,11 +178,11 @@ func TestPromotionCreate(t *testing.T) {
 func TestPromotionMoves(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	all := []string{"start", "pause", "resume", "cancel", "close"}
+	all := []string{"start", "approve", "pause", "resume", "cancel", "close"}
 	legal := map[string]map[string]string{
-		"DRAFT":     {"start": "RUNNING", "cancel": "CANCELLED", "close": "DRAFT"},
-		"RUNNING":   {"pause": "PAUSED", "cancel": "CANCELLED", "close": "RUNNING"},
-		"PAUSED":    {"resume": "RUNNING", "cancel": "CANCELLED", "close": "PAUSED"},
+		"DRAFT":     {"start": "RUNNING", "approve": "DRAFT", "cancel": "CANCELLED", "close": "DRAFT"},
+		"RUNNING":   {"approve": "RUNNING", "pause": "PAUSED", "cancel": "CANCELLED", "close": "RUNNING"},
+		"PAUSED":    {"approve": "PAUSED", "resume": "RUNNING", "cancel": "CANCELLED", "close": "PAUSED"},
 		"COMPLETED": {"close": "COMPLETED"},
 		"CANCELLED": {},
 	}

@@ -43,7 +43,12 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.unrouted(tw, r, h)
 		return
 	}
-	a.mux.ServeHTTP(tw, r)
+	acting, err := withActor(r)
+	if err != nil {
+		a.fail(tw, r, err)
+		return
+	}
+	a.mux.ServeHTTP(tw, acting)
 }
 
 // recovered answers a panic. When part of the answer has gone out, or the

@@ -37,6 +37,7 @@ func setupSQLite(t *testing.T) (*bundle, *sqlite.Store) {
 		c.Uploads = payout.NewUploads(payout.UploadsConfig{
 			Rows: s, Saver: &payout.Intake{Rows: s, Producer: &payout.Producer{Rows: s}}, IDs: ids, Hint: hint,
 		})
+		c.DeadLetters = payout.NewDeadLetters(payout.DeadLettersConfig{Rows: s, Publisher: &fakePublisher{}, Hint: hint})
 		c.Rows = s
 	}), s
 }

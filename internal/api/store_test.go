@@ -211,15 +211,84 @@ func (f *fakeStore) SummaryList(_ context.Context, id reward.PromotionID, _ int)
 	return out, nil
 }
 
-func (f *fakeStore) DeadLetterList(_ context.Context, before int64, limit int) ([]reward.DeadLetter, error) {
+func (f *fakeStore) DeadLetterList(_ context.Context, p store.DeadLetterListParams) ([]reward.DeadLetter, error) {
 	defer f.lock()()
 	var out []reward.DeadLetter
 	for _, l := range slices.Backward(f.letters) {
-		if (before == 0 || l.ID < before) && len(out) < limit {
+		if (p.Before == 0 || l.ID < p.Before) && (p.Source == "" || l.Source == p.Source) && (p.Reason == "" || l.Reason == p.Reason) &&
+			(p.Status == "" || l.Status == p.Status) && len(out) < p.Limit {
 			out = append(out, l)
 		}
 	}
-	return out, nil
+	return out, f.away
+}
+
+func (f *fakeStore) DeadLetterGet(_ context.Context, id int64) (reward.DeadLetter, error) {
+	defer f.lock()()
+	for _, l := range f.letters {
+		if l.ID == id {
+			return l, f.away
+		}
+	}
+	return reward.DeadLetter{}, reward.NewError(reward.KindNotFound, reward.CodeDeadLetterNotFound, "there is no dead letter %d", id)
+}
+
+func (f *fakeStore) DeadLetterSettle(_ context.Context, ids []int64, to reward.DeadLetterStatus, by string, now time.Time) ([]int64, error) {
+	defer f.lock()()
+	var settled []int64
+	for i := range f.letters {
+		l := &f.letters[i]
+		if slices.Contains(ids, l.ID) && l.Status == reward.DeadLetterOpen {
+			l.Status, l.SettledBy, l.SettledAt = to, by, now
+			settled = append(settled, l.ID)
+		}
+	}
+	return settled, nil
+}
+
+func (f *fakeStore) PromotionApprove(_ context.Context, id reward.PromotionID, by string) (reward.Promotion, error) {
+	defer f.lock()()
+	v := f.ps[id]
+	if v.Status == reward.Completed || v.Status == reward.PromotionCancelled {
+		return v.Promotion, reward.NewError(reward.KindConflict, reward.CodeIllegalState, "no")
+	}
+	v.ApprovedBy = by
+	f.ps[id] = v
+	return v.Promotion, nil
+}
+
+func (f *fakeStore) PayoutRetry(_ context.Context, p store.PayoutRetryParams) (int, error) {
+	defer f.lock()()
+	if s := f.ps[p.PromotionID].Status; s == reward.Draft || s == reward.PromotionCancelled {
+		return 0, reward.NewError(reward.KindConflict, reward.CodeIllegalState, "no")
+	}
+	moved := 0
+	for id, r := range f.rows {
+		if id.PromotionID == p.PromotionID && r.State == reward.Failed && (p.Code == "" || r.ErrorCode == p.Code) && slices.Contains(p.Targets, id.TargetID) {
+			r.State = reward.Ready
+			f.rows[id] = r
+			moved++
+		}
+	}
+	return moved, nil
+}
+
+func (f *fakeStore) PayoutResolve(_ context.Context, p store.PayoutResolveParams) (reward.Payout, error) {
+	defer f.lock()()
+	r, ok := f.rows[p.PayoutID]
+	switch {
+	case !ok:
+		return r, reward.NewError(reward.KindNotFound, reward.CodePayoutNotFound, "no target %s", p.TargetID)
+	case r.State != reward.Unknown:
+		return r, reward.NewError(reward.KindConflict, reward.CodeIllegalState, "no")
+	}
+	r.State = reward.Failed
+	if p.Paid {
+		r.State, r.TransactionKey = reward.Succeeded, p.TransactionKey
+	}
+	f.rows[p.PayoutID] = r
+	f.attempts[p.PayoutID] = append(f.attempts[p.PayoutID], reward.Attempt{At: p.Now, Class: reward.AnswerResolved, Code: p.By, Message: p.Note})
+	return r, nil
 }
 
 func (f *fakeStore) InstanceList(context.Context) ([]store.Instance, error) {

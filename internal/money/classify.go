@@ -2,6 +2,7 @@ package money
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -25,6 +26,7 @@ const (
 	CodeReset        = "RESET"              // left, and the connection broke
 	CodeStopped      = "STOPPED"            // the caller's context ended
 	CodeNoKey        = "NO_TRANSACTION_KEY" // 200 without a transaction key
+	CodeBadPage      = "BAD_PAGE"           // a list of charges that cannot be used
 	CodeNotConnected = "NOT_CONNECTED"      // no connection to the provider
 	CodeNotAllowed   = "NOT_ALLOWED"        // the check kept it from leaving
 )
@@ -195,10 +197,10 @@ func parseRetryAfter(header string, now time.Time) time.Duration {
 	if header == "" {
 		return 0
 	}
-	if seconds, err := strconv.ParseUint(header, 10, 63); err == nil {
-		if seconds >= uint64(retryAfterMax/time.Second) {
-			return retryAfterMax
-		}
+	switch seconds, err := strconv.ParseUint(header, 10, 63); {
+	case errors.Is(err, strconv.ErrRange), err == nil && seconds >= uint64(retryAfterMax/time.Second):
+		return retryAfterMax
+	case err == nil:
 		return time.Duration(seconds) * time.Second
 	}
 	at, err := http.ParseTime(header)

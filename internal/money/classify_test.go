@@ -57,6 +57,12 @@ func TestClassify(t *testing.T) {
 		{408, keyed, answer(reward.AnswerUnknown, "HTTP_408", "")},
 		{425, empty, answer(reward.AnswerUnknown, "HTTP_425", "")},
 		{425, coded, answer(reward.AnswerUnknown, "C", "no")},
+		{425, keyed, answer(reward.AnswerUnknown, "HTTP_425", "")},
+		{408, empty, answer(reward.AnswerUnknown, "HTTP_408", "")},
+		{408, listed, answer(reward.AnswerRefused, "LISTED", "no")},
+		{425, listed, answer(reward.AnswerRefused, "LISTED", "no")},
+		{409, `{"transactionKey":""}`, answer(reward.AnswerUnknown, "HTTP_409", `{"transactionKey":""}`)},
+		{409, `{"transactionKey":7,"code":"C"}`, Answer{Class: reward.AnswerPaid, TransactionKey: "7"}},
 
 		{429, coded, answer(reward.AnswerThrottled, "C", "no")},
 		{429, empty, answer(reward.AnswerThrottled, "HTTP_429", "")},
@@ -70,6 +76,7 @@ func TestClassify(t *testing.T) {
 		{500, keyed, answer(reward.AnswerFailed, "HTTP_500", "")},
 		{502, "Bad\nGateway", answer(reward.AnswerFailed, "HTTP_502", "Bad Gateway")},
 		{504, empty, answer(reward.AnswerFailed, "HTTP_504", "")},
+		{501, coded, answer(reward.AnswerFailed, "C", "no")},
 		{599, empty, answer(reward.AnswerFailed, "HTTP_599", "")},
 
 		{400, coded, answer(reward.AnswerRefused, "C", "no")},
@@ -78,6 +85,10 @@ func TestClassify(t *testing.T) {
 		{422, `{"code":"C","title":"no"}`, answer(reward.AnswerRefused, "C", "no")},
 		{422, `{"code":"C","message":{"ko":"no"}}`, answer(reward.AnswerRefused, "C", "")},
 		{499, coded, answer(reward.AnswerRefused, "C", "no")},
+		{400, listed, answer(reward.AnswerRefused, "LISTED", "no")},
+		{410, `{"transactionKey":"T1","code":"C"}`, answer(reward.AnswerRefused, "C", "")},
+		{400, `{"code":""}`, answer(reward.AnswerMisset, "HTTP_400", `{"code":""}`)},
+		{400, `{"Code":"C"}`, answer(reward.AnswerRefused, "C", "")},
 		{400, empty, answer(reward.AnswerMisset, "HTTP_400", "")},
 		{422, keyed, answer(reward.AnswerMisset, "HTTP_422", "")},
 		{422, `[1]`, answer(reward.AnswerMisset, "HTTP_422", "[1]")},
@@ -150,7 +161,7 @@ func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	for header, want := range map[string]time.Duration{
 		"": 0, "0": 0, "7": 7 * time.Second, " 7 ": 7 * time.Second, "-7": 0, "soon": 0, "1.5": 0,
-		"86400": retryAfterMax, "99999999999": retryAfterMax, "99999999999999999999999": 0,
+		"86400": retryAfterMax, "99999999999": retryAfterMax, "99999999999999999999999": retryAfterMax,
 		noon.Add(90 * time.Second).Format(http.TimeFormat):                90 * time.Second,
 		noon.Add(-time.Minute).Format(http.TimeFormat):                    0,
 		noon.Add(365 * 24 * time.Hour).Format(http.TimeFormat):            retryAfterMax,

@@ -67,7 +67,7 @@ func (c Config) validate() error {
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
 		return errors.New("money.url must be like https://money.example.com")
 	case u.User != nil:
-		return errors.New("money.url must not hold a user or password: use a credentials header or a token file")
+		return errors.New("money.url must not hold a user or password: use money.auth-header or money.token-file")
 	case u.RawQuery != "" || u.Fragment != "":
 		return errors.New("money.url must not have a query or a fragment")
 	case c.Timeout < time.Millisecond:
@@ -180,7 +180,7 @@ func (c *Client) charge(ctx context.Context, path string, ch Charge, check Check
 		check = func() error { return nil } // a call without a check still leaves only once
 	}
 	key := reward.IdempotencyKey(ch.PromotionID, ch.TargetID)
-	r, failure := c.do(ctx, http.MethodPost, path, key, body, check)
+	r, failure := c.do(ctx, request{method: http.MethodPost, path: path, key: key, body: body, check: check, answerMax: answerMax})
 	var a Answer
 	if failure != nil {
 		a = *failure
@@ -198,7 +198,7 @@ func (c *Client) charge(ctx context.Context, path string, ch Charge, check Check
 // Lookup asks the provider whether it has charged a payout's key.
 func (c *Client) Lookup(ctx context.Context, p reward.PromotionID, t reward.TargetID) LookupResult {
 	key := reward.IdempotencyKey(p, t)
-	r, failure := c.do(ctx, http.MethodGet, "/v1/transactions/"+key, "", nil, nil)
+	r, failure := c.do(ctx, request{method: http.MethodGet, path: "/v1/transactions/" + key, answerMax: answerMax})
 	res := LookupResult{}
 	if failure != nil {
 		res.Answer = *failure
@@ -209,9 +209,18 @@ func (c *Client) Lookup(ctx context.Context, p reward.PromotionID, t reward.Targ
 	return res
 }
 
+// request is one call to be made.
+type request struct {
+	method, path string
+	key          string // charges only
+	body         []byte // charges only
+	check        CheckFunc
+	answerMax    int64 // bytes of the answer's body that are read
+}
+
 // do makes one call. It returns what came back, or an Answer (UNSENT or
 // UNKNOWN) when nothing whole did.
-func (c *Client) do(ctx context.Context, method, path, key string, body []byte, check CheckFunc) (reply, *Answer) {
+func (c *Client) do(ctx context.Context, q request) (reply, *Answer) {
 	if failure := c.acquire(ctx); failure != nil {
 		return reply{}, failure
 	}
@@ -222,30 +231,30 @@ func (c *Client) do(ctx context.Context, method, path, key string, body []byte, 
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	call := &call{check: check, timeout: c.cfg.Timeout, cancel: cancel}
+	call := &call{check: q.check, timeout: c.cfg.Timeout, cancel: cancel}
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn:              func(got httptrace.GotConnInfo) { got.Conn.(*gatedConn).call.Store(call) },
 		GotFirstResponseByte: call.answering,
 	})
-	req, err := http.NewRequestWithContext(traced, method, c.url+path, nil)
+	req, err := http.NewRequestWithContext(traced, q.method, c.url+q.path, nil)
 	if err != nil {
 		failure := unsent("INTERNAL", fmt.Errorf("make the request: %w", err))
 		return reply{}, &failure
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "largesse")
-	if body != nil {
+	if q.body != nil {
 		// Without GetBody net/http cannot send a charge again by itself, which
 		// it would do for its Idempotency-Key. The body stays one that net/http
 		// knows to be in memory, so that it goes out in the same packet as the
 		// headers.
-		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(q.body)), int64(len(q.body))
 		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("Idempotency-Key", key)
+		req.Header.Set("Idempotency-Key", q.key)
 	}
 	c.signer.sign(req.Header)
 
-	r, err := c.exchange(req)
+	r, err := c.exchange(req, q.answerMax)
 	var refused error
 	sent, refused = call.end()
 	if err == nil && call.early.Load() {
@@ -259,16 +268,16 @@ func (c *Client) do(ctx context.Context, method, path, key string, body []byte, 
 	return reply{}, &failure
 }
 
-// exchange sends a request and reads its whole answer. The transport is used
+// exchange sends a request and reads its whole answer, or as much as most. The transport is used
 // directly: an http.Client would follow redirects.
-func (c *Client) exchange(req *http.Request) (reply, error) {
+func (c *Client) exchange(req *http.Request, most int64) (reply, error) {
 	resp, err := c.transport.RoundTrip(req)
 	if err != nil {
 		return reply{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	r := reply{status: resp.StatusCode, retryAfter: resp.Header.Get("Retry-After")}
-	r.body, err = io.ReadAll(io.LimitReader(resp.Body, answerMax))
+	r.body, err = io.ReadAll(io.LimitReader(resp.Body, most))
 	return r, err
 }
 
@@ -338,11 +347,7 @@ func (c *Client) dialTLS(ctx context.Context, network, addr string) (net.Conn, e
 	if err != nil {
 		return nil, fmt.Errorf("connect to the Money API: %w", err)
 	}
-	cfg, err := c.signer.tls(host)
-	if err != nil {
-		return nil, err
-	}
-	d := tls.Dialer{Config: cfg}
+	d := tls.Dialer{Config: c.signer.tls(host)}
 	conn, err := d.DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the Money API: %w", err)

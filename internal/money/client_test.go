@@ -239,8 +239,11 @@ func TestCheck(t *testing.T) {
 				t.Errorf("error %v does not wrap the check's", a.Err)
 			}
 		}
-		if p.dials.Load() == 0 {
-			t.Error("the check was asked before the dial")
+		// A connection is there before the provider's loop has taken it.
+		for deadline := time.Now().Add(5 * time.Second); p.dials.Load() == 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the check was asked before the dial")
+			}
 		}
 		if n := p.received.Load(); n != 0 {
 			t.Errorf("%d bytes arrived", n)
@@ -717,14 +720,19 @@ func TestConfig(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"timeout": {Timeout: 7}, "concurrency": {MaxConcurrency: -1},
 		"header": {Credentials: Credentials{Header: "no colon"}}, "header break": {Credentials: Credentials{Header: "A: b\r\nC: d"}},
+		"header of a token without one": {Credentials: Credentials{Header: "X-Token"}}, "header without a value": {Credentials: Credentials{Header: "X-Token:"}},
+		"header of ours": {Credentials: Credentials{Header: "idempotency-key: 1"}}, "odd name": {Credentials: Credentials{Header: "X Token: secret"}},
 		"token file":  {Credentials: Credentials{TokenFile: "/nowhere/token"}},
 		"half a pair": {Credentials: Credentials{CertFile: "x"}}, "pair": {Credentials: Credentials{CertFile: "/nowhere/c", KeyFile: "/nowhere/k"}},
 		"ca": {Credentials: Credentials{CAFile: "/nowhere/ca"}},
 	} {
 		cfg.URL = "http://127.0.0.1"
-		if c, err := New(cfg); err == nil {
+		c, err := New(cfg)
+		if err == nil {
 			c.Close()
 			t.Errorf("%s: accepted", name)
+		} else if !strings.HasPrefix(err.Error(), "money.") || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	c := newClient(t, Config{URL: "http://127.0.0.1"})

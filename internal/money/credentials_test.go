@@ -17,10 +17,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
@@ -52,6 +55,25 @@ func TestHeaderAndTokenAreShown(t *testing.T) {
 		if h := <-got; h.Get("X-Api-Key") != "k1" || h.Get("Authorization") != "Bearer secret" {
 			t.Errorf("headers %v", h)
 		}
+	}
+}
+
+func TestTokenMayHaveAHeaderOfItsOwn(t *testing.T) {
+	t.Parallel()
+	token := filepath.Join(t.TempDir(), "token")
+	writeFile(t, token, "secret\n")
+	s, err := newSigner(Credentials{Header: "x-api-key", TokenFile: token}, obs.Log{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := http.Header{}
+	s.sign(h)
+	if diff := cmp.Diff(http.Header{"X-Api-Key": {"secret"}}, h); diff != "" {
+		t.Error(diff)
+	}
+	_, err = newSigner(Credentials{Header: "authorization: Basic hidden", TokenFile: token}, obs.Log{})
+	if err == nil || !strings.Contains(err.Error(), "keep one of them") || strings.Contains(err.Error(), "hidden") {
+		t.Errorf("two Authorization headers: %v", err)
 	}
 }
 
@@ -198,9 +220,19 @@ func TestTLS(t *testing.T) {
 		t.Errorf("after a rotation: %+v", got)
 	}
 
+	// Between the two renames of a rotation the pair does not fit.
+	a.issue("half", a)
+	if err := os.Rename(a.path("half.crt"), a.path("us.crt")); err != nil {
+		t.Fatal(err)
+	}
+	c.transport.CloseIdleConnections()
+	if got := c.ChargePoint(t.Context(), charge1_7, pass); got.TransactionKey != "renewed" {
+		t.Errorf("in the middle of a rotation: %+v", got)
+	}
+
 	stranger := newClient(t, Config{URL: srv.URL})
 	expect(t, stranger.ChargePoint(t.Context(), charge1_7, pass), reward.AnswerUnsent, CodeNotConnected)
-	if requests.Load() != 2 {
+	if requests.Load() != 3 {
 		t.Errorf("%d requests", requests.Load())
 	}
 }

@@ -2,10 +2,13 @@ package money_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/money/moneysim"
@@ -44,10 +47,16 @@ func TestClassesMeetTheSimulatorsFaults(t *testing.T) {
 		"Paid":      {moneysim.Faults{}, reward.AnswerPaid, "", true},
 		"Error":     {moneysim.Faults{ErrorRate: 1}, reward.AnswerFailed, "INTERNAL_ERROR", false},
 		"LostReply": {moneysim.Faults{LostReplyRate: 1}, reward.AnswerUnknown, money.CodeReset, true},
+		"SlowDrip":  {moneysim.Faults{SlowDripRate: 1}, reward.AnswerUnknown, money.CodeTimeout, true},
+		"Duplicate": {moneysim.Faults{DuplicateRate: 1}, reward.AnswerPaid, "", true},
+		"Throttled": {moneysim.Faults{ThrottleRate: 1}, reward.AnswerThrottled, "THROTTLED", false},
+
+		"ResetBefore": {moneysim.Faults{ResetBeforeRate: 1}, reward.AnswerUnknown, money.CodeReset, false},
+		"ResetAfter":  {moneysim.Faults{ResetAfterRate: 1}, reward.AnswerUnknown, money.CodeReset, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, client := simulate(t, c.faults, 0)
+			_, client := simulate(t, c.faults, time.Second)
 			a := client.ChargePoint(t.Context(), charge, pass)
 			if a.Class != c.class || a.Code != c.code {
 				t.Errorf("answer %+v", a)
@@ -65,7 +74,52 @@ func TestClassesMeetTheSimulatorsFaults(t *testing.T) {
 			t.Errorf("answer %+v", a)
 		}
 	})
-	t.Run("Throttled", func(t *testing.T) {
+	t.Run("Misconfigured", func(t *testing.T) {
+		t.Parallel()
+		for _, status := range []int{401, 403, 404, 405, 407, 413, 415} {
+			_, client := simulate(t, moneysim.Faults{MisconfiguredStatus: status}, 0)
+			if a := client.ChargePoint(t.Context(), charge, pass); a.Class != reward.AnswerMisset || a.Status != status {
+				t.Errorf("answer %+v", a)
+			}
+			if l := client.Lookup(t.Context(), 1, 7); l.Found || l.NotFound || l.Answer.Class != reward.AnswerMisset {
+				t.Errorf("%d: look-up %+v", status, l)
+			}
+		}
+	})
+	t.Run("Away", func(t *testing.T) {
+		t.Parallel()
+		sim, client := simulate(t, moneysim.Faults{Away: true}, 0)
+		if a := client.ChargePoint(t.Context(), charge, pass); a.Class != reward.AnswerUnknown || a.Code != money.CodeReset {
+			t.Errorf("answer %+v", a)
+		}
+		if l := client.Lookup(t.Context(), 1, 7); l.Found || l.NotFound || l.Answer.Class != reward.AnswerUnknown {
+			t.Errorf("look-up %+v", l)
+		}
+		if err := sim.SetFaults(moneysim.Faults{}); err != nil {
+			t.Fatal(err)
+		}
+		if a := client.ChargePoint(t.Context(), charge, pass); a.Class != reward.AnswerPaid {
+			t.Errorf("back again: %+v", a)
+		}
+	})
+	t.Run("Unavailable", func(t *testing.T) {
+		t.Parallel()
+		_, client := simulate(t, moneysim.Faults{UnavailableRate: 1}, 0)
+		found := 0
+		for target := range reward.TargetID(60) {
+			a := client.ChargePoint(t.Context(), money.Charge{PromotionID: 1, TargetID: target, UserID: "u", Amount: 10}, pass)
+			if a.Class != reward.AnswerThrottled || a.RetryAfter != 0 {
+				t.Errorf("answer %+v", a)
+			}
+			if l := client.Lookup(t.Context(), 1, target); l.Found {
+				found++
+			}
+		}
+		if found == 0 || found == 60 {
+			t.Errorf("%d of 60 were charged", found)
+		}
+	})
+	t.Run("RateLimited", func(t *testing.T) {
 		t.Parallel()
 		_, client := simulate(t, moneysim.Faults{RatePerSecond: 0.001}, 0)
 		first, second := client.ChargePoint(t.Context(), charge, pass), client.ChargePoint(t.Context(), charge, pass)
@@ -75,12 +129,57 @@ func TestClassesMeetTheSimulatorsFaults(t *testing.T) {
 	})
 }
 
+// A promotion is listed page by page, whatever else the provider has charged.
+func TestChargesOfTheSimulator(t *testing.T) {
+	t.Parallel()
+	sim, client := simulate(t, moneysim.Faults{}, 0)
+	pass := func() error { return nil }
+	want := map[reward.TargetID]string{}
+	for target := range reward.TargetID(1500) {
+		for _, promotion := range []reward.PromotionID{3, 4} {
+			a := client.ChargePoint(t.Context(), money.Charge{PromotionID: promotion, TargetID: target, UserID: "u", Amount: 10}, pass)
+			if a.Class != reward.AnswerPaid {
+				t.Fatalf("answer %+v", a)
+			}
+			if promotion == 3 {
+				want[target] = a.TransactionKey
+			}
+		}
+	}
+	got, pages := map[reward.TargetID]string{}, 0
+	for cursor := ""; ; pages++ {
+		page, err := client.Charges(t.Context(), 3, cursor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range page.Charges {
+			if c.PromotionID != 3 || c.Amount != 10 {
+				t.Errorf("%+v", c)
+			}
+			got[c.TargetID] = c.TransactionKey
+		}
+		if cursor = page.NextCursor; cursor == "" {
+			break
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" || pages != 1 {
+		t.Errorf("%d pages before the last (-want +got):\n%s", pages, diff)
+	}
+	if err := sim.SetFaults(moneysim.Faults{MisconfiguredStatus: 405}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Charges(t.Context(), 3, ""); !errors.Is(err, money.ErrNoCharges) {
+		t.Errorf("without the capability: %v", err)
+	}
+}
+
 // Whatever the provider does, calling again under the same key ends with each
 // target paid once, and what the client was told is what the ledger holds.
 func TestRepeatsPayOnce(t *testing.T) {
 	t.Parallel()
 	sim, client := simulate(t, moneysim.Faults{
-		JitterMs: 3, ErrorRate: 0.2, RefuseRate: 0.1, TimeoutRate: 0.02, LostReplyRate: 0.2,
+		JitterMs: 3, ErrorRate: 0.2, RefuseRate: 0.1, TimeoutRate: 0.02, LostReplyRate: 0.1,
+		SlowDripRate: 0.02, DuplicateRate: 0.3, ThrottleRate: 0.1, ResetBeforeRate: 0.1, ResetAfterRate: 0.1, UnavailableRate: 0.1,
 	}, 500*time.Millisecond)
 	const targets = 600
 	var paid, refused, calls, unknown atomic.Int64
@@ -104,7 +203,7 @@ func TestRepeatsPayOnce(t *testing.T) {
 				return
 			case reward.AnswerUnknown:
 				unknown.Add(1)
-			case reward.AnswerFailed, reward.AnswerUnsent:
+			case reward.AnswerFailed, reward.AnswerThrottled, reward.AnswerUnsent:
 			default:
 				t.Errorf("target %v: %+v", target, a)
 				return

@@ -26,6 +26,16 @@ const (
 	LookupOpen     LookupClass = "LOOKUP_OPEN"      // it could not be asked, or could not tell
 )
 
+// WebhookOutcome is what came of telling a webhook.
+type WebhookOutcome string
+
+// The outcomes of a delivery.
+const (
+	WebhookHeard   WebhookOutcome = "HEARD"    // the receiver said 2xx
+	WebhookLater   WebhookOutcome = "LATER"    // it did not; tried again
+	WebhookGivenUp WebhookOutcome = "GIVEN_UP" // never tried again
+)
+
 // callBuckets are the bounds of the seconds a provider's call takes.
 var callBuckets = []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}
 
@@ -42,9 +52,13 @@ type Metrics struct {
 	calls                 *prometheus.CounterVec
 	callSeconds           prometheus.Histogram
 	callsOpen             prometheus.Gauge
+	breaches              prometheus.Counter
+	broken                *prometheus.GaugeVec
+	webhooks              *prometheus.CounterVec
 
-	pools   poolCollector
-	streams streamCollector
+	pools    poolCollector
+	governor governorCollector
+	streams  streamCollector
 }
 
 // NewMetrics makes a Metrics that counts.
@@ -73,12 +87,19 @@ func NewMetrics() *Metrics {
 		callsOpen: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "largesse_provider_calls_open", Help: "Calls of the provider, look-ups included, that are open now.",
 		}),
-		pools:   newPoolCollector(),
-		streams: newStreamCollector(),
+		breaches: counter("largesse_balance_breaches_total", "Times that the books of a promotion were found out of balance."),
+		broken: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "largesse_balance_broken", Help: "1 while the books of the promotion do not balance.",
+		}, []string{"promotion_id"}),
+		webhooks: counters("largesse_webhooks_total", "Tries of this instance to tell a webhook, by what came of them.", "outcome"),
+		pools:    newPoolCollector(),
+		governor: newGovernorCollector(),
+		streams:  newStreamCollector(),
 	}
 	m.registry.MustRegister(
 		m.claims, m.sweeps, m.poolStarts, m.idleStops, m.deadLetters, m.payouts, m.calls, m.callSeconds, m.callsOpen,
-		&m.pools, &m.streams,
+		m.breaches, m.broken, m.webhooks,
+		&m.pools, &m.governor, &m.streams,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	// A series that is there from the start has a rate from its first event on.
@@ -92,6 +113,9 @@ func NewMetrics() *Metrics {
 	}
 	for _, c := range []LookupClass{LookupFound, LookupNotFound, LookupOpen} {
 		m.calls.WithLabelValues(string(c))
+	}
+	for _, o := range []WebhookOutcome{WebhookHeard, WebhookLater, WebhookGivenUp} {
+		m.webhooks.WithLabelValues(string(o))
 	}
 	for _, reason := range []string{reward.CodeMalformed, reward.CodeTypeMismatch, reward.CodeConflict, reward.CodeInvalid, reward.CodePoison} {
 		m.deadLetters.WithLabelValues(reason)
@@ -188,6 +212,33 @@ func (m *Metrics) LookedUp(class LookupClass) {
 	}
 }
 
+// Breached counts a promotion whose books were found out of balance.
+func (m *Metrics) Breached() {
+	if !m.off() {
+		m.breaches.Inc()
+	}
+}
+
+// SetBalance tells whether the books of a promotion balance. Only those that do
+// not have a series.
+func (m *Metrics) SetBalance(id reward.PromotionID, broken bool) {
+	if m.off() {
+		return
+	}
+	if broken {
+		m.broken.WithLabelValues(id.String()).Set(1)
+	} else {
+		m.broken.DeleteLabelValues(id.String())
+	}
+}
+
+// WebhookTold counts a try to tell a webhook by what came of it.
+func (m *Metrics) WebhookTold(o WebhookOutcome) {
+	if !m.off() {
+		m.webhooks.WithLabelValues(string(o)).Inc()
+	}
+}
+
 // PoolTotals is what the pools of an instance add up to.
 type PoolTotals struct {
 	Pools     int
@@ -200,6 +251,22 @@ type PoolTotals struct {
 func (m *Metrics) PoolsFrom(read func() PoolTotals) {
 	if !m.off() {
 		m.pools.read.Store(&read)
+	}
+}
+
+// GovernorFigures is how the governor of an instance's calls stands.
+type GovernorFigures struct {
+	Limit       int  // calls that may be open
+	Waiting     int  // calls that wait to be opened
+	BreakerOpen bool // the provider shows no sign of life
+	RatesAway   bool // rates cannot be shared with the other instances
+}
+
+// GovernorFrom has the governor asked at every scrape. read must be quick and
+// safe for concurrent use.
+func (m *Metrics) GovernorFrom(read func() GovernorFigures) {
+	if !m.off() {
+		m.governor.read.Store(&read)
 	}
 }
 
@@ -262,6 +329,45 @@ func (c *poolCollector) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(c.pools, prometheus.GaugeValue, float64(t.Pools))
 	out <- prometheus.MustNewConstMetric(c.consumers, prometheus.GaugeValue, float64(t.Consumers))
 	out <- prometheus.MustNewConstMetric(c.inHand, prometheus.GaugeValue, float64(t.InHand))
+}
+
+// governorCollector asks the governor when it is asked.
+type governorCollector struct {
+	limit, waiting, breakerOpen, ratesAway *prometheus.Desc
+	read                                   atomic.Pointer[func() GovernorFigures]
+}
+
+func newGovernorCollector() governorCollector {
+	gauge := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("largesse_governor_"+name, help, nil, nil)
+	}
+	return governorCollector{
+		limit:       gauge("limit", "Calls of the provider that this instance may have open, as the provider's answers allow."),
+		waiting:     gauge("waiting", "Calls that wait on this instance to be opened."),
+		breakerOpen: gauge("breaker_open", "1 while the provider shows no sign of life and is only probed, else 0."),
+		ratesAway:   gauge("rates_away", "1 while rates cannot be shared and this instance keeps to its part of them, else 0."),
+	}
+}
+
+// Describe names the gauges.
+func (c *governorCollector) Describe(out chan<- *prometheus.Desc) {
+	out <- c.limit
+	out <- c.waiting
+	out <- c.breakerOpen
+	out <- c.ratesAway
+}
+
+// Collect reads all at the same moment.
+func (c *governorCollector) Collect(out chan<- prometheus.Metric) {
+	var f GovernorFigures
+	if read := c.read.Load(); read != nil {
+		f = (*read)()
+	}
+	one := map[bool]float64{true: 1}
+	out <- prometheus.MustNewConstMetric(c.limit, prometheus.GaugeValue, float64(f.Limit))
+	out <- prometheus.MustNewConstMetric(c.waiting, prometheus.GaugeValue, float64(f.Waiting))
+	out <- prometheus.MustNewConstMetric(c.breakerOpen, prometheus.GaugeValue, one[f.BreakerOpen])
+	out <- prometheus.MustNewConstMetric(c.ratesAway, prometheus.GaugeValue, one[f.RatesAway])
 }
 
 // streamGauges is how many gauges a stream has.

@@ -61,7 +61,13 @@ func useEverything(m *Metrics) {
 	m.CallEnded(false, time.Second)
 	m.Charged(reward.AnswerPaid)
 	m.LookedUp(LookupOpen)
+	m.Breached()
+	m.SetBalance(12345, true)
+	m.SetBalance(6, true)
+	m.SetBalance(6, false)
+	m.WebhookTold(WebhookHeard)
 	m.PoolsFrom(func() PoolTotals { return PoolTotals{Pools: 2, Consumers: 9, InHand: 70} })
+	m.GovernorFrom(func() GovernorFigures { return GovernorFigures{Limit: 64, Waiting: 12, BreakerOpen: true} })
 	m.SetStream(reward.Voucher, 12345, 10, 7, 3, 1500*time.Millisecond)
 }
 
@@ -90,9 +96,16 @@ func TestMetrics(t *testing.T) {
 				"REFUSED", "FAILED", "UNKNOWN", "THROTTLED", "MISSET", "UNSENT", "LOOKUP_FOUND", "LOOKUP_NOT_FOUND"),
 			"largesse_provider_call_seconds":             {"": 1},
 			"largesse_provider_calls_open":               {"": 1},
+			"largesse_balance_breaches_total":            {"": 1},
+			"largesse_balance_broken":                    {"12345": 1},
+			"largesse_webhooks_total":                    zeroed(map[string]float64{"HEARD": 1}, "LATER", "GIVEN_UP"),
 			"largesse_pools":                             {"": 2},
 			"largesse_consumers":                         {"": 9},
 			"largesse_entries_in_hand":                   {"": 70},
+			"largesse_governor_limit":                    {"": 64},
+			"largesse_governor_waiting":                  {"": 12},
+			"largesse_governor_breaker_open":             {"": 1},
+			"largesse_governor_rates_away":               {"": 0},
 			"largesse_stream_length":                     {"12345,VOUCHER": 10},
 			"largesse_stream_lag":                        {"12345,VOUCHER": 7},
 			"largesse_stream_pending":                    {"12345,VOUCHER": 3},

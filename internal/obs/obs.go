@@ -27,9 +27,13 @@ const (
 	Feeder    Component = "feeder"
 	Sweeper   Component = "sweeper"
 	Settler   Component = "settler"
+	Guard     Component = "guard"
 	Listener  Component = "listener"
 	Broker    Component = "broker"
 	Money     Component = "money"
+	Governor  Component = "governor"
+	Balance   Component = "balance"
+	Webhook   Component = "webhook"
 	API       Component = "api"
 )
 
@@ -56,9 +60,14 @@ const (
 	IdleStop      Stage = "idle-stop"
 	Completed     Stage = "completed"
 	Paused        Stage = "paused"
+	Judged        Stage = "judged"
 	CleanedUp     Stage = "cleaned-up"
 	CleanupFailed Stage = "cleanup-failed"
 	DeadLettered  Stage = "dead-lettered"
+	Unbalanced    Stage = "unbalanced"
+	Balanced      Stage = "balanced"
+	Told          Stage = "told"
+	GivenUp       Stage = "given-up"
 	Unavailable   Stage = "unavailable"
 	Recovered     Stage = "recovered"
 )

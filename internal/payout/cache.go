@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/largesse/largesse/internal/governor"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
@@ -25,19 +26,27 @@ const (
 // [CampaignPromotionStatusCacheService]
 type StatusCache struct {
 	service.Base
-	rows      store.Promotions
+	rows      cacheRows
 	log       obs.Log
 	onRefresh func(views []store.PromotionView) // after each good read; nil = nothing
 	hints     chan struct{}
 
-	mu     sync.Mutex // protects what follows
-	views  map[reward.PromotionID]store.PromotionView
-	readAt time.Time     // before the query of the latest good read began
-	fresh  chan struct{} // closed and replaced at each good read
+	mu    sync.Mutex // protects what follows
+	views map[reward.PromotionID]store.PromotionView
+	// restoredAt is when the database was restored from a backup; zero = never.
+	restoredAt time.Time
+	readAt     time.Time     // before the query of the latest good read began
+	fresh      chan struct{} // closed and replaced at each good read
+}
+
+// cacheRows is what the cache reads.
+type cacheRows interface {
+	PromotionActive(ctx context.Context) ([]store.PromotionView, error)
+	RestoreMark(ctx context.Context) (time.Time, error)
 }
 
 // NewStatusCache makes a cache that has read nothing yet.
-func NewStatusCache(rows store.Promotions, log obs.Log) *StatusCache {
+func NewStatusCache(rows cacheRows, log obs.Log) *StatusCache {
 	return &StatusCache{
 		rows: rows, log: log.For(obs.Manager), hints: make(chan struct{}, 1),
 		views: make(map[reward.PromotionID]store.PromotionView), fresh: make(chan struct{}),
@@ -84,12 +93,16 @@ func (c *StatusCache) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	mark, err := c.rows.RestoreMark(ctx)
+	if err != nil {
+		return err
+	}
 	views := make(map[reward.PromotionID]store.PromotionView, len(list))
 	for _, v := range list {
 		views[v.ID] = v
 	}
 	c.mu.Lock()
-	c.views, c.readAt = views, readAt
+	c.views, c.readAt, c.restoredAt = views, readAt, mark
 	close(c.fresh)
 	c.fresh = make(chan struct{})
 	c.mu.Unlock()
@@ -105,6 +118,30 @@ func (c *StatusCache) Status(id reward.PromotionID) (reward.PromotionStatus, tim
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.views[id].Status, time.Since(c.readAt)
+}
+
+// job says for whom a call is, as far as the governor has to know.
+func (c *StatusCache) job(id reward.PromotionID) governor.Job {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.views[id]
+	return governor.Job{PromotionID: id, Weight: v.Weight, RatePerSecond: v.RatePerSecond}
+}
+
+// restoreDistrust is how long after a restore the rows are not believed when
+// they say that nobody was called: what was lost comes in again by then, and
+// the provider's memory of its keys is not relied on.
+const restoreDistrust = 24 * time.Hour
+
+// DistrustBefore is the time up to which a first dispatch says nothing about
+// earlier calls: zero, or a day after the database was restored.
+func (c *StatusCache) DistrustBefore() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.restoredAt.IsZero() {
+		return time.Time{}
+	}
+	return c.restoredAt.Add(restoreDistrust)
 }
 
 // Alive says whether the view is young enough to hold on to entries: an

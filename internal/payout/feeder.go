@@ -26,14 +26,17 @@ type Feeder struct {
 	rows     store.Payouts
 	cache    *StatusCache
 	producer *Producer
+	maxLen   int           // most QUEUED rows of a promotion
+	direct   bool          // the queue is this instance's own
 	room     chan struct{} // of one place: there may be room again
 	starved  atomic.Bool   // something is READY and was not taken for lack of room
 	log      obs.Log
 }
 
 // NewFeeder makes a feeder that works on what the cache says.
-func NewFeeder(rows store.Payouts, cache *StatusCache, producer *Producer, log obs.Log) *Feeder {
-	return &Feeder{rows: rows, cache: cache, producer: producer, room: make(chan struct{}, 1), log: log.For(obs.Feeder)}
+// No more than maxLen payouts of a promotion are QUEUED at a time.
+func NewFeeder(rows store.Payouts, cache *StatusCache, producer *Producer, maxLen int, log obs.Log) *Feeder {
+	return &Feeder{rows: rows, cache: cache, producer: producer, maxLen: maxLen, room: make(chan struct{}, 1), log: log.For(obs.Feeder)}
 }
 
 // Room hints that a stream may have room again.
@@ -111,9 +114,17 @@ func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.St
 	taken := 0
 	var adding chan int // the number that the latest add took
 	for range rounds {
+		limit := store.BatchMax
+		if f.direct {
+			// The rows do not tell how much this instance holds.
+			limit = min(limit, f.producer.Room(ctx, v))
+			if limit <= 0 {
+				break
+			}
+		}
 		now := time.Now()
 		rows, err := f.rows.PayoutDispatch(ctx, store.PayoutDispatchParams{
-			PromotionID: v.ID, From: from, Limit: store.BatchMax, MaxLen: f.producer.MaxLen, Now: now,
+			PromotionID: v.ID, From: from, Limit: limit, MaxLen: f.maxLen, Now: now,
 		})
 		if err != nil {
 			if ctx.Err() == nil {
@@ -137,7 +148,7 @@ func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.St
 		added := make(chan int, 1)
 		go func() { added <- f.producer.Enqueue(ctx, v.Type, rows, now) }()
 		adding = added
-		if rounds == 0 || len(rows) < store.BatchMax {
+		if rounds == 0 || len(rows) < limit || f.direct {
 			break
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/governor"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/pool"
 	"github.com/largesse/largesse/internal/queue"
@@ -28,17 +29,33 @@ type FlowConfig struct {
 	// Pool sizes the consumer pools; Queue, Handler, Alive, Metrics and Log are
 	// filled in.
 	Pool pool.Config
+	// Governor bounds the calls; Metrics and Log are filled in.
+	Governor governor.Config
 	// MaxLen bounds each stream, in entries.
 	MaxLen int
 	Limits Limits
+	// Direct works without streams (redis.stream.enabled: false): Queue lives in
+	// this process, and so does each other instance's; an instance works off
+	// what it has dispatched itself. See docs/adr/0007.
+	Direct bool
 	// QueueIsLocal says that the queue lives in this process and starts empty:
 	// whatever was dispatched before is dispatched anew.
 	QueueIsLocal bool
+	// ApprovalAbove is what a promotion may be worth without the approval of a
+	// second person; 0 = anything.
+	ApprovalAbove reward.Amount
+	// Start starts a promotion whose time has come; nil = nobody does.
+	Start func(ctx context.Context, id reward.PromotionID) error
 	// Ingest, Payout and Housekeeping are the roles this instance plays.
 	Ingest, Payout, Housekeeping bool
 	Metrics                      *obs.Metrics
 	Log                          obs.Log
 }
+
+// directMaxLen bounds what an instance has dispatched of a promotion and not yet
+// in hand, when there are no streams: what it cannot call within half of X is
+// given back.
+const directMaxLen = 500
 
 // Flow starts and stops the parts of the payout flow in order.
 type Flow struct {
@@ -46,11 +63,13 @@ type Flow struct {
 	Intake    *Intake
 	Cache     *StatusCache
 	Manager   *pool.Manager
+	governor  *governor.Governor
 	finisher  *Finisher
 	retry     *RetryProcessor
 	feeder    *Feeder
 	sweeper   *Sweeper
 	settler   *Settler
+	guard     *Guard
 	listeners []interface {
 		Start(ctx context.Context)
 		Stop()
@@ -62,6 +81,7 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 	publisher := bus.NewPublisher(cfg.Bus)
 	f := wire(cfg, publisher)
 	if err := f.listen(publisher); err != nil {
+		f.governor.Close()
 		return nil, err
 	}
 	return f, nil
@@ -69,6 +89,7 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 
 // wire makes every part but the listeners.
 func wire(cfg FlowConfig, publisher Publisher) *Flow {
+	cfg.Limits.direct = cfg.Direct
 	f := &Flow{cfg: cfg}
 	f.Cache = NewStatusCache(cfg.Store, cfg.Log)
 	producer := &Producer{
@@ -76,20 +97,36 @@ func wire(cfg FlowConfig, publisher Publisher) *Flow {
 		Horizon: cfg.Limits.horizon(), Lease: cfg.Limits.Lease, Log: cfg.Log,
 	}
 	f.Intake = &Intake{Rows: cfg.Store, Producer: producer, MaxLen: cfg.MaxLen}
+	if cfg.Direct {
+		producer.MaxLen = directMaxLen
+		f.Intake.MaxLen = 0 // what is saved waits for a feeder with room
+	}
 	f.retry = NewRetryProcessor(publisher, cfg.Store, producer, cfg.Log)
-	f.feeder = NewFeeder(cfg.Store, f.Cache, producer, cfg.Log)
+	f.feeder = NewFeeder(cfg.Store, f.Cache, producer, cfg.MaxLen, cfg.Log)
+	f.feeder.direct = cfg.Direct
 	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease, f.feeder.Room, f.Cache.Hint, cfg.Metrics, cfg.Log)
+	cfg.Governor.Metrics, cfg.Governor.Log = cfg.Metrics, cfg.Log
+	f.governor = governor.New(cfg.Governor)
+	cfg.Pool.Taking = f.governor.Taking
 	cfg.Pool.Queue, cfg.Pool.Metrics, cfg.Pool.Log = cfg.Queue, cfg.Metrics, cfg.Log
 	cfg.Pool.Alive = func() bool { return f.Cache.Alive(cfg.Limits.Lease) }
 	cfg.Pool.Handler = &Processor{
-		Store: cfg.Store, Provider: cfg.Provider, Cache: f.Cache, Finisher: f.finisher,
+		Store: cfg.Store, Provider: cfg.Provider, Governor: f.governor, Cache: f.Cache, Finisher: f.finisher,
 		Limits: cfg.Limits, Metrics: cfg.Metrics, Log: cfg.Log,
 	}
 	f.Manager = pool.NewManager(cfg.Pool)
 	f.sweeper = NewSweeper(cfg.Store, cfg.Queue, f.Cache, f.Manager, cfg.Limits, cfg.Metrics, cfg.Log)
-	f.settler = NewSettler(cfg.Store, cfg.Provider, cfg.Limits, f.Cache.Hint, cfg.Log)
-	if cfg.Payout {
-		f.Cache.onRefresh = func(views []store.PromotionView) { f.Manager.Converge(specs(views)) }
+	f.settler = NewSettler(cfg.Store, cfg.Provider, f.governor, f.Cache, cfg.Limits, cfg.Log)
+	f.guard = NewGuard(GuardConfig{Store: cfg.Store, Cache: f.Cache, ApprovalAbove: cfg.ApprovalAbove, Start: cfg.Start, Log: cfg.Log})
+	f.Cache.onRefresh = func(views []store.PromotionView) {
+		for _, v := range views {
+			if v.Status == reward.Paused || v.Status == reward.PromotionCancelled {
+				f.governor.Kick(v.ID)
+			}
+		}
+		if cfg.Payout {
+			f.Manager.Converge(specs(views))
+		}
 	}
 	return f
 }
@@ -112,6 +149,7 @@ func (f *Flow) listen(publisher Publisher) error {
 	if cfg.Ingest {
 		for _, k := range kinds {
 			l := NewPublishListener(k.promotionType, cfg.Store, f.Intake, cfg.Bus, publisher, f.Cache.Hint, cfg.Log)
+			l.starts = cfg.Direct
 			listener, err := bus.NewListener(cfg.Bus, bus.ListenerConfig{
 				Group: k.publishGroup, Topic: k.publishTopic, Handle: l.ProcessTopicMessages, Offsets: l.Offsets, Log: cfg.Log,
 			})
@@ -153,6 +191,7 @@ func (f *Flow) Start(ctx context.Context) error {
 	if f.cfg.Housekeeping {
 		start(&f.sweeper.Base, f.sweeper.run)
 		start(&f.settler.Base, f.settler.run)
+		start(&f.guard.Base, f.guard.run)
 	}
 	for _, l := range f.listeners {
 		l.Start(context.WithoutCancel(ctx))
@@ -172,11 +211,13 @@ func (f *Flow) Stop() {
 	f.retry.Stop()
 	f.sweeper.Stop()
 	f.settler.Stop()
+	f.guard.Stop()
 	// A database that is away must not hold up the end: what could not be
 	// written in time is left in the stream.
 	late := time.AfterFunc(2*f.cfg.Pool.StopTimeout+time.Second, f.finisher.giveUp)
 	f.Manager.StopAll()
 	late.Stop()
+	f.governor.Close()
 	f.finisher.Stop()
 	f.Cache.Stop()
 }

@@ -25,6 +25,7 @@ type PublishListener struct {
 	logs      logs
 	publisher Publisher // for the .dlq topic
 	hint      func()
+	starts    bool // the first record of a promotion that only Kafka knows starts it
 	log       obs.Log
 
 	mu    sync.Mutex // protects what follows
@@ -140,6 +141,9 @@ func (l *PublishListener) register(ctx context.Context, good []parsed) ([]parsed
 		if err != nil {
 			return nil, nil, fmt.Errorf("register the promotions of %s: %w", l.kind.publishTopic, err)
 		}
+		if err := l.start(ctx, promotions); err != nil {
+			return nil, nil, err
+		}
 		l.mu.Lock()
 		for _, p := range promotions {
 			l.known[p.ID] = p.Type
@@ -163,6 +167,28 @@ func (l *PublishListener) register(ctx context.Context, good []parsed) ([]parsed
 		mine = append(mine, g)
 	}
 	return mine, dead, nil
+}
+
+// start starts the promotions that only Kafka knows, where their first record
+// does that. A DRAFT of the API waits for a person.
+func (l *PublishListener) start(ctx context.Context, promotions []reward.Promotion) error {
+	if !l.starts {
+		return nil
+	}
+	var begun []store.Registration
+	for _, p := range promotions {
+		if p.Status == reward.Draft && p.Registered && p.Type == l.kind.promotionType {
+			begun = append(begun, store.Registration{ID: p.ID, Type: p.Type, Started: true})
+		}
+	}
+	if len(begun) == 0 {
+		return nil
+	}
+	if _, err := l.store.PromotionRegister(ctx, begun, time.Now()); err != nil {
+		return fmt.Errorf("start the promotions of %s: %w", l.kind.publishTopic, err)
+	}
+	l.hint()
+	return nil
 }
 
 func (l *PublishListener) forget() {

@@ -97,7 +97,7 @@ func point(promotion, target int, amount int) string {
 
 func (d *desk) deadLetters(t *testing.T) map[string]string {
 	t.Helper()
-	list, err := d.rows.DeadLetterList(t.Context(), 0, 100)
+	list, err := d.rows.DeadLetterList(t.Context(), store.DeadLetterListParams{Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}

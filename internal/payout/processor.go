@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/largesse/largesse/internal/governor"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/pool"
@@ -26,6 +27,8 @@ type Limits struct {
 	SettleAfter       time.Duration // longest a request can be under way
 	IdempotencyWindow time.Duration // past which a row is looked up before it is called
 	GiveUpAfter       time.Duration // past which a row without an answer is settled
+
+	direct bool // see FlowConfig.Direct
 }
 
 // Processor handles stream entries: check, call, outcome. It is the pools'
@@ -39,6 +42,7 @@ type Limits struct {
 type Processor struct {
 	Store    store.Store
 	Provider Provider
+	Governor *governor.Governor
 	Cache    *StatusCache
 	Finisher *Finisher
 	Limits   Limits
@@ -65,6 +69,7 @@ var (
 	errPaused    = errors.New("payout: the promotion is not running")
 	errCancelled = errors.New("payout: the promotion is cancelled")
 	errLease     = errors.New("payout: the lease does not outlast the call")
+	errLate      = errors.New("payout: it was dispatched too long ago")
 	errForgotten = errors.New("payout: the provider may have forgotten the key")
 )
 
@@ -168,7 +173,7 @@ func (p *Processor) deadLetter(ctx context.Context, it *pool.Item, reason, detai
 
 func deadEntry(s queue.Stream, e queue.Entry, reason, detail string) reward.DeadLetter {
 	return reward.DeadLetter{
-		Source: fmt.Sprintf("campaign-promotion-stream:%s:%s", s.Type, s.PromotionID), Offset: e.ID,
+		Source: fmt.Sprintf("%s%s:%s", streamSource, s.Type, s.PromotionID), Offset: e.ID,
 		Value: e.Message, Reason: reason, Detail: detail, At: time.Now(),
 	}
 }
@@ -195,21 +200,35 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 		if p.forgotten(row) && !looked {
 			return errForgotten
 		}
+		if p.Limits.direct && time.Since(row.DueAt) > p.Limits.horizon()/2 {
+			return errLate
+		}
 		return p.check(it)
 	}
 	for try := 0; ; try++ {
+		permit, ok := p.acquire(it, out, sent)
+		if !ok {
+			return
+		}
 		if p.forgotten(row) && !looked {
-			done, again := p.lookBeforeCall(ctx, it, row, out, sent, try)
+			done, again := p.lookBeforeCall(ctx, permit, it, row, out, sent, try)
 			if done {
 				return
 			}
-			if again {
-				continue
+			if !again {
+				looked = true
+				try-- // the call itself is still to come
 			}
-			looked = true
+			continue
 		}
 		began := time.Now()
-		ans := kindOf(it.Stream.Type).charge(p.Provider, ctx, chargeOf(row), check)
+		ans := p.call(permit, func() money.Answer {
+			return kindOf(it.Stream.Type).charge(p.Provider, ctx, chargeOf(row), check)
+		})
+		if permit.Probe() && ans.Class == reward.AnswerFailed {
+			// It was made to see whether the provider is there. It may have charged.
+			ans.Class, ans.Status = reward.AnswerThrottled, http.StatusServiceUnavailable
+		}
 		switch ans.Class {
 		case reward.AnswerUnsent:
 			if !p.unsent(ctx, it, out, sent, try, ans.Err) {
@@ -233,10 +252,64 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 	}
 }
 
+// acquire waits until a call may be opened; false when the entry has left the
+// hand meanwhile, because its promotion does not run any more or the pool ends.
+func (p *Processor) acquire(it *pool.Item, out store.Outcome, sent bool) (*governor.Permit, bool) {
+	for {
+		permit, err := p.Governor.Acquire(it.Taking(), p.Cache.job(it.Stream.PromotionID))
+		switch {
+		case err == nil:
+			return permit, true
+		case p.cancelled(it):
+			out.Kind, out.Sent = store.OutcomeCancelled, sent
+			p.Finisher.finish(it, out)
+			return nil, false
+		case !errors.Is(err, governor.ErrKicked) || p.pausedForSure(it):
+			p.Finisher.giveBack(it)
+			return nil, false
+		}
+		// Sent away, and running again by now.
+	}
+}
+
+// call makes one call under a permit, and tells the governor what came of it,
+// also when it panics.
+func (p *Processor) call(permit *governor.Permit, make func() money.Answer) money.Answer {
+	began := time.Now()
+	outcome := governor.Outcome{Class: reward.AnswerUnsent, Ours: true}
+	defer func() { permit.Done(outcome) }()
+	ans := make()
+	outcome = outcomeOf(ans, time.Since(began))
+	return ans
+}
+
+// outcomeOf is what the governor has to know of an answer.
+func outcomeOf(ans money.Answer, took time.Duration) governor.Outcome {
+	return governor.Outcome{
+		Class: ans.Class, Status: ans.Status, RetryAfter: ans.RetryAfter, Took: took,
+		Ours: ans.Class == reward.AnswerUnsent && ans.Code != money.CodeNotConnected,
+	}
+}
+
+// lookup asks for a payout's key under a permit.
+func lookup(ctx context.Context, provider Provider, permit *governor.Permit, row reward.Payout) money.LookupResult {
+	began := time.Now()
+	outcome := governor.Outcome{Class: reward.AnswerUnsent, Ours: true}
+	defer func() { permit.Done(outcome) }()
+	found := provider.Lookup(ctx, row.PromotionID, row.TargetID)
+	outcome = outcomeOf(found.Answer, time.Since(began))
+	if found.Found || found.NotFound {
+		outcome.Class = reward.AnswerRefused // a sign of life, whose latency is not that of charges
+	}
+	return found
+}
+
 // forgotten says that the provider may not know the key of an earlier call any
-// more, so that the same key could charge again.
+// more, so that the same key could charge again; or that the rows may not know
+// of an earlier call, because they come from a backup.
 func (p *Processor) forgotten(row reward.Payout) bool {
-	return time.Since(row.FirstDispatchedAt) > p.Limits.IdempotencyWindow-p.Limits.SettleAfter
+	return time.Since(row.FirstDispatchedAt) > p.Limits.IdempotencyWindow-p.Limits.SettleAfter ||
+		row.FirstDispatchedAt.Before(p.Cache.DistrustBefore())
 }
 
 // over says that a row has met no answer that counts for too long.
@@ -248,12 +321,13 @@ func (p *Processor) over(row reward.Payout) bool {
 // blindly. done: the entry is out of hand. again: the provider could not be
 // asked now, for a reason that holds a call up and settles nothing. Neither:
 // the provider knows nothing, and may be called.
-func (p *Processor) lookBeforeCall(ctx context.Context, it *pool.Item, row reward.Payout, out store.Outcome, sent bool, try int) (done, again bool) {
+func (p *Processor) lookBeforeCall(ctx context.Context, permit *governor.Permit, it *pool.Item, row reward.Payout, out store.Outcome, sent bool, try int) (done, again bool) {
 	if err := p.check(it); err != nil {
+		permit.Done(governor.Outcome{Class: reward.AnswerUnsent, Ours: true})
 		again = p.unsent(ctx, it, out, sent, try, err)
 		return !again, again
 	}
-	found := p.Provider.Lookup(ctx, row.PromotionID, row.TargetID)
+	found := lookup(ctx, p.Provider, permit, row)
 	switch {
 	case found.Found:
 		out.Kind, out.TransactionKey = store.OutcomePaid, found.TransactionKey
@@ -326,7 +400,7 @@ func (p *Processor) unsent(ctx context.Context, it *pool.Item, out store.Outcome
 		out.Kind, out.Sent = store.OutcomeCancelled, sent
 		p.Finisher.finish(it, out)
 		return false
-	case errors.Is(err, errPaused) && p.pausedForSure(it):
+	case errors.Is(err, errPaused) && p.pausedForSure(it), errors.Is(err, errLate):
 		p.Finisher.giveBack(it)
 		return false
 	case errors.Is(err, errLease):
@@ -367,7 +441,7 @@ func (p *Processor) hold(ctx context.Context, it *pool.Item, d time.Duration) bo
 		timer := time.NewTimer(min(left, refreshEvery))
 		select {
 		case <-timer.C:
-		case <-it.Stopping():
+		case <-it.Taking().Done():
 			timer.Stop()
 			if p.pausedForSure(it) || p.cancelled(it) {
 				return true // the next check says so
@@ -414,13 +488,29 @@ func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payo
 		out.Kind = store.OutcomeNoAnswer
 		out.RetryAt = now.Add(service.Backoff(int(row.Dispatch)-1, retryBase, retryLimit))
 		out.GiveUp = p.over(row)
-		if found := p.Provider.Lookup(ctx, row.PromotionID, row.TargetID); found.Found {
-			out.Kind, out.TransactionKey = store.OutcomePaid, found.TransactionKey
+		if key, paid := p.lookAfter(ctx, it, row); paid {
+			out.Kind, out.TransactionKey = store.OutcomePaid, key
 			out.Code, out.Message = "", ""
 		}
 	}
 	out.Attempts = []reward.Attempt{attemptOf(row, now, ans)}
 	p.Finisher.finish(it, out)
+}
+
+// lookAfter asks, once and if the provider takes calls, whether a call without
+// an answer has charged.
+func (p *Processor) lookAfter(ctx context.Context, it *pool.Item, row reward.Payout) (key string, paid bool) {
+	if !p.Governor.Taking() {
+		return "", false
+	}
+	waiting, cancel := context.WithTimeout(it.Taking(), p.Limits.MoneyTimeout)
+	defer cancel()
+	permit, err := p.Governor.Acquire(waiting, p.Cache.job(row.PromotionID))
+	if err != nil {
+		return "", false
+	}
+	found := lookup(ctx, p.Provider, permit, row)
+	return found.TransactionKey, found.Found
 }
 
 // pause stops a promotion whose calls cannot succeed because our own settings

@@ -3,26 +3,14 @@ package payout
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
-)
-
-// Bounds of a promotion's fields.
-const (
-	PromotionNameMax        = 200 // characters
-	PromotionVoucherCodeMax = 200 // characters
-	PromotionMaxRetriesMax  = 20
-	PromotionConsumersMax   = 256 // per instance
 )
 
 // PromotionsConfig is what Promotions needs.
@@ -34,6 +22,12 @@ type PromotionsConfig struct {
 	Hint func(reward.PromotionID)
 	// MaxRetries is for promotions that name none; nil = reward.MaxRetries.
 	MaxRetries *int
+	// ApprovalAbove is the worth above which a promotion does not start before a
+	// second person has approved it; 0 = never asked for.
+	ApprovalAbove reward.Amount
+	// Webhooks says that webhooks can be signed; without it a promotion cannot
+	// have one.
+	Webhooks bool
 }
 
 // Promotions is what people do with promotions.
@@ -45,113 +39,6 @@ type Promotions struct {
 // NewPromotions makes Promotions.
 func NewPromotions(cfg PromotionsConfig) *Promotions {
 	return &Promotions{cfg: cfg, log: cfg.Log.For(obs.Engine)}
-}
-
-// CreateCommand asks for a promotion.
-type CreateCommand struct {
-	ID          *reward.PromotionID // nil = a new one is made
-	Name        string              // 1 to 200 characters
-	Type        string              // POINT or VOUCHER
-	Amount      *reward.Amount      // per target, in minor units, up to reward.AmountMax; nil = every target names its own
-	VoucherCode string              // default for targets; VOUCHER only
-	Currency    string              // three capital letters, or none
-	MaxRetries  *int                // retries after the first call, 0 to 20
-	// ConsumersPerInstance is how many consumers each instance keeps for it, 1
-	// to 256; nil = by its size.
-	ConsumersPerInstance *int
-}
-
-var currencyPattern = regexp.MustCompile(`^[A-Z]{3}$`)
-
-// Check returns every field that is wrong.
-func (c CreateCommand) Check() []reward.FieldError {
-	var wrong []reward.FieldError
-	refuse := func(field, format string, args ...any) {
-		wrong = append(wrong, reward.FieldError{Field: field, Detail: fmt.Sprintf(format, args...)})
-	}
-	if c.ID != nil && *c.ID <= 0 {
-		refuse("id", "must be from 1 to %d", int64(math.MaxInt64))
-	}
-	if n := utf8.RuneCountInString(c.Name); n == 0 || n > PromotionNameMax {
-		refuse("name", "must have 1 to %d characters, not %d", PromotionNameMax, n)
-	} else if err := reward.CheckText(c.Name); err != nil {
-		refuse("name", "%v", err)
-	}
-	if c.Type != string(reward.Point) && c.Type != string(reward.Voucher) {
-		refuse("type", "must be POINT or VOUCHER, not %s", reward.Quote(c.Type))
-	}
-	least := reward.AmountMin(reward.PromotionType(c.Type))
-	switch {
-	case c.Amount == nil:
-	case *c.Amount < least || *c.Amount > reward.AmountMax:
-		refuse("amount", "must be from %d to %d, not %d; leave it out when every target names its own", least, reward.AmountMax, *c.Amount)
-	}
-	if c.VoucherCode != "" {
-		c.checkVoucherCode(refuse)
-	}
-	if c.Currency != "" && !currencyPattern.MatchString(c.Currency) {
-		refuse("currency", "must be three capital letters, e.g. EUR, not %s", reward.Quote(c.Currency))
-	}
-	if c.MaxRetries != nil && (*c.MaxRetries < 0 || *c.MaxRetries > PromotionMaxRetriesMax) {
-		refuse("maxRetries", "must be from 0 to %d, not %d", PromotionMaxRetriesMax, *c.MaxRetries)
-	}
-	if c.ConsumersPerInstance != nil && (*c.ConsumersPerInstance < 1 || *c.ConsumersPerInstance > PromotionConsumersMax) {
-		refuse("consumersPerInstance", "must be from 1 to %d, not %d; leave it out to go by the promotion's size", PromotionConsumersMax, *c.ConsumersPerInstance)
-	}
-	return wrong
-}
-
-func (c CreateCommand) checkVoucherCode(refuse func(field, format string, args ...any)) {
-	const field = "voucherCode"
-	if c.Type != string(reward.Voucher) {
-		refuse(field, "is for VOUCHER promotions only")
-	}
-	if n := utf8.RuneCountInString(c.VoucherCode); n > PromotionVoucherCodeMax || len(c.VoucherCode) > reward.VoucherCodeMax {
-		refuse(field, "must have at most %d characters and %d bytes", PromotionVoucherCodeMax, reward.VoucherCodeMax)
-	} else if err := reward.CheckText(c.VoucherCode); err != nil {
-		refuse(field, "%v", err)
-	} else if hasControl(c.VoucherCode) {
-		refuse(field, "holds a control character")
-	} else if startsFormula(c.VoucherCode) {
-		refuse(field, "%s begins like a formula of a spreadsheet", reward.Quote(c.VoucherCode))
-	}
-}
-
-// Create makes a DRAFT, or completes the one that Kafka registered under the
-// id.
-func (s *Promotions) Create(ctx context.Context, c CreateCommand) (store.PromotionView, error) {
-	if wrong := c.Check(); len(wrong) > 0 {
-		return store.PromotionView{}, &reward.Error{
-			Kind: reward.KindInvalid, Code: reward.CodeInvalid,
-			Detail: fmt.Sprintf("the promotion has %d wrong fields", len(wrong)), Fields: wrong,
-		}
-	}
-	p := reward.Promotion{
-		Name: c.Name, Type: reward.PromotionType(c.Type), Status: reward.Draft, VoucherCode: c.VoucherCode,
-		Currency: c.Currency, MaxRetries: reward.MaxRetries, CreatedAt: time.Now().UTC(),
-	}
-	if s.cfg.MaxRetries != nil {
-		p.MaxRetries = *s.cfg.MaxRetries
-	}
-	if c.MaxRetries != nil {
-		p.MaxRetries = *c.MaxRetries
-	}
-	if c.ConsumersPerInstance != nil {
-		p.ConsumersPerInstance = *c.ConsumersPerInstance
-	}
-	if c.Amount != nil {
-		p.Amount = *c.Amount
-	}
-	if c.ID != nil {
-		p.ID = *c.ID
-	} else {
-		p.ID = reward.PromotionID(s.cfg.IDs.Next())
-	}
-	p, err := s.cfg.Store.PromotionCreate(ctx, p)
-	if err != nil {
-		return store.PromotionView{}, err
-	}
-	return s.changed(ctx, p.ID, "created")
 }
 
 // Get returns a promotion with its counts.
@@ -179,18 +66,24 @@ type action struct {
 
 // The actions.
 var (
-	actionStart  = action{"start", []reward.PromotionStatus{reward.Draft}, reward.Running}
-	actionPause  = action{"pause", []reward.PromotionStatus{reward.Running}, reward.Paused}
-	actionResume = action{"resume", []reward.PromotionStatus{reward.Paused}, reward.Running}
-	actionCancel = action{"cancel", []reward.PromotionStatus{reward.Draft, reward.Running, reward.Paused}, reward.PromotionCancelled}
-	actionClose  = action{"close", []reward.PromotionStatus{reward.Draft, reward.Running, reward.Paused, reward.Completed}, ""}
-	actionDelete = action{"delete", []reward.PromotionStatus{reward.Draft}, ""}
+	actionStart   = action{"start", []reward.PromotionStatus{reward.Draft}, reward.Running}
+	actionPause   = action{"pause", []reward.PromotionStatus{reward.Running}, reward.Paused}
+	actionResume  = action{"resume", []reward.PromotionStatus{reward.Paused}, reward.Running}
+	actionCancel  = action{"cancel", []reward.PromotionStatus{reward.Draft, reward.Running, reward.Paused}, reward.PromotionCancelled}
+	actionApprove = action{"approve", []reward.PromotionStatus{reward.Draft, reward.Running, reward.Paused}, ""}
+	actionRetry   = action{"retry", []reward.PromotionStatus{reward.Running, reward.Paused, reward.Completed}, ""}
+	actionClose   = action{"close", []reward.PromotionStatus{reward.Draft, reward.Running, reward.Paused, reward.Completed}, ""}
+	actionDelete  = action{"delete", []reward.PromotionStatus{reward.Draft}, ""}
 
-	actions = []action{actionStart, actionPause, actionResume, actionCancel, actionClose, actionDelete}
+	actions = []action{actionStart, actionApprove, actionPause, actionResume, actionCancel, actionRetry, actionClose, actionDelete}
 )
 
-// Start moves a DRAFT to RUNNING.
+// Start moves a DRAFT to RUNNING; CodeApprovalNeeded when it is worth more than
+// ApprovalAbove and nobody has approved it.
 func (s *Promotions) Start(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
+	if err := s.checkApproval(ctx, id, actionStart); err != nil {
+		return store.PromotionView{}, err
+	}
 	return s.move(ctx, id, actionStart, "")
 }
 
@@ -199,8 +92,11 @@ func (s *Promotions) Pause(ctx context.Context, id reward.PromotionID) (store.Pr
 	return s.move(ctx, id, actionPause, "paused by an operator")
 }
 
-// Resume lets a PAUSED promotion go on.
+// Resume lets a PAUSED promotion go on; CodeApprovalNeeded as for Start.
 func (s *Promotions) Resume(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
+	if err := s.checkApproval(ctx, id, actionResume); err != nil {
+		return store.PromotionView{}, err
+	}
 	return s.move(ctx, id, actionResume, "")
 }
 
@@ -245,9 +141,10 @@ func (s *Promotions) move(ctx context.Context, id reward.PromotionID, a action, 
 	return s.changed(ctx, id, a.name)
 }
 
-// changed tells everybody and returns the promotion as it stands.
-func (s *Promotions) changed(ctx context.Context, id reward.PromotionID, what string) (store.PromotionView, error) {
-	s.log.Info(obs.Saved, "promotion_id", id, "action", what)
+// changed tells everybody and returns the promotion as it stands; more are
+// attributes for the log.
+func (s *Promotions) changed(ctx context.Context, id reward.PromotionID, what string, more ...any) (store.PromotionView, error) {
+	s.log.Info(obs.Saved, append([]any{"promotion_id", id, "action", what}, more...)...)
 	s.cfg.Hint(id)
 	return s.Get(ctx, id)
 }

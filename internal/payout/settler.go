@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/largesse/largesse/internal/governor"
+	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
@@ -29,15 +31,22 @@ type Settler struct {
 	service.Base
 	rows     store.Payouts
 	provider Provider
+	governor *governor.Governor
+	cache    *StatusCache
 	limits   Limits
-	hint     func()
 	log      obs.Log
 }
 
-// NewSettler makes a settler; hint is called when rows were decided.
-func NewSettler(rows store.Payouts, p Provider, limits Limits, hint func(), log obs.Log) *Settler {
-	return &Settler{rows: rows, provider: p, limits: limits, hint: hint, log: log.For(obs.Settler)}
+// NewSettler makes a settler that asks when the governor lets it.
+func NewSettler(rows store.Payouts, p Provider, g *governor.Governor, cache *StatusCache, limits Limits, log obs.Log) *Settler {
+	return &Settler{rows: rows, provider: p, governor: g, cache: cache, limits: limits, log: log.For(obs.Settler)}
 }
+
+// againAfter is when a payout that a no has decided is looked up once more: a
+// process that stood still between its last check and its write, and then
+// died, may have charged it after all. No rule closes that gap; this narrows
+// it, and the balance sheet shows what is left.
+func (l Limits) againAfter() time.Duration { return min(10*l.SettleAfter, l.IdempotencyWindow/2) }
 
 func (s *Settler) run(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -70,18 +79,33 @@ func (s *Settler) round(ctx context.Context) (int, error) {
 		})
 	}
 	wg.Wait()
-	err = s.rows.PayoutSettle(ctx, store.PayoutSettleParams{Lookups: lookups, SettleAfter: s.limits.SettleAfter, Now: time.Now()})
+	err = s.rows.PayoutSettle(ctx, store.PayoutSettleParams{
+		Lookups: lookups, SettleAfter: s.limits.SettleAfter, AgainAfter: s.limits.againAfter(), Now: time.Now(),
+	})
 	if err != nil {
 		return 0, err
 	}
 	s.log.Debug(obs.Settled, "count", len(rows))
-	s.hint()
+	s.cache.Hint()
 	return len(rows), nil
+}
+
+// ask asks the provider, in its turn; began is set to when it did. Whoever
+// does not get a turn in time has learned nothing.
+func (s *Settler) ask(ctx context.Context, row reward.Payout, began *time.Time) money.LookupResult {
+	waiting, cancel := context.WithTimeout(ctx, settleHold/3)
+	defer cancel()
+	permit, err := s.governor.Acquire(waiting, s.cache.job(row.PromotionID))
+	if err != nil {
+		return money.LookupResult{}
+	}
+	*began = time.Now()
+	return lookup(ctx, s.provider, permit, row)
 }
 
 func (s *Settler) lookup(ctx context.Context, row reward.Payout) store.Lookup {
 	began := time.Now()
-	res := s.provider.Lookup(ctx, row.PromotionID, row.TargetID)
+	res := s.ask(ctx, row, &began)
 	decides := row.SettleFrom.Add(s.limits.SettleAfter)
 	out := store.Lookup{
 		Ref:   refOf(row),

@@ -153,7 +153,9 @@ func (s *Sweeper) keep(ctx context.Context, v store.PromotionView, sweep bool) e
 }
 
 // sweep reads the stream first: what was dispatched X before its oldest entry
-// (or X ago, when it is empty) is not in it, and will not be.
+// (or X ago, when it is empty) is not in it, and will not be. Without streams
+// it is X ago in any case: who has dispatched it opens no call later than half
+// of that, and the rest is longer than a call.
 func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) error {
 	before := time.Now()
 	info, err := s.queue.Info(ctx, streamOf(v))
@@ -161,7 +163,7 @@ func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) error {
 		return err
 	}
 	s.metrics.SetStream(v.Type, v.ID, info.Len, info.Lag(), info.Pending, age(info.OldestPendingAt, before))
-	if info.Len > 0 && info.OldestAt.Before(before) {
+	if info.Len > 0 && info.OldestAt.Before(before) && !s.limits.direct {
 		before = info.OldestAt
 	}
 	n, err := s.sweepBefore(ctx, v.ID, before.Add(-s.limits.horizon()), time.Now())

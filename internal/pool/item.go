@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -29,9 +30,9 @@ func (it *Item) LeaseLeft() time.Duration {
 	return time.Duration(it.leaseEnd.Load()) - time.Since(it.pool.startedAt)
 }
 
-// Stopping is closed when the pool reads no more: it was stopped, or its
-// promotion paused. Whatever has no call open should be handed back then.
-func (it *Item) Stopping() <-chan struct{} { return it.pool.stopping }
+// Taking ends when the pool reads no more: it was stopped, or its promotion was
+// paused. Whatever has no call open then should be handed back.
+func (it *Item) Taking() context.Context { return it.pool.readCtx }
 
 // CallEnded says that no call will be open for this entry any more, so that the
 // consumer may have another one open while the outcome is being written. It may

@@ -99,6 +99,24 @@ func (m *Manager) Converge(specs []Spec) {
 			p.stop()
 		}
 	}
+	m.divide()
+}
+
+// divide gives every consumer its share of HandMost, at least one entry. mu is
+// held.
+func (m *Manager) divide() {
+	if m.cfg.HandMost <= 0 {
+		return
+	}
+	pools := m.registry.all()
+	consumers := 0
+	for _, p := range pools {
+		consumers += len(p.Consumers())
+	}
+	for _, p := range pools {
+		// As many entries again may wait for their outcomes to be written.
+		p.share.Store(int64(max(m.cfg.HandMost/2/max(consumers, 1), 1)))
+	}
 }
 
 // tidy destroys the empty stream of a promotion that is over: its last pool may
@@ -155,6 +173,7 @@ func (m *Manager) startLocked(s Spec) {
 		m.cfg.Log.For(obs.Manager).Debug(obs.AlreadyActive, "promotion_id", id)
 		return
 	}
+	m.divide()
 	p.start(func() {
 		m.registry.remove(id)
 		m.changed()

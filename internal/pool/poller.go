@@ -32,7 +32,7 @@ func (p *Pool) poll(readCtx, workCtx context.Context) {
 			log.Info(obs.GroupCreated, "promotion_id", p.stream.PromotionID, "consumers", created)
 		}
 		reads := p.reads()
-		if len(reads) == 0 || !p.alive() {
+		if len(reads) == 0 || !p.alive() || !p.taking() {
 			p.rest(readCtx, p.cfg.PollInterval)
 			continue
 		}

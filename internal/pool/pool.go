@@ -52,6 +52,12 @@ type Config struct {
 	// while it does not, nothing is read, claimed or renewed, so that others
 	// can take over. nil = always.
 	Alive func() bool
+	// Taking says whether new entries should be read at all; what is in hand is
+	// held on to. nil = always.
+	Taking func() bool
+	// HandMost bounds the entries in hand over all pools of this instance, as
+	// far as each consumer can still have one; 0 = no bound.
+	HandMost int
 	// Changed is called when a pool has started, grown or ended; it must not
 	// block. nil = nobody asks.
 	Changed func()
@@ -69,13 +75,17 @@ type Pool struct {
 	wake chan struct{} // of one place: a hint that there may be work
 	done chan struct{} // closed when the pool has ended
 
+	// share bounds a consumer's calls below InFlight when there are many
+	// consumers on this instance; 0 = it does not.
+	share atomic.Int64
+
 	// final says that the promotion pays nothing more: the stream goes with
 	// its last consumer.
 	final atomic.Bool
 
+	readCtx  context.Context    //nolint:containedctx // it is the pool's life, which items ask for
 	stopRead context.CancelFunc // ends polling
 	stopWork context.CancelFunc // ends handling
-	stopping <-chan struct{}    // closed when polling ends
 
 	mu       sync.Mutex // protects what follows
 	names    []string   // consumer names, by index
@@ -143,7 +153,7 @@ func (p *Pool) Wake() {
 func (p *Pool) start(ended func()) {
 	readCtx, stopRead := context.WithCancel(context.Background())
 	workCtx, stopWork := context.WithCancel(context.Background())
-	p.stopRead, p.stopWork, p.stopping = stopRead, stopWork, readCtx.Done()
+	p.readCtx, p.stopRead, p.stopWork = readCtx, stopRead, stopWork
 	go func() {
 		defer close(p.done)
 		defer ended()
@@ -175,6 +185,8 @@ func (p *Pool) finishInHand() {
 		p.empty.Wait()
 	}
 }
+
+func (p *Pool) taking() bool { return p.cfg.Taking == nil || p.cfg.Taking() }
 
 func (p *Pool) alive() bool { return p.cfg.Alive == nil || p.cfg.Alive() }
 
@@ -236,7 +248,11 @@ func (p *Pool) endCallLocked(it *Item) {
 
 // freeLocked is how many entries a consumer may still take.
 func (p *Pool) freeLocked(consumer int) int {
-	return min(p.cfg.InFlight-p.calls[consumer], 2*p.cfg.InFlight-p.hands[consumer])
+	inFlight := p.cfg.InFlight
+	if share := int(p.share.Load()); share > 0 {
+		inFlight = min(inFlight, share)
+	}
+	return min(inFlight-p.calls[consumer], 2*inFlight-p.hands[consumer])
 }
 
 // removeConsumers takes this pool's consumers out of the group. What they

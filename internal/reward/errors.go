@@ -78,4 +78,7 @@ const (
 	// CodePoison is of payouts that too many holders in a row let go of
 	// without an outcome.
 	CodePoison = "POISON"
+	// CodeDeadLetterNotFound and CodeReconciliationNotFound: no such id.
+	CodeDeadLetterNotFound     = "DEAD_LETTER_NOT_FOUND"
+	CodeReconciliationNotFound = "RECONCILIATION_NOT_FOUND"
 )

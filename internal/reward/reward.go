@@ -161,6 +161,24 @@ type Promotion struct {
 	// ConsumersPerInstance is how many consumers an instance keeps for it; 0 =
 	// by its size.
 	ConsumersPerInstance int
+	// RatePerSecond bounds the calls of all instances for it; 0 = no bound of
+	// its own.
+	RatePerSecond int
+	// Weight is its share of the calls beside others: twice the weight, twice
+	// the calls. From 1.
+	Weight int
+	// MaxAmount is the budget: what is paid, and what may have been, never
+	// passes it; 0 = none.
+	MaxAmount Amount
+	// Canary, when Targets is above 0, pays so many first and judges them.
+	Canary Canary
+	// StartsAt starts a DRAFT by itself; zero = by hand.
+	StartsAt time.Time
+	// WebhookURL is told when it is finished or was paused by Largesse; "" =
+	// nobody.
+	WebhookURL string
+	// CreatedBy and ApprovedBy say who; "" = nobody (yet).
+	CreatedBy, ApprovedBy string
 	// Registered says that Kafka made this DRAFT and nobody has completed it
 	// over the API yet.
 	Registered bool
@@ -177,6 +195,19 @@ type Promotion struct {
 	// (design §2, Cleanup).
 	LastDispatchedAt time.Time
 	StreamGone       bool
+}
+
+// Canary is the first payouts of a promotion, whose outcomes decide whether the
+// others follow.
+type Canary struct {
+	Targets        int64   // how many; 0 = no canary
+	MaxFailureRate float64 // share of FAILED among them above which it pauses, 0 to 1
+	// Dispatched counts the payouts that were ever dispatched while it had not
+	// been judged; 0 without a canary.
+	Dispatched int64
+	// Judged says that the others may follow: the canary was good, or somebody
+	// has resumed the promotion after a bad one.
+	Judged bool
 }
 
 // Counts holds how many payouts of a promotion stand in each state, and what
@@ -277,6 +308,9 @@ const (
 	AnswerThrottled AnswerClass = "THROTTLED" // 429, 503: no attempt counted
 	AnswerMisset    AnswerClass = "MISSET"    // our settings are wrong: the promotion pauses
 	AnswerUnsent    AnswerClass = "UNSENT"    // nothing left this process
+
+	// AnswerResolved is no answer: a person has settled an UNKNOWN payout.
+	AnswerResolved AnswerClass = "RESOLVED"
 )
 
 // Attempt is one answer other than a first-time success, kept for ever.
@@ -300,4 +334,18 @@ type DeadLetter struct {
 	Reason    string // code, e.g. MALFORMED, TYPE_MISMATCH
 	Detail    string
 	At        time.Time
+	Status    DeadLetterStatus
+	SettledAt time.Time // zero while OPEN
+	SettledBy string
 }
+
+// DeadLetterStatus is what has become of a dead letter.
+type DeadLetterStatus string
+
+// The statuses. Nothing goes back to OPEN: a replayed message that fails again
+// is another dead letter.
+const (
+	DeadLetterOpen      DeadLetterStatus = "OPEN"
+	DeadLetterReplayed  DeadLetterStatus = "REPLAYED"
+	DeadLetterDiscarded DeadLetterStatus = "DISCARDED"
+)

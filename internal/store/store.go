@@ -35,6 +35,8 @@ type Store interface {
 	Uploads
 	Leases
 	Instances
+	Webhooks
+	Reconciliations
 
 	// Ping answers whether the database can be reached.
 	Ping(ctx context.Context) error
@@ -48,7 +50,9 @@ type Store interface {
 type Promotions interface {
 	// PromotionCreate inserts a DRAFT. A DRAFT that Kafka registered is
 	// completed instead (name, amount, …), once; any other known id is
-	// CodeExists, another type CodeTypeMismatch.
+	// CodeExists, another type CodeTypeMismatch. Weight 0 becomes 1; ApprovedBy
+	// is empty afterwards, also when the registered DRAFT had been approved, and
+	// so is what Canary says about its course.
 	PromotionCreate(ctx context.Context, p reward.Promotion) (reward.Promotion, error)
 	// PromotionRegister makes sure that promotions named by Kafka exist, in
 	// one transaction; see Registration. The result has, per registration, the
@@ -81,6 +85,20 @@ type Promotions interface {
 	// PromotionClose says that no more targets will come, so that an announced
 	// promotion may complete below its expected count.
 	PromotionClose(ctx context.Context, id reward.PromotionID) (reward.Promotion, error)
+	// PromotionJudge ends the canary of a promotion that is RUNNING and not yet
+	// judged, under the lock of its counts and only when Dispatched rows are
+	// decided (see CanaryDecided): a share of FAILED among them of at most
+	// MaxFailureRate (see CanaryGood) marks it judged; more pauses it with reason
+	// and marks it judged too, so that a resume goes on with the others. It
+	// returns the status afterwards, and whether it did anything.
+	PromotionJudge(ctx context.Context, p PromotionJudgeParams) (reward.PromotionStatus, bool, error)
+	// PromotionApprove notes who has approved a promotion that is DRAFT, RUNNING
+	// or PAUSED, in the place of whoever did before; CodeIllegalState when it is
+	// none of these, CodeInvalid when the name cannot be stored as it is.
+	PromotionApprove(ctx context.Context, id reward.PromotionID, by string) (reward.Promotion, error)
+	// PromotionDue returns the DRAFTs whose StartsAt has come, ordered by it and
+	// then by id, at most limit.
+	PromotionDue(ctx context.Context, now time.Time, limit int) ([]PromotionView, error)
 	// PromotionDelete removes a DRAFT and everything under it.
 	PromotionDelete(ctx context.Context, id reward.PromotionID) error
 }
@@ -114,7 +132,36 @@ type PromotionMoveParams struct {
 	From   []reward.PromotionStatus
 	To     reward.PromotionStatus
 	Reason string // PauseReason when To is PAUSED
+	// Event, when not "", is noted for the promotion's webhook in the same
+	// transaction, if it has one.
+	Event string
+	Now   time.Time
+}
+
+// PromotionJudgeParams judges a canary.
+type PromotionJudgeParams struct {
+	ID     reward.PromotionID
+	Reason string // PauseReason of a bad one
+	Event  string // noted for the webhook of a bad one
 	Now    time.Time
+}
+
+// CanaryDecided says whether a canary can be judged: as many as it asks for, or
+// all there are, were dispatched, and none of them is open.
+func (v PromotionView) CanaryDecided() bool {
+	c := v.Canary
+	open := v.Counts.Payouts[reward.Queued] + v.Counts.Payouts[reward.Retrying] + v.Counts.Payouts[reward.Unknown]
+	decided := v.Counts.Payouts[reward.Succeeded] + v.Counts.Payouts[reward.Failed]
+	return c.Targets > 0 && !c.Judged && c.Dispatched > 0 && open == 0 && decided >= c.Dispatched &&
+		(c.Dispatched >= c.Targets || v.Counts.Payouts[reward.Ready] == 0)
+}
+
+// CanaryGood says whether a canary that is decided may be followed by the
+// others.
+func (v PromotionView) CanaryGood() bool {
+	failed := v.Counts.Payouts[reward.Failed]
+	decided := v.Counts.Payouts[reward.Succeeded] + failed
+	return float64(failed)/float64(decided) <= v.Canary.MaxFailureRate
 }
 
 // Payouts keeps payouts.
@@ -123,17 +170,27 @@ type Payouts interface {
 	// in one transaction: rows, counts, partition offsets (which never go
 	// back), dead letters (a repeat of source, partition and offset is
 	// dropped). Per promotion: CANCELLED → rows are CANCELLED; RUNNING with
-	// room (MaxLen − queued) → QUEUED with dispatch 1; else READY. A COMPLETED
+	// room (MaxLen − queued, and see Allowance) → QUEUED with dispatch 1, from
+	// the front of the batch; else READY. A COMPLETED
 	// promotion that gains rows is RUNNING again. Rows may belong to several
 	// promotions, which must exist. The same target twice in one batch: the
 	// first one counts.
 	PayoutSave(ctx context.Context, p PayoutSaveParams) (PayoutSaveResult, error)
 
 	// PayoutDispatch moves due payouts of one RUNNING promotion to QUEUED,
-	// dispatch+1, at most Limit and no more than the room (MaxLen − queued),
-	// and returns them as they stand after it; the promotion's
+	// dispatch+1, at most Limit and no more than the room (MaxLen − queued, and
+	// see Allowance), and returns them as they stand after it; the promotion's
 	// LastDispatchedAt and StreamGone change with them. Rows held by others
 	// are passed over.
+	//
+	// Allowance: where rows become QUEUED, and in that transaction, two bounds
+	// hold. Budget: the amounts of SUCCEEDED, QUEUED, RETRYING and UNKNOWN, with
+	// those of the rows that become QUEUED (RETRYING rows are counted already),
+	// are at most MaxAmount; in the order of the batch (Refs: of their targets),
+	// none after the first that would pass it. Where a late yes has passed it
+	// already nothing is dispatched, RETRYING rows neither. Canary: until it is
+	// judged at most Targets rows are ever dispatched for the first time; READY
+	// rows that were dispatched before are not held up by it.
 	PayoutDispatch(ctx context.Context, p PayoutDispatchParams) ([]reward.Payout, error)
 	// PayoutGiveBack returns QUEUED rows to READY, expecting their dispatch,
 	// and counts a handover when HandedOver.
@@ -152,9 +209,10 @@ type Payouts interface {
 	// rows; those that change the row set its Handovers to 0. The result has one
 	// state per outcome: the row's state afterwards.
 	PayoutFinish(ctx context.Context, p PayoutFinishParams) ([]FinishResult, error)
-	// PayoutTakeLookups returns at most Limit UNKNOWN payouts, of any
-	// promotion, whose DueAt has come, and sets their DueAt to Until, so that
-	// nobody else takes them meanwhile.
+	// PayoutTakeLookups returns at most Limit payouts, of any promotion, that are
+	// UNKNOWN, or decided by a no and to be looked up once more (see
+	// PayoutSettleParams.AgainAfter), and whose DueAt has come; it sets their
+	// DueAt to Until, so that nobody else takes them meanwhile.
 	PayoutTakeLookups(ctx context.Context, p PayoutTakeLookupsParams) ([]reward.Payout, error)
 	// PayoutSettle writes what look-ups told, in one transaction, by the rules
 	// of Lookup.
@@ -163,6 +221,22 @@ type Payouts interface {
 	// BatchMax rows READY without the flag become CANCELLED; READY with it and
 	// RETRYING become UNKNOWN. It returns how many moved.
 	PayoutCancelStep(ctx context.Context, p PayoutCancelStepParams) (int, error)
+
+	// PayoutRetry returns FAILED rows of one promotion, at most BatchMax, with
+	// Code as their ErrorCode when that is not "" and among Targets when that is
+	// not nil, to READY with no attempts counted; dispatch, flag, first dispatch
+	// and key stay. A COMPLETED promotion is RUNNING again; CodeIllegalState in a
+	// CANCELLED or DRAFT one. It returns how many moved. Call it again until it is
+	// 0. They go in the order of their targets and are due at Now; ErrorCode and
+	// ErrorMessage stay until the next outcome; a promotion of which nothing moved
+	// stays COMPLETED.
+	PayoutRetry(ctx context.Context, p PayoutRetryParams) (int, error)
+	// PayoutResolve settles one UNKNOWN row as somebody says, also in a CANCELLED
+	// promotion, and keeps who (Code) and why (Message) as an attempt of class
+	// RESOLVED, which is not counted; CodeIllegalState when the row is in another
+	// state, CodePayoutNotFound when there is none. What the provider said last
+	// stays with a row that becomes FAILED. It returns the row.
+	PayoutResolve(ctx context.Context, p PayoutResolveParams) (reward.Payout, error)
 
 	PayoutGet(ctx context.Context, id PayoutID) (reward.Payout, []reward.Attempt, error)
 	// PayoutList pages by target id, above After.
@@ -342,7 +416,14 @@ type Lookup struct {
 type PayoutSettleParams struct {
 	Lookups     []Lookup
 	SettleAfter time.Duration
-	Now         time.Time
+	// AgainAfter is when a row that a no has just decided is looked up once
+	// more: its DueAt becomes Now + AgainAfter. Found then: SUCCEEDED, as always;
+	// NotFound: that is the end of it, and the row stays as it is; neither: again
+	// at NextAt, which is the row's only change. Look-ups of another dispatch,
+	// and those that began before the row was decided (UpdatedAt), change
+	// nothing. It is off when the row leaves its state. 0 = not at all.
+	AgainAfter time.Duration
+	Now        time.Time
 }
 
 // PayoutCancelStepParams carries a cancel on.
@@ -361,6 +442,24 @@ type PayoutListParams struct {
 	Code        string // ErrorCode; "" = any
 }
 
+// PayoutRetryParams names FAILED rows to pay after all.
+type PayoutRetryParams struct {
+	PromotionID reward.PromotionID
+	Code        string // "" = any
+	// Targets narrows it to these, at most BatchMax; nil = any.
+	Targets []reward.TargetID
+	Now     time.Time
+}
+
+// PayoutResolveParams settles an UNKNOWN row.
+type PayoutResolveParams struct {
+	PayoutID
+	Paid           bool // SUCCEEDED with TransactionKey; else FAILED
+	TransactionKey string
+	Note, By       string
+	Now            time.Time
+}
+
 // Summaries reads the counts per promotionSummaryId.
 type Summaries interface {
 	// SummaryList returns the summaries of a promotion with an id above 0,
@@ -369,13 +468,34 @@ type Summaries interface {
 	// SummaryRecount recomputes the counts of a promotion from its rows, for
 	// checks; it changes nothing.
 	SummaryRecount(ctx context.Context, id reward.PromotionID) (reward.Counts, error)
+	// SummaryCompare reads, in one snapshot, the counts that are kept and those
+	// that the rows add up to. With repair, and under the lock of the counts, what
+	// differs is set to what the rows say, per summary too.
+	SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (kept, rows reward.Counts, err error)
 }
 
 // DeadLetters keeps what could not be read or processed.
 type DeadLetters interface {
+	// DeadLetterAdd keeps them as OPEN; a repeat of source, partition and offset
+	// is dropped.
 	DeadLetterAdd(ctx context.Context, ls []reward.DeadLetter) error
-	// DeadLetterList pages by descending id, below before when that is not 0.
-	DeadLetterList(ctx context.Context, before int64, limit int) ([]reward.DeadLetter, error)
+	// DeadLetterGet returns one; CodeDeadLetterNotFound.
+	DeadLetterGet(ctx context.Context, id int64) (reward.DeadLetter, error)
+	// DeadLetterList pages by descending id.
+	DeadLetterList(ctx context.Context, p DeadLetterListParams) ([]reward.DeadLetter, error)
+	// DeadLetterSettle moves those of ids (at most BatchMax, otherwise
+	// CodeInvalid) that are OPEN to REPLAYED or DISCARDED (CodeInvalid for
+	// another status) and returns their ids in ascending order, each once.
+	DeadLetterSettle(ctx context.Context, ids []int64, to reward.DeadLetterStatus, by string, now time.Time) ([]int64, error)
+}
+
+// DeadLetterListParams pages over dead letters; "" = any.
+type DeadLetterListParams struct {
+	Before int64 // 0 = from the newest
+	Limit  int
+	Source string
+	Reason string
+	Status reward.DeadLetterStatus
 }
 
 // Uploads keeps track of target uploads: an open one holds up the completion
@@ -475,4 +595,60 @@ type InstancePool struct {
 	Consumers   int                  `json:"consumers"`
 	InHand      int                  `json:"inHand"` // entries read and not yet settled
 	StartedAt   time.Time            `json:"startedAt"`
+}
+
+// Webhooks keeps what promotions' webhooks have to be told, until they have
+// heard it. A delivery is noted in the transaction of what it tells:
+// PromotionComplete notes EventFinished, and see PromotionMoveParams.Event and
+// PromotionJudgeParams.Event.
+type Webhooks interface {
+	// WebhookTake returns at most limit deliveries that are due and not done,
+	// the oldest first (by At, then ID), and keeps others from taking them until
+	// until. A new one is due at once.
+	WebhookTake(ctx context.Context, limit int, until, now time.Time) ([]WebhookDelivery, error)
+	// WebhookDone ends a delivery that was heard, or (given up) never will be;
+	// status is the HTTP status, 0 = there was no answer. An unknown id, or one
+	// that is done, changes nothing, here and in WebhookLater.
+	WebhookDone(ctx context.Context, id int64, status int, detail string, now time.Time) error
+	// WebhookLater notes a try that failed; the next one is at nextAt.
+	WebhookLater(ctx context.Context, id int64, status int, detail string, nextAt time.Time) error
+}
+
+// The events.
+const (
+	EventFinished = "promotion.finished" // COMPLETED, or CANCELLED with nothing open
+	EventCanary   = "promotion.paused.canary"
+	EventBreach   = "promotion.paused.breach"
+)
+
+// WebhookDelivery is one thing to tell one webhook.
+type WebhookDelivery struct {
+	ID          int64
+	PromotionID reward.PromotionID
+	Event       string
+	URL         string // the promotion's, as it was
+	Tries       int    // failed ones so far
+	At          time.Time
+}
+
+// Reconciliations keeps the reports of reconciliations, and the restore mark.
+type Reconciliations interface {
+	// ReconciliationSave writes a report, whole, under its id, in the place of
+	// an earlier one. Its bytes come back as they were.
+	ReconciliationSave(ctx context.Context, r Reconciliation) error
+	// ReconciliationGet returns a report; CodeReconciliationNotFound.
+	ReconciliationGet(ctx context.Context, id int64) (Reconciliation, error)
+	// RestoreMarkSet notes that the database was restored from a backup: money
+	// may have moved that its rows do not know of. An earlier time than the one
+	// that is noted changes nothing.
+	RestoreMarkSet(ctx context.Context, at time.Time) error
+	// RestoreMark returns when that was last noted; zero = never.
+	RestoreMark(ctx context.Context) (time.Time, error)
+}
+
+// Reconciliation is a report, as JSON.
+type Reconciliation struct {
+	ID     int64
+	Report []byte
+	At     time.Time
 }

@@ -58,11 +58,37 @@ func CheckPromotion(p reward.Promotion) error {
 	case p.ConsumersPerInstance < 0 || p.ConsumersPerInstance > 1<<30:
 		return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
 			"consumers per instance %d is out of range", p.ConsumersPerInstance)
+	case p.RatePerSecond < 0 || p.RatePerSecond > 1<<30:
+		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "rate per second %d is out of range", p.RatePerSecond)
+	case p.Weight < 0 || p.Weight > 1<<30:
+		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "weight %d is out of range", p.Weight)
+	case p.MaxAmount < 0:
+		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "max amount %d is below 0", p.MaxAmount)
+	case p.Canary.Targets < 0:
+		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "canary targets %d are below 0", p.Canary.Targets)
+	case !(p.Canary.MaxFailureRate >= 0 && p.Canary.MaxFailureRate <= 1): // NaN is refused too
+		return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
+			"max failure rate %v of the canary is not from 0 to 1", p.Canary.MaxFailureRate)
 	}
-	for field, s := range map[string]string{"name": p.Name, "voucher code": p.VoucherCode, "currency": p.Currency} {
+	for field, s := range map[string]string{
+		"name": p.Name, "voucher code": p.VoucherCode, "currency": p.Currency, "webhook URL": p.WebhookURL, "creator": p.CreatedBy,
+	} {
 		if err := CheckText(field, s); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// CheckSettle refuses a change of dead letters that no driver makes.
+func CheckSettle(ids []int64, to reward.DeadLetterStatus) error {
+	switch {
+	case to != reward.DeadLetterReplayed && to != reward.DeadLetterDiscarded:
+		return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
+			"a dead letter is settled as %s or %s, not as %s", reward.DeadLetterReplayed, reward.DeadLetterDiscarded, reward.Quote(string(to)))
+	case len(ids) > BatchMax:
+		return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
+			"%d dead letters at once are more than %d", len(ids), BatchMax)
 	}
 	return nil
 }

@@ -38,6 +38,8 @@ type books struct {
 	shards     [shardCount]shard
 	requests   atomic.Int64
 	duplicates atomic.Int64
+	openMax    atomic.Int64 // most calls open at once
+	arrivals   arrivals
 
 	mu     sync.RWMutex // protects ledger, amount
 	ledger []charge
@@ -54,6 +56,25 @@ func newBooks() *books {
 
 func (b *books) shard(k key) *shard {
 	return &b.shards[mix(uint64(k.promotion)^mix(uint64(k.target)))%shardCount] //nolint:gosec // the bits are mixed, not counted
+}
+
+// opened notes that n calls are open now.
+func (b *books) opened(n int64) {
+	for {
+		most := b.openMax.Load()
+		if n <= most || b.openMax.CompareAndSwap(most, n) {
+			return
+		}
+	}
+}
+
+// repeat notes the copy of a received request. It is no try of its own, so that
+// it does not shift what later ones meet.
+func (b *books) repeat(charged bool) {
+	b.requests.Add(1)
+	if charged {
+		b.duplicates.Add(1)
+	}
 }
 
 // receive notes a request: which try of its key it is (from 1), and whether the
@@ -96,6 +117,15 @@ func (b *books) charge(c charge, counted bool) string {
 	b.mu.Unlock()
 	s.keys[c.key] = e
 	return transactionKey(e.charge)
+}
+
+// chargeTwice is charge for a request that came twice at the same time.
+func (b *books) chargeTwice(c charge, counted bool) string {
+	var both sync.WaitGroup
+	both.Go(func() { b.charge(c, counted) })
+	key := b.charge(c, counted)
+	both.Wait()
+	return key
 }
 
 // transaction finds the transaction of a key.

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"io"
 	"mime"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -83,6 +85,10 @@ func (s *Server) fingerprint(c *chargeRequest, voucher bool) uint64 {
 func (s *Server) charge(w http.ResponseWriter, r *http.Request, voucher bool) {
 	books, weather := s.books.Load(), s.weather.Load()
 	books.requests.Add(1)
+	books.arrivals.note(time.Since(s.began))
+	if s.outOfReach(w, weather) {
+		return
+	}
 	if weather.limit != nil && !weather.limit.Allow() {
 		w.Header().Set("Retry-After", retryAfter)
 		refuse(w, http.StatusTooManyRequests, "RATE_LIMITED", "more requests than ratePerSecond")
@@ -137,6 +143,20 @@ type attempt struct {
 // settle lets the faults have their way, charges, and answers.
 func (s *Server) settle(w http.ResponseWriter, r *http.Request, weather *weather, books *books, a attempt) {
 	hit := func(d draw, share float64) bool { return chance(s.cfg.Seed, a.key, a.try, d) < share }
+	pay := func() string { return books.charge(a.charge, a.charged) }
+	if hit(drawDuplicate, weather.DuplicateRate) {
+		books.repeat(a.charged)
+		pay = func() string { return books.chargeTwice(a.charge, a.charged) }
+	}
+	switch {
+	case hit(drawResetBefore, weather.ResetBeforeRate):
+		reset(w)
+		return
+	case hit(drawThrottle, weather.ThrottleRate):
+		w.Header().Set("Retry-After", retryAfter)
+		refuse(w, http.StatusTooManyRequests, "THROTTLED", "a simulated fault; nothing was charged by this request")
+		return
+	}
 	// Not cut short when the caller has gone: a real provider works on, and
 	// charges after its caller's time-out.
 	if !s.pause(weather.latency(s.cfg.Seed, a.key, a.try)) {
@@ -148,9 +168,14 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request, weather *weather
 		refuse(w, http.StatusUnprocessableEntity, reason.Code, reason.Message)
 	case hit(drawError, weather.ErrorRate):
 		refuse(w, http.StatusInternalServerError, "INTERNAL_ERROR", "a simulated fault; nothing was charged by this request")
+	case hit(drawUnavailable, weather.UnavailableRate):
+		if hit(drawUnavailableCharged, 0.5) {
+			pay()
+		}
+		refuse(w, http.StatusServiceUnavailable, "UNAVAILABLE", "a simulated fault; this request may have been charged")
 	case hit(drawTimeout, weather.TimeoutRate):
 		if hit(drawTimeoutCharged, 0.5) {
-			books.charge(a.charge, a.charged)
+			pay()
 		}
 		select {
 		case <-r.Context().Done():
@@ -158,10 +183,71 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request, weather *weather
 		}
 		panic(http.ErrAbortHandler)
 	case hit(drawLostReply, weather.LostReplyRate):
-		books.charge(a.charge, a.charged)
+		pay()
 		panic(http.ErrAbortHandler)
+	case hit(drawResetAfter, weather.ResetAfterRate):
+		pay()
+		reset(w)
+	case hit(drawSlowDrip, weather.SlowDripRate):
+		s.drip(w, r, pay())
 	default:
-		writeJSON(w, http.StatusOK, transaction{TransactionKey: books.charge(a.charge, a.charged)})
+		writeJSON(w, http.StatusOK, transaction{TransactionKey: pay()})
+	}
+}
+
+// outOfReach deals with a call that does not reach the provider's application.
+func (s *Server) outOfReach(w http.ResponseWriter, weather *weather) bool {
+	switch status := weather.MisconfiguredStatus; {
+	case weather.Away:
+		reset(w)
+	case status == 0:
+		return false
+	case status == http.StatusNotFound:
+		// Without a code, as from a server that does not know the path: a 404
+		// with one would answer a look-up.
+		http.Error(w, "404 page not found", status)
+	default:
+		refuse(w, status, "MISCONFIGURED", "a simulated fault of the caller's settings; nothing was charged by this request")
+	}
+	return true
+}
+
+// reset breaks the connection off, so that the caller is told at once. Where it
+// cannot be had it is aborted.
+func reset(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // without it the end is an orderly one
+	}
+	_ = conn.Close()
+}
+
+// drip answers byte by byte: the beginning of a yes, and then white space until
+// the caller has gone.
+func (s *Server) drip(w http.ResponseWriter, r *http.Request, transactionKey string) {
+	begin := fmt.Sprintf(`{"transactionKey":%q`, transactionKey)
+	w.Header().Set("Content-Type", "application/json")
+	out := http.NewResponseController(w)
+	tick := time.NewTicker(dripEvery)
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		next := " "
+		if i < len(begin) {
+			next = begin[i : i+1]
+		}
+		if _, err := io.WriteString(w, next); err != nil || out.Flush() != nil {
+			panic(http.ErrAbortHandler)
+		}
+		select {
+		case <-tick.C:
+		case <-r.Context().Done():
+			panic(http.ErrAbortHandler)
+		case <-s.stopped:
+			panic(http.ErrAbortHandler)
+		}
 	}
 }
 
@@ -171,12 +257,16 @@ type transaction struct {
 }
 
 func (s *Server) lookup(w http.ResponseWriter, r *http.Request) {
+	weather := s.weather.Load()
+	if s.outOfReach(w, weather) {
+		return
+	}
 	k, ok := parseKey(r.PathValue("key"))
 	if !ok {
 		refuse(w, http.StatusBadRequest, "MALFORMED", "the key must be promotionId:targetId")
 		return
 	}
-	if !s.pause(s.weather.Load().latency(s.cfg.Seed, k, 0)) {
+	if !s.pause(weather.latency(s.cfg.Seed, k, 0)) {
 		panic(http.ErrAbortHandler)
 	}
 	tx, ok := s.books.Load().transaction(k)

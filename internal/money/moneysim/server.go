@@ -2,6 +2,32 @@
 // idempotency key, keeps a ledger of what it paid, and misbehaves on request.
 // It imports nothing of Largesse, so that a mistake in the client cannot hide
 // behind the same mistake here.
+//
+// A request meets the faults in this order, and the first that strikes decides.
+// "Charged" is what this request does to its key; an earlier or later one of the
+// same key may have charged it whatever this one meets.
+//
+//	fault                 the caller sees                       charged
+//	away                  the connection is reset               no
+//	misconfiguredStatus   that status                           no
+//	ratePerSecond         429, Retry-After: 1                   no
+//	(a wrong request)     400, 415, 422                         no
+//	resetBeforeRate       the connection is reset               no
+//	throttleRate          429, Retry-After: 1                   no
+//	latencyMs, jitterMs   nothing for so long                   -
+//	refuseRate            422 with a code                       no; a charged key is not refused
+//	errorRate             500                                   no
+//	unavailableRate       503                                   one half
+//	timeoutRate           nothing, ever                         one half
+//	lostReplyRate         the connection is closed              yes
+//	resetAfterRate        the connection is reset               yes
+//	slowDripRate          200, and a body that has no end       yes
+//	(none)                200 with the transaction's key        yes
+//
+// duplicateRate comes on top: the request is there twice, and both meet the
+// same. Who meets what is drawn from the seed, the key and which try of the key
+// it is. A request that was refused as wrong, or that did not come so far as to
+// be read, is no try.
 package moneysim
 
 import (
@@ -28,6 +54,7 @@ const (
 	pageMax      = 10_000
 	retryAfter   = "1" // seconds, with each 429
 	headerWithin = 10 * time.Second
+	dripEvery    = 100 * time.Millisecond
 )
 
 // Config says how a simulator begins; the zero value is a provider without
@@ -44,6 +71,8 @@ type Server struct {
 	cfg     Config
 	mux     *http.ServeMux
 	hash    maphash.Seed
+	began   time.Time
+	calls   atomic.Int64 // calls of the Money API that are open
 	books   atomic.Pointer[books]
 	weather atomic.Pointer[weather]
 
@@ -70,15 +99,15 @@ type Stats struct {
 
 // New makes a simulator. It fails when the faults make no sense.
 func New(cfg Config) (*Server, error) {
-	s := &Server{cfg: cfg, mux: http.NewServeMux(), hash: maphash.MakeSeed(), stopped: make(chan struct{})}
+	s := &Server{cfg: cfg, mux: http.NewServeMux(), hash: maphash.MakeSeed(), began: time.Now(), stopped: make(chan struct{})}
 	if err := s.SetFaults(cfg.Faults); err != nil {
 		return nil, err
 	}
 	s.books.Store(newBooks())
-	s.mux.HandleFunc("POST /v1/points/charge", func(w http.ResponseWriter, r *http.Request) { s.charge(w, r, false) })
-	s.mux.HandleFunc("POST /v1/vouchers/charge", func(w http.ResponseWriter, r *http.Request) { s.charge(w, r, true) })
-	s.mux.HandleFunc("GET /v1/transactions/{key}", s.lookup)
-	s.mux.HandleFunc("GET /v1/charges", s.listPromotion)
+	s.mux.HandleFunc("POST /v1/points/charge", s.call(func(w http.ResponseWriter, r *http.Request) { s.charge(w, r, false) }))
+	s.mux.HandleFunc("POST /v1/vouchers/charge", s.call(func(w http.ResponseWriter, r *http.Request) { s.charge(w, r, true) }))
+	s.mux.HandleFunc("GET /v1/transactions/{key}", s.call(s.lookup))
+	s.mux.HandleFunc("GET /v1/charges", s.call(s.listPromotion))
 	s.mux.HandleFunc("GET /charges", s.listAll)
 	s.mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.Stats()) })
 	s.mux.HandleFunc("GET /faults", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.Faults()) })
@@ -99,6 +128,15 @@ func (s *Server) Handler() http.Handler {
 		defer s.open.Done()
 		s.mux.ServeHTTP(w, r)
 	})
+}
+
+// call counts the open calls of the Money API.
+func (s *Server) call(serve http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		s.books.Load().opened(s.calls.Add(1))
+		defer s.calls.Add(-1)
+		serve(w, r)
+	}
 }
 
 // enter counts a request or loop that Close waits for; false after Close.
@@ -198,6 +236,17 @@ func (s *Server) Charges(promotionID int64) (count, amount int64) {
 // 0 when nothing was charged, and never above 1.
 func (s *Server) MaxChargesPerKey() int { return s.books.Load().maxPerKey() }
 
+// Open is the number of calls that are open now: charges, look-ups and lists.
+func (s *Server) Open() int { return int(s.calls.Load()) }
+
+// OpenMax is the most calls that were open at once since the last reset.
+func (s *Server) OpenMax() int { return int(s.books.Load().openMax.Load()) }
+
+// Busiest is the most charge requests that came in within any span of time as
+// long as window, since the last reset and among the last 5,000,000. It counts
+// what callers have sent, whatever became of it, and no copies of DuplicateRate.
+func (s *Server) Busiest(window time.Duration) int { return s.books.Load().arrivals.busiest(window) }
+
 func (s *Server) putFaults(w http.ResponseWriter, r *http.Request) {
 	var f Faults
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, bodyMax))
@@ -234,6 +283,9 @@ func (s *Server) listAll(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) listPromotion(w http.ResponseWriter, r *http.Request) {
+	if s.outOfReach(w, s.weather.Load()) {
+		return
+	}
 	id, err := strconv.ParseInt(r.URL.Query().Get("promotionId"), 10, 64)
 	if err != nil {
 		refuse(w, http.StatusBadRequest, "MALFORMED", "promotionId must be a whole number")

@@ -13,40 +13,72 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// dispatchSQL queues the rows that the CTE picked chooses, as far as the room
-// of the promotion goes. The promotion's summary row is held, so the room is
-// this dispatch's alone.
-func dispatchSQL(picked string) string {
+// What budget and canary leave of promotion m with the counts s, where rows
+// become QUEUED; NULL is no bound. See store.Payouts, Allowance.
+const (
+	canaryOpen = `m.canary_targets > 0 AND NOT m.canary_judged`
+	// canaryRoom is rows that were never dispatched.
+	canaryRoom = `CASE WHEN ` + canaryOpen + ` THEN greatest(0, m.canary_targets - m.canary_dispatched) END`
+	// budgetRoom is the amount of rows that were READY. All amounts of a
+	// promotion fit into their sum, so these do.
+	budgetRoom = `CASE WHEN m.max_amount > 0
+    THEN m.max_amount - (s.succeeded_amount + s.queued_amount + s.retrying_amount + s.unknown_amount) END`
+)
+
+// dispatchSQL queues rows of from in their order, as far as the room of the
+// promotion goes. The promotion's summary row is held, so the room is this
+// dispatch's alone. Without canary and budget picked are the rows; the rest of
+// the statement is not executed then. While a canary is open, the rows that were
+// never dispatched and those that were are picked apart, so that the first,
+// however many there are, do not hide the others. A row with a budget above its
+// room ends the batch; what is RETRYING is in the budget already.
+func dispatchSQL(from, order string) string {
+	pick := func(where, limit string) string {
+		return `MATERIALIZED (
+  SELECT p.target_id, p.due_at, CASE p.state WHEN 0 THEN p.amount ELSE 0 END AS amount FROM ` + from + where + `
+  ORDER BY ` + order + ` LIMIT coalesce((SELECT ` + limit + `), 0) FOR NO KEY UPDATE OF p SKIP LOCKED
+)`
+	}
 	return `WITH room AS MATERIALIZED (
-  SELECT greatest(0, least($3::int8, $4::int8 - s.queued)) AS rows
+  SELECT greatest(0, least($3::int8, $4::int8 - s.queued)) AS rows,
+    CASE $2::int2 WHEN 0 THEN ` + canaryRoom + ` END AS canary, ` + budgetRoom + ` AS budget
   FROM summaries s JOIN promotions m ON m.id = s.promotion_id
   WHERE s.promotion_id = $1 AND s.summary_id = 0 AND m.status = 'RUNNING'
-), picked AS MATERIALIZED (` + picked + `
-  LIMIT coalesce((SELECT rows FROM room), 0) FOR NO KEY UPDATE OF p SKIP LOCKED
+), picked AS ` + pick(``, `rows FROM room WHERE canary IS NULL`) + `,
+fresh AS ` + pick(` AND p.dispatch = 0`, `least(rows, canary) FROM room WHERE canary IS NOT NULL`) + `,
+back AS ` + pick(` AND p.state = 0 AND p.dispatch > 0`, `rows FROM room WHERE canary IS NOT NULL`) + `,
+allowed AS (
+  SELECT target_id FROM picked WHERE (SELECT budget IS NULL FROM room)
+  UNION ALL
+  SELECT target_id FROM (
+    SELECT p.target_id, row_number() OVER front AS place, sum(p.amount) OVER front AS worth
+    FROM (TABLE picked UNION ALL TABLE fresh UNION ALL TABLE back) p
+    WINDOW front AS (ORDER BY ` + order + ` ROWS UNBOUNDED PRECEDING)
+  ) f
+  WHERE (SELECT canary IS NOT NULL OR budget IS NOT NULL FROM room)
+    AND place <= (SELECT rows FROM room) AND coalesce(worth <= (SELECT budget FROM room), true)
 ), queued AS (
   UPDATE payouts p SET state = 1, dispatch = p.dispatch + 1, due_at = $5::timestamptz, updated_at = $5::timestamptz,
     first_dispatched_at = coalesce(p.first_dispatched_at, $5::timestamptz)
-  FROM picked k WHERE p.promotion_id = $1 AND p.target_id = k.target_id
+  FROM allowed k WHERE p.promotion_id = $1 AND p.target_id = k.target_id
   RETURNING ` + payoutColumns + `
 ), moved AS MATERIALIZED (
   SELECT promotion_id, summary_id, amount, $2::int2 AS was, state AS became, 0 AS answers FROM queued
 ), ` + tally("moved") + `, noted AS (
-  UPDATE promotions m SET last_dispatched_at = greatest(m.last_dispatched_at, $5::timestamptz), stream_gone = false
+  UPDATE promotions m SET last_dispatched_at = greatest(m.last_dispatched_at, $5::timestamptz), stream_gone = false,
+    canary_dispatched = m.canary_dispatched
+      + CASE WHEN ` + canaryOpen + ` THEN (SELECT count(*) FROM queued WHERE dispatch = 1) ELSE 0 END
   WHERE m.id = $1 AND EXISTS (SELECT 1 FROM moved)
 )
 SELECT ` + payoutColumns + ` FROM queued p`
 }
 
 var (
-	dispatchDue = dispatchSQL(`
-  SELECT p.target_id FROM payouts p
-  WHERE p.promotion_id = $1 AND p.state = $2::int2 AND p.state < 4 AND p.due_at <= $6::timestamptz
-  ORDER BY p.due_at, p.target_id`)
-	dispatchNamed = dispatchSQL(`
-  SELECT p.target_id FROM unnest($7::int8[], $8::int4[]) AS i(target_id, dispatch)
+	dispatchDue = dispatchSQL(`payouts p
+  WHERE p.promotion_id = $1 AND p.state = $2::int2 AND p.state < 4 AND p.due_at <= $6::timestamptz`, `p.due_at, p.target_id`)
+	dispatchNamed = dispatchSQL(`unnest($7::int8[], $8::int4[]) AS i(target_id, dispatch)
   JOIN payouts p ON p.promotion_id = $1 AND p.target_id = i.target_id
-  WHERE p.state = $2::int2 AND p.dispatch = i.dispatch AND p.due_at <= $6::timestamptz
-  ORDER BY p.target_id`)
+  WHERE p.state = $2::int2 AND p.dispatch = i.dispatch AND p.due_at <= $6::timestamptz`, `p.target_id`)
 )
 
 // PayoutDispatch moves due payouts to QUEUED.
@@ -192,7 +224,7 @@ func (s *Store) PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepPa
 	return moved, nil
 }
 
-// PayoutTakeLookups takes UNKNOWN payouts whose look-up is due.
+// PayoutTakeLookups takes payouts whose look-up is due.
 func (s *Store) PayoutTakeLookups(ctx context.Context, p store.PayoutTakeLookupsParams) ([]reward.Payout, error) {
 	var list []reward.Payout
 	err := s.send(ctx, "take look-ups", func(b *pgx.Batch) {
@@ -205,9 +237,16 @@ func (s *Store) PayoutTakeLookups(ctx context.Context, p store.PayoutTakeLookups
 	return list, nil
 }
 
-const takeLookupsSQL = `WITH picked AS MATERIALIZED (
-  SELECT p.promotion_id, p.target_id FROM payouts p WHERE p.state = 3 AND p.due_at <= $1::timestamptz
+// takeLookupsSQL takes the UNKNOWN and those to be looked up once more, the
+// oldest of both first, so that neither waits for the others to end.
+const takeLookupsSQL = `WITH unknown AS MATERIALIZED (
+  SELECT p.promotion_id, p.target_id, p.due_at FROM payouts p WHERE p.state = 3 AND p.due_at <= $1::timestamptz
   ORDER BY p.due_at LIMIT $2::int8 FOR NO KEY UPDATE OF p SKIP LOCKED
+), again AS MATERIALIZED (
+  SELECT p.promotion_id, p.target_id, p.due_at FROM payouts p WHERE p.again AND p.due_at <= $1::timestamptz
+  ORDER BY p.due_at LIMIT $2::int8 FOR NO KEY UPDATE OF p SKIP LOCKED
+), picked AS MATERIALIZED (
+  TABLE unknown UNION ALL TABLE again ORDER BY due_at LIMIT $2::int8
 )
 UPDATE payouts p SET due_at = $3::timestamptz
 FROM picked k WHERE p.promotion_id = k.promotion_id AND p.target_id = k.target_id

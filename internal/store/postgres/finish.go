@@ -37,7 +37,7 @@ var finishSQL = `WITH found AS MATERIALIZED (
   FROM judged j WHERE j.became <> j.was
 ), written AS (
   UPDATE payouts p SET state = v.became, attempts = p.attempts + v.answers, due_at = v.due_at, updated_at = $1::timestamptz,
-    handovers = 0, maybe_called = p.maybe_called OR v.became IN (2, 3),
+    handovers = 0, again = false, maybe_called = p.maybe_called OR v.became IN (2, 3),
     settle_from = CASE v.became WHEN 3 THEN $2::timestamptz ELSE p.settle_from END,
     looked_at = CASE v.became WHEN 3 THEN NULL ELSE p.looked_at END,
     transaction_key = CASE v.became WHEN 4 THEN v.key ELSE p.transaction_key END,
@@ -146,11 +146,13 @@ func finishArgs(outcomes []store.Outcome, round []int, now time.Time) []any {
 	return []any{promotions, targets, dispatches, kinds, sents, keys, codes, messages, retryAts, giveUps}
 }
 
-// settleSQL writes what look-ups told. A row that a 404 decides keeps what was
-// said about it before; a row that stays UNKNOWN only gets its next look-up
-// and the beginning of the latest one.
+// settleSQL writes what look-ups told. A row that a no decides keeps what was
+// said about it before, and is looked up once more at $13, if that is not NULL; a
+// row that stays UNKNOWN only gets its next look-up and the beginning of the
+// latest one.
 var settleSQL = `WITH found AS MATERIALIZED (
-  SELECT l.*, p.summary_id, p.amount, p.state AS was, p.settle_from, p.state = 3 AND p.dispatch = l.named AS held
+  SELECT l.*, p.summary_id, p.amount, p.state AS was, p.settle_from, p.state = 3 AND p.dispatch = l.named AS held,
+    p.again AND p.dispatch = l.named AND l.began_at >= p.updated_at AS repeated
   FROM unnest($3::int8[], $4::int8[], $5::int4[], $6::bool[], $7::text[], $8::bool[], $9::timestamptz[], $10::timestamptz[],
       $11::text[], $12::text[]) AS l(promotion_id, target_id, named, found, key, missing, began_at, next_at, code, message)
   JOIN payouts p ON p.promotion_id = l.promotion_id AND p.target_id = l.target_id
@@ -163,13 +165,17 @@ var settleSQL = `WITH found AS MATERIALIZED (
       ELSE f.was END)::int2 AS became
   FROM found f JOIN promotions m ON m.id = f.promotion_id
 ), postponed AS (
-  UPDATE payouts p SET due_at = j.next_at, looked_at = greatest(p.looked_at, j.began_at) FROM judged j
-  WHERE p.promotion_id = j.promotion_id AND p.target_id = j.target_id AND j.held AND j.became = 3
+  UPDATE payouts p SET due_at = CASE WHEN j.repeated AND j.missing THEN p.due_at ELSE j.next_at END,
+    looked_at = CASE WHEN j.held THEN greatest(p.looked_at, j.began_at) ELSE p.looked_at END, again = j.repeated AND NOT j.missing
+  FROM judged j
+  WHERE p.promotion_id = j.promotion_id AND p.target_id = j.target_id AND (j.held OR j.repeated) AND j.became = j.was
 ), moved AS MATERIALIZED (
   SELECT j.promotion_id, j.target_id, j.summary_id, j.amount, j.was, j.became, 0 AS answers, j.key, j.code, j.message
   FROM judged j WHERE j.became <> j.was
 ), written AS (
-  UPDATE payouts p SET state = v.became, due_at = $1::timestamptz, updated_at = $1::timestamptz,
+  UPDATE payouts p SET state = v.became, updated_at = $1::timestamptz,
+    due_at = CASE v.became WHEN 4 THEN $1::timestamptz ELSE coalesce($13::timestamptz, $1::timestamptz) END,
+    again = v.became <> 4 AND $13::timestamptz IS NOT NULL,
     transaction_key = CASE v.became WHEN 4 THEN v.key ELSE p.transaction_key END,
     error_code = CASE WHEN v.became = 4 THEN '' WHEN p.error_code = '' AND p.error_message = '' THEN v.code ELSE p.error_code END,
     error_message = CASE WHEN v.became = 4 THEN '' WHEN p.error_code = '' AND p.error_message = '' THEN v.message
@@ -193,9 +199,13 @@ func (s *Store) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) er
 		}
 	}
 	now := instant(p.Now)
+	var again *time.Time
+	if p.AgainAfter > 0 {
+		again = maybe(instant(p.Now.Add(p.AgainAfter)))
+	}
 	return s.send(ctx, "settle look-ups", func(b *pgx.Batch) {
 		for _, round := range rounds {
-			b.Queue(settleSQL, append([]any{now, p.SettleAfter}, settleArgs(p.Lookups, round)...)...)
+			b.Queue(settleSQL, append(append([]any{now, p.SettleAfter}, settleArgs(p.Lookups, round)...), again)...)
 		}
 		attempts.queue(b)
 	})
@@ -219,4 +229,97 @@ func settleArgs(lookups []store.Lookup, round []int) []any {
 		}
 	}
 	return []any{promotions, targets, dispatches, founds, keys, missings, begans, nexts, codes, messages}
+}
+
+// retrySQL returns FAILED rows to READY. What was counted for them leaves the
+// counts. Its last part is the status that allowed it or did not.
+func retrySQL(from, where string) string {
+	return `WITH found AS MATERIALIZED (
+  SELECT p.promotion_id, p.target_id, p.summary_id, p.amount, p.attempts
+  FROM ` + from + ` JOIN promotions m ON m.id = p.promotion_id AND m.status NOT IN ('DRAFT', 'CANCELLED')
+  WHERE p.promotion_id = $2 AND p.state = 5` + where + `
+  ORDER BY p.target_id LIMIT $3::int8 FOR NO KEY UPDATE OF p
+), moved AS MATERIALIZED (
+  SELECT promotion_id, target_id, summary_id, amount, 5::int2 AS was, 0::int2 AS became, -attempts AS answers FROM found
+), written AS (
+  UPDATE payouts p SET state = 0, attempts = 0, due_at = $1::timestamptz, updated_at = $1::timestamptz, again = false
+  FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
+), ` + tally("moved") + `
+SELECT m.status, (SELECT count(*) FROM moved) FROM promotions m WHERE m.id = $2`
+}
+
+var (
+	retryAny   = retrySQL(`payouts p`, ``)
+	retryCode  = retrySQL(`payouts p`, ` AND p.error_code = $4`)
+	retryNamed = retrySQL(`(SELECT DISTINCT target_id FROM unnest($5::int8[]) AS n(target_id)) i
+    JOIN payouts p ON p.promotion_id = $2 AND p.target_id = i.target_id`, ` AND ($4 = '' OR p.error_code = $4)`)
+)
+
+// PayoutRetry returns FAILED rows to READY.
+func (s *Store) PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int, error) {
+	sql, args := retryAny, []any{instant(p.Now), int64(p.PromotionID), int64(store.BatchMax)}
+	switch {
+	case p.Targets != nil:
+		sql, args = retryNamed, append(args, store.Text(p.Code), p.Targets)
+	case p.Code != "":
+		sql, args = retryCode, append(args, store.Text(p.Code))
+	}
+	var status reward.PromotionStatus
+	var moved int
+	err := s.send(ctx, "retry payouts", func(b *pgx.Batch) {
+		status, moved = "", 0
+		b.Queue(sql, args...).Query(each(func(rows pgx.Rows) error { return rows.Scan(&status, &moved) }))
+		b.Queue(reopenSQL, []int64{int64(p.PromotionID)})
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case status == "":
+		return 0, noPromotion(p.PromotionID)
+	case status == reward.Draft || status == reward.PromotionCancelled:
+		return 0, reward.NewError(reward.KindConflict, reward.CodeIllegalState,
+			"promotion %d is %s, which does not allow a retry", p.PromotionID, status)
+	}
+	return moved, nil
+}
+
+// resolveSQL settles an UNKNOWN row as somebody says.
+var resolveSQL = `WITH found AS MATERIALIZED (
+  SELECT p.promotion_id, p.target_id, p.summary_id, p.amount, p.dispatch FROM payouts p
+  WHERE p.promotion_id = $2 AND p.target_id = $3 AND p.state = 3 FOR NO KEY UPDATE OF p
+), moved AS MATERIALIZED (
+  SELECT f.*, 3::int2 AS was, (CASE WHEN $4::bool THEN 4 ELSE 5 END)::int2 AS became, 0 AS answers FROM found f
+), written AS (
+  UPDATE payouts p SET state = v.became, due_at = $1::timestamptz, updated_at = $1::timestamptz,
+    transaction_key = CASE v.became WHEN 4 THEN $5 ELSE p.transaction_key END,
+    error_code = CASE v.became WHEN 4 THEN '' ELSE p.error_code END,
+    error_message = CASE v.became WHEN 4 THEN '' ELSE p.error_message END
+  FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
+  RETURNING ` + payoutColumns + `
+), noted AS (
+  INSERT INTO attempts (promotion_id, target_id, at, dispatch, number, class, code, message)
+  SELECT f.promotion_id, f.target_id, $1::timestamptz, f.dispatch, 0, '` + string(reward.AnswerResolved) + `', $6, $7 FROM found f
+  ON CONFLICT DO NOTHING
+), ` + tally("moved") + `
+SELECT ` + payoutColumns + ` FROM written p`
+
+// PayoutResolve settles one UNKNOWN row as somebody says.
+func (s *Store) PayoutResolve(ctx context.Context, p store.PayoutResolveParams) (reward.Payout, error) {
+	var settled, stands []reward.Payout
+	err := s.send(ctx, "resolve a payout", func(b *pgx.Batch) {
+		settled, stands = nil, nil
+		b.Queue(resolveSQL, instant(p.Now), int64(p.PromotionID), int64(p.TargetID), p.Paid, store.Text(p.TransactionKey),
+			store.Text(p.By), store.Text(p.Note)).Query(payoutsInto(&settled))
+		b.Queue(headsSQL, []int64{int64(p.PromotionID)}, []int64{int64(p.TargetID)}).Query(payoutsInto(&stands))
+	})
+	switch {
+	case err != nil:
+		return reward.Payout{}, err
+	case len(settled) > 0:
+		return settled[0], nil
+	case len(stands) == 0:
+		return reward.Payout{}, noPayout(p.PayoutID)
+	}
+	return reward.Payout{}, reward.NewError(reward.KindConflict, reward.CodeIllegalState,
+		"target %d of promotion %d is %s; only an UNKNOWN one can be resolved", p.TargetID, p.PromotionID, stands[0].State)
 }

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -79,10 +80,29 @@ ORDER BY at, dispatch, number`, int64(id.PromotionID), int64(id.TargetID)).Query
 		return reward.Payout{}, nil, err
 	}
 	if len(found) == 0 {
-		return reward.Payout{}, nil, reward.NewError(reward.KindNotFound, reward.CodePayoutNotFound,
-			"promotion %d has no target %d", id.PromotionID, id.TargetID)
+		return reward.Payout{}, nil, noPayout(id)
 	}
 	return found[0], attempts, nil
+}
+
+func noPayout(id store.PayoutID) error {
+	return reward.NewError(reward.KindNotFound, reward.CodePayoutNotFound,
+		"promotion %d has no target %d", id.PromotionID, id.TargetID)
+}
+
+// listSQL lists payouts of promotion $1 by target, above $2, at most $3, in one
+// state and with error code $4 if asked for. The state is written out, since only
+// then the indexes of a state are found.
+func listSQL(state *reward.State, code string) string {
+	where := ""
+	if state != nil {
+		where = " AND p.state = " + strconv.Itoa(int(*state))
+	}
+	if code != "" {
+		where += " AND p.error_code = $4"
+	}
+	return `SELECT ` + payoutColumns + ` FROM payouts p
+WHERE p.promotion_id = $1 AND p.target_id > $2` + where + ` ORDER BY p.target_id LIMIT $3`
 }
 
 // PayoutList pages by target id.
@@ -91,16 +111,14 @@ func (s *Store) PayoutList(ctx context.Context, p store.PayoutListParams) ([]rew
 	if p.After != nil {
 		after = int64(*p.After)
 	}
-	state := int16(-1)
-	if p.State != nil {
-		state = int16(*p.State)
+	args := []any{int64(p.PromotionID), after, max(p.Limit, 0)}
+	if p.Code != "" {
+		args = append(args, store.Text(p.Code))
 	}
 	var list []reward.Payout
 	err := s.sendLong(ctx, "list payouts", func(b *pgx.Batch) {
 		list = nil
-		b.Queue(`SELECT `+payoutColumns+` FROM payouts p
-WHERE p.promotion_id = $1 AND p.target_id > $2 AND ($3::int2 < 0 OR p.state = $3::int2) AND ($4::text = '' OR p.error_code = $4::text)
-ORDER BY p.target_id LIMIT $5`, int64(p.PromotionID), after, state, p.Code, p.Limit).Query(payoutsInto(&list))
+		b.Queue(listSQL(p.State, p.Code), args...).Query(payoutsInto(&list))
 	})
 	if err != nil {
 		return nil, err

@@ -13,24 +13,28 @@ import (
 
 // promotionColumns are read by promotionScanner.
 const promotionColumns = `m.id, m.name, m.type, m.status, m.amount, m.voucher_code, m.currency, m.max_retries,
-m.consumers_per_instance, m.registered, m.expected_count, m.closed, m.pause_reason, m.created_at, m.started_at, m.finished_at, m.last_dispatched_at, m.stream_gone`
+m.consumers_per_instance, m.rate_per_second, m.weight, m.max_amount, m.canary_targets, m.canary_max_failure_rate,
+m.canary_dispatched, m.canary_judged, m.starts_at, m.webhook_url, m.created_by, m.approved_by, m.registered, m.expected_count,
+m.closed, m.pause_reason, m.created_at, m.started_at, m.finished_at, m.last_dispatched_at, m.stream_gone`
 
 // promotionScanner returns a reader of rows with promotionColumns, which it
 // puts into p, and what comes behind them, into more. It always reads to the
 // same places, so that thousands of rows cost little but their names.
 func promotionScanner(p *reward.Promotion, more ...any) func(pgx.Rows) error {
-	var created, started, finished, dispatched pgtype.Timestamptz
+	var starts, created, started, finished, dispatched pgtype.Timestamptz
 	// The plain types spare pgx a detour per value.
 	into := append([]any{
 		(*int64)(&p.ID), (*text)(&p.Name), (*text)(&p.Type), (*text)(&p.Status), (*int64)(&p.Amount), (*text)(&p.VoucherCode),
-		(*text)(&p.Currency), &p.MaxRetries, &p.ConsumersPerInstance, &p.Registered, &p.ExpectedCount, &p.Closed,
-		(*text)(&p.PauseReason), &created, &started, &finished, &dispatched, &p.StreamGone,
+		(*text)(&p.Currency), &p.MaxRetries, &p.ConsumersPerInstance, &p.RatePerSecond, &p.Weight, (*int64)(&p.MaxAmount),
+		&p.Canary.Targets, &p.Canary.MaxFailureRate, &p.Canary.Dispatched, &p.Canary.Judged, &starts, (*text)(&p.WebhookURL),
+		(*text)(&p.CreatedBy), (*text)(&p.ApprovedBy), &p.Registered, &p.ExpectedCount, &p.Closed, (*text)(&p.PauseReason),
+		&created, &started, &finished, &dispatched, &p.StreamGone,
 	}, more...)
 	return func(rows pgx.Rows) error {
 		if err := rows.Scan(into...); err != nil {
 			return err
 		}
-		p.CreatedAt, p.StartedAt = utc(created), utc(started)
+		p.StartsAt, p.CreatedAt, p.StartedAt = utc(starts), utc(created), utc(started)
 		p.FinishedAt, p.LastDispatchedAt = utc(finished), utc(dispatched)
 		return nil
 	}
@@ -72,13 +76,19 @@ func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward
 	err := s.send(ctx, "create a promotion", func(b *pgx.Batch) {
 		made = false
 		b.Queue(`INSERT INTO promotions AS m (id, name, type, status, amount, voucher_code, currency, max_retries,
-  consumers_per_instance, registered, stream_gone, created_at) VALUES ($1, $2, $3, 'DRAFT', $4, $5, $6, $7, $8, false, true, $9)
+  consumers_per_instance, rate_per_second, weight, max_amount, canary_targets, canary_max_failure_rate, starts_at, webhook_url,
+  created_by, registered, stream_gone, created_at)
+VALUES ($1, $2, $3, 'DRAFT', $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, false, true, $17)
 ON CONFLICT (id) DO UPDATE SET name = excluded.name, amount = excluded.amount, voucher_code = excluded.voucher_code,
   currency = excluded.currency, max_retries = excluded.max_retries,
-  consumers_per_instance = excluded.consumers_per_instance, registered = false
+  consumers_per_instance = excluded.consumers_per_instance, rate_per_second = excluded.rate_per_second,
+  weight = excluded.weight, max_amount = excluded.max_amount, canary_targets = excluded.canary_targets,
+  canary_max_failure_rate = excluded.canary_max_failure_rate, starts_at = excluded.starts_at,
+  webhook_url = excluded.webhook_url, created_by = excluded.created_by, approved_by = '', registered = false
 WHERE m.registered AND m.status = 'DRAFT' AND m.type = excluded.type RETURNING m.id`,
 			int64(p.ID), p.Name, string(p.Type), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries,
-			p.ConsumersPerInstance, instant(p.CreatedAt),
+			p.ConsumersPerInstance, p.RatePerSecond, max(p.Weight, 1), int64(p.MaxAmount), p.Canary.Targets,
+			p.Canary.MaxFailureRate, maybe(instant(p.StartsAt)), p.WebhookURL, p.CreatedBy, instant(p.CreatedAt),
 		).Query(each(func(rows pgx.Rows) error {
 			made = true
 			return nil
@@ -216,6 +226,14 @@ func (s *Store) PromotionActive(ctx context.Context) ([]store.PromotionView, err
 	return list, err
 }
 
+const dueSQL = `WHERE m.status = 'DRAFT' AND m.starts_at <= $1 ORDER BY m.starts_at, m.id LIMIT $2`
+
+// PromotionDue returns the DRAFTs whose time has come.
+func (s *Store) PromotionDue(ctx context.Context, now time.Time, limit int) ([]store.PromotionView, error) {
+	limit = max(limit, 0)
+	return s.views(ctx, "list promotions that are due", min(limit, store.BatchMax), dueSQL, instant(now), limit)
+}
+
 // PromotionMove changes the status. Whoever runs may get a stream, even
 // before the first dispatch, so it is not gone from then on.
 func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) (reward.Promotion, error) {
@@ -227,27 +245,42 @@ func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) 
 	if p.To == reward.Paused {
 		reason = store.Text(p.Reason)
 	}
-	return s.change(ctx, "move a promotion", p.ID, `UPDATE promotions m SET
-  status = $3::text, pause_reason = $4,
-  started_at = CASE WHEN m.status = 'DRAFT' AND $3::text = 'RUNNING' THEN $5::timestamptz ELSE m.started_at END,
-  finished_at = CASE WHEN $3::text = 'COMPLETED' THEN $5::timestamptz END,
-  stream_gone = m.stream_gone AND $3::text <> 'RUNNING'
-WHERE m.id = $1 AND m.status = ANY($2::text[])`, int64(p.ID), from, string(p.To), reason, instant(p.Now))
+	return s.change(ctx, "move a promotion", p.ID, moveSQL, int64(p.ID), from, string(p.To), reason, instant(p.Now), p.Event)
 }
+
+var moveSQL = `WITH moved AS (
+  UPDATE promotions m SET
+    status = $3::text, pause_reason = $4,
+    started_at = CASE WHEN m.status = 'DRAFT' AND $3::text = 'RUNNING' THEN $5::timestamptz ELSE m.started_at END,
+    finished_at = CASE WHEN $3::text = 'COMPLETED' THEN $5::timestamptz END,
+    stream_gone = m.stream_gone AND $3::text <> 'RUNNING'
+  WHERE m.id = $1 AND m.status = ANY($2::text[])
+  RETURNING m.id, m.webhook_url
+), ` + told("moved", "$6", "$5") + `
+SELECT id FROM moved`
 
 // PromotionClose says that no more targets will come.
 func (s *Store) PromotionClose(ctx context.Context, id reward.PromotionID) (reward.Promotion, error) {
-	return s.change(ctx, "close a promotion", id, `UPDATE promotions m SET closed = true WHERE m.id = $1`, int64(id))
+	return s.change(ctx, "close a promotion", id, `UPDATE promotions m SET closed = true WHERE m.id = $1 RETURNING m.id`, int64(id))
 }
 
-// change runs an UPDATE of one promotion, whose first argument is its id, and
-// says why when it found no row.
+// PromotionApprove notes who has approved a promotion.
+func (s *Store) PromotionApprove(ctx context.Context, id reward.PromotionID, by string) (reward.Promotion, error) {
+	if err := store.CheckText("approver", by); err != nil {
+		return reward.Promotion{}, err
+	}
+	return s.change(ctx, "approve a promotion", id,
+		`UPDATE promotions m SET approved_by = $2 WHERE m.id = $1 AND m.status IN ('DRAFT', 'RUNNING', 'PAUSED') RETURNING m.id`, int64(id), by)
+}
+
+// change runs an UPDATE of one promotion, which returns its id, and says why
+// when it found no row.
 func (s *Store) change(ctx context.Context, what string, id reward.PromotionID, sql string, args ...any) (reward.Promotion, error) {
 	var changed, exists bool
 	var p reward.Promotion
 	err := s.send(ctx, what, func(b *pgx.Batch) {
 		changed, exists = false, false
-		b.Queue(sql+` RETURNING m.id`, args...).Query(each(func(pgx.Rows) error {
+		b.Queue(sql, args...).Query(each(func(pgx.Rows) error {
 			changed = true
 			return nil
 		}))
@@ -269,20 +302,23 @@ func (s *Store) change(ctx context.Context, what string, id reward.PromotionID, 
 }
 
 // completeSQL ends a promotion whose summary row is held.
-const completeSQL = `UPDATE promotions m SET
-  status = CASE m.status WHEN 'RUNNING' THEN 'COMPLETED' ELSE m.status END, finished_at = $2::timestamptz
-FROM summaries s
-WHERE m.id = $1 AND s.promotion_id = $1 AND s.summary_id = 0 AND s.ready + s.queued + s.retrying = 0
-  AND ((m.status = 'RUNNING'
-      AND (m.expected_count IS NULL OR m.closed
-        OR s.unknown + s.succeeded + s.failed + s.cancelled >= m.expected_count)
-      AND NOT EXISTS (SELECT 1 FROM uploads u
-        WHERE u.promotion_id = $1 AND u.finished_at IS NULL AND u.leased_until > $2::timestamptz))
-    OR (m.status = 'CANCELLED' AND m.finished_at IS NULL
-      AND NOT EXISTS (SELECT 1 FROM payouts p
-        WHERE p.promotion_id = $1 AND p.state = 3 AND p.state < 4
-          AND (p.looked_at IS NULL OR p.looked_at < p.settle_from + $3::interval))))
-RETURNING m.id`
+var completeSQL = `WITH ended AS (
+  UPDATE promotions m SET
+    status = CASE m.status WHEN 'RUNNING' THEN 'COMPLETED' ELSE m.status END, finished_at = $2::timestamptz
+  FROM summaries s
+  WHERE m.id = $1 AND s.promotion_id = $1 AND s.summary_id = 0 AND s.ready + s.queued + s.retrying = 0
+    AND ((m.status = 'RUNNING'
+        AND (m.expected_count IS NULL OR m.closed
+          OR s.unknown + s.succeeded + s.failed + s.cancelled >= m.expected_count)
+        AND NOT EXISTS (SELECT 1 FROM uploads u
+          WHERE u.promotion_id = $1 AND u.finished_at IS NULL AND u.leased_until > $2::timestamptz))
+      OR (m.status = 'CANCELLED' AND m.finished_at IS NULL
+        AND NOT EXISTS (SELECT 1 FROM payouts p
+          WHERE p.promotion_id = $1 AND p.state = 3 AND p.state < 4
+            AND (p.looked_at IS NULL OR p.looked_at < p.settle_from + $3::interval))))
+  RETURNING m.id, m.webhook_url
+), ` + told("ended", "'"+store.EventFinished+"'", "$2") + `
+SELECT id FROM ended`
 
 // PromotionComplete ends a promotion that has nothing left to do. It reads
 // the counts only once it holds them.
@@ -306,6 +342,47 @@ func (s *Store) PromotionComplete(ctx context.Context, id reward.PromotionID, se
 		return false, noPromotion(id)
 	}
 	return moved, nil
+}
+
+// judgeSQL ends the canary of a promotion whose summary row is held; see
+// store.PromotionView.CanaryDecided and CanaryGood.
+var judgeSQL = `WITH decided AS MATERIALIZED (
+  SELECT m.id, s.failed::float8 / nullif(s.succeeded + s.failed, 0) <= m.canary_max_failure_rate AS good
+  FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0
+  WHERE m.id = $1 AND m.canary_targets > 0 AND m.canary_dispatched > 0
+    AND s.queued + s.retrying + s.unknown = 0 AND s.succeeded + s.failed >= m.canary_dispatched
+    AND (m.canary_dispatched >= m.canary_targets OR s.ready = 0)
+), judged AS (
+  UPDATE promotions m SET canary_judged = true, status = CASE WHEN d.good THEN m.status ELSE 'PAUSED' END,
+    pause_reason = CASE WHEN d.good THEN m.pause_reason ELSE $2 END
+  FROM decided d WHERE m.id = d.id AND m.status = 'RUNNING' AND NOT m.canary_judged
+  RETURNING m.id, CASE WHEN d.good THEN '' ELSE m.webhook_url END AS webhook_url
+), ` + told("judged", "$3", "$4") + `
+SELECT id FROM judged`
+
+// PromotionJudge ends the canary of a promotion. It reads the counts only once
+// it holds them.
+func (s *Store) PromotionJudge(ctx context.Context, p store.PromotionJudgeParams) (reward.PromotionStatus, bool, error) {
+	var status reward.PromotionStatus
+	var judged bool
+	err := s.send(ctx, "judge a canary", func(b *pgx.Batch) {
+		status, judged = "", false
+		b.Queue(lockTotals, []int64{int64(p.ID)})
+		b.Queue(judgeSQL, int64(p.ID), store.Text(p.Reason), p.Event, instant(p.Now)).Query(each(func(pgx.Rows) error {
+			judged = true
+			return nil
+		}))
+		b.Queue(`SELECT status FROM promotions WHERE id = $1`, int64(p.ID)).Query(each(func(rows pgx.Rows) error {
+			return rows.Scan(&status)
+		}))
+	})
+	switch {
+	case err != nil:
+		return "", false, err
+	case status == "":
+		return "", false, noPromotion(p.ID)
+	}
+	return status, judged, nil
 }
 
 // PromotionStreamGone marks the stream of a final promotion as destroyed.

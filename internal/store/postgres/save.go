@@ -20,8 +20,9 @@ WHERE NOT EXISTS (SELECT 1 FROM summaries s WHERE s.promotion_id = i.promotion_i
 ORDER BY i.promotion_id, i.summary_id ON CONFLICT DO NOTHING`
 
 // insertSQL inserts what is new of a batch. The promotions' summary rows are
-// held, so that what it finds missing stays missing and the room it finds
-// stays its own. It returns the rows that were known and those it queued.
+// held, so that what it finds missing stays missing, and the room, canary and
+// budget it finds stay its own. It returns the rows that were known and those it
+// queued.
 var insertSQL = `WITH probed AS MATERIALIZED (
   SELECT i.*, e.user_id AS known_user, e.amount AS known_amount, e.voucher_code AS known_code
   FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::text[], $5::int8[], $6::text[])
@@ -30,13 +31,14 @@ var insertSQL = `WITH probed AS MATERIALIZED (
 ), fresh AS MATERIALIZED (
   SELECT i.*, (CASE
       WHEN m.status = 'CANCELLED' THEN 6
-      WHEN m.status = 'RUNNING'
-        AND row_number() OVER (PARTITION BY i.promotion_id ORDER BY i.ord) <= $7::int8 - s.queued THEN 1
+      WHEN m.status = 'RUNNING' AND row_number() OVER front <= least($7::int8 - s.queued, ` + canaryRoom + `)
+        AND coalesce(sum(CASE WHEN m.max_amount > 0 THEN i.amount END) OVER front <= ` + budgetRoom + `, true) THEN 1
       ELSE 0 END)::int2 AS state
   FROM probed i
   JOIN promotions m ON m.id = i.promotion_id
   JOIN summaries s ON s.promotion_id = i.promotion_id AND s.summary_id = 0
   WHERE i.known_amount IS NULL
+  WINDOW front AS (PARTITION BY i.promotion_id ORDER BY i.ord ROWS UNBOUNDED PRECEDING)
 ), inserted AS (
   INSERT INTO payouts (promotion_id, target_id, summary_id, user_id, amount, voucher_code, state, dispatch, attempts,
     maybe_called, due_at, first_dispatched_at, transaction_key, error_code, error_message, updated_at)
@@ -45,10 +47,12 @@ var insertSQL = `WITH probed AS MATERIALIZED (
   FROM fresh f
   RETURNING promotion_id, target_id, summary_id, amount, NULL::int2 AS was, state AS became, 0 AS answers
 ), ` + tally("inserted") + `, dispatched AS MATERIALIZED (
-  SELECT m.id FROM (SELECT DISTINCT promotion_id FROM moves WHERE became = 1) d JOIN promotions m ON m.id = d.promotion_id
+  SELECT m.id, d.rows FROM (SELECT promotion_id, sum(n)::int8 AS rows FROM moves WHERE became = 1 GROUP BY promotion_id) d
+  JOIN promotions m ON m.id = d.promotion_id
   ORDER BY m.id FOR NO KEY UPDATE OF m
 ), noted AS (
-  UPDATE promotions m SET last_dispatched_at = greatest(m.last_dispatched_at, $8::timestamptz), stream_gone = false
+  UPDATE promotions m SET last_dispatched_at = greatest(m.last_dispatched_at, $8::timestamptz), stream_gone = false,
+    canary_dispatched = m.canary_dispatched + CASE WHEN ` + canaryOpen + ` THEN d.rows ELSE 0 END
   FROM dispatched d WHERE m.id = d.id
 )
 SELECT promotion_id, target_id, known_user, known_amount, known_code FROM probed WHERE known_amount IS NOT NULL

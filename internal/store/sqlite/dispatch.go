@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"math"
 	"time"
@@ -32,19 +33,27 @@ func (s *Store) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams
 		if p.From == reward.Retrying {
 			due = micros(p.Now)
 		}
-		picked := `SELECT target_id FROM payouts WHERE promotion_id = ?1 AND state = ?2 AND state < 4 AND due_at <= ?3
-  ORDER BY due_at, target_id LIMIT ?4`
+		picked := dueTargets
 		args := []any{int64(p.PromotionID), int64(p.From), due, limit, micros(p.Now)}
 		if p.Refs != nil {
 			refs, err := json.Marshal(refPairs(p.PromotionID, p.Refs))
 			if err != nil {
 				return err
 			}
-			picked = `SELECT DISTINCT o.target_id FROM json_each(?6) r
-  JOIN payouts o ON o.promotion_id = ?1 AND o.target_id = r.value ->> 0
-  WHERE o.state = ?2 AND o.dispatch = r.value ->> 1 AND o.due_at <= ?3
-  ORDER BY o.target_id LIMIT ?4`
+			picked = namedTargets
 			args = append(args, string(refs))
+		}
+		allowed := allowanceOf(&v)
+		switch {
+		case allowed.budget < 0:
+			return nil
+		case p.From == reward.Ready && allowed.bounded():
+			targets, err := tx.pickAllowed(p, allowed, limit)
+			if err != nil {
+				return err
+			}
+			picked = pickedTargets
+			args = append(args[:5], targets)
 		}
 		list, err = collect(tx.ctx, tx, scanPayout, `UPDATE payouts AS p SET state = 1, dispatch = dispatch + 1, due_at = ?5,
   updated_at = ?5, first_dispatched_at = coalesce(first_dispatched_at, ?5)
@@ -53,15 +62,129 @@ RETURNING `+payoutReturning, args...)
 		if err != nil || len(list) == 0 {
 			return err
 		}
+		first := int64(0)
 		for i := range list {
 			tx.move(&list[i], p.From, 0)
+			if list[i].Dispatch == 1 {
+				first++
+			}
 		}
-		return tx.noteDispatch(p.PromotionID, micros(p.Now))
+		return tx.noteDispatch(&v.Promotion, micros(p.Now), first)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return list, nil
+}
+
+// What PayoutDispatch dispatches: what is due, or, with the JSON in the last
+// parameter, the refs of those that are, or targets that were picked before.
+const (
+	dueTargets = `SELECT target_id FROM payouts WHERE promotion_id = ?1 AND state = ?2 AND state < 4 AND due_at <= ?3
+  ORDER BY due_at, target_id LIMIT ?4`
+	namedTargets = `SELECT DISTINCT o.target_id FROM json_each(?6) r
+  JOIN payouts o ON o.promotion_id = ?1 AND o.target_id = r.value ->> 0
+  WHERE o.state = ?2 AND o.dispatch = r.value ->> 1 AND o.due_at <= ?3
+  ORDER BY o.target_id LIMIT ?4`
+	pickedTargets = `SELECT value FROM json_each(?6)`
+)
+
+// allowance is what budget and canary of a promotion leave for rows that
+// become QUEUED, see store.Payouts.
+type allowance struct {
+	first  int64         // rows that were never dispatched
+	budget reward.Amount // of rows that are not counted in it yet; below 0: nothing at all
+}
+
+const unbounded = math.MaxInt64
+
+func allowanceOf(v *store.PromotionView) allowance {
+	a := allowance{first: unbounded, budget: unbounded}
+	if c := v.Canary; c.Targets > 0 && !c.Judged {
+		a.first = max(c.Targets-c.Dispatched, 0)
+	}
+	if v.MaxAmount > 0 {
+		a.budget = v.MaxAmount
+		for _, state := range []reward.State{reward.Succeeded, reward.Queued, reward.Retrying, reward.Unknown} {
+			a.budget -= v.Counts.Amounts[state]
+		}
+	}
+	return a
+}
+
+func (a *allowance) bounded() bool { return a.first != unbounded || a.budget != unbounded }
+
+// take says whether a READY row may become QUEUED, and counts it. The first one
+// that would pass the budget ends it, so that none behind it is preferred.
+func (a *allowance) take(amount reward.Amount, first bool) bool {
+	switch {
+	case first && a.first == 0:
+		return false
+	case amount > a.budget:
+		a.budget = -1
+		return false
+	}
+	if first && a.first != unbounded {
+		a.first--
+	}
+	if a.budget != unbounded {
+		a.budget -= amount
+	}
+	return true
+}
+
+// rare is the condition of the index payouts_rare, which only a query that
+// repeats it can use.
+const rare = `(state = 2 OR state = 3 OR state = 5 OR (state = 0 AND dispatch > 0))`
+
+// pickDue finds READY rows with their amounts and dispatches, oldest first: at
+// most ?2 that were never dispatched and at most ?3 that were. The index is
+// named: another would walk through all that the canary holds up.
+const pickDue = `SELECT target_id, amount, dispatch FROM (
+SELECT * FROM (SELECT target_id, amount, dispatch, due_at FROM payouts INDEXED BY payouts_open
+  WHERE promotion_id = ?1 AND state = 0 AND state < 4 AND dispatch = 0 ORDER BY due_at, target_id LIMIT ?2)
+UNION ALL
+SELECT * FROM (SELECT target_id, amount, dispatch, due_at FROM payouts INDEXED BY payouts_rare
+  WHERE promotion_id = ?1 AND state = 0 AND dispatch > 0 AND ` + rare + ` ORDER BY due_at, target_id LIMIT ?3)
+) ORDER BY due_at, target_id LIMIT ?3`
+
+// pickNamed finds those of the refs in ?2.
+const pickNamed = `SELECT DISTINCT o.target_id, o.amount, o.dispatch FROM json_each(?2) r
+JOIN payouts o ON o.promotion_id = ?1 AND o.target_id = r.value ->> 0
+WHERE o.state = 0 AND o.dispatch = r.value ->> 1 ORDER BY o.target_id`
+
+// pickAllowed returns, as JSON, the targets of READY rows that budget and canary
+// let go.
+func (t *tx) pickAllowed(p store.PayoutDispatchParams, allowed allowance, limit int64) (string, error) {
+	type ready struct {
+		target   int64
+		amount   reward.Amount
+		dispatch int32
+	}
+	query, args := pickDue, []any{int64(p.PromotionID), min(allowed.first, limit), limit}
+	if p.Refs != nil {
+		refs, err := json.Marshal(refPairs(p.PromotionID, p.Refs))
+		if err != nil {
+			return "", err
+		}
+		query, args = pickNamed, []any{int64(p.PromotionID), string(refs)}
+	}
+	list, err := collect(t.ctx, t, func(rows *sql.Rows) (ready, error) {
+		var r ready
+		err := rows.Scan(&r.target, (*int64)(&r.amount), &r.dispatch)
+		return r, err
+	}, query, args...)
+	if err != nil {
+		return "", err
+	}
+	targets := []int64{}
+	for _, r := range list {
+		if int64(len(targets)) < limit && allowed.take(r.amount, r.dispatch == 0) {
+			targets = append(targets, r.target)
+		}
+	}
+	array, err := json.Marshal(targets)
+	return string(array), err
 }
 
 // refPairs are the targets and dispatches of one promotion's refs.
@@ -93,7 +216,7 @@ func (t *tx) withdraw(rows []reward.Payout, lease time.Duration, now time.Time,
 		state, maybeCalled := judge(&rows[i])
 		next.MaybeCalled = next.MaybeCalled || maybeCalled
 		enter(&next, state, now, lease)
-		if err := w.write(&rows[i], &next, time.Time{}); err != nil {
+		if err := w.write(&rows[i], &next, lookedUp{}); err != nil {
 			return 0, err
 		}
 	}
@@ -229,14 +352,17 @@ WHERE p.promotion_id = ? AND p.state = ? AND p.state < 4 ORDER BY p.due_at, p.ta
 	return moved, nil
 }
 
-// PayoutTakeLookups takes UNKNOWN payouts whose look-up is due.
+// takeLookups takes payouts whose look-up is due, oldest first.
+var takeLookups = `UPDATE payouts AS p SET due_at = ?1 WHERE (promotion_id, target_id) IN (
+  SELECT promotion_id, target_id FROM payouts INDEXED BY payouts_lookups
+  WHERE (state = 3 OR again = 1) AND due_at <= ?2 ORDER BY due_at LIMIT ?3)
+RETURNING ` + payoutReturning
+
+// PayoutTakeLookups takes payouts whose look-up is due.
 func (s *Store) PayoutTakeLookups(ctx context.Context, p store.PayoutTakeLookupsParams) ([]reward.Payout, error) {
 	var list []reward.Payout
 	err := s.write(ctx, "take look-ups", func(tx *tx) (err error) {
-		list, err = collect(tx.ctx, tx, scanPayout, `UPDATE payouts AS p SET due_at = ?1
-WHERE (promotion_id, target_id) IN (
-  SELECT promotion_id, target_id FROM payouts WHERE state = 3 AND due_at <= ?2 ORDER BY due_at LIMIT ?3)
-RETURNING `+payoutReturning, micros(p.Until), micros(p.Now), max(p.Limit, 0))
+		list, err = collect(tx.ctx, tx, scanPayout, takeLookups, micros(p.Until), micros(p.Now), max(p.Limit, 0))
 		return err
 	})
 	if err != nil {

@@ -1,8 +1,11 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -96,7 +99,7 @@ func (s *Store) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([
 			changed := finish(&next, o, rw.views[o.PromotionID].Promotion, p.Lease, p.Now)
 			if changed {
 				next.Handovers = 0
-				if err := rw.payouts.write(row, &next, time.Time{}); err != nil {
+				if err := rw.payouts.write(row, &next, lookedUp{}); err != nil {
 					return err
 				}
 				*row = next
@@ -180,6 +183,10 @@ func (s *Store) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) er
 			return err
 		}
 		defer rw.close()
+		again, err := tx.againOf(rw.rows)
+		if err != nil {
+			return err
+		}
 		for i := range p.Lookups {
 			l := &p.Lookups[i]
 			row := rw.rows[ids[i]]
@@ -192,47 +199,188 @@ func (s *Store) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) er
 				}
 			}
 			next := *row
-			if settle(&next, l, rw.views[l.PromotionID].Promotion, p.SettleAfter, p.Now) {
-				var lookedAt time.Time
-				if next.State == reward.Unknown {
-					lookedAt = l.BeganAt
-				}
-				if err := rw.payouts.write(row, &next, lookedAt); err != nil {
+			left := lookedUp{again: again[ids[i]]}
+			if settle(&next, l, rw.views[l.PromotionID].Promotion, &left, &p) {
+				if err := rw.payouts.write(row, &next, left); err != nil {
 					return err
 				}
-				*row = next
+				*row, again[ids[i]] = next, left.again
 			}
 		}
 		return nil
 	})
 }
 
-// settle applies a look-up to a row by the rules of store.Lookup and says
-// whether it changed. A row that a 404 decides keeps what was said about it
-// before.
-func settle(row *reward.Payout, l *store.Lookup, m reward.Promotion, settleAfter time.Duration, now time.Time) bool {
+// againOf says which of the rows are to be looked up once more.
+func (t *tx) againOf(rows map[store.PayoutID]*reward.Payout) (map[store.PayoutID]bool, error) {
+	again := make(map[store.PayoutID]bool)
+	decided := make(map[reward.PromotionID][]reward.TargetID)
+	for id, row := range rows {
+		if row.State == reward.Failed || row.State == reward.Cancelled {
+			decided[id.PromotionID] = append(decided[id.PromotionID], id.TargetID)
+		}
+	}
+	for promotion, targets := range decided {
+		array, err := json.Marshal(targets)
+		if err != nil {
+			return nil, err
+		}
+		found, err := collect(t.ctx, t, scanInt, `SELECT target_id FROM payouts
+WHERE promotion_id = ? AND target_id IN (SELECT value FROM json_each(?)) AND +again = 1`, int64(promotion), string(array))
+		if err != nil {
+			return nil, err
+		}
+		for _, target := range found {
+			again[store.PayoutID{PromotionID: promotion, TargetID: reward.TargetID(target)}] = true
+		}
+	}
+	return again, nil
+}
+
+// settle applies a look-up to a row, and to what earlier ones have left, by the
+// rules of store.Lookup and says whether it changed. A row that a 404 decides
+// keeps what was said about it before.
+func settle(row *reward.Payout, l *store.Lookup, m reward.Promotion, left *lookedUp, p *store.PayoutSettleParams) bool {
+	again := left.again
+	*left = lookedUp{}
 	if l.Found {
 		if row.State == reward.Succeeded {
 			return false
 		}
-		enter(row, reward.Succeeded, now, 0)
+		enter(row, reward.Succeeded, p.Now, 0)
 		row.TransactionKey, row.ErrorCode, row.ErrorMessage = store.Text(l.TransactionKey), "", ""
 		return true
 	}
-	if row.State != reward.Unknown || row.Dispatch != l.Dispatch {
+	if row.Dispatch != l.Dispatch {
 		return false
 	}
-	if !l.NotFound || instant(l.BeganAt).Before(row.SettleFrom.Add(settleAfter)) {
-		row.DueAt = instant(l.NextAt)
+	if again {
+		if instant(l.BeganAt).Before(row.UpdatedAt) {
+			return false
+		}
+		if !l.NotFound {
+			row.DueAt, left.again = instant(l.NextAt), true
+		}
+		return true
+	}
+	if row.State != reward.Unknown {
+		return false
+	}
+	if !l.NotFound || instant(l.BeganAt).Before(row.SettleFrom.Add(p.SettleAfter)) {
+		row.DueAt, left.at = instant(l.NextAt), l.BeganAt
 		return true
 	}
 	next := reward.Failed
 	if m.Status == reward.PromotionCancelled {
 		next = reward.Cancelled
 	}
-	enter(row, next, now, 0)
+	enter(row, next, p.Now, 0)
+	if p.AgainAfter > 0 {
+		row.DueAt, left.again = instant(p.Now.Add(p.AgainAfter)), true
+	}
 	if row.ErrorCode == "" && row.ErrorMessage == "" && l.Attempt != nil {
 		row.ErrorCode, row.ErrorMessage = store.Text(l.Attempt.Code), store.Text(l.Attempt.Message)
 	}
 	return true
+}
+
+// PayoutRetry returns FAILED rows to READY.
+func (s *Store) PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int, error) {
+	moved := 0
+	p.Code = store.Text(p.Code) // as it was kept
+	err := s.write(ctx, "retry payouts", func(tx *tx) error {
+		v, err := tx.view(p.PromotionID)
+		if err != nil {
+			return err
+		}
+		if v.Status == reward.Draft || v.Status == reward.PromotionCancelled {
+			return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
+				"promotion %d is %s, which does not allow a retry", p.PromotionID, v.Status)
+		}
+		rows, err := tx.failed(p)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		w, err := tx.payoutWriter()
+		if err != nil {
+			return err
+		}
+		defer w.close()
+		for i := range rows {
+			next := rows[i]
+			enter(&next, reward.Ready, p.Now, 0)
+			next.Attempts = 0
+			if err := w.write(&rows[i], &next, lookedUp{}); err != nil {
+				return err
+			}
+		}
+		moved = len(rows)
+		if v.Status == reward.Completed {
+			return tx.reopen(p.PromotionID)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return moved, nil
+}
+
+// failed reads the payouts that a retry takes, by target.
+func (t *tx) failed(p store.PayoutRetryParams) ([]reward.Payout, error) {
+	failed := reward.Failed
+	if p.Targets == nil {
+		return collect(t.ctx, t, scanPayout, listSQL(&failed, p.Code), int64(p.PromotionID), -1, failed, p.Code, store.BatchMax)
+	}
+	ids := make([]store.PayoutID, len(p.Targets))
+	for i, target := range p.Targets {
+		ids[i] = store.PayoutID{PromotionID: p.PromotionID, TargetID: target}
+	}
+	rows, err := payoutsOf(t.ctx, t, ids)
+	if err != nil {
+		return nil, err
+	}
+	rows = slices.DeleteFunc(rows, func(r reward.Payout) bool {
+		return r.State != failed || p.Code != "" && r.ErrorCode != p.Code
+	})
+	slices.SortFunc(rows, func(a, b reward.Payout) int { return cmp.Compare(a.TargetID, b.TargetID) })
+	return rows, nil
+}
+
+// PayoutResolve settles one UNKNOWN row as somebody says.
+func (s *Store) PayoutResolve(ctx context.Context, p store.PayoutResolveParams) (reward.Payout, error) {
+	var settled reward.Payout
+	err := s.write(ctx, "resolve a payout", func(tx *tx) error {
+		rw, err := tx.rewrite([]store.PayoutID{p.PayoutID})
+		if err != nil {
+			return err
+		}
+		defer rw.close()
+		row := rw.rows[p.PayoutID]
+		if row == nil {
+			return noPayout(p.PayoutID)
+		}
+		if row.State != reward.Unknown {
+			return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
+				"target %d of promotion %d is %s; only an UNKNOWN one can be resolved", p.TargetID, p.PromotionID, row.State)
+		}
+		settled = *row
+		if p.Paid {
+			enter(&settled, reward.Succeeded, p.Now, 0)
+			settled.TransactionKey, settled.ErrorCode, settled.ErrorMessage = store.Text(p.TransactionKey), "", ""
+		} else {
+			enter(&settled, reward.Failed, p.Now, 0)
+		}
+		ref := reward.Ref{PromotionID: p.PromotionID, TargetID: p.TargetID, Dispatch: row.Dispatch}
+		if err := rw.attempts.write(ref, 0, reward.Attempt{
+			Dispatch: row.Dispatch, At: p.Now, Class: reward.AnswerResolved, Code: p.By, Message: p.Note,
+		}); err != nil {
+			return err
+		}
+		return rw.payouts.write(row, &settled, lookedUp{})
+	})
+	if err != nil {
+		return reward.Payout{}, err
+	}
+	return settled, nil
 }

@@ -55,6 +55,11 @@ WHERE p.promotion_id = ? AND p.target_id IN (SELECT value FROM json_each(?))`, i
 	return list, nil
 }
 
+func noPayout(id store.PayoutID) error {
+	return reward.NewError(reward.KindNotFound, reward.CodePayoutNotFound,
+		"promotion %d has no target %d", id.PromotionID, id.TargetID)
+}
+
 // PayoutHeads reads what a consumer has to check.
 func (s *Store) PayoutHeads(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
 	list, err := payoutsOf(ctx, s.reader, ids)
@@ -73,8 +78,7 @@ WHERE p.promotion_id = ? AND p.target_id = ?`, int64(id.PromotionID), int64(id.T
 		return reward.Payout{}, nil, fmt.Errorf("read a payout: %w", err)
 	}
 	if !found {
-		return reward.Payout{}, nil, reward.NewError(reward.KindNotFound, reward.CodePayoutNotFound,
-			"promotion %d has no target %d", id.PromotionID, id.TargetID)
+		return reward.Payout{}, nil, noPayout(id)
 	}
 	attempts, err := collect(ctx, s.reader, func(rows *sql.Rows) (reward.Attempt, error) {
 		var a reward.Attempt
@@ -90,19 +94,32 @@ ORDER BY at, dispatch, number`, int64(id.PromotionID), int64(id.TargetID))
 	return p, attempts, nil
 }
 
+// listSQL lists payouts of promotion ?1 by target, above ?2, with state ?3 and
+// error code ?4 where these are given, at most ?5. The index is named: by itself
+// the planner may walk through all payouts of the promotion.
+func listSQL(state *reward.State, code string) string {
+	index, where := "", ""
+	if state != nil {
+		where = " AND p.state = ?3"
+		if *state == reward.Retrying || *state == reward.Unknown || *state == reward.Failed {
+			index, where = " INDEXED BY payouts_rare", where+" AND "+rare
+		}
+	}
+	if code != "" {
+		where += " AND p.error_code = ?4"
+	}
+	return `SELECT ` + payoutColumns + ` FROM payouts p` + index + `
+WHERE p.promotion_id = ?1 AND p.target_id > ?2` + where + ` ORDER BY p.target_id LIMIT ?5`
+}
+
 // PayoutList pages by target id.
 func (s *Store) PayoutList(ctx context.Context, p store.PayoutListParams) ([]reward.Payout, error) {
 	after := int64(-1)
 	if p.After != nil {
 		after = int64(*p.After)
 	}
-	state := int16(-1)
-	if p.State != nil {
-		state = int16(*p.State)
-	}
-	list, err := collect(ctx, s.reader, scanPayout, `SELECT `+payoutColumns+` FROM payouts p
-WHERE p.promotion_id = ?1 AND p.target_id > ?2 AND (?3 < 0 OR p.state = ?3) AND (?4 = '' OR p.error_code = ?4)
-ORDER BY p.target_id LIMIT ?5`, int64(p.PromotionID), after, state, p.Code, p.Limit)
+	list, err := collect(ctx, s.reader, scanPayout, listSQL(p.State, p.Code),
+		int64(p.PromotionID), after, p.State, p.Code, max(p.Limit, 0))
 	if err != nil {
 		return nil, fmt.Errorf("list payouts: %w", err)
 	}
@@ -134,7 +151,7 @@ type payoutWriter struct {
 func (t *tx) payoutWriter() (*payoutWriter, error) {
 	stmt, err := t.PrepareContext(t.ctx, `UPDATE payouts SET state = ?1, dispatch = ?2, attempts = ?3, maybe_called = ?4, due_at = ?5,
   first_dispatched_at = ?6, settle_from = ?7, transaction_key = ?8, error_code = ?9, error_message = ?10, updated_at = ?11,
-  handovers = ?17,
+  handovers = ?17, again = ?18,
   looked_at = CASE WHEN ?1 = 3 AND state <> 3 THEN NULL ELSE coalesce(max(looked_at, ?16), looked_at, ?16) END
 WHERE promotion_id = ?12 AND target_id = ?13 AND state = ?14 AND dispatch = ?15`)
 	if err != nil {
@@ -145,13 +162,21 @@ WHERE promotion_id = ?12 AND target_id = ?13 AND state = ?14 AND dispatch = ?15`
 
 func (w *payoutWriter) close() { _ = w.stmt.Close() } // the transaction's end tells
 
-// write stores next in the place of was. lookedAt is when the look-up that
-// leaves a payout UNKNOWN began; the latest stays, until UNKNOWN is entered anew.
-func (w *payoutWriter) write(was, next *reward.Payout, lookedAt time.Time) error {
+// lookedUp is what a look-up leaves behind beside the payout.
+type lookedUp struct {
+	// at is when one that leaves it UNKNOWN began; the latest stays, until
+	// UNKNOWN is entered anew.
+	at time.Time
+	// again says that it was decided by a no, and is to be looked up once more.
+	again bool
+}
+
+// write stores next in the place of was.
+func (w *payoutWriter) write(was, next *reward.Payout, l lookedUp) error {
 	res, err := w.stmt.ExecContext(w.tx.ctx, int64(next.State), next.Dispatch, next.Attempts, next.MaybeCalled,
 		micros(next.DueAt), maybe(next.FirstDispatchedAt), maybe(next.SettleFrom), next.TransactionKey, next.ErrorCode,
 		next.ErrorMessage, micros(next.UpdatedAt), int64(was.PromotionID), int64(was.TargetID), int64(was.State), was.Dispatch,
-		maybe(lookedAt), next.Handovers)
+		maybe(l.at), next.Handovers, l.again)
 	if err != nil {
 		return err
 	}

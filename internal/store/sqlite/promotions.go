@@ -14,23 +14,25 @@ import (
 
 // viewSQL reads promotions with their counts, for viewScanner.
 var viewSQL = `SELECT m.id, m.name, m.type, m.status, m.amount, m.voucher_code, m.currency, m.max_retries,
-m.consumers_per_instance, m.registered, m.expected_count, m.closed, m.pause_reason, m.created_at, m.started_at, m.finished_at,
-m.last_dispatched_at, m.stream_gone, ` + countsSQL + `
+m.consumers_per_instance, m.rate_per_second, m.weight, m.max_amount, m.canary_targets, m.canary_max_failure_rate,
+m.canary_dispatched, m.canary_judged, m.starts_at, m.webhook_url, m.created_by, m.approved_by, m.registered, m.expected_count,
+m.closed, m.pause_reason, m.created_at, m.started_at, m.finished_at, m.last_dispatched_at, m.stream_gone, ` + countsSQL + `
 FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 `
 
 // viewScanner reads one row of viewSQL after the other to the same places.
 func viewScanner() func(*sql.Rows) (store.PromotionView, error) {
 	var v store.PromotionView
 	var created int64
-	var started, finished, dispatched sql.NullInt64
+	var starts, started, finished, dispatched sql.NullInt64
 	into := append([]any{
 		&v.ID, &v.Name, &v.Type, &v.Status, &v.Amount, &v.VoucherCode, &v.Currency, &v.MaxRetries,
-		&v.ConsumersPerInstance, &v.Registered, &v.ExpectedCount, &v.Closed, &v.PauseReason, &created, &started, &finished,
-		&dispatched, &v.StreamGone,
+		&v.ConsumersPerInstance, &v.RatePerSecond, &v.Weight, (*int64)(&v.MaxAmount), &v.Canary.Targets, &v.Canary.MaxFailureRate,
+		&v.Canary.Dispatched, &v.Canary.Judged, &starts, &v.WebhookURL, &v.CreatedBy, &v.ApprovedBy, &v.Registered, &v.ExpectedCount,
+		&v.Closed, &v.PauseReason, &created, &started, &finished, &dispatched, &v.StreamGone,
 	}, countsInto(&v.Counts)...)
 	return func(rows *sql.Rows) (store.PromotionView, error) {
 		err := rows.Scan(into...)
-		v.CreatedAt, v.StartedAt = timeOf(created), maybeTime(started)
+		v.StartsAt, v.CreatedAt, v.StartedAt = maybeTime(starts), timeOf(created), maybeTime(started)
 		v.FinishedAt, v.LastDispatchedAt = maybeTime(finished), maybeTime(dispatched)
 		return v, err
 	}
@@ -61,14 +63,28 @@ func (t *tx) views(ids []store.PayoutID) (map[reward.PromotionID]store.Promotion
 	return views, nil
 }
 
-// put writes what changes in a promotion.
+// put writes what changes in a promotion, but for what noteDispatch writes.
 func (t *tx) put(p *reward.Promotion) error {
 	_, err := t.exec(`UPDATE promotions SET name = ?, status = ?, amount = ?, voucher_code = ?, currency = ?, max_retries = ?,
-  consumers_per_instance = ?, registered = ?, expected_count = ?, closed = ?, pause_reason = ?, started_at = ?, finished_at = ?, last_dispatched_at = ?,
-  stream_gone = ? WHERE id = ?`,
-		p.Name, string(p.Status), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries, p.ConsumersPerInstance,
-		p.Registered, p.ExpectedCount, p.Closed, p.PauseReason, maybe(p.StartedAt), maybe(p.FinishedAt), maybe(p.LastDispatchedAt), p.StreamGone, int64(p.ID))
+  consumers_per_instance = ?, rate_per_second = ?, weight = ?, max_amount = ?, canary_targets = ?, canary_max_failure_rate = ?,
+  canary_judged = ?, starts_at = ?, webhook_url = ?, created_by = ?, approved_by = ?, registered = ?, expected_count = ?,
+  closed = ?, pause_reason = ?, started_at = ?, finished_at = ?, stream_gone = ? WHERE id = ?`,
+		p.Name, string(p.Status), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries,
+		p.ConsumersPerInstance, p.RatePerSecond, p.Weight, int64(p.MaxAmount), p.Canary.Targets, p.Canary.MaxFailureRate,
+		p.Canary.Judged, maybe(p.StartsAt), p.WebhookURL, p.CreatedBy, p.ApprovedBy, p.Registered, p.ExpectedCount,
+		p.Closed, p.PauseReason, maybe(p.StartedAt), maybe(p.FinishedAt), p.StreamGone, int64(p.ID))
 	return err
+}
+
+// given is what the caller may say about a promotion that is made.
+func given(p reward.Promotion) reward.Promotion {
+	return reward.Promotion{
+		ID: p.ID, Name: p.Name, Type: p.Type, Amount: p.Amount, VoucherCode: p.VoucherCode, Currency: p.Currency,
+		MaxRetries: p.MaxRetries, ConsumersPerInstance: p.ConsumersPerInstance, RatePerSecond: p.RatePerSecond,
+		Weight: max(p.Weight, 1), MaxAmount: p.MaxAmount,
+		Canary:   reward.Canary{Targets: p.Canary.Targets, MaxFailureRate: p.Canary.MaxFailureRate},
+		StartsAt: instant(p.StartsAt), WebhookURL: p.WebhookURL, CreatedBy: p.CreatedBy,
+	}
 }
 
 // insert makes a DRAFT with its counts. Nothing has been dispatched for it, so
@@ -76,9 +92,11 @@ func (t *tx) put(p *reward.Promotion) error {
 func (t *tx) insert(p *reward.Promotion) error {
 	p.Status, p.StreamGone = reward.Draft, true
 	if _, err := t.exec(`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries,
-  consumers_per_instance, registered, created_at, stream_gone) VALUES (?, ?, ?, 'DRAFT', ?, ?, ?, ?, ?, ?, ?, 1)`,
+  consumers_per_instance, rate_per_second, weight, max_amount, canary_targets, canary_max_failure_rate, starts_at, webhook_url,
+  created_by, registered, created_at, stream_gone) VALUES (?, ?, ?, 'DRAFT', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)`,
 		int64(p.ID), p.Name, string(p.Type), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries,
-		p.ConsumersPerInstance, p.Registered, micros(p.CreatedAt)); err != nil {
+		p.ConsumersPerInstance, p.RatePerSecond, p.Weight, int64(p.MaxAmount), p.Canary.Targets, p.Canary.MaxFailureRate,
+		maybe(p.StartsAt), p.WebhookURL, p.CreatedBy, p.Registered, micros(p.CreatedAt)); err != nil {
 		return err
 	}
 	_, err := t.exec(`INSERT INTO summaries (promotion_id, summary_id) VALUES (?, 0)`, int64(p.ID))
@@ -95,10 +113,8 @@ func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward
 		v, err := tx.view(p.ID)
 		switch {
 		case reward.HasCode(err, reward.CodeNotFound):
-			made = reward.Promotion{
-				ID: p.ID, Name: p.Name, Type: p.Type, Amount: p.Amount, VoucherCode: p.VoucherCode, Currency: p.Currency,
-				MaxRetries: p.MaxRetries, ConsumersPerInstance: p.ConsumersPerInstance, CreatedAt: instant(p.CreatedAt),
-			}
+			made = given(p)
+			made.CreatedAt = instant(p.CreatedAt)
 			return tx.insert(&made)
 		case err != nil:
 			return err
@@ -107,10 +123,9 @@ func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward
 		case !v.Registered || v.Status != reward.Draft:
 			return reward.NewError(reward.KindConflict, reward.CodeExists, "promotion %d exists", p.ID)
 		}
-		made = v.Promotion
-		made.Name, made.Amount, made.VoucherCode = p.Name, p.Amount, p.VoucherCode
-		made.Currency, made.MaxRetries, made.Registered = p.Currency, p.MaxRetries, false
-		made.ConsumersPerInstance = p.ConsumersPerInstance
+		made = given(p)
+		made.Status, made.CreatedAt, made.StreamGone = v.Status, v.CreatedAt, v.StreamGone
+		made.ExpectedCount, made.Closed = v.ExpectedCount, v.Closed
 		return tx.put(&made)
 	})
 	if err != nil {
@@ -128,7 +143,7 @@ func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, 
 			p := v.Promotion
 			if reward.HasCode(err, reward.CodeNotFound) {
 				p = reward.Promotion{
-					ID: r.ID, Type: r.Type, MaxRetries: reward.MaxRetries, Registered: true, CreatedAt: instant(now),
+					ID: r.ID, Type: r.Type, MaxRetries: reward.MaxRetries, Weight: 1, Registered: true, CreatedAt: instant(now),
 				}
 				err = tx.insert(&p)
 			}
@@ -254,7 +269,7 @@ func (a *activeList) forget() {
 // PromotionMove changes the status. Whoever runs may get a stream, even before
 // the first dispatch, so it is not gone from then on.
 func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) (reward.Promotion, error) {
-	return s.change(ctx, "move a promotion", p.ID, func(m *reward.Promotion) error {
+	return s.change(ctx, "move a promotion", p.ID, func(tx *tx, m *reward.Promotion) error {
 		if !slices.Contains(p.From, m.Status) {
 			return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
 				"promotion %d is %s, which does not allow this", m.ID, m.Status)
@@ -272,19 +287,77 @@ func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) 
 			m.FinishedAt = instant(p.Now)
 		}
 		m.Status = p.To
-		return nil
+		return tx.tell(m, p.Event, p.Now)
 	})
 }
 
 // PromotionClose says that no more targets will come.
 func (s *Store) PromotionClose(ctx context.Context, id reward.PromotionID) (reward.Promotion, error) {
-	return s.change(ctx, "close a promotion", id, func(m *reward.Promotion) error {
+	return s.change(ctx, "close a promotion", id, func(_ *tx, m *reward.Promotion) error {
 		m.Closed = true
 		return nil
 	})
 }
 
-func (s *Store) change(ctx context.Context, what string, id reward.PromotionID, fn func(*reward.Promotion) error) (reward.Promotion, error) {
+// PromotionApprove notes who has approved a promotion.
+func (s *Store) PromotionApprove(ctx context.Context, id reward.PromotionID, by string) (reward.Promotion, error) {
+	if err := store.CheckText("approver", by); err != nil {
+		return reward.Promotion{}, err
+	}
+	return s.change(ctx, "approve a promotion", id, func(_ *tx, m *reward.Promotion) error {
+		if m.Status != reward.Draft && m.Status != reward.Running && m.Status != reward.Paused {
+			return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
+				"promotion %d is %s; only one that is DRAFT, RUNNING or PAUSED can be approved", id, m.Status)
+		}
+		m.ApprovedBy = by
+		return nil
+	})
+}
+
+// dueSQL finds the DRAFTs that have to start, the one due first in front.
+var dueSQL = viewSQL + `WHERE m.status = 'DRAFT' AND m.starts_at <= ? ORDER BY m.starts_at, m.id LIMIT ?`
+
+// PromotionDue returns the DRAFTs whose time has come.
+func (s *Store) PromotionDue(ctx context.Context, now time.Time, limit int) ([]store.PromotionView, error) {
+	list, err := collect(ctx, s.reader, viewScanner(), dueSQL, micros(now), max(limit, 0))
+	if err != nil {
+		return nil, fmt.Errorf("list promotions that are due: %w", err)
+	}
+	return list, nil
+}
+
+// PromotionJudge ends the canary of a promotion.
+func (s *Store) PromotionJudge(ctx context.Context, p store.PromotionJudgeParams) (reward.PromotionStatus, bool, error) {
+	var status reward.PromotionStatus
+	var judged bool
+	err := s.write(ctx, "judge a canary", func(tx *tx) error {
+		v, err := tx.view(p.ID)
+		if err != nil {
+			return err
+		}
+		status = v.Status
+		if v.Status != reward.Running || !v.CanaryDecided() {
+			return nil
+		}
+		v.Canary.Judged = true
+		if !v.CanaryGood() {
+			v.Status, v.PauseReason = reward.Paused, store.Text(p.Reason)
+			if err := tx.tell(&v.Promotion, p.Event, p.Now); err != nil {
+				return err
+			}
+		}
+		status, judged = v.Status, true
+		return tx.put(&v.Promotion)
+	})
+	if err != nil {
+		return "", false, err
+	}
+	return status, judged, nil
+}
+
+func (s *Store) change(ctx context.Context, what string, id reward.PromotionID,
+	fn func(*tx, *reward.Promotion) error,
+) (reward.Promotion, error) {
 	var changed reward.Promotion
 	err := s.write(ctx, what, func(tx *tx) error {
 		v, err := tx.view(id)
@@ -292,7 +365,7 @@ func (s *Store) change(ctx context.Context, what string, id reward.PromotionID, 
 			return err
 		}
 		changed = v.Promotion
-		if err := fn(&changed); err != nil {
+		if err := fn(tx, &changed); err != nil {
 			return err
 		}
 		return tx.put(&changed)
@@ -341,6 +414,9 @@ WHERE promotion_id = ? AND finished_at IS NULL AND leased_until > ? LIMIT 1`, in
 		}
 		v.FinishedAt = instant(now)
 		moved = true
+		if err := tx.tell(&v.Promotion, store.EventFinished, now); err != nil {
+			return err
+		}
 		return tx.put(&v.Promotion)
 	})
 	return moved && err == nil, err

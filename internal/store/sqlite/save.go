@@ -72,8 +72,10 @@ type saver struct {
 // saverPromotion is a promotion and what the batch did to it.
 type saverPromotion struct {
 	reward.Promotion
-	room             int64 // for QUEUED rows
-	inserted, queued bool
+	room     int64 // for QUEUED rows
+	allowed  allowance
+	inserted bool
+	queued   int64
 }
 
 func newSaver(tx *tx, p store.PayoutSaveParams) (*saver, error) {
@@ -99,7 +101,9 @@ func newSaver(tx *tx, p store.PayoutSaveParams) (*saver, error) {
 		s.known[store.PayoutID{PromotionID: k.PromotionID, TargetID: k.TargetID}] = k
 	}
 	for id, v := range views {
-		s.promotions[id] = &saverPromotion{Promotion: v.Promotion, room: int64(p.MaxLen) - v.Counts.Payouts[reward.Queued]}
+		s.promotions[id] = &saverPromotion{
+			Promotion: v.Promotion, room: int64(p.MaxLen) - v.Counts.Payouts[reward.Queued], allowed: allowanceOf(&v),
+		}
 	}
 	s.stmt, err = tx.PrepareContext(tx.ctx, `INSERT INTO payouts (promotion_id, target_id, summary_id, user_id, amount, voucher_code,
   state, dispatch, attempts, maybe_called, due_at, first_dispatched_at, transaction_key, error_code, error_message, updated_at)
@@ -127,10 +131,10 @@ func (s *saver) save(r *store.NewPayout) (store.SaveOutcome, reward.Payout, erro
 	switch {
 	case m.Status == reward.PromotionCancelled:
 		p.State = reward.Cancelled
-	case m.Status == reward.Running && m.room > 0:
+	case m.Status == reward.Running && m.room > 0 && m.allowed.take(p.Amount, true):
 		p.State, p.Dispatch, p.FirstDispatchedAt = reward.Queued, 1, now
 		m.room--
-		m.queued = true
+		m.queued++
 	}
 	if key := (summaryKey{r.PromotionID, r.SummaryID}); r.SummaryID > 0 && !s.summaries[key] {
 		if _, err := s.tx.exec(`INSERT INTO summaries (promotion_id, summary_id) VALUES (?, ?) ON CONFLICT DO NOTHING`,
@@ -153,14 +157,12 @@ func (s *saver) save(r *store.NewPayout) (store.SaveOutcome, reward.Payout, erro
 func (s *saver) note() error {
 	for _, m := range s.promotions {
 		if m.Status == reward.Completed && m.inserted {
-			m.Status, m.StreamGone = reward.Running, false
-			if _, err := s.tx.exec(`UPDATE promotions SET status = 'RUNNING', finished_at = NULL, stream_gone = 0 WHERE id = ?`,
-				int64(m.ID)); err != nil {
+			if err := s.tx.reopen(m.ID); err != nil {
 				return err
 			}
 		}
-		if m.queued {
-			if err := s.tx.noteDispatch(m.ID, micros(s.params.Now)); err != nil {
+		if m.queued > 0 {
+			if err := s.tx.noteDispatch(&m.Promotion, micros(s.params.Now), m.queued); err != nil {
 				return err
 			}
 		}
@@ -168,9 +170,19 @@ func (s *saver) note() error {
 	return nil
 }
 
-// noteDispatch says that a promotion's stream exists and may get entries.
-func (t *tx) noteDispatch(id reward.PromotionID, at int64) error {
-	_, err := t.exec(`UPDATE promotions SET last_dispatched_at = max(coalesce(last_dispatched_at, ?1), ?1), stream_gone = 0
-WHERE id = ?2`, at, int64(id))
+// reopen makes a COMPLETED promotion that has got work RUNNING again.
+func (t *tx) reopen(id reward.PromotionID) error {
+	_, err := t.exec(`UPDATE promotions SET status = 'RUNNING', finished_at = NULL, stream_gone = 0 WHERE id = ?`, int64(id))
+	return err
+}
+
+// noteDispatch says that a promotion's stream exists and may get entries, first
+// of them for payouts that were not dispatched before.
+func (t *tx) noteDispatch(p *reward.Promotion, at, first int64) error {
+	if p.Canary.Targets == 0 || p.Canary.Judged {
+		first = 0
+	}
+	_, err := t.exec(`UPDATE promotions SET last_dispatched_at = max(coalesce(last_dispatched_at, ?1), ?1), stream_gone = 0,
+  canary_dispatched = canary_dispatched + ?3 WHERE id = ?2`, at, int64(p.ID), first)
 	return err
 }

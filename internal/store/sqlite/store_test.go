@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,22 +40,51 @@ func TestStore(t *testing.T) {
 	storetest.Exercise(t, open)
 }
 
-// TestPlans holds that the question of a cancelled promotion, asked again and
-// again, does not walk through its payouts.
+// TestPlans holds that what is asked again and again does not walk through
+// payouts that have nothing to do with it.
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, filepath.Join(t.TempDir(), "largesse.db"))
-	plan, err := collect(t.Context(), s.reader, func(rows *sql.Rows) (string, error) {
-		var id, parent, unused int
-		var detail string
-		err := rows.Scan(&id, &parent, &unused, &detail)
-		return detail, err
-	}, `EXPLAIN QUERY PLAN `+undecidedSQL, 1, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := []string{"SEARCH payouts USING INDEX payouts_open (promotion_id=? AND state=?)"}; !slices.Equal(plan, want) {
-		t.Errorf("the plan is %q, want %q", plan, want)
+	listed := func(state reward.State, code string) string { return listSQL(&state, code) }
+	for name, test := range map[string]struct {
+		query string
+		want  []string // the steps, in order, that read a table
+	}{
+		"undecided": {undecidedSQL, []string{"SEARCH payouts USING INDEX payouts_open (promotion_id=? AND state=?)"}},
+		"dispatch":  {dueTargets, []string{"SEARCH payouts USING COVERING INDEX payouts_open (promotion_id=? AND state=? AND due_at<?)"}},
+		"dispatch, bounded": {pickDue, []string{
+			"SEARCH payouts USING INDEX payouts_open (promotion_id=? AND state=?)",
+			"SEARCH payouts USING INDEX payouts_rare (promotion_id=? AND state=?)",
+		}},
+		"take look-ups": {takeLookups, []string{
+			"SEARCH p USING PRIMARY KEY (promotion_id=? AND target_id=?)",
+			"SEARCH payouts USING INDEX payouts_lookups (due_at<?)",
+		}},
+		"list retrying": {listed(reward.Retrying, ""), []string{"SEARCH p USING INDEX payouts_rare (promotion_id=? AND state=? AND target_id>?)"}},
+		"list unknown":  {listed(reward.Unknown, "A"), []string{"SEARCH p USING INDEX payouts_rare (promotion_id=? AND state=? AND target_id>?)"}},
+		"list failed":   {listed(reward.Failed, ""), []string{"SEARCH p USING INDEX payouts_rare (promotion_id=? AND state=? AND target_id>?)"}},
+		"list":          {listSQL(nil, ""), []string{"SEARCH p USING PRIMARY KEY (promotion_id=? AND target_id>?)"}},
+		"due": {dueSQL, []string{
+			"SEARCH m USING INDEX promotions_due (starts_at<?)", "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)",
+		}},
+		"take webhooks": {takeWebhooks, []string{"SCAN webhooks USING INDEX webhooks_open"}}, // only those that are not done
+		"dead letters":  {openLettersSQL, []string{"SEARCH dead_letters USING INDEX dead_letters_open (id<?)"}},
+	} {
+		plan, err := collect(t.Context(), s.reader, func(rows *sql.Rows) (string, error) {
+			var id, parent, unused int
+			var detail string
+			err := rows.Scan(&id, &parent, &unused, &detail)
+			return detail, err
+		}, `EXPLAIN QUERY PLAN `+test.query, 1, 1, 1, 1, 1)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		reads := slices.DeleteFunc(plan, func(step string) bool {
+			return strings.HasPrefix(step, "SCAN (subquery") || !strings.HasPrefix(step, "SCAN ") && !strings.HasPrefix(step, "SEARCH ")
+		})
+		if !slices.Equal(reads, test.want) {
+			t.Errorf("%s: the plan reads %q, want %q", name, reads, test.want)
+		}
 	}
 }
 
@@ -108,6 +138,16 @@ func TestHandoversEndAtTheirMost(t *testing.T) {
 	t.Parallel()
 	s := open(t).(*Store)
 	storetest.ExerciseHandoversMax(t, s, func(sql string) error {
+		_, err := s.writer.ExecContext(t.Context(), sql)
+		return err
+	})
+}
+
+// TestCountsAreRepaired spoils them by statements that the store has not.
+func TestCountsAreRepaired(t *testing.T) {
+	t.Parallel()
+	s := open(t).(*Store)
+	storetest.ExerciseRepair(t, s, func(sql string) error {
 		_, err := s.writer.ExecContext(t.Context(), sql)
 		return err
 	})

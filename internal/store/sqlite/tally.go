@@ -148,19 +148,126 @@ WHERE s.promotion_id = ? AND s.summary_id > 0 ORDER BY s.summary_id LIMIT ?`, in
 
 // SummaryRecount counts the rows of a promotion.
 func (s *Store) SummaryRecount(ctx context.Context, id reward.PromotionID) (reward.Counts, error) {
-	var c reward.Counts
-	_, err := collect(ctx, s.reader, func(rows *sql.Rows) (struct{}, error) {
-		var state int16
-		var n, amount, attempts int64
-		err := rows.Scan(&state, &n, &amount, &attempts)
-		if err == nil {
-			c.Payouts[state], c.Amounts[state] = n, reward.Amount(amount)
-			c.Attempts += attempts
-		}
-		return struct{}{}, err
-	}, `SELECT state, count(*), sum(amount), sum(attempts) FROM payouts WHERE promotion_id = ? GROUP BY state`, int64(id))
+	rows, err := recount(ctx, s.reader, id)
 	if err != nil {
 		return reward.Counts{}, fmt.Errorf("recount a promotion: %w", err)
 	}
+	return rows[0], nil
+}
+
+// recount adds up the rows of a promotion: all of them under 0, and those of
+// each summary.
+func recount(ctx context.Context, q querier, id reward.PromotionID) (map[reward.SummaryID]reward.Counts, error) {
+	sums := map[reward.SummaryID]reward.Counts{0: {}}
+	add := func(summary reward.SummaryID, state int16, payouts, amount, attempts int64) {
+		c := sums[summary]
+		c.Payouts[state] += payouts
+		c.Amounts[state] += reward.Amount(amount)
+		c.Attempts += attempts
+		sums[summary] = c
+	}
+	_, err := collect(ctx, q, func(rows *sql.Rows) (struct{}, error) {
+		var summary, payouts, amount, attempts int64
+		var state int16
+		err := rows.Scan(&summary, &state, &payouts, &amount, &attempts)
+		if err == nil {
+			add(0, state, payouts, amount, attempts)
+			if summary > 0 {
+				add(reward.SummaryID(summary), state, payouts, amount, attempts)
+			}
+		}
+		return struct{}{}, err
+	}, `SELECT summary_id, state, count(*), sum(amount), sum(attempts) FROM payouts WHERE promotion_id = ?
+GROUP BY summary_id, state`, int64(id))
+	return sums, err
+}
+
+// comparison is what is kept of a promotion's counts, by summary, and what its
+// rows add up to.
+type comparison struct {
+	kept, rows map[reward.SummaryID]reward.Counts
+}
+
+// compare reads both sides; q gives one snapshot.
+func compare(ctx context.Context, q querier, id reward.PromotionID) (comparison, error) {
+	c := comparison{kept: make(map[reward.SummaryID]reward.Counts)}
+	_, err := collect(ctx, q, func(rows *sql.Rows) (struct{}, error) {
+		var summary reward.SummaryID
+		var counts reward.Counts
+		err := rows.Scan(append([]any{&summary}, countsInto(&counts)...)...)
+		c.kept[summary] = counts
+		return struct{}{}, err
+	}, `SELECT s.summary_id, `+countsSQL+` FROM summaries s WHERE s.promotion_id = ?`, int64(id))
+	if err != nil {
+		return c, err
+	}
+	if _, ok := c.kept[0]; !ok {
+		return c, noPromotion(id)
+	}
+	c.rows, err = recount(ctx, q, id)
+	return c, err
+}
+
+// drifts are the summaries that differ; one without rows holds nothing.
+func (c comparison) drifts() []reward.SummaryID {
+	var ids []reward.SummaryID
+	for id, kept := range c.kept {
+		if kept != c.rows[id] {
+			ids = append(ids, id)
+		}
+	}
+	for id := range c.rows {
+		if _, ok := c.kept[id]; !ok {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// SummaryCompare reads the counts that are kept and those of the rows. Only
+// when they differ is the writer held for a repair.
+func (s *Store) SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (kept, rows reward.Counts, err error) {
+	c, err := s.compared(ctx, id)
+	if err == nil && repair && len(c.drifts()) > 0 {
+		err = s.write(ctx, "repair the counts of a promotion", func(tx *tx) (err error) {
+			if c, err = compare(tx.ctx, tx, id); err != nil {
+				return err
+			}
+			for _, summary := range c.drifts() {
+				if err := tx.setCounts(summaryKey{id, summary}, c.rows[summary]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		return reward.Counts{}, reward.Counts{}, err
+	}
+	return c.kept[0], c.rows[0], nil
+}
+
+func (s *Store) compared(ctx context.Context, id reward.PromotionID) (comparison, error) {
+	tx, err := s.reader.BeginTx(ctx, nil)
+	if err != nil {
+		return comparison{}, fmt.Errorf("compare the counts of a promotion: %w", err)
+	}
+	defer tx.Rollback() //nolint:errcheck // it has only read
+	c, err := compare(ctx, tx, id)
+	if err != nil {
+		return c, fmt.Errorf("compare the counts of a promotion: %w", err)
+	}
 	return c, nil
+}
+
+// setCounts writes the counts of a summary, whatever they were.
+func (t *tx) setCounts(k summaryKey, c reward.Counts) error {
+	if _, err := t.exec(`DELETE FROM summaries WHERE promotion_id = ? AND summary_id = ?`, int64(k.promotion), int64(k.id)); err != nil {
+		return err
+	}
+	if _, err := t.exec(`INSERT INTO summaries (promotion_id, summary_id) VALUES (?, ?)`, int64(k.promotion), int64(k.id)); err != nil {
+		return err
+	}
+	t.moves[k] = &delta{Counts: c}
+	return nil
 }

@@ -179,6 +179,8 @@ func AfterMigration(t *testing.T, s store.Store) {
 	b.must(err)
 	same(b, "name", "old", v.Name)
 	same(b, "consumers per instance", 0, v.ConsumersPerInstance)
+	same(b, "weight", 1, v.Weight)
+	b.lettersAfterMigration()
 	p := b.payout(1, 7)
 	same(b, "state", reward.Queued, p.State)
 	same(b, "handovers", 0, p.Handovers)

@@ -1,12 +1,8 @@
 package storetest
 
 import (
-	"slices"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -75,33 +71,6 @@ func exerciseReads(t *testing.T, open Open) {
 		list, err = b.SummaryList(b.ctx, 1, 1)
 		b.must(err)
 		same(b, "limited", 1, len(list))
-	})
-}
-
-func exerciseDeadLetters(t *testing.T, open Open) {
-	run(t, open, "KeepTheirBytesOnceAndPageDownwards", func(b *bundle) {
-		letters := []reward.DeadLetter{
-			{Source: "topic", Partition: 2, Offset: "10", Key: []byte{0, 255}, Value: []byte("{\x00\xff"), Reason: "MALFORMED", Detail: hostile, At: epoch},
-			{Source: "topic", Partition: 2, Offset: "11", Value: []byte{}, Reason: "TYPE_MISMATCH", At: at(1)},
-			{Source: "stream:{1}", Offset: "1-0", Reason: "MALFORMED", Detail: "nul\x00", At: at(2)},
-		}
-		b.must(b.DeadLetterAdd(b.ctx, letters[:2]))
-		b.must(b.DeadLetterAdd(b.ctx, letters))
-		b.must(b.DeadLetterAdd(b.ctx, nil))
-		list, err := b.DeadLetterList(b.ctx, 0, 10)
-		b.must(err)
-		want := slices.Clone(letters)
-		want[2].Detail = "nul"
-		slices.Reverse(want)
-		if diff := cmp.Diff(want, list, cmpopts.IgnoreFields(reward.DeadLetter{}, "ID"), cmpopts.EquateEmpty()); diff != "" {
-			b.Fatalf("dead letters (-want +got):\n%s", diff)
-		}
-		page, err := b.DeadLetterList(b.ctx, list[0].ID, 1)
-		b.must(err)
-		same(b, "page", list[1:2], page)
-		page, err = b.DeadLetterList(b.ctx, list[2].ID, 9)
-		b.must(err)
-		same(b, "past the end", 0, len(page))
 	})
 }
 

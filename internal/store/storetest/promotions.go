@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -16,10 +17,13 @@ func exercisePromotions(t *testing.T, open Open) {
 	run(t, open, "CreateKeepsEveryField", func(b *bundle) {
 		want := reward.Promotion{
 			ID: 1<<63 - 1, Name: hostile, Type: reward.Voucher, Status: reward.Draft, Amount: 7, VoucherCode: hostile,
-			Currency: "KRW", MaxRetries: 2, ConsumersPerInstance: 3, CreatedAt: epoch, StreamGone: true,
+			Currency: "KRW", MaxRetries: 2, ConsumersPerInstance: 3, RatePerSecond: 1 << 30, Weight: 1 << 30,
+			MaxAmount: 1<<63 - 1, Canary: reward.Canary{Targets: 1<<63 - 1, MaxFailureRate: 0.07}, StartsAt: at(7),
+			WebhookURL: hostile, CreatedBy: hostile, CreatedAt: epoch, StreamGone: true,
 		}
 		given := want
 		given.Status, given.StreamGone = reward.Running, false
+		given.Canary.Dispatched, given.Canary.Judged, given.ApprovedBy = 5, true, "lee" // not for who creates it to say
 		made, err := b.PromotionCreate(b.ctx, given)
 		b.must(err)
 		same(b, "made", want, made)
@@ -38,6 +42,17 @@ func exercisePromotions(t *testing.T, open Open) {
 			{ID: 2, Type: reward.Point, Amount: -1},
 			{ID: 2, Type: reward.Point, ConsumersPerInstance: -1},
 			{ID: 2, Type: reward.Point, ConsumersPerInstance: 1<<30 + 1},
+			{ID: 2, Type: reward.Point, RatePerSecond: -1},
+			{ID: 2, Type: reward.Point, RatePerSecond: 1<<30 + 1},
+			{ID: 2, Type: reward.Point, Weight: -1},
+			{ID: 2, Type: reward.Point, Weight: 1<<30 + 1},
+			{ID: 2, Type: reward.Point, MaxAmount: -1},
+			{ID: 2, Type: reward.Point, Canary: reward.Canary{Targets: -1}},
+			{ID: 2, Type: reward.Point, Canary: reward.Canary{MaxFailureRate: -0.01}},
+			{ID: 2, Type: reward.Point, Canary: reward.Canary{MaxFailureRate: 1.01}},
+			{ID: 2, Type: reward.Point, Canary: reward.Canary{MaxFailureRate: math.NaN()}},
+			{ID: 2, Type: reward.Point, WebhookURL: "nul\x00"},
+			{ID: 2, Type: reward.Point, CreatedBy: "\xff"},
 			{ID: 2, Type: reward.Point, Name: "nul\x00"},
 			{ID: 2, Type: reward.Point, Currency: "\xff"},
 		} {
@@ -247,7 +262,7 @@ func exerciseRegistrations(t *testing.T, open Open) {
 			return list
 		}
 		draft := reward.Promotion{
-			ID: 7, Type: reward.Point, Status: reward.Draft, MaxRetries: reward.MaxRetries, Registered: true,
+			ID: 7, Type: reward.Point, Status: reward.Draft, MaxRetries: reward.MaxRetries, Weight: 1, Registered: true,
 			CreatedAt: epoch, StreamGone: true,
 		}
 		same(b, "registered", []reward.Promotion{draft}, register(epoch, store.Registration{ID: 7, Type: reward.Point}))
@@ -298,14 +313,17 @@ func exerciseRegistrations(t *testing.T, open Open) {
 		b.wantCode(err, reward.CodeTypeMismatch)
 		want := reward.Promotion{
 			ID: 7, Name: "autumn", Type: reward.Point, Status: reward.Draft, Amount: 5, Currency: "KRW", MaxRetries: 1,
-			ConsumersPerInstance: 2, CreatedAt: epoch, StreamGone: true,
+			ConsumersPerInstance: 2, RatePerSecond: 6, Weight: 7, MaxAmount: 8, Canary: reward.Canary{Targets: 9, MaxFailureRate: 0.5},
+			StartsAt: at(7), WebhookURL: "https://hook", CreatedBy: "kim", CreatedAt: epoch, StreamGone: true,
 		}
-		p, err := b.PromotionCreate(b.ctx, reward.Promotion{
-			ID: 7, Name: "autumn", Type: reward.Point, Amount: 5, Currency: "KRW", MaxRetries: 1,
-			ConsumersPerInstance: 2, CreatedAt: at(1),
-		})
+		given := want
+		given.CreatedAt = at(1)
+		p, err := b.PromotionCreate(b.ctx, given)
 		b.must(err)
 		same(b, "completed", want, p)
+		v, err := b.PromotionGet(b.ctx, 7)
+		b.must(err)
+		same(b, "read", want, v.Promotion)
 		for _, id := range []reward.PromotionID{7, 8} { // completed already; running already
 			_, err = b.PromotionCreate(b.ctx, reward.Promotion{ID: id, Name: "again", Type: reward.Point, CreatedAt: at(1)})
 			b.wantCode(err, reward.CodeExists)

@@ -183,7 +183,7 @@ func exerciseSave(t *testing.T, open Open) {
 			_, err := b.PayoutSave(b.ctx, p)
 			b.must(err)
 		}
-		list, err := b.DeadLetterList(b.ctx, 0, 10)
+		list, err := b.DeadLetterList(b.ctx, store.DeadLetterListParams{Limit: 10})
 		b.must(err)
 		same(b, "dead letters", 1, len(list))
 		b.books(1)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -21,13 +22,17 @@ type step struct {
 	// handovers carries a prediction on: the handovers of the rows, given the
 	// rows before the step and its answer. nil changes none.
 	handovers func(predicted map[store.PayoutID]int32, before []reward.Payout, answer any)
+	// expect says what the answer must be, given how everything stood before the
+	// step; nil = whatever the books allow.
+	expect func(before *world) any
 }
 
 const walkTargets = 9
 
-// drawStep draws an operation on promotions first and first+1. rows are the
-// payouts as they stand, for dispatch numbers that often are right.
-func drawStep(t *rapid.T, first reward.PromotionID, rows []reward.Payout, now int) step {
+// drawStep draws an operation on promotions first and first+1. w is how they
+// stand, for dispatch numbers that often are right.
+func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
+	rows := w.rows
 	promotion := rapid.Custom(func(t *rapid.T) reward.PromotionID {
 		return first + reward.PromotionID(rapid.IntRange(0, 1).Draw(t, "promotion"))
 	})
@@ -40,7 +45,7 @@ func drawStep(t *rapid.T, first reward.PromotionID, rows []reward.Payout, now in
 		return ref(p.PromotionID, p.TargetID, p.Dispatch+late)
 	}), 1, 5)
 	at := at(now)
-	switch rapid.IntRange(0, 10).Draw(t, "operation") {
+	switch rapid.IntRange(0, 13).Draw(t, "operation") {
 	case 0, 1:
 		p := store.PayoutSaveParams{MaxLen: rapid.IntRange(0, 6).Draw(t, "max len"), Now: at}
 		for range rapid.IntRange(1, 6).Draw(t, "rows") {
@@ -48,11 +53,11 @@ func drawStep(t *rapid.T, first reward.PromotionID, rows []reward.Payout, now in
 			r.Amount += reward.Amount(rapid.IntRange(0, 5).Draw(t, "other amount") / 5)
 			p.Rows = append(p.Rows, r)
 		}
-		return step{"save", func(ctx context.Context, s store.Store) (any, error) {
+		return step{name: "save", do: func(ctx context.Context, s store.Store) (any, error) {
 			res, err := s.PayoutSave(ctx, p)
 			sortPayouts(res.Queued)
-			return []any{res.Outcomes, withoutNil(res.Queued)}, err
-		}, nil}
+			return saved{res.Outcomes, withoutNil(res.Queued)}, err
+		}, expect: func(before *world) any { return before.saved(p) }}
 	case 2, 3:
 		p := store.PayoutDispatchParams{
 			PromotionID: promotion.Draw(t, "promotion"), From: rapid.SampledFrom([]reward.State{reward.Ready, reward.Retrying}).Draw(t, "from"),
@@ -61,19 +66,19 @@ func drawStep(t *rapid.T, first reward.PromotionID, rows []reward.Payout, now in
 		if rapid.IntRange(0, 3).Draw(t, "named") == 0 {
 			p.Refs = refs.Draw(t, "refs")
 		}
-		return step{"dispatch", func(ctx context.Context, s store.Store) (any, error) {
+		return step{name: "dispatch", do: func(ctx context.Context, s store.Store) (any, error) {
 			list, err := s.PayoutDispatch(ctx, p)
 			sortPayouts(list)
 			return withoutNil(list), err
-		}, nil}
+		}, expect: func(before *world) any { return before.dispatched(p) }}
 	case 4:
 		p := store.PayoutGiveBackParams{
 			Refs: refs.Draw(t, "refs"), MaybeCalled: rapid.Bool().Draw(t, "maybe called"), HandedOver: rapid.Bool().Draw(t, "handed over"),
 			Lease: lease, Now: at,
 		}
 		return step{
-			"give back", func(ctx context.Context, s store.Store) (any, error) { return s.PayoutGiveBack(ctx, p) },
-			func(predicted map[store.PayoutID]int32, before []reward.Payout, _ any) {
+			name: "give back", do: func(ctx context.Context, s store.Store) (any, error) { return s.PayoutGiveBack(ctx, p) },
+			handovers: func(predicted map[store.PayoutID]int32, before []reward.Payout, _ any) {
 				for _, was := range before {
 					held := was.State == reward.Queued && slices.Contains(p.Refs, ref(was.PromotionID, was.TargetID, was.Dispatch))
 					if held && p.HandedOver {
@@ -86,7 +91,7 @@ func drawStep(t *rapid.T, first reward.PromotionID, rows []reward.Payout, now in
 		p := store.PayoutSweepParams{
 			PromotionID: promotion.Draw(t, "promotion"), Before: at.Add(-2 * lease), Lease: lease, Now: at,
 		}
-		return step{"sweep", func(ctx context.Context, s store.Store) (any, error) { return s.PayoutSweep(ctx, p) }, nil}
+		return step{name: "sweep", do: func(ctx context.Context, s store.Store) (any, error) { return s.PayoutSweep(ctx, p) }}
 	case 6, 7:
 		p := store.PayoutFinishParams{Lease: lease, Now: at}
 		for _, r := range refs.Draw(t, "refs") {
@@ -97,8 +102,8 @@ func drawStep(t *rapid.T, first reward.PromotionID, rows []reward.Payout, now in
 			})
 		}
 		return step{
-			"finish", func(ctx context.Context, s store.Store) (any, error) { return s.PayoutFinish(ctx, p) },
-			func(predicted map[store.PayoutID]int32, _ []reward.Payout, answer any) {
+			name: "finish", do: func(ctx context.Context, s store.Store) (any, error) { return s.PayoutFinish(ctx, p) },
+			handovers: func(predicted map[store.PayoutID]int32, _ []reward.Payout, answer any) {
 				for i, res := range answer.([]store.FinishResult) {
 					if o := p.Outcomes[i]; res.Changed {
 						predicted[store.PayoutID{PromotionID: o.PromotionID, TargetID: o.TargetID}] = 0
@@ -108,31 +113,62 @@ func drawStep(t *rapid.T, first reward.PromotionID, rows []reward.Payout, now in
 		}
 	case 8:
 		p := store.PayoutTakeLookupsParams{Limit: store.BatchMax, Until: at.Add(lease), Now: at}
-		return step{"take look-ups", func(ctx context.Context, s store.Store) (any, error) {
+		return step{name: "take look-ups", do: func(ctx context.Context, s store.Store) (any, error) {
 			list, err := s.PayoutTakeLookups(ctx, p)
+			list = slices.DeleteFunc(list, func(p reward.Payout) bool { return p.PromotionID < first }) // of walks before
 			sortPayouts(list)
 			return withoutNil(list), err
-		}, nil}
-	case 9:
-		p := store.PayoutSettleParams{SettleAfter: lease, Now: at}
+		}, expect: func(before *world) any { return before.lookups(p) }}
+	case 9, 10:
+		p := store.PayoutSettleParams{SettleAfter: lease, AgainAfter: lease * time.Duration(rapid.IntRange(0, 2).Draw(t, "again after")), Now: at}
 		for _, r := range refs.Draw(t, "refs") {
 			p.Lookups = append(p.Lookups, store.Lookup{
 				Ref: r, Found: rapid.IntRange(0, 3).Draw(t, "found") == 0, NotFound: rapid.Bool().Draw(t, "not found"),
-				BeganAt: at, NextAt: at.Add(lease), TransactionKey: "late" + r.TargetID.String(),
+				BeganAt: at.Add(-lease * time.Duration(rapid.IntRange(0, 3).Draw(t, "late")/3)), NextAt: at.Add(lease),
+				TransactionKey: "late" + r.TargetID.String(),
 			})
 		}
-		return step{"settle", func(ctx context.Context, s store.Store) (any, error) { return nil, s.PayoutSettle(ctx, p) }, nil}
+		return step{
+			name: "settle", do: func(ctx context.Context, s store.Store) (any, error) { return nil, s.PayoutSettle(ctx, p) },
+			expect: func(before *world) any {
+				before.settled(p)
+				return nil
+			},
+		}
+	case 11:
+		p := store.PayoutRetryParams{PromotionID: promotion.Draw(t, "promotion"), Code: rapid.SampledFrom([]string{"", "", "A"}).Draw(t, "code"), Now: at}
+		return step{name: "retry", do: func(ctx context.Context, s store.Store) (any, error) {
+			n, err := s.PayoutRetry(ctx, p)
+			return legal(n, err)
+		}, expect: func(before *world) any { return before.retried(p) }}
+	case 12:
+		p := store.PayoutResolveParams{
+			PayoutID: store.PayoutID{PromotionID: promotion.Draw(t, "promotion"), TargetID: reward.TargetID(rapid.IntRange(0, walkTargets).Draw(t, "target"))},
+			Paid:     rapid.Bool().Draw(t, "paid"), TransactionKey: "said", Note: "why", By: "kim", Now: at,
+		}
+		if unknown := slices.DeleteFunc(slices.Clone(rows), func(p reward.Payout) bool { return p.State != reward.Unknown }); len(unknown) > 0 {
+			p.PayoutID = idOf(rapid.SampledFrom(unknown).Draw(t, "unknown"))
+		}
+		return step{name: "resolve", do: func(ctx context.Context, s store.Store) (any, error) {
+			got, err := s.PayoutResolve(ctx, p)
+			return legal(got, err)
+		}, expect: func(before *world) any { return before.resolved(p) }}
 	}
 	id := promotion.Draw(t, "promotion")
-	switch rapid.IntRange(0, 3).Draw(t, "promotion's") {
+	switch rapid.IntRange(0, 4).Draw(t, "promotion's") {
 	case 0:
-		return step{"cancel step", func(ctx context.Context, s store.Store) (any, error) {
+		return step{name: "cancel step", do: func(ctx context.Context, s store.Store) (any, error) {
 			return s.PayoutCancelStep(ctx, store.PayoutCancelStepParams{PromotionID: id, Lease: lease, Now: at})
-		}, nil}
+		}}
 	case 1:
-		return step{"complete", func(ctx context.Context, s store.Store) (any, error) {
+		return step{name: "complete", do: func(ctx context.Context, s store.Store) (any, error) {
 			return s.PromotionComplete(ctx, id, lease, at)
-		}, nil}
+		}}
+	case 2:
+		return step{name: "judge", do: func(ctx context.Context, s store.Store) (any, error) {
+			status, did, err := s.PromotionJudge(ctx, store.PromotionJudgeParams{ID: id, Reason: "canary", Now: at})
+			return []any{status, did}, err
+		}, expect: func(before *world) any { return before.judged(id) }}
 	}
 	p := store.PromotionMoveParams{
 		ID: id, Now: at, From: []reward.PromotionStatus{reward.Draft, reward.Running, reward.Paused},
@@ -140,13 +176,20 @@ func drawStep(t *rapid.T, first reward.PromotionID, rows []reward.Payout, now in
 			reward.Running, reward.Running, reward.Running, reward.Paused, reward.PromotionCancelled,
 		}).Draw(t, "to"),
 	}
-	return step{"move", func(ctx context.Context, s store.Store) (any, error) {
+	return step{name: "move", do: func(ctx context.Context, s store.Store) (any, error) {
 		moved, err := s.PromotionMove(ctx, p)
-		if reward.HasCode(err, reward.CodeIllegalState) {
-			return "illegal", nil
+		return legal(moved, err)
+	}}
+}
+
+// legal makes an answer of what the state of a row or a promotion forbids.
+func legal(answer any, err error) (any, error) {
+	for _, code := range []string{reward.CodeIllegalState, reward.CodePayoutNotFound} {
+		if reward.HasCode(err, code) {
+			return code, nil
 		}
-		return moved, err
-	}, nil}
+	}
+	return answer, err
 }
 
 func withoutNil(list []reward.Payout) []reward.Payout {
@@ -167,17 +210,29 @@ func walk(t *testing.T, stores ...store.Store) {
 	rapid.Check(t, func(rt *rapid.T) {
 		first := next
 		next += 2
+		levers := drawLevers(rt, first)
 		for _, b := range bundles {
 			b.reporter = rt
-			b.running(first)
-			b.running(first + 1)
+			for _, p := range levers {
+				_, err := b.PromotionCreate(b.ctx, p)
+				b.must(err)
+				b.move(p.ID, reward.Running)
+			}
 		}
 		now := 100
-		rows := map[int][]reward.Payout{}
+		known := newWorld()
+		known.read(bundles[0], first)
 		handovers := make(map[store.PayoutID]int32)
 		for range rapid.IntRange(1, 25).Draw(rt, "steps") {
 			now += rapid.IntRange(0, 20).Draw(rt, "seconds")
-			st := drawStep(rt, first, rows[0], now)
+			st := drawStep(rt, first, known, now)
+			listed := drawList(rt)
+			var expected any
+			before := known.clone()
+			if st.expect != nil {
+				expected = st.expect(known) // which also learns what no row shows
+			}
+			rows := make([][]reward.Payout, len(bundles))
 			answers := make([]any, len(bundles))
 			for i, b := range bundles {
 				answer, err := st.do(b.ctx, b.Store)
@@ -185,18 +240,24 @@ func walk(t *testing.T, stores ...store.Store) {
 					rt.Fatalf("%s: %v", st.name, err)
 				}
 				answers[i] = answer
+				if st.expect != nil {
+					same(b, st.name+" (expected, told)", expected, answer)
+				}
 				b.books(first)
 				b.books(first + 1)
 				if i == 0 && st.handovers != nil {
-					st.handovers(handovers, rows[0], answer)
+					st.handovers(handovers, before.rows, answer)
 				}
 				rows[i] = append(b.all(first), b.all(first+1)...)
+				b.lists(rows[i], listed, first, first+1)
 				for _, p := range rows[i] {
 					if want := handovers[store.PayoutID{PromotionID: p.PromotionID, TargetID: p.TargetID}]; p.Handovers != want {
 						rt.Fatalf("after %s store %d says %d handovers, want %d: %+v", st.name, i, p.Handovers, want, p)
 					}
 				}
 			}
+			known.read(bundles[0], first)
+			bundles[0].bounds(before, known)
 			for i := 1; i < len(bundles); i++ {
 				if diff := cmp.Diff(answers[0], answers[i]); diff != "" {
 					rt.Fatalf("%s: store 0 and store %d answer differently:\n%s", st.name, i, diff)

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+func (c *cli) promotionRetryCommand() *cobra.Command {
+	var code string
+	cmd := &cobra.Command{
+		Use:   "retry ID",
+		Short: "Pay what has failed after all, each payout with its own key",
+		Example: `  largesse promotion retry 12345
+  largesse promotion retry 12345 --code NO_ACCOUNT`,
+		Args: promotionArgs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			n, err := cl.RetryPayouts(cmd.Context(), args[0], code)
+			if err != nil {
+				return fmt.Errorf("%w; repeating it goes on where it ended", err)
+			}
+			if c.output == outputJSON {
+				return c.printJSON(map[string]int64{"requeued": n})
+			}
+			_, err = fmt.Fprintf(c.stdout, "%s requeued\n", countOf(n, "payout"))
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&code, "code", "", "only those with this error code")
+	return cmd
+}
+
+// outcomes are what a payout can be resolved to, as they are typed.
+var outcomes = []string{"succeeded", "failed"}
+
+func (c *cli) promotionResolveCommand() *cobra.Command {
+	var r client.Resolution
+	cmd := &cobra.Command{
+		Use:   "resolve ID TARGET --outcome succeeded|failed --note WHY",
+		Short: "Settle an unknown payout as somebody has found out at the provider",
+		Example: `  largesse promotion resolve 12345 7 --outcome succeeded --transaction-key T-99 --note "on the statement of 21 Nov, line 7"
+  largesse promotion resolve 12345 8 --outcome failed --note "the provider's support: never received, ticket 4711"`,
+	}
+	count := promotionArgs("a TARGET")
+	cmd.Args = func(cmd *cobra.Command, given []string) error {
+		if err := count(cmd, given); err != nil {
+			return err
+		}
+		if _, err := reward.ParseTargetID(given[1]); err != nil {
+			return wrongUse("%q is no target's id: that is a whole number from 0", given[1])
+		}
+		return nil
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&r.Outcome, "outcome", "", "what has become of it: "+strings.Join(outcomes, " or ")+" (needed)")
+	flags.StringVar(&r.TransactionKey, "transaction-key", "", "the provider's, when it has succeeded")
+	flags.StringVar(&r.Note, "note", "", "why; kept among the payout's attempts (needed)")
+	complete(cmd, "outcome", outcomes...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		outcome := strings.ToLower(r.Outcome)
+		switch {
+		case !slices.Contains(outcomes, outcome):
+			return wrongUse("--outcome must be succeeded or failed; see %s --help", cmd.CommandPath())
+		case strings.TrimSpace(r.Note) == "":
+			return wrongUse("--note is missing: say how you know; it is kept with the payout")
+		case outcome == "succeeded" && r.TransactionKey == "":
+			return wrongUse("--transaction-key is missing: a payout that succeeded has the provider's")
+		case outcome == "failed" && r.TransactionKey != "":
+			return wrongUse("--transaction-key is for --outcome succeeded only")
+		}
+		r.Outcome = strings.ToUpper(outcome)
+		cl, err := c.connect()
+		if err != nil {
+			return err
+		}
+		p, err := cl.ResolvePayout(cmd.Context(), args[0], args[1], r)
+		if err != nil {
+			return err
+		}
+		return c.printPayout(p)
+	}
+	return cmd
+}
+
+func (c *cli) promotionExportCommand() *cobra.Command {
+	var f client.PayoutFilter
+	cmd := &cobra.Command{
+		Use:   "export ID",
+		Short: "Write the payouts of a promotion to stdout as CSV",
+		Example: `  largesse promotion export 12345 > payouts.csv
+  largesse promotion export 12345 --state failed --code NO_ACCOUNT > failed.csv`,
+		Args: promotionArgs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if c.output == outputJSON {
+				return wrongUse("export writes CSV; for JSON: largesse promotion payouts %s --limit 0 --output json", args[0])
+			}
+			if err := checkState(f.State); err != nil {
+				return err
+			}
+			f.State = strings.ToUpper(f.State)
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			return cl.ExportPayouts(cmd.Context(), args[0], f, c.stdout)
+		},
+	}
+	payoutFilterFlags(cmd, &f.State, &f.Code)
+	return cmd
+}
+
+// payoutFilterFlags adds the flags that narrow payouts down.
+func payoutFilterFlags(cmd *cobra.Command, state, code *string) {
+	cmd.Flags().StringVar(state, "state", "", "only these: "+strings.Join(payoutStates, ", "))
+	cmd.Flags().StringVar(code, "code", "", "only those with this error code")
+	complete(cmd, "state", payoutStates...)
+}
+
+// checkState checks the value of --state.
+func checkState(state string) error {
+	if state != "" && !slices.Contains(payoutStates, strings.ToLower(state)) {
+		return wrongUse("--state %q is none of %s", state, strings.Join(payoutStates, ", "))
+	}
+	return nil
+}

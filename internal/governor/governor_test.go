@@ -1,0 +1,302 @@
+package governor
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// ended is an Acquire that has returned.
+type ended struct {
+	job    Job
+	number int
+	permit *Permit
+	err    error
+}
+
+// line has n Acquires of a job wait, one after the other, and tells of their
+// ends.
+func line(ctx context.Context, g *Governor, job Job, n int, out chan<- ended) {
+	for i := range n {
+		go func() {
+			p, err := g.Acquire(ctx, job)
+			out <- ended{job, i, p, err}
+		}()
+		synctest.Wait()
+	}
+}
+
+func TestGovernor(t *testing.T) {
+	t.Parallel()
+	one, other := Job{PromotionID: 1}, Job{PromotionID: 2}
+
+	t.Run("FirstComeFirstServedWithinAPromotion", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			g := newTest(t, Config{MaxConcurrency: 1})
+			first := acquire(t, g, one)
+			out := make(chan ended, 10)
+			line(t.Context(), g, one, 5, out)
+			if s := g.State(); s.Open != 1 || s.Limit != 1 || s.Waiting[1] != 5 {
+				t.Fatalf("state %+v", s)
+			}
+			first.Done(paid)
+			first.Done(paid)
+			for i := range 5 {
+				e := <-out
+				synctest.Wait()
+				if e.err != nil || e.number != i || len(out) != 0 {
+					t.Fatalf("number %d came as %d, error %v, %d more at once", e.number, i, e.err, len(out))
+				}
+				e.permit.Done(paid)
+			}
+			if diff := cmp.Diff(State{Limit: 1, Waiting: map[reward.PromotionID]int{}}, g.State()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	})
+
+	t.Run("OneWhoLeavesIsPassedOver", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			g := newTest(t, Config{MaxConcurrency: 1})
+			first := acquire(t, g, one)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			out := make(chan ended, 10)
+			line(t.Context(), g, one, 1, out)
+			line(ctx, g, one, 3, out)
+			line(t.Context(), g, one, 1, out)
+			cancel(errors.New("whatever"))
+			for range 3 {
+				if e := <-out; !errors.Is(e.err, context.Canceled) || e.permit != nil {
+					t.Fatalf("%+v", e)
+				}
+			}
+			if n := g.State().Waiting[1]; n != 2 {
+				t.Fatalf("%d wait", n)
+			}
+			first.Done(paid)
+			for range 2 {
+				e := <-out
+				if e.err != nil {
+					t.Fatal(e.err)
+				}
+				e.permit.Done(paid)
+			}
+			if _, err := g.Acquire(ctx, one); !errors.Is(err, context.Canceled) {
+				t.Errorf("error %v", err)
+			}
+		})
+	})
+
+	t.Run("KickSendsOnePromotionAway", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			g := newTest(t, Config{MaxConcurrency: 1})
+			first := acquire(t, g, one)
+			out := make(chan ended, 10)
+			line(t.Context(), g, one, 3, out)
+			line(t.Context(), g, other, 1, out)
+			line(t.Context(), g, Job{PromotionID: 3, RatePerSecond: 7}, 2, out)
+			g.Kick(1)
+			g.Kick(3)
+			g.Kick(4)
+			for range 5 {
+				if e := <-out; !errors.Is(e.err, ErrKicked) || e.job == other {
+					t.Fatalf("%+v", e)
+				}
+			}
+			first.Done(paid)
+			if e := <-out; e.err != nil || e.job != other {
+				t.Fatalf("%+v", e)
+			}
+		})
+	})
+
+	t.Run("CloseSendsEverybodyAway", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			g := New(Config{MaxConcurrency: 1, RatePerSecond: 3, Rates: &LocalRates{}})
+			first := acquire(t, g, one)
+			out := make(chan ended, 10)
+			line(t.Context(), g, one, 3, out)
+			line(t.Context(), g, other, 1, out)
+			g.Close()
+			g.Close()
+			for range 4 {
+				if e := <-out; !errors.Is(e.err, ErrClosed) {
+					t.Fatalf("%+v", e)
+				}
+			}
+			if _, err := g.Acquire(t.Context(), one); !errors.Is(err, ErrClosed) {
+				t.Errorf("error %v", err)
+			}
+			first.Done(paid)
+			if s := g.State(); s.Open != 0 || len(s.Waiting) != 0 {
+				t.Errorf("state %+v", s)
+			}
+		})
+	})
+
+	t.Run("OpensNothingBeforeRetryAfterIsOver", func(t *testing.T) {
+		t.Parallel()
+		for name, tc := range map[string]struct {
+			outcomes []Outcome
+			want     time.Duration
+		}{
+			"429":         {[]Outcome{{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 7 * time.Second}}, 7 * time.Second},
+			"503":         {[]Outcome{{Class: reward.AnswerThrottled, Status: 503, RetryAfter: 3 * time.Second}}, 3 * time.Second},
+			"TheLonger":   {[]Outcome{{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 9 * time.Second}, {Class: reward.AnswerThrottled, Status: 429, RetryAfter: time.Second}}, 9 * time.Second},
+			"AtMost5Min":  {[]Outcome{{Class: reward.AnswerThrottled, Status: 503, RetryAfter: time.Hour}}, 5 * time.Minute},
+			"NotSaid":     {[]Outcome{{Class: reward.AnswerThrottled, Status: 429}}, 0},
+			"OtherStatus": {[]Outcome{{Class: reward.AnswerFailed, Status: 500, RetryAfter: time.Minute}}, 0},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					g := newTest(t, Config{})
+					var permits []*Permit
+					for range tc.outcomes {
+						permits = append(permits, acquire(t, g, one))
+					}
+					for i, o := range tc.outcomes {
+						permits[i].Done(o)
+					}
+					began := time.Now()
+					if until := g.State().BlockedUntil; tc.want > 0 && until.Sub(began).Round(time.Millisecond) != tc.want || tc.want == 0 && !until.IsZero() {
+						t.Errorf("blocked until %v after", until.Sub(began))
+					}
+					acquire(t, g, other)
+					if d := time.Since(began); d < tc.want || d > tc.want+2*time.Millisecond {
+						t.Errorf("the next call opened after %v, want %v", d, tc.want)
+					}
+					acquire(t, g, one)
+					if d := time.Since(began); d > tc.want+2*time.Millisecond {
+						t.Errorf("the one after it after %v", d)
+					}
+				})
+			})
+		}
+	})
+}
+
+// TestGovernorUnderEverything throws all that can happen at a Governor.
+func TestGovernorUnderEverything(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(12) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 5))
+			cfg := Config{MaxConcurrency: 1 + random.IntN(100), Instances: func() int { return 1 + int(seed%3) }}
+			if seed%2 == 0 {
+				cfg.RatePerSecond = 1 + random.IntN(2000)
+			}
+			if seed%4 < 2 {
+				cfg.Rates = &LocalRates{}
+			}
+			g := New(cfg)
+			const workers = 60
+			var open, acquired, returned atomic.Int64
+			var group sync.WaitGroup
+			for w := range workers {
+				mine := rand.New(rand.NewPCG(seed, uint64(100+w)))
+				id := reward.PromotionID(1 + w%7)
+				group.Go(func() {
+					for {
+						ctx, cancel := context.WithTimeout(t.Context(), time.Duration(mine.IntN(5000))*time.Millisecond)
+						job := Job{PromotionID: id, Weight: mine.IntN(4)}
+						if id%3 == 0 {
+							job.RatePerSecond = mine.IntN(3) * 40
+						}
+						acquired.Add(1)
+						p, err := g.Acquire(ctx, job)
+						returned.Add(1)
+						cancel()
+						if errors.Is(err, ErrClosed) {
+							return
+						}
+						if err != nil {
+							time.Sleep(time.Millisecond)
+							continue
+						}
+						if n := open.Add(1); int(n) > cfg.MaxConcurrency {
+							t.Errorf("seed %d: %d calls open, at most %d", seed, n, cfg.MaxConcurrency)
+						}
+						time.Sleep(time.Duration(mine.IntN(300)) * time.Millisecond)
+						open.Add(-1)
+						p.Done(anyOutcome(mine))
+					}
+				})
+			}
+			for range 300 {
+				time.Sleep(time.Duration(random.IntN(200)) * time.Millisecond)
+				if random.IntN(4) == 0 {
+					g.Kick(reward.PromotionID(1 + random.IntN(8)))
+				}
+				checkBooks(t, g)
+			}
+			g.Close()
+			group.Wait()
+			s := g.State()
+			if s.Open != 0 || len(s.Waiting) != 0 || acquired.Load() != returned.Load() {
+				t.Errorf("seed %d: %d asked, %d returned, state %+v", seed, acquired.Load(), returned.Load(), s)
+			}
+		})
+	}
+}
+
+func anyOutcome(random *rand.Rand) Outcome {
+	switch n := random.IntN(100); {
+	case n < 3:
+		return Outcome{Class: reward.AnswerThrottled, Status: 429, RetryAfter: time.Duration(random.IntN(3)) * time.Second}
+	case n < 6:
+		return Outcome{Class: reward.AnswerUnknown, Took: 5 * time.Second}
+	case n < 30:
+		return Outcome{Class: reward.AnswerFailed, Status: 500}
+	case n < 35:
+		return Outcome{Class: reward.AnswerUnsent, Ours: n%2 == 0}
+	}
+	return Outcome{Class: reward.AnswerPaid, Status: 200, Took: time.Duration(random.IntN(300)) * time.Millisecond}
+}
+
+// checkBooks compares the counts that are kept with what is counted.
+func checkBooks(t *testing.T, g *Governor) {
+	t.Helper()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	total, plain, flows := 0, 0, 0
+	for _, f := range g.flows {
+		n := 0
+		for w := f.first; w != nil; w = w.next {
+			n++
+			if w.permit != nil || w.err != nil || w.flow != f {
+				t.Errorf("promotion %v has somebody in line who should not be", f.id)
+			}
+		}
+		if n != f.waiting || (n > 0) != (f.in != inNone) {
+			t.Errorf("promotion %v: %d wait, it counts %d, in heap %v", f.id, n, f.waiting, f.in)
+		}
+		total += n
+		if f.lane == nil {
+			plain += n
+		}
+		if n > 0 {
+			flows++
+		}
+	}
+	if total != g.waiting || plain != g.plain || flows != len(g.ready)+len(g.parked) {
+		t.Errorf("%d wait, it counts %d; %d without a rate, it counts %d; %d promotions, %d in heaps",
+			total, g.waiting, plain, g.plain, flows, len(g.ready)+len(g.parked))
+	}
+	if g.open < 0 || g.open > g.cfg.MaxConcurrency || g.limit.now() < 1 || g.limit.now() > g.cfg.MaxConcurrency {
+		t.Errorf("%d open, limit %d, at most %d", g.open, g.limit.now(), g.cfg.MaxConcurrency)
+	}
+}

@@ -1,0 +1,188 @@
+// Package governortest is the suite that every implementation of
+// governor.Rates passes.
+package governortest
+
+import (
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/governor"
+	"github.com/largesse/largesse/internal/service"
+)
+
+// Exercise runs the suite in real time, for about two seconds. newRates returns
+// one that has no rates yet.
+func Exercise(t *testing.T, newRates func(t testing.TB) governor.Rates) {
+	t.Helper()
+	for name, exercise := range map[string]func(*bundle){
+		"GivesOutWhatIsAskedFor":      exerciseCount,
+		"GivesOutNoMoreThanAhead":     exerciseAhead,
+		"ASlowRateGivesOneAtATime":    exerciseSlow,
+		"NeverMakesUpForWhatIsGone":   exerciseNoCatchingUp,
+		"RatesAreApart":               exerciseApart,
+		"ManyShareOne":                exerciseConcurrent,
+		"ARaisedPaceHoldsAtOnce":      exerciseRaised,
+		"RefusesWhatMakesNoSense":     exerciseNonsense,
+		"ACancelledLeaseTakesNothing": exerciseCancelled,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			exercise(&bundle{TB: t, rates: newRates(t)})
+		})
+	}
+}
+
+// bundle is what a part of the suite works with.
+type bundle struct {
+	testing.TB
+	rates governor.Rates
+}
+
+func (b *bundle) lease(name string, perSecond float64, count int) governor.Run {
+	b.Helper()
+	run, err := b.rates.Lease(b.Context(), governor.LeaseParams{Name: name, PerSecond: perSecond, Count: count})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if run.In < 0 || run.Count < 0 || run.Count > count || run.Every <= 0 {
+		b.Fatalf("asked for %d, got %+v", count, run)
+	}
+	return run
+}
+
+// wait lets time pass as a lease says.
+func (b *bundle) wait(d time.Duration) {
+	b.Helper()
+	if !service.Sleep(b.Context(), d) {
+		b.Fatal("the test is over")
+	}
+}
+
+// last is the last send time of a run, from when it was leased.
+func last(run governor.Run) time.Duration {
+	return run.In + time.Duration(run.Count-1)*run.Every
+}
+
+func exerciseCount(b *bundle) {
+	began := time.Now()
+	first := b.lease("all", 100, 3)
+	if first.Count != 3 || first.In > 10*time.Millisecond || first.Every != 10*time.Millisecond {
+		b.Errorf("the first run is %+v", first)
+	}
+	// The next one follows it, less the time in between.
+	next := b.lease("all", 100, 2)
+	if least := 29*time.Millisecond - time.Since(began); next.Count != 2 || next.In > 30*time.Millisecond || next.In < least {
+		b.Errorf("the next run is %+v", next)
+	}
+}
+
+func exerciseAhead(b *bundle) {
+	began := time.Now()
+	run := b.lease("all", 1000, math.MaxInt32)
+	if run.Count < 90 || run.Count > 101 || last(run) > governor.Ahead {
+		b.Fatalf("%+v, the last one in %v", run, last(run))
+	}
+	// So soon after it there is only what the time since then has made room for.
+	more := b.lease("all", 1000, math.MaxInt32)
+	if room := int(time.Since(began)/time.Millisecond) + 1; more.Count > room || more.Count > 0 && last(more) > governor.Ahead {
+		b.Errorf("then %+v", more)
+	}
+}
+
+func exerciseSlow(b *bundle) {
+	if run := b.lease("all", 0.5, 10); run.Count != 1 || run.In > time.Millisecond {
+		b.Fatalf("%+v", run)
+	}
+	run := b.lease("all", 0.5, 10)
+	if run.Count != 0 || run.In <= 0 || run.In > 1900*time.Millisecond {
+		b.Fatalf("then %+v", run)
+	}
+	b.wait(run.In + time.Millisecond)
+	run = b.lease("all", 0.5, 10)
+	if run.Count != 1 || run.In > governor.Ahead {
+		b.Fatalf("then %+v", run)
+	}
+}
+
+func exerciseNoCatchingUp(b *bundle) {
+	b.lease("all", 1000, 1)
+	b.wait(300 * time.Millisecond)
+	run := b.lease("all", 1000, math.MaxInt32)
+	if run.Count > 101 || run.In > time.Millisecond {
+		b.Errorf("after 300 ms without asking: %+v", run)
+	}
+}
+
+func exerciseApart(b *bundle) {
+	b.lease("all", 10, 5)
+	if run := b.lease("7", 10, 1); run.Count != 1 || run.In > time.Millisecond {
+		b.Errorf("the other rate gives %+v", run)
+	}
+}
+
+// Whoever asks, and however often, they get no more together than the pace
+// allows.
+func exerciseConcurrent(b *bundle) {
+	const askers, pace = 8, 2000
+	var total atomic.Int64
+	var group sync.WaitGroup
+	began := time.Now()
+	for range askers {
+		group.Go(func() {
+			for time.Since(began) < 400*time.Millisecond {
+				run, err := b.rates.Lease(b.Context(), governor.LeaseParams{Name: "all", PerSecond: pace, Count: 7})
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				total.Add(int64(run.Count))
+				if run.Count == 0 {
+					service.Sleep(b.Context(), run.In)
+				}
+			}
+		})
+	}
+	group.Wait()
+	most := pace*(time.Since(began)+governor.Ahead).Seconds() + 2
+	if n := float64(total.Load()); n > most || n < 50 {
+		b.Errorf("%v send times given out, at most %.0f should be", n, most)
+	}
+}
+
+// A pace that was very slow does not hold up a faster one.
+func exerciseRaised(b *bundle) {
+	b.lease("all", 0.1, 1)
+	if run := b.lease("all", 100, 1); run.Count != 1 || run.In > 10*time.Millisecond {
+		b.Errorf("%+v", run)
+	}
+}
+
+func exerciseNonsense(b *bundle) {
+	for _, p := range []governor.LeaseParams{
+		{PerSecond: 1, Count: 1},
+		{Name: "all", Count: 1},
+		{Name: "all", PerSecond: -1, Count: 1},
+		{Name: "all", PerSecond: math.NaN(), Count: 1},
+		{Name: "all", PerSecond: 1},
+		{Name: "all", PerSecond: 1, Count: -1},
+	} {
+		if run, err := b.rates.Lease(b.Context(), p); err == nil {
+			b.Errorf("%+v gave %+v", p, run)
+		}
+	}
+}
+
+func exerciseCancelled(b *bundle) {
+	ctx, cancel := context.WithCancel(b.Context())
+	cancel()
+	if run, err := b.rates.Lease(ctx, governor.LeaseParams{Name: "all", PerSecond: 0.1, Count: 1}); err == nil {
+		b.Errorf("got %+v", run)
+	}
+	if run := b.lease("all", 0.1, 1); run.Count != 1 {
+		b.Errorf("then %+v", run)
+	}
+}

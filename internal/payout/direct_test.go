@@ -1,0 +1,108 @@
+package payout
+
+import (
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/money"
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// TestDirect: without streams each instance has a queue of its own, and the
+// same is promised.
+func TestDirect(t *testing.T) {
+	t.Parallel()
+	// two are two instances on the same rows.
+	two := func(t *testing.T, p *ledgerProvider) (a *stage, b *Flow, other *queue.Memory) {
+		t.Helper()
+		a = newStage(t, p, nil)
+		a.with(func(cfg *FlowConfig) { cfg.Direct = true; cfg.MaxLen = 100_000 }, dropPublisher{})
+		other = queue.NewMemory()
+		b = a.second(a.store, func(cfg *FlowConfig) { cfg.Queue = other })
+		return a, b, other
+	}
+	t.Run("TwoInstancesShareAndPayEverybodyOnce", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(func(target reward.TargetID, n int) money.Answer {
+				switch {
+				case target%7 == 0 && n == 0:
+					return money.Answer{Class: reward.AnswerFailed, Code: "E"}
+				case target%11 == 0 && n == 0:
+					return lost
+				}
+				return money.Answer{Class: reward.AnswerPaid}
+			})
+			s, second, other := two(t, p)
+			defer s.close()
+			defer other.Close()
+			defer second.Stop()
+			s.createAs(900, func(*reward.Promotion) {})
+			s.start()
+			if err := second.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			s.until("both at work", func(store.PromotionView) bool {
+				return len(s.flow.Manager.Pools()) == 1 && len(second.Manager.Pools()) == 1
+			})
+			s.until("paid out", paidOut)
+			s.balance(900)
+		})
+	})
+	t.Run("WhatADeadInstanceHadIsPaidByTheOther", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(nil)
+			s, second, other := two(t, p)
+			defer s.close()
+			defer other.Close()
+			s.createAs(20, func(*reward.Promotion) {})
+			// It has dispatched everything to itself, and dies before it reads.
+			now := time.Now()
+			rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
+				PromotionID: promotion, From: reward.Ready, Limit: 20, MaxLen: 1000, Now: now,
+			})
+			if err != nil || len(rows) != 20 {
+				t.Fatalf("dispatched %d, %v", len(rows), err)
+			}
+			if n := second.Intake.Producer.Enqueue(t.Context(), reward.Point, rows, now); n != 20 {
+				t.Fatalf("%d enqueued", n)
+			}
+			second.governor.Close()
+			s.start()
+			s.until("paid out", paidOut)
+			if took := time.Since(now); took > 30*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			s.balance(20)
+		})
+	})
+	t.Run("WhatWasDispatchedTooLongAgoIsNotCalled", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(nil)
+			s, second, other := two(t, p)
+			defer s.close()
+			defer other.Close()
+			defer second.Stop()
+			s.createAs(5, func(*reward.Promotion) {})
+			past := time.Now()
+			rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
+				PromotionID: promotion, From: reward.Ready, Limit: 5, MaxLen: 1000, Now: past,
+			})
+			if err != nil || len(rows) != 5 {
+				t.Fatalf("dispatched %d, %v", len(rows), err)
+			}
+			if n := s.flow.Intake.Producer.Enqueue(t.Context(), reward.Point, rows, past); n != 5 {
+				t.Fatalf("%d enqueued", n)
+			}
+			// This instance stands still for longer than half of X.
+			time.Sleep(testLimits().horizon()/2 + time.Second)
+			s.start()
+			s.until("paid out", paidOut)
+			s.balance(5)
+			if row := s.row(1); row.Dispatch != 2 {
+				t.Errorf("it was called under dispatch %d", row.Dispatch)
+			}
+		})
+	})
+}

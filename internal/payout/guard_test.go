@@ -1,0 +1,229 @@
+package payout
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/money"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// createAs makes a promotion with n targets of 100 each, and starts it.
+func (s *stage) createAs(n int, change func(p *reward.Promotion)) {
+	s.t.Helper()
+	p := reward.Promotion{ID: promotion, Name: "test", Type: reward.Point, Status: reward.Draft, MaxRetries: 5, CreatedAt: time.Now()}
+	change(&p)
+	if _, err := s.store.PromotionCreate(s.t.Context(), p); err != nil {
+		s.t.Fatal(err)
+	}
+	s.save(1, n)
+	s.move(reward.Draft, reward.Running)
+}
+
+func (s *stage) save(from, n int) {
+	s.t.Helper()
+	for at := 0; at < n; at += store.BatchMax {
+		rows := make([]store.NewPayout, min(n-at, store.BatchMax))
+		for i := range rows {
+			rows[i] = store.NewPayout{PromotionID: promotion, TargetID: reward.TargetID(from + at + i), UserID: "u", Amount: 100}
+		}
+		if _, err := s.store.PayoutSave(s.t.Context(), store.PayoutSaveParams{Rows: rows, Now: time.Now()}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+func (s *stage) view() store.PromotionView {
+	s.t.Helper()
+	v, err := s.store.PromotionGet(s.t.Context(), promotion)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return v
+}
+
+func paused(v store.PromotionView) bool { return v.Status == reward.Paused }
+
+func refused(reward.TargetID, int) money.Answer {
+	return money.Answer{Class: reward.AnswerRefused, Code: "NO"}
+}
+
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	t.Run("AGoodCanaryIsFollowedByTheOthers", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			var most atomic.Int64
+			p := newProvider(func(target reward.TargetID, _ int) money.Answer {
+				most.Store(max(most.Load(), int64(target)))
+				if target == 3 {
+					return money.Answer{Class: reward.AnswerRefused, Code: "NO"}
+				}
+				return money.Answer{Class: reward.AnswerPaid}
+			})
+			s := newStage(t, p, nil)
+			defer s.close()
+			s.createAs(60, func(p *reward.Promotion) { p.Canary = reward.Canary{Targets: 10, MaxFailureRate: 0.1} })
+			s.start()
+			s.until("the canary is decided", func(v store.PromotionView) bool {
+				return v.Counts.Payouts[reward.Succeeded]+v.Counts.Payouts[reward.Failed] == 10
+			})
+			if n := most.Load(); n != 10 {
+				t.Errorf("target %d was called before the first ten were decided", n)
+			}
+			s.until("paid out", paidOut)
+			s.balance(60)
+		})
+	})
+	t.Run("ABadCanaryPausesAndAResumePaysTheOthers", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			var better atomic.Bool
+			p := newProvider(func(target reward.TargetID, n int) money.Answer {
+				if better.Load() {
+					return money.Answer{Class: reward.AnswerPaid}
+				}
+				return refused(target, n)
+			})
+			s := newStage(t, p, nil)
+			defer s.close()
+			s.createAs(30, func(p *reward.Promotion) {
+				p.Canary = reward.Canary{Targets: 5, MaxFailureRate: 0.5}
+				p.WebhookURL = "http://localhost/hook"
+			})
+			s.start()
+			v := s.until("paused", paused)
+			if p.total() != 5 || !strings.Contains(v.PauseReason, "5 of the first 5 failed") {
+				t.Errorf("%d calls, pauseReason %q", p.total(), v.PauseReason)
+			}
+			told, err := s.store.WebhookTake(t.Context(), 10, time.Now(), time.Now())
+			if err != nil || len(told) != 1 || told[0].Event != store.EventCanary {
+				t.Errorf("webhooks %+v, %v", told, err)
+			}
+			better.Store(true)
+			s.move(reward.Paused, reward.Running)
+			s.until("paid out", paidOut)
+			s.balance(30)
+			if n := s.view().Counts.Payouts[reward.Succeeded]; n != 25 {
+				t.Errorf("%d paid", n)
+			}
+		})
+	})
+	t.Run("ABudgetIsNeverPassedAndPausesWhenItIsSpent", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(func(target reward.TargetID, n int) money.Answer {
+				if target <= 10 && n == 0 {
+					return money.Answer{Class: reward.AnswerFailed, Code: "E"}
+				}
+				if target == 11 {
+					return refused(target, n)
+				}
+				return money.Answer{Class: reward.AnswerPaid}
+			})
+			s := newStage(t, p, nil)
+			defer s.close()
+			s.createAs(60, func(p *reward.Promotion) { p.MaxAmount = 2050 })
+			s.start()
+			v := s.until("paused", paused)
+			if v.Counts.Amounts[reward.Succeeded] != 2000 || !strings.Contains(v.PauseReason, "maxAmount = 2050") {
+				t.Errorf("paid %d, pauseReason %q", v.Counts.Amounts[reward.Succeeded], v.PauseReason)
+			}
+			// A resume without more money pauses again, and pays nothing.
+			s.move(reward.Paused, reward.Running)
+			v = s.until("paused again", paused)
+			if v.Counts.Amounts[reward.Succeeded] != 2000 {
+				t.Errorf("paid %d after a resume", v.Counts.Amounts[reward.Succeeded])
+			}
+		})
+	})
+	t.Run("WhatFailsMoreOftenThanNotPauses", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(func(target reward.TargetID, n int) money.Answer {
+				if target > 800 {
+					return refused(target, n)
+				}
+				return money.Answer{Class: reward.AnswerPaid}
+			})
+			s := newStage(t, p, nil)
+			defer s.close()
+			s.createAs(4000, func(*reward.Promotion) {})
+			s.start()
+			v := s.until("paused", paused)
+			failed := v.Counts.Payouts[reward.Failed]
+			if failed < 500 || failed > 1500 || !strings.Contains(v.PauseReason, "failed") {
+				t.Errorf("%d failed, pauseReason %q", failed, v.PauseReason)
+			}
+			// A resume is given a window of its own.
+			s.move(reward.Paused, reward.Running)
+			v = s.until("paused again", paused)
+			if more := v.Counts.Payouts[reward.Failed] - failed; more < 900 {
+				t.Errorf("paused after %d more", more)
+			}
+		})
+	})
+	t.Run("FewFailuresPauseNothing", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(func(target reward.TargetID, n int) money.Answer {
+				if target%5 < 2 {
+					return refused(target, n)
+				}
+				return money.Answer{Class: reward.AnswerPaid}
+			})
+			s := newStage(t, p, nil)
+			defer s.close()
+			s.createAs(3000, func(*reward.Promotion) {})
+			s.start()
+			s.until("paid out", paidOut)
+		})
+	})
+	t.Run("WhatIsWorthTooMuchWaitsForASecondPerson", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			s := newStage(t, newProvider(nil), nil)
+			s.with(func(cfg *FlowConfig) { cfg.ApprovalAbove = 1000 }, dropPublisher{})
+			defer s.close()
+			s.createAs(10, func(p *reward.Promotion) { p.CreatedBy = "ann" })
+			s.start()
+			s.until("paid out", paidOut)
+			s.save(100, 1) // 1,100 in all: more than one person may decide
+			v := s.until("paused", paused)
+			if !strings.Contains(v.PauseReason, "second person") {
+				t.Errorf("pauseReason %q", v.PauseReason)
+			}
+		})
+	})
+	t.Run("AScheduledStartHappensInTime", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			s := newStage(t, newProvider(nil), nil)
+			var started time.Time
+			s.with(func(cfg *FlowConfig) {
+				cfg.Start = func(_ context.Context, id reward.PromotionID) error {
+					if id == promotion && started.IsZero() {
+						started = time.Now()
+						s.move(reward.Draft, reward.Running)
+					}
+					return nil
+				}
+			}, dropPublisher{})
+			defer s.close()
+			at := time.Now().Add(time.Hour)
+			_, err := s.store.PromotionCreate(t.Context(), reward.Promotion{
+				ID: promotion, Name: "later", Type: reward.Point, Status: reward.Draft, CreatedAt: time.Now(), StartsAt: at,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.save(1, 3)
+			s.start()
+			time.Sleep(time.Hour - time.Second)
+			if !started.IsZero() {
+				t.Fatalf("started %v early", at.Sub(started))
+			}
+			s.until("paid out", paidOut)
+			if late := started.Sub(at); late < 0 || late > 2*time.Second {
+				t.Errorf("started %v late", late)
+			}
+		})
+	})
+}

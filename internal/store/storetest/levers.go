@@ -1,0 +1,1086 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// bounded makes a RUNNING promotion with three retries, a budget and a canary.
+func (b *bundle) bounded(id reward.PromotionID, budget reward.Amount, canary reward.Canary) {
+	b.Helper()
+	_, err := b.PromotionCreate(b.ctx, reward.Promotion{
+		ID: id, Name: "summer", Type: reward.Point, MaxRetries: 3, MaxAmount: budget, Canary: canary, CreatedAt: epoch,
+	})
+	b.must(err)
+	b.move(id, reward.Running)
+}
+
+// saveAmounts saves payouts worth amounts, in this order, targets from on.
+func (b *bundle) saveAmounts(maxLen int, id reward.PromotionID, from reward.TargetID, amounts ...reward.Amount) []reward.TargetID {
+	b.Helper()
+	rows := make([]store.NewPayout, len(amounts))
+	for i, amount := range amounts {
+		rows[i] = row(id, from+reward.TargetID(i))
+		rows[i].Amount = amount
+	}
+	res, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: rows, MaxLen: maxLen, Now: epoch})
+	b.must(err)
+	b.books(id)
+	return targetsOf(res.Queued)
+}
+
+// dispatch dispatches at second 20 as many as are allowed and says which.
+func (b *bundle) dispatch(id reward.PromotionID, from reward.State, limit int, refs ...reward.Ref) []reward.TargetID {
+	b.Helper()
+	list, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{
+		PromotionID: id, From: from, Limit: limit, MaxLen: plenty, Now: at(20), Refs: refs,
+	})
+	b.must(err)
+	b.books(id)
+	return targetsOf(list)
+}
+
+// canary is that of promotion 1.
+func (b *bundle) canary() reward.Canary {
+	b.Helper()
+	v, err := b.PromotionGet(b.ctx, 1)
+	b.must(err)
+	return v.Canary
+}
+
+// exposed is what a promotion has paid, and what it may have.
+func exposed(c reward.Counts) reward.Amount {
+	return c.Amounts[reward.Succeeded] + c.Amounts[reward.Queued] + c.Amounts[reward.Retrying] + c.Amounts[reward.Unknown]
+}
+
+func exerciseBudget(t *testing.T, open Open) {
+	none := []reward.TargetID{}
+	run(t, open, "DispatchStopsBeforeItWouldBePassed", func(b *bundle) {
+		b.bounded(1, 100, reward.Canary{})
+		b.saveAmounts(0, 1, 0, 40, 30, 20, 25, 5, 0)
+		same(b, "as many as fit", []reward.TargetID{0, 1, 2}, b.dispatch(1, reward.Ready, 9))
+		same(b, "nobody overtakes who does not fit", none, b.dispatch(1, reward.Ready, 9))
+		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomeRefused})
+		same(b, "after one was refused", []reward.TargetID{3, 4, 5}, b.dispatch(1, reward.Ready, 9))
+	})
+	run(t, open, "ItMayBeReached", func(b *bundle) {
+		b.bounded(1, 100, reward.Canary{})
+		b.saveAmounts(0, 1, 0, 60, 40, 0, 1)
+		same(b, "to the last unit", []reward.TargetID{0, 1, 2}, b.dispatch(1, reward.Ready, 9))
+	})
+	run(t, open, "TheOldestGoFirst", func(b *bundle) {
+		b.bounded(1, 100, reward.Canary{})
+		for i, target := range []reward.TargetID{9, 3, 7} {
+			r := row(1, target)
+			r.Amount = 50
+			_, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{r}, Now: at(i)})
+			b.must(err)
+		}
+		same(b, "room for one", []reward.TargetID{9}, b.dispatch(1, reward.Ready, 1))
+		same(b, "budget for one more", []reward.TargetID{3}, b.dispatch(1, reward.Ready, 9))
+	})
+	run(t, open, "SaveQueuesWhatFitsOfEachPromotion", func(b *bundle) {
+		b.bounded(1, 100, reward.Canary{})
+		b.running(2)
+		amounts := []struct {
+			id     reward.PromotionID
+			target reward.TargetID
+			amount reward.Amount
+		}{{1, 5, 60}, {2, 5, 1000}, {1, 5, 60}, {1, 8, 30}, {2, 1, 1000}, {1, 2, 11}, {1, 1, 1}, {2, 3, 1000}}
+		var p store.PayoutSaveParams
+		for _, a := range amounts {
+			r := row(a.id, a.target)
+			r.Amount = a.amount
+			p.Rows = append(p.Rows, r)
+		}
+		p.MaxLen, p.Now = plenty, epoch
+		res, err := b.PayoutSave(b.ctx, p)
+		b.must(err)
+		queued := map[reward.PromotionID][]reward.TargetID{}
+		sortPayouts(res.Queued)
+		for _, q := range res.Queued {
+			queued[q.PromotionID] = append(queued[q.PromotionID], q.TargetID)
+		}
+		same(b, "queued", map[reward.PromotionID][]reward.TargetID{1: {5, 8}, 2: {1, 3, 5}}, queued)
+		b.wantState(1, 2, reward.Ready)
+		b.wantState(1, 1, reward.Ready)
+		b.books(1)
+		b.books(2)
+		// What is known takes nothing of it.
+		same(b, "known ones, and the next", []reward.TargetID{20}, b.saveAmounts(plenty, 1, 20, 10, 1))
+	})
+	run(t, open, "WhatMayBePaidCounts", func(b *bundle) {
+		b.bounded(1, 100, reward.Canary{})
+		same(b, "queued", []reward.TargetID{0, 1, 2, 3}, b.saveAmounts(plenty, 1, 0, 25, 25, 25, 25, 25))
+		same(b, "all QUEUED", none, b.dispatch(1, reward.Ready, 9))
+		for i, o := range []store.Outcome{
+			{Kind: store.OutcomePaid}, {Kind: store.OutcomeFailed, RetryAt: at(99)}, {Kind: store.OutcomeNoLookup},
+		} {
+			o.Ref = ref(1, reward.TargetID(i), 1)
+			b.finish(o)
+			same(b, "after one more outcome", none, b.dispatch(1, reward.Ready, 9))
+		}
+		same(b, "and nothing is saved as QUEUED", none, b.saveAmounts(plenty, 1, 10, 1))
+		b.finish(store.Outcome{Ref: ref(1, 3, 1), Kind: store.OutcomeRefused})
+		same(b, "FAILED does not", []reward.TargetID{4}, b.dispatch(1, reward.Ready, 1))
+	})
+	run(t, open, "WhatIsRetryingIsCountedAlready", func(b *bundle) {
+		b.bounded(1, 100, reward.Canary{})
+		b.saveAmounts(plenty, 1, 0, 60, 40, 50)
+		for target := range reward.TargetID(2) {
+			b.finish(store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomeFailed, RetryAt: at(11)})
+		}
+		same(b, "retried", []reward.TargetID{0}, b.dispatch(1, reward.Retrying, 1))
+		// A yes for one that nobody has sent passes the budget; then nothing goes.
+		b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{
+			Lookups: []store.Lookup{{Ref: ref(1, 2, 1), Found: true, BeganAt: at(12)}}, Now: at(12),
+		}))
+		same(b, "beyond the budget", none, b.dispatch(1, reward.Retrying, 9))
+		b.finish(store.Outcome{Ref: ref(1, 0, 2), Kind: store.OutcomeNoLookup})
+		b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{
+			Lookups: []store.Lookup{{Ref: ref(1, 0, 2), NotFound: true, BeganAt: at(99)}}, SettleAfter: settleAfter, Now: at(99),
+		}))
+		same(b, "within it again", []reward.TargetID{1}, b.dispatch(1, reward.Retrying, 9))
+	})
+	run(t, open, "NamedOnesKeepItToo", func(b *bundle) {
+		b.bounded(1, 100, reward.Canary{})
+		b.saveAmounts(0, 1, 0, 60, 60, 40)
+		same(b, "named", []reward.TargetID{1}, b.dispatch(1, reward.Ready, 1, ref(1, 2, 0), ref(1, 1, 0)))
+		same(b, "the one that fits", []reward.TargetID{2}, b.dispatch(1, reward.Ready, 9, ref(1, 2, 0), ref(1, 1, 0)))
+		same(b, "none left", none, b.dispatch(1, reward.Ready, 9, ref(1, 0, 0)))
+	})
+	run(t, open, "GreatAmountsDoNotOverflow", func(b *bundle) {
+		const most = 1<<63 - 1
+		b.bounded(1, most, reward.Canary{})
+		b.saveAmounts(0, 1, 0, most/2, most/2, 1)
+		same(b, "dispatched", []reward.TargetID{0, 1, 2}, b.dispatch(1, reward.Ready, 9))
+		b.bounded(2, 1, reward.Canary{})
+		same(b, "queued", none, b.saveAmounts(plenty, 2, 0, most/2, most/2, 1))
+		same(b, "dispatched", none, b.dispatch(2, reward.Ready, 9))
+	})
+}
+
+func exerciseCanary(t *testing.T, open Open) {
+	none := []reward.TargetID{}
+	three := reward.Canary{Targets: 3, MaxFailureRate: 0.5}
+	run(t, open, "NoMoreThanItsTargetsGoFirst", func(b *bundle) {
+		b.bounded(1, 0, three)
+		b.saveReady(1, 1, 2, 3, 4, 5)
+		same(b, "some", []reward.TargetID{1, 2}, b.dispatch(1, reward.Ready, 2))
+		same(b, "counted", 2, b.canary().Dispatched)
+		same(b, "the last", []reward.TargetID{3}, b.dispatch(1, reward.Ready, 9))
+		same(b, "no more", none, b.dispatch(1, reward.Ready, 9))
+		same(b, "nor named", none, b.dispatch(1, reward.Ready, 9, ref(1, 4, 0)))
+		same(b, "nor saved", none, b.saveAmounts(plenty, 1, 10, 1, 1))
+		want := three
+		want.Dispatched = 3
+		same(b, "canary", want, b.canary())
+		for target := reward.TargetID(1); target <= 3; target++ {
+			b.finish(store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomePaid})
+		}
+		same(b, "nor before it is judged", none, b.dispatch(1, reward.Ready, 9))
+	})
+	run(t, open, "SaveQueuesTheFrontOfTheBatch", func(b *bundle) {
+		b.bounded(1, 0, three)
+		same(b, "within the room", []reward.TargetID{10, 11}, b.saveAmounts(2, 1, 10, 1, 1, 1))
+		same(b, "within the canary", []reward.TargetID{1}, b.saveAmounts(plenty, 1, 1, 1, 1, 1))
+		same(b, "dispatched", 3, b.canary().Dispatched)
+	})
+	run(t, open, "WhoWentBeforeGoesAgain", func(b *bundle) {
+		b.bounded(1, 0, three)
+		b.saveAmounts(plenty, 1, 5000, 1, 1, 1)
+		var targets []reward.TargetID
+		for target := range reward.TargetID(store.BatchMax) {
+			targets = append(targets, target)
+		}
+		b.saveReady(1, targets...) // all of them older than what comes back
+		b.finish(store.Outcome{Ref: ref(1, 5002, 1), Kind: store.OutcomeFailed, RetryAt: at(11)})
+		n, err := b.PayoutGiveBack(b.ctx, store.PayoutGiveBackParams{
+			Refs: []reward.Ref{ref(1, 5000, 1), ref(1, 5001, 1)}, Lease: lease, Now: at(12),
+		})
+		b.must(err)
+		same(b, "given back", 2, n)
+		same(b, "retried", []reward.TargetID{5002}, b.dispatch(1, reward.Retrying, 9))
+		same(b, "the first of them", []reward.TargetID{5000}, b.dispatch(1, reward.Ready, 1))
+		same(b, "named", []reward.TargetID{5001}, b.dispatch(1, reward.Ready, 9, ref(1, 1, 0), ref(1, 5001, 1), ref(1, 2, 0)))
+		same(b, "nobody else", none, b.dispatch(1, reward.Ready, 9))
+		same(b, "dispatched first", 3, b.canary().Dispatched)
+	})
+	run(t, open, "BothKindsGoInTheirOrder", func(b *bundle) {
+		b.bounded(1, 0, three)
+		b.saveAmounts(plenty, 1, 1, 1, 1)
+		_, err := b.PayoutGiveBack(b.ctx, store.PayoutGiveBackParams{Refs: []reward.Ref{ref(1, 1, 1), ref(1, 2, 1)}, Lease: lease, Now: at(5)})
+		b.must(err)
+		b.saveReady(1, 8) // due at 0, before those
+		_, err = b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(1, 9)}, Now: at(6)})
+		b.must(err)
+		same(b, "two", []reward.TargetID{1, 8}, b.dispatch(1, reward.Ready, 2))
+		same(b, "the rest", []reward.TargetID{2}, b.dispatch(1, reward.Ready, 9))
+	})
+	run(t, open, "ItKeepsTheBudgetToo", func(b *bundle) {
+		b.bounded(1, 100, three)
+		b.saveAmounts(0, 1, 0, 40, 60, 1, 1)
+		same(b, "as many as fit", []reward.TargetID{0, 1}, b.dispatch(1, reward.Ready, 9))
+		b.finish(store.Outcome{Ref: ref(1, 0, 1), Kind: store.OutcomeRefused})
+		same(b, "as many as the canary has", []reward.TargetID{2}, b.dispatch(1, reward.Ready, 9))
+		same(b, "dispatched", 3, b.canary().Dispatched)
+	})
+}
+
+func exerciseJudge(t *testing.T, open Open) {
+	judge := func(b *bundle, id reward.PromotionID) (reward.PromotionStatus, bool) {
+		b.Helper()
+		status, did, err := b.PromotionJudge(b.ctx, store.PromotionJudgeParams{ID: id, Reason: hostile + "\x00", Now: at(50)})
+		b.must(err)
+		v, err := b.PromotionGet(b.ctx, id)
+		b.must(err)
+		same(b, "status it tells", v.Status, status)
+		return status, did
+	}
+	undecided := func(b *bundle, what string) {
+		b.Helper()
+		if status, did := judge(b, 1); status != reward.Running || did {
+			b.Fatalf("judged %s: %s, %v", what, status, did)
+		}
+	}
+	three := reward.Canary{Targets: 3, MaxFailureRate: 0.5}
+	run(t, open, "AGoodOneLetsTheOthersGo", func(b *bundle) {
+		b.bounded(1, 0, three)
+		undecided(b, "before anything")
+		b.saveReady(1, 1, 2, 3, 4, 5)
+		undecided(b, "before a dispatch")
+		b.dispatch(1, reward.Ready, 9)
+		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomePaid})
+		undecided(b, "with QUEUED")
+		b.finish(store.Outcome{Ref: ref(1, 2, 1), Kind: store.OutcomeFailed, RetryAt: at(11)})
+		b.finish(store.Outcome{Ref: ref(1, 3, 1), Kind: store.OutcomeRefused})
+		undecided(b, "with RETRYING")
+		b.dispatch(1, reward.Retrying, 1)
+		_, err := b.PayoutGiveBack(b.ctx, store.PayoutGiveBackParams{Refs: []reward.Ref{ref(1, 2, 2)}, MaybeCalled: true, Lease: lease, Now: at(21)})
+		b.must(err)
+		undecided(b, "with one that came back")
+		same(b, "dispatched again", []reward.TargetID{2}, b.dispatch(1, reward.Ready, 9))
+		b.finish(store.Outcome{Ref: ref(1, 2, 3), Kind: store.OutcomeNoLookup})
+		undecided(b, "with UNKNOWN")
+		b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{Lookups: []store.Lookup{{Ref: ref(1, 2, 3), Found: true}}, Now: at(40)}))
+		b.move(1, reward.Paused)
+		status, did := judge(b, 1)
+		same(b, "a PAUSED one", []any{reward.Paused, false}, []any{status, did})
+		b.move(1, reward.Running)
+		status, did = judge(b, 1)
+		same(b, "decided", []any{reward.Running, true}, []any{status, did})
+		undecided(b, "again")
+		same(b, "the others", []reward.TargetID{4, 5}, b.dispatch(1, reward.Ready, 9))
+		want := three
+		want.Dispatched, want.Judged = 3, true
+		same(b, "canary", want, b.canary())
+		same(b, "saved after it", []reward.TargetID{9}, b.saveAmounts(plenty, 1, 9, 1))
+		same(b, "canary, as before", want, b.canary())
+	})
+	run(t, open, "ABadOnePausesUntilSomebodyResumes", func(b *bundle) {
+		b.bounded(1, 0, three)
+		b.saveReady(1, 1, 2, 3, 4, 5)
+		b.dispatch(1, reward.Ready, 9)
+		for target, kind := range []store.OutcomeKind{store.OutcomePaid, store.OutcomeRefused, store.OutcomeRefused} {
+			b.finish(store.Outcome{Ref: ref(1, reward.TargetID(target+1), 1), Kind: kind})
+		}
+		status, did := judge(b, 1)
+		same(b, "bad", []any{reward.Paused, true}, []any{status, did})
+		v, err := b.PromotionGet(b.ctx, 1)
+		b.must(err)
+		same(b, "reason", hostile, v.PauseReason)
+		same(b, "judged", true, v.Canary.Judged)
+		same(b, "others meanwhile", 0, len(b.dispatch(1, reward.Ready, 9)))
+		b.move(1, reward.Running)
+		undecided(b, "again")
+		same(b, "the others", []reward.TargetID{4, 5}, b.dispatch(1, reward.Ready, 9))
+	})
+	run(t, open, "FewerThanItAsksForAreEnoughWhenThereAreNoMore", func(b *bundle) {
+		b.bounded(1, 0, three)
+		b.saveQueued(1, 1, 2)
+		for target := reward.TargetID(1); target <= 2; target++ {
+			b.finish(store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomePaid})
+		}
+		b.saveReady(1, 4)
+		undecided(b, "with READY")
+		b.dispatch(1, reward.Ready, 1)
+		b.finish(store.Outcome{Ref: ref(1, 4, 1), Kind: store.OutcomePaid})
+		_, did := judge(b, 1)
+		same(b, "judged", true, did)
+
+		b.bounded(2, 0, three)
+		b.saveQueued(2, 1)
+		b.finish(store.Outcome{Ref: ref(2, 1, 1), Kind: store.OutcomePaid})
+		_, did = judge(b, 2)
+		same(b, "with one that is all", true, did)
+	})
+	run(t, open, "TheRateItselfIsAllowed", func(b *bundle) {
+		for id, test := range map[reward.PromotionID]struct {
+			targets, failed int64
+			rate            float64
+			want            reward.PromotionStatus
+		}{
+			1: {100, 29, 0.29, reward.Running}, 2: {100, 30, 0.29, reward.Paused}, 3: {100, 7, 0.07, reward.Running},
+			4: {3, 1, 1. / 3, reward.Running}, 5: {3, 0, 0, reward.Running}, 6: {3, 1, 0, reward.Paused}, 7: {3, 3, 1, reward.Running},
+		} {
+			b.bounded(id, 0, reward.Canary{Targets: test.targets, MaxFailureRate: test.rate})
+			var targets []reward.TargetID
+			var p store.PayoutFinishParams
+			for target := range test.targets {
+				kind := store.OutcomePaid
+				if target < test.failed {
+					kind = store.OutcomeRefused
+				}
+				targets = append(targets, reward.TargetID(target))
+				p.Outcomes = append(p.Outcomes, store.Outcome{Ref: ref(id, reward.TargetID(target), 1), Kind: kind})
+			}
+			p.Lease, p.Now = lease, at(10)
+			b.saveQueued(id, targets...)
+			_, err := b.PayoutFinish(b.ctx, p)
+			b.must(err)
+			status, did := judge(b, id)
+			same(b, fmt.Sprintf("%d of %d at %v", test.failed, test.targets, test.rate), []any{test.want, true}, []any{status, did})
+		}
+	})
+	run(t, open, "OnlyACanaryIsJudged", func(b *bundle) {
+		b.running(1)
+		b.saveQueued(1, 1)
+		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomeRefused})
+		undecided(b, "without one")
+		_, _, err := b.PromotionJudge(b.ctx, store.PromotionJudgeParams{ID: 2, Now: at(1)})
+		b.wantCode(err, reward.CodeNotFound)
+	})
+}
+
+// exerciseBounds: however many dispatch, save, finish and judge at once, neither
+// the budget nor the canary is ever passed.
+func exerciseBounds(t *testing.T, open Open) {
+	const workers, targets = 6, 300
+	amount := func(target int) reward.Amount { return 1 + reward.Amount(target%17) }
+	// busy lets workers save all targets of promotion 1 and dispatch them, and
+	// calls also with what each of them got.
+	busy := func(b *bundle, also func(worker int, got []reward.Payout) error) {
+		b.Helper()
+		b.must(together(workers, func(w int) error {
+			for from := w * targets / workers; from < (w+1)*targets/workers; from += 10 {
+				p := store.PayoutSaveParams{Now: epoch, MaxLen: 40 * (from / 10 % 2)}
+				for target := from; target < from+10; target++ {
+					r := row(1, reward.TargetID(target))
+					r.Amount = amount(target)
+					p.Rows = append(p.Rows, r)
+				}
+				res, err := b.PayoutSave(b.ctx, p)
+				if err != nil {
+					return err
+				}
+				list, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, Limit: 5 + w, MaxLen: plenty, Now: at(1)})
+				if err != nil {
+					return err
+				}
+				if err := also(w, append(res.Queued, list...)); err != nil {
+					return err
+				}
+				v, err := b.PromotionGet(b.ctx, 1)
+				if err != nil {
+					return err
+				}
+				if v.MaxAmount > 0 && exposed(v.Counts) > v.MaxAmount {
+					return fmt.Errorf("%d of a budget of %d are exposed", exposed(v.Counts), v.MaxAmount)
+				}
+				if c := v.Canary; c.Targets > 0 && !c.Judged && c.Dispatched > c.Targets {
+					return fmt.Errorf("%d of a canary of %d were dispatched", c.Dispatched, c.Targets)
+				}
+			}
+			return nil
+		}))
+		b.books(1)
+	}
+	run(t, open, "NobodyPassesTheBudget", func(b *bundle) {
+		const budget = 500
+		b.bounded(1, budget, reward.Canary{})
+		busy(b, func(_ int, got []reward.Payout) error {
+			outcomes := make([]store.Outcome, 0, len(got))
+			refs := make([]reward.Ref, 0, len(got))
+			for _, p := range got {
+				r := ref(1, p.TargetID, p.Dispatch)
+				switch rand.IntN(4) {
+				case 0:
+					outcomes = append(outcomes, store.Outcome{Ref: r, Kind: store.OutcomePaid})
+				case 1:
+					outcomes = append(outcomes, store.Outcome{Ref: r, Kind: store.OutcomeRefused})
+				case 2:
+					refs = append(refs, r)
+				}
+			}
+			if _, err := b.PayoutFinish(b.ctx, store.PayoutFinishParams{Outcomes: outcomes, Lease: lease, Now: at(2)}); err != nil {
+				return err
+			}
+			_, err := b.PayoutGiveBack(b.ctx, store.PayoutGiveBackParams{Refs: refs, Lease: lease, Now: at(3)})
+			return err
+		})
+		b.dispatch(1, reward.Ready, targets)
+		v, err := b.PromotionGet(b.ctx, 1)
+		b.must(err)
+		if e := exposed(v.Counts); e > budget || (e <= budget-17 && v.Counts.Payouts[reward.Ready] > 0) {
+			b.Fatalf("%d of a budget of %d are exposed in the end", e, budget)
+		}
+	})
+	run(t, open, "NobodyPassesTheCanaryAndOneJudgesIt", func(b *bundle) {
+		const canary = 25
+		b.bounded(1, 0, reward.Canary{Targets: canary, MaxFailureRate: 1})
+		var mu sync.Mutex // protects first, judged
+		first, judged := make(map[reward.TargetID]bool), 0
+		busy(b, func(_ int, got []reward.Payout) error {
+			mu.Lock()
+			for _, p := range got {
+				if p.Dispatch == 1 && first[p.TargetID] {
+					mu.Unlock()
+					return fmt.Errorf("target %d was dispatched for the first time twice", p.TargetID)
+				}
+				first[p.TargetID] = true
+			}
+			mu.Unlock()
+			outcomes := make([]store.Outcome, 0, len(got))
+			for _, p := range got {
+				outcomes = append(outcomes, store.Outcome{Ref: ref(1, p.TargetID, p.Dispatch), Kind: store.OutcomePaid})
+			}
+			if _, err := b.PayoutFinish(b.ctx, store.PayoutFinishParams{Outcomes: outcomes, Lease: lease, Now: at(2)}); err != nil {
+				return err
+			}
+			_, did, err := b.PromotionJudge(b.ctx, store.PromotionJudgeParams{ID: 1, Now: at(3)})
+			if did {
+				mu.Lock()
+				judged++
+				mu.Unlock()
+			}
+			return err
+		})
+		same(b, "judged", 1, judged)
+		c := b.canary()
+		same(b, "judged", true, c.Judged)
+		if c.Dispatched > canary {
+			b.Errorf("the canary of %d dispatched %d", canary, c.Dispatched)
+		}
+		b.dispatch(1, reward.Ready, targets)
+		v, err := b.PromotionGet(b.ctx, 1)
+		b.must(err)
+		same(b, "held up after it", 0, v.Counts.Payouts[reward.Ready])
+	})
+	run(t, open, "ACanaryDispatchesExactlyItsTargets", func(b *bundle) {
+		const canary = 25
+		b.bounded(1, 0, reward.Canary{Targets: canary})
+		var mu sync.Mutex // protects first
+		first := make(map[reward.TargetID]bool)
+		busy(b, func(w int, got []reward.Payout) error {
+			refs := make([]reward.Ref, 0, len(got))
+			mu.Lock()
+			for i, p := range got {
+				first[p.TargetID] = true
+				if (i+w)%2 == 0 {
+					refs = append(refs, ref(1, p.TargetID, p.Dispatch))
+				}
+			}
+			mu.Unlock()
+			_, err := b.PayoutGiveBack(b.ctx, store.PayoutGiveBackParams{Refs: refs, MaybeCalled: true, Lease: lease, Now: at(3)})
+			return err
+		})
+		same(b, "went first", canary, len(first))
+		same(b, "counted", canary, b.canary().Dispatched)
+	})
+}
+
+func exerciseRetry(t *testing.T, open Open) {
+	retry := func(b *bundle, code string) int {
+		b.Helper()
+		n, err := b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: 1, Code: code, Now: at(50)})
+		b.must(err)
+		b.books(1)
+		return n
+	}
+	// failed makes a target FAILED, refused with a code.
+	failed := func(b *bundle, target reward.TargetID, code string) {
+		b.Helper()
+		b.saveQueued(1, target)
+		b.finish(store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomeRefused, Code: code, Message: "because"})
+	}
+	run(t, open, "TakesOnlyTheTargetsThatAreNamed", func(b *bundle) {
+		b.running(1)
+		b.running(2)
+		for target := reward.TargetID(1); target <= 5; target++ {
+			failed(b, target, []string{"A", "B"}[target%2])
+		}
+		b.saveQueued(1, 6)
+		b.saveQueued(2, 1)
+		b.finish(store.Outcome{Ref: ref(2, 1, 1), Kind: store.OutcomeRefused, Code: "A"})
+		named := func(code string, targets ...reward.TargetID) int {
+			b.Helper()
+			n, err := b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: 1, Code: code, Targets: targets, Now: at(50)})
+			b.must(err)
+			b.books(1)
+			return n
+		}
+		same(b, "none", 0, named("", []reward.TargetID{}...))
+		same(b, "unknown and QUEUED ones", 0, named("", 6, 99))
+		same(b, "with another code", 0, named("A", 1, 3))
+		same(b, "two, one of them twice, and strangers", 2, named("", 4, 1, 4, 6, 99))
+		same(b, "those again", 0, named("", 4, 1))
+		same(b, "with their code", 1, named("B", 1, 2, 3))
+		for target, want := range []reward.State{1: reward.Ready, 2: reward.Failed, 3: reward.Ready, 4: reward.Ready, 5: reward.Failed, 6: reward.Queued} {
+			if target > 0 {
+				b.wantState(1, reward.TargetID(target), want)
+			}
+		}
+		b.wantState(2, 1, reward.Failed)
+	})
+	run(t, open, "ReturnsWhatFailedWithNoAttemptsCounted", func(b *bundle) {
+		b.running(1)
+		failed(b, 1, "A")
+		failed(b, 2, "B")
+		failed(b, 3, "")
+		b.saveQueued(1, 4, 5, 6, 7)
+		b.saveReady(1, 8)
+		b.finish(store.Outcome{Ref: ref(1, 4, 1), Kind: store.OutcomePaid})
+		b.finish(store.Outcome{Ref: ref(1, 5, 1), Kind: store.OutcomeFailed, RetryAt: at(99), Code: "A"})
+		b.finish(store.Outcome{Ref: ref(1, 6, 1), Kind: store.OutcomeNoLookup, Code: "A"})
+		before := b.all(1)
+		same(b, "another code", 0, retry(b, "C"))
+		same(b, "rows, as before", before, b.all(1))
+		same(b, "one code", 1, retry(b, "A"))
+		want := slices.Clone(before)
+		want[0].State, want[0].Attempts, want[0].DueAt, want[0].UpdatedAt = reward.Ready, 0, at(50), at(50)
+		same(b, "rows after A", want, b.all(1))
+		same(b, "the rest", 2, retry(b, ""))
+		for i := 1; i <= 2; i++ {
+			want[i].State, want[i].Attempts, want[i].DueAt, want[i].UpdatedAt = reward.Ready, 0, at(50), at(50)
+		}
+		same(b, "rows after all", want, b.all(1))
+		same(b, "no more", 0, retry(b, ""))
+
+		same(b, "dispatched", []reward.TargetID{1, 2, 3, 8}, b.dispatch(1, reward.Ready, 9))
+		p := b.payout(1, 1)
+		same(b, "dispatch", 2, p.Dispatch)
+		same(b, "first dispatch", epoch, p.FirstDispatchedAt)
+		res := b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomeRefused})
+		same(b, "a late writer", false, res.Changed)
+		res = b.finish(store.Outcome{Ref: ref(1, 1, 2), Kind: store.OutcomePaid})
+		same(b, "attempts", 1, res.Attempts)
+		_, attempts, err := b.PayoutGet(b.ctx, store.PayoutID{PromotionID: 1, TargetID: 1})
+		b.must(err)
+		same(b, "answers", 0, len(attempts))
+		b.books(1)
+	})
+	run(t, open, "KeepsTheFlagAndAYesStillWins", func(b *bundle) {
+		b.running(1)
+		b.saveQueued(1, 1)
+		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomeNoLookup, Code: "HTTP_500"})
+		p := store.PayoutSettleParams{
+			Lookups: []store.Lookup{{Ref: ref(1, 1, 1), NotFound: true, BeganAt: at(85)}}, SettleAfter: settleAfter, Now: at(90),
+		}
+		b.must(b.PayoutSettle(b.ctx, p))
+		before := b.payout(1, 1)
+		same(b, "state", reward.Failed, before.State)
+		same(b, "retried", 1, retry(b, "HTTP_500"))
+		want := before
+		want.State, want.DueAt, want.UpdatedAt = reward.Ready, at(50), at(50)
+		same(b, "row", want, b.payout(1, 1))
+		same(b, "flag", true, want.MaybeCalled)
+		b.must(b.PayoutSettle(b.ctx, p))
+		same(b, "row after a late no", want, b.payout(1, 1))
+		p.Lookups[0] = store.Lookup{Ref: ref(1, 1, 1), Found: true, TransactionKey: "late", BeganAt: at(85)}
+		b.must(b.PayoutSettle(b.ctx, p))
+		b.wantState(1, 1, reward.Succeeded)
+		same(b, "what is paid is not retried", 0, retry(b, ""))
+	})
+	run(t, open, "ReopensWhatWasCompleted", func(b *bundle) {
+		b.running(1)
+		failed(b, 1, "A")
+		moved, err := b.PromotionComplete(b.ctx, 1, settleAfter, at(20))
+		b.must(err)
+		same(b, "completed", true, moved)
+		gone, err := b.PromotionStreamGone(b.ctx, 1, epoch)
+		b.must(err)
+		same(b, "stream gone", true, gone)
+		same(b, "nothing", 0, retry(b, "B"))
+		v, err := b.PromotionGet(b.ctx, 1)
+		b.must(err)
+		same(b, "status", reward.Completed, v.Status)
+		same(b, "finished", at(20), v.FinishedAt)
+		same(b, "retried", 1, retry(b, "A"))
+		v, err = b.PromotionGet(b.ctx, 1)
+		b.must(err)
+		same(b, "status", reward.Running, v.Status)
+		same(b, "finished", time.Time{}, v.FinishedAt)
+		same(b, "gone", false, v.StreamGone)
+	})
+	run(t, open, "NamesTheStatusThatAllowsIt", func(b *bundle) {
+		p := store.PayoutRetryParams{PromotionID: 1, Now: at(50)}
+		_, err := b.PayoutRetry(b.ctx, p)
+		b.wantCode(err, reward.CodeNotFound)
+		b.draft(1)
+		_, err = b.PayoutRetry(b.ctx, p)
+		b.wantCode(err, reward.CodeIllegalState)
+		b.move(1, reward.Running)
+		failed(b, 1, "A")
+		failed(b, 2, "A")
+		b.move(1, reward.Paused)
+		same(b, "of a paused one", 1, func() int {
+			b.finish(store.Outcome{Ref: ref(1, 2, 1), Kind: store.OutcomePaid})
+			return retry(b, "")
+		}())
+		v, err := b.PromotionGet(b.ctx, 1)
+		b.must(err)
+		same(b, "status", reward.Paused, v.Status)
+		b.move(1, reward.Running)
+		b.dispatch(1, reward.Ready, 1)
+		b.finish(store.Outcome{Ref: ref(1, 1, 2), Kind: store.OutcomeRefused})
+		b.move(1, reward.PromotionCancelled)
+		_, err = b.PayoutRetry(b.ctx, p)
+		b.wantCode(err, reward.CodeIllegalState)
+		b.wantState(1, 1, reward.Failed)
+	})
+	run(t, open, "IsBoundedAndGoesByTarget", func(b *bundle) {
+		b.running(1)
+		b.running(2)
+		var p store.PayoutFinishParams
+		for from := 0; from < store.BatchMax+2; from += store.BatchMax {
+			var targets []reward.TargetID
+			p.Outcomes, p.Lease, p.Now = nil, lease, at(10)
+			for target := from; target < min(from+store.BatchMax, store.BatchMax+2); target++ {
+				targets = append(targets, reward.TargetID(target))
+				p.Outcomes = append(p.Outcomes, store.Outcome{Ref: ref(1, reward.TargetID(target), 1), Kind: store.OutcomeRefused, Code: "A"})
+			}
+			b.saveQueued(1, targets...)
+			_, err := b.PayoutFinish(b.ctx, p)
+			b.must(err)
+		}
+		b.saveQueued(2, 1)
+		b.finish(store.Outcome{Ref: ref(2, 1, 1), Kind: store.OutcomeRefused, Code: "A"})
+		same(b, "a full batch", store.BatchMax, retry(b, "A"))
+		b.wantState(1, store.BatchMax-1, reward.Ready)
+		b.wantState(1, store.BatchMax, reward.Failed)
+		same(b, "the rest", 2, retry(b, ""))
+		same(b, "no more", 0, retry(b, ""))
+		b.wantState(2, 1, reward.Failed)
+	})
+	run(t, open, "EachIsRetriedByOneOfMany", func(b *bundle) {
+		b.running(1)
+		var p store.PayoutFinishParams
+		var targets []reward.TargetID
+		for target := range reward.TargetID(300) {
+			targets = append(targets, target)
+			p.Outcomes = append(p.Outcomes, store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomeRefused})
+		}
+		p.Lease, p.Now = lease, at(10)
+		b.saveQueued(1, targets...)
+		_, err := b.PayoutFinish(b.ctx, p)
+		b.must(err)
+		var mu sync.Mutex // protects moved
+		moved := 0
+		b.must(together(4, func(int) error {
+			n, err := b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: 1, Now: at(50)})
+			mu.Lock()
+			moved += n
+			mu.Unlock()
+			if err == nil {
+				_, err = b.PromotionComplete(b.ctx, 1, settleAfter, at(51))
+			}
+			return err
+		}))
+		same(b, "moved", 300, moved)
+		b.books(1)
+		v, err := b.PromotionGet(b.ctx, 1)
+		b.must(err)
+		same(b, "status", reward.Running, v.Status)
+	})
+}
+
+func exerciseResolve(t *testing.T, open Open) {
+	// unknown makes a target UNKNOWN at second 10, after an answer that counted.
+	unknown := func(b *bundle, targets ...reward.TargetID) {
+		b.Helper()
+		b.saveQueued(1, targets...)
+		for _, target := range targets {
+			b.finish(store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomeRefused, Sent: true, Code: "LIMIT", Message: "too much"})
+			b.wantState(1, target, reward.Unknown)
+		}
+	}
+	paid := func(target reward.TargetID) store.PayoutResolveParams {
+		return store.PayoutResolveParams{
+			PayoutID: store.PayoutID{PromotionID: 1, TargetID: target}, Paid: true, TransactionKey: "tx\x00" + hostile,
+			Note: "seen in their books\x00", By: "kim", Now: at(50),
+		}
+	}
+	run(t, open, "SettlesAsSomebodySaysAndKeepsWhoAndWhy", func(b *bundle) {
+		b.running(1)
+		unknown(b, 1, 2)
+		want := b.payout(1, 1)
+		want.State, want.DueAt, want.UpdatedAt = reward.Succeeded, at(50), at(50)
+		want.TransactionKey, want.ErrorCode, want.ErrorMessage = "tx"+hostile, "", ""
+		got, err := b.PayoutResolve(b.ctx, paid(1))
+		b.must(err)
+		same(b, "paid", want, got)
+		same(b, "paid, as read", want, b.payout(1, 1))
+
+		want = b.payout(1, 2)
+		want.State, want.DueAt, want.UpdatedAt = reward.Failed, at(50), at(50)
+		no := paid(2)
+		no.Paid = false
+		got, err = b.PayoutResolve(b.ctx, no)
+		b.must(err)
+		same(b, "not paid", want, got)
+		same(b, "what the provider said", "LIMIT", want.ErrorCode)
+		same(b, "no key", "", want.TransactionKey)
+		for target := reward.TargetID(1); target <= 2; target++ {
+			p, attempts, err := b.PayoutGet(b.ctx, store.PayoutID{PromotionID: 1, TargetID: target})
+			b.must(err)
+			same(b, "attempts", []reward.Attempt{
+				{Dispatch: 1, At: at(50), Class: reward.AnswerResolved, Code: "kim", Message: "seen in their books"},
+			}, attempts)
+			same(b, "counted", 1, p.Attempts)
+		}
+		b.books(1)
+		list, err := b.PayoutTakeLookups(b.ctx, store.PayoutTakeLookupsParams{Limit: 9, Until: at(9999), Now: at(5000)})
+		b.must(err)
+		same(b, "to look up", 0, len(list))
+		moved, err := b.PromotionComplete(b.ctx, 1, settleAfter, at(60))
+		b.must(err)
+		same(b, "completed", true, moved)
+	})
+	run(t, open, "NamesUnknown", func(b *bundle) {
+		_, err := b.PayoutResolve(b.ctx, paid(1))
+		b.wantCode(err, reward.CodePayoutNotFound)
+		b.running(1)
+		b.saveQueued(1, 1, 2, 3, 4)
+		b.saveReady(1, 5)
+		b.finish(store.Outcome{Ref: ref(1, 2, 1), Kind: store.OutcomePaid, TransactionKey: "tx"})
+		b.finish(store.Outcome{Ref: ref(1, 3, 1), Kind: store.OutcomeRefused})
+		b.finish(store.Outcome{Ref: ref(1, 4, 1), Kind: store.OutcomeFailed, RetryAt: at(20)})
+		before := b.all(1)
+		for target := reward.TargetID(1); target <= 5; target++ {
+			for _, p := range []store.PayoutResolveParams{paid(target), {PayoutID: paid(target).PayoutID, Now: at(50)}} {
+				_, err := b.PayoutResolve(b.ctx, p)
+				b.wantCode(err, reward.CodeIllegalState)
+			}
+			_, attempts, err := b.PayoutGet(b.ctx, paid(target).PayoutID)
+			b.must(err)
+			same(b, "attempts", 0, len(attempts))
+		}
+		same(b, "rows", before, b.all(1))
+	})
+	run(t, open, "InACancelledOneToo", func(b *bundle) {
+		b.running(1)
+		unknown(b, 1)
+		b.move(1, reward.PromotionCancelled)
+		p := paid(1)
+		p.Paid = false
+		got, err := b.PayoutResolve(b.ctx, p)
+		b.must(err)
+		same(b, "state", reward.Failed, got.State)
+		moved, err := b.PromotionComplete(b.ctx, 1, settleAfter, at(60))
+		b.must(err)
+		same(b, "finished", true, moved)
+		b.books(1)
+	})
+	run(t, open, "ALateYesWins", func(b *bundle) {
+		b.running(1)
+		unknown(b, 1)
+		p := paid(1)
+		p.Paid = false
+		_, err := b.PayoutResolve(b.ctx, p)
+		b.must(err)
+		b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{
+			Lookups: []store.Lookup{{Ref: ref(1, 1, 1), Found: true, TransactionKey: "late"}}, Now: at(60),
+		}))
+		b.wantState(1, 1, reward.Succeeded)
+		b.books(1)
+	})
+	run(t, open, "OneOfManyResolves", func(b *bundle) {
+		b.running(1)
+		unknown(b, 1)
+		var mu sync.Mutex // protects winners
+		winners := 0
+		b.must(together(6, func(w int) error {
+			p := paid(1)
+			p.Paid = w%2 == 0
+			_, err := b.PayoutResolve(b.ctx, p)
+			if err == nil {
+				mu.Lock()
+				winners++
+				mu.Unlock()
+			} else if reward.HasCode(err, reward.CodeIllegalState) {
+				err = nil
+			}
+			return err
+		}))
+		same(b, "winners", 1, winners)
+		b.books(1)
+	})
+}
+
+// exerciseAgain: what a no has decided is looked up once more.
+func exerciseAgain(t *testing.T, open Open) {
+	const after = 1000 * time.Second
+	// settle writes look-ups at a second.
+	settle := func(b *bundle, seconds int, ls ...store.Lookup) {
+		b.Helper()
+		b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{
+			Lookups: ls, SettleAfter: settleAfter, AgainAfter: after, Now: at(seconds),
+		}))
+		b.books(1)
+	}
+	no := func(target reward.TargetID, began int) store.Lookup {
+		return store.Lookup{Ref: ref(1, target, 1), NotFound: true, BeganAt: at(began), NextAt: at(began + 7)}
+	}
+	unknown := func(b *bundle, targets ...reward.TargetID) {
+		b.Helper()
+		b.running(1)
+		b.saveQueued(1, targets...)
+		for _, target := range targets {
+			b.finish(store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomeNoLookup})
+		}
+	}
+	// decided makes targets FAILED at second 100: the next look-up is due at 1100.
+	decided := func(b *bundle, targets ...reward.TargetID) {
+		b.Helper()
+		unknown(b, targets...)
+		var ls []store.Lookup
+		for _, target := range targets {
+			ls = append(ls, no(target, 90))
+		}
+		settle(b, 100, ls...)
+	}
+	take := func(b *bundle, seconds int) []reward.TargetID {
+		b.Helper()
+		list, err := b.PayoutTakeLookups(b.ctx, store.PayoutTakeLookupsParams{Limit: 9, Until: at(seconds + 50), Now: at(seconds)})
+		b.must(err)
+		for _, p := range list {
+			same(b, "taken", b.payout(p.PromotionID, p.TargetID), p)
+			same(b, "due", at(seconds+50), p.DueAt)
+		}
+		b.books(1)
+		return targetsOf(list)
+	}
+	none := []reward.TargetID{}
+	run(t, open, "OnceAndThatIsTheEnd", func(b *bundle) {
+		decided(b, 1, 2)
+		p := b.payout(1, 1)
+		same(b, "state", reward.Failed, p.State)
+		same(b, "due", at(1100), p.DueAt)
+		same(b, "updated", at(100), p.UpdatedAt)
+		same(b, "early", none, take(b, 1099))
+		same(b, "due", []reward.TargetID{1, 2}, take(b, 1100))
+		same(b, "held", none, take(b, 1149))
+		same(b, "the holder died", []reward.TargetID{1, 2}, take(b, 1150))
+		before := b.payout(1, 1)
+		settle(b, 1160, no(1, 1155))
+		same(b, "row", before, b.payout(1, 1))
+		same(b, "the other", []reward.TargetID{2}, take(b, 9000))
+		settle(b, 9010, no(2, 9005))
+		same(b, "none", none, take(b, 99000))
+	})
+	run(t, open, "UntilThereIsAnAnswer", func(b *bundle) {
+		decided(b, 1)
+		take(b, 1100)
+		before := b.payout(1, 1)
+		settle(b, 1110, store.Lookup{Ref: ref(1, 1, 1), BeganAt: at(1105), NextAt: at(1300)})
+		before.DueAt = at(1300)
+		same(b, "row", before, b.payout(1, 1))
+		same(b, "early", none, take(b, 1299))
+		same(b, "again", []reward.TargetID{1}, take(b, 1300))
+	})
+	run(t, open, "AYesWins", func(b *bundle) {
+		decided(b, 1)
+		take(b, 1100)
+		settle(b, 1110, store.Lookup{Ref: ref(1, 1, 1), Found: true, TransactionKey: "late", BeganAt: at(1105)})
+		p := b.payout(1, 1)
+		same(b, "state", reward.Succeeded, p.State)
+		same(b, "key", "late", p.TransactionKey)
+		same(b, "due", at(1110), p.DueAt)
+		same(b, "none", none, take(b, 99000))
+	})
+	run(t, open, "OnlyByLookUpsThatBeganAfterItWasDecided", func(b *bundle) {
+		decided(b, 1)
+		before := b.payout(1, 1)
+		settle(b, 120, no(1, 90)) // the same call again
+		settle(b, 120, store.Lookup{Ref: ref(1, 1, 1), BeganAt: at(99), NextAt: at(200)})
+		other := no(1, 1105)
+		other.Dispatch = 2
+		settle(b, 1110, other)
+		same(b, "row", before, b.payout(1, 1))
+		same(b, "due", []reward.TargetID{1}, take(b, 1100))
+	})
+	run(t, open, "OfACancelledOneToo", func(b *bundle) {
+		unknown(b, 1)
+		b.move(1, reward.PromotionCancelled)
+		settle(b, 100, no(1, 90))
+		b.wantState(1, 1, reward.Cancelled)
+		moved, err := b.PromotionComplete(b.ctx, 1, settleAfter, at(110))
+		b.must(err)
+		same(b, "finished", true, moved)
+		same(b, "due", []reward.TargetID{1}, take(b, 1100))
+		settle(b, 1110, store.Lookup{Ref: ref(1, 1, 1), Found: true, BeganAt: at(1105)})
+		b.wantState(1, 1, reward.Succeeded)
+	})
+	run(t, open, "NotWhenItIsOff", func(b *bundle) {
+		unknown(b, 1)
+		b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{
+			Lookups: []store.Lookup{no(1, 90)}, SettleAfter: settleAfter, Now: at(100),
+		}))
+		same(b, "due", at(100), b.payout(1, 1).DueAt)
+		same(b, "none", none, take(b, 99000))
+	})
+	run(t, open, "NotOnceTheRowHasLeftItsState", func(b *bundle) {
+		decided(b, 1, 2, 3)
+		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomePaid})
+		n, err := b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: 1, Now: at(200)})
+		b.must(err)
+		same(b, "retried", 2, n)
+		b.dispatch(1, reward.Ready, 1)
+		b.finish(store.Outcome{Ref: ref(1, 2, 2), Kind: store.OutcomePaid})
+		same(b, "none", none, take(b, 99000))
+		before := b.all(1)
+		settle(b, 1110, no(1, 1105), no(2, 1105), no(3, 1105))
+		same(b, "rows", before, b.all(1))
+		same(b, "none", none, take(b, 99000))
+	})
+	run(t, open, "BesideWhatIsUnknown", func(b *bundle) {
+		decided(b, 1, 2, 3)
+		b.saveQueued(1, 4, 5)
+		for _, target := range []reward.TargetID{4, 5} {
+			b.finish(store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomeNoLookup})
+		}
+		seen := make(map[reward.TargetID]int)
+		for range 3 {
+			list, err := b.PayoutTakeLookups(b.ctx, store.PayoutTakeLookupsParams{Limit: 2, Until: at(5000), Now: at(1100)})
+			b.must(err)
+			if len(list) > 2 {
+				b.Fatalf("%d look-ups were taken, more than the limit", len(list))
+			}
+			for _, p := range list {
+				seen[p.TargetID]++
+			}
+		}
+		same(b, "taken", map[reward.TargetID]int{1: 1, 2: 1, 3: 1, 4: 1, 5: 1}, seen)
+	})
+}
+
+func exerciseCompare(t *testing.T, open Open) {
+	run(t, open, "FindsNothingInGoodBooks", func(b *bundle) {
+		_, _, err := b.SummaryCompare(b.ctx, 1, false)
+		b.wantCode(err, reward.CodeNotFound)
+		_, _, err = b.SummaryCompare(b.ctx, 1, true)
+		b.wantCode(err, reward.CodeNotFound)
+		b.running(1)
+		b.running(2)
+		compare := func() {
+			b.Helper()
+			v, err := b.PromotionGet(b.ctx, 1)
+			b.must(err)
+			for _, repair := range []bool{false, true} {
+				kept, rows, err := b.SummaryCompare(b.ctx, 1, repair)
+				b.must(err)
+				same(b, "kept", v.Counts, kept)
+				same(b, "rows", v.Counts, rows)
+			}
+			b.books(1)
+		}
+		compare()
+		b.saveQueued(1, 1, 2, 3, 4)
+		b.saveReady(1, 5)
+		b.saveQueued(2, 6)
+		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomePaid})
+		b.finish(store.Outcome{Ref: ref(1, 2, 1), Kind: store.OutcomeFailed, RetryAt: at(20)})
+		compare()
+	})
+	run(t, open, "IsASnapshotWhoeverWrites", func(b *bundle) {
+		b.running(1)
+		var targets []reward.TargetID
+		for target := range reward.TargetID(200) {
+			targets = append(targets, target)
+		}
+		b.saveReady(1, targets...)
+		b.must(together(4, func(w int) error {
+			for n := range 12 {
+				if w > 1 {
+					kept, rows, err := b.SummaryCompare(b.ctx, 1, w == 3)
+					if err != nil {
+						return err
+					}
+					if kept != rows {
+						return fmt.Errorf("%+v are kept, the rows say %+v", kept, rows)
+					}
+					continue
+				}
+				list, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, Limit: 9, MaxLen: plenty, Now: at(n)})
+				if err != nil {
+					return err
+				}
+				var p store.PayoutFinishParams
+				for _, got := range list {
+					p.Outcomes = append(p.Outcomes, store.Outcome{
+						Ref: ref(1, got.TargetID, got.Dispatch), Kind: kinds[rand.IntN(len(kinds))], RetryAt: at(20),
+					})
+				}
+				p.Lease, p.Now = lease, at(10)
+				if _, err := b.PayoutFinish(b.ctx, p); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		b.books(1)
+	})
+}
+
+// ExerciseRepair spoils counts by exec, as no statement of ours can, and holds
+// that a repair makes them what the rows say.
+func ExerciseRepair(t *testing.T, s store.Store, exec func(sql string) error) {
+	t.Helper()
+	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
+	b.running(1)
+	b.running(2)
+	b.saveQueued(1, 0, 1, 2, 3, 4, 5)
+	b.saveQueued(2, 1)
+	b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomePaid})
+	b.finish(store.Outcome{Ref: ref(1, 2, 1), Kind: store.OutcomeFailed, RetryAt: at(20)})
+	b.finish(store.Outcome{Ref: ref(1, 3, 1), Kind: store.OutcomeRefused})
+	for what, test := range map[string]struct {
+		sql   string
+		whole bool // the counts of the whole promotion differ
+	}{
+		"a count":              {`UPDATE summaries SET queued = queued + 3 WHERE promotion_id = 1 AND summary_id = 0`, true},
+		"an amount":            {`UPDATE summaries SET succeeded_amount = 0 WHERE promotion_id = 1 AND summary_id = 0`, true},
+		"the attempts":         {`UPDATE summaries SET attempts = 77 WHERE promotion_id = 1 AND summary_id = 0`, true},
+		"a summary":            {`UPDATE summaries SET ready = 5, queued = 0 WHERE promotion_id = 1 AND summary_id = 2`, false},
+		"a summary that is no": {`INSERT INTO summaries (promotion_id, summary_id, ready) VALUES (1, 9, 4)`, false},
+		"a summary that went":  {`DELETE FROM summaries WHERE promotion_id = 1 AND summary_id = 1`, false},
+		"everything":           {`UPDATE summaries SET failed = 8, failed_amount = 9, attempts = 7 WHERE promotion_id = 1`, true},
+	} {
+		b.must(exec(test.sql))
+		recount, err := b.SummaryRecount(b.ctx, 1)
+		b.must(err)
+		v, err := b.PromotionGet(b.ctx, 1)
+		b.must(err)
+		for _, repair := range []bool{false, true} {
+			kept, rows, err := b.SummaryCompare(b.ctx, 1, repair)
+			b.must(err)
+			same(b, what+": rows", recount, rows)
+			same(b, what+": kept", v.Counts, kept)
+			same(b, what+": differ", test.whole, kept != rows)
+		}
+		b.books(1)
+		kept, rows, err := b.SummaryCompare(b.ctx, 1, true)
+		b.must(err)
+		same(b, what+": after the repair", rows, kept)
+	}
+	b.books(2)
+	b.finish(store.Outcome{Ref: ref(1, 4, 1), Kind: store.OutcomePaid})
+	b.books(1)
+}
