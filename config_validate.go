@@ -149,6 +149,11 @@ func (c Config) warnings() []string {
 		warnings = append(warnings, fmt.Sprintf("money.idempotency-window %s is not above money.settle-after %s: every payout is looked up before each repeated call",
 			shortDuration(c.Money.IdempotencyWindow), shortDuration(c.Money.SettleAfter)))
 	}
+	// A file may be shared by instances of other roles; a flag is meant for this one.
+	if source := c.source("http.listen"); strings.HasPrefix(source, sourceFlag) && !slices.Contains(c.Roles, RoleAPI) {
+		warnings = append(warnings, fmt.Sprintf("http.listen %s has no effect, because this instance does not have the role %s; add it to roles, or leave the address out",
+			c.HTTP.Listen, RoleAPI))
+	}
 	return warnings
 }
 

@@ -51,7 +51,8 @@ type Engine struct {
 	broker  *bus.Broker
 	bus     *bus.Client
 	flow    *payout.Flow
-	server  *api.Server
+	server  *api.Server // nil without the api role
+	pulse   *pulse      // likewise
 }
 
 // Option changes how an Engine is made.
@@ -106,6 +107,10 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 		}
 		e.onClose(lock.release)
 	}
+	// A taken port is found out before anything is begun that others would see.
+	if err := e.bindAPI(ctx); err != nil {
+		return err
+	}
 	if err := e.openStore(ctx); err != nil {
 		return err
 	}
@@ -124,10 +129,8 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 	if err := e.startFlow(ctx); err != nil {
 		return err
 	}
-	if e.plays(RoleAPI) {
-		if err := e.startAPI(ctx); err != nil {
-			return err
-		}
+	if err := e.startAPI(ctx); err != nil {
+		return err
 	}
 	e.own.Info(obs.Started, "instance", e.instance, "roles", strings.Join(e.cfg.Roles, ","), "http", e.Addr(),
 		"store", engineOf(e.cfg.Database.URL, "sqlite"), "queue", engineOf(e.cfg.Redis.URL, "in process"), "kafka", strings.Join(e.Brokers(), ","))
@@ -320,7 +323,31 @@ func (e *Engine) streamNames(s queue.Stream) (key, group string) {
 	return redisstream.StreamKey(e.cfg.Redis.KeyPrefix, s), redisstream.ConsumerGroup(e.cfg.Redis.KeyPrefix, s)
 }
 
+// bindAPI takes the API's address; it answers once all else is up.
+func (e *Engine) bindAPI(ctx context.Context) error {
+	if !e.plays(RoleAPI) {
+		return nil
+	}
+	server, err := api.NewServer(api.ServerConfig{Listen: e.cfg.HTTP.Listen, AuthMode: e.cfg.Auth.Mode, Log: e.log})
+	if err != nil {
+		return err
+	}
+	if err := server.Bind(ctx); err != nil {
+		return err
+	}
+	e.server = server
+	e.onClose(server.Stop)
+	return nil
+}
+
 func (e *Engine) startAPI(ctx context.Context) error {
+	if e.server == nil {
+		return nil
+	}
+	e.pulse = &pulse{parts: map[string]func(context.Context) error{
+		partStore: e.store.Ping, partQueue: e.queue.Ping, partKafka: e.bus.Ping,
+	}}
+	e.metrics.PartsFrom(e.pulse.up)
 	ids := service.NewIDs()
 	maxRetries := e.cfg.Money.MaxRetries
 	handler := api.New(api.Config{
@@ -333,28 +360,26 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		Rows: e.store, Streams: e.queue, StreamNames: e.streamNames, Degraded: e.degraded,
 		Version: e.version, Metrics: e.metrics, Log: e.log,
 	})
-	server, err := api.NewServer(api.ServerConfig{API: handler, Listen: e.cfg.HTTP.Listen, AuthMode: e.cfg.Auth.Mode, Log: e.log})
-	if err != nil {
-		return err
-	}
-	if err := server.Start(ctx); err != nil {
-		return err
-	}
-	e.server = server
-	e.onClose(server.Stop)
-	return nil
+	// Once more, so that requests end before what they need does.
+	e.onClose(e.server.Stop)
+	return e.server.Start(ctx, handler)
 }
+
+// The parts that a pulse asks.
+const (
+	partStore = "store"
+	partQueue = "queue"
+	partKafka = "kafka"
+)
 
 // degraded names the parts that do not answer; work waits for them in rows.
 func (e *Engine) degraded() []string {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
+	up := e.pulse.up()
 	var out []string
-	if e.queue.Ping(ctx) != nil {
-		out = append(out, "queue")
-	}
-	if e.bus.Ping(ctx) != nil {
-		out = append(out, "kafka")
+	for _, part := range []string{partQueue, partKafka} {
+		if !up[part] {
+			out = append(out, part)
+		}
 	}
 	return out
 }

@@ -30,7 +30,7 @@ type Promotion struct {
 	// ConsumersPerInstance is how many consumers each instance keeps for it; 0:
 	// by its size.
 	ConsumersPerInstance int        `json:"consumersPerInstance,omitempty"`
-	Closed               bool       `json:"closed"` // no more targets will come
+	Closed               bool       `json:"closed"` // no more targets will come by file
 	PauseReason          string     `json:"pauseReason,omitempty"`
 	ETASeconds           *float64   `json:"etaSeconds,omitempty"` // nil while the rate is unknown
 	CreatedAt            time.Time  `json:"createdAt"`
@@ -124,7 +124,7 @@ func (c *Client) CancelPromotion(ctx context.Context, id string) (Promotion, err
 	return c.move(ctx, id, "cancel")
 }
 
-// ClosePromotion says that no more targets will come, so that an announced
+// ClosePromotion says that no more targets will come by file, so that an announced
 // promotion can complete with fewer.
 func (c *Client) ClosePromotion(ctx context.Context, id string) (Promotion, error) {
 	return c.move(ctx, id, "close")

@@ -24,14 +24,14 @@ type Promotion struct {
 	Currency             string     `json:"currency"`
 	MaxRetries           int        `json:"maxRetries" doc:"Retries after the first call"`
 	ConsumersPerInstance int        `json:"consumersPerInstance,omitempty" doc:"Consumers that each instance keeps for it; absent: by its size"`
-	Closed               bool       `json:"closed" doc:"No more targets will come"`
+	Closed               bool       `json:"closed" doc:"No more targets will come by file"`
 	TotalCount           int64      `json:"totalCount" doc:"Targets known; the counts add up to it"`
 	ExpectedCount        *int64     `json:"expectedCount,omitempty" doc:"What the started event announced; absent for files"`
 	Counts               Counts     `json:"counts"`
 	AmountTotal          int64      `json:"amountTotal" doc:"Of all targets known, in minor units"`
 	AmountSucceeded      int64      `json:"amountSucceeded" doc:"Paid, in minor units"`
 	PauseReason          string     `json:"pauseReason,omitempty"`
-	ETASeconds           *int64     `json:"etaSeconds,omitempty" doc:"Seconds left at the recent rate; absent when that is not known"`
+	ETASeconds           *int64     `json:"etaSeconds,omitempty" doc:"Seconds left at the recent rate; absent when that is not known, or nothing was decided for some 3 s"`
 	CreatedAt            time.Time  `json:"createdAt"`
 	StartedAt            time.Time  `json:"startedAt,omitzero"`
 	FinishedAt           time.Time  `json:"finishedAt,omitzero"`
@@ -192,7 +192,7 @@ func (a *API) addPromotions() {
 		{"pause", "Open no new calls", a.cfg.Promotions.Pause},
 		{"resume", "Go on after a pause", a.cfg.Promotions.Resume},
 		{"cancel", "End a promotion; what was not called is not paid", a.cfg.Promotions.Cancel},
-		{"close", "Say that no more targets will come", a.cfg.Promotions.Close},
+		{"close", "Say that no more targets will come by file", a.cfg.Promotions.Close},
 	} {
 		call(a, huma.Operation{
 			OperationID: act.name + "-promotion", Method: http.MethodPost, Path: path + "/{id}/" + act.name, Tags: tags,

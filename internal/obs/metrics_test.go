@@ -62,6 +62,7 @@ func useEverything(m *Metrics) {
 	m.Charged(reward.AnswerPaid)
 	m.LookedUp(LookupOpen)
 	m.PoolsFrom(func() PoolTotals { return PoolTotals{Pools: 2, Consumers: 9, InHand: 70} })
+	m.PartsFrom(func() map[string]bool { return map[string]bool{"store": true, "queue": false} })
 	m.SetStream(reward.Voucher, 12345, 10, 7, 3, 1500*time.Millisecond)
 }
 
@@ -93,6 +94,7 @@ func TestMetrics(t *testing.T) {
 			"largesse_pools":                             {"": 2},
 			"largesse_consumers":                         {"": 9},
 			"largesse_entries_in_hand":                   {"": 70},
+			"largesse_up":                                {"store": 1, "queue": 0},
 			"largesse_stream_length":                     {"12345,VOUCHER": 10},
 			"largesse_stream_lag":                        {"12345,VOUCHER": 7},
 			"largesse_stream_pending":                    {"12345,VOUCHER": 3},
