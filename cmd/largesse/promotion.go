@@ -37,7 +37,7 @@ func (c *cli) promotionCommand() *cobra.Command {
 		c.promotionMoveCommand("pause", "Open no new calls until it is resumed; calls under way end", (*client.Client).PausePromotion),
 		c.promotionMoveCommand("resume", "Let a PAUSED promotion go on", (*client.Client).ResumePromotion),
 		c.promotionMoveCommand("cancel", "Pay nobody any more; what may have been paid is looked up first", (*client.Client).CancelPromotion),
-		c.promotionMoveCommand("close", "Say that no more targets will come by file, so that it can complete", (*client.Client).ClosePromotion),
+		c.promotionMoveCommand("close", "Say that no more targets are awaited, so that it can complete", (*client.Client).ClosePromotion),
 	)
 	return cmd
 }
@@ -188,7 +188,7 @@ func (c *cli) printPromotion(p client.Promotion) error {
 	}
 	line("voucher code", p.VoucherCode)
 	if p.Closed {
-		line("closed", "no more targets come by file")
+		line("closed", "no more targets are awaited")
 	}
 	line("retries", strconv.Itoa(p.MaxRetries))
 	if p.ConsumersPerInstance > 0 {

@@ -75,7 +75,7 @@ func TestPromotionShowClosed(t *testing.T) {
 	t.Parallel()
 	env, _ := fakeServer(t, map[string]answer{"GET /v1/promotions/7": {body: strings.Replace(runningJSON, `"type"`, `"closed":true,"type"`, 1)}})
 	r := largesseRun(t.Context(), "", env, "promotion", "show", "7")
-	if r.code != exitDone || !strings.Contains(r.stdout, "\nclosed             no more targets come by file\n") {
+	if r.code != exitDone || !strings.Contains(r.stdout, "\nclosed             no more targets are awaited\n") {
 		t.Errorf("%+v", r)
 	}
 }
