@@ -13,9 +13,11 @@ type Config struct {
 	Money    MoneyConfig    `koanf:"money"`
 	Approval ApprovalConfig `koanf:"approval"`
 	Webhook  WebhookConfig  `koanf:"webhook"`
-	HTTP     HTTPConfig     `koanf:"http"`
-	Auth     AuthConfig     `koanf:"auth"`
-	Log      LogConfig      `koanf:"log"`
+	// Reconcile is the balance sheet.
+	Reconcile ReconcileConfig `koanf:"reconcile"`
+	HTTP      HTTPConfig      `koanf:"http"`
+	Auth      AuthConfig      `koanf:"auth"`
+	Log       LogConfig       `koanf:"log"`
 	// Roles says which parts this instance runs.
 	Roles []string `koanf:"roles"`
 
@@ -110,6 +112,11 @@ type ApprovalConfig struct {
 // WebhookConfig says how webhooks are signed; without a Secret there are none.
 type WebhookConfig struct {
 	Secret string `koanf:"secret"`
+}
+
+// ReconcileConfig says how often the books are checked.
+type ReconcileConfig struct {
+	Interval time.Duration `koanf:"interval"`
 }
 
 // HTTPConfig is where the API listens.

@@ -2,6 +2,7 @@ package largesse
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -68,8 +69,12 @@ const (
 // seeDocs is said where no name is near.
 const seeDocs = "; the settings are listed in docs/settings.md"
 
-// sourceDefault is the source of what nobody has set.
-const sourceDefault = "default"
+// sourceDefault is the source of what nobody has set; sourceFlag begins that of
+// what a flag has set.
+const (
+	sourceDefault = "default"
+	sourceFlag    = "flag --"
+)
 
 // rawValue is a setting as one source gives it.
 type rawValue struct {
@@ -223,7 +228,7 @@ func readFlags(flags map[string]string) (map[string]rawValue, []ConfigProblem) {
 			problems = append(problems, ConfigProblem{Name: name, Source: "flag", Detail: "is not a setting" + didYouMean(name, settingNames())})
 			continue
 		}
-		values[name] = rawValue{text: text, source: "flag --" + s.Flag()}
+		values[name] = rawValue{text: text, source: sourceFlag + s.Flag()}
 	}
 	slices.SortFunc(problems, func(a, b ConfigProblem) int { return strings.Compare(a.Name, b.Name) })
 	return values, problems
@@ -288,7 +293,7 @@ func (w *yamlWalk) node(name string, n *yaml.Node) {
 	case !isSetting && isGroup(name):
 		w.complain(name, source, "must be a group of settings, not a single value")
 	case !isSetting:
-		w.complain(name, source, "is not a setting"+didYouMean(name, slices.Concat(settingNames(), groupNames())))
+		w.complain(name, source, "is not a setting"+w.meant(name, n.Kind))
 	case n.Kind == yaml.ScalarNode:
 		w.set(s, n.Value, source)
 	case n.Kind == yaml.SequenceNode && s.Kind == KindList:
@@ -304,6 +309,23 @@ func (w *yamlWalk) node(name string, n *yaml.Node) {
 	default:
 		w.complain(name, source, fmt.Sprintf("must be one plain value (%s)", s.Kind))
 	}
+}
+
+// meant says what an unknown name was probably meant to be: a group for what
+// holds others, a setting for what holds a value.
+func (w *yamlWalk) meant(name string, kind yaml.Kind) string {
+	if kind == yaml.MappingNode {
+		return didYouMean(name, groupNames())
+	}
+	best := ClosestName(name, slices.Concat(settingNames(), groupNames()))
+	if best == "" {
+		return seeDocs
+	}
+	if isGroup(best) {
+		under := slices.DeleteFunc(settingNames(), func(s string) bool { return !strings.HasPrefix(s, best+".") })
+		best = slices.MinFunc(under, func(a, b string) int { return cmp.Compare(editDistance(name, a), editDistance(name, b)) })
+	}
+	return "; did you mean " + best + "?"
 }
 
 func (w *yamlWalk) set(s Setting, text, source string) {

@@ -3,6 +3,7 @@ package largesse
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -119,6 +120,29 @@ func TestLoadConfig(t *testing.T) {
 		}
 	})
 
+	t.Run("AnAddressForNoAPIIsAWarningWhenAFlagGivesIt", func(t *testing.T) {
+		t.Parallel()
+		const name = "http.listen"
+		for _, tc := range []struct {
+			roles string
+			flags map[string]string
+			env   []string
+			want  int
+		}{
+			{"ingest,payout", map[string]string{name: "127.0.0.1:0"}, nil, 1},
+			{"ingest,payout", nil, []string{"LARGESSE_HTTP_LISTEN=127.0.0.1:0"}, 0},
+			{"ingest,payout", nil, nil, 0},
+			{"api,payout", map[string]string{name: "127.0.0.1:0"}, nil, 0},
+		} {
+			flags := map[string]string{"roles": tc.roles}
+			maps.Copy(flags, tc.flags)
+			_, warnings, err := LoadConfig(LoadParams{Flags: flags, Environ: tc.env})
+			if err != nil || len(warnings) != tc.want || tc.want > 0 && !strings.HasPrefix(warnings[0], "http.listen 127.0.0.1:0 has no effect") {
+				t.Errorf("%+v: warnings %q, %v", tc, warnings, err)
+			}
+		}
+	})
+
 	t.Run("NamesAFileThatCannotBeRead", func(t *testing.T) {
 		t.Parallel()
 		_, _, err := LoadConfig(LoadParams{File: filepath.Join(t.TempDir(), "absent.yaml")})
@@ -151,7 +175,9 @@ func TestLoadConfigFile(t *testing.T) {
 		{name: "Lists", yaml: "kafka:\n  brokers: [a:1, b:2]\nroles: api, payout\n", check: func(c Config) bool { return len(c.Kafka.Brokers) == 2 && len(c.Roles) == 2 }},
 		{name: "UnknownName", yaml: "redis:\n  stream:\n    max-length: 1\n", wrong: "redis.stream.max-length (file FILE line 3) is not a setting; did you mean redis.stream.max-len?"},
 		{name: "UnknownGroup", yaml: "mony:\n  timeout: 1s\n", wrong: "mony (file FILE line 2) is not a setting; did you mean money?"},
-		{name: "UnknownGroupAsADatabase", yaml: "databse: postgres://h/d\n", wrong: "databse (file FILE line 1) is not a setting; did you mean database?"},
+		{name: "UnknownGroupAsADatabase", yaml: "databse: postgres://h/d\n", wrong: "databse (file FILE line 1) is not a setting; did you mean database.url?"},
+		{name: "UnknownNameNearAGroup", yaml: "redis:\n  streem: 5\n", wrong: "redis.streem (file FILE line 2) is not a setting; did you mean redis.stream."},
+		{name: "UnknownGroupInAGroup", yaml: "redis:\n  streem:\n    max-len: 5\n", wrong: "redis.streem (file FILE line 3) is not a setting; did you mean redis.stream?"},
 		{name: "ValueForAGroup", yaml: "redis: redis://h\n", wrong: "redis (file FILE line 1) must be a group of settings, not a single value"},
 		{name: "GroupForAValue", yaml: "money:\n  timeout: {a: b}\n", wrong: "money.timeout (file FILE line 2) must be one plain value (duration)"},
 		{name: "ListForAValue", yaml: "money:\n  timeout: [1s]\n", wrong: "money.timeout (file FILE line 2) must be one plain value"},
@@ -201,7 +227,6 @@ func TestValidate(t *testing.T) {
 		{"redis.url", "http://h", "must begin with redis:// or rediss://"},
 		{"redis.key-prefix", "prod:", ""},
 		{"redis.key-prefix", "{a}", "must be at most 64 letters"},
-		{"redis.stream.enabled", "false", "this version needs redis.stream.enabled=true"},
 		{"redis.stream.max-len", "0", "must be from 1 to"},
 		{"redis.stream.max-len", "1", ""},
 		{"redis.stream.poll-interval-ms", "0", "must be from 1 to 60000"},

@@ -68,6 +68,7 @@ func (v *validation) run() {
 	v.kafka(c.Kafka)
 	v.money(c.Money)
 	v.levers(c)
+	v.atLeast("reconcile.interval", c.Reconcile.Interval, time.Second)
 	v.http(c)
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	v.oneOf("log.format", c.Log.Format, "text", "json")
@@ -176,6 +177,11 @@ func (c Config) warnings() []string {
 	}
 	if strings.HasPrefix(c.Money.URL, "http://") && moneyCredentials(c.Money) != (money.Credentials{}) {
 		warnings = append(warnings, "money.url is http://, so credentials travel in clear text and certificates are not used; make it https://")
+	}
+	// A file may be shared by instances of other roles; a flag is meant for this one.
+	if source := c.source("http.listen"); strings.HasPrefix(source, sourceFlag) && !slices.Contains(c.Roles, RoleAPI) {
+		warnings = append(warnings, fmt.Sprintf("http.listen %s has no effect, because this instance does not have the role %s; add it to roles, or leave the address out",
+			c.HTTP.Listen, RoleAPI))
 	}
 	return warnings
 }

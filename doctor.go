@@ -74,6 +74,7 @@ func Doctor(ctx context.Context, p DoctorParams) ([]Check, error) {
 		{"database", []string{"data.dir", "database.url", "database.max-connections"}, func(ctx context.Context, cfg Config) []Check {
 			return lookAtDatabase(ctx, cfg, p.Version)
 		}},
+		{"http", []string{"http.listen", "roles"}, lookAtHTTP},
 		{"redis", []string{"redis.url", "redis.key-prefix"}, lookAtRedis},
 		{"kafka", []string{"data.dir", "kafka.brokers", "kafka.topic-prefix", "kafka.embedded-listen"}, lookAtKafka},
 		{"money", []string{"money.url", "money.timeout", "money.max-concurrency", authHeaderSetting, "money.client-cert"}, lookAtMoney},
@@ -137,6 +138,11 @@ func judgeClock(name, subject string, clock service.Clock, cfg Config) Check {
 		direction = "behind"
 	}
 	c := passed(name, "%s %s %s this machine's (± %s)", subject, rounded(clock.Ahead.Abs()), direction, rounded(clock.RoundTrip/2))
+	// What half the round trip explains, or is below a millisecond, has no
+	// direction: it would be another one at the next look.
+	if within := clock.Ahead.Abs() + clock.RoundTrip/2; clock.Skew() == 0 || within <= time.Millisecond {
+		c.Found = fmt.Sprintf("%s the same as this machine's, within %s", subject, max(rounded(within), time.Millisecond))
+	}
 	switch skew := clock.Skew(); {
 	case skew > limit:
 		return c.but(CheckFail, "set both clocks by NTP: more than %s (half of money.timeout + lease) apart, entries are refused as late or swept too early", shortDuration(limit))

@@ -35,9 +35,9 @@ func lookAtFolder(dir string) Check {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		c.Found = fmt.Sprintf("data.dir %s is not there yet; it is made at the start", dir)
-		if err := writable(existing(dir)); err != nil {
+		if err := tryFolder(existing(dir)); err != nil {
 			c.Found = fmt.Sprintf("data.dir %s is not there and cannot be made: %s", dir, oneLine(err))
-			return c.but(CheckFail, "make it, or let this user write to its parent")
+			return c.but(CheckFail, "make it, let this user write to its parent, or name another")
 		}
 		return c
 	case err != nil:
@@ -91,11 +91,22 @@ func dirHolder(dir string) (string, error) {
 func existing(dir string) string {
 	dir = filepath.Clean(dir)
 	for {
-		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
+		// A link that leads nowhere is there, and nothing can be made under it.
+		if _, err := os.Lstat(dir); err == nil || dir == filepath.Dir(dir) {
 			return dir
 		}
 		dir = filepath.Dir(dir)
 	}
+}
+
+// tryFolder makes a folder in dir and takes it away again: what may be written
+// does not tell, say, on /proc or for root.
+func tryFolder(dir string) error {
+	made, err := os.MkdirTemp(dir, ".largesse-doctor-")
+	if err != nil {
+		return err
+	}
+	return os.Remove(made)
 }
 
 func writable(dir string) error {

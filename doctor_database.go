@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -33,11 +34,12 @@ func lookAtDatabase(ctx context.Context, cfg Config, version string) []Check {
 	if facts.SchemaVersion != facts.SchemaKnown {
 		return judgePostgres(facts, 1, cfg) // who lives there is in the schema
 	}
-	living, err := livingInstances(ctx, cfg)
+	instances, err := knownInstances(ctx, cfg)
 	if err != nil {
 		return append(judgePostgres(facts, 1, cfg), passed("instances", "could not be read: %s", reason(ctx, err)).but(CheckWarn, "see the database's log"))
 	}
-	return append(judgePostgres(facts, max(len(living), 1), cfg), judgeInstances(living, version))
+	living := slices.DeleteFunc(slices.Clone(instances), func(i store.Instance) bool { return !i.Alive })
+	return slices.Concat(judgePostgres(facts, max(len(living), 1), cfg), judgeInstances(instances, version))
 }
 
 func lookAtSQLite(ctx context.Context, cfg Config) []Check {
@@ -136,35 +138,59 @@ func judgeConnections(f postgres.Facts, instances, each int) Check {
 	return c
 }
 
-func livingInstances(ctx context.Context, cfg Config) ([]store.Instance, error) {
+// knownInstances are those that run, and those of the last day that did not
+// sign off.
+func knownInstances(ctx context.Context, cfg Config) ([]store.Instance, error) {
 	cfg.Database.MaxConnections = 1
 	rows, err := OpenStore(ctx, cfg, "doctor "+service.InstanceID())
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	all, err := rows.InstanceList(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(all, func(i store.Instance) bool { return !i.Alive }), nil
+	return rows.InstanceList(ctx)
 }
 
-func judgeInstances(living []store.Instance, version string) Check {
-	if len(living) == 0 {
-		return passed("instances", "none is running")
-	}
+// lostShown is how many instances that did not sign off are named.
+const lostShown = 5
+
+// judgeInstances has a line for those that run, and one for those that ended
+// without signing off, if any did.
+func judgeInstances(all []store.Instance, version string) []Check {
 	var names, others []string
-	for _, i := range living {
-		names = append(names, i.Name)
-		if i.Version != version {
+	var lost []store.Instance
+	for _, i := range all {
+		switch {
+		case !i.Alive:
+			lost = append(lost, i)
+			continue
+		case i.Version != version:
 			others = append(others, fmt.Sprintf("%s runs %s", i.Name, i.Version))
 		}
+		names = append(names, i.Name)
 	}
-	c := passed("instances", "%d running: %s", len(living), strings.Join(names, ", "))
-	if len(others) > 0 {
-		c.Found = fmt.Sprintf("this is version %s, but %s", version, strings.Join(others, ", "))
-		return c.but(CheckWarn, "bring all to one version; a moment of both is what an update looks like")
+	running := passed("instances", "%d running: %s", len(names), strings.Join(names, ", "))
+	switch {
+	case len(names) == 0:
+		running.Found = "none is running"
+	case len(others) > 0:
+		running.Found = fmt.Sprintf("this is version %s, but %s", version, strings.Join(others, ", "))
+		running = running.but(CheckWarn, "bring all to one version; a moment of both is what an update looks like")
 	}
-	return c
+	if len(lost) == 0 {
+		return []Check{running}
+	}
+	return []Check{running, judgeLost(lost)}
+}
+
+func judgeLost(lost []store.Instance) Check {
+	slices.SortStableFunc(lost, func(a, b store.Instance) int { return b.SeenAt.Compare(a.SeenAt) })
+	var said []string
+	for _, i := range lost[:min(len(lost), lostShown)] {
+		said = append(said, fmt.Sprintf("%s was last heard of at %s", i.Name, i.SeenAt.UTC().Format(time.RFC3339)))
+	}
+	c := passed("instances.lost", "%d did not sign off: %s", len(lost), strings.Join(said, ", "))
+	if more := len(lost) - len(said); more > 0 {
+		c.Found += fmt.Sprintf(", and %d more", more)
+	}
+	return c.but(CheckWarn, "see why in their logs (killed, out of memory, cut off from the database): others have taken over what they had; each is forgotten a day after it was last heard of")
 }

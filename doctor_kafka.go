@@ -30,6 +30,9 @@ func lookAtKafka(ctx context.Context, cfg Config) []Check {
 
 func judgeKafka(f bus.Facts) []Check {
 	brokers := passed("kafka", "%d of %d brokers answer, one within %s", f.Brokers-len(f.Silent), f.Brokers, rounded(f.RoundTrip))
+	if f.Brokers == 1 {
+		brokers.Found = fmt.Sprintf("1 broker answers within %s", rounded(f.RoundTrip))
+	}
 	if len(f.Silent) > 0 {
 		brokers.Found = fmt.Sprintf("%d of %d brokers cannot be reached by the address they give: %s", len(f.Silent), f.Brokers, strings.Join(f.Silent, ", "))
 		brokers = brokers.but(CheckFail, "see that they run, and that advertised.listeners names addresses that this machine can reach")
@@ -55,7 +58,7 @@ func judgeTopics(f bus.Facts) []Check {
 	}
 	if len(missing) > 0 {
 		checks = append(checks, passed("kafka.topics", "%d missing: %s", len(missing), strings.Join(missing, ", ")).
-			but(CheckWarn, "serve makes them at its start; where it may not, create them: kafka-topics.sh --create --topic …, 12 partitions (1 for started and .dlq)"))
+			but(CheckWarn, "nothing has to be done where this user may make topics: serve makes them at its start; where it may not, docs/operations.md has the commands"))
 	}
 	if len(fine) > 0 {
 		checks = append(checks, passed("kafka.topics", "%d as they should be (partitions): %s", len(fine), strings.Join(fine, ", ")))

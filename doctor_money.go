@@ -46,7 +46,7 @@ func judgeMoney(l money.LookupResult, took, timeout time.Duration) Check {
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return c.but(CheckFail, "correct the credentials (money.token-file, money.auth-header, money.client-cert): it does not let us in")
 	case status == http.StatusNotFound && !l.NotFound:
-		return c.but(CheckWarn, "see that money.url ends with the right path: a look-up's 404 should carry a JSON code, without it nothing unknown can be settled")
+		return c.but(CheckFail, "see that money.url ends with the right path: a look-up's 404 has to carry a JSON code, without it nothing unknown could ever be settled")
 	case !l.Found && !l.NotFound:
 		return c.but(CheckWarn, "ask the provider: a look-up should be answered by 200 or 404, without it nothing unknown can be settled")
 	case took > timeout/2:

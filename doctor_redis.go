@@ -61,7 +61,7 @@ func judgeNode(n redisstream.NodeFacts, cfg Config) []Check {
 	if n.Cluster {
 		checks = append(checks, judgeCluster(n))
 	}
-	return append(checks, judgeClock("redis.clock", "has its clock", n.Clock, cfg))
+	return append(checks, judgeClock("redis.clock", "has a clock that is", n.Clock, cfg))
 }
 
 func judgeEviction(n redisstream.NodeFacts) Check {

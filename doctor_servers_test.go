@@ -109,6 +109,10 @@ func TestDoctorPostgres(t *testing.T) {
 			t.Fatal(err)
 		}
 		onlyBut(t, look(t, cfg.Database.URL), CheckWarn, "instances")
+		if err := rows.InstanceBeat(t.Context(), store.Instance{Name: "killed-1", Version: "v1", Roles: Roles, StartedAt: time.Now()}, time.Microsecond); err != nil {
+			t.Fatal(err)
+		}
+		onlyBut(t, look(t, cfg.Database.URL), CheckWarn, "instances", "instances.lost")
 	})
 
 	t.Run("ANewerProgramWasThere", func(t *testing.T) {
@@ -395,7 +399,7 @@ func TestDoctorServers(t *testing.T) {
 		"database.url": withParams(t, "search_path", schemaOf(t)), "database.max-connections": "2",
 		"redis.url": serverFor(t, "LARGESSE_TEST_REDIS"), "redis.key-prefix": "t-" + rand.Text()[:10] + ":",
 		"kafka.brokers": serverFor(t, "LARGESSE_TEST_KAFKA"), "kafka.topic-prefix": "t-" + rand.Text()[:10] + "-",
-		"money.url": provider.URL,
+		"money.url": provider.URL, "http.listen": "127.0.0.1:0",
 	}}})
 	if err != nil {
 		t.Fatal(err)

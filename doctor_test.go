@@ -3,6 +3,7 @@ package largesse
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/http"
@@ -14,8 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/api"
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/queue/redisstream"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -78,6 +81,27 @@ func TestJudgeClock(t *testing.T) {
 	}
 }
 
+// TestJudgeClockSaysNoDirectionThatItDoesNotKnow: two looks at clocks that go
+// alike say the same.
+func TestJudgeClockSaysNoDirectionThatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		ahead, trip time.Duration
+		want        string
+	}{
+		{0, 0, "it is the same as this machine's, within 1ms"},
+		{-80 * time.Microsecond, 300 * time.Microsecond, "it is the same as this machine's, within 1ms"},
+		{900 * time.Microsecond, 100 * time.Microsecond, "it is the same as this machine's, within 1ms"},
+		{12 * time.Millisecond, 80 * time.Millisecond, "it is the same as this machine's, within 52ms"},
+		{3 * time.Millisecond, 2 * time.Millisecond, "it is 3ms ahead of this machine's (± 1ms)"},
+		{-2 * time.Second, 2 * time.Millisecond, "it is 2s behind this machine's (± 1ms)"},
+	} {
+		if c := judgeClock("clock", "it is", service.Clock{Ahead: tc.ahead, RoundTrip: tc.trip}, DefaultConfig()); c.Found != tc.want {
+			t.Errorf("%v ahead, round trip %v: %q, want %q", tc.ahead, tc.trip, c.Found, tc.want)
+		}
+	}
+}
+
 func TestJudgePostgres(t *testing.T) {
 	t.Parallel()
 	good := postgres.Facts{
@@ -122,15 +146,42 @@ func TestJudgePostgres(t *testing.T) {
 
 func TestJudgeInstances(t *testing.T) {
 	t.Parallel()
-	same := []store.Instance{{Name: "a-1", Version: "v1"}, {Name: "b-1", Version: "v1"}}
-	if c := judgeInstances(same, "v1"); c.Status != CheckOK || !strings.Contains(c.Found, "2 running: a-1, b-1") {
+	one := func(all []store.Instance) Check {
+		t.Helper()
+		checks := judgeInstances(all, "v1")
+		if len(checks) != 1 {
+			t.Fatalf("%+v", checks)
+		}
+		return checks[0]
+	}
+	same := []store.Instance{{Name: "a-1", Version: "v1", Alive: true}, {Name: "b-1", Version: "v1", Alive: true}}
+	if c := one(same); c.Status != CheckOK || !strings.Contains(c.Found, "2 running: a-1, b-1") {
 		t.Errorf("%+v", c)
 	}
-	if c := judgeInstances(nil, "v1"); c.Status != CheckOK {
+	if c := one(nil); c.Status != CheckOK {
 		t.Errorf("%+v", c)
 	}
-	if c := judgeInstances(append(same, store.Instance{Name: "c-1", Version: "v0"}), "v1"); c.Status != CheckWarn || !strings.Contains(c.Found, "c-1 runs v0") || strings.Contains(c.Found, "a-1") {
+	if c := one(append(same, store.Instance{Name: "c-1", Version: "v0", Alive: true})); c.Status != CheckWarn || !strings.Contains(c.Found, "c-1 runs v0") || strings.Contains(c.Found, "a-1") {
 		t.Errorf("%+v", c)
+	}
+
+	// One that is not heard of any more neither runs nor has a say in versions.
+	seen := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	lost := slices.Clone(same)
+	for i := range 7 {
+		lost = append(lost, store.Instance{Name: fmt.Sprintf("d-%d", i), Version: "v0", SeenAt: seen.Add(time.Duration(i) * time.Minute)})
+	}
+	checks := judgeInstances(lost, "v1")
+	onlyBut(t, checks, CheckWarn, "instances.lost")
+	want := "7 did not sign off: d-6 was last heard of at 2026-11-21T10:06:00Z, d-5 was last heard of at 2026-11-21T10:05:00Z, " +
+		"d-4 was last heard of at 2026-11-21T10:04:00Z, d-3 was last heard of at 2026-11-21T10:03:00Z, d-2 was last heard of at 2026-11-21T10:02:00Z, and 2 more"
+	if !strings.Contains(checks[0].Found, "2 running: a-1, b-1") || checks[1].Found != want {
+		t.Errorf("%+v", checks)
+	}
+	checks = judgeInstances(lost[2:3], "v1")
+	onlyBut(t, checks, CheckWarn, "instances.lost")
+	if checks[0].Found != "none is running" || checks[1].Found != "1 did not sign off: d-0 was last heard of at 2026-11-21T10:00:00Z" {
+		t.Errorf("%+v", checks)
 	}
 }
 
@@ -230,7 +281,11 @@ func TestJudgeKafka(t *testing.T) {
 	}
 	one := good
 	one.Replicas = 1
-	onlyBut(t, judgeKafka(bus.Facts{Brokers: 1, Topics: []bus.TopicFacts{one}}), CheckOK)
+	alone := judgeKafka(bus.Facts{Brokers: 1, RoundTrip: time.Millisecond, Topics: []bus.TopicFacts{one}})
+	onlyBut(t, alone, CheckOK)
+	if alone[0].Found != "1 broker answers within 1ms" {
+		t.Errorf("%+v", alone[0])
+	}
 	onlyBut(t, judgeKafka(bus.Facts{Brokers: 3, Silent: []string{"b:9092: refused"}}), CheckFail, "kafka")
 }
 
@@ -253,7 +308,7 @@ func TestLookAtMoney(t *testing.T) {
 	}{
 		{http.StatusNotFound, `{"code":"NOT_FOUND"}`, CheckOK},
 		{http.StatusOK, `{"transactionKey":"t"}`, CheckOK},
-		{http.StatusNotFound, `page not found`, CheckWarn},
+		{http.StatusNotFound, `page not found`, CheckFail},
 		{http.StatusOK, `<html>`, CheckWarn},
 		{http.StatusBadGateway, ``, CheckWarn},
 		{http.StatusUnauthorized, ``, CheckFail},
@@ -391,6 +446,22 @@ func TestLookAtEmbedded(t *testing.T) {
 		}
 	})
 
+	t.Run("AFolderThatCannotBeMade", func(t *testing.T) {
+		t.Parallel()
+		dangling := filepath.Join(t.TempDir(), "link")
+		if err := os.Symlink(filepath.Join(t.TempDir(), "nowhere", "x"), dangling); err != nil {
+			t.Fatal(err)
+		}
+		for _, dir := range []string{dangling, filepath.Join(dangling, "a", "b"), "/dev/null/a", "/proc/largesse/a"} {
+			if c := lookAtFolder(dir); c.Status != CheckFail || !strings.Contains(c.Found, dir) || c.Advice == "" {
+				t.Errorf("%s: %+v", dir, c)
+			}
+			if err := os.MkdirAll(dir, 0o750); err == nil {
+				t.Errorf("%s was made: this test tests nothing", dir)
+			}
+		}
+	})
+
 	t.Run("ADamagedDatabase", func(t *testing.T) {
 		t.Parallel()
 		cfg := DefaultConfig()
@@ -416,6 +487,55 @@ func TestLookAtEmbedded(t *testing.T) {
 			t.Error(v)
 		}
 	})
+}
+
+func TestLookAtHTTP(t *testing.T) {
+	t.Parallel()
+	look := func(address string, roles ...string) Check {
+		t.Helper()
+		cfg := DefaultConfig()
+		cfg.HTTP.Listen, cfg.Roles = address, roles
+		checks := lookAtHTTP(t.Context(), cfg)
+		if len(checks) != 1 || checks[0].Name != "http" || (checks[0].Advice == "") != (checks[0].Status == CheckOK) {
+			t.Fatalf("%+v", checks)
+		}
+		return checks[0]
+	}
+	listen := func(handler http.Handler) string {
+		server := httptest.NewServer(handler)
+		t.Cleanup(server.Close)
+		return server.Listener.Addr().String()
+	}
+	other := listen(http.NotFoundHandler())
+	otherAPI := listen(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"info":{"title":"Petstore","version":"1"}}`))
+	}))
+	ours := listen(api.New(api.Config{Promotions: payout.NewPromotions(payout.PromotionsConfig{}), Version: "v7"}))
+	free, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free.Close()
+	for _, tc := range []struct {
+		address string
+		roles   []string
+		status  CheckStatus
+		found   string
+	}{
+		{free.Addr().String(), []string{RoleAPI}, CheckOK, "the API can listen on " + free.Addr().String()},
+		{"127.0.0.1:0", []string{RoleAPI}, CheckOK, "the API takes any free port of 127.0.0.1"},
+		{ours, []string{RoleAPI}, CheckOK, "the API of a running instance (version v7) has " + ours},
+		{other, []string{RoleAPI}, CheckWarn, "http.listen " + other + " is in use by another program"},
+		{otherAPI, []string{RoleAPI}, CheckWarn, "http.listen " + otherAPI + " is in use by another program"},
+		{other, []string{RolePayout}, CheckOK, "http.listen is not needed without the role api"},
+	} {
+		if c := look(tc.address, tc.roles...); c.Status != tc.status || c.Found != tc.found {
+			t.Errorf("%+v, want %s %q", c, tc.status, tc.found)
+		}
+	}
+	if c := look("192.0.2.1:81", RoleAPI); c.Status != CheckFail {
+		t.Errorf("an address of another machine: %+v", c)
+	}
 }
 
 // TestLookAtKafka looks at an embedded broker as at one elsewhere.
@@ -449,7 +569,7 @@ func TestDoctor(t *testing.T) {
 	t.Run("GoesOnBesideWrongSettings", func(t *testing.T) {
 		t.Parallel()
 		checks, err := Doctor(t.Context(), DoctorParams{Settings: LoadParams{Flags: map[string]string{
-			"data.dir": t.TempDir(), "redis.stream.lease-seconds": "3", "redis.url": "http://:sekret@nowhere", "roles": "api", "log.level": "loud",
+			"data.dir": t.TempDir(), "redis.stream.lease-seconds": "3", "redis.url": "http://:sekret@nowhere", "roles": "api", "log.level": "loud", "http.listen": "127.0.0.1:0",
 		}}})
 		if err != nil {
 			t.Fatal(err)
@@ -511,7 +631,7 @@ func TestDoctor(t *testing.T) {
 		l.Close()
 		checks, err := Doctor(t.Context(), DoctorParams{Settings: LoadParams{Flags: map[string]string{
 			"database.url": "postgres://u:sekret@" + closed + "/x", "redis.url": "redis://u:sekret@" + closed,
-			"kafka.brokers": closed, "money.url": "http://" + closed,
+			"kafka.brokers": closed, "money.url": "http://" + closed, "http.listen": "127.0.0.1:0",
 		}}})
 		if err != nil {
 			t.Fatal(err)

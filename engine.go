@@ -14,6 +14,8 @@ import (
 
 	"github.com/largesse/largesse/internal/api"
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/governor"
+	"github.com/largesse/largesse/internal/governor/redisrate"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/payout"
@@ -52,7 +54,8 @@ type Engine struct {
 	broker  *bus.Broker
 	bus     *bus.Client
 	flow    *payout.Flow
-	server  *api.Server
+	server  *api.Server // nil without the api role
+	pulse   *pulse      // likewise
 }
 
 // Option changes how an Engine is made.
@@ -84,7 +87,7 @@ func NewEngine(cfg Config, log obs.Log, opts ...Option) (*Engine, error) {
 	if e.provider == nil && cfg.Money.URL == "" && e.plays(RolePayout) {
 		return nil, fmt.Errorf("money.url is not set: name the provider's Money API, or start a stand-in with: largesse moneysim")
 	}
-	if cfg.Redis.URL == "" && !e.plays(RolePayout) {
+	if e.alone() && !e.plays(RolePayout) {
 		return nil, fmt.Errorf("redis.url is empty, so the work queue lives in this process: without the role %s nobody would work it off; name a Redis, or add the role", RolePayout)
 	}
 	return e, nil
@@ -107,6 +110,10 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 		}
 		e.onClose(lock.release)
 	}
+	// A taken port is found out before anything is begun that others would see.
+	if err := e.bindAPI(ctx); err != nil {
+		return err
+	}
 	if err := e.openStore(ctx); err != nil {
 		return err
 	}
@@ -125,10 +132,8 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 	if err := e.startFlow(ctx); err != nil {
 		return err
 	}
-	if e.plays(RoleAPI) {
-		if err := e.startAPI(ctx); err != nil {
-			return err
-		}
+	if err := e.startAPI(ctx); err != nil {
+		return err
 	}
 	e.own.Info(obs.Started, "instance", e.instance, "roles", strings.Join(e.cfg.Roles, ","), "http", e.Addr(),
 		"store", engineOf(e.cfg.Database.URL, "sqlite"), "queue", engineOf(e.cfg.Redis.URL, "in process"), "kafka", strings.Join(e.Brokers(), ","))
@@ -189,7 +194,7 @@ func (e *Engine) takeName(ctx context.Context) error {
 		e.instance = fmt.Sprintf("%s.%d", base, n)
 	}
 	// With SQLite the lock on data.dir is possession enough.
-	if e.cfg.Redis.URL == "" && e.cfg.Database.URL != "" {
+	if e.alone() && e.cfg.Database.URL != "" {
 		l, err := takeAbandonedLease(ctx, e.store, "work queue in process", e.instance, e.fail, e.log)
 		if err != nil {
 			return fmt.Errorf("redis.url is empty, so the work queue lives in this process, and there can be only one: %w", err)
@@ -212,7 +217,7 @@ func (e *Engine) fail(err error) {
 func (e *Engine) Lost() <-chan error { return e.lost }
 
 func (e *Engine) openQueue(ctx context.Context) error {
-	if e.cfg.Redis.URL == "" {
+	if e.queueIsHere() {
 		e.queue = queue.NewMemory()
 	} else {
 		q, err := redisstream.Open(ctx, redisConfig(e.cfg, e.log))
@@ -266,11 +271,50 @@ func (e *Engine) openProvider() error {
 	return nil
 }
 
+// queueIsHere says that the work queue lives in this process.
+func (e *Engine) queueIsHere() bool { return e.cfg.Redis.URL == "" || !e.cfg.Redis.Stream.Enabled }
+
+// alone says that nobody else can have dispatched anything.
+func (e *Engine) alone() bool {
+	return e.queueIsHere() && (e.cfg.Redis.Stream.Enabled || e.cfg.Database.URL == "")
+}
+
+// openRates opens what rates are shared through: Redis, where there is one.
+// nil = this process is alone.
+func (e *Engine) openRates(ctx context.Context) (governor.Rates, error) {
+	switch {
+	case !e.plays(RolePayout) && !e.plays(RoleHousekeeping), e.cfg.Redis.URL == "" && e.alone():
+		return nil, nil //nolint:nilnil // nil is an answer
+	case e.cfg.Redis.URL == "":
+		return unshared{}, nil
+	}
+	rates, err := redisrate.Open(ctx, redisrate.Config{URL: e.cfg.Redis.URL, KeyPrefix: e.cfg.Redis.KeyPrefix})
+	if err != nil {
+		return nil, err
+	}
+	e.onClose(rates.Close)
+	return rates, nil
+}
+
+// unshared is for instances that have nothing to share rates through: each
+// keeps to its part of them.
+type unshared struct{}
+
+// Lease implements governor.Rates.
+func (unshared) Lease(context.Context, governor.LeaseParams) (governor.Run, error) {
+	return governor.Run{}, errors.New("redis.url is empty, so there is nothing to share rates through: each instance keeps to its part of them")
+}
+
 func (e *Engine) startFlow(ctx context.Context) error {
 	stream := e.cfg.Redis.Stream
 	heart := newHeartbeat(e.store, store.Instance{
 		Name: e.instance, Version: e.version, Roles: slices.Clone(e.cfg.Roles), StartedAt: time.Now(),
 	}, e.log)
+	rates, err := e.openRates(ctx)
+	if err != nil {
+		return err
+	}
+	promotions := e.promotions(service.NewIDs())
 	flow, err := payout.NewFlow(payout.FlowConfig{
 		Store: e.store, Queue: e.queue, Bus: e.bus, Provider: e.provider,
 		Pool: pool.Config{
@@ -278,14 +322,25 @@ func (e *Engine) startFlow(ctx context.Context) error {
 			MinConsumers: stream.MinConsumerPerInstance, MaxConsumers: stream.MaxConsumerPerInstance,
 			InFlight: stream.InFlightPerConsumer, BatchSize: stream.BatchSize,
 			PollInterval: stream.PollInterval(), IdleTimeout: stream.IdleTimeout(), Lease: stream.Lease(),
-			StopTimeout: stopTimeout, Changed: heart.hint,
+			StopTimeout: stopTimeout, Changed: heart.hint, HandMost: 2 * e.cfg.Money.MaxConcurrency,
 		},
+		Governor: governor.Config{
+			MaxConcurrency: e.cfg.Money.MaxConcurrency, RatePerSecond: e.cfg.Money.RatePerSecond,
+			Rates: rates, Instances: heart.instances,
+		},
+		ApprovalAbove: reward.Amount(e.cfg.Approval.Above),
+		Start: func(ctx context.Context, id reward.PromotionID) error {
+			_, err := promotions.Start(ctx, id)
+			return err
+		},
+		ReconcileEvery: e.cfg.Reconcile.Interval, WebhookSecret: e.cfg.Webhook.Secret,
 		MaxLen: stream.MaxLen,
 		Limits: payout.Limits{
 			MoneyTimeout: e.cfg.Money.Timeout, Lease: stream.Lease(), SettleAfter: e.cfg.Money.SettleAfter,
 			IdempotencyWindow: e.cfg.Money.IdempotencyWindow, GiveUpAfter: e.cfg.Money.GiveUpAfter,
 		},
-		QueueIsLocal: e.cfg.Redis.URL == "",
+		Direct:       !stream.Enabled,
+		QueueIsLocal: e.alone(),
 		Ingest:       e.plays(RoleIngest), Payout: e.plays(RolePayout), Housekeeping: e.plays(RoleHousekeeping),
 		Metrics: e.metrics, Log: e.log,
 	})
@@ -315,35 +370,22 @@ func totals(pools []pool.Status) obs.PoolTotals {
 // streamNames are a stream's key and group in Redis; a stream in this process
 // has none.
 func (e *Engine) streamNames(s queue.Stream) (key, group string) {
-	if e.cfg.Redis.URL == "" {
+	if e.queueIsHere() {
 		return "", ""
 	}
 	return redisstream.StreamKey(e.cfg.Redis.KeyPrefix, s), redisstream.ConsumerGroup(e.cfg.Redis.KeyPrefix, s)
 }
 
-func (e *Engine) startAPI(ctx context.Context) error {
-	ids := service.NewIDs()
-	maxRetries := e.cfg.Money.MaxRetries
-	handler := api.New(api.Config{
-		Promotions: payout.NewPromotions(payout.PromotionsConfig{
-			Store: e.store, IDs: ids, Log: e.log, Hint: e.flow.Hint, MaxRetries: &maxRetries,
-			ApprovalAbove: reward.Amount(e.cfg.Approval.Above), Webhooks: e.cfg.Webhook.Secret != "",
-		}),
-		DeadLetters: payout.NewDeadLetters(payout.DeadLettersConfig{
-			Rows: e.store, Publisher: bus.NewPublisher(e.bus), Hint: e.flow.Hint, Log: e.log,
-		}),
-		Reconciler: e.reconciler(),
-		Uploads: payout.NewUploads(payout.UploadsConfig{
-			Rows: e.store, Saver: e.flow.Intake, IDs: ids, Log: e.log, Hint: e.flow.Hint,
-		}),
-		Rows: e.store, Streams: e.queue, StreamNames: e.streamNames, Degraded: e.degraded,
-		Version: e.version, Metrics: e.metrics, Log: e.log,
-	})
-	server, err := api.NewServer(api.ServerConfig{API: handler, Listen: e.cfg.HTTP.Listen, AuthMode: e.cfg.Auth.Mode, Log: e.log})
+// bindAPI takes the API's address; it answers once all else is up.
+func (e *Engine) bindAPI(ctx context.Context) error {
+	if !e.plays(RoleAPI) {
+		return nil
+	}
+	server, err := api.NewServer(api.ServerConfig{Listen: e.cfg.HTTP.Listen, AuthMode: e.cfg.Auth.Mode, Log: e.log})
 	if err != nil {
 		return err
 	}
-	if err := server.Start(ctx); err != nil {
+	if err := server.Bind(ctx); err != nil {
 		return err
 	}
 	e.server = server
@@ -351,26 +393,56 @@ func (e *Engine) startAPI(ctx context.Context) error {
 	return nil
 }
 
-// reconciler compares the books on demand.
-func (e *Engine) reconciler() *payout.Reconciler {
-	charges, _ := e.provider.(payout.Charges) // not every provider lists them
-	return payout.NewReconciler(payout.ReconcilerConfig{
-		Store: e.store, Queue: e.queue, Charges: charges, Cache: e.flow.Cache, Instance: e.instance,
-		Limits:  payout.Limits{MoneyTimeout: e.cfg.Money.Timeout, Lease: e.cfg.Redis.Stream.Lease()},
-		Metrics: e.metrics, Log: e.log,
+// promotions is what people, and schedules, do with promotions.
+func (e *Engine) promotions(ids *service.IDs) *payout.Promotions {
+	maxRetries := e.cfg.Money.MaxRetries
+	return payout.NewPromotions(payout.PromotionsConfig{
+		Store: e.store, IDs: ids, Log: e.log, Hint: func(id reward.PromotionID) { e.flow.Hint(id) }, MaxRetries: &maxRetries,
+		ApprovalAbove: reward.Amount(e.cfg.Approval.Above), Webhooks: e.cfg.Webhook.Secret != "",
 	})
 }
 
+func (e *Engine) startAPI(ctx context.Context) error {
+	if e.server == nil {
+		return nil
+	}
+	e.pulse = &pulse{parts: map[string]func(context.Context) error{
+		partStore: e.store.Ping, partQueue: e.queue.Ping, partKafka: e.bus.Ping,
+	}}
+	e.metrics.PartsFrom(e.pulse.up)
+	ids := service.NewIDs()
+	handler := api.New(api.Config{
+		Promotions: e.promotions(ids),
+		DeadLetters: payout.NewDeadLetters(payout.DeadLettersConfig{
+			Rows: e.store, Publisher: bus.NewPublisher(e.bus), Hint: e.flow.Hint, Log: e.log,
+		}),
+		Reconciler: e.flow.Reconciler,
+		Uploads: payout.NewUploads(payout.UploadsConfig{
+			Rows: e.store, Saver: e.flow.Intake, IDs: ids, Log: e.log, Hint: e.flow.Hint,
+		}),
+		Rows: e.store, Streams: e.queue, StreamNames: e.streamNames, Degraded: e.degraded,
+		Version: e.version, Metrics: e.metrics, Log: e.log,
+	})
+	// Once more, so that requests end before what they need does.
+	e.onClose(e.server.Stop)
+	return e.server.Start(ctx, handler)
+}
+
+// The parts that a pulse asks.
+const (
+	partStore = "store"
+	partQueue = "queue"
+	partKafka = "kafka"
+)
+
 // degraded names the parts that do not answer; work waits for them in rows.
 func (e *Engine) degraded() []string {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
+	up := e.pulse.up()
 	var out []string
-	if e.queue.Ping(ctx) != nil {
-		out = append(out, "queue")
-	}
-	if e.bus.Ping(ctx) != nil {
-		out = append(out, "kafka")
+	for _, part := range []string{partQueue, partKafka} {
+		if !up[part] {
+			out = append(out, part)
+		}
 	}
 	return out
 }

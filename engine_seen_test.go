@@ -126,6 +126,11 @@ func exerciseSeen(t *testing.T, w world) {
 	if got := value(now, "largesse_entries_in_hand"); got > float64(2*2*consumers) {
 		t.Errorf("%v entries in hand of %d consumers with 4 each", got, consumers)
 	}
+	for _, part := range []string{"store", "queue", "kafka"} {
+		if got := value(now, "largesse_up", part); got != 1 {
+			t.Errorf("largesse_up of %s is %v", part, got)
+		}
+	}
 	if value(now, "go_goroutines") == 0 || value(now, "process_open_fds") == 0 {
 		t.Error("nothing of the Go runtime or the process")
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -504,6 +506,42 @@ func exercisePayouts(t *testing.T, w world) {
 			t.Error("no dead letter for an entry without a row")
 		}
 	})
+}
+
+// TestATakenPortIsFoundOutFirst: nothing is begun, and nothing left open.
+func TestATakenPortIsFoundOutFirst(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	cfg := largesse.DefaultConfig()
+	cfg.Data.Dir, cfg.HTTP.Listen, cfg.Money.URL = t.TempDir(), taken.Addr().String(), "http://127.0.0.1:1"
+	var log lockedBuffer
+	lines, err := obs.NewLog(&log, "info", "text")
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, err := largesse.NewEngine(cfg, lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = engine.Start(t.Context())
+	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), cfg.HTTP.Listen) || !strings.Contains(err.Error(), "http.listen") {
+		t.Errorf("Start = %v", err)
+	}
+	left, err := os.ReadDir(cfg.Data.Dir)
+	if err != nil || len(left) != 1 || left[0].Name() != "lock" || log.String() != "" {
+		t.Errorf("%v, %v; log:\n%s", left, err, log.String())
+	}
+	taken.Close()
+	if err := engine.Start(t.Context()); err != nil {
+		t.Fatalf("once the port is free: %v", err)
+	}
+	if err := engine.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestASecondProcessIsRefused holds the sole possession of a data folder.

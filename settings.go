@@ -65,6 +65,7 @@ var Settings = []Setting{
 	{Name: "money.ca-file", Kind: KindText, Doc: "PEM file of who may sign the Money API's certificate; empty: the list of the system"},
 	{Name: "approval.above", Default: "0", Kind: KindInt, Doc: "minor units a promotion may be worth before a second person has to approve it; 0: any number"},
 	{Name: "webhook.secret", Secret: true, Kind: KindText, Doc: "what webhooks are signed with (HMAC-SHA256), at most 1000 characters, 16 or more random ones; empty: no webhooks"},
+	{Name: "reconcile.interval", Default: "60s", Kind: KindDuration, Doc: "how often the books of each promotion are checked, at least 1s"},
 	{Name: "http.listen", Default: "127.0.0.1:8080", Kind: KindText, Doc: "host:port of the API; only a loopback address while auth.mode is none; port 0: any free one"},
 	{Name: "auth.mode", Default: "none", Kind: KindText, Doc: "how callers prove who they are; this version knows only none"},
 	{Name: "log.level", Default: "info", Kind: KindText, Doc: "debug, info, warn or error"},

@@ -24,8 +24,8 @@ type Instance struct {
 	StartedAt  time.Time      `json:"startedAt"`
 	SeenAt     time.Time      `json:"seenAt"`
 	AliveUntil time.Time      `json:"aliveUntil"` // taken for dead then, unless it is heard of again
-	Consumers  int            `json:"consumers"`  // of all its pools
-	Pools      []InstancePool `json:"pools"`      // by promotion
+	Consumers  int            `json:"consumers"`  // of all its pools; 0 when it is not alive
+	Pools      []InstancePool `json:"pools"`      // by promotion; empty when it is not alive
 }
 
 // InstancePool is the pool of one promotion on one instance.

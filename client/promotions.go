@@ -155,7 +155,7 @@ func (c *Client) CancelPromotion(ctx context.Context, id string) (Promotion, err
 	return c.move(ctx, id, "cancel")
 }
 
-// ClosePromotion says that no more targets will come, so that an announced
+// ClosePromotion says that no more targets will come by file, so that an announced
 // promotion can complete with fewer.
 func (c *Client) ClosePromotion(ctx context.Context, id string) (Promotion, error) {
 	return c.move(ctx, id, "close")

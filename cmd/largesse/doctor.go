@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,13 +23,33 @@ line each: ok, warn (works, but look at it) or fail, and what to do about it.
 It takes the settings of serve, needs no running instance, may be run beside one,
 changes nothing, and ends within seconds.
 
+With --after-restore it first notes that the database was restored from a
+backup: for a day every payout is then looked up at the provider before it is
+called. Run it before the instances start again.
+
 Exit codes: 0 nothing failed, 1 something failed, 2 wrong use.`,
 		Example: `  largesse doctor --config largesse.yaml
-  largesse doctor --database-url postgres://largesse@db.internal/largesse --output json`,
+  largesse doctor --database-url postgres://largesse@db.internal/largesse --output json
+  largesse doctor --config largesse.yaml --after-restore`,
 		Args: args(),
 	}
 	settings := withSettings(cmd)
+	restored := cmd.Flags().Bool("after-restore", false, "note that the database was restored from a backup")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *restored {
+			cfg, err := settings.load(c.world)
+			if err != nil {
+				return err
+			}
+			at, err := largesse.MarkRestored(cmd.Context(), cfg)
+			if err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintf(c.stderr, "noted: restored at %s; every payout is looked up before it is called until %s\n",
+				at.UTC().Format(time.RFC3339), at.UTC().Add(24*time.Hour).Format(time.RFC3339)); err != nil {
+				return err
+			}
+		}
 		checks, err := largesse.Doctor(cmd.Context(), largesse.DoctorParams{Settings: settings.params(c.world), Version: buildVersion().Version})
 		switch {
 		case errors.Is(err, context.Canceled):

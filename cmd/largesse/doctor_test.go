@@ -24,7 +24,7 @@ func TestDoctor(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := t.TempDir()
-	well := []string{"doctor", "--data-dir", data, "--money-url", "http://" + provider}
+	well := []string{"doctor", "--listen", "127.0.0.1:0", "--data-dir", data, "--money-url", "http://" + provider}
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -74,6 +74,10 @@ type snapshot struct {
 	client.Promotion
 	rate float64       // decided a second; 0 = not known
 	left time.Duration // 0 = not known
+	// still is how long nothing was decided although there is something to
+	// decide; 0 = not for so long that it is worth a word.
+	still  time.Duration
+	silent []string // parts of the server that do not answer, asked when still
 }
 
 // total is how many targets there will be, as far as is known.
@@ -89,9 +93,22 @@ func (s *snapshot) ended() bool {
 	return s.Status == "COMPLETED" || s.Status == "CANCELLED" && s.FinishedAt != nil
 }
 
-// pace is the part of a line that says how fast it goes.
+// partNames are what people call the parts that a server names as degraded.
+var partNames = map[string]string{"queue": "the work queue", "kafka": "Kafka"}
+
+// pace is the part of a line that says how fast it goes, or that it does not.
 func (s *snapshot) pace() string {
 	var b strings.Builder
+	if s.still > 0 {
+		fmt.Fprintf(&b, "nothing paid for %s", s.still.Truncate(time.Second))
+		for _, part := range s.silent {
+			if name := partNames[part]; name != "" {
+				part = name
+			}
+			fmt.Fprintf(&b, ", %s does not answer", printable(part))
+		}
+		return b.String()
+	}
 	if s.rate > 0 {
 		fmt.Fprintf(&b, "%s/s", number(int64(s.rate+0.5)))
 	}

@@ -76,6 +76,45 @@ func TestRateMeter(t *testing.T) {
 	}
 }
 
+// TestRateMeterStill: what stands still has no rate and no end, and what comes
+// after is not slowed down by it.
+func TestRateMeterStill(t *testing.T) {
+	t.Parallel()
+	var m rateMeter
+	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	eta := 7.0
+	for _, tc := range []struct {
+		after  time.Duration
+		status string
+		done   int64
+		pace   string
+	}{
+		{0, "RUNNING", 0, "7s left"},
+		{time.Second, "RUNNING", 200, "200/s 7s left"},
+		{3900 * time.Millisecond, "RUNNING", 200, "51/s 7s left"},
+		{4 * time.Second, "RUNNING", 200, "nothing paid for 3s"},
+		{13900 * time.Millisecond, "RUNNING", 200, "nothing paid for 12s"},
+		{14900 * time.Millisecond, "RUNNING", 300, "100/s 7s left"},
+		{30 * time.Second, "PAUSED", 300, ""},
+		{31 * time.Second, "RUNNING", 300, "7s left"},
+		{40 * time.Second, "RUNNING", 1000, "78/s 7s left"},
+		{60 * time.Second, "RUNNING", 1000, "7s left"}, // there is nothing to pay
+	} {
+		s := m.look(client.Promotion{Status: tc.status, TotalCount: 1000, ETASeconds: &eta, Counts: client.Counts{Succeeded: tc.done}}, at.Add(tc.after))
+		if got := s.pace(); got != tc.pace {
+			t.Errorf("after %s: %q, want %q", tc.after, got, tc.pace)
+		}
+	}
+}
+
+func TestSnapshotNamesSilentParts(t *testing.T) {
+	t.Parallel()
+	s := snapshot{still: 12900 * time.Millisecond, silent: []string{"queue", "kafka", "gate\x1b"}}
+	if got, want := s.pace(), "nothing paid for 12s, the work queue does not answer, Kafka does not answer, gate\uFFFD does not answer"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
 	expected, finished := int64(2000), time.Now()

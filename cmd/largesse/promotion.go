@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,7 +41,7 @@ func (c *cli) promotionCommand() *cobra.Command {
 		c.promotionMoveCommand("pause", "Open no new calls until it is resumed; calls under way end", (*client.Client).PausePromotion),
 		c.promotionMoveCommand("resume", "Let a PAUSED promotion go on", (*client.Client).ResumePromotion),
 		c.promotionMoveCommand("cancel", "Pay nobody any more; what may have been paid is looked up first", (*client.Client).CancelPromotion),
-		c.promotionMoveCommand("close", "Say that no more targets will come, so that it can complete", (*client.Client).ClosePromotion),
+		c.promotionMoveCommand("close", "Say that no more targets are awaited, so that it can complete", (*client.Client).ClosePromotion),
 	)
 	return cmd
 }
@@ -120,6 +123,9 @@ func (c *cli) promotionListCommand() *cobra.Command {
 type shown struct {
 	client.Promotion
 	Stream *client.PromotionStream `json:"stream,omitempty"`
+	// StreamProblem is why Stream is not known; empty when it is, or was not
+	// asked for.
+	StreamProblem string `json:"streamProblem,omitempty"`
 }
 
 func (c *cli) promotionShowCommand() *cobra.Command {
@@ -142,18 +148,30 @@ func (c *cli) promotionShowCommand() *cobra.Command {
 			}
 			if stream {
 				s, err := cl.PromotionStream(cmd.Context(), args[0])
-				if err != nil {
+				var problem *client.Problem
+				switch {
+				case err == nil:
+					out.Stream = &s
+				case errors.As(err, &problem) && problem.Status == http.StatusServiceUnavailable:
+					// The rows are the truth, and they are known.
+					out.StreamProblem, _, _ = strings.Cut(cmp.Or(problem.Detail, problem.Title), "; ")
+				default:
 					return fmt.Errorf("looking at the stream of promotion %s: %w", args[0], err)
 				}
-				out.Stream = &s
 			}
 			if c.output == outputJSON {
 				return c.printJSON(out)
 			}
-			if err := c.printPromotion(out.Promotion); err != nil || out.Stream == nil {
+			if err := c.printPromotion(out.Promotion); err != nil {
 				return err
 			}
-			return c.printStream(*out.Stream)
+			switch {
+			case out.Stream != nil:
+				return c.printStream(*out.Stream)
+			case out.StreamProblem != "":
+				_, err = fmt.Fprintf(c.stdout, "\nstream  not known: %s\n", printable(out.StreamProblem))
+			}
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&stream, "stream", false, "show the work stream and its consumers too")
@@ -177,6 +195,9 @@ func (c *cli) printPromotion(p client.Promotion) error {
 		line("amount per target", number(p.Amount)+suffix(p.Currency))
 	}
 	line("voucher code", p.VoucherCode)
+	if p.Closed {
+		line("closed", "no more targets are awaited")
+	}
 	line("retries", strconv.Itoa(p.MaxRetries))
 	if p.ConsumersPerInstance > 0 {
 		line("consumers per instance", strconv.Itoa(p.ConsumersPerInstance))

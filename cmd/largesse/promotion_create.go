@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/reward"
 )
 
 // created is what `promotion create` shows.
@@ -45,7 +47,7 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 	flags.StringVar(&p.ID, "id", "", "number of the promotion in another system; else the server makes one")
 	flags.IntVar(&retries, "max-retries", 0, "retries after the first call; else the server's setting")
 	flags.IntVar(&consumers, "consumers-per-instance", 0, "consumers that each instance keeps for it, 1 to 256; else by its size")
-	flags.StringVar(&path, "file", "", "targets to upload: .csv, .ndjson, either with .gz; - for stdin")
+	flags.StringVar(&path, "file", "", "targets to upload: .csv, .ndjson or .jsonl, each with or without .gz; - for CSV from stdin")
 	flags.BoolVar(&start, "start", false, "start it when everything is uploaded")
 	flags.IntVar(&p.RatePerSecond, "rate", 0, "most calls a second for it, of all instances together; else no bound of its own")
 	flags.IntVar(&p.Weight, "weight", 0, "its share of the calls beside other promotions, 1 to 100; else 1")
@@ -99,6 +101,9 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 			}
 			p.StartsAt = &at
 		}
+		if err := checkCreate(p, cmd.Flags().Changed("amount")); err != nil {
+			return err
+		}
 		cl, err := c.connect()
 		if err != nil {
 			return err
@@ -147,4 +152,31 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		return err
 	}
 	return cmd
+}
+
+// checkCreate checks what the server would refuse, by the names of the flags.
+// amount says that --amount was given.
+func checkCreate(p client.NewPromotion, amount bool) error {
+	least := reward.AmountMin(reward.PromotionType(p.Type))
+	switch {
+	case utf8.RuneCountInString(p.Name) > reward.PromotionNameMax:
+		return wrongUse("--name must have 1 to %d characters, not %d", reward.PromotionNameMax, utf8.RuneCountInString(p.Name))
+	case amount && (reward.Amount(p.Amount) < least || reward.Amount(p.Amount) > reward.AmountMax):
+		return wrongUse("--amount %d must be from %d to %d; leave it out when every target names its own", p.Amount, least, reward.AmountMax)
+	case p.VoucherCode != "" && p.Type != string(reward.Voucher):
+		return wrongUse("--voucher is for --type voucher only")
+	case utf8.RuneCountInString(p.VoucherCode) > reward.PromotionVoucherCodeMax:
+		return wrongUse("--voucher must have at most %d characters", reward.PromotionVoucherCodeMax)
+	case p.Currency != "" && !isCurrency(p.Currency):
+		return wrongUse("--currency %q must be three capital letters, e.g. EUR", p.Currency)
+	case p.MaxRetries != nil && (*p.MaxRetries < 0 || *p.MaxRetries > reward.PromotionMaxRetriesMax):
+		return wrongUse("--max-retries %d must be from 0 to %d", *p.MaxRetries, reward.PromotionMaxRetriesMax)
+	case p.ConsumersPerInstance != nil && (*p.ConsumersPerInstance < 1 || *p.ConsumersPerInstance > reward.PromotionConsumersMax):
+		return wrongUse("--consumers-per-instance %d must be from 1 to %d; leave it out to go by the promotion's size", *p.ConsumersPerInstance, reward.PromotionConsumersMax)
+	}
+	return nil
+}
+
+func isCurrency(text string) bool {
+	return len(text) == 3 && strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }

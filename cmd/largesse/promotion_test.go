@@ -12,8 +12,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/client"
 )
 
 func TestPromotionMoves(t *testing.T) {
@@ -65,6 +68,15 @@ started            2026-11-21 10:01:00Z
 `
 	if diff := cmp.Diff(result{exitDone, want, ""}, r, cmp.AllowUnexported(result{})); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestPromotionShowClosed(t *testing.T) {
+	t.Parallel()
+	env, _ := fakeServer(t, map[string]answer{"GET /v1/promotions/7": {body: strings.Replace(runningJSON, `"type"`, `"closed":true,"type"`, 1)}})
+	r := largesseRun(t.Context(), "", env, "promotion", "show", "7")
+	if r.code != exitDone || !strings.Contains(r.stdout, "\nclosed             no more targets are awaited\n") {
+		t.Errorf("%+v", r)
 	}
 }
 
@@ -149,10 +161,30 @@ host-1-1�  host-1    no     0        1m1.5s
 		t.Parallel()
 		env, _ := fakeServer(t, map[string]answer{
 			"GET /v1/promotions/7":        {body: runningJSON},
-			"GET /v1/promotions/7/stream": {503, `{"code":"UNAVAILABLE","detail":"the work queue does not answer","status":503}`},
+			"GET /v1/promotions/7/stream": {503, `{"code":"UNAVAILABLE","detail":"the work queue does not answer; ask again later","status":503}`},
 		})
 		r := largesseRun(t.Context(), "", env, "promotion", "show", "7", "--stream")
-		if r.code != exitFailed || r.stdout != "" || !strings.Contains(r.stderr, "stream of promotion 7: the work queue does not answer") {
+		if r.code != exitDone || r.stderr != "" || !strings.HasPrefix(r.stdout, "id ") || !strings.HasSuffix(r.stdout, "\n\nstream  not known: the work queue does not answer\n") {
+			t.Errorf("%+v", r)
+		}
+		r = largesseRun(t.Context(), "", env, "promotion", "show", "7", "--stream", "--output", "json")
+		var out struct {
+			ID, StreamProblem string
+			Stream            any
+		}
+		if err := json.Unmarshal([]byte(r.stdout), &out); err != nil || r.code != exitDone || out.ID != "7" || out.StreamProblem != "the work queue does not answer" || out.Stream != nil {
+			t.Errorf("%v: %+v", err, r)
+		}
+	})
+
+	t.Run("AnyOtherFailureIsOne", func(t *testing.T) {
+		t.Parallel()
+		env, _ := fakeServer(t, map[string]answer{
+			"GET /v1/promotions/7":        {body: runningJSON},
+			"GET /v1/promotions/7/stream": {500, `{"code":"INTERNAL","detail":"sorry","status":500}`},
+		})
+		r := largesseRun(t.Context(), "", env, "promotion", "show", "7", "--stream")
+		if r.code != exitFailed || r.stdout != "" || !strings.Contains(r.stderr, "stream of promotion 7: sorry") {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -254,6 +286,23 @@ func TestPromotionCreate(t *testing.T) {
 		}
 		if diff := cmp.Diff(append(once, once...), asked()); diff != "" {
 			t.Error(diff)
+		}
+	})
+
+	t.Run("TakesWhatIsAtTheBounds", func(t *testing.T) {
+		t.Parallel()
+		env, asked := fakeServer(t, answers())
+		for _, more := range [][]string{
+			{"--type", "point", "--amount", "1", "--max-retries", "20", "--consumers-per-instance", "256", "--currency", "EUR"},
+			{"--type", "voucher", "--amount", "0", "--max-retries", "0", "--consumers-per-instance", "1", "--voucher", strings.Repeat("é", 200)},
+		} {
+			r := largesseRun(t.Context(), "", env, append([]string{"promotion", "create", "--name", strings.Repeat("é", 200)}, more...)...)
+			if r.code != exitDone {
+				t.Errorf("%v: %+v", more, r)
+			}
+		}
+		if n := len(asked()); n != 2 {
+			t.Errorf("%d requests", n)
 		}
 	})
 
@@ -401,6 +450,39 @@ func TestPromotionWatch(t *testing.T) {
 		}
 		if diff := cmp.Diff([]string{"RUNNING", "PAUSED", "COMPLETED"}, statuses); diff != "" || r.code != exitDone {
 			t.Errorf("code %d\n%s", r.code, diff)
+		}
+	})
+
+	t.Run("TellsOfAStandstillNowAndThen", func(t *testing.T) {
+		t.Parallel()
+		env, asked := fakeServer(t, map[string]answer{"GET /readyz": {body: `{"status":"ok","degraded":["queue"]}`}})
+		cl, err := client.New(strings.TrimPrefix(env[0], "LARGESSE_SERVER="), client.Options{Transport: &http.Transport{DisableKeepAlives: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		w := &watch{cli: &cli{world: world{stdout: &out, stderr: io.Discard}, output: outputTable}, client: cl}
+		now := time.Now()
+		for still := range 15 {
+			s := &snapshot{Promotion: client.Promotion{Status: "RUNNING", TotalCount: 2, Counts: client.Counts{Queued: 2}}}
+			if s.still = time.Duration(still) * time.Second; s.still >= stillLeast {
+				s.silent = w.silentParts(t.Context(), now.Add(s.still))
+			} else {
+				s.still = 0
+			}
+			if err := w.show(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := `RUNNING 0% of 2, queued 2
+RUNNING 0% of 2, queued 2, nothing paid for 3s, the work queue does not answer
+RUNNING 0% of 2, queued 2, nothing paid for 13s, the work queue does not answer
+`
+		if diff := cmp.Diff(want, out.String()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if n := len(asked()); n != 4 {
+			t.Errorf("the server was asked %d times in 12 s, want 4", n)
 		}
 	})
 

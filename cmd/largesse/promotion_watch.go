@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,8 +23,9 @@ func (c *cli) promotionWatchCommand() *cobra.Command {
 		Use:   "watch ID",
 		Short: "Follow a promotion until it is completed or cancelled",
 		Long: `Follow a promotion until it is completed or cancelled: a bar on a terminal, else
-a line for each change, or a JSON object per line with --output json. Leaving by
-Ctrl-C does nothing to the promotion.`,
+a line for each change, or a JSON object per line with --output json. When nothing
+is paid for a while it says so, and which part of the server does not answer.
+Leaving by Ctrl-C does nothing to the promotion.`,
 		Example: `  largesse promotion watch 12345
   largesse promotion watch 12345 --every 10s --output json`,
 		Args: promotionArgs(),
@@ -53,7 +55,12 @@ type watch struct {
 
 	rate  rateMeter
 	bar   *watchBar
-	shown string // the latest line
+	shown string        // the latest line
+	told  string        // of the latest line, without what only the clock changes
+	still time.Duration // of the latest line
+
+	asked  time.Time // when the server was last asked for its parts
+	silent []string  // what it said
 }
 
 func (w *watch) run(ctx context.Context) error {
@@ -64,6 +71,9 @@ func (w *watch) run(ctx context.Context) error {
 		case err == nil:
 			heard = time.Now()
 			s := w.rate.look(p, heard)
+			if s.still > 0 && w.output != outputJSON {
+				s.silent = w.silentParts(ctx, heard)
+			}
 			if err := w.show(s); err != nil {
 				return err
 			}
@@ -90,6 +100,23 @@ func passing(err error) bool {
 	return !errors.As(err, &p) || p.Status >= http.StatusInternalServerError || p.Status == http.StatusTooManyRequests
 }
 
+// silentParts asks the server, every few seconds at most, which of its parts do
+// not answer; none when it does not tell.
+func (w *watch) silentParts(ctx context.Context, now time.Time) []string {
+	if now.Sub(w.asked) < stillLeast {
+		return w.silent
+	}
+	w.asked = now
+	ctx, cancel := context.WithTimeout(ctx, stillLeast)
+	defer cancel()
+	ready, err := w.client.Ready(ctx)
+	if err != nil {
+		ready.Degraded = nil
+	}
+	w.silent = ready.Degraded
+	return w.silent
+}
+
 func (w *watch) show(s *snapshot) error {
 	if w.output == outputJSON {
 		text, err := json.Marshal(s.Promotion)
@@ -107,11 +134,11 @@ func (w *watch) show(s *snapshot) error {
 		w.bar.show(s)
 		return nil
 	}
-	line := s.line()
-	if line == w.shown {
+	line, told := s.line(), s.counts()+strings.Join(s.silent, ",")
+	if line == w.shown || s.still > 0 && told == w.told && w.still > 0 && s.still < w.still+stillAgain {
 		return nil
 	}
-	w.shown = line
+	w.shown, w.told, w.still = line, told, s.still
 	_, err := fmt.Fprintln(w.stdout, line)
 	return err
 }
@@ -122,12 +149,21 @@ func (w *watch) finish() {
 	}
 }
 
-// rateWindow is how far back a rate looks.
-const rateWindow = 10 * time.Second
+const (
+	// rateWindow is how far back a rate looks.
+	rateWindow = 10 * time.Second
+	// stillLeast is how long nothing has to be decided before there is no rate
+	// any more, and stillAgain how often a line tells of it.
+	stillLeast = 3 * time.Second
+	stillAgain = 10 * time.Second
+)
 
 // rateMeter tells how fast a promotion goes, from the looks of the last
 // seconds.
-type rateMeter struct{ looks []look }
+type rateMeter struct {
+	looks []look
+	moved time.Time // when more was last seen to be decided, or to be decided at all
+}
 
 type look struct {
 	at   time.Time
@@ -135,14 +171,25 @@ type look struct {
 }
 
 func (m *rateMeter) look(p client.Promotion, now time.Time) *snapshot {
-	m.looks = append(m.looks, look{now, p.Counts.Done()})
+	done := p.Counts.Done()
+	if last := len(m.looks) - 1; last < 0 || done != m.looks[last].done || p.Status != "RUNNING" || done == p.TotalCount {
+		if now.Sub(m.moved) >= stillLeast {
+			m.looks = m.looks[max(last, 0):] // a rate after a standstill is that after it
+		}
+		m.moved = now
+	}
+	m.looks = append(m.looks, look{now, done})
 	for len(m.looks) > 2 && now.Sub(m.looks[1].at) >= rateWindow {
 		m.looks = m.looks[1:]
 	}
 	s := &snapshot{Promotion: p}
+	if still := now.Sub(m.moved); still >= stillLeast {
+		s.still = still
+		return s
+	}
 	oldest := m.looks[0]
-	if span := now.Sub(oldest.at); span > 0 && p.Counts.Done() > oldest.done {
-		s.rate = float64(p.Counts.Done()-oldest.done) / span.Seconds()
+	if span := now.Sub(oldest.at); span > 0 && done > oldest.done {
+		s.rate = float64(done-oldest.done) / span.Seconds()
 	}
 	if p.Status != "RUNNING" {
 		return s
@@ -151,7 +198,7 @@ func (m *rateMeter) look(p client.Promotion, now time.Time) *snapshot {
 	case p.ETASeconds != nil:
 		s.left = time.Duration(*p.ETASeconds * float64(time.Second))
 	case s.rate > 0:
-		s.left = time.Duration(float64(s.total()-p.Counts.Done()) / s.rate * float64(time.Second))
+		s.left = time.Duration(float64(s.total()-done) / s.rate * float64(time.Second))
 	}
 	return s
 }

@@ -70,15 +70,17 @@ func (c *cli) serve(ctx context.Context, engine *largesse.Engine) error {
 	return lost
 }
 
-// announce says where the API and Kafka are, for people and for scripts that
-// asked for port 0.
+// announce says that the instance is up, and where its API ("" = it has none)
+// and Kafka are, for people and for scripts that asked for port 0.
 func (c *cli) announce(addr, kafka string) error {
-	if addr == "" {
-		return nil
+	where, server := "without an API", ""
+	if addr != "" {
+		server = "http://" + addr
+		where = "on " + server
 	}
 	if c.output == outputJSON {
-		return c.printJSON(map[string]string{"server": "http://" + addr, "kafka": kafka})
+		return c.printJSON(map[string]string{"server": server, "kafka": kafka})
 	}
-	_, err := fmt.Fprintf(c.stdout, "serving on http://%s, Kafka at %s\n", addr, kafka)
+	_, err := fmt.Fprintf(c.stdout, "serving %s, Kafka at %s\n", where, kafka)
 	return err
 }

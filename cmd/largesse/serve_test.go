@@ -94,6 +94,48 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// TestServeWithoutAnAPI tells that it is up all the same, and of a flag that
+// comes in vain.
+func TestServeWithoutAnAPI(t *testing.T) {
+	t.Parallel()
+	for output, want := range map[string]string{"table": "serving without an API, Kafka at 127.0.0.1:", "json": "{\n"} {
+		t.Run(output, func(t *testing.T) {
+			t.Parallel()
+			ctx, terminate := context.WithCancel(t.Context())
+			defer terminate()
+			out, in := io.Pipe()
+			done := make(chan int, 1)
+			var log bytes.Buffer
+			data := t.TempDir()
+			go func() {
+				defer in.Close()
+				done <- run(ctx, []string{
+					"serve", "--data-dir", data, "--roles", "ingest,payout", "--listen", "127.0.0.1:0",
+					"--money-url", "http://127.0.0.1:1", "--log-level", "error", "--output", output,
+				}, world{stdout: in, stderr: &log})
+			}()
+			said := bufio.NewReader(out)
+			first, err := said.ReadString('\n')
+			if err != nil || !strings.HasPrefix(first, want) {
+				t.Fatalf("serve says %q (%v), code %d\n%s", first, err, <-done, &log)
+			}
+			if output == "json" {
+				var up map[string]string
+				if err := json.NewDecoder(io.MultiReader(strings.NewReader(first), said)).Decode(&up); err != nil || up["server"] != "" || up["kafka"] == "" || len(up) != 2 {
+					t.Errorf("%v, %v", up, err)
+				}
+			}
+			terminate()
+			if code := <-done; code != exitDone {
+				t.Errorf("serve ends with %d", code)
+			}
+			if got := log.String(); !strings.HasPrefix(got, "largesse: warning: http.listen 127.0.0.1:0 has no effect") || strings.Count(got, "\n") != 1 {
+				t.Errorf("stderr: %s", got)
+			}
+		})
+	}
+}
+
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return lines[len(lines)-1]

@@ -20,6 +20,10 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
+// Title is what the description at /openapi.json calls the API, by which an
+// instance is told from another program.
+const Title = "Largesse"
+
 // Config is what the API is made of.
 type Config struct {
 	Promotions *payout.Promotions
@@ -85,7 +89,7 @@ func New(cfg Config) *API {
 		cfg.StreamNames = func(queue.Stream) (string, string) { return "", "" }
 	}
 	a := &API{cfg: cfg, log: cfg.Log.For(obs.API), mux: http.NewServeMux(), rates: newEstimator()}
-	hc := huma.DefaultConfig("Largesse", cfg.Version)
+	hc := huma.DefaultConfig(Title, cfg.Version)
 	hc.Info.Description = "Issues rewards at scale. Ids are strings, money is an integer in minor units, times are RFC 3339 in UTC, errors are application/problem+json."
 	// The description is served below, once it is whole; the docs page would
 	// load scripts of others, and $schema would be a field nobody asked for.

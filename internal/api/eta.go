@@ -10,10 +10,11 @@ import (
 )
 
 const (
-	rateApart  = time.Second // samples closer together say too little
-	rateAgeMax = time.Minute // samples farther apart say nothing of now
-	rateTracks = 1000        // promotions whose rate is known at a time
-	rateWeight = 0.4         // of the latest sample
+	rateApart  = time.Second     // samples closer together say too little
+	rateStill  = 3 * time.Second // nothing decided for so long: it does not go on as it did lately
+	rateAgeMax = time.Minute     // samples farther apart say nothing of now
+	rateTracks = 1000            // promotions whose rate is known at a time
+	rateWeight = 0.4             // of the latest sample
 )
 
 // estimator learns how fast promotions go from the times they are looked at,
@@ -27,7 +28,8 @@ type estimator struct {
 type rateTrack struct {
 	at        time.Time
 	decided   int64
-	perSecond float64 // 0 = not known
+	perSecond float64   // 0 = not known
+	moved     time.Time // when decided was last seen to grow
 }
 
 func newEstimator() *estimator {
@@ -35,7 +37,8 @@ func newEstimator() *estimator {
 }
 
 // seconds returns how long a promotion will go on as it did lately, nil when
-// that is not known.
+// that is not known: also when nothing was decided for a while, because nobody
+// knows when it goes on.
 func (e *estimator) seconds(v store.PromotionView, now time.Time) *int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -50,13 +53,19 @@ func (e *estimator) seconds(v store.PromotionView, now time.Time) *int64 {
 	switch {
 	case !known || apart > rateAgeMax || decided < t.decided:
 		e.makeRoomLocked(now)
-		t = rateTrack{at: now, decided: decided}
+		t = rateTrack{at: now, decided: decided, moved: now}
+	case decided == t.decided && now.Sub(t.moved) >= rateStill:
+		t.at, t.perSecond = now, 0 // what comes after a standstill is measured anew
 	case apart >= rateApart:
 		rate := float64(decided-t.decided) / apart.Seconds()
 		if t.perSecond > 0 {
 			rate = rateWeight*rate + (1-rateWeight)*t.perSecond
 		}
-		t = rateTrack{at: now, decided: decided, perSecond: rate}
+		moved := t.moved
+		if decided > t.decided {
+			moved = now
+		}
+		t = rateTrack{at: now, decided: decided, perSecond: rate, moved: moved}
 	}
 	e.tracks[v.ID] = t
 	if v.ExpectedCount != nil {

@@ -29,6 +29,25 @@ func TestEstimator(t *testing.T) {
 	if got := e.seconds(view(150), now.Add(3*time.Minute)); got != nil {
 		t.Errorf("an old look gave %d", *got)
 	}
+	again := now.Add(time.Hour)
+	for _, tc := range []struct {
+		after time.Duration
+		done  int64
+		want  int64 // -1 = none
+	}{
+		{0, 200, -1},
+		{time.Second, 300, 7},
+		{2 * time.Second, 300, 12}, // slower, as far as is known
+		{3900 * time.Millisecond, 300, 20},
+		{4 * time.Second, 300, -1}, // nothing for 3 s
+		{30 * time.Second, 300, -1},
+		{31 * time.Second, 400, 6}, // measured anew
+	} {
+		got := e.seconds(view(tc.done), again.Add(tc.after))
+		if got == nil && tc.want >= 0 || got != nil && *got != tc.want {
+			t.Errorf("after %s, %d decided: %v, want %d", tc.after, tc.done, got, tc.want)
+		}
+	}
 	paused := view(150)
 	paused.Status = reward.Paused
 	if got := e.seconds(paused, now.Add(3*time.Minute)); got != nil {

@@ -37,8 +37,8 @@ type Instance struct {
 	StartedAt  time.Time      `json:"startedAt"`
 	SeenAt     time.Time      `json:"seenAt" doc:"When it was last heard of; it is forgotten a day later"`
 	AliveUntil time.Time      `json:"aliveUntil" doc:"When it is taken for dead unless it is heard of again"`
-	Consumers  int            `json:"consumers" doc:"Of all its pools"`
-	Pools      []InstancePool `json:"pools" nullable:"false" doc:"By promotion"`
+	Consumers  int            `json:"consumers" doc:"Of all its pools; 0 when it is not alive"`
+	Pools      []InstancePool `json:"pools" nullable:"false" doc:"By promotion, as a living instance told last; empty when it is not alive"`
 }
 
 // InstancePool is the pool of one promotion on one instance.
@@ -53,13 +53,16 @@ type InstancePool struct {
 func instanceOf(i store.Instance) Instance {
 	out := Instance{
 		Name: i.Name, Version: i.Version, Roles: append([]string{}, i.Roles...), Alive: i.Alive,
-		StartedAt: i.StartedAt.UTC(), SeenAt: i.SeenAt.UTC(), AliveUntil: i.AliveUntil.UTC(), Pools: make([]InstancePool, len(i.Pools)),
+		StartedAt: i.StartedAt.UTC(), SeenAt: i.SeenAt.UTC(), AliveUntil: i.AliveUntil.UTC(), Pools: []InstancePool{},
 	}
-	for n, p := range i.Pools {
+	if !i.Alive {
+		return out // what it told last is no more so
+	}
+	for _, p := range i.Pools {
 		out.Consumers += p.Consumers
-		out.Pools[n] = InstancePool{
+		out.Pools = append(out.Pools, InstancePool{
 			PromotionID: p.PromotionID.String(), Type: string(p.Type), Consumers: p.Consumers, InHand: p.InHand, StartedAt: p.StartedAt.UTC(),
-		}
+		})
 	}
 	return out
 }

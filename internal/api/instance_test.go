@@ -45,7 +45,10 @@ func TestInstances(t *testing.T) {
 					{PromotionID: 3, Type: reward.Voucher, Consumers: 2, InHand: 4, StartedAt: testTime},
 				},
 			},
-			{Name: "host-2", StartedAt: testTime, SeenAt: testTime, AliveUntil: testTime},
+			{
+				Name: "host-2", StartedAt: testTime, SeenAt: testTime, AliveUntil: testTime,
+				Pools: []store.InstancePool{{PromotionID: 2, Type: reward.Point, Consumers: 3, InHand: 9, StartedAt: testTime}}, // it had them
+			},
 		}
 		a := b.json(t, "GET", "/v1/instances", "")
 		a.want(t, http.StatusOK)

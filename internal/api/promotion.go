@@ -39,7 +39,7 @@ type Promotion struct {
 	AmountTotal          int64      `json:"amountTotal" doc:"Of all targets known, in minor units"`
 	AmountSucceeded      int64      `json:"amountSucceeded" doc:"Paid, in minor units"`
 	PauseReason          string     `json:"pauseReason,omitempty"`
-	ETASeconds           *int64     `json:"etaSeconds,omitempty" doc:"Seconds left at the recent rate; absent when that is not known"`
+	ETASeconds           *int64     `json:"etaSeconds,omitempty" doc:"Seconds left at the recent rate; absent when that is not known, or nothing was decided for some 3 s"`
 	CreatedAt            time.Time  `json:"createdAt"`
 	StartedAt            time.Time  `json:"startedAt,omitzero"`
 	FinishedAt           time.Time  `json:"finishedAt,omitzero"`

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
@@ -32,7 +33,6 @@ type ServerConfig struct {
 	// Listen is host:port; port 0 takes any free one.
 	Listen   string
 	AuthMode string // AuthNone
-	API      *API
 	Log      obs.Log
 }
 
@@ -42,9 +42,10 @@ type Server struct {
 	cfg  ServerConfig
 	log  obs.Log
 
-	mu   sync.Mutex // protects what follows
-	addr string
-	live bool
+	mu    sync.Mutex   // protects what follows
+	bound net.Listener // by Bind, until Start serves there
+	addr  string
+	live  bool
 }
 
 // NewServer checks the settings; nothing is bound yet.
@@ -62,24 +63,48 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	return &Server{cfg: cfg, log: cfg.Log.For(obs.API)}, nil
 }
 
-// Start binds the address and serves in the background until Stop, or until
-// ctx ends. Starting what runs already does nothing.
-func (s *Server) Start(ctx context.Context) error {
+// Bind takes the address, so that a taken one is known before anything else is
+// begun. Who connects is not answered before Start. Binding twice does nothing.
+func (s *Server) Bind(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bindLocked(ctx)
+}
+
+func (s *Server) bindLocked(ctx context.Context) error {
+	if s.live || s.bound != nil {
+		return nil
+	}
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Listen)
+	if err != nil {
+		hint := ""
+		if errors.Is(err, syscall.EADDRINUSE) {
+			hint = "; end what listens there (largesse doctor says whether it is an instance), or set http.listen to another port, 0 for any free one"
+		}
+		return fmt.Errorf("listen for the API on %s: %w%s", s.cfg.Listen, err, hint)
+	}
+	s.bound, s.addr = ln, ln.Addr().String()
+	return nil
+}
+
+// Start binds the address, unless Bind has, and serves api there in the
+// background until Stop, or until ctx ends. Starting what runs already does
+// nothing.
+func (s *Server) Start(ctx context.Context, api *API) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.live {
 		return nil
 	}
-	var lc net.ListenConfig
-	ln, err := lc.Listen(ctx, "tcp", s.cfg.Listen)
-	if err != nil {
-		return fmt.Errorf("listen for the API on %s: %w", s.cfg.Listen, err)
+	if err := s.bindLocked(ctx); err != nil {
+		return err
 	}
-	s.addr, s.live = ln.Addr().String(), true
-	s.cfg.API.Undrain()
+	ln := s.bound
+	s.bound, s.live = nil, true
+	api.Undrain()
 	s.base.Stop() // a run that has just ended may still be on its last step
 	s.base.Start(ctx, func(ctx context.Context) {
-		s.serve(ctx, ln)
+		s.serve(ctx, ln, api)
 		s.mu.Lock()
 		s.live = false
 		s.mu.Unlock()
@@ -88,19 +113,28 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 // Stop says that no more work should be sent, lets requests under way end for
-// up to five seconds, then cuts what is left.
-func (s *Server) Stop() { s.base.Stop() }
+// up to five seconds, then cuts what is left. It gives back what was only bound.
+// It may be called twice.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	if s.bound != nil {
+		_ = s.bound.Close() // nobody was answered there yet
+		s.bound = nil
+	}
+	s.mu.Unlock()
+	s.base.Stop()
+}
 
-// Addr is the address that Start bound, "" before it.
+// Addr is the address that Bind or Start bound, "" before it.
 func (s *Server) Addr() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.addr
 }
 
-func (s *Server) serve(ctx context.Context, ln net.Listener) {
+func (s *Server) serve(ctx context.Context, ln net.Listener, api *API) {
 	srv := &http.Server{
-		Handler:           s.guard(),
+		Handler:           guard(api),
 		ReadHeaderTimeout: headerWait,
 		IdleTimeout:       keepAliveWait,
 		MaxHeaderBytes:    headerBytesMax,
@@ -114,7 +148,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) {
 		return
 	case <-ctx.Done():
 	}
-	s.cfg.API.Drain()
+	api.Drain()
 	s.log.Info(obs.Stopping, "address", ln.Addr().String())
 	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainWait)
 	defer cancel()
@@ -130,7 +164,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) {
 // guard keeps web pages of others out while nobody has to prove who he is: a
 // page must neither post here from its own origin, nor reach us under a name
 // of its own that resolves to this machine.
-func (s *Server) guard() http.Handler {
+func guard(api *API) http.Handler {
 	cross := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := cross.Check(r); err != nil {
@@ -142,7 +176,7 @@ func (s *Server) guard() http.Handler {
 				"with auth.mode none this server answers to localhost and loopback addresses only"))
 			return
 		}
-		s.cfg.API.ServeHTTP(w, r)
+		api.ServeHTTP(w, r)
 	})
 }
 

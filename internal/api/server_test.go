@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 	"testing"
@@ -22,18 +24,18 @@ func TestServer(t *testing.T) {
 	t.Run("RefusesWhatIsNotLoopback", func(t *testing.T) {
 		t.Parallel()
 		for _, listen := range []string{"0.0.0.0:0", ":0", "192.0.2.1:80", "[::]:0", "example.com:80", "127.0.0.1"} {
-			if _, err := NewServer(ServerConfig{Listen: listen, AuthMode: AuthNone, API: b.api}); err == nil {
+			if _, err := NewServer(ServerConfig{Listen: listen, AuthMode: AuthNone}); err == nil {
 				t.Errorf("%s was taken", listen)
 			}
 		}
-		if _, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: "apikey", API: b.api}); err == nil {
+		if _, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: "apikey"}); err == nil {
 			t.Error("an unknown mode was taken")
 		}
 	})
 
 	t.Run("StartStopStress", func(t *testing.T) {
 		t.Parallel()
-		s, err := NewServer(ServerConfig{Listen: "localhost:0", AuthMode: AuthNone, API: setup(t).api})
+		s, err := NewServer(ServerConfig{Listen: "localhost:0", AuthMode: AuthNone})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +43,7 @@ func TestServer(t *testing.T) {
 		client := &http.Client{Transport: &http.Transport{}}
 		defer client.CloseIdleConnections()
 		for range 20 {
-			if err := errors.Join(s.Start(t.Context()), s.Start(t.Context())); err != nil {
+			if err := errors.Join(s.Start(t.Context(), b.api), s.Start(t.Context(), b.api)); err != nil {
 				t.Fatal(err)
 			}
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr()+"/readyz", nil)
@@ -68,21 +70,80 @@ func TestServer(t *testing.T) {
 	t.Run("TakenAddress", func(t *testing.T) {
 		t.Parallel()
 		other := setup(t)
-		s, err := NewServer(ServerConfig{Listen: strings.TrimPrefix(other.url, "http://"), AuthMode: AuthNone, API: other.api})
+		s, err := NewServer(ServerConfig{Listen: strings.TrimPrefix(other.url, "http://"), AuthMode: AuthNone})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Start(t.Context()); err == nil {
-			t.Error("an address was bound twice")
+		for _, err := range []error{s.Bind(t.Context()), s.Start(t.Context(), other.api)} {
+			if err == nil || !strings.Contains(err.Error(), "http.listen") {
+				t.Errorf("an address was bound twice: %v", err)
+			}
 		}
+	})
+
+	t.Run("AnswersOnceItServesWhatIsBound", func(t *testing.T) {
+		t.Parallel()
+		s, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: AuthNone})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Stop()
+		if err := errors.Join(s.Bind(t.Context()), s.Bind(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		addr := s.Addr()
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		answered := make(chan int, 1)
+		connected := make(chan struct{})
+		go func() {
+			trace := &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { close(connected) }}
+			req, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, "http://"+addr+"/healthz", nil)
+			if err != nil {
+				answered <- 0
+				return
+			}
+			res, err := client.Do(req)
+			if err != nil {
+				answered <- 0
+				return
+			}
+			_ = res.Body.Close()
+			answered <- res.StatusCode
+		}()
+		<-connected
+		select {
+		case status := <-answered:
+			t.Fatalf("answered %d before it serves", status)
+		default:
+		}
+		if err := s.Start(t.Context(), setup(t).api); err != nil || s.Addr() != addr {
+			t.Fatalf("%v, %s became %s", err, addr, s.Addr())
+		}
+		if status := <-answered; status != http.StatusOK {
+			t.Errorf("status %d", status)
+		}
+	})
+
+	t.Run("StopGivesBackWhatIsBound", func(t *testing.T) {
+		t.Parallel()
+		s, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: AuthNone})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Bind(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.Stop()
+		s.Stop()
+		again, err := net.Listen("tcp", s.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = again.Close()
 	})
 
 	t.Run("KeepsPagesOfOthersOut", func(t *testing.T) {
 		t.Parallel()
-		s, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: AuthNone, API: b.api})
-		if err != nil {
-			t.Fatal(err)
-		}
 		for _, tt := range []struct {
 			method, host, site string
 			status             int
@@ -99,7 +160,7 @@ func TestServer(t *testing.T) {
 				r.Header.Set("Sec-Fetch-Site", tt.site)
 			}
 			w := httptest.NewRecorder()
-			s.guard().ServeHTTP(w, r)
+			guard(b.api).ServeHTTP(w, r)
 			if w.Code != tt.status {
 				t.Errorf("%+v: status %d", tt, w.Code)
 			}
@@ -110,11 +171,11 @@ func TestServer(t *testing.T) {
 		t.Parallel()
 		own := setup(t)
 		own.store.edit(1, func(v *store.PromotionView) { v.ID, v.Type, v.Amount = 1, reward.Point, 5 })
-		s, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: AuthNone, API: own.api})
+		s, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: AuthNone})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Start(t.Context()); err != nil {
+		if err := s.Start(t.Context(), own.api); err != nil {
 			t.Fatal(err)
 		}
 		body, feed := io.Pipe()

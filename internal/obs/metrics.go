@@ -57,6 +57,7 @@ type Metrics struct {
 	webhooks              *prometheus.CounterVec
 
 	pools    poolCollector
+	parts    partCollector
 	governor governorCollector
 	streams  streamCollector
 }
@@ -93,13 +94,14 @@ func NewMetrics() *Metrics {
 		}, []string{"promotion_id"}),
 		webhooks: counters("largesse_webhooks_total", "Tries of this instance to tell a webhook, by what came of them.", "outcome"),
 		pools:    newPoolCollector(),
+		parts:    newPartCollector(),
 		governor: newGovernorCollector(),
 		streams:  newStreamCollector(),
 	}
 	m.registry.MustRegister(
 		m.claims, m.sweeps, m.poolStarts, m.idleStops, m.deadLetters, m.payouts, m.calls, m.callSeconds, m.callsOpen,
 		m.breaches, m.broken, m.webhooks,
-		&m.pools, &m.governor, &m.streams,
+		&m.pools, &m.parts, &m.governor, &m.streams,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	// A series that is there from the start has a rate from its first event on.
@@ -270,6 +272,15 @@ func (m *Metrics) GovernorFrom(read func() GovernorFigures) {
 	}
 }
 
+// PartsFrom has the parts asked at every scrape whether they answer. read
+// returns that by the part's name; it must be bounded, and safe for concurrent
+// use.
+func (m *Metrics) PartsFrom(read func() map[string]bool) {
+	if !m.off() {
+		m.parts.read.Store(&read)
+	}
+}
+
 // SetStream tells how the stream of a promotion stands: its entries, those that
 // nobody has read (lag), those read and not settled (pending), and the age of
 // the oldest of these (0 without any).
@@ -297,6 +308,34 @@ func (m *Metrics) KeepStreams(current []reward.PromotionID) {
 	m.streams.mu.Lock()
 	defer m.streams.mu.Unlock()
 	maps.DeleteFunc(m.streams.streams, func(id reward.PromotionID, _ streamFigures) bool { return !keep[id] })
+}
+
+// partCollector asks the parts when it is asked.
+type partCollector struct {
+	up   *prometheus.Desc
+	read atomic.Pointer[func() map[string]bool]
+}
+
+func newPartCollector() partCollector {
+	return partCollector{up: prometheus.NewDesc("largesse_up", "Whether a part answers this instance now: 1, or 0.", []string{"part"}, nil)}
+}
+
+// Describe names the gauge.
+func (c *partCollector) Describe(out chan<- *prometheus.Desc) { out <- c.up }
+
+// Collect asks every part.
+func (c *partCollector) Collect(out chan<- prometheus.Metric) {
+	read := c.read.Load()
+	if read == nil {
+		return
+	}
+	for part, up := range (*read)() {
+		value := 0.0
+		if up {
+			value = 1
+		}
+		out <- prometheus.MustNewConstMetric(c.up, prometheus.GaugeValue, value, part)
+	}
 }
 
 // poolCollector asks the pools when it is asked.

@@ -68,6 +68,7 @@ func useEverything(m *Metrics) {
 	m.WebhookTold(WebhookHeard)
 	m.PoolsFrom(func() PoolTotals { return PoolTotals{Pools: 2, Consumers: 9, InHand: 70} })
 	m.GovernorFrom(func() GovernorFigures { return GovernorFigures{Limit: 64, Waiting: 12, BreakerOpen: true} })
+	m.PartsFrom(func() map[string]bool { return map[string]bool{"store": true, "queue": false} })
 	m.SetStream(reward.Voucher, 12345, 10, 7, 3, 1500*time.Millisecond)
 }
 
@@ -106,6 +107,7 @@ func TestMetrics(t *testing.T) {
 			"largesse_governor_waiting":                  {"": 12},
 			"largesse_governor_breaker_open":             {"": 1},
 			"largesse_governor_rates_away":               {"": 0},
+			"largesse_up":                                {"store": 1, "queue": 0},
 			"largesse_stream_length":                     {"12345,VOUCHER": 10},
 			"largesse_stream_lag":                        {"12345,VOUCHER": 7},
 			"largesse_stream_pending":                    {"12345,VOUCHER": 3},

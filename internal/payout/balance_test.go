@@ -10,10 +10,10 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// endless is a list that grows faster than it is read.
-type endless struct{ amount reward.Amount }
+// growing is a list that grows faster than it is read.
+type growing struct{ amount reward.Amount }
 
-func (e endless) Charges(_ context.Context, _ reward.PromotionID, cursor string) (money.ChargesPage, error) {
+func (e growing) Charges(_ context.Context, _ reward.PromotionID, cursor string) (money.ChargesPage, error) {
 	n, _ := strconv.Atoi(cursor)
 	return money.ChargesPage{Charges: []money.ListedCharge{{Amount: e.amount}, {Amount: e.amount}}, NextCursor: strconv.Itoa(n + 1)}, nil
 }
@@ -26,14 +26,14 @@ func TestChargeBook(t *testing.T) {
 		t.Parallel()
 		var b chargeBook
 		for range 3 { // the last page is read again each time
-			if err := b.read(t.Context(), endless{100}, promotion, 5, never); err != nil {
+			if err := b.read(t.Context(), growing{100}, promotion, 5, never); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if got := b.total(); got != (worth{26, 2600}) {
 			t.Errorf("%+v", got)
 		}
-		err := b.read(t.Context(), endless{100}, promotion, 0, func(w worth) bool { return w.covers(worth{31, 50}) })
+		err := b.read(t.Context(), growing{100}, promotion, 0, func(w worth) bool { return w.covers(worth{31, 50}) })
 		if got := b.total(); err != nil || got != (worth{32, 3200}) {
 			t.Errorf("%+v, %v", got, err)
 		}
@@ -42,7 +42,7 @@ func TestChargeBook(t *testing.T) {
 	t.Run("AmountsThatOutgrowOurNumbersStayAboveEverything", func(t *testing.T) {
 		t.Parallel()
 		var b chargeBook
-		if err := b.read(t.Context(), endless{math.MaxInt64 / 3}, promotion, 9, never); err != nil || b.total().amount != math.MaxInt64 {
+		if err := b.read(t.Context(), growing{math.MaxInt64 / 3}, promotion, 9, never); err != nil || b.total().amount != math.MaxInt64 {
 			t.Errorf("%+v, %v", b.total(), err)
 		}
 	})

@@ -15,10 +15,6 @@ import (
 
 // Bounds of a promotion's fields.
 const (
-	PromotionNameMax          = 200 // characters
-	PromotionVoucherCodeMax   = 200 // characters
-	PromotionMaxRetriesMax    = 20
-	PromotionConsumersMax     = 256       // per instance
 	PromotionRatePerSecondMax = 1_000_000 // calls of all instances
 	PromotionWeightMax        = 100
 	PromotionWebhookURLMax    = 2000 // bytes
@@ -67,8 +63,8 @@ func (c CreateCommand) Check() []reward.FieldError {
 	if c.ID != nil && *c.ID <= 0 {
 		refuse("id", "must be from 1 to %d", int64(math.MaxInt64))
 	}
-	if n := utf8.RuneCountInString(c.Name); n == 0 || n > PromotionNameMax {
-		refuse("name", "must have 1 to %d characters, not %d", PromotionNameMax, n)
+	if n := utf8.RuneCountInString(c.Name); n == 0 || n > reward.PromotionNameMax {
+		refuse("name", "must have 1 to %d characters, not %d", reward.PromotionNameMax, n)
 	} else if err := reward.CheckText(c.Name); err != nil {
 		refuse("name", "%v", err)
 	}
@@ -87,11 +83,11 @@ func (c CreateCommand) Check() []reward.FieldError {
 	if c.Currency != "" && !currencyPattern.MatchString(c.Currency) {
 		refuse("currency", "must be three capital letters, e.g. EUR, not %s", reward.Quote(c.Currency))
 	}
-	if c.MaxRetries != nil && (*c.MaxRetries < 0 || *c.MaxRetries > PromotionMaxRetriesMax) {
-		refuse("maxRetries", "must be from 0 to %d, not %d", PromotionMaxRetriesMax, *c.MaxRetries)
+	if c.MaxRetries != nil && (*c.MaxRetries < 0 || *c.MaxRetries > reward.PromotionMaxRetriesMax) {
+		refuse("maxRetries", "must be from 0 to %d, not %d", reward.PromotionMaxRetriesMax, *c.MaxRetries)
 	}
-	if c.ConsumersPerInstance != nil && (*c.ConsumersPerInstance < 1 || *c.ConsumersPerInstance > PromotionConsumersMax) {
-		refuse("consumersPerInstance", "must be from 1 to %d, not %d; leave it out to go by the promotion's size", PromotionConsumersMax, *c.ConsumersPerInstance)
+	if c.ConsumersPerInstance != nil && (*c.ConsumersPerInstance < 1 || *c.ConsumersPerInstance > reward.PromotionConsumersMax) {
+		refuse("consumersPerInstance", "must be from 1 to %d, not %d; leave it out to go by the promotion's size", reward.PromotionConsumersMax, *c.ConsumersPerInstance)
 	}
 	c.checkLevers(refuse)
 	return wrong
@@ -147,8 +143,8 @@ func (c CreateCommand) checkVoucherCode(refuse func(field, format string, args .
 	if c.Type != string(reward.Voucher) {
 		refuse(field, "is for VOUCHER promotions only")
 	}
-	if n := utf8.RuneCountInString(c.VoucherCode); n > PromotionVoucherCodeMax || len(c.VoucherCode) > reward.VoucherCodeMax {
-		refuse(field, "must have at most %d characters and %d bytes", PromotionVoucherCodeMax, reward.VoucherCodeMax)
+	if n := utf8.RuneCountInString(c.VoucherCode); n > reward.PromotionVoucherCodeMax || len(c.VoucherCode) > reward.VoucherCodeMax {
+		refuse(field, "must have at most %d characters and %d bytes", reward.PromotionVoucherCodeMax, reward.VoucherCodeMax)
 	} else if err := reward.CheckText(c.VoucherCode); err != nil {
 		refuse(field, "%v", err)
 	} else if hasControl(c.VoucherCode) {

@@ -46,6 +46,10 @@ type FlowConfig struct {
 	ApprovalAbove reward.Amount
 	// Start starts a promotion whose time has come; nil = nobody does.
 	Start func(ctx context.Context, id reward.PromotionID) error
+	// ReconcileEvery is how often the books are checked; 0 = a minute.
+	ReconcileEvery time.Duration
+	// WebhookSecret signs what webhooks are told; "" = nothing is.
+	WebhookSecret string
 	// Ingest, Payout and Housekeeping are the roles this instance plays.
 	Ingest, Payout, Housekeeping bool
 	Metrics                      *obs.Metrics
@@ -59,18 +63,21 @@ const directMaxLen = 500
 
 // Flow starts and stops the parts of the payout flow in order.
 type Flow struct {
-	cfg       FlowConfig
-	Intake    *Intake
-	Cache     *StatusCache
-	Manager   *pool.Manager
-	governor  *governor.Governor
-	finisher  *Finisher
-	retry     *RetryProcessor
-	feeder    *Feeder
-	sweeper   *Sweeper
-	settler   *Settler
-	guard     *Guard
-	listeners []interface {
+	cfg      FlowConfig
+	Intake   *Intake
+	Cache    *StatusCache
+	Manager  *pool.Manager
+	governor *governor.Governor
+	finisher *Finisher
+	retry    *RetryProcessor
+	feeder   *Feeder
+	sweeper  *Sweeper
+	settler  *Settler
+	guard    *Guard
+	webhooks *WebhookSender
+	// Reconciler compares the books, also on demand.
+	Reconciler *Reconciler
+	listeners  []interface {
 		Start(ctx context.Context)
 		Stop()
 	}
@@ -118,6 +125,16 @@ func wire(cfg FlowConfig, publisher Publisher) *Flow {
 	f.sweeper = NewSweeper(cfg.Store, cfg.Queue, f.Cache, f.Manager, cfg.Limits, cfg.Metrics, cfg.Log)
 	f.settler = NewSettler(cfg.Store, cfg.Provider, f.governor, f.Cache, cfg.Limits, cfg.Log)
 	f.guard = NewGuard(GuardConfig{Store: cfg.Store, Cache: f.Cache, ApprovalAbove: cfg.ApprovalAbove, Start: cfg.Start, Log: cfg.Log})
+	charges, _ := cfg.Provider.(Charges) // not every provider lists them
+	var streams queue.Queue
+	if !cfg.Direct {
+		streams = cfg.Queue // another instance's cannot be looked into
+	}
+	f.Reconciler = NewReconciler(ReconcilerConfig{
+		Store: cfg.Store, Queue: streams, Charges: charges, Cache: f.Cache, Instance: cfg.Pool.Instance,
+		Interval: cfg.ReconcileEvery, Limits: cfg.Limits, Metrics: cfg.Metrics, Log: cfg.Log,
+	})
+	f.webhooks = NewWebhookSender(WebhookConfig{Rows: cfg.Store, Secret: cfg.WebhookSecret, Metrics: cfg.Metrics, Log: cfg.Log})
 	f.Cache.onRefresh = func(views []store.PromotionView) {
 		for _, v := range views {
 			if v.Status == reward.Paused || v.Status == reward.PromotionCancelled {
@@ -192,6 +209,8 @@ func (f *Flow) Start(ctx context.Context) error {
 		start(&f.sweeper.Base, f.sweeper.run)
 		start(&f.settler.Base, f.settler.run)
 		start(&f.guard.Base, f.guard.run)
+		start(&f.Reconciler.Base, f.Reconciler.run)
+		start(&f.webhooks.Base, f.webhooks.run)
 	}
 	for _, l := range f.listeners {
 		l.Start(context.WithoutCancel(ctx))
@@ -212,6 +231,8 @@ func (f *Flow) Stop() {
 	f.sweeper.Stop()
 	f.settler.Stop()
 	f.guard.Stop()
+	f.Reconciler.Stop()
+	f.webhooks.Stop()
 	// A database that is away must not hold up the end: what could not be
 	// written in time is left in the stream.
 	late := time.AfterFunc(2*f.cfg.Pool.StopTimeout+time.Second, f.finisher.giveUp)

@@ -451,10 +451,11 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			}
 			// Without the flow's own claims, so that what is pending is handed on.
 			time.Sleep(20 * time.Second)
-			if err := s.flow.Cache.refresh(t.Context()); err != nil {
+			v, err := s.store.PromotionGet(t.Context(), promotion)
+			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.flow.sweeper.evict(t.Context(), s.flow.Cache.Views()); err != nil {
+			if err := s.flow.sweeper.evict(t.Context(), map[reward.PromotionID]store.PromotionView{promotion: v}); err != nil {
 				t.Fatal(err)
 			}
 			left, err := s.queue.Consumers(t.Context(), stream)

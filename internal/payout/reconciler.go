@@ -272,7 +272,7 @@ func (r *Reconciler) round(ctx context.Context, failures int) int {
 // counts, the provider's list is read from its beginning.
 func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watched) error {
 	var drifts []Drift
-	compared := !time.Now().Before(w.compareAt) || slices.ContainsFunc(w.suspects, func(d Drift) bool { return !d.ofCharges() })
+	compared := !time.Now().Before(w.compareAt) || !w.broken && slices.ContainsFunc(w.suspects, func(d Drift) bool { return !d.ofCharges() })
 	if compared {
 		began := time.Now()
 		kept, rows, err := r.cfg.Store.SummaryCompare(ctx, id, false)

@@ -15,6 +15,14 @@ import (
 // set, so a payout has at most MaxRetries+1 counted answers. [MAX_RETRY_COUNT]
 const MaxRetries = 5
 
+// Bounds of a promotion's fields.
+const (
+	PromotionNameMax        = 200 // characters
+	PromotionVoucherCodeMax = 200 // characters
+	PromotionMaxRetriesMax  = 20
+	PromotionConsumersMax   = 256 // per instance
+)
+
 // PromotionID names a promotion: a positive 63-bit integer, given by an
 // upstream system or made here.
 type PromotionID int64

@@ -66,7 +66,7 @@ func Look(ctx context.Context, cfg Config) (Facts, error) {
 	}
 	connected, err := rueidis.NewClient(option)
 	if err != nil {
-		return Facts{}, fmt.Errorf("redis.url: cannot connect to %s: %w", strings.Join(option.InitAddress, ", "), err)
+		return Facts{}, connectError(option, err)
 	}
 	defer connected.Close()
 	nodes := connected.Nodes()

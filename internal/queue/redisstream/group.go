@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -165,8 +166,9 @@ func (q *Queue) Info(ctx context.Context, s queue.Stream) (queue.Info, error) {
 	length, errLen := replies[1].AsInt64()
 	pending, oldestPending, errPending := pendingSummary(replies[2])
 	oldest, errRange := replies[3].ToArray()
-	if err := errors.Join(errExists, errLen, errPending, errRange); err != nil {
-		return queue.Info{}, fmt.Errorf("redisstream: XLEN, XPENDING, XRANGE %s: %w", key, err)
+	// A server that is away fails all of them alike: once is enough.
+	if err := cmp.Or(errExists, errLen, errPending, errRange); err != nil {
+		return queue.Info{}, fmt.Errorf("redisstream: EXISTS, XLEN, XPENDING, XRANGE %s: %w", key, err)
 	}
 	info := queue.Info{Exists: exists, Len: length, Pending: pending}
 	if oldestPending != "" {

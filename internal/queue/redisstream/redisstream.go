@@ -22,9 +22,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -83,7 +85,7 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 func open(ctx context.Context, cfg Config, option rueidis.ClientOption) (*Queue, error) {
 	connected, err := rueidis.NewClient(option)
 	if err != nil {
-		return nil, fmt.Errorf("redis.url: cannot connect to %s: %w", strings.Join(option.InitAddress, ", "), err)
+		return nil, connectError(option, err)
 	}
 	if err := checkVersions(ctx, connected); err != nil {
 		connected.Close()
@@ -139,6 +141,20 @@ func clientOption(urls string) (rueidis.ClientOption, error) {
 	}
 	option.Sentinel.ClientName = option.ClientName
 	return option, nil
+}
+
+// connectError says where nobody could be connected to. Something that takes
+// the connection and is no Redis either answers what no Redis would, or hangs
+// up on what it does not understand.
+func connectError(option rueidis.ClientOption, err error) error {
+	hint := ""
+	switch {
+	case strings.Contains(err.Error(), "unknown message type"): // the client has no name for it
+		hint = "what listens there does not speak Redis's protocol: "
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		hint = "what listens there hangs up: it does not speak Redis's protocol, or wants TLS (rediss://): "
+	}
+	return fmt.Errorf("redis.url: cannot connect to %s: %s%w", strings.Join(option.InitAddress, ", "), hint, err)
 }
 
 // checkVersions refuses servers that lack what the driver builds on, e.g.

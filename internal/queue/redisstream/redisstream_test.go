@@ -1,6 +1,9 @@
 package redisstream
 
 import (
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -158,6 +161,42 @@ func TestOpenSaysWhatIsAway(t *testing.T) {
 	_, err := Open(t.Context(), Config{URL: "redis://user:secret@127.0.0.1:1"})
 	if err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") || strings.Contains(err.Error(), "secret") {
 		t.Fatalf("the error is %v", err)
+	}
+}
+
+// TestOpenSaysWhatIsNoRedis points redis.url to servers of other kinds.
+func TestOpenSaysWhatIsNoRedis(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+	silent, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hangsUp := make(chan struct{})
+	go func() {
+		defer close(hangsUp)
+		for {
+			conn, err := silent.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	}()
+	defer func() { silent.Close(); <-hangsUp }()
+	for address, want := range map[string]string{
+		web.Listener.Addr().String(): "does not speak Redis's protocol: ",
+		silent.Addr().String():       "does not speak Redis's protocol, or wants TLS (rediss://): ",
+	} {
+		cfg := Config{URL: "redis://user:secret@" + address}
+		_, looked := Look(t.Context(), cfg)
+		_, opened := Open(t.Context(), cfg)
+		for _, err := range []error{looked, opened} {
+			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), address) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("%v, want %q", err, want)
+			}
+		}
 	}
 }
 

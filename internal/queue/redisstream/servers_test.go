@@ -566,6 +566,21 @@ func (r *rig) until(what string, condition func() bool) {
 	}
 }
 
+// TestWhatIsAwayIsSaidOnce: what goes into the log of a request is one line.
+func TestWhatIsAwayIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	url := serverURL(t, "LARGESSE_TEST_REDIS")
+	p := newProxy(t, url)
+	r := newRigVia(t, url, p)
+	p.setDown(true)
+	defer p.setDown(false)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := r.q.Info(ctx, r.s); err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%q", err)
+	}
+}
+
 func TestADrainedStreamKeepsItsGroup(t *testing.T) {
 	t.Parallel()
 	overServers(t, func(t *testing.T, url string) {

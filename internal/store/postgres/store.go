@@ -167,9 +167,18 @@ func (s *Store) migrations(ctx context.Context, fn func(*goose.Provider) error) 
 			return nil
 		}
 		if !rolledBack(err) || try+1 == tries || !service.Sleep(ctx, service.Backoff(try, 5*time.Millisecond, 250*time.Millisecond)) {
-			return fmt.Errorf("migrate the database: %w", err)
+			return migrateError(err)
 		}
 	}
+}
+
+// migrateError says what to do about what keeps a migration from being had.
+func migrateError(err error) error {
+	if hasState(err, "55P03") {
+		return fmt.Errorf("migrate the database: another session has held the table throughout; "+
+			"wait for it, or find it in pg_stat_activity (pg_locks names it) and end it (pg_terminate_backend), then start again: %w", err)
+	}
+	return fmt.Errorf("migrate the database: %w", err)
 }
 
 // tries bounds how often a transaction that was certainly rolled back is run.

@@ -228,6 +228,38 @@ func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
 		}
 		storetest.AfterMigration(t, s)
 	})
+	t.Run("WhoNeverEndsIsNamedAsTheCause", func(t *testing.T) {
+		t.Parallel()
+		s := old(t)
+		conn, err := s.pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Release()
+		for _, sql := range []string{"BEGIN", "SET LOCAL idle_in_transaction_session_timeout = 0", "SELECT 1 FROM payouts"} {
+			if _, err := conn.Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+		impatient := s.pool.Config()
+		impatient.ConnConfig.RuntimeParams["lock_timeout"] = "50ms" // 8 tries of 2 s prove no more
+		pool, err := pgxpool.NewWithConfig(t.Context(), impatient)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pool.Close()
+		err = (&Store{pool: pool, schema: s.schema, tryMost: tryMost}).Migrate(t.Context())
+		if err == nil || !hasState(err, "55P03") || !strings.Contains(err.Error(), "pg_stat_activity") {
+			t.Errorf("Migrate = %v", err)
+		}
+		if _, err := conn.Exec(t.Context(), "ROLLBACK"); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Migrate(t.Context()); err != nil {
+			t.Fatalf("once it has ended: %v", err)
+		}
+		storetest.AfterMigration(t, s)
+	})
 }
 
 // TestHandoversEndAtTheirMost: nothing overflows, however often a payout is let

@@ -1,0 +1,71 @@
+package largesse
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/largesse/largesse/internal/api"
+)
+
+// askTimeout bounds the question who listens at the API's address, and
+// specMost its answer, in bytes.
+const (
+	askTimeout = time.Second
+	specMost   = 4 << 20
+)
+
+// lookAtHTTP finds out whether the API could listen, or who does.
+func lookAtHTTP(ctx context.Context, cfg Config) []Check {
+	address := cfg.HTTP.Listen
+	host, port, _ := hostPort(address)
+	switch {
+	case !slices.Contains(cfg.Roles, RoleAPI):
+		return []Check{passed("http", "http.listen is not needed without the role %s", RoleAPI)}
+	case port == 0:
+		return []Check{passed("http", "the API takes any free port of %s", host)}
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	switch {
+	case err == nil:
+		_ = l.Close()
+		return []Check{passed("http", "the API can listen on %s", address)}
+	case !errors.Is(err, syscall.EADDRINUSE):
+		return []Check{passed("http", "the API could not listen: %s", oneLine(err)).but(CheckFail, "name another address in http.listen")}
+	}
+	if version, ours := askVersion(ctx, address); ours {
+		return []Check{passed("http", "the API of a running instance (version %s) has %s", version, address)}
+	}
+	return []Check{passed("http", "http.listen %s is in use by another program", address).
+		but(CheckWarn, "end what listens there (ss -ltnp shows it), or set http.listen to another port: an instance would not start")}
+}
+
+// askVersion asks who listens at an address; ours says that it is the API of an
+// instance.
+func askVersion(ctx context.Context, address string) (version string, ours bool) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/openapi.json", nil)
+	if err != nil {
+		return "", false
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	res, err := transport.RoundTrip(req)
+	if err != nil {
+		return "", false
+	}
+	defer res.Body.Close()
+	var spec struct {
+		Info struct{ Title, Version string }
+	}
+	if err := json.NewDecoder(io.LimitReader(res.Body, specMost)).Decode(&spec); err != nil || spec.Info.Title != api.Title {
+		return "", false
+	}
+	return spec.Info.Version, true
+}

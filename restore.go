@@ -1,0 +1,24 @@
+package largesse
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// MarkRestored notes, in the database that the settings name, that it was
+// restored from a backup: money may have moved that its rows do not know of.
+// For a day from then on every payout is looked up at the provider before it is
+// called, on every instance within a second.
+func MarkRestored(ctx context.Context, cfg Config) (time.Time, error) {
+	s, err := OpenStore(ctx, cfg, "doctor")
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer s.Close()
+	now := time.Now()
+	if err := s.RestoreMarkSet(ctx, now); err != nil {
+		return time.Time{}, fmt.Errorf("note the restore: %w", err)
+	}
+	return now, nil
+}
