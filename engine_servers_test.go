@@ -30,6 +30,22 @@ func TestEngineServers(t *testing.T) {
 	}
 }
 
+// TestEngineServersWithoutStreams runs it with redis.stream.enabled off, with
+// and without a Redis for the rates.
+func TestEngineServersWithoutStreams(t *testing.T) {
+	t.Parallel()
+	exercisePayouts(t, withoutStreams(servers("LARGESSE_TEST_REDIS")))
+	t.Run("WithoutRedis", func(t *testing.T) {
+		t.Parallel()
+		w := withoutStreams(servers("LARGESSE_TEST_REDIS"))
+		exercisePayouts(t, world{name: w.name, config: func(t *testing.T, cfg *largesse.Config) {
+			t.Helper()
+			w.config(t, cfg)
+			cfg.Redis = largesse.RedisConfig{Stream: cfg.Redis.Stream}
+		}})
+	})
+}
+
 // servers is the world of real servers: a schema, a key prefix and a topic
 // prefix for each test.
 func servers(queue string) world {

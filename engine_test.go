@@ -55,6 +55,22 @@ func TestEngineEmbedded(t *testing.T) {
 	exercisePayouts(t, embedded)
 }
 
+// TestEngineWithoutStreams runs the same suite with redis.stream.enabled off.
+func TestEngineWithoutStreams(t *testing.T) {
+	t.Parallel()
+	exercisePayouts(t, withoutStreams(embedded))
+}
+
+// withoutStreams is a world in which the Kafka consumers and feeders of an
+// instance work off what they take themselves.
+func withoutStreams(w world) world {
+	return world{name: w.name + " without streams", config: func(t *testing.T, cfg *largesse.Config) {
+		t.Helper()
+		w.config(t, cfg)
+		cfg.Redis.Stream.Enabled = false
+	}}
+}
+
 // rig is one running engine with its provider and its client.
 type rig struct {
 	t      *testing.T
@@ -309,9 +325,9 @@ func exercisePayouts(t *testing.T, w world) {
 		t.Parallel()
 		r := newRig(t, w, moneysim.Faults{ErrorRate: 1})
 		retries := 2
-		id, workload := r.create(20, false, client.NewPromotion{MaxRetries: &retries})
+		id, workload := r.create(6, false, client.NewPromotion{MaxRetries: &retries})
 		account := r.balance(id, workload)
-		if account.Promotion.Counts.Failed != 20 || account.Attempts != 60 || account.Charges != 0 {
+		if account.Promotion.Counts.Failed != 6 || account.Attempts != 18 || account.Charges != 0 {
 			t.Errorf("counts %+v, %d attempts, %d charges", account.Promotion.Counts, account.Attempts, account.Charges)
 		}
 		detail, err := r.api.Payout(t.Context(), id, "1000000")
@@ -322,9 +338,9 @@ func exercisePayouts(t *testing.T, w world) {
 	t.Run("EveryReplyLostIsLookedUpAndPaidOnce", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, w, moneysim.Faults{LostReplyRate: 1})
-		id, workload := r.create(200, false, client.NewPromotion{})
+		id, workload := r.create(15, false, client.NewPromotion{})
 		account := r.balance(id, workload)
-		if account.Promotion.Counts.Succeeded != 200 || r.sim.Stats().Charges != 200 {
+		if account.Promotion.Counts.Succeeded != 15 || r.sim.Stats().Charges != 15 {
 			t.Errorf("counts %+v, provider %+v", account.Promotion.Counts, r.sim.Stats())
 		}
 	})

@@ -17,7 +17,7 @@ const (
 	freshShare  = 0.6 // of the latest calls, when these alone have no sign of life
 	rowOfDoubt  = 10  // from then on no more calls are open than it takes to be sure
 	probeFirst  = time.Second
-	probeMost   = 5 * time.Second
+	probeMost   = 3500 * time.Millisecond
 	probeAgain  = 100 * time.Millisecond // after one that told nothing
 	probeJitter = 0.2
 )
@@ -95,7 +95,7 @@ func (b *breaker) probeDue(now time.Duration) bool {
 
 // result learns from a call that has ended; calls is how many have begun, open
 // how many have not ended.
-func (b *breaker) result(now time.Duration, p *Permit, s sign, calls uint64, open int) {
+func (b *breaker) result(now time.Duration, p *Permit, s sign, knows bool, calls uint64, open int) {
 	switch {
 	case b.opened && !p.probe: // it began before
 	case p.probe && s == signAlive:
@@ -103,6 +103,9 @@ func (b *breaker) result(now time.Duration, p *Permit, s sign, calls uint64, ope
 	case p.probe && s == signDead:
 		b.probing = false
 		b.tries++
+		if knows {
+			b.tries = 0
+		}
 		b.probeAt = now + probePause(b.tries)
 	case p.probe:
 		b.unprobed(now)
@@ -136,7 +139,7 @@ func (b *breaker) unprobed(now time.Duration) {
 	b.probeAt = now + service.Jitter(probeAgain, probeJitter)
 }
 
-// probePause is the time before probe n, from 0: 1 s, 2, 4, then 5.
+// probePause is the time before probe n, from 0: 1 s, 2, then 3.5.
 func probePause(n int) time.Duration {
 	return service.Jitter(min(probeFirst<<min(n, 8), probeMost), probeJitter)
 }

@@ -47,7 +47,7 @@ func TestBreaker(t *testing.T) {
 						t.Errorf("15 s later: %+v", s)
 					}
 					stop()
-					if n := v.calls(from, from+outage); n > 100 || n < 25 {
+					if n := v.calls(from, from+outage); n > 100 || n < 15 {
 						t.Errorf("the outage cost %d calls", n)
 					}
 					if n := v.calls(from+outage, from+outage+15*time.Second); n < 500 {
@@ -128,8 +128,8 @@ func TestBreaker(t *testing.T) {
 				cancel()
 				e.permit.Done(Outcome{Class: reward.AnswerUnknown})
 			}
-			for i, want := range []time.Duration{1, 2, 4, 5, 5, 5} {
-				if want *= time.Second; gaps[i] < want*4/5 || gaps[i] > want*6/5 {
+			for i, want := range []time.Duration{10, 20, 35, 35, 35, 35} {
+				if want *= 100 * time.Millisecond; gaps[i] < want*4/5 || gaps[i] > want*6/5 {
 					t.Errorf("probe %d came after %v", i, gaps[i])
 				}
 			}

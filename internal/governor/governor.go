@@ -157,6 +157,9 @@ type Outcome struct {
 	Status     int           // HTTP status, 0 without an answer
 	RetryAfter time.Duration // 0: not said
 	Took       time.Duration // from the start of the call to the end of its answer
+	// Knows marks a dead result of a provider that is there all the same: it
+	// has just answered a look-up. It is probed more often.
+	Knows bool
 	// Ours marks an UNSENT that says nothing about the provider: our own check
 	// kept the call from leaving, or its caller gave up. An UNSENT without it
 	// could not connect.
@@ -233,7 +236,7 @@ func (p *Permit) Done(o Outcome) {
 		g.blocked = max(g.blocked, now+min(o.RetryAfter, retryAfterMost))
 	}
 	wasOpen := g.breaker.opened
-	g.breaker.result(now, p, o.sign(), g.calls, g.open)
+	g.breaker.result(now, p, o.sign(), o.Knows, g.calls, g.open)
 	if wasOpen && !g.breaker.opened {
 		g.limit.restart(now, g.open)
 		g.log.Info(obs.Recovered, "what", "provider")

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	limitFirst   = 64  // at the start
+	limitFirst   = 32  // at the start
 	limitFloor   = 4   // never below, but for MaxConcurrency
 	limitRestart = 8   // after an outage
 	answersMost  = 50  // that a window needs

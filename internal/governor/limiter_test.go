@@ -114,7 +114,7 @@ func TestLimiter(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			g := newTest(t, Config{})
 			v := newProvider(50 * time.Millisecond)
-			v.workFor(t, 10*time.Second, g, 40, job)
+			v.workFor(t, 10*time.Second, g, 20, job)
 			if limit := g.State().Limit; limit != limitFirst {
 				t.Errorf("the limit is %d", limit)
 			}

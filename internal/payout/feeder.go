@@ -26,11 +26,16 @@ type Feeder struct {
 	rows     store.Payouts
 	cache    *StatusCache
 	producer *Producer
-	maxLen   int           // most QUEUED rows of a promotion
-	direct   bool          // the queue is this instance's own
-	room     chan struct{} // of one place: there may be room again
-	starved  atomic.Bool   // something is READY and was not taken for lack of room
-	log      obs.Log
+	maxLen   int // most QUEUED rows of a promotion
+	// own is how much of a promotion an instance dispatches to itself, when the
+	// queue is its own; nil = the queue is everybody's.
+	own func(v store.PromotionView) int
+	// taking says whether calls are opened at all; nil = always. While they are
+	// not, what is READY waits there.
+	taking  func() bool
+	room    chan struct{} // of one place: there may be room again
+	starved atomic.Bool   // something is READY and was not taken for lack of room
+	log     obs.Log
 }
 
 // NewFeeder makes a feeder that works on what the cache says.
@@ -115,9 +120,12 @@ func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.St
 	var adding chan int // the number that the latest add took
 	for range rounds {
 		limit := store.BatchMax
-		if f.direct {
+		if f.own != nil {
+			if f.taking != nil && !f.taking() {
+				break
+			}
 			// The rows do not tell how much this instance holds.
-			limit = min(limit, f.producer.Room(ctx, v))
+			limit = min(limit, f.own(v)-f.producer.Held(ctx, v))
 			if limit <= 0 {
 				break
 			}
@@ -148,7 +156,7 @@ func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.St
 		added := make(chan int, 1)
 		go func() { added <- f.producer.Enqueue(ctx, v.Type, rows, now) }()
 		adding = added
-		if rounds == 0 || len(rows) < limit || f.direct {
+		if rounds == 0 || len(rows) < limit || f.own != nil {
 			break
 		}
 	}

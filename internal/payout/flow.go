@@ -56,10 +56,9 @@ type FlowConfig struct {
 	Log                          obs.Log
 }
 
-// directMaxLen bounds what an instance has dispatched of a promotion and not yet
-// in hand, when there are no streams: what it cannot call within half of X is
-// given back.
-const directMaxLen = 500
+// directMaxLen bounds what an instance has dispatched of a promotion to itself,
+// when there are no streams.
+const directMaxLen = 10_000
 
 // Flow starts and stops the parts of the payout flow in order.
 type Flow struct {
@@ -105,12 +104,16 @@ func wire(cfg FlowConfig, publisher Publisher) *Flow {
 	}
 	f.Intake = &Intake{Rows: cfg.Store, Producer: producer, MaxLen: cfg.MaxLen}
 	if cfg.Direct {
-		producer.MaxLen = directMaxLen
 		f.Intake.MaxLen = 0 // what is saved waits for a feeder with room
 	}
 	f.retry = NewRetryProcessor(publisher, cfg.Store, producer, cfg.Log)
 	f.feeder = NewFeeder(cfg.Store, f.Cache, producer, cfg.MaxLen, cfg.Log)
-	f.feeder.direct = cfg.Direct
+	if cfg.Direct {
+		f.feeder.taking = func() bool { return f.governor.Taking() }
+		// What waits for its second turn is called in time; more would be given
+		// back.
+		f.feeder.own = func(v store.PromotionView) int { return min(2*f.Manager.Capacity(specOf(v)), directMaxLen) }
+	}
 	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease, f.feeder.Room, f.Cache.Hint, cfg.Metrics, cfg.Log)
 	cfg.Governor.Metrics, cfg.Governor.Log = cfg.Metrics, cfg.Log
 	f.governor = governor.New(cfg.Governor)
@@ -247,16 +250,20 @@ func (f *Flow) Stop() {
 func specs(views []store.PromotionView) []pool.Spec {
 	out := make([]pool.Spec, 0, len(views))
 	for _, v := range views {
-		total := v.Counts.Total()
-		if v.ExpectedCount != nil {
-			total = max(total, *v.ExpectedCount)
-		}
-		out = append(out, pool.Spec{
-			Stream: streamOf(v), Total: total, Consumers: v.ConsumersPerInstance,
-			Work:   v.Counts.Payouts[reward.Queued] > 0,
-			Paused: v.Status == reward.Paused,
-			Final:  v.Status == reward.Completed || v.Status == reward.PromotionCancelled,
-		})
+		out = append(out, specOf(v))
 	}
 	return out
+}
+
+func specOf(v store.PromotionView) pool.Spec {
+	total := v.Counts.Total()
+	if v.ExpectedCount != nil {
+		total = max(total, *v.ExpectedCount)
+	}
+	return pool.Spec{
+		Stream: streamOf(v), Total: total, Consumers: v.ConsumersPerInstance,
+		Work:   v.Counts.Payouts[reward.Queued] > 0,
+		Paused: v.Status == reward.Paused,
+		Final:  v.Status == reward.Completed || v.Status == reward.PromotionCancelled,
+	}
 }

@@ -348,3 +348,75 @@ func TestOutages(t *testing.T) {
 		})
 	})
 }
+
+// TestSickProvider: a provider that fails at every charge, or charges and never
+// says so, is there all the same; nothing waits for it for ever.
+func TestSickProvider(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]money.Answer{
+		"EveryAnswerIsAnError": {Class: reward.AnswerFailed, Status: 500, Code: "E"},
+		"EveryReplyIsLost":     lost,
+	} {
+		t.Run(name, func(t *testing.T) {
+			onFakeTime(t, func(t *testing.T) {
+				s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer { return answer }), nil)
+				defer s.close()
+				s.create(60, 2)
+				s.start()
+				s.until("paid out", paidOut)
+				s.balance(60)
+				want := reward.Failed
+				if answer == lost {
+					want = reward.Succeeded
+				}
+				if n := s.view().Counts.Payouts[want]; n != 60 {
+					t.Errorf("%d of 60 are %s", n, want)
+				}
+			})
+		})
+	}
+	// An outage of a minute with 500 waiting costs at most 100 calls, no attempt
+	// that ends a payout, and no row.
+	for name, dead := range map[string]money.Answer{
+		"AwayFor503":     {Class: reward.AnswerThrottled, Status: 503},
+		"AwayWithErrors": {Class: reward.AnswerFailed, Status: 502, Code: "BAD_GATEWAY"},
+		"AwayUnreached":  {Class: reward.AnswerUnsent, Code: money.CodeNotConnected, Err: errFault},
+		"AwayInSilence":  silent,
+	} {
+		t.Run(name, func(t *testing.T) {
+			onFakeTime(t, func(t *testing.T) {
+				var back time.Time
+				p := newProvider(func(reward.TargetID, int) money.Answer {
+					if time.Now().Before(back) {
+						return dead
+					}
+					return money.Answer{Class: reward.AnswerPaid}
+				})
+				s := newStage(t, p, nil)
+				s.with(func(cfg *FlowConfig) { cfg.MaxLen, cfg.Pool.InFlight = 1000, 64 }, dropPublisher{})
+				defer s.close()
+				s.createAs(500, func(*reward.Promotion) {})
+				p.mu.Lock()
+				p.away = true
+				p.mu.Unlock()
+				back = time.Now().Add(time.Minute)
+				s.start()
+				time.Sleep(time.Until(back))
+				if n := p.total(); n > 100 {
+					t.Errorf("the outage cost %d calls", n)
+				}
+				p.mu.Lock()
+				p.away = false
+				p.mu.Unlock()
+				s.until("paid out", paidOut)
+				if took := time.Since(back); took > 30*time.Second {
+					t.Errorf("all was paid %v after it", took)
+				}
+				s.balance(500)
+				if n := s.view().Counts.Payouts[reward.Succeeded]; n != 500 {
+					t.Errorf("%d of 500 are paid", n)
+				}
+			})
+		})
+	}
+}

@@ -222,11 +222,18 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 			continue
 		}
 		began := time.Now()
-		ans := p.call(permit, func() money.Answer {
+		ans, found := p.call(ctx, permit, row, func() money.Answer {
 			return kindOf(it.Stream.Type).charge(p.Provider, ctx, chargeOf(row), check)
 		})
-		if permit.Probe() && ans.Class == reward.AnswerFailed {
-			// It was made to see whether the provider is there. It may have charged.
+		if found.Found {
+			out.Kind, out.TransactionKey = store.OutcomePaid, found.TransactionKey
+			out.Attempts = []reward.Attempt{attemptOf(row, time.Now(), ans)}
+			p.Finisher.finish(it, out)
+			return
+		}
+		if permit.Probe() && ans.Class == reward.AnswerFailed && !found.NotFound {
+			// Nothing of the provider works, so this was no answer to the payout. It
+			// may have charged.
 			ans.Class, ans.Status = reward.AnswerThrottled, http.StatusServiceUnavailable
 		}
 		switch ans.Class {
@@ -273,14 +280,22 @@ func (p *Processor) acquire(it *pool.Item, out store.Outcome, sent bool) (*gover
 }
 
 // call makes one call under a permit, and tells the governor what came of it,
-// also when it panics.
-func (p *Processor) call(permit *governor.Permit, make func() money.Answer) money.Answer {
+// also when it panics. A probe that is not answered with a yes or a no is looked
+// up at once, to tell a provider that is away from one that charges and does
+// not say so, or fails at this payout alone.
+func (p *Processor) call(ctx context.Context, permit *governor.Permit, row reward.Payout, charge func() money.Answer) (ans money.Answer, found money.LookupResult) {
 	began := time.Now()
 	outcome := governor.Outcome{Class: reward.AnswerUnsent, Ours: true}
 	defer func() { permit.Done(outcome) }()
-	ans := make()
+	ans = charge()
 	outcome = outcomeOf(ans, time.Since(began))
-	return ans
+	if permit.Probe() && (ans.Class == reward.AnswerFailed || ans.Class == reward.AnswerUnknown) {
+		if found = p.Provider.Lookup(ctx, row.PromotionID, row.TargetID); found.Found {
+			outcome.Class = reward.AnswerRefused // it charges: a sign of life
+		}
+		outcome.Knows = found.NotFound
+	}
+	return ans, found
 }
 
 // outcomeOf is what the governor has to know of an answer.
@@ -298,8 +313,12 @@ func lookup(ctx context.Context, provider Provider, permit *governor.Permit, row
 	defer func() { permit.Done(outcome) }()
 	found := provider.Lookup(ctx, row.PromotionID, row.TargetID)
 	outcome = outcomeOf(found.Answer, time.Since(began))
-	if found.Found || found.NotFound {
+	switch {
+	case found.Found, found.NotFound && permit.Probe():
 		outcome.Class = reward.AnswerRefused // a sign of life, whose latency is not that of charges
+	case found.NotFound:
+		// Whoever cannot charge may well know what it has not charged.
+		outcome = governor.Outcome{Class: reward.AnswerUnsent, Ours: true}
 	}
 	return found
 }
@@ -486,7 +505,9 @@ func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payo
 		out.Kind = store.OutcomeFailed
 	default:
 		out.Kind = store.OutcomeNoAnswer
-		out.RetryAt = now.Add(service.Backoff(int(row.Dispatch)-1, retryBase, retryLimit))
+		// No attempt is counted, so the dispatches tell, of which some were given
+		// back uncalled.
+		out.RetryAt = now.Add(service.Backoff(min(int(row.Dispatch)-1, silentSteps), retryBase, retryLimit))
 		out.GiveUp = p.over(row)
 		if key, paid := p.lookAfter(ctx, it, row); paid {
 			out.Kind, out.TransactionKey = store.OutcomePaid, key
@@ -545,6 +566,9 @@ const (
 	// retryBase and retryLimit bound the pause before a payout's next call.
 	retryBase  = time.Second
 	retryLimit = time.Minute
+	// silentSteps bounds how often that pause doubles after calls without an
+	// answer.
+	silentSteps = 4
 )
 
 var _ pool.Handler = (*Processor)(nil)

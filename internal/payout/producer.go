@@ -45,13 +45,13 @@ func (p *Producer) Enqueue(ctx context.Context, t reward.PromotionType, dispatch
 	return taken
 }
 
-// Room is how many more entries the stream of a promotion would take.
-func (p *Producer) Room(ctx context.Context, v store.PromotionView) int {
+// Held is how many entries the stream of a promotion has.
+func (p *Producer) Held(ctx context.Context, v store.PromotionView) int {
 	info, err := p.Queue.Info(ctx, streamOf(v))
 	if err != nil {
-		return 0
+		return p.MaxLen
 	}
-	return p.MaxLen - int(info.Len)
+	return int(info.Len)
 }
 
 func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Payout, dispatchedAt time.Time) int {

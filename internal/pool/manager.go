@@ -191,6 +191,9 @@ func (m *Manager) consumers(s Spec) int {
 	return ConsumerCount(s.Total, m.cfg.MinConsumers, m.cfg.MaxConsumers)
 }
 
+// Capacity is how many calls this instance may have open for a promotion.
+func (m *Manager) Capacity(s Spec) int { return m.consumers(s) * m.cfg.InFlight }
+
 func (m *Manager) changed() {
 	if m.cfg.Changed != nil {
 		m.cfg.Changed()
