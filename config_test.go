@@ -41,10 +41,11 @@ func TestLoadConfig(t *testing.T) {
 				Timeout: 5 * time.Second, MaxConcurrency: 2048, MaxRetries: 5, SettleAfter: time.Minute,
 				IdempotencyWindow: 24 * time.Hour, GiveUpAfter: 24 * time.Hour, RefusalCodes: []string{},
 			},
-			HTTP:  HTTPConfig{Listen: "127.0.0.1:8080"},
-			Auth:  AuthConfig{Mode: "none"},
-			Log:   LogConfig{Level: "info", Format: "text"},
-			Roles: Roles,
+			HTTP:      HTTPConfig{Listen: "127.0.0.1:8080"},
+			Reconcile: ReconcileConfig{Interval: time.Minute},
+			Auth:      AuthConfig{Mode: "none"},
+			Log:       LogConfig{Level: "info", Format: "text"},
+			Roles:     Roles,
 		}
 		if diff := cmp.Diff(want, got, ignoreSources); diff != "" {
 			t.Error(diff)

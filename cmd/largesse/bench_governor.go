@@ -182,16 +182,16 @@ func benchPromotion(ctx context.Context, api *client.Client, name string, target
 }
 
 // until waits for a promotion.
-func until(ctx context.Context, api *client.Client, id string, so func(client.Promotion) bool) (client.Promotion, error) {
+func until(ctx context.Context, api *client.Client, id string, so func(client.Promotion) bool) error {
 	for {
 		p, err := api.Promotion(ctx, id)
 		if err != nil || so(p) {
-			return p, err
+			return err
 		}
 		select {
 		case <-time.After(demoPoll):
 		case <-ctx.Done():
-			return p, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }
@@ -223,15 +223,15 @@ func (b *governorBench) noLimit(ctx context.Context) (float64, error) {
 	count := func(share float64) func(client.Promotion) bool {
 		return func(client.Promotion) bool { return float64(sim.Stats().Charges) >= share*float64(targets) }
 	}
-	if _, err := until(ctx, in.api, id, count(0.3)); err != nil {
+	if err := until(ctx, in.api, id, count(0.3)); err != nil {
 		return 0, err
 	}
 	from, began := sim.Stats().Charges, time.Now()
-	if _, err := until(ctx, in.api, id, count(0.9)); err != nil {
+	if err := until(ctx, in.api, id, count(0.9)); err != nil {
 		return 0, err
 	}
 	rate := float64(sim.Stats().Charges-from) / time.Since(began).Seconds()
-	if _, err := until(ctx, in.api, id, completed); err != nil {
+	if err := until(ctx, in.api, id, completed); err != nil {
 		return 0, err
 	}
 	return rate / (float64(b.openCalls) / latency.Seconds()), nil
@@ -264,20 +264,20 @@ func (b *governorBench) limited(ctx context.Context) (mean, busiest float64, err
 		return 0, 0, err
 	}
 	begun := func(client.Promotion) bool { return sim.Stats().Charges >= int64(b.rate) }
-	if _, err := until(ctx, api, id, begun); err != nil {
+	if err := until(ctx, api, id, begun); err != nil {
 		return 0, 0, err
 	}
 	from, began := sim.Stats().Requests, time.Now()
 	after := func(d time.Duration) func(client.Promotion) bool {
 		return func(client.Promotion) bool { return time.Since(began) >= d }
 	}
-	if _, err := until(ctx, api, id, after(rateLasts/2)); err != nil {
+	if err := until(ctx, api, id, after(rateLasts/2)); err != nil {
 		return 0, 0, err
 	}
 	if err := all[2].cmd.Process.Kill(); err != nil {
 		return 0, 0, err
 	}
-	if _, err := until(ctx, api, id, after(rateLasts)); err != nil {
+	if err := until(ctx, api, id, after(rateLasts)); err != nil {
 		return 0, 0, err
 	}
 	mean = float64(sim.Stats().Requests-from) / time.Since(began).Seconds() / float64(b.rate)
@@ -305,7 +305,7 @@ func (b *governorBench) fairness(ctx context.Context) (float64, error) {
 		if _, err := in.api.StartPromotion(ctx, id); err != nil {
 			return 0, err
 		}
-		_, err = until(ctx, in.api, id, completed)
+		err = until(ctx, in.api, id, completed)
 		return time.Since(began), err
 	}
 	alone, err := small("alone")
@@ -320,7 +320,7 @@ func (b *governorBench) fairness(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	under := func(p client.Promotion) bool { return p.Counts.Succeeded > smallTargets }
-	if _, err := until(ctx, in.api, huge, under); err != nil {
+	if err := until(ctx, in.api, huge, under); err != nil {
 		return 0, err
 	}
 	beside, err := small("beside")
