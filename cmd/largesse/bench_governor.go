@@ -74,11 +74,6 @@ func (b *governorBench) run(ctx context.Context) error {
 	if b.openCalls < 1 || b.rate < 10 || b.big < 10*smallTargets {
 		return wrongUse("--open must be at least 1, --rate 10, --big-targets %d", 10*smallTargets)
 	}
-	leave, err := b.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave()
 	w := tabwriter.NewWriter(b.stdout, 0, 0, 2, ' ', 0)
 	kept := true
 	line := func(what string, value, limit float64, ok bool, sense string) {
@@ -203,6 +198,11 @@ func completed(p client.Promotion) bool { return p.Status == "COMPLETED" }
 func (b *governorBench) noLimit(ctx context.Context) (float64, error) {
 	const latency = 200 * time.Millisecond
 	targets := b.openCalls * 5 * 20 // twenty seconds
+	leave, err := b.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
 	sim, url, err := b.provider(latency)
 	if err != nil {
 		return 0, err
@@ -240,6 +240,11 @@ func (b *governorBench) noLimit(ctx context.Context) (float64, error) {
 // limited measures what the provider sees of a limit that three instances
 // share, one of which is killed in the middle.
 func (b *governorBench) limited(ctx context.Context) (mean, busiest float64, err error) {
+	leave, err := b.begin(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer leave()
 	sim, url, err := b.provider(50 * time.Millisecond)
 	if err != nil {
 		return 0, 0, err
@@ -286,6 +291,11 @@ func (b *governorBench) limited(ctx context.Context) (mean, busiest float64, err
 
 // fairness measures how much longer a small promotion takes beside a huge one.
 func (b *governorBench) fairness(ctx context.Context) (float64, error) {
+	leave, err := b.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
 	sim, url, err := b.provider(100 * time.Millisecond)
 	if err != nil {
 		return 0, err

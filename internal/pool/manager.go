@@ -102,7 +102,9 @@ func (m *Manager) Converge(specs []Spec) {
 	m.divide()
 }
 
-// divide gives every consumer its share of HandMost, at least one entry. mu is
+// divide gives every pool its share of HandMost: that of its consumers among
+// all, or that of one pool among all if this is more, so that a small promotion
+// is not held short by a huge one, nor a huge one by many that are small. mu is
 // held.
 func (m *Manager) divide() {
 	if m.cfg.HandMost <= 0 {
@@ -113,9 +115,11 @@ func (m *Manager) divide() {
 	for _, p := range pools {
 		consumers += len(p.Consumers())
 	}
+	calls := m.cfg.HandMost / 2 // as many entries again may wait for their outcomes to be written
 	for _, p := range pools {
-		// As many entries again may wait for their outcomes to be written.
-		p.share.Store(int64(max(m.cfg.HandMost/2/max(consumers, 1), 1)))
+		own := len(p.Consumers())
+		share := max(calls*own/consumers, calls/len(pools))
+		p.share.Store(int64(max((share+own-1)/own, 1)))
 	}
 }
 

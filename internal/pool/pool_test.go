@@ -349,3 +349,35 @@ func (s *stuckHandler) Handle(ctx context.Context, items []*Item) {
 		close(s.released)
 	}()
 }
+
+// TestDivide: the entries in hand over all pools are bounded, and neither a
+// small promotion nor a huge one is held short by the other.
+func TestDivide(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		consumers []int
+		want      []int64 // per consumer
+	}{
+		"one":                   {[]int{32}, []int64{32}},
+		"small beside huge":     {[]int{32, 2}, []int64{31, 256}},
+		"huge beside many":      {[]int{32, 1, 1, 1, 1, 1, 1, 1}, []int64{27, 128, 128, 128, 128, 128, 128, 128}},
+		"more than there is of": {slices.Repeat([]int{32}, 64), slices.Repeat([]int64{1}, 64)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := NewManager(Config{HandMost: 2048, InFlight: 1000})
+			var pools []*Pool
+			for i, n := range c.consumers {
+				p := newPool(m.cfg, queue.Stream{Type: reward.Point, PromotionID: reward.PromotionID(i + 1)}, n)
+				m.registry.add(p.stream.PromotionID, p)
+				pools = append(pools, p)
+			}
+			m.divide()
+			for i, p := range pools {
+				if got := p.share.Load(); got != c.want[i] {
+					t.Errorf("pool %d with %d consumers: %d each, want %d", i, c.consumers[i], got, c.want[i])
+				}
+			}
+		})
+	}
+}
