@@ -105,4 +105,43 @@ func TestDirect(t *testing.T) {
 			}
 		})
 	})
+	t.Run("ARateLetsEverybodyBePaidInTime", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(nil)
+			s := newStage(t, p, nil)
+			s.with(func(cfg *FlowConfig) { cfg.Direct, cfg.MaxLen, cfg.Pool.InFlight = true, 100_000, 64 }, dropPublisher{})
+			defer s.close()
+			s.createAs(900, func(p *reward.Promotion) { p.RatePerSecond = 5 })
+			began := time.Now()
+			s.start()
+			s.until("paid out", paidOut)
+			s.balance(900)
+			if took := time.Since(began); took > 4*time.Minute {
+				t.Errorf("900 at 5 a second took %v", took)
+			}
+		})
+	})
+	t.Run("APauseBetweenDispatchAndReadStrandsNothing", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(nil)
+			s, second, other := two(t, p)
+			defer s.close()
+			defer other.Close()
+			second.governor.Close()
+			s.createAs(30, func(*reward.Promotion) {})
+			now := time.Now()
+			rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
+				PromotionID: promotion, From: reward.Ready, Limit: 30, MaxLen: 1000, Now: now,
+			})
+			if err != nil || s.flow.Intake.Producer.Enqueue(t.Context(), reward.Point, rows, now) != 30 {
+				t.Fatal(err)
+			}
+			s.move(reward.Running, reward.Paused)
+			s.start()
+			time.Sleep(2 * testLimits().horizon())
+			s.move(reward.Paused, reward.Running)
+			s.until("paid out", paidOut)
+			s.balance(30)
+		})
+	})
 }

@@ -15,7 +15,7 @@ import (
 const (
 	feedPause   = 20 * time.Millisecond // between rounds while there is work
 	feedWorkers = 4                     // promotions fed side by side
-	feedRounds  = 16                     // batches of one promotion before it is the others' turn
+	feedRounds  = 16                    // batches of one promotion before it is the others' turn
 )
 
 // Feeder moves READY rows to QUEUED and into the stream, while the stream has

@@ -110,9 +110,7 @@ func wire(cfg FlowConfig, publisher Publisher) *Flow {
 	f.feeder = NewFeeder(cfg.Store, f.Cache, producer, cfg.MaxLen, cfg.Log)
 	if cfg.Direct {
 		f.feeder.taking = func() bool { return f.governor.Taking() }
-		// What waits for its second turn is called in time; more would be given
-		// back.
-		f.feeder.own = func(v store.PromotionView) int { return min(2*f.Manager.Capacity(specOf(v)), directMaxLen) }
+		f.feeder.own = f.own
 	}
 	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease, f.feeder.Room, f.Cache.Hint, cfg.Metrics, cfg.Log)
 	cfg.Governor.Metrics, cfg.Governor.Log = cfg.Metrics, cfg.Log
@@ -128,7 +126,10 @@ func wire(cfg FlowConfig, publisher Publisher) *Flow {
 	f.sweeper = NewSweeper(cfg.Store, cfg.Queue, f.Cache, f.Manager, cfg.Limits, cfg.Metrics, cfg.Log)
 	f.settler = NewSettler(cfg.Store, cfg.Provider, f.governor, f.Cache, cfg.Limits, cfg.Log)
 	f.guard = NewGuard(GuardConfig{Store: cfg.Store, Cache: f.Cache, ApprovalAbove: cfg.ApprovalAbove, Start: cfg.Start, Log: cfg.Log})
-	charges, _ := cfg.Provider.(Charges) // not every provider lists them
+	var charges Charges
+	if list, has := cfg.Provider.(Charges); has { // not every provider lists them
+		charges = &governedCharges{list, f.governor, f.Cache}
+	}
 	var streams queue.Queue
 	if !cfg.Direct {
 		streams = cfg.Queue // another instance's cannot be looked into
@@ -145,7 +146,7 @@ func wire(cfg FlowConfig, publisher Publisher) *Flow {
 			}
 		}
 		if cfg.Payout {
-			f.Manager.Converge(specs(views))
+			f.Manager.Converge(f.specs(views))
 		}
 	}
 	return f
@@ -246,11 +247,35 @@ func (f *Flow) Stop() {
 	f.Cache.Stop()
 }
 
+// own is how much of a promotion this instance dispatches to itself, without
+// streams: what it may have open twice over, and no more than its part of a rate
+// lets through within a quarter of X, as what is called later is given back.
+func (f *Flow) own(v store.PromotionView) int {
+	n := min(2*f.Manager.Capacity(specOf(v)), directMaxLen)
+	instances := 1
+	if f.cfg.Governor.Instances != nil {
+		instances = f.cfg.Governor.Instances()
+	}
+	for _, rate := range []int{f.cfg.Governor.RatePerSecond, v.RatePerSecond} {
+		if rate > 0 {
+			part := float64(rate) / float64(instances) * (f.cfg.Limits.horizon() / 4).Seconds()
+			n = min(n, max(int(part), 1))
+		}
+	}
+	return n
+}
+
 // specs says what pools there should be.
-func specs(views []store.PromotionView) []pool.Spec {
+func (f *Flow) specs(views []store.PromotionView) []pool.Spec {
 	out := make([]pool.Spec, 0, len(views))
 	for _, v := range views {
-		out = append(out, specOf(v))
+		s := specOf(v)
+		if f.cfg.Direct && !s.Work {
+			// The rows do not know of what is left here of older dispatches; it has
+			// to be cleared away.
+			s.Work = f.Intake.Producer.Held(context.Background(), v) > 0
+		}
+		out = append(out, s)
 	}
 	return out
 }

@@ -126,11 +126,11 @@ func (g *Guard) judge(ctx context.Context, v store.PromotionView) error {
 }
 
 // spent says that what is left of a budget is too little for the payout that is
-// next: something waits, nothing is open that could free money by failing, and
+// next: it is too little for all that waits, something waits, nothing is open that could free money by failing, and
 // that has been so for spentFor, in which the feeder has tried.
 func (g *Guard) spent(v store.PromotionView) bool {
 	n := &v.Counts.Payouts
-	waits := v.MaxAmount > 0 && n[reward.Ready] > 0 && n[reward.Queued]+n[reward.Retrying]+n[reward.Unknown] == 0 &&
+	waits := v.MaxAmount > 0 && n[reward.Ready] > 0 && v.MaxAmount-v.Counts.Amounts[reward.Succeeded] < v.Counts.Amounts[reward.Ready] && n[reward.Queued]+n[reward.Retrying]+n[reward.Unknown] == 0 &&
 		(v.Canary.Targets == 0 || v.Canary.Judged)
 	if !waits {
 		delete(g.waiting, v.ID)
@@ -190,7 +190,7 @@ func (g *Guard) pause(ctx context.Context, v store.PromotionView, event, reason 
 }
 
 // startDue starts what was scheduled. What may not start (it needs an approval)
-// is asked again at every look; its DRAFT says why it has not started.
+// is asked again at every look.
 func (g *Guard) startDue(ctx context.Context, now time.Time) {
 	due, err := g.cfg.Store.PromotionDue(ctx, now, startBatch)
 	if err != nil {

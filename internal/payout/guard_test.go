@@ -226,4 +226,120 @@ func TestGuard(t *testing.T) {
 			}
 		})
 	})
+	t.Run("ACanaryIsNotJudgedByItsFirstTargets", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(func(target reward.TargetID, n int) money.Answer {
+				if target > 1 {
+					return refused(target, n)
+				}
+				return money.Answer{Class: reward.AnswerPaid}
+			})
+			s := newStage(t, p, nil)
+			defer s.close()
+			s.createAs(1, func(p *reward.Promotion) { p.Canary = reward.Canary{Targets: 10, MaxFailureRate: 0.1} })
+			s.start()
+			time.Sleep(5 * time.Second)
+			s.save(2, 500)
+			s.until("paused", paused)
+			if n := p.total(); n != 10 {
+				t.Errorf("a canary of 10 made %d calls", n)
+			}
+		})
+	})
+	t.Run("WhatADeadHolderMayHavePaidIsSpent", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(nil)
+			s := newStage(t, p, nil)
+			defer s.close()
+			s.createAs(2, func(p *reward.Promotion) { p.MaxAmount = 100 })
+			rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
+				PromotionID: promotion, From: reward.Ready, Limit: 2, MaxLen: 10, Now: time.Now(),
+			})
+			if err != nil || len(rows) != 1 {
+				t.Fatalf("dispatched %d, %v", len(rows), err)
+			}
+			p.charged[rows[0].TargetID] = 1 // then its holder died
+			time.Sleep(25 * time.Second)
+			s.start()
+			s.until("paused", paused)
+			if len(p.charged) != 1 {
+				t.Errorf("a budget of one, and charged %v", p.charged)
+			}
+			// A cancel finds out what became of the first.
+			s.move(reward.Paused, reward.PromotionCancelled)
+			s.until("looked up", func(v store.PromotionView) bool { return !v.FinishedAt.IsZero() && v.Counts.Payouts[reward.Unknown] == 0 })
+			if row := s.row(rows[0].TargetID); row.State != reward.Succeeded {
+				t.Errorf("it was charged, and is %+v", row)
+			}
+		})
+	})
+	t.Run("NobodyThereToPayIsNoSpentBudget", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			s := newStage(t, newProvider(nil), nil)
+			s.with(func(cfg *FlowConfig) { cfg.Payout = false }, dropPublisher{})
+			defer s.close()
+			s.createAs(10, func(p *reward.Promotion) { p.MaxAmount = 1_000_000 })
+			s.start()
+			time.Sleep(time.Minute)
+			if v := s.view(); v.Status != reward.Running {
+				t.Errorf("%s, %q", v.Status, v.PauseReason)
+			}
+		})
+	})
+}
+
+// sickLookups is a provider whose look-ups get an answer of no use.
+type sickLookups struct {
+	*ledgerProvider
+	sick   *atomic.Bool
+	answer money.Answer
+}
+
+func (p sickLookups) Lookup(ctx context.Context, id reward.PromotionID, t reward.TargetID) money.LookupResult {
+	if p.sick.Load() {
+		return money.LookupResult{Answer: p.answer}
+	}
+	return p.ledgerProvider.Lookup(ctx, id, t)
+}
+
+// TestRestoreMark: after a restore nothing is called before it was looked up,
+// and look-ups that cannot be made decide nothing.
+func TestRestoreMark(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]money.Answer{
+		"WrongKey": {Class: reward.AnswerMisset, Status: 401, Code: "UNAUTHORIZED"},
+		"Silent":   silent,
+	} {
+		t.Run(name, func(t *testing.T) {
+			onFakeTime(t, func(t *testing.T) {
+				p := newProvider(nil)
+				p.charged[7] = 1 // by what the backup does not know of
+				s := newStage(t, p, nil)
+				var sick atomic.Bool
+				sick.Store(true)
+				s.with(func(cfg *FlowConfig) { cfg.Provider = sickLookups{p, &sick, answer} }, dropPublisher{})
+				defer s.close()
+				if err := s.store.RestoreMarkSet(t.Context(), time.Now()); err != nil {
+					t.Fatal(err)
+				}
+				s.createAs(60, func(*reward.Promotion) {})
+				s.start()
+				time.Sleep(time.Minute)
+				if p.total() > 0 {
+					t.Errorf("%d calls before any look-up", p.total())
+				}
+				sick.Store(false)
+				if v := s.view(); v.Status == reward.Paused {
+					s.move(reward.Paused, reward.Running)
+				} else if answer != silent {
+					t.Errorf("%s with a wrong key", v.Status)
+				}
+				s.until("paid out", paidOut)
+				s.balance(60)
+				if n := s.view().Counts.Payouts[reward.Succeeded]; n != 60 || p.callsOf(7) != 0 {
+					t.Errorf("%d succeeded, the charged one was called %d times", n, p.callsOf(7))
+				}
+			})
+		})
+	}
 }

@@ -206,7 +206,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 		return p.check(it)
 	}
 	for try := 0; ; try++ {
-		permit, ok := p.acquire(it, out, sent)
+		permit, ok := p.acquire(it, row, out, sent)
 		if !ok {
 			return
 		}
@@ -260,10 +260,18 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 }
 
 // acquire waits until a call may be opened; false when the entry has left the
-// hand meanwhile, because its promotion does not run any more or the pool ends.
-func (p *Processor) acquire(it *pool.Item, out store.Outcome, sent bool) (*governor.Permit, bool) {
+// hand meanwhile, because its promotion does not run any more, the pool ends, or
+// its dispatch gets too old for a call.
+func (p *Processor) acquire(it *pool.Item, row reward.Payout, out store.Outcome, sent bool) (*governor.Permit, bool) {
+	waiting := it.Taking()
+	if p.Limits.direct {
+		// Before it is too late, so that no turn is spent on one that is.
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithDeadline(waiting, row.DueAt.Add(p.Limits.horizon()/2-lateMargin))
+		defer cancel()
+	}
 	for {
-		permit, err := p.Governor.Acquire(it.Taking(), p.Cache.job(it.Stream.PromotionID))
+		permit, err := p.Governor.Acquire(waiting, p.Cache.job(it.Stream.PromotionID))
 		switch {
 		case err == nil:
 			return permit, true
@@ -346,6 +354,7 @@ func (p *Processor) lookBeforeCall(ctx context.Context, permit *governor.Permit,
 		again = p.unsent(ctx, it, out, sent, try, err)
 		return !again, again
 	}
+	began := time.Now()
 	found := lookup(ctx, p.Provider, permit, row)
 	switch {
 	case found.Found:
@@ -358,8 +367,17 @@ func (p *Processor) lookBeforeCall(ctx context.Context, permit *governor.Permit,
 	case found.Answer.Class == reward.AnswerThrottled:
 		again = p.throttled(ctx, it, row, out, found.Answer, sent, try)
 		return !again, again
+	case found.Answer.Class == reward.AnswerMisset:
+		p.pause(ctx, row.PromotionID, began, found.Answer)
+		p.Finisher.giveBack(it)
+		return true, false
 	default:
-		out.Kind, out.Code, out.Message = store.OutcomeNoLookup, found.Answer.Code, found.Answer.Message
+		// Nothing is known, and nothing was sent: it is asked for again, unless
+		// that has gone on for too long.
+		now := time.Now()
+		out.Kind, out.Sent, out.GiveUp = store.OutcomeNoAnswer, sent, p.over(row)
+		out.RetryAt = now.Add(service.Backoff(min(int(row.Dispatch)-1, silentSteps), retryBase, retryLimit))
+		out.Code, out.Message = found.Answer.Code, found.Answer.Message
 	}
 	p.Finisher.finish(it, out)
 	return true, false
@@ -569,6 +587,9 @@ const (
 	// silentSteps bounds how often that pause doubles after calls without an
 	// answer.
 	silentSteps = 4
+	// lateMargin is left between the end of a turn's wait and the age at which no
+	// call is opened any more.
+	lateMargin = 100 * time.Millisecond
 )
 
 var _ pool.Handler = (*Processor)(nil)

@@ -2,6 +2,7 @@ package payout
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -96,6 +97,9 @@ func (s *Settler) ask(ctx context.Context, row reward.Payout, began *time.Time) 
 	waiting, cancel := context.WithTimeout(ctx, settleHold/3)
 	defer cancel()
 	permit, err := s.governor.Acquire(waiting, s.cache.job(row.PromotionID))
+	for errors.Is(err, governor.ErrKicked) { // that is for calls; a look-up has to be made all the same
+		permit, err = s.governor.Acquire(waiting, s.cache.job(row.PromotionID))
+	}
 	if err != nil {
 		return money.LookupResult{}
 	}

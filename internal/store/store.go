@@ -146,14 +146,13 @@ type PromotionJudgeParams struct {
 	Now    time.Time
 }
 
-// CanaryDecided says whether a canary can be judged: as many as it asks for, or
-// all there are, were dispatched, and none of them is open.
+// CanaryDecided says whether a canary can be judged: as many as it asks for were dispatched, and none of them is open.
 func (v PromotionView) CanaryDecided() bool {
 	c := v.Canary
 	open := v.Counts.Payouts[reward.Queued] + v.Counts.Payouts[reward.Retrying] + v.Counts.Payouts[reward.Unknown]
 	decided := v.Counts.Payouts[reward.Succeeded] + v.Counts.Payouts[reward.Failed]
 	return c.Targets > 0 && !c.Judged && c.Dispatched > 0 && open == 0 && decided >= c.Dispatched &&
-		(c.Dispatched >= c.Targets || v.Counts.Payouts[reward.Ready] == 0)
+		c.Dispatched >= c.Targets
 }
 
 // CanaryGood says whether a canary that is decided may be followed by the
@@ -184,9 +183,9 @@ type Payouts interface {
 	// are passed over.
 	//
 	// Allowance: where rows become QUEUED, and in that transaction, two bounds
-	// hold. Budget: the amounts of SUCCEEDED, QUEUED, RETRYING and UNKNOWN, with
-	// those of the rows that become QUEUED (RETRYING rows are counted already),
-	// are at most MaxAmount; in the order of the batch (Refs: of their targets),
+	// hold. Budget: the amounts of SUCCEEDED, QUEUED, RETRYING and UNKNOWN, of READY
+	// rows that may have been called, and of the rows that become QUEUED (those
+	// before are counted already) are at most MaxAmount; in the order of the batch (Refs: of their targets),
 	// none after the first that would pass it. Where a late yes has passed it
 	// already nothing is dispatched, RETRYING rows neither. Canary: until it is
 	// judged at most Targets rows are ever dispatched for the first time; READY

@@ -19,10 +19,13 @@ const (
 	canaryOpen = `m.canary_targets > 0 AND NOT m.canary_judged`
 	// canaryRoom is rows that were never dispatched.
 	canaryRoom = `CASE WHEN ` + canaryOpen + ` THEN greatest(0, m.canary_targets - m.canary_dispatched) END`
-	// budgetRoom is the amount of rows that were READY. All amounts of a
-	// promotion fit into their sum, so these do.
+	// budgetRoom is the amount of rows that are READY and were not called, as far
+	// as anybody knows; the others are spent already. All amounts of a promotion
+	// fit into their sum, so these do.
 	budgetRoom = `CASE WHEN m.max_amount > 0
-    THEN m.max_amount - (s.succeeded_amount + s.queued_amount + s.retrying_amount + s.unknown_amount) END`
+    THEN m.max_amount - (s.succeeded_amount + s.queued_amount + s.retrying_amount + s.unknown_amount)
+      - coalesce((SELECT sum(b.amount)::int8 FROM payouts b
+          WHERE b.promotion_id = m.id AND b.state = 0 AND b.dispatch > 0 AND b.maybe_called), 0) END`
 )
 
 // dispatchSQL queues rows of from in their order, as far as the room of the
@@ -35,7 +38,7 @@ const (
 func dispatchSQL(from, order string) string {
 	pick := func(where, limit string) string {
 		return `MATERIALIZED (
-  SELECT p.target_id, p.due_at, CASE p.state WHEN 0 THEN p.amount ELSE 0 END AS amount FROM ` + from + where + `
+  SELECT p.target_id, p.due_at, CASE WHEN p.state = 0 AND NOT p.maybe_called THEN p.amount ELSE 0 END AS amount FROM ` + from + where + `
   ORDER BY ` + order + ` LIMIT coalesce((SELECT ` + limit + `), 0) FOR NO KEY UPDATE OF p SKIP LOCKED
 )`
 	}

@@ -351,7 +351,7 @@ var judgeSQL = `WITH decided AS MATERIALIZED (
   FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0
   WHERE m.id = $1 AND m.canary_targets > 0 AND m.canary_dispatched > 0
     AND s.queued + s.retrying + s.unknown = 0 AND s.succeeded + s.failed >= m.canary_dispatched
-    AND (m.canary_dispatched >= m.canary_targets OR s.ready = 0)
+    AND m.canary_dispatched >= m.canary_targets
 ), judged AS (
   UPDATE promotions m SET canary_judged = true, status = CASE WHEN d.good THEN m.status ELSE 'PAUSED' END,
     pause_reason = CASE WHEN d.good THEN m.pause_reason ELSE $2 END

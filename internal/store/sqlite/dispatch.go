@@ -43,7 +43,10 @@ func (s *Store) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams
 			picked = namedTargets
 			args = append(args, string(refs))
 		}
-		allowed := allowanceOf(&v)
+		allowed, err := tx.allowanceOf(&v)
+		if err != nil {
+			return err
+		}
 		switch {
 		case allowed.budget < 0:
 			return nil
@@ -98,7 +101,12 @@ type allowance struct {
 
 const unbounded = math.MaxInt64
 
-func allowanceOf(v *store.PromotionView) allowance {
+// spentReady sums READY rows that may have been called: what they may have cost
+// is spent.
+const spentReady = `SELECT coalesce(sum(amount), 0) FROM payouts INDEXED BY payouts_rare
+WHERE promotion_id = ?1 AND state = 0 AND dispatch > 0 AND ` + rare + ` AND maybe_called`
+
+func (t *tx) allowanceOf(v *store.PromotionView) (allowance, error) {
 	a := allowance{first: unbounded, budget: unbounded}
 	if c := v.Canary; c.Targets > 0 && !c.Judged {
 		a.first = max(c.Targets-c.Dispatched, 0)
@@ -108,8 +116,13 @@ func allowanceOf(v *store.PromotionView) allowance {
 		for _, state := range []reward.State{reward.Succeeded, reward.Queued, reward.Retrying, reward.Unknown} {
 			a.budget -= v.Counts.Amounts[state]
 		}
+		var spent int64
+		if err := t.QueryRowContext(t.ctx, spentReady, int64(v.ID)).Scan(&spent); err != nil {
+			return a, err
+		}
+		a.budget -= reward.Amount(spent)
 	}
-	return a
+	return a, nil
 }
 
 func (a *allowance) bounded() bool { return a.first != unbounded || a.budget != unbounded }
@@ -137,19 +150,22 @@ func (a *allowance) take(amount reward.Amount, first bool) bool {
 // repeats it can use.
 const rare = `(state = 2 OR state = 3 OR state = 5 OR (state = 0 AND dispatch > 0))`
 
+// unspent is what dispatching a READY row adds to what is spent.
+const unspent = `CASE WHEN maybe_called THEN 0 ELSE amount END`
+
 // pickDue finds READY rows with their amounts and dispatches, oldest first: at
 // most ?2 that were never dispatched and at most ?3 that were. The index is
 // named: another would walk through all that the canary holds up.
 const pickDue = `SELECT target_id, amount, dispatch FROM (
-SELECT * FROM (SELECT target_id, amount, dispatch, due_at FROM payouts INDEXED BY payouts_open
+SELECT * FROM (SELECT target_id, ` + unspent + ` AS amount, dispatch, due_at FROM payouts INDEXED BY payouts_open
   WHERE promotion_id = ?1 AND state = 0 AND state < 4 AND dispatch = 0 ORDER BY due_at, target_id LIMIT ?2)
 UNION ALL
-SELECT * FROM (SELECT target_id, amount, dispatch, due_at FROM payouts INDEXED BY payouts_rare
+SELECT * FROM (SELECT target_id, ` + unspent + ` AS amount, dispatch, due_at FROM payouts INDEXED BY payouts_rare
   WHERE promotion_id = ?1 AND state = 0 AND dispatch > 0 AND ` + rare + ` ORDER BY due_at, target_id LIMIT ?3)
 ) ORDER BY due_at, target_id LIMIT ?3`
 
 // pickNamed finds those of the refs in ?2.
-const pickNamed = `SELECT DISTINCT o.target_id, o.amount, o.dispatch FROM json_each(?2) r
+const pickNamed = `SELECT DISTINCT o.target_id, ` + unspent + `, o.dispatch FROM json_each(?2) r
 JOIN payouts o ON o.promotion_id = ?1 AND o.target_id = r.value ->> 0
 WHERE o.state = 0 AND o.dispatch = r.value ->> 1 ORDER BY o.target_id`
 

@@ -101,8 +101,12 @@ func newSaver(tx *tx, p store.PayoutSaveParams) (*saver, error) {
 		s.known[store.PayoutID{PromotionID: k.PromotionID, TargetID: k.TargetID}] = k
 	}
 	for id, v := range views {
+		allowed, err := tx.allowanceOf(&v)
+		if err != nil {
+			return s, err
+		}
 		s.promotions[id] = &saverPromotion{
-			Promotion: v.Promotion, room: int64(p.MaxLen) - v.Counts.Payouts[reward.Queued], allowed: allowanceOf(&v),
+			Promotion: v.Promotion, room: int64(p.MaxLen) - v.Counts.Payouts[reward.Queued], allowed: allowed,
 		}
 	}
 	s.stmt, err = tx.PrepareContext(tx.ctx, `INSERT INTO payouts (promotion_id, target_id, summary_id, user_id, amount, voucher_code,

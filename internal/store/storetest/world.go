@@ -131,10 +131,20 @@ func (b *bundle) bounds(before, after *world) {
 		if v.Canary.Dispatched > v.Canary.Targets {
 			b.Fatalf("%d of a canary of %d were dispatched", v.Canary.Dispatched, v.Canary.Targets)
 		}
-		if gone[id] && v.MaxAmount > 0 && exposed(v.Counts) > v.MaxAmount {
-			b.Fatalf("%d of a budget of %d are exposed", exposed(v.Counts), v.MaxAmount)
+		if worth := exposed(v.Counts) + after.flagged(id); gone[id] && v.MaxAmount > 0 && worth > v.MaxAmount {
+			b.Fatalf("%d of a budget of %d are exposed", worth, v.MaxAmount)
 		}
 	}
+}
+
+// flagged is what the READY rows are worth that may have been called.
+func (w *world) flagged(id reward.PromotionID) (sum reward.Amount) {
+	for _, p := range w.rows {
+		if p.PromotionID == id && p.State == reward.Ready && p.MaybeCalled {
+			sum += p.Amount
+		}
+	}
+	return sum
 }
 
 // allowed says which of the candidates, in their order, may become QUEUED.
@@ -148,7 +158,7 @@ func (w *world) allowed(id reward.PromotionID, limit int, candidates []reward.Pa
 	if v.Canary.Targets > 0 && !v.Canary.Judged {
 		fresh = v.Canary.Targets - v.Canary.Dispatched
 	}
-	worth := exposed(v.Counts)
+	worth := exposed(v.Counts) + w.flagged(id)
 	for _, c := range candidates {
 		if len(targets) >= limit {
 			break
@@ -159,7 +169,7 @@ func (w *world) allowed(id reward.PromotionID, limit int, candidates []reward.Pa
 			}
 			fresh--
 		}
-		if c.State == reward.Ready {
+		if c.State == reward.Ready && !c.MaybeCalled {
 			worth += c.Amount
 		}
 		if v.MaxAmount > 0 && worth > v.MaxAmount {
