@@ -235,13 +235,16 @@ func (f *Flow) Stop() {
 	f.sweeper.Stop()
 	f.settler.Stop()
 	f.guard.Stop()
-	f.Reconciler.Stop()
-	f.webhooks.Stop()
+	// What they have open must not add to the time of the pools.
+	var aside sync.WaitGroup
+	aside.Go(f.Reconciler.Stop)
+	aside.Go(f.webhooks.Stop)
 	// A database that is away must not hold up the end: what could not be
 	// written in time is left in the stream.
 	late := time.AfterFunc(2*f.cfg.Pool.StopTimeout+time.Second, f.finisher.giveUp)
 	f.Manager.StopAll()
 	late.Stop()
+	aside.Wait()
 	f.governor.Close()
 	f.finisher.Stop()
 	f.Cache.Stop()

@@ -267,7 +267,9 @@ func TestGuard(t *testing.T) {
 			}
 			// A cancel finds out what became of the first.
 			s.move(reward.Paused, reward.PromotionCancelled)
-			s.until("looked up", func(v store.PromotionView) bool { return !v.FinishedAt.IsZero() && v.Counts.Payouts[reward.Unknown] == 0 })
+			s.until("looked up", func(v store.PromotionView) bool {
+				return !v.FinishedAt.IsZero() && v.Counts.Payouts[reward.Unknown] == 0
+			})
 			if row := s.row(rows[0].TargetID); row.State != reward.Succeeded {
 				t.Errorf("it was charged, and is %+v", row)
 			}
