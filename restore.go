@@ -9,7 +9,7 @@ import (
 // MarkRestored notes, in the database that the settings name, that it was
 // restored from a backup: money may have moved that its rows do not know of.
 // For a day from then on every payout is looked up at the provider before it is
-// called, on every instance within a second.
+// called: at once by instances that start, within ten seconds by others.
 func MarkRestored(ctx context.Context, cfg Config) (time.Time, error) {
 	s, err := OpenStore(ctx, cfg, "doctor")
 	if err != nil {

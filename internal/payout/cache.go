@@ -17,6 +17,9 @@ const (
 	refreshEvery = 500 * time.Millisecond
 	// viewAgeMax is the age above which a view opens no new call.
 	viewAgeMax = time.Second
+	// markEvery is how often the restore mark is read. It is set before the
+	// instances start, which read it first of all.
+	markEvery = 10 * time.Second
 	// hintPause bounds how often hints make the view read anew.
 	hintPause = 20 * time.Millisecond
 )
@@ -30,6 +33,7 @@ type StatusCache struct {
 	log       obs.Log
 	onRefresh func(views []store.PromotionView) // after each good read; nil = nothing
 	hints     chan struct{}
+	markedAt  time.Time // when the restore mark was read; only refresh uses it
 
 	mu    sync.Mutex // protects what follows
 	views map[reward.PromotionID]store.PromotionView
@@ -93,9 +97,12 @@ func (c *StatusCache) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	mark, err := c.rows.RestoreMark(ctx)
-	if err != nil {
-		return err
+	mark := c.restored()
+	if readAt.Sub(c.markedAt) >= markEvery {
+		if mark, err = c.rows.RestoreMark(ctx); err != nil {
+			return err
+		}
+		c.markedAt = readAt
 	}
 	views := make(map[reward.PromotionID]store.PromotionView, len(list))
 	for _, v := range list {
@@ -132,6 +139,12 @@ func (c *StatusCache) job(id reward.PromotionID) governor.Job {
 // they say that nobody was called: what was lost comes in again by then, and
 // the provider's memory of its keys is not relied on.
 const restoreDistrust = 24 * time.Hour
+
+func (c *StatusCache) restored() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.restoredAt
+}
 
 // DistrustBefore is the time up to which a first dispatch says nothing about
 // earlier calls: zero, or a day after the database was restored.
