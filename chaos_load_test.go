@@ -82,14 +82,9 @@ func tell(t *testing.T, s *fleet.Server, command string) string {
 }
 
 // keys is everything that is in a Redis.
-func keys(t *testing.T, s *fleet.Server) []string {
+func keys(t *testing.T, raw rueidis.Client) []string {
 	t.Helper()
-	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{strings.TrimPrefix(s.Address(), "redis://")}, DisableCache: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	all, err := c.Do(t.Context(), c.B().Keys().Pattern("*").Build()).AsStrSlice()
+	all, err := raw.Do(t.Context(), raw.B().Keys().Pattern("*").Build()).AsStrSlice()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,8 +217,9 @@ func TestChaos(t *testing.T) {
 	r.api = c.members[0].api
 	account := r.balance(id, workload)
 	checkCharges(t, sim, account)
-	left := keys(t, redis)
-	for wait := time.Now().Add(30 * time.Second); len(left) > 0 && time.Now().Before(wait); left = keys(t, redis) {
+	raw := plainRedis(t, redis.Address())
+	left := keys(t, raw)
+	for wait := time.Now().Add(30 * time.Second); len(left) > 0 && time.Now().Before(wait); left = keys(t, raw) {
 		time.Sleep(100 * time.Millisecond) // polls a condition
 	}
 	if len(left) > 0 {

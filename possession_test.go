@@ -48,17 +48,24 @@ func (f *fakeLeases) set(change func()) {
 	change()
 }
 
+// held is a lease of host-1 on rows of its own; lost tells when it is over.
+func held(t *testing.T) (l *lease, rows *fakeLeases, lost <-chan error) {
+	t.Helper()
+	rows = &fakeLeases{}
+	over := make(chan error, 1)
+	l, err := takeLease(t.Context(), rows, "n", "host-1", func(err error) { over <- err }, obs.Log{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, rows, over
+}
+
 func TestLease(t *testing.T) {
 	t.Parallel()
 	t.Run("ADatabaseThatIsAwayIsNoLoss", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			rows := &fakeLeases{}
-			lost := make(chan error, 1)
-			l, err := takeLease(t.Context(), rows, "n", "host-1", func(err error) { lost <- err }, obs.Log{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			l, rows, lost := held(t)
 			rows.set(func() { rows.away = true })
 			time.Sleep(time.Minute)
 			rows.set(func() { rows.away = false })
@@ -75,12 +82,7 @@ func TestLease(t *testing.T) {
 	t.Run("AnotherHolderIs", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			rows := &fakeLeases{}
-			lost := make(chan error, 1)
-			l, err := takeLease(t.Context(), rows, "n", "host-1", func(err error) { lost <- err }, obs.Log{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			l, rows, lost := held(t)
 			rows.set(func() { rows.owner, rows.until = "host-2/x", time.Now().Add(time.Hour) })
 			time.Sleep(time.Minute)
 			if len(lost) != 1 || !errors.Is(<-lost, ErrInUse) {

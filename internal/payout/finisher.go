@@ -65,35 +65,22 @@ func NewFinisher(rows store.Payouts, q queue.Queue, retry *RetryProcessor, lease
 func (f *Finisher) run(ctx context.Context) {
 	var working sync.WaitGroup
 	for range finishWorkers {
-		working.Go(func() {
-			for {
-				batch := gather(ctx, f.work)
-				if batch == nil {
-					return
-				}
-				f.write(ctx, batch)
-			}
-		})
+		working.Go(func() { inBatches(ctx, f.work, f.write) })
 	}
-	working.Go(func() {
-		for {
-			items := gather(ctx, f.acks)
-			if items == nil {
-				return
-			}
-			f.acknowledge(ctx, items)
-		}
-	})
-	working.Go(func() {
-		for {
-			items := gather(ctx, f.backs)
-			if items == nil {
-				return
-			}
-			f.writeBack(ctx, items)
-		}
-	})
+	working.Go(func() { inBatches(ctx, f.acks, f.acknowledge) })
+	working.Go(func() { inBatches(ctx, f.backs, f.writeBack) })
 	working.Wait()
+}
+
+// inBatches gathers and uses batches until ctx ends.
+func inBatches[T any](ctx context.Context, from <-chan T, use func(context.Context, []T)) {
+	for {
+		batch := gather(ctx, from)
+		if batch == nil {
+			return
+		}
+		use(ctx, batch)
+	}
 }
 
 // gather waits for one value, then takes what comes within finishLinger, at

@@ -76,6 +76,21 @@ func (p *forgetful) charged() int {
 	return p.charges
 }
 
+// chargesOnce pays one target, and looks at it after so long.
+func (p *forgetful) chargesOnce(t *testing.T, after time.Duration) {
+	t.Helper()
+	s := newStage(t, newProvider(nil), nil)
+	s.with(func(cfg *FlowConfig) { cfg.Provider = p }, dropPublisher{})
+	defer s.close()
+	s.create(1, 5)
+	s.start()
+	time.Sleep(after)
+	s.until("paid", paidOut)
+	if row := s.row(1); p.charged() != 1 || row.State != reward.Succeeded {
+		t.Errorf("charged %d times: %+v", p.charged(), row)
+	}
+}
+
 // with makes the stage's flow anew with other settings.
 func (s *stage) with(change func(cfg *FlowConfig), publisher Publisher) {
 	cfg := s.flow.cfg
@@ -135,16 +150,7 @@ func TestOutages(t *testing.T) {
 				}
 				return money.Answer{Class: reward.AnswerPaid}
 			}}
-			s := newStage(t, newProvider(nil), nil)
-			s.with(func(cfg *FlowConfig) { cfg.Provider = p }, dropPublisher{})
-			defer s.close()
-			s.create(1, 5)
-			s.start()
-			time.Sleep(33 * time.Minute)
-			s.until("paid", paidOut)
-			if row := s.row(1); p.charged() != 1 || row.State != reward.Succeeded {
-				t.Errorf("charged %d times: %+v", p.charged(), row)
-			}
+			p.chargesOnce(t, 33*time.Minute)
 		})
 	})
 	t.Run("A503ThatPutsTheNextCallBehindTheWindowChargesOnce", func(t *testing.T) {
@@ -155,16 +161,7 @@ func TestOutages(t *testing.T) {
 				}
 				return money.Answer{Class: reward.AnswerPaid}
 			}}
-			s := newStage(t, newProvider(nil), nil)
-			s.with(func(cfg *FlowConfig) { cfg.Provider = p }, dropPublisher{})
-			defer s.close()
-			s.create(1, 5)
-			s.start()
-			time.Sleep(41 * time.Minute)
-			s.until("paid", paidOut)
-			if row := s.row(1); p.charged() != 1 || row.State != reward.Succeeded {
-				t.Errorf("charged %d times: %+v", p.charged(), row)
-			}
+			p.chargesOnce(t, 41*time.Minute)
 		})
 	})
 	t.Run("ACancelDoesNotWaitForALongRetryAfter", func(t *testing.T) {

@@ -282,9 +282,9 @@ func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
 }
 
 // evict removes consumers of instances that are not alive any more from the
-// streams that are, or were, being worked on; what they have pending goes to a consumer
-// of a living one, as idle as it is. Should the instance live after all, it
-// registers again and finds its entries claimed.
+// streams that are, or were, being worked on; what they have pending goes to a
+// consumer of a living one, as idle as it is. Should the instance live after
+// all, it registers again and finds its entries claimed.
 func (s *Sweeper) evict(ctx context.Context, views map[reward.PromotionID]store.PromotionView) error {
 	for _, stream := range busyStreams(views) {
 		s.crowded[stream] = true

@@ -29,6 +29,9 @@ type Spec struct {
 	Final bool
 }
 
+// over says that nothing of the promotion is left to do.
+func (s Spec) over() bool { return s.Final && !s.Work }
+
 // Manager makes pools be what the rows say, and starts one early on a hint.
 // [PromotionStreamManager, CampaignPromotionStreamManager]
 type Manager struct {
@@ -78,14 +81,14 @@ func (m *Manager) Converge(specs []Spec) {
 	defer m.mu.Unlock()
 	for id, before := range m.specs {
 		s, known := wanted[id]
-		if over := !known || s.Final && !s.Work; over && !before.Final && m.registry.get(id) == nil {
+		if (!known || s.over()) && !before.Final && m.registry.get(id) == nil {
 			m.tidy(before.Stream)
 		}
 	}
 	m.specs = wanted
 	for id, s := range wanted {
 		switch p := m.registry.get(id); {
-		case p != nil && (s.Paused || s.Final && !s.Work):
+		case p != nil && (s.Paused || s.over()):
 			m.end(id, p)
 		case p != nil:
 			m.follow(p, s)
@@ -232,7 +235,7 @@ func (m *Manager) Stop(id reward.PromotionID) {
 // end asks a pool to end; that of a promotion that is over and done takes the
 // stream along. mu is held.
 func (m *Manager) end(id reward.PromotionID, p *Pool) {
-	if s, known := m.specs[id]; known && s.Final && !s.Work {
+	if m.specs[id].over() {
 		p.final.Store(true)
 	}
 	p.stop()
