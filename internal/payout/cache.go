@@ -36,7 +36,7 @@ type StatusCache struct {
 	markedAt  time.Time // when the restore mark was read; only refresh uses it
 
 	mu    sync.Mutex // protects what follows
-	views map[reward.PromotionID]store.PromotionView
+	views map[reward.PromotionID]*store.PromotionView
 	// restoredAt is when the database was restored from a backup; zero = never.
 	restoredAt time.Time
 	readAt     time.Time     // before the query of the latest good read began
@@ -53,7 +53,7 @@ type cacheRows interface {
 func NewStatusCache(rows cacheRows, log obs.Log) *StatusCache {
 	return &StatusCache{
 		rows: rows, log: log.For(obs.Manager), hints: make(chan struct{}, 1),
-		views: make(map[reward.PromotionID]store.PromotionView), fresh: make(chan struct{}),
+		views: make(map[reward.PromotionID]*store.PromotionView), fresh: make(chan struct{}),
 	}
 }
 
@@ -104,9 +104,9 @@ func (c *StatusCache) refresh(ctx context.Context) error {
 		}
 		c.markedAt = readAt
 	}
-	views := make(map[reward.PromotionID]store.PromotionView, len(list))
-	for _, v := range list {
-		views[v.ID] = v
+	views := make(map[reward.PromotionID]*store.PromotionView, len(list))
+	for i := range list {
+		views[list[i].ID] = &list[i]
 	}
 	c.mu.Lock()
 	c.views, c.readAt, c.restoredAt = views, readAt, mark
@@ -124,15 +124,21 @@ func (c *StatusCache) refresh(ctx context.Context) error {
 func (c *StatusCache) Status(id reward.PromotionID) (reward.PromotionStatus, time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.views[id].Status, time.Since(c.readAt)
+	age := time.Since(c.readAt)
+	if v := c.views[id]; v != nil {
+		return v.Status, age
+	}
+	return "", age
 }
 
 // job says for whom a call is, as far as the governor has to know.
 func (c *StatusCache) job(id reward.PromotionID) governor.Job {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	v := c.views[id]
-	return governor.Job{PromotionID: id, Weight: v.Weight, RatePerSecond: v.RatePerSecond}
+	if v := c.views[id]; v != nil {
+		return governor.Job{PromotionID: id, Weight: v.Weight, RatePerSecond: v.RatePerSecond}
+	}
+	return governor.Job{PromotionID: id}
 }
 
 // restoreDistrust is how long after a restore the rows are not believed when
@@ -166,7 +172,7 @@ func (c *StatusCache) Alive(lease time.Duration) bool {
 }
 
 // Views returns the active promotions.
-func (c *StatusCache) Views() map[reward.PromotionID]store.PromotionView {
+func (c *StatusCache) Views() map[reward.PromotionID]*store.PromotionView {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.views // replaced whole, never changed

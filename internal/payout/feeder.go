@@ -92,9 +92,9 @@ func (f *Feeder) round(ctx context.Context) bool {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			n := f.feed(ctx, v, reward.Retrying, 1)
+			n := f.feed(ctx, *v, reward.Retrying, 1)
 			if v.Counts.Payouts[reward.Ready] > 0 {
-				fed := f.feed(ctx, v, reward.Ready, feedRounds)
+				fed := f.feed(ctx, *v, reward.Ready, feedRounds)
 				if fed == 0 {
 					f.starved.Store(true)
 				}

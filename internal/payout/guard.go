@@ -68,17 +68,17 @@ func (g *Guard) run(ctx context.Context) {
 		fresh := g.cfg.Cache.next()
 		views := g.cfg.Cache.Views()
 		for id := range g.decided {
-			if views[id].Status != reward.Running {
+			if v := views[id]; v == nil || v.Status != reward.Running {
 				delete(g.decided, id) // a resume begins anew
 			}
 		}
 		for id := range g.waiting {
-			if views[id].Status != reward.Running {
+			if v := views[id]; v == nil || v.Status != reward.Running {
 				delete(g.waiting, id)
 			}
 		}
 		for _, v := range views {
-			if err := g.watch(ctx, v); err != nil && ctx.Err() == nil && !reward.HasCode(err, reward.CodeIllegalState) {
+			if err := g.watch(ctx, *v); err != nil && ctx.Err() == nil && !reward.HasCode(err, reward.CodeIllegalState) {
 				g.log.Warn(obs.Failed, err, "promotion_id", v.ID)
 			}
 		}

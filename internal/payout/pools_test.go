@@ -455,7 +455,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.flow.sweeper.evict(t.Context(), map[reward.PromotionID]store.PromotionView{promotion: v}); err != nil {
+			if err := s.flow.sweeper.evict(t.Context(), map[reward.PromotionID]*store.PromotionView{promotion: &v}); err != nil {
 				t.Fatal(err)
 			}
 			left, err := s.queue.Consumers(t.Context(), stream)

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	mathrand "math/rand/v2"
 	"slices"
 	"strings"
@@ -247,15 +246,19 @@ func (r *Reconciler) keep(ctx context.Context) {
 // round checks what is due. Failures in a row are logged when they begin and
 // each time their number has doubled.
 func (r *Reconciler) round(ctx context.Context, failures int) int {
-	due := slices.SortedFunc(maps.Keys(r.watched), func(a, b reward.PromotionID) int {
+	var due []reward.PromotionID
+	now := time.Now()
+	for id, w := range r.watched {
+		if !now.Before(w.nextAt) {
+			due = append(due, id)
+		}
+	}
+	slices.SortFunc(due, func(a, b reward.PromotionID) int {
 		return cmp.Or(r.watched[a].nextAt.Compare(r.watched[b].nextAt), cmp.Compare(a, b))
 	})
 	checked := 0 // of those that nothing is suspected of
 	for _, id := range due {
 		w := r.watched[id]
-		if time.Now().Before(w.nextAt) {
-			break
-		}
 		if len(w.suspects) == 0 && !w.gone {
 			if checked == reconcileRound {
 				continue

@@ -92,7 +92,7 @@ func (s *Sweeper) run(ctx context.Context) {
 // round keeps every promotion. Its failures, of which a server that is away
 // makes one per promotion, are one line in the log when they begin and each
 // time their number has doubled.
-func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]store.PromotionView, sweep bool, failures int) int {
+func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]*store.PromotionView, sweep bool, failures int) int {
 	var first error
 	failed := 0
 	if sweep {
@@ -104,7 +104,7 @@ func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]store.
 		s.metrics.KeepStreams(ids)
 	}
 	for _, v := range views {
-		if err := s.keep(ctx, v, sweep); err != nil && ctx.Err() == nil {
+		if err := s.keep(ctx, *v, sweep); err != nil && ctx.Err() == nil {
 			failed++
 			if first == nil {
 				first = fmt.Errorf("promotion %s: %w", v.ID, err)
@@ -285,7 +285,7 @@ func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
 // streams that are, or were, being worked on; what they have pending goes to a
 // consumer of a living one, as idle as it is. Should the instance live after
 // all, it registers again and finds its entries claimed.
-func (s *Sweeper) evict(ctx context.Context, views map[reward.PromotionID]store.PromotionView) error {
+func (s *Sweeper) evict(ctx context.Context, views map[reward.PromotionID]*store.PromotionView) error {
 	for _, stream := range busyStreams(views) {
 		s.crowded[stream] = true
 	}
@@ -344,11 +344,11 @@ func (s *Sweeper) evictFrom(ctx context.Context, stream queue.Stream, alive map[
 }
 
 // busyStreams are the streams of the promotions that have something dispatched.
-func busyStreams(views map[reward.PromotionID]store.PromotionView) []queue.Stream {
+func busyStreams(views map[reward.PromotionID]*store.PromotionView) []queue.Stream {
 	var busy []queue.Stream
 	for _, v := range views {
 		if v.Counts.Payouts[reward.Queued] > 0 {
-			busy = append(busy, streamOf(v))
+			busy = append(busy, streamOf(*v))
 		}
 	}
 	return busy

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -214,16 +215,62 @@ func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) 
 		`WHERE m.id < $1 AND ($2::text = '' OR m.status = $2::text) ORDER BY m.id DESC LIMIT $3`, before, string(p.Status), p.Limit)
 }
 
-const activeSQL = `WHERE m.status = 'RUNNING' OR (m.status = 'CANCELLED' AND m.finished_at IS NULL) OR NOT m.stream_gone
+// activeSQL reads what is active with its version, and the version alone when
+// that is $1. A version goes by the rows' own (xmin and ctid, which each change
+// of a row makes new), so it costs no column and no write.
+var activeSQL = `WITH active AS MATERIALIZED (
+  SELECT m.id, hashtextextended(concat_ws(' ', m.id, m.xmin, m.ctid, s.xmin, s.ctid), 0) AS version
+  FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0
+  WHERE m.status = 'RUNNING' OR (m.status = 'CANCELLED' AND m.finished_at IS NULL) OR NOT m.stream_gone
+), stand AS MATERIALIZED (
+  SELECT coalesce(bit_xor(version), 0) AS version FROM active
+)
+SELECT ` + promotionColumns + `, ` + countsSQL + `, stand.version
+FROM stand LEFT JOIN (active
+  JOIN promotions m ON m.id = active.id
+  JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0) ON stand.version <> $1
 ORDER BY m.id`
+
+// activeList is an answer of PromotionActive, which is asked all the time and
+// mostly finds nothing changed.
+type activeList struct {
+	version int64
+	list    []store.PromotionView
+}
 
 // PromotionActive returns what pools and keepers must look at.
 func (s *Store) PromotionActive(ctx context.Context) ([]store.PromotionView, error) {
-	list, err := s.views(ctx, "list active promotions", int(s.actives.Load())+16, activeSQL)
-	if err == nil {
-		s.actives.Store(int64(len(list)))
+	known := s.active.Load()
+	if known == nil {
+		known = &activeList{}
 	}
-	return list, err
+	var read activeList
+	var v store.PromotionView
+	view := promotionScanner(&v.Promotion, append(countsInto(&v.Counts), &read.version)...)
+	err := s.send(ctx, "list active promotions", func(b *pgx.Batch) {
+		read.list = nil
+		b.Queue(activeSQL, known.version).Query(each(func(rows pgx.Rows) error {
+			if rows.RawValues()[0] == nil { // the version alone
+				into := make([]any, len(rows.FieldDescriptions()))
+				into[len(into)-1] = &read.version
+				return rows.Scan(into...)
+			}
+			if read.list == nil {
+				read.list = make([]store.PromotionView, 0, len(known.list)+16)
+			}
+			err := view(rows)
+			read.list = append(read.list, v)
+			return err
+		}))
+	})
+	if err != nil {
+		return nil, err
+	}
+	if read.version == known.version {
+		return slices.Clone(known.list), nil
+	}
+	s.active.Store(&read)
+	return slices.Clone(read.list), nil
 }
 
 const dueSQL = `WHERE m.status = 'DRAFT' AND m.starts_at <= $1 ORDER BY m.starts_at, m.id LIMIT $2`

@@ -60,7 +60,7 @@ type Store struct {
 	pool    *pgxpool.Pool
 	schema  string
 	tryMost time.Duration
-	actives atomic.Int64 // promotions that were active when last asked
+	active  atomic.Pointer[activeList] // the latest answer; nil = none yet
 }
 
 // poolConfig is how every connection of ours is made.

@@ -550,7 +550,7 @@ SELECT 1 + i % 2, i, 0, 1, now(), now(), 0, 0, 0, false, 'u' || i, '', '', '', '
 		"insert": insertSQL, "dispatch due": dispatchDue, "dispatch named": dispatchNamed, "give back": giveBackSQL,
 		"sweep": sweepSQL, "cancel": cancelSQL, "finish": finishSQL, "settle": settleSQL, "heads": headsSQL,
 		"take look-ups": takeLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
-		"summaries": addSummaries, "complete": completeSQL, "active": viewSQL + activeSQL, "due": viewSQL + dueSQL,
+		"summaries": addSummaries, "complete": completeSQL, "active": activeSQL, "due": viewSQL + dueSQL,
 		"move": moveSQL, "judge": judgeSQL, "retry": retryAny, "retry a code": retryCode, "retry named": retryNamed, "resolve": resolveSQL,
 		"list": listSQL(nil, ""), "list RETRYING": listSQL(&retrying, ""), "list UNKNOWN": listSQL(&unknown, ""),
 		"list FAILED": listSQL(&failed, ""), "list a code": listSQL(&failed, "A"), "list UNKNOWN with a code": listSQL(&unknown, "A"),

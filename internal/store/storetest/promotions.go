@@ -117,6 +117,45 @@ func exercisePromotions(t *testing.T, open Open) {
 		b.must(err)
 		same(b, "after a caller who left", 2, len(list))
 	})
+	// A driver may remember its latest answer, which no change may outlive.
+	run(t, open, "TheActiveListFollowsEveryChange", func(b *bundle) {
+		list := func() []store.PromotionView {
+			b.Helper()
+			list, err := b.PromotionActive(b.ctx)
+			b.must(err)
+			for _, v := range list {
+				now, err := b.PromotionGet(b.ctx, v.ID)
+				b.must(err)
+				same(b, "promotion "+v.ID.String(), now, v)
+			}
+			return list
+		}
+		same(b, "nothing", 0, len(list()))
+		b.running(1)
+		b.running(2)
+		same(b, "two run", 2, len(list()))
+		b.saveReady(1, 1, 2)
+		same(b, "ready", int64(2), list()[0].Counts.Payouts[reward.Ready])
+		same(b, "ready, asked again", int64(2), list()[0].Counts.Payouts[reward.Ready])
+		b.saveQueued(1, 3)
+		same(b, "queued", int64(1), list()[0].Counts.Payouts[reward.Queued])
+		b.finish(store.Outcome{Ref: ref(1, 3, 1), Kind: store.OutcomePaid})
+		same(b, "paid", int64(1), list()[0].Counts.Payouts[reward.Succeeded])
+		b.move(1, reward.Paused)
+		same(b, "paused", reward.Paused, list()[0].Status)
+		b.move(1, reward.Running)
+		same(b, "resumed", reward.Running, list()[0].Status)
+		_, err := b.PromotionClose(b.ctx, 2)
+		b.must(err)
+		same(b, "closed", true, list()[1].Closed)
+		b.move(2, reward.PromotionCancelled)
+		_, err = b.PromotionComplete(b.ctx, 2, settleAfter, at(20))
+		b.must(err)
+		same(b, "over", false, list()[1].FinishedAt.IsZero())
+		_, err = b.PromotionStreamGone(b.ctx, 2, time.Time{})
+		b.must(err)
+		same(b, "one is left", 1, len(list()))
+	})
 	run(t, open, "MoveExpectsItsStatus", func(b *bundle) {
 		b.draft(1)
 		_, err := b.PromotionMove(b.ctx, store.PromotionMoveParams{
