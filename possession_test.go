@@ -15,6 +15,8 @@ import (
 
 // fakeLeases holds one lease, and can be away.
 type fakeLeases struct {
+	store.Leases // what nobody asks here
+
 	mu    sync.Mutex // protects what follows
 	away  bool
 	owner string

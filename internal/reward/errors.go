@@ -81,4 +81,18 @@ const (
 	// CodeDeadLetterNotFound and CodeReconciliationNotFound: no such id.
 	CodeDeadLetterNotFound     = "DEAD_LETTER_NOT_FOUND"
 	CodeReconciliationNotFound = "RECONCILIATION_NOT_FOUND"
+
+	// The codes of coupons. CodeSoldOut, CodeNotOpen, CodeClosed and
+	// CodeUserLimit are why nothing is issued.
+	CodeTemplateNotFound = "TEMPLATE_NOT_FOUND"
+	CodeCouponNotFound   = "COUPON_NOT_FOUND"
+	CodeRequestUnknown   = "REQUEST_UNKNOWN"
+	CodeSoldOut          = "SOLD_OUT"
+	CodeNotOpen          = "NOT_OPEN"
+	CodeClosed           = "CLOSED"
+	CodeUserLimit        = "USER_LIMIT"
+	CodeCouponUsed       = "COUPON_USED"
+	CodeCouponCancelled  = "COUPON_CANCELLED"
+	CodeCouponExpired    = "COUPON_EXPIRED"
+	CodeUnavailable      = "UNAVAILABLE"
 )

@@ -37,6 +37,7 @@ type Store interface {
 	Instances
 	Webhooks
 	Reconciliations
+	Coupons
 
 	// Ping answers whether the database can be reached.
 	Ping(ctx context.Context) error
@@ -540,6 +541,10 @@ type Leases interface {
 	LeaseTake(ctx context.Context, p LeaseTakeParams) (Lease, error)
 	// LeaseRelease gives up what owner holds.
 	LeaseRelease(ctx context.Context, name, owner string) error
+	// LeaseHolders returns the owners, each once, in the order of their bytes, of
+	// the leases whose name begins with prefix and that are held, by the
+	// database's clock.
+	LeaseHolders(ctx context.Context, prefix string) ([]string, error)
 }
 
 // LeaseTakeParams asks for a lease. Expiry is judged by the database's clock.

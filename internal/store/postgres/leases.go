@@ -38,3 +38,23 @@ func (s *Store) LeaseRelease(ctx context.Context, name, owner string) error {
 		b.Queue(`DELETE FROM leases WHERE name = $1 AND owner = $2`, name, owner)
 	})
 }
+
+// LeaseHolders returns who holds the leases of a prefix, by the database's
+// clock. There are few leases at any time.
+func (s *Store) LeaseHolders(ctx context.Context, prefix string) ([]string, error) {
+	if err := store.CheckText("prefix", prefix); err != nil {
+		return nil, err
+	}
+	var owners []string
+	err := s.send(ctx, "list the holders of leases", func(b *pgx.Batch) {
+		owners = nil
+		b.Queue(`SELECT owner FROM leases WHERE starts_with(name, $1) AND until > clock_timestamp()
+GROUP BY owner ORDER BY owner COLLATE "C"`, prefix).Query(each(func(rows pgx.Rows) error {
+			var owner string
+			err := rows.Scan(&owner)
+			owners = append(owners, owner)
+			return err
+		}))
+	})
+	return owners, err
+}

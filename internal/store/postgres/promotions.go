@@ -231,46 +231,16 @@ FROM stand LEFT JOIN (active
   JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0) ON stand.version <> $1
 ORDER BY m.id`
 
-// activeList is an answer of PromotionActive, which is asked all the time and
-// mostly finds nothing changed.
-type activeList struct {
-	version int64
-	list    []store.PromotionView
-}
-
 // PromotionActive returns what pools and keepers must look at.
 func (s *Store) PromotionActive(ctx context.Context) ([]store.PromotionView, error) {
-	known := s.active.Load()
-	if known == nil {
-		known = &activeList{}
-	}
-	var read activeList
-	var v store.PromotionView
-	view := promotionScanner(&v.Promotion, append(countsInto(&v.Counts), &read.version)...)
-	err := s.send(ctx, "list active promotions", func(b *pgx.Batch) {
-		read.list = nil
-		b.Queue(activeSQL, known.version).Query(each(func(rows pgx.Rows) error {
-			if rows.RawValues()[0] == nil { // the version alone
-				into := make([]any, len(rows.FieldDescriptions()))
-				into[len(into)-1] = &read.version
-				return rows.Scan(into...)
-			}
-			if read.list == nil {
-				read.list = make([]store.PromotionView, 0, len(known.list)+16)
-			}
-			err := view(rows)
-			read.list = append(read.list, v)
-			return err
-		}))
+	list, err := readActive(ctx, s, "list active promotions", &s.active, activeSQL, func(version *int64) (*store.PromotionView, func(pgx.Rows) error) {
+		v := new(store.PromotionView)
+		return v, promotionScanner(&v.Promotion, append(countsInto(&v.Counts), version)...)
 	})
 	if err != nil {
 		return nil, err
 	}
-	if read.version == known.version {
-		return slices.Clone(known.list), nil
-	}
-	s.active.Store(&read)
-	return slices.Clone(read.list), nil
+	return slices.Clone(list), nil
 }
 
 const dueSQL = `WHERE m.status = 'DRAFT' AND m.starts_at <= $1 ORDER BY m.starts_at, m.id LIMIT $2`

@@ -13,6 +13,10 @@
 // Save and dispatch take the promotion's summary row before any payout, since
 // what they may queue depends on its counts. That is safe: inserts meet only
 // inserts, which hold the same row, and dispatch never waits for a payout.
+//
+// Coupons have a simpler order: the row of the template first, then offsets and
+// coupons, all of that template. What is done to a coupon without its template
+// holds one row, or passes over those that are locked.
 package postgres
 
 import (
@@ -60,7 +64,9 @@ type Store struct {
 	pool    *pgxpool.Pool
 	schema  string
 	tryMost time.Duration
-	active  atomic.Pointer[activeList] // the latest answer; nil = none yet
+	// The latest answers; nil = none yet.
+	active    atomic.Pointer[activeList[store.PromotionView]]
+	templates atomic.Pointer[activeList[reward.CouponTemplate]]
 }
 
 // poolConfig is how every connection of ours is made.

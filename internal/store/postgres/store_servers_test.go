@@ -526,12 +526,18 @@ func TestPlans(t *testing.T) {
 		`ALTER TABLE payouts SET (autovacuum_enabled = off)`,
 		`ALTER TABLE summaries SET (autovacuum_enabled = off)`,
 		`ALTER TABLE promotions SET (autovacuum_enabled = off)`,
+		`ALTER TABLE coupons SET (autovacuum_enabled = off)`,
+		`ALTER TABLE coupon_templates SET (autovacuum_enabled = off)`,
 		`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries, registered, stream_gone, created_at)
 SELECT i, '', 'POINT', 'RUNNING', 0, '', '', 5, false, false, now() FROM generate_series(1, 2000) i`,
 		`INSERT INTO summaries (promotion_id, summary_id) SELECT i, j FROM generate_series(1, 2000) i, generate_series(0, 4) j`,
 		`INSERT INTO payouts (promotion_id, target_id, summary_id, amount, due_at, updated_at, dispatch, attempts, state,
   maybe_called, user_id, voucher_code, transaction_key, error_code, error_message)
 SELECT 1 + i % 2, i, 0, 1, now(), now(), 0, 0, 0, false, 'u' || i, '', '', '', '' FROM generate_series(1, 200000) i`,
+		`INSERT INTO coupon_templates (id, name, total_quantity, per_user_limit, valid_for, mode, reissue, when_redis_away, draw_state, created_at)
+SELECT i, '', 1000000, 1, 0, 'STREAM', false, 'DATABASE', '', now() FROM generate_series(1, 2000) i`,
+		`INSERT INTO coupons (id, template_id, generation, ticket, version, issued_at, slot, code, user_id)
+SELECT i, 1 + i % 2, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(1, 100000) i`,
 	} {
 		if _, err := conn.Exec(ctx, sql); err != nil {
 			t.Fatal(err)
@@ -543,6 +549,14 @@ SELECT 1 + i % 2, i, 0, 1, now(), now(), 0, 0, 0, false, 'u' || i, '', '', '', '
 		"list RETRYING": {"payouts_trouble"}, "list UNKNOWN": {"payouts_trouble"}, "list UNKNOWN with a code": {"payouts_trouble"},
 		"list FAILED": {"payouts_trouble"}, "list a code": {"payouts_failed"},
 		"retry": {"payouts_trouble"}, "retry a code": {"payouts_failed"}, "due": {"promotions_due"},
+		"settle coupons in order": {"coupons_slot"}, "settle coupons listed": {"coupons_slot", "coupons_ticket", "coupon_rejections_pkey"},
+		"settle coupons directly": {"coupons_slot"}, "own coupons": {"coupons_slot"}, "coupons of a template": {"coupons_ticket"},
+		"coupons of a user": {"coupons_user"}, "latest coupons": {"coupons_slot"}, "latest rejections": {"coupon_rejections_user"},
+		"history of coupons": {"coupons_user"}, "history of rejections": {"coupon_rejections_user"},
+		"changed coupons": {"coupons_version", "coupon_rejections_version"}, "changed facts": {"coupons_version", "coupons_slot"},
+		"holders": {"coupons_slot"}, "holder": {"coupons_slot"}, "expire coupons": {"coupons_expiry"},
+		"active templates": {"coupon_templates_closes", "coupon_templates_pkey"}, "has entrants": {"coupon_entrants_pkey"},
+		"list entrants": {"coupon_entrants_pkey"}, "note a refusal": {"coupon_refusals_pkey"},
 	}
 	retrying, unknown, failed := reward.Retrying, reward.Unknown, reward.Failed
 	parameter := regexp.MustCompile(`\$(\d+)`)
@@ -553,6 +567,14 @@ SELECT 1 + i % 2, i, 0, 1, now(), now(), 0, 0, 0, false, 'u' || i, '', '', '', '
 		"summaries": addSummaries, "complete": completeSQL, "active": activeSQL, "due": viewSQL + dueSQL,
 		"move": moveSQL, "judge": judgeSQL, "retry": retryAny, "retry a code": retryCode, "retry named": retryNamed, "resolve": resolveSQL,
 		"list": listSQL(nil, ""), "list RETRYING": listSQL(&retrying, ""), "list UNKNOWN": listSQL(&unknown, ""),
+		"settle coupons in order": settleInOrder, "settle coupons listed": settleListed, "settle coupons directly": settleDirect,
+		"own coupons": ownSQL, "lock a template": lockTemplate, "lock the template of a coupon": lockCouponTemplate,
+		"cancel a coupon": cancelCoupon, "use a coupon": useCoupon, "expire coupons": expireCoupons, "holder": holderSQL, "a coupon": couponSQL,
+		"coupons of a template": couponsOfTemplate, "coupons of a user": couponsOfUser, "latest coupons": latestCoupons,
+		"latest rejections": latestRejections, "history of coupons": historyCoupons, "history of rejections": historyRejections,
+		"changed coupons": changedSQL, "changed facts": changedFacts, "holders": holdersSQL, "recount coupons": recountSQL,
+		"a template": templateSQL, "active templates": activeTemplates, "change a template": changeTemplate, "own templates": ownTemplates,
+		"save entrants": saveEntrants, "has entrants": hasEntrants, "list entrants": listEntrants, "note a refusal": noteRefusal,
 		"list FAILED": listSQL(&failed, ""), "list a code": listSQL(&failed, "A"), "list UNKNOWN with a code": listSQL(&unknown, "A"),
 	} {
 		// Prepared by name, since only then does the plan stand for every call.
@@ -590,11 +612,12 @@ SELECT 1 + i % 2, i, 0, 1, now(), now(), 0, 0, 0, false, 'u' || i, '', '', '', '
 				t.Errorf("%s has a %s:\n%s", name, bad, plan.String())
 			}
 		}
-		// Every index scan of payouts looks for rows, not through all of them.
+		// Every index scan of payouts and coupons looks for rows, not through all of
+		// them.
 		lines := strings.Split(plan.String(), "\n")
 		for i, line := range lines {
-			if strings.Contains(line, "using payouts_") && (i+1 == len(lines) || !strings.Contains(lines[i+1], "Index Cond")) {
-				t.Errorf("%s walks a whole index of payouts:\n%s", name, plan.String())
+			if (strings.Contains(line, "using payouts_") || strings.Contains(line, "using coupon")) && (i+1 == len(lines) || !strings.Contains(lines[i+1], "Index Cond")) {
+				t.Errorf("%s walks a whole index:\n%s", name, plan.String())
 			}
 		}
 	}

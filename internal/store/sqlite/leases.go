@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"fmt"
 
 	"github.com/largesse/largesse/internal/store"
 )
@@ -41,4 +42,22 @@ func (s *Store) LeaseRelease(ctx context.Context, name, owner string) error {
 		_, err := tx.exec(`DELETE FROM leases WHERE name = ? AND owner = ?`, name, owner)
 		return err
 	})
+}
+
+// LeaseHolders returns who holds the leases of a prefix, by the database's clock.
+func (s *Store) LeaseHolders(ctx context.Context, prefix string) ([]string, error) {
+	if err := store.CheckText("prefix", prefix); err != nil {
+		return nil, err
+	}
+	owners, err := collect(ctx, s.reader, scanText, `SELECT DISTINCT owner FROM leases
+WHERE substr(CAST(name AS BLOB), 1, length(CAST(?1 AS BLOB))) = CAST(?1 AS BLOB) AND until > `+clock+` ORDER BY owner`, prefix)
+	if err != nil {
+		return nil, fmt.Errorf("list the holders of leases: %w", err)
+	}
+	return owners, nil
+}
+
+func scanText(rows *sql.Rows) (text string, err error) {
+	err = rows.Scan(&text)
+	return text, err
 }

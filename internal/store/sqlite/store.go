@@ -228,6 +228,8 @@ const (
 	foreignKey = sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY
 	badType    = sqlite3.SQLITE_CONSTRAINT_DATATYPE
 	badCheck   = sqlite3.SQLITE_CONSTRAINT_CHECK
+	uniqueRow  = sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY
+	uniqueKey  = sqlite3.SQLITE_CONSTRAINT_UNIQUE
 )
 
 func noPromotion(id reward.PromotionID) error {

@@ -69,6 +69,18 @@ func TestPlans(t *testing.T) {
 		}},
 		"take webhooks": {takeWebhooks, []string{"SCAN webhooks USING INDEX webhooks_open"}}, // only those that are not done
 		"dead letters":  {openLettersSQL, []string{"SEARCH dead_letters USING INDEX dead_letters_open (id<?)"}},
+		"holding":       {holdingSQL, []string{"SEARCH coupons USING INDEX coupons_slot (template_id=? AND user_id=? AND slot>?)"}},
+		"expire":        {expireCoupons, []string{"SEARCH coupons USING COVERING INDEX coupons_expiry (expires_at>? AND expires_at<?)"}},
+		"coupons of a template": {couponsOfTemplate, []string{
+			"SEARCH c USING INDEX coupons_ticket (template_id=? AND ticket>? AND ticket<?)",
+			"SEARCH coupons USING COVERING INDEX coupons_ticket (template_id=? AND ticket>?)", "SEARCH (subquery-1)",
+		}},
+		"coupons of a user": {couponsOfUser, []string{"SEARCH c USING INDEX coupons_user (user_id=? AND id<?)"}},
+		"latest coupons": {latestCoupons, []string{
+			"SEARCH c USING INDEX coupons_slot (template_id=? AND user_id=?)", "SCAN json_each VIRTUAL TABLE INDEX 1:",
+		}},
+		"changed coupons": {changedCoupons, []string{"SEARCH coupons USING INDEX coupons_version (template_id=? AND version>?)"}},
+		"holders":         {holdersSQL, []string{"SEARCH coupons USING INDEX coupons_slot (template_id=?)"}},
 	} {
 		plan, err := collect(t.Context(), s.reader, func(rows *sql.Rows) (string, error) {
 			var id, parent, unused int
@@ -150,6 +162,23 @@ func TestCountsAreRepaired(t *testing.T) {
 	storetest.ExerciseRepair(t, s, func(sql string) error {
 		_, err := s.writer.ExecContext(t.Context(), sql)
 		return err
+	})
+}
+
+// TestSlots reads what no method shows.
+func TestSlots(t *testing.T) {
+	t.Parallel()
+	s := open(t).(*Store)
+	storetest.ExerciseSlots(t, s, func() (map[reward.CouponID]int, error) {
+		slots := make(map[reward.CouponID]int)
+		_, err := collect(t.Context(), s.reader, func(rows *sql.Rows) (struct{}, error) {
+			var id reward.CouponID
+			var slot int
+			err := rows.Scan(&id, &slot)
+			slots[id] = slot
+			return struct{}{}, err
+		}, `SELECT id, coalesce(slot, 0) FROM coupons`)
+		return slots, err
 	})
 }
 

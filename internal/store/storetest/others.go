@@ -151,6 +151,36 @@ func exerciseLeases(t *testing.T, open Open) {
 		same(b, "lapsed at once", true, take("b", -time.Second).OK)
 		same(b, "taken over", true, take("c", time.Hour).OK)
 	})
+	run(t, open, "HoldersAreListedByPrefix", func(b *bundle) {
+		for _, l := range []store.LeaseTakeParams{
+			{Name: "coupon:1", Owner: "b", TTL: time.Hour},
+			{Name: "coupon:2", Owner: "é", TTL: time.Hour},
+			{Name: "coupon:3", Owner: "b", TTL: time.Hour},
+			{Name: "coupon:4", Owner: "B", TTL: time.Hour},
+			{Name: "coupon:5", Owner: "lapsed", TTL: -time.Second},
+			{Name: "coupon:", Owner: "c", TTL: time.Hour},
+			{Name: "coupon", Owner: "shorter", TTL: time.Hour},
+			{Name: "Coupon:1", Owner: "other", TTL: time.Hour},
+			{Name: "c%u_", Owner: "pattern", TTL: time.Hour},
+		} {
+			_, err := b.LeaseTake(b.ctx, l)
+			b.must(err)
+		}
+		holders := func(prefix string) []string {
+			b.Helper()
+			owners, err := b.LeaseHolders(b.ctx, prefix)
+			b.must(err)
+			return append([]string{}, owners...)
+		}
+		same(b, "by bytes, each once", []string{"B", "b", "c", "é"}, holders("coupon:"))
+		same(b, "of a pattern", []string{"pattern"}, holders("c%"))
+		same(b, "of any name", 7, len(holders("")))
+		same(b, "of none", []string{}, holders("x"))
+		b.must(b.LeaseRelease(b.ctx, "coupon:2", "é"))
+		same(b, "released", []string{"B", "b", "c"}, holders("coupon:"))
+		_, err := b.LeaseHolders(b.ctx, "\xff")
+		b.wantCode(err, reward.CodeInvalid)
+	})
 }
 
 func exerciseInstances(t *testing.T, open Open) {

@@ -1,0 +1,222 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	// couponsOfTemplate lists by ticket. Tickets that are the same, of different
+	// generations, are not cut apart.
+	couponsOfTemplate = `SELECT ` + couponColumns + ` FROM (
+  SELECT * FROM coupons c WHERE c.template_id = $1 AND c.ticket > $2 ORDER BY c.ticket FETCH FIRST ($3) ROWS WITH TIES
+) c ORDER BY c.ticket, c.generation`
+
+	couponsOfUser = `SELECT ` + couponColumns + ` FROM coupons c WHERE c.user_id = $1 AND c.id < $2 ORDER BY c.id DESC LIMIT $3`
+)
+
+// CouponList pages over coupons.
+func (s *Store) CouponList(ctx context.Context, p store.CouponListParams) ([]reward.Coupon, error) {
+	if err := p.CheckList(); err != nil {
+		return nil, err
+	}
+	sql, args := couponsOfTemplate, []any{int64(p.TemplateID), p.AfterTicket, int64(max(p.Limit, 0))}
+	if p.UserID != "" {
+		before := int64(p.Before)
+		if before == 0 {
+			before = 1<<63 - 1
+		}
+		sql, args = couponsOfUser, []any{store.Text(p.UserID), before, int64(max(p.Limit, 0))}
+	}
+	var list []reward.Coupon
+	err := s.send(ctx, "list coupons", func(b *pgx.Batch) {
+		list = nil
+		b.Queue(sql, args...).Query(couponsInto(func(c *reward.Coupon) { list = append(list, *c) }))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+const (
+	// latestCoupons and latestRejections read the latest of each kind of each of
+	// the users $2 at template $1.
+	latestCoupons = `SELECT ` + couponColumns + ` FROM (SELECT DISTINCT u.user_id COLLATE "C" AS user_id FROM unnest($2::text[]) AS u(user_id)) u
+CROSS JOIN LATERAL (
+  SELECT * FROM coupons c WHERE c.template_id = $1 AND c.user_id = u.user_id ORDER BY c.ticket DESC, c.generation DESC LIMIT 1
+) c`
+
+	latestRejections = `SELECT ` + rejectionColumns + ` FROM (SELECT DISTINCT u.user_id COLLATE "C" AS user_id FROM unnest($2::text[]) AS u(user_id)) u
+CROSS JOIN LATERAL (
+  SELECT * FROM coupon_rejections r WHERE r.user_id = u.user_id AND r.template_id = $1 ORDER BY r.ticket DESC, r.generation DESC LIMIT 1
+) r`
+
+	rejectionColumns = `r.template_id, r.user_id, r.generation, r.ticket, r.reason, r.at`
+
+	historyCoupons    = `SELECT ` + couponColumns + ` FROM coupons c WHERE c.user_id = $1 ORDER BY c.issued_at DESC, c.id DESC LIMIT $2`
+	historyRejections = `SELECT ` + rejectionColumns + ` FROM coupon_rejections r WHERE r.user_id = $1 ORDER BY r.at DESC LIMIT $2`
+)
+
+// outcomes runs two statements, one that reads coupons and one that reads
+// rejections, and hands on what they found.
+func (s *Store) outcomes(ctx context.Context, what, coupons, rejections string, args []any) ([]reward.IssueOutcome, error) {
+	var list []reward.IssueOutcome
+	err := s.send(ctx, what, func(b *pgx.Batch) {
+		list = nil
+		b.Queue(coupons, args...).Query(couponsInto(func(c *reward.Coupon) { list = append(list, store.Issued(c)) }))
+		b.Queue(rejections, args...).Query(each(func(rows pgx.Rows) error {
+			var o reward.IssueOutcome
+			err := rows.Scan((*int64)(&o.TemplateID), &o.UserID, &o.Generation, &o.Ticket, &o.Reason, &o.At)
+			o.At = o.At.UTC()
+			list = append(list, o)
+			return err
+		}))
+	})
+	return list, err
+}
+
+// IssueOutcomes returns the latest outcomes of users at a template.
+func (s *Store) IssueOutcomes(ctx context.Context, id reward.TemplateID, users []string) (map[string]reward.IssueOutcome, error) {
+	list, err := s.outcomes(ctx, "read the outcomes of requests", latestCoupons, latestRejections, []any{int64(id), storable(users)})
+	if err != nil {
+		return nil, err
+	}
+	return store.LatestOutcomes(list), nil
+}
+
+// storable leaves out what no row can have.
+func storable(users []string) []string {
+	return slices.DeleteFunc(slices.Clone(users), func(u string) bool { return store.CheckText("user id", u) != nil })
+}
+
+// IssueHistory returns the outcomes of a user at all templates.
+func (s *Store) IssueHistory(ctx context.Context, user string, limit int) ([]reward.IssueOutcome, error) {
+	limit = max(limit, 0)
+	list, err := s.outcomes(ctx, "read the history of a user", historyCoupons, historyRejections, []any{store.Text(user), int64(limit)})
+	if err != nil {
+		return nil, err
+	}
+	store.SortOutcomes(list)
+	return list[:min(len(list), limit)], nil
+}
+
+const (
+	// oneSnapshot lets every statement up to the COMMIT see the same rows. It
+	// takes no lock.
+	oneSnapshot = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
+
+	// changedSQL reads the tickets of template $1 that were settled above version
+	// $2, $3 at most of each kind.
+	changedSQL = `(SELECT c.user_id, c.generation, c.ticket FROM coupons c WHERE c.template_id = $1 AND c.version > $2 ORDER BY c.version LIMIT $3)
+UNION ALL
+(SELECT r.user_id, r.generation, r.ticket FROM coupon_rejections r WHERE r.template_id = $1 AND r.version > $2 ORDER BY r.version LIMIT $3)`
+
+	// changedFacts reads the facts of the users of coupons that changed above
+	// version $2, or nothing if that are as many as $3.
+	changedFacts = `WITH changed AS MATERIALIZED (
+  SELECT c.user_id FROM coupons c WHERE c.template_id = $1 AND c.version > $2 ORDER BY c.version LIMIT $3
+)
+SELECT u.user_id, h.held, h.latest FROM (SELECT DISTINCT user_id FROM changed WHERE (SELECT count(*) FROM changed) < $3) u
+CROSS JOIN LATERAL (
+  SELECT count(*)::int4 AS held, coalesce(max(c.id) FILTER (WHERE c.status <> 2), 0) AS latest
+  FROM coupons c WHERE c.template_id = $1 AND c.user_id = u.user_id AND c.slot IS NOT NULL
+) h`
+
+	holdersSQL = `SELECT c.user_id, count(*)::int4, coalesce(max(c.id) FILTER (WHERE c.status <> 2), 0)
+FROM coupons c WHERE c.template_id = $1 AND c.slot IS NOT NULL GROUP BY c.user_id ORDER BY c.user_id`
+)
+
+// factsInto returns a reader of facts.
+func factsInto(list *[]store.CouponFact) func(pgx.Rows) error {
+	return each(func(rows pgx.Rows) error {
+		var f store.CouponFact
+		err := rows.Scan(&f.UserID, &f.Held, (*int64)(&f.CouponID))
+		*list = append(*list, f)
+		return err
+	})
+}
+
+// CouponChanges reads what changed above a version.
+func (s *Store) CouponChanges(ctx context.Context, id reward.TemplateID, above int64, limit int) (store.CouponChanges, error) {
+	limit = max(limit, 0)
+	most := int64(limit) + 1
+	var c store.CouponChanges
+	err := s.send(ctx, "read the changes of a coupon template", func(b *pgx.Batch) {
+		c = store.CouponChanges{}
+		b.Queue(oneSnapshot)
+		queueTemplate(b, id, &c.Template)
+		b.Queue(changedSQL, int64(id), above, most).Query(each(func(rows pgx.Rows) error {
+			var a store.SettledAsk
+			err := rows.Scan(&a.UserID, &a.Generation, &a.Ticket)
+			c.Settled = append(c.Settled, a)
+			return err
+		}))
+		b.Queue(changedFacts, int64(id), above, most).Query(factsInto(&c.Facts))
+		b.Queue(`COMMIT`)
+	})
+	if err := found(c.Template.ID, id, err); err != nil {
+		return store.CouponChanges{}, err
+	}
+	c.Bound(limit)
+	return c, nil
+}
+
+// CouponSnapshot reads who holds slots. The rows come as the caller takes them,
+// in one go: the connection is never idle in a transaction.
+func (s *Store) CouponSnapshot(ctx context.Context, id reward.TemplateID, begin func(reward.CouponTemplate) error,
+	facts func([]store.CouponFact) error,
+) (err error) {
+	var t reward.CouponTemplate
+	b := &pgx.Batch{}
+	b.Queue(oneSnapshot)
+	b.Queue(templateSQL, int64(id)).Query(func(rows pgx.Rows) error {
+		if err := each(templateScanner(&t))(rows); err != nil || t.ID == 0 {
+			return err
+		}
+		return begin(t)
+	})
+	b.Queue(holdersSQL, int64(id)).Query(func(rows pgx.Rows) error {
+		portion := make([]store.CouponFact, 0, store.BatchMax)
+		err := each(func(rows pgx.Rows) error {
+			var f store.CouponFact
+			if err := rows.Scan(&f.UserID, &f.Held, (*int64)(&f.CouponID)); err != nil {
+				return err
+			}
+			if portion = append(portion, f); len(portion) < store.BatchMax {
+				return nil
+			}
+			full := portion
+			portion = make([]store.CouponFact, 0, store.BatchMax)
+			return facts(full)
+		})(rows)
+		if err != nil || len(portion) == 0 {
+			return err
+		}
+		return facts(portion)
+	})
+	b.Queue(`COMMIT`)
+	_, err = s.once(ctx, 0, "read a snapshot of a coupon template", b)
+	return found(t.ID, id, err)
+}
+
+// recountSQL is one statement, so that both halves are of one snapshot.
+const recountSQL = `SELECT count(c.id) FILTER (WHERE c.status <> 2), count(c.id), count(c.slot), t.live, t.issued_total
+FROM coupon_templates t LEFT JOIN coupons c ON c.template_id = t.id WHERE t.id = $1 GROUP BY t.id`
+
+// CouponRecount counts the rows of a template.
+func (s *Store) CouponRecount(ctx context.Context, id reward.TemplateID) (store.CouponCount, error) {
+	var c store.CouponCount
+	err := s.sendLong(ctx, "recount a coupon template", func(b *pgx.Batch) {
+		b.Queue(recountSQL, int64(id)).
+			Query(each(func(rows pgx.Rows) error {
+				return rows.Scan(&c.Live, &c.IssuedTotal, &c.Slots, &c.KeptLive, &c.KeptIssuedTotal)
+			}))
+	})
+	return c, err
+}

@@ -1,0 +1,155 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	// saveEntrants notes users $2 at template $1, whose row is held: nobody is
+	// noted behind the back of who closes the draw.
+	saveEntrants = `WITH gate AS MATERIALIZED (
+  SELECT t.id, t.draw_state = 'OPEN' AND n.at >= t.draw_from AND n.at < t.opens_at AS takes
+  FROM coupon_templates t, (SELECT clock_timestamp() AS at) n WHERE t.id = $1
+), noted AS (
+  INSERT INTO coupon_entrants (template_id, user_id)
+  SELECT g.id, u.user_id FROM gate g, unnest($2::text[]) AS u(user_id) WHERE g.takes ORDER BY u.user_id COLLATE "C"
+  ON CONFLICT DO NOTHING
+)
+SELECT g.takes FROM gate g`
+
+	hasEntrants = `SELECT e.user_id FROM unnest($2::text[]) AS u(user_id)
+JOIN coupon_entrants e ON e.template_id = $1 AND e.user_id = u.user_id COLLATE "C"`
+
+	listEntrants = `SELECT e.user_id FROM coupon_entrants e WHERE e.template_id = $1 AND e.user_id > $2 ORDER BY e.user_id LIMIT $3`
+)
+
+// EntrantSave notes who takes part in a draw.
+func (s *Store) EntrantSave(ctx context.Context, id reward.TemplateID, users []string) (bool, error) {
+	for _, u := range users {
+		if err := store.CheckText("user id", u); err != nil {
+			return false, err
+		}
+	}
+	var exists, takes bool
+	err := s.send(ctx, "save entrants", func(b *pgx.Batch) {
+		exists, takes = false, false
+		b.Queue(lockTemplate, int64(id))
+		b.Queue(saveEntrants, int64(id), users).Query(each(func(rows pgx.Rows) error {
+			exists = true
+			return rows.Scan(&takes)
+		}))
+	})
+	switch {
+	case err != nil:
+		return false, err
+	case !exists:
+		return false, store.NoTemplate(id)
+	}
+	return takes, nil
+}
+
+// EntrantHas says which of the users are noted.
+func (s *Store) EntrantHas(ctx context.Context, id reward.TemplateID, users []string) (map[string]bool, error) {
+	var has map[string]bool
+	err := s.send(ctx, "look for entrants", func(b *pgx.Batch) {
+		has = make(map[string]bool, len(users))
+		b.Queue(hasEntrants, int64(id), storable(users)).Query(each(func(rows pgx.Rows) error {
+			var user string
+			err := rows.Scan(&user)
+			has[user] = true
+			return err
+		}))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return has, nil
+}
+
+// EntrantList pages over entrants.
+func (s *Store) EntrantList(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error) {
+	if err := store.CheckText("user id", after); err != nil {
+		return nil, err
+	}
+	var list []string
+	err := s.send(ctx, "list entrants", func(b *pgx.Batch) {
+		list = nil
+		b.Queue(listEntrants, int64(id), after, int64(max(limit, 0))).Query(each(func(rows pgx.Rows) error {
+			var user string
+			err := rows.Scan(&user)
+			list = append(list, user)
+			return err
+		}))
+	})
+	return list, err
+}
+
+// DrawClose ends the time of a draw in which it takes entrants.
+func (s *Store) DrawClose(ctx context.Context, id reward.TemplateID, epoch int64) (reward.CouponTemplate, error) {
+	t, _, err := s.write(ctx, "close a draw", id, `UPDATE coupon_templates t SET draw_state = 'CLOSED'
+WHERE t.id = $1 AND t.epoch = $2 AND t.draw_state = 'OPEN' AND t.opens_at <= clock_timestamp() RETURNING t.id`, epoch)
+	return t, err
+}
+
+// DrawDone ends a draw.
+func (s *Store) DrawDone(ctx context.Context, id reward.TemplateID, epoch int64, list []byte) (bool, error) {
+	_, done, err := s.write(ctx, "end a draw", id, `UPDATE coupon_templates t SET draw_state = 'DONE', draw_list = $3, version = t.version + 1
+WHERE t.id = $1 AND t.epoch = $2 AND t.draw_state = 'CLOSED' RETURNING t.id`, epoch, slices.Clone(list))
+	return done, err
+}
+
+// noteRefusal begins, changes or ends the interval of template $1, whose row is
+// held.
+const noteRefusal = `WITH latest AS MATERIALIZED (
+  SELECT r.number, r.reason, r.since, r.until FROM coupon_refusals r WHERE r.template_id = $1 ORDER BY r.number DESC LIMIT 1
+), ended AS (
+  UPDATE coupon_refusals r SET until = greatest(l.since, $3::timestamptz) FROM latest l
+  WHERE r.template_id = $1 AND r.number = l.number AND l.until IS NULL AND l.reason <> $2::text
+)
+INSERT INTO coupon_refusals (template_id, number, since, reason)
+SELECT t.id, coalesce(l.number, 0) + 1, greatest(l.since, l.until, $3::timestamptz), $2::text
+FROM coupon_templates t LEFT JOIN latest l ON true
+WHERE t.id = $1 AND $2::text <> '' AND NOT coalesce(l.until IS NULL AND l.reason = $2::text, false)`
+
+// RefusalNote notes that a template refuses everybody, or does not any more.
+func (s *Store) RefusalNote(ctx context.Context, id reward.TemplateID, reason string, at time.Time) error {
+	exists := false
+	err := s.send(ctx, "note a refusal", func(b *pgx.Batch) {
+		exists = false
+		b.Queue(lockTemplate, int64(id)).Query(each(func(pgx.Rows) error {
+			exists = true
+			return nil
+		}))
+		b.Queue(noteRefusal, int64(id), store.Text(reason), instant(at))
+	})
+	if err == nil && !exists {
+		err = store.NoTemplate(id)
+	}
+	return err
+}
+
+// RefusalList returns the intervals of a template.
+func (s *Store) RefusalList(ctx context.Context, id reward.TemplateID, limit int) ([]store.Refusal, error) {
+	var list []store.Refusal
+	err := s.send(ctx, "list refusals", func(b *pgx.Batch) {
+		list = nil
+		b.Queue(`SELECT r.reason, r.since, r.until FROM coupon_refusals r WHERE r.template_id = $1 ORDER BY r.number DESC LIMIT $2`,
+			int64(id), int64(max(limit, 0))).Query(each(func(rows pgx.Rows) error {
+			var r store.Refusal
+			var until pgtype.Timestamptz
+			err := rows.Scan(&r.Reason, &r.Since, &until)
+			r.Since, r.Until = r.Since.UTC(), utc(until)
+			list = append(list, r)
+			return err
+		}))
+	})
+	return list, err
+}

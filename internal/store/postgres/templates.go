@@ -1,0 +1,287 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// templateColumns are read by templateScanner.
+const templateColumns = `t.id, t.name, t.total_quantity, t.per_user_limit, t.opens_at, t.closes_at, t.valid_for, t.mode, t.reissue,
+t.when_redis_away, t.draw_state, t.draw_from, t.draw_seed, t.draw_list, t.created_at, t.generation, t.settled, t.version, t.live,
+t.issued_total, t.path, t.epoch, t.owner, t.fence, t.ends_generation, t.ends,
+t.moved_generation, t.moved_settled, t.moved_until`
+
+const templateSQL = `SELECT ` + templateColumns + ` FROM coupon_templates t WHERE t.id = $1`
+
+// lockTemplate takes the row of a template. It comes first in every transaction
+// that changes one, so that the statements behind it see what it has become.
+const lockTemplate = `SELECT 1 FROM coupon_templates t WHERE t.id = $1 FOR NO KEY UPDATE`
+
+// templateScanner returns a reader of rows with templateColumns, which it puts
+// into t, and what comes behind them, into more.
+func templateScanner(t *reward.CouponTemplate, more ...any) func(pgx.Rows) error {
+	var opens, closes, from, created pgtype.Timestamptz
+	var valid int64
+	var ends text
+	into := append([]any{
+		(*int64)(&t.ID), (*text)(&t.Name), &t.TotalQuantity, &t.PerUserLimit, &opens, &closes, &valid, (*text)(&t.Mode),
+		&t.ReissueAfterCancel, (*text)(&t.WhenRedisAway), (*text)(&t.Draw.State), &from, &t.Draw.Seed, &t.Draw.List, &created,
+		&t.Generation, &t.Settled, &t.Version, &t.Live, &t.IssuedTotal, (*text)(&t.Path), &t.Epoch, (*text)(&t.Owner), &t.Fence,
+		&t.EndsGeneration, &ends, &t.Moved.Generation, &t.Moved.Settled, &t.Moved.Until,
+	}, more...)
+	return func(rows pgx.Rows) (err error) {
+		t.Draw.Seed, t.Draw.List = nil, nil // the row before keeps its own
+		if err := rows.Scan(into...); err != nil {
+			return err
+		}
+		t.OpensAt, t.ClosesAt, t.Draw.From, t.CreatedAt = utc(opens), utc(closes), utc(from), utc(created)
+		t.ValidFor = time.Duration(valid) * time.Second
+		t.Ends, err = store.DecodeEnds(string(ends))
+		return err
+	}
+}
+
+// queueTemplate queues a read of a template. What t then has under its id says
+// that there is one.
+func queueTemplate(b *pgx.Batch, id reward.TemplateID, t *reward.CouponTemplate) {
+	*t = reward.CouponTemplate{}
+	b.Queue(templateSQL, int64(id)).Query(func(rows pgx.Rows) error { return each(templateScanner(t))(rows) })
+}
+
+// TemplateCreate inserts a template.
+func (s *Store) TemplateCreate(ctx context.Context, t reward.CouponTemplate) (reward.CouponTemplate, error) {
+	made, err := store.NewTemplate(t)
+	if err != nil {
+		return reward.CouponTemplate{}, err
+	}
+	var inserted bool
+	err = s.send(ctx, "create a coupon template", func(b *pgx.Batch) {
+		inserted = false
+		b.Queue(`INSERT INTO coupon_templates (id, name, total_quantity, per_user_limit, opens_at, closes_at, valid_for, mode, reissue,
+  when_redis_away, draw_state, draw_from, draw_seed, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT (id) DO NOTHING RETURNING id`,
+			int64(made.ID), made.Name, made.TotalQuantity, made.PerUserLimit, maybe(made.OpensAt), maybe(made.ClosesAt),
+			int64(made.ValidFor/time.Second), string(made.Mode), made.ReissueAfterCancel, string(made.WhenRedisAway),
+			string(made.Draw.State), maybe(made.Draw.From), made.Draw.Seed, made.CreatedAt).Query(each(func(pgx.Rows) error {
+			inserted = true
+			return nil
+		}))
+	})
+	switch {
+	case err != nil:
+		return reward.CouponTemplate{}, err
+	case !inserted:
+		return reward.CouponTemplate{}, reward.NewError(reward.KindConflict, reward.CodeExists, "coupon template %d exists", t.ID)
+	}
+	return made, nil
+}
+
+// TemplateGet returns a template.
+func (s *Store) TemplateGet(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error) {
+	var t reward.CouponTemplate
+	err := s.send(ctx, "read a coupon template", func(b *pgx.Batch) { queueTemplate(b, id, &t) })
+	return t, found(t.ID, id, err)
+}
+
+// found is the error of a transaction about a template that then was read: its
+// own, or that there is none.
+func found(read, id reward.TemplateID, err error) error {
+	if err == nil && read == 0 {
+		return store.NoTemplate(id)
+	}
+	return err
+}
+
+// TemplateList pages by descending id.
+func (s *Store) TemplateList(ctx context.Context, before reward.TemplateID, limit int) ([]reward.CouponTemplate, error) {
+	if before == 0 {
+		before = 1<<63 - 1
+	}
+	var list []reward.CouponTemplate
+	var t reward.CouponTemplate
+	err := s.send(ctx, "list coupon templates", func(b *pgx.Batch) {
+		list = nil
+		scan := templateScanner(&t)
+		b.Queue(`SELECT `+templateColumns+` FROM coupon_templates t WHERE t.id < $1 ORDER BY t.id DESC LIMIT $2`,
+			int64(before), max(limit, 0)).Query(each(func(rows pgx.Rows) error {
+			err := scan(rows)
+			list = append(list, t)
+			return err
+		}))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// activeTemplates is activeSQL for templates: those that close after $2, or never.
+const activeTemplates = `WITH active AS MATERIALIZED (
+  SELECT t.id, hashtextextended(concat_ws(' ', t.id, t.xmin, t.ctid), 0) AS version FROM coupon_templates t WHERE t.closes_at > $2
+  UNION ALL
+  SELECT t.id, hashtextextended(concat_ws(' ', t.id, t.xmin, t.ctid), 0) FROM coupon_templates t WHERE t.closes_at IS NULL
+), stand AS MATERIALIZED (
+  SELECT coalesce(bit_xor(version), 0) AS version FROM active
+)
+SELECT ` + templateColumns + `, stand.version
+FROM stand LEFT JOIN (active JOIN coupon_templates t ON t.id = active.id) ON stand.version <> $1
+ORDER BY t.id`
+
+// TemplateActive returns the templates that are not over.
+func (s *Store) TemplateActive(ctx context.Context, closedAfter time.Time) ([]reward.CouponTemplate, error) {
+	shared, err := readActive(ctx, s, "list active coupon templates", &s.templates, activeTemplates,
+		func(version *int64) (*reward.CouponTemplate, func(pgx.Rows) error) {
+			t := new(reward.CouponTemplate)
+			return t, templateScanner(t, version)
+		}, instant(closedAfter))
+	if err != nil {
+		return nil, err
+	}
+	list := slices.Clone(shared)
+	for i := range list {
+		list[i] = store.CloneTemplate(list[i])
+	}
+	return list, nil
+}
+
+// changeTemplate writes the settings $2 … $10 of template $1, whose row is
+// held, if they still are $11 … $19. $20 says that they touch what is fixed once
+// the template is in use.
+const changeTemplate = `UPDATE coupon_templates t SET (name, total_quantity, per_user_limit, opens_at, closes_at, valid_for, mode,
+  reissue, when_redis_away, version) = ROW ($2, $3, $4, $5, $6, $7, $8, $9, $10, t.version + 1)
+WHERE t.id = $1 AND t.live <= $3
+  AND (t.name, t.total_quantity, t.per_user_limit, t.opens_at, t.closes_at, t.valid_for, t.mode, t.reissue, t.when_redis_away)
+    IS NOT DISTINCT FROM ($11::text, $12::int8, $13::int4, $14::timestamptz, $15::timestamptz, $16::int8, $17::text, $18::bool, $19::text)
+  AND NOT ($20::bool AND (t.settled > 0 OR t.draw_state IN ('CLOSED', 'DONE')
+    OR EXISTS (SELECT 1 FROM coupon_entrants e WHERE e.template_id = t.id)))
+RETURNING t.id`
+
+// settings are the values of changeTemplate.
+func settings(t *reward.CouponTemplate) []any {
+	return []any{
+		t.Name, t.TotalQuantity, t.PerUserLimit, maybe(t.OpensAt), maybe(t.ClosesAt), int64(t.ValidFor / time.Second), string(t.Mode),
+		t.ReissueAfterCancel, string(t.WhenRedisAway),
+	}
+}
+
+// TemplateChange changes a template. The rules are judged on what was read, and
+// the statement expects to find just that; after somebody else's change they
+// are judged again.
+func (s *Store) TemplateChange(ctx context.Context, p store.TemplateChangeParams) (reward.CouponTemplate, error) {
+	stands, err := s.TemplateGet(ctx, p.ID)
+	if err != nil {
+		return reward.CouponTemplate{}, err
+	}
+	for {
+		was := stands
+		to, err := p.Apply(was)
+		if err != nil {
+			return reward.CouponTemplate{}, err
+		}
+		var changed, asked bool
+		err = s.send(ctx, "change a coupon template", func(b *pgx.Batch) {
+			changed, asked = false, false
+			b.Queue(lockTemplate, int64(p.ID))
+			args := append(append([]any{int64(p.ID)}, settings(&to)...), settings(&was)...)
+			b.Queue(changeTemplate, append(args, store.FixedByUse(&was, &to))...).Query(each(func(pgx.Rows) error {
+				changed = true
+				return nil
+			}))
+			queueTemplate(b, p.ID, &stands)
+			b.Queue(`SELECT EXISTS (SELECT 1 FROM coupon_entrants e WHERE e.template_id = $1)`, int64(p.ID)).
+				Query(each(func(rows pgx.Rows) error { return rows.Scan(&asked) }))
+		})
+		switch {
+		case err != nil:
+			return reward.CouponTemplate{}, err
+		case changed:
+			return stands, nil
+		case !store.SameSettings(&was, &stands):
+			continue
+		}
+		if err := store.CheckChange(&stands, &to, asked); err != nil {
+			return reward.CouponTemplate{}, err
+		}
+		return reward.CouponTemplate{}, fmt.Errorf("change a coupon template: %d was not changed and nothing forbids it", p.ID)
+	}
+}
+
+// TemplateTouch raises the version.
+func (s *Store) TemplateTouch(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error) {
+	t, _, err := s.write(ctx, "touch a coupon template", id,
+		`UPDATE coupon_templates t SET version = t.version + 1 WHERE t.id = $1 RETURNING t.id`)
+	return t, err
+}
+
+// write runs an UPDATE of one template, which returns its id, and reads the
+// template; it says whether the UPDATE found it.
+func (s *Store) write(ctx context.Context, what string, id reward.TemplateID, sql string, args ...any) (t reward.CouponTemplate, wrote bool, err error) {
+	err = s.send(ctx, what, func(b *pgx.Batch) {
+		wrote = false
+		b.Queue(lockTemplate, int64(id))
+		b.Queue(sql, append([]any{int64(id)}, args...)...).Query(each(func(pgx.Rows) error {
+			wrote = true
+			return nil
+		}))
+		queueTemplate(b, id, &t)
+	})
+	return t, wrote, found(t.ID, id, err)
+}
+
+// ownTemplates gives templates to an issuer. They are locked in id order.
+const ownTemplates = `WITH named AS MATERIALIZED (
+  SELECT t.id, t.epoch + 1 AS epoch FROM (SELECT DISTINCT id FROM unnest($1::int8[]) AS i(id)) i
+  JOIN coupon_templates t ON t.id = i.id ORDER BY t.id FOR NO KEY UPDATE OF t
+)
+UPDATE coupon_templates t SET epoch = n.epoch, owner = $2 FROM named n WHERE t.id = n.id RETURNING t.id, t.epoch`
+
+// TemplateOwn makes owner the issuer of templates.
+func (s *Store) TemplateOwn(ctx context.Context, ids []reward.TemplateID, owner string) (map[reward.TemplateID]int64, error) {
+	if err := store.CheckText("owner", owner); err != nil {
+		return nil, err
+	}
+	var epochs map[reward.TemplateID]int64
+	err := s.send(ctx, "own coupon templates", func(b *pgx.Batch) {
+		epochs = make(map[reward.TemplateID]int64, len(ids))
+		b.Queue(ownTemplates, ids, owner).Query(each(func(rows pgx.Rows) error {
+			var id, epoch int64
+			err := rows.Scan(&id, &epoch)
+			epochs[reward.TemplateID(id)] = epoch
+			return err
+		}))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return epochs, nil
+}
+
+// TemplateRaise raises the generation.
+func (s *Store) TemplateRaise(ctx context.Context, p store.TemplateRaiseParams) (reward.CouponTemplate, bool, error) {
+	return s.write(ctx, "raise the generation of a coupon template", p.ID,
+		`UPDATE coupon_templates t SET generation = greatest(t.generation, $2) + 1, path = $3,
+  moved_generation = CASE WHEN t.path = 'GATE' AND $3 = 'DATABASE' THEN t.generation ELSE t.moved_generation END,
+  moved_settled = CASE WHEN t.path = 'GATE' AND $3 = 'DATABASE' THEN t.settled ELSE t.moved_settled END,
+  moved_until = CASE WHEN t.path = 'DATABASE' AND $3 = 'GATE' THEN t.settled ELSE t.moved_until END
+WHERE t.id = $1 AND ($4::int8 = -1 OR t.generation = $4::int8) RETURNING t.id`, p.AtLeast, string(p.Path), p.From)
+}
+
+// TemplateNoteEnds notes the end offsets of a generation.
+func (s *Store) TemplateNoteEnds(ctx context.Context, id reward.TemplateID, generation int64, ends map[int32]int64) (bool, error) {
+	encoded, err := store.EncodeEnds(ends)
+	if err != nil {
+		return false, err
+	}
+	_, noted, err := s.write(ctx, "note the end offsets of a generation", id,
+		`UPDATE coupon_templates t SET ends_generation = t.generation, ends = $3 WHERE t.id = $1 AND t.generation = $2 RETURNING t.id`,
+		generation, encoded)
+	return noted, err
+}

@@ -1,0 +1,161 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const couponSQL = `SELECT c.id, c.code, c.template_id, c.user_id, c.generation, c.ticket, c.status, c.issued_at, c.used_at,
+c.cancelled_at, c.expires_at FROM coupons c `
+
+func scanCoupon(rows *sql.Rows) (c reward.Coupon, err error) {
+	var issued int64
+	var used, cancelled, expires sql.NullInt64
+	err = rows.Scan(&c.ID, &c.Code, &c.TemplateID, &c.UserID, &c.Generation, &c.Ticket, &c.Status, &issued, &used, &cancelled, &expires)
+	c.IssuedAt, c.UsedAt, c.CancelledAt, c.ExpiresAt = timeOf(issued), maybeTime(used), maybeTime(cancelled), maybeTime(expires)
+	return c, err
+}
+
+// couponOf reads one coupon.
+func couponOf(ctx context.Context, q querier, id reward.CouponID) (reward.Coupon, error) {
+	c, found, err := one(ctx, q, scanCoupon, couponSQL+`WHERE c.id = ?`, int64(id))
+	if err == nil && !found {
+		err = store.NoCoupon(id)
+	}
+	return c, err
+}
+
+// CouponGet returns a coupon.
+func (s *Store) CouponGet(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
+	c, err := couponOf(ctx, s.reader, id)
+	if err != nil {
+		return reward.Coupon{}, fmt.Errorf("read a coupon: %w", err)
+	}
+	return c, nil
+}
+
+// CouponCancel cancels a coupon and frees its place.
+func (s *Store) CouponCancel(ctx context.Context, id reward.CouponID, now time.Time) (store.CouponChange, error) {
+	now = instant(now)
+	var change store.CouponChange
+	err := s.write(ctx, "cancel a coupon", func(tx *tx) error {
+		c, err := couponOf(tx.ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if err := store.CheckCoupon(&c, now); err != nil {
+			return err
+		}
+		t, err := templateOf(tx.ctx, tx, c.TemplateID)
+		if err != nil {
+			return err
+		}
+		change.From = t.Version
+		t.Live--
+		t.Version++
+		c.Status, c.CancelledAt = reward.CouponCancelled, now
+		if _, err := tx.exec(`UPDATE coupons SET status = ?, cancelled_at = ?, version = ?, slot = CASE WHEN ? THEN NULL ELSE slot END
+WHERE id = ?`, int64(c.Status), micros(now), t.Version, t.ReissueAfterCancel, int64(id)); err != nil {
+			return err
+		}
+		if err := tx.putTemplate(&t); err != nil {
+			return err
+		}
+		held, err := holdingOf(tx.ctx, tx, t.ID, c.UserID)
+		if err != nil {
+			return err
+		}
+		change.To, change.Template, change.Coupon = t.Version, t, c
+		change.Facts = []store.CouponFact{{UserID: c.UserID, Held: len(held.slots), CouponID: held.latest}}
+		return nil
+	})
+	if err != nil {
+		return store.CouponChange{}, err
+	}
+	return change, nil
+}
+
+// holding is what a user has at a template.
+type holding struct {
+	slots  map[int]bool
+	latest reward.CouponID // of those that are not cancelled
+}
+
+// holdingOf reads what a user has at a template.
+func holdingOf(ctx context.Context, q querier, id reward.TemplateID, user string) (*holding, error) {
+	h := &holding{slots: make(map[int]bool)}
+	_, err := collect(ctx, q, func(rows *sql.Rows) (struct{}, error) {
+		var slot int
+		var coupon reward.CouponID
+		var status reward.CouponStatus
+		err := rows.Scan(&slot, &coupon, &status)
+		h.slots[slot] = true
+		if status != reward.CouponCancelled {
+			h.latest = max(h.latest, coupon)
+		}
+		return struct{}{}, err
+	}, holdingSQL, int64(id), user)
+	return h, err
+}
+
+const holdingSQL = `SELECT slot, id, status FROM coupons WHERE template_id = ? AND user_id = ? AND slot IS NOT NULL`
+
+// lowest is the lowest slot that is free.
+func (h *holding) lowest() int {
+	slot := 1
+	for h.slots[slot] {
+		slot++
+	}
+	return slot
+}
+
+// CouponUse uses a coupon.
+func (s *Store) CouponUse(ctx context.Context, id reward.CouponID, now time.Time) (reward.Coupon, error) {
+	now = instant(now)
+	var c reward.Coupon
+	err := s.write(ctx, "use a coupon", func(tx *tx) (err error) {
+		if c, err = couponOf(tx.ctx, tx, id); err != nil {
+			return err
+		}
+		if err := store.CheckCoupon(&c, now); err != nil {
+			return err
+		}
+		c.Status, c.UsedAt = reward.CouponUsed, now
+		_, err = tx.exec(`UPDATE coupons SET status = ?, used_at = ? WHERE id = ?`, int64(c.Status), micros(now), int64(id))
+		return err
+	})
+	if err != nil {
+		return reward.Coupon{}, err
+	}
+	return c, nil
+}
+
+// expireCoupons finds coupons whose time is over. Its index is only used for
+// the condition that it is made of.
+const expireCoupons = `SELECT id FROM coupons INDEXED BY coupons_expiry
+WHERE status = 0 AND expires_at IS NOT NULL AND expires_at <= ? ORDER BY expires_at LIMIT ?`
+
+// CouponExpire expires coupons.
+func (s *Store) CouponExpire(ctx context.Context, now time.Time, limit int) (int, error) {
+	var due []int64
+	err := s.write(ctx, "expire coupons", func(tx *tx) (err error) {
+		if due, err = collect(tx.ctx, tx, scanInt, expireCoupons, micros(now), max(limit, 0)); err != nil {
+			return err
+		}
+		for _, id := range due {
+			if _, err := tx.exec(`UPDATE coupons SET status = ? WHERE id = ?`, int64(reward.CouponExpired), id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return len(due), nil
+}

@@ -1,0 +1,220 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	// couponsOfTemplate lists by ticket. Tickets that are the same, of different
+	// generations, are not cut apart.
+	couponsOfTemplate = couponSQL + `WHERE c.template_id = ?1 AND c.ticket > ?2 AND c.ticket <= (
+  SELECT max(ticket) FROM (SELECT ticket FROM coupons WHERE template_id = ?1 AND ticket > ?2 ORDER BY ticket LIMIT ?3))
+ORDER BY c.ticket, c.generation`
+
+	couponsOfUser = couponSQL + `WHERE c.user_id = ?1 AND c.id < ?2 ORDER BY c.id DESC LIMIT ?3`
+)
+
+// CouponList pages over coupons.
+func (s *Store) CouponList(ctx context.Context, p store.CouponListParams) ([]reward.Coupon, error) {
+	if err := p.CheckList(); err != nil {
+		return nil, err
+	}
+	query, args := couponsOfTemplate, []any{int64(p.TemplateID), p.AfterTicket, max(p.Limit, 0)}
+	if p.UserID != "" {
+		before := int64(p.Before)
+		if before == 0 {
+			before = 1<<63 - 1
+		}
+		query, args = couponsOfUser, []any{store.Text(p.UserID), before, max(p.Limit, 0)}
+	}
+	list, err := collect(ctx, s.reader, scanCoupon, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("list coupons: %w", err)
+	}
+	return list, nil
+}
+
+const (
+	// latestCoupons and latestRejections read those of the users ?2 at template
+	// ?1; the latest of each is picked from them.
+	latestCoupons    = couponSQL + `WHERE c.template_id = ?1 AND c.user_id IN (SELECT value FROM json_each(?2))`
+	latestRejections = rejectionSQL + `WHERE r.user_id IN (SELECT value FROM json_each(?2)) AND r.template_id = ?1`
+
+	rejectionSQL = `SELECT r.template_id, r.user_id, r.generation, r.ticket, r.reason, r.at FROM coupon_rejections r `
+
+	historyCoupons    = couponSQL + `WHERE c.user_id = ?1 ORDER BY c.issued_at DESC, c.id DESC LIMIT ?2`
+	historyRejections = rejectionSQL + `WHERE r.user_id = ?1 ORDER BY r.at DESC LIMIT ?2`
+)
+
+// outcomes runs two statements, one that reads coupons and one that reads
+// rejections, and returns what they found.
+func (s *Store) outcomes(ctx context.Context, coupons, rejections string, args ...any) ([]reward.IssueOutcome, error) {
+	list, err := collect(ctx, s.reader, func(rows *sql.Rows) (reward.IssueOutcome, error) {
+		c, err := scanCoupon(rows)
+		return store.Issued(&c), err
+	}, coupons, args...)
+	if err != nil {
+		return nil, err
+	}
+	rejected, err := collect(ctx, s.reader, func(rows *sql.Rows) (o reward.IssueOutcome, err error) {
+		var at int64
+		err = rows.Scan(&o.TemplateID, &o.UserID, &o.Generation, &o.Ticket, &o.Reason, &at)
+		o.At = timeOf(at)
+		return o, err
+	}, rejections, args...)
+	return append(list, rejected...), err
+}
+
+// IssueOutcomes returns the latest outcomes of users at a template.
+func (s *Store) IssueOutcomes(ctx context.Context, id reward.TemplateID, users []string) (map[string]reward.IssueOutcome, error) {
+	array, err := json.Marshal(storable(users))
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.outcomes(ctx, latestCoupons, latestRejections, int64(id), string(array))
+	if err != nil {
+		return nil, fmt.Errorf("read the outcomes of requests: %w", err)
+	}
+	return store.LatestOutcomes(list), nil
+}
+
+// storable leaves out what no row can have.
+func storable(users []string) []string {
+	list := make([]string, 0, len(users))
+	for _, u := range users {
+		if store.CheckText("user id", u) == nil {
+			list = append(list, u)
+		}
+	}
+	return list
+}
+
+// IssueHistory returns the outcomes of a user at all templates.
+func (s *Store) IssueHistory(ctx context.Context, user string, limit int) ([]reward.IssueOutcome, error) {
+	limit = max(limit, 0)
+	list, err := s.outcomes(ctx, historyCoupons, historyRejections, store.Text(user), limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the history of a user: %w", err)
+	}
+	store.SortOutcomes(list)
+	return list[:min(len(list), limit)], nil
+}
+
+const (
+	changedCoupons = `SELECT user_id, generation, ticket FROM coupons WHERE template_id = ? AND version > ? ORDER BY version LIMIT ?`
+
+	changedRejections = `SELECT user_id, generation, ticket FROM coupon_rejections
+WHERE template_id = ? AND version > ? ORDER BY version LIMIT ?`
+
+	holdersSQL = `SELECT user_id, count(*), coalesce(max(CASE WHEN status <> 2 THEN id END), 0) FROM coupons
+WHERE template_id = ? AND slot IS NOT NULL GROUP BY user_id ORDER BY user_id`
+)
+
+func scanSettled(rows *sql.Rows) (a store.SettledAsk, err error) {
+	err = rows.Scan(&a.UserID, &a.Generation, &a.Ticket)
+	return a, err
+}
+
+// snapshot runs fn on one state of the file.
+func (s *Store) snapshot(ctx context.Context, what string, fn func(q querier) error) error {
+	tx, err := s.reader.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	defer tx.Rollback() //nolint:errcheck // it has only read
+	if err := fn(tx); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// CouponChanges reads what changed above a version.
+func (s *Store) CouponChanges(ctx context.Context, id reward.TemplateID, above int64, limit int) (store.CouponChanges, error) {
+	limit = max(limit, 0)
+	var c store.CouponChanges
+	err := s.snapshot(ctx, "read the changes of a coupon template", func(q querier) (err error) {
+		if c.Template, err = templateOf(ctx, q, id); err != nil {
+			return err
+		}
+		coupons, err := collect(ctx, q, scanSettled, changedCoupons, int64(id), above, limit+1)
+		if err != nil {
+			return err
+		}
+		rejections, err := collect(ctx, q, scanSettled, changedRejections, int64(id), above, limit+1)
+		if err != nil {
+			return err
+		}
+		if c.Settled = append(coupons, rejections...); len(c.Settled) > limit {
+			return nil
+		}
+		seen := make(map[string]bool, len(coupons))
+		for _, a := range coupons {
+			if seen[a.UserID] {
+				continue
+			}
+			seen[a.UserID] = true
+			h, err := holdingOf(ctx, q, id, a.UserID)
+			if err != nil {
+				return err
+			}
+			c.Facts = append(c.Facts, store.CouponFact{UserID: a.UserID, Held: len(h.slots), CouponID: h.latest})
+		}
+		return nil
+	})
+	if err != nil {
+		return store.CouponChanges{}, err
+	}
+	c.Bound(limit)
+	return c, nil
+}
+
+// CouponSnapshot reads who holds slots.
+func (s *Store) CouponSnapshot(ctx context.Context, id reward.TemplateID, begin func(reward.CouponTemplate) error,
+	facts func([]store.CouponFact) error,
+) error {
+	return s.snapshot(ctx, "read a snapshot of a coupon template", func(q querier) error {
+		t, err := templateOf(ctx, q, id)
+		if err != nil {
+			return err
+		}
+		if err := begin(t); err != nil {
+			return err
+		}
+		portion := make([]store.CouponFact, 0, store.BatchMax)
+		_, err = collect(ctx, q, func(rows *sql.Rows) (struct{}, error) {
+			var f store.CouponFact
+			if err := rows.Scan(&f.UserID, &f.Held, &f.CouponID); err != nil {
+				return struct{}{}, err
+			}
+			if portion = append(portion, f); len(portion) < store.BatchMax {
+				return struct{}{}, nil
+			}
+			full := portion
+			portion = make([]store.CouponFact, 0, store.BatchMax)
+			return struct{}{}, facts(full)
+		}, holdersSQL, int64(id))
+		if err != nil || len(portion) == 0 {
+			return err
+		}
+		return facts(portion)
+	})
+}
+
+// CouponRecount counts the rows of a template.
+func (s *Store) CouponRecount(ctx context.Context, id reward.TemplateID) (store.CouponCount, error) {
+	c, _, err := one(ctx, s.reader, func(rows *sql.Rows) (c store.CouponCount, err error) {
+		err = rows.Scan(&c.Live, &c.IssuedTotal, &c.Slots, &c.KeptLive, &c.KeptIssuedTotal)
+		return c, err
+	}, `SELECT count(c.id) FILTER (WHERE c.status <> 2), count(c.id), count(c.slot), t.live, t.issued_total
+FROM coupon_templates t LEFT JOIN coupons c ON c.template_id = t.id WHERE t.id = ? GROUP BY t.id`, int64(id))
+	if err != nil {
+		return store.CouponCount{}, fmt.Errorf("recount a coupon template: %w", err)
+	}
+	return c, nil
+}

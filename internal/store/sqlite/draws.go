@@ -1,0 +1,171 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// EntrantSave notes who takes part in a draw.
+func (s *Store) EntrantSave(ctx context.Context, id reward.TemplateID, users []string) (bool, error) {
+	for _, u := range users {
+		if err := store.CheckText("user id", u); err != nil {
+			return false, err
+		}
+	}
+	var takes bool
+	err := s.write(ctx, "save entrants", func(tx *tx) error {
+		t, err := templateOf(tx.ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		now, err := tx.now()
+		if err != nil {
+			return err
+		}
+		takes = t.Draw.State == reward.DrawOpen && !now.Before(t.Draw.From) && now.Before(t.OpensAt)
+		if !takes {
+			return nil
+		}
+		for _, u := range users {
+			if _, err := tx.exec(`INSERT INTO coupon_entrants (template_id, user_id) VALUES (?, ?) ON CONFLICT DO NOTHING`,
+				int64(id), u); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return takes && err == nil, err
+}
+
+// now is the database's clock.
+func (t *tx) now() (time.Time, error) {
+	n, _, err := one(t.ctx, t, scanInt, `SELECT `+clock)
+	return timeOf(n), err
+}
+
+// EntrantHas says which of the users are noted.
+func (s *Store) EntrantHas(ctx context.Context, id reward.TemplateID, users []string) (map[string]bool, error) {
+	array, err := json.Marshal(storable(users))
+	if err != nil {
+		return nil, err
+	}
+	list, err := collect(ctx, s.reader, scanText, `SELECT user_id FROM coupon_entrants
+WHERE template_id = ? AND user_id IN (SELECT value FROM json_each(?))`, int64(id), string(array))
+	if err != nil {
+		return nil, fmt.Errorf("look for entrants: %w", err)
+	}
+	has := make(map[string]bool, len(list))
+	for _, u := range list {
+		has[u] = true
+	}
+	return has, nil
+}
+
+// EntrantList pages over entrants.
+func (s *Store) EntrantList(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error) {
+	if err := store.CheckText("user id", after); err != nil {
+		return nil, err
+	}
+	list, err := collect(ctx, s.reader, scanText, `SELECT user_id FROM coupon_entrants WHERE template_id = ? AND user_id > ?
+ORDER BY user_id LIMIT ?`, int64(id), after, max(limit, 0))
+	if err != nil {
+		return nil, fmt.Errorf("list entrants: %w", err)
+	}
+	return list, nil
+}
+
+// DrawClose ends the time of a draw in which it takes entrants.
+func (s *Store) DrawClose(ctx context.Context, id reward.TemplateID, epoch int64) (reward.CouponTemplate, error) {
+	t, _, err := s.changeTemplate(ctx, "close a draw", id, func(tx *tx, t *reward.CouponTemplate) (bool, error) {
+		now, err := tx.now()
+		if err != nil || t.Epoch != epoch || t.Draw.State != reward.DrawOpen || now.Before(t.OpensAt) {
+			return false, err
+		}
+		t.Draw.State = reward.DrawClosed
+		return true, nil
+	})
+	return t, err
+}
+
+// DrawDone ends a draw.
+func (s *Store) DrawDone(ctx context.Context, id reward.TemplateID, epoch int64, list []byte) (bool, error) {
+	_, done, err := s.changeTemplate(ctx, "end a draw", id, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
+		if t.Epoch != epoch || t.Draw.State != reward.DrawClosed {
+			return false, nil
+		}
+		t.Draw.State, t.Draw.List = reward.DrawDone, list
+		t.Version++
+		return true, nil
+	})
+	return done, err
+}
+
+// numbered is an interval with its number.
+type numbered struct {
+	store.Refusal
+	number int64
+}
+
+func scanRefusal(rows *sql.Rows) (n numbered, err error) {
+	var since int64
+	var until sql.NullInt64
+	err = rows.Scan(&n.number, &n.Reason, &since, &until)
+	n.Since, n.Until = timeOf(since), maybeTime(until)
+	return n, err
+}
+
+const refusalSQL = `SELECT number, reason, since, until FROM coupon_refusals WHERE template_id = ? ORDER BY number DESC LIMIT ?`
+
+// RefusalNote notes that a template refuses everybody, or does not any more.
+func (s *Store) RefusalNote(ctx context.Context, id reward.TemplateID, reason string, at time.Time) error {
+	at, reason = instant(at), store.Text(reason)
+	return s.write(ctx, "note a refusal", func(tx *tx) error {
+		if _, err := templateOf(tx.ctx, tx, id); err != nil {
+			return err
+		}
+		latest, found, err := one(tx.ctx, tx, scanRefusal, refusalSQL, int64(id), 1)
+		if err != nil {
+			return err
+		}
+		lasts := found && latest.Until.IsZero()
+		if lasts && latest.Reason == reason {
+			return nil
+		}
+		for _, bound := range []time.Time{latest.Since, latest.Until} {
+			if bound.After(at) {
+				at = bound
+			}
+		}
+		if lasts {
+			if _, err := tx.exec(`UPDATE coupon_refusals SET until = ? WHERE template_id = ? AND number = ?`,
+				micros(at), int64(id), latest.number); err != nil {
+				return err
+			}
+		}
+		if reason == "" {
+			return nil
+		}
+		_, err = tx.exec(`INSERT INTO coupon_refusals (template_id, number, reason, since) VALUES (?, ?, ?, ?)`,
+			int64(id), latest.number+1, reason, micros(at))
+		return err
+	})
+}
+
+// RefusalList returns the intervals of a template.
+func (s *Store) RefusalList(ctx context.Context, id reward.TemplateID, limit int) ([]store.Refusal, error) {
+	list, err := collect(ctx, s.reader, scanRefusal, refusalSQL, int64(id), max(limit, 0))
+	if err != nil {
+		return nil, fmt.Errorf("list refusals: %w", err)
+	}
+	var refusals []store.Refusal
+	for _, n := range list {
+		refusals = append(refusals, n.Refusal)
+	}
+	return refusals, nil
+}

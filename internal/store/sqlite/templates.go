@@ -1,0 +1,226 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const templateSQL = `SELECT t.id, t.name, t.total_quantity, t.per_user_limit, t.opens_at, t.closes_at, t.valid_for, t.mode, t.reissue,
+t.when_redis_away, t.draw_state, t.draw_from, t.draw_seed, t.draw_list, t.created_at, t.generation, t.settled, t.version, t.live,
+t.issued_total, t.path, t.epoch, t.owner, t.fence, t.ends_generation, t.ends,
+t.moved_generation, t.moved_settled, t.moved_until FROM coupon_templates t `
+
+func scanTemplate(rows *sql.Rows) (t reward.CouponTemplate, err error) {
+	var opens, closes, from sql.NullInt64
+	var valid, created int64
+	var ends string
+	if err := rows.Scan(&t.ID, &t.Name, &t.TotalQuantity, &t.PerUserLimit, &opens, &closes, &valid, &t.Mode, &t.ReissueAfterCancel,
+		&t.WhenRedisAway, &t.Draw.State, &from, &t.Draw.Seed, &t.Draw.List, &created, &t.Generation, &t.Settled, &t.Version, &t.Live,
+		&t.IssuedTotal, &t.Path, &t.Epoch, &t.Owner, &t.Fence, &t.EndsGeneration, &ends,
+		&t.Moved.Generation, &t.Moved.Settled, &t.Moved.Until); err != nil {
+		return t, err
+	}
+	t.OpensAt, t.ClosesAt, t.Draw.From, t.CreatedAt = maybeTime(opens), maybeTime(closes), maybeTime(from), timeOf(created)
+	t.ValidFor = time.Duration(valid) * time.Second
+	t.Ends, err = store.DecodeEnds(ends)
+	return t, err
+}
+
+// templateOf reads one template.
+func templateOf(ctx context.Context, q querier, id reward.TemplateID) (reward.CouponTemplate, error) {
+	t, found, err := one(ctx, q, scanTemplate, templateSQL+`WHERE t.id = ?`, int64(id))
+	if err == nil && !found {
+		err = store.NoTemplate(id)
+	}
+	return t, err
+}
+
+// putTemplate writes everything of a template that can change.
+func (t *tx) putTemplate(c *reward.CouponTemplate) error {
+	ends := ""
+	if c.Ends != nil {
+		var err error
+		if ends, err = store.EncodeEnds(c.Ends); err != nil {
+			return err
+		}
+	}
+	_, err := t.exec(`UPDATE coupon_templates SET name = ?, total_quantity = ?, per_user_limit = ?, opens_at = ?, closes_at = ?,
+  valid_for = ?, mode = ?, reissue = ?, when_redis_away = ?, draw_state = ?, draw_list = ?, generation = ?, settled = ?, version = ?,
+  live = ?, issued_total = ?, path = ?, epoch = ?, owner = ?, fence = ?, ends_generation = ?, ends = ?,
+  moved_generation = ?, moved_settled = ?, moved_until = ? WHERE id = ?`,
+		c.Name, c.TotalQuantity, c.PerUserLimit, maybe(c.OpensAt), maybe(c.ClosesAt), int64(c.ValidFor/time.Second), string(c.Mode),
+		c.ReissueAfterCancel, string(c.WhenRedisAway), string(c.Draw.State), c.Draw.List, c.Generation, c.Settled, c.Version,
+		c.Live, c.IssuedTotal, string(c.Path), c.Epoch, c.Owner, c.Fence, c.EndsGeneration, ends,
+		c.Moved.Generation, c.Moved.Settled, c.Moved.Until, int64(c.ID))
+	return err
+}
+
+// changeTemplate runs fn over a template and writes it, unless fn says that it
+// changed nothing. It returns the template as it then is.
+func (s *Store) changeTemplate(ctx context.Context, what string, id reward.TemplateID,
+	fn func(*tx, *reward.CouponTemplate) (bool, error),
+) (t reward.CouponTemplate, changed bool, err error) {
+	err = s.write(ctx, what, func(tx *tx) error {
+		if t, err = templateOf(tx.ctx, tx, id); err != nil {
+			return err
+		}
+		if changed, err = fn(tx, &t); err != nil || !changed {
+			return err
+		}
+		return tx.putTemplate(&t)
+	})
+	if err != nil {
+		return reward.CouponTemplate{}, false, err
+	}
+	return t, changed, nil
+}
+
+// TemplateCreate inserts a template.
+func (s *Store) TemplateCreate(ctx context.Context, t reward.CouponTemplate) (reward.CouponTemplate, error) {
+	made, err := store.NewTemplate(t)
+	if err != nil {
+		return reward.CouponTemplate{}, err
+	}
+	err = s.write(ctx, "create a coupon template", func(tx *tx) error {
+		inserted, err := tx.exec(`INSERT INTO coupon_templates (id, name, total_quantity, per_user_limit, opens_at, closes_at, valid_for,
+  mode, reissue, when_redis_away, draw_state, draw_from, draw_seed, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+			int64(made.ID), made.Name, made.TotalQuantity, made.PerUserLimit, maybe(made.OpensAt), maybe(made.ClosesAt),
+			int64(made.ValidFor/time.Second), string(made.Mode), made.ReissueAfterCancel, string(made.WhenRedisAway),
+			string(made.Draw.State), maybe(made.Draw.From), made.Draw.Seed, micros(made.CreatedAt))
+		if err == nil && !inserted {
+			err = reward.NewError(reward.KindConflict, reward.CodeExists, "coupon template %d exists", t.ID)
+		}
+		return err
+	})
+	if err != nil {
+		return reward.CouponTemplate{}, err
+	}
+	return made, nil
+}
+
+// TemplateGet returns a template.
+func (s *Store) TemplateGet(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error) {
+	t, err := templateOf(ctx, s.reader, id)
+	if err != nil {
+		return reward.CouponTemplate{}, fmt.Errorf("read a coupon template: %w", err)
+	}
+	return t, nil
+}
+
+// TemplateList pages by descending id.
+func (s *Store) TemplateList(ctx context.Context, before reward.TemplateID, limit int) ([]reward.CouponTemplate, error) {
+	if before == 0 {
+		before = 1<<63 - 1
+	}
+	list, err := collect(ctx, s.reader, scanTemplate, templateSQL+`WHERE t.id < ? ORDER BY t.id DESC LIMIT ?`, int64(before), max(limit, 0))
+	if err != nil {
+		return nil, fmt.Errorf("list coupon templates: %w", err)
+	}
+	return list, nil
+}
+
+// activeTemplates reads the templates that close after ?1, or never.
+const activeTemplates = templateSQL + `WHERE t.id IN (SELECT id FROM coupon_templates WHERE closes_at > ?1
+UNION ALL SELECT id FROM coupon_templates WHERE closes_at IS NULL) ORDER BY t.id`
+
+// TemplateActive returns the templates that are not over.
+func (s *Store) TemplateActive(ctx context.Context, closedAfter time.Time) ([]reward.CouponTemplate, error) {
+	list, err := collect(ctx, s.reader, scanTemplate, activeTemplates, micros(closedAfter))
+	if err != nil {
+		return nil, fmt.Errorf("list active coupon templates: %w", err)
+	}
+	return list, nil
+}
+
+// TemplateChange changes a template.
+func (s *Store) TemplateChange(ctx context.Context, p store.TemplateChangeParams) (reward.CouponTemplate, error) {
+	t, _, err := s.changeTemplate(ctx, "change a coupon template", p.ID, func(tx *tx, t *reward.CouponTemplate) (bool, error) {
+		to, err := p.Apply(*t)
+		if err != nil {
+			return false, err
+		}
+		_, asked, err := one(tx.ctx, tx, scanInt, `SELECT 1 FROM coupon_entrants WHERE template_id = ? LIMIT 1`, int64(p.ID))
+		if err != nil {
+			return false, err
+		}
+		if err := store.CheckChange(t, &to, asked); err != nil {
+			return false, err
+		}
+		*t = to
+		t.Version++
+		return true, nil
+	})
+	return t, err
+}
+
+// TemplateTouch raises the version.
+func (s *Store) TemplateTouch(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error) {
+	t, _, err := s.changeTemplate(ctx, "touch a coupon template", id, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
+		t.Version++
+		return true, nil
+	})
+	return t, err
+}
+
+// TemplateOwn makes owner the issuer of templates.
+func (s *Store) TemplateOwn(ctx context.Context, ids []reward.TemplateID, owner string) (map[reward.TemplateID]int64, error) {
+	if err := store.CheckText("owner", owner); err != nil {
+		return nil, err
+	}
+	sorted := slices.Clone(ids)
+	slices.Sort(sorted)
+	epochs := make(map[reward.TemplateID]int64, len(ids))
+	err := s.write(ctx, "own coupon templates", func(tx *tx) error {
+		for _, id := range slices.Compact(sorted) {
+			epoch, found, err := one(tx.ctx, tx, scanInt,
+				`UPDATE coupon_templates SET epoch = epoch + 1, owner = ? WHERE id = ? RETURNING epoch`, owner, int64(id))
+			if err != nil {
+				return err
+			}
+			if found {
+				epochs[id] = epoch
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return epochs, nil
+}
+
+// TemplateRaise raises the generation.
+func (s *Store) TemplateRaise(ctx context.Context, p store.TemplateRaiseParams) (reward.CouponTemplate, bool, error) {
+	return s.changeTemplate(ctx, "raise the generation of a coupon template", p.ID, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
+		if p.From != -1 && p.From != t.Generation {
+			return false, nil
+		}
+		switch {
+		case t.Path == reward.PathGate && p.Path == reward.PathDatabase:
+			t.Moved.Generation, t.Moved.Settled = t.Generation, t.Settled
+		case t.Path == reward.PathDatabase && p.Path == reward.PathGate:
+			t.Moved.Until = t.Settled
+		}
+		t.Generation, t.Path = max(t.Generation, p.AtLeast)+1, p.Path
+		return true, nil
+	})
+}
+
+// TemplateNoteEnds notes the end offsets of a generation.
+func (s *Store) TemplateNoteEnds(ctx context.Context, id reward.TemplateID, generation int64, ends map[int32]int64) (bool, error) {
+	_, noted, err := s.changeTemplate(ctx, "note the end offsets of a generation", id, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
+		if t.Generation != generation {
+			return false, nil
+		}
+		t.EndsGeneration, t.Ends = generation, ends
+		return true, nil
+	})
+	return noted, err
+}

@@ -1,0 +1,552 @@
+package storetest
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// stock is a STREAM template with a hundred coupons, one for each user, as the
+// caller gives it; change alters it.
+func stock(id reward.TemplateID, change ...func(*reward.CouponTemplate)) reward.CouponTemplate {
+	t := reward.CouponTemplate{
+		ID: id, Name: "spring", TotalQuantity: 100, PerUserLimit: 1, Mode: reward.ModeStream, WhenRedisAway: reward.AwayDatabase,
+		CreatedAt: epoch,
+	}
+	for _, c := range change {
+		c(&t)
+	}
+	return t
+}
+
+// template makes a template.
+func (b *bundle) template(id reward.TemplateID, change ...func(*reward.CouponTemplate)) reward.CouponTemplate {
+	b.Helper()
+	t, err := b.TemplateCreate(b.ctx, stock(id, change...))
+	b.must(err)
+	return t
+}
+
+func quantity(n int64) func(*reward.CouponTemplate) {
+	return func(t *reward.CouponTemplate) { t.TotalQuantity = n }
+}
+
+func limit(n int) func(*reward.CouponTemplate) {
+	return func(t *reward.CouponTemplate) { t.PerUserLimit = n }
+}
+
+func reissue(t *reward.CouponTemplate) { t.ReissueAfterCancel = true }
+
+func validFor(d time.Duration) func(*reward.CouponTemplate) {
+	return func(t *reward.CouponTemplate) { t.ValidFor = d }
+}
+
+// window opens and closes a template so long after the present, by the clock of
+// the database, which is this machine's.
+func window(opens, closes time.Duration) func(*reward.CouponTemplate) {
+	return func(t *reward.CouponTemplate) { t.OpensAt, t.ClosesAt = fromNow(opens), fromNow(closes) }
+}
+
+func fromNow(d time.Duration) time.Time { return time.Now().UTC().Truncate(time.Microsecond).Add(d) }
+
+// stands reads a template.
+func (b *bundle) stands(id reward.TemplateID) reward.CouponTemplate {
+	b.Helper()
+	t, err := b.TemplateGet(b.ctx, id)
+	b.must(err)
+	return t
+}
+
+// ask is a request of a user with a ticket of generation 0. Its coupon's id
+// follows from the ticket.
+func ask(user string, ticket int64) store.CouponAsk {
+	return store.CouponAsk{UserID: user, Ticket: ticket, CouponID: reward.CouponID(ticket), Code: fmt.Sprintf("code%d", ticket)}
+}
+
+// asks are requests of users with the tickets from first on.
+func asks(first int64, users ...string) []store.CouponAsk {
+	list := make([]store.CouponAsk, len(users))
+	for i, u := range users {
+		list[i] = ask(u, first+int64(i))
+	}
+	return list
+}
+
+// crowd names users from "u<first>" on.
+func crowd(first, n int) []string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("u%d", first+i)
+	}
+	return list
+}
+
+// inOrder settles the asks of a template of epoch 0 and generation 0.
+func (b *bundle) inOrder(id reward.TemplateID, list ...store.CouponAsk) store.CouponSettleResult {
+	b.Helper()
+	return b.settle(store.CouponSettleParams{TemplateID: id, Kind: store.SettleInOrder, Asks: list})
+}
+
+// settle settles at second 10 and holds what is true of every settle.
+func (b *bundle) settle(p store.CouponSettleParams) store.CouponSettleResult {
+	b.Helper()
+	p.Now = at(10)
+	before := b.stands(p.TemplateID)
+	res, err := b.CouponSettle(b.ctx, p)
+	b.must(err)
+	same(b, "template afterwards", b.stands(p.TemplateID), res.Template)
+	same(b, "from", before.Version, res.From)
+	same(b, "to", res.Template.Version, res.To)
+	if res.Refused != store.NotRefused {
+		same(b, "results of what was refused", 0, len(res.Results))
+		same(b, "template after a refusal", before, res.Template)
+		return res
+	}
+	same(b, "results", len(p.Asks), len(res.Results))
+	want := before.Version
+	if changes(p.Kind, res) {
+		want++
+	}
+	same(b, "version", want, res.To)
+	b.couponBooks(p.TemplateID)
+	facts := b.holders(p.TemplateID)
+	for _, f := range res.Facts {
+		same(b, "fact of "+f.UserID, facts[f.UserID], f)
+	}
+	for i, r := range res.Results {
+		if r.Outcome != store.OutcomeIssued {
+			continue
+		}
+		same(b, "issued, as it is kept", b.coupon(p.Asks[i].CouponID), r.Coupon)
+		if !slices.ContainsFunc(res.Facts, func(f store.CouponFact) bool { return f.UserID == r.Coupon.UserID }) {
+			b.Fatalf("there is no fact of %s", r.Coupon.UserID)
+		}
+	}
+	return res
+}
+
+// changes says whether a settle changed what the gate has to know.
+func changes(kind store.SettleKind, res store.CouponSettleResult) bool {
+	return slices.ContainsFunc(res.Results, func(r store.AskResult) bool {
+		return r.Outcome == store.OutcomeIssued || r.Outcome == store.OutcomeRejected && kind != store.SettleDirect
+	})
+}
+
+func (b *bundle) coupon(id reward.CouponID) reward.Coupon {
+	b.Helper()
+	c, err := b.CouponGet(b.ctx, id)
+	b.must(err)
+	return c
+}
+
+// told is what the results say, in short: "issued", the reason of a rejection, or
+// the name of another outcome.
+func told(res store.CouponSettleResult) []string {
+	list := make([]string, len(res.Results))
+	for i, r := range res.Results {
+		list[i] = [...]string{"issued", r.Reason, "before", "gap", "not open", "closed"}[r.Outcome]
+	}
+	return list
+}
+
+// holders reads the facts of everybody who has a slot, from a snapshot.
+func (b *bundle) holders(id reward.TemplateID) map[string]store.CouponFact {
+	b.Helper()
+	_, facts, err := b.snapshot(id)
+	b.must(err)
+	return facts
+}
+
+func (b *bundle) snapshot(id reward.TemplateID) (t reward.CouponTemplate, facts map[string]store.CouponFact, err error) {
+	facts = make(map[string]store.CouponFact)
+	last := ""
+	err = b.CouponSnapshot(b.ctx, id, func(read reward.CouponTemplate) error {
+		t = read
+		return nil
+	}, func(portion []store.CouponFact) error {
+		if t.ID != id || len(portion) == 0 || len(portion) > store.BatchMax {
+			return fmt.Errorf("a portion of %d facts of template %d", len(portion), t.ID)
+		}
+		for _, f := range portion {
+			if f.UserID <= last {
+				return fmt.Errorf("%q comes behind %q", f.UserID, last)
+			}
+			last = f.UserID
+			facts[f.UserID] = f
+		}
+		return nil
+	})
+	return t, facts, err
+}
+
+// coupons reads every coupon of a template.
+func (b *bundle) coupons(id reward.TemplateID) []reward.Coupon {
+	b.Helper()
+	list, err := b.CouponList(b.ctx, store.CouponListParams{TemplateID: id, Limit: plenty})
+	b.must(err)
+	return list
+}
+
+// couponBooks fails unless what is kept of a template is what its rows say, and
+// no bound is passed.
+func (b *bundle) couponBooks(id reward.TemplateID) {
+	b.Helper()
+	t := b.stands(id)
+	var want store.CouponCount
+	tickets := make(map[store.SettledAsk]bool)
+	for _, c := range b.coupons(id) {
+		want.IssuedTotal++
+		if c.Status != reward.CouponCancelled {
+			want.Live++
+		}
+		if c.Ticket > t.Settled {
+			b.Fatalf("ticket %d is above the settled %d", c.Ticket, t.Settled)
+		}
+		tickets[store.SettledAsk{Generation: c.Generation, Ticket: c.Ticket}] = true
+	}
+	for _, f := range b.holders(id) {
+		want.Slots += int64(f.Held)
+	}
+	got, err := b.CouponRecount(b.ctx, id)
+	b.must(err)
+	same(b, "kept, against the rows", want, store.CouponCount{Live: t.Live, IssuedTotal: t.IssuedTotal, Slots: want.Slots})
+	want.KeptLive, want.KeptIssuedTotal = t.Live, t.IssuedTotal
+	same(b, "recounted, against the rows", want, got)
+	if t.Live > t.TotalQuantity {
+		b.Fatalf("%d of %d are live", t.Live, t.TotalQuantity)
+	}
+	all, err := b.CouponChanges(b.ctx, id, -1, plenty)
+	b.must(err)
+	same(b, "template", t, all.Template)
+	seen := make(map[store.SettledAsk]bool)
+	for _, a := range all.Settled {
+		seen[store.SettledAsk{Generation: a.Generation, Ticket: a.Ticket}] = true
+	}
+	same(b, "tickets that are settled once", len(all.Settled), len(seen))
+	for ticket := range tickets {
+		if !seen[ticket] {
+			b.Fatalf("%+v has a coupon and is not settled", ticket)
+		}
+	}
+}
+
+func exerciseTemplates(t *testing.T, open Open) {
+	run(t, open, "CreateTakesNothingOfACourse", func(b *bundle) {
+		given := stock(7, reissue, validFor(time.Hour), func(t *reward.CouponTemplate) {
+			t.Name = "봄 🌸 'x'"
+			t.OpensAt, t.ClosesAt, t.CreatedAt = epoch.Add(time.Minute+1), epoch.Add(time.Hour).In(time.FixedZone("KST", 9*3600)), epoch
+			t.Mode, t.WhenRedisAway, t.PerUserLimit = reward.ModeKafka, reward.AwayWait, 3
+			t.Draw = reward.Draw{State: reward.DrawDone, From: epoch, Seed: []byte{0, 1, 255}, List: []byte("x")}
+		})
+		course := given
+		course.Generation, course.Settled, course.Version, course.Live, course.IssuedTotal = 1, 2, 3, 4, 5
+		course.Path, course.Epoch, course.Owner, course.Fence = reward.PathDatabase, 6, "x", 7
+		course.EndsGeneration, course.Ends = 8, map[int32]int64{1: 2}
+		made, err := b.TemplateCreate(b.ctx, course)
+		b.must(err)
+		want := given
+		want.OpensAt, want.ClosesAt = epoch.Add(time.Minute), epoch.Add(time.Hour)
+		want.Draw.State, want.Draw.List = reward.DrawOpen, nil
+		want.Path = reward.PathGate
+		same(b, "made", want, made)
+		same(b, "read", want, b.stands(7))
+		_, err = b.TemplateCreate(b.ctx, given)
+		b.wantCode(err, reward.CodeExists)
+		plain := stock(8, func(t *reward.CouponTemplate) { t.Draw.Seed = []byte("x") })
+		made, err = b.TemplateCreate(b.ctx, plain)
+		b.must(err)
+		plain.Draw, plain.Path = reward.Draw{}, reward.PathGate
+		same(b, "without a draw", plain, made)
+		same(b, "without a draw, read", plain, b.stands(8))
+	})
+	run(t, open, "CreateRefusesWhatBreaksARule", func(b *bundle) {
+		for name, change := range map[string]func(*reward.CouponTemplate){
+			"id":            func(t *reward.CouponTemplate) { t.ID = 0 },
+			"name":          func(t *reward.CouponTemplate) { t.Name = "a\x00b" },
+			"quantity":      quantity(0),
+			"limit":         limit(0),
+			"mode":          func(t *reward.CouponTemplate) { t.Mode = "FAX" },
+			"redis away":    func(t *reward.CouponTemplate) { t.WhenRedisAway = "" },
+			"window":        window(time.Hour, time.Minute),
+			"valid for":     validFor(time.Millisecond),
+			"draw unopened": func(t *reward.CouponTemplate) { t.Draw.State = reward.DrawOpen },
+		} {
+			if _, err := b.TemplateCreate(b.ctx, stock(1, change)); !reward.HasCode(err, reward.CodeInvalid) {
+				b.Errorf("%s: %v", name, err)
+			}
+		}
+		list, err := b.TemplateList(b.ctx, 0, 10)
+		b.must(err)
+		same(b, "templates", 0, len(list))
+	})
+	run(t, open, "WhatIsNotThereIsSaid", func(b *bundle) {
+		b.template(1)
+		for name, call := range map[string]func() error{
+			"get":        func() error { _, err := b.TemplateGet(b.ctx, 9); return err },
+			"change":     func() error { _, err := b.TemplateChange(b.ctx, store.TemplateChangeParams{ID: 9}); return err },
+			"touch":      func() error { _, err := b.TemplateTouch(b.ctx, 9); return err },
+			"raise":      func() error { _, _, err := b.TemplateRaise(b.ctx, raise(9, -1, 0)); return err },
+			"note ends":  func() error { _, err := b.TemplateNoteEnds(b.ctx, 9, 0, nil); return err },
+			"settle":     func() error { _, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 9}); return err },
+			"changes":    func() error { _, err := b.CouponChanges(b.ctx, 9, 0, 1); return err },
+			"snapshot":   func() error { _, _, err := b.snapshot(9); return err },
+			"entrants":   func() error { _, err := b.EntrantSave(b.ctx, 9, nil); return err },
+			"draw close": func() error { _, err := b.DrawClose(b.ctx, 9, 0); return err },
+			"draw done":  func() error { _, err := b.DrawDone(b.ctx, 9, 0, nil); return err },
+			"refusal":    func() error { return b.RefusalNote(b.ctx, 9, reward.CodeSoldOut, epoch) },
+		} {
+			if err := call(); !reward.HasCode(err, reward.CodeTemplateNotFound) {
+				b.Errorf("%s: %v", name, err)
+			}
+		}
+		count, err := b.CouponRecount(b.ctx, 9)
+		b.must(err)
+		same(b, "counted", store.CouponCount{}, count)
+	})
+	run(t, open, "ListPagesFromTheNewest", func(b *bundle) {
+		for id := reward.TemplateID(1); id <= 5; id++ {
+			b.template(id)
+		}
+		page := func(before reward.TemplateID) []reward.TemplateID {
+			b.Helper()
+			list, err := b.TemplateList(b.ctx, before, 2)
+			b.must(err)
+			return templateIDs(list)
+		}
+		same(b, "first", []reward.TemplateID{5, 4}, page(0))
+		same(b, "second", []reward.TemplateID{3, 2}, page(4))
+		same(b, "rest", []reward.TemplateID{1}, page(2))
+		same(b, "none", []reward.TemplateID{}, page(1))
+	})
+	run(t, open, "ActiveAreThoseThatAreNotOver", func(b *bundle) {
+		closes := func(t time.Time) func(*reward.CouponTemplate) {
+			return func(c *reward.CouponTemplate) { c.ClosesAt = t }
+		}
+		b.template(4)
+		b.template(3, closes(at(10)))
+		b.template(2, closes(at(20)))
+		b.template(1, closes(at(30)), func(t *reward.CouponTemplate) {
+			t.OpensAt, t.Draw = at(5), reward.Draw{State: reward.DrawOpen, From: at(1), Seed: []byte("seed")}
+		})
+		active := func(closedAfter time.Time) []reward.CouponTemplate {
+			b.Helper()
+			list, err := b.TemplateActive(b.ctx, closedAfter)
+			b.must(err)
+			for _, t := range list {
+				same(b, "listed", b.stands(t.ID), t)
+			}
+			return list
+		}
+		for range 2 {
+			same(b, "all", []reward.TemplateID{1, 2, 3, 4}, templateIDs(active(at(5))))
+			same(b, "after 10", []reward.TemplateID{1, 2, 4}, templateIDs(active(at(10))))
+			same(b, "after 40", []reward.TemplateID{4}, templateIDs(active(at(40))))
+		}
+		list := active(at(5))
+		list[0].Draw.Seed[0] = 'X'
+		list[1].Name = "mine"
+		list = append(list[:1], list[2:]...)
+		same(b, "mine", 3, len(list))
+		same(b, "not changed by a caller", []reward.TemplateID{1, 2, 3, 4}, templateIDs(active(at(5))))
+		for _, change := range []func(){
+			func() { b.inOrder(4, asks(1, "u1")...) },
+			func() { _, err := b.CouponCancel(b.ctx, 1, at(11)); b.must(err) },
+			func() { _, err := b.TemplateTouch(b.ctx, 3); b.must(err) },
+			func() { _, err := b.TemplateOwn(b.ctx, []reward.TemplateID{2}, "me"); b.must(err) },
+			func() { _, _, err := b.TemplateRaise(b.ctx, raise(1, -1, 0)); b.must(err) },
+			func() { _, err := b.TemplateNoteEnds(b.ctx, 1, 1, map[int32]int64{0: 5}); b.must(err) },
+		} {
+			change()
+			active(at(5))
+		}
+	})
+	run(t, open, "ChangeChangesWhatIsNamed", func(b *bundle) {
+		b.template(1)
+		want := b.template(2)
+		change := func(p store.TemplateChangeParams) {
+			b.Helper()
+			p.ID = 2
+			got, err := b.TemplateChange(b.ctx, p)
+			b.must(err)
+			want.Version++
+			same(b, "changed", want, got)
+			same(b, "kept", want, b.stands(2))
+		}
+		change(store.TemplateChangeParams{})
+		want.Name, want.TotalQuantity = "summer", 5
+		change(store.TemplateChangeParams{Name: new("summer"), TotalQuantity: new(int64(5))})
+		want.PerUserLimit, want.ValidFor, want.ReissueAfterCancel = 4, time.Hour, true
+		change(store.TemplateChangeParams{PerUserLimit: new(4), ValidFor: new(time.Hour), ReissueAfterCancel: new(true)})
+		want.OpensAt, want.ClosesAt = at(1), at(2)
+		change(store.TemplateChangeParams{OpensAt: new(at(1).Add(1)), ClosesAt: new(at(2))})
+		want.OpensAt, want.ClosesAt, want.ValidFor = time.Time{}, time.Time{}, 0
+		change(store.TemplateChangeParams{OpensAt: &time.Time{}, ClosesAt: &time.Time{}, ValidFor: new(time.Duration(0))})
+		want.Mode, want.WhenRedisAway = reward.ModeSync, reward.AwayWait
+		change(store.TemplateChangeParams{Mode: new(reward.ModeSync), WhenRedisAway: new(reward.AwayWait)})
+		other := stock(1)
+		other.Path = reward.PathGate
+		same(b, "another", other, b.stands(1))
+	})
+	run(t, open, "ChangeIsRefusedByARule", func(b *bundle) {
+		b.template(1)
+		for name, p := range map[string]store.TemplateChangeParams{
+			"name":   {Name: new(" ")},
+			"text":   {Name: new("\xff")},
+			"total":  {TotalQuantity: new(int64(0))},
+			"limit":  {PerUserLimit: new(reward.TemplatePerUserMax + 1)},
+			"window": {OpensAt: new(at(2)), ClosesAt: new(at(2))},
+			"mode":   {Mode: new(reward.IssueMode("x"))},
+			"away":   {WhenRedisAway: new(reward.RedisAway("x"))},
+		} {
+			p.ID = 1
+			if _, err := b.TemplateChange(b.ctx, p); !reward.HasCode(err, reward.CodeInvalid) {
+				b.Errorf("%s: %v", name, err)
+			}
+		}
+		same(b, "version", int64(0), b.stands(1).Version)
+	})
+	run(t, open, "ChangeIsRefusedByTheCourse", func(b *bundle) {
+		b.template(1, quantity(3))
+		b.inOrder(1, asks(1, "u1", "u2")...)
+		for _, p := range []store.TemplateChangeParams{
+			{ID: 1, TotalQuantity: new(int64(1))}, {ID: 1, Mode: new(reward.ModeKafka)},
+		} {
+			_, err := b.TemplateChange(b.ctx, p)
+			b.wantCode(err, reward.CodeConflict)
+		}
+		got, err := b.TemplateChange(b.ctx, store.TemplateChangeParams{
+			ID: 1, TotalQuantity: new(int64(2)), Mode: new(reward.ModeStream), OpensAt: new(at(5)),
+		})
+		b.must(err)
+		same(b, "version", int64(2), got.Version)
+		same(b, "sold out", []string{reward.ReasonSoldOut}, told(b.inOrder(1, ask("u3", 3))))
+		got, err = b.TemplateChange(b.ctx, store.TemplateChangeParams{ID: 1, TotalQuantity: new(int64(3))})
+		b.must(err)
+		same(b, "total", int64(3), got.TotalQuantity)
+		same(b, "one more", []string{"issued"}, told(b.inOrder(1, ask("u4", 4))))
+	})
+	run(t, open, "ALoweredLimitTakesNothingAway", func(b *bundle) {
+		b.template(1, limit(3), reissue)
+		b.inOrder(1, asks(1, "a", "a", "a", "b", "b")...)
+		_, err := b.CouponCancel(b.ctx, 1, at(11)) // a keeps the slots 2 and 3
+		b.must(err)
+		_, err = b.TemplateChange(b.ctx, store.TemplateChangeParams{ID: 1, PerUserLimit: new(2)})
+		b.must(err)
+		same(b, "at the new limit", []string{reward.ReasonUserLimit, reward.ReasonUserLimit}, told(b.inOrder(1, asks(6, "a", "b")...)))
+		_, err = b.CouponCancel(b.ctx, 2, at(11))
+		b.must(err)
+		same(b, "below it", []string{"issued", reward.ReasonUserLimit}, told(b.inOrder(1, asks(8, "a", "a")...)))
+	})
+	run(t, open, "TouchRaisesTheVersion", func(b *bundle) {
+		want := b.template(1)
+		want.Version = 1
+		got, err := b.TemplateTouch(b.ctx, 1)
+		b.must(err)
+		same(b, "touched", want, got)
+		same(b, "kept", want, b.stands(1))
+	})
+	run(t, open, "OwnersHaveEpochs", func(b *bundle) {
+		b.template(1)
+		b.template(2)
+		own := func(owner string, ids ...reward.TemplateID) map[reward.TemplateID]int64 {
+			b.Helper()
+			epochs, err := b.TemplateOwn(b.ctx, ids, owner)
+			b.must(err)
+			return epochs
+		}
+		same(b, "first", map[reward.TemplateID]int64{1: 1}, own("a", 1))
+		same(b, "both, one twice, one that is not there", map[reward.TemplateID]int64{1: 2, 2: 1}, own("b", 2, 1, 9, 1))
+		same(b, "again", map[reward.TemplateID]int64{1: 3}, own("b", 1))
+		same(b, "none", map[reward.TemplateID]int64{}, own("b"))
+		got := b.stands(1)
+		same(b, "owner", "b", got.Owner)
+		same(b, "epoch", int64(3), got.Epoch)
+		same(b, "version", int64(0), got.Version)
+		_, err := b.TemplateOwn(b.ctx, []reward.TemplateID{1}, "\xff")
+		b.wantCode(err, reward.CodeInvalid)
+	})
+	run(t, open, "RaiseExpectsTheGeneration", func(b *bundle) {
+		b.template(1)
+		for _, step := range []struct {
+			p    store.TemplateRaiseParams
+			want int64 // 0 = it is refused
+		}{
+			{raise(1, 0, 0), 1},
+			{raise(1, 0, 5), 0},
+			{raise(1, 2, 0), 0},
+			{raise(1, 1, 5), 6},
+			{raise(1, -1, 0), 7},
+			{raise(1, 7, 7), 8},
+			{raise(1, -1, 1<<40), 1<<40 + 1},
+		} {
+			before := b.stands(1)
+			step.p.Path = reward.PathDatabase
+			if before.Path == reward.PathDatabase {
+				step.p.Path = reward.PathGate
+			}
+			got, raised, err := b.TemplateRaise(b.ctx, step.p)
+			b.must(err)
+			same(b, "raised", step.want != 0, raised)
+			if raised {
+				noteMove(&before, step.p.Path)
+				before.Generation, before.Path = step.want, step.p.Path
+			}
+			same(b, "template", before, got)
+			same(b, "kept", before, b.stands(1))
+		}
+	})
+	run(t, open, "EndsAreOfTheGeneration", func(b *bundle) {
+		b.template(1)
+		_, _, err := b.TemplateRaise(b.ctx, raise(1, -1, 3))
+		b.must(err)
+		for _, step := range []struct {
+			generation int64
+			ends       map[int32]int64
+			want       bool
+		}{
+			{3, map[int32]int64{0: 1}, false}, {4, map[int32]int64{0: 10, 7: 1 << 50}, true}, {5, nil, false}, {4, map[int32]int64{1: 2}, true},
+		} {
+			before := b.stands(1)
+			noted, err := b.TemplateNoteEnds(b.ctx, 1, step.generation, step.ends)
+			b.must(err)
+			same(b, "noted", step.want, noted)
+			if noted {
+				before.EndsGeneration, before.Ends = step.generation, step.ends
+			}
+			same(b, "kept", before, b.stands(1))
+		}
+	})
+}
+
+// noteMove is what a change of path leaves in Moved.
+func noteMove(t *reward.CouponTemplate, to reward.IssuePath) {
+	switch {
+	case t.Path == reward.PathGate && to == reward.PathDatabase:
+		t.Moved.Generation, t.Moved.Settled = t.Generation, t.Settled
+	case t.Path == reward.PathDatabase && to == reward.PathGate:
+		t.Moved.Until = t.Settled
+	}
+}
+
+func raise(id reward.TemplateID, from, atLeast int64) store.TemplateRaiseParams {
+	return store.TemplateRaiseParams{ID: id, From: from, AtLeast: atLeast, Path: reward.PathGate}
+}
+
+func templateIDs(list []reward.CouponTemplate) []reward.TemplateID {
+	ids := make([]reward.TemplateID, len(list))
+	for i, t := range list {
+		ids[i] = t.ID
+	}
+	return ids
+}
+
+// sortedFacts orders facts by user.
+func sortedFacts(facts map[string]store.CouponFact) []store.CouponFact {
+	return slices.SortedFunc(maps.Values(facts), func(a, b store.CouponFact) int { return cmp.Compare(a.UserID, b.UserID) })
+}

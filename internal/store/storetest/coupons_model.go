@@ -1,0 +1,338 @@
+package storetest
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// shop is what a walk expects of one template: the rules of the seam once more,
+// one ask after the other.
+type shop struct {
+	t       reward.CouponTemplate
+	coupons []*sold
+	refused []refused
+}
+
+// sold is a coupon with what no caller sees.
+type sold struct {
+	reward.Coupon
+	slot    int // 0 = given back
+	version int64
+}
+
+// refused is a rejection with its version.
+type refused struct {
+	reward.IssueOutcome
+	version int64
+}
+
+// fact is what the gate has to know of a user.
+func (s *shop) fact(user string) store.CouponFact {
+	f := store.CouponFact{UserID: user}
+	for _, c := range s.coupons {
+		if c.UserID != user || c.slot == 0 {
+			continue
+		}
+		f.Held++
+		if c.Status != reward.CouponCancelled {
+			f.CouponID = max(f.CouponID, c.ID)
+		}
+	}
+	return f
+}
+
+// facts are those of everybody who has a slot.
+func (s *shop) facts() map[string]store.CouponFact {
+	facts := make(map[string]store.CouponFact)
+	for _, c := range s.coupons {
+		if c.slot != 0 {
+			facts[c.UserID] = s.fact(c.UserID)
+		}
+	}
+	return facts
+}
+
+func (s *shop) freeSlot(user string) int {
+	for slot := 1; ; slot++ {
+		if !slices.ContainsFunc(s.coupons, func(c *sold) bool { return c.UserID == user && c.slot == slot }) {
+			return slot
+		}
+	}
+}
+
+func (s *shop) known(generation, ticket int64) bool {
+	return slices.ContainsFunc(s.coupons, func(c *sold) bool { return c.Generation == generation && c.Ticket == ticket }) ||
+		slices.ContainsFunc(s.refused, func(r refused) bool { return r.Generation == generation && r.Ticket == ticket })
+}
+
+// whole says why a batch is refused as a whole.
+func (s *shop) whole(p store.CouponSettleParams) store.SettleRefusal {
+	switch p.Kind {
+	case store.SettleInOrder:
+		if p.Epoch != s.t.Epoch {
+			return store.RefusedEpoch
+		}
+		if p.Generation != s.t.Generation || s.t.Path != reward.PathGate {
+			return store.RefusedGeneration
+		}
+		for _, a := range p.Asks {
+			if a.Generation != s.t.Generation {
+				return store.RefusedGeneration
+			}
+		}
+	case store.SettleListed:
+		if p.EndsGeneration != s.t.EndsGeneration {
+			return store.RefusedEnds
+		}
+	case store.SettleDirect:
+		if p.Path != s.t.Path {
+			return store.RefusedPath
+		}
+		if p.Generation != s.t.Generation {
+			return store.RefusedGeneration
+		}
+		if p.Fence != 0 && p.Fence <= s.t.Fence {
+			return store.RefusedFence
+		}
+	}
+	return store.NotRefused
+}
+
+func (s *shop) settle(p store.CouponSettleParams) store.CouponSettleResult {
+	res := store.CouponSettleResult{Refused: s.whole(p)}
+	res.From, res.To, res.Template = s.t.Version, s.t.Version, s.t
+	if res.Refused != store.NotRefused {
+		return res
+	}
+	order := make([]int, len(p.Asks))
+	for i := range order {
+		order[i] = i
+	}
+	if p.Kind != store.SettleDirect {
+		slices.SortStableFunc(order, func(a, b int) int {
+			return cmp.Or(cmp.Compare(p.Asks[a].Ticket, p.Asks[b].Ticket), cmp.Compare(p.Asks[a].Generation, p.Asks[b].Generation))
+		})
+	}
+	if p.Kind == store.SettleDirect {
+		s.t.Fence = max(s.t.Fence, p.Fence)
+	}
+	res.Results = make([]store.AskResult, len(p.Asks))
+	users := make(map[string]bool)
+	changed := false
+	for _, i := range order {
+		r := s.one(p, p.Asks[i])
+		res.Results[i] = r
+		changed = changed || r.Outcome == store.OutcomeIssued || r.Outcome == store.OutcomeRejected && p.Kind != store.SettleDirect
+		if r.Outcome == store.OutcomeIssued {
+			users[r.Coupon.UserID] = true
+		}
+	}
+	if changed {
+		s.t.Version++
+	}
+	res.To, res.Template = s.t.Version, s.t
+	for user := range users {
+		res.Facts = append(res.Facts, s.fact(user))
+	}
+	slices.SortFunc(res.Facts, func(a, b store.CouponFact) int { return cmp.Compare(a.UserID, b.UserID) })
+	return res
+}
+
+// one settles one ask, at the version that comes next.
+func (s *shop) one(p store.CouponSettleParams, a store.CouponAsk) store.AskResult {
+	now, direct := time.Now(), p.Kind == store.SettleDirect
+	switch {
+	case p.Kind == store.SettleInOrder && a.Ticket <= s.t.Settled:
+		return store.AskResult{Outcome: store.OutcomeBefore}
+	case p.Kind == store.SettleInOrder && a.Ticket != s.t.Settled+1:
+		return store.AskResult{Outcome: store.OutcomeGap}
+	case p.Kind == store.SettleListed && (a.Generation > s.t.Generation || s.known(a.Generation, a.Ticket)):
+		return store.AskResult{Outcome: store.OutcomeBefore}
+	case direct && now.Before(s.t.OpensAt):
+		return store.AskResult{Outcome: store.OutcomeNotOpen}
+	case direct && !s.t.ClosesAt.IsZero() && !now.Before(s.t.ClosesAt):
+		return store.AskResult{Outcome: store.OutcomeClosed}
+	}
+	rejected := store.AskResult{Outcome: store.OutcomeRejected, Reason: a.Reason}
+	switch f := s.fact(a.UserID); {
+	case a.Reason != "":
+	case f.Held >= s.t.PerUserLimit:
+		rejected.Reason = reward.ReasonUserLimit
+		if direct && s.t.PerUserLimit == 1 && f.CouponID != 0 {
+			rejected.Coupon = s.find(f.CouponID).Coupon
+		}
+	case s.t.Live >= s.t.TotalQuantity:
+		rejected.Reason = reward.ReasonSoldOut
+	}
+	ticket, generation := a.Ticket, a.Generation
+	if direct {
+		ticket, generation = s.t.Settled+1, s.t.Generation
+	}
+	if rejected.Reason != "" && direct {
+		return rejected
+	}
+	s.t.Settled = max(s.t.Settled, ticket)
+	if rejected.Reason != "" {
+		s.refused = append(s.refused, refused{reward.IssueOutcome{
+			TemplateID: s.t.ID, UserID: a.UserID, Generation: generation, Ticket: ticket, Reason: rejected.Reason, At: p.Now,
+		}, s.t.Version + 1})
+		return rejected
+	}
+	c := reward.Coupon{
+		ID: a.CouponID, Code: a.Code, TemplateID: s.t.ID, UserID: a.UserID, Generation: generation, Ticket: ticket, IssuedAt: p.Now,
+	}
+	if s.t.ValidFor > 0 {
+		c.ExpiresAt = p.Now.Add(s.t.ValidFor)
+	}
+	s.coupons = append(s.coupons, &sold{c, s.freeSlot(a.UserID), s.t.Version + 1})
+	s.t.Live++
+	s.t.IssuedTotal++
+	return store.AskResult{Outcome: store.OutcomeIssued, Coupon: c}
+}
+
+func (s *shop) find(id reward.CouponID) *sold {
+	i := slices.IndexFunc(s.coupons, func(c *sold) bool { return c.ID == id })
+	if i < 0 {
+		return nil
+	}
+	return s.coupons[i]
+}
+
+// stops is the code of what keeps a coupon from being used or cancelled.
+func (s *shop) stops(id reward.CouponID, now time.Time) string {
+	c := s.find(id)
+	switch {
+	case c == nil:
+		return reward.CodeCouponNotFound
+	case c.Status == reward.CouponUsed:
+		return reward.CodeCouponUsed
+	case c.Status == reward.CouponCancelled:
+		return reward.CodeCouponCancelled
+	case c.Status == reward.CouponExpired || !c.ExpiresAt.IsZero() && !c.ExpiresAt.After(now):
+		return reward.CodeCouponExpired
+	}
+	return ""
+}
+
+func (s *shop) cancel(id reward.CouponID, now time.Time) any {
+	if code := s.stops(id, now); code != "" {
+		return code
+	}
+	c := s.find(id)
+	c.Status, c.CancelledAt = reward.CouponCancelled, now
+	if s.t.ReissueAfterCancel {
+		c.slot = 0
+	}
+	s.t.Live--
+	s.t.Version++
+	c.version = s.t.Version
+	return store.CouponChange{
+		From: s.t.Version - 1, To: s.t.Version, Template: s.t, Facts: []store.CouponFact{s.fact(c.UserID)}, Coupon: c.Coupon,
+	}
+}
+
+func (s *shop) use(id reward.CouponID, now time.Time) any {
+	if code := s.stops(id, now); code != "" {
+		return code
+	}
+	c := s.find(id)
+	c.Status, c.UsedAt = reward.CouponUsed, now
+	return c.Coupon
+}
+
+func (s *shop) expire(now time.Time) int {
+	n := 0
+	for _, c := range s.coupons {
+		if c.Status == reward.CouponIssued && !c.ExpiresAt.IsZero() && !c.ExpiresAt.After(now) {
+			c.Status = reward.CouponExpired
+			n++
+		}
+	}
+	return n
+}
+
+func (s *shop) change(p store.TemplateChangeParams) any {
+	to := s.t
+	if p.TotalQuantity != nil {
+		to.TotalQuantity = *p.TotalQuantity
+	}
+	if p.PerUserLimit != nil {
+		to.PerUserLimit = *p.PerUserLimit
+	}
+	if p.ReissueAfterCancel != nil {
+		to.ReissueAfterCancel = *p.ReissueAfterCancel
+	}
+	if p.ValidFor != nil {
+		to.ValidFor = *p.ValidFor
+	}
+	if p.Mode != nil {
+		to.Mode = *p.Mode
+	}
+	if to.TotalQuantity < s.t.Live || to.Mode != s.t.Mode && s.t.Settled > 0 {
+		return reward.CodeConflict
+	}
+	s.t = to
+	s.t.Version++
+	return s.t
+}
+
+// list is every coupon, by ticket, then generation.
+func (s *shop) list() []reward.Coupon {
+	list := make([]reward.Coupon, len(s.coupons))
+	for i, c := range s.coupons {
+		list[i] = c.Coupon
+	}
+	slices.SortFunc(list, func(a, b reward.Coupon) int {
+		return cmp.Or(cmp.Compare(a.Ticket, b.Ticket), cmp.Compare(a.Generation, b.Generation))
+	})
+	return list
+}
+
+// changes is what changed above a version.
+func (s *shop) changes(above int64, limit int) store.CouponChanges {
+	c := store.CouponChanges{Template: s.t}
+	facts := make(map[string]store.CouponFact)
+	for _, x := range s.coupons {
+		if x.version > above {
+			c.Settled = append(c.Settled, store.SettledAsk{UserID: x.UserID, Generation: x.Generation, Ticket: x.Ticket})
+			facts[x.UserID] = s.fact(x.UserID)
+		}
+	}
+	for _, x := range s.refused {
+		if x.version > above {
+			c.Settled = append(c.Settled, store.SettledAsk{UserID: x.UserID, Generation: x.Generation, Ticket: x.Ticket})
+		}
+	}
+	if len(c.Settled) > limit {
+		return store.CouponChanges{Template: s.t, More: true}
+	}
+	c.Facts = sortedFacts(facts)
+	slices.SortFunc(c.Settled, func(a, b store.SettledAsk) int {
+		return cmp.Or(cmp.Compare(a.Ticket, b.Ticket), cmp.Compare(a.Generation, b.Generation))
+	})
+	return c
+}
+
+// outcomes is the latest outcome of each user.
+func (s *shop) outcomes() map[string]reward.IssueOutcome {
+	latest := make(map[string]reward.IssueOutcome)
+	add := func(o reward.IssueOutcome) {
+		l, ok := latest[o.UserID]
+		if !ok || o.Ticket > l.Ticket || o.Ticket == l.Ticket && o.Generation > l.Generation {
+			latest[o.UserID] = o
+		}
+	}
+	for _, c := range s.coupons {
+		add(reward.IssueOutcome{
+			TemplateID: c.TemplateID, UserID: c.UserID, Generation: c.Generation, Ticket: c.Ticket, Coupon: c.Coupon, At: c.IssuedAt,
+		})
+	}
+	for _, r := range s.refused {
+		add(r.IssueOutcome)
+	}
+	return latest
+}

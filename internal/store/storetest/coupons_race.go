@@ -1,0 +1,350 @@
+package storetest
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// exerciseCouponRaces: many at once, at the same templates, and no bound is
+// passed, nobody is told of a deadlock, and every version is one change.
+func exerciseCouponRaces(t *testing.T, open Open) {
+	const workers = 8
+	run(t, open, "IssuingCancellingUsingAndExpiring", func(b *bundle) {
+		const total, users, rounds = 60, 40, 15
+		b.template(1, quantity(total), limit(2), reissue, validFor(time.Minute))
+		var ids, versions atomic.Int64
+		b.must(together(workers, func(w int) error {
+			for round := range rounds {
+				var list []store.CouponAsk
+				for n := range 10 {
+					id := ids.Add(1)
+					list = append(list, store.CouponAsk{
+						UserID: fmt.Sprintf("u%d", (w*7+round*3+n*n)%users), CouponID: reward.CouponID(id), Code: fmt.Sprint(id),
+					})
+				}
+				res, err := b.CouponSettle(b.ctx, store.CouponSettleParams{
+					TemplateID: 1, Kind: store.SettleDirect, Path: reward.PathGate, Asks: list, Now: at(10),
+				})
+				if err != nil {
+					return err
+				}
+				versions.Add(res.To - res.From)
+				for i, r := range res.Results {
+					if r.Outcome != store.OutcomeIssued || i%3 == 0 {
+						continue
+					}
+					now := at(20 + 100*(w%2)) // half of the workers come when their time is over
+					if i%3 == 1 {
+						change, err := b.CouponCancel(b.ctx, r.Coupon.ID, now)
+						versions.Add(change.To - change.From)
+						if err != nil && !reward.HasCode(err, reward.CodeCouponExpired) {
+							return err
+						}
+						continue
+					}
+					if _, err := b.CouponUse(b.ctx, r.Coupon.ID, now); err != nil && !reward.HasCode(err, reward.CodeCouponExpired) {
+						return err
+					}
+				}
+				if w == 0 {
+					if _, err := b.CouponExpire(b.ctx, at(100), 5); err != nil {
+						return err
+					}
+				}
+				if w == 1 {
+					if _, _, err := b.snapshot(1); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		}))
+		same(b, "versions", versions.Load(), b.stands(1).Version)
+		b.couponBooks(1)
+		for user, f := range b.holders(1) {
+			if f.Held > 2 {
+				b.Fatalf("%s holds %d slots", user, f.Held)
+			}
+		}
+	})
+	run(t, open, "OneUserAsksEverywhereAtOnce", func(b *bundle) {
+		b.template(1, limit(2))
+		var ids, issued atomic.Int64
+		b.must(together(workers, func(int) error {
+			for range 5 {
+				id := ids.Add(1)
+				res, err := b.CouponSettle(b.ctx, store.CouponSettleParams{
+					TemplateID: 1, Kind: store.SettleDirect, Path: reward.PathGate, Now: at(10),
+					Asks: []store.CouponAsk{{UserID: "a", CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}},
+				})
+				if err != nil {
+					return err
+				}
+				if res.Results[0].Outcome == store.OutcomeIssued {
+					issued.Add(1)
+				}
+			}
+			return nil
+		}))
+		same(b, "issued", int64(2), issued.Load())
+		b.couponBooks(1)
+	})
+	run(t, open, "OverlappingBatchesInOrderSettleEachTicketOnce", func(b *bundle) {
+		const tickets = 300
+		b.template(1, quantity(tickets/2))
+		var settled atomic.Int64
+		b.must(together(workers, func(w int) error {
+			for first := int64(1); first <= tickets; first += 15 {
+				list := asks(first, crowd(int(first), 30)...)
+				for i := range list { // each worker offers coupons of its own
+					list[i].CouponID += reward.CouponID(1000 * w)
+					list[i].Code = fmt.Sprint(list[i].CouponID)
+				}
+				res, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 1, Asks: shuffled(list), Now: at(10)})
+				if err != nil {
+					return err
+				}
+				for _, r := range res.Results {
+					if r.Outcome == store.OutcomeIssued || r.Outcome == store.OutcomeRejected {
+						settled.Add(1)
+					}
+				}
+			}
+			return nil
+		}))
+		t := b.stands(1)
+		same(b, "settled once", t.Settled, settled.Load())
+		same(b, "live", int64(tickets/2), t.Live)
+		list := b.coupons(1)
+		for i, c := range list {
+			same(b, "the first in the line", int64(i+1), c.Ticket)
+		}
+		b.couponBooks(1)
+	})
+	run(t, open, "ACancelCountsOnce", func(b *bundle) {
+		b.template(1, reissue)
+		b.inOrder(1, asks(1, crowd(1, 40)...)...)
+		var cancelled atomic.Int64
+		b.must(together(workers, func(int) error {
+			for id := reward.CouponID(1); id <= 40; id++ {
+				_, err := b.CouponCancel(b.ctx, id, at(20))
+				switch {
+				case err == nil:
+					cancelled.Add(1)
+				case !reward.HasCode(err, reward.CodeCouponCancelled):
+					return err
+				}
+			}
+			return nil
+		}))
+		t := b.stands(1)
+		same(b, "cancelled", int64(40), cancelled.Load())
+		same(b, "live and version", []int64{0, 41}, []int64{t.Live, t.Version})
+		b.couponBooks(1)
+	})
+	run(t, open, "ACouponIsUsedOrCancelledAndNeverBoth", func(b *bundle) {
+		b.template(1)
+		b.inOrder(1, asks(1, crowd(1, 40)...)...)
+		var won atomic.Int64
+		b.must(together(workers, func(w int) error {
+			for id := reward.CouponID(1); id <= 40; id++ {
+				var err error
+				if w%2 == 0 {
+					_, err = b.CouponCancel(b.ctx, id, at(20))
+				} else {
+					_, err = b.CouponUse(b.ctx, id, at(20))
+				}
+				switch {
+				case err == nil:
+					won.Add(1)
+				case !reward.HasCode(err, reward.CodeCouponCancelled) && !reward.HasCode(err, reward.CodeCouponUsed):
+					return err
+				}
+			}
+			return nil
+		}))
+		same(b, "ends", int64(40), won.Load())
+		b.couponBooks(1)
+	})
+	run(t, open, "ACancelHasAVersionOfItsOwn", func(b *bundle) {
+		const each = 8
+		b.template(1)
+		b.inOrder(1, asks(1, crowd(1, workers*each)...)...)
+		var mu sync.Mutex // protects cancelled
+		cancelled := make(map[int64]store.SettledAsk)
+		b.must(together(workers, func(w int) error {
+			for n := range each {
+				change, err := b.CouponCancel(b.ctx, reward.CouponID(each*w+n+1), at(20))
+				if err != nil {
+					return err
+				}
+				if change.From != change.To-1 || change.Template.Version != change.To {
+					return fmt.Errorf("a cancel covers (%d, %d] at version %d", change.From, change.To, change.Template.Version)
+				}
+				mu.Lock()
+				cancelled[change.To] = store.SettledAsk{UserID: change.Coupon.UserID, Ticket: change.Coupon.Ticket}
+				mu.Unlock()
+			}
+			return nil
+		}))
+		version := b.stands(1).Version
+		want := []store.SettledAsk{}
+		for ; version > 1; version-- {
+			want = append(want, cancelled[version])
+			slices.SortFunc(want, func(a, b store.SettledAsk) int { return cmp.Compare(a.Ticket, b.Ticket) })
+			c, err := b.CouponChanges(b.ctx, 1, version-1, plenty)
+			b.must(err)
+			same(b, fmt.Sprintf("changed above %d", version-1), want, c.Settled)
+		}
+		same(b, "cancelled", workers*each, len(want))
+	})
+	run(t, open, "WhatIsReadIsOfOneMoment", func(b *bundle) {
+		const batches, size = 60, 5
+		b.template(1, quantity(batches*size))
+		var written atomic.Bool
+		reads := []func() error{
+			func() error {
+				t, facts, err := b.snapshot(1)
+				if err == nil && (len(facts) != int(t.Version)*size || t.Live != t.Version*size) {
+					err = fmt.Errorf("a snapshot of version %d has %d live coupons and %d users", t.Version, t.Live, len(facts))
+				}
+				return err
+			},
+			func() error {
+				c, err := b.CouponChanges(b.ctx, 1, 0, plenty)
+				want := int(c.Template.Version) * size
+				if err == nil && (len(c.Facts) != want || len(c.Settled) != want || c.Template.Settled != int64(want)) {
+					err = fmt.Errorf("version %d has %d facts and %d tickets", c.Template.Version, len(c.Facts), len(c.Settled))
+				}
+				return err
+			},
+			func() error {
+				c, err := b.CouponRecount(b.ctx, 1)
+				if err == nil && (c.Live != c.KeptLive || c.IssuedTotal != c.KeptIssuedTotal || c.Live%size != 0) {
+					err = fmt.Errorf("recounted: %+v", c)
+				}
+				return err
+			},
+		}
+		b.must(together(6, func(w int) error {
+			if w == 0 { // one version per batch, and size coupons each
+				defer written.Store(true)
+				for n := range batches {
+					if _, err := b.CouponSettle(b.ctx, store.CouponSettleParams{
+						TemplateID: 1, Asks: asks(int64(n*size+1), crowd(n*size, size)...), Now: at(10),
+					}); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			for !written.Load() {
+				if err := reads[w%len(reads)](); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	})
+	run(t, open, "AFenceWritesOnce", func(b *bundle) {
+		b.template(1)
+		var won atomic.Int64
+		b.must(together(workers, func(w int) error {
+			for fence := int64(1); fence <= 10; fence++ {
+				id := 100*int64(w) + fence
+				res, err := b.CouponSettle(b.ctx, store.CouponSettleParams{
+					TemplateID: 1, Kind: store.SettleDirect, Path: reward.PathGate, Fence: fence, Now: at(10),
+					Asks: []store.CouponAsk{{UserID: fmt.Sprint(id), CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}},
+				})
+				if err != nil {
+					return err
+				}
+				if res.Refused == store.NotRefused {
+					won.Add(1)
+				}
+			}
+			return nil
+		}))
+		if n := won.Load(); n < 1 || n > 10 || n != b.stands(1).Live {
+			b.Fatalf("%d of 10 fences wrote, %d coupons are live", n, b.stands(1).Live)
+		}
+	})
+	run(t, open, "EpochsGenerationsAndSettings", func(b *bundle) {
+		for id := reward.TemplateID(1); id <= 5; id++ {
+			b.template(id)
+		}
+		ids := []reward.TemplateID{1, 2, 3, 4, 5}
+		b.must(together(workers, func(w int) error {
+			for n := range 10 {
+				if _, err := b.TemplateOwn(b.ctx, shuffled(ids), fmt.Sprint(w)); err != nil {
+					return err
+				}
+				id := ids[(w+n)%len(ids)]
+				if _, _, err := b.TemplateRaise(b.ctx, raise(id, -1, 0)); err != nil {
+					return err
+				}
+				name := fmt.Sprintf("%d of %d", n, w)
+				t, err := b.TemplateChange(b.ctx, store.TemplateChangeParams{ID: id, Name: &name})
+				if err != nil {
+					return err
+				}
+				if t.Name != name {
+					return fmt.Errorf("named %q, it is %q", name, t.Name)
+				}
+				active, err := b.TemplateActive(b.ctx, epoch)
+				if err != nil {
+					return err
+				}
+				if i := slices.Index(templateIDs(active), id); i < 0 || active[i].Version < t.Version {
+					return fmt.Errorf("template %d is older in the list than it was told before", id)
+				}
+			}
+			return nil
+		}))
+		var generations, versions int64
+		for _, id := range ids {
+			t := b.stands(id)
+			same(b, "epoch", int64(10*workers), t.Epoch)
+			generations += t.Generation
+			versions += t.Version
+		}
+		same(b, "generations and versions", []int64{10 * workers, 10 * workers}, []int64{generations, versions})
+	})
+	run(t, open, "NobodyEntersBehindTheClosingOfADraw", func(b *bundle) {
+		b.template(1, draw(-time.Hour, 400*time.Millisecond))
+		var noted, after atomic.Int64
+		b.must(together(workers, func(w int) error {
+			for n := 0; ; n++ {
+				if w == 0 {
+					t, err := b.DrawClose(b.ctx, 1, 0)
+					if err != nil {
+						return err
+					}
+					if t.Draw.State == reward.DrawClosed {
+						list, err := b.EntrantList(b.ctx, 1, "", plenty)
+						after.Store(int64(len(list)))
+						return err
+					}
+					continue
+				}
+				takes, err := b.EntrantSave(b.ctx, 1, []string{fmt.Sprintf("u%d-%d", w, n)})
+				if err != nil {
+					return err
+				}
+				if !takes {
+					return nil
+				}
+				noted.Add(1)
+			}
+		}))
+		same(b, "noted, and seen once it was closed", noted.Load(), after.Load())
+	})
+}

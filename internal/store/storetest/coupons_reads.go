@@ -1,0 +1,181 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+func exerciseCouponReads(t *testing.T, open Open) {
+	run(t, open, "ListsPageByTicketOrByUser", func(b *bundle) {
+		b.template(1, limit(5))
+		b.template(2, limit(5))
+		b.inOrder(1, asks(1, "a", "b", "a", "c", "a")...)
+		b.settle(store.CouponSettleParams{TemplateID: 2, Asks: []store.CouponAsk{{UserID: "a", Ticket: 1, CouponID: 100, Code: "x"}}})
+		list := func(p store.CouponListParams) []reward.CouponID {
+			b.Helper()
+			list, err := b.CouponList(b.ctx, p)
+			b.must(err)
+			ids := make([]reward.CouponID, len(list))
+			for i, c := range list {
+				ids[i] = c.ID
+				same(b, "listed", b.coupon(c.ID), c)
+			}
+			return ids
+		}
+		same(b, "by ticket", []reward.CouponID{1, 2}, list(store.CouponListParams{TemplateID: 1, Limit: 2}))
+		same(b, "next", []reward.CouponID{3, 4}, list(store.CouponListParams{TemplateID: 1, AfterTicket: 2, Limit: 2}))
+		same(b, "rest", []reward.CouponID{5}, list(store.CouponListParams{TemplateID: 1, AfterTicket: 4, Limit: 2}))
+		same(b, "past the end", []reward.CouponID{}, list(store.CouponListParams{TemplateID: 1, AfterTicket: 5, Limit: 2}))
+		same(b, "none asked for", []reward.CouponID{}, list(store.CouponListParams{TemplateID: 1}))
+		same(b, "by user", []reward.CouponID{100, 5}, list(store.CouponListParams{UserID: "a", Limit: 2}))
+		same(b, "next", []reward.CouponID{3, 1}, list(store.CouponListParams{UserID: "a", Before: 5, Limit: 3}))
+		same(b, "nobody", []reward.CouponID{}, list(store.CouponListParams{UserID: "\xff", Limit: 3}))
+		for _, p := range []store.CouponListParams{{Limit: 1}, {TemplateID: 1, UserID: "a", Limit: 1}} {
+			_, err := b.CouponList(b.ctx, p)
+			b.wantCode(err, reward.CodeInvalid)
+		}
+	})
+	run(t, open, "APageDoesNotCutATicketApart", func(b *bundle) {
+		b.template(1)
+		b.generation(reward.PathGate)
+		list := asks(1, "a", "b")
+		for i, user := range []string{"c", "d"} {
+			other := ask(user, int64(i+1))
+			other.Generation, other.CouponID, other.Code = 1, reward.CouponID(10+i), user
+			list = append(list, other)
+		}
+		b.settle(store.CouponSettleParams{TemplateID: 1, Kind: store.SettleListed, Asks: list})
+		page, err := b.CouponList(b.ctx, store.CouponListParams{TemplateID: 1, Limit: 1})
+		b.must(err)
+		same(b, "page", []string{"a", "c"}, []string{page[0].UserID, page[1].UserID})
+		page, err = b.CouponList(b.ctx, store.CouponListParams{TemplateID: 1, AfterTicket: 1, Limit: 3})
+		b.must(err)
+		same(b, "page", []string{"b", "d"}, []string{page[0].UserID, page[1].UserID})
+	})
+	run(t, open, "OutcomesAndHistory", func(b *bundle) {
+		b.template(1, reissue)
+		b.template(2, quantity(1))
+		b.inOrder(1, asks(1, "a", "b", "a")...)
+		_, err := b.CouponCancel(b.ctx, 1, at(15))
+		b.must(err)
+		for second, list := range map[int][]store.CouponAsk{
+			30: {{UserID: "b", Ticket: 1, CouponID: 100, Code: "x"}, {UserID: "a", Ticket: 2, CouponID: 101, Code: "y"}},
+		} {
+			_, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 2, Asks: list, Now: at(second)})
+			b.must(err)
+		}
+		cancelled := reward.IssueOutcome{TemplateID: 1, UserID: "a", Ticket: 1, Coupon: b.coupon(1), At: at(10)}
+		limited := reward.IssueOutcome{TemplateID: 1, UserID: "a", Ticket: 3, Reason: userLimit, At: at(10)}
+		out := reward.IssueOutcome{TemplateID: 2, UserID: "a", Ticket: 2, Reason: soldOut, At: at(30)}
+		issued := reward.IssueOutcome{TemplateID: 1, UserID: "b", Ticket: 2, Coupon: b.coupon(2), At: at(10)}
+		same(b, "cancelled", reward.CouponCancelled, cancelled.Coupon.Status)
+		got, err := b.IssueOutcomes(b.ctx, 1, []string{"a", "b", "x", "a"})
+		b.must(err)
+		same(b, "outcomes", map[string]reward.IssueOutcome{"a": limited, "b": issued}, got)
+		got, err = b.IssueOutcomes(b.ctx, 1, nil)
+		b.must(err)
+		same(b, "of nobody", map[string]reward.IssueOutcome{}, got)
+		same(b, "issued", []bool{true, false}, []bool{issued.Issued(), limited.Issued()})
+		history, err := b.IssueHistory(b.ctx, "a", 10)
+		b.must(err)
+		same(b, "history", []reward.IssueOutcome{out, limited, cancelled}, history)
+		history, err = b.IssueHistory(b.ctx, "a", 2)
+		b.must(err)
+		same(b, "the latest", []reward.IssueOutcome{out, limited}, history)
+		history, err = b.IssueHistory(b.ctx, "nobody", 2)
+		b.must(err)
+		same(b, "nobody", 0, len(history))
+		// A coupon again: that is the latest now.
+		b.inOrder(1, ask("a", 4))
+		same(b, "latest", reward.CouponID(4), b.outcome("a").Coupon.ID)
+	})
+	run(t, open, "ChangesAreThoseAboveAVersion", func(b *bundle) {
+		b.template(1, reissue, quantity(3))
+		b.template(2)
+		b.inOrder(1, asks(1, "a", "b")...)                                                                                           // 1
+		b.inOrder(1, asks(3, "a", "c", "d")...)                                                                                      // 2
+		b.settle(store.CouponSettleParams{TemplateID: 2, Asks: []store.CouponAsk{{UserID: "z", Ticket: 1, CouponID: 9, Code: "9"}}}) // another's
+		_, err := b.CouponCancel(b.ctx, 1, at(15))                                                                                   // 3
+		b.must(err)
+		_, err = b.TemplateTouch(b.ctx, 1) // 4
+		b.must(err)
+		settled := func(user string, ticket int64) store.SettledAsk {
+			return store.SettledAsk{UserID: user, Ticket: ticket}
+		}
+		fact := func(user string, held int, id reward.CouponID) store.CouponFact {
+			return store.CouponFact{UserID: user, Held: held, CouponID: id}
+		}
+		all := store.CouponChanges{
+			Facts:   []store.CouponFact{fact("a", 0, 0), fact("b", 1, 2), fact("c", 1, 4)},
+			Settled: []store.SettledAsk{settled("a", 1), settled("b", 2), settled("a", 3), settled("c", 4), settled("d", 5)},
+		}
+		for _, test := range []struct {
+			above int64
+			limit int
+			want  store.CouponChanges
+		}{
+			{0, 10, all},
+			{0, 5, all},
+			{0, 4, store.CouponChanges{More: true}},
+			{0, 0, store.CouponChanges{More: true}},
+			{1, 10, store.CouponChanges{
+				Facts:   []store.CouponFact{fact("a", 0, 0), fact("c", 1, 4)},
+				Settled: []store.SettledAsk{settled("a", 1), settled("a", 3), settled("c", 4), settled("d", 5)},
+			}},
+			{2, 10, store.CouponChanges{Facts: []store.CouponFact{fact("a", 0, 0)}, Settled: []store.SettledAsk{settled("a", 1)}}},
+			{3, 0, store.CouponChanges{}},
+			{4, 10, store.CouponChanges{}},
+			{99, 10, store.CouponChanges{}},
+		} {
+			test.want.Template = b.stands(1)
+			got, err := b.CouponChanges(b.ctx, 1, test.above, test.limit)
+			b.must(err)
+			same(b, fmt.Sprintf("above %d, at most %d", test.above, test.limit), test.want, got)
+		}
+	})
+	run(t, open, "ASnapshotComesInPortions", func(b *bundle) {
+		const users = store.BatchMax + 500
+		b.template(1, quantity(2*users))
+		var names []string
+		for i := range users {
+			names = append(names, fmt.Sprintf("é%05d", i))
+		}
+		b.inOrder(1, asks(1, names[:store.BatchMax]...)...)
+		b.inOrder(1, asks(store.BatchMax+1, names[store.BatchMax:]...)...)
+		var order []string
+		var got []store.CouponFact
+		b.must(b.CouponSnapshot(b.ctx, 1, func(t reward.CouponTemplate) error {
+			same(b, "template", b.stands(1), t) // another read goes on meanwhile
+			order = append(order, "begin")
+			return nil
+		}, func(portion []store.CouponFact) error {
+			order = append(order, fmt.Sprint(len(portion)))
+			got = append(got, portion...)
+			return nil
+		}))
+		same(b, "order", []string{"begin", "1000", "500"}, order)
+		same(b, "facts", sortedFacts(b.holders(1)), got)
+		same(b, "everybody", users, len(got))
+		full := errors.New("full")
+		err := b.CouponSnapshot(b.ctx, 1, func(reward.CouponTemplate) error { return nil }, func([]store.CouponFact) error { return full })
+		if !errors.Is(err, full) {
+			b.Fatalf("the error of a portion is %v", err)
+		}
+		err = b.CouponSnapshot(b.ctx, 1, func(reward.CouponTemplate) error { return full }, func([]store.CouponFact) error {
+			b.Errorf("a portion came after all")
+			return nil
+		})
+		if !errors.Is(err, full) {
+			b.Fatalf("the error of the beginning is %v", err)
+		}
+		b.couponBooks(1)
+	})
+	run(t, open, "ASnapshotOfNobody", func(b *bundle) {
+		b.template(1)
+		same(b, "holders", 0, len(b.holders(1)))
+	})
+}

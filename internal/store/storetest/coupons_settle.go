@@ -1,0 +1,470 @@
+package storetest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	soldOut   = reward.ReasonSoldOut
+	userLimit = reward.ReasonUserLimit
+)
+
+func exerciseSettleInOrder(t *testing.T, open Open) {
+	run(t, open, "IssuesFromTheFrontAndStopsAtAGap", func(b *bundle) {
+		b.template(1, validFor(time.Hour))
+		res := b.inOrder(1, ask("c", 3), ask("a", 1), ask("e", 5), ask("b", 2))
+		same(b, "told", []string{"issued", "issued", "gap", "issued"}, told(res))
+		same(b, "settled", int64(3), res.Template.Settled)
+		same(b, "live", int64(3), res.Template.Live)
+		same(b, "coupon", reward.Coupon{
+			ID: 3, Code: "code3", TemplateID: 1, UserID: "c", Ticket: 3, IssuedAt: at(10), ExpiresAt: at(10).Add(time.Hour),
+		}, res.Results[0].Coupon)
+		same(b, "facts", []store.CouponFact{{UserID: "a", Held: 1, CouponID: 1}, {UserID: "b", Held: 1, CouponID: 2}, {UserID: "c", Held: 1, CouponID: 3}}, res.Facts)
+		res = b.inOrder(1, ask("e", 5), ask("d", 4), ask("a", 1), ask("g", 7))
+		same(b, "told", []string{"issued", "issued", "before", "gap"}, told(res))
+		same(b, "settled", int64(5), res.Template.Settled)
+		same(b, "all gap", []string{"gap", "gap"}, told(b.inOrder(1, ask("g", 7), ask("h", 8))))
+		same(b, "all before", []string{"before", "before"}, told(b.inOrder(1, ask("a", 1), ask("x", 5))))
+		same(b, "nothing", []string{}, told(b.inOrder(1)))
+	})
+	run(t, open, "ATicketTwiceInABatchIsSettledOnce", func(b *bundle) {
+		b.template(1)
+		twice := ask("z", 2)
+		twice.CouponID, twice.Code = 99, "z"
+		res := b.inOrder(1, ask("a", 1), ask("b", 2), twice, ask("d", 4), ask("d", 4))
+		same(b, "told", []string{"issued", "issued", "before", "gap", "gap"}, told(res))
+		same(b, "settled", int64(2), res.Template.Settled)
+	})
+	run(t, open, "IsRefusedWholeForAnotherEpochGenerationOrPath", func(b *bundle) {
+		b.template(1)
+		b.own(1)
+		b.generation(reward.PathGate)
+		p := store.CouponSettleParams{
+			TemplateID: 1, Kind: store.SettleInOrder, Epoch: 1, Generation: 1, Asks: []store.CouponAsk{ask("a", 1), ask("b", 2)},
+			Offsets: []store.Offset{{Topic: "t", Next: 5}},
+		}
+		for i := range p.Asks {
+			p.Asks[i].Generation = 1
+		}
+		refused := func(want store.SettleRefusal, change func(*store.CouponSettleParams)) {
+			b.Helper()
+			other := p
+			other.Asks = append([]store.CouponAsk(nil), p.Asks...)
+			change(&other)
+			same(b, "refused", want, b.settle(other).Refused)
+		}
+		refused(store.RefusedEpoch, func(p *store.CouponSettleParams) { p.Epoch = 0 })
+		refused(store.RefusedEpoch, func(p *store.CouponSettleParams) { p.Epoch, p.Generation = 2, 7 })
+		refused(store.RefusedGeneration, func(p *store.CouponSettleParams) { p.Generation = 0 })
+		refused(store.RefusedGeneration, func(p *store.CouponSettleParams) { p.Generation = 2 })
+		refused(store.RefusedGeneration, func(p *store.CouponSettleParams) { p.Asks[1].Generation = 0 })
+		same(b, "no offsets", map[int32]int64{}, b.offsets())
+		same(b, "accepted", []string{"issued", "issued"}, told(b.settle(p)))
+		same(b, "generation of a coupon", int64(1), b.coupon(1).Generation)
+		same(b, "offsets", map[int32]int64{0: 5}, b.offsets())
+		b.generation(reward.PathDatabase)
+		refused(store.RefusedGeneration, func(p *store.CouponSettleParams) {
+			p.Generation, p.Asks = 2, []store.CouponAsk{{UserID: "c", Generation: 2, Ticket: 3, CouponID: 3, Code: "3"}}
+		})
+		b.own(1)
+		refused(store.RefusedEpoch, func(*store.CouponSettleParams) {})
+	})
+	run(t, open, "ARefusalIsARowWithItsVersion", func(b *bundle) {
+		b.template(1, quantity(2))
+		failed := ask("f", 4)
+		failed.Reason = reward.ReasonError
+		res := b.inOrder(1, ask("a", 1), ask("a", 2), ask("b", 3), failed, ask("c", 5))
+		same(b, "told", []string{"issued", userLimit, "issued", reward.ReasonError, soldOut}, told(res))
+		same(b, "settled", int64(5), res.Template.Settled)
+		same(b, "facts", []store.CouponFact{{UserID: "a", Held: 1, CouponID: 1}, {UserID: "b", Held: 1, CouponID: 3}}, res.Facts)
+		same(b, "only refusals", []string{userLimit, soldOut}, told(b.inOrder(1, ask("a", 6), ask("d", 7))))
+		got, err := b.IssueOutcomes(b.ctx, 1, []string{"a", "c", "d", "f", "x"})
+		b.must(err)
+		want := map[string]reward.IssueOutcome{}
+		for user, o := range map[string]reward.IssueOutcome{
+			"a": {Ticket: 6, Reason: userLimit}, "c": {Ticket: 5, Reason: soldOut}, "d": {Ticket: 7, Reason: soldOut}, "f": {Ticket: 4, Reason: reward.ReasonError},
+		} {
+			o.TemplateID, o.UserID, o.At = 1, user, at(10)
+			want[user] = o
+		}
+		same(b, "outcomes", want, got)
+		changed, err := b.CouponChanges(b.ctx, 1, 1, 10)
+		b.must(err)
+		same(b, "settled above version 1", []store.SettledAsk{{UserID: "a", Ticket: 6}, {UserID: "d", Ticket: 7}}, changed.Settled)
+		same(b, "facts above version 1", 0, len(changed.Facts))
+	})
+	run(t, open, "SevenLeftOfAHundred", func(b *bundle) {
+		b.template(1)
+		b.inOrder(1, asks(1, crowd(1, 93)...)...)
+		// 100 asks of 97 new users, three of them twice at the very front, and one
+		// who has a coupon.
+		users := append([]string{"n1", "n1", "n2", "n2", "n3", "n3", "u1"}, crowd(1000, 93)...)
+		res := b.inOrder(1, asks(94, users...)...)
+		want := []string{"issued", userLimit, "issued", userLimit, "issued", userLimit, userLimit, "issued", "issued", "issued", "issued"}
+		for len(want) < 100 {
+			want = append(want, soldOut)
+		}
+		same(b, "told", want, told(res))
+		same(b, "live", int64(100), res.Template.Live)
+		same(b, "settled", int64(193), res.Template.Settled)
+		same(b, "facts", 7, len(res.Facts))
+	})
+	run(t, open, "WhoGetsNothingByStockHasNotReachedHisLimit", func(b *bundle) {
+		b.template(1, quantity(2), limit(2))
+		same(b, "told", []string{"issued", "issued", soldOut, soldOut, soldOut, userLimit},
+			told(b.inOrder(1, asks(1, "a", "a", "b", "b", "b", "a")...)))
+	})
+	run(t, open, "ALimitAboveOneFillsTheLowestFreeSlots", func(b *bundle) {
+		b.template(1, limit(3), reissue)
+		same(b, "first", []string{"issued", "issued", "issued"}, told(b.inOrder(1, asks(1, "a", "a", "b")...)))
+		same(b, "then", []string{"issued", userLimit, "issued", "issued", userLimit}, told(b.inOrder(1, asks(4, "a", "a", "b", "b", "b")...)))
+		// Slots 1 and 3 become free, in whatever order, and are filled again.
+		for _, id := range []reward.CouponID{4, 1} {
+			_, err := b.CouponCancel(b.ctx, id, at(11))
+			b.must(err)
+		}
+		res := b.inOrder(1, asks(9, "a", "a", "a")...)
+		same(b, "again", []string{"issued", "issued", userLimit}, told(res))
+		same(b, "facts", []store.CouponFact{{UserID: "a", Held: 3, CouponID: 10}}, res.Facts)
+		_, err := b.CouponCancel(b.ctx, 10, at(12))
+		b.must(err)
+		same(b, "his latest is an older one", store.CouponFact{UserID: "a", Held: 2, CouponID: 9}, b.holders(1)["a"])
+	})
+	run(t, open, "AnIdBelowTheOnesHeHasIsNotHisLatest", func(b *bundle) {
+		b.template(1, limit(2))
+		b.inOrder(1, store.CouponAsk{UserID: "a", Ticket: 1, CouponID: 50, Code: "50"})
+		res := b.inOrder(1, store.CouponAsk{UserID: "a", Ticket: 2, CouponID: 40, Code: "40"})
+		same(b, "facts", []store.CouponFact{{UserID: "a", Held: 2, CouponID: 50}}, res.Facts)
+	})
+	run(t, open, "ACancelledOneIsNotHisLatest", func(b *bundle) {
+		b.template(1, limit(2))
+		b.inOrder(1, store.CouponAsk{UserID: "a", Ticket: 1, CouponID: 50, Code: "50"})
+		_, err := b.CouponCancel(b.ctx, 50, at(11))
+		b.must(err)
+		res := b.inOrder(1, store.CouponAsk{UserID: "a", Ticket: 2, CouponID: 40, Code: "40"})
+		same(b, "facts", []store.CouponFact{{UserID: "a", Held: 2, CouponID: 40}}, res.Facts)
+	})
+	run(t, open, "HostileTextIsStoredOrRefused", func(b *bundle) {
+		b.template(1)
+		hostile := "'; DROP TABLE coupons; --\U0001F4A9\u2028%_\\"
+		res := b.inOrder(1, store.CouponAsk{UserID: hostile, Ticket: 1, CouponID: 1, Code: hostile})
+		same(b, "user", hostile, res.Results[0].Coupon.UserID)
+		got, err := b.IssueOutcomes(b.ctx, 1, []string{hostile, "\xff", "a\x00"})
+		b.must(err)
+		same(b, "outcomes", 1, len(got))
+		for _, bad := range []store.CouponAsk{
+			{UserID: "\xff", Ticket: 2, CouponID: 2, Code: "2"},
+			{UserID: "a\x00", Ticket: 2, CouponID: 2, Code: "2"},
+			{UserID: "a", Ticket: 2, CouponID: 2, Code: "\x00"},
+			{UserID: "a", Ticket: 2, Code: "2"},
+			{UserID: "a", Ticket: 2, CouponID: 2},
+		} {
+			_, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 1, Asks: []store.CouponAsk{bad}, Now: epoch})
+			b.wantCode(err, reward.CodeInvalid)
+		}
+		// What is refused for a reason cannot hold up the line.
+		res = b.inOrder(1, store.CouponAsk{UserID: "a\x00\xff", Ticket: 2, Code: "\xff", Reason: reward.ReasonError},
+			store.CouponAsk{UserID: "b", Ticket: 3, Reason: "\x00"})
+		same(b, "told", []string{reward.ReasonError, reward.ReasonError}, []string{res.Results[0].Reason, b.outcome("b").Reason})
+		same(b, "settled", int64(3), res.Template.Settled)
+		_, err = b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 1, Asks: make([]store.CouponAsk, store.BatchMax+1), Now: epoch})
+		b.wantCode(err, reward.CodeInvalid)
+	})
+	run(t, open, "AnIdOrACodeInUseFailsTheWhole", func(b *bundle) {
+		b.template(1)
+		b.template(2)
+		b.inOrder(1, ask("a", 1))
+		before := b.stands(2)
+		for _, bad := range []store.CouponAsk{
+			{UserID: "c", Ticket: 2, CouponID: 1, Code: "new"},
+			{UserID: "c", Ticket: 2, CouponID: 9, Code: "code1"},
+			{UserID: "c", Ticket: 2, CouponID: 8, Code: "new"},
+			{UserID: "c", Ticket: 2, CouponID: 9, Code: "first"},
+		} {
+			_, err := b.CouponSettle(b.ctx, store.CouponSettleParams{
+				TemplateID: 2, Now: epoch, Offsets: []store.Offset{{Topic: "t", Next: 1}},
+				Asks: []store.CouponAsk{{UserID: "b", Ticket: 1, CouponID: 8, Code: "first"}, bad},
+			})
+			b.wantCode(err, reward.CodeConflict)
+		}
+		same(b, "nothing happened", before, b.stands(2))
+		same(b, "no offsets", map[int32]int64{}, b.offsets())
+		refused := ask("a", 2)
+		refused.CouponID, refused.Code = 1, "code1"
+		same(b, "of no coupon it does not matter", []string{userLimit}, told(b.inOrder(1, refused)))
+	})
+	run(t, open, "TemplatesAreApart", func(b *bundle) {
+		b.template(1, quantity(1))
+		b.template(2, quantity(1))
+		first := ask("a", 1)
+		second := ask("a", 1)
+		second.CouponID, second.Code = 2, "2"
+		same(b, "first", []string{"issued"}, told(b.inOrder(1, first)))
+		same(b, "second", []string{"issued"}, told(b.inOrder(2, second)))
+	})
+	run(t, open, "AFullBatchOfManyUsers", func(b *bundle) {
+		b.template(1, quantity(store.BatchMax-1))
+		users := make([]string, store.BatchMax)
+		for i := range users {
+			users[i] = fmt.Sprintf("user-%04d", i)
+		}
+		res := b.inOrder(1, asks(1, users...)...)
+		same(b, "live", int64(store.BatchMax-1), res.Template.Live)
+		same(b, "the last one", soldOut, res.Results[store.BatchMax-1].Reason)
+	})
+}
+
+// ExerciseSlots holds that a user gets the lowest slots that are free, which no
+// caller sees; slots reads them, by coupon, 0 = none.
+func ExerciseSlots(t *testing.T, s store.Store, slots func() (map[reward.CouponID]int, error)) {
+	t.Helper()
+	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
+	b.template(1, limit(4), reissue)
+	want := func(want map[reward.CouponID]int) {
+		b.Helper()
+		got, err := slots()
+		b.must(err)
+		same(b, "slots", want, got)
+	}
+	b.inOrder(1, asks(1, "a", "b", "a", "a")...)
+	want(map[reward.CouponID]int{1: 1, 2: 1, 3: 2, 4: 3})
+	for _, id := range []reward.CouponID{1, 3} {
+		_, err := b.CouponCancel(b.ctx, id, at(20))
+		b.must(err)
+	}
+	b.inOrder(1, asks(5, "a", "b", "a", "a", "a")...)
+	want(map[reward.CouponID]int{1: 0, 2: 1, 3: 0, 4: 3, 5: 1, 6: 2, 7: 2, 8: 4})
+}
+
+// own makes somebody the issuer of a template.
+func (b *bundle) own(id reward.TemplateID) {
+	b.Helper()
+	_, err := b.TemplateOwn(b.ctx, []reward.TemplateID{id}, "somebody")
+	b.must(err)
+}
+
+// generation raises the generation of template 1.
+func (b *bundle) generation(path reward.IssuePath) {
+	b.Helper()
+	_, raised, err := b.TemplateRaise(b.ctx, store.TemplateRaiseParams{ID: 1, From: -1, Path: path})
+	b.must(err)
+	same(b, "raised", true, raised)
+}
+
+// offsets are those of topic t.
+func (b *bundle) offsets() map[int32]int64 {
+	b.Helper()
+	got, err := b.OffsetsGet(b.ctx, "t")
+	b.must(err)
+	return got
+}
+
+// outcome is the latest outcome of a user at template 1.
+func (b *bundle) outcome(user string) reward.IssueOutcome {
+	b.Helper()
+	got, err := b.IssueOutcomes(b.ctx, 1, []string{user})
+	b.must(err)
+	return got[user]
+}
+
+func exerciseSettleListed(t *testing.T, open Open) {
+	listed := func(b *bundle, list ...store.CouponAsk) store.CouponSettleResult {
+		b.Helper()
+		return b.settle(store.CouponSettleParams{TemplateID: 1, Kind: store.SettleListed, Asks: list})
+	}
+	run(t, open, "SettlesWhatIsThereInAnyOrderOnce", func(b *bundle) {
+		b.template(1, quantity(4))
+		res := listed(b, ask("e", 5), ask("b", 2))
+		same(b, "told", []string{"issued", "issued"}, told(res))
+		same(b, "settled", int64(5), res.Template.Settled)
+		res = listed(b, ask("a", 1), ask("b", 2), ask("e", 5), ask("b", 3), ask("a", 1))
+		same(b, "told", []string{"issued", "before", "before", userLimit, "before"}, told(res))
+		same(b, "settled", int64(5), res.Template.Settled)
+		same(b, "facts", []store.CouponFact{{UserID: "a", Held: 1, CouponID: 1}}, res.Facts)
+		same(b, "a refusal is settled too", []string{"before"}, told(listed(b, ask("x", 3))))
+		same(b, "stock goes by ticket", []string{soldOut, "issued"}, told(listed(b, ask("y", 9), ask("d", 4))))
+		same(b, "settled", int64(9), b.stands(1).Settled)
+	})
+	run(t, open, "TicketsAreOfAGeneration", func(b *bundle) {
+		b.template(1)
+		b.generation(reward.PathGate)
+		b.generation(reward.PathGate)
+		of := func(user string, generation, ticket, id int64) store.CouponAsk {
+			return store.CouponAsk{UserID: user, Generation: generation, Ticket: ticket, CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}
+		}
+		res := listed(b, of("c", 2, 1, 3), of("b", 3, 1, 2), of("a", 1, 1, 1), of("d", 2, 2, 4))
+		same(b, "told", []string{"issued", "before", "issued", "issued"}, told(res))
+		var order []string
+		for _, c := range b.coupons(1) {
+			order = append(order, c.UserID)
+		}
+		same(b, "listed by ticket, then generation", []string{"a", "c", "d"}, order)
+		same(b, "again", []string{"before", "before"}, told(listed(b, of("c", 2, 1, 3), of("a", 1, 1, 1))))
+		_, err := b.CouponSettle(b.ctx, store.CouponSettleParams{
+			TemplateID: 1, Kind: store.SettleListed, Asks: []store.CouponAsk{of("z", 1, 0, 9)}, Now: epoch,
+		})
+		b.wantCode(err, reward.CodeInvalid)
+	})
+	run(t, open, "OneTicketOfTwoGenerationsWithinABatch", func(b *bundle) {
+		b.template(1)
+		b.generation(reward.PathGate)
+		old, present := ask("a", 1), ask("a", 1)
+		present.Generation, present.CouponID, present.Code = 1, 2, "2"
+		same(b, "told", []string{userLimit, "issued"}, told(listed(b, present, old)))
+		same(b, "the latest", int64(1), b.outcome("a").Generation)
+	})
+	run(t, open, "IsRefusedWholeForOtherEnds", func(b *bundle) {
+		b.template(1)
+		b.generation(reward.PathGate)
+		p := store.CouponSettleParams{
+			TemplateID: 1, Kind: store.SettleListed, EndsGeneration: 1, Asks: []store.CouponAsk{ask("a", 1)},
+			Offsets: []store.Offset{{Topic: "t", Partition: 3, Next: 7}},
+		}
+		same(b, "refused", store.RefusedEnds, b.settle(p).Refused)
+		same(b, "no offsets", map[int32]int64{}, b.offsets())
+		_, err := b.TemplateNoteEnds(b.ctx, 1, 1, map[int32]int64{3: 7})
+		b.must(err)
+		same(b, "settled", []string{"issued"}, told(b.settle(p)))
+		same(b, "offsets", map[int32]int64{3: 7}, b.offsets())
+	})
+	run(t, open, "OffsetsAreKeptWhateverBecomesOfTheAsks", func(b *bundle) {
+		b.template(1)
+		settle := func(list []store.CouponAsk, next ...int64) {
+			b.Helper()
+			p := store.CouponSettleParams{TemplateID: 1, Kind: store.SettleListed, Asks: list}
+			for _, n := range next {
+				p.Offsets = append(p.Offsets, store.Offset{Topic: "t", Partition: 1, Next: n})
+			}
+			b.settle(p)
+		}
+		settle([]store.CouponAsk{ask("a", 1)}, 5)
+		settle([]store.CouponAsk{ask("a", 1)}, 6, 9, 7)
+		same(b, "the highest", map[int32]int64{1: 9}, b.offsets())
+		settle(nil, 12)
+		same(b, "without asks", map[int32]int64{1: 12}, b.offsets())
+		settle([]store.CouponAsk{ask("b", 2)}, 3)
+		same(b, "never back", map[int32]int64{1: 12}, b.offsets())
+	})
+}
+
+func exerciseSettleDirect(t *testing.T, open Open) {
+	// direct settles asks without tickets; ids begin at first.
+	direct := func(b *bundle, first int64, users ...string) store.CouponSettleResult {
+		b.Helper()
+		list := asks(first, users...)
+		for i := range list {
+			list[i].Ticket = 0
+		}
+		t := b.stands(1)
+		return b.settle(store.CouponSettleParams{
+			TemplateID: 1, Kind: store.SettleDirect, Path: t.Path, Generation: t.Generation, Asks: list,
+		})
+	}
+	run(t, open, "GivesTicketsToThoseWhoGetOne", func(b *bundle) {
+		b.template(1, quantity(3))
+		b.generation(reward.PathDatabase)
+		res := direct(b, 1, "b", "b", "a")
+		same(b, "told", []string{"issued", userLimit, "issued"}, told(res))
+		same(b, "what he has", res.Results[0].Coupon, res.Results[1].Coupon)
+		same(b, "tickets", []int64{1, 2}, []int64{res.Results[0].Coupon.Ticket, res.Results[2].Coupon.Ticket})
+		same(b, "generation", int64(1), res.Results[2].Coupon.Generation)
+		same(b, "settled", int64(2), res.Template.Settled)
+		res = direct(b, 10, "a", "c", "d")
+		same(b, "told", []string{userLimit, "issued", soldOut}, told(res))
+		same(b, "what he has", b.coupon(3), res.Results[0].Coupon)
+		same(b, "nothing else", reward.Coupon{}, res.Results[2].Coupon)
+		res = direct(b, 20, "d", "a")
+		same(b, "nothing is settled", []string{soldOut, userLimit}, told(res))
+		same(b, "settled", int64(3), res.Template.Settled)
+		got, err := b.IssueOutcomes(b.ctx, 1, []string{"d"})
+		b.must(err)
+		same(b, "a refusal is no row", 0, len(got))
+	})
+	run(t, open, "WhatHeHasIsNotWhatWasCancelled", func(b *bundle) {
+		b.template(1)
+		direct(b, 1, "a")
+		_, err := b.CouponCancel(b.ctx, 1, at(11))
+		b.must(err)
+		res := direct(b, 2, "a")
+		same(b, "told", []string{userLimit}, told(res))
+		same(b, "coupon", reward.Coupon{}, res.Results[0].Coupon)
+	})
+	run(t, open, "ALimitAboveOneTellsNoCoupon", func(b *bundle) {
+		b.template(1, limit(2))
+		res := direct(b, 1, "a", "a", "a")
+		same(b, "told", []string{"issued", "issued", userLimit}, told(res))
+		same(b, "coupon", reward.Coupon{}, res.Results[2].Coupon)
+		same(b, "facts", []store.CouponFact{{UserID: "a", Held: 2, CouponID: 2}}, res.Facts)
+	})
+	run(t, open, "AUsedOneIsWhatHeHas", func(b *bundle) {
+		b.template(1)
+		direct(b, 1, "a")
+		_, err := b.CouponUse(b.ctx, 1, at(11))
+		b.must(err)
+		same(b, "coupon", b.coupon(1), direct(b, 2, "a").Results[0].Coupon)
+	})
+	run(t, open, "AReasonRefuses", func(b *bundle) {
+		b.template(1)
+		res := b.settle(store.CouponSettleParams{
+			TemplateID: 1, Kind: store.SettleDirect, Path: reward.PathGate,
+			Asks: []store.CouponAsk{{UserID: "a", Reason: reward.ReasonNotDrawn}, {UserID: "a", CouponID: 1, Code: "1"}},
+		})
+		same(b, "told", []string{reward.ReasonNotDrawn, "issued"}, told(res))
+	})
+	run(t, open, "IsRefusedWholeForAnotherPathGenerationOrFence", func(b *bundle) {
+		b.template(1)
+		b.generation(reward.PathDatabase)
+		settle := func(path reward.IssuePath, generation, fence int64, user string) store.CouponSettleResult {
+			b.Helper()
+			id := b.stands(1).IssuedTotal + 1
+			return b.settle(store.CouponSettleParams{
+				TemplateID: 1, Kind: store.SettleDirect, Path: path, Generation: generation, Fence: fence,
+				Asks:    []store.CouponAsk{{UserID: user, CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}},
+				Offsets: []store.Offset{{Topic: "t", Next: fence + 1}},
+			})
+		}
+		same(b, "path", store.RefusedPath, settle(reward.PathGate, 1, 0, "a").Refused)
+		same(b, "path first", store.RefusedPath, settle(reward.PathGate, 9, 0, "a").Refused)
+		same(b, "generation", store.RefusedGeneration, settle(reward.PathDatabase, 0, 9, "a").Refused)
+		same(b, "no offsets", map[int32]int64{}, b.offsets())
+		same(b, "without a fence", []string{"issued"}, told(settle(reward.PathDatabase, 1, 0, "a")))
+		same(b, "first", []string{"issued"}, told(settle(reward.PathDatabase, 1, 7, "b")))
+		same(b, "kept", int64(7), b.stands(1).Fence)
+		same(b, "the same fence", store.RefusedFence, settle(reward.PathDatabase, 1, 7, "c").Refused)
+		same(b, "a lower one", store.RefusedFence, settle(reward.PathDatabase, 1, 6, "c").Refused)
+		res := settle(reward.PathDatabase, 1, 8, "b")
+		same(b, "nothing issued", []string{userLimit}, told(res))
+		same(b, "kept all the same", int64(8), res.Template.Fence)
+		same(b, "without a fence", []string{"issued"}, told(settle(reward.PathDatabase, 1, 0, "d")))
+		same(b, "not lowered", int64(8), b.stands(1).Fence)
+		same(b, "offsets", map[int32]int64{0: 9}, b.offsets())
+	})
+	for name, test := range map[string]struct {
+		opens, closes time.Duration
+		want          string
+	}{
+		"BeforeItOpens":  {time.Hour, 2 * time.Hour, "not open"},
+		"WhileItIsOpen":  {-time.Hour, time.Hour, "issued"},
+		"AfterItHasShut": {-2 * time.Hour, -time.Hour, "closed"},
+	} {
+		run(t, open, name, func(b *bundle) {
+			b.template(1, window(test.opens, test.closes))
+			list := []store.CouponAsk{{UserID: "a", CouponID: 1, Code: "1"}, {UserID: "b", CouponID: 2, Code: "2"}}
+			res := b.settle(store.CouponSettleParams{
+				TemplateID: 1, Kind: store.SettleDirect, Path: reward.PathGate, Fence: 4, Asks: list, Offsets: []store.Offset{{Topic: "t", Next: 1}},
+			})
+			same(b, "told", []string{test.want, test.want}, told(res))
+			same(b, "fence", int64(4), res.Template.Fence)
+			same(b, "offsets", map[int32]int64{0: 1}, b.offsets())
+			// Who has a ticket was let in while it was open.
+			if test.want != "issued" {
+				same(b, "in order", []string{"issued"}, told(b.inOrder(1, ask("a", 1))))
+			}
+		})
+	}
+}

@@ -1,0 +1,130 @@
+package storetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// exerciseCouponStates: what becomes of coupons after their issue.
+func exerciseCouponStates(t *testing.T, open Open) {
+	run(t, open, "CancelFreesThePlaceAndKeepsTheSlot", func(b *bundle) {
+		b.template(1, quantity(2))
+		b.inOrder(1, asks(1, "a", "b", "c")...)
+		want := b.coupon(1)
+		want.Status, want.CancelledAt = reward.CouponCancelled, at(20)
+		change, err := b.CouponCancel(b.ctx, 1, at(20).Add(1))
+		b.must(err)
+		same(b, "coupon", want, change.Coupon)
+		same(b, "kept", want, b.coupon(1))
+		t := b.stands(1)
+		same(b, "change", store.CouponChange{
+			From: 1, To: 2, Template: t, Facts: []store.CouponFact{{UserID: "a", Held: 1}}, Coupon: want,
+		}, change)
+		same(b, "live and ever issued", []int64{1, 2}, []int64{t.Live, t.IssuedTotal})
+		same(b, "not again to him", []string{userLimit, "issued", soldOut}, told(b.inOrder(1, asks(4, "a", "d", "e")...)))
+		b.couponBooks(1)
+	})
+	run(t, open, "CancelGivesTheSlotBackWhereTheTemplateReissues", func(b *bundle) {
+		b.template(1, reissue)
+		for n := int64(1); n <= 3; n++ {
+			same(b, "told", []string{"issued", userLimit}, told(b.inOrder(1, asks(2*n-1, "a", "a")...)))
+			change, err := b.CouponCancel(b.ctx, reward.CouponID(2*n-1), at(20))
+			b.must(err)
+			same(b, "facts", []store.CouponFact{{UserID: "a"}}, change.Facts)
+			b.couponBooks(1)
+		}
+		same(b, "slots", 0, len(b.holders(1)))
+	})
+	run(t, open, "WhatCountsIsTheTemplateAtTheCancel", func(b *bundle) {
+		b.template(1)
+		b.inOrder(1, asks(1, "a", "b")...)
+		cancel := func(id reward.CouponID) {
+			b.Helper()
+			_, err := b.CouponCancel(b.ctx, id, at(20))
+			b.must(err)
+		}
+		cancel(1)
+		_, err := b.TemplateChange(b.ctx, store.TemplateChangeParams{ID: 1, ReissueAfterCancel: new(true)})
+		b.must(err)
+		cancel(2)
+		_, err = b.TemplateChange(b.ctx, store.TemplateChangeParams{ID: 1, ReissueAfterCancel: new(false)})
+		b.must(err)
+		same(b, "told", []string{userLimit, "issued"}, told(b.inOrder(1, asks(3, "a", "b")...)))
+	})
+	run(t, open, "OnlyAnIssuedOneIsUsedOrCancelled", func(b *bundle) {
+		b.template(1, validFor(time.Minute)) // until second 70
+		b.inOrder(1, asks(1, "a", "b", "c", "d")...)
+		used, err := b.CouponUse(b.ctx, 1, at(20).Add(1))
+		b.must(err)
+		want := b.coupon(1)
+		same(b, "used", want, used)
+		same(b, "status and time", []any{reward.CouponUsed, at(20)}, []any{used.Status, used.UsedAt})
+		_, err = b.CouponCancel(b.ctx, 2, at(69))
+		b.must(err)
+		n, err := b.CouponExpire(b.ctx, at(69), 10)
+		b.must(err)
+		same(b, "none is over", 0, n)
+		before := b.stands(1)
+		for name, test := range map[string]struct {
+			id   reward.CouponID
+			now  time.Time
+			code string
+		}{
+			"used":                {1, at(20), reward.CodeCouponUsed},
+			"used, late":          {1, at(200), reward.CodeCouponUsed},
+			"cancelled":           {2, at(20), reward.CodeCouponCancelled},
+			"over, to the moment": {3, at(70), reward.CodeCouponExpired},
+			"over":                {4, at(71), reward.CodeCouponExpired},
+			"none":                {9, at(20), reward.CodeCouponNotFound},
+		} {
+			if _, err := b.CouponCancel(b.ctx, test.id, test.now); !reward.HasCode(err, test.code) {
+				b.Errorf("cancel %s: %v", name, err)
+			}
+			if _, err := b.CouponUse(b.ctx, test.id, test.now); !reward.HasCode(err, test.code) {
+				b.Errorf("use %s: %v", name, err)
+			}
+		}
+		n, err = b.CouponExpire(b.ctx, at(70), 1)
+		b.must(err)
+		same(b, "one at a time", 1, n)
+		n, err = b.CouponExpire(b.ctx, at(70), 10)
+		b.must(err)
+		same(b, "the other", 1, n)
+		n, err = b.CouponExpire(b.ctx, at(70), 10)
+		b.must(err)
+		same(b, "no more", 0, n)
+		for id := reward.CouponID(3); id <= 4; id++ {
+			same(b, "status", reward.CouponExpired, b.coupon(id).Status)
+			_, err := b.CouponUse(b.ctx, id, at(20))
+			b.wantCode(err, reward.CodeCouponExpired)
+		}
+		same(b, "the template", before, b.stands(1))
+		same(b, "place and slot", store.CouponFact{UserID: "c", Held: 1, CouponID: 3}, b.holders(1)["c"])
+		_, err = b.CouponGet(b.ctx, 9)
+		b.wantCode(err, reward.CodeCouponNotFound)
+		b.couponBooks(1)
+	})
+	run(t, open, "AValidityIsThatOfTheIssue", func(b *bundle) {
+		b.template(1)
+		b.inOrder(1, asks(1, "a")...)
+		_, err := b.TemplateChange(b.ctx, store.TemplateChangeParams{ID: 1, ValidFor: new(reward.TemplateValidMax)})
+		b.must(err)
+		b.inOrder(1, asks(2, "b")...)
+		same(b, "for ever", time.Time{}, b.coupon(1).ExpiresAt)
+		same(b, "the longest", at(10).Add(reward.TemplateValidMax), b.coupon(2).ExpiresAt)
+	})
+	run(t, open, "ExpiryTakesTheOldestFirst", func(b *bundle) {
+		b.template(1, validFor(time.Hour))
+		b.inOrder(1, asks(1, "a")...)
+		_, err := b.TemplateChange(b.ctx, store.TemplateChangeParams{ID: 1, ValidFor: new(time.Minute)})
+		b.must(err)
+		b.inOrder(1, asks(2, "b")...)
+		n, err := b.CouponExpire(b.ctx, at(9000), 1)
+		b.must(err)
+		same(b, "expired", 1, n)
+		same(b, "which", []reward.CouponStatus{reward.CouponIssued, reward.CouponExpired}, []reward.CouponStatus{b.coupon(1).Status, b.coupon(2).Status})
+	})
+}
