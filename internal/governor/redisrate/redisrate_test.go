@@ -1,7 +1,6 @@
 package redisrate
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -15,22 +14,6 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"))
-}
-
-func TestClientOption(t *testing.T) {
-	t.Parallel()
-	o, err := clientOption("rediss://u:p@one:1, rediss://two:2")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(o.InitAddress, []string{"one:1", "two:2"}) || o.TLSConfig.ServerName != "" || !o.DisableRetry || !o.DisableCache {
-		t.Errorf("%+v", o)
-	}
-	for _, url := range []string{"", "http://user:secret@host:1", "redis://user:secret@host:1,rediss://user:secret@host:2"} {
-		if _, err := clientOption(url); err == nil || !strings.HasPrefix(err.Error(), "redis.url") || strings.Contains(err.Error(), "secret") {
-			t.Errorf("the error of %s is %v", url, err)
-		}
-	}
 }
 
 func TestOpenSaysWhatIsWrong(t *testing.T) {

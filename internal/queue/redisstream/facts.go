@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/redis"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 )
@@ -55,7 +56,7 @@ type NodeFacts struct {
 // Look connects to the servers, reads what it can, and leaves nothing behind.
 // An error means that none could be reached; ctx bounds everything.
 func Look(ctx context.Context, cfg Config) (Facts, error) {
-	option, err := clientOption(cfg.URL)
+	option, err := redis.Option(cfg.URL)
 	if err != nil {
 		return Facts{}, err
 	}
@@ -64,9 +65,9 @@ func Look(ctx context.Context, cfg Config) (Facts, error) {
 		option.Dialer.Deadline, option.ConnWriteTimeout = end, max(time.Until(end), time.Millisecond)
 		option.Sentinel.Dialer.Deadline = end
 	}
-	connected, err := rueidis.NewClient(option)
+	connected, err := redis.Connect(option)
 	if err != nil {
-		return Facts{}, connectError(option, err)
+		return Facts{}, err
 	}
 	defer connected.Close()
 	nodes := connected.Nodes()
@@ -111,8 +112,8 @@ func (n *NodeFacts) read(ctx context.Context, node rueidis.Client, prefix string
 	if n.Cluster {
 		if cluster, err := node.Do(ctx, node.B().ClusterInfo().Build()).ToString(); err == nil {
 			cluster = strings.TrimPrefix(cluster, "txt:") // the form of the text, which the client leaves on
-			n.ClusterState = infoValue(cluster, "cluster_state")
-			n.SlotsServed, _ = strconv.Atoi(infoValue(cluster, "cluster_slots_ok"))
+			n.ClusterState = redis.InfoValue(cluster, "cluster_state")
+			n.SlotsServed, _ = strconv.Atoi(redis.InfoValue(cluster, "cluster_slots_ok"))
 		}
 	}
 	return n.tryCommands(ctx, node, prefix)
@@ -120,17 +121,17 @@ func (n *NodeFacts) read(ctx context.Context, node rueidis.Client, prefix string
 
 // readInfo reads the answer of INFO.
 func (n *NodeFacts) readInfo(info string) {
-	n.Server = "Redis " + infoValue(info, "redis_version")
-	if v := infoValue(info, "valkey_version"); v != "" {
+	n.Server = "Redis " + redis.InfoValue(info, "redis_version")
+	if v := redis.InfoValue(info, "valkey_version"); v != "" {
 		n.Server = "Valkey " + v
 	}
-	n.TooOld = checkVersion(info)
-	n.Cluster = infoValue(info, "cluster_enabled") == "1"
-	n.Replica = infoValue(info, "role") == "slave"
-	n.Policy = infoValue(info, "maxmemory_policy")
-	n.MemoryUsed, _ = strconv.ParseInt(infoValue(info, "used_memory"), 10, 64)
-	n.MemoryMax, _ = strconv.ParseInt(infoValue(info, "maxmemory"), 10, 64)
-	n.AppendOnly = infoValue(info, "aof_enabled") == "1"
+	n.TooOld = redis.CheckVersion(info)
+	n.Cluster = redis.InfoValue(info, "cluster_enabled") == "1"
+	n.Replica = redis.InfoValue(info, "role") == "slave"
+	n.Policy = redis.InfoValue(info, "maxmemory_policy")
+	n.MemoryUsed, _ = strconv.ParseInt(redis.InfoValue(info, "used_memory"), 10, 64)
+	n.MemoryMax, _ = strconv.ParseInt(redis.InfoValue(info, "maxmemory"), 10, 64)
+	n.AppendOnly = redis.InfoValue(info, "aof_enabled") == "1"
 }
 
 // nobody is a stream that cannot exist: promotions count from 1.

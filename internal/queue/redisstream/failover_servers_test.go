@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/largesse/largesse/internal/lab/fleet"
+	"github.com/largesse/largesse/internal/redis"
 )
 
 // TestAMasterThatIsMasterAgainTellsWhatItTookBefore: a server loses a delivery
@@ -60,7 +61,7 @@ func (r *rig) info(name string) string {
 	if err != nil {
 		r.Fatal(err)
 	}
-	return infoValue(text, name)
+	return redis.InfoValue(text, name)
 }
 
 // ownRedis starts a Redis for a test that breaks it, and returns its address.
@@ -70,17 +71,17 @@ func ownRedis(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	redis, err := fleet.NewRedis(t.Context(), in)
+	server, err := fleet.NewRedis(t.Context(), in)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := redis.Remove(); err != nil {
+		if err := server.Remove(); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := redis.Start(t.Context()); err != nil {
+	if err := server.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return redis.Address()
+	return server.Address()
 }

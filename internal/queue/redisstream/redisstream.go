@@ -20,37 +20,19 @@ package redisstream
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"strconv"
-	"strings"
 	"sync"
-	"syscall"
-	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
-	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/redis"
 )
-
-// replyTimeout bounds the wait for a reply that does not come (a hung server,
-// a dead network); the caller's context may be shorter.
-const replyTimeout = 5 * time.Second
-
-// masterRefresh is how often Sentinels are asked who the master is, should what
-// they tell of a failover be missed: a master that was made a replica keeps its
-// connections, and would refuse our writes for ever.
-const masterRefresh = 2 * time.Second
 
 // Config says where the server is.
 type Config struct {
-	// URL is redis://user:password@host:port/db, or rediss:// for TLS. Several,
-	// separated by commas, are nodes of one Cluster, or with ?master_set=NAME
-	// behind the first the Sentinels that know the master of that name.
-	URL string
+	URL string // redis.url; see redis.Option
 	// KeyPrefix stands in front of every key, group and channel; it must not
 	// contain braces. Default: none.
 	KeyPrefix string
@@ -59,11 +41,11 @@ type Config struct {
 
 // Queue is the driver. [RedisStreamOperationExtensions]
 type Queue struct {
-	client   *client
+	client   *redis.Client
 	prefix   string
 	log      obs.Log
 	wakes    chan queue.Stream
-	listener service.Base
+	listener *redis.Listener
 	close    sync.Once
 }
 
@@ -72,10 +54,10 @@ var _ queue.Queue = (*Queue)(nil)
 // Open connects, checks the version of every server and begins to listen for
 // wake-ups. ctx bounds the opening only.
 func Open(ctx context.Context, cfg Config) (*Queue, error) {
-	if strings.ContainsAny(cfg.KeyPrefix, "{}") {
-		return nil, fmt.Errorf("redis.key-prefix %q must not contain braces: they decide the cluster slot", cfg.KeyPrefix)
+	if err := redis.CheckPrefix(cfg.KeyPrefix); err != nil {
+		return nil, err
 	}
-	option, err := clientOption(cfg.URL)
+	option, err := redis.Option(cfg.URL)
 	if err != nil {
 		return nil, err
 	}
@@ -83,126 +65,27 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 }
 
 func open(ctx context.Context, cfg Config, option rueidis.ClientOption) (*Queue, error) {
-	connected, err := rueidis.NewClient(option)
+	client, err := redis.Open(ctx, option)
 	if err != nil {
-		return nil, connectError(option, err)
-	}
-	if err := checkVersions(ctx, connected); err != nil {
-		connected.Close()
 		return nil, err
 	}
 	q := &Queue{
-		client: &client{Client: connected}, prefix: cfg.KeyPrefix, log: cfg.Log.For(obs.Poller),
-		wakes: make(chan queue.Stream, wakesBuffer),
+		client: client, prefix: cfg.KeyPrefix, log: cfg.Log.For(obs.Poller), wakes: make(chan queue.Stream, wakesBuffer),
 	}
-	if err := q.listen(ctx); err != nil {
-		q.Close()
-		return nil, err
+	if q.listener, err = redis.Listen(ctx, client, wakeChannel(q.prefix), q.log, q.heard); err != nil {
+		client.Close()
+		return nil, fmt.Errorf("redisstream: %w", err)
 	}
 	return q, nil
 }
 
-// clientOption reads the URL. Its errors never show the URL, which may hold a
-// password.
-func clientOption(urls string) (rueidis.ClientOption, error) {
-	var option rueidis.ClientOption
-	for i, text := range strings.Split(urls, ",") {
-		node, err := rueidis.ParseURL(strings.TrimSpace(text))
-		if err != nil {
-			return option, fmt.Errorf("redis.url: part %d is no redis://user:password@host:port/db (or rediss://)", i+1)
-		}
-		if i == 0 {
-			option = node
-			continue
-		}
-		if (node.TLSConfig == nil) != (option.TLSConfig == nil) {
-			return option, errors.New("redis.url: redis:// and rediss:// are mixed")
-		}
-		if node.Sentinel.MasterSet != "" && node.Sentinel.MasterSet != option.Sentinel.MasterSet {
-			return option, errors.New("redis.url: master_set belongs behind the first address")
-		}
-		option.InitAddress = append(option.InitAddress, node.InitAddress...)
-	}
-	if option.TLSConfig != nil && (len(option.InitAddress) > 1 || option.Sentinel.MasterSet != "") {
-		option.TLSConfig.ServerName = "" // each server is checked by its own name
-	}
-	if option.Dialer.Timeout == 0 {
-		option.Dialer.Timeout = rueidis.DefaultDialTimeout
-	}
-	option.Sentinel.Dialer, option.Sentinel.TLSConfig = option.Dialer, option.TLSConfig
-	option.Sentinel.TopologyRefreshInterval = masterRefresh
-	option.DisableRetry = true // a write whose reply was lost must not be sent again
-	option.DisableCache = true
-	if option.ConnWriteTimeout == 0 {
-		option.ConnWriteTimeout = replyTimeout
-	}
-	if option.ClientName == "" {
-		option.ClientName = "largesse"
-	}
-	option.Sentinel.ClientName = option.ClientName
-	return option, nil
-}
-
-// connectError says where nobody could be connected to. Something that takes
-// the connection and is no Redis either answers what no Redis would, or hangs
-// up on what it does not understand.
-func connectError(option rueidis.ClientOption, err error) error {
-	hint := ""
-	switch {
-	case strings.Contains(err.Error(), "unknown message type"): // the client has no name for it
-		hint = "what listens there does not speak Redis's protocol: "
-	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
-		hint = "what listens there hangs up: it does not speak Redis's protocol, or wants TLS (rediss://): "
-	}
-	return fmt.Errorf("redis.url: cannot connect to %s: %s%w", strings.Join(option.InitAddress, ", "), hint, err)
-}
-
-// checkVersions refuses servers that lack what the driver builds on, e.g.
-// XAUTOCLAIM that drops deleted entries.
-func checkVersions(ctx context.Context, all rueidis.Client) error {
-	for address, node := range all.Nodes() {
-		info, err := node.Do(ctx, node.B().Info().Section("server").Build()).ToString()
-		if err != nil {
-			return fmt.Errorf("redis.url: INFO server at %s: %w", address, err)
-		}
-		if err := checkVersion(info); err != nil {
-			return fmt.Errorf("redis.url: %s %w", address, err)
-		}
+// Ping implements queue.Queue. A Cluster can be reached when every node that
+// has slots can, and none of them refuses its work.
+func (q *Queue) Ping(ctx context.Context) error {
+	if err := q.client.Ping(ctx); err != nil {
+		return fmt.Errorf("redisstream: %w", err)
 	}
 	return nil
-}
-
-func checkVersion(info string) error {
-	if v := infoValue(info, "valkey_version"); v != "" {
-		if !atLeast(v, 7, 2) {
-			return fmt.Errorf("runs Valkey %s; 7.2 or later is needed", v)
-		}
-		return nil
-	}
-	if v := infoValue(info, "redis_version"); !atLeast(v, 7, 0) {
-		return fmt.Errorf("runs Redis %q; 7.0 or later is needed", v)
-	}
-	return nil
-}
-
-func infoValue(info, name string) string {
-	for line := range strings.Lines(info) {
-		if v, ok := strings.CutPrefix(line, name+":"); ok {
-			return strings.TrimSpace(v)
-		}
-	}
-	return ""
-}
-
-func atLeast(version string, major, minor int) bool {
-	first, rest, _ := strings.Cut(version, ".")
-	second, _, _ := strings.Cut(rest, ".")
-	haveMajor, errMajor := strconv.Atoi(first)
-	haveMinor, errMinor := strconv.Atoi(second)
-	if errMajor != nil || errMinor != nil {
-		return false
-	}
-	return haveMajor > major || haveMajor == major && haveMinor >= minor
 }
 
 // Close implements queue.Queue. It may be called twice.

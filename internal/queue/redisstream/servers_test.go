@@ -22,6 +22,7 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/queue/queuetest"
+	"github.com/largesse/largesse/internal/redis"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 )
@@ -78,7 +79,7 @@ func newRigVia(t testing.TB, url string, p *proxy) *rig {
 		TB: t, prefix: fmt.Sprintf("test-%d:", prefixes.Next()), log: &lines{},
 		s: queue.Stream{Type: reward.Voucher, PromotionID: 12345},
 	}
-	option, err := clientOption(url)
+	option, err := redis.Option(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +176,7 @@ func (r *rig) read(n int) []queue.Entry {
 func (r *rig) run() string {
 	r.Helper()
 	info := r.eval("return redis.call('INFO', 'server') .. redis.call('INFO', 'replication')", []string{r.key()}).(string)
-	return infoValue(info, "run_id") + "-" + infoValue(info, "master_replid")
+	return redis.InfoValue(info, "run_id") + "-" + redis.InfoValue(info, "master_replid")
 }
 
 // eval runs a script where its keys are and returns its reply as plain Go.
@@ -628,7 +629,7 @@ type proxy struct {
 
 func newProxy(t *testing.T, url string) *proxy {
 	t.Helper()
-	option, err := clientOption(url)
+	option, err := redis.Option(url)
 	if err != nil {
 		t.Fatal(err)
 	}

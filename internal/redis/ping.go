@@ -1,4 +1,4 @@
-package redisstream
+package redis
 
 import (
 	"context"
@@ -13,24 +13,24 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Ping implements queue.Queue. A Cluster can be reached when every node that
-// has slots can, and none of them refuses its work.
-func (q *Queue) Ping(ctx context.Context) error {
-	if q.client.Mode() == rueidis.ClientModeCluster {
-		return q.pingCluster(ctx)
+// Ping says whether the servers can be reached. A Cluster can be when every
+// node that has slots can, and none of them refuses its work.
+func (c *Client) Ping(ctx context.Context) error {
+	if c.Mode() == rueidis.ClientModeCluster {
+		return c.pingCluster(ctx)
 	}
-	if err := q.client.Do(ctx, q.client.B().Ping().Build()).Error(); err != nil {
-		return fmt.Errorf("redisstream: PING: %w", err)
+	if err := c.Do(ctx, c.B().Ping().Build()).Error(); err != nil {
+		return fmt.Errorf("PING: %w", err)
 	}
 	return nil
 }
 
 // pingCluster asks all nodes at once. A node that is away matters only when it
 // has slots, which those that are well know: a replica's absence loses no work.
-func (q *Queue) pingCluster(ctx context.Context) error {
-	nodes := q.client.Nodes()
+func (c *Client) pingCluster(ctx context.Context) error {
+	nodes := c.Nodes()
 	if len(nodes) == 0 {
-		return fmt.Errorf("redisstream: CLUSTER INFO: %w", rueidis.ErrClosing)
+		return fmt.Errorf("CLUSTER INFO: %w", rueidis.ErrClosing)
 	}
 	unwell := map[string]error{}
 	var mu sync.Mutex // protects unwell
@@ -40,7 +40,7 @@ func (q *Queue) pingCluster(ctx context.Context) error {
 			if err := nodeWell(ctx, node); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				unwell[address] = fmt.Errorf("redisstream: CLUSTER INFO at %s: %w", address, err)
+				unwell[address] = fmt.Errorf("CLUSTER INFO at %s: %w", address, err)
 			}
 		})
 	}
@@ -76,7 +76,7 @@ func nodeWell(ctx context.Context, node rueidis.Client) error {
 		return err
 	}
 	info = strings.TrimPrefix(info, "txt:") // RESP3 says what kind of text it is
-	if state := infoValue(info, "cluster_state"); state != "ok" {
+	if state := InfoValue(info, "cluster_state"); state != "ok" {
 		return fmt.Errorf("cluster_state is %q", state)
 	}
 	return nil
@@ -86,13 +86,13 @@ func nodeWell(ctx context.Context, node rueidis.Client) error {
 func slotOwners(ctx context.Context, address string, node rueidis.Client) ([]string, error) {
 	ranges, err := node.Do(ctx, node.B().ClusterSlots().Build()).ToArray()
 	if err != nil {
-		return nil, fmt.Errorf("redisstream: CLUSTER SLOTS at %s: %w", address, err)
+		return nil, fmt.Errorf("CLUSTER SLOTS at %s: %w", address, err)
 	}
 	owners := make([]string, 0, len(ranges))
 	for _, r := range ranges {
 		owner, err := slotOwner(address, r)
 		if err != nil {
-			return nil, fmt.Errorf("redisstream: CLUSTER SLOTS at %s: %w", address, err)
+			return nil, fmt.Errorf("CLUSTER SLOTS at %s: %w", address, err)
 		}
 		owners = append(owners, owner)
 	}
