@@ -1,0 +1,357 @@
+package gatetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+func exerciseAsk(t *testing.T, b *bundle) {
+	b.load(state())
+	want := []gate.Answer{
+		{Verdict: gate.Admitted, Ticket: 1},
+		{Verdict: gate.Admitted, Ticket: 2, Rank: 1},
+		{Verdict: gate.Waits, Ticket: 1},
+		{Verdict: gate.Admitted, Ticket: 3, Rank: 2},
+		{Verdict: gate.SoldOut},
+		{Verdict: gate.Waits, Ticket: 3, Rank: 2},
+	}
+	equal(t, "answers", b.ask("a", "b", "a", "c", "d", "c"), want)
+	equal(t, "answers to a repeat", b.ask("b", "d", "b"), []gate.Answer{
+		{Verdict: gate.Waits, Ticket: 2, Rank: 1}, {Verdict: gate.SoldOut}, {Verdict: gate.Waits, Ticket: 2, Rank: 1},
+	})
+	asking := must(b.g.Ask(b.ctx, b.id, nil, true))(t)
+	if len(asking.Answers) != 0 || asking.Generation != 1 || asking.Version != 1 {
+		t.Fatalf("asked for nobody, got %+v", asking)
+	}
+	h := b.header()
+	if h.Waiting != 3 || h.Next != 3 || h.Backlog != 3 || h.Stock() != 0 {
+		t.Fatalf("header %+v", h)
+	}
+	if time.Since(h.LastAskAt).Abs() > time.Minute {
+		t.Fatalf("LastAskAt is %v", h.LastAskAt)
+	}
+}
+
+func exerciseWindow(t *testing.T, b *bundle) {
+	hour := time.Hour
+	for i, tc := range []struct {
+		opens, closes time.Duration // from now; 0 = none
+		want          gate.Verdict
+	}{
+		{0, 0, gate.Admitted},
+		{-hour, 0, gate.Admitted},
+		{-hour, hour, gate.Admitted},
+		{0, hour, gate.Admitted},
+		{hour, 0, gate.NotOpen},
+		{hour, 2 * hour, gate.NotOpen},
+		{-2 * hour, -hour, gate.Closed},
+		{0, -hour, gate.Closed},
+	} {
+		each := *b
+		each.id += reward.TemplateID(i)
+		s := state()
+		if tc.opens != 0 {
+			s.OpensAt = time.Now().Add(tc.opens)
+		}
+		if tc.closes != 0 {
+			s.ClosesAt = time.Now().Add(tc.closes)
+		}
+		each.load(s, gate.Fact{UserID: "has", Held: 1, CouponID: 9})
+		if got := each.ask("a")[0]; got.Verdict != tc.want {
+			t.Errorf("opens in %v, closes in %v: %+v", tc.opens, tc.closes, got)
+		}
+		equal(t, "who has is told so whatever the time", each.ask("has")[0], gate.Answer{Verdict: gate.Has, CouponID: 9})
+		if tc.want == gate.Admitted {
+			s.ClosesAt, s.Version = time.Now().Add(-time.Second), 2
+			each.apply(1, s)
+			equal(t, "who is in line at close", each.ask("a", "late"), []gate.Answer{{Verdict: gate.Waits, Ticket: 1}, {Verdict: gate.Closed}})
+		}
+	}
+	s := state()
+	b.id += 100
+	s.OpensAt = time.Now().Add(50 * time.Millisecond)
+	b.load(s)
+	b.until("it opens", func() bool { return b.ask("a")[0].Verdict == gate.Admitted })
+}
+
+func exerciseHolders(t *testing.T, b *bundle) {
+	s := state()
+	s.PerUserLimit, s.Total, s.Live = 2, 10, 5
+	b.load(s, gate.Fact{UserID: "one", Held: 1, CouponID: 11}, gate.Fact{UserID: "two", Held: 2, CouponID: 12},
+		gate.Fact{UserID: "cancelled", Held: 2, CouponID: 0}, gate.Fact{UserID: "three", Held: 3, CouponID: 13})
+	equal(t, "answers", b.ask("one", "two", "cancelled", "three", "one"), []gate.Answer{
+		{Verdict: gate.Admitted, Ticket: 1},
+		{Verdict: gate.Has, CouponID: 12},
+		{Verdict: gate.Has},
+		{Verdict: gate.Has, CouponID: 13},
+		{Verdict: gate.Waits, Ticket: 1},
+	})
+}
+
+func exerciseLook(t *testing.T, b *bundle) {
+	s := state()
+	s.Total = 2
+	b.load(s)
+	look := func(users ...string) []gate.Answer {
+		t.Helper()
+		return must(b.g.Ask(b.ctx, b.id, users, false))(t).Answers
+	}
+	equal(t, "looks at an empty line", look("a", "b", "c"), []gate.Answer{{Verdict: gate.Admitted}, {Verdict: gate.Admitted}, {Verdict: gate.Admitted}})
+	b.admit(1, "a")
+	equal(t, "looks", look("a", "b"), []gate.Answer{{Verdict: gate.Waits, Ticket: 1}, {Verdict: gate.Admitted, Rank: 1}})
+	b.admit(2, "b")
+	equal(t, "looks at a full gate", look("b", "c"), []gate.Answer{{Verdict: gate.Waits, Ticket: 2, Rank: 1}, {Verdict: gate.SoldOut}})
+}
+
+func exerciseBatch(t *testing.T, b *bundle) {
+	s := state()
+	s.Total = gate.AskersMax*3 - 10
+	b.load(s)
+	for batch := range int64(3) {
+		for i, a := range b.ask(names(fmt.Sprintf("u%d-", batch), gate.AskersMax)...) {
+			n := batch*gate.AskersMax + int64(i)
+			want := gate.Answer{Verdict: gate.Admitted, Ticket: n + 1, Rank: n}
+			if n >= s.Total {
+				want = gate.Answer{Verdict: gate.SoldOut}
+			}
+			equal(t, fmt.Sprint("asker ", n), a, want)
+		}
+	}
+	got := must(b.g.Read(b.ctx, b.id, "c", 1000))(t)
+	if len(got) != int(s.Total) || got[s.Total-1] != (gate.Request{UserID: "u2-54", Ticket: s.Total, Generation: 1}) {
+		t.Fatalf("read %d, the last %+v", len(got), got[len(got)-1])
+	}
+}
+
+func exerciseConcurrentAsk(t *testing.T, b *bundle) {
+	s := state()
+	s.Total = 100
+	b.load(s)
+	const askers, users = 8, 50
+	admitted := make([]int, askers)
+	var wg sync.WaitGroup
+	for i := range askers {
+		wg.Go(func() {
+			for n := range users {
+				// Everybody asks for one that all ask for and for one of his own.
+				asking, err := b.g.Ask(b.ctx, b.id, []string{fmt.Sprintf("all-%d", n), fmt.Sprintf("own-%d-%d", i, n)}, true)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, a := range asking.Answers {
+					if a.Verdict == gate.Admitted {
+						admitted[i]++
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	sum := 0
+	for _, n := range admitted {
+		sum += n
+	}
+	if sum != 100 {
+		t.Fatalf("%d were admitted to 100 places", sum)
+	}
+	got := must(b.g.Read(b.ctx, b.id, "c", 1000))(t)
+	seen := map[string]bool{}
+	for i, r := range got {
+		if r.Ticket != int64(i+1) || seen[r.UserID] {
+			t.Fatalf("request %d is %+v", i, r)
+		}
+		seen[r.UserID] = true
+	}
+	if len(got) != 100 {
+		t.Fatalf("%d requests", len(got))
+	}
+}
+
+func exerciseNames(t *testing.T, b *bundle) {
+	users := []string{
+		"0", "-1", "1e3", "a b", "a:b", ":", "42:a", "{7}", "nil", "héé", "日本", "\n\r", "'\"\\", "%d%s", strings.Repeat("x", reward.UserIDMax),
+	}
+	s := state()
+	s.Total = int64(len(users))
+	b.load(s)
+	b.admit(1, users...)
+	for i, r := range must(b.g.Read(b.ctx, b.id, "c", 100))(t) {
+		equal(t, "request", r, gate.Request{UserID: users[i], Ticket: int64(i + 1), Generation: 1})
+	}
+	s.Generation = 2
+	if taken := b.load(s); taken.Waiting != int64(len(users)) {
+		t.Fatalf("%d were taken over", taken.Waiting)
+	}
+	facts := map[string]gate.Fact{}
+	var list []gate.Fact
+	for i, u := range users {
+		facts[u] = gate.Fact{UserID: u, Held: 1, CouponID: reward.CouponID(i + 1)}
+		list = append(list, facts[u])
+	}
+	s.Version, s.Settled, s.Live = 2, s.Total, s.Total
+	b.apply(1, s, list...)
+	equal(t, "facts", b.facts(), facts)
+	for i, a := range b.ask(users...) {
+		equal(t, users[i], a, gate.Answer{Verdict: gate.Has, CouponID: reward.CouponID(i + 1)})
+	}
+}
+
+func exercisePlaces(t *testing.T, b *bundle) {
+	s := state()
+	s.Total = 500
+	b.load(s)
+	users := names("u", 300)
+	for from := 0; from < len(users); from += 50 {
+		b.admit(int64(from+1), users[from:from+50]...)
+	}
+	placing := must(b.g.Places(b.ctx, b.id, append([]string{"nobody"}, users...)))(t)
+	if placing.Generation != 1 || placing.Version != 1 || placing.Places[0] != (gate.Place{}) {
+		t.Fatalf("placing %+v", placing)
+	}
+	for i, p := range placing.Places[1:] {
+		equal(t, "place", p, gate.Place{Waits: true, Ticket: int64(i + 1), Rank: int64(i)})
+	}
+	s.Version, s.Settled = 2, 120
+	b.apply(1, s)
+	equal(t, "ranks", b.ranks("u1", "u120", "u121", "u300"), []int64{-1, -1, 0, 179})
+	if none := must(b.g.Places(b.ctx, b.id, nil))(t); len(none.Places) != 0 || none.Version != 2 {
+		t.Fatalf("asked for nobody, got %+v", none)
+	}
+}
+
+func exerciseHeaders(t *testing.T, b *bundle) {
+	s := gate.State{
+		Generation: 7, Version: 8, Settled: 5, Total: 100, Live: 4, IssuedTotal: 6, PerUserLimit: 3, Mode: reward.ModeKafka,
+	}
+	b.load(s)
+	b.admit(6, "a", "b")
+	got := must(b.g.Headers(b.ctx, []reward.TemplateID{1, b.id, 2, b.id}))(t)
+	want := gate.Header{
+		Exists: true, Loaded: true, Generation: 7, Version: 8, Settled: 5, Next: 7, Total: 100, Live: 4, IssuedTotal: 6, KeptStock: 94, Waiting: 2, Backlog: 2,
+	}
+	for _, i := range []int{1, 3} {
+		if got[i].LastAskAt.IsZero() {
+			t.Fatal("LastAskAt is missing")
+		}
+		got[i].LastAskAt = time.Time{}
+	}
+	equal(t, "headers", got, []gate.Header{{}, want, {}, want})
+	if want.Stock() != 94 || (gate.Header{Total: 1, Live: 2}).Stock() != 0 {
+		t.Fatal("Stock")
+	}
+	if none := must(b.g.Headers(b.ctx, nil))(t); len(none) != 0 {
+		t.Fatalf("asked for none, got %+v", none)
+	}
+}
+
+// exerciseNotLoaded: without a gate nothing is served, and nothing made.
+func exerciseNotLoaded(t *testing.T, b *bundle) {
+	b.callAll(func(what string, err error) { b.wantNotLoaded(what, err) })
+	if n := must(b.g.Ack(b.ctx, b.id, 1, []int64{1}))(t); n != 0 {
+		t.Fatalf("%d acknowledged of none", n)
+	}
+	if !must(b.g.Retire(b.ctx, b.id, 0))(t) {
+		t.Fatal("there is no gate, and Retire says there is")
+	}
+	b.ok(b.g.LoadFacts(b.ctx, b.id, "nobody", []gate.Fact{{UserID: "u", Held: 1}}, nil))
+	equal(t, "header", b.header(), gate.Header{})
+}
+
+// callAll makes every call that a gate has to be loaded for.
+func (b *bundle) callAll(check func(what string, err error)) {
+	b.Helper()
+	_, err := b.g.Ask(b.ctx, b.id, []string{"u"}, true)
+	check("Ask", err)
+	_, err = b.g.Ask(b.ctx, b.id, nil, false)
+	check("Ask of nobody", err)
+	_, err = b.g.Places(b.ctx, b.id, []string{"u"})
+	check("Places", err)
+	_, err = b.g.Read(b.ctx, b.id, "c", 10)
+	check("Read", err)
+	_, err = b.g.Claim(b.ctx, b.id, "c", 0, 10)
+	check("Claim", err)
+	_, err = b.g.Unacked(b.ctx, b.id, 1, []int64{1})
+	check("Unacked", err)
+	s := state()
+	s.Version = 1000
+	_, err = b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, State: s, Facts: []gate.Fact{{UserID: "u", Held: 1}}})
+	check("Apply", err)
+	_, err = b.g.Lower(b.ctx, b.id, 1)
+	check("Lower", err)
+	_, _, _, err = b.g.Holders(b.ctx, b.id, "")
+	check("Holders", err)
+}
+
+func exerciseBounds(t *testing.T, b *bundle) {
+	b.load(state())
+	_, err := b.g.Ask(b.ctx, b.id, names("u", gate.AskersMax+1), true)
+	refused(t, "Ask", err)
+	_, err = b.g.Places(b.ctx, b.id, names("u", gate.PlacesMax+1))
+	refused(t, "Places", err)
+	refused(t, "LoadFacts", b.g.LoadFacts(b.ctx, b.id, "t", make([]gate.Fact, gate.LoadMax+1), nil))
+	refused(t, "LoadFacts", b.g.LoadFacts(b.ctx, b.id, "t", nil, make([]gate.Settled, gate.LoadMax+1)))
+	if h := b.header(); h.Waiting != 0 {
+		t.Fatalf("header %+v", h)
+	}
+}
+
+func refused(t *testing.T, what string, err error) {
+	t.Helper()
+	if err == nil || errors.Is(err, gate.ErrNotLoaded) {
+		t.Fatalf("%s: the error is %v", what, err)
+	}
+}
+
+func exerciseCancelled(t *testing.T, b *bundle) {
+	b.load(state())
+	ctx, cancel := context.WithCancel(b.ctx)
+	cancel()
+	before := b.header()
+	each := *b
+	each.ctx = ctx
+	each.callAll(func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, context.Canceled) {
+			t.Fatalf("%s: the error is %v", what, err)
+		}
+	})
+	for what, err := range map[string]error{
+		"Ping":      b.g.Ping(ctx),
+		"LoadFacts": b.g.LoadFacts(ctx, b.id, "t", nil, nil),
+		"Unlock":    b.g.Unlock(ctx, b.id, 1),
+	} {
+		if !errors.Is(err, context.Canceled) {
+			t.Fatalf("%s: the error is %v", what, err)
+		}
+	}
+	equal(t, "header", b.header(), before)
+}
+
+func exerciseClose(t *testing.T, b *bundle) {
+	b.load(state())
+	b.g.Close()
+	b.g.Close()
+	b.callAll(func(what string, err error) { t.Helper(); refused(t, what, err) })
+	refused(t, "Ping", b.g.Ping(b.ctx))
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for {
+		select {
+		case _, open := <-b.g.Wakes():
+			if !open {
+				return
+			}
+		case <-timeout.C:
+			t.Fatal("Close has not closed Wakes")
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package gatetest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// Benchmark measures a driver with one call in flight; askers/s is what counts.
+func Benchmark(b *testing.B, newGate func(b testing.TB) gate.Gate) {
+	const id = reward.TemplateID(42)
+	load := func(b *testing.B, total int64, facts ...gate.Fact) *bundle {
+		each := &bundle{TB: b, g: newGate(b), ctx: b.Context(), id: id}
+		s := state()
+		s.Total = total
+		each.load(s, facts...)
+		return each
+	}
+	// asks counts users on, so that nobody asks twice unless of is set.
+	asks := func(b *testing.B, each *bundle, batch, of int, want gate.Verdict) {
+		users, next := make([]string, batch), 0
+		for b.Loop() {
+			for i := range users {
+				if next++; of > 0 && next > of {
+					next = 1
+				}
+				users[i] = fmt.Sprint("user-", next)
+			}
+			asking, err := each.g.Ask(each.ctx, id, users, true)
+			if err != nil || asking.Answers[0].Verdict != want {
+				b.Fatalf("%+v, %v", asking, err)
+			}
+		}
+		b.ReportMetric(float64(b.N*batch)/b.Elapsed().Seconds(), "askers/s")
+	}
+	for _, batch := range []int{1, gate.AskersMax} {
+		b.Run(fmt.Sprint("Admitted", batch), func(b *testing.B) {
+			asks(b, load(b, 1<<40), batch, 0, gate.Admitted)
+		})
+		b.Run(fmt.Sprint("SoldOut", batch), func(b *testing.B) {
+			asks(b, load(b, 0), batch, 0, gate.SoldOut)
+		})
+		b.Run(fmt.Sprint("Waits", batch), func(b *testing.B) {
+			each := load(b, 1<<40)
+			const waiting = 100 * gate.AskersMax
+			for from := 0; from < waiting; from += gate.AskersMax {
+				users := make([]string, gate.AskersMax)
+				for i := range users {
+					users[i] = fmt.Sprint("user-", from+i+1)
+				}
+				each.ask(users...)
+			}
+			asks(b, each, batch, waiting, gate.Waits)
+		})
+	}
+	b.Run("AdmittedAndSettled64", func(b *testing.B) {
+		each := load(b, 1<<40)
+		users, next := make([]string, gate.AskersMax), int64(0)
+		s := state()
+		s.Total = 1 << 40
+		for b.Loop() {
+			facts := make([]gate.Fact, len(users))
+			for i := range users {
+				next++
+				users[i] = fmt.Sprint("user-", next)
+				facts[i] = gate.Fact{UserID: users[i], Held: 1, CouponID: reward.CouponID(next)}
+			}
+			each.ask(users...)
+			got, err := each.g.Read(each.ctx, id, "c", len(users))
+			if err != nil || len(got) != len(users) {
+				b.Fatalf("read %d, %v", len(got), err)
+			}
+			s.Version, s.Settled, s.Live = s.Version+1, next, next
+			each.apply(s.Version-1, s, facts...)
+			if _, err := each.g.Ack(each.ctx, id, 1, tickets(got)); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(b.N*len(users))/b.Elapsed().Seconds(), "askers/s")
+	})
+}

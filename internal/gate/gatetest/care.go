@@ -1,0 +1,306 @@
+package gatetest
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// lowerable is the state of a gate that can be lowered to 5 once three wait.
+func lowerable() gate.State {
+	s := state()
+	s.Total, s.Live = 10, 2
+	return s
+}
+
+// lowered makes a gate of lowerable in which a, b and c wait, lowers it, and
+// returns the answers to what is asked then. Should that have taken so long that
+// the cap may have lapsed, it is done anew with another template.
+func (b *bundle) lowered(then func() []gate.Answer, totals ...int64) []gate.Answer {
+	b.Helper()
+	var answers []gate.Answer
+	b.until("all is done while the cap holds", func() bool {
+		b.id++
+		b.load(lowerable())
+		b.admit(1, "a", "b", "c")
+		called := time.Now()
+		for _, total := range totals {
+			b.lower(total, true)
+		}
+		answers = then()
+		return time.Since(called) < gate.LowerLasts
+	})
+	return answers
+}
+
+func (b *bundle) lower(total int64, fits bool) {
+	b.Helper()
+	if got := must(b.g.Lower(b.ctx, b.id, total))(b); got != fits {
+		b.Fatalf("Lower to %d says %v", total, got)
+	}
+}
+
+// look asks for somebody new, who gets no ticket.
+func (b *bundle) look() []gate.Answer {
+	b.Helper()
+	return must(b.g.Ask(b.ctx, b.id, []string{"new"}, false))(b).Answers
+}
+
+func exerciseLower(t *testing.T, b *bundle) {
+	admitted, soldOut := gate.Answer{Verdict: gate.Admitted, Rank: 3}, gate.Answer{Verdict: gate.SoldOut}
+	for what, c := range map[string]struct {
+		totals []int64
+		want   gate.Answer
+	}{
+		"to what is promised":      {[]int64{5}, soldOut},
+		"twice":                    {[]int64{5, 5}, soldOut},
+		"to more than is promised": {[]int64{6}, admitted},
+		"lower and lower":          {[]int64{6, 5}, soldOut},
+		"and higher again":         {[]int64{5, 6}, admitted},
+		"and above Total":          {[]int64{5, 11}, admitted},
+	} {
+		equal(t, "lowered "+what, b.lowered(b.look, c.totals...), []gate.Answer{c.want})
+		if h := b.header(); h.Total != 10 || h.Stock() != 5 || h.KeptStock != 5 {
+			t.Fatalf("lowered %s: %+v", what, h)
+		}
+	}
+	refused := func() []gate.Answer { b.lower(4, false); return b.look() }
+	equal(t, "lowered to less than is promised", b.lowered(refused), []gate.Answer{admitted})
+	equal(t, "lowered to less than is promised, after all", b.lowered(refused, 5), []gate.Answer{soldOut})
+
+	equal(t, "answers", b.lowered(func() []gate.Answer { return b.ask("a", "d", "e") }, 6), []gate.Answer{
+		{Verdict: gate.Waits, Ticket: 1}, {Verdict: gate.Admitted, Ticket: 4, Rank: 3}, soldOut,
+	})
+	if h := b.header(); h.Total != 10 || h.Waiting != 4 || h.KeptStock != 4 {
+		t.Fatalf("header %+v", h)
+	}
+	many := b.lowered(func() []gate.Answer { return b.ask("d", "e", "f", "g", "h", "i") }, 1000)
+	equal(t, "the last but one", many[4], gate.Answer{Verdict: gate.Admitted, Ticket: 8, Rank: 7})
+	equal(t, "the last", many[5], soldOut)
+}
+
+// exerciseLowerApply: an apply does not lift a cap.
+func exerciseLowerApply(t *testing.T, b *bundle) {
+	soldOut := []gate.Answer{{Verdict: gate.SoldOut}}
+	applied := func(version, total int64, repair bool) func() []gate.Answer {
+		return func() []gate.Answer {
+			s := lowerable()
+			s.Version, s.Total = version, total
+			p := gate.ApplyParams{TemplateID: b.id, From: 1, State: s, Repair: repair}
+			equal(t, "apply", must(b.g.Apply(b.ctx, p))(t), gate.ApplyResult{Version: version})
+			return b.look()
+		}
+	}
+	equal(t, "an apply of something else", b.lowered(applied(2, 10, false), 5), soldOut)
+	if h := b.header(); h.Version != 2 || h.Total != 10 || h.KeptStock != 5 {
+		t.Fatalf("header %+v", h)
+	}
+	equal(t, "a repair", b.lowered(applied(1, 10, true), 5), soldOut)
+	equal(t, "the rows have more", b.lowered(applied(2, 20, false), 5), soldOut)
+	equal(t, "the rows have less than the cap", b.lowered(applied(2, 5, false), 6), soldOut)
+}
+
+// exerciseLowerLapses: nobody has to lift a cap.
+func exerciseLowerLapses(t *testing.T, b *bundle) {
+	b.load(lowerable())
+	called := time.Now()
+	b.lower(2, true)
+	b.until("it lapses", func() bool { return b.look()[0].Verdict == gate.Admitted })
+	if lasted := time.Since(called); lasted < gate.LowerLasts/2 {
+		t.Fatalf("it held for %v", lasted)
+	}
+	b.admit(1, names("u", 8)...)
+	if h := b.header(); h.Total != 10 || h.KeptStock != 0 {
+		t.Fatalf("header %+v", h)
+	}
+}
+
+func exerciseLowerSwap(t *testing.T, b *bundle) {
+	swapped := b.lowered(func() []gate.Answer {
+		s := lowerable()
+		s.Generation = 2
+		b.load(s)
+		return b.look()
+	}, 5)
+	equal(t, "after a swap", swapped, []gate.Answer{{Verdict: gate.Admitted, Rank: 3}})
+}
+
+func exerciseRetire(t *testing.T, b *bundle) {
+	s := state()
+	s.Mode = reward.ModeKafka
+	b.load(s, gate.Fact{UserID: "a", Held: 1, CouponID: 1})
+	retire := func(idle time.Duration, want bool) {
+		t.Helper()
+		if got := must(b.g.Retire(b.ctx, b.id, idle))(t); got != want {
+			t.Fatalf("Retire says %v", got)
+		}
+		if h := b.header(); h.Exists == want {
+			t.Fatalf("header %+v", h)
+		}
+	}
+	retire(time.Hour, false)
+	b.admit(1, "u")
+	retire(0, false) // he waits
+	s.Version, s.Settled = 2, 1
+	must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 1, State: s, Done: []gate.Settled{{UserID: "u", Ticket: 1}}}))(t)
+	retire(0, false) // his request is not acknowledged
+	b.ack(1, 1)
+	retire(time.Hour, false)
+	retire(0, true)
+	retire(0, true)
+	b.callAll(func(what string, err error) { b.wantNotLoaded(what, err) })
+	s.Generation = 2
+	b.load(s)
+	equal(t, "facts", b.facts(), map[string]gate.Fact{})
+	// What a loader has laid beside is not removed under his hands.
+	token := newToken()
+	begun := must(b.g.LoadBegin(b.ctx, b.id, token))(t)
+	b.ok(b.g.LoadFacts(b.ctx, b.id, token, []gate.Fact{{UserID: "a", Held: 1, CouponID: 1}}, nil))
+	retire(0, true)
+	s.Generation = 3
+	params := gate.SwapParams{TemplateID: b.id, Token: token, Run: begun.Run, State: s, Facts: 1}
+	equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true})
+}
+
+// exerciseHoldersPages turns pages while facts come and go.
+func exerciseHoldersPages(t *testing.T, b *bundle) {
+	const stand, change = 3500, 1200
+	var facts []gate.Fact
+	for i := range stand + change {
+		facts = append(facts, gate.Fact{UserID: fmt.Sprint("u", i), Held: 1, CouponID: reward.CouponID(i + 1)})
+	}
+	b.load(state())
+	s := state()
+	s.Version = 2
+	b.apply(1, s, facts...)
+	seen, pages := map[string]gate.Fact{}, 0
+	for cursor := ""; ; pages++ {
+		page, next, version, err := b.g.Holders(b.ctx, b.id, cursor)
+		b.ok(err)
+		if version != s.Version {
+			t.Fatalf("version %d, want %d", version, s.Version)
+		}
+		for _, f := range page {
+			seen[f.UserID] = f
+		}
+		if next == "" {
+			break
+		}
+		cursor = next
+		s.Version++
+		leave := slices.Clone(facts[min(stand+pages*200, stand+change):min(stand+pages*200+200, stand+change)])
+		for i := range leave {
+			leave[i].Held = 0
+		}
+		b.apply(s.Version-1, s, append(leave, gate.Fact{UserID: fmt.Sprint("new", pages), Held: 1})...)
+	}
+	if pages < 2 || pages > 10 {
+		t.Fatalf("%d pages", pages)
+	}
+	for _, f := range facts[:stand] {
+		equal(t, "a fact that stands throughout", seen[f.UserID], f)
+	}
+	// A cursor of an older generation begins anew.
+	_, next, _, err := b.g.Holders(b.ctx, b.id, "")
+	b.ok(err)
+	s.Generation = 2
+	b.load(s, gate.Fact{UserID: "only", Held: 1, CouponID: 1})
+	page, end, _, err := b.g.Holders(b.ctx, b.id, next)
+	b.ok(err)
+	equal(t, "page", page, []gate.Fact{{UserID: "only", Held: 1, CouponID: 1}})
+	equal(t, "end", end, "")
+	for _, cursor := range []string{"x", "1", "1-x", "x-1", "-"} {
+		if _, _, _, err := b.g.Holders(b.ctx, b.id, cursor); err == nil {
+			t.Errorf("cursor %q was read", cursor)
+		}
+	}
+}
+
+func exerciseLock(t *testing.T, b *bundle) {
+	lock := func(lease time.Duration) (int64, bool) {
+		t.Helper()
+		token, ok, err := b.g.Lock(b.ctx, b.id, lease)
+		b.ok(err)
+		return token, ok
+	}
+	first, ok := lock(time.Hour)
+	if !ok || first < time.Now().Add(-time.Minute).UnixMicro() {
+		t.Fatalf("token %d, %v", first, ok)
+	}
+	if token, ok := lock(time.Hour); ok || token != 0 {
+		t.Fatalf("locked twice: token %d, %v", token, ok)
+	}
+	b.ok(b.g.Unlock(b.ctx, b.id, first-1))
+	if _, ok := lock(time.Hour); ok {
+		t.Fatal("somebody else's Unlock gave the lock up")
+	}
+	b.ok(b.g.Unlock(b.ctx, b.id, first))
+	second, ok := lock(20 * time.Millisecond)
+	if !ok || second <= first {
+		t.Fatalf("token %d after %d, %v", second, first, ok)
+	}
+	var third int64
+	b.until("the lease is over", func() bool { third, ok = lock(time.Hour); return ok })
+	if third <= second {
+		t.Fatalf("token %d after %d", third, second)
+	}
+	b.ok(b.g.Unlock(b.ctx, b.id, second)) // late
+	if _, ok := lock(time.Hour); ok {
+		t.Fatal("a late Unlock gave the lock of another up")
+	}
+	b.ok(b.g.Unlock(b.ctx, b.id, third))
+	equal(t, "a lock makes no gate", b.header(), gate.Header{})
+
+	var mu sync.Mutex // protects holders
+	holders := map[int64]bool{}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 20 {
+				token, ok, err := b.g.Lock(b.ctx, b.id, time.Hour)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if !ok {
+					continue
+				}
+				mu.Lock()
+				known := holders[token]
+				holders[token] = true
+				mu.Unlock()
+				if known {
+					t.Errorf("token %d was given out twice", token)
+				}
+				if err := b.g.Unlock(b.ctx, b.id, token); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func exerciseApart(t *testing.T, b *bundle) {
+	other := *b
+	other.id = 420
+	b.load(state())
+	s := state()
+	s.Generation, s.Total = 3, 1
+	other.load(s, gate.Fact{UserID: "a", Held: 1, CouponID: 6})
+	b.admit(1, "a", "b", "c")
+	equal(t, "answers of the other", other.ask("a", "b", "c"), []gate.Answer{{Verdict: gate.Has, CouponID: 6}, {Verdict: gate.Admitted, Ticket: 1}, {Verdict: gate.SoldOut}})
+	equal(t, "requests of the other", must(other.g.Read(b.ctx, other.id, "c", 10))(t), []gate.Request{{UserID: "b", Ticket: 1, Generation: 3}})
+	if token, ok, err := b.g.Lock(b.ctx, b.id, time.Hour); err != nil || !ok || token == 0 {
+		t.Fatal(ok, err)
+	}
+	if _, ok, err := b.g.Lock(b.ctx, other.id, time.Hour); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	b.ok(b.g.Ping(b.ctx))
+}

@@ -1,0 +1,295 @@
+package gatetest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+const (
+	histories     = 500
+	historyMost   = 200 // operations
+	historyAskers = 4   // goroutines
+	historyPlaces = 5
+)
+
+// exerciseLinearizable: whatever happens at the same time, the answers are
+// those of a gate that does one thing after the other.
+func exerciseLinearizable(t *testing.T, b *bundle) {
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	for i := range histories {
+		each := *b
+		each.id = reward.TemplateID(i + 1)
+		s := state()
+		s.Total = historyPlaces
+		each.load(s)
+		h := newHistory(each.g, each.id, s)
+		operations, err := h.make(b.ctx, random.Uint64())
+		b.ok(err)
+		if result := linearizable(operations); result != porcupine.Ok {
+			t.Fatalf("history %d is %v (seed %d); its operations by time:\n%s", i, result, seed, describe(operations))
+		}
+	}
+}
+
+// linearizable checks a history against a gate that does one thing after the
+// other: it knows who waits and who has.
+func linearizable(operations []porcupine.Operation) porcupine.CheckResult {
+	return porcupine.CheckOperationsTimeout(porcupine.Model{
+		Init: func() any { return oneByOne{version: 1} },
+		Step: func(state, input, output any) (bool, any) {
+			s := state.(oneByOne)
+			if users, asked := input.([]string); asked {
+				want, after := s.ask(users)
+				return reflect.DeepEqual(want, output), after
+			}
+			want, after := s.apply(input.(gate.ApplyParams))
+			return want == output, after
+		},
+		Equal: func(a, b any) bool { return reflect.DeepEqual(a, b) },
+	}, operations, patience)
+}
+
+// oneByOne is a gate of historyPlaces for one coupon per user. It is a value:
+// what is done to it gives another one.
+type oneByOne struct {
+	version, live, next int64
+	line                []gate.Settled
+	has                 map[string]reward.CouponID
+}
+
+func (s oneByOne) ask(users []string) ([]gate.Answer, oneByOne) {
+	answers := make([]gate.Answer, len(users))
+	s.line = slices.Clone(s.line)
+	for i, user := range users {
+		rank := slices.IndexFunc(s.line, func(w gate.Settled) bool { return w.UserID == user })
+		switch {
+		case rank >= 0:
+			answers[i] = gate.Answer{Verdict: gate.Waits, Ticket: s.line[rank].Ticket, Rank: int64(rank)}
+		case s.has[user] != 0:
+			answers[i] = gate.Answer{Verdict: gate.Has, CouponID: s.has[user]}
+		case s.live+int64(len(s.line)) >= historyPlaces:
+			answers[i] = gate.Answer{Verdict: gate.SoldOut}
+		default:
+			s.next++
+			answers[i] = gate.Answer{Verdict: gate.Admitted, Ticket: s.next, Rank: int64(len(s.line))}
+			s.line = append(s.line, gate.Settled{UserID: user, Ticket: s.next})
+		}
+	}
+	return answers, s
+}
+
+func (s oneByOne) apply(p gate.ApplyParams) (gate.ApplyResult, oneByOne) {
+	if p.State.Version <= s.version || s.version < p.From {
+		return gate.ApplyResult{Behind: p.State.Version > s.version, Version: s.version}, s
+	}
+	s.version, s.live, s.next = p.State.Version, p.State.Live, max(s.next, p.State.Settled)
+	s.line = slices.DeleteFunc(slices.Clone(s.line), func(w gate.Settled) bool { return w.Ticket <= p.State.Settled })
+	s.has = maps.Clone(s.has)
+	for _, f := range p.Facts {
+		if s.has == nil {
+			s.has = map[string]reward.CouponID{}
+		}
+		if s.has[f.UserID] = f.CouponID; f.Held == 0 {
+			delete(s.has, f.UserID)
+		}
+	}
+	return gate.ApplyResult{Version: s.version}, s
+}
+
+// history makes operations against a gate, from several goroutines, and notes
+// when each began and ended.
+type history struct {
+	g     gate.Gate
+	id    reward.TemplateID
+	began time.Time
+	left  atomic.Int64
+
+	mu         sync.Mutex // protects what follows
+	rows       gate.State
+	asks       map[int64]string // by ticket, of those not settled
+	facts      [][]gate.Fact    // by version
+	applies    []gate.ApplyParams
+	operations []porcupine.Operation
+}
+
+func newHistory(g gate.Gate, id reward.TemplateID, loaded gate.State) *history {
+	h := &history{g: g, id: id, began: time.Now(), rows: loaded, asks: map[int64]string{}, facts: make([][]gate.Fact, 2)}
+	h.left.Store(historyMost)
+	return h
+}
+
+func (h *history) make(ctx context.Context, seed uint64) ([]porcupine.Operation, error) {
+	errs := make(chan error, historyAskers)
+	for i := range historyAskers {
+		random := rand.New(rand.NewPCG(seed, uint64(i)))
+		go func() { errs <- h.client(ctx, i, random) }()
+	}
+	var failed error
+	for range historyAskers {
+		if err := <-errs; err != nil {
+			failed = err
+		}
+	}
+	return h.operations, failed
+}
+
+func (h *history) client(ctx context.Context, client int, random *rand.Rand) error {
+	for {
+		var err error
+		switch n := random.IntN(10); {
+		case n < 6:
+			users := make([]string, 1+random.IntN(3))
+			for i := range users {
+				users[i] = fmt.Sprint("u", random.IntN(3*historyPlaces))
+			}
+			err = h.do(client, users, func() (any, error) {
+				asking, err := h.g.Ask(ctx, h.id, users, true)
+				return asking.Answers, err
+			})
+		case n < 8:
+			err = h.settle(ctx, client, random)
+		case n < 9:
+			err = h.cancel(ctx, client)
+		default:
+			err = h.applyAgain(ctx, client, random)
+		}
+		if err != nil || h.left.Load() <= 0 {
+			return err
+		}
+	}
+}
+
+// do makes one operation, if one is left.
+func (h *history) do(client int, input any, operation func() (any, error)) error {
+	if h.left.Add(-1) < 0 {
+		return nil
+	}
+	called := time.Since(h.began)
+	output, err := operation()
+	returned := time.Since(h.began)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.operations = append(h.operations, porcupine.Operation{
+		ClientId: client, Input: input, Call: int64(called), Output: output, Return: int64(returned),
+	})
+	return nil
+}
+
+// settle issues in the rows what has been asked, or refuses it, and applies it.
+func (h *history) settle(ctx context.Context, client int, random *rand.Rand) error {
+	requests, err := h.g.Read(ctx, h.id, "issuer", 10)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	for _, r := range requests {
+		h.asks[r.Ticket] = r.UserID
+	}
+	var facts []gate.Fact
+	for range 1 + random.IntN(2) {
+		user, asked := h.asks[h.rows.Settled+1]
+		if !asked {
+			break
+		}
+		h.rows.Settled++
+		delete(h.asks, h.rows.Settled)
+		if h.rows.Live < h.rows.Total && random.IntN(4) > 0 {
+			h.rows.Live++
+			facts = append(facts, gate.Fact{UserID: user, Held: 1, CouponID: reward.CouponID(h.rows.Settled)})
+		}
+	}
+	return h.applyLocked(ctx, client, facts)
+}
+
+// cancel takes a coupon back in the rows, and applies it.
+func (h *history) cancel(ctx context.Context, client int) error {
+	h.mu.Lock()
+	var facts []gate.Fact
+	for _, f := range h.coverLocked(1) {
+		if f.Held > 0 {
+			h.rows.Live--
+			facts = []gate.Fact{{UserID: f.UserID}}
+			break
+		}
+	}
+	return h.applyLocked(ctx, client, facts)
+}
+
+// applyLocked makes a version of what has changed, and applies it once the
+// mutex is free.
+func (h *history) applyLocked(ctx context.Context, client int, facts []gate.Fact) error {
+	h.rows.Version++
+	h.facts = append(h.facts, facts)
+	p := gate.ApplyParams{TemplateID: h.id, From: h.rows.Version - 1, State: h.rows, Facts: facts}
+	h.applies = append(h.applies, p)
+	h.mu.Unlock()
+	return h.apply(ctx, client, p)
+}
+
+// apply applies, and again with all that is missing when the gate is behind.
+func (h *history) apply(ctx context.Context, client int, p gate.ApplyParams) error {
+	var result gate.ApplyResult
+	err := h.do(client, p, func() (any, error) {
+		var err error
+		result, err = h.g.Apply(ctx, p)
+		return result, err
+	})
+	if err != nil || !result.Behind {
+		return err
+	}
+	h.mu.Lock()
+	cover := gate.ApplyParams{TemplateID: h.id, From: result.Version, State: h.rows, Facts: h.coverLocked(result.Version)}
+	h.mu.Unlock()
+	return h.apply(ctx, client, cover)
+}
+
+// applyAgain is a late repeat.
+func (h *history) applyAgain(ctx context.Context, client int, random *rand.Rand) error {
+	h.mu.Lock()
+	if len(h.applies) == 0 {
+		h.mu.Unlock()
+		return nil
+	}
+	p := h.applies[random.IntN(len(h.applies))]
+	h.mu.Unlock()
+	return h.apply(ctx, client, p)
+}
+
+// coverLocked is the latest fact of each user that changed above a version.
+func (h *history) coverLocked(above int64) []gate.Fact {
+	var out []gate.Fact
+	for _, facts := range h.facts[above+1:] {
+		for _, f := range facts {
+			out = slices.DeleteFunc(out, func(known gate.Fact) bool { return known.UserID == f.UserID })
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// describe lists a history that is wrong.
+func describe(operations []porcupine.Operation) string {
+	slices.SortFunc(operations, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
+	text := ""
+	for _, o := range operations {
+		text += fmt.Sprintf("%d–%d client %d: %+v gave %+v\n", o.Call, o.Return, o.ClientId, o.Input, o.Output)
+	}
+	return text
+}

@@ -1,0 +1,94 @@
+package gatetest
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/anishathalye/porcupine"
+	"go.uber.org/goleak"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// outdated tells who waits what it told him before, though others have left
+// since.
+type outdated struct {
+	*gate.Memory
+	mu   sync.Mutex // protects told
+	told map[string]gate.Answer
+}
+
+func (o *outdated) Ask(ctx context.Context, id reward.TemplateID, users []string, admit bool) (gate.Asking, error) {
+	asking, err := o.Memory.Ask(ctx, id, users, admit)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i, a := range asking.Answers {
+		if before, known := o.told[users[i]]; known && a.Verdict == gate.Waits && before.Ticket == a.Ticket {
+			asking.Answers[i] = before
+		}
+		if a.Verdict == gate.Waits {
+			o.told[users[i]] = asking.Answers[i]
+		}
+	}
+	return asking, err
+}
+
+// hasty says that an apply is done before it is.
+type hasty struct {
+	*gate.Memory
+	mu   sync.Mutex // protects last
+	last func()
+}
+
+func (h *hasty) Apply(ctx context.Context, p gate.ApplyParams) (gate.ApplyResult, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.last != nil {
+		h.last()
+	}
+	headers, err := h.Headers(ctx, []reward.TemplateID{p.TemplateID})
+	if err != nil {
+		return gate.ApplyResult{}, err
+	}
+	have := headers[0].Version
+	if p.State.Version <= have || have < p.From {
+		h.last = nil
+		return gate.ApplyResult{Behind: p.State.Version > have, Version: have}, nil
+	}
+	h.last = func() { _, _ = h.Memory.Apply(ctx, p) }
+	return gate.ApplyResult{Version: p.State.Version}, nil
+}
+
+// TestHistoriesOfAWrongGate: the checker finds what is wrong with a gate that
+// looks right to each caller.
+func TestHistoriesOfAWrongGate(t *testing.T) {
+	t.Parallel()
+	for name, newGate := range map[string]func(m *gate.Memory) gate.Gate{
+		"Outdated": func(m *gate.Memory) gate.Gate { return &outdated{Memory: m, told: map[string]gate.Answer{}} },
+		"Hasty":    func(m *gate.Memory) gate.Gate { return &hasty{Memory: m} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for try := range 20 {
+				m := gate.NewMemory()
+				t.Cleanup(m.Close)
+				b := &bundle{TB: t, g: newGate(m), ctx: t.Context(), id: 1}
+				s := state()
+				s.Total = historyPlaces
+				b.load(s)
+				operations, err := newHistory(b.g, b.id, s).make(b.ctx, rand.Uint64())
+				b.ok(err)
+				if linearizable(operations) == porcupine.Illegal {
+					t.Logf("found in history %d", try)
+					return
+				}
+			}
+			t.Fatal("every history passes for one of a right gate")
+		})
+	}
+}

@@ -1,0 +1,576 @@
+package gatetest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// walk takes a gate at random through asks, issues, also past the gate, cancels,
+// applies that are late, repeated, reordered or lost, reads, acknowledgements,
+// and loads that are overtaken or begun anew; after every step all that can be seen of the gate is that of
+// the model, and State and facts are those of the rows at the gate's version.
+func walk(t *testing.T, g gate.Gate, lose func(t TB, id reward.TemplateID, all bool)) {
+	var templates atomic.Int64
+	rapid.Check(t, func(rt *rapid.T) {
+		w := &walker{T: rt, ctx: t, g: g, lose: lose, id: reward.TemplateID(1000 + templates.Add(1))}
+		w.begin()
+		actions := map[string]func(*rapid.T){
+			"ask": w.ask, "settle": w.settle, "pass": w.pass, "cancel": w.cancel, "deliver": w.deliver, "cover": w.cover,
+			"read": w.read, "claim": w.claim, "ack": w.ack, "raise": w.raise, "lower": w.lower,
+			"loadBegin": w.loadBegin, "loadFacts": w.loadFacts, "loadSwap": w.loadSwap, "": w.check,
+		}
+		if lose != nil {
+			actions["lose"] = w.loseIt
+		}
+		rt.Repeat(actions)
+	})
+}
+
+// rowsAt is what the rows say at a version.
+type rowsAt struct {
+	state   gate.State
+	through int64 // the highest ticket settled that somebody in line had
+	facts   map[string]gate.Fact
+	changed []string // users
+	done    []gate.Settled
+}
+
+// modelGate is what a gate should be.
+type modelGate struct {
+	loaded   bool
+	state    gate.State
+	cap      int64     // of the latest Lower
+	lowered  time.Time // before that was called; zero = never
+	next     int64
+	line     []gate.Settled
+	requests []modelRequest
+	facts    map[string]gate.Fact
+	service  time.Duration
+}
+
+type modelRequest struct {
+	gate.Request
+	read bool
+}
+
+// modelLoader is somebody who loads.
+type modelLoader struct {
+	token string
+	run   string
+	at    rowsAt
+	laid  map[string]gate.Fact
+	gone  map[gate.Settled]bool
+}
+
+type walker struct {
+	*rapid.T
+	ctx  *testing.T
+	g    gate.Gate
+	lose func(t TB, id reward.TemplateID, all bool)
+	id   reward.TemplateID
+
+	rows    []rowsAt // by version
+	asks    []gate.Request
+	settled map[gate.Request]bool
+	bag     []gate.ApplyParams
+
+	gate    *modelGate // nil = none
+	loaders []*modelLoader
+	marker  *modelLoader // whose it is
+	kept    time.Time    // when the marker was held last
+	stalled bool         // the machine stood still for so long that the marker or a Lower may have lapsed
+}
+
+func (w *walker) now() *rowsAt { return &w.rows[len(w.rows)-1] }
+
+// change begins a new version.
+func (w *walker) change() *rowsAt {
+	last := w.now()
+	next := rowsAt{state: last.state, through: last.through, facts: maps.Clone(last.facts)}
+	next.state.Version++
+	w.rows = append(w.rows, next)
+	return w.now()
+}
+
+func (w *walker) begin() {
+	s := gate.State{
+		Generation: 1, PerUserLimit: rapid.IntRange(1, 2).Draw(w.T, "limit"), Total: rapid.Int64Range(1, 6).Draw(w.T, "total"),
+		Mode: rapid.SampledFrom([]reward.IssueMode{reward.ModeStream, reward.ModeKafka}).Draw(w.T, "mode"),
+	}
+	w.rows = []rowsAt{{state: s, facts: map[string]gate.Fact{}}}
+	w.settled = map[gate.Request]bool{}
+}
+
+var walkUsers = names("u", 6)
+
+func (w *walker) ask(t *rapid.T) {
+	users := rapid.SliceOfN(rapid.SampledFrom(walkUsers), 0, 4).Draw(t, "users")
+	admit := rapid.Bool().Draw(t, "admit")
+	asking, err := w.g.Ask(w.ctx.Context(), w.id, users, admit)
+	if w.gate != nil && !w.gate.lowered.IsZero() && time.Since(w.gate.lowered) > gate.LowerLasts {
+		w.stalled = true
+	}
+	if !w.served(t, "Ask", err) {
+		return
+	}
+	want := gate.Asking{
+		Answers: make([]gate.Answer, len(users)), Generation: w.gate.state.Generation, Version: w.gate.state.Version, Service: w.gate.service,
+	}
+	for i, user := range users {
+		want.Answers[i] = w.judge(user, admit)
+	}
+	equal(t, "asking", asking, want)
+}
+
+func (w *walker) judge(user string, admit bool) gate.Answer {
+	g := w.gate
+	rank := slices.IndexFunc(g.line, func(s gate.Settled) bool { return s.UserID == user })
+	total := g.state.Total
+	if !g.lowered.IsZero() {
+		total = min(total, g.cap)
+	}
+	switch waiting := int64(len(g.line)); {
+	case rank >= 0:
+		return gate.Answer{Verdict: gate.Waits, Ticket: g.line[rank].Ticket, Rank: int64(rank)}
+	case g.facts[user].Held >= g.state.PerUserLimit:
+		return gate.Answer{Verdict: gate.Has, CouponID: g.facts[user].CouponID}
+	case total-g.state.Live-waiting <= 0:
+		return gate.Answer{Verdict: gate.SoldOut}
+	case !admit:
+		return gate.Answer{Verdict: gate.Admitted, Rank: waiting}
+	default:
+		g.next++
+		w.enqueue(gate.Request{UserID: user, Ticket: g.next, Generation: g.state.Generation})
+		return gate.Answer{Verdict: gate.Admitted, Ticket: g.next, Rank: waiting}
+	}
+}
+
+func (w *walker) enqueue(r gate.Request) {
+	w.gate.line = append(w.gate.line, gate.Settled{UserID: r.UserID, Ticket: r.Ticket})
+	w.gate.requests = append(w.gate.requests, modelRequest{Request: r})
+	w.asks = append(w.asks, r)
+}
+
+// served says whether a call was answered; it must be if the gate is loaded.
+// Nothing can be said of a gate whose model is lost.
+func (w *walker) served(t TB, what string, err error) bool {
+	t.Helper()
+	if w.stalled {
+		return false
+	}
+	if w.gate != nil && w.gate.loaded {
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		return true
+	}
+	if !errors.Is(err, gate.ErrNotLoaded) {
+		t.Fatalf("%s without a gate: %v", what, err)
+	}
+	return false
+}
+
+// settle decides a request in the rows; its apply may come at any time, or
+// never.
+func (w *walker) settle(t *rapid.T) {
+	s := w.now().state
+	var open []gate.Request
+	for _, r := range w.asks {
+		if r.Generation == s.Generation && !w.settled[r] && (s.Mode == reward.ModeKafka || r.Ticket == s.Settled+1) {
+			open = append(open, r)
+		}
+	}
+	if len(open) == 0 {
+		return
+	}
+	r := rapid.SampledFrom(open).Draw(t, "request")
+	w.settled[r] = true
+	now := w.change()
+	now.state.Settled = max(now.state.Settled, r.Ticket)
+	now.through = now.state.Settled
+	now.done = []gate.Settled{{UserID: r.UserID, Ticket: r.Ticket}}
+	now.issue(r.UserID)
+	w.bag = append(w.bag, w.covering(t, now.state.Version-1))
+}
+
+// issue gives a user a coupon, if there is one for him.
+func (at *rowsAt) issue(user string) {
+	fact := at.facts[user]
+	if at.state.Live < at.state.Total && fact.Held < at.state.PerUserLimit {
+		at.state.Live++
+		at.state.IssuedTotal++
+		at.facts[user] = gate.Fact{UserID: user, Held: fact.Held + 1, CouponID: reward.CouponID(1<<60 + at.state.Version)}
+		at.changed = []string{user}
+	}
+}
+
+// pass issues past the gate that stands, under another generation: the ticket is
+// nobody's in line. The gate may hear of it late, or never.
+func (w *walker) pass(t *rapid.T) {
+	now := w.change()
+	now.state.Generation++
+	now.state.Settled++
+	now.issue(rapid.SampledFrom(walkUsers).Draw(t, "user"))
+	w.bag = append(w.bag, w.covering(t, now.state.Version-1))
+}
+
+func (w *walker) cancel(t *rapid.T) {
+	holders := slices.Sorted(maps.Keys(w.now().facts))
+	if len(holders) == 0 {
+		return
+	}
+	user := rapid.SampledFrom(holders).Draw(t, "holder")
+	now := w.change()
+	fact := now.facts[user]
+	if fact.Held--; fact.Held == 0 {
+		delete(now.facts, user)
+	} else {
+		now.facts[user] = fact
+	}
+	now.state.Live--
+	now.changed = []string{user}
+	w.bag = append(w.bag, w.covering(t, now.state.Version-1))
+}
+
+// covering is the apply from a version to now.
+func (w *walker) covering(t *rapid.T, from int64) gate.ApplyParams {
+	p := gate.ApplyParams{
+		TemplateID: w.id, From: from, State: w.now().state,
+		Service: time.Duration(rapid.IntRange(0, 3).Draw(t, "service")) * time.Millisecond,
+	}
+	users := map[string]bool{}
+	for _, at := range w.rows[from+1:] {
+		p.Done = append(p.Done, at.done...)
+		for _, user := range at.changed {
+			users[user] = true
+		}
+	}
+	for _, user := range slices.Sorted(maps.Keys(users)) {
+		fact := w.now().facts[user]
+		fact.UserID = user
+		p.Facts = append(p.Facts, fact)
+	}
+	return p
+}
+
+// deliver applies what is in the bag, in any order, and leaves it there.
+func (w *walker) deliver(t *rapid.T) {
+	if len(w.bag) > 0 {
+		w.apply(t, rapid.SampledFrom(w.bag).Draw(t, "apply"))
+	}
+}
+
+// cover applies what is missing, or mends all.
+func (w *walker) cover(t *rapid.T) {
+	header := w.header(t)
+	if !header.Exists || header.Version > w.now().state.Version {
+		return
+	}
+	p := w.covering(t, header.Version)
+	if p.Repair = rapid.Bool().Draw(t, "repair"); p.Repair {
+		p.From, p.Facts = 0, nil
+		for _, user := range walkUsers {
+			fact := w.now().facts[user]
+			fact.UserID = user
+			p.Facts = append(p.Facts, fact)
+		}
+	}
+	w.apply(t, p)
+}
+
+func (w *walker) apply(t *rapid.T, p gate.ApplyParams) {
+	result, err := w.g.Apply(w.ctx.Context(), p)
+	if !w.served(t, "Apply", err) {
+		return
+	}
+	g := w.gate
+	switch have := g.state.Version; {
+	case p.State.Version < have, p.State.Version == have && !p.Repair:
+		equal(t, "apply", result, gate.ApplyResult{Version: have})
+		return
+	case have < p.From:
+		equal(t, "apply", result, gate.ApplyResult{Behind: true, Version: have})
+		return
+	}
+	equal(t, "apply", result, gate.ApplyResult{Version: p.State.Version})
+	g.line = slices.DeleteFunc(g.line, func(s gate.Settled) bool {
+		if p.State.Mode == reward.ModeKafka {
+			return slices.Contains(p.Done, s)
+		}
+		return s.Ticket <= p.State.Settled
+	})
+	generation := g.state.Generation
+	g.state = p.State
+	g.state.Generation = generation
+	g.next = max(g.next, p.State.Settled)
+	for _, f := range p.Facts {
+		if g.facts[f.UserID] = f; f.Held == 0 {
+			delete(g.facts, f.UserID)
+		}
+	}
+	if p.Service > 0 && (len(g.line) == 0 || g.service == 0 || p.Service < g.service) {
+		g.service = p.Service
+	}
+}
+
+func (w *walker) read(t *rapid.T) {
+	count := rapid.IntRange(1, 4).Draw(t, "count")
+	got, err := w.g.Read(w.ctx.Context(), w.id, "reader", count)
+	if !w.served(t, "Read", err) {
+		return
+	}
+	want := []gate.Request{}
+	for i := range w.gate.requests {
+		if r := &w.gate.requests[i]; !r.read && len(want) < count {
+			r.read = true
+			want = append(want, r.Request)
+		}
+	}
+	equal(t, "read", append([]gate.Request{}, got...), want)
+}
+
+func (w *walker) claim(t *rapid.T) {
+	after, count := rapid.Int64Range(0, 8).Draw(t, "after"), rapid.IntRange(1, 4).Draw(t, "count")
+	got, err := w.g.Claim(w.ctx.Context(), w.id, "claimer", after, count)
+	if !w.served(t, "Claim", err) {
+		return
+	}
+	want := []gate.Request{}
+	for _, r := range w.gate.requests {
+		if r.read && r.Ticket > after && len(want) < count {
+			want = append(want, r.Request)
+		}
+	}
+	equal(t, "claim", append([]gate.Request{}, got...), want)
+}
+
+func (w *walker) ack(t *rapid.T) {
+	if len(w.asks) == 0 || w.stalled {
+		return
+	}
+	r := rapid.SampledFrom(w.asks).Draw(t, "request")
+	acked, err := w.g.Ack(w.ctx.Context(), w.id, r.Generation, []int64{r.Ticket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := 0
+	if w.gate != nil {
+		w.gate.requests = slices.DeleteFunc(w.gate.requests, func(m modelRequest) bool {
+			if m.Request == r {
+				want++
+			}
+			return m.Request == r
+		})
+	}
+	equal(t, "acknowledged", acked, want)
+}
+
+func (w *walker) raise(*rapid.T) { w.now().state.Generation++ }
+
+func (w *walker) lower(t *rapid.T) {
+	total := rapid.Int64Range(0, 6).Draw(t, "total")
+	called := time.Now()
+	done, err := w.g.Lower(w.ctx.Context(), w.id, total)
+	if !w.served(t, "Lower", err) {
+		return
+	}
+	fits := w.gate.state.Live+int64(len(w.gate.line)) <= total
+	equal(t, "lowered", done, fits)
+	if fits {
+		w.gate.cap, w.gate.lowered = total, called
+	}
+}
+
+// keepMarker notes that the marker was held anew, or that it may have lapsed.
+func (w *walker) keepMarker(called time.Time) {
+	if w.marker != nil && time.Since(w.kept) > gate.MarkerLasts/2 {
+		w.stalled = true
+	}
+	w.kept = called
+}
+
+func (w *walker) loadBegin(t *rapid.T) {
+	l := &modelLoader{token: newToken()}
+	if len(w.loaders) > 0 && rapid.Bool().Draw(t, "again") {
+		l = rapid.SampledFrom(w.loaders).Draw(t, "loader")
+	}
+	called := time.Now()
+	begun, err := w.g.LoadBegin(w.ctx.Context(), w.id, l.token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.marker == nil || w.marker == l {
+		w.keepMarker(called)
+	}
+	if w.stalled {
+		return
+	}
+	equal(t, "held", begun.Held, w.marker == nil || w.marker == l)
+	w.wantHeader(t, begun.Gate)
+	if !slices.Contains(w.loaders, l) {
+		w.loaders = append(w.loaders, l)
+	}
+	if !begun.Held {
+		return
+	}
+	// The marker first, then the generation, then the rows.
+	w.now().state.Generation++
+	w.marker, l.laid, l.gone = l, map[string]gate.Fact{}, map[gate.Settled]bool{}
+	l.run, l.at = begun.Run, *w.now()
+	l.at.facts = maps.Clone(l.at.facts)
+}
+
+func (w *walker) loadFacts(t *rapid.T) {
+	if len(w.loaders) == 0 {
+		return
+	}
+	l := rapid.SampledFrom(w.loaders).Draw(t, "loader")
+	called := time.Now()
+	var facts []gate.Fact
+	for _, user := range slices.Sorted(maps.Keys(l.at.facts)) {
+		facts = append(facts, l.at.facts[user])
+	}
+	var gone []gate.Settled
+	if w.gate != nil {
+		for _, s := range w.gate.line {
+			if w.settled[gate.Request{UserID: s.UserID, Ticket: s.Ticket, Generation: w.gate.state.Generation}] {
+				gone = append(gone, s)
+			}
+		}
+	}
+	if err := w.g.LoadFacts(w.ctx.Context(), w.id, l.token, facts, gone); err != nil {
+		t.Fatal(err)
+	}
+	if w.marker != l {
+		return
+	}
+	w.keepMarker(called)
+	for _, f := range facts {
+		l.laid[f.UserID] = f
+	}
+	for _, s := range gone {
+		l.gone[s] = true
+	}
+}
+
+func (w *walker) loadSwap(t *rapid.T) {
+	if len(w.loaders) == 0 {
+		return
+	}
+	l := rapid.SampledFrom(w.loaders).Draw(t, "loader")
+	called := time.Now()
+	if w.marker == l {
+		w.keepMarker(called)
+	}
+	result, err := w.g.LoadSwap(w.ctx.Context(), gate.SwapParams{
+		TemplateID: w.id, Token: l.token, Run: l.run, State: l.at.state, Facts: len(l.at.facts), KeepAbove: l.at.through,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.keepMarker(called)
+	if w.stalled {
+		return
+	}
+	done := w.marker == l && len(l.laid) == len(l.at.facts) &&
+		(w.gate == nil || w.gate.state.Generation < l.at.state.Generation)
+	if !done {
+		equal(t, "swap", result, gate.SwapResult{})
+		return
+	}
+	old := w.gate
+	w.gate = &modelGate{loaded: true, state: l.at.state, next: l.at.state.Settled, facts: l.laid}
+	if old != nil {
+		w.gate.service = old.service
+		for _, s := range old.line {
+			kept := s.Ticket > l.at.through
+			if l.at.state.Mode == reward.ModeKafka {
+				kept = !l.gone[s]
+			}
+			if kept && l.laid[s.UserID].Held < l.at.state.PerUserLimit {
+				w.gate.next++
+				w.enqueue(gate.Request{UserID: s.UserID, Ticket: w.gate.next, Generation: l.at.state.Generation})
+			}
+		}
+	}
+	w.marker = nil
+	equal(t, "swap", result, gate.SwapResult{Done: true, Waiting: int64(len(w.gate.line))})
+}
+
+// loseIt is a restart with the old data, or without any.
+func (w *walker) loseIt(t *rapid.T) {
+	all := rapid.Bool().Draw(t, "all")
+	w.lose(t, w.id, all)
+	switch {
+	case all:
+		w.gate, w.marker = nil, nil
+	case w.gate != nil:
+		w.gate.loaded = false
+	}
+}
+
+func (w *walker) header(t TB) gate.Header {
+	t.Helper()
+	return must(w.g.Headers(w.ctx.Context(), []reward.TemplateID{w.id}))(t)[0]
+}
+
+func (w *walker) wantHeader(t TB, got gate.Header) {
+	t.Helper()
+	var want gate.Header
+	if g := w.gate; g != nil {
+		want = gate.Header{
+			Exists: true, Loaded: g.loaded, Generation: g.state.Generation, Version: g.state.Version, Settled: g.state.Settled,
+			Next: g.next, Total: g.state.Total, Live: g.state.Live, IssuedTotal: g.state.IssuedTotal,
+			Waiting: int64(len(g.line)), Backlog: int64(len(g.requests)), LastAskAt: got.LastAskAt, Service: g.service,
+		}
+		want.KeptStock = want.Stock()
+	}
+	equal(t, "header", got, want)
+}
+
+// check looks at everything.
+func (w *walker) check(t *rapid.T) {
+	if w.stalled {
+		return
+	}
+	w.wantHeader(t, w.header(t))
+	placing, err := w.g.Places(w.ctx.Context(), w.id, walkUsers)
+	if !w.served(t, "Places", err) {
+		return
+	}
+	g := w.gate
+	want := gate.Placing{Places: make([]gate.Place, len(walkUsers)), Generation: g.state.Generation, Version: g.state.Version, Service: g.service}
+	for rank, s := range g.line {
+		want.Places[slices.Index(walkUsers, s.UserID)] = gate.Place{Waits: true, Ticket: s.Ticket, Rank: int64(rank)}
+	}
+	equal(t, "placing", placing, want)
+
+	all := run(1, g.next)
+	unacked, err := w.g.Unacked(w.ctx.Context(), w.id, g.state.Generation, all)
+	w.served(t, "Unacked", err)
+	for i, ticket := range all {
+		there := slices.ContainsFunc(g.requests, func(r modelRequest) bool { return r.Ticket == ticket })
+		equal(t, fmt.Sprint("unacked ", ticket), unacked[i], there)
+	}
+
+	// The gate is the rows at one version.
+	rows := w.rows[g.state.Version]
+	facts := allFacts(w.ctx.Context(), t, w.g, w.id)
+	if diff := cmp.Diff(rows.facts, facts); diff != "" {
+		t.Fatalf("facts of version %d (-rows +gate):\n%s", g.state.Version, diff)
+	}
+	if s := rows.state; s.Live != g.state.Live || s.Settled != g.state.Settled || s.IssuedTotal != g.state.IssuedTotal {
+		t.Fatalf("at version %d the rows have %+v, the gate %+v", g.state.Version, s, g.state)
+	}
+}

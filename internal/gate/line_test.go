@@ -1,0 +1,132 @@
+package gate
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestLine compares a line, long enough to be tidied up, with a plain list.
+func TestLine(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		l, ticket := newLine(), int64(0)
+		var want []Settled
+		t.Repeat(map[string]func(*rapid.T){
+			"push": func(t *rapid.T) {
+				ticket += rapid.Int64Range(0, 3).Draw(t, "gap")
+				for range rapid.IntRange(1, 100).Draw(t, "many") {
+					ticket++
+					s := Settled{UserID: fmt.Sprint("u", ticket), Ticket: ticket}
+					l.push(s.UserID, s.Ticket)
+					want = append(want, s)
+				}
+			},
+			"remove": func(t *rapid.T) {
+				every := rapid.IntRange(1, 4).Draw(t, "every")
+				kept := want[:0]
+				for i, s := range want {
+					if i%every == 0 {
+						l.remove(l.byUser[s.UserID])
+					} else {
+						kept = append(kept, s)
+					}
+				}
+				want = kept
+			},
+			"removeUpTo": func(t *rapid.T) {
+				upTo := rapid.Int64Range(0, ticket+1).Draw(t, "upTo")
+				before := len(want)
+				want = slices.DeleteFunc(want, func(s Settled) bool { return s.Ticket <= upTo })
+				if n := l.removeUpTo(upTo); n != before-len(want) {
+					t.Fatalf("%d left, want %d", n, before-len(want))
+				}
+			},
+			"": func(t *rapid.T) {
+				if l.waiting != len(want) || len(l.byUser) != len(want) {
+					t.Fatalf("%d wait, %d are known, want %d", l.waiting, len(l.byUser), len(want))
+				}
+				if gaps := len(l.places) - len(want); gaps > max(len(want), compactFrom) {
+					t.Fatalf("%d gaps for %d who wait", gaps, len(want))
+				}
+				var got []Settled
+				after := rapid.Int64Range(0, ticket+1).Draw(t, "after")
+				l.above(after, func(w *waiter) { got = append(got, Settled{UserID: w.user, Ticket: w.ticket}) })
+				first := slices.IndexFunc(want, func(s Settled) bool { return s.Ticket > after })
+				if first < 0 {
+					first = len(want)
+				}
+				if !slices.Equal(got, want[first:]) {
+					t.Fatalf("above %d are %v, want %v", after, got, want[first:])
+				}
+				for i, s := range want {
+					if rank := l.rank(l.byUser[s.UserID]); rank != int64(i) {
+						t.Fatalf("%s has rank %d, want %d", s.UserID, rank, i)
+					}
+				}
+			},
+		})
+	})
+}
+
+// TestBacklog does the same for requests.
+func TestBacklog(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		b, ticket := &backlog{}, int64(0)
+		var want []int64
+		read := int64(0) // the highest ticket read
+		numbers := func(requests []Request) []int64 {
+			var out []int64
+			for _, r := range requests {
+				if r.UserID != fmt.Sprint("u", r.Ticket) || r.Generation != 3 {
+					t.Fatalf("request %+v", r)
+				}
+				out = append(out, r.Ticket)
+			}
+			return out
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(t *rapid.T) {
+				ticket += rapid.Int64Range(0, 3).Draw(t, "gap")
+				for range rapid.IntRange(1, 100).Draw(t, "many") {
+					ticket++
+					b.add(fmt.Sprint("u", ticket), ticket)
+					want = append(want, ticket)
+				}
+			},
+			"read": func(t *rapid.T) {
+				count := rapid.IntRange(1, 100).Draw(t, "count")
+				unread := slices.DeleteFunc(slices.Clone(want), func(n int64) bool { return n <= read })
+				unread = unread[:min(count, len(unread))]
+				if got := numbers(b.read(3, count)); !slices.Equal(got, unread) {
+					t.Fatalf("read %v, want %v", got, unread)
+				}
+				if len(unread) > 0 {
+					read = unread[len(unread)-1]
+				}
+			},
+			"ack": func(t *rapid.T) {
+				tickets := rapid.SliceOfN(rapid.Int64Range(0, ticket+1), 0, 300).Draw(t, "tickets")
+				before := len(want)
+				want = slices.DeleteFunc(want, func(n int64) bool { return slices.Contains(tickets, n) })
+				if n := b.ack(tickets); n != before-len(want) {
+					t.Fatalf("%d acknowledged, want %d", n, before-len(want))
+				}
+			},
+			"": func(t *rapid.T) {
+				if b.length != len(want) || len(b.entries)-b.length > max(b.length, compactFrom) {
+					t.Fatalf("length %d in %d places, want %d", b.length, len(b.entries), len(want))
+				}
+				after, count := rapid.Int64Range(0, ticket+1).Draw(t, "after"), rapid.IntRange(1, 100).Draw(t, "count")
+				pending := slices.DeleteFunc(slices.Clone(want), func(n int64) bool { return n > read || n <= after })
+				pending = pending[:min(count, len(pending))]
+				if got := numbers(b.pending(3, after, count)); !slices.Equal(got, pending) {
+					t.Fatalf("pending above %d are %v, want %v", after, got, pending)
+				}
+			},
+		})
+	})
+}

@@ -1,0 +1,40 @@
+package gate
+
+import (
+	"context"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// memoryLock is the SYNC lock of a template.
+type memoryLock struct {
+	token int64 // the latest; it never falls
+	until time.Time
+}
+
+// Lock implements Gate.
+func (m *Memory) Lock(ctx context.Context, id reward.TemplateID, lease time.Duration) (int64, bool, error) {
+	if err := m.lock(ctx); err != nil {
+		return 0, false, err
+	}
+	defer m.mu.Unlock()
+	now, l := time.Now(), &m.templateLocked(id).lock
+	if now.Before(l.until) {
+		return 0, false, nil
+	}
+	l.token, l.until = max(l.token+1, now.UnixMicro()), now.Add(lease)
+	return l.token, true, nil
+}
+
+// Unlock implements Gate.
+func (m *Memory) Unlock(ctx context.Context, id reward.TemplateID, token int64) error {
+	if err := m.lock(ctx); err != nil {
+		return err
+	}
+	defer m.mu.Unlock()
+	if t := m.all[id]; t != nil && t.lock.token == token {
+		t.lock.until = time.Time{}
+	}
+	return nil
+}

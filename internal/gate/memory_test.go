@@ -1,0 +1,63 @@
+package gate_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/gate/gatetest"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newMemory(t testing.TB) gate.Gate {
+	t.Helper()
+	m := gate.NewMemory()
+	t.Cleanup(m.Close)
+	return m
+}
+
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	gatetest.Exercise(t, newMemory)
+}
+
+// TestLowerLasts: to the very moment.
+func TestLowerLasts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, id := newMemory(t), reward.TemplateID(42)
+		begun, err := g.LoadBegin(t.Context(), id, "loader")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := gate.State{Generation: 1, Version: 1, Total: 3, PerUserLimit: 1, Mode: reward.ModeStream}
+		swapped, err := g.LoadSwap(t.Context(), gate.SwapParams{TemplateID: id, Token: "loader", Run: begun.Run, State: s})
+		if err != nil || !swapped.Done {
+			t.Fatal(swapped, err)
+		}
+		for range 2 { // the second holds for as long, from when it is called
+			if fits, err := g.Lower(t.Context(), id, 0); err != nil || !fits {
+				t.Fatal(fits, err)
+			}
+			time.Sleep(gate.LowerLasts - time.Nanosecond)
+			wantVerdict(t, g, id, gate.SoldOut)
+		}
+		time.Sleep(time.Nanosecond)
+		wantVerdict(t, g, id, gate.Admitted)
+	})
+}
+
+func wantVerdict(t *testing.T, g gate.Gate, id reward.TemplateID, want gate.Verdict) {
+	t.Helper()
+	asking, err := g.Ask(t.Context(), id, []string{"u"}, false)
+	if err != nil || asking.Answers[0].Verdict != want {
+		t.Fatalf("%+v, %v, want verdict %d", asking, err, want)
+	}
+}
+
+func BenchmarkMemory(b *testing.B) { gatetest.Benchmark(b, newMemory) }

@@ -1,0 +1,96 @@
+package redisgate
+
+import (
+	"context"
+	"time"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// Apply implements gate.Gate. [CouponIssueCoordinator.complete]
+func (g *Gate) Apply(ctx context.Context, p gate.ApplyParams) (gate.ApplyResult, error) {
+	repair := "0"
+	if p.Repair {
+		repair = "1"
+	}
+	args := append([]string{
+		p.TemplateID.String(), wakeChannel(g.prefix), number(p.From), repair, number(p.Service.Microseconds()),
+	}, stateArgs(p.State)...)
+	args = append(args, applyArgs(p)...)
+	m, err := g.exec(ctx, apply, p.TemplateID, call{allKeys(g.prefix, p.TemplateID), args})
+	if err != nil {
+		return gate.ApplyResult{}, err
+	}
+	r := newReply(m)
+	out := gate.ApplyResult{Behind: r.number() == 1, Version: r.number()}
+	return out, r.done(apply, p.TemplateID)
+}
+
+// stateArgs is a state from version on.
+func stateArgs(s gate.State) []string {
+	return []string{
+		number(s.Version), number(s.Settled), number(s.Total), number(s.Live), number(s.IssuedTotal),
+		number(int64(s.PerUserLimit)), timeArg(s.OpensAt), timeArg(s.ClosesAt), string(s.Mode),
+	}
+}
+
+// timeArg is a time in microseconds, "" for none.
+func timeArg(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return number(t.UnixMicro())
+}
+
+// applyArgs is what changes, with the counts of it in front.
+func applyArgs(p gate.ApplyParams) []string {
+	var dropped, set, done []string
+	for _, f := range p.Facts {
+		if f.Held > 0 {
+			set = append(set, f.UserID, heldText(f))
+		} else {
+			dropped = append(dropped, f.UserID)
+		}
+	}
+	if p.State.Mode == reward.ModeKafka {
+		for _, d := range p.Done {
+			done = append(done, d.UserID, number(d.Ticket))
+		}
+	}
+	out := make([]string, 0, 3+len(dropped)+len(set)+len(done)+4*len(p.Outcomes))
+	out = append(out, number(int64(len(dropped))), number(int64(len(set)/2)), number(int64(len(done)/2)))
+	out = append(append(append(out, dropped...), set...), done...)
+	for _, o := range p.Outcomes {
+		out = append(out, o.UserID, number(o.Ticket), o.CouponID.String(), o.Reason)
+	}
+	return out
+}
+
+// Holders implements gate.Gate.
+func (g *Gate) Holders(ctx context.Context, id reward.TemplateID, cursor string) ([]gate.Fact, string, int64, error) {
+	generation, position, err := gate.ParseCursor(cursor)
+	if err != nil {
+		return nil, "", 0, err
+	}
+	m, err := g.exec(ctx, holders, id, call{
+		judgingKeys(g.prefix, id),
+		[]string{number(generation), position, number(holdersPage)},
+	})
+	if err != nil {
+		return nil, "", 0, err
+	}
+	r := newReply(m)
+	generation, version, next := r.number(), r.number(), r.text()
+	facts := make([]gate.Fact, 0, len(r.rows)/2)
+	for r.more() {
+		facts = append(facts, r.fact())
+	}
+	if next == "0" {
+		return facts, "", version, r.done(holders, id)
+	}
+	return facts, gate.Cursor(generation, next), version, r.done(holders, id)
+}
+
+// holdersPage is about how many facts a page of Holders has.
+const holdersPage = 1000

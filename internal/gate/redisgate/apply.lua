@@ -1,0 +1,90 @@
+-- Brings the gate up to what the rows say.
+--
+-- ARGV[1]   template id
+-- ARGV[2]   channel of hints
+-- ARGV[3]   the version that the gate has at least
+-- ARGV[4]   1 = write state and facts also at the very version
+-- ARGV[5]   service in microseconds, 0 = none
+-- ARGV[6]   version
+-- ARGV[7]   settled
+-- ARGV[8]   total
+-- ARGV[9]   live
+-- ARGV[10]  issued_total
+-- ARGV[11]  limit
+-- ARGV[12]  opens, '' = at once
+-- ARGV[13]  closes, '' = never
+-- ARGV[14]  mode
+-- ARGV[15]  how many users hold nothing any more
+-- ARGV[16]  how many users hold something
+-- ARGV[17]  how many tickets are done
+-- ARGV[18…] those users; users and what they hold as in KEYS[4]; users and
+--           tickets; outcomes: user, ticket, coupon id, reason
+-- returns   {1 if the gate is behind and nothing was done else 0, its version},
+--           or NOTLOADED
+--
+-- Everything is looked at before the first write. What frees comes first, and
+-- the very first write always happens: it is one that a full server allows,
+-- after which it allows the others.
+local h = redis.call('HMGET', TEMPLATE, 'run', 'version', 'service', 'next')
+if not h[1] or h[1] ~= run() then
+  return NOT_LOADED
+end
+local version, target = tonumber(h[2]), tonumber(ARGV[6])
+if target < version or (target == version and ARGV[4] ~= '1') then
+  return {0, version}
+end
+if version < tonumber(ARGV[3]) then
+  return {1, version}
+end
+redis.call('ZCARD', LINE) -- these fail on a key of a wrong type
+redis.call('HLEN', HOLDERS)
+redis.call('XLEN', OUTCOMES)
+
+local dropped, set, done = tonumber(ARGV[15]), tonumber(ARGV[16]), tonumber(ARGV[17])
+local kafka = ARGV[14] == 'KAFKA'
+redis.call('ZREMRANGEBYSCORE', LINE, '-inf', kafka and 0 or ARGV[7]) -- no ticket is 0
+local first = 18 + dropped + 2 * set
+for from = first, kafka and first + 2 * done - 1 or 0, 2 * CHUNK do
+  local members, left = {}, {}
+  local last = math.min(from + 2 * CHUNK, first + 2 * done) - 1
+  for i = from, last, 2 do
+    members[#members + 1] = ARGV[1] .. ':' .. ARGV[i]
+  end
+  for i, ticket in ipairs(redis.call('ZMSCORE', LINE, unpack(members))) do
+    if ticket and tonumber(ticket) == tonumber(ARGV[from + 2 * i - 1]) then
+      left[#left + 1] = members[i]
+    end
+  end
+  if #left > 0 then
+    redis.call('ZREM', LINE, unpack(left))
+  end
+end
+for from = 18, 17 + dropped, CHUNK do
+  redis.call('HDEL', HOLDERS, unpack(ARGV, from, math.min(from + CHUNK - 1, 17 + dropped)))
+end
+for from = 18 + dropped, first - 1, 2 * CHUNK do
+  redis.call('HSET', HOLDERS, unpack(ARGV, from, math.min(from + 2 * CHUNK, first) - 1))
+end
+
+local waiting = redis.call('ZCARD', LINE)
+local service, measured = tonumber(h[3]), tonumber(ARGV[5])
+if measured > 0 and (waiting == 0 or service == 0 or measured < service) then
+  service = measured
+end
+redis.call('HSET', TEMPLATE, 'version', ARGV[6], 'settled', ARGV[7],
+  'next', text(math.max(tonumber(h[4]), tonumber(ARGV[7]))), 'total', ARGV[8], 'live', ARGV[9],
+  'issued_total', ARGV[10], 'limit', ARGV[11], 'opens', ARGV[12], 'closes', ARGV[13],
+  'mode', ARGV[14], 'service', text(service))
+redis.call('MSET', STOCK, text(math.max(tonumber(ARGV[8]) - tonumber(ARGV[9]) - waiting, 0)),
+  COUNT, ARGV[9], ISSUED, ARGV[10])
+
+if target > version then
+  for i = first + 2 * done, #ARGV, 4 do
+    local user, coupon = ARGV[i], ARGV[i + 2]
+    redis.call('XADD', OUTCOMES, 'MAXLEN', '~', 100000, '*',
+      'requestId', ARGV[1] .. ':' .. user, 'templateId', ARGV[1], 'userId', user, 'ticket', ARGV[i + 1],
+      'status', coupon == '0' and 'FAILED' or 'SUCCESS', 'couponId', coupon, 'reason', ARGV[i + 3])
+  end
+end
+publish(ARGV[2], 'applied', ARGV[1])
+return {0, target}

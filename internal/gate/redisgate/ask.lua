@@ -1,0 +1,91 @@
+-- Judges askers, in order, and lets in those for whom there is room.
+--
+-- ARGV[1]  template id
+-- ARGV[2]  1 = whoever is admitted gets a ticket, 0 = only look
+-- ARGV[3]  channel of hints
+-- ARGV[4…] users, at most 64
+-- returns  {generation, version, service, highest ticket before, people in
+--          line before, and per asker his verdict as in gate.Verdict, after
+--          which comes: for 0 (waits) ticket and rank, for 1 (has) the coupon
+--          id as text}; the admitted have the tickets and ranks that follow,
+--          one by one; or NOTLOADED
+--
+-- The hot path: everything is read for all askers at once, so a refused one
+-- costs no call of his own and an admitted one a single XADD. That comes first
+-- among the writes: it is the only one that can fail (a full server, an id
+-- that is not above the stream's newest), and before any other. When somebody
+-- has asked last is noted to the second, and not at all by a full server.
+local h = redis.call('HMGET', TEMPLATE, 'run', 'generation', 'version', 'service', 'next',
+  'total', 'live', 'limit', 'opens', 'closes', 'last_ask',
+  'cap', 'cap_until')
+if not h[1] or h[1] ~= run() then
+  return NOT_LOADED
+end
+local backlog = redis.call('XLEN', REQUESTS)
+if backlog == 0 and redis.call('EXISTS', REQUESTS) == 0 then
+  return NOT_LOADED
+end
+local next, live, waiting = tonumber(h[5]), tonumber(h[7]), redis.call('ZCARD', LINE)
+local out = {tonumber(h[2]), tonumber(h[3]), tonumber(h[4]), next, waiting}
+local asking = #ARGV - 3
+if asking == 0 then
+  return out
+end
+
+local now, limit, admits = micros(), tonumber(h[8]), ARGV[2] == '1'
+local opens, closes = tonumber(h[9]), tonumber(h[10])
+local shut = opens and now < opens and 2 or closes and now >= closes and 3
+local members = {}
+for i = 1, asking do
+  members[i] = ARGV[1] .. ':' .. ARGV[3 + i]
+end
+local tickets = redis.call('ZMSCORE', LINE, unpack(members))
+local facts = redis.call('HMGET', HOLDERS, unpack(ARGV, 4))
+local stock = tonumber(h[6]) - live - waiting
+local room = stock
+if h[13] and now < tonumber(h[13]) then
+  room = math.min(stock, tonumber(h[12]) - live - waiting)
+end
+local admitted, given = {}, {}
+for i = 1, asking do
+  local verdict, held, coupon = shut or 4, false, false
+  if facts[i] then
+    held, coupon = string.match(facts[i], '^(%d+):(%d+)$')
+  end
+  if tickets[i] then
+    out[#out + 1] = 0
+    out[#out + 1] = tonumber(tickets[i])
+    verdict = redis.call('ZRANK', LINE, members[i])
+  elseif given[members[i]] then
+    out[#out + 1] = 0
+    out[#out + 1] = next + given[members[i]]
+    verdict = waiting + given[members[i]] - 1
+  elseif held and tonumber(held) >= limit then
+    out[#out + 1] = 1
+    verdict = coupon
+  elseif not shut and room > #admitted / 2 then
+    verdict = 5
+    if admits then
+      local ticket = text(next + #admitted / 2 + 1)
+      request(ARGV[1], members[i], ARGV[3 + i], ticket, h[2])
+      admitted[#admitted + 1] = ticket
+      admitted[#admitted + 1] = members[i]
+      given[members[i]] = #admitted / 2
+    end
+  end
+  out[#out + 1] = verdict
+end
+
+if #admitted == 0 then
+  if now >= tonumber(h[11]) + 1000000 then
+    redis.pcall('HSET', TEMPLATE, 'last_ask', text(now))
+  end
+  return out
+end
+redis.call('ZADD', LINE, unpack(admitted))
+redis.call('HSET', TEMPLATE, 'next', text(next + #admitted / 2), 'last_ask', text(now))
+redis.call('SET', STOCK, text(stock - #admitted / 2))
+if backlog == 0 then
+  publish(ARGV[3], 'asked', ARGV[1])
+end
+return out

@@ -1,0 +1,26 @@
+-- Takes over what was read and is not acknowledged, whoever has it.
+--
+-- ARGV[1]  consumer
+-- ARGV[2]  only tickets above this
+-- ARGV[3]  most requests
+-- returns  as read
+--
+-- XAUTOCLAIM drops what was deleted without being acknowledged, and may
+-- therefore give nothing although more is pending: it is called on to the end.
+local h = redis.call('HMGET', TEMPLATE, 'run', 'generation')
+if not h[1] or h[1] ~= run() then
+  return NOT_LOADED
+end
+local out, most, cursor = {tonumber(h[2])}, tonumber(ARGV[3]), text(tonumber(ARGV[2]) + 1) .. '-0'
+repeat
+  local reply = redis.pcall('XAUTOCLAIM', REQUESTS, GROUP, ARGV[1], 0, cursor, 'COUNT', most - (#out - 1) / 2)
+  if reply.err then
+    return string.find(reply.err, 'NOGROUP', 1, true) and NOT_LOADED or reply
+  end
+  cursor = reply[1]
+  for _, entry in ipairs(reply[2]) do
+    out[#out + 1] = string.match(entry[1], '^%d+')
+    out[#out + 1] = entry[2][6]
+  end
+until cursor == '0-0' or (#out - 1) / 2 >= most
+return out

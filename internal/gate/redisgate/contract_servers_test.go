@@ -1,0 +1,114 @@
+//go:build servers
+
+package redisgate
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// TestWhatOtherSystemsSee holds the keys to what is promised of them.
+func TestWhatOtherSystemsSee(t *testing.T) {
+	t.Parallel()
+	overServers(t, func(t *testing.T, url string) {
+		r := newRig(t, url)
+		stock := func(what string, stock, count, issued string) {
+			t.Helper()
+			for key, want := range map[string]string{StockKey(r.prefix, r.id): stock, CountKey(r.prefix, r.id): count, IssuedKey(r.prefix, r.id): issued} {
+				r.equal(what+": "+key, r.do("GET", key), any(want))
+			}
+		}
+		s := r.state(7)
+		s.Live, s.IssuedTotal = 2, 4
+		r.load(s)
+		stock("loaded", "8", "2", "4")
+		r.ask("a", "b:c")
+		stock("asked", "6", "2", "4")
+		r.equal("line", r.do("ZRANGE", LineKey(r.prefix, r.id), "0", "-1"), []any{"42:a", "42:b:c"})
+		r.equal("requests", r.do("XRANGE", RequestsKey(r.prefix, r.id), "-", "+"), []any{
+			[]any{"1-7", []any{"requestId", "42:a", "templateId", "42", "userId", "a", "ticket", "1", "generation", "7"}},
+			[]any{"2-7", []any{"requestId", "42:b:c", "templateId", "42", "userId", "b:c", "ticket", "2", "generation", "7"}},
+		})
+		if group := r.do("XINFO", "GROUPS", RequestsKey(r.prefix, r.id)).([]any); len(group) != 1 {
+			t.Fatalf("groups %v", group)
+		}
+		if _, err := r.g.Read(t.Context(), r.id, "host-1-1", 1); err != nil {
+			t.Fatal(err)
+		}
+		r.equal("pending", r.do("XPENDING", RequestsKey(r.prefix, r.id), "coupon-issue-group").([]any)[0], int64(1))
+
+		s.Version, s.Settled, s.Live, s.IssuedTotal = 2, 2, 3, 5
+		_, err := r.g.Apply(t.Context(), gate.ApplyParams{
+			TemplateID: r.id, From: 1, State: s, Facts: []gate.Fact{{UserID: "a", Held: 1, CouponID: 1<<62 + 1}},
+			Outcomes: []gate.Outcome{{UserID: "a", Ticket: 1, CouponID: 1<<62 + 1}, {UserID: "b:c", Ticket: 2, Reason: reward.ReasonUserLimit}},
+		})
+		r.ok(err)
+		stock("applied", "7", "3", "5")
+		var outcomes []any
+		for _, entry := range r.do("XRANGE", OutcomesKey(r.prefix, r.id), "-", "+").([]any) {
+			outcomes = append(outcomes, entry.([]any)[1])
+		}
+		r.equal("outcomes", outcomes, []any{
+			[]any{"requestId", "42:a", "templateId", "42", "userId", "a", "ticket", "1", "status", "SUCCESS", "couponId", fmt.Sprint(1<<62 + 1), "reason", ""},
+			[]any{"requestId", "42:b:c", "templateId", "42", "userId", "b:c", "ticket", "2", "status", "FAILED", "couponId", "0", "reason", "USER_LIMIT"},
+		})
+		if _, err := r.g.Lower(t.Context(), r.id, 5); err != nil {
+			t.Fatal(err)
+		}
+		stock("lowered, which the counter does not say", "7", "3", "5")
+		s.Version, s.Live, s.Total = 3, 9, 4 // more than there is
+		_, err = r.g.Apply(t.Context(), gate.ApplyParams{TemplateID: r.id, From: 2, State: s})
+		r.ok(err)
+		stock("overdrawn", "0", "9", "5")
+		for _, command := range [][]string{{"SET", StockKey(r.prefix, r.id), "77"}, {"SET", StockKey(r.prefix, r.id), "x"}, {"DEL", StockKey(r.prefix, r.id)}, {"RPUSH", StockKey(r.prefix, r.id), "x"}} {
+			r.do(command...)
+			kept := int64(-1)
+			if command[len(command)-1] == "77" {
+				kept = 77
+			}
+			r.equal(fmt.Sprint("kept stock after ", command), r.header().KeptStock, kept)
+		}
+		_, err = r.g.Apply(t.Context(), gate.ApplyParams{TemplateID: r.id, From: 3, State: s, Repair: true})
+		r.ok(err)
+		stock("repaired", "0", "9", "5")
+		token, ok, err := r.g.Lock(t.Context(), r.id, time.Hour)
+		if err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		r.equal("lock", r.do("GET", LockKey(r.prefix, r.id)), any(fmt.Sprint(token)))
+		r.ok(r.g.Unlock(t.Context(), r.id, token))
+
+		if _, err := r.g.Ack(t.Context(), r.id, 7, []int64{1, 2}); err != nil {
+			t.Fatal(err)
+		}
+		if gone, err := r.g.Retire(t.Context(), r.id, 0); err != nil || !gone {
+			t.Fatal(gone, err)
+		}
+		r.equal("keys", r.keys(t.Context()), []string{r.prefix + "coupon:{42}:lock-token"})
+	})
+}
+
+// TestOutcomesAreCapped: the newest 100,000 are kept, about.
+func TestOutcomesAreCapped(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, serverURL(t, servers["Redis"]))
+	r.load(r.state(1))
+	const batch, batches = 5000, 22
+	outcomes := make([]gate.Outcome, batch)
+	s := r.state(1)
+	for range batches {
+		s.Version++
+		for i := range outcomes {
+			outcomes[i] = gate.Outcome{UserID: "u", Ticket: s.Version*batch + int64(i), Reason: reward.ReasonSoldOut}
+		}
+		_, err := r.g.Apply(t.Context(), gate.ApplyParams{TemplateID: r.id, From: s.Version - 1, State: s, Outcomes: outcomes})
+		r.ok(err)
+	}
+	if n := r.do("XLEN", OutcomesKey(r.prefix, r.id)).(int64); n < 100_000 || n > 101_000 {
+		t.Fatalf("%d outcomes are kept", n)
+	}
+}

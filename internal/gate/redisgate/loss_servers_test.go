@@ -1,0 +1,462 @@
+//go:build servers
+
+package redisgate
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fleet"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// ownRedis starts a Redis for a test that breaks it.
+func ownRedis(t *testing.T) *fleet.Server {
+	t.Helper()
+	in, err := fleet.Look()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := fleet.NewRedis(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return server
+}
+
+func (r *rig) ok(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rig) equal(what string, got, want any) {
+	r.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		r.Fatalf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func (r *rig) state(generation int64) gate.State {
+	return gate.State{Generation: generation, Version: 1, Total: 10, PerUserLimit: 1, Mode: reward.ModeStream}
+}
+
+// begin sets the marker and returns what the swap will take.
+func (r *rig) begin(token string, s gate.State) gate.SwapParams {
+	r.Helper()
+	begun, err := r.g.LoadBegin(r.Context(), r.id, token)
+	r.ok(err)
+	if !begun.Held {
+		r.Fatal("the marker is somebody else's")
+	}
+	return gate.SwapParams{TemplateID: r.id, Token: token, Run: begun.Run, State: s, KeepAbove: s.Settled}
+}
+
+func (r *rig) swap(p gate.SwapParams) gate.SwapResult {
+	r.Helper()
+	result, err := r.g.LoadSwap(r.Context(), p)
+	r.ok(err)
+	return result
+}
+
+func (r *rig) load(s gate.State) {
+	r.Helper()
+	if result := r.swap(r.begin("loader", s)); !result.Done {
+		r.Fatal("the swap was refused")
+	}
+}
+
+// ask returns the tickets of users; −1 for who is not in line.
+func (r *rig) ask(users ...string) []int64 {
+	r.Helper()
+	asking, err := r.g.Ask(r.Context(), r.id, users, true)
+	r.ok(err)
+	var tickets []int64
+	for _, a := range asking.Answers {
+		ticket := int64(-1)
+		if a.Verdict == gate.Admitted || a.Verdict == gate.Waits {
+			ticket = a.Ticket
+		}
+		tickets = append(tickets, ticket)
+	}
+	return tickets
+}
+
+func (r *rig) header() gate.Header {
+	r.Helper()
+	headers, err := r.g.Headers(r.Context(), []reward.TemplateID{r.id})
+	r.ok(err)
+	return headers[0]
+}
+
+// calls is every call that a gate has to be loaded for.
+func (r *rig) calls() map[string]func() error {
+	ctx := r.Context()
+	later := r.state(1)
+	later.Version, later.Settled = 100, 1
+	return map[string]func() error{
+		"Ask":     func() error { _, err := r.g.Ask(ctx, r.id, []string{"a", "new"}, true); return err },
+		"Places":  func() error { _, err := r.g.Places(ctx, r.id, []string{"a"}); return err },
+		"Read":    func() error { _, err := r.g.Read(ctx, r.id, "c", 10); return err },
+		"Claim":   func() error { _, err := r.g.Claim(ctx, r.id, "c", 0, 10); return err },
+		"Unacked": func() error { _, err := r.g.Unacked(ctx, r.id, 1, []int64{1}); return err },
+		"Lower":   func() error { _, err := r.g.Lower(ctx, r.id, 5); return err },
+		"Holders": func() error { _, _, _, err := r.g.Holders(ctx, r.id, ""); return err },
+		"Apply": func() error {
+			_, err := r.g.Apply(ctx, gate.ApplyParams{
+				TemplateID: r.id, State: later,
+				Facts:    []gate.Fact{{UserID: "a", Held: 1, CouponID: 1}},
+				Outcomes: []gate.Outcome{{UserID: "a", Ticket: 1, CouponID: 1}},
+			})
+			return err
+		},
+	}
+}
+
+func (r *rig) wantNotLoaded() {
+	r.Helper()
+	for what, call := range r.calls() {
+		if err := call(); !errors.Is(err, gate.ErrNotLoaded) {
+			r.Fatalf("%s: %v, want ErrNotLoaded", what, err)
+		}
+	}
+}
+
+func (r *rig) until(what string, condition func() bool) {
+	r.Helper()
+	for deadline := time.Now().Add(patience); !condition(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			r.Fatalf("waited %v in vain until %s", patience, what)
+		}
+	}
+}
+
+// dump is all that the rig's keys hold, but for when a template was asked for
+// last.
+func (r *rig) dump() map[string]string {
+	r.Helper()
+	out := map[string]string{}
+	for _, key := range r.keys(r.Context()) {
+		switch kind := r.do("TYPE", key).(string); {
+		case kind == "hash" && strings.Contains(key, "coupon:template:"):
+			h, err := r.raw.Do(r.Context(), r.raw.B().Hgetall().Key(key).Build()).AsStrMap()
+			r.ok(err)
+			for field, value := range h {
+				if field != "last_ask" {
+					out[key+" "+field] = value
+				}
+			}
+		default:
+			out[key], _ = r.do("DUMP", key).(string)
+		}
+	}
+	return out
+}
+
+func TestFlushAll(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, ownRedis(t).Address())
+	r.load(r.state(1))
+	r.equal("tickets", r.ask("a", "b", "c"), []int64{1, 2, 3})
+	before, _, err := r.g.Lock(t.Context(), r.id, time.Hour)
+	r.ok(err)
+	late := r.begin("late", r.state(2))
+
+	r.do("FLUSHALL")
+	r.wantNotLoaded()
+	if keys := r.keys(t.Context()); len(keys) != 0 {
+		t.Fatalf("without a gate these keys were made: %v", keys)
+	}
+	r.equal("a loader from before", r.swap(late), gate.SwapResult{})
+	r.equal("header", r.header(), gate.Header{})
+	if acked, err := r.g.Ack(t.Context(), r.id, 1, []int64{1}); acked != 0 || err != nil {
+		t.Fatal(acked, err)
+	}
+	if keys := r.keys(t.Context()); len(keys) != 0 {
+		t.Fatalf("without a gate these keys were made: %v", keys)
+	}
+	after, ok, err := r.g.Lock(t.Context(), r.id, time.Hour)
+	if err != nil || !ok || after <= before {
+		t.Fatalf("token %d after %d, %v, %v", after, before, ok, err)
+	}
+	s := r.state(3)
+	s.Settled = 2
+	r.load(s)
+	r.equal("tickets", r.ask("c", "d"), []int64{3, 4})
+}
+
+// TestARestartWithOldData: the snapshot knows less than was said, a marker of a
+// loader included.
+func TestARestartWithOldData(t *testing.T) {
+	t.Parallel()
+	server := ownRedis(t)
+	r := newRig(t, server.Address())
+	r.load(r.state(1))
+	r.equal("tickets", r.ask("c", "b", "a"), []int64{1, 2, 3})
+	late := r.begin("late", r.state(2))
+	r.do("SAVE")
+	r.equal("tickets", r.ask("lost"), []int64{4})
+	r.ok(server.Kill())
+	r.ok(server.Start(t.Context()))
+	r.until("it is reached again", func() bool { return r.g.Ping(t.Context()) == nil })
+
+	r.wantNotLoaded()
+	h := r.header()
+	h.LastAskAt = time.Time{}
+	r.equal("header", h, gate.Header{Exists: true, Generation: 1, Version: 1, Next: 3, Total: 10, KeptStock: 7, Waiting: 3, Backlog: 3})
+	r.equal("a loader from before", r.swap(late), gate.SwapResult{})
+	r.wantNotLoaded()
+	if acked, err := r.g.Ack(t.Context(), r.id, 1, []int64{1}); acked != 1 || err != nil {
+		t.Fatalf("a gate that is not loaded: %d acknowledged, %v", acked, err)
+	}
+	r.until("the marker has lapsed", func() bool { return r.do("EXISTS", allKeys(r.prefix, r.id)[8]) == int64(0) })
+	s := r.state(3)
+	s.Settled = 1
+	r.equal("swap", r.swap(r.begin("next", s)), gate.SwapResult{Done: true, Waiting: 2})
+	r.equal("tickets", r.ask("b", "a", "lost"), []int64{2, 3, 4})
+	requests, err := r.g.Read(t.Context(), r.id, "c", 10)
+	r.ok(err)
+	r.equal("requests", requests, []gate.Request{
+		{UserID: "b", Ticket: 2, Generation: 3}, {UserID: "a", Ticket: 3, Generation: 3}, {UserID: "lost", Ticket: 4, Generation: 3},
+	})
+}
+
+// TestAMasterThatIsMasterAgainIsAnotherRun: its run id is what it was.
+func TestAMasterThatIsMasterAgainIsAnotherRun(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, ownRedis(t).Address())
+	r.load(r.state(1))
+	r.do("REPLICAOF", "127.0.0.1", "1")
+	r.do("REPLICAOF", "NO", "ONE")
+	r.wantNotLoaded()
+	if h := r.header(); !h.Exists || h.Loaded {
+		t.Fatalf("header %+v", h)
+	}
+}
+
+// TestWhatIsMissing: a stream or group that somebody has deleted is not made.
+func TestWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	overServers(t, func(t *testing.T, url string) {
+		r := newRig(t, url)
+		requests := RequestsKey(r.prefix, r.id)
+		notLoaded := func(what string, err error) {
+			t.Helper()
+			if !errors.Is(err, gate.ErrNotLoaded) {
+				t.Errorf("%s: %v", what, err)
+			}
+			if h := r.header(); h.Loaded {
+				t.Errorf("%s: %+v", what, h)
+			}
+		}
+		r.load(r.state(1))
+		r.do("XGROUP", "DESTROY", requests, group)
+		_, err := r.g.Read(t.Context(), r.id, "c", 10)
+		notLoaded("Read without the group", err)
+		_, err = r.g.Claim(t.Context(), r.id, "c", 0, 10)
+		notLoaded("Claim without the group", err)
+		r.do("DEL", requests)
+		_, err = r.g.Ask(t.Context(), r.id, []string{"a"}, true)
+		notLoaded("Ask without the stream", err)
+		_, err = r.g.Read(t.Context(), r.id, "c", 10)
+		notLoaded("Read without the stream", err)
+		_, err = r.g.Unacked(t.Context(), r.id, 1, []int64{1})
+		notLoaded("Unacked without the stream", err)
+		if r.do("EXISTS", requests, LineKey(r.prefix, r.id)) != int64(0) {
+			t.Error("something was made")
+		}
+		r.load(r.state(2))
+		r.equal("tickets", r.ask("a"), []int64{1})
+	})
+}
+
+// TestWrongTypes puts another kind of key in the place of each: a call fails
+// and changes nothing, or does not need it.
+func TestWrongTypes(t *testing.T) {
+	t.Parallel()
+	overServers(t, func(t *testing.T, url string) {
+		r := newRig(t, url)
+		keys := allKeys(r.prefix, r.id)
+		needs := map[string][]string{ // a few that must fail
+			keys[0]: {"Ask", "Places", "Read", "Claim", "Unacked", "Apply", "Lower", "Holders", "Ack", "LoadBegin", "LoadSwap", "Headers", "Retire"},
+			keys[1]: {"Ask", "Places", "Apply", "Lower", "LoadSwap", "Headers", "Retire"},
+			keys[2]: {"Ask", "Read", "Claim", "Unacked", "Ack", "Headers"},
+			keys[3]: {"Ask", "Apply", "Holders"},
+			keys[7]: {"Apply"},
+			keys[8]: {"LoadBegin", "LoadFacts", "LoadSwap"},
+			keys[9]: {"LoadFacts", "LoadSwap"}, keys[10]: {"LoadFacts", "LoadSwap"},
+		}
+		for key, must := range needs {
+			for _, name := range []string{
+				"Ask", "Places", "Read", "Claim", "Unacked", "Apply", "Lower", "Holders", "Ack", "LoadBegin", "LoadFacts",
+				"LoadSwap", "Headers", "Retire",
+			} {
+				r.do(append([]string{"DEL"}, keys...)...)
+				r.load(r.state(1))
+				r.ask("a", "b", "z")
+				swap := r.begin("second", r.state(2))
+				r.do("DEL", key)
+				if key == keys[8] {
+					r.do("RPUSH", key, "wrong")
+				} else {
+					r.do("SET", key, "wrong")
+				}
+				before := r.dump()
+				err := r.callNamed(name, swap)
+				if err == nil && slices.Contains(must, name) {
+					t.Errorf("%s with a wrong %s gave no error", name, key)
+				}
+				if err != nil && !strings.Contains(err.Error(), "WRONGTYPE") {
+					t.Errorf("%s with a wrong %s: %v", name, key, err)
+				}
+				if err != nil {
+					if diff := cmp.Diff(before, r.dump()); diff != "" {
+						t.Errorf("%s with a wrong %s (-before +after):\n%s", name, key, diff)
+					}
+				}
+			}
+		}
+	})
+}
+
+func (r *rig) callNamed(name string, swap gate.SwapParams) error {
+	ctx := r.Context()
+	var err error
+	switch name {
+	case "Ack":
+		_, err = r.g.Ack(ctx, r.id, 1, []int64{1})
+	case "LoadBegin":
+		_, err = r.g.LoadBegin(ctx, r.id, "third")
+	case "LoadFacts":
+		err = r.g.LoadFacts(ctx, r.id, "second", []gate.Fact{{UserID: "a", Held: 1, CouponID: 1}}, []gate.Settled{{UserID: "b", Ticket: 2}})
+	case "LoadSwap":
+		_, err = r.g.LoadSwap(ctx, swap)
+	case "Headers":
+		_, err = r.g.Headers(ctx, []reward.TemplateID{r.id})
+	case "Retire":
+		_, err = r.g.Retire(ctx, r.id, 0)
+	default:
+		err = r.calls()[name]()
+	}
+	return err
+}
+
+// TestAForeignEntryIsInTheWay: what can fail among the writes comes first.
+func TestAForeignEntryIsInTheWay(t *testing.T) {
+	t.Parallel()
+	overServers(t, func(t *testing.T, url string) {
+		r := newRig(t, url)
+		r.load(r.state(1))
+		r.ask("a")
+		r.do("XADD", RequestsKey(r.prefix, r.id), "*", "what", "is this")
+		before := r.dump()
+		if _, err := r.g.Ask(t.Context(), r.id, []string{"b", "c"}, true); err == nil {
+			t.Fatal("no error")
+		}
+		r.equal("keys", r.dump(), before)
+		r.load(r.state(2))
+		r.equal("tickets", r.ask("a", "b"), []int64{1, 2})
+	})
+}
+
+func TestScriptsAreForgotten(t *testing.T) {
+	t.Parallel()
+	overServers(t, func(t *testing.T, url string) {
+		r := newRig(t, url)
+		forget := func() {
+			for _, node := range r.raw.Nodes() {
+				r.ok(node.Do(t.Context(), node.B().ScriptFlush().Build()).Error())
+			}
+		}
+		forget()
+		r.load(r.state(1))
+		forget()
+		r.equal("tickets", r.ask("a", "b"), []int64{1, 2})
+		forget()
+		if h := r.header(); h.Waiting != 2 {
+			t.Fatalf("header %+v", h)
+		}
+		for what, call := range r.calls() {
+			forget()
+			if err := call(); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	})
+}
+
+// TestAFullServer refuses whoever asks anew, and goes on making room.
+func TestAFullServer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, ownRedis(t).Address())
+	s := r.state(1)
+	s.Total = 5
+	r.load(s)
+	r.equal("tickets", r.ask("a", "b", "c"), []int64{1, 2, 3})
+	r.do("HSET", TemplateKey(r.prefix, r.id), "last_ask", "0") // it is time to note the next
+	r.do("CONFIG", "SET", "maxmemory", "1")
+	full := func(err error) bool { return err != nil && strings.Contains(err.Error(), "OOM") }
+
+	before := r.dump()
+	for range 2 {
+		if _, err := r.g.Ask(t.Context(), r.id, []string{"a", "d"}, true); !full(err) {
+			t.Fatalf("Ask: %v", err)
+		}
+	}
+	r.equal("keys", r.dump(), before)
+	r.equal("who waits is told so", r.ask("a", "c"), []int64{1, 3})
+	requests, err := r.g.Read(t.Context(), r.id, "c", 10)
+	if err != nil || len(requests) != 3 {
+		t.Fatalf("Read: %v, %v", requests, err)
+	}
+	if requests, err = r.g.Claim(t.Context(), r.id, "d", 0, 10); err != nil || len(requests) != 3 {
+		t.Fatalf("Claim: %v, %v", requests, err)
+	}
+	s.Version, s.Settled, s.Live, s.IssuedTotal = 2, 2, 1, 1
+	result, err := r.g.Apply(t.Context(), gate.ApplyParams{
+		TemplateID: r.id, From: 1, State: s, Facts: []gate.Fact{{UserID: "a", Held: 1, CouponID: 9}},
+		Outcomes: []gate.Outcome{{UserID: "a", Ticket: 1, CouponID: 9}, {UserID: "b", Ticket: 2, Reason: reward.ReasonUserLimit}},
+	})
+	r.ok(err)
+	r.equal("apply", result, gate.ApplyResult{Version: 2})
+	s.Mode, s.Version = reward.ModeKafka, 3 // nobody leaves, and still it passes
+	result, err = r.g.Apply(t.Context(), gate.ApplyParams{TemplateID: r.id, From: 2, State: s, Facts: []gate.Fact{{UserID: "b", Held: 1, CouponID: 10}}})
+	r.ok(err)
+	r.equal("apply", result, gate.ApplyResult{Version: 3})
+	if acked, err := r.g.Ack(t.Context(), r.id, 1, []int64{1, 2}); acked != 2 || err != nil {
+		t.Fatalf("Ack: %d, %v", acked, err)
+	}
+	if done, err := r.g.Lower(t.Context(), r.id, 4); !done || err != nil {
+		t.Fatalf("Lower: %v, %v", done, err)
+	}
+	s.Mode = reward.ModeStream
+	s.Generation = 2
+	r.load(s)
+	if err := r.g.LoadFacts(t.Context(), r.id, "loader", []gate.Fact{{UserID: "a", Held: 1}}, nil); err != nil {
+		t.Fatalf("LoadFacts without the marker: %v", err)
+	}
+	third := r.begin("third", r.state(3))
+	if err := r.g.LoadFacts(t.Context(), r.id, "third", []gate.Fact{{UserID: "a", Held: 1}}, nil); !full(err) {
+		t.Fatalf("LoadFacts: %v", err)
+	}
+	r.begin("third", r.state(3)) // anew
+	third.Facts = 1
+	r.equal("swap without the facts", r.swap(third), gate.SwapResult{})
+
+	r.do("CONFIG", "SET", "maxmemory", "0")
+	r.equal("tickets", r.ask("c", "d"), []int64{3, 4})
+}

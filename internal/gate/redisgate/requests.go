@@ -1,0 +1,78 @@
+package redisgate
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// Read implements gate.Gate.
+func (g *Gate) Read(ctx context.Context, id reward.TemplateID, consumer string, count int) ([]gate.Request, error) {
+	return g.requests(ctx, read, id, count, consumer)
+}
+
+// Claim implements gate.Gate.
+func (g *Gate) Claim(ctx context.Context, id reward.TemplateID, consumer string, after int64, count int) ([]gate.Request, error) {
+	return g.requests(ctx, claim, id, count, consumer, number(after))
+}
+
+// requests runs a script that gives requests; count is its last argument.
+func (g *Gate) requests(ctx context.Context, s *script, id reward.TemplateID, count int, args ...string) ([]gate.Request, error) {
+	if count <= 0 {
+		return nil, nil
+	}
+	args = append(args, number(int64(min(count, gate.ReadMax))))
+	m, err := g.exec(ctx, s, id, call{judgingKeys(g.prefix, id), args})
+	if err != nil {
+		return nil, err
+	}
+	r := newReply(m)
+	generation := r.number()
+	out := make([]gate.Request, 0, len(r.rows)/2)
+	for r.more() {
+		ticket, user := r.number(), r.text()
+		out = append(out, gate.Request{UserID: user, Ticket: ticket, Generation: generation})
+	}
+	return out, r.done(s, id)
+}
+
+// Ack implements gate.Gate.
+func (g *Gate) Ack(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) (int, error) {
+	if len(tickets) == 0 {
+		return 0, nil
+	}
+	args := ticketArgs(tickets, id.String(), wakeChannel(g.prefix), number(generation))
+	m, err := g.exec(ctx, ack, id, call{judgingKeys(g.prefix, id), args})
+	if err != nil {
+		return 0, err
+	}
+	acked, err := m.AsInt64()
+	if err != nil {
+		return 0, fmt.Errorf("redisgate: ack %s: %w", id, err)
+	}
+	return int(acked), nil
+}
+
+// Unacked implements gate.Gate.
+func (g *Gate) Unacked(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) ([]bool, error) {
+	m, err := g.exec(ctx, unacked, id, call{judgingKeys(g.prefix, id), ticketArgs(tickets, number(generation))})
+	if err != nil {
+		return nil, err
+	}
+	r := newReply(m)
+	out := make([]bool, len(tickets))
+	for i := range out {
+		out[i] = r.number() == 1
+	}
+	return out, r.done(unacked, id)
+}
+
+// ticketArgs appends tickets to other arguments.
+func ticketArgs(tickets []int64, args ...string) []string {
+	for _, t := range tickets {
+		args = append(args, number(t))
+	}
+	return args
+}

@@ -1,0 +1,154 @@
+package redisgate
+
+import (
+	"context"
+	"crypto/sha1"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// Each script begins with its ARGV and what it returns; its KEYS are those of
+// head.lua, which stands in front of all but those of the lock. A script
+// touches one template, checks first and writes last.
+var (
+	//go:embed head.lua
+	headText string
+	//go:embed ask.lua
+	askText string
+	//go:embed places.lua
+	placesText string
+	//go:embed describe.lua
+	describeText string
+	//go:embed read.lua
+	readText string
+	//go:embed claim.lua
+	claimText string
+	//go:embed ack.lua
+	ackText string
+	//go:embed unacked.lua
+	unackedText string
+	//go:embed apply.lua
+	applyText string
+	//go:embed load_begin.lua
+	loadBeginText string
+	//go:embed load_facts.lua
+	loadFactsText string
+	//go:embed load_swap.lua
+	loadSwapText string
+	//go:embed lower.lua
+	lowerText string
+	//go:embed retire.lua
+	retireText string
+	//go:embed holders.lua
+	holdersText string
+	//go:embed lock.lua
+	lockText string
+	//go:embed unlock.lua
+	unlockText string
+
+	ask       = newScript("ask", headText+askText)
+	places    = newScript("places", headText+placesText)
+	describe  = newScript("describe", headText+describeText)
+	read      = newScript("read", headText+readText)
+	claim     = newScript("claim", headText+claimText)
+	ack       = newScript("ack", headText+ackText)
+	unacked   = newScript("unacked", headText+unackedText)
+	apply     = newScript("apply", headText+applyText)
+	loadBegin = newScript("load_begin", headText+loadBeginText)
+	loadFacts = newScript("load_facts", headText+loadFactsText)
+	loadSwap  = newScript("load_swap", headText+loadSwapText)
+	lower     = newScript("lower", headText+lowerText)
+	retire    = newScript("retire", headText+retireText)
+	holders   = newScript("holders", headText+holdersText)
+	lock      = newScript("lock", lockText)
+	unlock    = newScript("unlock", unlockText)
+)
+
+// script is a script under the name that the server knows it by.
+type script struct{ name, text, sha string }
+
+func newScript(name, text string) *script {
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // the name that the server gives a script, no secret
+	return &script{name: name, text: text, sha: hex.EncodeToString(sum[:])}
+}
+
+// call is one run of a script.
+type call struct{ keys, args []string }
+
+// exec runs a script once: a server that does not know it yet has done nothing.
+func (g *Gate) exec(ctx context.Context, s *script, id reward.TemplateID, c call) (rueidis.RedisMessage, error) {
+	if err := ctx.Err(); err != nil {
+		return rueidis.RedisMessage{}, fmt.Errorf("redisgate: %s %s: nothing was done: %w", s.name, id, err)
+	}
+	reply := g.client.Do(ctx, g.bySHA(s, c))
+	if unknown(reply) {
+		reply = g.client.Do(ctx, g.byText(s, c))
+	}
+	return s.judge(reply, id)
+}
+
+// execAll runs a script once per template, in one round trip; in a second one
+// on servers that do not know it yet.
+func (g *Gate) execAll(ctx context.Context, s *script, ids []reward.TemplateID, calls []call) ([]rueidis.RedisMessage, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("redisgate: %s: nothing was done: %w", s.name, err)
+	}
+	cmds := make(rueidis.Commands, len(calls))
+	for i, c := range calls {
+		cmds[i] = g.bySHA(s, c)
+	}
+	replies := g.client.DoMulti(ctx, cmds...)
+	var again rueidis.Commands
+	var places []int
+	for i, reply := range replies {
+		if unknown(reply) {
+			places, again = append(places, i), append(again, g.byText(s, calls[i]))
+		}
+	}
+	if len(again) > 0 {
+		for i, reply := range g.client.DoMulti(ctx, again...) {
+			replies[places[i]] = reply
+		}
+	}
+	out := make([]rueidis.RedisMessage, len(replies))
+	for i, reply := range replies {
+		var err error
+		if out[i], err = s.judge(reply, ids[i]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (g *Gate) bySHA(s *script, c call) rueidis.Completed {
+	return g.client.B().Evalsha().Sha1(s.sha).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
+}
+
+func (g *Gate) byText(s *script, c call) rueidis.Completed {
+	return g.client.B().Eval().Script(s.text).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
+}
+
+// unknown says that the server does not know the script.
+func unknown(reply rueidis.RedisResult) bool {
+	refusal, ok := rueidis.IsRedisErr(reply.Error())
+	return ok && refusal.IsNoScript()
+}
+
+// judge tells what the script says from what went wrong.
+func (s *script) judge(reply rueidis.RedisResult, id reward.TemplateID) (rueidis.RedisMessage, error) {
+	m, err := reply.ToMessage()
+	if err == nil {
+		return m, nil
+	}
+	if refusal, ok := rueidis.IsRedisErr(err); ok && strings.HasPrefix(refusal.Error(), "NOTLOADED") {
+		return m, gate.ErrNotLoaded
+	}
+	return m, fmt.Errorf("redisgate: %s %s: %w", s.name, id, err)
+}
