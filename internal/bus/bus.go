@@ -15,6 +15,7 @@ const (
 	TopicStarted        = "campaign-promotion-started"
 	TopicPointRetry     = "campaign-promotion-point-retry"
 	TopicVoucherRetry   = "campaign-promotion-voucher-retry"
+	TopicCouponIssue    = "coupon-issue"
 	// DeadLetterSuffix makes the name of a topic's dead-letter topic.
 	DeadLetterSuffix = ".dlq"
 )
@@ -25,10 +26,11 @@ const (
 	GroupVoucher      = "prepay-admin-campaign-voucher"
 	GroupPointRetry   = "prepay-admin-campaign-point-retry"
 	GroupVoucherRetry = "prepay-admin-campaign-voucher-retry"
+	GroupCouponIssue  = "coupon-issue-group"
 )
 
 // Topics lists every topic that is created at start, dead-letter topics aside.
-var Topics = []string{TopicPointPublish, TopicVoucherPublish, TopicStarted, TopicPointRetry, TopicVoucherRetry}
+var Topics = []string{TopicPointPublish, TopicVoucherPublish, TopicStarted, TopicPointRetry, TopicVoucherRetry, TopicCouponIssue}
 
 // Record is a Kafka record. Topic is without the configured prefix.
 type Record struct {

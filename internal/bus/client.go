@@ -239,6 +239,41 @@ func (c *Client) Lag(ctx context.Context, group string, topics ...string) (map[s
 	return lags, nil
 }
 
+// Positions returns, by partition, where a group without offsets of its own
+// elsewhere begins to read a topic: behind its commit, or at the beginning of
+// what the log still has.
+func (c *Client) Positions(ctx context.Context, group, topic string) (map[int32]int64, error) {
+	commits, err := c.admin.FetchOffsets(ctx, c.full(group))
+	if err != nil {
+		return nil, fmt.Errorf("read the commits of group %s: %w", group, err)
+	}
+	bounds, err := c.bounds(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	positions := make(map[int32]int64, len(bounds))
+	for partition, b := range bounds {
+		positions[partition] = b.start
+		if commit, ok := commits.Lookup(c.full(topic), partition); ok && commit.Err == nil {
+			positions[partition] = max(b.start, commit.At)
+		}
+	}
+	return positions, nil
+}
+
+// Ends returns where each partition of a topic ends for readers.
+func (c *Client) Ends(ctx context.Context, topic string) (map[int32]int64, error) {
+	bounds, err := c.bounds(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	ends := make(map[int32]int64, len(bounds))
+	for partition, b := range bounds {
+		ends[partition] = b.end
+	}
+	return ends, nil
+}
+
 // bound is where a partition's log starts, and where it ends (exclusive) for
 // readers, who do not see open transactions.
 type bound struct{ start, end int64 }

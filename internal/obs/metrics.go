@@ -55,6 +55,8 @@ type Metrics struct {
 	breaches              prometheus.Counter
 	broken                *prometheus.GaugeVec
 	webhooks              *prometheus.CounterVec
+	couponAsks, coupons   *prometheus.CounterVec
+	gateLoads             prometheus.Counter
 
 	pools    poolCollector
 	parts    partCollector
@@ -93,14 +95,19 @@ func NewMetrics() *Metrics {
 			Name: "largesse_balance_broken", Help: "1 while the books of the promotion do not balance.",
 		}, []string{"promotion_id"}),
 		webhooks: counters("largesse_webhooks_total", "Tries of this instance to tell a webhook, by what came of them.", "outcome"),
-		pools:    newPoolCollector(),
-		parts:    newPartCollector(),
-		governor: newGovernorCollector(),
-		streams:  newStreamCollector(),
+		couponAsks: counters("largesse_coupon_asks_total",
+			"Asks for a coupon that this instance answered, by the answer: WAITING, ISSUED, or the code of the refusal.", "answer"),
+		coupons: counters("largesse_coupons_total",
+			"Accepted requests for a coupon that this instance settled: ISSUED or REJECTED.", "outcome"),
+		gateLoads: counter("largesse_gate_loads_total", "Gates that this instance loaded from rows."),
+		pools:     newPoolCollector(),
+		parts:     newPartCollector(),
+		governor:  newGovernorCollector(),
+		streams:   newStreamCollector(),
 	}
 	m.registry.MustRegister(
 		m.claims, m.sweeps, m.poolStarts, m.idleStops, m.deadLetters, m.payouts, m.calls, m.callSeconds, m.callsOpen,
-		m.breaches, m.broken, m.webhooks,
+		m.breaches, m.broken, m.webhooks, m.couponAsks, m.coupons, m.gateLoads,
 		&m.pools, &m.parts, &m.governor, &m.streams,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -459,5 +466,33 @@ func (c *streamCollector) Collect(out chan<- prometheus.Metric) {
 			out <- prometheus.MustNewConstMetric(c.descs[i], prometheus.GaugeValue, v,
 				strconv.FormatInt(int64(id), 10), string(s.promotionType))
 		}
+	}
+}
+
+// CouponAsked counts an ask for a coupon by its answer.
+func (m *Metrics) CouponAsked(answer string) {
+	if !m.off() {
+		m.couponAsks.WithLabelValues(answer).Inc()
+	}
+}
+
+// CouponsIssued counts coupons that were issued.
+func (m *Metrics) CouponsIssued(n int) {
+	if !m.off() {
+		m.coupons.WithLabelValues("ISSUED").Add(float64(n))
+	}
+}
+
+// CouponsRejected counts requests that were accepted and got no coupon.
+func (m *Metrics) CouponsRejected(n int) {
+	if !m.off() {
+		m.coupons.WithLabelValues("REJECTED").Add(float64(n))
+	}
+}
+
+// GateLoaded counts a gate that was loaded from rows.
+func (m *Metrics) GateLoaded() {
+	if !m.off() {
+		m.gateLoads.Inc()
 	}
 }

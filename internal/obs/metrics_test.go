@@ -48,6 +48,10 @@ func gather(t *testing.T, m *Metrics, name string) map[string]float64 {
 
 // useEverything calls every method once.
 func useEverything(m *Metrics) {
+	m.CouponAsked("WAITING")
+	m.CouponsIssued(1)
+	m.CouponsRejected(1)
+	m.GateLoaded()
 	m.Claimed(2)
 	m.Swept(3)
 	m.PoolStarted()

@@ -34,6 +34,9 @@ const (
 	Governor  Component = "governor"
 	Balance   Component = "balance"
 	Webhook   Component = "webhook"
+	Coupons   Component = "coupons"
+	Gate      Component = "gate"
+	Issuer    Component = "issuer"
 	API       Component = "api"
 )
 
@@ -70,6 +73,7 @@ const (
 	GivenUp       Stage = "given-up"
 	Unavailable   Stage = "unavailable"
 	Recovered     Stage = "recovered"
+	Loaded        Stage = "loaded"
 )
 
 // Log writes lines of one component. The zero Log writes nothing.

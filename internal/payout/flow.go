@@ -211,7 +211,9 @@ func (f *Flow) Start(ctx context.Context) error {
 	}
 	if f.cfg.Housekeeping {
 		start(&f.sweeper.Base, f.sweeper.run)
-		start(&f.settler.Base, f.settler.run)
+		if f.cfg.Provider != nil { // without one there is nobody to ask
+			start(&f.settler.Base, f.settler.run)
+		}
 		start(&f.guard.Base, f.guard.run)
 		start(&f.Reconciler.Base, f.Reconciler.run)
 		start(&f.webhooks.Base, f.webhooks.run)

@@ -2,9 +2,7 @@ package payout
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
@@ -84,12 +82,12 @@ func (l *PublishListener) ProcessTopicMessages(ctx context.Context, records []bu
 func (l *PublishListener) process(ctx context.Context, records []bus.Record) error {
 	var (
 		good []parsed
-		dead []deadRecord
+		dead []bus.DeadRecord
 	)
 	for _, r := range records {
 		m, err := reward.ParsePublishMessage(l.kind.promotionType, r.Value)
 		if err != nil {
-			dead = append(dead, deadRecord{r, reward.CodeMalformed, err.Error()})
+			dead = append(dead, bus.DeadRecord{Record: r, Reason: reward.CodeMalformed, Detail: err.Error()})
 			continue
 		}
 		good = append(good, parsed{r, m})
@@ -108,14 +106,14 @@ func (l *PublishListener) process(ctx context.Context, records []bus.Record) err
 	if err := bury(ctx, l.store, conflicts); err != nil {
 		return err
 	}
-	publishDead(ctx, l.publisher, l.log, append(dead, conflicts...))
+	bus.PublishDead(ctx, l.publisher, l.log, append(dead, conflicts...))
 	l.log.Debug(obs.Saved, "topic", l.kind.publishTopic, "count", len(good), "dead", len(dead))
 	return nil
 }
 
 // register makes sure that every promotion named exists, and sorts out records
 // of the other type.
-func (l *PublishListener) register(ctx context.Context, good []parsed) ([]parsed, []deadRecord, error) {
+func (l *PublishListener) register(ctx context.Context, good []parsed) ([]parsed, []bus.DeadRecord, error) {
 	var unknown []store.Registration
 	l.mu.Lock()
 	asked := make(map[reward.PromotionID]bool)
@@ -154,13 +152,13 @@ func (l *PublishListener) register(ctx context.Context, good []parsed) ([]parsed
 	defer l.mu.Unlock()
 	var (
 		mine []parsed
-		dead []deadRecord
+		dead []bus.DeadRecord
 	)
 	for _, g := range good {
 		if t := l.known[g.message.PromotionID]; t != l.kind.promotionType {
-			dead = append(dead, deadRecord{
-				g.record, reward.CodeTypeMismatch,
-				fmt.Sprintf("promotion %s is of type %s, the record of type %s", g.message.PromotionID, t, l.kind.promotionType),
+			dead = append(dead, bus.DeadRecord{
+				Record: g.record, Reason: reward.CodeTypeMismatch,
+				Detail: fmt.Sprintf("promotion %s is of type %s, the record of type %s", g.message.PromotionID, t, l.kind.promotionType),
 			})
 			continue
 		}
@@ -200,8 +198,8 @@ func (l *PublishListener) forget() {
 // save writes a batch. One that fails for its data is halved until the culprit
 // stands alone and goes to the dead letters. The offsets go with the last
 // part, so that dying in between repeats records, which is harmless.
-func (l *PublishListener) save(ctx context.Context, good []parsed, dead []deadRecord, offsets []store.Offset) (conflicts []deadRecord, err error) {
-	params := store.PayoutSaveParams{Offsets: offsets, DeadLetters: letters(dead)}
+func (l *PublishListener) save(ctx context.Context, good []parsed, dead []bus.DeadRecord, offsets []store.Offset) (conflicts []bus.DeadRecord, err error) {
+	params := store.PayoutSaveParams{Offsets: offsets, DeadLetters: bus.Letters(dead)}
 	for _, g := range good {
 		params.Rows = append(params.Rows, rowOf(g.message))
 	}
@@ -210,9 +208,9 @@ func (l *PublishListener) save(ctx context.Context, good []parsed, dead []deadRe
 	case err == nil:
 		for i, o := range res.Outcomes {
 			if o == store.Conflict {
-				conflicts = append(conflicts, deadRecord{
-					good[i].record, reward.CodeConflict,
-					fmt.Sprintf("target %s is known in promotion %s with another amount, user or code", good[i].message.TargetID, good[i].message.PromotionID),
+				conflicts = append(conflicts, bus.DeadRecord{
+					Record: good[i].record, Reason: reward.CodeConflict,
+					Detail: fmt.Sprintf("target %s is known in promotion %s with another amount, user or code", good[i].message.TargetID, good[i].message.PromotionID),
 				})
 			}
 		}
@@ -222,7 +220,7 @@ func (l *PublishListener) save(ctx context.Context, good []parsed, dead []deadRe
 	case len(good) == 0:
 		return nil, fmt.Errorf("save dead letters of %s: %w", l.kind.publishTopic, err)
 	case len(good) == 1:
-		dead = append(dead, deadRecord{good[0].record, reward.CodeInvalid, err.Error()})
+		dead = append(dead, bus.DeadRecord{Record: good[0].record, Reason: reward.CodeInvalid, Detail: err.Error()})
 		return l.save(ctx, nil, dead, offsets)
 	}
 	half := len(good) / 2
@@ -277,12 +275,12 @@ func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bu
 	var (
 		rs   []store.Registration
 		from []bus.Record
-		dead []deadRecord
+		dead []bus.DeadRecord
 	)
 	for _, r := range records {
 		m, err := reward.ParseStartedMessage(r.Value)
 		if err != nil {
-			dead = append(dead, deadRecord{r, reward.CodeMalformed, err.Error()})
+			dead = append(dead, bus.DeadRecord{Record: r, Reason: reward.CodeMalformed, Detail: err.Error()})
 			continue
 		}
 		rs = append(rs, store.Registration{ID: m.PromotionID, Type: m.PromotionType, Started: true, ExpectedCount: &m.TotalCount})
@@ -296,9 +294,9 @@ func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bu
 		}
 		for i, p := range promotions {
 			if p.Type != rs[i].Type {
-				dead = append(dead, deadRecord{
-					from[i], reward.CodeTypeMismatch,
-					fmt.Sprintf("promotion %s is of type %s, the record of type %s", p.ID, p.Type, rs[i].Type),
+				dead = append(dead, bus.DeadRecord{
+					Record: from[i], Reason: reward.CodeTypeMismatch,
+					Detail: fmt.Sprintf("promotion %s is of type %s, the record of type %s", p.ID, p.Type, rs[i].Type),
 				})
 			}
 		}
@@ -307,7 +305,7 @@ func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bu
 	if err := bury(ctx, l.store, dead); err != nil {
 		return err
 	}
-	publishDead(ctx, l.publisher, l.log, dead)
+	bus.PublishDead(ctx, l.publisher, l.log, dead)
 	l.log.Info(obs.Received, "topic", bus.TopicStarted, "count", len(records))
 	l.hint()
 	return nil
@@ -333,12 +331,12 @@ func NewRetryListener(t reward.PromotionType, s store.DeadLetters, r *RetryProce
 func (l *RetryListener) ProcessTopicMessages(ctx context.Context, records []bus.Record) error {
 	var (
 		messages []reward.RetryMessage
-		dead     []deadRecord
+		dead     []bus.DeadRecord
 	)
 	for _, r := range records {
 		m, err := reward.ParseRetryMessage(r.Value)
 		if err != nil {
-			dead = append(dead, deadRecord{r, reward.CodeMalformed, err.Error()})
+			dead = append(dead, bus.DeadRecord{Record: r, Reason: reward.CodeMalformed, Detail: err.Error()})
 			continue
 		}
 		messages = append(messages, m)
@@ -346,54 +344,18 @@ func (l *RetryListener) ProcessTopicMessages(ctx context.Context, records []bus.
 	if err := bury(ctx, l.store, dead); err != nil {
 		return err
 	}
-	publishDead(ctx, l.publisher, l.log, dead)
+	bus.PublishDead(ctx, l.publisher, l.log, dead)
 	l.retry.wait(l.kind.promotionType, messages)
 	return nil
 }
 
-// deadRecord is a record that could not be read or processed, and why.
-type deadRecord struct {
-	record bus.Record
-	reason string
-	detail string
-}
-
-func letters(dead []deadRecord) []reward.DeadLetter {
-	out := make([]reward.DeadLetter, len(dead))
-	for i, d := range dead {
-		out[i] = reward.DeadLetter{
-			Source: d.record.Topic, Partition: d.record.Partition, Offset: strconv.FormatInt(d.record.Offset, 10),
-			Key: d.record.Key, Value: d.record.Value, Reason: d.reason, Detail: d.detail, At: time.Now(),
-		}
-	}
-	return out
-}
-
 // bury writes dead letters as rows; a repeat changes nothing.
-func bury(ctx context.Context, s store.DeadLetters, dead []deadRecord) error {
+func bury(ctx context.Context, s store.DeadLetters, dead []bus.DeadRecord) error {
 	if len(dead) == 0 {
 		return nil
 	}
-	if err := s.DeadLetterAdd(ctx, letters(dead)); err != nil {
+	if err := s.DeadLetterAdd(ctx, bus.Letters(dead)); err != nil {
 		return fmt.Errorf("keep %d dead letters: %w", len(dead), err)
 	}
 	return nil
-}
-
-// publishDead copies dead letters to the .dlq topics. Best effort: the row is
-// the truth.
-func publishDead(ctx context.Context, p Publisher, log obs.Log, dead []deadRecord) {
-	if len(dead) == 0 {
-		return
-	}
-	records := make([]bus.Record, len(dead))
-	first := dead[0]
-	log.Warn(obs.DeadLettered, errors.New(first.detail), "count", len(dead),
-		"topic", first.record.Topic, "partition", first.record.Partition, "offset", first.record.Offset, "reason", first.reason)
-	for i, d := range dead {
-		records[i] = bus.DeadLetterRecord(d.record, d.reason, d.detail, time.Now())
-	}
-	if err := p.Publish(ctx, records); err != nil && ctx.Err() == nil {
-		log.Warn(obs.Failed, err, "count", len(records))
-	}
 }
