@@ -1,0 +1,93 @@
+package coupon
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// Applier tells gates what was committed. All of it may come late, twice, in
+// another order, or never: the keeper makes up for it.
+type Applier struct {
+	rows   store.Store
+	gate   gate.Gate
+	loader *Loader
+}
+
+// after is what an apply carries beside the change itself.
+type after struct {
+	done     []gate.Settled // who leaves the line, where the gate is in KAFKA mode
+	outcomes []gate.Outcome
+	service  time.Duration
+}
+
+// apply tells the gate of a change.
+func (a *Applier) apply(ctx context.Context, id reward.TemplateID, change *store.CouponChange, with after) error {
+	if change.From == change.To {
+		return nil
+	}
+	result, err := a.gate.Apply(ctx, gate.ApplyParams{
+		TemplateID: id, From: change.From, State: stateOf(&change.Template), Facts: factsOf(change.Facts),
+		Done: with.done, Outcomes: with.outcomes, Service: with.service,
+	})
+	switch {
+	case errors.Is(err, gate.ErrNotLoaded):
+		return nil // a load brings it
+	case err != nil:
+		return err
+	case result.Behind:
+		return a.cover(ctx, id, result.Version)
+	}
+	return nil
+}
+
+// tellTimeout bounds the telling of what is committed: nobody waits for a gate
+// that hangs, since the keeper makes up for it.
+const tellTimeout = 500 * time.Millisecond
+
+// tell is apply for those who have somebody waiting for them: it is soon over,
+// and fails silently.
+func (a *Applier) tell(ctx context.Context, id reward.TemplateID, change *store.CouponChange, with after) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
+	defer cancel()
+	_ = a.apply(ctx, id, change, with) // the keeper sees what the gate has not heard
+}
+
+// cover brings a gate that is at a version up to the rows as they are now.
+func (a *Applier) cover(ctx context.Context, id reward.TemplateID, version int64) error {
+	for {
+		changes, err := a.rows.CouponChanges(ctx, id, version, changesMax)
+		if err != nil {
+			return err
+		}
+		if changes.More {
+			return a.loader.renew(ctx, id, version+1)
+		}
+		t := &changes.Template
+		if t.Version <= version {
+			return nil
+		}
+		var done []gate.Settled
+		for _, s := range changes.Settled {
+			if s.Generation == t.Generation {
+				done = append(done, gate.Settled{UserID: s.UserID, Ticket: s.Ticket})
+			}
+		}
+		result, err := a.gate.Apply(ctx, gate.ApplyParams{
+			TemplateID: id, From: version, State: stateOf(t), Facts: factsOf(changes.Facts), Done: done,
+		})
+		switch {
+		case errors.Is(err, gate.ErrNotLoaded):
+			return nil
+		case err != nil:
+			return err
+		case !result.Behind:
+			return nil
+		}
+		version = result.Version // it was loaded from an older snapshot meanwhile
+	}
+}

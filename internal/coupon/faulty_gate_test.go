@@ -1,0 +1,201 @@
+package coupon
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// forgetful is a gate in this process of which all can be lost.
+type forgetful struct {
+	mu    sync.Mutex // protects what follows
+	inner *gate.Memory
+	users []*faultyGate
+	open  sync.WaitGroup
+}
+
+func newForgetful() *forgetful {
+	f := &forgetful{}
+	f.begin()
+	return f
+}
+
+func (f *forgetful) begin() {
+	f.inner = gate.NewMemory()
+	hints := f.inner.Wakes()
+	f.open.Go(func() {
+		for w := range hints {
+			f.mu.Lock()
+			for _, u := range f.users {
+				select {
+				case u.hints <- w:
+				default: // a hint may be lost
+				}
+			}
+			f.mu.Unlock()
+		}
+	})
+}
+
+func (f *forgetful) gate(testing.TB) *faultyGate {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g := &faultyGate{now: f.now, hints: make(chan gate.Wake, 64)}
+	g.wakes = g.hints
+	f.users = append(f.users, g)
+	return g
+}
+
+func (f *forgetful) now() gate.Gate {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.inner
+}
+
+func (f *forgetful) forget() {
+	f.mu.Lock()
+	old := f.inner
+	f.begin()
+	f.mu.Unlock()
+	old.Close()
+}
+
+func (f *forgetful) close() {
+	f.now().Close()
+	f.open.Wait()
+}
+
+// faultyGate is an instance's gate, which can be away, or lose what it is told.
+type faultyGate struct {
+	now   func() gate.Gate
+	wakes <-chan gate.Wake
+	hints chan gate.Wake // of a forgetful one
+
+	mu        sync.Mutex // protects what follows
+	away      bool
+	loseApply bool
+}
+
+var errAway = errors.New("the gate's server is away")
+
+func (g *faultyGate) set(f func(*faultyGate)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f(g)
+}
+
+// reach is the gate, or why it cannot be reached.
+func (g *faultyGate) reach() (gate.Gate, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.away {
+		return nil, errAway
+	}
+	return g.now(), nil
+}
+
+// through makes a call that has one result.
+func through[T any](g *faultyGate, call func(gate.Gate) (T, error)) (T, error) {
+	inner, err := g.reach()
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return call(inner)
+}
+
+func (g *faultyGate) Ask(ctx context.Context, id reward.TemplateID, users []string, admit bool) (gate.Asking, error) {
+	return through(g, func(in gate.Gate) (gate.Asking, error) { return in.Ask(ctx, id, users, admit) })
+}
+
+func (g *faultyGate) Places(ctx context.Context, id reward.TemplateID, users []string) (gate.Placing, error) {
+	return through(g, func(in gate.Gate) (gate.Placing, error) { return in.Places(ctx, id, users) })
+}
+
+func (g *faultyGate) Headers(ctx context.Context, ids []reward.TemplateID) ([]gate.Header, error) {
+	return through(g, func(in gate.Gate) ([]gate.Header, error) { return in.Headers(ctx, ids) })
+}
+
+func (g *faultyGate) Read(ctx context.Context, id reward.TemplateID, consumer string, count int) ([]gate.Request, error) {
+	return through(g, func(in gate.Gate) ([]gate.Request, error) { return in.Read(ctx, id, consumer, count) })
+}
+
+func (g *faultyGate) Claim(ctx context.Context, id reward.TemplateID, consumer string, after int64, count int) ([]gate.Request, error) {
+	return through(g, func(in gate.Gate) ([]gate.Request, error) { return in.Claim(ctx, id, consumer, after, count) })
+}
+
+func (g *faultyGate) Ack(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) (int, error) {
+	return through(g, func(in gate.Gate) (int, error) { return in.Ack(ctx, id, generation, tickets) })
+}
+
+func (g *faultyGate) Unacked(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) ([]bool, error) {
+	return through(g, func(in gate.Gate) ([]bool, error) { return in.Unacked(ctx, id, generation, tickets) })
+}
+
+func (g *faultyGate) Apply(ctx context.Context, p gate.ApplyParams) (gate.ApplyResult, error) {
+	return through(g, func(in gate.Gate) (gate.ApplyResult, error) {
+		g.mu.Lock()
+		lose := g.loseApply
+		g.mu.Unlock()
+		if lose {
+			return gate.ApplyResult{Version: p.State.Version}, nil
+		}
+		return in.Apply(ctx, p)
+	})
+}
+
+func (g *faultyGate) LoadBegin(ctx context.Context, id reward.TemplateID, token string) (gate.LoadBegun, error) {
+	return through(g, func(in gate.Gate) (gate.LoadBegun, error) { return in.LoadBegin(ctx, id, token) })
+}
+
+func (g *faultyGate) LoadFacts(ctx context.Context, id reward.TemplateID, token string, facts []gate.Fact, gone []gate.Settled) error {
+	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.LoadFacts(ctx, id, token, facts, gone) })
+	return err
+}
+
+func (g *faultyGate) LoadSwap(ctx context.Context, p gate.SwapParams) (gate.SwapResult, error) {
+	return through(g, func(in gate.Gate) (gate.SwapResult, error) { return in.LoadSwap(ctx, p) })
+}
+
+func (g *faultyGate) Lower(ctx context.Context, id reward.TemplateID, total int64) (bool, error) {
+	return through(g, func(in gate.Gate) (bool, error) { return in.Lower(ctx, id, total) })
+}
+
+func (g *faultyGate) Retire(ctx context.Context, id reward.TemplateID, idle time.Duration) (bool, error) {
+	return through(g, func(in gate.Gate) (bool, error) { return in.Retire(ctx, id, idle) })
+}
+
+func (g *faultyGate) Holders(ctx context.Context, id reward.TemplateID, cursor string) ([]gate.Fact, string, int64, error) {
+	inner, err := g.reach()
+	if err != nil {
+		return nil, "", 0, err
+	}
+	return inner.Holders(ctx, id, cursor)
+}
+
+func (g *faultyGate) Lock(ctx context.Context, id reward.TemplateID, lease time.Duration) (int64, bool, error) {
+	inner, err := g.reach()
+	if err != nil {
+		return 0, false, err
+	}
+	return inner.Lock(ctx, id, lease)
+}
+
+func (g *faultyGate) Unlock(ctx context.Context, id reward.TemplateID, token int64) error {
+	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.Unlock(ctx, id, token) })
+	return err
+}
+
+func (g *faultyGate) Ping(ctx context.Context) error {
+	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.Ping(ctx) })
+	return err
+}
+
+func (g *faultyGate) Wakes() <-chan gate.Wake { return g.wakes }
+
+func (g *faultyGate) Close() {}

@@ -1,0 +1,10 @@
+//go:build load
+
+package coupon
+
+import "testing"
+
+// TestModelAtLength takes 50,000 steps, and a million by make sim-long.
+//
+//nolint:paralleltest // alone, so that others are not measured with it
+func TestModelAtLength(t *testing.T) { exerciseModel(t, 500) }

@@ -1,0 +1,246 @@
+package coupon
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// want fails unless an ask is answered with a code.
+func (r *rig) want(i *instance, id reward.TemplateID, user, code string) {
+	r.Helper()
+	if s, got := r.ask(i, id, user); got != code {
+		r.Errorf("%s was answered %q (%+v), want %q", user, got, s, code)
+	}
+}
+
+// take asks and waits until the user has a coupon.
+func (r *rig) take(i *instance, id reward.TemplateID, user string) reward.Coupon {
+	r.Helper()
+	s, code := r.ask(i, id, user)
+	if code != "" {
+		r.Fatalf("%s was answered %s", user, code)
+	}
+	if s.Kind == Waiting {
+		s = r.outcome(i, id, user)
+	}
+	if s.Kind != Issued {
+		r.Fatalf("%s: %+v", user, s)
+	}
+	return s.Coupon
+}
+
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka, reward.ModeSync} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			each(t, func(r *rig) {
+				r.startAll(2)
+				a, b := r.instances[0], r.instances[1]
+
+				// A repeat gets the coupon that there is, on any instance.
+				id := r.create(reward.CouponTemplate{TotalQuantity: 2, Mode: mode, ReissueAfterCancel: true})
+				c := r.take(a, id, "ann")
+				for _, i := range r.instances {
+					r.until("the repeat is known", func() bool {
+						s, code := r.ask(i, id, "ann")
+						return code == "" && s.Kind == Issued && s.Duplicate && s.Coupon.ID == c.ID
+					})
+				}
+				r.take(b, id, "bob")
+				r.want(a, id, "cid", reward.CodeSoldOut)
+				r.want(b, id, "cid", reward.CodeSoldOut)
+
+				// A cancel frees the place within 2 s, also where it was just refused.
+				if _, err := b.Catalog.Cancel(r.Context(), c.ID); err != nil {
+					r.Fatal(err)
+				}
+				began := time.Now()
+				r.until("the place is free", func() bool {
+					_, code := r.ask(a, id, "cid")
+					return code == ""
+				})
+				if took := time.Since(began); took > 2*time.Second {
+					r.Errorf("sold out for %v although a place was free", took)
+				}
+				r.outcome(a, id, "cid")
+				r.want(a, id, "ann", reward.CodeSoldOut)
+				if _, err := a.Catalog.Cancel(r.Context(), c.ID); !reward.HasCode(err, reward.CodeCouponCancelled) {
+					r.Errorf("the second cancel: %v", err)
+				}
+
+				// What is used is not cancelled.
+				list := r.coupons(id)
+				used := list[len(list)-1]
+				if u, err := a.Catalog.Use(r.Context(), used.ID); err != nil || u.Status != reward.CouponUsed {
+					r.Fatalf("%+v, %v", u, err)
+				}
+				if _, err := a.Catalog.Cancel(r.Context(), used.ID); !reward.HasCode(err, reward.CodeCouponUsed) {
+					r.Errorf("the cancel of a used one: %v", err)
+				}
+
+				// More stock is there for whoever was refused a moment ago.
+				five := int64(3)
+				if _, err := b.Catalog.Change(r.Context(), store.TemplateChangeParams{ID: id, TotalQuantity: &five}); err != nil {
+					r.Fatal(err)
+				}
+				r.until("the new stock is there", func() bool {
+					_, code := r.ask(a, id, "ann")
+					return code == ""
+				})
+				r.outcome(a, id, "ann")
+				two := int64(2)
+				if _, err := a.Catalog.Change(r.Context(), store.TemplateChangeParams{ID: id, TotalQuantity: &two}); !reward.HasCode(err, reward.CodeConflict) {
+					r.Errorf("less than what lives: %v", err)
+				}
+
+				// Limits, with and without another one after a cancel.
+				for _, again := range []bool{true, false} {
+					id := r.create(reward.CouponTemplate{TotalQuantity: 9, PerUserLimit: 2, Mode: mode, ReissueAfterCancel: again})
+					first := r.take(a, id, "ann")
+					r.until("a second one", func() bool {
+						s, code := r.ask(b, id, "ann")
+						return code == "" && (s.Kind == Waiting || s.Coupon.ID != first.ID)
+					})
+					r.until("both are issued", func() bool { return len(r.coupons(id)) == 2 })
+					r.until("the limit", func() bool {
+						_, code := r.ask(a, id, "ann")
+						return code == reward.CodeUserLimit
+					})
+					if _, err := a.Catalog.Cancel(r.Context(), first.ID); err != nil {
+						r.Fatal(err)
+					}
+					want := reward.CodeUserLimit
+					if again {
+						want = ""
+					}
+					r.until("after the cancel", func() bool {
+						_, code := r.ask(b, id, "ann")
+						return code == want
+					})
+				}
+
+				// The window.
+				id = r.create(reward.CouponTemplate{TotalQuantity: 9, Mode: mode, OpensAt: time.Now().Add(3 * time.Second)})
+				r.want(a, id, "ann", reward.CodeNotOpen)
+				r.until("it opens", func() bool {
+					_, code := r.ask(b, id, "ann")
+					return code == ""
+				})
+				r.outcome(b, id, "ann")
+				if _, err := a.Catalog.Close(r.Context(), id); err != nil {
+					r.Fatal(err)
+				}
+				r.until("it closes", func() bool {
+					_, code := r.ask(b, id, "bob")
+					return code == reward.CodeClosed
+				})
+
+				if _, err := a.Issuing.Request(r.Context(), IssueCommand{TemplateID: 999, UserID: "ann"}); !reward.HasCode(err, reward.CodeTemplateNotFound) {
+					r.Errorf("unknown template: %v", err)
+				}
+				if _, err := a.Issuing.Request(r.Context(), IssueCommand{TemplateID: id, UserID: "a\x00b"}); !reward.HasCode(err, reward.CodeInvalid) {
+					r.Errorf("hostile user: %v", err)
+				}
+				if _, err := a.Issuing.Status(r.Context(), id, "nobody"); !reward.HasCode(err, reward.CodeRequestUnknown) {
+					r.Errorf("unknown request: %v", err)
+				}
+				r.balanced(id)
+			})
+		})
+	}
+}
+
+// TestOneUserManyTimes: fifty asks of one user at once, on three instances, are
+// one ticket and one coupon.
+func TestOneUserManyTimes(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		r.startAll(3)
+		id := r.create(reward.CouponTemplate{TotalQuantity: 10})
+		var wg sync.WaitGroup
+		for n := range 50 {
+			wg.Go(func() { r.ask(r.instances[n%3], id, "ann") })
+		}
+		wg.Wait()
+		r.outcome(r.instances[0], id, "ann")
+		if list := r.coupons(id); len(list) != 1 || list[0].Ticket != 1 {
+			r.Errorf("%+v", list)
+		}
+		r.balanced(id)
+	})
+}
+
+// TestHistory: what became of each request, and when everybody was refused.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		i := r.start()
+		id := r.create(reward.CouponTemplate{TotalQuantity: 1, ValidFor: time.Second})
+		c := r.take(i, id, "ann")
+		r.want(i, id, "bob", reward.CodeSoldOut)
+		r.until("the interval is noted", func() bool {
+			h, err := i.Catalog.History(r.Context(), "ann")
+			if err != nil {
+				r.Fatal(err)
+			}
+			got := h.Refusals[id]
+			return len(h.Outcomes) == 1 && h.Outcomes[0].Coupon.ID == c.ID && len(got) == 1 && got[0].Reason == reward.CodeSoldOut && got[0].Until.IsZero()
+		})
+		h, err := i.Catalog.History(r.Context(), "bob", id)
+		if err != nil || len(h.Outcomes) != 0 || len(h.Refusals[id]) != 1 {
+			r.Errorf("%+v, %v", h, err)
+		}
+		// What is over is EXPIRED, and keeps its place.
+		r.until("it expires", func() bool {
+			got, err := i.Catalog.Coupon(r.Context(), c.ID)
+			return err == nil && got.Status == reward.CouponExpired
+		})
+		if _, err := i.Catalog.Use(r.Context(), c.ID); !reward.HasCode(err, reward.CodeCouponExpired) {
+			r.Errorf("the use of an expired one: %v", err)
+		}
+		r.want(i, id, "bob", reward.CodeSoldOut)
+	})
+}
+
+// TestWaitingLine: everybody sees his place, and it never gets worse.
+func TestWaitingLine(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		i := r.start(func(c *FlowConfig) { c.Issue = false })
+		id := r.create(reward.CouponTemplate{TotalQuantity: 100})
+		for n := range 100 {
+			s, code := r.ask(i, id, fmt.Sprint("u", n))
+			if code != "" || s.Ticket != int64(n+1) || s.Rank != int64(n) || s.Kind != Waiting {
+				r.Fatalf("u%d: %q %+v", n, code, s)
+			}
+		}
+		r.want(i, id, "late", reward.CodeSoldOut)
+		s, code := r.ask(i, id, "u7")
+		if code != "" || !s.Duplicate || s.Ticket != 8 || s.Rank != 7 {
+			r.Errorf("%q %+v", code, s)
+		}
+		w, stop := i.Notifier.Watch(id, "u99", 0)
+		defer stop()
+		r.start() // one that issues
+		last := Status{Rank: 99}
+		for s := range w.News() {
+			if s.Kind != Waiting {
+				if s.Kind != Issued || s.Coupon.Ticket != 100 {
+					r.Errorf("%+v", s)
+				}
+				break
+			}
+			if s.Rank > last.Rank || last.Wait > 0 && s.Wait > last.Wait {
+				r.Errorf("from %+v to %+v", last, s)
+			}
+			last = s
+		}
+		r.balanced(id)
+	})
+}

@@ -1,0 +1,158 @@
+package coupon
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+)
+
+const (
+	// refreshEvery is how often an instance reads what templates there are.
+	refreshEvery = 500 * time.Millisecond
+	// hintPause bounds how often hints make it read anew.
+	hintPause = 10 * time.Millisecond
+	// strangersMax bounds what is remembered of ids that are not active.
+	strangersMax = 10_000
+	strangerAge  = time.Second
+)
+
+// Templates holds the active templates as of the latest read: one query for
+// all, every refreshEvery, sooner on a hint. What it tells may be a moment old,
+// so whoever writes names what he expects. [CouponTemplateAvailabilityCache]
+type Templates struct {
+	rows  templateRows
+	log   obs.Log
+	hints chan struct{}
+	// kept is how long after its close a template is looked after.
+	kept time.Duration
+
+	mu     sync.Mutex // protects what follows
+	list   []*reward.CouponTemplate
+	byID   map[reward.TemplateID]*reward.CouponTemplate
+	readAt time.Time
+	// strangers are those that were asked for by id: closed long ago, newer than
+	// the latest read, or not there (nil).
+	strangers map[reward.TemplateID]stranger
+}
+
+type stranger struct {
+	template *reward.CouponTemplate
+	err      error
+	at       time.Time
+}
+
+type templateRows interface {
+	TemplateActive(ctx context.Context, closedAfter time.Time) ([]reward.CouponTemplate, error)
+	TemplateGet(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error)
+}
+
+func newTemplates(rows templateRows, kept time.Duration, log obs.Log) *Templates {
+	return &Templates{
+		rows: rows, kept: kept, log: log, hints: make(chan struct{}, 1),
+		byID: make(map[reward.TemplateID]*reward.CouponTemplate), strangers: make(map[reward.TemplateID]stranger),
+	}
+}
+
+// hint makes the next read come sooner.
+func (t *Templates) hint() {
+	select {
+	case t.hints <- struct{}{}:
+	default:
+	}
+}
+
+// run reads until ctx ends.
+func (t *Templates) run(ctx context.Context) {
+	failures := 0
+	for ctx.Err() == nil {
+		switch err := t.refresh(ctx); {
+		case err != nil && ctx.Err() == nil:
+			failures++
+			if failures&(failures-1) == 0 {
+				t.log.Warn(obs.Unavailable, err, "failures", failures)
+			}
+		case failures > 0:
+			t.log.Info(obs.Recovered, "failures", failures)
+			failures = 0
+		}
+		timer := time.NewTimer(service.Jitter(refreshEvery, 0.1))
+		select {
+		case <-timer.C:
+		case <-t.hints:
+			service.Sleep(ctx, hintPause)
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+func (t *Templates) refresh(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	readAt := time.Now()
+	rows, err := t.rows.TemplateActive(ctx, readAt.Add(-t.kept))
+	if err != nil {
+		return err
+	}
+	list := make([]*reward.CouponTemplate, len(rows))
+	byID := make(map[reward.TemplateID]*reward.CouponTemplate, len(rows))
+	for i := range rows {
+		list[i] = &rows[i]
+		byID[rows[i].ID] = &rows[i]
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.list, t.byID, t.readAt = list, byID, readAt
+	for id, s := range t.strangers {
+		if readAt.Sub(s.at) > strangerAge {
+			delete(t.strangers, id)
+		}
+	}
+	return nil
+}
+
+// active returns the active templates as of the latest read; nobody changes
+// what it returns.
+func (t *Templates) active() []*reward.CouponTemplate {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.list
+}
+
+// get returns a template, from memory where it is known.
+func (t *Templates) get(ctx context.Context, id reward.TemplateID) (*reward.CouponTemplate, error) {
+	t.mu.Lock()
+	found := t.byID[id]
+	s, known := t.strangers[id]
+	t.mu.Unlock()
+	switch {
+	case found != nil && (s.template == nil || s.template.Version <= found.Version && s.template.Generation <= found.Generation):
+		return found, nil
+	case known && time.Since(s.at) < strangerAge:
+		return s.template, s.err
+	}
+	return t.read(ctx, id)
+}
+
+// read reads a template, whatever is known of it.
+func (t *Templates) read(ctx context.Context, id reward.TemplateID) (*reward.CouponTemplate, error) {
+	row, err := t.rows.TemplateGet(ctx, id)
+	if err != nil && !reward.HasCode(err, reward.CodeTemplateNotFound) {
+		return nil, err
+	}
+	s := stranger{err: err, at: time.Now()}
+	if err == nil {
+		s.template = &row
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.strangers) >= strangersMax {
+		clear(t.strangers)
+	}
+	t.strangers[id] = s
+	return s.template, s.err
+}

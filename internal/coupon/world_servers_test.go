@@ -1,0 +1,187 @@
+//go:build servers
+
+package coupon
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/rueidis"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/gate/redisgate"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/postgres"
+)
+
+func init() {
+	for name, variable := range map[string]string{
+		"Redis": "LARGESSE_TEST_REDIS", "Valkey": "LARGESSE_TEST_VALKEY", "Cluster": "LARGESSE_TEST_REDIS_CLUSTER",
+	} {
+		worlds[name] = func(t testing.TB) servers { return openServers(t, variable) }
+	}
+}
+
+func serverOf(t testing.TB, variable string) string {
+	t.Helper()
+	address := os.Getenv(variable)
+	if address == "" {
+		t.Fatalf("%s names no server: run it by make test", variable)
+	}
+	return address
+}
+
+// openServers gives a test a schema, keys and topics of its own.
+func openServers(t testing.TB, redisVariable string) servers {
+	t.Helper()
+	name := "coupon_" + strings.ToLower(rand.Text()[:10])
+	database := ownSchema(t, serverOf(t, "LARGESSE_TEST_POSTGRES"), name)
+	redisURL, prefix := serverOf(t, redisVariable), name+":"
+	rows := func(t testing.TB) store.Store {
+		t.Helper()
+		s, err := postgres.Open(t.Context(), postgres.Config{URL: database, MaxConnections: 12})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		return s
+	}
+	if err := rows(t).Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { forgetKeys(t, redisURL, prefix) })
+	return servers{
+		rows: rows,
+		gate: func(t testing.TB) *faultyGate {
+			t.Helper()
+			g, err := redisgate.Open(t.Context(), redisgate.Config{URL: redisURL, KeyPrefix: prefix})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(g.Close)
+			return &faultyGate{now: func() gate.Gate { return g }, wakes: g.Wakes()}
+		},
+		brokers: strings.Split(serverOf(t, "LARGESSE_TEST_KAFKA"), ","), prefix: name + "-",
+		flush: func(t testing.TB) { forgetKeys(t, redisURL, prefix) },
+		do: func(t testing.TB, command, key string, args ...string) {
+			t.Helper()
+			c := plainClient(t, redisURL)
+			defer c.Close()
+			if err := c.Do(t.Context(), c.B().Arbitrary(command).Keys(prefix+key).Args(args...).Build()).Error(); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+}
+
+func ownSchema(t testing.TB, base, name string) string {
+	t.Helper()
+	exec := func(sql string) {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		db, err := pgx.Connect(ctx, base)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = db.Close(ctx) }()
+		if _, err := db.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec("CREATE SCHEMA " + name)
+	t.Cleanup(func() { exec("DROP SCHEMA " + name + " CASCADE") })
+	u, err := url.Parse(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	q.Set("search_path", name)
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// forgetKeys deletes every key with a prefix, as a FLUSHALL would for whoever
+// uses no others.
+func forgetKeys(t testing.TB, urls, prefix string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	c := plainClient(t, urls)
+	defer c.Close()
+	for _, node := range c.Nodes() {
+		for cursor := uint64(0); ; {
+			page, err := node.Do(ctx, node.B().Scan().Cursor(cursor).Match(prefix+"*").Count(1000).Build()).AsScanEntry()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, key := range page.Elements {
+				if err := c.Do(ctx, c.B().Del().Key(key).Build()).Error(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if cursor = page.Cursor; cursor == 0 {
+				break
+			}
+		}
+	}
+}
+
+func plainClient(t testing.TB, urls string) rueidis.Client {
+	t.Helper()
+	var option rueidis.ClientOption
+	for i, text := range strings.Split(urls, ",") {
+		node, err := rueidis.ParseURL(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			option = node
+		} else {
+			option.InitAddress = append(option.InitAddress, node.InitAddress...)
+		}
+	}
+	option.DisableCache = true
+	c, err := rueidis.NewClient(option)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestRequestsAreDeletedByHand: somebody deletes requests of people who are in
+// line: all of them are served all the same.
+func TestRequestsAreDeletedByHand(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		if r.do == nil {
+			return // in a process there is nothing to delete by hand
+		}
+		asker := r.start(func(c *FlowConfig) { c.Issue = false })
+		gap := r.create(reward.CouponTemplate{TotalQuantity: 10})
+		all := r.create(reward.CouponTemplate{TotalQuantity: 10})
+		for n := range 10 {
+			r.want(asker, gap, fmt.Sprint("u", n), "")
+			r.want(asker, all, fmt.Sprint("u", n), "")
+		}
+		r.do(r, "XTRIM", "coupon:request-stream:{"+all.String()+"}", "MAXLEN", "0")
+		r.do(r, "XDEL", "coupon:request-stream:{"+gap.String()+"}", "4-1")
+		r.start()
+		for _, id := range []reward.TemplateID{gap, all} {
+			r.until("all are served", func() bool { return len(r.coupons(id)) == 10 })
+			for n, c := range r.coupons(id) {
+				if c.Ticket != int64(n+1) || c.UserID != fmt.Sprint("u", n) {
+					r.Errorf("ticket %d is of %s", c.Ticket, c.UserID)
+				}
+			}
+			r.balanced(id)
+		}
+	})
+}
