@@ -31,12 +31,18 @@ var groundRooms = []string{"internal/reward", "internal/service", "internal/obs"
 
 func with(extra ...string) []string { return slices.Concat(groundRooms, extra) }
 
+// forDrivers is what drivers may import beside their seam and groundRooms, and
+// nobody else.
+var forDrivers = []string{"internal/redis"}
+
 // rooms is the plan. A driver (internal/store/postgres) is not in it: it may
-// import its seam and the ground floor.
+// import its seam, the ground floor and what is there for drivers.
 var rooms = map[string]room{
 	"internal/reward":  {ground, []string{}},
 	"internal/service": {ground, []string{"internal/reward"}},
 	"internal/obs":     {ground, []string{"internal/reward"}},
+	// How drivers reach Redis: for drivers alone.
+	"internal/redis": {ground, []string{"internal/service", "internal/obs"}},
 
 	"internal/store":    {seams, with()},
 	"internal/queue":    {seams, with()},
@@ -89,7 +95,7 @@ func mayImport(from, to string) string {
 	plan, known := rooms[from]
 	if !known && isDriver(from) {
 		seam := path.Dir(from)
-		if to == seam || slices.Contains(groundRooms, to) {
+		if to == seam || slices.Contains(groundRooms, to) || slices.Contains(forDrivers, to) {
 			return ""
 		}
 		return fmt.Sprintf("%s imports %s: it stands behind the seam %s and may import that and the ground floor (%s); what it needs of %s belongs into the seam, or into its caller",
@@ -110,6 +116,9 @@ func mayImport(from, to string) string {
 	}
 	if isDriver(to) {
 		return fmt.Sprintf("%s imports the driver %s: it should take the seam %s, and the root (engine) hands the driver in", from, to, path.Dir(to))
+	}
+	if slices.Contains(forDrivers, to) {
+		return fmt.Sprintf("%s imports %s, which is there for drivers alone: it should take a seam, and the root (engine) hands the driver in", from, to)
 	}
 	target, known := rooms[to]
 	if known && strings.HasPrefix(to, "internal/") && target.floor < plan.floor {
@@ -179,6 +188,7 @@ func TestArrowRules(t *testing.T) {
 		{"internal/api", "internal/payout"},
 		{"internal/store/postgres", "internal/store"},
 		{"internal/queue/redisstream", "internal/obs"},
+		{"internal/gate/redisgate", "internal/redis"},
 		{"internal/pool", "internal/queue"},
 		{"internal/lab", "client"},
 		{".", "internal/queue/redisstream"},
@@ -195,6 +205,8 @@ func TestArrowRules(t *testing.T) {
 		{"internal/service", "internal/obs"},
 		{"internal/queue", "internal/payout"},
 		{"internal/queue", "internal/store"},
+		{"internal/queue", "internal/redis"},
+		{"internal/payout", "internal/redis"},
 		{"internal/payout", "internal/coupon"},
 		{"internal/coupon", "internal/payout"},
 		{"internal/payout", "internal/api"},

@@ -13,6 +13,7 @@ type Config struct {
 	Money    MoneyConfig    `koanf:"money"`
 	Approval ApprovalConfig `koanf:"approval"`
 	Webhook  WebhookConfig  `koanf:"webhook"`
+	Coupon   CouponConfig   `koanf:"coupon"`
 	// Reconcile is the balance sheet.
 	Reconcile ReconcileConfig `koanf:"reconcile"`
 	HTTP      HTTPConfig      `koanf:"http"`
@@ -112,6 +113,21 @@ type ApprovalConfig struct {
 // WebhookConfig says how webhooks are signed; without a Secret there are none.
 type WebhookConfig struct {
 	Secret string `koanf:"secret"`
+}
+
+// CouponConfig bounds the issuing of coupons.
+type CouponConfig struct {
+	// ConsumerConcurrency is how many transactions an instance has open at once
+	// for requests from Kafka, and as many while Redis is away.
+	ConsumerConcurrency int           `koanf:"consumer-concurrency"`
+	LockWait            time.Duration `koanf:"lock-wait"`
+	LockLease           time.Duration `koanf:"lock-lease"`
+	AvailabilityTTL     time.Duration `koanf:"availability-ttl"`
+	FallbackAfter       time.Duration `koanf:"fallback-after"`
+	QueueTTL            time.Duration `koanf:"queue-ttl"`
+	// AverageProcessingMillis is the time per person that waiting times go by;
+	// 0 = as measured.
+	AverageProcessingMillis int `koanf:"average-processing-millis"`
 }
 
 // ReconcileConfig says how often the books are checked.

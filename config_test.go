@@ -41,6 +41,10 @@ func TestLoadConfig(t *testing.T) {
 				Timeout: 5 * time.Second, MaxConcurrency: 2048, MaxRetries: 5, SettleAfter: time.Minute,
 				IdempotencyWindow: 24 * time.Hour, GiveUpAfter: 24 * time.Hour, RefusalCodes: []string{},
 			},
+			Coupon: CouponConfig{
+				ConsumerConcurrency: 10, LockWait: 2 * time.Second, LockLease: 5 * time.Second, AvailabilityTTL: 30 * time.Second,
+				FallbackAfter: 3 * time.Second, QueueTTL: 24 * time.Hour,
+			},
 			HTTP:      HTTPConfig{Listen: "127.0.0.1:8080"},
 			Reconcile: ReconcileConfig{Interval: time.Minute},
 			Auth:      AuthConfig{Mode: "none"},

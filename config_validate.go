@@ -68,6 +68,7 @@ func (v *validation) run() {
 	v.kafka(c.Kafka)
 	v.money(c.Money)
 	v.levers(c)
+	v.coupon(c)
 	v.atLeast("reconcile.interval", c.Reconcile.Interval, time.Second)
 	v.http(c)
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
@@ -139,6 +140,22 @@ func (v *validation) money(c MoneyConfig) {
 	if (c.ClientCert == "") != (c.ClientKey == "") {
 		v.wrong("money.client-cert", "goes with money.client-key: set both or none")
 	}
+}
+
+func (v *validation) coupon(c Config) {
+	if v.between("coupon.consumer-concurrency", c.Coupon.ConsumerConcurrency, 1, 1000) && c.Coupon.ConsumerConcurrency >= c.Database.MaxConnections {
+		v.wrong("coupon.consumer-concurrency", fmt.Sprintf("must be below database.max-connections, which is %d: the rest of the instance needs connections too", c.Database.MaxConnections))
+	}
+	if w := c.Coupon.LockWait; w < time.Millisecond || w > time.Minute {
+		v.wrong("coupon.lock-wait", "must be from 1ms to 1m")
+	}
+	if l := c.Coupon.LockLease; l < 100*time.Millisecond || l > 10*time.Minute {
+		v.wrong("coupon.lock-lease", "must be from 100ms to 10m")
+	}
+	v.atLeast("coupon.availability-ttl", c.Coupon.AvailabilityTTL, 0)
+	v.atLeast("coupon.fallback-after", c.Coupon.FallbackAfter, 100*time.Millisecond)
+	v.atLeast("coupon.queue-ttl", c.Coupon.QueueTTL, time.Minute)
+	v.between("coupon.average-processing-millis", c.Coupon.AverageProcessingMillis, 0, 3_600_000)
 }
 
 func (v *validation) levers(c Config) {

@@ -83,6 +83,7 @@ func TestDoctorPostgres(t *testing.T) {
 	look := func(t *testing.T, url string) []Check {
 		cfg := DefaultConfig()
 		cfg.Database.URL, cfg.Database.MaxConnections = url, 2
+		cfg.Coupon.ConsumerConcurrency = 1
 		return lookAtDatabase(t.Context(), cfg, "v1")
 	}
 
@@ -90,6 +91,7 @@ func TestDoctorPostgres(t *testing.T) {
 		t.Parallel()
 		cfg := DefaultConfig()
 		cfg.Database.URL, cfg.Database.MaxConnections = withParams(t, "search_path", schemaOf(t)), 2
+		cfg.Coupon.ConsumerConcurrency = 1
 		onlyBut(t, look(t, cfg.Database.URL), CheckWarn, "database.schema")
 		if err := Migrate(t.Context(), cfg); err != nil {
 			t.Fatal(err)
@@ -120,6 +122,7 @@ func TestDoctorPostgres(t *testing.T) {
 		schema := schemaOf(t)
 		cfg := DefaultConfig()
 		cfg.Database.URL, cfg.Database.MaxConnections = withParams(t, "search_path", schema), 2
+		cfg.Coupon.ConsumerConcurrency = 1
 		if err := Migrate(t.Context(), cfg); err != nil {
 			t.Fatal(err)
 		}
@@ -377,7 +380,7 @@ func TestDoctorKafka(t *testing.T) {
 		{"kafka.partitions", point + " has 1 partition", CheckWarn},
 		{"kafka.retention", point + " keeps records for 1h", CheckWarn},
 		{"kafka.retention", voucher + " is compacted", CheckFail},
-		{"kafka.topics", "8 as they should be", CheckOK},
+		{"kafka.topics", "10 as they should be", CheckOK},
 	} {
 		if !slices.ContainsFunc(checks, func(c Check) bool {
 			return c.Name == want.name && c.Status == want.status && strings.HasPrefix(c.Found, want.found)
@@ -396,7 +399,7 @@ func TestDoctorServers(t *testing.T) {
 	}))
 	defer provider.Close()
 	checks, err := Doctor(t.Context(), DoctorParams{Settings: LoadParams{Flags: map[string]string{
-		"database.url": withParams(t, "search_path", schemaOf(t)), "database.max-connections": "2",
+		"database.url": withParams(t, "search_path", schemaOf(t)), "database.max-connections": "2", "coupon.consumer-concurrency": "1",
 		"redis.url": serverFor(t, "LARGESSE_TEST_REDIS"), "redis.key-prefix": "t-" + rand.Text()[:10] + ":",
 		"kafka.brokers": serverFor(t, "LARGESSE_TEST_KAFKA"), "kafka.topic-prefix": "t-" + rand.Text()[:10] + "-",
 		"money.url": provider.URL, "http.listen": "127.0.0.1:0",

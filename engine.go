@@ -14,6 +14,9 @@ import (
 
 	"github.com/largesse/largesse/internal/api"
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/gate/redisgate"
 	"github.com/largesse/largesse/internal/governor"
 	"github.com/largesse/largesse/internal/governor/redisrate"
 	"github.com/largesse/largesse/internal/money"
@@ -54,6 +57,8 @@ type Engine struct {
 	broker  *bus.Broker
 	bus     *bus.Client
 	flow    *payout.Flow
+	gate    gate.Gate
+	coupons *coupon.Flow
 	server  *api.Server // nil without the api role
 	pulse   *pulse      // likewise
 }
@@ -130,6 +135,9 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 		return err
 	}
 	if err := e.startFlow(ctx); err != nil {
+		return err
+	}
+	if err := e.startCoupons(ctx); err != nil {
 		return err
 	}
 	if err := e.startAPI(ctx); err != nil {
@@ -257,8 +265,8 @@ func (e *Engine) openBus(ctx context.Context) error {
 }
 
 func (e *Engine) openProvider() error {
-	if e.provider != nil || !e.plays(RolePayout) && !e.plays(RoleHousekeeping) {
-		return nil
+	if e.provider != nil || e.cfg.Money.URL == "" {
+		return nil // NewEngine has refused a payer without one
 	}
 	cfg := moneyConfig(e.cfg, e.log)
 	cfg.Metrics = e.metrics
@@ -357,6 +365,50 @@ func (e *Engine) startFlow(ctx context.Context) error {
 	return flow.Start(ctx)
 }
 
+// openGate opens the gate: in Redis, in this process where nobody else can have
+// one, or nowhere.
+func (e *Engine) openGate(ctx context.Context) error {
+	switch {
+	case e.cfg.Redis.URL != "":
+		g, err := redisgate.Open(ctx, redisgate.Config{URL: e.cfg.Redis.URL, KeyPrefix: e.cfg.Redis.KeyPrefix, Log: e.log})
+		if err != nil {
+			return err
+		}
+		e.gate = g
+	case e.alone():
+		e.gate = gate.NewMemory()
+	default:
+		e.gate = newNoGate()
+	}
+	e.onClose(e.gate.Close)
+	return nil
+}
+
+func (e *Engine) startCoupons(ctx context.Context) error {
+	if err := e.openGate(ctx); err != nil {
+		return err
+	}
+	c := e.cfg.Coupon
+	if _, none := e.gate.(*noGate); none {
+		c.FallbackAfter = 0 // there is nothing to wait for
+	}
+	flow, err := coupon.NewFlow(coupon.FlowConfig{
+		Store: e.store, Gate: e.gate, Bus: e.bus, Instance: e.instance,
+		Concurrency: c.ConsumerConcurrency, LockWait: c.LockWait, LockLease: c.LockLease,
+		RefusalTTL: c.AvailabilityTTL, FallbackAfter: c.FallbackAfter, QueueTTL: c.QueueTTL,
+		Average:        time.Duration(c.AverageProcessingMillis) * time.Millisecond,
+		ReconcileEvery: e.cfg.Reconcile.Interval,
+		Issue:          e.plays(RoleIssuer), Housekeeping: e.plays(RoleHousekeeping),
+		Metrics: e.metrics, Log: e.log,
+	})
+	if err != nil {
+		return err
+	}
+	e.coupons = flow
+	e.onClose(flow.Stop)
+	return flow.Start(ctx)
+}
+
 // totals adds up the pools of this instance.
 func totals(pools []pool.Status) obs.PoolTotals {
 	t := obs.PoolTotals{Pools: len(pools)}
@@ -417,6 +469,11 @@ func (e *Engine) startAPI(ctx context.Context) error {
 			Rows: e.store, Publisher: bus.NewPublisher(e.bus), Hint: e.flow.Hint, Log: e.log,
 		}),
 		Reconciler: e.flow.Reconciler,
+		Templates:  e.coupons.Catalog, Coupons: e.coupons.Catalog, Issuing: e.coupons.Issuing, CouponReconciler: e.coupons.Reconciler,
+		Watch: func(id reward.TemplateID, user string, ticket int64) (<-chan coupon.Status, func()) {
+			w, stop := e.coupons.Notifier.Watch(id, user, ticket)
+			return w.News(), stop
+		},
 		Uploads: payout.NewUploads(payout.UploadsConfig{
 			Rows: e.store, Saver: e.flow.Intake, IDs: ids, Log: e.log, Hint: e.flow.Hint,
 		}),
@@ -484,3 +541,6 @@ func (e *Engine) Store() store.Store { return e.store }
 
 // Queue is the open work queue, for checks.
 func (e *Engine) Queue() queue.Queue { return e.queue }
+
+// Coupons is what this instance does for coupons, for checks and measurements.
+func (e *Engine) Coupons() *coupon.Flow { return e.coupons }

@@ -53,7 +53,7 @@ func servers(queue string) world {
 		t.Helper()
 		name := "t_" + strings.ToLower(rand.Text()[:10])
 		cfg.Database.URL = ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), name)
-		cfg.Database.MaxConnections = 10
+		cfg.Database.MaxConnections, cfg.Coupon.ConsumerConcurrency = 10, 4
 		cfg.Redis.URL = server(t, queue)
 		cfg.Redis.KeyPrefix = name + ":"
 		cfg.Kafka.Brokers = []string{server(t, "LARGESSE_TEST_KAFKA")}
