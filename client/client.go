@@ -2,9 +2,9 @@
 //
 // Every method takes a context and gives up with it. Calls are never repeated
 // by the client: after an error that is no *Problem the outcome is unknown.
-// All of them may be repeated by the caller: uploads are idempotent by target,
-// and a move that has happened already is a *Problem with the code
-// ILLEGAL_STATE.
+// All of them may be repeated by the caller: uploads are idempotent by target, a
+// request for a coupon keeps its ticket, and a move that has happened already is
+// a *Problem with the code ILLEGAL_STATE.
 package client
 
 import (
@@ -34,8 +34,8 @@ type Options struct {
 	// anonymous. Nothing proves it while the server's auth.mode is none.
 	Actor string
 	// Timeout bounds one call from its first byte to its last, but for those of
-	// any length: uploads, exports, retries, dead letters in bulk and
-	// reconciliations; 0: 30 seconds.
+	// any length: uploads, exports, retries, dead letters in bulk,
+	// reconciliations and events; 0: 30 seconds.
 	Timeout   time.Duration
 	UserAgent string // empty: largesse-client and the module's version
 	// Transport carries the calls; nil: http.DefaultTransport.

@@ -20,6 +20,9 @@ type Problem struct {
 	Detail    string // for people: what, where, what to do
 	Errors    []FieldError
 	RequestID string // to be found in the server's log
+	// OpensAt is when a template opens, with the code NOT_OPEN; zero: it did not
+	// say.
+	OpensAt time.Time
 	// RetryAfter is how long the server asks to wait; 0: it did not say.
 	RetryAfter time.Duration
 }
@@ -64,11 +67,12 @@ func readProblem(res *http.Response, body []byte) *Problem {
 	if kind == "application/problem+json" {
 		var document struct {
 			Code, Title, Detail string
-			RequestID           string `json:"requestId"`
+			RequestID           string    `json:"requestId"`
+			OpensAt             time.Time `json:"opensAt"`
 			Errors              []FieldError
 		}
 		if json.Unmarshal(body, &document) == nil {
-			p.Code, p.Detail, p.Errors = document.Code, document.Detail, document.Errors
+			p.Code, p.Detail, p.Errors, p.OpensAt = document.Code, document.Detail, document.Errors, document.OpensAt
 			if document.Title != "" {
 				p.Title = document.Title
 			}

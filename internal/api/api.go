@@ -1,13 +1,13 @@
 // Package api is the outside of Largesse over HTTP: promotions, their targets
-// and payouts, dead letters, instances and their streams, metrics and health. Every JSON call is declared once, in
-// Go; checks, answers and GET /openapi.json come from that.
+// and payouts, coupon templates, requests for coupons and coupons, dead letters,
+// instances and their streams, metrics and health. Every JSON call is declared
+// once, in Go; checks, answers and GET /openapi.json come from that.
 package api
 
 import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -33,6 +33,14 @@ type Config struct {
 	// Reconciler compares the books on demand.
 	Reconciler Reconciler
 	Rows       Rows
+	// Templates and Coupons are what people do with coupon templates and coupons.
+	// Issuing answers who asks for one, Watch tells how that comes on, and
+	// CouponReconciler compares gates with rows.
+	Templates        Templates
+	Coupons          Coupons
+	Issuing          Issuing
+	Watch            WatchFunc
+	CouponReconciler CouponReconciler
 	// Streams is the work queue, as far as it is shown.
 	Streams Streams
 	// StreamNames are the key and the group that a stream has on a server; nil
@@ -53,10 +61,12 @@ type Config struct {
 	Log     obs.Log
 }
 
-// Rows is what the API reads from the store itself.
+// Rows is what the API asks of the store itself.
 type Rows interface {
 	InstanceList(ctx context.Context) ([]store.Instance, error)
 	PromotionActive(ctx context.Context) ([]store.PromotionView, error)
+	ReconciliationGet(ctx context.Context, id int64) (store.Reconciliation, error)
+	ReconciliationSave(ctx context.Context, r store.Reconciliation) error
 	Ping(ctx context.Context) error
 }
 
@@ -74,7 +84,8 @@ type API struct {
 	huma     huma.API
 	spec     []byte // GET /openapi.json
 	rates    *estimator
-	draining atomic.Bool
+	openings *openings
+	draining drain
 }
 
 // New makes the API.
@@ -88,7 +99,7 @@ func New(cfg Config) *API {
 	if cfg.StreamNames == nil {
 		cfg.StreamNames = func(queue.Stream) (string, string) { return "", "" }
 	}
-	a := &API{cfg: cfg, log: cfg.Log.For(obs.API), mux: http.NewServeMux(), rates: newEstimator()}
+	a := &API{cfg: cfg, log: cfg.Log.For(obs.API), mux: http.NewServeMux(), rates: newEstimator(), openings: newOpenings(cfg.Templates)}
 	hc := huma.DefaultConfig(Title, cfg.Version)
 	hc.Info.Description = "Issues rewards at scale. Ids are strings, money is an integer in minor units, times are RFC 3339 in UTC, errors are application/problem+json."
 	// The description is served below, once it is whole; the docs page would
@@ -100,6 +111,11 @@ func New(cfg Config) *API {
 	a.addPromotions()
 	a.addTargets()
 	a.addPayouts()
+	a.addTemplates()
+	a.addCoupons()
+	a.addIssuing()
+	a.addIssueEvents()
+	a.addHistory()
 	a.addDeadLetters()
 	a.addReconciliations()
 	a.addStreams()
@@ -118,11 +134,12 @@ func New(cfg Config) *API {
 	return a
 }
 
-// Drain makes /readyz say that no more work should be sent here.
-func (a *API) Drain() { a.draining.Store(true) }
+// Drain makes /readyz say that no more work should be sent here, and ends the
+// answers that wait for something.
+func (a *API) Drain() { a.draining.set(true) }
 
 // Undrain takes Drain back.
-func (a *API) Undrain() { a.draining.Store(false) }
+func (a *API) Undrain() { a.draining.set(false) }
 
 // call declares a JSON call.
 func call[I, O any](a *API, op huma.Operation, f func(ctx context.Context, in *I) (*O, error)) {

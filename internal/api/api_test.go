@@ -18,6 +18,7 @@ import (
 	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,7 +28,7 @@ type bundle struct {
 	store *fakeStore
 	queue *fakeStreams
 	kafka *fakePublisher
-	books *fakeReconciler
+	shop  *fakeShop
 	api   *API
 	url   string
 	http  *http.Client
@@ -55,7 +56,7 @@ func (b *lockedBuffer) String() string {
 func setup(t *testing.T, edit ...func(*Config)) *bundle {
 	t.Helper()
 	f := newFakeStore()
-	b := &bundle{store: f, queue: newFakeStreams(), kafka: &fakePublisher{}, books: &fakeReconciler{}, log: &lockedBuffer{}}
+	b := &bundle{store: f, queue: newFakeStreams(), kafka: &fakePublisher{}, shop: newFakeShop(f), log: &lockedBuffer{}}
 	log, err := obs.NewLog(b.log, "info", "text")
 	if err != nil {
 		t.Fatal(err)
@@ -66,8 +67,9 @@ func setup(t *testing.T, edit ...func(*Config)) *bundle {
 		Promotions:  payout.NewPromotions(payout.PromotionsConfig{Store: f, IDs: ids, Hint: hint, ApprovalAbove: 1000, Webhooks: true}),
 		Uploads:     payout.NewUploads(payout.UploadsConfig{Rows: f, Saver: f, IDs: ids, Hint: hint}),
 		DeadLetters: payout.NewDeadLetters(payout.DeadLettersConfig{Rows: f, Publisher: b.kafka, Hint: hint}),
-		Reconciler:  b.books,
-		Rows:        f, Streams: b.queue, Version: "1.2.3", Log: log,
+		Reconciler:  &fakeReconciler{rows: f},
+		Templates:   b.shop, Coupons: b.shop, Issuing: b.shop, Watch: b.shop.Watch, CouponReconciler: &fakeCouponReconciler{rows: f},
+		Rows: f, Streams: b.queue, Version: "1.2.3", Log: log,
 	}
 	for _, e := range edit {
 		e(&cfg)
@@ -95,23 +97,21 @@ func (p *fakePublisher) Publish(_ context.Context, records []bus.Record) error {
 	return p.away
 }
 
-// fakeReconciler answers with what it was asked.
-type fakeReconciler struct{}
+// fakeReconciler answers with what it was asked, and keeps the report.
+type fakeReconciler struct{ rows *fakeStore }
 
-func (*fakeReconciler) Run(_ context.Context, cmd payout.ReconcileCommand) (payout.Reconciliation, error) {
+func (f *fakeReconciler) Run(ctx context.Context, cmd payout.ReconcileCommand) (payout.Reconciliation, error) {
 	five, four := int64(5), int64(4)
 	d := payout.Drift{What: "stream", Store: &five, Redis: &four, Detail: "5 QUEUED, 4 entries", Repaired: cmd.Repair}
 	if cmd.PromotionID != nil {
 		d.PromotionID = *cmd.PromotionID
 	}
-	return payout.Reconciliation{ID: 9, Checked: 1, Drifts: []payout.Drift{d}, At: testTime}, nil
-}
-
-func (*fakeReconciler) Get(_ context.Context, id int64) (payout.Reconciliation, error) {
-	if id != 9 {
-		return payout.Reconciliation{}, reward.NewError(reward.KindNotFound, reward.CodeReconciliationNotFound, "there is no reconciliation %d", id)
+	r := payout.Reconciliation{ID: 9, Checked: 1, Drifts: []payout.Drift{d}, Skipped: []string{"charges: no list"}, At: testTime}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return r, err
 	}
-	return payout.Reconciliation{ID: 9, Checked: 3, Skipped: []string{"charges: no list"}, At: testTime}, nil
+	return r, f.rows.ReconciliationSave(ctx, store.Reconciliation{ID: r.ID, Report: text, At: r.At})
 }
 
 type answer struct {

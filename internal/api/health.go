@@ -47,7 +47,7 @@ func (a *API) alive(_ context.Context, _ *struct{}) (*healthOutput, error) {
 }
 
 func (a *API) ready(ctx context.Context, _ *struct{}) (*healthOutput, error) {
-	if a.draining.Load() {
+	if a.draining.active() {
 		return nil, newProblem(http.StatusServiceUnavailable, CodeDraining, "this instance is stopping")
 	}
 	ctx, cancel := context.WithTimeout(ctx, pingWait)

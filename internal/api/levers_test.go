@@ -375,36 +375,3 @@ func TestDeadLettersInBulk(t *testing.T) {
 		}
 	}
 }
-
-func TestReconciliations(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	a := b.json(t, "POST", "/v1/reconciliations", `{"promotionId":"7","repair":true}`)
-	a.want(t, http.StatusCreated)
-	want := map[string]any{
-		"id": "9", "checked": json.Number("1"), "at": "2026-11-21T01:02:03Z", "drifts": []any{map[string]any{
-			"promotionId": "7", "what": "stream", "store": json.Number("5"), "redis": json.Number("4"), "detail": "5 QUEUED, 4 entries", "repaired": true,
-		}},
-	}
-	if diff := cmp.Diff(want, a.object(t)); diff != "" || a.header.Get("Location") != "/v1/reconciliations/9" {
-		t.Errorf("%v (-want +got):\n%s", a.header, diff)
-	}
-	for _, body := range []string{`{"repair":false}`, `{"all":true}`, `{}`} {
-		b.json(t, "POST", "/v1/reconciliations", body).want(t, http.StatusCreated)
-	}
-	got := b.json(t, "GET", "/v1/reconciliations/9", "").object(t)
-	if diff := cmp.Diff([]any{}, got["drifts"]); diff != "" || got["skipped"] == nil {
-		t.Errorf("%v", got)
-	}
-	for body, field := range map[string]string{
-		`{"templateId":1}`: "templateId", `{"promotionId":"x"}`: "promotionId", `{"promotionId":1,"all":true}`: "all",
-	} {
-		p := b.json(t, "POST", "/v1/reconciliations", body).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
-		if diff := cmp.Diff([]string{field}, fields(p)); diff != "" {
-			t.Errorf("%s: %s", body, diff)
-		}
-	}
-	if p := b.json(t, "POST", "/v1/reconciliations", `{"templateId":1}`).wantProblem(t, 422, "INVALID"); !strings.Contains(p.Detail, "coupons are not there yet") {
-		t.Errorf("%q", p.Detail)
-	}
-}

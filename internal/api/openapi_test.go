@@ -24,6 +24,10 @@ func TestOpenAPI(t *testing.T) {
 		"post /v1/promotions/{id}/approve", "post /v1/promotions/{id}/payouts/retry", "post /v1/promotions/{id}/payouts/{targetId}/resolve",
 		"get /v1/dead-letters/{id}", "post /v1/dead-letters/{id}/replay", "post /v1/dead-letters/{id}/discard", "post /v1/dead-letters/replay", "post /v1/dead-letters/discard",
 		"post /v1/reconciliations", "get /v1/reconciliations/{id}",
+		"post /v1/coupon-templates", "get /v1/coupon-templates", "get /v1/coupon-templates/{id}", "patch /v1/coupon-templates/{id}",
+		"post /v1/coupon-templates/{id}/close", "get /v1/coupon-templates/{id}/coupons", "get /v1/coupon-templates/{id}/entrants", "post /v1/coupons/{templateId}/issue",
+		"get /v1/issue-requests/{requestId}", "get /v1/issue-requests/{requestId}/events", "get /v1/coupons/{couponId}",
+		"post /v1/coupons/{couponId}/use", "post /v1/coupons/{couponId}/cancel", "get /v1/users/{userId}/coupons", "get /v1/users/{userId}/history",
 		"get /v1/instances", "get /v1/promotions/{id}/stream", "get /metrics",
 	} {
 		method, path, _ := strings.Cut(want, " ")
@@ -32,7 +36,7 @@ func TestOpenAPI(t *testing.T) {
 			t.Errorf("%s is not described", want)
 		}
 	}
-	for _, want := range []string{"Largesse-Actor", "application/problem+json", "application/x-ndjson", "text/csv"} {
+	for _, want := range []string{"Largesse-Actor", "application/problem+json", "application/x-ndjson", "text/csv", "text/event-stream", "Preference-Applied"} {
 		if !strings.Contains(a.body, want) {
 			t.Errorf("%s is not described", want)
 		}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/validation"
@@ -59,8 +60,11 @@ type Problem struct {
 	Status    int            `json:"status" doc:"HTTP status"`
 	Code      string         `json:"code" doc:"Stable, for programs" example:"ILLEGAL_STATE"`
 	Detail    string         `json:"detail,omitempty" doc:"For people: what, where, what to do"`
+	OpensAt   time.Time      `json:"opensAt,omitzero" doc:"Of NOT_OPEN: when one can ask"`
 	RequestID string         `json:"requestId,omitempty" doc:"To be quoted when asking for help; X-Request-Id too"`
 	Errors    []ProblemField `json:"errors,omitempty" doc:"Every field that is wrong"`
+
+	applied string // Preference-Applied; "" = none
 }
 
 // ProblemField says which field is wrong.
@@ -80,10 +84,14 @@ func (p *Problem) ContentType(string) string { return problemType }
 
 // GetHeaders tells huma the headers that go with the status.
 func (p *Problem) GetHeaders() http.Header {
+	h := make(http.Header)
 	if p.Status == http.StatusServiceUnavailable {
-		return http.Header{"Retry-After": {"1"}}
+		h.Set("Retry-After", "1")
 	}
-	return nil
+	if p.applied != "" {
+		h.Set("Preference-Applied", p.applied)
+	}
+	return h
 }
 
 const problemType = "application/problem+json"

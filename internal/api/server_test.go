@@ -205,7 +205,7 @@ func TestServer(t *testing.T) {
 		waitFor(t, func() bool { defer own.store.lock()(); return own.store.gets > 0 })
 		stopped := make(chan struct{})
 		go func() { s.Stop(); close(stopped) }()
-		waitFor(t, func() bool { return own.api.draining.Load() })
+		waitFor(t, func() bool { return own.api.draining.active() })
 		if _, err := io.WriteString(feed, "2\n"); err != nil {
 			t.Fatal(err)
 		}

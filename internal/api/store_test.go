@@ -30,13 +30,30 @@ type fakeStore struct {
 	errs     map[int64][]store.LineError
 	letters  []reward.DeadLetter
 	present  []store.Instance
+	reports  map[int64]store.Reconciliation
 }
 
 func newFakeStore() *fakeStore {
 	return &fakeStore{
 		ps: make(map[reward.PromotionID]store.PromotionView), rows: make(map[store.PayoutID]reward.Payout),
 		attempts: make(map[store.PayoutID][]reward.Attempt), uploads: make(map[int64]store.Upload), errs: make(map[int64][]store.LineError),
+		reports: make(map[int64]store.Reconciliation),
 	}
+}
+
+func (f *fakeStore) ReconciliationSave(_ context.Context, r store.Reconciliation) error {
+	defer f.lock()()
+	f.reports[r.ID] = r
+	return nil
+}
+
+func (f *fakeStore) ReconciliationGet(_ context.Context, id int64) (store.Reconciliation, error) {
+	defer f.lock()()
+	r, ok := f.reports[id]
+	if !ok {
+		return r, reward.NewError(reward.KindNotFound, reward.CodeReconciliationNotFound, "there is no reconciliation %d", id)
+	}
+	return r, nil
 }
 
 func (f *fakeStore) lock() func() {

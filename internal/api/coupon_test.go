@@ -1,0 +1,119 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+func TestCoupons(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.shop.template(42, 10)
+	late := issued(4, 42, "u/7 ü:%", 9)
+	late.ExpiresAt = testTime
+	b.shop.coupons = []reward.Coupon{issued(1, 42, "u1", 3), issued(2, 42, "u/7 ü:%", 5), issued(3, 42, "u3", 8), late}
+
+	a := b.json(t, "GET", "/v1/coupons/2", "")
+	want := map[string]any{
+		"id": "2", "code": "CODE-2", "templateId": "42", "userId": "u/7 ü:%", "ticket": json.Number("5"), "status": "ISSUED", "issuedAt": "2026-11-21T01:02:03Z",
+	}
+	if diff := cmp.Diff(want, a.object(t)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := b.json(t, "POST", "/v1/coupons/1/use", "").object(t); got["status"] != "USED" || got["usedAt"] == nil {
+		t.Errorf("%v", got)
+	}
+	if got := b.json(t, "POST", "/v1/coupons/3/cancel", "").object(t); got["status"] != "CANCELLED" || got["cancelledAt"] == nil {
+		t.Errorf("%v", got)
+	}
+	for _, verb := range []string{"use", "cancel"} {
+		for id, code := range map[string]string{"1": "COUPON_USED", "3": "COUPON_CANCELLED", "4": "COUPON_EXPIRED"} {
+			b.json(t, "POST", "/v1/coupons/"+id+"/"+verb, "").wantProblem(t, http.StatusConflict, code)
+		}
+		b.json(t, "POST", "/v1/coupons/9/"+verb, "").wantProblem(t, http.StatusNotFound, "COUPON_NOT_FOUND")
+		b.json(t, "POST", "/v1/coupons/09/"+verb, "").wantProblem(t, http.StatusBadRequest, "MALFORMED")
+	}
+	b.json(t, "GET", "/v1/coupons/9", "").wantProblem(t, http.StatusNotFound, "COUPON_NOT_FOUND")
+
+	user := url.PathEscape("u/7 ü:%")
+	for _, tt := range []struct {
+		path  string
+		want  []string
+		pages int
+	}{
+		{"/v1/coupon-templates/42/coupons?limit=3", []string{"1", "2", "3", "4"}, 2},
+		{"/v1/users/" + user + "/coupons?limit=1", []string{"4", "2"}, 2},
+		{"/v1/users/nobody/coupons?limit=5", nil, 1},
+	} {
+		if got, pages := b.pages(t, tt.path, "id"); !cmp.Equal(got, tt.want) || pages != tt.pages {
+			t.Errorf("%s: %v on %d pages", tt.path, got, pages)
+		}
+	}
+	for path, code := range map[string]string{
+		"/v1/coupon-templates/9/coupons":                                                  "TEMPLATE_NOT_FOUND",
+		"/v1/coupon-templates/x/coupons":                                                  "MALFORMED",
+		"/v1/coupon-templates/42/coupons?cursor=" + encodeCursor(cursorUserCoupons, 1):    "MALFORMED",
+		"/v1/users/" + user + "/coupons?cursor=" + encodeCursor(cursorTemplateCoupons, 1): "MALFORMED",
+		"/v1/users/" + strings.Repeat("x", reward.UserIDMax+1) + "/coupons":               "MALFORMED",
+		"/v1/users/%ff/coupons":                                                           "MALFORMED",
+	} {
+		status := http.StatusBadRequest
+		if code == "TEMPLATE_NOT_FOUND" {
+			status = http.StatusNotFound
+		}
+		b.json(t, "GET", path, "").wantProblem(t, status, code)
+	}
+}
+
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.shop.history = coupon.History{
+		Outcomes: []reward.IssueOutcome{
+			{TemplateID: 7, UserID: "u:7", Ticket: 12, Reason: reward.ReasonSoldOut, At: testTime.Add(time.Minute)},
+			{TemplateID: 42, UserID: "u:7", Ticket: 5, Coupon: issued(2, 42, "u:7", 5), At: testTime},
+		},
+		Refusals: map[reward.TemplateID][]store.Refusal{
+			42: {{Reason: "CLOSED", Since: testTime.Add(time.Hour)}, {Reason: "SOLD_OUT", Since: testTime, Until: testTime.Add(time.Hour)}},
+			7:  nil,
+			8:  {{Reason: "SOLD_OUT", Since: testTime}},
+		},
+	}
+	got := b.json(t, "GET", "/v1/users/u:7/history?templateId=8,7&templateId=42", "").object(t)
+	want := map[string]any{
+		"userId": "u:7",
+		"items": []any{
+			map[string]any{"requestId": "7:u:7", "templateId": "7", "ticket": json.Number("12"), "status": "REJECTED", "reason": "SOLD_OUT", "at": "2026-11-21T01:03:03Z"},
+			map[string]any{
+				"requestId": "42:u:7", "templateId": "42", "ticket": json.Number("5"), "status": "ISSUED", "at": "2026-11-21T01:02:03Z",
+				"coupon": map[string]any{
+					"id": "2", "code": "CODE-2", "templateId": "42", "userId": "u:7", "ticket": json.Number("5"), "status": "ISSUED", "issuedAt": "2026-11-21T01:02:03Z",
+				},
+			},
+		},
+		"refusals": []any{
+			map[string]any{"templateId": "8", "reason": "SOLD_OUT", "since": "2026-11-21T01:02:03Z"},
+			map[string]any{"templateId": "42", "reason": "CLOSED", "since": "2026-11-21T02:02:03Z"},
+			map[string]any{"templateId": "42", "reason": "SOLD_OUT", "since": "2026-11-21T01:02:03Z", "until": "2026-11-21T02:02:03Z"},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]reward.TemplateID{8, 7, 42}, b.shop.named); diff != "" {
+		t.Errorf("asked for (-want +got):\n%s", diff)
+	}
+	b.json(t, "GET", "/v1/users/u7/history?templateId=8,,7", "").wantProblem(t, http.StatusBadRequest, "MALFORMED")
+	b.json(t, "GET", "/v1/users/u7/history?templateId="+strings.Repeat("1,", 100)+"1", "").wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+	b.json(t, "GET", "/v1/users/u7/history?template=8", "").wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+}

@@ -1,0 +1,290 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/obs"
+)
+
+// wire is an API whose requests pass through no network, so that time in a
+// synctest bubble can be waited for.
+type wire struct {
+	api  *API
+	shop *fakeShop
+}
+
+func newWire(t *testing.T) *wire {
+	t.Helper()
+	log, err := obs.NewLog(io.Discard, "error", "text")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFakeStore()
+	w := &wire{shop: newFakeShop(f)}
+	w.shop.template(42, 10)
+	w.api = New(Config{Templates: w.shop, Coupons: w.shop, Issuing: w.shop, Watch: w.shop.Watch, Rows: f, Log: log})
+	return w
+}
+
+// recorder keeps an answer that is still being written.
+type recorder struct {
+	done   chan struct{}
+	header http.Header
+	status int
+
+	mu     sync.Mutex // protects what follows
+	body   bytes.Buffer
+	broken error // answer of every write
+}
+
+func (r *recorder) Header() http.Header    { return r.header }
+func (r *recorder) WriteHeader(status int) { r.status = status }
+func (r *recorder) FlushError() error      { return nil }
+
+func (r *recorder) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.broken != nil {
+		return 0, r.broken
+	}
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	return r.body.Write(b)
+}
+
+func (r *recorder) text() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.body.String()
+}
+
+// send begins a request; headers are pairs.
+func (w *wire) send(ctx context.Context, method, path, body string, headers ...string) *recorder {
+	req := httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body))
+	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	r := &recorder{done: make(chan struct{}), header: make(http.Header)}
+	go func() {
+		defer close(r.done)
+		w.api.ServeHTTP(r, req)
+	}()
+	return r
+}
+
+func TestIssueEvents(t *testing.T) {
+	t.Parallel()
+	const path = "/v1/issue-requests/42:u7/events"
+	rank := func(n int64) coupon.Status {
+		return coupon.Status{RequestID: "42:u7", Kind: coupon.Waiting, Ticket: 9, Rank: n}
+	}
+	got := coupon.Status{RequestID: "42:u7", Kind: coupon.Issued, Ticket: 9, Coupon: issued(2, 42, "u7", 9)}
+	const result = "event: result\nid: 9.ISSUED\ndata: {\"requestId\":\"42:u7\",\"status\":\"ISSUED\",\"ticket\":9," +
+		"\"coupon\":{\"id\":\"2\",\"code\":\"CODE-2\",\"templateId\":\"42\",\"userId\":\"u7\",\"ticket\":9,\"status\":\"ISSUED\",\"issuedAt\":\"2026-11-21T01:02:03Z\"}}\n\n"
+	earlier := coupon.Status{RequestID: "42:u7", Kind: coupon.Issued, Ticket: 4, Coupon: issued(1, 42, "u7", 4)}
+	event := func(n string) string {
+		return "event: rank\nid: 9." + n + "\ndata: {\"requestId\":\"42:u7\",\"status\":\"WAITING\",\"ticket\":9,\"queueRank\":" + n + "}\n\n"
+	}
+	const beat = ": beat\n\n"
+
+	t.Run("TellHowItComesOnAndEndWithTheResult", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWire(t)
+			w.shop.stand("42:u7", rank(5), nil)
+			r := w.send(t.Context(), "GET", path, "")
+			for _, s := range []coupon.Status{rank(5), rank(3), rank(4), rank(0)} {
+				w.shop.news <- s
+			}
+			time.Sleep(2*eventBeat + time.Second) // fake time
+			w.shop.news <- got
+			<-r.done
+			if diff := cmp.Diff("retry: 2000\n\n"+event("5")+event("3")+event("0")+beat+beat+result, r.text()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if h := r.Header(); h.Get("Content-Type") != "text/event-stream" || h.Get("Cache-Control") != "no-store" {
+				t.Errorf("%v", h)
+			}
+			w.shop.watchers.Wait()
+		})
+	})
+
+	t.Run("TellNothingOfAnEarlierRequest", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWire(t)
+			w.shop.stand("42:u7", rank(5), nil)
+			r := w.send(t.Context(), "GET", path, "")
+			if told := <-w.shop.begun; told != 9 {
+				t.Errorf("watched ticket %d", told)
+			}
+			for _, s := range []coupon.Status{earlier, {Kind: coupon.Rejected, Ticket: 8, Reason: "ERROR"}, got} {
+				w.shop.news <- s
+			}
+			<-r.done
+			if diff := cmp.Diff("retry: 2000\n\n"+event("5")+result, r.text()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			w.shop.watchers.Wait()
+		})
+	})
+
+	t.Run("GoOnAfterADraw", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWire(t)
+			w.shop.stand("42:u7", coupon.Status{Kind: coupon.Waiting}, nil)
+			r := w.send(t.Context(), "GET", path, "")
+			if told := <-w.shop.begun; told != 0 {
+				t.Errorf("watched ticket %d", told)
+			}
+			for _, s := range []coupon.Status{rank(5), earlier, got} {
+				w.shop.news <- s
+			}
+			<-r.done
+			const entered = "event: rank\nid: 0.0\ndata: {\"requestId\":\"42:u7\",\"status\":\"WAITING\"}\n\n"
+			if diff := cmp.Diff("retry: 2000\n\n"+entered+event("5")+result, r.text()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			w.shop.watchers.Wait()
+		})
+	})
+
+	t.Run("OfWhatHasEndedAreTheResultAlone", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWire(t)
+			w.shop.stand("42:u7", got, nil)
+			r := w.send(t.Context(), "GET", path, "", "Last-Event-ID", "9.0")
+			<-r.done
+			if diff := cmp.Diff("retry: 2000\n\n"+result, r.text()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			// A reader that connects again by itself learns that this was all.
+			again := w.send(t.Context(), "GET", path, "", "Last-Event-ID", "9.ISSUED")
+			<-again.done
+			if again.status != http.StatusNoContent || again.text() != "" {
+				t.Errorf("%d: %s", again.status, again.text())
+			}
+		})
+	})
+
+	t.Run("EndWhenTheReaderGoes", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWire(t)
+			w.shop.stand("42:u7", rank(5), nil)
+			ctx, leave := context.WithCancel(t.Context())
+			left := w.send(ctx, "GET", path, "")
+			stuck := w.send(t.Context(), "GET", path, "")
+			<-w.shop.begun
+			<-w.shop.begun
+			leave()
+			<-left.done
+			stuck.mu.Lock()
+			stuck.broken = errors.New("i/o timeout")
+			stuck.mu.Unlock()
+			<-stuck.done // at the next beat
+			w.shop.watchers.Wait()
+		})
+	})
+
+	t.Run("EndWhenTheInstanceStops", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWire(t)
+			w.shop.stand("42:u7", rank(5), nil)
+			r := w.send(t.Context(), "GET", path, "")
+			<-w.shop.begun
+			w.api.Drain()
+			<-r.done
+			w.shop.watchers.Wait()
+		})
+	})
+
+	t.Run("EndWhenTheRequestIsLost", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWire(t)
+			w.shop.stand("42:u7", rank(5), nil)
+			began := time.Now()
+			r := w.send(t.Context(), "GET", path, "")
+			<-w.shop.begun
+			w.shop.forget("42:u7")
+			<-r.done
+			if took := time.Since(began); took != 2*eventBeat {
+				t.Errorf("it took %s", took)
+			}
+			again := w.send(t.Context(), "GET", path, "")
+			<-again.done
+			if again.status != http.StatusNotFound || !strings.Contains(again.text(), "REQUEST_UNKNOWN") {
+				t.Errorf("%d: %s", again.status, again.text())
+			}
+			w.shop.watchers.Wait()
+		})
+	})
+
+	t.Run("EndWhenTheTicketIsLost", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWire(t)
+			w.shop.stand("42:u7", rank(5), nil)
+			began := time.Now()
+			r := w.send(t.Context(), "GET", path, "")
+			<-w.shop.begun
+			w.shop.stand("42:u7", earlier, nil) // what is left of him
+			w.shop.news <- earlier
+			<-r.done
+			if took := time.Since(began); took != 2*eventBeat || strings.Contains(r.text(), "result") {
+				t.Errorf("after %s: %s", took, r.text())
+			}
+			again := w.send(t.Context(), "GET", path, "")
+			<-again.done
+			if !strings.Contains(again.text(), "id: 4.ISSUED\n") {
+				t.Errorf("%s", again.text())
+			}
+			w.shop.watchers.Wait()
+		})
+	})
+
+	t.Run("OverARealConnection", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		b.shop.stand("42:u7", rank(5), nil)
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := b.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		want := "retry: 2000\n\n" + event("5")
+		head := make([]byte, len(want))
+		if _, err := io.ReadFull(res.Body, head); err != nil || string(head) != want {
+			t.Errorf("%q, %v", head, err)
+		}
+		<-b.shop.begun
+		leave() // the watcher is freed without another event
+		b.shop.wantNobodyWatching(t)
+		b.json(t, "GET", path+"?x=1", "").wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+	})
+}

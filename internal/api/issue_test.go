@@ -1,0 +1,240 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// ask asks for a coupon; headers are pairs.
+func (b *bundle) ask(t *testing.T, template, user string, headers ...string) answer {
+	t.Helper()
+	body, err := json.Marshal(map[string]string{"userId": user})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.do(t, "POST", "/v1/coupons/"+template+"/issue", strings.NewReader(string(body)), append(headers, "Content-Type", "application/json")...)
+}
+
+func refusal(kind reward.Kind, code string) error { return reward.NewError(kind, code, "no") }
+
+func TestIssue(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.shop.template(42, 10)
+	waits := coupon.Status{Kind: coupon.Waiting, Ticket: 981, Rank: 12, Wait: 1500 * time.Millisecond}
+	again := waits
+	again.Duplicate, again.Rank, again.Wait = true, 0, 0
+	has := coupon.Status{Kind: coupon.Issued, Ticket: 5, Coupon: issued(2, 42, "has", 5)}
+	had := has
+	had.Duplicate, had.Coupon.Status = true, reward.CouponUsed
+	wire := func(status string) map[string]any {
+		return map[string]any{
+			"id": "2", "code": "CODE-2", "templateId": "42", "userId": "has", "ticket": json.Number("5"), "status": status, "issuedAt": "2026-11-21T01:02:03Z",
+		}
+	}
+	for _, tt := range []struct {
+		user     string
+		standing coupon.Status
+		status   int
+		location string
+		want     map[string]any
+	}{
+		{"u/7 ü", waits, 202, "/v1/issue-requests/42:u%2F7%20%C3%BC", map[string]any{
+			"requestId": "42:u/7 ü", "status": "WAITING", "ticket": json.Number("981"), "queueRank": json.Number("12"), "estimatedWaitMillis": json.Number("1500"),
+		}},
+		{"again", again, 202, "/v1/issue-requests/42:again", map[string]any{
+			"requestId": "42:again", "status": "WAITING", "ticket": json.Number("981"), "queueRank": json.Number("0"), "duplicate": true,
+		}},
+		{"drawn", coupon.Status{Kind: coupon.Waiting}, 202, "/v1/issue-requests/42:drawn", map[string]any{"requestId": "42:drawn", "status": "WAITING"}},
+		{"has", has, 201, "/v1/coupons/2", map[string]any{"requestId": "42:has", "status": "ISSUED", "ticket": json.Number("5"), "coupon": wire("ISSUED")}},
+		{"had", had, 200, "/v1/coupons/2", map[string]any{
+			"requestId": "42:had", "status": "ISSUED", "ticket": json.Number("5"), "coupon": wire("USED"), "duplicate": true,
+		}},
+	} {
+		b.shop.stand("42:"+tt.user, tt.standing, nil)
+		a := b.ask(t, "42", tt.user)
+		a.want(t, tt.status)
+		if diff := cmp.Diff(tt.want, a.object(t)); diff != "" || a.header.Get("Location") != tt.location || len(a.header.Values("Preference-Applied")) > 0 {
+			t.Errorf("%s: %v (-want +got):\n%s", tt.user, a.header, diff)
+		}
+		got := b.json(t, "GET", "/v1/issue-requests/"+url.PathEscape("42:"+tt.user), "").object(t)
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s asks where he stands (-want +got):\n%s", tt.user, diff)
+		}
+	}
+	// What is decided needs no waiting.
+	if a := b.ask(t, "42", "has", "Prefer", "wait=5"); a.status != 201 || a.header.Get("Preference-Applied") != "wait=5" {
+		t.Errorf("%+v", a)
+	}
+	b.shop.stand("42:lost", coupon.Status{Kind: coupon.Rejected, Ticket: 9, Reason: reward.ReasonNotDrawn}, nil)
+	want := map[string]any{"requestId": "42:lost", "status": "REJECTED", "ticket": json.Number("9"), "reason": "NOT_DRAWN"}
+	if diff := cmp.Diff(want, b.json(t, "GET", "/v1/issue-requests/42:lost", "").object(t)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+
+	for code, kind := range map[string]reward.Kind{
+		"SOLD_OUT": reward.KindConflict, "CLOSED": reward.KindConflict, "USER_LIMIT": reward.KindConflict, "NOT_OPEN": reward.KindConflict,
+		"TEMPLATE_NOT_FOUND": reward.KindNotFound, "UNAVAILABLE": reward.KindUnavailable,
+	} {
+		b.shop.stand("42:r", coupon.Status{}, refusal(kind, code))
+		a := b.ask(t, "42", "r")
+		p := a.wantProblem(t, statuses[kind], code)
+		if retry := a.header.Get("Retry-After"); (retry != "") != (code == "UNAVAILABLE") {
+			t.Errorf("%s: retry after %q", code, retry)
+		}
+		if !p.OpensAt.IsZero() {
+			t.Errorf("%s: %+v", code, p) // this template has no opening
+		}
+	}
+	b.json(t, "GET", "/v1/issue-requests/42:nobody", "").wantProblem(t, http.StatusNotFound, "REQUEST_UNKNOWN")
+	for _, id := range []string{"42", "x:u7", ":u7", "42:", "42:%ff", "007:u"} {
+		b.json(t, "GET", "/v1/issue-requests/"+id, "").wantProblem(t, http.StatusBadRequest, "MALFORMED")
+		b.json(t, "GET", "/v1/issue-requests/"+id+"/events", "").wantProblem(t, http.StatusBadRequest, "MALFORMED")
+	}
+	b.ask(t, "x", "u7").wantProblem(t, http.StatusBadRequest, "MALFORMED")
+	for body, field := range map[string]string{
+		`{}`: "userId", `{"userId":""}`: "userId", `{"userId":"a\u0000"}`: "userId", `{"userId":7}`: "userId", `{"userId":"u","ticket":1}`: "ticket",
+		`{"userId":"` + strings.Repeat("x", reward.UserIDMax+1) + `"}`: "userId",
+	} {
+		p := b.json(t, "POST", "/v1/coupons/42/issue", body).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+		if diff := cmp.Diff([]string{field}, fields(p)); diff != "" {
+			t.Errorf("%.40s: %s", body, diff)
+		}
+	}
+}
+
+func TestNotOpen(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.shop.template(42, 10)
+	v := b.shop.templates[42]
+	v.OpensAt = time.Date(2030, 1, 2, 10, 0, 0, 0, time.FixedZone("KST", 9*3600))
+	b.shop.templates[42] = v
+	b.shop.stand("42:u7", coupon.Status{}, refusal(reward.KindConflict, "NOT_OPEN"))
+	// A crowd that is too early costs few looks at the template.
+	const asks = 50
+	for range asks {
+		a := b.ask(t, "42", "u7")
+		a.wantProblem(t, http.StatusConflict, "NOT_OPEN")
+		if got := a.text(t, "opensAt"); got != "2030-01-02T01:00:00Z" {
+			t.Errorf("opens at %s", got)
+		}
+	}
+	if b.shop.gets > asks/5 {
+		t.Errorf("%d looks for %d who asked", b.shop.gets, asks)
+	}
+}
+
+func TestIssueWaits(t *testing.T) {
+	t.Parallel()
+	waits := coupon.Status{Kind: coupon.Waiting, Ticket: 9, Rank: 3}
+	moved := coupon.Status{RequestID: "42:u7", Kind: coupon.Waiting, Ticket: 9, Rank: 1}
+	got := coupon.Status{RequestID: "42:u7", Kind: coupon.Issued, Ticket: 9, Coupon: issued(2, 42, "u7", 9)}
+	earlier := coupon.Status{RequestID: "42:u7", Kind: coupon.Issued, Ticket: 4, Coupon: issued(1, 42, "u7", 4)}
+	repeated := waits
+	repeated.Duplicate = true
+	for _, tt := range []struct {
+		name     string
+		standing coupon.Status
+		news     []coupon.Status
+		status   int
+		text     string // that the body has
+		took     time.Duration
+	}{
+		{"Issued", waits, []coupon.Status{moved, got}, 201, `"coupon":{"id":"2"`, 0},
+		{"ARepeatIsIssued", repeated, []coupon.Status{got}, 200, `"duplicate":true`, 0},
+		{"TimeIsOver", waits, []coupon.Status{moved}, 202, `"queueRank":1`, 5 * time.Second},
+		{"NothingIsHeard", repeated, nil, 202, `"duplicate":true`, 5 * time.Second},
+		{"AnEarlierCouponIsNoAnswer", waits, []coupon.Status{earlier}, 202, `"queueRank":3`, 5 * time.Second},
+		{"SoldOut", waits, []coupon.Status{{Kind: coupon.Rejected, Ticket: 9, Reason: "SOLD_OUT"}}, 409, `"code":"SOLD_OUT"`, 0},
+		{"UserLimit", waits, []coupon.Status{{Kind: coupon.Rejected, Ticket: 9, Reason: "USER_LIMIT"}}, 409, `"code":"USER_LIMIT"`, 0},
+		{"NotDrawn", coupon.Status{Kind: coupon.Waiting}, []coupon.Status{{Kind: coupon.Rejected, Ticket: 9, Reason: "NOT_DRAWN"}}, 409, `"code":"NOT_DRAWN"`, 0},
+		{"Error", waits, []coupon.Status{{Kind: coupon.Rejected, Ticket: 9, Reason: "ERROR"}}, 409, `"code":"ERROR"`, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWire(t)
+				w.shop.stand("42:u7", tt.standing, nil)
+				began := time.Now()
+				r := w.send(t.Context(), "POST", "/v1/coupons/42/issue", `{"userId":"u7"}`, "Prefer", "respond-async, wait=5")
+				for _, s := range tt.news {
+					w.shop.news <- s
+				}
+				<-r.done
+				if took := time.Since(began); r.status != tt.status || !strings.Contains(r.text(), tt.text) || took != tt.took || r.Header().Get("Preference-Applied") != "wait=5" {
+					t.Errorf("%d after %s, %v: %s", r.status, took, r.Header(), r.text())
+				}
+				if strings.Contains(r.text(), `"status":409`) && !strings.Contains(r.text(), `"detail":"`) {
+					t.Errorf("no detail: %s", r.text())
+				}
+				if told := <-w.shop.begun; told != tt.standing.Ticket {
+					t.Errorf("watched ticket %d", told)
+				}
+				w.shop.watchers.Wait()
+			})
+		})
+	}
+
+	t.Run("NotWhileTheInstanceStops", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWire(t)
+			w.shop.stand("42:u7", waits, nil)
+			began := time.Now()
+			first := w.send(t.Context(), "POST", "/v1/coupons/42/issue", `{"userId":"u7"}`, "Prefer", "wait=30")
+			<-w.shop.begun
+			w.api.Drain()
+			<-first.done
+			second := w.send(t.Context(), "POST", "/v1/coupons/42/issue", `{"userId":"u7"}`, "Prefer", "wait=30")
+			<-second.done
+			if time.Since(began) != 0 || first.status != 202 || second.status != 202 {
+				t.Errorf("%d and %d after %s", first.status, second.status, time.Since(began))
+			}
+			w.api.Undrain()
+			third := w.send(t.Context(), "POST", "/v1/coupons/42/issue", `{"userId":"u7"}`, "Prefer", "wait=99")
+			<-third.done
+			if time.Since(began) != waitMax || third.Header().Get("Preference-Applied") != "wait=30" {
+				t.Errorf("after %s: %v", time.Since(began), third.Header())
+			}
+			w.shop.watchers.Wait()
+		})
+	})
+}
+
+func TestPreferredWait(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		headers []string
+		want    time.Duration
+	}{
+		{nil, 0},
+		{[]string{"wait=5"}, 5 * time.Second},
+		{[]string{`Wait = "5"`}, 5 * time.Second},
+		{[]string{"return=minimal", "respond-async , wait=10; x=1"}, 10 * time.Second},
+		{[]string{"wait=31"}, waitMax},
+		{[]string{"wait=3, wait=9"}, 3 * time.Second},
+		{[]string{`x="a, wait=9\", wait=8", wait=7`}, 7 * time.Second},
+		{[]string{"wait=0"}, 0},
+		{[]string{"wait"}, 0},
+		{[]string{"wait=-1"}, 0},
+		{[]string{"wait=1.5"}, 0},
+		{[]string{"wait=99999999999999999999"}, 0},
+		{[]string{"waiting=5"}, 0},
+		{[]string{""}, 0},
+	} {
+		if got := preferredWait(tt.headers); got != tt.want {
+			t.Errorf("%q: %s, want %s", tt.headers, got, tt.want)
+		}
+	}
+}

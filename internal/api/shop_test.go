@@ -1,0 +1,288 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// fakeShop keeps templates and coupons in memory, and answers askers as it was
+// told.
+type fakeShop struct {
+	rows *fakeStore
+
+	mu        sync.Mutex // protects what follows
+	templates map[reward.TemplateID]coupon.View
+	gets      int // calls of Get
+	changes   []store.TemplateChangeParams
+	entrants  map[reward.TemplateID][]string // of closed draws
+	coupons   []reward.Coupon                // by id, and by ticket
+	statuses  map[string]coupon.Status       // by request id
+	refusals  map[string]error               // by request id
+	asked     []string                       // by whom, as request ids
+	history   coupon.History
+	named     []reward.TemplateID // of the latest History
+
+	// news is what every watcher hears; watchers counts those who still listen.
+	news     chan coupon.Status
+	begun    chan int64 // the ticket of each who begins
+	watchers sync.WaitGroup
+}
+
+func newFakeShop(rows *fakeStore) *fakeShop {
+	return &fakeShop{
+		rows: rows, templates: make(map[reward.TemplateID]coupon.View), statuses: make(map[string]coupon.Status), refusals: make(map[string]error),
+		news: make(chan coupon.Status), begun: make(chan int64, 10),
+	}
+}
+
+func (f *fakeShop) lock() func() {
+	f.mu.Lock()
+	return f.mu.Unlock
+}
+
+func (f *fakeShop) Create(_ context.Context, t reward.CouponTemplate) (coupon.View, error) {
+	defer f.lock()()
+	if t.ID == 0 {
+		t.ID = 1 << 60
+	}
+	if _, known := f.templates[t.ID]; known {
+		return coupon.View{}, reward.NewError(reward.KindConflict, reward.CodeExists, "template %s exists", t.ID)
+	}
+	if t.Mode == "" {
+		t.Mode = reward.ModeStream
+	}
+	if t.WhenRedisAway == "" {
+		t.WhenRedisAway = reward.AwayDatabase
+	}
+	t.Path, t.CreatedAt = reward.PathGate, testTime
+	if t.Draw.State == reward.DrawOpen {
+		t.Draw.Seed = []byte("seed")
+	}
+	f.templates[t.ID] = coupon.View{CouponTemplate: t, Stock: t.TotalQuantity}
+	return f.templates[t.ID], nil
+}
+
+func (f *fakeShop) Get(_ context.Context, id reward.TemplateID) (coupon.View, error) {
+	defer f.lock()()
+	f.gets++
+	v, known := f.templates[id]
+	if !known {
+		return v, store.NoTemplate(id)
+	}
+	return v, nil
+}
+
+func (f *fakeShop) List(_ context.Context, before reward.TemplateID, limit int) ([]coupon.View, error) {
+	defer f.lock()()
+	var out []coupon.View
+	for id, v := range f.templates {
+		if before == 0 || id < before {
+			out = append(out, v)
+		}
+	}
+	slices.SortFunc(out, func(a, b coupon.View) int { return int(b.ID - a.ID) })
+	return out[:min(limit, len(out))], nil
+}
+
+func (f *fakeShop) Change(_ context.Context, p store.TemplateChangeParams) (coupon.View, error) {
+	defer f.lock()()
+	v, known := f.templates[p.ID]
+	if !known {
+		return v, store.NoTemplate(p.ID)
+	}
+	t, err := p.Apply(v.CouponTemplate)
+	if err != nil {
+		return v, err
+	}
+	if t.TotalQuantity < v.Live+v.Waiting {
+		return v, reward.NewError(reward.KindConflict, reward.CodeConflict, "too low")
+	}
+	f.changes = append(f.changes, p)
+	v.CouponTemplate = t
+	f.templates[p.ID] = v
+	return v, nil
+}
+
+func (f *fakeShop) Close(ctx context.Context, id reward.TemplateID) (coupon.View, error) {
+	at := testTime
+	return f.Change(ctx, store.TemplateChangeParams{ID: id, ClosesAt: &at})
+}
+
+func (f *fakeShop) Entrants(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error) {
+	if _, err := f.Get(ctx, id); err != nil {
+		return nil, err
+	}
+	defer f.lock()()
+	users, closed := f.entrants[id]
+	if !closed {
+		return nil, reward.NewError(reward.KindConflict, reward.CodeIllegalState, "no")
+	}
+	first, found := slices.BinarySearch(users, after)
+	if found {
+		first++
+	}
+	users = users[first:]
+	return users[:min(limit, len(users))], nil
+}
+
+func (f *fakeShop) Coupon(_ context.Context, id reward.CouponID) (reward.Coupon, error) {
+	defer f.lock()()
+	for _, c := range f.coupons {
+		if c.ID == id {
+			return c, nil
+		}
+	}
+	return reward.Coupon{}, store.NoCoupon(id)
+}
+
+func (f *fakeShop) Coupons(ctx context.Context, p store.CouponListParams) ([]reward.Coupon, error) {
+	if err := p.CheckList(); err != nil {
+		return nil, err
+	}
+	if p.TemplateID != 0 {
+		if _, err := f.Get(ctx, p.TemplateID); err != nil {
+			return nil, err
+		}
+	}
+	defer f.lock()()
+	var out []reward.Coupon
+	for _, c := range f.coupons {
+		if p.TemplateID != 0 && c.TemplateID == p.TemplateID && c.Ticket > p.AfterTicket ||
+			p.UserID != "" && c.UserID == p.UserID && (p.Before == 0 || c.ID < p.Before) {
+			out = append(out, c)
+		}
+	}
+	if p.UserID != "" {
+		slices.Reverse(out)
+	}
+	return out[:min(p.Limit, len(out))], nil
+}
+
+func (f *fakeShop) settle(id reward.CouponID, to reward.CouponStatus) (reward.Coupon, error) {
+	defer f.lock()()
+	for i := range f.coupons {
+		c := &f.coupons[i]
+		if c.ID != id {
+			continue
+		}
+		if err := store.CheckCoupon(c, testTime); err != nil {
+			return *c, err
+		}
+		c.Status = to
+		if to == reward.CouponUsed {
+			c.UsedAt = testTime
+		} else {
+			c.CancelledAt = testTime
+		}
+		return *c, nil
+	}
+	return reward.Coupon{}, store.NoCoupon(id)
+}
+
+func (f *fakeShop) Use(_ context.Context, id reward.CouponID) (reward.Coupon, error) {
+	return f.settle(id, reward.CouponUsed)
+}
+
+func (f *fakeShop) Cancel(_ context.Context, id reward.CouponID) (reward.Coupon, error) {
+	return f.settle(id, reward.CouponCancelled)
+}
+
+func (f *fakeShop) History(_ context.Context, _ string, more ...reward.TemplateID) (coupon.History, error) {
+	defer f.lock()()
+	f.named = more
+	return f.history, nil
+}
+
+func (f *fakeShop) Request(_ context.Context, cmd coupon.IssueCommand) (coupon.Status, error) {
+	return f.standing(reward.RequestID(cmd.TemplateID, cmd.UserID))
+}
+
+func (f *fakeShop) Status(_ context.Context, id reward.TemplateID, user string) (coupon.Status, error) {
+	return f.standing(reward.RequestID(id, user))
+}
+
+func (f *fakeShop) standing(request string) (coupon.Status, error) {
+	defer f.lock()()
+	f.asked = append(f.asked, request)
+	if err := f.refusals[request]; err != nil {
+		return coupon.Status{}, err
+	}
+	s, known := f.statuses[request]
+	if !known {
+		return s, reward.NewError(reward.KindNotFound, reward.CodeRequestUnknown, "there is no request %s", request)
+	}
+	s.RequestID = request
+	return s, nil
+}
+
+// Watch counts who listens.
+func (f *fakeShop) Watch(_ reward.TemplateID, _ string, ticket int64) (<-chan coupon.Status, func()) {
+	f.watchers.Add(1)
+	f.begun <- ticket
+	return f.news, f.watchers.Done
+}
+
+// stand says where a request stands, or why it is refused.
+func (f *fakeShop) stand(request string, s coupon.Status, refusal error) {
+	defer f.lock()()
+	f.statuses[request], f.refusals[request] = s, refusal
+}
+
+// forget loses a request.
+func (f *fakeShop) forget(request string) {
+	defer f.lock()()
+	delete(f.statuses, request)
+}
+
+// template puts a template of so many coupons on sale.
+func (f *fakeShop) template(id reward.TemplateID, quantity int64) {
+	defer f.lock()()
+	f.templates[id] = coupon.View{CouponTemplate: reward.CouponTemplate{
+		ID: id, Name: "T", TotalQuantity: quantity, PerUserLimit: 1, Mode: reward.ModeStream, WhenRedisAway: reward.AwayDatabase,
+		Path: reward.PathGate, CreatedAt: testTime,
+	}, Stock: quantity}
+}
+
+// fakeCouponReconciler answers with what it was asked, and keeps the report.
+type fakeCouponReconciler struct{ rows *fakeStore }
+
+func (f *fakeCouponReconciler) Run(ctx context.Context, cmd coupon.ReconcileCommand) (coupon.Reconciliation, error) {
+	five, four := int64(5), int64(4)
+	d := coupon.Drift{What: "user", UserID: "u7", Store: &five, Redis: &four, Detail: "5 coupons, the gate says 4", Repaired: cmd.Repair}
+	if cmd.TemplateID != nil {
+		d.TemplateID = *cmd.TemplateID
+	}
+	r := coupon.Reconciliation{ID: 10, Checked: 2, Drifts: []coupon.Drift{d}, Skipped: []string{"template 3"}, At: testTime}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return r, err
+	}
+	return r, f.rows.ReconciliationSave(ctx, store.Reconciliation{ID: r.ID, Report: text, At: r.At})
+}
+
+// issued is a coupon of a request.
+func issued(id reward.CouponID, template reward.TemplateID, user string, ticket int64) reward.Coupon {
+	return reward.Coupon{ID: id, Code: "CODE-" + id.String(), TemplateID: template, UserID: user, Ticket: ticket, IssuedAt: testTime}
+}
+
+// wantNobodyWatching fails when a watcher was not freed in time.
+func (f *fakeShop) wantNobodyWatching(t *testing.T) {
+	t.Helper()
+	freed := make(chan struct{})
+	go func() {
+		f.watchers.Wait()
+		close(freed)
+	}()
+	select {
+	case <-freed:
+	case <-t.Context().Done():
+		t.Error("a watcher was not freed")
+	}
+}

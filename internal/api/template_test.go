@@ -1,0 +1,242 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+func TestTemplateCreate(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+
+	t.Run("ShapeOfATemplate", func(t *testing.T) {
+		t.Parallel()
+		a := b.json(t, "POST", "/v1/coupon-templates", `{"id":"42","name":"Spring","totalQuantity":100}`)
+		a.want(t, http.StatusCreated)
+		want := map[string]any{
+			"id": "42", "name": "Spring", "totalQuantity": json.Number("100"), "perUserLimit": json.Number("1"), "mode": "STREAM",
+			"reissueAfterCancel": true, "whenRedisAway": "DATABASE", "path": "GATE", "createdAt": "2026-11-21T01:02:03Z",
+			"counters": map[string]any{
+				"totalQuantity": json.Number("100"), "stock": json.Number("100"), "count": json.Number("0"), "issuedTotal": json.Number("0"), "waiting": json.Number("0"),
+			},
+		}
+		if diff := cmp.Diff(want, a.object(t)); diff != "" || a.header.Get("Location") != "/v1/coupon-templates/42" {
+			t.Errorf("%v (-want +got):\n%s", a.header, diff)
+		}
+		b.json(t, "POST", "/v1/coupon-templates", `{"id":42,"name":"Again","totalQuantity":1}`).wantProblem(t, http.StatusConflict, "ALREADY_EXISTS")
+	})
+
+	t.Run("EverythingThatCanBeSaid", func(t *testing.T) {
+		t.Parallel()
+		a := b.json(t, "POST", "/v1/coupon-templates", `{"name":"Full","totalQuantity":1000000000,"perUserLimit":100,"opensAt":"2030-01-02T10:00:00+09:00",
+			"closesAt":"2030-01-03T01:00:00Z","validForSeconds":3153600000,"mode":"KAFKA","reissueAfterCancel":false,"whenRedisAway":"WAIT","draw":{"from":"2030-01-01T00:00:00Z"}}`)
+		a.want(t, http.StatusCreated)
+		got := a.object(t)
+		for field, want := range map[string]any{
+			"perUserLimit": json.Number("100"), "opensAt": "2030-01-02T01:00:00Z", "closesAt": "2030-01-03T01:00:00Z", "validForSeconds": json.Number("3153600000"),
+			"mode": "KAFKA", "reissueAfterCancel": false, "whenRedisAway": "WAIT",
+			"draw": map[string]any{"from": "2030-01-01T00:00:00Z", "state": "OPEN", "commitment": "19b25856e1c150ca834cffc8b59b23adbd0ec0389e58eb22b3b64768098d002b"},
+		} {
+			if diff := cmp.Diff(want, got[field]); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", field, diff)
+			}
+		}
+	})
+
+	for _, tt := range []struct {
+		name, body string
+		status     int
+		fields     []string
+	}{
+		{"Empty", `{}`, 422, []string{"name", "totalQuantity"}},
+		{"Nothing", ``, 400, nil},
+		{"NoJSON", `{`, 400, []string{"body"}},
+		{"UnknownField", `{"name":"x","totalQuantity":1,"quantity":1}`, 422, []string{"quantity"}},
+		{"ID", `{"id":"007","name":"x","totalQuantity":1}`, 422, []string{"id"}},
+		{"BlankName", `{"name":" ","totalQuantity":1}`, 422, []string{"name"}},
+		{"LongName", `{"name":"` + strings.Repeat("é", 201) + `","totalQuantity":1}`, 422, []string{"name"}},
+		{"NoQuantity", `{"name":"x","totalQuantity":0}`, 422, []string{"totalQuantity"}},
+		{"TooLargeAQuantity", `{"name":"x","totalQuantity":1000000001}`, 422, []string{"totalQuantity"}},
+		{"PerUser", `{"name":"x","totalQuantity":1,"perUserLimit":0}`, 422, []string{"perUserLimit"}},
+		{"PerUserTooMuch", `{"name":"x","totalQuantity":1,"perUserLimit":101}`, 422, []string{"perUserLimit"}},
+		{"ValidForNothing", `{"name":"x","totalQuantity":1,"validForSeconds":0}`, 422, []string{"validForSeconds"}},
+		{"ValidForTooLong", `{"name":"x","totalQuantity":1,"validForSeconds":9223372036854775807}`, 422, []string{"validForSeconds"}},
+		{"Mode", `{"name":"x","totalQuantity":1,"mode":"stream"}`, 422, []string{"mode"}},
+		{"WhenRedisAway", `{"name":"x","totalQuantity":1,"whenRedisAway":"CRY"}`, 422, []string{"whenRedisAway"}},
+		{"Opens", `{"name":"x","totalQuantity":1,"opensAt":"tomorrow"}`, 422, []string{"opensAt"}},
+		{"ClosesBeforeItOpens", `{"name":"x","totalQuantity":1,"opensAt":"2030-01-02T00:00:00Z","closesAt":"2030-01-02T00:00:00Z"}`, 422, []string{"closesAt"}},
+		{"DrawOfNoTime", `{"name":"x","totalQuantity":1,"opensAt":"2030-01-02T00:00:00Z","draw":{}}`, 422, []string{"draw.from"}},
+		{"DrawWithoutAnOpening", `{"name":"x","totalQuantity":1,"draw":{"from":"2030-01-02T00:00:00Z"}}`, 422, []string{"draw"}},
+		{"DrawWithASeed", `{"name":"x","totalQuantity":1,"opensAt":"2030-01-02T00:00:00Z","draw":{"from":"2030-01-01T00:00:00Z","seed":"00"}}`, 422, []string{"draw.seed"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			code := map[int]string{400: "MALFORMED", 422: "INVALID"}[tt.status]
+			p := b.json(t, "POST", "/v1/coupon-templates", tt.body).wantProblem(t, tt.status, code)
+			for _, want := range tt.fields {
+				if !strings.Contains(" "+strings.Join(fields(p), " ")+" ", " "+want+" ") {
+					t.Errorf("%s is not named: %+v", want, p)
+				}
+			}
+		})
+	}
+}
+
+func TestTemplateGet(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for id, draw := range map[reward.TemplateID]reward.Draw{
+		1: {State: reward.DrawOpen, From: testTime, Seed: []byte("seed")},
+		2: {State: reward.DrawClosed, From: testTime, Seed: []byte("seed")},
+		3: {State: reward.DrawDone, From: testTime, Seed: []byte("seed"), List: []byte{0xab}},
+	} {
+		b.shop.templates[id] = coupon.View{
+			CouponTemplate: reward.CouponTemplate{ID: id, TotalQuantity: 10, Live: 3, IssuedTotal: 4, Path: reward.PathDatabase, Draw: draw},
+			Waiting:        2, Stock: 5, GateAway: id == 3,
+		}
+		got := b.json(t, "GET", "/v1/coupon-templates/"+id.String(), "").object(t)
+		d := got["draw"].(map[string]any)
+		if seed, told := d["seed"]; told != (id > 1) || told && seed != "73656564" {
+			t.Errorf("%s: the seed is %v", draw.State, seed)
+		}
+		if hash, told := d["listHash"]; told != (id == 3) || told && hash != "ab" {
+			t.Errorf("%s: the hash of the list is %v", draw.State, hash)
+		}
+		if _, degraded := got["degraded"]; degraded != (id == 3) || got["path"] != "DATABASE" {
+			t.Errorf("%v", got)
+		}
+		want := map[string]any{
+			"totalQuantity": json.Number("10"), "stock": json.Number("5"), "count": json.Number("3"), "issuedTotal": json.Number("4"), "waiting": json.Number("2"),
+		}
+		if diff := cmp.Diff(want, got["counters"]); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	if got, pages := b.pages(t, "/v1/coupon-templates?limit=2", "id"); !cmp.Equal(got, []string{"3", "2", "1"}) || pages != 2 {
+		t.Errorf("%v on %d pages", got, pages)
+	}
+	b.json(t, "GET", "/v1/coupon-templates/9", "").wantProblem(t, http.StatusNotFound, "TEMPLATE_NOT_FOUND")
+	b.json(t, "GET", "/v1/coupon-templates/x", "").wantProblem(t, http.StatusBadRequest, "MALFORMED")
+	b.json(t, "GET", "/v1/coupon-templates?cursor=x", "").wantProblem(t, http.StatusBadRequest, "MALFORMED")
+	b.json(t, "GET", "/v1/coupon-templates?limit=0", "").wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+}
+
+func TestTemplateEntrants(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.shop.template(42, 10)
+	b.shop.template(43, 10) // no draw, or an open one
+	b.shop.template(44, 10)
+	long := strings.Repeat("ü", reward.UserIDMax/2) + "~"
+	users := []string{"\t\n", "10", "9", "U7", "a b", "entrant:u7", "u/7?&+%", "u:7", "“", "\U0001F600"}
+	users = append(users, long)
+	slices.Sort(users)
+	b.shop.entrants = map[reward.TemplateID][]string{42: users, 44: nil}
+	const path = "/v1/coupon-templates/42/entrants"
+	for limit := 1; limit <= len(users)+1; limit++ {
+		got, pages := b.pages(t, fmt.Sprintf("%s?limit=%d", path, limit), "userId")
+		if diff := cmp.Diff(users, got); diff != "" || pages != (len(users)+limit-1)/limit {
+			t.Errorf("limit %d: %d pages (-want +got):\n%s", limit, pages, diff)
+		}
+	}
+	a := b.json(t, "GET", path+"?limit=1&cursor="+encodeUserCursor(cursorEntrants, "U7"), "")
+	want := map[string]any{"items": []any{map[string]any{"userId": "a b"}}, "nextCursor": encodeUserCursor(cursorEntrants, "a b")}
+	if diff := cmp.Diff(want, a.object(t)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := b.json(t, "GET", "/v1/coupon-templates/44/entrants", "").object(t); !cmp.Equal(got, map[string]any{"items": []any{}}) {
+		t.Errorf("nobody took part: %v", got)
+	}
+	for _, tt := range []struct {
+		path   string
+		status int
+		code   string
+	}{
+		{"/v1/coupon-templates/9/entrants", 404, "TEMPLATE_NOT_FOUND"},
+		{"/v1/coupon-templates/43/entrants", 409, "ILLEGAL_STATE"},
+		{"/v1/coupon-templates/x/entrants", 400, "MALFORMED"},
+		{path + "?cursor=u7", 400, "MALFORMED"},
+		{path + "?cursor=" + encodeUserCursor(cursorTemplates, "7"), 400, "MALFORMED"},
+		{path + "?cursor=" + encodeUserCursor(cursorEntrants, ""), 400, "MALFORMED"},
+		{path + "?cursor=" + encodeUserCursor(cursorEntrants, "\x00"), 400, "MALFORMED"},
+		{path + "?cursor=" + encodeUserCursor(cursorEntrants, "\xff"), 400, "MALFORMED"},
+		{path + "?cursor=" + encodeUserCursor(cursorEntrants, long+"xx"), 400, "MALFORMED"},
+		{path + "?cursor=" + encodeUserCursor(cursorEntrants, "u7") + "%0A", 400, "MALFORMED"},
+		{path + "?limit=0", 422, "INVALID"},
+		{path + "?limit=1001", 422, "INVALID"},
+		{path + "?after=u7", 422, "INVALID"},
+	} {
+		b.json(t, "GET", tt.path, "").wantProblem(t, tt.status, tt.code)
+	}
+}
+
+func TestTemplateChange(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.shop.template(42, 10)
+	const path = "/v1/coupon-templates/42"
+	opens, none, week := time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC), time.Time{}, 7*24*time.Hour
+	forEver, quantity, name, perUser, mode, away, no := time.Duration(0), int64(20), "New", 2, reward.ModeSync, reward.AwayWait, false
+	for _, tt := range []struct {
+		body string
+		want store.TemplateChangeParams
+	}{
+		{`{"opensAt":"2030-01-02T00:00:00Z"}`, store.TemplateChangeParams{OpensAt: &opens}},
+		{`{"opensAt":null,"closesAt":null,"validForSeconds":null}`, store.TemplateChangeParams{OpensAt: &none, ClosesAt: &none, ValidFor: &forEver}},
+		{`{"validForSeconds":604800}`, store.TemplateChangeParams{ValidFor: &week}},
+		{
+			`{"name":"New","totalQuantity":20,"perUserLimit":2,"mode":"SYNC","reissueAfterCancel":false,"whenRedisAway":"WAIT"}`,
+			store.TemplateChangeParams{Name: &name, TotalQuantity: &quantity, PerUserLimit: &perUser, Mode: &mode, ReissueAfterCancel: &no, WhenRedisAway: &away},
+		},
+	} {
+		b.json(t, "PATCH", path, tt.body).want(t, http.StatusOK)
+		tt.want.ID = 42
+		if diff := cmp.Diff(tt.want, b.shop.changes[len(b.shop.changes)-1]); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.body, diff)
+		}
+	}
+	changes := len(b.shop.changes)
+	if got := b.json(t, "PATCH", path, `{}`).text(t, "name"); got != "New" || len(b.shop.changes) != changes {
+		t.Errorf("a change of nothing: %q, %d changes", got, len(b.shop.changes))
+	}
+	b.shop.templates[42] = coupon.View{CouponTemplate: b.shop.templates[42].CouponTemplate, Waiting: 5}
+	for _, tt := range []struct {
+		path, body, code string
+		status           int
+		field            string
+	}{
+		{path, `{"totalQuantity":4}`, "CONFLICT", 409, ""},
+		{path, `{"totalQuantity":0}`, "INVALID", 422, "totalQuantity"},
+		{path, `{"name":"  "}`, "INVALID", 422, "name"},
+		{path, `{"opensAt":"2030-01-02T00:00:00Z","closesAt":"2030-01-01T00:00:00Z"}`, "INVALID", 422, "closesAt"},
+		{path, `{"opensAt":5}`, "INVALID", 422, "opensAt"},
+		{path, `{"validForSeconds":0}`, "INVALID", 422, "validForSeconds"},
+		{path, `{"validForSeconds":"1h"}`, "INVALID", 422, "validForSeconds"},
+		{path, `{"mode":"FAST"}`, "INVALID", 422, "mode"},
+		{path, `{"draw":{}}`, "INVALID", 422, "draw"},
+		{path, `[]`, "INVALID", 422, "body"},
+		{path, `{"name":`, "MALFORMED", 400, "body"},
+		{"/v1/coupon-templates/9", `{"name":"x"}`, "TEMPLATE_NOT_FOUND", 404, ""},
+		{"/v1/coupon-templates/0", `{"name":"x"}`, "MALFORMED", 400, "id"},
+	} {
+		p := b.json(t, "PATCH", tt.path, tt.body).wantProblem(t, tt.status, tt.code)
+		if tt.field != "" && !cmp.Equal(fields(p), []string{tt.field}) {
+			t.Errorf("%s: %v", tt.body, fields(p))
+		}
+	}
+	if got := b.json(t, "POST", path+"/close", "").text(t, "closesAt"); got != "2026-11-21T01:02:03Z" {
+		t.Errorf("closed at %s", got)
+	}
+	b.json(t, "POST", "/v1/coupon-templates/9/close", "").wantProblem(t, http.StatusNotFound, "TEMPLATE_NOT_FOUND")
+}
