@@ -51,7 +51,7 @@ Works in a schema and under key and topic prefixes of its own, which it removes.
 	flags.StringVar(&b.database, "database-url", "", "a PostgreSQL in which a schema may be made")
 	flags.StringVar(&b.redis, "redis-url", "", "a Redis or Valkey")
 	flags.StringSliceVar(&b.brokers, "kafka-brokers", nil, "Kafka brokers (default: the embedded broker)")
-	cmd.AddCommand(payouts, c.benchGovernorCommand())
+	cmd.AddCommand(payouts, c.benchGovernorCommand(), c.benchCouponsCommand())
 	return cmd
 }
 

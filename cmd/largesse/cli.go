@@ -77,13 +77,16 @@ func (c *cli) rootCommand() *cobra.Command {
 		Use:   "largesse",
 		Short: "Issue rewards at scale",
 		Long: `Largesse issues rewards at scale: payouts to many targets through a slow
-provider, each of them paid once, with books that balance.
+provider, each of them paid once, with books that balance; and coupons of a limited
+stock, first come, first served, never more than there are.
 
 Exit codes: 0 done, 1 failed, 2 wrong use.`,
 		Example: `  largesse moneysim &
   largesse serve --money-url http://127.0.0.1:8090
   largesse promotion create --name Spring --type point --amount 1000 --file targets.csv --start
-  largesse promotion watch ID`,
+  largesse promotion watch ID
+  largesse template create --name Spring --quantity 10000
+  largesse coupon issue ID --user u7 --wait 5s`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
@@ -99,6 +102,7 @@ Exit codes: 0 done, 1 failed, 2 wrong use.`,
 	root.AddCommand(
 		c.benchCommand(),
 		c.configCommand(),
+		c.couponCommand(),
 		c.deadLetterCommand(),
 		c.demoCommand(),
 		c.doctorCommand(),
@@ -107,6 +111,8 @@ Exit codes: 0 done, 1 failed, 2 wrong use.`,
 		c.promotionCommand(),
 		c.reconcileCommand(),
 		c.serveCommand(),
+		c.templateCommand(),
+		c.userCommand(),
 		c.versionCommand(),
 	)
 	root.InitDefaultHelpCmd()

@@ -123,7 +123,7 @@ func TestHelp(t *testing.T) {
 
 	t.Run("IsWhatAGroupShowsAlone", func(t *testing.T) {
 		t.Parallel()
-		for _, args := range [][]string{{}, {"promotion"}, {"deadletter"}} {
+		for _, args := range [][]string{{}, {"promotion"}, {"deadletter"}, {"template"}, {"coupon"}, {"user"}} {
 			if r := largesseRun(t.Context(), "", nil, args...); r.code != exitDone || !strings.Contains(r.stdout, "Available Commands:") {
 				t.Errorf("%v: %+v", args, r)
 			}
@@ -189,8 +189,36 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"deadletter", "discard", "7", "--all"}, "exclude each other"},
 		{[]string{"deadletter", "discard", "--all", "--reason", "X"}, "exclude each other"},
 		{[]string{"deadletter", "discard", "--all"}, "this would discard all open dead letters; add --yes"},
-		{[]string{"reconcile"}, "reconcile needs either --promotion ID or --all"},
+		{[]string{"reconcile"}, "reconcile needs either --promotion ID, --template ID or --all"},
 		{[]string{"reconcile", "--all", "--promotion", "7"}, "reconcile needs either"},
+		{[]string{"reconcile", "--template", "42", "--promotion", "7"}, "reconcile needs either"},
+		{[]string{"reconcile", "--template", "x"}, `"x" is no template's ID: that is a whole number from 1; see largesse template list`},
+		{[]string{"template", "show"}, "template show needs a template's ID, but got 0 arguments"},
+		{[]string{"template", "entrants", "x"}, `"x" is no template's ID`},
+		{[]string{"template", "create", "--quantity", "5"}, "--name is missing"},
+		{[]string{"template", "create", "--name", "x"}, "--quantity is missing"},
+		{[]string{"template", "create", "--name", " ", "--quantity", "5"}, "--name must have 1 to 200 characters"},
+		{[]string{"template", "create", "--name", "x", "--quantity", "0"}, "--quantity 0 must be from 1 to 1000000000"},
+		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--id", "007"}, `"007" is no template's ID`},
+		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--per-user", "101"}, "--per-user 101 must be from 1 to 100"},
+		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--opens", "noon"}, `--opens "noon" must look like 2026-12-24T18:00:00Z`},
+		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--opens", "2026-12-24T18:00:00Z", "--closes", "2026-12-24T18:00:00Z"}, "--closes must be after --opens"},
+		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--draw-from", "2026-12-24T18:00:00Z"}, "--draw-from goes with --opens"},
+		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--valid-for", "1500ms"}, "--valid-for 1.5s must be whole seconds"},
+		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--mode", "fast"}, `--mode "fast" is none of stream, kafka, sync`},
+		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--when-redis-away", "cry"}, `--when-redis-away "cry" is none of database, wait`},
+		{[]string{"template", "set", "42"}, "template set needs something to set"},
+		{[]string{"template", "set", "42", "--closes", "later"}, `--closes "later" must look like`},
+		{[]string{"template", "watch", "42", "--every", "1ms"}, "--every 1ms is below 10ms"},
+		{[]string{"coupon", "issue", "42"}, "--user is missing"},
+		{[]string{"coupon", "issue", "42", "--user", strings.Repeat("x", 256)}, "--user: userId is longer than"},
+		{[]string{"coupon", "issue", "x", "--user", "u7"}, `"x" is no template's ID`},
+		{[]string{"coupon", "issue", "42", "--user", "u7", "--wait", "31s"}, "--wait 31s must be from 0s to 30s"},
+		{[]string{"coupon", "use", "x"}, `"x" is no coupon's ID`},
+		{[]string{"coupon", "list"}, "coupon list needs either --template ID or --user USER"},
+		{[]string{"coupon", "list", "--template", "42", "--user", "u7"}, "coupon list needs either"},
+		{[]string{"user", "history"}, "user history needs a USER, but got 0 arguments"},
+		{[]string{"user", "history", "u7", "--template", "x"}, `"x" is no template's ID`},
 		{[]string{"reconcile", "--promotion", "x"}, `"x" is no promotion's ID`},
 		{[]string{"promotion", "payouts", "7", "--state", "lost"}, `--state "lost" is none of ready,`},
 		{[]string{"promotion", "upload", "7", "f", "--format", "xml"}, `--format "xml" is neither csv nor ndjson`},

@@ -34,13 +34,15 @@ func (c *cli) demoCommand() *cobra.Command {
 	d := demo{world: c.world}
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Pay two campaigns on the embedded engines and check the books",
+		Short: "Pay two campaigns and hold a coupon drop on the embedded engines, and check the books",
 		Long: `Pays one campaign of points from a CSV file and one of vouchers from Kafka
 messages, through a provider that is slow, fails now and then and loses replies.
+Then drops a limited stock of coupons for a crowd of shoppers over HTTP, first
+come, first served.
 Everything runs in this process: nothing to install, nothing to start. Closes
 with both sides' books and every invariant checked; exits 0 only when all hold.`,
 		Example: `  largesse demo
-  largesse demo --targets 2000
+  largesse demo --targets 2000 --shoppers 500 --coupons 50
   largesse demo --keep --data ./demo-data`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -51,6 +53,8 @@ with both sides' books and every invariant checked; exits 0 only when all hold.`
 		},
 	}
 	cmd.Flags().IntVar(&d.targets, "targets", demoTargets, "targets of each campaign, from 1 to 1000000")
+	cmd.Flags().IntVar(&d.coupons, "coupons", demoCoupons, "coupons of the drop, from 1 to 100000")
+	cmd.Flags().IntVar(&d.shoppers, "shoppers", demoShoppers, "shoppers who ask for one, from 1 to 1000000")
 	cmd.Flags().BoolVar(&d.keep, "keep", false, "leave the server up afterwards, until interrupted")
 	cmd.Flags().StringVar(&d.dir, "data", "", "folder for the demo's data (default: a temporary one, removed at the end)")
 	return cmd
@@ -59,9 +63,11 @@ with both sides' books and every invariant checked; exits 0 only when all hold.`
 // demo is one run of the demo.
 type demo struct {
 	world
-	targets int
-	keep    bool
-	dir     string
+	targets  int
+	coupons  int
+	shoppers int
+	keep     bool
+	dir      string
 
 	sim         *moneysim.Server
 	simURL      string
@@ -112,6 +118,12 @@ func (d *demo) play(ctx context.Context) error {
 	if d.targets < 1 || d.targets > 1_000_000 {
 		return wrongUse("--targets %d is not between 1 and 1000000", d.targets)
 	}
+	if d.coupons < 1 || d.coupons > 100_000 {
+		return wrongUse("--coupons %d is not between 1 and 100000", d.coupons)
+	}
+	if d.shoppers < 1 || d.shoppers > 1_000_000 {
+		return wrongUse("--shoppers %d is not between 1 and 1000000", d.shoppers)
+	}
 	if d.dir == "" {
 		dir, err := os.MkdirTemp("", "largesse-demo-")
 		if err != nil {
@@ -131,17 +143,22 @@ func (d *demo) play(ctx context.Context) error {
 		return err
 	}
 	balanced := d.report(ctx, accounts, time.Since(began))
+	dropped, err := d.drop(ctx)
+	if err != nil {
+		return err
+	}
 	if d.keep {
 		d.say("\nThe server stays up at http://%s until you interrupt it. Try in another terminal:", d.engine.Addr())
 		d.say("  export LARGESSE_SERVER=http://%s", d.engine.Addr())
 		d.say("  go run ./cmd/largesse promotion list   # or, where it is installed: largesse promotion list")
+		d.say("  go run ./cmd/largesse template list")
 		select {
 		case <-ctx.Done():
 		case err := <-d.engine.Lost():
 			return err
 		}
 	}
-	if !balanced {
+	if !balanced || !dropped {
 		return errUnbalanced
 	}
 	return nil

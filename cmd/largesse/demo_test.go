@@ -30,7 +30,7 @@ func TestDemo(t *testing.T) {
 	t.Run("BalancesItsBooks", func(t *testing.T) {
 		temp := t.TempDir()
 		t.Setenv("TMPDIR", temp)
-		r := largesseRun(t.Context(), "", nil, "demo", "--targets", "1")
+		r := largesseRun(t.Context(), "", nil, "demo", "--targets", "1", "--shoppers", "20", "--coupons", "3")
 		if r.code != exitDone || strings.Contains(r.stdout, "BROKEN") {
 			t.Fatalf("%+v", r)
 		}
@@ -56,7 +56,7 @@ func TestDemo(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var stderr bytes.Buffer
-			code := run(ctx, []string{"demo", "--targets", "1000"}, world{stdout: onceWriter{cancel, tc.err}, stderr: &stderr})
+			code := run(ctx, []string{"demo", "--targets", "1000", "--shoppers", "20"}, world{stdout: onceWriter{cancel, tc.err}, stderr: &stderr})
 			if code != exitFailed || stderr.String() != tc.stderr {
 				t.Errorf("code %d, stderr %q", code, &stderr)
 			}

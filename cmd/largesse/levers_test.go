@@ -175,7 +175,7 @@ func TestReconcile(t *testing.T) {
 		env, asked := fakeServer(t, map[string]answer{uri: {201, `{"id":"9","checked":1,"skipped":["charges: no list"],
 			"drifts":[{"promotionId":"7","what":"stream","detail":"5 QUEUED, 4 entries","repaired":true}]}`}})
 		r := largesseRun(t.Context(), "", env, "reconcile", "--promotion", "7", "--repair")
-		want := result{exitDone, "PROMOTION  WHAT    REPAIRED  DETAIL\n7          stream  yes       5 QUEUED, 4 entries\n1 promotion compared, 1 difference\n", "not compared: charges: no list\n"}
+		want := result{exitDone, "OF           WHAT    REPAIRED  DETAIL\npromotion 7  stream  yes       5 QUEUED, 4 entries\n1 promotion compared, 1 difference\n", "not compared: charges: no list\n"}
 		if diff := cmp.Diff(want, r, cmp.AllowUnexported(result{})); diff != "" {
 			t.Error(diff)
 		}

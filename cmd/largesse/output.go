@@ -29,7 +29,7 @@ func (c *cli) printJSON(v any) error {
 
 // listing is how a list is shown.
 type listing[T any] struct {
-	header []string
+	header []string // nil = none
 	row    func(T) []string
 	limit  int    // 0 = all
 	empty  string // what to say instead of an empty table
@@ -89,7 +89,7 @@ func printItem[T any](c *cli, w *tabwriter.Writer, l listing[T], index int, item
 		_, err = io.WriteString(c.stdout, separator+string(text))
 		return err
 	}
-	if index == 0 {
+	if index == 0 && l.header != nil {
 		fmt.Fprintln(w, strings.Join(l.header, "\t"))
 	}
 	cells := l.row(item)

@@ -223,38 +223,50 @@ func sum(cells []int) int {
 	return total
 }
 
-// watchBar redraws a promotion on a terminal.
+func (s *snapshot) title() string { return s.Name }
+
+// frame is something at one moment, to be drawn.
+type frame interface {
+	title() string
+	layers() []layer
+	percent() int64
+	pace() string   // the rate, or why there is none
+	counts() string // in a line
+}
+
+// watchBar redraws something on a terminal.
 type watchBar struct {
 	progress *mpb.Progress
 	bar      *mpb.Bar
-	latest   *atomic.Pointer[snapshot]
+	latest   *atomic.Pointer[frame]
 }
 
-func (c *cli) watchBar(first *snapshot) *watchBar {
-	w := &watchBar{latest: &atomic.Pointer[snapshot]{}}
-	w.latest.Store(first)
+func (c *cli) watchBar(first frame) *watchBar {
+	w := &watchBar{latest: &atomic.Pointer[frame]{}}
+	w.latest.Store(&first)
+	latest := func() frame { return *w.latest.Load() }
 	w.progress = mpb.New(mpb.WithOutput(c.stderr), mpb.WithWidth(barWidth))
 	colour := c.colour()
 	stacked := mpb.BarFillerFunc(func(out io.Writer, st decor.Statistics) error {
-		_, err := io.WriteString(out, stackedBar(w.latest.Load().layers(), min(barWidth, st.AvailableWidth), colour))
+		_, err := io.WriteString(out, stackedBar(latest().layers(), min(barWidth, st.AvailableWidth), colour))
 		return err
 	})
 	detail := mpb.BarFillerFunc(func(out io.Writer, st decor.Statistics) error {
 		// A line that wraps could not be redrawn.
-		_, err := io.WriteString(out, runewidth.Truncate(w.latest.Load().counts(), st.AvailableWidth, "…")+"\n")
+		_, err := io.WriteString(out, runewidth.Truncate(latest().counts(), st.AvailableWidth, "…")+"\n")
 		return err
 	})
 	w.bar = w.progress.MustAdd(0, stacked,
 		mpb.BarExtender(detail, false),
-		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return printable(w.latest.Load().Name) + " " })),
+		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return printable(latest().title()) + " " })),
 		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string {
-			s := w.latest.Load()
-			return fmt.Sprintf(" %d%% %s", s.percent(), s.pace())
+			f := latest()
+			return fmt.Sprintf(" %d%% %s", f.percent(), f.pace())
 		})))
 	return w
 }
 
-func (w *watchBar) show(s *snapshot) { w.latest.Store(s) }
+func (w *watchBar) show(f frame) { w.latest.Store(&f) }
 
 func (w *watchBar) finish() {
 	w.bar.SetTotal(-1, true)

@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 
@@ -13,9 +11,6 @@ import (
 
 	"github.com/largesse/largesse/client"
 )
-
-// watchPatience is how long a watch goes on without hearing from the server.
-const watchPatience = 30 * time.Second
 
 func (c *cli) promotionWatchCommand() *cobra.Command {
 	var every time.Duration
@@ -64,40 +59,15 @@ type watch struct {
 }
 
 func (w *watch) run(ctx context.Context) error {
-	heard := time.Now()
-	for first := true; ; first = false {
-		p, err := w.client.Promotion(ctx, w.id)
-		switch {
-		case err == nil:
-			heard = time.Now()
-			s := w.rate.look(p, heard)
-			if s.still > 0 && w.output != outputJSON {
-				s.silent = w.silentParts(ctx, heard)
-			}
-			if err := w.show(s); err != nil {
-				return err
-			}
-			if s.ended() {
-				return nil
-			}
-		case first || ctx.Err() != nil || !passing(err) || time.Since(heard) > watchPatience:
-			return err
-		}
-		pause := time.NewTimer(w.every)
-		select {
-		case <-ctx.Done():
-			pause.Stop()
-			return ctx.Err()
-		case <-pause.C:
-		}
-	}
+	return follow(ctx, w.every, func(ctx context.Context) (client.Promotion, error) { return w.client.Promotion(ctx, w.id) }, w.look)
 }
 
-// passing says whether an error can go away by itself, as when a server
-// starts again.
-func passing(err error) bool {
-	var p *client.Problem
-	return !errors.As(err, &p) || p.Status >= http.StatusInternalServerError || p.Status == http.StatusTooManyRequests
+func (w *watch) look(ctx context.Context, p client.Promotion, now time.Time) (ended bool, err error) {
+	s := w.rate.look(p, now)
+	if s.still > 0 && w.output != outputJSON {
+		s.silent = w.silentParts(ctx, now)
+	}
+	return s.ended(), w.show(s)
 }
 
 // silentParts asks the server, every few seconds at most, which of its parts do

@@ -11,42 +11,61 @@ import (
 
 func (c *cli) reconcileCommand() *cobra.Command {
 	var (
-		promotion   string
-		all, repair bool
+		promotion, template string
+		all, repair         bool
 	)
 	cmd := c.talks(&cobra.Command{
-		Use:   "reconcile --promotion ID | --all",
-		Short: "Compare the books with the rows, the streams and the provider's charges",
+		Use:   "reconcile --promotion ID | --template ID | --all",
+		Short: "Compare the books with the rows, the streams, the gates and the provider's charges",
 		Long: `Compare, for a promotion or all active ones: the counts that are kept with the
 rows, the streams with the rows, and what the provider has charged with the rows.
-What differs is looked at again 10 s later before it counts. --repair sets kept
-counts right and clears settled entries out of streams; money is for people. The
-exit code is 1 when a difference is left.`,
+What differs is looked at again 10 s later before it counts. For a coupon template
+or all active ones: the counters with the coupons, and what the gate in Redis says
+with the rows. --repair sets kept counts right, clears settled entries out of
+streams and makes gates say what the rows say; money is for people. The exit code
+is 1 when a difference is left.`,
 		Example: `  largesse reconcile --all
-  largesse reconcile --promotion 12345 --repair`,
+  largesse reconcile --promotion 12345 --repair
+  largesse reconcile --template 42 --repair`,
 		Args: args(),
 	})
-	cmd.Flags().StringVar(&promotion, "promotion", "", "this one")
+	cmd.Flags().StringVar(&promotion, "promotion", "", "this promotion")
+	cmd.Flags().StringVar(&template, "template", "", "this coupon template")
 	cmd.Flags().BoolVar(&all, "all", false, "all active ones")
 	cmd.Flags().BoolVar(&repair, "repair", false, "repair what can be repaired")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if (promotion != "") == all {
-			return wrongUse("reconcile needs either --promotion ID or --all; see %s --help", cmd.CommandPath())
+		given := 0
+		for _, one := range []bool{promotion != "", template != "", all} {
+			if one {
+				given++
+			}
 		}
-		if promotion != "" {
+		if given != 1 {
+			return wrongUse("reconcile needs either --promotion ID, --template ID or --all; see %s --help", cmd.CommandPath())
+		}
+		run, thing := (*client.Client).Reconcile, "book"
+		id := ""
+		switch {
+		case promotion != "":
 			if err := checkPromotionID(promotion); err != nil {
 				return err
 			}
+			id, thing = promotion, "promotion"
+		case template != "":
+			if err := checkTemplateID(template); err != nil {
+				return err
+			}
+			run, id, thing = (*client.Client).ReconcileTemplate, template, "template"
 		}
 		cl, err := c.connect()
 		if err != nil {
 			return err
 		}
-		r, err := cl.Reconcile(cmd.Context(), promotion, repair)
+		r, err := run(cl, cmd.Context(), id, repair)
 		if err != nil {
 			return err
 		}
-		if err := c.printReconciliation(r); err != nil {
+		if err := c.printReconciliation(r, thing); err != nil {
 			return err
 		}
 		if left := r.Left(); left > 0 {
@@ -57,7 +76,8 @@ exit code is 1 when a difference is left.`,
 	return cmd
 }
 
-func (c *cli) printReconciliation(r client.Reconciliation) error {
+// printReconciliation writes a report; thing is what was compared.
+func (c *cli) printReconciliation(r client.Reconciliation, thing string) error {
 	if c.output == outputJSON {
 		return c.printJSON(r)
 	}
@@ -66,14 +86,18 @@ func (c *cli) printReconciliation(r client.Reconciliation) error {
 	}
 	if len(r.Drifts) > 0 {
 		w := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
-		fmt.Fprintln(w, "PROMOTION\tWHAT\tREPAIRED\tDETAIL")
+		fmt.Fprintln(w, "OF\tWHAT\tREPAIRED\tDETAIL")
 		for _, d := range r.Drifts {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", printable(d.PromotionID), printable(d.What), yesNo(d.Repaired), printable(d.Detail))
+			of := "promotion " + d.PromotionID
+			if d.TemplateID != "" {
+				of = "template " + d.TemplateID
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", printable(of), printable(d.What), yesNo(d.Repaired), printable(d.Detail))
 		}
 		if err := w.Flush(); err != nil {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(c.stdout, "%s compared, %s\n", countOf(r.Checked, "promotion"), countOf(int64(len(r.Drifts)), "difference"))
+	_, err := fmt.Fprintf(c.stdout, "%s compared, %s\n", countOf(r.Checked, thing), countOf(int64(len(r.Drifts)), "difference"))
 	return err
 }

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse"
+	"github.com/largesse/largesse/internal/lab"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// couponBench is one run of bench coupons.
+type couponBench struct {
+	payoutBench
+	askers, workers, byHand int
+	tool                    string
+}
+
+// The limits that the printed ratios are held to.
+const (
+	gateRatioLeast  = 1.0
+	issueRatioLeast = 25.0
+	byHandOpen      = 10 // connections of one transaction per coupon
+)
+
+func (c *cli) benchCouponsCommand() *cobra.Command {
+	b := couponBench{payoutBench: payoutBench{world: c.world}}
+	cmd := &cobra.Command{
+		Use:   "coupons",
+		Short: "Coupons a second, beside what one writes by hand",
+		Long: `Measures on a real PostgreSQL, Redis and Kafka, in one run:
+
+  - the gate: askers a second that the engine lets in (each gets a ticket and a
+    place in line), beside redis-benchmark -P 16 of a hand-written script of the
+    same effects for one asker (ratio at least 1.0);
+  - from the ask to the committed coupon, in the order of tickets, beside one
+    transaction per coupon with SELECT … FOR UPDATE over 10 connections (ratio
+    at least 25).
+
+It exits with 1 when a ratio is not reached or a coupon is missing. Works in a
+schema and under key and topic prefixes of its own, which it removes.`,
+		Example: `  largesse bench coupons --database-url postgres://postgres@127.0.0.1/postgres --redis-url redis://127.0.0.1:6379 --kafka-brokers 127.0.0.1:9092`,
+		Args:    args(),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return b.run(cmd.Context()) },
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&b.askers, "askers", 300_000, "people who ask, each once")
+	flags.IntVar(&b.workers, "at-once", 1024, "of them at the same time")
+	flags.IntVar(&b.byHand, "by-hand", 5_000, "coupons issued by one transaction each")
+	flags.StringVar(&b.tool, "redis-benchmark", "redis-benchmark", "the program of that name, from Redis or Valkey")
+	flags.StringVar(&b.database, "database-url", "", "a PostgreSQL in which a schema may be made")
+	flags.StringVar(&b.redis, "redis-url", "", "a Redis or Valkey, one server")
+	flags.StringSliceVar(&b.brokers, "kafka-brokers", nil, "Kafka brokers (default: the embedded broker)")
+	return cmd
+}
+
+func (b *couponBench) run(ctx context.Context) error {
+	if b.database == "" || b.redis == "" {
+		return wrongUse("bench coupons needs --database-url and --redis-url: real servers are what it measures")
+	}
+	if b.askers < 1000 || b.workers < 1 || b.byHand < 10 {
+		return wrongUse("--askers must be at least 1000, --at-once 1, --by-hand 10")
+	}
+	leave, err := b.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	gateRate, err := b.measureGate(ctx)
+	if err != nil {
+		return err
+	}
+	handGate, err := b.measureHandGate(ctx)
+	if err != nil {
+		return err
+	}
+	issue, err := b.measureIssue(ctx)
+	if err != nil {
+		return err
+	}
+	took, err := lab.BareIssue{PostgresURL: b.schema, Connections: byHandOpen, Coupons: b.byHand}.Run(ctx)
+	if err != nil {
+		return err
+	}
+	handIssue := float64(b.byHand) / took.Seconds()
+	w := tabwriter.NewWriter(b.stdout, 0, 0, 2, ' ', 0)
+	kept := issue.correct
+	ratio := func(value, least float64) string {
+		if value < least {
+			kept = false
+			return fmt.Sprintf("%.2f (NOT KEPT: at least %.1f)", value, least)
+		}
+		return fmt.Sprintf("%.2f (at least %.1f)", value, least)
+	}
+	_, _ = fmt.Fprintf(w, "machine\t%d cores, %s\n", runtime.NumCPU(), runtime.Version())
+	_, _ = fmt.Fprintf(w, "gate through the engine\t%s askers/s, %s at once\n", number(int64(gateRate)), number(int64(b.workers)))
+	_, _ = fmt.Fprintf(w, "one-asker script, redis-benchmark -P 16\t%s askers/s\n", number(int64(handGate)))
+	_, _ = fmt.Fprintf(w, "ratio\t%s\n", ratio(gateRate/handGate, gateRatioLeast))
+	_, _ = fmt.Fprintf(w, "ask to committed coupon, in order\t%s coupons/s\n", number(int64(issue.rate)))
+	_, _ = fmt.Fprintf(w, "one transaction per coupon, FOR UPDATE, %d connections\t%s coupons/s\n", byHandOpen, number(int64(handIssue)))
+	_, _ = fmt.Fprintf(w, "ratio\t%s\n", ratio(issue.rate/handIssue, issueRatioLeast))
+	_, _ = fmt.Fprintf(w, "correct\t%s\n", issue.detail)
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if !kept {
+		return errors.New("a ratio was not reached, or a coupon is missing")
+	}
+	return nil
+}
+
+// engine starts an instance of some roles.
+func (b *couponBench) engine(ctx context.Context, run string, roles ...string) (*largesse.Engine, func(), error) {
+	log, err := obs.NewLog(b.stderr, "warn", "text")
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg := b.config(run, 1)
+	cfg.Roles = roles
+	engine, err := largesse.NewEngine(cfg, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := engine.Start(ctx); err != nil {
+		return nil, nil, err
+	}
+	return engine, func() { _ = engine.Stop(context.WithoutCancel(ctx)) }, nil
+}
+
+// template makes a template that has enough for everybody.
+func (b *couponBench) template(ctx context.Context, e *largesse.Engine) (reward.TemplateID, error) {
+	v, err := e.Coupons().Catalog.Create(ctx, reward.CouponTemplate{Name: "Bench", TotalQuantity: int64(b.askers), PerUserLimit: 1})
+	return v.ID, err
+}
+
+// measureGate has nobody who issues, so that it measures the gate alone.
+func (b *couponBench) measureGate(ctx context.Context) (float64, error) {
+	e, stop, err := b.engine(ctx, "gate", largesse.RoleAPI)
+	if err != nil {
+		return 0, err
+	}
+	defer stop()
+	id, err := b.template(ctx, e)
+	if err != nil {
+		return 0, err
+	}
+	res := lab.Rush{Issuing: e.Coupons().Issuing, TemplateID: id, Users: b.askers, Workers: b.workers}.Run(ctx)
+	if res.In != int64(b.askers) || res.AskedAgain > 0 {
+		return 0, fmt.Errorf("of %d askers %d were let in, %d answers were to ask again: %w", b.askers, res.In, res.AskedAgain, res.FirstRefusal)
+	}
+	return float64(b.askers) / res.Took.Seconds(), nil
+}
+
+var perSecond = regexp.MustCompile(`([0-9.]+) requests per second`)
+
+// measureHandGate runs redis-benchmark over a script for one asker.
+func (b *couponBench) measureHandGate(ctx context.Context) (float64, error) {
+	option, err := rueidis.ParseURL(b.redis)
+	if err != nil || len(option.InitAddress) != 1 {
+		return 0, wrongUse("--redis-url must be one redis://host:port")
+	}
+	option.DisableCache = true
+	c, err := rueidis.NewClient(option)
+	if err != nil {
+		return 0, fmt.Errorf("connect to --redis-url: %w", err)
+	}
+	defer c.Close()
+	sha, err := c.Do(ctx, c.B().ScriptLoad().Script(lab.BareGate).Build()).ToString()
+	if err != nil {
+		return 0, fmt.Errorf("load the script of one asker: %w", err)
+	}
+	keys := make([]string, 5)
+	for i, name := range []string{"template", "line", "holders", "stream", "stock"} {
+		keys[i] = b.name + ":{1}:" + name
+	}
+	defer c.Do(context.WithoutCancel(ctx), c.B().Del().Key(keys...).Build())
+	template := c.B().Hset().Key(keys[0]).FieldValue().FieldValue("opens", "0").FieldValue("closes", "9e15").
+		FieldValue("total", strconv.Itoa(b.askers)).FieldValue("live", "0").FieldValue("next", "0").Build()
+	if err := c.Do(ctx, template).Error(); err != nil {
+		return 0, fmt.Errorf("prepare the script of one asker: %w", err)
+	}
+	host, port, _ := strings.Cut(option.InitAddress[0], ":")
+	// A hundred times as many users as askers: nearly everybody asks once.
+	args := append([]string{
+		"-h", host, "-p", port, "-P", "16", "-c", "50", "-n", strconv.Itoa(b.askers), "-r", strconv.Itoa(100 * b.askers), "-q",
+		"EVALSHA", sha, "5",
+	}, keys...)
+	out, err := exec.CommandContext(ctx, b.tool, append(args, "u__rand_int__")...).CombinedOutput()
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w: %s", b.tool, err, strings.TrimSpace(string(out)))
+	}
+	found := perSecond.FindAllSubmatch(out, -1)
+	if len(found) == 0 {
+		return 0, fmt.Errorf("%s told no rate: %s", b.tool, strings.TrimSpace(string(out)))
+	}
+	if waiting, err := c.Do(ctx, c.B().Zcard().Key(keys[1]).Build()).AsInt64(); err != nil || waiting < int64(b.askers)*9/10 {
+		return 0, fmt.Errorf("only %d of %d were let in by the script of one asker: %w", waiting, b.askers, err)
+	}
+	return strconv.ParseFloat(string(found[len(found)-1][1]), 64)
+}
+
+// issueResult is what issuing measured.
+type issueResult struct {
+	rate    float64
+	correct bool
+	detail  string
+}
+
+// measureIssue counts from the first ask to the last committed coupon.
+func (b *couponBench) measureIssue(ctx context.Context) (issueResult, error) {
+	e, stop, err := b.engine(ctx, "issue", largesse.RoleAPI, largesse.RoleIssuer)
+	if err != nil {
+		return issueResult{}, err
+	}
+	defer stop()
+	id, err := b.template(ctx, e)
+	if err != nil {
+		return issueResult{}, err
+	}
+	began := time.Now()
+	res := lab.Rush{Issuing: e.Coupons().Issuing, TemplateID: id, Users: b.askers, Workers: b.workers}.Run(ctx)
+	for {
+		t, err := e.Store().TemplateGet(ctx, id)
+		if err != nil {
+			return issueResult{}, err
+		}
+		if t.Settled >= res.In {
+			break
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return issueResult{}, ctx.Err()
+		}
+	}
+	took := time.Since(began)
+	verdicts, err := lab.CheckDrop(ctx, e.Store(), id, int64(b.askers))
+	if err != nil {
+		return issueResult{}, err
+	}
+	out := issueResult{rate: float64(b.askers) / took.Seconds(), correct: res.In == int64(b.askers)}
+	var details []string
+	for _, v := range verdicts {
+		out.correct = out.correct && v.Holds
+		details = append(details, v.Invariant+": "+v.Detail)
+	}
+	out.detail = strings.Join(details, "; ")
+	return out, nil
+}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// couponWaitMax is the longest that the server holds an answer.
+const couponWaitMax = 30 * time.Second
+
+func (c *cli) couponCommand() *cobra.Command {
+	cmd := c.talks(group(&cobra.Command{
+		Use:     "coupon",
+		Aliases: []string{"coupons"},
+		Short:   "Ask for coupons, show, use and cancel them",
+		Example: `  largesse coupon issue 42 --user u7 --wait 5s
+  largesse coupon list --user u7
+  largesse coupon use ID`,
+	}))
+	cmd.AddCommand(
+		c.couponIssueCommand(),
+		c.couponListCommand(),
+		c.couponCallCommand("show", "Show a coupon", (*client.Client).Coupon),
+		c.couponCallCommand("use", "Use a coupon that is ISSUED and valid", (*client.Client).UseCoupon),
+		c.couponCallCommand("cancel", "Cancel a coupon that is ISSUED and valid; its place is free then", (*client.Client).CancelCoupon),
+	)
+	return cmd
+}
+
+func checkUser(where, user string) error {
+	if err := reward.CheckUserID(user); err != nil {
+		return wrongUse("%s: %v", where, err)
+	}
+	return nil
+}
+
+func (c *cli) couponIssueCommand() *cobra.Command {
+	var (
+		user string
+		wait time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "issue TEMPLATE --user USER",
+		Short: "Ask for a coupon; asking again keeps the ticket",
+		Long: `Ask for a coupon for a user. Who is accepted waits in line with a ticket; --wait
+stays until the coupon is there, 30s at most. Asking again keeps the ticket and
+tells where it stands, or shows the coupon that the user has. The exit code is 1
+when there is none: SOLD_OUT, NOT_OPEN, CLOSED or USER_LIMIT.`,
+		Example: `  largesse coupon issue 42 --user u7
+  largesse coupon issue 42 --user u7 --wait 5s --output json`,
+		Args: templateArgs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if user == "" {
+				return wrongUse("--user is missing: who gets the coupon; see %s --help", cmd.CommandPath())
+			}
+			if err := checkUser("--user", user); err != nil {
+				return err
+			}
+			if wait < 0 || wait > couponWaitMax {
+				return wrongUse("--wait %s must be from 0s to %s", wait, couponWaitMax)
+			}
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			r, err := cl.IssueCoupon(cmd.Context(), args[0], user, wait)
+			if err != nil {
+				return err
+			}
+			return c.printIssueRequest(args[0], user, r)
+		},
+	}
+	cmd.Flags().StringVar(&user, "user", "", "who gets the coupon (needed)")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "stay so long for the outcome, at most 30s")
+	return cmd
+}
+
+func (c *cli) printIssueRequest(template, user string, r client.IssueRequest) error {
+	if c.output == outputJSON {
+		return c.printJSON(r)
+	}
+	if r.Coupon != nil {
+		had := ""
+		if r.Duplicate {
+			had = ", as before"
+		}
+		_, err := fmt.Fprintf(c.stdout, "user %s has coupon %s with the code %s%s\n", printable(r.Coupon.UserID), printable(r.Coupon.ID), printable(r.Coupon.Code), had)
+		return err
+	}
+	standing := "takes part in the draw"
+	if r.QueueRank != nil {
+		standing = fmt.Sprintf("waits with ticket %d, %s in front", r.Ticket, people(*r.QueueRank))
+	}
+	if r.EstimatedWaitMillis > 0 {
+		standing += fmt.Sprintf(", about %s left", (time.Duration(r.EstimatedWaitMillis) * time.Millisecond).Round(100*time.Millisecond))
+	}
+	_, err := fmt.Fprintf(c.stdout, "user %s %s; ask again by: largesse coupon issue %s --user %s --wait 5s\n",
+		printable(user), standing, printable(template), shellWord(printable(user)))
+	return err
+}
+
+// shellWord quotes a text where a shell would read it as more than a word.
+func shellWord(text string) string {
+	for _, r := range text {
+		if !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_.:/@+,", r) {
+			return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+		}
+	}
+	return text
+}
+
+func people(n int64) string {
+	if n == 1 {
+		return "1 person"
+	}
+	return number(n) + " people"
+}
+
+// couponCallCommand makes the command of one call that answers with a coupon.
+func (c *cli) couponCallCommand(verb, short string, call func(*client.Client, context.Context, string) (client.Coupon, error)) *cobra.Command {
+	count := args("a coupon's ID")
+	return &cobra.Command{
+		Use:     verb + " ID",
+		Short:   short,
+		Example: fmt.Sprintf("  largesse coupon %[1]s 12345\n  largesse coupon %[1]s 12345 --output json", verb),
+		Args: func(cmd *cobra.Command, given []string) error {
+			if err := count(cmd, given); err != nil {
+				return err
+			}
+			if _, err := reward.ParseCouponID(given[0]); err != nil {
+				return wrongUse("%q is no coupon's ID: that is a whole number from 1; see largesse coupon list --help", given[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			one, err := call(cl, cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			switch {
+			case c.output == outputJSON:
+				return c.printJSON(one)
+			case verb == "show":
+				return c.printCoupon(one)
+			}
+			_, err = fmt.Fprintf(c.stdout, "coupon %s is %s\n", printable(one.ID), printable(one.Status))
+			return err
+		},
+	}
+}
+
+// printCoupon writes all of a coupon, a line per field.
+func (c *cli) printCoupon(one client.Coupon) error {
+	w := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%s\t%s\n", name, printable(value))
+		}
+	}
+	line("id", one.ID)
+	line("code", one.Code)
+	line("template", one.TemplateID)
+	line("user", one.UserID)
+	line("ticket", number(one.Ticket))
+	line("status", one.Status)
+	line("issued", moment(&one.IssuedAt))
+	line("used", moment(one.UsedAt))
+	line("cancelled", moment(one.CancelledAt))
+	line("expires", moment(one.ExpiresAt))
+	return w.Flush()
+}
+
+func (c *cli) couponListCommand() *cobra.Command {
+	var (
+		limit          int
+		template, user string
+	)
+	cmd := &cobra.Command{
+		Use:   "list --template ID | --user USER",
+		Short: "List the coupons of a template in the order of issue, or of a user, the newest first",
+		Example: `  largesse coupon list --template 42
+  largesse coupon list --user u7 --limit 0 --output json`,
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if (template == "") == (user == "") {
+				return wrongUse("coupon list needs either --template ID or --user USER; see %s --help", cmd.CommandPath())
+			}
+			if err := checkLimit(limit); err != nil {
+				return err
+			}
+			if template != "" {
+				if err := checkTemplateID(template); err != nil {
+					return err
+				}
+			} else if err := checkUser("--user", user); err != nil {
+				return err
+			}
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			coupons := cl.TemplateCoupons(cmd.Context(), template)
+			if user != "" {
+				coupons = cl.UserCoupons(cmd.Context(), user)
+			}
+			return printList(c, coupons, listing[client.Coupon]{
+				header: []string{"ID", "TEMPLATE", "USER", "TICKET", "STATUS", "CODE", "ISSUED", "EXPIRES"},
+				row: func(one client.Coupon) []string {
+					return []string{one.ID, one.TemplateID, one.UserID, number(one.Ticket), one.Status, one.Code, moment(&one.IssuedAt), moment(one.ExpiresAt)}
+				},
+				limit: limit,
+				empty: "there are no coupons",
+			})
+		},
+	}
+	limitFlag(cmd, &limit)
+	cmd.Flags().StringVar(&template, "template", "", "those of this template")
+	cmd.Flags().StringVar(&user, "user", "", "those of this user")
+	return cmd
+}

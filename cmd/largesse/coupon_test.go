@@ -1,0 +1,146 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/client"
+)
+
+const couponJSON = `{"id":"2","code":"C-2","templateId":"42","userId":"u7","ticket":1005,"status":"ISSUED","issuedAt":"2026-11-21T10:00:00Z","expiresAt":"2026-11-22T10:00:00Z"}`
+
+func TestCouponIssue(t *testing.T) {
+	t.Parallel()
+	const uri = "POST /v1/coupons/42/issue"
+	const again = "; ask again by: largesse coupon issue 42 --user u7 --wait 5s\n"
+	for _, tt := range []struct {
+		name   string
+		answer answer
+		want   result
+	}{
+		{"Issued", answer{201, `{"requestId":"42:u7","status":"ISSUED","coupon":` + couponJSON + `}`}, result{exitDone, "user u7 has coupon 2 with the code C-2\n", ""}},
+		{
+			"HadBefore",
+			answer{200, `{"requestId":"42:u7","status":"ISSUED","coupon":` + couponJSON + `,"duplicate":true}`},
+			result{exitDone, "user u7 has coupon 2 with the code C-2, as before\n", ""},
+		},
+		{
+			"Waits",
+			answer{202, `{"requestId":"42:u7","status":"WAITING","ticket":981,"queueRank":1200,"estimatedWaitMillis":2345}`},
+			result{exitDone, "user u7 waits with ticket 981, 1,200 people in front, about 2.3s left" + again, ""},
+		},
+		{"IsNextButOne", answer{202, `{"status":"WAITING","ticket":9,"queueRank":1}`}, result{exitDone, "user u7 waits with ticket 9, 1 person in front" + again, ""}},
+		{"IsDrawn", answer{202, `{"requestId":"42:u7","status":"WAITING"}`}, result{exitDone, "user u7 takes part in the draw" + again, ""}},
+		{
+			"SoldOut",
+			answer{409, `{"code":"SOLD_OUT","detail":"every coupon is taken"}`},
+			result{exitFailed, "", "largesse: every coupon is taken (SOLD_OUT)\n"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			env, asked := fakeServer(t, map[string]answer{uri: tt.answer})
+			r := largesseRun(t.Context(), "", env, "coupon", "issue", "42", "--user", "u7", "--wait", "1s")
+			if diff := cmp.Diff(tt.want, r, cmp.AllowUnexported(result{})); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff([]string{uri + ` {"userId":"u7"}`}, asked()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	if got := shellWord("u7:a/b@c") + shellWord("o'x y"); got != `u7:a/b@c'o'\''x y'` {
+		t.Errorf("a shell would read %s", got)
+	}
+	env, _ := fakeServer(t, map[string]answer{uri: {202, `{"requestId":"42:u7","status":"WAITING","ticket":981,"queueRank":0}`}})
+	r := largesseRun(t.Context(), "", env, "coupon", "issue", "42", "--user", "u7", "--output", "json")
+	var out client.IssueRequest
+	if err := json.Unmarshal([]byte(r.stdout), &out); err != nil || r.code != exitDone || out.Ticket != 981 || out.QueueRank == nil {
+		t.Errorf("%v: %+v", err, r)
+	}
+}
+
+func TestCouponCalls(t *testing.T) {
+	t.Parallel()
+	env, asked := fakeServer(t, map[string]answer{
+		"GET /v1/coupons/2":                             {body: couponJSON},
+		"POST /v1/coupons/2/use":                        {body: `{"id":"2","status":"USED"}`},
+		"POST /v1/coupons/2/cancel":                     {409, `{"code":"COUPON_USED","detail":"coupon 2 is USED"}`},
+		"GET /v1/coupon-templates/42/coupons?limit=200": {body: `{"items":[` + couponJSON + `]}`},
+		"GET /v1/users/u%2F7/coupons?limit=200":         {body: `{"items":[]}`},
+	})
+	for _, tt := range []struct {
+		args []string
+		want result
+	}{
+		{[]string{"show", "2"}, result{exitDone, `id        2
+code      C-2
+template  42
+user      u7
+ticket    1,005
+status    ISSUED
+issued    2026-11-21 10:00:00Z
+expires   2026-11-22 10:00:00Z
+`, ""}},
+		{[]string{"use", "2"}, result{exitDone, "coupon 2 is USED\n", ""}},
+		{[]string{"cancel", "2"}, result{exitFailed, "", "largesse: coupon 2 is USED (COUPON_USED)\n"}},
+		{[]string{"list", "--template", "42"}, result{exitDone, "ID  TEMPLATE  USER  TICKET  STATUS  CODE  ISSUED                EXPIRES\n" +
+			"2   42        u7    1,005   ISSUED  C-2   2026-11-21 10:00:00Z  2026-11-22 10:00:00Z\n", ""}},
+		{[]string{"list", "--user", "u/7"}, result{exitDone, "", "there are no coupons\n"}},
+	} {
+		r := largesseRun(t.Context(), "", env, append([]string{"coupon"}, tt.args...)...)
+		if diff := cmp.Diff(tt.want, r, cmp.AllowUnexported(result{})); diff != "" {
+			t.Errorf("%v: %s", tt.args, diff)
+		}
+	}
+	if n := len(asked()); n != 5 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+func TestUserHistory(t *testing.T) {
+	t.Parallel()
+	const uri = "GET /v1/users/u7/history?templateId=42&templateId=43"
+	env, _ := fakeServer(t, map[string]answer{
+		"GET /v1/users/u7/history": {body: `{"userId":"u7","items":[],"refusals":[]}`},
+		uri: {body: `{"userId":"u7","items":[
+			{"requestId":"42:u7","templateId":"42","ticket":1012,"status":"REJECTED","reason":"SOLD_OUT","at":"2026-11-21T11:00:00Z"},
+			{"requestId":"42:u7","templateId":"42","ticket":5,"status":"ISSUED","coupon":` + couponJSON + `,"at":"2026-11-21T10:00:00Z"}],
+			"refusals":[{"templateId":"43","reason":"CLOSED","since":"2026-11-21T12:00:00Z"},
+			{"templateId":"43","reason":"SOLD_OUT","since":"2026-11-21T10:00:00Z","until":"2026-11-21T11:00:00Z"}]}`},
+	})
+	r := largesseRun(t.Context(), "", env, "user", "history", "u7", "--template", "42,43")
+	want := "AT                    TEMPLATE  TICKET  STATUS    REASON    COUPON  COUPON STATUS\n" +
+		"2026-11-21 11:00:00Z  42        1,012   REJECTED  SOLD_OUT          \n" +
+		"2026-11-21 10:00:00Z  42        5       ISSUED              2       ISSUED\n" +
+		"template 43 was CLOSED for everybody from 2026-11-21 12:00:00Z to this day\n" +
+		"template 43 was SOLD_OUT for everybody from 2026-11-21 10:00:00Z until 2026-11-21 11:00:00Z\n"
+	if diff := cmp.Diff(result{exitDone, want, ""}, r, cmp.AllowUnexported(result{})); diff != "" {
+		t.Error(diff)
+	}
+	r = largesseRun(t.Context(), "", env, "user", "history", "u7")
+	if r.code != exitDone || r.stdout != "" || r.stderr != "no request of user u7 was accepted and has ended; name templates by --template to see when they refused everybody\n" {
+		t.Errorf("%+v", r)
+	}
+	var out client.History
+	r = largesseRun(t.Context(), "", env, "user", "history", "u7", "--template", "42", "--template", "43", "--output", "json")
+	if err := json.Unmarshal([]byte(r.stdout), &out); err != nil || len(out.Items) != 2 || len(out.Refusals) != 2 {
+		t.Errorf("%v: %+v", err, r)
+	}
+}
+
+func TestReconcileTemplate(t *testing.T) {
+	t.Parallel()
+	const uri = "POST /v1/reconciliations"
+	env, asked := fakeServer(t, map[string]answer{uri: {201, `{"id":"9","checked":1,"drifts":[{"templateId":"42","what":"stock","detail":"4 and 5","repaired":true}]}`}})
+	r := largesseRun(t.Context(), "", env, "reconcile", "--template", "42", "--repair")
+	want := result{exitDone, "OF           WHAT   REPAIRED  DETAIL\ntemplate 42  stock  yes       4 and 5\n1 template compared, 1 difference\n", ""}
+	if diff := cmp.Diff(want, r, cmp.AllowUnexported(result{})); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{uri + ` {"templateId":"42","repair":true}`}, asked()); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/lab"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+const (
+	demoCoupons  = 1_000
+	demoShoppers = 10_000
+	demoAtOnce   = 64
+	demoDropPoll = 50 * time.Millisecond
+)
+
+// drop is the demo's last act: a limited stock, and more people than there is
+// of it, over HTTP.
+func (d *demo) drop(ctx context.Context) (balanced bool, err error) {
+	d.say("\nA drop: %s, first come, first served, and %s who ask over HTTP.\n", countOf(int64(d.coupons), "coupon"), countOf(int64(d.shoppers), "shopper"))
+	t, err := d.client.CreateTemplate(ctx, client.NewTemplate{Name: "Demo: the Friday drop", TotalQuantity: int64(d.coupons)})
+	if err != nil {
+		return false, fmt.Errorf("create the drop: %w", err)
+	}
+	id, err := reward.ParseTemplateID(t.ID)
+	if err != nil {
+		return false, err
+	}
+	began := time.Now()
+	crowd := lab.Shoppers{Client: d.client, TemplateID: t.ID, People: d.shoppers, AtOnce: demoAtOnce}.Start(ctx)
+	longest, err := d.watchDrop(ctx, t.ID, crowd)
+	if err != nil {
+		return false, err
+	}
+	took := time.Since(began)
+	want := int64(min(d.coupons, d.shoppers))
+	verdicts, err := lab.CheckDrop(ctx, d.engine.Store(), id, want)
+	if err != nil {
+		return false, err
+	}
+	counts := crowd.Counts()
+	verdicts = append(verdicts, lab.Verdict{
+		Invariant: "everybody else was told so", Holds: counts.LetIn == want && counts.SoldOut == int64(d.shoppers)-want,
+		Detail: fmt.Sprintf("%s let in, %s told sold out", number(counts.LetIn), number(counts.SoldOut)),
+	})
+	balanced = true
+	d.say("\nInvariants of the drop")
+	for _, v := range verdicts {
+		mark := "holds "
+		if !v.Holds {
+			mark, balanced = "BROKEN", false
+		}
+		d.say("  %s  %s (%s)", mark, v.Invariant, v.Detail)
+	}
+	d.say("\nServed %s in %.1f s; the line was %s long at most.", countOf(int64(d.shoppers), "shopper"), took.Seconds(), number(longest))
+	return balanced, nil
+}
+
+// watchDrop shows the shoppers, the coupons and the line until all is issued; it
+// returns how long the line was at most.
+func (d *demo) watchDrop(ctx context.Context, id string, crowd *lab.Crowd) (longest int64, err error) {
+	show := newBars(d.world)
+	defer show.close()
+	want := int64(min(d.coupons, d.shoppers))
+	open := true
+	for {
+		t, err := d.client.Template(ctx, id)
+		if err != nil {
+			return 0, fmt.Errorf("look at the drop: %w", err)
+		}
+		longest = max(longest, t.Counters.Waiting)
+		show.update("shoppers answered", crowd.Counts().Answered, int64(d.shoppers))
+		show.update("coupons issued", t.Counters.IssuedTotal, want)
+		if show.live != nil { // it goes up and down, which lines cannot show
+			show.update("in line now", t.Counters.Waiting, want)
+		}
+		if !open && t.Counters.IssuedTotal >= want && t.Counters.Waiting == 0 {
+			return longest, nil
+		}
+		select {
+		case err := <-crowd.Done():
+			if err != nil {
+				return 0, err
+			}
+			open = false
+		case <-time.After(demoDropPoll):
+		case err := <-d.engine.Lost():
+			return 0, err
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+}

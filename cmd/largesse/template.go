@@ -1,0 +1,216 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+func (c *cli) templateCommand() *cobra.Command {
+	cmd := c.talks(group(&cobra.Command{
+		Use:     "template",
+		Aliases: []string{"templates"},
+		Short:   "Make coupon templates, change, watch and close them",
+		Example: `  largesse template create --name Spring --quantity 10000 --opens 2026-12-24T18:00:00Z
+  largesse template list
+  largesse template watch ID`,
+	}))
+	cmd.AddCommand(
+		c.templateCreateCommand(),
+		c.templateListCommand(),
+		c.templateShowCommand(),
+		c.templateSetCommand(),
+		c.templateWatchCommand(),
+		c.templateCloseCommand(),
+		c.templateEntrantsCommand(),
+	)
+	return cmd
+}
+
+// templateArgs takes a template's ID.
+func templateArgs() cobra.PositionalArgs {
+	count := args("a template's ID")
+	return func(cmd *cobra.Command, given []string) error {
+		if err := count(cmd, given); err != nil {
+			return err
+		}
+		return checkTemplateID(given[0])
+	}
+}
+
+func checkTemplateID(id string) error {
+	if _, err := reward.ParseTemplateID(id); err != nil {
+		return wrongUse("%q is no template's ID: that is a whole number from 1; see largesse template list", id)
+	}
+	return nil
+}
+
+func (c *cli) templateListCommand() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List coupon templates, the newest first",
+		Example: `  largesse template list
+  largesse template list --limit 0 --output json`,
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkLimit(limit); err != nil {
+				return err
+			}
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			return printList(c, cl.Templates(cmd.Context()), listing[client.Template]{
+				header: []string{"ID", "NAME", "MODE", "QUANTITY", "LIVE", "WAITING", "STOCK", "OPENS", "CLOSES"},
+				row: func(t client.Template) []string {
+					n := t.Counters
+					return []string{
+						t.ID, t.Name, t.Mode, number(t.TotalQuantity), number(n.Count), waiting(t), number(n.Stock), moment(t.OpensAt), moment(t.ClosesAt),
+					}
+				},
+				limit: limit,
+				empty: "there are no coupon templates; make one: largesse template create --help",
+			})
+		},
+	}
+	limitFlag(cmd, &limit)
+	return cmd
+}
+
+// waiting is how many people wait; "?" when the gate did not tell.
+func waiting(t client.Template) string {
+	if len(t.Degraded) > 0 {
+		return "?"
+	}
+	return number(t.Counters.Waiting)
+}
+
+func (c *cli) templateShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show ID",
+		Short: "Show a coupon template with its counters",
+		Example: `  largesse template show 42
+  largesse template show 42 --output json`,
+		Args: templateArgs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			t, err := cl.Template(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return c.printTemplate(t)
+		},
+	}
+}
+
+func (c *cli) templateCloseCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "close ID",
+		Short: "End the asking; who is in line is still served",
+		Example: `  largesse template close 42
+  largesse template close 42 --output json`,
+		Args: templateArgs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			t, err := cl.CloseTemplate(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if c.output == outputJSON {
+				return c.printJSON(t)
+			}
+			_, err = fmt.Fprintf(c.stdout, "template %s is closed; %s\n", printable(t.ID), whoWaits(t))
+			return err
+		},
+	}
+}
+
+func (c *cli) templateEntrantsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "entrants ID",
+		Short: "List who takes part in the draw of a coupon template, once it has opened",
+		Long: `List who takes part in the draw of a coupon template, once it has opened: all of
+them, a user id per line, in the order of their bytes. This is the list that the
+list hash stands for, so anybody can check the draw; take --output json for that,
+which has every id exactly as it is.`,
+		Example: `  largesse template entrants 42
+  largesse template entrants 42 --output json`,
+		Args: templateArgs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			return printList(c, cl.TemplateEntrants(cmd.Context(), args[0]), listing[string]{
+				row:   func(user string) []string { return []string{user} },
+				empty: "nobody took part in the draw",
+			})
+		},
+	}
+}
+
+// whoWaits says how many people are still served.
+func whoWaits(t client.Template) string {
+	switch n := t.Counters.Waiting; {
+	case len(t.Degraded) > 0:
+		return "who waits is still served"
+	case n == 0:
+		return "nobody waits"
+	default:
+		return "still served: " + people(n) + " in line"
+	}
+}
+
+// printTemplate writes all of a template, a line per field.
+func (c *cli) printTemplate(t client.Template) error {
+	if c.output == outputJSON {
+		return c.printJSON(t)
+	}
+	w := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%s\t%s\n", name, printable(value))
+		}
+	}
+	line("id", t.ID)
+	line("name", t.Name)
+	line("mode", t.Mode)
+	line("opens", moment(t.OpensAt))
+	line("closes", moment(t.ClosesAt))
+	line("quantity", number(t.TotalQuantity))
+	line("  live", number(t.Counters.Count))
+	line("  waiting", waiting(t))
+	line("  stock", number(t.Counters.Stock))
+	line("issued ever", number(t.Counters.IssuedTotal))
+	line("per user", strconv.Itoa(t.PerUserLimit))
+	if t.ValidForSeconds > 0 {
+		line("valid for", (time.Duration(t.ValidForSeconds) * time.Second).String())
+	}
+	line("re-issue after cancel", yesNo(t.ReissueAfterCancel))
+	line("when Redis is away", t.WhenRedisAway)
+	line("path", t.Path)
+	if len(t.Degraded) > 0 {
+		line("not known", "who waits: the gate does not answer")
+	}
+	if d := t.Draw; d != nil {
+		line("draw", d.State+", takes part who asks from "+moment(&d.From))
+		line("  commitment", d.Commitment)
+		line("  seed", d.Seed)
+		line("  list hash", d.ListHash)
+	}
+	line("created", moment(&t.CreatedAt))
+	return w.Flush()
+}

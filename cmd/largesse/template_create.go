@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// The choices of a template, as they are typed.
+var (
+	issueModes  = []string{"stream", "kafka", "sync"}
+	awayChoices = []string{"database", "wait"}
+)
+
+// templateFlags are the flags that `template create` and `template set` share.
+type templateFlags struct {
+	name          string
+	quantity      int64
+	perUser       int
+	opens, closes string
+	validFor      time.Duration
+	mode, away    string
+	reissue       bool
+}
+
+func (f *templateFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.name, "name", "", "what people call it")
+	flags.Int64Var(&f.quantity, "quantity", 0, "how many coupons may live at a time")
+	flags.IntVar(&f.perUser, "per-user", 0, "how many coupons one user may have, 1 to 100; a new one: else 1")
+	flags.StringVar(&f.opens, "opens", "", "when it opens, e.g. 2026-12-24T18:00:00Z")
+	flags.StringVar(&f.closes, "closes", "", "when it closes, e.g. 2026-12-31T18:00:00Z")
+	flags.DurationVar(&f.validFor, "valid-for", 0, "how long a coupon is valid from its issue, e.g. 720h; 0: for ever")
+	flags.StringVar(&f.mode, "mode", "", "how coupons are issued: stream (exactly in the order of asking), kafka or sync; a new one: else stream")
+	flags.StringVar(&f.away, "when-redis-away", "", "what to do meanwhile: database (issue through it) or wait; a new one: else database")
+	flags.BoolVar(&f.reissue, "reissue-after-cancel", false, "whether who has cancelled a coupon may have another; a new one: else he may")
+	complete(cmd, "mode", issueModes...)
+	complete(cmd, "when-redis-away", awayChoices...)
+}
+
+// check checks the flags that were given, as the server would, by their names.
+func (f *templateFlags) check(changed func(string) bool) error {
+	switch n := len([]rune(f.name)); {
+	case changed("name") && (strings.TrimSpace(f.name) == "" || n > reward.TemplateNameMax):
+		return wrongUse("--name must have 1 to %d characters, not %d", reward.TemplateNameMax, n)
+	case changed("quantity") && (f.quantity < 1 || f.quantity > reward.TemplateQuantityMax):
+		return wrongUse("--quantity %d must be from 1 to %d", f.quantity, reward.TemplateQuantityMax)
+	case changed("per-user") && (f.perUser < 1 || f.perUser > reward.TemplatePerUserMax):
+		return wrongUse("--per-user %d must be from 1 to %d", f.perUser, reward.TemplatePerUserMax)
+	case f.validFor < 0 || f.validFor > reward.TemplateValidMax || f.validFor%time.Second != 0:
+		return wrongUse("--valid-for %s must be whole seconds, up to 100 years; 0: for ever", f.validFor)
+	case changed("mode") && !slices.Contains(issueModes, strings.ToLower(f.mode)):
+		return wrongUse("--mode %q is none of %s", f.mode, strings.Join(issueModes, ", "))
+	case changed("when-redis-away") && !slices.Contains(awayChoices, strings.ToLower(f.away)):
+		return wrongUse("--when-redis-away %q is none of %s", f.away, strings.Join(awayChoices, ", "))
+	}
+	return nil
+}
+
+// timeFlag reads the value of a flag that is a time.
+func timeFlag(flag, value string) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339, value)
+	if err != nil {
+		return at, wrongUse("--%s %q must look like 2026-12-24T18:00:00Z", flag, value)
+	}
+	return at, nil
+}
+
+func (c *cli) templateCreateCommand() *cobra.Command {
+	var (
+		f            templateFlags
+		id, drawFrom string
+	)
+	cmd := &cobra.Command{
+		Use:   "create --name NAME --quantity N",
+		Short: "Make a coupon template",
+		Example: `  largesse template create --name Spring --quantity 10000
+  largesse template create --name Spring --quantity 10000 --opens 2026-12-24T18:00:00Z --closes 2026-12-31T18:00:00Z --valid-for 720h
+  largesse template create --name Fair --quantity 100 --opens 2026-12-24T18:00:00Z --draw-from 2026-12-24T12:00:00Z`,
+		Args: args(),
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&id, "id", "", "number of the template in another system; else the server makes one")
+	cmd.Flags().StringVar(&drawFrom, "draw-from", "", "draw the order of those who ask from this time until it opens, e.g. 2026-12-24T12:00:00Z")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		changed := cmd.Flags().Changed
+		for _, needed := range []string{"name", "quantity"} {
+			if !changed(needed) {
+				return wrongUse("--%s is missing; see %s --help", needed, cmd.CommandPath())
+			}
+		}
+		if id != "" {
+			if err := checkTemplateID(id); err != nil {
+				return err
+			}
+		}
+		if err := f.check(changed); err != nil {
+			return err
+		}
+		t := client.NewTemplate{
+			ID: id, Name: f.name, TotalQuantity: f.quantity, PerUserLimit: f.perUser, ValidForSeconds: int64(f.validFor / time.Second),
+			Mode: strings.ToUpper(f.mode), WhenRedisAway: strings.ToUpper(f.away),
+		}
+		if changed("reissue-after-cancel") {
+			t.ReissueAfterCancel = &f.reissue
+		}
+		for _, at := range []struct {
+			flag, value string
+			to          **time.Time
+		}{{"opens", f.opens, &t.OpensAt}, {"closes", f.closes, &t.ClosesAt}} {
+			if at.value == "" {
+				continue
+			}
+			parsed, err := timeFlag(at.flag, at.value)
+			if err != nil {
+				return err
+			}
+			*at.to = &parsed
+		}
+		if t.OpensAt != nil && t.ClosesAt != nil && !t.ClosesAt.After(*t.OpensAt) {
+			return wrongUse("--closes must be after --opens")
+		}
+		if drawFrom != "" {
+			from, err := timeFlag("draw-from", drawFrom)
+			if err != nil {
+				return err
+			}
+			if t.OpensAt == nil || !from.Before(*t.OpensAt) {
+				return wrongUse("--draw-from goes with --opens, and must be before it")
+			}
+			t.Draw = &client.NewDraw{From: from}
+		}
+		cl, err := c.connect()
+		if err != nil {
+			return err
+		}
+		made, err := cl.CreateTemplate(cmd.Context(), t)
+		if err != nil {
+			return err
+		}
+		if c.output == outputJSON {
+			return c.printJSON(made)
+		}
+		opens := "is open"
+		if made.OpensAt != nil {
+			opens = "opens at " + moment(made.OpensAt)
+		}
+		_, err = fmt.Fprintf(c.stdout, "template %s has %s and %s; watch it by: largesse template watch %s\n",
+			printable(made.ID), countOf(made.TotalQuantity, "coupon"), opens, printable(made.ID))
+		return err
+	}
+	return cmd
+}

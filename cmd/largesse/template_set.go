@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse/client"
+)
+
+// timeNone clears a time.
+const timeNone = "none"
+
+func (c *cli) templateSetCommand() *cobra.Command {
+	var f templateFlags
+	cmd := &cobra.Command{
+		Use:   "set ID --FLAG VALUE...",
+		Short: "Change a coupon template; what is not named stays",
+		Long: `Change a coupon template; what is not named stays. --opens none opens it at once,
+--closes none never closes it, and --valid-for 0 makes coupons valid for ever. The
+quantity cannot go below what is live and who waits; the mode stays once anybody
+has asked.`,
+		Example: `  largesse template set 42 --quantity 20000
+  largesse template set 42 --opens 2026-12-24T18:00:00Z --closes none`,
+		Args: templateArgs(),
+	}
+	f.add(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		change, err := f.change(cmd.Flags().Changed)
+		if err != nil {
+			return err
+		}
+		if change == (client.TemplateChange{}) {
+			return wrongUse("template set needs something to set; see %s --help", cmd.CommandPath())
+		}
+		cl, err := c.connect()
+		if err != nil {
+			return err
+		}
+		t, err := cl.ChangeTemplate(cmd.Context(), args[0], change)
+		if err != nil {
+			return err
+		}
+		if c.output == outputJSON {
+			return c.printJSON(t)
+		}
+		_, err = fmt.Fprintf(c.stdout, "template %s is changed; see it by: largesse template show %s\n", printable(t.ID), printable(t.ID))
+		return err
+	}
+	return cmd
+}
+
+// change is what the flags that were given say.
+func (f *templateFlags) change(changed func(string) bool) (client.TemplateChange, error) {
+	var change client.TemplateChange
+	if err := f.check(changed); err != nil {
+		return change, err
+	}
+	if changed("name") {
+		change.Name = &f.name
+	}
+	if changed("quantity") {
+		change.TotalQuantity = &f.quantity
+	}
+	if changed("per-user") {
+		change.PerUserLimit = &f.perUser
+	}
+	if changed("valid-for") {
+		change.ValidForSeconds = client.Clear[int64]()
+		if f.validFor > 0 {
+			change.ValidForSeconds = client.Set(int64(f.validFor / time.Second))
+		}
+	}
+	if changed("mode") {
+		mode := strings.ToUpper(f.mode)
+		change.Mode = &mode
+	}
+	if changed("when-redis-away") {
+		away := strings.ToUpper(f.away)
+		change.WhenRedisAway = &away
+	}
+	if changed("reissue-after-cancel") {
+		change.ReissueAfterCancel = &f.reissue
+	}
+	for _, at := range []struct {
+		flag, value string
+		to          **client.Clearable[time.Time]
+	}{{"opens", f.opens, &change.OpensAt}, {"closes", f.closes, &change.ClosesAt}} {
+		switch {
+		case !changed(at.flag):
+		case at.value == timeNone:
+			*at.to = client.Clear[time.Time]()
+		default:
+			parsed, err := timeFlag(at.flag, at.value)
+			if err != nil {
+				return change, err
+			}
+			*at.to = client.Set(parsed)
+		}
+	}
+	return change, nil
+}

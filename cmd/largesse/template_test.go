@@ -1,0 +1,239 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/client"
+)
+
+const templateJSON = `{"id":"42","name":"Spring","totalQuantity":10000,"perUserLimit":1,"opensAt":"2026-11-21T10:00:00Z","validForSeconds":3600,"mode":"STREAM",
+	"reissueAfterCancel":true,"whenRedisAway":"DATABASE","path":"GATE","createdAt":"2026-11-21T09:00:00Z",
+	"counters":{"totalQuantity":10000,"stock":6000,"count":3000,"issuedTotal":3001,"waiting":1000}}`
+
+func TestTemplateCreate(t *testing.T) {
+	t.Parallel()
+	env, asked := fakeServer(t, map[string]answer{"POST /v1/coupon-templates": {201, templateJSON}})
+	const done = "template 42 has 10,000 coupons and opens at 2026-11-21 10:00:00Z; watch it by: largesse template watch 42\n"
+	for _, more := range [][]string{
+		nil,
+		{
+			"--id", "42", "--per-user", "2", "--opens", "2026-11-21T10:00:00Z", "--closes", "2026-11-22T10:00:00+09:00", "--valid-for", "720h",
+			"--mode", "Kafka", "--draw-from", "2026-11-20T10:00:00Z", "--when-redis-away", "wait", "--reissue-after-cancel=false",
+		},
+	} {
+		r := largesseRun(t.Context(), "", env, append([]string{"template", "create", "--name", "Spring", "--quantity", "10000"}, more...)...)
+		if r != (result{exitDone, done, ""}) {
+			t.Errorf("%+v", r)
+		}
+	}
+	want := []string{
+		`POST /v1/coupon-templates {"name":"Spring","totalQuantity":10000}`,
+		`POST /v1/coupon-templates {"id":"42","name":"Spring","totalQuantity":10000,"perUserLimit":2,"opensAt":"2026-11-21T10:00:00Z","closesAt":"2026-11-22T10:00:00+09:00",` +
+			`"validForSeconds":2592000,"mode":"KAFKA","reissueAfterCancel":false,"whenRedisAway":"WAIT","draw":{"from":"2026-11-20T10:00:00Z"}}`,
+	}
+	if diff := cmp.Diff(want, asked()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTemplateSetAndClose(t *testing.T) {
+	t.Parallel()
+	env, asked := fakeServer(t, map[string]answer{
+		"PATCH /v1/coupon-templates/42":      {body: templateJSON},
+		"POST /v1/coupon-templates/42/close": {body: templateJSON},
+	})
+	const changed = "template 42 is changed; see it by: largesse template show 42\n"
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"set", "42", "--quantity", "20000", "--name", "N", "--per-user", "3", "--mode", "sync", "--when-redis-away", "Wait", "--reissue-after-cancel"}, changed},
+		{[]string{"set", "42", "--opens", "none", "--closes", "2026-11-21T10:00:00Z", "--valid-for", "1h"}, changed},
+		{[]string{"set", "42", "--closes", "none", "--valid-for", "0"}, changed},
+		{[]string{"close", "42"}, "template 42 is closed; still served: 1,000 people in line\n"},
+	} {
+		if r := largesseRun(t.Context(), "", env, append([]string{"template"}, tt.args...)...); r != (result{exitDone, tt.want, ""}) {
+			t.Errorf("%v: %+v", tt.args, r)
+		}
+	}
+	var out client.Template
+	r := largesseRun(t.Context(), "", env, "template", "close", "42", "--output", "json")
+	if err := json.Unmarshal([]byte(r.stdout), &out); err != nil || out.Counters.Waiting != 1000 {
+		t.Errorf("%v: %+v", err, r)
+	}
+	want := []string{
+		`PATCH /v1/coupon-templates/42 {"name":"N","totalQuantity":20000,"perUserLimit":3,"mode":"SYNC","reissueAfterCancel":true,"whenRedisAway":"WAIT"}`,
+		`PATCH /v1/coupon-templates/42 {"opensAt":null,"closesAt":"2026-11-21T10:00:00Z","validForSeconds":3600}`,
+		`PATCH /v1/coupon-templates/42 {"closesAt":null,"validForSeconds":null}`,
+		"POST /v1/coupon-templates/42/close", "POST /v1/coupon-templates/42/close",
+	}
+	if diff := cmp.Diff(want, asked()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTemplateShowAndList(t *testing.T) {
+	t.Parallel()
+	drawn := strings.Replace(templateJSON, `"path":"GATE"`, `"path":"DATABASE","degraded":["gate"],"closesAt":"2026-11-22T10:00:00Z",
+		"draw":{"from":"2026-11-20T10:00:00Z","state":"DONE","commitment":"ab","seed":"cd","listHash":"ef"}`, 1)
+	env, _ := fakeServer(t, map[string]answer{
+		"GET /v1/coupon-templates/42":        {body: drawn},
+		"GET /v1/coupon-templates?limit=200": {body: `{"items":[` + templateJSON + `,` + drawn + `]}`},
+	})
+	r := largesseRun(t.Context(), "", env, "template", "show", "42")
+	want := `id                     42
+name                   Spring
+mode                   STREAM
+opens                  2026-11-21 10:00:00Z
+closes                 2026-11-22 10:00:00Z
+quantity               10,000
+  live                 3,000
+  waiting              ?
+  stock                6,000
+issued ever            3,001
+per user               1
+valid for              1h0m0s
+re-issue after cancel  yes
+when Redis is away     DATABASE
+path                   DATABASE
+not known              who waits: the gate does not answer
+draw                   DONE, takes part who asks from 2026-11-20 10:00:00Z
+  commitment           ab
+  seed                 cd
+  list hash            ef
+created                2026-11-21 09:00:00Z
+`
+	if diff := cmp.Diff(result{exitDone, want, ""}, r, cmp.AllowUnexported(result{})); diff != "" {
+		t.Error(diff)
+	}
+	r = largesseRun(t.Context(), "", env, "template", "list")
+	want = "ID  NAME    MODE    QUANTITY  LIVE   WAITING  STOCK  OPENS                 CLOSES\n" +
+		"42  Spring  STREAM  10,000    3,000  1,000    6,000  2026-11-21 10:00:00Z  \n" +
+		"42  Spring  STREAM  10,000    3,000  ?        6,000  2026-11-21 10:00:00Z  2026-11-22 10:00:00Z\n"
+	if diff := cmp.Diff(result{exitDone, want, ""}, r, cmp.AllowUnexported(result{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTemplateEntrants(t *testing.T) {
+	t.Parallel()
+	env, asked := fakeServer(t, map[string]answer{
+		"GET /v1/coupon-templates/42/entrants?limit=200":          {body: `{"items":[{"userId":"a\tb"},{"userId":"u,7"}],"nextCursor":"c"}`},
+		"GET /v1/coupon-templates/42/entrants?cursor=c&limit=200": {body: `{"items":[{"userId":"ü 8"}]}`},
+		"GET /v1/coupon-templates/43/entrants?limit=200":          {body: `{"items":[]}`},
+		"GET /v1/coupon-templates/44/entrants?limit=200":          {409, `{"code":"ILLEGAL_STATE","detail":"the draw is OPEN"}`},
+	})
+	for _, tt := range []struct {
+		args []string
+		want result
+	}{
+		{[]string{"42"}, result{exitDone, "a b\nu,7\nü 8\n", ""}},
+		{[]string{"42", "--output", "json"}, result{exitDone, "[\n  \"a\\tb\",\n  \"u,7\",\n  \"ü 8\"\n]\n", ""}},
+		{[]string{"43"}, result{exitDone, "", "nobody took part in the draw\n"}},
+		{[]string{"43", "--output", "json"}, result{exitDone, "[]\n", ""}},
+		{[]string{"44"}, result{exitFailed, "", "largesse: the draw is OPEN (ILLEGAL_STATE)\n"}},
+	} {
+		r := largesseRun(t.Context(), "", env, append([]string{"template", "entrants"}, tt.args...)...)
+		if diff := cmp.Diff(tt.want, r, cmp.AllowUnexported(result{})); diff != "" {
+			t.Errorf("%v: %s", tt.args, diff)
+		}
+	}
+	if n := len(asked()); n != 7 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+func TestTemplateWatch(t *testing.T) {
+	t.Parallel()
+	counters := func(stock, count, waiting string) string {
+		return `{"id":"42","name":"S","totalQuantity":10,"path":"GATE","counters":{"totalQuantity":10,"stock":` + stock + `,"count":` + count + `,"issuedTotal":` + count + `,"waiting":` + waiting + `}}`
+	}
+	closed := strings.Replace(counters("0", "8", "2"), `"path"`, `"closesAt":"2020-01-01T00:00:00Z","path"`, 1)
+	steps := []answer{
+		{body: counters("10", "0", "0")},
+		{body: counters("10", "0", "0")}, // no change, no line
+		{502, ""},                        // a restart is sat out
+		{body: counters("0", "4", "6")},
+		{body: closed},
+		{body: strings.Replace(strings.Replace(closed, `"waiting":2`, `"waiting":0`, 1), `"count":8`, `"count":10`, 1)},
+	}
+	serve := func(t *testing.T) string {
+		var n atomic.Int32
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			a := steps[min(int(n.Add(1)), len(steps))-1]
+			w.WriteHeader(max(a.status, 200))
+			_, _ = io.WriteString(w, a.body)
+		}))
+		t.Cleanup(server.Close)
+		return server.URL
+	}
+
+	t.Run("WritesALineForEachChange", func(t *testing.T) {
+		t.Parallel()
+		r := largesseRun(t.Context(), "", nil, "template", "watch", "42", "--every", "10ms", "--server", serve(t))
+		lines := strings.Split(r.stdout, "\n")
+		if r.code != exitDone || r.stderr != "" || len(lines) != 5 ||
+			lines[0] != "OPEN 0% of 10, live 0, waiting 0, stock 10" ||
+			!strings.HasPrefix(lines[1], "SOLD OUT 40% of 10, live 4, waiting 6, stock 0, ") || !strings.HasSuffix(lines[1], "/s") ||
+			!strings.HasPrefix(lines[2], "CLOSED 80% of 10, live 8, waiting 2, stock 0") ||
+			!strings.HasPrefix(lines[3], "CLOSED 100% of 10, live 10, waiting 0, stock 0, issued ever 8") {
+			t.Errorf("%+v", r)
+		}
+	})
+
+	t.Run("WritesAnObjectForEachChange", func(t *testing.T) {
+		t.Parallel()
+		r := largesseRun(t.Context(), "", nil, "template", "watch", "42", "--every", "10ms", "--output", "json", "--server", serve(t))
+		var live []int64
+		for d := json.NewDecoder(strings.NewReader(r.stdout)); d.More(); {
+			var one client.Template
+			if err := d.Decode(&one); err != nil {
+				t.Fatal(err)
+			}
+			live = append(live, one.Counters.Count)
+		}
+		if diff := cmp.Diff([]int64{0, 4, 8, 10}, live); diff != "" || r.code != exitDone {
+			t.Errorf("code %d\n%s", r.code, diff)
+		}
+	})
+
+	t.Run("DrawsWhatIsLiveWaitsAndIsLeft", func(t *testing.T) {
+		t.Parallel()
+		f := &templateFrame{Template: client.Template{TotalQuantity: 10, Path: "DATABASE", Counters: client.TemplateCounters{Stock: 3, Count: 5, IssuedTotal: 5, Waiting: 2}}}
+		if got := stackedBar(f.layers(), 10, false); got != "█████▒▒···" {
+			t.Errorf("bar %q", got)
+		}
+		if got := f.counts(); !strings.HasSuffix(got, ", stock 3, Redis is away") {
+			t.Errorf("counts %q", got)
+		}
+		opens := time.Now().Add(time.Hour)
+		if f.OpensAt, f.now = &opens, time.Now(); f.state() != "NOT OPEN" || f.ended() {
+			t.Errorf("state %s", f.state())
+		}
+		w := &templateWatch{}
+		began := time.Now()
+		for second := range 20 {
+			if rate := w.rate(int64(second*second), began.Add(time.Duration(second)*time.Second)); second == 19 && rate != 28 {
+				t.Errorf("the rate of the last 10 s is %f", rate)
+			}
+		}
+	})
+
+	t.Run("EndsAtOnceWhenThereIsNoSuchTemplate", func(t *testing.T) {
+		t.Parallel()
+		env, _ := fakeServer(t, map[string]answer{"GET /v1/coupon-templates/42": {404, `{"code":"TEMPLATE_NOT_FOUND","detail":"there is no coupon template 42"}`}})
+		r := largesseRun(t.Context(), "", env, "template", "watch", "42")
+		if r != (result{exitFailed, "", "largesse: there is no coupon template 42 (TEMPLATE_NOT_FOUND)\n"}) {
+			t.Errorf("%+v", r)
+		}
+	})
+}

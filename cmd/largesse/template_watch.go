@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse/client"
+)
+
+func (c *cli) templateWatchCommand() *cobra.Command {
+	var every time.Duration
+	cmd := &cobra.Command{
+		Use:   "watch ID",
+		Short: "Follow a coupon template until it has closed and nobody waits",
+		Long: `Follow a coupon template until it has closed and nobody waits: a bar of what is
+live, who waits and what is in stock on a terminal, else a line for each change, or
+a JSON object per line with --output json. One that is sold out is followed on,
+because a coupon that is cancelled becomes free. Leaving by Ctrl-C does nothing to
+the template.`,
+		Example: `  largesse template watch 42
+  largesse template watch 42 --every 10s --output json`,
+		Args: templateArgs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if every < 10*time.Millisecond {
+				return wrongUse("--every %s is below 10ms", every)
+			}
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			w := &templateWatch{cli: c}
+			defer w.finish()
+			return follow(cmd.Context(), every, func(ctx context.Context) (client.Template, error) { return cl.Template(ctx, args[0]) }, w.show)
+		},
+	}
+	cmd.Flags().DurationVar(&every, "every", time.Second, "pause between two looks, at least 10ms")
+	return cmd
+}
+
+// templateWatch follows one template.
+type templateWatch struct {
+	*cli
+	looks []look
+	bar   *watchBar
+	shown string // the latest line, without its rate
+}
+
+func (w *templateWatch) show(_ context.Context, t client.Template, now time.Time) (ended bool, err error) {
+	f := &templateFrame{Template: t, rate: w.rate(t.Counters.IssuedTotal, now), now: now}
+	switch {
+	case w.output == outputJSON:
+		text, err := json.Marshal(t)
+		if err != nil {
+			return false, err
+		}
+		if string(text) != w.shown {
+			w.shown = string(text)
+			_, err = fmt.Fprintln(w.stdout, w.shown)
+		}
+		return f.ended(), err
+	case w.live():
+		if w.bar == nil {
+			w.bar = w.watchBar(f)
+		}
+		w.bar.show(f)
+		return f.ended(), nil
+	}
+	if f.counts() == w.shown {
+		return f.ended(), nil
+	}
+	w.shown = f.counts()
+	_, err = fmt.Fprintln(w.stdout, strings.TrimSuffix(w.shown+", "+f.pace(), ", "))
+	return f.ended(), err
+}
+
+// rate is how many were issued a second, in the last seconds; 0 = not known.
+func (w *templateWatch) rate(issued int64, now time.Time) float64 {
+	w.looks = append(w.looks, look{now, issued})
+	for len(w.looks) > 2 && now.Sub(w.looks[1].at) >= rateWindow {
+		w.looks = w.looks[1:]
+	}
+	oldest := w.looks[0]
+	if span := now.Sub(oldest.at); span > 0 {
+		return float64(issued-oldest.done) / span.Seconds()
+	}
+	return 0
+}
+
+func (w *templateWatch) finish() {
+	if w.bar != nil {
+		w.bar.finish()
+	}
+}
+
+// templateFrame is a template at one moment.
+type templateFrame struct {
+	client.Template
+	rate float64 // issued a second
+	now  time.Time
+}
+
+func (f *templateFrame) title() string { return f.Name }
+
+func (f *templateFrame) closed() bool { return f.ClosesAt != nil && !f.now.Before(*f.ClosesAt) }
+
+// ended says that nothing more will be issued.
+func (f *templateFrame) ended() bool {
+	return f.closed() && f.Counters.Waiting == 0 && len(f.Degraded) == 0
+}
+
+// state is what an asker would meet.
+func (f *templateFrame) state() string {
+	switch {
+	case f.closed():
+		return "CLOSED"
+	case f.OpensAt != nil && f.now.Before(*f.OpensAt):
+		return "NOT OPEN"
+	case f.Counters.Stock == 0:
+		return "SOLD OUT"
+	}
+	return "OPEN"
+}
+
+// percent is how much is live, rounded down.
+func (f *templateFrame) percent() int64 {
+	if f.TotalQuantity == 0 {
+		return 0
+	}
+	return f.Counters.Count * 100 / f.TotalQuantity
+}
+
+func (f *templateFrame) counts() string {
+	n := f.Counters
+	text := fmt.Sprintf("%s %d%% of %s, live %s, waiting %s, stock %s", f.state(), f.percent(), number(f.TotalQuantity), number(n.Count), waiting(f.Template), number(n.Stock))
+	if n.IssuedTotal != n.Count {
+		text += ", issued ever " + number(n.IssuedTotal)
+	}
+	if f.Path == "DATABASE" {
+		text += ", Redis is away"
+	}
+	return printable(text)
+}
+
+func (f *templateFrame) pace() string {
+	if f.rate < 0.5 {
+		return ""
+	}
+	return number(int64(f.rate+0.5)) + "/s"
+}
+
+func (f *templateFrame) layers() []layer {
+	return []layer{
+		{"█", "32", f.Counters.Count},
+		{"▒", "36", f.Counters.Waiting},
+		{"·", "90", f.Counters.Stock},
+	}
+}

@@ -1,0 +1,96 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// BareGate is a gate as one writes it by hand: one script per asker, with the
+// same effects (window, who waits already, who has one, room, ticket, line,
+// request stream, counter), without batches, generations or anything that
+// survives a loss. KEYS: template hash, line, holders, stream, stock. ARGV:
+// user.
+const BareGate = `local t = redis.call('HMGET', KEYS[1], 'opens', 'closes', 'total', 'live', 'next')
+local now = redis.call('TIME')[1] * 1000
+if now < tonumber(t[1]) or now >= tonumber(t[2]) then return -1 end
+local ticket = redis.call('ZSCORE', KEYS[2], ARGV[1])
+if ticket then return {tonumber(ticket), redis.call('ZRANK', KEYS[2], ARGV[1])} end
+if redis.call('HGET', KEYS[3], ARGV[1]) then return -2 end
+local waiting = redis.call('ZCARD', KEYS[2])
+local room = tonumber(t[3]) - tonumber(t[4]) - waiting
+if room <= 0 then return -3 end
+local n = redis.call('HINCRBY', KEYS[1], 'next', 1)
+redis.call('ZADD', KEYS[2], n, ARGV[1])
+redis.call('XADD', KEYS[4], '*', 'requestId', '1:' .. ARGV[1], 'templateId', '1', 'userId', ARGV[1], 'ticket', n)
+redis.call('SET', KEYS[5], room - 1)
+return {n, waiting}`
+
+// BareIssue issues coupons as one writes it by hand: a transaction per coupon,
+// the template locked with FOR UPDATE, over some connections at once.
+type BareIssue struct {
+	PostgresURL string // a schema with the engine's tables in its search path
+	Connections int
+	Coupons     int
+}
+
+// Run returns how long it took.
+func (b BareIssue) Run(ctx context.Context) (time.Duration, error) {
+	cfg, err := pgxpool.ParseConfig(b.PostgresURL)
+	if err != nil {
+		return 0, fmt.Errorf("one transaction per coupon: %w", err)
+	}
+	cfg.MaxConns, cfg.MinConns = int32(b.Connections), int32(b.Connections) //nolint:gosec // a handful
+	db, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return 0, fmt.Errorf("one transaction per coupon: %w", err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(ctx, `DROP TABLE IF EXISTS bare_coupons, bare_templates;
+CREATE TABLE bare_coupons (LIKE coupons INCLUDING ALL);
+CREATE TABLE bare_templates (id int8 PRIMARY KEY, total int8 NOT NULL, issued int8 NOT NULL) WITH (fillfactor = 50);
+INSERT INTO bare_templates VALUES (1, 1000000000, 0)`); err != nil {
+		return 0, fmt.Errorf("one transaction per coupon: make its tables: %w", err)
+	}
+	began := time.Now()
+	var wg sync.WaitGroup
+	errs := make([]error, b.Connections)
+	for w := range b.Connections {
+		wg.Go(func() {
+			for n := w; n < b.Coupons && errs[w] == nil; n += b.Connections {
+				errs[w] = issueOne(ctx, db, n)
+			}
+		})
+	}
+	wg.Wait()
+	return time.Since(began), errors.Join(errs...)
+}
+
+func issueOne(ctx context.Context, db *pgxpool.Pool, n int) error {
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // does nothing after the commit
+	var total, issued int64
+	if err := tx.QueryRow(ctx, `SELECT total, issued FROM bare_templates WHERE id = 1 FOR UPDATE`).Scan(&total, &issued); err != nil {
+		return err
+	}
+	if issued >= total {
+		return errors.New("sold out")
+	}
+	if _, err := tx.Exec(ctx, `INSERT INTO bare_coupons (id, template_id, user_id, ticket, generation, slot, code, status, issued_at, version)
+VALUES ($1, 1, $2, $3, 1, 1, $4, 0, now(), 1)`, n+1, fmt.Sprint("u", n), issued+1, reward.NewCouponCode()); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, `UPDATE bare_templates SET issued = issued + 1 WHERE id = 1`); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}
