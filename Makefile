@@ -34,14 +34,19 @@ vuln: ## Look for known vulnerabilities in what is used (needs the network)
 	go tool -modfile=tools/vuln/go.mod govulncheck ./...
 
 .PHONY: bench
-bench: ## Measure payouts on real servers: DATABASE_URL=postgres://… REDIS_URL=redis://… [KAFKA_BROKERS=…] (make servers starts some)
+bench: ## Measure payouts and coupons on real servers: DATABASE_URL=postgres://… REDIS_URL=redis://… [KAFKA_BROKERS=…] (make servers starts some)
 	@test -n '$(DATABASE_URL)' -a -n '$(REDIS_URL)' || \
 		{ echo 'say which servers: make bench DATABASE_URL=postgres://… REDIS_URL=redis://… (make servers starts some)' >&2; exit 2; }
 	@go run ./cmd/largesse bench payouts --database-url '$(DATABASE_URL)' --redis-url '$(REDIS_URL)' --kafka-brokers '$(KAFKA_BROKERS)'
+	@go run ./cmd/largesse bench coupons --database-url '$(DATABASE_URL)' --redis-url '$(REDIS_URL)' --kafka-brokers '$(KAFKA_BROKERS)'
 
 .PHONY: chaos
 chaos: ## Pay 200,000 targets while instances are killed and Redis and PostgreSQL lose what they have (~5 min)
 	@LARGESSE_CHAOS_TARGETS=200000 go run ./scripts/testrun -suite load -run TestChaos -v
+
+.PHONY: sim-long
+sim-long: ## Take a million steps through the model of gate, issuers and losses (~5 min)
+	go test -tags load -count=1 -timeout 30m -run '^TestModelAtLength$$' ./internal/coupon -rapid.checks=2000
 
 .PHONY: clean
 clean: ## Remove what was built and the cached servers

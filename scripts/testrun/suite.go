@@ -11,6 +11,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/largesse/largesse/internal/lab/fleet"
@@ -33,6 +34,9 @@ type suite struct {
 	// load runs the tests in files with the build tag load, and only those,
 	// without the race detector and one package after the other.
 	load bool
+	// parallel is how many tests of a package run at once; 0 = as many as there
+	// are cores. More is for those that mostly wait.
+	parallel int
 }
 
 // step is a command of a suite. When silent is set, printing anything is a
@@ -57,6 +61,7 @@ var suites = []suite{
 	{name: "bus", servers: true, rooms: []string{"internal/bus"}},
 	{name: "money", servers: true, rooms: []string{"internal/money"}},
 	{name: "payout", servers: true, rooms: []string{"internal/payout"}},
+	{name: "coupon", servers: true, rooms: []string{"internal/gate", "internal/coupon"}, parallel: 6},
 	{name: "lab", servers: true, rooms: []string{"internal/lab"}},
 	{name: "rest", servers: true, everyOther: true},
 	{name: "load", servers: true, load: true},
@@ -128,6 +133,9 @@ func (s suite) run(ctx context.Context, r runner) *result {
 	} else {
 		packages, err = s.packages(ctx, r.root)
 		args = append(args, "-tags", "servers", "-race")
+		if s.parallel > 0 {
+			args = append(args, "-parallel", strconv.Itoa(s.parallel))
+		}
 	}
 	if err != nil {
 		res.fail("list of packages", err.Error())
