@@ -92,6 +92,9 @@ func (c *cli) printIssueRequest(template, user string, r client.IssueRequest) er
 		had := ""
 		if r.Duplicate {
 			had = ", as before"
+			if r.Coupon.Status != "ISSUED" {
+				had += "; it is " + printable(r.Coupon.Status)
+			}
 		}
 		_, err := fmt.Fprintf(c.stdout, "user %s has coupon %s with the code %s%s\n", printable(r.Coupon.UserID), printable(r.Coupon.ID), printable(r.Coupon.Code), had)
 		return err

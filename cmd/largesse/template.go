@@ -55,7 +55,7 @@ func (c *cli) templateListCommand() *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List coupon templates, the newest first",
+		Short: "List coupon templates, the highest id first",
 		Example: `  largesse template list
   largesse template list --limit 0 --output json`,
 		Args: args(),

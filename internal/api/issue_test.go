@@ -102,6 +102,9 @@ func TestIssue(t *testing.T) {
 		b.json(t, "GET", "/v1/issue-requests/"+id+"/events", "").wantProblem(t, http.StatusBadRequest, "MALFORMED")
 	}
 	b.ask(t, "x", "u7").wantProblem(t, http.StatusBadRequest, "MALFORMED")
+	for _, user := range []string{"\xff", `\ud800`} { // two of them would be one user
+		b.json(t, "POST", "/v1/coupons/42/issue", `{"userId":"`+user+`"}`).wantProblem(t, http.StatusBadRequest, "MALFORMED")
+	}
 	for body, field := range map[string]string{
 		`{}`: "userId", `{"userId":""}`: "userId", `{"userId":"a\u0000"}`: "userId", `{"userId":7}`: "userId", `{"userId":"u","ticket":1}`: "ticket",
 		`{"userId":"` + strings.Repeat("x", reward.UserIDMax+1) + `"}`: "userId",

@@ -20,9 +20,12 @@ var strictJSON = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal:
 // passes on nothing but its text: "field amount: must be …".
 const fieldPrefix = "field "
 
-// unmarshalStrict refuses names that are there twice, since readers differ on
-// which one counts. Names that are unknown are the schema's affair.
+// unmarshalStrict refuses what is no text, and names that are there twice, since
+// readers differ on which one counts. Names that are unknown are the schema's affair.
 func unmarshalStrict(data []byte, v any) error {
+	if err := reward.CheckJSONText(data); err != nil {
+		return fmt.Errorf("the body %w", err)
+	}
 	if err := json.Unmarshal(data, v); err != nil {
 		field, err := reward.JSONError(err)
 		if field == "" {

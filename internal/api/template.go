@@ -269,7 +269,7 @@ func (a *API) addTemplates() {
 	}, a.createTemplate)
 	call(a, huma.Operation{
 		OperationID: "list-templates", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "List coupon templates, the newest first", Errors: []int{http.StatusBadRequest},
+		Summary: "List coupon templates, the highest id first", Errors: []int{http.StatusBadRequest},
 	}, a.listTemplates)
 	call(a, huma.Operation{
 		OperationID: "get-template", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,

@@ -49,7 +49,11 @@ func (c *Catalog) Create(ctx context.Context, t reward.CouponTemplate) (View, er
 		t.Draw.State, t.Draw.Seed = reward.DrawOpen, NewSeed()
 	}
 	t.CreatedAt = time.Now()
-	if fields := reward.CheckTemplate(&t); len(fields) > 0 {
+	fields := reward.CheckTemplate(&t)
+	if !t.ClosesAt.IsZero() && !t.ClosesAt.After(t.CreatedAt) {
+		fields = append(fields, reward.FieldError{Field: "closesAt", Detail: "is over already"})
+	}
+	if len(fields) > 0 {
 		return View{}, &reward.Error{Kind: reward.KindInvalid, Code: reward.CodeInvalid, Detail: "the template is not right", Fields: fields}
 	}
 	made, err := c.rows.TemplateCreate(ctx, t)

@@ -77,6 +77,9 @@ type ReconcileCommand struct {
 func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliation, error) {
 	var ids []reward.TemplateID
 	if cmd.TemplateID != nil {
+		if _, err := r.rows.TemplateGet(ctx, *cmd.TemplateID); err != nil {
+			return Reconciliation{}, err
+		}
 		ids = append(ids, *cmd.TemplateID)
 	} else {
 		active, err := r.rows.TemplateActive(ctx, time.Now().Add(-r.templates.kept))

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -222,8 +223,9 @@ func decode(value []byte, into any) error {
 		return fmt.Errorf("the value is empty")
 	case len(value) > MessageMax:
 		return fmt.Errorf("the value has %d bytes, more than %d", len(value), MessageMax)
-	case !utf8.Valid(value):
-		return fmt.Errorf("the value is not valid UTF-8")
+	}
+	if err := CheckJSONText(value); err != nil {
+		return fmt.Errorf("the value %w", err)
 	}
 	if err := json.Unmarshal(value, into); err != nil {
 		field, err := JSONError(err)
@@ -233,6 +235,48 @@ func decode(value []byte, into any) error {
 		return fmt.Errorf("the value is not the JSON expected: %s %w", field, err)
 	}
 	return nil
+}
+
+// CheckJSONText refuses JSON whose strings are no text: bytes that are not
+// UTF-8, and escapes of half a character. Reading it would put the same sign in
+// the place of each, and make one user of several.
+func CheckJSONText(b []byte) error {
+	if !utf8.Valid(b) {
+		return fmt.Errorf("is not valid UTF-8")
+	}
+	for i := bytes.IndexByte(b, '\\'); i >= 0 && i+1 < len(b); {
+		at := i
+		i += 2
+		if b[at+1] == 'u' {
+			high, n := escaped(b[at:])
+			low, m := escaped(b[min(at+n, len(b)):])
+			switch {
+			case utf16.IsSurrogate(high) && utf16.DecodeRune(high, low) == utf8.RuneError:
+				return fmt.Errorf("has the escape %s, which is half a character", b[at:min(at+6, len(b))])
+			case utf16.IsSurrogate(high):
+				i = at + n + m
+			}
+		}
+		next := bytes.IndexByte(b[min(i, len(b)):], '\\')
+		if next < 0 {
+			return nil
+		}
+		i += next
+	}
+	return nil
+}
+
+// escaped reads an escape of four hexadecimal digits at the beginning of b, and
+// how many bytes it has; 0, 0 = there is none.
+func escaped(b []byte) (rune, int) {
+	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+		return 0, 0
+	}
+	n, err := strconv.ParseUint(string(b[2:6]), 16, 16)
+	if err != nil {
+		return 0, 0
+	}
+	return rune(n), 6
 }
 
 // JSONError says in JSON's words what was expected and what was found, where

@@ -153,18 +153,18 @@ func (s *Settlement) coupon(p *CouponSettleParams, r Ruling) reward.Coupon {
 
 // CheckCoupon refuses what only a coupon allows that is ISSUED and valid at now.
 func CheckCoupon(c *reward.Coupon, now time.Time) error {
-	code := ""
+	refuse := func(code, what string, at time.Time) error {
+		return reward.NewError(reward.KindConflict, code, "coupon %d %s at %s", c.ID, what, at.UTC().Format(time.RFC3339))
+	}
 	switch {
 	case c.Status == reward.CouponUsed:
-		code = reward.CodeCouponUsed
+		return refuse(reward.CodeCouponUsed, "was used", c.UsedAt)
 	case c.Status == reward.CouponCancelled:
-		code = reward.CodeCouponCancelled
+		return refuse(reward.CodeCouponCancelled, "was cancelled", c.CancelledAt)
 	case c.Status == reward.CouponExpired, !c.ExpiresAt.IsZero() && !now.Before(c.ExpiresAt):
-		code = reward.CodeCouponExpired
-	default:
-		return nil
+		return refuse(reward.CodeCouponExpired, "expired", c.ExpiresAt)
 	}
-	return reward.NewError(reward.KindConflict, code, "coupon %d is %s and expires at %s", c.ID, c.Status, c.ExpiresAt.Format(time.RFC3339))
+	return nil
 }
 
 // NoCoupon is the error of an id that no coupon has.
