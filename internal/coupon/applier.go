@@ -71,14 +71,9 @@ func (a *Applier) cover(ctx context.Context, id reward.TemplateID, version int64
 		if t.Version <= version {
 			return nil
 		}
-		var done []gate.Settled
-		for _, s := range changes.Settled {
-			if s.Generation == t.Generation {
-				done = append(done, gate.Settled{UserID: s.UserID, Ticket: s.Ticket})
-			}
-		}
 		result, err := a.gate.Apply(ctx, gate.ApplyParams{
-			TemplateID: id, From: version, State: stateOf(t), Facts: factsOf(changes.Facts), Done: done,
+			TemplateID: id, From: version, State: stateOf(t), Facts: factsOf(changes.Facts),
+			Done: settledUnder(t.Generation, changes.Settled),
 		})
 		switch {
 		case errors.Is(err, gate.ErrNotLoaded):

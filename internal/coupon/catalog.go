@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -21,7 +20,6 @@ type Catalog struct {
 	refusals  *refusals
 	ids       *service.IDs
 	settled   func(id reward.TemplateID)
-	log       obs.Log
 }
 
 // View is a template with what its gate knows.

@@ -71,6 +71,17 @@ func stateOf(t *reward.CouponTemplate) gate.State {
 	}
 }
 
+// settledUnder are the tickets of a generation that were settled.
+func settledUnder(generation int64, list []store.SettledAsk) []gate.Settled {
+	var out []gate.Settled
+	for _, s := range list {
+		if s.Generation == generation {
+			out = append(out, gate.Settled{UserID: s.UserID, Ticket: s.Ticket})
+		}
+	}
+	return out
+}
+
 func factsOf(facts []store.CouponFact) []gate.Fact {
 	out := make([]gate.Fact, len(facts))
 	for i, f := range facts {

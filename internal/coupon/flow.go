@@ -90,7 +90,7 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 	f.Issuing = f.newIssuing(applier, ids)
 	f.Catalog = &Catalog{
 		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, applier: applier, refusals: f.refusals, ids: ids,
-		settled: f.Notifier.hint, log: f.log,
+		settled: f.Notifier.hint,
 	}
 	f.Reconciler = &Reconciler{
 		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, ids: ids, instance: cfg.Instance, interval: cfg.ReconcileEvery, log: f.log,
@@ -115,7 +115,7 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 		return f, nil
 	}
 	l := &IssueListener{
-		rows: cfg.Store, records: records, templates: f.templates, applier: applier, issuing: f.Issuing, publisher: publisher,
+		rows: cfg.Store, records: records, templates: f.templates, applier: applier, issuing: f.Issuing,
 		ids: ids, concurrency: cfg.Concurrency, average: cfg.Average, settled: f.Notifier.hint, metrics: cfg.Metrics, log: cfg.Log.For(obs.Listener),
 	}
 	var err error
@@ -194,9 +194,6 @@ func (i *Issuing) wait() {
 		open.Wait()
 	}
 }
-
-// Templates is what an instance knows of templates.
-func (f *Flow) Templates() *Templates { return f.templates }
 
 // hint makes whoever has to do with a template look.
 func (f *Flow) hint(id reward.TemplateID) {

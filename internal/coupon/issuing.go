@@ -118,7 +118,7 @@ func (i *Issuing) once(ctx context.Context, t *reward.CouponTemplate, user strin
 	switch a.Verdict {
 	case gate.Admitted, gate.Waits:
 		if t.Mode == reward.ModeKafka {
-			if err := i.accepted(ctx, t, user, a); err != nil {
+			if err := i.accepted(ctx, t.ID, a); err != nil {
 				return Status{}, err
 			}
 		}
@@ -200,10 +200,10 @@ func refuse(t *reward.CouponTemplate, code string) *reward.Error {
 
 // accepted waits until the broker has the request: it is then gone from the
 // gate's stream.
-func (i *Issuing) accepted(ctx context.Context, t *reward.CouponTemplate, user string, a gateAnswer) error {
+func (i *Issuing) accepted(ctx context.Context, id reward.TemplateID, a gateAnswer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, acceptTimeout, errors.New("the broker has not confirmed the request in time"))
 	defer cancel()
-	return i.notifier.acknowledged(ctx, t.ID, user, a.generation, a.Ticket)
+	return i.notifier.acknowledged(ctx, id, a.generation, a.Ticket)
 }
 
 // enter notes who asks before a draw.

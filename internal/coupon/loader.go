@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,7 +42,7 @@ type Loader struct {
 	rows      store.Store
 	gate      gate.Gate
 	templates *Templates
-	records   *Records // nil = there is no KAFKA mode here
+	records   *Records
 	metrics   *obs.Metrics
 	log       obs.Log
 	loaded    func(id reward.TemplateID) // after each load
@@ -142,7 +143,7 @@ func (l *Loader) try(ctx context.Context, id reward.TemplateID, from reward.Issu
 	if err != nil || !ok {
 		return false, err
 	}
-	if row.Mode == reward.ModeKafka && l.records != nil {
+	if row.Mode == reward.ModeKafka {
 		// What was published under an earlier generation up to here is settled
 		// before the rows are read; what comes later is void.
 		ok, err := l.pass(ctx, id, token, raised.Generation)
@@ -237,18 +238,10 @@ func (l *Loader) leaveOut(ctx context.Context, id reward.TemplateID, token strin
 	if changes.More {
 		return fmt.Errorf("template %s: more than %d tickets were settled since its gate's version %d", id, goneMax, old.Version)
 	}
-	var gone []gate.Settled
-	for _, s := range changes.Settled {
-		if s.Generation == old.Generation {
-			gone = append(gone, gate.Settled{UserID: s.UserID, Ticket: s.Ticket})
-		}
-	}
-	for len(gone) > 0 {
-		n := min(len(gone), store.BatchMax)
-		if err := l.gate.LoadFacts(ctx, id, token, nil, gone[:n]); err != nil {
+	for gone := range slices.Chunk(settledUnder(old.Generation, changes.Settled), gate.LoadMax) {
+		if err := l.gate.LoadFacts(ctx, id, token, nil, gone); err != nil {
 			return err
 		}
-		gone = gone[n:]
 	}
 	return nil
 }

@@ -56,7 +56,6 @@ func (w *Watcher) News() <-chan Status { return w.news }
 
 // ticketWait waits for a request to leave the gate's stream.
 type ticketWait struct {
-	user               string
 	generation, ticket int64
 	done               chan error
 }
@@ -79,8 +78,8 @@ func (n *Notifier) Watch(id reward.TemplateID, user string, ticket int64) (w *Wa
 
 // acknowledged waits until a request is gone from the gate's stream, which is
 // when the broker has it. ErrNotLoaded says that the gate is another one now.
-func (n *Notifier) acknowledged(ctx context.Context, id reward.TemplateID, user string, generation, ticket int64) error {
-	w := &ticketWait{user: user, generation: generation, ticket: ticket, done: make(chan error, 1)}
+func (n *Notifier) acknowledged(ctx context.Context, id reward.TemplateID, generation, ticket int64) error {
+	w := &ticketWait{generation: generation, ticket: ticket, done: make(chan error, 1)}
 	g := n.join(id, func(g *group) { g.pending[w] = true })
 	select {
 	case err := <-w.done:

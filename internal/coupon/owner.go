@@ -3,6 +3,7 @@ package coupon
 import (
 	"context"
 	"hash/fnv"
+	"slices"
 	"sync"
 	"time"
 
@@ -90,16 +91,14 @@ func (o *Owner) round(ctx context.Context) error {
 		}
 	}
 	o.keep(mine)
-	for len(take) > 0 {
-		n := min(len(take), store.BatchMax)
-		epochs, err := o.rows.TemplateOwn(call, take[:n], o.instance)
+	for batch := range slices.Chunk(take, store.BatchMax) {
+		epochs, err := o.rows.TemplateOwn(call, batch, o.instance)
 		if err != nil {
 			return err
 		}
 		for id, epoch := range epochs {
 			o.start(ctx, id, epoch)
 		}
-		take = take[n:]
 	}
 	return nil
 }

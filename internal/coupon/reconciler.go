@@ -342,14 +342,9 @@ func (r *Reconciler) repair(ctx context.Context, id reward.TemplateID, h gate.He
 	for _, f := range users {
 		facts = append(facts, gate.Fact(f))
 	}
-	var done []gate.Settled
-	for _, s := range changes.Settled {
-		if s.Generation == changes.Template.Generation {
-			done = append(done, gate.Settled{UserID: s.UserID, Ticket: s.Ticket})
-		}
-	}
 	result, err := r.gate.Apply(ctx, gate.ApplyParams{
-		TemplateID: id, From: h.Version, State: stateOf(&changes.Template), Facts: facts, Done: done, Repair: true,
+		TemplateID: id, From: h.Version, State: stateOf(&changes.Template), Facts: facts,
+		Done: settledUnder(changes.Template.Generation, changes.Settled), Repair: true,
 	})
 	return err == nil && !result.Behind && result.Version == changes.Template.Version, ignore(err, gate.ErrNotLoaded)
 }

@@ -99,8 +99,7 @@ type IssueListener struct {
 	templates   *Templates
 	applier     *Applier
 	issuing     *Issuing
-	publisher   Publisher
-	ids         idMaker
+	ids         *service.IDs
 	concurrency int
 	settled     func(id reward.TemplateID)
 	average     time.Duration // per person, as it was set; 0 = it is measured
@@ -110,8 +109,6 @@ type IssueListener struct {
 	mu    sync.Mutex // protects logID
 	logID string     // of the log that records come from, since the last assignment
 }
-
-type idMaker interface{ Next() int64 }
 
 // Offsets tells where to go on reading: behind what is settled, of this very
 // log.
@@ -222,7 +219,7 @@ func (l *IssueListener) store(ctx context.Context, records []bus.Record, dead []
 	if _, err := l.rows.PayoutSave(ctx, p); err != nil {
 		return err
 	}
-	bus.PublishDead(ctx, l.publisher, l.log, dead)
+	bus.PublishDead(ctx, l.records.publisher, l.log, dead)
 	return nil
 }
 
@@ -270,18 +267,23 @@ func (l *IssueListener) askFor(ctx context.Context, list []issueRecord) error {
 		again []bus.Record
 		slots = make(chan struct{}, askersAtOnce)
 	)
+	// later puts a record aside: because it was not answered, or, when that is not
+	// known yet, if another was not.
+	later := func(r issueRecord, unanswered bool) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if !unanswered && len(again) == 0 {
+			return false
+		}
+		again = append(again, bus.Record{Topic: r.Topic, Key: r.Key, Value: r.Value})
+		return true
+	}
 	for _, r := range list {
 		if !r.foreign() {
 			continue
 		}
 		slots <- struct{}{}
-		mu.Lock()
-		later := len(again) > 0
-		if later {
-			again = append(again, bus.Record{Topic: r.Topic, Key: r.Key, Value: r.Value})
-		}
-		mu.Unlock()
-		if later {
+		if later(r, false) {
 			<-slots
 			continue
 		}
@@ -291,9 +293,7 @@ func (l *IssueListener) askFor(ctx context.Context, list []issueRecord) error {
 			defer cancel()
 			_, err := l.issuing.Request(asking, IssueCommand{TemplateID: r.event.TemplateID, UserID: r.event.UserID})
 			if reward.HasCode(err, reward.CodeUnavailable) {
-				mu.Lock()
-				defer mu.Unlock()
-				again = append(again, bus.Record{Topic: r.Topic, Key: r.Key, Value: r.Value})
+				later(r, true)
 			}
 		})
 	}
@@ -302,7 +302,7 @@ func (l *IssueListener) askFor(ctx context.Context, list []issueRecord) error {
 		return nil
 	}
 	service.Sleep(ctx, foreignPause)
-	return l.publisher.Publish(ctx, again)
+	return l.records.publisher.Publish(ctx, again)
 }
 
 // errEnds says that the ends of a newer generation were noted meanwhile.

@@ -30,10 +30,9 @@ type Templates struct {
 	// kept is how long after its close a template is looked after.
 	kept time.Duration
 
-	mu     sync.Mutex // protects what follows
-	list   []*reward.CouponTemplate
-	byID   map[reward.TemplateID]*reward.CouponTemplate
-	readAt time.Time
+	mu   sync.Mutex // protects what follows
+	list []*reward.CouponTemplate
+	byID map[reward.TemplateID]*reward.CouponTemplate
 	// strangers are those that were asked for by id: closed long ago, newer than
 	// the latest read, or not there (nil).
 	strangers map[reward.TemplateID]stranger
@@ -106,7 +105,7 @@ func (t *Templates) refresh(ctx context.Context) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.list, t.byID, t.readAt = list, byID, readAt
+	t.list, t.byID = list, byID
 	for id, s := range t.strangers {
 		if readAt.Sub(s.at) > strangerAge {
 			delete(t.strangers, id)
