@@ -84,7 +84,6 @@ type API struct {
 	huma     huma.API
 	spec     []byte // GET /openapi.json
 	rates    *estimator
-	openings *openings
 	draining drain
 }
 
@@ -99,7 +98,7 @@ func New(cfg Config) *API {
 	if cfg.StreamNames == nil {
 		cfg.StreamNames = func(queue.Stream) (string, string) { return "", "" }
 	}
-	a := &API{cfg: cfg, log: cfg.Log.For(obs.API), mux: http.NewServeMux(), rates: newEstimator(), openings: newOpenings(cfg.Templates)}
+	a := &API{cfg: cfg, log: cfg.Log.For(obs.API), mux: http.NewServeMux(), rates: newEstimator()}
 	hc := huma.DefaultConfig(Title, cfg.Version)
 	hc.Info.Description = "Issues rewards at scale. Ids are strings, money is an integer in minor units, times are RFC 3339 in UTC, errors are application/problem+json."
 	// The description is served below, once it is whole; the docs page would

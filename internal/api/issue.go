@@ -159,11 +159,7 @@ func (a *API) issueCoupon(ctx context.Context, in *issueInput) (*issueOutput, er
 	}
 	status, err := a.cfg.Issuing.Request(ctx, coupon.IssueCommand{TemplateID: id, UserID: in.Body.UserID})
 	if err != nil {
-		p := a.problem(ctx, err)
-		if p.Code == reward.CodeNotOpen {
-			p.OpensAt = a.openings.at(ctx, id)
-		}
-		return nil, p
+		return nil, err
 	}
 	if status.Kind == coupon.Waiting && in.wait > 0 {
 		status = a.hold(ctx, id, in.Body.UserID, status, in.wait)

@@ -123,7 +123,9 @@ func TestNotOpen(t *testing.T) {
 	v := b.shop.templates[42]
 	v.OpensAt = time.Date(2030, 1, 2, 10, 0, 0, 0, time.FixedZone("KST", 9*3600))
 	b.shop.templates[42] = v
-	b.shop.stand("42:u7", coupon.Status{}, refusal(reward.KindConflict, "NOT_OPEN"))
+	notOpen := reward.NewError(reward.KindConflict, "NOT_OPEN", "not yet")
+	notOpen.OpensAt = v.OpensAt
+	b.shop.stand("42:u7", coupon.Status{}, notOpen)
 	// A crowd that is too early costs few looks at the template.
 	const asks = 50
 	for range asks {

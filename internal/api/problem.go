@@ -210,6 +210,7 @@ func (a *API) problem(ctx context.Context, err error) *Problem {
 	var p *Problem
 	if e, ok := errors.AsType[*reward.Error](err); ok && status != http.StatusInternalServerError {
 		p = newProblem(status, e.Code, e.Detail)
+		p.OpensAt = e.OpensAt.UTC()
 		for _, f := range e.Fields {
 			p.Errors = append(p.Errors, ProblemField(f))
 		}

@@ -181,11 +181,12 @@ func (i *Issuing) afterAll(ctx context.Context, t *reward.CouponTemplate, user s
 
 // refuse says why nothing is issued. [CouponSoldOutException]
 func refuse(t *reward.CouponTemplate, code string) *reward.Error {
-	detail := ""
+	detail, opensAt := "", time.Time{}
 	switch code {
 	case reward.CodeSoldOut:
 		detail = "every coupon of this template is taken or promised; one that is cancelled becomes free again"
 	case reward.CodeNotOpen:
+		opensAt = t.OpensAt
 		detail = "this template opens at " + t.OpensAt.UTC().Format(time.RFC3339)
 	case reward.CodeClosed:
 		detail = "this template has closed"
@@ -195,7 +196,7 @@ func refuse(t *reward.CouponTemplate, code string) *reward.Error {
 	case reward.CodeUserLimit:
 		detail = "this user has had as many coupons of this template as one may have"
 	}
-	return &reward.Error{Kind: reward.KindConflict, Code: code, Detail: detail}
+	return &reward.Error{Kind: reward.KindConflict, Code: code, Detail: detail, OpensAt: opensAt}
 }
 
 // accepted waits until the broker has the request: it is then gone from the

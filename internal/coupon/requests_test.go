@@ -1,6 +1,7 @@
 package coupon
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -128,6 +129,12 @@ func TestAnswers(t *testing.T) {
 				// The window.
 				id = r.create(reward.CouponTemplate{TotalQuantity: 9, Mode: mode, OpensAt: time.Now().Add(3 * time.Second)})
 				r.want(a, id, "ann", reward.CodeNotOpen)
+				_, err := a.Issuing.Request(r.Context(), IssueCommand{TemplateID: id, UserID: "ann"})
+				if v, e := r.rows.TemplateGet(r.Context(), id); e != nil {
+					r.Fatal(e)
+				} else if told, ok := errors.AsType[*reward.Error](err); !ok || !told.OpensAt.Equal(v.OpensAt) {
+					r.Errorf("%v does not tell that it opens at %v", err, v.OpensAt)
+				}
 				r.until("it opens", func() bool {
 					_, code := r.ask(b, id, "ann")
 					return code == ""

@@ -3,6 +3,7 @@ package reward
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Kind says what sort of failure an error is; the API maps each kind to one
@@ -26,7 +27,9 @@ type Error struct {
 	Code   string // e.g. ILLEGAL_STATE
 	Detail string
 	Fields []FieldError
-	Err    error // cause, never shown to a client
+	// OpensAt, of CodeNotOpen, is when one can ask; zero = that is not known.
+	OpensAt time.Time
+	Err     error // cause, never shown to a client
 }
 
 // FieldError says which field of a request is wrong.
