@@ -103,8 +103,8 @@ var (
 		refused: `CASE WHEN t.ends_generation <> $12 THEN 3 ELSE 0 END`,
 		shut:    `0`,
 		due: `SELECT a.* FROM asks a, gate g WHERE a.generation <= g.generation
-    AND NOT EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = $1 AND c.ticket = a.ticket AND c.generation = a.generation)
-    AND NOT EXISTS (SELECT 1 FROM coupon_rejections r WHERE r.template_id = $1 AND r.ticket = a.ticket AND r.generation = a.generation)`,
+    AND NOT EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = g.id AND c.ticket = a.ticket AND c.generation = a.generation)
+    AND NOT EXISTS (SELECT 1 FROM coupon_rejections r WHERE r.template_id = g.id AND r.ticket = a.ticket AND r.generation = a.generation)`,
 		generation: `d.generation`, ticket: `d.ticket`, fence: `t.fence`, kept: true,
 	})
 	// settleDirect has $12 the path, $13 the generation and $14 the fence.

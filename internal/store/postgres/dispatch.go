@@ -38,7 +38,7 @@ const (
 func dispatchSQL(from, order string) string {
 	pick := func(where, limit string) string {
 		return `MATERIALIZED (
-  SELECT p.target_id, p.due_at, CASE WHEN p.state = 0 AND NOT p.maybe_called THEN p.amount ELSE 0 END AS amount FROM ` + from + where + `
+  SELECT p.promotion_id, p.target_id, p.due_at, CASE WHEN p.state = 0 AND NOT p.maybe_called THEN p.amount ELSE 0 END AS amount FROM ` + from + where + `
   ORDER BY ` + order + ` LIMIT coalesce((SELECT ` + limit + `), 0) FOR NO KEY UPDATE OF p SKIP LOCKED
 )`
 	}
@@ -51,10 +51,10 @@ func dispatchSQL(from, order string) string {
 fresh AS ` + pick(` AND p.dispatch = 0`, `least(rows, canary) FROM room WHERE canary IS NOT NULL`) + `,
 back AS ` + pick(` AND p.state = 0 AND p.dispatch > 0`, `rows FROM room WHERE canary IS NOT NULL`) + `,
 allowed AS (
-  SELECT target_id FROM picked WHERE (SELECT budget IS NULL FROM room)
+  SELECT promotion_id, target_id FROM picked WHERE (SELECT budget IS NULL FROM room)
   UNION ALL
-  SELECT target_id FROM (
-    SELECT p.target_id, row_number() OVER front AS place, sum(p.amount) OVER front AS worth
+  SELECT promotion_id, target_id FROM (
+    SELECT p.promotion_id, p.target_id, row_number() OVER front AS place, sum(p.amount) OVER front AS worth
     FROM (TABLE picked UNION ALL TABLE fresh UNION ALL TABLE back) p
     WINDOW front AS (ORDER BY ` + order + ` ROWS UNBOUNDED PRECEDING)
   ) f
@@ -63,7 +63,7 @@ allowed AS (
 ), queued AS (
   UPDATE payouts p SET state = 1, dispatch = p.dispatch + 1, due_at = $5::timestamptz, updated_at = $5::timestamptz,
     first_dispatched_at = coalesce(p.first_dispatched_at, $5::timestamptz)
-  FROM allowed k WHERE p.promotion_id = $1 AND p.target_id = k.target_id
+  FROM allowed k WHERE p.promotion_id = k.promotion_id AND p.target_id = k.target_id
   RETURNING ` + payoutColumns + `
 ), moved AS MATERIALIZED (
   SELECT promotion_id, summary_id, amount, $2::int2 AS was, state AS became, 0 AS answers FROM queued
@@ -79,9 +79,9 @@ SELECT ` + payoutColumns + ` FROM queued p`
 var (
 	dispatchDue = dispatchSQL(`payouts p
   WHERE p.promotion_id = $1 AND p.state = $2::int2 AND p.state < 4 AND p.due_at <= $6::timestamptz`, `p.due_at, p.target_id`)
-	dispatchNamed = dispatchSQL(`unnest($7::int8[], $8::int4[]) AS i(target_id, dispatch)
-  JOIN payouts p ON p.promotion_id = $1 AND p.target_id = i.target_id
-  WHERE p.state = $2::int2 AND p.dispatch = i.dispatch AND p.due_at <= $6::timestamptz`, `p.target_id`)
+	dispatchNamed = dispatchSQL(`(SELECT $1::int8 AS promotion_id, $2::int2 AS state, n.* FROM unnest($7::int8[], $8::int4[]) AS n(target_id, dispatch) OFFSET 0) i
+  JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id
+  WHERE p.state = i.state AND p.dispatch = i.dispatch AND p.due_at <= $6::timestamptz`, `p.target_id`)
 )
 
 // PayoutDispatch moves due payouts to QUEUED.
@@ -147,9 +147,10 @@ const withdrawn = `p.promotion_id, p.target_id, p.summary_id, p.amount, p.state 
 
 var (
 	giveBackSQL = withdrawSQL(`
-  SELECT `+withdrawn+` FROM unnest($3::int8[], $4::int8[], $5::int4[]) AS i(promotion_id, target_id, dispatch)
+  SELECT `+withdrawn+` FROM (
+    SELECT n.*, 1 AS state FROM unnest($3::int8[], $4::int8[], $5::int4[]) AS n(promotion_id, target_id, dispatch) OFFSET 0) i
   JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id
-  WHERE p.state = 1 AND p.dispatch = i.dispatch
+  WHERE p.state = i.state AND p.dispatch = i.dispatch
   ORDER BY p.promotion_id, p.target_id FOR NO KEY UPDATE OF p`,
 		`CASE WHEN m.status <> 'CANCELLED' THEN 0 WHEN f.maybe_called OR $6::bool THEN 3 ELSE 6 END`, `$6::bool`, `$7::int`)
 

@@ -25,8 +25,8 @@ const (
 )
 SELECT g.takes FROM gate g`
 
-	hasEntrants = `SELECT e.user_id FROM unnest($2::text[]) AS u(user_id)
-JOIN coupon_entrants e ON e.template_id = $1 AND e.user_id = u.user_id COLLATE "C"`
+	hasEntrants = `SELECT e.user_id FROM (SELECT $1::int8 AS template_id, n.user_id FROM unnest($2::text[]) AS n(user_id) OFFSET 0) u
+JOIN coupon_entrants e ON e.template_id = u.template_id AND e.user_id = u.user_id COLLATE "C"`
 
 	listEntrants = `SELECT e.user_id FROM coupon_entrants e WHERE e.template_id = $1 AND e.user_id > $2 ORDER BY e.user_id LIMIT $3`
 )

@@ -237,7 +237,7 @@ func retrySQL(from, where string) string {
 	return `WITH found AS MATERIALIZED (
   SELECT p.promotion_id, p.target_id, p.summary_id, p.amount, p.attempts
   FROM ` + from + ` JOIN promotions m ON m.id = p.promotion_id AND m.status NOT IN ('DRAFT', 'CANCELLED')
-  WHERE p.promotion_id = $2 AND p.state = 5` + where + `
+  WHERE ` + where + `
   ORDER BY p.target_id LIMIT $3::int8 FOR NO KEY UPDATE OF p
 ), moved AS MATERIALIZED (
   SELECT promotion_id, target_id, summary_id, amount, 5::int2 AS was, 0::int2 AS became, -attempts AS answers FROM found
@@ -249,10 +249,10 @@ SELECT m.status, (SELECT count(*) FROM moved) FROM promotions m WHERE m.id = $2`
 }
 
 var (
-	retryAny   = retrySQL(`payouts p`, ``)
-	retryCode  = retrySQL(`payouts p`, ` AND p.error_code = $4`)
-	retryNamed = retrySQL(`(SELECT DISTINCT target_id FROM unnest($5::int8[]) AS n(target_id)) i
-    JOIN payouts p ON p.promotion_id = $2 AND p.target_id = i.target_id`, ` AND ($4 = '' OR p.error_code = $4)`)
+	retryAny   = retrySQL(`payouts p`, `p.promotion_id = $2 AND p.state = 5`)
+	retryCode  = retrySQL(`payouts p`, `p.promotion_id = $2 AND p.state = 5 AND p.error_code = $4`)
+	retryNamed = retrySQL(`(SELECT DISTINCT $2::int8 AS promotion_id, 5 AS state, target_id FROM unnest($5::int8[]) AS n(target_id)) i
+    JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id`, `p.state = i.state AND ($4 = '' OR p.error_code = $4)`)
 )
 
 // PayoutRetry returns FAILED rows to READY.
@@ -286,7 +286,7 @@ func (s *Store) PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int
 // resolveSQL settles an UNKNOWN row as somebody says.
 var resolveSQL = `WITH found AS MATERIALIZED (
   SELECT p.promotion_id, p.target_id, p.summary_id, p.amount, p.dispatch FROM payouts p
-  WHERE p.promotion_id = $2 AND p.target_id = $3 AND p.state = 3 FOR NO KEY UPDATE OF p
+  WHERE p.promotion_id = $2 AND p.target_id = $3 AND p.state + 0 = 3 FOR NO KEY UPDATE OF p
 ), moved AS MATERIALIZED (
   SELECT f.*, 3::int2 AS was, (CASE WHEN $4::bool THEN 4 ELSE 5 END)::int2 AS became, 0 AS answers FROM found f
 ), written AS (

@@ -92,7 +92,11 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 	// Every statement here reaches its rows by an index, in batches that are
 	// small beside the tables. The planner must not decide otherwise because a
 	// table has not been analysed yet or a batch looks large to it, and must
-	// not pay for plans and machine code again and again.
+	// not pay for plans and machine code again and again. A plan may be made while
+	// a table is small and kept while it grows to a million rows, so no statement
+	// may leave the choice between one row at a time and all rows of a promotion:
+	// both columns of a key are joined with what names the rows, none is a
+	// parameter.
 	params["enable_seqscan"] = "off"
 	params["enable_bitmapscan"] = "off"
 	params["enable_hashjoin"] = "off"

@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -558,9 +560,98 @@ SELECT i, 1 + i % 2, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(
 		"active templates": {"coupon_templates_closes", "coupon_templates_pkey"}, "has entrants": {"coupon_entrants_pkey"},
 		"list entrants": {"coupon_entrants_pkey"}, "note a refusal": {"coupon_refusals_pkey"},
 	}
+	for name, sql := range statements() {
+		plan := planOf(t, conn, name, sql)
+		for _, index := range indexes[name] {
+			if !strings.Contains(plan, "using "+index+" ") {
+				t.Errorf("%s does without %s:\n%s", name, index, plan)
+			}
+		}
+		for _, bad := range []string{"Seq Scan", "Hash Join", "Hash Semi Join", "Hash Anti Join", "Merge Join", "Bitmap"} {
+			if strings.Contains(plan, bad) {
+				t.Errorf("%s has a %s:\n%s", name, bad, plan)
+			}
+		}
+		// Every index scan of payouts and coupons looks for rows, not through all of
+		// them.
+		lines := strings.Split(plan, "\n")
+		for i, line := range lines {
+			if (strings.Contains(line, "using payouts_") || strings.Contains(line, "using coupon")) && (i+1 == len(lines) || !strings.Contains(lines[i+1], "Index Cond")) {
+				t.Errorf("%s walks a whole index:\n%s", name, plan)
+			}
+		}
+	}
+}
+
+// TestPlansOutliveASmallTable holds that a plan made while there are few rows
+// is as good when there are a million: every row is reached by its whole key.
+// Nobody analyses a table by himself before about as many rows have changed.
+func TestPlansOutliveASmallTable(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		rows     int
+		analysed bool
+	}{{rows: 0}, {rows: 100}, {rows: 1000}, {rows: 10_000}, {rows: 100, analysed: true}, {rows: 1000, analysed: true}} {
+		t.Run(fmt.Sprintf("%d rows, analysed %t", c.rows, c.analysed), func(t *testing.T) {
+			t.Parallel()
+			testSmallTable(t, c.rows, c.analysed)
+		})
+	}
+}
+
+func testSmallTable(t *testing.T, rows int, analysed bool) {
+	t.Helper()
+	s := open(t).(*Store)
+	ctx := t.Context()
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	n, then := strconv.Itoa(rows), "SELECT 1"
+	if analysed {
+		then = `ANALYZE promotions, summaries, payouts, coupon_templates, coupons, coupon_entrants`
+	}
+	for _, sql := range []string{
+		`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries, registered, stream_gone, created_at)
+VALUES (1, '', 'POINT', 'RUNNING', 0, '', '', 5, false, false, now())`,
+		`INSERT INTO summaries (promotion_id, summary_id) VALUES (1, 0)`,
+		`INSERT INTO payouts (promotion_id, target_id, summary_id, amount, due_at, updated_at, dispatch, attempts, state,
+  maybe_called, user_id, voucher_code, transaction_key, error_code, error_message)
+SELECT 1, i, 0, 1, now(), now(), 0, 0, 0, false, 'u' || i, '', '', '', '' FROM generate_series(1, ` + n + `) i`,
+		`INSERT INTO coupon_templates (id, name, total_quantity, per_user_limit, valid_for, mode, reissue, when_redis_away, draw_state, created_at)
+VALUES (1, '', 100, 1, 0, 'STREAM', false, 'DATABASE', '', now())`,
+		`INSERT INTO coupons (id, template_id, generation, ticket, version, issued_at, slot, code, user_id)
+SELECT i, 1, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(1, ` + n + `) i`,
+		`INSERT INTO coupon_entrants (template_id, user_id) SELECT 1, 'u' || i FROM generate_series(1, ` + n + `) i`,
+		then,
+	} {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Those that are told which rows to look at have no business in other indexes.
+	named := []string{"dispatch named", "give back", "finish", "settle", "heads", "attempts", "retry named", "resolve"}
+	// What payouts_back has is rare, so looking through it costs nothing.
+	joined := regexp.MustCompile(`Join Filter: .*\b(target_id|user_id|ticket)\b(.*\n){1,3}.*using (payouts|coupon)`)
+	back := regexp.MustCompile(`Join Filter: (.*\n){1,4}.*using payouts_back`)
+	for name, sql := range statements() {
+		plan := back.ReplaceAllString(planOf(t, conn, name, sql), "")
+		if joined.MatchString(plan) {
+			t.Errorf("%s compares every row of a promotion or a template with every row of the batch:\n%s", name, plan)
+		}
+		for _, index := range regexp.MustCompile(`using (payouts_\w+)`).FindAllStringSubmatch(plan, -1) {
+			if slices.Contains(named, name) && index[1] != "payouts_pkey" && index[1] != "payouts_back" {
+				t.Errorf("%s walks %s:\n%s", name, index[1], plan)
+			}
+		}
+	}
+}
+
+// statements are those of the main job.
+func statements() map[string]string {
 	retrying, unknown, failed := reward.Retrying, reward.Unknown, reward.Failed
-	parameter := regexp.MustCompile(`\$(\d+)`)
-	for name, sql := range map[string]string{
+	return map[string]string{
 		"insert": insertSQL, "dispatch due": dispatchDue, "dispatch named": dispatchNamed, "give back": giveBackSQL,
 		"sweep": sweepSQL, "cancel": cancelSQL, "finish": finishSQL, "settle": settleSQL, "heads": headsSQL,
 		"take look-ups": takeLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
@@ -576,49 +667,39 @@ SELECT i, 1 + i % 2, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(
 		"a template": templateSQL, "active templates": activeTemplates, "change a template": changeTemplate, "own templates": ownTemplates,
 		"save entrants": saveEntrants, "has entrants": hasEntrants, "list entrants": listEntrants, "note a refusal": noteRefusal,
 		"list FAILED": listSQL(&failed, ""), "list a code": listSQL(&failed, "A"), "list UNKNOWN with a code": listSQL(&unknown, "A"),
-	} {
-		// Prepared by name, since only then does the plan stand for every call.
-		if _, err := conn.Conn().PgConn().Exec(ctx, "PREPARE probe AS "+sql).ReadAll(); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		most := 0
-		for _, m := range parameter.FindAllStringSubmatch(sql, -1) {
-			var n int
-			if _, err := fmt.Sscan(m[1], &n); err != nil {
-				t.Fatal(err)
-			}
-			most = max(most, n)
-		}
-		nulls := ""
-		if most > 0 {
-			nulls = "(" + strings.TrimSuffix(strings.Repeat("NULL, ", most), ", ") + ")"
-		}
-		res, err := conn.Conn().PgConn().Exec(ctx, "EXPLAIN EXECUTE probe"+nulls+"; DEALLOCATE probe").ReadAll()
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		var plan strings.Builder
-		for _, line := range res[0].Rows {
-			plan.Write(line[0])
-			plan.WriteByte('\n')
-		}
-		for _, index := range indexes[name] {
-			if !strings.Contains(plan.String(), "using "+index+" ") {
-				t.Errorf("%s does without %s:\n%s", name, index, plan.String())
-			}
-		}
-		for _, bad := range []string{"Seq Scan", "Hash Join", "Hash Semi Join", "Hash Anti Join", "Merge Join", "Bitmap"} {
-			if strings.Contains(plan.String(), bad) {
-				t.Errorf("%s has a %s:\n%s", name, bad, plan.String())
-			}
-		}
-		// Every index scan of payouts and coupons looks for rows, not through all of
-		// them.
-		lines := strings.Split(plan.String(), "\n")
-		for i, line := range lines {
-			if (strings.Contains(line, "using payouts_") || strings.Contains(line, "using coupon")) && (i+1 == len(lines) || !strings.Contains(lines[i+1], "Index Cond")) {
-				t.Errorf("%s walks a whole index:\n%s", name, plan.String())
-			}
-		}
 	}
+}
+
+var parameter = regexp.MustCompile(`\$(\d+)`)
+
+// planOf is the plan that a statement keeps for every call.
+func planOf(t *testing.T, conn *pgxpool.Conn, name, sql string) string {
+	t.Helper()
+	ctx := t.Context()
+	// Prepared by name, since only then does the plan stand for every call.
+	if _, err := conn.Conn().PgConn().Exec(ctx, "PREPARE probe AS "+sql).ReadAll(); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	most := 0
+	for _, m := range parameter.FindAllStringSubmatch(sql, -1) {
+		var n int
+		if _, err := fmt.Sscan(m[1], &n); err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, n)
+	}
+	nulls := ""
+	if most > 0 {
+		nulls = "(" + strings.TrimSuffix(strings.Repeat("NULL, ", most), ", ") + ")"
+	}
+	res, err := conn.Conn().PgConn().Exec(ctx, "EXPLAIN EXECUTE probe"+nulls+"; DEALLOCATE probe").ReadAll()
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	var plan strings.Builder
+	for _, line := range res[0].Rows {
+		plan.Write(line[0])
+		plan.WriteByte('\n')
+	}
+	return plan.String()
 }
