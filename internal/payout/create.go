@@ -54,8 +54,8 @@ type CanaryCommand struct {
 
 var currencyPattern = regexp.MustCompile(`^[A-Z]{3}$`)
 
-// Check returns every field that is wrong.
-func (c CreateCommand) Check() []reward.FieldError {
+// Check returns every field that is wrong at now.
+func (c CreateCommand) Check(now time.Time) []reward.FieldError {
 	var wrong []reward.FieldError
 	refuse := func(field, format string, args ...any) {
 		wrong = append(wrong, reward.FieldError{Field: field, Detail: fmt.Sprintf(format, args...)})
@@ -89,12 +89,12 @@ func (c CreateCommand) Check() []reward.FieldError {
 	if c.ConsumersPerInstance != nil && (*c.ConsumersPerInstance < 1 || *c.ConsumersPerInstance > reward.PromotionConsumersMax) {
 		refuse("consumersPerInstance", "must be from 1 to %d, not %d; leave it out to go by the promotion's size", reward.PromotionConsumersMax, *c.ConsumersPerInstance)
 	}
-	c.checkLevers(refuse)
+	c.checkLevers(now, refuse)
 	return wrong
 }
 
 // checkLevers checks what steers the promotion while it runs.
-func (c CreateCommand) checkLevers(refuse func(field, format string, args ...any)) {
+func (c CreateCommand) checkLevers(now time.Time, refuse func(field, format string, args ...any)) {
 	if n := c.RatePerSecond; n != nil && (*n < 1 || *n > PromotionRatePerSecondMax) {
 		refuse("ratePerSecond", "must be from 1 to %d, not %d; leave it out for no bound", PromotionRatePerSecondMax, *n)
 	}
@@ -112,7 +112,7 @@ func (c CreateCommand) checkLevers(refuse func(field, format string, args ...any
 			refuse("canary.maxFailureRate", "must be from 0 to 1, not %v", *r)
 		}
 	}
-	if c.StartsAt != nil && !c.StartsAt.After(time.Now()) {
+	if c.StartsAt != nil && !c.StartsAt.After(now) {
 		refuse("startsAt", "%s has passed; leave it out to start the promotion by hand", c.StartsAt.UTC().Format(time.RFC3339))
 	}
 	if c.WebhookURL != "" {
@@ -157,7 +157,7 @@ func (c CreateCommand) checkVoucherCode(refuse func(field, format string, args .
 // Create makes a DRAFT, or completes the one that Kafka registered under the
 // id.
 func (s *Promotions) Create(ctx context.Context, c CreateCommand) (store.PromotionView, error) {
-	wrong := c.Check()
+	wrong := c.Check(time.Now())
 	if c.WebhookURL != "" && !s.cfg.Webhooks {
 		wrong = append(wrong, reward.FieldError{
 			Field: "webhookUrl", Detail: "cannot be served, because nothing could sign what is sent: set webhook.secret and start the instances again, or leave webhookUrl out",

@@ -23,7 +23,7 @@ func (u *Uploads) dryRun(ctx context.Context, reader *TargetReader, view store.P
 	case <-ctx.Done():
 		return UploadResult{}, bodyBroken(context.Cause(ctx))
 	}
-	d := newRehearsal(u.cfg.Rows, view, dryRunTargetsMax)
+	d := newRehearsal(u.cfg.Rows, view, u.cfg.DryRunTargetsMax)
 	err := pump(ctx, reader, d.use)
 	return d.result, err
 }

@@ -52,6 +52,9 @@ type UploadsConfig struct {
 	Log   obs.Log
 	// Hint is told when a promotion has gained targets or lost its upload.
 	Hint func(reward.PromotionID)
+	// DryRunTargetsMax bounds the targets of a dry run, which remembers each of
+	// them; 0 = 2,000,000.
+	DryRunTargetsMax int
 }
 
 // Uploads takes files of targets.
@@ -63,6 +66,7 @@ type Uploads struct {
 
 // NewUploads makes Uploads.
 func NewUploads(cfg UploadsConfig) *Uploads {
+	cfg.DryRunTargetsMax = cmp.Or(cfg.DryRunTargetsMax, dryRunTargetsMax)
 	return &Uploads{cfg: cfg, log: cfg.Log.For(obs.Processor), dryRuns: make(chan struct{}, dryRunsMax)}
 }
 
