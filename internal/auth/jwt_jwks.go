@@ -1,0 +1,182 @@
+package auth
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+const (
+	rsaBitsMin = 2048
+	rsaBitsMax = 8192 // larger ones cost too much time per token
+)
+
+var rsaAlgorithms = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}
+
+// curves are those of EC keys; each has one algorithm (RFC 7518 §3.4).
+var curves = map[string]struct {
+	curve     elliptic.Curve
+	algorithm string
+}{
+	"P-256": {elliptic.P256(), "ES256"},
+	"P-384": {elliptic.P384(), "ES384"},
+	"P-521": {elliptic.P521(), "ES512"},
+}
+
+// publicKey verifies tokens.
+type publicKey struct {
+	kid        string // "" = it has none
+	algorithms []string
+	key        any // *rsa.PublicKey, *ecdsa.PublicKey or ed25519.PublicKey
+}
+
+// webKey is a JWK (RFC 7517 §4): a member of a JWKS.
+type webKey struct {
+	Type   string   `json:"kty"`
+	Use    string   `json:"use"`
+	Ops    []string `json:"key_ops"`
+	Alg    string   `json:"alg"`
+	ID     string   `json:"kid"`
+	N      string   `json:"n"`
+	E      string   `json:"e"`
+	Curve  string   `json:"crv"`
+	X      string   `json:"x"`
+	Y      string   `json:"y"`
+	Secret any      `json:"d"`
+}
+
+// parseJWKS reads a JWKS (RFC 7517 §5). Keys for other ends than signatures are
+// left out; skipped says why others are that cannot be used.
+func parseJWKS(doc []byte) (keys []publicKey, skipped []string, err error) {
+	var set struct {
+		Keys *[]json.RawMessage `json:"keys"`
+	}
+	if err := json.Unmarshal(doc, &set); err != nil {
+		return nil, nil, fmt.Errorf("it is no JWKS: %w", err)
+	}
+	if set.Keys == nil {
+		return nil, nil, errors.New("it is no JWKS: it has no keys")
+	}
+	for i, raw := range *set.Keys {
+		var w webKey
+		if err := json.Unmarshal(raw, &w); err != nil {
+			skipped = append(skipped, fmt.Sprintf("key %d: %v", i+1, err))
+			continue
+		}
+		if w.Use != "" && w.Use != "sig" || w.Ops != nil && !slices.Contains(w.Ops, "verify") {
+			continue
+		}
+		key, algs, err := w.parse()
+		if err == nil && w.Alg != "" && !slices.Contains(algs, w.Alg) {
+			err = fmt.Errorf("its alg %s does not fit", reward.Quote(w.Alg))
+		}
+		if err != nil {
+			skipped = append(skipped, fmt.Sprintf("key %d (kid %s): %v", i+1, reward.Quote(w.ID), err))
+			continue
+		}
+		if w.Alg != "" {
+			algs = []string{w.Alg}
+		}
+		keys = append(keys, publicKey{kid: w.ID, algorithms: algs, key: key})
+	}
+	return keys, skipped, nil
+}
+
+// parse returns the key and the algorithms that its type can be used with.
+func (w webKey) parse() (key any, algs []string, err error) {
+	switch {
+	case w.Type == "oct":
+		return nil, nil, errors.New("it is symmetric: whoever reads it here can sign")
+	case w.Secret != nil:
+		return nil, nil, errors.New("its private half is published with it (d)")
+	}
+	switch w.Type {
+	case "RSA":
+		key, err = w.rsaKey()
+		return key, rsaAlgorithms, err
+	case "EC":
+		c, known := curves[w.Curve]
+		if !known {
+			return nil, nil, fmt.Errorf("its curve %s is none of P-256, P-384, P-521", reward.Quote(w.Curve))
+		}
+		key, err = w.ecKey(c.curve)
+		return key, []string{c.algorithm}, err
+	case "OKP":
+		key, err = w.edKey()
+		return key, []string{"EdDSA"}, err
+	}
+	return nil, nil, fmt.Errorf("its kty %s is none of RSA, EC, OKP", reward.Quote(w.Type))
+}
+
+func (w webKey) rsaKey() (*rsa.PublicKey, error) {
+	modulus, err := decodeMember("n", w.N)
+	if err != nil {
+		return nil, err
+	}
+	exponent, err := decodeMember("e", w.E)
+	if err != nil {
+		return nil, err
+	}
+	n, e := new(big.Int).SetBytes(modulus), new(big.Int).SetBytes(exponent)
+	switch bits := n.BitLen(); {
+	case bits < rsaBitsMin || bits > rsaBitsMax:
+		return nil, fmt.Errorf("it has %d bits: it must have from %d to %d", bits, rsaBitsMin, rsaBitsMax)
+	case n.Bit(0) == 0:
+		return nil, errors.New("its n is even")
+	case e.BitLen() < 2 || e.BitLen() > 31 || e.Bit(0) == 0:
+		return nil, errors.New("its e is not odd and from 3 to 2147483647")
+	}
+	return &rsa.PublicKey{N: n, E: int(e.Int64())}, nil
+}
+
+func (w webKey) ecKey(curve elliptic.Curve) (*ecdsa.PublicKey, error) {
+	x, err := decodeMember("x", w.X)
+	if err != nil {
+		return nil, err
+	}
+	y, err := decodeMember("y", w.Y)
+	if err != nil {
+		return nil, err
+	}
+	// RFC 7518 §6.2.1: both are written with all their bytes.
+	if size := (curve.Params().BitSize + 7) / 8; len(x) != size || len(y) != size {
+		return nil, fmt.Errorf("its x and y are not of %d bytes each", size)
+	}
+	key, err := ecdsa.ParseUncompressedPublicKey(curve, slices.Concat([]byte{4}, x, y))
+	if err != nil {
+		return nil, errors.New("its x and y are no point of its curve")
+	}
+	return key, nil
+}
+
+func (w webKey) edKey() (ed25519.PublicKey, error) {
+	if w.Curve != "Ed25519" {
+		return nil, fmt.Errorf("its curve %s is not Ed25519", reward.Quote(w.Curve))
+	}
+	x, err := decodeMember("x", w.X)
+	if err != nil {
+		return nil, err
+	}
+	if len(x) != ed25519.PublicKeySize {
+		return nil, fmt.Errorf("its x is not of %d bytes", ed25519.PublicKeySize)
+	}
+	return x, nil
+}
+
+// decodeMember reads a member of a JWK in base64url without padding.
+func decodeMember(name, text string) ([]byte, error) {
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || text == "" {
+		return nil, fmt.Errorf("its %s is missing, or not in base64url without padding", name)
+	}
+	return raw, nil
+}
