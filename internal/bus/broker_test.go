@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/largesse/largesse/internal/bus"
@@ -252,40 +251,6 @@ func TestOpen(t *testing.T) {
 		t.Parallel()
 		if _, err := bus.Open(t.Context(), bus.Config{}); err == nil {
 			t.Error("a client without brokers was opened")
-		}
-	})
-	t.Run("authentication", func(t *testing.T) {
-		t.Parallel()
-		cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(),
-			kfake.Superuser("PLAIN", "largesse", "secret"),
-			kfake.Superuser("SCRAM-SHA-256", "largesse", "secret"),
-			kfake.Superuser("SCRAM-SHA-512", "largesse", "secret"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer cluster.Close()
-		open := func(mechanism, password string) error {
-			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
-			defer cancel()
-			client, err := bus.Open(ctx, bus.Config{
-				Brokers: cluster.ListenAddrs(),
-				SASL:    &bus.SASL{Mechanism: mechanism, User: "largesse", Password: password},
-			})
-			if err == nil {
-				client.Close()
-			}
-			return err
-		}
-		for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"} {
-			if err := open(mechanism, "secret"); err != nil {
-				t.Errorf("%s with the password: %v", mechanism, err)
-			}
-			if err := open(mechanism, "guess"); err == nil {
-				t.Errorf("%s with a wrong password was let in", mechanism)
-			}
-		}
-		if err := open("ROT13", "secret"); err == nil {
-			t.Error("an unknown mechanism was taken")
 		}
 	})
 }

@@ -2,7 +2,6 @@ package bus
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,8 +30,8 @@ type Config struct {
 	// TopicPrefix stands before every topic's and every group's name.
 	TopicPrefix string
 	ClientID    string
-	TLS         *tls.Config // nil = plain text
-	SASL        *SASL       // nil = no authentication
+	TLS         *TLS  // nil = plain text
+	SASL        *SASL // nil = no authentication
 	// Partitions is for publish and retry topics that are made here; 0 = 12.
 	Partitions int32
 	// Retention is set on topics that are made here; 0 = the broker's own.
@@ -59,7 +58,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.Partitions == 0 {
 		cfg.Partitions = defaultPartitions
 	}
-	opts, err := connectOptions(cfg)
+	opts, err := connectOptions(cfg, dialWait)
 	if err != nil {
 		return nil, err
 	}
@@ -75,10 +74,14 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-func connectOptions(cfg Config) ([]kgo.Opt, error) {
+// connectOptions is what every connection of ours has; dial bounds how long one
+// may take to stand.
+func connectOptions(cfg Config, dial time.Duration) ([]kgo.Opt, error) {
+	log := cfg.Log.For(obs.Broker)
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(cfg.Brokers...),
-		kgo.WithHooks(newWatch(cfg.Log.For(obs.Broker))),
+		kgo.DialTimeout(dial),
+		kgo.WithHooks(newWatch(log)),
 		// A broker's client telemetry is nothing that we asked for.
 		kgo.DisableClientMetrics(),
 		// The library's 5 s would be the price of every start and every move of
@@ -91,10 +94,14 @@ func connectOptions(cfg Config) ([]kgo.Opt, error) {
 		opts = append(opts, kgo.ClientID(cfg.ClientID))
 	}
 	if cfg.TLS != nil {
-		opts = append(opts, kgo.DialTLSConfig(cfg.TLS))
+		dialer, err := newTLSDialer(cfg.TLS, dial, log)
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, kgo.Dialer(dialer.dial))
 	}
 	if cfg.SASL != nil {
-		mechanism, err := cfg.SASL.mechanism()
+		mechanism, err := cfg.SASL.mechanism(log)
 		if err != nil {
 			return nil, err
 		}

@@ -44,15 +44,16 @@ type TopicFacts struct {
 // Look connects, reads what it can, and makes nothing. An error means that no
 // broker could be used; ctx bounds everything.
 func Look(ctx context.Context, cfg Config) (Facts, error) {
-	opts, err := connectOptions(cfg)
+	dial := dialWait
+	if end, ok := ctx.Deadline(); ok {
+		dial = max(time.Until(end), time.Millisecond)
+	}
+	opts, err := connectOptions(cfg, dial)
 	if err != nil {
 		return Facts{}, err
 	}
 	// One answer is wanted now, not a good one some time.
 	opts = append(opts, kgo.RequestRetries(1))
-	if end, ok := ctx.Deadline(); ok {
-		opts = append(opts, kgo.DialTimeout(max(time.Until(end), time.Millisecond)))
-	}
 	kafka, err := kgo.NewClient(opts...)
 	if err != nil {
 		return Facts{}, fmt.Errorf("kafka client: %w", err)

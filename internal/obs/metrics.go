@@ -57,6 +57,7 @@ type Metrics struct {
 	webhooks              *prometheus.CounterVec
 	couponAsks, coupons   *prometheus.CounterVec
 	gateLoads             prometheus.Counter
+	requests              *prometheus.CounterVec
 
 	pools    poolCollector
 	parts    partCollector
@@ -100,14 +101,17 @@ func NewMetrics() *Metrics {
 		coupons: counters("largesse_coupons_total",
 			"Accepted requests for a coupon that this instance settled: ISSUED or REJECTED.", "outcome"),
 		gateLoads: counter("largesse_gate_loads_total", "Gates that this instance loaded from rows."),
-		pools:     newPoolCollector(),
-		parts:     newPartCollector(),
-		governor:  newGovernorCollector(),
-		streams:   newStreamCollector(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "largesse_http_requests_total", Help: "Requests to the API that this instance answered, by operation and HTTP status.",
+		}, []string{"operation", "status"}),
+		pools:    newPoolCollector(),
+		parts:    newPartCollector(),
+		governor: newGovernorCollector(),
+		streams:  newStreamCollector(),
 	}
 	m.registry.MustRegister(
 		m.claims, m.sweeps, m.poolStarts, m.idleStops, m.deadLetters, m.payouts, m.calls, m.callSeconds, m.callsOpen,
-		m.breaches, m.broken, m.webhooks, m.couponAsks, m.coupons, m.gateLoads,
+		m.breaches, m.broken, m.webhooks, m.couponAsks, m.coupons, m.gateLoads, m.requests,
 		&m.pools, &m.parts, &m.governor, &m.streams,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -466,6 +470,14 @@ func (c *streamCollector) Collect(out chan<- prometheus.Metric) {
 			out <- prometheus.MustNewConstMetric(c.descs[i], prometheus.GaugeValue, v,
 				strconv.FormatInt(int64(id), 10), string(s.promotionType))
 		}
+	}
+}
+
+// RequestAnswered counts a request to the API by its operation ("" = there is
+// none at that path) and HTTP status; 0 = cut off without one.
+func (m *Metrics) RequestAnswered(operation string, status int) {
+	if !m.off() {
+		m.requests.WithLabelValues(operation, strconv.Itoa(status)).Inc()
 	}
 }
 

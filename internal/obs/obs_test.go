@@ -87,3 +87,22 @@ func TestLog(t *testing.T) {
 		}
 	})
 }
+
+func TestStd(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	log, err := NewLog(&out, "info", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	std := log.For(API).Std("http: URL query")
+	std.Print("http: URL query contains semicolon")
+	std.Print("http: Accept error: too many open files")
+	var line map[string]any
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil { // one line alone
+		t.Fatalf("%q: %v", out.String(), err)
+	}
+	if line["level"] != "WARN" || line["component"] != "api" || line["error"] != "http: Accept error: too many open files" {
+		t.Errorf("%v", line)
+	}
+}

@@ -1,0 +1,364 @@
+package bus_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+
+	"github.com/largesse/largesse/internal/bus"
+)
+
+// files is a folder of certificates, keys and passwords.
+type files struct {
+	t    *testing.T
+	dir  string
+	cert *x509.Certificate // of the authority
+	key  *ecdsa.PrivateKey
+}
+
+func newFiles(t *testing.T) *files {
+	t.Helper()
+	f := &files{t: t, dir: t.TempDir()}
+	f.cert, f.key = f.issue("ca")
+	return f
+}
+
+func (f *files) path(name string) string { return filepath.Join(f.dir, name) }
+
+func (f *files) write(name, text string) string {
+	f.t.Helper()
+	if err := os.WriteFile(f.path(name), []byte(text), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	return f.path(name)
+}
+
+// issue writes name.crt and name.key; the first is the authority itself.
+func (f *files) issue(name string) (*x509.Certificate, *ecdsa.PrivateKey) {
+	f.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		IsCA:        f.cert == nil, BasicConstraintsValid: true,
+	}
+	parent, signing := template, key
+	if f.cert != nil {
+		parent, signing = f.cert, f.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signing)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	raw, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.write(name+".crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	f.write(name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})))
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return cert, key
+}
+
+// brokerTLS is what a broker of the authority listens with.
+func (f *files) brokerTLS() *tls.Config {
+	f.t.Helper()
+	f.issue("broker")
+	pair, err := tls.LoadX509KeyPair(f.path("broker.crt"), f.path("broker.key"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+}
+
+func startCluster(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {
+	t.Helper()
+	cluster, err := kfake.NewCluster(append(opts, kfake.NumBrokers(1))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	return cluster
+}
+
+// connect opens a client and closes it with the test.
+func connect(t *testing.T, cfg bus.Config) (*bus.Client, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+	defer cancel()
+	client, err := bus.Open(ctx, cfg)
+	if err == nil {
+		t.Cleanup(client.Close)
+	}
+	return client, err
+}
+
+func TestAuthentication(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t, kfake.EnableSASL(),
+		kfake.Superuser("PLAIN", "largesse", "secret word"),
+		kfake.Superuser("SCRAM-SHA-256", "largesse", "secret word"),
+		kfake.Superuser("SCRAM-SHA-512", "largesse", "secret word"))
+	f := newFiles(t)
+	open := func(mechanism, text string) error {
+		_, err := connect(t, bus.Config{Brokers: cluster.ListenAddrs(), SASL: &bus.SASL{
+			Mechanism: mechanism, User: "largesse", PasswordFile: f.write("password", text),
+		}})
+		return err
+	}
+	for _, mechanism := range bus.SASLMechanisms {
+		if err := open(mechanism, "secret word\n"); err != nil {
+			t.Errorf("%s with the password: %v", mechanism, err)
+		}
+		if err := open(mechanism, "guess"); err == nil || strings.Contains(err.Error(), "guess") {
+			t.Errorf("%s with a wrong password: %v", mechanism, err)
+		}
+	}
+	for name, text := range map[string]string{"empty": "", "two lines": "secret word\nsecret word\n", "blank": "\r\n"} {
+		if err := open("PLAIN", text); err == nil || !strings.Contains(err.Error(), "kafka.sasl-password-file must hold one line") || strings.Contains(err.Error(), "secret") {
+			t.Errorf("a file that is %s: %v", name, err)
+		}
+	}
+	if err := open("ROT13", "secret word"); err == nil {
+		t.Error("an unknown mechanism was taken")
+	}
+	if _, err := connect(t, bus.Config{Brokers: cluster.ListenAddrs(), SASL: &bus.SASL{Mechanism: "PLAIN", User: "largesse", PasswordFile: f.path("none")}}); err == nil {
+		t.Error("a file that is not there was taken")
+	}
+	if _, err := connect(t, bus.Config{Brokers: cluster.ListenAddrs(), SASL: nil}); err == nil {
+		t.Error("who shows nothing was let in")
+	}
+}
+
+// TestTheWholeWayIsEncrypted has every kind of client of ours talk to a broker
+// that wants TLS and a password.
+func TestTheWholeWayIsEncrypted(t *testing.T) {
+	t.Parallel()
+	f := newFiles(t)
+	cluster := startCluster(t, kfake.TLS(f.brokerTLS()), kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-512", "largesse", "secret"))
+	cfg := bus.Config{
+		Brokers: cluster.ListenAddrs(), Partitions: 2, TLS: &bus.TLS{CAFile: f.path("ca.crt")},
+		SASL: &bus.SASL{Mechanism: "SCRAM-SHA-512", User: "largesse", PasswordFile: f.write("password", "secret\n")},
+	}
+	client, err := connect(t, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.EnsureTopics(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, client, numbered(0, 3))
+	handled := make(chan []bus.Record, 10)
+	l, err := bus.NewListener(client, bus.ListenerConfig{
+		Group: bus.GroupPoint, Topic: bus.TopicPointPublish,
+		Handle: func(_ context.Context, records []bus.Record) error {
+			handled <- records
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Start(t.Context())
+	defer l.Stop()
+	for got := 0; got < 3; {
+		select {
+		case records := <-handled:
+			got += len(records)
+		case <-time.After(waitLimit):
+			t.Fatalf("%d of 3 records came", got)
+		}
+	}
+	b, err := bus.NewBroadcast(client, bus.BroadcastConfig{
+		Topic: bus.TopicStarted, Handle: func(context.Context, []bus.Record) error { return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Start(t.Context())
+	defer b.Stop()
+	select {
+	case <-b.Ready():
+	case <-time.After(waitLimit):
+		t.Fatal("the started topic was not read")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+	defer cancel()
+	facts, err := bus.Look(ctx, cfg)
+	if err != nil || facts.Brokers != 1 || len(facts.Silent) > 0 {
+		t.Errorf("a look: %+v, %v", facts, err)
+	}
+}
+
+// TestTLSIsChecked has brokers that must not be trusted, and clients that must
+// not be.
+func TestTLSIsChecked(t *testing.T) {
+	t.Parallel()
+	f, strangers := newFiles(t), newFiles(t)
+	f.issue("us")
+	strangers.issue("us")
+	want := f.brokerTLS()
+	want.ClientAuth, want.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
+	want.ClientCAs.AddCert(f.cert)
+	mutual, plainText := startCluster(t, kfake.TLS(want)), startCluster(t)
+	ours := bus.TLS{CAFile: f.path("ca.crt"), CertFile: f.path("us.crt"), KeyFile: f.path("us.key")}
+	for name, tc := range map[string]struct {
+		cluster *kfake.Cluster
+		change  func(c *bus.TLS)
+		wrong   string // "" = let in
+	}{
+		"ours":                           {mutual, func(*bus.TLS) {}, ""},
+		"without our certificate":        {mutual, func(c *bus.TLS) { c.CertFile, c.KeyFile = "", "" }, "certificate required"},
+		"with a certificate of others":   {mutual, func(c *bus.TLS) { c.CertFile, c.KeyFile = strangers.path("us.crt"), strangers.path("us.key") }, "tls"},
+		"without the broker's authority": {mutual, func(c *bus.TLS) { c.CAFile = "" }, "unknown authority"},
+		"a broker of another authority":  {mutual, func(c *bus.TLS) { c.CAFile = strangers.path("ca.crt") }, "unknown authority"},
+		"a broker without TLS":           {plainText, func(*bus.TLS) {}, "no Kafka broker"},
+		"a file that is no certificate":  {mutual, func(c *bus.TLS) { c.CAFile = f.path("us.key") }, "kafka.ca-file holds no PEM certificate"},
+		"no such file":                   {mutual, func(c *bus.TLS) { c.CAFile = f.path("none") }, "kafka.ca-file cannot be read"},
+		"a key of another certificate":   {mutual, func(c *bus.TLS) { c.KeyFile = f.path("ca.key") }, "kafka.client-cert cannot be used with kafka.client-key"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			files := ours
+			tc.change(&files)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			client, err := bus.Open(ctx, bus.Config{Brokers: tc.cluster.ListenAddrs(), TLS: &files})
+			if err == nil {
+				client.Close()
+			}
+			switch {
+			case tc.wrong == "" && err != nil, tc.wrong != "" && (err == nil || !strings.Contains(err.Error(), tc.wrong)):
+				t.Errorf("error %v, want %q", err, tc.wrong)
+			}
+		})
+	}
+}
+
+// TestFilesAreReadForEachConnection rotates the password, our certificate and
+// the authority's while a client is open.
+func TestFilesAreReadForEachConnection(t *testing.T) {
+	t.Parallel()
+	f := newFiles(t)
+	f.issue("us")
+	var shown atomic.Value // the common name of the last client certificate
+	want := f.brokerTLS()
+	want.ClientAuth, want.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
+	want.ClientCAs.AddCert(f.cert)
+	want.VerifyConnection = func(s tls.ConnectionState) error {
+		shown.Store(s.PeerCertificates[0].Subject.CommonName)
+		return nil
+	}
+	cluster := startCluster(t, kfake.TLS(want), kfake.EnableSASL(),
+		kfake.Superuser("SCRAM-SHA-256", "largesse", "first"), kfake.Superuser("PLAIN", "boss", "boss"))
+	password := f.write("password", "first\n")
+	client, err := connect(t, bus.Config{
+		Brokers: cluster.ListenAddrs(), TLS: &bus.TLS{CAFile: f.path("ca.crt"), CertFile: f.path("us.crt"), KeyFile: f.path("us.key")},
+		SASL: &bus.SASL{Mechanism: "SCRAM-SHA-256", User: "largesse", PasswordFile: password},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.EnsureTopics(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// A listener makes connections of its own.
+	handled := func(group string) error {
+		done := make(chan struct{}, 1)
+		l, err := bus.NewListener(client, bus.ListenerConfig{
+			Group: group, Topic: bus.TopicPointPublish,
+			Handle: func(context.Context, []bus.Record) error {
+				select {
+				case done <- struct{}{}:
+				default:
+				}
+				return nil
+			},
+		})
+		if err != nil {
+			return err
+		}
+		l.Start(t.Context())
+		defer l.Stop()
+		select {
+		case <-done:
+			return nil
+		case <-time.After(waitLimit):
+			return context.DeadlineExceeded
+		}
+	}
+	publish(t, client, numbered(0, 1))
+	if err := handled("before"); err != nil || shown.Load() != "us" {
+		t.Fatalf("before a rotation: %v, shown %v", err, shown.Load())
+	}
+
+	pool := x509.NewCertPool()
+	pool.AddCert(f.cert)
+	pair, err := tls.LoadX509KeyPair(f.path("us.crt"), f.path("us.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	boss, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.SASL(plain.Auth{User: "boss", Pass: "boss"}.AsMechanism()),
+		kgo.DialTLSConfig(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, Certificates: []tls.Certificate{pair}}), kgo.DisableClientMetrics())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer boss.Close()
+	altered, err := kadm.NewClient(boss).AlterUserSCRAMs(t.Context(), nil, []kadm.UpsertSCRAM{{
+		User: "largesse", Mechanism: kadm.ScramSha256, Iterations: 4096, Password: "second",
+	}})
+	if err == nil {
+		err = altered.Error()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.write("password", "second\n")
+	f.issue("renewed")
+	for _, kind := range []string{".crt", ".key"} {
+		if err := os.Rename(f.path("renewed"+kind), f.path("us"+kind)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := handled("after"); err != nil || shown.Load() != "renewed" {
+		t.Errorf("after a rotation: %v, shown %v", err, shown.Load())
+	}
+
+	// In the middle of a rotation a file is empty, or does not fit its partner.
+	f.write("password", "")
+	f.write("ca.crt", "")
+	f.issue("half")
+	if err := os.Rename(f.path("half.crt"), f.path("us.crt")); err != nil {
+		t.Fatal(err)
+	}
+	if err := handled("meanwhile"); err != nil || shown.Load() != "renewed" {
+		t.Errorf("in the middle of a rotation: %v, shown %v", err, shown.Load())
+	}
+}
