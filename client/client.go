@@ -2,7 +2,8 @@
 //
 // Every method takes a context and gives up with it. Calls are never repeated
 // by the client: after an error that is no *Problem the outcome is unknown.
-// All of them may be repeated by the caller: uploads are idempotent by target, a
+// All of them may be repeated by the caller: what creates something under
+// WithIdempotencyKey makes it once, uploads are idempotent by target, a
 // request for a coupon keeps its ticket, and a move that has happened already is
 // a *Problem with the code ILLEGAL_STATE.
 package client
@@ -31,7 +32,8 @@ const replyMax = 64 << 20
 type Options struct {
 	APIKey string // sent as a bearer token; empty: none
 	// Actor says who acts, 1 to 200 characters; empty: the server takes it for
-	// anonymous. Nothing proves it while the server's auth.mode is none.
+	// anonymous. It counts while the server's auth.mode is none; otherwise the key
+	// says who acts.
 	Actor string
 	// Timeout bounds one call from its first byte to its last, but for those of
 	// any length: uploads, exports, retries, dead letters in bulk,
@@ -143,6 +145,9 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	req.Header.Set("User-Agent", c.options.UserAgent)
 	if c.options.APIKey != "" {
 		req.Header.Set("Authorization", "Bearer "+c.options.APIKey)
+	}
+	if key, ok := ctx.Value(idempotencyKey{}).(string); ok && r.method == http.MethodPost {
+		req.Header.Set("Idempotency-Key", key)
 	}
 	if c.options.Actor != "" {
 		req.Header.Set("Largesse-Actor", c.options.Actor)

@@ -52,11 +52,12 @@ func (c *Client) UserCoupons(ctx context.Context, user string) iter.Seq2[Coupon,
 	return pages[Coupon](ctx, c, []string{"v1", "users", user, "coupons"}, nil)
 }
 
-// History says why a user did or did not get coupons.
+// History says why a user did or did not get coupons and payouts.
 type History struct {
 	UserID   string           `json:"userId"`
 	Items    []HistoryItem    `json:"items"`    // how each accepted request ended, the latest first, at most 1000
 	Refusals []HistoryRefusal `json:"refusals"` // when templates refused everybody
+	Payouts  []HistoryPayout  `json:"payouts"`  // those of the promotion with the highest id first, at most 1000
 }
 
 // HistoryItem is how one request ended.
@@ -76,6 +77,24 @@ type HistoryRefusal struct {
 	Reason     string     `json:"reason"` // SOLD_OUT or CLOSED
 	Since      time.Time  `json:"since"`
 	Until      *time.Time `json:"until,omitempty"` // nil: to this day
+}
+
+// HistoryPayout is a payout, with its promotion and what the provider said.
+type HistoryPayout struct {
+	PromotionID     string    `json:"promotionId"`
+	PromotionName   string    `json:"promotionName"` // empty while Kafka alone has told of the promotion
+	PromotionStatus string    `json:"promotionStatus"`
+	PauseReason     string    `json:"pauseReason,omitempty"`
+	TargetID        string    `json:"targetId"`
+	Amount          int64     `json:"amount"` // minor units
+	VoucherCode     string    `json:"voucherCode,omitempty"`
+	State           string    `json:"state"`
+	AttemptCount    int64     `json:"attempts"` // answers of the provider that were counted
+	TransactionKey  string    `json:"transactionKey,omitempty"`
+	ErrorCode       string    `json:"errorCode,omitempty"`
+	ErrorMessage    string    `json:"errorMessage,omitempty"`
+	UpdatedAt       time.Time `json:"updatedAt"`
+	Log             []Attempt `json:"attemptLog"` // the latest 50, oldest first
 }
 
 // UserHistory reads the history of a user. Templates are those he says he has

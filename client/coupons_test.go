@@ -109,11 +109,19 @@ func TestCouponCalls(t *testing.T) {
 		},
 		{
 			"UserHistory", "GET /v1/users/u7/history?templateId=42&templateId=43  ", `{"userId":"u7","items":[{"requestId":"42:u7","templateId":"42","ticket":5,"status":"ISSUED","coupon":` + couponJSON + `,
-				"at":"2026-11-21T10:00:00Z"}],"refusals":[{"templateId":"43","reason":"SOLD_OUT","since":"2026-11-21T10:00:00Z"}]}`,
+				"at":"2026-11-21T10:00:00Z"}],"refusals":[{"templateId":"43","reason":"SOLD_OUT","since":"2026-11-21T10:00:00Z"}],
+				"payouts":[{"promotionId":"12","promotionName":"Spring","promotionStatus":"PAUSED","pauseReason":"p","targetId":"7","amount":10,"voucherCode":"V","state":"FAILED",
+				"attempts":3,"transactionKey":"t","errorCode":"E","errorMessage":"m","updatedAt":"2026-11-21T10:00:00Z",
+				"attemptLog":[{"dispatch":2,"at":"2026-11-21T10:00:00Z","class":"RESOLVED","code":"eve","message":"why"}]}]}`,
 			func(c *client.Client) (any, error) { return c.UserHistory(ctx, "u7", "42", "43") },
 			client.History{
 				UserID: "u7", Items: []client.HistoryItem{{RequestID: "42:u7", TemplateID: "42", Ticket: 5, Status: "ISSUED", Coupon: &coupon, At: at}},
 				Refusals: []client.HistoryRefusal{{TemplateID: "43", Reason: "SOLD_OUT", Since: at}},
+				Payouts: []client.HistoryPayout{{
+					PromotionID: "12", PromotionName: "Spring", PromotionStatus: "PAUSED", PauseReason: "p", TargetID: "7", Amount: 10, VoucherCode: "V", State: "FAILED",
+					AttemptCount: 3, TransactionKey: "t", ErrorCode: "E", ErrorMessage: "m", UpdatedAt: at,
+					Log: []client.Attempt{{Dispatch: 2, At: at, Class: "RESOLVED", Code: "eve", Message: "why"}},
+				}},
 			},
 		},
 		{
@@ -175,59 +183,60 @@ func TestCouponCalls(t *testing.T) {
 	})
 }
 
+// TestWatchIssueRequest: what TestWatchPromotion does not show.
 func TestWatchIssueRequest(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	const stream = "retry: 2000\n\nevent: rank\nid: 9.3\ndata: {\"status\":\"WAITING\",\"queueRank\":3}\n\n: beat\n\n" +
-		"event: rank\nid: 9.0\ndata: {\"status\":\"WAITING\",\ndata: \"queueRank\":0}\n\n"
-	const result = "event: result\nid: 9.ISSUED\ndata: {\"status\":\"ISSUED\"}\n\n"
-	follow := func(t *testing.T, answer http.HandlerFunc) (statuses string, last error) {
-		t.Helper()
-		c := serve(t, client.Options{Timeout: time.Nanosecond}, answer)
-		for r, err := range c.WatchIssueRequest(ctx, "42:u7") {
-			if last = err; err == nil {
-				statuses += r.Status + " "
-			}
+	const (
+		stream = "retry: 100\n\nevent: rank\nid: 9.3\ndata: {\"status\":\"WAITING\",\"queueRank\":3}\n\n: beat\n\n" +
+			"event: rank\nid: 9.0\ndata: {\"status\":\"WAITING\",\ndata: \"queueRank\":0}\n\n"
+		result = "event: result\nid: 9.ISSUED\ndata: {\"status\":\"ISSUED\"}\n\n"
+	)
+	// Over a real connection, which is cut once.
+	var calls []string
+	c := serve(t, client.Options{Timeout: time.Nanosecond}, func(w http.ResponseWriter, r *http.Request) {
+		calls = append(calls, r.RequestURI+" "+r.Header.Get("Accept")+" "+r.Header.Get("Last-Event-ID"))
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, map[bool]string{true: stream, false: result}[len(calls) == 1])
+	})
+	var statuses []string
+	for r, err := range c.WatchIssueRequest(ctx, "42:u7", client.WatchOptions{}) {
+		if err != nil {
+			t.Fatal(err)
 		}
-		return statuses, last
+		statuses = append(statuses, r.Status)
 	}
-	send := func(kind, body string) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
-			if r.RequestURI != "/v1/issue-requests/42:u7/events" || r.Header.Get("Accept") != "text/event-stream" {
-				t.Errorf("%s, accepting %s", r.RequestURI, r.Header.Get("Accept"))
-			}
-			w.Header().Set("Content-Type", kind)
-			_, _ = io.WriteString(w, body)
-		}
-	}
-	if got, err := follow(t, send("text/event-stream", stream+result+stream)); got != "WAITING WAITING ISSUED " || err != nil {
-		t.Errorf("%q, %v", got, err)
-	}
-	for name, tc := range map[string]struct{ kind, body, want, err string }{
-		"Cut":       {"text/event-stream", stream, "WAITING WAITING ", "ended before the result"},
-		"HalfEvent": {"text/event-stream", "event: result\ndata: {\"status\":\"ISSUED\"}\n", "", "ended before the result"},
-		"Broken":    {"text/event-stream", "data: {\n\n", "", "reading the answer to GET /v1/issue-requests/42:u7/events"},
-		"TooLong":   {"text/event-stream", "data: " + strings.Repeat("x", 2<<20), "", "too long"},
-		"NoEvents":  {"application/json", "{}", "", "is no stream of events"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if got, err := follow(t, send(tc.kind, tc.body)); got != tc.want || err == nil || !strings.Contains(err.Error(), tc.err) {
-				t.Errorf("%q, %v", got, err)
-			}
-		})
-	}
+	want(t, "heard", []string{"WAITING", "WAITING", "ISSUED"}, statuses)
+	want(t, "asked", []string{"/v1/issue-requests/42:u7/events text/event-stream ", "/v1/issue-requests/42:u7/events text/event-stream 9.0"}, calls)
 
-	t.Run("Problem", func(t *testing.T) {
+	t.Run("Lost", func(t *testing.T) {
 		t.Parallel()
-		_, err := follow(t, func(w http.ResponseWriter, _ *http.Request) {
+		c := serve(t, client.Options{}, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(http.StatusNotFound)
 			_, _ = io.WriteString(w, `{"code":"REQUEST_UNKNOWN"}`)
 		})
-		var p *client.Problem
-		if !errors.As(err, &p) || p.Code != "REQUEST_UNKNOWN" {
-			t.Errorf("error %v", err)
+		for _, err := range c.WatchIssueRequest(ctx, "42:u7", client.WatchOptions{}) {
+			var p *client.Problem
+			if !errors.As(err, &p) || p.Code != "REQUEST_UNKNOWN" {
+				t.Errorf("error %v", err)
+			}
+		}
+	})
+
+	t.Run("Looks", func(t *testing.T) {
+		t.Parallel()
+		c := serve(t, client.Options{}, func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/events") {
+				w.WriteHeader(http.StatusNotImplemented)
+				return
+			}
+			_, _ = io.WriteString(w, `{"requestId":"42:u7","status":"REJECTED","reason":"SOLD_OUT"}`)
+		})
+		for r, err := range c.WatchIssueRequest(ctx, "42:u7", client.WatchOptions{}) {
+			if err != nil || r.Status != "REJECTED" || r.Reason != "SOLD_OUT" {
+				t.Errorf("%+v, %v", r, err)
+			}
 		}
 	})
 
@@ -235,12 +244,13 @@ func TestWatchIssueRequest(t *testing.T) {
 		t.Parallel()
 		gone := make(chan struct{})
 		c := serve(t, client.Options{}, func(w http.ResponseWriter, r *http.Request) {
-			send("text/event-stream", stream)(w, r)
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, stream)
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
 			close(gone)
 		})
-		for r, err := range c.WatchIssueRequest(ctx, "42:u7") {
+		for r, err := range c.WatchIssueRequest(ctx, "42:u7", client.WatchOptions{}) {
 			if err != nil || r.QueueRank == nil || *r.QueueRank != 3 {
 				t.Errorf("%+v, %v", r, err)
 			}

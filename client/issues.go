@@ -2,12 +2,9 @@ package client
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
-	"mime"
 	"net/http"
 	"time"
 )
@@ -57,44 +54,13 @@ func (c *Client) IssueRequest(ctx context.Context, id string) (IssueRequest, err
 	return out, err
 }
 
-// errEventsEnded is a stream of events that was cut off: by a server that stops,
-// or on the way.
-var errEventsEnded = errors.New("the server's events ended before the result")
-
-// WatchIssueRequest follows a request for as long as ctx lives: each time that it
-// has moved, and at last, ISSUED or REJECTED, how it has ended. It ends after the
-// first error; watching again goes on.
-func (c *Client) WatchIssueRequest(ctx context.Context, id string) iter.Seq2[IssueRequest, error] {
-	return func(yield func(IssueRequest, error) bool) {
-		r := request{method: http.MethodGet, path: []string{"v1", "issue-requests", id, "events"}, accept: eventStreamType, unbounded: true}
-		res, err := c.send(ctx, r)
-		if err != nil {
-			yield(IssueRequest{}, err)
-			return
-		}
-		defer res.Body.Close()
-		if !success(res) {
-			_, err := r.read(res)
-			yield(IssueRequest{}, err)
-			return
-		}
-		if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind != eventStreamType {
-			yield(IssueRequest{}, fmt.Errorf("the answer to %s is no stream of events: is %s a Largesse server?", r.what(), c.Server()))
-			return
-		}
-		for e, err := range events(res.Body) {
-			var out IssueRequest
-			if err == nil {
-				err = json.Unmarshal(e.data, &out)
-			}
-			if err != nil {
-				yield(IssueRequest{}, fmt.Errorf("reading the answer to %s: %w", r.what(), err))
-				return
-			}
-			if !yield(out, nil) || e.name == "result" {
-				return
-			}
-		}
-		yield(IssueRequest{}, errEventsEnded)
-	}
+// WatchIssueRequest follows the request with an id for as long as ctx lives: how
+// it stands, each time that it has moved, and at last, ISSUED or REJECTED, how it
+// has ended. It connects again when it was cut off, and looks every now and then
+// where the server's events do not get through. It ends after the first error,
+// which is a *Problem with the code REQUEST_UNKNOWN when the request is not known,
+// or was lost.
+func (c *Client) WatchIssueRequest(ctx context.Context, id string, o WatchOptions) iter.Seq2[IssueRequest, error] {
+	ended := func(r IssueRequest) bool { return r.Status != "WAITING" }
+	return watch(ctx, c, []string{"v1", "issue-requests", id}, "result", ended, o)
 }

@@ -47,6 +47,11 @@ type Promotion struct {
 	Summaries            []Summary  `json:"summaries,omitempty"`
 }
 
+// Ended says that nothing more will come of it by itself.
+func (p Promotion) Ended() bool {
+	return p.Status == "COMPLETED" || p.Status == "CANCELLED" && p.FinishedAt != nil
+}
+
 // Canary is the first payouts of a promotion, which decide about the others.
 type Canary struct {
 	Targets        int64   `json:"targets"`
@@ -122,6 +127,15 @@ func (c *Client) Promotion(ctx context.Context, id string) (Promotion, error) {
 	var out Promotion
 	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "promotions", id}}, &out)
 	return out, err
+}
+
+// WatchPromotion follows a promotion for as long as ctx lives: how it stands, each
+// time that it has moved, and at last, COMPLETED, or CANCELLED and finished, how
+// it has ended. Summaries may be left out. It connects again when it was cut off,
+// and looks every now and then where the server's events do not get through. It
+// ends after the first error.
+func (c *Client) WatchPromotion(ctx context.Context, id string, o WatchOptions) iter.Seq2[Promotion, error] {
+	return watch(ctx, c, []string{"v1", "promotions", id}, "done", Promotion.Ended, o)
 }
 
 // Promotions walks over the promotions with a status, or over all when it is

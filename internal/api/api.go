@@ -5,18 +5,21 @@
 package api
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -54,8 +57,22 @@ type Config struct {
 	// Degraded names the parts that work less well than they should; nil =
 	// none ever.
 	Degraded func() []string
-	// UploadIdle is the longest pause within an upload; 0 = 30 s.
-	UploadIdle time.Duration
+	// Verifier says who callers are; nil = nobody has to prove anything.
+	Verifier auth.Verifier
+	// CallerLimits bounds the calls of each caller, UserLimits the requests for
+	// coupons of each user; nil = no bound.
+	CallerLimits, UserLimits *auth.Limits
+	// Keys, Audits and Idempotencies are rows that only the API works with.
+	Keys          store.APIKeys
+	Audits        store.Audits
+	Idempotencies store.Idempotencies
+	IDs           *service.IDs
+	// BodyWait bounds how long a body of JSON may take to come; 0 = 10 s.
+	BodyWait time.Duration
+	// UploadIdle is the longest pause within an upload; 0 = 30 s. UploadsMost is
+	// how many are read at a time; 0 = 256.
+	UploadIdle  time.Duration
+	UploadsMost int
 	// Version of the program, for the API's description.
 	Version string
 	Log     obs.Log
@@ -65,6 +82,7 @@ type Config struct {
 type Rows interface {
 	InstanceList(ctx context.Context) ([]store.Instance, error)
 	PromotionActive(ctx context.Context) ([]store.PromotionView, error)
+	PromotionViews(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error)
 	ReconciliationGet(ctx context.Context, id int64) (store.Reconciliation, error)
 	ReconciliationSave(ctx context.Context, r store.Reconciliation) error
 	Ping(ctx context.Context) error
@@ -85,29 +103,71 @@ type API struct {
 	spec     []byte // GET /openapi.json
 	rates    *estimator
 	draining drain
+	progress *progressHub
+	streams  openStreams
+	uploads  chan struct{} // one token per upload that is read
+	exports  chan struct{} // one token per export that reads a page
+	// operations has the operation of each pattern of mux.
+	operations map[string]string
+	paths      *http.ServeMux      // knows each path without its methods
+	methods    map[string]*methods // by path
+	failures   *auth.Limits        // wrong keys and tokens, by address
 }
+
+// failuresPerSecond is how many wrong keys and tokens an address may show.
+const failuresPerSecond = 10
+
+const (
+	bodyWaitDefault = 10 * time.Second
+	// bodyMost bounds a body of JSON, in bytes: the longest of ours, a thousand ids,
+	// needs half of it, and while it is read and judged it takes many times its
+	// length.
+	bodyMost = 64 << 10
+)
 
 // New makes the API.
 func New(cfg Config) *API {
+	if cfg.BodyWait == 0 {
+		cfg.BodyWait = bodyWaitDefault
+	}
 	if cfg.UploadIdle == 0 {
 		cfg.UploadIdle = uploadIdleDefault
+	}
+	if cfg.UploadsMost == 0 {
+		cfg.UploadsMost = uploadsDefault
 	}
 	if cfg.Version == "" {
 		cfg.Version = "dev"
 	}
+	if cfg.CallerLimits == nil {
+		cfg.CallerLimits = auth.NewLimits(0)
+	}
+	if cfg.UserLimits == nil {
+		cfg.UserLimits = auth.NewLimits(0)
+	}
 	if cfg.StreamNames == nil {
 		cfg.StreamNames = func(queue.Stream) (string, string) { return "", "" }
 	}
-	a := &API{cfg: cfg, log: cfg.Log.For(obs.API), mux: http.NewServeMux(), rates: newEstimator()}
+	a := &API{
+		cfg: cfg, log: cfg.Log.For(obs.API), mux: http.NewServeMux(), rates: newEstimator(),
+		uploads:    make(chan struct{}, cfg.UploadsMost),
+		exports:    make(chan struct{}, exportsAtOnce),
+		operations: make(map[string]string), paths: http.NewServeMux(), methods: make(map[string]*methods), failures: auth.NewLimits(failuresPerSecond),
+	}
+	a.progress = newProgressHub(a)
 	hc := huma.DefaultConfig(Title, cfg.Version)
-	hc.Info.Description = "Issues rewards at scale. Ids are strings, money is an integer in minor units, times are RFC 3339 in UTC, errors are application/problem+json."
 	// The description is served below, once it is whole; the docs page would
 	// load scripts of others, and $schema would be a field nobody asked for.
 	hc.OpenAPIPath, hc.DocsPath, hc.SchemasPath, hc.CreateHooks = "", "", "", nil
 	hc.RejectUnknownQueryParameters = true
 	hc.Formats = jsonFormats
+	hc.Components.SecuritySchemes = map[string]*huma.SecurityScheme{bearer: {
+		Type: "http", Scheme: "bearer", Description: "An API key, or a token (auth.mode jwt); nothing while auth.mode is none",
+	}}
 	a.huma = humago.New(a.mux, hc)
+	a.huma.UseMiddleware(a.checkQuery)
 	a.addPromotions()
+	a.addPromotionEvents()
 	a.addTargets()
 	a.addPayouts()
 	a.addTemplates()
@@ -117,16 +177,15 @@ func New(cfg Config) *API {
 	a.addHistory()
 	a.addDeadLetters()
 	a.addReconciliations()
+	a.addAPIKeys()
+	a.addAudit()
 	a.addStreams()
 	a.addInstances()
 	a.addHealth()
 	a.addMetrics()
-	spec, err := json.Marshal(a.huma.OpenAPI())
-	if err != nil { // it is the same for every start of the program
-		panic(err)
-	}
-	a.spec = spec
-	a.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+	a.addDocs()
+	a.spec = a.finishDescription()
+	a.handle("describe", "GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json")
 		_, _ = w.Write(a.spec) // the caller may have gone
 	})
@@ -140,9 +199,38 @@ func (a *API) Drain() { a.draining.set(true) }
 // Undrain takes Drain back.
 func (a *API) Undrain() { a.draining.set(false) }
 
-// call declares a JSON call.
+// handle adds a route that is no JSON call.
+func (a *API) handle(operation, pattern string, f http.HandlerFunc) {
+	a.note(operation, pattern)
+	a.mux.HandleFunc(pattern, f)
+}
+
+// call declares a JSON call. One that changes something is audited.
 func call[I, O any](a *API, op huma.Operation, f func(ctx context.Context, in *I) (*O, error)) {
-	if op.Method != http.MethodGet {
+	a.note(op.OperationID, op.Method+" "+op.Path)
+	op.BodyReadTimeout, op.MaxBodyBytes = a.cfg.BodyWait, bodyMost
+	read := op.Method == http.MethodGet
+	describeAccess(&op)
+	if read && strings.HasPrefix(op.Path, "/v1/") && !long[op.OperationID] {
+		etagged(&op)
+	}
+	if !read && !unaudited[op.OperationID] {
+		change := f
+		f = func(ctx context.Context, in *I) (out *O, err error) {
+			err = a.audited(ctx, op.OperationID, bodyOf(in), func() (int, error) {
+				out, err = change(ctx, in)
+				return statusOf(out, cmp.Or(op.DefaultStatus, http.StatusOK)), err
+			})
+			return out, err
+		}
+	}
+	if creating[op.OperationID] {
+		op.Parameters = append(op.Parameters, idempotencyParam())
+		op.Errors = append(op.Errors, http.StatusConflict)
+		carry := f
+		f = func(ctx context.Context, in *I) (*O, error) { return once(ctx, a, op.OperationID, in, carry) }
+	}
+	if !read {
 		op.Parameters = append(op.Parameters, actorParam())
 	}
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -21,7 +23,15 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if missing := unasserted(); code == 0 && missing != "" {
+			fmt.Fprint(os.Stderr, missing)
+			code = 1
+		}
+		os.Exit(code)
+	}))
+}
 
 // bundle is an API over a store of its own, behind a real server.
 type bundle struct {
@@ -29,6 +39,7 @@ type bundle struct {
 	queue *fakeStreams
 	kafka *fakePublisher
 	shop  *fakeShop
+	rows  *fakeRows
 	api   *API
 	url   string
 	http  *http.Client
@@ -56,7 +67,7 @@ func (b *lockedBuffer) String() string {
 func setup(t *testing.T, edit ...func(*Config)) *bundle {
 	t.Helper()
 	f := newFakeStore()
-	b := &bundle{store: f, queue: newFakeStreams(), kafka: &fakePublisher{}, shop: newFakeShop(f), log: &lockedBuffer{}}
+	b := &bundle{store: f, queue: newFakeStreams(), kafka: &fakePublisher{}, shop: newFakeShop(f), rows: &fakeRows{}, log: &lockedBuffer{}}
 	log, err := obs.NewLog(b.log, "info", "text")
 	if err != nil {
 		t.Fatal(err)
@@ -69,6 +80,7 @@ func setup(t *testing.T, edit ...func(*Config)) *bundle {
 		DeadLetters: payout.NewDeadLetters(payout.DeadLettersConfig{Rows: f, Publisher: b.kafka, Hint: hint}),
 		Reconciler:  &fakeReconciler{rows: f},
 		Templates:   b.shop, Coupons: b.shop, Issuing: b.shop, Watch: b.shop.Watch, CouponReconciler: &fakeCouponReconciler{rows: f},
+		Keys: b.rows, Audits: b.rows, Idempotencies: b.rows, IDs: ids,
 		Rows: f, Streams: b.queue, Version: "1.2.3", Log: log,
 	}
 	for _, e := range edit {
@@ -139,7 +151,9 @@ func (b *bundle) do(t *testing.T, method, path string, body io.Reader, headers .
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, path, err)
 	}
-	return answer{res.StatusCode, res.Header, string(text)}
+	a := answer{res.StatusCode, res.Header, string(text)}
+	b.wantDescribed(t, req, a)
+	return a
 }
 
 func (b *bundle) json(t *testing.T, method, path, body string) answer {
@@ -180,6 +194,7 @@ func (a answer) wantProblem(t *testing.T, status int, code string) Problem {
 	if got := a.header.Get("Content-Type"); got != "application/problem+json" {
 		t.Fatalf("content type %s", got)
 	}
+	asserted.Store(code, true)
 	return p
 }
 

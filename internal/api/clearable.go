@@ -27,6 +27,12 @@ func (c *clearable[T]) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &c.value)
 }
 
+// MarshalJSON writes what was read.
+func (c clearable[T]) MarshalJSON() ([]byte, error) { return json.Marshal(c.value) }
+
+// IsZero says that it was absent.
+func (c clearable[T]) IsZero() bool { return !c.given }
+
 // change is what to set; nil = nothing, a zero value clears.
 func (c clearable[T]) change() *T {
 	if c.given && c.value == nil {

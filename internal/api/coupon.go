@@ -119,6 +119,10 @@ func (a *API) couponCall(do func(ctx context.Context, id reward.CouponID) (rewar
 			return nil, malformed("couponId", err.Error())
 		}
 		c, err := do(ctx, id)
+		if err == nil && onlyOwn(ctx, c.UserID) != nil {
+			// Whose it is, or that there is one, is nobody else's business.
+			err = reward.NewError(reward.KindNotFound, reward.CodeCouponNotFound, "there is no coupon %s", id)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -142,6 +146,9 @@ func (a *API) listTemplateCoupons(ctx context.Context, in *templateCouponsInput)
 
 func (a *API) listUserCoupons(ctx context.Context, in *userCouponsInput) (*couponListOutput, error) {
 	if err := checkUser(in.UserID); err != nil {
+		return nil, err
+	}
+	if err := onlyOwn(ctx, in.UserID); err != nil {
 		return nil, err
 	}
 	p := store.CouponListParams{UserID: in.UserID}

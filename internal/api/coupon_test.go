@@ -106,6 +106,7 @@ func TestHistory(t *testing.T) {
 			map[string]any{"templateId": "42", "reason": "CLOSED", "since": "2026-11-21T02:02:03Z"},
 			map[string]any{"templateId": "42", "reason": "SOLD_OUT", "since": "2026-11-21T01:02:03Z", "until": "2026-11-21T02:02:03Z"},
 		},
+		"payouts": []any{},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

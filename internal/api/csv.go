@@ -1,19 +1,17 @@
 package api
 
 import (
+	"bytes"
 	"encoding/csv"
 	"net/http"
 	"strings"
-	"time"
 )
-
-// csvWriteWait bounds how long a reader of an export may stand still.
-const csvWriteWait = time.Minute
 
 // csvStream writes an answer of any size as text/csv, page by page. The head
 // goes out with the first page, so that an error before it is still a problem.
 type csvStream struct {
 	w       http.ResponseWriter
+	text    *bytes.Buffer // of a page: its rows need not wait for a slow reader
 	csv     *csv.Writer
 	name    string // of the file
 	columns []string
@@ -21,13 +19,12 @@ type csvStream struct {
 }
 
 func newCSVStream(w http.ResponseWriter, name string, columns ...string) *csvStream {
-	return &csvStream{w: w, csv: csv.NewWriter(w), name: name, columns: columns}
+	text := new(bytes.Buffer)
+	return &csvStream{w: w, text: text, csv: csv.NewWriter(text), name: name, columns: columns}
 }
 
 // page writes rows; none at all still makes the header line.
 func (s *csvStream) page(rows [][]string) error {
-	// Not every writer has deadlines; without one the server's own bound holds.
-	_ = http.NewResponseController(s.w).SetWriteDeadline(time.Now().Add(csvWriteWait))
 	if !s.begun {
 		s.begun = true
 		s.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
@@ -45,7 +42,11 @@ func (s *csvStream) page(rows [][]string) error {
 		}
 	}
 	s.csv.Flush()
-	return s.csv.Error()
+	if err := s.csv.Error(); err != nil {
+		return err
+	}
+	_, err := s.text.WriteTo(s.w)
+	return err
 }
 
 // end finishes a stream. Once something has gone out, an error can only be

@@ -19,6 +19,8 @@ const (
 	cursorTemplateCoupons = "templatecoupon"
 	cursorEntrants        = "entrant"
 	cursorUserCoupons     = "usercoupon"
+	cursorAPIKeys         = "apikey"
+	cursorAudit           = "audit"
 )
 
 func encodeCursor(list string, last int64) string {

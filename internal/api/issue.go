@@ -12,6 +12,7 @@ import (
 
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
 )
 
 // Issuing answers who asks for a coupon.
@@ -62,11 +63,16 @@ var rejections = map[string]string{
 
 // IssueCoupon is the body of POST /v1/coupons/{templateId}/issue.
 type IssueCoupon struct {
-	UserID string `json:"userId" minLength:"1" doc:"Who gets the coupon"`
+	UserID string `json:"userId,omitempty" minLength:"1" doc:"Who gets the coupon; may be left out with a shopper's token, which says it"`
 }
 
 // Resolve adds what the schema cannot say.
-func (b *IssueCoupon) Resolve(huma.Context) []error {
+func (b *IssueCoupon) Resolve(ctx huma.Context) []error {
+	if b.UserID == "" {
+		if b.UserID = callerOf(ctx.Context()).User; b.UserID == "" {
+			return fieldErrors([]reward.FieldError{{Field: "userId", Detail: "is missing"}})
+		}
+	}
 	if err := reward.CheckUserID(b.UserID); err != nil {
 		return fieldErrors([]reward.FieldError{{Field: "userId", Detail: strings.TrimPrefix(err.Error(), "userId ")}})
 	}
@@ -157,29 +163,95 @@ func (a *API) issueCoupon(ctx context.Context, in *issueInput) (*issueOutput, er
 	if err != nil {
 		return nil, err
 	}
-	status, err := a.cfg.Issuing.Request(ctx, coupon.IssueCommand{TemplateID: id, UserID: in.Body.UserID})
+	if err := onlyOwn(ctx, in.Body.UserID); err != nil {
+		return nil, err
+	}
+	if wait, ok := a.cfg.UserLimits.Allow(in.Body.UserID); !ok {
+		return nil, tooMany(wait, "this user has asked too often (http.rate-limit-per-user)")
+	}
+	status, err := a.request(ctx, id, in.Body.UserID)
 	if err != nil {
 		return nil, err
 	}
 	if status.Kind == coupon.Waiting && in.wait > 0 {
 		status = a.hold(ctx, id, in.Body.UserID, status, in.wait)
 	}
-	out := &issueOutput{Status: http.StatusAccepted, Applied: in.applied(), Body: issueRequestOf(status)}
+	out := &issueOutput{Applied: in.applied()}
+	return out, out.tell(status)
+}
+
+// tell makes the answer of a status; one that was refused is a problem.
+func (out *issueOutput) tell(status coupon.Status) error {
+	out.Body = issueRequestOf(status)
 	switch {
 	case status.Kind == coupon.Rejected:
 		p := newProblem(http.StatusConflict, status.Reason, rejections[status.Reason])
 		p.applied = out.Applied
-		return nil, p
+		return p
 	case status.Kind == coupon.Waiting:
-		out.Location = "/v1/issue-requests/" + url.PathEscape(status.RequestID)
-		return out, nil
+		out.Status, out.Location = http.StatusAccepted, "/v1/issue-requests/"+url.PathEscape(status.RequestID)
+		return nil
 	case status.Duplicate:
 		out.Status = http.StatusOK
 	default:
 		out.Status = http.StatusCreated
 	}
 	out.Location = "/v1/coupons/" + out.Body.Coupon.ID
-	return out, nil
+	return nil
+}
+
+// clockSlack is how far the clocks of two instances may be apart.
+const clockSlack = 5 * time.Second
+
+// request asks for a coupon. Under an idempotency key whose holder has died it
+// is not known whether he had asked: what the user has got since then, or waits
+// for, counts as that.
+func (a *API) request(ctx context.Context, id reward.TemplateID, user string) (coupon.Status, error) {
+	if c := claimOf(ctx); c != nil && c.Again {
+		status, err := a.cfg.Issuing.Status(ctx, id, user)
+		switch {
+		case err != nil && !reward.HasCode(err, reward.CodeRequestUnknown):
+			return status, err
+		case err == nil && status.Kind == coupon.Waiting:
+			status.Duplicate = true
+			return status, nil
+		}
+		latest, err := a.cfg.Coupons.Coupons(ctx, store.CouponListParams{UserID: user, Limit: store.BatchMax})
+		if err != nil {
+			return status, err
+		}
+		for _, got := range latest {
+			if got.TemplateID == id && !got.IssuedAt.Before(c.FirstAt.Add(-clockSlack)) {
+				return coupon.Status{RequestID: reward.RequestID(id, user), Kind: coupon.Issued, Ticket: got.Ticket, Coupon: got, Duplicate: true}, nil
+			}
+		}
+	}
+	return a.cfg.Issuing.Request(ctx, coupon.IssueCommand{TemplateID: id, UserID: user})
+}
+
+// replayed brings a kept answer up to date: what waited then may have ended. Of
+// a later request of the same user nothing is told.
+func (out *issueOutput) replayed(ctx context.Context, a *API) error {
+	out.Body.Duplicate = true
+	if out.Status == http.StatusCreated {
+		out.Status = http.StatusOK
+	}
+	if out.Status != http.StatusAccepted {
+		return nil
+	}
+	id, user, err := requestParts(out.Body.RequestID)
+	if err != nil {
+		return err
+	}
+	status, err := a.cfg.Issuing.Status(ctx, id, user)
+	switch {
+	case err != nil:
+		return err // also when Redis has lost it: one has to ask again, under a new key
+	case out.Body.Ticket != 0 && status.Ticket != out.Body.Ticket:
+		return nil // the entrants of a draw get theirs later
+	}
+	status.Duplicate = true
+	return out.tell(status)
 }
 
 // hold waits until a request has ended, or the time has, and returns where it
@@ -211,6 +283,9 @@ func (a *API) hold(ctx context.Context, id reward.TemplateID, user string, statu
 func (a *API) getIssueRequest(ctx context.Context, in *issueRequestInput) (*issueRequestOutput, error) {
 	id, user, err := requestParts(in.RequestID)
 	if err != nil {
+		return nil, err
+	}
+	if err := onlyOwn(ctx, user); err != nil {
 		return nil, err
 	}
 	status, err := a.cfg.Issuing.Status(ctx, id, user)

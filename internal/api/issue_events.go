@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
@@ -34,9 +34,8 @@ func (a *API) addIssueEvents() {
 		Errors: []int{http.StatusBadRequest, http.StatusNotFound, http.StatusServiceUnavailable},
 	}, a.watchIssueRequest)
 	answers := a.huma.OpenAPI().Paths[path].Get.Responses
-	answers["200"].Content = map[string]*huma.MediaType{
-		eventStreamType: {Schema: &huma.Schema{Type: huma.TypeString, Description: "Events rank and result, with an id each; the data is an IssueRequest"}},
-	}
+	request := a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[IssueRequest](), true, "")
+	answers["200"].Content = map[string]*huma.MediaType{eventStreamType: {Schema: eventSchema(map[string]*huma.Schema{eventRank: request, eventResult: request})}}
 	answers["204"] = &huma.Response{Description: "Last-Event-ID is the result: nothing more will come"}
 }
 
@@ -45,17 +44,20 @@ func (a *API) watchIssueRequest(ctx context.Context, in *issueEventsInput) (*hum
 	if err != nil {
 		return nil, err
 	}
+	if err := onlyOwn(ctx, user); err != nil {
+		return nil, err
+	}
 	status, err := a.cfg.Issuing.Status(ctx, id, user)
 	if err != nil {
 		return nil, err
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
-		_, w := humago.Unwrap(hc)
 		if status.Kind != coupon.Waiting && in.LastEventID == eventID(status) {
-			w.WriteHeader(http.StatusNoContent)
+			hc.SetStatus(http.StatusNoContent)
 			return
 		}
-		a.sendIssueEvents(ctx, newEventStream(w), id, user, status)
+		send := func(ctx context.Context, out *eventStream) { a.sendIssueEvents(ctx, out, id, user, status) }
+		a.streamEvents(ctx, hc, send, func() {})
 	}}, nil
 }
 

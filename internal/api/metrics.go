@@ -9,8 +9,8 @@ import (
 // addMetrics shows the metrics of this instance. They have a text format of
 // their own, so they are no answer of huma's.
 func (a *API) addMetrics() {
-	a.mux.Handle("GET /metrics", a.cfg.Metrics.Handler())
-	a.huma.OpenAPI().AddOperation(&huma.Operation{
+	a.handle("metrics", "GET /metrics", a.cfg.Metrics.Handler().ServeHTTP)
+	a.describe(huma.Operation{
 		OperationID: "metrics", Method: http.MethodGet, Path: "/metrics", Tags: []string{"health"},
 		Summary: "What this instance counts, in the text format of Prometheus",
 		Responses: map[string]*huma.Response{

@@ -28,7 +28,7 @@ func TestOpenAPI(t *testing.T) {
 		"post /v1/coupon-templates/{id}/close", "get /v1/coupon-templates/{id}/coupons", "get /v1/coupon-templates/{id}/entrants", "post /v1/coupons/{templateId}/issue",
 		"get /v1/issue-requests/{requestId}", "get /v1/issue-requests/{requestId}/events", "get /v1/coupons/{couponId}",
 		"post /v1/coupons/{couponId}/use", "post /v1/coupons/{couponId}/cancel", "get /v1/users/{userId}/coupons", "get /v1/users/{userId}/history",
-		"get /v1/instances", "get /v1/promotions/{id}/stream", "get /metrics",
+		"get /v1/instances", "get /v1/promotions/{id}/stream", "get /v1/promotions/{id}/events", "get /metrics",
 	} {
 		method, path, _ := strings.Cut(want, " ")
 		item, _ := paths[path].(map[string]any)

@@ -48,6 +48,14 @@ type Attempt struct {
 	Message  string    `json:"message,omitempty"`
 }
 
+func attemptsOf(list []reward.Attempt) []Attempt {
+	out := make([]Attempt, len(list))
+	for i, t := range list {
+		out[i] = Attempt{Dispatch: t.Dispatch, At: t.At.UTC(), Class: string(t.Class), Code: t.Code, Message: t.Message}
+	}
+	return out
+}
+
 func payoutOf(p reward.Payout) Payout {
 	out := Payout{
 		TargetID: p.TargetID.String(), UserID: p.UserID, Amount: int64(p.Amount), VoucherCode: p.VoucherCode,
@@ -241,10 +249,17 @@ func (a *API) listPayouts(ctx context.Context, in *payoutListInput) (*payoutList
 	return out, nil
 }
 
+const (
+	// exportPageRows is how many payouts an export holds while its reader takes
+	// them, and exportsAtOnce how many exports read a page at a time.
+	exportPageRows = 100
+	exportsAtOnce  = 4
+)
+
 func (a *API) exportPayouts(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	in := payoutListInput{
-		ID: r.PathValue("id"), State: q.Get("state"), Code: q.Get("code"), Cursor: q.Get("cursor"), Limit: store.BatchMax,
+		ID: r.PathValue("id"), State: q.Get("state"), Code: q.Get("code"), Cursor: q.Get("cursor"), Limit: exportPageRows,
 	}
 	out := newCSVStream(w, "payouts-"+in.ID+".csv", payoutColumns...)
 	a.end(out, r, a.export(r.Context(), out, in))
@@ -256,22 +271,39 @@ func (a *API) export(ctx context.Context, out *csvStream, in payoutListInput) er
 		return err
 	}
 	for {
-		payouts, err := a.cfg.Promotions.Payouts(ctx, p)
+		rows, last, err := a.exportPage(ctx, p)
 		if err != nil {
 			return err
 		}
-		rows := make([][]string, len(payouts))
-		for i, one := range payouts {
-			rows[i] = payoutOf(one).csvRow()
-		}
+		n := len(rows)
 		if err := out.page(rows); err != nil {
 			return err
 		}
-		if len(payouts) < p.Limit {
+		if n < p.Limit {
 			return nil
 		}
-		p.After = &payouts[len(payouts)-1].TargetID
+		p.After = &last
 	}
+}
+
+// exportPage reads a page, and so many at a time: what an export takes of the
+// database and of memory is none of its reader's, who may be many.
+func (a *API) exportPage(ctx context.Context, p store.PayoutListParams) (rows [][]string, last reward.TargetID, err error) {
+	select {
+	case a.exports <- struct{}{}:
+		defer func() { <-a.exports }()
+	case <-ctx.Done():
+		return nil, 0, context.Cause(ctx)
+	}
+	payouts, err := a.cfg.Promotions.Payouts(ctx, p)
+	if err != nil {
+		return nil, 0, err
+	}
+	rows = make([][]string, len(payouts))
+	for i, one := range payouts {
+		rows[i], last = payoutOf(one).csvRow(), one.TargetID
+	}
+	return rows, last, nil
 }
 
 func (a *API) retryPayouts(ctx context.Context, in *payoutRetryInput) (*payoutRetryOutput, error) {
@@ -327,9 +359,5 @@ func (a *API) payout(ctx context.Context, id store.PayoutID) (*payoutOutput, err
 	if err != nil {
 		return nil, err
 	}
-	out := &payoutOutput{Body: PayoutDetail{Payout: payoutOf(p), AttemptLog: make([]Attempt, len(attempts))}}
-	for i, t := range attempts {
-		out.Body.AttemptLog[i] = Attempt{Dispatch: t.Dispatch, At: t.At.UTC(), Class: string(t.Class), Code: t.Code, Message: t.Message}
-	}
-	return out, nil
+	return &payoutOutput{Body: PayoutDetail{Payout: payoutOf(p), AttemptLog: attemptsOf(attempts)}}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,14 +27,23 @@ const (
 	CodeUnsupportedMedia = "UNSUPPORTED_MEDIA_TYPE"
 	CodeTooLarge         = "BODY_TOO_LARGE"
 	CodeBodyTimeout      = "BODY_TIMEOUT"
+	CodeHeadersTooLarge  = "HEADERS_TOO_LARGE"
+	CodeTooManyHeaders   = "TOO_MANY_HEADERS"
+	CodeTooManyUploads   = "TOO_MANY_UPLOADS"
 	CodeBadGzip          = "BAD_GZIP"
 	CodeCrossOrigin      = "CROSS_ORIGIN"
 	CodeWrongHost        = "WRONG_HOST"
+	CodeUnauthenticated  = "UNAUTHENTICATED"
+	CodeForbidden        = "FORBIDDEN"
+	CodeRateLimited      = "RATE_LIMITED"
+	CodeKeyReused        = "IDEMPOTENCY_KEY_REUSED"
+	CodeInProgress       = "IDEMPOTENCY_IN_PROGRESS"
 )
 
 // statuses is the one table from kinds of error to HTTP.
 var statuses = map[reward.Kind]int{
 	reward.KindMalformed:   http.StatusBadRequest,
+	reward.KindTimeout:     http.StatusRequestTimeout,
 	reward.KindInvalid:     http.StatusUnprocessableEntity,
 	reward.KindNotFound:    http.StatusNotFound,
 	reward.KindConflict:    http.StatusConflict,
@@ -64,7 +74,8 @@ type Problem struct {
 	RequestID string         `json:"requestId,omitempty" doc:"To be quoted when asking for help; X-Request-Id too"`
 	Errors    []ProblemField `json:"errors,omitempty" doc:"Every field that is wrong"`
 
-	applied string // Preference-Applied; "" = none
+	applied    string // Preference-Applied; "" = none
+	retryAfter int    // seconds; 0 = of the status
 }
 
 // ProblemField says which field is wrong.
@@ -85,8 +96,14 @@ func (p *Problem) ContentType(string) string { return problemType }
 // GetHeaders tells huma the headers that go with the status.
 func (p *Problem) GetHeaders() http.Header {
 	h := make(http.Header)
-	if p.Status == http.StatusServiceUnavailable {
+	switch {
+	case p.retryAfter > 0:
+		h.Set("Retry-After", strconv.Itoa(p.retryAfter))
+	case p.Status == http.StatusServiceUnavailable:
 		h.Set("Retry-After", "1")
+	}
+	if p.Status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", "Bearer")
 	}
 	if p.applied != "" {
 		h.Set("Preference-Applied", p.applied)
@@ -142,15 +159,32 @@ func humaProblem(status int, msg string, errs []error) *Problem {
 			continue
 		}
 		f := problemField(d)
+		f.Field, f.Detail = brief(f.Field), brief(f.Detail)
 		// What the schema says about a field comes first and is enough.
 		if !slices.ContainsFunc(p.Errors, func(o ProblemField) bool { return o.Field == f.Field }) {
 			p.Errors = append(p.Errors, f)
+		}
+		if len(p.Errors) == fieldErrorsMost {
+			break
 		}
 	}
 	if len(p.Errors) == 1 {
 		p.Detail = p.Errors[0].Field + ": " + p.Errors[0].Detail
 	}
 	return p
+}
+
+// What a problem repeats of a request has a bound, which a request may not have.
+const (
+	fieldErrorsMost = 100
+	briefMost       = 500 // bytes of a name or a sentence
+)
+
+func brief(s string) string {
+	if len(s) <= briefMost {
+		return s
+	}
+	return strings.ToValidUTF8(s[:briefMost], "") + "…"
 }
 
 // requiredPrefix begins what huma says of a field that is missing.

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"net/http"
 	"time"
 
@@ -102,11 +103,15 @@ func (a *API) promotionOf(v store.PromotionView) *Promotion {
 // so that no number passes through a float.
 type wireID string
 
-// Schema tells huma both forms.
+// Schema tells huma both forms. What is described is narrower than what is
+// checked by it, for Resolve says better what is wrong.
 func (wireID) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{
 		Description: "A whole number from 1 to 9223372036854775807, as a string or a number",
 		OneOf:       []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeInteger}},
+		Extensions: map[string]any{"oneOf": []*huma.Schema{
+			refTo(schemaID), {Type: huma.TypeInteger, Minimum: ptr(1.0), ExclusiveMaximum: ptr(math.Exp2(63))},
+		}},
 	}
 }
 
@@ -147,7 +152,9 @@ type CreateCanary struct {
 // at once.
 func (b *CreatePromotion) Resolve(huma.Context) []error {
 	cmd, wrong := b.command()
-	wrong = append(wrong, cmd.Check()...)
+	// Whether startsAt has passed is asked when it is made: a repeat under the same
+	// idempotency key hears the same answer later.
+	wrong = append(wrong, cmd.Check(time.Time{})...)
 	errs := make([]error, len(wrong))
 	for i, f := range wrong {
 		errs[i] = &huma.ErrorDetail{Location: "body." + f.Field, Message: f.Detail}
@@ -254,12 +261,30 @@ func (a *API) createPromotion(ctx context.Context, in *struct{ Body CreatePromot
 		return nil, invalid(wrong[0].Field, wrong[0].Detail)
 	}
 	cmd.By = actor(ctx)
+	if c := claimOf(ctx); c != nil && cmd.ID == nil {
+		id := reward.PromotionID(c.ID)
+		cmd.ID = &id
+	}
 	v, err := a.cfg.Promotions.Create(ctx, cmd)
+	if c := claimOf(ctx); c != nil && c.Again && reward.HasCode(err, reward.CodeExists) {
+		v, err = a.madeBefore(ctx, cmd, err)
+	}
 	out, err := a.whole(ctx, v, err)
 	if err != nil {
 		return nil, err
 	}
 	return &promotionCreatedOutput{Location: "/v1/promotions/" + out.Body.ID, Body: out.Body}, nil
+}
+
+// madeBefore returns the promotion that an earlier try of the same request has
+// made, whose instance died before it could say so; or exists, when it was made
+// by somebody else. The time does not tell: Kafka may have named it long before.
+func (a *API) madeBefore(ctx context.Context, cmd payout.CreateCommand, exists error) (store.PromotionView, error) {
+	v, err := a.cfg.Promotions.Get(ctx, *cmd.ID)
+	if err == nil && (v.CreatedBy != actor(ctx) || v.Name != cmd.Name) {
+		err = exists
+	}
+	return v, err
 }
 
 func (a *API) approve(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {

@@ -5,8 +5,13 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/http"
+	"net/url"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/largesse/largesse/internal/obs"
 )
@@ -21,34 +26,85 @@ func requestID(ctx context.Context) string {
 	return id
 }
 
-// ServeHTTP answers one request: gives it an id, turns panics and unknown
-// routes into problems, and leaves the rest to the routes.
-func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	began := time.Now()
+// withRequestID gives a request and its answer an id, unless it has one.
+func withRequestID(w http.ResponseWriter, r *http.Request) *http.Request {
+	if requestID(r.Context()) != "" {
+		return r
+	}
 	id := r.Header.Get(requestIDHeader)
 	if !goodRequestID(id) {
 		id = rand.Text()
 	}
 	w.Header().Set(requestIDHeader, id)
+	return r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
+}
+
+// ServeHTTP answers one request: gives it an id, turns panics and unknown
+// routes into problems, and leaves the rest to the routes.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	r = withRequestID(w, r)
+	id := requestID(r.Context())
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
 	tw := &trackedWriter{ResponseWriter: w}
+	operation := ""
 	defer func() {
+		defer func() { a.cfg.Metrics.RequestAnswered(operation, tw.status) }()
 		a.recovered(tw, r, recover())
 		a.log.Debug(obs.Processed, "request_id", id, "method", r.Method, "path", r.URL.Path,
 			"status", tw.status, "millis", time.Since(began).Milliseconds())
 	}()
-	h, pattern := a.mux.Handler(r)
-	if pattern == "" {
-		a.unrouted(tw, r, h)
+	_, pattern := a.mux.Handler(r)
+	resource, path := a.paths.Handler(r)
+	// The path decides before the method does: GET on a path that takes POST only
+	// is not the GET of a path with an id in the same place.
+	if _, own, _ := strings.Cut(pattern, " "); own == "" || own != path {
+		a.unrouted(tw, r, resource)
 		return
 	}
-	acting, err := withActor(r)
+	operation = a.operations[pattern]
+	admitted, end, err := a.admit(r, operation)
 	if err != nil {
 		a.fail(tw, r, err)
 		return
 	}
-	a.mux.ServeHTTP(tw, acting)
+	defer end()
+	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+		// What cannot be read would be left out: a filter, or that it is a dry run.
+		a.fail(tw, r, malformed("query", "cannot be read: "+err.Error()))
+		return
+	}
+	if !strings.HasPrefix(pattern, "GET /v1/") || r.Method != http.MethodGet {
+		a.mux.ServeHTTP(tw, admitted)
+		return
+	}
+	tagged := &taggedWriter{ResponseWriter: tw, ifNoneMatch: r.Header.Values("If-None-Match")}
+	a.mux.ServeHTTP(tagged, admitted)
+	tagged.end()
+}
+
+// checkQuery refuses query parameters that would count for less than they say:
+// one that is there twice, and one without a value that is no free text.
+func (a *API) checkQuery(ctx huma.Context, next func(huma.Context)) {
+	u := ctx.URL()
+	query := u.Query()
+	for _, p := range ctx.Operation().Parameters {
+		values := query[p.Name]
+		var wrong string
+		switch {
+		case p.In != "query":
+		case len(values) > 1 && p.Schema.Type != huma.TypeArray:
+			wrong = "is there twice"
+		case slices.Contains(values, "") && (p.Schema.Type != huma.TypeString || p.Schema.Enum != nil):
+			wrong = "is empty; give it a value or leave it out"
+		}
+		if wrong != "" {
+			_ = huma.WriteErr(a.huma, ctx, http.StatusBadRequest, "validation failed", // the caller may have gone
+				&huma.ErrorDetail{Location: "query." + p.Name, Message: wrong})
+			return
+		}
+	}
+	next(ctx)
 }
 
 // recovered answers a panic. When part of the answer has gone out, or the
@@ -71,16 +127,36 @@ func (a *API) recovered(w *trackedWriter, r *http.Request, v any) {
 	writeProblem(w, p)
 }
 
-// unrouted answers with the mux's status (404, or 405 and its Allow header),
-// as a problem.
-func (a *API) unrouted(w http.ResponseWriter, r *http.Request, h http.Handler) {
-	probe := &statusProbe{header: make(http.Header)}
-	h.ServeHTTP(probe, r)
+// methods are those that a path takes.
+type methods struct{ names []string }
+
+// ServeHTTP is never called: a.paths only looks up.
+func (*methods) ServeHTTP(http.ResponseWriter, *http.Request) {}
+
+// note notes the operation of a pattern, and that its path takes its method.
+func (a *API) note(operation, pattern string) {
+	a.operations[pattern] = operation
+	method, path, _ := strings.Cut(pattern, " ")
+	m := a.methods[path]
+	if m == nil {
+		m = &methods{}
+		a.methods[path] = m
+		a.paths.Handle(path, m)
+	}
+	m.names = append(m.names, method)
+	if method == http.MethodGet {
+		m.names = append(m.names, http.MethodHead)
+	}
+	slices.Sort(m.names)
+}
+
+// unrouted answers for a path that is not there, or does not take the method.
+func (a *API) unrouted(w http.ResponseWriter, r *http.Request, resource http.Handler) {
 	p := newProblem(http.StatusNotFound, CodeRouteNotFound, "there is nothing at this path; GET /openapi.json lists what there is")
-	if probe.status == http.StatusMethodNotAllowed {
-		allow := probe.header.Get("Allow")
+	if m, ok := resource.(*methods); ok {
+		allow := strings.Join(m.names, ", ")
 		w.Header().Set("Allow", allow)
-		p = newProblem(probe.status, CodeMethodNotAllowed, "the path takes "+allow)
+		p = newProblem(http.StatusMethodNotAllowed, CodeMethodNotAllowed, "the path takes "+allow)
 	}
 	p.RequestID = requestID(r.Context())
 	writeProblem(w, p)
@@ -123,13 +199,3 @@ func (w *trackedWriter) Write(b []byte) (int, error) {
 
 // Unwrap lets http.ResponseController reach the connection.
 func (w *trackedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// statusProbe takes an answer that is not to be sent.
-type statusProbe struct {
-	header http.Header
-	status int
-}
-
-func (p *statusProbe) Header() http.Header         { return p.header }
-func (p *statusProbe) Write(b []byte) (int, error) { return len(b), nil }
-func (p *statusProbe) WriteHeader(status int)      { p.status = status }

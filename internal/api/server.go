@@ -2,11 +2,13 @@ package api
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,24 +18,31 @@ import (
 	"github.com/largesse/largesse/internal/service"
 )
 
-// AuthNone lets everybody in who can reach the address, which is why it must
-// be a loopback one. It is the only mode so far.
-const AuthNone = "none"
+// How callers prove who they are. AuthNone lets everybody in who can reach the
+// address, which is why it must be a loopback one.
+const (
+	AuthNone   = "none"
+	AuthAPIKey = "apikey"
+	AuthJWT    = "jwt" // or an API key
+)
 
 const (
 	// drainWait is how long requests under way may take to end at a stop.
-	drainWait      = 5 * time.Second
-	headerWait     = 10 * time.Second
-	keepAliveWait  = 2 * time.Minute
-	headerBytesMax = 64 << 10
+	drainWait = 5 * time.Second
 )
 
 // ServerConfig says where and how to listen.
 type ServerConfig struct {
 	// Listen is host:port; port 0 takes any free one.
 	Listen   string
-	AuthMode string // AuthNone
-	Log      obs.Log
+	AuthMode string
+	// Origins are those of web pages that may call, e.g. https://shop.example.
+	Origins []string
+	// TLSCert and TLSKey are PEM files, which may change while the server runs;
+	// empty: plain HTTP.
+	TLSCert, TLSKey string
+	Limits          Limits
+	Log             obs.Log
 }
 
 // Server serves the API on a TCP address.
@@ -41,6 +50,9 @@ type Server struct {
 	base service.Base
 	cfg  ServerConfig
 	log  obs.Log
+	// cross lets pages of the named origins, and no others, change anything.
+	cross *http.CrossOriginProtection
+	cert  *certificate // nil = plain HTTP
 
 	mu    sync.Mutex   // protects what follows
 	bound net.Listener // by Bind, until Start serves there
@@ -50,17 +62,30 @@ type Server struct {
 
 // NewServer checks the settings; nothing is bound yet.
 func NewServer(cfg ServerConfig) (*Server, error) {
-	if cfg.AuthMode != AuthNone {
-		return nil, fmt.Errorf("auth.mode %q is not known; this version knows only %q", cfg.AuthMode, AuthNone)
+	if modes := []string{AuthNone, AuthAPIKey, AuthJWT}; !slices.Contains(modes, cfg.AuthMode) {
+		return nil, fmt.Errorf("auth.mode %q is not known; it is one of %s", cfg.AuthMode, strings.Join(modes, ", "))
 	}
 	host, _, err := net.SplitHostPort(cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("http.listen %q is not host:port: %w", cfg.Listen, err)
 	}
-	if !isLoopback(host) {
-		return nil, fmt.Errorf("http.listen %q is not a loopback address; with auth.mode none anybody who reaches it may pay: listen on 127.0.0.1", cfg.Listen)
+	if cfg.AuthMode == AuthNone && !isLoopback(host) {
+		return nil, fmt.Errorf("http.listen %q is not a loopback address; with auth.mode none anybody who reaches it may pay: listen on 127.0.0.1, or set auth.mode", cfg.Listen)
 	}
-	return &Server{cfg: cfg, log: cfg.Log.For(obs.API)}, nil
+	cross := http.NewCrossOriginProtection()
+	for _, origin := range cfg.Origins {
+		if err := cross.AddTrustedOrigin(origin); err != nil {
+			return nil, fmt.Errorf("http.allowed-origins: %w", err)
+		}
+	}
+	cfg.Limits = cfg.Limits.withDefaults()
+	s := &Server{cfg: cfg, cross: cross, log: cfg.Log.For(obs.API)}
+	if cfg.TLSCert != "" {
+		if s.cert, err = newCertificate(cfg.TLSCert, cfg.TLSKey, s.log); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
 }
 
 // Bind takes the address, so that a taken one is known before anything else is
@@ -75,7 +100,7 @@ func (s *Server) bindLocked(ctx context.Context) error {
 	if s.live || s.bound != nil {
 		return nil
 	}
-	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Listen)
+	ln, err := listenConfig().Listen(ctx, "tcp", s.cfg.Listen)
 	if err != nil {
 		hint := ""
 		if errors.Is(err, syscall.EADDRINUSE) {
@@ -134,11 +159,21 @@ func (s *Server) Addr() string {
 
 func (s *Server) serve(ctx context.Context, ln net.Listener, api *API) {
 	srv := &http.Server{
-		Handler:           guard(api),
-		ReadHeaderTimeout: headerWait,
-		IdleTimeout:       keepAliveWait,
-		MaxHeaderBytes:    headerBytesMax,
+		Handler:           s.cfg.Limits.handler(guard(api, s.cross, s.cfg.AuthMode, s.cfg.Origins)),
+		ReadHeaderTimeout: s.cfg.Limits.Header,
+		WriteTimeout:      s.cfg.Limits.Write, // what is written by Limits.handler has its own
+		IdleTimeout:       s.cfg.Limits.Idle,
+		MaxHeaderBytes:    headBytesMost, // headConn has refused more
+		Protocols:         new(http.Protocols),
+		ErrorLog:          s.log.Std("http: URL query contains semicolon"),
 	}
+	srv.Protocols.SetHTTP1(true)
+	watchConns(srv)
+	var secure *tls.Config
+	if s.cert != nil {
+		secure = s.cert.tlsConfig()
+	}
+	ln = newBoundedListener(ln, s.cfg.Limits.Connections, secure, s.log)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	s.log.Info(obs.Started, "address", ln.Addr().String())
@@ -155,29 +190,51 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, api *API) {
 	if err := srv.Shutdown(wait); err != nil {
 		_ = srv.Close() // whatever it says, the connections are closed
 	}
+	api.streams.close(wait)
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		s.log.Error(obs.Failed, err)
 	}
 	s.log.Info(obs.Stopped, "address", ln.Addr().String())
 }
 
-// guard keeps web pages of others out while nobody has to prove who he is: a
-// page must neither post here from its own origin, nor reach us under a name
-// of its own that resolves to this machine.
-func guard(api *API) http.Handler {
-	cross := http.NewCrossOriginProtection()
+// guard keeps web pages of others out: a page must not change anything here from
+// an origin that is not named, nor, while nobody has to prove who he is, reach
+// us under a name of its own that resolves to this machine. Named origins hear
+// that they may read the answers.
+func guard(api *API, cross *http.CrossOriginProtection, authMode string, origins []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(origins) > 0 {
+			w.Header().Add("Vary", "Origin")
+		}
+		if origin := r.Header.Get("Origin"); slices.Contains(origins, origin) {
+			allowOrigin(w.Header(), origin)
+			if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
+				w.WriteHeader(http.StatusNoContent)
+				return
+			}
+		}
+		r = withRequestID(w, r)
 		if err := cross.Check(r); err != nil {
-			writeProblem(w, newProblem(http.StatusForbidden, CodeCrossOrigin, "a page of another origin may not do this"))
+			api.fail(w, r, newProblem(http.StatusForbidden, CodeCrossOrigin, "a page of another origin may not do this; http.allowed-origins names those that may"))
 			return
 		}
-		if !isLoopback(hostOf(r.Host)) {
-			writeProblem(w, newProblem(http.StatusMisdirectedRequest, CodeWrongHost,
+		if authMode == AuthNone && !isLoopback(hostOf(r.Host)) {
+			api.fail(w, r, newProblem(http.StatusMisdirectedRequest, CodeWrongHost,
 				"with auth.mode none this server answers to localhost and loopback addresses only"))
 			return
 		}
 		api.ServeHTTP(w, r)
 	})
+}
+
+// allowOrigin says to a browser what a page of another origin may do. It sends
+// no cookies, so there is nothing here that a page could use in somebody's name.
+func allowOrigin(h http.Header, origin string) {
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Allow-Methods", "GET, POST, PATCH, DELETE")
+	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Content-Encoding, "+idempotencyHeader+", If-None-Match, Last-Event-ID, Prefer, "+requestIDHeader)
+	h.Set("Access-Control-Expose-Headers", "ETag, Location, Preference-Applied, Retry-After, "+requestIDHeader)
+	h.Set("Access-Control-Max-Age", "600")
 }
 
 func hostOf(hostPort string) string {

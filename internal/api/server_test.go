@@ -28,7 +28,7 @@ func TestServer(t *testing.T) {
 				t.Errorf("%s was taken", listen)
 			}
 		}
-		if _, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: "apikey"}); err == nil {
+		if _, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: "open"}); err == nil {
 			t.Error("an unknown mode was taken")
 		}
 	})
@@ -160,7 +160,7 @@ func TestServer(t *testing.T) {
 				r.Header.Set("Sec-Fetch-Site", tt.site)
 			}
 			w := httptest.NewRecorder()
-			guard(b.api).ServeHTTP(w, r)
+			guard(b.api, http.NewCrossOriginProtection(), AuthNone, nil).ServeHTTP(w, r)
 			if w.Code != tt.status {
 				t.Errorf("%+v: status %d", tt, w.Code)
 			}
@@ -199,7 +199,7 @@ func TestServer(t *testing.T) {
 			_ = res.Body.Close()
 			done <- res.StatusCode
 		}()
-		if _, err := io.WriteString(feed, "targetId\n1\n"); err != nil {
+		if _, err := io.WriteString(feed, "targetId\n"+strings.Repeat("1\n", uploadHead)); err != nil {
 			t.Fatal(err)
 		}
 		waitFor(t, func() bool { defer own.store.lock()(); return own.store.gets > 0 })

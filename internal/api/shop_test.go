@@ -201,7 +201,11 @@ func (f *fakeShop) History(_ context.Context, _ string, more ...reward.TemplateI
 }
 
 func (f *fakeShop) Request(_ context.Context, cmd coupon.IssueCommand) (coupon.Status, error) {
-	return f.standing(reward.RequestID(cmd.TemplateID, cmd.UserID))
+	s, err := f.standing(reward.RequestID(cmd.TemplateID, cmd.UserID))
+	if reward.HasCode(err, reward.CodeRequestUnknown) {
+		err = store.NoTemplate(cmd.TemplateID)
+	}
+	return s, err
 }
 
 func (f *fakeShop) Status(_ context.Context, id reward.TemplateID, user string) (coupon.Status, error) {

@@ -1,16 +1,20 @@
 package api
 
 import (
+	"bufio"
 	"compress/flate"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,9 +26,21 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// uploadIdleDefault is the longest pause within an upload; its whole length
-// has no bound.
-const uploadIdleDefault = 30 * time.Second
+const (
+	// uploadIdleDefault is the longest pause within an upload; its whole length
+	// has no bound.
+	uploadIdleDefault = 30 * time.Second
+	// uploadPaceLeast is how many bytes a second an upload has to bring, over the
+	// length of such a pause: byte by byte is nobody's file.
+	uploadPaceLeast = 32
+	// uploadHead is how much of an upload has to have come before it takes a
+	// place and memory, in bytes.
+	uploadHead = 1 << 10
+	// uploadsDefault is how many uploads are read at a time: one of the fastest
+	// holds about a megabyte. Who comes then waits, for at most uploadPlaceWait.
+	uploadsDefault  = 256
+	uploadPlaceWait = 10 * time.Second
+)
 
 // UploadResult is the answer to a file of targets.
 type UploadResult struct {
@@ -46,24 +62,15 @@ type LineError struct {
 }
 
 func (a *API) addTargets() {
-	a.mux.HandleFunc("POST /v1/promotions/{id}/targets", a.uploadTargets)
-	a.mux.HandleFunc("GET /v1/promotions/{id}/uploads/{uploadId}/report", a.uploadReport)
+	a.handle("upload-targets", "POST /v1/promotions/{id}/targets", a.uploadTargets)
+	a.handle("get-upload-report", "GET /v1/promotions/{id}/uploads/{uploadId}/report", a.uploadReport)
 
 	registry := a.huma.OpenAPI().Components.Schemas
-	problem := registry.Schema(reflect.TypeFor[Problem](), true, "Problem")
-	refusals := func(into map[string]*huma.Response, statuses ...int) map[string]*huma.Response {
-		for _, s := range statuses {
-			into[strconv.Itoa(s)] = &huma.Response{
-				Description: http.StatusText(s), Content: map[string]*huma.MediaType{problemType: {Schema: problem}},
-			}
-		}
-		return into
-	}
 	text := func(name, in string, required bool, doc string, s *huma.Schema) *huma.Param {
 		return &huma.Param{Name: name, In: in, Required: required, Description: doc, Schema: s}
 	}
 	str, boolean := &huma.Schema{Type: huma.TypeString}, &huma.Schema{Type: huma.TypeBoolean}
-	a.huma.OpenAPI().AddOperation(&huma.Operation{
+	a.describe(huma.Operation{
 		OperationID: "upload-targets", Method: http.MethodPost, Path: "/v1/promotions/{id}/targets", Tags: []string{"targets"},
 		Summary: "Add targets from a file",
 		Description: "Streamed, of any size, idempotent by target: the same file again is all duplicates. CSV has a header line with targetId and any of userId, amount, voucherCode; " +
@@ -74,22 +81,24 @@ func (a *API) addTargets() {
 			text("Content-Encoding", "header", false, "", &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "identity"}}),
 		},
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
-			string(payout.FormatCSV): {Schema: str}, string(payout.FormatNDJSON): {Schema: str},
+			string(payout.FormatCSV):    {Schema: str, Example: "targetId,userId,amount\n7,u7,1000\n"},
+			string(payout.FormatNDJSON): {Schema: str, Example: `{"targetId":"7","userId":"u7","amount":1000}` + "\n"},
 		}},
-		Responses: refusals(map[string]*huma.Response{
+		Responses: map[string]*huma.Response{
 			"200": {Description: "Read to its end", Content: map[string]*huma.MediaType{
 				"application/json": {Schema: registry.Schema(reflect.TypeFor[UploadResult](), true, "UploadResult")},
 			}},
-		}, http.StatusBadRequest, http.StatusNotFound, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity,
-			http.StatusInternalServerError, http.StatusServiceUnavailable),
+		},
+		Errors: []int{http.StatusBadRequest, http.StatusNotFound, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity},
 	})
-	a.huma.OpenAPI().AddOperation(&huma.Operation{
+	a.describe(huma.Operation{
 		OperationID: "get-upload-report", Method: http.MethodGet, Path: "/v1/promotions/{id}/uploads/{uploadId}/report", Tags: []string{"targets"},
 		Summary:    "Every line of an upload that was not accepted, as CSV",
 		Parameters: []*huma.Param{text("id", "path", true, "Promotion id", str), text("uploadId", "path", true, "", str)},
-		Responses: refusals(map[string]*huma.Response{
+		Responses: map[string]*huma.Response{
 			"200": {Description: "Columns line, code, detail", Content: map[string]*huma.MediaType{csvType: {Schema: str}}},
-		}, http.StatusBadRequest, http.StatusNotFound, http.StatusInternalServerError),
+		},
+		Errors: []int{http.StatusBadRequest, http.StatusNotFound},
 	})
 }
 
@@ -100,10 +109,27 @@ func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, err)
 		return
 	}
-	res, err := a.cfg.Uploads.Upload(r.Context(), cmd)
-	// The guard's deadline is for the body only. A writer without deadlines
-	// has none to take back.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	ctx := r.Context()
+	if ctx.Err() != nil {
+		// The body broke off within its head, which is for Upload to find: what came
+		// before is taken all the same.
+		ctx = context.WithoutCancel(ctx)
+	}
+	if err := a.takeUploadPlace(ctx); err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	defer func() { <-a.uploads }()
+	var res payout.UploadResult
+	upload := func() (status int, err error) {
+		res, err = a.cfg.Uploads.Upload(ctx, cmd)
+		return http.StatusOK, err
+	}
+	if cmd.DryRun {
+		_, err = upload()
+	} else {
+		err = a.audited(ctx, "upload-targets", "", upload)
+	}
 	if err != nil {
 		a.fail(w, r, err)
 		return
@@ -142,7 +168,7 @@ func (a *API) uploadCommand(w http.ResponseWriter, r *http.Request) (payout.Uplo
 	if cmd.Format, err = uploadFormat(r.Header.Get("Content-Type")); err != nil {
 		return cmd, err
 	}
-	body := io.Reader(&guardedBody{r: r.Body, rc: http.NewResponseController(w), idle: a.cfg.UploadIdle})
+	body := bufio.NewReaderSize(newGuardedBody(w, r, a.cfg.UploadIdle), uploadHead)
 	switch encoding := strings.ToLower(strings.TrimSpace(strings.Join(r.Header.Values("Content-Encoding"), ","))); encoding {
 	case "", "identity":
 		cmd.Body = body
@@ -151,26 +177,49 @@ func (a *API) uploadCommand(w http.ResponseWriter, r *http.Request) (payout.Uplo
 	default:
 		return cmd, unsupported("Content-Encoding " + reward.Quote(encoding) + " is neither gzip nor identity")
 	}
+	_, _ = body.Peek(uploadHead) // what stops it comes again behind what has come
 	return cmd, nil
+}
+
+// takeUploadPlace waits for one of the places of a.uploads.
+func (a *API) takeUploadPlace(ctx context.Context) error {
+	late := time.NewTimer(uploadPlaceWait)
+	defer late.Stop()
+	select {
+	case a.uploads <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-late.C:
+		return newProblem(http.StatusServiceUnavailable, CodeTooManyUploads,
+			fmt.Sprintf("%d uploads are being read by this instance; none of this one was taken, send it again", cap(a.uploads)))
+	}
+}
+
+// onlyQuery refuses query parameters with other names, as huma does.
+func onlyQuery(q url.Values, names ...string) error {
+	for name := range q {
+		if !slices.Contains(names, name) {
+			return invalid(name, "unknown query parameter")
+		}
+	}
+	return nil
 }
 
 func dryRun(r *http.Request) (bool, error) {
 	q := r.URL.Query()
-	for name := range q {
-		if name != "dryRun" {
-			return false, invalid(name, "unknown query parameter")
-		}
+	if err := onlyQuery(q, "dryRun"); err != nil {
+		return false, err
 	}
-	if !q.Has("dryRun") {
+	switch given := q["dryRun"]; {
+	case len(given) == 0:
 		return false, nil
-	}
-	switch q.Get("dryRun") {
-	case "true":
+	case len(given) == 1 && given[0] == "true":
 		return true, nil
-	case "false":
+	case len(given) == 1 && given[0] == "false":
 		return false, nil
 	}
-	return false, malformed("dryRun", "must be true or false")
+	return false, malformed("dryRun", "must be true or false, once")
 }
 
 func uploadFormat(contentType string) (payout.Format, error) {
@@ -192,22 +241,49 @@ func unsupported(detail string) *Problem {
 	return newProblem(http.StatusUnsupportedMediaType, CodeUnsupportedMedia, detail)
 }
 
-// guardedBody gives every read of a body its own deadline: an upload may last
-// for hours, but not stand still.
+// guardedBody bounds how slowly a body may come: an upload may last for hours,
+// but neither stand still nor creep.
 type guardedBody struct {
-	r    io.Reader
-	rc   *http.ResponseController
-	idle time.Duration
+	r     io.Reader
+	rc    *http.ResponseController
+	idle  time.Duration
+	least int // bytes that have to come within idle
+
+	// The present stretch, which ends when so many bytes have come. What is done
+	// with them is not the sender's time.
+	came   int
+	waited time.Duration
+
+	err error // the first: of one that has broken off, net/http says later that it is whole
+}
+
+func newGuardedBody(w http.ResponseWriter, r *http.Request, idle time.Duration) *guardedBody {
+	return &guardedBody{r: r.Body, rc: http.NewResponseController(w), idle: idle, least: max(1, int(uploadPaceLeast*idle.Seconds()))}
 }
 
 func (b *guardedBody) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	var n int
+	n, b.err = b.read(p)
+	return n, b.err
+}
+
+func (b *guardedBody) read(p []byte) (int, error) {
+	began := time.Now()
 	// A connection without deadlines is a test's or a proxy's own affair.
-	_ = b.rc.SetReadDeadline(time.Now().Add(b.idle))
+	_ = b.rc.SetReadDeadline(began.Add(b.idle - b.waited))
 	n, err := b.r.Read(p)
+	b.came += n
+	b.waited += time.Since(began)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = &reward.Error{
-			Kind: reward.KindMalformed, Code: CodeBodyTimeout, Detail: fmt.Sprintf("no data came for %s", b.idle), Err: err,
+		return n, &reward.Error{
+			Kind: reward.KindTimeout, Code: CodeBodyTimeout, Detail: fmt.Sprintf("no more than %d bytes came within %s, and %d are the least", b.came, b.idle, b.least), Err: err,
 		}
+	}
+	if b.came >= b.least {
+		b.came, b.waited = 0, 0
 	}
 	return n, err
 }
@@ -246,6 +322,9 @@ func (a *API) uploadReport(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *API) report(r *http.Request, out *csvStream) error {
+	if err := onlyQuery(r.URL.Query()); err != nil {
+		return err
+	}
 	promotion, err := promotionID(r.PathValue("id"))
 	if err != nil {
 		return err

@@ -170,6 +170,8 @@ func TestUploadTargets(t *testing.T) {
 			{"UnknownPromotion", "/v1/promotions/77/targets", "targetId\n1\n", csv, 404, "PROMOTION_NOT_FOUND"},
 			{"BadPromotion", "/v1/promotions/x/targets", "targetId\n1\n", csv, 400, "MALFORMED"},
 			{"BadDryRun", path + "?dryRun=yes", "targetId\n1\n", csv, 400, "MALFORMED"},
+			{"NoDryRun", path + "?dryRun=%zztrue", "targetId\n1\n", csv, 400, "MALFORMED"},
+			{"TwoDryRuns", path + "?dryRun=true&dryRun=false", "targetId\n1\n", csv, 400, "MALFORMED"},
 			{"UnknownQuery", path + "?dryrun=true", "targetId\n1\n", csv, 422, "INVALID"},
 			{"NoType", path, "targetId\n1\n", []string{"Content-Type", ""}, 415, "UNSUPPORTED_MEDIA_TYPE"},
 			{"OtherType", path, "targetId\n1\n", []string{"Content-Type", "application/json"}, 415, "UNSUPPORTED_MEDIA_TYPE"},
@@ -319,7 +321,7 @@ func TestUploadWithABrokenBody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"400 Bad Request", `"BODY_TIMEOUT"`, "2 targets were accepted"} {
+		for _, want := range []string{"408 Request Timeout", `"BODY_TIMEOUT"`, "2 targets were accepted"} {
 			if !strings.Contains(string(text), want) {
 				t.Errorf("%q is not in %s", want, text)
 			}
@@ -354,6 +356,7 @@ func TestUploadReportRefusals(t *testing.T) {
 		code := map[int]string{404: "UPLOAD_NOT_FOUND", 400: "MALFORMED"}[want]
 		b.do(t, "GET", "/v1/promotions/"+id+"/uploads/"+path+"/report", nil).wantProblem(t, want, code)
 	}
+	b.do(t, "GET", "/v1/promotions/"+id+"/uploads/77/report?x=1", nil).wantProblem(t, 422, "INVALID")
 	var many strings.Builder
 	many.WriteString("targetId\n")
 	for range 2500 {

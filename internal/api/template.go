@@ -176,9 +176,9 @@ type ChangeTemplate struct {
 	Name               *string              `json:"name,omitempty" minLength:"1" maxLength:"200"`
 	TotalQuantity      *int64               `json:"totalQuantity,omitempty" minimum:"1" maximum:"1000000000" doc:"Not below the live coupons and the people in line"`
 	PerUserLimit       *int                 `json:"perUserLimit,omitempty" minimum:"1" maximum:"100"`
-	OpensAt            clearable[time.Time] `json:"opensAt,omitempty" doc:"null: open at once"`
-	ClosesAt           clearable[time.Time] `json:"closesAt,omitempty" doc:"null: never"`
-	ValidForSeconds    clearable[int64]     `json:"validForSeconds,omitempty" minimum:"1" maximum:"3153600000" doc:"For coupons issued from now on; null: for ever"`
+	OpensAt            clearable[time.Time] `json:"opensAt,omitempty,omitzero" doc:"null: open at once"`
+	ClosesAt           clearable[time.Time] `json:"closesAt,omitempty,omitzero" doc:"null: never"`
+	ValidForSeconds    clearable[int64]     `json:"validForSeconds,omitempty,omitzero" minimum:"1" maximum:"3153600000" doc:"For coupons issued from now on; null: for ever"`
 	Mode               *string              `json:"mode,omitempty" enum:"STREAM,KAFKA,SYNC" doc:"As long as nobody has asked"`
 	ReissueAfterCancel *bool                `json:"reissueAfterCancel,omitempty"`
 	WhenRedisAway      *string              `json:"whenRedisAway,omitempty" enum:"DATABASE,WAIT"`
@@ -332,7 +332,19 @@ func (a *API) createTemplate(ctx context.Context, in *struct{ Body CreateTemplat
 	if len(wrong) > 0 {
 		return nil, invalid(wrong[0].Field, wrong[0].Detail)
 	}
+	claim := claimOf(ctx)
+	if claim != nil && t.ID == 0 {
+		t.ID = reward.TemplateID(claim.ID)
+	}
 	v, err := a.cfg.Templates.Create(ctx, t)
+	if claim != nil && claim.Again && reward.HasCode(err, reward.CodeExists) {
+		// An earlier try of the same request may have made it, before its instance
+		// died.
+		exists := err
+		if v, err = a.cfg.Templates.Get(ctx, t.ID); err == nil && (v.Name != t.Name || v.CreatedAt.Before(claim.FirstAt.Add(-clockSlack))) {
+			err = exists
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

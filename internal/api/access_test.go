@@ -1,0 +1,663 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// badges lets in who shows the name of a role.
+type badges struct{}
+
+func (badges) Verify(_ context.Context, token string) (auth.Principal, error) {
+	switch {
+	case token == "away":
+		return auth.Principal{}, errors.New("the rows do not answer")
+	case token == "shopper":
+		return auth.Principal{Name: "u7", Role: auth.Shopper, User: "u7"}, nil
+	case slices.Contains(auth.Roles, auth.Role(token)):
+		return auth.Principal{Name: "the " + token, Role: auth.Role(token), KeyID: 5}, nil
+	}
+	return auth.Principal{}, fmt.Errorf("%w: there is no such API key", auth.ErrUnknown)
+}
+
+func (badges) Knows(token string) bool { return slices.Contains(auth.Roles, auth.Role(token)) }
+
+func guarded(c *Config) { c.Verifier = badges{} }
+
+// mayCall is who may call what, written down apart from the code: v viewer, i
+// issuer, o operator, a admin, s shopper; * everybody, without a key too.
+var mayCall = map[string]string{
+	"GET /healthz": "*", "GET /readyz": "*", "GET /metrics": "*", "GET /openapi.json": "*", "GET /docs": "*",
+
+	"GET /v1/promotions": "voa", "POST /v1/promotions": "oa", "GET /v1/promotions/{id}": "voa", "DELETE /v1/promotions/{id}": "oa",
+	"POST /v1/promotions/{id}/start": "oa", "POST /v1/promotions/{id}/pause": "oa", "POST /v1/promotions/{id}/resume": "oa",
+	"POST /v1/promotions/{id}/cancel": "oa", "POST /v1/promotions/{id}/close": "oa", "POST /v1/promotions/{id}/approve": "oa",
+	"GET /v1/promotions/{id}/events": "voa", "GET /v1/promotions/{id}/stream": "voa",
+	"POST /v1/promotions/{id}/targets": "oa", "GET /v1/promotions/{id}/uploads/{uploadId}/report": "voa",
+	"GET /v1/promotions/{id}/payouts": "voa", "GET /v1/promotions/{id}/payouts/{targetId}": "voa",
+	"POST /v1/promotions/{id}/payouts/retry": "oa", "POST /v1/promotions/{id}/payouts/{targetId}/resolve": "oa",
+	"GET /v1/dead-letters": "voa", "GET /v1/dead-letters/{id}": "voa", "POST /v1/dead-letters/{id}/replay": "oa",
+	"POST /v1/dead-letters/{id}/discard": "oa", "POST /v1/dead-letters/replay": "oa", "POST /v1/dead-letters/discard": "oa",
+	"POST /v1/reconciliations": "oa", "GET /v1/reconciliations/{id}": "voa", "GET /v1/instances": "voa", "GET /v1/audit": "voa",
+	"GET /v1/coupon-templates": "vioas", "POST /v1/coupon-templates": "oa", "GET /v1/coupon-templates/{id}": "vioas",
+	"PATCH /v1/coupon-templates/{id}": "oa", "POST /v1/coupon-templates/{id}/close": "oa",
+	"GET /v1/coupon-templates/{id}/coupons": "vioa", "GET /v1/coupon-templates/{id}/entrants": "vioa",
+	"POST /v1/coupons/{templateId}/issue": "ioas", "GET /v1/issue-requests/{requestId}": "vioas", "GET /v1/issue-requests/{requestId}/events": "vioas",
+	"GET /v1/coupons/{couponId}": "vioas", "POST /v1/coupons/{couponId}/use": "ioa", "POST /v1/coupons/{couponId}/cancel": "ioa",
+	"GET /v1/users/{userId}/coupons": "vioas", "GET /v1/users/{userId}/history": "vioas",
+	"POST /v1/api-keys": "a", "GET /v1/api-keys": "a", "DELETE /v1/api-keys/{id}": "a",
+}
+
+func TestWhoMayCallWhat(t *testing.T) {
+	t.Parallel()
+	b := setup(t, guarded)
+	for pattern := range b.api.operations {
+		if _, known := mayCall[pattern]; !known {
+			t.Errorf("nobody has said here who may call %s", pattern)
+		}
+	}
+	var described struct {
+		Paths map[string]map[string]struct{ Security []map[string][]string }
+	}
+	if err := json.Unmarshal([]byte(b.json(t, "GET", "/openapi.json", "").body), &described); err != nil {
+		t.Fatal(err)
+	}
+	fill := strings.NewReplacer("{id}", "12", "{uploadId}", "1", "{targetId}", "7", "{requestId}", "42:u7", "{templateId}", "42", "{couponId}", "3", "{userId}", "u7")
+	letters := map[string]string{"v": "viewer", "i": "issuer", "o": "operator", "a": "admin", "s": "shopper"}
+	for pattern, allowed := range mayCall {
+		if _, there := b.api.operations[pattern]; !there {
+			t.Errorf("%s is no call", pattern)
+			continue
+		}
+		method, path, _ := strings.Cut(pattern, " ")
+		body := ""
+		if method == "POST" || method == "PATCH" {
+			body = "{}"
+		}
+		t.Run(pattern, func(t *testing.T) {
+			t.Parallel()
+			for letter, role := range letters {
+				a := b.do(t, method, fill.Replace(path), strings.NewReader(body), "Content-Type", "application/json", "Authorization", "Bearer "+role)
+				in := a.status != http.StatusUnauthorized && a.status != http.StatusForbidden
+				if may := allowed == "*" || strings.Contains(allowed, letter); in != may {
+					t.Errorf("%s: %d %s", role, a.status, a.body)
+				}
+				if a.status == http.StatusForbidden && !strings.Contains(a.body, CodeForbidden) {
+					t.Errorf("%s: %s", role, a.body)
+				}
+			}
+			a := b.do(t, method, fill.Replace(path), strings.NewReader(body), "Content-Type", "application/json")
+			if out := a.status == http.StatusUnauthorized; out == (allowed == "*") {
+				t.Errorf("without a key: %d %s", a.status, a.body)
+			}
+			if secured := described.Paths[path][strings.ToLower(method)].Security != nil; secured == (allowed == "*") && path != "/docs" && path != "/openapi.json" {
+				t.Errorf("its description says that it takes a key: %t", secured)
+			}
+		})
+	}
+}
+
+func TestWhoProvesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, guarded)
+	for given, want := range map[string]string{
+		"":                    "say who you are",
+		"Bearer":              "must be Bearer and an API key or a token",
+		"Bearer ":             "must be Bearer",
+		"Basic viewer":        "must be Bearer",
+		"Bearer nobody":       "there is no such API key",
+		"Bearer " + "x y":     "there is no such API key",
+		"viewer":              "must be Bearer",
+		"Bearer viewer admin": "there is no such API key",
+	} {
+		headers := []string{"Authorization", given}
+		if given == "" {
+			headers = nil
+		}
+		a := b.do(t, "GET", "/v1/promotions", nil, headers...)
+		if a.status != http.StatusUnauthorized || !strings.Contains(a.body, CodeUnauthenticated) || !strings.Contains(a.body, want) || a.header.Get("WWW-Authenticate") != "Bearer" {
+			t.Errorf("%q: %d %s %v", given, a.status, a.body, a.header)
+		}
+	}
+	if a := b.do(t, "GET", "/v1/promotions", nil, "Authorization", "bearer  viewer"); a.status != http.StatusOK {
+		t.Errorf("the scheme's case and spaces: %d %s", a.status, a.body)
+	}
+	if a := b.do(t, "GET", "/v1/promotions", nil, "Authorization", "Bearer away"); a.status != http.StatusServiceUnavailable || strings.Contains(a.body, "rows") || a.header.Get("Retry-After") == "" {
+		t.Errorf("when nobody can tell: %d %s", a.status, a.body)
+	}
+}
+
+func TestWhoGuessesIsSlowedDown(t *testing.T) {
+	t.Parallel()
+	b := setup(t, guarded)
+	for n := 0; ; n++ {
+		a := b.do(t, "GET", "/v1/promotions", nil, "Authorization", "Bearer guess")
+		if a.status == http.StatusTooManyRequests {
+			if a := b.do(t, "GET", "/v1/promotions", nil, "Authorization", "Bearer viewer"); a.status != http.StatusOK {
+				t.Errorf("somebody with a good key behind the same address: %d", a.status)
+			}
+			if n < failuresPerSecond || !strings.Contains(a.body, CodeRateLimited) || a.header.Get("Retry-After") == "" {
+				t.Errorf("after %d: %s %v", n, a.body, a.header)
+			}
+			return
+		}
+		if n > 100_000 {
+			t.Fatal("nobody stops a guesser")
+		}
+	}
+}
+
+func TestCallerAndUserLimits(t *testing.T) {
+	t.Parallel()
+	b := setup(t, guarded, func(c *Config) { c.CallerLimits, c.UserLimits = auth.NewLimits(0.001), auth.NewLimits(0.001) })
+	read := func(role string) answer {
+		return b.do(t, "GET", "/v1/coupon-templates", nil, "Authorization", "Bearer "+role)
+	}
+	if a := read("shopper"); a.status != http.StatusOK {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	a := read("shopper")
+	if a.status != http.StatusTooManyRequests || !strings.Contains(a.body, "http.rate-limit") || a.header.Get("Retry-After") != "1000" {
+		t.Errorf("%d %s %v", a.status, a.body, a.header)
+	}
+	if a := read("viewer"); a.status != http.StatusOK {
+		t.Errorf("somebody else: %d %s", a.status, a.body)
+	}
+
+	b = setup(t, guarded, func(c *Config) { c.UserLimits = auth.NewLimits(0.001) })
+	ask := func(user string) answer {
+		return b.do(t, "POST", "/v1/coupons/42/issue", strings.NewReader(`{"userId":"`+user+`"}`), "Content-Type", "application/json", "Authorization", "Bearer issuer")
+	}
+	ask("u7")
+	if a := ask("u7"); a.status != http.StatusTooManyRequests || !strings.Contains(a.body, "http.rate-limit-per-user") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := ask("u8"); a.status == http.StatusTooManyRequests {
+		t.Errorf("another user: %s", a.body)
+	}
+}
+
+func TestAShopperAsksForHimself(t *testing.T) {
+	t.Parallel()
+	b := setup(t, guarded)
+	const id = "42"
+	b.shop.statuses["42:u7"] = coupon.Status{RequestID: "42:u7", Kind: coupon.Waiting, Ticket: 1}
+	b.shop.coupons = []reward.Coupon{{ID: 1, TemplateID: 42, UserID: "u7"}, {ID: 2, TemplateID: 42, UserID: "u8"}}
+	do := func(method, path, body string) answer {
+		return b.do(t, method, path, strings.NewReader(body), "Content-Type", "application/json", "Authorization", "Bearer shopper")
+	}
+	for _, c := range []struct{ method, path, body string }{
+		{"POST", "/v1/coupons/" + id + "/issue", `{"userId":"u8"}`},
+		{"GET", "/v1/issue-requests/" + id + ":u8", ""},
+		{"GET", "/v1/issue-requests/" + id + ":u8/events", ""},
+		{"GET", "/v1/users/u8/coupons", ""},
+		{"GET", "/v1/users/u8/history", ""},
+	} {
+		if a := do(c.method, c.path, c.body); a.status != http.StatusForbidden || !strings.Contains(a.body, CodeForbidden) {
+			t.Errorf("%s %s: %d %s", c.method, c.path, a.status, a.body)
+		}
+	}
+	a := do("POST", "/v1/coupons/"+id+"/issue", `{}`)
+	if a.status != http.StatusAccepted || a.object(t)["requestId"] != id+":u7" {
+		t.Fatalf("without a userId: %d %s", a.status, a.body)
+	}
+	if a := do("GET", "/v1/issue-requests/"+id+":u7", ""); a.status != http.StatusOK {
+		t.Errorf("his own request: %d %s", a.status, a.body)
+	}
+	for path, want := range map[string]int{"/v1/coupons/1": http.StatusOK, "/v1/coupons/2": http.StatusNotFound, "/v1/coupons/3": http.StatusNotFound} {
+		if a := do("GET", path, ""); a.status != want {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+	if a := b.do(t, "POST", "/v1/coupons/"+id+"/issue", strings.NewReader(`{}`), "Content-Type", "application/json", "Authorization", "Bearer issuer"); a.status != http.StatusUnprocessableEntity {
+		t.Errorf("an issuer without a userId: %d %s", a.status, a.body)
+	}
+}
+
+func TestAPIKeys(t *testing.T) {
+	t.Parallel()
+	rows := &fakeRows{}
+	first, text := auth.NewKey(1, "first", auth.Admin, "cli", nil, time.Now())
+	if err := rows.APIKeyCreate(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	b := setup(t, func(c *Config) {
+		c.Keys, c.Audits, c.Verifier = rows, rows, auth.Callers{Keys: auth.NewKeys(rows, obs.Log{})}
+	})
+	admin := []string{"Authorization", "Bearer " + string(text), "Content-Type", "application/json"}
+	a := b.do(t, "POST", "/v1/api-keys", strings.NewReader(`{"name":"till 4","role":"issuer","expiresAt":"2999-01-01T00:00:00Z"}`), admin...)
+	a.want(t, http.StatusCreated)
+	made := a.object(t)
+	key, _ := made["key"].(string)
+	prefix, _ := made["prefix"].(string)
+	if made["name"] != "till 4" || made["role"] != "issuer" || made["createdBy"] != "first" || len(key) < 50 || !strings.HasPrefix(key, prefix) || len(prefix) != 12 {
+		t.Errorf("%v", made)
+	}
+	// It is let in, does what its role may, and its name stands in the books.
+	if a := b.do(t, "GET", "/v1/coupon-templates", nil, "Authorization", "Bearer "+key); a.status != http.StatusOK {
+		t.Errorf("the new key: %d %s", a.status, a.body)
+	}
+	a = b.do(t, "GET", "/v1/api-keys", nil, admin...)
+	if a.status != http.StatusOK || strings.Contains(a.body, key) || strings.Contains(a.body, `"key"`) || !strings.Contains(a.body, prefix) {
+		t.Errorf("the list: %s", a.body)
+	}
+	id, _ := made["id"].(string)
+	if a := b.do(t, "DELETE", "/v1/api-keys/"+id, nil, admin...); a.status != http.StatusNoContent {
+		t.Fatalf("revoke: %d %s", a.status, a.body)
+	}
+	began := time.Now()
+	for {
+		a := b.do(t, "GET", "/v1/coupon-templates", nil, "Authorization", "Bearer "+key)
+		if a.status == http.StatusUnauthorized && strings.Contains(a.body, "was revoked") && !strings.Contains(a.body, key) {
+			break
+		}
+		if time.Since(began) > 30*time.Second {
+			t.Fatalf("still let in: %d %s", a.status, a.body)
+		}
+	}
+	for body, field := range map[string]string{
+		`{"name":"","role":"viewer"}`:                                                 "name",
+		`{"name":"x","role":"shopper"}`:                                               "role",
+		`{"name":"x","role":"admin","expiresAt":"2001-01-01T00:00:00Z"}`:              "expiresAt",
+		`{"name":" x","role":"admin"}`:                                                "name",
+		`{"name":"` + strings.Repeat("x", 201) + `","role":"admin"}`:                  "name",
+		`{"name":"x","role":"admin","expiresAt":"2999-01-01T00:00:00Z","key":"mine"}`: "key",
+	} {
+		if a := b.do(t, "POST", "/v1/api-keys", strings.NewReader(body), admin...); a.status != http.StatusUnprocessableEntity || !strings.Contains(a.body, `"field":"`+field+`"`) {
+			t.Errorf("%s: %d %s", body, a.status, a.body)
+		}
+	}
+	for path, want := range map[string]string{"/v1/api-keys/77": "API_KEY_NOT_FOUND", "/v1/api-keys/x": "MALFORMED", "/v1/api-keys/-1": "MALFORMED"} {
+		if a := b.do(t, "DELETE", path, nil, admin...); !strings.Contains(a.body, want) {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+	if n := len(rows.audit); n < 2 || rows.audit[0].Action != "create-api-key" || rows.audit[0].Actor != "first" || strings.Contains(fmt.Sprint(rows.audit), key) {
+		t.Errorf("the audit: %v", rows.audit)
+	}
+}
+
+// A stream that is read for hours ends when its reader's key is revoked.
+func TestALongCallEndsWithItsKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rows := &fakeRows{}
+		key, text := auth.NewKey(1, "reader", auth.Viewer, "cli", nil, time.Now())
+		if err := rows.APIKeyCreate(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		a := New(Config{
+			Promotions: nil, Verifier: auth.Callers{Keys: auth.NewKeys(rows, obs.Log{})}, Keys: rows, Audits: rows, Idempotencies: rows, IDs: service.NewIDs(),
+		})
+		req := httptest.NewRequestWithContext(t.Context(), "GET", "/v1/issue-requests/42:u7/events", nil)
+		req.Header.Set("Authorization", "Bearer "+string(text))
+		admitted, end, err := a.admit(req, "watch-issue-request")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer end()
+		time.Sleep(time.Minute)
+		if err := admitted.Context().Err(); err != nil {
+			t.Fatalf("it ended before: %v", err)
+		}
+		if _, err := rows.APIKeyRevoke(t.Context(), 1, "admin", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		revoked := time.Now()
+		<-admitted.Context().Done()
+		if took := time.Since(revoked); took > 2*time.Second {
+			t.Errorf("it went on for %v", took)
+		}
+	})
+}
+
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	b := setup(t, guarded)
+	do := func(method, path, body string) answer {
+		return b.do(t, method, path, strings.NewReader(body), "Content-Type", "application/json", "Authorization", "Bearer operator", "X-Request-Id", "r-1")
+	}
+	made := do("POST", "/v1/promotions", `{"id":12,"name":"Spring","type":"POINT","amount":5}`)
+	made.want(t, http.StatusCreated)
+	do("POST", "/v1/promotions", `{"id":12,"name":"Spring","type":"POINT","amount":5}`).want(t, http.StatusConflict)
+	do("POST", "/v1/promotions", `{"name":""}`).want(t, http.StatusUnprocessableEntity)
+	do("GET", "/v1/promotions/12", "").want(t, http.StatusOK)
+	b.do(t, "POST", "/v1/promotions/12/targets", strings.NewReader("targetId\n1\n"), "Content-Type", "text/csv", "Authorization", "Bearer operator").want(t, http.StatusOK)
+	b.do(t, "POST", "/v1/promotions/12/targets?dryRun=true", strings.NewReader("targetId\n1\n"), "Content-Type", "text/csv", "Authorization", "Bearer operator").want(t, http.StatusOK)
+	do("POST", "/v1/promotions/12/start", "").want(t, http.StatusAccepted)
+
+	a := do("GET", "/v1/audit", "")
+	a.want(t, http.StatusOK)
+	var list struct{ Items []AuditLine }
+	if err := json.Unmarshal([]byte(a.body), &list); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]string, len(list.Items))
+	for i, l := range slices.Backward(list.Items) {
+		if l.EndedAt.IsZero() || l.Actor != "the operator" || l.Role != "operator" {
+			t.Errorf("%+v", l)
+		}
+		got[len(got)-1-i] = fmt.Sprintf("%s %s %d %s", l.Action, l.Subject, l.Status, l.Code)
+	}
+	want := []string{
+		"create-promotion /v1/promotions 201 ", "create-promotion /v1/promotions 409 ALREADY_EXISTS",
+		"upload-targets /v1/promotions/12/targets 200 ", "start-promotion /v1/promotions/12/start 202 ",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	if first := list.Items[len(list.Items)-1]; first.RequestID != "r-1" || !strings.Contains(first.Detail, `"name":"Spring"`) {
+		t.Errorf("%+v", first)
+	}
+	if a := do("GET", "/v1/audit?subject=/v1/promotions/12/&limit=1", ""); !strings.Contains(a.body, "start-promotion") || !strings.Contains(a.body, "nextCursor") {
+		t.Errorf("%s", a.body)
+	}
+	for _, line := range b.rows.audit {
+		if line.Action == "start-promotion" && b.store.ps[12].Status == "DRAFT" {
+			t.Error("it was not carried out")
+		}
+	}
+	template := do("POST", "/v1/coupon-templates", `{"id":42,"name":"Drop","totalQuantity":5}`)
+	template.want(t, http.StatusCreated)
+	do("PATCH", "/v1/coupon-templates/42", `{"closesAt":"2999-01-01T00:00:00Z","opensAt":null}`).want(t, http.StatusOK)
+	last := b.rows.audit[len(b.rows.audit)-1]
+	if last.Status != http.StatusOK || last.Detail != `{"opensAt":null,"closesAt":"2999-01-01T00:00:00Z"}` {
+		t.Errorf("%+v", last)
+	}
+	do("POST", "/v1/promotions/"+strings.Repeat("x", 6000)+"/start", "").want(t, http.StatusBadRequest)
+	if last := b.rows.audit[len(b.rows.audit)-1]; len(last.Subject) > auditSubjectMax {
+		t.Errorf("a subject of %d bytes", len(last.Subject))
+	}
+	// What cannot be noted is not done.
+	b.rows.mu.Lock()
+	b.rows.away = errors.New("away")
+	b.rows.mu.Unlock()
+	if a := do("POST", "/v1/promotions/12/pause", ""); a.status < 500 || b.store.ps[12].Status != "RUNNING" {
+		t.Errorf("%d %s, %s", a.status, a.body, b.store.ps[12].Status)
+	}
+}
+
+func TestIdempotency(t *testing.T) {
+	t.Parallel()
+	post := func(t *testing.T, b *bundle, path, key, body string) answer {
+		t.Helper()
+		return b.do(t, "POST", path, strings.NewReader(body), "Content-Type", "application/json", "Idempotency-Key", key)
+	}
+	const spring = `{"name":"Spring","type":"POINT","amount":5}`
+	paths := map[string]string{
+		"/v1/promotions": spring, "/v1/coupon-templates": `{"name":"Spring","totalQuantity":5}`,
+		"/v1/reconciliations": `{}`, "/v1/api-keys": `{"name":"till","role":"viewer"}`,
+	}
+	for path, body := range paths {
+		t.Run("TheSameAnswer"+path, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			first := post(t, b, path, "k1", body)
+			first.want(t, http.StatusCreated)
+			again := post(t, b, path, "k1", body)
+			if again.status != first.status || again.body != first.body || again.header.Get("Location") != first.header.Get("Location") {
+				t.Errorf("%d %s\n%d %s", first.status, first.body, again.status, again.body)
+			}
+			for _, r := range b.rows.records {
+				if strings.Contains(string(r.Answer), "Spring") || strings.Contains(string(r.Answer), "lgs_") {
+					t.Error("an answer is kept in clear text")
+				}
+			}
+			if a := post(t, b, path, "k1", strings.Replace(strings.Replace(body, "{", `{"x":1,`, 1), ",}", "}", 1)); a.status != http.StatusUnprocessableEntity {
+				t.Errorf("%d %s", a.status, a.body)
+			}
+			if other := post(t, b, path, "k2", body); other.status != http.StatusCreated || path != "/v1/reconciliations" && other.body == first.body {
+				t.Errorf("another key: %d %s", other.status, other.body)
+			}
+		})
+	}
+	t.Run("AnotherRequest", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		post(t, b, "/v1/promotions", "k1", spring).want(t, http.StatusCreated)
+		a := post(t, b, "/v1/promotions", "k1", strings.Replace(spring, "5", "6", 1))
+		if a.status != http.StatusUnprocessableEntity || !strings.Contains(a.body, CodeKeyReused) || len(b.store.ps) != 1 {
+			t.Errorf("%d %s, %d promotions", a.status, a.body, len(b.store.ps))
+		}
+	})
+	t.Run("WhatFailedKeepsNoAnswer", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		post(t, b, "/v1/promotions", "k0", `{"id":9,"name":"a","type":"POINT","amount":5}`).want(t, http.StatusCreated)
+		post(t, b, "/v1/promotions", "k1", `{"id":9,"name":"b","type":"POINT","amount":5}`).want(t, http.StatusConflict)
+		b.json(t, "DELETE", "/v1/promotions/9", "").want(t, http.StatusNoContent)
+		post(t, b, "/v1/promotions", "k1", `{"id":9,"name":"b","type":"POINT","amount":5}`).want(t, http.StatusCreated)
+	})
+	t.Run("UnderWay", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		b.rows.dies = errors.New("died")
+		post(t, b, "/v1/promotions", "k1", spring).want(t, http.StatusCreated)
+		a := post(t, b, "/v1/promotions", "k1", spring)
+		if a.status != http.StatusConflict || !strings.Contains(a.body, CodeInProgress) || a.header.Get("Retry-After") != "1" {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+	})
+	for path, body := range paths {
+		t.Run("AfterACrash"+path, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.rows.dies = errors.New("died")
+			first := post(t, b, path, "k1", body)
+			first.want(t, http.StatusCreated)
+			b.rows.lapse()
+			b.shop.mu.Lock()
+			for id, v := range b.shop.templates {
+				v.CreatedAt = time.Now()
+				b.shop.templates[id] = v
+			}
+			b.shop.mu.Unlock()
+			again := post(t, b, path, "k1", body)
+			again.want(t, http.StatusCreated)
+			switch path {
+			case "/v1/promotions", "/v1/coupon-templates":
+				if again.object(t)["id"] != first.object(t)["id"] {
+					t.Errorf("made twice: %s and %s", first.body, again.body)
+				}
+			case "/v1/api-keys":
+				if len(b.rows.keys) != 2 || b.rows.keys[0].RevokedAt.IsZero() || !b.rows.keys[1].RevokedAt.IsZero() {
+					t.Errorf("%+v", b.rows.keys)
+				}
+			}
+			if third := post(t, b, path, "k1", body); third.body != again.body {
+				t.Errorf("%s\n%s", again.body, third.body)
+			}
+		})
+	}
+	t.Run("TheLimitOfTimeIsThatOfTheFirst", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		soon := time.Now().Add(1200 * time.Millisecond)
+		body := fmt.Sprintf(`{"name":"till","role":"viewer","expiresAt":%q}`, soon.UTC().Format(time.RFC3339Nano))
+		first := post(t, b, "/v1/api-keys", "k1", body)
+		first.want(t, http.StatusCreated)
+		for time.Now().Before(soon) {
+			time.Sleep(time.Until(soon))
+		}
+		if a := post(t, b, "/v1/api-keys", "k1", body); a.body != first.body {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+		if a := post(t, b, "/v1/api-keys", "k2", body); a.status != http.StatusUnprocessableEntity || !strings.Contains(a.body, `"field":"expiresAt"`) {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+	})
+	t.Run("AskAgainAfterAFailure", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		b.shop.refusals["42:u7"] = reward.NewError(reward.KindUnavailable, reward.CodeUnavailable, "not now")
+		ask := func() answer { return post(t, b, "/v1/coupons/42/issue", "k1", `{"userId":"u7"}`) }
+		if a := ask(); a.status != http.StatusServiceUnavailable {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		delete(b.shop.refusals, "42:u7")
+		b.shop.statuses["42:u7"] = coupon.Status{RequestID: "42:u7", Kind: coupon.Waiting, Ticket: 1}
+		if a := ask(); a.status != http.StatusAccepted {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+	})
+	t.Run("WhatHasBecomeOfAnAsk", func(t *testing.T) {
+		t.Parallel()
+		for name, tc := range map[string]struct {
+			first, now coupon.Status
+			want       int
+			says       string
+		}{
+			"Waits":      {coupon.Status{Kind: coupon.Waiting, Ticket: 3, Rank: 2}, coupon.Status{Kind: coupon.Waiting, Ticket: 3, Rank: 1}, 202, `"queueRank":1`},
+			"Issued":     {coupon.Status{Kind: coupon.Waiting, Ticket: 3}, coupon.Status{Kind: coupon.Issued, Ticket: 3, Coupon: reward.Coupon{ID: 9, TemplateID: 42, UserID: "u7"}}, 200, `"id":"9"`},
+			"Drawn":      {coupon.Status{Kind: coupon.Waiting}, coupon.Status{Kind: coupon.Issued, Ticket: 5, Coupon: reward.Coupon{ID: 9, TemplateID: 42, UserID: "u7"}}, 200, `"id":"9"`},
+			"Rejected":   {coupon.Status{Kind: coupon.Waiting, Ticket: 3}, coupon.Status{Kind: coupon.Rejected, Ticket: 3, Reason: reward.ReasonSoldOut}, 409, "SOLD_OUT"},
+			"AskedLater": {coupon.Status{Kind: coupon.Waiting, Ticket: 3}, coupon.Status{Kind: coupon.Waiting, Ticket: 7}, 202, `"ticket":3`},
+			"Had":        {coupon.Status{Kind: coupon.Issued, Ticket: 3, Coupon: reward.Coupon{ID: 9, TemplateID: 42, UserID: "u7"}}, coupon.Status{Kind: coupon.Waiting, Ticket: 7}, 200, `"id":"9"`},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				b := setup(t)
+				tc.first.RequestID, tc.now.RequestID = "42:u7", "42:u7"
+				b.shop.statuses["42:u7"] = tc.first
+				first := post(t, b, "/v1/coupons/42/issue", "k1", `{"userId":"u7"}`)
+				b.shop.statuses["42:u7"] = tc.now
+				a := post(t, b, "/v1/coupons/42/issue", "k1", `{"userId":"u7"}`)
+				if a.status != tc.want || !strings.Contains(a.body, tc.says) || a.status < 300 && !strings.Contains(a.body, `"duplicate":true`) {
+					t.Errorf("%d %s, then %d %s", first.status, first.body, a.status, a.body)
+				}
+			})
+		}
+	})
+	t.Run("AnAskWhoseInstanceDied", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		b.rows.dies = errors.New("died")
+		b.shop.statuses["42:u7"] = coupon.Status{RequestID: "42:u7", Kind: coupon.Waiting, Ticket: 1}
+		post(t, b, "/v1/coupons/42/issue", "k1", `{"userId":"u7"}`).want(t, http.StatusAccepted)
+		b.rows.lapse()
+		// It was issued meanwhile, by the clock of an instance that is a little behind.
+		b.shop.coupons = []reward.Coupon{{ID: 9, TemplateID: 42, UserID: "u7", Ticket: 1, IssuedAt: time.Now().Add(-2 * time.Second)}}
+		b.shop.statuses["42:u7"] = coupon.Status{RequestID: "42:u7", Kind: coupon.Rejected, Ticket: 2, Reason: reward.ReasonUserLimit}
+		a := post(t, b, "/v1/coupons/42/issue", "k1", `{"userId":"u7"}`)
+		if a.status != http.StatusOK || !strings.Contains(a.body, `"id":"9"`) {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+	})
+	t.Run("KeysThatAreNone", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		for _, key := range []string{strings.Repeat("k", 256), "a\tb", "é"} {
+			if a := post(t, b, "/v1/promotions", key, spring); a.status != http.StatusBadRequest || !strings.Contains(a.body, "Idempotency-Key") {
+				t.Errorf("%q: %d %s", key, a.status, a.body)
+			}
+		}
+		if len(b.store.ps) != 0 {
+			t.Error("something was made")
+		}
+	})
+	t.Run("EachCallerHasHisOwn", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, guarded)
+		ids := map[string]bool{}
+		for _, role := range []string{"operator", "admin", "operator"} {
+			a := b.do(t, "POST", "/v1/promotions", strings.NewReader(spring), "Content-Type", "application/json", "Idempotency-Key", "k1", "Authorization", "Bearer "+role)
+			a.want(t, http.StatusCreated)
+			id, _ := a.object(t)["id"].(string)
+			ids[id] = true
+		}
+		if len(ids) != 2 {
+			t.Errorf("%v", ids)
+		}
+	})
+}
+
+// lapse lets the time of whoever holds a key run out.
+func (f *fakeRows) lapse() {
+	defer f.lock()()
+	for key, r := range f.records {
+		r.BegunAt = r.BegunAt.Add(-2 * idempotencyLease)
+		f.records[key] = r
+	}
+}
+
+func TestETag(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.json(t, "POST", "/v1/promotions", `{"id":12,"name":"Spring","type":"POINT","amount":5}`).want(t, http.StatusCreated)
+	first := b.do(t, "GET", "/v1/promotions/12", nil)
+	tag := first.header.Get("ETag")
+	if tag == "" || first.header.Get("Cache-Control") != "private, no-cache" {
+		t.Fatalf("%v", first.header)
+	}
+	for _, given := range []string{tag, "W/" + tag, `"x", ` + tag, "*"} {
+		a := b.do(t, "GET", "/v1/promotions/12", nil, "If-None-Match", given)
+		if a.status != http.StatusNotModified || a.body != "" || a.header.Get("ETag") != tag || a.header.Get("Content-Type") != "" {
+			t.Errorf("%s: %d %q %v", given, a.status, a.body, a.header)
+		}
+	}
+	b.store.edit(12, func(v *store.PromotionView) { v.Name = "Summer" })
+	a := b.do(t, "GET", "/v1/promotions/12", nil, "If-None-Match", tag)
+	if a.status != http.StatusOK || !strings.Contains(a.body, "Summer") || a.header.Get("ETag") == tag {
+		t.Errorf("%d %s %v", a.status, a.body, a.header)
+	}
+	if a := b.do(t, "GET", "/v1/promotions/13", nil, "If-None-Match", "*"); a.status != http.StatusNotFound || a.header.Get("ETag") != "" {
+		t.Errorf("an error: %d %v", a.status, a.header)
+	}
+}
+
+func TestOrigins(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const shop = "https://shop.example"
+	s, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: AuthNone, Origins: []string{shop}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := guard(b.api, s.cross, AuthNone, []string{shop})
+	ask := func(method, origin string, more ...string) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(t.Context(), method, "http://127.0.0.1/v1/promotions", strings.NewReader(`{"name":"Spring","type":"POINT","amount":5}`))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Origin", origin)
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+		for i := 0; i < len(more); i += 2 {
+			r.Header.Set(more[i], more[i+1])
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	if w := ask("OPTIONS", shop, "Access-Control-Request-Method", "POST"); w.Code != http.StatusNoContent ||
+		w.Header().Get("Access-Control-Allow-Origin") != shop || !strings.Contains(w.Header().Get("Access-Control-Allow-Headers"), "Idempotency-Key") || w.Header().Get("Access-Control-Allow-Credentials") != "" {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+	if w := ask("POST", shop); w.Code != http.StatusCreated || w.Header().Get("Access-Control-Allow-Origin") != shop || w.Header().Get("Vary") != "Origin" {
+		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+	}
+	for _, origin := range []string{"https://evil.example", "https://shop.example.evil.example", "http://shop.example", "null"} {
+		if w := ask("POST", origin); w.Code != http.StatusForbidden || w.Header().Get("Access-Control-Allow-Origin") != "" || !strings.Contains(w.Body.String(), CodeCrossOrigin) {
+			t.Errorf("%s: %d %v", origin, w.Code, w.Header())
+		}
+		if w := ask("OPTIONS", origin, "Access-Control-Request-Method", "POST"); w.Header().Get("Access-Control-Allow-Origin") != "" || w.Code == http.StatusNoContent {
+			t.Errorf("%s: %d %v", origin, w.Code, w.Header())
+		}
+	}
+	if _, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: AuthNone, Origins: []string{"shop"}}); err == nil {
+		t.Error("an origin that is none was taken")
+	}
+}

@@ -1,0 +1,157 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// APIKey is an API key on the wire.
+type APIKey struct {
+	ID         string    `json:"id" doc:"A whole number as a string"`
+	Name       string    `json:"name" doc:"Whose it is, or what for; stands in the books as who acts"`
+	Prefix     string    `json:"prefix" doc:"How the key begins, to tell keys apart" example:"lgs_abcdefgh"`
+	Role       string    `json:"role" enum:"viewer,issuer,operator,admin"`
+	Key        string    `json:"key,omitempty" doc:"The key itself: only in the answer that makes it, and never again"`
+	CreatedAt  time.Time `json:"createdAt"`
+	CreatedBy  string    `json:"createdBy"`
+	ExpiresAt  time.Time `json:"expiresAt,omitzero" doc:"Absent: never"`
+	LastUsedAt time.Time `json:"lastUsedAt,omitzero" doc:"To the minute; absent: never"`
+	RevokedAt  time.Time `json:"revokedAt,omitzero" doc:"Absent: it is not"`
+	RevokedBy  string    `json:"revokedBy,omitempty"`
+}
+
+func apiKeyOf(k store.APIKey) *APIKey {
+	return &APIKey{
+		ID: strconv.FormatInt(k.ID, 10), Name: k.Name, Prefix: k.Prefix, Role: k.Role, CreatedAt: k.CreatedAt.UTC(), CreatedBy: k.CreatedBy,
+		ExpiresAt: k.ExpiresAt.UTC(), LastUsedAt: k.LastUsedAt.UTC(), RevokedAt: k.RevokedAt.UTC(), RevokedBy: k.RevokedBy,
+	}
+}
+
+// CreateAPIKey is the body of POST /v1/api-keys.
+type CreateAPIKey struct {
+	Name      string     `json:"name" minLength:"1" maxLength:"200"`
+	Role      string     `json:"role" enum:"viewer,issuer,operator,admin" doc:"viewer reads; issuer issues, uses and cancels coupons; operator does everything but keys; admin keys too"`
+	ExpiresAt *time.Time `json:"expiresAt,omitempty" doc:"In the future; absent: never"`
+}
+
+// Resolve adds what the schema cannot say.
+func (b *CreateAPIKey) Resolve(huma.Context) []error {
+	// Whether its time is over is asked when it is made: a repeat under the same
+	// idempotency key hears the same answer later.
+	return fieldErrors(auth.CheckNewKey(b.Name, b.Role, b.ExpiresAt, time.Time{}))
+}
+
+type apiKeyCreateInput struct {
+	Body CreateAPIKey
+}
+
+type apiKeyOutput struct {
+	Body *APIKey
+}
+
+type apiKeyIDInput struct {
+	ID string `path:"id" doc:"API key id"`
+}
+
+type apiKeyListInput struct {
+	Cursor string `query:"cursor" doc:"nextCursor of the page before"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+}
+
+type apiKeyListOutput struct {
+	Body struct {
+		Items      []*APIKey `json:"items" nullable:"false"`
+		NextCursor string    `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+	}
+}
+
+func (a *API) addAPIKeys() {
+	const path = "/v1/api-keys"
+	tags := []string{"api-keys"}
+	call(a, huma.Operation{
+		OperationID: "create-api-key", Method: http.MethodPost, Path: path, Tags: tags,
+		Summary: "Make an API key", DefaultStatus: http.StatusCreated,
+		Errors: []int{http.StatusBadRequest, http.StatusUnsupportedMediaType},
+	}, a.createAPIKey)
+	call(a, huma.Operation{
+		OperationID: "list-api-keys", Method: http.MethodGet, Path: path, Tags: tags,
+		Summary: "List API keys, the newest first, without their secrets", Errors: []int{http.StatusBadRequest},
+	}, a.listAPIKeys)
+	call(a, huma.Operation{
+		OperationID: "revoke-api-key", Method: http.MethodDelete, Path: path + "/{id}", Tags: tags,
+		Summary: "Revoke an API key for good; it is refused within a second", DefaultStatus: http.StatusNoContent,
+		Errors: []int{http.StatusBadRequest, http.StatusNotFound},
+	}, a.revokeAPIKey)
+}
+
+func (a *API) createAPIKey(ctx context.Context, in *apiKeyCreateInput) (*apiKeyOutput, error) {
+	now := time.Now()
+	if wrong := auth.CheckNewKey(in.Body.Name, in.Body.Role, in.Body.ExpiresAt, now); len(wrong) > 0 {
+		return nil, invalid(wrong[0].Field, wrong[0].Detail)
+	}
+	id := a.cfg.IDs.Next()
+	if c := claimOf(ctx); c != nil {
+		if c.Again {
+			// Its key was told to nobody.
+			if _, err := a.cfg.Keys.APIKeyRevoke(ctx, c.ID, actor(ctx), time.Now()); err != nil && !reward.HasCode(err, reward.CodeAPIKeyNotFound) {
+				return nil, err
+			}
+		} else {
+			id = c.ID
+		}
+	}
+	key, text := auth.NewKey(id, in.Body.Name, auth.Role(in.Body.Role), actor(ctx), in.Body.ExpiresAt, now)
+	if err := a.cfg.Keys.APIKeyCreate(ctx, key); err != nil {
+		return nil, err
+	}
+	a.log.Info(obs.Processed, "api_key", key.Prefix, "role", key.Role, "by", key.CreatedBy)
+	out := &apiKeyOutput{Body: apiKeyOf(key)}
+	out.Body.Key = string(text)
+	return out, nil
+}
+
+func (a *API) listAPIKeys(ctx context.Context, in *apiKeyListInput) (*apiKeyListOutput, error) {
+	var before int64
+	if in.Cursor != "" {
+		var err error
+		if before, err = decodeCursor(cursorAPIKeys, in.Cursor); err != nil {
+			return nil, err
+		}
+	}
+	keys, err := a.cfg.Keys.APIKeyList(ctx, before, pageRead(in.Limit))
+	if err != nil {
+		return nil, err
+	}
+	keys, more := page(keys, in.Limit)
+	out := &apiKeyListOutput{}
+	out.Body.Items = make([]*APIKey, len(keys))
+	for i, k := range keys {
+		out.Body.Items[i] = apiKeyOf(k)
+	}
+	if more {
+		out.Body.NextCursor = encodeCursor(cursorAPIKeys, keys[len(keys)-1].ID)
+	}
+	return out, nil
+}
+
+func (a *API) revokeAPIKey(ctx context.Context, in *apiKeyIDInput) (*struct{}, error) {
+	id, err := strconv.ParseInt(in.ID, 10, 64)
+	if err != nil || id < 1 || strconv.FormatInt(id, 10) != in.ID {
+		return nil, malformed("id", reward.Quote(in.ID)+" is no API key's id: that is a whole number from 1")
+	}
+	key, err := a.cfg.Keys.APIKeyRevoke(ctx, id, actor(ctx), time.Now())
+	if err != nil {
+		return nil, err
+	}
+	a.log.Info(obs.Processed, "api_key", key.Prefix, "revoked_by", key.RevokedBy)
+	return nil, nil //nolint:nilnil // there is nothing to answer
+}

@@ -1,0 +1,358 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// descriptionText introduces the API.
+const descriptionText = `Issues rewards at scale: payouts that are pushed to many targets, and coupons that many people ask for.
+
+Ids are strings, money is an integer in minor units, times are RFC 3339 in UTC. Unknown fields and query parameters are errors. Lists are read page by page: pass a page's ` + "`nextCursor`" + ` on as ` + "`cursor`" + ` until there is none.
+
+Who calls shows an API key or a token as ` + "`Authorization: Bearer`" + `, unless the server runs with ` + "`auth.mode: none`" + ` on a loopback address. Calls that make something take an ` + "`Idempotency-Key`" + `.
+
+Every answer has the header ` + "`X-Request-Id`" + `, the caller's own if it had one. Errors are ` + "`application/problem+json`" + `: ` + "`code`" + ` is for programs, ` + "`detail`" + ` and ` + "`errors[]`" + ` are for people.`
+
+// tags is the order in which operations are shown.
+var tags = []*huma.Tag{
+	{Name: "promotions"},
+	{Name: "targets"},
+	{Name: "payouts"},
+	{Name: "coupon templates"},
+	{Name: "coupons"},
+	{Name: "dead letters"},
+	{Name: "reconciliations"},
+	{Name: "instances"},
+	{Name: "api-keys"},
+	{Name: "audit"},
+	{Name: "health"},
+}
+
+// The names of schemas that ids have in common.
+const (
+	schemaID        = "ID"
+	schemaTargetID  = "TargetID"
+	schemaRequestID = "RequestID"
+	schemaUserID    = "UserID"
+)
+
+// described are the path parameters that all operations describe alike, by name.
+var described = map[string]string{
+	"id": schemaID, "templateId": schemaID, "couponId": schemaID, "uploadId": schemaID,
+	"targetId": schemaTargetID, "requestId": schemaRequestID, "userId": schemaUserID,
+}
+
+// examples are ids that stand in examples, by path parameter and its path's beginning.
+var examples = []struct{ prefix, name, value string }{
+	{"/v1/promotions/", "id", "12345"},
+	{"/v1/promotions/", "targetId", "7"},
+	{"/v1/coupon-templates/", "id", "42"},
+	{"/v1/coupons/", "templateId", "42"},
+	{"/v1/issue-requests/", "requestId", "42:u7"},
+	{"/v1/users/", "userId", "u7"},
+}
+
+// cursorExamples are what a page of each list may give out.
+var cursorExamples = map[string]any{
+	"list-promotions":        encodeCursor(cursorPromotions, 12345),
+	"list-payouts":           encodeCursor(cursorPayouts, 7),
+	"list-dead-letters":      encodeCursor(cursorDeadLetters, 12345),
+	"list-templates":         encodeCursor(cursorTemplates, 42),
+	"list-template-coupons":  encodeCursor(cursorTemplateCoupons, 7),
+	"list-template-entrants": encodeUserCursor(cursorEntrants, "u7"),
+	"list-user-coupons":      encodeCursor(cursorUserCoupons, 12345),
+	"list-api-keys":          encodeCursor(cursorAPIKeys, 12345),
+	"list-audit":             encodeCursor(cursorAudit, 12345),
+}
+
+// patterns say of fields of bodies what is checked in Go, by schema and field.
+var patterns = map[string]map[string]string{
+	"CreatePromotion": {
+		"currency":    `^([A-Z]{3})?$`,
+		"voucherCode": `^([^=+@\-\x00-\x1F\x7F-\x9F][^\x00-\x1F\x7F-\x9F]*)?$`,
+		"webhookUrl":  `^(https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?([/?][!"$-~]*)?)?$`,
+	},
+	"CreateTemplate": {"name": `\S`},
+	"ChangeTemplate": {"name": `\S`},
+	"CreateAPIKey":   {"name": printed},
+	"ResolvePayout":  {"note": `\S`, "transactionKey": `^[^\x00-\x1F\x7F-\x9F]*$`},
+}
+
+// bodyExamples are bodies of JSON, by operation.
+var bodyExamples = map[string]tree{
+	"create-promotion":     {"name": "Spring", "type": "POINT", "amount": 1000, "currency": "EUR"},
+	"retry-payouts":        {"state": "FAILED"},
+	"resolve-payout":       {"outcome": "SUCCEEDED", "transactionKey": "MS-0000000001", "note": "it is on the provider's list"},
+	"create-template":      {"name": "Spring", "totalQuantity": 1000},
+	"change-template":      {"totalQuantity": 2000},
+	"issue-coupon":         {"userId": "u7"},
+	"replay-dead-letters":  {"reason": "MALFORMED"},
+	"discard-dead-letters": {"reason": "MALFORMED"},
+	"reconcile":            {"promotionId": "12345"},
+	"create-api-key":       {"name": "till 4", "role": "issuer"},
+}
+
+// printed matches texts without control characters, or spaces at their ends.
+const printed = `^[^\s\x00-\x1F\x7F-\x9F]([^\x00-\x1F\x7F-\x9F]*[^\s\x00-\x1F\x7F-\x9F])?$`
+
+// finishDescription adds what the declarations of the operations leave out: how
+// ids look, which codes each answer can carry, and examples. Requests are checked
+// by what was declared, whose complaints say more than that a pattern is not met.
+func (a *API) finishDescription() []byte {
+	doc := a.huma.OpenAPI()
+	doc.Info.Description = descriptionText
+	doc.Tags = tags
+	doc.Extensions = map[string]any{"x-error-codes": errorCodes}
+	schemas := doc.Components.Schemas.Map()
+	schemas[schemaID] = idSchema(1)
+	schemas[schemaTargetID] = idSchema(0)
+	schemas[schemaUserID] = &huma.Schema{Type: huma.TypeString, MinLength: ptr(1), MaxLength: ptr(reward.UserIDMax), Description: "1 to 255 bytes of UTF-8 without U+0000"}
+	schemas[schemaRequestID] = &huma.Schema{
+		Type: huma.TypeString, Pattern: "^" + idPattern(1) + `:[^\x00]{1,255}$`, Description: "{templateId}:{userId}; it splits at its first colon",
+	}
+	for _, item := range doc.Paths {
+		for _, op := range operationsOf(item) {
+			describeParameters(op)
+			if example := bodyExamples[op.OperationID]; example != nil {
+				op.RequestBody.Content["application/json"].Example = example
+			}
+			describeErrors(op, doc.Components.Schemas)
+		}
+	}
+	whole := tree{}
+	text, err := json.Marshal(doc)
+	if err == nil {
+		err = json.Unmarshal(text, &whole)
+	}
+	if err != nil { // it is the same for every start of the program
+		panic(err)
+	}
+	all := whole["components"].(tree)["schemas"].(tree)
+	lines := make([]any, len(lineCodes))
+	for i, c := range lineCodes {
+		lines[i] = c.Code
+	}
+	all["LineError"].(tree)["properties"].(tree)["code"].(tree)["enum"] = lines
+	narrow(all, bodySchemas(whole["paths"].(tree), all))
+	if text, err = json.Marshal(whole); err != nil {
+		panic(err)
+	}
+	return text
+}
+
+// tree is a part of the description as JSON.
+type tree = map[string]any
+
+// narrow adds to the schemas of bodies what is checked in Go, and that null is as
+// good as nothing in the fields that may be left out.
+func narrow(schemas tree, bodies []string) {
+	for name, fields := range patterns {
+		properties := schemas[name].(tree)["properties"].(tree)
+		for field, pattern := range fields {
+			properties[field].(tree)["pattern"] = pattern
+		}
+	}
+	for _, name := range bodies {
+		schema := schemas[name].(tree)
+		required, _ := schema["required"].([]any)
+		properties := schema["properties"].(tree)
+		for field, one := range properties {
+			if !slices.Contains(required, any(field)) {
+				properties[field] = orNull(one.(tree))
+			}
+		}
+	}
+}
+
+// bodySchemas names the schemas of objects in bodies of requests.
+func bodySchemas(paths, schemas tree) []string {
+	var names []string
+	var visit func(v any)
+	visit = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, one := range v {
+				visit(one)
+			}
+		case tree:
+			ref, _ := v["$ref"].(string)
+			name := strings.TrimPrefix(ref, schemaPrefix)
+			if schema, ok := schemas[name].(tree); ok && schema["properties"] != nil && !slices.Contains(names, name) {
+				names = append(names, name)
+				visit(schema)
+			}
+			for _, one := range v {
+				visit(one)
+			}
+		}
+	}
+	for _, item := range paths {
+		for _, op := range item.(tree) {
+			visit(op.(tree)["requestBody"])
+		}
+	}
+	return names
+}
+
+// orNull is a schema that also takes null.
+func orNull(schema tree) tree {
+	null := tree{"type": "null"}
+	if ref, ok := schema["$ref"]; ok {
+		return tree{"description": schema["description"], "oneOf": []any{tree{"$ref": ref}, null}}
+	}
+	if choices, ok := schema["oneOf"].([]any); ok {
+		schema["oneOf"] = append(choices, null)
+	}
+	if name, ok := schema["type"].(string); ok {
+		schema["type"] = []any{name, "null"}
+	}
+	if values, ok := schema["enum"].([]any); ok {
+		schema["enum"] = append(values, nil)
+	}
+	return schema
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func operationsOf(item *huma.PathItem) []*huma.Operation {
+	var out []*huma.Operation
+	for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Patch, item.Delete} {
+		if op != nil {
+			out = append(out, op)
+		}
+	}
+	return out
+}
+
+// describeParameters replaces the parameters that are described alike; what they
+// are checked by stays.
+func describeParameters(op *huma.Operation) {
+	for i, p := range op.Parameters {
+		better := *p
+		switch name := described[p.Name]; {
+		case p.In == "path" && name != "":
+			better.Schema = refTo(name)
+			for _, e := range examples {
+				if e.name == p.Name && strings.HasPrefix(op.Path, e.prefix) {
+					better.Example = e.value
+				}
+			}
+		case p.In == "query" && p.Name == "cursor":
+			better.Schema = &huma.Schema{Type: huma.TypeString, Pattern: "^[A-Za-z0-9_-]*$"}
+			better.Example = cursorExamples[op.OperationID]
+		case p.In == "query" && p.Name == "templateId":
+			better.Schema = &huma.Schema{Type: huma.TypeArray, Items: refTo(schemaID)}
+		case p.In == "query" && p.Name == "state":
+			better.Schema = &huma.Schema{Type: huma.TypeString, Enum: payoutStates()}
+		case p.Name == ActorHeader:
+			better.Schema = &huma.Schema{Type: huma.TypeString, MinLength: p.Schema.MinLength, MaxLength: p.Schema.MaxLength, Pattern: printed}
+		case p.Name == idempotencyHeader:
+			better.Schema = &huma.Schema{Type: huma.TypeString, MinLength: p.Schema.MinLength, MaxLength: p.Schema.MaxLength, Pattern: "^[!-~]([ -~]*[!-~])?$"}
+		default:
+			continue
+		}
+		op.Parameters[i] = &better
+	}
+}
+
+func payoutStates() []any {
+	out := make([]any, reward.StateCount)
+	for s := range reward.StateCount {
+		out[s] = s.String()
+	}
+	return out
+}
+
+const schemaPrefix = "#/components/schemas/"
+
+func refTo(schema string) *huma.Schema { return &huma.Schema{Ref: schemaPrefix + schema} }
+
+// describeErrors says for each status which codes it can come with.
+func describeErrors(op *huma.Operation, schemas huma.Registry) {
+	problem := schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
+	delete(op.Responses, "default")
+	for status := range op.Responses {
+		if status >= "400" {
+			delete(op.Responses, status)
+		}
+	}
+	for status, codes := range codesOf(op) {
+		enum := make([]any, len(codes))
+		for i, c := range codes {
+			enum[i] = c
+		}
+		answer := &huma.Response{
+			Description: http.StatusText(status),
+			Content: map[string]*huma.MediaType{problemType: {Schema: &huma.Schema{
+				Ref: problem.Ref, Properties: map[string]*huma.Schema{"code": {Enum: enum}},
+			}}},
+		}
+		switch status {
+		case http.StatusUnauthorized:
+			answer.Headers = map[string]*huma.Param{"WWW-Authenticate": {Schema: &huma.Schema{Type: huma.TypeString}, Description: "Bearer"}}
+		case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+			answer.Headers = map[string]*huma.Param{"Retry-After": {
+				Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: ptr(1.0)}, Description: "Seconds to wait before asking again",
+			}}
+		}
+		op.Responses[strconv.Itoa(status)] = answer
+	}
+}
+
+// eventSchema is a server-sent event: its name says what its data is.
+func eventSchema(data map[string]*huma.Schema) *huma.Schema {
+	out := &huma.Schema{Description: "One event of the stream"}
+	text := func(doc string) *huma.Schema { return &huma.Schema{Type: huma.TypeString, Description: doc} }
+	for _, name := range slices.Sorted(maps.Keys(data)) {
+		body := text("JSON")
+		body.Extensions = map[string]any{"contentMediaType": "application/json", "contentSchema": data[name]}
+		out.OneOf = append(out.OneOf, &huma.Schema{
+			Type: huma.TypeObject, Required: []string{"event", "id", "data"},
+			Properties: map[string]*huma.Schema{
+				"event": {Type: huma.TypeString, Enum: []any{name}}, "id": text("What Last-Event-ID is to be"), "data": body,
+			},
+		})
+	}
+	return out
+}
+
+// idSchema is an id as text.
+func idSchema(lowest int64) *huma.Schema {
+	return &huma.Schema{
+		Type: huma.TypeString, Pattern: "^" + idPattern(lowest) + "$",
+		Description: fmt.Sprintf("A whole number from %d to %d in its shortest form", lowest, int64(math.MaxInt64)),
+	}
+}
+
+// idPattern matches the whole numbers from lowest, 0 or 1, to 2^63−1 in their
+// shortest form.
+func idPattern(lowest int64) string {
+	most := strconv.FormatInt(math.MaxInt64, 10)
+	ways := []string{fmt.Sprintf("[1-9][0-9]{0,%d}", len(most)-2)}
+	if lowest == 0 {
+		ways = append(ways, "0")
+	}
+	// As many digits as the greatest has: the first that differs is lower.
+	for i := range most {
+		least := '0'
+		if i == 0 {
+			least = '1'
+		}
+		if rune(most[i]) > least {
+			ways = append(ways, fmt.Sprintf("%s[%c-%c][0-9]{%d}", most[:i], least, most[i]-1, len(most)-i-1))
+		}
+	}
+	return "(?:" + strings.Join(append(ways, most), "|") + ")"
+}

@@ -1,0 +1,175 @@
+package api
+
+import (
+	"encoding/json"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// described reads the description as anybody would.
+func (b *bundle) described(t *testing.T) tree {
+	t.Helper()
+	var doc tree
+	if err := json.Unmarshal([]byte(b.json(t, "GET", "/openapi.json", "").body), &doc); err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func TestDescription(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	doc := b.described(t)
+
+	t.Run("SaysSomethingOfEverything", func(t *testing.T) {
+		t.Parallel()
+		known := map[string]bool{}
+		for _, tag := range tags {
+			known[tag.Name] = true
+		}
+		for pattern, op := range describedOperations(b.api) {
+			if op.Summary == "" || len(op.Tags) != 1 || !known[op.Tags[0]] {
+				t.Errorf("%s has the summary %q and the tags %v, of which one is in tags", pattern, op.Summary, op.Tags)
+			}
+			for status, answer := range op.Responses {
+				if answer.Description == "" || status >= "400" && len(codesOf(op)[atoi(t, status)]) == 0 {
+					t.Errorf("%s says nothing of %s", pattern, status)
+				}
+			}
+			for _, p := range op.Parameters {
+				if p.In == "path" && p.Example == nil && !slices.Contains([]string{"uploadId", "couponId"}, p.Name) && strings.HasPrefix(op.Path, "/v1/promotions/") {
+					t.Errorf("%s has no example of %s", pattern, p.Name)
+				}
+				if p.Name == "cursor" && p.Example == nil {
+					t.Errorf("%s has no example of a cursor: add it to cursorExamples", pattern)
+				}
+			}
+		}
+	})
+
+	t.Run("RefersToWhatIsThere", func(t *testing.T) {
+		t.Parallel()
+		schemas := doc["components"].(tree)["schemas"].(tree)
+		var visit func(v any)
+		visit = func(v any) {
+			switch v := v.(type) {
+			case []any:
+				for _, one := range v {
+					visit(one)
+				}
+			case tree:
+				if ref, ok := v["$ref"].(string); ok && schemas[strings.TrimPrefix(ref, schemaPrefix)] == nil {
+					t.Errorf("nothing is at %s", ref)
+				}
+				for _, one := range v {
+					visit(one)
+				}
+			}
+		}
+		visit(doc)
+	})
+
+	t.Run("TakesNullForNothingInBodies", func(t *testing.T) {
+		t.Parallel()
+		schemas := doc["components"].(tree)["schemas"].(tree)
+		properties := schemas["CreatePromotion"].(tree)["properties"].(tree)
+		for field, want := range map[string]bool{"name": false, "amount": true, "canary": true, "id": true, "currency": true} {
+			text, err := json.Marshal(properties[field])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Contains(string(text), `"null"`); got != want {
+				t.Errorf("null for %s is described: %v, want %v: %s", field, got, want, text)
+			}
+		}
+		if text, _ := json.Marshal(schemas["Promotion"]); strings.Contains(string(text), `"null"`) {
+			t.Errorf("an answer has null: %s", text)
+		}
+		b.create(t, `{"id":null,"name":"x","type":"POINT","amount":null,"canary":null,"currency":null,"startsAt":null}`)
+	})
+
+	t.Run("HasBodiesThatAreTaken", func(t *testing.T) {
+		t.Parallel()
+		for pattern, op := range describedOperations(b.api) {
+			if op.RequestBody == nil || op.RequestBody.Content["application/json"] == nil {
+				continue
+			}
+			text, err := json.Marshal(op.RequestBody.Content["application/json"].Example)
+			if err != nil || string(text) == "null" {
+				t.Errorf("%s has no example of a body, %v: add it to bodyExamples", pattern, err)
+				continue
+			}
+			method, path, _ := strings.Cut(pattern, " ")
+			path = strings.NewReplacer("{id}", "1", "{targetId}", "1", "{templateId}", "1").Replace(path)
+			if a := b.json(t, method, path, string(text)); a.status == 400 || a.status == 422 || a.status >= 500 {
+				t.Errorf("%s with %s: %d %s", pattern, text, a.status, a.body)
+			}
+		}
+	})
+
+	t.Run("HasCursorsOfItsLists", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		b.create(t, `{"id":12345,"name":"x","type":"POINT"}`)
+		b.json(t, "POST", "/v1/coupon-templates", `{"id":42,"name":"x","totalQuantity":5}`).want(t, 201)
+		b.shop.mu.Lock()
+		b.shop.entrants = map[reward.TemplateID][]string{42: {"u7"}}
+		b.shop.mu.Unlock()
+		operations := describedOperations(b.api)
+		for id, cursor := range cursorExamples {
+			for pattern, op := range operations {
+				if op.OperationID == id {
+					_, path, _ := strings.Cut(pattern, " ")
+					path = strings.NewReplacer("/v1/promotions/{id}", "/v1/promotions/12345", "{id}", "42", "{userId}", "u7").Replace(path)
+					b.json(t, "GET", path+"?cursor="+cursor.(string), "").want(t, 200)
+				}
+			}
+		}
+	})
+}
+
+func atoi(t *testing.T, s string) int {
+	t.Helper()
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestIDPattern(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int64{0, 1, 9, 10, 99, 1 << 62, math.MaxInt64 - 8, math.MaxInt64 - 7, math.MaxInt64 - 1, math.MaxInt64} {
+		checkIDPattern(t, strconv.FormatInt(n, 10))
+	}
+	for _, s := range []string{"", "-1", "+1", "01", "1.0", "1e3", " 1", "1\n", "9223372036854775808", "9223372036854775810", "9223372036854776000", "9300000000000000000", "10000000000000000000"} {
+		checkIDPattern(t, s)
+	}
+}
+
+var idPatterns = []*regexp.Regexp{regexp.MustCompile("^" + idPattern(0) + "$"), regexp.MustCompile("^" + idPattern(1) + "$")}
+
+// checkIDPattern checks that the description takes the ids that we take.
+func checkIDPattern(t *testing.T, s string) {
+	t.Helper()
+	if _, err := reward.ParseTargetID(s); (err == nil) != idPatterns[0].MatchString(s) {
+		t.Errorf("target id %q: %v, described %v", s, err, idPatterns[0].MatchString(s))
+	}
+	if _, err := reward.ParsePromotionID(s); (err == nil) != idPatterns[1].MatchString(s) {
+		t.Errorf("promotion id %q: %v, described %v", s, err, idPatterns[1].MatchString(s))
+	}
+}
+
+func FuzzIDPattern(f *testing.F) {
+	f.Add("1")
+	f.Add("9223372036854775807")
+	f.Add("9223372036854775808")
+	f.Add("00")
+	f.Fuzz(checkIDPattern)
+}

@@ -1,0 +1,388 @@
+package api
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/payout"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+var update = flag.Bool("update", false, "write docs/errors.md anew")
+
+// asserted are the codes that tests have met and wanted.
+var asserted sync.Map
+
+// unasserted is what TestMain says when every test of the package has run and a
+// code of errorCodes was wanted by none; "" = nothing.
+func unasserted() string {
+	for _, name := range []string{"test.run", "test.skip", "test.list", "test.fuzz", "test.bench"} {
+		if f := flag.Lookup(name); f != nil && f.Value.String() != "" {
+			return "" // some tests only
+		}
+	}
+	var missing []string
+	for _, c := range errorCodes {
+		if _, ok := asserted.Load(c.Code); !ok {
+			missing = append(missing, c.Code)
+		}
+	}
+	if len(missing) == 0 {
+		return ""
+	}
+	return "no test wants the error codes " + strings.Join(missing, ", ") + ": produce each one over HTTP and check it with wantProblem\n"
+}
+
+// describedOperations are the operations of an API's description by pattern.
+func describedOperations(a *API) map[string]*huma.Operation {
+	out := make(map[string]*huma.Operation)
+	for path, item := range a.huma.OpenAPI().Paths {
+		for _, op := range operationsOf(item) {
+			out[op.Method+" "+path] = op
+		}
+	}
+	return out
+}
+
+// wantDescribed checks that an answer is one that the description names.
+func (b *bundle) wantDescribed(t *testing.T, req *http.Request, a answer) {
+	t.Helper()
+	_, pattern := b.api.mux.Handler(req)
+	op := describedOperations(b.api)[pattern]
+	if op == nil || req.Method == http.MethodHead {
+		return
+	}
+	if _, ok := op.Responses[strconv.Itoa(a.status)]; !ok {
+		t.Errorf("%s answers %d, which is not described: %s", op.OperationID, a.status, a.body)
+		return
+	}
+	var p Problem
+	if a.header.Get("Content-Type") == problemType && json.Unmarshal([]byte(a.body), &p) == nil && !slices.Contains(codesOf(op)[a.status], p.Code) {
+		t.Errorf("%s answers %d %s, which is not described there: add it to operationCodes", op.OperationID, a.status, p.Code)
+	}
+}
+
+func TestErrorCodes(t *testing.T) {
+	t.Parallel()
+
+	t.Run("StandOnceWithAMeaningAndSomethingToDo", func(t *testing.T) {
+		t.Parallel()
+		seen, last := map[string]bool{}, 0
+		for _, c := range errorCodes {
+			if seen[c.Code] || len(c.Meaning) < 10 || len(c.Action) < 10 || strings.ContainsAny(c.Meaning+c.Action, "|\n") {
+				t.Errorf("%+v stands twice, or has no meaning of one line, or nothing to do", c)
+			}
+			if c.Status < last || http.StatusText(c.Status) == "" {
+				t.Errorf("%s with %d is out of order", c.Code, c.Status)
+			}
+			seen[c.Code], last = true, c.Status
+		}
+	})
+
+	t.Run("AreThoseOfTheOperations", func(t *testing.T) {
+		t.Parallel()
+		known := map[string]bool{CodeRouteNotFound: true, CodeMethodNotAllowed: true} // of no operation
+		operations := describedOperations(setup(t).api)
+		ids := map[string]bool{}
+		for _, op := range operations {
+			ids[op.OperationID] = true
+			own, ok := operationCodes[op.OperationID]
+			if !ok {
+				t.Errorf("operationCodes says nothing of %s", op.OperationID)
+			}
+			for _, code := range slices.Concat(own, commonCodes(op)) {
+				known[code] = true
+			}
+		}
+		for id := range operationCodes {
+			if !ids[id] {
+				t.Errorf("operationCodes names %s, and there is no such operation", id)
+			}
+		}
+		listed := map[string]bool{}
+		for _, c := range errorCodes {
+			listed[c.Code] = true
+			if !known[c.Code] {
+				t.Errorf("%s is of no operation", c.Code)
+			}
+		}
+		for code := range known {
+			if !listed[code] {
+				t.Errorf("%s is not in errorCodes", code)
+			}
+		}
+	})
+
+	t.Run("AreAllThatThereAre", func(t *testing.T) {
+		t.Parallel()
+		// Constants of codes that are no problem's.
+		elsewhere := map[string]string{
+			"POISON":         "errorCode of a payout, reason of a dead letter",
+			"UNKNOWN_FORMAT": "the format was judged by its Content-Type before",
+		}
+		listed := map[string]bool{}
+		for _, c := range errorCodes {
+			listed[c.Code] = true
+		}
+		for _, dir := range []string{".", "../reward", "../payout", "../coupon", "../store"} {
+			for code, name := range codeConstants(t, dir) {
+				if why := elsewhere[code]; !listed[code] && why == "" {
+					t.Errorf("%s (%s) is not in errorCodes", name, code)
+				} else if listed[code] && why != "" {
+					t.Errorf("%s is in errorCodes and %s", code, why)
+				}
+			}
+		}
+	})
+
+	t.Run("AreAllInTheDocs", func(t *testing.T) {
+		t.Parallel()
+		const path = "../../docs/errors.md"
+		have, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var problems, lines strings.Builder
+		problems.WriteString("| code | status | meaning | what to do |\n|---|---|---|---|\n")
+		for _, c := range errorCodes {
+			fmt.Fprintf(&problems, "| `%s` | %d | %s | %s |\n", c.Code, c.Status, c.Meaning, c.Action)
+		}
+		lines.WriteString("| code | meaning |\n|---|---|\n")
+		for _, c := range lineCodes {
+			fmt.Fprintf(&lines, "| `%s` | %s |\n", c.Code, c.Meaning)
+		}
+		want := between(t, between(t, string(have), "codes", problems.String()), "lines", lines.String())
+		if *update {
+			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+		if want != string(have) {
+			t.Errorf("%s is out of date: go test ./internal/api -run TestErrorCodes -update", path)
+		}
+	})
+}
+
+// between puts a text between the marks of a page.
+func between(t *testing.T, page, mark, text string) string {
+	t.Helper()
+	begin, end := "<!-- "+mark+": begin -->\n", "<!-- "+mark+": end -->"
+	before, rest, ok := strings.Cut(page, begin)
+	_, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("the page has lost its marks %q and %q", begin, end)
+	}
+	return before + begin + text + end + after
+}
+
+// TestLineCodesArrive uploads a line for each code.
+func TestLineCodesArrive(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	points, vouchers := b.create(t, `{"id":1,"name":"p","type":"POINT"}`), b.create(t, `{"id":2,"name":"v","type":"VOUCHER","amount":5}`)
+	const header = "targetId,userId,amount,voucherCode\n"
+	got := map[string]bool{}
+	for _, up := range []struct{ promotion, contentType, file string }{
+		{points, "text/csv", header + "1,u,5,\n,u,5,\nx,u,5,\n2,a\tb,5,\n2,u,,\n2,u,0,\n2,u,5,V-1\n2,=1+1,5,\n2,u\n\"2\"x,u,5,\n2,\xff,5,\n" + strings.Repeat("y", 1<<20) + "\n"},
+		{points, "application/x-ndjson", "{\"targetId\":1,\"userId\":\"another\",\"amount\":5}\n[]\n"},
+		{vouchers, "text/csv", header + "1,u,5,\n"},
+	} {
+		for _, e := range b.do(t, "POST", "/v1/promotions/"+up.promotion+"/targets", strings.NewReader(up.file), "Content-Type", up.contentType).result(t).Errors {
+			got[e.Code] = true
+		}
+	}
+	want := map[string]bool{}
+	for _, c := range lineCodes {
+		want[c.Code] = true
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-lineCodes +found):\n%s", diff)
+	}
+}
+
+// TestErrorCodesArrive produces the codes that no other test wants by wantProblem.
+func TestErrorCodesArrive(t *testing.T) {
+	t.Parallel()
+	const asJSON, asCSV = "application/json", "text/csv"
+	const spring = `{"id":12345,"name":"Spring","type":"POINT","amount":5}`
+	post := func(t *testing.T, b *bundle, path, contentType, body string, headers ...string) answer {
+		t.Helper()
+		return b.do(t, "POST", path, strings.NewReader(body), append([]string{"Content-Type", contentType}, headers...)...)
+	}
+	small := func(c *Config) { // with dry runs of at most two targets
+		f, _ := c.Rows.(*fakeStore)
+		c.Uploads = payout.NewUploads(payout.UploadsConfig{Rows: f, Saver: f, IDs: service.NewIDs(), Hint: func(reward.PromotionID) {}, DryRunTargetsMax: 2})
+	}
+	ends := func(reason string) func(*testing.T, *bundle) answer {
+		return func(t *testing.T, b *bundle) answer {
+			b.shop.stand("42:u7", coupon.Status{Kind: coupon.Rejected, Ticket: 9, Reason: reason}, nil)
+			return post(t, b, "/v1/coupons/42/issue", asJSON, `{"userId":"u7"}`)
+		}
+	}
+	for code, tt := range map[string]struct {
+		status int
+		edit   func(*Config)
+		ask    func(t *testing.T, b *bundle) answer
+	}{
+		CodeUnauthenticated: {401, guarded, func(t *testing.T, b *bundle) answer { return b.json(t, "GET", "/v1/promotions", "") }},
+		CodeForbidden: {403, guarded, func(t *testing.T, b *bundle) answer {
+			return post(t, b, "/v1/promotions", asJSON, spring, "Authorization", "Bearer viewer")
+		}},
+		CodeCrossOrigin: {403, nil, func(t *testing.T, b *bundle) answer {
+			b.serveHTTP(t, Limits{})
+			return post(t, b, "/v1/promotions", asJSON, spring, "Sec-Fetch-Site", "cross-site")
+		}},
+		reward.CodeAPIKeyNotFound: {404, nil, func(t *testing.T, b *bundle) answer { return b.json(t, "DELETE", "/v1/api-keys/7", "") }},
+		CodeBodyTimeout: {408, func(c *Config) { c.UploadIdle = 50 * time.Millisecond }, func(t *testing.T, b *bundle) answer {
+			b.create(t, spring)
+			return b.rawAnswer(t, "POST /v1/promotions/12345/targets HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\nContent-Length: 100\r\n\r\ntargetId\n1\n")
+		}},
+		reward.ReasonNotDrawn: {409, nil, ends(reward.ReasonNotDrawn)},
+		reward.ReasonError:    {409, nil, ends(reward.ReasonError)},
+		CodeInProgress: {409, nil, func(t *testing.T, b *bundle) answer {
+			b.rows.dies = errors.New("died")
+			post(t, b, "/v1/promotions", asJSON, spring, idempotencyHeader, "k").want(t, http.StatusCreated)
+			return post(t, b, "/v1/promotions", asJSON, spring, idempotencyHeader, "k")
+		}},
+		CodeWrongHost: {421, nil, func(t *testing.T, b *bundle) answer {
+			b.serveHTTP(t, Limits{})
+			return b.rawAnswer(t, "GET /v1/promotions HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
+		}},
+		payout.CodeAmountOverflow: {422, nil, func(t *testing.T, b *bundle) answer {
+			b.create(t, spring)
+			b.store.edit(12345, func(v *store.PromotionView) {
+				v.Counts.Payouts[reward.Ready], v.Counts.Amounts[reward.Ready] = 1, math.MaxInt64-4
+			})
+			return post(t, b, "/v1/promotions/12345/targets", asCSV, "targetId\n1\n")
+		}},
+		payout.CodeDryRunTooLarge: {422, small, func(t *testing.T, b *bundle) answer {
+			b.create(t, spring)
+			return post(t, b, "/v1/promotions/12345/targets?dryRun=true", asCSV, "targetId\n1\n2\n3\n")
+		}},
+		CodeKeyReused: {422, nil, func(t *testing.T, b *bundle) answer {
+			post(t, b, "/v1/promotions", asJSON, spring, idempotencyHeader, "k").want(t, http.StatusCreated)
+			return post(t, b, "/v1/promotions", asJSON, strings.Replace(spring, "Spring", "Summer", 1), idempotencyHeader, "k")
+		}},
+		CodeRateLimited: {429, func(c *Config) { c.CallerLimits, c.Verifier = auth.NewLimits(0.001), badges{} }, func(t *testing.T, b *bundle) answer {
+			b.do(t, "GET", "/v1/promotions", nil, "Authorization", "Bearer viewer").want(t, http.StatusOK)
+			return b.do(t, "GET", "/v1/promotions", nil, "Authorization", "Bearer viewer")
+		}},
+		CodeHeadersTooLarge: {431, nil, func(t *testing.T, b *bundle) answer {
+			b.serveHTTP(t, Limits{})
+			return b.rawAnswer(t, "GET /"+strings.Repeat("x", headBytesMost)+" HTTP/1.1\r\n\r\n")
+		}},
+		CodeTooManyHeaders: {431, nil, func(t *testing.T, b *bundle) answer {
+			b.serveHTTP(t, Limits{})
+			return b.rawAnswer(t, "GET / HTTP/1.1\r\n"+strings.Repeat("A: b\r\n", headLinesMost+1)+"\r\n")
+		}},
+	} {
+		t.Run(code, func(t *testing.T) {
+			t.Parallel()
+			edit := tt.edit
+			if edit == nil {
+				edit = func(*Config) {}
+			}
+			a := tt.ask(t, setup(t, edit))
+			if tt.status == http.StatusRequestHeaderFieldsTooLarge {
+				// Nobody has read the request yet, so it has no id.
+				if a.want(t, tt.status); strings.Contains(a.body, `"`+code+`"`) && a.header.Get("Content-Type") == problemType {
+					asserted.Store(code, true)
+				}
+				return
+			}
+			a.wantProblem(t, tt.status, code)
+		})
+	}
+
+	t.Run(CodeTooManyUploads, func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			rows := newFakeStore()
+			b := &bundle{api: New(Config{UploadsMost: 1, Rows: rows, Audits: &fakeRows{}, IDs: service.NewIDs()})}
+			b.api.uploads <- struct{}{}
+			out := httptest.NewRecorder()
+			req := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/promotions/12345/targets", strings.NewReader("targetId\n"+strings.Repeat("1\n", uploadHead)))
+			req.Header.Set("Content-Type", asCSV)
+			b.api.ServeHTTP(out, req)
+			a := answer{out.Code, out.Header(), out.Body.String()}
+			b.wantDescribed(t, req, a)
+			a.wantProblem(t, http.StatusServiceUnavailable, CodeTooManyUploads)
+		})
+	})
+}
+
+// rawAnswer sends the bytes of a request and reads its answer.
+func (b *bundle) rawAnswer(t *testing.T, text string) answer {
+	t.Helper()
+	res, err := http.ReadResponse(bufio.NewReader(b.raw(t, text)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{res.StatusCode, res.Header, string(body)}
+}
+
+// codeConstants finds constants named Code… in a folder: their values, and names.
+func codeConstants(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s: %d files, %v", dir, len(files), err)
+	}
+	found := map[string]string{}
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok {
+				return true
+			}
+			for i, name := range spec.Names {
+				if !strings.HasPrefix(name.Name, "Code") || i >= len(spec.Values) {
+					continue
+				}
+				if literal, ok := spec.Values[i].(*ast.BasicLit); ok && literal.Kind == token.STRING {
+					if text, err := strconv.Unquote(literal.Value); err == nil {
+						found[text] = name.Name
+					}
+				}
+			}
+			return true
+		})
+	}
+	return found
+}

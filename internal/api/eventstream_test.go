@@ -1,0 +1,387 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// pipe is an answer whose connection can be taken over; the other end of it is
+// remote.
+type pipe struct {
+	recorder
+	local, remote net.Conn
+}
+
+func newPipe() *pipe {
+	p := &pipe{recorder: recorder{done: make(chan struct{}), header: make(http.Header)}}
+	p.local, p.remote = net.Pipe()
+	return p
+}
+
+func (p *pipe) Hijack() (net.Conn, *bufio.ReadWriter, error) { return p.local, nil, nil }
+
+// open begins a request whose connection can be taken over, and waits until it
+// has been answered.
+func (w *wire) open(t *testing.T, path string, headers ...string) *pipe {
+	t.Helper()
+	p := newPipe()
+	req := httptest.NewRequestWithContext(t.Context(), "GET", path, nil)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	w.api.ServeHTTP(p, req)
+	return p
+}
+
+// hear reads from a stream until it has said text.
+func (p *pipe) hear(t *testing.T, text string) (all string) {
+	t.Helper()
+	buf := make([]byte, 1<<10)
+	for !strings.Contains(all, text) {
+		n, err := p.remote.Read(buf)
+		if all += string(buf[:n]); err != nil {
+			t.Fatalf("%v instead of %q after %q", err, text, all)
+		}
+	}
+	return all
+}
+
+// wantEnd reads a stream to its end.
+func (p *pipe) wantEnd(t *testing.T) string {
+	t.Helper()
+	rest, err := io.ReadAll(p.remote)
+	if err != nil {
+		t.Errorf("the stream ended with %v", err)
+	}
+	return string(rest)
+}
+
+// TestEventStreamTakesTheConnection: a stream lives without its request.
+func TestEventStreamTakesTheConnection(t *testing.T) {
+	t.Parallel()
+
+	t.Run("TellsAllItWouldHaveTold", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := promotionWire(t, reward.Running)
+			p := w.open(t, promotionEvents, "X-Request-Id", "r-1")
+			head, rest, _ := strings.Cut(p.hear(t, "RUNNING"), "\r\n\r\n")
+			status, fields, _ := strings.Cut(head, "\r\n")
+			for _, want := range []string{
+				"Content-Type: text/event-stream", "Cache-Control: no-store", "X-Request-Id: r-1", "X-Content-Type-Options: nosniff", "Connection: close", "Date: Sat, 01 Jan 2000",
+			} {
+				if !strings.Contains(fields, want) {
+					t.Errorf("no %q in %q", want, fields)
+				}
+			}
+			if status != "HTTP/1.1 200 OK" || !strings.HasPrefix(rest, "retry: 2000\n\n") {
+				t.Errorf("%q, %q", status, rest)
+			}
+			w.paid(1)
+			p.hear(t, "event: progress")
+			w.become(reward.Completed)
+			if rest := p.wantEnd(t); !strings.Contains(rest, "event: done") {
+				t.Errorf("the end: %q", rest)
+			}
+			w.wantNobody(t)
+			w.wantNoStreams(t)
+		})
+	})
+
+	t.Run("OfARequestForACoupon", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWire(t)
+			w.shop.stand("42:u7", coupon.Status{RequestID: "42:u7", Kind: coupon.Waiting, Ticket: 9, Rank: 5}, nil)
+			p := w.open(t, "/v1/issue-requests/42:u7/events")
+			p.hear(t, `"queueRank":5`)
+			w.shop.news <- coupon.Status{RequestID: "42:u7", Kind: coupon.Rejected, Ticket: 9, Reason: reward.ReasonSoldOut}
+			if rest := p.wantEnd(t); !strings.Contains(rest, "event: result") {
+				t.Errorf("the end: %q", rest)
+			}
+			w.shop.watchers.Wait()
+			w.wantNoStreams(t)
+		})
+	})
+
+	t.Run("WhoNeverReadsIsDropped", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := promotionWire(t, reward.Running)
+			stuck, other := w.open(t, promotionEvents), w.open(t, promotionEvents)
+			other.hear(t, "RUNNING")
+			time.Sleep(eventWait - time.Second)
+			if n := w.watchers(); n != 2 {
+				t.Errorf("%d watch before the time is over", n)
+			}
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if n := w.watchers(); n != 1 {
+				t.Errorf("%d watch after it", n)
+			}
+			if heard := stuck.wantEnd(t); strings.Contains(heard, "event") {
+				t.Errorf("it heard %q", heard)
+			}
+			w.become(reward.Completed)
+			other.wantEnd(t)
+			w.wantNobody(t)
+			w.wantNoStreams(t)
+		})
+	})
+
+	t.Run("WhoIsSlowMissesSteps", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := promotionWire(t, reward.Running)
+			slow, other := w.open(t, promotionEvents), w.open(t, promotionEvents)
+			slow.hear(t, "RUNNING")
+			other.hear(t, "RUNNING")
+			for n := range int64(5) {
+				w.paid(n + 1)
+				other.hear(t, "event: progress")
+				time.Sleep(progressSlowest)
+			}
+			w.become(reward.Completed)
+			other.wantEnd(t)
+			rest := slow.wantEnd(t) // what was on its way when it stopped reading, and the end
+			if got := told(t, sentEvents(t, "retry: 2000\n\n"+rest)); len(got) != 2 || got[0] != "progress RUNNING 1" || got[1] != "done COMPLETED 5" {
+				t.Errorf("it heard %v", got)
+			}
+			w.wantNobody(t)
+			w.wantNoStreams(t)
+		})
+	})
+
+	t.Run("WhoLeavesIsForgottenAtOnce", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := promotionWire(t, reward.Running)
+			p := w.open(t, promotionEvents)
+			p.hear(t, "RUNNING")
+			if err := p.remote.Close(); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if w.watchers() != 0 {
+				t.Error("it is still told")
+			}
+			w.wantNobody(t)
+			w.wantNoStreams(t)
+		})
+	})
+
+	t.Run("WhoTalksTooMuchIsDropped", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := promotionWire(t, reward.Running)
+			p := w.open(t, promotionEvents)
+			p.hear(t, "RUNNING")
+			if _, err := p.remote.Write([]byte("\r\n")); err != nil {
+				t.Errorf("a little: %v", err)
+			}
+			if _, err := p.remote.Write(make([]byte, 10*eventInputMax)); err == nil {
+				t.Error("all of it was read")
+			}
+			w.wantNobody(t)
+			w.wantNoStreams(t)
+		})
+	})
+
+	t.Run("WhoseKeyIsRevokedIsDropped", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := promotionWire(t, reward.Running)
+			badge := &revocable{}
+			w.api.cfg.Verifier = badge
+			p := w.open(t, promotionEvents, "Authorization", "Bearer lgs_k")
+			p.hear(t, "RUNNING")
+			go func() { _, _ = io.Copy(io.Discard, p.remote) }() // it goes on reading
+			time.Sleep(time.Minute)
+			if w.watchers() != 1 {
+				t.Error("it ended before")
+			}
+			badge.revoke()
+			time.Sleep(reverifyKeys + progressEvery)
+			synctest.Wait()
+			if w.watchers() != 0 {
+				t.Error("it is still told")
+			}
+			w.wantNobody(t)
+			w.wantNoStreams(t)
+		})
+	})
+
+	t.Run("AStopWaitsForThemAndThenCuts", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := promotionWire(t, reward.Running)
+			polite, stuck := w.open(t, promotionEvents), w.open(t, promotionEvents)
+			polite.hear(t, "RUNNING")
+			w.api.Drain()
+			polite.wantEnd(t)
+			ctx, cancel := context.WithTimeout(t.Context(), drainWait)
+			defer cancel()
+			began := time.Now()
+			w.api.streams.close(ctx)
+			if took := time.Since(began); took != drainWait {
+				t.Errorf("it took %s", took)
+			}
+			stuck.wantEnd(t)
+			w.wantNobody(t)
+			w.wantNoStreams(t)
+			w.api.streams.close(ctx) // there is nothing to wait for
+		})
+	})
+
+	t.Run("APanicEndsTheStreamAlone", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := promotionWire(t, reward.Running)
+			var text lockedBuffer
+			log, err := obs.NewLog(&text, "error", "text")
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.api.log = log
+			local, remote := net.Pipe()
+			ended := false
+			w.api.streams.begin()
+			w.api.streams.hold(local)
+			go w.api.runStream(local, "", nil, func(context.Context, *eventStream) { panic("oops") }, func() { ended = true })
+			if rest, err := io.ReadAll(remote); err != nil || string(rest) != "retry: 2000\n\n" {
+				t.Errorf("%q, %v", rest, err)
+			}
+			synctest.Wait()
+			if !ended || !strings.Contains(text.String(), "panic: oops") {
+				t.Errorf("ended %v: %s", ended, text.String())
+			}
+			w.wantNoStreams(t)
+		})
+	})
+}
+
+func (w *wire) watchers() int {
+	n, _, _ := w.api.progress.standing()
+	return n
+}
+
+// wantNoStreams fails when a stream has not ended.
+func (w *wire) wantNoStreams(t *testing.T) {
+	t.Helper()
+	synctest.Wait()
+	o := &w.api.streams
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.open != 0 || len(o.conns) != 0 {
+		t.Errorf("%d streams, %d connections", o.open, len(o.conns))
+	}
+}
+
+// revocable lets everybody in until it does not.
+type revocable struct {
+	mu   sync.Mutex // protects over
+	over bool
+}
+
+func (r *revocable) revoke() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+}
+
+func (r *revocable) Verify(context.Context, string) (auth.Principal, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return auth.Principal{}, auth.ErrUnknown
+	}
+	return auth.Principal{Name: "reader", Role: auth.Viewer}, nil
+}
+
+func (r *revocable) Knows(string) bool { return true }
+
+// TestEventStreamsOverTheNetwork: what a Server does with them.
+func TestEventStreamsOverTheNetwork(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
+	server, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: AuthNone})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Start(t.Context(), b.api); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	b.url, b.http = "http://"+server.Addr(), &http.Client{Transport: transport}
+	path := "/v1/promotions/" + id + "/events"
+
+	head := b.do(t, "HEAD", path, nil)
+	head.want(t, http.StatusOK)
+	if got := head.header.Get("Content-Type"); got != eventStreamType || head.body != "" {
+		t.Errorf("HEAD: %s, %q", got, head.body)
+	}
+
+	follow := func() (lines *bufio.Reader, leave func()) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := b.http.Do(req) //nolint:bodyclose // leave closes it
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bufio.NewReader(res.Body), func() { _ = res.Body.Close() }
+	}
+	await := func(lines *bufio.Reader, want string) {
+		t.Helper()
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				t.Fatalf("%v instead of %q", err, want)
+			}
+			if strings.TrimSpace(line) == want {
+				return
+			}
+		}
+	}
+	first, leave := follow()
+	await(first, "event: state")
+	second, leaveSecond := follow()
+	defer leaveSecond()
+	await(second, "event: state")
+	leave() // the other one goes on
+	n, err := reward.ParsePromotionID(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.store.edit(n, func(v *store.PromotionView) { v.Status = reward.Running })
+	await(second, "event: state")
+	b.store.edit(n, func(v *store.PromotionView) { v.Counts.Payouts[reward.Ready]++ })
+	await(second, "event: progress")
+	server.Stop()
+	if _, err := io.ReadAll(second); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("the stop: %v", err)
+	}
+	if n, _, _ := b.api.progress.standing(); n != 0 {
+		t.Errorf("%d still watch", n)
+	}
+}

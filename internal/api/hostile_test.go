@@ -1,0 +1,601 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// short are limits that a test can wait for.
+var short = Limits{Header: 300 * time.Millisecond, Leftover: 300 * time.Millisecond, Write: 600 * time.Millisecond}
+
+// shortConfig has the limits of bodies that are read.
+func shortConfig(c *Config) { c.BodyWait, c.UploadIdle = 300*time.Millisecond, 300*time.Millisecond }
+
+// patient is much longer than any limit that is waited for.
+const patient = 10 * time.Second
+
+// serveHTTP puts a bundle's API behind a Server.
+func (b *bundle) serveHTTP(t *testing.T, limits Limits, edit ...func(*ServerConfig)) *Server {
+	t.Helper()
+	cfg := ServerConfig{Listen: "127.0.0.1:0", AuthMode: AuthNone, Limits: limits, Log: b.api.cfg.Log}
+	for _, e := range edit {
+		e(&cfg)
+	}
+	s, err := NewServer(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(t.Context(), b.api); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	b.url, b.http = "http://"+s.Addr(), &http.Client{Transport: transport}
+	return s
+}
+
+// drip sends a text byte by byte until it has been told off, and returns what
+// came back before the connection's end, and how long that took.
+func drip(t *testing.T, conn net.Conn, text string) (string, time.Duration) {
+	t.Helper()
+	began := time.Now()
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for i := range len(text) {
+			if _, err := conn.Write([]byte{text[i]}); err != nil {
+				return
+			}
+			time.Sleep(10 * time.Millisecond) // what makes it slow
+		}
+	})
+	if err := conn.SetReadDeadline(began.Add(patient)); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(conn)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("still connected after %s, having heard %q", patient, answer)
+	}
+	took := time.Since(began)
+	_ = conn.Close()
+	writing.Wait()
+	return string(answer), took
+}
+
+// others asks something ordinary, as others do meanwhile.
+func (b *bundle) others(t *testing.T) {
+	t.Helper()
+	b.do(t, "GET", "/v1/promotions", nil).want(t, http.StatusOK)
+}
+
+func TestSlowSenders(t *testing.T) {
+	t.Parallel()
+	slow := setup(t, shortConfig)
+	slow.serveHTTP(t, short)
+	id := slow.create(t, `{"name":"x","type":"POINT","amount":5}`)
+	endless := strings.Repeat("x", 5000)
+	for _, tc := range []struct{ name, sent, dripped, heard string }{
+		{"Nothing", "", "", ""},
+		{"Headers", "", "GET /v1/promotions HTTP/1.1\r\nHost: localhost\r\nX-A: " + endless, ""},
+		{
+			"BodyOfJSON", "POST /v1/promotions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n",
+			`{"name":"` + endless, `"BODY_TIMEOUT"`,
+		},
+		{
+			"BodyThatNobodyWants", "POST /v1/promotions/" + id + "/start HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n\r\n",
+			endless, "202 Accepted",
+		},
+		{
+			"BodyOfARead", "GET /v1/promotions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n\r\n",
+			endless, "200 OK",
+		},
+		{
+			"BodyNowhere", "POST /nowhere HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
+			"1388\r\n" + endless, "404 Not Found",
+		},
+		{
+			"BodyOfAStranger", "POST /v1/promotions HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 5000\r\n\r\n",
+			endless, "WRONG_HOST",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			heard, took := drip(t, slow.raw(t, tc.sent), tc.dripped)
+			if !strings.Contains(heard, tc.heard) {
+				t.Errorf("heard %q, want %q", heard, tc.heard)
+			}
+			if took > patient/2 {
+				t.Errorf("it took %s", took)
+			}
+			slow.others(t)
+		})
+	}
+
+	t.Run("Upload", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, func(c *Config) { c.UploadIdle = 2 * time.Second }) // 64 bytes
+		b.serveHTTP(t, short)
+		id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
+		conn := b.raw(t, "POST /v1/promotions/"+id+"/targets HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\nContent-Length: 1000000\r\n\r\n")
+		go func() { // 20 bytes a second, so that it never stands still
+			text := "targetId\n1\n2\n3\n4\n5\n6\n7\n8\n9\n" + strings.Repeat("1", 500)
+			for i := range len(text) {
+				if _, err := conn.Write([]byte{text[i]}); err != nil {
+					return
+				}
+				time.Sleep(50 * time.Millisecond) // what makes it slow
+			}
+		}()
+		if err := conn.SetReadDeadline(time.Now().Add(patient)); err != nil {
+			t.Fatal(err)
+		}
+		heard, err := io.ReadAll(conn)
+		if err != nil || !strings.Contains(string(heard), `"BODY_TIMEOUT"`) {
+			t.Errorf("heard %q, %v", heard, err)
+		}
+		defer b.store.lock()()
+		if n := len(b.store.rows); n == 0 || !strings.Contains(string(heard), fmt.Sprintf("%d targets were accepted", n)) {
+			t.Errorf("%d rows, heard %q", n, heard)
+		}
+	})
+}
+
+// TestWhatWaitsIsNotTakenForSlow: the time that a body had to come is not what
+// the answer has.
+func TestWhatWaitsIsNotTakenForSlow(t *testing.T) {
+	t.Parallel()
+	b := setup(t, shortConfig)
+	b.serveHTTP(t, short)
+	b.shop.stand("42:u1", coupon.Status{Kind: coupon.Waiting, RequestID: "42:u1", Ticket: 7, Rank: 3}, nil)
+	began := time.Now()
+	a := b.do(t, "POST", "/v1/coupons/42/issue", strings.NewReader(`{"userId":"u1"}`), "Content-Type", "application/json", "Prefer", "wait=1")
+	if a.want(t, http.StatusAccepted); time.Since(began) < time.Second {
+		t.Errorf("the answer was held for %s", time.Since(began))
+	}
+}
+
+func TestSlowReaders(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	limits := Limits{Write: 2 * time.Second}
+	b.serveHTTP(t, limits)
+	ended := make(chan error, 1)
+	b.api.handle("alive", "GET /endless", func(w http.ResponseWriter, r *http.Request) {
+		page := bytes.Repeat([]byte{'x'}, 1<<20)
+		for {
+			if _, err := w.Write(page); err != nil {
+				ended <- errors.Join(err, r.Context().Err())
+				panic(http.ErrAbortHandler)
+			}
+		}
+	})
+	const big = 24 << 20
+	b.api.handle("alive", "GET /big", func(w http.ResponseWriter, _ *http.Request) {
+		page := bytes.Repeat([]byte{'x'}, 1<<20)
+		for range big >> 20 {
+			if _, err := w.Write(page); err != nil {
+				panic(http.ErrAbortHandler)
+			}
+		}
+	})
+
+	t.Run("WhoNeverReadsIsCut", func(t *testing.T) {
+		t.Parallel()
+		conn := b.raw(t, "GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		b.others(t)
+		select {
+		case err := <-ended:
+			if !errors.Is(err, os.ErrDeadlineExceeded) || !errors.Is(err, context.Canceled) {
+				t.Errorf("ended by %v", err)
+			}
+		case <-time.After(patient):
+			t.Fatal("it writes for ever")
+		}
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err == nil {
+			_, err = io.Copy(io.Discard, res.Body)
+			_ = res.Body.Close()
+		}
+		if err == nil {
+			t.Error("a cut answer looks like a whole one")
+		}
+	})
+
+	t.Run("WhoReadsSlowlyIsServed", func(t *testing.T) {
+		t.Parallel()
+		conn := b.raw(t, "GET /big HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		began, got := time.Now(), int64(0)
+		for {
+			n, err := io.CopyN(io.Discard, res.Body, 512<<10)
+			got += n
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("after %d bytes: %v", got, err)
+			}
+			time.Sleep(100 * time.Millisecond) // what makes it slow
+		}
+		if took := time.Since(began); got != big || took < 2*limits.Write {
+			t.Errorf("%d bytes in %s", got, took)
+		}
+	})
+}
+
+// TestAnExportThatNobodyReads ends where it stands still, and looks cut.
+func TestAnExportThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.serveHTTP(t, short)
+	ended := make(chan error, 1)
+	b.api.handle("alive", "GET /export", func(w http.ResponseWriter, r *http.Request) {
+		out := newCSVStream(w, "x.csv", "name")
+		var err error
+		for err == nil {
+			err = out.page([][]string{{strings.Repeat("x", 100_000)}})
+		}
+		ended <- err
+		b.api.end(out, r, err)
+	})
+	conn := b.raw(t, "GET /export HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	b.others(t)
+	select {
+	case err := <-ended:
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("ended by %v", err)
+		}
+	case <-time.After(patient):
+		t.Fatal("it writes for ever")
+	}
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err == nil {
+		_, err = io.Copy(io.Discard, res.Body)
+		_ = res.Body.Close()
+	}
+	if err == nil {
+		t.Error("a cut export looks like a whole one")
+	}
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.serveHTTP(t, Limits{Connections: 3})
+	held := []net.Conn{b.raw(t, ""), b.raw(t, "GET / HT"), b.raw(t, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")}
+	one := make([]byte, 1)
+	if _, err := io.ReadFull(held[2], one); err != nil { // all three are in
+		t.Fatal(err)
+	}
+	waiting := b.raw(t, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+	waitFor(t, func() bool { return strings.Contains(b.log.String(), "raise http.max-connections") })
+	if err := waiting.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := waiting.Read(one); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("a fourth one was let in: %d, %v", n, err)
+	}
+	_ = held[0].Close()
+	if err := waiting.SetReadDeadline(time.Now().Add(patient)); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(waiting); err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 200") {
+		t.Errorf("once there was a place: %q, %v", text, err)
+	}
+	// Where all places are taken, a stop does not wait for one.
+	b.raw(t, "GET / HT")
+	b.raw(t, "GET / HT")
+	stopped := make(chan struct{})
+	go func() { s.Stop(); close(stopped) }()
+	select {
+	case <-stopped:
+	case <-time.After(drainWait + patient):
+		t.Error("it does not stop")
+	}
+	if n := strings.Count(b.log.String(), "raise http.max-connections"); n != 1 {
+		t.Errorf("it was said %d times", n)
+	}
+}
+
+func TestFloodsOfHeaders(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.serveHTTP(t, Limits{})
+	var many strings.Builder
+	for i := range 10_000 {
+		fmt.Fprintf(&many, "X-%d: 1\r\n", i)
+	}
+	for name, tc := range map[string]struct{ request, code string }{
+		"OneBig":     {"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: " + strings.Repeat("x", 64<<10) + "\r\n\r\n", "HEADERS_TOO_LARGE"},
+		"Many":       {"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + many.String() + "\r\n", "TOO_MANY_HEADERS"},
+		"LongURL":    {"GET /v1/promotions?cursor=" + strings.Repeat("x", 64<<10) + " HTTP/1.1\r\nHost: localhost\r\n\r\n", "HEADERS_TOO_LARGE"},
+		"LongMethod": {strings.Repeat("X", 64<<10) + " / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HEADERS_TOO_LARGE"},
+		"TheSecond":  {"GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\nGET /healthz HTTP/1.1\r\n" + many.String() + "\r\n", "TOO_MANY_HEADERS"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn := b.raw(t, "")
+			go func() { _, _ = io.WriteString(conn, tc.request) }() // it may be cut before all is written
+			if err := conn.SetReadDeadline(time.Now().Add(patient)); err != nil {
+				t.Fatal(err)
+			}
+			answers := bufio.NewReader(conn)
+			var res *http.Response
+			var body []byte
+			var err error
+			for res == nil || res.StatusCode == http.StatusNotFound {
+				if res, err = http.ReadResponse(answers, nil); err != nil {
+					t.Fatal(err)
+				}
+				if body, err = io.ReadAll(res.Body); err != nil {
+					t.Fatal(err)
+				}
+				_ = res.Body.Close()
+			}
+			if res.StatusCode != http.StatusRequestHeaderFieldsTooLarge || !strings.Contains(string(body), `"`+tc.code+`"`) || res.Header.Get("Content-Type") != problemType {
+				t.Errorf("%v %s", res, body)
+			}
+			b.others(t)
+		})
+	}
+	t.Run("Endless", func(t *testing.T) {
+		t.Parallel()
+		conn := b.raw(t, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
+		sent := 0
+		for sent < 64<<20 {
+			n, err := conn.Write(bytes.Repeat([]byte("X-A: 1\r\n"), 1000))
+			if sent += n; err != nil {
+				break
+			}
+		}
+		if sent >= 64<<20 {
+			t.Error("64 MiB of headers were taken")
+		}
+	})
+	t.Run("WhatIsUsualPasses", func(t *testing.T) {
+		t.Parallel()
+		headers := []string{}
+		for i := range 80 {
+			headers = append(headers, fmt.Sprintf("X-%d", i), "1")
+		}
+		for range 3 { // on one connection
+			b.do(t, "GET", "/v1/promotions", nil, headers...).want(t, http.StatusOK)
+		}
+		b.do(t, "GET", "/v1/promotions", nil, "X-Token", strings.Repeat("x", 12<<10)).want(t, http.StatusOK)
+		b.do(t, "GET", "/v1/promotions?cursor="+strings.Repeat("x", 12<<10), nil).wantProblem(t, http.StatusBadRequest, "MALFORMED")
+	})
+}
+
+// TestABodyIsNoHead: what comes before a request is read is told apart, however
+// the bytes arrive.
+func TestABodyIsNoHead(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.serveHTTP(t, Limits{})
+	id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
+	var file strings.Builder
+	file.WriteString("targetId\n\n")
+	for i := range 20_000 {
+		fmt.Fprintln(&file, i)
+	}
+	request := fmt.Sprintf("POST /v1/promotions/%s/targets HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\nContent-Length: %d\r\n\r\n%s", id, file.Len(), file.String())
+	for _, before := range []string{"", "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", request} {
+		conn := b.raw(t, "")
+		go func() { _, _ = io.WriteString(conn, before+request+before) }() // all at once
+		if err := conn.SetReadDeadline(time.Now().Add(patient)); err != nil {
+			t.Fatal(err)
+		}
+		answers := bufio.NewReader(conn)
+		for range 1 + 2*min(1, len(before)) {
+			res, err := http.ReadResponse(answers, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.Copy(io.Discard, res.Body); err != nil || res.StatusCode != http.StatusOK {
+				t.Errorf("%v, %v", res, err)
+			}
+			_ = res.Body.Close()
+		}
+	}
+}
+
+func TestHostileJSON(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.serveHTTP(t, Limits{})
+	var others strings.Builder
+	for i := range bodyMost / 11 {
+		fmt.Fprintf(&others, `"a%04d":0,`, i)
+	}
+	for name, tc := range map[string]struct {
+		body   string
+		status int
+		code   string
+	}{
+		"Huge":           {`{"name":"` + strings.Repeat("x", 200<<10) + `"}`, 413, "BODY_TOO_LARGE"},
+		"JustTooLarge":   {`{"name":"` + strings.Repeat("x", bodyMost) + `"}`, 413, "BODY_TOO_LARGE"},
+		"DeepArrays":     {strings.Repeat("[", bodyMost-1), 400, "MALFORMED"},
+		"DeepObjects":    {strings.Repeat(`{"a":`, bodyMost/5-1), 400, "MALFORMED"},
+		"DeepInAField":   {`{"name":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `}`, 422, "INVALID"},
+		"ManyFields":     {`{` + strings.Repeat(`"ab":0,`, bodyMost/8-2) + `"b":0}`, 400, "MALFORMED"},
+		"HugeNumber":     {`{"amount":` + strings.Repeat("9", bodyMost-100) + `}`, 400, "MALFORMED"},
+		"NumberOfPowers": {`{"amount":1e999999999}`, 400, "MALFORMED"},
+		"LongName":       {`{"` + strings.Repeat("x", bodyMost-100) + `":1}`, 422, "INVALID"},
+		"OtherFields":    {`{` + others.String() + `"z":0}`, 422, "INVALID"},
+		"LongString":     {`{"name":"` + strings.Repeat("x", bodyMost-100) + `"}`, 422, "INVALID"},
+		"LongType":       {`{"name":"x","type":"` + strings.Repeat("x", bodyMost-100) + `"}`, 422, "INVALID"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := b.json(t, "POST", "/v1/promotions", tc.body)
+			if a.status != tc.status || !strings.Contains(a.body, `"`+tc.code+`"`) || len(a.body) > 16<<10 {
+				t.Errorf("%d %.300s, want %d %s", a.status, a.body, tc.status, tc.code)
+			}
+		})
+	}
+}
+
+// TestUploadPlaces: an upload without a place waits, and takes nothing.
+func TestUploadPlaces(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *Config) { c.UploadsMost = 1 })
+	b.serveHTTP(t, Limits{})
+	id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
+	path := "/v1/promotions/" + id + "/targets"
+	head := "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\nContent-Length: 1000000\r\n\r\ntargetId\n"
+	// Who has sent nearly nothing holds no place.
+	b.raw(t, head)
+	if r := b.upload(t, path, "targetId\n1\n").result(t); r.Accepted != 1 {
+		t.Errorf("%+v", r)
+	}
+	holder := b.raw(t, head+strings.Repeat("2\n", uploadHead))
+	waitFor(t, func() bool { return len(b.api.uploads) == 1 })
+	waited := make(chan answer, 1)
+	go func() { waited <- b.upload(t, path, "targetId\n3\n") }()
+	b.others(t)
+	select {
+	case a := <-waited:
+		t.Errorf("with all places taken: %+v", a)
+	case <-time.After(100 * time.Millisecond):
+	}
+	_ = holder.Close()
+	if r := (<-waited).result(t); r.Accepted != 1 {
+		t.Errorf("%+v", r)
+	}
+
+	synctest.Test(t, func(t *testing.T) {
+		full := New(Config{UploadsMost: 1})
+		full.uploads <- struct{}{}
+		began := time.Now()
+		p, ok := errors.AsType[*Problem](full.takeUploadPlace(t.Context()))
+		if !ok || p.Status != http.StatusServiceUnavailable || p.Code != CodeTooManyUploads || p.GetHeaders().Get("Retry-After") == "" || time.Since(began) != uploadPlaceWait {
+			t.Errorf("%+v after %s", p, time.Since(began))
+		}
+	})
+}
+
+// TestManySlowReadersHaveLessTime each than one has.
+func TestManySlowReadersHaveLessTime(t *testing.T) {
+	t.Parallel()
+	held := new(atomic.Int64)
+	held.Store(heldMost)
+	w := &deadlines{}
+	paced := &pacedWriter{ResponseWriter: w, rc: http.NewResponseController(w), wait: time.Minute, held: held}
+	if _, err := paced.Write(nil); err != nil || w.last < 59*time.Second {
+		t.Errorf("%v, %s left", err, w.last)
+	}
+	if _, err := paced.Write([]byte("x")); err != nil || w.last > 2*time.Second || held.Load() != heldMost {
+		t.Errorf("%v, %s left, %d held", err, w.last, held.Load())
+	}
+	paced.WriteHeader(http.StatusOK)
+	if w.last < 59*time.Second {
+		t.Errorf("%s left", w.last)
+	}
+}
+
+// deadlines is a writer that notes how long it would be from now to its latest
+// deadline.
+type deadlines struct {
+	http.ResponseWriter
+	last time.Duration
+}
+
+func (d *deadlines) Write(b []byte) (int, error) { return len(b), nil }
+func (d *deadlines) WriteHeader(int)             {}
+func (d *deadlines) SetWriteDeadline(t time.Time) error {
+	d.last = time.Until(t)
+	return nil
+}
+
+// pacedSender brings so many bytes after each pause, and keeps to deadlines.
+type pacedSender struct {
+	http.ResponseWriter
+	pauses   []time.Duration
+	bytes    int
+	deadline time.Time
+}
+
+func (s *pacedSender) SetReadDeadline(t time.Time) error {
+	s.deadline = t
+	return nil
+}
+
+func (s *pacedSender) Read(p []byte) (int, error) {
+	if len(s.pauses) == 0 {
+		return 0, io.EOF
+	}
+	pause := s.pauses[0]
+	s.pauses = s.pauses[1:]
+	if left := time.Until(s.deadline); left < pause {
+		time.Sleep(left)
+		return 0, os.ErrDeadlineExceeded
+	}
+	time.Sleep(pause)
+	return min(s.bytes, len(p)), nil
+}
+
+// TestGuardedBody: with 10 s and 32 bytes a second, 320 bytes have to come within
+// 10 s of the sender's time.
+func TestGuardedBody(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		bytes  int
+		pauses []time.Duration
+		busy   time.Duration // between two reads
+		whole  bool
+	}{
+		"Steady":                 {320, slices.Repeat([]time.Duration{9 * time.Second}, 10), 0, true},
+		"StandsStill":            {5000, []time.Duration{time.Second, 11 * time.Second}, 0, false},
+		"ByteByByte":             {1, slices.Repeat([]time.Duration{time.Second}, 100), 0, false},
+		"JustFastEnough":         {33, slices.Repeat([]time.Duration{time.Second}, 100), 0, true},
+		"JustTooSlow":            {31, slices.Repeat([]time.Duration{time.Second}, 100), 0, false},
+		"WeAreBusyForLonger":     {33, slices.Repeat([]time.Duration{time.Second}, 100), time.Minute, true},
+		"BusyIsNoExcuse":         {31, slices.Repeat([]time.Duration{time.Second}, 100), time.Minute, false},
+		"ALittleIsAWholeFileToo": {1, slices.Repeat([]time.Duration{time.Second}, 9), 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				sender := &pacedSender{pauses: tc.pauses, bytes: tc.bytes}
+				body := newGuardedBody(sender, &http.Request{Body: io.NopCloser(sender)}, 10*time.Second)
+				for {
+					_, err := body.Read(make([]byte, 8<<10))
+					if errors.Is(err, io.EOF) {
+						break
+					}
+					if err != nil {
+						if tc.whole || !reward.HasCode(err, CodeBodyTimeout) {
+							t.Error(err)
+						}
+						return
+					}
+					time.Sleep(tc.busy)
+				}
+				if !tc.whole {
+					t.Error("it was taken")
+				}
+			})
+		})
+	}
+}

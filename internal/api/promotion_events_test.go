@@ -1,0 +1,420 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+func (f *fakeStore) PromotionViews(_ context.Context, ids []reward.PromotionID) ([]store.PromotionView, error) {
+	defer f.lock()()
+	var out []store.PromotionView
+	for _, id := range slices.Sorted(slices.Values(ids)) {
+		if v, ok := f.ps[id]; ok {
+			out = append(out, v)
+		}
+	}
+	return out, f.away
+}
+
+// sentEvent is an event as a reader gets it.
+type sentEvent struct{ name, id, data string }
+
+// sentEvents takes a stream of events apart.
+func sentEvents(t *testing.T, text string) []sentEvent {
+	t.Helper()
+	rest, ok := strings.CutPrefix(text, "retry: 2000\n\n")
+	if !ok {
+		t.Fatalf("the stream begins with %.40q", text)
+	}
+	var out []sentEvent
+	for part := range strings.SplitSeq(strings.TrimSuffix(rest, "\n\n"), "\n\n") {
+		if part == "" || strings.HasPrefix(part, ":") {
+			continue
+		}
+		lines := strings.Split(part, "\n")
+		if len(lines) != 3 {
+			t.Fatalf("an event of %d lines: %q", len(lines), part)
+		}
+		var e sentEvent
+		for i, field := range []struct {
+			prefix string
+			into   *string
+		}{{"event: ", &e.name}, {"id: ", &e.id}, {"data: ", &e.data}} {
+			if *field.into, ok = strings.CutPrefix(lines[i], field.prefix); !ok {
+				t.Fatalf("%q is not %q", lines[i], field.prefix)
+			}
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// told is what events say, in short.
+func told(t *testing.T, events []sentEvent) (out []string) {
+	t.Helper()
+	for _, e := range events {
+		var p Promotion
+		if err := json.Unmarshal([]byte(e.data), &p); err != nil {
+			t.Fatalf("%q: %v", e.data, err)
+		}
+		if p.ID != "7" || p.Summaries != nil || parseEventID(e.id) != e.id || !strings.HasPrefix(e.id, p.Status+".") {
+			t.Errorf("event %+v", e)
+		}
+		out = append(out, fmt.Sprint(e.name, " ", p.Status, " ", p.Counts.Succeeded))
+	}
+	return out
+}
+
+// promotionWire is a wire with promotion 7.
+func promotionWire(t *testing.T, status reward.PromotionStatus) *wire {
+	t.Helper()
+	w := newWire(t)
+	w.shop.rows.ps[7] = store.PromotionView{Promotion: reward.Promotion{ID: 7, Name: "S", Type: reward.Point, Status: status, CreatedAt: testTime}}
+	w.shop.rows.sums = []reward.Summary{{PromotionID: 7, ID: 1}}
+	return w
+}
+
+func (w *wire) paid(n int64) {
+	w.shop.rows.edit(7, func(v *store.PromotionView) { v.Counts.Payouts[reward.Succeeded] = n })
+}
+
+func (w *wire) become(s reward.PromotionStatus) {
+	w.shop.rows.edit(7, func(v *store.PromotionView) { v.Status = s })
+}
+
+// wantNobody fails when somebody still watches a promotion.
+func (w *wire) wantNobody(t *testing.T) {
+	t.Helper()
+	time.Sleep(time.Second) // fake time
+	w.api.progress.wantIdle(t)
+}
+
+const promotionEvents = "/v1/promotions/7/events"
+
+// pass waits for more than a round, in fake time.
+func pass() { time.Sleep(2 * progressSlowest) }
+
+func TestPromotionEvents(t *testing.T) {
+	t.Parallel()
+
+	t.Run("TellHowItComesOnAndEndWhenItIsDone", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := promotionWire(t, reward.Draft)
+			r := w.send(t.Context(), "GET", promotionEvents, "")
+			for _, step := range []func(){
+				func() { w.become(reward.Running) }, func() { w.paid(1) }, func() { w.paid(2) },
+				func() { w.become(reward.Paused) }, func() { w.become(reward.Running); w.paid(3) }, func() { w.paid(4); w.become(reward.Completed) },
+			} {
+				pass()
+				step()
+			}
+			<-r.done
+			want := []string{
+				"state DRAFT 0", "state RUNNING 0", "progress RUNNING 1", "progress RUNNING 2", "state PAUSED 2", "state RUNNING 3", "done COMPLETED 4",
+			}
+			if diff := cmp.Diff(want, told(t, sentEvents(t, r.text()))); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if h := r.Header(); h.Get("Content-Type") != "text/event-stream" || h.Get("Cache-Control") != "no-store" || r.status != http.StatusOK {
+				t.Errorf("%d %v", r.status, h)
+			}
+			w.wantNobody(t)
+		})
+	})
+
+	t.Run("ACancelledOneIsDoneWhenItIsFinished", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := promotionWire(t, reward.Running)
+			r := w.send(t.Context(), "GET", promotionEvents, "")
+			pass()
+			w.become(reward.PromotionCancelled)
+			pass()
+			w.paid(1) // a late yes
+			pass()
+			w.shop.rows.edit(7, func(v *store.PromotionView) { v.FinishedAt = testTime })
+			<-r.done
+			want := []string{"state RUNNING 0", "state CANCELLED 0", "progress CANCELLED 1", "done CANCELLED 1"}
+			if diff := cmp.Diff(want, told(t, sentEvents(t, r.text()))); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			w.wantNobody(t)
+		})
+	})
+
+	t.Run("AreAtMostFourASecond", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := promotionWire(t, reward.Running)
+			r := w.send(t.Context(), "GET", promotionEvents, "")
+			began := time.Now()
+			var at []time.Duration // of each event
+			for n := range int64(1000) {
+				w.paid(n + 1)
+				if n%100 == 7 { // others come all the time, and are read for
+					w.send(t.Context(), "HEAD", promotionEvents, "")
+				}
+				time.Sleep(10 * time.Millisecond)
+				for events := strings.Count(r.text(), "event: "); len(at) < events; {
+					at = append(at, time.Since(began))
+				}
+			}
+			for i := range len(at) - 4 {
+				if at[i+4]-at[i] <= time.Second {
+					t.Errorf("five events within %s", at[i+4]-at[i])
+				}
+			}
+			if len(at) < 30 {
+				t.Errorf("%d events in 10 s", len(at))
+			}
+			w.become(reward.Completed)
+			<-r.done
+			if all := told(t, sentEvents(t, r.text())); all[len(all)-1] != "done COMPLETED 1000" {
+				t.Errorf("the last is %s", all[len(all)-1])
+			}
+			w.wantNobody(t)
+		})
+	})
+
+	t.Run("GoOnAfterTheLastOneSeen", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := promotionWire(t, reward.Running)
+			w.paid(1)
+			ctx, leave := context.WithCancel(t.Context())
+			r := w.send(ctx, "GET", promotionEvents, "")
+			pass()
+			leave()
+			<-r.done
+			seen := sentEvents(t, r.text())[0].id
+			for _, tc := range []struct {
+				name, last string
+				change     func()
+				want       []string
+			}{
+				{"nothing", "", func() {}, []string{"state RUNNING 1", "done COMPLETED 1"}},
+				{"all", seen, func() {}, []string{"done COMPLETED 1"}},
+				{"other counts", seen, func() { w.paid(2) }, []string{"progress RUNNING 2", "done COMPLETED 2"}},
+				{"another status", seen, func() { w.become(reward.Paused) }, []string{"state PAUSED 2", "done COMPLETED 2"}},
+				{"what is none", "RUNNING", func() {}, []string{"state RUNNING 2", "done COMPLETED 2"}},
+				{"what is none either", strings.Repeat("RUNNING.", 4000), func() {}, []string{"state RUNNING 2", "done COMPLETED 2"}},
+				{"an end that was none", seen, func() { w.become(reward.Completed) }, []string{"done COMPLETED 2"}},
+			} {
+				w.become(reward.Running)
+				tc.change()
+				r := w.send(t.Context(), "GET", promotionEvents, "", "Last-Event-ID", tc.last)
+				pass()
+				w.become(reward.Completed)
+				<-r.done
+				if diff := cmp.Diff(tc.want, told(t, sentEvents(t, r.text()))); diff != "" {
+					t.Errorf("who has seen %s (-want +got):\n%s", tc.name, diff)
+				}
+			}
+			w.wantNobody(t)
+		})
+	})
+
+	t.Run("OfWhatIsDoneAreThatAlone", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := promotionWire(t, reward.Completed)
+			r := w.send(t.Context(), "GET", promotionEvents, "")
+			<-r.done
+			all := sentEvents(t, r.text())
+			if diff := cmp.Diff([]string{"done COMPLETED 0"}, told(t, all)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			// A reader that connects again by itself learns that this was all.
+			again := w.send(t.Context(), "GET", promotionEvents, "", "Last-Event-ID", all[0].id)
+			<-again.done
+			if again.status != http.StatusNoContent || again.text() != "" {
+				t.Errorf("%d: %s", again.status, again.text())
+			}
+			// What it can still come to, an UNKNOWN one that is paid, is another end.
+			w.paid(1)
+			more := w.send(t.Context(), "GET", promotionEvents, "", "Last-Event-ID", all[0].id)
+			<-more.done
+			if diff := cmp.Diff([]string{"done COMPLETED 1"}, told(t, sentEvents(t, more.text()))); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			w.wantNobody(t)
+		})
+	})
+
+	t.Run("ShowThatTheyAreAlive", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := promotionWire(t, reward.Draft)
+			ctx, leave := context.WithCancel(t.Context())
+			r := w.send(ctx, "GET", promotionEvents, "")
+			time.Sleep(3*eventBeat + 5*time.Second)
+			leave()
+			<-r.done
+			if n := strings.Count(r.text(), ": beat\n\n"); n != 3 {
+				t.Errorf("%d beats", n)
+			}
+			w.wantNobody(t)
+		})
+	})
+
+	t.Run("SayOnceThatTheTimeLeftIsNotKnownAnyMore", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := promotionWire(t, reward.Running)
+			w.shop.rows.edit(7, func(v *store.PromotionView) { v.Counts.Payouts[reward.Ready] = 1000 })
+			ctx, leave := context.WithCancel(t.Context())
+			r := w.send(ctx, "GET", promotionEvents, "")
+			for n := range int64(30) {
+				w.paid(n)
+				time.Sleep(100 * time.Millisecond)
+			}
+			before := len(sentEvents(t, r.text()))
+			time.Sleep(10 * time.Second)
+			leave()
+			<-r.done
+			all := sentEvents(t, r.text())
+			with, without := all[before-1].data, all[len(all)-1].data
+			if !strings.Contains(with, "etaSeconds") || strings.Contains(without, "etaSeconds") || len(all) > before+2 {
+				t.Errorf("%d events, then %d:\n%s\n%s", before, len(all), with, without)
+			}
+			w.wantNobody(t)
+		})
+	})
+
+	t.Run("EndWhenTheInstanceStops", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := promotionWire(t, reward.Running)
+			r := w.send(t.Context(), "GET", promotionEvents, "")
+			pass()
+			w.api.Drain()
+			<-r.done
+			late := w.send(t.Context(), "GET", promotionEvents, "")
+			<-late.done
+			if late.status != http.StatusServiceUnavailable || !strings.Contains(late.text(), CodeDraining) {
+				t.Errorf("who comes now: %d %s", late.status, late.text())
+			}
+			w.wantNobody(t)
+		})
+	})
+
+	t.Run("EndWhenItIsDeleted", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := promotionWire(t, reward.Draft)
+			r := w.send(t.Context(), "GET", promotionEvents, "")
+			pass()
+			if err := w.shop.rows.PromotionDelete(t.Context(), 7); err != nil {
+				t.Fatal(err)
+			}
+			<-r.done
+			again := w.send(t.Context(), "GET", promotionEvents, "")
+			<-again.done
+			if again.status != http.StatusNotFound || !strings.Contains(again.text(), reward.CodeNotFound) {
+				t.Errorf("%d: %s", again.status, again.text())
+			}
+			w.wantNobody(t)
+		})
+	})
+
+	t.Run("EndWhenItCannotBeReadForLong", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := promotionWire(t, reward.Running)
+			r := w.send(t.Context(), "GET", promotionEvents, "")
+			pass()
+			w.shop.rows.mu.Lock()
+			w.shop.rows.away = errors.New("password=hunter2")
+			w.shop.rows.mu.Unlock()
+			<-r.done
+			again := w.send(t.Context(), "GET", promotionEvents, "")
+			<-again.done
+			if again.status != http.StatusServiceUnavailable || !strings.Contains(again.text(), `"UNAVAILABLE"`) || strings.Contains(again.text(), "hunter2") {
+				t.Errorf("%d: %s", again.status, again.text())
+			}
+			if again.Header().Get("Retry-After") == "" {
+				t.Error("nothing says when to come back")
+			}
+			w.wantNobody(t)
+		})
+	})
+
+	t.Run("EndWhenTheReaderGoesBeforeTheFirst", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := promotionWire(t, reward.Running)
+			w.api.progress.read = func(ctx context.Context, _ []reward.PromotionID) ([]store.PromotionView, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			ctx, leave := context.WithCancel(t.Context())
+			r := w.send(ctx, "GET", promotionEvents, "")
+			time.Sleep(time.Second)
+			leave()
+			<-r.done
+			w.wantNobody(t)
+		})
+	})
+
+	t.Run("AreRefusedWithAReason", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		b.json(t, "GET", "/v1/promotions/7/events", "").wantProblem(t, http.StatusNotFound, reward.CodeNotFound)
+		b.json(t, "GET", "/v1/promotions/x/events", "").wantProblem(t, http.StatusBadRequest, reward.CodeMalformed)
+		b.json(t, "GET", "/v1/promotions/7/events?x=1", "").wantProblem(t, http.StatusUnprocessableEntity, reward.CodeInvalid)
+		b.json(t, "POST", "/v1/promotions/7/events", "").wantProblem(t, http.StatusMethodNotAllowed, CodeMethodNotAllowed)
+	})
+}
+
+// FuzzLastEventID: whatever a reader says that it has seen last, it hears how
+// what it asks for stands, or that it has seen that.
+func FuzzLastEventID(f *testing.F) {
+	b := &wire{}
+	rows := newFakeStore()
+	b.shop = newFakeShop(rows)
+	rows.ps[7] = store.PromotionView{Promotion: reward.Promotion{ID: 7, Status: reward.Completed}}
+	b.shop.stand("42:u7", coupon.Status{Kind: coupon.Rejected, Ticket: 9, Reason: reward.ReasonSoldOut}, nil)
+	b.api = New(Config{Templates: b.shop, Coupons: b.shop, Issuing: b.shop, Watch: b.shop.Watch, Rows: rows})
+	seen := b.api.progress.frame(rows.ps[7]).id
+	for _, s := range []string{
+		seen, strings.ToLower(seen), seen + " ", seen[:len(seen)-1], "COMPLETED.", "." + strings.Repeat("0", 16), "9.REJECTED", "9.0", "", "\x00\r\nSet-Cookie: a=b",
+		"é.0123456789abcdef", strings.Repeat("9", 1<<16), "-0.+000000000000001", "\xff\xfe",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, last string) {
+		b.api.progress = newProgressHub(b.api) // the one before rests for a moment
+		for _, tc := range []struct{ path, end, seen string }{
+			{"/v1/promotions/7/events", "event: done\nid: " + seen + "\n", seen},
+			{"/v1/issue-requests/42:u7/events", "event: result\nid: 9.REJECTED\n", "9.REJECTED"},
+		} {
+			r := b.send(t.Context(), "GET", tc.path, "", "Last-Event-ID", last)
+			<-r.done
+			want, end := http.StatusOK, 1
+			if last == tc.seen {
+				want, end = http.StatusNoContent, 0
+			}
+			if text := r.text(); r.status != want || strings.Count(text, "event: ") != end || strings.Count(text, tc.end) != end {
+				t.Errorf("%s after %q: %d %q", tc.path, last, r.status, text)
+			}
+		}
+		if id := parseEventID(last); id != "" && (id != last || len(id) > 33) {
+			t.Errorf("%q was read as %q", last, id)
+		}
+	})
+}
