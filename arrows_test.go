@@ -49,6 +49,7 @@ var rooms = map[string]room{
 	"internal/gate":     {seams, with()},
 	"internal/bus":      {seams, with()},
 	"internal/money":    {seams, with()},
+	"internal/auth":     {seams, with("internal/store")},
 	"internal/governor": {seams, with()},
 	"internal/pool":     {seams, with("internal/queue", "internal/store")},
 
@@ -60,7 +61,7 @@ var rooms = map[string]room{
 	"internal/lab": {wiring, with("internal/store", "internal/queue", "internal/gate", "internal/bus", "internal/money",
 		"internal/pool", "internal/payout", "internal/coupon", "client")},
 	".": {wiring, with("internal/store", "internal/queue", "internal/gate", "internal/bus", "internal/money",
-		"internal/pool", "internal/payout", "internal/coupon", "internal/api",
+		"internal/pool", "internal/payout", "internal/coupon", "internal/api", "internal/auth",
 		"internal/governor", "internal/governor/redisrate",
 		"internal/store/postgres", "internal/store/sqlite", "internal/queue/redisstream", "internal/gate/redisgate")},
 

@@ -80,6 +80,16 @@ type KafkaConfig struct {
 	Brokers        []string `koanf:"brokers"`
 	EmbeddedListen string   `koanf:"embedded-listen"`
 	TopicPrefix    string   `koanf:"topic-prefix"`
+	// TLS encrypts what goes to the brokers. CAFile says who may sign their
+	// certificates, ClientCert and ClientKey show them who we are. All are files
+	// that may change while an instance runs, SASLPasswordFile too.
+	TLS              bool   `koanf:"tls"`
+	CAFile           string `koanf:"ca-file"`
+	ClientCert       string `koanf:"client-cert"`
+	ClientKey        string `koanf:"client-key"`
+	SASLMechanism    string `koanf:"sasl-mechanism"`
+	SASLUser         string `koanf:"sasl-user"`
+	SASLPasswordFile string `koanf:"sasl-password-file"`
 }
 
 // MoneyConfig names the provider that pays and bounds the calls to it.
@@ -138,11 +148,33 @@ type ReconcileConfig struct {
 // HTTPConfig is where the API listens.
 type HTTPConfig struct {
 	Listen string `koanf:"listen"`
+	// TLSCert and TLSKey make it HTTPS. They are files, which may change while
+	// an instance runs.
+	TLSCert string `koanf:"tls-cert"`
+	TLSKey  string `koanf:"tls-key"`
+	// MaxConnections is how many connections may be open; who comes then waits.
+	MaxConnections int `koanf:"max-connections"`
+	// RateLimit is how many calls a second each caller has on an instance,
+	// RateLimitPerUser how many requests for coupons each user; 0 = no limit.
+	RateLimit        int `koanf:"rate-limit"`
+	RateLimitPerUser int `koanf:"rate-limit-per-user"`
+	// AllowedOrigins are those of web pages that may call from a browser.
+	AllowedOrigins []string `koanf:"allowed-origins"`
 }
 
 // AuthConfig says how callers of the API prove who they are.
 type AuthConfig struct {
-	Mode string `koanf:"mode"`
+	Mode string    `koanf:"mode"` // none, apikey, or jwt: tokens and API keys
+	JWT  JWTConfig `koanf:"jwt"`
+}
+
+// JWTConfig says whose tokens count, and what is read out of them.
+type JWTConfig struct {
+	JWKS      string `koanf:"jwks"`
+	Issuer    string `koanf:"issuer"`
+	Audience  string `koanf:"audience"`
+	UserClaim string `koanf:"user-claim"`
+	RoleClaim string `koanf:"role-claim"`
 }
 
 // LogConfig says how much is logged, and in which form.

@@ -45,9 +45,9 @@ func TestLoadConfig(t *testing.T) {
 				ConsumerConcurrency: 10, LockWait: 2 * time.Second, LockLease: 5 * time.Second, AvailabilityTTL: 30 * time.Second,
 				FallbackAfter: 3 * time.Second, QueueTTL: 24 * time.Hour,
 			},
-			HTTP:      HTTPConfig{Listen: "127.0.0.1:8080"},
+			HTTP:      HTTPConfig{Listen: "127.0.0.1:8080", MaxConnections: 20_000, AllowedOrigins: []string{}},
 			Reconcile: ReconcileConfig{Interval: time.Minute},
-			Auth:      AuthConfig{Mode: "none"},
+			Auth:      AuthConfig{Mode: "none", JWT: JWTConfig{UserClaim: "sub", RoleClaim: "role"}},
 			Log:       LogConfig{Level: "info", Format: "text"},
 			Roles:     Roles,
 		}
@@ -286,8 +286,14 @@ func TestValidate(t *testing.T) {
 		{"http.listen", "127.0.0.1", "must be host:port"},
 		{"http.listen", "127.0.0.1:65536", "must be host:port"},
 		{"http.listen", "127.0.0.1:http", "must be host:port"},
-		{"auth.mode", "apikey", "is not available yet"},
-		{"auth.mode", "open", "must be none"},
+		{"auth.mode", "apikey", ""},
+		{"auth.mode", "jwt", "auth.jwt.jwks (default) is missing: auth.mode jwt needs the keys of who signs the tokens"},
+		{"auth.mode", "open", "must be one of none, apikey, jwt"},
+		{"auth.jwt.issuer", "https://id.example", "does nothing unless auth.mode is jwt"},
+		{"http.rate-limit", "-1", "must be"},
+		{"http.rate-limit-per-user", "1000001", "must be"},
+		{"http.allowed-origins", "https://shop.example,http://127.0.0.1:3000", ""},
+		{"http.allowed-origins", "shop.example", "each must be like https://shop.example"},
 		{"log.level", "loud", "must be one of debug, info, warn, error"},
 		{"log.format", "xml", "must be one of text, json"},
 		{"roles", "api,payout", ""},
@@ -321,7 +327,7 @@ func TestValidate(t *testing.T) {
 
 	t.Run("TellsEverythingAtOnce", func(t *testing.T) {
 		t.Parallel()
-		_, _, err := LoadConfig(LoadParams{Flags: map[string]string{"nope": "1", "money.timeout": "soon", "log.level": "loud", "auth.mode": "jwt", "redis.stream.max-len": "0"}})
+		_, _, err := LoadConfig(LoadParams{Flags: map[string]string{"nope": "1", "money.timeout": "soon", "log.level": "loud", "auth.mode": "open", "redis.stream.max-len": "0"}})
 		var invalid *ConfigError
 		if !errors.As(err, &invalid) {
 			t.Fatalf("error %v", err)

@@ -2,8 +2,10 @@ package largesse
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
@@ -12,7 +14,11 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/largesse/largesse/internal/api"
+	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/money"
+	"github.com/largesse/largesse/internal/obs"
 )
 
 const (
@@ -66,6 +72,7 @@ func (v *validation) run() {
 	}
 	v.stream(c.Redis.Stream)
 	v.kafka(c.Kafka)
+	v.kafkaSecurity(c.Kafka)
 	v.money(c.Money)
 	v.levers(c)
 	v.coupon(c)
@@ -112,6 +119,59 @@ func (v *validation) kafka(c KafkaConfig) {
 	}
 	if len(c.Brokers) == 0 {
 		v.listen("kafka.embedded-listen", c.EmbeddedListen, "the embedded broker asks nobody for a password")
+	}
+}
+
+// kafkaSecurity checks how we and the brokers know each other.
+func (v *validation) kafkaSecurity(c KafkaConfig) {
+	files, login := []string{"kafka.ca-file", "kafka.client-cert", "kafka.client-key"}, []string{"kafka.sasl-user", "kafka.sasl-password-file"}
+	if len(c.Brokers) == 0 {
+		v.unset("is for the servers of kafka.brokers, which is empty: the embedded broker takes none of it",
+			slices.Concat([]string{"kafka.tls"}, files, []string{"kafka.sasl-mechanism"}, login)...)
+		return
+	}
+	if c.TLS {
+		v.kafkaFiles(c)
+	} else {
+		v.unset("does nothing without kafka.tls: set that to true, or take this out", files...)
+	}
+	if c.SASLMechanism != "" {
+		v.kafkaLogin(c)
+	} else {
+		v.unset("does nothing without kafka.sasl-mechanism: set that too, or take this out", login...)
+	}
+}
+
+// unset refuses settings that hold anything but what is there without them.
+func (v *validation) unset(why string, names ...string) {
+	for _, name := range names {
+		if s, _ := settingByName(name); settingText(v.config.value(name)) != s.Default {
+			v.wrong(name, why)
+		}
+	}
+}
+
+func (v *validation) kafkaFiles(c KafkaConfig) {
+	files := kafkaTLS(c)
+	if err := files.CheckCA(); err != nil {
+		v.wrong("kafka.ca-file", err.Error())
+	}
+	if (c.ClientCert == "") != (c.ClientKey == "") {
+		v.wrong("kafka.client-cert", "goes with kafka.client-key: set both or none")
+	} else if err := files.CheckCert(); err != nil {
+		v.wrong("kafka.client-cert", err.Error())
+	}
+}
+
+func (v *validation) kafkaLogin(c KafkaConfig) {
+	v.oneOf("kafka.sasl-mechanism", c.SASLMechanism, bus.SASLMechanisms...)
+	if c.SASLUser == "" {
+		v.wrong("kafka.sasl-user", "is missing: kafka.sasl-mechanism needs it")
+	}
+	if c.SASLPasswordFile == "" {
+		v.wrong("kafka.sasl-password-file", "is missing: kafka.sasl-mechanism needs it")
+	} else if err := kafkaSASL(c).CheckPassword(); err != nil {
+		v.wrong("kafka.sasl-password-file", err.Error())
 	}
 }
 
@@ -168,14 +228,57 @@ func (v *validation) levers(c Config) {
 }
 
 func (v *validation) http(c Config) {
-	if c.Auth.Mode != "none" {
-		if c.Auth.Mode == "apikey" || c.Auth.Mode == "jwt" {
-			v.wrong("auth.mode", "is not available yet: this version knows only none")
-		} else {
-			v.wrong("auth.mode", "must be none")
+	v.auth(c.Auth)
+	if c.Auth.Mode == api.AuthNone {
+		v.listen("http.listen", c.HTTP.Listen, "auth.mode none lets everybody in who can reach it")
+	} else if _, _, ok := hostPort(c.HTTP.Listen); !ok {
+		v.wrong("http.listen", "must be host:port, the port from 0 to 65535")
+	}
+	v.between("http.rate-limit", c.HTTP.RateLimit, 0, 1_000_000)
+	v.between("http.rate-limit-per-user", c.HTTP.RateLimitPerUser, 0, 1_000_000)
+	for _, origin := range c.HTTP.AllowedOrigins {
+		if err := http.NewCrossOriginProtection().AddTrustedOrigin(origin); err != nil {
+			v.wrong("http.allowed-origins", fmt.Sprintf("has %q; each must be like https://shop.example, without a path", origin))
 		}
 	}
-	v.listen("http.listen", c.HTTP.Listen, "auth.mode none lets everybody in who can reach it")
+	if (c.HTTP.TLSCert == "") != (c.HTTP.TLSKey == "") {
+		v.wrong("http.tls-cert", "goes with http.tls-key: set both or none")
+	} else if c.HTTP.TLSCert != "" && slices.Contains(c.Roles, RoleAPI) { // others may have no right to read them
+		if _, err := tls.LoadX509KeyPair(c.HTTP.TLSCert, c.HTTP.TLSKey); err != nil {
+			v.wrong("http.tls-cert", "cannot be used with http.tls-key: "+err.Error())
+		}
+	}
+	v.between("http.max-connections", c.HTTP.MaxConnections, 10, 1_000_000)
+}
+
+// auth checks how callers prove who they are.
+func (v *validation) auth(c AuthConfig) {
+	v.oneOf("auth.mode", c.Mode, api.AuthNone, api.AuthAPIKey, api.AuthJWT)
+	if c.Mode != api.AuthJWT {
+		v.unset("does nothing unless auth.mode is jwt: set that, or take this out",
+			"auth.jwt.jwks", "auth.jwt.issuer", "auth.jwt.audience", "auth.jwt.user-claim", "auth.jwt.role-claim")
+		return
+	}
+	for _, must := range []struct{ name, value, why string }{
+		{"auth.jwt.jwks", c.JWT.JWKS, "the keys of who signs the tokens"},
+		{"auth.jwt.issuer", c.JWT.Issuer, "who signs the tokens"},
+		{"auth.jwt.audience", c.JWT.Audience, "whom the tokens are meant for"},
+		{"auth.jwt.user-claim", c.JWT.UserClaim, "the claim with the user"},
+		{"auth.jwt.role-claim", c.JWT.RoleClaim, "the claim with the role"},
+	} {
+		if strings.TrimSpace(must.value) == "" {
+			v.wrong(must.name, "is missing: auth.mode jwt needs "+must.why)
+		}
+	}
+	if c.JWT.JWKS == "" || c.JWT.Issuer == "" || c.JWT.Audience == "" {
+		return
+	}
+	tokens, err := auth.NewTokens(tokensConfig(c.JWT, obs.Log{}))
+	if err != nil {
+		v.wrong("auth.jwt.jwks", err.Error())
+		return
+	}
+	tokens.Close()
 }
 
 // warnings tells what is allowed, safe, and probably not meant.
@@ -194,6 +297,9 @@ func (c Config) warnings() []string {
 	}
 	if strings.HasPrefix(c.Money.URL, "http://") && moneyCredentials(c.Money) != (money.Credentials{}) {
 		warnings = append(warnings, "money.url is http://, so credentials travel in clear text and certificates are not used; make it https://")
+	}
+	if c.Kafka.SASLMechanism == "PLAIN" && !c.Kafka.TLS {
+		warnings = append(warnings, "kafka.sasl-mechanism PLAIN without kafka.tls sends the password in clear text; set kafka.tls, or use SCRAM-SHA-512")
 	}
 	// A file may be shared by instances of other roles; a flag is meant for this one.
 	if source := c.source("http.listen"); strings.HasPrefix(source, sourceFlag) && !slices.Contains(c.Roles, RoleAPI) {

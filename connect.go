@@ -3,6 +3,7 @@ package largesse
 import (
 	"path/filepath"
 
+	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
@@ -26,7 +27,31 @@ func redisConfig(cfg Config, log obs.Log) redisstream.Config {
 }
 
 func busConfig(cfg Config, instance string, log obs.Log) bus.Config {
-	return bus.Config{Brokers: cfg.Kafka.Brokers, TopicPrefix: cfg.Kafka.TopicPrefix, ClientID: instance, Log: log}
+	return bus.Config{
+		Brokers: cfg.Kafka.Brokers, TopicPrefix: cfg.Kafka.TopicPrefix, ClientID: instance,
+		TLS: kafkaTLS(cfg.Kafka), SASL: kafkaSASL(cfg.Kafka), Log: log,
+	}
+}
+
+func kafkaTLS(c KafkaConfig) *bus.TLS {
+	if !c.TLS {
+		return nil
+	}
+	return &bus.TLS{CAFile: c.CAFile, CertFile: c.ClientCert, KeyFile: c.ClientKey}
+}
+
+func kafkaSASL(c KafkaConfig) *bus.SASL {
+	if c.SASLMechanism == "" {
+		return nil
+	}
+	return &bus.SASL{Mechanism: c.SASLMechanism, User: c.SASLUser, PasswordFile: c.SASLPasswordFile}
+}
+
+// tokensConfig is what tokens are verified by.
+func tokensConfig(c JWTConfig, log obs.Log) auth.TokensConfig {
+	return auth.TokensConfig{
+		JWKS: c.JWKS, Issuer: c.Issuer, Audience: c.Audience, UserClaim: c.UserClaim, RoleClaim: c.RoleClaim, Log: log,
+	}
 }
 
 func moneyConfig(cfg Config, log obs.Log) money.Config {

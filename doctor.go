@@ -74,9 +74,13 @@ func Doctor(ctx context.Context, p DoctorParams) ([]Check, error) {
 		{"database", []string{"data.dir", "database.url", "database.max-connections"}, func(ctx context.Context, cfg Config) []Check {
 			return lookAtDatabase(ctx, cfg, p.Version)
 		}},
+		{"files", nil, func(ctx context.Context, cfg Config) []Check { return lookAtFiles(ctx, cfg, p.Settings.File) }},
 		{"http", []string{"http.listen", "roles"}, lookAtHTTP},
 		{"redis", []string{"redis.url", "redis.key-prefix"}, lookAtRedis},
-		{"kafka", []string{"data.dir", "kafka.brokers", "kafka.topic-prefix", "kafka.embedded-listen"}, lookAtKafka},
+		{"kafka", []string{
+			"data.dir", "kafka.brokers", "kafka.topic-prefix", "kafka.embedded-listen", "kafka.tls", "kafka.ca-file", "kafka.client-cert", "kafka.client-key",
+			"kafka.sasl-mechanism", "kafka.sasl-user", "kafka.sasl-password-file",
+		}, lookAtKafka},
 		{"money", []string{"money.url", "money.timeout", "money.max-concurrency", authHeaderSetting, "money.client-cert"}, lookAtMoney},
 	}
 	found := make([][]Check, len(parts))

@@ -2,10 +2,17 @@ package largesse
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/obs"
@@ -22,10 +29,33 @@ func lookAtKafka(ctx context.Context, cfg Config) []Check {
 	}
 	facts, err := bus.Look(ctx, busConfig(cfg, "doctor-"+service.InstanceID(), obs.Log{}))
 	if err != nil {
-		return []Check{passed("kafka", "%s", reason(ctx, err)).
-			but(CheckFail, "see that it runs and that kafka.brokers names host:port of its brokers")}
+		return []Check{passed("kafka", "%s", reason(ctx, err)).but(CheckFail, "%s", kafkaAdvice(err, cfg.Kafka))}
 	}
 	return judgeKafka(facts)
+}
+
+// kafkaAdvice says what to do about brokers that cannot be used.
+func kafkaAdvice(err error, c KafkaConfig) string {
+	_, distrust := errors.AsType[*tls.CertificateVerificationError](err)
+	broken, isBroken := errors.AsType[*net.OpError](err)
+	_, noTLS := errors.AsType[tls.RecordHeaderError](err)
+	_, nowhere := errors.AsType[*net.DNSError](err)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED), nowhere:
+	case distrust:
+		return "put who has signed the brokers' certificate into kafka.ca-file, and see that kafka.brokers names the hosts as the certificate does"
+	case isBroken && broken.Op == "remote error": // what crypto/tls calls an alert of the other side
+		return "correct kafka.client-cert and kafka.client-key: the brokers do not take what they are shown"
+	case errors.Is(err, kerr.SaslAuthenticationFailed):
+		return "correct kafka.sasl-user and kafka.sasl-password-file, or give that user this password in Kafka"
+	case errors.Is(err, kerr.UnsupportedSaslMechanism):
+		return "set kafka.sasl-mechanism to one that the brokers offer"
+	case errors.Is(err, io.EOF) && c.SASLMechanism != "": // brokers that say nothing end so too
+		return "correct kafka.sasl-user and kafka.sasl-password-file, and see that kafka.tls and kafka.sasl-mechanism say the same as the listener behind that port"
+	case noTLS, errors.Is(err, io.EOF), c.TLS:
+		return "see which listener that port is (plain, TLS, SASL), and that kafka.tls and kafka.sasl-mechanism say the same"
+	}
+	return "see that it runs and that kafka.brokers names host:port of its brokers"
 }
 
 func judgeKafka(f bus.Facts) []Check {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/api"
+	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/gate"
@@ -433,7 +434,11 @@ func (e *Engine) bindAPI(ctx context.Context) error {
 	if !e.plays(RoleAPI) {
 		return nil
 	}
-	server, err := api.NewServer(api.ServerConfig{Listen: e.cfg.HTTP.Listen, AuthMode: e.cfg.Auth.Mode, Log: e.log})
+	server, err := api.NewServer(api.ServerConfig{
+		Listen: e.cfg.HTTP.Listen, AuthMode: e.cfg.Auth.Mode, Origins: e.cfg.HTTP.AllowedOrigins,
+		TLSCert: e.cfg.HTTP.TLSCert, TLSKey: e.cfg.HTTP.TLSKey,
+		Limits: api.Limits{Connections: apiConnections(e.cfg, openFilesMax())}, Log: e.log,
+	})
 	if err != nil {
 		return err
 	}
@@ -463,7 +468,13 @@ func (e *Engine) startAPI(ctx context.Context) error {
 	}}
 	e.metrics.PartsFrom(e.pulse.up)
 	ids := service.NewIDs()
+	verifier, err := e.openVerifier(ctx)
+	if err != nil {
+		return err
+	}
 	handler := api.New(api.Config{
+		Verifier: verifier, Keys: e.store, Audits: e.store, Idempotencies: e.store, IDs: ids,
+		CallerLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimit)), UserLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimitPerUser)),
 		Promotions: e.promotions(ids),
 		DeadLetters: payout.NewDeadLetters(payout.DeadLettersConfig{
 			Rows: e.store, Publisher: bus.NewPublisher(e.bus), Hint: e.flow.Hint, Log: e.log,
@@ -483,6 +494,26 @@ func (e *Engine) startAPI(ctx context.Context) error {
 	// Once more, so that requests end before what they need does.
 	e.onClose(e.server.Stop)
 	return e.server.Start(ctx, handler)
+}
+
+// openVerifier opens what callers prove by who they are; nil = nobody has to.
+func (e *Engine) openVerifier(ctx context.Context) (auth.Verifier, error) {
+	mode := e.cfg.Auth.Mode
+	if mode == api.AuthNone {
+		return nil, nil //nolint:nilnil // nil is an answer
+	}
+	callers := auth.Callers{Keys: auth.NewKeys(e.store, e.log)}
+	callers.Keys.Start(context.WithoutCancel(ctx))
+	e.onClose(callers.Keys.Stop)
+	if mode == api.AuthJWT {
+		tokens, err := auth.NewTokens(tokensConfig(e.cfg.Auth.JWT, e.log))
+		if err != nil {
+			return nil, err
+		}
+		callers.Tokens = tokens
+		e.onClose(tokens.Close)
+	}
+	return callers, nil
 }
 
 // The parts that a pulse asks.
@@ -526,6 +557,18 @@ func (e *Engine) Addr() string {
 		return ""
 	}
 	return e.server.Addr()
+}
+
+// URL is where the API is, http://host:port or https://host:port; "" without
+// the api role.
+func (e *Engine) URL() string {
+	switch {
+	case e.server == nil:
+		return ""
+	case e.cfg.HTTP.TLSCert != "":
+		return "https://" + e.Addr()
+	}
+	return "http://" + e.Addr()
 }
 
 // Brokers is where Kafka clients reach the bus.

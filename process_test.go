@@ -65,6 +65,12 @@ func serve(t *testing.T, args ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serveBinary(t, path, args...)
+}
+
+// serveBinary is serve for a program that was built another way.
+func serveBinary(t *testing.T, path string, args ...string) *process {
+	t.Helper()
 	args = append([]string{"serve", "--output", "json", "--listen", "127.0.0.1:0", "--log-level", "warn"}, args...)
 	p := &process{cmd: exec.Command(path, args...), stderr: &lockedBuffer{}}
 	p.cmd.Stderr = p.stderr

@@ -37,6 +37,16 @@ func newBars(w world) *bars {
 	return b
 }
 
+// quiet is the world of a command whose output is JSON: lines that tell of
+// progress would be in its way.
+func (c *cli) quiet() world {
+	w := c.world
+	if c.output == outputJSON {
+		w.stdout = io.Discard
+	}
+	return w
+}
+
 // update moves the bar of a name, and makes it at its first time.
 func (b *bars) update(name string, done, total int64) {
 	x := b.each[name]

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,7 +29,7 @@ func (c *cli) benchCommand() *cobra.Command {
 		Short:   "Measure this build on this machine",
 		Example: "  largesse bench payouts --database-url postgres://… --redis-url redis://127.0.0.1:6379",
 	})
-	b := payoutBench{world: c.world}
+	b := payoutBench{cli: c}
 	payouts := &cobra.Command{
 		Use:   "payouts",
 		Short: "Payouts a second, beside a bare pipeline of the same commands",
@@ -57,7 +56,7 @@ Works in a schema and under key and topic prefixes of its own, which it removes.
 
 // payoutBench is one run of bench payouts.
 type payoutBench struct {
-	world
+	*cli
 	targets, slowTargets int
 	database, redis      string
 	brokers              []string
@@ -92,32 +91,32 @@ func (b *payoutBench) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(b.stdout, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintf(w, "machine\t%d cores, %s\n", runtime.NumCPU(), runtime.Version())
-	_, _ = fmt.Fprintf(w, "targets\t%s from a file, provider in process\n", number(int64(b.targets)))
-	_, _ = fmt.Fprintf(w, "engine, upload to last final row\t%.1f s, %s payouts/s\n", fast.took.Seconds(), number(int64(fast.rate)))
+	var f figures
+	f.note("machine", fmt.Sprintf("%d cores, %s", runtime.NumCPU(), runtime.Version()))
+	f.add("targets", float64(b.targets), number(int64(b.targets))+" from a file, provider in process")
+	f.add("engine, upload to last final row", fast.rate, fmt.Sprintf("%.1f s, %s payouts/s", fast.took.Seconds(), number(int64(fast.rate))))
 	bareRate := float64(b.targets) / bare.Seconds()
-	_, _ = fmt.Fprintf(w, "bare pipeline of the same commands\t%.1f s, %s payouts/s\n", bare.Seconds(), number(int64(bareRate)))
-	_, _ = fmt.Fprintf(w, "ratio\t%.2f (at least 0.40)\n", fast.rate/bareRate)
-	_, _ = fmt.Fprintf(w, "memory of the process, highest\t%s MB (under 300)\n", number(fast.Memory>>20))
-	_, _ = fmt.Fprintf(w, "entries in Redis, highest\t%s (max-len %s)\n", number(fast.Entries), number(int64(largesse.DefaultConfig().Redis.Stream.MaxLen)))
-	_, _ = fmt.Fprintf(w, "correct\t%s\n", fast.verdict())
-	good := fast.balanced
+	f.add("bare pipeline of the same commands", bareRate, fmt.Sprintf("%.1f s, %s payouts/s", bare.Seconds(), number(int64(bareRate))))
+	f.add("ratio", fast.rate/bareRate, fmt.Sprintf("%.2f (at least 0.40)", fast.rate/bareRate))
+	f.add("memory of the process, highest", float64(fast.Memory), number(fast.Memory>>20)+" MB (under 300)")
+	f.add("entries in Redis, highest", float64(fast.Entries),
+		fmt.Sprintf("%s (max-len %s)", number(fast.Entries), number(int64(largesse.DefaultConfig().Redis.Stream.MaxLen))))
+	f.correct("correct", fast.verdict(), fast.balanced)
 	if b.slowTargets > 0 {
 		slow, err := b.measureEngine(ctx, "slow", b.slowTargets, &lab.Provider{Latency: slowLatency}, slowOpen/16)
 		if err != nil {
 			return err
 		}
 		ideal := slowOpen / slowLatency.Seconds()
-		_, _ = fmt.Fprintf(w, "provider of %v, %s calls open\t%s payouts/s between 10 and 90 %% of %s\n", slowLatency, number(slow.openMax), number(int64(slow.middleRate)), number(int64(b.slowTargets)))
-		_, _ = fmt.Fprintf(w, "share of open ÷ latency\t%.2f (at least 0.90)\n", slow.middleRate/ideal)
-		_, _ = fmt.Fprintf(w, "correct\t%s\n", slow.verdict())
-		good = good && slow.balanced
+		f.add(fmt.Sprintf("provider of %v, %s calls open", slowLatency, number(slow.openMax)), slow.middleRate,
+			fmt.Sprintf("%s payouts/s between 10 and 90 %% of %s", number(int64(slow.middleRate)), number(int64(b.slowTargets))))
+		f.add("share of open ÷ latency", slow.middleRate/ideal, fmt.Sprintf("%.2f (at least 0.90)", slow.middleRate/ideal))
+		f.correct("correct with it", slow.verdict(), slow.balanced)
 	}
-	if err := w.Flush(); err != nil {
+	if err := b.printFigures(f); err != nil {
 		return err
 	}
-	if !good {
+	if !f.kept() {
 		return fmt.Errorf("the books of the run do not balance")
 	}
 	return nil
@@ -259,7 +258,7 @@ func (b *payoutBench) measureEngine(ctx context.Context, run string, targets int
 			return benchResult{}, err
 		}
 	}
-	show := newBars(b.world)
+	show := newBars(b.quiet())
 	for {
 		if p, err = api.Promotion(ctx, p.ID); err != nil {
 			return benchResult{}, err

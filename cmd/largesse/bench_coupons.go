@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -36,7 +35,7 @@ const (
 )
 
 func (c *cli) benchCouponsCommand() *cobra.Command {
-	b := couponBench{payoutBench: payoutBench{world: c.world}}
+	b := couponBench{payoutBench: payoutBench{cli: c}}
 	cmd := &cobra.Command{
 		Use:   "coupons",
 		Short: "Coupons a second, beside what one writes by hand",
@@ -95,27 +94,26 @@ func (b *couponBench) run(ctx context.Context) error {
 		return err
 	}
 	handIssue := float64(b.byHand) / took.Seconds()
-	w := tabwriter.NewWriter(b.stdout, 0, 0, 2, ' ', 0)
-	kept := issue.correct
-	ratio := func(value, least float64) string {
+	var f figures
+	ratio := func(value, least float64) {
+		text := fmt.Sprintf("%.2f (at least %.1f)", value, least)
 		if value < least {
-			kept = false
-			return fmt.Sprintf("%.2f (NOT KEPT: at least %.1f)", value, least)
+			text = fmt.Sprintf("%.2f (NOT KEPT: at least %.1f)", value, least)
 		}
-		return fmt.Sprintf("%.2f (at least %.1f)", value, least)
+		f.judge("ratio", value, text, value >= least)
 	}
-	_, _ = fmt.Fprintf(w, "machine\t%d cores, %s\n", runtime.NumCPU(), runtime.Version())
-	_, _ = fmt.Fprintf(w, "gate through the engine\t%s askers/s, %s at once\n", number(int64(gateRate)), number(int64(b.workers)))
-	_, _ = fmt.Fprintf(w, "one-asker script, redis-benchmark -P 16\t%s askers/s\n", number(int64(handGate)))
-	_, _ = fmt.Fprintf(w, "ratio\t%s\n", ratio(gateRate/handGate, gateRatioLeast))
-	_, _ = fmt.Fprintf(w, "ask to committed coupon, in order\t%s coupons/s\n", number(int64(issue.rate)))
-	_, _ = fmt.Fprintf(w, "one transaction per coupon, FOR UPDATE, %d connections\t%s coupons/s\n", byHandOpen, number(int64(handIssue)))
-	_, _ = fmt.Fprintf(w, "ratio\t%s\n", ratio(issue.rate/handIssue, issueRatioLeast))
-	_, _ = fmt.Fprintf(w, "correct\t%s\n", issue.detail)
-	if err := w.Flush(); err != nil {
+	f.note("machine", fmt.Sprintf("%d cores, %s", runtime.NumCPU(), runtime.Version()))
+	f.add("gate through the engine", gateRate, fmt.Sprintf("%s askers/s, %s at once", number(int64(gateRate)), number(int64(b.workers))))
+	f.add("one-asker script, redis-benchmark -P 16", handGate, number(int64(handGate))+" askers/s")
+	ratio(gateRate/handGate, gateRatioLeast)
+	f.add("ask to committed coupon, in order", issue.rate, number(int64(issue.rate))+" coupons/s")
+	f.add(fmt.Sprintf("one transaction per coupon, FOR UPDATE, %d connections", byHandOpen), handIssue, number(int64(handIssue))+" coupons/s")
+	ratio(issue.rate/handIssue, issueRatioLeast)
+	f.correct("correct", issue.detail, issue.correct)
+	if err := b.printFigures(f); err != nil {
 		return err
 	}
-	if !kept {
+	if !f.kept() {
 		return errors.New("a ratio was not reached, or a coupon is missing")
 	}
 	return nil

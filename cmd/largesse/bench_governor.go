@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,7 +36,7 @@ const (
 )
 
 func (c *cli) benchGovernorCommand() *cobra.Command {
-	b := governorBench{payoutBench: payoutBench{world: c.world}}
+	b := governorBench{payoutBench: payoutBench{cli: c}}
 	cmd := &cobra.Command{
 		Use:   "governor",
 		Short: "How the governor of calls keeps to its limits",
@@ -74,14 +73,13 @@ func (b *governorBench) run(ctx context.Context) error {
 	if b.openCalls < 1 || b.rate < 10 || b.big < 10*smallTargets {
 		return wrongUse("--open must be at least 1, --rate 10, --big-targets %d", 10*smallTargets)
 	}
-	w := tabwriter.NewWriter(b.stdout, 0, 0, 2, ' ', 0)
-	kept := true
+	var f figures
 	line := func(what string, value, limit float64, ok bool, sense string) {
 		verdict := "kept"
 		if !ok {
-			verdict, kept = "NOT KEPT", false
+			verdict = "NOT KEPT"
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%.3f\t%s %.2f\t%s\n", what, value, sense, limit, verdict)
+		f.judge(what, value, fmt.Sprintf("%.3f  %s %.2f  %s", value, sense, limit, verdict), ok)
 	}
 	share, err := b.noLimit(ctx)
 	if err != nil {
@@ -99,10 +97,10 @@ func (b *governorBench) run(ctx context.Context) error {
 		return err
 	}
 	line(fmt.Sprintf("%s targets beside %s: times as long as alone", number(smallTargets), number(int64(b.big))), slower, slowerThanAlone, slower < slowerThanAlone, "under")
-	if err := w.Flush(); err != nil {
+	if err := b.printFigures(f); err != nil {
 		return err
 	}
-	if !kept {
+	if !f.kept() {
 		return fmt.Errorf("a limit was not kept")
 	}
 	return nil

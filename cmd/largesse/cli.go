@@ -54,9 +54,6 @@ func run(ctx context.Context, args []string, w world) int {
 	c := &cli{world: w}
 	root := c.rootCommand()
 	root.SetArgs(slices.Concat([]string{}, args)) // nil would mean os.Args
-	root.SetIn(w.stdin)
-	root.SetOut(w.stdout)
-	root.SetErr(w.stderr)
 	err := root.ExecuteContext(ctx)
 	if c.transport != nil {
 		c.transport.CloseIdleConnections()
@@ -96,44 +93,71 @@ Exit codes: 0 done, 1 failed, 2 wrong use.`,
 			return nil
 		},
 	})
+	// Before the commands that come with cobra, which note where stdout is.
+	root.SetIn(c.stdin)
+	root.SetOut(c.stdout)
+	root.SetErr(c.stderr)
 	root.PersistentFlags().StringVar(&c.output, "output", outputTable, "form of the output: table or json")
 	complete(root, "output", outputTable, outputJSON)
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
+		c.apiKeyCommand(),
+		c.auditCommand(),
 		c.benchCommand(),
 		c.configCommand(),
 		c.couponCommand(),
 		c.deadLetterCommand(),
 		c.demoCommand(),
 		c.doctorCommand(),
+		c.manCommand(),
 		c.migrateCommand(),
 		c.moneySimCommand(),
 		c.promotionCommand(),
 		c.reconcileCommand(),
 		c.serveCommand(),
+		c.simCommand(),
 		c.templateCommand(),
 		c.userCommand(),
 		c.versionCommand(),
 	)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	addExamples(root)
+	furnish(root)
+	c.completeIDs(root)
 	return root
 }
 
-// addExamples gives the commands that come with cobra an example as well.
-func addExamples(root *cobra.Command) {
+// furnish gives the commands that come with cobra the manners of the others:
+// examples, and an exit code for wrong use.
+func furnish(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		switch cmd.Name() {
 		case "help":
 			cmd.Example = "  largesse help promotion create"
+			cmd.Run, cmd.RunE = nil, help
 		case "completion":
-			cmd.Example = "  source <(largesse completion bash)"
+			group(cmd).Example = "  source <(largesse completion bash)"
 			for _, shell := range cmd.Commands() {
 				shell.Example = "  largesse completion " + shell.Name()
+				shell.Args = args()
 			}
 		}
 	}
+}
+
+// help shows the help of the command that is named.
+func help(cmd *cobra.Command, names []string) error {
+	found, rest, err := cmd.Root().Find(names)
+	switch {
+	case err != nil:
+		return wrongUse("%v; see largesse --help", err)
+	case len(rest) == 0:
+		found.InitDefaultHelpFlag()
+		return found.Help()
+	case found.HasSubCommands():
+		return found.RunE(found, rest)
+	}
+	return wrongUse("%s has no command %q; see %s --help", shortPath(found), rest[0], found.CommandPath())
 }
 
 // group makes a command that only holds others: alone it shows its help, and
@@ -214,10 +238,10 @@ func (w world) env(name string) string {
 // colour says whether the terminal may be coloured.
 func (w world) colour() bool { return w.env("NO_COLOR") == "" }
 
-// live says whether stderr is a terminal on which lines can be redrawn.
+// live says whether stderr is a terminal on which lines can be redrawn: one
+// that does not tell its size cannot be.
 func (w world) live() bool {
-	f, ok := w.stderr.(*os.File)
-	return ok && isatty.IsTerminal(f.Fd()) && w.env("TERM") != "dumb"
+	return terminalWidth(w.stderr) > 0 && w.env("TERM") != "dumb"
 }
 
 // talks adds the flags of commands that call a server.

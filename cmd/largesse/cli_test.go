@@ -123,7 +123,7 @@ func TestHelp(t *testing.T) {
 
 	t.Run("IsWhatAGroupShowsAlone", func(t *testing.T) {
 		t.Parallel()
-		for _, args := range [][]string{{}, {"promotion"}, {"deadletter"}, {"template"}, {"coupon"}, {"user"}} {
+		for _, args := range [][]string{{}, {"promotion"}, {"deadletter"}, {"template"}, {"coupon"}, {"user"}, {"completion"}, {"help"}, {"help", "bench"}} {
 			if r := largesseRun(t.Context(), "", nil, args...); r.code != exitDone || !strings.Contains(r.stdout, "Available Commands:") {
 				t.Errorf("%v: %+v", args, r)
 			}
@@ -140,13 +140,21 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"promtion"}, `largesse: there is no command "promtion"; did you mean promotion?`},
 		{[]string{"dance"}, `largesse: there is no command "dance"; see largesse --help`},
 		{[]string{"promotion", "lst"}, `largesse: promotion has no command "lst"; did you mean list?`},
+		{[]string{"help", "promtion"}, `largesse: there is no command "promtion"; did you mean promotion?`},
+		{[]string{"help", "promotion", "lst"}, `largesse: promotion has no command "lst"; did you mean list?`},
+		{[]string{"help", "version", "x"}, `largesse: version has no command "x"; see largesse version --help`},
+		{[]string{"completion", "powershel"}, `largesse: completion has no command "powershel"; did you mean powershell?`},
+		{[]string{"completion", "bash", "x"}, `largesse: completion bash takes no arguments, but got "x"`},
 		{[]string{"promotion", "list", "7"}, `largesse: promotion list takes no arguments, but got "7"`},
 		{[]string{"promotion", "show"}, "largesse: promotion show needs a promotion's ID, but got 0 arguments"},
 		{[]string{"promotion", "upload", "7"}, "needs a promotion's ID and a FILE, but got 1 argument;"},
 		{[]string{"promotion", "list", "--limt", "5"}, "unknown flag: --limt; did you mean --limit?"},
 		{[]string{"promotion", "list", "--limit", "x"}, `--limit "x" must be a whole number; see largesse promotion list --help`},
 		{[]string{"demo", "--targets", "abc"}, `--targets "abc" must be a whole number;`},
-		{[]string{"demo", "--output", "json"}, "demo is for people"},
+		{[]string{"demo", "--targets", "0"}, "--targets 0 is not between 1 and 1000000"},
+		{[]string{"sim", "--steps", "0"}, "--steps 0 must be from 1 to 20000"},
+		{[]string{"sim", "--seed", "-1"}, `--seed "-1" must be a whole number from 0`},
+		{[]string{"sim", "--data", "."}, "--data . is not empty: a plan begins with nothing"},
 		{[]string{"promotion", "watch", "7", "--every", "5"}, `--every "5" must be a duration`},
 		{[]string{"promotion", "show", "abc"}, `"abc" is no promotion's ID: that is a whole number from 1`},
 		{[]string{"promotion", "start", "0"}, `"0" is no promotion's ID`},
@@ -176,7 +184,6 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--starts-at", "noon"}, `--starts-at "noon" must look like 2026-12-24T18:00:00Z`},
 		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--starts-at", "2099-01-01T00:00:00Z", "--start"}, "give one of them"},
 		{[]string{"promotion", "export", "7", "--state", "lost"}, `--state "lost" is none of ready,`},
-		{[]string{"promotion", "export", "7", "--output", "json"}, "export writes CSV; for JSON: largesse promotion payouts 7"},
 		{[]string{"promotion", "resolve", "7", "x", "--outcome", "failed", "--note", "n"}, `"x" is no target's id`},
 		{[]string{"promotion", "resolve", "7", "8", "--note", "n"}, "--outcome must be succeeded or failed"},
 		{[]string{"promotion", "resolve", "7", "8", "--outcome", "failed"}, "--note is missing"},
@@ -224,6 +231,8 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"promotion", "upload", "7", "f", "--format", "xml"}, `--format "xml" is neither csv nor ndjson`},
 		{[]string{"promotion", "watch", "7", "--every", "1ms"}, "--every 1ms is below 10ms"},
 		{[]string{"version", "--output", "xml"}, `--output "xml" is neither table nor json`},
+		{[]string{"moneysim", "--listen", "8090"}, `--listen "8090" must be host:port, e.g. 127.0.0.1:8090`},
+		{[]string{"moneysim", "--latency", "-1s"}, "--latency and --jitter must not be below 0s"},
 		{[]string{"moneysim", "--error-rate", "2"}, "errorRate must be from 0 to 1"},
 		{[]string{"moneysim", "--slow-drip-rate", "2"}, "slowDripRate must be from 0 to 1"},
 		{[]string{"moneysim", "--duplicate-rate", "2"}, "duplicateRate must be from 0 to 1"},
@@ -292,6 +301,24 @@ func TestFailures(t *testing.T) {
 		r := largesseRun(t.Context(), "", env, "promotion", "show", "7")
 		if r.code != exitFailed || !strings.Contains(r.stderr, "the server's log has more under request r9") {
 			t.Errorf("%+v", r)
+		}
+	})
+
+	t.Run("SayWhereToLook", func(t *testing.T) {
+		t.Parallel()
+		for code, cure := range cures {
+			env, _ := fakeServer(t, map[string]answer{"GET /v1/promotions/7": {404, `{"code":"` + code + `","detail":"no"}`}})
+			r := largesseRun(t.Context(), "", env, "promotion", "show", "7")
+			if want := "largesse: no (" + code + "); " + cure + "\n"; r != (result{exitFailed, "", want}) {
+				t.Errorf("%+v", r)
+			}
+			command, ok := strings.CutPrefix(cure, "see largesse ")
+			if !ok {
+				continue
+			}
+			if r := largesseRun(t.Context(), "", nil, append(strings.Fields(command), "--help")...); r.code != exitDone {
+				t.Errorf("%q: %+v", cure, r)
+			}
 		}
 	})
 

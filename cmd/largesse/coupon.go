@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 
@@ -167,23 +166,18 @@ func (c *cli) couponCallCommand(verb, short string, call func(*client.Client, co
 
 // printCoupon writes all of a coupon, a line per field.
 func (c *cli) printCoupon(one client.Coupon) error {
-	w := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(w, "%s\t%s\n", name, printable(value))
-		}
-	}
-	line("id", one.ID)
-	line("code", one.Code)
-	line("template", one.TemplateID)
-	line("user", one.UserID)
-	line("ticket", number(one.Ticket))
-	line("status", one.Status)
-	line("issued", moment(&one.IssuedAt))
-	line("used", moment(one.UsedAt))
-	line("cancelled", moment(one.CancelledAt))
-	line("expires", moment(one.ExpiresAt))
-	return w.Flush()
+	d := details{out: c.stdout}
+	d.add("id", one.ID)
+	d.add("code", one.Code)
+	d.add("template", one.TemplateID)
+	d.add("user", one.UserID)
+	d.add("ticket", number(one.Ticket))
+	d.add("status", one.Status)
+	d.add("issued", moment(&one.IssuedAt))
+	d.add("used", moment(one.UsedAt))
+	d.add("cancelled", moment(one.CancelledAt))
+	d.add("expires", moment(one.ExpiresAt))
+	return d.flush()
 }
 
 func (c *cli) couponListCommand() *cobra.Command {
@@ -226,6 +220,7 @@ func (c *cli) couponListCommand() *cobra.Command {
 				},
 				limit: limit,
 				empty: "there are no coupons",
+				cuts:  []string{"USER"},
 			})
 		},
 	}

@@ -69,6 +69,7 @@ func (c *cli) deadLetterListCommand() *cobra.Command {
 				},
 				limit: limit,
 				empty: "there are no dead letters",
+				cuts:  []string{"SOURCE", "DETAIL"},
 			})
 		},
 	}

@@ -31,7 +31,7 @@ const (
 )
 
 func (c *cli) demoCommand() *cobra.Command {
-	d := demo{world: c.world}
+	d := demo{cli: c, world: c.world}
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Pay two campaigns and hold a coupon drop on the embedded engines, and check the books",
@@ -43,14 +43,10 @@ Everything runs in this process: nothing to install, nothing to start. Closes
 with both sides' books and every invariant checked; exits 0 only when all hold.`,
 		Example: `  largesse demo
   largesse demo --targets 2000 --shoppers 500 --coupons 50
+  largesse demo --targets 2000 --output json
   largesse demo --keep --data ./demo-data`,
 		Args: args(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if c.output == outputJSON {
-				return wrongUse("demo is for people and has no --output json; promotion show has, for a demo left up by --keep")
-			}
-			return d.run(cmd.Context())
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd.Context()) },
 	}
 	cmd.Flags().IntVar(&d.targets, "targets", demoTargets, "targets of each campaign, from 1 to 1000000")
 	cmd.Flags().IntVar(&d.coupons, "coupons", demoCoupons, "coupons of the drop, from 1 to 100000")
@@ -62,7 +58,9 @@ with both sides' books and every invariant checked; exits 0 only when all hold.`
 
 // demo is one run of the demo.
 type demo struct {
-	world
+	*cli
+	world    // its stdout is for people: nobody's when the output is JSON
+	result   demoJSON
 	targets  int
 	coupons  int
 	shoppers int
@@ -97,7 +95,8 @@ func (w endingWriter) Write(p []byte) (int, error) {
 func (d *demo) run(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	d.stdout = endingWriter{d.stdout, end}
+	d.cli.stdout = endingWriter{d.cli.stdout, end}
+	d.world = d.quiet()
 	err := d.play(ctx)
 	switch cause := context.Cause(ctx); {
 	case cause == nil:
@@ -111,7 +110,7 @@ func (d *demo) run(ctx context.Context) error {
 }
 
 // errUnbalanced is the verdict on books that do not balance.
-var errUnbalanced = errors.New("the books do not balance: see the invariants marked with BROKEN above")
+var errUnbalanced = errors.New("the books do not balance: see the invariants above that do not hold")
 
 // play is the demo from its first line to its last.
 func (d *demo) play(ctx context.Context) error {
@@ -142,10 +141,18 @@ func (d *demo) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	balanced := d.report(ctx, accounts, time.Since(began))
-	dropped, err := d.drop(ctx)
-	if err != nil {
+	d.report(ctx, accounts, time.Since(began))
+	if err := d.drop(ctx); err != nil {
 		return err
+	}
+	d.result.Balanced = !slices.ContainsFunc(d.result.Invariants, func(v invariantJSON) bool { return !v.Holds })
+	if d.output == outputJSON {
+		if d.keep {
+			d.result.Server = "http://" + d.engine.Addr()
+		}
+		if err := d.printJSON(d.result); err != nil {
+			return err
+		}
 	}
 	if d.keep {
 		d.say("\nThe server stays up at http://%s until you interrupt it. Try in another terminal:", d.engine.Addr())
@@ -158,7 +165,7 @@ func (d *demo) play(ctx context.Context) error {
 			return err
 		}
 	}
-	if !balanced || !dropped {
+	if !d.result.Balanced {
 		return errUnbalanced
 	}
 	return nil
@@ -334,7 +341,7 @@ func (d *demo) watch(ctx context.Context, campaigns []*campaign) error {
 }
 
 // report prints both sides' books and the verdicts.
-func (d *demo) report(ctx context.Context, campaigns []*campaign, took time.Duration) bool {
+func (d *demo) report(ctx context.Context, campaigns []*campaign, took time.Duration) {
 	w := tabwriter.NewWriter(d.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	row := func(name string, cell func(c *campaign) any) {
 		_, _ = fmt.Fprintf(w, "%s\t", name)
@@ -363,18 +370,57 @@ func (d *demo) report(ctx context.Context, campaigns []*campaign, took time.Dura
 	d.say("\nThe provider saw %s, %s of them for a key that it had charged already.",
 		countOf(stats.Requests, "request"), number(stats.DuplicateKeys))
 	d.reasons(campaigns)
-	balanced := true
 	d.say("\nInvariants")
-	for _, v := range d.verdicts(ctx, campaigns) {
-		mark := "holds "
-		if !v.Holds {
-			mark, balanced = "BROKEN", false
-		}
-		d.say("  %s  %s (%s)", mark, v.Invariant, v.Detail)
-	}
+	d.judged(d.verdicts(ctx, campaigns))
 	paid := campaigns[0].account.Promotion.Counts.Succeeded + campaigns[1].account.Promotion.Counts.Succeeded
 	d.say("\nPaid %s in %.1f s.", countOf(paid, "target"), took.Seconds())
-	return balanced
+	d.result.Seconds = took.Seconds()
+	for _, c := range campaigns {
+		d.result.Campaigns = append(d.result.Campaigns, c.json())
+	}
+}
+
+// judged prints verdicts and keeps them.
+func (d *demo) judged(verdicts []lab.Verdict) {
+	for _, v := range verdicts {
+		d.say("  %s  %s (%s)", verdictMark(v), v.Invariant, v.Detail)
+	}
+	d.result.Invariants = append(d.result.Invariants, invariants(verdicts)...)
+}
+
+// demoJSON is what the demo came to, for scripts.
+type demoJSON struct {
+	Balanced   bool            `json:"balanced"`
+	Seconds    float64         `json:"seconds"` // of the payouts
+	Campaigns  []campaignJSON  `json:"campaigns"`
+	Drop       dropJSON        `json:"drop"`
+	Invariants []invariantJSON `json:"invariants"`
+	Server     string          `json:"server,omitempty"` // with --keep
+}
+
+// campaignJSON is the books of one campaign, on both sides.
+type campaignJSON struct {
+	Title         string         `json:"title"`
+	ID            string         `json:"id"`
+	Accepted      int64          `json:"accepted"`
+	Repeated      int            `json:"repeated"`
+	Rejected      int            `json:"rejected"`
+	Rejects       map[string]int `json:"rejects"` // by code
+	Succeeded     int64          `json:"succeeded"`
+	Failed        int64          `json:"failed"`
+	Attempts      int64          `json:"attempts"`
+	AmountPaid    int64          `json:"amountPaid"`
+	AmountCharged int64          `json:"amountCharged"` // the provider's
+	Charges       int64          `json:"charges"`       // the provider's
+}
+
+func (c *campaign) json() campaignJSON {
+	p := c.account.Promotion
+	return campaignJSON{
+		Title: c.title, ID: c.id, Accepted: p.TotalCount, Repeated: c.workload.Repeat, Rejected: c.workload.Bad, Rejects: c.workload.Rejects,
+		Succeeded: p.Counts.Succeeded, Failed: p.Counts.Failed, Attempts: c.account.Attempts,
+		AmountPaid: p.AmountSucceeded, AmountCharged: c.account.Charged, Charges: c.account.Charges,
+	}
 }
 
 // reasons prints why lines and records were rejected.

@@ -19,44 +19,52 @@ const (
 
 // drop is the demo's last act: a limited stock, and more people than there is
 // of it, over HTTP.
-func (d *demo) drop(ctx context.Context) (balanced bool, err error) {
+func (d *demo) drop(ctx context.Context) error {
 	d.say("\nA drop: %s, first come, first served, and %s who ask over HTTP.\n", countOf(int64(d.coupons), "coupon"), countOf(int64(d.shoppers), "shopper"))
 	t, err := d.client.CreateTemplate(ctx, client.NewTemplate{Name: "Demo: the Friday drop", TotalQuantity: int64(d.coupons)})
 	if err != nil {
-		return false, fmt.Errorf("create the drop: %w", err)
+		return fmt.Errorf("create the drop: %w", err)
 	}
 	id, err := reward.ParseTemplateID(t.ID)
 	if err != nil {
-		return false, err
+		return err
 	}
 	began := time.Now()
 	crowd := lab.Shoppers{Client: d.client, TemplateID: t.ID, People: d.shoppers, AtOnce: demoAtOnce}.Start(ctx)
 	longest, err := d.watchDrop(ctx, t.ID, crowd)
 	if err != nil {
-		return false, err
+		return err
 	}
 	took := time.Since(began)
 	want := int64(min(d.coupons, d.shoppers))
 	verdicts, err := lab.CheckDrop(ctx, d.engine.Store(), id, want)
 	if err != nil {
-		return false, err
+		return err
 	}
 	counts := crowd.Counts()
 	verdicts = append(verdicts, lab.Verdict{
 		Invariant: "everybody else was told so", Holds: counts.LetIn == want && counts.SoldOut == int64(d.shoppers)-want,
 		Detail: fmt.Sprintf("%s let in, %s told sold out", number(counts.LetIn), number(counts.SoldOut)),
 	})
-	balanced = true
 	d.say("\nInvariants of the drop")
-	for _, v := range verdicts {
-		mark := "holds "
-		if !v.Holds {
-			mark, balanced = "BROKEN", false
-		}
-		d.say("  %s  %s (%s)", mark, v.Invariant, v.Detail)
-	}
+	d.judged(verdicts)
 	d.say("\nServed %s in %.1f s; the line was %s long at most.", countOf(int64(d.shoppers), "shopper"), took.Seconds(), number(longest))
-	return balanced, nil
+	d.result.Drop = dropJSON{
+		TemplateID: t.ID, Coupons: d.coupons, Shoppers: d.shoppers, LetIn: counts.LetIn, SoldOut: counts.SoldOut,
+		Seconds: took.Seconds(), LongestLine: longest,
+	}
+	return nil
+}
+
+// dropJSON is what became of the drop.
+type dropJSON struct {
+	TemplateID  string  `json:"templateId"`
+	Coupons     int     `json:"coupons"`
+	Shoppers    int     `json:"shoppers"`
+	LetIn       int64   `json:"letIn"`
+	SoldOut     int64   `json:"soldOut"` // were told so
+	Seconds     float64 `json:"seconds"`
+	LongestLine int64   `json:"longestLine"`
 }
 
 // watchDrop shows the shoppers, the coupons and the line until all is issued; it

@@ -43,7 +43,7 @@ Exit codes: 0 nothing failed, 1 something failed, 2 wrong use.`,
 			}
 			at, err := largesse.MarkRestored(cmd.Context(), cfg)
 			if err != nil {
-				return err
+				return fmt.Errorf("%w; nothing is noted: see that the settings name the database that was restored, and run this again before an instance starts", err)
 			}
 			if _, err := fmt.Fprintf(c.stderr, "noted: restored at %s; every payout is looked up before it is called until %s\n",
 				at.UTC().Format(time.RFC3339), at.UTC().Add(24*time.Hour).Format(time.RFC3339)); err != nil {
@@ -80,6 +80,7 @@ func (c *cli) printChecks(checks []largesse.Check) error {
 			}
 			return []string{string(check.Status), check.Name, said}
 		},
+		wrap: true,
 	})
 	if err != nil {
 		return err

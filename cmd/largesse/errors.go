@@ -14,6 +14,7 @@ import (
 
 	"github.com/largesse/largesse"
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/reward"
 )
 
 // usageError is a command that was called the wrong way.
@@ -33,6 +34,19 @@ var valueKinds = map[string]string{
 	"int":      "a whole number",
 	"int64":    "a whole number",
 	"uint64":   "a whole number from 0",
+}
+
+// cures says what to do about answers of the server that do not say so
+// themselves, by their code.
+var cures = map[string]string{
+	reward.CodeNotFound:           "see largesse promotion list",
+	reward.CodePayoutNotFound:     "see largesse promotion payouts --help",
+	reward.CodeTemplateNotFound:   "see largesse template list",
+	reward.CodeCouponNotFound:     "see largesse coupon list --help",
+	reward.CodeDeadLetterNotFound: "see largesse deadletter list",
+	reward.CodeAPIKeyNotFound:     "see largesse apikey list",
+	reward.CodeExists:             "give another --id, or none",
+	"ROUTE_NOT_FOUND":             "is the server of another version (largesse version)?",
 }
 
 // flagError says what is wrong with a flag, and which one was meant.
@@ -70,11 +84,13 @@ func describe(ctx context.Context, err error, talks bool) (text string, code int
 	case errors.As(err, &usage), errors.As(err, &settings):
 		code = exitWrongUse
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
-		text = "interrupted: " + text
+		text = strings.TrimSuffix("interrupted: "+text, ": "+context.Canceled.Error())
 	case errors.As(err, &problem) && problem.Status == http.StatusUnauthorized:
 		text += "; give an API key by LARGESSE_API_KEY or --api-key"
 	case errors.As(err, &problem) && problem.RequestID != "" && problem.Status >= http.StatusInternalServerError:
 		text += "; the server's log has more under request " + problem.RequestID
+	case errors.As(err, &problem) && cures[problem.Code] != "":
+		text += "; " + cures[problem.Code]
 	case talks && errors.As(err, &dial) && dial.Op == "dial":
 		text += "; is the server up (largesse serve)? name another by --server or LARGESSE_SERVER"
 	case errors.Is(err, context.DeadlineExceeded):

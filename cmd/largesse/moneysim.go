@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -47,6 +48,12 @@ PUT /faults changes that while it runs. It moves no money.`,
 	flags.Float64Var(&faults.RatePerSecond, "rate-per-second", 0, "requests a second that are let in, the rest get a 429; 0: no limit")
 	flags.Uint64Var(&seed, "seed", 1, "decides who meets which fault: same seed, same faults")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if _, _, err := net.SplitHostPort(listen); err != nil {
+			return wrongUse("--listen %q must be host:port, e.g. 127.0.0.1:8090", listen)
+		}
+		if latency < 0 || jitter < 0 {
+			return wrongUse("--latency and --jitter must not be below 0s")
+		}
 		faults.LatencyMs, faults.JitterMs = int(latency.Milliseconds()), int(jitter.Milliseconds())
 		sim, err := moneysim.New(moneysim.Config{Faults: faults, Seed: seed})
 		if err != nil {

@@ -6,11 +6,12 @@ import (
 	"io"
 	"iter"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 
 	"github.com/dustin/go-humanize"
+
+	"github.com/largesse/largesse/internal/lab"
 )
 
 // The forms of the output.
@@ -31,13 +32,16 @@ func (c *cli) printJSON(v any) error {
 type listing[T any] struct {
 	header []string // nil = none
 	row    func(T) []string
-	limit  int    // 0 = all
-	empty  string // what to say instead of an empty table
+	limit  int      // 0 = all
+	empty  string   // what to say instead of an empty table
+	cuts   []string // headings of columns that may be cut to fit a terminal
+	wrap   bool     // the last column is wrapped on a terminal instead
 }
 
 // printList writes a list as it comes: a table, or an array of JSON.
 func printList[T any](c *cli, items iter.Seq2[T, error], l listing[T]) error {
-	w := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
+	t := c.table(l.header...)
+	t.cuts, t.wrap = l.cuts, l.wrap
 	count, more := 0, false
 	for item, err := range items {
 		if err != nil {
@@ -47,7 +51,12 @@ func printList[T any](c *cli, items iter.Seq2[T, error], l listing[T]) error {
 			more = true
 			break
 		}
-		if err := printItem(c, w, l, count, item); err != nil {
+		if c.output == outputJSON {
+			err = c.printJSONItem(count, item)
+		} else {
+			err = t.add(l.row(item)...)
+		}
+		if err != nil {
 			return err
 		}
 		count++
@@ -60,7 +69,7 @@ func printList[T any](c *cli, items iter.Seq2[T, error], l listing[T]) error {
 		if _, err := io.WriteString(c.stdout, closing); err != nil {
 			return err
 		}
-	} else if err := w.Flush(); err != nil {
+	} else if err := t.flush(); err != nil {
 		return err
 	}
 	if count == 0 && c.output == outputTable {
@@ -72,37 +81,18 @@ func printList[T any](c *cli, items iter.Seq2[T, error], l listing[T]) error {
 	return nil
 }
 
-// flushEvery is how many lines of a table are lined up together, so that a
-// long list is neither held in memory nor waited for.
-const flushEvery = 200
-
-func printItem[T any](c *cli, w *tabwriter.Writer, l listing[T], index int, item T) error {
-	if c.output == outputJSON {
-		separator := ",\n  "
-		if index == 0 {
-			separator = "[\n  "
-		}
-		text, err := json.Marshal(item)
-		if err != nil {
-			return err
-		}
-		_, err = io.WriteString(c.stdout, separator+string(text))
+// printJSONItem writes an item of an array.
+func (c *cli) printJSONItem(index int, item any) error {
+	separator := ",\n  "
+	if index == 0 {
+		separator = "[\n  "
+	}
+	text, err := json.Marshal(item)
+	if err != nil {
 		return err
 	}
-	if index == 0 && l.header != nil {
-		fmt.Fprintln(w, strings.Join(l.header, "\t"))
-	}
-	cells := l.row(item)
-	for i := range cells {
-		cells[i] = printable(cells[i])
-	}
-	if _, err := fmt.Fprintln(w, strings.Join(cells, "\t")); err != nil {
-		return err
-	}
-	if index%flushEvery == flushEvery-1 {
-		return w.Flush()
-	}
-	return nil
+	_, err = io.WriteString(c.stdout, separator+string(text))
+	return err
 }
 
 // printable keeps text from steering the terminal it is shown on.
@@ -142,4 +132,12 @@ func moment(t *time.Time) string {
 		return ""
 	}
 	return t.UTC().Format("2006-01-02 15:04:05Z")
+}
+
+// verdictMark says in a column whether an invariant holds.
+func verdictMark(v lab.Verdict) string {
+	if v.Holds {
+		return "holds "
+	}
+	return "BROKEN"
 }

@@ -88,11 +88,6 @@ func (s *snapshot) total() int64 {
 	return s.TotalCount
 }
 
-// ended says that nothing more will come of the promotion by itself.
-func (s *snapshot) ended() bool {
-	return s.Status == "COMPLETED" || s.Status == "CANCELLED" && s.FinishedAt != nil
-}
-
 // partNames are what people call the parts that a server names as degraded.
 var partNames = map[string]string{"queue": "the work queue", "kafka": "Kafka"}
 

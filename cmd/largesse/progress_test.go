@@ -119,10 +119,10 @@ func TestSnapshot(t *testing.T) {
 	t.Parallel()
 	expected, finished := int64(2000), time.Now()
 	s := snapshot{Promotion: client.Promotion{Status: "CANCELLED", TotalCount: 1000, ExpectedCount: &expected, Counts: client.Counts{Succeeded: 999}}}
-	if s.total() != 2000 || s.percent() != 49 || s.ended() {
-		t.Errorf("total %d, %d%%, ended %v", s.total(), s.percent(), s.ended())
+	if s.total() != 2000 || s.percent() != 49 || s.Ended() {
+		t.Errorf("total %d, %d%%, ended %v", s.total(), s.percent(), s.Ended())
 	}
-	if s.FinishedAt = &finished; !s.ended() {
+	if s.FinishedAt = &finished; !s.Ended() {
 		t.Error("a cancelled promotion that is finished goes on")
 	}
 	if (&snapshot{}).percent() != 0 {

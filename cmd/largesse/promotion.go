@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -110,6 +109,7 @@ func (c *cli) promotionListCommand() *cobra.Command {
 				},
 				limit: limit,
 				empty: "there are no promotions; make one: largesse promotion create --help",
+				cuts:  []string{"NAME"},
 			})
 		},
 	}
@@ -180,49 +180,44 @@ func (c *cli) promotionShowCommand() *cobra.Command {
 
 // printPromotion writes all of a promotion, a line per field.
 func (c *cli) printPromotion(p client.Promotion) error {
-	w := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(w, "%s\t%s\n", name, printable(value))
-		}
-	}
-	line("id", p.ID)
-	line("name", p.Name)
-	line("type", p.Type)
-	line("status", p.Status)
-	line("pause reason", p.PauseReason)
+	d := details{out: c.stdout}
+	d.add("id", p.ID)
+	d.add("name", p.Name)
+	d.add("type", p.Type)
+	d.add("status", p.Status)
+	d.add("pause reason", p.PauseReason)
 	if p.Amount != 0 {
-		line("amount per target", number(p.Amount)+suffix(p.Currency))
+		d.add("amount per target", number(p.Amount)+suffix(p.Currency))
 	}
-	line("voucher code", p.VoucherCode)
+	d.add("voucher code", p.VoucherCode)
 	if p.Closed {
-		line("closed", "no more targets are awaited")
+		d.add("closed", "no more targets are awaited")
 	}
-	line("retries", strconv.Itoa(p.MaxRetries))
+	d.add("retries", strconv.Itoa(p.MaxRetries))
 	if p.ConsumersPerInstance > 0 {
-		line("consumers per instance", strconv.Itoa(p.ConsumersPerInstance))
+		d.add("consumers per instance", strconv.Itoa(p.ConsumersPerInstance))
 	}
-	printLevers(line, p)
-	line("targets", number(p.TotalCount))
+	printLevers(d.add, p)
+	d.add("targets", number(p.TotalCount))
 	if p.ExpectedCount != nil {
-		line("targets announced", number(*p.ExpectedCount))
+		d.add("targets announced", number(*p.ExpectedCount))
 	}
 	for _, part := range states(p.Counts) {
-		line("  "+part.name, number(part.count))
+		d.add("  "+part.name, number(part.count))
 	}
-	line("amount", number(p.AmountTotal)+suffix(p.Currency))
-	line("amount paid", number(p.AmountSucceeded)+suffix(p.Currency))
+	d.add("amount", number(p.AmountTotal)+suffix(p.Currency))
+	d.add("amount paid", number(p.AmountSucceeded)+suffix(p.Currency))
 	if p.ETASeconds != nil {
-		line("time left", (time.Duration(*p.ETASeconds) * time.Second).String())
+		d.add("time left", (time.Duration(*p.ETASeconds) * time.Second).String())
 	}
-	line("created", moment(&p.CreatedAt))
-	line("started", moment(p.StartedAt))
-	line("finished", moment(p.FinishedAt))
+	d.add("created", moment(&p.CreatedAt))
+	d.add("started", moment(p.StartedAt))
+	d.add("finished", moment(p.FinishedAt))
 	for _, s := range p.Summaries {
-		line("summary "+printable(s.PromotionSummaryID), fmt.Sprintf("%s targets, %s succeeded, %s failed, %s paid",
+		d.add("summary "+printable(s.PromotionSummaryID), fmt.Sprintf("%s targets, %s succeeded, %s failed, %s paid",
 			number(s.TotalCount), number(s.Counts.Succeeded), number(s.Counts.Failed), number(s.AmountSucceeded)))
 	}
-	return w.Flush()
+	return d.flush()
 }
 
 // printLevers writes what steers a promotion while it runs, as far as it is

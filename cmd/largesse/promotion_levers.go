@@ -25,8 +25,11 @@ func (c *cli) promotionRetryCommand() *cobra.Command {
 				return err
 			}
 			n, err := cl.RetryPayouts(cmd.Context(), args[0], code)
-			if err != nil {
+			if err != nil && passing(err) {
 				return fmt.Errorf("%w; repeating it goes on where it ended", err)
+			}
+			if err != nil {
+				return err
 			}
 			if c.output == outputJSON {
 				return c.printJSON(map[string]int64{"requeued": n})
@@ -95,14 +98,12 @@ func (c *cli) promotionExportCommand() *cobra.Command {
 	var f client.PayoutFilter
 	cmd := &cobra.Command{
 		Use:   "export ID",
-		Short: "Write the payouts of a promotion to stdout as CSV",
+		Short: "Write the payouts of a promotion, of any number, to stdout as CSV or JSON",
 		Example: `  largesse promotion export 12345 > payouts.csv
-  largesse promotion export 12345 --state failed --code NO_ACCOUNT > failed.csv`,
+  largesse promotion export 12345 --state failed --code NO_ACCOUNT > failed.csv
+  largesse promotion export 12345 --output json > payouts.json`,
 		Args: promotionArgs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if c.output == outputJSON {
-				return wrongUse("export writes CSV; for JSON: largesse promotion payouts %s --limit 0 --output json", args[0])
-			}
 			if err := checkState(f.State); err != nil {
 				return err
 			}
@@ -110,6 +111,9 @@ func (c *cli) promotionExportCommand() *cobra.Command {
 			cl, err := c.connect()
 			if err != nil {
 				return err
+			}
+			if c.output == outputJSON {
+				return printList(c, cl.Payouts(cmd.Context(), args[0], f), listing[client.Payout]{})
 			}
 			return cl.ExportPayouts(cmd.Context(), args[0], f, c.stdout)
 		},

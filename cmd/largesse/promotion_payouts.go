@@ -59,6 +59,7 @@ func (c *cli) promotionPayoutsCommand() *cobra.Command {
 				},
 				limit: limit,
 				empty: "no payout is like that",
+				cuts:  []string{"USER", "TRANSACTION", "ERROR"},
 			})
 		},
 	}

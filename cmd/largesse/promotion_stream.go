@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"text/tabwriter"
 	"time"
 
 	"github.com/largesse/largesse/client"
@@ -11,39 +10,37 @@ import (
 // printStream writes the work stream of a promotion: a line per field, then a
 // table of its consumers.
 func (c *cli) printStream(s client.PromotionStream) error {
-	w := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(w, "%s\t%s\n", name, printable(value))
-		}
-	}
-	fmt.Fprintln(w)
+	d := details{out: c.stdout}
+	fmt.Fprintln(c.stdout)
 	if !s.Exists {
-		line("stream", "none: nothing has been dispatched, or all of it is settled")
-		return w.Flush()
+		d.add("stream", "none: nothing has been dispatched, or all of it is settled")
+		return d.flush()
 	}
 	key := s.Key
 	if key == "" {
 		key = "in the server's process"
 	}
-	line("stream", key)
-	line("group", s.Group)
-	line("entries", number(s.Length))
-	line("  not read", number(s.Lag))
-	line("  pending", number(s.Pending))
-	line("oldest entry", moment(s.OldestAt))
-	line("oldest pending", moment(s.OldestPendingAt))
-	if err := w.Flush(); err != nil {
+	d.add("stream", key)
+	d.add("group", s.Group)
+	d.add("entries", number(s.Length))
+	d.add("  not read", number(s.Lag))
+	d.add("  pending", number(s.Pending))
+	d.add("oldest entry", moment(s.OldestAt))
+	d.add("oldest pending", moment(s.OldestPendingAt))
+	if err := d.flush(); err != nil {
 		return err
 	}
 	if len(s.Consumers) == 0 {
 		_, err := fmt.Fprintln(c.stdout, "\nit has no consumers")
 		return err
 	}
-	fmt.Fprintln(w, "\nCONSUMER\tINSTANCE\tALIVE\tPENDING\tIDLE")
+	fmt.Fprintln(c.stdout)
+	t := c.table("CONSUMER", "INSTANCE", "ALIVE", "PENDING", "IDLE")
 	for _, one := range s.Consumers {
 		idle := time.Duration(one.IdleMillis) * time.Millisecond
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", printable(one.Name), printable(one.Instance), yesNo(one.Alive), number(one.Pending), idle)
+		if err := t.add(one.Name, one.Instance, yesNo(one.Alive), number(one.Pending), idle.String()); err != nil {
+			return err
+		}
 	}
-	return w.Flush()
+	return t.flush()
 }

@@ -488,9 +488,9 @@ RUNNING 0% of 2, queued 2, nothing paid for 13s, the work queue does not answer
 
 	t.Run("EndsAtOnceWhenThereIsNoSuchPromotion", func(t *testing.T) {
 		t.Parallel()
-		env, _ := fakeServer(t, map[string]answer{"GET /v1/promotions/7": {404, `{"code":"PROMOTION_NOT_FOUND","detail":"there is no promotion 7"}`}})
+		env, _ := fakeServer(t, map[string]answer{"GET /v1/promotions/7/events": {404, `{"code":"PROMOTION_NOT_FOUND","detail":"there is no promotion 7"}`}})
 		r := largesseRun(t.Context(), "", env, "promotion", "watch", "7")
-		if r != (result{exitFailed, "", "largesse: there is no promotion 7 (PROMOTION_NOT_FOUND)\n"}) {
+		if r != (result{exitFailed, "", "largesse: there is no promotion 7 (PROMOTION_NOT_FOUND); see largesse promotion list\n"}) {
 			t.Errorf("%+v", r)
 		}
 	})

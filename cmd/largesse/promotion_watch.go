@@ -58,16 +58,79 @@ type watch struct {
 	silent []string  // what it said
 }
 
+// run shows the promotion every so often while the server is heard, and at once
+// when its status has changed.
 func (w *watch) run(ctx context.Context) error {
-	return follow(ctx, w.every, func(ctx context.Context) (client.Promotion, error) { return w.client.Promotion(ctx, w.id) }, w.look)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	news := w.follow(ctx)
+	tick := time.NewTicker(w.every)
+	defer tick.Stop()
+	var latest *client.Promotion
+	for away := false; ; {
+		select {
+		case n := <-news:
+			if n.over {
+				return n.err
+			}
+			if away = n.away; n.promotion == nil {
+				continue
+			}
+			changed := latest == nil || latest.Status != n.promotion.Status
+			if latest = n.promotion; !changed && !latest.Ended() {
+				continue
+			}
+		case <-tick.C:
+			// Only of a running one the clock alone makes another line.
+			if latest == nil || away || latest.Status != "RUNNING" && !w.live() {
+				continue
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := w.look(ctx, *latest, time.Now()); err != nil {
+			return err
+		}
+	}
 }
 
-func (w *watch) look(ctx context.Context, p client.Promotion, now time.Time) (ended bool, err error) {
+// watchNews is what a watch hears.
+type watchNews struct {
+	promotion *client.Promotion // nil: nothing new of it
+	away      bool              // the server is not heard
+	over      bool              // nothing more will come
+	err       error             // why, of over
+}
+
+// follow passes on what is heard of the promotion until it has ended.
+func (w *watch) follow(ctx context.Context) <-chan watchNews {
+	news := make(chan watchNews)
+	tell := func(n watchNews) {
+		select {
+		case news <- n:
+		case <-ctx.Done():
+		}
+	}
+	go func() {
+		o := client.WatchOptions{Every: w.every, Waiting: func(err error) { tell(watchNews{away: err != nil}) }}
+		for p, err := range w.client.WatchPromotion(ctx, w.id, o) {
+			if err != nil {
+				tell(watchNews{over: true, err: err})
+				return
+			}
+			tell(watchNews{promotion: &p})
+		}
+		tell(watchNews{over: true})
+	}()
+	return news
+}
+
+func (w *watch) look(ctx context.Context, p client.Promotion, now time.Time) error {
 	s := w.rate.look(p, now)
 	if s.still > 0 && w.output != outputJSON {
 		s.silent = w.silentParts(ctx, now)
 	}
-	return s.ended(), w.show(s)
+	return w.show(s)
 }
 
 // silentParts asks the server, every few seconds at most, which of its parts do

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -85,16 +84,18 @@ func (c *cli) printReconciliation(r client.Reconciliation, thing string) error {
 		fmt.Fprintln(c.stderr, "not compared: "+printable(s))
 	}
 	if len(r.Drifts) > 0 {
-		w := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
-		fmt.Fprintln(w, "OF\tWHAT\tREPAIRED\tDETAIL")
+		t := c.table("OF", "WHAT", "REPAIRED", "DETAIL")
+		t.wrap = true
 		for _, d := range r.Drifts {
 			of := "promotion " + d.PromotionID
 			if d.TemplateID != "" {
 				of = "template " + d.TemplateID
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", printable(of), printable(d.What), yesNo(d.Repaired), printable(d.Detail))
+			if err := t.add(of, d.What, yesNo(d.Repaired), d.Detail); err != nil {
+				return err
+			}
 		}
-		if err := w.Flush(); err != nil {
+		if err := t.flush(); err != nil {
 			return err
 		}
 	}

@@ -56,7 +56,7 @@ func (c *cli) serve(ctx context.Context, engine *largesse.Engine) error {
 	}
 	keep()
 	var lost error
-	if err := c.announce(engine.Addr(), strings.Join(engine.Brokers(), ",")); err != nil {
+	if err := c.announce(engine.URL(), strings.Join(engine.Brokers(), ",")); err != nil {
 		lost = err
 	} else {
 		select {
@@ -72,10 +72,9 @@ func (c *cli) serve(ctx context.Context, engine *largesse.Engine) error {
 
 // announce says that the instance is up, and where its API ("" = it has none)
 // and Kafka are, for people and for scripts that asked for port 0.
-func (c *cli) announce(addr, kafka string) error {
-	where, server := "without an API", ""
-	if addr != "" {
-		server = "http://" + addr
+func (c *cli) announce(server, kafka string) error {
+	where := "without an API"
+	if server != "" {
 		where = "on " + server
 	}
 	if c.output == outputJSON {

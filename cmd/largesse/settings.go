@@ -62,7 +62,7 @@ func withSettings(cmd *cobra.Command) *settingFlags {
 	})
 	complete(cmd, "log-level", "debug", "info", "warn", "error")
 	complete(cmd, "log-format", "text", "json")
-	complete(cmd, "auth-mode", "none")
+	complete(cmd, "auth-mode", "none", "apikey", "jwt")
 	complete(cmd, "roles", largesse.Roles...)
 	cmd.SetUsageFunc(groupedUsage)
 	return s

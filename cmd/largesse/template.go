@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -68,20 +67,39 @@ func (c *cli) templateListCommand() *cobra.Command {
 				return err
 			}
 			return printList(c, cl.Templates(cmd.Context()), listing[client.Template]{
-				header: []string{"ID", "NAME", "MODE", "QUANTITY", "LIVE", "WAITING", "STOCK", "OPENS", "CLOSES"},
+				header: []string{"ID", "NAME", "STATE", "MODE", "QUANTITY", "LIVE", "WAITING", "STOCK", "OPENS", "CLOSES"},
 				row: func(t client.Template) []string {
 					n := t.Counters
 					return []string{
-						t.ID, t.Name, t.Mode, number(t.TotalQuantity), number(n.Count), waiting(t), number(n.Stock), moment(t.OpensAt), moment(t.ClosesAt),
+						t.ID, t.Name, templateState(t, time.Now()), t.Mode, number(t.TotalQuantity), number(n.Count), waiting(t), number(n.Stock),
+						moment(t.OpensAt), moment(t.ClosesAt),
 					}
 				},
 				limit: limit,
 				empty: "there are no coupon templates; make one: largesse template create --help",
+				cuts:  []string{"NAME"},
 			})
 		},
 	}
 	limitFlag(cmd, &limit)
 	return cmd
+}
+
+// templateState is what somebody who asks at a time would meet.
+func templateState(t client.Template, now time.Time) string {
+	switch {
+	case hasClosed(t, now):
+		return "CLOSED"
+	case t.OpensAt != nil && now.Before(*t.OpensAt):
+		return "NOT OPEN"
+	case t.Counters.Stock <= 0:
+		return "SOLD OUT"
+	}
+	return "OPEN"
+}
+
+func hasClosed(t client.Template, now time.Time) bool {
+	return t.ClosesAt != nil && !now.Before(*t.ClosesAt)
 }
 
 // waiting is how many people wait; "?" when the gate did not tell.
@@ -179,38 +197,34 @@ func (c *cli) printTemplate(t client.Template) error {
 	if c.output == outputJSON {
 		return c.printJSON(t)
 	}
-	w := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(w, "%s\t%s\n", name, printable(value))
-		}
-	}
-	line("id", t.ID)
-	line("name", t.Name)
-	line("mode", t.Mode)
-	line("opens", moment(t.OpensAt))
-	line("closes", moment(t.ClosesAt))
-	line("quantity", number(t.TotalQuantity))
-	line("  live", number(t.Counters.Count))
-	line("  waiting", waiting(t))
-	line("  stock", number(t.Counters.Stock))
-	line("issued ever", number(t.Counters.IssuedTotal))
-	line("per user", strconv.Itoa(t.PerUserLimit))
+	lines := details{out: c.stdout}
+	lines.add("id", t.ID)
+	lines.add("name", t.Name)
+	lines.add("state", templateState(t, time.Now()))
+	lines.add("mode", t.Mode)
+	lines.add("opens", moment(t.OpensAt))
+	lines.add("closes", moment(t.ClosesAt))
+	lines.add("quantity", number(t.TotalQuantity))
+	lines.add("  live", number(t.Counters.Count))
+	lines.add("  waiting", waiting(t))
+	lines.add("  stock", number(t.Counters.Stock))
+	lines.add("issued ever", number(t.Counters.IssuedTotal))
+	lines.add("per user", strconv.Itoa(t.PerUserLimit))
 	if t.ValidForSeconds > 0 {
-		line("valid for", (time.Duration(t.ValidForSeconds) * time.Second).String())
+		lines.add("valid for", (time.Duration(t.ValidForSeconds) * time.Second).String())
 	}
-	line("re-issue after cancel", yesNo(t.ReissueAfterCancel))
-	line("when Redis is away", t.WhenRedisAway)
-	line("path", t.Path)
+	lines.add("re-issue after cancel", yesNo(t.ReissueAfterCancel))
+	lines.add("when Redis is away", t.WhenRedisAway)
+	lines.add("path", t.Path)
 	if len(t.Degraded) > 0 {
-		line("not known", "who waits: the gate does not answer")
+		lines.add("not known", "who waits: the gate does not answer")
 	}
 	if d := t.Draw; d != nil {
-		line("draw", d.State+", takes part who asks from "+moment(&d.From))
-		line("  commitment", d.Commitment)
-		line("  seed", d.Seed)
-		line("  list hash", d.ListHash)
+		lines.add("draw", d.State+", takes part who asks from "+moment(&d.From))
+		lines.add("  commitment", d.Commitment)
+		lines.add("  seed", d.Seed)
+		lines.add("  list hash", d.ListHash)
 	}
-	line("created", moment(&t.CreatedAt))
-	return w.Flush()
+	lines.add("created", moment(&t.CreatedAt))
+	return lines.flush()
 }

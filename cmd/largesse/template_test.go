@@ -83,18 +83,20 @@ func TestTemplateSetAndClose(t *testing.T) {
 
 func TestTemplateShowAndList(t *testing.T) {
 	t.Parallel()
-	drawn := strings.Replace(templateJSON, `"path":"GATE"`, `"path":"DATABASE","degraded":["gate"],"closesAt":"2026-11-22T10:00:00Z",
-		"draw":{"from":"2026-11-20T10:00:00Z","state":"DONE","commitment":"ab","seed":"cd","listHash":"ef"}`, 1)
+	opened := strings.Replace(templateJSON, "2026-11-21T10:00:00Z", "2020-11-21T10:00:00Z", 1)
+	drawn := strings.Replace(opened, `"path":"GATE"`, `"path":"DATABASE","degraded":["gate"],"closesAt":"2020-11-22T10:00:00Z",
+		"draw":{"from":"2020-11-20T10:00:00Z","state":"DONE","commitment":"ab","seed":"cd","listHash":"ef"}`, 1)
 	env, _ := fakeServer(t, map[string]answer{
 		"GET /v1/coupon-templates/42":        {body: drawn},
-		"GET /v1/coupon-templates?limit=200": {body: `{"items":[` + templateJSON + `,` + drawn + `]}`},
+		"GET /v1/coupon-templates?limit=200": {body: `{"items":[` + opened + `,` + drawn + `]}`},
 	})
 	r := largesseRun(t.Context(), "", env, "template", "show", "42")
 	want := `id                     42
 name                   Spring
+state                  CLOSED
 mode                   STREAM
-opens                  2026-11-21 10:00:00Z
-closes                 2026-11-22 10:00:00Z
+opens                  2020-11-21 10:00:00Z
+closes                 2020-11-22 10:00:00Z
 quantity               10,000
   live                 3,000
   waiting              ?
@@ -106,7 +108,7 @@ re-issue after cancel  yes
 when Redis is away     DATABASE
 path                   DATABASE
 not known              who waits: the gate does not answer
-draw                   DONE, takes part who asks from 2026-11-20 10:00:00Z
+draw                   DONE, takes part who asks from 2020-11-20 10:00:00Z
   commitment           ab
   seed                 cd
   list hash            ef
@@ -116,11 +118,33 @@ created                2026-11-21 09:00:00Z
 		t.Error(diff)
 	}
 	r = largesseRun(t.Context(), "", env, "template", "list")
-	want = "ID  NAME    MODE    QUANTITY  LIVE   WAITING  STOCK  OPENS                 CLOSES\n" +
-		"42  Spring  STREAM  10,000    3,000  1,000    6,000  2026-11-21 10:00:00Z  \n" +
-		"42  Spring  STREAM  10,000    3,000  ?        6,000  2026-11-21 10:00:00Z  2026-11-22 10:00:00Z\n"
+	want = "ID  NAME    STATE   MODE    QUANTITY  LIVE   WAITING  STOCK  OPENS                 CLOSES\n" +
+		"42  Spring  OPEN    STREAM  10,000    3,000  1,000    6,000  2020-11-21 10:00:00Z\n" +
+		"42  Spring  CLOSED  STREAM  10,000    3,000  ?        6,000  2020-11-21 10:00:00Z  2020-11-22 10:00:00Z\n"
 	if diff := cmp.Diff(result{exitDone, want, ""}, r, cmp.AllowUnexported(result{})); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestTemplateState(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	at := func(d time.Duration) *time.Time { x := now.Add(d); return &x }
+	for _, tt := range []struct {
+		want          string
+		opens, closes *time.Time
+		stock         int64
+	}{
+		{"OPEN", nil, nil, 1},
+		{"OPEN", at(0), at(time.Nanosecond), 1},
+		{"SOLD OUT", at(-time.Hour), at(time.Hour), 0},
+		{"NOT OPEN", at(time.Nanosecond), nil, 1},
+		{"CLOSED", nil, at(0), 1},
+		{"CLOSED", at(-time.Hour), at(-time.Minute), 0},
+	} {
+		if got := templateState(client.Template{OpensAt: tt.opens, ClosesAt: tt.closes, Counters: client.TemplateCounters{Stock: tt.stock}}, now); got != tt.want {
+			t.Errorf("%+v: %s", tt, got)
+		}
 	}
 }
 
@@ -216,8 +240,8 @@ func TestTemplateWatch(t *testing.T) {
 			t.Errorf("counts %q", got)
 		}
 		opens := time.Now().Add(time.Hour)
-		if f.OpensAt, f.now = &opens, time.Now(); f.state() != "NOT OPEN" || f.ended() {
-			t.Errorf("state %s", f.state())
+		if f.OpensAt, f.now = &opens, time.Now(); !strings.HasPrefix(f.counts(), "NOT OPEN ") || f.ended() {
+			t.Errorf("counts %q", f.counts())
 		}
 		w := &templateWatch{}
 		began := time.Now()
@@ -232,7 +256,7 @@ func TestTemplateWatch(t *testing.T) {
 		t.Parallel()
 		env, _ := fakeServer(t, map[string]answer{"GET /v1/coupon-templates/42": {404, `{"code":"TEMPLATE_NOT_FOUND","detail":"there is no coupon template 42"}`}})
 		r := largesseRun(t.Context(), "", env, "template", "watch", "42")
-		if r != (result{exitFailed, "", "largesse: there is no coupon template 42 (TEMPLATE_NOT_FOUND)\n"}) {
+		if r != (result{exitFailed, "", "largesse: there is no coupon template 42 (TEMPLATE_NOT_FOUND); see largesse template list\n"}) {
 			t.Errorf("%+v", r)
 		}
 	})

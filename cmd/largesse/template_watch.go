@@ -106,24 +106,9 @@ type templateFrame struct {
 
 func (f *templateFrame) title() string { return f.Name }
 
-func (f *templateFrame) closed() bool { return f.ClosesAt != nil && !f.now.Before(*f.ClosesAt) }
-
 // ended says that nothing more will be issued.
 func (f *templateFrame) ended() bool {
-	return f.closed() && f.Counters.Waiting == 0 && len(f.Degraded) == 0
-}
-
-// state is what an asker would meet.
-func (f *templateFrame) state() string {
-	switch {
-	case f.closed():
-		return "CLOSED"
-	case f.OpensAt != nil && f.now.Before(*f.OpensAt):
-		return "NOT OPEN"
-	case f.Counters.Stock == 0:
-		return "SOLD OUT"
-	}
-	return "OPEN"
+	return hasClosed(f.Template, f.now) && f.Counters.Waiting == 0 && len(f.Degraded) == 0
 }
 
 // percent is how much is live, rounded down.
@@ -136,7 +121,7 @@ func (f *templateFrame) percent() int64 {
 
 func (f *templateFrame) counts() string {
 	n := f.Counters
-	text := fmt.Sprintf("%s %d%% of %s, live %s, waiting %s, stock %s", f.state(), f.percent(), number(f.TotalQuantity), number(n.Count), waiting(f.Template), number(n.Stock))
+	text := fmt.Sprintf("%s %d%% of %s, live %s, waiting %s, stock %s", templateState(f.Template, f.now), f.percent(), number(f.TotalQuantity), number(n.Count), waiting(f.Template), number(n.Stock))
 	if n.IssuedTotal != n.Count {
 		text += ", issued ever " + number(n.IssuedTotal)
 	}

@@ -2,7 +2,8 @@ package main
 
 import (
 	"fmt"
-	"text/tabwriter"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,7 +14,7 @@ func (c *cli) userCommand() *cobra.Command {
 	cmd := c.talks(group(&cobra.Command{
 		Use:     "user",
 		Aliases: []string{"users"},
-		Short:   "Find out why a user did or did not get a coupon",
+		Short:   "Find out why a user did or did not get a coupon or a payout",
 		Example: "  largesse user history u7 --template 42",
 	}))
 	cmd.AddCommand(c.userHistoryCommand())
@@ -25,10 +26,13 @@ func (c *cli) userHistoryCommand() *cobra.Command {
 	count := args("a USER")
 	cmd := &cobra.Command{
 		Use:   "history USER",
-		Short: "Show how each request of a user ended, and when templates refused everybody",
+		Short: "Show how each request of a user ended, when templates refused everybody, and his payouts",
 		Long: `Show how each request of a user that was accepted ended, the latest first, and
 when the templates that he asked at refused everybody. Who is refused at once
-leaves nothing of his own: name the templates that he says he has asked at.`,
+leaves nothing of his own: name the templates that he says he has asked at.
+Then come his payouts, those of the newest promotion first, with the provider's
+last answer; as JSON with every answer that was kept. Of requests and of payouts
+the latest 1000 are shown.`,
 		Example: `  largesse user history u7
   largesse user history u7 --template 42 --template 43 --output json`,
 		Args: func(cmd *cobra.Command, given []string) error {
@@ -65,18 +69,17 @@ func (c *cli) printHistory(h client.History) error {
 	if len(h.Items) == 0 {
 		fmt.Fprintf(c.stderr, "no request of user %s was accepted and has ended; name templates by --template to see when they refused everybody\n", printable(h.UserID))
 	}
-	w := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
-	if len(h.Items) > 0 {
-		fmt.Fprintln(w, "AT\tTEMPLATE\tTICKET\tSTATUS\tREASON\tCOUPON\tCOUPON STATUS")
-	}
+	t := c.table("AT", "TEMPLATE", "TICKET", "STATUS", "REASON", "COUPON", "COUPON STATUS")
 	for _, i := range h.Items {
 		id, status := "", ""
 		if i.Coupon != nil {
 			id, status = i.Coupon.ID, i.Coupon.Status
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", moment(&i.At), printable(i.TemplateID), number(i.Ticket), printable(i.Status), printable(i.Reason), printable(id), printable(status))
+		if err := t.add(moment(&i.At), i.TemplateID, number(i.Ticket), i.Status, i.Reason, id, status); err != nil {
+			return err
+		}
 	}
-	if err := w.Flush(); err != nil {
+	if err := t.flush(); err != nil {
 		return err
 	}
 	for _, r := range h.Refusals {
@@ -88,5 +91,51 @@ func (c *cli) printHistory(h client.History) error {
 			return err
 		}
 	}
+	return c.printHistoryPayouts(h)
+}
+
+func (c *cli) printHistoryPayouts(h client.History) error {
+	if len(h.Payouts) == 0 {
+		fmt.Fprintf(c.stderr, "no promotion has a payout for user %s\n", printable(h.UserID))
+		return nil
+	}
+	if len(h.Items)+len(h.Refusals) > 0 {
+		if _, err := fmt.Fprintln(c.stdout); err != nil {
+			return err
+		}
+	}
+	t := c.table("PROMOTION", "NAME", "STATUS", "TARGET", "AMOUNT", "STATE", "ATTEMPTS", "UPDATED", "TRANSACTION", "LAST ANSWER")
+	t.cuts = []string{"NAME", "TRANSACTION", "LAST ANSWER"}
+	var pauses []string // a line for each promotion that is PAUSED
+	for _, p := range h.Payouts {
+		if err := t.add(p.PromotionID, p.PromotionName, p.PromotionStatus, p.TargetID, number(p.Amount), p.State, number(p.AttemptCount),
+			moment(&p.UpdatedAt), p.TransactionKey, lastAnswer(p)); err != nil {
+			return err
+		}
+		if p.PauseReason != "" {
+			pauses = append(pauses, printable(fmt.Sprintf("promotion %s is %s: %s", p.PromotionID, p.PromotionStatus, p.PauseReason)))
+		}
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	for _, line := range slices.Compact(pauses) {
+		if _, err := fmt.Fprintln(c.stdout, line); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// lastAnswer is what the provider, or a person in its place, said last. A yes to
+// a charge is the payout itself and in no log.
+func lastAnswer(p client.HistoryPayout) string {
+	var last client.Attempt
+	if n := len(p.Log); n > 0 {
+		last = p.Log[n-1]
+	}
+	if p.State == "SUCCEEDED" && last.Class != "PAID" && last.Class != "RESOLVED" {
+		return "PAID"
+	}
+	return strings.Join(strings.Fields(last.Class+" "+last.Code+" "+last.Message), " ")
 }

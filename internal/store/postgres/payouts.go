@@ -126,6 +126,54 @@ func (s *Store) PayoutList(ctx context.Context, p store.PayoutListParams) ([]rew
 	return list, nil
 }
 
+const (
+	// payoutsOfUser are those of user $1, at most $2. The table of the users may
+	// have a row twice, or of a payout that is gone.
+	payoutsOfUser = `(
+  SELECT DISTINCT u.promotion_id, u.target_id FROM payout_users u WHERE u.user_id = $1
+  ORDER BY u.promotion_id DESC, u.target_id LIMIT $2
+) u
+JOIN payouts p ON p.promotion_id = u.promotion_id AND p.target_id = u.target_id AND p.user_id = $1`
+
+	historyPayouts = `SELECT ` + payoutColumns + ` FROM ` + payoutsOfUser + ` ORDER BY u.promotion_id DESC, u.target_id`
+
+	// historyAnswers are the latest of each of them, at most $3.
+	historyAnswers = `SELECT p.promotion_id, p.target_id, a.dispatch, a.at, a.class, a.code, a.message FROM ` + payoutsOfUser + `
+CROSS JOIN LATERAL (
+  SELECT * FROM attempts a WHERE a.promotion_id = p.promotion_id AND a.target_id = p.target_id
+  ORDER BY a.at DESC, a.dispatch DESC, a.number DESC LIMIT $3
+) a
+ORDER BY a.at, a.dispatch, a.number`
+)
+
+// PayoutHistory returns the payouts of a user in all promotions.
+func (s *Store) PayoutHistory(ctx context.Context, user string, limit int) ([]store.UserPayout, error) {
+	if len(storable([]string{user})) == 0 {
+		return nil, nil // no payout can have it
+	}
+	most := int64(max(limit, 0))
+	var found []reward.Payout
+	var answers map[store.PayoutID][]reward.Attempt
+	err := s.send(ctx, "read the payouts of a user", func(b *pgx.Batch) {
+		found, answers = nil, make(map[store.PayoutID][]reward.Attempt)
+		b.Queue(oneSnapshot)
+		b.Queue(historyPayouts, user, most).Query(payoutsInto(&found))
+		b.Queue(historyAnswers, user, most, int64(store.UserAnswersMax)).Query(each(func(rows pgx.Rows) error {
+			var id store.PayoutID
+			var a reward.Attempt
+			err := rows.Scan((*int64)(&id.PromotionID), (*int64)(&id.TargetID), &a.Dispatch, &a.At, &a.Class, &a.Code, &a.Message)
+			a.At = a.At.UTC()
+			answers[id] = append(answers[id], a)
+			return err
+		}))
+		b.Queue(`COMMIT`)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return store.WithAnswers(found, answers), nil
+}
+
 // OffsetsGet returns the next offsets stored for a topic.
 func (s *Store) OffsetsGet(ctx context.Context, topic string) (map[int32]int64, error) {
 	offsets := make(map[int32]int64)

@@ -205,6 +205,16 @@ func (s *Store) PromotionGet(ctx context.Context, id reward.PromotionID) (store.
 	return list[0], nil
 }
 
+const viewsOf = `WHERE m.id = ANY($1::int8[]) ORDER BY m.id`
+
+// PromotionViews returns those promotions that exist, ordered by id.
+func (s *Store) PromotionViews(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error) {
+	if err := store.CheckViews(ids); err != nil {
+		return nil, err
+	}
+	return s.views(ctx, "read promotions", len(ids), viewsOf, ids)
+}
+
 // PromotionList pages by descending id.
 func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) ([]store.PromotionView, error) {
 	before := int64(p.Before)

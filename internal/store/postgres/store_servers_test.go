@@ -197,6 +197,9 @@ func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
 				t.Fatal(err)
 			}
 			storetest.AfterMigration(t, s)
+			if n := one(t, s, `SELECT count(*) - (SELECT count(*) FROM payout_users) FROM payouts`); n != 0 {
+				t.Errorf("%d payouts more than users of payouts", n)
+			}
 			if _, err := s.pool.Exec(t.Context(), `UPDATE dead_letters SET status = 'OPEN'`); err != nil {
 				t.Fatal(err)
 			}
@@ -264,6 +267,59 @@ func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
 	})
 }
 
+// TestUsersOfPayouts: whoever writes payouts, also a version that knows nothing
+// of their users, and what is there too often or too long misleads nobody.
+func TestUsersOfPayouts(t *testing.T) {
+	t.Parallel()
+	s := open(t).(*Store)
+	ctx := t.Context()
+	do := func(sql string) {
+		t.Helper()
+		if _, err := s.pool.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(what, user string, targets ...reward.TargetID) {
+		t.Helper()
+		list, err := s.PayoutHistory(ctx, user, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make([]reward.TargetID, len(list))
+		for i, p := range list {
+			got[i] = p.TargetID
+		}
+		if !slices.Equal(got, targets) {
+			t.Errorf("%s: %s has %v, want %v", what, user, got, targets)
+		}
+	}
+	const insert = `INSERT INTO payouts (promotion_id, target_id, summary_id, amount, due_at, updated_at, dispatch, attempts, state,
+  maybe_called, user_id, voucher_code, transaction_key, error_code, error_message)
+SELECT 1, i, 0, 1, now(), now(), 0, 0, 0, false, `
+	do(insert + `'ann', '', '', '', '' FROM generate_series(1, 3) i`)
+	do(insert + `'', '', '', '', '' FROM generate_series(4, 6) i`)
+	want("saved", "ann", 1, 2, 3)
+	rows := func() (n int) {
+		t.Helper()
+		if err := s.pool.QueryRow(ctx, `SELECT count(*) FROM payout_users`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if n := rows(); n != 3 {
+		t.Errorf("%d rows for three payouts with a user", n)
+	}
+	do(`UPDATE payouts SET state = 6 WHERE promotion_id = 1`)
+	do(`INSERT INTO payout_users (promotion_id, target_id, user_id) VALUES (1, 1, 'ann'), (1, 1, 'bob'), (1, 9, 'bob'), (1, 2, 'ann')`)
+	want("there twice", "ann", 1, 2, 3)
+	want("of another, or gone", "bob")
+	do(`DELETE FROM payouts WHERE promotion_id = 1 AND target_id < 3`)
+	want("deleted", "ann", 3)
+	if n := rows(); n != 3 {
+		t.Errorf("%d rows are left, want one of ann and the two of bob", n)
+	}
+}
+
 // TestHandoversEndAtTheirMost: nothing overflows, however often a payout is let
 // go.
 func TestHandoversEndAtTheirMost(t *testing.T) {
@@ -297,6 +353,61 @@ func TestInstancesAreForgottenAfterADay(t *testing.T) {
 		err = s.pool.QueryRow(t.Context(), `SELECT count(*) FROM instances`).Scan(&names)
 		return names, err
 	})
+}
+
+// TestIdempotencyKeysAreForgotten counts rows, which no method shows.
+func TestIdempotencyKeysAreForgotten(t *testing.T) {
+	t.Parallel()
+	s := open(t).(*Store)
+	storetest.ExerciseIdempotencyForgotten(t, s, func() (keys int, err error) {
+		err = s.pool.QueryRow(t.Context(), `SELECT count(*) FROM idempotency_keys`).Scan(&keys)
+		return keys, err
+	})
+}
+
+// TestForgettingKeysWaitsForNobody: a key that somebody holds is left to the
+// next call.
+func TestForgettingKeysWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	s := open(t).(*Store)
+	ctx := t.Context()
+	begin := func(key byte, now time.Time) {
+		t.Helper()
+		p := store.IdempotencyBeginParams{Key: make([]byte, 32), Fingerprint: make([]byte, 32), Lease: time.Second, Kept: time.Minute, Now: now}
+		p.Key[0] = key
+		if r, err := s.IdempotencyBegin(ctx, p); err != nil || !r.Claimed {
+			t.Fatalf("key %d: %+v, %v", key, r, err)
+		}
+	}
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	for key := range byte(5) {
+		begin(key, now)
+	}
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	for _, sql := range []string{
+		"BEGIN", "SET LOCAL idle_in_transaction_session_timeout = 0", `SELECT 1 FROM idempotency_keys ORDER BY key LIMIT 2 FOR UPDATE`,
+	} {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Whoever waits is ended, for the holder does not end.
+	begin(9, now.Add(time.Hour))
+	var left int
+	if err := conn.QueryRow(ctx, `SELECT count(*) FROM idempotency_keys`).Scan(&left); err != nil || left != 3 {
+		t.Errorf("%d keys are left (%v), want the two that are held and the new one", left, err)
+	}
+	if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	begin(8, now.Add(time.Hour))
+	if err := conn.QueryRow(ctx, `SELECT count(*) FROM idempotency_keys`).Scan(&left); err != nil || left != 2 {
+		t.Errorf("%d keys are left (%v), want the two new ones", left, err)
+	}
 }
 
 // waitForTries waits until so many transactions of the test were seen to wait
@@ -526,10 +637,13 @@ func TestPlans(t *testing.T) {
 	defer conn.Release()
 	for _, sql := range []string{
 		`ALTER TABLE payouts SET (autovacuum_enabled = off)`,
+		`ALTER TABLE payout_users SET (autovacuum_enabled = off)`,
 		`ALTER TABLE summaries SET (autovacuum_enabled = off)`,
 		`ALTER TABLE promotions SET (autovacuum_enabled = off)`,
 		`ALTER TABLE coupons SET (autovacuum_enabled = off)`,
 		`ALTER TABLE coupon_templates SET (autovacuum_enabled = off)`,
+		`ALTER TABLE audit SET (autovacuum_enabled = off)`,
+		`ALTER TABLE idempotency_keys SET (autovacuum_enabled = off)`,
 		`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries, registered, stream_gone, created_at)
 SELECT i, '', 'POINT', 'RUNNING', 0, '', '', 5, false, false, now() FROM generate_series(1, 2000) i`,
 		`INSERT INTO summaries (promotion_id, summary_id) SELECT i, j FROM generate_series(1, 2000) i, generate_series(0, 4) j`,
@@ -540,6 +654,10 @@ SELECT 1 + i % 2, i, 0, 1, now(), now(), 0, 0, 0, false, 'u' || i, '', '', '', '
 SELECT i, '', 1000000, 1, 0, 'STREAM', false, 'DATABASE', '', now() FROM generate_series(1, 2000) i`,
 		`INSERT INTO coupons (id, template_id, generation, ticket, version, issued_at, slot, code, user_id)
 SELECT i, 1 + i % 2, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(1, 100000) i`,
+		`INSERT INTO audit (id, at, actor, role, action, subject, request_id, detail)
+SELECT i, now(), 'a' || i % 9, 'admin', 'b' || i % 9, '/v1/promotions/' || i % 999, '', '{}' FROM generate_series(1, 50000) i`,
+		`INSERT INTO idempotency_keys (key, id, first_at, begun_at, fingerprint)
+SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(1, 50000) i`,
 	} {
 		if _, err := conn.Exec(ctx, sql); err != nil {
 			t.Fatal(err)
@@ -559,7 +677,14 @@ SELECT i, 1 + i % 2, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(
 		"holders": {"coupons_slot"}, "holder": {"coupons_slot"}, "expire coupons": {"coupons_expiry"},
 		"active templates": {"coupon_templates_closes", "coupon_templates_pkey"}, "has entrants": {"coupon_entrants_pkey"},
 		"list entrants": {"coupon_entrants_pkey"}, "note a refusal": {"coupon_refusals_pkey"},
+		"payouts of a user": {"payout_users_user", "payouts_pkey"}, "answers of a user": {"payout_users_user", "payouts_pkey", "attempts_pkey"},
+		"views": {"promotions_pkey", "summaries_pkey"}, "find an API key": {"api_keys_hash"}, "list API keys": {"api_keys_pkey"},
+		"use API keys": {"api_keys_pkey"}, "audit": {"audit_pkey"}, "audit of a subject": {"audit_subject"}, "audit below": {"audit_subject", "audit_pkey"},
+		"audit of an actor": {"audit_actor"}, "audit of an action": {"audit_action"}, "end a line": {"audit_pkey"},
+		"read a key": {"idempotency_keys_pkey"}, "forget keys": {"idempotency_keys_first", "idempotency_keys_pkey"},
+		"finish a key": {"idempotency_keys_pkey"}, "drop a key": {"idempotency_keys_pkey"},
 	}
+	large := regexp.MustCompile(`using (payout|attempts|coupon|audit|idempotency_keys|api_keys)`)
 	for name, sql := range statements() {
 		plan := planOf(t, conn, name, sql)
 		for _, index := range indexes[name] {
@@ -572,11 +697,11 @@ SELECT i, 1 + i % 2, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(
 				t.Errorf("%s has a %s:\n%s", name, bad, plan)
 			}
 		}
-		// Every index scan of payouts and coupons looks for rows, not through all of
+		// Every index scan of what may be much looks for rows, not through all of
 		// them.
 		lines := strings.Split(plan, "\n")
 		for i, line := range lines {
-			if (strings.Contains(line, "using payouts_") || strings.Contains(line, "using coupon")) && (i+1 == len(lines) || !strings.Contains(lines[i+1], "Index Cond")) {
+			if large.MatchString(line) && (i+1 == len(lines) || !strings.Contains(lines[i+1], "Index Cond")) {
 				t.Errorf("%s walks a whole index:\n%s", name, plan)
 			}
 		}
@@ -610,7 +735,7 @@ func testSmallTable(t *testing.T, rows int, analysed bool) {
 	defer conn.Release()
 	n, then := strconv.Itoa(rows), "SELECT 1"
 	if analysed {
-		then = `ANALYZE promotions, summaries, payouts, coupon_templates, coupons, coupon_entrants`
+		then = `ANALYZE promotions, summaries, payouts, payout_users, coupon_templates, coupons, coupon_entrants`
 	}
 	for _, sql := range []string{
 		`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries, registered, stream_gone, created_at)
@@ -633,7 +758,7 @@ SELECT i, 1, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(1, ` + n
 	// Those that are told which rows to look at have no business in other indexes.
 	named := []string{"dispatch named", "give back", "finish", "settle", "heads", "attempts", "retry named", "resolve"}
 	// What payouts_back has is rare, so looking through it costs nothing.
-	joined := regexp.MustCompile(`Join Filter: .*\b(target_id|user_id|ticket)\b(.*\n){1,3}.*using (payouts|coupon)`)
+	joined := regexp.MustCompile(`Join Filter: .*\b(target_id|user_id|ticket)\b(.*\n){1,3}.*using (payout|coupon)`)
 	back := regexp.MustCompile(`Join Filter: (.*\n){1,4}.*using payouts_back`)
 	for name, sql := range statements() {
 		plan := back.ReplaceAllString(planOf(t, conn, name, sql), "")
@@ -651,6 +776,10 @@ SELECT i, 1, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(1, ` + n
 // statements are those of the main job.
 func statements() map[string]string {
 	retrying, unknown, failed := reward.Retrying, reward.Unknown, reward.Failed
+	audit := func(p store.AuditListParams) string {
+		sql, _ := auditSQL(p)
+		return sql
+	}
 	return map[string]string{
 		"insert": insertSQL, "dispatch due": dispatchDue, "dispatch named": dispatchNamed, "give back": giveBackSQL,
 		"sweep": sweepSQL, "cancel": cancelSQL, "finish": finishSQL, "settle": settleSQL, "heads": headsSQL,
@@ -666,6 +795,12 @@ func statements() map[string]string {
 		"changed coupons": changedSQL, "changed facts": changedFacts, "holders": holdersSQL, "recount coupons": recountSQL,
 		"a template": templateSQL, "active templates": activeTemplates, "change a template": changeTemplate, "own templates": ownTemplates,
 		"save entrants": saveEntrants, "has entrants": hasEntrants, "list entrants": listEntrants, "note a refusal": noteRefusal,
+		"payouts of a user": historyPayouts, "answers of a user": historyAnswers,
+		"views": viewSQL + viewsOf, "find an API key": apiKeyByHash, "list API keys": listAPIKeys, "use API keys": useKeys,
+		"audit": audit(store.AuditListParams{}), "audit of a subject": audit(store.AuditListParams{Subject: "/a"}),
+		"audit below": audit(store.AuditListParams{Subject: "/a/"}), "audit below by an actor": audit(store.AuditListParams{Subject: "/a/", Actor: "a"}),
+		"audit of an actor": audit(store.AuditListParams{Actor: "a"}), "audit of an action": audit(store.AuditListParams{Action: "a"}),
+		"end a line": endAudit, "claim a key": claimKey, "read a key": readKey, "forget keys": forgetKeys, "finish a key": finishKey, "drop a key": dropKey,
 		"list FAILED": listSQL(&failed, ""), "list a code": listSQL(&failed, "A"), "list UNKNOWN with a code": listSQL(&unknown, "A"),
 	}
 }

@@ -126,6 +126,48 @@ func (s *Store) PayoutList(ctx context.Context, p store.PayoutListParams) ([]rew
 	return list, nil
 }
 
+const (
+	// payoutsOfUser are those of user ?1, at most ?2.
+	payoutsOfUser = ` FROM payouts p WHERE p.user_id = ?1 AND p.user_id <> '' ORDER BY p.promotion_id DESC, p.target_id LIMIT ?2`
+
+	historyPayouts = `SELECT ` + payoutColumns + payoutsOfUser
+
+	// historyAnswers are the latest of each of them, at most ?3.
+	historyAnswers = `SELECT promotion_id, target_id, dispatch, at, class, code, message FROM (
+  SELECT a.*, row_number() OVER (PARTITION BY a.promotion_id, a.target_id ORDER BY a.at DESC, a.dispatch DESC, a.number DESC) AS place
+  FROM (SELECT p.promotion_id, p.target_id` + payoutsOfUser + `) p CROSS JOIN attempts a ON a.promotion_id = p.promotion_id AND a.target_id = p.target_id
+) WHERE place <= ?3 ORDER BY at, dispatch, number`
+)
+
+// PayoutHistory returns the payouts of a user in all promotions.
+func (s *Store) PayoutHistory(ctx context.Context, user string, limit int) ([]store.UserPayout, error) {
+	if len(storable([]string{user})) == 0 {
+		return nil, nil // no payout can have it
+	}
+	most := max(limit, 0)
+	var found []reward.Payout
+	answers := make(map[store.PayoutID][]reward.Attempt)
+	err := s.snapshot(ctx, "read the payouts of a user", func(q querier) (err error) {
+		if found, err = collect(ctx, q, scanPayout, historyPayouts, user, most); err != nil {
+			return err
+		}
+		_, err = collect(ctx, q, func(rows *sql.Rows) (struct{}, error) {
+			var id store.PayoutID
+			var a reward.Attempt
+			var at int64
+			err := rows.Scan(&id.PromotionID, &id.TargetID, &a.Dispatch, &at, &a.Class, &a.Code, &a.Message)
+			a.At = timeOf(at)
+			answers[id] = append(answers[id], a)
+			return struct{}{}, err
+		}, historyAnswers, user, most, store.UserAnswersMax)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return store.WithAnswers(found, answers), nil
+}
+
 // OffsetsGet returns the next offsets stored for a topic.
 func (s *Store) OffsetsGet(ctx context.Context, topic string) (map[int32]int64, error) {
 	offsets := make(map[int32]int64)

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -185,6 +186,24 @@ func (s *Store) PromotionGet(ctx context.Context, id reward.PromotionID) (store.
 		return store.PromotionView{}, noPromotion(id)
 	}
 	return v, nil
+}
+
+var viewsOf = viewSQL + `WHERE m.id IN (SELECT value FROM json_each(?)) ORDER BY m.id`
+
+// PromotionViews returns those promotions that exist, ordered by id.
+func (s *Store) PromotionViews(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error) {
+	if err := store.CheckViews(ids); err != nil {
+		return nil, err
+	}
+	array, err := json.Marshal(ids)
+	if err != nil {
+		return nil, err
+	}
+	list, err := collect(ctx, s.reader, viewScanner(), viewsOf, string(array))
+	if err != nil {
+		return nil, fmt.Errorf("read promotions: %w", err)
+	}
+	return list, nil
 }
 
 // PromotionList pages by descending id.

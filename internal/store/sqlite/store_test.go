@@ -46,6 +46,10 @@ func TestPlans(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, filepath.Join(t.TempDir(), "largesse.db"))
 	listed := func(state reward.State, code string) string { return listSQL(&state, code) }
+	audit := func(p store.AuditListParams) string {
+		query, _ := auditSQL(p)
+		return query
+	}
 	for name, test := range map[string]struct {
 		query string
 		want  []string // the steps, in order, that read a table
@@ -64,6 +68,12 @@ func TestPlans(t *testing.T) {
 		"list unknown":  {listed(reward.Unknown, "A"), []string{"SEARCH p USING INDEX payouts_rare (promotion_id=? AND state=? AND target_id>?)"}},
 		"list failed":   {listed(reward.Failed, ""), []string{"SEARCH p USING INDEX payouts_rare (promotion_id=? AND state=? AND target_id>?)"}},
 		"list":          {listSQL(nil, ""), []string{"SEARCH p USING PRIMARY KEY (promotion_id=? AND target_id>?)"}},
+		"payouts of a user": {historyPayouts, []string{
+			"SEARCH p USING INDEX payouts_user (user_id=?)",
+		}},
+		"answers of a user": {historyAnswers, []string{
+			"SEARCH p USING COVERING INDEX payouts_user (user_id=?)", "SCAN p", "SEARCH a USING PRIMARY KEY (promotion_id=? AND target_id=?)",
+		}},
 		"due": {dueSQL, []string{
 			"SEARCH m USING INDEX promotions_due (starts_at<?)", "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)",
 		}},
@@ -80,7 +90,20 @@ func TestPlans(t *testing.T) {
 			"SEARCH c USING INDEX coupons_slot (template_id=? AND user_id=?)", "SCAN json_each VIRTUAL TABLE INDEX 1:",
 		}},
 		"changed coupons": {changedCoupons, []string{"SEARCH coupons USING INDEX coupons_version (template_id=? AND version>?)"}},
-		"holders":         {holdersSQL, []string{"SEARCH coupons USING INDEX coupons_slot (template_id=?)"}},
+		"views": {viewsOf, []string{
+			"SEARCH m USING INTEGER PRIMARY KEY (rowid=?)", "SCAN json_each VIRTUAL TABLE INDEX 1:",
+			"SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)",
+		}},
+		"forget keys": {forgetKeys, []string{
+			"SEARCH idempotency_keys USING INTEGER PRIMARY KEY (rowid=?)",
+			"SEARCH idempotency_keys USING INDEX idempotency_keys_first (first_at<?)",
+		}},
+		"audit":              {audit(store.AuditListParams{}), []string{"SEARCH audit USING INTEGER PRIMARY KEY (rowid<?)"}},
+		"audit of a subject": {audit(store.AuditListParams{Subject: "/a"}), []string{"SEARCH audit USING INDEX audit_subject (subject=? AND rowid<?)"}},
+		"audit below":        {audit(store.AuditListParams{Subject: "/a/"}), []string{"SEARCH audit USING INDEX audit_subject (subject>? AND subject<?)"}},
+		"audit of an actor":  {audit(store.AuditListParams{Actor: "a"}), []string{"SEARCH audit USING INDEX audit_actor (actor=? AND rowid<?)"}},
+		"audit of an action": {audit(store.AuditListParams{Action: "a"}), []string{"SEARCH audit USING INDEX audit_action (action=? AND rowid<?)"}},
+		"holders":            {holdersSQL, []string{"SEARCH coupons USING INDEX coupons_slot (template_id=?)"}},
 	} {
 		plan, err := collect(t.Context(), s.reader, func(rows *sql.Rows) (string, error) {
 			var id, parent, unused int
@@ -194,6 +217,16 @@ func TestInstancesAreForgottenAfterADay(t *testing.T) {
 	}, func() (names int, err error) {
 		err = s.reader.QueryRowContext(t.Context(), `SELECT count(*) FROM instances`).Scan(&names)
 		return names, err
+	})
+}
+
+// TestIdempotencyKeysAreForgotten counts rows, which no method shows.
+func TestIdempotencyKeysAreForgotten(t *testing.T) {
+	t.Parallel()
+	s := open(t).(*Store)
+	storetest.ExerciseIdempotencyForgotten(t, s, func() (keys int, err error) {
+		err = s.reader.QueryRowContext(t.Context(), `SELECT count(*) FROM idempotency_keys`).Scan(&keys)
+		return keys, err
 	})
 }
 

@@ -184,6 +184,7 @@ func AfterMigration(t *testing.T, s store.Store) {
 	p := b.payout(1, 7)
 	same(b, "state", reward.Queued, p.State)
 	same(b, "handovers", 0, p.Handovers)
+	b.wantHistory("u", 10, store.PayoutID{PromotionID: 1, TargetID: 7})
 	b.handOver(ref(1, 7, p.Dispatch))
 	b.wantHandovers(7, 1)
 	b.books(1)
@@ -197,6 +198,7 @@ func AfterMigration(t *testing.T, s store.Store) {
 	b.wantHandovers(7, 0)
 	b.saveReady(1, 8)
 	b.wantHandovers(8, 0)
+	b.wantHistory("u8", 10, store.PayoutID{PromotionID: 1, TargetID: 8})
 	b.must(b.InstanceBeat(b.ctx, store.Instance{Name: "a", StartedAt: epoch}, lease))
 	same(b, "instances", 1, instances(b))
 }

@@ -33,6 +33,7 @@ func Exercise(t *testing.T, open Open) {
 		"Finish":          exerciseFinish,
 		"Lookups":         exerciseLookups,
 		"Reads":           exerciseReads,
+		"PayoutHistory":   exercisePayoutHistory,
 		"DeadLetters":     exerciseDeadLetters,
 		"Webhooks":        exerciseWebhooks,
 		"Reconciliations": exerciseReconciliations,
@@ -58,6 +59,10 @@ func Exercise(t *testing.T, open Open) {
 		"Refusals":        exerciseRefusals,
 		"CouponRaces":     exerciseCouponRaces,
 		"CouponWalks":     exerciseCouponWalks,
+		"Views":           exerciseViews,
+		"APIKeys":         exerciseAPIKeys,
+		"Audits":          exerciseAudits,
+		"Idempotencies":   exerciseIdempotencies,
 		"Concurrency":     exerciseConcurrency,
 		"Walks":           exerciseWalks,
 	} {

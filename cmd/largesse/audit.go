@@ -1,0 +1,54 @@
+package main
+
+import (
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse/client"
+)
+
+func (c *cli) auditCommand() *cobra.Command {
+	var (
+		limit int
+		f     client.AuditFilter
+	)
+	cmd := c.talks(&cobra.Command{
+		Use:   "audit",
+		Short: "Show who changed what, the latest first",
+		Long: `Show who changed what, the latest first. A line without a status tells of a change
+that was begun and of which it is not known how it ended.`,
+		Example: `  largesse audit
+  largesse audit --subject /v1/promotions/12345/
+  largesse audit --by alice --action start-promotion --output json`,
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkLimit(limit); err != nil {
+				return err
+			}
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			return printList(c, cl.Audit(cmd.Context(), f), listing[client.AuditLine]{
+				header: []string{"AT", "ACTOR", "ROLE", "ACTION", "SUBJECT", "STATUS", "CODE", "DETAIL"},
+				row: func(l client.AuditLine) []string {
+					status := ""
+					if l.EndedAt != nil {
+						status = strconv.Itoa(l.Status)
+					}
+					return []string{moment(&l.At), l.Actor, l.Role, l.Action, l.Subject, status, l.Code, l.Detail}
+				},
+				limit: limit,
+				empty: "nothing was changed",
+				cuts:  []string{"SUBJECT", "DETAIL"},
+			})
+		},
+	})
+	limitFlag(cmd, &limit)
+	flags := cmd.Flags()
+	flags.StringVar(&f.Actor, "by", "", "only what this one changed")
+	flags.StringVar(&f.Action, "action", "", "only this operation, e.g. start-promotion")
+	flags.StringVar(&f.Subject, "subject", "", "only this path of the API; with a slash at its end all below it")
+	return cmd
+}

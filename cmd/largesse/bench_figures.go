@@ -1,0 +1,50 @@
+package main
+
+import "slices"
+
+// figure is one thing that a bench has measured, or says about its run.
+type figure struct {
+	Name string `json:"name"`
+	// Value is the number; nil: there is none. Text is the same for people, with
+	// its unit.
+	Value *float64 `json:"value,omitempty"`
+	Text  string   `json:"text"`
+	// Kept says whether a limit was kept, or a run was correct; nil: neither.
+	Kept *bool `json:"kept,omitempty"`
+}
+
+// figures are what a bench prints when it is done.
+type figures []figure
+
+func (f *figures) note(name, text string) { *f = append(*f, figure{Name: name, Text: text}) }
+
+func (f *figures) add(name string, value float64, text string) {
+	*f = append(*f, figure{Name: name, Value: &value, Text: text})
+}
+
+// judge adds something that has a limit.
+func (f *figures) judge(name string, value float64, text string, kept bool) {
+	*f = append(*f, figure{Name: name, Value: &value, Text: text, Kept: &kept})
+}
+
+// correct adds whether the run did what it was to do.
+func (f *figures) correct(name, text string, correct bool) {
+	*f = append(*f, figure{Name: name, Text: text, Kept: &correct})
+}
+
+// kept says whether every limit was kept, and every run was correct.
+func (f *figures) kept() bool {
+	return !slices.ContainsFunc(*f, func(one figure) bool { return one.Kept != nil && !*one.Kept })
+}
+
+// printFigures writes what a bench has measured.
+func (c *cli) printFigures(f figures) error {
+	if c.output == outputJSON {
+		return c.printJSON(map[string]any{"figures": f, "kept": f.kept()})
+	}
+	d := details{out: c.stdout}
+	for _, one := range f {
+		d.add(one.Name, one.Text)
+	}
+	return d.flush()
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse/client"
+)
+
+const (
+	completionTimeout = time.Second // whoever presses Tab does not wait for longer
+	completionMost    = 50          // ids that are offered
+)
+
+// movable is the status that a promotion has to have for a verb.
+var movable = map[string]string{"start": "DRAFT", "pause": "RUNNING", "resume": "PAUSED"}
+
+// completeIDs offers the ids of promotions and templates, as the server has
+// them, wherever a command of the tree takes one. A server that does not answer
+// offers nothing, and nobody is told.
+func (c *cli) completeIDs(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		c.completeIDs(sub)
+	}
+	for flag, offer := range map[string]cobra.CompletionFunc{"promotion": c.offerPromotions(""), "template": c.offerTemplates()} {
+		if cmd.LocalNonPersistentFlags().Lookup(flag) == nil {
+			continue
+		}
+		if err := cmd.RegisterFlagCompletionFunc(flag, offer); err != nil {
+			panic(err) // a mistake in this program: the flag is there, and nobody else does this
+		}
+	}
+	if cmd.ValidArgsFunction != nil || cmd.HasSubCommands() || cmd.ValidArgs != nil {
+		return
+	}
+	// "issue TEMPLATE", "upload ID FILE" and so on.
+	words := strings.Fields(cmd.Use)
+	takes := ""
+	if len(words) > 1 {
+		takes = words[1]
+	}
+	var offer cobra.CompletionFunc
+	switch parent := cmd.Parent().Name(); {
+	case parent == "promotion" && takes == "ID":
+		offer = c.offerPromotions(movable[cmd.Name()])
+	case parent == "template" && takes == "ID", takes == "TEMPLATE":
+		offer = c.offerTemplates()
+	default:
+		offer = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+	files := len(words) > 2 && words[2] == "FILE"
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, given []string, begun string) ([]string, cobra.ShellCompDirective) {
+		switch {
+		case len(given) == 0:
+			return offer(cmd, given, begun)
+		case len(given) == 1 && files:
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func (c *cli) offerPromotions(status string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		return offered(cmd, c, begun, func(ctx context.Context, cl *client.Client) iter.Seq2[client.Promotion, error] {
+			return cl.Promotions(ctx, status)
+		}, func(p client.Promotion) (id, about string) { return p.ID, p.Name + ", " + p.Status })
+	}
+}
+
+func (c *cli) offerTemplates() cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		return offered(cmd, c, begun, func(ctx context.Context, cl *client.Client) iter.Seq2[client.Template, error] {
+			return cl.Templates(ctx)
+		}, func(t client.Template) (id, about string) { return t.ID, t.Name + ", " + templateState(t, time.Now()) })
+	}
+}
+
+// offered lists the ids that begin as begun, each with what it stands for.
+func offered[T any](cmd *cobra.Command, c *cli, begun string, list func(context.Context, *client.Client) iter.Seq2[T, error], tell func(T) (id, about string)) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+	defer cancel()
+	c.patience = 0
+	cl, err := c.connect()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for one, err := range list(ctx, cl) {
+		if err != nil || len(out) == completionMost {
+			break
+		}
+		if id, about := tell(one); strings.HasPrefix(id, begun) {
+			out = append(out, cobra.CompletionWithDesc(printable(id), printable(about)))
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+)
+
+const manSection = "1"
+
+// manPages is where the pages came to lie.
+type manPages struct {
+	Dir   string `json:"dir"`
+	Pages int    `json:"pages"`
+}
+
+func (c *cli) manCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "man [DIR]",
+		Short: "Write the man pages of all commands into a folder",
+		Long: `Write the man pages of all commands into a folder, ./man unless another is named. It
+is made if it is not there; pages of the same name are replaced.`,
+		Example: `  largesse man
+  largesse man /usr/local/share/man/man1
+  man -l man/largesse-promotion-create.1`,
+		Args: func(cmd *cobra.Command, given []string) error {
+			if len(given) > 1 {
+				return wrongUse("man takes one DIR at most, but got %s; see %s --help", countOf(int64(len(given)), "argument"), cmd.CommandPath())
+			}
+			return nil
+		},
+		ValidArgsFunction: func(_ *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(given) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir := "man"
+			if len(args) == 1 {
+				dir = args[0]
+			}
+			pages, err := writeManPages(cmd.Root(), dir)
+			if err != nil {
+				return err
+			}
+			if c.output == outputJSON {
+				return c.printJSON(pages)
+			}
+			_, err = fmt.Fprintf(c.stdout, "%s written to %s; read one by: man -l %s/largesse.%s\n", countOf(int64(pages.Pages), "page"), dir, shellWord(dir), manSection)
+			return err
+		},
+	}
+}
+
+func writeManPages(root *cobra.Command, dir string) (manPages, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // man pages are for everybody
+		return manPages{}, fmt.Errorf("make the folder of the man pages: %w", err)
+	}
+	root.DisableAutoGenTag = true
+	header := &doc.GenManHeader{Section: manSection, Source: "largesse " + buildVersion().Version, Manual: "Largesse Manual", Date: builtAt()}
+	if err := doc.GenManTree(root, header, dir); err != nil {
+		return manPages{}, fmt.Errorf("write the man pages: %w", err)
+	}
+	return manPages{Dir: dir, Pages: countCommands(root)}, nil
+}
+
+// countCommands counts a command and all below it that have a page.
+func countCommands(cmd *cobra.Command) int {
+	n := 1
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			n += countCommands(sub)
+		}
+	}
+	return n
+}
+
+// builtAt is when what this binary was made from was committed, so that the same
+// source makes the same pages; nil: not known.
+func builtAt() *time.Time {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return nil
+	}
+	for _, s := range info.Settings {
+		if at, err := time.Parse(time.RFC3339, s.Value); s.Key == "vcs.time" && err == nil {
+			return &at
+		}
+	}
+	return nil
+}

@@ -1,0 +1,301 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse"
+	"github.com/largesse/largesse/internal/lab"
+	"github.com/largesse/largesse/internal/money/moneysim"
+	"github.com/largesse/largesse/internal/obs"
+)
+
+const (
+	simSteps     = 200
+	simStepsMost = 20_000
+)
+
+func (c *cli) simCommand() *cobra.Command {
+	s := simulation{cli: c}
+	var plan bool
+	cmd := &cobra.Command{
+		Use:   "sim",
+		Short: "Do everything that can go wrong to the embedded engines, by a seed, and check the books",
+		Long: `Makes promotions, files, Kafka records, coupon templates and crowds of askers, and
+meanwhile cancels, pauses, retries, resizes, stops the engine (orderly and not) and
+lets the provider fail in every way that moneysim knows. Everything runs in this
+process. Then it lets the provider behave, waits until nothing is open, starts the
+engine once more and reads both sides' books: each target charged at most once,
+nothing charged that FAILED or was cancelled, counts and sums equal to the rows, no
+more live coupons than there are, tickets without a hole, and so on. The exit code
+is 1 when an invariant is broken; the seed to replay is printed then, and the data,
+the engine's log and a trace of every act are left.
+
+The seed decides the plan: which acts, in which order, with which arguments and
+pauses (--plan prints it), and which call of the provider meets which fault. It does
+not decide how threads and the clock mix them: the same seed plans the same run
+again, but what overlaps with what can differ. So a breach that depends on timing
+may need several replays.`,
+		Example: `  largesse sim --seed 7
+  largesse sim --seed 7 --steps 1000
+  largesse sim --seed 7 --steps 20 --plan`,
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if s.steps < 1 || s.steps > simStepsMost {
+				return wrongUse("--steps %d must be from 1 to %d", s.steps, simStepsMost)
+			}
+			if !cmd.Flags().Changed("seed") {
+				s.seed = rand.Uint64N(1_000_000) //nolint:gosec // a seed that is printed is no secret
+			}
+			if plan {
+				return s.printPlan()
+			}
+			return s.run(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.Uint64Var(&s.seed, "seed", 0, "what the plan follows from; else a random one, which is printed")
+	flags.IntVar(&s.steps, "steps", simSteps, "acts of the plan, from 1 to 20000")
+	flags.StringVar(&s.dir, "data", "", "folder for the run's data, which is left (default: a temporary one, left only after a breach)")
+	flags.BoolVar(&plan, "plan", false, "print the plan, a JSON object per line, and do nothing")
+	return cmd
+}
+
+// simulation is one run of sim.
+type simulation struct {
+	*cli
+	seed  uint64
+	steps int
+	dir   string
+	// between gives the address where the provider's books are read and its
+	// faults are set; nil: that of the provider.
+	between func(provider string) string
+}
+
+func (s *simulation) printPlan() error {
+	for _, step := range lab.NewPlan(s.seed, s.steps) {
+		if _, err := fmt.Fprintln(s.stdout, step); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replay is the command that does the same again.
+func (s *simulation) replay() string {
+	return fmt.Sprintf("largesse sim --seed %d --steps %d", s.seed, s.steps)
+}
+
+func (s *simulation) run(ctx context.Context) (err error) {
+	temporary := s.dir == ""
+	if temporary {
+		if s.dir, err = os.MkdirTemp("", "largesse-sim-"); err != nil {
+			return fmt.Errorf("make a folder for the run: %w", err)
+		}
+	} else if err := os.MkdirAll(s.dir, 0o750); err != nil {
+		return fmt.Errorf("make the folder of --data: %w", err)
+	}
+	if left, err := os.ReadDir(s.dir); err != nil || len(left) > 0 {
+		return errors.Join(err, wrongUse("--data %s is not empty: a plan begins with nothing", s.dir))
+	}
+	report, err := s.simulate(ctx)
+	switch {
+	case err == nil && report.Holds():
+		if temporary {
+			_ = os.RemoveAll(s.dir)
+		}
+		return s.print(report)
+	case ctx.Err() != nil:
+		if temporary {
+			_ = os.RemoveAll(s.dir)
+		}
+		return err
+	case err != nil:
+		return fmt.Errorf("%w; the engine's log and the trace are in %s; replay it by: %s", err, s.dir, s.replay())
+	}
+	if err := s.print(report); err != nil {
+		return err
+	}
+	return fmt.Errorf("the books do not balance; the data, the engine's log and the trace are in %s; replay it by: %s", s.dir, s.replay())
+}
+
+// simulate runs the plan on a provider and an engine of its own.
+func (s *simulation) simulate(ctx context.Context) (*lab.SimReport, error) {
+	logFile, err := os.Create(filepath.Join(s.dir, "largesse.log"))
+	if err != nil {
+		return nil, fmt.Errorf("open the run's log: %w", err)
+	}
+	defer logFile.Close()
+	log, err := obs.NewLog(logFile, "debug", "text")
+	if err != nil {
+		return nil, err
+	}
+	trace, err := os.Create(filepath.Join(s.dir, "trace.log"))
+	if err != nil {
+		return nil, fmt.Errorf("open the run's trace: %w", err)
+	}
+	defer trace.Close()
+	provider, err := moneysim.New(moneysim.Config{Seed: s.seed})
+	if err != nil {
+		return nil, err
+	}
+	defer provider.Close()
+	addr, err := provider.Start("127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	money := "http://" + addr
+	ledger := money
+	if s.between != nil {
+		ledger = s.between(money)
+	}
+	if s.output == outputTable {
+		if _, err := fmt.Fprintf(s.stdout, "seed %d, %s\n", s.seed, countOf(int64(s.steps), "step")); err != nil {
+			return nil, err
+		}
+	}
+	show := newBars(s.quiet())
+	defer show.close()
+	return lab.Simulation{
+		Plan: lab.NewPlan(s.seed, s.steps), Money: ledger, Trace: trace,
+		Start:    func(ctx context.Context) (lab.Instance, error) { return s.startEngine(ctx, money, log) },
+		Progress: func(done int) { show.update("steps", int64(done), int64(s.steps)) },
+	}.Run(ctx)
+}
+
+// startEngine starts the engine on what the run has kept so far. Its times are
+// short, so that what waits for them does not wait for long.
+func (s *simulation) startEngine(ctx context.Context, money string, log obs.Log) (lab.Instance, error) {
+	cfg := largesse.DefaultConfig()
+	cfg.Data.Dir = filepath.Join(s.dir, "data")
+	cfg.HTTP.Listen = "127.0.0.1:0"
+	cfg.Money.URL = money
+	cfg.Money.Timeout = 300 * time.Millisecond
+	cfg.Money.SettleAfter = 500 * time.Millisecond
+	cfg.Redis.Stream.LeaseSeconds = 1
+	cfg.Redis.Stream.InFlightPerConsumer = 4 // slow enough that there is something to interrupt
+	cfg.Reconcile.Interval = 2 * time.Second
+	engine, err := largesse.NewEngine(cfg, log, largesse.WithVersion(buildVersion().Version))
+	if err != nil {
+		return lab.Instance{}, err
+	}
+	life, cut := context.WithCancel(context.WithoutCancel(ctx))
+	if err := engine.Start(life); err != nil {
+		cut()
+		return lab.Instance{}, err
+	}
+	return lab.Instance{
+		Server: "http://" + engine.Addr(), Brokers: engine.Brokers(), Lost: engine.Lost(),
+		Stop: func(orderly bool) error {
+			defer cut()
+			if !orderly {
+				cut() // every part ends at once, with whatever it has in hand
+			}
+			return engine.Stop(ctx)
+		},
+	}, nil
+}
+
+// simJSON is what a run came to, for scripts.
+type simJSON struct {
+	Seed       uint64                  `json:"seed"`
+	Steps      int                     `json:"steps"`
+	Seconds    float64                 `json:"seconds"`
+	Holds      bool                    `json:"holds"`
+	Acts       map[string]lab.ActCount `json:"acts"`
+	Promotions []lab.PromotionBooks    `json:"promotions"`
+	Templates  []lab.TemplateBooks     `json:"templates"`
+	Invariants []invariantJSON         `json:"invariants"`
+}
+
+// invariantJSON is one invariant, and whether it holds.
+type invariantJSON struct {
+	Invariant string `json:"invariant"`
+	Holds     bool   `json:"holds"`
+	Detail    string `json:"detail"`
+}
+
+func invariants(verdicts []lab.Verdict) []invariantJSON {
+	out := make([]invariantJSON, len(verdicts))
+	for i, v := range verdicts {
+		out[i] = invariantJSON(v)
+	}
+	return out
+}
+
+// print writes the books of both sides, and what holds.
+func (s *simulation) print(r *lab.SimReport) error {
+	if s.output == outputJSON {
+		return s.printJSON(simJSON{
+			Seed: s.seed, Steps: s.steps, Seconds: r.Took.Seconds(), Holds: r.Holds(),
+			Acts: r.Acts, Promotions: r.Promotions, Templates: r.Templates, Invariants: invariants(r.Verdicts),
+		})
+	}
+	return errors.Join(s.printActs(r.Acts), s.printPromotionBooks(r.Promotions), s.printTemplateBooks(r.Templates), s.printVerdicts(r))
+}
+
+func (s *simulation) printActs(acts map[string]lab.ActCount) error {
+	t := s.table("ACT", "DONE", "REFUSED", "NO ANSWER")
+	names := make([]string, 0, len(acts))
+	for name := range acts {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		n := acts[name]
+		if err := t.add(name, number(int64(n.Done)), number(int64(n.Refused)), number(int64(n.Lost))); err != nil {
+			return err
+		}
+	}
+	return t.flush()
+}
+
+func (s *simulation) printPromotionBooks(books []lab.PromotionBooks) error {
+	if len(books) == 0 {
+		return nil
+	}
+	fmt.Fprintln(s.stdout)
+	t := s.table("PROMOTION", "TYPE", "STATUS", "TARGETS", "SUCCEEDED", "FAILED", "CANCELLED", "CHARGES", "PAID, OURS", "PROVIDER'S")
+	for _, b := range books {
+		err := t.add(b.ID, b.Type, b.Status, number(b.Targets), number(b.Counts.Succeeded), number(b.Counts.Failed), number(b.Counts.Cancelled),
+			number(b.Charges), number(b.Paid), number(b.Charged))
+		if err != nil {
+			return err
+		}
+	}
+	return t.flush()
+}
+
+func (s *simulation) printTemplateBooks(books []lab.TemplateBooks) error {
+	if len(books) == 0 {
+		return nil
+	}
+	fmt.Fprintln(s.stdout)
+	t := s.table("TEMPLATE", "MODE", "QUANTITY", "LIVE", "ISSUED", "CANCELLED", "OUTCOMES")
+	for _, b := range books {
+		if err := t.add(b.ID, b.Mode, number(b.Quantity), number(b.Live), number(b.Issued), number(b.Cancelled), number(b.Outcomes)); err != nil {
+			return err
+		}
+	}
+	return t.flush()
+}
+
+func (s *simulation) printVerdicts(r *lab.SimReport) error {
+	var b strings.Builder
+	b.WriteString("\nInvariants\n")
+	for _, v := range r.Verdicts {
+		fmt.Fprintf(&b, "  %s  %s (%s)\n", verdictMark(v), v.Invariant, printable(v.Detail))
+	}
+	fmt.Fprintf(&b, "\nTook %.1f s; the same plan again: %s\n", r.Took.Seconds(), s.replay())
+	_, err := fmt.Fprint(s.stdout, b.String())
+	return err
+}

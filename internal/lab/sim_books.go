@@ -1,0 +1,405 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/largesse/largesse/client"
+)
+
+// SimReport is what a simulation came to.
+type SimReport struct {
+	Took       time.Duration
+	Acts       map[string]ActCount // what was done, by its name
+	Promotions []PromotionBooks
+	Templates  []TemplateBooks
+	Verdicts   []Verdict
+
+	open []string // what did not come to rest
+}
+
+// Holds says whether every invariant holds.
+func (s *SimReport) Holds() bool {
+	return !slices.ContainsFunc(s.Verdicts, func(v Verdict) bool { return !v.Holds })
+}
+
+// PromotionBooks is the books of one promotion, on both sides.
+type PromotionBooks struct {
+	ID      string        `json:"id"`
+	Type    string        `json:"type"`
+	Status  string        `json:"status"`
+	Targets int64         `json:"targets"`
+	Counts  client.Counts `json:"counts"`
+	Paid    int64         `json:"amountPaid"`    // by our rows
+	Charges int64         `json:"charges"`       // the provider's
+	Charged int64         `json:"amountCharged"` // the provider's
+}
+
+// TemplateBooks is the books of one coupon template.
+type TemplateBooks struct {
+	ID        string `json:"id"`
+	Mode      string `json:"mode"`
+	Quantity  int64  `json:"quantity"`
+	Live      int64  `json:"live"`
+	Issued    int64  `json:"issued"` // ever
+	Cancelled int64  `json:"cancelled"`
+	Outcomes  int64  `json:"outcomes"` // requests that ended, issued or not
+}
+
+// finding collects what breaks one invariant.
+type finding struct {
+	invariant string
+	checked   int64 // how many things were looked at
+	broken    int64
+	first     string
+}
+
+func (f *finding) hold(holds bool, format string, args ...any) {
+	f.checked++
+	if holds {
+		return
+	}
+	f.broken++
+	if f.first == "" {
+		f.first = fmt.Sprintf(format, args...)
+	}
+}
+
+func (f *finding) verdict() Verdict {
+	v := Verdict{Invariant: f.invariant, Holds: f.broken == 0, Detail: fmt.Sprintf("%d looked at", f.checked)}
+	if !v.Holds {
+		v.Detail = fmt.Sprintf("%d of %d: %s", f.broken, f.checked, f.first)
+	}
+	return v
+}
+
+// simBooks is what is found of each invariant.
+type simBooks struct {
+	once, unpaid, lostMoney, counts, strangers, accepted, rested, budgets finding
+	live, limits, counters, tickets, promised, final, waiting             finding
+	dead, reconciled, answered, always                                    finding
+}
+
+func newSimBooks() *simBooks {
+	b := &simBooks{}
+	for to, name := range map[*finding]string{
+		&b.once:       "no target is charged more than once",
+		&b.unpaid:     "who failed, was cancelled or is a draft's was not charged",
+		&b.lostMoney:  "who succeeded was charged, the right amount, under the key we hold",
+		&b.counts:     "the counts and sums of a promotion are its rows",
+		&b.strangers:  "nobody else was charged",
+		&b.accepted:   "every target that was taken is a row, with an amount that was sent",
+		&b.rested:     "everything has come to an end",
+		&b.budgets:    "no budget is passed",
+		&b.live:       "no more coupons live than there are",
+		&b.limits:     "nobody has more coupons than the limit",
+		&b.counters:   "the counters of a template are its rows",
+		&b.tickets:    "tickets from 1 on without a hole, each once (mode STREAM)",
+		&b.promised:   "every coupon that somebody was told of is there, as he was told",
+		&b.final:      "a coupon that was used or cancelled stays so",
+		&b.waiting:    "nobody waits any more",
+		&b.dead:       "every malformed record is a dead letter, and only those",
+		&b.reconciled: "a reconciliation finds no difference",
+		&b.answered:   "every call was answered by the rules while the engine was up",
+		&b.always:     "what must hold at any moment did so whenever it was looked at",
+	} {
+		to.invariant = name
+	}
+	return b
+}
+
+func (b *simBooks) verdicts() []Verdict {
+	var out []Verdict
+	for _, f := range []*finding{
+		&b.once, &b.unpaid, &b.lostMoney, &b.counts, &b.strangers, &b.accepted, &b.rested, &b.budgets,
+		&b.live, &b.limits, &b.counters, &b.tickets, &b.promised, &b.final, &b.waiting,
+		&b.dead, &b.reconciled, &b.answered, &b.always,
+	} {
+		out = append(out, f.verdict())
+	}
+	return out
+}
+
+// books reads both sides' books and judges them.
+func (r *running) books(ctx context.Context, report *SimReport) error {
+	r.trace("reading the books")
+	if err := r.check(ctx); err != nil {
+		return err
+	}
+	ledger, err := ReadLedger(ctx, r.Money)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := newSimBooks()
+	api := r.up.Load().api
+	seen := make(map[int64]bool)
+	for p, err := range api.Promotions(ctx, "") {
+		if err != nil {
+			return err
+		}
+		id, err := strconv.ParseInt(p.ID, 10, 64)
+		if err != nil {
+			return err
+		}
+		seen[id] = true
+		var rows []client.Payout
+		for row, err := range api.Payouts(ctx, p.ID, client.PayoutFilter{}) {
+			if err != nil {
+				return err
+			}
+			rows = append(rows, row)
+		}
+		report.Promotions = append(report.Promotions, b.promotion(p, rows, r.note.promotions[id], ledger[p.ID]))
+		reconciled, err := api.Reconcile(ctx, p.ID, false)
+		if err != nil {
+			return err
+		}
+		b.reconciliation("promotion "+p.ID, reconciled)
+	}
+	for id, sent := range r.note.promotions {
+		b.accepted.hold(seen[id] || !sent.created, "promotion %d is gone", id)
+	}
+	for id := range ledger {
+		n, err := strconv.ParseInt(id, 10, 64)
+		b.strangers.hold(err == nil && seen[n], "charges for promotion %s, which is not there", id)
+	}
+	if err := r.couponBooks(ctx, b, report); err != nil {
+		return err
+	}
+	dead := 0
+	for d, err := range api.DeadLetters(ctx, client.DeadLetterFilter{Reason: "MALFORMED"}) {
+		if err != nil {
+			return err
+		}
+		if strings.Contains(d.Source, "publish") {
+			dead++
+		}
+	}
+	b.dead.hold(dead >= r.note.malformed && dead <= r.note.malformedTried, "%d dead letters, %d malformed records taken of %d sent", dead, r.note.malformed, r.note.malformedTried)
+	b.rested.hold(len(report.open) == 0, "%s", strings.Join(report.open, "; "))
+	for _, text := range r.note.unanswered {
+		b.answered.hold(false, "%s", text)
+	}
+	for _, n := range r.acts {
+		b.answered.checked += int64(n.Done + n.Refused)
+	}
+	for _, text := range r.note.breaches {
+		b.always.hold(false, "%s", text)
+	}
+	b.always.checked += int64(1)
+	if n := r.acts[actCheck]; n != nil {
+		b.always.checked += int64(n.Done)
+	}
+	slices.SortFunc(report.Promotions, func(a, b PromotionBooks) int { return byNumber(a.ID, b.ID) })
+	slices.SortFunc(report.Templates, func(a, b TemplateBooks) int { return byNumber(a.ID, b.ID) })
+	report.Acts = make(map[string]ActCount)
+	for act, n := range r.acts {
+		report.Acts[act] = *n
+	}
+	report.Verdicts = b.verdicts()
+	return nil
+}
+
+// byNumber orders decimals.
+func byNumber(a, b string) int {
+	if len(a) != len(b) {
+		return len(a) - len(b)
+	}
+	return strings.Compare(a, b)
+}
+
+func (b *simBooks) reconciliation(what string, r client.Reconciliation) {
+	b.reconciled.hold(len(r.Drifts) == 0 && len(r.Skipped) == 0, "%s: %+v %v", what, r.Drifts, r.Skipped)
+}
+
+// promotion holds the rows of a promotion against its counts, what was sent and
+// what was charged. sent is nil when nothing was.
+func (b *simBooks) promotion(p client.Promotion, rows []client.Payout, sent *sentPromotion, charges map[string]Entry) PromotionBooks {
+	if sent == nil {
+		sent = &sentPromotion{}
+	}
+	var counted client.Counts
+	out := PromotionBooks{ID: p.ID, Type: p.Type, Status: p.Status, Targets: p.TotalCount, Counts: p.Counts}
+	var amount int64
+	places := map[string]*int64{
+		"READY": &counted.Ready, "QUEUED": &counted.Queued, "RETRYING": &counted.Retrying, "UNKNOWN": &counted.Unknown,
+		"SUCCEEDED": &counted.Succeeded, "FAILED": &counted.Failed, "CANCELLED": &counted.Cancelled,
+	}
+	rowOf := make(map[string]bool, len(rows))
+	for _, row := range rows {
+		who := "promotion " + p.ID + ", target " + row.TargetID
+		b.counts.hold(!rowOf[row.TargetID], "%s is there twice", who)
+		rowOf[row.TargetID] = true
+		amount += row.Amount
+		if place := places[row.State]; place != nil {
+			*place++
+		}
+		e, charged := charges[row.TargetID]
+		out.Charges += int64(e.Charges)
+		out.Charged += e.Amount
+		b.once.hold(e.Charges <= 1, "%s was charged %d times", who, e.Charges)
+		final := false
+		switch row.State {
+		case "SUCCEEDED":
+			final = true
+			out.Paid += row.Amount
+			b.lostMoney.hold(charged && e.Amount == row.Amount && e.TransactionKey == row.TransactionKey,
+				"%s succeeded with %d under %q, the provider has %+v", who, row.Amount, row.TransactionKey, e)
+		case "FAILED", "CANCELLED":
+			final = true
+			b.unpaid.hold(!charged, "%s is %s, and was charged %d", who, row.State, e.Amount)
+		}
+		if p.Status == "DRAFT" {
+			b.unpaid.hold(!charged, "%s is a draft's, and was charged %d", who, e.Amount)
+		} else {
+			b.rested.hold(final, "%s is still %s in a promotion that is %s", who, row.State, p.Status)
+		}
+		target, err := strconv.Atoi(row.TargetID)
+		b.accepted.hold(err == nil && slices.Contains(sent.amounts[target], row.Amount), "%s gets %d, which nobody sent", who, row.Amount)
+	}
+	for _, target := range slices.Sorted(maps.Keys(sent.known)) {
+		b.accepted.hold(rowOf[strconv.Itoa(target)], "promotion %s, target %d was taken, and is no row", p.ID, target)
+	}
+	for target := range charges {
+		b.strangers.hold(rowOf[target], "promotion %s, target %s was charged, and is no row", p.ID, target)
+	}
+	b.counts.hold(counted == p.Counts && p.TotalCount == int64(len(rows)), "promotion %s counts %d: %+v, its rows say %d: %+v", p.ID, p.TotalCount, p.Counts, len(rows), counted)
+	b.counts.hold(amount == p.AmountTotal && out.Paid == p.AmountSucceeded, "promotion %s sums up %d and %d paid, its rows %d and %d", p.ID, p.AmountTotal, p.AmountSucceeded, amount, out.Paid)
+	b.rested.hold(p.Status == "DRAFT" || p.Status == "COMPLETED" || p.Status == "CANCELLED", "promotion %s is %s", p.ID, p.Status)
+	if sent.maxAmount > 0 {
+		b.budgets.hold(out.Charged <= sent.maxAmount, "promotion %s was charged %d of %d", p.ID, out.Charged, sent.maxAmount)
+	}
+	return out
+}
+
+// couponBooks holds the coupons of all templates against what people were told;
+// the caller holds mu.
+func (r *running) couponBooks(ctx context.Context, b *simBooks, report *SimReport) error {
+	api := r.up.Load().api
+	outcomes, err := r.outcomes(ctx, api)
+	if err != nil {
+		return err
+	}
+	for t, err := range api.Templates(ctx) {
+		if err != nil {
+			return err
+		}
+		id, err := strconv.ParseInt(t.ID, 10, 64)
+		if err != nil {
+			return err
+		}
+		var coupons []client.Coupon
+		for c, err := range api.TemplateCoupons(ctx, t.ID) {
+			if err != nil {
+				return err
+			}
+			coupons = append(coupons, c)
+		}
+		report.Templates = append(report.Templates, b.template(t, coupons, r.note.templates[id], outcomes[t.ID]))
+		reconciled, err := api.ReconcileTemplate(ctx, t.ID, false)
+		if err != nil {
+			return err
+		}
+		b.reconciliation("template "+t.ID, reconciled)
+	}
+	for id, sent := range r.note.templates {
+		found := slices.ContainsFunc(report.Templates, func(t TemplateBooks) bool { return t.ID == strconv.FormatInt(id, 10) })
+		b.promised.hold(found || !sent.created, "template %d is gone", id)
+	}
+	return nil
+}
+
+// outcomes are the ended requests of everybody who asked, by template; the
+// caller holds mu.
+func (r *running) outcomes(ctx context.Context, api *client.Client) (map[string][]client.HistoryItem, error) {
+	users := make(map[string]bool)
+	for _, t := range r.note.templates {
+		maps.Copy(users, t.users)
+	}
+	out := make(map[string][]client.HistoryItem)
+	for _, user := range slices.Sorted(maps.Keys(users)) {
+		h, err := api.UserHistory(ctx, user)
+		if err != nil {
+			return nil, err
+		}
+		for _, item := range h.Items {
+			out[item.TemplateID] = append(out[item.TemplateID], item)
+		}
+	}
+	return out, nil
+}
+
+// template holds the coupons of a template against its counters, what people
+// were told and the outcomes of their requests. sent is nil when nobody asked.
+func (b *simBooks) template(t client.Template, coupons []client.Coupon, sent *sentTemplate, outcomes []client.HistoryItem) TemplateBooks {
+	if sent == nil {
+		sent = &sentTemplate{}
+	}
+	out := TemplateBooks{ID: t.ID, Mode: t.Mode, Quantity: t.TotalQuantity, Issued: int64(len(coupons)), Outcomes: int64(len(outcomes))}
+	byID := make(map[string]client.Coupon, len(coupons))
+	held := make(map[string]int)
+	for _, c := range coupons {
+		byID[c.ID] = c
+		if c.Status == "CANCELLED" {
+			out.Cancelled++
+			if t.ReissueAfterCancel {
+				continue // its place and its slot are free again
+			}
+		}
+		held[c.UserID]++
+	}
+	out.Live = out.Issued - out.Cancelled
+	who := "template " + t.ID
+	b.live.hold(out.Live <= t.TotalQuantity, "%s: %d live of %d", who, out.Live, t.TotalQuantity)
+	for user, n := range held {
+		b.limits.hold(n <= t.PerUserLimit, "%s: user %s has %d of %d", who, user, n, t.PerUserLimit)
+	}
+	n := t.Counters
+	b.counters.hold(n.Count == out.Live && n.IssuedTotal == out.Issued && n.Stock == t.TotalQuantity-out.Live-n.Waiting && n.TotalQuantity == t.TotalQuantity,
+		"%s counts %+v, its rows say %d live of %d", who, n, out.Live, out.Issued)
+	b.waiting.hold(n.Waiting == 0, "%s: %d wait", who, n.Waiting)
+	for _, id := range slices.Sorted(maps.Keys(sent.promised)) {
+		told, there := sent.promised[id], byID[id]
+		b.promised.hold(there.ID == id && there.UserID == told.UserID && there.Code == told.Code && there.Ticket == told.Ticket,
+			"%s: user %s was told of coupon %s, ticket %d; there is %+v", who, told.UserID, id, told.Ticket, there)
+	}
+	for _, id := range slices.Sorted(maps.Keys(sent.final)) {
+		b.final.hold(byID[id].Status == sent.final[id], "%s: coupon %s was %s and is %s", who, id, sent.final[id], byID[id].Status)
+	}
+	b.ticketsOf(t, coupons, outcomes)
+	return out
+}
+
+// ticketsOf looks at the tickets of a template in mode STREAM: issued and
+// refused together they are 1…N, and coupons were issued in their order.
+func (b *simBooks) ticketsOf(t client.Template, coupons []client.Coupon, outcomes []client.HistoryItem) {
+	if t.Mode != "STREAM" {
+		return
+	}
+	who := "template " + t.ID
+	tickets := make([]int64, 0, len(outcomes))
+	issued := 0
+	for _, o := range outcomes {
+		tickets = append(tickets, o.Ticket)
+		if o.Coupon != nil {
+			issued++
+		}
+	}
+	b.tickets.hold(issued == len(coupons), "%s has %d coupons, and %d requests that ended in one", who, len(coupons), issued)
+	slices.Sort(tickets)
+	for i, ticket := range tickets {
+		b.tickets.hold(ticket == int64(i+1), "%s: ticket %d comes where %d should", who, ticket, i+1)
+	}
+	var last client.Coupon
+	for _, c := range coupons {
+		b.tickets.hold(c.Ticket > last.Ticket && !c.IssuedAt.Before(last.IssuedAt), "%s: ticket %d was issued before ticket %d", who, c.Ticket, last.Ticket)
+		last = c
+	}
+}

@@ -1,0 +1,359 @@
+package lab
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/client"
+)
+
+func TestPlan(t *testing.T) {
+	t.Parallel()
+
+	t.Run("FollowsFromItsSeed", func(t *testing.T) {
+		t.Parallel()
+		if diff := cmp.Diff(NewPlan(7, 300), NewPlan(7, 300)); diff != "" {
+			t.Error(diff)
+		}
+		if cmp.Equal(NewPlan(7, 300), NewPlan(8, 300)) {
+			t.Error("two seeds have the same plan")
+		}
+		// A shorter plan is the beginning of a longer one, so that a breach can be
+		// looked for in less.
+		if diff := cmp.Diff(NewPlan(7, 300)[:100], NewPlan(7, 100)); diff != "" {
+			t.Error(diff)
+		}
+	})
+
+	t.Run("SpeaksOfWhatItHasMade", func(t *testing.T) {
+		t.Parallel()
+		seen := make(map[string]int)
+		for seed := range uint64(50) {
+			promotions, templates := int64(0), int64(0)
+			for i, s := range NewPlan(seed, 200) {
+				seen[s.Do]++
+				switch {
+				case s.Do == actTemplate:
+					if templates++; s.Template != templates || s.Stock == nil {
+						t.Fatalf("seed %d, step %d: %s, with %d templates before", seed, i, s, templates-1)
+					}
+				case s.Template > templates:
+					t.Fatalf("seed %d, step %d: %s, with %d templates", seed, i, s, templates)
+				}
+				if s.Promotion > promotions {
+					// Only what makes a promotion may speak of a new one.
+					if promotions++; s.Promotion != promotions || !slices.Contains([]string{actCreate, actPublish, actAnnounce}, s.Do) {
+						t.Fatalf("seed %d, step %d: %s, with %d promotions", seed, i, s, promotions-1)
+					}
+				}
+				if s.Promotion == 0 && s.Template == 0 && !slices.Contains([]string{actFaults, actCalm, actRestart, actCrash, actWait, actCheck}, s.Do) {
+					t.Fatalf("seed %d, step %d: %s is about nothing", seed, i, s)
+				}
+			}
+		}
+		for _, w := range weights {
+			if seen[w.act] == 0 {
+				t.Errorf("no plan has %s", w.act)
+			}
+		}
+	})
+
+	t.Run("IsWrittenAsJSON", func(t *testing.T) {
+		t.Parallel()
+		for _, s := range NewPlan(1, 100) {
+			var back Step
+			if err := json.Unmarshal([]byte(s.String()), &back); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(s, back); diff != "" || strings.Contains(s.String(), "\n") {
+				t.Errorf("%s: %s", s, diff)
+			}
+		}
+	})
+}
+
+func TestStepFile(t *testing.T) {
+	t.Parallel()
+	for _, s := range []Step{
+		{Do: actUpload, First: 10, Count: 3, Amount: 100, Bad: 2},
+		{Do: actUpload, First: 10, Count: 1, Amount: 100, Bad: 4},
+		{Do: actUpload, First: 10, Count: 3, Amount: 100, Bad: 1, Format: client.NDJSON, Voucher: true},
+	} {
+		lines := strings.Split(strings.TrimSuffix(s.file(), "\n"), "\n")
+		if s.Format != client.NDJSON {
+			lines = lines[1:]
+		}
+		good := 0
+		for _, line := range lines {
+			if !strings.HasPrefix(line, "x,") && !strings.Contains(line, `"x"`) {
+				good++
+			}
+			if good > 0 && s.Voucher && strings.Contains(line, "user-") && !strings.Contains(line, voucherCode) {
+				t.Errorf("%q has no code", line)
+			}
+		}
+		if good != s.Count || len(lines) != s.Count+s.Bad {
+			t.Errorf("%s: %d good of %d lines", s, good, len(lines))
+		}
+	}
+}
+
+// promotionCase is the books of a promotion that balance; tests spoil them.
+type promotionCase struct {
+	p       client.Promotion
+	rows    []client.Payout
+	sent    *sentPromotion
+	charges map[string]Entry
+}
+
+func goodPromotion() *promotionCase {
+	return &promotionCase{
+		p: client.Promotion{
+			ID: "1", Status: "CANCELLED", TotalCount: 3, Counts: client.Counts{Succeeded: 1, Failed: 1, Cancelled: 1}, AmountTotal: 60, AmountSucceeded: 10,
+		},
+		rows: []client.Payout{
+			{TargetID: "1", Amount: 10, State: "SUCCEEDED", TransactionKey: "T-1"},
+			{TargetID: "2", Amount: 20, State: "FAILED"},
+			{TargetID: "3", Amount: 30, State: "CANCELLED"},
+		},
+		sent: &sentPromotion{
+			maxAmount: 20, created: true, known: map[int]bool{1: true, 2: true},
+			amounts: map[int][]int64{1: {9, 10}, 2: {20}, 3: {30}},
+		},
+		charges: map[string]Entry{"1": {Charges: 1, Amount: 10, TransactionKey: "T-1"}},
+	}
+}
+
+// broken are the invariants that do not hold, without what the names have in
+// common.
+func broken(b *simBooks) []string {
+	var out []string
+	for _, v := range b.verdicts() {
+		if !v.Holds {
+			out = append(out, v.Invariant)
+		}
+	}
+	return out
+}
+
+func TestSimPromotionBooks(t *testing.T) {
+	t.Parallel()
+	b := newSimBooks()
+	c := goodPromotion()
+	books := b.promotion(c.p, c.rows, c.sent, c.charges)
+	if got := broken(b); len(got) > 0 || books.Charges != 1 || books.Charged != 10 || books.Paid != 10 {
+		t.Fatalf("good books break %v: %+v, %+v", got, b.verdicts(), books)
+	}
+	for name, tt := range map[string]struct {
+		spoil func(*promotionCase)
+		want  []string
+	}{
+		"ChargedTwice": {
+			func(c *promotionCase) { c.charges["1"] = Entry{Charges: 2, Amount: 10, TransactionKey: "T-1"} },
+			[]string{"no target is charged more than once"},
+		},
+		"FailedAndCharged": {
+			func(c *promotionCase) { c.charges["2"] = Entry{Charges: 1, Amount: 5} },
+			[]string{"who failed, was cancelled or is a draft's was not charged"},
+		},
+		"CancelledAndCharged": {
+			func(c *promotionCase) { c.charges["3"] = Entry{Charges: 1, Amount: 5} },
+			[]string{"who failed, was cancelled or is a draft's was not charged"},
+		},
+		"ADraftIsPaid": {
+			func(c *promotionCase) { c.p.Status = "DRAFT" },
+			[]string{"who failed, was cancelled or is a draft's was not charged"},
+		},
+		"SucceededAndNotCharged": {
+			func(c *promotionCase) { delete(c.charges, "1") },
+			[]string{"who succeeded was charged, the right amount, under the key we hold"},
+		},
+		"AnotherKey": {
+			func(c *promotionCase) { c.charges["1"] = Entry{Charges: 1, Amount: 10, TransactionKey: "T-9"} },
+			[]string{"who succeeded was charged, the right amount, under the key we hold"},
+		},
+		"TheCountsAreOff": {
+			func(c *promotionCase) { c.p.Counts.Failed, c.p.Counts.Cancelled = 2, 0 },
+			[]string{"the counts and sums of a promotion are its rows"},
+		},
+		"TheSumIsOff": {
+			func(c *promotionCase) { c.p.AmountSucceeded = 11 },
+			[]string{"the counts and sums of a promotion are its rows"},
+		},
+		"ARowTwice": {
+			func(c *promotionCase) { c.rows = append(c.rows, c.rows[1]) },
+			[]string{"the counts and sums of a promotion are its rows"},
+		},
+		"AStrangerIsCharged": {
+			func(c *promotionCase) { c.charges["9"] = Entry{Charges: 1, Amount: 5} },
+			[]string{"nobody else was charged"},
+		},
+		"ATargetIsLost": {
+			func(c *promotionCase) { c.sent.known[7] = true },
+			[]string{"every target that was taken is a row, with an amount that was sent"},
+		},
+		"AnAmountThatNobodySent": {
+			func(c *promotionCase) { c.sent.amounts[2] = []int64{21} },
+			[]string{"every target that was taken is a row, with an amount that was sent"},
+		},
+		"ARowNobodySent": {
+			func(c *promotionCase) { delete(c.sent.amounts, 3) },
+			[]string{"every target that was taken is a row, with an amount that was sent"},
+		},
+		"ARowIsOpen": {
+			func(c *promotionCase) {
+				c.rows[1].State, c.p.Counts = "UNKNOWN", client.Counts{Succeeded: 1, Unknown: 1, Cancelled: 1}
+			},
+			[]string{"everything has come to an end"},
+		},
+		"ItStillRuns": {
+			func(c *promotionCase) { c.p.Status = "RUNNING" },
+			[]string{"everything has come to an end"},
+		},
+		"ABudgetIsPassed": {
+			func(c *promotionCase) { c.sent.maxAmount = 9 },
+			[]string{"no budget is passed"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, c := newSimBooks(), goodPromotion()
+			tt.spoil(c)
+			b.promotion(c.p, c.rows, c.sent, c.charges)
+			if diff := cmp.Diff(tt.want, broken(b)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// templateCase is the books of a template that balance; tests spoil them.
+type templateCase struct {
+	t        client.Template
+	coupons  []client.Coupon
+	sent     *sentTemplate
+	outcomes []client.HistoryItem
+}
+
+func goodTemplate() *templateCase {
+	at := func(second int) time.Time { return time.Date(2026, 11, 21, 10, 0, second, 0, time.UTC) }
+	coupons := []client.Coupon{
+		{ID: "1", Code: "A", UserID: "u1", Ticket: 1, Status: "CANCELLED", IssuedAt: at(1)},
+		{ID: "2", Code: "B", UserID: "u2", Ticket: 2, Status: "USED", IssuedAt: at(2)},
+		{ID: "3", Code: "C", UserID: "u1", Ticket: 4, Status: "ISSUED", IssuedAt: at(3)},
+	}
+	return &templateCase{
+		t: client.Template{
+			ID: "42", Mode: "STREAM", TotalQuantity: 2, PerUserLimit: 1, ReissueAfterCancel: true,
+			Counters: client.TemplateCounters{TotalQuantity: 2, Stock: 0, Count: 2, IssuedTotal: 3},
+		},
+		coupons: coupons,
+		sent: &sentTemplate{
+			promised: map[string]client.Coupon{"1": {ID: "1", Code: "A", UserID: "u1", Ticket: 1}, "2": {ID: "2", Code: "B", UserID: "u2", Ticket: 2}},
+			final:    map[string]string{"1": "CANCELLED"},
+		},
+		outcomes: []client.HistoryItem{
+			{Ticket: 4, Status: "ISSUED", Coupon: &coupons[2]},
+			{Ticket: 1, Status: "ISSUED", Coupon: &coupons[0]},
+			{Ticket: 2, Status: "ISSUED", Coupon: &coupons[1]},
+			{Ticket: 3, Status: "REJECTED", Reason: "SOLD_OUT"},
+		},
+	}
+}
+
+func TestSimTemplateBooks(t *testing.T) {
+	t.Parallel()
+	b := newSimBooks()
+	c := goodTemplate()
+	books := b.template(c.t, c.coupons, c.sent, c.outcomes)
+	if got := broken(b); len(got) > 0 || books.Live != 2 || books.Issued != 3 || books.Cancelled != 1 {
+		t.Fatalf("good books break %v: %+v, %+v", got, b.verdicts(), books)
+	}
+	const (
+		tickets  = "tickets from 1 on without a hole, each once (mode STREAM)"
+		counters = "the counters of a template are its rows"
+		promised = "every coupon that somebody was told of is there, as he was told"
+	)
+	for name, tt := range map[string]struct {
+		spoil func(*templateCase)
+		want  []string
+	}{
+		"OneTooMany": {
+			func(c *templateCase) {
+				c.t.TotalQuantity, c.t.Counters = 1, client.TemplateCounters{TotalQuantity: 1, Stock: -1, Count: 2, IssuedTotal: 3}
+			},
+			[]string{"no more coupons live than there are"},
+		},
+		"MoreThanTheLimit": {
+			func(c *templateCase) { c.t.ReissueAfterCancel = false },
+			[]string{"nobody has more coupons than the limit"},
+		},
+		"TheCountIsOff":       {func(c *templateCase) { c.t.Counters.Count = 1 }, []string{counters}},
+		"TheStockIsOff":       {func(c *templateCase) { c.t.Counters.Stock = 1 }, []string{counters}},
+		"AHole":               {func(c *templateCase) { c.outcomes = c.outcomes[:3] }, []string{tickets}},
+		"ATicketTwice":        {func(c *templateCase) { c.outcomes[3].Ticket = 2 }, []string{tickets}},
+		"AnOutcomeIsLost":     {func(c *templateCase) { c.outcomes = c.outcomes[1:] }, []string{tickets}},
+		"OutOfOrder":          {func(c *templateCase) { c.coupons[2].IssuedAt = c.coupons[0].IssuedAt }, []string{tickets}},
+		"APromiseIsForgotten": {func(c *templateCase) { c.sent.promised["9"] = client.Coupon{ID: "9", UserID: "u9"} }, []string{promised}},
+		"AnotherCode": {func(c *templateCase) {
+			c.sent.promised["2"] = client.Coupon{ID: "2", Code: "X", UserID: "u2", Ticket: 2}
+		}, []string{promised}},
+		"ACancelIsUndone": {
+			func(c *templateCase) { c.sent.final["2"] = "CANCELLED" },
+			[]string{"a coupon that was used or cancelled stays so"},
+		},
+		"SomebodyWaits": {
+			func(c *templateCase) {
+				c.t.TotalQuantity, c.t.Counters = 3, client.TemplateCounters{TotalQuantity: 3, Count: 2, IssuedTotal: 3, Waiting: 1}
+			},
+			[]string{"nobody waits any more"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, c := newSimBooks(), goodTemplate()
+			tt.spoil(c)
+			b.template(c.t, c.coupons, c.sent, c.outcomes)
+			if diff := cmp.Diff(tt.want, broken(b)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+
+	t.Run("OtherModesPromiseNoOrder", func(t *testing.T) {
+		t.Parallel()
+		b, c := newSimBooks(), goodTemplate()
+		c.t.Mode, c.outcomes = "KAFKA", nil
+		b.template(c.t, c.coupons, c.sent, c.outcomes)
+		if got := broken(b); len(got) > 0 {
+			t.Errorf("breaks %v", got)
+		}
+	})
+}
+
+func TestSimReport(t *testing.T) {
+	t.Parallel()
+	b := newSimBooks()
+	names := make(map[string]bool)
+	for _, v := range b.verdicts() {
+		if names[v.Invariant] || v.Invariant == "" {
+			t.Errorf("%q is there twice", v.Invariant)
+		}
+		names[v.Invariant] = true
+	}
+	report := SimReport{Verdicts: b.verdicts()}
+	if !report.Holds() {
+		t.Error("nothing is broken, and it does not hold")
+	}
+	b.reconciliation("promotion 1", client.Reconciliation{Drifts: []client.Drift{{What: "counts"}}})
+	b.answered.hold(false, "step 3: %s", "500")
+	report.Verdicts = b.verdicts()
+	if diff := cmp.Diff([]string{"a reconciliation finds no difference", "every call was answered by the rules while the engine was up"}, broken(b)); diff != "" || report.Holds() {
+		t.Errorf("holds: %v\n%s", report.Holds(), diff)
+	}
+}

@@ -1,0 +1,350 @@
+package main
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/largesse/largesse/internal/lab/fleet"
+)
+
+const (
+	// startWait bounds the start of an instance, and what has to come of the seeds.
+	startWait = time.Minute
+	callWait  = 30 * time.Second
+	// seedPause is between two looks at what has to come of the seeds.
+	seedPause = 100 * time.Millisecond
+	// recordPause is between two records that nobody can read.
+	recordPause = 200 * time.Millisecond
+	// tokenParty is who signs tokens, and who they are for.
+	tokenParty = "https://largesse.invalid" //nolint:gosec // an address, no credentials
+)
+
+// instance is a running Largesse with a stand-in for the provider, on the
+// embedded engines, that lets nobody in without a token or a key.
+type instance struct {
+	server, kafka, money string
+	token                string // of an admin; keys may all be revoked by what is tested
+
+	cancel func()
+	done   chan error // of each process, how it ended
+	left   int        // processes that have not ended
+	log    *printed
+}
+
+// printed is what processes print, the latest of it.
+type printed struct {
+	mu    sync.Mutex // protects lines
+	lines []string
+}
+
+func (p *printed) add(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lines = keepTail(append(p.lines, line))
+}
+
+func (p *printed) text() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.lines, "\n")
+}
+
+// startInstance builds the binary and starts it.
+func startInstance(ctx context.Context, root, dir string) (*instance, error) {
+	binary, data := filepath.Join(dir, "largesse"), filepath.Join(dir, "data")
+	if text, err := fleet.Output(ctx, root, []string{"CGO_ENABLED=0"}, "go", "build", "-o", binary, "./cmd/largesse"); err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, text)
+	}
+	jwks := filepath.Join(dir, "jwks.json")
+	token, err := newToken(jwks)
+	if err != nil {
+		return nil, fmt.Errorf("sign a token: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	in := &instance{token: token, cancel: cancel, done: make(chan error, 2), log: &printed{}}
+	in.money, err = in.start(ctx, dir, "listens on ", binary, "moneysim", "--listen", "127.0.0.1:0", "--refuse-rate", "0.2")
+	if err == nil {
+		// No webhook.secret: the made-up addresses of webhooks must be called by nobody.
+		in.server, err = in.start(ctx, dir, "serving on ", binary, "serve", "--data-dir", data, "--listen", "127.0.0.1:0",
+			"--money-url", in.money, "--money-timeout", "300ms", "--money-give-up-after", "1s", "--money-settle-after", "1h",
+			"--auth-mode", "jwt",
+			"--auth-jwt-jwks", jwks, "--auth-jwt-issuer", tokenParty, "--auth-jwt-audience", tokenParty, "--log-level", "warn")
+	}
+	if err != nil {
+		in.stop()
+		return nil, fmt.Errorf("%w\n%s", err, in.log.text())
+	}
+	in.server, in.kafka, _ = strings.Cut(in.server, ", Kafka at ")
+	return in, nil
+}
+
+// start starts a process that says on a line of its own, after a prefix, where it
+// listens.
+func (in *instance) start(ctx context.Context, dir, prefix, binary string, args ...string) (string, error) {
+	said := make(chan string, 1)
+	in.left++
+	go func() {
+		in.done <- fleet.Lines(ctx, dir, nil, func(line string) {
+			in.log.add(line)
+			if _, where, ok := strings.Cut(line, prefix); ok {
+				select {
+				case said <- where:
+				default:
+				}
+			}
+		}, binary, args...)
+	}()
+	select {
+	case where := <-said:
+		return where, nil
+	case err := <-in.done:
+		in.left--
+		return "", fmt.Errorf("%s %s ended: %w", filepath.Base(binary), args[0], err)
+	case <-time.After(startWait):
+		return "", fmt.Errorf("%s %s does not say %q within %s", filepath.Base(binary), args[0], prefix, startWait)
+	}
+}
+
+// ended says how a process has ended that should be running.
+func (in *instance) ended() error {
+	select {
+	case err := <-in.done:
+		in.left--
+		return fmt.Errorf("it ended in the middle: %w", err)
+	default:
+		return nil
+	}
+}
+
+// stop kills what runs and waits for its end.
+func (in *instance) stop() {
+	in.cancel()
+	for ; in.left > 0; in.left-- {
+		<-in.done //nolint:errcheck // they were killed
+	}
+}
+
+// newToken makes a token of an admin, and the file of the key that it is signed
+// with.
+func newToken(jwks string) (string, error) {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return "", err
+	}
+	encode := base64.RawURLEncoding.EncodeToString
+	keys := fmt.Sprintf(`{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"1","x":%q}]}`, encode(public))
+	if err := os.WriteFile(jwks, []byte(keys), 0o600); err != nil {
+		return "", err
+	}
+	text := encode([]byte(`{"alg":"EdDSA","typ":"JWT","kid":"1"}`)) + "." + encode(fmt.Appendf(nil,
+		`{"iss":%q,"aud":%q,"sub":"tester","role":"admin","iat":%d,"exp":%d}`, tokenParty, tokenParty, time.Now().Unix(), time.Now().Add(openapiWait).Unix()))
+	return text + "." + encode(ed25519.Sign(private, []byte(text))), nil
+}
+
+// request is one to a server, under a key or a token.
+type request struct{ method, url, key, contentType, body string }
+
+// send returns the answer, which has to be a good one.
+func (r request) send(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callWait)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, r.method, r.url, strings.NewReader(r.body))
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("Authorization", "Bearer "+r.key)
+	req.Header.Set("Content-Type", r.contentType)
+	req.Header.Set("Prefer", "wait=10") // a coupon that was asked for is there
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode >= http.StatusBadRequest {
+		err = errors.New(answer.Status)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w %s", r.method, r.url, err, text)
+	}
+	return string(text), nil
+}
+
+// seeding gives an instance something of everything.
+type seeding struct {
+	ctx context.Context
+	in  *instance
+	err error // the first; nothing is sent after it
+}
+
+func (s *seeding) send(key, method, url, contentType, body string) string {
+	if s.err != nil {
+		return ""
+	}
+	var answer string
+	answer, s.err = request{method, url, key, contentType, body}.send(s.ctx)
+	return answer
+}
+
+func (s *seeding) post(path, body string) string {
+	return s.send(s.in.token, http.MethodPost, s.in.server+path, "application/json", body)
+}
+
+// until waits for what the answer of a read has to match.
+func (s *seeding) until(path, pattern string) {
+	ctx, cancel := context.WithTimeout(s.ctx, startWait)
+	defer cancel()
+	for s.err == nil {
+		answer := s.send(s.in.token, http.MethodGet, s.in.server+path, "", "")
+		if s.err != nil || regexp.MustCompile(pattern).MatchString(answer) {
+			return
+		}
+		select {
+		case <-time.After(seedPause):
+		case <-ctx.Done():
+			s.err = fmt.Errorf("GET %s never has %s: %s", path, pattern, answer)
+		}
+	}
+}
+
+// promotion makes a promotion with 30 targets, and one line that is none.
+func (s *seeding) promotion(key string, id int, kind, more string, moves ...string) {
+	path := s.in.server + "/v1/promotions"
+	s.send(key, http.MethodPost, path, "application/json",
+		fmt.Sprintf(`{"id":%d,"name":"Spring %d","type":%q,"amount":100,"currency":"EUR"%s}`, id, id, kind, more))
+	path += "/" + strconv.Itoa(id)
+	file := "targetId\nx\n"
+	for n := range 30 {
+		file += strconv.Itoa(n) + "\n"
+	}
+	s.send(s.in.token, http.MethodPost, path+"/targets", "text/csv", file)
+	for _, move := range moves {
+		s.send(s.in.token, http.MethodPost, path+"/"+move, "application/json", "")
+	}
+}
+
+// template makes a coupon template and asks for coupons of it.
+func (s *seeding) template(id int, more string, users ...string) {
+	s.post("/v1/coupon-templates", fmt.Sprintf(`{"id":%d,"name":"Drop %d"%s}`, id, id, more))
+	for _, user := range users {
+		s.post(fmt.Sprintf("/v1/coupons/%d/issue", id), fmt.Sprintf(`{"userId":%q}`, user))
+	}
+}
+
+// seed fills the instance. The ids 12345, 42 and u7 are those of the
+// description's examples, those from 2000 on those of schemathesis.toml.
+func (in *instance) seed(ctx context.Context) error {
+	s := &seeding{ctx: ctx, in: in}
+	var maker struct {
+		Key string `json:"key"`
+	}
+	text := s.post("/v1/api-keys", `{"name":"maker","role":"operator"}`)
+	if s.err == nil {
+		s.err = json.Unmarshal([]byte(text), &maker)
+	}
+
+	s.promotion(in.token, 12345, "POINT", "")
+	s.promotion(in.token, 1, "POINT", `,"startsAt":"2100-01-01T00:00:00Z","canary":{"targets":1}`)
+	s.promotion(in.token, 2, "VOUCHER", `,"voucherCode":"V-1000"`, "start", "close")
+	s.until("/v1/promotions/2", `"status":"COMPLETED"`)
+	for n := range 5 {
+		s.promotion(in.token, 2000+n, "POINT", "")                        // to start
+		s.promotion(in.token, 2100+n, "POINT", "")                        // to delete
+		s.promotion(maker.Key, 2200+n, "POINT", "")                       // to approve
+		s.promotion(in.token, 2300+n, "POINT", `,"weight":2`)             // to pause
+		s.promotion(in.token, 2400+n, "POINT", "", "start", "pause")      // to resume
+		s.promotion(in.token, 2500+n, "VOUCHER", `,"voucherCode":"V-10"`) // to cancel
+		s.promotion(in.token, 2600+n, "POINT", "")                        // to close
+	}
+	if s.err == nil {
+		s.err = in.announce(ctx, 12345, 2300, 2301, 2302, 2303, 2304)
+	}
+	s.until("/v1/promotions/2304", `"status":"RUNNING".*"succeeded":[1-9]`)
+	s.until("/v1/dead-letters", `"status":"OPEN"`)
+	// For a while the provider cuts every charge off, so payouts become UNKNOWN, and
+	// stay it: a look-up that finds nothing says nothing yet.
+	s.send("", http.MethodPut, in.money+"/faults", "application/json", `{"resetBeforeRate":1}`)
+	s.promotion(in.token, 2700, "POINT", "", "start")
+	s.until("/v1/promotions/2700", `"status":"COMPLETED".*"unknown":30`)
+	s.send("", http.MethodPut, in.money+"/faults", "application/json", `{"refuseRate":0.2}`)
+
+	soon := time.Now().Add(2 * time.Second).UTC().Format(time.RFC3339Nano)
+	s.template(42, `,"totalQuantity":1000,"perUserLimit":2`, "u1", "u2", "u7", "u7")
+	s.template(43, `,"totalQuantity":10,"opensAt":"2100-01-01T00:00:00Z"`)
+	s.template(44, `,"totalQuantity":10,"mode":"KAFKA"`, "u7")
+	s.template(45, `,"totalQuantity":10,"opensAt":"`+soon+`","draw":{"from":"2000-01-01T00:00:00Z"}`, "u7", "u8")
+	s.template(46, `,"totalQuantity":1,"mode":"SYNC","validForSeconds":1`, "u7")
+	s.until("/v1/coupon-templates/45", `"state":"DONE"`)
+	s.post("/v1/coupon-templates/44/close", "")
+	s.post("/v1/reconciliations", `{"promotionId":2}`)
+	return s.err
+}
+
+// announce starts promotions as other systems do, with more targets than there
+// are, so that they stay RUNNING, and publishes what nobody can read.
+func (in *instance) announce(ctx context.Context, promotions ...int) error {
+	kafka, err := kgo.NewClient(kgo.SeedBrokers(in.kafka))
+	if err != nil {
+		return fmt.Errorf("connect to Kafka: %w", err)
+	}
+	defer kafka.Close()
+	for _, id := range promotions {
+		if err := publish(ctx, kafka, "campaign-promotion-started", fmt.Sprintf(`{"promotionId":%d,"promotionType":"POINT","totalCount":100000}`, id)); err != nil {
+			return err
+		}
+	}
+	return publish(ctx, kafka, "campaign-promotion-point-publish", "unreadable")
+}
+
+func publish(ctx context.Context, kafka *kgo.Client, topic, value string) error {
+	ctx, cancel := context.WithTimeout(ctx, callWait)
+	defer cancel()
+	if err := kafka.ProduceSync(ctx, &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr(); err != nil {
+		return fmt.Errorf("publish to %s: %w", topic, err)
+	}
+	return nil
+}
+
+// keepPublishing publishes a record that nobody can read again and again, so that
+// there is always a dead letter that nobody has settled yet. stop ends that.
+func (in *instance) keepPublishing(ctx context.Context) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	failed := make(chan error, 1)
+	go func() {
+		kafka, err := kgo.NewClient(kgo.SeedBrokers(in.kafka))
+		if err != nil {
+			failed <- err
+			return
+		}
+		defer kafka.Close()
+		for n := 0; err == nil && ctx.Err() == nil; n++ {
+			err = publish(ctx, kafka, "campaign-promotion-point-publish", "unreadable "+strconv.Itoa(n)+" \xff")
+			select {
+			case <-time.After(recordPause):
+			case <-ctx.Done():
+				err = nil // it was cut by the stop
+			}
+		}
+		failed <- err
+	}()
+	return func() error {
+		cancel()
+		return <-failed
+	}
+}
