@@ -17,6 +17,14 @@ test: ## Run every suite over real Redis (also a Cluster), Valkey, PostgreSQL an
 test-fast: ## Run what needs nothing but Go, without the race detector
 	go test ./...
 
+.PHONY: fuzz
+fuzz: ## Let every fuzz function look for a finding, 5 s each
+	@go run ./scripts/testrun -suite fuzz
+
+.PHONY: openapi
+openapi: ## Hold a running instance against its own OpenAPI description
+	@go run ./scripts/testrun -suite openapi
+
 .PHONY: servers
 servers: ## Start the real servers, print their addresses and hold them until Ctrl-C
 	@go run ./scripts/testrun -keep
@@ -49,5 +57,5 @@ sim-long: ## Take a million steps through the model of gate, issuers and losses 
 	go test -tags load -count=1 -timeout 30m -run '^TestModelAtLength$$' ./internal/coupon -rapid.checks=2000
 
 .PHONY: clean
-clean: ## Remove what was built and the cached servers
+clean: ## Remove what was built, the cached servers and tools
 	rm -rf bin .servers
