@@ -552,7 +552,7 @@ func (st *stage) await(t *testing.T, id string, so func(client.Promotion) bool) 
 // eventually polls a condition that says what it has seen.
 func eventually(t *testing.T, so func() (seen string, yes bool)) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		seen, yes := so()
 		if yes {
 			return
