@@ -130,8 +130,7 @@ func (g *Guard) judge(ctx context.Context, v store.PromotionView) error {
 // that has been so for spentFor, in which the feeder has tried.
 func (g *Guard) spent(v store.PromotionView) bool {
 	n := &v.Counts.Payouts
-	waits := v.MaxAmount > 0 && n[reward.Ready] > 0 && v.MaxAmount-v.Counts.Amounts[reward.Succeeded] < v.Counts.Amounts[reward.Ready] && n[reward.Queued]+n[reward.Retrying]+n[reward.Unknown] == 0 &&
-		(v.Canary.Targets == 0 || v.Canary.Judged)
+	waits := v.MaxAmount > 0 && n[reward.Ready] > 0 && v.MaxAmount-v.Counts.Amounts[reward.Succeeded] < v.Counts.Amounts[reward.Ready] && n[reward.Queued]+n[reward.Retrying]+n[reward.Unknown] == 0
 	if !waits {
 		delete(g.waiting, v.ID)
 		return false

@@ -138,6 +138,18 @@ func TestGuard(t *testing.T) {
 			}
 		})
 	})
+	t.Run("ABudgetTooSmallForItsCanaryPauses", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			s := newStage(t, newProvider(nil), nil)
+			defer s.close()
+			s.createAs(60, func(p *reward.Promotion) { p.MaxAmount, p.Canary.Targets, p.Canary.MaxFailureRate = 250, 5, 0.5 })
+			s.start()
+			v := s.until("paused", paused)
+			if v.Counts.Amounts[reward.Succeeded] != 200 || !strings.Contains(v.PauseReason, "maxAmount = 250") {
+				t.Errorf("paid %d, pauseReason %q", v.Counts.Amounts[reward.Succeeded], v.PauseReason)
+			}
+		})
+	})
 	t.Run("WhatFailsMoreOftenThanNotPauses", func(t *testing.T) {
 		onFakeTime(t, func(t *testing.T) {
 			p := newProvider(func(target reward.TargetID, n int) money.Answer {
