@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/largesse/largesse/internal/auth"
@@ -35,6 +36,11 @@ func CreateAPIKey(ctx context.Context, cfg Config, n NewAPIKey, by string) (APIK
 	if wrong := auth.CheckNewKey(n.Name, n.Role, n.ExpiresAt, now); len(wrong) > 0 {
 		return APIKey{}, &reward.Error{
 			Kind: reward.KindInvalid, Code: reward.CodeInvalid, Detail: wrong[0].Field + " " + wrong[0].Detail, Fields: wrong,
+		}
+	}
+	if cfg.Database.URL == "" {
+		if err := os.MkdirAll(cfg.Data.Dir, 0o750); err != nil {
+			return APIKey{}, fmt.Errorf("make data.dir: %w", err)
 		}
 	}
 	s, err := OpenStore(ctx, cfg, "apikey")

@@ -40,7 +40,7 @@ func TestKeysAndTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	data := t.TempDir()
+	data := filepath.Join(t.TempDir(), "new")
 	first := largesseRun(t.Context(), "", nil, "apikey", "create", "--role", "admin", "--name", "alice", "--data-dir", data)
 	if first.code != exitDone || !strings.HasPrefix(first.stdout, "lgs_") || strings.Count(first.stdout, "\n") != 1 || strings.Contains(first.stderr, strings.TrimSpace(first.stdout)) {
 		t.Fatalf("%+v", first)

@@ -379,6 +379,8 @@
     }
     const target = id && byID(id);
     if (!target) return;
+    for (const one of document.querySelectorAll(".here")) one.classList.remove("here");
+    target.classList.add("here");
     if (target.matches("details.operation")) {
       target.hidden = false;
       target.closest("section").hidden = false;

@@ -133,7 +133,7 @@ var operationCodes = map[string][]string{
 	"resolve-payout": {reward.CodeNotFound, reward.CodePayoutNotFound, reward.CodeIllegalState},
 
 	"create-template": {reward.CodeExists}, "list-templates": nil, "get-template": {reward.CodeTemplateNotFound},
-	"change-template": {reward.CodeTemplateNotFound, reward.CodeConflict}, "close-template": {reward.CodeTemplateNotFound, reward.CodeConflict},
+	"change-template": {reward.CodeTemplateNotFound, reward.CodeConflict}, "close-template": {reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeConflict},
 	"list-template-entrants": {reward.CodeTemplateNotFound, reward.CodeIllegalState}, "list-template-coupons": {reward.CodeTemplateNotFound},
 
 	"issue-coupon": {

@@ -168,9 +168,19 @@ func (c *Catalog) lift(ctx context.Context, p store.TemplateChangeParams, total 
 	_, _ = c.gate.Lower(ctx, p.ID, total)
 }
 
-// Close ends the asking. Who is in line is still served.
+// Close ends the asking. Who is in line is still served. CodeIllegalState before
+// the opening: nothing can end that has not begun.
 func (c *Catalog) Close(ctx context.Context, id reward.TemplateID) (View, error) {
+	t, err := c.rows.TemplateGet(ctx, id)
+	if err != nil {
+		return View{}, err
+	}
 	now := time.Now()
+	if !now.After(t.OpensAt) {
+		return View{}, reward.NewError(reward.KindConflict, reward.CodeIllegalState,
+			"template %s opens at %s and cannot be closed before; to keep it from opening, set opensAt and closesAt to times that are over",
+			id, t.OpensAt.UTC().Format(time.RFC3339))
+	}
 	return c.Change(ctx, store.TemplateChangeParams{ID: id, ClosesAt: &now})
 }
 

@@ -135,6 +135,9 @@ func TestAnswers(t *testing.T) {
 				} else if told, ok := errors.AsType[*reward.Error](err); !ok || !told.OpensAt.Equal(v.OpensAt) {
 					r.Errorf("%v does not tell that it opens at %v", err, v.OpensAt)
 				}
+				if _, err := a.Catalog.Close(r.Context(), id); !reward.HasCode(err, reward.CodeIllegalState) {
+					r.Errorf("closing it before it opens: %v", err)
+				}
 				r.until("it opens", func() bool {
 					_, code := r.ask(b, id, "ann")
 					return code == ""

@@ -68,7 +68,13 @@ func openapi(ctx context.Context, r runner, res *result) {
 	}
 	if err := target.ended(); err != nil {
 		res.fail("instance", err.Error()+"\n"+target.log.text())
+		return
 	}
+	if err := target.balanced(ctx); err != nil {
+		res.fail("books afterwards", err.Error()+"\n"+target.log.text())
+		return
+	}
+	res.passed++
 }
 
 // judge runs schemathesis and counts an operation as passed when nothing was

@@ -26,13 +26,15 @@ import (
 const (
 	// startWait bounds the start of an instance, and what has to come of the seeds.
 	startWait = time.Minute
-	callWait  = 30 * time.Second
+	callWait  = time.Minute
 	// seedPause is between two looks at what has to come of the seeds.
 	seedPause = 100 * time.Millisecond
 	// recordPause is between two records that nobody can read.
 	recordPause = 200 * time.Millisecond
 	// tokenParty is who signs tokens, and who they are for.
 	tokenParty = "https://largesse.invalid" //nolint:gosec // an address, no credentials
+	// unknownPromotion has the UNKNOWN payouts.
+	unknownPromotion = "2700"
 )
 
 // instance is a running Largesse with a stand-in for the provider, on the
@@ -294,6 +296,34 @@ func (in *instance) seed(ctx context.Context) error {
 	s.post("/v1/coupon-templates/44/close", "")
 	s.post("/v1/reconciliations", `{"promotionId":2}`)
 	return s.err
+}
+
+// balanced says whether the books balance, whatever was done to them. Those of
+// the promotion with UNKNOWN payouts do not: what was said to have become of them
+// was made up.
+func (in *instance) balanced(ctx context.Context) error {
+	answer, err := request{http.MethodPost, in.server + "/v1/reconciliations", in.token, "application/json", "{}"}.send(ctx)
+	if err != nil {
+		return err
+	}
+	var report struct {
+		Checked int `json:"checked"`
+		Drifts  []struct {
+			PromotionID string `json:"promotionId"`
+		} `json:"drifts"`
+	}
+	if err := json.Unmarshal([]byte(answer), &report); err != nil {
+		return fmt.Errorf("%w: %s", err, answer)
+	}
+	for _, d := range report.Drifts {
+		if d.PromotionID != unknownPromotion {
+			return fmt.Errorf("the books do not balance: %s", answer)
+		}
+	}
+	if report.Checked == 0 {
+		return fmt.Errorf("nothing was compared: %s", answer)
+	}
+	return nil
 }
 
 // announce starts promotions as other systems do, with more targets than there
