@@ -144,8 +144,14 @@ func exerciseSeen(t *testing.T, w world) {
 		return len(r.scrape()["largesse_stream_length"].GetMetric()) == 0
 	})
 	after := r.scrape()
-	if calls, timed := value(after, "largesse_provider_calls_total", "PAID"), value(after, "largesse_provider_call_seconds"); calls != 300 || timed != 300 {
-		t.Errorf("%v calls paid, %v timed, want 300", calls, timed)
+	paidCalls, timed, left := value(after, "largesse_provider_calls_total", "PAID"), value(after, "largesse_provider_call_seconds"), 0.0
+	for _, m := range after["largesse_provider_calls_total"].GetMetric() {
+		if m.GetLabel()[0].GetValue() != "UNSENT" {
+			left += m.GetCounter().GetValue() // on a busy machine one may have been cut off, and made again
+		}
+	}
+	if paidCalls != 300 || timed != left {
+		t.Errorf("%v calls paid, want 300; %v timed, want the %v that left", paidCalls, timed, left)
 	}
 	if paid := value(after, "largesse_payouts_total", "SUCCEEDED"); paid != 300 || value(after, "largesse_pool_starts_total") < 1 {
 		t.Errorf("%v payouts succeeded, want 300", paid)
