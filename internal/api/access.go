@@ -7,7 +7,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -100,23 +99,11 @@ func describeAccess(op *huma.Operation) {
 	}
 	op.Security = []map[string][]string{{bearer: {}}, {}}
 	op.Description = strings.TrimSpace(op.Description + "\n\nRoles: " + oneOf(allowed) + ".")
-	op.Errors = append(op.Errors, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable)
-	slices.Sort(op.Errors)
-	op.Errors = slices.Compact(op.Errors)
 }
 
 // describe adds an operation that huma does not carry out to the description.
 func (a *API) describe(op huma.Operation) {
 	describeAccess(&op)
-	problem := a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
-	if len(op.Errors) > 0 {
-		op.Errors = append(op.Errors, http.StatusInternalServerError)
-	}
-	for _, status := range op.Errors {
-		op.Responses[strconv.Itoa(status)] = &huma.Response{
-			Description: http.StatusText(status), Content: map[string]*huma.MediaType{problemType: {Schema: problem}},
-		}
-	}
 	a.huma.OpenAPI().AddOperation(&op)
 }
 

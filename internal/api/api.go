@@ -205,7 +205,8 @@ func (a *API) handle(operation, pattern string, f http.HandlerFunc) {
 	a.mux.HandleFunc(pattern, f)
 }
 
-// call declares a JSON call. One that changes something is audited.
+// call declares a JSON call. One that changes something is audited. Its errors
+// are described by their codes; see operationCodes.
 func call[I, O any](a *API, op huma.Operation, f func(ctx context.Context, in *I) (*O, error)) {
 	a.note(op.OperationID, op.Method+" "+op.Path)
 	op.BodyReadTimeout, op.MaxBodyBytes = a.cfg.BodyWait, bodyMost
@@ -226,7 +227,6 @@ func call[I, O any](a *API, op huma.Operation, f func(ctx context.Context, in *I
 	}
 	if creating[op.OperationID] {
 		op.Parameters = append(op.Parameters, idempotencyParam())
-		op.Errors = append(op.Errors, http.StatusConflict)
 		carry := f
 		f = func(ctx context.Context, in *I) (*O, error) { return once(ctx, a, op.OperationID, in, carry) }
 	}

@@ -80,16 +80,14 @@ func (a *API) addAPIKeys() {
 	call(a, huma.Operation{
 		OperationID: "create-api-key", Method: http.MethodPost, Path: path, Tags: tags,
 		Summary: "Make an API key", DefaultStatus: http.StatusCreated,
-		Errors: []int{http.StatusBadRequest, http.StatusUnsupportedMediaType},
 	}, a.createAPIKey)
 	call(a, huma.Operation{
 		OperationID: "list-api-keys", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "List API keys, the newest first, without their secrets", Errors: []int{http.StatusBadRequest},
+		Summary: "List API keys, the newest first, without their secrets",
 	}, a.listAPIKeys)
 	call(a, huma.Operation{
 		OperationID: "revoke-api-key", Method: http.MethodDelete, Path: path + "/{id}", Tags: tags,
 		Summary: "Revoke an API key for good; it is refused within a second", DefaultStatus: http.StatusNoContent,
-		Errors: []int{http.StatusBadRequest, http.StatusNotFound},
 	}, a.revokeAPIKey)
 }
 

@@ -110,7 +110,7 @@ type auditListOutput struct {
 func (a *API) addAudit() {
 	call(a, huma.Operation{
 		OperationID: "list-audit", Method: http.MethodGet, Path: "/v1/audit", Tags: []string{"audit"},
-		Summary: "Show who changed what, the latest first", Errors: []int{http.StatusBadRequest},
+		Summary: "Show who changed what, the latest first",
 	}, a.listAudit)
 }
 

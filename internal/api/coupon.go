@@ -74,7 +74,7 @@ func (a *API) addCoupons() {
 	tags := []string{"coupons"}
 	call(a, huma.Operation{
 		OperationID: "get-coupon", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "Show a coupon", Errors: []int{http.StatusBadRequest, http.StatusNotFound},
+		Summary: "Show a coupon",
 	}, a.couponCall(func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 		return a.cfg.Coupons.Coupon(ctx, id)
 	}))
@@ -98,16 +98,15 @@ func (a *API) addCoupons() {
 		call(a, huma.Operation{
 			OperationID: act.name + "-coupon", Method: http.MethodPost, Path: path + "/" + act.name, Tags: tags, Summary: act.summary,
 			Description: "409: COUPON_USED, COUPON_CANCELLED, COUPON_EXPIRED.",
-			Errors:      []int{http.StatusBadRequest, http.StatusNotFound, http.StatusConflict},
 		}, a.couponCall(act.do))
 	}
 	call(a, huma.Operation{
 		OperationID: "list-template-coupons", Method: http.MethodGet, Path: "/v1/coupon-templates/{id}/coupons", Tags: tags,
-		Summary: "List the coupons of a template, in the order of issue", Errors: []int{http.StatusBadRequest, http.StatusNotFound},
+		Summary: "List the coupons of a template, in the order of issue",
 	}, a.listTemplateCoupons)
 	call(a, huma.Operation{
 		OperationID: "list-user-coupons", Method: http.MethodGet, Path: "/v1/users/{userId}/coupons", Tags: tags,
-		Summary: "List the coupons of a user, the newest first", Errors: []int{http.StatusBadRequest},
+		Summary: "List the coupons of a user, the newest first",
 	}, a.listUserCoupons)
 }
 

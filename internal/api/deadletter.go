@@ -125,11 +125,11 @@ func (a *API) addDeadLetters() {
 	tags := []string{"dead letters"}
 	call(a, huma.Operation{
 		OperationID: "list-dead-letters", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "List messages that could not be read or processed, the newest first", Errors: []int{http.StatusBadRequest},
+		Summary: "List messages that could not be read or processed, the newest first",
 	}, a.listDeadLetters)
 	call(a, huma.Operation{
 		OperationID: "get-dead-letter", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
-		Summary: "Show a dead letter", Errors: []int{http.StatusBadRequest, http.StatusNotFound},
+		Summary: "Show a dead letter",
 	}, a.deadLetterCall(func(ctx context.Context, id int64) (reward.DeadLetter, error) { return a.cfg.DeadLetters.Get(ctx, id) }))
 	for _, act := range []struct {
 		name, summary string
@@ -142,12 +142,10 @@ func (a *API) addDeadLetters() {
 		call(a, huma.Operation{
 			OperationID: act.name + "-dead-letter", Method: http.MethodPost, Path: path + "/{id}/" + act.name, Tags: tags,
 			Summary: act.summary, DefaultStatus: http.StatusAccepted,
-			Errors: []int{http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusServiceUnavailable},
 		}, a.deadLetterCall(func(ctx context.Context, id int64) (reward.DeadLetter, error) { return act.one(ctx, id, actor(ctx)) }))
 		call(a, huma.Operation{
 			OperationID: act.name + "-dead-letters", Method: http.MethodPost, Path: path + "/" + act.name, Tags: tags,
 			Summary: "The same for many: by ids, by a filter, or all that are OPEN", DefaultStatus: http.StatusAccepted,
-			Errors: []int{http.StatusBadRequest, http.StatusUnsupportedMediaType, http.StatusServiceUnavailable},
 		}, func(ctx context.Context, in *deadLettersInput) (*deadLettersOutput, error) {
 			selection, err := in.Body.selection()
 			if err != nil {

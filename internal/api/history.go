@@ -114,7 +114,7 @@ type historyOutput struct {
 func (a *API) addHistory() {
 	call(a, huma.Operation{
 		OperationID: "get-user-history", Method: http.MethodGet, Path: "/v1/users/{userId}/history", Tags: []string{"coupons"},
-		Summary: "Show why a user did or did not get coupons and payouts", Errors: []int{http.StatusBadRequest},
+		Summary: "Show why a user did or did not get coupons and payouts",
 	}, a.getHistory)
 }
 

@@ -90,7 +90,7 @@ type instanceListOutput struct {
 func (a *API) addInstances() {
 	call(a, huma.Operation{
 		OperationID: "list-instances", Method: http.MethodGet, Path: "/v1/instances", Tags: []string{"instances"},
-		Summary: "List instances with their pools, and the streams they work on", Errors: []int{http.StatusServiceUnavailable},
+		Summary: "List instances with their pools, and the streams they work on",
 	}, a.listInstances)
 }
 

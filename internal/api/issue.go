@@ -140,9 +140,6 @@ func (a *API) addIssuing() {
 		Description: "202: the request waits, and GET /v1/issue-requests/{requestId} tells how it comes on. 201: the coupon is issued. " +
 			"A repeat (duplicate: true) is 200 with the coupon that the user has, or 202 with the same ticket while it waits. " +
 			"409: SOLD_OUT, NOT_OPEN (with opensAt), CLOSED, USER_LIMIT, and after a wait also NOT_DRAWN and ERROR.",
-		Errors: []int{
-			http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusUnsupportedMediaType, http.StatusServiceUnavailable,
-		},
 	}, a.issueCoupon)
 	answers := a.huma.OpenAPI().Paths[path].Post.Responses
 	for status, what := range map[string]string{"200": "The coupon that the user has", "201": "The coupon is issued"} {
@@ -154,7 +151,6 @@ func (a *API) addIssuing() {
 		OperationID: "get-issue-request", Method: http.MethodGet, Path: "/v1/issue-requests/{requestId}", Tags: tags,
 		Summary:     "Show where the latest request of a user at a template stands",
 		Description: "404 REQUEST_UNKNOWN: it was never made, or it was lost before it was issued; asking again gives a new ticket.",
-		Errors:      []int{http.StatusBadRequest, http.StatusNotFound, http.StatusServiceUnavailable},
 	}, a.getIssueRequest)
 }
 

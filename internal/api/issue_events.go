@@ -31,7 +31,6 @@ func (a *API) addIssueEvents() {
 		Summary: "Follow the latest request of a user at a template by server-sent events",
 		Description: "rank: the request waits, sent at first and each time that it has moved; result: it has ended, and so does the stream. " +
 			"The data of both is the request. A stream also ends when the instance stops or the request is lost; a reader connects again, and hears where it stands, in the latter case 404 REQUEST_UNKNOWN or the request before it.",
-		Errors: []int{http.StatusBadRequest, http.StatusNotFound, http.StatusServiceUnavailable},
 	}, a.watchIssueRequest)
 	answers := a.huma.OpenAPI().Paths[path].Get.Responses
 	request := a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[IssueRequest](), true, "")

@@ -177,7 +177,6 @@ func (a *API) addPayouts() {
 	list := huma.Operation{
 		OperationID: "list-payouts", Method: http.MethodGet, Path: "/v1/promotions/{id}/payouts", Tags: tags,
 		Summary: "List payouts by target id, or stream all of them as CSV",
-		Errors:  []int{http.StatusBadRequest, http.StatusNotFound},
 		// An export has no length, so it cannot be an answer of huma's.
 		Middlewares: huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 			if !wantsCSV(ctx.Header("Accept")) {
@@ -196,18 +195,15 @@ func (a *API) addPayouts() {
 		OperationID: "get-payout", Method: http.MethodGet, Path: "/v1/promotions/{id}/payouts/{targetId}", Tags: tags,
 		Summary:     "Show a payout with its attempts",
 		Description: "A success at the first call is the payout itself and adds nothing to attemptLog; every other answer of the provider is an entry there.",
-		Errors:      []int{http.StatusBadRequest, http.StatusNotFound},
 	}, a.getPayout)
 	call(a, huma.Operation{
 		OperationID: "retry-payouts", Method: http.MethodPost, Path: "/v1/promotions/{id}/payouts/retry", Tags: tags,
 		Summary: "Pay what has FAILED after all", DefaultStatus: http.StatusAccepted,
 		Description: "Each payout that is FAILED waits to be paid again, with the same idempotency key, and is looked up first where the provider may have forgotten that. It ends when all were seen once; after an error, call it again.",
-		Errors:      []int{http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusUnsupportedMediaType},
 	}, a.retryPayouts)
 	call(a, huma.Operation{
 		OperationID: "resolve-payout", Method: http.MethodPost, Path: "/v1/promotions/{id}/payouts/{targetId}/resolve", Tags: tags,
 		Summary: "Settle an UNKNOWN payout as somebody has found out",
-		Errors:  []int{http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusUnsupportedMediaType},
 	}, a.resolvePayout)
 }
 

@@ -214,20 +214,18 @@ func (a *API) addPromotions() {
 	call(a, huma.Operation{
 		OperationID: "create-promotion", Method: http.MethodPost, Path: path, Tags: tags,
 		Summary: "Make a promotion", DefaultStatus: http.StatusCreated,
-		Errors: []int{http.StatusBadRequest, http.StatusConflict, http.StatusUnsupportedMediaType},
 	}, a.createPromotion)
 	call(a, huma.Operation{
 		OperationID: "list-promotions", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "List promotions, the newest first", Errors: []int{http.StatusBadRequest},
+		Summary: "List promotions, the newest first",
 	}, a.listPromotions)
 	call(a, huma.Operation{
 		OperationID: "get-promotion", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
-		Summary: "Show a promotion", Errors: []int{http.StatusBadRequest, http.StatusNotFound},
+		Summary: "Show a promotion",
 	}, a.getPromotion)
 	call(a, huma.Operation{
 		OperationID: "delete-promotion", Method: http.MethodDelete, Path: path + "/{id}", Tags: tags,
 		Summary: "Delete a DRAFT and its targets", DefaultStatus: http.StatusNoContent,
-		Errors: []int{http.StatusBadRequest, http.StatusNotFound, http.StatusConflict},
 	}, a.deletePromotion)
 	for _, act := range []struct {
 		name, summary string
@@ -243,7 +241,6 @@ func (a *API) addPromotions() {
 		call(a, huma.Operation{
 			OperationID: act.name + "-promotion", Method: http.MethodPost, Path: path + "/{id}/" + act.name, Tags: tags,
 			Summary: act.summary, DefaultStatus: http.StatusAccepted,
-			Errors: []int{http.StatusBadRequest, http.StatusNotFound, http.StatusConflict},
 		}, func(ctx context.Context, in *promotionIDInput) (*promotionOutput, error) {
 			id, err := promotionID(in.ID)
 			if err != nil {

@@ -32,7 +32,6 @@ func (a *API) addPromotionEvents() {
 			"steps in between are left out. done: it is COMPLETED, or CANCELLED and finished, and so is the stream. " +
 			"The data of all is the promotion, without its summaries. A stream also ends when the instance stops, the promotion is deleted, or it could not be read for some 10 s; " +
 			"a reader connects again and hears where it stands, or why that is not known. A COMPLETED promotion can go on later, when targets or retries come.",
-		Errors: []int{http.StatusBadRequest, http.StatusNotFound, http.StatusServiceUnavailable},
 	}, a.watchPromotion)
 	answers := a.huma.OpenAPI().Paths[path].Get.Responses
 	promotion := a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Promotion](), true, "")

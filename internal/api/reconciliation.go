@@ -147,11 +147,10 @@ func (a *API) addReconciliations() {
 		OperationID: "reconcile", Method: http.MethodPost, Path: path, Tags: tags,
 		Summary: "Compare the books: counts, streams and the provider's charges with rows, and the gates of coupons with rows", DefaultStatus: http.StatusCreated,
 		Description: "What of a promotion may be a matter of the moment is looked at twice, 10 s apart, so it takes so long when anything differs. A running promotion that the provider has charged otherwise than the rows say is paused.",
-		Errors:      []int{http.StatusBadRequest, http.StatusNotFound, http.StatusUnsupportedMediaType},
 	}, a.reconcile)
 	call(a, huma.Operation{
 		OperationID: "get-reconciliation", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
-		Summary: "Show an earlier reconciliation", Errors: []int{http.StatusBadRequest, http.StatusNotFound},
+		Summary: "Show an earlier reconciliation",
 	}, a.getReconciliation)
 }
 

@@ -49,7 +49,6 @@ func (a *API) addStreams() {
 	call(a, huma.Operation{
 		OperationID: "get-promotion-stream", Method: http.MethodGet, Path: "/v1/promotions/{id}/stream", Tags: []string{"promotions"},
 		Summary: "Show the work stream of a promotion and its consumers",
-		Errors:  []int{http.StatusBadRequest, http.StatusNotFound, http.StatusServiceUnavailable},
 	}, a.getPromotionStream)
 }
 

@@ -89,7 +89,6 @@ func (a *API) addTargets() {
 				"application/json": {Schema: registry.Schema(reflect.TypeFor[UploadResult](), true, "UploadResult")},
 			}},
 		},
-		Errors: []int{http.StatusBadRequest, http.StatusNotFound, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity},
 	})
 	a.describe(huma.Operation{
 		OperationID: "get-upload-report", Method: http.MethodGet, Path: "/v1/promotions/{id}/uploads/{uploadId}/report", Tags: []string{"targets"},
@@ -98,7 +97,6 @@ func (a *API) addTargets() {
 		Responses: map[string]*huma.Response{
 			"200": {Description: "Columns line, code, detail", Content: map[string]*huma.MediaType{csvType: {Schema: str}}},
 		},
-		Errors: []int{http.StatusBadRequest, http.StatusNotFound},
 	})
 }
 

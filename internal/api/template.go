@@ -265,15 +265,14 @@ func (a *API) addTemplates() {
 	call(a, huma.Operation{
 		OperationID: "create-template", Method: http.MethodPost, Path: path, Tags: tags,
 		Summary: "Make a coupon template", DefaultStatus: http.StatusCreated,
-		Errors: []int{http.StatusBadRequest, http.StatusConflict, http.StatusUnsupportedMediaType},
 	}, a.createTemplate)
 	call(a, huma.Operation{
 		OperationID: "list-templates", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "List coupon templates, the highest id first", Errors: []int{http.StatusBadRequest},
+		Summary: "List coupon templates, the highest id first",
 	}, a.listTemplates)
 	call(a, huma.Operation{
 		OperationID: "get-template", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
-		Summary: "Show a coupon template with its counters", Errors: []int{http.StatusBadRequest, http.StatusNotFound},
+		Summary: "Show a coupon template with its counters",
 	}, a.templateCall(func(ctx context.Context, id reward.TemplateID) (coupon.View, error) {
 		return a.cfg.Templates.Get(ctx, id)
 	}))
@@ -282,12 +281,10 @@ func (a *API) addTemplates() {
 		Summary: "Change a coupon template; what is absent stays",
 		Description: "A quantity below what is live and who waits is refused, and nobody who was let in is refused afterwards. " +
 			"The mode, and opensAt where there is a draw, stay once anybody has asked.",
-		Errors: []int{http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusUnsupportedMediaType, http.StatusServiceUnavailable},
 	}, a.changeTemplate)
 	call(a, huma.Operation{
 		OperationID: "close-template", Method: http.MethodPost, Path: path + "/{id}/close", Tags: tags,
 		Summary: "End the asking; who is in line is still served",
-		Errors:  []int{http.StatusBadRequest, http.StatusNotFound, http.StatusConflict},
 	}, a.templateCall(func(ctx context.Context, id reward.TemplateID) (coupon.View, error) {
 		v, err := a.cfg.Templates.Close(ctx, id)
 		if err == nil {
@@ -299,7 +296,6 @@ func (a *API) addTemplates() {
 		OperationID: "list-template-entrants", Method: http.MethodGet, Path: path + "/{id}/entrants", Tags: tags,
 		Summary:     "List who takes part in the draw of a coupon template, in the order of the bytes of userId",
 		Description: "This is the list that draw.listHash stands for. 409 ILLEGAL_STATE: the draw is OPEN, or there is none.",
-		Errors:      []int{http.StatusBadRequest, http.StatusNotFound, http.StatusConflict},
 	}, a.listTemplateEntrants)
 }
 
