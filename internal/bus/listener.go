@@ -24,7 +24,7 @@ const (
 	// A dead member's partitions move after sessionTimeout; a living one hears
 	// of changes within a heartbeat.
 	sessionTimeout    = 10 * time.Second
-	heartbeatInterval = time.Second
+	heartbeatInterval = 3 * time.Second
 
 	// commitTimeout bounds a commit, which is for lag and other tools where
 	// offsets are stored with the rows; the next commit covers a failed one.

@@ -12,8 +12,9 @@ import (
 )
 
 // fetchMaxWait is how long a broker holds an empty answer back. New records
-// are answered at once.
-const fetchMaxWait = 250 * time.Millisecond
+// are answered at once; the questions of idle listeners are half of what an
+// idle instance does.
+const fetchMaxWait = 2 * time.Second
 
 // poll waits for at most limit records of one topic. None come back when ctx
 // ended, or when there was an error, which is logged; the library goes on

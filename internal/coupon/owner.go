@@ -71,17 +71,16 @@ func (o *Owner) run(ctx context.Context) {
 func (o *Owner) round(ctx context.Context) error {
 	call, cancel := context.WithTimeout(ctx, ownerCall)
 	defer cancel()
-	if _, err := o.rows.LeaseTake(call, store.LeaseTakeParams{Name: ownerLease + o.instance, Owner: o.instance, TTL: ownerLeaseTTL}); err != nil {
-		return err
-	}
-	living, err := o.rows.LeaseHolders(call, ownerLease)
+	lease, err := o.rows.LeaseTake(call, store.LeaseTakeParams{
+		Name: ownerLease + o.instance, Owner: o.instance, TTL: ownerLeaseTTL, Among: ownerLease,
+	})
 	if err != nil {
 		return err
 	}
 	mine := make(map[reward.TemplateID]bool)
 	var take []reward.TemplateID
 	for _, t := range o.templates.active() {
-		if ownerOf(t.ID, living) != o.instance {
+		if ownerOf(t.ID, lease.Holders) != o.instance {
 			continue
 		}
 		if o.has(t.ID, t.Epoch) {

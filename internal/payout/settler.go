@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	settleEvery = 500 * time.Millisecond
+	settleEvery = time.Second
 	settleBatch = 200
 	settleCalls = 16 // look-ups side by side
 	// settleHold keeps a taken row from other instances meanwhile.

@@ -15,6 +15,11 @@ import (
 // a dead network); the caller's context may be shorter.
 const replyTimeout = 5 * time.Second
 
+// keepAlive is how often a connection that has nothing to say asks whether its
+// server is still there. One that was closed is noticed without it; an instance
+// holds several, and each question wakes it.
+const keepAlive = 3 * time.Second
+
 // masterRefresh is how often Sentinels are asked who the master is, should what
 // they tell of a failover be missed: a master that was made a replica keeps its
 // connections, and would refuse our writes for ever.
@@ -48,6 +53,9 @@ func Option(urls string) (rueidis.ClientOption, error) {
 	}
 	if option.Dialer.Timeout == 0 {
 		option.Dialer.Timeout = rueidis.DefaultDialTimeout
+	}
+	if option.Dialer.KeepAlive == 0 {
+		option.Dialer.KeepAlive = keepAlive
 	}
 	option.Sentinel.Dialer, option.Sentinel.TLSConfig = option.Dialer, option.TLSConfig
 	option.Sentinel.TopologyRefreshInterval = masterRefresh

@@ -45,8 +45,8 @@ func TestOption(t *testing.T) {
 		if o.TLSConfig == nil || o.TLSConfig.ServerName != "" {
 			t.Error("each node of a Cluster is checked by its own name")
 		}
-		if !o.DisableRetry || !o.DisableCache || o.ConnWriteTimeout != replyTimeout {
-			t.Error("commands must be sent once, without a client-side cache, and with a bound")
+		if !o.DisableRetry || !o.DisableCache || o.ConnWriteTimeout != replyTimeout || o.Dialer.KeepAlive != keepAlive {
+			t.Error("commands must be sent once, without a client-side cache, and with bounds")
 		}
 	})
 	for name, url := range map[string]string{

@@ -565,14 +565,11 @@ type LineError struct {
 // sole possession that in-process parts need.
 type Leases interface {
 	// LeaseTake takes a free, lapsed or own lease until Now+TTL. When another
-	// holds it, OK is false and the holder is named.
+	// holds it, OK is false and the holder is named. CodeInvalid when Among cannot
+	// begin a name.
 	LeaseTake(ctx context.Context, p LeaseTakeParams) (Lease, error)
 	// LeaseRelease gives up what owner holds.
 	LeaseRelease(ctx context.Context, name, owner string) error
-	// LeaseHolders returns the owners, each once, in the order of their bytes, of
-	// the leases whose name begins with prefix and that are held, by the
-	// database's clock.
-	LeaseHolders(ctx context.Context, prefix string) ([]string, error)
 }
 
 // LeaseTakeParams asks for a lease. Expiry is judged by the database's clock.
@@ -580,6 +577,9 @@ type LeaseTakeParams struct {
 	Name  string
 	Owner string
 	TTL   time.Duration
+	// Among is how the names of the leases begin whose holders the answer lists;
+	// empty = it lists none.
+	Among string
 }
 
 // Lease is how an attempt to take a lease ended.
@@ -587,6 +587,9 @@ type Lease struct {
 	OK    bool
 	Owner string // who holds it now
 	Until time.Time
+	// Holders are those who then hold a lease of LeaseTakeParams.Among, each once,
+	// in the order of their bytes.
+	Holders []string
 }
 
 // InstanceKept is how long an instance is remembered after its latest beat.

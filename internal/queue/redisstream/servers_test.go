@@ -83,7 +83,9 @@ func newRigVia(t testing.TB, url string, p *proxy) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.raw, err = rueidis.NewClient(option); err != nil {
+	plain := option
+	plain.DisableRetry = false // a node may have been away since it was last asked
+	if r.raw, err = rueidis.NewClient(plain); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.raw.Close)

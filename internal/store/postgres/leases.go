@@ -10,6 +10,9 @@ import (
 
 // LeaseTake takes a free, lapsed or own lease, by the database's clock.
 func (s *Store) LeaseTake(ctx context.Context, p store.LeaseTakeParams) (store.Lease, error) {
+	if err := store.CheckText("prefix", p.Among); err != nil {
+		return store.Lease{}, err
+	}
 	var l store.Lease
 	err := s.send(ctx, "take a lease", func(b *pgx.Batch) {
 		l = store.Lease{}
@@ -25,6 +28,17 @@ WHERE l.owner = excluded.owner OR l.until <= clock_timestamp() RETURNING l.name`
 			l.Until = l.Until.UTC()
 			return err
 		}))
+		if p.Among == "" {
+			return
+		}
+		// There are few leases at any time.
+		b.Queue(`SELECT owner FROM leases WHERE starts_with(name, $1) AND until > clock_timestamp()
+GROUP BY owner ORDER BY owner COLLATE "C"`, p.Among).Query(each(func(rows pgx.Rows) error {
+			var owner string
+			err := rows.Scan(&owner)
+			l.Holders = append(l.Holders, owner)
+			return err
+		}))
 	})
 	if err != nil {
 		return store.Lease{}, err
@@ -37,24 +51,4 @@ func (s *Store) LeaseRelease(ctx context.Context, name, owner string) error {
 	return s.send(ctx, "release a lease", func(b *pgx.Batch) {
 		b.Queue(`DELETE FROM leases WHERE name = $1 AND owner = $2`, name, owner)
 	})
-}
-
-// LeaseHolders returns who holds the leases of a prefix, by the database's
-// clock. There are few leases at any time.
-func (s *Store) LeaseHolders(ctx context.Context, prefix string) ([]string, error) {
-	if err := store.CheckText("prefix", prefix); err != nil {
-		return nil, err
-	}
-	var owners []string
-	err := s.send(ctx, "list the holders of leases", func(b *pgx.Batch) {
-		owners = nil
-		b.Queue(`SELECT owner FROM leases WHERE starts_with(name, $1) AND until > clock_timestamp()
-GROUP BY owner ORDER BY owner COLLATE "C"`, prefix).Query(each(func(rows pgx.Rows) error {
-			var owner string
-			err := rows.Scan(&owner)
-			owners = append(owners, owner)
-			return err
-		}))
-	})
-	return owners, err
 }

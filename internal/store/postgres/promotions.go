@@ -174,13 +174,13 @@ FROM known k WHERE m.id = k.id`, ids, types, started, expected, instant(now))
 var viewSQL = `SELECT ` + promotionColumns + `, ` + countsSQL + `
 FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 `
 
-// views reads promotions, probably no more than capacity.
-func (s *Store) views(ctx context.Context, what string, capacity int, where string, args ...any) ([]store.PromotionView, error) {
+// views reads promotions.
+func (s *Store) views(ctx context.Context, what, where string, args ...any) ([]store.PromotionView, error) {
 	var list []store.PromotionView
 	var v store.PromotionView
 	scan := promotionScanner(&v.Promotion, countsInto(&v.Counts)...)
 	err := s.send(ctx, what, func(b *pgx.Batch) {
-		list = make([]store.PromotionView, 0, capacity)
+		list = nil
 		b.Queue(viewSQL+where, args...).Query(each(func(rows pgx.Rows) error {
 			err := scan(rows)
 			list = append(list, v)
@@ -195,7 +195,7 @@ func (s *Store) views(ctx context.Context, what string, capacity int, where stri
 
 // PromotionGet returns a promotion with its counts.
 func (s *Store) PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
-	list, err := s.views(ctx, "read a promotion", 1, `WHERE m.id = $1`, int64(id))
+	list, err := s.views(ctx, "read a promotion", `WHERE m.id = $1`, int64(id))
 	if err != nil {
 		return store.PromotionView{}, err
 	}
@@ -212,7 +212,7 @@ func (s *Store) PromotionViews(ctx context.Context, ids []reward.PromotionID) ([
 	if err := store.CheckViews(ids); err != nil {
 		return nil, err
 	}
-	return s.views(ctx, "read promotions", len(ids), viewsOf, ids)
+	return s.views(ctx, "read promotions", viewsOf, ids)
 }
 
 // PromotionList pages by descending id.
@@ -221,7 +221,7 @@ func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) 
 	if before == 0 {
 		before = 1<<63 - 1
 	}
-	return s.views(ctx, "list promotions", min(max(p.Limit, 0), store.BatchMax),
+	return s.views(ctx, "list promotions",
 		`WHERE m.id < $1 AND ($2::text = '' OR m.status = $2::text) ORDER BY m.id DESC LIMIT $3`, before, string(p.Status), p.Limit)
 }
 
@@ -257,8 +257,7 @@ const dueSQL = `WHERE m.status = 'DRAFT' AND m.starts_at <= $1 ORDER BY m.starts
 
 // PromotionDue returns the DRAFTs whose time has come.
 func (s *Store) PromotionDue(ctx context.Context, now time.Time, limit int) ([]store.PromotionView, error) {
-	limit = max(limit, 0)
-	return s.views(ctx, "list promotions that are due", min(limit, store.BatchMax), dueSQL, instant(now), limit)
+	return s.views(ctx, "list promotions that are due", dueSQL, instant(now), max(limit, 0))
 }
 
 // PromotionMove changes the status. Whoever runs may get a stream, even

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"fmt"
 
 	"github.com/largesse/largesse/internal/store"
 )
@@ -13,6 +12,9 @@ const clock = `CAST(unixepoch('subsec') * 1000000 AS INTEGER)`
 
 // LeaseTake takes a free, lapsed or own lease, by the database's clock.
 func (s *Store) LeaseTake(ctx context.Context, p store.LeaseTakeParams) (store.Lease, error) {
+	if err := store.CheckText("prefix", p.Among); err != nil {
+		return store.Lease{}, err
+	}
 	var l store.Lease
 	err := s.write(ctx, "take a lease", func(tx *tx) error {
 		taken, err := tx.exec(`INSERT INTO leases (name, owner, until) VALUES (?, ?, `+clock+` + ?)
@@ -28,6 +30,11 @@ WHERE leases.owner = excluded.owner OR leases.until <= `+clock, p.Name, p.Owner,
 			held.Until = timeOf(until)
 			return held, err
 		}, `SELECT owner, until FROM leases WHERE name = ?`, p.Name)
+		if err != nil || p.Among == "" {
+			return err
+		}
+		l.Holders, err = collect(tx.ctx, tx, scanText, `SELECT DISTINCT owner FROM leases
+WHERE substr(CAST(name AS BLOB), 1, length(CAST(?1 AS BLOB))) = CAST(?1 AS BLOB) AND until > `+clock+` ORDER BY owner`, p.Among)
 		return err
 	})
 	if err != nil {
@@ -42,19 +49,6 @@ func (s *Store) LeaseRelease(ctx context.Context, name, owner string) error {
 		_, err := tx.exec(`DELETE FROM leases WHERE name = ? AND owner = ?`, name, owner)
 		return err
 	})
-}
-
-// LeaseHolders returns who holds the leases of a prefix, by the database's clock.
-func (s *Store) LeaseHolders(ctx context.Context, prefix string) ([]string, error) {
-	if err := store.CheckText("prefix", prefix); err != nil {
-		return nil, err
-	}
-	owners, err := collect(ctx, s.reader, scanText, `SELECT DISTINCT owner FROM leases
-WHERE substr(CAST(name AS BLOB), 1, length(CAST(?1 AS BLOB))) = CAST(?1 AS BLOB) AND until > `+clock+` ORDER BY owner`, prefix)
-	if err != nil {
-		return nil, fmt.Errorf("list the holders of leases: %w", err)
-	}
-	return owners, nil
 }
 
 func scanText(rows *sql.Rows) (text string, err error) {

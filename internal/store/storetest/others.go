@@ -168,17 +168,18 @@ func exerciseLeases(t *testing.T, open Open) {
 		}
 		holders := func(prefix string) []string {
 			b.Helper()
-			owners, err := b.LeaseHolders(b.ctx, prefix)
+			l, err := b.LeaseTake(b.ctx, store.LeaseTakeParams{Name: "~", Owner: "asks", TTL: time.Hour, Among: prefix})
 			b.must(err)
-			return append([]string{}, owners...)
+			return append([]string{}, l.Holders...)
 		}
 		same(b, "by bytes, each once", []string{"B", "b", "c", "é"}, holders("coupon:"))
 		same(b, "of a pattern", []string{"pattern"}, holders("c%"))
-		same(b, "of any name", 7, len(holders("")))
+		same(b, "the own one too", []string{"asks"}, holders("~"))
+		same(b, "not asked", []string{}, holders(""))
 		same(b, "of none", []string{}, holders("x"))
 		b.must(b.LeaseRelease(b.ctx, "coupon:2", "é"))
 		same(b, "released", []string{"B", "b", "c"}, holders("coupon:"))
-		_, err := b.LeaseHolders(b.ctx, "\xff")
+		_, err := b.LeaseTake(b.ctx, store.LeaseTakeParams{Name: "~", Owner: "asks", TTL: time.Hour, Among: "\xff"})
 		b.wantCode(err, reward.CodeInvalid)
 	})
 }
