@@ -14,8 +14,8 @@ test: ## Run every suite over real Redis (also a Cluster), Valkey, PostgreSQL an
 	@go run ./scripts/testrun
 
 .PHONY: test-fast
-test-fast: ## Run what needs nothing but Go, without the race detector
-	go test ./...
+test-fast: ## Run what needs nothing but Go and no second process, without the race detector
+	go test -short -p 4 -parallel 6 ./...
 
 .PHONY: fuzz
 fuzz: ## Let every fuzz function look for a finding, 5 s each

@@ -58,9 +58,13 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// serve starts the program and waits until it says where it listens.
+// serve starts the program and waits until it says where it listens. What needs
+// that is left to runs without -short, since the program has to be built first.
 func serve(t *testing.T, args ...string) *process {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("builds the program and runs it as a process of its own")
+	}
 	path, err := program()
 	if err != nil {
 		t.Fatal(err)

@@ -29,6 +29,9 @@ import (
 //
 //nolint:paralleltest // the examples name files of the folder they are run in
 func TestExamples(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs every example of every command")
+	}
 	t.Chdir(t.TempDir())
 	files := map[string]string{
 		"targets.csv":       "targetId,userId,amount\n1,u1,100\n2,u2,200\n",

@@ -67,7 +67,7 @@ func (c *Client) Charges(ctx context.Context, p reward.PromotionID, cursor strin
 	if cursor != "" {
 		query.Set("cursor", cursor)
 	}
-	r, failure := c.do(ctx, request{method: http.MethodGet, path: "/v1/charges?" + query.Encode(), answerMax: pageMax + 1})
+	r, failure := c.do(ctx, request{method: http.MethodGet, path: "/v1/charges?" + query.Encode(), answerMax: pageMax + 1, page: true})
 	if failure != nil {
 		return ChargesPage{}, &ChargesError{Answer: *failure}
 	}

@@ -216,6 +216,7 @@ type request struct {
 	body         []byte // charges only
 	check        CheckFunc
 	answerMax    int64 // bytes of the answer's body that are read
+	page         bool  // of a list, whose length says nothing of how long a charge takes
 }
 
 // do makes one call. It returns what came back, or an Answer (UNSENT or
@@ -227,7 +228,7 @@ func (c *Client) do(ctx context.Context, q request) (reply, *Answer) {
 	defer func() { <-c.slots }()
 	sent, began := false, time.Now()
 	c.cfg.Metrics.CallOpened()
-	defer func() { c.cfg.Metrics.CallEnded(sent, time.Since(began)) }()
+	defer func() { c.cfg.Metrics.CallEnded(sent && !q.page, time.Since(began)) }()
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -209,6 +209,9 @@ func TestMetrics(t *testing.T) {
 	c.ChargePoint(t.Context(), charge1_7, pass)
 	c.ChargePoint(t.Context(), charge1_7, func() error { return errHeld })
 	c.Lookup(t.Context(), 1, 7)
+	if _, err := c.Charges(t.Context(), 1, ""); !errors.Is(err, ErrNoCharges) {
+		t.Errorf("a page of charges: %v", err)
+	}
 	c.Close()
 	c.Lookup(t.Context(), 1, 7)
 	for name, want := range map[string]float64{
@@ -217,7 +220,7 @@ func TestMetrics(t *testing.T) {
 		`largesse_provider_calls_total{class="LOOKUP_NOT_FOUND"}`: 1,
 		`largesse_provider_calls_total{class="LOOKUP_OPEN"}`:      1,
 		`largesse_provider_calls_total{class="PAID"}`:             0,
-		"largesse_provider_call_seconds_count":                    2, // what has left, a check and a close have kept the rest
+		"largesse_provider_call_seconds_count":                    2, // what has left and is no page; a check and a close have kept the rest
 		open:                                                      0,
 	} {
 		if got := series(t, m, name); got != want {

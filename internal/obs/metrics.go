@@ -86,7 +86,7 @@ func NewMetrics() *Metrics {
 			"Calls of the provider, by what came of them; look-ups have classes of their own (LOOKUP_…).", "class"),
 		callSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "largesse_provider_call_seconds", Buckets: callBuckets,
-			Help: "Seconds from the start of a provider's call (the dial included, the wait for a free call not) to the end of its answer, of calls that left.",
+			Help: "Seconds from the start of a provider's call (the dial included, the wait for a free call not) to the end of its answer, of charges and look-ups that left.",
 		}),
 		callsOpen: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "largesse_provider_calls_open", Help: "Calls of the provider, look-ups included, that are open now.",
@@ -199,14 +199,14 @@ func (m *Metrics) CallOpened() {
 	}
 }
 
-// CallEnded ends what CallOpened began. Only a call that has left (sent) says
-// how long the provider takes.
-func (m *Metrics) CallEnded(sent bool, took time.Duration) {
+// CallEnded ends what CallOpened began. Only a charge or a look-up that has left
+// (timed) says how long the provider takes.
+func (m *Metrics) CallEnded(timed bool, took time.Duration) {
 	if m.off() {
 		return
 	}
 	m.callsOpen.Dec()
-	if sent {
+	if timed {
 		m.callSeconds.Observe(took.Seconds())
 	}
 }
