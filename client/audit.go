@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"iter"
-	"net/url"
 	"time"
 )
 
@@ -32,11 +31,5 @@ type AuditFilter struct {
 // Audit walks over who changed what, the latest first. It ends after the first
 // error.
 func (c *Client) Audit(ctx context.Context, f AuditFilter) iter.Seq2[AuditLine, error] {
-	query := url.Values{}
-	for name, value := range map[string]string{"actor": f.Actor, "action": f.Action, "subject": f.Subject} {
-		if value != "" {
-			query.Set(name, value)
-		}
-	}
-	return pages[AuditLine](ctx, c, []string{"v1", "audit"}, query)
+	return pages[AuditLine](ctx, c, []string{"v1", "audit"}, filled(map[string]string{"actor": f.Actor, "action": f.Action, "subject": f.Subject}))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"net/http"
-	"net/url"
 	"time"
 )
 
@@ -39,13 +38,7 @@ type DeadLetterFilter struct {
 // DeadLetters walks over dead letters, the newest first. It ends after the
 // first error.
 func (c *Client) DeadLetters(ctx context.Context, f DeadLetterFilter) iter.Seq2[DeadLetter, error] {
-	query := url.Values{}
-	for name, value := range map[string]string{"source": f.Source, "reason": f.Reason, "status": f.Status} {
-		if value != "" {
-			query.Set(name, value)
-		}
-	}
-	return pages[DeadLetter](ctx, c, []string{"v1", "dead-letters"}, query)
+	return pages[DeadLetter](ctx, c, []string{"v1", "dead-letters"}, filled(map[string]string{"source": f.Source, "reason": f.Reason, "status": f.Status}))
 }
 
 // DeadLetter reads one dead letter.

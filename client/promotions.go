@@ -195,6 +195,17 @@ func (c *Client) move(ctx context.Context, id, verb string) (Promotion, error) {
 // pageLimit is how many items one page is asked for.
 const pageLimit = 200
 
+// filled is a query of those fields that are not empty.
+func filled(fields map[string]string) url.Values {
+	query := url.Values{}
+	for name, value := range fields {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	return query
+}
+
 // pages walks over a list of the API.
 func pages[T any](ctx context.Context, c *Client, path []string, query url.Values) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {

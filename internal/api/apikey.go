@@ -142,9 +142,9 @@ func (a *API) listAPIKeys(ctx context.Context, in *apiKeyListInput) (*apiKeyList
 }
 
 func (a *API) revokeAPIKey(ctx context.Context, in *apiKeyIDInput) (*struct{}, error) {
-	id, err := strconv.ParseInt(in.ID, 10, 64)
-	if err != nil || id < 1 || strconv.FormatInt(id, 10) != in.ID {
-		return nil, malformed("id", reward.Quote(in.ID)+" is no API key's id: that is a whole number from 1")
+	id, err := idOf("API key", in.ID)
+	if err != nil {
+		return nil, malformed("id", err.Error())
 	}
 	key, err := a.cfg.Keys.APIKeyRevoke(ctx, id, actor(ctx), time.Now())
 	if err != nil {

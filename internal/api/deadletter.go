@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -100,7 +99,7 @@ func (b *SelectDeadLetters) Resolve(huma.Context) []error {
 func (b *SelectDeadLetters) selection() (payout.LetterSelection, error) {
 	s := payout.LetterSelection{Source: b.Source, Reason: b.Reason, All: b.All}
 	for _, id := range b.IDs {
-		n, err := parseLetterID(string(id))
+		n, err := idOf("dead letter", string(id))
 		if err != nil {
 			return s, err
 		}
@@ -165,7 +164,7 @@ func (a *API) addDeadLetters() {
 // deadLetterCall makes a call that names a dead letter and answers with it.
 func (a *API) deadLetterCall(do func(ctx context.Context, id int64) (reward.DeadLetter, error)) func(context.Context, *deadLetterIDInput) (*deadLetterOutput, error) {
 	return func(ctx context.Context, in *deadLetterIDInput) (*deadLetterOutput, error) {
-		id, err := parseLetterID(in.ID)
+		id, err := idOf("dead letter", in.ID)
 		if err != nil {
 			return nil, malformed("id", err.Error())
 		}
@@ -175,14 +174,6 @@ func (a *API) deadLetterCall(do func(ctx context.Context, id int64) (reward.Dead
 		}
 		return &deadLetterOutput{Body: deadLetterOf(l)}, nil
 	}
-}
-
-func parseLetterID(s string) (int64, error) {
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 1 || strconv.FormatInt(n, 10) != s {
-		return 0, fmt.Errorf("%s is no dead letter's id: that is a whole number from 1", reward.Quote(s))
-	}
-	return n, nil
 }
 
 func (a *API) listDeadLetters(ctx context.Context, in *deadLetterListInput) (*deadLetterListOutput, error) {

@@ -51,11 +51,11 @@ func claimOf(ctx context.Context) *store.IdempotencyRecord {
 // first; see claimOf.
 func once[I, O any](ctx context.Context, a *API, operation string, in *I, f func(ctx context.Context, in *I) (*O, error)) (*O, error) {
 	given, err := idempotencyKey(ctx)
-	if err != nil || given == "" {
-		if err == nil {
-			return f(ctx, in)
-		}
+	switch {
+	case err != nil:
 		return nil, err
+	case given == "":
+		return f(ctx, in)
 	}
 	c := callerOf(ctx)
 	whose := []string{strconv.FormatInt(c.KeyID, 10), string(c.Role), c.Name, operation, given}
@@ -89,29 +89,33 @@ func once[I, O any](ctx context.Context, a *API, operation string, in *I, f func
 		return nil, p
 	}
 	out, err := f(context.WithValue(ctx, claimKey{}, &rec), in)
-	a.settle(ctx, key, seal, rec, out, err)
-	return out, err
+	if err != nil {
+		p := a.problem(ctx, err)
+		a.settle(ctx, func(ctx context.Context) error {
+			if p.Status >= http.StatusInternalServerError {
+				return a.cfg.Idempotencies.IdempotencyRelease(ctx, key, rec.BegunAt) // it may have happened
+			}
+			return a.cfg.Idempotencies.IdempotencyDrop(ctx, key, rec.BegunAt)
+		})
+		return nil, p
+	}
+	a.settle(ctx, func(ctx context.Context) error {
+		answer, err := sealed(seal, out)
+		if err != nil {
+			return err
+		}
+		_, err = a.cfg.Idempotencies.IdempotencyFinish(ctx, key, rec.BegunAt, answer)
+		return err
+	})
+	return out, nil
 }
 
-// settle keeps the answer, or lets the key go when there is none. When neither
-// can be written down, the key is free after its lease.
-func (a *API) settle(ctx context.Context, key, seal []byte, rec store.IdempotencyRecord, out any, failed error) {
+// settle writes what becomes of a key, though the caller may have left. When
+// that cannot be written, the key is free after its lease.
+func (a *API) settle(ctx context.Context, write func(ctx context.Context) error) {
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), idempotencyWait)
 	defer cancel()
-	var err error
-	if p := new(Problem); failed != nil {
-		if p = a.problem(ctx, failed); p.Status >= http.StatusInternalServerError {
-			err = a.cfg.Idempotencies.IdempotencyRelease(late, key, rec.BegunAt) // it may have happened
-		} else {
-			err = a.cfg.Idempotencies.IdempotencyDrop(late, key, rec.BegunAt)
-		}
-	} else {
-		var answer []byte
-		if answer, err = sealed(seal, out); err == nil {
-			_, err = a.cfg.Idempotencies.IdempotencyFinish(late, key, rec.BegunAt, answer)
-		}
-	}
-	if err != nil {
+	if err := write(late); err != nil {
 		a.log.Warn(obs.Failed, err, "request_id", requestID(ctx), "what", "answer under an idempotency key")
 	}
 }

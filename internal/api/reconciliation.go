@@ -201,25 +201,17 @@ func (a *API) keepReconciliation(ctx context.Context, report *Reconciliation) er
 	if err != nil {
 		return err
 	}
-	id, err := reconciliationID(report.ID)
+	id, err := idOf("reconciliation", report.ID)
 	if err != nil {
 		return err
 	}
 	return a.cfg.Rows.ReconciliationSave(ctx, store.Reconciliation{ID: id, Report: text, At: report.At})
 }
 
-func reconciliationID(s string) (int64, error) {
-	id, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || id < 1 || strconv.FormatInt(id, 10) != s {
-		return 0, malformed("id", fmt.Sprintf("%s is no reconciliation's id: that is a whole number from 1", reward.Quote(s)))
-	}
-	return id, nil
-}
-
 func (a *API) getReconciliation(ctx context.Context, in *reconciliationIDInput) (*reconciliationOutput, error) {
-	id, err := reconciliationID(in.ID)
+	id, err := idOf("reconciliation", in.ID)
 	if err != nil {
-		return nil, err
+		return nil, malformed("id", err.Error())
 	}
 	kept, err := a.cfg.Rows.ReconciliationGet(ctx, id)
 	if err != nil {

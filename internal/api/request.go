@@ -8,12 +8,14 @@ import (
 	"net/url"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
 )
 
 const requestIDHeader = "X-Request-Id"
@@ -37,6 +39,15 @@ func withRequestID(w http.ResponseWriter, r *http.Request) *http.Request {
 	}
 	w.Header().Set(requestIDHeader, id)
 	return r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
+}
+
+// idOf reads the id of something, said as what it is the id of: "API key".
+func idOf(what, text string) (int64, error) {
+	id, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || id < 1 || strconv.FormatInt(id, 10) != text {
+		return 0, fmt.Errorf("%s is the id of no %s: that is a whole number from 1", reward.Quote(text), what)
+	}
+	return id, nil
 }
 
 // ServeHTTP answers one request: gives it an id, turns panics and unknown

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/service"
 )
@@ -69,7 +69,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("http.listen %q is not host:port: %w", cfg.Listen, err)
 	}
-	if cfg.AuthMode == AuthNone && !isLoopback(host) {
+	if cfg.AuthMode == AuthNone && !auth.IsLoopback(host) {
 		return nil, fmt.Errorf("http.listen %q is not a loopback address; with auth.mode none anybody who reaches it may pay: listen on 127.0.0.1, or set auth.mode", cfg.Listen)
 	}
 	cross := http.NewCrossOriginProtection()
@@ -218,7 +218,7 @@ func guard(api *API, cross *http.CrossOriginProtection, authMode string, origins
 			api.fail(w, r, newProblem(http.StatusForbidden, CodeCrossOrigin, "a page of another origin may not do this; http.allowed-origins names those that may"))
 			return
 		}
-		if authMode == AuthNone && !isLoopback(hostOf(r.Host)) {
+		if authMode == AuthNone && !auth.IsLoopback(hostOf(r.Host)) {
 			api.fail(w, r, newProblem(http.StatusMisdirectedRequest, CodeWrongHost,
 				"with auth.mode none this server answers to localhost and loopback addresses only"))
 			return
@@ -242,12 +242,4 @@ func hostOf(hostPort string) string {
 		return host
 	}
 	return strings.Trim(hostPort, "[]")
-}
-
-func isLoopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
 }

@@ -327,9 +327,9 @@ func (a *API) report(r *http.Request, out *csvStream) error {
 	if err != nil {
 		return err
 	}
-	id, err := strconv.ParseInt(r.PathValue("uploadId"), 10, 64)
-	if err != nil || id <= 0 {
-		return malformed("uploadId", reward.Quote(r.PathValue("uploadId"))+" is not an upload id")
+	id, err := idOf("upload", r.PathValue("uploadId"))
+	if err != nil {
+		return malformed("uploadId", err.Error())
 	}
 	if _, err := a.cfg.Uploads.Get(r.Context(), promotion, id); err != nil {
 		return err

@@ -220,13 +220,15 @@ func jwksReader(jwks string) (func(context.Context) ([]byte, error), error) {
 		return nil, errors.New("the URL of the JWKS must not hold a user or password")
 	case u.Fragment != "":
 		return nil, errors.New("the URL of the JWKS must not have a fragment")
-	case u.Scheme == "http" && !isLoopback(u.Hostname()):
+	case u.Scheme == "http" && !IsLoopback(u.Hostname()):
 		return nil, errors.New("the JWKS must be https:// unless it is on a loopback address: whoever is on the way could put keys of his own")
 	}
 	return newJWKSURL(u).read, nil
 }
 
-func isLoopback(host string) bool {
+// IsLoopback says whether a host, a name or an address without a port, is this
+// machine and no other can be on the way to it.
+func IsLoopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true
 	}
