@@ -36,14 +36,7 @@ type PayoutFilter struct {
 }
 
 func (f PayoutFilter) query() url.Values {
-	query := url.Values{}
-	if f.State != "" {
-		query.Set("state", f.State)
-	}
-	if f.Code != "" {
-		query.Set("code", f.Code)
-	}
-	return query
+	return filled(map[string]string{"state": f.State, "code": f.Code})
 }
 
 // Payouts walks over the payouts of a promotion by target id. It ends after

@@ -141,11 +141,7 @@ func (c *Client) WatchPromotion(ctx context.Context, id string, o WatchOptions) 
 // Promotions walks over the promotions with a status, or over all when it is
 // empty, the newest first. It ends after the first error.
 func (c *Client) Promotions(ctx context.Context, status string) iter.Seq2[Promotion, error] {
-	query := url.Values{}
-	if status != "" {
-		query.Set("status", status)
-	}
-	return pages[Promotion](ctx, c, []string{"v1", "promotions"}, query)
+	return pages[Promotion](ctx, c, []string{"v1", "promotions"}, filled(map[string]string{"status": status}))
 }
 
 // StartPromotion lets a DRAFT pay.

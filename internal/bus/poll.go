@@ -12,8 +12,7 @@ import (
 )
 
 // fetchMaxWait is how long a broker holds an empty answer back. New records
-// are answered at once; the questions of idle listeners are half of what an
-// idle instance does.
+// are answered at once; each question of an idle listener wakes the instance.
 const fetchMaxWait = 2 * time.Second
 
 // poll waits for at most limit records of one topic. None come back when ctx
