@@ -41,7 +41,7 @@ const (
 )
 
 // Stage says what has just happened.
-type Stage string
+type Stage = string
 
 // The stages.
 const (
@@ -128,5 +128,5 @@ func (l Log) write(level slog.Level, s Stage, attrs []any) {
 	if l.slog == nil {
 		return
 	}
-	l.slog.Log(context.Background(), level, string(s), attrs...)
+	l.slog.Log(context.Background(), level, s, attrs...)
 }
