@@ -198,8 +198,8 @@ func compareCounts(id reward.PromotionID, kept, rows *reward.Counts) []Drift {
 		}
 	}
 	for s := range reward.StateCount {
-		compare("counts."+stateWord(s), "the kept count of "+s.String()+" is %d, there are %d rows", kept.Payouts[s], rows.Payouts[s])
-		compare("amounts."+stateWord(s), "the kept amount of "+s.String()+" is %d, the rows add up to %d", int64(kept.Amounts[s]), int64(rows.Amounts[s]))
+		compare("counts."+s.JSONName(), "the kept count of "+s.String()+" is %d, there are %d rows", kept.Payouts[s], rows.Payouts[s])
+		compare("amounts."+s.JSONName(), "the kept amount of "+s.String()+" is %d, the rows add up to %d", int64(kept.Amounts[s]), int64(rows.Amounts[s]))
 	}
 	compare("attempts", "the kept count of attempts is %d, the rows add up to %d", kept.Attempts, rows.Attempts)
 	return drifts

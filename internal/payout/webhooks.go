@@ -349,7 +349,7 @@ func (w *WebhookSender) compose(ctx context.Context, d store.WebhookDelivery) ([
 	}
 	counts := make(map[string]int64, reward.StateCount)
 	for s, n := range v.Counts.Payouts {
-		counts[stateWord(reward.State(s))] = n
+		counts[reward.State(s).JSONName()] = n
 	}
 	return json.Marshal(webhookBody{
 		ID: d.ID, Event: d.Event, PromotionID: d.PromotionID, At: d.At.UTC(),
@@ -359,9 +359,6 @@ func (w *WebhookSender) compose(ctx context.Context, d store.WebhookDelivery) ([
 		StartedAt: v.StartedAt.UTC(), FinishedAt: v.FinishedAt.UTC(),
 	})
 }
-
-// stateWord is a state as JSON names it.
-func stateWord(s reward.State) string { return strings.ToLower(s.String()) }
 
 // post sends a delivery once. The status counts; of the answer's body no more
 // is read than lets the receiver end in peace.

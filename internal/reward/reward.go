@@ -141,6 +141,10 @@ func (s State) String() string {
 	return stateNames[s]
 }
 
+// JSONName returns the state's name as the keys of JSON objects write it, in
+// lower case.
+func (s State) JSONName() string { return strings.ToLower(s.String()) }
+
 // Final says that nothing of ours will change the state again, but for a late
 // yes of the provider or an operator.
 func (s State) Final() bool { return s == Succeeded || s == Failed || s == Cancelled }
