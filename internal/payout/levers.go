@@ -147,7 +147,7 @@ func (c ResolveCommand) Check() []reward.FieldError {
 		refuse(key, "must have at most %d bytes, not %d", ResolveTransactionKeyMax, len(c.TransactionKey))
 	case err != nil:
 		refuse(key, "%v", err)
-	case hasControl(c.TransactionKey):
+	case reward.HasControl(c.TransactionKey):
 		refuse(key, "holds a control character")
 	}
 	if n := utf8.RuneCountInString(c.Note); strings.TrimSpace(c.Note) == "" || n > ResolveNoteMax {
