@@ -255,7 +255,7 @@ func TestRetriesDueSoonDoNotWaitBehindLaterOnes(t *testing.T) {
 		var outcomes []store.Outcome
 		for i, due := range []time.Duration{time.Minute, time.Second} {
 			at := now.Add(due)
-			outcomes = append(outcomes, store.Outcome{Ref: refOf(rows[i]), Kind: store.OutcomeFailed, RetryAt: at})
+			outcomes = append(outcomes, store.Outcome{Ref: rows[i].Ref(), Kind: store.OutcomeFailed, RetryAt: at})
 			messages = append(messages, reward.RetryMessage{PublishMessage: rows[i].Message(), NotBefore: at, Dispatch: 1})
 		}
 		if _, err := s.store.PayoutFinish(t.Context(), store.PayoutFinishParams{Outcomes: outcomes, Now: now}); err != nil {

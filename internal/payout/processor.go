@@ -111,7 +111,7 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 		case !it.Mine:
 			p.Finisher.giveBack(it)
 		case status == reward.PromotionCancelled:
-			p.Finisher.finish(it, store.Outcome{Ref: refOf(row), Kind: store.OutcomeCancelled})
+			p.Finisher.finish(it, store.Outcome{Ref: row.Ref(), Kind: store.OutcomeCancelled})
 		default:
 			go p.pay(ctx, it, row)
 		}
@@ -154,7 +154,7 @@ func (p *Processor) bury(ctx context.Context, it *pool.Item, reason, detail stri
 func (p *Processor) poison(ctx context.Context, it *pool.Item, row reward.Payout) {
 	detail := fmt.Sprintf("%d holders in a row let go of it without an outcome", row.Handovers+1)
 	if p.deadLetter(ctx, it, reward.CodePoison, detail) {
-		p.Finisher.finish(it, store.Outcome{Ref: refOf(row), Kind: store.OutcomeNoLookup, Code: reward.CodePoison, Message: detail})
+		p.Finisher.finish(it, store.Outcome{Ref: row.Ref(), Kind: store.OutcomeNoLookup, Code: reward.CodePoison, Message: detail})
 	}
 }
 
@@ -178,10 +178,6 @@ func deadEntry(s queue.Stream, e queue.Entry, reason, detail string) reward.Dead
 	}
 }
 
-func refOf(row reward.Payout) reward.Ref {
-	return reward.Ref{PromotionID: row.PromotionID, TargetID: row.TargetID, Dispatch: row.Dispatch}
-}
-
 // pay holds one dispatch until it has an outcome, or until it must be left. What
 // it panics on is left as by a holder that died, and is poison in the end.
 func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
@@ -192,7 +188,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 			it.Release()
 		}
 	}()
-	out := store.Outcome{Ref: refOf(row)}
+	out := store.Outcome{Ref: row.Ref()}
 	// sent: an earlier call of this holder may have charged. looked: the
 	// provider has said, since the latest of them, that it knows nothing.
 	sent, looked := false, false

@@ -82,7 +82,7 @@ func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Pay
 	}
 	refs := make([]reward.Ref, 0, len(payouts)-added)
 	for _, r := range payouts[added:] {
-		refs = append(refs, reward.Ref{PromotionID: r.PromotionID, TargetID: r.TargetID, Dispatch: r.Dispatch})
+		refs = append(refs, r.Ref())
 	}
 	// MaybeCalled stays as it is: the queue has certainly not taken them. When
 	// this fails the rows stay QUEUED and are the sweeper's.

@@ -200,7 +200,7 @@ func (r *Reconciler) surplus(ctx context.Context, s queue.Stream) (map[string]bo
 	}
 	live := make(map[reward.Ref]bool, len(rows))
 	for _, row := range rows {
-		live[refOf(row)] = row.State == reward.Queued
+		live[row.Ref()] = row.State == reward.Queued
 	}
 	surplus, seen := make(map[string]bool), make(map[reward.Ref]bool, len(entries))
 	for _, e := range entries {

@@ -112,7 +112,7 @@ func (s *Settler) lookup(ctx context.Context, row reward.Payout) store.Lookup {
 	res := s.ask(ctx, row, &began)
 	decides := row.SettleFrom.Add(s.limits.SettleAfter)
 	out := store.Lookup{
-		Ref:   refOf(row),
+		Ref:   row.Ref(),
 		Found: res.Found, TransactionKey: res.TransactionKey,
 		NotFound: res.NotFound, BeganAt: began,
 	}

@@ -302,6 +302,11 @@ type Ref struct {
 	Dispatch    int32
 }
 
+// Ref names the payout's latest dispatch.
+func (p *Payout) Ref() Ref {
+	return Ref{PromotionID: p.PromotionID, TargetID: p.TargetID, Dispatch: p.Dispatch}
+}
+
 // IdempotencyKey is the provider key of a payout: fixed, for every call ever
 // made for it.
 func IdempotencyKey(p PromotionID, t TargetID) string {
