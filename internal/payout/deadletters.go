@@ -10,6 +10,7 @@ import (
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -24,10 +25,6 @@ const (
 	// repeated.
 	CodePartlyDone = "PARTLY_DONE"
 )
-
-// streamSource begins the source of dead letters that were stream entries; type
-// and promotion follow.
-const streamSource = "campaign-promotion-stream:"
 
 // letterBatch is how many dead letters, with their bytes, are held at a time.
 const letterBatch = 100
@@ -299,7 +296,7 @@ func checkTopic(l reward.DeadLetter) error {
 }
 
 // isEntry tells a stream entry from a Kafka record.
-func isEntry(l reward.DeadLetter) bool { return strings.HasPrefix(l.Source, streamSource) }
+func isEntry(l reward.DeadLetter) bool { return queue.IsStreamName(l.Source) }
 
 // requeue returns the payout of a POISON entry to READY.
 func (d *DeadLetters) requeue(ctx context.Context, l reward.DeadLetter) error {
@@ -342,17 +339,12 @@ func notFailed(l reward.DeadLetter, p reward.Payout) error {
 
 // poisoned names the payout of a stream entry.
 func poisoned(l reward.DeadLetter) (store.PayoutID, error) {
-	kind, promotion, _ := strings.Cut(strings.TrimPrefix(l.Source, streamSource), ":")
-	t, err := reward.ParsePromotionType(kind)
+	stream, err := queue.ParseStreamName(l.Source)
 	if err != nil {
 		return store.PayoutID{}, err
 	}
-	id, err := reward.ParsePromotionID(promotion)
-	if err != nil {
-		return store.PayoutID{}, err
-	}
-	m, err := reward.ParsePublishMessage(t, l.Value)
-	return store.PayoutID{PromotionID: id, TargetID: m.TargetID}, err
+	m, err := reward.ParsePublishMessage(stream.Type, l.Value)
+	return store.PayoutID{PromotionID: stream.PromotionID, TargetID: m.TargetID}, err
 }
 
 // settle notes what has become of dead letters and returns how many this call

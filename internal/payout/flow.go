@@ -291,7 +291,7 @@ func specOf(v store.PromotionView) pool.Spec {
 		total = max(total, *v.ExpectedCount)
 	}
 	return pool.Spec{
-		Stream: streamOf(v), Total: total, Consumers: v.ConsumersPerInstance,
+		Stream: queue.StreamOf(v.Promotion), Total: total, Consumers: v.ConsumersPerInstance,
 		Work:   v.Counts.Payouts[reward.Queued] > 0,
 		Paused: v.Status == reward.Paused,
 		Final:  v.Status == reward.Completed || v.Status == reward.PromotionCancelled,

@@ -173,7 +173,7 @@ func (p *Processor) deadLetter(ctx context.Context, it *pool.Item, reason, detai
 
 func deadEntry(s queue.Stream, e queue.Entry, reason, detail string) reward.DeadLetter {
 	return reward.DeadLetter{
-		Source: fmt.Sprintf("%s%s:%s", streamSource, s.Type, s.PromotionID), Offset: e.ID,
+		Source: s.Name(), Offset: e.ID,
 		Value: e.Message, Reason: reason, Detail: detail, At: time.Now(),
 	}
 }

@@ -47,7 +47,7 @@ func (p *Producer) Enqueue(ctx context.Context, t reward.PromotionType, dispatch
 
 // Held is how many entries the stream of a promotion has.
 func (p *Producer) Held(ctx context.Context, v store.PromotionView) int {
-	info, err := p.Queue.Info(ctx, streamOf(v))
+	info, err := p.Queue.Info(ctx, queue.StreamOf(v.Promotion))
 	if err != nil {
 		return p.MaxLen
 	}

@@ -100,7 +100,7 @@ func (r *Reconciler) inspect(ctx context.Context, id reward.PromotionID, repair 
 	if err != nil || r.cfg.Queue == nil {
 		return d, err
 	}
-	if d.surplus, err = r.inspectStream(ctx, streamOf(v), report); err != nil {
+	if d.surplus, err = r.inspectStream(ctx, queue.StreamOf(v.Promotion), report); err != nil {
 		report.skip(id, fmt.Errorf("the stream cannot be compared: %w", err))
 	}
 	return d, nil
@@ -250,11 +250,11 @@ func (r *Reconciler) confirmStream(ctx context.Context, d doubt, repair bool, re
 	if err != nil {
 		return err
 	}
-	info, err := r.cfg.Queue.Info(ctx, streamOf(v))
+	info, err := r.cfg.Queue.Info(ctx, queue.StreamOf(v.Promotion))
 	if err != nil {
 		return err
 	}
-	now, err := r.surplus(ctx, streamOf(v))
+	now, err := r.surplus(ctx, queue.StreamOf(v.Promotion))
 	if err != nil {
 		return err
 	}
@@ -279,7 +279,7 @@ func (r *Reconciler) confirmStream(ctx context.Context, d doubt, repair bool, re
 			info.Len, queued, stuck, len(settled)),
 	}
 	if repair && len(settled) > 0 {
-		if err := r.cfg.Queue.Ack(ctx, streamOf(v), settled); err != nil {
+		if err := r.cfg.Queue.Ack(ctx, queue.StreamOf(v.Promotion), settled); err != nil {
 			return err
 		}
 		drift.Repaired = len(settled) == stuck

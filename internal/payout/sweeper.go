@@ -158,7 +158,7 @@ func (s *Sweeper) keep(ctx context.Context, v store.PromotionView, sweep bool) e
 // of that, and the rest is longer than a call.
 func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) error {
 	before := time.Now()
-	info, err := s.queue.Info(ctx, streamOf(v))
+	info, err := s.queue.Info(ctx, queue.StreamOf(v.Promotion))
 	if err != nil {
 		return err
 	}
@@ -221,12 +221,12 @@ func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
 	if time.Since(v.LastDispatchedAt) < s.limits.horizon() || s.manager.Active(v.ID) {
 		return nil
 	}
-	gone, err := s.queue.Destroy(ctx, streamOf(v))
+	gone, err := s.queue.Destroy(ctx, queue.StreamOf(v.Promotion))
 	if err != nil {
 		return err
 	}
 	if !gone {
-		return s.clear(ctx, streamOf(v))
+		return s.clear(ctx, queue.StreamOf(v.Promotion))
 	}
 	if _, err := s.store.PromotionStreamGone(ctx, v.ID, v.LastDispatchedAt); err != nil {
 		return err
@@ -348,7 +348,7 @@ func busyStreams(views map[reward.PromotionID]*store.PromotionView) []queue.Stre
 	var busy []queue.Stream
 	for _, v := range views {
 		if v.Counts.Payouts[reward.Queued] > 0 {
-			busy = append(busy, streamOf(*v))
+			busy = append(busy, queue.StreamOf(v.Promotion))
 		}
 	}
 	return busy
@@ -364,8 +364,4 @@ func age(at, now time.Time) time.Duration {
 // complete says whether it is worth asking the rows for a completion.
 func complete(v store.PromotionView) bool {
 	return v.Counts.Undecided() == 0 && (v.ExpectedCount == nil || v.Closed || v.Counts.Total() >= *v.ExpectedCount)
-}
-
-func streamOf(v store.PromotionView) queue.Stream {
-	return queue.Stream{Type: v.Type, PromotionID: v.ID}
 }
