@@ -40,7 +40,7 @@ type letterRows interface {
 type DeadLettersConfig struct {
 	Rows letterRows
 	// Publisher writes Kafka records again.
-	Publisher Publisher
+	Publisher bus.Publisher
 	// Hint is told when a payout waits again.
 	Hint func(reward.PromotionID)
 	Log  obs.Log

@@ -94,7 +94,7 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 }
 
 // wire makes every part but the listeners.
-func wire(cfg FlowConfig, publisher Publisher) *Flow {
+func wire(cfg FlowConfig, publisher bus.Publisher) *Flow {
 	cfg.Limits.direct = cfg.Direct
 	f := &Flow{cfg: cfg}
 	f.Cache = NewStatusCache(cfg.Store, cfg.Log)
@@ -153,7 +153,7 @@ func wire(cfg FlowConfig, publisher Publisher) *Flow {
 }
 
 // listen makes the listeners of the roles.
-func (f *Flow) listen(publisher Publisher) error {
+func (f *Flow) listen(publisher bus.Publisher) error {
 	cfg := f.cfg
 	if cfg.Payout {
 		for _, k := range kinds {

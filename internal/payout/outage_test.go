@@ -92,7 +92,7 @@ func (p *forgetful) chargesOnce(t *testing.T, after time.Duration) {
 }
 
 // with makes the stage's flow anew with other settings.
-func (s *stage) with(change func(cfg *FlowConfig), publisher Publisher) {
+func (s *stage) with(change func(cfg *FlowConfig), publisher bus.Publisher) {
 	cfg := s.flow.cfg
 	change(&cfg)
 	s.flow.governor.Close()

@@ -34,7 +34,7 @@ type retryOf struct {
 // [AbstractCampaignPromotionRetryProcessor, Point/Voucher RetryProcessor]
 type RetryProcessor struct {
 	service.Base
-	publisher Publisher
+	publisher bus.Publisher
 	rows      store.Payouts
 	producer  *Producer
 	log       obs.Log
@@ -48,14 +48,8 @@ type RetryProcessor struct {
 	waits retryHeap
 }
 
-// Publisher sends records and returns when all of them are safe.
-// [EventProviderService]
-type Publisher interface {
-	Publish(ctx context.Context, records []bus.Record) error
-}
-
 // NewRetryProcessor makes a processor that publishes through p.
-func NewRetryProcessor(p Publisher, rows store.Payouts, producer *Producer, log obs.Log) *RetryProcessor {
+func NewRetryProcessor(p bus.Publisher, rows store.Payouts, producer *Producer, log obs.Log) *RetryProcessor {
 	return &RetryProcessor{
 		publisher: p, rows: rows, producer: producer, log: log.For(obs.Retry),
 		out: make(chan []bus.Record, retryOutMax), due: make(chan struct{}, 1),
