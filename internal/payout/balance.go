@@ -7,7 +7,6 @@ import (
 	"math"
 	"strings"
 
-	"github.com/largesse/largesse/internal/governor"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/reward"
 )
@@ -20,36 +19,6 @@ import (
 // for again.
 type Charges interface {
 	Charges(ctx context.Context, p reward.PromotionID, cursor string) (money.ChargesPage, error)
-}
-
-// governedCharges asks for the list when the governor lets it, like any call.
-type governedCharges struct {
-	list     Charges
-	governor *governor.Governor
-	cache    *StatusCache
-}
-
-// Charges implements Charges.
-func (g *governedCharges) Charges(ctx context.Context, p reward.PromotionID, cursor string) (money.ChargesPage, error) {
-	permit, err := g.governor.Acquire(ctx, g.cache.job(p))
-	for errors.Is(err, governor.ErrKicked) {
-		permit, err = g.governor.Acquire(ctx, g.cache.job(p))
-	}
-	if err != nil {
-		return money.ChargesPage{}, err
-	}
-	// Whatever comes of it says little about charges, but for being told to wait.
-	outcome := governor.Outcome{Class: reward.AnswerUnsent, Ours: true}
-	defer func() { permit.Done(outcome) }()
-	page, err := g.list.Charges(ctx, p, cursor)
-	var told *money.ChargesError
-	switch {
-	case err == nil:
-		outcome = governor.Outcome{Class: reward.AnswerRefused}
-	case errors.As(err, &told):
-		outcome = outcomeOf(told.Answer, 0)
-	}
-	return page, err
 }
 
 // worth is how many, and what they are worth.

@@ -126,16 +126,12 @@ func wire(cfg FlowConfig, publisher bus.Publisher) *Flow {
 	f.sweeper = NewSweeper(cfg.Store, cfg.Queue, f.Cache, f.Manager, cfg.Limits, cfg.Metrics, cfg.Log)
 	f.settler = NewSettler(cfg.Store, cfg.Provider, f.governor, f.Cache, cfg.Limits, cfg.Log)
 	f.guard = NewGuard(GuardConfig{Store: cfg.Store, Cache: f.Cache, ApprovalAbove: cfg.ApprovalAbove, Start: cfg.Start, Log: cfg.Log})
-	var charges Charges
-	if list, has := cfg.Provider.(Charges); has { // not every provider lists them
-		charges = &governedCharges{list, f.governor, f.Cache}
-	}
 	var streams queue.Queue
 	if !cfg.Direct {
 		streams = cfg.Queue // another instance's cannot be looked into
 	}
 	f.Reconciler = NewReconciler(ReconcilerConfig{
-		Store: cfg.Store, Queue: streams, Charges: charges, Cache: f.Cache, Instance: cfg.Pool.Instance,
+		Store: cfg.Store, Queue: streams, Charges: f, Cache: f.Cache, Instance: cfg.Pool.Instance,
 		Interval: cfg.ReconcileEvery, Limits: cfg.Limits, Metrics: cfg.Metrics, Log: cfg.Log,
 	})
 	f.webhooks = NewWebhookSender(WebhookConfig{Rows: cfg.Store, Secret: cfg.WebhookSecret, Metrics: cfg.Metrics, Log: cfg.Log})

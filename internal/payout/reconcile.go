@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
@@ -113,10 +112,6 @@ func (rec *Reconciliation) skip(id reward.PromotionID, err error) {
 // compareAnew is compare from the beginning of the provider's list; when there
 // is none, the report says so.
 func (r *Reconciler) compareAnew(ctx context.Context, id reward.PromotionID, report *Reconciliation) (store.PromotionView, []Drift, error) {
-	if r.cfg.Charges == nil {
-		report.skip(id, money.ErrNoCharges)
-		return store.PromotionView{}, nil, nil
-	}
 	v, drifts, err := r.compare(ctx, id, &chargeBook{})
 	var failed listError
 	if errors.As(err, &failed) && ctx.Err() == nil {

@@ -54,7 +54,7 @@ type ReconcilerConfig struct {
 	Store store.Store
 	// Queue holds the streams; nil = there are none.
 	Queue queue.Queue
-	// Charges lists what the provider has charged; nil = it cannot.
+	// Charges lists what the provider has charged.
 	Charges Charges
 	// Cache says what is active; only run asks it.
 	Cache *StatusCache
@@ -347,7 +347,7 @@ func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watche
 // listed is false when the provider has no list or could not be asked. One that
 // does not answer is left alone for a while, whatever the promotion.
 func (r *Reconciler) list(ctx context.Context, id reward.PromotionID, w *watched) (view store.PromotionView, drifts []Drift, listed bool, err error) {
-	if r.cfg.Charges == nil || time.Now().Before(r.listAt) {
+	if time.Now().Before(r.listAt) {
 		view, err = r.view(ctx, id)
 		return view, nil, false, err
 	}
