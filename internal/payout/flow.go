@@ -131,8 +131,8 @@ func wire(cfg FlowConfig, publisher bus.Publisher) *Flow {
 		streams = cfg.Queue // another instance's cannot be looked into
 	}
 	f.Reconciler = NewReconciler(ReconcilerConfig{
-		Store: cfg.Store, Queue: streams, Charges: f, Cache: f.Cache, Instance: cfg.Pool.Instance,
-		Interval: cfg.ReconcileEvery, Limits: cfg.Limits, Metrics: cfg.Metrics, Log: cfg.Log,
+		Store: cfg.Store, Queue: streams, Charges: f, Views: f.Cache.Views, Hint: f.Hint, Instance: cfg.Pool.Instance,
+		Interval: cfg.ReconcileEvery, DispatchHorizon: cfg.Limits.horizon(), Metrics: cfg.Metrics, Log: cfg.Log,
 	})
 	f.webhooks = NewWebhookSender(WebhookConfig{Rows: cfg.Store, Secret: cfg.WebhookSecret, Metrics: cfg.Metrics, Log: cfg.Log})
 	f.Cache.onRefresh = func(views []store.PromotionView) {

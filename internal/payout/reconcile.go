@@ -127,7 +127,7 @@ func (r *Reconciler) compareAnew(ctx context.Context, id reward.PromotionID, rep
 // lost, which is reported. Entries that need not be there are returned: they
 // may be about to leave.
 func (r *Reconciler) inspectStream(ctx context.Context, s queue.Stream, report *Reconciliation) (surplus map[string]bool, err error) {
-	before := time.Now().Add(-r.cfg.Limits.horizon())
+	before := time.Now().Add(-r.cfg.DispatchHorizon)
 	info, err := r.cfg.Queue.Info(ctx, s)
 	if err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func (r *Reconciler) inspectStream(ctx context.Context, s queue.Stream, report *
 			report.Drifts = append(report.Drifts, Drift{
 				PromotionID: s.PromotionID, What: driftStream, Store: &queued, Redis: &info.Len,
 				Detail: fmt.Sprintf("the stream has %d entries, %d payouts are QUEUED; %d or more of them lost theirs over %v ago: the sweeper (role housekeeping) returns them to READY",
-					info.Len, queued, lost, r.cfg.Limits.horizon()),
+					info.Len, queued, lost, r.cfg.DispatchHorizon),
 			})
 		}
 		return nil, err

@@ -56,16 +56,20 @@ type ReconcilerConfig struct {
 	Queue queue.Queue
 	// Charges lists what the provider has charged.
 	Charges Charges
-	// Cache says what is active; only run asks it.
-	Cache *StatusCache
+	// Views returns the active promotions. Only the loop that Start runs calls it.
+	Views func() map[reward.PromotionID]*store.PromotionView
+	// Hint is called with a promotion that was paused; nil = nobody is told.
+	Hint func(reward.PromotionID)
 	// Instance is the name of this one among all.
 	Instance string
 	// Interval is how often each promotion is checked; 0 = a minute.
 	// [reconcile.interval]
 	Interval time.Duration
-	Limits   Limits
-	Metrics  *obs.Metrics
-	Log      obs.Log
+	// DispatchHorizon is the age at which a dispatch can no longer reach its
+	// stream.
+	DispatchHorizon time.Duration
+	Metrics         *obs.Metrics
+	Log             obs.Log
 }
 
 // Reconciler keeps the balance sheet: the counts that are kept against the
@@ -163,7 +167,7 @@ func (r *Reconciler) hold(ctx context.Context) (bool, error) {
 // watch notes what is active. What is not any more is checked once again by the
 // one who keeps the books, and forgotten by the others when he must have done so.
 func (r *Reconciler) watch(now time.Time, leading bool) {
-	views := r.cfg.Cache.Views()
+	views := r.cfg.Views()
 	for id := range views {
 		w := r.watched[id]
 		if w == nil {
@@ -492,8 +496,8 @@ func (r *Reconciler) pause(ctx context.Context, id reward.PromotionID, reason st
 	if err != nil {
 		return fmt.Errorf("pause a promotion whose books do not balance: %w", err)
 	}
-	if r.cfg.Cache != nil {
-		r.cfg.Cache.Hint()
+	if r.cfg.Hint != nil {
+		r.cfg.Hint(id)
 	}
 	return nil
 }

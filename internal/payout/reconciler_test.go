@@ -204,8 +204,8 @@ func newLedger(t *testing.T, n, paid int) *ledger {
 
 func (l *ledger) reconciler(instance string, log obs.Log) *Reconciler {
 	return NewReconciler(ReconcilerConfig{
-		Store: l.rows, Queue: l.queue, Charges: l.list, Cache: l.cache, Instance: instance,
-		Interval: testInterval, Limits: testLimits(), Metrics: l.metrics, Log: log,
+		Store: l.rows, Queue: l.queue, Charges: l.list, Views: l.cache.Views, Hint: func(reward.PromotionID) { l.cache.Hint() }, Instance: instance,
+		Interval: testInterval, DispatchHorizon: testLimits().horizon(), Metrics: l.metrics, Log: log,
 	})
 }
 
@@ -847,7 +847,7 @@ func TestBalanceHoldsWhileMoneyMoves(t *testing.T) {
 				defer s.close()
 				s.create(300, 5)
 				r := NewReconciler(ReconcilerConfig{
-					Store: s.store, Charges: &listing{ledgerProvider: p, known: map[reward.TargetID]bool{}}, Cache: s.flow.Cache,
+					Store: s.store, Charges: &listing{ledgerProvider: p, known: map[reward.TargetID]bool{}}, Views: s.flow.Cache.Views,
 				})
 				looks := 0
 				look := func() {
