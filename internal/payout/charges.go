@@ -23,9 +23,9 @@ func (f *Flow) Charges(ctx context.Context, p reward.PromotionID, cursor string)
 	if !has {
 		return money.ChargesPage{}, money.ErrNoCharges
 	}
-	permit, err := f.governor.Acquire(ctx, f.Cache.job(p))
+	permit, err := f.governor.Acquire(ctx, f.cache.job(p))
 	for errors.Is(err, governor.ErrKicked) {
-		permit, err = f.governor.Acquire(ctx, f.Cache.job(p))
+		permit, err = f.governor.Acquire(ctx, f.cache.job(p))
 	}
 	if err != nil {
 		return money.ChargesPage{}, err

@@ -28,7 +28,7 @@ type Limits struct {
 	IdempotencyWindow time.Duration // past which a row is looked up before it is called
 	GiveUpAfter       time.Duration // past which a row without an answer is settled
 
-	direct bool // see FlowConfig.Direct
+	direct bool // see Config.Direct
 }
 
 // Processor handles stream entries: check, call, outcome. It is the pools'
@@ -196,7 +196,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 		if p.forgotten(row) && !looked {
 			return errForgotten
 		}
-		if p.Limits.direct && time.Since(row.DueAt) > p.Limits.horizon()/2 {
+		if p.Limits.direct && time.Since(row.DueAt) > p.Limits.DispatchHorizon()/2 {
 			return errLate
 		}
 		return p.check(it)
@@ -263,7 +263,7 @@ func (p *Processor) acquire(it *pool.Item, row reward.Payout, out store.Outcome,
 	if p.Limits.direct {
 		// Before it is too late, so that no turn is spent on one that is.
 		var cancel context.CancelFunc
-		waiting, cancel = context.WithDeadline(waiting, row.DueAt.Add(p.Limits.horizon()/2-lateMargin))
+		waiting, cancel = context.WithDeadline(waiting, row.DueAt.Add(p.Limits.DispatchHorizon()/2-lateMargin))
 		defer cancel()
 	}
 	for {

@@ -116,7 +116,7 @@ type breach struct {
 	paused []Drift // the promotion was paused for them
 }
 
-// NewReconciler makes a reconciler; nothing is checked before run, or Run.
+// NewReconciler makes a reconciler; it checks nothing before Start, or Run.
 func NewReconciler(cfg ReconcilerConfig) *Reconciler {
 	if cfg.Interval == 0 {
 		cfg.Interval = reconcileEvery
@@ -126,6 +126,9 @@ func NewReconciler(cfg ReconcilerConfig) *Reconciler {
 		watched: make(map[reward.PromotionID]*watched), known: make(map[reward.PromotionID]breach),
 	}
 }
+
+// Start checks the books in the background until Stop.
+func (r *Reconciler) Start(ctx context.Context) { r.Base.Start(ctx, r.run) }
 
 // run keeps the books while it holds the lease, until ctx ends.
 func (r *Reconciler) run(ctx context.Context) {

@@ -205,11 +205,11 @@ func newLedger(t *testing.T, n, paid int) *ledger {
 func (l *ledger) reconciler(instance string, log obs.Log) *Reconciler {
 	return NewReconciler(ReconcilerConfig{
 		Store: l.rows, Queue: l.queue, Charges: l.list, Views: l.cache.Views, Hint: func(reward.PromotionID) { l.cache.Hint() }, Instance: instance,
-		Interval: testInterval, DispatchHorizon: testLimits().horizon(), Metrics: l.metrics, Log: log,
+		Interval: testInterval, DispatchHorizon: testLimits().DispatchHorizon(), Metrics: l.metrics, Log: log,
 	})
 }
 
-func (l *ledger) start() { l.rec.Start(l.t.Context(), l.rec.run) }
+func (l *ledger) start() { l.rec.Start(l.t.Context()) }
 
 func (l *ledger) close() {
 	l.rec.Stop()
@@ -570,7 +570,7 @@ func TestReconciler(t *testing.T) {
 					other := l.reconciler("two", obs.Log{})
 					l.start()
 					l.within(testInterval+3*reconcileTick, "led", func() bool { return l.list.calls() > 0 })
-					other.Start(t.Context(), other.run)
+					other.Start(t.Context())
 					defer other.Stop()
 					before := l.list.calls()
 					time.Sleep(10 * testInterval)
@@ -726,7 +726,7 @@ func TestReconcileOnDemand(t *testing.T) {
 			if report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id}); err != nil || len(report.Drifts) != 0 {
 				t.Errorf("at once: %+v, %v", report, err)
 			}
-			time.Sleep(testLimits().horizon() + time.Second)
+			time.Sleep(testLimits().DispatchHorizon() + time.Second)
 			report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id, Repair: true})
 			if err != nil || len(report.Drifts) != 1 {
 				t.Fatalf("%+v, %v", report, err)
@@ -847,7 +847,7 @@ func TestBalanceHoldsWhileMoneyMoves(t *testing.T) {
 				defer s.close()
 				s.create(300, 5)
 				r := NewReconciler(ReconcilerConfig{
-					Store: s.store, Charges: &listing{ledgerProvider: p, known: map[reward.TargetID]bool{}}, Views: s.flow.Cache.Views,
+					Store: s.store, Charges: &listing{ledgerProvider: p, known: map[reward.TargetID]bool{}}, Views: s.flow.cache.Views,
 				})
 				looks := 0
 				look := func() {

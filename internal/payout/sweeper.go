@@ -41,9 +41,9 @@ func NewSweeper(s store.Store, q queue.Queue, cache *StatusCache, manager *pool.
 	}
 }
 
-// horizon is X of design §2: later than this after its dispatch, no row is in
-// a stream that was not there before, and nobody opens a call for it.
-func (l Limits) horizon() time.Duration { return l.MoneyTimeout + l.Lease }
+// DispatchHorizon is the age at which a dispatch can no longer reach its stream
+// and nobody opens a call for it.
+func (l Limits) DispatchHorizon() time.Duration { return l.MoneyTimeout + l.Lease }
 
 // SweepAll returns every QUEUED row to READY. Only for a start with an
 // in-process queue: it is empty, and nobody else can hold a call.
@@ -166,7 +166,7 @@ func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) error {
 	if info.Len > 0 && info.OldestAt.Before(before) && !s.limits.direct {
 		before = info.OldestAt
 	}
-	n, err := s.sweepBefore(ctx, v.ID, before.Add(-s.limits.horizon()), time.Now())
+	n, err := s.sweepBefore(ctx, v.ID, before.Add(-s.limits.DispatchHorizon()), time.Now())
 	if n > 0 {
 		s.cache.Hint()
 	}
@@ -218,7 +218,7 @@ func (s *Sweeper) carryCancel(ctx context.Context, v store.PromotionView) error 
 // when no late XADD can come any more. What the stream still holds is
 // acknowledged first.
 func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
-	if time.Since(v.LastDispatchedAt) < s.limits.horizon() || s.manager.Active(v.ID) {
+	if time.Since(v.LastDispatchedAt) < s.limits.DispatchHorizon() || s.manager.Active(v.ID) {
 		return nil
 	}
 	gone, err := s.queue.Destroy(ctx, queue.StreamOf(v.Promotion))

@@ -134,6 +134,9 @@ func refuseLinkLocal(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
+// Start sends in the background until Stop.
+func (w *WebhookSender) Start(ctx context.Context) { w.Base.Start(ctx, w.run) }
+
 // run sends until ctx ends; calls that are open then get a moment to end. What
 // is left is sent by others, or after the next start.
 func (w *WebhookSender) run(ctx context.Context) {

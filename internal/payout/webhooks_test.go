@@ -218,7 +218,7 @@ func hookTest(t *testing.T, test func(t *testing.T, rows *hookRows, r *receivers
 	onFakeTime(t, func(t *testing.T) {
 		rows, r := &hookRows{}, newReceivers()
 		w := newSender(rows, r)
-		w.Start(t.Context(), w.run)
+		w.Start(t.Context())
 		defer w.Stop()
 		test(t, rows, r, w)
 	})
@@ -447,7 +447,7 @@ func TestWebhookSender(t *testing.T) {
 				t.Fatal(status, err)
 			}
 			next := newSender(rows, r)
-			next.Start(t.Context(), next.run)
+			next.Start(t.Context())
 			defer next.Stop()
 			time.Sleep(webhookHold - 2*time.Second)
 			if r.count("a.example") != 1 {
@@ -481,7 +481,7 @@ func TestWebhookSender(t *testing.T) {
 			if !rows.row(slow).done || rows.row(hung-1).Tries != 0 || rows.row(hung).Tries != 0 {
 				t.Errorf("%+v, %+v", rows.row(slow), rows.row(hung))
 			}
-			w.Start(t.Context(), w.run) // and again
+			w.Start(t.Context()) // and again
 		})
 	})
 
@@ -490,7 +490,7 @@ func TestWebhookSender(t *testing.T) {
 			rows, r := &hookRows{}, newReceivers()
 			w := newSender(rows, r)
 			w.cfg.Secret = ""
-			w.Start(t.Context(), w.run)
+			w.Start(t.Context())
 			rows.add("https://a.example/hook", 1)
 			time.Sleep(time.Minute)
 			w.Stop()
@@ -540,7 +540,7 @@ func TestWebhooksOverTheNetwork(t *testing.T) {
 			}
 		}
 		w := newSender(rows, nil)
-		w.Start(t.Context(), w.run)
+		w.Start(t.Context())
 		select {
 		case body := <-heard:
 			if body.Event != store.EventBreach || body.PromotionID != promotion || body.Status != reward.Paused || body.PauseReason != "the books do not balance" {
