@@ -15,7 +15,9 @@ import (
 
 	"github.com/largesse/largesse/internal/api"
 	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/books"
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/gate/redisgate"
@@ -59,7 +61,7 @@ type Engine struct {
 	broker  *bus.Broker
 	bus     *bus.Client
 	flow    *payout.Flow
-	books   *payout.Reconciler
+	books   *books.Reconciler
 	gate    gate.Gate
 	coupons *coupon.Flow
 	server  *api.Server // nil without the api role
@@ -368,11 +370,11 @@ func (e *Engine) startFlow(ctx context.Context) error {
 	if stream.Enabled {
 		streams = e.queue
 	}
-	e.books = payout.NewReconciler(payout.ReconcilerConfig{
+	e.books = books.New(books.Config{
 		Store: e.store, Queue: streams, Charges: flow, Views: flow.Views, Hint: flow.Hint, Instance: e.instance,
 		Interval: e.cfg.Reconcile.Interval, DispatchHorizon: limits.DispatchHorizon(), Metrics: e.metrics, Log: e.log,
 	})
-	webhooks := payout.NewWebhookSender(payout.WebhookConfig{Rows: e.store, Secret: e.cfg.Webhook.Secret, Metrics: e.metrics, Log: e.log})
+	webhooks := campaign.NewWebhooks(campaign.WebhooksConfig{Rows: e.store, Secret: e.cfg.Webhook.Secret, Metrics: e.metrics, Log: e.log})
 	// They stop together, so that open calls of one add no time to the others.
 	e.onClose(func() { together(flow.Stop, e.books.Stop, webhooks.Stop) })
 	if err := flow.Start(ctx); err != nil {
@@ -479,9 +481,9 @@ func (e *Engine) bindAPI(ctx context.Context) error {
 }
 
 // promotions is what people, and schedules, do with promotions.
-func (e *Engine) promotions(ids *service.IDs) *payout.Promotions {
+func (e *Engine) promotions(ids *service.IDs) *campaign.Promotions {
 	maxRetries := e.cfg.Money.MaxRetries
-	return payout.NewPromotions(payout.PromotionsConfig{
+	return campaign.NewPromotions(campaign.PromotionsConfig{
 		Store: e.store, IDs: ids, Log: e.log, Hint: func(id reward.PromotionID) { e.flow.Hint(id) }, MaxRetries: &maxRetries,
 		ApprovalAbove: reward.Amount(e.cfg.Approval.Above), Webhooks: e.cfg.Webhook.Secret != "",
 	})
@@ -504,7 +506,7 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		Verifier: verifier, Keys: e.store, Audits: e.store, Idempotencies: e.store, IDs: ids,
 		CallerLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimit)), UserLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimitPerUser)),
 		Promotions: e.promotions(ids),
-		DeadLetters: payout.NewDeadLetters(payout.DeadLettersConfig{
+		DeadLetters: campaign.NewDeadLetters(campaign.DeadLettersConfig{
 			Rows: e.store, Publisher: bus.NewPublisher(e.bus), Hint: e.flow.Hint, Log: e.log,
 		}),
 		Reconciler: e.books,
@@ -513,7 +515,7 @@ func (e *Engine) startAPI(ctx context.Context) error {
 			w, stop := e.coupons.Notifier.Watch(id, user, ticket)
 			return w.News(), stop
 		},
-		Uploads: payout.NewUploads(payout.UploadsConfig{
+		Uploads: campaign.NewUploads(campaign.UploadsConfig{
 			Rows: e.store, Saver: e.flow, IDs: ids, Log: e.log, Hint: e.flow.Hint,
 		}),
 		Rows: e.store, Streams: e.queue, StreamNames: e.streamNames, Degraded: e.degraded,

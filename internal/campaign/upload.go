@@ -1,4 +1,4 @@
-package payout
+package campaign
 
 import (
 	"cmp"
@@ -42,6 +42,11 @@ type uploadRows interface {
 	store.Uploads
 	PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error)
 	PayoutHeads(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
+}
+
+// saver writes targets; see payout.Flow.Save.
+type saver interface {
+	Save(ctx context.Context, t reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error)
 }
 
 // UploadsConfig is what Uploads needs.

@@ -1,4 +1,4 @@
-package payout
+package books
 
 import (
 	"cmp"
@@ -49,8 +49,8 @@ const (
 	reasonDrifts       = 4               // named in a pauseReason
 )
 
-// ReconcilerConfig is what a Reconciler needs.
-type ReconcilerConfig struct {
+// Config is what a Reconciler needs.
+type Config struct {
 	Store store.Store
 	// Queue holds the streams; nil = there are none.
 	Queue queue.Queue
@@ -82,7 +82,7 @@ type ReconcilerConfig struct {
 // difference, unless it grows or another instance takes over.
 type Reconciler struct {
 	service.Base
-	cfg   ReconcilerConfig
+	cfg   Config
 	owner string
 	ids   *service.IDs
 	log   obs.Log
@@ -116,8 +116,8 @@ type breach struct {
 	paused []Drift // the promotion was paused for them
 }
 
-// NewReconciler makes a reconciler; it checks nothing before Start, or Run.
-func NewReconciler(cfg ReconcilerConfig) *Reconciler {
+// New makes a reconciler; it checks nothing before Start, or Run.
+func New(cfg Config) *Reconciler {
 	if cfg.Interval == 0 {
 		cfg.Interval = reconcileEvery
 	}
