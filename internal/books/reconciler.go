@@ -138,10 +138,10 @@ func (r *Reconciler) run(ctx context.Context) {
 		switch {
 		case err != nil && !failed && ctx.Err() == nil:
 			failed = true
-			r.log.Warn(obs.Unavailable, err)
+			r.log.Warn("reconciler lease unavailable", err)
 		case err == nil && failed:
 			failed = false
-			r.log.Info(obs.Recovered)
+			r.log.Info("reconciler lease available again")
 		}
 		r.watch(time.Now(), held)
 		if held {
@@ -152,7 +152,7 @@ func (r *Reconciler) run(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), reconcileRows)
 	defer cancel()
 	if err := r.cfg.Store.LeaseRelease(bounded, reconcilerLease, r.owner); err != nil {
-		r.log.Warn(obs.CleanupFailed, err, "lease", reconcilerLease)
+		r.log.Warn("releasing lease failed", err, "lease", reconcilerLease)
 	}
 }
 
@@ -283,7 +283,7 @@ func (r *Reconciler) round(ctx context.Context, failures int) int {
 			w.nextAt = time.Now().Add(service.Jitter(reconcileAgain, 0.2))
 			failures++
 			if failures&(failures-1) == 0 {
-				r.log.Warn(obs.Failed, err, "promotion_id", id, "failures", failures)
+				r.log.Warn("checking balance failed", err, "promotion_id", id, "failures", failures)
 			}
 		default:
 			failures = 0
@@ -363,7 +363,7 @@ func (r *Reconciler) list(ctx context.Context, id reward.PromotionID, w *watched
 	switch {
 	case err == nil:
 		if r.away || w.unlisted {
-			r.log.Info(obs.Recovered, "promotion_id", id)
+			r.log.Info("charge list available again", "promotion_id", id)
 		}
 		r.away, w.unlisted = false, false
 		return view, drifts, true, nil
@@ -375,17 +375,17 @@ func (r *Reconciler) list(ctx context.Context, id reward.PromotionID, w *watched
 	case errors.Is(err, money.ErrNoCharges):
 		r.listAt, r.away = time.Now().Add(chargesNever), false
 		if !r.listUnknown {
-			r.log.Info(obs.Unavailable, "error", err)
+			r.log.Info("provider has no charge list", "error", err)
 		}
 		r.listUnknown = true
 	case isAnswer && answered.Answer.Status != 0 && answered.Answer.Class != reward.AnswerThrottled:
 		if !w.unlisted {
-			r.log.Warn(obs.Failed, err, "promotion_id", id)
+			r.log.Warn("charge list unusable", err, "promotion_id", id)
 		}
 		w.unlisted = true
 	default:
 		if !r.away {
-			r.log.Warn(obs.Unavailable, err, "promotion_id", id)
+			r.log.Warn("charge list unavailable", err, "promotion_id", id)
 		}
 		r.away = true
 		r.listAt = time.Now().Add(chargesAgain)
@@ -434,7 +434,7 @@ func (r *Reconciler) compare(ctx context.Context, id reward.PromotionID, book *c
 func (r *Reconciler) balanced(id reward.PromotionID, w *watched) {
 	if w.broken {
 		r.cfg.Metrics.SetBalance(id, false)
-		r.log.Info(obs.Balanced, "promotion_id", id)
+		r.log.Info("books balance again", "promotion_id", id)
 	}
 	r.forget(id)
 }
@@ -466,13 +466,9 @@ func (r *Reconciler) answer(ctx context.Context, v store.PromotionView, drifts [
 	known.told = drifts
 	r.known[v.ID] = known
 	r.cfg.Metrics.Breached()
-	stage := obs.Unbalanced
-	if pause {
-		stage = obs.Paused
-	}
-	r.log.Error(stage, errors.New(sentence(drifts)), "promotion_id", v.ID, "status", v.Status, "paused", pause, "reconciliation", report.ID)
+	r.log.Error("books do not balance", errors.New(sentence(drifts)), "promotion_id", v.ID, "status", v.Status, "paused", pause, "reconciliation", report.ID)
 	if err := r.save(ctx, report); err != nil {
-		r.log.Warn(obs.Failed, err, "promotion_id", v.ID)
+		r.log.Warn("saving report failed", err, "promotion_id", v.ID)
 	}
 	return nil
 }

@@ -359,7 +359,7 @@ func (d *DeadLetters) settle(ctx context.Context, letters []reward.DeadLetter, t
 	}
 	settled, err := d.cfg.Rows.DeadLetterSettle(ctx, ids, to, by, time.Now())
 	if len(settled) > 0 {
-		d.log.Info(obs.Settled, "dead_letters", len(settled), "status", to, "by", by)
+		d.log.Info("dead letters closed", "count", len(settled), "status", to, "actor", by)
 	}
 	return len(settled), err
 }

@@ -308,7 +308,7 @@ func (u *upload) extend(ctx context.Context) {
 		err := u.cfg.Rows.UploadExtend(wctx, u.row.ID, time.Now().Add(uploadLease))
 		cancel()
 		if err != nil && ctx.Err() == nil {
-			u.log.Warn(obs.Unavailable, err, "promotion_id", u.promotion.ID, "upload_id", u.row.ID)
+			u.log.Warn("extending upload lease failed", err, "promotion_id", u.promotion.ID, "upload_id", u.row.ID)
 		}
 	}
 }
@@ -366,9 +366,9 @@ func (u *upload) close(ctx context.Context) {
 	u.row.Rejected, u.row.Amount = r.Rejected, r.Amount
 	u.row.FinishedAt = time.Now()
 	if err := u.cfg.Rows.UploadClose(ctx, u.row, u.row.FinishedAt); err != nil {
-		u.log.Warn(obs.Unavailable, err, "promotion_id", u.promotion.ID, "upload_id", u.row.ID)
+		u.log.Warn("closing upload failed", err, "promotion_id", u.promotion.ID, "upload_id", u.row.ID)
 	}
-	u.log.Info(obs.Saved, "promotion_id", u.promotion.ID, "upload_id", u.row.ID, "accepted", r.Accepted,
+	u.log.Info("upload saved", "promotion_id", u.promotion.ID, "upload_id", u.row.ID, "accepted", r.Accepted,
 		"duplicates", r.Duplicates, "conflicts", r.Conflicts, "rejected", r.Rejected)
 	u.cfg.Hint(u.promotion.ID)
 }

@@ -153,10 +153,10 @@ func (w *Webhooks) run(ctx context.Context) {
 		case err != nil && ctx.Err() == nil:
 			failures++
 			if failures&(failures-1) == 0 {
-				w.log.Warn(obs.Unavailable, err, "failures", failures)
+				w.log.Warn("webhook store unavailable", err, "failures", failures)
 			}
 		case err == nil && failures > 0:
-			w.log.Info(obs.Recovered, "failures", failures)
+			w.log.Info("webhook store available again", "failures", failures)
 			failures = 0
 		}
 		if n < webhookBatch {
@@ -263,14 +263,14 @@ func (w *Webhooks) next(ctx context.Context, h *webhookHost) (takenDelivery, boo
 
 // deliver makes one try and notes what came of it.
 func (w *Webhooks) deliver(ctx context.Context, h *webhookHost, d takenDelivery) {
-	attrs := []any{"promotion_id", d.PromotionID, "event", d.Event, "delivery", d.ID, "tries", d.Tries + 1}
+	attrs := []any{"promotion_id", d.PromotionID, "event", d.Event, "delivery", d.ID, "attempt", d.Tries + 1}
 	body, err := w.compose(ctx, d.WebhookDelivery)
 	if reward.HasCode(err, reward.CodeNotFound) {
 		w.giveUp(ctx, d, 0, err, attrs)
 		return
 	}
 	if err != nil {
-		w.log.Warn(obs.Unavailable, err, attrs...)
+		w.log.Warn("reading promotion for webhook failed", err, attrs...)
 		return
 	}
 	status, err := w.post(ctx, d.WebhookDelivery, body)
@@ -281,7 +281,7 @@ func (w *Webhooks) deliver(ctx context.Context, h *webhookHost, d takenDelivery)
 	rest := w.answered(h, err == nil, now)
 	if err == nil && status/100 == 2 {
 		w.cfg.Metrics.WebhookTold(obs.WebhookHeard)
-		w.log.Info(obs.Told, attrs...)
+		w.log.Info("webhook delivered", append(attrs, "status", status)...)
 		w.note(ctx, func(ctx context.Context) error { return w.cfg.Rows.WebhookDone(ctx, d.ID, status, "", now) }, attrs)
 		return
 	}
@@ -297,7 +297,7 @@ func (w *Webhooks) deliver(ctx context.Context, h *webhookHost, d takenDelivery)
 		nextAt = rest
 	}
 	w.cfg.Metrics.WebhookTold(obs.WebhookLater)
-	w.log.Warn(obs.Failed, err, append(attrs, "status", status, "next_at", nextAt.UTC())...)
+	w.log.Warn("sending webhook failed", err, append(attrs, "status", status, "next_at", nextAt.UTC())...)
 	w.note(ctx, func(ctx context.Context) error {
 		return w.cfg.Rows.WebhookLater(ctx, d.ID, status, err.Error(), nextAt)
 	}, attrs)
@@ -305,7 +305,7 @@ func (w *Webhooks) deliver(ctx context.Context, h *webhookHost, d takenDelivery)
 
 func (w *Webhooks) giveUp(ctx context.Context, d takenDelivery, status int, why error, attrs []any) {
 	w.cfg.Metrics.WebhookTold(obs.WebhookGivenUp)
-	w.log.Error(obs.GivenUp, why, append(attrs, "status", status)...)
+	w.log.Error("webhook abandoned", why, append(attrs, "status", status)...)
 	w.note(ctx, func(ctx context.Context) error {
 		return w.cfg.Rows.WebhookDone(ctx, d.ID, status, "given up: "+why.Error(), time.Now())
 	}, attrs)
@@ -317,7 +317,7 @@ func (w *Webhooks) note(ctx context.Context, write func(context.Context) error, 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), webhookRows)
 	defer cancel()
 	if err := write(ctx); err != nil {
-		w.log.Warn(obs.Unavailable, fmt.Errorf("note what came of a webhook: %w", err), attrs...)
+		w.log.Warn("recording webhook attempt failed", err, attrs...)
 	}
 }
 

@@ -107,7 +107,7 @@ func (l *PublishListener) process(ctx context.Context, records []bus.Record) err
 		return err
 	}
 	bus.PublishDead(ctx, l.publisher, l.log, append(dead, conflicts...))
-	l.log.Debug(obs.Saved, "topic", l.kind.publishTopic, "count", len(good), "dead", len(dead))
+	l.log.Debug("records saved", "topic", l.kind.publishTopic, "count", len(good), "dead", len(dead))
 	return nil
 }
 
@@ -306,7 +306,7 @@ func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bu
 		return err
 	}
 	bus.PublishDead(ctx, l.publisher, l.log, dead)
-	l.log.Info(obs.Received, "topic", bus.TopicStarted, "count", len(records))
+	l.log.Info("started events received", "topic", bus.TopicStarted, "count", len(records))
 	l.hint()
 	return nil
 }

@@ -78,7 +78,7 @@ func (r *RetryProcessor) publish(retries []retryOf) {
 	select {
 	case r.out <- records:
 	default:
-		r.log.Debug(obs.Failed, "count", len(records), "reason", "too many retry records wait for Kafka")
+		r.log.Debug("retry records dropped: buffer full", "count", len(records))
 	}
 }
 
@@ -88,7 +88,7 @@ func (r *RetryProcessor) send(ctx context.Context) {
 		select {
 		case records := <-r.out:
 			if err := r.publisher.Publish(ctx, records); err != nil && ctx.Err() == nil {
-				r.log.Warn(obs.Failed, err, "count", len(records))
+				r.log.Warn("publishing retries failed", err, "count", len(records))
 			}
 		case <-ctx.Done():
 			return
@@ -179,12 +179,12 @@ func (r *RetryProcessor) dispatch(ctx context.Context, due map[batchKey][]reward
 		})
 		if err != nil {
 			if ctx.Err() == nil {
-				r.log.Warn(obs.Failed, err, "promotion_id", k.promotion, "count", len(refs))
+				r.log.Warn("dispatching retries failed", err, "promotion_id", k.promotion, "count", len(refs))
 			}
 			continue
 		}
 		r.producer.Enqueue(ctx, k.promotionType, rows, now)
-		r.log.Debug(obs.Retried, "promotion_id", k.promotion, "count", len(rows))
+		r.log.Debug("retries dispatched", "promotion_id", k.promotion, "count", len(rows))
 	}
 }
 

@@ -79,7 +79,7 @@ func (s *Sweeper) run(ctx context.Context) {
 		if !time.Now().Before(evictAt) {
 			evictAt = time.Now().Add(service.Jitter(s.limits.Lease, 0.2))
 			if err := s.evict(ctx, views); err != nil && ctx.Err() == nil {
-				s.log.Warn(obs.CleanupFailed, err)
+				s.log.Warn("removing consumer failed", err)
 			}
 		}
 		select {
@@ -119,7 +119,7 @@ func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]*store
 	}
 	failures++
 	if failures&(failures-1) == 0 {
-		s.log.Warn(obs.Failed, first, "promotions", failed, "rounds", failures)
+		s.log.Warn("sweeping failed", first, "promotions", failed, "rounds", failures)
 	}
 	return failures
 }
@@ -181,7 +181,7 @@ func (s *Sweeper) sweepBefore(ctx context.Context, id reward.PromotionID, before
 		if err != nil || n < store.BatchMax {
 			if total > 0 {
 				s.metrics.Swept(total)
-				s.log.Info(obs.Swept, "promotion_id", id, "count", total)
+				s.log.Info("lost payouts returned to READY", "promotion_id", id, "count", total)
 			}
 			return total, err
 		}
@@ -191,7 +191,7 @@ func (s *Sweeper) sweepBefore(ctx context.Context, id reward.PromotionID, before
 func (s *Sweeper) complete(ctx context.Context, v store.PromotionView) error {
 	done, err := s.store.PromotionComplete(ctx, v.ID, s.limits.SettleAfter, time.Now())
 	if done {
-		s.log.Info(obs.Completed, "promotion_id", v.ID, "was", v.Status)
+		s.log.Info("promotion finished", "promotion_id", v.ID, "previous_status", v.Status)
 		s.cache.Hint()
 	}
 	return err
@@ -231,7 +231,7 @@ func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
 	if _, err := s.store.PromotionStreamGone(ctx, v.ID, v.LastDispatchedAt); err != nil {
 		return err
 	}
-	s.log.Info(obs.CleanedUp, "promotion_id", v.ID)
+	s.log.Info("stream destroyed", "promotion_id", v.ID)
 	return nil
 }
 
@@ -337,7 +337,7 @@ func (s *Sweeper) evictFrom(ctx context.Context, stream queue.Stream, alive map[
 		}
 		if removed {
 			left--
-			s.log.Info(obs.CleanedUp, "promotion_id", stream.PromotionID, "consumer", name)
+			s.log.Info("dead consumer removed", "promotion_id", stream.PromotionID, "consumer", name)
 		}
 	}
 	return left, nil
