@@ -1,7 +1,7 @@
-// Package payout is the flow of money out: targets come in by file or Kafka,
-// become rows, are dispatched into streams, called at the provider, and end in
-// one final state each. The steps are those of the payout protocol
-// (docs/architecture.md); every border repeats, and its far side is idempotent.
+// Package payout pays targets. It saves them as rows, dispatches the rows into
+// streams, charges the provider and records one final state for each payout.
+// docs/architecture.md describes the steps. Every step may be repeated: its
+// receiver is idempotent.
 package payout
 
 import (
@@ -20,43 +20,44 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Config is what the flow is made of.
+// Config configures a Flow.
 type Config struct {
 	Store    store.Store
 	Queue    queue.Queue
 	Bus      *bus.Client
 	Provider Provider
-	// Pool sizes the consumer pools; Queue, Handler, Alive, Metrics and Log are
-	// filled in.
+	// Pool sizes the consumer pools. New sets Queue, Handler, Alive, Taking,
+	// Metrics and Log.
 	Pool pool.Config
-	// Governor bounds the calls; Metrics and Log are filled in.
+	// Governor limits the calls. New sets Metrics and Log.
 	Governor governor.Config
-	// MaxLen bounds each stream, in entries.
+	// MaxLen limits the entries of each stream.
 	MaxLen int
 	Limits Limits
-	// Direct works without streams (redis.stream.enabled: false): Queue lives in
-	// this process, and so does each other instance's; an instance works off
-	// what it has dispatched itself. See docs/adr/0007.
+	// Direct works without streams (redis.stream.enabled: false): each instance
+	// has a queue in its own process and pays what it dispatched itself. See
+	// docs/adr/0007.
 	Direct bool
-	// QueueIsLocal says that the queue lives in this process and starts empty:
-	// whatever was dispatched before is dispatched anew.
+	// QueueIsLocal means that the only queue lives in this process and starts
+	// empty. Start returns everything that was dispatched before to READY.
 	QueueIsLocal bool
-	// ApprovalAbove is what a promotion may be worth without the approval of a
-	// second person; 0 = anything.
+	// ApprovalAbove is the value above which a running promotion without a
+	// second person's approval is paused, in minor units. Zero means no limit.
 	ApprovalAbove reward.Amount
-	// Start starts a promotion whose time has come; nil = nobody does.
+	// Start starts a scheduled promotion. If it is nil, none is started.
 	Start func(ctx context.Context, id reward.PromotionID) error
-	// Ingest, Payout and Housekeeping are the roles this instance plays.
+	// Ingest, Payout and Housekeeping are the roles that this instance runs.
 	Ingest, Payout, Housekeeping bool
 	Metrics                      *obs.Metrics
 	Log                          obs.Log
 }
 
-// directMaxLen bounds what an instance has dispatched of a promotion to itself,
-// when there are no streams.
+// directMaxLen limits the payouts of one promotion that an instance dispatches
+// to its own queue when there are no streams.
 const directMaxLen = 10_000
 
-// Flow starts and stops the parts of the payout flow in order.
+// Flow starts and stops the parts that pay, in order. Its methods are safe for
+// concurrent use.
 type Flow struct {
 	cfg       Config
 	intake    *Intake
@@ -75,7 +76,7 @@ type Flow struct {
 	}
 }
 
-// New wires the parts; nothing runs yet.
+// New connects the parts. Nothing runs until Start.
 func New(cfg Config) (*Flow, error) {
 	publisher := bus.NewPublisher(cfg.Bus)
 	f := wire(cfg, publisher)
@@ -86,7 +87,7 @@ func New(cfg Config) (*Flow, error) {
 	return f, nil
 }
 
-// wire makes every part but the listeners.
+// wire creates every part except the listeners.
 func wire(cfg Config, publisher bus.Publisher) *Flow {
 	cfg.Limits.direct = cfg.Direct
 	f := &Flow{cfg: cfg}
@@ -97,13 +98,13 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	}
 	f.intake = &Intake{Rows: cfg.Store, Producer: producer, MaxLen: cfg.MaxLen}
 	if cfg.Direct {
-		f.intake.MaxLen = 0 // what is saved waits for a feeder with room
+		f.intake.MaxLen = 0 // saved targets wait until a feeder has capacity
 	}
 	f.retry = NewRetryProcessor(publisher, cfg.Store, producer, cfg.Log)
 	f.feeder = NewFeeder(cfg.Store, f.cache, producer, cfg.MaxLen, cfg.Log)
 	if cfg.Direct {
-		f.feeder.taking = func() bool { return f.governor.Taking() }
-		f.feeder.own = f.own
+		f.feeder.acceptsWork = func() bool { return f.governor.Taking() }
+		f.feeder.ownCapacity = f.ownCapacity
 	}
 	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease, f.feeder.Room, f.cache.Hint, cfg.Metrics, cfg.Log)
 	cfg.Governor.Metrics, cfg.Governor.Log = cfg.Metrics, cfg.Log
@@ -132,7 +133,7 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	return f
 }
 
-// listen makes the listeners of the roles.
+// listen creates the listeners that the roles need.
 func (f *Flow) listen(publisher bus.Publisher) error {
 	cfg := f.cfg
 	if cfg.Payout {
@@ -171,7 +172,7 @@ func (f *Flow) listen(publisher bus.Publisher) error {
 	return nil
 }
 
-// Hint says that a promotion's row has changed.
+// Hint tells the flow that a promotion's row has changed. It never blocks.
 func (f *Flow) Hint(reward.PromotionID) { f.cache.Hint() }
 
 // Views returns the active promotions as of the latest read.
@@ -186,11 +187,12 @@ func (f *Flow) Save(ctx context.Context, t reward.PromotionType, p store.PayoutS
 	return f.intake.Save(ctx, t, p)
 }
 
-// Start runs the parts until Stop.
+// Start runs the parts in the background until Stop. It fails only if it cannot
+// return earlier dispatches to READY.
 func (f *Flow) Start(ctx context.Context) error {
 	if f.cfg.QueueIsLocal {
 		if err := f.sweeper.SweepAll(ctx); err != nil {
-			return fmt.Errorf("return what was dispatched before the restart: %w", err)
+			return fmt.Errorf("return earlier dispatches to READY: %w", err)
 		}
 	}
 	start := func(b *service.Base, run func(context.Context)) { b.Start(context.WithoutCancel(ctx), run) }
@@ -203,7 +205,7 @@ func (f *Flow) Start(ctx context.Context) error {
 	}
 	if f.cfg.Housekeeping {
 		start(&f.sweeper.Base, f.sweeper.run)
-		if f.cfg.Provider != nil { // without one there is nobody to ask
+		if f.cfg.Provider != nil {
 			start(&f.settler.Base, f.settler.run)
 		}
 		start(&f.guard.Base, f.guard.run)
@@ -214,8 +216,8 @@ func (f *Flow) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the flow: first what takes work in, then what does it, last what
-// records it. Nothing is lost by it, however it goes.
+// Stop ends the flow: first the parts that accept work, then those that do it,
+// then those that record it. If it is cut short, no payout is lost.
 func (f *Flow) Stop() {
 	var listening sync.WaitGroup
 	for _, l := range f.listeners {
@@ -227,8 +229,8 @@ func (f *Flow) Stop() {
 	f.sweeper.Stop()
 	f.settler.Stop()
 	f.guard.Stop()
-	// A database that is away must not hold up the end: what could not be
-	// written in time is left in the stream.
+	// An unavailable database must not delay the stop: outcomes that cannot be
+	// written in time stay pending in the stream.
 	late := time.AfterFunc(2*f.cfg.Pool.StopTimeout+time.Second, f.finisher.giveUp)
 	f.manager.StopAll()
 	late.Stop()
@@ -237,10 +239,11 @@ func (f *Flow) Stop() {
 	f.cache.Stop()
 }
 
-// own is how much of a promotion this instance dispatches to itself, without
-// streams: what it may have open twice over, and no more than its part of a rate
-// lets through within a quarter of X, as what is called later is given back.
-func (f *Flow) own(v store.PromotionView) int {
+// ownCapacity returns how many payouts of a promotion this instance may dispatch
+// to its own queue: twice its concurrent calls, but no more than its share of the
+// rates allows within a quarter of the dispatch horizon. Older ones would be
+// returned uncalled.
+func (f *Flow) ownCapacity(v store.PromotionView) int {
 	n := min(2*f.manager.Capacity(specOf(v)), directMaxLen)
 	instances := 1
 	if f.cfg.Governor.Instances != nil {
@@ -255,14 +258,14 @@ func (f *Flow) own(v store.PromotionView) int {
 	return n
 }
 
-// specs says what pools there should be.
+// specs returns the pools that should run.
 func (f *Flow) specs(views []store.PromotionView) []pool.Spec {
 	out := make([]pool.Spec, 0, len(views))
 	for _, v := range views {
 		s := specOf(v)
 		if f.cfg.Direct && !s.Work {
-			// The rows do not know of what is left here of older dispatches; it has
-			// to be cleared away.
+			// The rows do not show entries of older dispatches, which a pool must
+			// still remove from this queue.
 			s.Work = f.intake.Producer.Held(context.Background(), v) > 0
 		}
 		out = append(out, s)

@@ -171,8 +171,8 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			s.start()
 			s.until("paid out", paidOut)
 			s.balance(5)
-			if n := p.callsOf(2); n != handoversMax {
-				t.Errorf("it was tried %d times, want %d", n, handoversMax)
+			if n := p.callsOf(2); n != poisonAfter {
+				t.Errorf("it was tried %d times, want %d", n, poisonAfter)
 			}
 			if row := s.row(2); row.State != reward.Failed || row.ErrorCode != reward.CodePoison {
 				t.Errorf("the poisonous payout is %+v", row)
@@ -187,9 +187,9 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			// Time and again holders fail on it, but never ten without an answer.
 			p := newProvider(func(_ reward.TargetID, n int) money.Answer {
 				switch {
-				case n >= 4*(handoversMax-1):
+				case n >= 4*(poisonAfter-1):
 					return money.Answer{Class: reward.AnswerPaid}
-				case n%(handoversMax-1) == handoversMax-2:
+				case n%(poisonAfter-1) == poisonAfter-2:
 					return money.Answer{Class: reward.AnswerFailed, Code: "E"}
 				}
 				panic("not this time")
@@ -220,7 +220,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			defer s.close()
 			s.create(4, 5)
 			s.start()
-			for range 2 * handoversMax {
+			for range 2 * poisonAfter {
 				s.until("in hand", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Queued] == 4 })
 				time.Sleep(time.Second)
 				s.move(reward.Running, reward.Paused)
@@ -306,7 +306,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			s := newStage(t, p, nil)
 			defer s.close()
 			s.create(3, 5)
-			for range 2 * handoversMax {
+			for range 2 * poisonAfter {
 				s.start()
 				time.Sleep(30 * time.Second)
 				began := time.Now()
@@ -332,7 +332,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 		onFakeTime(t, func(t *testing.T) {
 			p := newProvider(nil)
 			q := &otherRunQueue{}
-			q.left.Store(2 * handoversMax)
+			q.left.Store(2 * poisonAfter)
 			s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
 				q.Queue = memory
 				return rows, q
