@@ -308,7 +308,7 @@ func TestDeadLetterReplay(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.letters()
-		for id, why := range map[string]string{"4": "nothing to replay", "5": "nobody here reads", "6": "names no payout"} {
+		for id, why := range map[string]string{"4": "nothing to replay", "5": "Largesse does not read", "6": "names no payout"} {
 			p := b.json(t, "POST", "/v1/dead-letters/"+id+"/replay", "").wantProblem(t, http.StatusConflict, "NOT_REPLAYABLE")
 			if !strings.Contains(p.Detail, why) || !strings.HasSuffix(p.Detail, "discard it") {
 				t.Errorf("%s: %q", id, p.Detail)

@@ -13,48 +13,50 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Bounds of a promotion's fields.
+// Limits of a promotion's fields.
 const (
-	PromotionRatePerSecondMax = 1_000_000 // calls of all instances
+	PromotionRatePerSecondMax = 1_000_000 // calls of all instances together
 	PromotionWeightMax        = 100
 	PromotionWebhookURLMax    = 2000 // bytes
 )
 
-// CanaryMaxFailureRate is for a canary that names none.
+// CanaryMaxFailureRate is the default of a canary's MaxFailureRate.
 const CanaryMaxFailureRate = 0.5
 
-// CreateCommand asks for a promotion.
+// CreateCommand describes a promotion to create.
 type CreateCommand struct {
-	ID          *reward.PromotionID // nil = a new one is made
-	Name        string              // 1 to 200 characters
-	Type        string              // POINT or VOUCHER
-	Amount      *reward.Amount      // per target, in minor units, up to reward.AmountMax; nil = every target names its own
-	VoucherCode string              // default for targets; VOUCHER only
-	Currency    string              // three capital letters, or none
-	MaxRetries  *int                // retries after the first call, 0 to 20
-	// ConsumersPerInstance is how many consumers each instance keeps for it, 1
-	// to 256; nil = by its size.
+	ID   *reward.PromotionID // nil means a new id
+	Name string              // 1 to 200 characters
+	Type string              // POINT or VOUCHER
+	// Amount is the amount per target in minor units, up to reward.AmountMax. If
+	// it is nil, every target needs its own.
+	Amount      *reward.Amount
+	VoucherCode string // default of the targets; VOUCHER only
+	Currency    string // three capital letters; may be empty
+	MaxRetries  *int   // retries after the first call, 0 to 20; nil means the default
+	// ConsumersPerInstance is the number of consumers on each instance, 1 to 256.
+	// If it is nil, the number depends on the promotion's size.
 	ConsumersPerInstance *int
-	// RatePerSecond bounds the calls of all instances for it, 1 to 1,000,000;
-	// nil = no bound of its own.
+	// RatePerSecond limits the calls of all instances together, 1 to 1,000,000.
+	// Nil means no limit for this promotion.
 	RatePerSecond *int
-	Weight        *int           // share of the calls beside others, 1 to 100; nil = 1
-	MaxAmount     *reward.Amount // budget in minor units, from 1; nil = none
-	Canary        *CanaryCommand // nil = none
-	StartsAt      *time.Time     // in the future; nil = started by hand
-	WebhookURL    string         // http:// or https://, at most 2000 bytes; "" = none
-	By            string         // who asks
+	Weight        *int           // share of the calls relative to other promotions, 1 to 100; nil means 1
+	MaxAmount     *reward.Amount // budget in minor units, at least 1; nil means none
+	Canary        *CanaryCommand // nil means none
+	StartsAt      *time.Time     // in the future; nil means that an operator starts it
+	WebhookURL    string         // http:// or https://, at most 2000 bytes; may be empty
+	By            string         // the caller
 }
 
-// CanaryCommand asks for a canary.
+// CanaryCommand describes a canary.
 type CanaryCommand struct {
-	Targets        int64    // paid first, from 1
-	MaxFailureRate *float64 // 0 to 1; nil = CanaryMaxFailureRate
+	Targets        int64    // charged first, at least 1
+	MaxFailureRate *float64 // 0 to 1; nil means CanaryMaxFailureRate
 }
 
 var currencyPattern = regexp.MustCompile(`^[A-Z]{3}$`)
 
-// Check returns every field that is wrong at now.
+// Check returns every field that is invalid at now.
 func (c CreateCommand) Check(now time.Time) []reward.FieldError {
 	var wrong []reward.FieldError
 	refuse := func(field, format string, args ...any) {
@@ -75,7 +77,7 @@ func (c CreateCommand) Check(now time.Time) []reward.FieldError {
 	switch {
 	case c.Amount == nil:
 	case *c.Amount < least || *c.Amount > reward.AmountMax:
-		refuse("amount", "must be from %d to %d, not %d; leave it out when every target names its own", least, reward.AmountMax, *c.Amount)
+		refuse("amount", "must be from %d to %d, not %d; omit it if every target has its own", least, reward.AmountMax, *c.Amount)
 	}
 	if c.VoucherCode != "" {
 		c.checkVoucherCode(refuse)
@@ -87,33 +89,33 @@ func (c CreateCommand) Check(now time.Time) []reward.FieldError {
 		refuse("maxRetries", "must be from 0 to %d, not %d", reward.PromotionMaxRetriesMax, *c.MaxRetries)
 	}
 	if c.ConsumersPerInstance != nil && (*c.ConsumersPerInstance < 1 || *c.ConsumersPerInstance > reward.PromotionConsumersMax) {
-		refuse("consumersPerInstance", "must be from 1 to %d, not %d; leave it out to go by the promotion's size", reward.PromotionConsumersMax, *c.ConsumersPerInstance)
+		refuse("consumersPerInstance", "must be from 1 to %d, not %d; omit it to use the promotion's size", reward.PromotionConsumersMax, *c.ConsumersPerInstance)
 	}
 	c.checkLevers(now, refuse)
 	return wrong
 }
 
-// checkLevers checks what steers the promotion while it runs.
+// checkLevers checks the fields that control the promotion while it runs.
 func (c CreateCommand) checkLevers(now time.Time, refuse func(field, format string, args ...any)) {
 	if n := c.RatePerSecond; n != nil && (*n < 1 || *n > PromotionRatePerSecondMax) {
-		refuse("ratePerSecond", "must be from 1 to %d, not %d; leave it out for no bound", PromotionRatePerSecondMax, *n)
+		refuse("ratePerSecond", "must be from 1 to %d, not %d; omit it for no limit", PromotionRatePerSecondMax, *n)
 	}
 	if n := c.Weight; n != nil && (*n < 1 || *n > PromotionWeightMax) {
 		refuse("weight", "must be from 1 to %d, not %d", PromotionWeightMax, *n)
 	}
 	if n := c.MaxAmount; n != nil && *n < 1 {
-		refuse("maxAmount", "must be at least 1, not %d; leave it out for no budget", *n)
+		refuse("maxAmount", "must be at least 1, not %d; omit it for no budget", *n)
 	}
 	if c.Canary != nil {
 		if c.Canary.Targets < 1 {
-			refuse("canary.targets", "must be at least 1, not %d; leave canary out to pay all at once", c.Canary.Targets)
+			refuse("canary.targets", "must be at least 1, not %d; omit canary to pay all targets at once", c.Canary.Targets)
 		}
 		if r := c.Canary.MaxFailureRate; r != nil && !(*r >= 0 && *r <= 1) { // NaN is refused too
 			refuse("canary.maxFailureRate", "must be from 0 to 1, not %v", *r)
 		}
 	}
 	if c.StartsAt != nil && !c.StartsAt.After(now) {
-		refuse("startsAt", "%s has passed; leave it out to start the promotion by hand", c.StartsAt.UTC().Format(time.RFC3339))
+		refuse("startsAt", "%s has passed; omit it to start the promotion manually", c.StartsAt.UTC().Format(time.RFC3339))
 	}
 	if c.WebhookURL != "" {
 		if err := checkWebhookURL(c.WebhookURL); err != nil {
@@ -122,22 +124,24 @@ func (c CreateCommand) checkLevers(now time.Time, refuse func(field, format stri
 	}
 }
 
-// checkWebhookURL never shows the address: it may hold a secret.
+// checkWebhookURL checks the URL. Its errors never show the URL, which may hold a
+// secret.
 func checkWebhookURL(address string) error {
 	u, err := url.Parse(address)
 	switch {
 	case len(address) > PromotionWebhookURLMax:
 		return fmt.Errorf("must have at most %d bytes, not %d", PromotionWebhookURLMax, len(address))
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return fmt.Errorf("must be a whole URL that begins with http:// or https://")
+		return fmt.Errorf("must be an absolute URL that begins with http:// or https://")
 	case u.User != nil:
-		return fmt.Errorf("must not hold a user or a password; what we send is signed instead")
+		return fmt.Errorf("must not contain a user or a password; deliveries are signed instead")
 	case u.Fragment != "":
-		return fmt.Errorf("must not hold a #, which is never sent")
+		return fmt.Errorf("must not contain a #, which is never sent")
 	}
 	return reward.CheckText(address)
 }
 
+// checkVoucherCode checks the default voucher code.
 func (c CreateCommand) checkVoucherCode(refuse func(field, format string, args ...any)) {
 	const field = "voucherCode"
 	if c.Type != string(reward.Voucher) {
@@ -148,25 +152,24 @@ func (c CreateCommand) checkVoucherCode(refuse func(field, format string, args .
 	} else if err := reward.CheckText(c.VoucherCode); err != nil {
 		refuse(field, "%v", err)
 	} else if reward.HasControl(c.VoucherCode) {
-		refuse(field, "holds a control character")
+		refuse(field, "contains a control character")
 	} else if startsFormula(c.VoucherCode) {
-		refuse(field, "%s begins like a formula of a spreadsheet", reward.Quote(c.VoucherCode))
+		refuse(field, "%s begins like a spreadsheet formula", reward.Quote(c.VoucherCode))
 	}
 }
 
-// Create makes a DRAFT, or completes the one that Kafka registered under the
-// id.
+// Create creates a DRAFT, or completes the one that Kafka registered under the id.
 func (s *Promotions) Create(ctx context.Context, c CreateCommand) (store.PromotionView, error) {
 	wrong := c.Check(time.Now())
 	if c.WebhookURL != "" && !s.cfg.Webhooks {
 		wrong = append(wrong, reward.FieldError{
-			Field: "webhookUrl", Detail: "cannot be served, because nothing could sign what is sent: set webhook.secret and start the instances again, or leave webhookUrl out",
+			Field: "webhookUrl", Detail: "cannot be signed: set webhook.secret and restart the instances, or omit webhookUrl",
 		})
 	}
 	if len(wrong) > 0 {
 		return store.PromotionView{}, &reward.Error{
 			Kind: reward.KindInvalid, Code: reward.CodeInvalid,
-			Detail: fmt.Sprintf("the promotion has %d wrong fields", len(wrong)), Fields: wrong,
+			Detail: fmt.Sprintf("the promotion has %d invalid fields", len(wrong)), Fields: wrong,
 		}
 	}
 	p := reward.Promotion{
@@ -198,6 +201,7 @@ func (s *Promotions) Create(ctx context.Context, c CreateCommand) (store.Promoti
 	return s.changed(ctx, p.ID, "created")
 }
 
+// setLevers sets the fields that control the promotion while it runs.
 func (c CreateCommand) setLevers(p *reward.Promotion) {
 	if c.RatePerSecond != nil {
 		p.RatePerSecond = *c.RatePerSecond

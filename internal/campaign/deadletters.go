@@ -17,54 +17,54 @@ import (
 
 // Codes of dead letters.
 const (
-	// CodeNotReplayable is of dead letters that could only fail in the same way.
+	// CodeNotReplayable means that a replay could only fail in the same way.
 	CodeNotReplayable = "NOT_REPLAYABLE"
-	// CodeNotPublished says that Kafka did not take what a replay writes.
+	// CodeNotPublished means that Kafka did not accept the replayed records.
 	CodeNotPublished = "NOT_PUBLISHED"
-	// CodePartlyDone is of calls that did a part of their work and can be
-	// repeated.
+	// CodePartlyDone means that a call did a part of its work and can be repeated.
 	CodePartlyDone = "PARTLY_DONE"
 )
 
-// letterBatch is how many dead letters, with their bytes, are held at a time.
+// letterBatch is the number of dead letters, with their bytes, held at a time.
 const letterBatch = 100
 
-// letterRows is what dead letters need of the store.
+// letterRows is the part of the store that DeadLetters uses.
 type letterRows interface {
 	store.DeadLetters
 	PayoutHeads(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
 	PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int, error)
 }
 
-// DeadLettersConfig is what DeadLetters needs.
+// DeadLettersConfig configures DeadLetters.
 type DeadLettersConfig struct {
 	Rows letterRows
-	// Publisher writes Kafka records again.
+	// Publisher publishes replayed Kafka records.
 	Publisher bus.Publisher
-	// Hint is told when a payout waits again.
+	// Hint is called with the promotion of a payout that is READY again.
 	Hint func(reward.PromotionID)
 	Log  obs.Log
 }
 
-// DeadLetters is what people do with messages that could not be read or
-// processed. What is OPEN is replayed or discarded; both are for good.
+// DeadLetters replays and discards messages that could not be parsed or processed.
+// Both actions need an OPEN dead letter and are final. DeadLetters is safe for
+// concurrent use.
 //
-// Replaying a Kafka record publishes its key and value again, to the topic it
-// came from, and then notes that. Whoever dies in between leaves it OPEN, and
-// replaying it once more publishes it twice: its target is known then, so the
-// second one is a duplicate and pays nothing. Replaying a stream entry that was
-// POISON requeues its payout, once that is FAILED.
+// Replaying a Kafka record publishes its key and value to its topic again and
+// then records that. After a crash in between, the dead letter is OPEN and a
+// second replay publishes it twice. The target exists then, so the second record
+// is a duplicate and pays nothing. Replaying the stream entry of a poison payout
+// returns the payout to READY once it is FAILED.
 type DeadLetters struct {
 	cfg DeadLettersConfig
 	log obs.Log
 }
 
-// NewDeadLetters makes DeadLetters.
+// NewDeadLetters returns DeadLetters with the given configuration.
 func NewDeadLetters(cfg DeadLettersConfig) *DeadLetters {
 	return &DeadLetters{cfg: cfg, log: cfg.Log.For(obs.Engine)}
 }
 
-// List pages by descending id.
+// List returns a page of dead letters, ordered by descending id.
 func (d *DeadLetters) List(ctx context.Context, p store.DeadLetterListParams) ([]reward.DeadLetter, error) {
 	return d.cfg.Rows.DeadLetterList(ctx, p)
 }
@@ -74,9 +74,9 @@ func (d *DeadLetters) Get(ctx context.Context, id int64) (reward.DeadLetter, err
 	return d.cfg.Rows.DeadLetterGet(ctx, id)
 }
 
-// Replay lets an OPEN dead letter be processed once more; CodeNotReplayable when
-// that could only fail again, CodeIllegalState when it, or its payout, is in
-// another state.
+// Replay processes an OPEN dead letter again. It fails with CodeNotReplayable if
+// that could only fail again, and with CodeIllegalState if the dead letter or its
+// payout is in the wrong state.
 func (d *DeadLetters) Replay(ctx context.Context, id int64, by string) (reward.DeadLetter, error) {
 	l, err := d.open(ctx, id)
 	if err != nil {
@@ -90,27 +90,26 @@ func (d *DeadLetters) Replay(ctx context.Context, id int64, by string) (reward.D
 	if err != nil {
 		return reward.DeadLetter{}, err
 	}
-	return d.settleOne(ctx, id, reward.DeadLetterReplayed, by)
+	return d.closeOne(ctx, id, reward.DeadLetterReplayed, by)
 }
 
-// Discard says that nothing more will be done about an OPEN dead letter. Its
-// bytes are kept.
+// Discard closes an OPEN dead letter without replaying it. Its bytes are retained.
 func (d *DeadLetters) Discard(ctx context.Context, id int64, by string) (reward.DeadLetter, error) {
 	if _, err := d.open(ctx, id); err != nil {
 		return reward.DeadLetter{}, err
 	}
-	return d.settleOne(ctx, id, reward.DeadLetterDiscarded, by)
+	return d.closeOne(ctx, id, reward.DeadLetterDiscarded, by)
 }
 
-// LetterSelection names OPEN dead letters: these ids, or those of a source, a
-// reason or both, or all there are.
+// LetterSelection selects OPEN dead letters: by id, by source, reason or both, or
+// all of them.
 type LetterSelection struct {
 	IDs            []int64 // at most store.BatchMax
 	Source, Reason string
 	All            bool
 }
 
-// Check returns every field that is wrong.
+// Check returns every field that is invalid.
 func (s LetterSelection) Check() []reward.FieldError {
 	filter := s.Source != "" || s.Reason != ""
 	var ways int
@@ -121,7 +120,7 @@ func (s LetterSelection) Check() []reward.FieldError {
 	}
 	switch {
 	case ways == 0:
-		return []reward.FieldError{{Field: "all", Detail: "must be true where neither ids nor source or reason narrow it down"}}
+		return []reward.FieldError{{Field: "all", Detail: "must be true if ids, source and reason are empty"}}
 	case ways > 1:
 		return []reward.FieldError{{Field: "all", Detail: "ids, a filter (source, reason) and all exclude each other; give one of them"}}
 	case len(s.IDs) > store.BatchMax:
@@ -130,10 +129,10 @@ func (s LetterSelection) Check() []reward.FieldError {
 	return nil
 }
 
-// LettersResult says what became of a selection.
+// LettersResult is the result for a selection.
 type LettersResult struct {
 	Count int // replayed or discarded by this call
-	// Skipped ones are not there, are not OPEN any more, or cannot be replayed.
+	// Skipped counts those that do not exist, are not OPEN, or cannot be replayed.
 	Skipped int
 }
 
@@ -147,12 +146,12 @@ func (d *DeadLetters) ReplayMany(ctx context.Context, s LetterSelection, by stri
 // DiscardMany discards a selection, like ReplayMany.
 func (d *DeadLetters) DiscardMany(ctx context.Context, s LetterSelection, by string) (LettersResult, error) {
 	return d.many(ctx, s, "discarded", func(letters []reward.DeadLetter) (int, error) {
-		return d.settle(ctx, letters, reward.DeadLetterDiscarded, by)
+		return d.close(ctx, letters, reward.DeadLetterDiscarded, by)
 	})
 }
 
-// many walks over the OPEN dead letters of a selection; do says how many of a
-// batch it has settled.
+// many passes the OPEN dead letters of a selection to do in batches. do returns how
+// many of a batch it closed.
 func (d *DeadLetters) many(ctx context.Context, s LetterSelection, done string, do func([]reward.DeadLetter) (int, error)) (LettersResult, error) {
 	if wrong := s.Check(); len(wrong) > 0 {
 		return LettersResult{}, &reward.Error{Kind: reward.KindInvalid, Code: reward.CodeInvalid, Detail: wrong[0].Detail, Fields: wrong}
@@ -197,18 +196,18 @@ func (d *DeadLetters) many(ctx context.Context, s LetterSelection, done string, 
 	}
 }
 
-// partly says how far a call came that failed in the middle.
+// partly adds to an error how many dead letters were closed before it.
 func partly(err error, count int, done string) error {
 	if count == 0 {
 		return err
 	}
 	return &reward.Error{
 		Kind: reward.KindUnavailable, Code: CodePartlyDone,
-		Detail: fmt.Sprintf("%d dead letters were %s, then something failed; call it again to go on", count, done), Err: err,
+		Detail: fmt.Sprintf("%d dead letters were %s before an error; call it again to continue", count, done), Err: err,
 	}
 }
 
-// read returns those of ids that are OPEN.
+// read returns the OPEN dead letters among ids.
 func (d *DeadLetters) read(ctx context.Context, ids []int64) ([]reward.DeadLetter, error) {
 	var letters []reward.DeadLetter
 	for _, id := range ids {
@@ -224,8 +223,8 @@ func (d *DeadLetters) read(ctx context.Context, ids []int64) ([]reward.DeadLette
 	return letters, nil
 }
 
-// replayBatch replays what can be replayed and returns how many it has settled,
-// also when it fails in the middle.
+// replayBatch replays what can be replayed and returns how many it closed, also
+// after an error.
 func (d *DeadLetters) replayBatch(ctx context.Context, letters []reward.DeadLetter, by string) (int, error) {
 	var records, done []reward.DeadLetter
 	var failed error
@@ -249,11 +248,11 @@ func (d *DeadLetters) replayBatch(ctx context.Context, letters []reward.DeadLett
 			done = append(done, records...)
 		}
 	}
-	n, err := d.settle(ctx, done, reward.DeadLetterReplayed, by)
+	n, err := d.close(ctx, done, reward.DeadLetterReplayed, by)
 	return n, cmp.Or(failed, err)
 }
 
-// open reads a dead letter that must be OPEN.
+// open returns a dead letter that must be OPEN.
 func (d *DeadLetters) open(ctx context.Context, id int64) (reward.DeadLetter, error) {
 	l, err := d.cfg.Rows.DeadLetterGet(ctx, id)
 	if err == nil && l.Status != reward.DeadLetterOpen {
@@ -262,13 +261,14 @@ func (d *DeadLetters) open(ctx context.Context, id int64) (reward.DeadLetter, er
 	return l, err
 }
 
+// settledAlready returns the error for a dead letter that is not OPEN.
 func settledAlready(l reward.DeadLetter) error {
 	return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
 		"dead letter %d was %s by %s at %s; only an OPEN one can be replayed or discarded",
 		l.ID, strings.ToLower(string(l.Status)), reward.Quote(l.SettledBy), l.SettledAt.UTC().Format(time.RFC3339))
 }
 
-// publish writes Kafka records as they came.
+// publish publishes records with their original keys and values.
 func (d *DeadLetters) publish(ctx context.Context, letters []reward.DeadLetter) error {
 	records := make([]bus.Record, len(letters))
 	for i, l := range letters {
@@ -280,29 +280,29 @@ func (d *DeadLetters) publish(ctx context.Context, letters []reward.DeadLetter) 
 	if err := d.cfg.Publisher.Publish(ctx, records); err != nil {
 		return &reward.Error{
 			Kind: reward.KindUnavailable, Code: CodeNotPublished,
-			Detail: fmt.Sprintf("Kafka did not take %d records; their dead letters stay OPEN, try again", len(records)), Err: err,
+			Detail: fmt.Sprintf("Kafka did not accept %d records; their dead letters stay OPEN, try again", len(records)), Err: err,
 		}
 	}
 	return nil
 }
 
-// checkTopic refuses what did not come from a topic of ours.
+// checkTopic refuses a record from a topic that Largesse does not read.
 func checkTopic(l reward.DeadLetter) error {
 	if slices.Contains(bus.Topics, l.Source) {
 		return nil
 	}
 	return reward.NewError(reward.KindConflict, CodeNotReplayable,
-		"dead letter %d came from %s, which nobody here reads any more; discard it", l.ID, reward.Quote(l.Source))
+		"dead letter %d came from %s, which Largesse does not read; discard it", l.ID, reward.Quote(l.Source))
 }
 
-// isEntry tells a stream entry from a Kafka record.
+// isEntry reports whether a dead letter is a stream entry and not a Kafka record.
 func isEntry(l reward.DeadLetter) bool { return queue.IsStreamName(l.Source) }
 
 // requeue returns the payout of a POISON entry to READY.
 func (d *DeadLetters) requeue(ctx context.Context, l reward.DeadLetter) error {
 	if l.Reason != reward.CodePoison {
 		return reward.NewError(reward.KindConflict, CodeNotReplayable,
-			"dead letter %d is a stream entry that is %s: its payout, if there is one, was dispatched anew without it, so there is nothing to replay; discard it", l.ID, l.Reason)
+			"dead letter %d is a stream entry with the reason %s: its payout, if it exists, was dispatched again without it, so there is nothing to replay; discard it", l.ID, l.Reason)
 	}
 	id, err := poisoned(l)
 	if err != nil {
@@ -314,7 +314,7 @@ func (d *DeadLetters) requeue(ctx context.Context, l reward.DeadLetter) error {
 		return err
 	case len(rows) == 0:
 		return reward.NewError(reward.KindConflict, CodeNotReplayable,
-			"the payout of dead letter %d, target %s of promotion %s, is not there any more; discard it", l.ID, id.TargetID, id.PromotionID)
+			"the payout of dead letter %d, target %s of promotion %s, does not exist any more; discard it", l.ID, id.TargetID, id.PromotionID)
 	case rows[0].State != reward.Failed:
 		return notFailed(l, rows[0])
 	}
@@ -328,16 +328,17 @@ func (d *DeadLetters) requeue(ctx context.Context, l reward.DeadLetter) error {
 	return notFailed(l, rows[0])
 }
 
+// notFailed returns the error for a payout that a replay cannot return to READY.
 func notFailed(l reward.DeadLetter, p reward.Payout) error {
 	advice := "it needs no replay: discard the dead letter"
 	if p.State == reward.Unknown {
-		advice = "it is looked up until it is known; replay the dead letter when it is FAILED, or resolve the payout"
+		advice = "it is looked up until it is settled; replay the dead letter when it is FAILED, or resolve the payout"
 	}
 	return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
 		"the payout of dead letter %d, target %s of promotion %s, is %s, not FAILED: %s", l.ID, p.TargetID, p.PromotionID, p.State, advice)
 }
 
-// poisoned names the payout of a stream entry.
+// poisoned returns the payout of a stream entry.
 func poisoned(l reward.DeadLetter) (store.PayoutID, error) {
 	stream, err := queue.ParseStreamName(l.Source)
 	if err != nil {
@@ -347,9 +348,8 @@ func poisoned(l reward.DeadLetter) (store.PayoutID, error) {
 	return store.PayoutID{PromotionID: stream.PromotionID, TargetID: m.TargetID}, err
 }
 
-// settle notes what has become of dead letters and returns how many this call
-// has settled.
-func (d *DeadLetters) settle(ctx context.Context, letters []reward.DeadLetter, to reward.DeadLetterStatus, by string) (int, error) {
+// close closes dead letters and returns how many this call closed.
+func (d *DeadLetters) close(ctx context.Context, letters []reward.DeadLetter, to reward.DeadLetterStatus, by string) (int, error) {
 	if len(letters) == 0 {
 		return 0, nil
 	}
@@ -364,15 +364,15 @@ func (d *DeadLetters) settle(ctx context.Context, letters []reward.DeadLetter, t
 	return len(settled), err
 }
 
-// settleOne is settle for one, which must still be OPEN.
-func (d *DeadLetters) settleOne(ctx context.Context, id int64, to reward.DeadLetterStatus, by string) (reward.DeadLetter, error) {
-	n, err := d.settle(ctx, []reward.DeadLetter{{ID: id}}, to, by)
+// closeOne closes a dead letter that must still be OPEN.
+func (d *DeadLetters) closeOne(ctx context.Context, id int64, to reward.DeadLetterStatus, by string) (reward.DeadLetter, error) {
+	n, err := d.close(ctx, []reward.DeadLetter{{ID: id}}, to, by)
 	if err != nil {
 		return reward.DeadLetter{}, err
 	}
 	l, err := d.cfg.Rows.DeadLetterGet(ctx, id)
 	if err == nil && n == 0 {
-		err = settledAlready(l) // somebody was quicker
+		err = settledAlready(l) // another call closed it first
 	}
 	return l, err
 }

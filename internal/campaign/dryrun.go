@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// dryRunTargetsMax bounds what a dry run remembers, so that it knows every
-	// repeat: about 100 MB for each of dryRunsMax at a time.
+	// dryRunTargetsMax limits the targets that a dry run remembers to find repeats:
+	// about 100 MB for each of the dryRunsMax concurrent dry runs.
 	dryRunTargetsMax = 2_000_000
 	dryRunsMax       = 4
 )
 
-// dryRun tells what an upload would do, and does nothing of it.
+// dryRun returns the result that an upload would have, without saving anything.
 func (u *Uploads) dryRun(ctx context.Context, reader *TargetReader, view store.PromotionView) (UploadResult, error) {
 	select {
 	case u.dryRuns <- struct{}{}:
@@ -28,24 +28,24 @@ func (u *Uploads) dryRun(ctx context.Context, reader *TargetReader, view store.P
 	return d.result, err
 }
 
-// rehearsal totals a file against what the store has and what the file itself
-// said before.
+// rehearsal totals a file against the stored rows and the file's earlier lines.
 type rehearsal struct {
 	tally
-	rows uploadRows
-	most int
-	// seen has, per target of the file, the fingerprint of what its row holds
-	// or would hold.
+	rows       uploadRows
+	targetsMax int
+	// seen holds, per target of the file, the fingerprint of its row or of the
+	// row that it would get.
 	seen map[reward.TargetID]uint64
 	seed maphash.Seed
 }
 
-func newRehearsal(rows uploadRows, view store.PromotionView, most int) *rehearsal {
+func newRehearsal(rows uploadRows, view store.PromotionView, targetsMax int) *rehearsal {
 	return &rehearsal{
-		tally: newTally(view), rows: rows, most: most, seen: make(map[reward.TargetID]uint64), seed: maphash.MakeSeed(),
+		tally: newTally(view), rows: rows, targetsMax: targetsMax, seen: make(map[reward.TargetID]uint64), seed: maphash.MakeSeed(),
 	}
 }
 
+// use totals one batch.
 func (d *rehearsal) use(ctx context.Context, b targetBatch) error {
 	if err := d.fits(b); err != nil {
 		return err
@@ -74,15 +74,15 @@ func (d *rehearsal) use(ctx context.Context, b targetBatch) error {
 			outcomes[i] = store.Conflict
 		}
 	}
-	if len(d.seen) > d.most {
+	if len(d.seen) > d.targetsMax {
 		return reward.NewError(reward.KindInvalid, CodeDryRunTooLarge,
-			"a dry run takes at most %d targets; split the file for it", d.most)
+			"a dry run takes at most %d targets; split the file for it", d.targetsMax)
 	}
 	d.add(b, outcomes)
 	return nil
 }
 
-// known returns the fingerprints of the rows that the store has.
+// known returns the fingerprints of the stored rows.
 func (d *rehearsal) known(ctx context.Context, rows []store.NewPayout) (map[reward.TargetID]uint64, error) {
 	ids := make([]store.PayoutID, 0, len(rows))
 	for _, r := range rows {
@@ -104,7 +104,7 @@ func (d *rehearsal) known(ctx context.Context, rows []store.NewPayout) (map[rewa
 	return known, nil
 }
 
-// fingerprint stands for what makes a repeat the same.
+// fingerprint hashes the fields that make a repeated target equal.
 func (d *rehearsal) fingerprint(user string, amount reward.Amount, voucher string) uint64 {
 	return maphash.Comparable(d.seed, store.NewPayout{UserID: user, Amount: amount, VoucherCode: voucher})
 }

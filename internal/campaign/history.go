@@ -7,18 +7,17 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// historyMax bounds the payouts in the history of a user.
+// historyMax limits the payouts in a user's history.
 const historyMax = store.BatchMax
 
-// UserPayout is a payout of a user, what the provider said of it, and the
-// promotion it is of.
+// UserPayout is a user's payout with its attempts and its promotion.
 type UserPayout struct {
 	store.UserPayout
 	Promotion reward.Promotion
 }
 
-// History returns the payouts of a user: those of the latest promotion first
-// (by id), then by target id, at most 1000.
+// History returns at most 1000 payouts of a user, ordered by descending promotion
+// id and then by target id.
 func (s *Promotions) History(ctx context.Context, user string) ([]UserPayout, error) {
 	list, err := s.cfg.Store.PayoutHistory(ctx, user, historyMax)
 	if err != nil {
@@ -43,7 +42,7 @@ func (s *Promotions) History(ctx context.Context, user string) ([]UserPayout, er
 	}
 	out := make([]UserPayout, 0, len(list))
 	for _, p := range list {
-		// One that was deleted meanwhile has taken its payouts along.
+		// Skip payouts of a promotion that was deleted in the meantime.
 		if promotion, ok := promotions[p.PromotionID]; ok {
 			out = append(out, UserPayout{UserPayout: p, Promotion: promotion})
 		}

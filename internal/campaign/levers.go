@@ -19,17 +19,16 @@ const (
 	CodeSamePerson     = "SAME_PERSON"
 )
 
-// Bounds of what an operator says about a payout.
+// Limits of what an operator enters about a payout.
 const (
 	ResolveNoteMax           = 1000 // characters
-	ResolveTransactionKeyMax = 500  // bytes, as of the provider's own
+	ResolveTransactionKeyMax = 500  // bytes, like the provider's own keys
 )
 
-// Approve notes that a second person lets a promotion pay more than
-// ApprovalAbove; CodeSamePerson when it is the one who made it. What only Kafka
-// has registered may be approved by anybody. Approving again puts the latter
-// person in the place of the former. One that the Guard has paused for want of
-// it goes on by Resume.
+// Approve records that a second person approves a promotion above ApprovalAbove.
+// It fails with CodeSamePerson if by created the promotion. Anyone may approve a
+// promotion that only Kafka registered. Approving again replaces the approver.
+// A promotion that was paused for lack of an approval continues after Resume.
 func (s *Promotions) Approve(ctx context.Context, id reward.PromotionID, by string) (store.PromotionView, error) {
 	view, err := s.Get(ctx, id)
 	switch {
@@ -39,7 +38,7 @@ func (s *Promotions) Approve(ctx context.Context, id reward.PromotionID, by stri
 		return store.PromotionView{}, illegal(actionApprove, view.Promotion)
 	case strings.EqualFold(by, view.CreatedBy):
 		return store.PromotionView{}, reward.NewError(reward.KindConflict, CodeSamePerson,
-			"promotion %s was made by %s, so somebody else has to approve it", id, reward.Quote(view.CreatedBy))
+			"promotion %s was created by %s: ask another person to approve it", id, reward.Quote(view.CreatedBy))
 	}
 	if _, err := s.cfg.Store.PromotionApprove(ctx, id, by); err != nil {
 		return store.PromotionView{}, s.explain(ctx, id, actionApprove, err)
@@ -47,8 +46,8 @@ func (s *Promotions) Approve(ctx context.Context, id reward.PromotionID, by stri
 	return s.changed(ctx, id, actionApprove.name, "actor", by)
 }
 
-// checkApproval refuses to let run what a second person has not approved. What
-// comes in after this look is the Guard's.
+// checkApproval refuses to run a promotion that needs an approval. The flow's
+// guard pauses promotions that exceed the limit later.
 func (s *Promotions) checkApproval(ctx context.Context, id reward.PromotionID, a action) error {
 	if s.cfg.ApprovalAbove == 0 {
 		return nil
@@ -62,14 +61,14 @@ func (s *Promotions) checkApproval(ctx context.Context, id reward.PromotionID, a
 		return nil
 	}
 	return reward.NewError(reward.KindConflict, CodeApprovalNeeded,
-		"promotion %s is worth %d, and above %d (approval.above) somebody other than who made it has to approve it before %s",
+		"promotion %s is worth %d, above %d (approval.above): ask someone other than its creator to approve it before %s",
 		id, total, s.cfg.ApprovalAbove, a.name)
 }
 
-// RetryFailed returns the FAILED payouts of a promotion to READY, each once,
-// those with ErrorCode code when that is not "", and says how many. One that
-// fails again meanwhile is not taken again, so it comes to an end. After an
-// error some may be READY; repeating it goes on.
+// RetryFailed returns the FAILED payouts of a promotion to READY and returns
+// their number. If code is not empty, it takes only payouts with that ErrorCode.
+// It takes each payout once, so payouts that fail again do not keep it running.
+// After an error some payouts may be READY; calling it again continues.
 func (s *Promotions) RetryFailed(ctx context.Context, id reward.PromotionID, code string) (int, error) {
 	view, err := s.Get(ctx, id)
 	if err != nil {
@@ -104,7 +103,7 @@ func (s *Promotions) RetryFailed(ctx context.Context, id reward.PromotionID, cod
 	}
 }
 
-// retry requeues one batch and lets it be dispatched.
+// retry returns one batch to READY.
 func (s *Promotions) retry(ctx context.Context, p store.PayoutRetryParams) (int, error) {
 	n, err := s.cfg.Store.PayoutRetry(ctx, p)
 	if err != nil {
@@ -117,16 +116,16 @@ func (s *Promotions) retry(ctx context.Context, p store.PayoutRetryParams) (int,
 	return n, nil
 }
 
-// ResolveCommand settles an UNKNOWN payout as a person has found out.
+// ResolveCommand settles an UNKNOWN payout with what an operator has found out.
 type ResolveCommand struct {
 	store.PayoutID
 	Outcome        string // SUCCEEDED or FAILED
-	TransactionKey string // the provider's; for SUCCEEDED, and only then
-	Note           string // why, 1 to 1000 characters
-	By             string // who says so
+	TransactionKey string // the provider's; required for SUCCEEDED, empty for FAILED
+	Note           string // the reason, 1 to 1000 characters
+	By             string // the caller
 }
 
-// Check returns every field that is wrong.
+// Check returns every field that is invalid.
 func (c ResolveCommand) Check() []reward.FieldError {
 	var wrong []reward.FieldError
 	refuse := func(field, format string, args ...any) {
@@ -139,7 +138,7 @@ func (c ResolveCommand) Check() []reward.FieldError {
 	const key = "transactionKey"
 	switch err := reward.CheckText(c.TransactionKey); {
 	case paid && c.TransactionKey == "":
-		refuse(key, "is missing: a payout that SUCCEEDED has the provider's transaction key")
+		refuse(key, "is missing: SUCCEEDED needs the provider's transaction key")
 	case !paid && c.TransactionKey != "":
 		refuse(key, "is for SUCCEEDED only")
 	case len(c.TransactionKey) > ResolveTransactionKeyMax:
@@ -147,23 +146,23 @@ func (c ResolveCommand) Check() []reward.FieldError {
 	case err != nil:
 		refuse(key, "%v", err)
 	case reward.HasControl(c.TransactionKey):
-		refuse(key, "holds a control character")
+		refuse(key, "contains a control character")
 	}
 	if n := utf8.RuneCountInString(c.Note); strings.TrimSpace(c.Note) == "" || n > ResolveNoteMax {
-		refuse("note", "must say why, in 1 to %d characters", ResolveNoteMax)
+		refuse("note", "must give the reason in 1 to %d characters", ResolveNoteMax)
 	} else if err := reward.CheckText(c.Note); err != nil {
 		refuse("note", "%v", err)
 	}
 	return wrong
 }
 
-// Resolve settles an UNKNOWN payout; CodeIllegalState when it is in another
+// Resolve settles an UNKNOWN payout. It fails with CodeIllegalState in any other
 // state.
 func (s *Promotions) Resolve(ctx context.Context, c ResolveCommand) (reward.Payout, error) {
 	if wrong := c.Check(); len(wrong) > 0 {
 		return reward.Payout{}, &reward.Error{
 			Kind: reward.KindInvalid, Code: reward.CodeInvalid,
-			Detail: fmt.Sprintf("the resolution has %d wrong fields", len(wrong)), Fields: wrong,
+			Detail: fmt.Sprintf("the resolution has %d invalid fields", len(wrong)), Fields: wrong,
 		}
 	}
 	p, err := s.cfg.Store.PayoutResolve(ctx, store.PayoutResolveParams{
@@ -178,7 +177,7 @@ func (s *Promotions) Resolve(ctx context.Context, c ResolveCommand) (reward.Payo
 	return p, nil
 }
 
-// explainPayout tells a payout that is not there from a promotion that is not.
+// explainPayout distinguishes a missing payout from a missing promotion.
 func (s *Promotions) explainPayout(ctx context.Context, id store.PayoutID, err error) error {
 	if !reward.HasCode(err, reward.CodePayoutNotFound) {
 		return err

@@ -13,30 +13,31 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// PromotionsConfig is what Promotions needs.
+// PromotionsConfig configures Promotions.
 type PromotionsConfig struct {
 	Store store.Store
 	IDs   *service.IDs
 	Log   obs.Log
-	// Hint is told which promotion has changed.
+	// Hint is called with each promotion that changed.
 	Hint func(reward.PromotionID)
-	// MaxRetries is for promotions that name none; nil = reward.MaxRetries.
+	// MaxRetries is the default of promotions; nil means reward.MaxRetries.
 	MaxRetries *int
-	// ApprovalAbove is the worth above which a promotion does not start before a
-	// second person has approved it; 0 = never asked for.
+	// ApprovalAbove is the value above which a second person must approve a
+	// promotion before it runs, in minor units. Zero means never.
 	ApprovalAbove reward.Amount
-	// Webhooks says that webhooks can be signed; without it a promotion cannot
-	// have one.
+	// Webhooks means that deliveries can be signed. Without it a promotion cannot
+	// have a webhook.
 	Webhooks bool
 }
 
-// Promotions is what people do with promotions.
+// Promotions carries out the commands on promotions. It is safe for concurrent
+// use.
 type Promotions struct {
 	cfg PromotionsConfig
 	log obs.Log
 }
 
-// NewPromotions makes Promotions.
+// NewPromotions returns Promotions with the given configuration.
 func NewPromotions(cfg PromotionsConfig) *Promotions {
 	return &Promotions{cfg: cfg, log: cfg.Log.For(obs.Engine)}
 }
@@ -46,22 +47,22 @@ func (s *Promotions) Get(ctx context.Context, id reward.PromotionID) (store.Prom
 	return s.cfg.Store.PromotionGet(ctx, id)
 }
 
-// Summaries returns the counts per promotionSummaryId, by id, at most
+// Summaries returns the counts per promotionSummaryId, ordered by id, at most
 // store.BatchMax of them.
 func (s *Promotions) Summaries(ctx context.Context, id reward.PromotionID) ([]reward.Summary, error) {
 	return s.cfg.Store.SummaryList(ctx, id, store.BatchMax)
 }
 
-// List pages over promotions, the newest first.
+// List returns a page of promotions, newest first.
 func (s *Promotions) List(ctx context.Context, p store.PromotionListParams) ([]store.PromotionView, error) {
 	return s.cfg.Store.PromotionList(ctx, p)
 }
 
-// action is something to do with a promotion, and when it may be done.
+// action is a command on a promotion and the statuses that allow it.
 type action struct {
 	name string
 	from []reward.PromotionStatus
-	to   reward.PromotionStatus // "" = the status stays, or goes with the row
+	to   reward.PromotionStatus // "" if the action does not change the status
 }
 
 // The actions.
@@ -78,8 +79,8 @@ var (
 	actions = []action{actionStart, actionApprove, actionPause, actionResume, actionCancel, actionRetry, actionClose, actionDelete}
 )
 
-// Start moves a DRAFT to RUNNING; CodeApprovalNeeded when it is worth more than
-// ApprovalAbove and nobody has approved it.
+// Start moves a DRAFT to RUNNING. It fails with CodeApprovalNeeded if the value
+// exceeds ApprovalAbove and the promotion is not approved.
 func (s *Promotions) Start(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
 	if err := s.checkApproval(ctx, id, actionStart); err != nil {
 		return store.PromotionView{}, err
@@ -87,12 +88,12 @@ func (s *Promotions) Start(ctx context.Context, id reward.PromotionID) (store.Pr
 	return s.move(ctx, id, actionStart, "")
 }
 
-// Pause stops a RUNNING promotion from opening new calls.
+// Pause pauses a RUNNING promotion, so that it opens no new call.
 func (s *Promotions) Pause(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
 	return s.move(ctx, id, actionPause, "paused by an operator")
 }
 
-// Resume lets a PAUSED promotion go on; CodeApprovalNeeded as for Start.
+// Resume moves a PAUSED promotion to RUNNING. It fails like Start.
 func (s *Promotions) Resume(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
 	if err := s.checkApproval(ctx, id, actionResume); err != nil {
 		return store.PromotionView{}, err
@@ -100,12 +101,13 @@ func (s *Promotions) Resume(ctx context.Context, id reward.PromotionID) (store.P
 	return s.move(ctx, id, actionResume, "")
 }
 
-// Cancel ends a promotion for good: what has not been called is not paid.
+// Cancel ends a promotion permanently. It never charges the payouts that were not
+// charged yet.
 func (s *Promotions) Cancel(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
 	return s.move(ctx, id, actionCancel, "")
 }
 
-// Close says that no more targets will come, so that an announced promotion
+// Close declares that no further targets follow, so that an announced promotion
 // may complete below its expected count.
 func (s *Promotions) Close(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
 	view, err := s.Get(ctx, id)
@@ -131,6 +133,7 @@ func (s *Promotions) Delete(ctx context.Context, id reward.PromotionID) error {
 	return nil
 }
 
+// move changes the status of a promotion.
 func (s *Promotions) move(ctx context.Context, id reward.PromotionID, a action, reason string) (store.PromotionView, error) {
 	_, err := s.cfg.Store.PromotionMove(ctx, store.PromotionMoveParams{
 		ID: id, From: a.from, To: a.to, Reason: reason, Now: time.Now(),
@@ -141,15 +144,15 @@ func (s *Promotions) move(ctx context.Context, id reward.PromotionID, a action, 
 	return s.changed(ctx, id, a.name)
 }
 
-// changed tells everybody and returns the promotion as it stands; more are
-// attributes for the log.
+// changed logs a change, hints at it and returns the promotion. more are
+// attributes of the log line.
 func (s *Promotions) changed(ctx context.Context, id reward.PromotionID, what string, more ...any) (store.PromotionView, error) {
 	s.log.Info("promotion updated", append([]any{"promotion_id", id, "action", what}, more...)...)
 	s.cfg.Hint(id)
 	return s.Get(ctx, id)
 }
 
-// explain makes a refused move say what is allowed instead.
+// explain adds the allowed actions to the error of a refused one.
 func (s *Promotions) explain(ctx context.Context, id reward.PromotionID, a action, err error) error {
 	if !reward.HasCode(err, reward.CodeIllegalState) {
 		return err
@@ -161,6 +164,7 @@ func (s *Promotions) explain(ctx context.Context, id reward.PromotionID, a actio
 	return illegal(a, view.Promotion)
 }
 
+// illegal returns the error of an action that the status does not allow.
 func illegal(a action, p reward.Promotion) error {
 	var allowed []string
 	for _, other := range actions {
@@ -180,10 +184,10 @@ func illegal(a action, p reward.Promotion) error {
 		p.ID, p.Status, a.name, strings.Join(from, " or "), strings.Join(allowed, ", "))
 }
 
-// Payouts pages over the payouts of a promotion, by target id.
+// Payouts returns a page of a promotion's payouts, ordered by target id.
 func (s *Promotions) Payouts(ctx context.Context, p store.PayoutListParams) ([]reward.Payout, error) {
 	if p.After == nil {
-		// An empty page of an unknown promotion would look like success.
+		// An empty page for an unknown promotion would look like success.
 		if _, err := s.Get(ctx, p.PromotionID); err != nil {
 			return nil, err
 		}

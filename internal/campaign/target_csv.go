@@ -10,12 +10,13 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// csvHeader is the order of the columns.
+// csvHeader holds the columns in order.
 type csvHeader struct {
 	columns []string
-	cells   [][]byte // scratch, one more than there are columns
+	cells   [][]byte // scratch space for one cell more than the columns
 }
 
+// parseHeader parses the header line.
 func parseHeader(l line) (csvHeader, error) {
 	const hint = "the first line must name the columns, separated by commas: targetId and any of userId, amount, voucherCode"
 	refuse := func(code, format string, args ...any) (csvHeader, error) {
@@ -27,8 +28,8 @@ func parseHeader(l line) (csvHeader, error) {
 	case !storable(l.text):
 		return refuse(CodeInvalidUTF8, "the header is not UTF-8 text; save the file as UTF-8")
 	}
-	// Eight names out of four cannot all be known and different, so a longer
-	// header is refused by its first eight.
+	// A header with eight or more columns must have an unknown or a repeated one
+	// among the first eight, so the others need no look.
 	found, _, quotes := splitCSV(l.text, false, make([][]byte, 0, 8))
 	if quotes != quotesClosed {
 		return refuse(CodeNoHeader, "the header has a broken quote; %s", hint)
@@ -51,12 +52,12 @@ func parseHeader(l line) (csvHeader, error) {
 		return refuse(CodeNoHeader, "%s", hint)
 	}
 	if unknown != "" {
-		return refuse(CodeUnknownColumn, "column %s is not known; %s", unknown, hint)
+		return refuse(CodeUnknownColumn, "column %s is unknown; %s", unknown, hint)
 	}
 	seen := make(map[string]bool, len(names))
 	for _, name := range names {
 		if seen[name] {
-			return refuse(CodeDuplicateColumn, "column %s is there twice", name)
+			return refuse(CodeDuplicateColumn, "column %s appears twice", name)
 		}
 		seen[name] = true
 	}
@@ -66,6 +67,7 @@ func parseHeader(l line) (csvHeader, error) {
 	return csvHeader{columns: names, cells: make([][]byte, 0, len(names)+1)}, nil
 }
 
+// parseCSV splits a line into its cells.
 func (t *TargetReader) parseCSV(l line) (cells, *lineFault, error) {
 	found, n, quotes := splitCSV(l.text, false, t.csv.cells[:0])
 	switch quotes {
@@ -98,12 +100,12 @@ func (t *TargetReader) parseCSV(l line) (cells, *lineFault, error) {
 	return c, nil, nil
 }
 
-// spanning deals with a line whose quoted cell is still open at its end. If
-// the quote is closed properly further down, within the length of a line, all
-// of these lines are one record; no cell may hold a line end, so all of them
-// are refused, and none is read as a record of its own: the text in a quoted
-// cell may come from somebody who would like that. Otherwise the quote is
-// simply broken and spoils its own line only.
+// spanning handles a line whose quoted cell is open at its end. If a later line
+// closes the quote properly, within the maximum length of a line, all of these
+// lines are one record. They are all refused, because no cell may contain a line
+// end. None is read as a record of its own, because an attacker may control the
+// text in the quoted cell. If nothing closes the quote, only its own line is
+// refused.
 func (t *TargetReader) spanning(first line) (*lineFault, error) {
 	var under []line
 	size := len(first.text)
@@ -130,7 +132,7 @@ func (t *TargetReader) spanning(first line) (*lineFault, error) {
 	}
 	if !closed {
 		t.lines.push(under)
-		return faultf(LineBadQuote, "a quote is opened and not closed"), nil
+		return faultf(LineBadQuote, "a quote is not closed"), nil
 	}
 	for _, l := range under {
 		if len(l.text) > 0 {
@@ -140,21 +142,21 @@ func (t *TargetReader) spanning(first line) (*lineFault, error) {
 			})
 		}
 	}
-	return faultf(LineBadQuote, "a quoted cell goes on over the end of the line"), nil
+	return faultf(LineBadQuote, "a quoted cell continues past the end of the line"), nil
 }
 
-// quotes says how the quotes of a line stand at its end.
+// quotes is the state of the quotes at the end of a line.
 type quotes int8
 
 const (
 	quotesClosed quotes = iota
-	quotesOpen          // within a quoted cell
-	quotesBroken        // against RFC 4180
+	quotesOpen          // inside a quoted cell
+	quotesBroken        // violates RFC 4180
 )
 
-// splitCSV cuts a line into cells and counts them; only as many as into has
-// room for are returned. inside says that the line begins within a quoted
-// cell. The cells are slices of the text, but for those with doubled quotes.
+// splitCSV splits a line into cells and counts them. It returns only as many cells
+// as fit into the capacity of into. inside means that the line begins inside a
+// quoted cell. Cells without doubled quotes are slices of the text.
 func splitCSV(text []byte, inside bool, into [][]byte) ([][]byte, int, quotes) {
 	n := 0
 	for {
@@ -198,8 +200,8 @@ func splitCSV(text []byte, inside bool, into [][]byte) ([][]byte, int, quotes) {
 	}
 }
 
-// closingQuote finds the quote that ends a quoted cell, −1 if there is none,
-// and says whether doubled quotes stand before it.
+// closingQuote returns the index of the quote that ends a quoted cell, or −1 if
+// there is none, and reports whether doubled quotes precede it.
 func closingQuote(text []byte) (end int, doubled bool) {
 	for i := 0; i < len(text); i++ {
 		if text[i] != '"' {

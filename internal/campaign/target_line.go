@@ -7,37 +7,38 @@ import (
 	"io"
 )
 
-// lineMax bounds a line, its end aside, in bytes.
+// lineMax is the maximum length of a line in bytes, without its line end.
 const lineMax = 64 << 10
 
-// line is one line without its end (LF or CRLF). The text belongs to the
-// reader and is good until the next call.
+// line is one line without its end (LF or CRLF). Its text is valid until the next
+// call of the reader.
 type line struct {
 	number  int64 // from 1
 	text    []byte
-	tooLong bool // over lineMax; the text is dropped
+	tooLong bool // longer than lineMax; the text is dropped
 }
 
-// lineReader cuts a stream into lines, skipping the body of those that are too
+// lineReader splits a stream into lines and skips the text of lines that are too
 // long.
 type lineReader struct {
 	r      *bufio.Reader
 	number int64  // of the latest line read from r
-	held   []line // pushed back, to be returned first
+	held   []line // pushed back; returned first
 	err    error  // sticky
 }
 
+// newLineReader returns a lineReader of r.
 func newLineReader(r io.Reader) *lineReader {
 	return &lineReader{r: bufio.NewReaderSize(r, lineMax+2)}
 }
 
-// push gives lines back, which must own their texts.
+// push puts lines back. They must own their texts.
 func (lr *lineReader) push(ls []line) {
 	lr.held = append(ls, lr.held...)
 }
 
-// next returns the next line. When the stream breaks, what came of its last
-// line is dropped.
+// next returns the next line. If the stream ends early, it drops the incomplete
+// last line.
 func (lr *lineReader) next() (line, error) {
 	if len(lr.held) > 0 {
 		l := lr.held[0]

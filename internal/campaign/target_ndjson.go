@@ -11,6 +11,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
+// parseNDJSON parses a line with one JSON object.
 func (t *TargetReader) parseNDJSON(l line) (cells, *lineFault, error) {
 	if !storable(l.text) {
 		return cells{}, faultf(LineInvalidUTF8, "the line is not UTF-8 text without U+0000"), nil
@@ -19,8 +20,8 @@ func (t *TargetReader) parseNDJSON(l line) (cells, *lineFault, error) {
 	return c, fault, nil
 }
 
-// parseObject reads one object. A name that is there twice is an error, since
-// readers differ on which one counts.
+// parseObject parses one object. A repeated name is an error, because JSON readers
+// differ on which value counts.
 func parseObject(text []byte) (cells, *lineFault) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
@@ -32,7 +33,7 @@ func parseObject(text []byte) (cells, *lineFault) {
 		return cells{}, faultf(LineBadJSON, "the line is not a JSON object")
 	}
 	var c cells
-	var first *lineFault // the JSON as such is judged before its values
+	var first *lineFault // errors in the JSON itself come before it
 	seen := make(map[string]bool, 4)
 	for dec.More() {
 		key, err := dec.Token()
@@ -45,7 +46,7 @@ func parseObject(text []byte) (cells, *lineFault) {
 			return cells{}, badJSON(err)
 		}
 		if seen[name] {
-			return cells{}, faultf(LineBadJSON, "field %s is there twice", reward.Quote(name))
+			return cells{}, faultf(LineBadJSON, "field %s appears twice", reward.Quote(name))
 		}
 		seen[name] = true
 		fault := c.set(name, value, text)
@@ -60,11 +61,12 @@ func parseObject(text []byte) (cells, *lineFault) {
 		return cells{}, badJSON(err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return cells{}, faultf(LineBadJSON, "something follows the object")
+		return cells{}, faultf(LineBadJSON, "the line has text after the object")
 	}
 	return c, first
 }
 
+// badJSON returns the fault of a line that is not JSON.
 func badJSON(err error) *lineFault {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return faultf(LineBadJSON, "the JSON ends too early")
@@ -72,8 +74,7 @@ func badJSON(err error) *lineFault {
 	return faultf(LineBadJSON, "the line is not JSON: %s", reward.Quote(err.Error()))
 }
 
-// set keeps a field's value as the text that a CSV cell would have. null
-// counts as none.
+// set sets a field to the text that a CSV cell would have. null counts as missing.
 func (c *cells) set(name string, value any, line []byte) *lineFault {
 	var into *string
 	numbers, code := true, ""
@@ -85,17 +86,17 @@ func (c *cells) set(name string, value any, line []byte) *lineFault {
 	case columnAmount:
 		into, code = &c.amount, LineBadAmount
 	case columnVoucher:
-		// A number would lose the zeros in front.
+		// A number would lose its leading zeros.
 		into, code, numbers = &c.voucher, LineBadVoucher, false
 	default:
-		return faultf(LineBadJSON, "field %s is not known; known are %s, %s, %s, %s", reward.Quote(name),
+		return faultf(LineBadJSON, "field %s is unknown; the fields are %s, %s, %s, %s", reward.Quote(name),
 			columnTarget, columnUser, columnAmount, columnVoucher)
 	}
 	switch v := value.(type) {
 	case nil:
 	case string:
 		if !faithful(v, line) {
-			return faultf(LineInvalidUTF8, "%s holds U+0000 or half a surrogate pair", name)
+			return faultf(LineInvalidUTF8, "%s contains U+0000 or a lone surrogate", name)
 		}
 		*into = v
 	case json.Number:
@@ -109,8 +110,8 @@ func (c *cells) set(name string, value any, line []byte) *lineFault {
 	return nil
 }
 
-// faithful says whether a decoded string is what the line meant: the decoder
-// puts U+FFFD where an escape was half a surrogate pair.
+// faithful reports whether a decoded string equals what the line contains. The
+// decoder replaces a lone surrogate with U+FFFD.
 func faithful(s string, line []byte) bool {
 	if strings.IndexByte(s, 0) >= 0 {
 		return false
@@ -118,6 +119,7 @@ func faithful(s string, line []byte) bool {
 	return !strings.ContainsRune(s, '\uFFFD') || !bytes.Contains(bytes.ToLower(line), []byte(`\ud`))
 }
 
+// jsonKind describes the kind of a JSON value.
 func jsonKind(v any) string {
 	switch v.(type) {
 	case bool:

@@ -13,15 +13,15 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Format is the form of a file of targets: its media type.
+// Format is the media type of a file of targets.
 type Format string
 
 // The formats.
 const (
-	// FormatCSV has a header line naming targetId and any of userId, amount
-	// and voucherCode, in any order.
+	// FormatCSV has a header line with targetId and any of userId, amount and
+	// voucherCode, in any order.
 	FormatCSV Format = "text/csv"
-	// FormatNDJSON has one JSON object a line, with the same names.
+	// FormatNDJSON has one JSON object per line, with the same names.
 	FormatNDJSON Format = "application/x-ndjson"
 )
 
@@ -33,7 +33,7 @@ const (
 	columnVoucher = "voucherCode"
 )
 
-// Codes of lines that are refused; everything else goes on.
+// Codes of refused lines. The other lines of the file are read.
 const (
 	LineMissingID     = "MISSING_ID"
 	LineBadID         = "BAD_ID"
@@ -47,12 +47,12 @@ const (
 	LineInvalidUTF8   = "INVALID_UTF8"
 	LineTooLong       = "LINE_TOO_LONG"
 	LineBadJSON       = "BAD_JSON"
-	// LineConflict is found by saving: the target is known with another
-	// amount, user or code.
+	// LineConflict means that the target exists with another amount, user or
+	// voucher code. Only saving finds it.
 	LineConflict = "CONFLICT"
 )
 
-// Codes of files that are refused whole.
+// Codes of files that are refused as a whole.
 const (
 	CodeEmptyFile       = "EMPTY_FILE"
 	CodeNoHeader        = "NO_HEADER"
@@ -62,21 +62,21 @@ const (
 	CodeUnknownFormat   = "UNKNOWN_FORMAT"
 )
 
-// TargetReader reads targets one by one from a stream of any size. It never
-// holds more than two lines of the longest length, whatever the stream says.
+// TargetReader reads targets one by one from a stream of any size. It never holds
+// more than two lines of the maximum length. It is not safe for concurrent use.
 type TargetReader struct {
 	lines    *lineReader
 	defaults reward.Promotion
 	parse    func(l line) (cells, *lineFault, error)
-	header   bool // the first line has to be a header
+	header   bool // the next line must be a header
 	csv      csvHeader
-	any      bool              // a line that is not empty has been read
-	rejected []store.LineError // found ahead, to be returned first
+	any      bool              // a line with content has been read
+	rejected []store.LineError // found ahead; returned first
 	err      error             // sticky
 }
 
-// NewTargetReader reads targets of a promotion, whose amount and voucher code
-// stand in for those that a line does not name.
+// NewTargetReader returns a reader of a promotion's targets. The promotion's amount
+// and voucher code are the defaults of the lines.
 func NewTargetReader(r io.Reader, format Format, defaults reward.Promotion) *TargetReader {
 	t := &TargetReader{lines: newLineReader(r), defaults: defaults}
 	switch format {
@@ -91,11 +91,11 @@ func NewTargetReader(r io.Reader, format Format, defaults reward.Promotion) *Tar
 	return t
 }
 
-// Next returns the next target with its line (from 1, the header included),
-// or the next line that is refused, and why. The error is io.EOF at the end of
-// a whole file, a *reward.Error when the file as such is refused, and anything
-// else when the stream broke: then the line that it broke in is dropped,
-// because a cut line can look like a whole one.
+// Next returns the next target with its line number (from 1, including the
+// header), or the next refused line with the reason. The error is io.EOF at the
+// end of a complete file, a *reward.Error if the file is refused as a whole, and
+// any other error if the stream ended early. In the last case Next drops the last
+// line, because a truncated line can look complete.
 func (t *TargetReader) Next() (store.NewPayout, int64, *store.LineError, error) {
 	for t.err == nil {
 		if len(t.rejected) > 0 {
@@ -134,6 +134,7 @@ func (t *TargetReader) Next() (store.NewPayout, int64, *store.LineError, error) 
 	return store.NewPayout{}, 0, nil, t.err
 }
 
+// read parses a line.
 func (t *TargetReader) read(l line) (cells, *lineFault, error) {
 	if l.tooLong {
 		return cells{}, faultf(LineTooLong, "the line has more than %d bytes", lineMax), nil
@@ -141,29 +142,31 @@ func (t *TargetReader) read(l line) (cells, *lineFault, error) {
 	return t.parse(l)
 }
 
+// end returns the error that ends the reader.
 func (t *TargetReader) end(err error) error {
 	switch {
 	case !errors.Is(err, io.EOF):
 		return fmt.Errorf("read targets: %w", err)
 	case !t.any:
-		return reward.NewError(reward.KindInvalid, CodeEmptyFile, "the file has no line with anything in it")
+		return reward.NewError(reward.KindInvalid, CodeEmptyFile, "the file has no content")
 	}
 	return io.EOF
 }
 
-// cells are the texts of a line; an empty one is as good as none.
+// cells holds the texts of a line. An empty text counts as missing.
 type cells struct {
 	target, user, amount, voucher string
 }
 
-// lineFault says why a line is refused.
+// lineFault is the reason why a line is refused.
 type lineFault struct{ code, detail string }
 
+// faultf returns a lineFault with a formatted detail.
 func faultf(code, format string, args ...any) *lineFault {
 	return &lineFault{code: code, detail: fmt.Sprintf(format, args...)}
 }
 
-// row makes the payout of a line.
+// row returns the payout of a line.
 func (t *TargetReader) row(c cells) (store.NewPayout, *lineFault) {
 	if c.target == "" {
 		return store.NewPayout{}, faultf(LineMissingID, "%s is missing", columnTarget)
@@ -188,25 +191,27 @@ func (t *TargetReader) row(c cells) (store.NewPayout, *lineFault) {
 	return row, nil
 }
 
+// checkUser checks a user id.
 func checkUser(s string) *lineFault {
 	switch {
 	case startsFormula(s):
-		return faultf(LineFormula, "%s %s begins like a formula of a spreadsheet", columnUser, reward.Quote(s))
+		return faultf(LineFormula, "%s %s begins like a spreadsheet formula", columnUser, reward.Quote(s))
 	case len(s) > reward.UserIDMax:
 		return faultf(LineBadUser, "%s is longer than %d bytes", columnUser, reward.UserIDMax)
 	case reward.HasControl(s):
-		return faultf(LineBadUser, "%s %s holds a control character", columnUser, reward.Quote(s))
+		return faultf(LineBadUser, "%s %s contains a control character", columnUser, reward.Quote(s))
 	}
 	return nil
 }
 
+// amount returns the amount of a line, or the promotion's.
 func (t *TargetReader) amount(s string) (reward.Amount, *lineFault) {
 	least := reward.AmountMin(t.defaults.Type)
 	if s == "" {
 		switch {
 		case t.defaults.Amount < least:
 			return 0, faultf(LineMissingAmount, "neither the line nor the promotion has an %s", columnAmount)
-		case t.defaults.Amount > reward.AmountMax: // of a promotion that is older than the bound
+		case t.defaults.Amount > reward.AmountMax: // of a promotion that is older than the limit
 			return 0, faultf(LineBadAmount, "the promotion's %s %d is above %d", columnAmount, t.defaults.Amount, reward.AmountMax)
 		}
 		return t.defaults.Amount, nil
@@ -220,10 +225,11 @@ func (t *TargetReader) amount(s string) (reward.Amount, *lineFault) {
 	return amount, nil
 }
 
+// voucher returns the voucher code of a line, or the promotion's.
 func (t *TargetReader) voucher(s string) (string, *lineFault) {
 	switch {
 	case t.defaults.Type != reward.Voucher && s != "":
-		return "", faultf(LineBadVoucher, "a %s promotion takes no %s", t.defaults.Type, columnVoucher)
+		return "", faultf(LineBadVoucher, "a %s promotion has no %s", t.defaults.Type, columnVoucher)
 	case t.defaults.Type != reward.Voucher:
 		return "", nil
 	case s == "" && t.defaults.VoucherCode == "":
@@ -231,22 +237,21 @@ func (t *TargetReader) voucher(s string) (string, *lineFault) {
 	case s == "":
 		return t.defaults.VoucherCode, nil
 	case startsFormula(s):
-		return "", faultf(LineFormula, "%s %s begins like a formula of a spreadsheet", columnVoucher, reward.Quote(s))
+		return "", faultf(LineFormula, "%s %s begins like a spreadsheet formula", columnVoucher, reward.Quote(s))
 	case len(s) > reward.VoucherCodeMax:
 		return "", faultf(LineBadVoucher, "%s is longer than %d bytes", columnVoucher, reward.VoucherCodeMax)
 	case reward.HasControl(s):
-		return "", faultf(LineBadVoucher, "%s %s holds a control character", columnVoucher, reward.Quote(s))
+		return "", faultf(LineBadVoucher, "%s %s contains a control character", columnVoucher, reward.Quote(s))
 	}
 	return s, nil
 }
 
-// startsFormula says whether a spreadsheet would run the text instead of
-// showing it.
+// startsFormula reports whether a spreadsheet would run the text as a formula.
 func startsFormula(s string) bool {
 	return s != "" && strings.IndexByte("=+-@\t\r", s[0]) >= 0
 }
 
-// storable says whether the databases can keep the text as it is.
+// storable reports whether the databases can store the text unchanged.
 func storable(text []byte) bool {
 	return bytes.IndexByte(text, 0) < 0 && utf8.Valid(text)
 }

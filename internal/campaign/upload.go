@@ -18,15 +18,16 @@ import (
 )
 
 const (
-	// uploadLease is how long an upload holds up the completion of its
-	// promotion after it was last heard of.
-	uploadLease = 12 * time.Second
-	// uploadSaveWait bounds one write of an upload.
-	uploadSaveWait = 30 * time.Second
-	// uploadErrorsShown is how many bad lines an answer names.
+	// uploadLeaseTTL is the time for which an upload blocks the completion of its
+	// promotion after it was last extended.
+	uploadLeaseTTL = 12 * time.Second
+	// uploadSaveTimeout limits one write of an upload.
+	uploadSaveTimeout = 30 * time.Second
+	// uploadErrorsShown limits the lines that a response names.
 	uploadErrorsShown = 100
-	// uploadErrorsKept is how many bad lines a report keeps; the count goes on.
-	uploadErrorsKept = 100_000
+	// uploadErrorsMax limits the lines that a report stores. Further ones are
+	// only counted.
+	uploadErrorsMax = 100_000
 )
 
 // Codes of uploads.
@@ -37,70 +38,70 @@ const (
 	CodeDryRunTooLarge    = "DRY_RUN_TOO_LARGE"
 )
 
-// uploadRows is what an upload needs of the store, besides a saver.
+// uploadRows is the part of the store that uploads use in addition to a saver.
 type uploadRows interface {
 	store.Uploads
 	PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error)
 	PayoutHeads(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
 }
 
-// saver writes targets; see payout.Flow.Save.
+// saver saves targets.
 type saver interface {
 	Save(ctx context.Context, t reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error)
 }
 
-// UploadsConfig is what Uploads needs.
+// UploadsConfig configures Uploads.
 type UploadsConfig struct {
 	Rows  uploadRows
 	Saver saver
 	IDs   *service.IDs
 	Log   obs.Log
-	// Hint is told when a promotion has gained targets or lost its upload.
+	// Hint is called with a promotion that got targets or whose upload ended.
 	Hint func(reward.PromotionID)
-	// DryRunTargetsMax bounds the targets of a dry run, which remembers each of
-	// them; 0 = 2,000,000.
+	// DryRunTargetsMax limits the targets of a dry run, which remembers each of
+	// them. Zero means 2,000,000.
 	DryRunTargetsMax int
 }
 
-// Uploads takes files of targets.
+// Uploads saves files of targets. It is safe for concurrent use.
 type Uploads struct {
 	cfg     UploadsConfig
 	log     obs.Log
-	dryRuns chan struct{} // one token per dry run under way
+	dryRuns chan struct{} // holds one value per running dry run
 }
 
-// NewUploads makes Uploads.
+// NewUploads returns Uploads with the given configuration.
 func NewUploads(cfg UploadsConfig) *Uploads {
 	cfg.DryRunTargetsMax = cmp.Or(cfg.DryRunTargetsMax, dryRunTargetsMax)
 	return &Uploads{cfg: cfg, log: cfg.Log.For(obs.Processor), dryRuns: make(chan struct{}, dryRunsMax)}
 }
 
-// UploadCommand asks to take a file of targets.
+// UploadCommand describes a file of targets.
 type UploadCommand struct {
 	PromotionID reward.PromotionID
-	Body        io.Reader // plain text, already unzipped
+	Body        io.Reader // plain text, decompressed
 	Format      Format
-	// DryRun checks and totals without taking anything.
+	// DryRun checks and totals the file without saving anything.
 	DryRun bool
 }
 
-// UploadResult says what became of a file's lines.
+// UploadResult counts the outcomes of a file's lines.
 type UploadResult struct {
-	UploadID   int64 // 0 when nothing was opened
+	UploadID   int64 // 0 if no upload was opened
 	Accepted   int64
-	Duplicates int64 // known, and the same
-	Conflicts  int64 // known with another amount, user or code; nothing changed
+	Duplicates int64 // exist with the same data
+	Conflicts  int64 // exist with other data, which was not changed
 	Rejected   int64
-	Amount     reward.Amount // of the accepted ones
-	// Errors names the first 100 rejected and conflicting lines.
+	Amount     reward.Amount // total of the accepted targets
+	// Errors holds the first 100 rejected and conflicting lines.
 	Errors []store.LineError
 }
 
-// Upload reads a file to its end and saves its good lines, whatever the
-// promotion's status. The next batch is read while the last one is saved.
-// Saving is idempotent by target, so sending the same file again is always
-// safe. When the body breaks in the middle, what came before is in; the result
-// counts it next to the error.
+// Upload reads a file to its end and saves its valid lines, whatever the
+// promotion's status. It reads the next batch while it saves the previous one.
+// Saving is idempotent per target, so uploading the same file again is safe. If
+// the body ends early, the targets before that are saved, and the result counts
+// them along with the error.
 func (u *Uploads) Upload(ctx context.Context, cmd UploadCommand) (UploadResult, error) {
 	view, err := u.cfg.Rows.PromotionGet(ctx, cmd.PromotionID)
 	if err != nil {
@@ -121,22 +122,22 @@ func (u *Uploads) Get(ctx context.Context, promotion reward.PromotionID, id int6
 	return u.cfg.Rows.UploadGet(ctx, promotion, id)
 }
 
-// Errors pages over the bad lines of an upload, above after.
+// Errors returns the refused lines of an upload with numbers above after.
 func (u *Uploads) Errors(ctx context.Context, id, after int64, limit int) ([]store.LineError, error) {
 	return u.cfg.Rows.UploadErrors(ctx, id, after, limit)
 }
 
-// targetBatch is a run of lines of a file.
+// targetBatch holds consecutive lines of a file.
 type targetBatch struct {
 	rows  []store.NewPayout
 	lines []int64 // of each row
 	bad   []store.LineError
 }
 
-// pump reads targets in the caller's goroutine, so that nobody reads the body
-// after pump has returned, and hands them on in batches, one of which waits
-// while another is used. use sees at least one batch of a whole file, and none
-// after it has failed. Its error comes before that of the reader.
+// pump reads targets in the caller's goroutine, so that the body is not read after
+// pump returns, and passes them to use in batches, with one batch waiting. A
+// complete file makes at least one batch. pump does not call use again after an
+// error, and prefers the error of use to that of the reader.
 func pump(ctx context.Context, reader *TargetReader, use func(ctx context.Context, b targetBatch) error) error {
 	batches := make(chan targetBatch, 1)
 	failed := make(chan struct{})
@@ -161,8 +162,7 @@ func pump(ctx context.Context, reader *TargetReader, use func(ctx context.Contex
 	return readErr
 }
 
-// readBatches sends what the reader finds until its end, also what came before
-// a break.
+// readBatches sends the reader's lines in batches, including those before an error.
 func readBatches(ctx context.Context, reader *TargetReader, to chan<- targetBatch, failed <-chan struct{}) error {
 	for first := true; ; first = false {
 		b, err := readBatch(ctx, reader, failed)
@@ -183,9 +183,10 @@ func readBatches(ctx context.Context, reader *TargetReader, to chan<- targetBatc
 	}
 }
 
-// errPumpStopped ends reading after a batch could not be used.
-var errPumpStopped = errors.New("payout: the batch before failed")
+// errPumpStopped ends reading after use failed.
+var errPumpStopped = errors.New("campaign: the previous batch failed")
 
+// readBatch reads the next lines, up to store.BatchMax of either kind.
 func readBatch(ctx context.Context, reader *TargetReader, failed <-chan struct{}) (targetBatch, error) {
 	var b targetBatch
 	for len(b.rows) < store.BatchMax && len(b.bad) < store.BatchMax {
@@ -212,34 +213,34 @@ func readBatch(ctx context.Context, reader *TargetReader, failed <-chan struct{}
 	return b, nil
 }
 
-// bodyBroken gives an error of the stream a code, unless it has one.
+// bodyBroken adds a code to a read error that has none.
 func bodyBroken(err error) error {
 	if e, ok := errors.AsType[*reward.Error](err); ok {
 		return e
 	}
-	return &reward.Error{Kind: reward.KindMalformed, Code: CodeBodyBroken, Detail: "the body broke off before its end", Err: err}
+	return &reward.Error{Kind: reward.KindMalformed, Code: CodeBodyBroken, Detail: "the body ended before it was complete", Err: err}
 }
 
-// tally adds up what became of the lines.
+// tally adds up the outcomes of lines.
 type tally struct {
 	result UploadResult
-	// room is what the promotion's total may still grow by.
-	room reward.Amount
+	// amountLeft is the amount by which the promotion's total may still grow.
+	amountLeft reward.Amount
 }
 
 func newTally(view store.PromotionView) tally {
-	return tally{room: math.MaxInt64 - view.Counts.AmountTotal()}
+	return tally{amountLeft: math.MaxInt64 - view.Counts.AmountTotal()}
 }
 
-// fits refuses a batch that would take the promotion's total out of its range;
-// if all of it were accepted, that is. With reward.AmountMax per target that
-// takes thousands of the largest amounts, so a single line cannot do it.
+// fits refuses a batch that would make the promotion's total overflow if all of it
+// were accepted. A single line cannot do that: with reward.AmountMax per target
+// it takes thousands of them.
 func (t *tally) fits(b targetBatch) error {
-	left := t.room - t.result.Amount
+	left := t.amountLeft - t.result.Amount
 	for i, r := range b.rows {
 		if r.Amount > left {
 			return reward.NewError(reward.KindInvalid, CodeAmountOverflow,
-				"line %d would take the promotion's total above %d minor units; none was taken from line %d on",
+				"line %d would take the promotion's total above %d minor units; no target was accepted from line %d on",
 				b.lines[i], int64(math.MaxInt64), b.lines[0])
 		}
 		left -= r.Amount
@@ -247,8 +248,8 @@ func (t *tally) fits(b targetBatch) error {
 	return nil
 }
 
-// add counts a batch by the outcomes of its rows, and returns its bad lines in
-// order, conflicts among them.
+// add counts a batch by the outcomes of its rows and returns its refused lines in
+// order, including conflicts.
 func (t *tally) add(b targetBatch, outcomes []store.SaveOutcome) []store.LineError {
 	bad := b.bad
 	r := &t.result
@@ -264,7 +265,7 @@ func (t *tally) add(b targetBatch, outcomes []store.SaveOutcome) []store.LineErr
 			r.Conflicts++
 			bad = append(bad, store.LineError{
 				Line: b.lines[i], Code: LineConflict,
-				Detail: "target " + b.rows[i].TargetID.String() + " is known with another amount, user or code; nothing was changed",
+				Detail: "target " + b.rows[i].TargetID.String() + " exists with another amount, user or voucher code and was not changed",
 			})
 		}
 	}
@@ -274,23 +275,23 @@ func (t *tally) add(b targetBatch, outcomes []store.SaveOutcome) []store.LineErr
 	return bad
 }
 
-// upload is one file on its way into the store.
+// upload saves one file.
 type upload struct {
 	tally
 	cfg       UploadsConfig
 	log       obs.Log
-	promotion reward.Promotion // as it was at the beginning
+	promotion reward.Promotion // as of the beginning
 	row       store.Upload
-	kept      int          // bad lines in the report
+	stored    int          // lines in the report
 	lease     service.Base // runs from open to close
 }
 
-// open makes the row that holds up the promotion's completion. It comes with
-// the first batch, so that a file refused whole leaves nothing behind.
+// open creates the row that blocks the promotion's completion. It runs with the
+// first batch, so that a file refused as a whole leaves no row.
 func (u *upload) open(ctx context.Context) error {
 	now := time.Now()
 	row := store.Upload{
-		ID: u.cfg.IDs.Next(), PromotionID: u.promotion.ID, CreatedAt: now, LeasedUntil: now.Add(uploadLease),
+		ID: u.cfg.IDs.Next(), PromotionID: u.promotion.ID, CreatedAt: now, LeasedUntil: now.Add(uploadLeaseTTL),
 	}
 	if err := u.cfg.Rows.UploadOpen(ctx, row); err != nil {
 		return fmt.Errorf("open an upload: %w", err)
@@ -300,12 +301,12 @@ func (u *upload) open(ctx context.Context) error {
 	return nil
 }
 
-// extend keeps the lease alive. When it cannot, the promotion may complete
-// while the upload goes on; the next targets reopen it.
+// extend renews the lease. If it cannot, the promotion may complete while the
+// upload continues; the next targets reopen it.
 func (u *upload) extend(ctx context.Context) {
-	for service.Sleep(ctx, uploadLease/3) {
-		wctx, cancel := context.WithTimeout(ctx, uploadLease/3)
-		err := u.cfg.Rows.UploadExtend(wctx, u.row.ID, time.Now().Add(uploadLease))
+	for service.Sleep(ctx, uploadLeaseTTL/3) {
+		wctx, cancel := context.WithTimeout(ctx, uploadLeaseTTL/3)
+		err := u.cfg.Rows.UploadExtend(wctx, u.row.ID, time.Now().Add(uploadLeaseTTL))
 		cancel()
 		if err != nil && ctx.Err() == nil {
 			u.log.Warn("extending upload lease failed", err, "promotion_id", u.promotion.ID, "upload_id", u.row.ID)
@@ -313,9 +314,9 @@ func (u *upload) extend(ctx context.Context) {
 	}
 }
 
-// save takes a batch. A caller who has gone does not stop a write under way.
+// save saves a batch. A caller who leaves does not interrupt a write.
 func (u *upload) save(ctx context.Context, b targetBatch) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), uploadSaveWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), uploadSaveTimeout)
 	defer cancel()
 	if u.row.ID == 0 {
 		if err := u.open(ctx); err != nil {
@@ -338,28 +339,28 @@ func (u *upload) save(ctx context.Context, b targetBatch) error {
 	if u.result.Accepted > accepted {
 		u.cfg.Hint(u.promotion.ID)
 	}
-	return u.keep(ctx, bad)
+	return u.report(ctx, bad)
 }
 
-// keep writes bad lines into the report, as far as it goes.
-func (u *upload) keep(ctx context.Context, bad []store.LineError) error {
-	bad = bad[:min(len(bad), uploadErrorsKept-u.kept)]
+// report stores refused lines, up to uploadErrorsMax.
+func (u *upload) report(ctx context.Context, bad []store.LineError) error {
+	bad = bad[:min(len(bad), uploadErrorsMax-u.stored)]
 	for chunk := range slices.Chunk(bad, store.BatchMax) {
 		if err := u.cfg.Rows.UploadAddErrors(ctx, u.row.ID, chunk); err != nil {
-			return fmt.Errorf("keep the lines that were refused: %w", err)
+			return fmt.Errorf("store refused lines: %w", err)
 		}
-		u.kept += len(chunk)
+		u.stored += len(chunk)
 	}
 	return nil
 }
 
-// close lets the promotion complete. When that fails the lease runs out.
+// close lets the promotion complete. If that fails, the lease expires.
 func (u *upload) close(ctx context.Context) {
 	if u.row.ID == 0 {
 		return
 	}
 	u.lease.Stop()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), uploadSaveWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), uploadSaveTimeout)
 	defer cancel()
 	r := &u.result
 	u.row.Accepted, u.row.Duplicates, u.row.Conflicts = r.Accepted, r.Duplicates, r.Conflicts
@@ -373,7 +374,7 @@ func (u *upload) close(ctx context.Context) {
 	u.cfg.Hint(u.promotion.ID)
 }
 
-// explain tells the caller how far the upload came.
+// explain adds to an error how many targets were accepted before it.
 func (u *upload) explain(err error) error {
 	if err == nil || u.row.ID == 0 {
 		return err

@@ -160,7 +160,7 @@ func TestUpload(t *testing.T) {
 				t.Errorf("upload %d: opened %+v, closed %+v", i, f.opened[i], f.closed[i])
 			}
 		}
-		if f.hints < 3 || f.opened[0].LeasedUntil.Sub(f.opened[0].CreatedAt) != uploadLease {
+		if f.hints < 3 || f.opened[0].LeasedUntil.Sub(f.opened[0].CreatedAt) != uploadLeaseTTL {
 			t.Errorf("%d hints, lease %v", f.hints, f.opened[0])
 		}
 	})
@@ -330,7 +330,7 @@ func TestUploadKeepsItsLease(t *testing.T) {
 		}
 		until := f.opened[0].LeasedUntil
 		for _, next := range f.extends {
-			if next.Sub(until) > uploadLease {
+			if next.Sub(until) > uploadLeaseTTL {
 				t.Errorf("the lease lapsed between %v and %v", until, next)
 			}
 			until = next

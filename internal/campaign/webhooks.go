@@ -27,24 +27,24 @@ import (
 )
 
 const (
-	webhookEvery   = time.Second      // pause between looks for deliveries that are due
-	webhookBatch   = 64               // deliveries taken at a time
-	webhookHold    = time.Minute      // for so long nobody else takes them
-	webhookCalls   = 8                // open at once
-	webhookWaiting = 256              // taken deliveries that wait for one host
-	webhookTimeout = 10 * time.Second // of one call, the dial included
-	webhookRows    = 2 * time.Second  // of one read or write of rows
-	webhookStop    = 3 * time.Second  // what a stop leaves to open calls
-	webhookAnswer  = 64 << 10         // bytes of an answer's headers, and of its body
-	// A delivery that is not heard is tried again after webhookBase, doubled
-	// each time up to webhookLimit, and given up webhookFor after it began.
-	webhookBase  = 5 * time.Second
-	webhookLimit = time.Hour
-	webhookFor   = 72 * time.Hour
-	// webhookRest is the longest that a host without an answer is left alone
-	// for the sake of the others, webhookMemory how long after that it is known.
-	webhookRest   = time.Minute
-	webhookMemory = 5 * time.Minute
+	webhookInterval    = time.Second      // between looks for deliveries that are due
+	webhookBatch       = 64               // deliveries claimed at once
+	webhookLease       = time.Minute      // of a claimed delivery
+	webhookCallsMax    = 8                // calls in flight
+	webhookWaitingMax  = 256              // claimed deliveries that wait for one host
+	webhookTimeout     = 10 * time.Second // of one call, including the dial
+	webhookRowsTimeout = 2 * time.Second  // of one read or write of rows
+	webhookStopTimeout = 3 * time.Second  // of calls in flight during a stop
+	webhookResponseMax = 64 << 10         // bytes read of a response's headers, and of its body
+	// A failed delivery is tried again after webhookBackoff, doubled each time up
+	// to webhookBackoffMax. It is abandoned webhookAbandonAfter after its event.
+	webhookBackoff      = 5 * time.Second
+	webhookBackoffMax   = time.Hour
+	webhookAbandonAfter = 72 * time.Hour
+	// webhookHostBackoffMax limits the backoff of a host that does not respond.
+	// Its failures are remembered for webhookHostTTL after that.
+	webhookHostBackoffMax = time.Minute
+	webhookHostTTL        = 5 * time.Minute
 )
 
 // The headers of a delivery; see docs/webhooks.md.
@@ -54,78 +54,78 @@ const (
 	headerSignature = "Largesse-Signature"
 )
 
-// WebhookRows is what the sender needs of the rows.
+// WebhookRows is the part of the store that Webhooks uses.
 type WebhookRows interface {
 	store.Webhooks
 	PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error)
 }
 
-// WebhooksConfig is what a Webhooks needs.
+// WebhooksConfig configures Webhooks.
 type WebhooksConfig struct {
 	Rows WebhookRows
-	// Secret signs what is sent; "" = nothing is sent, as nobody could tell
-	// whose it is (promotions cannot have webhooks then). [webhook.secret]
+	// Secret signs deliveries. If it is empty, nothing is sent, because receivers
+	// could not verify the sender.
 	Secret  string
 	Metrics *obs.Metrics
 	Log     obs.Log
 }
 
-// Webhooks tells the webhooks of promotions what has happened, until they
-// have heard it. A delivery is a row with an id of its own; dying between the
-// call and its record has it sent again under the same id. Several instances
-// share the work by taking deliveries for a while.
+// Webhooks sends the events of promotions to their webhooks. Each delivery is a
+// row with its own id and is retried until the receiver accepts it. After a crash
+// between the call and its record, it is sent again under the same id. Instances
+// share the work by claiming deliveries under a lease.
 //
-// One call at a time is open to a host, and a host that does not answer rests,
-// so that it does not hold up the others.
+// Webhooks opens one call at a time to each host. It backs off from a host that
+// does not respond, so that the host does not delay the others.
 type Webhooks struct {
 	service.Base
 	cfg    WebhooksConfig
 	log    obs.Log
 	client http.RoundTripper
-	slots  chan struct{} // holds one per open call
+	slots  chan struct{} // holds one value per call in flight
 
 	mu    sync.Mutex // protects hosts
 	hosts map[string]*webhookHost
 }
 
-// webhookHost is what waits for one host.
+// webhookHost is the state of one host.
 type webhookHost struct {
-	waiting   []takenDelivery
-	working   bool
-	silent    int // tries in a row without any answer
-	restUntil time.Time
+	waiting   []claimedDelivery
+	working   bool // a goroutine sends to the host
+	silent    int  // attempts in a row without a response
+	notBefore time.Time
 }
 
-// takenDelivery is a delivery that is ours until then.
-type takenDelivery struct {
+// claimedDelivery is a delivery that belongs to this instance until a time.
+type claimedDelivery struct {
 	store.WebhookDelivery
 	until time.Time
 }
 
-// NewWebhooks makes a sender that sends nothing yet.
+// NewWebhooks returns Webhooks that send nothing before Start.
 func NewWebhooks(cfg WebhooksConfig) *Webhooks {
 	dialer := &net.Dialer{Timeout: webhookTimeout, Control: refuseLinkLocal}
 	return &Webhooks{
-		cfg: cfg, log: cfg.Log.For(obs.Webhook), slots: make(chan struct{}, webhookCalls), hosts: make(map[string]*webhookHost),
-		// The transport is used directly: an http.Client would follow redirects.
-		// No proxy: what it would be asked for is checked at our own dial only.
+		cfg: cfg, log: cfg.Log.For(obs.Webhook), slots: make(chan struct{}, webhookCallsMax), hosts: make(map[string]*webhookHost),
+		// Use the transport directly: an http.Client would follow redirects. Use no
+		// proxy: the address check happens when this process dials.
 		client: &http.Transport{
 			DialContext: dialer.DialContext, TLSHandshakeTimeout: webhookTimeout,
-			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: webhookAnswer,
+			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: webhookResponseMax,
 		},
 	}
 }
 
-var errLinkLocal = errors.New("link-local addresses are refused: they are where clouds keep the credentials of machines")
+var errLinkLocal = errors.New("link-local addresses are refused: cloud platforms serve credentials there")
 
-// metadataIPv6 is where a cloud keeps them though it is not link-local.
+// metadataIPv6 serves credentials too, although it is not link-local.
 var metadataIPv6 = netip.MustParseAddr("fd00:ec2::254")
 
-// refuseLinkLocal is asked with the address that a name was resolved to.
+// refuseLinkLocal checks the address that a host name resolved to.
 func refuseLinkLocal(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return fmt.Errorf("the address %s cannot be read: %w", reward.Quote(address), err)
+		return fmt.Errorf("the address %s cannot be parsed: %w", reward.Quote(address), err)
 	}
 	ip := at.Addr().Unmap().WithZone("")
 	if ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast() || ip == metadataIPv6 {
@@ -137,8 +137,8 @@ func refuseLinkLocal(_, address string, _ syscall.RawConn) error {
 // Start sends in the background until Stop.
 func (w *Webhooks) Start(ctx context.Context) { w.Base.Start(ctx, w.run) }
 
-// run sends until ctx ends; calls that are open then get a moment to end. What
-// is left is sent by others, or after the next start.
+// run sends until ctx ends. Calls in flight then get webhookStopTimeout to end.
+// Other instances, or the next start, send the remaining deliveries.
 func (w *Webhooks) run(ctx context.Context) {
 	if w.cfg.Secret == "" {
 		return
@@ -160,28 +160,28 @@ func (w *Webhooks) run(ctx context.Context) {
 			failures = 0
 		}
 		if n < webhookBatch {
-			service.Sleep(ctx, service.Jitter(webhookEvery, 0.2))
+			service.Sleep(ctx, service.Jitter(webhookInterval, 0.2))
 		}
 	}
-	late := time.AfterFunc(webhookStop, cancel)
+	late := time.AfterFunc(webhookStopTimeout, cancel)
 	defer late.Stop()
 	working.Wait()
 }
 
-// round takes what is due and hands it to its hosts. What a host has no room
-// for, or must not get now, is due again when the hold ends.
+// round claims deliveries that are due and assigns them to their hosts. Deliveries
+// to a host that is full or backing off are due again when their lease ends.
 func (w *Webhooks) round(ctx, calls context.Context, working *sync.WaitGroup) (int, error) {
 	now := time.Now()
-	bounded, cancel := context.WithTimeout(ctx, webhookRows)
+	bounded, cancel := context.WithTimeout(ctx, webhookRowsTimeout)
 	defer cancel()
-	due, err := w.cfg.Rows.WebhookTake(bounded, webhookBatch, now.Add(webhookHold), now)
+	due, err := w.cfg.Rows.WebhookTake(bounded, webhookBatch, now.Add(webhookLease), now)
 	if err != nil {
-		return 0, fmt.Errorf("take webhooks that are due: %w", err)
+		return 0, fmt.Errorf("claim webhooks that are due: %w", err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, h := range w.hosts {
-		if !h.working && now.Sub(h.restUntil) > webhookMemory {
+		if !h.working && now.Sub(h.notBefore) > webhookHostTTL {
 			delete(w.hosts, name)
 		}
 	}
@@ -192,10 +192,10 @@ func (w *Webhooks) round(ctx, calls context.Context, working *sync.WaitGroup) (i
 			h = &webhookHost{}
 			w.hosts[name] = h
 		}
-		if now.Before(h.restUntil) || len(h.waiting) == webhookWaiting {
+		if now.Before(h.notBefore) || len(h.waiting) == webhookWaitingMax {
 			continue
 		}
-		h.waiting = append(h.waiting, takenDelivery{d, now.Add(webhookHold)})
+		h.waiting = append(h.waiting, claimedDelivery{d, now.Add(webhookLease)})
 		if !h.working {
 			h.working = true
 			working.Go(func() { w.work(ctx, calls, h) })
@@ -204,6 +204,7 @@ func (w *Webhooks) round(ctx, calls context.Context, working *sync.WaitGroup) (i
 	return len(due), nil
 }
 
+// hostOf returns the host of a URL.
 func hostOf(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -212,7 +213,7 @@ func hostOf(address string) string {
 	return strings.ToLower(u.Host)
 }
 
-// work tells a host what waits for it, one after the other, until nothing does.
+// work sends the deliveries that wait for a host, one after another.
 func (w *Webhooks) work(ctx, calls context.Context, h *webhookHost) {
 	for {
 		select {
@@ -230,43 +231,43 @@ func (w *Webhooks) work(ctx, calls context.Context, h *webhookHost) {
 	}
 }
 
-// answered notes whether a host answered at all. One that does not rests, and
-// what waits for it is left to be taken again.
-func (w *Webhooks) answered(h *webhookHost, yes bool, now time.Time) (restUntil time.Time) {
+// recordResponse records whether a host responded. It backs off from a host that
+// did not, and leaves the host's waiting deliveries to be claimed again.
+func (w *Webhooks) recordResponse(h *webhookHost, responded bool, now time.Time) (notBefore time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if yes {
+	if responded {
 		h.silent = 0
 		return time.Time{}
 	}
-	h.restUntil = now.Add(service.Backoff(h.silent, webhookBase, webhookRest))
+	h.notBefore = now.Add(service.Backoff(h.silent, webhookBackoff, webhookHostBackoffMax))
 	h.silent++
 	h.waiting = nil
-	return h.restUntil
+	return h.notBefore
 }
 
-// next is what a host is told next, false when its work is done for now. What
-// could no longer be told before its hold ends is left out.
-func (w *Webhooks) next(ctx context.Context, h *webhookHost) (takenDelivery, bool) {
+// next returns the next delivery to a host, or false if none waits. It skips
+// deliveries that could not be sent before their lease ends.
+func (w *Webhooks) next(ctx context.Context, h *webhookHost) (claimedDelivery, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for ctx.Err() == nil && len(h.waiting) > 0 {
 		d := h.waiting[0]
 		h.waiting = h.waiting[1:]
-		if time.Until(d.until) > webhookTimeout+3*webhookRows {
+		if time.Until(d.until) > webhookTimeout+3*webhookRowsTimeout {
 			return d, true
 		}
 	}
 	h.working, h.waiting = false, nil
-	return takenDelivery{}, false
+	return claimedDelivery{}, false
 }
 
-// deliver makes one try and notes what came of it.
-func (w *Webhooks) deliver(ctx context.Context, h *webhookHost, d takenDelivery) {
+// deliver makes one attempt and records its result.
+func (w *Webhooks) deliver(ctx context.Context, h *webhookHost, d claimedDelivery) {
 	attrs := []any{"promotion_id", d.PromotionID, "event", d.Event, "delivery", d.ID, "attempt", d.Tries + 1}
 	body, err := w.compose(ctx, d.WebhookDelivery)
 	if reward.HasCode(err, reward.CodeNotFound) {
-		w.giveUp(ctx, d, 0, err, attrs)
+		w.abandon(ctx, d, 0, err, attrs)
 		return
 	}
 	if err != nil {
@@ -276,52 +277,53 @@ func (w *Webhooks) deliver(ctx context.Context, h *webhookHost, d takenDelivery)
 	status, err := w.post(ctx, d.WebhookDelivery, body)
 	now := time.Now()
 	if err != nil && ctx.Err() != nil {
-		return // a stop is no failure of the receiver; it is told again
+		return // a stop is no failure of the receiver; the delivery is sent again
 	}
-	rest := w.answered(h, err == nil, now)
+	hostNotBefore := w.recordResponse(h, err == nil, now)
 	if err == nil && status/100 == 2 {
 		w.cfg.Metrics.WebhookTold(obs.WebhookHeard)
 		w.log.Info("webhook delivered", append(attrs, "status", status)...)
-		w.note(ctx, func(ctx context.Context) error { return w.cfg.Rows.WebhookDone(ctx, d.ID, status, "", now) }, attrs)
+		w.record(ctx, func(ctx context.Context) error { return w.cfg.Rows.WebhookDone(ctx, d.ID, status, "", now) }, attrs)
 		return
 	}
 	if err == nil {
-		err = fmt.Errorf("the receiver answered with status %d", status)
+		err = fmt.Errorf("the receiver responded with status %d", status)
 	}
-	if status == http.StatusGone || now.Sub(d.At) >= webhookFor {
-		w.giveUp(ctx, d, status, err, attrs)
+	if status == http.StatusGone || now.Sub(d.At) >= webhookAbandonAfter {
+		w.abandon(ctx, d, status, err, attrs)
 		return
 	}
-	nextAt := now.Add(service.Backoff(d.Tries, webhookBase, webhookLimit))
-	if nextAt.Before(rest) {
-		nextAt = rest
+	nextAt := now.Add(service.Backoff(d.Tries, webhookBackoff, webhookBackoffMax))
+	if nextAt.Before(hostNotBefore) {
+		nextAt = hostNotBefore
 	}
 	w.cfg.Metrics.WebhookTold(obs.WebhookLater)
 	w.log.Warn("sending webhook failed", err, append(attrs, "status", status, "next_at", nextAt.UTC())...)
-	w.note(ctx, func(ctx context.Context) error {
+	w.record(ctx, func(ctx context.Context) error {
 		return w.cfg.Rows.WebhookLater(ctx, d.ID, status, err.Error(), nextAt)
 	}, attrs)
 }
 
-func (w *Webhooks) giveUp(ctx context.Context, d takenDelivery, status int, why error, attrs []any) {
+// abandon closes a delivery that is not tried again.
+func (w *Webhooks) abandon(ctx context.Context, d claimedDelivery, status int, why error, attrs []any) {
 	w.cfg.Metrics.WebhookTold(obs.WebhookGivenUp)
 	w.log.Error("webhook abandoned", why, append(attrs, "status", status)...)
-	w.note(ctx, func(ctx context.Context) error {
-		return w.cfg.Rows.WebhookDone(ctx, d.ID, status, "given up: "+why.Error(), time.Now())
+	w.record(ctx, func(ctx context.Context) error {
+		return w.cfg.Rows.WebhookDone(ctx, d.ID, status, "abandoned: "+why.Error(), time.Now())
 	}, attrs)
 }
 
-// note writes what came of a try, also while a stop has begun. When it cannot
-// be written the delivery is sent again, under the same id.
-func (w *Webhooks) note(ctx context.Context, write func(context.Context) error, attrs []any) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), webhookRows)
+// record writes the result of an attempt, even during a stop. If it fails, the
+// delivery is sent again under the same id.
+func (w *Webhooks) record(ctx context.Context, write func(context.Context) error, attrs []any) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), webhookRowsTimeout)
 	defer cancel()
 	if err := write(ctx); err != nil {
 		w.log.Warn("recording webhook attempt failed", err, attrs...)
 	}
 }
 
-// webhookBody is what a receiver reads. Ids are text: they pass 2^53.
+// webhookBody is the body of a delivery. Ids are strings, because they exceed 2^53.
 type webhookBody struct {
 	ID              int64                  `json:"id,string"`
 	Event           string                 `json:"event"`
@@ -341,14 +343,14 @@ type webhookBody struct {
 	FinishedAt      time.Time              `json:"finishedAt,omitzero"`
 }
 
-// compose tells of the promotion as it is now, which may be later than what
-// has happened.
+// compose returns the body of a delivery. It describes the promotion as of now,
+// which may be later than the event.
 func (w *Webhooks) compose(ctx context.Context, d store.WebhookDelivery) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, webhookRows)
+	ctx, cancel := context.WithTimeout(ctx, webhookRowsTimeout)
 	defer cancel()
 	v, err := w.cfg.Rows.PromotionGet(ctx, d.PromotionID)
 	if err != nil {
-		return nil, fmt.Errorf("read the promotion of a webhook: %w", err)
+		return nil, fmt.Errorf("read the webhook's promotion: %w", err)
 	}
 	counts := make(map[string]int64, reward.StateCount)
 	for s, n := range v.Counts.Payouts {
@@ -363,14 +365,14 @@ func (w *Webhooks) compose(ctx context.Context, d store.WebhookDelivery) ([]byte
 	})
 }
 
-// post sends a delivery once. The status counts; of the answer's body no more
-// is read than lets the receiver end in peace.
+// post sends a delivery once and returns the status. It reads a limited part of
+// the response body, so that a receiver can finish writing it.
 func (w *Webhooks) post(ctx context.Context, d store.WebhookDelivery, body []byte) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, webhookTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.URL, bytes.NewReader(body))
 	if err != nil {
-		return 0, errors.New("the webhook's address cannot be read") // without the cause: it repeats the address, secrets and all
+		return 0, errors.New("the webhook's URL cannot be parsed") // without the cause, which contains the URL and its secrets
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "largesse")
@@ -380,17 +382,17 @@ func (w *Webhooks) post(ctx context.Context, d store.WebhookDelivery, body []byt
 	resp, err := w.client.RoundTrip(req)
 	if err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
-			return 0, fmt.Errorf("no answer within %v", webhookTimeout)
+			return 0, fmt.Errorf("no response within %v", webhookTimeout)
 		}
-		return 0, fmt.Errorf("no answer: %w", err)
+		return 0, fmt.Errorf("no response: %w", err)
 	}
-	_, _ = io.CopyN(io.Discard, resp.Body, webhookAnswer)
+	_, _ = io.CopyN(io.Discard, resp.Body, webhookResponseMax)
 	_ = resp.Body.Close()
 	return resp.StatusCode, nil
 }
 
-// signature is t=<Unix seconds>,v1=<hex HMAC-SHA256 of "<t>.<body>">. The time
-// is that of the try, so that a receiver can refuse what is played again later.
+// signature returns t=<Unix seconds>,v1=<hex HMAC-SHA256 of "<t>.<body>">. The time
+// is that of the attempt, so that receivers can refuse replayed deliveries.
 func signature(secret string, at time.Time, body []byte) string {
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	mac := hmac.New(sha256.New, []byte(secret))

@@ -269,7 +269,7 @@ func TestWebhookSender(t *testing.T) {
 					continue
 				}
 				pause, about := got.at.Sub(list[i-1].at), 5*time.Second<<(i-1)
-				if pause < about*3/4 || pause > about*5/4+2*webhookEvery {
+				if pause < about*3/4 || pause > about*5/4+2*webhookInterval {
 					t.Errorf("try %d after %v, want about %v", i, pause, about)
 				}
 			}
@@ -280,13 +280,13 @@ func TestWebhookSender(t *testing.T) {
 		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
 			r.set("a.example", always(500))
 			id := rows.add("https://a.example/hook", 1)
-			time.Sleep(webhookFor - 2*time.Hour)
+			time.Sleep(webhookAbandonAfter - 2*time.Hour)
 			if rows.row(id).done {
-				t.Fatalf("given up early: %+v", rows.row(id))
+				t.Fatalf("abandoned early: %+v", rows.row(id))
 			}
 			time.Sleep(4 * time.Hour)
 			n := r.count("a.example")
-			if row := rows.row(id); !row.done || !strings.HasPrefix(row.detail, "given up: ") || n < 75 || n > 120 {
+			if row := rows.row(id); !row.done || !strings.HasPrefix(row.detail, "abandoned: ") || n < 75 || n > 120 {
 				t.Errorf("%d tries, %+v", n, row)
 			}
 			time.Sleep(4 * time.Hour)
@@ -325,7 +325,7 @@ func TestWebhookSender(t *testing.T) {
 			r.set("a.example", dead)
 			id := rows.add("https://a.example/hook", 1)
 			time.Sleep(webhookTimeout + 3*time.Second)
-			if row := rows.row(id); row.Tries != 1 || row.status != 0 || row.detail != "no answer within 10s" {
+			if row := rows.row(id); row.Tries != 1 || row.status != 0 || row.detail != "no response within 10s" {
 				t.Errorf("%+v", row)
 			}
 		})
@@ -375,7 +375,7 @@ func TestWebhookSender(t *testing.T) {
 			r.set("a.example", nil)
 			// The last call may just have begun, the longest rest follows it, and
 			// what was taken at its very end is held.
-			within := webhookTimeout + webhookRest*5/4 + webhookHold + 5*time.Second
+			within := webhookTimeout + webhookHostBackoffMax*5/4 + webhookLease + 5*time.Second
 			time.Sleep(within)
 			for id := int64(100); id <= 300; id++ {
 				if row := rows.row(id); !row.done && row.Tries == 0 {
@@ -413,7 +413,7 @@ func TestWebhookSender(t *testing.T) {
 				rows.add("https://"+host+"/hook", 1)
 			}
 			time.Sleep(12 * time.Second)
-			if r.most()[""] != webhookCalls || !rows.row(30).done {
+			if r.most()[""] != webhookCallsMax || !rows.row(30).done {
 				t.Errorf("%d at once", r.most()[""])
 			}
 		})
@@ -438,7 +438,7 @@ func TestWebhookSender(t *testing.T) {
 			rows, r := &hookRows{}, newReceivers()
 			id := rows.add("https://a.example/hook", 1)
 			// One takes it, tells it, and is no more.
-			taken, err := rows.WebhookTake(t.Context(), 1, time.Now().Add(webhookHold), time.Now())
+			taken, err := rows.WebhookTake(t.Context(), 1, time.Now().Add(webhookLease), time.Now())
 			if err != nil || len(taken) != 1 {
 				t.Fatal(taken, err)
 			}
@@ -449,7 +449,7 @@ func TestWebhookSender(t *testing.T) {
 			next := newSender(rows, r)
 			next.Start(t.Context())
 			defer next.Stop()
-			time.Sleep(webhookHold - 2*time.Second)
+			time.Sleep(webhookLease - 2*time.Second)
 			if r.count("a.example") != 1 {
 				t.Error("told again while it was held")
 			}
@@ -475,7 +475,7 @@ func TestWebhookSender(t *testing.T) {
 			}
 			began := time.Now()
 			w.Stop()
-			if took := time.Since(began); took > webhookStop+time.Second {
+			if took := time.Since(began); took > webhookStopTimeout+time.Second {
 				t.Errorf("the stop took %v", took)
 			}
 			if !rows.row(slow).done || rows.row(hung-1).Tries != 0 || rows.row(hung).Tries != 0 {
