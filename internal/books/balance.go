@@ -11,17 +11,17 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Charges is what a provider may offer beside Provider: the list of what it has
-// charged for a promotion, page by page. cursor is "" at first and then the
-// NextCursor of the page before; the order of the list does not change, and new
-// charges come at its end at most confirmAfter later. The error is
-// money.ErrNoCharges when it has no such list, otherwise the page may be asked
-// for again.
+// Charges is a provider's list of charges.
 type Charges interface {
+	// Charges returns a page of a promotion's charges. cursor is "" for the first
+	// page and then the NextCursor of the previous page. The order of the list
+	// must not change, and a new charge must appear at its end within
+	// confirmAfter. The error is money.ErrNoCharges if the provider has no list.
+	// After any other error the page can be read again.
 	Charges(ctx context.Context, p reward.PromotionID, cursor string) (money.ChargesPage, error)
 }
 
-// worth is how many, and what they are worth.
+// worth is a number of payouts and their total amount.
 type worth struct {
 	count  int64
 	amount reward.Amount
@@ -29,16 +29,16 @@ type worth struct {
 
 func (t worth) plus(o worth) worth {
 	t.count += o.count
-	if t.amount += o.amount; t.amount < 0 { // a list from outside may say anything
+	if t.amount += o.amount; t.amount < 0 { // an external list may contain any amount
 		t.amount = math.MaxInt64
 	}
 	return t
 }
 
-// covers says that neither number of o is above that of t.
+// covers reports whether neither the count nor the amount of o exceeds that of t.
 func (t worth) covers(o worth) bool { return t.count >= o.count && t.amount >= o.amount }
 
-// in adds up payouts by state.
+// in returns the worth of the payouts in some states.
 func in(c *reward.Counts, states ...reward.State) worth {
 	var t worth
 	for _, s := range states {
@@ -47,20 +47,21 @@ func in(c *reward.Counts, states ...reward.State) worth {
 	return t
 }
 
-// chargeBook is what a provider has charged for a promotion, as far as its list
-// was read. It keeps the place, so that reading on reads what is new: the last
-// page is read again, for it may have grown.
+// chargeBook is the worth of a promotion's charges, as far as the list was read. It
+// stores the position, so that the next read continues there. It reads the last
+// page again, because the page may have grown.
 type chargeBook struct {
 	cursor string // of the last page
-	before worth  // on the pages before it
-	last   worth  // on that one
+	before worth  // of the pages before it
+	last   worth  // of the last page
 }
 
+// total returns the worth of all charges that were read.
 func (b *chargeBook) total() worth { return b.before.plus(b.last) }
 
-// read goes on to the end of the list, or to where enough is true, or for so
-// many pages (0 = any number). A place that the provider does not know any more
-// is forgotten: the next reading begins anew.
+// read reads on until the end of the list, until enough returns true, or for pages
+// pages (0 means any number). If the provider refuses the stored position, read
+// drops it, and the next read starts over.
 func (b *chargeBook) read(ctx context.Context, c Charges, id reward.PromotionID, pages int, enough func(worth) bool) error {
 	for n := 1; ; n++ {
 		page, err := c.Charges(ctx, id, b.cursor)
@@ -86,9 +87,9 @@ func (b *chargeBook) read(ctx context.Context, c Charges, id reward.PromotionID,
 type Drift struct {
 	PromotionID reward.PromotionID `json:"promotionId,string"`
 	// What differs: "counts.<state>", "amounts.<state>" or "attempts" (Kept
-	// against Store, the rows), "stream" (Redis against Store, QUEUED rows),
-	// "charges.above", "charges.below", and the same in "charges.amount.…"
-	// (Provider against Store, the bound of the rows).
+	// against Store, the rows), "stream" (Redis against Store, the QUEUED rows),
+	// "charges.above", "charges.below", "charges.amount.above" or
+	// "charges.amount.below" (Provider against Store, the limit by the rows).
 	What     string `json:"what"`
 	Store    *int64 `json:"store"`
 	Redis    *int64 `json:"redis"`
@@ -98,7 +99,7 @@ type Drift struct {
 	Repaired bool   `json:"repaired"`
 }
 
-// What differs between the provider and the rows, and between Redis and them.
+// Values of Drift.What for the provider and for the stream.
 const (
 	driftAbove       = "charges.above"
 	driftBelow       = "charges.below"
@@ -107,10 +108,10 @@ const (
 	driftStream      = "stream"
 )
 
-// ofCharges says that the provider's list is one side of the drift.
+// ofCharges reports whether the drift concerns the provider's charges.
 func (d Drift) ofCharges() bool { return strings.HasPrefix(d.What, "charges.") }
 
-// size is by how much it differs.
+// size returns the absolute difference.
 func (d Drift) size() int64 {
 	for _, other := range []*int64{d.Redis, d.Kept, d.Provider} {
 		if other != nil {
@@ -123,7 +124,7 @@ func (d Drift) size() int64 {
 	return 0
 }
 
-// find returns the drift about what.
+// find returns the drift with the given What.
 func find(drifts []Drift, what string) (Drift, bool) {
 	for _, d := range drifts {
 		if d.What == what {
@@ -133,9 +134,9 @@ func find(drifts []Drift, what string) (Drift, bool) {
 	return Drift{}, false
 }
 
-// confirmed returns those of now that were found before and still stand. A list
-// may be late by less than confirmAfter, all the time while money moves: what it
-// lacks counts only if it was SUCCEEDED when the list was looked at before.
+// confirmed returns the drifts of now that were found before too. While payouts are
+// charged, the list may always lag by less than confirmAfter, so a missing charge
+// counts only if its payout was SUCCEEDED at the previous check.
 func confirmed(before, now []Drift) []Drift {
 	var again []Drift
 	for _, d := range now {
@@ -148,7 +149,7 @@ func confirmed(before, now []Drift) []Drift {
 	return again
 }
 
-// grew says that now differs in something, or by more, than before did.
+// grew reports whether now has a drift that before lacks, or a larger one.
 func grew(before, now []Drift) bool {
 	for _, d := range now {
 		if old, ok := find(before, d.What); !ok || d.size() > old.size() {
@@ -158,7 +159,7 @@ func grew(before, now []Drift) bool {
 	return false
 }
 
-// compareCounts compares the counts that are kept with those of the rows.
+// compareCounts compares the stored counts with those of the rows.
 func compareCounts(id reward.PromotionID, kept, rows *reward.Counts) []Drift {
 	var drifts []Drift
 	compare := func(what, detail string, kept, rows int64) {
@@ -167,40 +168,42 @@ func compareCounts(id reward.PromotionID, kept, rows *reward.Counts) []Drift {
 		}
 	}
 	for s := range reward.StateCount {
-		compare("counts."+s.JSONName(), "the kept count of "+s.String()+" is %d, there are %d rows", kept.Payouts[s], rows.Payouts[s])
-		compare("amounts."+s.JSONName(), "the kept amount of "+s.String()+" is %d, the rows add up to %d", int64(kept.Amounts[s]), int64(rows.Amounts[s]))
+		compare("counts."+s.JSONName(), "the stored count of "+s.String()+" is %d, but there are %d rows", kept.Payouts[s], rows.Payouts[s])
+		compare("amounts."+s.JSONName(), "the stored amount of "+s.String()+" is %d, but the rows add up to %d", int64(kept.Amounts[s]), int64(rows.Amounts[s]))
 	}
-	compare("attempts", "the kept count of attempts is %d, the rows add up to %d", kept.Attempts, rows.Attempts)
+	compare("attempts", "the stored count of attempts is %d, but the rows add up to %d", kept.Attempts, rows.Attempts)
 	return drifts
 }
 
-// compareCharges compares what the provider had charged before the counts were
-// read, and after it, with them. Charges only grow, so at any time
+// compareCharges compares the counts of the rows with the provider's charges: first
+// was read before the counts, then after them. Charges only grow, so always
 //
-//	first ≤ SUCCEEDED + everything that may have been called, SUCCEEDED ≤ then
+//	first ≤ SUCCEEDED + every payout that may have been charged
+//	SUCCEEDED ≤ then
 //
-// READY is among what may have been called: a payout that was given back is.
+// A READY payout may have been charged too, if it was returned.
 func compareCharges(id reward.PromotionID, first worth, rows *reward.Counts, then worth) []Drift {
 	var drifts []Drift
 	add := func(what, detail string, rows, provider int64) {
 		drifts = append(drifts, Drift{PromotionID: id, What: what, Store: &rows, Provider: &provider, Detail: fmt.Sprintf(detail, provider, rows)})
 	}
-	most, paid := mayBeCharged(rows), in(rows, reward.Succeeded)
-	if first.count > most.count {
-		add(driftAbove, "the provider has charged %d payouts, the rows explain at most %d", most.count, first.count)
+	limit, paid := mayBeCharged(rows), in(rows, reward.Succeeded)
+	if first.count > limit.count {
+		add(driftAbove, "the provider has charged %d payouts, but the rows explain at most %d", limit.count, first.count)
 	}
-	if first.amount > most.amount {
-		add(driftAmountAbove, "the provider has charged %d in all, the rows explain at most %d", int64(most.amount), int64(first.amount))
+	if first.amount > limit.amount {
+		add(driftAmountAbove, "the provider has charged %d in total, but the rows explain at most %d", int64(limit.amount), int64(first.amount))
 	}
 	if then.count < paid.count {
-		add(driftBelow, "the provider has charged %d payouts, the rows say that %d are SUCCEEDED", paid.count, then.count)
+		add(driftBelow, "the provider has charged %d payouts, but %d rows are SUCCEEDED", paid.count, then.count)
 	}
 	if then.amount < paid.amount {
-		add(driftAmountBelow, "the provider has charged %d in all, the rows say that %d is SUCCEEDED", int64(paid.amount), int64(then.amount))
+		add(driftAmountBelow, "the provider has charged %d in total, but the SUCCEEDED rows add up to %d", int64(paid.amount), int64(then.amount))
 	}
 	return drifts
 }
 
+// mayBeCharged returns the worth of the payouts that may have been charged.
 func mayBeCharged(rows *reward.Counts) worth {
 	return in(rows, reward.Succeeded, reward.Queued, reward.Retrying, reward.Unknown, reward.Ready)
 }

@@ -13,37 +13,37 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// ReconcileCommand asks for a reconciliation.
+// ReconcileCommand describes a reconciliation to run.
 type ReconcileCommand struct {
-	PromotionID *reward.PromotionID // nil = all active ones
-	// Repair sets kept counts to what the rows say, and acknowledges stream
-	// entries whose dispatch is settled. Nothing else can be repaired by itself.
+	PromotionID *reward.PromotionID // nil means all active promotions
+	// Repair recomputes the stored counts from the rows and acknowledges stream
+	// entries whose dispatch is settled. Nothing else can be repaired
+	// automatically.
 	Repair bool
 }
 
-// Reconciliation is what came of one.
+// Reconciliation is the report of a reconciliation.
 type Reconciliation struct {
 	ID      int64   `json:"id,string"`
 	Checked int     `json:"checked"` // promotions
 	Drifts  []Drift `json:"drifts"`
-	// Skipped says what could not be compared, and why.
+	// Skipped names what could not be compared, and why.
 	Skipped []string  `json:"skipped,omitempty"`
 	At      time.Time `json:"at"`
 }
 
-// doubt is what has to be looked at again before it counts.
+// doubt holds the differences that count only if a second check finds them.
 type doubt struct {
 	id      reward.PromotionID
 	charges []Drift
-	surplus map[string]bool // ids of stream entries; true: it may be acknowledged
+	surplus map[string]bool // by entry id; true if the entry may be acknowledged
 }
 
-// Run compares, for one promotion or all active ones: the counts that are kept
-// with the rows, the stream with the QUEUED rows, and what the provider has
-// charged with the rows. What may be a matter of the moment is looked at twice,
-// 10 s apart, so that it takes so long when there is anything like that. A
-// running promotion that the provider has charged otherwise than the rows say
-// is paused. The report is kept; see Get.
+// Run compares, for one promotion or all active ones, the stored counts with the
+// rows, the stream with the QUEUED rows, and the provider's charges with the
+// rows. It checks differences that may be transient again after 10 s, and returns
+// only then if there are any. It pauses a running promotion whose charges do not
+// match the rows. It stores the report; see Get.
 func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliation, error) {
 	var ids []reward.PromotionID
 	if cmd.PromotionID != nil {
@@ -80,8 +80,8 @@ func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliat
 	return report, r.save(ctx, report)
 }
 
-// inspect compares once. What is certain at once is reported, the rest is
-// returned.
+// inspect compares once. It adds certain differences to the report and returns the
+// others.
 func (r *Reconciler) inspect(ctx context.Context, id reward.PromotionID, repair bool, report *Reconciliation) (doubt, error) {
 	kept, rows, err := r.cfg.Store.SummaryCompare(ctx, id, repair)
 	if err != nil {
@@ -92,7 +92,7 @@ func (r *Reconciler) inspect(ctx context.Context, id reward.PromotionID, repair 
 		report.Drifts = append(report.Drifts, d)
 	}
 	d := doubt{id: id}
-	if _, d.charges, err = r.compareAnew(ctx, id, report); err != nil {
+	if _, d.charges, err = r.compareFromStart(ctx, id, report); err != nil {
 		return d, err
 	}
 	v, err := r.view(ctx, id)
@@ -105,13 +105,14 @@ func (r *Reconciler) inspect(ctx context.Context, id reward.PromotionID, repair 
 	return d, nil
 }
 
+// skip adds to Skipped.
 func (rec *Reconciliation) skip(id reward.PromotionID, err error) {
 	rec.Skipped = append(rec.Skipped, fmt.Sprintf("promotion %s: %v", id, err))
 }
 
-// compareAnew is compare from the beginning of the provider's list; when there
-// is none, the report says so.
-func (r *Reconciler) compareAnew(ctx context.Context, id reward.PromotionID, report *Reconciliation) (store.PromotionView, []Drift, error) {
+// compareFromStart compares from the start of the provider's list. If the list
+// cannot be read, it says so in the report.
+func (r *Reconciler) compareFromStart(ctx context.Context, id reward.PromotionID, report *Reconciliation) (store.PromotionView, []Drift, error) {
 	v, drifts, err := r.compare(ctx, id, &chargeBook{})
 	var failed listError
 	if errors.As(err, &failed) && ctx.Err() == nil {
@@ -121,11 +122,11 @@ func (r *Reconciler) compareAnew(ctx context.Context, id reward.PromotionID, rep
 	return v, drifts, err
 }
 
-// inspectStream reads the stream first and then the rows. A row that was
-// dispatched longer ago than an entry can come late, and is still QUEUED, had
-// its entry in the stream: when there are more such rows than entries some were
-// lost, which is reported. Entries that need not be there are returned: they
-// may be about to leave.
+// inspectStream reads the stream first and then the rows. Every row that is QUEUED
+// for longer than the dispatch horizon must have had its entry in the stream by
+// then. If there are more such rows than entries, entries are lost, and
+// inspectStream reports that. It returns surplus entries, which may be about to
+// leave the stream.
 func (r *Reconciler) inspectStream(ctx context.Context, s queue.Stream, report *Reconciliation) (surplus map[string]bool, err error) {
 	before := time.Now().Add(-r.cfg.DispatchHorizon)
 	info, err := r.cfg.Queue.Info(ctx, s)
@@ -145,7 +146,7 @@ func (r *Reconciler) inspectStream(ctx context.Context, s queue.Stream, report *
 		if lost := old - info.Len; err == nil && lost > 0 {
 			report.Drifts = append(report.Drifts, Drift{
 				PromotionID: s.PromotionID, What: driftStream, Store: &queued, Redis: &info.Len,
-				Detail: fmt.Sprintf("the stream has %d entries, %d payouts are QUEUED; %d or more of them lost theirs over %v ago: the sweeper (role housekeeping) returns them to READY",
+				Detail: fmt.Sprintf("the stream has %d entries, but %d payouts are QUEUED; at least %d of them lost their entries more than %v ago: the sweeper (role housekeeping) returns them to READY",
 					info.Len, queued, lost, r.cfg.DispatchHorizon),
 			})
 		}
@@ -154,7 +155,7 @@ func (r *Reconciler) inspectStream(ctx context.Context, s queue.Stream, report *
 	return nil, nil
 }
 
-// queuedBefore counts the QUEUED rows that were dispatched before at.
+// queuedBefore counts the QUEUED rows that were dispatched before a time.
 func (r *Reconciler) queuedBefore(ctx context.Context, id reward.PromotionID, at time.Time) (int64, error) {
 	state, n := reward.Queued, int64(0)
 	p := store.PayoutListParams{PromotionID: id, Limit: store.BatchMax, State: &state}
@@ -175,9 +176,9 @@ func (r *Reconciler) queuedBefore(ctx context.Context, id reward.PromotionID, at
 	}
 }
 
-// surplus finds, among the oldest entries of a stream, those that stand for
-// nothing: their dispatch is settled (true: anybody may acknowledge them), they
-// cannot be read, or they repeat another one.
+// surplus returns those of a stream's oldest entries that no QUEUED row needs. The
+// value is true if the entry's dispatch is settled, so that it may be
+// acknowledged, and false if the entry is unreadable or repeats another one.
 func (r *Reconciler) surplus(ctx context.Context, s queue.Stream) (map[string]bool, error) {
 	entries, err := r.cfg.Queue.Range(ctx, s, store.BatchMax)
 	if err != nil {
@@ -215,17 +216,17 @@ func (r *Reconciler) surplus(ctx context.Context, s queue.Stream) (map[string]bo
 	return surplus, nil
 }
 
-// confirm looks again at what was in doubt.
+// confirm checks the differences of a doubt again.
 func (r *Reconciler) confirm(ctx context.Context, d doubt, repair bool, report *Reconciliation) error {
 	if len(d.charges) > 0 {
-		v, drifts, err := r.compareAnew(ctx, d.id, report)
+		v, drifts, err := r.compareFromStart(ctx, d.id, report)
 		if err != nil {
 			return err
 		}
 		again := confirmed(d.charges, drifts)
 		report.Drifts = append(report.Drifts, again...)
 		if len(again) > 0 {
-			if err := r.answer(ctx, v, again); err != nil {
+			if err := r.handle(ctx, v, again); err != nil {
 				return err
 			}
 		}
@@ -239,7 +240,7 @@ func (r *Reconciler) confirm(ctx context.Context, d doubt, repair bool, report *
 	return nil
 }
 
-// confirmStream reports the entries that still stand for nothing.
+// confirmStream reports the entries that are still surplus.
 func (r *Reconciler) confirmStream(ctx context.Context, d doubt, repair bool, report *Reconciliation) error {
 	v, err := r.view(ctx, d.id)
 	if err != nil {
@@ -270,7 +271,7 @@ func (r *Reconciler) confirmStream(ctx context.Context, d doubt, repair bool, re
 	queued := v.Counts.Payouts[reward.Queued]
 	drift := Drift{
 		PromotionID: d.id, What: driftStream, Store: &queued, Redis: &info.Len,
-		Detail: fmt.Sprintf("the stream has %d entries, %d payouts are QUEUED; %d of its oldest entries stand for nothing, %d of them for dispatches that are settled: consumers acknowledge these when they claim them, a repair at once",
+		Detail: fmt.Sprintf("the stream has %d entries, but %d payouts are QUEUED; %d of its oldest entries are surplus, %d of them because their dispatch is settled: consumers acknowledge these when they claim them, a repair does it immediately",
 			info.Len, queued, stuck, len(settled)),
 	}
 	if repair && len(settled) > 0 {
@@ -283,16 +284,16 @@ func (r *Reconciler) confirmStream(ctx context.Context, d doubt, repair bool, re
 	return nil
 }
 
-// Get returns the report of an earlier reconciliation;
-// CodeReconciliationNotFound.
+// Get returns the report of an earlier reconciliation. It fails with
+// CodeReconciliationNotFound if there is none.
 func (r *Reconciler) Get(ctx context.Context, id int64) (Reconciliation, error) {
-	kept, err := r.cfg.Store.ReconciliationGet(ctx, id)
+	stored, err := r.cfg.Store.ReconciliationGet(ctx, id)
 	if err != nil {
 		return Reconciliation{}, err
 	}
 	var report Reconciliation
-	if err := json.Unmarshal(kept.Report, &report); err != nil {
-		return Reconciliation{}, fmt.Errorf("reconciliation %d cannot be read: %w", id, err)
+	if err := json.Unmarshal(stored.Report, &report); err != nil {
+		return Reconciliation{}, fmt.Errorf("read reconciliation %d: %w", id, err)
 	}
 	return report, nil
 }

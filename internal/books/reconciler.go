@@ -1,3 +1,6 @@
+// Package books keeps the balance sheet of promotions. It compares the stored
+// counts with the rows, the streams with the QUEUED rows, and the rows with the
+// provider's charges. It pauses promotions whose books do not balance.
 package books
 
 import (
@@ -22,48 +25,47 @@ import (
 )
 
 const (
-	reconcileEvery = time.Minute // unless something else is set
-	reconcileTick  = time.Second // pause between looks for what is due
-	// reconcileRound is how many promotions are checked at most between two
-	// pauses, suspects aside: a thousand that idle must cost next to nothing, so
-	// their turns come less often than the interval says.
-	reconcileRound = 1
-	// confirmAfter is how much later a bound has to be broken again before it
-	// counts.
+	defaultInterval = time.Minute
+	roundInterval   = time.Second // between rounds of checks
+	// roundMax limits the promotions without a suspected difference that one
+	// round checks. Thousands of idle promotions must cost next to nothing, so
+	// they are checked less often than the interval says.
+	roundMax = 1
+	// confirmAfter is the time after which a difference must be found again
+	// before it counts.
 	confirmAfter = 10 * time.Second
-	// compareShare bounds the time spent on comparing the rows of a promotion:
-	// the pause is so many times what the last time took.
+	// compareShare limits the share of time spent on comparing the rows of a
+	// promotion: the interval is compareShare times the latest duration.
 	compareShare = 100
-	// reconcileAgain is the pause after rows, or the provider, could not be asked.
-	reconcileAgain = 5 * time.Second
-	chargesAgain   = 30 * time.Second
-	// chargesNever is the pause after a provider said that it has no list.
-	chargesNever = time.Hour
-	// chargesPages bounds what is read at once of a list that has grown.
-	chargesPages = 1000
-	// reconcilerLease is the name that the one who keeps the books holds for so
-	// long; it renews three times as often.
-	reconcilerLease    = "reconciler"
-	reconcilerLeaseTTL = 15 * time.Second
-	reconcileRows      = 2 * time.Second // of a small read or write of rows
-	reasonDrifts       = 4               // named in a pauseReason
+	// rowsBackoff and chargesBackoff follow a failed read of rows and of charges.
+	rowsBackoff    = 5 * time.Second
+	chargesBackoff = 30 * time.Second
+	// noChargesBackoff follows a response that the provider has no list.
+	noChargesBackoff = time.Hour
+	// chargesPagesMax limits the pages read at once from a list that has grown.
+	chargesPagesMax = 1000
+	// leaseName is the lease of the instance that checks the books. The instance
+	// renews it three times per leaseTTL.
+	leaseName   = "reconciler"
+	leaseTTL    = 15 * time.Second
+	rowsTimeout = 2 * time.Second // of a small read or write of rows
+	reasonMax   = 4               // differences named in a pauseReason
 )
 
-// Config is what a Reconciler needs.
+// Config configures a Reconciler.
 type Config struct {
 	Store store.Store
-	// Queue holds the streams; nil = there are none.
+	// Queue holds the streams. If it is nil, streams are not compared.
 	Queue queue.Queue
-	// Charges lists what the provider has charged.
+	// Charges reads the provider's list of charges.
 	Charges Charges
 	// Views returns the active promotions. Only the loop that Start runs calls it.
 	Views func() map[reward.PromotionID]*store.PromotionView
-	// Hint is called with a promotion that was paused; nil = nobody is told.
+	// Hint is called with a promotion that was paused; it may be nil.
 	Hint func(reward.PromotionID)
-	// Instance is the name of this one among all.
+	// Instance is the name of this instance.
 	Instance string
-	// Interval is how often each promotion is checked; 0 = a minute.
-	// [reconcile.interval]
+	// Interval separates the checks of a promotion. Zero means a minute.
 	Interval time.Duration
 	// DispatchHorizon is the age at which a dispatch can no longer reach its
 	// stream.
@@ -72,14 +74,14 @@ type Config struct {
 	Log             obs.Log
 }
 
-// Reconciler keeps the balance sheet: the counts that are kept against the
-// rows, and the rows against what the provider says it has charged. While it
-// runs, one instance at a time checks every promotion that is active or has
-// just become final; a promotion whose books do not balance, twice in a row, is
-// paused. Run does the same once, on demand, and can repair.
+// Reconciler compares the stored counts with the rows, and the rows with the
+// provider's charges. Between Start and Stop, one instance at a time checks every
+// promotion that is active or has just become final. It pauses a promotion whose
+// books do not balance in two checks in a row. Run checks once, on demand, and can
+// repair. Run and Get are safe for concurrent use.
 //
-// A promotion that somebody resumes is not paused again for the same
-// difference, unless it grows or another instance takes over.
+// After a resume, a promotion is not paused again for the same difference unless
+// the difference grows or another instance takes over.
 type Reconciler struct {
 	service.Base
 	cfg   Config
@@ -87,39 +89,38 @@ type Reconciler struct {
 	ids   *service.IDs
 	log   obs.Log
 
-	// watched is what the one who keeps the books knows; only run's goroutine
-	// looks at it, as at the rest of this block.
-	watched     map[reward.PromotionID]*watched
-	listAt      time.Time // before then the provider is not asked for its list
-	listUnknown bool      // that it has none has been logged
-	away        bool      // it gave no answer the last time
+	// Only run's goroutine uses the fields of this block.
+	watched         map[reward.PromotionID]*watched
+	listAt          time.Time // the list of charges is not read before
+	noListLogged    bool      // the log says that the provider has no list
+	listUnavailable bool      // the latest read of the list failed
 
 	mu    sync.Mutex // protects known
 	known map[reward.PromotionID]breach
 }
 
-// watched is what is known of a promotion between two checks.
+// watched is the state of a promotion between two checks.
 type watched struct {
-	seenAt    time.Time // latest time among the active ones
-	gone      bool      // it is not among them any more
-	nextAt    time.Time
+	seenAt    time.Time // when it was last active
+	gone      bool      // it is no longer active
+	nextAt    time.Time // of the next check
 	compareAt time.Time // its rows are not compared before
 	book      chargeBook
-	suspects  []Drift // of the last check; one that is found again counts
-	broken    bool
-	unlisted  bool // the provider answered, but not with a list
+	suspects  []Drift // of the latest check; those found again count
+	broken    bool    // its books do not balance
+	unusable  bool    // the latest response was no list
 }
 
-// breach is what was done about the books of a promotion that do not balance.
+// breach records the handled differences of a promotion.
 type breach struct {
-	told   []Drift // counted, logged and reported
-	paused []Drift // the promotion was paused for them
+	reported []Drift // counted, logged and reported
+	paused   []Drift // the promotion was paused for them
 }
 
-// New makes a reconciler; it checks nothing before Start, or Run.
+// New returns a reconciler that checks nothing before Start or Run.
 func New(cfg Config) *Reconciler {
 	if cfg.Interval == 0 {
-		cfg.Interval = reconcileEvery
+		cfg.Interval = defaultInterval
 	}
 	return &Reconciler{
 		cfg: cfg, owner: cfg.Instance + "/" + rand.Text()[:8], ids: service.NewIDs(), log: cfg.Log.For(obs.Balance),
@@ -130,7 +131,7 @@ func New(cfg Config) *Reconciler {
 // Start checks the books in the background until Stop.
 func (r *Reconciler) Start(ctx context.Context) { r.Base.Start(ctx, r.run) }
 
-// run keeps the books while it holds the lease, until ctx ends.
+// run checks the books while it holds the lease, until ctx ends.
 func (r *Reconciler) run(ctx context.Context) {
 	failed := false
 	for ctx.Err() == nil {
@@ -147,28 +148,29 @@ func (r *Reconciler) run(ctx context.Context) {
 		if held {
 			r.lead(ctx)
 		}
-		service.Sleep(ctx, service.Jitter(reconcilerLeaseTTL/3, 0.2))
+		service.Sleep(ctx, service.Jitter(leaseTTL/3, 0.2))
 	}
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), reconcileRows)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), rowsTimeout)
 	defer cancel()
-	if err := r.cfg.Store.LeaseRelease(bounded, reconcilerLease, r.owner); err != nil {
-		r.log.Warn("releasing lease failed", err, "lease", reconcilerLease)
+	if err := r.cfg.Store.LeaseRelease(bounded, leaseName, r.owner); err != nil {
+		r.log.Warn("releasing lease failed", err, "lease", leaseName)
 	}
 }
 
-// hold takes or renews the lease.
+// hold takes or renews the lease and reports whether it has it.
 func (r *Reconciler) hold(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, reconcileRows)
+	ctx, cancel := context.WithTimeout(ctx, rowsTimeout)
 	defer cancel()
-	l, err := r.cfg.Store.LeaseTake(ctx, store.LeaseTakeParams{Name: reconcilerLease, Owner: r.owner, TTL: reconcilerLeaseTTL})
+	l, err := r.cfg.Store.LeaseTake(ctx, store.LeaseTakeParams{Name: leaseName, Owner: r.owner, TTL: leaseTTL})
 	if err != nil {
-		return false, fmt.Errorf("take the lease %q: %w", reconcilerLease, err)
+		return false, fmt.Errorf("take the lease %q: %w", leaseName, err)
 	}
 	return l.OK, nil
 }
 
-// watch notes what is active. What is not any more is checked once again by the
-// one who keeps the books, and forgotten by the others when he must have done so.
+// watch updates the watched promotions. The leading instance checks a promotion
+// that is no longer active once more. The others drop it when the leader must
+// have done so.
 func (r *Reconciler) watch(now time.Time, leading bool) {
 	views := r.cfg.Views()
 	for id := range views {
@@ -183,36 +185,36 @@ func (r *Reconciler) watch(now time.Time, leading bool) {
 		if _, active := views[id]; active {
 			continue
 		}
-		if !leading && now.Sub(w.seenAt) > 2*r.cfg.Interval+reconcilerLeaseTTL {
+		if !leading && now.Sub(w.seenAt) > 2*r.cfg.Interval+leaseTTL {
 			delete(r.watched, id)
 			continue
 		}
 		if !w.gone {
 			w.gone = true
-			if len(w.suspects) == 0 { // otherwise it is looked at again when that is due
+			if len(w.suspects) == 0 { // otherwise its second check is due soon
 				w.nextAt = now
 			}
 		}
 	}
 }
 
-// spread is when something new is checked first, so that not all are at once.
+// spread returns a random time for the first check, to spread the checks.
 func (r *Reconciler) spread(now time.Time) time.Time {
 	return now.Add(time.Duration(mathrand.Int64N(int64(r.cfg.Interval)))) //nolint:gosec // jitter is no secret
 }
 
-// lead checks what is due until the lease is lost or ctx ends.
+// lead checks promotions until the lease is lost or ctx ends.
 func (r *Reconciler) lead(ctx context.Context) {
-	var keeping sync.WaitGroup
-	defer keeping.Wait()
+	var renewing sync.WaitGroup
+	defer renewing.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	keeping.Go(func() {
+	renewing.Go(func() {
 		defer cancel()
-		r.keep(ctx)
+		r.renew(ctx)
 	})
 	now := time.Now()
-	for _, w := range r.watched { // what an earlier lead knew is old
+	for _, w := range r.watched { // results of an earlier lead are outdated
 		*w = watched{seenAt: w.seenAt, gone: w.gone, nextAt: r.spread(now)}
 		if w.gone {
 			w.nextAt = now
@@ -221,7 +223,7 @@ func (r *Reconciler) lead(ctx context.Context) {
 	defer func() {
 		for id, w := range r.watched {
 			if w.broken {
-				r.cfg.Metrics.SetBalance(id, false) // whoever leads next tells
+				r.cfg.Metrics.SetBalance(id, false) // the next leader sets it
 			}
 		}
 	}()
@@ -229,29 +231,29 @@ func (r *Reconciler) lead(ctx context.Context) {
 	for {
 		r.watch(time.Now(), true)
 		failures = r.round(ctx, failures)
-		if !service.Sleep(ctx, service.Jitter(reconcileTick, 0.2)) {
+		if !service.Sleep(ctx, service.Jitter(roundInterval, 0.2)) {
 			return
 		}
 	}
 }
 
-// keep renews the lease until ctx ends or somebody else may have it.
-func (r *Reconciler) keep(ctx context.Context) {
+// renew renews the lease until ctx ends or another instance may hold it.
+func (r *Reconciler) renew(ctx context.Context) {
 	heldAt := time.Now()
-	for service.Sleep(ctx, reconcilerLeaseTTL/3) {
+	for service.Sleep(ctx, leaseTTL/3) {
 		began := time.Now()
 		held, err := r.hold(ctx)
 		switch {
 		case err == nil && held:
 			heldAt = began
-		case err == nil, time.Since(heldAt) >= reconcilerLeaseTTL:
+		case err == nil, time.Since(heldAt) >= leaseTTL:
 			return
 		}
 	}
 }
 
-// round checks what is due. Failures in a row are logged when they begin and
-// each time their number has doubled.
+// round checks promotions that are due. It logs failures in a row at the first and
+// each time their number doubles, and returns their number.
 func (r *Reconciler) round(ctx context.Context, failures int) int {
 	var due []reward.PromotionID
 	now := time.Now()
@@ -263,11 +265,11 @@ func (r *Reconciler) round(ctx context.Context, failures int) int {
 	slices.SortFunc(due, func(a, b reward.PromotionID) int {
 		return cmp.Or(r.watched[a].nextAt.Compare(r.watched[b].nextAt), cmp.Compare(a, b))
 	})
-	checked := 0 // of those that nothing is suspected of
+	checked := 0 // of those without a suspected difference
 	for _, id := range due {
 		w := r.watched[id]
 		if len(w.suspects) == 0 && !w.gone {
-			if checked == reconcileRound {
+			if checked == roundMax {
 				continue
 			}
 			checked++
@@ -280,7 +282,7 @@ func (r *Reconciler) round(ctx context.Context, failures int) int {
 			r.balanced(id, w)
 			delete(r.watched, id)
 		case err != nil:
-			w.nextAt = time.Now().Add(service.Jitter(reconcileAgain, 0.2))
+			w.nextAt = time.Now().Add(service.Jitter(rowsBackoff, 0.2))
 			failures++
 			if failures&(failures-1) == 0 {
 				r.log.Warn("checking balance failed", err, "promotion_id", id, "failures", failures)
@@ -292,9 +294,9 @@ func (r *Reconciler) round(ctx context.Context, failures int) int {
 	return failures
 }
 
-// check looks at the books of a promotion. What differs for the first time is
-// looked at again confirmAfter later; what differs again is a breach. Before it
-// counts, the provider's list is read from its beginning.
+// check checks the books of a promotion. It checks a new difference again after
+// confirmAfter; a difference found twice is a breach. Before a breach counts, it
+// reads the provider's list from the start.
 func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watched) error {
 	var drifts []Drift
 	compared := !time.Now().Before(w.compareAt) || !w.broken && slices.ContainsFunc(w.suspects, func(d Drift) bool { return !d.ofCharges() })
@@ -319,7 +321,7 @@ func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watche
 	}
 	drifts = append(drifts, charged...)
 	again := confirmed(w.suspects, drifts)
-	var open []Drift // what could not be looked at now
+	var open []Drift // those that could not be checked now
 	for _, d := range w.suspects {
 		if d.ofCharges() && !listed || !d.ofCharges() && !compared {
 			open = append(open, d)
@@ -336,7 +338,7 @@ func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watche
 	case len(again) > 0:
 		w.broken = true
 		r.cfg.Metrics.SetBalance(id, true)
-		if err := r.answer(ctx, view, again); err != nil {
+		if err := r.handle(ctx, view, again); err != nil {
 			return err
 		}
 	}
@@ -344,15 +346,15 @@ func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watche
 	switch {
 	case len(drifts) > len(again), len(open) > 0 && !w.broken:
 		w.nextAt = time.Now().Add(confirmAfter)
-	case !listed && r.away && r.listAt.Before(w.nextAt):
-		w.nextAt = r.listAt.Add(service.Jitter(reconcileAgain/2, 0.9))
+	case !listed && r.listUnavailable && r.listAt.Before(w.nextAt):
+		w.nextAt = r.listAt.Add(service.Jitter(rowsBackoff/2, 0.9))
 	}
 	return nil
 }
 
-// list reads on in the provider's list, the counts in between, and compares.
-// listed is false when the provider has no list or could not be asked. One that
-// does not answer is left alone for a while, whatever the promotion.
+// list reads on in the provider's list and compares it with the counts. listed is
+// false if the list could not be read. After a failure, list backs off for all
+// promotions.
 func (r *Reconciler) list(ctx context.Context, id reward.PromotionID, w *watched) (view store.PromotionView, drifts []Drift, listed bool, err error) {
 	if time.Now().Before(r.listAt) {
 		view, err = r.view(ctx, id)
@@ -362,10 +364,10 @@ func (r *Reconciler) list(ctx context.Context, id reward.PromotionID, w *watched
 	var failed listError
 	switch {
 	case err == nil:
-		if r.away || w.unlisted {
+		if r.listUnavailable || w.unusable {
 			r.log.Info("charge list available again", "promotion_id", id)
 		}
-		r.away, w.unlisted = false, false
+		r.listUnavailable, w.unusable = false, false
 		return view, drifts, true, nil
 	case !errors.As(err, &failed) || ctx.Err() != nil:
 		return view, nil, false, err
@@ -373,47 +375,48 @@ func (r *Reconciler) list(ctx context.Context, id reward.PromotionID, w *watched
 	var answered *money.ChargesError
 	switch isAnswer := errors.As(err, &answered); {
 	case errors.Is(err, money.ErrNoCharges):
-		r.listAt, r.away = time.Now().Add(chargesNever), false
-		if !r.listUnknown {
+		r.listAt, r.listUnavailable = time.Now().Add(noChargesBackoff), false
+		if !r.noListLogged {
 			r.log.Info("provider has no charge list", "error", err)
 		}
-		r.listUnknown = true
+		r.noListLogged = true
 	case isAnswer && answered.Answer.Status != 0 && answered.Answer.Class != reward.AnswerThrottled:
-		if !w.unlisted {
+		if !w.unusable {
 			r.log.Warn("charge list unusable", err, "promotion_id", id)
 		}
-		w.unlisted = true
+		w.unusable = true
 	default:
-		if !r.away {
+		if !r.listUnavailable {
 			r.log.Warn("charge list unavailable", err, "promotion_id", id)
 		}
-		r.away = true
-		r.listAt = time.Now().Add(chargesAgain)
+		r.listUnavailable = true
+		r.listAt = time.Now().Add(chargesBackoff)
 		if isAnswer {
-			r.listAt = time.Now().Add(max(chargesAgain, answered.Answer.RetryAfter))
+			r.listAt = time.Now().Add(max(chargesBackoff, answered.Answer.RetryAfter))
 		}
 	}
 	view, err = r.view(ctx, id)
 	return view, nil, false, err
 }
 
+// view reads a promotion.
 func (r *Reconciler) view(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
-	ctx, cancel := context.WithTimeout(ctx, reconcileRows)
+	ctx, cancel := context.WithTimeout(ctx, rowsTimeout)
 	defer cancel()
 	return r.cfg.Store.PromotionGet(ctx, id)
 }
 
-// listError says that the provider's list could not be read.
+// listError is a failed read of the provider's list.
 type listError struct{ err error }
 
 func (e listError) Error() string { return e.err.Error() }
 func (e listError) Unwrap() error { return e.err }
 
-// compare reads the list, then the counts, then the list again, as far as is
-// needed: a list that covers the counts already does so later too.
+// compare reads the list, the counts, and then the list again until it covers the
+// counts.
 func (r *Reconciler) compare(ctx context.Context, id reward.PromotionID, book *chargeBook) (store.PromotionView, []Drift, error) {
 	never := func(worth) bool { return false }
-	if err := book.read(ctx, r.cfg.Charges, id, chargesPages, never); err != nil {
+	if err := book.read(ctx, r.cfg.Charges, id, chargesPagesMax, never); err != nil {
 		return store.PromotionView{}, nil, listError{err}
 	}
 	first := book.total()
@@ -430,7 +433,7 @@ func (r *Reconciler) compare(ctx context.Context, id reward.PromotionID, book *c
 	return v, compareCharges(id, first, &v.Counts, book.total()), nil
 }
 
-// balanced says that the books of a promotion balance again.
+// balanced records that the books of a promotion balance.
 func (r *Reconciler) balanced(id reward.PromotionID, w *watched) {
 	if w.broken {
 		r.cfg.Metrics.SetBalance(id, false)
@@ -439,15 +442,16 @@ func (r *Reconciler) balanced(id reward.PromotionID, w *watched) {
 	r.forget(id)
 }
 
+// forget drops what was done about a promotion's differences.
 func (r *Reconciler) forget(id reward.PromotionID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.known, id)
 }
 
-// answer does what has to be done about a breach: a promotion that runs is
-// paused; it is counted, logged and reported once, and again when it grows.
-func (r *Reconciler) answer(ctx context.Context, v store.PromotionView, drifts []Drift) error {
+// handle handles a breach: it pauses a running promotion, and counts, logs and
+// reports the breach once, and again if it grows.
+func (r *Reconciler) handle(ctx context.Context, v store.PromotionView, drifts []Drift) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := r.known[v.ID]
@@ -460,10 +464,10 @@ func (r *Reconciler) answer(ctx context.Context, v store.PromotionView, drifts [
 		}
 		known.paused = drifts
 	}
-	if !pause && !grew(known.told, drifts) {
+	if !pause && !grew(known.reported, drifts) {
 		return nil
 	}
-	known.told = drifts
+	known.reported = drifts
 	r.known[v.ID] = known
 	r.cfg.Metrics.Breached()
 	r.log.Error("books do not balance", errors.New(sentence(drifts)), "promotion_id", v.ID, "status", v.Status, "paused", pause, "reconciliation", report.ID)
@@ -473,20 +477,21 @@ func (r *Reconciler) answer(ctx context.Context, v store.PromotionView, drifts [
 	return nil
 }
 
-// sentence says what differs, in numbers.
+// sentence describes the differences in numbers.
 func sentence(drifts []Drift) string {
 	var parts []string
-	for _, d := range drifts[:min(len(drifts), reasonDrifts)] {
+	for _, d := range drifts[:min(len(drifts), reasonMax)] {
 		parts = append(parts, d.Detail)
 	}
-	if more := len(drifts) - reasonDrifts; more > 0 {
+	if more := len(drifts) - reasonMax; more > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(parts, "; ")
 }
 
+// pause pauses a promotion.
 func (r *Reconciler) pause(ctx context.Context, id reward.PromotionID, reason string) error {
-	ctx, cancel := context.WithTimeout(ctx, reconcileRows)
+	ctx, cancel := context.WithTimeout(ctx, rowsTimeout)
 	defer cancel()
 	_, err := r.cfg.Store.PromotionMove(ctx, store.PromotionMoveParams{
 		ID: id, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused,
@@ -501,12 +506,13 @@ func (r *Reconciler) pause(ctx context.Context, id reward.PromotionID, reason st
 	return nil
 }
 
+// save stores a report.
 func (r *Reconciler) save(ctx context.Context, report Reconciliation) error {
 	text, err := json.Marshal(report)
 	if err != nil {
-		return fmt.Errorf("write a reconciliation as JSON: %w", err)
+		return fmt.Errorf("encode reconciliation: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, reconcileRows)
+	ctx, cancel := context.WithTimeout(ctx, rowsTimeout)
 	defer cancel()
 	return r.cfg.Store.ReconciliationSave(ctx, store.Reconciliation{ID: report.ID, Report: text, At: report.At})
 }

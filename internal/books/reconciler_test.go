@@ -328,7 +328,7 @@ func (l *ledger) paused() bool { return l.view().Status == reward.Paused }
 
 // pausedWithin is how long a breach may stand before the promotion is paused: the
 // interval, the time until it is confirmed, and the ticks around them.
-const pausedWithin = testInterval + confirmAfter + 3*reconcileTick
+const pausedWithin = testInterval + confirmAfter + 3*roundInterval
 
 // healthy fails if anything was found in so long.
 func (l *ledger) healthy(d time.Duration) {
@@ -385,7 +385,7 @@ func TestReconciler(t *testing.T) {
 			l.list.add(25) // twice
 			l.within(pausedWithin, "paused", l.paused)
 			why := l.breached()
-			for _, part := range []string{"charged 26 payouts", "explain at most 25", "charged 2600 in all", "at most 2500"} {
+			for _, part := range []string{"charged 26 payouts", "explain at most 25", "charged 2600 in total", "at most 2500"} {
 				if !strings.Contains(why, part) {
 					t.Errorf("%q does not say %q", why, part)
 				}
@@ -414,7 +414,7 @@ func TestReconciler(t *testing.T) {
 			l.healthy(3 * time.Minute)
 			l.finish(25, store.OutcomePaid) // and no charge
 			l.within(pausedWithin, "paused", l.paused)
-			if why := l.breached(); !strings.Contains(why, "charged 24 payouts") || !strings.Contains(why, "25 are SUCCEEDED") {
+			if why := l.breached(); !strings.Contains(why, "charged 24 payouts") || !strings.Contains(why, "25 rows are SUCCEEDED") {
 				t.Errorf("%q", why)
 			}
 		})
@@ -428,7 +428,7 @@ func TestReconciler(t *testing.T) {
 			l.healthy(2 * time.Minute)
 			l.list.change(func() { l.list.charges[24].Amount = 99 })
 			l.within(pausedWithin, "paused", l.paused)
-			if why := l.breached(); !strings.Contains(why, "charged 2499 in all") || !strings.Contains(why, "2500 is SUCCEEDED") {
+			if why := l.breached(); !strings.Contains(why, "charged 2499 in total") || !strings.Contains(why, "SUCCEEDED rows add up to 2500") {
 				t.Errorf("%q", why)
 			}
 		})
@@ -442,7 +442,7 @@ func TestReconciler(t *testing.T) {
 			for i := 25; i <= 40; i++ { // the list is late each time, by less than confirmAfter
 				l.finish(i, store.OutcomePaid)
 				asked := l.list.calls()
-				l.within(testInterval+3*reconcileTick, "looked at", func() bool { return l.list.calls() > asked })
+				l.within(testInterval+3*roundInterval, "looked at", func() bool { return l.list.calls() > asked })
 				time.Sleep(confirmAfter / 2)
 				l.list.add(i)
 				l.healthy(0)
@@ -472,7 +472,7 @@ func TestReconciler(t *testing.T) {
 			l.healthy(2 * testInterval)
 			l.sql("UPDATE summaries SET succeeded = succeeded - 3, queued = queued + 3 WHERE promotion_id = 42 AND summary_id = 0")
 			l.within(pausedWithin, "paused", l.paused)
-			if why := l.breached(); !strings.Contains(why, "kept count of SUCCEEDED is 17, there are 20 rows") {
+			if why := l.breached(); !strings.Contains(why, "stored count of SUCCEEDED is 17, but there are 20 rows") {
 				t.Errorf("%q", why)
 			}
 			id := promotion
@@ -487,7 +487,7 @@ func TestReconciler(t *testing.T) {
 			if kept := l.view().Counts; err != nil || kept != recount {
 				t.Errorf("kept %+v, rows %+v, %v", kept, recount, err)
 			}
-			l.within(testInterval+3*reconcileTick, "balanced", func() bool { return l.shown(brokenMetric) == "" })
+			l.within(testInterval+3*roundInterval, "balanced", func() bool { return l.shown(brokenMetric) == "" })
 			if again, err := l.rec.Run(t.Context(), ReconcileCommand{}); err != nil || len(again.Drifts) != 0 {
 				t.Errorf("%+v, %v", again, err)
 			}
@@ -508,7 +508,7 @@ func TestReconciler(t *testing.T) {
 			if gone, err := l.rows.PromotionStreamGone(t.Context(), promotion, l.view().LastDispatchedAt); err != nil || !gone {
 				t.Fatal(gone, err)
 			}
-			l.within(confirmAfter+viewsEvery+5*reconcileTick, "found", func() bool { return l.shown(brokenMetric) == "1" })
+			l.within(confirmAfter+viewsEvery+5*roundInterval, "found", func() bool { return l.shown(brokenMetric) == "1" })
 			if v := l.view(); v.Status != reward.Completed || l.log.count("level=ERROR") != 1 {
 				t.Errorf("status %s, log %s", v.Status, l.log.text.String())
 			}
@@ -601,7 +601,7 @@ func TestReconciler(t *testing.T) {
 					defer l.close()
 					other := l.reconciler("two", obs.Log{})
 					l.start()
-					l.within(testInterval+3*reconcileTick, "led", func() bool { return l.list.calls() > 0 })
+					l.within(testInterval+3*roundInterval, "led", func() bool { return l.list.calls() > 0 })
 					other.Start(t.Context())
 					defer other.Stop()
 					before := l.list.calls()
@@ -617,7 +617,7 @@ func TestReconciler(t *testing.T) {
 					}
 					l.rec.Stop()
 					l.list.add(1)
-					l.within(pausedWithin+2*reconcilerLeaseTTL, "paused", l.paused)
+					l.within(pausedWithin+2*leaseTTL, "paused", l.paused)
 					if l.rows.owner() != other.owner {
 						t.Errorf("%s has the lease", l.rows.owner())
 					}
@@ -635,7 +635,7 @@ func TestReconciler(t *testing.T) {
 			l.rows.mu.Lock()
 			l.rows.lease = store.Lease{OK: true, Owner: "somebody else", Until: time.Now().Add(time.Hour)}
 			l.rows.mu.Unlock()
-			time.Sleep(reconcilerLeaseTTL)
+			time.Sleep(leaseTTL)
 			before := l.list.calls()
 			l.list.add(1)
 			l.healthy(10 * testInterval)
