@@ -13,11 +13,11 @@ import (
 
 // Charges is a provider's list of charges.
 type Charges interface {
-	// Charges returns a page of a promotion's charges. cursor is "" for the first
-	// page and then the NextCursor of the previous page. The order of the list
-	// must not change, and a new charge must appear at its end within
-	// confirmAfter. The error is money.ErrNoCharges if the provider has no list.
-	// After any other error the page can be read again.
+	// Charges returns a page of a promotion's charges. cursor is "" for the
+	// first page and then the NextCursor of the previous page. The order of the
+	// list must not change, and a new charge must appear at its end within
+	// 10 s (confirmAfter). The error is money.ErrNoCharges if the provider has no
+	// list. After any other error the page can be read again.
 	Charges(ctx context.Context, p reward.PromotionID, cursor string) (money.ChargesPage, error)
 }
 
@@ -35,7 +35,8 @@ func (t worth) plus(o worth) worth {
 	return t
 }
 
-// covers reports whether neither the count nor the amount of o exceeds that of t.
+// covers reports whether neither the count nor the amount of o exceeds that of
+// t.
 func (t worth) covers(o worth) bool { return t.count >= o.count && t.amount >= o.amount }
 
 // in returns the worth of the payouts in some states.
@@ -47,9 +48,9 @@ func in(c *reward.Counts, states ...reward.State) worth {
 	return t
 }
 
-// chargeBook is the worth of a promotion's charges, as far as the list was read. It
-// stores the position, so that the next read continues there. It reads the last
-// page again, because the page may have grown.
+// chargeBook is the worth of a promotion's charges, as far as the list was
+// read. It stores the position, so that the next read continues there. It reads
+// the last page again, because the page may have grown.
 type chargeBook struct {
 	cursor string // of the last page
 	before worth  // of the pages before it
@@ -59,9 +60,9 @@ type chargeBook struct {
 // total returns the worth of all charges that were read.
 func (b *chargeBook) total() worth { return b.before.plus(b.last) }
 
-// read reads on until the end of the list, until enough returns true, or for pages
-// pages (0 means any number). If the provider refuses the stored position, read
-// drops it, and the next read starts over.
+// read reads on until the end of the list, until enough returns true, or until
+// it has read the given number of pages (0 means no limit). If the provider
+// refuses the stored position, read drops it, and the next read starts over.
 func (b *chargeBook) read(ctx context.Context, c Charges, id reward.PromotionID, pages int, enough func(worth) bool) error {
 	for n := 1; ; n++ {
 		page, err := c.Charges(ctx, id, b.cursor)
@@ -87,8 +88,8 @@ func (b *chargeBook) read(ctx context.Context, c Charges, id reward.PromotionID,
 type Drift struct {
 	PromotionID reward.PromotionID `json:"promotionId,string"`
 	// What differs: "counts.<state>", "amounts.<state>" or "attempts" (Kept
-	// against Store, the rows), "stream" (Redis against Store, the QUEUED rows),
-	// "charges.above", "charges.below", "charges.amount.above" or
+	// against Store, the rows), "stream" (Redis against Store, the QUEUED
+	// rows), "charges.above", "charges.below", "charges.amount.above" or
 	// "charges.amount.below" (Provider against Store, the limit by the rows).
 	What     string `json:"what"`
 	Store    *int64 `json:"store"`
@@ -134,9 +135,9 @@ func find(drifts []Drift, what string) (Drift, bool) {
 	return Drift{}, false
 }
 
-// confirmed returns the drifts of now that were found before too. While payouts are
-// charged, the list may always lag by less than confirmAfter, so a missing charge
-// counts only if its payout was SUCCEEDED at the previous check.
+// confirmed returns the drifts of now that were found before too. While payouts
+// are charged, the list may always lag by less than confirmAfter, so a missing
+// charge counts only if its payout was SUCCEEDED at the previous check.
 func confirmed(before, now []Drift) []Drift {
 	var again []Drift
 	for _, d := range now {
@@ -164,7 +165,9 @@ func compareCounts(id reward.PromotionID, kept, rows *reward.Counts) []Drift {
 	var drifts []Drift
 	compare := func(what, detail string, kept, rows int64) {
 		if kept != rows {
-			drifts = append(drifts, Drift{PromotionID: id, What: what, Store: &rows, Kept: &kept, Detail: fmt.Sprintf(detail, kept, rows)})
+			drifts = append(drifts, Drift{
+				PromotionID: id, What: what, Store: &rows, Kept: &kept, Detail: fmt.Sprintf(detail, kept, rows),
+			})
 		}
 	}
 	for s := range reward.StateCount {
@@ -175,8 +178,9 @@ func compareCounts(id reward.PromotionID, kept, rows *reward.Counts) []Drift {
 	return drifts
 }
 
-// compareCharges compares the counts of the rows with the provider's charges: first
-// was read before the counts, then after them. Charges only grow, so always
+// compareCharges compares the counts of the rows with the provider's charges:
+// first was read before the counts, then after them. Charges only grow, so
+// always
 //
 //	first ≤ SUCCEEDED + every payout that may have been charged
 //	SUCCEEDED ≤ then
@@ -185,7 +189,9 @@ func compareCounts(id reward.PromotionID, kept, rows *reward.Counts) []Drift {
 func compareCharges(id reward.PromotionID, first worth, rows *reward.Counts, then worth) []Drift {
 	var drifts []Drift
 	add := func(what, detail string, rows, provider int64) {
-		drifts = append(drifts, Drift{PromotionID: id, What: what, Store: &rows, Provider: &provider, Detail: fmt.Sprintf(detail, provider, rows)})
+		drifts = append(drifts, Drift{
+			PromotionID: id, What: what, Store: &rows, Provider: &provider, Detail: fmt.Sprintf(detail, provider, rows),
+		})
 	}
 	limit, paid := mayBeCharged(rows), in(rows, reward.Succeeded)
 	if first.count > limit.count {

@@ -39,11 +39,11 @@ type doubt struct {
 	surplus map[string]bool // by entry id; true if the entry may be acknowledged
 }
 
-// Run compares, for one promotion or all active ones, the stored counts with the
-// rows, the stream with the QUEUED rows, and the provider's charges with the
-// rows. It checks differences that may be transient again after 10 s, and returns
-// only then if there are any. It pauses a running promotion whose charges do not
-// match the rows. It stores the report; see Get.
+// Run compares, for one promotion or all active ones, the stored counts with
+// the rows, the stream with the QUEUED rows, and the provider's charges with
+// the rows. It checks differences that may be transient again after 10 s, and
+// returns only then if there are any. It pauses a running promotion whose
+// charges do not match the rows. It stores the report; see Get.
 func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliation, error) {
 	var ids []reward.PromotionID
 	if cmd.PromotionID != nil {
@@ -80,8 +80,8 @@ func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliat
 	return report, r.save(ctx, report)
 }
 
-// inspect compares once. It adds certain differences to the report and returns the
-// others.
+// inspect compares once. It adds certain differences to the report and returns
+// the others.
 func (r *Reconciler) inspect(ctx context.Context, id reward.PromotionID, repair bool, report *Reconciliation) (doubt, error) {
 	kept, rows, err := r.cfg.Store.SummaryCompare(ctx, id, repair)
 	if err != nil {
@@ -122,11 +122,11 @@ func (r *Reconciler) compareFromStart(ctx context.Context, id reward.PromotionID
 	return v, drifts, err
 }
 
-// inspectStream reads the stream first and then the rows. Every row that is QUEUED
-// for longer than the dispatch horizon must have had its entry in the stream by
-// then. If there are more such rows than entries, entries are lost, and
-// inspectStream reports that. It returns surplus entries, which may be about to
-// leave the stream.
+// inspectStream reads the stream first and then the rows. Every row that is
+// QUEUED for longer than the dispatch horizon must have had its entry in the
+// stream by then. If there are more such rows than entries, entries are lost,
+// and inspectStream reports that. It returns surplus entries, which may be
+// about to leave the stream.
 func (r *Reconciler) inspectStream(ctx context.Context, s queue.Stream, report *Reconciliation) (surplus map[string]bool, err error) {
 	before := time.Now().Add(-r.cfg.DispatchHorizon)
 	info, err := r.cfg.Queue.Info(ctx, s)
@@ -176,8 +176,8 @@ func (r *Reconciler) queuedBefore(ctx context.Context, id reward.PromotionID, at
 	}
 }
 
-// surplus returns those of a stream's oldest entries that no QUEUED row needs. The
-// value is true if the entry's dispatch is settled, so that it may be
+// surplus returns those of a stream's oldest entries that no QUEUED row needs.
+// The value is true if the entry's dispatch is settled, so that it may be
 // acknowledged, and false if the entry is unreadable or repeats another one.
 func (r *Reconciler) surplus(ctx context.Context, s queue.Stream) (map[string]bool, error) {
 	entries, err := r.cfg.Queue.Range(ctx, s, store.BatchMax)

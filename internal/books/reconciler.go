@@ -37,15 +37,16 @@ const (
 	// compareShare limits the share of time spent on comparing the rows of a
 	// promotion: the interval is compareShare times the latest duration.
 	compareShare = 100
-	// rowsBackoff and chargesBackoff follow a failed read of rows and of charges.
+	// rowsBackoff and chargesBackoff follow a failed read of rows and of
+	// charges.
 	rowsBackoff    = 5 * time.Second
 	chargesBackoff = 30 * time.Second
 	// noChargesBackoff follows a response that the provider has no list.
 	noChargesBackoff = time.Hour
 	// chargesPagesMax limits the pages read at once from a list that has grown.
 	chargesPagesMax = 1000
-	// leaseName is the lease of the instance that checks the books. The instance
-	// renews it three times per leaseTTL.
+	// leaseName is the lease of the instance that checks the books. The
+	// instance renews it three times per leaseTTL.
 	leaseName   = "reconciler"
 	leaseTTL    = 15 * time.Second
 	rowsTimeout = 2 * time.Second // of a small read or write of rows
@@ -59,7 +60,8 @@ type Config struct {
 	Queue queue.Queue
 	// Charges reads the provider's list of charges.
 	Charges Charges
-	// Views returns the active promotions. Only the loop that Start runs calls it.
+	// Views returns the active promotions. Only the loop that Start runs calls
+	// it.
 	Views func() map[reward.PromotionID]*store.PromotionView
 	// Hint is called with a promotion that was paused; it may be nil.
 	Hint func(reward.PromotionID)
@@ -75,13 +77,13 @@ type Config struct {
 }
 
 // Reconciler compares the stored counts with the rows, and the rows with the
-// provider's charges. Between Start and Stop, one instance at a time checks every
-// promotion that is active or has just become final. It pauses a promotion whose
-// books do not balance in two checks in a row. Run checks once, on demand, and can
-// repair. Run and Get are safe for concurrent use.
+// provider's charges. Between Start and Stop, one instance at a time checks
+// every promotion that is active or has just become final. It pauses a
+// promotion whose books do not balance in two checks in a row. Run checks once,
+// on demand, and can repair. Run and Get are safe for concurrent use.
 //
-// After a resume, a promotion is not paused again for the same difference unless
-// the difference grows or another instance takes over.
+// After a resume, a promotion is not paused again for the same difference
+// unless the difference grows or another instance takes over.
 type Reconciler struct {
 	service.Base
 	cfg   Config
@@ -252,8 +254,8 @@ func (r *Reconciler) renew(ctx context.Context) {
 	}
 }
 
-// round checks promotions that are due. It logs failures in a row at the first and
-// each time their number doubles, and returns their number.
+// round checks promotions that are due. It logs failures in a row at the first
+// and each time their number doubles, and returns their number.
 func (r *Reconciler) round(ctx context.Context, failures int) int {
 	var due []reward.PromotionID
 	now := time.Now()
@@ -295,11 +297,12 @@ func (r *Reconciler) round(ctx context.Context, failures int) int {
 }
 
 // check checks the books of a promotion. It checks a new difference again after
-// confirmAfter; a difference found twice is a breach. Before a breach counts, it
-// reads the provider's list from the start.
+// confirmAfter; a difference found twice is a breach. Before a breach counts,
+// it reads the provider's list from the start.
 func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watched) error {
 	var drifts []Drift
-	compared := !time.Now().Before(w.compareAt) || !w.broken && slices.ContainsFunc(w.suspects, func(d Drift) bool { return !d.ofCharges() })
+	suspected := slices.ContainsFunc(w.suspects, func(d Drift) bool { return !d.ofCharges() })
+	compared := !time.Now().Before(w.compareAt) || !w.broken && suspected
 	if compared {
 		began := time.Now()
 		kept, rows, err := r.cfg.Store.SummaryCompare(ctx, id, false)
@@ -352,9 +355,9 @@ func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watche
 	return nil
 }
 
-// list reads on in the provider's list and compares it with the counts. listed is
-// false if the list could not be read. After a failure, list backs off for all
-// promotions.
+// list reads on in the provider's list and compares it with the counts. listed
+// is false if the list could not be read. After a failure, list backs off for
+// all promotions.
 func (r *Reconciler) list(ctx context.Context, id reward.PromotionID, w *watched) (view store.PromotionView, drifts []Drift, listed bool, err error) {
 	if time.Now().Before(r.listAt) {
 		view, err = r.view(ctx, id)
@@ -412,8 +415,8 @@ type listError struct{ err error }
 func (e listError) Error() string { return e.err.Error() }
 func (e listError) Unwrap() error { return e.err }
 
-// compare reads the list, the counts, and then the list again until it covers the
-// counts.
+// compare reads the list, the counts, and then the list again until it covers
+// the counts.
 func (r *Reconciler) compare(ctx context.Context, id reward.PromotionID, book *chargeBook) (store.PromotionView, []Drift, error) {
 	never := func(worth) bool { return false }
 	if err := book.read(ctx, r.cfg.Charges, id, chargesPagesMax, never); err != nil {

@@ -28,14 +28,14 @@ type CreateCommand struct {
 	ID   *reward.PromotionID // nil means a new id
 	Name string              // 1 to 200 characters
 	Type string              // POINT or VOUCHER
-	// Amount is the amount per target in minor units, up to reward.AmountMax. If
-	// it is nil, every target needs its own.
+	// Amount is the amount per target in minor units, up to reward.AmountMax.
+	// If it is nil, every target needs its own.
 	Amount      *reward.Amount
 	VoucherCode string // default of the targets; VOUCHER only
 	Currency    string // three capital letters; may be empty
 	MaxRetries  *int   // retries after the first call, 0 to 20; nil means the default
-	// ConsumersPerInstance is the number of consumers on each instance, 1 to 256.
-	// If it is nil, the number depends on the promotion's size.
+	// ConsumersPerInstance is the number of consumers on each instance, 1 to
+	// 256. If it is nil, the number depends on the promotion's size.
 	ConsumersPerInstance *int
 	// RatePerSecond limits the calls of all instances together, 1 to 1,000,000.
 	// Nil means no limit for this promotion.
@@ -88,8 +88,9 @@ func (c CreateCommand) Check(now time.Time) []reward.FieldError {
 	if c.MaxRetries != nil && (*c.MaxRetries < 0 || *c.MaxRetries > reward.PromotionMaxRetriesMax) {
 		refuse("maxRetries", "must be from 0 to %d, not %d", reward.PromotionMaxRetriesMax, *c.MaxRetries)
 	}
-	if c.ConsumersPerInstance != nil && (*c.ConsumersPerInstance < 1 || *c.ConsumersPerInstance > reward.PromotionConsumersMax) {
-		refuse("consumersPerInstance", "must be from 1 to %d, not %d; omit it to use the promotion's size", reward.PromotionConsumersMax, *c.ConsumersPerInstance)
+	if n := c.ConsumersPerInstance; n != nil && (*n < 1 || *n > reward.PromotionConsumersMax) {
+		refuse("consumersPerInstance", "must be from 1 to %d, not %d; omit it to use the promotion's size",
+			reward.PromotionConsumersMax, *n)
 	}
 	c.checkLevers(now, refuse)
 	return wrong
@@ -124,8 +125,8 @@ func (c CreateCommand) checkLevers(now time.Time, refuse func(field, format stri
 	}
 }
 
-// checkWebhookURL checks the URL. Its errors never show the URL, which may hold a
-// secret.
+// checkWebhookURL checks the URL. Its errors never show the URL, which may hold
+// a secret.
 func checkWebhookURL(address string) error {
 	u, err := url.Parse(address)
 	switch {
@@ -147,7 +148,7 @@ func (c CreateCommand) checkVoucherCode(refuse func(field, format string, args .
 	if c.Type != string(reward.Voucher) {
 		refuse(field, "is for VOUCHER promotions only")
 	}
-	if n := utf8.RuneCountInString(c.VoucherCode); n > reward.PromotionVoucherCodeMax || len(c.VoucherCode) > reward.VoucherCodeMax {
+	if utf8.RuneCountInString(c.VoucherCode) > reward.PromotionVoucherCodeMax || len(c.VoucherCode) > reward.VoucherCodeMax {
 		refuse(field, "must have at most %d characters and %d bytes", reward.PromotionVoucherCodeMax, reward.VoucherCodeMax)
 	} else if err := reward.CheckText(c.VoucherCode); err != nil {
 		refuse(field, "%v", err)
@@ -158,7 +159,8 @@ func (c CreateCommand) checkVoucherCode(refuse func(field, format string, args .
 	}
 }
 
-// Create creates a DRAFT, or completes the one that Kafka registered under the id.
+// Create creates a DRAFT, or completes the one that Kafka registered under the
+// id.
 func (s *Promotions) Create(ctx context.Context, c CreateCommand) (store.PromotionView, error) {
 	wrong := c.Check(time.Now())
 	if c.WebhookURL != "" && !s.cfg.Webhooks {
@@ -174,7 +176,8 @@ func (s *Promotions) Create(ctx context.Context, c CreateCommand) (store.Promoti
 	}
 	p := reward.Promotion{
 		Name: c.Name, Type: reward.PromotionType(c.Type), Status: reward.Draft, VoucherCode: c.VoucherCode,
-		Currency: c.Currency, MaxRetries: reward.MaxRetries, Weight: 1, WebhookURL: c.WebhookURL, CreatedBy: c.By, CreatedAt: time.Now().UTC(),
+		Currency: c.Currency, MaxRetries: reward.MaxRetries, Weight: 1, WebhookURL: c.WebhookURL,
+		CreatedBy: c.By, CreatedAt: time.Now().UTC(),
 	}
 	if s.cfg.MaxRetries != nil {
 		p.MaxRetries = *s.cfg.MaxRetries

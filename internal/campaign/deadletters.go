@@ -21,7 +21,8 @@ const (
 	CodeNotReplayable = "NOT_REPLAYABLE"
 	// CodeNotPublished means that Kafka did not accept the replayed records.
 	CodeNotPublished = "NOT_PUBLISHED"
-	// CodePartlyDone means that a call did a part of its work and can be repeated.
+	// CodePartlyDone means that a call did a part of its work and can be
+	// repeated.
 	CodePartlyDone = "PARTLY_DONE"
 )
 
@@ -45,15 +46,15 @@ type DeadLettersConfig struct {
 	Log  obs.Log
 }
 
-// DeadLetters replays and discards messages that could not be parsed or processed.
-// Both actions need an OPEN dead letter and are final. DeadLetters is safe for
-// concurrent use.
+// DeadLetters replays and discards messages that could not be parsed or
+// processed. Both actions need an OPEN dead letter and are final. DeadLetters
+// is safe for concurrent use.
 //
 // Replaying a Kafka record publishes its key and value to its topic again and
 // then records that. After a crash in between, the dead letter is OPEN and a
-// second replay publishes it twice. The target exists then, so the second record
-// is a duplicate and pays nothing. Replaying the stream entry of a poison payout
-// returns the payout to READY once it is FAILED.
+// second replay publishes it twice. The target exists then, so the second
+// record is a duplicate and pays nothing. Replaying the stream entry of a
+// poison payout returns the payout to READY once it is FAILED.
 type DeadLetters struct {
 	cfg DeadLettersConfig
 	log obs.Log
@@ -74,9 +75,9 @@ func (d *DeadLetters) Get(ctx context.Context, id int64) (reward.DeadLetter, err
 	return d.cfg.Rows.DeadLetterGet(ctx, id)
 }
 
-// Replay processes an OPEN dead letter again. It fails with CodeNotReplayable if
-// that could only fail again, and with CodeIllegalState if the dead letter or its
-// payout is in the wrong state.
+// Replay processes an OPEN dead letter again. It fails with CodeNotReplayable
+// if that could only fail again, and with CodeIllegalState if the dead letter
+// or its payout is in the wrong state.
 func (d *DeadLetters) Replay(ctx context.Context, id int64, by string) (reward.DeadLetter, error) {
 	l, err := d.open(ctx, id)
 	if err != nil {
@@ -93,7 +94,8 @@ func (d *DeadLetters) Replay(ctx context.Context, id int64, by string) (reward.D
 	return d.closeOne(ctx, id, reward.DeadLetterReplayed, by)
 }
 
-// Discard closes an OPEN dead letter without replaying it. Its bytes are retained.
+// Discard closes an OPEN dead letter without replaying it. Its bytes are
+// retained.
 func (d *DeadLetters) Discard(ctx context.Context, id int64, by string) (reward.DeadLetter, error) {
 	if _, err := d.open(ctx, id); err != nil {
 		return reward.DeadLetter{}, err
@@ -101,8 +103,8 @@ func (d *DeadLetters) Discard(ctx context.Context, id int64, by string) (reward.
 	return d.closeOne(ctx, id, reward.DeadLetterDiscarded, by)
 }
 
-// LetterSelection selects OPEN dead letters: by id, by source, reason or both, or
-// all of them.
+// LetterSelection selects OPEN dead letters: by id, by source, reason or both,
+// or all of them.
 type LetterSelection struct {
 	IDs            []int64 // at most store.BatchMax
 	Source, Reason string
@@ -132,7 +134,8 @@ func (s LetterSelection) Check() []reward.FieldError {
 // LettersResult is the result for a selection.
 type LettersResult struct {
 	Count int // replayed or discarded by this call
-	// Skipped counts those that do not exist, are not OPEN, or cannot be replayed.
+	// Skipped counts those that do not exist, are not OPEN, or cannot be
+	// replayed.
 	Skipped int
 }
 
@@ -150,11 +153,13 @@ func (d *DeadLetters) DiscardMany(ctx context.Context, s LetterSelection, by str
 	})
 }
 
-// many passes the OPEN dead letters of a selection to do in batches. do returns how
-// many of a batch it closed.
+// many passes the OPEN dead letters of a selection to do in batches. do returns
+// how many of a batch it closed.
 func (d *DeadLetters) many(ctx context.Context, s LetterSelection, done string, do func([]reward.DeadLetter) (int, error)) (LettersResult, error) {
 	if wrong := s.Check(); len(wrong) > 0 {
-		return LettersResult{}, &reward.Error{Kind: reward.KindInvalid, Code: reward.CodeInvalid, Detail: wrong[0].Detail, Fields: wrong}
+		return LettersResult{}, &reward.Error{
+			Kind: reward.KindInvalid, Code: reward.CodeInvalid, Detail: wrong[0].Detail, Fields: wrong,
+		}
 	}
 	var out LettersResult
 	batch := func(letters []reward.DeadLetter, missing int) error {
@@ -295,7 +300,8 @@ func checkTopic(l reward.DeadLetter) error {
 		"dead letter %d came from %s, which Largesse does not read; discard it", l.ID, reward.Quote(l.Source))
 }
 
-// isEntry reports whether a dead letter is a stream entry and not a Kafka record.
+// isEntry reports whether a dead letter is a stream entry and not a Kafka
+// record.
 func isEntry(l reward.DeadLetter) bool { return queue.IsStreamName(l.Source) }
 
 // requeue returns the payout of a POISON entry to READY.
@@ -328,7 +334,8 @@ func (d *DeadLetters) requeue(ctx context.Context, l reward.DeadLetter) error {
 	return notFailed(l, rows[0])
 }
 
-// notFailed returns the error for a payout that a replay cannot return to READY.
+// notFailed returns the error for a payout that a replay cannot return to
+// READY.
 func notFailed(l reward.DeadLetter, p reward.Payout) error {
 	advice := "it needs no replay: discard the dead letter"
 	if p.State == reward.Unknown {

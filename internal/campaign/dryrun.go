@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// dryRunTargetsMax limits the targets that a dry run remembers to find repeats:
-	// about 100 MB for each of the dryRunsMax concurrent dry runs.
+	// dryRunTargetsMax limits the targets that a dry run remembers to find
+	// repeats: about 100 MB for each of the dryRunsMax concurrent dry runs.
 	dryRunTargetsMax = 2_000_000
 	dryRunsMax       = 4
 )
@@ -41,7 +41,8 @@ type rehearsal struct {
 
 func newRehearsal(rows uploadRows, view store.PromotionView, targetsMax int) *rehearsal {
 	return &rehearsal{
-		tally: newTally(view), rows: rows, targetsMax: targetsMax, seen: make(map[reward.TargetID]uint64), seed: maphash.MakeSeed(),
+		tally: newTally(view), rows: rows, targetsMax: targetsMax,
+		seen: make(map[reward.TargetID]uint64), seed: maphash.MakeSeed(),
 	}
 }
 

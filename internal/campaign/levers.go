@@ -25,10 +25,11 @@ const (
 	ResolveTransactionKeyMax = 500  // bytes, like the provider's own keys
 )
 
-// Approve records that a second person approves a promotion above ApprovalAbove.
-// It fails with CodeSamePerson if by created the promotion. Anyone may approve a
-// promotion that only Kafka registered. Approving again replaces the approver.
-// A promotion that was paused for lack of an approval continues after Resume.
+// Approve records that a second person approves a promotion above
+// ApprovalAbove. It fails with CodeSamePerson if by created the promotion.
+// Anyone may approve a promotion that only Kafka registered. Approving again
+// replaces the approver. A promotion that was paused for lack of an approval
+// continues after Resume.
 func (s *Promotions) Approve(ctx context.Context, id reward.PromotionID, by string) (store.PromotionView, error) {
 	view, err := s.Get(ctx, id)
 	switch {
@@ -66,9 +67,10 @@ func (s *Promotions) checkApproval(ctx context.Context, id reward.PromotionID, a
 }
 
 // RetryFailed returns the FAILED payouts of a promotion to READY and returns
-// their number. If code is not empty, it takes only payouts with that ErrorCode.
-// It takes each payout once, so payouts that fail again do not keep it running.
-// After an error some payouts may be READY; calling it again continues.
+// their number. If code is not empty, it takes only payouts with that
+// ErrorCode. It takes each payout once, so payouts that fail again do not keep
+// it running. After an error some payouts may be READY; calling it again
+// continues.
 func (s *Promotions) RetryFailed(ctx context.Context, id reward.PromotionID, code string) (int, error) {
 	view, err := s.Get(ctx, id)
 	if err != nil {
@@ -156,8 +158,8 @@ func (c ResolveCommand) Check() []reward.FieldError {
 	return wrong
 }
 
-// Resolve settles an UNKNOWN payout. It fails with CodeIllegalState in any other
-// state.
+// Resolve settles an UNKNOWN payout. It fails with CodeIllegalState in any
+// other state.
 func (s *Promotions) Resolve(ctx context.Context, c ResolveCommand) (reward.Payout, error) {
 	if wrong := c.Check(); len(wrong) > 0 {
 		return reward.Payout{}, &reward.Error{

@@ -25,8 +25,8 @@ type PromotionsConfig struct {
 	// ApprovalAbove is the value above which a second person must approve a
 	// promotion before it runs, in minor units. Zero means never.
 	ApprovalAbove reward.Amount
-	// Webhooks means that deliveries can be signed. Without it a promotion cannot
-	// have a webhook.
+	// Webhooks means that deliveries can be signed. Without it a promotion
+	// cannot have a webhook.
 	Webhooks bool
 }
 
@@ -76,7 +76,9 @@ var (
 	actionClose   = action{"close", []reward.PromotionStatus{reward.Draft, reward.Running, reward.Paused, reward.Completed}, ""}
 	actionDelete  = action{"delete", []reward.PromotionStatus{reward.Draft}, ""}
 
-	actions = []action{actionStart, actionApprove, actionPause, actionResume, actionCancel, actionRetry, actionClose, actionDelete}
+	actions = []action{
+		actionStart, actionApprove, actionPause, actionResume, actionCancel, actionRetry, actionClose, actionDelete,
+	}
 )
 
 // Start moves a DRAFT to RUNNING. It fails with CodeApprovalNeeded if the value
@@ -101,8 +103,8 @@ func (s *Promotions) Resume(ctx context.Context, id reward.PromotionID) (store.P
 	return s.move(ctx, id, actionResume, "")
 }
 
-// Cancel ends a promotion permanently. It never charges the payouts that were not
-// charged yet.
+// Cancel ends a promotion permanently. It never charges the payouts that were
+// not charged yet.
 func (s *Promotions) Cancel(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
 	return s.move(ctx, id, actionCancel, "")
 }

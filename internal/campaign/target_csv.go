@@ -28,8 +28,8 @@ func parseHeader(l line) (csvHeader, error) {
 	case !storable(l.text):
 		return refuse(CodeInvalidUTF8, "the header is not UTF-8 text; save the file as UTF-8")
 	}
-	// A header with eight or more columns must have an unknown or a repeated one
-	// among the first eight, so the others need no look.
+	// A header with eight or more columns must have an unknown or a repeated
+	// one among the first eight, so the others need no look.
 	found, _, quotes := splitCSV(l.text, false, make([][]byte, 0, 8))
 	if quotes != quotesClosed {
 		return refuse(CodeNoHeader, "the header has a broken quote; %s", hint)
@@ -102,10 +102,10 @@ func (t *TargetReader) parseCSV(l line) (cells, *lineFault, error) {
 
 // spanning handles a line whose quoted cell is open at its end. If a later line
 // closes the quote properly, within the maximum length of a line, all of these
-// lines are one record. They are all refused, because no cell may contain a line
-// end. None is read as a record of its own, because an attacker may control the
-// text in the quoted cell. If nothing closes the quote, only its own line is
-// refused.
+// lines are one record. They are all refused, because no cell may contain a
+// line end. None is read as a record of its own, because an attacker may
+// control the text in the quoted cell. If nothing closes the quote, only its
+// own line is refused.
 func (t *TargetReader) spanning(first line) (*lineFault, error) {
 	var under []line
 	size := len(first.text)
@@ -154,9 +154,9 @@ const (
 	quotesBroken        // violates RFC 4180
 )
 
-// splitCSV splits a line into cells and counts them. It returns only as many cells
-// as fit into the capacity of into. inside means that the line begins inside a
-// quoted cell. Cells without doubled quotes are slices of the text.
+// splitCSV splits a line into cells and counts them. It returns only as many
+// cells as fit into the capacity of into. inside means that the line begins
+// inside a quoted cell. Cells without doubled quotes are slices of the text.
 func splitCSV(text []byte, inside bool, into [][]byte) ([][]byte, int, quotes) {
 	n := 0
 	for {

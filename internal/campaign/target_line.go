@@ -10,16 +10,16 @@ import (
 // lineMax is the maximum length of a line in bytes, without its line end.
 const lineMax = 64 << 10
 
-// line is one line without its end (LF or CRLF). Its text is valid until the next
-// call of the reader.
+// line is one line without its end (LF or CRLF). Its text is valid until the
+// next call of the reader.
 type line struct {
 	number  int64 // from 1
 	text    []byte
 	tooLong bool // longer than lineMax; the text is dropped
 }
 
-// lineReader splits a stream into lines and skips the text of lines that are too
-// long.
+// lineReader splits a stream into lines and skips the text of lines that are
+// too long.
 type lineReader struct {
 	r      *bufio.Reader
 	number int64  // of the latest line read from r

@@ -20,8 +20,8 @@ func (t *TargetReader) parseNDJSON(l line) (cells, *lineFault, error) {
 	return c, fault, nil
 }
 
-// parseObject parses one object. A repeated name is an error, because JSON readers
-// differ on which value counts.
+// parseObject parses one object. A repeated name is an error, because JSON
+// readers differ on which value counts.
 func parseObject(text []byte) (cells, *lineFault) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
@@ -74,7 +74,8 @@ func badJSON(err error) *lineFault {
 	return faultf(LineBadJSON, "the line is not JSON: %s", reward.Quote(err.Error()))
 }
 
-// set sets a field to the text that a CSV cell would have. null counts as missing.
+// set sets a field to the text that a CSV cell would have. null counts as
+// missing.
 func (c *cells) set(name string, value any, line []byte) *lineFault {
 	var into *string
 	numbers, code := true, ""

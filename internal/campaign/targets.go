@@ -62,8 +62,9 @@ const (
 	CodeUnknownFormat   = "UNKNOWN_FORMAT"
 )
 
-// TargetReader reads targets one by one from a stream of any size. It never holds
-// more than two lines of the maximum length. It is not safe for concurrent use.
+// TargetReader reads targets one by one from a stream of any size. It never
+// holds more than two lines of the maximum length. It is not safe for
+// concurrent use.
 type TargetReader struct {
 	lines    *lineReader
 	defaults reward.Promotion
@@ -75,8 +76,8 @@ type TargetReader struct {
 	err      error             // sticky
 }
 
-// NewTargetReader returns a reader of a promotion's targets. The promotion's amount
-// and voucher code are the defaults of the lines.
+// NewTargetReader returns a reader of a promotion's targets. The promotion's
+// amount and voucher code are the defaults of the lines.
 func NewTargetReader(r io.Reader, format Format, defaults reward.Promotion) *TargetReader {
 	t := &TargetReader{lines: newLineReader(r), defaults: defaults}
 	switch format {
@@ -93,9 +94,9 @@ func NewTargetReader(r io.Reader, format Format, defaults reward.Promotion) *Tar
 
 // Next returns the next target with its line number (from 1, including the
 // header), or the next refused line with the reason. The error is io.EOF at the
-// end of a complete file, a *reward.Error if the file is refused as a whole, and
-// any other error if the stream ended early. In the last case Next drops the last
-// line, because a truncated line can look complete.
+// end of a complete file, a *reward.Error if the file is refused as a whole,
+// and any other error if the stream ended early. In the last case Next drops
+// the last line, because a truncated line can look complete.
 func (t *TargetReader) Next() (store.NewPayout, int64, *store.LineError, error) {
 	for t.err == nil {
 		if len(t.rejected) > 0 {

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// uploadLeaseTTL is the time for which an upload blocks the completion of its
-	// promotion after it was last extended.
+	// uploadLeaseTTL is the time for which an upload blocks the completion of
+	// its promotion after it was last extended.
 	uploadLeaseTTL = 12 * time.Second
 	// uploadSaveTimeout limits one write of an upload.
 	uploadSaveTimeout = 30 * time.Second
@@ -134,10 +134,10 @@ type targetBatch struct {
 	bad   []store.LineError
 }
 
-// pump reads targets in the caller's goroutine, so that the body is not read after
-// pump returns, and passes them to use in batches, with one batch waiting. A
-// complete file makes at least one batch. pump does not call use again after an
-// error, and prefers the error of use to that of the reader.
+// pump reads targets in the caller's goroutine, so that the body is not read
+// after pump returns, and passes them to use in batches, with one batch
+// waiting. A complete file makes at least one batch. pump does not call use
+// again after an error, and prefers the error of use to that of the reader.
 func pump(ctx context.Context, reader *TargetReader, use func(ctx context.Context, b targetBatch) error) error {
 	batches := make(chan targetBatch, 1)
 	failed := make(chan struct{})
@@ -162,7 +162,8 @@ func pump(ctx context.Context, reader *TargetReader, use func(ctx context.Contex
 	return readErr
 }
 
-// readBatches sends the reader's lines in batches, including those before an error.
+// readBatches sends the reader's lines in batches, including those before an
+// error.
 func readBatches(ctx context.Context, reader *TargetReader, to chan<- targetBatch, failed <-chan struct{}) error {
 	for first := true; ; first = false {
 		b, err := readBatch(ctx, reader, failed)
@@ -232,9 +233,9 @@ func newTally(view store.PromotionView) tally {
 	return tally{amountLeft: math.MaxInt64 - view.Counts.AmountTotal()}
 }
 
-// fits refuses a batch that would make the promotion's total overflow if all of it
-// were accepted. A single line cannot do that: with reward.AmountMax per target
-// it takes thousands of them.
+// fits refuses a batch that would make the promotion's total overflow if all of
+// it were accepted. A single line cannot do that: with reward.AmountMax per
+// target it takes thousands of them.
 func (t *tally) fits(b targetBatch) error {
 	left := t.amountLeft - t.result.Amount
 	for i, r := range b.rows {
@@ -248,8 +249,8 @@ func (t *tally) fits(b targetBatch) error {
 	return nil
 }
 
-// add counts a batch by the outcomes of its rows and returns its refused lines in
-// order, including conflicts.
+// add counts a batch by the outcomes of its rows and returns its refused lines
+// in order, including conflicts.
 func (t *tally) add(b targetBatch, outcomes []store.SaveOutcome) []store.LineError {
 	bad := b.bad
 	r := &t.result

@@ -36,8 +36,9 @@ const (
 	webhookRowsTimeout = 2 * time.Second  // of one read or write of rows
 	webhookStopTimeout = 3 * time.Second  // of calls in flight during a stop
 	webhookResponseMax = 64 << 10         // bytes read of a response's headers, and of its body
-	// A failed delivery is tried again after webhookBackoff, doubled each time up
-	// to webhookBackoffMax. It is abandoned webhookAbandonAfter after its event.
+	// A failed delivery is tried again after webhookBackoff, doubled each time
+	// up to webhookBackoffMax. It is abandoned webhookAbandonAfter after its
+	// event.
 	webhookBackoff      = 5 * time.Second
 	webhookBackoffMax   = time.Hour
 	webhookAbandonAfter = 72 * time.Hour
@@ -63,17 +64,17 @@ type WebhookRows interface {
 // WebhooksConfig configures Webhooks.
 type WebhooksConfig struct {
 	Rows WebhookRows
-	// Secret signs deliveries. If it is empty, nothing is sent, because receivers
-	// could not verify the sender.
+	// Secret signs deliveries. If it is empty, nothing is sent, because
+	// receivers could not verify the sender.
 	Secret  string
 	Metrics *obs.Metrics
 	Log     obs.Log
 }
 
 // Webhooks sends the events of promotions to their webhooks. Each delivery is a
-// row with its own id and is retried until the receiver accepts it. After a crash
-// between the call and its record, it is sent again under the same id. Instances
-// share the work by claiming deliveries under a lease.
+// row with its own id and is retried until the receiver accepts it. After a
+// crash between the call and its record, it is sent again under the same id.
+// Instances share the work by claiming deliveries under a lease.
 //
 // Webhooks opens one call at a time to each host. It backs off from a host that
 // does not respond, so that the host does not delay the others.
@@ -106,9 +107,10 @@ type claimedDelivery struct {
 func NewWebhooks(cfg WebhooksConfig) *Webhooks {
 	dialer := &net.Dialer{Timeout: webhookTimeout, Control: refuseLinkLocal}
 	return &Webhooks{
-		cfg: cfg, log: cfg.Log.For(obs.Webhook), slots: make(chan struct{}, webhookCallsMax), hosts: make(map[string]*webhookHost),
-		// Use the transport directly: an http.Client would follow redirects. Use no
-		// proxy: the address check happens when this process dials.
+		cfg: cfg, log: cfg.Log.For(obs.Webhook),
+		slots: make(chan struct{}, webhookCallsMax), hosts: make(map[string]*webhookHost),
+		// Use the transport directly: an http.Client would follow redirects.
+		// Use no proxy: the address check happens when this process dials.
 		client: &http.Transport{
 			DialContext: dialer.DialContext, TLSHandshakeTimeout: webhookTimeout,
 			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: webhookResponseMax,
@@ -168,8 +170,9 @@ func (w *Webhooks) run(ctx context.Context) {
 	working.Wait()
 }
 
-// round claims deliveries that are due and assigns them to their hosts. Deliveries
-// to a host that is full or backing off are due again when their lease ends.
+// round claims deliveries that are due and assigns them to their hosts.
+// Deliveries to a host that is full or backing off are due again when their
+// lease ends.
 func (w *Webhooks) round(ctx, calls context.Context, working *sync.WaitGroup) (int, error) {
 	now := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, webhookRowsTimeout)
@@ -231,8 +234,8 @@ func (w *Webhooks) work(ctx, calls context.Context, h *webhookHost) {
 	}
 }
 
-// recordResponse records whether a host responded. It backs off from a host that
-// did not, and leaves the host's waiting deliveries to be claimed again.
+// recordResponse records whether a host responded. It backs off from a host
+// that did not, and leaves the host's waiting deliveries to be claimed again.
 func (w *Webhooks) recordResponse(h *webhookHost, responded bool, now time.Time) (notBefore time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -323,7 +326,8 @@ func (w *Webhooks) record(ctx context.Context, write func(context.Context) error
 	}
 }
 
-// webhookBody is the body of a delivery. Ids are strings, because they exceed 2^53.
+// webhookBody is the body of a delivery. Ids are strings, because they exceed
+// 2^53.
 type webhookBody struct {
 	ID              int64                  `json:"id,string"`
 	Event           string                 `json:"event"`
@@ -391,8 +395,9 @@ func (w *Webhooks) post(ctx context.Context, d store.WebhookDelivery, body []byt
 	return resp.StatusCode, nil
 }
 
-// signature returns t=<Unix seconds>,v1=<hex HMAC-SHA256 of "<t>.<body>">. The time
-// is that of the attempt, so that receivers can refuse replayed deliveries.
+// signature returns t=<Unix seconds>,v1=<hex HMAC-SHA256 of "<t>.<body>">. The
+// time is that of the attempt, so that receivers can refuse replayed
+// deliveries.
 func signature(secret string, at time.Time, body []byte) string {
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	mac := hmac.New(sha256.New, []byte(secret))

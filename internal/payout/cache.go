@@ -24,9 +24,9 @@ const (
 	hintDelay = 20 * time.Millisecond
 )
 
-// StatusCache holds the active promotions as of the latest read. One query reads
-// all of them, every refreshInterval and sooner on a hint, never one query per
-// payout. It is safe for concurrent use.
+// StatusCache holds the active promotions as of the latest read. One query
+// reads all of them, every refreshInterval and sooner on a hint, never one
+// query per payout. It is safe for concurrent use.
 type StatusCache struct {
 	service.Base
 	rows      cacheRows
@@ -37,7 +37,8 @@ type StatusCache struct {
 
 	mu    sync.Mutex // protects the fields below
 	views map[reward.PromotionID]*store.PromotionView
-	// restoredAt is when the database was restored from a backup; zero means never.
+	// restoredAt is when the database was restored from a backup; zero means
+	// never.
 	restoredAt time.Time
 	readAt     time.Time     // before the query of the latest good read began
 	fresh      chan struct{} // closed and replaced at each good read
@@ -152,8 +153,8 @@ func (c *StatusCache) restored() time.Time {
 	return c.restoredAt
 }
 
-// DistrustBefore returns the time before which a first dispatch does not exclude
-// earlier calls: a day after the database was restored, or zero.
+// DistrustBefore returns the time before which a first dispatch does not
+// exclude earlier calls: a day after the database was restored, or zero.
 func (c *StatusCache) DistrustBefore() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

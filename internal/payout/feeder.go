@@ -38,10 +38,13 @@ type Feeder struct {
 	log         obs.Log
 }
 
-// NewFeeder returns a feeder that works on the promotions of the cache and keeps
-// at most maxLen payouts of a promotion QUEUED.
+// NewFeeder returns a feeder that works on the promotions of the cache and
+// keeps at most maxLen payouts of a promotion QUEUED.
 func NewFeeder(rows store.Payouts, cache *StatusCache, producer *Producer, maxLen int, log obs.Log) *Feeder {
-	return &Feeder{rows: rows, cache: cache, producer: producer, maxLen: maxLen, room: make(chan struct{}, 1), log: log.For(obs.Feeder)}
+	return &Feeder{
+		rows: rows, cache: cache, producer: producer, maxLen: maxLen,
+		room: make(chan struct{}, 1), log: log.For(obs.Feeder),
+	}
 }
 
 // Room hints that a stream may have capacity again. It never blocks.
@@ -108,9 +111,9 @@ func (f *Feeder) round(ctx context.Context) bool {
 	return moved
 }
 
-// feed dispatches up to rounds batches of a promotion while there is capacity and
-// returns how many rows the stream accepted. It dispatches the next batch while
-// the queue adds the previous one.
+// feed dispatches up to rounds batches of a promotion while there is capacity
+// and returns how many rows the stream accepted. It dispatches the next batch
+// while the queue adds the previous one.
 func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.State, rounds int) int {
 	if v.Counts.Payouts[from] == 0 {
 		return 0
@@ -144,8 +147,8 @@ func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.St
 			taken += n
 			adding = nil
 			if n == 0 {
-				// The stream is full. Add these rows anyway: the producer returns
-				// what the queue refuses.
+				// The stream is full. Add these rows anyway: the producer
+				// returns what the queue refuses.
 				rounds = 0
 			}
 		}

@@ -35,8 +35,8 @@ type Finisher struct {
 	work    chan finished
 	acks    chan *pool.Item
 	returns chan *pool.Item
-	// onDone hints that the streams may have capacity again, onReturn that there
-	// are READY rows.
+	// onDone hints that the streams may have capacity again, onReturn that
+	// there are READY rows.
 	onDone, onReturn func()
 	metrics          *obs.Metrics
 	// writing ends when writes must no longer be retried. Entries whose outcome
@@ -52,7 +52,8 @@ type finished struct {
 }
 
 // NewFinisher returns a finisher that publishes retries through retry. It calls
-// onDone after each batch of outcomes and onReturn after returning rows to READY.
+// onDone after each batch of outcomes and onReturn after returning rows to
+// READY.
 func NewFinisher(rows store.Payouts, q queue.Queue, retry *RetryProcessor, lease time.Duration, onDone, onReturn func(), metrics *obs.Metrics, log obs.Log) *Finisher {
 	writing, giveUp := context.WithCancel(context.Background())
 	return &Finisher{
@@ -85,8 +86,8 @@ func inBatches[T any](ctx context.Context, from <-chan T, use func(context.Conte
 	}
 }
 
-// gather waits for a value, then collects further values for finishLinger, at most
-// finishBatch in all. It returns nil if ctx has ended.
+// gather waits for a value, then collects further values for finishLinger, at
+// most finishBatch in all. It returns nil if ctx has ended.
 func gather[T any](ctx context.Context, from <-chan T) []T {
 	var batch []T
 	select {

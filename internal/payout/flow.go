@@ -106,7 +106,8 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 		f.feeder.acceptsWork = func() bool { return f.governor.Taking() }
 		f.feeder.ownCapacity = f.ownCapacity
 	}
-	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease, f.feeder.Room, f.cache.Hint, cfg.Metrics, cfg.Log)
+	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease,
+		f.feeder.Room, f.cache.Hint, cfg.Metrics, cfg.Log)
 	cfg.Governor.Metrics, cfg.Governor.Log = cfg.Metrics, cfg.Log
 	f.governor = governor.New(cfg.Governor)
 	cfg.Pool.Taking = f.governor.Taking
@@ -119,7 +120,9 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	f.manager = pool.NewManager(cfg.Pool)
 	f.sweeper = NewSweeper(cfg.Store, cfg.Queue, f.cache, f.manager, cfg.Limits, cfg.Metrics, cfg.Log)
 	f.settler = NewSettler(cfg.Store, cfg.Provider, f.governor, f.cache, cfg.Limits, cfg.Log)
-	f.guard = NewGuard(GuardConfig{Store: cfg.Store, Cache: f.cache, ApprovalAbove: cfg.ApprovalAbove, Start: cfg.Start, Log: cfg.Log})
+	f.guard = NewGuard(GuardConfig{
+		Store: cfg.Store, Cache: f.cache, ApprovalAbove: cfg.ApprovalAbove, Start: cfg.Start, Log: cfg.Log,
+	})
 	f.cache.onRefresh = func(views []store.PromotionView) {
 		for _, v := range views {
 			if v.Status == reward.Paused || v.Status == reward.PromotionCancelled {
@@ -153,7 +156,8 @@ func (f *Flow) listen(publisher bus.Publisher) error {
 			l := NewPublishListener(k.promotionType, cfg.Store, f.intake, cfg.Bus, publisher, f.cache.Hint, cfg.Log)
 			l.starts = cfg.Direct
 			listener, err := bus.NewListener(cfg.Bus, bus.ListenerConfig{
-				Group: k.publishGroup, Topic: k.publishTopic, Handle: l.ProcessTopicMessages, Offsets: l.Offsets, Log: cfg.Log,
+				Group: k.publishGroup, Topic: k.publishTopic, Handle: l.ProcessTopicMessages,
+				Offsets: l.Offsets, Log: cfg.Log,
 			})
 			if err != nil {
 				return err
@@ -239,10 +243,10 @@ func (f *Flow) Stop() {
 	f.cache.Stop()
 }
 
-// ownCapacity returns how many payouts of a promotion this instance may dispatch
-// to its own queue: twice its concurrent calls, but no more than its share of the
-// rates allows within a quarter of the dispatch horizon. Older ones would be
-// returned uncalled.
+// ownCapacity returns how many payouts of a promotion this instance may
+// dispatch to its own queue: twice its concurrent calls, but no more than its
+// share of the rates allows within a quarter of the dispatch horizon. Older
+// ones would be returned uncalled.
 func (f *Flow) ownCapacity(v store.PromotionView) int {
 	n := min(2*f.manager.Capacity(specOf(v)), directMaxLen)
 	instances := 1
@@ -264,8 +268,8 @@ func (f *Flow) specs(views []store.PromotionView) []pool.Spec {
 	for _, v := range views {
 		s := specOf(v)
 		if f.cfg.Direct && !s.Work {
-			// The rows do not show entries of older dispatches, which a pool must
-			// still remove from this queue.
+			// The rows do not show entries of older dispatches, which a pool
+			// must still remove from this queue.
 			s.Work = f.intake.Producer.Held(context.Background(), v) > 0
 		}
 		out = append(out, s)

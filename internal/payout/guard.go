@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// failureWindow is the number of settled payouts that the failure rate covers.
-	// A share of FAILED above failureRateMax pauses the promotion.
+	// failureWindow is the number of settled payouts that the failure rate
+	// covers. A share of FAILED above failureRateMax pauses the promotion.
 	failureWindow  = 1000
 	failureRateMax = 0.5
-	// spentAfter is the time for which a budget must block every payout before the
-	// promotion is paused. The feeder tries several times per second.
+	// spentAfter is the time for which a budget must block every payout before
+	// the promotion is paused. The feeder tries several times per second.
 	spentAfter = 3 * time.Second
 	// startInterval separates looks for scheduled starts.
 	startInterval = time.Second
@@ -42,8 +42,8 @@ type Guard struct {
 type GuardConfig struct {
 	Store store.Promotions
 	Cache *StatusCache
-	// ApprovalAbove is the value above which a promotion needs a second person's
-	// approval, in minor units. Zero means no limit.
+	// ApprovalAbove is the value above which a promotion needs a second
+	// person's approval, in minor units. Zero means no limit.
 	ApprovalAbove reward.Amount
 	// Start starts a promotion as an operator would; nil starts none.
 	Start func(ctx context.Context, id reward.PromotionID) error
@@ -57,7 +57,10 @@ func (d decidedAt) sum() int64 { return d.succeeded + d.failed }
 
 // NewGuard returns a guard that watches the promotions of the cache.
 func NewGuard(cfg GuardConfig) *Guard {
-	return &Guard{cfg: cfg, log: cfg.Log.For(obs.Guard), decided: make(map[reward.PromotionID][]decidedAt), waiting: make(map[reward.PromotionID]waitingSince)}
+	return &Guard{
+		cfg: cfg, log: cfg.Log.For(obs.Guard),
+		decided: make(map[reward.PromotionID][]decidedAt), waiting: make(map[reward.PromotionID]waitingSince),
+	}
 }
 
 // run watches until ctx ends.
@@ -112,10 +115,13 @@ func (g *Guard) watch(ctx context.Context, v store.PromotionView) error {
 	return nil
 }
 
+// judge judges a canary whose targets are settled.
 func (g *Guard) judge(ctx context.Context, v store.PromotionView) error {
 	reason := fmt.Sprintf("the canary is bad: %d of the first %d failed, more than a share of %g; resume to pay the others anyway",
 		v.Counts.Payouts[reward.Failed], v.Canary.Dispatched, v.Canary.MaxFailureRate)
-	status, did, err := g.cfg.Store.PromotionJudge(ctx, store.PromotionJudgeParams{ID: v.ID, Reason: reason, Event: store.EventCanary, Now: time.Now()})
+	status, did, err := g.cfg.Store.PromotionJudge(ctx, store.PromotionJudgeParams{
+		ID: v.ID, Reason: reason, Event: store.EventCanary, Now: time.Now(),
+	})
 	if err != nil || !did {
 		return err
 	}
@@ -129,8 +135,10 @@ func (g *Guard) judge(ctx context.Context, v store.PromotionView) error {
 // feeder has dispatched nothing for spentAfter.
 func (g *Guard) spent(v store.PromotionView) bool {
 	n := &v.Counts.Payouts
-	waits := v.MaxAmount > 0 && n[reward.Ready] > 0 && v.MaxAmount-v.Counts.Amounts[reward.Succeeded] < v.Counts.Amounts[reward.Ready] && n[reward.Queued]+n[reward.Retrying]+n[reward.Unknown] == 0
-	if !waits {
+	left := v.MaxAmount - v.Counts.Amounts[reward.Succeeded]
+	open := n[reward.Queued] + n[reward.Retrying] + n[reward.Unknown]
+	blocked := v.MaxAmount > 0 && n[reward.Ready] > 0 && left < v.Counts.Amounts[reward.Ready] && open == 0
+	if !blocked {
 		delete(g.waiting, v.ID)
 		return false
 	}
@@ -172,9 +180,11 @@ func (g *Guard) failureRate(v store.PromotionView) (failed, of int64) {
 	return failed, of
 }
 
+// pause pauses a promotion.
 func (g *Guard) pause(ctx context.Context, v store.PromotionView, event, reason string) error {
 	_, err := g.cfg.Store.PromotionMove(ctx, store.PromotionMoveParams{
-		ID: v.ID, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: reason, Event: event, Now: time.Now(),
+		ID: v.ID, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused,
+		Reason: reason, Event: event, Now: time.Now(),
 	})
 	if err != nil {
 		return err
@@ -187,8 +197,8 @@ func (g *Guard) pause(ctx context.Context, v store.PromotionView, event, reason 
 	return nil
 }
 
-// startDue starts scheduled promotions that are due. It tries those that may not
-// start yet, because they need an approval, again in each round.
+// startDue starts scheduled promotions that are due. It tries those that may
+// not start yet, because they need an approval, again in each round.
 func (g *Guard) startDue(ctx context.Context, now time.Time) {
 	due, err := g.cfg.Store.PromotionDue(ctx, now, startBatch)
 	if err != nil {

@@ -64,8 +64,8 @@ type parsed struct {
 	message reward.PublishMessage
 }
 
-// ProcessTopicMessages saves a batch of records: rows, dead letters and the next
-// offsets in one transaction, then stream entries. When it returns nil,
+// ProcessTopicMessages saves a batch of records: rows, dead letters and the
+// next offsets in one transaction, then stream entries. When it returns nil,
 // everything is stored.
 func (l *PublishListener) ProcessTopicMessages(ctx context.Context, records []bus.Record) error {
 	for len(records) > 0 {
@@ -168,8 +168,8 @@ func (l *PublishListener) register(ctx context.Context, good []parsed) ([]parsed
 	return mine, dead, nil
 }
 
-// start starts promotions that only Kafka registered, if their first record does
-// that. A DRAFT from the API waits for an operator.
+// start starts promotions that only Kafka registered, if their first record
+// does that. A DRAFT from the API waits for an operator.
 func (l *PublishListener) start(ctx context.Context, promotions []reward.Promotion) error {
 	if !l.starts {
 		return nil
@@ -198,8 +198,8 @@ func (l *PublishListener) forget() {
 }
 
 // save writes a batch. It halves a batch whose data the database refuses, until
-// the refused record is alone and becomes a dead letter. The offsets go with the
-// last part, so a crash in between repeats records, which changes nothing.
+// the refused record is alone and becomes a dead letter. The offsets go with
+// the last part, so a crash in between repeats records, which changes nothing.
 func (l *PublishListener) save(ctx context.Context, good []parsed, dead []bus.DeadRecord, offsets []store.Offset) (conflicts []bus.DeadRecord, err error) {
 	params := store.PayoutSaveParams{Offsets: offsets, DeadLetters: bus.Letters(dead)}
 	for _, g := range good {
@@ -273,7 +273,8 @@ func NewStartedListener(s store.Store, p bus.Publisher, hint func(), log obs.Log
 	return &StartedListener{store: s, publisher: p, hint: hint, log: log.For(obs.Listener)}
 }
 
-// ProcessTopicMessages registers the promotions that a batch of records announces.
+// ProcessTopicMessages registers the promotions that a batch of records
+// announces.
 func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bus.Record) error {
 	var (
 		rs   []store.Registration
@@ -286,7 +287,9 @@ func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bu
 			dead = append(dead, bus.DeadRecord{Record: r, Reason: reward.CodeMalformed, Detail: err.Error()})
 			continue
 		}
-		rs = append(rs, store.Registration{ID: m.PromotionID, Type: m.PromotionType, Started: true, ExpectedCount: &m.TotalCount})
+		rs = append(rs, store.Registration{
+			ID: m.PromotionID, Type: m.PromotionType, Started: true, ExpectedCount: &m.TotalCount,
+		})
 		from = append(from, r)
 	}
 	for len(rs) > 0 {

@@ -60,9 +60,9 @@ type Processor struct {
 	pausedAt map[reward.PromotionID]time.Time
 }
 
-// poisonAfter is the number of failed deliveries in a row after which a payout is
-// poison. Deploys and crashes fail deliveries too, so it exceeds what they do to
-// one payout.
+// poisonAfter is the number of failed deliveries in a row after which a payout
+// is poison. Deploys and crashes fail deliveries too, so it exceeds what they
+// do to one payout.
 const poisonAfter = 10
 
 // unreadable describes an entry that another program added.
@@ -83,8 +83,8 @@ func (p *Processor) Handle(ctx context.Context, items []*pool.Item) {
 	go p.ProcessStreamMessages(ctx, items)
 }
 
-// ProcessStreamMessages checks a batch of entries with one read of their rows and
-// charges those that may be charged.
+// ProcessStreamMessages checks a batch of entries with one read of their rows
+// and charges those that may be charged.
 func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Item) {
 	ids := make([]store.PayoutID, 0, len(items))
 	for _, it := range items {
@@ -94,8 +94,8 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 	}
 	rows, err := p.heads(ctx, ids)
 	if err != nil {
-		// Without the rows nothing can be acknowledged: other consumers claim the
-		// entries later.
+		// Without the rows nothing can be acknowledged: other consumers claim
+		// the entries later.
 		for _, it := range items {
 			it.Release()
 		}
@@ -110,7 +110,7 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 		case !found:
 			p.deadLetterEntry(ctx, it, "NO_ROW", "the entry's target has no row in this promotion")
 		case row.State != reward.Queued || row.Dispatch != it.Dispatch:
-			// The dispatch is settled for good.
+			// The dispatch is permanently settled.
 			p.Finisher.ack(it)
 		case it.Claimed && row.Handovers+1 >= poisonAfter:
 			p.poison(ctx, it, row)
@@ -145,26 +145,29 @@ func (p *Processor) heads(ctx context.Context, ids []store.PayoutID) (map[reward
 	return out, nil
 }
 
-// deadLetterEntry moves an entry that can never be processed to the dead letters.
+// deadLetterEntry moves an entry that can never be processed to the dead
+// letters.
 func (p *Processor) deadLetterEntry(ctx context.Context, it *pool.Item, reason, detail string) {
 	if p.storeDeadLetter(ctx, it, reason, detail) {
 		p.Finisher.ack(it)
 	}
 }
 
-// poison moves a payout whose deliveries keep failing to UNKNOWN, so that it does
-// not circulate for ever. The settler looks it up, and nothing charges it again
-// automatically. A crash in between repeats this; the same entry has one dead
-// letter.
+// poison moves a payout whose deliveries keep failing to UNKNOWN, so that it
+// does not circulate for ever. The settler looks it up, and nothing charges it
+// again automatically. A crash in between repeats this; the same entry has one
+// dead letter.
 func (p *Processor) poison(ctx context.Context, it *pool.Item, row reward.Payout) {
 	detail := fmt.Sprintf("%d deliveries in a row ended without an outcome", row.Handovers+1)
 	if p.storeDeadLetter(ctx, it, reward.CodePoison, detail) {
-		p.Finisher.finish(it, store.Outcome{Ref: row.Ref(), Kind: store.OutcomeNoLookup, Code: reward.CodePoison, Message: detail})
+		p.Finisher.finish(it, store.Outcome{
+			Ref: row.Ref(), Kind: store.OutcomeNoLookup, Code: reward.CodePoison, Message: detail,
+		})
 	}
 }
 
-// storeDeadLetter stores a copy of an entry and reports whether it could. If not,
-// it leaves the entry to be claimed.
+// storeDeadLetter stores a copy of an entry and reports whether it could. If
+// not, it leaves the entry to be claimed.
 func (p *Processor) storeDeadLetter(ctx context.Context, it *pool.Item, reason, detail string) bool {
 	if err := p.Store.DeadLetterAdd(ctx, []reward.DeadLetter{deadEntry(it.Stream, it.Entry, reason, detail)}); err != nil {
 		p.warn(ctx, obs.Consumer, databaseUnavailable, err, "promotion_id", it.Stream.PromotionID, "entry", it.ID)
@@ -268,7 +271,8 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 func (p *Processor) acquire(it *pool.Item, row reward.Payout, out store.Outcome, sent bool) (*governor.Permit, bool) {
 	waiting := it.Taking()
 	if p.Limits.direct {
-		// Stop waiting before the dispatch is too old, to waste no permit on it.
+		// Stop waiting before the dispatch is too old, to waste no permit on
+		// it.
 		var cancel context.CancelFunc
 		waiting, cancel = context.WithDeadline(waiting, row.DueAt.Add(p.Limits.DispatchHorizon()/2-lateMargin))
 		defer cancel()
@@ -348,10 +352,10 @@ func (p *Processor) overdue(row reward.Payout) bool {
 	return time.Since(row.FirstDispatchedAt) > p.Limits.GiveUpAfter
 }
 
-// lookUpFirst looks up a row that is too old for a charge without a lookup. done
-// means that the entry has been handed over or released, again that the lookup
-// could not be made yet. If both are false, the provider did not find the key and
-// may be charged.
+// lookUpFirst looks up a row that is too old for a charge without a lookup.
+// done means that the entry has been handed over or released, again that the
+// lookup could not be made yet. If both are false, the provider did not find
+// the key and may be charged.
 func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it *pool.Item, row reward.Payout, out store.Outcome, sent bool, try int) (done, again bool) {
 	if err := p.check(it); err != nil {
 		permit.Done(governor.Outcome{Class: reward.AnswerUnsent, Ours: true})
@@ -471,17 +475,17 @@ func (p *Processor) warn(ctx context.Context, c obs.Component, message string, e
 	}
 }
 
-// knownPaused reports whether the view has the promotion as PAUSED. An entry can
-// arrive before the view has its promotion.
+// knownPaused reports whether the view has the promotion as PAUSED. An entry
+// can arrive before the view has its promotion.
 func (p *Processor) knownPaused(it *pool.Item) bool {
 	status, _ := p.Cache.Status(it.Stream.PromotionID)
 	return status == reward.Paused
 }
 
-// wait waits for d, or until the promotion no longer runs. It returns false after
-// it returned or released the entry, because the pool ends or the lease does not
-// outlast another call. No call is in flight, so a pool that ends returns the
-// entry immediately instead of leaving it until its lease expires.
+// wait waits for d, or until the promotion no longer runs. It returns false
+// after it returned or released the entry, because the pool ends or the lease
+// does not outlast another call. No call is in flight, so a pool that ends
+// returns the entry immediately instead of leaving it until its lease expires.
 func (p *Processor) wait(ctx context.Context, it *pool.Item, d time.Duration) bool {
 	until := time.Now().Add(d)
 	for left := d; left > 0; left = time.Until(until) {
@@ -547,8 +551,8 @@ func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payo
 	p.Finisher.finish(it, out)
 }
 
-// lookUpAfter looks up, once and only while the governor accepts work, whether a
-// call without a response has charged.
+// lookUpAfter looks up, once and only while the governor accepts work, whether
+// a call without a response has charged.
 func (p *Processor) lookUpAfter(ctx context.Context, it *pool.Item, row reward.Payout) (key string, paid bool) {
 	if !p.Governor.Taking() {
 		return "", false
@@ -564,8 +568,8 @@ func (p *Processor) lookUpAfter(ctx context.Context, it *pool.Item, row reward.P
 }
 
 // pause pauses a promotion whose calls cannot succeed because the settings are
-// wrong, instead of failing its targets. It ignores a call that began before the
-// latest pause or under an older view: its response must not undo a resume.
+// wrong, instead of failing its targets. It ignores a call that began before
+// the latest pause or under an older view: its response must not undo a resume.
 func (p *Processor) pause(ctx context.Context, id reward.PromotionID, began time.Time, ans money.Answer) {
 	p.pausing.Lock()
 	defer p.pausing.Unlock()
@@ -598,8 +602,8 @@ const (
 	// silentSteps limits how often the backoff doubles after calls without a
 	// response.
 	silentSteps = 4
-	// lateMargin is the time between the end of the wait for a permit and the age
-	// at which a dispatch is too old for a call.
+	// lateMargin is the time between the end of the wait for a permit and the
+	// age at which a dispatch is too old for a call.
 	lateMargin = 100 * time.Millisecond
 )
 

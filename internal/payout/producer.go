@@ -45,8 +45,8 @@ func (p *Producer) Enqueue(ctx context.Context, t reward.PromotionType, dispatch
 	return taken
 }
 
-// Held returns the length of a promotion's stream, or MaxLen if the queue cannot
-// tell.
+// Held returns the length of a promotion's stream, or MaxLen if the queue
+// cannot tell.
 func (p *Producer) Held(ctx context.Context, v store.PromotionView) int {
 	info, err := p.Queue.Info(ctx, queue.StreamOf(v.Promotion))
 	if err != nil {
@@ -85,8 +85,8 @@ func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Pay
 	for _, r := range payouts[added:] {
 		refs = append(refs, r.Ref())
 	}
-	// MaybeCalled is not set: the queue has certainly refused them. If this fails,
-	// the rows stay QUEUED until the sweeper returns them.
+	// MaybeCalled is not set: the queue has certainly refused them. If this
+	// fails, the rows stay QUEUED until the sweeper returns them.
 	if _, err := p.Rows.PayoutGiveBack(ctx, store.PayoutGiveBackParams{Refs: refs, Lease: p.Lease, Now: time.Now()}); err != nil {
 		log.Warn("returning payouts failed", err, "promotion_id", s.PromotionID, "count", len(refs))
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// retryHeapMax limits the retries that wait in memory. The feeder dispatches the
-// others when they are due.
+// retryHeapMax limits the retries that wait in memory. The feeder dispatches
+// the others when they are due.
 const retryHeapMax = 100_000
 
 // retryOutMax limits the batches of retry records that wait for Kafka.

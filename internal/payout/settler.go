@@ -20,8 +20,8 @@ const (
 	settleCalls    = 16          // lookups in parallel
 	// settleLease is the time for which a claimed row belongs to this instance.
 	settleLease = 30 * time.Second
-	// lookupIntervalMin and lookupIntervalMax limit the time between two lookups
-	// of a payout.
+	// lookupIntervalMin and lookupIntervalMax limit the time between two
+	// lookups of a payout.
 	lookupIntervalMin = 2 * time.Second
 	lookupIntervalMax = 5 * time.Minute
 )
@@ -44,10 +44,10 @@ func NewSettler(rows store.Payouts, p Provider, g *governor.Governor, cache *Sta
 	return &Settler{rows: rows, provider: p, governor: g, cache: cache, limits: limits, log: log.For(obs.Settler)}
 }
 
-// againAfter is the time after which a payout that "not found" settled is looked
-// up once more. A process that stalls between its last check and its write, and
-// then crashes, may have charged it. No rule closes that gap; this narrows it,
-// and the balance sheet shows what remains.
+// againAfter is the time after which a payout that "not found" settled is
+// looked up once more. A process that stalls between its last check and its
+// write, and then crashes, may have charged it. No rule closes that gap; this
+// narrows it, and the balance sheet shows what remains.
 func (l Limits) againAfter() time.Duration { return min(10*l.SettleAfter, l.IdempotencyWindow/2) }
 
 // run looks up payouts until ctx ends.
@@ -63,11 +63,13 @@ func (s *Settler) run(ctx context.Context) {
 	}
 }
 
-// round claims due rows, looks each of them up, and writes the results. A crash in
-// between only delays them by settleLease.
+// round claims due rows, looks each of them up, and writes the results. A crash
+// in between only delays them by settleLease.
 func (s *Settler) round(ctx context.Context) (int, error) {
 	now := time.Now()
-	rows, err := s.rows.PayoutTakeLookups(ctx, store.PayoutTakeLookupsParams{Limit: settleBatch, Until: now.Add(settleLease), Now: now})
+	rows, err := s.rows.PayoutTakeLookups(ctx, store.PayoutTakeLookupsParams{
+		Limit: settleBatch, Until: now.Add(settleLease), Now: now,
+	})
 	if err != nil || len(rows) == 0 {
 		return 0, err
 	}

@@ -15,10 +15,11 @@ import (
 
 const sweepInterval = time.Second
 
-// Sweeper cleans up after the flow. It returns dispatched payouts that are in no
-// stream to READY: Redis lost them, or an instance crashed before it added them.
-// It completes promotions, cancels the payouts of cancelled ones, removes the
-// consumers of dead instances, and destroys the streams of final promotions.
+// Sweeper cleans up after the flow. It returns dispatched payouts that are in
+// no stream to READY: Redis lost them, or an instance crashed before it added
+// them. It completes promotions, cancels the payouts of cancelled ones, removes
+// the consumers of dead instances, and destroys the streams of final
+// promotions.
 type Sweeper struct {
 	service.Base
 	store   store.Store
@@ -29,8 +30,8 @@ type Sweeper struct {
 	metrics *obs.Metrics
 	log     obs.Log
 	// registered holds the streams that may have consumers of dead instances: a
-	// stream enters with its first work and leaves without consumers. Only run's
-	// goroutine uses it.
+	// stream enters with its first work and leaves without consumers. Only
+	// run's goroutine uses it.
 	registered map[queue.Stream]bool
 }
 
@@ -43,12 +44,12 @@ func NewSweeper(s store.Store, q queue.Queue, cache *StatusCache, manager *pool.
 }
 
 // DispatchHorizon is the age at which a dispatch can no longer reach its stream
-// and nobody opens a call for it.
+// and no instance opens a call for it.
 func (l Limits) DispatchHorizon() time.Duration { return l.MoneyTimeout + l.Lease }
 
 // SweepAll returns every QUEUED row to READY. Call it only at a start with the
-// only queue in this process: the queue is empty, and no other instance can have
-// a call in flight.
+// only queue in this process: the queue is empty, and no other instance can
+// have a call in flight.
 func (s *Sweeper) SweepAll(ctx context.Context) error {
 	views, err := s.store.PromotionActive(ctx)
 	if err != nil {
@@ -155,11 +156,11 @@ func (s *Sweeper) cleanUp(ctx context.Context, v store.PromotionView, sweep bool
 	return nil
 }
 
-// sweep returns the rows that the stream cannot have. It reads the stream first:
-// a row dispatched a dispatch horizon before the oldest entry, or that long ago
-// if the stream is empty, is not in it and cannot arrive. Without streams it
-// always counts from now: no instance calls a dispatch older than half the
-// horizon, and the other half is longer than a call.
+// sweep returns the rows that the stream cannot have. It reads the stream
+// first: a row dispatched a dispatch horizon before the oldest entry, or that
+// long ago if the stream is empty, is not in it and cannot arrive. Without
+// streams it always counts from now: no instance calls a dispatch older than
+// half the horizon, and the other half is longer than a call.
 func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) error {
 	before := time.Now()
 	info, err := s.queue.Info(ctx, queue.StreamOf(v.Promotion))
@@ -181,7 +182,9 @@ func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) error {
 func (s *Sweeper) sweepBefore(ctx context.Context, id reward.PromotionID, before, now time.Time) (int, error) {
 	total := 0
 	for {
-		n, err := s.store.PayoutSweep(ctx, store.PayoutSweepParams{PromotionID: id, Before: before, Lease: s.limits.Lease, Now: now})
+		n, err := s.store.PayoutSweep(ctx, store.PayoutSweepParams{
+			PromotionID: id, Before: before, Lease: s.limits.Lease, Now: now,
+		})
 		total += n
 		if err != nil || n < store.BatchMax {
 			if total > 0 {
@@ -210,7 +213,9 @@ func (s *Sweeper) cancelRows(ctx context.Context, v store.PromotionView) error {
 		return nil
 	}
 	for {
-		n, err := s.store.PayoutCancelStep(ctx, store.PayoutCancelStepParams{PromotionID: v.ID, Lease: s.limits.Lease, Now: time.Now()})
+		n, err := s.store.PayoutCancelStep(ctx, store.PayoutCancelStepParams{
+			PromotionID: v.ID, Lease: s.limits.Lease, Now: time.Now(),
+		})
 		if n > 0 {
 			s.cache.Hint()
 		}
@@ -220,8 +225,8 @@ func (s *Sweeper) cancelRows(ctx context.Context, v store.PromotionView) error {
 	}
 }
 
-// destroy removes the stream of a final promotion one dispatch horizon after its
-// last dispatch, when no late entry can arrive. It first acknowledges the
+// destroy removes the stream of a final promotion one dispatch horizon after
+// its last dispatch, when no late entry can arrive. It first acknowledges the
 // remaining entries.
 func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
 	if time.Since(v.LastDispatchedAt) < s.limits.DispatchHorizon() || s.manager.Active(v.ID) {
@@ -241,8 +246,8 @@ func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
 	return nil
 }
 
-// clear acknowledges the remaining entries of a final promotion whose dispatch is
-// settled.
+// clear acknowledges the remaining entries of a final promotion whose dispatch
+// is settled.
 func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
 	entries, err := s.queue.Range(ctx, stream, store.BatchMax)
 	if err != nil || len(entries) == 0 {
@@ -287,9 +292,9 @@ func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
 	return s.queue.Ack(ctx, stream, settled)
 }
 
-// evict removes the consumers of dead instances. Their pending entries, with their
-// idle times, go to a consumer of a living instance. If the instance is alive
-// after all, it registers again and finds its entries claimed.
+// evict removes the consumers of dead instances. Their pending entries, with
+// their idle times, go to a consumer of a living instance. If the instance is
+// alive after all, it registers again and finds its entries claimed.
 func (s *Sweeper) evict(ctx context.Context, views map[reward.PromotionID]*store.PromotionView) error {
 	for _, stream := range busyStreams(views) {
 		s.registered[stream] = true
