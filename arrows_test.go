@@ -16,8 +16,8 @@ const (
 	seams          // rows, work, messages, money, and the pools over them
 	flows          // what the project is for
 	gateway        // how people and programs reach it
-	wiring         // the root, and the lab beside it
-	binary         // cmd
+	wiring         // settings, the engine, and the lab beside it
+	binary         // the public package, and cmd
 )
 
 type room struct {
@@ -60,13 +60,15 @@ var rooms = map[string]room{
 
 	"internal/lab": {wiring, with("internal/store", "internal/queue", "internal/gate", "internal/bus", "internal/money",
 		"internal/pool", "internal/payout", "internal/coupon", "client")},
-	".": {wiring, with("internal/store", "internal/queue", "internal/gate", "internal/bus", "internal/money",
+	"internal/config": {wiring, with("internal/auth", "internal/bus", "internal/money")},
+	"internal/engine": {wiring, with("internal/config", "internal/store", "internal/queue", "internal/gate", "internal/bus", "internal/money",
 		"internal/pool", "internal/payout", "internal/coupon", "internal/api", "internal/auth",
 		"internal/governor", "internal/governor/redisrate",
 		"internal/store/postgres", "internal/store/sqlite", "internal/queue/redisstream", "internal/gate/redisgate")},
 
 	"client":          {ground, []string{}},
-	"cmd/largesse":    {binary, with(".", "client", "internal/lab", "internal/money/moneysim")},
+	".":               {binary, with("client", "internal/config", "internal/engine")},
+	"cmd/largesse":    {binary, with("client", "internal/config", "internal/engine", "internal/lab", "internal/money/moneysim")},
 	"scripts/testrun": {binary, []string{"internal/lab/fleet"}},
 
 	// Real servers for the suites know nothing of what they are for.
@@ -116,10 +118,10 @@ func mayImport(from, to string) string {
 		return fmt.Sprintf("%s imports %s: it may import %s; move what both need down to one of those, or let %s declare the few methods it calls and have them handed in", from, to, may, from)
 	}
 	if isDriver(to) {
-		return fmt.Sprintf("%s imports the driver %s: it should take the seam %s, and the root (engine) hands the driver in", from, to, path.Dir(to))
+		return fmt.Sprintf("%s imports the driver %s: it should take the seam %s, and internal/engine hands the driver in", from, to, path.Dir(to))
 	}
 	if slices.Contains(forDrivers, to) {
-		return fmt.Sprintf("%s imports %s, which is there for drivers alone: it should take a seam, and the root (engine) hands the driver in", from, to)
+		return fmt.Sprintf("%s imports %s, which is there for drivers alone: it should take a seam, and internal/engine hands the driver in", from, to)
 	}
 	target, known := rooms[to]
 	if known && strings.HasPrefix(to, "internal/") && target.floor < plan.floor {
@@ -192,8 +194,11 @@ func TestArrowRules(t *testing.T) {
 		{"internal/gate/redisgate", "internal/redis"},
 		{"internal/pool", "internal/queue"},
 		{"internal/lab", "client"},
-		{".", "internal/queue/redisstream"},
-		{"cmd/largesse", "."},
+		{"internal/config", "internal/auth"},
+		{"internal/engine", "internal/config"},
+		{"internal/engine", "internal/queue/redisstream"},
+		{".", "internal/engine"},
+		{"cmd/largesse", "internal/engine"},
 		{"scripts/testrun", "internal/lab/fleet"},
 	}
 	for _, arrow := range good {
@@ -220,9 +225,16 @@ func TestArrowRules(t *testing.T) {
 		{"internal/money", "internal/money/moneysim"},
 		{"internal/money/moneysim", "internal/money"},
 		{"internal/payout", "internal/store/storetest"},
-		{".", "internal/queue/queuetest"},
+		{"internal/payout", "internal/config"},
+		{"internal/api", "internal/config"},
+		{"internal/config", "internal/api"},
+		{"internal/config", "internal/engine"},
+		{"internal/engine", "."},
+		{"internal/engine", "internal/queue/queuetest"},
+		{"internal/engine", "internal/lab"},
+		{"internal/engine", "internal/lab/fleet"},
+		{".", "internal/queue/redisstream"},
 		{".", "internal/lab"},
-		{".", "internal/lab/fleet"},
 		{"internal/lab", "internal/lab/fleet"},
 		{"internal/lab/fleet", "internal/lab"},
 		{"cmd/largesse", "internal/store"},

@@ -21,9 +21,9 @@ import (
 // How callers prove who they are. AuthNone lets everybody in who can reach the
 // address, which is why it must be a loopback one.
 const (
-	AuthNone   = "none"
-	AuthAPIKey = "apikey"
-	AuthJWT    = "jwt" // or an API key
+	AuthNone   = auth.ModeNone
+	AuthAPIKey = auth.ModeAPIKey
+	AuthJWT    = auth.ModeJWT // or an API key
 )
 
 const (
