@@ -493,7 +493,7 @@ func (e *Engine) startAPI(ctx context.Context) error {
 	})
 	// Once more, so that requests end before what they need does.
 	e.onClose(e.server.Stop)
-	return e.server.Start(ctx, handler)
+	return e.server.Start(ctx, handler.Router)
 }
 
 // openVerifier opens what callers prove by who they are; nil = nobody has to.

@@ -627,7 +627,7 @@ func TestOrigins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := guard(b.api, s.cross, AuthNone, []string{shop})
+	h := guard(b.api.Router, s.cross, AuthNone, []string{shop})
 	ask := func(method, origin string, more ...string) *httptest.ResponseRecorder {
 		r := httptest.NewRequestWithContext(t.Context(), method, "http://127.0.0.1/v1/promotions", strings.NewReader(`{"name":"Spring","type":"POINT","amount":5}`))
 		r.Header.Set("Content-Type", "application/json")

@@ -35,7 +35,7 @@ func (a *API) audited(ctx context.Context, operation, detail string, change func
 	c := callerOf(ctx)
 	line := store.AuditLine{
 		ID: a.cfg.IDs.Next(), At: time.Now(), Actor: c.Name, Role: string(c.Role),
-		Action: operation, Subject: c.path[:min(len(c.path), auditSubjectMax)], Detail: detail, RequestID: requestID(ctx),
+		Action: operation, Subject: c.path[:min(len(c.path), auditSubjectMax)], Detail: detail, RequestID: RequestID(ctx),
 	}
 	if err := a.cfg.Audits.AuditBegin(ctx, line); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (a *API) audited(ctx context.Context, operation, detail string, change func
 		status, code = done, ""
 		return nil
 	}
-	p := a.problem(ctx, err)
+	p := a.ProblemOf(ctx, err)
 	status, code = p.Status, p.Code
 	return p
 }

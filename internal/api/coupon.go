@@ -115,7 +115,7 @@ func (a *API) couponCall(do func(ctx context.Context, id reward.CouponID) (rewar
 	return func(ctx context.Context, in *couponIDInput) (*couponOutput, error) {
 		id, err := reward.ParseCouponID(in.ID)
 		if err != nil {
-			return nil, malformed("couponId", err.Error())
+			return nil, Malformed("couponId", err.Error())
 		}
 		c, err := do(ctx, id)
 		if err == nil && onlyOwn(ctx, c.UserID) != nil {
@@ -182,7 +182,7 @@ func (a *API) couponPage(ctx context.Context, p store.CouponListParams, limit in
 // checkUser refuses a user of a path that nobody can be.
 func checkUser(user string) error {
 	if err := reward.CheckUserID(user); err != nil {
-		return malformed("userId", err.Error())
+		return Malformed("userId", err.Error())
 	}
 	return nil
 }

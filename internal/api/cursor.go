@@ -65,7 +65,7 @@ func cursorText(list, cursor string) string {
 }
 
 func noCursor() error {
-	return malformed("cursor", "is not a cursor of this list; pass on the nextCursor of the page before, or none")
+	return Malformed("cursor", "is not a cursor of this list; pass on the nextCursor of the page before, or none")
 }
 
 // page cuts what was read with pageRead to the limit and says whether more

@@ -111,7 +111,7 @@ const printed = `^[^\s\x00-\x1F\x7F-\x9F]([^\x00-\x1F\x7F-\x9F]*[^\s\x00-\x1F\x7
 // ids look, which codes each answer can carry, and examples. Requests are checked
 // by what was declared, whose complaints say more than that a pattern is not met.
 func (a *API) finishDescription() []byte {
-	doc := a.huma.OpenAPI()
+	doc := a.OpenAPI()
 	doc.Info.Description = descriptionText
 	doc.Tags = tags
 	doc.Extensions = map[string]any{"x-error-codes": errorCodes}
@@ -258,7 +258,7 @@ func describeParameters(op *huma.Operation) {
 			better.Schema = &huma.Schema{Type: huma.TypeString, Enum: payoutStates()}
 		case p.Name == ActorHeader:
 			better.Schema = &huma.Schema{Type: huma.TypeString, MinLength: p.Schema.MinLength, MaxLength: p.Schema.MaxLength, Pattern: printed}
-		case p.Name == idempotencyHeader:
+		case p.Name == IdempotencyHeader:
 			better.Schema = &huma.Schema{Type: huma.TypeString, MinLength: p.Schema.MinLength, MaxLength: p.Schema.MaxLength, Pattern: "^[!-~]([ -~]*[!-~])?$"}
 		default:
 			continue
@@ -295,7 +295,7 @@ func describeErrors(op *huma.Operation, schemas huma.Registry) {
 		}
 		answer := &huma.Response{
 			Description: http.StatusText(status),
-			Content: map[string]*huma.MediaType{problemType: {Schema: &huma.Schema{
+			Content: map[string]*huma.MediaType{ProblemType: {Schema: &huma.Schema{
 				Ref: problem.Ref, Properties: map[string]*huma.Schema{"code": {Enum: enum}},
 			}}},
 		}

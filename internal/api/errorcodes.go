@@ -11,6 +11,19 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
+// Codes of the API itself. Those of HTTP are in web, and those of the packages
+// below are passed on.
+const (
+	CodeDraining         = "DRAINING"
+	CodeTooManyUploads   = "TOO_MANY_UPLOADS"
+	CodeBadGzip          = "BAD_GZIP"
+	CodeUnauthenticated  = "UNAUTHENTICATED"
+	CodeForbidden        = "FORBIDDEN"
+	CodeRateLimited      = "RATE_LIMITED"
+	CodeKeyReused        = "IDEMPOTENCY_KEY_REUSED"
+	CodeInProgress       = "IDEMPOTENCY_IN_PROGRESS"
+)
+
 // errorCode is a code that a problem can carry. Codes are for programs and stay.
 type errorCode struct {
 	Code    string `json:"code"`

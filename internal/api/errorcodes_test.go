@@ -62,7 +62,7 @@ func unasserted() string {
 // describedOperations are the operations of an API's description by pattern.
 func describedOperations(a *API) map[string]*huma.Operation {
 	out := make(map[string]*huma.Operation)
-	for path, item := range a.huma.OpenAPI().Paths {
+	for path, item := range a.OpenAPI().Paths {
 		for _, op := range operationsOf(item) {
 			out[op.Method+" "+path] = op
 		}
@@ -83,7 +83,7 @@ func (b *bundle) wantDescribed(t *testing.T, req *http.Request, a answer) {
 		return
 	}
 	var p Problem
-	if a.header.Get("Content-Type") == problemType && json.Unmarshal([]byte(a.body), &p) == nil && !slices.Contains(codesOf(op)[a.status], p.Code) {
+	if a.header.Get("Content-Type") == ProblemType && json.Unmarshal([]byte(a.body), &p) == nil && !slices.Contains(codesOf(op)[a.status], p.Code) {
 		t.Errorf("%s answers %d %s, which is not described there: add it to operationCodes", op.OperationID, a.status, p.Code)
 	}
 }
@@ -268,8 +268,8 @@ func TestErrorCodesArrive(t *testing.T) {
 		reward.ReasonError:    {409, nil, ends(reward.ReasonError)},
 		CodeInProgress: {409, nil, func(t *testing.T, b *bundle) answer {
 			b.rows.dies = errors.New("died")
-			post(t, b, "/v1/promotions", asJSON, spring, idempotencyHeader, "k").want(t, http.StatusCreated)
-			return post(t, b, "/v1/promotions", asJSON, spring, idempotencyHeader, "k")
+			post(t, b, "/v1/promotions", asJSON, spring, IdempotencyHeader, "k").want(t, http.StatusCreated)
+			return post(t, b, "/v1/promotions", asJSON, spring, IdempotencyHeader, "k")
 		}},
 		CodeWrongHost: {421, nil, func(t *testing.T, b *bundle) answer {
 			b.serveHTTP(t, Limits{})
@@ -287,8 +287,8 @@ func TestErrorCodesArrive(t *testing.T) {
 			return post(t, b, "/v1/promotions/12345/targets?dryRun=true", asCSV, "targetId\n1\n2\n3\n")
 		}},
 		CodeKeyReused: {422, nil, func(t *testing.T, b *bundle) answer {
-			post(t, b, "/v1/promotions", asJSON, spring, idempotencyHeader, "k").want(t, http.StatusCreated)
-			return post(t, b, "/v1/promotions", asJSON, strings.Replace(spring, "Spring", "Summer", 1), idempotencyHeader, "k")
+			post(t, b, "/v1/promotions", asJSON, spring, IdempotencyHeader, "k").want(t, http.StatusCreated)
+			return post(t, b, "/v1/promotions", asJSON, strings.Replace(spring, "Spring", "Summer", 1), IdempotencyHeader, "k")
 		}},
 		CodeRateLimited: {429, func(c *Config) { c.CallerLimits, c.Verifier = auth.NewLimits(0.001), badges{} }, func(t *testing.T, b *bundle) answer {
 			b.do(t, "GET", "/v1/promotions", nil, "Authorization", "Bearer viewer").want(t, http.StatusOK)
@@ -312,7 +312,7 @@ func TestErrorCodesArrive(t *testing.T) {
 			a := tt.ask(t, setup(t, edit))
 			if tt.status == http.StatusRequestHeaderFieldsTooLarge {
 				// Nobody has read the request yet, so it has no id.
-				if a.want(t, tt.status); strings.Contains(a.body, `"`+code+`"`) && a.header.Get("Content-Type") == problemType {
+				if a.want(t, tt.status); strings.Contains(a.body, `"`+code+`"`) && a.header.Get("Content-Type") == ProblemType {
 					asserted.Store(code, true)
 				}
 				return

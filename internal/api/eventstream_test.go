@@ -258,12 +258,12 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w.api.log = log
+			w.api.Router.log = log
 			local, remote := net.Pipe()
 			ended := false
 			w.api.streams.begin()
 			w.api.streams.hold(local)
-			go w.api.runStream(local, "", nil, func(context.Context, *eventStream) { panic("oops") }, func() { ended = true })
+			go w.api.runStream(local, nil, nil, func(context.Context, *Stream) { panic("oops") }, func() { ended = true })
 			if rest, err := io.ReadAll(remote); err != nil || string(rest) != "retry: 2000\n\n" {
 				t.Errorf("%q, %v", rest, err)
 			}
@@ -325,7 +325,7 @@ func TestEventStreamsOverTheNetwork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := server.Start(t.Context(), b.api); err != nil {
+	if err := server.Start(t.Context(), b.api.Router); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Stop)
@@ -336,7 +336,7 @@ func TestEventStreamsOverTheNetwork(t *testing.T) {
 
 	head := b.do(t, "HEAD", path, nil)
 	head.want(t, http.StatusOK)
-	if got := head.header.Get("Content-Type"); got != eventStreamType || head.body != "" {
+	if got := head.header.Get("Content-Type"); got != StreamType || head.body != "" {
 		t.Errorf("HEAD: %s, %q", got, head.body)
 	}
 

@@ -136,7 +136,7 @@ func (a *API) getHistory(ctx context.Context, in *historyInput) (*historyOutput,
 		}
 	}
 	if len(ids) > historyTemplatesMax {
-		return nil, invalid("templateId", fmt.Sprintf("names %d templates, more than %d", len(ids), historyTemplatesMax))
+		return nil, Invalid("templateId", fmt.Sprintf("names %d templates, more than %d", len(ids), historyTemplatesMax))
 	}
 	h, err := a.cfg.Coupons.History(ctx, in.UserID, ids...)
 	if err != nil {

@@ -43,7 +43,7 @@ func (b *bundle) serveHTTP(t *testing.T, limits Limits, edit ...func(*ServerConf
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Start(t.Context(), b.api); err != nil {
+	if err := s.Start(t.Context(), b.api.Router); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)
@@ -179,7 +179,7 @@ func TestSlowReaders(t *testing.T) {
 	limits := Limits{Write: 2 * time.Second}
 	b.serveHTTP(t, limits)
 	ended := make(chan error, 1)
-	b.api.handle("alive", "GET /endless", func(w http.ResponseWriter, r *http.Request) {
+	b.api.Handle("alive", "GET /endless", func(w http.ResponseWriter, r *http.Request) {
 		page := bytes.Repeat([]byte{'x'}, 1<<20)
 		for {
 			if _, err := w.Write(page); err != nil {
@@ -189,7 +189,7 @@ func TestSlowReaders(t *testing.T) {
 		}
 	})
 	const big = 24 << 20
-	b.api.handle("alive", "GET /big", func(w http.ResponseWriter, _ *http.Request) {
+	b.api.Handle("alive", "GET /big", func(w http.ResponseWriter, _ *http.Request) {
 		page := bytes.Repeat([]byte{'x'}, 1<<20)
 		for range big >> 20 {
 			if _, err := w.Write(page); err != nil {
@@ -252,14 +252,14 @@ func TestAnExportThatNobodyReads(t *testing.T) {
 	b := setup(t)
 	b.serveHTTP(t, short)
 	ended := make(chan error, 1)
-	b.api.handle("alive", "GET /export", func(w http.ResponseWriter, r *http.Request) {
-		out := newCSVStream(w, "x.csv", "name")
+	b.api.Handle("alive", "GET /export", func(w http.ResponseWriter, r *http.Request) {
+		out := NewCSV(w, "x.csv", "name")
 		var err error
 		for err == nil {
-			err = out.page([][]string{{strings.Repeat("x", 100_000)}})
+			err = out.Page([][]string{{strings.Repeat("x", 100_000)}})
 		}
 		ended <- err
-		b.api.end(out, r, err)
+		b.api.EndCSV(out, r, err)
 	})
 	conn := b.raw(t, "GET /export HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	b.others(t)
@@ -355,7 +355,7 @@ func TestFloodsOfHeaders(t *testing.T) {
 				}
 				_ = res.Body.Close()
 			}
-			if res.StatusCode != http.StatusRequestHeaderFieldsTooLarge || !strings.Contains(string(body), `"`+tc.code+`"`) || res.Header.Get("Content-Type") != problemType {
+			if res.StatusCode != http.StatusRequestHeaderFieldsTooLarge || !strings.Contains(string(body), `"`+tc.code+`"`) || res.Header.Get("Content-Type") != ProblemType {
 				t.Errorf("%v %s", res, body)
 			}
 			b.others(t)

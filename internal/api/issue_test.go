@@ -238,7 +238,7 @@ func TestPreferredWait(t *testing.T) {
 		{[]string{"waiting=5"}, 0},
 		{[]string{""}, 0},
 	} {
-		if got := preferredWait(tt.headers); got != tt.want {
+		if got := PreferredWait(tt.headers); got != tt.want {
 			t.Errorf("%q: %s, want %s", tt.headers, got, tt.want)
 		}
 	}

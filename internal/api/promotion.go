@@ -255,7 +255,7 @@ func (a *API) addPromotions() {
 func (a *API) createPromotion(ctx context.Context, in *struct{ Body CreatePromotion }) (*promotionCreatedOutput, error) {
 	cmd, wrong := in.Body.command()
 	if len(wrong) > 0 {
-		return nil, invalid(wrong[0].Field, wrong[0].Detail)
+		return nil, Invalid(wrong[0].Field, wrong[0].Detail)
 	}
 	cmd.By = actor(ctx)
 	if c := claimOf(ctx); c != nil && cmd.ID == nil {

@@ -262,7 +262,7 @@ func TestPromotionEvents(t *testing.T) {
 			w := promotionWire(t, reward.Draft)
 			ctx, leave := context.WithCancel(t.Context())
 			r := w.send(ctx, "GET", promotionEvents, "")
-			time.Sleep(3*eventBeat + 5*time.Second)
+			time.Sleep(3*HeartbeatInterval + 5*time.Second)
 			leave()
 			<-r.done
 			if n := strings.Count(r.text(), ": beat\n\n"); n != 3 {

@@ -157,7 +157,7 @@ func (a *API) addReconciliations() {
 func (a *API) reconcile(ctx context.Context, in *reconcileInput) (*reconciledOutput, error) {
 	cmd, wrong := in.Body.command()
 	if len(wrong) > 0 {
-		return nil, invalid(wrong[0].Field, wrong[0].Detail)
+		return nil, Invalid(wrong[0].Field, wrong[0].Detail)
 	}
 	report, err := a.runReconciliation(ctx, cmd)
 	if err != nil {
@@ -201,7 +201,7 @@ func (a *API) keepReconciliation(ctx context.Context, report *Reconciliation) er
 	if err != nil {
 		return err
 	}
-	id, err := idOf("reconciliation", report.ID)
+	id, err := IDOf("reconciliation", report.ID)
 	if err != nil {
 		return err
 	}
@@ -209,9 +209,9 @@ func (a *API) keepReconciliation(ctx context.Context, report *Reconciliation) er
 }
 
 func (a *API) getReconciliation(ctx context.Context, in *reconciliationIDInput) (*reconciliationOutput, error) {
-	id, err := idOf("reconciliation", in.ID)
+	id, err := IDOf("reconciliation", in.ID)
 	if err != nil {
-		return nil, malformed("id", err.Error())
+		return nil, Malformed("id", err.Error())
 	}
 	kept, err := a.cfg.Rows.ReconciliationGet(ctx, id)
 	if err != nil {

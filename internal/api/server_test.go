@@ -43,7 +43,7 @@ func TestServer(t *testing.T) {
 		client := &http.Client{Transport: &http.Transport{}}
 		defer client.CloseIdleConnections()
 		for range 20 {
-			if err := errors.Join(s.Start(t.Context(), b.api), s.Start(t.Context(), b.api)); err != nil {
+			if err := errors.Join(s.Start(t.Context(), b.api.Router), s.Start(t.Context(), b.api.Router)); err != nil {
 				t.Fatal(err)
 			}
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr()+"/readyz", nil)
@@ -74,7 +74,7 @@ func TestServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, err := range []error{s.Bind(t.Context()), s.Start(t.Context(), other.api)} {
+		for _, err := range []error{s.Bind(t.Context()), s.Start(t.Context(), other.api.Router)} {
 			if err == nil || !strings.Contains(err.Error(), "http.listen") {
 				t.Errorf("an address was bound twice: %v", err)
 			}
@@ -116,7 +116,7 @@ func TestServer(t *testing.T) {
 			t.Fatalf("answered %d before it serves", status)
 		default:
 		}
-		if err := s.Start(t.Context(), setup(t).api); err != nil || s.Addr() != addr {
+		if err := s.Start(t.Context(), setup(t).api.Router); err != nil || s.Addr() != addr {
 			t.Fatalf("%v, %s became %s", err, addr, s.Addr())
 		}
 		if status := <-answered; status != http.StatusOK {
@@ -160,7 +160,7 @@ func TestServer(t *testing.T) {
 				r.Header.Set("Sec-Fetch-Site", tt.site)
 			}
 			w := httptest.NewRecorder()
-			guard(b.api, http.NewCrossOriginProtection(), AuthNone, nil).ServeHTTP(w, r)
+			guard(b.api.Router, http.NewCrossOriginProtection(), AuthNone, nil).ServeHTTP(w, r)
 			if w.Code != tt.status {
 				t.Errorf("%+v: status %d", tt, w.Code)
 			}
@@ -175,7 +175,7 @@ func TestServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Start(t.Context(), own.api); err != nil {
+		if err := s.Start(t.Context(), own.api.Router); err != nil {
 			t.Fatal(err)
 		}
 		body, feed := io.Pipe()

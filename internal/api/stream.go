@@ -68,8 +68,8 @@ func (a *API) getPromotionStream(ctx context.Context, in *promotionIDInput) (*pr
 	s := queue.Stream{Type: v.Type, PromotionID: v.ID}
 	info, consumers, err := a.askStream(ctx, s)
 	if err != nil {
-		a.log.Warn(obs.Unavailable, err, "request_id", requestID(ctx), "promotion_id", id)
-		return nil, newProblem(http.StatusServiceUnavailable, CodeUnavailable,
+		a.log.Warn(obs.Unavailable, err, "request_id", RequestID(ctx), "promotion_id", id)
+		return nil, NewProblem(http.StatusServiceUnavailable, CodeUnavailable,
 			"the work queue does not answer; what it held is kept in the database, ask again later")
 	}
 	out := &PromotionStream{

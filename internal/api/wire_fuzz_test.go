@@ -156,7 +156,7 @@ func FuzzPreferredWait(f *testing.F) {
 		f.Add(seed, uint16(5))
 	}
 	f.Fuzz(func(t *testing.T, header string, seconds uint16) {
-		got := preferredWait([]string{header})
+		got := PreferredWait([]string{header})
 		if got < 0 || got > waitMax || got%time.Second != 0 {
 			t.Fatalf("%q waits for %s", header, got)
 		}
@@ -165,7 +165,7 @@ func FuzzPreferredWait(f *testing.F) {
 		}
 		// A wait of the first header counts, whatever the second says.
 		want := min(time.Duration(seconds)*time.Second, waitMax)
-		if got := preferredWait([]string{"wait=" + strconv.Itoa(int(seconds)), header}); got != want {
+		if got := PreferredWait([]string{"wait=" + strconv.Itoa(int(seconds)), header}); got != want {
 			t.Fatalf("a wait of %d s before %q is %s, want %s", seconds, header, got, want)
 		}
 	})
