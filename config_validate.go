@@ -14,7 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/largesse/largesse/internal/api"
+	"github.com/largesse/largesse/internal/web"
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/money"
@@ -229,7 +229,7 @@ func (v *validation) levers(c Config) {
 
 func (v *validation) http(c Config) {
 	v.auth(c.Auth)
-	if c.Auth.Mode == api.AuthNone {
+	if c.Auth.Mode == web.AuthNone {
 		v.listen("http.listen", c.HTTP.Listen, "auth.mode none lets everybody in who can reach it")
 	} else if _, _, ok := hostPort(c.HTTP.Listen); !ok {
 		v.wrong("http.listen", "must be host:port, the port from 0 to 65535")
@@ -253,8 +253,8 @@ func (v *validation) http(c Config) {
 
 // auth checks how callers prove who they are.
 func (v *validation) auth(c AuthConfig) {
-	v.oneOf("auth.mode", c.Mode, api.AuthNone, api.AuthAPIKey, api.AuthJWT)
-	if c.Mode != api.AuthJWT {
+	v.oneOf("auth.mode", c.Mode, web.AuthNone, web.AuthAPIKey, web.AuthJWT)
+	if c.Mode != web.AuthJWT {
 		v.unset("does nothing unless auth.mode is jwt: set that, or take this out",
 			"auth.jwt.jwks", "auth.jwt.issuer", "auth.jwt.audience", "auth.jwt.user-claim", "auth.jwt.role-claim")
 		return

@@ -31,6 +31,7 @@ import (
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/postgres"
 	"github.com/largesse/largesse/internal/store/sqlite"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // stopTimeout bounds how long a stop waits for calls in progress.
@@ -60,7 +61,7 @@ type Engine struct {
 	flow    *payout.Flow
 	gate    gate.Gate
 	coupons *coupon.Flow
-	server  *api.Server // nil without the api role
+	server  *web.Server // nil without the api role
 	pulse   *pulse      // likewise
 }
 
@@ -434,10 +435,10 @@ func (e *Engine) bindAPI(ctx context.Context) error {
 	if !e.plays(RoleAPI) {
 		return nil
 	}
-	server, err := api.NewServer(api.ServerConfig{
+	server, err := web.NewServer(web.ServerConfig{
 		Listen: e.cfg.HTTP.Listen, AuthMode: e.cfg.Auth.Mode, Origins: e.cfg.HTTP.AllowedOrigins,
 		TLSCert: e.cfg.HTTP.TLSCert, TLSKey: e.cfg.HTTP.TLSKey,
-		Limits: api.Limits{Connections: apiConnections(e.cfg, openFilesMax())}, Log: e.log,
+		Limits: web.Limits{Connections: apiConnections(e.cfg, openFilesMax())}, Log: e.log,
 	})
 	if err != nil {
 		return err
@@ -499,13 +500,13 @@ func (e *Engine) startAPI(ctx context.Context) error {
 // openVerifier opens what callers prove by who they are; nil = nobody has to.
 func (e *Engine) openVerifier(ctx context.Context) (auth.Verifier, error) {
 	mode := e.cfg.Auth.Mode
-	if mode == api.AuthNone {
+	if mode == web.AuthNone {
 		return nil, nil //nolint:nilnil // nil is an answer
 	}
 	callers := auth.Callers{Keys: auth.NewKeys(e.store, e.log)}
 	callers.Keys.Start(context.WithoutCancel(ctx))
 	e.onClose(callers.Keys.Stop)
-	if mode == api.AuthJWT {
+	if mode == web.AuthJWT {
 		tokens, err := auth.NewTokens(tokensConfig(e.cfg.Auth.JWT, e.log))
 		if err != nil {
 			return nil, err

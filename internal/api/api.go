@@ -20,6 +20,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // Title is what the description at /openapi.json calls the API, by which an
@@ -95,7 +96,7 @@ type Streams interface {
 
 // API answers HTTP requests.
 type API struct {
-	*Router
+	*web.Router
 	cfg      Config
 	log      obs.Log
 	spec     []byte // GET /openapi.json
@@ -146,7 +147,7 @@ func New(cfg Config) *API {
 		exports:  make(chan struct{}, exportsAtOnce),
 		failures: auth.NewLimits(failuresPerSecond),
 	}
-	a.Router = NewRouter(RouterConfig{Title: Title, Version: cfg.Version, Gate: a.admit, Metrics: cfg.Metrics, Log: cfg.Log})
+	a.Router = web.NewRouter(web.RouterConfig{Title: Title, Version: cfg.Version, Gate: a.admit, Metrics: cfg.Metrics, Log: cfg.Log})
 	a.progress = newProgressHub(a)
 	a.OpenAPI().Components.SecuritySchemes = map[string]*huma.SecurityScheme{bearer: {
 		Type: "http", Scheme: "bearer", Description: "An API key, or a token (auth.mode jwt); nothing while auth.mode is none",
@@ -184,7 +185,7 @@ func call[I, O any](a *API, op huma.Operation, f func(ctx context.Context, in *I
 	read := op.Method == http.MethodGet
 	describeAccess(&op)
 	if read && strings.HasPrefix(op.Path, "/v1/") && !long[op.OperationID] {
-		ETag(&op)
+		web.ETag(&op)
 	}
 	if !read && !unaudited[op.OperationID] {
 		change := f
@@ -204,13 +205,13 @@ func call[I, O any](a *API, op huma.Operation, f func(ctx context.Context, in *I
 	if !read {
 		op.Parameters = append(op.Parameters, actorParam())
 	}
-	Register(a.Router, op, f)
+	web.Register(a.Router, op, f)
 }
 
 func promotionID(s string) (reward.PromotionID, error) {
 	id, err := reward.ParsePromotionID(s)
 	if err != nil {
-		return 0, Malformed("id", err.Error())
+		return 0, web.Malformed("id", err.Error())
 	}
 	return id, nil
 }

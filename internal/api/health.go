@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // pingWait bounds how long a store may take to count as there.
@@ -39,7 +40,7 @@ func (a *API) healthz(_ context.Context, _ *struct{}) (*healthOutput, error) {
 	if a.cfg.Alive != nil {
 		if err := a.cfg.Alive(); err != nil {
 			a.log.Error(obs.Failed, err)
-			return nil, NewProblem(http.StatusServiceUnavailable, CodeUnavailable, err.Error())
+			return nil, web.NewProblem(http.StatusServiceUnavailable, web.CodeUnavailable, err.Error())
 		}
 	}
 	return &healthOutput{Body: Health{Status: "ok", Degraded: []string{}}}, nil
@@ -47,13 +48,13 @@ func (a *API) healthz(_ context.Context, _ *struct{}) (*healthOutput, error) {
 
 func (a *API) ready(ctx context.Context, _ *struct{}) (*healthOutput, error) {
 	if a.IsDraining() {
-		return nil, NewProblem(http.StatusServiceUnavailable, CodeDraining, "this instance is stopping")
+		return nil, web.NewProblem(http.StatusServiceUnavailable, CodeDraining, "this instance is stopping")
 	}
 	ctx, cancel := context.WithTimeout(ctx, pingWait)
 	defer cancel()
 	if err := a.cfg.Rows.Ping(ctx); err != nil {
 		a.log.Warn(obs.Unavailable, err)
-		return nil, NewProblem(http.StatusServiceUnavailable, CodeUnavailable, "the store does not answer")
+		return nil, web.NewProblem(http.StatusServiceUnavailable, web.CodeUnavailable, "the store does not answer")
 	}
 	out := Health{Status: "ok", Degraded: []string{}}
 	if a.cfg.Degraded != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // Issuing answers who asks for a coupon.
@@ -95,7 +96,7 @@ func (in *issueInput) Resolve(ctx huma.Context) []error {
 			headers = append(headers, value)
 		}
 	})
-	in.wait = PreferredWait(headers)
+	in.wait = web.PreferredWait(headers)
 	return nil
 }
 
@@ -122,7 +123,7 @@ type issueRequestInput struct {
 func requestParts(s string) (reward.TemplateID, string, error) {
 	id, user, err := reward.ParseRequestID(s)
 	if err != nil {
-		return 0, "", Malformed("requestId", err.Error())
+		return 0, "", web.Malformed("requestId", err.Error())
 	}
 	return id, user, nil
 }
@@ -181,7 +182,7 @@ func (out *issueOutput) tell(status coupon.Status) error {
 	out.Body = issueRequestOf(status)
 	switch {
 	case status.Kind == coupon.Rejected:
-		p := NewProblem(http.StatusConflict, status.Reason, rejections[status.Reason])
+		p := web.NewProblem(http.StatusConflict, status.Reason, rejections[status.Reason])
 		p.Applied = out.Applied
 		return p
 	case status.Kind == coupon.Waiting:

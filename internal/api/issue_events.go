@@ -11,6 +11,7 @@ import (
 
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // The events of a request.
@@ -34,7 +35,7 @@ func (a *API) addIssueEvents() {
 	}, a.watchIssueRequest)
 	answers := a.OpenAPI().Paths[path].Get.Responses
 	request := a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[IssueRequest](), true, "")
-	answers["200"].Content = map[string]*huma.MediaType{StreamType: {Schema: eventSchema(map[string]*huma.Schema{eventRank: request, eventResult: request})}}
+	answers["200"].Content = map[string]*huma.MediaType{web.StreamType: {Schema: eventSchema(map[string]*huma.Schema{eventRank: request, eventResult: request})}}
 	answers["204"] = &huma.Response{Description: "Last-Event-ID is the result: nothing more will come"}
 }
 
@@ -55,7 +56,7 @@ func (a *API) watchIssueRequest(ctx context.Context, in *issueEventsInput) (*hum
 			hc.SetStatus(http.StatusNoContent)
 			return
 		}
-		send := func(ctx context.Context, out *Stream) { a.sendIssueEvents(ctx, out, id, user, status) }
+		send := func(ctx context.Context, out *web.Stream) { a.sendIssueEvents(ctx, out, id, user, status) }
 		a.StreamEvents(ctx, hc, a.alive(ctx), send, func() {})
 	}}, nil
 }
@@ -68,13 +69,13 @@ func eventID(s coupon.Status) string {
 	return fmt.Sprintf("%d.%s", s.Ticket, s.Kind)
 }
 
-func (a *API) sendIssueEvents(ctx context.Context, out *Stream, id reward.TemplateID, user string, status coupon.Status) {
+func (a *API) sendIssueEvents(ctx context.Context, out *web.Stream, id reward.TemplateID, user string, status coupon.Status) {
 	if sendIssueEvent(out, status); status.Kind != coupon.Waiting {
 		return
 	}
 	news, stop := a.cfg.Watch(id, user, status.Ticket)
 	defer stop()
-	beat := time.NewTicker(HeartbeatInterval)
+	beat := time.NewTicker(web.HeartbeatInterval)
 	defer beat.Stop()
 	for silent := false; out.Err() == nil; {
 		select {
@@ -104,7 +105,7 @@ func (a *API) sendIssueEvents(ctx context.Context, out *Stream, id reward.Templa
 	}
 }
 
-func sendIssueEvent(out *Stream, s coupon.Status) {
+func sendIssueEvent(out *web.Stream, s coupon.Status) {
 	event := eventResult
 	if s.Kind == coupon.Waiting {
 		event = eventRank

@@ -14,6 +14,7 @@ import (
 	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 const csvType = "text/csv"
@@ -97,7 +98,7 @@ func (in *payoutListInput) params() (store.PayoutListParams, error) {
 	if in.State != "" {
 		s, err := reward.ParseState(in.State)
 		if err != nil {
-			return store.PayoutListParams{}, Invalid("state", err.Error())
+			return store.PayoutListParams{}, web.Invalid("state", err.Error())
 		}
 		p.State = &s
 	}
@@ -257,11 +258,11 @@ func (a *API) exportPayouts(w http.ResponseWriter, r *http.Request) {
 	in := payoutListInput{
 		ID: r.PathValue("id"), State: q.Get("state"), Code: q.Get("code"), Cursor: q.Get("cursor"), Limit: exportPageRows,
 	}
-	out := NewCSV(w, "payouts-"+in.ID+".csv", payoutColumns...)
+	out := web.NewCSV(w, "payouts-"+in.ID+".csv", payoutColumns...)
 	a.EndCSV(out, r, a.export(r.Context(), out, in))
 }
 
-func (a *API) export(ctx context.Context, out *CSV, in payoutListInput) error {
+func (a *API) export(ctx context.Context, out *web.CSV, in payoutListInput) error {
 	p, err := in.params()
 	if err != nil {
 		return err
@@ -344,7 +345,7 @@ func payoutID(promotion, target string) (store.PayoutID, error) {
 	}
 	t, err := reward.ParseTargetID(target)
 	if err != nil {
-		return store.PayoutID{}, Malformed("targetId", err.Error())
+		return store.PayoutID{}, web.Malformed("targetId", err.Error())
 	}
 	return store.PayoutID{PromotionID: id, TargetID: t}, nil
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/largesse/largesse/internal/web"
 )
 
 // The events of a promotion.
@@ -35,7 +37,7 @@ func (a *API) addPromotionEvents() {
 	}, a.watchPromotion)
 	answers := a.OpenAPI().Paths[path].Get.Responses
 	promotion := a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Promotion](), true, "")
-	answers["200"].Content = map[string]*huma.MediaType{StreamType: {Schema: eventSchema(map[string]*huma.Schema{
+	answers["200"].Content = map[string]*huma.MediaType{web.StreamType: {Schema: eventSchema(map[string]*huma.Schema{
 		eventState: promotion, eventProgress: promotion, eventDone: promotion,
 	})}}
 	answers["204"] = &huma.Response{Description: "Last-Event-ID is that of done, and nothing has changed since"}
@@ -60,7 +62,7 @@ func (a *API) watchPromotion(ctx context.Context, in *promotionEventsInput) (*hu
 			return
 		}
 		w.first = first
-		send := func(ctx context.Context, out *Stream) { a.sendProgress(ctx, out, w, seen) }
+		send := func(ctx context.Context, out *web.Stream) { a.sendProgress(ctx, out, w, seen) }
 		a.StreamEvents(ctx, hc, a.alive(ctx), send, func() { a.progress.leave(w) })
 	}}, nil
 }
@@ -73,20 +75,20 @@ func (a *API) firstNews(ctx context.Context, w *progressWatcher) (*progressFrame
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-a.DrainBegins():
-		return nil, NewProblem(http.StatusServiceUnavailable, CodeDraining, "this instance is stopping")
+		return nil, web.NewProblem(http.StatusServiceUnavailable, CodeDraining, "this instance is stopping")
 	}
 }
 
 // sendProgress sends what a watcher hears, until that is done. seen is the id of
 // the event that its reader has seen last, "" = none.
-func (a *API) sendProgress(ctx context.Context, out *Stream, w *progressWatcher, seen string) {
+func (a *API) sendProgress(ctx context.Context, out *web.Stream, w *progressWatcher, seen string) {
 	draining := a.DrainBegins()
 	f := w.first
 	w.first = nil // it would be kept as long as the stream
 	news := w.news
 	// One timer for both: while news is nil it says when there may be another
 	// event, otherwise when to show that the stream is alive.
-	timer := time.NewTimer(HeartbeatInterval)
+	timer := time.NewTimer(web.HeartbeatInterval)
 	defer timer.Stop()
 	for out.Err() == nil {
 		if f != nil && f.id != seen {
@@ -109,7 +111,7 @@ func (a *API) sendProgress(ctx context.Context, out *Stream, w *progressWatcher,
 				out.Beat()
 			}
 			news = w.news
-			timer.Reset(HeartbeatInterval)
+			timer.Reset(web.HeartbeatInterval)
 		case <-ctx.Done():
 			return
 		case <-draining:

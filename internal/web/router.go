@@ -1,7 +1,8 @@
-package api
+package web
 
 import (
 	"context"
+	"maps"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -83,6 +84,21 @@ func Register[I, O any](a *Router, op huma.Operation, f func(ctx context.Context
 		return out, nil
 	})
 }
+
+// Operations returns the operation of each pattern.
+func (a *Router) Operations() map[string]string { return maps.Clone(a.operations) }
+
+// OpenStreams returns how many streams of events are open, and how many of them
+// have a connection of their own.
+func (a *Router) OpenStreams() (streams, connections int) {
+	a.streams.mu.Lock()
+	defer a.streams.mu.Unlock()
+	return a.streams.open, len(a.streams.conns)
+}
+
+// CloseStreams waits until all streams of events have ended, which they do
+// while the Router drains. It cuts those that are still open when ctx ends.
+func (a *Router) CloseStreams(ctx context.Context) { a.streams.close(ctx) }
 
 // Drain ends the answers that wait for something, such as streams of events.
 func (a *Router) Drain() { a.draining.set(true) }
