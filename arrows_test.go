@@ -53,8 +53,10 @@ var rooms = map[string]room{
 	"internal/governor": {seams, with()},
 	"internal/pool":     {seams, with("internal/queue", "internal/store")},
 
-	"internal/payout": {flows, nil},
-	"internal/coupon": {flows, nil},
+	"internal/payout":   {flows, nil},
+	"internal/campaign": {flows, nil},
+	"internal/books":    {flows, nil},
+	"internal/coupon":   {flows, nil},
 
 	// The plumbing below the API knows no operation.
 	"internal/web": {flows, with("internal/auth")},
@@ -64,7 +66,7 @@ var rooms = map[string]room{
 		"internal/pool", "internal/payout", "internal/coupon", "client")},
 	"internal/config": {wiring, with("internal/auth", "internal/bus", "internal/money")},
 	"internal/engine": {wiring, with("internal/config", "internal/store", "internal/queue", "internal/gate", "internal/bus", "internal/money",
-		"internal/pool", "internal/payout", "internal/coupon", "internal/web", "internal/api", "internal/auth",
+		"internal/pool", "internal/payout", "internal/campaign", "internal/books", "internal/coupon", "internal/web", "internal/api", "internal/auth",
 		"internal/governor", "internal/governor/redisrate",
 		"internal/store/postgres", "internal/store/sqlite", "internal/queue/redisstream", "internal/gate/redisgate")},
 
@@ -218,6 +220,10 @@ func TestArrowRules(t *testing.T) {
 		{"internal/queue", "internal/redis"},
 		{"internal/payout", "internal/redis"},
 		{"internal/payout", "internal/coupon"},
+		{"internal/payout", "internal/campaign"},
+		{"internal/payout", "internal/books"},
+		{"internal/campaign", "internal/payout"},
+		{"internal/books", "internal/payout"},
 		{"internal/coupon", "internal/payout"},
 		{"internal/payout", "internal/api"},
 		{"internal/payout", "internal/web"},

@@ -15,11 +15,6 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Publisher writes to topics. [EventProviderService]
-type Publisher interface {
-	Publish(ctx context.Context, records []bus.Record) error
-}
-
 // Logs tells about the log behind a topic.
 type Logs interface {
 	LogID(ctx context.Context, topic string) (string, error)
@@ -34,7 +29,7 @@ type Logs interface {
 // mode go, and how far they have been worked off.
 type Records struct {
 	rows      store.Store
-	publisher Publisher
+	publisher bus.Publisher
 	logs      Logs
 }
 

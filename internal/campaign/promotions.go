@@ -1,4 +1,4 @@
-package payout
+package campaign
 
 import (
 	"context"
@@ -126,7 +126,7 @@ func (s *Promotions) Delete(ctx context.Context, id reward.PromotionID) error {
 	if err := s.cfg.Store.PromotionDelete(ctx, id); err != nil {
 		return s.explain(ctx, id, actionDelete, err)
 	}
-	s.log.Info(obs.Saved, "promotion_id", id, "action", actionDelete.name)
+	s.log.Info("promotion updated", "promotion_id", id, "action", actionDelete.name)
 	s.cfg.Hint(id)
 	return nil
 }
@@ -144,7 +144,7 @@ func (s *Promotions) move(ctx context.Context, id reward.PromotionID, a action, 
 // changed tells everybody and returns the promotion as it stands; more are
 // attributes for the log.
 func (s *Promotions) changed(ctx context.Context, id reward.PromotionID, what string, more ...any) (store.PromotionView, error) {
-	s.log.Info(obs.Saved, append([]any{"promotion_id", id, "action", what}, more...)...)
+	s.log.Info("promotion updated", append([]any{"promotion_id", id, "action", what}, more...)...)
 	s.cfg.Hint(id)
 	return s.Get(ctx, id)
 }

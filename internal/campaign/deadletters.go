@@ -1,4 +1,4 @@
-package payout
+package campaign
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -25,10 +26,6 @@ const (
 	CodePartlyDone = "PARTLY_DONE"
 )
 
-// streamSource begins the source of dead letters that were stream entries; type
-// and promotion follow.
-const streamSource = "campaign-promotion-stream:"
-
 // letterBatch is how many dead letters, with their bytes, are held at a time.
 const letterBatch = 100
 
@@ -43,7 +40,7 @@ type letterRows interface {
 type DeadLettersConfig struct {
 	Rows letterRows
 	// Publisher writes Kafka records again.
-	Publisher Publisher
+	Publisher bus.Publisher
 	// Hint is told when a payout waits again.
 	Hint func(reward.PromotionID)
 	Log  obs.Log
@@ -299,7 +296,7 @@ func checkTopic(l reward.DeadLetter) error {
 }
 
 // isEntry tells a stream entry from a Kafka record.
-func isEntry(l reward.DeadLetter) bool { return strings.HasPrefix(l.Source, streamSource) }
+func isEntry(l reward.DeadLetter) bool { return queue.IsStreamName(l.Source) }
 
 // requeue returns the payout of a POISON entry to READY.
 func (d *DeadLetters) requeue(ctx context.Context, l reward.DeadLetter) error {
@@ -342,17 +339,12 @@ func notFailed(l reward.DeadLetter, p reward.Payout) error {
 
 // poisoned names the payout of a stream entry.
 func poisoned(l reward.DeadLetter) (store.PayoutID, error) {
-	kind, promotion, _ := strings.Cut(strings.TrimPrefix(l.Source, streamSource), ":")
-	t, err := reward.ParsePromotionType(kind)
+	stream, err := queue.ParseStreamName(l.Source)
 	if err != nil {
 		return store.PayoutID{}, err
 	}
-	id, err := reward.ParsePromotionID(promotion)
-	if err != nil {
-		return store.PayoutID{}, err
-	}
-	m, err := reward.ParsePublishMessage(t, l.Value)
-	return store.PayoutID{PromotionID: id, TargetID: m.TargetID}, err
+	m, err := reward.ParsePublishMessage(stream.Type, l.Value)
+	return store.PayoutID{PromotionID: stream.PromotionID, TargetID: m.TargetID}, err
 }
 
 // settle notes what has become of dead letters and returns how many this call
@@ -367,7 +359,7 @@ func (d *DeadLetters) settle(ctx context.Context, letters []reward.DeadLetter, t
 	}
 	settled, err := d.cfg.Rows.DeadLetterSettle(ctx, ids, to, by, time.Now())
 	if len(settled) > 0 {
-		d.log.Info(obs.Settled, "dead_letters", len(settled), "status", to, "by", by)
+		d.log.Info("dead letters closed", "count", len(settled), "status", to, "actor", by)
 	}
 	return len(settled), err
 }

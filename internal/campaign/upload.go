@@ -1,4 +1,4 @@
-package payout
+package campaign
 
 import (
 	"cmp"
@@ -42,6 +42,11 @@ type uploadRows interface {
 	store.Uploads
 	PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error)
 	PayoutHeads(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
+}
+
+// saver writes targets; see payout.Flow.Save.
+type saver interface {
+	Save(ctx context.Context, t reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error)
 }
 
 // UploadsConfig is what Uploads needs.
@@ -303,7 +308,7 @@ func (u *upload) extend(ctx context.Context) {
 		err := u.cfg.Rows.UploadExtend(wctx, u.row.ID, time.Now().Add(uploadLease))
 		cancel()
 		if err != nil && ctx.Err() == nil {
-			u.log.Warn(obs.Unavailable, err, "promotion_id", u.promotion.ID, "upload_id", u.row.ID)
+			u.log.Warn("extending upload lease failed", err, "promotion_id", u.promotion.ID, "upload_id", u.row.ID)
 		}
 	}
 }
@@ -361,9 +366,9 @@ func (u *upload) close(ctx context.Context) {
 	u.row.Rejected, u.row.Amount = r.Rejected, r.Amount
 	u.row.FinishedAt = time.Now()
 	if err := u.cfg.Rows.UploadClose(ctx, u.row, u.row.FinishedAt); err != nil {
-		u.log.Warn(obs.Unavailable, err, "promotion_id", u.promotion.ID, "upload_id", u.row.ID)
+		u.log.Warn("closing upload failed", err, "promotion_id", u.promotion.ID, "upload_id", u.row.ID)
 	}
-	u.log.Info(obs.Saved, "promotion_id", u.promotion.ID, "upload_id", u.row.ID, "accepted", r.Accepted,
+	u.log.Info("upload saved", "promotion_id", u.promotion.ID, "upload_id", u.row.ID, "accepted", r.Accepted,
 		"duplicates", r.Duplicates, "conflicts", r.Conflicts, "rejected", r.Rejected)
 	u.cfg.Hint(u.promotion.ID)
 }

@@ -1,4 +1,4 @@
-package payout
+package campaign
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -45,7 +44,7 @@ func (s *Promotions) Approve(ctx context.Context, id reward.PromotionID, by stri
 	if _, err := s.cfg.Store.PromotionApprove(ctx, id, by); err != nil {
 		return store.PromotionView{}, s.explain(ctx, id, actionApprove, err)
 	}
-	return s.changed(ctx, id, actionApprove.name, "by", by)
+	return s.changed(ctx, id, actionApprove.name, "actor", by)
 }
 
 // checkApproval refuses to let run what a second person has not approved. What
@@ -112,7 +111,7 @@ func (s *Promotions) retry(ctx context.Context, p store.PayoutRetryParams) (int,
 		return 0, s.explain(ctx, p.PromotionID, actionRetry, err)
 	}
 	if n > 0 {
-		s.log.Info(obs.Retried, "promotion_id", p.PromotionID, "count", n)
+		s.log.Info("failed payouts requeued", "promotion_id", p.PromotionID, "count", n)
 		s.cfg.Hint(p.PromotionID)
 	}
 	return n, nil
@@ -147,7 +146,7 @@ func (c ResolveCommand) Check() []reward.FieldError {
 		refuse(key, "must have at most %d bytes, not %d", ResolveTransactionKeyMax, len(c.TransactionKey))
 	case err != nil:
 		refuse(key, "%v", err)
-	case hasControl(c.TransactionKey):
+	case reward.HasControl(c.TransactionKey):
 		refuse(key, "holds a control character")
 	}
 	if n := utf8.RuneCountInString(c.Note); strings.TrimSpace(c.Note) == "" || n > ResolveNoteMax {
@@ -174,7 +173,7 @@ func (s *Promotions) Resolve(ctx context.Context, c ResolveCommand) (reward.Payo
 	if err != nil {
 		return reward.Payout{}, s.explainPayout(ctx, c.PayoutID, err)
 	}
-	s.log.Info(obs.Settled, "promotion_id", c.PromotionID, "target_id", c.TargetID, "state", p.State, "by", c.By)
+	s.log.Info("payout resolved", "promotion_id", c.PromotionID, "target_id", c.TargetID, "state", p.State, "actor", c.By)
 	s.cfg.Hint(c.PromotionID)
 	return p, nil
 }

@@ -1,4 +1,4 @@
-package payout
+package campaign
 
 import (
 	"bytes"
@@ -60,8 +60,8 @@ type WebhookRows interface {
 	PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error)
 }
 
-// WebhookConfig is what a WebhookSender needs.
-type WebhookConfig struct {
+// WebhooksConfig is what a Webhooks needs.
+type WebhooksConfig struct {
 	Rows WebhookRows
 	// Secret signs what is sent; "" = nothing is sent, as nobody could tell
 	// whose it is (promotions cannot have webhooks then). [webhook.secret]
@@ -70,16 +70,16 @@ type WebhookConfig struct {
 	Log     obs.Log
 }
 
-// WebhookSender tells the webhooks of promotions what has happened, until they
+// Webhooks tells the webhooks of promotions what has happened, until they
 // have heard it. A delivery is a row with an id of its own; dying between the
 // call and its record has it sent again under the same id. Several instances
 // share the work by taking deliveries for a while.
 //
 // One call at a time is open to a host, and a host that does not answer rests,
 // so that it does not hold up the others.
-type WebhookSender struct {
+type Webhooks struct {
 	service.Base
-	cfg    WebhookConfig
+	cfg    WebhooksConfig
 	log    obs.Log
 	client http.RoundTripper
 	slots  chan struct{} // holds one per open call
@@ -102,10 +102,10 @@ type takenDelivery struct {
 	until time.Time
 }
 
-// NewWebhookSender makes a sender that sends nothing yet.
-func NewWebhookSender(cfg WebhookConfig) *WebhookSender {
+// NewWebhooks makes a sender that sends nothing yet.
+func NewWebhooks(cfg WebhooksConfig) *Webhooks {
 	dialer := &net.Dialer{Timeout: webhookTimeout, Control: refuseLinkLocal}
-	return &WebhookSender{
+	return &Webhooks{
 		cfg: cfg, log: cfg.Log.For(obs.Webhook), slots: make(chan struct{}, webhookCalls), hosts: make(map[string]*webhookHost),
 		// The transport is used directly: an http.Client would follow redirects.
 		// No proxy: what it would be asked for is checked at our own dial only.
@@ -134,9 +134,12 @@ func refuseLinkLocal(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
+// Start sends in the background until Stop.
+func (w *Webhooks) Start(ctx context.Context) { w.Base.Start(ctx, w.run) }
+
 // run sends until ctx ends; calls that are open then get a moment to end. What
 // is left is sent by others, or after the next start.
-func (w *WebhookSender) run(ctx context.Context) {
+func (w *Webhooks) run(ctx context.Context) {
 	if w.cfg.Secret == "" {
 		return
 	}
@@ -150,10 +153,10 @@ func (w *WebhookSender) run(ctx context.Context) {
 		case err != nil && ctx.Err() == nil:
 			failures++
 			if failures&(failures-1) == 0 {
-				w.log.Warn(obs.Unavailable, err, "failures", failures)
+				w.log.Warn("webhook store unavailable", err, "failures", failures)
 			}
 		case err == nil && failures > 0:
-			w.log.Info(obs.Recovered, "failures", failures)
+			w.log.Info("webhook store available again", "failures", failures)
 			failures = 0
 		}
 		if n < webhookBatch {
@@ -167,7 +170,7 @@ func (w *WebhookSender) run(ctx context.Context) {
 
 // round takes what is due and hands it to its hosts. What a host has no room
 // for, or must not get now, is due again when the hold ends.
-func (w *WebhookSender) round(ctx, calls context.Context, working *sync.WaitGroup) (int, error) {
+func (w *Webhooks) round(ctx, calls context.Context, working *sync.WaitGroup) (int, error) {
 	now := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, webhookRows)
 	defer cancel()
@@ -210,7 +213,7 @@ func hostOf(address string) string {
 }
 
 // work tells a host what waits for it, one after the other, until nothing does.
-func (w *WebhookSender) work(ctx, calls context.Context, h *webhookHost) {
+func (w *Webhooks) work(ctx, calls context.Context, h *webhookHost) {
 	for {
 		select {
 		case w.slots <- struct{}{}:
@@ -229,7 +232,7 @@ func (w *WebhookSender) work(ctx, calls context.Context, h *webhookHost) {
 
 // answered notes whether a host answered at all. One that does not rests, and
 // what waits for it is left to be taken again.
-func (w *WebhookSender) answered(h *webhookHost, yes bool, now time.Time) (restUntil time.Time) {
+func (w *Webhooks) answered(h *webhookHost, yes bool, now time.Time) (restUntil time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if yes {
@@ -244,7 +247,7 @@ func (w *WebhookSender) answered(h *webhookHost, yes bool, now time.Time) (restU
 
 // next is what a host is told next, false when its work is done for now. What
 // could no longer be told before its hold ends is left out.
-func (w *WebhookSender) next(ctx context.Context, h *webhookHost) (takenDelivery, bool) {
+func (w *Webhooks) next(ctx context.Context, h *webhookHost) (takenDelivery, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for ctx.Err() == nil && len(h.waiting) > 0 {
@@ -259,15 +262,15 @@ func (w *WebhookSender) next(ctx context.Context, h *webhookHost) (takenDelivery
 }
 
 // deliver makes one try and notes what came of it.
-func (w *WebhookSender) deliver(ctx context.Context, h *webhookHost, d takenDelivery) {
-	attrs := []any{"promotion_id", d.PromotionID, "event", d.Event, "delivery", d.ID, "tries", d.Tries + 1}
+func (w *Webhooks) deliver(ctx context.Context, h *webhookHost, d takenDelivery) {
+	attrs := []any{"promotion_id", d.PromotionID, "event", d.Event, "delivery", d.ID, "attempt", d.Tries + 1}
 	body, err := w.compose(ctx, d.WebhookDelivery)
 	if reward.HasCode(err, reward.CodeNotFound) {
 		w.giveUp(ctx, d, 0, err, attrs)
 		return
 	}
 	if err != nil {
-		w.log.Warn(obs.Unavailable, err, attrs...)
+		w.log.Warn("reading promotion for webhook failed", err, attrs...)
 		return
 	}
 	status, err := w.post(ctx, d.WebhookDelivery, body)
@@ -278,7 +281,7 @@ func (w *WebhookSender) deliver(ctx context.Context, h *webhookHost, d takenDeli
 	rest := w.answered(h, err == nil, now)
 	if err == nil && status/100 == 2 {
 		w.cfg.Metrics.WebhookTold(obs.WebhookHeard)
-		w.log.Info(obs.Told, attrs...)
+		w.log.Info("webhook delivered", append(attrs, "status", status)...)
 		w.note(ctx, func(ctx context.Context) error { return w.cfg.Rows.WebhookDone(ctx, d.ID, status, "", now) }, attrs)
 		return
 	}
@@ -294,15 +297,15 @@ func (w *WebhookSender) deliver(ctx context.Context, h *webhookHost, d takenDeli
 		nextAt = rest
 	}
 	w.cfg.Metrics.WebhookTold(obs.WebhookLater)
-	w.log.Warn(obs.Failed, err, append(attrs, "status", status, "next_at", nextAt.UTC())...)
+	w.log.Warn("sending webhook failed", err, append(attrs, "status", status, "next_at", nextAt.UTC())...)
 	w.note(ctx, func(ctx context.Context) error {
 		return w.cfg.Rows.WebhookLater(ctx, d.ID, status, err.Error(), nextAt)
 	}, attrs)
 }
 
-func (w *WebhookSender) giveUp(ctx context.Context, d takenDelivery, status int, why error, attrs []any) {
+func (w *Webhooks) giveUp(ctx context.Context, d takenDelivery, status int, why error, attrs []any) {
 	w.cfg.Metrics.WebhookTold(obs.WebhookGivenUp)
-	w.log.Error(obs.GivenUp, why, append(attrs, "status", status)...)
+	w.log.Error("webhook abandoned", why, append(attrs, "status", status)...)
 	w.note(ctx, func(ctx context.Context) error {
 		return w.cfg.Rows.WebhookDone(ctx, d.ID, status, "given up: "+why.Error(), time.Now())
 	}, attrs)
@@ -310,11 +313,11 @@ func (w *WebhookSender) giveUp(ctx context.Context, d takenDelivery, status int,
 
 // note writes what came of a try, also while a stop has begun. When it cannot
 // be written the delivery is sent again, under the same id.
-func (w *WebhookSender) note(ctx context.Context, write func(context.Context) error, attrs []any) {
+func (w *Webhooks) note(ctx context.Context, write func(context.Context) error, attrs []any) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), webhookRows)
 	defer cancel()
 	if err := write(ctx); err != nil {
-		w.log.Warn(obs.Unavailable, fmt.Errorf("note what came of a webhook: %w", err), attrs...)
+		w.log.Warn("recording webhook attempt failed", err, attrs...)
 	}
 }
 
@@ -340,7 +343,7 @@ type webhookBody struct {
 
 // compose tells of the promotion as it is now, which may be later than what
 // has happened.
-func (w *WebhookSender) compose(ctx context.Context, d store.WebhookDelivery) ([]byte, error) {
+func (w *Webhooks) compose(ctx context.Context, d store.WebhookDelivery) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, webhookRows)
 	defer cancel()
 	v, err := w.cfg.Rows.PromotionGet(ctx, d.PromotionID)
@@ -349,7 +352,7 @@ func (w *WebhookSender) compose(ctx context.Context, d store.WebhookDelivery) ([
 	}
 	counts := make(map[string]int64, reward.StateCount)
 	for s, n := range v.Counts.Payouts {
-		counts[stateWord(reward.State(s))] = n
+		counts[reward.State(s).JSONName()] = n
 	}
 	return json.Marshal(webhookBody{
 		ID: d.ID, Event: d.Event, PromotionID: d.PromotionID, At: d.At.UTC(),
@@ -360,12 +363,9 @@ func (w *WebhookSender) compose(ctx context.Context, d store.WebhookDelivery) ([
 	})
 }
 
-// stateWord is a state as JSON names it.
-func stateWord(s reward.State) string { return strings.ToLower(s.String()) }
-
 // post sends a delivery once. The status counts; of the answer's body no more
 // is read than lets the receiver end in peace.
-func (w *WebhookSender) post(ctx context.Context, d store.WebhookDelivery, body []byte) (status int, err error) {
+func (w *Webhooks) post(ctx context.Context, d store.WebhookDelivery, body []byte) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, webhookTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.URL, bytes.NewReader(body))

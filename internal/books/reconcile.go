@@ -1,4 +1,4 @@
-package payout
+package books
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
@@ -100,7 +99,7 @@ func (r *Reconciler) inspect(ctx context.Context, id reward.PromotionID, repair 
 	if err != nil || r.cfg.Queue == nil {
 		return d, err
 	}
-	if d.surplus, err = r.inspectStream(ctx, streamOf(v), report); err != nil {
+	if d.surplus, err = r.inspectStream(ctx, queue.StreamOf(v.Promotion), report); err != nil {
 		report.skip(id, fmt.Errorf("the stream cannot be compared: %w", err))
 	}
 	return d, nil
@@ -113,10 +112,6 @@ func (rec *Reconciliation) skip(id reward.PromotionID, err error) {
 // compareAnew is compare from the beginning of the provider's list; when there
 // is none, the report says so.
 func (r *Reconciler) compareAnew(ctx context.Context, id reward.PromotionID, report *Reconciliation) (store.PromotionView, []Drift, error) {
-	if r.cfg.Charges == nil {
-		report.skip(id, money.ErrNoCharges)
-		return store.PromotionView{}, nil, nil
-	}
 	v, drifts, err := r.compare(ctx, id, &chargeBook{})
 	var failed listError
 	if errors.As(err, &failed) && ctx.Err() == nil {
@@ -132,7 +127,7 @@ func (r *Reconciler) compareAnew(ctx context.Context, id reward.PromotionID, rep
 // lost, which is reported. Entries that need not be there are returned: they
 // may be about to leave.
 func (r *Reconciler) inspectStream(ctx context.Context, s queue.Stream, report *Reconciliation) (surplus map[string]bool, err error) {
-	before := time.Now().Add(-r.cfg.Limits.horizon())
+	before := time.Now().Add(-r.cfg.DispatchHorizon)
 	info, err := r.cfg.Queue.Info(ctx, s)
 	if err != nil {
 		return nil, err
@@ -151,7 +146,7 @@ func (r *Reconciler) inspectStream(ctx context.Context, s queue.Stream, report *
 			report.Drifts = append(report.Drifts, Drift{
 				PromotionID: s.PromotionID, What: driftStream, Store: &queued, Redis: &info.Len,
 				Detail: fmt.Sprintf("the stream has %d entries, %d payouts are QUEUED; %d or more of them lost theirs over %v ago: the sweeper (role housekeeping) returns them to READY",
-					info.Len, queued, lost, r.cfg.Limits.horizon()),
+					info.Len, queued, lost, r.cfg.DispatchHorizon),
 			})
 		}
 		return nil, err
@@ -200,7 +195,7 @@ func (r *Reconciler) surplus(ctx context.Context, s queue.Stream) (map[string]bo
 	}
 	live := make(map[reward.Ref]bool, len(rows))
 	for _, row := range rows {
-		live[refOf(row)] = row.State == reward.Queued
+		live[row.Ref()] = row.State == reward.Queued
 	}
 	surplus, seen := make(map[string]bool), make(map[reward.Ref]bool, len(entries))
 	for _, e := range entries {
@@ -250,11 +245,11 @@ func (r *Reconciler) confirmStream(ctx context.Context, d doubt, repair bool, re
 	if err != nil {
 		return err
 	}
-	info, err := r.cfg.Queue.Info(ctx, streamOf(v))
+	info, err := r.cfg.Queue.Info(ctx, queue.StreamOf(v.Promotion))
 	if err != nil {
 		return err
 	}
-	now, err := r.surplus(ctx, streamOf(v))
+	now, err := r.surplus(ctx, queue.StreamOf(v.Promotion))
 	if err != nil {
 		return err
 	}
@@ -279,7 +274,7 @@ func (r *Reconciler) confirmStream(ctx context.Context, d doubt, repair bool, re
 			info.Len, queued, stuck, len(settled)),
 	}
 	if repair && len(settled) > 0 {
-		if err := r.cfg.Queue.Ack(ctx, streamOf(v), settled); err != nil {
+		if err := r.cfg.Queue.Ack(ctx, queue.StreamOf(v.Promotion), settled); err != nil {
 			return err
 		}
 		drift.Repaired = len(settled) == stuck

@@ -1,4 +1,4 @@
-package payout
+package campaign
 
 import (
 	"bytes"
@@ -7,7 +7,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -195,7 +194,7 @@ func checkUser(s string) *lineFault {
 		return faultf(LineFormula, "%s %s begins like a formula of a spreadsheet", columnUser, reward.Quote(s))
 	case len(s) > reward.UserIDMax:
 		return faultf(LineBadUser, "%s is longer than %d bytes", columnUser, reward.UserIDMax)
-	case hasControl(s):
+	case reward.HasControl(s):
 		return faultf(LineBadUser, "%s %s holds a control character", columnUser, reward.Quote(s))
 	}
 	return nil
@@ -235,7 +234,7 @@ func (t *TargetReader) voucher(s string) (string, *lineFault) {
 		return "", faultf(LineFormula, "%s %s begins like a formula of a spreadsheet", columnVoucher, reward.Quote(s))
 	case len(s) > reward.VoucherCodeMax:
 		return "", faultf(LineBadVoucher, "%s is longer than %d bytes", columnVoucher, reward.VoucherCodeMax)
-	case hasControl(s):
+	case reward.HasControl(s):
 		return "", faultf(LineBadVoucher, "%s %s holds a control character", columnVoucher, reward.Quote(s))
 	}
 	return s, nil
@@ -246,8 +245,6 @@ func (t *TargetReader) voucher(s string) (string, *lineFault) {
 func startsFormula(s string) bool {
 	return s != "" && strings.IndexByte("=+-@\t\r", s[0]) >= 0
 }
-
-func hasControl(s string) bool { return strings.IndexFunc(s, unicode.IsControl) >= 0 }
 
 // storable says whether the databases can keep the text as it is.
 func storable(text []byte) bool {

@@ -1,4 +1,4 @@
-package payout
+package campaign
 
 import (
 	"context"
@@ -147,7 +147,7 @@ func (c CreateCommand) checkVoucherCode(refuse func(field, format string, args .
 		refuse(field, "must have at most %d characters and %d bytes", reward.PromotionVoucherCodeMax, reward.VoucherCodeMax)
 	} else if err := reward.CheckText(c.VoucherCode); err != nil {
 		refuse(field, "%v", err)
-	} else if hasControl(c.VoucherCode) {
+	} else if reward.HasControl(c.VoucherCode) {
 		refuse(field, "holds a control character")
 	} else if startsFormula(c.VoucherCode) {
 		refuse(field, "%s begins like a formula of a spreadsheet", reward.Quote(c.VoucherCode))

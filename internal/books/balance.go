@@ -1,4 +1,4 @@
-package payout
+package books
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"math"
 	"strings"
 
-	"github.com/largesse/largesse/internal/governor"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/reward"
 )
@@ -20,36 +19,6 @@ import (
 // for again.
 type Charges interface {
 	Charges(ctx context.Context, p reward.PromotionID, cursor string) (money.ChargesPage, error)
-}
-
-// governedCharges asks for the list when the governor lets it, like any call.
-type governedCharges struct {
-	list     Charges
-	governor *governor.Governor
-	cache    *StatusCache
-}
-
-// Charges implements Charges.
-func (g *governedCharges) Charges(ctx context.Context, p reward.PromotionID, cursor string) (money.ChargesPage, error) {
-	permit, err := g.governor.Acquire(ctx, g.cache.job(p))
-	for errors.Is(err, governor.ErrKicked) {
-		permit, err = g.governor.Acquire(ctx, g.cache.job(p))
-	}
-	if err != nil {
-		return money.ChargesPage{}, err
-	}
-	// Whatever comes of it says little about charges, but for being told to wait.
-	outcome := governor.Outcome{Class: reward.AnswerUnsent, Ours: true}
-	defer func() { permit.Done(outcome) }()
-	page, err := g.list.Charges(ctx, p, cursor)
-	var told *money.ChargesError
-	switch {
-	case err == nil:
-		outcome = governor.Outcome{Class: reward.AnswerRefused}
-	case errors.As(err, &told):
-		outcome = outcomeOf(told.Answer, 0)
-	}
-	return page, err
 }
 
 // worth is how many, and what they are worth.
@@ -198,8 +167,8 @@ func compareCounts(id reward.PromotionID, kept, rows *reward.Counts) []Drift {
 		}
 	}
 	for s := range reward.StateCount {
-		compare("counts."+stateWord(s), "the kept count of "+s.String()+" is %d, there are %d rows", kept.Payouts[s], rows.Payouts[s])
-		compare("amounts."+stateWord(s), "the kept amount of "+s.String()+" is %d, the rows add up to %d", int64(kept.Amounts[s]), int64(rows.Amounts[s]))
+		compare("counts."+s.JSONName(), "the kept count of "+s.String()+" is %d, there are %d rows", kept.Payouts[s], rows.Payouts[s])
+		compare("amounts."+s.JSONName(), "the kept amount of "+s.String()+" is %d, the rows add up to %d", int64(kept.Amounts[s]), int64(rows.Amounts[s]))
 	}
 	compare("attempts", "the kept count of attempts is %d, the rows add up to %d", kept.Attempts, rows.Attempts)
 	return drifts

@@ -1,4 +1,4 @@
-package payout
+package campaign
 
 import (
 	"bytes"
@@ -71,7 +71,7 @@ func (h *hookRows) change(id int64, f func(row *hookRow)) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.away {
-		return errFault
+		return errInjected
 	}
 	f(&h.rows[id-1])
 	return nil
@@ -204,8 +204,8 @@ func always(status int) func(context.Context, int) (int, error) {
 
 const hookSecret = "not to be told"
 
-func newSender(rows WebhookRows, r http.RoundTripper) *WebhookSender {
-	w := NewWebhookSender(WebhookConfig{Rows: rows, Secret: hookSecret, Metrics: obs.NewMetrics()})
+func newSender(rows WebhookRows, r http.RoundTripper) *Webhooks {
+	w := NewWebhooks(WebhooksConfig{Rows: rows, Secret: hookSecret, Metrics: obs.NewMetrics()})
 	if r != nil {
 		w.client = r
 	}
@@ -213,12 +213,12 @@ func newSender(rows WebhookRows, r http.RoundTripper) *WebhookSender {
 }
 
 // hookTest runs on fake time with a sender that runs.
-func hookTest(t *testing.T, test func(t *testing.T, rows *hookRows, r *receivers, w *WebhookSender)) {
+func hookTest(t *testing.T, test func(t *testing.T, rows *hookRows, r *receivers, w *Webhooks)) {
 	t.Helper()
 	onFakeTime(t, func(t *testing.T) {
 		rows, r := &hookRows{}, newReceivers()
 		w := newSender(rows, r)
-		w.Start(t.Context(), w.run)
+		w.Start(t.Context())
 		defer w.Stop()
 		test(t, rows, r, w)
 	})
@@ -228,7 +228,7 @@ func TestWebhookSender(t *testing.T) {
 	t.Parallel()
 
 	t.Run("TellsSignedAndOnce", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *WebhookSender) {
+		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
 			id := rows.add("https://a.example/hook", 1)
 			time.Sleep(time.Hour)
 			list := r.of("a.example")
@@ -251,7 +251,7 @@ func TestWebhookSender(t *testing.T) {
 	})
 
 	t.Run("TriesAgainUnderTheSameIDAndEverMoreSeldom", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *WebhookSender) {
+		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
 			r.set("a.example", func(_ context.Context, n int) (int, error) {
 				return []int{500, 302, 404, 429, 200}[min(n, 4)], nil
 			})
@@ -277,7 +277,7 @@ func TestWebhookSender(t *testing.T) {
 	})
 
 	t.Run("GivesUpAfterThreeDays", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *WebhookSender) {
+		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
 			r.set("a.example", always(500))
 			id := rows.add("https://a.example/hook", 1)
 			time.Sleep(webhookFor - 2*time.Hour)
@@ -297,7 +297,7 @@ func TestWebhookSender(t *testing.T) {
 	})
 
 	t.Run("GoneIsGivenUpAtOnce", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *WebhookSender) {
+		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
 			r.set("a.example", always(http.StatusGone))
 			id := rows.add("https://a.example/hook", 1)
 			time.Sleep(time.Hour)
@@ -308,7 +308,7 @@ func TestWebhookSender(t *testing.T) {
 	})
 
 	t.Run("APromotionThatIsGoneIsGivenUp", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *WebhookSender) {
+		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
 			rows.mu.Lock()
 			rows.gone = true
 			rows.mu.Unlock()
@@ -321,7 +321,7 @@ func TestWebhookSender(t *testing.T) {
 	})
 
 	t.Run("ASlowReceiverIsCutOff", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *WebhookSender) {
+		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
 			r.set("a.example", dead)
 			id := rows.add("https://a.example/hook", 1)
 			time.Sleep(webhookTimeout + 3*time.Second)
@@ -332,7 +332,7 @@ func TestWebhookSender(t *testing.T) {
 	})
 
 	t.Run("DeadReceiversDoNotStarveOthers", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *WebhookSender) {
+		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
 			for i := range 3 {
 				host := fmt.Sprintf("dead%d.example", i)
 				r.set(host, dead)
@@ -363,7 +363,7 @@ func TestWebhookSender(t *testing.T) {
 	})
 
 	t.Run("ADeadHostThatHasEverMoreToHearRests", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *WebhookSender) {
+		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
 			r.set("a.example", dead)
 			for range 300 {
 				rows.add("https://a.example/hook", 1)
@@ -386,7 +386,7 @@ func TestWebhookSender(t *testing.T) {
 	})
 
 	t.Run("WhatWaitsLongerThanItsHoldIsNotToldTwice", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *WebhookSender) {
+		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
 			r.set("a.example", func(context.Context, int) (int, error) {
 				time.Sleep(9 * time.Second)
 				return 200, nil
@@ -403,7 +403,7 @@ func TestWebhookSender(t *testing.T) {
 	})
 
 	t.Run("AtMostEightAtOnce", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *WebhookSender) {
+		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
 			for i := range 30 {
 				host := fmt.Sprintf("h%d.example", i)
 				r.set(host, func(context.Context, int) (int, error) {
@@ -420,7 +420,7 @@ func TestWebhookSender(t *testing.T) {
 	})
 
 	t.Run("WhatCouldNotBeNotedIsToldAgainUnderTheSameID", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *WebhookSender) {
+		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
 			rows.setAway(true)
 			id := rows.add("https://a.example/hook", 1)
 			time.Sleep(10 * time.Second)
@@ -447,7 +447,7 @@ func TestWebhookSender(t *testing.T) {
 				t.Fatal(status, err)
 			}
 			next := newSender(rows, r)
-			next.Start(t.Context(), next.run)
+			next.Start(t.Context())
 			defer next.Stop()
 			time.Sleep(webhookHold - 2*time.Second)
 			if r.count("a.example") != 1 {
@@ -462,7 +462,7 @@ func TestWebhookSender(t *testing.T) {
 	})
 
 	t.Run("AStopLetsOpenCallsEndButNotForLong", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, w *WebhookSender) {
+		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, w *Webhooks) {
 			r.set("slow.example", func(context.Context, int) (int, error) {
 				time.Sleep(2 * time.Second)
 				return 200, nil
@@ -481,7 +481,7 @@ func TestWebhookSender(t *testing.T) {
 			if !rows.row(slow).done || rows.row(hung-1).Tries != 0 || rows.row(hung).Tries != 0 {
 				t.Errorf("%+v, %+v", rows.row(slow), rows.row(hung))
 			}
-			w.Start(t.Context(), w.run) // and again
+			w.Start(t.Context()) // and again
 		})
 	})
 
@@ -490,7 +490,7 @@ func TestWebhookSender(t *testing.T) {
 			rows, r := &hookRows{}, newReceivers()
 			w := newSender(rows, r)
 			w.cfg.Secret = ""
-			w.Start(t.Context(), w.run)
+			w.Start(t.Context())
 			rows.add("https://a.example/hook", 1)
 			time.Sleep(time.Minute)
 			w.Stop()
@@ -540,7 +540,7 @@ func TestWebhooksOverTheNetwork(t *testing.T) {
 			}
 		}
 		w := newSender(rows, nil)
-		w.Start(t.Context(), w.run)
+		w.Start(t.Context())
 		select {
 		case body := <-heard:
 			if body.Event != store.EventBreach || body.PromotionID != promotion || body.Status != reward.Paused || body.PauseReason != "the books do not balance" {

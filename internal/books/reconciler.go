@@ -1,4 +1,4 @@
-package payout
+package books
 
 import (
 	"cmp"
@@ -49,23 +49,27 @@ const (
 	reasonDrifts       = 4               // named in a pauseReason
 )
 
-// ReconcilerConfig is what a Reconciler needs.
-type ReconcilerConfig struct {
+// Config is what a Reconciler needs.
+type Config struct {
 	Store store.Store
 	// Queue holds the streams; nil = there are none.
 	Queue queue.Queue
-	// Charges lists what the provider has charged; nil = it cannot.
+	// Charges lists what the provider has charged.
 	Charges Charges
-	// Cache says what is active; only run asks it.
-	Cache *StatusCache
+	// Views returns the active promotions. Only the loop that Start runs calls it.
+	Views func() map[reward.PromotionID]*store.PromotionView
+	// Hint is called with a promotion that was paused; nil = nobody is told.
+	Hint func(reward.PromotionID)
 	// Instance is the name of this one among all.
 	Instance string
 	// Interval is how often each promotion is checked; 0 = a minute.
 	// [reconcile.interval]
 	Interval time.Duration
-	Limits   Limits
-	Metrics  *obs.Metrics
-	Log      obs.Log
+	// DispatchHorizon is the age at which a dispatch can no longer reach its
+	// stream.
+	DispatchHorizon time.Duration
+	Metrics         *obs.Metrics
+	Log             obs.Log
 }
 
 // Reconciler keeps the balance sheet: the counts that are kept against the
@@ -78,7 +82,7 @@ type ReconcilerConfig struct {
 // difference, unless it grows or another instance takes over.
 type Reconciler struct {
 	service.Base
-	cfg   ReconcilerConfig
+	cfg   Config
 	owner string
 	ids   *service.IDs
 	log   obs.Log
@@ -112,8 +116,8 @@ type breach struct {
 	paused []Drift // the promotion was paused for them
 }
 
-// NewReconciler makes a reconciler; nothing is checked before run, or Run.
-func NewReconciler(cfg ReconcilerConfig) *Reconciler {
+// New makes a reconciler; it checks nothing before Start, or Run.
+func New(cfg Config) *Reconciler {
 	if cfg.Interval == 0 {
 		cfg.Interval = reconcileEvery
 	}
@@ -123,6 +127,9 @@ func NewReconciler(cfg ReconcilerConfig) *Reconciler {
 	}
 }
 
+// Start checks the books in the background until Stop.
+func (r *Reconciler) Start(ctx context.Context) { r.Base.Start(ctx, r.run) }
+
 // run keeps the books while it holds the lease, until ctx ends.
 func (r *Reconciler) run(ctx context.Context) {
 	failed := false
@@ -131,10 +138,10 @@ func (r *Reconciler) run(ctx context.Context) {
 		switch {
 		case err != nil && !failed && ctx.Err() == nil:
 			failed = true
-			r.log.Warn(obs.Unavailable, err)
+			r.log.Warn("reconciler lease unavailable", err)
 		case err == nil && failed:
 			failed = false
-			r.log.Info(obs.Recovered)
+			r.log.Info("reconciler lease available again")
 		}
 		r.watch(time.Now(), held)
 		if held {
@@ -145,7 +152,7 @@ func (r *Reconciler) run(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), reconcileRows)
 	defer cancel()
 	if err := r.cfg.Store.LeaseRelease(bounded, reconcilerLease, r.owner); err != nil {
-		r.log.Warn(obs.CleanupFailed, err, "lease", reconcilerLease)
+		r.log.Warn("releasing lease failed", err, "lease", reconcilerLease)
 	}
 }
 
@@ -163,7 +170,7 @@ func (r *Reconciler) hold(ctx context.Context) (bool, error) {
 // watch notes what is active. What is not any more is checked once again by the
 // one who keeps the books, and forgotten by the others when he must have done so.
 func (r *Reconciler) watch(now time.Time, leading bool) {
-	views := r.cfg.Cache.Views()
+	views := r.cfg.Views()
 	for id := range views {
 		w := r.watched[id]
 		if w == nil {
@@ -276,7 +283,7 @@ func (r *Reconciler) round(ctx context.Context, failures int) int {
 			w.nextAt = time.Now().Add(service.Jitter(reconcileAgain, 0.2))
 			failures++
 			if failures&(failures-1) == 0 {
-				r.log.Warn(obs.Failed, err, "promotion_id", id, "failures", failures)
+				r.log.Warn("checking balance failed", err, "promotion_id", id, "failures", failures)
 			}
 		default:
 			failures = 0
@@ -347,7 +354,7 @@ func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watche
 // listed is false when the provider has no list or could not be asked. One that
 // does not answer is left alone for a while, whatever the promotion.
 func (r *Reconciler) list(ctx context.Context, id reward.PromotionID, w *watched) (view store.PromotionView, drifts []Drift, listed bool, err error) {
-	if r.cfg.Charges == nil || time.Now().Before(r.listAt) {
+	if time.Now().Before(r.listAt) {
 		view, err = r.view(ctx, id)
 		return view, nil, false, err
 	}
@@ -356,7 +363,7 @@ func (r *Reconciler) list(ctx context.Context, id reward.PromotionID, w *watched
 	switch {
 	case err == nil:
 		if r.away || w.unlisted {
-			r.log.Info(obs.Recovered, "promotion_id", id)
+			r.log.Info("charge list available again", "promotion_id", id)
 		}
 		r.away, w.unlisted = false, false
 		return view, drifts, true, nil
@@ -368,17 +375,17 @@ func (r *Reconciler) list(ctx context.Context, id reward.PromotionID, w *watched
 	case errors.Is(err, money.ErrNoCharges):
 		r.listAt, r.away = time.Now().Add(chargesNever), false
 		if !r.listUnknown {
-			r.log.Info(obs.Unavailable, "error", err)
+			r.log.Info("provider has no charge list", "error", err)
 		}
 		r.listUnknown = true
 	case isAnswer && answered.Answer.Status != 0 && answered.Answer.Class != reward.AnswerThrottled:
 		if !w.unlisted {
-			r.log.Warn(obs.Failed, err, "promotion_id", id)
+			r.log.Warn("charge list unusable", err, "promotion_id", id)
 		}
 		w.unlisted = true
 	default:
 		if !r.away {
-			r.log.Warn(obs.Unavailable, err, "promotion_id", id)
+			r.log.Warn("charge list unavailable", err, "promotion_id", id)
 		}
 		r.away = true
 		r.listAt = time.Now().Add(chargesAgain)
@@ -427,7 +434,7 @@ func (r *Reconciler) compare(ctx context.Context, id reward.PromotionID, book *c
 func (r *Reconciler) balanced(id reward.PromotionID, w *watched) {
 	if w.broken {
 		r.cfg.Metrics.SetBalance(id, false)
-		r.log.Info(obs.Balanced, "promotion_id", id)
+		r.log.Info("books balance again", "promotion_id", id)
 	}
 	r.forget(id)
 }
@@ -459,13 +466,9 @@ func (r *Reconciler) answer(ctx context.Context, v store.PromotionView, drifts [
 	known.told = drifts
 	r.known[v.ID] = known
 	r.cfg.Metrics.Breached()
-	stage := obs.Unbalanced
-	if pause {
-		stage = obs.Paused
-	}
-	r.log.Error(stage, errors.New(sentence(drifts)), "promotion_id", v.ID, "status", v.Status, "paused", pause, "reconciliation", report.ID)
+	r.log.Error("books do not balance", errors.New(sentence(drifts)), "promotion_id", v.ID, "status", v.Status, "paused", pause, "reconciliation", report.ID)
 	if err := r.save(ctx, report); err != nil {
-		r.log.Warn(obs.Failed, err, "promotion_id", v.ID)
+		r.log.Warn("saving report failed", err, "promotion_id", v.ID)
 	}
 	return nil
 }
@@ -492,8 +495,8 @@ func (r *Reconciler) pause(ctx context.Context, id reward.PromotionID, reason st
 	if err != nil {
 		return fmt.Errorf("pause a promotion whose books do not balance: %w", err)
 	}
-	if r.cfg.Cache != nil {
-		r.cfg.Cache.Hint()
+	if r.cfg.Hint != nil {
+		r.cfg.Hint(id)
 	}
 	return nil
 }
