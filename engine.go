@@ -480,10 +480,10 @@ func (e *Engine) startAPI(ctx context.Context) error {
 			Rows: e.store, Publisher: bus.NewPublisher(e.bus), Hint: e.flow.Hint, Log: e.log,
 		}),
 		Reconciler: e.flow.Reconciler,
-		Templates:  e.coupons.Catalog, Coupons: e.coupons.Catalog, Issuing: e.coupons.Issuing, CouponReconciler: e.coupons.Reconciler,
+		Templates:  e.coupons.Catalog, Coupons: e.coupons.Catalog, Issuing: e.coupons.Intake, CouponReconciler: e.coupons.Reconciler,
 		Watch: func(id reward.TemplateID, user string, ticket int64) (<-chan coupon.Status, func()) {
 			w, stop := e.coupons.Notifier.Watch(id, user, ticket)
-			return w.News(), stop
+			return w.Updates(), stop
 		},
 		Uploads: payout.NewUploads(payout.UploadsConfig{
 			Rows: e.store, Saver: e.flow.Intake, IDs: ids, Log: e.log, Hint: e.flow.Hint,

@@ -17,7 +17,7 @@ const callTimeout = 3 * time.Second
 // next, in the order in which they came, at most most of them. So nobody waits
 // for longer than the call before his own.
 type batcher[T any] struct {
-	most    int
+	sizeMax int
 	timeout time.Duration // of a call
 	// call answers a batch, one answer per user, in order.
 	call func(ctx context.Context, id reward.TemplateID, users []string) ([]T, error)
@@ -29,9 +29,9 @@ type batcher[T any] struct {
 
 // lane is the askers of a template who wait for the next call. It is there for
 // as long as a call is open.
-type lane[T any] struct{ waiting []*asker[T] }
+type lane[T any] struct{ waiting []*caller[T] }
 
-type asker[T any] struct {
+type caller[T any] struct {
 	ctx    context.Context
 	user   string
 	answer T
@@ -40,13 +40,13 @@ type asker[T any] struct {
 }
 
 func newBatcher[T any](most int, timeout time.Duration, call func(context.Context, reward.TemplateID, []string) ([]T, error)) *batcher[T] {
-	return &batcher[T]{most: most, timeout: timeout, call: call, lanes: make(map[reward.TemplateID]*lane[T])}
+	return &batcher[T]{sizeMax: most, timeout: timeout, call: call, lanes: make(map[reward.TemplateID]*lane[T])}
 }
 
 // ask waits for the answer, or for the end of ctx: whether the user was asked
 // for is not known then.
-func (b *batcher[T]) ask(ctx context.Context, id reward.TemplateID, user string) (T, error) {
-	a := &asker[T]{ctx: ctx, user: user, done: make(chan struct{})}
+func (b *batcher[T]) do(ctx context.Context, id reward.TemplateID, user string) (T, error) {
+	a := &caller[T]{ctx: ctx, user: user, done: make(chan struct{})}
 	b.mu.Lock()
 	l := b.lanes[id]
 	if l == nil {
@@ -81,7 +81,7 @@ func (b *batcher[T]) run(id reward.TemplateID, l *lane[T]) {
 	var users []string
 	for {
 		b.mu.Lock()
-		n := min(len(l.waiting), b.most)
+		n := min(len(l.waiting), b.sizeMax)
 		if n == 0 {
 			delete(b.lanes, id)
 			b.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 type Catalog struct {
 	rows      store.Store
 	gate      gate.Gate
-	templates *Templates
+	templates *TemplateCache
 	applier   *Applier
 	refusals  *refusals
 	ids       *service.IDs
@@ -29,7 +29,7 @@ type View struct {
 	Waiting, Stock int64
 	// GateAway says that the gate could not be asked: Waiting is not known, and
 	// Stock counts as if nobody waited.
-	GateAway bool
+	GateUnavailable bool
 }
 
 // Create makes a template. ID 0 = one is made; a draw only needs its From.
@@ -91,13 +91,13 @@ func (c *Catalog) views(ctx context.Context, list []reward.CouponTemplate) []Vie
 	headers, err := c.gate.Headers(ctx, ids)
 	out := make([]View, len(list))
 	for i, t := range list {
-		v := View{CouponTemplate: t, GateAway: err != nil}
+		v := View{CouponTemplate: t, GateUnavailable: err != nil}
 		if err == nil && headers[i].Exists && t.Path == reward.PathGate {
 			// Those whose tickets are settled wait no more, though the gate may not
 			// have heard yet.
 			v.Waiting = headers[i].Waiting
 			if t.Mode != reward.ModeKafka {
-				v.Waiting = max(min(v.Waiting, headers[i].Next-t.Settled), 0)
+				v.Waiting = max(min(v.Waiting, headers[i].LastTicket-t.Settled), 0)
 			}
 		}
 		v.Stock = max(t.TotalQuantity-t.Live-v.Waiting, 0)
@@ -113,30 +113,30 @@ func (c *Catalog) Change(ctx context.Context, p store.TemplateChangeParams) (Vie
 	if err != nil {
 		return View{}, err
 	}
-	if p.Mode != nil && *p.Mode != before.Mode && (before.Waiting > 0 || before.GateAway) {
+	if p.Mode != nil && *p.Mode != before.Mode && (before.Waiting > 0 || before.GateUnavailable) {
 		return View{}, reward.NewError(reward.KindConflict, reward.CodeConflict, "%d people wait: the mode can be changed while nobody does", before.Waiting)
 	}
 	if p.TotalQuantity != nil && *p.TotalQuantity < before.TotalQuantity {
-		if err := c.lower(ctx, before, *p.TotalQuantity); err != nil {
+		if err := c.capTotal(ctx, before, *p.TotalQuantity); err != nil {
 			return View{}, err
 		}
 	}
 	// It has to be made while the gate is kept from promising more.
-	changing, cancel := context.WithTimeout(ctx, gate.LowerLasts*3/4)
+	changing, cancel := context.WithTimeout(ctx, gate.CapTTL*3/4)
 	defer cancel()
 	t, err := c.rows.TemplateChange(changing, p)
 	if err != nil {
-		c.lift(ctx, p, before.TotalQuantity)
+		c.liftCap(ctx, p, before.TotalQuantity)
 		return View{}, err
 	}
-	c.told(ctx, &store.CouponChange{From: t.Version - 1, To: t.Version, Template: t})
-	c.lift(ctx, p, t.TotalQuantity)
+	c.afterChange(ctx, &store.CouponChange{From: t.Version - 1, To: t.Version, Template: t})
+	c.liftCap(ctx, p, t.TotalQuantity)
 	return c.views(ctx, []reward.CouponTemplate{t})[0], nil
 }
 
 // lower keeps the gate for a moment from promising more than the new quantity,
 // so that nobody is let in before the rows have it, and refused afterwards.
-func (c *Catalog) lower(ctx context.Context, before View, total int64) error {
+func (c *Catalog) capTotal(ctx context.Context, before View, total int64) error {
 	conflict := reward.NewError(reward.KindConflict, reward.CodeConflict,
 		"totalQuantity %d is below the %d coupons that are not cancelled and the %d people who wait", total, before.Live, before.Waiting)
 	if total < before.Live+before.Waiting {
@@ -145,7 +145,7 @@ func (c *Catalog) lower(ctx context.Context, before View, total int64) error {
 	if before.Path == reward.PathDatabase {
 		return unavailable(nil, "Redis is away, so who waits cannot be told; lower the quantity when it is back")
 	}
-	fits, err := c.gate.Lower(ctx, before.ID, total)
+	fits, err := c.gate.CapTotal(ctx, before.ID, total)
 	switch {
 	case errors.Is(err, gate.ErrNotLoaded):
 		return nil // it will be loaded from the rows
@@ -159,13 +159,13 @@ func (c *Catalog) lower(ctx context.Context, before View, total int64) error {
 
 // lift ends what lower, of this change or of one a moment ago, has done: the gate
 // may promise up to total. Without it that lapses by itself.
-func (c *Catalog) lift(ctx context.Context, p store.TemplateChangeParams, total int64) {
+func (c *Catalog) liftCap(ctx context.Context, p store.TemplateChangeParams, total int64) {
 	if p.TotalQuantity == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bestEffortTimeout)
 	defer cancel()
-	_, _ = c.gate.Lower(ctx, p.ID, total)
+	_, _ = c.gate.CapTotal(ctx, p.ID, total)
 }
 
 // Close ends the asking. Who is in line is still served. CodeIllegalState before
@@ -185,10 +185,10 @@ func (c *Catalog) Close(ctx context.Context, id reward.TemplateID) (View, error)
 }
 
 // told passes a change on to the gate. What it does not hear the keeper tells.
-func (c *Catalog) told(ctx context.Context, change *store.CouponChange) {
+func (c *Catalog) afterChange(ctx context.Context, change *store.CouponChange) {
 	c.templates.hint()
 	id := change.Template.ID
-	c.applier.tell(ctx, id, change, after{})
+	c.applier.applyBestEffort(ctx, id, change, applyExtras{})
 	c.refusals.drop(id)
 	c.settled(id)
 }
@@ -219,7 +219,7 @@ func (c *Catalog) Cancel(ctx context.Context, id reward.CouponID) (reward.Coupon
 	if err != nil {
 		return reward.Coupon{}, err
 	}
-	c.told(ctx, &change)
+	c.afterChange(ctx, &change)
 	return change.Coupon, nil
 }
 
@@ -244,8 +244,8 @@ type History struct {
 }
 
 const (
-	historyMax  = 1000
-	refusalsGot = 100 // per template
+	historyMax          = 1000
+	refusalsPerTemplate = 100 // per template
 )
 
 // History returns the history of a user. More are templates that he says he
@@ -263,7 +263,7 @@ func (c *Catalog) History(ctx context.Context, user string, more ...reward.Templ
 		if _, known := h.Refusals[id]; known {
 			continue
 		}
-		if h.Refusals[id], err = c.rows.RefusalList(ctx, id, refusalsGot); err != nil {
+		if h.Refusals[id], err = c.rows.RefusalList(ctx, id, refusalsPerTemplate); err != nil {
 			return History{}, err
 		}
 	}

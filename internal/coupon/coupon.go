@@ -42,15 +42,15 @@ type StatusKind string
 
 // The kinds.
 const (
-	Waiting  StatusKind = "WAITING"
-	Issued   StatusKind = "ISSUED"
-	Rejected StatusKind = "REJECTED"
+	StatusWaiting  StatusKind = "WAITING"
+	StatusIssued   StatusKind = "ISSUED"
+	StatusRejected StatusKind = "REJECTED"
 )
 
 func statusOf(o reward.IssueOutcome) Status {
-	s := Status{RequestID: reward.RequestID(o.TemplateID, o.UserID), Kind: Issued, Ticket: o.Ticket, Coupon: o.Coupon}
+	s := Status{RequestID: reward.RequestID(o.TemplateID, o.UserID), Kind: StatusIssued, Ticket: o.Ticket, Coupon: o.Coupon}
 	if !o.Issued() {
-		s.Kind, s.Reason = Rejected, o.Reason
+		s.Kind, s.Reason = StatusRejected, o.Reason
 	}
 	return s
 }
@@ -72,20 +72,20 @@ func stateOf(t *reward.CouponTemplate) gate.State {
 }
 
 // settledUnder are the tickets of a generation that were settled.
-func settledUnder(generation int64, list []store.SettledAsk) []gate.Settled {
-	var out []gate.Settled
+func settledTickets(generation int64, list []store.SettledAsk) []gate.SettledTicket {
+	var out []gate.SettledTicket
 	for _, s := range list {
 		if s.Generation == generation {
-			out = append(out, gate.Settled{UserID: s.UserID, Ticket: s.Ticket})
+			out = append(out, gate.SettledTicket{UserID: s.UserID, Ticket: s.Ticket})
 		}
 	}
 	return out
 }
 
-func factsOf(facts []store.CouponFact) []gate.Fact {
-	out := make([]gate.Fact, len(facts))
+func holdingsOf(facts []store.CouponFact) []gate.Holding {
+	out := make([]gate.Holding, len(facts))
 	for i, f := range facts {
-		out[i] = gate.Fact(f)
+		out[i] = gate.Holding(f)
 	}
 	return out
 }

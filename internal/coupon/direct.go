@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	directMax     = 100 // askers per transaction
-	lockPause     = 2 * time.Millisecond
-	lockPauseMost = 20 * time.Millisecond
+	directBatchMax       = 100 // askers per transaction
+	lockRetryInterval    = 2 * time.Millisecond
+	lockRetryIntervalMax = 20 * time.Millisecond
 )
 
 // Service issues through rows, at once: under a lock (SYNC), and while Redis is
 // away (PathDatabase). Both keep to a bulkhead, so that a crowd does not take
 // every connection to the database. [CouponService]
-type Service struct {
-	templates *Templates
+type DirectIssuer struct {
+	templates *TemplateCache
 	rows      store.Store
 	gate      gate.Gate
 	applier   *Applier
@@ -33,7 +33,7 @@ type Service struct {
 
 // IssueBatch issues to askers through rows, while the template's path is the
 // database. [issueCouponWithoutLock]
-func (s *Service) IssueBatch(ctx context.Context, id reward.TemplateID, users []string) ([]Status, error) {
+func (s *DirectIssuer) IssueBatch(ctx context.Context, id reward.TemplateID, users []string) ([]Status, error) {
 	select {
 	case s.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -51,7 +51,7 @@ func (s *Service) IssueBatch(ctx context.Context, id reward.TemplateID, users []
 // one transaction, which refuses a token that is not above the latest one that
 // has written: a lock can expire while its holder thinks that he has it.
 // [issueCoupon under @DistributedLock]
-func (s *Service) IssueLocked(ctx context.Context, id reward.TemplateID, users []string) ([]Status, error) {
+func (s *DirectIssuer) IssueLocked(ctx context.Context, id reward.TemplateID, users []string) ([]Status, error) {
 	t, err := s.templates.get(ctx, id)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (s *Service) IssueLocked(ctx context.Context, id reward.TemplateID, users [
 		_ = s.gate.Unlock(ctx, id, token) // it lapses by itself
 	}()
 	// What was sold while this one waited need not trouble the database.
-	asking, err := s.gate.Ask(ctx, id, users, false)
+	asking, err := s.gate.Admit(ctx, id, users, false)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (s *Service) IssueLocked(ctx context.Context, id reward.TemplateID, users [
 }
 
 // lock waits for the lock, lockWait at most.
-func (s *Service) lock(ctx context.Context, id reward.TemplateID) (int64, error) {
+func (s *DirectIssuer) lock(ctx context.Context, id reward.TemplateID) (int64, error) {
 	deadline := time.Now().Add(s.lockWait)
 	for try := 0; ; try++ {
 		token, ok, err := s.gate.Lock(ctx, id, s.lockLease)
@@ -90,14 +90,14 @@ func (s *Service) lock(ctx context.Context, id reward.TemplateID) (int64, error)
 			return 0, err
 		case ok:
 			return token, nil
-		case time.Now().After(deadline), !service.Sleep(ctx, service.Backoff(try, lockPause, lockPauseMost)):
+		case time.Now().After(deadline), !service.Sleep(ctx, service.Backoff(try, lockRetryInterval, lockRetryIntervalMax)):
 			return 0, unavailable(context.Cause(ctx), "the lock of template %s was not to be had within %v; ask again", id, s.lockWait)
 		}
 	}
 }
 
 // issue issues in one transaction and tells the gate.
-func (s *Service) issue(ctx context.Context, t *reward.CouponTemplate, users []string, path reward.IssuePath, fence int64) ([]Status, error) {
+func (s *DirectIssuer) issue(ctx context.Context, t *reward.CouponTemplate, users []string, path reward.IssuePath, fence int64) ([]Status, error) {
 	p := store.CouponSettleParams{
 		TemplateID: t.ID, Kind: store.SettleDirect, Generation: t.Generation, Path: path, Fence: fence, Now: time.Now(),
 		Asks: make([]store.CouponAsk, len(users)),
@@ -116,53 +116,53 @@ func (s *Service) issue(ctx context.Context, t *reward.CouponTemplate, users []s
 			return nil, err
 		}
 		s.templates.hint()
-		return nil, errMoved
+		return nil, errTemplateChanged
 	}
 	if path == reward.PathGate {
-		s.applier.tell(ctx, t.ID, &result.CouponChange, after{})
+		s.applier.applyBestEffort(ctx, t.ID, &result.CouponChange, applyExtras{})
 	}
 	s.settled(t.ID)
 	out := make([]Status, len(users))
 	for i, r := range result.Results {
-		out[i] = statusOfAsk(&result.Template, r)
+		out[i] = directStatus(&result.Template, r)
 	}
 	return out, nil
 }
 
 // statusOfAsk is what an ask that has no ticket gets to hear; Reason is a code
 // that it was refused with.
-func statusOfAsk(t *reward.CouponTemplate, r store.AskResult) Status {
+func directStatus(t *reward.CouponTemplate, r store.AskResult) Status {
 	switch {
 	case r.Outcome == store.OutcomeIssued:
-		return Status{Kind: Issued, Ticket: r.Coupon.Ticket, Coupon: r.Coupon}
+		return Status{Kind: StatusIssued, Ticket: r.Coupon.Ticket, Coupon: r.Coupon}
 	case r.Outcome == store.OutcomeNotOpen:
-		return Status{Kind: Rejected, Reason: reward.CodeNotOpen}
+		return Status{Kind: StatusRejected, Reason: reward.CodeNotOpen}
 	case r.Outcome == store.OutcomeClosed:
-		return Status{Kind: Rejected, Reason: reward.CodeClosed}
+		return Status{Kind: StatusRejected, Reason: reward.CodeClosed}
 	case r.Reason == reward.ReasonUserLimit && t.PerUserLimit == 1 && r.Coupon.ID != 0:
-		return Status{Kind: Issued, Ticket: r.Coupon.Ticket, Coupon: r.Coupon, Duplicate: true}
+		return Status{Kind: StatusIssued, Ticket: r.Coupon.Ticket, Coupon: r.Coupon, Duplicate: true}
 	}
-	return Status{Kind: Rejected, Reason: r.Reason}
+	return Status{Kind: StatusRejected, Reason: r.Reason}
 }
 
 // underLock is SYNC: sold-out is looked at before and after the wait.
-func (i *Issuing) underLock(ctx context.Context, t *reward.CouponTemplate, user string) (Status, error) {
-	a, err := i.looks.ask(ctx, t.ID, user)
+func (i *Intake) underLock(ctx context.Context, t *reward.CouponTemplate, user string) (Status, error) {
+	a, err := i.checks.do(ctx, t.ID, user)
 	if err != nil {
 		return Status{}, err
 	}
 	if a.Verdict != gate.Admitted {
-		if a.Verdict == gate.Waits { // from before the mode was changed
+		if a.Verdict == gate.InLine { // from before the mode was changed
 			return waiting(a), nil
 		}
 		return i.refused(ctx, t, user, a)
 	}
-	status, err := i.locked.ask(ctx, t.ID, user)
+	status, err := i.locked.do(ctx, t.ID, user)
 	if err != nil {
 		return Status{}, err
 	}
 	if status.Kind == "" {
-		if a, err = i.looks.ask(ctx, t.ID, user); err != nil {
+		if a, err = i.checks.do(ctx, t.ID, user); err != nil {
 			return Status{}, err
 		}
 		if a.Verdict == gate.Admitted {
@@ -174,8 +174,8 @@ func (i *Issuing) underLock(ctx context.Context, t *reward.CouponTemplate, user 
 }
 
 // throughRows is PathDatabase.
-func (i *Issuing) throughRows(ctx context.Context, t *reward.CouponTemplate, user string) (Status, error) {
-	status, err := i.direct.ask(ctx, t.ID, user)
+func (i *Intake) throughRows(ctx context.Context, t *reward.CouponTemplate, user string) (Status, error) {
+	status, err := i.direct.do(ctx, t.ID, user)
 	if err != nil {
 		return Status{}, err
 	}
@@ -183,8 +183,8 @@ func (i *Issuing) throughRows(ctx context.Context, t *reward.CouponTemplate, use
 }
 
 // told turns a refusal into an error.
-func (i *Issuing) told(t *reward.CouponTemplate, status Status) (Status, error) {
-	if status.Kind == Rejected {
+func (i *Intake) told(t *reward.CouponTemplate, status Status) (Status, error) {
+	if status.Kind == StatusRejected {
 		return Status{}, refuse(t, status.Reason)
 	}
 	return status, nil

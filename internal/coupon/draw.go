@@ -62,7 +62,7 @@ func DrawOrder(seed, list []byte, users []string) []string {
 // crash knows from what is settled where to begin.
 type drawer struct {
 	rows      store.Store
-	templates *Templates
+	templates *TemplateCache
 	ids       *service.IDs
 	settled   func(id reward.TemplateID)
 	log       obs.Log

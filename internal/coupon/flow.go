@@ -16,9 +16,9 @@ import (
 const (
 	// keptBeyond is for how much longer than its gate may be there a closed
 	// template is looked after.
-	keptBeyond  = 24 * time.Hour
-	expireEvery = time.Second
-	expireBatch = 1000
+	closedRetention = 24 * time.Hour
+	expireInterval  = time.Second
+	expireBatch     = 1000
 )
 
 // FlowConfig says what coupons run on.
@@ -52,19 +52,19 @@ type FlowConfig struct {
 // Flow is all that an instance does for coupons.
 type Flow struct {
 	Catalog    *Catalog
-	Issuing    *Issuing
+	Intake     *Intake
 	Notifier   *Notifier
 	Reconciler *Reconciler
 
-	cfg       FlowConfig
-	log       obs.Log
-	templates *Templates
-	loader    *Loader
-	refusals  *refusals
-	owner     *Owner
-	keeper    *Keeper
-	listener  *bus.Listener // nil unless this instance issues
-	endLoads  context.CancelFunc
+	cfg        FlowConfig
+	log        obs.Log
+	templates  *TemplateCache
+	loader     *Loader
+	refusals   *refusals
+	issuers    *IssuerManager
+	maintainer *GateMaintainer
+	listener   *bus.Listener // nil unless this instance issues
+	endLoads   context.CancelFunc
 
 	// Each is stopped before what it leans on.
 	reading, owning, keeping, hinting, expiring, reconciling service.Base
@@ -76,18 +76,18 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 	ids := service.NewIDs()
 	loading, end := context.WithCancel(context.Background())
 	f.endLoads = end
-	f.templates = newTemplates(cfg.Store, cfg.QueueTTL+keptBeyond, f.log)
+	f.templates = newTemplateCache(cfg.Store, cfg.QueueTTL+closedRetention, f.log)
 	f.refusals = newRefusals(cfg.RefusalTTL)
 	f.Notifier = newNotifier(cfg.Store, cfg.Gate, f.templates)
 	publisher := bus.NewPublisher(cfg.Bus)
-	records := &Records{rows: cfg.Store, publisher: publisher, logs: cfg.Bus}
+	records := &IssueTopic{rows: cfg.Store, publisher: publisher, inspector: cfg.Bus}
 	f.loader = &Loader{
-		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, records: records, metrics: cfg.Metrics, log: cfg.Log.For(obs.Gate),
-		loaded: f.hint, ctx: loading, loads: make(map[reward.TemplateID]*load),
+		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, topic: records, metrics: cfg.Metrics, log: cfg.Log.For(obs.Gate),
+		onLoad: f.hint, ctx: loading, loads: make(map[reward.TemplateID]*load),
 	}
 	f.Notifier.load = f.loader.ensure
 	applier := &Applier{rows: cfg.Store, gate: cfg.Gate, loader: f.loader}
-	f.Issuing = f.newIssuing(applier, ids)
+	f.Intake = f.newIntake(applier, ids)
 	f.Catalog = &Catalog{
 		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, applier: applier, refusals: f.refusals, ids: ids,
 		settled: f.Notifier.hint,
@@ -95,27 +95,27 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 	f.Reconciler = &Reconciler{
 		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, ids: ids, instance: cfg.Instance, interval: cfg.ReconcileEvery, log: f.log,
 	}
-	f.owner = &Owner{
-		instance: cfg.Instance, rows: cfg.Store, templates: f.templates, log: cfg.Log.For(obs.Issuer), issuers: make(map[reward.TemplateID]*issuing),
-		issuer: func(id reward.TemplateID, epoch int64) *Issuer {
+	f.issuers = &IssuerManager{
+		instance: cfg.Instance, rows: cfg.Store, templates: f.templates, log: cfg.Log.For(obs.Issuer), issuers: make(map[reward.TemplateID]*runningIssuer),
+		newIssuer: func(id reward.TemplateID, epoch int64) *Issuer {
 			return &Issuer{
 				id: id, epoch: epoch, instance: cfg.Instance, rows: cfg.Store, gate: cfg.Gate, loader: f.loader, applier: applier,
-				templates: f.templates, records: records, ids: ids, metrics: cfg.Metrics, log: cfg.Log.For(obs.Issuer),
-				settled: f.Notifier.hint, average: cfg.Average, wakes: make(chan struct{}, 1),
+				templates: f.templates, topic: records, ids: ids, metrics: cfg.Metrics, log: cfg.Log.For(obs.Issuer),
+				settled: f.Notifier.hint, average: cfg.Average, hint: make(chan struct{}, 1),
 			}
 		},
 	}
-	f.keeper = &Keeper{
-		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, owner: f.owner, loader: f.loader, applier: applier,
+	f.maintainer = &GateMaintainer{
+		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, issuers: f.issuers, loader: f.loader, applier: applier,
 		drawer:        &drawer{rows: cfg.Store, templates: f.templates, ids: ids, settled: f.Notifier.hint, log: f.log},
-		fallbackAfter: cfg.FallbackAfter, queueTTL: cfg.QueueTTL, log: f.log, kept: make(map[reward.TemplateID]*kept),
-		slots: make(chan struct{}, careMost),
+		fallbackAfter: cfg.FallbackAfter, queueTTL: cfg.QueueTTL, log: f.log, statuses: make(map[reward.TemplateID]*gateStatus),
+		slots: make(chan struct{}, tasksMax),
 	}
 	if !cfg.Issue {
 		return f, nil
 	}
 	l := &IssueListener{
-		rows: cfg.Store, records: records, templates: f.templates, applier: applier, issuing: f.Issuing,
+		rows: cfg.Store, topic: records, templates: f.templates, applier: applier, intake: f.Intake,
 		ids: ids, concurrency: cfg.Concurrency, average: cfg.Average, settled: f.Notifier.hint, metrics: cfg.Metrics, log: cfg.Log.For(obs.Listener),
 	}
 	var err error
@@ -125,19 +125,19 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 	return f, err
 }
 
-func (f *Flow) newIssuing(applier *Applier, ids *service.IDs) *Issuing {
+func (f *Flow) newIntake(applier *Applier, ids *service.IDs) *Intake {
 	cfg := f.cfg
-	direct := &Service{
+	direct := &DirectIssuer{
 		templates: f.templates, rows: cfg.Store, gate: cfg.Gate, applier: applier, ids: ids, slots: make(chan struct{}, cfg.Concurrency),
 		lockWait: cfg.LockWait, lockLease: cfg.LockLease, settled: f.Notifier.hint,
 	}
-	i := &Issuing{
+	i := &Intake{
 		templates: f.templates, loader: f.loader, rows: cfg.Store, gate: cfg.Gate, refusals: f.refusals, applier: applier, notifier: f.Notifier, metrics: cfg.Metrics,
-		most:   cfg.LockWait + askMost,
-		direct: newBatcher(directMax, callTimeout, direct.IssueBatch), locked: newBatcher(gate.AskersMax, cfg.LockWait+callTimeout, direct.IssueLocked),
+		timeout: cfg.LockWait + requestTimeout,
+		direct:  newBatcher(directBatchMax, callTimeout, direct.IssueBatch), locked: newBatcher(gate.AdmitMax, cfg.LockWait+callTimeout, direct.IssueLocked),
 	}
-	i.asks = newBatcher(gate.AskersMax, callTimeout, i.askGate(true))
-	i.looks = newBatcher(gate.AskersMax, callTimeout, i.askGate(false))
+	i.admissions = newBatcher(gate.AdmitMax, callTimeout, i.askGate(true))
+	i.checks = newBatcher(gate.AdmitMax, callTimeout, i.askGate(false))
 	i.entrants = newBatcher(store.BatchMax, callTimeout, func(ctx context.Context, id reward.TemplateID, users []string) ([]bool, error) {
 		entered, err := cfg.Store.EntrantSave(ctx, id, users)
 		out := make([]bool, len(users))
@@ -158,8 +158,8 @@ func (f *Flow) Start(ctx context.Context) error {
 	f.reading.Start(ctx, f.templates.run)
 	f.hinting.Start(ctx, f.listen)
 	if f.cfg.Issue {
-		f.owning.Start(ctx, f.owner.run)
-		f.keeping.Start(ctx, f.keeper.run)
+		f.owning.Start(ctx, f.issuers.run)
+		f.keeping.Start(ctx, f.maintainer.run)
 		f.listener.Start(ctx)
 	}
 	if f.cfg.Housekeeping {
@@ -184,20 +184,20 @@ func (f *Flow) Stop() {
 	wg.Wait()
 	f.owning.Stop()
 	f.reading.Stop()
-	f.Issuing.wait()
+	f.Intake.wait()
 	f.loader.open.Wait()
 }
 
 // wait waits for calls that askers have left behind.
-func (i *Issuing) wait() {
-	for _, open := range []*sync.WaitGroup{&i.asks.open, &i.looks.open, &i.direct.open, &i.locked.open, &i.entrants.open, &i.notifier.open} {
+func (i *Intake) wait() {
+	for _, open := range []*sync.WaitGroup{&i.admissions.open, &i.checks.open, &i.direct.open, &i.locked.open, &i.entrants.open, &i.notifier.open} {
 		open.Wait()
 	}
 }
 
 // hint makes whoever has to do with a template look.
 func (f *Flow) hint(id reward.TemplateID) {
-	f.owner.wake(id)
+	f.issuers.giveHint(id)
 	f.Notifier.hint(id)
 }
 
@@ -205,12 +205,12 @@ func (f *Flow) hint(id reward.TemplateID) {
 func (f *Flow) listen(ctx context.Context) {
 	for {
 		select {
-		case w, open := <-f.cfg.Gate.Wakes():
+		case w, open := <-f.cfg.Gate.Hints():
 			switch {
 			case !open:
 				return
-			case w.Kind == gate.Asked:
-				f.owner.wake(w.TemplateID)
+			case w.Kind == gate.HintRequests:
+				f.issuers.giveHint(w.TemplateID)
 			default:
 				f.refusals.drop(w.TemplateID)
 				f.Notifier.hint(w.TemplateID)
@@ -235,7 +235,7 @@ func (f *Flow) expire(ctx context.Context) {
 			failures = 0
 		}
 		if n < expireBatch {
-			service.Sleep(ctx, service.Jitter(expireEvery, 0.2))
+			service.Sleep(ctx, service.Jitter(expireInterval, 0.2))
 		}
 	}
 }

@@ -18,9 +18,9 @@ const (
 	batchMax = 1000
 	// failuresMax is how often the database may refuse a request alone before it
 	// is refused ReasonError.
-	failuresMax = 3
-	issuePause  = 20 * time.Millisecond // after a failure, doubled up to issueLimit
-	issueLimit  = time.Second
+	attemptsMax     = 3
+	issueBackoff    = 20 * time.Millisecond // after a failure, doubled up to issueLimit
+	issueBackoffMax = time.Second
 	// serviceWeight is the weight of the newest batch in the measured service
 	// time.
 	serviceWeight = 0.2
@@ -38,8 +38,8 @@ type Issuer struct {
 	gate      gate.Gate
 	loader    *Loader
 	applier   *Applier
-	templates *Templates
-	records   *Records // KAFKA: where requests go instead
+	templates *TemplateCache
+	topic     *IssueTopic // KAFKA: where requests go instead
 	ids       *service.IDs
 	metrics   *obs.Metrics
 	log       obs.Log
@@ -47,8 +47,8 @@ type Issuer struct {
 	// average is the time per person that was set; 0 = it is measured.
 	average time.Duration
 
-	wakes   chan struct{}
-	service time.Duration // measured, per person
+	hint        chan struct{}
+	serviceTime time.Duration // measured, per person
 	// alone says that requests go one by one, since a batch has failed.
 	alone    bool
 	failures int
@@ -56,12 +56,12 @@ type Issuer struct {
 }
 
 // errLost says that somebody else issues this template now.
-var errLost = errors.New("another instance has the template")
+var errEpochLost = errors.New("another instance has the template")
 
 // wake makes the issuer look for requests.
-func (i *Issuer) wake() {
+func (i *Issuer) giveHint() {
 	select {
-	case i.wakes <- struct{}{}:
+	case i.hint <- struct{}{}:
 	default:
 	}
 }
@@ -74,7 +74,7 @@ func (i *Issuer) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		more, err := i.round(ctx, claim)
 		switch {
-		case errors.Is(err, errLost):
+		case errors.Is(err, errEpochLost):
 			i.log.Info(obs.Stopped, "template_id", i.id, "epoch", i.epoch)
 			return
 		case err != nil && ctx.Err() == nil:
@@ -83,33 +83,33 @@ func (i *Issuer) run(ctx context.Context) {
 			if usual := errors.Is(err, errStale) || errors.Is(err, errGap) || errors.Is(err, gate.ErrNotLoaded); tries&(tries-1) == 0 && (!usual || tries >= 4) {
 				i.log.Warn(obs.Failed, err, "template_id", i.id, "tries", tries+1)
 			}
-			service.Sleep(ctx, service.Backoff(tries, issuePause, issueLimit))
+			service.Sleep(ctx, service.Backoff(tries, issueBackoff, issueBackoffMax))
 			claim = true
 			tries++
 			continue
 		}
 		tries = 0
-		if claim = more == claimNext; more != nothing {
+		if claim = more == claimNext; more != waitForHint {
 			continue
 		}
 		select {
-		case <-i.wakes:
+		case <-i.hint:
 		case <-ctx.Done():
 		}
 	}
 }
 
 // next is what a round leaves to do.
-type next int
+type nextStep int
 
 const (
-	nothing next = iota
+	waitForHint nextStep = iota
 	readNext
 	claimNext
 )
 
 // round takes requests and settles them.
-func (i *Issuer) round(ctx context.Context, claim bool) (next, error) {
+func (i *Issuer) round(ctx context.Context, claim bool) (nextStep, error) {
 	var hand []gate.Request
 	var err error
 	if claim {
@@ -121,46 +121,46 @@ func (i *Issuer) round(ctx context.Context, claim bool) (next, error) {
 		return i.reload(ctx)
 	}
 	if err != nil {
-		return nothing, err
+		return waitForHint, err
 	}
 	if len(hand) > 0 {
 		if claim {
 			return claimNext, i.handle(ctx, hand)
 		}
-		return readNext, i.flow(ctx, hand)
+		return readNext, i.pipeline(ctx, hand)
 	}
 	if claim {
 		return readNext, nil
 	}
 	h, err := i.gate.Headers(ctx, []reward.TemplateID{i.id})
 	if err != nil {
-		return nothing, err
+		return waitForHint, err
 	}
 	if h[0].Loaded && h[0].Backlog > 0 {
 		return claimNext, nil
 	}
-	return nothing, nil
+	return waitForHint, nil
 }
 
 // reload loads a gate that somebody stands in line at. Without one nobody
 // waits, and the next who asks loads it.
-func (i *Issuer) reload(ctx context.Context) (next, error) {
+func (i *Issuer) reload(ctx context.Context) (nextStep, error) {
 	h, err := i.gate.Headers(ctx, []reward.TemplateID{i.id})
 	if err != nil || !h[0].Exists {
-		return nothing, err
+		return waitForHint, err
 	}
 	if err := i.loader.ensure(ctx, i.id); err != nil {
 		if errors.Is(err, errNotNow) {
-			return nothing, nil
+			return waitForHint, nil
 		}
-		return nothing, err
+		return waitForHint, err
 	}
 	return claimNext, nil
 }
 
 // flow handles requests for as long as reads bring more: the next are read
 // while these are settled, and the gate hears of the last ones meanwhile.
-func (i *Issuer) flow(ctx context.Context, hand []gate.Request) error {
+func (i *Issuer) pipeline(ctx context.Context, hand []gate.Request) error {
 	told := make(chan error, 1) // of the batch before
 	told <- nil
 	defer func() { _ = <-told }() //nolint:staticcheck // waits for it; its error was looked at
@@ -231,7 +231,7 @@ func (i *Issuer) commit(ctx context.Context, hand []gate.Request) (tell func() e
 // forward hands requests to the broker. A request is the broker's when it is
 // gone from the gate; until then a publish may be repeated.
 func (i *Issuer) forward(ctx context.Context, hand []gate.Request) (tell func() error, err error) {
-	if err := i.records.publish(ctx, i.id, hand); err != nil {
+	if err := i.topic.publish(ctx, i.id, hand); err != nil {
 		return nil, err
 	}
 	return func() error { return i.acknowledge(ctx, hand) }, nil
@@ -256,15 +256,15 @@ func (i *Issuer) acknowledge(ctx context.Context, hand []gate.Request) error {
 // the gate, and to acknowledge what the rows say is settled.
 func (i *Issuer) settle(ctx context.Context, hand []gate.Request) (tell func() error, err error) {
 	began := time.Now()
-	result, err := i.rows.CouponSettle(ctx, i.params(hand, began))
+	result, err := i.rows.CouponSettle(ctx, i.settleParams(hand, began))
 	if err != nil {
-		return nil, i.failed(hand, err)
+		return nil, i.afterFailure(hand, err)
 	}
 	i.failures = 0
 	switch result.Refused {
 	case store.NotRefused:
 	case store.RefusedEpoch:
-		return nil, errLost
+		return nil, errEpochLost
 	default:
 		// Another generation: the gate these came from is not the one that
 		// counts any more.
@@ -283,7 +283,7 @@ func (i *Issuer) settle(ctx context.Context, hand []gate.Request) (tell func() e
 			return err
 		}
 		i.settled(i.id)
-		return i.mend(ctx, gap)
+		return i.reloadOnGap(ctx, gap)
 	}, nil
 }
 
@@ -293,7 +293,7 @@ func (i *Issuer) settle(ctx context.Context, hand []gate.Request) (tell func() e
 const gapsMax = 5
 
 // mend loads the gate anew when a gap does not close.
-func (i *Issuer) mend(ctx context.Context, gap bool) error {
+func (i *Issuer) reloadOnGap(ctx context.Context, gap bool) error {
 	if !gap {
 		i.gaps = 0
 		return nil
@@ -304,7 +304,7 @@ func (i *Issuer) mend(ctx context.Context, gap bool) error {
 	}
 	i.gaps = 0
 	i.log.Error(obs.Unbalanced, errGap, "template_id", i.id)
-	return i.loader.renew(ctx, i.id, math.MaxInt64)
+	return i.loader.reload(ctx, i.id, math.MaxInt64)
 }
 
 // What makes a round begin anew with a claim.
@@ -313,7 +313,7 @@ var (
 	errGap   = errors.New("a ticket is missing between the settled and those in hand")
 )
 
-func (i *Issuer) params(hand []gate.Request, now time.Time) store.CouponSettleParams {
+func (i *Issuer) settleParams(hand []gate.Request, now time.Time) store.CouponSettleParams {
 	p := store.CouponSettleParams{
 		TemplateID: i.id, Kind: store.SettleInOrder, Epoch: i.epoch, Generation: hand[0].Generation, Now: now,
 		Asks: make([]store.CouponAsk, len(hand)),
@@ -323,7 +323,7 @@ func (i *Issuer) params(hand []gate.Request, now time.Time) store.CouponSettlePa
 			UserID: r.UserID, Generation: r.Generation, Ticket: r.Ticket,
 			CouponID: reward.CouponID(i.ids.Next()), Code: reward.NewCouponCode(),
 		}
-		if i.alone && i.failures >= failuresMax {
+		if i.alone && i.failures >= attemptsMax {
 			p.Asks[n].Reason = reward.ReasonError
 		}
 	}
@@ -333,7 +333,7 @@ func (i *Issuer) params(hand []gate.Request, now time.Time) store.CouponSettlePa
 // failed decides what a failure of the database means. When it refuses what it
 // was given, the requests go one by one, and one that it refuses again and again
 // is refused, so that it does not hold up the line. Any other failure passes.
-func (i *Issuer) failed(hand []gate.Request, err error) error {
+func (i *Issuer) afterFailure(hand []gate.Request, err error) error {
 	if !reward.HasCode(err, reward.CodeInvalid) {
 		i.failures = 0 // it is not the request's fault
 		return err
@@ -342,14 +342,14 @@ func (i *Issuer) failed(hand []gate.Request, err error) error {
 		i.failures++
 	}
 	i.alone = true
-	if i.failures == failuresMax {
+	if i.failures == attemptsMax {
 		i.log.Error(obs.GivenUp, err, "template_id", i.id, "ticket", hand[0].Ticket)
 	}
 	return err
 }
 
 // outcomes sorts out what became of the requests in hand.
-func (i *Issuer) outcomes(hand []gate.Request, result store.CouponSettleResult, took time.Duration) (with after, done []gate.Request, gap bool) {
+func (i *Issuer) outcomes(hand []gate.Request, result store.CouponSettleResult, took time.Duration) (with applyExtras, done []gate.Request, gap bool) {
 	var issued, rejected int
 	for n, r := range result.Results {
 		switch r.Outcome {
@@ -363,7 +363,7 @@ func (i *Issuer) outcomes(hand []gate.Request, result store.CouponSettleResult, 
 				rejected++
 			}
 			done = append(done, hand[n])
-			with.done = append(with.done, gate.Settled{UserID: hand[n].UserID, Ticket: hand[n].Ticket})
+			with.done = append(with.done, gate.SettledTicket{UserID: hand[n].UserID, Ticket: hand[n].Ticket})
 		case store.OutcomeBefore:
 			done = append(done, hand[n])
 		default:
@@ -372,14 +372,14 @@ func (i *Issuer) outcomes(hand []gate.Request, result store.CouponSettleResult, 
 	}
 	i.metrics.CouponsIssued(issued)
 	i.metrics.CouponsRejected(rejected)
-	with.service = i.average
+	with.serviceTime = i.average
 	if n := issued + rejected; n > 0 && i.average == 0 {
 		each := took / time.Duration(n)
-		if i.service == 0 {
-			i.service = each
+		if i.serviceTime == 0 {
+			i.serviceTime = each
 		}
-		i.service += time.Duration(serviceWeight * float64(each-i.service))
-		with.service = max(i.service, time.Microsecond)
+		i.serviceTime += time.Duration(serviceWeight * float64(each-i.serviceTime))
+		with.serviceTime = max(i.serviceTime, time.Microsecond)
 	}
 	return with, done, gap
 }

@@ -26,7 +26,7 @@ const (
 	// changesMax bounds what a covering apply carries; what is more is loaded.
 	changesMax = 5_000
 	// goneMax bounds what is left out of a line that is taken over.
-	goneMax = 1 << 20
+	settledMax = 1 << 20
 )
 
 // errNotNow says that a gate is not to be loaded as things stand.
@@ -41,11 +41,11 @@ var errNotNow = errors.New("the gate is not to be loaded now")
 type Loader struct {
 	rows      store.Store
 	gate      gate.Gate
-	templates *Templates
-	records   *Records
+	templates *TemplateCache
+	topic     *IssueTopic
 	metrics   *obs.Metrics
 	log       obs.Log
-	loaded    func(id reward.TemplateID) // after each load
+	onLoad    func(id reward.TemplateID) // after each load
 	ctx       context.Context            //nolint:containedctx // its end is that of every load
 
 	mu    sync.Mutex // protects loads
@@ -67,13 +67,13 @@ func (l *Loader) ensure(ctx context.Context, id reward.TemplateID) error {
 
 // renew loads a gate that is too far behind the rows to be told of each change:
 // at a version below above.
-func (l *Loader) renew(ctx context.Context, id reward.TemplateID, above int64) error {
+func (l *Loader) reload(ctx context.Context, id reward.TemplateID, above int64) error {
 	return l.join(ctx, id, reward.PathGate, above)
 }
 
 // back is ensure for a template that is on the way through the rows: it leads
 // back to the gate.
-func (l *Loader) back(ctx context.Context, id reward.TemplateID) error {
+func (l *Loader) leaveDatabase(ctx context.Context, id reward.TemplateID) error {
 	return l.join(ctx, id, reward.PathDatabase, 0)
 }
 
@@ -110,7 +110,7 @@ func (l *Loader) load(ctx context.Context, id reward.TemplateID, from reward.Iss
 			return err
 		}
 		if done {
-			l.loaded(id)
+			l.onLoad(id)
 			return nil
 		}
 		if !service.Sleep(ctx, service.Backoff(try, loadPoll, 500*time.Millisecond)) {
@@ -146,7 +146,7 @@ func (l *Loader) try(ctx context.Context, id reward.TemplateID, from reward.Issu
 	if row.Mode == reward.ModeKafka {
 		// What was published under an earlier generation up to here is settled
 		// before the rows are read; what comes later is void.
-		ok, err := l.pass(ctx, id, token, raised.Generation)
+		ok, err := l.passEnds(ctx, id, token, raised.Generation)
 		if err != nil || !ok {
 			return false, err
 		}
@@ -155,23 +155,23 @@ func (l *Loader) try(ctx context.Context, id reward.TemplateID, from reward.Issu
 	var keepAbove int64
 	count := 0
 	err = l.rows.CouponSnapshot(ctx, id, func(t reward.CouponTemplate) error {
-		state, keepAbove = stateOf(&t), lineFrom(&t, begun.Gate)
+		state, keepAbove = stateOf(&t), keepLineAbove(&t, begun.Gate)
 		return nil
 	}, func(facts []store.CouponFact) error {
 		count += len(facts)
-		return l.gate.LoadFacts(ctx, id, token, factsOf(facts), nil)
+		return l.gate.LoadHoldings(ctx, id, token, holdingsOf(facts), nil)
 	})
 	if err != nil {
 		return false, err
 	}
 	if row.Mode == reward.ModeKafka && begun.Gate.Exists {
-		if err := l.leaveOut(ctx, id, token, begun.Gate); err != nil {
+		if err := l.leaveOutSettled(ctx, id, token, begun.Gate); err != nil {
 			return false, err
 		}
 	}
 	state.Generation = raised.Generation
 	swapped, err := l.gate.LoadSwap(ctx, gate.SwapParams{
-		TemplateID: id, Token: token, Run: begun.Run, State: state, Facts: count, KeepAbove: keepAbove,
+		TemplateID: id, Token: token, Run: begun.Run, State: state, Holdings: count, KeepAbove: keepAbove,
 	})
 	if err != nil || !swapped.Done {
 		return false, err
@@ -188,7 +188,7 @@ func (l *Loader) try(ctx context.Context, id reward.TemplateID, from reward.Issu
 // settled then. In any other case numbers up to Settled are settled, whoever has
 // them: after a loss and a loss of the way back, somebody may have to ask again,
 // but nobody gets two coupons for one ask.
-func lineFrom(t *reward.CouponTemplate, old gate.Header) int64 {
+func keepLineAbove(t *reward.CouponTemplate, old gate.Header) int64 {
 	if old.Exists && old.Generation == t.Moved.Generation && t.Settled == t.Moved.Until {
 		return t.Moved.Settled
 	}
@@ -203,13 +203,13 @@ func served(h gate.Header, row *reward.CouponTemplate) bool {
 
 // pass waits until the consumers have passed the end of the log as it is after
 // the generation was raised, and keeps the marker meanwhile.
-func (l *Loader) pass(ctx context.Context, id reward.TemplateID, token string, generation int64) (bool, error) {
-	ends, err := l.records.ends(ctx)
+func (l *Loader) passEnds(ctx context.Context, id reward.TemplateID, token string, generation int64) (bool, error) {
+	ends, err := l.topic.ends(ctx)
 	if err != nil {
 		return false, err
 	}
 	for {
-		passed, err := l.records.passed(ctx, ends)
+		passed, err := l.topic.passed(ctx, ends)
 		if err != nil {
 			return false, err
 		}
@@ -219,7 +219,7 @@ func (l *Loader) pass(ctx context.Context, id reward.TemplateID, token string, g
 			// these.
 			return l.rows.TemplateNoteEnds(ctx, id, generation, ends)
 		}
-		if err := l.gate.LoadFacts(ctx, id, token, nil, nil); err != nil {
+		if err := l.gate.LoadHoldings(ctx, id, token, nil, nil); err != nil {
 			return false, err
 		}
 		if !service.Sleep(ctx, loadPoll) {
@@ -230,16 +230,16 @@ func (l *Loader) pass(ctx context.Context, id reward.TemplateID, token string, g
 
 // leaveOut names those of the old line who are settled: what was settled under
 // the old gate's generation since the version it is at.
-func (l *Loader) leaveOut(ctx context.Context, id reward.TemplateID, token string, old gate.Header) error {
-	changes, err := l.rows.CouponChanges(ctx, id, old.Version, goneMax)
+func (l *Loader) leaveOutSettled(ctx context.Context, id reward.TemplateID, token string, old gate.Header) error {
+	changes, err := l.rows.CouponChanges(ctx, id, old.Version, settledMax)
 	if err != nil {
 		return err
 	}
 	if changes.More {
-		return fmt.Errorf("template %s: more than %d tickets were settled since its gate's version %d", id, goneMax, old.Version)
+		return fmt.Errorf("template %s: more than %d tickets were settled since its gate's version %d", id, settledMax, old.Version)
 	}
-	for gone := range slices.Chunk(settledUnder(old.Generation, changes.Settled), gate.LoadMax) {
-		if err := l.gate.LoadFacts(ctx, id, token, nil, gone); err != nil {
+	for gone := range slices.Chunk(settledTickets(old.Generation, changes.Settled), gate.LoadMax) {
+		if err := l.gate.LoadHoldings(ctx, id, token, nil, gone); err != nil {
 			return err
 		}
 	}

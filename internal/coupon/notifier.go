@@ -15,8 +15,8 @@ import (
 const (
 	// tellEvery is how often those who watch are looked after without a hint,
 	// tellPause how often at most with hints.
-	tellEvery = 250 * time.Millisecond
-	tellPause = 10 * time.Millisecond
+	updateInterval    = 250 * time.Millisecond
+	updateIntervalMin = 10 * time.Millisecond
 )
 
 // Notifier tells those who watch how their requests come on: all of an
@@ -24,7 +24,7 @@ const (
 type Notifier struct {
 	rows      store.Store
 	gate      gate.Gate
-	templates *Templates
+	templates *TemplateCache
 	// load makes sure that a gate is loaded: without it the line is not known.
 	load func(ctx context.Context, id reward.TemplateID) error
 
@@ -43,16 +43,16 @@ type group struct {
 
 // Watcher gets the news of one request. [notification]
 type Watcher struct {
-	user   string
-	ticket int64       // what is settled below it is old
-	news   chan Status // holds the latest only
-	last   Status
+	user    string
+	ticket  int64       // what is settled below it is old
+	updates chan Status // holds the latest only
+	last    Status
 }
 
 // News delivers where the request stands, each time that it has changed: the
 // rank never rises, and neither does the wait. What nobody took in time is
 // replaced by what is newer. After Issued or Rejected nothing more comes.
-func (w *Watcher) News() <-chan Status { return w.news }
+func (w *Watcher) Updates() <-chan Status { return w.updates }
 
 // ticketWait waits for a request to leave the gate's stream.
 type ticketWait struct {
@@ -60,14 +60,14 @@ type ticketWait struct {
 	done               chan error
 }
 
-func newNotifier(rows store.Store, g gate.Gate, t *Templates) *Notifier {
+func newNotifier(rows store.Store, g gate.Gate, t *TemplateCache) *Notifier {
 	return &Notifier{rows: rows, gate: g, templates: t, groups: make(map[reward.TemplateID]*group)}
 }
 
 // Watch begins to watch the request of a user that has a ticket, or has it later;
 // stop ends it. Outcomes of earlier tickets are not told.
 func (n *Notifier) Watch(id reward.TemplateID, user string, ticket int64) (w *Watcher, stop func()) {
-	w = &Watcher{user: user, ticket: ticket, news: make(chan Status, 1)}
+	w = &Watcher{user: user, ticket: ticket, updates: make(chan Status, 1)}
 	g := n.join(id, func(g *group) { g.watchers[w] = true })
 	return w, func() {
 		n.mu.Lock()
@@ -78,7 +78,7 @@ func (n *Notifier) Watch(id reward.TemplateID, user string, ticket int64) (w *Wa
 
 // acknowledged waits until a request is gone from the gate's stream, which is
 // when the broker has it. ErrNotLoaded says that the gate is another one now.
-func (n *Notifier) acknowledged(ctx context.Context, id reward.TemplateID, generation, ticket int64) error {
+func (n *Notifier) waitAcknowledged(ctx context.Context, id reward.TemplateID, generation, ticket int64) error {
 	w := &ticketWait{generation: generation, ticket: ticket, done: make(chan error, 1)}
 	g := n.join(id, func(g *group) { g.pending[w] = true })
 	select {
@@ -142,11 +142,11 @@ func (n *Notifier) run(id reward.TemplateID, g *group) {
 		}
 		n.mu.Unlock()
 		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
-		n.tell(ctx, id, g, watchers)
+		n.update(ctx, id, g, watchers)
 		n.confirm(ctx, id, g, pending)
 		cancel()
-		time.Sleep(tellPause) // so that hints come together
-		timer := time.NewTimer(tellEvery)
+		time.Sleep(updateIntervalMin) // so that hints come together
+		timer := time.NewTimer(updateInterval)
 		select {
 		case <-g.hints:
 		case <-timer.C:
@@ -156,7 +156,7 @@ func (n *Notifier) run(id reward.TemplateID, g *group) {
 }
 
 // tell tells watchers. A failure is nothing to tell: the next round tries again.
-func (n *Notifier) tell(ctx context.Context, id reward.TemplateID, g *group, watchers []*Watcher) {
+func (n *Notifier) update(ctx context.Context, id reward.TemplateID, g *group, watchers []*Watcher) {
 	t, err := n.templates.get(ctx, id)
 	if err != nil {
 		return
@@ -166,22 +166,22 @@ func (n *Notifier) tell(ctx context.Context, id reward.TemplateID, g *group, wat
 		for i, w := range chunk {
 			users[i] = w.user
 		}
-		list, err := n.look(ctx, t, users)
+		list, err := n.statuses(ctx, t, users)
 		if errors.Is(err, gate.ErrNotLoaded) && n.load(ctx, id) == nil {
-			list, err = n.look(ctx, t, users)
+			list, err = n.statuses(ctx, t, users)
 		}
 		if list == nil && err != nil {
 			return
 		}
 		for i, w := range chunk {
 			switch {
-			case list[i].Kind == "", list[i].Kind != Waiting && list[i].Ticket < w.ticket:
+			case list[i].Kind == "", list[i].Kind != StatusWaiting && list[i].Ticket < w.ticket:
 				continue
-			case list[i].Kind == Waiting:
+			case list[i].Kind == StatusWaiting:
 				w.ticket = list[i].Ticket // a load may have given another
 			}
 			list[i].RequestID = reward.RequestID(id, w.user)
-			if w.tell(list[i]) {
+			if w.update(list[i]) {
 				n.mu.Lock()
 				delete(g.watchers, w)
 				n.mu.Unlock()
@@ -191,8 +191,8 @@ func (n *Notifier) tell(ctx context.Context, id reward.TemplateID, g *group, wat
 }
 
 // tell passes news on; it says whether they are the last.
-func (w *Watcher) tell(s Status) (last bool) {
-	if s.Kind == Waiting && w.last.Kind == Waiting && s.Ticket == w.last.Ticket {
+func (w *Watcher) update(s Status) (last bool) {
+	if s.Kind == StatusWaiting && w.last.Kind == StatusWaiting && s.Ticket == w.last.Ticket {
 		s.Rank = min(s.Rank, w.last.Rank)
 		if w.last.Wait > 0 {
 			s.Wait = min(s.Wait, w.last.Wait)
@@ -203,11 +203,11 @@ func (w *Watcher) tell(s Status) (last bool) {
 	}
 	w.last = s
 	select {
-	case <-w.news:
+	case <-w.updates:
 	default:
 	}
-	w.news <- s
-	return s.Kind != Waiting
+	w.updates <- s
+	return s.Kind != StatusWaiting
 }
 
 // confirm answers those who wait for the broker.
@@ -241,20 +241,20 @@ func (n *Notifier) confirm(ctx context.Context, id reward.TemplateID, g *group, 
 // the line cannot be looked at, an error says so, and those are told whose coupon
 // is all that they can have; another outcome could be older than their place in
 // line.
-func (n *Notifier) look(ctx context.Context, t *reward.CouponTemplate, users []string) ([]Status, error) {
+func (n *Notifier) statuses(ctx context.Context, t *reward.CouponTemplate, users []string) ([]Status, error) {
 	out := make([]Status, len(users))
 	drawn := t.Draw.State == reward.DrawNone || t.Draw.State == reward.DrawDone
 	var missing []string
 	var away error
 	if drawn {
-		placing, err := n.gate.Places(ctx, t.ID, users)
+		placing, err := n.gate.Positions(ctx, t.ID, users)
 		if err != nil {
 			away = err // what is settled can be told all the same
-			placing = gate.Placing{Places: make([]gate.Place, len(users))}
+			placing = gate.PositionsResult{Positions: make([]gate.Position, len(users))}
 		}
-		for i, p := range placing.Places {
-			if p.Waits {
-				out[i] = Status{Kind: Waiting, Ticket: p.Ticket, Rank: p.Rank, Wait: time.Duration(p.Rank+1) * placing.Service}
+		for i, p := range placing.Positions {
+			if p.InLine {
+				out[i] = Status{Kind: StatusWaiting, Ticket: p.Ticket, Rank: p.Rank, Wait: time.Duration(p.Rank+1) * placing.ServiceTime}
 			} else {
 				missing = append(missing, users[i])
 			}
@@ -284,7 +284,7 @@ func (n *Notifier) look(ctx context.Context, t *reward.CouponTemplate, users []s
 		case found && (away == nil || t.PerUserLimit == 1 && o.Issued() && o.Coupon.Status != reward.CouponCancelled):
 			out[i] = statusOf(o)
 		case entered[user]:
-			out[i] = Status{Kind: Waiting}
+			out[i] = Status{Kind: StatusWaiting}
 		}
 	}
 	return out, away

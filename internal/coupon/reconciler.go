@@ -19,12 +19,12 @@ const (
 	// compareTries bounds how often gate and rows are read until both are at one
 	// version; a template that is issued from all the time is compared as far as
 	// it stands still.
-	compareTries = 20
-	comparePause = 20 * time.Millisecond
-	driftsMax    = 1000 // users named in one report
+	compareTriesMax = 20
+	compareInterval = 20 * time.Millisecond
+	driftsMax       = 1000 // users named in one report
 	// compareAll is in how many rounds also those are compared that have not
 	// changed: somebody may have changed the gate by hand.
-	compareAll = 10
+	compareAllEvery = 10
 )
 
 // Reconciler compares gates with rows, and the rows with themselves. It is
@@ -34,7 +34,7 @@ const (
 type Reconciler struct {
 	rows      store.Store
 	gate      gate.Gate
-	templates *Templates
+	templates *TemplateCache
 	ids       *service.IDs
 	instance  string
 	interval  time.Duration
@@ -82,7 +82,7 @@ func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliat
 		}
 		ids = append(ids, *cmd.TemplateID)
 	} else {
-		active, err := r.rows.TemplateActive(ctx, time.Now().Add(-r.templates.kept))
+		active, err := r.rows.TemplateActive(ctx, time.Now().Add(-r.templates.closedRetention))
 		if err != nil {
 			return Reconciliation{}, err
 		}
@@ -123,7 +123,7 @@ func (r *Reconciler) run(ctx context.Context) {
 	n := 0
 	for service.Sleep(ctx, service.Jitter(r.interval, 0.2)) {
 		n++
-		if err := r.round(ctx, compared, n%compareAll == 0); err != nil && ctx.Err() == nil {
+		if err := r.round(ctx, compared, n%compareAllEvery == 0); err != nil && ctx.Err() == nil {
 			r.log.Warn(obs.Failed, err, "doing", "reconciling")
 		}
 	}
@@ -160,12 +160,12 @@ func (r *Reconciler) compare(ctx context.Context, id reward.TemplateID, repair b
 	if err := r.recount(ctx, id, report); err != nil {
 		return err
 	}
-	for range compareTries {
+	for range compareTriesMax {
 		done, err := r.compareOnce(ctx, id, repair, report)
 		if done || err != nil {
 			return err
 		}
-		if !service.Sleep(ctx, comparePause) {
+		if !service.Sleep(ctx, compareInterval) {
 			return context.Cause(ctx)
 		}
 	}
@@ -203,7 +203,7 @@ func (r *Reconciler) compareOnce(ctx context.Context, id reward.TemplateID, repa
 	if !before.Exists || !before.Loaded {
 		return true, nil // nothing is promised; it is loaded from the rows when somebody asks
 	}
-	known, first, err := r.holders(ctx, id)
+	known, first, err := r.gateHoldings(ctx, id)
 	if err != nil {
 		return errors.Is(err, gate.ErrNotLoaded), ignore(err, gate.ErrNotLoaded)
 	}
@@ -271,11 +271,11 @@ func (r *Reconciler) compareOnce(ctx context.Context, id reward.TemplateID, repa
 }
 
 // holders reads all facts of a gate, and the lowest version it was at meanwhile.
-func (r *Reconciler) holders(ctx context.Context, id reward.TemplateID) (map[string]gate.Fact, int64, error) {
-	known := make(map[string]gate.Fact)
+func (r *Reconciler) gateHoldings(ctx context.Context, id reward.TemplateID) (map[string]gate.Holding, int64, error) {
+	known := make(map[string]gate.Holding)
 	first := int64(-1)
 	for cursor := ""; ; {
-		facts, next, version, err := r.gate.Holders(ctx, id, cursor)
+		facts, next, version, err := r.gate.Holdings(ctx, id, cursor)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -293,7 +293,7 @@ func (r *Reconciler) holders(ctx context.Context, id reward.TemplateID) (map[str
 
 // differences compares what was read. The counters mean something only when
 // gate and rows stood still at one version.
-func (r *Reconciler) differences(t *reward.CouponTemplate, h gate.Header, still bool, known map[string]gate.Fact, rows map[string]store.CouponFact) ([]Drift, map[string]store.CouponFact) {
+func (r *Reconciler) differences(t *reward.CouponTemplate, h gate.Header, still bool, known map[string]gate.Holding, rows map[string]store.CouponFact) ([]Drift, map[string]store.CouponFact) {
 	var drifts []Drift
 	if still {
 		for _, c := range []struct {
@@ -304,7 +304,7 @@ func (r *Reconciler) differences(t *reward.CouponTemplate, h gate.Header, still 
 			{"count", t.Live, h.Live},
 			{"issued_total", t.IssuedTotal, h.IssuedTotal},
 			{"settled", t.Settled, h.Settled},
-			{"stock", max(t.TotalQuantity-t.Live-h.Waiting, 0), h.KeptStock},
+			{"stock", max(t.TotalQuantity-t.Live-h.Waiting, 0), h.PublishedStock},
 		} {
 			if c.rows != c.redis {
 				drifts = append(drifts, Drift{
@@ -316,7 +316,7 @@ func (r *Reconciler) differences(t *reward.CouponTemplate, h gate.Header, still 
 	}
 	users := make(map[string]store.CouponFact)
 	for user, f := range rows {
-		if known[user] != gate.Fact(f) {
+		if known[user] != gate.Holding(f) {
 			users[user] = f
 		}
 	}
@@ -338,13 +338,13 @@ func (r *Reconciler) repair(ctx context.Context, id reward.TemplateID, h gate.He
 	for _, f := range changes.Facts {
 		delete(users, f.UserID)
 	}
-	facts := factsOf(changes.Facts)
+	facts := holdingsOf(changes.Facts)
 	for _, f := range users {
-		facts = append(facts, gate.Fact(f))
+		facts = append(facts, gate.Holding(f))
 	}
 	result, err := r.gate.Apply(ctx, gate.ApplyParams{
-		TemplateID: id, From: h.Version, State: stateOf(&changes.Template), Facts: facts,
-		Done: settledUnder(changes.Template.Generation, changes.Settled), Repair: true,
+		TemplateID: id, From: h.Version, State: stateOf(&changes.Template), Holdings: facts,
+		Done: settledTickets(changes.Template.Generation, changes.Settled), Repair: true,
 	})
 	return err == nil && !result.Behind && result.Version == changes.Template.Version, ignore(err, gate.ErrNotLoaded)
 }

@@ -21,7 +21,7 @@ type Publisher interface {
 }
 
 // Logs tells about the log behind a topic.
-type Logs interface {
+type TopicInspector interface {
 	LogID(ctx context.Context, topic string) (string, error)
 	// Ends returns the end offset of each partition.
 	Ends(ctx context.Context, topic string) (map[int32]int64, error)
@@ -32,15 +32,15 @@ type Logs interface {
 
 // Records is the coupon-issue topic: where the requests of templates in KAFKA
 // mode go, and how far they have been worked off.
-type Records struct {
+type IssueTopic struct {
 	rows      store.Store
 	publisher Publisher
-	logs      Logs
+	inspector TopicInspector
 }
 
 // publish writes requests; a repeat is a repeat of the same ticket, which is
 // settled once.
-func (r *Records) publish(ctx context.Context, id reward.TemplateID, hand []gate.Request) error {
+func (r *IssueTopic) publish(ctx context.Context, id reward.TemplateID, hand []gate.Request) error {
 	records := make([]bus.Record, len(hand))
 	for i, q := range hand {
 		e := reward.CouponIssueEvent{
@@ -52,13 +52,13 @@ func (r *Records) publish(ctx context.Context, id reward.TemplateID, hand []gate
 }
 
 // ends returns where the log ends now.
-func (r *Records) ends(ctx context.Context) (map[int32]int64, error) {
-	return r.logs.Ends(ctx, bus.TopicCouponIssue)
+func (r *IssueTopic) ends(ctx context.Context) (map[int32]int64, error) {
+	return r.inspector.Ends(ctx, bus.TopicCouponIssue)
 }
 
 // passed says whether all records before the ends are settled.
-func (r *Records) passed(ctx context.Context, ends map[int32]int64) (bool, error) {
-	log, err := r.logs.LogID(ctx, bus.TopicCouponIssue)
+func (r *IssueTopic) passed(ctx context.Context, ends map[int32]int64) (bool, error) {
+	log, err := r.inspector.LogID(ctx, bus.TopicCouponIssue)
 	if err != nil {
 		return false, err
 	}
@@ -79,7 +79,7 @@ func (r *Records) passed(ctx context.Context, ends map[int32]int64) (bool, error
 	}
 	// Of these nothing was ever settled into these rows; what the listener will
 	// not read again is passed.
-	positions, err := r.logs.Positions(ctx, bus.GroupCouponIssue, bus.TopicCouponIssue)
+	positions, err := r.inspector.Positions(ctx, bus.GroupCouponIssue, bus.TopicCouponIssue)
 	if err != nil {
 		return false, err
 	}
@@ -95,10 +95,10 @@ func (r *Records) passed(ctx context.Context, ends map[int32]int64) (bool, error
 // transactions at once as the concurrency says. [coupon-issue consumer]
 type IssueListener struct {
 	rows        store.Store
-	records     *Records
-	templates   *Templates
+	topic       *IssueTopic
+	templates   *TemplateCache
 	applier     *Applier
-	issuing     *Issuing
+	intake      *Intake
 	ids         *service.IDs
 	concurrency int
 	settled     func(id reward.TemplateID)
@@ -113,7 +113,7 @@ type IssueListener struct {
 // Offsets tells where to go on reading: behind what is settled, of this very
 // log.
 func (l *IssueListener) Offsets(ctx context.Context, topic string) (map[int32]int64, error) {
-	id, err := l.records.logs.LogID(ctx, topic)
+	id, err := l.topic.inspector.LogID(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ type issueRecord struct {
 }
 
 // foreign says that it is no promise of a gate of ours, but asks for one.
-func (r issueRecord) foreign() bool { return r.event.Generation == 0 }
+func (r issueRecord) external() bool { return r.event.Generation == 0 }
 
 // ProcessTopicMessages settles a batch of records, those of a template in one
 // transaction after the other, and stores the offsets behind them when all are
@@ -146,13 +146,13 @@ func (l *IssueListener) ProcessTopicMessages(ctx context.Context, records []bus.
 			continue
 		}
 		one := issueRecord{r, event}
-		foreign = foreign || one.foreign()
+		foreign = foreign || one.external()
 		byTemplate[event.TemplateID] = append(byTemplate[event.TemplateID], one)
 	}
 	if len(byTemplate) == 1 && len(dead) == 0 && len(records) <= batchMax && !foreign {
 		// The common case: one transaction settles and stores.
 		for id, list := range byTemplate {
-			kept, err := l.settleAll(ctx, id, list, l.next(records))
+			kept, err := l.settleAll(ctx, id, list, l.nextOffsets(records))
 			if kept || err != nil && !reward.HasCode(err, reward.CodeTemplateNotFound) {
 				return err
 			}
@@ -190,15 +190,15 @@ func (l *IssueListener) ProcessTopicMessages(ctx context.Context, records []bus.
 		delete(byTemplate, id)
 	}
 	for _, list := range byTemplate {
-		if err := l.askFor(ctx, list); err != nil {
+		if err := l.requestExternal(ctx, list); err != nil {
 			return err
 		}
 	}
-	return l.store(ctx, records, dead)
+	return l.saveOffsets(ctx, records, dead)
 }
 
 // next are the offsets behind records.
-func (l *IssueListener) next(records []bus.Record) []store.Offset {
+func (l *IssueListener) nextOffsets(records []bus.Record) []store.Offset {
 	l.mu.Lock()
 	log := l.logID
 	l.mu.Unlock()
@@ -214,12 +214,12 @@ func (l *IssueListener) next(records []bus.Record) []store.Offset {
 }
 
 // store keeps the offsets and the dead letters in one transaction.
-func (l *IssueListener) store(ctx context.Context, records []bus.Record, dead []bus.DeadRecord) error {
-	p := store.PayoutSaveParams{DeadLetters: bus.Letters(dead), Offsets: l.next(records), Now: time.Now()}
+func (l *IssueListener) saveOffsets(ctx context.Context, records []bus.Record, dead []bus.DeadRecord) error {
+	p := store.PayoutSaveParams{DeadLetters: bus.Letters(dead), Offsets: l.nextOffsets(records), Now: time.Now()}
 	if _, err := l.rows.PayoutSave(ctx, p); err != nil {
 		return err
 	}
-	bus.PublishDead(ctx, l.records.publisher, l.log, dead)
+	bus.PublishDead(ctx, l.topic.publisher, l.log, dead)
 	return nil
 }
 
@@ -233,7 +233,7 @@ func (l *IssueListener) settleAll(ctx context.Context, id reward.TemplateID, lis
 				return false, err
 			}
 			settled, err := l.settle(ctx, t, batch, offsets)
-			if errors.Is(err, errEnds) && try < askTries {
+			if errors.Is(err, errEndsChanged) && try < requestTriesMax {
 				continue
 			}
 			if err != nil {
@@ -248,11 +248,11 @@ func (l *IssueListener) settleAll(ctx context.Context, id reward.TemplateID, lis
 
 const (
 	// askersAtOnce bounds how many other systems' records are asked for at once.
-	askersAtOnce = 64
+	externalConcurrency = 64
 	// foreignWait bounds the wait for the answer to one, foreignPause is before
 	// those without an answer are published again.
-	foreignWait  = 300 * time.Millisecond
-	foreignPause = 200 * time.Millisecond
+	externalTimeout   = 300 * time.Millisecond
+	republishInterval = 200 * time.Millisecond
 )
 
 // askFor asks for the users of other systems' records, which have no ticket, like
@@ -260,12 +260,12 @@ const (
 // those that are left are published again, to be read later: a gate that is
 // being loaded waits until the records before its generation have been passed,
 // so nobody here may wait for a gate.
-func (l *IssueListener) askFor(ctx context.Context, list []issueRecord) error {
+func (l *IssueListener) requestExternal(ctx context.Context, list []issueRecord) error {
 	var (
 		wg    sync.WaitGroup
 		mu    sync.Mutex // protects again
 		again []bus.Record
-		slots = make(chan struct{}, askersAtOnce)
+		slots = make(chan struct{}, externalConcurrency)
 	)
 	// later puts a record aside: because it was not answered, or, when that is not
 	// known yet, if another was not.
@@ -279,7 +279,7 @@ func (l *IssueListener) askFor(ctx context.Context, list []issueRecord) error {
 		return true
 	}
 	for _, r := range list {
-		if !r.foreign() {
+		if !r.external() {
 			continue
 		}
 		slots <- struct{}{}
@@ -289,9 +289,9 @@ func (l *IssueListener) askFor(ctx context.Context, list []issueRecord) error {
 		}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			asking, cancel := context.WithTimeout(ctx, foreignWait)
+			asking, cancel := context.WithTimeout(ctx, externalTimeout)
 			defer cancel()
-			_, err := l.issuing.Request(asking, IssueCommand{TemplateID: r.event.TemplateID, UserID: r.event.UserID})
+			_, err := l.intake.Request(asking, IssueCommand{TemplateID: r.event.TemplateID, UserID: r.event.UserID})
 			if reward.HasCode(err, reward.CodeUnavailable) {
 				later(r, true)
 			}
@@ -301,19 +301,19 @@ func (l *IssueListener) askFor(ctx context.Context, list []issueRecord) error {
 	if len(again) == 0 {
 		return nil
 	}
-	service.Sleep(ctx, foreignPause)
-	return l.records.publisher.Publish(ctx, again)
+	service.Sleep(ctx, republishInterval)
+	return l.topic.publisher.Publish(ctx, again)
 }
 
 // errEnds says that the ends of a newer generation were noted meanwhile.
-var errEnds = errors.New("the ends of a newer generation were noted")
+var errEndsChanged = errors.New("the ends of a newer generation were noted")
 
 // settle settles in one transaction, if there is anything to settle; it says so.
 func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, list []issueRecord, offsets []store.Offset) (bool, error) {
 	p := store.CouponSettleParams{TemplateID: t.ID, Kind: store.SettleListed, EndsGeneration: t.EndsGeneration, Offsets: offsets, Now: time.Now()}
 	for _, r := range list {
 		switch {
-		case r.foreign(), t.Mode != reward.ModeKafka: // the mode was changed while nobody waited
+		case r.external(), t.Mode != reward.ModeKafka: // the mode was changed while nobody waited
 			continue
 		case r.event.Generation < t.EndsGeneration && r.Offset >= t.Ends[r.Partition]:
 			continue // void: whoever still waits has a number of a newer generation
@@ -332,16 +332,16 @@ func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, li
 		return false, err
 	}
 	if result.Refused != store.NotRefused {
-		return false, errEnds
+		return false, errEndsChanged
 	}
-	with := after{service: l.average}
+	with := applyExtras{serviceTime: l.average}
 	if l.average == 0 {
-		with.service = max(time.Since(began)/time.Duration(len(p.Asks)), time.Microsecond)
+		with.serviceTime = max(time.Since(began)/time.Duration(len(p.Asks)), time.Microsecond)
 	}
 	for i, r := range result.Results {
 		ask := p.Asks[i]
 		if ask.Generation == result.Template.Generation {
-			with.done = append(with.done, gate.Settled{UserID: ask.UserID, Ticket: ask.Ticket})
+			with.done = append(with.done, gate.SettledTicket{UserID: ask.UserID, Ticket: ask.Ticket})
 		}
 		switch r.Outcome {
 		case store.OutcomeIssued:
@@ -353,7 +353,7 @@ func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, li
 		}
 		with.outcomes = append(with.outcomes, gate.Outcome{UserID: ask.UserID, Ticket: ask.Ticket, CouponID: r.Coupon.ID, Reason: r.Reason})
 	}
-	l.applier.tell(ctx, t.ID, &result.CouponChange, with)
+	l.applier.applyBestEffort(ctx, t.ID, &result.CouponChange, with)
 	l.settled(t.ID)
 	return true, nil
 }

@@ -15,10 +15,10 @@ import (
 
 const (
 	// ownerLease begins the name of the lease that each issuing instance holds.
-	ownerLease    = "coupon issuer "
-	ownerLeaseTTL = 2 * time.Second
-	ownerEvery    = 400 * time.Millisecond
-	ownerCall     = time.Second // bounds each call to the database
+	leasePrefix    = "coupon issuer "
+	leaseTTL       = 2 * time.Second
+	assignInterval = 400 * time.Millisecond
+	assignTimeout  = time.Second // bounds each call to the database
 )
 
 // Owner keeps the issuers of the templates that are this instance's. Every
@@ -27,26 +27,26 @@ const (
 // templates spread, and what a dead instance leaves behind is taken over within
 // 3 s. Two instances that see the leases differently for a moment take a
 // template from each other; the epoch sorts them out.
-type Owner struct {
+type IssuerManager struct {
 	instance  string
 	rows      store.Store
-	templates *Templates
-	issuer    func(id reward.TemplateID, epoch int64) *Issuer
+	templates *TemplateCache
+	newIssuer func(id reward.TemplateID, epoch int64) *Issuer
 	log       obs.Log
 
 	mu      sync.Mutex // protects issuers
-	issuers map[reward.TemplateID]*issuing
+	issuers map[reward.TemplateID]*runningIssuer
 }
 
 // issuing is an issuer at work.
-type issuing struct {
+type runningIssuer struct {
 	issuer *Issuer
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
 // run takes and leaves templates until ctx ends, and gives its lease up then.
-func (o *Owner) run(ctx context.Context) {
+func (o *IssuerManager) run(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
 		if err := o.round(ctx); err != nil && ctx.Err() == nil {
@@ -57,22 +57,22 @@ func (o *Owner) run(ctx context.Context) {
 		} else {
 			failures = 0
 		}
-		service.Sleep(ctx, service.Jitter(ownerEvery, 0.2))
+		service.Sleep(ctx, service.Jitter(assignInterval, 0.2))
 	}
-	o.keep(nil)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ownerCall)
+	o.retain(nil)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), assignTimeout)
 	defer cancel()
-	if err := o.rows.LeaseRelease(ctx, ownerLease+o.instance, o.instance); err != nil {
+	if err := o.rows.LeaseRelease(ctx, leasePrefix+o.instance, o.instance); err != nil {
 		o.log.Warn(obs.CleanupFailed, err)
 	}
 }
 
 // round holds the lease, sees who else does, and takes what is its own.
-func (o *Owner) round(ctx context.Context) error {
-	call, cancel := context.WithTimeout(ctx, ownerCall)
+func (o *IssuerManager) round(ctx context.Context) error {
+	call, cancel := context.WithTimeout(ctx, assignTimeout)
 	defer cancel()
 	lease, err := o.rows.LeaseTake(call, store.LeaseTakeParams{
-		Name: ownerLease + o.instance, Owner: o.instance, TTL: ownerLeaseTTL, Among: ownerLease,
+		Name: leasePrefix + o.instance, Owner: o.instance, TTL: leaseTTL, Among: leasePrefix,
 	})
 	if err != nil {
 		return err
@@ -83,13 +83,13 @@ func (o *Owner) round(ctx context.Context) error {
 		if ownerOf(t.ID, lease.Holders) != o.instance {
 			continue
 		}
-		if o.has(t.ID, t.Epoch) {
+		if o.runs(t.ID, t.Epoch) {
 			mine[t.ID] = true
 		} else {
 			take = append(take, t.ID)
 		}
 	}
-	o.keep(mine)
+	o.retain(mine)
 	for batch := range slices.Chunk(take, store.BatchMax) {
 		epochs, err := o.rows.TemplateOwn(call, batch, o.instance)
 		if err != nil {
@@ -121,15 +121,15 @@ func ownerOf(id reward.TemplateID, living []string) string {
 
 // has says whether an issuer is at work; one whose epoch was taken, as the row
 // tells or as it has noticed itself, is not.
-func (o *Owner) has(id reward.TemplateID, epoch int64) bool {
+func (o *IssuerManager) runs(id reward.TemplateID, epoch int64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	one := o.issuers[id]
-	return one != nil && one.issuer.epoch >= epoch && !one.over()
+	return one != nil && one.issuer.epoch >= epoch && !one.ended()
 }
 
 // over says that an issuer has ended by itself.
-func (i *issuing) over() bool {
+func (i *runningIssuer) ended() bool {
 	select {
 	case <-i.done:
 		return true
@@ -139,9 +139,9 @@ func (i *issuing) over() bool {
 }
 
 // keep ends the issuers that are not among mine, and waits for them.
-func (o *Owner) keep(mine map[reward.TemplateID]bool) {
+func (o *IssuerManager) retain(mine map[reward.TemplateID]bool) {
 	o.mu.Lock()
-	var ended []*issuing
+	var ended []*runningIssuer
 	for id, one := range o.issuers {
 		if !mine[id] {
 			delete(o.issuers, id)
@@ -157,9 +157,9 @@ func (o *Owner) keep(mine map[reward.TemplateID]bool) {
 	}
 }
 
-func (o *Owner) start(ctx context.Context, id reward.TemplateID, epoch int64) {
+func (o *IssuerManager) start(ctx context.Context, id reward.TemplateID, epoch int64) {
 	ctx, cancel := context.WithCancel(ctx)
-	one := &issuing{issuer: o.issuer(id, epoch), cancel: cancel, done: make(chan struct{})}
+	one := &runningIssuer{issuer: o.newIssuer(id, epoch), cancel: cancel, done: make(chan struct{})}
 	o.mu.Lock()
 	o.issuers[id] = one
 	o.mu.Unlock()
@@ -172,17 +172,17 @@ func (o *Owner) start(ctx context.Context, id reward.TemplateID, epoch int64) {
 }
 
 // wake makes the issuer of a template look, if it is here.
-func (o *Owner) wake(id reward.TemplateID) {
+func (o *IssuerManager) giveHint(id reward.TemplateID) {
 	o.mu.Lock()
 	one := o.issuers[id]
 	o.mu.Unlock()
 	if one != nil {
-		one.issuer.wake()
+		one.issuer.giveHint()
 	}
 }
 
 // mine returns the epochs of the templates that this instance issues.
-func (o *Owner) mine() map[reward.TemplateID]int64 {
+func (o *IssuerManager) epochs() map[reward.TemplateID]int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	out := make(map[reward.TemplateID]int64, len(o.issuers))

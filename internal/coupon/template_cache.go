@@ -12,36 +12,36 @@ import (
 
 const (
 	// refreshEvery is how often an instance reads what templates there are.
-	refreshEvery = 500 * time.Millisecond
+	refreshInterval = 500 * time.Millisecond
 	// hintPause bounds how often hints make it read anew.
-	hintPause = 10 * time.Millisecond
+	hintInterval = 10 * time.Millisecond
 	// strangersMax bounds what is remembered of ids that are not active.
-	strangersMax = 10_000
-	strangerAge  = time.Second
+	inactiveMax = 10_000
+	inactiveTTL = time.Second
 )
 
 // Templates holds the active templates as of the latest read: one query for
 // all, every refreshEvery, sooner on a hint. What it tells may be a moment old,
 // so whoever writes names what he expects. [CouponTemplateAvailabilityCache]
-type Templates struct {
+type TemplateCache struct {
 	rows  templateRows
 	log   obs.Log
 	hints chan struct{}
 	// kept is how long after its close a template is looked after.
-	kept time.Duration
+	closedRetention time.Duration
 
 	mu   sync.Mutex // protects what follows
 	list []*reward.CouponTemplate
 	byID map[reward.TemplateID]*reward.CouponTemplate
 	// strangers are those that were asked for by id: closed long ago, newer than
 	// the latest read, or not there (nil).
-	strangers map[reward.TemplateID]stranger
+	inactive map[reward.TemplateID]inactiveTemplate
 }
 
-type stranger struct {
+type inactiveTemplate struct {
 	template *reward.CouponTemplate
 	err      error
-	at       time.Time
+	readAt   time.Time
 }
 
 type templateRows interface {
@@ -49,15 +49,15 @@ type templateRows interface {
 	TemplateGet(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error)
 }
 
-func newTemplates(rows templateRows, kept time.Duration, log obs.Log) *Templates {
-	return &Templates{
-		rows: rows, kept: kept, log: log, hints: make(chan struct{}, 1),
-		byID: make(map[reward.TemplateID]*reward.CouponTemplate), strangers: make(map[reward.TemplateID]stranger),
+func newTemplateCache(rows templateRows, kept time.Duration, log obs.Log) *TemplateCache {
+	return &TemplateCache{
+		rows: rows, closedRetention: kept, log: log, hints: make(chan struct{}, 1),
+		byID: make(map[reward.TemplateID]*reward.CouponTemplate), inactive: make(map[reward.TemplateID]inactiveTemplate),
 	}
 }
 
 // hint makes the next read come sooner.
-func (t *Templates) hint() {
+func (t *TemplateCache) hint() {
 	select {
 	case t.hints <- struct{}{}:
 	default:
@@ -65,7 +65,7 @@ func (t *Templates) hint() {
 }
 
 // run reads until ctx ends.
-func (t *Templates) run(ctx context.Context) {
+func (t *TemplateCache) run(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
 		switch err := t.refresh(ctx); {
@@ -78,22 +78,22 @@ func (t *Templates) run(ctx context.Context) {
 			t.log.Info(obs.Recovered, "failures", failures)
 			failures = 0
 		}
-		timer := time.NewTimer(service.Jitter(refreshEvery, 0.1))
+		timer := time.NewTimer(service.Jitter(refreshInterval, 0.1))
 		select {
 		case <-timer.C:
 		case <-t.hints:
-			service.Sleep(ctx, hintPause)
+			service.Sleep(ctx, hintInterval)
 		case <-ctx.Done():
 		}
 		timer.Stop()
 	}
 }
 
-func (t *Templates) refresh(ctx context.Context) error {
+func (t *TemplateCache) refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	readAt := time.Now()
-	rows, err := t.rows.TemplateActive(ctx, readAt.Add(-t.kept))
+	rows, err := t.rows.TemplateActive(ctx, readAt.Add(-t.closedRetention))
 	if err != nil {
 		return err
 	}
@@ -106,9 +106,9 @@ func (t *Templates) refresh(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.list, t.byID = list, byID
-	for id, s := range t.strangers {
-		if readAt.Sub(s.at) > strangerAge {
-			delete(t.strangers, id)
+	for id, s := range t.inactive {
+		if readAt.Sub(s.readAt) > inactiveTTL {
+			delete(t.inactive, id)
 		}
 	}
 	return nil
@@ -116,42 +116,42 @@ func (t *Templates) refresh(ctx context.Context) error {
 
 // active returns the active templates as of the latest read; nobody changes
 // what it returns.
-func (t *Templates) active() []*reward.CouponTemplate {
+func (t *TemplateCache) active() []*reward.CouponTemplate {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.list
 }
 
 // get returns a template, from memory where it is known.
-func (t *Templates) get(ctx context.Context, id reward.TemplateID) (*reward.CouponTemplate, error) {
+func (t *TemplateCache) get(ctx context.Context, id reward.TemplateID) (*reward.CouponTemplate, error) {
 	t.mu.Lock()
 	found := t.byID[id]
-	s, known := t.strangers[id]
+	s, known := t.inactive[id]
 	t.mu.Unlock()
 	switch {
 	case found != nil && (s.template == nil || s.template.Version <= found.Version && s.template.Generation <= found.Generation):
 		return found, nil
-	case known && time.Since(s.at) < strangerAge:
+	case known && time.Since(s.readAt) < inactiveTTL:
 		return s.template, s.err
 	}
 	return t.read(ctx, id)
 }
 
 // read reads a template, whatever is known of it.
-func (t *Templates) read(ctx context.Context, id reward.TemplateID) (*reward.CouponTemplate, error) {
+func (t *TemplateCache) read(ctx context.Context, id reward.TemplateID) (*reward.CouponTemplate, error) {
 	row, err := t.rows.TemplateGet(ctx, id)
 	if err != nil && !reward.HasCode(err, reward.CodeTemplateNotFound) {
 		return nil, err
 	}
-	s := stranger{err: err, at: time.Now()}
+	s := inactiveTemplate{err: err, readAt: time.Now()}
 	if err == nil {
 		s.template = &row
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.strangers) >= strangersMax {
-		clear(t.strangers)
+	if len(t.inactive) >= inactiveMax {
+		clear(t.inactive)
 	}
-	t.strangers[id] = s
+	t.inactive[id] = s
 	return s.template, s.err
 }
