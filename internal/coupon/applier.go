@@ -10,22 +10,23 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Applier tells gates what was committed. All of it may come late, twice, in
-// another order, or never: the keeper makes up for it.
+// Applier applies committed changes to gates. An apply may come late, twice, in
+// another order, or never: the GateMaintainer finds a gate that is behind. It is
+// safe for concurrent use.
 type Applier struct {
 	rows   store.Store
 	gate   gate.Gate
 	loader *Loader
 }
 
-// after is what an apply carries beside the change itself.
+// applyExtras is what an apply carries in addition to the change itself.
 type applyExtras struct {
-	done        []gate.SettledTicket // who leaves the line, where the gate is in KAFKA mode
+	done        []gate.SettledTicket // leave the line in KAFKA mode
 	outcomes    []gate.Outcome
-	serviceTime time.Duration
+	serviceTime time.Duration // per request; 0 = not measured
 }
 
-// apply tells the gate of a change.
+// apply applies a change to the gate of a template.
 func (a *Applier) apply(ctx context.Context, id reward.TemplateID, change *store.CouponChange, with applyExtras) error {
 	if change.From == change.To {
 		return nil
@@ -36,7 +37,7 @@ func (a *Applier) apply(ctx context.Context, id reward.TemplateID, change *store
 	})
 	switch {
 	case errors.Is(err, gate.ErrNotLoaded):
-		return nil // a load brings it
+		return nil // the next load includes the change
 	case err != nil:
 		return err
 	case result.Behind:
@@ -45,19 +46,20 @@ func (a *Applier) apply(ctx context.Context, id reward.TemplateID, change *store
 	return nil
 }
 
-// tellTimeout bounds the telling of what is committed: nobody waits for a gate
-// that hangs, since the keeper makes up for it.
+// bestEffortTimeout ends calls to the gate that follow a commit: no user waits
+// for a gate that hangs, because the GateMaintainer catches up.
 const bestEffortTimeout = 500 * time.Millisecond
 
-// tell is apply for those who have somebody waiting for them: it is soon over,
-// and fails silently.
+// applyBestEffort applies a change on behalf of a waiting user: it takes at most
+// bestEffortTimeout and ignores failures.
 func (a *Applier) applyBestEffort(ctx context.Context, id reward.TemplateID, change *store.CouponChange, with applyExtras) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bestEffortTimeout)
 	defer cancel()
-	_ = a.apply(ctx, id, change, with) // the keeper sees what the gate has not heard
+	_ = a.apply(ctx, id, change, with) // the GateMaintainer finds a gate that is behind
 }
 
-// cover brings a gate that is at a version up to the rows as they are now.
+// catchUp brings a gate from a version to that of the rows. It loads the gate
+// instead if there are more than changesMax changes.
 func (a *Applier) catchUp(ctx context.Context, id reward.TemplateID, version int64) error {
 	for {
 		changes, err := a.rows.CouponChanges(ctx, id, version, changesMax)
@@ -83,6 +85,6 @@ func (a *Applier) catchUp(ctx context.Context, id reward.TemplateID, version int
 		case !result.Behind:
 			return nil
 		}
-		version = result.Version // it was loaded from an older snapshot meanwhile
+		version = result.Version // the gate was loaded from an older snapshot in the meantime
 	}
 }

@@ -113,8 +113,8 @@ func TestIssuerIsTakenOver(t *testing.T) {
 		})
 		r.take(asker, id, "first")
 		// It hangs: it holds its lease no more, and tells nobody.
-		owner.owning.Stop()
-		owner.keeping.Stop()
+		owner.assigning.Stop()
+		owner.maintaining.Stop()
 		for n := range 50 {
 			r.ask(asker, id, fmt.Sprint("u", n))
 		}

@@ -18,24 +18,30 @@ import (
 
 const (
 	maintainInterval = 250 * time.Millisecond
-	// keepIdle is how often a template that nobody has asked for in busyFor is
-	// looked at.
+	// idleInterval replaces maintainInterval for a template without requests for
+	// idleAfter.
 	idleInterval = 5 * time.Second
 	idleAfter    = 30 * time.Second
-	// behindFor is for how long the rows may be ahead of a gate before it is
-	// told again.
+	// behindGrace is how long a gate may differ from the rows before it is repaired.
 	behindGrace = 500 * time.Millisecond
-	// strandedFor is for how long people may be in line without a request before
-	// the stream is made anew from the line.
+	// strandedGrace is how long users may be in line while the stream has no
+	// requests before the gate is reloaded.
 	strandedGrace   = 2 * time.Second
 	gateCallTimeout = 2 * time.Second
+	// tasksMax limits the concurrent tasks, so that a long one (a load, a draw of a
+	// million entrants) blocks no other template.
+	tasksMax = 32
 )
 
-// Keeper holds the gates of this instance's templates to what the rows say,
-// whatever was lost on the way: it loads a gate that counts no more, tells one
-// that is behind, wakes the issuer of one that has requests, moves a template
-// to the path through rows while Redis is away and back, draws, notes when a
-// template refuses everybody, and removes gates that nobody uses.
+// GateMaintainer keeps the gates of this instance's templates consistent with the
+// rows, whatever was lost in between. It:
+//   - loads a gate that must not be served,
+//   - applies changes to a gate that is behind the rows,
+//   - gives the issuer a hint when a gate has requests,
+//   - moves templates to the database path during a Redis outage, and back,
+//   - runs draws,
+//   - records when a template starts and stops refusing all users,
+//   - removes unused gates.
 type GateMaintainer struct {
 	rows      store.Store
 	gate      gate.Gate
@@ -44,164 +50,162 @@ type GateMaintainer struct {
 	loader    *Loader
 	applier   *Applier
 	drawer    *drawer
-	// fallbackAfter is for how long Redis has to be away before rows are the
-	// path; queueTTL is when an unused gate leaves.
+	// fallbackAfter is how long an outage lasts before templates move to the
+	// database path; queueTTL is when an unused gate is removed.
 	fallbackAfter, queueTTL time.Duration
 	log                     obs.Log
 
 	statuses  map[reward.TemplateID]*gateStatus
-	slots     chan struct{} // of care
+	slots     chan struct{} // one per running task
 	tasks     sync.WaitGroup
-	downSince time.Time // since when the gate's server does not answer; zero = it does
-	failures  int
+	downSince time.Time // when the gate's server stopped responding; zero = it responds
+	failures  int       // rounds that failed, in a row
 }
 
-// kept is what the keeper remembers of a template. While somebody is busy with
-// it, it is his alone.
+// gateStatus is what the GateMaintainer remembers of a template. While busy is
+// set, only the running task may use the other fields.
 type gateStatus struct {
 	busy        atomic.Bool
-	failures    int // in a row
-	checkAt     time.Time
-	behindSince time.Time // since when the gate is at version
+	failures    int       // tasks that failed, in a row
+	checkAt     time.Time // when the gate is checked next
+	behindSince time.Time // when the gate was first seen behind the rows, at version
 	version     int64
-	// wrongAt is since when the gate says something else than the rows although it
-	// is at their version.
+	// wrongSince is when the gate was first seen to differ from the rows although
+	// it is at their version.
 	wrongSince time.Time
-	// strandedAt is since when people are in line, and none of their requests is
-	// in the stream.
+	// strandedSince is when users were first seen in line while the stream has no
+	// requests.
 	strandedSince time.Time
-	refusal       *string // noted last; nil = not known
+	refusal       *string // recorded last; nil = unknown
 }
 
-// run keeps until ctx ends.
-func (k *GateMaintainer) run(ctx context.Context) {
+// run maintains the gates until ctx ends.
+func (m *GateMaintainer) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		if err := k.round(ctx); err != nil && ctx.Err() == nil {
-			k.failures++
-			if k.failures&(k.failures-1) == 0 {
-				k.log.Warn(obs.Failed, err, "failures", k.failures)
+		if err := m.round(ctx); err != nil && ctx.Err() == nil {
+			m.failures++
+			if m.failures&(m.failures-1) == 0 {
+				m.log.Warn("maintaining gates failed", err, "failures", m.failures)
 			}
 		} else {
-			k.failures = 0
+			m.failures = 0
 		}
 		service.Sleep(ctx, service.Jitter(maintainInterval, 0.2))
 	}
-	k.tasks.Wait()
+	m.tasks.Wait()
 }
 
-func (k *GateMaintainer) round(ctx context.Context) error {
-	mine := k.issuers.epochs()
+// round checks the gates that are due.
+func (m *GateMaintainer) round(ctx context.Context) error {
+	epochs := m.issuers.epochs()
 	now := time.Now()
 	var all, due []*reward.CouponTemplate
 	active := make(map[reward.TemplateID]bool)
-	for _, t := range k.templates.active() {
-		if _, ok := mine[t.ID]; !ok {
+	for _, t := range m.templates.active() {
+		if _, ok := epochs[t.ID]; !ok {
 			continue
 		}
 		active[t.ID] = true
-		one := k.statuses[t.ID]
-		if one == nil {
-			one = &gateStatus{}
-			k.statuses[t.ID] = one
+		status := m.statuses[t.ID]
+		if status == nil {
+			status = &gateStatus{}
+			m.statuses[t.ID] = status
 		}
-		if one.busy.Load() {
+		if status.busy.Load() {
 			continue
 		}
 		if t.Draw.State == reward.DrawOpen || t.Draw.State == reward.DrawClosed {
-			// There is no gate yet.
-			k.runTask(ctx, t, one, func(ctx context.Context) error { return k.drawer.draw(ctx, t, mine[t.ID]) })
+			// There is no gate before the draw.
+			m.runTask(ctx, t, status, func(ctx context.Context) error { return m.drawer.draw(ctx, t, epochs[t.ID]) })
 			continue
 		}
 		all = append(all, t)
-		if !now.Before(one.checkAt) || one.version != t.Version || t.Path == reward.PathDatabase {
+		if !now.Before(status.checkAt) || status.version != t.Version || t.Path == reward.PathDatabase {
 			due = append(due, t)
 		}
 	}
-	for id := range k.statuses {
+	for id := range m.statuses {
 		if !active[id] {
-			delete(k.statuses, id)
+			delete(m.statuses, id)
 		}
 	}
 	if len(due) == 0 {
 		return nil
 	}
-	headers, err := k.headers(ctx, due)
+	headers, err := m.headers(ctx, due)
 	if err == nil {
-		k.downSince = time.Time{}
+		m.downSince = time.Time{}
 		for i, t := range due {
-			k.check(ctx, t, headers[i])
+			m.check(ctx, t, headers[i])
 		}
 		return nil
 	}
-	if away := k.ping(ctx); away != nil {
-		return errors.Join(err, k.fallBack(ctx, all))
+	if down := m.ping(ctx); down != nil {
+		return errors.Join(err, m.fallBack(ctx, all))
 	}
-	// The server answers, so it is one of them: the others are kept all the same.
-	k.downSince = time.Time{}
+	// The server responds, so the error belongs to one template: check the others.
+	m.downSince = time.Time{}
 	for _, t := range due {
-		if headers, err := k.headers(ctx, []*reward.CouponTemplate{t}); err == nil {
-			k.check(ctx, t, headers[0])
+		if headers, err := m.headers(ctx, []*reward.CouponTemplate{t}); err == nil {
+			m.check(ctx, t, headers[0])
 		}
 	}
 	return err
 }
 
-func (k *GateMaintainer) check(ctx context.Context, t *reward.CouponTemplate, h gate.Header) {
-	one := k.statuses[t.ID]
-	k.runTask(ctx, t, one, func(ctx context.Context) error { return k.maintain(ctx, t, h, one) })
+// check maintains one template in a task.
+func (m *GateMaintainer) check(ctx context.Context, t *reward.CouponTemplate, h gate.Header) {
+	status := m.statuses[t.ID]
+	m.runTask(ctx, t, status, func(ctx context.Context) error { return m.maintain(ctx, t, h, status) })
 }
 
-// careMost is how many templates are cared for at once: one that takes long (a
-// load, a draw of a million) holds up no other.
-const tasksMax = 32
-
-// care does something about a template, if not too many are being cared for
-// already; the next round looks again.
-func (k *GateMaintainer) runTask(ctx context.Context, t *reward.CouponTemplate, one *gateStatus, do func(context.Context) error) {
+// runTask starts a task for a template. If tasksMax tasks run already, it does
+// nothing, and the next round tries again.
+func (m *GateMaintainer) runTask(ctx context.Context, t *reward.CouponTemplate, status *gateStatus, task func(context.Context) error) {
 	select {
-	case k.slots <- struct{}{}:
+	case m.slots <- struct{}{}:
 	default:
 		return
 	}
-	one.busy.Store(true)
-	k.tasks.Go(func() {
-		defer func() { <-k.slots }()
-		defer one.busy.Store(false)
-		err := do(ctx)
+	status.busy.Store(true)
+	m.tasks.Go(func() {
+		defer func() { <-m.slots }()
+		defer status.busy.Store(false)
+		err := task(ctx)
 		if err == nil || ctx.Err() != nil {
-			one.failures = 0
+			status.failures = 0
 			return
 		}
-		one.failures++
-		if one.failures&(one.failures-1) == 0 {
-			k.log.Warn(obs.Failed, err, "template_id", t.ID, "failures", one.failures)
+		status.failures++
+		if status.failures&(status.failures-1) == 0 {
+			m.log.Warn("maintaining gates failed", err, "template_id", t.ID, "failures", status.failures)
 		}
 	})
 }
 
-func (k *GateMaintainer) headers(ctx context.Context, list []*reward.CouponTemplate) ([]gate.Header, error) {
+func (m *GateMaintainer) headers(ctx context.Context, list []*reward.CouponTemplate) ([]gate.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, gateCallTimeout)
 	defer cancel()
 	ids := make([]reward.TemplateID, len(list))
 	for i, t := range list {
 		ids[i] = t.ID
 	}
-	return k.gate.Headers(ctx, ids)
+	return m.gate.Headers(ctx, ids)
 }
 
-func (k *GateMaintainer) ping(ctx context.Context) error {
+func (m *GateMaintainer) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, gateCallTimeout)
 	defer cancel()
-	return k.gate.Ping(ctx)
+	return m.gate.Ping(ctx)
 }
 
-// away moves templates to the path through rows, once the gate's server has
-// been away for long enough.
-func (k *GateMaintainer) fallBack(ctx context.Context, all []*reward.CouponTemplate) error {
-	if k.downSince.IsZero() {
-		k.downSince = time.Now()
+// fallBack moves templates to the database path, if the gate's server has been
+// down for fallbackAfter.
+func (m *GateMaintainer) fallBack(ctx context.Context, all []*reward.CouponTemplate) error {
+	if m.downSince.IsZero() {
+		m.downSince = time.Now()
 	}
-	if time.Since(k.downSince) < k.fallbackAfter {
+	if time.Since(m.downSince) < m.fallbackAfter {
 		return nil
 	}
 	var errs []error
@@ -209,120 +213,127 @@ func (k *GateMaintainer) fallBack(ctx context.Context, all []*reward.CouponTempl
 		if t.Path == reward.PathDatabase || t.WhenRedisAway != reward.AwayDatabase {
 			continue
 		}
-		_, moved, err := k.rows.TemplateRaise(ctx, store.TemplateRaiseParams{
+		_, moved, err := m.rows.TemplateRaise(ctx, store.TemplateRaiseParams{
 			ID: t.ID, From: t.Generation, AtLeast: t.Generation, Path: reward.PathDatabase,
 		})
 		if moved {
-			k.log.Warn(obs.Unavailable, errors.New("the gate's server is away: coupons are issued through the database"), "template_id", t.ID)
-			k.templates.hint()
+			m.log.Warn("gate unavailable, issuing through the database", errGateDown, "template_id", t.ID)
+			m.templates.hint()
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// keep looks after one template whose gate answers.
-func (k *GateMaintainer) maintain(ctx context.Context, t *reward.CouponTemplate, h gate.Header, one *gateStatus) error {
+// Reasons for log lines that follow from an observation, not from a failed call.
+var (
+	errGateDown      = errors.New("the gate's server does not respond")
+	errCountersWrong = errors.New("the gate's counters differ from the rows at the same version")
+)
+
+// maintain maintains one template whose gate responds.
+func (m *GateMaintainer) maintain(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
 	now := time.Now()
 	if t.Path == reward.PathDatabase {
-		err := k.loader.leaveDatabase(ctx, t.ID)
+		err := m.loader.leaveDatabase(ctx, t.ID)
 		if err == nil {
-			k.log.Info(obs.Recovered, "template_id", t.ID, "path", reward.PathGate)
+			m.log.Info("gate available again", "template_id", t.ID, "path", reward.PathGate)
 		}
 		return ignore(err, errNotNow)
 	}
-	one.checkAt = now
+	status.checkAt = now
 	if !h.Exists {
-		one.version = t.Version
-		one.checkAt = now.Add(idleInterval)
-		return k.recordRefusal(ctx, t, one, t.TotalQuantity-t.Live <= 0)
+		status.version = t.Version
+		status.checkAt = now.Add(idleInterval)
+		return m.recordRefusal(ctx, t, status, t.TotalQuantity-t.Live <= 0)
 	}
-	if err := k.catchUp(ctx, t, h, one); err != nil {
+	if err := m.catchUp(ctx, t, h, status); err != nil {
 		return err
 	}
 	if h.Loaded && h.Backlog > 0 {
-		k.issuers.giveHint(t.ID)
+		m.issuers.giveHint(t.ID)
 	}
-	if err := k.reloadStranded(ctx, t, h, one); err != nil {
+	if err := m.reloadStranded(ctx, t, h, status); err != nil {
 		return err
 	}
-	if err := k.recordRefusal(ctx, t, one, h.Stock() == 0); err != nil {
+	if err := m.recordRefusal(ctx, t, status, h.Stock() == 0); err != nil {
 		return err
 	}
-	if idle := now.Sub(h.LastRequestAt); idle > idleAfter && h.Waiting == 0 && h.Backlog == 0 && one.behindSince.IsZero() {
-		one.checkAt = now.Add(idleInterval)
-		if idle > k.queueTTL {
-			_, err := k.gate.Retire(ctx, t.ID, k.queueTTL)
+	if idle := now.Sub(h.LastRequestAt); idle > idleAfter && h.Waiting == 0 && h.Backlog == 0 && status.behindSince.IsZero() {
+		status.checkAt = now.Add(idleInterval)
+		if idle > m.queueTTL {
+			_, err := m.gate.Retire(ctx, t.ID, m.queueTTL)
 			return err
 		}
 	}
 	return nil
 }
 
-// level brings a gate that stands to what the rows say. t may be older than
-// the gate, so what looks wrong is looked at in the row as it is now.
-func (k *GateMaintainer) catchUp(ctx context.Context, t *reward.CouponTemplate, h gate.Header, one *gateStatus) error {
+// catchUp brings an existing gate to the state of the rows. t may be older than
+// the gate, so an apparent difference is checked against a fresh row.
+func (m *GateMaintainer) catchUp(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
 	if served(h, t) && h.Version == t.Version {
-		one.version, one.behindSince = t.Version, time.Time{}
-		return k.repairCounters(ctx, t, h, one)
+		status.version, status.behindSince = t.Version, time.Time{}
+		return m.repairCounters(ctx, t, h, status)
 	}
-	row, err := k.rows.TemplateGet(ctx, t.ID)
+	row, err := m.rows.TemplateGet(ctx, t.ID)
 	if err != nil {
 		return err
 	}
 	if !served(h, &row) {
-		one.behindSince = time.Time{}
-		return ignore(k.loader.ensure(ctx, t.ID), errNotNow)
+		status.behindSince = time.Time{}
+		return ignore(m.loader.ensure(ctx, t.ID), errNotNow)
 	}
 	switch {
 	case h.Version == row.Version:
-		one.version, one.behindSince = h.Version, time.Time{}
-	case one.version != h.Version || one.behindSince.IsZero():
-		one.version, one.behindSince = h.Version, time.Now()
-	case time.Since(one.behindSince) >= behindGrace:
-		one.behindSince = time.Time{}
-		return k.applier.catchUp(ctx, t.ID, h.Version)
+		status.version, status.behindSince = h.Version, time.Time{}
+	case status.version != h.Version || status.behindSince.IsZero():
+		status.version, status.behindSince = h.Version, time.Now()
+	case time.Since(status.behindSince) >= behindGrace:
+		status.behindSince = time.Time{}
+		return m.applier.catchUp(ctx, t.ID, h.Version)
 	}
 	return nil
 }
 
-// right writes what the rows say over a gate that is at their version and says
-// something else all the same: somebody has changed it by hand.
-func (k *GateMaintainer) repairCounters(ctx context.Context, t *reward.CouponTemplate, h gate.Header, one *gateStatus) error {
+// repairCounters overwrites the counters of a gate that differ from the rows at
+// the same version. This happens only if someone has changed the gate manually.
+func (m *GateMaintainer) repairCounters(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
 	switch {
 	case h.Total == t.TotalQuantity && h.Live == t.Live && h.IssuedTotal == t.IssuedTotal && h.PublishedStock == h.Stock():
-		one.wrongSince = time.Time{}
-	case one.wrongSince.IsZero():
-		one.wrongSince = time.Now()
-	case time.Since(one.wrongSince) >= behindGrace:
-		one.wrongSince = time.Time{}
-		k.log.Warn(obs.Unbalanced, errors.New("the gate's counters are not those of the rows"), "template_id", t.ID)
-		_, err := k.gate.Apply(ctx, gate.ApplyParams{TemplateID: t.ID, From: t.Version, State: stateOf(t), Repair: true})
+		status.wrongSince = time.Time{}
+	case status.wrongSince.IsZero():
+		status.wrongSince = time.Now()
+	case time.Since(status.wrongSince) >= behindGrace:
+		status.wrongSince = time.Time{}
+		m.log.Warn("gate counters differ, repairing", errCountersWrong, "template_id", t.ID)
+		_, err := m.gate.Apply(ctx, gate.ApplyParams{TemplateID: t.ID, From: t.Version, State: stateOf(t), Repair: true})
 		return ignore(err, gate.ErrNotLoaded)
 	}
 	return nil
 }
 
-// stranded sees to people in line whose requests somebody has deleted: in our
-// own course nobody is in line without one for longer than an apply takes, but
-// in KAFKA mode, where the broker has it.
-func (k *GateMaintainer) reloadStranded(ctx context.Context, t *reward.CouponTemplate, h gate.Header, one *gateStatus) error {
+// reloadStranded reloads a gate whose users in line have no requests in the
+// stream: someone has deleted the requests manually. Normally an apply soon
+// removes such users from the line. In KAFKA mode the broker has their requests.
+func (m *GateMaintainer) reloadStranded(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
 	switch {
 	case t.Mode == reward.ModeKafka, !h.Loaded, h.Waiting == 0, h.Backlog > 0, h.Version != t.Version:
-		one.strandedSince = time.Time{}
-	case one.strandedSince.IsZero():
-		one.strandedSince = time.Now()
-	case time.Since(one.strandedSince) >= strandedGrace:
-		one.strandedSince = time.Time{}
-		k.log.Error(obs.Unbalanced, fmt.Errorf("%d people are in line, and none of their requests is in the stream", h.Waiting), "template_id", t.ID)
-		return ignore(k.loader.reload(ctx, t.ID, math.MaxInt64), errNotNow)
+		status.strandedSince = time.Time{}
+	case status.strandedSince.IsZero():
+		status.strandedSince = time.Now()
+	case time.Since(status.strandedSince) >= strandedGrace:
+		status.strandedSince = time.Time{}
+		m.log.Error("requests missing, reloading gate", fmt.Errorf("%d users are in line and the stream has no requests", h.Waiting),
+			"template_id", t.ID, "waiting", h.Waiting)
+		return ignore(m.loader.reload(ctx, t.ID, math.MaxInt64), errNotNow)
 	}
 	return nil
 }
 
-// note keeps when a template refuses everybody, so that its history can say
-// why somebody got nothing.
-func (k *GateMaintainer) recordRefusal(ctx context.Context, t *reward.CouponTemplate, one *gateStatus, soldOut bool) error {
+// recordRefusal records when a template starts and stops refusing all users, so
+// that its history can explain why a user got no coupon.
+func (m *GateMaintainer) recordRefusal(ctx context.Context, t *reward.CouponTemplate, status *gateStatus, soldOut bool) error {
 	reason := ""
 	now := time.Now()
 	switch {
@@ -331,16 +342,17 @@ func (k *GateMaintainer) recordRefusal(ctx context.Context, t *reward.CouponTemp
 	case soldOut:
 		reason = reward.CodeSoldOut
 	}
-	if one.refusal != nil && *one.refusal == reason {
+	if status.refusal != nil && *status.refusal == reason {
 		return nil
 	}
-	if err := k.rows.RefusalNote(ctx, t.ID, reason, now); err != nil {
+	if err := m.rows.RefusalNote(ctx, t.ID, reason, now); err != nil {
 		return err
 	}
-	one.refusal = &reason
+	status.refusal = &reason
 	return nil
 }
 
+// ignore returns nil if err is target.
 func ignore(err, target error) error {
 	if errors.Is(err, target) {
 		return nil

@@ -15,84 +15,7 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Publisher writes to topics. [EventProviderService]
-type Publisher interface {
-	Publish(ctx context.Context, records []bus.Record) error
-}
-
-// Logs tells about the log behind a topic.
-type TopicInspector interface {
-	LogID(ctx context.Context, topic string) (string, error)
-	// Ends returns the end offset of each partition.
-	Ends(ctx context.Context, topic string) (map[int32]int64, error)
-	// Positions returns where a group begins to read each partition of which it
-	// has no offset elsewhere.
-	Positions(ctx context.Context, group, topic string) (map[int32]int64, error)
-}
-
-// Records is the coupon-issue topic: where the requests of templates in KAFKA
-// mode go, and how far they have been worked off.
-type IssueTopic struct {
-	rows      store.Store
-	publisher Publisher
-	inspector TopicInspector
-}
-
-// publish writes requests; a repeat is a repeat of the same ticket, which is
-// settled once.
-func (r *IssueTopic) publish(ctx context.Context, id reward.TemplateID, hand []gate.Request) error {
-	records := make([]bus.Record, len(hand))
-	for i, q := range hand {
-		e := reward.CouponIssueEvent{
-			TemplateID: id, UserID: q.UserID, Ticket: q.Ticket, Generation: q.Generation, RequestID: reward.RequestID(id, q.UserID),
-		}
-		records[i] = bus.Record{Topic: bus.TopicCouponIssue, Key: []byte(id.String()), Value: e.JSON()}
-	}
-	return r.publisher.Publish(ctx, records)
-}
-
-// ends returns where the log ends now.
-func (r *IssueTopic) ends(ctx context.Context) (map[int32]int64, error) {
-	return r.inspector.Ends(ctx, bus.TopicCouponIssue)
-}
-
-// passed says whether all records before the ends are settled.
-func (r *IssueTopic) passed(ctx context.Context, ends map[int32]int64) (bool, error) {
-	log, err := r.inspector.LogID(ctx, bus.TopicCouponIssue)
-	if err != nil {
-		return false, err
-	}
-	stored, err := r.rows.OffsetsGet(ctx, log)
-	if err != nil {
-		return false, err
-	}
-	var open []int32
-	for partition, end := range ends {
-		if at, known := stored[partition]; known && at < end {
-			return false, nil
-		} else if !known && end > 0 {
-			open = append(open, partition)
-		}
-	}
-	if len(open) == 0 {
-		return true, nil
-	}
-	// Of these nothing was ever settled into these rows; what the listener will
-	// not read again is passed.
-	positions, err := r.inspector.Positions(ctx, bus.GroupCouponIssue, bus.TopicCouponIssue)
-	if err != nil {
-		return false, err
-	}
-	for _, partition := range open {
-		if positions[partition] < ends[partition] {
-			return false, nil
-		}
-	}
-	return true, nil
-}
-
-// IssueListener settles the records of the coupon-issue topic, in as many
-// transactions at once as the concurrency says. [coupon-issue consumer]
+// IssueListener settles the records of the coupon-issue topic, in KAFKA mode.
 type IssueListener struct {
 	rows        store.Store
 	topic       *IssueTopic
@@ -100,18 +23,18 @@ type IssueListener struct {
 	applier     *Applier
 	intake      *Intake
 	ids         *service.IDs
-	concurrency int
-	settled     func(id reward.TemplateID)
-	average     time.Duration // per person, as it was set; 0 = it is measured
+	concurrency int                        // transactions at a time
+	settled     func(id reward.TemplateID) // called after each batch
+	average     time.Duration              // configured service time per request; 0 = measured
 	metrics     *obs.Metrics
 	log         obs.Log
 
 	mu    sync.Mutex // protects logID
-	logID string     // of the log that records come from, since the last assignment
+	logID string     // of the log that the records come from, as of the last assignment
 }
 
-// Offsets tells where to go on reading: behind what is settled, of this very
-// log.
+// Offsets returns where to continue reading each partition: after the settled
+// records of the present log.
 func (l *IssueListener) Offsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	id, err := l.topic.inspector.LogID(ctx, topic)
 	if err != nil {
@@ -123,22 +46,23 @@ func (l *IssueListener) Offsets(ctx context.Context, topic string) (map[int32]in
 	return l.rows.OffsetsGet(ctx, id)
 }
 
-// issueRecord is a record that could be read.
+// issueRecord is a well-formed record.
 type issueRecord struct {
 	bus.Record
 	event reward.CouponIssueEvent
 }
 
-// foreign says that it is no promise of a gate of ours, but asks for one.
+// external reports whether another system wrote the record: it has no ticket, and
+// requests a coupon.
 func (r issueRecord) external() bool { return r.event.Generation == 0 }
 
-// ProcessTopicMessages settles a batch of records, those of a template in one
-// transaction after the other, and stores the offsets behind them when all are
-// settled; a repeat meets the tickets that are settled already.
+// ProcessTopicMessages settles a batch of records, and stores the offsets after
+// them once all are settled. Each template has its own transactions. A repeated
+// record finds its ticket settled.
 func (l *IssueListener) ProcessTopicMessages(ctx context.Context, records []bus.Record) error {
 	byTemplate := make(map[reward.TemplateID][]issueRecord)
 	var dead []bus.DeadRecord
-	foreign := false // whether there is one among them
+	hasExternal := false
 	for _, r := range records {
 		event, err := reward.ParseCouponIssueEvent(r.Value)
 		if err != nil {
@@ -146,14 +70,15 @@ func (l *IssueListener) ProcessTopicMessages(ctx context.Context, records []bus.
 			continue
 		}
 		one := issueRecord{r, event}
-		foreign = foreign || one.external()
+		hasExternal = hasExternal || one.external()
 		byTemplate[event.TemplateID] = append(byTemplate[event.TemplateID], one)
 	}
-	if len(byTemplate) == 1 && len(dead) == 0 && len(records) <= batchMax && !foreign {
-		// The common case: one transaction settles and stores.
+	if len(byTemplate) == 1 && len(dead) == 0 && len(records) <= batchMax && !hasExternal {
+		// In the common case, one transaction settles the records and stores the
+		// offsets.
 		for id, list := range byTemplate {
-			kept, err := l.settleAll(ctx, id, list, l.nextOffsets(records))
-			if kept || err != nil && !reward.HasCode(err, reward.CodeTemplateNotFound) {
+			stored, err := l.settleAll(ctx, id, list, l.nextOffsets(records))
+			if stored || err != nil && !reward.HasCode(err, reward.CodeTemplateNotFound) {
 				return err
 			}
 		}
@@ -197,7 +122,7 @@ func (l *IssueListener) ProcessTopicMessages(ctx context.Context, records []bus.
 	return l.saveOffsets(ctx, records, dead)
 }
 
-// next are the offsets behind records.
+// nextOffsets returns the offsets after records.
 func (l *IssueListener) nextOffsets(records []bus.Record) []store.Offset {
 	l.mu.Lock()
 	log := l.logID
@@ -213,7 +138,8 @@ func (l *IssueListener) nextOffsets(records []bus.Record) []store.Offset {
 	return out
 }
 
-// store keeps the offsets and the dead letters in one transaction.
+// saveOffsets stores the offsets after records, and dead letters, in one
+// transaction.
 func (l *IssueListener) saveOffsets(ctx context.Context, records []bus.Record, dead []bus.DeadRecord) error {
 	p := store.PayoutSaveParams{DeadLetters: bus.Letters(dead), Offsets: l.nextOffsets(records), Now: time.Now()}
 	if _, err := l.rows.PayoutSave(ctx, p); err != nil {
@@ -223,9 +149,9 @@ func (l *IssueListener) saveOffsets(ctx context.Context, records []bus.Record, d
 	return nil
 }
 
-// settleAll settles the records of one template. kept says that the offsets, of
-// a list that fits one transaction, were stored with them.
-func (l *IssueListener) settleAll(ctx context.Context, id reward.TemplateID, list []issueRecord, offsets []store.Offset) (kept bool, err error) {
+// settleAll settles the records of one template. stored reports whether the offsets
+// were stored in the same transaction; that requires a list of at most batchMax.
+func (l *IssueListener) settleAll(ctx context.Context, id reward.TemplateID, list []issueRecord, offsets []store.Offset) (stored bool, err error) {
 	for batch := range slices.Chunk(list, batchMax) {
 		for try := 0; ; try++ {
 			t, err := l.templates.read(ctx, id)
@@ -239,27 +165,26 @@ func (l *IssueListener) settleAll(ctx context.Context, id reward.TemplateID, lis
 			if err != nil {
 				return false, err
 			}
-			kept = settled
+			stored = settled
 			break
 		}
 	}
-	return kept && offsets != nil, nil
+	return stored && offsets != nil, nil
 }
 
 const (
-	// askersAtOnce bounds how many other systems' records are asked for at once.
+	// externalConcurrency limits the concurrent requests for external records.
 	externalConcurrency = 64
-	// foreignWait bounds the wait for the answer to one, foreignPause is before
-	// those without an answer are published again.
-	externalTimeout   = 300 * time.Millisecond
+	// externalTimeout ends the wait for the result of one of them.
+	externalTimeout = 300 * time.Millisecond
+	// republishInterval precedes the publishing of records without a result.
 	republishInterval = 200 * time.Millisecond
 )
 
-// askFor asks for the users of other systems' records, which have no ticket, like
-// anybody else asks. What they are told nobody hears. Once one is not answered,
-// those that are left are published again, to be read later: a gate that is
-// being loaded waits until the records before its generation have been passed,
-// so nobody here may wait for a gate.
+// requestExternal requests coupons for the users of external records. Nobody
+// receives the results. Once one record gets no result, it and the remaining ones
+// are published again, to be read later. This loop must not wait for a gate: a gate
+// that is being loaded waits until the records before its generation are consumed.
 func (l *IssueListener) requestExternal(ctx context.Context, list []issueRecord) error {
 	var (
 		wg    sync.WaitGroup
@@ -267,12 +192,12 @@ func (l *IssueListener) requestExternal(ctx context.Context, list []issueRecord)
 		again []bus.Record
 		slots = make(chan struct{}, externalConcurrency)
 	)
-	// later puts a record aside: because it was not answered, or, when that is not
-	// known yet, if another was not.
-	later := func(r issueRecord, unanswered bool) bool {
+	// later keeps a record for publishing if it got no result, or if an earlier one
+	// got none. It reports whether it did.
+	later := func(r issueRecord, noResult bool) bool {
 		mu.Lock()
 		defer mu.Unlock()
-		if !unanswered && len(again) == 0 {
+		if !noResult && len(again) == 0 {
 			return false
 		}
 		again = append(again, bus.Record{Topic: r.Topic, Key: r.Key, Value: r.Value})
@@ -289,9 +214,9 @@ func (l *IssueListener) requestExternal(ctx context.Context, list []issueRecord)
 		}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			asking, cancel := context.WithTimeout(ctx, externalTimeout)
+			request, cancel := context.WithTimeout(ctx, externalTimeout)
 			defer cancel()
-			_, err := l.intake.Request(asking, IssueCommand{TemplateID: r.event.TemplateID, UserID: r.event.UserID})
+			_, err := l.intake.Request(request, IssueCommand{TemplateID: r.event.TemplateID, UserID: r.event.UserID})
 			if reward.HasCode(err, reward.CodeUnavailable) {
 				later(r, true)
 			}
@@ -305,23 +230,22 @@ func (l *IssueListener) requestExternal(ctx context.Context, list []issueRecord)
 	return l.topic.publisher.Publish(ctx, again)
 }
 
-// errEnds says that the ends of a newer generation were noted meanwhile.
-var errEndsChanged = errors.New("the ends of a newer generation were noted")
+// errEndsChanged means that a load has recorded new end offsets, so the void
+// records must be determined again.
+var errEndsChanged = errors.New("the end offsets of a newer generation have been recorded")
 
-// settle settles in one transaction, if there is anything to settle; it says so.
+// settle settles records in one transaction. It reports whether there was anything
+// to settle.
 func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, list []issueRecord, offsets []store.Offset) (bool, error) {
 	p := store.CouponSettleParams{TemplateID: t.ID, Kind: store.SettleListed, EndsGeneration: t.EndsGeneration, Offsets: offsets, Now: time.Now()}
 	for _, r := range list {
 		switch {
-		case r.external(), t.Mode != reward.ModeKafka: // the mode was changed while nobody waited
+		case r.external(), t.Mode != reward.ModeKafka: // the mode was changed while the line was empty
 			continue
 		case r.event.Generation < t.EndsGeneration && r.Offset >= t.Ends[r.Partition]:
-			continue // void: whoever still waits has a number of a newer generation
+			continue // void: a user who still waits has a ticket of a newer generation
 		}
-		p.Asks = append(p.Asks, store.CouponAsk{
-			UserID: r.event.UserID, Generation: r.event.Generation, Ticket: r.event.Ticket,
-			CouponID: reward.CouponID(l.ids.Next()), Code: reward.NewCouponCode(),
-		})
+		p.Asks = append(p.Asks, newAsk(l.ids, r.event.UserID, r.event.Generation, r.event.Ticket))
 	}
 	if len(p.Asks) == 0 {
 		return false, nil

@@ -14,19 +14,20 @@ import (
 )
 
 const (
-	// ownerLease begins the name of the lease that each issuing instance holds.
+	// leasePrefix starts the name of the lease that each issuing instance holds.
 	leasePrefix    = "coupon issuer "
 	leaseTTL       = 2 * time.Second
 	assignInterval = 400 * time.Millisecond
-	assignTimeout  = time.Second // bounds each call to the database
+	assignTimeout  = time.Second // of the database calls of one round
 )
 
-// Owner keeps the issuers of the templates that are this instance's. Every
-// instance that issues holds a lease under its own name; of those that are
-// held, a template belongs to the one that its hash points to, so that
-// templates spread, and what a dead instance leaves behind is taken over within
-// 3 s. Two instances that see the leases differently for a moment take a
-// template from each other; the epoch sorts them out.
+// IssuerManager runs an Issuer for each template assigned to this instance.
+//
+// Every issuing instance holds a lease under its own name. A hash of template and
+// instance name assigns each template to one of the instances that hold a lease,
+// so that templates are spread, and the templates of a crashed instance are taken
+// over within 3 s. Two instances that see different leases for a moment take a
+// template from each other; the template's epoch decides which of them issues.
 type IssuerManager struct {
 	instance  string
 	rows      store.Store
@@ -38,78 +39,80 @@ type IssuerManager struct {
 	issuers map[reward.TemplateID]*runningIssuer
 }
 
-// issuing is an issuer at work.
+// runningIssuer is an Issuer and its goroutine.
 type runningIssuer struct {
 	issuer *Issuer
 	cancel context.CancelFunc
-	done   chan struct{}
+	done   chan struct{} // closed when the goroutine has ended
 }
 
-// run takes and leaves templates until ctx ends, and gives its lease up then.
-func (o *IssuerManager) run(ctx context.Context) {
+// run starts and stops issuers until ctx ends. It then stops all of them and
+// releases the lease.
+func (m *IssuerManager) run(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
-		if err := o.round(ctx); err != nil && ctx.Err() == nil {
+		if err := m.round(ctx); err != nil && ctx.Err() == nil {
 			failures++
 			if failures&(failures-1) == 0 {
-				o.log.Warn(obs.Failed, err, "failures", failures)
+				m.log.Warn("assigning templates failed", err, "failures", failures)
 			}
 		} else {
 			failures = 0
 		}
 		service.Sleep(ctx, service.Jitter(assignInterval, 0.2))
 	}
-	o.retain(nil)
+	m.retain(nil)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), assignTimeout)
 	defer cancel()
-	if err := o.rows.LeaseRelease(ctx, leasePrefix+o.instance, o.instance); err != nil {
-		o.log.Warn(obs.CleanupFailed, err)
+	if err := m.rows.LeaseRelease(ctx, leasePrefix+m.instance, m.instance); err != nil {
+		m.log.Warn("releasing lease failed", err, "lease", leasePrefix+m.instance)
 	}
 }
 
-// round holds the lease, sees who else does, and takes what is its own.
-func (o *IssuerManager) round(ctx context.Context) error {
+// round renews the lease, stops the issuers of templates that belong to other
+// instances, and starts those of its own.
+func (m *IssuerManager) round(ctx context.Context) error {
 	call, cancel := context.WithTimeout(ctx, assignTimeout)
 	defer cancel()
-	lease, err := o.rows.LeaseTake(call, store.LeaseTakeParams{
-		Name: leasePrefix + o.instance, Owner: o.instance, TTL: leaseTTL, Among: leasePrefix,
+	lease, err := m.rows.LeaseTake(call, store.LeaseTakeParams{
+		Name: leasePrefix + m.instance, Owner: m.instance, TTL: leaseTTL, Among: leasePrefix,
 	})
 	if err != nil {
 		return err
 	}
-	mine := make(map[reward.TemplateID]bool)
+	assigned := make(map[reward.TemplateID]bool)
 	var take []reward.TemplateID
-	for _, t := range o.templates.active() {
-		if ownerOf(t.ID, lease.Holders) != o.instance {
+	for _, t := range m.templates.active() {
+		if ownerOf(t.ID, lease.Holders) != m.instance {
 			continue
 		}
-		if o.runs(t.ID, t.Epoch) {
-			mine[t.ID] = true
+		if m.runs(t.ID, t.Epoch) {
+			assigned[t.ID] = true
 		} else {
 			take = append(take, t.ID)
 		}
 	}
-	o.retain(mine)
+	m.retain(assigned)
 	for batch := range slices.Chunk(take, store.BatchMax) {
-		epochs, err := o.rows.TemplateOwn(call, batch, o.instance)
+		epochs, err := m.rows.TemplateOwn(call, batch, m.instance)
 		if err != nil {
 			return err
 		}
 		for id, epoch := range epochs {
-			o.start(ctx, id, epoch)
+			m.start(ctx, id, epoch)
 		}
 	}
 	return nil
 }
 
-// ownerOf is the instance whose hash with the template is the highest: when one
-// comes or goes, only its own templates move.
-func ownerOf(id reward.TemplateID, living []string) string {
+// ownerOf returns the instance with the highest hash of template and name. When an
+// instance starts or stops, only its own templates move.
+func ownerOf(id reward.TemplateID, instances []string) string {
 	best, top := "", uint64(0)
-	for _, name := range living {
+	for _, name := range instances {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(id.String() + " " + name)) // never fails
-		// FNV alone leaves the high bits of short texts alike.
+		// The high bits of FNV hardly differ for short texts, so mix the low ones in.
 		sum := h.Sum64() * 0x9e3779b97f4a7c15
 		sum ^= sum >> 32
 		if best == "" || sum > top {
@@ -119,16 +122,16 @@ func ownerOf(id reward.TemplateID, living []string) string {
 	return best
 }
 
-// has says whether an issuer is at work; one whose epoch was taken, as the row
-// tells or as it has noticed itself, is not.
-func (o *IssuerManager) runs(id reward.TemplateID, epoch int64) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	one := o.issuers[id]
+// runs reports whether an issuer of the template runs with this epoch or a newer
+// one. An issuer that has noticed that its epoch is lost has ended.
+func (m *IssuerManager) runs(id reward.TemplateID, epoch int64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	one := m.issuers[id]
 	return one != nil && one.issuer.epoch >= epoch && !one.ended()
 }
 
-// over says that an issuer has ended by itself.
+// ended reports whether the issuer's goroutine has ended.
 func (i *runningIssuer) ended() bool {
 	select {
 	case <-i.done:
@@ -138,17 +141,18 @@ func (i *runningIssuer) ended() bool {
 	}
 }
 
-// keep ends the issuers that are not among mine, and waits for them.
-func (o *IssuerManager) retain(mine map[reward.TemplateID]bool) {
-	o.mu.Lock()
+// retain stops all issuers except those of the given templates, and waits until
+// they have ended.
+func (m *IssuerManager) retain(templates map[reward.TemplateID]bool) {
+	m.mu.Lock()
 	var ended []*runningIssuer
-	for id, one := range o.issuers {
-		if !mine[id] {
-			delete(o.issuers, id)
+	for id, one := range m.issuers {
+		if !templates[id] {
+			delete(m.issuers, id)
 			ended = append(ended, one)
 		}
 	}
-	o.mu.Unlock()
+	m.mu.Unlock()
 	for _, one := range ended {
 		one.cancel()
 	}
@@ -157,13 +161,13 @@ func (o *IssuerManager) retain(mine map[reward.TemplateID]bool) {
 	}
 }
 
-func (o *IssuerManager) start(ctx context.Context, id reward.TemplateID, epoch int64) {
+func (m *IssuerManager) start(ctx context.Context, id reward.TemplateID, epoch int64) {
 	ctx, cancel := context.WithCancel(ctx)
-	one := &runningIssuer{issuer: o.newIssuer(id, epoch), cancel: cancel, done: make(chan struct{})}
-	o.mu.Lock()
-	o.issuers[id] = one
-	o.mu.Unlock()
-	o.log.Info(obs.Started, "template_id", id, "epoch", epoch)
+	one := &runningIssuer{issuer: m.newIssuer(id, epoch), cancel: cancel, done: make(chan struct{})}
+	m.mu.Lock()
+	m.issuers[id] = one
+	m.mu.Unlock()
+	m.log.Info("issuer started", "template_id", id, "epoch", epoch)
 	go func() {
 		defer close(one.done)
 		defer cancel()
@@ -171,22 +175,22 @@ func (o *IssuerManager) start(ctx context.Context, id reward.TemplateID, epoch i
 	}()
 }
 
-// wake makes the issuer of a template look, if it is here.
-func (o *IssuerManager) giveHint(id reward.TemplateID) {
-	o.mu.Lock()
-	one := o.issuers[id]
-	o.mu.Unlock()
+// giveHint makes the template's issuer look for requests, if it runs here.
+func (m *IssuerManager) giveHint(id reward.TemplateID) {
+	m.mu.Lock()
+	one := m.issuers[id]
+	m.mu.Unlock()
 	if one != nil {
 		one.issuer.giveHint()
 	}
 }
 
-// mine returns the epochs of the templates that this instance issues.
-func (o *IssuerManager) epochs() map[reward.TemplateID]int64 {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	out := make(map[reward.TemplateID]int64, len(o.issuers))
-	for id, one := range o.issuers {
+// epochs returns the epochs of the templates that this instance issues.
+func (m *IssuerManager) epochs() map[reward.TemplateID]int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make(map[reward.TemplateID]int64, len(m.issuers))
+	for id, one := range m.issuers {
 		out[id] = one.issuer.epoch
 	}
 	return out

@@ -11,35 +11,34 @@ import (
 )
 
 const (
-	// refreshEvery is how often an instance reads what templates there are.
-	refreshInterval = 500 * time.Millisecond
-	// hintPause bounds how often hints make it read anew.
-	hintInterval = 10 * time.Millisecond
-	// strangersMax bounds what is remembered of ids that are not active.
+	refreshInterval = 500 * time.Millisecond // between two reads
+	hintInterval    = 10 * time.Millisecond  // between two reads because of hints
+	// inactiveMax limits the remembered templates that are not active.
 	inactiveMax = 10_000
 	inactiveTTL = time.Second
 )
 
-// Templates holds the active templates as of the latest read: one query for
-// all, every refreshEvery, sooner on a hint. What it tells may be a moment old,
-// so whoever writes names what he expects. [CouponTemplateAvailabilityCache]
+// TemplateCache holds the active templates as of the latest read: one query for
+// all of them, every refreshInterval, sooner on a hint. Its templates may be
+// slightly out of date, so a writer names the version or epoch that it expects.
+// It is safe for concurrent use.
 type TemplateCache struct {
 	rows  templateRows
 	log   obs.Log
 	hints chan struct{}
-	// kept is how long after its close a template is looked after.
+	// closedRetention is how long a template stays active after its close.
 	closedRetention time.Duration
 
-	mu   sync.Mutex // protects what follows
+	mu   sync.Mutex // protects the fields below
 	list []*reward.CouponTemplate
 	byID map[reward.TemplateID]*reward.CouponTemplate
-	// strangers are those that were asked for by id: closed long ago, newer than
-	// the latest read, or not there (nil).
+	// inactive holds the templates read by id: closed long ago, newer than the
+	// latest read, or missing.
 	inactive map[reward.TemplateID]inactiveTemplate
 }
 
 type inactiveTemplate struct {
-	template *reward.CouponTemplate
+	template *reward.CouponTemplate // nil if it does not exist
 	err      error
 	readAt   time.Time
 }
@@ -49,14 +48,14 @@ type templateRows interface {
 	TemplateGet(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error)
 }
 
-func newTemplateCache(rows templateRows, kept time.Duration, log obs.Log) *TemplateCache {
+func newTemplateCache(rows templateRows, closedRetention time.Duration, log obs.Log) *TemplateCache {
 	return &TemplateCache{
-		rows: rows, closedRetention: kept, log: log, hints: make(chan struct{}, 1),
+		rows: rows, closedRetention: closedRetention, log: log, hints: make(chan struct{}, 1),
 		byID: make(map[reward.TemplateID]*reward.CouponTemplate), inactive: make(map[reward.TemplateID]inactiveTemplate),
 	}
 }
 
-// hint makes the next read come sooner.
+// hint requests a read before the interval has passed.
 func (t *TemplateCache) hint() {
 	select {
 	case t.hints <- struct{}{}:
@@ -64,7 +63,7 @@ func (t *TemplateCache) hint() {
 	}
 }
 
-// run reads until ctx ends.
+// run reads the templates until ctx ends.
 func (t *TemplateCache) run(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
@@ -72,10 +71,10 @@ func (t *TemplateCache) run(ctx context.Context) {
 		case err != nil && ctx.Err() == nil:
 			failures++
 			if failures&(failures-1) == 0 {
-				t.log.Warn(obs.Unavailable, err, "failures", failures)
+				t.log.Warn("template cache unavailable", err, "failures", failures)
 			}
 		case failures > 0:
-			t.log.Info(obs.Recovered, "failures", failures)
+			t.log.Info("template cache available again", "failures", failures)
 			failures = 0
 		}
 		timer := time.NewTimer(service.Jitter(refreshInterval, 0.1))
@@ -114,15 +113,15 @@ func (t *TemplateCache) refresh(ctx context.Context) error {
 	return nil
 }
 
-// active returns the active templates as of the latest read; nobody changes
-// what it returns.
+// active returns the active templates as of the latest read. The caller must not
+// change them.
 func (t *TemplateCache) active() []*reward.CouponTemplate {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.list
 }
 
-// get returns a template, from memory where it is known.
+// get returns a template, from memory if possible.
 func (t *TemplateCache) get(ctx context.Context, id reward.TemplateID) (*reward.CouponTemplate, error) {
 	t.mu.Lock()
 	found := t.byID[id]
@@ -137,7 +136,7 @@ func (t *TemplateCache) get(ctx context.Context, id reward.TemplateID) (*reward.
 	return t.read(ctx, id)
 }
 
-// read reads a template, whatever is known of it.
+// read reads a template from the database.
 func (t *TemplateCache) read(ctx context.Context, id reward.TemplateID) (*reward.CouponTemplate, error) {
 	row, err := t.rows.TemplateGet(ctx, id)
 	if err != nil && !reward.HasCode(err, reward.CodeTemplateNotFound) {
