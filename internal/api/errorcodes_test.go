@@ -247,7 +247,7 @@ func TestErrorCodesArrive(t *testing.T) {
 	}
 	ends := func(reason string) func(*testing.T, *bundle) answer {
 		return func(t *testing.T, b *bundle) answer {
-			b.shop.stand("42:u7", coupon.Status{Kind: coupon.Rejected, Ticket: 9, Reason: reason}, nil)
+			b.shop.stand("42:u7", coupon.Status{Kind: coupon.StatusRejected, Ticket: 9, Reason: reason}, nil)
 			return post(t, b, "/v1/coupons/42/issue", asJSON, `{"userId":"u7"}`)
 		}
 	}

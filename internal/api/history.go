@@ -84,10 +84,10 @@ func historyOf(user string, h coupon.History, payouts []campaign.UserPayout) His
 	for i, o := range h.Outcomes {
 		item := HistoryItem{
 			RequestID: reward.RequestID(o.TemplateID, o.UserID), TemplateID: o.TemplateID.String(), Ticket: o.Ticket,
-			Status: string(coupon.Rejected), Reason: o.Reason, At: o.At.UTC(),
+			Status: string(coupon.StatusRejected), Reason: o.Reason, At: o.At.UTC(),
 		}
 		if o.Issued() {
-			item.Status, item.Reason, item.Coupon = string(coupon.Issued), "", couponOf(&o.Coupon)
+			item.Status, item.Reason, item.Coupon = string(coupon.StatusIssued), "", couponOf(&o.Coupon)
 		}
 		out.Items[i] = item
 	}

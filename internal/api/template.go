@@ -78,7 +78,7 @@ func templateOf(v coupon.View) *Template {
 		Draw: drawOf(&v.Draw), CreatedAt: v.CreatedAt.UTC(),
 		Counters: Counters{TotalQuantity: v.TotalQuantity, Stock: v.Stock, Count: v.Live, IssuedTotal: v.IssuedTotal, Waiting: v.Waiting},
 	}
-	if v.GateAway {
+	if v.GateUnavailable {
 		t.Degraded = []string{degradedGate}
 	}
 	return t

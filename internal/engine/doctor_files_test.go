@@ -15,9 +15,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/largesse/largesse/internal/api"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/config/configtest"
-	"github.com/largesse/largesse/internal/campaign"
 )
 
 func TestLookAtCertificates(t *testing.T) {

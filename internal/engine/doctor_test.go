@@ -17,8 +17,8 @@ import (
 
 	"github.com/largesse/largesse/internal/api"
 	"github.com/largesse/largesse/internal/bus"
-	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/campaign"
+	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue/redisstream"
 	"github.com/largesse/largesse/internal/service"

@@ -17,8 +17,8 @@ import (
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/books"
 	"github.com/largesse/largesse/internal/bus"
-	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/campaign"
+	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/gate/redisgate"
@@ -512,10 +512,10 @@ func (e *Engine) startAPI(ctx context.Context) error {
 			Rows: e.store, Publisher: bus.NewPublisher(e.bus), Hint: e.flow.Hint, Log: e.log,
 		}),
 		Reconciler: e.books,
-		Templates:  e.coupons.Catalog, Coupons: e.coupons.Catalog, Issuing: e.coupons.Issuing, CouponReconciler: e.coupons.Reconciler,
+		Templates:  e.coupons.Catalog, Coupons: e.coupons.Catalog, Issuing: e.coupons.Intake, CouponReconciler: e.coupons.Reconciler,
 		Watch: func(id reward.TemplateID, user string, ticket int64) (<-chan coupon.Status, func()) {
 			w, stop := e.coupons.Notifier.Watch(id, user, ticket)
-			return w.News(), stop
+			return w.Updates(), stop
 		},
 		Uploads: campaign.NewUploads(campaign.UploadsConfig{
 			Rows: e.store, Saver: e.flow, IDs: ids, Log: e.log, Hint: e.flow.Hint,

@@ -10,31 +10,31 @@ import (
 )
 
 // Ask implements gate.Gate. [CouponIssueCoordinator.enqueue]
-func (g *Gate) Ask(ctx context.Context, id reward.TemplateID, users []string, admit bool) (gate.Asking, error) {
-	if err := gate.CheckMany("askers", len(users), gate.AskersMax); err != nil {
-		return gate.Asking{}, err
+func (g *Gate) Admit(ctx context.Context, id reward.TemplateID, users []string, admit bool) (gate.AdmitResult, error) {
+	if err := gate.CheckSize("askers", len(users), gate.AdmitMax); err != nil {
+		return gate.AdmitResult{}, err
 	}
 	args := make([]string, 3, 3+len(users))
-	args[0], args[1], args[2] = id.String(), "0", wakeChannel(g.prefix)
+	args[0], args[1], args[2] = id.String(), "0", hintChannel(g.prefix)
 	if admit {
 		args[1] = "1"
 	}
-	m, err := g.exec(ctx, ask, id, call{judgingKeys(g.prefix, id), append(args, users...)})
+	m, err := g.exec(ctx, admitUsers, id, call{admitKeys(g.prefix, id), append(args, users...)})
 	if err != nil {
-		return gate.Asking{}, err
+		return gate.AdmitResult{}, err
 	}
 	r := newReply(m)
-	out := gate.Asking{
-		Generation: r.number(), Version: r.number(), Service: micros(r.number()),
+	out := gate.AdmitResult{
+		Generation: r.number(), Version: r.number(), ServiceTime: micros(r.number()),
 		Answers: make([]gate.Answer, len(users)),
 	}
 	ticket, rank := r.number(), r.number()
 	for i := range out.Answers {
 		a := gate.Answer{Verdict: gate.Verdict(r.number())} //nolint:gosec // checked below
 		switch a.Verdict {
-		case gate.Waits:
+		case gate.InLine:
 			a.Ticket, a.Rank = r.number(), r.number()
-		case gate.Has:
+		case gate.AtUserLimit:
 			a.CouponID = reward.CouponID(r.number())
 		case gate.Admitted:
 			a.Rank = rank
@@ -49,36 +49,36 @@ func (g *Gate) Ask(ctx context.Context, id reward.TemplateID, users []string, ad
 		}
 		out.Answers[i] = a
 	}
-	return out, r.done(ask, id)
+	return out, r.done(admitUsers, id)
 }
 
 // Places implements gate.Gate.
-func (g *Gate) Places(ctx context.Context, id reward.TemplateID, users []string) (gate.Placing, error) {
-	if err := gate.CheckMany("users", len(users), gate.PlacesMax); err != nil {
-		return gate.Placing{}, err
+func (g *Gate) Positions(ctx context.Context, id reward.TemplateID, users []string) (gate.PositionsResult, error) {
+	if err := gate.CheckSize("users", len(users), gate.PositionsMax); err != nil {
+		return gate.PositionsResult{}, err
 	}
-	m, err := g.exec(ctx, places, id, call{judgingKeys(g.prefix, id), append([]string{id.String()}, users...)})
+	m, err := g.exec(ctx, positions, id, call{admitKeys(g.prefix, id), append([]string{id.String()}, users...)})
 	if err != nil {
-		return gate.Placing{}, err
+		return gate.PositionsResult{}, err
 	}
 	r := newReply(m)
-	out := gate.Placing{
-		Generation: r.number(), Version: r.number(), Service: micros(r.number()),
-		Places: make([]gate.Place, len(users)),
+	out := gate.PositionsResult{
+		Generation: r.number(), Version: r.number(), ServiceTime: micros(r.number()),
+		Positions: make([]gate.Position, len(users)),
 	}
-	for i := range out.Places {
+	for i := range out.Positions {
 		if ticket := r.number(); ticket > 0 {
-			out.Places[i] = gate.Place{Waits: true, Ticket: ticket, Rank: r.number()}
+			out.Positions[i] = gate.Position{InLine: true, Ticket: ticket, Rank: r.number()}
 		}
 	}
-	return out, r.done(places, id)
+	return out, r.done(positions, id)
 }
 
 // Headers implements gate.Gate.
 func (g *Gate) Headers(ctx context.Context, ids []reward.TemplateID) ([]gate.Header, error) {
 	calls := make([]call, len(ids))
 	for i, id := range ids {
-		calls[i].keys = judgingKeys(g.prefix, id)
+		calls[i].keys = admitKeys(g.prefix, id)
 	}
 	replies, err := g.execAll(ctx, describe, ids, calls)
 	if err != nil {
@@ -99,32 +99,32 @@ func (g *Gate) Headers(ctx context.Context, ids []reward.TemplateID) ([]gate.Hea
 func (r *reply) header() gate.Header {
 	h := gate.Header{
 		Exists: r.number() == 1, Loaded: r.number() == 1,
-		Generation: r.number(), Version: r.number(), Settled: r.number(), Next: r.number(),
-		Total: r.number(), Live: r.number(), IssuedTotal: r.number(), KeptStock: r.number(),
+		Generation: r.number(), Version: r.number(), Settled: r.number(), LastTicket: r.number(),
+		Total: r.number(), Live: r.number(), IssuedTotal: r.number(), PublishedStock: r.number(),
 		Waiting: r.number(), Backlog: r.number(),
 	}
 	asked, service := r.number(), r.number()
 	if h.Exists {
-		h.LastAskAt = time.UnixMicro(asked)
+		h.LastRequestAt = time.UnixMicro(asked)
 	}
-	h.Service = micros(service)
+	h.ServiceTime = micros(service)
 	return h
 }
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
 // Lower implements gate.Gate.
-func (g *Gate) Lower(ctx context.Context, id reward.TemplateID, total int64) (bool, error) {
-	return g.yes(ctx, lower, id, call{judgingKeys(g.prefix, id), []string{number(total), number(gate.LowerLasts.Microseconds())}})
+func (g *Gate) CapTotal(ctx context.Context, id reward.TemplateID, total int64) (bool, error) {
+	return g.execBool(ctx, capTotal, id, call{admitKeys(g.prefix, id), []string{number(total), number(gate.CapTTL.Microseconds())}})
 }
 
 // Retire implements gate.Gate.
 func (g *Gate) Retire(ctx context.Context, id reward.TemplateID, idle time.Duration) (bool, error) {
-	return g.yes(ctx, retire, id, call{allKeys(g.prefix, id), []string{number(idle.Microseconds())}})
+	return g.execBool(ctx, retire, id, call{allKeys(g.prefix, id), []string{number(idle.Microseconds())}})
 }
 
 // yes runs a script that answers 1 or 0.
-func (g *Gate) yes(ctx context.Context, s *script, id reward.TemplateID, c call) (bool, error) {
+func (g *Gate) execBool(ctx context.Context, s *script, id reward.TemplateID, c call) (bool, error) {
 	m, err := g.exec(ctx, s, id, c)
 	if err != nil {
 		return false, err

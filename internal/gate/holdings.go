@@ -8,57 +8,57 @@ import (
 )
 
 // holdersPage is how many facts a page of Holders has at most.
-const holdersPage = 1000
+const holdingsPageMax = 1000
 
 // holders is the facts of a gate, by user, and in the order in which they came,
 // so that pages can be turned while they change.
-type holders struct {
-	byUser map[string]*holder
-	all    []*holder // by number; gone ones are gaps until they are more than half
-	last   int64
+type holdings struct {
+	byUser  map[string]*numberedHolding
+	ordered []*numberedHolding // by number; gone ones are gaps until they are more than half
+	last    int64
 }
 
-type holder struct {
-	Fact
+type numberedHolding struct {
+	Holding
 	number int64
 }
 
-func newHolders() *holders { return &holders{byUser: map[string]*holder{}} }
+func newHoldings() *holdings { return &holdings{byUser: map[string]*numberedHolding{}} }
 
 // set notes a fact.
-func (h *holders) set(f Fact) {
+func (h *holdings) set(f Holding) {
 	known := h.byUser[f.UserID]
 	switch {
 	case f.Held > 0 && known != nil:
-		known.Fact = f
+		known.Holding = f
 	case f.Held > 0:
 		h.last++
-		known = &holder{Fact: f, number: h.last}
-		h.byUser[f.UserID], h.all = known, append(h.all, known)
+		known = &numberedHolding{Holding: f, number: h.last}
+		h.byUser[f.UserID], h.ordered = known, append(h.ordered, known)
 	case known != nil:
 		known.Held = 0
 		delete(h.byUser, f.UserID)
-		h.tidy()
+		h.compact()
 	}
 }
 
 // tidy drops the gaps once they are more than the facts.
-func (h *holders) tidy() {
-	if gaps := len(h.all) - len(h.byUser); gaps < compactFrom || gaps < len(h.byUser) {
+func (h *holdings) compact() {
+	if gaps := len(h.ordered) - len(h.byUser); gaps < compactGapsMin || gaps < len(h.byUser) {
 		return
 	}
-	kept := make([]*holder, 0, len(h.byUser)+compactFrom)
-	for _, known := range h.all {
+	kept := make([]*numberedHolding, 0, len(h.byUser)+compactGapsMin)
+	for _, known := range h.ordered {
 		if known.Held > 0 {
 			kept = append(kept, known)
 		}
 	}
-	h.all = kept
+	h.ordered = kept
 }
 
 // page returns the facts behind a cursor. A cursor of another generation
 // begins anew.
-func (h *holders) page(generation int64, cursor string) ([]Fact, string, error) {
+func (h *holdings) page(generation int64, cursor string) ([]Holding, string, error) {
 	of, position, err := ParseCursor(cursor)
 	if err != nil {
 		return nil, "", err
@@ -69,15 +69,15 @@ func (h *holders) page(generation int64, cursor string) ([]Fact, string, error) 
 			return nil, "", fmt.Errorf("gate: %q is no cursor of Holders", cursor)
 		}
 	}
-	var out []Fact
-	first := sort.Search(len(h.all), func(i int) bool { return h.all[i].number > after })
-	for _, known := range h.all[first:] {
+	var out []Holding
+	first := sort.Search(len(h.ordered), func(i int) bool { return h.ordered[i].number > after })
+	for _, known := range h.ordered[first:] {
 		switch {
 		case known.Held == 0:
-		case len(out) == holdersPage:
+		case len(out) == holdingsPageMax:
 			return out, Cursor(generation, strconv.FormatInt(after, 10)), nil
 		default:
-			out, after = append(out, known.Fact), known.number
+			out, after = append(out, known.Holding), known.number
 		}
 	}
 	return out, "", nil

@@ -38,7 +38,7 @@ func TestBatcher(t *testing.T) {
 		var wg sync.WaitGroup
 		ask := func(ctx context.Context, user string) {
 			wg.Go(func() {
-				got, err := b.ask(ctx, 1, user)
+				got, err := b.do(ctx, 1, user)
 				switch {
 				case user == "gone":
 					if !errors.Is(err, context.Canceled) {
