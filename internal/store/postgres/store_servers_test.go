@@ -87,6 +87,8 @@ func BenchmarkStore(b *testing.B) { storetest.Benchmark(b, open) }
 
 func BenchmarkActive(b *testing.B) { storetest.BenchmarkActive(b, open) }
 
+func BenchmarkRequests(b *testing.B) { storetest.BenchmarkRequests(b, open) }
+
 func TestStoreAgreesWithSQLite(t *testing.T) {
 	t.Parallel()
 	other, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "largesse.db"))
