@@ -23,6 +23,7 @@ import (
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 var _ store.Store = (*Store)(nil)
@@ -36,6 +37,7 @@ const readers = 5
 
 // Store is the driver. All methods are safe for concurrent use.
 type Store struct {
+	rows.Tables
 	writer *sql.DB // one connection
 	reader *sql.DB
 	active activeList
@@ -55,6 +57,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	reader.SetMaxOpenConns(readers)
 	reader.SetMaxIdleConns(readers)
 	s := &Store{writer: writer, reader: reader}
+	s.Tables = rows.New(tables{s}, dialect)
 	// The writer first: it makes the file and turns it to WAL.
 	if err := errors.Join(writer.PingContext(ctx), s.Ping(ctx)); err != nil {
 		s.Close()

@@ -1,0 +1,8 @@
+package store
+
+import "github.com/largesse/largesse/internal/reward"
+
+// NoPromotion is the error for a promotion that does not exist.
+func NoPromotion(id reward.PromotionID) error {
+	return reward.NewError(reward.KindNotFound, reward.CodeNotFound, "there is no promotion %d", id)
+}
