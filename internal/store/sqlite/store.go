@@ -190,6 +190,11 @@ func scanInt(rows *sql.Rows) (n int64, err error) {
 	return n, err
 }
 
+func scanText(rows *sql.Rows) (text string, err error) {
+	err = rows.Scan(&text)
+	return text, err
+}
+
 // micros is a time as the database keeps it.
 func micros(t time.Time) int64 { return t.UnixMicro() }
 

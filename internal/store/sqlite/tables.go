@@ -8,6 +8,9 @@ import (
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
+// clock is the database's time in microseconds.
+const clock = `CAST(unixepoch('subsec') * 1000000 AS INTEGER)`
+
 // dialect needs no SkipLocked: one transaction writes at a time.
 var dialect = rows.Dialect{Clock: clock}
 
