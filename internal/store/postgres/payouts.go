@@ -173,19 +173,3 @@ func (s *Store) PayoutHistory(ctx context.Context, user string, limit int) ([]st
 	}
 	return store.WithAnswers(found, answers), nil
 }
-
-// OffsetsGet returns the next offsets stored for a topic.
-func (s *Store) OffsetsGet(ctx context.Context, topic string) (map[int32]int64, error) {
-	offsets := make(map[int32]int64)
-	err := s.query(ctx, "read offsets", `SELECT part, next FROM kafka_offsets WHERE topic = $1`, func(rows pgx.Rows) error {
-		var part int32
-		var next int64
-		err := rows.Scan(&part, &next)
-		offsets[part] = next
-		return err
-	}, topic)
-	if err != nil {
-		return nil, err
-	}
-	return offsets, nil
-}

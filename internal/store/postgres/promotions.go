@@ -411,22 +411,6 @@ func (s *Store) PromotionJudge(ctx context.Context, p store.PromotionJudgeParams
 	return status, judged, nil
 }
 
-// PromotionStreamGone marks the stream of a final promotion as destroyed.
-func (s *Store) PromotionStreamGone(ctx context.Context, id reward.PromotionID, lastDispatchedAt time.Time) (bool, error) {
-	var marked bool
-	err := s.send(ctx, "mark a stream as gone", func(b *pgx.Batch) {
-		marked = false
-		b.Queue(`UPDATE promotions m SET stream_gone = true
-WHERE m.id = $1 AND m.status IN ('COMPLETED', 'CANCELLED') AND m.last_dispatched_at IS NOT DISTINCT FROM $2::timestamptz
-  AND NOT m.stream_gone
-RETURNING m.id`, int64(id), maybe(instant(lastDispatchedAt))).Query(each(func(pgx.Rows) error {
-			marked = true
-			return nil
-		}))
-	})
-	return marked, err
-}
-
 // PromotionDelete removes a DRAFT and everything under it. It holds the
 // summary row from the start, so nobody saves into it meanwhile.
 func (s *Store) PromotionDelete(ctx context.Context, id reward.PromotionID) error {

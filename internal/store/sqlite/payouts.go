@@ -168,22 +168,6 @@ func (s *Store) PayoutHistory(ctx context.Context, user string, limit int) ([]st
 	return store.WithAnswers(found, answers), nil
 }
 
-// OffsetsGet returns the next offsets stored for a topic.
-func (s *Store) OffsetsGet(ctx context.Context, topic string) (map[int32]int64, error) {
-	offsets := make(map[int32]int64)
-	_, err := collect(ctx, s.reader, func(rows *sql.Rows) (struct{}, error) {
-		var part int32
-		var next int64
-		err := rows.Scan(&part, &next)
-		offsets[part] = next
-		return struct{}{}, err
-	}, `SELECT part, next FROM kafka_offsets WHERE topic = ?`, topic)
-	if err != nil {
-		return nil, fmt.Errorf("read offsets: %w", err)
-	}
-	return offsets, nil
-}
-
 // payoutWriter writes changed payouts and notes the moves of their counts.
 type payoutWriter struct {
 	tx   *tx

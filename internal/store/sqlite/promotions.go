@@ -441,18 +441,6 @@ WHERE promotion_id = ? AND finished_at IS NULL AND leased_until > ? LIMIT 1`, in
 	return moved && err == nil, err
 }
 
-// PromotionStreamGone marks the stream of a final promotion as destroyed.
-func (s *Store) PromotionStreamGone(ctx context.Context, id reward.PromotionID, lastDispatchedAt time.Time) (bool, error) {
-	var marked bool
-	err := s.write(ctx, "mark a stream as gone", func(tx *tx) (err error) {
-		marked, err = tx.exec(`UPDATE promotions SET stream_gone = 1
-WHERE id = ? AND status IN ('COMPLETED', 'CANCELLED') AND last_dispatched_at IS ? AND stream_gone = 0`,
-			int64(id), maybe(lastDispatchedAt))
-		return err
-	})
-	return marked && err == nil, err
-}
-
 // PromotionDelete removes a DRAFT and everything under it.
 func (s *Store) PromotionDelete(ctx context.Context, id reward.PromotionID) error {
 	return s.write(ctx, "delete a promotion", func(tx *tx) error {
