@@ -9,12 +9,11 @@ import (
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // payoutColumns are read by scanPayout.
-const payoutColumns = `p.promotion_id, p.target_id, p.summary_id, p.user_id, p.amount, p.voucher_code, p.state, p.dispatch,
-p.attempts, p.maybe_called, p.handovers, p.due_at, p.first_dispatched_at, p.settle_from, p.transaction_key, p.error_code,
-p.error_message, p.updated_at`
+const payoutColumns = rows.PayoutColumns
 
 func scanPayout(rows pgx.Rows) (reward.Payout, error) {
 	var p reward.Payout
@@ -80,14 +79,9 @@ ORDER BY at, dispatch, number`, int64(id.PromotionID), int64(id.TargetID)).Query
 		return reward.Payout{}, nil, err
 	}
 	if len(found) == 0 {
-		return reward.Payout{}, nil, noPayout(id)
+		return reward.Payout{}, nil, store.NoPayout(id)
 	}
 	return found[0], attempts, nil
-}
-
-func noPayout(id store.PayoutID) error {
-	return reward.NewError(reward.KindNotFound, reward.CodePayoutNotFound,
-		"promotion %d has no target %d", id.PromotionID, id.TargetID)
 }
 
 // listSQL lists payouts of promotion $1 by target, above $2, at most $3, in one

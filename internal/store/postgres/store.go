@@ -302,7 +302,3 @@ func timeOf(t *time.Time) time.Time {
 	}
 	return t.UTC()
 }
-
-func noPromotion(id reward.PromotionID) error {
-	return reward.NewError(reward.KindNotFound, reward.CodeNotFound, "there is no promotion %d", id)
-}

@@ -790,7 +790,7 @@ func statements() map[string]string {
 		"list": listSQL(nil, ""), "list RETRYING": listSQL(&retrying, ""), "list UNKNOWN": listSQL(&unknown, ""),
 		"settle coupons in order": settleInOrder, "settle coupons listed": settleListed, "settle coupons directly": settleDirect,
 		"own coupons": ownSQL, "lock a template": lockTemplate, "lock the template of a coupon": lockCouponTemplate,
-		"cancel a coupon": cancelCoupon, "use a coupon": useCoupon, "expire coupons": expireCoupons, "holder": holderSQL, "a coupon": couponSQL,
+		"cancel a coupon": cancelCoupon, "use a coupon": useCoupon, "holder": holderSQL, "a coupon": couponSQL,
 		"coupons of a template": couponsOfTemplate, "coupons of a user": couponsOfUser, "latest coupons": latestCoupons,
 		"latest rejections": latestRejections, "history of coupons": historyCoupons, "history of rejections": historyRejections,
 		"changed coupons": changedSQL, "changed facts": changedFacts, "holders": holdersSQL,

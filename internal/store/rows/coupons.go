@@ -94,3 +94,25 @@ func (t *Tables) CouponRecount(ctx context.Context, id reward.TemplateID) (store
 	}, recountCoupons, int64(id))
 	return first(found, err, nil)
 }
+
+const expireCoupons = `WITH due AS MATERIALIZED (
+  SELECT id AS coupon FROM coupons WHERE status = 0 AND expires_at IS NOT NULL AND expires_at <= $1
+  ORDER BY expires_at LIMIT $2 :skip_locked
+)
+UPDATE coupons SET status = 3 WHERE id IN (SELECT coupon FROM due) RETURNING id`
+
+// CouponExpire expires coupons. It passes over those that others have locked.
+func (t *Tables) CouponExpire(ctx context.Context, now time.Time, limit int) (int, error) {
+	var expired int
+	err := t.db.Write(ctx, "expire coupons", func() []Statement {
+		expired = 0
+		return []Statement{{SQL: t.expireCoupons, Args: []any{now, max(limit, 0)}, Row: func(Scan) error {
+			expired++
+			return nil
+		}}}
+	})
+	if err != nil {
+		return 0, err
+	}
+	return expired, nil
+}

@@ -75,7 +75,7 @@ func New(db DB, d Dialect) Tables { return Tables{db: db, texts: d.texts()} }
 
 // texts are the statements that depend on the dialect.
 type texts struct {
-	forgetKeys, takeLease, leaseOwners, beat, forgetInstances, listInstances, takeWebhooks string
+	forgetKeys, takeLease, leaseOwners, beat, forgetInstances, listInstances, takeWebhooks, expireCoupons string
 }
 
 func (d Dialect) texts() texts {
@@ -83,6 +83,7 @@ func (d Dialect) texts() texts {
 	return texts{
 		forgetKeys: text(forgetKeys), takeLease: text(takeLease), leaseOwners: text(leaseOwners), beat: text(beat),
 		forgetInstances: text(forgetInstances), listInstances: text(listInstances), takeWebhooks: text(takeWebhooks),
+		expireCoupons: text(expireCoupons),
 	}
 }
 
@@ -103,6 +104,7 @@ func (d Dialect) Statements() map[string]string {
 		"drop a key": dropKey, "release a key": releaseKey, "take webhooks": t.takeWebhooks,
 		"dead letters": lettersSQL(""), "open dead letters": lettersSQL(reward.DeadLetterOpen), "settle a dead letter": settleLetter,
 		"own a template": ownTemplate, "list entrants": listEntrants, "list refusals": listRefusals, "recount coupons": recountCoupons,
+		"expire coupons": t.expireCoupons,
 	}
 }
 

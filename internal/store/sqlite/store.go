@@ -21,7 +21,6 @@ import (
 	sqlitedriver "modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
 )
@@ -239,7 +238,3 @@ const (
 	uniqueRow  = sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY
 	uniqueKey  = sqlite3.SQLITE_CONSTRAINT_UNIQUE
 )
-
-func noPromotion(id reward.PromotionID) error {
-	return reward.NewError(reward.KindNotFound, reward.CodeNotFound, "there is no promotion %d", id)
-}

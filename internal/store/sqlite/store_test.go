@@ -75,7 +75,6 @@ func TestPlans(t *testing.T) {
 			"SEARCH m USING INDEX promotions_due (starts_at<?)", "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)",
 		}},
 		"holding": {holdingSQL, []string{"SEARCH coupons USING INDEX coupons_slot (template_id=? AND user_id=? AND slot>?)"}},
-		"expire":  {expireCoupons, []string{"SEARCH coupons USING COVERING INDEX coupons_expiry (expires_at>? AND expires_at<?)"}},
 		"coupons of a template": {couponsOfTemplate, []string{
 			"SEARCH c USING INDEX coupons_ticket (template_id=? AND ticket>? AND ticket<?)",
 			"SEARCH coupons USING COVERING INDEX coupons_ticket (template_id=? AND ticket>?)", "SEARCH (subquery-1)",
@@ -127,6 +126,10 @@ func TestPlans(t *testing.T) {
 		"own a template":       {"SEARCH coupon_templates USING INTEGER PRIMARY KEY (rowid=?)"},
 		"list entrants":        {"SEARCH coupon_entrants USING PRIMARY KEY (template_id=? AND user_id>?)"},
 		"list refusals":        {"SEARCH coupon_refusals USING PRIMARY KEY (template_id=?)"},
+		"expire coupons": {
+			"SEARCH coupons USING INTEGER PRIMARY KEY (rowid=?)",
+			"SEARCH coupons USING COVERING INDEX coupons_expiry (expires_at>? AND expires_at<?)", "SCAN due",
+		},
 		"recount coupons": {
 			"SEARCH t USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH c USING INDEX coupons_version (template_id=?) LEFT-JOIN",
 		},

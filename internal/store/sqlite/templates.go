@@ -8,12 +8,10 @@ import (
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
-const templateSQL = `SELECT t.id, t.name, t.total_quantity, t.per_user_limit, t.opens_at, t.closes_at, t.valid_for, t.mode, t.reissue,
-t.when_redis_away, t.draw_state, t.draw_from, t.draw_seed, t.draw_list, t.created_at, t.generation, t.settled, t.version, t.live,
-t.issued_total, t.path, t.epoch, t.owner, t.fence, t.ends_generation, t.ends,
-t.moved_generation, t.moved_settled, t.moved_until FROM coupon_templates t `
+const templateSQL = `SELECT ` + rows.TemplateColumns + ` FROM coupon_templates t `
 
 func scanTemplate(rows *sql.Rows) (t reward.CouponTemplate, err error) {
 	var opens, closes, from sql.NullInt64
