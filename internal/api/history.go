@@ -14,6 +14,7 @@ import (
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // historyTemplatesMax bounds how many templates one call may name.
@@ -83,10 +84,10 @@ func historyOf(user string, h coupon.History, payouts []campaign.UserPayout) His
 	for i, o := range h.Outcomes {
 		item := HistoryItem{
 			RequestID: reward.RequestID(o.TemplateID, o.UserID), TemplateID: o.TemplateID.String(), Ticket: o.Ticket,
-			Status: string(coupon.Rejected), Reason: o.Reason, At: o.At.UTC(),
+			Status: string(coupon.StatusRejected), Reason: o.Reason, At: o.At.UTC(),
 		}
 		if o.Issued() {
-			item.Status, item.Reason, item.Coupon = string(coupon.Issued), "", couponOf(&o.Coupon)
+			item.Status, item.Reason, item.Coupon = string(coupon.StatusIssued), "", couponOf(&o.Coupon)
 		}
 		out.Items[i] = item
 	}
@@ -136,7 +137,7 @@ func (a *API) getHistory(ctx context.Context, in *historyInput) (*historyOutput,
 		}
 	}
 	if len(ids) > historyTemplatesMax {
-		return nil, invalid("templateId", fmt.Sprintf("names %d templates, more than %d", len(ids), historyTemplatesMax))
+		return nil, web.Invalid("templateId", fmt.Sprintf("names %d templates, more than %d", len(ids), historyTemplatesMax))
 	}
 	h, err := a.cfg.Coupons.History(ctx, in.UserID, ids...)
 	if err != nil {
