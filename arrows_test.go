@@ -16,8 +16,8 @@ const (
 	seams          // rows, work, messages, money, and the pools over them
 	flows          // what the project is for
 	gateway        // how people and programs reach it
-	wiring         // the root, and the lab beside it
-	binary         // cmd
+	wiring         // settings, the engine, and the lab beside it
+	binary         // the public package, and cmd
 )
 
 type room struct {
@@ -56,20 +56,26 @@ var rooms = map[string]room{
 	// The statements that both drivers of the store share.
 	"internal/store/rows": {seams, with("internal/store")},
 
-	"internal/payout": {flows, nil},
-	"internal/coupon": {flows, nil},
+	"internal/payout":   {flows, nil},
+	"internal/campaign": {flows, nil},
+	"internal/books":    {flows, nil},
+	"internal/coupon":   {flows, nil},
 
+	// The plumbing below the API knows no operation.
+	"internal/web": {flows, with("internal/auth")},
 	"internal/api": {gateway, nil},
 
 	"internal/lab": {wiring, with("internal/store", "internal/queue", "internal/gate", "internal/bus", "internal/money",
 		"internal/pool", "internal/payout", "internal/coupon", "client")},
-	".": {wiring, with("internal/store", "internal/queue", "internal/gate", "internal/bus", "internal/money",
-		"internal/pool", "internal/payout", "internal/coupon", "internal/api", "internal/auth",
+	"internal/config": {wiring, with("internal/auth", "internal/bus", "internal/money")},
+	"internal/engine": {wiring, with("internal/config", "internal/store", "internal/queue", "internal/gate", "internal/bus", "internal/money",
+		"internal/pool", "internal/payout", "internal/campaign", "internal/books", "internal/coupon", "internal/web", "internal/api", "internal/auth",
 		"internal/governor", "internal/governor/redisrate",
 		"internal/store/postgres", "internal/store/sqlite", "internal/queue/redisstream", "internal/gate/redisgate")},
 
 	"client":          {ground, []string{}},
-	"cmd/largesse":    {binary, with(".", "client", "internal/lab", "internal/money/moneysim")},
+	".":               {binary, with("client", "internal/config", "internal/engine")},
+	"cmd/largesse":    {binary, with("client", "internal/config", "internal/engine", "internal/lab", "internal/money/moneysim")},
 	"scripts/testrun": {binary, []string{"internal/lab/fleet"}},
 
 	// Real servers for the suites know nothing of what they are for.
@@ -120,10 +126,10 @@ func mayImport(from, to string) string {
 		return fmt.Sprintf("%s imports %s: it may import %s; move what both need down to one of those, or let %s declare the few methods it calls and have them handed in", from, to, may, from)
 	}
 	if isDriver(to) {
-		return fmt.Sprintf("%s imports the driver %s: it should take the seam %s, and the root (engine) hands the driver in", from, to, path.Dir(to))
+		return fmt.Sprintf("%s imports the driver %s: it should take the seam %s, and internal/engine hands the driver in", from, to, path.Dir(to))
 	}
 	if slices.Contains(forDrivers, to) {
-		return fmt.Sprintf("%s imports %s, which is there for drivers alone: it should take a seam, and the root (engine) hands the driver in", from, to)
+		return fmt.Sprintf("%s imports %s, which is there for drivers alone: it should take a seam, and internal/engine hands the driver in", from, to)
 	}
 	target, known := rooms[to]
 	if known && strings.HasPrefix(to, "internal/") && target.floor < plan.floor {
@@ -191,6 +197,8 @@ func TestArrowRules(t *testing.T) {
 		{"internal/payout", "internal/store"},
 		{"internal/payout", "internal/pool"},
 		{"internal/api", "internal/payout"},
+		{"internal/api", "internal/web"},
+		{"internal/web", "internal/auth"},
 		{"internal/store/postgres", "internal/store"},
 		{"internal/store/sqlite", "internal/store/rows"},
 		{"internal/store/rows", "internal/store"},
@@ -198,8 +206,11 @@ func TestArrowRules(t *testing.T) {
 		{"internal/gate/redisgate", "internal/redis"},
 		{"internal/pool", "internal/queue"},
 		{"internal/lab", "client"},
-		{".", "internal/queue/redisstream"},
-		{"cmd/largesse", "."},
+		{"internal/config", "internal/auth"},
+		{"internal/engine", "internal/config"},
+		{"internal/engine", "internal/queue/redisstream"},
+		{".", "internal/engine"},
+		{"cmd/largesse", "internal/engine"},
 		{"scripts/testrun", "internal/lab/fleet"},
 	}
 	for _, arrow := range good {
@@ -215,8 +226,16 @@ func TestArrowRules(t *testing.T) {
 		{"internal/queue", "internal/redis"},
 		{"internal/payout", "internal/redis"},
 		{"internal/payout", "internal/coupon"},
+		{"internal/payout", "internal/campaign"},
+		{"internal/payout", "internal/books"},
+		{"internal/campaign", "internal/payout"},
+		{"internal/books", "internal/payout"},
 		{"internal/coupon", "internal/payout"},
 		{"internal/payout", "internal/api"},
+		{"internal/payout", "internal/web"},
+		{"internal/web", "internal/api"},
+		{"internal/web", "internal/payout"},
+		{"internal/web", "internal/store"},
 		{"internal/payout", "internal/store/sqlite"},
 		{"internal/payout", "internal/lab"},
 		{"internal/payout", "."},
@@ -231,9 +250,16 @@ func TestArrowRules(t *testing.T) {
 		{"internal/money", "internal/money/moneysim"},
 		{"internal/money/moneysim", "internal/money"},
 		{"internal/payout", "internal/store/storetest"},
-		{".", "internal/queue/queuetest"},
+		{"internal/payout", "internal/config"},
+		{"internal/api", "internal/config"},
+		{"internal/config", "internal/api"},
+		{"internal/config", "internal/engine"},
+		{"internal/engine", "."},
+		{"internal/engine", "internal/queue/queuetest"},
+		{"internal/engine", "internal/lab"},
+		{"internal/engine", "internal/lab/fleet"},
+		{".", "internal/queue/redisstream"},
 		{".", "internal/lab"},
-		{".", "internal/lab/fleet"},
 		{"internal/lab", "internal/lab/fleet"},
 		{"internal/lab/fleet", "internal/lab"},
 		{"cmd/largesse", "internal/store"},

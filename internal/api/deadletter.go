@@ -9,9 +9,10 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/largesse/largesse/internal/payout"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // DeadLetter is a message that could not be read or processed. Its bytes are
@@ -96,10 +97,10 @@ func (b *SelectDeadLetters) Resolve(huma.Context) []error {
 	return errs
 }
 
-func (b *SelectDeadLetters) selection() (payout.LetterSelection, error) {
-	s := payout.LetterSelection{Source: b.Source, Reason: b.Reason, All: b.All}
+func (b *SelectDeadLetters) selection() (campaign.LetterSelection, error) {
+	s := campaign.LetterSelection{Source: b.Source, Reason: b.Reason, All: b.All}
 	for _, id := range b.IDs {
-		n, err := idOf("dead letter", string(id))
+		n, err := web.IDOf("dead letter", string(id))
 		if err != nil {
 			return s, err
 		}
@@ -133,7 +134,7 @@ func (a *API) addDeadLetters() {
 	for _, act := range []struct {
 		name, summary string
 		one           func(ctx context.Context, id int64, by string) (reward.DeadLetter, error)
-		many          func(ctx context.Context, s payout.LetterSelection, by string) (payout.LettersResult, error)
+		many          func(ctx context.Context, s campaign.LetterSelection, by string) (campaign.LettersResult, error)
 	}{
 		{"replay", "Process a dead letter once more: publish its record again, or requeue its payout", a.cfg.DeadLetters.Replay, a.cfg.DeadLetters.ReplayMany},
 		{"discard", "Do nothing more about a dead letter; its bytes are kept", a.cfg.DeadLetters.Discard, a.cfg.DeadLetters.DiscardMany},
@@ -148,7 +149,7 @@ func (a *API) addDeadLetters() {
 		}, func(ctx context.Context, in *deadLettersInput) (*deadLettersOutput, error) {
 			selection, err := in.Body.selection()
 			if err != nil {
-				return nil, invalid("ids", err.Error())
+				return nil, web.Invalid("ids", err.Error())
 			}
 			res, err := act.many(ctx, selection, actor(ctx))
 			if err != nil {
@@ -164,9 +165,9 @@ func (a *API) addDeadLetters() {
 // deadLetterCall makes a call that names a dead letter and answers with it.
 func (a *API) deadLetterCall(do func(ctx context.Context, id int64) (reward.DeadLetter, error)) func(context.Context, *deadLetterIDInput) (*deadLetterOutput, error) {
 	return func(ctx context.Context, in *deadLetterIDInput) (*deadLetterOutput, error) {
-		id, err := idOf("dead letter", in.ID)
+		id, err := web.IDOf("dead letter", in.ID)
 		if err != nil {
-			return nil, malformed("id", err.Error())
+			return nil, web.Malformed("id", err.Error())
 		}
 		l, err := do(ctx, id)
 		if err != nil {

@@ -11,9 +11,10 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/coupon"
-	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // historyTemplatesMax bounds how many templates one call may name.
@@ -64,7 +65,7 @@ type HistoryPayout struct {
 	AttemptLog      []Attempt `json:"attemptLog" nullable:"false" doc:"As get-payout shows it, the latest 50, oldest first"`
 }
 
-func historyPayoutOf(p payout.UserPayout) HistoryPayout {
+func historyPayoutOf(p campaign.UserPayout) HistoryPayout {
 	return HistoryPayout{
 		PromotionID: p.PromotionID.String(), PromotionName: p.Promotion.Name, PromotionStatus: string(p.Promotion.Status),
 		PauseReason: p.Promotion.PauseReason, TargetID: p.TargetID.String(), Amount: int64(p.Amount), VoucherCode: p.VoucherCode,
@@ -73,7 +74,7 @@ func historyPayoutOf(p payout.UserPayout) HistoryPayout {
 	}
 }
 
-func historyOf(user string, h coupon.History, payouts []payout.UserPayout) History {
+func historyOf(user string, h coupon.History, payouts []campaign.UserPayout) History {
 	out := History{
 		UserID: user, Items: make([]HistoryItem, len(h.Outcomes)), Refusals: []HistoryRefusal{}, Payouts: make([]HistoryPayout, len(payouts)),
 	}
@@ -83,10 +84,10 @@ func historyOf(user string, h coupon.History, payouts []payout.UserPayout) Histo
 	for i, o := range h.Outcomes {
 		item := HistoryItem{
 			RequestID: reward.RequestID(o.TemplateID, o.UserID), TemplateID: o.TemplateID.String(), Ticket: o.Ticket,
-			Status: string(coupon.Rejected), Reason: o.Reason, At: o.At.UTC(),
+			Status: string(coupon.StatusRejected), Reason: o.Reason, At: o.At.UTC(),
 		}
 		if o.Issued() {
-			item.Status, item.Reason, item.Coupon = string(coupon.Issued), "", couponOf(&o.Coupon)
+			item.Status, item.Reason, item.Coupon = string(coupon.StatusIssued), "", couponOf(&o.Coupon)
 		}
 		out.Items[i] = item
 	}
@@ -136,13 +137,13 @@ func (a *API) getHistory(ctx context.Context, in *historyInput) (*historyOutput,
 		}
 	}
 	if len(ids) > historyTemplatesMax {
-		return nil, invalid("templateId", fmt.Sprintf("names %d templates, more than %d", len(ids), historyTemplatesMax))
+		return nil, web.Invalid("templateId", fmt.Sprintf("names %d templates, more than %d", len(ids), historyTemplatesMax))
 	}
 	h, err := a.cfg.Coupons.History(ctx, in.UserID, ids...)
 	if err != nil {
 		return nil, err
 	}
-	var payouts []payout.UserPayout
+	var payouts []campaign.UserPayout
 	if slices.Contains(readers, callerOf(ctx).Role) {
 		if payouts, err = a.cfg.Promotions.History(ctx, in.UserID); err != nil {
 			return nil, err

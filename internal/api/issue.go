@@ -13,6 +13,7 @@ import (
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // Issuing answers who asks for a coupon.
@@ -41,13 +42,13 @@ type IssueRequest struct {
 func issueRequestOf(s coupon.Status) *IssueRequest {
 	r := &IssueRequest{RequestID: s.RequestID, Status: string(s.Kind), Ticket: s.Ticket, Duplicate: s.Duplicate}
 	switch s.Kind {
-	case coupon.Waiting:
+	case coupon.StatusWaiting:
 		if s.Ticket != 0 {
 			r.QueueRank, r.EstimatedWaitMillis = &s.Rank, s.Wait.Milliseconds()
 		}
-	case coupon.Issued:
+	case coupon.StatusIssued:
 		r.Coupon = couponOf(&s.Coupon)
-	case coupon.Rejected:
+	case coupon.StatusRejected:
 		r.Reason = s.Reason
 	}
 	return r
@@ -95,7 +96,7 @@ func (in *issueInput) Resolve(ctx huma.Context) []error {
 			headers = append(headers, value)
 		}
 	})
-	in.wait = preferredWait(headers)
+	in.wait = web.PreferredWait(headers)
 	return nil
 }
 
@@ -122,7 +123,7 @@ type issueRequestInput struct {
 func requestParts(s string) (reward.TemplateID, string, error) {
 	id, user, err := reward.ParseRequestID(s)
 	if err != nil {
-		return 0, "", malformed("requestId", err.Error())
+		return 0, "", web.Malformed("requestId", err.Error())
 	}
 	return id, user, nil
 }
@@ -141,7 +142,7 @@ func (a *API) addIssuing() {
 			"A repeat (duplicate: true) is 200 with the coupon that the user has, or 202 with the same ticket while it waits. " +
 			"409: SOLD_OUT, NOT_OPEN (with opensAt), CLOSED, USER_LIMIT, and after a wait also NOT_DRAWN and ERROR.",
 	}, a.issueCoupon)
-	answers := a.huma.OpenAPI().Paths[path].Post.Responses
+	answers := a.OpenAPI().Paths[path].Post.Responses
 	for status, what := range map[string]string{"200": "The coupon that the user has", "201": "The coupon is issued"} {
 		same := *answers["202"]
 		same.Description = what
@@ -169,7 +170,7 @@ func (a *API) issueCoupon(ctx context.Context, in *issueInput) (*issueOutput, er
 	if err != nil {
 		return nil, err
 	}
-	if status.Kind == coupon.Waiting && in.wait > 0 {
+	if status.Kind == coupon.StatusWaiting && in.wait > 0 {
 		status = a.hold(ctx, id, in.Body.UserID, status, in.wait)
 	}
 	out := &issueOutput{Applied: in.applied()}
@@ -180,11 +181,11 @@ func (a *API) issueCoupon(ctx context.Context, in *issueInput) (*issueOutput, er
 func (out *issueOutput) tell(status coupon.Status) error {
 	out.Body = issueRequestOf(status)
 	switch {
-	case status.Kind == coupon.Rejected:
-		p := newProblem(http.StatusConflict, status.Reason, rejections[status.Reason])
-		p.applied = out.Applied
+	case status.Kind == coupon.StatusRejected:
+		p := web.NewProblem(http.StatusConflict, status.Reason, rejections[status.Reason])
+		p.Applied = out.Applied
 		return p
-	case status.Kind == coupon.Waiting:
+	case status.Kind == coupon.StatusWaiting:
 		out.Status, out.Location = http.StatusAccepted, "/v1/issue-requests/"+url.PathEscape(status.RequestID)
 		return nil
 	case status.Duplicate:
@@ -208,7 +209,7 @@ func (a *API) request(ctx context.Context, id reward.TemplateID, user string) (c
 		switch {
 		case err != nil && !reward.HasCode(err, reward.CodeRequestUnknown):
 			return status, err
-		case err == nil && status.Kind == coupon.Waiting:
+		case err == nil && status.Kind == coupon.StatusWaiting:
 			status.Duplicate = true
 			return status, nil
 		}
@@ -218,7 +219,7 @@ func (a *API) request(ctx context.Context, id reward.TemplateID, user string) (c
 		}
 		for _, got := range latest {
 			if got.TemplateID == id && !got.IssuedAt.Before(c.FirstAt.Add(-clockSlack)) {
-				return coupon.Status{RequestID: reward.RequestID(id, user), Kind: coupon.Issued, Ticket: got.Ticket, Coupon: got, Duplicate: true}, nil
+				return coupon.Status{RequestID: reward.RequestID(id, user), Kind: coupon.StatusIssued, Ticket: got.Ticket, Coupon: got, Duplicate: true}, nil
 			}
 		}
 	}
@@ -257,10 +258,10 @@ func (a *API) hold(ctx context.Context, id reward.TemplateID, user string, statu
 	defer stop()
 	over := time.NewTimer(wait)
 	defer over.Stop()
-	for status.Kind == coupon.Waiting {
+	for status.Kind == coupon.StatusWaiting {
 		select {
 		case s := <-news:
-			if s.Kind != coupon.Waiting && s.Ticket < status.Ticket {
+			if s.Kind != coupon.StatusWaiting && s.Ticket < status.Ticket {
 				continue // of an earlier request of his: this one was lost
 			}
 			s.Duplicate = status.Duplicate
@@ -269,7 +270,7 @@ func (a *API) hold(ctx context.Context, id reward.TemplateID, user string, statu
 			return status
 		case <-ctx.Done():
 			return status
-		case <-a.draining.begins():
+		case <-a.DrainBegins():
 			return status
 		}
 	}

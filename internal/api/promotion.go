@@ -9,9 +9,10 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/largesse/largesse/internal/payout"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // Promotion is a promotion on the wire.
@@ -162,14 +163,14 @@ func (b *CreatePromotion) Resolve(huma.Context) []error {
 	return errs
 }
 
-func (b *CreatePromotion) command() (payout.CreateCommand, []reward.FieldError) {
-	cmd := payout.CreateCommand{
+func (b *CreatePromotion) command() (campaign.CreateCommand, []reward.FieldError) {
+	cmd := campaign.CreateCommand{
 		Name: b.Name, Type: b.Type, Amount: (*reward.Amount)(b.Amount), VoucherCode: b.VoucherCode,
 		Currency: b.Currency, MaxRetries: b.MaxRetries, ConsumersPerInstance: b.ConsumersPerInstance,
 		RatePerSecond: b.RatePerSecond, Weight: b.Weight, MaxAmount: (*reward.Amount)(b.MaxAmount), StartsAt: b.StartsAt, WebhookURL: b.WebhookURL,
 	}
 	if b.Canary != nil {
-		cmd.Canary = &payout.CanaryCommand{Targets: b.Canary.Targets, MaxFailureRate: b.Canary.MaxFailureRate}
+		cmd.Canary = &campaign.CanaryCommand{Targets: b.Canary.Targets, MaxFailureRate: b.Canary.MaxFailureRate}
 	}
 	if b.ID == nil {
 		return cmd, nil
@@ -255,7 +256,7 @@ func (a *API) addPromotions() {
 func (a *API) createPromotion(ctx context.Context, in *struct{ Body CreatePromotion }) (*promotionCreatedOutput, error) {
 	cmd, wrong := in.Body.command()
 	if len(wrong) > 0 {
-		return nil, invalid(wrong[0].Field, wrong[0].Detail)
+		return nil, web.Invalid(wrong[0].Field, wrong[0].Detail)
 	}
 	cmd.By = actor(ctx)
 	if c := claimOf(ctx); c != nil && cmd.ID == nil {
@@ -276,7 +277,7 @@ func (a *API) createPromotion(ctx context.Context, in *struct{ Body CreatePromot
 // madeBefore returns the promotion that an earlier try of the same request has
 // made, whose instance died before it could say so; or exists, when it was made
 // by somebody else. The time does not tell: Kafka may have named it long before.
-func (a *API) madeBefore(ctx context.Context, cmd payout.CreateCommand, exists error) (store.PromotionView, error) {
+func (a *API) madeBefore(ctx context.Context, cmd campaign.CreateCommand, exists error) (store.PromotionView, error) {
 	v, err := a.cfg.Promotions.Get(ctx, *cmd.ID)
 	if err == nil && (v.CreatedBy != actor(ctx) || v.Name != cmd.Name) {
 		err = exists

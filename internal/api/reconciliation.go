@@ -10,16 +10,17 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/internal/books"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/obs"
-	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // Reconciler compares the books of promotions on demand, and keeps the report.
 type Reconciler interface {
-	Run(ctx context.Context, cmd payout.ReconcileCommand) (payout.Reconciliation, error)
+	Run(ctx context.Context, cmd books.ReconcileCommand) (books.Reconciliation, error)
 }
 
 // CouponReconciler compares the gates of coupon templates with the rows on
@@ -51,7 +52,7 @@ type Drift struct {
 	Repaired    bool   `json:"repaired"`
 }
 
-func reconciliationOf(r payout.Reconciliation) *Reconciliation {
+func reconciliationOf(r books.Reconciliation) *Reconciliation {
 	out := &Reconciliation{
 		ID: strconv.FormatInt(r.ID, 10), Checked: r.Checked, Drifts: make([]Drift, len(r.Drifts)), Skipped: r.Skipped, At: r.At.UTC(),
 	}
@@ -93,13 +94,13 @@ func (b *Reconcile) Resolve(huma.Context) []error {
 
 // reconcileCommand is what to compare; nil = nothing of that kind.
 type reconcileCommand struct {
-	promotions *payout.ReconcileCommand
+	promotions *books.ReconcileCommand
 	coupons    *coupon.ReconcileCommand
 }
 
 func (b *Reconcile) command() (reconcileCommand, []reward.FieldError) {
 	if b.PromotionID == nil && b.TemplateID == nil {
-		return reconcileCommand{&payout.ReconcileCommand{Repair: b.Repair}, &coupon.ReconcileCommand{Repair: b.Repair}}, nil
+		return reconcileCommand{&books.ReconcileCommand{Repair: b.Repair}, &coupon.ReconcileCommand{Repair: b.Repair}}, nil
 	}
 	var cmd reconcileCommand
 	var wrong []reward.FieldError
@@ -111,7 +112,7 @@ func (b *Reconcile) command() (reconcileCommand, []reward.FieldError) {
 		if err != nil {
 			wrong = append(wrong, reward.FieldError{Field: "promotionId", Detail: err.Error()})
 		}
-		cmd.promotions = &payout.ReconcileCommand{PromotionID: &id, Repair: b.Repair}
+		cmd.promotions = &books.ReconcileCommand{PromotionID: &id, Repair: b.Repair}
 	}
 	if b.TemplateID != nil {
 		id, err := reward.ParseTemplateID(string(*b.TemplateID))
@@ -157,7 +158,7 @@ func (a *API) addReconciliations() {
 func (a *API) reconcile(ctx context.Context, in *reconcileInput) (*reconciledOutput, error) {
 	cmd, wrong := in.Body.command()
 	if len(wrong) > 0 {
-		return nil, invalid(wrong[0].Field, wrong[0].Detail)
+		return nil, web.Invalid(wrong[0].Field, wrong[0].Detail)
 	}
 	report, err := a.runReconciliation(ctx, cmd)
 	if err != nil {
@@ -201,7 +202,7 @@ func (a *API) keepReconciliation(ctx context.Context, report *Reconciliation) er
 	if err != nil {
 		return err
 	}
-	id, err := idOf("reconciliation", report.ID)
+	id, err := web.IDOf("reconciliation", report.ID)
 	if err != nil {
 		return err
 	}
@@ -209,9 +210,9 @@ func (a *API) keepReconciliation(ctx context.Context, report *Reconciliation) er
 }
 
 func (a *API) getReconciliation(ctx context.Context, in *reconciliationIDInput) (*reconciliationOutput, error) {
-	id, err := idOf("reconciliation", in.ID)
+	id, err := web.IDOf("reconciliation", in.ID)
 	if err != nil {
-		return nil, malformed("id", err.Error())
+		return nil, web.Malformed("id", err.Error())
 	}
 	kept, err := a.cfg.Rows.ReconciliationGet(ctx, id)
 	if err != nil {

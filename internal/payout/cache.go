@@ -72,10 +72,10 @@ func (c *StatusCache) run(ctx context.Context) {
 		if err := c.refresh(ctx); err != nil && ctx.Err() == nil {
 			failures++
 			if failures&(failures-1) == 0 {
-				c.log.Warn(obs.Unavailable, err, "failures", failures)
+				c.log.Warn("status cache unavailable", err, "failures", failures)
 			}
 		} else if failures > 0 {
-			c.log.Info(obs.Recovered, "failures", failures)
+			c.log.Info("status cache available again", "failures", failures)
 			failures = 0
 		}
 		timer := time.NewTimer(service.Jitter(refreshEvery, 0.1))

@@ -136,7 +136,7 @@ func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.St
 		})
 		if err != nil {
 			if ctx.Err() == nil {
-				f.log.Warn(obs.Failed, err, "promotion_id", v.ID)
+				f.log.Warn("dispatching payouts failed", err, "promotion_id", v.ID)
 			}
 			break
 		}

@@ -150,7 +150,7 @@ func (f *Finisher) writeBack(ctx context.Context, items []*pool.Item) {
 		})
 		if err != nil {
 			if ctx.Err() == nil {
-				f.log.Warn(obs.Failed, err, "count", len(some))
+				f.log.Warn("returning payouts failed", err, "count", len(some))
 			}
 			for _, it := range some {
 				it.Release()
@@ -158,7 +158,7 @@ func (f *Finisher) writeBack(ctx context.Context, items []*pool.Item) {
 			continue
 		}
 		f.acknowledge(ctx, some)
-		f.log.Info(obs.GivenBack, "count", len(some), "claimed", claimed)
+		f.log.Info("payouts returned to READY", "count", len(some), "claimed", claimed)
 		f.onBack()
 	}
 }
@@ -187,7 +187,7 @@ func (f *Finisher) write(ctx context.Context, batch []finished) {
 			return
 		}
 		if try&(try-1) == 0 {
-			f.log.Warn(obs.Failed, err, "count", len(batch), "tries", try+1)
+			f.log.Warn("writing outcomes failed", err, "count", len(batch), "attempt", try+1)
 		}
 		if reward.KindOf(err) == reward.KindInvalid || !service.Sleep(ctx, service.Backoff(try, 20*time.Millisecond, 2*time.Second)) {
 			for _, b := range batch {
@@ -225,7 +225,7 @@ func (f *Finisher) acknowledge(ctx context.Context, items []*pool.Item) {
 	}
 	for s, list := range ids {
 		if err := f.queue.Ack(ctx, s, list); err != nil && ctx.Err() == nil {
-			f.log.Warn(obs.Unavailable, err, "promotion_id", s.PromotionID, "count", len(list))
+			f.log.Warn("acknowledging entries failed", err, "promotion_id", s.PromotionID, "count", len(list))
 		}
 	}
 	for _, it := range items {

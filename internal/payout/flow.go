@@ -20,8 +20,8 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// FlowConfig is what the flow is made of.
-type FlowConfig struct {
+// Config is what the flow is made of.
+type Config struct {
 	Store    store.Store
 	Queue    queue.Queue
 	Bus      *bus.Client
@@ -46,10 +46,6 @@ type FlowConfig struct {
 	ApprovalAbove reward.Amount
 	// Start starts a promotion whose time has come; nil = nobody does.
 	Start func(ctx context.Context, id reward.PromotionID) error
-	// ReconcileEvery is how often the books are checked; 0 = a minute.
-	ReconcileEvery time.Duration
-	// WebhookSecret signs what webhooks are told; "" = nothing is.
-	WebhookSecret string
 	// Ingest, Payout and Housekeeping are the roles this instance plays.
 	Ingest, Payout, Housekeeping bool
 	Metrics                      *obs.Metrics
@@ -62,28 +58,25 @@ const directMaxLen = 10_000
 
 // Flow starts and stops the parts of the payout flow in order.
 type Flow struct {
-	cfg      FlowConfig
-	Intake   *Intake
-	Cache    *StatusCache
-	Manager  *pool.Manager
-	governor *governor.Governor
-	finisher *Finisher
-	retry    *RetryProcessor
-	feeder   *Feeder
-	sweeper  *Sweeper
-	settler  *Settler
-	guard    *Guard
-	webhooks *WebhookSender
-	// Reconciler compares the books, also on demand.
-	Reconciler *Reconciler
-	listeners  []interface {
+	cfg       Config
+	intake    *Intake
+	cache     *StatusCache
+	manager   *pool.Manager
+	governor  *governor.Governor
+	finisher  *Finisher
+	retry     *RetryProcessor
+	feeder    *Feeder
+	sweeper   *Sweeper
+	settler   *Settler
+	guard     *Guard
+	listeners []interface {
 		Start(ctx context.Context)
 		Stop()
 	}
 }
 
-// NewFlow wires the parts; nothing runs yet.
-func NewFlow(cfg FlowConfig) (*Flow, error) {
+// New wires the parts; nothing runs yet.
+func New(cfg Config) (*Flow, error) {
 	publisher := bus.NewPublisher(cfg.Bus)
 	f := wire(cfg, publisher)
 	if err := f.listen(publisher); err != nil {
@@ -94,66 +87,53 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 }
 
 // wire makes every part but the listeners.
-func wire(cfg FlowConfig, publisher Publisher) *Flow {
+func wire(cfg Config, publisher bus.Publisher) *Flow {
 	cfg.Limits.direct = cfg.Direct
 	f := &Flow{cfg: cfg}
-	f.Cache = NewStatusCache(cfg.Store, cfg.Log)
+	f.cache = NewStatusCache(cfg.Store, cfg.Log)
 	producer := &Producer{
 		Queue: cfg.Queue, Rows: cfg.Store, MaxLen: cfg.MaxLen,
-		Horizon: cfg.Limits.horizon(), Lease: cfg.Limits.Lease, Log: cfg.Log,
+		Horizon: cfg.Limits.DispatchHorizon(), Lease: cfg.Limits.Lease, Log: cfg.Log,
 	}
-	f.Intake = &Intake{Rows: cfg.Store, Producer: producer, MaxLen: cfg.MaxLen}
+	f.intake = &Intake{Rows: cfg.Store, Producer: producer, MaxLen: cfg.MaxLen}
 	if cfg.Direct {
-		f.Intake.MaxLen = 0 // what is saved waits for a feeder with room
+		f.intake.MaxLen = 0 // what is saved waits for a feeder with room
 	}
 	f.retry = NewRetryProcessor(publisher, cfg.Store, producer, cfg.Log)
-	f.feeder = NewFeeder(cfg.Store, f.Cache, producer, cfg.MaxLen, cfg.Log)
+	f.feeder = NewFeeder(cfg.Store, f.cache, producer, cfg.MaxLen, cfg.Log)
 	if cfg.Direct {
 		f.feeder.taking = func() bool { return f.governor.Taking() }
 		f.feeder.own = f.own
 	}
-	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease, f.feeder.Room, f.Cache.Hint, cfg.Metrics, cfg.Log)
+	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease, f.feeder.Room, f.cache.Hint, cfg.Metrics, cfg.Log)
 	cfg.Governor.Metrics, cfg.Governor.Log = cfg.Metrics, cfg.Log
 	f.governor = governor.New(cfg.Governor)
 	cfg.Pool.Taking = f.governor.Taking
 	cfg.Pool.Queue, cfg.Pool.Metrics, cfg.Pool.Log = cfg.Queue, cfg.Metrics, cfg.Log
-	cfg.Pool.Alive = func() bool { return f.Cache.Alive(cfg.Limits.Lease) }
+	cfg.Pool.Alive = func() bool { return f.cache.Alive(cfg.Limits.Lease) }
 	cfg.Pool.Handler = &Processor{
-		Store: cfg.Store, Provider: cfg.Provider, Governor: f.governor, Cache: f.Cache, Finisher: f.finisher,
+		Store: cfg.Store, Provider: cfg.Provider, Governor: f.governor, Cache: f.cache, Finisher: f.finisher,
 		Limits: cfg.Limits, Metrics: cfg.Metrics, Log: cfg.Log,
 	}
-	f.Manager = pool.NewManager(cfg.Pool)
-	f.sweeper = NewSweeper(cfg.Store, cfg.Queue, f.Cache, f.Manager, cfg.Limits, cfg.Metrics, cfg.Log)
-	f.settler = NewSettler(cfg.Store, cfg.Provider, f.governor, f.Cache, cfg.Limits, cfg.Log)
-	f.guard = NewGuard(GuardConfig{Store: cfg.Store, Cache: f.Cache, ApprovalAbove: cfg.ApprovalAbove, Start: cfg.Start, Log: cfg.Log})
-	var charges Charges
-	if list, has := cfg.Provider.(Charges); has { // not every provider lists them
-		charges = &governedCharges{list, f.governor, f.Cache}
-	}
-	var streams queue.Queue
-	if !cfg.Direct {
-		streams = cfg.Queue // another instance's cannot be looked into
-	}
-	f.Reconciler = NewReconciler(ReconcilerConfig{
-		Store: cfg.Store, Queue: streams, Charges: charges, Cache: f.Cache, Instance: cfg.Pool.Instance,
-		Interval: cfg.ReconcileEvery, Limits: cfg.Limits, Metrics: cfg.Metrics, Log: cfg.Log,
-	})
-	f.webhooks = NewWebhookSender(WebhookConfig{Rows: cfg.Store, Secret: cfg.WebhookSecret, Metrics: cfg.Metrics, Log: cfg.Log})
-	f.Cache.onRefresh = func(views []store.PromotionView) {
+	f.manager = pool.NewManager(cfg.Pool)
+	f.sweeper = NewSweeper(cfg.Store, cfg.Queue, f.cache, f.manager, cfg.Limits, cfg.Metrics, cfg.Log)
+	f.settler = NewSettler(cfg.Store, cfg.Provider, f.governor, f.cache, cfg.Limits, cfg.Log)
+	f.guard = NewGuard(GuardConfig{Store: cfg.Store, Cache: f.cache, ApprovalAbove: cfg.ApprovalAbove, Start: cfg.Start, Log: cfg.Log})
+	f.cache.onRefresh = func(views []store.PromotionView) {
 		for _, v := range views {
 			if v.Status == reward.Paused || v.Status == reward.PromotionCancelled {
 				f.governor.Kick(v.ID)
 			}
 		}
 		if cfg.Payout {
-			f.Manager.Converge(f.specs(views))
+			f.manager.Converge(f.specs(views))
 		}
 	}
 	return f
 }
 
 // listen makes the listeners of the roles.
-func (f *Flow) listen(publisher Publisher) error {
+func (f *Flow) listen(publisher bus.Publisher) error {
 	cfg := f.cfg
 	if cfg.Payout {
 		for _, k := range kinds {
@@ -169,7 +149,7 @@ func (f *Flow) listen(publisher Publisher) error {
 	}
 	if cfg.Ingest {
 		for _, k := range kinds {
-			l := NewPublishListener(k.promotionType, cfg.Store, f.Intake, cfg.Bus, publisher, f.Cache.Hint, cfg.Log)
+			l := NewPublishListener(k.promotionType, cfg.Store, f.intake, cfg.Bus, publisher, f.cache.Hint, cfg.Log)
 			l.starts = cfg.Direct
 			listener, err := bus.NewListener(cfg.Bus, bus.ListenerConfig{
 				Group: k.publishGroup, Topic: k.publishTopic, Handle: l.ProcessTopicMessages, Offsets: l.Offsets, Log: cfg.Log,
@@ -179,7 +159,7 @@ func (f *Flow) listen(publisher Publisher) error {
 			}
 			f.listeners = append(f.listeners, listener)
 		}
-		started := NewStartedListener(cfg.Store, publisher, f.Cache.Hint, cfg.Log)
+		started := NewStartedListener(cfg.Store, publisher, f.cache.Hint, cfg.Log)
 		broadcast, err := bus.NewBroadcast(cfg.Bus, bus.BroadcastConfig{
 			Topic: bus.TopicStarted, Handle: started.ProcessTopicMessages, Log: cfg.Log,
 		})
@@ -192,7 +172,19 @@ func (f *Flow) listen(publisher Publisher) error {
 }
 
 // Hint says that a promotion's row has changed.
-func (f *Flow) Hint(reward.PromotionID) { f.Cache.Hint() }
+func (f *Flow) Hint(reward.PromotionID) { f.cache.Hint() }
+
+// Views returns the active promotions as of the latest read.
+func (f *Flow) Views() map[reward.PromotionID]*store.PromotionView { return f.cache.Views() }
+
+// Pools returns the state of this instance's pools.
+func (f *Flow) Pools() []pool.Status { return f.manager.Pools() }
+
+// Save writes at most store.BatchMax targets of promotions of type t and
+// enqueues those that became QUEUED; see Intake.
+func (f *Flow) Save(ctx context.Context, t reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
+	return f.intake.Save(ctx, t, p)
+}
 
 // Start runs the parts until Stop.
 func (f *Flow) Start(ctx context.Context) error {
@@ -202,11 +194,11 @@ func (f *Flow) Start(ctx context.Context) error {
 		}
 	}
 	start := func(b *service.Base, run func(context.Context)) { b.Start(context.WithoutCancel(ctx), run) }
-	start(&f.Cache.Base, f.Cache.run)
+	start(&f.cache.Base, f.cache.run)
 	if f.cfg.Payout {
 		start(&f.finisher.Base, f.finisher.run)
 		start(&f.retry.Base, f.retry.run)
-		f.Manager.Run(context.WithoutCancel(ctx))
+		f.manager.Run(context.WithoutCancel(ctx))
 		start(&f.feeder.Base, f.feeder.run)
 	}
 	if f.cfg.Housekeeping {
@@ -215,8 +207,6 @@ func (f *Flow) Start(ctx context.Context) error {
 			start(&f.settler.Base, f.settler.run)
 		}
 		start(&f.guard.Base, f.guard.run)
-		start(&f.Reconciler.Base, f.Reconciler.run)
-		start(&f.webhooks.Base, f.webhooks.run)
 	}
 	for _, l := range f.listeners {
 		l.Start(context.WithoutCancel(ctx))
@@ -237,33 +227,28 @@ func (f *Flow) Stop() {
 	f.sweeper.Stop()
 	f.settler.Stop()
 	f.guard.Stop()
-	// What they have open must not add to the time of the pools.
-	var aside sync.WaitGroup
-	aside.Go(f.Reconciler.Stop)
-	aside.Go(f.webhooks.Stop)
 	// A database that is away must not hold up the end: what could not be
 	// written in time is left in the stream.
 	late := time.AfterFunc(2*f.cfg.Pool.StopTimeout+time.Second, f.finisher.giveUp)
-	f.Manager.StopAll()
+	f.manager.StopAll()
 	late.Stop()
-	aside.Wait()
 	f.governor.Close()
 	f.finisher.Stop()
-	f.Cache.Stop()
+	f.cache.Stop()
 }
 
 // own is how much of a promotion this instance dispatches to itself, without
 // streams: what it may have open twice over, and no more than its part of a rate
 // lets through within a quarter of X, as what is called later is given back.
 func (f *Flow) own(v store.PromotionView) int {
-	n := min(2*f.Manager.Capacity(specOf(v)), directMaxLen)
+	n := min(2*f.manager.Capacity(specOf(v)), directMaxLen)
 	instances := 1
 	if f.cfg.Governor.Instances != nil {
 		instances = f.cfg.Governor.Instances()
 	}
 	for _, rate := range []int{f.cfg.Governor.RatePerSecond, v.RatePerSecond} {
 		if rate > 0 {
-			part := float64(rate) / float64(instances) * (f.cfg.Limits.horizon() / 4).Seconds()
+			part := float64(rate) / float64(instances) * (f.cfg.Limits.DispatchHorizon() / 4).Seconds()
 			n = min(n, max(int(part), 1))
 		}
 	}
@@ -278,7 +263,7 @@ func (f *Flow) specs(views []store.PromotionView) []pool.Spec {
 		if f.cfg.Direct && !s.Work {
 			// The rows do not know of what is left here of older dispatches; it has
 			// to be cleared away.
-			s.Work = f.Intake.Producer.Held(context.Background(), v) > 0
+			s.Work = f.intake.Producer.Held(context.Background(), v) > 0
 		}
 		out = append(out, s)
 	}
@@ -291,7 +276,7 @@ func specOf(v store.PromotionView) pool.Spec {
 		total = max(total, *v.ExpectedCount)
 	}
 	return pool.Spec{
-		Stream: streamOf(v), Total: total, Consumers: v.ConsumersPerInstance,
+		Stream: queue.StreamOf(v.Promotion), Total: total, Consumers: v.ConsumersPerInstance,
 		Work:   v.Counts.Payouts[reward.Queued] > 0,
 		Paused: v.Status == reward.Paused,
 		Final:  v.Status == reward.Completed || v.Status == reward.PromotionCancelled,

@@ -79,7 +79,7 @@ func (g *Guard) run(ctx context.Context) {
 		}
 		for _, v := range views {
 			if err := g.watch(ctx, *v); err != nil && ctx.Err() == nil && !reward.HasCode(err, reward.CodeIllegalState) {
-				g.log.Warn(obs.Failed, err, "promotion_id", v.ID)
+				g.log.Warn("checking promotion failed", err, "promotion_id", v.ID)
 			}
 		}
 		if now := time.Now(); !now.Before(startAt) && g.cfg.Start != nil {
@@ -120,7 +120,7 @@ func (g *Guard) judge(ctx context.Context, v store.PromotionView) error {
 	if err != nil || !did {
 		return err
 	}
-	g.log.Info(obs.Judged, "promotion_id", v.ID, "canary", v.Canary.Dispatched, "status", status)
+	g.log.Info("canary judged", "promotion_id", v.ID, "canary", v.Canary.Dispatched, "status", status)
 	g.cfg.Cache.Hint()
 	return nil
 }
@@ -183,7 +183,7 @@ func (g *Guard) pause(ctx context.Context, v store.PromotionView, event, reason 
 	// Whoever resumes it gives it a window of its own.
 	delete(g.decided, v.ID)
 	delete(g.waiting, v.ID)
-	g.log.Warn(obs.Paused, errors.New(reason), "promotion_id", v.ID)
+	g.log.Warn("promotion paused", errors.New(reason), "promotion_id", v.ID)
 	g.cfg.Cache.Hint()
 	return nil
 }
@@ -194,13 +194,13 @@ func (g *Guard) startDue(ctx context.Context, now time.Time) {
 	due, err := g.cfg.Store.PromotionDue(ctx, now, startBatch)
 	if err != nil {
 		if ctx.Err() == nil {
-			g.log.Warn(obs.Failed, err)
+			g.log.Warn("reading scheduled promotions failed", err)
 		}
 		return
 	}
 	for _, v := range due {
 		if err := g.cfg.Start(ctx, v.ID); err != nil && ctx.Err() == nil {
-			g.log.Debug(obs.Failed, "error", err, "promotion_id", v.ID)
+			g.log.Debug("scheduled start refused", "error", err, "promotion_id", v.ID)
 		}
 	}
 }

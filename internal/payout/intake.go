@@ -10,11 +10,6 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// saver is the way into the database for targets, from wherever they come.
-type saver interface {
-	Save(ctx context.Context, t reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error)
-}
-
 // Intake saves targets and enqueues those that may be paid at once.
 type Intake struct {
 	Rows     store.Payouts

@@ -21,7 +21,7 @@ type PublishListener struct {
 	store     store.Store
 	intake    *Intake
 	logs      logs
-	publisher Publisher // for the .dlq topic
+	publisher bus.Publisher // for the .dlq topic
 	hint      func()
 	starts    bool // the first record of a promotion that only Kafka knows starts it
 	log       obs.Log
@@ -39,7 +39,7 @@ type logs interface {
 const knownMax = 10_000 // promotions remembered by a listener
 
 // NewPublishListener makes the listener of a type's publish topic.
-func NewPublishListener(t reward.PromotionType, s store.Store, in *Intake, ids logs, p Publisher, hint func(), log obs.Log) *PublishListener {
+func NewPublishListener(t reward.PromotionType, s store.Store, in *Intake, ids logs, p bus.Publisher, hint func(), log obs.Log) *PublishListener {
 	return &PublishListener{
 		kind: kindOf(t), store: s, intake: in, logs: ids, publisher: p, hint: hint, log: log.For(obs.Listener),
 		known: make(map[reward.PromotionID]reward.PromotionType),
@@ -107,7 +107,7 @@ func (l *PublishListener) process(ctx context.Context, records []bus.Record) err
 		return err
 	}
 	bus.PublishDead(ctx, l.publisher, l.log, append(dead, conflicts...))
-	l.log.Debug(obs.Saved, "topic", l.kind.publishTopic, "count", len(good), "dead", len(dead))
+	l.log.Debug("records saved", "topic", l.kind.publishTopic, "count", len(good), "dead", len(dead))
 	return nil
 }
 
@@ -260,13 +260,13 @@ func (l *PublishListener) nextOffsets(records []bus.Record) []store.Offset {
 // late learns of them. [CampaignPromotionStartedListener]
 type StartedListener struct {
 	store     store.Store
-	publisher Publisher
+	publisher bus.Publisher
 	hint      func()
 	log       obs.Log
 }
 
 // NewStartedListener makes the listener of the started topic.
-func NewStartedListener(s store.Store, p Publisher, hint func(), log obs.Log) *StartedListener {
+func NewStartedListener(s store.Store, p bus.Publisher, hint func(), log obs.Log) *StartedListener {
 	return &StartedListener{store: s, publisher: p, hint: hint, log: log.For(obs.Listener)}
 }
 
@@ -306,7 +306,7 @@ func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bu
 		return err
 	}
 	bus.PublishDead(ctx, l.publisher, l.log, dead)
-	l.log.Info(obs.Received, "topic", bus.TopicStarted, "count", len(records))
+	l.log.Info("started events received", "topic", bus.TopicStarted, "count", len(records))
 	l.hint()
 	return nil
 }
@@ -318,12 +318,12 @@ type RetryListener struct {
 	kind      kind
 	store     store.DeadLetters
 	retry     *RetryProcessor
-	publisher Publisher
+	publisher bus.Publisher
 	log       obs.Log
 }
 
 // NewRetryListener makes the listener of a type's retry topic.
-func NewRetryListener(t reward.PromotionType, s store.DeadLetters, r *RetryProcessor, p Publisher, log obs.Log) *RetryListener {
+func NewRetryListener(t reward.PromotionType, s store.DeadLetters, r *RetryProcessor, p bus.Publisher, log obs.Log) *RetryListener {
 	return &RetryListener{kind: kindOf(t), store: s, retry: r, publisher: p, log: log.For(obs.Listener)}
 }
 

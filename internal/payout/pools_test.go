@@ -251,7 +251,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.with(func(cfg *FlowConfig) { cfg.Queue, cfg.Log = q, log }, dropPublisher{})
+			s.with(func(cfg *Config) { cfg.Queue, cfg.Log = q, log }, dropPublisher{})
 			defer s.close()
 			s.create(400, 5)
 			s.start()
@@ -358,7 +358,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 				b.Store = rows
 				return b, memory
 			})
-			s.with(func(cfg *FlowConfig) {
+			s.with(func(cfg *Config) {
 				cfg.Pool.InFlight, cfg.Pool.BatchSize, cfg.Pool.MaxConsumers, cfg.MaxLen = n, n, 1, n
 			}, dropPublisher{})
 			defer s.close()
@@ -390,7 +390,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			s.start()
 			s.until("paid out", paidOut)
 			time.Sleep(time.Minute)
-			if s.flow.Manager.Active(promotion) {
+			if s.flow.manager.Active(promotion) {
 				t.Fatal("the pool is still there")
 			}
 			for i := range 5 {
@@ -443,7 +443,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			if err != nil || len(rows) != 1 || rows[0].TargetID != 1 {
 				t.Fatalf("dispatched %v, %v", rows, err)
 			}
-			if n := s.flow.Intake.Producer.Enqueue(t.Context(), reward.Point, rows, now); n != 1 {
+			if n := s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows, now); n != 1 {
 				t.Fatalf("%d enqueued", n)
 			}
 			if got, err := s.queue.Read(t.Context(), stream, []queue.ReadParams{{Consumer: "dead-1-0", Count: 1}}); err != nil || len(got) != 1 {

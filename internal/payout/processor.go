@@ -28,7 +28,7 @@ type Limits struct {
 	IdempotencyWindow time.Duration // past which a row is looked up before it is called
 	GiveUpAfter       time.Duration // past which a row without an answer is settled
 
-	direct bool // see FlowConfig.Direct
+	direct bool // see Config.Direct
 }
 
 // Processor handles stream entries: check, call, outcome. It is the pools'
@@ -111,7 +111,7 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 		case !it.Mine:
 			p.Finisher.giveBack(it)
 		case status == reward.PromotionCancelled:
-			p.Finisher.finish(it, store.Outcome{Ref: refOf(row), Kind: store.OutcomeCancelled})
+			p.Finisher.finish(it, store.Outcome{Ref: row.Ref(), Kind: store.OutcomeCancelled})
 		default:
 			go p.pay(ctx, it, row)
 		}
@@ -125,7 +125,7 @@ func (p *Processor) heads(ctx context.Context, ids []store.PayoutID) (map[reward
 		chunk := ids[:min(len(ids), store.BatchMax)]
 		rows, err := p.Store.PayoutHeads(ctx, chunk)
 		if err != nil {
-			p.warn(ctx, obs.Processor, err, "count", len(chunk))
+			p.warn(ctx, obs.Processor, databaseUnavailable, err, "count", len(chunk))
 			if !service.Sleep(ctx, service.Jitter(500*time.Millisecond, 0.25)) {
 				return nil, err
 			}
@@ -154,7 +154,7 @@ func (p *Processor) bury(ctx context.Context, it *pool.Item, reason, detail stri
 func (p *Processor) poison(ctx context.Context, it *pool.Item, row reward.Payout) {
 	detail := fmt.Sprintf("%d holders in a row let go of it without an outcome", row.Handovers+1)
 	if p.deadLetter(ctx, it, reward.CodePoison, detail) {
-		p.Finisher.finish(it, store.Outcome{Ref: refOf(row), Kind: store.OutcomeNoLookup, Code: reward.CodePoison, Message: detail})
+		p.Finisher.finish(it, store.Outcome{Ref: row.Ref(), Kind: store.OutcomeNoLookup, Code: reward.CodePoison, Message: detail})
 	}
 }
 
@@ -162,24 +162,20 @@ func (p *Processor) poison(ctx context.Context, it *pool.Item, row reward.Payout
 // claimed, and it says false.
 func (p *Processor) deadLetter(ctx context.Context, it *pool.Item, reason, detail string) bool {
 	if err := p.Store.DeadLetterAdd(ctx, []reward.DeadLetter{deadEntry(it.Stream, it.Entry, reason, detail)}); err != nil {
-		p.warn(ctx, obs.Consumer, err, "promotion_id", it.Stream.PromotionID, "entry", it.ID)
+		p.warn(ctx, obs.Consumer, databaseUnavailable, err, "promotion_id", it.Stream.PromotionID, "entry", it.ID)
 		it.Release()
 		return false
 	}
 	p.Metrics.DeadLettered(reason, 1)
-	p.Log.For(obs.Consumer).Warn(obs.DeadLettered, errors.New(detail), "promotion_id", it.Stream.PromotionID, "entry", it.ID)
+	p.Log.For(obs.Consumer).Warn("entry dead-lettered", errors.New(detail), "promotion_id", it.Stream.PromotionID, "entry", it.ID)
 	return true
 }
 
 func deadEntry(s queue.Stream, e queue.Entry, reason, detail string) reward.DeadLetter {
 	return reward.DeadLetter{
-		Source: fmt.Sprintf("%s%s:%s", streamSource, s.Type, s.PromotionID), Offset: e.ID,
+		Source: s.Name(), Offset: e.ID,
 		Value: e.Message, Reason: reason, Detail: detail, At: time.Now(),
 	}
-}
-
-func refOf(row reward.Payout) reward.Ref {
-	return reward.Ref{PromotionID: row.PromotionID, TargetID: row.TargetID, Dispatch: row.Dispatch}
 }
 
 // pay holds one dispatch until it has an outcome, or until it must be left. What
@@ -187,12 +183,12 @@ func refOf(row reward.Payout) reward.Ref {
 func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 	defer func() {
 		if r := recover(); r != nil {
-			p.Log.For(obs.Processor).Error(obs.Failed, fmt.Errorf("panic: %v\n%s", r, debug.Stack()),
+			p.Log.For(obs.Processor).Error("payout handler panicked", fmt.Errorf("panic: %v\n%s", r, debug.Stack()),
 				"promotion_id", row.PromotionID, "target_id", row.TargetID)
 			it.Release()
 		}
 	}()
-	out := store.Outcome{Ref: refOf(row)}
+	out := store.Outcome{Ref: row.Ref()}
 	// sent: an earlier call of this holder may have charged. looked: the
 	// provider has said, since the latest of them, that it knows nothing.
 	sent, looked := false, false
@@ -200,7 +196,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 		if p.forgotten(row) && !looked {
 			return errForgotten
 		}
-		if p.Limits.direct && time.Since(row.DueAt) > p.Limits.horizon()/2 {
+		if p.Limits.direct && time.Since(row.DueAt) > p.Limits.DispatchHorizon()/2 {
 			return errLate
 		}
 		return p.check(it)
@@ -267,7 +263,7 @@ func (p *Processor) acquire(it *pool.Item, row reward.Payout, out store.Outcome,
 	if p.Limits.direct {
 		// Before it is too late, so that no turn is spent on one that is.
 		var cancel context.CancelFunc
-		waiting, cancel = context.WithDeadline(waiting, row.DueAt.Add(p.Limits.horizon()/2-lateMargin))
+		waiting, cancel = context.WithDeadline(waiting, row.DueAt.Add(p.Limits.DispatchHorizon()/2-lateMargin))
 		defer cancel()
 	}
 	for {
@@ -446,18 +442,22 @@ func (p *Processor) unsent(ctx context.Context, it *pool.Item, out store.Outcome
 	case errors.Is(err, errStale), errors.Is(err, errPaused):
 		return p.hold(ctx, it, refreshEvery)
 	}
-	p.warn(ctx, obs.Money, err, "promotion_id", it.Stream.PromotionID, "target_id", it.TargetID)
+	p.warn(ctx, obs.Money, "Money API unavailable", err, "promotion_id", it.Stream.PromotionID, "target_id", it.TargetID)
 	return p.hold(ctx, it, service.Backoff(try, 100*time.Millisecond, 5*time.Second))
 }
 
 // warnEvery bounds the lines that tell of a server that cannot be reached.
 const warnEvery = 5 * time.Second
 
+// databaseUnavailable is the log message for rows that cannot be read or
+// written.
+const databaseUnavailable = "database unavailable"
+
 // warn writes one line now and then, however many entries are held.
-func (p *Processor) warn(ctx context.Context, c obs.Component, err error, attrs ...any) {
+func (p *Processor) warn(ctx context.Context, c obs.Component, message string, err error, attrs ...any) {
 	last, now := p.warnedAt.Load(), time.Now().UnixNano()
 	if ctx.Err() == nil && now-last > int64(warnEvery) && p.warnedAt.CompareAndSwap(last, now) {
-		p.Log.For(c).Warn(obs.Unavailable, err, attrs...)
+		p.Log.For(c).Warn(message, err, attrs...)
 	}
 }
 
@@ -573,9 +573,9 @@ func (p *Processor) pause(ctx context.Context, id reward.PromotionID, began time
 		p.pausedAt[id] = time.Now()
 	}
 	if err == nil {
-		p.Log.For(obs.Processor).Error(obs.Paused, errors.New(reason), "promotion_id", id)
+		p.Log.For(obs.Processor).Error("promotion paused", errors.New(reason), "promotion_id", id)
 	} else if !reward.HasCode(err, reward.CodeIllegalState) {
-		p.Log.For(obs.Processor).Warn(obs.Failed, err, "promotion_id", id)
+		p.Log.For(obs.Processor).Warn("pausing promotion failed", err, "promotion_id", id)
 	}
 	p.Cache.Hint()
 }

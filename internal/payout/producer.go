@@ -47,7 +47,7 @@ func (p *Producer) Enqueue(ctx context.Context, t reward.PromotionType, dispatch
 
 // Held is how many entries the stream of a promotion has.
 func (p *Producer) Held(ctx context.Context, v store.PromotionView) int {
-	info, err := p.Queue.Info(ctx, streamOf(v))
+	info, err := p.Queue.Info(ctx, queue.StreamOf(v.Promotion))
 	if err != nil {
 		return p.MaxLen
 	}
@@ -69,25 +69,25 @@ func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Pay
 	})
 	if err != nil {
 		if n := p.failures.Add(1); n&(n-1) == 0 {
-			log.Warn(obs.Unavailable, err, "promotion_id", s.PromotionID, "count", len(entries), "failures", n)
+			log.Warn("work queue unavailable", err, "promotion_id", s.PromotionID, "count", len(entries), "failures", n)
 		}
 		return 0
 	}
 	if n := p.failures.Swap(0); n > 0 {
-		log.Info(obs.Recovered, "failures", n)
+		log.Info("work queue available again", "failures", n)
 	}
-	log.Debug(obs.Enqueued, "promotion_id", s.PromotionID, "count", added)
+	log.Debug("payouts enqueued", "promotion_id", s.PromotionID, "count", added)
 	if added == len(payouts) {
 		return added
 	}
 	refs := make([]reward.Ref, 0, len(payouts)-added)
 	for _, r := range payouts[added:] {
-		refs = append(refs, reward.Ref{PromotionID: r.PromotionID, TargetID: r.TargetID, Dispatch: r.Dispatch})
+		refs = append(refs, r.Ref())
 	}
 	// MaybeCalled stays as it is: the queue has certainly not taken them. When
 	// this fails the rows stay QUEUED and are the sweeper's.
 	if _, err := p.Rows.PayoutGiveBack(ctx, store.PayoutGiveBackParams{Refs: refs, Lease: p.Lease, Now: time.Now()}); err != nil {
-		log.Warn(obs.Failed, err, "promotion_id", s.PromotionID, "count", len(refs))
+		log.Warn("returning payouts failed", err, "promotion_id", s.PromotionID, "count", len(refs))
 	}
 	return added
 }

@@ -34,7 +34,7 @@ type retryOf struct {
 // [AbstractCampaignPromotionRetryProcessor, Point/Voucher RetryProcessor]
 type RetryProcessor struct {
 	service.Base
-	publisher Publisher
+	publisher bus.Publisher
 	rows      store.Payouts
 	producer  *Producer
 	log       obs.Log
@@ -48,14 +48,8 @@ type RetryProcessor struct {
 	waits retryHeap
 }
 
-// Publisher sends records and returns when all of them are safe.
-// [EventProviderService]
-type Publisher interface {
-	Publish(ctx context.Context, records []bus.Record) error
-}
-
 // NewRetryProcessor makes a processor that publishes through p.
-func NewRetryProcessor(p Publisher, rows store.Payouts, producer *Producer, log obs.Log) *RetryProcessor {
+func NewRetryProcessor(p bus.Publisher, rows store.Payouts, producer *Producer, log obs.Log) *RetryProcessor {
 	return &RetryProcessor{
 		publisher: p, rows: rows, producer: producer, log: log.For(obs.Retry),
 		out: make(chan []bus.Record, retryOutMax), due: make(chan struct{}, 1),
@@ -84,7 +78,7 @@ func (r *RetryProcessor) publish(retries []retryOf) {
 	select {
 	case r.out <- records:
 	default:
-		r.log.Debug(obs.Failed, "count", len(records), "reason", "too many retry records wait for Kafka")
+		r.log.Debug("retry records dropped: buffer full", "count", len(records))
 	}
 }
 
@@ -94,7 +88,7 @@ func (r *RetryProcessor) send(ctx context.Context) {
 		select {
 		case records := <-r.out:
 			if err := r.publisher.Publish(ctx, records); err != nil && ctx.Err() == nil {
-				r.log.Warn(obs.Failed, err, "count", len(records))
+				r.log.Warn("publishing retries failed", err, "count", len(records))
 			}
 		case <-ctx.Done():
 			return
@@ -185,12 +179,12 @@ func (r *RetryProcessor) dispatch(ctx context.Context, due map[batchKey][]reward
 		})
 		if err != nil {
 			if ctx.Err() == nil {
-				r.log.Warn(obs.Failed, err, "promotion_id", k.promotion, "count", len(refs))
+				r.log.Warn("dispatching retries failed", err, "promotion_id", k.promotion, "count", len(refs))
 			}
 			continue
 		}
 		r.producer.Enqueue(ctx, k.promotionType, rows, now)
-		r.log.Debug(obs.Retried, "promotion_id", k.promotion, "count", len(rows))
+		r.log.Debug("retries dispatched", "promotion_id", k.promotion, "count", len(rows))
 	}
 }
 

@@ -53,7 +53,7 @@ func (s *Settler) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		n, err := s.round(ctx)
 		if err != nil && ctx.Err() == nil {
-			s.log.Warn(obs.Failed, err)
+			s.log.Warn("looking up payouts failed", err)
 		}
 		if n < settleBatch {
 			service.Sleep(ctx, service.Jitter(settleEvery, 0.2))
@@ -86,7 +86,7 @@ func (s *Settler) round(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	s.log.Debug(obs.Settled, "count", len(rows))
+	s.log.Debug("lookups recorded", "count", len(rows))
 	s.cache.Hint()
 	return len(rows), nil
 }
@@ -112,7 +112,7 @@ func (s *Settler) lookup(ctx context.Context, row reward.Payout) store.Lookup {
 	res := s.ask(ctx, row, &began)
 	decides := row.SettleFrom.Add(s.limits.SettleAfter)
 	out := store.Lookup{
-		Ref:   refOf(row),
+		Ref:   row.Ref(),
 		Found: res.Found, TransactionKey: res.TransactionKey,
 		NotFound: res.NotFound, BeganAt: began,
 	}

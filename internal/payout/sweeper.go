@@ -41,9 +41,9 @@ func NewSweeper(s store.Store, q queue.Queue, cache *StatusCache, manager *pool.
 	}
 }
 
-// horizon is X of design §2: later than this after its dispatch, no row is in
-// a stream that was not there before, and nobody opens a call for it.
-func (l Limits) horizon() time.Duration { return l.MoneyTimeout + l.Lease }
+// DispatchHorizon is the age at which a dispatch can no longer reach its stream
+// and nobody opens a call for it.
+func (l Limits) DispatchHorizon() time.Duration { return l.MoneyTimeout + l.Lease }
 
 // SweepAll returns every QUEUED row to READY. Only for a start with an
 // in-process queue: it is empty, and nobody else can hold a call.
@@ -79,7 +79,7 @@ func (s *Sweeper) run(ctx context.Context) {
 		if !time.Now().Before(evictAt) {
 			evictAt = time.Now().Add(service.Jitter(s.limits.Lease, 0.2))
 			if err := s.evict(ctx, views); err != nil && ctx.Err() == nil {
-				s.log.Warn(obs.CleanupFailed, err)
+				s.log.Warn("removing consumer failed", err)
 			}
 		}
 		select {
@@ -119,7 +119,7 @@ func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]*store
 	}
 	failures++
 	if failures&(failures-1) == 0 {
-		s.log.Warn(obs.Failed, first, "promotions", failed, "rounds", failures)
+		s.log.Warn("sweeping failed", first, "promotions", failed, "rounds", failures)
 	}
 	return failures
 }
@@ -158,7 +158,7 @@ func (s *Sweeper) keep(ctx context.Context, v store.PromotionView, sweep bool) e
 // of that, and the rest is longer than a call.
 func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) error {
 	before := time.Now()
-	info, err := s.queue.Info(ctx, streamOf(v))
+	info, err := s.queue.Info(ctx, queue.StreamOf(v.Promotion))
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) error {
 	if info.Len > 0 && info.OldestAt.Before(before) && !s.limits.direct {
 		before = info.OldestAt
 	}
-	n, err := s.sweepBefore(ctx, v.ID, before.Add(-s.limits.horizon()), time.Now())
+	n, err := s.sweepBefore(ctx, v.ID, before.Add(-s.limits.DispatchHorizon()), time.Now())
 	if n > 0 {
 		s.cache.Hint()
 	}
@@ -181,7 +181,7 @@ func (s *Sweeper) sweepBefore(ctx context.Context, id reward.PromotionID, before
 		if err != nil || n < store.BatchMax {
 			if total > 0 {
 				s.metrics.Swept(total)
-				s.log.Info(obs.Swept, "promotion_id", id, "count", total)
+				s.log.Info("lost payouts returned to READY", "promotion_id", id, "count", total)
 			}
 			return total, err
 		}
@@ -191,7 +191,7 @@ func (s *Sweeper) sweepBefore(ctx context.Context, id reward.PromotionID, before
 func (s *Sweeper) complete(ctx context.Context, v store.PromotionView) error {
 	done, err := s.store.PromotionComplete(ctx, v.ID, s.limits.SettleAfter, time.Now())
 	if done {
-		s.log.Info(obs.Completed, "promotion_id", v.ID, "was", v.Status)
+		s.log.Info("promotion finished", "promotion_id", v.ID, "previous_status", v.Status)
 		s.cache.Hint()
 	}
 	return err
@@ -218,20 +218,20 @@ func (s *Sweeper) carryCancel(ctx context.Context, v store.PromotionView) error 
 // when no late XADD can come any more. What the stream still holds is
 // acknowledged first.
 func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
-	if time.Since(v.LastDispatchedAt) < s.limits.horizon() || s.manager.Active(v.ID) {
+	if time.Since(v.LastDispatchedAt) < s.limits.DispatchHorizon() || s.manager.Active(v.ID) {
 		return nil
 	}
-	gone, err := s.queue.Destroy(ctx, streamOf(v))
+	gone, err := s.queue.Destroy(ctx, queue.StreamOf(v.Promotion))
 	if err != nil {
 		return err
 	}
 	if !gone {
-		return s.clear(ctx, streamOf(v))
+		return s.clear(ctx, queue.StreamOf(v.Promotion))
 	}
 	if _, err := s.store.PromotionStreamGone(ctx, v.ID, v.LastDispatchedAt); err != nil {
 		return err
 	}
-	s.log.Info(obs.CleanedUp, "promotion_id", v.ID)
+	s.log.Info("stream destroyed", "promotion_id", v.ID)
 	return nil
 }
 
@@ -337,7 +337,7 @@ func (s *Sweeper) evictFrom(ctx context.Context, stream queue.Stream, alive map[
 		}
 		if removed {
 			left--
-			s.log.Info(obs.CleanedUp, "promotion_id", stream.PromotionID, "consumer", name)
+			s.log.Info("dead consumer removed", "promotion_id", stream.PromotionID, "consumer", name)
 		}
 	}
 	return left, nil
@@ -348,7 +348,7 @@ func busyStreams(views map[reward.PromotionID]*store.PromotionView) []queue.Stre
 	var busy []queue.Stream
 	for _, v := range views {
 		if v.Counts.Payouts[reward.Queued] > 0 {
-			busy = append(busy, streamOf(*v))
+			busy = append(busy, queue.StreamOf(v.Promotion))
 		}
 	}
 	return busy
@@ -364,8 +364,4 @@ func age(at, now time.Time) time.Duration {
 // complete says whether it is worth asking the rows for a completion.
 func complete(v store.PromotionView) bool {
 	return v.Counts.Undecided() == 0 && (v.ExpectedCount == nil || v.Closed || v.Counts.Total() >= *v.ExpectedCount)
-}
-
-func streamOf(v store.PromotionView) queue.Stream {
-	return queue.Stream{Type: v.Type, PromotionID: v.ID}
 }
