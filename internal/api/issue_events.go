@@ -96,7 +96,7 @@ func (a *API) sendIssueEvents(ctx context.Context, out *web.Stream, id reward.Te
 				return
 			}
 			silent = true
-			out.Beat()
+			out.Heartbeat()
 		case <-ctx.Done():
 			return
 		case <-a.DrainBegins():

@@ -108,7 +108,7 @@ func (a *API) sendProgress(ctx context.Context, out *web.Stream, w *progressWatc
 			f = n.progressFrame
 		case <-timer.C:
 			if news != nil {
-				out.Beat()
+				out.Heartbeat()
 			}
 			news = w.news
 			timer.Reset(web.HeartbeatInterval)

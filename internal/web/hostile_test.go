@@ -166,13 +166,13 @@ func TestConnectionsAreBounded(t *testing.T) {
 func TestManySlowReadersHaveLessTime(t *testing.T) {
 	t.Parallel()
 	held := new(atomic.Int64)
-	held.Store(heldMost)
+	held.Store(heldMax)
 	w := &deadlines{}
 	paced := &pacedWriter{ResponseWriter: w, rc: http.NewResponseController(w), wait: time.Minute, held: held}
 	if _, err := paced.Write(nil); err != nil || w.last < 59*time.Second {
 		t.Errorf("%v, %s left", err, w.last)
 	}
-	if _, err := paced.Write([]byte("x")); err != nil || w.last > 2*time.Second || held.Load() != heldMost {
+	if _, err := paced.Write([]byte("x")); err != nil || w.last > 2*time.Second || held.Load() != heldMax {
 		t.Errorf("%v, %s left, %d held", err, w.last, held.Load())
 	}
 	paced.WriteHeader(http.StatusOK)
