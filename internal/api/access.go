@@ -20,20 +20,20 @@ import (
 
 // Groups of roles that may call an operation.
 var (
-	anybody   = []auth.Role(nil)
-	readers   = []auth.Role{auth.Viewer, auth.Operator, auth.Admin}
-	attendant = []auth.Role{auth.Viewer, auth.Issuer, auth.Operator, auth.Admin}
-	visitors  = []auth.Role{auth.Viewer, auth.Issuer, auth.Operator, auth.Admin, auth.Shopper}
-	askers    = []auth.Role{auth.Issuer, auth.Operator, auth.Admin, auth.Shopper}
-	issuers   = []auth.Role{auth.Issuer, auth.Operator, auth.Admin}
-	operators = []auth.Role{auth.Operator, auth.Admin}
-	admins    = []auth.Role{auth.Admin}
+	public     = []auth.Role(nil)
+	readers    = []auth.Role{auth.Viewer, auth.Operator, auth.Admin}
+	staff      = []auth.Role{auth.Viewer, auth.Issuer, auth.Operator, auth.Admin}
+	everyRole  = []auth.Role{auth.Viewer, auth.Issuer, auth.Operator, auth.Admin, auth.Shopper}
+	requesters = []auth.Role{auth.Issuer, auth.Operator, auth.Admin, auth.Shopper}
+	issuers    = []auth.Role{auth.Issuer, auth.Operator, auth.Admin}
+	operators  = []auth.Role{auth.Operator, auth.Admin}
+	admins     = []auth.Role{auth.Admin}
 )
 
 // permissions lists the roles that may call each operation. The operations
 // themselves limit shoppers to their own coupons and requests.
 var permissions = map[string][]auth.Role{
-	"alive": anybody, "ready": anybody, "metrics": anybody, "describe": anybody, "docs": anybody,
+	"alive": public, "ready": public, "metrics": public, "describe": public, "docs": public,
 
 	"list-promotions": readers, "get-promotion": readers, "watch-promotion": readers, "get-promotion-stream": readers,
 	"get-upload-report": readers, "list-payouts": readers, "get-payout": readers,
@@ -46,9 +46,9 @@ var permissions = map[string][]auth.Role{
 	"replay-dead-letter": operators, "discard-dead-letter": operators, "replay-dead-letters": operators, "discard-dead-letters": operators,
 	"reconcile": operators, "create-template": operators, "change-template": operators, "close-template": operators,
 
-	"list-templates": visitors, "get-template": visitors, "list-template-coupons": attendant, "list-template-entrants": attendant,
-	"issue-coupon": askers, "get-issue-request": visitors, "watch-issue-request": visitors,
-	"get-coupon": visitors, "list-user-coupons": visitors, "get-user-history": visitors,
+	"list-templates": everyRole, "get-template": everyRole, "list-template-coupons": staff, "list-template-entrants": staff,
+	"issue-coupon": requesters, "get-issue-request": everyRole, "watch-issue-request": everyRole,
+	"get-coupon": everyRole, "list-user-coupons": everyRole, "get-user-history": everyRole,
 	"use-coupon": issuers, "cancel-coupon": issuers,
 
 	"create-api-key": admins, "list-api-keys": admins, "revoke-api-key": admins,
@@ -81,8 +81,8 @@ func callerOf(ctx context.Context) caller {
 // actor returns the name of the caller, for records.
 func actor(ctx context.Context) string { return callerOf(ctx).Name }
 
-// onlyOwn refuses a shopper who acts for another user.
-func onlyOwn(ctx context.Context, user string) error {
+// checkOwnUser refuses a shopper who acts for another user.
+func checkOwnUser(ctx context.Context, user string) error {
 	if c := callerOf(ctx); c.Role == auth.Shopper && c.User != user {
 		return web.NewProblem(http.StatusForbidden, CodeForbidden, "a shopper's token may act only for its own user")
 	}

@@ -1,7 +1,7 @@
 // Package api is the HTTP API: promotions with their targets and payouts, coupon
 // templates, coupon requests, coupons, dead letters, reconciliations, instances,
 // API keys, the audit, metrics and health. It also holds the permissions of each
-// operation. Each JSON operation is declared once, in Go; validation, answers and
+// operation. Each JSON operation is declared once, in Go; validation, responses and
 // GET /openapi.json come from that declaration. Package web has the plumbing.
 package api
 
@@ -143,7 +143,7 @@ func New(cfg Config) *API {
 	a := &API{
 		cfg: cfg, log: cfg.Log.For(obs.API), rates: newEstimator(),
 		uploads:  make(chan struct{}, cfg.UploadsMost),
-		exports:  make(chan struct{}, exportsAtOnce),
+		exports:  make(chan struct{}, exportReadsMax),
 		failures: auth.NewLimits(failuresPerSecond),
 	}
 	a.Router = web.NewRouter(web.RouterConfig{Title: Title, Version: cfg.Version, Gate: a.admit, Metrics: cfg.Metrics, Log: cfg.Log})

@@ -20,7 +20,7 @@ type APIKey struct {
 	Name       string    `json:"name" doc:"Owner or purpose of the key; recorded as the actor"`
 	Prefix     string    `json:"prefix" doc:"First characters of the key, to tell keys apart" example:"lgs_abcdefgh"`
 	Role       string    `json:"role" enum:"viewer,issuer,operator,admin"`
-	Key        string    `json:"key,omitempty" doc:"The key itself; only in the answer that creates it"`
+	Key        string    `json:"key,omitempty" doc:"The key itself; only in the response that creates it"`
 	CreatedAt  time.Time `json:"createdAt"`
 	CreatedBy  string    `json:"createdBy"`
 	ExpiresAt  time.Time `json:"expiresAt,omitzero" doc:"Absent: the key does not expire"`
@@ -46,7 +46,7 @@ type CreateAPIKey struct {
 // Resolve checks what the schema cannot express.
 func (b *CreateAPIKey) Resolve(huma.Context) []error {
 	// createAPIKey checks that expiresAt is in the future: a later repeat under the
-	// same idempotency key must get the same answer.
+	// same idempotency key must get the same response.
 	return fieldErrors(auth.CheckNewKey(b.Name, b.Role, b.ExpiresAt, time.Time{}))
 }
 
@@ -151,5 +151,5 @@ func (a *API) revokeAPIKey(ctx context.Context, in *apiKeyIDInput) (*struct{}, e
 		return nil, err
 	}
 	a.log.Info("API key revoked", "api_key", key.Prefix, "role", key.Role, "actor", key.RevokedBy)
-	return nil, nil //nolint:nilnil // the answer has no body
+	return nil, nil //nolint:nilnil // the response has no body
 }

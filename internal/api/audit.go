@@ -89,8 +89,8 @@ type AuditLine struct {
 	Detail    string    `json:"detail,omitempty" doc:"First 8 KiB of the request body, as JSON"`
 	RequestID string    `json:"requestId"`
 	EndedAt   time.Time `json:"endedAt,omitzero" doc:"Absent: the outcome is unknown, the instance may have crashed"`
-	Status    int       `json:"status,omitempty" doc:"HTTP status of the answer"`
-	Code      string    `json:"code,omitempty" doc:"Error code of the answer"`
+	Status    int       `json:"status,omitempty" doc:"HTTP status of the response"`
+	Code      string    `json:"code,omitempty" doc:"Error code of the response"`
 }
 
 type auditListInput struct {

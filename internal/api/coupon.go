@@ -119,7 +119,7 @@ func (a *API) couponCall(do func(ctx context.Context, id reward.CouponID) (rewar
 			return nil, web.Malformed("couponId", err.Error())
 		}
 		c, err := do(ctx, id)
-		if err == nil && onlyOwn(ctx, c.UserID) != nil {
+		if err == nil && checkOwnUser(ctx, c.UserID) != nil {
 			// Other users must not learn that the coupon exists.
 			err = reward.NewError(reward.KindNotFound, reward.CodeCouponNotFound, "coupon %s does not exist", id)
 		}
@@ -148,7 +148,7 @@ func (a *API) listUserCoupons(ctx context.Context, in *userCouponsInput) (*coupo
 	if err := checkUser(in.UserID); err != nil {
 		return nil, err
 	}
-	if err := onlyOwn(ctx, in.UserID); err != nil {
+	if err := checkOwnUser(ctx, in.UserID); err != nil {
 		return nil, err
 	}
 	p := store.CouponListParams{UserID: in.UserID}

@@ -49,8 +49,8 @@ const (
 	schemaUserID    = "UserID"
 )
 
-// described maps the path parameters with a shared schema to its name.
-var described = map[string]string{
+// sharedParameters maps the path parameters with a shared schema to its name.
+var sharedParameters = map[string]string{
 	"id": schemaID, "templateId": schemaID, "couponId": schemaID, "uploadId": schemaID,
 	"targetId": schemaTargetID, "requestId": schemaRequestID, "userId": schemaUserID,
 }
@@ -109,7 +109,7 @@ var bodyExamples = map[string]tree{
 const printed = `^[^\s\x00-\x1F\x7F-\x9F]([^\x00-\x1F\x7F-\x9F]*[^\s\x00-\x1F\x7F-\x9F])?$`
 
 // finishDescription returns /openapi.json. It adds what the declarations of the
-// operations leave out: the form of IDs, the error codes of each answer, and
+// operations leave out: the form of IDs, the error codes of each response, and
 // examples. huma validates requests by the declarations, which have better error
 // messages than a failed pattern.
 func (a *API) finishDescription() []byte {
@@ -243,7 +243,7 @@ func operationsOf(item *huma.PathItem) []*huma.Operation {
 func describeParameters(op *huma.Operation) {
 	for i, p := range op.Parameters {
 		better := *p
-		switch name := described[p.Name]; {
+		switch name := sharedParameters[p.Name]; {
 		case p.In == "path" && name != "":
 			better.Schema = refTo(name)
 			for _, e := range examples {

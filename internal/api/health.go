@@ -13,7 +13,7 @@ import (
 // pingTimeout is the timeout for the database to answer.
 const pingTimeout = 2 * time.Second
 
-// Health is the body of a successful answer of /healthz and /readyz.
+// Health is the body of a successful response of /healthz and /readyz.
 type Health struct {
 	Status   string   `json:"status" enum:"ok"`
 	Degraded []string `json:"degraded" nullable:"false" doc:"Unavailable parts, without which the instance can still do a part of its work"`

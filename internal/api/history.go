@@ -123,7 +123,7 @@ func (a *API) getHistory(ctx context.Context, in *historyInput) (*historyOutput,
 	if err := checkUser(in.UserID); err != nil {
 		return nil, err
 	}
-	if err := onlyOwn(ctx, in.UserID); err != nil {
+	if err := checkOwnUser(ctx, in.UserID); err != nil {
 		return nil, err
 	}
 	var ids []reward.TemplateID

@@ -323,7 +323,7 @@ func TestUploadPlaces(t *testing.T) {
 	if r := b.upload(t, path, "targetId\n1\n").result(t); r.Accepted != 1 {
 		t.Errorf("%+v", r)
 	}
-	holder := b.raw(t, head+strings.Repeat("2\n", uploadHead))
+	holder := b.raw(t, head+strings.Repeat("2\n", uploadBytesMin))
 	waitFor(t, func() bool { return len(b.api.uploads) == 1 })
 	waited := make(chan answer, 1)
 	go func() { waited <- b.upload(t, path, "targetId\n3\n") }()

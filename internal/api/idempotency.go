@@ -25,9 +25,9 @@ const (
 	// idempotencyLease is the time after which a request in progress counts as
 	// crashed, and a repeat may run it again.
 	idempotencyLease = time.Minute
-	// idempotencyTTL is the time that answers are retained.
+	// idempotencyTTL is the time that responses are retained.
 	idempotencyTTL = 24 * time.Hour
-	// idempotencyWriteTimeout is the timeout for writing an answer.
+	// idempotencyWriteTimeout is the timeout for writing a response.
 	idempotencyWriteTimeout = 5 * time.Second
 )
 
@@ -45,7 +45,7 @@ func claimOf(ctx context.Context) *store.IdempotencyRecord {
 	return c
 }
 
-// once runs an operation once per idempotency key. Repeats get the same answer. The
+// once runs an operation once per idempotency key. Repeats get the same response. The
 // key of a failed operation is released, because it created nothing. If the first
 // attempt crashed, the operation runs again under the ID that was reserved for it;
 // see claimOf.
@@ -84,7 +84,7 @@ func once[I, O any](ctx context.Context, a *API, operation string, in *I, f func
 		}
 		return out, err
 	case !rec.Claimed:
-		p := web.NewProblem(http.StatusConflict, CodeInProgress, "a request with this "+web.IdempotencyHeader+" is still in progress; repeat it later to get its answer")
+		p := web.NewProblem(http.StatusConflict, CodeInProgress, "a request with this "+web.IdempotencyHeader+" is still in progress; repeat it later to get its response")
 		p.RetryAfter = 1
 		return nil, p
 	}
@@ -138,7 +138,7 @@ func idempotencyParam() *huma.Param {
 	low, high := 1, idempotencyMax
 	return &huma.Param{
 		Name: web.IdempotencyHeader, In: "header",
-		Description: "Makes a repeat safe: for 24 hours, the same request with the same key gets the same answer and creates nothing new. " +
+		Description: "Makes a repeat safe: for 24 hours, the same request with the same key gets the same response and creates nothing new. " +
 			"A different request with the key is 422 IDEMPOTENCY_KEY_REUSED; a repeat while the first is in progress is 409 IDEMPOTENCY_IN_PROGRESS. Failed requests can be repeated with the same key",
 		Schema: &huma.Schema{Type: huma.TypeString, MinLength: &low, MaxLength: &high, Pattern: "^[ -~]+$"},
 	}
@@ -170,8 +170,8 @@ func hashOf(kind string, texts []string) []byte {
 	return h.Sum(nil)
 }
 
-// sealed encrypts an answer so that only a caller with its idempotency key can read
-// it. The answer may contain a new API key.
+// sealed encrypts a response so that only a caller with its idempotency key can read
+// it. The response may contain a new API key.
 func sealed(key []byte, out any) ([]byte, error) {
 	text, err := json.Marshal(out)
 	if err != nil {
@@ -188,7 +188,7 @@ func sealed(key []byte, out any) ([]byte, error) {
 	return box.Seal(nonce, nonce, text, nil), nil
 }
 
-// unseal decrypts an answer into out.
+// unseal decrypts a response into out.
 func unseal(key, answer []byte, out any) error {
 	box, err := boxOf(key)
 	if err != nil {

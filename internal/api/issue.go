@@ -82,7 +82,7 @@ func (b *IssueCoupon) Resolve(ctx huma.Context) []error {
 
 type issueInput struct {
 	TemplateID string `path:"templateId" doc:"Template ID"`
-	Prefer     string `header:"Prefer" doc:"wait=N delays the answer until the outcome is known, for at most N seconds; N is at most 30 (RFC 7240)" example:"wait=5"`
+	Prefer     string `header:"Prefer" doc:"wait=N delays the response until the outcome is known, for at most N seconds; N is at most 30 (RFC 7240)" example:"wait=5"`
 	Body       IssueCoupon
 
 	wait time.Duration // from Prefer; 0: none
@@ -160,7 +160,7 @@ func (a *API) issueCoupon(ctx context.Context, in *issueInput) (*issueOutput, er
 	if err != nil {
 		return nil, err
 	}
-	if err := onlyOwn(ctx, in.Body.UserID); err != nil {
+	if err := checkOwnUser(ctx, in.Body.UserID); err != nil {
 		return nil, err
 	}
 	if wait, ok := a.cfg.UserLimits.Allow(in.Body.UserID); !ok {
@@ -177,7 +177,7 @@ func (a *API) issueCoupon(ctx context.Context, in *issueInput) (*issueOutput, er
 	return out, out.setStatus(status)
 }
 
-// setStatus sets the answer for a status. A rejection is a problem.
+// setStatus sets the response for a status. A rejection is a problem.
 func (out *issueOutput) setStatus(status coupon.Status) error {
 	out.Body = issueRequestOf(status)
 	switch {
@@ -197,8 +197,8 @@ func (out *issueOutput) setStatus(status coupon.Status) error {
 	return nil
 }
 
-// clockSlack is the tolerated difference between the clocks of two instances.
-const clockSlack = 5 * time.Second
+// clockSkewMax is the tolerated difference between the clocks of two instances.
+const clockSkewMax = 5 * time.Second
 
 // request requests a coupon. If an earlier attempt under the same idempotency key
 // crashed, it may have requested the coupon already. A coupon that the user got
@@ -218,7 +218,7 @@ func (a *API) request(ctx context.Context, id reward.TemplateID, user string) (c
 			return status, err
 		}
 		for _, got := range latest {
-			if got.TemplateID == id && !got.IssuedAt.Before(c.FirstAt.Add(-clockSlack)) {
+			if got.TemplateID == id && !got.IssuedAt.Before(c.FirstAt.Add(-clockSkewMax)) {
 				return coupon.Status{RequestID: reward.RequestID(id, user), Kind: coupon.Issued, Ticket: got.Ticket, Coupon: got, Duplicate: true}, nil
 			}
 		}
@@ -226,7 +226,7 @@ func (a *API) request(ctx context.Context, id reward.TemplateID, user string) (c
 	return a.cfg.Issuing.Request(ctx, coupon.IssueCommand{TemplateID: id, UserID: user})
 }
 
-// replayed updates a stored answer, because the request may have ended. It does not
+// replayed updates a stored response, because the request may have ended. It does not
 // show a later request of the same user.
 func (out *issueOutput) replayed(ctx context.Context, a *API) error {
 	out.Body.Duplicate = true
@@ -282,7 +282,7 @@ func (a *API) getIssueRequest(ctx context.Context, in *issueRequestInput) (*issu
 	if err != nil {
 		return nil, err
 	}
-	if err := onlyOwn(ctx, user); err != nil {
+	if err := checkOwnUser(ctx, user); err != nil {
 		return nil, err
 	}
 	status, err := a.cfg.Issuing.Status(ctx, id, user)

@@ -22,7 +22,7 @@ const (
 
 type issueEventsInput struct {
 	RequestID   string `path:"requestId" doc:"{templateId}:{userId}, percent-encoded; it splits at its first colon" example:"42:u7"`
-	LastEventID string `header:"Last-Event-ID" doc:"ID of the last event received; if that was the result, the answer is 204 and clients stop"`
+	LastEventID string `header:"Last-Event-ID" doc:"ID of the last event received; if that was the result, the response is 204 and clients stop"`
 }
 
 func (a *API) addIssueEvents() {
@@ -44,7 +44,7 @@ func (a *API) watchIssueRequest(ctx context.Context, in *issueEventsInput) (*hum
 	if err != nil {
 		return nil, err
 	}
-	if err := onlyOwn(ctx, user); err != nil {
+	if err := checkOwnUser(ctx, user); err != nil {
 		return nil, err
 	}
 	status, err := a.cfg.Issuing.Status(ctx, id, user)

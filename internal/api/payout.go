@@ -248,9 +248,9 @@ func (a *API) listPayouts(ctx context.Context, in *payoutListInput) (*payoutList
 
 const (
 	// exportPageRows is the number of payouts that an export holds in memory, and
-	// exportsAtOnce the number of exports that read a page at a time.
+	// exportReadsMax the number of exports that read a page at a time.
 	exportPageRows = 100
-	exportsAtOnce  = 4
+	exportReadsMax = 4
 )
 
 func (a *API) exportPayouts(w http.ResponseWriter, r *http.Request) {

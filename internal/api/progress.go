@@ -21,17 +21,17 @@ const (
 	progressInterval = 275 * time.Millisecond
 	// progressIntervalMax separates two reads of a promotion that does not change.
 	progressIntervalMax = time.Second
-	// progressGather is the time to wait for further watchers, so that one read
+	// progressGatherTime is the time to wait for further watchers, so that one read
 	// serves all of them.
-	progressGather = 10 * time.Millisecond
+	progressGatherTime = 10 * time.Millisecond
 	// progressTimeout is the timeout of one read.
 	progressTimeout = 3 * time.Second
 	// progressFailTimeout is the time without a successful read after which streams
 	// end.
 	progressFailTimeout = 10 * time.Second
-	// progressRate limits the events per second of an instance. The more watchers,
+	// progressEventsMax limits the events per second of an instance. The more watchers,
 	// the fewer events each gets, down to one per progressIntervalMax.
-	progressRate = 25_000
+	progressEventsMax = 25_000
 )
 
 // progressHub sends updates of promotions to their watchers. One goroutine reads
@@ -62,7 +62,7 @@ type progressTopic struct {
 	watchers map[*progressWatcher]bool
 	fresh    bool           // a watcher came after the latest read began
 	latest   *progressFrame // nil before the first read
-	heard    time.Time      // time of the last read, or of the first watch
+	readAt   time.Time      // time of the last read, or of the first watch
 	stride   int            // rounds between two reads
 	rest     int            // rounds until the next read
 }
@@ -71,7 +71,7 @@ type progressTopic struct {
 type progressWatcher struct {
 	id      reward.PromotionID
 	since   uint64 // round in which the watch began; only later reads count
-	told    bool
+	updated bool
 	updates chan progressUpdate // holds the latest update; only the hub's goroutine writes it
 	first   *progressFrame      // first event of the stream; the hub does not use it
 }
@@ -111,7 +111,7 @@ func (h *progressHub) watch(id reward.PromotionID) *progressWatcher {
 	}
 	t := h.topics[id]
 	if t == nil {
-		t = &progressTopic{watchers: make(map[*progressWatcher]bool), heard: time.Now()}
+		t = &progressTopic{watchers: make(map[*progressWatcher]bool), readAt: time.Now()}
 		h.topics[id] = t
 	}
 	w := &progressWatcher{id: id, since: h.round, updates: make(chan progressUpdate, 1)}
@@ -166,8 +166,8 @@ func (h *progressHub) run() {
 			h.mu.Unlock()
 			return
 		}
-		every := h.everyLocked()
-		all := time.Since(regular) >= every
+		interval := h.intervalLocked()
+		all := time.Since(regular) >= interval
 		if all {
 			regular = time.Now()
 		}
@@ -175,7 +175,7 @@ func (h *progressHub) run() {
 		ctx, round := h.ctx, h.round
 		h.mu.Unlock()
 		for chunk := range slices.Chunk(ids, store.BatchMax) {
-			err := h.look(ctx, round, chunk, int(progressIntervalMax/every))
+			err := h.readAndSend(ctx, round, chunk, int(progressIntervalMax/interval))
 			if ctx.Err() != nil {
 				break // there are no watchers any more
 			}
@@ -184,13 +184,13 @@ func (h *progressHub) run() {
 				h.report(err)
 			}
 		}
-		h.rest(regular.Add(every))
+		h.rest(regular.Add(interval))
 	}
 }
 
 // rest waits for the next round, or for a new watcher.
 func (h *progressHub) rest(until time.Time) {
-	time.Sleep(progressGather)
+	time.Sleep(progressGatherTime)
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {
@@ -207,9 +207,9 @@ func (h *progressHub) report(err error) {
 	}
 }
 
-// everyLocked returns the length of a round. It grows with the number of watchers.
-func (h *progressHub) everyLocked() time.Duration {
-	return min(max(time.Duration(h.watchers)*time.Second/progressRate, progressInterval), progressIntervalMax)
+// intervalLocked returns the length of a round. It grows with the number of watchers.
+func (h *progressHub) intervalLocked() time.Duration {
+	return min(max(time.Duration(h.watchers)*time.Second/progressEventsMax, progressInterval), progressIntervalMax)
 }
 
 // dueLocked starts a round and returns the promotions to read in it.
@@ -228,9 +228,9 @@ func (h *progressHub) dueLocked(all bool) []reward.PromotionID {
 	return ids
 }
 
-// look reads promotions and updates their watchers. longest is the maximum stride
+// readAndSend reads promotions and updates their watchers. longest is the maximum stride
 // of promotions that do not change.
-func (h *progressHub) look(ctx context.Context, round uint64, ids []reward.PromotionID, longest int) error {
+func (h *progressHub) readAndSend(ctx context.Context, round uint64, ids []reward.PromotionID, longest int) error {
 	ctx, cancel := context.WithTimeout(ctx, progressTimeout)
 	defer cancel()
 	views, err := h.read(ctx, ids)
@@ -255,25 +255,25 @@ func (h *progressHub) look(ctx context.Context, round uint64, ids []reward.Promo
 		case f == nil:
 			h.endLocked(t, round, reward.NewError(reward.KindNotFound, reward.CodeNotFound, "promotion %s does not exist", id))
 		default:
-			t.tell(f, round, longest)
+			t.send(f, round, longest)
 		}
 	}
 	return err
 }
 
-// tell sends a view to the watchers that have not seen it.
-func (t *progressTopic) tell(f *progressFrame, round uint64, longest int) {
+// send sends a view to the watchers that have not seen it.
+func (t *progressTopic) send(f *progressFrame, round uint64, longest int) {
 	moved := t.latest == nil || t.latest.id != f.id
-	t.latest, t.heard = f, time.Now()
+	t.latest, t.readAt = f, time.Now()
 	if t.stride++; moved {
 		t.stride = 1
 	}
 	t.stride = min(t.stride, longest)
 	t.rest = t.stride
 	for w := range t.watchers {
-		if w.since < round && (moved || !w.told) {
-			w.told = true
-			w.tell(progressUpdate{progressFrame: f})
+		if w.since < round && (moved || !w.updated) {
+			w.updated = true
+			w.put(progressUpdate{progressFrame: f})
 		}
 	}
 }
@@ -281,13 +281,13 @@ func (t *progressTopic) tell(f *progressFrame, round uint64, longest int) {
 // failLocked ends the watches that have no update yet, because a read failed. After
 // progressFailTimeout it ends the others too.
 func (h *progressHub) failLocked(t *progressTopic, round uint64, err error) {
-	if time.Since(t.heard) >= progressFailTimeout {
+	if time.Since(t.readAt) >= progressFailTimeout {
 		h.endLocked(t, round, err)
 		return
 	}
 	for w := range t.watchers {
-		if w.since < round && !w.told {
-			w.tell(progressUpdate{err: err})
+		if w.since < round && !w.updated {
+			w.put(progressUpdate{err: err})
 			h.dropLocked(t, w)
 		}
 	}
@@ -297,14 +297,14 @@ func (h *progressHub) failLocked(t *progressTopic, round uint64, err error) {
 func (h *progressHub) endLocked(t *progressTopic, round uint64, err error) {
 	for w := range t.watchers {
 		if w.since < round {
-			w.tell(progressUpdate{err: err})
+			w.put(progressUpdate{err: err})
 			h.dropLocked(t, w)
 		}
 	}
 }
 
-// tell puts an update into the mailbox. It replaces an older one.
-func (w *progressWatcher) tell(n progressUpdate) {
+// put puts an update into the mailbox. It replaces an older one.
+func (w *progressWatcher) put(n progressUpdate) {
 	select {
 	case <-w.updates:
 	default:

@@ -98,7 +98,7 @@ func (h *progressHub) standing() (watchers, promotions int, reading bool) {
 // nobody watches.
 func (h *progressHub) wantIdle(t *testing.T) {
 	t.Helper()
-	time.Sleep(2 * progressGather)
+	time.Sleep(2 * progressGatherTime)
 	synctest.Wait()
 	if watchers, promotions, reading := h.standing(); reading || promotions != 0 || watchers != 0 {
 		t.Errorf("%d watch %d promotions, reading %v", watchers, promotions, reading)
@@ -193,7 +193,7 @@ func TestProgressHub(t *testing.T) {
 			want     time.Duration
 		}{{1, progressInterval}, {6000, progressInterval}, {10_000, 400 * time.Millisecond}, {1_000_000, progressIntervalMax}} {
 			h.watchers = tc.watchers
-			if got := h.everyLocked(); got != tc.want {
+			if got := h.intervalLocked(); got != tc.want {
 				t.Errorf("%d watchers: every %s, want %s", tc.watchers, got, tc.want)
 			}
 		}

@@ -150,12 +150,12 @@ type CreateCanary struct {
 	MaxFailureRate *float64 `json:"maxFailureRate,omitempty" minimum:"0" maximum:"1" doc:"Share of FAILED canary payouts above which the promotion pauses; absent: 0.5"`
 }
 
-// Resolve checks what the schema cannot express, so that one answer names all
+// Resolve checks what the schema cannot express, so that one response names all
 // invalid fields.
 func (b *CreatePromotion) Resolve(huma.Context) []error {
 	cmd, wrong := b.command()
 	// createPromotion checks that startsAt is in the future: a later repeat under the
-	// same idempotency key must get the same answer.
+	// same idempotency key must get the same response.
 	wrong = append(wrong, cmd.Check(time.Time{})...)
 	errs := make([]error, len(wrong))
 	for i, f := range wrong {
@@ -249,7 +249,7 @@ func (a *API) addPromotions() {
 				return nil, err
 			}
 			v, err := act.do(ctx, id)
-			return a.whole(ctx, v, err)
+			return a.withSummaries(ctx, v, err)
 		})
 	}
 }
@@ -268,7 +268,7 @@ func (a *API) createPromotion(ctx context.Context, in *struct{ Body CreatePromot
 	if c := claimOf(ctx); c != nil && c.Again && reward.HasCode(err, reward.CodeExists) {
 		v, err = a.createdBefore(ctx, cmd, err)
 	}
-	out, err := a.whole(ctx, v, err)
+	out, err := a.withSummaries(ctx, v, err)
 	if err != nil {
 		return nil, err
 	}
@@ -297,11 +297,11 @@ func (a *API) getPromotion(ctx context.Context, in *promotionIDInput) (*promotio
 		return nil, err
 	}
 	v, err := a.cfg.Promotions.Get(ctx, id)
-	return a.whole(ctx, v, err)
+	return a.withSummaries(ctx, v, err)
 }
 
-// whole returns a promotion with its summaries.
-func (a *API) whole(ctx context.Context, v store.PromotionView, err error) (*promotionOutput, error) {
+// withSummaries returns a promotion with its summaries.
+func (a *API) withSummaries(ctx context.Context, v store.PromotionView, err error) (*promotionOutput, error) {
 	if err != nil {
 		return nil, err
 	}

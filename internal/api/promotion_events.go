@@ -22,7 +22,7 @@ const (
 
 type promotionEventsInput struct {
 	ID          string `path:"id" doc:"Promotion ID"`
-	LastEventID string `header:"Last-Event-ID" doc:"ID of the last event received; that state is not sent again. If it was done and nothing has changed since, the answer is 204 and clients stop. Unknown IDs are ignored"`
+	LastEventID string `header:"Last-Event-ID" doc:"ID of the last event received; that state is not sent again. If it was done and nothing has changed since, the response is 204 and clients stop. Unknown IDs are ignored"`
 }
 
 func (a *API) addPromotionEvents() {

@@ -214,12 +214,12 @@ func (a *API) getReconciliation(ctx context.Context, in *reconciliationIDInput) 
 	if err != nil {
 		return nil, web.Malformed("id", err.Error())
 	}
-	kept, err := a.cfg.Rows.ReconciliationGet(ctx, id)
+	stored, err := a.cfg.Rows.ReconciliationGet(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	report := &Reconciliation{}
-	if err := json.Unmarshal(kept.Report, report); err != nil {
+	if err := json.Unmarshal(stored.Report, report); err != nil {
 		return nil, fmt.Errorf("decoding reconciliation %d failed: %w", id, err)
 	}
 	if report.Drifts == nil {

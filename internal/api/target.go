@@ -34,9 +34,9 @@ const (
 	// uploadRateMin is the minimum rate of an upload in bytes per second, averaged
 	// over such a pause. No real client sends single bytes.
 	uploadRateMin = 32
-	// uploadHead is the number of bytes that must arrive before an upload gets a
+	// uploadBytesMin is the number of bytes that must arrive before an upload gets a
 	// slot and memory.
-	uploadHead = 1 << 10
+	uploadBytesMin = 1 << 10
 	// uploadsDefault is the number of uploads that are read at a time. A fast upload
 	// needs about a megabyte. Further ones wait for at most uploadSlotTimeout.
 	uploadsDefault    = 256
@@ -167,7 +167,7 @@ func (a *API) uploadCommand(w http.ResponseWriter, r *http.Request) (payout.Uplo
 	if cmd.Format, err = uploadFormat(r.Header.Get("Content-Type")); err != nil {
 		return cmd, err
 	}
-	body := bufio.NewReaderSize(newGuardedBody(w, r, a.cfg.UploadIdle), uploadHead)
+	body := bufio.NewReaderSize(newGuardedBody(w, r, a.cfg.UploadIdle), uploadBytesMin)
 	switch encoding := strings.ToLower(strings.TrimSpace(strings.Join(r.Header.Values("Content-Encoding"), ","))); encoding {
 	case "", "identity":
 		cmd.Body = body
@@ -176,7 +176,7 @@ func (a *API) uploadCommand(w http.ResponseWriter, r *http.Request) (payout.Uplo
 	default:
 		return cmd, unsupported("Content-Encoding " + reward.Quote(encoding) + " is neither gzip nor identity")
 	}
-	_, _ = body.Peek(uploadHead) // an error is returned again by Read, after the bytes before it
+	_, _ = body.Peek(uploadBytesMin) // an error is returned again by Read, after the bytes before it
 	return cmd, nil
 }
 

@@ -39,7 +39,7 @@ type Template struct {
 	OpensAt            time.Time `json:"opensAt,omitzero" doc:"Absent: open since its creation"`
 	ClosesAt           time.Time `json:"closesAt,omitzero" doc:"Absent: it does not close"`
 	ValidForSeconds    int64     `json:"validForSeconds,omitempty" doc:"Seconds from issue to expiry of a coupon; absent: coupons do not expire"`
-	Mode               string    `json:"mode" enum:"STREAM,KAFKA,SYNC" doc:"STREAM: requests wait in line and are served in order; KAFKA: requests are accepted once the broker has them, and served in no particular order; SYNC: coupons are issued under a lock, and the answer has the outcome"`
+	Mode               string    `json:"mode" enum:"STREAM,KAFKA,SYNC" doc:"STREAM: requests wait in line and are served in order; KAFKA: requests are accepted once the broker has them, and served in no particular order; SYNC: coupons are issued under a lock, and the response has the outcome"`
 	ReissueAfterCancel bool      `json:"reissueAfterCancel" doc:"Whether a user whose coupon was cancelled may get another"`
 	WhenRedisAway      string    `json:"whenRedisAway" enum:"DATABASE,WAIT" doc:"During a Redis outage: DATABASE issues through the database; WAIT answers 503 until Redis is available"`
 	Path               string    `json:"path" enum:"GATE,DATABASE" doc:"How requests are handled now; DATABASE: Redis is unavailable, and requests do not wait in line"`
@@ -117,7 +117,7 @@ type CreateDraw struct {
 	From time.Time `json:"from" doc:"Before opensAt"`
 }
 
-// Resolve checks what the schema cannot express, so that one answer names all
+// Resolve checks what the schema cannot express, so that one response names all
 // invalid fields.
 func (b *CreateTemplate) Resolve(huma.Context) []error {
 	t, wrong := b.template()
@@ -336,7 +336,7 @@ func (a *API) createTemplate(ctx context.Context, in *struct{ Body CreateTemplat
 	if claim != nil && claim.Again && reward.HasCode(err, reward.CodeExists) {
 		// An earlier attempt of the same request may have created it before it crashed.
 		exists := err
-		if v, err = a.cfg.Templates.Get(ctx, t.ID); err == nil && (v.Name != t.Name || v.CreatedAt.Before(claim.FirstAt.Add(-clockSlack))) {
+		if v, err = a.cfg.Templates.Get(ctx, t.ID); err == nil && (v.Name != t.Name || v.CreatedAt.Before(claim.FirstAt.Add(-clockSkewMax))) {
 			err = exists
 		}
 	}

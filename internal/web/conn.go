@@ -101,7 +101,7 @@ func (l *limitedListener) Close() error {
 }
 
 // closeWriter is a connection that can be closed for writing only. A client that
-// still sends then reads the answer before it sees the end.
+// still sends then reads the response before it sees the end.
 type closeWriter interface{ CloseWrite() error }
 
 // slotConn releases its slot when it is closed.
@@ -203,7 +203,7 @@ func (c *headConn) refuse(code, detail string) error {
 	c.refused = true
 	_ = c.CloseWrite()
 	// Read what still arrives for a moment. Closing with unread bytes would reset
-	// the connection, and the client would lose the answer.
+	// the connection, and the client would lose the response.
 	_ = c.SetReadDeadline(time.Now().Add(lingerTimeout))
 	_, _ = io.CopyN(io.Discard, c.Conn, lingerMax)
 	return &net.OpError{Op: "read", Net: "tcp", Err: errors.New(code)}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// CSV writes an answer of any size as text/csv, page by page. It sends the headers
+// CSV writes a response of any size as text/csv, page by page. It sends the headers
 // with the first page, so that an earlier error can still become a problem. It is
 // not safe for concurrent use.
 type CSV struct {

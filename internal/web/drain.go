@@ -2,7 +2,7 @@ package web
 
 import "sync"
 
-// drain records whether this instance drains, and ends answers that wait for
+// drain records whether this instance drains, and ends responses that wait for
 // something and would delay a stop. It is safe for concurrent use.
 type drain struct {
 	mu    sync.Mutex    // protects what follows

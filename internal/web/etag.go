@@ -9,20 +9,20 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// etagMax limits the answers that get an ETag, in bytes. Longer ones get none.
-const etagMax = 1 << 20
+// taggedMax limits the responses that get an ETag, in bytes. Longer ones get none.
+const taggedMax = 1 << 20
 
-// taggedWriter buffers a JSON answer until it is complete, in order to send its
-// ETag first. If the caller has the same answer, it sends 304 without a body.
+// taggedWriter buffers a JSON response until it is complete, in order to send its
+// ETag first. If the caller has the same response, it sends 304 without a body.
 type taggedWriter struct {
 	http.ResponseWriter
 	ifNoneMatch []string
 	status      int // set by the handler; 0: none yet
-	held        []byte
+	buffered    []byte
 	passing     bool // nothing is buffered any more
 }
 
-// WriteHeader delays the status of a successful JSON answer until its body is
+// WriteHeader delays the status of a successful JSON response until its body is
 // complete. It sends all others at once.
 func (w *taggedWriter) WriteHeader(status int) {
 	if w.passing || status < http.StatusOK {
@@ -42,13 +42,13 @@ func (w *taggedWriter) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	if !w.passing && len(w.held)+len(b) > etagMax {
+	if !w.passing && len(w.buffered)+len(b) > taggedMax {
 		w.pass()
 	}
 	if w.passing {
 		return w.ResponseWriter.Write(b)
 	}
-	w.held = append(w.held, b...)
+	w.buffered = append(w.buffered, b...)
 	return len(b), nil
 }
 
@@ -56,18 +56,18 @@ func (w *taggedWriter) Write(b []byte) (int, error) {
 func (w *taggedWriter) pass() {
 	w.passing = true
 	w.ResponseWriter.WriteHeader(w.status)
-	if len(w.held) > 0 {
-		_, _ = w.ResponseWriter.Write(w.held) // the caller may have left
-		w.held = nil
+	if len(w.buffered) > 0 {
+		_, _ = w.ResponseWriter.Write(w.buffered) // the caller may have left
+		w.buffered = nil
 	}
 }
 
-// end sends the buffered answer with its ETag.
+// end sends the buffered response with its ETag.
 func (w *taggedWriter) end() {
 	if w.passing || w.status == 0 {
 		return
 	}
-	sum := sha256.Sum256(w.held)
+	sum := sha256.Sum256(w.buffered)
 	tag := `"` + hex.EncodeToString(sum[:16]) + `"`
 	h := w.Header()
 	h.Set("ETag", tag)
@@ -76,7 +76,7 @@ func (w *taggedWriter) end() {
 	if matches(w.ifNoneMatch, tag) {
 		h.Del("Content-Type")
 		h.Del("Content-Length")
-		w.status, w.held = http.StatusNotModified, nil
+		w.status, w.buffered = http.StatusNotModified, nil
 	}
 	w.pass()
 }
@@ -100,11 +100,11 @@ func matches(headers []string, tag string) bool {
 // ETag adds If-None-Match and status 304 to the description of a read.
 func ETag(op *huma.Operation) {
 	op.Parameters = append(op.Parameters, &huma.Param{
-		Name: "If-None-Match", In: "header", Description: "ETag of the answer that the caller already has; if it has not changed, the status is 304",
+		Name: "If-None-Match", In: "header", Description: "ETag of the response that the caller already has; if it has not changed, the status is 304",
 		Schema: &huma.Schema{Type: huma.TypeString},
 	})
 	if op.Responses == nil {
 		op.Responses = map[string]*huma.Response{}
 	}
-	op.Responses["304"] = &huma.Response{Description: "The answer that the caller has is still current"}
+	op.Responses["304"] = &huma.Response{Description: "The response that the caller has is still current"}
 }

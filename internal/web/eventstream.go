@@ -56,7 +56,7 @@ type Alive func(ctx context.Context, end context.CancelFunc)
 // Thousands of clients may follow events at the same time. Inside net/http each
 // costs about 60 kB: a deep stack, three buffers and garbage. If possible, the
 // stream therefore takes over the connection, which reduces that to 20 kB. It then
-// keeps nothing of the request, and send must not either. Such an answer ends with
+// keeps nothing of the request, and send must not either. Such a response ends with
 // its connection.
 func (a *Router) StreamEvents(ctx context.Context, hc huma.Context, alive Alive, send func(ctx context.Context, out *Stream), end func()) {
 	r, w := humago.Unwrap(hc)
@@ -92,7 +92,7 @@ func (a *Router) StreamEvents(ctx context.Context, hc huma.Context, alive Alive,
 	go a.runStream(conn, alive, head.Bytes(), send, end)
 }
 
-// recordStatus records the status of an answer that w did not write.
+// recordStatus records the status of a response that w did not write.
 func recordStatus(w http.ResponseWriter, status int) {
 	for {
 		switch x := w.(type) {

@@ -20,7 +20,7 @@ type Limits struct {
 	// Leftover is the timeout for the rest of a body that the operation does not
 	// read. The default is 5 s.
 	Leftover time.Duration
-	// Write is the timeout for a client to read 32 KiB of an answer. The default
+	// Write is the timeout for a client to read 32 KiB of a response. The default
 	// is 30 s.
 	Write time.Duration
 	// Idle is the maximum time between two requests on a connection. The default
@@ -40,7 +40,7 @@ func (l Limits) withDefaults() Limits {
 // then on net/http reads in order to see the connection end, and a deadline
 // would look like an end.
 func (l Limits) handler(h http.Handler) http.Handler {
-	held := new(atomic.Int64)
+	buffered := new(atomic.Int64)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if conn, ok := r.Context().Value(headConnKey{}).(*headConn); ok {
 			conn.headersRead.Store(true)
@@ -50,7 +50,7 @@ func (l Limits) handler(h http.Handler) http.Handler {
 			body := &watchedBody{ReadCloser: r.Body, rc: rc}
 			r.Body = body
 			// This deadline holds until h sets its own. net/http reads the rest of a
-			// body before and after the answer. Only test writers have no deadlines.
+			// body before and after the response. Only test writers have no deadlines.
 			_ = rc.SetReadDeadline(time.Now().Add(l.Leftover))
 			defer func() {
 				if !body.whole {
@@ -58,7 +58,7 @@ func (l Limits) handler(h http.Handler) http.Handler {
 				}
 			}()
 		}
-		h.ServeHTTP(&pacedWriter{ResponseWriter: w, rc: rc, wait: l.Write, held: held}, r)
+		h.ServeHTTP(&pacedWriter{ResponseWriter: w, rc: rc, wait: l.Write, buffered: buffered}, r)
 	})
 }
 
@@ -82,26 +82,26 @@ const (
 	// writePart is the number of bytes that a client must read within the write
 	// timeout.
 	writePart = 32 << 10
-	// heldMax is the number of answer bytes waiting for their clients above which
+	// heldMax is the number of response bytes waiting for their clients above which
 	// the write timeout is divided by heldDivisor.
 	heldMax     = 32 << 20
 	heldDivisor = 30
 )
 
-// pacedWriter gives each part of an answer its own deadline. Reading an answer may
+// pacedWriter gives each part of a response its own deadline. Reading a response may
 // take hours, but the client must not stop reading. After a handler has set a
 // write deadline, pacedWriter sets none.
 type pacedWriter struct {
 	http.ResponseWriter
-	rc   *http.ResponseController
-	wait time.Duration
-	held *atomic.Int64 // bytes of all answers being written
-	own  bool          // the handler sets the deadlines
+	rc       *http.ResponseController
+	wait     time.Duration
+	buffered *atomic.Int64 // bytes of all responses being written
+	own      bool          // the handler sets the deadlines
 }
 
 func (w *pacedWriter) Write(b []byte) (int, error) {
-	w.held.Add(int64(len(b)))
-	defer w.held.Add(-int64(len(b)))
+	w.buffered.Add(int64(len(b)))
+	defer w.buffered.Add(-int64(len(b)))
 	written := 0
 	for {
 		part := b[written:min(len(b), written+writePart)]
@@ -113,7 +113,7 @@ func (w *pacedWriter) Write(b []byte) (int, error) {
 	}
 }
 
-// WriteHeader sets a deadline too, for answers without a body.
+// WriteHeader sets a deadline too, for responses without a body.
 func (w *pacedWriter) WriteHeader(status int) {
 	w.extend()
 	w.ResponseWriter.WriteHeader(status)
@@ -124,7 +124,7 @@ func (w *pacedWriter) extend() {
 		return
 	}
 	wait := w.wait
-	if w.held.Load() > heldMax {
+	if w.buffered.Load() > heldMax {
 		wait /= heldDivisor
 	}
 	_ = w.rc.SetWriteDeadline(time.Now().Add(wait)) // only test writers have no deadlines

@@ -84,7 +84,7 @@ func (p *Problem) GetStatus() int { return p.Status }
 // ContentType returns the media type for huma.
 func (p *Problem) ContentType(string) string { return ProblemType }
 
-// GetHeaders returns the headers of the answer for huma.
+// GetHeaders returns the headers of the response for huma.
 func (p *Problem) GetHeaders() http.Header {
 	h := make(http.Header)
 	switch {
@@ -153,7 +153,7 @@ func humaProblem(status int, msg string, errs []error) *Problem {
 			continue
 		}
 		f := problemField(d)
-		f.Field, f.Detail = brief(f.Field), brief(f.Detail)
+		f.Field, f.Detail = truncate(f.Field), truncate(f.Detail)
 		// The first error of a field, from its schema, is enough.
 		if !slices.ContainsFunc(p.Errors, func(o ProblemField) bool { return o.Field == f.Field }) {
 			p.Errors = append(p.Errors, f)
@@ -171,14 +171,14 @@ func humaProblem(status int, msg string, errs []error) *Problem {
 // Limits of what a problem repeats from a request.
 const (
 	fieldErrorsMax = 100
-	briefMax       = 500 // bytes of a name or sentence
+	truncatedMax   = 500 // bytes of a name or sentence
 )
 
-func brief(s string) string {
-	if len(s) <= briefMax {
+func truncate(s string) string {
+	if len(s) <= truncatedMax {
 		return s
 	}
-	return strings.ToValidUTF8(s[:briefMax], "") + "…"
+	return strings.ToValidUTF8(s[:truncatedMax], "") + "…"
 }
 
 // requiredPrefix starts huma's message about a missing field.

@@ -28,13 +28,13 @@ func RequestID(ctx context.Context) string {
 	return id
 }
 
-// withRequestID gives a request and its answer an ID, unless the request has one.
+// withRequestID gives a request and its response an ID, unless the request has one.
 func withRequestID(w http.ResponseWriter, r *http.Request) *http.Request {
 	if RequestID(r.Context()) != "" {
 		return r
 	}
 	id := r.Header.Get(requestIDHeader)
-	if !goodRequestID(id) {
+	if !validRequestID(id) {
 		id = rand.Text()
 	}
 	w.Header().Set(requestIDHeader, id)
@@ -119,9 +119,9 @@ func (a *Router) checkQuery(ctx huma.Context, next func(huma.Context)) {
 	next(ctx)
 }
 
-// recovered answers a panic with a problem. If a part of the answer was sent, or
+// recovered answers a panic with a problem. If a part of the response was sent, or
 // the panic is http.ErrAbortHandler, it closes the connection instead, so that
-// the caller sees that the answer is incomplete.
+// the caller sees that the response is incomplete.
 func (a *Router) recovered(w *trackedWriter, r *http.Request, v any) {
 	if v == nil {
 		return
@@ -145,8 +145,8 @@ type methods struct{ names []string }
 // ServeHTTP does nothing: a.paths is used for lookups only.
 func (*methods) ServeHTTP(http.ResponseWriter, *http.Request) {}
 
-// note records the operation of a pattern, and the method for its path.
-func (a *Router) note(operation, pattern string) {
+// record records the operation of a pattern, and the method for its path.
+func (a *Router) record(operation, pattern string) {
 	a.operations[pattern] = operation
 	method, path, _ := strings.Cut(pattern, " ")
 	m := a.methods[path]
@@ -175,8 +175,8 @@ func (a *Router) unrouted(w http.ResponseWriter, r *http.Request, resource http.
 	writeProblem(w, p)
 }
 
-// goodRequestID reports whether a caller's ID can be used in logs and headers.
-func goodRequestID(id string) bool {
+// validRequestID reports whether a caller's ID can be used in logs and headers.
+func validRequestID(id string) bool {
 	if id == "" || len(id) > 128 {
 		return false
 	}

@@ -28,7 +28,7 @@ type RouterConfig struct {
 	Title, Version string
 	// Gate is asked before each operation. It must not be nil.
 	Gate Gate
-	// Metrics counts the answers. Nil counts nothing.
+	// Metrics counts the responses. Nil counts nothing.
 	Metrics *obs.Metrics
 	Log     obs.Log
 }
@@ -73,14 +73,14 @@ func (a *Router) OpenAPI() *huma.OpenAPI { return a.huma.OpenAPI() }
 
 // Handle adds an operation that f answers, without huma.
 func (a *Router) Handle(operation, pattern string, f http.HandlerFunc) {
-	a.note(operation, pattern)
+	a.record(operation, pattern)
 	a.mux.HandleFunc(pattern, f)
 }
 
-// Register adds an operation with a JSON body and a JSON answer. Errors of f
+// Register adds an operation with a JSON body and a JSON response. Errors of f
 // become problems.
 func Register[I, O any](a *Router, op huma.Operation, f func(ctx context.Context, in *I) (*O, error)) {
-	a.note(op.OperationID, op.Method+" "+op.Path)
+	a.record(op.OperationID, op.Method+" "+op.Path)
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := f(ctx, in)
 		if err != nil {
@@ -105,7 +105,7 @@ func (a *Router) OpenStreams() (streams, connections int) {
 // Router drains. When ctx ends, it closes the connections of the remaining ones.
 func (a *Router) CloseStreams(ctx context.Context) { a.streams.close(ctx) }
 
-// Drain ends the answers that wait for something, such as event streams.
+// Drain ends the responses that wait for something, such as event streams.
 func (a *Router) Drain() { a.draining.set(true) }
 
 // Undrain reverts Drain.

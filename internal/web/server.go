@@ -200,7 +200,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, api *Router) {
 // guard protects the API from web pages of other origins. Such a page cannot
 // change data. With AuthNone, it also cannot reach the API under a host name of
 // its own that resolves to this machine. Pages of the configured origins may read
-// the answers.
+// the responses.
 func guard(api *Router, cross *http.CrossOriginProtection, authMode string, origins []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(origins) > 0 {
