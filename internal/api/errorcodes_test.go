@@ -333,7 +333,7 @@ func TestErrorCodesArrive(t *testing.T) {
 			b := &bundle{api: New(Config{UploadsMost: 1, Rows: rows, Audits: &fakeRows{}, IDs: service.NewIDs()})}
 			b.api.uploads <- struct{}{}
 			out := httptest.NewRecorder()
-			req := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/promotions/12345/targets", strings.NewReader("targetId\n"+strings.Repeat("1\n", uploadHead)))
+			req := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/promotions/12345/targets", strings.NewReader("targetId\n"+strings.Repeat("1\n", uploadBytesMin)))
 			req.Header.Set("Content-Type", asCSV)
 			b.api.ServeHTTP(out, req)
 			a := answer{out.Code, out.Header(), out.Body.String()}
