@@ -56,13 +56,15 @@ var rooms = map[string]room{
 	"internal/payout": {flows, nil},
 	"internal/coupon": {flows, nil},
 
+	// The plumbing below the API knows no operation.
+	"internal/web": {flows, with("internal/auth")},
 	"internal/api": {gateway, nil},
 
 	"internal/lab": {wiring, with("internal/store", "internal/queue", "internal/gate", "internal/bus", "internal/money",
 		"internal/pool", "internal/payout", "internal/coupon", "client")},
 	"internal/config": {wiring, with("internal/auth", "internal/bus", "internal/money")},
 	"internal/engine": {wiring, with("internal/config", "internal/store", "internal/queue", "internal/gate", "internal/bus", "internal/money",
-		"internal/pool", "internal/payout", "internal/coupon", "internal/api", "internal/auth",
+		"internal/pool", "internal/payout", "internal/coupon", "internal/web", "internal/api", "internal/auth",
 		"internal/governor", "internal/governor/redisrate",
 		"internal/store/postgres", "internal/store/sqlite", "internal/queue/redisstream", "internal/gate/redisgate")},
 
@@ -189,6 +191,8 @@ func TestArrowRules(t *testing.T) {
 		{"internal/payout", "internal/store"},
 		{"internal/payout", "internal/pool"},
 		{"internal/api", "internal/payout"},
+		{"internal/api", "internal/web"},
+		{"internal/web", "internal/auth"},
 		{"internal/store/postgres", "internal/store"},
 		{"internal/queue/redisstream", "internal/obs"},
 		{"internal/gate/redisgate", "internal/redis"},
@@ -216,6 +220,10 @@ func TestArrowRules(t *testing.T) {
 		{"internal/payout", "internal/coupon"},
 		{"internal/coupon", "internal/payout"},
 		{"internal/payout", "internal/api"},
+		{"internal/payout", "internal/web"},
+		{"internal/web", "internal/api"},
+		{"internal/web", "internal/payout"},
+		{"internal/web", "internal/store"},
 		{"internal/payout", "internal/store/sqlite"},
 		{"internal/payout", "internal/lab"},
 		{"internal/payout", "."},

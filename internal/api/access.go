@@ -16,6 +16,7 @@ import (
 
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // Who may do what, by groups of roles.
@@ -83,7 +84,7 @@ func actor(ctx context.Context) string { return callerOf(ctx).Name }
 // onlyOwn refuses a shopper who asks for somebody else.
 func onlyOwn(ctx context.Context, user string) error {
 	if c := callerOf(ctx); c.Role == auth.Shopper && c.User != user {
-		return newProblem(http.StatusForbidden, CodeForbidden, "a shopper's token asks for its own user only")
+		return web.NewProblem(http.StatusForbidden, CodeForbidden, "a shopper's token asks for its own user only")
 	}
 	return nil
 }
@@ -104,12 +105,12 @@ func describeAccess(op *huma.Operation) {
 // describe adds an operation that huma does not carry out to the description.
 func (a *API) describe(op huma.Operation) {
 	describeAccess(&op)
-	a.huma.OpenAPI().AddOperation(&op)
+	a.OpenAPI().AddOperation(&op)
 }
 
 // admit finds out who calls and whether he may. What it returns instead of a
 // request is the answer.
-func (a *API) admit(r *http.Request, operation string) (*http.Request, context.CancelFunc, error) {
+func (a *API) admit(r *http.Request, operation string) (*http.Request, func(), error) {
 	allowed, known := permissions[operation]
 	if !known {
 		return nil, nil, fmt.Errorf("nobody has said who may call %q", operation)
@@ -126,7 +127,7 @@ func (a *API) admit(r *http.Request, operation string) (*http.Request, context.C
 	if token != "" && long[operation] {
 		a.reverify(ctx, token, cancel)
 	}
-	ctx = context.WithValue(ctx, callerKey{}, caller{principal, r.URL.EscapedPath(), r.Header.Values(idempotencyHeader), token})
+	ctx = context.WithValue(ctx, callerKey{}, caller{principal, r.URL.EscapedPath(), r.Header.Values(web.IdempotencyHeader), token})
 	return r.WithContext(ctx), cancel, nil
 }
 
@@ -144,12 +145,12 @@ func (a *API) identify(r *http.Request, free bool) (p auth.Principal, token stri
 	}
 	given := r.Header.Values("Authorization")
 	if len(given) == 0 {
-		return p, "", newProblem(http.StatusUnauthorized, CodeUnauthenticated, "say who you are: Authorization: Bearer and an API key or a token")
+		return p, "", web.NewProblem(http.StatusUnauthorized, CodeUnauthenticated, "say who you are: Authorization: Bearer and an API key or a token")
 	}
 	scheme, token, _ := strings.Cut(given[0], " ")
 	token = strings.TrimSpace(token)
 	if len(given) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return p, "", newProblem(http.StatusUnauthorized, CodeUnauthenticated, "Authorization must be Bearer and an API key or a token, once")
+		return p, "", web.NewProblem(http.StatusUnauthorized, CodeUnauthenticated, "Authorization must be Bearer and an API key or a token, once")
 	}
 	// Who guesses costs a look-up each time.
 	from := remoteHost(r)
@@ -162,10 +163,10 @@ func (a *API) identify(r *http.Request, free bool) (p auth.Principal, token stri
 		return p, token, nil
 	case errors.Is(err, auth.ErrUnknown):
 		_, _ = a.failures.Allow(from) // it is noted, and refused in any case
-		return p, "", newProblem(http.StatusUnauthorized, CodeUnauthenticated, strings.TrimPrefix(err.Error(), auth.ErrUnknown.Error()+": "))
+		return p, "", web.NewProblem(http.StatusUnauthorized, CodeUnauthenticated, strings.TrimPrefix(err.Error(), auth.ErrUnknown.Error()+": "))
 	default:
-		a.log.Warn(obs.Unavailable, err, "request_id", requestID(r.Context()))
-		return p, "", newProblem(http.StatusServiceUnavailable, CodeUnavailable, "who you are cannot be found out now; ask again later")
+		a.log.Warn(obs.Unavailable, err, "request_id", web.RequestID(r.Context()))
+		return p, "", web.NewProblem(http.StatusServiceUnavailable, web.CodeUnavailable, "who you are cannot be found out now; ask again later")
 	}
 }
 
@@ -179,9 +180,19 @@ func (a *API) permit(p auth.Principal, allowed []auth.Role) error {
 		return tooMany(wait, "you have called too often (http.rate-limit)")
 	}
 	if !slices.Contains(allowed, p.Role) {
-		return newProblem(http.StatusForbidden, CodeForbidden, fmt.Sprintf("the role %s may not do this; it takes %s", p.Role, oneOf(allowed)))
+		return web.NewProblem(http.StatusForbidden, CodeForbidden, fmt.Sprintf("the role %s may not do this; it takes %s", p.Role, oneOf(allowed)))
 	}
 	return nil
+}
+
+// alive ends a stream when its caller's key or token is not good any more; nil
+// when there is nothing to look at.
+func (a *API) alive(ctx context.Context) web.Alive {
+	token := callerOf(ctx).token
+	if token == "" {
+		return nil
+	}
+	return func(ctx context.Context, end context.CancelFunc) { a.reverify(ctx, token, end) }
 }
 
 // reverify ends a request that goes on when its caller's key or token is not
@@ -208,9 +219,9 @@ func (a *API) reverify(ctx context.Context, token string, end context.CancelFunc
 	context.AfterFunc(ctx, func() { timer.Stop() })
 }
 
-func tooMany(wait time.Duration, detail string) *Problem {
-	p := newProblem(http.StatusTooManyRequests, CodeRateLimited, detail)
-	p.retryAfter = max(int(math.Ceil(wait.Seconds())), 1)
+func tooMany(wait time.Duration, detail string) *web.Problem {
+	p := web.NewProblem(http.StatusTooManyRequests, CodeRateLimited, detail)
+	p.RetryAfter = max(int(math.Ceil(wait.Seconds())), 1)
 	return p
 }
 

@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/largesse/largesse/internal/web"
 )
 
 // ActorHeader names who acts where auth.mode is none: nothing proves it.
@@ -29,7 +31,7 @@ func claimedActor(r *http.Request) (string, error) {
 	name := strings.TrimSpace(given[0])
 	if n := utf8.RuneCountInString(name); len(given) > 1 || n < 1 || n > actorMax || !utf8.ValidString(name) ||
 		strings.ContainsFunc(name, unicode.IsControl) {
-		return "", malformed(ActorHeader, fmt.Sprintf("must be one name of 1 to %d characters in UTF-8", actorMax))
+		return "", web.Malformed(ActorHeader, fmt.Sprintf("must be one name of 1 to %d characters in UTF-8", actorMax))
 	}
 	return name, nil
 }

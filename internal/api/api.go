@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/obs"
@@ -21,6 +20,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // Title is what the description at /openapi.json calls the API, by which an
@@ -96,22 +96,15 @@ type Streams interface {
 
 // API answers HTTP requests.
 type API struct {
+	*web.Router
 	cfg      Config
 	log      obs.Log
-	mux      *http.ServeMux
-	huma     huma.API
 	spec     []byte // GET /openapi.json
 	rates    *estimator
-	draining drain
 	progress *progressHub
-	streams  openStreams
 	uploads  chan struct{} // one token per upload that is read
 	exports  chan struct{} // one token per export that reads a page
-	// operations has the operation of each pattern of mux.
-	operations map[string]string
-	paths      *http.ServeMux      // knows each path without its methods
-	methods    map[string]*methods // by path
-	failures   *auth.Limits        // wrong keys and tokens, by address
+	failures *auth.Limits  // wrong keys and tokens, by address
 }
 
 // failuresPerSecond is how many wrong keys and tokens an address may show.
@@ -149,23 +142,16 @@ func New(cfg Config) *API {
 		cfg.StreamNames = func(queue.Stream) (string, string) { return "", "" }
 	}
 	a := &API{
-		cfg: cfg, log: cfg.Log.For(obs.API), mux: http.NewServeMux(), rates: newEstimator(),
-		uploads:    make(chan struct{}, cfg.UploadsMost),
-		exports:    make(chan struct{}, exportsAtOnce),
-		operations: make(map[string]string), paths: http.NewServeMux(), methods: make(map[string]*methods), failures: auth.NewLimits(failuresPerSecond),
+		cfg: cfg, log: cfg.Log.For(obs.API), rates: newEstimator(),
+		uploads:  make(chan struct{}, cfg.UploadsMost),
+		exports:  make(chan struct{}, exportsAtOnce),
+		failures: auth.NewLimits(failuresPerSecond),
 	}
+	a.Router = web.NewRouter(web.RouterConfig{Title: Title, Version: cfg.Version, Gate: a.admit, Metrics: cfg.Metrics, Log: cfg.Log})
 	a.progress = newProgressHub(a)
-	hc := huma.DefaultConfig(Title, cfg.Version)
-	// The description is served below, once it is whole; the docs page would
-	// load scripts of others, and $schema would be a field nobody asked for.
-	hc.OpenAPIPath, hc.DocsPath, hc.SchemasPath, hc.CreateHooks = "", "", "", nil
-	hc.RejectUnknownQueryParameters = true
-	hc.Formats = jsonFormats
-	hc.Components.SecuritySchemes = map[string]*huma.SecurityScheme{bearer: {
+	a.OpenAPI().Components.SecuritySchemes = map[string]*huma.SecurityScheme{bearer: {
 		Type: "http", Scheme: "bearer", Description: "An API key, or a token (auth.mode jwt); nothing while auth.mode is none",
 	}}
-	a.huma = humago.New(a.mux, hc)
-	a.huma.UseMiddleware(a.checkQuery)
 	a.addPromotions()
 	a.addPromotionEvents()
 	a.addTargets()
@@ -183,37 +169,23 @@ func New(cfg Config) *API {
 	a.addInstances()
 	a.addHealth()
 	a.addMetrics()
-	a.addDocs()
+	a.AddDocs()
 	a.spec = a.finishDescription()
-	a.handle("describe", "GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+	a.Handle("describe", "GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json")
 		_, _ = w.Write(a.spec) // the caller may have gone
 	})
 	return a
 }
 
-// Drain makes /readyz say that no more work should be sent here, and ends the
-// answers that wait for something.
-func (a *API) Drain() { a.draining.set(true) }
-
-// Undrain takes Drain back.
-func (a *API) Undrain() { a.draining.set(false) }
-
-// handle adds a route that is no JSON call.
-func (a *API) handle(operation, pattern string, f http.HandlerFunc) {
-	a.note(operation, pattern)
-	a.mux.HandleFunc(pattern, f)
-}
-
 // call declares a JSON call. One that changes something is audited. Its errors
 // are described by their codes; see operationCodes.
 func call[I, O any](a *API, op huma.Operation, f func(ctx context.Context, in *I) (*O, error)) {
-	a.note(op.OperationID, op.Method+" "+op.Path)
 	op.BodyReadTimeout, op.MaxBodyBytes = a.cfg.BodyWait, bodyMost
 	read := op.Method == http.MethodGet
 	describeAccess(&op)
 	if read && strings.HasPrefix(op.Path, "/v1/") && !long[op.OperationID] {
-		etagged(&op)
+		web.ETag(&op)
 	}
 	if !read && !unaudited[op.OperationID] {
 		change := f
@@ -233,19 +205,13 @@ func call[I, O any](a *API, op huma.Operation, f func(ctx context.Context, in *I
 	if !read {
 		op.Parameters = append(op.Parameters, actorParam())
 	}
-	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
-		out, err := f(ctx, in)
-		if err != nil {
-			return nil, a.problem(ctx, err)
-		}
-		return out, nil
-	})
+	web.Register(a.Router, op, f)
 }
 
 func promotionID(s string) (reward.PromotionID, error) {
 	id, err := reward.ParsePromotionID(s)
 	if err != nil {
-		return 0, malformed("id", err.Error())
+		return 0, web.Malformed("id", err.Error())
 	}
 	return id, nil
 }

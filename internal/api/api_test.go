@@ -21,6 +21,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 func TestMain(m *testing.M) {
@@ -179,10 +180,10 @@ func (a answer) want(t *testing.T, status int) {
 }
 
 // wantProblem checks everything that a problem promises and returns it.
-func (a answer) wantProblem(t *testing.T, status int, code string) Problem {
+func (a answer) wantProblem(t *testing.T, status int, code string) web.Problem {
 	t.Helper()
 	a.want(t, status)
-	var p Problem
+	var p web.Problem
 	dec := json.NewDecoder(strings.NewReader(a.body))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&p); err != nil {
@@ -218,7 +219,7 @@ func (a answer) text(t *testing.T, field string) string {
 	return s
 }
 
-func fields(p Problem) []string {
+func fields(p web.Problem) []string {
 	var out []string
 	for _, f := range p.Errors {
 		out = append(out, f.Field)

@@ -12,6 +12,7 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // APIKey is an API key on the wire.
@@ -94,7 +95,7 @@ func (a *API) addAPIKeys() {
 func (a *API) createAPIKey(ctx context.Context, in *apiKeyCreateInput) (*apiKeyOutput, error) {
 	now := time.Now()
 	if wrong := auth.CheckNewKey(in.Body.Name, in.Body.Role, in.Body.ExpiresAt, now); len(wrong) > 0 {
-		return nil, invalid(wrong[0].Field, wrong[0].Detail)
+		return nil, web.Invalid(wrong[0].Field, wrong[0].Detail)
 	}
 	id := a.cfg.IDs.Next()
 	if c := claimOf(ctx); c != nil {
@@ -142,9 +143,9 @@ func (a *API) listAPIKeys(ctx context.Context, in *apiKeyListInput) (*apiKeyList
 }
 
 func (a *API) revokeAPIKey(ctx context.Context, in *apiKeyIDInput) (*struct{}, error) {
-	id, err := idOf("API key", in.ID)
+	id, err := web.IDOf("API key", in.ID)
 	if err != nil {
-		return nil, malformed("id", err.Error())
+		return nil, web.Malformed("id", err.Error())
 	}
 	key, err := a.cfg.Keys.APIKeyRevoke(ctx, id, actor(ctx), time.Now())
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 const (
@@ -35,12 +36,12 @@ func (a *API) audited(ctx context.Context, operation, detail string, change func
 	c := callerOf(ctx)
 	line := store.AuditLine{
 		ID: a.cfg.IDs.Next(), At: time.Now(), Actor: c.Name, Role: string(c.Role),
-		Action: operation, Subject: c.path[:min(len(c.path), auditSubjectMax)], Detail: detail, RequestID: requestID(ctx),
+		Action: operation, Subject: c.path[:min(len(c.path), auditSubjectMax)], Detail: detail, RequestID: web.RequestID(ctx),
 	}
 	if err := a.cfg.Audits.AuditBegin(ctx, line); err != nil {
 		return err
 	}
-	status, code := http.StatusInternalServerError, CodeInternal
+	status, code := http.StatusInternalServerError, web.CodeInternal
 	defer func() { // also when it panics
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditEndWait)
 		defer cancel()
@@ -53,7 +54,7 @@ func (a *API) audited(ctx context.Context, operation, detail string, change func
 		status, code = done, ""
 		return nil
 	}
-	p := a.problem(ctx, err)
+	p := a.ProblemOf(ctx, err)
 	status, code = p.Status, p.Code
 	return p
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // Coupons is what people do with coupons that were issued.
@@ -115,7 +116,7 @@ func (a *API) couponCall(do func(ctx context.Context, id reward.CouponID) (rewar
 	return func(ctx context.Context, in *couponIDInput) (*couponOutput, error) {
 		id, err := reward.ParseCouponID(in.ID)
 		if err != nil {
-			return nil, malformed("couponId", err.Error())
+			return nil, web.Malformed("couponId", err.Error())
 		}
 		c, err := do(ctx, id)
 		if err == nil && onlyOwn(ctx, c.UserID) != nil {
@@ -182,7 +183,7 @@ func (a *API) couponPage(ctx context.Context, p store.CouponListParams, limit in
 // checkUser refuses a user of a path that nobody can be.
 func checkUser(user string) error {
 	if err := reward.CheckUserID(user); err != nil {
-		return malformed("userId", err.Error())
+		return web.Malformed("userId", err.Error())
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // A cursor names the list it belongs to and the last id that was seen. Callers
@@ -65,7 +66,7 @@ func cursorText(list, cursor string) string {
 }
 
 func noCursor() error {
-	return malformed("cursor", "is not a cursor of this list; pass on the nextCursor of the page before, or none")
+	return web.Malformed("cursor", "is not a cursor of this list; pass on the nextCursor of the page before, or none")
 }
 
 // page cuts what was read with pageRead to the limit and says whether more

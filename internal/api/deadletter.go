@@ -12,6 +12,7 @@ import (
 	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // DeadLetter is a message that could not be read or processed. Its bytes are
@@ -99,7 +100,7 @@ func (b *SelectDeadLetters) Resolve(huma.Context) []error {
 func (b *SelectDeadLetters) selection() (payout.LetterSelection, error) {
 	s := payout.LetterSelection{Source: b.Source, Reason: b.Reason, All: b.All}
 	for _, id := range b.IDs {
-		n, err := idOf("dead letter", string(id))
+		n, err := web.IDOf("dead letter", string(id))
 		if err != nil {
 			return s, err
 		}
@@ -148,7 +149,7 @@ func (a *API) addDeadLetters() {
 		}, func(ctx context.Context, in *deadLettersInput) (*deadLettersOutput, error) {
 			selection, err := in.Body.selection()
 			if err != nil {
-				return nil, invalid("ids", err.Error())
+				return nil, web.Invalid("ids", err.Error())
 			}
 			res, err := act.many(ctx, selection, actor(ctx))
 			if err != nil {
@@ -164,9 +165,9 @@ func (a *API) addDeadLetters() {
 // deadLetterCall makes a call that names a dead letter and answers with it.
 func (a *API) deadLetterCall(do func(ctx context.Context, id int64) (reward.DeadLetter, error)) func(context.Context, *deadLetterIDInput) (*deadLetterOutput, error) {
 	return func(ctx context.Context, in *deadLetterIDInput) (*deadLetterOutput, error) {
-		id, err := idOf("dead letter", in.ID)
+		id, err := web.IDOf("dead letter", in.ID)
 		if err != nil {
-			return nil, malformed("id", err.Error())
+			return nil, web.Malformed("id", err.Error())
 		}
 		l, err := do(ctx, id)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // descriptionText introduces the API.
@@ -111,7 +112,7 @@ const printed = `^[^\s\x00-\x1F\x7F-\x9F]([^\x00-\x1F\x7F-\x9F]*[^\s\x00-\x1F\x7
 // ids look, which codes each answer can carry, and examples. Requests are checked
 // by what was declared, whose complaints say more than that a pattern is not met.
 func (a *API) finishDescription() []byte {
-	doc := a.huma.OpenAPI()
+	doc := a.OpenAPI()
 	doc.Info.Description = descriptionText
 	doc.Tags = tags
 	doc.Extensions = map[string]any{"x-error-codes": errorCodes}
@@ -258,7 +259,7 @@ func describeParameters(op *huma.Operation) {
 			better.Schema = &huma.Schema{Type: huma.TypeString, Enum: payoutStates()}
 		case p.Name == ActorHeader:
 			better.Schema = &huma.Schema{Type: huma.TypeString, MinLength: p.Schema.MinLength, MaxLength: p.Schema.MaxLength, Pattern: printed}
-		case p.Name == idempotencyHeader:
+		case p.Name == web.IdempotencyHeader:
 			better.Schema = &huma.Schema{Type: huma.TypeString, MinLength: p.Schema.MinLength, MaxLength: p.Schema.MaxLength, Pattern: "^[!-~]([ -~]*[!-~])?$"}
 		default:
 			continue
@@ -281,7 +282,7 @@ func refTo(schema string) *huma.Schema { return &huma.Schema{Ref: schemaPrefix +
 
 // describeErrors says for each status which codes it can come with.
 func describeErrors(op *huma.Operation, schemas huma.Registry) {
-	problem := schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
+	problem := schemas.Schema(reflect.TypeFor[web.Problem](), true, "Problem")
 	delete(op.Responses, "default")
 	for status := range op.Responses {
 		if status >= "400" {
@@ -295,7 +296,7 @@ func describeErrors(op *huma.Operation, schemas huma.Registry) {
 		}
 		answer := &huma.Response{
 			Description: http.StatusText(status),
-			Content: map[string]*huma.MediaType{problemType: {Schema: &huma.Schema{
+			Content: map[string]*huma.MediaType{web.ProblemType: {Schema: &huma.Schema{
 				Ref: problem.Ref, Properties: map[string]*huma.Schema{"code": {Enum: enum}},
 			}}},
 		}

@@ -9,6 +9,20 @@ import (
 
 	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/web"
+)
+
+// Codes of the API itself. Those of HTTP are in web, and those of the packages
+// below are passed on.
+const (
+	CodeDraining        = "DRAINING"
+	CodeTooManyUploads  = "TOO_MANY_UPLOADS"
+	CodeBadGzip         = "BAD_GZIP"
+	CodeUnauthenticated = "UNAUTHENTICATED"
+	CodeForbidden       = "FORBIDDEN"
+	CodeRateLimited     = "RATE_LIMITED"
+	CodeKeyReused       = "IDEMPOTENCY_KEY_REUSED"
+	CodeInProgress      = "IDEMPOTENCY_IN_PROGRESS"
 )
 
 // errorCode is a code that a problem can carry. Codes are for programs and stay.
@@ -27,8 +41,8 @@ var errorCodes = []errorCode{
 	{payout.CodeBodyBroken, http.StatusBadRequest, "The body of an upload broke off before its end", "Send it again; targets taken before that stay, and meet themselves as duplicates"},
 	{CodeUnauthenticated, http.StatusUnauthorized, "No API key or token was shown, or it is unknown, expired or revoked", "Send Authorization: Bearer with a key or token that is good"},
 	{CodeForbidden, http.StatusForbidden, "Who called may not do this", "Use a key with one of the roles that detail names; a shopper's token asks for its own user only"},
-	{CodeCrossOrigin, http.StatusForbidden, "A web page of another origin wanted to change something", "Call from a server, or name the page's origin in http.allowed-origins"},
-	{CodeRouteNotFound, http.StatusNotFound, "There is nothing at this path", "Look the path up in openapi.json"},
+	{web.CodeCrossOrigin, http.StatusForbidden, "A web page of another origin wanted to change something", "Call from a server, or name the page's origin in http.allowed-origins"},
+	{web.CodeRouteNotFound, http.StatusNotFound, "There is nothing at this path", "Look the path up in openapi.json"},
 	{reward.CodeNotFound, http.StatusNotFound, "No promotion has this id", "Check the id; a deleted DRAFT is gone"},
 	{reward.CodePayoutNotFound, http.StatusNotFound, "The promotion has no such target", "Check both ids; the target may not have been uploaded yet"},
 	{reward.CodeUploadNotFound, http.StatusNotFound, "The promotion has no such upload", "Take reportUrl as the upload answered it"},
@@ -38,8 +52,8 @@ var errorCodes = []errorCode{
 	{reward.CodeDeadLetterNotFound, http.StatusNotFound, "No dead letter has this id", "Check the id"},
 	{reward.CodeReconciliationNotFound, http.StatusNotFound, "No reconciliation has this id", "Check the id"},
 	{reward.CodeAPIKeyNotFound, http.StatusNotFound, "No API key has this id", "Check the id; it is not the key itself"},
-	{CodeMethodNotAllowed, http.StatusMethodNotAllowed, "The path does not take this method", "Use one that the header Allow names"},
-	{CodeBodyTimeout, http.StatusRequestTimeout, "The body came too slowly, or stood still", "Send it again; of an upload the targets taken before that stay"},
+	{web.CodeMethodNotAllowed, http.StatusMethodNotAllowed, "The path does not take this method", "Use one that the header Allow names"},
+	{web.CodeBodyTimeout, http.StatusRequestTimeout, "The body came too slowly, or stood still", "Send it again; of an upload the targets taken before that stay"},
 	{reward.CodeIllegalState, http.StatusConflict, "What it is now does not allow this", "Read its state; detail says what is allowed"},
 	{reward.CodeExists, http.StatusConflict, "The id is taken", "Take another id, or none to have one made"},
 	{reward.CodeTypeMismatch, http.StatusConflict, "The id is a promotion's of the other type", "Take another id, or the type that it has"},
@@ -57,9 +71,9 @@ var errorCodes = []errorCode{
 	{reward.CodeCouponCancelled, http.StatusConflict, "The coupon was cancelled", "Nothing: that is for good"},
 	{reward.CodeCouponExpired, http.StatusConflict, "The coupon's time is over", "Nothing: that is for good"},
 	{CodeInProgress, http.StatusConflict, "A request with this Idempotency-Key is under way", "Send the same again after Retry-After to hear its answer"},
-	{CodeTooLarge, http.StatusRequestEntityTooLarge, "The body is larger than this call takes", "Send less at once; uploads of targets have no bound"},
-	{CodeUnsupportedMedia, http.StatusUnsupportedMediaType, "The call does not take this Content-Type or Content-Encoding", "Use one that the description names"},
-	{CodeWrongHost, http.StatusMisdirectedRequest, "With auth.mode none the server answers under localhost and loopback addresses only", "Call it by such an address, or set auth.mode"},
+	{web.CodeTooLarge, http.StatusRequestEntityTooLarge, "The body is larger than this call takes", "Send less at once; uploads of targets have no bound"},
+	{web.CodeUnsupportedMedia, http.StatusUnsupportedMediaType, "The call does not take this Content-Type or Content-Encoding", "Use one that the description names"},
+	{web.CodeWrongHost, http.StatusMisdirectedRequest, "With auth.mode none the server answers under localhost and loopback addresses only", "Call it by such an address, or set auth.mode"},
 	{reward.CodeInvalid, http.StatusUnprocessableEntity, "The request can be read, and something in it is wrong", "Mend every field that errors[] names"},
 	{payout.CodeEmptyFile, http.StatusUnprocessableEntity, "The file has no line with anything in it", "Send a file with targets"},
 	{payout.CodeNoHeader, http.StatusUnprocessableEntity, "The first line of a CSV file is no header with targetId", "Put the header line first"},
@@ -70,9 +84,9 @@ var errorCodes = []errorCode{
 	{payout.CodeDryRunTooLarge, http.StatusUnprocessableEntity, "The file is too large for a dry run", "Split the file for it; without dryRun any size is taken"},
 	{CodeKeyReused, http.StatusUnprocessableEntity, "The Idempotency-Key was used with another request", "Take a new key for each thing that is to be made"},
 	{CodeRateLimited, http.StatusTooManyRequests, "The caller, the user, or an address with wrong keys has called too often", "Wait for Retry-After seconds"},
-	{CodeHeadersTooLarge, http.StatusRequestHeaderFieldsTooLarge, "The line of the request and its headers have too many bytes", "Send fewer and shorter headers, and a shorter address"},
-	{CodeTooManyHeaders, http.StatusRequestHeaderFieldsTooLarge, "The request has too many headers", "Send fewer headers"},
-	{CodeInternal, http.StatusInternalServerError, "Something went wrong on our side", "Ask again later; quote requestId when asking for help"},
+	{web.CodeHeadersTooLarge, http.StatusRequestHeaderFieldsTooLarge, "The line of the request and its headers have too many bytes", "Send fewer and shorter headers, and a shorter address"},
+	{web.CodeTooManyHeaders, http.StatusRequestHeaderFieldsTooLarge, "The request has too many headers", "Send fewer headers"},
+	{web.CodeInternal, http.StatusInternalServerError, "Something went wrong on our side", "Ask again later; quote requestId when asking for help"},
 	{reward.CodeUnavailable, http.StatusServiceUnavailable, "Something that is needed does not answer", "Ask again after Retry-After seconds"},
 	{CodeDraining, http.StatusServiceUnavailable, "This instance is stopping", "Send work to another one"},
 	{payout.CodeNotPublished, http.StatusServiceUnavailable, "Kafka did not take the records; their dead letters stay OPEN", "Replay them again later"},
@@ -155,7 +169,7 @@ var operationCodes = map[string][]string{
 
 // commonCodes are the codes that come of how an operation is called.
 func commonCodes(op *huma.Operation) []string {
-	codes := []string{CodeWrongHost, CodeHeadersTooLarge, CodeTooManyHeaders, CodeInternal}
+	codes := []string{web.CodeWrongHost, web.CodeHeadersTooLarge, web.CodeTooManyHeaders, web.CodeInternal}
 	if permissions[op.OperationID] != nil {
 		codes = append(codes, CodeUnauthenticated, CodeForbidden, CodeRateLimited, reward.CodeUnavailable)
 	}
@@ -166,13 +180,13 @@ func commonCodes(op *huma.Operation) []string {
 		codes = append(codes, reward.CodeMalformed)
 	}
 	if op.Method != http.MethodGet {
-		codes = append(codes, CodeCrossOrigin)
+		codes = append(codes, web.CodeCrossOrigin)
 	}
 	if op.RequestBody != nil {
-		codes = append(codes, CodeUnsupportedMedia, CodeBodyTimeout)
+		codes = append(codes, web.CodeUnsupportedMedia, web.CodeBodyTimeout)
 	}
 	if op.RequestBody != nil && op.RequestBody.Content["application/json"] != nil {
-		codes = append(codes, CodeTooLarge)
+		codes = append(codes, web.CodeTooLarge)
 	}
 	if creating[op.OperationID] {
 		codes = append(codes, CodeKeyReused, CodeInProgress)

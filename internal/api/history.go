@@ -14,6 +14,7 @@ import (
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // historyTemplatesMax bounds how many templates one call may name.
@@ -136,7 +137,7 @@ func (a *API) getHistory(ctx context.Context, in *historyInput) (*historyOutput,
 		}
 	}
 	if len(ids) > historyTemplatesMax {
-		return nil, invalid("templateId", fmt.Sprintf("names %d templates, more than %d", len(ids), historyTemplatesMax))
+		return nil, web.Invalid("templateId", fmt.Sprintf("names %d templates, more than %d", len(ids), historyTemplatesMax))
 	}
 	h, err := a.cfg.Coupons.History(ctx, in.UserID, ids...)
 	if err != nil {

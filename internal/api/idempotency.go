@@ -18,11 +18,11 @@ import (
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 const (
-	idempotencyHeader = "Idempotency-Key"
-	idempotencyMax    = 255
+	idempotencyMax = 255
 	// idempotencyLease is how long a request may take before its key is taken
 	// for one of an instance that has died.
 	idempotencyLease = time.Minute
@@ -71,7 +71,7 @@ func once[I, O any](ctx context.Context, a *API, operation string, in *I, f func
 	case err != nil:
 		return nil, err
 	case string(rec.Fingerprint) != string(print):
-		return nil, newProblem(http.StatusUnprocessableEntity, CodeKeyReused, "this "+idempotencyHeader+" was used with another request; take a new one for each thing that is to be made")
+		return nil, web.NewProblem(http.StatusUnprocessableEntity, CodeKeyReused, "this "+web.IdempotencyHeader+" was used with another request; take a new one for each thing that is to be made")
 	case rec.Done:
 		out := new(O)
 		if err := unseal(seal, rec.Answer, out); err != nil {
@@ -84,13 +84,13 @@ func once[I, O any](ctx context.Context, a *API, operation string, in *I, f func
 		}
 		return out, err
 	case !rec.Claimed:
-		p := newProblem(http.StatusConflict, CodeInProgress, "a request with this "+idempotencyHeader+" is under way; ask again for its answer")
-		p.retryAfter = 1
+		p := web.NewProblem(http.StatusConflict, CodeInProgress, "a request with this "+web.IdempotencyHeader+" is under way; ask again for its answer")
+		p.RetryAfter = 1
 		return nil, p
 	}
 	out, err := f(context.WithValue(ctx, claimKey{}, &rec), in)
 	if err != nil {
-		p := a.problem(ctx, err)
+		p := a.ProblemOf(ctx, err)
 		a.settle(ctx, func(ctx context.Context) error {
 			if p.Status >= http.StatusInternalServerError {
 				return a.cfg.Idempotencies.IdempotencyRelease(ctx, key, rec.BegunAt) // it may have happened
@@ -116,7 +116,7 @@ func (a *API) settle(ctx context.Context, write func(ctx context.Context) error)
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), idempotencyWait)
 	defer cancel()
 	if err := write(late); err != nil {
-		a.log.Warn(obs.Failed, err, "request_id", requestID(ctx), "what", "answer under an idempotency key")
+		a.log.Warn(obs.Failed, err, "request_id", web.RequestID(ctx), "what", "answer under an idempotency key")
 	}
 }
 
@@ -128,7 +128,7 @@ func idempotencyKey(ctx context.Context) (string, error) {
 	}
 	odd := func(r rune) bool { return r < ' ' || r > '~' }
 	if len(given) > 1 || given[0] == "" || len(given[0]) > idempotencyMax || strings.ContainsFunc(given[0], odd) {
-		return "", malformed(idempotencyHeader, fmt.Sprintf("must be one text of 1 to %d visible ASCII characters", idempotencyMax))
+		return "", web.Malformed(web.IdempotencyHeader, fmt.Sprintf("must be one text of 1 to %d visible ASCII characters", idempotencyMax))
 	}
 	return given[0], nil
 }
@@ -137,7 +137,7 @@ func idempotencyKey(ctx context.Context) (string, error) {
 func idempotencyParam() *huma.Param {
 	low, high := 1, idempotencyMax
 	return &huma.Param{
-		Name: idempotencyHeader, In: "header",
+		Name: web.IdempotencyHeader, In: "header",
 		Description: "Makes a repeat safe: for 24 hours the same key with the same request answers the same, and makes nothing new. " +
 			"Another request under it is 422 IDEMPOTENCY_KEY_REUSED, one that is still under way 409 IDEMPOTENCY_IN_PROGRESS. What failed keeps no answer",
 		Schema: &huma.Schema{Type: huma.TypeString, MinLength: &low, MaxLength: &high, Pattern: "^[ -~]+$"},

@@ -15,6 +15,7 @@ import (
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 const (
@@ -110,7 +111,7 @@ func (a *API) listInstances(ctx context.Context, _ *struct{}) (*instanceListOutp
 	}
 	out.Body.Streams, err = a.workStreams(ctx, busiest(active))
 	if err != nil {
-		a.log.Debug(obs.Unavailable, "request_id", requestID(ctx), "error", err)
+		a.log.Debug(obs.Unavailable, "request_id", web.RequestID(ctx), "error", err)
 		out.Body.Streams, out.Body.Degraded = nil, []string{degradedQueue}
 	}
 	return out, nil

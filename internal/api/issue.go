@@ -13,6 +13,7 @@ import (
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // Issuing answers who asks for a coupon.
@@ -95,7 +96,7 @@ func (in *issueInput) Resolve(ctx huma.Context) []error {
 			headers = append(headers, value)
 		}
 	})
-	in.wait = preferredWait(headers)
+	in.wait = web.PreferredWait(headers)
 	return nil
 }
 
@@ -122,7 +123,7 @@ type issueRequestInput struct {
 func requestParts(s string) (reward.TemplateID, string, error) {
 	id, user, err := reward.ParseRequestID(s)
 	if err != nil {
-		return 0, "", malformed("requestId", err.Error())
+		return 0, "", web.Malformed("requestId", err.Error())
 	}
 	return id, user, nil
 }
@@ -141,7 +142,7 @@ func (a *API) addIssuing() {
 			"A repeat (duplicate: true) is 200 with the coupon that the user has, or 202 with the same ticket while it waits. " +
 			"409: SOLD_OUT, NOT_OPEN (with opensAt), CLOSED, USER_LIMIT, and after a wait also NOT_DRAWN and ERROR.",
 	}, a.issueCoupon)
-	answers := a.huma.OpenAPI().Paths[path].Post.Responses
+	answers := a.OpenAPI().Paths[path].Post.Responses
 	for status, what := range map[string]string{"200": "The coupon that the user has", "201": "The coupon is issued"} {
 		same := *answers["202"]
 		same.Description = what
@@ -181,8 +182,8 @@ func (out *issueOutput) tell(status coupon.Status) error {
 	out.Body = issueRequestOf(status)
 	switch {
 	case status.Kind == coupon.Rejected:
-		p := newProblem(http.StatusConflict, status.Reason, rejections[status.Reason])
-		p.applied = out.Applied
+		p := web.NewProblem(http.StatusConflict, status.Reason, rejections[status.Reason])
+		p.Applied = out.Applied
 		return p
 	case status.Kind == coupon.Waiting:
 		out.Status, out.Location = http.StatusAccepted, "/v1/issue-requests/"+url.PathEscape(status.RequestID)
@@ -269,7 +270,7 @@ func (a *API) hold(ctx context.Context, id reward.TemplateID, user string, statu
 			return status
 		case <-ctx.Done():
 			return status
-		case <-a.draining.begins():
+		case <-a.DrainBegins():
 			return status
 		}
 	}

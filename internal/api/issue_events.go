@@ -11,6 +11,7 @@ import (
 
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // The events of a request.
@@ -32,9 +33,9 @@ func (a *API) addIssueEvents() {
 		Description: "rank: the request waits, sent at first and each time that it has moved; result: it has ended, and so does the stream. " +
 			"The data of both is the request. A stream also ends when the instance stops or the request is lost; a reader connects again, and hears where it stands, in the latter case 404 REQUEST_UNKNOWN or the request before it.",
 	}, a.watchIssueRequest)
-	answers := a.huma.OpenAPI().Paths[path].Get.Responses
-	request := a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[IssueRequest](), true, "")
-	answers["200"].Content = map[string]*huma.MediaType{eventStreamType: {Schema: eventSchema(map[string]*huma.Schema{eventRank: request, eventResult: request})}}
+	answers := a.OpenAPI().Paths[path].Get.Responses
+	request := a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[IssueRequest](), true, "")
+	answers["200"].Content = map[string]*huma.MediaType{web.StreamType: {Schema: eventSchema(map[string]*huma.Schema{eventRank: request, eventResult: request})}}
 	answers["204"] = &huma.Response{Description: "Last-Event-ID is the result: nothing more will come"}
 }
 
@@ -55,8 +56,8 @@ func (a *API) watchIssueRequest(ctx context.Context, in *issueEventsInput) (*hum
 			hc.SetStatus(http.StatusNoContent)
 			return
 		}
-		send := func(ctx context.Context, out *eventStream) { a.sendIssueEvents(ctx, out, id, user, status) }
-		a.streamEvents(ctx, hc, send, func() {})
+		send := func(ctx context.Context, out *web.Stream) { a.sendIssueEvents(ctx, out, id, user, status) }
+		a.StreamEvents(ctx, hc, a.alive(ctx), send, func() {})
 	}}, nil
 }
 
@@ -68,15 +69,15 @@ func eventID(s coupon.Status) string {
 	return fmt.Sprintf("%d.%s", s.Ticket, s.Kind)
 }
 
-func (a *API) sendIssueEvents(ctx context.Context, out *eventStream, id reward.TemplateID, user string, status coupon.Status) {
+func (a *API) sendIssueEvents(ctx context.Context, out *web.Stream, id reward.TemplateID, user string, status coupon.Status) {
 	if sendIssueEvent(out, status); status.Kind != coupon.Waiting {
 		return
 	}
 	news, stop := a.cfg.Watch(id, user, status.Ticket)
 	defer stop()
-	beat := time.NewTicker(eventBeat)
+	beat := time.NewTicker(web.HeartbeatInterval)
 	defer beat.Stop()
-	for silent := false; out.err == nil; {
+	for silent := false; out.Err() == nil; {
 		select {
 		case s := <-news:
 			if s.Kind != coupon.Waiting && s.Ticket < status.Ticket {
@@ -95,21 +96,21 @@ func (a *API) sendIssueEvents(ctx context.Context, out *eventStream, id reward.T
 				return
 			}
 			silent = true
-			out.beat()
+			out.Beat()
 		case <-ctx.Done():
 			return
-		case <-a.draining.begins():
+		case <-a.DrainBegins():
 			return
 		}
 	}
 }
 
-func sendIssueEvent(out *eventStream, s coupon.Status) {
+func sendIssueEvent(out *web.Stream, s coupon.Status) {
 	event := eventResult
 	if s.Kind == coupon.Waiting {
 		event = eventRank
 	}
-	out.send(event, eventID(s), issueRequestOf(s))
+	out.Send(event, eventID(s), issueRequestOf(s))
 }
 
 // lost says that a request of which nothing was heard is not there any more, or

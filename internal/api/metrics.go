@@ -9,7 +9,7 @@ import (
 // addMetrics shows the metrics of this instance. They have a text format of
 // their own, so they are no answer of huma's.
 func (a *API) addMetrics() {
-	a.handle("metrics", "GET /metrics", a.cfg.Metrics.Handler().ServeHTTP)
+	a.Handle("metrics", "GET /metrics", a.cfg.Metrics.Handler().ServeHTTP)
 	a.describe(huma.Operation{
 		OperationID: "metrics", Method: http.MethodGet, Path: "/metrics", Tags: []string{"health"},
 		Summary: "What this instance counts, in the text format of Prometheus",

@@ -14,6 +14,7 @@ import (
 	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 const csvType = "text/csv"
@@ -97,7 +98,7 @@ func (in *payoutListInput) params() (store.PayoutListParams, error) {
 	if in.State != "" {
 		s, err := reward.ParseState(in.State)
 		if err != nil {
-			return store.PayoutListParams{}, invalid("state", err.Error())
+			return store.PayoutListParams{}, web.Invalid("state", err.Error())
 		}
 		p.State = &s
 	}
@@ -188,7 +189,7 @@ func (a *API) addPayouts() {
 		}},
 	}
 	call(a, list, a.listPayouts)
-	a.huma.OpenAPI().Paths[list.Path].Get.Responses["200"].Content[csvType] = &huma.MediaType{
+	a.OpenAPI().Paths[list.Path].Get.Responses["200"].Content[csvType] = &huma.MediaType{
 		Schema: &huma.Schema{Type: huma.TypeString, Description: "Columns " + strings.Join(payoutColumns, ", ")},
 	}
 	call(a, huma.Operation{
@@ -257,11 +258,11 @@ func (a *API) exportPayouts(w http.ResponseWriter, r *http.Request) {
 	in := payoutListInput{
 		ID: r.PathValue("id"), State: q.Get("state"), Code: q.Get("code"), Cursor: q.Get("cursor"), Limit: exportPageRows,
 	}
-	out := newCSVStream(w, "payouts-"+in.ID+".csv", payoutColumns...)
-	a.end(out, r, a.export(r.Context(), out, in))
+	out := web.NewCSV(w, "payouts-"+in.ID+".csv", payoutColumns...)
+	a.EndCSV(out, r, a.export(r.Context(), out, in))
 }
 
-func (a *API) export(ctx context.Context, out *csvStream, in payoutListInput) error {
+func (a *API) export(ctx context.Context, out *web.CSV, in payoutListInput) error {
 	p, err := in.params()
 	if err != nil {
 		return err
@@ -272,7 +273,7 @@ func (a *API) export(ctx context.Context, out *csvStream, in payoutListInput) er
 			return err
 		}
 		n := len(rows)
-		if err := out.page(rows); err != nil {
+		if err := out.Page(rows); err != nil {
 			return err
 		}
 		if n < p.Limit {
@@ -344,7 +345,7 @@ func payoutID(promotion, target string) (store.PayoutID, error) {
 	}
 	t, err := reward.ParseTargetID(target)
 	if err != nil {
-		return store.PayoutID{}, malformed("targetId", err.Error())
+		return store.PayoutID{}, web.Malformed("targetId", err.Error())
 	}
 	return store.PayoutID{PromotionID: id, TargetID: t}, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 const (
@@ -320,18 +321,18 @@ func (h *progressHub) frame(v store.PromotionView) *progressFrame {
 		p.ETASeconds = new(int64)
 	}
 	sum := fnv.New64a()
-	_, _ = sum.Write(encodeEvent(p)) // a hash takes everything
+	_, _ = sum.Write(web.EncodeEvent(p)) // a hash takes everything
 	p.ETASeconds = eta
 	f := &progressFrame{
 		id: fmt.Sprintf("%s.%016x", v.Status, sum.Sum64()), status: v.Status,
 		done: v.Status == reward.Completed || v.Status == reward.PromotionCancelled && !v.FinishedAt.IsZero(),
 	}
-	text := encodeEvent(p)
+	text := web.EncodeEvent(p)
 	if f.done {
-		f.state = eventText(eventDone, f.id, text)
+		f.state = web.EventText(eventDone, f.id, text)
 		f.progress = f.state
 	} else {
-		f.state, f.progress = eventText(eventState, f.id, text), eventText(eventProgress, f.id, text)
+		f.state, f.progress = web.EventText(eventState, f.id, text), web.EventText(eventProgress, f.id, text)
 	}
 	return f
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // Promotion is a promotion on the wire.
@@ -255,7 +256,7 @@ func (a *API) addPromotions() {
 func (a *API) createPromotion(ctx context.Context, in *struct{ Body CreatePromotion }) (*promotionCreatedOutput, error) {
 	cmd, wrong := in.Body.command()
 	if len(wrong) > 0 {
-		return nil, invalid(wrong[0].Field, wrong[0].Detail)
+		return nil, web.Invalid(wrong[0].Field, wrong[0].Detail)
 	}
 	cmd.By = actor(ctx)
 	if c := claimOf(ctx); c != nil && cmd.ID == nil {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/largesse/largesse/internal/web"
 )
 
 // The events of a promotion.
@@ -33,9 +35,9 @@ func (a *API) addPromotionEvents() {
 			"The data of all is the promotion, without its summaries. A stream also ends when the instance stops, the promotion is deleted, or it could not be read for some 10 s; " +
 			"a reader connects again and hears where it stands, or why that is not known. A COMPLETED promotion can go on later, when targets or retries come.",
 	}, a.watchPromotion)
-	answers := a.huma.OpenAPI().Paths[path].Get.Responses
-	promotion := a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Promotion](), true, "")
-	answers["200"].Content = map[string]*huma.MediaType{eventStreamType: {Schema: eventSchema(map[string]*huma.Schema{
+	answers := a.OpenAPI().Paths[path].Get.Responses
+	promotion := a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Promotion](), true, "")
+	answers["200"].Content = map[string]*huma.MediaType{web.StreamType: {Schema: eventSchema(map[string]*huma.Schema{
 		eventState: promotion, eventProgress: promotion, eventDone: promotion,
 	})}}
 	answers["204"] = &huma.Response{Description: "Last-Event-ID is that of done, and nothing has changed since"}
@@ -60,8 +62,8 @@ func (a *API) watchPromotion(ctx context.Context, in *promotionEventsInput) (*hu
 			return
 		}
 		w.first = first
-		send := func(ctx context.Context, out *eventStream) { a.sendProgress(ctx, out, w, seen) }
-		a.streamEvents(ctx, hc, send, func() { a.progress.leave(w) })
+		send := func(ctx context.Context, out *web.Stream) { a.sendProgress(ctx, out, w, seen) }
+		a.StreamEvents(ctx, hc, a.alive(ctx), send, func() { a.progress.leave(w) })
 	}}, nil
 }
 
@@ -72,25 +74,25 @@ func (a *API) firstNews(ctx context.Context, w *progressWatcher) (*progressFrame
 		return n.progressFrame, n.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-a.draining.begins():
-		return nil, newProblem(http.StatusServiceUnavailable, CodeDraining, "this instance is stopping")
+	case <-a.DrainBegins():
+		return nil, web.NewProblem(http.StatusServiceUnavailable, CodeDraining, "this instance is stopping")
 	}
 }
 
 // sendProgress sends what a watcher hears, until that is done. seen is the id of
 // the event that its reader has seen last, "" = none.
-func (a *API) sendProgress(ctx context.Context, out *eventStream, w *progressWatcher, seen string) {
-	draining := a.draining.begins()
+func (a *API) sendProgress(ctx context.Context, out *web.Stream, w *progressWatcher, seen string) {
+	draining := a.DrainBegins()
 	f := w.first
 	w.first = nil // it would be kept as long as the stream
 	news := w.news
 	// One timer for both: while news is nil it says when there may be another
 	// event, otherwise when to show that the stream is alive.
-	timer := time.NewTimer(eventBeat)
+	timer := time.NewTimer(web.HeartbeatInterval)
 	defer timer.Stop()
-	for out.err == nil {
+	for out.Err() == nil {
 		if f != nil && f.id != seen {
-			out.write(f.eventAfter(seen))
+			out.Write(f.eventAfter(seen))
 			if f.done {
 				return
 			}
@@ -106,10 +108,10 @@ func (a *API) sendProgress(ctx context.Context, out *eventStream, w *progressWat
 			f = n.progressFrame
 		case <-timer.C:
 			if news != nil {
-				out.beat()
+				out.Beat()
 			}
 			news = w.news
-			timer.Reset(eventBeat)
+			timer.Reset(web.HeartbeatInterval)
 		case <-ctx.Done():
 			return
 		case <-draining:

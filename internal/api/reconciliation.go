@@ -15,6 +15,7 @@ import (
 	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // Reconciler compares the books of promotions on demand, and keeps the report.
@@ -157,7 +158,7 @@ func (a *API) addReconciliations() {
 func (a *API) reconcile(ctx context.Context, in *reconcileInput) (*reconciledOutput, error) {
 	cmd, wrong := in.Body.command()
 	if len(wrong) > 0 {
-		return nil, invalid(wrong[0].Field, wrong[0].Detail)
+		return nil, web.Invalid(wrong[0].Field, wrong[0].Detail)
 	}
 	report, err := a.runReconciliation(ctx, cmd)
 	if err != nil {
@@ -201,7 +202,7 @@ func (a *API) keepReconciliation(ctx context.Context, report *Reconciliation) er
 	if err != nil {
 		return err
 	}
-	id, err := idOf("reconciliation", report.ID)
+	id, err := web.IDOf("reconciliation", report.ID)
 	if err != nil {
 		return err
 	}
@@ -209,9 +210,9 @@ func (a *API) keepReconciliation(ctx context.Context, report *Reconciliation) er
 }
 
 func (a *API) getReconciliation(ctx context.Context, in *reconciliationIDInput) (*reconciliationOutput, error) {
-	id, err := idOf("reconciliation", in.ID)
+	id, err := web.IDOf("reconciliation", in.ID)
 	if err != nil {
-		return nil, malformed("id", err.Error())
+		return nil, web.Malformed("id", err.Error())
 	}
 	kept, err := a.cfg.Rows.ReconciliationGet(ctx, id)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/largesse/largesse/internal/pool"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // queueWait bounds how long a request waits for the work queue.
@@ -68,8 +69,8 @@ func (a *API) getPromotionStream(ctx context.Context, in *promotionIDInput) (*pr
 	s := queue.Stream{Type: v.Type, PromotionID: v.ID}
 	info, consumers, err := a.askStream(ctx, s)
 	if err != nil {
-		a.log.Warn(obs.Unavailable, err, "request_id", requestID(ctx), "promotion_id", id)
-		return nil, newProblem(http.StatusServiceUnavailable, CodeUnavailable,
+		a.log.Warn(obs.Unavailable, err, "request_id", web.RequestID(ctx), "promotion_id", id)
+		return nil, web.NewProblem(http.StatusServiceUnavailable, web.CodeUnavailable,
 			"the work queue does not answer; what it held is kept in the database, ask again later")
 	}
 	out := &PromotionStream{

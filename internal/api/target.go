@@ -24,6 +24,7 @@ import (
 	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 const (
@@ -62,10 +63,10 @@ type LineError struct {
 }
 
 func (a *API) addTargets() {
-	a.handle("upload-targets", "POST /v1/promotions/{id}/targets", a.uploadTargets)
-	a.handle("get-upload-report", "GET /v1/promotions/{id}/uploads/{uploadId}/report", a.uploadReport)
+	a.Handle("upload-targets", "POST /v1/promotions/{id}/targets", a.uploadTargets)
+	a.Handle("get-upload-report", "GET /v1/promotions/{id}/uploads/{uploadId}/report", a.uploadReport)
 
-	registry := a.huma.OpenAPI().Components.Schemas
+	registry := a.OpenAPI().Components.Schemas
 	text := func(name, in string, required bool, doc string, s *huma.Schema) *huma.Param {
 		return &huma.Param{Name: name, In: in, Required: required, Description: doc, Schema: s}
 	}
@@ -104,7 +105,7 @@ func (a *API) addTargets() {
 func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 	cmd, err := a.uploadCommand(w, r)
 	if err != nil {
-		a.fail(w, r, err)
+		a.Fail(w, r, err)
 		return
 	}
 	ctx := r.Context()
@@ -114,7 +115,7 @@ func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 		ctx = context.WithoutCancel(ctx)
 	}
 	if err := a.takeUploadPlace(ctx); err != nil {
-		a.fail(w, r, err)
+		a.Fail(w, r, err)
 		return
 	}
 	defer func() { <-a.uploads }()
@@ -129,7 +130,7 @@ func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 		err = a.audited(ctx, "upload-targets", "", upload)
 	}
 	if err != nil {
-		a.fail(w, r, err)
+		a.Fail(w, r, err)
 		return
 	}
 	out := UploadResult{
@@ -145,7 +146,7 @@ func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := json.Marshal(out)
 	if err != nil {
-		a.fail(w, r, fmt.Errorf("encode an upload's result: %w", err))
+		a.Fail(w, r, fmt.Errorf("encode an upload's result: %w", err))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -189,7 +190,7 @@ func (a *API) takeUploadPlace(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-late.C:
-		return newProblem(http.StatusServiceUnavailable, CodeTooManyUploads,
+		return web.NewProblem(http.StatusServiceUnavailable, CodeTooManyUploads,
 			fmt.Sprintf("%d uploads are being read by this instance; none of this one was taken, send it again", cap(a.uploads)))
 	}
 }
@@ -198,7 +199,7 @@ func (a *API) takeUploadPlace(ctx context.Context) error {
 func onlyQuery(q url.Values, names ...string) error {
 	for name := range q {
 		if !slices.Contains(names, name) {
-			return invalid(name, "unknown query parameter")
+			return web.Invalid(name, "unknown query parameter")
 		}
 	}
 	return nil
@@ -217,7 +218,7 @@ func dryRun(r *http.Request) (bool, error) {
 	case len(given) == 1 && given[0] == "false":
 		return false, nil
 	}
-	return false, malformed("dryRun", "must be true or false, once")
+	return false, web.Malformed("dryRun", "must be true or false, once")
 }
 
 func uploadFormat(contentType string) (payout.Format, error) {
@@ -235,8 +236,8 @@ func uploadFormat(contentType string) (payout.Format, error) {
 	return "", unsupported("Content-Type " + reward.Quote(contentType) + " must be text/csv or application/x-ndjson")
 }
 
-func unsupported(detail string) *Problem {
-	return newProblem(http.StatusUnsupportedMediaType, CodeUnsupportedMedia, detail)
+func unsupported(detail string) *web.Problem {
+	return web.NewProblem(http.StatusUnsupportedMediaType, web.CodeUnsupportedMedia, detail)
 }
 
 // guardedBody bounds how slowly a body may come: an upload may last for hours,
@@ -277,7 +278,7 @@ func (b *guardedBody) read(p []byte) (int, error) {
 	b.waited += time.Since(began)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return n, &reward.Error{
-			Kind: reward.KindTimeout, Code: CodeBodyTimeout, Detail: fmt.Sprintf("no more than %d bytes came within %s, and %d are the least", b.came, b.idle, b.least), Err: err,
+			Kind: reward.KindTimeout, Code: web.CodeBodyTimeout, Detail: fmt.Sprintf("no more than %d bytes came within %s, and %d are the least", b.came, b.idle, b.least), Err: err,
 		}
 	}
 	if b.came >= b.least {
@@ -315,11 +316,11 @@ func badGzip(err error) error {
 
 // uploadReport streams the lines of an upload that were not accepted.
 func (a *API) uploadReport(w http.ResponseWriter, r *http.Request) {
-	out := newCSVStream(w, "upload-"+r.PathValue("uploadId")+".csv", "line", "code", "detail")
-	a.end(out, r, a.report(r, out))
+	out := web.NewCSV(w, "upload-"+r.PathValue("uploadId")+".csv", "line", "code", "detail")
+	a.EndCSV(out, r, a.report(r, out))
 }
 
-func (a *API) report(r *http.Request, out *csvStream) error {
+func (a *API) report(r *http.Request, out *web.CSV) error {
 	if err := onlyQuery(r.URL.Query()); err != nil {
 		return err
 	}
@@ -327,9 +328,9 @@ func (a *API) report(r *http.Request, out *csvStream) error {
 	if err != nil {
 		return err
 	}
-	id, err := idOf("upload", r.PathValue("uploadId"))
+	id, err := web.IDOf("upload", r.PathValue("uploadId"))
 	if err != nil {
-		return malformed("uploadId", err.Error())
+		return web.Malformed("uploadId", err.Error())
 	}
 	if _, err := a.cfg.Uploads.Get(r.Context(), promotion, id); err != nil {
 		return err
@@ -343,7 +344,7 @@ func (a *API) report(r *http.Request, out *csvStream) error {
 		for i, e := range errs {
 			rows[i] = []string{strconv.FormatInt(e.Line, 10), e.Code, e.Detail}
 		}
-		if err := out.page(rows); err != nil {
+		if err := out.Page(rows); err != nil {
 			return err
 		}
 		if len(errs) < store.BatchMax {

@@ -12,6 +12,7 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // Templates is what people do with coupon templates.
@@ -173,15 +174,15 @@ func fieldErrors(wrong []reward.FieldError) []error {
 // ChangeTemplate is the body of PATCH /v1/coupon-templates/{id}: what is absent
 // stays.
 type ChangeTemplate struct {
-	Name               *string              `json:"name,omitempty" minLength:"1" maxLength:"200"`
-	TotalQuantity      *int64               `json:"totalQuantity,omitempty" minimum:"1" maximum:"1000000000" doc:"Not below the live coupons and the people in line"`
-	PerUserLimit       *int                 `json:"perUserLimit,omitempty" minimum:"1" maximum:"100"`
-	OpensAt            clearable[time.Time] `json:"opensAt,omitempty,omitzero" doc:"null: open at once"`
-	ClosesAt           clearable[time.Time] `json:"closesAt,omitempty,omitzero" doc:"null: never"`
-	ValidForSeconds    clearable[int64]     `json:"validForSeconds,omitempty,omitzero" minimum:"1" maximum:"3153600000" doc:"For coupons issued from now on; null: for ever"`
-	Mode               *string              `json:"mode,omitempty" enum:"STREAM,KAFKA,SYNC" doc:"As long as nobody has asked"`
-	ReissueAfterCancel *bool                `json:"reissueAfterCancel,omitempty"`
-	WhenRedisAway      *string              `json:"whenRedisAway,omitempty" enum:"DATABASE,WAIT"`
+	Name               *string                  `json:"name,omitempty" minLength:"1" maxLength:"200"`
+	TotalQuantity      *int64                   `json:"totalQuantity,omitempty" minimum:"1" maximum:"1000000000" doc:"Not below the live coupons and the people in line"`
+	PerUserLimit       *int                     `json:"perUserLimit,omitempty" minimum:"1" maximum:"100"`
+	OpensAt            web.Clearable[time.Time] `json:"opensAt,omitempty,omitzero" doc:"null: open at once"`
+	ClosesAt           web.Clearable[time.Time] `json:"closesAt,omitempty,omitzero" doc:"null: never"`
+	ValidForSeconds    web.Clearable[int64]     `json:"validForSeconds,omitempty,omitzero" minimum:"1" maximum:"3153600000" doc:"For coupons issued from now on; null: for ever"`
+	Mode               *string                  `json:"mode,omitempty" enum:"STREAM,KAFKA,SYNC" doc:"As long as nobody has asked"`
+	ReissueAfterCancel *bool                    `json:"reissueAfterCancel,omitempty"`
+	WhenRedisAway      *string                  `json:"whenRedisAway,omitempty" enum:"DATABASE,WAIT"`
 }
 
 // Resolve adds what the schema cannot say. What depends on the template as it is
@@ -201,10 +202,10 @@ func (b *ChangeTemplate) Resolve(huma.Context) []error {
 func (b *ChangeTemplate) params(id reward.TemplateID) store.TemplateChangeParams {
 	p := store.TemplateChangeParams{
 		ID: id, Name: b.Name, TotalQuantity: b.TotalQuantity, PerUserLimit: b.PerUserLimit,
-		OpensAt: b.OpensAt.change(), ClosesAt: b.ClosesAt.change(),
+		OpensAt: b.OpensAt.Change(), ClosesAt: b.ClosesAt.Change(),
 		Mode: (*reward.IssueMode)(b.Mode), ReissueAfterCancel: b.ReissueAfterCancel, WhenRedisAway: (*reward.RedisAway)(b.WhenRedisAway),
 	}
-	if n := b.ValidForSeconds.change(); n != nil {
+	if n := b.ValidForSeconds.Change(); n != nil {
 		valid := seconds(*n)
 		p.ValidFor = &valid
 	}
@@ -318,7 +319,7 @@ func (a *API) templateCall(do func(ctx context.Context, id reward.TemplateID) (c
 func templateID(field, s string) (reward.TemplateID, error) {
 	id, err := reward.ParseTemplateID(s)
 	if err != nil {
-		return 0, malformed(field, err.Error())
+		return 0, web.Malformed(field, err.Error())
 	}
 	return id, nil
 }
@@ -326,7 +327,7 @@ func templateID(field, s string) (reward.TemplateID, error) {
 func (a *API) createTemplate(ctx context.Context, in *struct{ Body CreateTemplate }) (*templateCreatedOutput, error) {
 	t, wrong := in.Body.template()
 	if len(wrong) > 0 {
-		return nil, invalid(wrong[0].Field, wrong[0].Detail)
+		return nil, web.Invalid(wrong[0].Field, wrong[0].Detail)
 	}
 	claim := claimOf(ctx)
 	if claim != nil && t.ID == 0 {

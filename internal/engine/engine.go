@@ -32,6 +32,7 @@ import (
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/postgres"
 	"github.com/largesse/largesse/internal/store/sqlite"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // stopTimeout bounds how long a stop waits for calls in progress.
@@ -61,7 +62,7 @@ type Engine struct {
 	flow    *payout.Flow
 	gate    gate.Gate
 	coupons *coupon.Flow
-	server  *api.Server // nil without the api role
+	server  *web.Server // nil without the api role
 	pulse   *pulse      // likewise
 }
 
@@ -435,10 +436,10 @@ func (e *Engine) bindAPI(ctx context.Context) error {
 	if !e.plays(config.RoleAPI) {
 		return nil
 	}
-	server, err := api.NewServer(api.ServerConfig{
+	server, err := web.NewServer(web.ServerConfig{
 		Listen: e.cfg.HTTP.Listen, AuthMode: e.cfg.Auth.Mode, Origins: e.cfg.HTTP.AllowedOrigins,
 		TLSCert: e.cfg.HTTP.TLSCert, TLSKey: e.cfg.HTTP.TLSKey,
-		Limits: api.Limits{Connections: apiConnections(e.cfg, openFilesMax())}, Log: e.log,
+		Limits: web.Limits{Connections: apiConnections(e.cfg, openFilesMax())}, Log: e.log,
 	})
 	if err != nil {
 		return err
@@ -494,7 +495,7 @@ func (e *Engine) startAPI(ctx context.Context) error {
 	})
 	// Once more, so that requests end before what they need does.
 	e.onClose(e.server.Stop)
-	return e.server.Start(ctx, handler)
+	return e.server.Start(ctx, handler.Router)
 }
 
 // openVerifier opens what callers prove by who they are; nil = nobody has to.

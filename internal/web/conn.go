@@ -1,4 +1,4 @@
-package api
+package web
 
 import (
 	"context"
@@ -191,14 +191,14 @@ func (c *headConn) Read(p []byte) (int, error) {
 
 // refuse answers for net/http and returns what ends the connection there.
 func (c *headConn) refuse(code, detail string) error {
-	p := newProblem(http.StatusRequestHeaderFieldsTooLarge, code, detail)
+	p := NewProblem(http.StatusRequestHeaderFieldsTooLarge, code, detail)
 	body, err := json.Marshal(p)
 	if err != nil { // strings and integers always have a JSON form
 		panic(err)
 	}
 	_ = c.SetWriteDeadline(time.Now().Add(lingerWait))
 	_, _ = fmt.Fprintf(c.Conn, "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
-		p.Status, p.Title, problemType, len(body), body)
+		p.Status, p.Title, ProblemType, len(body), body)
 	c.refused = true
 	_ = c.CloseWrite()
 	// What still comes is read for a moment: an end with bytes that nobody has

@@ -1,4 +1,4 @@
-package api
+package web
 
 import (
 	"context"
@@ -17,11 +17,10 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Codes of the API itself; those of the rooms below are passed on.
+// Codes of HTTP itself; those of the operations are passed on.
 const (
 	CodeInternal         = "INTERNAL"
 	CodeUnavailable      = "UNAVAILABLE"
-	CodeDraining         = "DRAINING"
 	CodeRouteNotFound    = "ROUTE_NOT_FOUND"
 	CodeMethodNotAllowed = "METHOD_NOT_ALLOWED"
 	CodeUnsupportedMedia = "UNSUPPORTED_MEDIA_TYPE"
@@ -29,15 +28,8 @@ const (
 	CodeBodyTimeout      = "BODY_TIMEOUT"
 	CodeHeadersTooLarge  = "HEADERS_TOO_LARGE"
 	CodeTooManyHeaders   = "TOO_MANY_HEADERS"
-	CodeTooManyUploads   = "TOO_MANY_UPLOADS"
-	CodeBadGzip          = "BAD_GZIP"
 	CodeCrossOrigin      = "CROSS_ORIGIN"
 	CodeWrongHost        = "WRONG_HOST"
-	CodeUnauthenticated  = "UNAUTHENTICATED"
-	CodeForbidden        = "FORBIDDEN"
-	CodeRateLimited      = "RATE_LIMITED"
-	CodeKeyReused        = "IDEMPOTENCY_KEY_REUSED"
-	CodeInProgress       = "IDEMPOTENCY_IN_PROGRESS"
 )
 
 // statuses is the one table from kinds of error to HTTP.
@@ -74,8 +66,8 @@ type Problem struct {
 	RequestID string         `json:"requestId,omitempty" doc:"To be quoted when asking for help; X-Request-Id too"`
 	Errors    []ProblemField `json:"errors,omitempty" doc:"Every field that is wrong"`
 
-	applied    string // Preference-Applied; "" = none
-	retryAfter int    // seconds; 0 = of the status
+	Applied    string `json:"-"` // Preference-Applied; "" = none
+	RetryAfter int    `json:"-"` // seconds; 0 = of the status
 }
 
 // ProblemField says which field is wrong.
@@ -91,29 +83,31 @@ func (p *Problem) Error() string { return p.Code + ": " + p.Detail }
 func (p *Problem) GetStatus() int { return p.Status }
 
 // ContentType tells huma the media type.
-func (p *Problem) ContentType(string) string { return problemType }
+func (p *Problem) ContentType(string) string { return ProblemType }
 
 // GetHeaders tells huma the headers that go with the status.
 func (p *Problem) GetHeaders() http.Header {
 	h := make(http.Header)
 	switch {
-	case p.retryAfter > 0:
-		h.Set("Retry-After", strconv.Itoa(p.retryAfter))
+	case p.RetryAfter > 0:
+		h.Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	case p.Status == http.StatusServiceUnavailable:
 		h.Set("Retry-After", "1")
 	}
 	if p.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
-	if p.applied != "" {
-		h.Set("Preference-Applied", p.applied)
+	if p.Applied != "" {
+		h.Set("Preference-Applied", p.Applied)
 	}
 	return h
 }
 
-const problemType = "application/problem+json"
+// ProblemType is the media type of a Problem.
+const ProblemType = "application/problem+json"
 
-func newProblem(status int, code, detail string) *Problem {
+// NewProblem returns a Problem with the title of its status.
+func NewProblem(status int, code, detail string) *Problem {
 	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
 }
 
@@ -127,7 +121,7 @@ func init() {
 	}
 	huma.NewErrorWithContext = func(ctx huma.Context, status int, msg string, errs ...error) huma.StatusError {
 		p := humaProblem(status, msg, errs)
-		p.RequestID = requestID(ctx.Context())
+		p.RequestID = RequestID(ctx.Context())
 		return p
 	}
 }
@@ -143,7 +137,7 @@ func humaProblem(status int, msg string, errs []error) *Problem {
 	if !ok {
 		code = CodeInternal
 	}
-	p := newProblem(status, code, msg)
+	p := NewProblem(status, code, msg)
 	if status >= http.StatusInternalServerError {
 		p.Detail = internalDetail
 		return p
@@ -229,11 +223,11 @@ func problemField(d *huma.ErrorDetail) ProblemField {
 
 const internalDetail = "something went wrong on our side; quote the request id when asking for help"
 
-// problem makes the answer for an error of the rooms below. What is our own
+// ProblemOf makes the answer for an error of the rooms below. What is our own
 // fault is logged, and not shown.
-func (a *API) problem(ctx context.Context, err error) *Problem {
+func (a *Router) ProblemOf(ctx context.Context, err error) *Problem {
 	if p, ok := errors.AsType[*Problem](err); ok {
-		p.RequestID = requestID(ctx)
+		p.RequestID = RequestID(ctx)
 		return p
 	}
 	kind := reward.KindOf(err)
@@ -243,15 +237,15 @@ func (a *API) problem(ctx context.Context, err error) *Problem {
 	}
 	var p *Problem
 	if e, ok := errors.AsType[*reward.Error](err); ok && status != http.StatusInternalServerError {
-		p = newProblem(status, e.Code, e.Detail)
+		p = NewProblem(status, e.Code, e.Detail)
 		p.OpensAt = e.OpensAt.UTC()
 		for _, f := range e.Fields {
 			p.Errors = append(p.Errors, ProblemField(f))
 		}
 	} else {
-		p = newProblem(status, CodeInternal, internalDetail)
+		p = NewProblem(status, CodeInternal, internalDetail)
 	}
-	p.RequestID = requestID(ctx)
+	p.RequestID = RequestID(ctx)
 	switch {
 	case ctx.Err() != nil:
 		// The caller has gone; that is no fault of ours.
@@ -274,25 +268,27 @@ func writeProblem(w http.ResponseWriter, p *Problem) {
 	for name, values := range p.GetHeaders() {
 		h[name] = values
 	}
-	h.Set("Content-Type", problemType)
+	h.Set("Content-Type", ProblemType)
 	h.Del("Content-Length")
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(append(body, '\n')) // the caller may have gone
 }
 
-// fail answers an error of the rooms below, outside of huma.
-func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
-	writeProblem(w, a.problem(r.Context(), err))
+// Fail answers an error of the rooms below, outside of huma.
+func (a *Router) Fail(w http.ResponseWriter, r *http.Request, err error) {
+	writeProblem(w, a.ProblemOf(r.Context(), err))
 }
 
-func malformed(field, detail string) *Problem {
-	p := newProblem(http.StatusBadRequest, reward.CodeMalformed, field+": "+detail)
+// Malformed returns the Problem of a field that cannot be parsed.
+func Malformed(field, detail string) *Problem {
+	p := NewProblem(http.StatusBadRequest, reward.CodeMalformed, field+": "+detail)
 	p.Errors = []ProblemField{{Field: field, Detail: detail}}
 	return p
 }
 
-func invalid(field, detail string) *Problem {
-	p := newProblem(http.StatusUnprocessableEntity, reward.CodeInvalid, field+": "+detail)
+// Invalid returns the Problem of a field whose value is not allowed.
+func Invalid(field, detail string) *Problem {
+	p := NewProblem(http.StatusUnprocessableEntity, reward.CodeInvalid, field+": "+detail)
 	p.Errors = []ProblemField{{Field: field, Detail: detail}}
 	return p
 }

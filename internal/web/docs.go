@@ -1,4 +1,4 @@
-package api
+package web
 
 import (
 	"crypto/sha256"
@@ -19,14 +19,14 @@ var (
 	docsJS string
 )
 
-// addDocs shows the description at /openapi.json to people. The page loads
+// AddDocs shows the description at /openapi.json to people. The page loads
 // nothing but that, and its policy lets nothing else in: no other script or
 // style, no other server, no frame around it.
-func (a *API) addDocs() {
+func (a *Router) AddDocs() {
 	page := []byte(strings.NewReplacer("/*style*/", docsCSS, "/*script*/", docsJS).Replace(docsHTML))
 	policy := fmt.Sprintf("default-src 'none'; script-src '%s'; style-src '%s'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 		policyHash(docsJS), policyHash(docsCSS))
-	a.handle("docs", "GET /docs", func(w http.ResponseWriter, _ *http.Request) {
+	a.Handle("docs", "GET /docs", func(w http.ResponseWriter, _ *http.Request) {
 		h := w.Header()
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		h.Set("Content-Security-Policy", policy)

@@ -1,4 +1,4 @@
-package api
+package web
 
 import (
 	"bytes"
@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// csvStream writes an answer of any size as text/csv, page by page. The head
+// CSV writes an answer of any size as text/csv, page by page. The head
 // goes out with the first page, so that an error before it is still a problem.
-type csvStream struct {
+type CSV struct {
 	w       http.ResponseWriter
 	text    *bytes.Buffer // of a page: its rows need not wait for a slow reader
 	csv     *csv.Writer
@@ -18,13 +18,14 @@ type csvStream struct {
 	begun   bool
 }
 
-func newCSVStream(w http.ResponseWriter, name string, columns ...string) *csvStream {
+// NewCSV begins a file of this name with these columns.
+func NewCSV(w http.ResponseWriter, name string, columns ...string) *CSV {
 	text := new(bytes.Buffer)
-	return &csvStream{w: w, text: text, csv: csv.NewWriter(text), name: name, columns: columns}
+	return &CSV{w: w, text: text, csv: csv.NewWriter(text), name: name, columns: columns}
 }
 
-// page writes rows; none at all still makes the header line.
-func (s *csvStream) page(rows [][]string) error {
+// Page writes rows; none at all still makes the header line.
+func (s *CSV) Page(rows [][]string) error {
 	if !s.begun {
 		s.begun = true
 		s.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
@@ -49,15 +50,15 @@ func (s *csvStream) page(rows [][]string) error {
 	return err
 }
 
-// end finishes a stream. Once something has gone out, an error can only be
+// EndCSV finishes a stream. Once something has gone out, an error can only be
 // told by cutting the connection.
-func (a *API) end(s *csvStream, r *http.Request, err error) {
+func (a *Router) EndCSV(s *CSV, r *http.Request, err error) {
 	switch {
 	case err == nil:
 	case !s.begun:
-		a.fail(s.w, r, err)
+		a.Fail(s.w, r, err)
 	default:
-		_ = a.problem(r.Context(), err) // only its line in the log is wanted
+		_ = a.ProblemOf(r.Context(), err) // only its line in the log is wanted
 		panic(http.ErrAbortHandler)
 	}
 }

@@ -1,4 +1,4 @@
-package api
+package web
 
 import (
 	"crypto/sha256"
@@ -96,8 +96,8 @@ func matches(headers []string, tag string) bool {
 	return false
 }
 
-// etagged describes ETag and 304 of a read.
-func etagged(op *huma.Operation) {
+// ETag describes ETag and 304 of a read.
+func ETag(op *huma.Operation) {
 	op.Parameters = append(op.Parameters, &huma.Param{
 		Name: "If-None-Match", In: "header", Description: "ETag of the answer that the caller has: 304 when it is still the same",
 		Schema: &huma.Schema{Type: huma.TypeString},

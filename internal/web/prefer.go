@@ -1,4 +1,4 @@
-package api
+package web
 
 import (
 	"strconv"
@@ -9,10 +9,10 @@ import (
 // waitMax is the longest that an answer is held.
 const waitMax = 30 * time.Second
 
-// preferredWait reads the wait preference of Prefer headers (RFC 7240), at most
+// PreferredWait reads the wait preference of Prefer headers (RFC 7240), at most
 // waitMax; 0 = none. A preference that cannot be read is one that is not
 // honoured, never an error, and of several the first counts.
-func preferredWait(headers []string) time.Duration {
+func PreferredWait(headers []string) time.Duration {
 	for _, header := range headers {
 		for _, preference := range splitUnquoted(header, ',') {
 			first := splitUnquoted(preference, ';')[0] // parameters of wait mean nothing

@@ -1,4 +1,4 @@
-package api
+package web
 
 import (
 	"context"
@@ -115,7 +115,7 @@ func (s *Server) bindLocked(ctx context.Context) error {
 // Start binds the address, unless Bind has, and serves api there in the
 // background until Stop, or until ctx ends. Starting what runs already does
 // nothing.
-func (s *Server) Start(ctx context.Context, api *API) error {
+func (s *Server) Start(ctx context.Context, api *Router) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.live {
@@ -157,7 +157,7 @@ func (s *Server) Addr() string {
 	return s.addr
 }
 
-func (s *Server) serve(ctx context.Context, ln net.Listener, api *API) {
+func (s *Server) serve(ctx context.Context, ln net.Listener, api *Router) {
 	srv := &http.Server{
 		Handler:           s.cfg.Limits.handler(guard(api, s.cross, s.cfg.AuthMode, s.cfg.Origins)),
 		ReadHeaderTimeout: s.cfg.Limits.Header,
@@ -201,7 +201,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, api *API) {
 // an origin that is not named, nor, while nobody has to prove who he is, reach
 // us under a name of its own that resolves to this machine. Named origins hear
 // that they may read the answers.
-func guard(api *API, cross *http.CrossOriginProtection, authMode string, origins []string) http.Handler {
+func guard(api *Router, cross *http.CrossOriginProtection, authMode string, origins []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(origins) > 0 {
 			w.Header().Add("Vary", "Origin")
@@ -215,11 +215,11 @@ func guard(api *API, cross *http.CrossOriginProtection, authMode string, origins
 		}
 		r = withRequestID(w, r)
 		if err := cross.Check(r); err != nil {
-			api.fail(w, r, newProblem(http.StatusForbidden, CodeCrossOrigin, "a page of another origin may not do this; http.allowed-origins names those that may"))
+			api.Fail(w, r, NewProblem(http.StatusForbidden, CodeCrossOrigin, "a page of another origin may not do this; http.allowed-origins names those that may"))
 			return
 		}
 		if authMode == AuthNone && !auth.IsLoopback(hostOf(r.Host)) {
-			api.fail(w, r, newProblem(http.StatusMisdirectedRequest, CodeWrongHost,
+			api.Fail(w, r, NewProblem(http.StatusMisdirectedRequest, CodeWrongHost,
 				"with auth.mode none this server answers to localhost and loopback addresses only"))
 			return
 		}
@@ -227,12 +227,15 @@ func guard(api *API, cross *http.CrossOriginProtection, authMode string, origins
 	})
 }
 
+// IdempotencyHeader is how callers name a request that they may repeat.
+const IdempotencyHeader = "Idempotency-Key"
+
 // allowOrigin says to a browser what a page of another origin may do. It sends
 // no cookies, so there is nothing here that a page could use in somebody's name.
 func allowOrigin(h http.Header, origin string) {
 	h.Set("Access-Control-Allow-Origin", origin)
 	h.Set("Access-Control-Allow-Methods", "GET, POST, PATCH, DELETE")
-	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Content-Encoding, "+idempotencyHeader+", If-None-Match, Last-Event-ID, Prefer, "+requestIDHeader)
+	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Content-Encoding, "+IdempotencyHeader+", If-None-Match, Last-Event-ID, Prefer, "+requestIDHeader)
 	h.Set("Access-Control-Expose-Headers", "ETag, Location, Preference-Applied, Retry-After, "+requestIDHeader)
 	h.Set("Access-Control-Max-Age", "600")
 }

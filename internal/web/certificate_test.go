@@ -1,4 +1,4 @@
-package api
+package web
 
 import (
 	"crypto/ecdsa"
@@ -184,7 +184,7 @@ func TestHTTPS(t *testing.T) {
 	t.Run("WhoNeverReadsIsCut", func(t *testing.T) {
 		t.Parallel()
 		ended := make(chan error, 1)
-		b.api.handle("alive", "GET /endless", func(w http.ResponseWriter, _ *http.Request) {
+		b.api.Handle("alive", "GET /endless", func(w http.ResponseWriter, _ *http.Request) {
 			for {
 				if _, err := w.Write(make([]byte, 1<<20)); err != nil {
 					ended <- err

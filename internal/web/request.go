@@ -1,4 +1,4 @@
-package api
+package web
 
 import (
 	"context"
@@ -22,15 +22,15 @@ const requestIDHeader = "X-Request-Id"
 
 type requestIDKey struct{}
 
-// requestID returns the id of the request that ctx belongs to, "" without one.
-func requestID(ctx context.Context) string {
+// RequestID returns the id of the request that ctx belongs to, "" without one.
+func RequestID(ctx context.Context) string {
 	id, _ := ctx.Value(requestIDKey{}).(string)
 	return id
 }
 
 // withRequestID gives a request and its answer an id, unless it has one.
 func withRequestID(w http.ResponseWriter, r *http.Request) *http.Request {
-	if requestID(r.Context()) != "" {
+	if RequestID(r.Context()) != "" {
 		return r
 	}
 	id := r.Header.Get(requestIDHeader)
@@ -41,8 +41,8 @@ func withRequestID(w http.ResponseWriter, r *http.Request) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
 }
 
-// idOf reads the id of something, said as what it is the id of: "API key".
-func idOf(what, text string) (int64, error) {
+// IDOf reads the id of something, said as what it is the id of: "API key".
+func IDOf(what, text string) (int64, error) {
 	id, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || id < 1 || strconv.FormatInt(id, 10) != text {
 		return 0, fmt.Errorf("%s is the id of no %s: that is a whole number from 1", reward.Quote(text), what)
@@ -52,15 +52,15 @@ func idOf(what, text string) (int64, error) {
 
 // ServeHTTP answers one request: gives it an id, turns panics and unknown
 // routes into problems, and leaves the rest to the routes.
-func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	r = withRequestID(w, r)
-	id := requestID(r.Context())
+	id := RequestID(r.Context())
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	tw := &trackedWriter{ResponseWriter: w}
 	operation := ""
 	defer func() {
-		defer func() { a.cfg.Metrics.RequestAnswered(operation, tw.status) }()
+		defer func() { a.metrics.RequestAnswered(operation, tw.status) }()
 		a.recovered(tw, r, recover())
 		a.log.Debug(obs.Processed, "request_id", id, "method", r.Method, "path", r.URL.Path,
 			"status", tw.status, "millis", time.Since(began).Milliseconds())
@@ -74,15 +74,15 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	operation = a.operations[pattern]
-	admitted, end, err := a.admit(r, operation)
+	admitted, end, err := a.gate(r, operation)
 	if err != nil {
-		a.fail(tw, r, err)
+		a.Fail(tw, r, err)
 		return
 	}
 	defer end()
 	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
 		// What cannot be read would be left out: a filter, or that it is a dry run.
-		a.fail(tw, r, malformed("query", "cannot be read: "+err.Error()))
+		a.Fail(tw, r, Malformed("query", "cannot be read: "+err.Error()))
 		return
 	}
 	if !strings.HasPrefix(pattern, "GET /v1/") || r.Method != http.MethodGet {
@@ -96,7 +96,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // checkQuery refuses query parameters that would count for less than they say:
 // one that is there twice, and one without a value that is no free text.
-func (a *API) checkQuery(ctx huma.Context, next func(huma.Context)) {
+func (a *Router) checkQuery(ctx huma.Context, next func(huma.Context)) {
 	u := ctx.URL()
 	query := u.Query()
 	for _, p := range ctx.Operation().Parameters {
@@ -121,20 +121,20 @@ func (a *API) checkQuery(ctx huma.Context, next func(huma.Context)) {
 // recovered answers a panic. When part of the answer has gone out, or the
 // panic asks for it, the connection is cut, so that nobody takes half an
 // answer for a whole one.
-func (a *API) recovered(w *trackedWriter, r *http.Request, v any) {
+func (a *Router) recovered(w *trackedWriter, r *http.Request, v any) {
 	if v == nil {
 		return
 	}
 	if v == http.ErrAbortHandler { //nolint:errorlint // net/http compares it so
 		panic(v)
 	}
-	a.log.Error(obs.Failed, fmt.Errorf("panic: %v", v), "request_id", requestID(r.Context()),
+	a.log.Error(obs.Failed, fmt.Errorf("panic: %v", v), "request_id", RequestID(r.Context()),
 		"method", r.Method, "path", r.URL.Path, "stack", string(debug.Stack()))
 	if w.status != 0 {
 		panic(http.ErrAbortHandler)
 	}
-	p := newProblem(http.StatusInternalServerError, CodeInternal, internalDetail)
-	p.RequestID = requestID(r.Context())
+	p := NewProblem(http.StatusInternalServerError, CodeInternal, internalDetail)
+	p.RequestID = RequestID(r.Context())
 	writeProblem(w, p)
 }
 
@@ -145,7 +145,7 @@ type methods struct{ names []string }
 func (*methods) ServeHTTP(http.ResponseWriter, *http.Request) {}
 
 // note notes the operation of a pattern, and that its path takes its method.
-func (a *API) note(operation, pattern string) {
+func (a *Router) note(operation, pattern string) {
 	a.operations[pattern] = operation
 	method, path, _ := strings.Cut(pattern, " ")
 	m := a.methods[path]
@@ -162,14 +162,14 @@ func (a *API) note(operation, pattern string) {
 }
 
 // unrouted answers for a path that is not there, or does not take the method.
-func (a *API) unrouted(w http.ResponseWriter, r *http.Request, resource http.Handler) {
-	p := newProblem(http.StatusNotFound, CodeRouteNotFound, "there is nothing at this path; GET /openapi.json lists what there is")
+func (a *Router) unrouted(w http.ResponseWriter, r *http.Request, resource http.Handler) {
+	p := NewProblem(http.StatusNotFound, CodeRouteNotFound, "there is nothing at this path; GET /openapi.json lists what there is")
 	if m, ok := resource.(*methods); ok {
 		allow := strings.Join(m.names, ", ")
 		w.Header().Set("Allow", allow)
-		p = newProblem(http.StatusMethodNotAllowed, CodeMethodNotAllowed, "the path takes "+allow)
+		p = NewProblem(http.StatusMethodNotAllowed, CodeMethodNotAllowed, "the path takes "+allow)
 	}
-	p.RequestID = requestID(r.Context())
+	p.RequestID = RequestID(r.Context())
 	writeProblem(w, p)
 }
 

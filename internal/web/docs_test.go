@@ -1,4 +1,4 @@
-package api
+package web
 
 import (
 	"net/http"
@@ -9,7 +9,7 @@ import (
 
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	b := setup(t, guarded) // it needs no key
+	b := setup(t)
 	a := b.do(t, "GET", "/docs", nil)
 	a.want(t, http.StatusOK)
 	if got := a.header.Get("Content-Type"); got != "text/html; charset=utf-8" {

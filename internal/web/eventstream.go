@@ -1,4 +1,4 @@
-package api
+package web
 
 import (
 	"bytes"
@@ -19,12 +19,13 @@ import (
 )
 
 const (
-	eventStreamType = "text/event-stream"
+	// StreamType is the media type of a stream of events.
+	StreamType = "text/event-stream"
 	// eventWait bounds how long a reader of events may stand still.
 	eventWait = 10 * time.Second
-	// eventBeat is how often a stream without news shows that it is alive, before
+	// HeartbeatInterval is how often a stream without news shows that it is alive, before
 	// anything in between takes it for dead.
-	eventBeat = 15 * time.Second
+	HeartbeatInterval = 15 * time.Second
 	// eventRetry is how long a reader that was cut off should wait.
 	eventRetry = 2 * time.Second
 	// eventBuffer bounds what the kernel holds for a reader of events who stands
@@ -35,16 +36,20 @@ const (
 	eventInputMax = 4 << 10
 )
 
-// eventStream writes server-sent events. Each write has its own deadline, so
+// Stream writes server-sent events. Each write has its own deadline, so
 // that a reader who stands still does not hold a goroutine for ever.
-type eventStream struct {
+type Stream struct {
 	w     io.Writer
 	until interface{ SetWriteDeadline(t time.Time) error }
 	flush func() error
 	err   error // the first; nothing is written after it
 }
 
-// streamEvents answers with a stream of events, which send writes until the
+// Alive calls end when the caller of a stream may not read it any more. It
+// returns at once, and stops watching when ctx ends.
+type Alive func(ctx context.Context, end context.CancelFunc)
+
+// StreamEvents answers with a stream of events, which send writes until the
 // stream fails or its context ends; end is called after it in any case. A HEAD
 // gets no more than the header.
 //
@@ -53,10 +58,10 @@ type eventStream struct {
 // So the stream takes the connection over where that can be done, which leaves 20
 // kB, and keeps nothing of the request: send must not either. The answer then ends
 // with the connection.
-func (a *API) streamEvents(ctx context.Context, hc huma.Context, send func(ctx context.Context, out *eventStream), end func()) {
+func (a *Router) StreamEvents(ctx context.Context, hc huma.Context, alive Alive, send func(ctx context.Context, out *Stream), end func()) {
 	r, w := humago.Unwrap(hc)
 	h := w.Header()
-	h.Set("Content-Type", eventStreamType)
+	h.Set("Content-Type", StreamType)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
 	if r.Method == http.MethodHead {
@@ -70,7 +75,7 @@ func (a *API) streamEvents(ctx context.Context, hc huma.Context, send func(ctx c
 	if err != nil {
 		a.streams.end(nil)
 		defer end()
-		out := &eventStream{w: w, until: rc, flush: rc.Flush}
+		out := &Stream{w: w, until: rc, flush: rc.Flush}
 		out.begin(nil)
 		send(ctx, out)
 		return
@@ -84,7 +89,7 @@ func (a *API) streamEvents(ctx context.Context, hc huma.Context, send func(ctx c
 	head.WriteString("HTTP/1.1 200 OK\r\n")
 	_ = h.Write(&head) // a buffer takes everything
 	head.WriteString("\r\n")
-	go a.runStream(conn, callerOf(ctx).token, head.Bytes(), send, end)
+	go a.runStream(conn, alive, head.Bytes(), send, end)
 }
 
 // noteStatus tells the log of requests how one was answered past it.
@@ -123,7 +128,7 @@ func bufferLittle(conn net.Conn) {
 
 // runStream runs a stream over a connection of its own. It ends when its reader
 // goes, or may not read any more by the token that he has shown.
-func (a *API) runStream(conn net.Conn, token string, head []byte, send func(ctx context.Context, out *eventStream), end func()) {
+func (a *Router) runStream(conn net.Conn, alive Alive, head []byte, send func(ctx context.Context, out *Stream), end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	gone := make(chan struct{})
 	go func() {
@@ -141,10 +146,10 @@ func (a *API) runStream(conn net.Conn, token string, head []byte, send func(ctx 
 		<-gone
 		a.streams.end(conn)
 	}()
-	if token != "" {
-		a.reverify(ctx, token, cancel)
+	if alive != nil {
+		alive(ctx, cancel)
 	}
-	out := &eventStream{w: conn, until: conn}
+	out := &Stream{w: conn, until: conn}
 	out.begin(head)
 	send(ctx, out)
 }
@@ -222,20 +227,24 @@ func (o *openStreams) close(ctx context.Context) {
 	<-none
 }
 
+// Err returns the error that ended the stream; nil = none yet.
+func (s *Stream) Err() error { return s.err }
+
 // begin writes head and what every stream begins with.
-func (s *eventStream) begin(head []byte) {
-	s.write(fmt.Appendf(head, "retry: %d\n\n", eventRetry.Milliseconds()))
+func (s *Stream) begin(head []byte) {
+	s.Write(fmt.Appendf(head, "retry: %d\n\n", eventRetry.Milliseconds()))
 }
 
-// send writes an event.
-func (s *eventStream) send(event, id string, data any) {
-	s.write(eventText(event, id, encodeEvent(data)))
+// Send writes an event.
+func (s *Stream) Send(event, id string, data any) {
+	s.Write(EventText(event, id, EncodeEvent(data)))
 }
 
-// beat writes a comment.
-func (s *eventStream) beat() { s.write([]byte(": beat\n\n")) }
+// Beat writes a comment.
+func (s *Stream) Beat() { s.Write([]byte(": beat\n\n")) }
 
-func (s *eventStream) write(text []byte) {
+// Write writes an event, as EventText makes it.
+func (s *Stream) Write(text []byte) {
 	if s.err != nil {
 		return
 	}
@@ -246,13 +255,13 @@ func (s *eventStream) write(text []byte) {
 	}
 }
 
-// eventText is an event as it is sent.
-func eventText(event, id string, data []byte) []byte {
+// EventText is an event as it is sent.
+func EventText(event, id string, data []byte) []byte {
 	return fmt.Appendf(nil, "event: %s\nid: %s\ndata: %s\n\n", event, id, data)
 }
 
-// encodeEvent makes JSON of what is sent.
-func encodeEvent(data any) []byte {
+// EncodeEvent makes JSON of what is sent.
+func EncodeEvent(data any) []byte {
 	text, err := json.Marshal(data)
 	if err != nil { // it is structs of texts, numbers and times
 		panic(err)
