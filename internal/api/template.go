@@ -221,7 +221,7 @@ type templateOutput struct {
 }
 
 type templateCreatedOutput struct {
-	Location string `header:"Location" doc:"Path of the template"`
+	Location string `header:"Location" doc:"Path of the template, relative to that of the request"`
 	Body     *Template
 }
 
@@ -347,7 +347,7 @@ func (a *API) createTemplate(ctx context.Context, in *struct{ Body CreateTemplat
 	}
 	a.log.Info(obs.Processed, "template_id", v.ID, "doing", "creating", "by", actor(ctx))
 	out := templateOf(v)
-	return &templateCreatedOutput{Location: "/v1/coupon-templates/" + out.ID, Body: out}, nil
+	return &templateCreatedOutput{Location: "coupon-templates/" + out.ID, Body: out}, nil
 }
 
 func (a *API) changeTemplate(ctx context.Context, in *templateChangeInput) (*templateOutput, error) {
