@@ -110,7 +110,7 @@ func (in *issueInput) applied() string {
 
 type issueOutput struct {
 	Status   int
-	Location string `header:"Location" doc:"Path of the coupon, or of the request while it waits"`
+	Location string `header:"Location" doc:"Path of the coupon, or of the request while it waits; relative to this call"`
 	Applied  string `header:"Preference-Applied" doc:"The granted wait; absent: none"`
 	Body     *IssueRequest
 }
@@ -186,14 +186,14 @@ func (out *issueOutput) setStatus(status coupon.Status) error {
 		p.Applied = out.Applied
 		return p
 	case status.Kind == coupon.StatusWaiting:
-		out.Status, out.Location = http.StatusAccepted, "/v1/issue-requests/"+url.PathEscape(status.RequestID)
+		out.Status, out.Location = http.StatusAccepted, "../../issue-requests/"+url.PathEscape(status.RequestID)
 		return nil
 	case status.Duplicate:
 		out.Status = http.StatusOK
 	default:
 		out.Status = http.StatusCreated
 	}
-	out.Location = "/v1/coupons/" + out.Body.Coupon.ID
+	out.Location = "../" + out.Body.Coupon.ID
 	return nil
 }
 
