@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -131,11 +132,12 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 	if err := p.Check(); err != nil {
 		return store.CouponSettleResult{}, err
 	}
-	order := p.Order()
+	batch := p.Batch()
+	order := batch.Order()
 	sql, args := askArgs(&p, order)
-	var done store.Settlement
+	var done rules.Settlement
 	err := s.send(ctx, "settle coupons", func(b *pgx.Batch) {
-		done = store.Settlement{Rulings: make([]store.Ruling, 0, len(order))}
+		done = rules.Settlement{Decisions: make([]rules.Decision, 0, len(order))}
 		b.Queue(lockTemplate, int64(p.TemplateID))
 		b.Queue(sql, args...).Query(each(func(rows pgx.Rows) error {
 			var refused, shut int16
@@ -149,20 +151,20 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 			if ord == nil {
 				return nil // no ask is due
 			}
-			r := store.Ruling{At: order[*ord-1], Reason: *verdict, Held: int(*held)}
+			r := rules.Decision{At: order[*ord-1], Reason: *verdict, Held: int(*held)}
 			if ticket != nil {
 				r.Ticket = *ticket
 			}
 			if latest != nil {
 				r.Latest = reward.CouponID(*latest)
 			}
-			done.Rulings = append(done.Rulings, r)
+			done.Decisions = append(done.Decisions, r)
 			return nil
 		}))
 		queueTemplate(b, p.TemplateID, &done.Template)
 		if p.Kind == store.SettleDirect {
-			done.Own = make(map[string]reward.Coupon)
-			b.Queue(ownSQL, int64(p.TemplateID), args[2]).Query(couponsInto(func(c *reward.Coupon) { done.Own[c.UserID] = *c }))
+			done.Existing = make(map[string]reward.Coupon)
+			b.Queue(ownSQL, int64(p.TemplateID), args[2]).Query(couponsInto(func(c *reward.Coupon) { done.Existing[c.UserID] = *c }))
 		}
 	})
 	switch err := found(done.Template.ID, p.TemplateID, err); {
@@ -175,7 +177,7 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 	case err != nil:
 		return store.CouponSettleResult{}, err
 	}
-	return done.Result(&p), nil
+	return store.Settled(&done, batch), nil
 }
 
 // taken says that a coupon has the id or the code already.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -48,7 +49,7 @@ func (s *Store) CouponCancel(ctx context.Context, id reward.CouponID, now time.T
 		if err != nil {
 			return err
 		}
-		if err := store.CheckCoupon(&c, now); err != nil {
+		if err := rules.CheckCoupon(&c, now); err != nil {
 			return err
 		}
 		t, err := templateOf(tx.ctx, tx, c.TemplateID)
@@ -122,7 +123,7 @@ func (s *Store) CouponUse(ctx context.Context, id reward.CouponID, now time.Time
 		if c, err = couponOf(tx.ctx, tx, id); err != nil {
 			return err
 		}
-		if err := store.CheckCoupon(&c, now); err != nil {
+		if err := rules.CheckCoupon(&c, now); err != nil {
 			return err
 		}
 		c.Status, c.UsedAt = reward.CouponUsed, now

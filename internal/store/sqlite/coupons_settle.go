@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -16,7 +17,7 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 	if err := p.Check(); err != nil {
 		return store.CouponSettleResult{}, err
 	}
-	var done store.Settlement
+	var done rules.Settlement
 	err := s.write(ctx, "settle coupons", func(tx *tx) error {
 		t, err := templateOf(tx.ctx, tx, p.TemplateID)
 		if err != nil {
@@ -24,7 +25,7 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 		}
 		i := &issuer{tx: tx, p: &p, users: make(map[string]*holding)}
 		defer i.close()
-		i.done = store.Settlement{From: t.Version, Template: t, Refused: refusal(&p, &t), Own: make(map[string]reward.Coupon)}
+		i.done = rules.Settlement{From: t.Version, Template: t, Refused: refusal(&p, &t), Existing: make(map[string]reward.Coupon)}
 		if i.done.Refused == store.NotRefused {
 			err = i.settle()
 		}
@@ -37,7 +38,7 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 	case err != nil:
 		return store.CouponSettleResult{}, err
 	}
-	return done.Result(&p), nil
+	return store.Settled(&done, p.Batch()), nil
 }
 
 // refusal says why a whole batch is refused.
@@ -73,7 +74,7 @@ func refusal(p *store.CouponSettleParams, t *reward.CouponTemplate) store.Settle
 type issuer struct {
 	tx    *tx
 	p     *store.CouponSettleParams
-	done  store.Settlement
+	done  rules.Settlement
 	users map[string]*holding // as they stand
 
 	lookup, coupon, rejection *sql.Stmt
@@ -120,7 +121,7 @@ ON CONFLICT (topic, part) DO UPDATE SET next = max(next, excluded.next)`, o.Topi
 		t.Fence = max(t.Fence, i.p.Fence)
 	}
 	if i.done.Shut == 0 {
-		for _, at := range i.p.Order() {
+		for _, at := range i.p.Batch().Order() {
 			a := i.p.Asks[at].Storable()
 			due, err := i.due(&a)
 			if err != nil {
@@ -181,7 +182,7 @@ func (i *issuer) decide(at int, a *store.CouponAsk) error {
 		i.users[a.UserID] = h
 	}
 	direct := i.p.Kind == store.SettleDirect
-	r := store.Ruling{At: at, Ticket: a.Ticket, Held: len(h.slots), Latest: h.latest}
+	r := rules.Decision{At: at, Ticket: a.Ticket, Held: len(h.slots), Latest: h.latest}
 	switch {
 	case a.Reason != "":
 		r.Reason = a.Reason
@@ -192,14 +193,14 @@ func (i *issuer) decide(at int, a *store.CouponAsk) error {
 			if err != nil {
 				return err
 			}
-			i.done.Own[a.UserID] = c
+			i.done.Existing[a.UserID] = c
 		}
 	case t.Live >= t.TotalQuantity:
 		r.Reason = reward.ReasonSoldOut
 	}
 	if r.Reason != "" && direct {
 		r.Ticket = 0
-		i.done.Rulings = append(i.done.Rulings, r)
+		i.done.Decisions = append(i.done.Decisions, r)
 		return nil
 	}
 	if direct {
@@ -207,7 +208,7 @@ func (i *issuer) decide(at int, a *store.CouponAsk) error {
 	}
 	t.Version = i.done.From + 1
 	t.Settled = max(t.Settled, r.Ticket)
-	i.done.Rulings = append(i.done.Rulings, r)
+	i.done.Decisions = append(i.done.Decisions, r)
 	if r.Reason != "" {
 		_, err := i.rejection.ExecContext(i.tx.ctx, int64(t.ID), r.Ticket, a.Generation, a.UserID, r.Reason, micros(i.p.Now), t.Version)
 		return err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -359,7 +360,7 @@ func (s *Store) PromotionJudge(ctx context.Context, p store.PromotionJudgeParams
 			return nil
 		}
 		v.Canary.Judged = true
-		if !v.CanaryGood() {
+		if !rules.CanaryGood(v.Promotion, v.Counts) {
 			v.Status, v.PauseReason = reward.Paused, store.Text(p.Reason)
 			if err := tx.tell(&v.Promotion, p.Event, p.Now); err != nil {
 				return err

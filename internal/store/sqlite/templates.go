@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -83,7 +84,7 @@ func (s *Store) changeTemplate(ctx context.Context, what string, id reward.Templ
 
 // TemplateCreate inserts a template.
 func (s *Store) TemplateCreate(ctx context.Context, t reward.CouponTemplate) (reward.CouponTemplate, error) {
-	made, err := store.NewTemplate(t)
+	made, err := rules.NewTemplate(t)
 	if err != nil {
 		return reward.CouponTemplate{}, err
 	}
@@ -150,7 +151,7 @@ func (s *Store) TemplateChange(ctx context.Context, p store.TemplateChangeParams
 		if err != nil {
 			return false, err
 		}
-		if err := store.CheckChange(t, &to, asked); err != nil {
+		if err := rules.CheckChange(t, &to, asked); err != nil {
 			return false, err
 		}
 		*t = to
