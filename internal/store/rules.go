@@ -41,3 +41,8 @@ const (
 	OutcomeNotOpen  = rules.RequestNotOpen
 	OutcomeClosed   = rules.RequestClosed
 )
+
+// Resolution is the part of the params that the rules look at.
+func (p *PayoutResolveParams) Resolution() rules.Resolution {
+	return rules.Resolution{Paid: p.Paid, TransactionKey: p.TransactionKey, Note: p.Note, By: p.By}
+}
