@@ -19,12 +19,12 @@ type progress struct {
 	end      func()
 
 	mu             sync.Mutex // protects what follows
-	running        []string   // names of suites
+	running        []string   // names of suites, or what else takes time
 	passed, failed int
 }
 
 func startProgress(out io.Writer) *progress {
-	p := &progress{out: out, began: time.Now()}
+	p := &progress{out: out, began: time.Now(), running: []string{"starting servers"}}
 	interval := 30 * time.Second
 	if f, ok := out.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
