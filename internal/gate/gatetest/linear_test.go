@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // left since.
 type outdated struct {
 	*gate.Memory
-	mu   sync.Mutex // protects previous
+	mu       sync.Mutex // protects previous
 	previous map[string]gate.Answer
 }
 
