@@ -204,7 +204,7 @@ func keepLineAbove(t *reward.CouponTemplate, old gate.Header) int64 {
 	return t.Settled
 }
 
-// served reports whether a gate may be served, judged by a row that was read
+// served reports whether a gate may be served, according to a row that was read
 // after the header.
 func served(h gate.Header, row *reward.CouponTemplate) bool {
 	return h.Loaded && h.Generation == row.Generation && h.Version <= row.Version && h.Settled <= row.Settled && row.Path == reward.PathGate

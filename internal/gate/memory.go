@@ -109,7 +109,7 @@ func (m *Memory) Admit(ctx context.Context, id reward.TemplateID, users []string
 		Answers: make([]Answer, len(users)), Generation: g.state.Generation, Version: g.state.Version, ServiceTime: g.serviceTime,
 	}
 	for i, user := range users {
-		out.Answers[i] = g.judge(user, now, admit)
+		out.Answers[i] = g.decide(user, now, admit)
 	}
 	if wasEmpty && g.requests.length > 0 {
 		m.hintLocked(Hint{TemplateID: id, Kind: HintRequests})
@@ -132,8 +132,8 @@ func (g *memoryGate) freeStock(now time.Time) int64 {
 	return total - g.state.Live - int64(g.line.waiting)
 }
 
-// judge decides about one user, and admits them if admit is true.
-func (g *memoryGate) judge(user string, now time.Time, admit bool) Answer {
+// decide decides about one user, and admits them if admit is true.
+func (g *memoryGate) decide(user string, now time.Time, admit bool) Answer {
 	if w := g.line.byUser[user]; w != nil {
 		return Answer{Verdict: InLine, Ticket: w.ticket, Rank: g.line.rank(w)}
 	}

@@ -202,7 +202,7 @@ func exerciseService(t *testing.T, b *bundle) {
 		s.Settled = settled
 		must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: s.Version - 1, State: s, ServiceTime: service}))(t)
 		got := b.header().ServiceTime
-		equal(t, "service of Ask", must(b.g.Admit(b.ctx, b.id, nil, true))(t).ServiceTime, got)
+		equal(t, "service time of Admit", must(b.g.Admit(b.ctx, b.id, nil, true))(t).ServiceTime, got)
 		equal(t, "service of Places", must(b.g.Positions(b.ctx, b.id, nil))(t).ServiceTime, got)
 		return got
 	}

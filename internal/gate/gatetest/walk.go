@@ -128,12 +128,12 @@ func (w *walker) admit(t *rapid.T) {
 		Answers: make([]gate.Answer, len(users)), Generation: w.gate.state.Generation, Version: w.gate.state.Version, ServiceTime: w.gate.service,
 	}
 	for i, user := range users {
-		want.Answers[i] = w.judge(user, admit)
+		want.Answers[i] = w.decide(user, admit)
 	}
 	equal(t, "result", result, want)
 }
 
-func (w *walker) judge(user string, admit bool) gate.Answer {
+func (w *walker) decide(user string, admit bool) gate.Answer {
 	g := w.gate
 	rank := slices.IndexFunc(g.line, func(s gate.SettledTicket) bool { return s.UserID == user })
 	total := g.state.Total
