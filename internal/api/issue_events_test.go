@@ -17,6 +17,7 @@ import (
 
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // wire is an API whose requests pass through no network, so that time in a
@@ -111,7 +112,7 @@ func TestIssueEvents(t *testing.T) {
 			for _, s := range []coupon.Status{rank(5), rank(3), rank(4), rank(0)} {
 				w.shop.news <- s
 			}
-			time.Sleep(2*eventBeat + time.Second) // fake time
+			time.Sleep(2*web.HeartbeatInterval + time.Second) // fake time
 			w.shop.news <- got
 			<-r.done
 			if diff := cmp.Diff("retry: 2000\n\n"+event("5")+event("3")+event("0")+beat+beat+result, r.text()); diff != "" {
@@ -227,7 +228,7 @@ func TestIssueEvents(t *testing.T) {
 			<-w.shop.begun
 			w.shop.forget("42:u7")
 			<-r.done
-			if took := time.Since(began); took != 2*eventBeat {
+			if took := time.Since(began); took != 2*web.HeartbeatInterval {
 				t.Errorf("it took %s", took)
 			}
 			again := w.send(t.Context(), "GET", path, "")
@@ -250,7 +251,7 @@ func TestIssueEvents(t *testing.T) {
 			w.shop.stand("42:u7", earlier, nil) // what is left of him
 			w.shop.news <- earlier
 			<-r.done
-			if took := time.Since(began); took != 2*eventBeat || strings.Contains(r.text(), "result") {
+			if took := time.Since(began); took != 2*web.HeartbeatInterval || strings.Contains(r.text(), "result") {
 				t.Errorf("after %s: %s", took, r.text())
 			}
 			again := w.send(t.Context(), "GET", path, "")

@@ -9,11 +9,6 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Publisher publishes records to topics.
-type Publisher interface {
-	Publish(ctx context.Context, records []bus.Record) error
-}
-
 // TopicInspector reads the state of the log behind a topic.
 type TopicInspector interface {
 	// LogID returns the id of the log; a topic that is deleted and created again
@@ -30,7 +25,7 @@ type TopicInspector interface {
 // KAFKA mode. The rows store how far its records are settled.
 type IssueTopic struct {
 	rows      store.Store
-	publisher Publisher
+	publisher bus.Publisher
 	inspector TopicInspector
 }
 
