@@ -74,7 +74,7 @@ var rooms = map[string]room{
 		"internal/store/postgres", "internal/store/sqlite", "internal/queue/redisstream", "internal/gate/redisgate")},
 
 	"client":          {ground, []string{}},
-	".":               {binary, with("client", "internal/config", "internal/engine")},
+	".":               {binary, with("client", "internal/config", "internal/engine", "internal/money")},
 	"cmd/largesse":    {binary, with("client", "internal/config", "internal/engine", "internal/lab", "internal/money/moneysim")},
 	"scripts/testrun": {binary, []string{"internal/lab/fleet"}},
 

@@ -2,7 +2,6 @@ package largesse_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -132,9 +131,7 @@ func (r *rig) stop() {
 	if r.engine == nil {
 		return
 	}
-	if err := r.engine.Stop(context.Background()); err != nil {
-		r.t.Error(err)
-	}
+	r.engine.Stop()
 	r.engine = nil
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
@@ -556,9 +553,7 @@ func TestATakenPortIsFoundOutFirst(t *testing.T) {
 	if err := e.Start(t.Context()); err != nil {
 		t.Fatalf("once the port is free: %v", err)
 	}
-	if err := e.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	e.Stop()
 }
 
 // TestASecondProcessIsRefused holds the sole possession of a data folder.
@@ -580,9 +575,7 @@ func TestASecondProcessIsRefused(t *testing.T) {
 	if err := second.Start(t.Context()); err != nil {
 		t.Fatalf("after the first has gone: %v", err)
 	}
-	if err := second.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	second.Stop()
 	if _, err := os.Stat(filepath.Join(r.cfg.Data.Dir, "largesse.db")); err != nil {
 		t.Error(err)
 	}

@@ -216,7 +216,7 @@ func (b *payoutBench) measureEngine(ctx context.Context, run string, targets int
 	if err := e.Start(ctx); err != nil {
 		return benchResult{}, err
 	}
-	defer func() { _ = e.Stop(context.WithoutCancel(ctx)) }()
+	defer e.Stop()
 	api, err := client.New("http://"+e.Addr(), client.Options{})
 	if err != nil {
 		return benchResult{}, err

@@ -135,7 +135,7 @@ func (b *couponBench) engine(ctx context.Context, run string, roles ...string) (
 	if err := e.Start(ctx); err != nil {
 		return nil, nil, err
 	}
-	return e, func() { _ = e.Stop(context.WithoutCancel(ctx)) }, nil
+	return e, e.Stop, nil
 }
 
 // template makes a template that has enough for everybody.

@@ -215,7 +215,7 @@ func (d *demo) start(ctx context.Context) (closeAll func(), err error) {
 		return nil, err
 	}
 	return func() {
-		_ = d.engine.Stop(context.WithoutCancel(ctx))
+		d.engine.Stop()
 		d.sim.Close()
 		_ = logFile.Close()
 	}, nil

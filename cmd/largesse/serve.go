@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
@@ -39,35 +38,9 @@ Without settings everything it needs runs in this process and keeps its data in
 		if err != nil {
 			return &usageError{err.Error()} // it has looked at settings only
 		}
-		return c.serve(cmd.Context(), e)
+		return e.Run(cmd.Context(), func() error { return c.announce(e.URL(), strings.Join(e.Brokers(), ",")) })
 	}
 	return cmd
-}
-
-// serve runs an engine until ctx ends or the engine has lost what it needs.
-func (c *cli) serve(ctx context.Context, e *engine.Engine) error {
-	// A signal ends a start that is under way; after that it asks for a stop,
-	// which must find the engine's own context alive.
-	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
-	keep := context.AfterFunc(ctx, end)
-	if err := e.Start(life); err != nil {
-		return fmt.Errorf("start: %w", err)
-	}
-	keep()
-	var lost error
-	if err := c.announce(e.URL(), strings.Join(e.Brokers(), ",")); err != nil {
-		lost = err
-	} else {
-		select {
-		case <-ctx.Done():
-		case lost = <-e.Lost():
-		}
-	}
-	if err := e.Stop(context.WithoutCancel(ctx)); err != nil {
-		return fmt.Errorf("stop: %w", err)
-	}
-	return lost
 }
 
 // announce says that the instance is up, and where its API ("" = it has none)

@@ -201,7 +201,8 @@ func (s *simulation) startEngine(ctx context.Context, money string, log obs.Log)
 			if !orderly {
 				cut() // every part ends at once, with whatever it has in hand
 			}
-			return e.Stop(ctx)
+			e.Stop()
+			return nil
 		},
 	}, nil
 }

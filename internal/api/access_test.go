@@ -117,13 +117,13 @@ func TestWhoProvesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, guarded)
 	for given, want := range map[string]string{
-		"":                    "say who you are",
-		"Bearer":              "must be Bearer and an API key or a token",
-		"Bearer ":             "must be Bearer",
-		"Basic viewer":        "must be Bearer",
+		"":                    "the request has no API key or token",
+		"Bearer":              "exactly one Authorization header: Bearer and an API key or token",
+		"Bearer ":             "one Authorization header: Bearer and",
+		"Basic viewer":        "one Authorization header: Bearer and",
 		"Bearer nobody":       "there is no such API key",
 		"Bearer " + "x y":     "there is no such API key",
-		"viewer":              "must be Bearer",
+		"viewer":              "one Authorization header: Bearer and",
 		"Bearer viewer admin": "there is no such API key",
 	} {
 		headers := []string{"Authorization", given}

@@ -333,10 +333,10 @@ func TestErrorCodesArrive(t *testing.T) {
 			b := &bundle{api: New(Config{UploadsMost: 1, Rows: rows, Audits: &fakeRows{}, IDs: service.NewIDs()})}
 			b.api.uploads <- struct{}{}
 			out := httptest.NewRecorder()
-			req := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/promotions/12345/targets", strings.NewReader("targetId\n"+strings.Repeat("1\n", uploadHead)))
+			req := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/promotions/12345/targets", strings.NewReader("targetId\n"+strings.Repeat("1\n", uploadBytesMin)))
 			req.Header.Set("Content-Type", asCSV)
 			b.api.ServeHTTP(out, req)
-			a := answer{out.Code, out.Header(), out.Body.String()}
+			a := answer{out.Code, out.Header(), out.Body.String(), nil}
 			b.wantDescribed(t, req, a)
 			a.wantProblem(t, http.StatusServiceUnavailable, CodeTooManyUploads)
 		})
@@ -355,7 +355,7 @@ func (b *bundle) rawAnswer(t *testing.T, text string) answer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer{res.StatusCode, res.Header, string(body)}
+	return answer{res.StatusCode, res.Header, string(body), nil}
 }
 
 // codeConstants finds constants named Code… in a folder: their values, and names.

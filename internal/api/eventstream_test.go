@@ -161,7 +161,7 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 			for n := range int64(5) {
 				w.paid(n + 1)
 				other.hear(t, "event: progress")
-				time.Sleep(progressSlowest)
+				time.Sleep(progressIntervalMax)
 			}
 			w.become(reward.Completed)
 			other.wantEnd(t)
@@ -223,7 +223,7 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 				t.Error("it ended before")
 			}
 			badge.revoke()
-			time.Sleep(reverifyKeys + progressEvery)
+			time.Sleep(keyRecheckInterval + progressInterval)
 			synctest.Wait()
 			if w.watchers() != 0 {
 				t.Error("it is still told")

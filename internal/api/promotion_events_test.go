@@ -107,7 +107,7 @@ func (w *wire) wantNobody(t *testing.T) {
 const promotionEvents = "/v1/promotions/7/events"
 
 // pass waits for more than a round, in fake time.
-func pass() { time.Sleep(2 * progressSlowest) }
+func pass() { time.Sleep(2 * progressIntervalMax) }
 
 func TestPromotionEvents(t *testing.T) {
 	t.Parallel()

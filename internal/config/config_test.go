@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,30 @@ func TestLoadConfig(t *testing.T) {
 			if sources[name] != source {
 				t.Errorf("%s comes from %q, want %q", name, sources[name], source)
 			}
+		}
+	})
+
+	t.Run("TakesWhatAProgramGives", func(t *testing.T) {
+		t.Parallel()
+		got, warnings, err := Load(LoadParams{
+			Environ: []string{"LARGESSE_DATA_DIR=from-environment"},
+			Flags:   map[string]string{"data.dir": "from-flag"},
+			Program: map[string]ProgramValue{"data.dir": {"here", "Config.DataDir"}, "roles": {"api, payout", "Config.Settings"}},
+		})
+		if err != nil || len(warnings) > 0 {
+			t.Fatalf("Load: %v, warnings %v", err, warnings)
+		}
+		if got.Data.Dir != "here" || !slices.Equal(got.Roles, []string{"api", "payout"}) || got.Source("data.dir") != "Config.DataDir" {
+			t.Errorf("data.dir %s (%s), roles %q", got.Data.Dir, got.Source("data.dir"), got.Roles)
+		}
+		_, _, err = Load(LoadParams{Program: map[string]ProgramValue{
+			"data.dirr": {"here", "Config.Settings"}, "money.timeout": {"soon", "Config.Settings"}, "roles": {"king", "Config.Settings"},
+		}})
+		want := `settings: data.dirr (Config.Settings) is not a setting; did you mean data.dir?; ` +
+			`money.timeout = "soon" (Config.Settings) must be a duration with a unit such as 500ms, 5s or 24h; ` +
+			`roles = "king" (Config.Settings) has the unknown role "king"; the roles are api, ingest, payout, issuer, housekeeping`
+		if err == nil || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
 		}
 	})
 

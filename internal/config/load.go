@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -16,11 +17,18 @@ import (
 )
 
 // LoadParams says where settings are read from. A later source wins: file,
-// environment, flags.
+// environment, flags, program.
 type LoadParams struct {
-	File    string            // path of a YAML file; empty: none
-	Environ []string          // NAME=value, as os.Environ gives it
-	Flags   map[string]string // values by setting name, e.g. redis.stream.max-len
+	File    string                  // path of a YAML file; empty: none
+	Environ []string                // NAME=value, as os.Environ gives it
+	Flags   map[string]string       // values by setting name, e.g. redis.stream.max-len
+	Program map[string]ProgramValue // values by setting name
+}
+
+// ProgramValue is a setting as a program that embeds an instance gives it.
+type ProgramValue struct {
+	Text   string // as it would be written in the environment
+	Source string // where the program wrote it, for messages
 }
 
 // Error says everything that is wrong with the settings, at once.
@@ -112,6 +120,8 @@ func Examine(p LoadParams) (c Config, warnings []string, problems []Problem, err
 	layer, warnings := readEnviron(p.Environ)
 	layers = append(layers, layer)
 	layer, found := readFlags(p.Flags)
+	layers, problems = append(layers, layer), append(problems, found...)
+	layer, found = readProgram(p.Program)
 	layers, problems = append(layers, layer), append(problems, found...)
 
 	c, found, err = merge(layers)
@@ -231,6 +241,19 @@ func readFlags(flags map[string]string) (map[string]rawValue, []Problem) {
 		values[name] = rawValue{text: text, source: sourceFlag + s.Flag()}
 	}
 	slices.SortFunc(problems, func(a, b Problem) int { return strings.Compare(a.Name, b.Name) })
+	return values, problems
+}
+
+func readProgram(given map[string]ProgramValue) (map[string]rawValue, []Problem) {
+	values := map[string]rawValue{}
+	var problems []Problem
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if _, ok := settingByName(name); !ok {
+			problems = append(problems, Problem{Name: name, Source: given[name].Source, Detail: "is not a setting" + didYouMean(name, settingNames())})
+			continue
+		}
+		values[name] = rawValue{text: given[name].Text, source: given[name].Source}
+	}
 	return values, problems
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -55,6 +56,8 @@ type Engine struct {
 	version  string
 	metrics  *obs.Metrics
 	provider payout.Provider
+	local    money.LocalProvider // nil: none
+	unbound  bool                // the API listens nowhere
 
 	closers []func() // what Stop undoes, in reverse order
 	lost    chan error
@@ -66,8 +69,9 @@ type Engine struct {
 	books   *books.Reconciler
 	gate    gate.Gate
 	coupons *coupon.Flow
-	server  *web.Server // nil without the api role
-	pulse   *pulse      // likewise
+	mount   *web.Mount
+	server  *web.Server // nil without the api role, or unbound
+	pulse   *pulse      // nil without the api role
 }
 
 // Option changes how an Engine is made.
@@ -76,6 +80,17 @@ type Option func(*Engine)
 // WithProvider pays through p instead of the Money API at money.url.
 func WithProvider(p payout.Provider) Option {
 	return func(e *Engine) { e.provider = p }
+}
+
+// WithLocalProvider pays through p, in this process, instead of the Money API at
+// money.url.
+func WithLocalProvider(p money.LocalProvider) Option {
+	return func(e *Engine) { e.local = p }
+}
+
+// WithoutListener makes the API listen nowhere. Handler answers all the same.
+func WithoutListener() Option {
+	return func(e *Engine) { e.unbound = true }
 }
 
 // WithVersion says which version of the program this is, for people who look
@@ -96,13 +111,41 @@ func New(cfg config.Config, log obs.Log, opts ...Option) (*Engine, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if e.provider == nil && cfg.Money.URL == "" && e.plays(config.RolePayout) {
-		return nil, fmt.Errorf("money.url is not set: name the provider's Money API, or start a stand-in with: largesse moneysim")
+	for _, p := range Problems(cfg, e.provider != nil || e.local != nil) {
+		return nil, errors.New(p.String())
 	}
-	if e.alone() && !e.plays(config.RolePayout) {
-		return nil, fmt.Errorf("redis.url is empty, so the work queue lives in this process: without the role %s nobody would work it off; name a Redis, or add the role", config.RolePayout)
+	why := notUp
+	if !e.plays(config.RoleAPI) {
+		why = "this instance does not have the role " + config.RoleAPI
 	}
+	mount, err := web.NewMount(cfg.HTTP.AllowedOrigins, why)
+	if err != nil {
+		return nil, err
+	}
+	e.mount = mount
 	return e, nil
+}
+
+// notUp is why a mounted API does not answer before Start and after Stop.
+const notUp = "the instance is not up"
+
+// Problems returns what is wrong with settings that are valid by themselves.
+// pays says whether the instance has a provider other than money.url.
+func Problems(cfg config.Config, pays bool) []config.Problem {
+	var problems []config.Problem
+	payer := slices.Contains(cfg.Roles, config.RolePayout)
+	if payer && !pays && cfg.Money.URL == "" {
+		problems = append(problems, config.Problem{
+			Name: "money.url", Detail: "is not set: name the provider's Money API, or start a stand-in with: largesse moneysim",
+		})
+	}
+	if !payer && alone(cfg) {
+		problems = append(problems, config.Problem{
+			Name:   "redis.url",
+			Detail: "is empty, so this instance has to consume its own work queue: add the role " + config.RolePayout + " or set redis.url",
+		})
+	}
+	return problems
 }
 
 func (e *Engine) plays(role string) bool { return slices.Contains(e.cfg.Roles, role) }
@@ -272,6 +315,15 @@ func (e *Engine) openBus(ctx context.Context) error {
 }
 
 func (e *Engine) openProvider() error {
+	if e.local != nil {
+		l := money.NewLocal(money.LocalConfig{
+			Provider: e.local, Timeout: e.cfg.Money.Timeout, MaxConcurrency: e.cfg.Money.MaxConcurrency,
+			Log: e.log, Metrics: e.metrics,
+		})
+		e.provider = l
+		e.onClose(l.Close)
+		return nil
+	}
 	if e.provider != nil || e.cfg.Money.URL == "" {
 		return nil // New has refused a payer without one
 	}
@@ -287,11 +339,15 @@ func (e *Engine) openProvider() error {
 }
 
 // queueIsHere says that the work queue lives in this process.
-func (e *Engine) queueIsHere() bool { return e.cfg.Redis.URL == "" || !e.cfg.Redis.Stream.Enabled }
+func (e *Engine) queueIsHere() bool { return queueIsHere(e.cfg) }
+
+func queueIsHere(cfg config.Config) bool { return cfg.Redis.URL == "" || !cfg.Redis.Stream.Enabled }
 
 // alone says that nobody else can have dispatched anything.
-func (e *Engine) alone() bool {
-	return e.queueIsHere() && (e.cfg.Redis.Stream.Enabled || e.cfg.Database.URL == "")
+func (e *Engine) alone() bool { return alone(e.cfg) }
+
+func alone(cfg config.Config) bool {
+	return queueIsHere(cfg) && (cfg.Redis.Stream.Enabled || cfg.Database.URL == "")
 }
 
 // openRates opens what rates are shared through: Redis, where there is one.
@@ -463,7 +519,7 @@ func (e *Engine) streamNames(s queue.Stream) (key, group string) {
 
 // bindAPI takes the API's address; it answers once all else is up.
 func (e *Engine) bindAPI(ctx context.Context) error {
-	if !e.plays(config.RoleAPI) {
+	if !e.plays(config.RoleAPI) || e.unbound {
 		return nil
 	}
 	server, err := web.NewServer(web.ServerConfig{
@@ -492,7 +548,7 @@ func (e *Engine) promotions(ids *service.IDs) *campaign.Promotions {
 }
 
 func (e *Engine) startAPI(ctx context.Context) error {
-	if e.server == nil {
+	if !e.plays(config.RoleAPI) {
 		return nil
 	}
 	e.pulse = &pulse{parts: map[string]func(context.Context) error{
@@ -523,9 +579,16 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		Rows: e.store, Streams: e.queue, StreamNames: e.streamNames, Degraded: e.degraded,
 		Version: e.version, Metrics: e.metrics, Log: e.log,
 	})
-	// Once more, so that requests end before what they need does.
-	e.onClose(e.server.Stop)
-	return e.server.Start(ctx, handler.Router)
+	e.onClose(func() { e.mount.Close(notUp) })
+	if e.server != nil {
+		// Once more, so that requests end before what they need does.
+		e.onClose(e.server.Stop)
+		if err := e.server.Start(ctx, handler.Router); err != nil {
+			return err
+		}
+	}
+	e.mount.Open(handler.Router)
+	return nil
 }
 
 // openVerifier opens what callers prove by who they are; nil = nobody has to.
@@ -567,13 +630,36 @@ func (e *Engine) degraded() []string {
 	return out
 }
 
+// Run starts the instance and calls up. It stops the instance when ctx ends,
+// and then returns nil. It also stops it when up returns an error, or when the
+// instance has lost what it must have alone, and then returns that error.
+func (e *Engine) Run(ctx context.Context, up func() error) error {
+	// The end of ctx ends a start that is under way; after that it asks for a
+	// stop, which must find the engine's own context alive.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	keep := context.AfterFunc(ctx, end)
+	if err := e.Start(life); err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	keep()
+	lost := up()
+	if lost == nil {
+		select {
+		case <-ctx.Done():
+		case lost = <-e.Lost():
+		}
+	}
+	e.Stop()
+	return lost
+}
+
 // Stop ends the instance: no new work, what is in hand is finished or handed
 // back, everything is closed. Nothing is lost when it is cut short.
-func (e *Engine) Stop(context.Context) error {
+func (e *Engine) Stop() {
 	e.own.Info(obs.Stopping, "instance", e.instance)
 	e.close()
 	e.own.Info(obs.Stopped, "instance", e.instance)
-	return nil
 }
 
 func (e *Engine) close() {
@@ -583,7 +669,19 @@ func (e *Engine) close() {
 	e.closers = nil
 }
 
-// Addr is where the API listens, host:port; "" without the api role.
+// Handler answers the API between Start and Stop, and 503 otherwise. It answers
+// under every host name: the server that it is mounted in decides who gets here.
+func (e *Engine) Handler() http.Handler { return e.mount }
+
+// AdminHandler is Handler for requests from this process. Their caller is an
+// admin and proves nothing.
+func (e *Engine) AdminHandler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		e.mount.ServeHTTP(w, r.WithContext(auth.InProcess(r.Context())))
+	})
+}
+
+// Addr is where the API listens, host:port; "" when it listens nowhere.
 func (e *Engine) Addr() string {
 	if e.server == nil {
 		return ""
@@ -591,8 +689,8 @@ func (e *Engine) Addr() string {
 	return e.server.Addr()
 }
 
-// URL is where the API is, http://host:port or https://host:port; "" without
-// the api role.
+// URL is where the API is, http://host:port or https://host:port; "" when it
+// listens nowhere.
 func (e *Engine) URL() string {
 	switch {
 	case e.server == nil:

@@ -56,7 +56,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	reader.SetMaxOpenConns(readers)
 	reader.SetMaxIdleConns(readers)
 	s := &Store{writer: writer, reader: reader}
-	s.Tables = rows.New(tables{s}, dialect)
+	s.Tables = newTables(s)
 	// The writer first: it makes the file and turns it to WAL.
 	if err := errors.Join(writer.PingContext(ctx), s.Ping(ctx)); err != nil {
 		s.Close()
