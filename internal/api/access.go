@@ -117,7 +117,7 @@ func (a *API) admit(r *http.Request, operation string) (*http.Request, func(), e
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	principal, token, err := a.identify(r, allowed == nil)
-	if err == nil && allowed != nil {
+	if err == nil && allowed != nil && !auth.IsInProcess(r.Context()) {
 		err = a.permit(principal, allowed)
 	}
 	if err != nil {
@@ -137,7 +137,7 @@ var long = map[string]bool{"watch-promotion": true, "watch-issue-request": true,
 // identify authenticates the caller.
 func (a *API) identify(r *http.Request, free bool) (p auth.Principal, token string, err error) {
 	name, err := claimedActor(r)
-	if err != nil || a.cfg.Verifier == nil {
+	if err != nil || a.cfg.Verifier == nil || auth.IsInProcess(r.Context()) {
 		return auth.Principal{Name: name, Role: auth.Admin}, "", err
 	}
 	if free {

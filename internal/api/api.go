@@ -15,8 +15,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/obs"
-	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
@@ -29,10 +29,10 @@ const Title = "Largesse"
 
 // Config configures an API.
 type Config struct {
-	Promotions *payout.Promotions
-	Uploads    *payout.Uploads
+	Promotions *campaign.Promotions
+	Uploads    *campaign.Uploads
 	// DeadLetters are messages that could not be parsed or processed.
-	DeadLetters *payout.DeadLetters
+	DeadLetters *campaign.DeadLetters
 	// Reconciler compares the books of promotions on demand.
 	Reconciler Reconciler
 	Rows       Rows

@@ -7,7 +7,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/largesse/largesse/internal/payout"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/web"
 )
@@ -39,7 +39,7 @@ type errorCode struct {
 var errorCodes = []errorCode{
 	{reward.CodeMalformed, http.StatusBadRequest, "A part of the request cannot be parsed: an ID, a cursor, a header or the JSON body", "Fix what errors[] or detail names; the same request fails again"},
 	{CodeBadGzip, http.StatusBadRequest, "The upload is declared as gzip, but the body is not gzip or is truncated", "Upload it again; accepted targets are kept and count as duplicates"},
-	{payout.CodeBodyBroken, http.StatusBadRequest, "The upload ended before its body was complete", "Upload it again; accepted targets are kept and count as duplicates"},
+	{campaign.CodeBodyBroken, http.StatusBadRequest, "The upload ended before its body was complete", "Upload it again; accepted targets are kept and count as duplicates"},
 	{CodeUnauthenticated, http.StatusUnauthorized, "The API key or token is missing, unknown, expired or revoked", "Send Authorization: Bearer with a valid key or token"},
 	{CodeForbidden, http.StatusForbidden, "The caller's role does not allow this operation", "Use a key with a role that detail names; a shopper's token acts for its own user only"},
 	{web.CodeCrossOrigin, http.StatusForbidden, "A web page from another origin tried to change something", "Call from a server, or add the origin to http.allowed-origins"},
@@ -59,9 +59,9 @@ var errorCodes = []errorCode{
 	{reward.CodeExists, http.StatusConflict, "The ID is already in use", "Use another ID, or omit it to get a new one"},
 	{reward.CodeTypeMismatch, http.StatusConflict, "The ID belongs to a promotion of the other type", "Use another ID, or that type"},
 	{reward.CodeConflict, http.StatusConflict, "The template's issued coupons or waiting users do not allow this change", "Follow detail, or wait until the line is empty"},
-	{payout.CodeApprovalNeeded, http.StatusConflict, "The promotion exceeds approval.above and is not approved", "Ask a second person to approve it"},
-	{payout.CodeSamePerson, http.StatusConflict, "The creator of a promotion cannot approve it", "Ask another person to approve it"},
-	{payout.CodeNotReplayable, http.StatusConflict, "This dead letter cannot be replayed", "Discard it"},
+	{campaign.CodeApprovalNeeded, http.StatusConflict, "The promotion exceeds approval.above and is not approved", "Ask a second person to approve it"},
+	{campaign.CodeSamePerson, http.StatusConflict, "The creator of a promotion cannot approve it", "Ask another person to approve it"},
+	{campaign.CodeNotReplayable, http.StatusConflict, "This dead letter cannot be replayed", "Discard it"},
 	{reward.CodeNotOpen, http.StatusConflict, "The template is not open yet; opensAt gives the time", "Request the coupon again then"},
 	{reward.CodeClosed, http.StatusConflict, "The template has closed", "Nothing: no more coupons are issued"},
 	{reward.CodeSoldOut, http.StatusConflict, "Every coupon is issued or promised", "Try again later; a cancelled coupon becomes available"},
@@ -76,13 +76,13 @@ var errorCodes = []errorCode{
 	{web.CodeUnsupportedMedia, http.StatusUnsupportedMediaType, "The operation does not accept this Content-Type or Content-Encoding", "Use one that /openapi.json names"},
 	{web.CodeWrongHost, http.StatusMisdirectedRequest, "With auth.mode none, the server accepts only localhost and loopback addresses as the host", "Use such an address, or set auth.mode"},
 	{reward.CodeInvalid, http.StatusUnprocessableEntity, "The request is well formed, but a value is invalid", "Fix every field that errors[] names"},
-	{payout.CodeEmptyFile, http.StatusUnprocessableEntity, "The file has no content", "Send a file with targets"},
-	{payout.CodeNoHeader, http.StatusUnprocessableEntity, "The CSV file does not start with a header that has targetId", "Add the header line"},
-	{payout.CodeUnknownColumn, http.StatusUnprocessableEntity, "The CSV header has an unknown column", "Rename it to targetId, userId, amount or voucherCode, or remove it"},
-	{payout.CodeDuplicateColumn, http.StatusUnprocessableEntity, "The CSV header has a column twice", "Remove one of them"},
-	{payout.CodeInvalidUTF8, http.StatusUnprocessableEntity, "The header of a CSV file is not UTF-8", "Save the file as UTF-8"},
-	{payout.CodeAmountOverflow, http.StatusUnprocessableEntity, "The promotion's total would exceed 63 bits", "Split the targets across promotions"},
-	{payout.CodeDryRunTooLarge, http.StatusUnprocessableEntity, "The file is too large for a dry run", "Split the file for the dry run; an upload has no size limit"},
+	{campaign.CodeEmptyFile, http.StatusUnprocessableEntity, "The file has no content", "Send a file with targets"},
+	{campaign.CodeNoHeader, http.StatusUnprocessableEntity, "The CSV file does not start with a header that has targetId", "Add the header line"},
+	{campaign.CodeUnknownColumn, http.StatusUnprocessableEntity, "The CSV header has an unknown column", "Rename it to targetId, userId, amount or voucherCode, or remove it"},
+	{campaign.CodeDuplicateColumn, http.StatusUnprocessableEntity, "The CSV header has a column twice", "Remove one of them"},
+	{campaign.CodeInvalidUTF8, http.StatusUnprocessableEntity, "The header of a CSV file is not UTF-8", "Save the file as UTF-8"},
+	{campaign.CodeAmountOverflow, http.StatusUnprocessableEntity, "The promotion's total would exceed 63 bits", "Split the targets across promotions"},
+	{campaign.CodeDryRunTooLarge, http.StatusUnprocessableEntity, "The file is too large for a dry run", "Split the file for the dry run; an upload has no size limit"},
 	{CodeKeyReused, http.StatusUnprocessableEntity, "The Idempotency-Key belongs to another request", "Use a new key for each new resource"},
 	{CodeRateLimited, http.StatusTooManyRequests, "The caller, the user, or an address with invalid keys sent too many requests", "Wait for Retry-After seconds"},
 	{web.CodeHeadersTooLarge, http.StatusRequestHeaderFieldsTooLarge, "The request line and headers are too large", "Send fewer, shorter headers and a shorter URL"},
@@ -90,10 +90,10 @@ var errorCodes = []errorCode{
 	{web.CodeInternal, http.StatusInternalServerError, "The server failed unexpectedly", "Try again later; quote requestId when you ask for help"},
 	{reward.CodeUnavailable, http.StatusServiceUnavailable, "A service that the request needs is unavailable", "Try again after Retry-After seconds"},
 	{CodeDraining, http.StatusServiceUnavailable, "This instance is shutting down", "Use another instance"},
-	{payout.CodeNotPublished, http.StatusServiceUnavailable, "Kafka did not accept the records; their dead letters stay OPEN", "Replay them again later"},
-	{payout.CodePartlyDone, http.StatusServiceUnavailable, "The operation failed after it had done a part", "Call it again to continue"},
+	{campaign.CodeNotPublished, http.StatusServiceUnavailable, "Kafka did not accept the records; their dead letters stay OPEN", "Replay them again later"},
+	{campaign.CodePartlyDone, http.StatusServiceUnavailable, "The operation failed after it had done a part", "Call it again to continue"},
 	{CodeTooManyUploads, http.StatusServiceUnavailable, "This instance is at its limit of uploads and accepted nothing of this one", "Try again after Retry-After seconds, or use another instance"},
-	{payout.CodeUploadInterrupted, http.StatusServiceUnavailable, "Saving the targets failed before the end", "Send the file again; accepted targets count as duplicates"},
+	{campaign.CodeUploadInterrupted, http.StatusServiceUnavailable, "Saving the targets failed before the end", "Send the file again; accepted targets count as duplicates"},
 }
 
 // lineCode is a code for a line of an upload that was not accepted.
@@ -101,19 +101,19 @@ type lineCode struct{ Code, Meaning string }
 
 // lineCodes lists all line codes. docs/errors.md and /openapi.json contain them too.
 var lineCodes = []lineCode{
-	{payout.LineMissingID, "The line has no targetId"},
-	{payout.LineBadID, "targetId is not a whole number from 0 to 9223372036854775807 in its shortest form"},
-	{payout.LineBadUser, "userId is too long, or holds a control character"},
-	{payout.LineMissingAmount, "Neither the line nor the promotion has an amount"},
-	{payout.LineBadAmount, "amount is not a whole number of minor units in its range"},
-	{payout.LineBadVoucher, "voucherCode is missing, too long, holds a control character, or is for a promotion of points"},
-	{payout.LineFormula, "A value starts like a spreadsheet formula"},
-	{payout.LineWrongColumns, "The line has more or fewer cells than the header"},
-	{payout.LineBadQuote, "A quote is not around a whole cell, not doubled, or not closed in its line"},
-	{payout.LineInvalidUTF8, "The line is not valid UTF-8, or contains U+0000 or a lone surrogate"},
-	{payout.LineTooLong, "The line exceeds the length limit"},
-	{payout.LineBadJSON, "The line of NDJSON is not one JSON object with known fields, each once"},
-	{payout.LineConflict, "The target exists with another amount, user or voucher code and was not changed"},
+	{campaign.LineMissingID, "The line has no targetId"},
+	{campaign.LineBadID, "targetId is not a whole number from 0 to 9223372036854775807 in its shortest form"},
+	{campaign.LineBadUser, "userId is too long, or holds a control character"},
+	{campaign.LineMissingAmount, "Neither the line nor the promotion has an amount"},
+	{campaign.LineBadAmount, "amount is not a whole number of minor units in its range"},
+	{campaign.LineBadVoucher, "voucherCode is missing, too long, holds a control character, or is for a promotion of points"},
+	{campaign.LineFormula, "A value starts like a spreadsheet formula"},
+	{campaign.LineWrongColumns, "The line has more or fewer cells than the header"},
+	{campaign.LineBadQuote, "A quote is not around a whole cell, not doubled, or not closed in its line"},
+	{campaign.LineInvalidUTF8, "The line is not valid UTF-8, or contains U+0000 or a lone surrogate"},
+	{campaign.LineTooLong, "The line exceeds the length limit"},
+	{campaign.LineBadJSON, "The line of NDJSON is not one JSON object with known fields, each once"},
+	{campaign.LineConflict, "The target exists with another amount, user or voucher code and was not changed"},
 }
 
 // Codes that several operations share.
@@ -121,7 +121,7 @@ var (
 	promotionMoves = []string{reward.CodeNotFound, reward.CodeIllegalState}
 	couponMoves    = []string{reward.CodeCouponNotFound, reward.CodeCouponUsed, reward.CodeCouponCancelled, reward.CodeCouponExpired}
 	letterMoves    = []string{reward.CodeDeadLetterNotFound, reward.CodeIllegalState}
-	lettersMoves   = []string{payout.CodePartlyDone}
+	lettersMoves   = []string{campaign.CodePartlyDone}
 	health         = []string{reward.CodeUnavailable, reward.CodeInvalid}
 )
 
@@ -132,14 +132,14 @@ var operationCodes = map[string][]string{
 
 	"create-promotion": {reward.CodeExists, reward.CodeTypeMismatch}, "list-promotions": nil, "get-promotion": {reward.CodeNotFound},
 	"delete-promotion": promotionMoves, "pause-promotion": promotionMoves, "cancel-promotion": promotionMoves, "close-promotion": promotionMoves,
-	"start-promotion":      append([]string{payout.CodeApprovalNeeded}, promotionMoves...),
-	"resume-promotion":     append([]string{payout.CodeApprovalNeeded}, promotionMoves...),
-	"approve-promotion":    append([]string{payout.CodeSamePerson}, promotionMoves...),
+	"start-promotion":      append([]string{campaign.CodeApprovalNeeded}, promotionMoves...),
+	"resume-promotion":     append([]string{campaign.CodeApprovalNeeded}, promotionMoves...),
+	"approve-promotion":    append([]string{campaign.CodeSamePerson}, promotionMoves...),
 	"get-promotion-stream": {reward.CodeNotFound}, "watch-promotion": {reward.CodeNotFound},
 
 	"upload-targets": {
-		reward.CodeNotFound, CodeBadGzip, payout.CodeBodyBroken, payout.CodeEmptyFile, payout.CodeNoHeader, payout.CodeUnknownColumn,
-		payout.CodeDuplicateColumn, payout.CodeInvalidUTF8, payout.CodeAmountOverflow, payout.CodeDryRunTooLarge, payout.CodeUploadInterrupted,
+		reward.CodeNotFound, CodeBadGzip, campaign.CodeBodyBroken, campaign.CodeEmptyFile, campaign.CodeNoHeader, campaign.CodeUnknownColumn,
+		campaign.CodeDuplicateColumn, campaign.CodeInvalidUTF8, campaign.CodeAmountOverflow, campaign.CodeDryRunTooLarge, campaign.CodeUploadInterrupted,
 		CodeTooManyUploads,
 	},
 	"get-upload-report": {reward.CodeUploadNotFound},
@@ -160,8 +160,8 @@ var operationCodes = map[string][]string{
 	"list-user-coupons": nil, "get-user-history": {reward.CodeTemplateNotFound},
 
 	"list-dead-letters": nil, "get-dead-letter": {reward.CodeDeadLetterNotFound}, "discard-dead-letter": letterMoves,
-	"replay-dead-letter":  append([]string{payout.CodeNotReplayable, payout.CodeNotPublished}, letterMoves...),
-	"replay-dead-letters": append([]string{payout.CodeNotPublished}, lettersMoves...), "discard-dead-letters": lettersMoves,
+	"replay-dead-letter":  append([]string{campaign.CodeNotReplayable, campaign.CodeNotPublished}, letterMoves...),
+	"replay-dead-letters": append([]string{campaign.CodeNotPublished}, lettersMoves...), "discard-dead-letters": lettersMoves,
 
 	"reconcile": {reward.CodeNotFound, reward.CodeTemplateNotFound}, "get-reconciliation": {reward.CodeReconciliationNotFound},
 	"list-instances": nil, "list-audit": nil,

@@ -11,8 +11,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/coupon"
-	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/web"
 )
@@ -65,7 +65,7 @@ type HistoryPayout struct {
 	AttemptLog      []Attempt `json:"attemptLog" nullable:"false" doc:"The latest 50 entries of the attemptLog of get-payout, oldest first"`
 }
 
-func historyPayoutOf(p payout.UserPayout) HistoryPayout {
+func historyPayoutOf(p campaign.UserPayout) HistoryPayout {
 	return HistoryPayout{
 		PromotionID: p.PromotionID.String(), PromotionName: p.Promotion.Name, PromotionStatus: string(p.Promotion.Status),
 		PauseReason: p.Promotion.PauseReason, TargetID: p.TargetID.String(), Amount: int64(p.Amount), VoucherCode: p.VoucherCode,
@@ -74,7 +74,7 @@ func historyPayoutOf(p payout.UserPayout) HistoryPayout {
 	}
 }
 
-func historyOf(user string, h coupon.History, payouts []payout.UserPayout) History {
+func historyOf(user string, h coupon.History, payouts []campaign.UserPayout) History {
 	out := History{
 		UserID: user, Items: make([]HistoryItem, len(h.Outcomes)), Refusals: []HistoryRefusal{}, Payouts: make([]HistoryPayout, len(payouts)),
 	}
@@ -84,10 +84,10 @@ func historyOf(user string, h coupon.History, payouts []payout.UserPayout) Histo
 	for i, o := range h.Outcomes {
 		item := HistoryItem{
 			RequestID: reward.RequestID(o.TemplateID, o.UserID), TemplateID: o.TemplateID.String(), Ticket: o.Ticket,
-			Status: string(coupon.Rejected), Reason: o.Reason, At: o.At.UTC(),
+			Status: string(coupon.StatusRejected), Reason: o.Reason, At: o.At.UTC(),
 		}
 		if o.Issued() {
-			item.Status, item.Reason, item.Coupon = string(coupon.Issued), "", couponOf(&o.Coupon)
+			item.Status, item.Reason, item.Coupon = string(coupon.StatusIssued), "", couponOf(&o.Coupon)
 		}
 		out.Items[i] = item
 	}
@@ -143,7 +143,7 @@ func (a *API) getHistory(ctx context.Context, in *historyInput) (*historyOutput,
 	if err != nil {
 		return nil, err
 	}
-	var payouts []payout.UserPayout
+	var payouts []campaign.UserPayout
 	if slices.Contains(readers, callerOf(ctx).Role) {
 		if payouts, err = a.cfg.Promotions.History(ctx, in.UserID); err != nil {
 			return nil, err

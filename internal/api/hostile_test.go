@@ -164,7 +164,7 @@ func TestWhatWaitsIsNotTakenForSlow(t *testing.T) {
 	t.Parallel()
 	b := setup(t, shortConfig)
 	b.serveHTTP(t, short)
-	b.shop.stand("42:u1", coupon.Status{Kind: coupon.Waiting, RequestID: "42:u1", Ticket: 7, Rank: 3}, nil)
+	b.shop.stand("42:u1", coupon.Status{Kind: coupon.StatusWaiting, RequestID: "42:u1", Ticket: 7, Rank: 3}, nil)
 	began := time.Now()
 	a := b.do(t, "POST", "/v1/coupons/42/issue", strings.NewReader(`{"userId":"u1"}`), "Content-Type", "application/json", "Prefer", "wait=1")
 	if a.want(t, http.StatusAccepted); time.Since(began) < time.Second {

@@ -42,13 +42,13 @@ type IssueRequest struct {
 func issueRequestOf(s coupon.Status) *IssueRequest {
 	r := &IssueRequest{RequestID: s.RequestID, Status: string(s.Kind), Ticket: s.Ticket, Duplicate: s.Duplicate}
 	switch s.Kind {
-	case coupon.Waiting:
+	case coupon.StatusWaiting:
 		if s.Ticket != 0 {
 			r.QueueRank, r.EstimatedWaitMillis = &s.Rank, s.Wait.Milliseconds()
 		}
-	case coupon.Issued:
+	case coupon.StatusIssued:
 		r.Coupon = couponOf(&s.Coupon)
-	case coupon.Rejected:
+	case coupon.StatusRejected:
 		r.Reason = s.Reason
 	}
 	return r
@@ -110,7 +110,7 @@ func (in *issueInput) applied() string {
 
 type issueOutput struct {
 	Status   int
-	Location string `header:"Location" doc:"Path of the coupon, or of the request while it waits"`
+	Location string `header:"Location" doc:"Path of the coupon, or of the request while it waits; relative to this call"`
 	Applied  string `header:"Preference-Applied" doc:"The granted wait; absent: none"`
 	Body     *IssueRequest
 }
@@ -170,7 +170,7 @@ func (a *API) issueCoupon(ctx context.Context, in *issueInput) (*issueOutput, er
 	if err != nil {
 		return nil, err
 	}
-	if status.Kind == coupon.Waiting && in.wait > 0 {
+	if status.Kind == coupon.StatusWaiting && in.wait > 0 {
 		status = a.await(ctx, id, in.Body.UserID, status, in.wait)
 	}
 	out := &issueOutput{Applied: in.applied()}
@@ -181,19 +181,19 @@ func (a *API) issueCoupon(ctx context.Context, in *issueInput) (*issueOutput, er
 func (out *issueOutput) setStatus(status coupon.Status) error {
 	out.Body = issueRequestOf(status)
 	switch {
-	case status.Kind == coupon.Rejected:
+	case status.Kind == coupon.StatusRejected:
 		p := web.NewProblem(http.StatusConflict, status.Reason, rejections[status.Reason])
 		p.Applied = out.Applied
 		return p
-	case status.Kind == coupon.Waiting:
-		out.Status, out.Location = http.StatusAccepted, "/v1/issue-requests/"+url.PathEscape(status.RequestID)
+	case status.Kind == coupon.StatusWaiting:
+		out.Status, out.Location = http.StatusAccepted, "../../issue-requests/"+url.PathEscape(status.RequestID)
 		return nil
 	case status.Duplicate:
 		out.Status = http.StatusOK
 	default:
 		out.Status = http.StatusCreated
 	}
-	out.Location = "/v1/coupons/" + out.Body.Coupon.ID
+	out.Location = "../" + out.Body.Coupon.ID
 	return nil
 }
 
@@ -209,7 +209,7 @@ func (a *API) request(ctx context.Context, id reward.TemplateID, user string) (c
 		switch {
 		case err != nil && !reward.HasCode(err, reward.CodeRequestUnknown):
 			return status, err
-		case err == nil && status.Kind == coupon.Waiting:
+		case err == nil && status.Kind == coupon.StatusWaiting:
 			status.Duplicate = true
 			return status, nil
 		}
@@ -219,7 +219,7 @@ func (a *API) request(ctx context.Context, id reward.TemplateID, user string) (c
 		}
 		for _, got := range latest {
 			if got.TemplateID == id && !got.IssuedAt.Before(c.FirstAt.Add(-clockSkewMax)) {
-				return coupon.Status{RequestID: reward.RequestID(id, user), Kind: coupon.Issued, Ticket: got.Ticket, Coupon: got, Duplicate: true}, nil
+				return coupon.Status{RequestID: reward.RequestID(id, user), Kind: coupon.StatusIssued, Ticket: got.Ticket, Coupon: got, Duplicate: true}, nil
 			}
 		}
 	}
@@ -258,10 +258,10 @@ func (a *API) await(ctx context.Context, id reward.TemplateID, user string, stat
 	defer stop()
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	for status.Kind == coupon.Waiting {
+	for status.Kind == coupon.StatusWaiting {
 		select {
 		case s := <-updates:
-			if s.Kind != coupon.Waiting && s.Ticket < status.Ticket {
+			if s.Kind != coupon.StatusWaiting && s.Ticket < status.Ticket {
 				continue // from an earlier request of this user; this one was lost
 			}
 			s.Duplicate = status.Duplicate

@@ -52,7 +52,7 @@ func (a *API) watchIssueRequest(ctx context.Context, in *issueEventsInput) (*hum
 		return nil, err
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
-		if status.Kind != coupon.Waiting && in.LastEventID == eventID(status) {
+		if status.Kind != coupon.StatusWaiting && in.LastEventID == eventID(status) {
 			hc.SetStatus(http.StatusNoContent)
 			return
 		}
@@ -63,14 +63,14 @@ func (a *API) watchIssueRequest(ctx context.Context, in *issueEventsInput) (*hum
 
 // eventID returns an ID for the state of a request.
 func eventID(s coupon.Status) string {
-	if s.Kind == coupon.Waiting {
+	if s.Kind == coupon.StatusWaiting {
 		return fmt.Sprintf("%d.%d", s.Ticket, s.Rank)
 	}
 	return fmt.Sprintf("%d.%s", s.Ticket, s.Kind)
 }
 
 func (a *API) sendIssueEvents(ctx context.Context, out *web.Stream, id reward.TemplateID, user string, status coupon.Status) {
-	if sendIssueEvent(out, status); status.Kind != coupon.Waiting {
+	if sendIssueEvent(out, status); status.Kind != coupon.StatusWaiting {
 		return
 	}
 	updates, stop := a.cfg.Watch(id, user, status.Ticket)
@@ -80,14 +80,14 @@ func (a *API) sendIssueEvents(ctx context.Context, out *web.Stream, id reward.Te
 	for silent := false; out.Err() == nil; {
 		select {
 		case s := <-updates:
-			if s.Kind != coupon.Waiting && s.Ticket < status.Ticket {
+			if s.Kind != coupon.StatusWaiting && s.Ticket < status.Ticket {
 				continue // from an earlier request of this user
 			}
 			silent = false
-			if s.Kind == coupon.Waiting && s.Ticket == status.Ticket && s.Rank >= status.Rank {
+			if s.Kind == coupon.StatusWaiting && s.Ticket == status.Ticket && s.Rank >= status.Rank {
 				continue // not new: the rank of a ticket never rises
 			}
-			if sendIssueEvent(out, s); s.Kind != coupon.Waiting {
+			if sendIssueEvent(out, s); s.Kind != coupon.StatusWaiting {
 				return
 			}
 			status = s
@@ -107,7 +107,7 @@ func (a *API) sendIssueEvents(ctx context.Context, out *web.Stream, id reward.Te
 
 func sendIssueEvent(out *web.Stream, s coupon.Status) {
 	event := eventResult
-	if s.Kind == coupon.Waiting {
+	if s.Kind == coupon.StatusWaiting {
 		event = eventRank
 	}
 	out.Send(event, eventID(s), issueRequestOf(s))
@@ -117,5 +117,5 @@ func sendIssueEvent(out *web.Stream, s coupon.Status) {
 // are no updates in these cases.
 func (a *API) requestLost(ctx context.Context, id reward.TemplateID, user string, ticket int64) bool {
 	s, err := a.cfg.Issuing.Status(ctx, id, user)
-	return reward.HasCode(err, reward.CodeRequestUnknown) || err == nil && s.Kind != coupon.Waiting && s.Ticket < ticket
+	return reward.HasCode(err, reward.CodeRequestUnknown) || err == nil && s.Kind != coupon.StatusWaiting && s.Ticket < ticket
 }

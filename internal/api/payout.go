@@ -11,7 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/largesse/largesse/internal/payout"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
@@ -163,8 +163,8 @@ func (b *ResolvePayout) Resolve(huma.Context) []error {
 	return errs
 }
 
-func (b *ResolvePayout) command() payout.ResolveCommand {
-	return payout.ResolveCommand{Outcome: b.Outcome, TransactionKey: b.TransactionKey, Note: b.Note}
+func (b *ResolvePayout) command() campaign.ResolveCommand {
+	return campaign.ResolveCommand{Outcome: b.Outcome, TransactionKey: b.TransactionKey, Note: b.Note}
 }
 
 type payoutResolveInput struct {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/largesse/largesse/internal/payout"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
@@ -164,14 +164,14 @@ func (b *CreatePromotion) Resolve(huma.Context) []error {
 	return errs
 }
 
-func (b *CreatePromotion) command() (payout.CreateCommand, []reward.FieldError) {
-	cmd := payout.CreateCommand{
+func (b *CreatePromotion) command() (campaign.CreateCommand, []reward.FieldError) {
+	cmd := campaign.CreateCommand{
 		Name: b.Name, Type: b.Type, Amount: (*reward.Amount)(b.Amount), VoucherCode: b.VoucherCode,
 		Currency: b.Currency, MaxRetries: b.MaxRetries, ConsumersPerInstance: b.ConsumersPerInstance,
 		RatePerSecond: b.RatePerSecond, Weight: b.Weight, MaxAmount: (*reward.Amount)(b.MaxAmount), StartsAt: b.StartsAt, WebhookURL: b.WebhookURL,
 	}
 	if b.Canary != nil {
-		cmd.Canary = &payout.CanaryCommand{Targets: b.Canary.Targets, MaxFailureRate: b.Canary.MaxFailureRate}
+		cmd.Canary = &campaign.CanaryCommand{Targets: b.Canary.Targets, MaxFailureRate: b.Canary.MaxFailureRate}
 	}
 	if b.ID == nil {
 		return cmd, nil
@@ -193,7 +193,7 @@ type promotionOutput struct {
 }
 
 type promotionCreatedOutput struct {
-	Location string `header:"Location" doc:"Path of the promotion"`
+	Location string `header:"Location" doc:"Path of the promotion, relative to that of the request"`
 	Body     *Promotion
 }
 
@@ -272,14 +272,14 @@ func (a *API) createPromotion(ctx context.Context, in *struct{ Body CreatePromot
 	if err != nil {
 		return nil, err
 	}
-	return &promotionCreatedOutput{Location: "/v1/promotions/" + out.Body.ID, Body: out.Body}, nil
+	return &promotionCreatedOutput{Location: "promotions/" + out.Body.ID, Body: out.Body}, nil
 }
 
 // createdBefore returns the promotion that an earlier attempt of the same request
 // created before it crashed. If another request created it, createdBefore returns the
 // error exists. The creation time proves nothing: Kafka records may have named the
 // promotion long before.
-func (a *API) createdBefore(ctx context.Context, cmd payout.CreateCommand, exists error) (store.PromotionView, error) {
+func (a *API) createdBefore(ctx context.Context, cmd campaign.CreateCommand, exists error) (store.PromotionView, error) {
 	v, err := a.cfg.Promotions.Get(ctx, *cmd.ID)
 	if err == nil && (v.CreatedBy != actor(ctx) || v.Name != cmd.Name) {
 		err = exists

@@ -389,7 +389,7 @@ func FuzzLastEventID(f *testing.F) {
 	rows := newFakeStore()
 	b.shop = newFakeShop(rows)
 	rows.ps[7] = store.PromotionView{Promotion: reward.Promotion{ID: 7, Status: reward.Completed}}
-	b.shop.stand("42:u7", coupon.Status{Kind: coupon.Rejected, Ticket: 9, Reason: reward.ReasonSoldOut}, nil)
+	b.shop.stand("42:u7", coupon.Status{Kind: coupon.StatusRejected, Ticket: 9, Reason: reward.ReasonSoldOut}, nil)
 	b.api = New(Config{Templates: b.shop, Coupons: b.shop, Issuing: b.shop, Watch: b.shop.Watch, Rows: rows})
 	seen := b.api.progress.frame(rows.ps[7]).id
 	for _, s := range []string{

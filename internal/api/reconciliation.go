@@ -10,8 +10,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/internal/books"
 	"github.com/largesse/largesse/internal/coupon"
-	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
@@ -19,7 +19,7 @@ import (
 
 // Reconciler compares the books of promotions on demand, and stores the report.
 type Reconciler interface {
-	Run(ctx context.Context, cmd payout.ReconcileCommand) (payout.Reconciliation, error)
+	Run(ctx context.Context, cmd books.ReconcileCommand) (books.Reconciliation, error)
 }
 
 // CouponReconciler compares the gates of coupon templates with the database rows on
@@ -52,7 +52,7 @@ type Drift struct {
 	Repaired    bool   `json:"repaired"`
 }
 
-func reconciliationOf(r payout.Reconciliation) *Reconciliation {
+func reconciliationOf(r books.Reconciliation) *Reconciliation {
 	out := &Reconciliation{
 		ID: strconv.FormatInt(r.ID, 10), Checked: r.Checked, Drifts: make([]Drift, len(r.Drifts)), Skipped: r.Skipped, At: r.At.UTC(),
 	}
@@ -94,13 +94,13 @@ func (b *Reconcile) Resolve(huma.Context) []error {
 
 // reconcileCommand selects what to compare. Nil means nothing of that kind.
 type reconcileCommand struct {
-	promotions *payout.ReconcileCommand
+	promotions *books.ReconcileCommand
 	coupons    *coupon.ReconcileCommand
 }
 
 func (b *Reconcile) command() (reconcileCommand, []reward.FieldError) {
 	if b.PromotionID == nil && b.TemplateID == nil {
-		return reconcileCommand{&payout.ReconcileCommand{Repair: b.Repair}, &coupon.ReconcileCommand{Repair: b.Repair}}, nil
+		return reconcileCommand{&books.ReconcileCommand{Repair: b.Repair}, &coupon.ReconcileCommand{Repair: b.Repair}}, nil
 	}
 	var cmd reconcileCommand
 	var wrong []reward.FieldError
@@ -112,7 +112,7 @@ func (b *Reconcile) command() (reconcileCommand, []reward.FieldError) {
 		if err != nil {
 			wrong = append(wrong, reward.FieldError{Field: "promotionId", Detail: err.Error()})
 		}
-		cmd.promotions = &payout.ReconcileCommand{PromotionID: &id, Repair: b.Repair}
+		cmd.promotions = &books.ReconcileCommand{PromotionID: &id, Repair: b.Repair}
 	}
 	if b.TemplateID != nil {
 		id, err := reward.ParseTemplateID(string(*b.TemplateID))
@@ -137,7 +137,7 @@ type reconciliationOutput struct {
 }
 
 type reconciledOutput struct {
-	Location string `header:"Location" doc:"Path of the report"`
+	Location string `header:"Location" doc:"Path of the report, relative to that of the request"`
 	Body     *Reconciliation
 }
 
@@ -165,7 +165,7 @@ func (a *API) reconcile(ctx context.Context, in *reconcileInput) (*reconciledOut
 		return nil, err
 	}
 	a.log.Info("reconciliation finished", "reconciliation", report.ID, "drifts", len(report.Drifts), "repair", in.Body.Repair, "actor", actor(ctx))
-	return &reconciledOutput{Location: "/v1/reconciliations/" + report.ID, Body: report}, nil
+	return &reconciledOutput{Location: "reconciliations/" + report.ID, Body: report}, nil
 }
 
 // runReconciliation compares promotions, and then templates. It merges two reports

@@ -21,7 +21,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/largesse/largesse/internal/payout"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
@@ -82,8 +82,8 @@ func (a *API) addTargets() {
 			text("Content-Encoding", "header", false, "", &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "identity"}}),
 		},
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
-			string(payout.FormatCSV):    {Schema: str, Example: "targetId,userId,amount\n7,u7,1000\n"},
-			string(payout.FormatNDJSON): {Schema: str, Example: `{"targetId":"7","userId":"u7","amount":1000}` + "\n"},
+			string(campaign.FormatCSV):    {Schema: str, Example: "targetId,userId,amount\n7,u7,1000\n"},
+			string(campaign.FormatNDJSON): {Schema: str, Example: `{"targetId":"7","userId":"u7","amount":1000}` + "\n"},
 		}},
 		Responses: map[string]*huma.Response{
 			"200": {Description: "The file was read to its end", Content: map[string]*huma.MediaType{
@@ -119,7 +119,7 @@ func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer func() { <-a.uploads }()
-	var res payout.UploadResult
+	var res campaign.UploadResult
 	upload := func() (status int, err error) {
 		res, err = a.cfg.Uploads.Upload(ctx, cmd)
 		return http.StatusOK, err
@@ -154,8 +154,8 @@ func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 }
 
 // uploadCommand parses an upload request except its body.
-func (a *API) uploadCommand(w http.ResponseWriter, r *http.Request) (payout.UploadCommand, error) {
-	var cmd payout.UploadCommand
+func (a *API) uploadCommand(w http.ResponseWriter, r *http.Request) (campaign.UploadCommand, error) {
+	var cmd campaign.UploadCommand
 	id, err := promotionID(r.PathValue("id"))
 	if err != nil {
 		return cmd, err
@@ -223,7 +223,7 @@ func dryRun(r *http.Request) (bool, error) {
 }
 
 // uploadFormat returns the format of an upload.
-func uploadFormat(contentType string) (payout.Format, error) {
+func uploadFormat(contentType string) (campaign.Format, error) {
 	media, params, err := mime.ParseMediaType(contentType)
 	if err != nil {
 		return "", unsupported("Content-Type " + reward.Quote(contentType) + " must be text/csv or application/x-ndjson")
@@ -231,8 +231,8 @@ func uploadFormat(contentType string) (payout.Format, error) {
 	if charset := params["charset"]; charset != "" && !strings.EqualFold(charset, "utf-8") {
 		return "", unsupported("charset " + reward.Quote(charset) + " is not UTF-8")
 	}
-	switch f := payout.Format(media); f {
-	case payout.FormatCSV, payout.FormatNDJSON:
+	switch f := campaign.Format(media); f {
+	case campaign.FormatCSV, campaign.FormatNDJSON:
 		return f, nil
 	}
 	return "", unsupported("Content-Type " + reward.Quote(contentType) + " must be text/csv or application/x-ndjson")

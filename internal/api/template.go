@@ -77,7 +77,7 @@ func templateOf(v coupon.View) *Template {
 		Draw: drawOf(&v.Draw), CreatedAt: v.CreatedAt.UTC(),
 		Counters: Counters{TotalQuantity: v.TotalQuantity, Stock: v.Stock, Count: v.Live, IssuedTotal: v.IssuedTotal, Waiting: v.Waiting},
 	}
-	if v.GateAway {
+	if v.GateUnavailable {
 		t.Degraded = []string{degradedGate}
 	}
 	return t
@@ -219,7 +219,7 @@ type templateOutput struct {
 }
 
 type templateCreatedOutput struct {
-	Location string `header:"Location" doc:"Path of the template"`
+	Location string `header:"Location" doc:"Path of the template, relative to that of the request"`
 	Body     *Template
 }
 
@@ -345,7 +345,7 @@ func (a *API) createTemplate(ctx context.Context, in *struct{ Body CreateTemplat
 	}
 	a.log.Info("template created", "template_id", v.ID, "actor", actor(ctx))
 	out := templateOf(v)
-	return &templateCreatedOutput{Location: "/v1/coupon-templates/" + out.ID, Body: out}, nil
+	return &templateCreatedOutput{Location: "coupon-templates/" + out.ID, Body: out}, nil
 }
 
 func (a *API) changeTemplate(ctx context.Context, in *templateChangeInput) (*templateOutput, error) {

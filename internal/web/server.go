@@ -21,9 +21,9 @@ import (
 // How callers authenticate. AuthNone admits every caller that can reach the
 // address, so the address must be a loopback one.
 const (
-	AuthNone   = "none"
-	AuthAPIKey = "apikey"
-	AuthJWT    = "jwt" // or an API key
+	AuthNone   = auth.ModeNone
+	AuthAPIKey = auth.ModeAPIKey
+	AuthJWT    = auth.ModeJWT // or an API key
 )
 
 // drainWait is the time that requests in progress have to end when the Server
