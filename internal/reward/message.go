@@ -183,6 +183,17 @@ func CheckText(s string) error {
 // HasControl reports whether s contains a control character.
 func HasControl(s string) bool { return strings.ContainsFunc(s, unicode.IsControl) }
 
+// SanitizeText makes text of others (error messages, details, reasons) storable
+// in every database: what is not valid UTF-8 becomes U+FFFD, and U+0000 is
+// removed. Text that decides about money is never changed; it is refused (see
+// CheckText).
+func SanitizeText(s string) string {
+	if CheckText(s) == nil {
+		return s
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "")
+}
+
 // ParseStartedMessage reads the value of a started record.
 func ParseStartedMessage(value []byte) (StartedMessage, error) {
 	var m struct {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
 )
@@ -124,7 +125,7 @@ func judged(c *reward.Coupon, id reward.CouponID, now time.Time, changed bool, e
 	case c.ID == 0:
 		return store.NoCoupon(id)
 	}
-	return store.CheckCoupon(c, now)
+	return rules.CheckCoupon(c, now)
 }
 
 // CouponUse uses a coupon.

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
 )
@@ -272,6 +273,7 @@ func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) 
 	return s.change(ctx, "move a promotion", p.ID, moveSQL, int64(p.ID), from, string(p.To), reason, instant(p.Now), p.Event)
 }
 
+// moveSQL changes the status, see rules.Move.
 var moveSQL = `WITH moved AS (
   UPDATE promotions m SET
     status = $3::text, pause_reason = $4,
@@ -321,12 +323,11 @@ func (s *Store) change(ctx context.Context, what string, id reward.PromotionID, 
 	case !exists:
 		return reward.Promotion{}, store.NoPromotion(id)
 	}
-	return reward.Promotion{}, reward.NewError(reward.KindConflict, reward.CodeIllegalState,
-		"promotion %d is %s, which does not allow this", id, p.Status)
+	return reward.Promotion{}, rules.NotAllowed(p)
 }
 
-// completeSQL ends a promotion whose summary row is held.
-var completeSQL = `WITH ended AS (
+// completeSQL ends a promotion whose summary row is held, see rules.Complete.
+var completeSQL = named(`WITH ended AS (
   UPDATE promotions m SET
     status = CASE m.status WHEN 'RUNNING' THEN 'COMPLETED' ELSE m.status END, finished_at = $2::timestamptz
   FROM summaries s
@@ -338,11 +339,11 @@ var completeSQL = `WITH ended AS (
           WHERE u.promotion_id = $1 AND u.finished_at IS NULL AND u.leased_until > $2::timestamptz))
       OR (m.status = 'CANCELLED' AND m.finished_at IS NULL
         AND NOT EXISTS (SELECT 1 FROM payouts p
-          WHERE p.promotion_id = $1 AND p.state = 3 AND p.state < 4
+          WHERE p.promotion_id = $1 AND p.state = :UNKNOWN AND p.state < :SUCCEEDED
             AND (p.looked_at IS NULL OR p.looked_at < p.settle_from + $3::interval))))
   RETURNING m.id, m.webhook_url
 ), ` + told("ended", "'"+store.EventFinished+"'", "$2") + `
-SELECT id FROM ended`
+SELECT id FROM ended`)
 
 // PromotionComplete ends a promotion that has nothing left to do. It reads
 // the counts only once it holds them.
@@ -369,7 +370,7 @@ func (s *Store) PromotionComplete(ctx context.Context, id reward.PromotionID, se
 }
 
 // judgeSQL ends the canary of a promotion whose summary row is held; see
-// store.PromotionView.CanaryDecided and CanaryGood.
+// rules.Judge.
 var judgeSQL = `WITH decided AS MATERIALIZED (
   SELECT m.id, s.failed::float8 / nullif(s.succeeded + s.failed, 0) <= m.canary_max_failure_rate AS good
   FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0

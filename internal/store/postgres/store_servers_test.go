@@ -334,6 +334,35 @@ func TestHandoversEndAtTheirMost(t *testing.T) {
 	})
 }
 
+// TestRules compares the statements with the rules, case by case.
+func TestRules(t *testing.T) {
+	t.Parallel()
+	storetest.ExerciseRules(t, open, func(s store.Store) storetest.Raw {
+		pool := s.(*Store).pool
+		return storetest.Raw{
+			Exec: func(sql string) error {
+				_, err := pool.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)
+				return err
+			},
+			Query: func(sql string) ([][]string, error) {
+				rows, err := pool.Query(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)
+				if err != nil {
+					return nil, err
+				}
+				return pgx.CollectRows(rows, func(row pgx.CollectableRow) ([]string, error) {
+					var texts []string
+					for _, v := range row.RawValues() { // text, in the simple protocol
+						texts = append(texts, string(v))
+					}
+					return texts, nil
+				})
+			},
+			Moment: func(t time.Time) string { return t.Format("'2006-01-02 15:04:05.999999Z'") },
+			Micros: func(column string) string { return "(extract(epoch FROM " + column + ") * 1000000)::int8" },
+		}
+	})
+}
+
 // TestCountsAreRepaired spoils them by statements that the store has not.
 func TestCountsAreRepaired(t *testing.T) {
 	t.Parallel()

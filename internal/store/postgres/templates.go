@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
 )
@@ -161,7 +162,7 @@ func (s *Store) TemplateChange(ctx context.Context, p store.TemplateChangeParams
 			changed, asked = false, false
 			b.Queue(lockTemplate, int64(p.ID))
 			args := append(append([]any{int64(p.ID)}, settings(&to)...), settings(&was)...)
-			b.Queue(changeTemplate, append(args, store.FixedByUse(&was, &to))...).Query(each(func(pgx.Rows) error {
+			b.Queue(changeTemplate, append(args, rules.FixedByUse(&was, &to))...).Query(each(func(pgx.Rows) error {
 				changed = true
 				return nil
 			}))
@@ -174,10 +175,10 @@ func (s *Store) TemplateChange(ctx context.Context, p store.TemplateChangeParams
 			return reward.CouponTemplate{}, err
 		case changed:
 			return stands, nil
-		case !store.SameSettings(&was, &stands):
+		case !rules.SameSettings(&was, &stands):
 			continue
 		}
-		if err := store.CheckChange(&stands, &to, asked); err != nil {
+		if err := rules.CheckChange(&stands, &to, asked); err != nil {
 			return reward.CouponTemplate{}, err
 		}
 		return reward.CouponTemplate{}, fmt.Errorf("change a coupon template: %d was not changed and nothing forbids it", p.ID)

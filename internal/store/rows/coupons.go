@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
 // TemplateCreate inserts a template.
 func (t *Tables) TemplateCreate(ctx context.Context, c reward.CouponTemplate) (reward.CouponTemplate, error) {
-	made, err := store.NewTemplate(c)
+	made, err := rules.NewTemplate(c)
 	if err != nil {
 		return reward.CouponTemplate{}, err
 	}

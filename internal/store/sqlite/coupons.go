@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
 )
@@ -48,7 +49,7 @@ func (s *Store) CouponCancel(ctx context.Context, id reward.CouponID, now time.T
 		if err != nil {
 			return err
 		}
-		if err := store.CheckCoupon(&c, now); err != nil {
+		if err := rules.CheckCoupon(&c, now); err != nil {
 			return err
 		}
 		t, err := templateOf(tx.ctx, tx, c.TemplateID)
@@ -71,7 +72,7 @@ WHERE id = ?`, int64(c.Status), micros(now), t.Version, t.ReissueAfterCancel, in
 			return err
 		}
 		change.To, change.Template, change.Coupon = t.Version, t, c
-		change.Facts = []store.CouponFact{{UserID: c.UserID, Held: len(held.slots), CouponID: held.latest}}
+		change.Facts = []store.CouponFact{{UserID: c.UserID, Held: len(held.Slots), CouponID: held.Latest}}
 		return nil
 	})
 	if err != nil {
@@ -80,23 +81,16 @@ WHERE id = ?`, int64(c.Status), micros(now), t.Version, t.ReissueAfterCancel, in
 	return change, nil
 }
 
-// holding is what a user has at a template.
-type holding struct {
-	slots  map[int]bool
-	latest reward.CouponID // of those that are not cancelled
-}
-
 // holdingOf reads what a user has at a template.
-func holdingOf(ctx context.Context, q querier, id reward.TemplateID, user string) (*holding, error) {
-	h := &holding{slots: make(map[int]bool)}
-	_, err := collect(ctx, q, func(rows *sql.Rows) (struct{}, error) {
+func holdingOf(ctx context.Context, q querier, id reward.TemplateID, user string) (h rules.Holding, err error) {
+	_, err = collect(ctx, q, func(rows *sql.Rows) (struct{}, error) {
 		var slot int
 		var coupon reward.CouponID
 		var status reward.CouponStatus
 		err := rows.Scan(&slot, &coupon, &status)
-		h.slots[slot] = true
+		h.Slots = append(h.Slots, slot)
 		if status != reward.CouponCancelled {
-			h.latest = max(h.latest, coupon)
+			h.Latest = max(h.Latest, coupon)
 		}
 		return struct{}{}, err
 	}, holdingSQL, int64(id), user)
@@ -104,15 +98,6 @@ func holdingOf(ctx context.Context, q querier, id reward.TemplateID, user string
 }
 
 const holdingSQL = `SELECT slot, id, status FROM coupons WHERE template_id = ? AND user_id = ? AND slot IS NOT NULL`
-
-// lowest is the lowest slot that is free.
-func (h *holding) lowest() int {
-	slot := 1
-	for h.slots[slot] {
-		slot++
-	}
-	return slot
-}
 
 // CouponUse uses a coupon.
 func (s *Store) CouponUse(ctx context.Context, id reward.CouponID, now time.Time) (reward.Coupon, error) {
@@ -122,7 +107,7 @@ func (s *Store) CouponUse(ctx context.Context, id reward.CouponID, now time.Time
 		if c, err = couponOf(tx.ctx, tx, id); err != nil {
 			return err
 		}
-		if err := store.CheckCoupon(&c, now); err != nil {
+		if err := rules.CheckCoupon(&c, now); err != nil {
 			return err
 		}
 		c.Status, c.UsedAt = reward.CouponUsed, now

@@ -163,7 +163,7 @@ func (s *Store) CouponChanges(ctx context.Context, id reward.TemplateID, above i
 			if err != nil {
 				return err
 			}
-			c.Facts = append(c.Facts, store.CouponFact{UserID: a.UserID, Held: len(h.slots), CouponID: h.latest})
+			c.Facts = append(c.Facts, store.CouponFact{UserID: a.UserID, Held: len(h.Slots), CouponID: h.Latest})
 		}
 		return nil
 	})

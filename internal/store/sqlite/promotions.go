@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
 )
@@ -287,23 +288,11 @@ func (a *activeList) forget() {
 // the first dispatch, so it is not gone from then on.
 func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) (reward.Promotion, error) {
 	return s.change(ctx, "move a promotion", p.ID, func(tx *tx, m *reward.Promotion) error {
-		if !slices.Contains(p.From, m.Status) {
-			return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
-				"promotion %d is %s, which does not allow this", m.ID, m.Status)
+		next, err := rules.Move(*m, p.From, p.To, p.Reason, p.Now)
+		if err != nil {
+			return err
 		}
-		if m.Status == reward.Draft && p.To == reward.Running {
-			m.StartedAt = instant(p.Now)
-		}
-		m.PauseReason, m.FinishedAt = "", time.Time{}
-		switch p.To {
-		case reward.Running:
-			m.StreamGone = false
-		case reward.Paused:
-			m.PauseReason = store.Text(p.Reason)
-		case reward.Completed:
-			m.FinishedAt = instant(p.Now)
-		}
-		m.Status = p.To
+		*m = next
 		return tx.tell(m, p.Event, p.Now)
 	})
 }
@@ -353,17 +342,15 @@ func (s *Store) PromotionJudge(ctx context.Context, p store.PromotionJudgeParams
 			return err
 		}
 		status = v.Status
-		if v.Status != reward.Running || !v.CanaryDecided() {
+		if v.Promotion, judged = rules.Judge(v.Promotion, v.Counts, p.Reason); !judged {
 			return nil
 		}
-		v.Canary.Judged = true
-		if !v.CanaryGood() {
-			v.Status, v.PauseReason = reward.Paused, store.Text(p.Reason)
+		if v.Status == reward.Paused {
 			if err := tx.tell(&v.Promotion, p.Event, p.Now); err != nil {
 				return err
 			}
 		}
-		status, judged = v.Status, true
+		status = v.Status
 		return tx.put(&v.Promotion)
 	})
 	if err != nil {
@@ -407,36 +394,33 @@ func (s *Store) PromotionComplete(ctx context.Context, id reward.PromotionID, se
 		if err != nil {
 			return err
 		}
-		if v.Counts.Undecided() > 0 {
-			return nil
+		if _, ends := rules.Complete(v.Promotion, v.Counts, rules.Blockers{}, now); !ends {
+			return nil // whatever else blocks it
 		}
-		var open bool
-		switch {
-		case v.Status == reward.Running:
-			if v.ExpectedCount != nil && !v.Closed && v.Counts.Total() < *v.ExpectedCount {
-				return nil
-			}
-			_, open, err = one(tx.ctx, tx, scanInt, `SELECT 1 FROM uploads
-WHERE promotion_id = ? AND finished_at IS NULL AND leased_until > ? LIMIT 1`, int64(id), micros(now))
-		case v.Status == reward.PromotionCancelled && v.FinishedAt.IsZero():
-			_, open, err = one(tx.ctx, tx, scanInt, undecidedSQL, int64(id), settleAfter.Microseconds())
-		default:
-			return nil
-		}
-		if err != nil || open {
+		blockers, err := tx.blockers(&v.Promotion, settleAfter, now)
+		if err != nil {
 			return err
 		}
-		if v.Status == reward.Running {
-			v.Status = reward.Completed
+		if v.Promotion, moved = rules.Complete(v.Promotion, v.Counts, blockers, now); !moved {
+			return nil
 		}
-		v.FinishedAt = instant(now)
-		moved = true
 		if err := tx.tell(&v.Promotion, store.EventFinished, now); err != nil {
 			return err
 		}
 		return tx.put(&v.Promotion)
 	})
 	return moved && err == nil, err
+}
+
+// blockers reads what, beside its counts, keeps a promotion from its end.
+func (t *tx) blockers(p *reward.Promotion, settleAfter time.Duration, now time.Time) (b rules.Blockers, err error) {
+	if p.Status == reward.PromotionCancelled {
+		_, b.Lookups, err = one(t.ctx, t, scanInt, undecidedSQL, int64(p.ID), settleAfter.Microseconds())
+		return b, err
+	}
+	_, b.Uploads, err = one(t.ctx, t, scanInt, `SELECT 1 FROM uploads
+WHERE promotion_id = ? AND finished_at IS NULL AND leased_until > ? LIMIT 1`, int64(p.ID), micros(now))
+	return b, err
 }
 
 // PromotionDelete removes a DRAFT and everything under it.

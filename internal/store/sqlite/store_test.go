@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -222,6 +223,43 @@ func TestCountsAreRepaired(t *testing.T) {
 		_, err := s.writer.ExecContext(t.Context(), sql)
 		return err
 	})
+}
+
+// TestRules compares the driver with the rules, case by case.
+func TestRules(t *testing.T) {
+	t.Parallel()
+	storetest.ExerciseRules(t, open, func(s store.Store) storetest.Raw {
+		writer := s.(*Store).writer
+		return storetest.Raw{
+			Exec: func(sql string) error {
+				_, err := writer.ExecContext(t.Context(), sql)
+				return err
+			},
+			Query: func(query string) ([][]string, error) {
+				return collect(t.Context(), writer, scanTexts, query)
+			},
+			Moment: func(t time.Time) string { return strconv.FormatInt(micros(t), 10) },
+			Micros: func(column string) string { return column },
+		}
+	})
+}
+
+// scanTexts reads every column as text; NULL is "".
+func scanTexts(rows *sql.Rows) ([]string, error) {
+	columns, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	values, into := make([]sql.NullString, len(columns)), make([]any, len(columns))
+	for i := range values {
+		into[i] = &values[i]
+	}
+	err = rows.Scan(into...)
+	texts := make([]string, len(columns))
+	for i, v := range values {
+		texts[i] = v.String
+	}
+	return texts, err
 }
 
 // TestSlots reads what no method shows.

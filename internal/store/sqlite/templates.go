@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
 )
@@ -123,7 +124,7 @@ func (s *Store) TemplateChange(ctx context.Context, p store.TemplateChangeParams
 		if err != nil {
 			return false, err
 		}
-		if err := store.CheckChange(t, &to, asked); err != nil {
+		if err := rules.CheckChange(t, &to, asked); err != nil {
 			return false, err
 		}
 		*t = to
