@@ -95,7 +95,7 @@ func New(cfg Config, opts ...Option) (*Engine, error) {
 	}
 	problems = append(problems, found...)
 	if e.provider == nil && c.Money.URL == "" && slices.Contains(c.Roles, config.RolePayout) {
-		problems = append(problems, config.Problem{Name: "money.url", Detail: "is not set and WithProvider is not given; one of them has to pay"})
+		problems = append(problems, config.Problem{Name: "money.url", Detail: "is not set and there is no WithProvider: one of them has to pay"})
 	}
 	problems = append(problems, engine.Problems(c, true)...)
 	if len(problems) > 0 {
