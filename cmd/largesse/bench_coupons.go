@@ -155,7 +155,7 @@ func (b *couponBench) measureGate(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	res := lab.Rush{Issuing: e.Coupons().Issuing, TemplateID: id, Users: b.askers, Workers: b.workers}.Run(ctx)
+	res := lab.Rush{Issuing: e.Coupons().Intake, TemplateID: id, Users: b.askers, Workers: b.workers}.Run(ctx)
 	if res.In != int64(b.askers) || res.AskedAgain > 0 {
 		return 0, fmt.Errorf("of %d askers %d were let in, %d answers were to ask again: %w", b.askers, res.In, res.AskedAgain, res.FirstRefusal)
 	}
@@ -229,7 +229,7 @@ func (b *couponBench) measureIssue(ctx context.Context) (issueResult, error) {
 		return issueResult{}, err
 	}
 	began := time.Now()
-	res := lab.Rush{Issuing: e.Coupons().Issuing, TemplateID: id, Users: b.askers, Workers: b.workers}.Run(ctx)
+	res := lab.Rush{Issuing: e.Coupons().Intake, TemplateID: id, Users: b.askers, Workers: b.workers}.Run(ctx)
 	for {
 		t, err := e.Store().TemplateGet(ctx, id)
 		if err != nil {

@@ -117,13 +117,13 @@ func TestWhoProvesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, guarded)
 	for given, want := range map[string]string{
-		"":                    "say who you are",
-		"Bearer":              "must be Bearer and an API key or a token",
-		"Bearer ":             "must be Bearer",
-		"Basic viewer":        "must be Bearer",
+		"":                    "the request has no API key or token",
+		"Bearer":              "exactly one Authorization header: Bearer and an API key or token",
+		"Bearer ":             "one Authorization header: Bearer and",
+		"Basic viewer":        "one Authorization header: Bearer and",
 		"Bearer nobody":       "there is no such API key",
 		"Bearer " + "x y":     "there is no such API key",
-		"viewer":              "must be Bearer",
+		"viewer":              "one Authorization header: Bearer and",
 		"Bearer viewer admin": "there is no such API key",
 	} {
 		headers := []string{"Authorization", given}
@@ -195,7 +195,7 @@ func TestAShopperAsksForHimself(t *testing.T) {
 	t.Parallel()
 	b := setup(t, guarded)
 	const id = "42"
-	b.shop.statuses["42:u7"] = coupon.Status{RequestID: "42:u7", Kind: coupon.Waiting, Ticket: 1}
+	b.shop.statuses["42:u7"] = coupon.Status{RequestID: "42:u7", Kind: coupon.StatusWaiting, Ticket: 1}
 	b.shop.coupons = []reward.Coupon{{ID: 1, TemplateID: 42, UserID: "u7"}, {ID: 2, TemplateID: 42, UserID: "u8"}}
 	do := func(method, path, body string) answer {
 		return b.do(t, method, path, strings.NewReader(body), "Content-Type", "application/json", "Authorization", "Bearer shopper")
@@ -509,7 +509,7 @@ func TestIdempotency(t *testing.T) {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
 		delete(b.shop.refusals, "42:u7")
-		b.shop.statuses["42:u7"] = coupon.Status{RequestID: "42:u7", Kind: coupon.Waiting, Ticket: 1}
+		b.shop.statuses["42:u7"] = coupon.Status{RequestID: "42:u7", Kind: coupon.StatusWaiting, Ticket: 1}
 		if a := ask(); a.status != http.StatusAccepted {
 			t.Errorf("%d %s", a.status, a.body)
 		}
@@ -521,12 +521,12 @@ func TestIdempotency(t *testing.T) {
 			want       int
 			says       string
 		}{
-			"Waits":      {coupon.Status{Kind: coupon.Waiting, Ticket: 3, Rank: 2}, coupon.Status{Kind: coupon.Waiting, Ticket: 3, Rank: 1}, 202, `"queueRank":1`},
-			"Issued":     {coupon.Status{Kind: coupon.Waiting, Ticket: 3}, coupon.Status{Kind: coupon.Issued, Ticket: 3, Coupon: reward.Coupon{ID: 9, TemplateID: 42, UserID: "u7"}}, 200, `"id":"9"`},
-			"Drawn":      {coupon.Status{Kind: coupon.Waiting}, coupon.Status{Kind: coupon.Issued, Ticket: 5, Coupon: reward.Coupon{ID: 9, TemplateID: 42, UserID: "u7"}}, 200, `"id":"9"`},
-			"Rejected":   {coupon.Status{Kind: coupon.Waiting, Ticket: 3}, coupon.Status{Kind: coupon.Rejected, Ticket: 3, Reason: reward.ReasonSoldOut}, 409, "SOLD_OUT"},
-			"AskedLater": {coupon.Status{Kind: coupon.Waiting, Ticket: 3}, coupon.Status{Kind: coupon.Waiting, Ticket: 7}, 202, `"ticket":3`},
-			"Had":        {coupon.Status{Kind: coupon.Issued, Ticket: 3, Coupon: reward.Coupon{ID: 9, TemplateID: 42, UserID: "u7"}}, coupon.Status{Kind: coupon.Waiting, Ticket: 7}, 200, `"id":"9"`},
+			"Waits":      {coupon.Status{Kind: coupon.StatusWaiting, Ticket: 3, Rank: 2}, coupon.Status{Kind: coupon.StatusWaiting, Ticket: 3, Rank: 1}, 202, `"queueRank":1`},
+			"Issued":     {coupon.Status{Kind: coupon.StatusWaiting, Ticket: 3}, coupon.Status{Kind: coupon.StatusIssued, Ticket: 3, Coupon: reward.Coupon{ID: 9, TemplateID: 42, UserID: "u7"}}, 200, `"id":"9"`},
+			"Drawn":      {coupon.Status{Kind: coupon.StatusWaiting}, coupon.Status{Kind: coupon.StatusIssued, Ticket: 5, Coupon: reward.Coupon{ID: 9, TemplateID: 42, UserID: "u7"}}, 200, `"id":"9"`},
+			"Rejected":   {coupon.Status{Kind: coupon.StatusWaiting, Ticket: 3}, coupon.Status{Kind: coupon.StatusRejected, Ticket: 3, Reason: reward.ReasonSoldOut}, 409, "SOLD_OUT"},
+			"AskedLater": {coupon.Status{Kind: coupon.StatusWaiting, Ticket: 3}, coupon.Status{Kind: coupon.StatusWaiting, Ticket: 7}, 202, `"ticket":3`},
+			"Had":        {coupon.Status{Kind: coupon.StatusIssued, Ticket: 3, Coupon: reward.Coupon{ID: 9, TemplateID: 42, UserID: "u7"}}, coupon.Status{Kind: coupon.StatusWaiting, Ticket: 7}, 200, `"id":"9"`},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -546,12 +546,12 @@ func TestIdempotency(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.rows.dies = errors.New("died")
-		b.shop.statuses["42:u7"] = coupon.Status{RequestID: "42:u7", Kind: coupon.Waiting, Ticket: 1}
+		b.shop.statuses["42:u7"] = coupon.Status{RequestID: "42:u7", Kind: coupon.StatusWaiting, Ticket: 1}
 		post(t, b, "/v1/coupons/42/issue", "k1", `{"userId":"u7"}`).want(t, http.StatusAccepted)
 		b.rows.lapse()
 		// It was issued meanwhile, by the clock of an instance that is a little behind.
 		b.shop.coupons = []reward.Coupon{{ID: 9, TemplateID: 42, UserID: "u7", Ticket: 1, IssuedAt: time.Now().Add(-2 * time.Second)}}
-		b.shop.statuses["42:u7"] = coupon.Status{RequestID: "42:u7", Kind: coupon.Rejected, Ticket: 2, Reason: reward.ReasonUserLimit}
+		b.shop.statuses["42:u7"] = coupon.Status{RequestID: "42:u7", Kind: coupon.StatusRejected, Ticket: 2, Reason: reward.ReasonUserLimit}
 		a := post(t, b, "/v1/coupons/42/issue", "k1", `{"userId":"u7"}`)
 		if a.status != http.StatusOK || !strings.Contains(a.body, `"id":"9"`) {
 			t.Errorf("%d %s", a.status, a.body)

@@ -12,17 +12,17 @@ import (
 	"github.com/largesse/largesse/internal/web"
 )
 
-// ActorHeader names who acts where auth.mode is none: nothing proves it.
+// ActorHeader names the actor if auth.mode is none. Nothing verifies it.
 const ActorHeader = "Largesse-Actor"
 
 const (
-	// actorAnonymous is who acts when nobody is named.
+	// actorAnonymous is the actor if the header is absent.
 	actorAnonymous = "anonymous"
 	actorMax       = 200 // characters
 )
 
-// claimedActor reads who says to act, and refuses a name that could not be kept
-// or shown.
+// claimedActor returns the actor that the header names. It refuses a name that
+// cannot be stored or shown.
 func claimedActor(r *http.Request) (string, error) {
 	given := r.Header.Values(ActorHeader)
 	if len(given) == 0 {
@@ -36,12 +36,12 @@ func claimedActor(r *http.Request) (string, error) {
 	return name, nil
 }
 
-// actorParam describes the header for calls that change something.
+// actorParam describes the header for operations that change something.
 func actorParam() *huma.Param {
 	low, high := 1, actorMax
 	return &huma.Param{
 		Name: ActorHeader, In: "header",
-		Description: "Who acts, kept as createdBy, approvedBy, settledBy and in attempts; anonymous when absent. It counts only while auth.mode is none, where nothing proves it; otherwise the key or token says who acts",
+		Description: "Name of the actor, recorded as createdBy, approvedBy, settledBy and in attempts; anonymous if absent. It counts only if auth.mode is none, and nothing verifies it; otherwise the API key or token names the actor",
 		Schema:      &huma.Schema{Type: huma.TypeString, MinLength: &low, MaxLength: &high},
 	}
 }

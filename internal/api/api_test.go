@@ -16,9 +16,10 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/largesse/largesse/internal/books"
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/obs"
-	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -77,9 +78,9 @@ func setup(t *testing.T, edit ...func(*Config)) *bundle {
 	ids := service.NewIDs()
 	hint := func(reward.PromotionID) {}
 	cfg := Config{
-		Promotions:  payout.NewPromotions(payout.PromotionsConfig{Store: f, IDs: ids, Hint: hint, ApprovalAbove: 1000, Webhooks: true}),
-		Uploads:     payout.NewUploads(payout.UploadsConfig{Rows: f, Saver: f, IDs: ids, Hint: hint}),
-		DeadLetters: payout.NewDeadLetters(payout.DeadLettersConfig{Rows: f, Publisher: b.kafka, Hint: hint}),
+		Promotions:  campaign.NewPromotions(campaign.PromotionsConfig{Store: f, IDs: ids, Hint: hint, ApprovalAbove: 1000, Webhooks: true}),
+		Uploads:     campaign.NewUploads(campaign.UploadsConfig{Rows: f, Saver: f, IDs: ids, Hint: hint}),
+		DeadLetters: campaign.NewDeadLetters(campaign.DeadLettersConfig{Rows: f, Publisher: b.kafka, Hint: hint}),
 		Reconciler:  &fakeReconciler{rows: f},
 		Templates:   b.shop, Coupons: b.shop, Issuing: b.shop, Watch: b.shop.Watch, CouponReconciler: &fakeCouponReconciler{rows: f},
 		Keys: b.rows, Audits: b.rows, Idempotencies: b.rows, IDs: ids,
@@ -114,13 +115,13 @@ func (p *fakePublisher) Publish(_ context.Context, records []bus.Record) error {
 // fakeReconciler answers with what it was asked, and keeps the report.
 type fakeReconciler struct{ rows *fakeStore }
 
-func (f *fakeReconciler) Run(ctx context.Context, cmd payout.ReconcileCommand) (payout.Reconciliation, error) {
+func (f *fakeReconciler) Run(ctx context.Context, cmd books.ReconcileCommand) (books.Reconciliation, error) {
 	five, four := int64(5), int64(4)
-	d := payout.Drift{What: "stream", Store: &five, Redis: &four, Detail: "5 QUEUED, 4 entries", Repaired: cmd.Repair}
+	d := books.Drift{What: "stream", Store: &five, Redis: &four, Detail: "5 QUEUED, 4 entries", Repaired: cmd.Repair}
 	if cmd.PromotionID != nil {
 		d.PromotionID = *cmd.PromotionID
 	}
-	r := payout.Reconciliation{ID: 9, Checked: 1, Drifts: []payout.Drift{d}, Skipped: []string{"charges: no list"}, At: testTime}
+	r := books.Reconciliation{ID: 9, Checked: 1, Drifts: []books.Drift{d}, Skipped: []string{"charges: no list"}, At: testTime}
 	text, err := json.Marshal(r)
 	if err != nil {
 		return r, err

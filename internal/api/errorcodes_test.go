@@ -27,8 +27,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/coupon"
-	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -243,11 +243,11 @@ func TestErrorCodesArrive(t *testing.T) {
 	}
 	small := func(c *Config) { // with dry runs of at most two targets
 		f, _ := c.Rows.(*fakeStore)
-		c.Uploads = payout.NewUploads(payout.UploadsConfig{Rows: f, Saver: f, IDs: service.NewIDs(), Hint: func(reward.PromotionID) {}, DryRunTargetsMax: 2})
+		c.Uploads = campaign.NewUploads(campaign.UploadsConfig{Rows: f, Saver: f, IDs: service.NewIDs(), Hint: func(reward.PromotionID) {}, DryRunTargetsMax: 2})
 	}
 	ends := func(reason string) func(*testing.T, *bundle) answer {
 		return func(t *testing.T, b *bundle) answer {
-			b.shop.stand("42:u7", coupon.Status{Kind: coupon.Rejected, Ticket: 9, Reason: reason}, nil)
+			b.shop.stand("42:u7", coupon.Status{Kind: coupon.StatusRejected, Ticket: 9, Reason: reason}, nil)
 			return post(t, b, "/v1/coupons/42/issue", asJSON, `{"userId":"u7"}`)
 		}
 	}
@@ -280,14 +280,14 @@ func TestErrorCodesArrive(t *testing.T) {
 			b.serveHTTP(t, web.Limits{})
 			return b.rawAnswer(t, "GET /v1/promotions HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
 		}},
-		payout.CodeAmountOverflow: {422, nil, func(t *testing.T, b *bundle) answer {
+		campaign.CodeAmountOverflow: {422, nil, func(t *testing.T, b *bundle) answer {
 			b.create(t, spring)
 			b.store.edit(12345, func(v *store.PromotionView) {
 				v.Counts.Payouts[reward.Ready], v.Counts.Amounts[reward.Ready] = 1, math.MaxInt64-4
 			})
 			return post(t, b, "/v1/promotions/12345/targets", asCSV, "targetId\n1\n")
 		}},
-		payout.CodeDryRunTooLarge: {422, small, func(t *testing.T, b *bundle) answer {
+		campaign.CodeDryRunTooLarge: {422, small, func(t *testing.T, b *bundle) answer {
 			b.create(t, spring)
 			return post(t, b, "/v1/promotions/12345/targets?dryRun=true", asCSV, "targetId\n1\n2\n3\n")
 		}},
@@ -333,7 +333,7 @@ func TestErrorCodesArrive(t *testing.T) {
 			b := &bundle{api: New(Config{UploadsMost: 1, Rows: rows, Audits: &fakeRows{}, IDs: service.NewIDs()})}
 			b.api.uploads <- struct{}{}
 			out := httptest.NewRecorder()
-			req := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/promotions/12345/targets", strings.NewReader("targetId\n"+strings.Repeat("1\n", uploadHead)))
+			req := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/promotions/12345/targets", strings.NewReader("targetId\n"+strings.Repeat("1\n", uploadBytesMin)))
 			req.Header.Set("Content-Type", asCSV)
 			b.api.ServeHTTP(out, req)
 			a := answer{out.Code, out.Header(), out.Body.String(), nil}

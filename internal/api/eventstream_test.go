@@ -114,10 +114,10 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			w := newWire(t)
-			w.shop.stand("42:u7", coupon.Status{RequestID: "42:u7", Kind: coupon.Waiting, Ticket: 9, Rank: 5}, nil)
+			w.shop.stand("42:u7", coupon.Status{RequestID: "42:u7", Kind: coupon.StatusWaiting, Ticket: 9, Rank: 5}, nil)
 			p := w.open(t, "/v1/issue-requests/42:u7/events")
 			p.hear(t, `"queueRank":5`)
-			w.shop.news <- coupon.Status{RequestID: "42:u7", Kind: coupon.Rejected, Ticket: 9, Reason: reward.ReasonSoldOut}
+			w.shop.news <- coupon.Status{RequestID: "42:u7", Kind: coupon.StatusRejected, Ticket: 9, Reason: reward.ReasonSoldOut}
 			if rest := p.wantEnd(t); !strings.Contains(rest, "event: result") {
 				t.Errorf("the end: %q", rest)
 			}
@@ -161,7 +161,7 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 			for n := range int64(5) {
 				w.paid(n + 1)
 				other.hear(t, "event: progress")
-				time.Sleep(progressSlowest)
+				time.Sleep(progressIntervalMax)
 			}
 			w.become(reward.Completed)
 			other.wantEnd(t)
@@ -223,7 +223,7 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 				t.Error("it ended before")
 			}
 			badge.revoke()
-			time.Sleep(reverifyKeys + progressEvery)
+			time.Sleep(keyRecheckInterval + progressInterval)
 			synctest.Wait()
 			if w.watchers() != 0 {
 				t.Error("it is still told")

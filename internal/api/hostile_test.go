@@ -164,7 +164,7 @@ func TestWhatWaitsIsNotTakenForSlow(t *testing.T) {
 	t.Parallel()
 	b := setup(t, shortConfig)
 	b.serveHTTP(t, short)
-	b.shop.stand("42:u1", coupon.Status{Kind: coupon.Waiting, RequestID: "42:u1", Ticket: 7, Rank: 3}, nil)
+	b.shop.stand("42:u1", coupon.Status{Kind: coupon.StatusWaiting, RequestID: "42:u1", Ticket: 7, Rank: 3}, nil)
 	began := time.Now()
 	a := b.do(t, "POST", "/v1/coupons/42/issue", strings.NewReader(`{"userId":"u1"}`), "Content-Type", "application/json", "Prefer", "wait=1")
 	if a.want(t, http.StatusAccepted); time.Since(began) < time.Second {
@@ -279,7 +279,7 @@ func TestHostileJSON(t *testing.T) {
 	b := setup(t)
 	b.serveHTTP(t, web.Limits{})
 	var others strings.Builder
-	for i := range bodyMost / 11 {
+	for i := range bodyMax / 11 {
 		fmt.Fprintf(&others, `"a%04d":0,`, i)
 	}
 	for name, tc := range map[string]struct {
@@ -288,17 +288,17 @@ func TestHostileJSON(t *testing.T) {
 		code   string
 	}{
 		"Huge":           {`{"name":"` + strings.Repeat("x", 200<<10) + `"}`, 413, "BODY_TOO_LARGE"},
-		"JustTooLarge":   {`{"name":"` + strings.Repeat("x", bodyMost) + `"}`, 413, "BODY_TOO_LARGE"},
-		"DeepArrays":     {strings.Repeat("[", bodyMost-1), 400, "MALFORMED"},
-		"DeepObjects":    {strings.Repeat(`{"a":`, bodyMost/5-1), 400, "MALFORMED"},
+		"JustTooLarge":   {`{"name":"` + strings.Repeat("x", bodyMax) + `"}`, 413, "BODY_TOO_LARGE"},
+		"DeepArrays":     {strings.Repeat("[", bodyMax-1), 400, "MALFORMED"},
+		"DeepObjects":    {strings.Repeat(`{"a":`, bodyMax/5-1), 400, "MALFORMED"},
 		"DeepInAField":   {`{"name":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `}`, 422, "INVALID"},
-		"ManyFields":     {`{` + strings.Repeat(`"ab":0,`, bodyMost/8-2) + `"b":0}`, 400, "MALFORMED"},
-		"HugeNumber":     {`{"amount":` + strings.Repeat("9", bodyMost-100) + `}`, 400, "MALFORMED"},
+		"ManyFields":     {`{` + strings.Repeat(`"ab":0,`, bodyMax/8-2) + `"b":0}`, 400, "MALFORMED"},
+		"HugeNumber":     {`{"amount":` + strings.Repeat("9", bodyMax-100) + `}`, 400, "MALFORMED"},
 		"NumberOfPowers": {`{"amount":1e999999999}`, 400, "MALFORMED"},
-		"LongName":       {`{"` + strings.Repeat("x", bodyMost-100) + `":1}`, 422, "INVALID"},
+		"LongName":       {`{"` + strings.Repeat("x", bodyMax-100) + `":1}`, 422, "INVALID"},
 		"OtherFields":    {`{` + others.String() + `"z":0}`, 422, "INVALID"},
-		"LongString":     {`{"name":"` + strings.Repeat("x", bodyMost-100) + `"}`, 422, "INVALID"},
-		"LongType":       {`{"name":"x","type":"` + strings.Repeat("x", bodyMost-100) + `"}`, 422, "INVALID"},
+		"LongString":     {`{"name":"` + strings.Repeat("x", bodyMax-100) + `"}`, 422, "INVALID"},
+		"LongType":       {`{"name":"x","type":"` + strings.Repeat("x", bodyMax-100) + `"}`, 422, "INVALID"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -323,7 +323,7 @@ func TestUploadPlaces(t *testing.T) {
 	if r := b.upload(t, path, "targetId\n1\n").result(t); r.Accepted != 1 {
 		t.Errorf("%+v", r)
 	}
-	holder := b.raw(t, head+strings.Repeat("2\n", uploadHead))
+	holder := b.raw(t, head+strings.Repeat("2\n", uploadBytesMin))
 	waitFor(t, func() bool { return len(b.api.uploads) == 1 })
 	waited := make(chan answer, 1)
 	go func() { waited <- b.upload(t, path, "targetId\n3\n") }()
@@ -342,8 +342,8 @@ func TestUploadPlaces(t *testing.T) {
 		full := New(Config{UploadsMost: 1})
 		full.uploads <- struct{}{}
 		began := time.Now()
-		p, ok := errors.AsType[*web.Problem](full.takeUploadPlace(t.Context()))
-		if !ok || p.Status != http.StatusServiceUnavailable || p.Code != CodeTooManyUploads || p.GetHeaders().Get("Retry-After") == "" || time.Since(began) != uploadPlaceWait {
+		p, ok := errors.AsType[*web.Problem](full.acquireUploadSlot(t.Context()))
+		if !ok || p.Status != http.StatusServiceUnavailable || p.Code != CodeTooManyUploads || p.GetHeaders().Get("Retry-After") == "" || time.Since(began) != uploadSlotTimeout {
 			t.Errorf("%+v after %s", p, time.Since(began))
 		}
 	})

@@ -107,7 +107,7 @@ func (w *wire) wantNobody(t *testing.T) {
 const promotionEvents = "/v1/promotions/7/events"
 
 // pass waits for more than a round, in fake time.
-func pass() { time.Sleep(2 * progressSlowest) }
+func pass() { time.Sleep(2 * progressIntervalMax) }
 
 func TestPromotionEvents(t *testing.T) {
 	t.Parallel()
@@ -389,7 +389,7 @@ func FuzzLastEventID(f *testing.F) {
 	rows := newFakeStore()
 	b.shop = newFakeShop(rows)
 	rows.ps[7] = store.PromotionView{Promotion: reward.Promotion{ID: 7, Status: reward.Completed}}
-	b.shop.stand("42:u7", coupon.Status{Kind: coupon.Rejected, Ticket: 9, Reason: reward.ReasonSoldOut}, nil)
+	b.shop.stand("42:u7", coupon.Status{Kind: coupon.StatusRejected, Ticket: 9, Reason: reward.ReasonSoldOut}, nil)
 	b.api = New(Config{Templates: b.shop, Coupons: b.shop, Issuing: b.shop, Watch: b.shop.Watch, Rows: rows})
 	seen := b.api.progress.frame(rows.ps[7]).id
 	for _, s := range []string{

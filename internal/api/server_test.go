@@ -48,7 +48,7 @@ func TestServer(t *testing.T) {
 			_ = res.Body.Close()
 			done <- res.StatusCode
 		}()
-		if _, err := io.WriteString(feed, "targetId\n"+strings.Repeat("1\n", uploadHead)); err != nil {
+		if _, err := io.WriteString(feed, "targetId\n"+strings.Repeat("1\n", uploadBytesMin)); err != nil {
 			t.Fatal(err)
 		}
 		waitFor(t, func() bool { defer own.store.lock()(); return own.store.gets > 0 })

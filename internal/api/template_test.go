@@ -103,7 +103,7 @@ func TestTemplateGet(t *testing.T) {
 	} {
 		b.shop.templates[id] = coupon.View{
 			CouponTemplate: reward.CouponTemplate{ID: id, TotalQuantity: 10, Live: 3, IssuedTotal: 4, Path: reward.PathDatabase, Draw: draw},
-			Waiting:        2, Stock: 5, GateAway: id == 3,
+			Waiting:        2, Stock: 5, GateUnavailable: id == 3,
 		}
 		got := b.json(t, "GET", "/v1/coupon-templates/"+id.String(), "").object(t)
 		d := got["draw"].(map[string]any)

@@ -15,9 +15,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/largesse/largesse/internal/api"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/config/configtest"
-	"github.com/largesse/largesse/internal/payout"
 )
 
 func TestLookAtCertificates(t *testing.T) {
@@ -158,7 +158,7 @@ func TestJudgeOpenFiles(t *testing.T) {
 // program.
 func TestLookAtHTTPSIsTheSame(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewTLSServer(api.New(api.Config{Promotions: payout.NewPromotions(payout.PromotionsConfig{}), Version: "v7"}))
+	server := httptest.NewTLSServer(api.New(api.Config{Promotions: campaign.NewPromotions(campaign.PromotionsConfig{}), Version: "v7"}))
 	defer server.Close()
 	cfg := config.Default()
 	cfg.HTTP.Listen, cfg.HTTP.TLSCert = server.Listener.Addr().String(), "tls.crt"

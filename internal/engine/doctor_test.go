@@ -17,9 +17,9 @@ import (
 
 	"github.com/largesse/largesse/internal/api"
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/obs"
-	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/queue/redisstream"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -511,7 +511,7 @@ func TestLookAtHTTP(t *testing.T) {
 	otherAPI := listen(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"info":{"title":"Petstore","version":"1"}}`))
 	}))
-	ours := listen(api.New(api.Config{Promotions: payout.NewPromotions(payout.PromotionsConfig{}), Version: "v7"}))
+	ours := listen(api.New(api.Config{Promotions: campaign.NewPromotions(campaign.PromotionsConfig{}), Version: "v7"}))
 	free, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

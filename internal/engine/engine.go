@@ -11,11 +11,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/largesse/largesse/internal/api"
 	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/books"
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/gate"
@@ -63,6 +66,7 @@ type Engine struct {
 	broker  *bus.Broker
 	bus     *bus.Client
 	flow    *payout.Flow
+	books   *books.Reconciler
 	gate    gate.Gate
 	coupons *coupon.Flow
 	mount   *web.Mount
@@ -382,7 +386,11 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		return err
 	}
 	promotions := e.promotions(service.NewIDs())
-	flow, err := payout.NewFlow(payout.FlowConfig{
+	limits := payout.Limits{
+		MoneyTimeout: e.cfg.Money.Timeout, Lease: stream.Lease(), SettleAfter: e.cfg.Money.SettleAfter,
+		IdempotencyWindow: e.cfg.Money.IdempotencyWindow, GiveUpAfter: e.cfg.Money.GiveUpAfter,
+	}
+	flow, err := payout.New(payout.Config{
 		Store: e.store, Queue: e.queue, Bus: e.bus, Provider: e.provider,
 		Pool: pool.Config{
 			Instance:     e.instance,
@@ -400,12 +408,8 @@ func (e *Engine) startFlow(ctx context.Context) error {
 			_, err := promotions.Start(ctx, id)
 			return err
 		},
-		ReconcileEvery: e.cfg.Reconcile.Interval, WebhookSecret: e.cfg.Webhook.Secret,
-		MaxLen: stream.MaxLen,
-		Limits: payout.Limits{
-			MoneyTimeout: e.cfg.Money.Timeout, Lease: stream.Lease(), SettleAfter: e.cfg.Money.SettleAfter,
-			IdempotencyWindow: e.cfg.Money.IdempotencyWindow, GiveUpAfter: e.cfg.Money.GiveUpAfter,
-		},
+		MaxLen:       stream.MaxLen,
+		Limits:       limits,
 		Direct:       !stream.Enabled,
 		QueueIsLocal: e.alone(),
 		Ingest:       e.plays(config.RoleIngest), Payout: e.plays(config.RolePayout), Housekeeping: e.plays(config.RoleHousekeeping),
@@ -415,13 +419,39 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		return err
 	}
 	e.flow = flow
-	e.metrics.PoolsFrom(func() obs.PoolTotals { return totals(flow.Manager.Pools()) })
+	e.metrics.PoolsFrom(func() obs.PoolTotals { return totals(flow.Pools()) })
 	// It ends after the flow, so that what is still in hand is seen to the end.
-	heart.pools = flow.Manager.Pools
+	heart.pools = flow.Pools
 	heart.Start(context.WithoutCancel(ctx))
 	e.onClose(heart.Stop)
-	e.onClose(flow.Stop)
-	return flow.Start(ctx)
+	var streams queue.Queue // nil: this process cannot read the queues of the others
+	if stream.Enabled {
+		streams = e.queue
+	}
+	e.books = books.New(books.Config{
+		Store: e.store, Queue: streams, Charges: flow, Views: flow.Views, Hint: flow.Hint, Instance: e.instance,
+		Interval: e.cfg.Reconcile.Interval, DispatchHorizon: limits.DispatchHorizon(), Metrics: e.metrics, Log: e.log,
+	})
+	webhooks := campaign.NewWebhooks(campaign.WebhooksConfig{Rows: e.store, Secret: e.cfg.Webhook.Secret, Metrics: e.metrics, Log: e.log})
+	// They stop together, so that open calls of one add no time to the others.
+	e.onClose(func() { together(flow.Stop, e.books.Stop, webhooks.Stop) })
+	if err := flow.Start(ctx); err != nil {
+		return err
+	}
+	if e.plays(config.RoleHousekeeping) {
+		e.books.Start(context.WithoutCancel(ctx))
+		webhooks.Start(context.WithoutCancel(ctx))
+	}
+	return nil
+}
+
+// together runs all of stops at once and waits for them.
+func together(stops ...func()) {
+	var stopping sync.WaitGroup
+	for _, stop := range stops {
+		stopping.Go(stop)
+	}
+	stopping.Wait()
 }
 
 // openGate opens the gate: in Redis, in this process where nobody else can have
@@ -509,9 +539,9 @@ func (e *Engine) bindAPI(ctx context.Context) error {
 }
 
 // promotions is what people, and schedules, do with promotions.
-func (e *Engine) promotions(ids *service.IDs) *payout.Promotions {
+func (e *Engine) promotions(ids *service.IDs) *campaign.Promotions {
 	maxRetries := e.cfg.Money.MaxRetries
-	return payout.NewPromotions(payout.PromotionsConfig{
+	return campaign.NewPromotions(campaign.PromotionsConfig{
 		Store: e.store, IDs: ids, Log: e.log, Hint: func(id reward.PromotionID) { e.flow.Hint(id) }, MaxRetries: &maxRetries,
 		ApprovalAbove: reward.Amount(e.cfg.Approval.Above), Webhooks: e.cfg.Webhook.Secret != "",
 	})
@@ -534,17 +564,17 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		Verifier: verifier, Keys: e.store, Audits: e.store, Idempotencies: e.store, IDs: ids,
 		CallerLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimit)), UserLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimitPerUser)),
 		Promotions: e.promotions(ids),
-		DeadLetters: payout.NewDeadLetters(payout.DeadLettersConfig{
+		DeadLetters: campaign.NewDeadLetters(campaign.DeadLettersConfig{
 			Rows: e.store, Publisher: bus.NewPublisher(e.bus), Hint: e.flow.Hint, Log: e.log,
 		}),
-		Reconciler: e.flow.Reconciler,
-		Templates:  e.coupons.Catalog, Coupons: e.coupons.Catalog, Issuing: e.coupons.Issuing, CouponReconciler: e.coupons.Reconciler,
+		Reconciler: e.books,
+		Templates:  e.coupons.Catalog, Coupons: e.coupons.Catalog, Issuing: e.coupons.Intake, CouponReconciler: e.coupons.Reconciler,
 		Watch: func(id reward.TemplateID, user string, ticket int64) (<-chan coupon.Status, func()) {
 			w, stop := e.coupons.Notifier.Watch(id, user, ticket)
-			return w.News(), stop
+			return w.Updates(), stop
 		},
-		Uploads: payout.NewUploads(payout.UploadsConfig{
-			Rows: e.store, Saver: e.flow.Intake, IDs: ids, Log: e.log, Hint: e.flow.Hint,
+		Uploads: campaign.NewUploads(campaign.UploadsConfig{
+			Rows: e.store, Saver: e.flow, IDs: ids, Log: e.log, Hint: e.flow.Hint,
 		}),
 		Rows: e.store, Streams: e.queue, StreamNames: e.streamNames, Degraded: e.degraded,
 		Version: e.version, Metrics: e.metrics, Log: e.log,

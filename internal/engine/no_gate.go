@@ -14,7 +14,7 @@ import (
 // in one of them would know nothing of the others'. It is always away, so that
 // coupons are issued through the database.
 type noGate struct {
-	wakes chan gate.Wake
+	hints chan gate.Hint
 	close sync.Once
 }
 
@@ -22,14 +22,14 @@ var _ gate.Gate = (*noGate)(nil)
 
 var errNoGate = errors.New("redis.url is empty, so there is no gate that all instances share: coupons are issued through the database")
 
-func newNoGate() *noGate { return &noGate{wakes: make(chan gate.Wake)} }
+func newNoGate() *noGate { return &noGate{hints: make(chan gate.Hint)} }
 
-func (*noGate) Ask(context.Context, reward.TemplateID, []string, bool) (gate.Asking, error) {
-	return gate.Asking{}, errNoGate
+func (*noGate) Admit(context.Context, reward.TemplateID, []string, bool) (gate.AdmitResult, error) {
+	return gate.AdmitResult{}, errNoGate
 }
 
-func (*noGate) Places(context.Context, reward.TemplateID, []string) (gate.Placing, error) {
-	return gate.Placing{}, errNoGate
+func (*noGate) Positions(context.Context, reward.TemplateID, []string) (gate.PositionsResult, error) {
+	return gate.PositionsResult{}, errNoGate
 }
 
 func (*noGate) Headers(context.Context, []reward.TemplateID) ([]gate.Header, error) {
@@ -56,11 +56,11 @@ func (*noGate) Apply(context.Context, gate.ApplyParams) (gate.ApplyResult, error
 	return gate.ApplyResult{}, errNoGate
 }
 
-func (*noGate) LoadBegin(context.Context, reward.TemplateID, string) (gate.LoadBegun, error) {
-	return gate.LoadBegun{}, errNoGate
+func (*noGate) LoadBegin(context.Context, reward.TemplateID, string) (gate.LoadBeginResult, error) {
+	return gate.LoadBeginResult{}, errNoGate
 }
 
-func (*noGate) LoadFacts(context.Context, reward.TemplateID, string, []gate.Fact, []gate.Settled) error {
+func (*noGate) LoadHoldings(context.Context, reward.TemplateID, string, []gate.Holding, []gate.SettledTicket) error {
 	return errNoGate
 }
 
@@ -68,7 +68,7 @@ func (*noGate) LoadSwap(context.Context, gate.SwapParams) (gate.SwapResult, erro
 	return gate.SwapResult{}, errNoGate
 }
 
-func (*noGate) Lower(context.Context, reward.TemplateID, int64) (bool, error) {
+func (*noGate) CapTotal(context.Context, reward.TemplateID, int64) (bool, error) {
 	return false, errNoGate
 }
 
@@ -76,7 +76,7 @@ func (*noGate) Retire(context.Context, reward.TemplateID, time.Duration) (bool, 
 	return false, errNoGate
 }
 
-func (*noGate) Holders(context.Context, reward.TemplateID, string) ([]gate.Fact, string, int64, error) {
+func (*noGate) Holdings(context.Context, reward.TemplateID, string) ([]gate.Holding, string, int64, error) {
 	return nil, "", 0, errNoGate
 }
 
@@ -86,8 +86,8 @@ func (*noGate) Lock(context.Context, reward.TemplateID, time.Duration) (int64, b
 
 func (*noGate) Unlock(context.Context, reward.TemplateID, int64) error { return errNoGate }
 
-func (g *noGate) Wakes() <-chan gate.Wake { return g.wakes }
+func (g *noGate) Hints() <-chan gate.Hint { return g.hints }
 
 func (*noGate) Ping(context.Context) error { return errNoGate }
 
-func (g *noGate) Close() { g.close.Do(func() { close(g.wakes) }) }
+func (g *noGate) Close() { g.close.Do(func() { close(g.hints) }) }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -178,6 +179,9 @@ func CheckText(s string) error {
 	}
 	return nil
 }
+
+// HasControl reports whether s contains a control character.
+func HasControl(s string) bool { return strings.ContainsFunc(s, unicode.IsControl) }
 
 // ParseStartedMessage reads the value of a started record.
 func ParseStartedMessage(value []byte) (StartedMessage, error) {

@@ -11,22 +11,22 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 )
 
-// certificateFor is how long a certificate is used before its files are looked
-// at again.
-const certificateFor = time.Second
+// certificateCheckInterval is the time that a certificate is used before its files are
+// checked again.
+const certificateCheckInterval = time.Second
 
-// certificate is what the server shows, as its files are now.
+// certificate holds the server certificate, and reloads it when its files change.
 type certificate struct {
 	certFile, keyFile string // PEM
 	log               obs.Log
 
 	mu        sync.Mutex // protects the rest
-	lookedAt  time.Time
-	cert, key []byte // what the files held then
+	checkedAt time.Time
+	cert, key []byte // contents of the files at that time
 	last      *tls.Certificate
 }
 
-// newCertificate reads the files once, so that wrong ones are known at the start.
+// newCertificate reads the files, so that errors are found at the start.
 func newCertificate(certFile, keyFile string, log obs.Log) (*certificate, error) {
 	c := &certificate{certFile: certFile, keyFile: keyFile, log: log}
 	if err := c.readLocked(); err != nil {
@@ -35,8 +35,9 @@ func newCertificate(certFile, keyFile string, log obs.Log) (*certificate, error)
 	return c, nil
 }
 
-// tlsConfig is for a listener. HTTP/2 is not spoken: there a connection has any
-// number of requests, so that a bound on connections would bound nothing.
+// tlsConfig returns the configuration of a listener. It does not offer HTTP/2: a
+// connection could have any number of requests, and the limit on connections
+// would limit nothing.
 func (c *certificate) tlsConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
@@ -44,21 +45,22 @@ func (c *certificate) tlsConfig() *tls.Config {
 	}
 }
 
-// current reads the files at most once a second. Those that cannot be used (one
-// of the two is just being replaced) leave the last good certificate in use.
+// current returns the certificate. It reads the files at most once per second. If
+// they are unusable, for example while they are being replaced, it returns the
+// last good certificate.
 func (c *certificate) current() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.lookedAt) >= certificateFor {
+	if time.Since(c.checkedAt) >= certificateCheckInterval {
 		if err := c.readLocked(); err != nil {
-			c.log.Warn(obs.Unavailable, err)
+			c.log.Warn("API certificate unusable, keeping the last one", err)
 		}
 	}
 	return c.last
 }
 
 func (c *certificate) readLocked() error {
-	c.lookedAt = time.Now()
+	c.checkedAt = time.Now()
 	cert, err := os.ReadFile(c.certFile)
 	if err != nil {
 		return fmt.Errorf("http.tls-cert cannot be read: %w", err)
@@ -75,7 +77,7 @@ func (c *certificate) readLocked() error {
 		return fmt.Errorf("http.tls-cert and http.tls-key cannot be used: %w", err)
 	}
 	if c.last != nil {
-		c.log.Info(obs.Loaded, "http_tls_cert", c.certFile, "expires", pair.Leaf.NotAfter)
+		c.log.Info("API certificate loaded", "http_tls_cert", c.certFile, "expires", pair.Leaf.NotAfter)
 	}
 	c.cert, c.key, c.last = cert, key, &pair
 	return nil

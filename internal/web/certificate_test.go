@@ -88,19 +88,19 @@ func TestCertificateIsReadAgain(t *testing.T) {
 		if c.name() != "first" {
 			t.Error("the files were read again within a second")
 		}
-		time.Sleep(certificateFor)
+		time.Sleep(certificateCheckInterval)
 		if c.name() != "first" {
 			t.Error("half a rotation was taken")
 		}
 		f.put(key, secondKey)
-		time.Sleep(certificateFor)
+		time.Sleep(certificateCheckInterval)
 		if c.name() != "second" {
 			t.Error("a rotation was not seen")
 		}
 		if err := os.Remove(key); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(certificateFor)
+		time.Sleep(certificateCheckInterval)
 		if c.name() != "second" {
 			t.Error("without a file nothing is shown")
 		}

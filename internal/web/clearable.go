@@ -7,33 +7,33 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// Clearable is a field of a change that may be absent (leave it), null (clear
-// it) or a value.
+// Clearable is a field of a change. It can be absent, which leaves the field; null,
+// which clears it; or a value.
 type Clearable[T any] struct {
 	given bool
-	value *T // nil: null
+	value *T // nil: null or absent
 }
 
-// Schema tells huma what it is made of.
+// Schema returns the schema of T, with null, for huma.
 func (Clearable[T]) Schema(r huma.Registry) *huma.Schema {
 	s := huma.SchemaFromType(r, reflect.TypeFor[T]())
 	s.Nullable = true
 	return s
 }
 
-// UnmarshalJSON is called for null too.
+// UnmarshalJSON records the value, or null.
 func (c *Clearable[T]) UnmarshalJSON(b []byte) error {
 	c.given = true
 	return json.Unmarshal(b, &c.value)
 }
 
-// MarshalJSON writes what was read.
+// MarshalJSON writes the value that was read.
 func (c Clearable[T]) MarshalJSON() ([]byte, error) { return json.Marshal(c.value) }
 
-// IsZero says that it was absent.
+// IsZero reports whether the field was absent.
 func (c Clearable[T]) IsZero() bool { return !c.given }
 
-// Change is what to set; nil = nothing, a zero value clears.
+// Change returns the value to set: nil for no change, the zero value to clear.
 func (c Clearable[T]) Change() *T {
 	if c.given && c.value == nil {
 		return new(T)

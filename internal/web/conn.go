@@ -21,113 +21,113 @@ import (
 )
 
 const (
-	// headBytesMost bounds a request's line and headers, and headLinesMost their
-	// lines: on each connection a line takes some 200 bytes more than its length,
-	// for as long as its sender makes the rest last.
-	headBytesMost = 16 << 10
-	headLinesMost = 100
-	// unsentMost is how much of an answer the system takes before the reader has:
-	// what it takes by itself is some megabytes a connection.
-	unsentMost = 128 << 10
-	// lingerWait is how long somebody who still sends has to see why he was cut.
-	lingerWait = 500 * time.Millisecond
-	lingerMost = 256 << 10 // bytes that he may send meanwhile
+	// headerBytesMax limits the bytes of a request line and its headers, and
+	// headerLinesMax their lines. Each line costs about 200 bytes more than its
+	// length until the request ends, and a slow sender can delay that.
+	headerBytesMax = 16 << 10
+	headerLinesMax = 100
+	// unsentMax limits the unsent bytes that the system buffers for a
+	// connection. Its own limit is several megabytes.
+	unsentMax = 128 << 10
+	// lingerTimeout is the time that a client that still sends has to read why the
+	// request was refused, before the connection is closed.
+	lingerTimeout = 500 * time.Millisecond
+	lingerMax     = 256 << 10 // bytes that the client may send in this time
 )
 
-// listenConfig bounds what the system keeps for readers who stand still.
-func listenConfig() *net.ListenConfig {
+// newListenConfig limits what the system buffers for clients that do not read.
+func newListenConfig() *net.ListenConfig {
 	const tcpNotSentLowat = 25 // of Linux; syscall does not name it
 	return &net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		if runtime.GOOS != "linux" {
 			return nil
 		}
-		// Connections have it from their listener. A system that does not know it
-		// keeps more, which is its own affair.
-		return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpNotSentLowat, unsentMost) })
+		// Connections inherit the option from their listener. A kernel that does
+		// not know it buffers more, which does no harm.
+		return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpNotSentLowat, unsentMax) })
 	}}
 }
 
-var errAllTaken = errors.New("all connections are taken: who comes now waits; raise http.max-connections, or see who holds them")
+var errConnectionLimit = errors.New("all connections are in use and new clients wait: raise http.max-connections, or find the clients that hold them")
 
-// saidEvery is how often it is logged that all connections are taken.
-const saidEvery = time.Minute
+// warnInterval is the minimum interval between two warnings about the limit.
+const warnInterval = time.Minute
 
-// boundedListener lets in so many connections at once; who comes then waits in
-// the system's queue until one has ended.
-type boundedListener struct {
+// limitedListener limits the open connections. Further clients wait in the
+// system's queue until a connection closes.
+type limitedListener struct {
 	net.Listener
-	tls    *tls.Config // nil = plain HTTP
-	log    obs.Log
-	places chan struct{} // one token per open connection
-	closed chan struct{}
-	end    func() // closes closed, once
-	saidAt time.Time
+	tls      *tls.Config // nil = plain HTTP
+	log      obs.Log
+	slots    chan struct{} // holds one token per open connection
+	closed   chan struct{}
+	end      func() // closes closed, once
+	warnedAt time.Time
 }
 
-func newBoundedListener(ln net.Listener, most int, tls *tls.Config, log obs.Log) *boundedListener {
-	l := &boundedListener{Listener: ln, tls: tls, log: log, places: make(chan struct{}, most), closed: make(chan struct{})}
+func newLimitedListener(ln net.Listener, most int, tls *tls.Config, log obs.Log) *limitedListener {
+	l := &limitedListener{Listener: ln, tls: tls, log: log, slots: make(chan struct{}, most), closed: make(chan struct{})}
 	l.end = sync.OnceFunc(func() { close(l.closed) })
 	return l
 }
 
-// Accept waits for a place and for somebody to take it.
-func (l *boundedListener) Accept() (net.Conn, error) {
-	if len(l.places) == cap(l.places) && time.Since(l.saidAt) > saidEvery {
-		l.saidAt = time.Now()
-		l.log.Warn(obs.Unavailable, errAllTaken, "connections", cap(l.places))
+// Accept waits until there is a free slot and a client takes it.
+func (l *limitedListener) Accept() (net.Conn, error) {
+	if len(l.slots) == cap(l.slots) && time.Since(l.warnedAt) > warnInterval {
+		l.warnedAt = time.Now()
+		l.log.Warn("connection limit reached", errConnectionLimit, "connections", cap(l.slots))
 	}
 	select {
-	case l.places <- struct{}{}:
+	case l.slots <- struct{}{}:
 	case <-l.closed:
 		return nil, net.ErrClosed
 	}
 	conn, err := l.Listener.Accept()
 	if err != nil {
-		<-l.places
+		<-l.slots
 		return nil, err
 	}
-	conn = &placedConn{Conn: conn, leave: sync.OnceFunc(func() { <-l.places })}
+	conn = &slotConn{Conn: conn, release: sync.OnceFunc(func() { <-l.slots })}
 	if l.tls != nil {
 		conn = tls.Server(conn, l.tls)
 	}
 	return &headConn{Conn: conn}, nil
 }
 
-// Close ends an Accept that waits.
-func (l *boundedListener) Close() error {
+// Close closes the listener and ends a waiting Accept.
+func (l *limitedListener) Close() error {
 	l.end()
 	return l.Listener.Close()
 }
 
-// closeWriter is a connection that can say that nothing more comes, so that who
-// still sends sees the answer to what he has sent before he sees an end.
+// closeWriter is a connection that can be closed for writing only. A client that
+// still sends then reads the response before it sees the end.
 type closeWriter interface{ CloseWrite() error }
 
-// placedConn gives its place back at its end.
-type placedConn struct {
+// slotConn releases its slot when it is closed.
+type slotConn struct {
 	net.Conn
-	leave func()
+	release func()
 }
 
-// Write sends bytes. When the reader has not taken them in time, the system is
-// told not to go on offering them after the end, for which it would keep them
-// for minutes.
-func (c *placedConn) Write(b []byte) (int, error) {
+// Write sends bytes. If the client did not read them in time, Write makes the
+// system drop them on close. Otherwise it would buffer them for minutes.
+func (c *slotConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	if tcp, ok := c.Conn.(*net.TCPConn); ok && errors.Is(err, os.ErrDeadlineExceeded) {
-		_ = tcp.SetLinger(0) // it may have ended
+		_ = tcp.SetLinger(0) // it fails if the connection is closed already
 	}
 	return n, err
 }
 
-// Close ends the connection.
-func (c *placedConn) Close() error {
-	defer c.leave()
+// Close closes the connection and releases its slot.
+func (c *slotConn) Close() error {
+	defer c.release()
 	return c.Conn.Close()
 }
 
-// CloseWrite says that nothing more comes.
-func (c *placedConn) CloseWrite() error { return closeWrite(c.Conn) }
+// CloseWrite closes the connection for writing.
+func (c *slotConn) CloseWrite() error { return closeWrite(c.Conn) }
 
 func closeWrite(conn net.Conn) error {
 	if w, ok := conn.(closeWriter); ok {
@@ -136,50 +136,50 @@ func closeWrite(conn net.Conn) error {
 	return nil
 }
 
-// headConnKey finds the connection of a request in its context.
+// headConnKey is the context key of a request's connection.
 type headConnKey struct{}
 
-// headConn refuses requests whose line and headers are too much, while they
-// come. net/http bounds their bytes only. With TLS, the handshake comes with the
-// first read.
+// headConn refuses a request whose request line and headers are too large, while
+// they arrive. net/http limits only their bytes. With TLS, the first read does
+// the handshake.
 type headConn struct {
 	net.Conn
-	// headIsRead says that what comes is of no head; net/http may read on while
-	// the request is answered.
-	headIsRead atomic.Bool
+	// headersRead reports whether the headers are complete. net/http may read on
+	// while the request is answered.
+	headersRead atomic.Bool
 
-	// Of the head that is being read.
+	// These describe the headers read so far.
 	bytes, lines int
-	inLine       bool // something of the present line has come
+	inLine       bool // the current line is not empty
 	refused      bool
 }
 
-// again begins with the next request.
-func (c *headConn) again() {
+// reset resets the limits for the next request.
+func (c *headConn) reset() {
 	c.bytes, c.lines, c.inLine = 0, 0, false
-	c.headIsRead.Store(false)
+	c.headersRead.Store(false)
 }
 
-// Read reads, and looks at what came while it is of a head.
+// Read reads, and checks the limits until the headers are complete.
 func (c *headConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if e, ok := errors.AsType[tls.RecordHeaderError](err); ok && e.Conn != nil && strings.Contains("GET HEAD POST PUT PATCH DELETE OPTIONS ", string(e.RecordHeader[:3])) {
-		_, _ = fmt.Fprint(e.Conn, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\nThis is an HTTPS server: the address begins with https://\n")
+		_, _ = fmt.Fprint(e.Conn, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\nThis is an HTTPS server: use an address that starts with https://\n")
 	}
-	if c.headIsRead.Load() {
+	if c.headersRead.Load() {
 		return n, err
 	}
 	for _, b := range p[:n] {
-		if c.bytes++; c.bytes > headBytesMost {
-			return 0, c.refuse(CodeHeadersTooLarge, fmt.Sprintf("the line of a request and its headers may have %d bytes", headBytesMost))
+		if c.bytes++; c.bytes > headerBytesMax {
+			return 0, c.refuse(CodeHeadersTooLarge, fmt.Sprintf("the request line and headers exceed %d bytes", headerBytesMax))
 		}
 		switch {
 		case b == '\n' && !c.inLine:
-			c.headIsRead.Store(true)
+			c.headersRead.Store(true)
 			return n, err
 		case b == '\n':
-			if c.lines++; c.lines > headLinesMost {
-				return 0, c.refuse(CodeTooManyHeaders, fmt.Sprintf("a request may have %d lines of headers", headLinesMost-1))
+			if c.lines++; c.lines > headerLinesMax {
+				return 0, c.refuse(CodeTooManyHeaders, fmt.Sprintf("the request has more than %d headers", headerLinesMax-1))
 			}
 			c.inLine = false
 		case b != '\r':
@@ -189,26 +189,27 @@ func (c *headConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// refuse answers for net/http and returns what ends the connection there.
+// refuse answers instead of net/http. It returns an error that makes net/http
+// close the connection.
 func (c *headConn) refuse(code, detail string) error {
 	p := NewProblem(http.StatusRequestHeaderFieldsTooLarge, code, detail)
 	body, err := json.Marshal(p)
 	if err != nil { // strings and integers always have a JSON form
 		panic(err)
 	}
-	_ = c.SetWriteDeadline(time.Now().Add(lingerWait))
+	_ = c.SetWriteDeadline(time.Now().Add(lingerTimeout))
 	_, _ = fmt.Fprintf(c.Conn, "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
 		p.Status, p.Title, ProblemType, len(body), body)
 	c.refused = true
 	_ = c.CloseWrite()
-	// What still comes is read for a moment: an end with bytes that nobody has
-	// read would take the answer back.
-	_ = c.SetReadDeadline(time.Now().Add(lingerWait))
-	_, _ = io.CopyN(io.Discard, c.Conn, lingerMost)
+	// Read what still arrives for a moment. Closing with unread bytes would reset
+	// the connection, and the client would lose the response.
+	_ = c.SetReadDeadline(time.Now().Add(lingerTimeout))
+	_, _ = io.CopyN(io.Discard, c.Conn, lingerMax)
 	return &net.OpError{Op: "read", Net: "tcp", Err: errors.New(code)}
 }
 
-// Write sends bytes, unless the request has its answer.
+// Write sends bytes. It drops them if the request was refused.
 func (c *headConn) Write(b []byte) (int, error) {
 	if c.refused {
 		return len(b), nil
@@ -216,17 +217,17 @@ func (c *headConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// CloseWrite says that nothing more comes.
+// CloseWrite closes the connection for writing.
 func (c *headConn) CloseWrite() error { return closeWrite(c.Conn) }
 
-// watchConns tells connections where a request begins and ends.
-func watchConns(srv *http.Server) {
+// trackRequests makes srv tell its connections when a request ends.
+func trackRequests(srv *http.Server) {
 	srv.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		return context.WithValue(ctx, headConnKey{}, conn)
 	}
 	srv.ConnState = func(conn net.Conn, state http.ConnState) {
 		if c, ok := conn.(*headConn); ok && state == http.StateIdle {
-			c.again()
+			c.reset()
 		}
 	}
 }

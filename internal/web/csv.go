@@ -7,24 +7,25 @@ import (
 	"strings"
 )
 
-// CSV writes an answer of any size as text/csv, page by page. The head
-// goes out with the first page, so that an error before it is still a problem.
+// CSV writes a response of any size as text/csv, page by page. It sends the headers
+// with the first page, so that an earlier error can still become a problem. It is
+// not safe for concurrent use.
 type CSV struct {
 	w       http.ResponseWriter
-	text    *bytes.Buffer // of a page: its rows need not wait for a slow reader
+	text    *bytes.Buffer // of a page, so that a slow client does not hold its rows
 	csv     *csv.Writer
-	name    string // of the file
+	name    string // file name
 	columns []string
 	begun   bool
 }
 
-// NewCSV begins a file of this name with these columns.
+// NewCSV returns a CSV with a file name and the names of its columns.
 func NewCSV(w http.ResponseWriter, name string, columns ...string) *CSV {
 	text := new(bytes.Buffer)
 	return &CSV{w: w, text: text, csv: csv.NewWriter(text), name: name, columns: columns}
 }
 
-// Page writes rows; none at all still makes the header line.
+// Page writes rows. The first call also writes the header line, even without rows.
 func (s *CSV) Page(rows [][]string) error {
 	if !s.begun {
 		s.begun = true
@@ -50,20 +51,20 @@ func (s *CSV) Page(rows [][]string) error {
 	return err
 }
 
-// EndCSV finishes a stream. Once something has gone out, an error can only be
-// told by cutting the connection.
+// EndCSV ends a CSV. It answers with a problem for err, if nothing was sent yet.
+// Otherwise it closes the connection: the caller must see that rows are missing.
 func (a *Router) EndCSV(s *CSV, r *http.Request, err error) {
 	switch {
 	case err == nil:
 	case !s.begun:
 		a.Fail(s.w, r, err)
 	default:
-		_ = a.ProblemOf(r.Context(), err) // only its line in the log is wanted
+		_ = a.ProblemOf(r.Context(), err) // for its log line
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// safeCell keeps a spreadsheet from running text as a formula.
+// safeCell quotes a text that a spreadsheet would run as a formula.
 func safeCell(s string) string {
 	if s != "" && strings.IndexByte("=+-@\t\r", s[0]) >= 0 {
 		return "'" + s

@@ -19,9 +19,9 @@ var (
 	docsJS string
 )
 
-// AddDocs shows the description at /openapi.json to people. The page loads
-// nothing but that, and its policy lets nothing else in: no other script or
-// style, no other server, no frame around it.
+// AddDocs adds the operation docs: a page at /docs that shows /openapi.json to
+// people. The page loads only that, and its policy forbids all else: other
+// scripts and styles, other servers, and frames.
 func (a *Router) AddDocs() {
 	page := []byte(strings.NewReplacer("/*style*/", docsCSS, "/*script*/", docsJS).Replace(docsHTML))
 	policy := fmt.Sprintf("default-src 'none'; script-src '%s'; style-src '%s'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -31,12 +31,12 @@ func (a *Router) AddDocs() {
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		h.Set("Content-Security-Policy", policy)
 		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Cache-Control", "no-cache") // a new version has a new page
-		_, _ = w.Write(page)               // the caller may have gone
+		h.Set("Cache-Control", "no-cache") // a new version may have another page
+		_, _ = w.Write(page)               // the caller may have left
 	})
 }
 
-// policyHash names a text in a Content-Security-Policy.
+// policyHash returns the hash of a script or style for a Content-Security-Policy.
 func policyHash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])

@@ -2,11 +2,11 @@ package web
 
 import "sync"
 
-// drain says whether no more work should be sent to this instance, and ends
-// what would otherwise hold a stop up: answers that wait for something.
+// drain records whether this instance drains, and ends responses that wait for
+// something and would delay a stop. It is safe for concurrent use.
 type drain struct {
 	mu    sync.Mutex    // protects what follows
-	begun chan struct{} // closed while draining; nil before the first look
+	begun chan struct{} // closed while draining; nil until begins is called
 	on    bool
 }
 
@@ -31,7 +31,7 @@ func (d *drain) active() bool {
 	return d.on
 }
 
-// begins is closed once draining begins, or has begun.
+// begins returns a channel that is closed once draining begins, or has begun.
 func (d *drain) begins() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -14,56 +14,56 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
-
-	"github.com/largesse/largesse/internal/obs"
 )
 
 const (
 	// StreamType is the media type of a stream of events.
 	StreamType = "text/event-stream"
-	// eventWait bounds how long a reader of events may stand still.
-	eventWait = 10 * time.Second
-	// HeartbeatInterval is how often a stream without news shows that it is alive, before
-	// anything in between takes it for dead.
+	// eventTimeout is the timeout for a client to read what was sent.
+	eventTimeout = 10 * time.Second
+	// HeartbeatInterval separates the comments of a stream without events. They
+	// keep proxies from closing it.
 	HeartbeatInterval = 15 * time.Second
-	// eventRetry is how long a reader that was cut off should wait.
-	eventRetry = 2 * time.Second
-	// eventBuffer bounds what the kernel holds for a reader of events who stands
-	// still, in bytes. Left alone it would be megabytes, and minutes of events.
-	eventBuffer = 32 << 10
-	// eventInputMax is how much a reader of events may send after its request,
-	// which is nothing that anybody reads, in bytes.
-	eventInputMax = 4 << 10
+	// retryAfter is the time after which a client should connect again.
+	retryAfter = 2 * time.Second
+	// sendBuffer limits what the kernel buffers for a client that does not read,
+	// in bytes. The default is megabytes, which is minutes of events.
+	sendBuffer = 32 << 10
+	// inputMax limits what a client may send after its request, in bytes. The
+	// server ignores it.
+	inputMax = 4 << 10
 )
 
-// Stream writes server-sent events. Each write has its own deadline, so
-// that a reader who stands still does not hold a goroutine for ever.
+// Stream writes server-sent events. Each write has its own deadline, so that a
+// client that does not read cannot block a goroutine forever. A Stream is not safe
+// for concurrent use.
 type Stream struct {
 	w     io.Writer
 	until interface{ SetWriteDeadline(t time.Time) error }
 	flush func() error
-	err   error // the first; nothing is written after it
+	err   error // the first error; nothing is written after it
 }
 
-// Alive calls end when the caller of a stream may not read it any more. It
-// returns at once, and stops watching when ctx ends.
+// Alive starts to watch whether the caller of a stream may still read it, and
+// calls end when that is no longer so. It returns at once, and stops watching when
+// ctx ends.
 type Alive func(ctx context.Context, end context.CancelFunc)
 
-// StreamEvents answers with a stream of events, which send writes until the
-// stream fails or its context ends; end is called after it in any case. A HEAD
-// gets no more than the header.
+// StreamEvents answers with a stream of events. send writes the events until the
+// stream fails or its context ends. end is always called afterwards. alive ends
+// the stream early; nil means never. A HEAD request gets only the headers.
 //
-// Thousands of readers may wait for events at a time. Within net/http each takes
-// some 60 kB: a deep stack, three buffers, and the garbage that goes with them.
-// So the stream takes the connection over where that can be done, which leaves 20
-// kB, and keeps nothing of the request: send must not either. The answer then ends
-// with the connection.
+// Thousands of clients may follow events at the same time. Inside net/http each
+// costs about 60 kB: a deep stack, three buffers and garbage. If possible, the
+// stream therefore takes over the connection, which reduces that to 20 kB. It then
+// keeps nothing of the request, and send must not either. Such a response ends with
+// its connection.
 func (a *Router) StreamEvents(ctx context.Context, hc huma.Context, alive Alive, send func(ctx context.Context, out *Stream), end func()) {
 	r, w := humago.Unwrap(hc)
 	h := w.Header()
 	h.Set("Content-Type", StreamType)
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
+	h.Set("X-Accel-Buffering", "no") // otherwise nginx delays events
 	if r.Method == http.MethodHead {
 		w.WriteHeader(http.StatusOK)
 		end()
@@ -81,19 +81,19 @@ func (a *Router) StreamEvents(ctx context.Context, hc huma.Context, alive Alive,
 		return
 	}
 	a.streams.hold(conn)
-	noteStatus(w, http.StatusOK)
-	bufferLittle(conn)
+	recordStatus(w, http.StatusOK)
+	shrinkSendBuffer(conn)
 	h.Set("Date", time.Now().UTC().Format(http.TimeFormat))
 	h.Set("Connection", "close")
 	var head bytes.Buffer
 	head.WriteString("HTTP/1.1 200 OK\r\n")
-	_ = h.Write(&head) // a buffer takes everything
+	_ = h.Write(&head) // writing to a buffer never fails
 	head.WriteString("\r\n")
 	go a.runStream(conn, alive, head.Bytes(), send, end)
 }
 
-// noteStatus tells the log of requests how one was answered past it.
-func noteStatus(w http.ResponseWriter, status int) {
+// recordStatus records the status of a response that w did not write.
+func recordStatus(w http.ResponseWriter, status int) {
 	for {
 		switch x := w.(type) {
 		case *trackedWriter:
@@ -107,16 +107,16 @@ func noteStatus(w http.ResponseWriter, status int) {
 	}
 }
 
-// bufferLittle makes the kernel hold no more than eventBuffer for the other end.
-func bufferLittle(conn net.Conn) {
+// shrinkSendBuffer limits the send buffer of a connection to sendBuffer bytes.
+func shrinkSendBuffer(conn net.Conn) {
 	for {
 		switch x := conn.(type) {
 		case *net.TCPConn:
-			_ = x.SetWriteBuffer(eventBuffer) // without it more is held, that is all
+			_ = x.SetWriteBuffer(sendBuffer) // if it fails, the buffer is only larger
 			return
 		case *headConn:
 			conn = x.Conn
-		case *placedConn:
+		case *slotConn:
 			conn = x.Conn
 		case interface{ NetConn() net.Conn }: // TLS
 			conn = x.NetConn()
@@ -126,8 +126,8 @@ func bufferLittle(conn net.Conn) {
 	}
 }
 
-// runStream runs a stream over a connection of its own. It ends when its reader
-// goes, or may not read any more by the token that he has shown.
+// runStream runs a stream over its own connection. It ends when send returns, when
+// the client leaves, or when alive ends it.
 func (a *Router) runStream(conn net.Conn, alive Alive, head []byte, send func(ctx context.Context, out *Stream), end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	gone := make(chan struct{})
@@ -137,12 +137,12 @@ func (a *Router) runStream(conn net.Conn, alive Alive, head []byte, send func(ct
 		skipInput(conn)
 	}()
 	defer func() {
-		if v := recover(); v != nil { // as net/http does; a stream is not worth the program
-			a.log.Error(obs.Failed, fmt.Errorf("panic: %v", v), "stack", string(debug.Stack()))
+		if v := recover(); v != nil { // as net/http does: one stream must not end the program
+			a.log.Error("event stream panicked", fmt.Errorf("panic: %v", v), "stack", string(debug.Stack()))
 		}
 		end()
 		cancel()
-		_ = conn.Close() // whatever it says, nothing more is sent
+		_ = conn.Close() // nothing more is sent even if it returns an error
 		<-gone
 		a.streams.end(conn)
 	}()
@@ -154,10 +154,10 @@ func (a *Router) runStream(conn net.Conn, alive Alive, head []byte, send func(ct
 	send(ctx, out)
 }
 
-// skipInput reads until the other end has gone, or has sent too much.
+// skipInput reads until the client has left or has sent too much.
 func skipInput(conn net.Conn) {
 	input := make([]byte, 64)
-	for read := 0; read < eventInputMax; {
+	for read := 0; read < inputMax; {
 		n, err := conn.Read(input)
 		if err != nil {
 			return
@@ -166,13 +166,13 @@ func skipInput(conn net.Conn) {
 	}
 }
 
-// openStreams are the streams of events that have taken their connection over,
-// of which net/http knows nothing any more.
+// openStreams are the open event streams. net/http does not know the connections
+// that they took over, so a stop has to wait for them here.
 type openStreams struct {
 	mu    sync.Mutex // protects what follows
-	open  int        // streams, and requests that may become one
+	open  int        // streams, and requests that may become streams
 	conns map[net.Conn]bool
-	none  chan struct{} // closed when open is 0; nil while nobody waits for that
+	none  chan struct{} // closed when open is 0; nil while close does not wait
 }
 
 func (o *openStreams) begin() {
@@ -190,7 +190,7 @@ func (o *openStreams) hold(c net.Conn) {
 	o.conns[c] = true
 }
 
-// end takes begin back, and hold if there was one; c is nil otherwise.
+// end reverts begin, and hold if c is not nil.
 func (o *openStreams) end(c net.Conn) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -201,8 +201,8 @@ func (o *openStreams) end(c net.Conn) {
 	}
 }
 
-// close waits for the streams to end, which they do while the API is draining,
-// and cuts those that are left when ctx ends.
+// close waits until all streams have ended, which they do while the Router drains.
+// When ctx ends, it closes the connections of the remaining ones.
 func (o *openStreams) close(ctx context.Context) {
 	o.mu.Lock()
 	if o.open == 0 {
@@ -221,18 +221,18 @@ func (o *openStreams) close(ctx context.Context) {
 	}
 	o.mu.Lock()
 	for c := range o.conns {
-		_ = c.Close() // it wakes whoever writes there
+		_ = c.Close() // this ends a write that waits
 	}
 	o.mu.Unlock()
 	<-none
 }
 
-// Err returns the error that ended the stream; nil = none yet.
+// Err returns the error that ended the stream, or nil.
 func (s *Stream) Err() error { return s.err }
 
-// begin writes head and what every stream begins with.
+// begin writes head, and the retry time that every stream starts with.
 func (s *Stream) begin(head []byte) {
-	s.Write(fmt.Appendf(head, "retry: %d\n\n", eventRetry.Milliseconds()))
+	s.Write(fmt.Appendf(head, "retry: %d\n\n", retryAfter.Milliseconds()))
 }
 
 // Send writes an event.
@@ -240,30 +240,30 @@ func (s *Stream) Send(event, id string, data any) {
 	s.Write(EventText(event, id, EncodeEvent(data)))
 }
 
-// Beat writes a comment.
-func (s *Stream) Beat() { s.Write([]byte(": beat\n\n")) }
+// Heartbeat writes a comment.
+func (s *Stream) Heartbeat() { s.Write([]byte(": beat\n\n")) }
 
-// Write writes an event, as EventText makes it.
+// Write writes an event that EventText returned.
 func (s *Stream) Write(text []byte) {
 	if s.err != nil {
 		return
 	}
-	// Not every writer has deadlines; without one the server's own bound holds.
-	_ = s.until.SetWriteDeadline(time.Now().Add(eventWait))
+	// If a writer has no deadlines, the limit of the server holds.
+	_ = s.until.SetWriteDeadline(time.Now().Add(eventTimeout))
 	if _, s.err = s.w.Write(text); s.err == nil && s.flush != nil {
 		s.err = s.flush()
 	}
 }
 
-// EventText is an event as it is sent.
+// EventText returns an event as it is sent.
 func EventText(event, id string, data []byte) []byte {
 	return fmt.Appendf(nil, "event: %s\nid: %s\ndata: %s\n\n", event, id, data)
 }
 
-// EncodeEvent makes JSON of what is sent.
+// EncodeEvent returns the data of an event as JSON.
 func EncodeEvent(data any) []byte {
 	text, err := json.Marshal(data)
-	if err != nil { // it is structs of texts, numbers and times
+	if err != nil { // structs of strings, numbers and times always have a JSON form
 		panic(err)
 	}
 	return text

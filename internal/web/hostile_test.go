@@ -127,9 +127,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	s := b.serveHTTP(t, Limits{Connections: 3})
-	held := []net.Conn{b.raw(t, ""), b.raw(t, "GET / HT"), b.raw(t, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")}
+	buffered := []net.Conn{b.raw(t, ""), b.raw(t, "GET / HT"), b.raw(t, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")}
 	one := make([]byte, 1)
-	if _, err := io.ReadFull(held[2], one); err != nil { // all three are in
+	if _, err := io.ReadFull(buffered[2], one); err != nil { // all three are in
 		t.Fatal(err)
 	}
 	waiting := b.raw(t, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -140,7 +140,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if n, err := waiting.Read(one); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("a fourth one was let in: %d, %v", n, err)
 	}
-	_ = held[0].Close()
+	_ = buffered[0].Close()
 	if err := waiting.SetReadDeadline(time.Now().Add(patient)); err != nil {
 		t.Fatal(err)
 	}
@@ -165,15 +165,15 @@ func TestConnectionsAreBounded(t *testing.T) {
 // TestManySlowReadersHaveLessTime each than one has.
 func TestManySlowReadersHaveLessTime(t *testing.T) {
 	t.Parallel()
-	held := new(atomic.Int64)
-	held.Store(heldMost)
+	buffered := new(atomic.Int64)
+	buffered.Store(heldMax)
 	w := &deadlines{}
-	paced := &pacedWriter{ResponseWriter: w, rc: http.NewResponseController(w), wait: time.Minute, held: held}
+	paced := &pacedWriter{ResponseWriter: w, rc: http.NewResponseController(w), wait: time.Minute, buffered: buffered}
 	if _, err := paced.Write(nil); err != nil || w.last < 59*time.Second {
 		t.Errorf("%v, %s left", err, w.last)
 	}
-	if _, err := paced.Write([]byte("x")); err != nil || w.last > 2*time.Second || held.Load() != heldMost {
-		t.Errorf("%v, %s left, %d held", err, w.last, held.Load())
+	if _, err := paced.Write([]byte("x")); err != nil || w.last > 2*time.Second || buffered.Load() != heldMax {
+		t.Errorf("%v, %s left, %d held", err, w.last, buffered.Load())
 	}
 	paced.WriteHeader(http.StatusOK)
 	if w.last < 59*time.Second {

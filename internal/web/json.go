@@ -11,17 +11,17 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// jsonFormats is how bodies are read and written.
+// jsonFormats are the formats of bodies.
 var jsonFormats = map[string]huma.Format{"application/json": strictJSON, "json": strictJSON}
 
 var strictJSON = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: unmarshalStrict}
 
-// fieldPrefix begins an error of reading a body that names a field, since huma
-// passes on nothing but its text: "field amount: must be …".
+// fieldPrefix starts an error that names a field of a body: "field amount: must be
+// …". huma passes on only the text of such an error.
 const fieldPrefix = "field "
 
-// unmarshalStrict refuses what is no text, and names that are there twice, since
-// readers differ on which one counts. Names that are unknown are the schema's affair.
+// unmarshalStrict parses JSON. It refuses invalid text and duplicate names, since
+// parsers differ on which of two values counts. The schema refuses unknown names.
 func unmarshalStrict(data []byte, v any) error {
 	if err := reward.CheckJSONText(data); err != nil {
 		return fmt.Errorf("the body %w", err)
@@ -36,7 +36,7 @@ func unmarshalStrict(data []byte, v any) error {
 	return checkNames(json.NewDecoder(bytes.NewReader(data)))
 }
 
-// checkNames reads one value of JSON that is known to be whole.
+// checkNames refuses duplicate names in the next value, which is valid JSON.
 func checkNames(dec *json.Decoder) error {
 	start, err := dec.Token()
 	if err != nil {
@@ -54,7 +54,7 @@ func checkNames(dec *json.Decoder) error {
 			}
 			name, _ := key.(string) // a name is always a string
 			if seen[name] {
-				return fmt.Errorf("%s%s: is there twice", fieldPrefix, shown(name))
+				return fmt.Errorf("%s%s: is given twice", fieldPrefix, shown(name))
 			}
 			seen[name] = true
 		}
@@ -66,7 +66,7 @@ func checkNames(dec *json.Decoder) error {
 	return err
 }
 
-// shown keeps a hostile name from looking like more than a name.
+// shown quotes a name that could be mistaken for more than a name.
 func shown(name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == ':' || r > '~' }) || len(name) > 64 {
 		return strings.ReplaceAll(reward.Quote(name), ": ", ":")

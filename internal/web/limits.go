@@ -8,14 +8,24 @@ import (
 	"time"
 )
 
-// Limits keep slow and greedy callers from holding on to the server. A field
-// that is 0 has its default.
+// Limits protect a Server from slow and greedy clients. A zero field has its
+// default.
 type Limits struct {
-	Connections int           // open at once, and who comes then waits; 20000
-	Header      time.Duration // for a request's line and headers to come; 10 s
-	Leftover    time.Duration // for the rest of a body that nobody wants; 5 s
-	Write       time.Duration // for a reader to take 32 KiB of an answer; 30 s
-	Idle        time.Duration // between two requests on a connection; 2 m
+	// Connections limits the open connections; further clients wait. The default
+	// is 20,000.
+	Connections int
+	// Header is the timeout for the request line and headers to arrive. The
+	// default is 10 s.
+	Header time.Duration
+	// Leftover is the timeout for the rest of a body that the operation does not
+	// read. The default is 5 s.
+	Leftover time.Duration
+	// Write is the timeout for a client to read 32 KiB of a response. The default
+	// is 30 s.
+	Write time.Duration
+	// Idle is the maximum time between two requests on a connection. The default
+	// is 2 m.
+	Idle time.Duration
 }
 
 func (l Limits) withDefaults() Limits {
@@ -25,22 +35,22 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
-// handler bounds how long h can be kept waiting by who reads or writes slowly.
-// h bounds how long it reads a body it wants; a deadline for reading that it has
-// set is taken back when the body is whole, because the connection is watched
-// for its end from then on, and a deadline would look like one.
+// handler returns h with limits on slow clients. h limits the bodies that it
+// reads itself. The read deadline is removed once the body is complete: from
+// then on net/http reads in order to see the connection end, and a deadline
+// would look like an end.
 func (l Limits) handler(h http.Handler) http.Handler {
-	held := new(atomic.Int64)
+	buffered := new(atomic.Int64)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if conn, ok := r.Context().Value(headConnKey{}).(*headConn); ok {
-			conn.headIsRead.Store(true)
+			conn.headersRead.Store(true)
 		}
 		rc := http.NewResponseController(w)
 		if r.Body != nil && r.Body != http.NoBody {
 			body := &watchedBody{ReadCloser: r.Body, rc: rc}
 			r.Body = body
-			// Until h sets its own: net/http reads what h leaves of a body, before
-			// the answer and after it. Writers without deadlines are a test's own.
+			// This deadline holds until h sets its own. net/http reads the rest of a
+			// body before and after the response. Only test writers have no deadlines.
 			_ = rc.SetReadDeadline(time.Now().Add(l.Leftover))
 			defer func() {
 				if !body.whole {
@@ -48,11 +58,11 @@ func (l Limits) handler(h http.Handler) http.Handler {
 				}
 			}()
 		}
-		h.ServeHTTP(&pacedWriter{ResponseWriter: w, rc: rc, wait: l.Write, held: held}, r)
+		h.ServeHTTP(&pacedWriter{ResponseWriter: w, rc: rc, wait: l.Write, buffered: buffered}, r)
 	})
 }
 
-// watchedBody notes when a body is whole.
+// watchedBody records whether a body was read to its end.
 type watchedBody struct {
 	io.ReadCloser
 	rc    *http.ResponseController
@@ -69,31 +79,32 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 }
 
 const (
-	// pacePart is what a reader has to take within the time for it, in bytes.
-	pacePart = 32 << 10
-	// heldMost is how many bytes of answers may wait for their readers before
-	// those have less time: one part in heldHurry of what they have otherwise.
-	heldMost  = 32 << 20
-	heldHurry = 30
+	// writePart is the number of bytes that a client must read within the write
+	// timeout.
+	writePart = 32 << 10
+	// heldMax is the number of response bytes waiting for their clients above which
+	// the write timeout is divided by heldDivisor.
+	heldMax     = 32 << 20
+	heldDivisor = 30
 )
 
-// pacedWriter gives each part of an answer a deadline of its own: an answer may
-// take hours to read, but its reader may not stand still. Who sets deadlines for
-// writing himself is left alone.
+// pacedWriter gives each part of a response its own deadline. Reading a response may
+// take hours, but the client must not stop reading. After a handler has set a
+// write deadline, pacedWriter sets none.
 type pacedWriter struct {
 	http.ResponseWriter
-	rc   *http.ResponseController
-	wait time.Duration
-	held *atomic.Int64 // bytes of all answers that are being written
-	own  bool          // the handler sets them
+	rc       *http.ResponseController
+	wait     time.Duration
+	buffered *atomic.Int64 // bytes of all responses being written
+	own      bool          // the handler sets the deadlines
 }
 
 func (w *pacedWriter) Write(b []byte) (int, error) {
-	w.held.Add(int64(len(b)))
-	defer w.held.Add(-int64(len(b)))
+	w.buffered.Add(int64(len(b)))
+	defer w.buffered.Add(-int64(len(b)))
 	written := 0
 	for {
-		part := b[written:min(len(b), written+pacePart)]
+		part := b[written:min(len(b), written+writePart)]
 		w.extend()
 		n, err := w.ResponseWriter.Write(part)
 		if written += n; err != nil || written == len(b) {
@@ -102,7 +113,7 @@ func (w *pacedWriter) Write(b []byte) (int, error) {
 	}
 }
 
-// WriteHeader is for answers without a body.
+// WriteHeader sets a deadline too, for responses without a body.
 func (w *pacedWriter) WriteHeader(status int) {
 	w.extend()
 	w.ResponseWriter.WriteHeader(status)
@@ -113,13 +124,14 @@ func (w *pacedWriter) extend() {
 		return
 	}
 	wait := w.wait
-	if w.held.Load() > heldMost {
-		wait /= heldHurry
+	if w.buffered.Load() > heldMax {
+		wait /= heldDivisor
 	}
-	_ = w.rc.SetWriteDeadline(time.Now().Add(wait)) // a test's writer may have none
+	_ = w.rc.SetWriteDeadline(time.Now().Add(wait)) // only test writers have no deadlines
 }
 
-// SetWriteDeadline is for http.ResponseController.
+// SetWriteDeadline serves http.ResponseController. From then on the handler is
+// responsible for deadlines.
 func (w *pacedWriter) SetWriteDeadline(t time.Time) error {
 	w.own = true
 	return w.rc.SetWriteDeadline(t)

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// waitMax is the longest that an answer is held.
+// waitMax is the longest wait that a caller can ask for.
 const waitMax = 30 * time.Second
 
-// PreferredWait reads the wait preference of Prefer headers (RFC 7240), at most
-// waitMax; 0 = none. A preference that cannot be read is one that is not
-// honoured, never an error, and of several the first counts.
+// PreferredWait returns the wait preference of Prefer headers (RFC 7240), at most
+// 30 s, or 0 if there is none. It ignores a preference that it cannot parse. If
+// there are several, the first one counts.
 func PreferredWait(headers []string) time.Duration {
 	for _, header := range headers {
 		for _, preference := range splitUnquoted(header, ',') {
-			first := splitUnquoted(preference, ';')[0] // parameters of wait mean nothing
+			first := splitUnquoted(preference, ';')[0] // parameters of wait have no meaning
 			name, value, _ := strings.Cut(first, "=")
 			if !strings.EqualFold(strings.TrimSpace(name), "wait") {
 				continue
@@ -34,7 +34,7 @@ func PreferredWait(headers []string) time.Duration {
 	return 0
 }
 
-// splitUnquoted splits at a mark that stands in no quoted string.
+// splitUnquoted splits s at each mark outside of quoted strings.
 func splitUnquoted(s string, mark byte) []string {
 	var parts []string
 	quoted, from := false, 0

@@ -13,11 +13,10 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/validation"
 
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Codes of HTTP itself; those of the operations are passed on.
+// Codes of errors that do not depend on the operation.
 const (
 	CodeInternal         = "INTERNAL"
 	CodeUnavailable      = "UNAVAILABLE"
@@ -32,7 +31,7 @@ const (
 	CodeWrongHost        = "WRONG_HOST"
 )
 
-// statuses is the one table from kinds of error to HTTP.
+// statuses maps the kinds of errors to HTTP statuses.
 var statuses = map[reward.Kind]int{
 	reward.KindMalformed:   http.StatusBadRequest,
 	reward.KindTimeout:     http.StatusRequestTimeout,
@@ -43,7 +42,7 @@ var statuses = map[reward.Kind]int{
 	reward.KindInternal:    http.StatusInternalServerError,
 }
 
-// codes are for errors that come from HTTP itself and have a status only.
+// codes maps the statuses of huma's errors to codes.
 var codes = map[int]string{
 	http.StatusBadRequest:            reward.CodeMalformed,
 	http.StatusNotFound:              CodeRouteNotFound,
@@ -57,35 +56,35 @@ var codes = map[int]string{
 
 // Problem is the body of every error (RFC 9457, application/problem+json).
 type Problem struct {
-	Type      string         `json:"type" doc:"Always about:blank; the code says what happened"`
-	Title     string         `json:"title" doc:"The status in words"`
+	Type      string         `json:"type" doc:"Always about:blank; code identifies the error"`
+	Title     string         `json:"title" doc:"The status as text"`
 	Status    int            `json:"status" doc:"HTTP status"`
-	Code      string         `json:"code" doc:"Stable, for programs" example:"ILLEGAL_STATE"`
-	Detail    string         `json:"detail,omitempty" doc:"For people: what, where, what to do"`
-	OpensAt   time.Time      `json:"opensAt,omitzero" doc:"Of NOT_OPEN: when one can ask"`
-	RequestID string         `json:"requestId,omitempty" doc:"To be quoted when asking for help; X-Request-Id too"`
-	Errors    []ProblemField `json:"errors,omitempty" doc:"Every field that is wrong"`
+	Code      string         `json:"code" doc:"Stable error code, for programs" example:"ILLEGAL_STATE"`
+	Detail    string         `json:"detail,omitempty" doc:"Explanation for people: what failed, where, and what to do"`
+	OpensAt   time.Time      `json:"opensAt,omitzero" doc:"When the template opens; only with NOT_OPEN"`
+	RequestID string         `json:"requestId,omitempty" doc:"ID of the request, to quote when asking for help; also in X-Request-Id"`
+	Errors    []ProblemField `json:"errors,omitempty" doc:"Every invalid field"`
 
-	Applied    string `json:"-"` // Preference-Applied; "" = none
-	RetryAfter int    `json:"-"` // seconds; 0 = of the status
+	Applied    string `json:"-"` // header Preference-Applied; "": none
+	RetryAfter int    `json:"-"` // header Retry-After in seconds; 0: as the status needs
 }
 
-// ProblemField says which field is wrong.
+// ProblemField describes an invalid field.
 type ProblemField struct {
-	Field  string `json:"field" doc:"Name in the body or the query" example:"amount"`
+	Field  string `json:"field" doc:"Name of the field in the body or query" example:"amount"`
 	Detail string `json:"detail" example:"must not be negative"`
 }
 
-// Error makes a Problem an error.
+// Error implements error.
 func (p *Problem) Error() string { return p.Code + ": " + p.Detail }
 
-// GetStatus tells huma the status.
+// GetStatus returns the status for huma.
 func (p *Problem) GetStatus() int { return p.Status }
 
-// ContentType tells huma the media type.
+// ContentType returns the media type for huma.
 func (p *Problem) ContentType(string) string { return ProblemType }
 
-// GetHeaders tells huma the headers that go with the status.
+// GetHeaders returns the headers of the response for huma.
 func (p *Problem) GetHeaders() http.Header {
 	h := make(http.Header)
 	switch {
@@ -106,15 +105,16 @@ func (p *Problem) GetHeaders() http.Header {
 // ProblemType is the media type of a Problem.
 const ProblemType = "application/problem+json"
 
-// NewProblem returns a Problem with the title of its status.
+// NewProblem returns a Problem whose title is the text of its status.
 func NewProblem(status int, code, detail string) *Problem {
 	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
 }
 
-// huma has one error model per process, so it is replaced once and for all.
+// huma has one error model per process. A program that embeds Largesse and uses
+// huma itself gets this model too.
 func init() {
 	huma.ValidateStrictCasing = true
-	// The usual %v would write the greatest amount as 1e+15.
+	// The default %v would print the largest amount as 1e+15.
 	validation.MsgExpectedMinimumNumber, validation.MsgExpectedMaximumNumber = "must be at least %.0f", "must be at most %.0f"
 	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
 		return humaProblem(status, msg, errs)
@@ -126,7 +126,7 @@ func init() {
 	}
 }
 
-// humaProblem makes a Problem of what huma found wrong with a request.
+// humaProblem returns the Problem for huma's errors about a request.
 func humaProblem(status int, msg string, errs []error) *Problem {
 	for _, err := range errs {
 		if d, ok := errors.AsType[*huma.ErrorDetail](err); ok && unparsable(d) && status == http.StatusUnprocessableEntity {
@@ -143,22 +143,22 @@ func humaProblem(status int, msg string, errs []error) *Problem {
 		return p
 	}
 	if cause, ok := bodyCause(errs); ok {
-		// The fields of a body that could not be taken would all look wrong.
+		// If the body as a whole is unusable, all of its fields would look invalid.
 		errs = []error{cause}
 	}
 	for _, err := range errs {
 		d, ok := errors.AsType[*huma.ErrorDetail](err)
 		if !ok || status == http.StatusBadRequest && strings.HasPrefix(d.Location, "body.") {
-			// Nothing can be said about the fields of a body that is not JSON.
+			// A body that is not JSON has no fields.
 			continue
 		}
 		f := problemField(d)
-		f.Field, f.Detail = brief(f.Field), brief(f.Detail)
-		// What the schema says about a field comes first and is enough.
+		f.Field, f.Detail = truncate(f.Field), truncate(f.Detail)
+		// The first error of a field, from its schema, is enough.
 		if !slices.ContainsFunc(p.Errors, func(o ProblemField) bool { return o.Field == f.Field }) {
 			p.Errors = append(p.Errors, f)
 		}
-		if len(p.Errors) == fieldErrorsMost {
+		if len(p.Errors) == fieldErrorsMax {
 			break
 		}
 	}
@@ -168,24 +168,24 @@ func humaProblem(status int, msg string, errs []error) *Problem {
 	return p
 }
 
-// What a problem repeats of a request has a bound, which a request may not have.
+// Limits of what a problem repeats from a request.
 const (
-	fieldErrorsMost = 100
-	briefMost       = 500 // bytes of a name or a sentence
+	fieldErrorsMax = 100
+	truncatedMax   = 500 // bytes of a name or sentence
 )
 
-func brief(s string) string {
-	if len(s) <= briefMost {
+func truncate(s string) string {
+	if len(s) <= truncatedMax {
 		return s
 	}
-	return strings.ToValidUTF8(s[:briefMost], "") + "…"
+	return strings.ToValidUTF8(s[:truncatedMax], "") + "…"
 }
 
-// requiredPrefix begins what huma says of a field that is missing.
+// requiredPrefix starts huma's message about a missing field.
 const requiredPrefix = "expected required property "
 
-// bodyCause finds what is wrong with a body as a whole: its media type, its
-// JSON, or that it is no object.
+// bodyCause finds the error about a body as a whole: its media type, its JSON, or
+// that it is not an object.
 func bodyCause(errs []error) (*huma.ErrorDetail, bool) {
 	for _, err := range errs {
 		d, ok := errors.AsType[*huma.ErrorDetail](err)
@@ -196,8 +196,8 @@ func bodyCause(errs []error) (*huma.ErrorDetail, bool) {
 	return nil, false
 }
 
-// unparsable tells a parameter that is not of its type from one whose value is
-// wrong.
+// unparsable reports whether d is about a query parameter that does not have its
+// type, in contrast to an invalid value.
 func unparsable(d *huma.ErrorDetail) bool {
 	return strings.HasPrefix(d.Location, "query.") && strings.HasPrefix(d.Message, "invalid ")
 }
@@ -221,10 +221,10 @@ func problemField(d *huma.ErrorDetail) ProblemField {
 	return ProblemField{Field: field, Detail: d.Message}
 }
 
-const internalDetail = "something went wrong on our side; quote the request id when asking for help"
+const internalDetail = "the server failed unexpectedly; quote the request ID when you ask for help"
 
-// ProblemOf makes the answer for an error of the rooms below. What is our own
-// fault is logged, and not shown.
+// ProblemOf returns the Problem for an error of an operation. Internal errors are
+// logged, and their text is not shown to the caller.
 func (a *Router) ProblemOf(ctx context.Context, err error) *Problem {
 	if p, ok := errors.AsType[*Problem](err); ok {
 		p.RequestID = RequestID(ctx)
@@ -248,17 +248,16 @@ func (a *Router) ProblemOf(ctx context.Context, err error) *Problem {
 	p.RequestID = RequestID(ctx)
 	switch {
 	case ctx.Err() != nil:
-		// The caller has gone; that is no fault of ours.
-		a.log.Debug(obs.Failed, "request_id", p.RequestID, "error", err)
+		a.log.Debug("request abandoned by caller", "request_id", p.RequestID, "error", err)
 	case status == http.StatusServiceUnavailable:
-		a.log.Warn(obs.Unavailable, err, "request_id", p.RequestID)
+		a.log.Warn("request failed: service unavailable", err, "request_id", p.RequestID)
 	case status == http.StatusInternalServerError:
-		a.log.Error(obs.Failed, err, "request_id", p.RequestID)
+		a.log.Error("request failed", err, "request_id", p.RequestID)
 	}
 	return p
 }
 
-// writeProblem answers outside of huma.
+// writeProblem answers a request without huma.
 func writeProblem(w http.ResponseWriter, p *Problem) {
 	body, err := json.Marshal(p)
 	if err != nil { // strings and integers always have a JSON form
@@ -271,10 +270,10 @@ func writeProblem(w http.ResponseWriter, p *Problem) {
 	h.Set("Content-Type", ProblemType)
 	h.Del("Content-Length")
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(append(body, '\n')) // the caller may have gone
+	_, _ = w.Write(append(body, '\n')) // the caller may have left
 }
 
-// Fail answers an error of the rooms below, outside of huma.
+// Fail answers a request with the Problem for err, without huma.
 func (a *Router) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	writeProblem(w, a.ProblemOf(r.Context(), err))
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -22,36 +21,38 @@ const requestIDHeader = "X-Request-Id"
 
 type requestIDKey struct{}
 
-// RequestID returns the id of the request that ctx belongs to, "" without one.
+// RequestID returns the ID of the request that ctx belongs to, or "" if there is
+// none.
 func RequestID(ctx context.Context) string {
 	id, _ := ctx.Value(requestIDKey{}).(string)
 	return id
 }
 
-// withRequestID gives a request and its answer an id, unless it has one.
+// withRequestID gives a request and its response an ID, unless the request has one.
 func withRequestID(w http.ResponseWriter, r *http.Request) *http.Request {
 	if RequestID(r.Context()) != "" {
 		return r
 	}
 	id := r.Header.Get(requestIDHeader)
-	if !goodRequestID(id) {
+	if !validRequestID(id) {
 		id = rand.Text()
 	}
 	w.Header().Set(requestIDHeader, id)
 	return r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
 }
 
-// IDOf reads the id of something, said as what it is the id of: "API key".
+// IDOf parses an ID. The error calls the thing that it identifies what, for
+// example "API key".
 func IDOf(what, text string) (int64, error) {
 	id, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || id < 1 || strconv.FormatInt(id, 10) != text {
-		return 0, fmt.Errorf("%s is the id of no %s: that is a whole number from 1", reward.Quote(text), what)
+		return 0, fmt.Errorf("%s is not the ID of a %s: use a whole number from 1", reward.Quote(text), what)
 	}
 	return id, nil
 }
 
-// ServeHTTP answers one request: gives it an id, turns panics and unknown
-// routes into problems, and leaves the rest to the routes.
+// ServeHTTP answers one request. It gives the request an ID, asks the gate, turns
+// panics and unknown routes into problems, and calls the operation.
 func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	r = withRequestID(w, r)
@@ -62,13 +63,13 @@ func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		defer func() { a.metrics.RequestAnswered(operation, tw.status) }()
 		a.recovered(tw, r, recover())
-		a.log.Debug(obs.Processed, "request_id", id, "method", r.Method, "path", r.URL.Path,
+		a.log.Debug("request handled", "request_id", id, "method", r.Method, "path", r.URL.Path,
 			"status", tw.status, "millis", time.Since(began).Milliseconds())
 	}()
 	_, pattern := a.mux.Handler(r)
 	resource, path := a.paths.Handler(r)
-	// The path decides before the method does: GET on a path that takes POST only
-	// is not the GET of a path with an id in the same place.
+	// The path decides before the method: GET on a path that supports only POST
+	// must not become the GET of a path with an ID in the same place.
 	if _, own, _ := strings.Cut(pattern, " "); own == "" || own != path {
 		a.unrouted(tw, r, resource)
 		return
@@ -81,8 +82,8 @@ func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer end()
 	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
-		// What cannot be read would be left out: a filter, or that it is a dry run.
-		a.Fail(tw, r, Malformed("query", "cannot be read: "+err.Error()))
+		// url.Values would leave out the malformed part, such as a filter or dryRun.
+		a.Fail(tw, r, Malformed("query", "cannot be parsed: "+err.Error()))
 		return
 	}
 	if !strings.HasPrefix(pattern, "GET /v1/") || r.Method != http.MethodGet {
@@ -94,8 +95,8 @@ func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	tagged.end()
 }
 
-// checkQuery refuses query parameters that would count for less than they say:
-// one that is there twice, and one without a value that is no free text.
+// checkQuery refuses query parameters that huma would ignore in part: a
+// parameter given twice, and one without a value unless it is free text.
 func (a *Router) checkQuery(ctx huma.Context, next func(huma.Context)) {
 	u := ctx.URL()
 	query := u.Query()
@@ -105,12 +106,12 @@ func (a *Router) checkQuery(ctx huma.Context, next func(huma.Context)) {
 		switch {
 		case p.In != "query":
 		case len(values) > 1 && p.Schema.Type != huma.TypeArray:
-			wrong = "is there twice"
+			wrong = "is given twice"
 		case slices.Contains(values, "") && (p.Schema.Type != huma.TypeString || p.Schema.Enum != nil):
-			wrong = "is empty; give it a value or leave it out"
+			wrong = "is empty; set a value or omit it"
 		}
 		if wrong != "" {
-			_ = huma.WriteErr(a.huma, ctx, http.StatusBadRequest, "validation failed", // the caller may have gone
+			_ = huma.WriteErr(a.huma, ctx, http.StatusBadRequest, "validation failed", // the caller may have left
 				&huma.ErrorDetail{Location: "query." + p.Name, Message: wrong})
 			return
 		}
@@ -118,9 +119,9 @@ func (a *Router) checkQuery(ctx huma.Context, next func(huma.Context)) {
 	next(ctx)
 }
 
-// recovered answers a panic. When part of the answer has gone out, or the
-// panic asks for it, the connection is cut, so that nobody takes half an
-// answer for a whole one.
+// recovered answers a panic with a problem. If a part of the response was sent, or
+// the panic is http.ErrAbortHandler, it closes the connection instead, so that
+// the caller sees that the response is incomplete.
 func (a *Router) recovered(w *trackedWriter, r *http.Request, v any) {
 	if v == nil {
 		return
@@ -128,7 +129,7 @@ func (a *Router) recovered(w *trackedWriter, r *http.Request, v any) {
 	if v == http.ErrAbortHandler { //nolint:errorlint // net/http compares it so
 		panic(v)
 	}
-	a.log.Error(obs.Failed, fmt.Errorf("panic: %v", v), "request_id", RequestID(r.Context()),
+	a.log.Error("request handler panicked", fmt.Errorf("panic: %v", v), "request_id", RequestID(r.Context()),
 		"method", r.Method, "path", r.URL.Path, "stack", string(debug.Stack()))
 	if w.status != 0 {
 		panic(http.ErrAbortHandler)
@@ -138,14 +139,14 @@ func (a *Router) recovered(w *trackedWriter, r *http.Request, v any) {
 	writeProblem(w, p)
 }
 
-// methods are those that a path takes.
+// methods lists the methods that a path supports.
 type methods struct{ names []string }
 
-// ServeHTTP is never called: a.paths only looks up.
+// ServeHTTP does nothing: a.paths is used for lookups only.
 func (*methods) ServeHTTP(http.ResponseWriter, *http.Request) {}
 
-// note notes the operation of a pattern, and that its path takes its method.
-func (a *Router) note(operation, pattern string) {
+// record records the operation of a pattern, and the method for its path.
+func (a *Router) record(operation, pattern string) {
 	a.operations[pattern] = operation
 	method, path, _ := strings.Cut(pattern, " ")
 	m := a.methods[path]
@@ -161,20 +162,21 @@ func (a *Router) note(operation, pattern string) {
 	slices.Sort(m.names)
 }
 
-// unrouted answers for a path that is not there, or does not take the method.
+// unrouted answers requests with an unknown path, or with a method that the path
+// does not support.
 func (a *Router) unrouted(w http.ResponseWriter, r *http.Request, resource http.Handler) {
-	p := NewProblem(http.StatusNotFound, CodeRouteNotFound, "there is nothing at this path; GET /openapi.json lists what there is")
+	p := NewProblem(http.StatusNotFound, CodeRouteNotFound, "no operation has this path; GET /openapi.json lists all operations")
 	if m, ok := resource.(*methods); ok {
 		allow := strings.Join(m.names, ", ")
 		w.Header().Set("Allow", allow)
-		p = NewProblem(http.StatusMethodNotAllowed, CodeMethodNotAllowed, "the path takes "+allow)
+		p = NewProblem(http.StatusMethodNotAllowed, CodeMethodNotAllowed, "the path supports "+allow)
 	}
 	p.RequestID = RequestID(r.Context())
 	writeProblem(w, p)
 }
 
-// goodRequestID says whether a caller's id can stand in a log and a header.
-func goodRequestID(id string) bool {
+// validRequestID reports whether a caller's ID can be used in logs and headers.
+func validRequestID(id string) bool {
 	if id == "" || len(id) > 128 {
 		return false
 	}
@@ -187,13 +189,13 @@ func goodRequestID(id string) bool {
 	return true
 }
 
-// trackedWriter remembers the status that went out; 0 = nothing yet.
+// trackedWriter records the status that was sent; 0 means none yet.
 type trackedWriter struct {
 	http.ResponseWriter
 	status int
 }
 
-// WriteHeader notes the first final status.
+// WriteHeader records the first final status.
 func (w *trackedWriter) WriteHeader(status int) {
 	if w.status == 0 && status >= http.StatusOK {
 		w.status = status

@@ -1,3 +1,8 @@
+// Package web is the HTTP plumbing of the API. A Router answers requests: it gives
+// them IDs, asks who may call an operation, and writes problems, ETags, CSV and
+// event streams. A Server serves a Router on a TCP address and protects it from
+// slow, greedy and foreign clients. The package knows no operation; those are in
+// package api.
 package web
 
 import (
@@ -23,15 +28,15 @@ type RouterConfig struct {
 	Title, Version string
 	// Gate is asked before each operation. It must not be nil.
 	Gate Gate
-	// Metrics counts the answers. Nil counts nothing.
+	// Metrics counts the responses. Nil counts nothing.
 	Metrics *obs.Metrics
 	Log     obs.Log
 }
 
-// Router answers HTTP requests. It gives each request an id, finds its
-// operation, asks the gate, and turns errors, panics and unknown paths into
-// problems. It does not know what the operations do. Add all operations before
-// the first request; after that it is safe for concurrent use.
+// Router answers HTTP requests. It gives each request an ID, finds its operation,
+// asks the gate, and turns errors, panics and unknown paths into problems. It does
+// not know what the operations do. All operations must be added before the first
+// request. After that, a Router is safe for concurrent use.
 type Router struct {
 	gate     Gate
 	metrics  *obs.Metrics
@@ -40,9 +45,9 @@ type Router struct {
 	huma     huma.API
 	draining drain
 	streams  openStreams
-	// operations has the operation of each pattern of mux.
+	// operations maps the patterns of mux to operations.
 	operations map[string]string
-	paths      *http.ServeMux      // knows each path without its methods
+	paths      *http.ServeMux      // finds a path whatever the method
 	methods    map[string]*methods // by path
 }
 
@@ -68,14 +73,14 @@ func (a *Router) OpenAPI() *huma.OpenAPI { return a.huma.OpenAPI() }
 
 // Handle adds an operation that f answers, without huma.
 func (a *Router) Handle(operation, pattern string, f http.HandlerFunc) {
-	a.note(operation, pattern)
+	a.record(operation, pattern)
 	a.mux.HandleFunc(pattern, f)
 }
 
-// Register adds an operation with a JSON body and a JSON answer. Errors of f
+// Register adds an operation with a JSON body and a JSON response. Errors of f
 // become problems.
 func Register[I, O any](a *Router, op huma.Operation, f func(ctx context.Context, in *I) (*O, error)) {
-	a.note(op.OperationID, op.Method+" "+op.Path)
+	a.record(op.OperationID, op.Method+" "+op.Path)
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := f(ctx, in)
 		if err != nil {
@@ -88,27 +93,26 @@ func Register[I, O any](a *Router, op huma.Operation, f func(ctx context.Context
 // Operations returns the operation of each pattern.
 func (a *Router) Operations() map[string]string { return maps.Clone(a.operations) }
 
-// OpenStreams returns how many streams of events are open, and how many of them
-// have a connection of their own.
+// OpenStreams returns the number of open event streams, and how many of them took
+// over their connection.
 func (a *Router) OpenStreams() (streams, connections int) {
 	a.streams.mu.Lock()
 	defer a.streams.mu.Unlock()
 	return a.streams.open, len(a.streams.conns)
 }
 
-// CloseStreams waits until all streams of events have ended, which they do
-// while the Router drains. It cuts those that are still open when ctx ends.
+// CloseStreams waits until all event streams have ended, which they do while the
+// Router drains. When ctx ends, it closes the connections of the remaining ones.
 func (a *Router) CloseStreams(ctx context.Context) { a.streams.close(ctx) }
 
-// Drain ends the answers that wait for something, such as streams of events.
+// Drain ends the responses that wait for something, such as event streams.
 func (a *Router) Drain() { a.draining.set(true) }
 
-// Undrain takes Drain back.
+// Undrain reverts Drain.
 func (a *Router) Undrain() { a.draining.set(false) }
 
-// IsDraining reports whether Drain was called last.
+// IsDraining reports whether the Router drains.
 func (a *Router) IsDraining() bool { return a.draining.active() }
 
-// DrainBegins returns a channel that is closed once draining begins, or has
-// begun.
+// DrainBegins returns a channel that is closed once draining begins, or has begun.
 func (a *Router) DrainBegins() <-chan struct{} { return a.draining.begins() }

@@ -18,59 +18,60 @@ import (
 	"github.com/largesse/largesse/internal/service"
 )
 
-// How callers prove who they are. AuthNone lets everybody in who can reach the
-// address, which is why it must be a loopback one.
+// How callers authenticate. AuthNone admits every caller that can reach the
+// address, so the address must be a loopback one.
 const (
 	AuthNone   = auth.ModeNone
 	AuthAPIKey = auth.ModeAPIKey
 	AuthJWT    = auth.ModeJWT // or an API key
 )
 
-const (
-	// drainWait is how long requests under way may take to end at a stop.
-	drainWait = 5 * time.Second
-)
+// drainWait is the time that requests in progress have to end when the Server
+// stops.
+const drainWait = 5 * time.Second
 
-// ServerConfig says where and how to listen.
+// ServerConfig configures a Server.
 type ServerConfig struct {
-	// Listen is host:port; port 0 takes any free one.
-	Listen   string
+	// Listen is host:port. Port 0 means any free port.
+	Listen string
+	// AuthMode is AuthNone, AuthAPIKey or AuthJWT.
 	AuthMode string
-	// Origins are those of web pages that may call, e.g. https://shop.example.
+	// Origins lists the origins of web pages that may call the API, e.g.
+	// https://shop.example.
 	Origins []string
-	// TLSCert and TLSKey are PEM files, which may change while the server runs;
-	// empty: plain HTTP.
+	// TLSCert and TLSKey are PEM files. They are reread when they change. If they
+	// are empty, the Server uses plain HTTP.
 	TLSCert, TLSKey string
 	Limits          Limits
 	Log             obs.Log
 }
 
-// Server serves the API on a TCP address.
+// Server serves a Router on a TCP address. It is safe for concurrent use.
 type Server struct {
 	base service.Base
 	cfg  ServerConfig
 	log  obs.Log
-	// cross lets pages of the named origins, and no others, change anything.
+	// cross lets pages of the configured origins, and no others, change data.
 	cross *http.CrossOriginProtection
-	cert  *certificate // nil = plain HTTP
+	cert  *certificate // nil: plain HTTP
 
 	mu    sync.Mutex   // protects what follows
-	bound net.Listener // by Bind, until Start serves there
+	bound net.Listener // set by Bind until Start serves it
 	addr  string
 	live  bool
 }
 
-// NewServer checks the settings; nothing is bound yet.
+// NewServer checks the configuration and returns a Server that is not bound yet.
 func NewServer(cfg ServerConfig) (*Server, error) {
 	if modes := []string{AuthNone, AuthAPIKey, AuthJWT}; !slices.Contains(modes, cfg.AuthMode) {
-		return nil, fmt.Errorf("auth.mode %q is not known; it is one of %s", cfg.AuthMode, strings.Join(modes, ", "))
+		return nil, fmt.Errorf("auth.mode %q is unknown; use one of %s", cfg.AuthMode, strings.Join(modes, ", "))
 	}
 	host, _, err := net.SplitHostPort(cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("http.listen %q is not host:port: %w", cfg.Listen, err)
 	}
 	if cfg.AuthMode == AuthNone && !auth.IsLoopback(host) {
-		return nil, fmt.Errorf("http.listen %q is not a loopback address; with auth.mode none anybody who reaches it may pay: listen on 127.0.0.1, or set auth.mode", cfg.Listen)
+		return nil, fmt.Errorf("http.listen %q is not a loopback address; with auth.mode none, everybody who can reach it could pay: listen on 127.0.0.1, or set auth.mode", cfg.Listen)
 	}
 	cross := http.NewCrossOriginProtection()
 	for _, origin := range cfg.Origins {
@@ -88,8 +89,8 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	return s, nil
 }
 
-// Bind takes the address, so that a taken one is known before anything else is
-// begun. Who connects is not answered before Start. Binding twice does nothing.
+// Bind binds the address, so that an address in use is found before anything
+// else starts. Clients that connect wait until Start. A second Bind does nothing.
 func (s *Server) Bind(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,21 +101,20 @@ func (s *Server) bindLocked(ctx context.Context) error {
 	if s.live || s.bound != nil {
 		return nil
 	}
-	ln, err := listenConfig().Listen(ctx, "tcp", s.cfg.Listen)
+	ln, err := newListenConfig().Listen(ctx, "tcp", s.cfg.Listen)
 	if err != nil {
 		hint := ""
 		if errors.Is(err, syscall.EADDRINUSE) {
-			hint = "; end what listens there (largesse doctor says whether it is an instance), or set http.listen to another port, 0 for any free one"
+			hint = "; stop the program that listens there (largesse doctor reports whether it is an instance), or set http.listen to another port; port 0 means any free port"
 		}
-		return fmt.Errorf("listen for the API on %s: %w%s", s.cfg.Listen, err, hint)
+		return fmt.Errorf("listening for the API on %s failed: %w%s", s.cfg.Listen, err, hint)
 	}
 	s.bound, s.addr = ln, ln.Addr().String()
 	return nil
 }
 
-// Start binds the address, unless Bind has, and serves api there in the
-// background until Stop, or until ctx ends. Starting what runs already does
-// nothing.
+// Start binds the address unless Bind did, and serves api in the background
+// until Stop is called or ctx ends. Start does nothing if the Server is running.
 func (s *Server) Start(ctx context.Context, api *Router) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,7 @@ func (s *Server) Start(ctx context.Context, api *Router) error {
 	ln := s.bound
 	s.bound, s.live = nil, true
 	api.Undrain()
-	s.base.Stop() // a run that has just ended may still be on its last step
+	s.base.Stop() // a run that is about to end may still do its last step
 	s.base.Start(ctx, func(ctx context.Context) {
 		s.serve(ctx, ln, api)
 		s.mu.Lock()
@@ -137,20 +137,20 @@ func (s *Server) Start(ctx context.Context, api *Router) error {
 	return nil
 }
 
-// Stop says that no more work should be sent, lets requests under way end for
-// up to five seconds, then cuts what is left. It gives back what was only bound.
-// It may be called twice.
+// Stop drains the Router, lets requests in progress end for up to five seconds,
+// and then closes the remaining connections. If the address was only bound, Stop
+// releases it. Stop may be called more than once.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	if s.bound != nil {
-		_ = s.bound.Close() // nobody was answered there yet
+		_ = s.bound.Close() // nothing was served yet
 		s.bound = nil
 	}
 	s.mu.Unlock()
 	s.base.Stop()
 }
 
-// Addr is the address that Bind or Start bound, "" before it.
+// Addr returns the address that Bind or Start bound, or "" before that.
 func (s *Server) Addr() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,46 +161,46 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, api *Router) {
 	srv := &http.Server{
 		Handler:           s.cfg.Limits.handler(guard(api, s.cross, s.cfg.AuthMode, s.cfg.Origins)),
 		ReadHeaderTimeout: s.cfg.Limits.Header,
-		WriteTimeout:      s.cfg.Limits.Write, // what is written by Limits.handler has its own
+		WriteTimeout:      s.cfg.Limits.Write, // Limits.handler sets its own deadlines
 		IdleTimeout:       s.cfg.Limits.Idle,
-		MaxHeaderBytes:    headBytesMost, // headConn has refused more
+		MaxHeaderBytes:    headerBytesMax, // headConn refuses larger ones
 		Protocols:         new(http.Protocols),
 		ErrorLog:          s.log.Std("http: URL query contains semicolon"),
 	}
 	srv.Protocols.SetHTTP1(true)
-	watchConns(srv)
+	trackRequests(srv)
 	var secure *tls.Config
 	if s.cert != nil {
 		secure = s.cert.tlsConfig()
 	}
-	ln = newBoundedListener(ln, s.cfg.Limits.Connections, secure, s.log)
+	ln = newLimitedListener(ln, s.cfg.Limits.Connections, secure, s.log)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
-	s.log.Info(obs.Started, "address", ln.Addr().String())
+	s.log.Info("API server started", "address", ln.Addr().String())
 	select {
 	case err := <-served:
-		s.log.Error(obs.Failed, err)
+		s.log.Error("API server failed", err)
 		return
 	case <-ctx.Done():
 	}
 	api.Drain()
-	s.log.Info(obs.Stopping, "address", ln.Addr().String())
+	s.log.Info("API server stopping", "address", ln.Addr().String())
 	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainWait)
 	defer cancel()
 	if err := srv.Shutdown(wait); err != nil {
-		_ = srv.Close() // whatever it says, the connections are closed
+		_ = srv.Close() // the connections are closed even if it returns an error
 	}
 	api.streams.close(wait)
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		s.log.Error(obs.Failed, err)
+		s.log.Error("API shutdown failed", err)
 	}
-	s.log.Info(obs.Stopped, "address", ln.Addr().String())
+	s.log.Info("API server stopped", "address", ln.Addr().String())
 }
 
-// guard keeps web pages of others out: a page must not change anything here from
-// an origin that is not named, nor, while nobody has to prove who he is, reach
-// us under a name of its own that resolves to this machine. Named origins hear
-// that they may read the answers.
+// guard protects the API from web pages of other origins. Such a page cannot
+// change data. With AuthNone, it also cannot reach the API under a host name of
+// its own that resolves to this machine. Pages of the configured origins may read
+// the responses.
 func guard(api *Router, cross *http.CrossOriginProtection, authMode string, origins []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(origins) > 0 {
@@ -215,23 +215,23 @@ func guard(api *Router, cross *http.CrossOriginProtection, authMode string, orig
 		}
 		r = withRequestID(w, r)
 		if err := cross.Check(r); err != nil {
-			api.Fail(w, r, NewProblem(http.StatusForbidden, CodeCrossOrigin, "a page of another origin may not do this; http.allowed-origins names those that may"))
+			api.Fail(w, r, NewProblem(http.StatusForbidden, CodeCrossOrigin, "pages of this origin may not do this; http.allowed-origins lists the origins that may"))
 			return
 		}
 		if authMode == AuthNone && !auth.IsLoopback(hostOf(r.Host)) {
 			api.Fail(w, r, NewProblem(http.StatusMisdirectedRequest, CodeWrongHost,
-				"with auth.mode none this server answers to localhost and loopback addresses only"))
+				"with auth.mode none, this server accepts only localhost and loopback addresses as the host"))
 			return
 		}
 		api.ServeHTTP(w, r)
 	})
 }
 
-// IdempotencyHeader is how callers name a request that they may repeat.
+// IdempotencyHeader is the header with the key of a request that may be repeated.
 const IdempotencyHeader = "Idempotency-Key"
 
-// allowOrigin says to a browser what a page of another origin may do. It sends
-// no cookies, so there is nothing here that a page could use in somebody's name.
+// allowOrigin tells a browser what a page of another origin may do. Cookies are
+// not allowed, so a page cannot act with the credentials of its visitor.
 func allowOrigin(h http.Header, origin string) {
 	h.Set("Access-Control-Allow-Origin", origin)
 	h.Set("Access-Control-Allow-Methods", "GET, POST, PATCH, DELETE")

@@ -275,7 +275,7 @@ func (s *Store) PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int
 	case err != nil:
 		return 0, err
 	case status == "":
-		return 0, noPromotion(p.PromotionID)
+		return 0, store.NoPromotion(p.PromotionID)
 	case status == reward.Draft || status == reward.PromotionCancelled:
 		return 0, reward.NewError(reward.KindConflict, reward.CodeIllegalState,
 			"promotion %d is %s, which does not allow a retry", p.PromotionID, status)
@@ -318,7 +318,7 @@ func (s *Store) PayoutResolve(ctx context.Context, p store.PayoutResolveParams) 
 	case len(settled) > 0:
 		return settled[0], nil
 	case len(stands) == 0:
-		return reward.Payout{}, noPayout(p.PayoutID)
+		return reward.Payout{}, store.NoPayout(p.PayoutID)
 	}
 	return reward.Payout{}, reward.NewError(reward.KindConflict, reward.CodeIllegalState,
 		"target %d of promotion %d is %s; only an UNKNOWN one can be resolved", p.TargetID, p.PromotionID, stands[0].State)

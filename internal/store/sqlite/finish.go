@@ -358,7 +358,7 @@ func (s *Store) PayoutResolve(ctx context.Context, p store.PayoutResolveParams) 
 		defer rw.close()
 		row := rw.rows[p.PayoutID]
 		if row == nil {
-			return noPayout(p.PayoutID)
+			return store.NoPayout(p.PayoutID)
 		}
 		if row.State != reward.Unknown {
 			return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
