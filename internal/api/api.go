@@ -172,7 +172,7 @@ func New(cfg Config) *API {
 	a.spec = a.finishDescription()
 	a.Handle("describe", "GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json")
-		_, _ = w.Write(a.spec) // the caller may have gone
+		_, _ = w.Write(a.spec) // the caller may have left
 	})
 	return a
 }
