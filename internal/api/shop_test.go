@@ -9,6 +9,7 @@ import (
 
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -172,7 +173,7 @@ func (f *fakeShop) settle(id reward.CouponID, to reward.CouponStatus) (reward.Co
 		if c.ID != id {
 			continue
 		}
-		if err := store.CheckCoupon(c, testTime); err != nil {
+		if err := rules.CheckCoupon(c, testTime); err != nil {
 			return *c, err
 		}
 		c.Status = to

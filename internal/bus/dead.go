@@ -31,10 +31,7 @@ func Letters(dead []DeadRecord) []reward.DeadLetter {
 
 // PublishDead copies dead records to their dead-letter topics. It only logs a
 // failure: the rows are the source of truth.
-func PublishDead(ctx context.Context, p interface {
-	Publish(ctx context.Context, records []Record) error
-}, log obs.Log, dead []DeadRecord,
-) {
+func PublishDead(ctx context.Context, p Publisher, log obs.Log, dead []DeadRecord) {
 	if len(dead) == 0 {
 		return
 	}

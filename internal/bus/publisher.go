@@ -18,12 +18,23 @@ const deliveryTimeout = 30 * time.Second
 var errDelivery = errors.New("no acknowledgement within 30 s")
 
 // Publisher publishes records. It is safe for concurrent use.
-type Publisher struct {
+type Publisher interface {
+	// Publish publishes a batch, and returns when the brokers have stored it. An
+	// error names what failed: those records may or may not be stored, the
+	// others are. If ctx ends, or after 30 s, Publish returns and nothing is
+	// known about the batch. Keys and values must not change afterwards. Publish
+	// ignores the Partition and Offset of the records; a zero At becomes the
+	// current time.
+	Publish(ctx context.Context, records []Record) error
+}
+
+// publisher publishes through a client.
+type publisher struct {
 	client *Client
 }
 
 // NewPublisher returns a Publisher that uses the client's connection.
-func NewPublisher(client *Client) *Publisher { return &Publisher{client: client} }
+func NewPublisher(client *Client) Publisher { return &publisher{client: client} }
 
 // publishOptions returns the options of the producer: all in-sync replicas
 // acknowledge, and the library publishes idempotently by default. A record's
@@ -39,12 +50,8 @@ func publishOptions() []kgo.Opt {
 	}
 }
 
-// Publish publishes a batch, and returns when the brokers have stored it. An
-// error names what failed: those records may or may not be stored, the others
-// are. If ctx ends, or after 30 s, Publish returns and nothing is known about
-// the batch. Keys and values must not change afterwards. Publish ignores the
-// Partition and Offset of the records; a zero At becomes the current time.
-func (p *Publisher) Publish(ctx context.Context, records []Record) error {
+// Publish implements Publisher.
+func (p *publisher) Publish(ctx context.Context, records []Record) error {
 	if len(records) == 0 {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -178,6 +179,20 @@ func CheckText(s string) error {
 		return fmt.Errorf("contains U+0000")
 	}
 	return nil
+}
+
+// HasControl reports whether s contains a control character.
+func HasControl(s string) bool { return strings.ContainsFunc(s, unicode.IsControl) }
+
+// SanitizeText makes external text (error messages, details, reasons) storable in
+// every database: it replaces bytes that are not UTF-8 with U+FFFD, and removes
+// U+0000. It is not for text that decides about money, which CheckText refuses
+// instead.
+func SanitizeText(s string) string {
+	if CheckText(s) == nil {
+		return s
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "")
 }
 
 // ParseStartedMessage parses the value of a started record.

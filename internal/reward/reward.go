@@ -142,6 +142,10 @@ func (s State) String() string {
 	return stateNames[s]
 }
 
+// JSONName returns the state's name in lower case, as in the keys of JSON
+// objects.
+func (s State) JSONName() string { return strings.ToLower(s.String()) }
+
 // Final reports whether Largesse no longer changes the state. Only a late
 // confirmation from the provider or an operator does.
 func (s State) Final() bool { return s == Succeeded || s == Failed || s == Cancelled }
@@ -304,6 +308,11 @@ type Ref struct {
 	PromotionID PromotionID
 	TargetID    TargetID
 	Dispatch    int32
+}
+
+// Ref returns the payout's latest dispatch.
+func (p *Payout) Ref() Ref {
+	return Ref{PromotionID: p.PromotionID, TargetID: p.TargetID, Dispatch: p.Dispatch}
 }
 
 // IdempotencyKey returns the provider's key of a payout. It is the same for

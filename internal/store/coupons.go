@@ -117,53 +117,12 @@ type Coupons interface {
 	RefusalList(ctx context.Context, id reward.TemplateID, limit int) ([]Refusal, error)
 }
 
-// TemplateChangeParams is what to change; nil = leave.
-type TemplateChangeParams struct {
-	ID                 reward.TemplateID
-	Name               *string
-	TotalQuantity      *int64
-	PerUserLimit       *int
-	OpensAt, ClosesAt  *time.Time // zero = none
-	ValidFor           *time.Duration
-	Mode               *reward.IssueMode
-	ReissueAfterCancel *bool
-	WhenRedisAway      *reward.RedisAway
-}
-
 // TemplateRaiseParams raises a generation.
 type TemplateRaiseParams struct {
 	ID            reward.TemplateID
 	From, AtLeast int64
 	Path          reward.IssuePath
 }
-
-// SettleKind is what the tickets of a CouponSettle are.
-type SettleKind int8
-
-// The kinds. In each of them a user beyond PerUserLimit is refused
-// ReasonUserLimit, and nobody gets a coupon when Live is TotalQuantity
-// (ReasonSoldOut); asks are taken in the order of their tickets.
-const (
-	// SettleInOrder is of STREAM: refused whole unless Epoch and Generation, also
-	// that of each ask, are the template's (RefusedEpoch, RefusedGeneration) and
-	// its Path is GATE (counts as a generation). Settles
-	// Settled+1, +2, … and stops at a gap (OutcomeGap); a ticket at or below
-	// Settled was settled before (OutcomeBefore). A refusal is a row.
-	SettleInOrder SettleKind = iota
-	// SettleListed is of KAFKA: refused whole unless EndsGeneration is the
-	// template's (RefusedEnds). Each ask is settled unless (generation, ticket) is
-	// already, or the generation is above the template's (both OutcomeBefore). Settled
-	// becomes the highest ticket. A refusal is a row.
-	SettleListed
-	// SettleDirect is of SYNC and of PathDatabase: asks have no tickets, they get
-	// Settled+1, … as far as they are issued; a refusal is no row, and takes no
-	// ticket. Refused whole unless the Path is Path (RefusedPath), Generation is the
-	// template's (RefusedGeneration), and Fence, when not 0, is above the
-	// template's (RefusedFence; it is kept, whatever becomes of the asks). By the
-	// database's clock: all asks OutcomeNotOpen before OpensAt and OutcomeClosed
-	// from ClosesAt on; the state of a draw is the caller's business.
-	SettleDirect
-)
 
 // CouponSettleParams is a batch of asks of one template, at most BatchMax.
 type CouponSettleParams struct {
@@ -180,47 +139,6 @@ type CouponSettleParams struct {
 	Offsets []Offset
 	Now     time.Time // IssuedAt
 }
-
-// CouponAsk is a request for a coupon.
-type CouponAsk struct {
-	UserID     string
-	Generation int64
-	Ticket     int64
-	// CouponID and Code are for the coupon, if it becomes one. A code or id that
-	// is in use fails the whole call: CodeConflict. A user or code that no database
-	// can hold does so too: CodeInvalid.
-	CouponID reward.CouponID
-	Code     string
-	// Reason, when not "", refuses the ask for it, whatever its texts are (they are
-	// made storable), so that it cannot hold up a line.
-	Reason string
-}
-
-// SettleRefusal says why a whole batch was refused.
-type SettleRefusal int8
-
-// The refusals.
-const (
-	NotRefused SettleRefusal = iota
-	RefusedEpoch
-	RefusedGeneration
-	RefusedEnds
-	RefusedPath
-	RefusedFence
-)
-
-// AskOutcome is what became of an ask.
-type AskOutcome int8
-
-// The outcomes.
-const (
-	OutcomeIssued AskOutcome = iota
-	OutcomeRejected
-	OutcomeBefore // settled by an earlier call
-	OutcomeGap    // above a ticket that is missing; SettleInOrder only
-	OutcomeNotOpen
-	OutcomeClosed
-)
 
 // AskResult is the outcome of an ask.
 type AskResult struct {

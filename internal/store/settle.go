@@ -3,9 +3,9 @@ package store
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 )
 
 // Check refuses, with CodeInvalid, asks that no database can hold; the caller
@@ -37,95 +37,43 @@ func (p *CouponSettleParams) Check() error {
 	return nil
 }
 
-// Storable is the ask as drivers keep it. What is refused already is made
-// storable instead of being refused for its text.
-func (a CouponAsk) Storable() CouponAsk {
-	if a.Reason == "" {
-		return a
+// Batch is the asks as the rules take them.
+func (p *CouponSettleParams) Batch() *rules.IssueBatch {
+	return &rules.IssueBatch{
+		Kind: p.Kind, Epoch: p.Epoch, Generation: p.Generation, EndsGeneration: p.EndsGeneration, Path: p.Path, Fence: p.Fence,
+		Requests: p.Asks, Now: p.Now,
 	}
-	a.UserID, a.Code, a.Reason = Text(a.UserID), Text(a.Code), cmp.Or(Text(a.Reason), reward.ReasonError)
-	return a
 }
 
-// Order returns the positions of the asks in the order in which they are taken:
-// by ticket, then by generation, and of those with the same only the first.
-// Without tickets it is the order they came in.
-func (p *CouponSettleParams) Order() []int {
-	order := make([]int, len(p.Asks))
-	for i := range order {
-		order[i] = i
-	}
-	if p.Kind == SettleDirect {
-		return order
-	}
-	compare := func(a, b int) int {
-		return cmp.Or(cmp.Compare(p.Asks[a].Ticket, p.Asks[b].Ticket), cmp.Compare(p.Asks[a].Generation, p.Asks[b].Generation))
-	}
-	slices.SortStableFunc(order, compare)
-	return slices.CompactFunc(order, func(a, b int) bool { return compare(a, b) == 0 })
-}
-
-// Settlement is what a driver has decided about a batch of asks, under the lock
-// of their template.
-type Settlement struct {
-	Refused SettleRefusal
-	// Shut is OutcomeNotOpen or OutcomeClosed where the window decided about all
-	// of them, otherwise 0.
-	Shut     AskOutcome
-	From     int64                 // Version before
-	Template reward.CouponTemplate // as it is afterwards
-	Rulings  []Ruling
-	// Own has the coupons to tell to users beyond a limit of 1.
-	Own map[string]reward.Coupon
-}
-
-// Ruling is what was decided about one ask. Asks without one were settled
-// before, or lie behind a gap.
-type Ruling struct {
-	At     int // its position among the asks
-	Ticket int64
-	Reason string // "" = issued
-	// Held and Latest are the user's fact before the batch.
-	Held   int
-	Latest reward.CouponID
-}
-
-// Result tells each ask what became of it.
-func (s *Settlement) Result(p *CouponSettleParams) CouponSettleResult {
+// Settled returns what a settlement did, with the outcome of each ask.
+func Settled(s *rules.Settlement, b *rules.IssueBatch) CouponSettleResult {
 	res := CouponSettleResult{
 		Refused: s.Refused, CouponChange: CouponChange{From: s.From, To: s.Template.Version, Template: s.Template},
 	}
 	if s.Refused != NotRefused {
 		return res
 	}
-	res.Results = make([]AskResult, len(p.Asks))
-	for i, a := range p.Asks {
-		switch {
-		case s.Shut != 0:
-			res.Results[i].Outcome = s.Shut
-		case p.Kind == SettleInOrder && a.Ticket > s.Template.Settled:
-			res.Results[i].Outcome = OutcomeGap
-		default:
-			res.Results[i].Outcome = OutcomeBefore
-		}
+	res.Results = make([]AskResult, len(b.Requests))
+	for i := range b.Requests {
+		res.Results[i].Outcome = s.Unsettled(b, &b.Requests[i])
 	}
 	facts := make(map[string]CouponFact)
-	for _, r := range s.Rulings {
-		if r.Reason == "" {
-			c := s.coupon(p, r)
-			res.Results[r.At] = AskResult{Outcome: OutcomeIssued, Coupon: c}
+	for _, d := range s.Decisions {
+		if d.Reason == "" {
+			c := b.Coupon(&s.Template, d)
+			res.Results[d.At] = AskResult{Outcome: OutcomeIssued, Coupon: c}
 			f, ok := facts[c.UserID]
 			if !ok {
-				f = CouponFact{UserID: c.UserID, Held: r.Held, CouponID: r.Latest}
+				f = CouponFact{UserID: c.UserID, Held: d.Held, CouponID: d.Latest}
 			}
 			f.Held++
 			f.CouponID = max(f.CouponID, c.ID)
 			facts[c.UserID] = f
 			continue
 		}
-		res.Results[r.At] = AskResult{Outcome: OutcomeRejected, Reason: r.Reason}
-		if r.Reason == reward.ReasonUserLimit && s.Template.PerUserLimit == 1 {
-			res.Results[r.At].Coupon = s.Own[p.Asks[r.At].UserID]
+		res.Results[d.At] = AskResult{Outcome: OutcomeRejected, Reason: d.Reason}
+		if d.Reason == reward.ReasonUserLimit && s.Template.PerUserLimit == 1 {
+			res.Results[d.At].Coupon = s.Existing[b.Requests[d.At].UserID]
 		}
 	}
 	for _, f := range facts {
@@ -133,38 +81,6 @@ func (s *Settlement) Result(p *CouponSettleParams) CouponSettleResult {
 	}
 	slices.SortFunc(res.Facts, func(a, b CouponFact) int { return cmp.Compare(a.UserID, b.UserID) })
 	return res
-}
-
-// coupon is the coupon that an ask became.
-func (s *Settlement) coupon(p *CouponSettleParams, r Ruling) reward.Coupon {
-	a := &p.Asks[r.At]
-	c := reward.Coupon{
-		ID: a.CouponID, Code: a.Code, TemplateID: p.TemplateID, UserID: a.UserID, Generation: a.Generation, Ticket: r.Ticket,
-		IssuedAt: instant(p.Now),
-	}
-	if p.Kind == SettleDirect {
-		c.Generation = s.Template.Generation
-	}
-	if s.Template.ValidFor > 0 {
-		c.ExpiresAt = c.IssuedAt.Add(s.Template.ValidFor)
-	}
-	return c
-}
-
-// CheckCoupon refuses what only a coupon allows that is ISSUED and valid at now.
-func CheckCoupon(c *reward.Coupon, now time.Time) error {
-	refuse := func(code, what string, at time.Time) error {
-		return reward.NewError(reward.KindConflict, code, "coupon %d %s at %s", c.ID, what, at.UTC().Format(time.RFC3339))
-	}
-	switch {
-	case c.Status == reward.CouponUsed:
-		return refuse(reward.CodeCouponUsed, "was used", c.UsedAt)
-	case c.Status == reward.CouponCancelled:
-		return refuse(reward.CodeCouponCancelled, "was cancelled", c.CancelledAt)
-	case c.Status == reward.CouponExpired, !c.ExpiresAt.IsZero() && !now.Before(c.ExpiresAt):
-		return refuse(reward.CodeCouponExpired, "expired", c.ExpiresAt)
-	}
-	return nil
 }
 
 // NoCoupon is the error of an id that no coupon has.

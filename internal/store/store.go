@@ -14,17 +14,17 @@ package store
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 )
 
 // BatchMax bounds every batch given to a Store.
 const BatchMax = 1000
 
 // HandoversMax is where the handovers of a payout stop being counted.
-const HandoversMax = math.MaxInt16
+const HandoversMax = rules.FailedDeliveriesMax
 
 // Store is the whole seam.
 type Store interface {
@@ -153,22 +153,8 @@ type PromotionJudgeParams struct {
 	Now    time.Time
 }
 
-// CanaryDecided says whether a canary can be judged: as many as it asks for were dispatched, and none of them is open.
-func (v PromotionView) CanaryDecided() bool {
-	c := v.Canary
-	open := v.Counts.Payouts[reward.Queued] + v.Counts.Payouts[reward.Retrying] + v.Counts.Payouts[reward.Unknown]
-	decided := v.Counts.Payouts[reward.Succeeded] + v.Counts.Payouts[reward.Failed]
-	return c.Targets > 0 && !c.Judged && c.Dispatched > 0 && open == 0 && decided >= c.Dispatched &&
-		c.Dispatched >= c.Targets
-}
-
-// CanaryGood says whether a canary that is decided may be followed by the
-// others.
-func (v PromotionView) CanaryGood() bool {
-	failed := v.Counts.Payouts[reward.Failed]
-	decided := v.Counts.Payouts[reward.Succeeded] + failed
-	return float64(failed)/float64(decided) <= v.Canary.MaxFailureRate
-}
+// CanaryDecided is rules.CanaryDecided.
+func (v PromotionView) CanaryDecided() bool { return rules.CanaryDecided(v.Promotion, v.Counts) }
 
 // Payouts keeps payouts.
 type Payouts interface {
@@ -342,46 +328,6 @@ type PayoutSweepParams struct {
 	Now         time.Time
 }
 
-// OutcomeKind is how a dispatch ended for the one who held it.
-type OutcomeKind int8
-
-// The kinds, and what they do to the row.
-const (
-	// OutcomePaid: SUCCEEDED, whatever the state and dispatch.
-	OutcomePaid OutcomeKind = iota
-	// OutcomeRefused (names QUEUED, dispatch; one counted answer): FAILED when
-	// the row is not flagged and Sent is false, otherwise UNKNOWN.
-	OutcomeRefused
-	// OutcomeFailed (names QUEUED, dispatch; one counted answer): RETRYING,
-	// flagged, due at RetryAt, while attempts ≤ the promotion's MaxRetries,
-	// otherwise UNKNOWN.
-	OutcomeFailed
-	// OutcomeNoAnswer (names QUEUED, dispatch; no answer counted): RETRYING,
-	// flagged, due at RetryAt; UNKNOWN when GiveUp.
-	OutcomeNoAnswer
-	// OutcomeNoLookup (names QUEUED, dispatch): UNKNOWN.
-	OutcomeNoLookup
-	// OutcomeCancelled (names QUEUED, dispatch): UNKNOWN when the row is
-	// flagged or Sent, otherwise CANCELLED.
-	OutcomeCancelled
-)
-
-// Outcome is the end of one dispatch. In a CANCELLED promotion what would
-// become RETRYING becomes UNKNOWN.
-type Outcome struct {
-	reward.Ref
-	Kind OutcomeKind
-	// Sent says that this holder had sent the request before the answer that
-	// ended it (a 503 counts as having sent).
-	Sent           bool
-	TransactionKey string
-	Code, Message  string
-	RetryAt        time.Time
-	GiveUp         bool
-	// Attempts are answers to keep as attempt rows, first-time success aside.
-	Attempts []reward.Attempt
-}
-
 // PayoutFinishParams is a batch of outcomes, of one or more promotions; several
 // of one payout take effect in order.
 type PayoutFinishParams struct {
@@ -404,22 +350,6 @@ type PayoutTakeLookupsParams struct {
 	Limit int
 	Until time.Time
 	Now   time.Time
-}
-
-// Lookup is what the provider said about an UNKNOWN payout's key.
-type Lookup struct {
-	reward.Ref
-	// Found: SUCCEEDED with TransactionKey, whatever the state.
-	Found          bool
-	TransactionKey string
-	// NotFound, with BeganAt ≥ SettleFrom + SettleAfter, decides a row that is
-	// still UNKNOWN under this dispatch: FAILED, or CANCELLED in a CANCELLED
-	// promotion. Otherwise, and when neither is set, it is looked up again at
-	// NextAt, and the latest BeganAt is kept for PromotionComplete.
-	NotFound bool
-	BeganAt  time.Time
-	NextAt   time.Time
-	Attempt  *reward.Attempt
 }
 
 // PayoutSettleParams is a batch of look-up results.

@@ -7,15 +7,8 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Text makes foreign prose (error messages, details, reasons) storable in
-// every database: what is not valid UTF-8 becomes U+FFFD and U+0000 leaves.
-// Text that decides about money is never changed; it is refused (CheckText).
-func Text(s string) string {
-	if storable(s) {
-		return s
-	}
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "")
-}
+// Text is reward.SanitizeText.
+func Text(s string) string { return reward.SanitizeText(s) }
 
 // CheckText refuses text that no database can hold as it is.
 func CheckText(field, s string) error {

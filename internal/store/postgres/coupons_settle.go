@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -23,7 +24,7 @@ type issueKind struct {
 	kept       bool   // a refusal is a row
 }
 
-// issueSQL settles asks of template $1, whose row is held: what the template
+// issueSQL settles asks of template $1, see rules.Issue. Its row is held: what the template
 // is, and how many slots its users hold, is then read as it stands.
 //
 // A user's asks fit as long as he has free slots; those that fit get a coupon
@@ -39,24 +40,24 @@ func issueSQL(k issueKind) string {
   WHERE d.verdict <> '' ORDER BY d.ord
 )`
 	}
-	return `WITH gate AS MATERIALIZED (
+	return named(`WITH gate AS MATERIALIZED (
   SELECT t.*, (` + k.refused + `)::int2 AS refused, (` + k.shut + `)::int2 AS shut FROM coupon_templates t WHERE t.id = $1
 ), kept_offsets AS (
   INSERT INTO kafka_offsets AS o (topic, part, next)
-  SELECT i.* FROM unnest($9::text[], $10::int4[], $11::int8[]) AS i(topic, part, next), gate g WHERE g.refused = 0
+  SELECT i.* FROM unnest($9::text[], $10::int4[], $11::int8[]) AS i(topic, part, next), gate g WHERE g.refused = :REFUSED_NOT
   ON CONFLICT (topic, part) DO UPDATE SET next = excluded.next WHERE o.next < excluded.next
 ), asks AS MATERIALIZED (
   SELECT a.user_id COLLATE "C" AS user_id, a.generation, a.ticket, a.id, a.code, a.reason, a.ord
   FROM gate g, unnest($3::text[], $4::int8[], $5::int8[], $6::int8[], $7::text[], $8::text[])
     WITH ORDINALITY AS a(user_id, generation, ticket, id, code, reason, ord)
-  WHERE g.refused = 0 AND g.shut = 0
+  WHERE g.refused = :REFUSED_NOT AND g.shut = 0
 ), due AS MATERIALIZED (
   ` + k.due + `
 ), placed AS MATERIALIZED (
   SELECT d.*, h.held, h.latest, h.slots, g.per_user_limit - h.held AS free,
     row_number() OVER (PARTITION BY d.user_id, d.reason = '' ORDER BY d.ord) AS turn
   FROM gate g, due d CROSS JOIN LATERAL (
-    SELECT count(*)::int4 AS held, array_agg(c.slot) AS slots, max(c.id) FILTER (WHERE c.status <> 2) AS latest
+    SELECT count(*)::int4 AS held, array_agg(c.slot) AS slots, max(c.id) FILTER (WHERE c.status <> :COUPON_CANCELLED) AS latest
     FROM coupons c WHERE c.template_id = $1 AND c.user_id = d.user_id AND c.slot IS NOT NULL) h
 ), judged AS MATERIALIZED (
   SELECT p.*, p.reason = '' AND p.turn <= p.free
@@ -82,16 +83,16 @@ func issueSQL(k issueKind) string {
 ), moved AS (
   UPDATE coupon_templates t SET settled = greatest(t.settled, s.top), version = t.version + CASE WHEN s.top IS NULL THEN 0 ELSE 1 END,
     live = t.live + s.issued, issued_total = t.issued_total + s.issued, fence = ` + k.fence + `
-  FROM sums s, gate g WHERE t.id = $1 AND g.refused = 0 AND (s.top IS NOT NULL OR t.fence <> ` + k.fence + `)
+  FROM sums s, gate g WHERE t.id = $1 AND g.refused = :REFUSED_NOT AND (s.top IS NOT NULL OR t.fence <> ` + k.fence + `)
 )
-SELECT g.refused, g.shut, g.version, d.ord, d.ticket, d.verdict, d.held, d.latest FROM gate g LEFT JOIN decided d ON true`
+SELECT g.refused, g.shut, g.version, d.ord, d.ticket, d.verdict, d.held, d.latest FROM gate g LEFT JOIN decided d ON true`)
 }
 
 var (
 	// settleInOrder has $12 the epoch and $13 the generation.
 	settleInOrder = issueSQL(issueKind{
-		refused: `CASE WHEN t.epoch <> $12 THEN 1 WHEN t.generation <> $13 OR t.path <> 'GATE'
-    OR EXISTS (SELECT 1 FROM unnest($4::int8[]) AS a(generation) WHERE a.generation <> t.generation) THEN 2 ELSE 0 END`,
+		refused: `CASE WHEN t.epoch <> $12 THEN :REFUSED_EPOCH WHEN t.generation <> $13 OR t.path <> 'GATE'
+    OR EXISTS (SELECT 1 FROM unnest($4::int8[]) AS a(generation) WHERE a.generation <> t.generation) THEN :REFUSED_GENERATION ELSE :REFUSED_NOT END`,
 		shut: `0`,
 		due: `SELECT n.* FROM gate g, (
     SELECT a.*, row_number() OVER (ORDER BY a.ord) AS step FROM asks a, gate g WHERE a.ticket > g.settled
@@ -100,7 +101,7 @@ var (
 	})
 	// settleListed has $12 the generation whose ends are known.
 	settleListed = issueSQL(issueKind{
-		refused: `CASE WHEN t.ends_generation <> $12 THEN 3 ELSE 0 END`,
+		refused: `CASE WHEN t.ends_generation <> $12 THEN :REFUSED_ENDS ELSE :REFUSED_NOT END`,
 		shut:    `0`,
 		due: `SELECT a.* FROM asks a, gate g WHERE a.generation <= g.generation
     AND NOT EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = g.id AND c.ticket = a.ticket AND c.generation = a.generation)
@@ -109,9 +110,11 @@ var (
 	})
 	// settleDirect has $12 the path, $13 the generation and $14 the fence.
 	settleDirect = issueSQL(issueKind{
-		refused: `CASE WHEN t.path <> $12 THEN 4 WHEN t.generation <> $13 THEN 2 WHEN $14::int8 <> 0 AND t.fence >= $14::int8 THEN 5 ELSE 0 END`,
-		shut:    `CASE WHEN clock_timestamp() < t.opens_at THEN 4 WHEN clock_timestamp() >= t.closes_at THEN 5 ELSE 0 END`,
-		due:     `SELECT a.* FROM asks a`, generation: `g.generation`,
+		refused: `CASE WHEN t.path <> $12 THEN :REFUSED_PATH WHEN t.generation <> $13 THEN :REFUSED_GENERATION
+    WHEN $14::int8 <> 0 AND t.fence >= $14::int8 THEN :REFUSED_FENCE ELSE :REFUSED_NOT END`,
+		shut: `CASE WHEN clock_timestamp() < t.opens_at THEN :REQUEST_NOT_OPEN
+    WHEN clock_timestamp() >= t.closes_at THEN :REQUEST_CLOSED ELSE 0 END`,
+		due: `SELECT a.* FROM asks a`, generation: `g.generation`,
 		ticket: `CASE WHEN d.issued THEN g.settled + count(*) FILTER (WHERE d.issued) OVER (ORDER BY d.ord) END`,
 		fence:  `greatest(t.fence, $14::int8)`,
 	})
@@ -119,23 +122,24 @@ var (
 
 // ownSQL reads, where the limit is 1, the coupons that users have at template
 // $1. It is only read, after the decision: it tells people what they have.
-const ownSQL = `SELECT ` + couponColumns + ` FROM coupon_templates t
+var ownSQL = named(`SELECT ` + couponColumns + ` FROM coupon_templates t
 CROSS JOIN (SELECT DISTINCT u.user_id COLLATE "C" AS user_id FROM unnest($2::text[]) AS u(user_id)) u
 CROSS JOIN LATERAL (
-  SELECT * FROM coupons c WHERE c.template_id = $1 AND c.user_id = u.user_id AND c.slot IS NOT NULL AND c.status <> 2
+  SELECT * FROM coupons c WHERE c.template_id = $1 AND c.user_id = u.user_id AND c.slot IS NOT NULL AND c.status <> :COUPON_CANCELLED
   ORDER BY c.id DESC LIMIT 1
-) c WHERE t.id = $1 AND t.per_user_limit = 1`
+) c WHERE t.id = $1 AND t.per_user_limit = 1`)
 
 // CouponSettle settles asks. [issueCoupons]
 func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (store.CouponSettleResult, error) {
 	if err := p.Check(); err != nil {
 		return store.CouponSettleResult{}, err
 	}
-	order := p.Order()
+	batch := p.Batch()
+	order := batch.Order()
 	sql, args := askArgs(&p, order)
-	var done store.Settlement
+	var done rules.Settlement
 	err := s.send(ctx, "settle coupons", func(b *pgx.Batch) {
-		done = store.Settlement{Rulings: make([]store.Ruling, 0, len(order))}
+		done = rules.Settlement{Decisions: make([]rules.Decision, 0, len(order))}
 		b.Queue(lockTemplate, int64(p.TemplateID))
 		b.Queue(sql, args...).Query(each(func(rows pgx.Rows) error {
 			var refused, shut int16
@@ -149,20 +153,20 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 			if ord == nil {
 				return nil // no ask is due
 			}
-			r := store.Ruling{At: order[*ord-1], Reason: *verdict, Held: int(*held)}
+			r := rules.Decision{At: order[*ord-1], Reason: *verdict, Held: int(*held)}
 			if ticket != nil {
 				r.Ticket = *ticket
 			}
 			if latest != nil {
 				r.Latest = reward.CouponID(*latest)
 			}
-			done.Rulings = append(done.Rulings, r)
+			done.Decisions = append(done.Decisions, r)
 			return nil
 		}))
 		queueTemplate(b, p.TemplateID, &done.Template)
 		if p.Kind == store.SettleDirect {
-			done.Own = make(map[string]reward.Coupon)
-			b.Queue(ownSQL, int64(p.TemplateID), args[2]).Query(couponsInto(func(c *reward.Coupon) { done.Own[c.UserID] = *c }))
+			done.Existing = make(map[string]reward.Coupon)
+			b.Queue(ownSQL, int64(p.TemplateID), args[2]).Query(couponsInto(func(c *reward.Coupon) { done.Existing[c.UserID] = *c }))
 		}
 	})
 	switch err := found(done.Template.ID, p.TemplateID, err); {
@@ -175,7 +179,7 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 	case err != nil:
 		return store.CouponSettleResult{}, err
 	}
-	return done.Result(&p), nil
+	return store.Settled(&done, batch), nil
 }
 
 // taken says that a coupon has the id or the code already.

@@ -14,7 +14,7 @@ import (
 )
 
 // What budget and canary leave of promotion m with the counts s, where rows
-// become QUEUED; NULL is no bound. See store.Payouts, Allowance.
+// become QUEUED; NULL is no bound. See rules.Allowance.
 const (
 	canaryOpen = `m.canary_targets > 0 AND NOT m.canary_judged`
 	// canaryRoom is rows that were never dispatched.
@@ -25,7 +25,7 @@ const (
 	budgetRoom = `CASE WHEN m.max_amount > 0
     THEN m.max_amount - (s.succeeded_amount + s.queued_amount + s.retrying_amount + s.unknown_amount)
       - coalesce((SELECT sum(b.amount)::int8 FROM payouts b
-          WHERE b.promotion_id = m.id AND b.state = 0 AND b.dispatch > 0 AND b.maybe_called), 0) END`
+          WHERE b.promotion_id = m.id AND b.state = :READY AND b.dispatch > 0 AND b.maybe_called), 0) END`
 )
 
 // dispatchSQL queues rows of from in their order, as far as the room of the
@@ -38,18 +38,18 @@ const (
 func dispatchSQL(from, order string) string {
 	pick := func(where, limit string) string {
 		return `MATERIALIZED (
-  SELECT p.promotion_id, p.target_id, p.due_at, CASE WHEN p.state = 0 AND NOT p.maybe_called THEN p.amount ELSE 0 END AS amount FROM ` + from + where + `
+  SELECT p.promotion_id, p.target_id, p.due_at, CASE WHEN p.state = :READY AND NOT p.maybe_called THEN p.amount ELSE 0 END AS amount FROM ` + from + where + `
   ORDER BY ` + order + ` LIMIT coalesce((SELECT ` + limit + `), 0) FOR NO KEY UPDATE OF p SKIP LOCKED
 )`
 	}
-	return `WITH room AS MATERIALIZED (
+	return named(`WITH room AS MATERIALIZED (
   SELECT greatest(0, least($3::int8, $4::int8 - s.queued)) AS rows,
-    CASE $2::int2 WHEN 0 THEN ` + canaryRoom + ` END AS canary, ` + budgetRoom + ` AS budget
+    CASE $2::int2 WHEN :READY THEN ` + canaryRoom + ` END AS canary, ` + budgetRoom + ` AS budget
   FROM summaries s JOIN promotions m ON m.id = s.promotion_id
   WHERE s.promotion_id = $1 AND s.summary_id = 0 AND m.status = 'RUNNING'
 ), picked AS ` + pick(``, `rows FROM room WHERE canary IS NULL`) + `,
 fresh AS ` + pick(` AND p.dispatch = 0`, `least(rows, canary) FROM room WHERE canary IS NOT NULL`) + `,
-back AS ` + pick(` AND p.state = 0 AND p.dispatch > 0`, `rows FROM room WHERE canary IS NOT NULL`) + `,
+back AS ` + pick(` AND p.state = :READY AND p.dispatch > 0`, `rows FROM room WHERE canary IS NOT NULL`) + `,
 allowed AS (
   SELECT promotion_id, target_id FROM picked WHERE (SELECT budget IS NULL FROM room)
   UNION ALL
@@ -61,7 +61,7 @@ allowed AS (
   WHERE (SELECT canary IS NOT NULL OR budget IS NOT NULL FROM room)
     AND place <= (SELECT rows FROM room) AND coalesce(worth <= (SELECT budget FROM room), true)
 ), queued AS (
-  UPDATE payouts p SET state = 1, dispatch = p.dispatch + 1, due_at = $5::timestamptz, updated_at = $5::timestamptz,
+  UPDATE payouts p SET state = :QUEUED, dispatch = p.dispatch + 1, due_at = $5::timestamptz, updated_at = $5::timestamptz,
     first_dispatched_at = coalesce(p.first_dispatched_at, $5::timestamptz)
   FROM allowed k WHERE p.promotion_id = k.promotion_id AND p.target_id = k.target_id
   RETURNING ` + payoutColumns + `
@@ -73,12 +73,12 @@ allowed AS (
       + CASE WHEN ` + canaryOpen + ` THEN (SELECT count(*) FROM queued WHERE dispatch = 1) ELSE 0 END
   WHERE m.id = $1 AND EXISTS (SELECT 1 FROM moved)
 )
-SELECT ` + payoutColumns + ` FROM queued p`
+SELECT ` + payoutColumns + ` FROM queued p`)
 }
 
 var (
 	dispatchDue = dispatchSQL(`payouts p
-  WHERE p.promotion_id = $1 AND p.state = $2::int2 AND p.state < 4 AND p.due_at <= $6::timestamptz`, `p.due_at, p.target_id`)
+  WHERE p.promotion_id = $1 AND p.state = $2::int2 AND p.state < :SUCCEEDED AND p.due_at <= $6::timestamptz`, `p.due_at, p.target_id`)
 	dispatchNamed = dispatchSQL(`(SELECT $1::int8 AS promotion_id, $2::int2 AS state, n.* FROM unnest($7::int8[], $8::int4[]) AS n(target_id, dispatch) OFFSET 0) i
   JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id
   WHERE p.state = i.state AND p.dispatch = i.dispatch AND p.due_at <= $6::timestamptz`, `p.target_id`)
@@ -124,23 +124,23 @@ func (s *Store) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams
 
 // withdrawSQL takes the rows of the CTE found out of their state: next says
 // which state follows, and unknown rows get their settle time; handovers is
-// added to theirs. It returns how many rows moved. $1 is now, $2 the settle
+// added to theirs; see rules.Withdraw. It returns how many rows moved. $1 is now, $2 the settle
 // time.
 func withdrawSQL(found, next, maybeCalled, handovers string) string {
-	return `WITH found AS MATERIALIZED (` + found + `
+	return named(`WITH found AS MATERIALIZED (` + found + `
 ), moved AS MATERIALIZED (
   SELECT f.promotion_id, f.target_id, f.summary_id, f.amount, f.was, (` + next + `)::int2 AS became, 0 AS answers,
     ` + maybeCalled + ` AS maybe_called
   FROM found f JOIN promotions m ON m.id = f.promotion_id
 ), written AS (
   UPDATE payouts p SET state = v.became, due_at = $1::timestamptz, updated_at = $1::timestamptz,
-    maybe_called = p.maybe_called OR v.maybe_called OR v.became = 3,
-    settle_from = CASE v.became WHEN 3 THEN $2::timestamptz ELSE p.settle_from END,
-    looked_at = CASE v.became WHEN 3 THEN NULL ELSE p.looked_at END,
+    maybe_called = p.maybe_called OR v.maybe_called OR v.became = :UNKNOWN,
+    settle_from = CASE v.became WHEN :UNKNOWN THEN $2::timestamptz ELSE p.settle_from END,
+    looked_at = CASE v.became WHEN :UNKNOWN THEN NULL ELSE p.looked_at END,
     handovers = least(p.handovers + ` + handovers + `, ` + strconv.Itoa(store.HandoversMax) + `)
   FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
 ), ` + tally("moved") + `
-SELECT count(*) FROM moved`
+SELECT count(*) FROM moved`)
 }
 
 const withdrawn = `p.promotion_id, p.target_id, p.summary_id, p.amount, p.state AS was, p.maybe_called`
@@ -148,24 +148,24 @@ const withdrawn = `p.promotion_id, p.target_id, p.summary_id, p.amount, p.state 
 var (
 	giveBackSQL = withdrawSQL(`
   SELECT `+withdrawn+` FROM (
-    SELECT n.*, 1 AS state FROM unnest($3::int8[], $4::int8[], $5::int4[]) AS n(promotion_id, target_id, dispatch) OFFSET 0) i
+    SELECT n.*, :QUEUED AS state FROM unnest($3::int8[], $4::int8[], $5::int4[]) AS n(promotion_id, target_id, dispatch) OFFSET 0) i
   JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id
   WHERE p.state = i.state AND p.dispatch = i.dispatch
   ORDER BY p.promotion_id, p.target_id FOR NO KEY UPDATE OF p`,
-		`CASE WHEN m.status <> 'CANCELLED' THEN 0 WHEN f.maybe_called OR $6::bool THEN 3 ELSE 6 END`, `$6::bool`, `$7::int`)
+		`CASE WHEN m.status <> 'CANCELLED' THEN :READY WHEN f.maybe_called OR $6::bool THEN :UNKNOWN ELSE :CANCELLED END`, `$6::bool`, `$7::int`)
 
 	sweepSQL = withdrawSQL(`
   SELECT `+withdrawn+` FROM payouts p
-  WHERE p.promotion_id = $3 AND p.state = 1 AND p.state < 4 AND p.due_at < $4::timestamptz
+  WHERE p.promotion_id = $3 AND p.state = :QUEUED AND p.state < :SUCCEEDED AND p.due_at < $4::timestamptz
   ORDER BY p.due_at, p.target_id LIMIT $5::int8 FOR NO KEY UPDATE OF p SKIP LOCKED`,
-		`CASE m.status WHEN 'CANCELLED' THEN 3 ELSE 0 END`, `true`, `0`)
+		`CASE m.status WHEN 'CANCELLED' THEN :UNKNOWN ELSE :READY END`, `true`, `0`)
 
 	// Two scans, each along the index; READY first.
 	cancelSQL = withdrawSQL(`
   SELECT `+withdrawn+` FROM payouts p JOIN promotions m ON m.id = p.promotion_id AND m.status = 'CANCELLED'
-  WHERE p.promotion_id = $3 AND p.state = $4::int2 AND p.state < 4
+  WHERE p.promotion_id = $3 AND p.state = $4::int2 AND p.state < :SUCCEEDED
   ORDER BY p.due_at, p.target_id LIMIT $5::int8 FOR NO KEY UPDATE OF p SKIP LOCKED`,
-		`CASE WHEN f.was = 0 AND NOT f.maybe_called THEN 6 ELSE 3 END`, `false`, `0`)
+		`CASE WHEN f.was = :READY AND NOT f.maybe_called THEN :CANCELLED ELSE :UNKNOWN END`, `false`, `0`)
 )
 
 func (s *Store) withdraw(ctx context.Context, what, sql string, now time.Time, lease time.Duration, args ...any) (int, error) {
@@ -243,8 +243,8 @@ func (s *Store) PayoutTakeLookups(ctx context.Context, p store.PayoutTakeLookups
 
 // takeLookupsSQL takes the UNKNOWN and those to be looked up once more, the
 // oldest of both first, so that neither waits for the others to end.
-const takeLookupsSQL = `WITH unknown AS MATERIALIZED (
-  SELECT p.promotion_id, p.target_id, p.due_at FROM payouts p WHERE p.state = 3 AND p.due_at <= $1::timestamptz
+var takeLookupsSQL = named(`WITH unknown AS MATERIALIZED (
+  SELECT p.promotion_id, p.target_id, p.due_at FROM payouts p WHERE p.state = :UNKNOWN AND p.due_at <= $1::timestamptz
   ORDER BY p.due_at LIMIT $2::int8 FOR NO KEY UPDATE OF p SKIP LOCKED
 ), again AS MATERIALIZED (
   SELECT p.promotion_id, p.target_id, p.due_at FROM payouts p WHERE p.again AND p.due_at <= $1::timestamptz
@@ -254,4 +254,4 @@ const takeLookupsSQL = `WITH unknown AS MATERIALIZED (
 )
 UPDATE payouts p SET due_at = $3::timestamptz
 FROM picked k WHERE p.promotion_id = k.promotion_id AND p.target_id = k.target_id
-RETURNING ` + payoutColumns
+RETURNING ` + payoutColumns)

@@ -7,14 +7,15 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
 // finishSQL writes outcomes. It locks the rows in key order and judges each by
-// the state it then finds; kinds are those of store.OutcomeKind.
-var finishSQL = `WITH found AS MATERIALIZED (
+// the state it then finds; see rules.Finish.
+var finishSQL = named(`WITH found AS MATERIALIZED (
   SELECT o.*, p.summary_id, p.amount, p.state AS was, p.attempts, p.maybe_called, p.due_at,
-    p.state = 1 AND p.dispatch = o.named AS held
+    p.state = :QUEUED AND p.dispatch = o.named AS held
   FROM unnest($3::int8[], $4::int8[], $5::int4[], $6::int2[], $7::bool[], $8::text[], $9::text[], $10::text[],
       $11::timestamptz[], $12::bool[])
     WITH ORDINALITY AS o(promotion_id, target_id, named, kind, sent, key, code, message, retry_at, give_up, ord)
@@ -22,32 +23,33 @@ var finishSQL = `WITH found AS MATERIALIZED (
   ORDER BY p.promotion_id, p.target_id FOR NO KEY UPDATE OF p
 ), judged AS MATERIALIZED (
   SELECT f.*, (CASE
-      WHEN f.kind = 0 THEN 4
+      WHEN f.kind = :OUTCOME_PAID THEN :SUCCEEDED
       WHEN NOT f.held THEN f.was
-      WHEN f.kind = 1 THEN CASE WHEN f.maybe_called OR f.sent THEN 3 ELSE 5 END
-      WHEN f.kind = 2 THEN CASE WHEN m.status <> 'CANCELLED' AND f.attempts + 1 <= m.max_retries THEN 2 ELSE 3 END
-      WHEN f.kind = 3 THEN CASE WHEN m.status <> 'CANCELLED' AND NOT f.give_up THEN 2 ELSE 3 END
-      WHEN f.kind = 4 THEN 3
-      WHEN f.kind = 5 THEN CASE WHEN f.maybe_called OR f.sent THEN 3 ELSE 6 END
+      WHEN f.kind = :OUTCOME_REFUSED THEN CASE WHEN f.maybe_called OR f.sent THEN :UNKNOWN ELSE :FAILED END
+      WHEN f.kind = :OUTCOME_FAILED
+        THEN CASE WHEN m.status <> 'CANCELLED' AND f.attempts + 1 <= m.max_retries THEN :RETRYING ELSE :UNKNOWN END
+      WHEN f.kind = :OUTCOME_NO_ANSWER THEN CASE WHEN m.status <> 'CANCELLED' AND NOT f.give_up THEN :RETRYING ELSE :UNKNOWN END
+      WHEN f.kind = :OUTCOME_NO_LOOKUP THEN :UNKNOWN
+      WHEN f.kind = :OUTCOME_CANCELLED THEN CASE WHEN f.maybe_called OR f.sent THEN :UNKNOWN ELSE :CANCELLED END
       ELSE f.was END)::int2 AS became
   FROM found f JOIN promotions m ON m.id = f.promotion_id
 ), moved AS MATERIALIZED (
-  SELECT j.promotion_id, j.target_id, j.summary_id, j.amount, j.was, j.became, (j.kind <= 2)::int AS answers,
-    j.key, j.code, j.message, CASE j.became WHEN 2 THEN j.retry_at ELSE $1::timestamptz END AS due_at
+  SELECT j.promotion_id, j.target_id, j.summary_id, j.amount, j.was, j.became, (j.kind <= :OUTCOME_FAILED)::int AS answers,
+    j.key, j.code, j.message, CASE j.became WHEN :RETRYING THEN j.retry_at ELSE $1::timestamptz END AS due_at
   FROM judged j WHERE j.became <> j.was
 ), written AS (
   UPDATE payouts p SET state = v.became, attempts = p.attempts + v.answers, due_at = v.due_at, updated_at = $1::timestamptz,
-    handovers = 0, again = false, maybe_called = p.maybe_called OR v.became IN (2, 3),
-    settle_from = CASE v.became WHEN 3 THEN $2::timestamptz ELSE p.settle_from END,
-    looked_at = CASE v.became WHEN 3 THEN NULL ELSE p.looked_at END,
-    transaction_key = CASE v.became WHEN 4 THEN v.key ELSE p.transaction_key END,
-    error_code = CASE WHEN v.became = 4 THEN '' WHEN v.code = '' AND v.message = '' THEN p.error_code ELSE v.code END,
-    error_message = CASE WHEN v.became = 4 THEN '' WHEN v.code = '' AND v.message = '' THEN p.error_message ELSE v.message END
+    handovers = 0, again = false, maybe_called = p.maybe_called OR v.became IN (:RETRYING, :UNKNOWN),
+    settle_from = CASE v.became WHEN :UNKNOWN THEN $2::timestamptz ELSE p.settle_from END,
+    looked_at = CASE v.became WHEN :UNKNOWN THEN NULL ELSE p.looked_at END,
+    transaction_key = CASE v.became WHEN :SUCCEEDED THEN v.key ELSE p.transaction_key END,
+    error_code = CASE WHEN v.became = :SUCCEEDED THEN '' WHEN v.code = '' AND v.message = '' THEN p.error_code ELSE v.code END,
+    error_message = CASE WHEN v.became = :SUCCEEDED THEN '' WHEN v.code = '' AND v.message = '' THEN p.error_message ELSE v.message END
   FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
 ), ` + tally("moved") + `
-SELECT ord, became, attempts + CASE WHEN became <> was AND kind <= 2 THEN 1 ELSE 0 END,
-  CASE WHEN became = was THEN due_at WHEN became = 2 THEN retry_at ELSE $1::timestamptz END, became <> was
-FROM judged`
+SELECT ord, became, attempts + CASE WHEN became <> was AND kind <= :OUTCOME_FAILED THEN 1 ELSE 0 END,
+  CASE WHEN became = was THEN due_at WHEN became = :RETRYING THEN retry_at ELSE $1::timestamptz END, became <> was
+FROM judged`)
 
 // attemptsSQL keeps answers of payouts that exist.
 const attemptsSQL = `INSERT INTO attempts (promotion_id, target_id, at, dispatch, number, class, code, message)
@@ -146,12 +148,12 @@ func finishArgs(outcomes []store.Outcome, round []int, now time.Time) []any {
 	return []any{promotions, targets, dispatches, kinds, sents, keys, codes, messages, retryAts, giveUps}
 }
 
-// settleSQL writes what look-ups told. A row that a no decides keeps what was
+// settleSQL writes the results of lookups, see rules.Settle. A row that a no decides keeps what was
 // said about it before, and is looked up once more at $13, if that is not NULL; a
 // row that stays UNKNOWN only gets its next look-up and the beginning of the
 // latest one.
-var settleSQL = `WITH found AS MATERIALIZED (
-  SELECT l.*, p.summary_id, p.amount, p.state AS was, p.settle_from, p.state = 3 AND p.dispatch = l.named AS held,
+var settleSQL = named(`WITH found AS MATERIALIZED (
+  SELECT l.*, p.summary_id, p.amount, p.state AS was, p.settle_from, p.state = :UNKNOWN AND p.dispatch = l.named AS held,
     p.again AND p.dispatch = l.named AND l.began_at >= p.updated_at AS repeated
   FROM unnest($3::int8[], $4::int8[], $5::int4[], $6::bool[], $7::text[], $8::bool[], $9::timestamptz[], $10::timestamptz[],
       $11::text[], $12::text[]) AS l(promotion_id, target_id, named, found, key, missing, began_at, next_at, code, message)
@@ -159,9 +161,9 @@ var settleSQL = `WITH found AS MATERIALIZED (
   ORDER BY p.promotion_id, p.target_id FOR NO KEY UPDATE OF p
 ), judged AS MATERIALIZED (
   SELECT f.*, (CASE
-      WHEN f.found THEN 4
+      WHEN f.found THEN :SUCCEEDED
       WHEN f.held AND f.missing AND f.began_at >= f.settle_from + $2::interval
-        THEN CASE m.status WHEN 'CANCELLED' THEN 6 ELSE 5 END
+        THEN CASE m.status WHEN 'CANCELLED' THEN :CANCELLED ELSE :FAILED END
       ELSE f.was END)::int2 AS became
   FROM found f JOIN promotions m ON m.id = f.promotion_id
 ), postponed AS (
@@ -174,15 +176,15 @@ var settleSQL = `WITH found AS MATERIALIZED (
   FROM judged j WHERE j.became <> j.was
 ), written AS (
   UPDATE payouts p SET state = v.became, updated_at = $1::timestamptz,
-    due_at = CASE v.became WHEN 4 THEN $1::timestamptz ELSE coalesce($13::timestamptz, $1::timestamptz) END,
-    again = v.became <> 4 AND $13::timestamptz IS NOT NULL,
-    transaction_key = CASE v.became WHEN 4 THEN v.key ELSE p.transaction_key END,
-    error_code = CASE WHEN v.became = 4 THEN '' WHEN p.error_code = '' AND p.error_message = '' THEN v.code ELSE p.error_code END,
-    error_message = CASE WHEN v.became = 4 THEN '' WHEN p.error_code = '' AND p.error_message = '' THEN v.message
+    due_at = CASE v.became WHEN :SUCCEEDED THEN $1::timestamptz ELSE coalesce($13::timestamptz, $1::timestamptz) END,
+    again = v.became <> :SUCCEEDED AND $13::timestamptz IS NOT NULL,
+    transaction_key = CASE v.became WHEN :SUCCEEDED THEN v.key ELSE p.transaction_key END,
+    error_code = CASE WHEN v.became = :SUCCEEDED THEN '' WHEN p.error_code = '' AND p.error_message = '' THEN v.code ELSE p.error_code END,
+    error_message = CASE WHEN v.became = :SUCCEEDED THEN '' WHEN p.error_code = '' AND p.error_message = '' THEN v.message
       ELSE p.error_message END
   FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
 ), ` + tally("moved") + `
-SELECT count(*) FROM moved`
+SELECT count(*) FROM moved`)
 
 // PayoutSettle writes what look-ups told.
 func (s *Store) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) error {
@@ -231,27 +233,27 @@ func settleArgs(lookups []store.Lookup, round []int) []any {
 	return []any{promotions, targets, dispatches, founds, keys, missings, begans, nexts, codes, messages}
 }
 
-// retrySQL returns FAILED rows to READY. What was counted for them leaves the
+// retrySQL returns FAILED rows to READY, see rules.Retry. What was counted for them leaves the
 // counts. Its last part is the status that allowed it or did not.
 func retrySQL(from, where string) string {
-	return `WITH found AS MATERIALIZED (
+	return named(`WITH found AS MATERIALIZED (
   SELECT p.promotion_id, p.target_id, p.summary_id, p.amount, p.attempts
   FROM ` + from + ` JOIN promotions m ON m.id = p.promotion_id AND m.status NOT IN ('DRAFT', 'CANCELLED')
   WHERE ` + where + `
   ORDER BY p.target_id LIMIT $3::int8 FOR NO KEY UPDATE OF p
 ), moved AS MATERIALIZED (
-  SELECT promotion_id, target_id, summary_id, amount, 5::int2 AS was, 0::int2 AS became, -attempts AS answers FROM found
+  SELECT promotion_id, target_id, summary_id, amount, :FAILED::int2 AS was, :READY::int2 AS became, -attempts AS answers FROM found
 ), written AS (
-  UPDATE payouts p SET state = 0, attempts = 0, due_at = $1::timestamptz, updated_at = $1::timestamptz, again = false
+  UPDATE payouts p SET state = :READY, attempts = 0, due_at = $1::timestamptz, updated_at = $1::timestamptz, again = false
   FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
 ), ` + tally("moved") + `
-SELECT m.status, (SELECT count(*) FROM moved) FROM promotions m WHERE m.id = $2`
+SELECT m.status, (SELECT count(*) FROM moved) FROM promotions m WHERE m.id = $2`)
 }
 
 var (
-	retryAny   = retrySQL(`payouts p`, `p.promotion_id = $2 AND p.state = 5`)
-	retryCode  = retrySQL(`payouts p`, `p.promotion_id = $2 AND p.state = 5 AND p.error_code = $4`)
-	retryNamed = retrySQL(`(SELECT DISTINCT $2::int8 AS promotion_id, 5 AS state, target_id FROM unnest($5::int8[]) AS n(target_id)) i
+	retryAny   = retrySQL(`payouts p`, `p.promotion_id = $2 AND p.state = :FAILED`)
+	retryCode  = retrySQL(`payouts p`, `p.promotion_id = $2 AND p.state = :FAILED AND p.error_code = $4`)
+	retryNamed = retrySQL(`(SELECT DISTINCT $2::int8 AS promotion_id, :FAILED AS state, target_id FROM unnest($5::int8[]) AS n(target_id)) i
     JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id`, `p.state = i.state AND ($4 = '' OR p.error_code = $4)`)
 )
 
@@ -275,25 +277,25 @@ func (s *Store) PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int
 	case err != nil:
 		return 0, err
 	case status == "":
-		return 0, noPromotion(p.PromotionID)
-	case status == reward.Draft || status == reward.PromotionCancelled:
-		return 0, reward.NewError(reward.KindConflict, reward.CodeIllegalState,
-			"promotion %d is %s, which does not allow a retry", p.PromotionID, status)
+		return 0, store.NoPromotion(p.PromotionID)
+	}
+	if err := rules.CheckRetry(p.PromotionID, status); err != nil {
+		return 0, err
 	}
 	return moved, nil
 }
 
-// resolveSQL settles an UNKNOWN row as somebody says.
-var resolveSQL = `WITH found AS MATERIALIZED (
+// resolveSQL settles an UNKNOWN row as an operator says, see rules.Resolve.
+var resolveSQL = named(`WITH found AS MATERIALIZED (
   SELECT p.promotion_id, p.target_id, p.summary_id, p.amount, p.dispatch FROM payouts p
-  WHERE p.promotion_id = $2 AND p.target_id = $3 AND p.state + 0 = 3 FOR NO KEY UPDATE OF p
+  WHERE p.promotion_id = $2 AND p.target_id = $3 AND p.state + 0 = :UNKNOWN FOR NO KEY UPDATE OF p
 ), moved AS MATERIALIZED (
-  SELECT f.*, 3::int2 AS was, (CASE WHEN $4::bool THEN 4 ELSE 5 END)::int2 AS became, 0 AS answers FROM found f
+  SELECT f.*, :UNKNOWN::int2 AS was, (CASE WHEN $4::bool THEN :SUCCEEDED ELSE :FAILED END)::int2 AS became, 0 AS answers FROM found f
 ), written AS (
   UPDATE payouts p SET state = v.became, due_at = $1::timestamptz, updated_at = $1::timestamptz,
-    transaction_key = CASE v.became WHEN 4 THEN $5 ELSE p.transaction_key END,
-    error_code = CASE v.became WHEN 4 THEN '' ELSE p.error_code END,
-    error_message = CASE v.became WHEN 4 THEN '' ELSE p.error_message END
+    transaction_key = CASE v.became WHEN :SUCCEEDED THEN $5 ELSE p.transaction_key END,
+    error_code = CASE v.became WHEN :SUCCEEDED THEN '' ELSE p.error_code END,
+    error_message = CASE v.became WHEN :SUCCEEDED THEN '' ELSE p.error_message END
   FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
   RETURNING ` + payoutColumns + `
 ), noted AS (
@@ -301,7 +303,7 @@ var resolveSQL = `WITH found AS MATERIALIZED (
   SELECT f.promotion_id, f.target_id, $1::timestamptz, f.dispatch, 0, '` + string(reward.AnswerResolved) + `', $6, $7 FROM found f
   ON CONFLICT DO NOTHING
 ), ` + tally("moved") + `
-SELECT ` + payoutColumns + ` FROM written p`
+SELECT ` + payoutColumns + ` FROM written p`)
 
 // PayoutResolve settles one UNKNOWN row as somebody says.
 func (s *Store) PayoutResolve(ctx context.Context, p store.PayoutResolveParams) (reward.Payout, error) {
@@ -318,8 +320,7 @@ func (s *Store) PayoutResolve(ctx context.Context, p store.PayoutResolveParams) 
 	case len(settled) > 0:
 		return settled[0], nil
 	case len(stands) == 0:
-		return reward.Payout{}, noPayout(p.PayoutID)
+		return reward.Payout{}, store.NoPayout(p.PayoutID)
 	}
-	return reward.Payout{}, reward.NewError(reward.KindConflict, reward.CodeIllegalState,
-		"target %d of promotion %d is %s; only an UNKNOWN one can be resolved", p.TargetID, p.PromotionID, stands[0].State)
+	return reward.Payout{}, rules.NotResolvable(stands[0])
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // addSummaries makes the summary rows that a batch needs. A promotion that
@@ -23,17 +24,17 @@ ORDER BY i.promotion_id, i.summary_id ON CONFLICT DO NOTHING`
 // held, so that what it finds missing stays missing, and the room, canary and
 // budget it finds stay its own. It returns the rows that were known and those it
 // queued.
-var insertSQL = `WITH probed AS MATERIALIZED (
+var insertSQL = named(`WITH probed AS MATERIALIZED (
   SELECT i.*, e.user_id AS known_user, e.amount AS known_amount, e.voucher_code AS known_code
   FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::text[], $5::int8[], $6::text[])
     WITH ORDINALITY AS i(promotion_id, target_id, summary_id, user_id, amount, voucher_code, ord)
   LEFT JOIN payouts e ON e.promotion_id = i.promotion_id AND e.target_id = i.target_id
 ), fresh AS MATERIALIZED (
   SELECT i.*, (CASE
-      WHEN m.status = 'CANCELLED' THEN 6
+      WHEN m.status = 'CANCELLED' THEN :CANCELLED
       WHEN m.status = 'RUNNING' AND row_number() OVER front <= least($7::int8 - s.queued, ` + canaryRoom + `)
-        AND coalesce(sum(CASE WHEN m.max_amount > 0 THEN i.amount END) OVER front <= ` + budgetRoom + `, true) THEN 1
-      ELSE 0 END)::int2 AS state
+        AND coalesce(sum(CASE WHEN m.max_amount > 0 THEN i.amount END) OVER front <= ` + budgetRoom + `, true) THEN :QUEUED
+      ELSE :READY END)::int2 AS state
   FROM probed i
   JOIN promotions m ON m.id = i.promotion_id
   JOIN summaries s ON s.promotion_id = i.promotion_id AND s.summary_id = 0
@@ -42,12 +43,12 @@ var insertSQL = `WITH probed AS MATERIALIZED (
 ), inserted AS (
   INSERT INTO payouts (promotion_id, target_id, summary_id, user_id, amount, voucher_code, state, dispatch, attempts,
     maybe_called, due_at, first_dispatched_at, transaction_key, error_code, error_message, updated_at)
-  SELECT f.promotion_id, f.target_id, f.summary_id, f.user_id, f.amount, f.voucher_code, f.state, (f.state = 1)::int, 0,
-    false, $8::timestamptz, CASE f.state WHEN 1 THEN $8::timestamptz END, '', '', '', $8::timestamptz
+  SELECT f.promotion_id, f.target_id, f.summary_id, f.user_id, f.amount, f.voucher_code, f.state, (f.state = :QUEUED)::int, 0,
+    false, $8::timestamptz, CASE f.state WHEN :QUEUED THEN $8::timestamptz END, '', '', '', $8::timestamptz
   FROM fresh f
   RETURNING promotion_id, target_id, summary_id, amount, NULL::int2 AS was, state AS became, 0 AS answers
 ), ` + tally("inserted") + `, dispatched AS MATERIALIZED (
-  SELECT m.id, d.rows FROM (SELECT promotion_id, sum(n)::int8 AS rows FROM moves WHERE became = 1 GROUP BY promotion_id) d
+  SELECT m.id, d.rows FROM (SELECT promotion_id, sum(n)::int8 AS rows FROM moves WHERE became = :QUEUED GROUP BY promotion_id) d
   JOIN promotions m ON m.id = d.promotion_id
   ORDER BY m.id FOR NO KEY UPDATE OF m
 ), noted AS (
@@ -56,7 +57,7 @@ var insertSQL = `WITH probed AS MATERIALIZED (
   FROM dispatched d WHERE m.id = d.id
 )
 SELECT promotion_id, target_id, known_user, known_amount, known_code FROM probed WHERE known_amount IS NOT NULL
-UNION ALL SELECT promotion_id, target_id, NULL, NULL, NULL FROM inserted WHERE became = 1`
+UNION ALL SELECT promotion_id, target_id, NULL, NULL, NULL FROM inserted WHERE became = :QUEUED`)
 
 // reopenSQL makes promotions that gained work open again. It runs as its own
 // statement, so that it sees what ended while this transaction waited for the
@@ -111,7 +112,7 @@ func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store
 		if len(offsets.topics) > 0 {
 			b.Queue(offsetsSQL, offsets.topics, offsets.parts, offsets.nexts)
 		}
-		addDeadLetters(b, p.DeadLetters)
+		queue(b, rows.AddDeadLetters(p.DeadLetters)...)
 	})
 	switch {
 	case hasState(err, "23503"):

@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
-const couponSQL = `SELECT c.id, c.code, c.template_id, c.user_id, c.generation, c.ticket, c.status, c.issued_at, c.used_at,
-c.cancelled_at, c.expires_at FROM coupons c `
+const couponSQL = `SELECT ` + rows.CouponColumns + ` FROM coupons c `
 
 func scanCoupon(rows *sql.Rows) (c reward.Coupon, err error) {
 	var issued int64
@@ -48,7 +49,7 @@ func (s *Store) CouponCancel(ctx context.Context, id reward.CouponID, now time.T
 		if err != nil {
 			return err
 		}
-		if err := store.CheckCoupon(&c, now); err != nil {
+		if err := rules.CheckCoupon(&c, now); err != nil {
 			return err
 		}
 		t, err := templateOf(tx.ctx, tx, c.TemplateID)
@@ -71,7 +72,7 @@ WHERE id = ?`, int64(c.Status), micros(now), t.Version, t.ReissueAfterCancel, in
 			return err
 		}
 		change.To, change.Template, change.Coupon = t.Version, t, c
-		change.Facts = []store.CouponFact{{UserID: c.UserID, Held: len(held.slots), CouponID: held.latest}}
+		change.Facts = []store.CouponFact{{UserID: c.UserID, Held: len(held.Slots), CouponID: held.Latest}}
 		return nil
 	})
 	if err != nil {
@@ -80,23 +81,16 @@ WHERE id = ?`, int64(c.Status), micros(now), t.Version, t.ReissueAfterCancel, in
 	return change, nil
 }
 
-// holding is what a user has at a template.
-type holding struct {
-	slots  map[int]bool
-	latest reward.CouponID // of those that are not cancelled
-}
-
 // holdingOf reads what a user has at a template.
-func holdingOf(ctx context.Context, q querier, id reward.TemplateID, user string) (*holding, error) {
-	h := &holding{slots: make(map[int]bool)}
-	_, err := collect(ctx, q, func(rows *sql.Rows) (struct{}, error) {
+func holdingOf(ctx context.Context, q querier, id reward.TemplateID, user string) (h rules.Holding, err error) {
+	_, err = collect(ctx, q, func(rows *sql.Rows) (struct{}, error) {
 		var slot int
 		var coupon reward.CouponID
 		var status reward.CouponStatus
 		err := rows.Scan(&slot, &coupon, &status)
-		h.slots[slot] = true
+		h.Slots = append(h.Slots, slot)
 		if status != reward.CouponCancelled {
-			h.latest = max(h.latest, coupon)
+			h.Latest = max(h.Latest, coupon)
 		}
 		return struct{}{}, err
 	}, holdingSQL, int64(id), user)
@@ -104,15 +98,6 @@ func holdingOf(ctx context.Context, q querier, id reward.TemplateID, user string
 }
 
 const holdingSQL = `SELECT slot, id, status FROM coupons WHERE template_id = ? AND user_id = ? AND slot IS NOT NULL`
-
-// lowest is the lowest slot that is free.
-func (h *holding) lowest() int {
-	slot := 1
-	for h.slots[slot] {
-		slot++
-	}
-	return slot
-}
 
 // CouponUse uses a coupon.
 func (s *Store) CouponUse(ctx context.Context, id reward.CouponID, now time.Time) (reward.Coupon, error) {
@@ -122,7 +107,7 @@ func (s *Store) CouponUse(ctx context.Context, id reward.CouponID, now time.Time
 		if c, err = couponOf(tx.ctx, tx, id); err != nil {
 			return err
 		}
-		if err := store.CheckCoupon(&c, now); err != nil {
+		if err := rules.CheckCoupon(&c, now); err != nil {
 			return err
 		}
 		c.Status, c.UsedAt = reward.CouponUsed, now
@@ -133,29 +118,4 @@ func (s *Store) CouponUse(ctx context.Context, id reward.CouponID, now time.Time
 		return reward.Coupon{}, err
 	}
 	return c, nil
-}
-
-// expireCoupons finds coupons whose time is over. Its index is only used for
-// the condition that it is made of.
-const expireCoupons = `SELECT id FROM coupons INDEXED BY coupons_expiry
-WHERE status = 0 AND expires_at IS NOT NULL AND expires_at <= ? ORDER BY expires_at LIMIT ?`
-
-// CouponExpire expires coupons.
-func (s *Store) CouponExpire(ctx context.Context, now time.Time, limit int) (int, error) {
-	var due []int64
-	err := s.write(ctx, "expire coupons", func(tx *tx) (err error) {
-		if due, err = collect(tx.ctx, tx, scanInt, expireCoupons, micros(now), max(limit, 0)); err != nil {
-			return err
-		}
-		for _, id := range due {
-			if _, err := tx.exec(`UPDATE coupons SET status = ? WHERE id = ?`, int64(reward.CouponExpired), id); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return 0, err
-	}
-	return len(due), nil
 }

@@ -3,30 +3,31 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
-// CouponSettle settles asks. [issueCoupons]
+// CouponSettle settles coupon requests.
 func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (store.CouponSettleResult, error) {
 	if err := p.Check(); err != nil {
 		return store.CouponSettleResult{}, err
 	}
-	var done store.Settlement
+	batch := p.Batch()
+	var done rules.Settlement
 	err := s.write(ctx, "settle coupons", func(tx *tx) error {
 		t, err := templateOf(tx.ctx, tx, p.TemplateID)
 		if err != nil {
 			return err
 		}
-		i := &issuer{tx: tx, p: &p, users: make(map[string]*holding)}
+		i := &issuer{tx: tx, batch: batch, holdings: make(map[string]rules.Holding)}
 		defer i.close()
-		i.done = store.Settlement{From: t.Version, Template: t, Refused: refusal(&p, &t), Own: make(map[string]reward.Coupon)}
-		if i.done.Refused == store.NotRefused {
-			err = i.settle()
+		i.done = rules.Settlement{From: t.Version, Template: t, Refused: rules.Refuse(&t, batch), Existing: make(map[string]reward.Coupon)}
+		if i.done.Refused == rules.NotRefused {
+			err = i.settle(p.Offsets)
 		}
 		done = i.done
 		return err
@@ -37,44 +38,15 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 	case err != nil:
 		return store.CouponSettleResult{}, err
 	}
-	return done.Result(&p), nil
+	return store.Settled(&done, batch), nil
 }
 
-// refusal says why a whole batch is refused.
-func refusal(p *store.CouponSettleParams, t *reward.CouponTemplate) store.SettleRefusal {
-	switch p.Kind {
-	case store.SettleInOrder:
-		if p.Epoch != t.Epoch {
-			return store.RefusedEpoch
-		}
-		other := slices.ContainsFunc(p.Asks, func(a store.CouponAsk) bool { return a.Generation != t.Generation })
-		if p.Generation != t.Generation || t.Path != reward.PathGate || other {
-			return store.RefusedGeneration
-		}
-	case store.SettleListed:
-		if p.EndsGeneration != t.EndsGeneration {
-			return store.RefusedEnds
-		}
-	default:
-		switch {
-		case p.Path != t.Path:
-			return store.RefusedPath
-		case p.Generation != t.Generation:
-			return store.RefusedGeneration
-		case p.Fence != 0 && p.Fence <= t.Fence:
-			return store.RefusedFence
-		}
-	}
-	return store.NotRefused
-}
-
-// issuer settles one batch that is not refused. done.Template is the template
-// as far as the batch has got.
+// issuer settles one batch that is not refused.
 type issuer struct {
-	tx    *tx
-	p     *store.CouponSettleParams
-	done  store.Settlement
-	users map[string]*holding // as they stand
+	tx       *tx
+	batch    *rules.IssueBatch
+	done     rules.Settlement
+	holdings map[string]rules.Holding // of the users of the batch, before it
 
 	lookup, coupon, rejection *sql.Stmt
 }
@@ -82,12 +54,12 @@ type issuer struct {
 func (i *issuer) close() {
 	for _, stmt := range []*sql.Stmt{i.lookup, i.coupon, i.rejection} {
 		if stmt != nil {
-			_ = stmt.Close() // the transaction's end tells
+			_ = stmt.Close() // the end of the transaction reports what is wrong
 		}
 	}
 }
 
-// prepare makes the statements that run once per ask.
+// prepare makes the statements that run once per request.
 func (i *issuer) prepare() (err error) {
 	if i.lookup, err = i.tx.PrepareContext(i.tx.ctx, `SELECT EXISTS (SELECT 1 FROM coupons WHERE template_id = ?1 AND ticket = ?2 AND generation = ?3)
   OR EXISTS (SELECT 1 FROM coupon_rejections WHERE template_id = ?1 AND ticket = ?2 AND generation = ?3)`); err != nil {
@@ -102,136 +74,90 @@ func (i *issuer) prepare() (err error) {
 	return err
 }
 
-func (i *issuer) settle() error {
+func (i *issuer) settle(offsets []store.Offset) error {
 	if err := i.prepare(); err != nil {
 		return err
 	}
-	for _, o := range i.p.Offsets {
+	for _, o := range offsets {
 		if _, err := i.tx.exec(`INSERT INTO kafka_offsets (topic, part, next) VALUES (?, ?, ?)
 ON CONFLICT (topic, part) DO UPDATE SET next = max(next, excluded.next)`, o.Topic, o.Partition, o.Next); err != nil {
 			return err
 		}
 	}
-	t := &i.done.Template
-	if i.p.Kind == store.SettleDirect {
-		if err := i.window(); err != nil {
+	t := i.done.Template
+	var due []int
+	var clock time.Time
+	var err error
+	if i.batch.Kind == rules.SettleDirect {
+		if clock, err = i.tx.now(); err != nil {
 			return err
 		}
-		t.Fence = max(t.Fence, i.p.Fence)
 	}
-	if i.done.Shut == 0 {
-		for _, at := range i.p.Order() {
-			a := i.p.Asks[at].Storable()
-			due, err := i.due(&a)
+	if i.done.Shut = rules.Shut(&t, i.batch, clock); i.done.Shut == 0 {
+		if due, err = rules.Due(&t, i.batch, i.known); err != nil {
+			return err
+		}
+	}
+	for _, at := range due {
+		if err := i.hold(&i.batch.Requests[at]); err != nil {
+			return err
+		}
+	}
+	i.done.Template, i.done.Decisions = rules.Issue(t, i.batch, due, i.holdings)
+	if err := i.write(); err != nil {
+		return err
+	}
+	return i.tx.putTemplate(&i.done.Template)
+}
+
+// known reports whether a ticket was settled.
+func (i *issuer) known(r *rules.CouponRequest) (known bool, err error) {
+	err = i.lookup.QueryRowContext(i.tx.ctx, int64(i.done.Template.ID), r.Ticket, r.Generation).Scan(&known)
+	return known, err
+}
+
+// hold reads the holding of a user.
+func (i *issuer) hold(r *rules.CouponRequest) error {
+	if _, ok := i.holdings[r.UserID]; ok || r.Reason != "" {
+		return nil // a rejection does not depend on it
+	}
+	h, err := holdingOf(i.tx.ctx, i.tx, i.done.Template.ID, r.UserID)
+	i.holdings[r.UserID] = h
+	return err
+}
+
+// write stores the coupons and rejected requests, and reads the coupons that
+// users beyond a limit of 1 have.
+func (i *issuer) write() error {
+	t := &i.done.Template
+	direct := i.batch.Kind == rules.SettleDirect
+	latest := make(map[string]reward.CouponID)
+	for _, d := range i.done.Decisions {
+		r := i.batch.Requests[d.At].Storable()
+		switch {
+		case d.Reason == "":
+			c := i.batch.Coupon(t, d)
+			if _, err := i.coupon.ExecContext(i.tx.ctx, int64(c.ID), c.Code, int64(t.ID), c.UserID, c.Generation, c.Ticket, d.Slot, t.Version,
+				micros(c.IssuedAt), maybe(c.ExpiresAt)); err != nil {
+				return err
+			}
+			latest[c.UserID] = c.ID
+		case !direct:
+			if _, err := i.rejection.ExecContext(i.tx.ctx, int64(t.ID), d.Ticket, r.Generation, r.UserID, d.Reason, micros(i.batch.Now),
+				t.Version); err != nil {
+				return err
+			}
+		case d.Reason == reward.ReasonUserLimit && t.PerUserLimit == 1:
+			id := max(d.Latest, latest[r.UserID])
+			if id == 0 {
+				continue
+			}
+			c, err := couponOf(i.tx.ctx, i.tx, id)
 			if err != nil {
 				return err
 			}
-			if due {
-				if err := i.decide(at, &a); err != nil {
-					return err
-				}
-			}
+			i.done.Existing[r.UserID] = c
 		}
-	}
-	return i.tx.putTemplate(t)
-}
-
-// window asks the database's clock whether the template is open.
-func (i *issuer) window() error {
-	now, err := i.tx.now()
-	t := &i.done.Template
-	switch {
-	case err != nil:
-		return err
-	case now.Before(t.OpensAt):
-		i.done.Shut = store.OutcomeNotOpen
-	case !t.ClosesAt.IsZero() && !now.Before(t.ClosesAt):
-		i.done.Shut = store.OutcomeClosed
 	}
 	return nil
-}
-
-// due says whether an ask is to be decided now.
-func (i *issuer) due(a *store.CouponAsk) (bool, error) {
-	t := &i.done.Template
-	switch i.p.Kind {
-	case store.SettleInOrder:
-		return a.Ticket == t.Settled+1, nil
-	case store.SettleListed:
-		if a.Generation > t.Generation {
-			return false, nil
-		}
-		var known bool
-		err := i.lookup.QueryRowContext(i.tx.ctx, int64(t.ID), a.Ticket, a.Generation).Scan(&known)
-		return !known, err
-	default:
-		return true, nil
-	}
-}
-
-// decide settles one ask.
-func (i *issuer) decide(at int, a *store.CouponAsk) error {
-	t := &i.done.Template
-	h := i.users[a.UserID]
-	if h == nil {
-		var err error
-		if h, err = holdingOf(i.tx.ctx, i.tx, t.ID, a.UserID); err != nil {
-			return err
-		}
-		i.users[a.UserID] = h
-	}
-	direct := i.p.Kind == store.SettleDirect
-	r := store.Ruling{At: at, Ticket: a.Ticket, Held: len(h.slots), Latest: h.latest}
-	switch {
-	case a.Reason != "":
-		r.Reason = a.Reason
-	case len(h.slots) >= t.PerUserLimit:
-		r.Reason = reward.ReasonUserLimit
-		if direct && h.latest != 0 {
-			c, err := couponOf(i.tx.ctx, i.tx, h.latest)
-			if err != nil {
-				return err
-			}
-			i.done.Own[a.UserID] = c
-		}
-	case t.Live >= t.TotalQuantity:
-		r.Reason = reward.ReasonSoldOut
-	}
-	if r.Reason != "" && direct {
-		r.Ticket = 0
-		i.done.Rulings = append(i.done.Rulings, r)
-		return nil
-	}
-	if direct {
-		r.Ticket = t.Settled + 1
-	}
-	t.Version = i.done.From + 1
-	t.Settled = max(t.Settled, r.Ticket)
-	i.done.Rulings = append(i.done.Rulings, r)
-	if r.Reason != "" {
-		_, err := i.rejection.ExecContext(i.tx.ctx, int64(t.ID), r.Ticket, a.Generation, a.UserID, r.Reason, micros(i.p.Now), t.Version)
-		return err
-	}
-	return i.issue(a, r.Ticket, h)
-}
-
-// issue makes the coupon of an ask.
-func (i *issuer) issue(a *store.CouponAsk, ticket int64, h *holding) error {
-	t := &i.done.Template
-	generation, now := a.Generation, instant(i.p.Now)
-	if i.p.Kind == store.SettleDirect {
-		generation = t.Generation
-	}
-	var expires time.Time
-	if t.ValidFor > 0 {
-		expires = now.Add(t.ValidFor)
-	}
-	slot := h.lowest()
-	h.slots[slot] = true
-	h.latest = max(h.latest, a.CouponID)
-	t.Live++
-	t.IssuedTotal++
-	_, err := i.coupon.ExecContext(i.tx.ctx, int64(a.CouponID), a.Code, int64(t.ID), a.UserID, generation, ticket, slot, t.Version,
-		micros(now), maybe(expires))
-	return err
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -25,10 +26,11 @@ func (s *Store) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams
 		if err != nil {
 			return err
 		}
-		limit := min(int64(p.Limit), int64(p.MaxLen)-v.Counts.Payouts[reward.Queued])
-		if v.Status != reward.Running || limit <= 0 {
-			return nil
+		allowed, err := tx.allow(&v, min(int64(p.Limit), int64(p.MaxLen)-v.Counts.Payouts[reward.Queued]))
+		if err != nil || allowed.Capacity() == 0 {
+			return err
 		}
+		limit := allowed.Capacity()
 		due := int64(math.MaxInt64) // READY is due since it was saved, whoever's clock said so
 		if p.From == reward.Retrying {
 			due = micros(p.Now)
@@ -43,15 +45,8 @@ func (s *Store) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams
 			picked = namedTargets
 			args = append(args, string(refs))
 		}
-		allowed, err := tx.allowanceOf(&v)
-		if err != nil {
-			return err
-		}
-		switch {
-		case allowed.budget < 0:
-			return nil
-		case p.From == reward.Ready && allowed.bounded():
-			targets, err := tx.pickAllowed(p, allowed, limit)
+		if allowed.Bounds(p.From) {
+			targets, err := tx.pickAllowed(p, allowed)
 			if err != nil {
 				return err
 			}
@@ -92,92 +87,46 @@ const (
 	pickedTargets = `SELECT value FROM json_each(?6)`
 )
 
-// allowance is what budget and canary of a promotion leave for rows that
-// become QUEUED, see store.Payouts.
-type allowance struct {
-	first  int64         // rows that were never dispatched
-	budget reward.Amount // of rows that are not counted in it yet; below 0: nothing at all
-}
-
-const unbounded = math.MaxInt64
-
 // spentReady sums READY rows that may have been called: what they may have cost
 // is spent.
 const spentReady = `SELECT coalesce(sum(amount), 0) FROM payouts INDEXED BY payouts_rare
 WHERE promotion_id = ?1 AND state = 0 AND dispatch > 0 AND ` + rare + ` AND maybe_called`
 
-func (t *tx) allowanceOf(v *store.PromotionView) (allowance, error) {
-	a := allowance{first: unbounded, budget: unbounded}
-	if c := v.Canary; c.Targets > 0 && !c.Judged {
-		a.first = max(c.Targets-c.Dispatched, 0)
-	}
+// allow returns what a promotion may dispatch, at most capacity rows.
+func (t *tx) allow(v *store.PromotionView, capacity int64) (*rules.Allowance, error) {
+	var flagged int64
 	if v.MaxAmount > 0 {
-		a.budget = v.MaxAmount
-		for _, state := range []reward.State{reward.Succeeded, reward.Queued, reward.Retrying, reward.Unknown} {
-			a.budget -= v.Counts.Amounts[state]
+		if err := t.QueryRowContext(t.ctx, spentReady, int64(v.ID)).Scan(&flagged); err != nil {
+			return nil, err
 		}
-		var spent int64
-		if err := t.QueryRowContext(t.ctx, spentReady, int64(v.ID)).Scan(&spent); err != nil {
-			return a, err
-		}
-		a.budget -= reward.Amount(spent)
 	}
-	return a, nil
-}
-
-func (a *allowance) bounded() bool { return a.first != unbounded || a.budget != unbounded }
-
-// take says whether a READY row may become QUEUED, and counts it. The first one
-// that would pass the budget ends it, so that none behind it is preferred.
-func (a *allowance) take(amount reward.Amount, first bool) bool {
-	switch {
-	case first && a.first == 0:
-		return false
-	case amount > a.budget:
-		a.budget = -1
-		return false
-	}
-	if first && a.first != unbounded {
-		a.first--
-	}
-	if a.budget != unbounded {
-		a.budget -= amount
-	}
-	return true
+	return rules.Allow(v.Promotion, v.Counts, reward.Amount(flagged), capacity), nil
 }
 
 // rare is the condition of the index payouts_rare, which only a query that
 // repeats it can use.
 const rare = `(state = 2 OR state = 3 OR state = 5 OR (state = 0 AND dispatch > 0))`
 
-// unspent is what dispatching a READY row adds to what is spent.
-const unspent = `CASE WHEN maybe_called THEN 0 ELSE amount END`
-
-// pickDue finds READY rows with their amounts and dispatches, oldest first: at
-// most ?2 that were never dispatched and at most ?3 that were. The index is
-// named: another would walk through all that the canary holds up.
-const pickDue = `SELECT target_id, amount, dispatch FROM (
-SELECT * FROM (SELECT target_id, ` + unspent + ` AS amount, dispatch, due_at FROM payouts INDEXED BY payouts_open
+// pickDue finds READY rows, oldest first: at most ?2 that were never dispatched
+// and at most ?3 that were. The index is named: another would walk through all
+// that the canary blocks.
+const pickDue = `SELECT target_id, amount, dispatch, maybe_called FROM (
+SELECT * FROM (SELECT target_id, amount, dispatch, maybe_called, due_at FROM payouts INDEXED BY payouts_open
   WHERE promotion_id = ?1 AND state = 0 AND state < 4 AND dispatch = 0 ORDER BY due_at, target_id LIMIT ?2)
 UNION ALL
-SELECT * FROM (SELECT target_id, ` + unspent + ` AS amount, dispatch, due_at FROM payouts INDEXED BY payouts_rare
+SELECT * FROM (SELECT target_id, amount, dispatch, maybe_called, due_at FROM payouts INDEXED BY payouts_rare
   WHERE promotion_id = ?1 AND state = 0 AND dispatch > 0 AND ` + rare + ` ORDER BY due_at, target_id LIMIT ?3)
 ) ORDER BY due_at, target_id LIMIT ?3`
 
 // pickNamed finds those of the refs in ?2.
-const pickNamed = `SELECT DISTINCT o.target_id, ` + unspent + `, o.dispatch FROM json_each(?2) r
+const pickNamed = `SELECT DISTINCT o.target_id, o.amount, o.dispatch, o.maybe_called FROM json_each(?2) r
 JOIN payouts o ON o.promotion_id = ?1 AND o.target_id = r.value ->> 0
 WHERE o.state = 0 AND o.dispatch = r.value ->> 1 ORDER BY o.target_id`
 
 // pickAllowed returns, as JSON, the targets of READY rows that budget and canary
-// let go.
-func (t *tx) pickAllowed(p store.PayoutDispatchParams, allowed allowance, limit int64) (string, error) {
-	type ready struct {
-		target   int64
-		amount   reward.Amount
-		dispatch int32
-	}
-	query, args := pickDue, []any{int64(p.PromotionID), min(allowed.first, limit), limit}
+// allow.
+func (t *tx) pickAllowed(p store.PayoutDispatchParams, allowed *rules.Allowance) (string, error) {
+	query, args := pickDue, []any{int64(p.PromotionID), allowed.FirstCapacity(), allowed.Capacity()}
 	if p.Refs != nil {
 		refs, err := json.Marshal(refPairs(p.PromotionID, p.Refs))
 		if err != nil {
@@ -185,9 +134,9 @@ func (t *tx) pickAllowed(p store.PayoutDispatchParams, allowed allowance, limit 
 		}
 		query, args = pickNamed, []any{int64(p.PromotionID), string(refs)}
 	}
-	list, err := collect(t.ctx, t, func(rows *sql.Rows) (ready, error) {
-		var r ready
-		err := rows.Scan(&r.target, (*int64)(&r.amount), &r.dispatch)
+	list, err := collect(t.ctx, t, func(rows *sql.Rows) (rules.Row, error) {
+		r := rules.Row{Payout: reward.Payout{State: reward.Ready}}
+		err := rows.Scan((*int64)(&r.TargetID), (*int64)(&r.Amount), &r.Dispatch, &r.MaybeCalled)
 		return r, err
 	}, query, args...)
 	if err != nil {
@@ -195,8 +144,8 @@ func (t *tx) pickAllowed(p store.PayoutDispatchParams, allowed allowance, limit 
 	}
 	targets := []int64{}
 	for _, r := range list {
-		if int64(len(targets)) < limit && allowed.take(r.amount, r.dispatch == 0) {
-			targets = append(targets, r.target)
+		if allowed.Take(r) {
+			targets = append(targets, int64(r.TargetID))
 		}
 	}
 	array, err := json.Marshal(targets)
@@ -214,79 +163,36 @@ func refPairs(promotion reward.PromotionID, refs []reward.Ref) [][2]int64 {
 	return pairs
 }
 
-// withdraw takes rows out of their state. judge says which state follows and
-// whether somebody may have called; UNKNOWN rows get their settle time.
-func (t *tx) withdraw(rows []reward.Payout, lease time.Duration, now time.Time,
-	judge func(*reward.Payout) (next reward.State, maybeCalled bool),
-) (int, error) {
-	if len(rows) == 0 {
-		return 0, nil
-	}
-	w, err := t.payoutWriter()
-	if err != nil {
-		return 0, err
-	}
-	defer w.close()
-	for i := range rows {
-		next := rows[i]
-		state, maybeCalled := judge(&rows[i])
-		next.MaybeCalled = next.MaybeCalled || maybeCalled
-		enter(&next, state, now, lease)
-		if err := w.write(&rows[i], &next, lookedUp{}); err != nil {
-			return 0, err
-		}
-	}
-	return len(rows), nil
-}
-
-// enter moves a payout to a state at now. [toUnknown]
-func enter(p *reward.Payout, state reward.State, now time.Time, lease time.Duration) {
-	p.State, p.DueAt, p.UpdatedAt = state, instant(now), instant(now)
-	if state == reward.Unknown {
-		p.MaybeCalled, p.SettleFrom = true, instant(now.Add(lease))
-	}
-}
-
 // PayoutGiveBack returns QUEUED rows to READY.
 func (s *Store) PayoutGiveBack(ctx context.Context, p store.PayoutGiveBackParams) (int, error) {
 	moved := 0
 	err := s.write(ctx, "give payouts back", func(tx *tx) error {
 		ids := make([]store.PayoutID, len(p.Refs))
-		named := make(map[reward.Ref]bool, len(p.Refs))
 		for i, r := range p.Refs {
 			ids[i] = store.PayoutID{PromotionID: r.PromotionID, TargetID: r.TargetID}
-			named[r] = true
 		}
-		found, err := payoutsOf(tx.ctx, tx, ids)
+		rw, err := tx.rewrite(ids)
 		if err != nil {
 			return err
 		}
-		held := found[:0]
-		for _, f := range found {
-			ref := reward.Ref{PromotionID: f.PromotionID, TargetID: f.TargetID, Dispatch: f.Dispatch}
-			if f.State == reward.Queued && named[ref] {
-				held = append(held, f)
+		defer rw.close()
+		moved = 0
+		for i, r := range p.Refs {
+			row := rw.rows[ids[i]]
+			if row == nil {
+				continue
+			}
+			next, tally := rules.Withdraw(*row, rules.Withdrawal{
+				Kind: rules.WithdrawReturn, Dispatch: r.Dispatch, MaybeCalled: p.MaybeCalled, HandedOver: p.HandedOver,
+			}, rw.views[r.PromotionID].Promotion, p.Lease, p.Now)
+			if tally.Changed {
+				moved++
+			}
+			if err := rw.apply(row, next, tally); err != nil {
+				return err
 			}
 		}
-		views, err := tx.viewsOf(held)
-		if err != nil {
-			return err
-		}
-		if p.HandedOver {
-			for i := range held {
-				held[i].Handovers = min(held[i].Handovers+1, store.HandoversMax)
-			}
-		}
-		moved, err = tx.withdraw(held, p.Lease, p.Now, func(f *reward.Payout) (reward.State, bool) {
-			switch {
-			case views[f.PromotionID].Status != reward.PromotionCancelled:
-				return reward.Ready, p.MaybeCalled
-			case f.MaybeCalled || p.MaybeCalled:
-				return reward.Unknown, true
-			}
-			return reward.Cancelled, false
-		})
-		return err
+		return nil
 	})
 	if err != nil {
 		return 0, err
@@ -294,35 +200,24 @@ func (s *Store) PayoutGiveBack(ctx context.Context, p store.PayoutGiveBackParams
 	return moved, nil
 }
 
-// viewsOf reads the promotions of payouts that exist.
-func (t *tx) viewsOf(list []reward.Payout) (map[reward.PromotionID]store.PromotionView, error) {
-	ids := make([]store.PayoutID, len(list))
-	for i, p := range list {
-		ids[i].PromotionID = p.PromotionID
-	}
-	return t.views(ids)
+// withdraw takes rows out of their state, and returns how many.
+func (t *tx) withdraw(rows []rules.Row, why rules.Withdrawal, lease time.Duration, now time.Time) (int, error) {
+	return t.changeRows(rows, func(r rules.Row, p reward.Promotion) (rules.Row, rules.Tally) {
+		return rules.Withdraw(r, why, p, lease, now)
+	})
 }
 
-// PayoutSweep returns QUEUED rows that no queue holds to READY.
+// PayoutSweep returns QUEUED rows that no queue has to READY.
 func (s *Store) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int, error) {
 	moved := 0
 	err := s.write(ctx, "sweep payouts", func(tx *tx) error {
-		found, err := collect(tx.ctx, tx, scanPayout, `SELECT `+payoutColumns+` FROM payouts p
+		found, err := collect(tx.ctx, tx, scanRow, `SELECT `+rowColumns+` FROM payouts p
 WHERE p.promotion_id = ? AND p.state = 1 AND p.state < 4 AND p.due_at < ? ORDER BY p.due_at, p.target_id LIMIT ?`,
 			int64(p.PromotionID), micros(p.Before), store.BatchMax)
-		if err != nil || len(found) == 0 {
-			return err
-		}
-		v, err := tx.view(p.PromotionID)
 		if err != nil {
 			return err
 		}
-		moved, err = tx.withdraw(found, p.Lease, p.Now, func(*reward.Payout) (reward.State, bool) {
-			if v.Status == reward.PromotionCancelled {
-				return reward.Unknown, true
-			}
-			return reward.Ready, true
-		})
+		moved, err = tx.withdraw(found, rules.Withdrawal{Kind: rules.WithdrawSweep, Before: p.Before}, p.Lease, p.Now)
 		return err
 	})
 	if err != nil {
@@ -342,19 +237,15 @@ func (s *Store) PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepPa
 		if err != nil {
 			return err
 		}
+		moved = 0
 		for _, from := range []reward.State{reward.Ready, reward.Retrying} {
-			found, err := collect(tx.ctx, tx, scanPayout, `SELECT `+payoutColumns+` FROM payouts p
+			found, err := collect(tx.ctx, tx, scanRow, `SELECT `+rowColumns+` FROM payouts p
 WHERE p.promotion_id = ? AND p.state = ? AND p.state < 4 ORDER BY p.due_at, p.target_id LIMIT ?`,
 				int64(p.PromotionID), int64(from), store.BatchMax-moved)
 			if err != nil {
 				return err
 			}
-			n, err := tx.withdraw(found, p.Lease, p.Now, func(f *reward.Payout) (reward.State, bool) {
-				if f.State == reward.Ready && !f.MaybeCalled {
-					return reward.Cancelled, false
-				}
-				return reward.Unknown, true
-			})
+			n, err := tx.withdraw(found, rules.Withdrawal{Kind: rules.WithdrawCancel}, p.Lease, p.Now)
 			if err != nil {
 				return err
 			}

@@ -6,46 +6,68 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // payoutColumns are read by scanPayout.
-const payoutColumns = `p.promotion_id, p.target_id, p.summary_id, p.user_id, p.amount, p.voucher_code, p.state, p.dispatch,
-p.attempts, p.maybe_called, p.handovers, p.due_at, p.first_dispatched_at, p.settle_from, p.transaction_key, p.error_code,
-p.error_message, p.updated_at`
+const payoutColumns = rows.PayoutColumns
 
-// payoutReturning is the same for RETURNING, which knows no alias.
+// payoutReturning is payoutColumns for RETURNING, which knows no alias.
 var payoutReturning = strings.ReplaceAll(payoutColumns, "p.", "")
 
-func scanPayout(rows *sql.Rows) (reward.Payout, error) {
-	var p reward.Payout
+// rowColumns are read by scanRow.
+const rowColumns = payoutColumns + `, p.again, p.looked_at`
+
+func scanPayout(rows *sql.Rows) (p reward.Payout, err error) {
+	err = payoutInto(rows, &p)
+	return p, err
+}
+
+func scanRow(rows *sql.Rows) (r rules.Row, err error) {
+	var looked sql.NullInt64
+	err = payoutInto(rows, &r.Payout, &r.Again, &looked)
+	r.LookedAt = maybeTime(looked)
+	return r, err
+}
+
+// payoutInto reads payoutColumns, and what comes behind them into more.
+func payoutInto(rows *sql.Rows, p *reward.Payout, more ...any) error {
 	var due, updated int64
 	var first, settle sql.NullInt64
 	// The plain types spare database/sql a detour per value.
-	err := rows.Scan((*int64)(&p.PromotionID), (*int64)(&p.TargetID), (*int64)(&p.SummaryID), &p.UserID, (*int64)(&p.Amount),
+	err := rows.Scan(append([]any{
+		(*int64)(&p.PromotionID), (*int64)(&p.TargetID), (*int64)(&p.SummaryID), &p.UserID, (*int64)(&p.Amount),
 		&p.VoucherCode, (*int16)(&p.State), &p.Dispatch, &p.Attempts, &p.MaybeCalled, &p.Handovers, &due, &first, &settle,
-		&p.TransactionKey, &p.ErrorCode, &p.ErrorMessage, &updated)
+		&p.TransactionKey, &p.ErrorCode, &p.ErrorMessage, &updated,
+	}, more...)...)
 	p.DueAt, p.UpdatedAt = timeOf(due), timeOf(updated)
 	p.FirstDispatchedAt, p.SettleFrom = maybeTime(first), maybeTime(settle)
-	return p, err
+	return err
 }
 
 // payoutsOf reads the payouts that exist, one statement per promotion.
 func payoutsOf(ctx context.Context, q querier, ids []store.PayoutID) ([]reward.Payout, error) {
+	return byTargets(ctx, q, scanPayout, payoutColumns, ids)
+}
+
+// byTargets reads columns of the payouts that exist, one statement per
+// promotion.
+func byTargets[T any](ctx context.Context, q querier, scan func(*sql.Rows) (T, error), columns string, ids []store.PayoutID) ([]T, error) {
 	byPromotion := make(map[reward.PromotionID][]reward.TargetID)
 	for _, id := range ids {
 		byPromotion[id.PromotionID] = append(byPromotion[id.PromotionID], id.TargetID)
 	}
-	list := make([]reward.Payout, 0, len(ids))
+	list := make([]T, 0, len(ids))
 	for promotion, targets := range byPromotion {
 		array, err := json.Marshal(targets)
 		if err != nil {
 			return nil, err
 		}
-		found, err := collect(ctx, q, scanPayout, `SELECT `+payoutColumns+` FROM payouts p
+		found, err := collect(ctx, q, scan, `SELECT `+columns+` FROM payouts p
 WHERE p.promotion_id = ? AND p.target_id IN (SELECT value FROM json_each(?))`, int64(promotion), string(array))
 		if err != nil {
 			return nil, err
@@ -53,11 +75,6 @@ WHERE p.promotion_id = ? AND p.target_id IN (SELECT value FROM json_each(?))`, i
 		list = append(list, found...)
 	}
 	return list, nil
-}
-
-func noPayout(id store.PayoutID) error {
-	return reward.NewError(reward.KindNotFound, reward.CodePayoutNotFound,
-		"promotion %d has no target %d", id.PromotionID, id.TargetID)
 }
 
 // PayoutHeads reads what a consumer has to check.
@@ -78,7 +95,7 @@ WHERE p.promotion_id = ? AND p.target_id = ?`, int64(id.PromotionID), int64(id.T
 		return reward.Payout{}, nil, fmt.Errorf("read a payout: %w", err)
 	}
 	if !found {
-		return reward.Payout{}, nil, noPayout(id)
+		return reward.Payout{}, nil, store.NoPayout(id)
 	}
 	attempts, err := collect(ctx, s.reader, func(rows *sql.Rows) (reward.Attempt, error) {
 		var a reward.Attempt
@@ -94,10 +111,13 @@ ORDER BY at, dispatch, number`, int64(id.PromotionID), int64(id.TargetID))
 	return p, attempts, nil
 }
 
-// listSQL lists payouts of promotion ?1 by target, above ?2, with state ?3 and
-// error code ?4 where these are given, at most ?5. The index is named: by itself
-// the planner may walk through all payouts of the promotion.
-func listSQL(state *reward.State, code string) string {
+// listSQL is pageSQL of what a caller sees of payouts.
+func listSQL(state *reward.State, code string) string { return pageSQL(payoutColumns, state, code) }
+
+// pageSQL lists columns of the payouts of promotion ?1 by target, above ?2, with
+// state ?3 and error code ?4 where these are given, at most ?5. The index is
+// named: otherwise the planner may walk through all payouts of the promotion.
+func pageSQL(columns string, state *reward.State, code string) string {
 	index, where := "", ""
 	if state != nil {
 		where = " AND p.state = ?3"
@@ -108,7 +128,7 @@ func listSQL(state *reward.State, code string) string {
 	if code != "" {
 		where += " AND p.error_code = ?4"
 	}
-	return `SELECT ` + payoutColumns + ` FROM payouts p` + index + `
+	return `SELECT ` + columns + ` FROM payouts p` + index + `
 WHERE p.promotion_id = ?1 AND p.target_id > ?2` + where + ` ORDER BY p.target_id LIMIT ?5`
 }
 
@@ -168,23 +188,7 @@ func (s *Store) PayoutHistory(ctx context.Context, user string, limit int) ([]st
 	return store.WithAnswers(found, answers), nil
 }
 
-// OffsetsGet returns the next offsets stored for a topic.
-func (s *Store) OffsetsGet(ctx context.Context, topic string) (map[int32]int64, error) {
-	offsets := make(map[int32]int64)
-	_, err := collect(ctx, s.reader, func(rows *sql.Rows) (struct{}, error) {
-		var part int32
-		var next int64
-		err := rows.Scan(&part, &next)
-		offsets[part] = next
-		return struct{}{}, err
-	}, `SELECT part, next FROM kafka_offsets WHERE topic = ?`, topic)
-	if err != nil {
-		return nil, fmt.Errorf("read offsets: %w", err)
-	}
-	return offsets, nil
-}
-
-// payoutWriter writes changed payouts and notes the moves of their counts.
+// payoutWriter writes changed payouts, and records the moves of their counts.
 type payoutWriter struct {
 	tx   *tx
 	stmt *sql.Stmt
@@ -193,8 +197,7 @@ type payoutWriter struct {
 func (t *tx) payoutWriter() (*payoutWriter, error) {
 	stmt, err := t.PrepareContext(t.ctx, `UPDATE payouts SET state = ?1, dispatch = ?2, attempts = ?3, maybe_called = ?4, due_at = ?5,
   first_dispatched_at = ?6, settle_from = ?7, transaction_key = ?8, error_code = ?9, error_message = ?10, updated_at = ?11,
-  handovers = ?17, again = ?18,
-  looked_at = CASE WHEN ?1 = 3 AND state <> 3 THEN NULL ELSE coalesce(max(looked_at, ?16), looked_at, ?16) END
+  looked_at = ?16, handovers = ?17, again = ?18
 WHERE promotion_id = ?12 AND target_id = ?13 AND state = ?14 AND dispatch = ?15`)
 	if err != nil {
 		return nil, err
@@ -204,21 +207,13 @@ WHERE promotion_id = ?12 AND target_id = ?13 AND state = ?14 AND dispatch = ?15`
 
 func (w *payoutWriter) close() { _ = w.stmt.Close() } // the transaction's end tells
 
-// lookedUp is what a look-up leaves behind beside the payout.
-type lookedUp struct {
-	// at is when one that leaves it UNKNOWN began; the latest stays, until
-	// UNKNOWN is entered anew.
-	at time.Time
-	// again says that it was decided by a no, and is to be looked up once more.
-	again bool
-}
-
-// write stores next in the place of was.
-func (w *payoutWriter) write(was, next *reward.Payout, l lookedUp) error {
+// write stores next in the place of was; answers is added to the counted
+// attempts.
+func (w *payoutWriter) write(was, next *rules.Row, answers int64) error {
 	res, err := w.stmt.ExecContext(w.tx.ctx, int64(next.State), next.Dispatch, next.Attempts, next.MaybeCalled,
 		micros(next.DueAt), maybe(next.FirstDispatchedAt), maybe(next.SettleFrom), next.TransactionKey, next.ErrorCode,
 		next.ErrorMessage, micros(next.UpdatedAt), int64(was.PromotionID), int64(was.TargetID), int64(was.State), was.Dispatch,
-		maybe(l.at), next.Handovers, l.again)
+		maybe(next.LookedAt), next.Handovers, next.Again)
 	if err != nil {
 		return err
 	}
@@ -229,6 +224,6 @@ func (w *payoutWriter) write(was, next *reward.Payout, l lookedUp) error {
 	if n != 1 {
 		return fmt.Errorf("payout %d of promotion %d changed under its own transaction", was.TargetID, was.PromotionID)
 	}
-	w.tx.move(next, was.State, int64(next.Attempts-was.Attempts))
+	w.tx.move(&next.Payout, was.State, answers)
 	return nil
 }

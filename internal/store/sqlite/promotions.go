@@ -10,14 +10,13 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // viewSQL reads promotions with their counts, for viewScanner.
-var viewSQL = `SELECT m.id, m.name, m.type, m.status, m.amount, m.voucher_code, m.currency, m.max_retries,
-m.consumers_per_instance, m.rate_per_second, m.weight, m.max_amount, m.canary_targets, m.canary_max_failure_rate,
-m.canary_dispatched, m.canary_judged, m.starts_at, m.webhook_url, m.created_by, m.approved_by, m.registered, m.expected_count,
-m.closed, m.pause_reason, m.created_at, m.started_at, m.finished_at, m.last_dispatched_at, m.stream_gone, ` + countsSQL + `
+var viewSQL = `SELECT ` + rows.PromotionColumns + `, ` + countsSQL + `
 FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 `
 
 // viewScanner reads one row of viewSQL after the other to the same places.
@@ -43,7 +42,7 @@ func viewScanner() func(*sql.Rows) (store.PromotionView, error) {
 func (t *tx) view(id reward.PromotionID) (store.PromotionView, error) {
 	v, found, err := one(t.ctx, t, viewScanner(), viewSQL+`WHERE m.id = ?`, int64(id))
 	if err == nil && !found {
-		err = noPromotion(id)
+		err = store.NoPromotion(id)
 	}
 	return v, err
 }
@@ -183,7 +182,7 @@ func (s *Store) PromotionGet(ctx context.Context, id reward.PromotionID) (store.
 	case err != nil:
 		return store.PromotionView{}, fmt.Errorf("read a promotion: %w", err)
 	case !found:
-		return store.PromotionView{}, noPromotion(id)
+		return store.PromotionView{}, store.NoPromotion(id)
 	}
 	return v, nil
 }
@@ -289,23 +288,11 @@ func (a *activeList) forget() {
 // the first dispatch, so it is not gone from then on.
 func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) (reward.Promotion, error) {
 	return s.change(ctx, "move a promotion", p.ID, func(tx *tx, m *reward.Promotion) error {
-		if !slices.Contains(p.From, m.Status) {
-			return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
-				"promotion %d is %s, which does not allow this", m.ID, m.Status)
+		next, err := rules.Move(*m, p.From, p.To, p.Reason, p.Now)
+		if err != nil {
+			return err
 		}
-		if m.Status == reward.Draft && p.To == reward.Running {
-			m.StartedAt = instant(p.Now)
-		}
-		m.PauseReason, m.FinishedAt = "", time.Time{}
-		switch p.To {
-		case reward.Running:
-			m.StreamGone = false
-		case reward.Paused:
-			m.PauseReason = store.Text(p.Reason)
-		case reward.Completed:
-			m.FinishedAt = instant(p.Now)
-		}
-		m.Status = p.To
+		*m = next
 		return tx.tell(m, p.Event, p.Now)
 	})
 }
@@ -355,17 +342,15 @@ func (s *Store) PromotionJudge(ctx context.Context, p store.PromotionJudgeParams
 			return err
 		}
 		status = v.Status
-		if v.Status != reward.Running || !v.CanaryDecided() {
+		if v.Promotion, judged = rules.Judge(v.Promotion, v.Counts, p.Reason); !judged {
 			return nil
 		}
-		v.Canary.Judged = true
-		if !v.CanaryGood() {
-			v.Status, v.PauseReason = reward.Paused, store.Text(p.Reason)
+		if v.Status == reward.Paused {
 			if err := tx.tell(&v.Promotion, p.Event, p.Now); err != nil {
 				return err
 			}
 		}
-		status, judged = v.Status, true
+		status = v.Status
 		return tx.put(&v.Promotion)
 	})
 	if err != nil {
@@ -409,30 +394,16 @@ func (s *Store) PromotionComplete(ctx context.Context, id reward.PromotionID, se
 		if err != nil {
 			return err
 		}
-		if v.Counts.Undecided() > 0 {
-			return nil
+		if _, ends := rules.Complete(v.Promotion, v.Counts, rules.Blockers{}, now); !ends {
+			return nil // whatever else blocks it
 		}
-		var open bool
-		switch {
-		case v.Status == reward.Running:
-			if v.ExpectedCount != nil && !v.Closed && v.Counts.Total() < *v.ExpectedCount {
-				return nil
-			}
-			_, open, err = one(tx.ctx, tx, scanInt, `SELECT 1 FROM uploads
-WHERE promotion_id = ? AND finished_at IS NULL AND leased_until > ? LIMIT 1`, int64(id), micros(now))
-		case v.Status == reward.PromotionCancelled && v.FinishedAt.IsZero():
-			_, open, err = one(tx.ctx, tx, scanInt, undecidedSQL, int64(id), settleAfter.Microseconds())
-		default:
-			return nil
-		}
-		if err != nil || open {
+		blockers, err := tx.blockers(&v.Promotion, settleAfter, now)
+		if err != nil {
 			return err
 		}
-		if v.Status == reward.Running {
-			v.Status = reward.Completed
+		if v.Promotion, moved = rules.Complete(v.Promotion, v.Counts, blockers, now); !moved {
+			return nil
 		}
-		v.FinishedAt = instant(now)
-		moved = true
 		if err := tx.tell(&v.Promotion, store.EventFinished, now); err != nil {
 			return err
 		}
@@ -441,16 +412,15 @@ WHERE promotion_id = ? AND finished_at IS NULL AND leased_until > ? LIMIT 1`, in
 	return moved && err == nil, err
 }
 
-// PromotionStreamGone marks the stream of a final promotion as destroyed.
-func (s *Store) PromotionStreamGone(ctx context.Context, id reward.PromotionID, lastDispatchedAt time.Time) (bool, error) {
-	var marked bool
-	err := s.write(ctx, "mark a stream as gone", func(tx *tx) (err error) {
-		marked, err = tx.exec(`UPDATE promotions SET stream_gone = 1
-WHERE id = ? AND status IN ('COMPLETED', 'CANCELLED') AND last_dispatched_at IS ? AND stream_gone = 0`,
-			int64(id), maybe(lastDispatchedAt))
-		return err
-	})
-	return marked && err == nil, err
+// blockers reads what, beside its counts, keeps a promotion from its end.
+func (t *tx) blockers(p *reward.Promotion, settleAfter time.Duration, now time.Time) (b rules.Blockers, err error) {
+	if p.Status == reward.PromotionCancelled {
+		_, b.Lookups, err = one(t.ctx, t, scanInt, undecidedSQL, int64(p.ID), settleAfter.Microseconds())
+		return b, err
+	}
+	_, b.Uploads, err = one(t.ctx, t, scanInt, `SELECT 1 FROM uploads
+WHERE promotion_id = ? AND finished_at IS NULL AND leased_until > ? LIMIT 1`, int64(p.ID), micros(now))
+	return b, err
 }
 
 // PromotionDelete removes a DRAFT and everything under it.

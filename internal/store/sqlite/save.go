@@ -5,7 +5,9 @@ import (
 	"database/sql"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // PayoutSave inserts a batch with everything that becomes true with it.
@@ -46,7 +48,12 @@ ON CONFLICT (topic, part) DO UPDATE SET next = max(next, excluded.next)`, o.Topi
 				return err
 			}
 		}
-		return tx.addDeadLetters(p.DeadLetters)
+		for _, l := range rows.AddDeadLetters(p.DeadLetters) {
+			if _, err := tx.exec(l.SQL, bind(l.Args)...); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if hasCode(err, badType, badCheck) {
 		e := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the database cannot hold a payout of the batch")
@@ -72,8 +79,7 @@ type saver struct {
 // saverPromotion is a promotion and what the batch did to it.
 type saverPromotion struct {
 	reward.Promotion
-	room     int64 // for QUEUED rows
-	allowed  allowance
+	allowed  *rules.Allowance
 	inserted bool
 	queued   int64
 }
@@ -101,13 +107,11 @@ func newSaver(tx *tx, p store.PayoutSaveParams) (*saver, error) {
 		s.known[store.PayoutID{PromotionID: k.PromotionID, TargetID: k.TargetID}] = k
 	}
 	for id, v := range views {
-		allowed, err := tx.allowanceOf(&v)
+		allowed, err := tx.allow(&v, int64(p.MaxLen)-v.Counts.Payouts[reward.Queued])
 		if err != nil {
 			return s, err
 		}
-		s.promotions[id] = &saverPromotion{
-			Promotion: v.Promotion, room: int64(p.MaxLen) - v.Counts.Payouts[reward.Queued], allowed: allowed,
-		}
+		s.promotions[id] = &saverPromotion{Promotion: v.Promotion, allowed: allowed}
 	}
 	s.stmt, err = tx.PrepareContext(tx.ctx, `INSERT INTO payouts (promotion_id, target_id, summary_id, user_id, amount, voucher_code,
   state, dispatch, attempts, maybe_called, due_at, first_dispatched_at, transaction_key, error_code, error_message, updated_at)
@@ -135,9 +139,8 @@ func (s *saver) save(r *store.NewPayout) (store.SaveOutcome, reward.Payout, erro
 	switch {
 	case m.Status == reward.PromotionCancelled:
 		p.State = reward.Cancelled
-	case m.Status == reward.Running && m.room > 0 && m.allowed.take(p.Amount, true):
+	case m.allowed.Take(rules.Row{Payout: p}):
 		p.State, p.Dispatch, p.FirstDispatchedAt = reward.Queued, 1, now
-		m.room--
 		m.queued++
 	}
 	if key := (summaryKey{r.PromotionID, r.SummaryID}); r.SummaryID > 0 && !s.summaries[key] {
@@ -161,7 +164,8 @@ func (s *saver) save(r *store.NewPayout) (store.SaveOutcome, reward.Payout, erro
 func (s *saver) note() error {
 	for _, m := range s.promotions {
 		if m.Status == reward.Completed && m.inserted {
-			if err := s.tx.reopen(m.ID); err != nil {
+			reopened := rules.Reopen(m.Promotion)
+			if err := s.tx.put(&reopened); err != nil {
 				return err
 			}
 		}
@@ -174,16 +178,10 @@ func (s *saver) note() error {
 	return nil
 }
 
-// reopen makes a COMPLETED promotion that has got work RUNNING again.
-func (t *tx) reopen(id reward.PromotionID) error {
-	_, err := t.exec(`UPDATE promotions SET status = 'RUNNING', finished_at = NULL, stream_gone = 0 WHERE id = ?`, int64(id))
-	return err
-}
-
 // noteDispatch says that a promotion's stream exists and may get entries, first
 // of them for payouts that were not dispatched before.
 func (t *tx) noteDispatch(p *reward.Promotion, at, first int64) error {
-	if p.Canary.Targets == 0 || p.Canary.Judged {
+	if !rules.CanaryOpen(*p) {
 		first = 0
 	}
 	_, err := t.exec(`UPDATE promotions SET last_dispatched_at = max(coalesce(last_dispatched_at, ?1), ?1), stream_gone = 0,

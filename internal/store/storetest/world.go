@@ -326,11 +326,14 @@ func (w *world) resolved(p store.PayoutResolveParams) any {
 
 func (w *world) judged(id reward.PromotionID) any {
 	v := w.views[id]
-	if v.Status != reward.Running || !v.CanaryDecided() {
+	n := v.Counts.Payouts
+	decided := n[reward.Succeeded] + n[reward.Failed]
+	switch c := v.Canary; {
+	case v.Status != reward.Running, c.Targets == 0, c.Judged, c.Dispatched == 0, c.Dispatched < c.Targets, decided < c.Dispatched,
+		n[reward.Queued] > 0, n[reward.Retrying] > 0, n[reward.Unknown] > 0:
 		return []any{v.Status, false}
+	case float64(n[reward.Failed])/float64(decided) > c.MaxFailureRate:
+		return []any{reward.Paused, true}
 	}
-	if v.CanaryGood() {
-		return []any{reward.Running, true}
-	}
-	return []any{reward.Paused, true}
+	return []any{reward.Running, true}
 }

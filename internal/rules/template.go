@@ -1,0 +1,111 @@
+package rules
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// NewTemplate returns what a new template begins with: what the caller may say
+// about it, and nothing of its course. It is CodeInvalid when it breaks a rule.
+func NewTemplate(t reward.CouponTemplate) (reward.CouponTemplate, error) {
+	made := reward.CouponTemplate{
+		ID: t.ID, Name: t.Name, TotalQuantity: t.TotalQuantity, PerUserLimit: t.PerUserLimit,
+		OpensAt: instant(t.OpensAt), ClosesAt: instant(t.ClosesAt), ValidFor: t.ValidFor, Mode: t.Mode,
+		ReissueAfterCancel: t.ReissueAfterCancel, WhenRedisAway: t.WhenRedisAway, CreatedAt: instant(t.CreatedAt),
+		Path: reward.PathGate,
+	}
+	if t.Draw.State != reward.DrawNone {
+		made.Draw = reward.Draw{State: reward.DrawOpen, From: instant(t.Draw.From), Seed: bytes.Clone(t.Draw.Seed)}
+	}
+	return made, checkTemplate(&made)
+}
+
+// checkTemplate refuses a template that breaks a rule, and names every field
+// that is wrong.
+func checkTemplate(t *reward.CouponTemplate) error {
+	fields := reward.CheckTemplate(t)
+	if t.ID <= 0 {
+		fields = append(fields, reward.FieldError{Field: "templateId", Detail: fmt.Sprintf("%d is not above 0", t.ID)})
+	}
+	if t.Mode != reward.ModeStream && t.Mode != reward.ModeKafka && t.Mode != reward.ModeSync {
+		fields = append(fields, reward.FieldError{Field: "mode", Detail: reward.Quote(string(t.Mode)) + " is none of STREAM, KAFKA, SYNC"})
+	}
+	if t.WhenRedisAway != reward.AwayDatabase && t.WhenRedisAway != reward.AwayWait {
+		fields = append(fields, reward.FieldError{
+			Field: "whenRedisAway", Detail: reward.Quote(string(t.WhenRedisAway)) + " is none of DATABASE, WAIT",
+		})
+	}
+	if len(fields) == 0 {
+		return nil
+	}
+	e := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "template %d: %s %s", t.ID, fields[0].Field, fields[0].Detail)
+	e.Fields = fields
+	return e
+}
+
+// TemplateChange is what to change of a template; nil = leave it.
+type TemplateChange struct {
+	ID                 reward.TemplateID
+	Name               *string
+	TotalQuantity      *int64
+	PerUserLimit       *int
+	OpensAt, ClosesAt  *time.Time // zero = none
+	ValidFor           *time.Duration
+	Mode               *reward.IssueMode
+	ReissueAfterCancel *bool
+	WhenRedisAway      *reward.RedisAway
+}
+
+// Apply returns the template with the changes in it. It is CodeInvalid when the
+// result breaks a rule.
+func (c *TemplateChange) Apply(t reward.CouponTemplate) (reward.CouponTemplate, error) {
+	set(&t.Name, c.Name)
+	set(&t.TotalQuantity, c.TotalQuantity)
+	set(&t.PerUserLimit, c.PerUserLimit)
+	set(&t.OpensAt, c.OpensAt)
+	set(&t.ClosesAt, c.ClosesAt)
+	set(&t.ValidFor, c.ValidFor)
+	set(&t.Mode, c.Mode)
+	set(&t.ReissueAfterCancel, c.ReissueAfterCancel)
+	set(&t.WhenRedisAway, c.WhenRedisAway)
+	t.OpensAt, t.ClosesAt = instant(t.OpensAt), instant(t.ClosesAt)
+	return t, checkTemplate(&t)
+}
+
+func set[T any](field *T, to *T) {
+	if to != nil {
+		*field = *to
+	}
+}
+
+// FixedByUse reports whether a change touches what stays as it is once any
+// request was settled or entered the draw: the mode, and when a draw takes its
+// entrants.
+func FixedByUse(from, to *reward.CouponTemplate) bool {
+	return from.Mode != to.Mode || from.Draw.State != reward.DrawNone && !from.OpensAt.Equal(to.OpensAt)
+}
+
+// CheckChange refuses, with CodeConflict, a change that the course of a template
+// forbids; entrants reports whether its draw has any.
+func CheckChange(from, to *reward.CouponTemplate, entrants bool) error {
+	switch {
+	case to.TotalQuantity < from.Live:
+		return reward.NewError(reward.KindConflict, reward.CodeConflict,
+			"template %d has %d coupons that are not cancelled, more than %d", from.ID, from.Live, to.TotalQuantity)
+	case FixedByUse(from, to) && (entrants || from.Settled > 0 || from.Draw.State == reward.DrawClosed || from.Draw.State == reward.DrawDone):
+		return reward.NewError(reward.KindConflict, reward.CodeConflict,
+			"template %d was asked already; its mode and the times of its draw stay", from.ID)
+	}
+	return nil
+}
+
+// SameSettings reports whether two states of a template agree in everything
+// that a TemplateChange can change.
+func SameSettings(a, b *reward.CouponTemplate) bool {
+	return a.Name == b.Name && a.TotalQuantity == b.TotalQuantity && a.PerUserLimit == b.PerUserLimit &&
+		a.OpensAt.Equal(b.OpensAt) && a.ClosesAt.Equal(b.ClosesAt) && a.ValidFor == b.ValidFor && a.Mode == b.Mode &&
+		a.ReissueAfterCancel == b.ReissueAfterCancel && a.WhenRedisAway == b.WhenRedisAway
+}

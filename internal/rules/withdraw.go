@@ -1,0 +1,81 @@
+package rules
+
+import (
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// WithdrawalKind is what takes a row out of its state without an outcome.
+type WithdrawalKind int8
+
+// The kinds, and what they do to the row.
+const (
+	// WithdrawReturn expects a QUEUED row with the dispatch of the withdrawal:
+	// READY. In a CANCELLED promotion UNKNOWN when the row is flagged or
+	// MaybeCalled, otherwise CANCELLED.
+	WithdrawReturn WithdrawalKind = iota
+	// WithdrawSweep expects a QUEUED row that was dispatched before Before: READY,
+	// flagged. In a CANCELLED promotion UNKNOWN.
+	WithdrawSweep
+	// WithdrawCancel expects a READY or RETRYING row of a CANCELLED promotion:
+	// CANCELLED when it is READY and not flagged, otherwise UNKNOWN.
+	WithdrawCancel
+)
+
+// Withdrawal says why a row leaves its state without an outcome.
+type Withdrawal struct {
+	Kind     WithdrawalKind
+	Dispatch int32     // of WithdrawReturn
+	Before   time.Time // of WithdrawSweep
+	// MaybeCalled, of WithdrawReturn, reports whether the provider may have been
+	// called for this dispatch.
+	MaybeCalled bool
+	// HandedOver, of WithdrawReturn, reports whether the holder let go of the
+	// entry without an outcome: one more failed delivery is counted, up to
+	// FailedDeliveriesMax.
+	HandedOver bool
+}
+
+// Withdraw takes a row of promotion p out of its state.
+func Withdraw(r Row, why Withdrawal, p reward.Promotion, lease time.Duration, now time.Time) (Row, Tally) {
+	cancelled := p.Status == reward.PromotionCancelled
+	next := r
+	state := reward.Ready
+	switch why.Kind {
+	case WithdrawReturn:
+		if r.State != reward.Queued || r.Dispatch != why.Dispatch {
+			return unchanged(r)
+		}
+		next.MaybeCalled = r.MaybeCalled || why.MaybeCalled
+		if why.HandedOver {
+			next.Handovers = min(r.Handovers+1, FailedDeliveriesMax)
+		}
+		switch {
+		case cancelled && next.MaybeCalled:
+			state = reward.Unknown
+		case cancelled:
+			state = reward.Cancelled
+		}
+	case WithdrawSweep:
+		if r.State != reward.Queued || !r.DueAt.Before(why.Before) {
+			return unchanged(r)
+		}
+		next.MaybeCalled = true
+		if cancelled {
+			state = reward.Unknown
+		}
+	case WithdrawCancel:
+		if !cancelled || r.State != reward.Ready && r.State != reward.Retrying {
+			return unchanged(r)
+		}
+		state = reward.Unknown
+		if r.State == reward.Ready && !r.MaybeCalled {
+			state = reward.Cancelled
+		}
+	default:
+		return unchanged(r)
+	}
+	next.enter(state, lease, now)
+	return changed(r, next)
+}

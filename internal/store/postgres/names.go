@@ -1,0 +1,40 @@
+package postgres
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+)
+
+// named returns a statement with the numbers of what has a name in it: the
+// states of payouts (:UNKNOWN), kinds of outcomes (:OUTCOME_PAID), refusals of
+// batches (:REFUSED_EPOCH), outcomes of coupon requests (:REQUEST_CLOSED), and
+// statuses of coupons (:COUPON_CANCELLED). They are written out, not bound, so
+// that the planner knows which partial index they belong to.
+var named = func() func(string) string {
+	var pairs []string
+	name := func(prefix, name string, n int) { pairs = append(pairs, ":"+prefix+name, strconv.Itoa(n)) }
+	for s := range reward.StateCount {
+		name("", s.String(), int(s))
+	}
+	for s := reward.CouponIssued; s <= reward.CouponExpired; s++ {
+		name("COUPON_", s.String(), int(s))
+	}
+	for k, text := range map[rules.OutcomeKind]string{
+		rules.OutcomePaid: "PAID", rules.OutcomeRefused: "REFUSED", rules.OutcomeFailed: "FAILED", rules.OutcomeNoAnswer: "NO_ANSWER",
+		rules.OutcomeNoLookup: "NO_LOOKUP", rules.OutcomeCancelled: "CANCELLED",
+	} {
+		name("OUTCOME_", text, int(k))
+	}
+	for r, text := range map[rules.SettleRefusal]string{
+		rules.NotRefused: "NOT", rules.RefusedEpoch: "EPOCH", rules.RefusedGeneration: "GENERATION", rules.RefusedEnds: "ENDS",
+		rules.RefusedPath: "PATH", rules.RefusedFence: "FENCE",
+	} {
+		name("REFUSED_", text, int(r))
+	}
+	name("REQUEST_", "NOT_OPEN", int(rules.RequestNotOpen))
+	name("REQUEST_", "CLOSED", int(rules.RequestClosed))
+	return strings.NewReplacer(pairs...).Replace
+}()

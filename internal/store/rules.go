@@ -1,0 +1,48 @@
+package store
+
+import "github.com/largesse/largesse/internal/rules"
+
+// What the rules own, under the names that it has here.
+type (
+	Outcome              = rules.Outcome
+	OutcomeKind          = rules.OutcomeKind
+	Lookup               = rules.Lookup
+	CouponAsk            = rules.CouponRequest
+	AskOutcome           = rules.RequestOutcome
+	SettleKind           = rules.SettleKind
+	SettleRefusal        = rules.SettleRefusal
+	TemplateChangeParams = rules.TemplateChange
+)
+
+// The constants of these types, see rules.
+const (
+	OutcomePaid      = rules.OutcomePaid
+	OutcomeRefused   = rules.OutcomeRefused
+	OutcomeFailed    = rules.OutcomeFailed
+	OutcomeNoAnswer  = rules.OutcomeNoAnswer
+	OutcomeNoLookup  = rules.OutcomeNoLookup
+	OutcomeCancelled = rules.OutcomeCancelled
+
+	SettleInOrder = rules.SettleInOrder
+	SettleListed  = rules.SettleListed
+	SettleDirect  = rules.SettleDirect
+
+	NotRefused        = rules.NotRefused
+	RefusedEpoch      = rules.RefusedEpoch
+	RefusedGeneration = rules.RefusedGeneration
+	RefusedEnds       = rules.RefusedEnds
+	RefusedPath       = rules.RefusedPath
+	RefusedFence      = rules.RefusedFence
+
+	OutcomeIssued   = rules.RequestIssued
+	OutcomeRejected = rules.RequestRejected
+	OutcomeBefore   = rules.RequestAlreadySettled
+	OutcomeGap      = rules.RequestGap
+	OutcomeNotOpen  = rules.RequestNotOpen
+	OutcomeClosed   = rules.RequestClosed
+)
+
+// Resolution is the part of the params that the rules look at.
+func (p *PayoutResolveParams) Resolution() rules.Resolution {
+	return rules.Resolution{Paid: p.Paid, TransactionKey: p.TransactionKey, Note: p.Note, By: p.By}
+}

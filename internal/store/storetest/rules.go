@@ -1,0 +1,408 @@
+package storetest
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// Raw reaches the tables of a store without its methods, so that rows can begin
+// in any state, also in one that no sequence of calls leads to.
+type Raw struct {
+	Exec func(sql string) error
+	// Query returns every row as text; NULL is "".
+	Query func(sql string) ([][]string, error)
+	// Moment is a time as a literal, Micros the expression of the microseconds of
+	// a column.
+	Moment func(t time.Time) string
+	Micros func(column string) string
+}
+
+// ExerciseRules compares a driver with internal/rules, over every state, kind
+// and flag that a rule looks at: the rows, attempts and counts that its
+// statements leave must be those that the rules return.
+func ExerciseRules(t *testing.T, open Open, raw func(store.Store) Raw) {
+	t.Helper()
+	for name, part := range map[string]func(*arena){
+		"Finish":   rulesOfFinish,
+		"Settle":   rulesOfSettle,
+		"Withdraw": rulesOfWithdraw,
+		"Retry":    rulesOfRetry,
+		"Resolve":  rulesOfResolve,
+		"Dispatch": rulesOfDispatch,
+		"Save":     rulesOfSave,
+		"Move":     rulesOfMove,
+		"Complete": rulesOfComplete,
+		"Judge":    rulesOfJudge,
+		"Issue":    rulesOfIssue,
+		"Refuse":   rulesOfRefuse,
+	} {
+		run(t, open, name, func(b *bundle) {
+			part(&arena{
+				bundle: b, raw: raw(b.Store), rnd: rand.New(rand.NewPCG(1, 2)), //nolint:gosec // the same rows every time
+				rows: make(map[store.PayoutID]rules.Row), ids: make(map[reward.PromotionID][]store.PayoutID), counts: make(map[summary]reward.Counts),
+				promotions: make(map[reward.PromotionID]reward.Promotion), attempts: make(map[attempt]bool),
+			})
+		})
+	}
+}
+
+// arena is a store, and what has to be in it by the rules.
+type arena struct {
+	*bundle
+	raw        Raw
+	rnd        *rand.Rand
+	promotions map[reward.PromotionID]reward.Promotion
+	rows       map[store.PayoutID]rules.Row
+	ids        map[reward.PromotionID][]store.PayoutID
+	counts     map[summary]reward.Counts
+	attempts   map[attempt]bool
+	wrong      int
+}
+
+type summary struct {
+	promotion reward.PromotionID
+	id        reward.SummaryID
+}
+
+type attempt struct {
+	reward.Ref
+	number int
+	reward.Attempt
+}
+
+// odometer counts through every combination of choices: case i picks its
+// choices one after the other.
+type odometer int
+
+func (o *odometer) pick(of int) int {
+	n := int(*o) % of
+	*o /= odometer(of)
+	return n
+}
+
+func (o *odometer) flag() bool { return o.pick(2) == 1 }
+
+// oneOf picks one of the values.
+func oneOf[T any](o *odometer, values ...T) T { return values[o.pick(len(values))] }
+
+// statuses are those of promotions that can have payouts in any state.
+var statuses = []reward.PromotionStatus{reward.Running, reward.Paused, reward.Completed, reward.PromotionCancelled, reward.Draft}
+
+// promotion is one in a status.
+func promotion(id reward.PromotionID, status reward.PromotionStatus) reward.Promotion {
+	p := reward.Promotion{
+		ID: id, Name: "summer", Type: reward.Point, Status: status, Amount: 100, Currency: "KRW", MaxRetries: 3, Weight: 1, CreatedAt: at(-3600),
+	}
+	if status != reward.Draft {
+		p.StartedAt, p.LastDispatchedAt = at(-600), at(-300)
+	}
+	if status == reward.Completed {
+		p.FinishedAt = at(-60)
+	}
+	if status == reward.Paused {
+		p.PauseReason = "because"
+	}
+	return p
+}
+
+// begins adds a promotion to what put writes.
+func (a *arena) begins(p reward.Promotion) {
+	a.promotions[p.ID] = p
+	a.counts[summary{p.ID, 0}] = reward.Counts{}
+}
+
+// row is a payout in a state, dispatched twice. What the rule under test does
+// not look at is drawn; two of three rows belong to a summary.
+func (a *arena) row(id reward.PromotionID, target reward.TargetID, state reward.State, flagged bool) rules.Row {
+	r := rules.Row{Payout: reward.Payout{
+		PromotionID: id, TargetID: target, SummaryID: reward.SummaryID(a.rnd.IntN(3)), UserID: "user", Amount: reward.Amount(1 + a.rnd.IntN(5)),
+		State: state, Dispatch: 2, Attempts: int32(a.rnd.IntN(3)), MaybeCalled: flagged || state == reward.Unknown, //nolint:gosec // small
+		Handovers: int32(a.rnd.IntN(4)), DueAt: at(-a.rnd.IntN(10)), FirstDispatchedAt: at(-90), UpdatedAt: at(-60), //nolint:gosec // small
+	}}
+	if state == reward.Unknown || a.rnd.IntN(2) == 0 {
+		r.SettleFrom = at(-120)
+		if a.rnd.IntN(2) == 0 {
+			r.LookedAt = at(-90)
+		}
+	}
+	if state == reward.Succeeded {
+		r.TransactionKey = "paid"
+	}
+	if a.rnd.IntN(2) == 0 {
+		r.ErrorCode, r.ErrorMessage = "OLD", "earlier"
+	}
+	r.Again = (state == reward.Failed || state == reward.Cancelled) && a.rnd.IntN(2) == 0
+	return r
+}
+
+// keep adds a row to what put writes.
+func (a *arena) keep(r rules.Row) {
+	id := idOf(r.Payout)
+	if _, ok := a.rows[id]; ok {
+		a.Fatalf("there are two rows %v", id)
+	}
+	a.rows[id], a.ids[r.PromotionID] = r, append(a.ids[r.PromotionID], id)
+	a.count(r, func(c *reward.Counts) {
+		c.Payouts[r.State]++
+		c.Amounts[r.State] += r.Amount
+		c.Attempts += int64(r.Attempts)
+	})
+}
+
+// count changes the counts that a row is in.
+func (a *arena) count(r rules.Row, change func(c *reward.Counts)) {
+	for _, id := range slices.Compact([]reward.SummaryID{0, r.SummaryID}) {
+		c := a.counts[summary{r.PromotionID, id}]
+		change(&c)
+		a.counts[summary{r.PromotionID, id}] = c
+	}
+}
+
+// becomes takes in what a rule returned.
+func (a *arena) becomes(next rules.Row, t rules.Tally, attempts ...reward.Attempt) {
+	was := a.rows[idOf(next.Payout)]
+	if t.Was != was.State || t.Became != next.State || !t.Changed && next != was {
+		a.Fatalf("the tally %+v is not of the change from %+v to %+v", t, was, next)
+	}
+	a.rows[idOf(next.Payout)] = next
+	a.count(was, func(c *reward.Counts) {
+		c.Payouts[t.Was]--
+		c.Amounts[t.Was] -= was.Amount
+		c.Payouts[t.Became]++
+		c.Amounts[t.Became] += was.Amount
+		c.Attempts += t.Answers
+	})
+	for n, at := range attempts {
+		a.attempts[attempt{ref(next.PromotionID, next.TargetID, at.Dispatch), n, at}] = true
+	}
+}
+
+// errorf reports a difference, at most a few of them.
+func (a *arena) errorf(format string, args ...any) {
+	if a.wrong++; a.wrong <= 5 {
+		a.Errorf(format, args...)
+	}
+}
+
+func literal(v any) string {
+	switch v := v.(type) {
+	case string:
+		return "'" + strings.ReplaceAll(v, "'", "''") + "'"
+	case bool:
+		return strings.ToUpper(strconv.FormatBool(v))
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+// moment is a literal; NULL for the zero time.
+func (a *arena) moment(t time.Time) sqlText {
+	if t.IsZero() {
+		return "NULL"
+	}
+	return sqlText(a.raw.Moment(t))
+}
+
+// sqlText is no value but a piece of SQL.
+type sqlText string
+
+// insert writes rows, a thousand in a statement.
+func (a *arena) insert(into string, rows [][]any) {
+	a.Helper()
+	for part := range slices.Chunk(rows, 1000) {
+		var b strings.Builder
+		b.WriteString("INSERT INTO " + into + " VALUES ")
+		for i, row := range part {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			b.WriteByte('(')
+			for j, v := range row {
+				if j > 0 {
+					b.WriteString(", ")
+				}
+				b.WriteString(literal(v))
+			}
+			b.WriteByte(')')
+		}
+		a.must(a.raw.Exec(b.String()))
+	}
+}
+
+// put writes the promotions, rows and counts.
+func (a *arena) put() {
+	a.Helper()
+	var rows [][]any
+	for _, id := range slices.Sorted(maps.Keys(a.promotions)) {
+		p := a.promotions[id]
+		expected := sqlText("NULL")
+		if p.ExpectedCount != nil {
+			expected = sqlText(literal(*p.ExpectedCount))
+		}
+		rows = append(rows, []any{
+			p.ID, p.Name, string(p.Type), string(p.Status), int64(p.Amount), p.Currency, p.MaxRetries, int64(p.MaxAmount), p.Canary.Targets,
+			p.Canary.MaxFailureRate, p.Canary.Dispatched, p.Canary.Judged, expected, p.Closed, p.PauseReason, a.moment(p.CreatedAt),
+			a.moment(p.StartedAt), a.moment(p.FinishedAt), a.moment(p.LastDispatchedAt), p.StreamGone, false, "",
+		})
+	}
+	a.insert(`promotions (id, name, type, status, amount, currency, max_retries, max_amount, canary_targets, canary_max_failure_rate,
+canary_dispatched, canary_judged, expected_count, closed, pause_reason, created_at, started_at, finished_at, last_dispatched_at,
+stream_gone, registered, voucher_code)`, rows)
+	rows = rows[:0]
+	for s, c := range a.counts {
+		row := []any{s.promotion, s.id, c.Attempts}
+		for i := range c.Payouts {
+			row = append(row, c.Payouts[i], int64(c.Amounts[i]))
+		}
+		rows = append(rows, row)
+	}
+	a.insert(`summaries (promotion_id, summary_id, attempts, ready, ready_amount, queued, queued_amount, retrying, retrying_amount,
+unknown, unknown_amount, succeeded, succeeded_amount, failed, failed_amount, cancelled, cancelled_amount)`, rows)
+	rows = rows[:0]
+	for _, r := range a.rows {
+		rows = append(rows, []any{
+			r.PromotionID, r.TargetID, r.SummaryID, r.UserID, int64(r.Amount), r.VoucherCode, int16(r.State), r.Dispatch, r.Attempts,
+			r.MaybeCalled, r.Handovers, a.moment(r.DueAt), a.moment(r.FirstDispatchedAt), a.moment(r.SettleFrom), a.moment(r.LookedAt),
+			r.Again, r.TransactionKey, r.ErrorCode, r.ErrorMessage, a.moment(r.UpdatedAt),
+		})
+	}
+	a.insert(`payouts (promotion_id, target_id, summary_id, user_id, amount, voucher_code, state, dispatch, attempts, maybe_called,
+handovers, due_at, first_dispatched_at, settle_from, looked_at, again, transaction_key, error_code, error_message, updated_at)`, rows)
+	a.holds("before the test")
+}
+
+// fields reads the columns of one row.
+type fields struct {
+	*arena
+	texts []string
+}
+
+func (f *fields) text() string {
+	s := f.texts[0]
+	f.texts = f.texts[1:]
+	return s
+}
+
+func (f *fields) number() int64 {
+	n, err := strconv.ParseInt(f.text(), 10, 64)
+	f.must(err)
+	return n
+}
+
+func (f *fields) flag() bool { s := f.text(); return s == "1" || s == "t" }
+
+func (f *fields) moment() time.Time {
+	if f.texts[0] == "" {
+		f.text()
+		return time.Time{}
+	}
+	return time.UnixMicro(f.number()).UTC()
+}
+
+// query calls read with each row of a statement, in which micros(…) stands for
+// times.
+func (a *arena) query(sql string, read func(f *fields)) {
+	a.Helper()
+	for {
+		before, rest, found := strings.Cut(sql, "micros(")
+		if !found {
+			break
+		}
+		column, after, _ := strings.Cut(rest, ")")
+		sql = before + a.raw.Micros(column) + after
+	}
+	rows, err := a.raw.Query(sql)
+	a.must(err)
+	for _, r := range rows {
+		read(&fields{a, r})
+	}
+}
+
+// holds fails unless promotions, rows, attempts and counts are those of the
+// rules.
+func (a *arena) holds(when string) {
+	a.Helper()
+	rows := make(map[store.PayoutID]rules.Row, len(a.rows))
+	a.query(`SELECT promotion_id, target_id, summary_id, user_id, amount, voucher_code, state, dispatch, attempts, maybe_called,
+handovers, micros(due_at), micros(first_dispatched_at), micros(settle_from), micros(looked_at), again, transaction_key, error_code,
+error_message, micros(updated_at) FROM payouts`, func(f *fields) {
+		var r rules.Row
+		r.PromotionID, r.TargetID, r.SummaryID = reward.PromotionID(f.number()), reward.TargetID(f.number()), reward.SummaryID(f.number())
+		r.UserID, r.Amount, r.VoucherCode, r.State = f.text(), reward.Amount(f.number()), f.text(), reward.State(f.number()) //nolint:gosec // small
+		r.Dispatch, r.Attempts = int32(f.number()), int32(f.number())                                                        //nolint:gosec // small
+		r.MaybeCalled, r.Handovers = f.flag(), int32(f.number())                                                             //nolint:gosec // small
+		r.DueAt, r.FirstDispatchedAt, r.SettleFrom, r.LookedAt, r.Again = f.moment(), f.moment(), f.moment(), f.moment(), f.flag()
+		r.TransactionKey, r.ErrorCode, r.ErrorMessage, r.UpdatedAt = f.text(), f.text(), f.text(), f.moment()
+		rows[idOf(r.Payout)] = r
+	})
+	compare(a, when+": row", a.rows, rows)
+	counts := make(map[summary]reward.Counts, len(a.counts))
+	a.query(`SELECT promotion_id, summary_id, attempts, ready, ready_amount, queued, queued_amount, retrying, retrying_amount,
+unknown, unknown_amount, succeeded, succeeded_amount, failed, failed_amount, cancelled, cancelled_amount FROM summaries`, func(f *fields) {
+		s := summary{reward.PromotionID(f.number()), reward.SummaryID(f.number())}
+		c := reward.Counts{Attempts: f.number()}
+		for i := range c.Payouts {
+			c.Payouts[i], c.Amounts[i] = f.number(), reward.Amount(f.number())
+		}
+		counts[s] = c
+	})
+	compare(a, when+": counts", a.counts, counts)
+	attempts := make(map[attempt]bool, len(a.attempts))
+	a.query(`SELECT promotion_id, target_id, dispatch, number, micros(at), class, code, message FROM attempts`, func(f *fields) {
+		var t attempt
+		t.PromotionID, t.TargetID, t.Ref.Dispatch = reward.PromotionID(f.number()), reward.TargetID(f.number()), int32(f.number()) //nolint:gosec // small
+		t.Attempt.Dispatch, t.number = t.Ref.Dispatch, int(f.number())
+		t.At, t.Class, t.Code, t.Message = f.moment(), reward.AnswerClass(f.text()), f.text(), f.text()
+		attempts[t] = true
+	})
+	compare(a, when+": attempt", a.attempts, attempts)
+	promotions := make(map[reward.PromotionID]reward.Promotion, len(a.promotions))
+	for ids := range slices.Chunk(slices.Sorted(maps.Keys(a.promotions)), store.BatchMax) {
+		views, err := a.PromotionViews(a.ctx, ids)
+		a.must(err)
+		for _, v := range views {
+			promotions[v.ID] = v.Promotion
+		}
+	}
+	compare(a, when+": promotion", a.promotions, promotions)
+}
+
+// compare reports the entries that differ.
+func compare[K comparable, V any](a *arena, what string, want, got map[K]V) {
+	a.Helper()
+	for k, w := range want {
+		g, ok := got[k]
+		if !ok {
+			a.errorf("%s %v is missing", what, k)
+		} else if !equal(w, g) {
+			a.errorf("%s %v (-want +got):\n%s", what, k, cmp.Diff(w, g, unexported))
+		}
+	}
+	for k := range got {
+		if _, ok := want[k]; !ok {
+			a.errorf("%s %v should not be there", what, k)
+		}
+	}
+}
+
+// equal is quick where it can be: cmp takes its time over thousands of rows.
+func equal[V any](a, b V) bool {
+	if r, ok := any(a).(rules.Row); ok {
+		return r == any(b).(rules.Row)
+	}
+	return cmp.Equal(a, b, unexported)
+}
+
+var unexported = cmp.AllowUnexported(attempt{}, issued{}, rejected{})

@@ -1,0 +1,318 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// issued is a coupon with what only the store knows of it.
+type issued struct {
+	reward.Coupon
+	slot    int // 0 = given back
+	version int64
+}
+
+// rejected is a rejected request.
+type rejected struct {
+	generation, version int64
+	user, reason        string
+	at                  time.Time
+}
+
+type ticket struct {
+	template           reward.TemplateID
+	ticket, generation int64
+}
+
+// counter is the templates of an arena, their coupons and rejected requests.
+type counter struct {
+	*arena
+	templates map[reward.TemplateID]reward.CouponTemplate
+	coupons   map[reward.CouponID]issued
+	rejected  map[ticket]rejected
+	calls     []store.CouponSettleParams
+}
+
+func (a *arena) counter() *counter {
+	return &counter{
+		arena: a, templates: make(map[reward.TemplateID]reward.CouponTemplate), coupons: make(map[reward.CouponID]issued),
+		rejected: make(map[ticket]rejected),
+	}
+}
+
+// open adds a template with stock coupons left, and a call that settles a batch
+// of it. User a has as many coupons as held says: -1 is one that was cancelled
+// and keeps its slot.
+func (s *counter) open(kind rules.SettleKind, stock int64, limit, held int) (*reward.CouponTemplate, *store.CouponSettleParams) {
+	t := reward.CouponTemplate{
+		ID: reward.TemplateID(len(s.templates) + 1), Name: "spring", PerUserLimit: limit, Mode: reward.ModeStream, CreatedAt: at(-3600),
+		WhenRedisAway: reward.AwayDatabase, Path: reward.PathGate, Generation: 1, Epoch: 3, EndsGeneration: 1, Fence: 5, Settled: 3, Version: 7,
+	}
+	if len(s.templates)%2 == 0 {
+		t.ValidFor = time.Hour
+	}
+	for n := range max(held, -held) {
+		c := issued{
+			Coupon: reward.Coupon{
+				ID: reward.CouponID(int64(t.ID)*100 + int64(n)), TemplateID: t.ID, UserID: "a", Ticket: int64(n + 1), IssuedAt: at(-60),
+			}, slot: limit - n, version: 7,
+		}
+		c.Code = fmt.Sprint(c.ID)
+		t.IssuedTotal++
+		if t.Live++; held < 0 {
+			c.Status, c.CancelledAt = reward.CouponCancelled, at(-30)
+			t.Live--
+		}
+		s.coupons[c.ID] = c
+	}
+	s.rejected[ticket{t.ID, 3, 0}] = rejected{version: 7, user: "z", reason: soldOut, at: at(-30)}
+	t.TotalQuantity = max(t.Live+stock, 1)
+	if t.Live+stock == 0 { // a stock of none needs somebody who has it
+		c := issued{Coupon: reward.Coupon{
+			ID: reward.CouponID(int64(t.ID)*100 + 99), TemplateID: t.ID, UserID: "y", Ticket: 2, IssuedAt: at(-60),
+		}, slot: 1, version: 7}
+		c.Code = fmt.Sprint(c.ID)
+		s.coupons[c.ID] = c
+		t.Live, t.IssuedTotal = 1, t.IssuedTotal+1
+	}
+	s.templates[t.ID] = t
+	s.calls = append(s.calls, store.CouponSettleParams{
+		TemplateID: t.ID, Kind: kind, Epoch: t.Epoch, Generation: t.Generation, EndsGeneration: t.EndsGeneration, Path: t.Path, Now: now,
+	})
+	return &t, &s.calls[len(s.calls)-1]
+}
+
+// ask adds a request to a batch. User r is rejected already.
+func (p *batch) ask(user string, number, generation int64) {
+	r := store.CouponAsk{
+		UserID: user, Ticket: number, Generation: generation, CouponID: reward.CouponID(int64(p.TemplateID)*100 + 50 + int64(len(p.Asks))),
+	}
+	r.Code = fmt.Sprint(r.CouponID)
+	if user == "r" {
+		r.Reason = reward.ReasonNotDrawn
+	}
+	p.Asks = append(p.Asks, r)
+}
+
+type batch store.CouponSettleParams
+
+func rulesOfIssue(a *arena) {
+	s := a.counter()
+	helds := []int{0, 1, -1}
+	users := []string{"a", "b", "r"}
+	inOrder := func(requests []int, stock int64, limit, held int) {
+		_, p := s.open(rules.SettleInOrder, stock, limit, held)
+		for _, r := range requests {
+			o := odometer(r)
+			(*batch)(p).ask(oneOf(&o, users...), 3+int64(o.pick(4)), 1) // 3 is settled
+		}
+	}
+	for i, requests := range sequences(3*4, 2) {
+		for j := range 3 * 2 {
+			o := odometer(j)
+			inOrder(requests, int64(o.pick(3)), 1+o.pick(2), helds[(i+j)%3])
+		}
+	}
+	for range 500 { // four requests, drawn
+		n := func(below int) int { return a.rnd.IntN(below) }
+		inOrder([]int{n(12), n(12), n(12), n(12)}, int64(n(4)), 1+n(2), helds[n(3)])
+	}
+	for i, requests := range sequences(3*2*3, 2) {
+		for stock := range 3 {
+			_, p := s.open(rules.SettleListed, int64(stock), 1+i%2, helds[(i/2+stock)%3])
+			for _, r := range requests {
+				o := odometer(r)
+				// Of generation 0 ticket 3 is settled, generation 2 is yet to come.
+				(*batch)(p).ask(oneOf(&o, users...), 3+int64(o.pick(2)), int64(o.pick(3)))
+			}
+		}
+	}
+	for _, requests := range sequences(3, 3) {
+		for j := range 4 * 2 * 3 {
+			o := odometer(j)
+			_, p := s.open(rules.SettleDirect, int64(o.pick(4)), 1+o.pick(2), oneOf(&o, helds...))
+			p.Fence = 6
+			for _, r := range requests {
+				(*batch)(p).ask(users[r], 0, 0)
+			}
+		}
+	}
+	s.settle()
+}
+
+func rulesOfRefuse(a *arena) {
+	s := a.counter()
+	for i := range 2 * 2 * 2 * 2 {
+		o := odometer(i)
+		t, p := s.open(rules.SettleInOrder, 3, 1, 0)
+		p.Epoch += int64(o.pick(2))
+		p.Generation += int64(o.pick(2))
+		t.Path = oneOf(&o, reward.PathGate, reward.PathDatabase)
+		s.templates[t.ID] = *t
+		(*batch)(p).ask("a", 4, 1)
+		(*batch)(p).ask("b", 5, 1+int64(o.pick(2)))
+	}
+	for i := range 2 * 2 * 2 {
+		o := odometer(i)
+		_, p := s.open(rules.SettleListed, 3, 1, 0)
+		p.EndsGeneration += int64(o.pick(2))
+		p.Epoch += int64(o.pick(2)) // of no importance here
+		p.Generation += int64(o.pick(2))
+		(*batch)(p).ask("a", 4, 1)
+	}
+	for i := range 2 * 2 * 4 * 3 * 3 {
+		o := odometer(i)
+		t, p := s.open(rules.SettleDirect, 3, 1, 0)
+		p.Path = oneOf(&o, reward.PathGate, reward.PathDatabase)
+		p.Generation += int64(o.pick(2))
+		p.Fence = oneOf[int64](&o, 0, 4, 5, 6) // the template's is 5
+		t.OpensAt = oneOf(&o, time.Time{}, fromNow(-2*time.Hour), fromNow(2*time.Hour))
+		t.ClosesAt = oneOf(&o, time.Time{}, fromNow(-time.Hour), fromNow(3*time.Hour))
+		s.templates[t.ID] = *t
+		(*batch)(p).ask("a", 0, 0)
+	}
+	s.settle()
+}
+
+// settle writes the templates, makes the calls, and compares.
+func (s *counter) settle() {
+	s.put()
+	for _, p := range s.calls {
+		got, err := s.CouponSettle(s.ctx, p)
+		s.must(err)
+		want := s.settled(p)
+		if !cmp.Equal(want, got) {
+			s.errorf("%+v: told (-want +got):\n%s", p, cmp.Diff(want, got))
+		}
+	}
+	s.stand("settled")
+}
+
+// settled applies the rules to a batch.
+func (s *counter) settled(p store.CouponSettleParams) store.CouponSettleResult {
+	t := s.templates[p.TemplateID]
+	b := p.Batch()
+	done := rules.Settlement{From: t.Version, Template: t, Existing: make(map[string]reward.Coupon)}
+	if done.Refused = rules.Refuse(&t, b); done.Refused != rules.NotRefused {
+		return store.Settled(&done, b)
+	}
+	var due []int
+	if done.Shut = rules.Shut(&t, b, time.Now()); done.Shut == 0 {
+		var err error
+		due, err = rules.Due(&t, b, func(r *rules.CouponRequest) (bool, error) {
+			k := ticket{t.ID, r.Ticket, r.Generation}
+			_, is := s.rejected[k]
+			for id := reward.CouponID(int64(t.ID) * 100); id < reward.CouponID(int64(t.ID+1)*100); id++ {
+				c, ok := s.coupons[id]
+				is = is || ok && c.Ticket == r.Ticket && c.Generation == r.Generation
+			}
+			return is, nil
+		})
+		s.must(err)
+	}
+	done.Template, done.Decisions = rules.Issue(t, b, due, s.holdings(t.ID))
+	for _, d := range done.Decisions {
+		r := b.Requests[d.At].Storable()
+		switch {
+		case d.Reason == "":
+			s.coupons[r.CouponID] = issued{b.Coupon(&done.Template, d), d.Slot, done.Template.Version}
+		case p.Kind != rules.SettleDirect:
+			s.rejected[ticket{t.ID, d.Ticket, r.Generation}] = rejected{r.Generation, done.Template.Version, r.UserID, d.Reason, now}
+		}
+	}
+	s.templates[t.ID] = done.Template
+	for _, user := range []string{"a", "b"} {
+		if h := s.holdings(t.ID)[user]; p.Kind == rules.SettleDirect && h.Latest != 0 {
+			done.Existing[user] = s.coupons[h.Latest].Coupon
+		}
+	}
+	return store.Settled(&done, b)
+}
+
+// holdings are those of the users at a template.
+func (s *counter) holdings(id reward.TemplateID) map[string]rules.Holding {
+	holdings := make(map[string]rules.Holding)
+	for n := range reward.CouponID(100) {
+		c, ok := s.coupons[reward.CouponID(id)*100+n]
+		if !ok || c.slot == 0 {
+			continue
+		}
+		h := holdings[c.UserID]
+		h.Slots = append(h.Slots, c.slot)
+		if c.Status != reward.CouponCancelled {
+			h.Latest = max(h.Latest, c.ID)
+		}
+		holdings[c.UserID] = h
+	}
+	return holdings
+}
+
+func (s *counter) put() {
+	s.Helper()
+	var rows [][]any
+	for _, t := range s.templates {
+		rows = append(rows, []any{
+			t.ID, t.Name, t.TotalQuantity, t.PerUserLimit, s.moment(t.OpensAt), s.moment(t.ClosesAt), int64(t.ValidFor / time.Second), string(t.Mode),
+			t.ReissueAfterCancel, string(t.WhenRedisAway), "", s.moment(t.CreatedAt), t.Generation, t.Settled, t.Version, t.Live, t.IssuedTotal,
+			t.Epoch, t.Fence, t.EndsGeneration, string(t.Path),
+		})
+	}
+	s.insert(`coupon_templates (id, name, total_quantity, per_user_limit, opens_at, closes_at, valid_for, mode, reissue, when_redis_away,
+draw_state, created_at, generation, settled, version, live, issued_total, epoch, fence, ends_generation, path)`, rows)
+	rows = rows[:0]
+	for _, c := range s.coupons {
+		rows = append(rows, []any{
+			c.ID, c.Code, c.TemplateID, c.UserID, c.Generation, c.Ticket, int16(c.Status), s.moment(c.IssuedAt), s.moment(c.CancelledAt),
+			s.moment(c.ExpiresAt), c.slot, c.version,
+		})
+	}
+	s.insert(`coupons (id, code, template_id, user_id, generation, ticket, status, issued_at, cancelled_at, expires_at, slot, version)`, rows)
+	rows = rows[:0]
+	for k, r := range s.rejected {
+		rows = append(rows, []any{k.template, k.ticket, k.generation, r.user, r.reason, s.moment(r.at), r.version})
+	}
+	s.insert(`coupon_rejections (template_id, ticket, generation, user_id, reason, at, version)`, rows)
+	s.stand("before the test")
+}
+
+// stand fails unless templates, coupons and rejected requests are those of the
+// rules.
+func (s *counter) stand(when string) {
+	s.Helper()
+	coupons := make(map[reward.CouponID]issued, len(s.coupons))
+	s.query(`SELECT id, code, template_id, user_id, generation, ticket, status, micros(issued_at), micros(cancelled_at), micros(expires_at),
+coalesce(slot, 0), version FROM coupons`, func(f *fields) {
+		var c issued
+		c.ID, c.Code, c.TemplateID, c.UserID = reward.CouponID(f.number()), f.text(), reward.TemplateID(f.number()), f.text()
+		c.Generation, c.Ticket, c.Status = f.number(), f.number(), reward.CouponStatus(f.number()) //nolint:gosec // small
+		c.IssuedAt, c.CancelledAt, c.ExpiresAt = f.moment(), f.moment(), f.moment()
+		c.slot, c.version = int(f.number()), f.number()
+		coupons[c.ID] = c
+	})
+	compare(s.arena, when+": coupon", s.coupons, coupons)
+	refused := make(map[ticket]rejected, len(s.rejected))
+	s.query(`SELECT template_id, ticket, generation, user_id, reason, micros(at), version FROM coupon_rejections`, func(f *fields) {
+		k := ticket{reward.TemplateID(f.number()), f.number(), f.number()}
+		refused[k] = rejected{generation: k.generation, user: f.text(), reason: f.text(), at: f.moment(), version: f.number()}
+	})
+	compare(s.arena, when+": rejected request", s.rejected, refused)
+	templates := make(map[reward.TemplateID]reward.CouponTemplate, len(s.templates))
+	for before := reward.TemplateID(0); ; {
+		list, err := s.TemplateList(s.ctx, before, store.BatchMax)
+		s.must(err)
+		for _, t := range list {
+			templates[t.ID] = t
+		}
+		if len(list) < store.BatchMax {
+			break
+		}
+		before = list[len(list)-1].ID
+	}
+	compare(s.arena, when+": template", s.templates, templates)
+}
