@@ -134,7 +134,7 @@ func TestKeysAreFetchedAtFirstUse(t *testing.T) {
 		p.set(nil, time.Second)
 		tokens := newTestTokens(t, p.read)
 		time.Sleep(time.Hour)
-		p.wantReads(t, 0, "nobody has come")
+		p.wantReads(t, 0, "before any token")
 		token := key.lasting(t)
 		var all sync.WaitGroup
 		for range 100 {
@@ -162,7 +162,7 @@ func TestKeysRotate(t *testing.T) {
 		p.wantReads(t, 2, "after the second key has come")
 
 		p.now(t, second)
-		wantGood(t, tokens, first.lasting(t), "nobody has looked since it left")
+		wantGood(t, tokens, first.lasting(t), "before a fetch that misses it")
 		time.Sleep(keysInterval)
 		wantGood(t, tokens, second.lasting(t), "a quarter of an hour later")
 		synctest.Wait()
@@ -288,7 +288,7 @@ func TestKeysAreFetchedAfterARest(t *testing.T) {
 		all.Wait()
 		p.wantReads(t, 2, "after a rest")
 
-		// When there is nobody to look at, the known ones go on.
+		// If the fetch fails, the known keys stay in use.
 		p.set(errDown, time.Second)
 		time.Sleep(keysIdleAfter)
 		wantGood(t, tokens, second.lasting(t), "the publisher is down")
@@ -349,7 +349,7 @@ func TestOldKeysStayADay(t *testing.T) {
 	})
 }
 
-// While the JWKS cannot be read nobody can tell whether a new key is in it.
+// While the JWKS is unavailable, a new key may or may not be in it.
 func TestUnknownKeyWhileTheJWKSIsDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		first, second := newEdKey("a"), newEdKey("b")

@@ -14,7 +14,7 @@ var errNoLife = errors.New("the provider does not respond: only one probe call i
 
 const (
 	failuresToOpen     = 20  // failures in a row that open the breaker; at least as many as calls are in flight
-	freshShare         = 0.6 // of the calls since some call, if that share and failuresToOpen of them failed
+	freshShare         = 0.6 // share of failures among recent calls that opens the breaker, from failuresToOpen on
 	failuresToLimit    = 10  // failures in a row that limit the calls to those that could still open the breaker
 	probeIntervalMin   = time.Second
 	probeIntervalMax   = 3500 * time.Millisecond

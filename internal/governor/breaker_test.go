@@ -149,7 +149,7 @@ func TestBreaker(t *testing.T) {
 		})
 	})
 
-	// Otherwise nobody would ever find out that the provider is back.
+	// Otherwise no call would find out that the provider is available again.
 	t.Run("TakesWorkForAProbeWhenNobodyWaits", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {

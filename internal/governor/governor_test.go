@@ -278,7 +278,7 @@ func checkBooks(t *testing.T, g *Governor) {
 		for w := f.first; w != nil; w = w.next {
 			n++
 			if w.permit != nil || w.err != nil || w.flow != f {
-				t.Errorf("promotion %v has somebody in line who should not be", f.id)
+				t.Errorf("promotion %v has an unexpected waiter", f.id)
 			}
 		}
 		if n != f.waiting || (n > 0) != (f.in != inNone) {

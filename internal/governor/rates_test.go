@@ -24,7 +24,7 @@ type distant struct {
 	leases atomic.Int64
 }
 
-var errAway = errors.New("nobody there")
+var errAway = errors.New("no server")
 
 func (d *distant) Lease(ctx context.Context, p LeaseParams) (Run, error) {
 	d.leases.Add(1)
@@ -106,7 +106,7 @@ func TestRates(t *testing.T) {
 		})
 	}
 
-	// What nobody asked for in time is gone.
+	// A send time that is not leased in time is lost.
 	t.Run("NeverCatchesUp", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {

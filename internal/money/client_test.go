@@ -696,7 +696,7 @@ func TestClose(t *testing.T) {
 	})
 	c := newClient(t, Config{URL: p.url, MaxConcurrency: 1})
 	expect(t, c.ChargePoint(t.Context(), charge1_7, pass), reward.AnswerPaid, "")
-	c.slots <- struct{}{} // somebody's open call
+	c.slots <- struct{}{} // another call in flight
 	waiting := make(chan Answer, 1)
 	go func() { waiting <- c.ChargePoint(t.Context(), charge1_7, pass) }()
 	c.Close()

@@ -176,7 +176,7 @@ func (a *actor) settle(it *Item) {
 	}
 	a.m.mu.Unlock()
 	if a.q.Ack(context.Background(), stream, []string{it.ID}) != nil {
-		return // claimed by somebody, who finds it settled
+		return // claimed by a consumer that finds it settled
 	}
 	if again > 0 {
 		a.m.add(it.TargetID, again, false)

@@ -33,8 +33,8 @@ func StreamOf(p reward.Promotion) Stream { return Stream{Type: p.Type, Promotion
 // streamPrefix begins the name of every stream.
 const streamPrefix = "campaign-promotion-stream:"
 
-// Name returns the stream's name, campaign-promotion-stream:TYPE:ID. Dead
-// letters of stream entries have it as their source.
+// Name returns the stream's name, campaign-promotion-stream:TYPE:ID. It is the
+// source of a stream entry's dead letter.
 func (s Stream) Name() string {
 	return streamPrefix + string(s.Type) + ":" + s.PromotionID.String()
 }
@@ -43,7 +43,7 @@ func (s Stream) Name() string {
 // topic.
 func IsStreamName(source string) bool { return strings.HasPrefix(source, streamPrefix) }
 
-// ParseStreamName reads what Name writes.
+// ParseStreamName parses a stream's name.
 func ParseStreamName(name string) (Stream, error) {
 	kind, promotion, _ := strings.Cut(strings.TrimPrefix(name, streamPrefix), ":")
 	t, err := reward.ParsePromotionType(kind)
