@@ -219,7 +219,7 @@ type templateOutput struct {
 }
 
 type templateCreatedOutput struct {
-	Location string `header:"Location" doc:"Path of the template, relative to that of the request"`
+	Location string `header:"Location" doc:"Path of the template, relative to the path of the request"`
 	Body     *Template
 }
 

@@ -180,12 +180,12 @@ func TestKeys(t *testing.T) {
 	t.Run("RemembersABoundedNumber", func(t *testing.T) {
 		t.Parallel()
 		_, k, text := setup()
-		for i := range 3 * keysMost {
+		for i := range 3 * keysMax {
 			if _, err := k.Verify(t.Context(), fmt.Sprintf("lgs_%d", i)); !errors.Is(err, ErrUnknown) {
 				t.Fatal(err)
 			}
 		}
-		if n := len(k.known); n > keysMost {
+		if n := len(k.known); n > keysMax {
 			t.Errorf("%d keys are remembered", n)
 		}
 		if _, err := k.Verify(t.Context(), text); err != nil {
@@ -201,7 +201,7 @@ func TestKeys(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := time.Now()
-			time.Sleep(usedEvery + time.Second)
+			time.Sleep(usedInterval + time.Second)
 			rows.edit(func() {
 				if !rows.used[7].Equal(at) {
 					t.Errorf("%v", rows.used)
@@ -254,10 +254,10 @@ func TestLimits(t *testing.T) {
 		if n := allowed("a"); n != 1 {
 			t.Errorf("after the wait: %d", n)
 		}
-		for i := range 3 * limitsMost {
+		for i := range 3 * namesMax {
 			l.Allow(fmt.Sprint(i))
 		}
-		if len(l.names) > limitsMost {
+		if len(l.names) > namesMax {
 			t.Errorf("%d names are remembered", len(l.names))
 		}
 		if _, ok := NewLimits(0).Allow("a"); !ok || NewLimits(0).Spent("a") {

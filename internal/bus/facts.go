@@ -13,36 +13,37 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Facts is what a look at the brokers tells. Judging them is the caller's.
+// Facts is what Look found out about the brokers. The caller judges it.
 type Facts struct {
-	Brokers   int           // that the cluster says it has
+	Brokers   int           // according to the cluster
 	RoundTrip time.Duration // to one of them
-	// Silent has, for each broker that cannot be reached from here under the
-	// address it names itself, that address and why.
+	// Silent has, for each broker that is unreachable under the address it
+	// advertises, that address and the reason.
 	Silent []string
-	// Topics are those that Largesse needs, in the order of Topics, then their
-	// dead-letter topics.
+	// Topics describes the topics that Largesse needs, in the order of Topics,
+	// and then their dead-letter topics.
 	Topics []TopicFacts
 }
 
-// TopicFacts is what the cluster tells of a topic.
+// TopicFacts is what the cluster reports about a topic.
 type TopicFacts struct {
 	Topic      string // without the prefix
-	Name       string // with it
+	Name       string // with the prefix
 	Missing    bool
-	Err        error // it cannot be looked at; the rest is empty
+	Err        error // set if it cannot be described; the rest is then empty
 	Partitions int
-	Leaderless int // partitions that nobody can read or write now
-	Replicas   int // of the partition that has fewest
-	// Retention is how long a record is kept, below zero: for ever. Compacted
-	// says that an older record of a key may go before. Both only if Described.
+	Leaderless int // partitions without a leader, which are neither readable nor writable
+	Replicas   int // of the partition with the fewest
+	// Described reports whether Retention and Compacted are known. A Retention
+	// below zero means forever. Compacted reports whether older records of a
+	// key may be removed earlier.
 	Described bool
 	Retention time.Duration
 	Compacted bool
 }
 
-// Look connects, reads what it can, and makes nothing. An error means that no
-// broker could be used; ctx bounds everything.
+// Look connects and reads what it can. It creates nothing. It returns an error
+// if no broker is usable. ctx limits everything.
 func Look(ctx context.Context, cfg Config) (Facts, error) {
 	dial := dialTimeout
 	if end, ok := ctx.Deadline(); ok {
@@ -52,7 +53,7 @@ func Look(ctx context.Context, cfg Config) (Facts, error) {
 	if err != nil {
 		return Facts{}, err
 	}
-	// One answer is wanted now, not a good one some time.
+	// Return the current state instead of waiting for a better one.
 	opts = append(opts, kgo.RequestRetries(1))
 	kafka, err := kgo.NewClient(opts...)
 	if err != nil {
@@ -60,7 +61,7 @@ func Look(ctx context.Context, cfg Config) (Facts, error) {
 	}
 	c := &Client{cfg: cfg, opts: opts, kafka: kafka, admin: kadm.NewClient(kafka)}
 	defer c.Close()
-	if err := c.Ping(ctx); err != nil { // this one dials, the next is timed
+	if err := c.Ping(ctx); err != nil { // this one connects, the next one is timed
 		return Facts{}, err
 	}
 	asked := time.Now()
@@ -75,18 +76,18 @@ func Look(ctx context.Context, cfg Config) (Facts, error) {
 	f := Facts{Brokers: len(cluster.Brokers), RoundTrip: took}
 	answers, err := c.admin.ApiVersions(ctx)
 	if err != nil {
-		return Facts{}, fmt.Errorf("ask every Kafka broker: %w", err)
+		return Facts{}, fmt.Errorf("contact every Kafka broker: %w", err)
 	}
 	for _, broker := range cluster.Brokers {
 		if answer, ok := answers[broker.NodeID]; ok && answer.Err != nil {
 			f.Silent = append(f.Silent, fmt.Sprintf("%s:%d: %v", broker.Host, broker.Port, answer.Err))
 		}
 	}
-	f.Topics, err = c.lookAtTopics(ctx)
+	f.Topics, err = c.inspectTopics(ctx)
 	return f, err
 }
 
-func (c *Client) lookAtTopics(ctx context.Context) ([]TopicFacts, error) {
+func (c *Client) inspectTopics(ctx context.Context) ([]TopicFacts, error) {
 	var topics []TopicFacts
 	var names []string
 	for _, suffix := range []string{"", DeadLetterSuffix} {
@@ -110,10 +111,10 @@ func (c *Client) lookAtTopics(ctx context.Context) ([]TopicFacts, error) {
 	if len(there) == 0 {
 		return topics, nil
 	}
-	// Who may use topics may not always see their settings.
+	// A user that may use topics may not be allowed to read their settings.
 	settings, err := c.admin.DescribeTopicConfigs(ctx, there...)
 	if err != nil {
-		return topics, nil //nolint:nilerr // Described tells it
+		return topics, nil //nolint:nilerr // Described reports it
 	}
 	for i := range topics {
 		topics[i].readSettings(settings)
@@ -151,7 +152,7 @@ func (t *TopicFacts) readSettings(all kadm.ResourceConfigs) {
 		switch setting.Key {
 		case "retention.ms":
 			millis, err := strconv.ParseInt(setting.MaybeValue(), 10, 64)
-			// What a Duration cannot hold is for ever as well.
+			// A value that overflows a Duration also means forever.
 			t.Described, t.Retention = err == nil, time.Duration(millis)*time.Millisecond
 			if millis < 0 || millis > int64(1<<63-1)/int64(time.Millisecond) {
 				t.Retention = -1

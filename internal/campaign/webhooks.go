@@ -148,18 +148,11 @@ func (w *Webhooks) run(ctx context.Context) {
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var working sync.WaitGroup
-	failures := 0
+	report := w.log.Streak("webhook store unavailable", "webhook store available again")
 	for ctx.Err() == nil {
 		n, err := w.round(ctx, calls, &working)
-		switch {
-		case err != nil && ctx.Err() == nil:
-			failures++
-			if failures&(failures-1) == 0 {
-				w.log.Warn("webhook store unavailable", err, "failures", failures)
-			}
-		case err == nil && failures > 0:
-			w.log.Info("webhook store available again", "failures", failures)
-			failures = 0
+		if err == nil || ctx.Err() == nil {
+			report(err)
 		}
 		if n < webhookBatch {
 			service.Sleep(ctx, service.Jitter(webhookInterval, 0.2))

@@ -76,7 +76,7 @@ func newAsk(ids *service.IDs, user string, generation, ticket int64) store.Coupo
 	}
 }
 
-// stateOf converts a template to the state that its gate judges by.
+// stateOf converts a template to the state that its gate decides by.
 func stateOf(t *reward.CouponTemplate) gate.State {
 	return gate.State{
 		Generation: t.Generation, Version: t.Version, Settled: t.Settled,

@@ -181,8 +181,8 @@ const (
 	republishInterval = 200 * time.Millisecond
 )
 
-// requestExternal requests coupons for the users of external records. Nobody
-// receives the results. Once one record gets no result, it and the remaining ones
+// requestExternal requests coupons for the users of external records, and
+// discards the results. Once one record gets no result, it and the remaining ones
 // are published again, to be read later. This loop must not wait for a gate: a gate
 // that is being loaded waits until the records before its generation are consumed.
 func (l *IssueListener) requestExternal(ctx context.Context, list []issueRecord) error {
@@ -263,9 +263,9 @@ func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, li
 		with.serviceTime = max(time.Since(began)/time.Duration(len(p.Asks)), time.Microsecond)
 	}
 	for i, r := range result.Results {
-		ask := p.Asks[i]
-		if ask.Generation == result.Template.Generation {
-			with.done = append(with.done, gate.SettledTicket{UserID: ask.UserID, Ticket: ask.Ticket})
+		request := p.Asks[i]
+		if request.Generation == result.Template.Generation {
+			with.done = append(with.done, gate.SettledTicket{UserID: request.UserID, Ticket: request.Ticket})
 		}
 		switch r.Outcome {
 		case store.OutcomeIssued:
@@ -275,7 +275,7 @@ func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, li
 		default:
 			continue
 		}
-		with.outcomes = append(with.outcomes, gate.Outcome{UserID: ask.UserID, Ticket: ask.Ticket, CouponID: r.Coupon.ID, Reason: r.Reason})
+		with.outcomes = append(with.outcomes, gate.Outcome{UserID: request.UserID, Ticket: request.Ticket, CouponID: r.Coupon.ID, Reason: r.Reason})
 	}
 	l.applier.applyBestEffort(ctx, t.ID, &result.CouponChange, with)
 	l.settled(t.ID)

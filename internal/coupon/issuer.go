@@ -152,7 +152,7 @@ func (i *Issuer) round(ctx context.Context, claim bool) (nextStep, error) {
 }
 
 // reload loads a gate that exists but must not be served. If there is no gate,
-// nobody waits in line, and the next request loads it.
+// the line is empty, and the next request loads it.
 func (i *Issuer) reload(ctx context.Context) (nextStep, error) {
 	h, err := i.gate.Headers(ctx, []reward.TemplateID{i.id})
 	if err != nil || !h[0].Exists {

@@ -195,7 +195,7 @@ func (l *Loader) try(ctx context.Context, id reward.TemplateID, from reward.Issu
 // the old line have, too. For the very gate that was left, and until another
 // ticket is settled, the line therefore starts after the tickets settled when the
 // gate was left. In any other case tickets up to Settled count as settled,
-// whoever has them: if both the gate and the way back were lost, a user may have
+// for every user: if both the gate and the way back were lost, a user may have
 // to request again, but no user gets two coupons for one request.
 func keepLineAbove(t *reward.CouponTemplate, old gate.Header) int64 {
 	if old.Exists && old.Generation == t.Moved.Generation && t.Settled == t.Moved.Until {
@@ -204,7 +204,7 @@ func keepLineAbove(t *reward.CouponTemplate, old gate.Header) int64 {
 	return t.Settled
 }
 
-// served reports whether a gate may be served, judged by a row that was read
+// served reports whether a gate may be served, according to a row that was read
 // after the header.
 func served(h gate.Header, row *reward.CouponTemplate) bool {
 	return h.Loaded && h.Generation == row.Generation && h.Version <= row.Version && h.Settled <= row.Settled && row.Path == reward.PathGate

@@ -104,7 +104,7 @@ func TestBreaker(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			g := newTest(t, Config{})
-			for range rowToOpen {
+			for range failuresToOpen {
 				acquire(t, g, job).Done(Outcome{Class: reward.AnswerFailed, Status: 500})
 			}
 			if g.Taking() || !g.State().BreakerOpen {
@@ -154,7 +154,7 @@ func TestBreaker(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			g := newTest(t, Config{})
-			for range rowToOpen {
+			for range failuresToOpen {
 				acquire(t, g, job).Done(Outcome{Class: reward.AnswerFailed, Status: 500})
 			}
 			if g.Taking() {

@@ -229,9 +229,9 @@ func TestRates(t *testing.T) {
 			wantRate(t, v, 1*time.Second, 10*time.Second, limit, 0.95)
 			wantRate(t, v, 11*time.Second, 20*time.Second, limit, 0.92)
 			wantRate(t, v, 20*time.Second, 30*time.Second, limit, 0.92)
-			for _, stage := range []obs.Stage{obs.Unavailable, obs.Recovered} {
-				if n := strings.Count(text.String(), "msg="+string(stage)); n != 1 {
-					t.Errorf("%d lines %s:\n%s", n, stage, text.String())
+			for _, message := range []string{"shared rates unavailable", "shared rates available again"} {
+				if n := strings.Count(text.String(), `msg="`+message+`"`); n != 1 {
+					t.Errorf("%d lines %s:\n%s", n, message, text.String())
 				}
 			}
 		})
@@ -267,7 +267,7 @@ func TestLocalRatesForgetsWhatIsOver(t *testing.T) {
 			t.Fatalf("%+v, %v", run, err)
 		}
 	}
-	if n := len(rates.keepers); n > oldFlowsMost {
+	if n := len(rates.schedules); n > idleQueuesMax {
 		t.Errorf("%d rates are kept", n)
 	}
 }

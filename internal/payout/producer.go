@@ -2,7 +2,7 @@ package payout
 
 import (
 	"context"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
@@ -25,7 +25,8 @@ type Producer struct {
 	Lease   time.Duration // of an entry
 	Log     obs.Log
 
-	failures atomic.Int64 // adds that failed in a row
+	once   sync.Once // sets report
+	report func(error, ...any)
 }
 
 // Enqueue adds at most store.BatchMax payouts of promotions of type t that have
@@ -68,15 +69,12 @@ func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Pay
 	added, err := p.Queue.Add(ctx, queue.AddParams{
 		Stream: s, MaxLen: p.MaxLen, Deadline: dispatchedAt.Add(p.Horizon / 2), Entries: entries,
 	})
+	p.once.Do(func() { p.report = log.Streak("work queue unavailable", "work queue available again") })
 	if err != nil {
-		if n := p.failures.Add(1); n&(n-1) == 0 {
-			log.Warn("work queue unavailable", err, "promotion_id", s.PromotionID, "count", len(entries), "failures", n)
-		}
+		p.report(err, "promotion_id", s.PromotionID, "count", len(entries))
 		return 0
 	}
-	if n := p.failures.Swap(0); n > 0 {
-		log.Info("work queue available again", "failures", n)
-	}
+	p.report(nil)
 	log.Debug("payouts enqueued", "promotion_id", s.PromotionID, "count", added)
 	if added == len(payouts) {
 		return added
