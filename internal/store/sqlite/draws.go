@@ -33,7 +33,7 @@ func (s *Store) EntrantSave(ctx context.Context, id reward.TemplateID, users []s
 			return nil
 		}
 		for _, u := range users {
-			if _, err := tx.exec(`INSERT INTO coupon_entrants (template_id, user_id) VALUES (?, ?) ON CONFLICT DO NOTHING`,
+			if err := tx.exec(`INSERT INTO coupon_entrants (template_id, user_id) VALUES (?, ?) ON CONFLICT DO NOTHING`,
 				int64(id), u); err != nil {
 				return err
 			}
@@ -130,7 +130,7 @@ func (s *Store) RefusalNote(ctx context.Context, id reward.TemplateID, reason st
 			}
 		}
 		if lasts {
-			if _, err := tx.exec(`UPDATE coupon_refusals SET until = ? WHERE template_id = ? AND number = ?`,
+			if err := tx.exec(`UPDATE coupon_refusals SET until = ? WHERE template_id = ? AND number = ?`,
 				micros(at), int64(id), latest.number); err != nil {
 				return err
 			}
@@ -138,7 +138,7 @@ func (s *Store) RefusalNote(ctx context.Context, id reward.TemplateID, reason st
 		if reason == "" {
 			return nil
 		}
-		_, err = tx.exec(`INSERT INTO coupon_refusals (template_id, number, reason, since) VALUES (?, ?, ?, ?)`,
+		err = tx.exec(`INSERT INTO coupon_refusals (template_id, number, reason, since) VALUES (?, ?, ?, ?)`,
 			int64(id), latest.number+1, reason, micros(at))
 		return err
 	})

@@ -65,7 +65,7 @@ func (t *tx) views(ids []store.PayoutID) (map[reward.PromotionID]store.Promotion
 
 // put writes what changes in a promotion, but for what noteDispatch writes.
 func (t *tx) put(p *reward.Promotion) error {
-	_, err := t.exec(`UPDATE promotions SET name = ?, status = ?, amount = ?, voucher_code = ?, currency = ?, max_retries = ?,
+	err := t.exec(`UPDATE promotions SET name = ?, status = ?, amount = ?, voucher_code = ?, currency = ?, max_retries = ?,
   consumers_per_instance = ?, rate_per_second = ?, weight = ?, max_amount = ?, canary_targets = ?, canary_max_failure_rate = ?,
   canary_judged = ?, starts_at = ?, webhook_url = ?, created_by = ?, approved_by = ?, registered = ?, expected_count = ?,
   closed = ?, pause_reason = ?, started_at = ?, finished_at = ?, stream_gone = ? WHERE id = ?`,
@@ -91,7 +91,7 @@ func given(p reward.Promotion) reward.Promotion {
 // it has no stream to destroy.
 func (t *tx) insert(p *reward.Promotion) error {
 	p.Status, p.StreamGone = reward.Draft, true
-	if _, err := t.exec(`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries,
+	if err := t.exec(`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries,
   consumers_per_instance, rate_per_second, weight, max_amount, canary_targets, canary_max_failure_rate, starts_at, webhook_url,
   created_by, registered, created_at, stream_gone) VALUES (?, ?, ?, 'DRAFT', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)`,
 		int64(p.ID), p.Name, string(p.Type), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries,
@@ -99,7 +99,7 @@ func (t *tx) insert(p *reward.Promotion) error {
 		maybe(p.StartsAt), p.WebhookURL, p.CreatedBy, p.Registered, micros(p.CreatedAt)); err != nil {
 		return err
 	}
-	_, err := t.exec(`INSERT INTO summaries (promotion_id, summary_id) VALUES (?, 0)`, int64(p.ID))
+	err := t.exec(`INSERT INTO summaries (promotion_id, summary_id) VALUES (?, 0)`, int64(p.ID))
 	return err
 }
 
@@ -439,7 +439,7 @@ func (s *Store) PromotionDelete(ctx context.Context, id reward.PromotionID) erro
 			`DELETE FROM payouts WHERE promotion_id = ?`,
 			`DELETE FROM promotions WHERE id = ?`,
 		} {
-			if _, err := tx.exec(query, int64(id)); err != nil {
+			if err := tx.exec(query, int64(id)); err != nil {
 				return err
 			}
 		}

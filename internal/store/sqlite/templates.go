@@ -48,7 +48,7 @@ func (t *tx) putTemplate(c *reward.CouponTemplate) error {
 			return err
 		}
 	}
-	_, err := t.exec(`UPDATE coupon_templates SET name = ?, total_quantity = ?, per_user_limit = ?, opens_at = ?, closes_at = ?,
+	err := t.exec(`UPDATE coupon_templates SET name = ?, total_quantity = ?, per_user_limit = ?, opens_at = ?, closes_at = ?,
   valid_for = ?, mode = ?, reissue = ?, when_redis_away = ?, draw_state = ?, draw_list = ?, generation = ?, settled = ?, version = ?,
   live = ?, issued_total = ?, path = ?, epoch = ?, owner = ?, fence = ?, ends_generation = ?, ends = ?,
   moved_generation = ?, moved_settled = ?, moved_until = ? WHERE id = ?`,
