@@ -11,8 +11,9 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/largesse/largesse"
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
 
@@ -71,7 +72,7 @@ func TestSeenFromOutside(t *testing.T) {
 // exerciseSeen holds what an instance shows of itself while it works, and that
 // nothing of it stays behind after a stop.
 func exerciseSeen(t *testing.T, w world) {
-	r := newRig(t, w, moneysim.Faults{LatencyMs: 100}, func(c *largesse.Config) { c.Redis.Stream.InFlightPerConsumer = 2 })
+	r := newRig(t, w, moneysim.Faults{LatencyMs: 100}, func(c *config.Config) { c.Redis.Stream.InFlightPerConsumer = 2 })
 	consumers := 3
 	id, workload := r.create(300, false, client.NewPromotion{ConsumersPerInstance: &consumers})
 	r.until(id, "under way", func(p client.Promotion) bool { return p.Counts.Succeeded > 0 && p.ConsumersPerInstance == consumers })
@@ -161,7 +162,7 @@ func exerciseSeen(t *testing.T, w world) {
 	}
 
 	r.stop()
-	rows, err := largesse.OpenStore(t.Context(), r.cfg, "test")
+	rows, err := engine.OpenStore(t.Context(), r.cfg, "test")
 	if err != nil {
 		t.Fatal(err)
 	}

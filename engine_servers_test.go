@@ -13,7 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/largesse/largesse"
+	"github.com/largesse/largesse/internal/config"
 )
 
 // TestEngineServers runs the payout suite on real PostgreSQL, Redis (and, for
@@ -38,10 +38,10 @@ func TestEngineServersWithoutStreams(t *testing.T) {
 	t.Run("WithoutRedis", func(t *testing.T) {
 		t.Parallel()
 		w := withoutStreams(servers("LARGESSE_TEST_REDIS"))
-		exercisePayouts(t, world{name: w.name, config: func(t *testing.T, cfg *largesse.Config) {
+		exercisePayouts(t, world{name: w.name, config: func(t *testing.T, cfg *config.Config) {
 			t.Helper()
 			w.config(t, cfg)
-			cfg.Redis = largesse.RedisConfig{Stream: cfg.Redis.Stream}
+			cfg.Redis = config.Redis{Stream: cfg.Redis.Stream}
 		}})
 	})
 }
@@ -49,7 +49,7 @@ func TestEngineServersWithoutStreams(t *testing.T) {
 // servers is the world of real servers: a schema, a key prefix and a topic
 // prefix for each test.
 func servers(queue string) world {
-	return world{name: "servers", config: func(t *testing.T, cfg *largesse.Config) {
+	return world{name: "servers", config: func(t *testing.T, cfg *config.Config) {
 		t.Helper()
 		name := "t_" + strings.ToLower(rand.Text()[:10])
 		cfg.Database.URL = ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), name)

@@ -2,7 +2,6 @@ package largesse_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -20,8 +19,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/largesse/largesse"
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/lab"
 	"github.com/largesse/largesse/internal/money/moneysim"
 	"github.com/largesse/largesse/internal/obs"
@@ -43,10 +43,10 @@ type world struct {
 	name string
 	// config points an engine's settings at the world, apart from all other
 	// tests.
-	config func(t *testing.T, cfg *largesse.Config)
+	config func(t *testing.T, cfg *config.Config)
 }
 
-var embedded = world{name: "embedded", config: func(*testing.T, *largesse.Config) {}}
+var embedded = world{name: "embedded", config: func(*testing.T, *config.Config) {}}
 
 // TestEngineEmbedded runs the payout suite on the embedded engines; the same
 // suite runs on real servers in TestEngineServers.
@@ -64,7 +64,7 @@ func TestEngineWithoutStreams(t *testing.T) {
 // withoutStreams is a world in which the Kafka consumers and feeders of an
 // instance work off what they take themselves.
 func withoutStreams(w world) world {
-	return world{name: w.name + " without streams", config: func(t *testing.T, cfg *largesse.Config) {
+	return world{name: w.name + " without streams", config: func(t *testing.T, cfg *config.Config) {
 		t.Helper()
 		w.config(t, cfg)
 		cfg.Redis.Stream.Enabled = false
@@ -74,17 +74,17 @@ func withoutStreams(w world) world {
 // rig is one running engine with its provider and its client.
 type rig struct {
 	t      *testing.T
-	cfg    largesse.Config
+	cfg    config.Config
 	sim    *moneysim.Server
 	simURL string
-	engine *largesse.Engine
+	engine *engine.Engine
 	api    *client.Client
 }
 
-func newRig(t *testing.T, w world, faults moneysim.Faults, change ...func(*largesse.Config)) *rig {
+func newRig(t *testing.T, w world, faults moneysim.Faults, change ...func(*config.Config)) *rig {
 	t.Helper()
 	sim, simURL := startSim(t, faults)
-	cfg := largesse.DefaultConfig()
+	cfg := config.Default()
 	cfg.Data.Dir = t.TempDir()
 	cfg.HTTP.Listen = "127.0.0.1:0"
 	cfg.Money.URL = simURL
@@ -114,7 +114,7 @@ func (r *rig) start() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.engine, err = largesse.NewEngine(r.cfg, log)
+	r.engine, err = engine.New(r.cfg, log)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -131,9 +131,7 @@ func (r *rig) stop() {
 	if r.engine == nil {
 		return
 	}
-	if err := r.engine.Stop(context.Background()); err != nil {
-		r.t.Error(err)
-	}
+	r.engine.Stop()
 	r.engine = nil
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
@@ -311,7 +309,7 @@ func exercisePayouts(t *testing.T, w world) {
 	})
 	t.Run("TheStreamIsBoundedAndNothingIsTrimmed", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, w, moneysim.Faults{LatencyMs: 2}, func(c *largesse.Config) { c.Redis.Stream.MaxLen = 50 })
+		r := newRig(t, w, moneysim.Faults{LatencyMs: 2}, func(c *config.Config) { c.Redis.Stream.MaxLen = 50 })
 		id, workload := r.create(2000, false, client.NewPromotion{})
 		r.until(id, "settled", func(p client.Promotion) bool {
 			if p.Counts.Queued > 50 {
@@ -349,7 +347,7 @@ func exercisePayouts(t *testing.T, w world) {
 		var denied atomic.Bool
 		denied.Store(true)
 		front := httptest.NewUnstartedServer(nil)
-		r := newRig(t, w, moneysim.Faults{}, func(c *largesse.Config) {
+		r := newRig(t, w, moneysim.Faults{}, func(c *config.Config) {
 			back, err := url.Parse(c.Money.URL)
 			if err != nil {
 				t.Fatal(err)
@@ -385,7 +383,7 @@ func exercisePayouts(t *testing.T, w world) {
 	})
 	t.Run("PauseHoldsAndCancelLeavesWhatIsPaid", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, w, moneysim.Faults{LatencyMs: 30}, func(c *largesse.Config) { c.Redis.Stream.InFlightPerConsumer = 2 })
+		r := newRig(t, w, moneysim.Faults{LatencyMs: 30}, func(c *config.Config) { c.Redis.Stream.InFlightPerConsumer = 2 })
 		id, workload := r.create(2000, false, client.NewPromotion{})
 		r.until(id, "under way", func(p client.Promotion) bool { return p.Counts.Succeeded > 20 })
 		if _, err := r.api.PausePromotion(t.Context(), id); err != nil {
@@ -462,7 +460,7 @@ func exercisePayouts(t *testing.T, w world) {
 	})
 	t.Run("ARestartInTheMiddleLosesAndRepeatsNothing", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, w, moneysim.Faults{LatencyMs: 10, JitterMs: 10, LostReplyRate: 0.02}, func(c *largesse.Config) { c.Redis.Stream.InFlightPerConsumer = 16 })
+		r := newRig(t, w, moneysim.Faults{LatencyMs: 10, JitterMs: 10, LostReplyRate: 0.02}, func(c *config.Config) { c.Redis.Stream.InFlightPerConsumer = 16 })
 		id, workload := r.create(3000, false, client.NewPromotion{})
 		for _, share := range []int64{300, 1200} {
 			r.until(id, "under way", func(p client.Promotion) bool { return p.Counts.Succeeded > share })
@@ -473,7 +471,7 @@ func exercisePayouts(t *testing.T, w world) {
 	})
 	t.Run("EntriesLostByTheQueueAreDispatchedAgain", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, w, moneysim.Faults{LatencyMs: 100}, func(c *largesse.Config) { c.Redis.Stream.InFlightPerConsumer = 4 })
+		r := newRig(t, w, moneysim.Faults{LatencyMs: 100}, func(c *config.Config) { c.Redis.Stream.InFlightPerConsumer = 4 })
 		id, workload := r.create(400, false, client.NewPromotion{})
 		r.until(id, "under way", func(p client.Promotion) bool { return p.Counts.Succeeded > 20 })
 		promotion, err := reward.ParsePromotionID(id)
@@ -497,7 +495,7 @@ func exercisePayouts(t *testing.T, w world) {
 	})
 	t.Run("AForeignEntryIsADeadLetter", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, w, moneysim.Faults{LatencyMs: 50}, func(c *largesse.Config) { c.Redis.Stream.InFlightPerConsumer = 1 })
+		r := newRig(t, w, moneysim.Faults{LatencyMs: 50}, func(c *config.Config) { c.Redis.Stream.InFlightPerConsumer = 1 })
 		id, workload := r.create(30, false, client.NewPromotion{})
 		promotion, err := reward.ParsePromotionID(id)
 		if err != nil {
@@ -532,18 +530,18 @@ func TestATakenPortIsFoundOutFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	cfg := largesse.DefaultConfig()
+	cfg := config.Default()
 	cfg.Data.Dir, cfg.HTTP.Listen, cfg.Money.URL = t.TempDir(), taken.Addr().String(), "http://127.0.0.1:1"
 	var log lockedBuffer
 	lines, err := obs.NewLog(&log, "info", "text")
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine, err := largesse.NewEngine(cfg, lines)
+	e, err := engine.New(cfg, lines)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = engine.Start(t.Context())
+	err = e.Start(t.Context())
 	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), cfg.HTTP.Listen) || !strings.Contains(err.Error(), "http.listen") {
 		t.Errorf("Start = %v", err)
 	}
@@ -552,24 +550,22 @@ func TestATakenPortIsFoundOutFirst(t *testing.T) {
 		t.Errorf("%v, %v; log:\n%s", left, err, log.String())
 	}
 	taken.Close()
-	if err := engine.Start(t.Context()); err != nil {
+	if err := e.Start(t.Context()); err != nil {
 		t.Fatalf("once the port is free: %v", err)
 	}
-	if err := engine.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	e.Stop()
 }
 
 // TestASecondProcessIsRefused holds the sole possession of a data folder.
 func TestASecondProcessIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, embedded, moneysim.Faults{})
-	second, err := largesse.NewEngine(r.cfg, obs.Log{})
+	second, err := engine.New(r.cfg, obs.Log{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = second.Start(t.Context())
-	if !errors.Is(err, largesse.ErrInUse) {
+	if !errors.Is(err, engine.ErrInUse) {
 		t.Fatalf("Start = %v, want ErrInUse", err)
 	}
 	if name := fmt.Sprintf("-%d", os.Getpid()); !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), r.cfg.Data.Dir) {
@@ -579,9 +575,7 @@ func TestASecondProcessIsRefused(t *testing.T) {
 	if err := second.Start(t.Context()); err != nil {
 		t.Fatalf("after the first has gone: %v", err)
 	}
-	if err := second.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	second.Stop()
 	if _, err := os.Stat(filepath.Join(r.cfg.Data.Dir, "largesse.db")); err != nil {
 		t.Error(err)
 	}

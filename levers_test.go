@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/largesse/largesse"
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
 
@@ -82,7 +82,7 @@ func TestLevers(t *testing.T) {
 	t.Run("WhatNobodyCanKnowIsResolved", func(t *testing.T) {
 		t.Parallel()
 		// No look-up that finds nothing counts within an hour.
-		r := newRig(t, embedded, moneysim.Faults{TimeoutRate: 1}, func(c *largesse.Config) { c.Money.SettleAfter, c.Money.GiveUpAfter = time.Hour, time.Second })
+		r := newRig(t, embedded, moneysim.Faults{TimeoutRate: 1}, func(c *config.Config) { c.Money.SettleAfter, c.Money.GiveUpAfter = time.Hour, time.Second })
 		id, _ := r.create(20, false, client.NewPromotion{MaxRetries: new(int)})
 		var unknown []string
 		r.until(id, "unknown", func(p client.Promotion) bool { return p.Status == "COMPLETED" && p.Counts.Unknown > 1 })
@@ -147,7 +147,7 @@ func TestLevers(t *testing.T) {
 
 	t.Run("ASecondPersonApproves", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, embedded, moneysim.Faults{}, func(c *largesse.Config) { c.Approval.Above = 999 })
+		r := newRig(t, embedded, moneysim.Faults{}, func(c *config.Config) { c.Approval.Above = 999 })
 		kim, lee := r.as("kim"), r.as("lee")
 		made, err := kim.CreatePromotion(t.Context(), client.NewPromotion{Name: "x", Type: "POINT", Amount: 500})
 		if err != nil {

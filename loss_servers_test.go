@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/largesse/largesse"
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/money/moneysim"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/queue/redisstream"
@@ -35,7 +35,7 @@ func TestWhatIsDeletedInRedisIsMadeGood(t *testing.T) {
 		for server, variable := range map[string]string{"Redis": "LARGESSE_TEST_REDIS", "Valkey": "LARGESSE_TEST_VALKEY", "Cluster": "LARGESSE_TEST_REDIS_CLUSTER"} {
 			t.Run(name+"/"+server, func(t *testing.T) {
 				t.Parallel()
-				r := newRig(t, servers(variable), moneysim.Faults{LatencyMs: 50}, func(c *largesse.Config) { c.Redis.Stream.InFlightPerConsumer = 16 })
+				r := newRig(t, servers(variable), moneysim.Faults{LatencyMs: 50}, func(c *config.Config) { c.Redis.Stream.InFlightPerConsumer = 16 })
 				raw := plainRedis(t, r.cfg.Redis.URL)
 				id, workload := r.create(targets, false, client.NewPromotion{})
 				promotion, err := reward.ParsePromotionID(id)

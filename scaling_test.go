@@ -8,7 +8,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/largesse/largesse"
+	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/pool"
 )
 
@@ -23,7 +23,7 @@ func TestScalingPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stream := largesse.DefaultConfig().Redis.Stream
+	stream := config.Default().Redis.Stream
 	for _, targets := range []int64{1_000, 10_000, 100_000, 500_000, 1_000_000, 2_000_000} {
 		n := pool.ConsumerCount(targets, stream.MinConsumerPerInstance, stream.MaxConsumerPerInstance)
 		one := int64(instances * n * perSecond)

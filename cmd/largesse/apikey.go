@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/largesse/largesse"
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/engine"
 )
 
 func (c *cli) apiKeyCommand() *cobra.Command {
@@ -63,7 +63,7 @@ comes about; an instance may be running.`,
 		if expires < 0 {
 			return wrongUse("--expires %s is over already", expires)
 		}
-		key := largesse.NewAPIKey{Name: name, Role: role}
+		key := engine.NewAPIKey{Name: name, Role: role}
 		if name == "" {
 			key.Name = cmp.Or(c.who(), role)
 		}
@@ -82,7 +82,7 @@ comes about; an instance may be running.`,
 // hasAPIKey says whether there is a key to show to a server.
 func (c *cli) hasAPIKey() bool { return c.apiKey != "" || c.env("LARGESSE_API_KEY") != "" }
 
-func (c *cli) createAPIKeyThere(cmd *cobra.Command, key largesse.NewAPIKey) error {
+func (c *cli) createAPIKeyThere(cmd *cobra.Command, key engine.NewAPIKey) error {
 	cl, err := c.connect()
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (c *cli) createAPIKeyThere(cmd *cobra.Command, key largesse.NewAPIKey) erro
 	return c.printNewKey(made)
 }
 
-func (c *cli) createAPIKeyHere(cmd *cobra.Command, key largesse.NewAPIKey, settings *settingFlags) error {
+func (c *cli) createAPIKeyHere(cmd *cobra.Command, key engine.NewAPIKey, settings *settingFlags) error {
 	cfg, err := settings.load(c.world)
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func (c *cli) createAPIKeyHere(cmd *cobra.Command, key largesse.NewAPIKey, setti
 	if by == "" {
 		by = "largesse apikey create"
 	}
-	made, err := largesse.CreateAPIKey(cmd.Context(), cfg, key, by)
+	made, err := engine.CreateAPIKey(cmd.Context(), cfg, key, by)
 	if made.Key == "" {
 		return err
 	}

@@ -16,8 +16,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/largesse/largesse"
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/lab"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
@@ -100,7 +101,7 @@ func (b *payoutBench) run(ctx context.Context) error {
 	f.add("ratio", fast.rate/bareRate, fmt.Sprintf("%.2f (at least 0.40)", fast.rate/bareRate))
 	f.add("memory of the process, highest", float64(fast.Memory), number(fast.Memory>>20)+" MB (under 300)")
 	f.add("entries in Redis, highest", float64(fast.Entries),
-		fmt.Sprintf("%s (max-len %s)", number(fast.Entries), number(int64(largesse.DefaultConfig().Redis.Stream.MaxLen))))
+		fmt.Sprintf("%s (max-len %s)", number(fast.Entries), number(int64(config.Default().Redis.Stream.MaxLen))))
 	f.correct("correct", fast.verdict(), fast.balanced)
 	if b.slowTargets > 0 {
 		slow, err := b.measureEngine(ctx, "slow", b.slowTargets, &lab.Provider{Latency: slowLatency}, slowOpen/16)
@@ -184,8 +185,8 @@ func (r benchResult) verdict() string {
 	return "NO: " + r.detail
 }
 
-func (b *payoutBench) config(run string, perConsumer int) largesse.Config {
-	cfg := largesse.DefaultConfig()
+func (b *payoutBench) config(run string, perConsumer int) config.Config {
+	cfg := config.Default()
 	cfg.Data.Dir = filepath.Join(b.dir, run)
 	cfg.Database.URL = b.schema
 	cfg.Redis.URL = b.redis
@@ -208,15 +209,15 @@ func (b *payoutBench) measureEngine(ctx context.Context, run string, targets int
 		return benchResult{}, err
 	}
 	cfg := b.config(run, perConsumer)
-	engine, err := largesse.NewEngine(cfg, log, largesse.WithProvider(provider))
+	e, err := engine.New(cfg, log, engine.WithProvider(provider))
 	if err != nil {
 		return benchResult{}, err
 	}
-	if err := engine.Start(ctx); err != nil {
+	if err := e.Start(ctx); err != nil {
 		return benchResult{}, err
 	}
-	defer func() { _ = engine.Stop(context.WithoutCancel(ctx)) }()
-	api, err := client.New("http://"+engine.Addr(), client.Options{})
+	defer e.Stop()
+	api, err := client.New("http://"+e.Addr(), client.Options{})
 	if err != nil {
 		return benchResult{}, err
 	}
@@ -230,7 +231,7 @@ func (b *payoutBench) measureEngine(ctx context.Context, run string, targets int
 	}
 	watching, stopWatch := context.WithCancel(ctx)
 	peaks := make(chan lab.Peaks, 1)
-	go func() { peaks <- lab.WatchPeaks(watching, engine.Queue(), id) }()
+	go func() { peaks <- lab.WatchPeaks(watching, e.Queue(), id) }()
 	defer stopWatch()
 
 	provider.Total = int64(targets)
@@ -280,7 +281,7 @@ func (b *payoutBench) measureEngine(ctx context.Context, run string, targets int
 	res.rate = float64(targets) / res.took.Seconds()
 	res.middleRate = provider.MiddleRate()
 	res.openMax = provider.OpenMax()
-	recount, err := engine.Store().SummaryRecount(ctx, id)
+	recount, err := e.Store().SummaryRecount(ctx, id)
 	if err != nil {
 		return benchResult{}, err
 	}

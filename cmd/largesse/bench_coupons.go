@@ -14,7 +14,8 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/spf13/cobra"
 
-	"github.com/largesse/largesse"
+	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/lab"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
@@ -120,32 +121,32 @@ func (b *couponBench) run(ctx context.Context) error {
 }
 
 // engine starts an instance of some roles.
-func (b *couponBench) engine(ctx context.Context, run string, roles ...string) (*largesse.Engine, func(), error) {
+func (b *couponBench) engine(ctx context.Context, run string, roles ...string) (*engine.Engine, func(), error) {
 	log, err := obs.NewLog(b.stderr, "warn", "text")
 	if err != nil {
 		return nil, nil, err
 	}
 	cfg := b.config(run, 1)
 	cfg.Roles = roles
-	engine, err := largesse.NewEngine(cfg, log)
+	e, err := engine.New(cfg, log)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := engine.Start(ctx); err != nil {
+	if err := e.Start(ctx); err != nil {
 		return nil, nil, err
 	}
-	return engine, func() { _ = engine.Stop(context.WithoutCancel(ctx)) }, nil
+	return e, e.Stop, nil
 }
 
 // template makes a template that has enough for everybody.
-func (b *couponBench) template(ctx context.Context, e *largesse.Engine) (reward.TemplateID, error) {
+func (b *couponBench) template(ctx context.Context, e *engine.Engine) (reward.TemplateID, error) {
 	v, err := e.Coupons().Catalog.Create(ctx, reward.CouponTemplate{Name: "Bench", TotalQuantity: int64(b.askers), PerUserLimit: 1})
 	return v.ID, err
 }
 
 // measureGate has nobody who issues, so that it measures the gate alone.
 func (b *couponBench) measureGate(ctx context.Context) (float64, error) {
-	e, stop, err := b.engine(ctx, "gate", largesse.RoleAPI)
+	e, stop, err := b.engine(ctx, "gate", config.RoleAPI)
 	if err != nil {
 		return 0, err
 	}
@@ -154,7 +155,7 @@ func (b *couponBench) measureGate(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	res := lab.Rush{Issuing: e.Coupons().Issuing, TemplateID: id, Users: b.askers, Workers: b.workers}.Run(ctx)
+	res := lab.Rush{Issuing: e.Coupons().Intake, TemplateID: id, Users: b.askers, Workers: b.workers}.Run(ctx)
 	if res.In != int64(b.askers) || res.AskedAgain > 0 {
 		return 0, fmt.Errorf("of %d askers %d were let in, %d answers were to ask again: %w", b.askers, res.In, res.AskedAgain, res.FirstRefusal)
 	}
@@ -218,7 +219,7 @@ type issueResult struct {
 
 // measureIssue counts from the first ask to the last committed coupon.
 func (b *couponBench) measureIssue(ctx context.Context) (issueResult, error) {
-	e, stop, err := b.engine(ctx, "issue", largesse.RoleAPI, largesse.RoleIssuer)
+	e, stop, err := b.engine(ctx, "issue", config.RoleAPI, config.RoleIssuer)
 	if err != nil {
 		return issueResult{}, err
 	}
@@ -228,7 +229,7 @@ func (b *couponBench) measureIssue(ctx context.Context) (issueResult, error) {
 		return issueResult{}, err
 	}
 	began := time.Now()
-	res := lab.Rush{Issuing: e.Coupons().Issuing, TemplateID: id, Users: b.askers, Workers: b.workers}.Run(ctx)
+	res := lab.Rush{Issuing: e.Coupons().Intake, TemplateID: id, Users: b.askers, Workers: b.workers}.Run(ctx)
 	for {
 		t, err := e.Store().TemplateGet(ctx, id)
 		if err != nil {

@@ -14,8 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/largesse/largesse"
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/lab"
 	"github.com/largesse/largesse/internal/money/moneysim"
 	"github.com/largesse/largesse/internal/obs"
@@ -69,7 +70,7 @@ type demo struct {
 
 	sim         *moneysim.Server
 	simURL      string
-	engine      *largesse.Engine
+	engine      *engine.Engine
 	client      *client.Client
 	voucherID   int64 // of the campaign that comes over Kafka
 	deadLetters int   // that were there before
@@ -193,7 +194,7 @@ func (d *demo) start(ctx context.Context) (closeAll func(), err error) {
 		return nil, err
 	}
 	d.simURL = "http://" + simAddr
-	cfg := largesse.DefaultConfig()
+	cfg := config.Default()
 	cfg.Data.Dir = d.dir
 	cfg.HTTP.Listen = "127.0.0.1:0"
 	cfg.Money.URL = d.simURL
@@ -201,7 +202,7 @@ func (d *demo) start(ctx context.Context) (closeAll func(), err error) {
 	cfg.Money.Timeout = 2 * time.Second
 	cfg.Money.SettleAfter = 2 * time.Second
 	cfg.Redis.Stream.LeaseSeconds = 4
-	d.engine, err = largesse.NewEngine(cfg, log, largesse.WithVersion(buildVersion().Version))
+	d.engine, err = engine.New(cfg, log, engine.WithVersion(buildVersion().Version))
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +215,7 @@ func (d *demo) start(ctx context.Context) (closeAll func(), err error) {
 		return nil, err
 	}
 	return func() {
-		_ = d.engine.Stop(context.WithoutCancel(ctx))
+		d.engine.Stop()
 		d.sim.Close()
 		_ = logFile.Close()
 	}, nil

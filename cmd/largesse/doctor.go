@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/largesse/largesse"
+	"github.com/largesse/largesse/internal/engine"
 )
 
 func (c *cli) doctorCommand() *cobra.Command {
@@ -41,7 +41,7 @@ Exit codes: 0 nothing failed, 1 something failed, 2 wrong use.`,
 			if err != nil {
 				return err
 			}
-			at, err := largesse.MarkRestored(cmd.Context(), cfg)
+			at, err := engine.MarkRestored(cmd.Context(), cfg)
 			if err != nil {
 				return fmt.Errorf("%w; nothing is noted: see that the settings name the database that was restored, and run this again before an instance starts", err)
 			}
@@ -50,7 +50,7 @@ Exit codes: 0 nothing failed, 1 something failed, 2 wrong use.`,
 				return err
 			}
 		}
-		checks, err := largesse.Doctor(cmd.Context(), largesse.DoctorParams{Settings: settings.params(c.world), Version: buildVersion().Version})
+		checks, err := engine.Doctor(cmd.Context(), engine.DoctorParams{Settings: settings.params(c.world), Version: buildVersion().Version})
 		switch {
 		case errors.Is(err, context.Canceled):
 			return err
@@ -63,17 +63,17 @@ Exit codes: 0 nothing failed, 1 something failed, 2 wrong use.`,
 }
 
 // printChecks writes the checks and fails when one of them did.
-func (c *cli) printChecks(checks []largesse.Check) error {
-	var items iter.Seq2[largesse.Check, error] = func(yield func(largesse.Check, error) bool) {
+func (c *cli) printChecks(checks []engine.Check) error {
+	var items iter.Seq2[engine.Check, error] = func(yield func(engine.Check, error) bool) {
 		for _, check := range checks {
 			if !yield(check, nil) {
 				return
 			}
 		}
 	}
-	err := printList(c, items, listing[largesse.Check]{
+	err := printList(c, items, listing[engine.Check]{
 		header: []string{"STATUS", "CHECK", "FOUND"},
-		row: func(check largesse.Check) []string {
+		row: func(check engine.Check) []string {
 			said := check.Found
 			if check.Advice != "" {
 				said += "; " + check.Advice
@@ -87,7 +87,7 @@ func (c *cli) printChecks(checks []largesse.Check) error {
 	}
 	failed := int64(0)
 	for _, check := range checks {
-		if check.Status == largesse.CheckFail {
+		if check.Status == engine.CheckFail {
 			failed++
 		}
 	}

@@ -5,7 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/largesse/largesse"
+	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/engine"
 )
 
 // TestDoctorAfterRestore: the mark is in the database, and a second one is not
@@ -21,9 +22,9 @@ func TestDoctorAfterRestore(t *testing.T) {
 	if !strings.Contains(r.stderr, "every payout is looked up before it is called until") {
 		t.Errorf("%+v", r)
 	}
-	cfg := largesse.DefaultConfig()
+	cfg := config.Default()
 	cfg.Data.Dir = data
-	rows, err := largesse.OpenStore(t.Context(), cfg, "test")
+	rows, err := engine.OpenStore(t.Context(), cfg, "test")
 	if err != nil {
 		t.Fatal(err)
 	}

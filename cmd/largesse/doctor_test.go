@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/largesse/largesse"
+	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
 
@@ -54,12 +54,12 @@ func TestDoctor(t *testing.T) {
 		if r.code != exitFailed || !strings.HasPrefix(r.stderr, "largesse: 1 of ") || strings.Contains(r.stdout+r.stderr, "sekret") {
 			t.Errorf("%+v", r)
 		}
-		var checks []largesse.Check
+		var checks []engine.Check
 		if err := json.Unmarshal([]byte(r.stdout), &checks); err != nil {
 			t.Fatalf("%v: %s", err, r.stdout)
 		}
 		for _, c := range checks {
-			if failed := c.Name == "redis"; failed != (c.Status == largesse.CheckFail) || failed != (c.Advice != "") {
+			if failed := c.Name == "redis"; failed != (c.Status == engine.CheckFail) || failed != (c.Advice != "") {
 				t.Errorf("%+v", c)
 			}
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/largesse/largesse"
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -62,7 +62,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	if errors.As(err, &unknown) {
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		if near := largesse.ClosestName(unknown.GetSpecifiedName(), names); near != "" {
+		if near := config.ClosestName(unknown.GetSpecifiedName(), names); near != "" {
 			return wrongUse("%s; did you mean --%s?", text, near)
 		}
 	}
@@ -76,7 +76,7 @@ func describe(ctx context.Context, err error, talks bool) (text string, code int
 	text = withoutRepeats(err.Error())
 	var (
 		usage    *usageError
-		settings *largesse.ConfigError
+		settings *config.Error
 		problem  *client.Problem
 		dial     *net.OpError
 	)

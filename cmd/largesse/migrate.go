@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/largesse/largesse"
+	"github.com/largesse/largesse/internal/engine"
 )
 
 func (c *cli) migrateCommand() *cobra.Command {
@@ -25,7 +25,7 @@ the same at its start.`,
 		if err != nil {
 			return err
 		}
-		if err := largesse.Migrate(cmd.Context(), cfg); err != nil {
+		if err := engine.Migrate(cmd.Context(), cfg); err != nil {
 			return err
 		}
 		if c.output == outputJSON {

@@ -1,13 +1,12 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/largesse/largesse"
+	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/obs"
 )
 
@@ -35,39 +34,13 @@ Without settings everything it needs runs in this process and keeps its data in
 		if err != nil {
 			return err
 		}
-		engine, err := largesse.NewEngine(cfg, log, largesse.WithVersion(buildVersion().Version))
+		e, err := engine.New(cfg, log, engine.WithVersion(buildVersion().Version))
 		if err != nil {
 			return &usageError{err.Error()} // it has looked at settings only
 		}
-		return c.serve(cmd.Context(), engine)
+		return e.Run(cmd.Context(), func() error { return c.announce(e.URL(), strings.Join(e.Brokers(), ",")) })
 	}
 	return cmd
-}
-
-// serve runs an engine until ctx ends or the engine has lost what it needs.
-func (c *cli) serve(ctx context.Context, engine *largesse.Engine) error {
-	// A signal ends a start that is under way; after that it asks for a stop,
-	// which must find the engine's own context alive.
-	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
-	keep := context.AfterFunc(ctx, end)
-	if err := engine.Start(life); err != nil {
-		return fmt.Errorf("start: %w", err)
-	}
-	keep()
-	var lost error
-	if err := c.announce(engine.URL(), strings.Join(engine.Brokers(), ",")); err != nil {
-		lost = err
-	} else {
-		select {
-		case <-ctx.Done():
-		case lost = <-engine.Lost():
-		}
-	}
-	if err := engine.Stop(context.WithoutCancel(ctx)); err != nil {
-		return fmt.Errorf("stop: %w", err)
-	}
-	return lost
 }
 
 // announce says that the instance is up, and where its API ("" = it has none)

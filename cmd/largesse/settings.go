@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/largesse/largesse"
+	"github.com/largesse/largesse/internal/config"
 )
 
 // settingAnnotation marks the flags that are settings, with their group.
@@ -24,7 +24,7 @@ type settingFlags struct {
 // settingValue is the flag of one setting. It keeps the text as it was given:
 // the settings have one reader for all their sources.
 type settingValue struct {
-	setting largesse.Setting
+	setting config.Setting
 	text    string
 	given   bool
 }
@@ -34,7 +34,7 @@ func (v *settingValue) Type() string   { return string(v.setting.Kind) }
 
 // Set takes a value; the values of a list that is given several times add up.
 func (v *settingValue) Set(text string) error {
-	if v.given && v.setting.Kind == largesse.KindList {
+	if v.given && v.setting.Kind == config.KindList {
 		text = v.text + "," + text
 	}
 	v.text, v.given = text, true
@@ -47,10 +47,10 @@ func withSettings(cmd *cobra.Command) *settingFlags {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&s.file, "config", "", "YAML file with settings; environment and flags win over it")
-	for _, setting := range largesse.Settings {
+	for _, setting := range config.Settings {
 		flag := flags.VarPF(&settingValue{setting: setting, text: setting.Default}, setting.Flag(), "", setting.Doc)
 		flag.Annotations = map[string][]string{settingAnnotation: {setting.Group()}}
-		if setting.Kind == largesse.KindBool {
+		if setting.Kind == config.KindBool {
 			flag.NoOptDefVal = "true"
 		}
 	}
@@ -63,25 +63,25 @@ func withSettings(cmd *cobra.Command) *settingFlags {
 	complete(cmd, "log-level", "debug", "info", "warn", "error")
 	complete(cmd, "log-format", "text", "json")
 	complete(cmd, "auth-mode", "none", "apikey", "jwt")
-	complete(cmd, "roles", largesse.Roles...)
+	complete(cmd, "roles", config.Roles...)
 	cmd.SetUsageFunc(groupedUsage)
 	return s
 }
 
 // params says where the settings of this command come from.
-func (s *settingFlags) params(w world) largesse.LoadParams {
+func (s *settingFlags) params(w world) config.LoadParams {
 	given := map[string]string{}
 	s.cmd.Flags().Visit(func(f *pflag.Flag) {
 		if v, ok := f.Value.(*settingValue); ok {
 			given[v.setting.Name] = v.text
 		}
 	})
-	return largesse.LoadParams{File: s.file, Environ: w.environ, Flags: given}
+	return config.LoadParams{File: s.file, Environ: w.environ, Flags: given}
 }
 
 // load reads the settings from everywhere. Warnings go to stderr, a line each.
-func (s *settingFlags) load(w world) (largesse.Config, error) {
-	cfg, warnings, err := largesse.LoadConfig(s.params(w))
+func (s *settingFlags) load(w world) (config.Config, error) {
+	cfg, warnings, err := config.Load(s.params(w))
 	for _, warning := range warnings {
 		fmt.Fprintln(w.stderr, "largesse: warning: "+printable(warning))
 	}

@@ -13,7 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/largesse/largesse"
+	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/lab"
 	"github.com/largesse/largesse/internal/money/moneysim"
 	"github.com/largesse/largesse/internal/obs"
@@ -175,7 +176,7 @@ func (s *simulation) simulate(ctx context.Context) (*lab.SimReport, error) {
 // startEngine starts the engine on what the run has kept so far. Its times are
 // short, so that what waits for them does not wait for long.
 func (s *simulation) startEngine(ctx context.Context, money string, log obs.Log) (lab.Instance, error) {
-	cfg := largesse.DefaultConfig()
+	cfg := config.Default()
 	cfg.Data.Dir = filepath.Join(s.dir, "data")
 	cfg.HTTP.Listen = "127.0.0.1:0"
 	cfg.Money.URL = money
@@ -184,23 +185,24 @@ func (s *simulation) startEngine(ctx context.Context, money string, log obs.Log)
 	cfg.Redis.Stream.LeaseSeconds = 1
 	cfg.Redis.Stream.InFlightPerConsumer = 4 // slow enough that there is something to interrupt
 	cfg.Reconcile.Interval = 2 * time.Second
-	engine, err := largesse.NewEngine(cfg, log, largesse.WithVersion(buildVersion().Version))
+	e, err := engine.New(cfg, log, engine.WithVersion(buildVersion().Version))
 	if err != nil {
 		return lab.Instance{}, err
 	}
 	life, cut := context.WithCancel(context.WithoutCancel(ctx))
-	if err := engine.Start(life); err != nil {
+	if err := e.Start(life); err != nil {
 		cut()
 		return lab.Instance{}, err
 	}
 	return lab.Instance{
-		Server: "http://" + engine.Addr(), Brokers: engine.Brokers(), Lost: engine.Lost(),
+		Server: "http://" + e.Addr(), Brokers: e.Brokers(), Lost: e.Lost(),
 		Stop: func(orderly bool) error {
 			defer cut()
 			if !orderly {
 				cut() // every part ends at once, with whatever it has in hand
 			}
-			return engine.Stop(ctx)
+			e.Stop()
+			return nil
 		},
 	}, nil
 }

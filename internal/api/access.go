@@ -15,25 +15,25 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/largesse/largesse/internal/auth"
-	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/web"
 )
 
-// Who may do what, by groups of roles.
+// Groups of roles that may call an operation.
 var (
-	anybody   = []auth.Role(nil)
-	readers   = []auth.Role{auth.Viewer, auth.Operator, auth.Admin}
-	attendant = []auth.Role{auth.Viewer, auth.Issuer, auth.Operator, auth.Admin}
-	visitors  = []auth.Role{auth.Viewer, auth.Issuer, auth.Operator, auth.Admin, auth.Shopper}
-	askers    = []auth.Role{auth.Issuer, auth.Operator, auth.Admin, auth.Shopper}
-	issuers   = []auth.Role{auth.Issuer, auth.Operator, auth.Admin}
-	operators = []auth.Role{auth.Operator, auth.Admin}
-	admins    = []auth.Role{auth.Admin}
+	public     = []auth.Role(nil)
+	readers    = []auth.Role{auth.Viewer, auth.Operator, auth.Admin}
+	staff      = []auth.Role{auth.Viewer, auth.Issuer, auth.Operator, auth.Admin}
+	everyRole  = []auth.Role{auth.Viewer, auth.Issuer, auth.Operator, auth.Admin, auth.Shopper}
+	requesters = []auth.Role{auth.Issuer, auth.Operator, auth.Admin, auth.Shopper}
+	issuers    = []auth.Role{auth.Issuer, auth.Operator, auth.Admin}
+	operators  = []auth.Role{auth.Operator, auth.Admin}
+	admins     = []auth.Role{auth.Admin}
 )
 
-// permissions is who may call which operation. A shopper is held to what is his
-// where the operation is carried out.
+// permissions lists the roles that may call each operation. The operations
+// themselves limit shoppers to their own coupons and requests.
 var permissions = map[string][]auth.Role{
-	"alive": anybody, "ready": anybody, "metrics": anybody, "describe": anybody, "docs": anybody,
+	"alive": public, "ready": public, "metrics": public, "describe": public, "docs": public,
 
 	"list-promotions": readers, "get-promotion": readers, "watch-promotion": readers, "get-promotion-stream": readers,
 	"get-upload-report": readers, "list-payouts": readers, "get-payout": readers,
@@ -46,52 +46,53 @@ var permissions = map[string][]auth.Role{
 	"replay-dead-letter": operators, "discard-dead-letter": operators, "replay-dead-letters": operators, "discard-dead-letters": operators,
 	"reconcile": operators, "create-template": operators, "change-template": operators, "close-template": operators,
 
-	"list-templates": visitors, "get-template": visitors, "list-template-coupons": attendant, "list-template-entrants": attendant,
-	"issue-coupon": askers, "get-issue-request": visitors, "watch-issue-request": visitors,
-	"get-coupon": visitors, "list-user-coupons": visitors, "get-user-history": visitors,
+	"list-templates": everyRole, "get-template": everyRole, "list-template-coupons": staff, "list-template-entrants": staff,
+	"issue-coupon": requesters, "get-issue-request": everyRole, "watch-issue-request": everyRole,
+	"get-coupon": everyRole, "list-user-coupons": everyRole, "get-user-history": everyRole,
 	"use-coupon": issuers, "cancel-coupon": issuers,
 
 	"create-api-key": admins, "list-api-keys": admins, "revoke-api-key": admins,
 }
 
-// How often who reads or sends for long is looked at again: a key may be revoked,
-// a token only ends by itself, and costs the check of a signature.
+// Intervals at which the caller of a long operation is verified again. A key can be
+// revoked at any time. A token only expires, and verifying it costs the check of a
+// signature.
 const (
-	reverifyKeys   = time.Second
-	reverifyTokens = time.Minute
+	keyRecheckInterval   = time.Second
+	tokenRecheckInterval = time.Minute
 )
 
-// caller is who has sent a request, and what for.
+// caller describes the sender of a request.
 type caller struct {
 	auth.Principal
-	path        string   // of the request, as it was escaped
-	idempotency []string // its Idempotency-Key headers
-	token       string   // that he has shown; "" = none
+	path        string   // path of the request, still escaped
+	idempotency []string // Idempotency-Key headers of the request
+	token       string   // key or token of the request; "": none
 }
 
 type callerKey struct{}
 
-// callerOf returns who has sent the request that ctx belongs to.
+// callerOf returns the caller of the request that ctx belongs to.
 func callerOf(ctx context.Context) caller {
 	c, _ := ctx.Value(callerKey{}).(caller)
 	return c
 }
 
-// actor returns who has sent the request that ctx belongs to, for the books.
+// actor returns the name of the caller, for records.
 func actor(ctx context.Context) string { return callerOf(ctx).Name }
 
-// onlyOwn refuses a shopper who asks for somebody else.
-func onlyOwn(ctx context.Context, user string) error {
+// checkOwnUser refuses a shopper who acts for another user.
+func checkOwnUser(ctx context.Context, user string) error {
 	if c := callerOf(ctx); c.Role == auth.Shopper && c.User != user {
-		return newProblem(http.StatusForbidden, CodeForbidden, "a shopper's token asks for its own user only")
+		return web.NewProblem(http.StatusForbidden, CodeForbidden, "a shopper's token may act only for its own user")
 	}
 	return nil
 }
 
-// bearer is the name of the security scheme in the description.
+// bearer is the name of the security scheme in /openapi.json.
 const bearer = "bearer"
 
-// describeAccess adds to an operation what it takes to be let in.
+// describeAccess adds the roles that may call an operation to its description.
 func describeAccess(op *huma.Operation) {
 	allowed := permissions[op.OperationID]
 	if allowed == nil {
@@ -101,22 +102,22 @@ func describeAccess(op *huma.Operation) {
 	op.Description = strings.TrimSpace(op.Description + "\n\nRoles: " + oneOf(allowed) + ".")
 }
 
-// describe adds an operation that huma does not carry out to the description.
+// describe adds an operation that huma does not handle to /openapi.json.
 func (a *API) describe(op huma.Operation) {
 	describeAccess(&op)
-	a.huma.OpenAPI().AddOperation(&op)
+	a.OpenAPI().AddOperation(&op)
 }
 
-// admit finds out who calls and whether he may. What it returns instead of a
-// request is the answer.
-func (a *API) admit(r *http.Request, operation string) (*http.Request, context.CancelFunc, error) {
+// admit authenticates a caller and checks permissions and rate limits. It is the
+// Gate of the Router.
+func (a *API) admit(r *http.Request, operation string) (*http.Request, func(), error) {
 	allowed, known := permissions[operation]
 	if !known {
-		return nil, nil, fmt.Errorf("nobody has said who may call %q", operation)
+		return nil, nil, fmt.Errorf("permissions has no entry for operation %q", operation)
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	principal, token, err := a.identify(r, allowed == nil)
-	if err == nil && allowed != nil {
+	if err == nil && allowed != nil && !auth.IsInProcess(r.Context()) {
 		err = a.permit(principal, allowed)
 	}
 	if err != nil {
@@ -126,17 +127,17 @@ func (a *API) admit(r *http.Request, operation string) (*http.Request, context.C
 	if token != "" && long[operation] {
 		a.reverify(ctx, token, cancel)
 	}
-	ctx = context.WithValue(ctx, callerKey{}, caller{principal, r.URL.EscapedPath(), r.Header.Values(idempotencyHeader), token})
+	ctx = context.WithValue(ctx, callerKey{}, caller{principal, r.URL.EscapedPath(), r.Header.Values(web.IdempotencyHeader), token})
 	return r.WithContext(ctx), cancel, nil
 }
 
-// long are operations that may go on for hours.
+// long contains the operations that can take hours.
 var long = map[string]bool{"watch-promotion": true, "watch-issue-request": true, "upload-targets": true, "list-payouts": true}
 
-// identify finds out who calls.
+// identify authenticates the caller.
 func (a *API) identify(r *http.Request, free bool) (p auth.Principal, token string, err error) {
 	name, err := claimedActor(r)
-	if err != nil || a.cfg.Verifier == nil {
+	if err != nil || a.cfg.Verifier == nil || auth.IsInProcess(r.Context()) {
 		return auth.Principal{Name: name, Role: auth.Admin}, "", err
 	}
 	if free {
@@ -144,57 +145,67 @@ func (a *API) identify(r *http.Request, free bool) (p auth.Principal, token stri
 	}
 	given := r.Header.Values("Authorization")
 	if len(given) == 0 {
-		return p, "", newProblem(http.StatusUnauthorized, CodeUnauthenticated, "say who you are: Authorization: Bearer and an API key or a token")
+		return p, "", web.NewProblem(http.StatusUnauthorized, CodeUnauthenticated, "the request has no API key or token: send Authorization: Bearer with one")
 	}
 	scheme, token, _ := strings.Cut(given[0], " ")
 	token = strings.TrimSpace(token)
 	if len(given) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return p, "", newProblem(http.StatusUnauthorized, CodeUnauthenticated, "Authorization must be Bearer and an API key or a token, once")
+		return p, "", web.NewProblem(http.StatusUnauthorized, CodeUnauthenticated, "send exactly one Authorization header: Bearer and an API key or token")
 	}
-	// Who guesses costs a look-up each time.
+	// Each guess costs a database read.
 	from := remoteHost(r)
 	if a.failures.Spent(from) && !a.cfg.Verifier.Knows(token) {
-		return p, "", tooMany(time.Second, "too many keys and tokens from your address were wrong")
+		return p, "", tooMany(time.Second, "too many API keys and tokens from this address were invalid")
 	}
 	p, err = a.cfg.Verifier.Verify(r.Context(), token)
 	switch {
 	case err == nil:
 		return p, token, nil
 	case errors.Is(err, auth.ErrUnknown):
-		_, _ = a.failures.Allow(from) // it is noted, and refused in any case
-		return p, "", newProblem(http.StatusUnauthorized, CodeUnauthenticated, strings.TrimPrefix(err.Error(), auth.ErrUnknown.Error()+": "))
+		_, _ = a.failures.Allow(from) // count the failure; the request is refused anyway
+		return p, "", web.NewProblem(http.StatusUnauthorized, CodeUnauthenticated, strings.TrimPrefix(err.Error(), auth.ErrUnknown.Error()+": "))
 	default:
-		a.log.Warn(obs.Unavailable, err, "request_id", requestID(r.Context()))
-		return p, "", newProblem(http.StatusServiceUnavailable, CodeUnavailable, "who you are cannot be found out now; ask again later")
+		a.log.Warn("authentication unavailable", err, "request_id", web.RequestID(r.Context()))
+		return p, "", web.NewProblem(http.StatusServiceUnavailable, web.CodeUnavailable, "the API key or token cannot be verified now; try again later")
 	}
 }
 
-// permit says whether a caller has not called too often, and has the role.
+// permit checks the rate limit and the role of a caller.
 func (a *API) permit(p auth.Principal, allowed []auth.Role) error {
 	name := string(p.Role) + " " + p.Name
 	if p.KeyID != 0 {
 		name = strconv.FormatInt(p.KeyID, 10)
 	}
 	if wait, ok := a.cfg.CallerLimits.Allow(name); !ok {
-		return tooMany(wait, "you have called too often (http.rate-limit)")
+		return tooMany(wait, "the caller sent too many requests (http.rate-limit)")
 	}
 	if !slices.Contains(allowed, p.Role) {
-		return newProblem(http.StatusForbidden, CodeForbidden, fmt.Sprintf("the role %s may not do this; it takes %s", p.Role, oneOf(allowed)))
+		return web.NewProblem(http.StatusForbidden, CodeForbidden, fmt.Sprintf("role %s may not call this operation; it requires %s", p.Role, oneOf(allowed)))
 	}
 	return nil
 }
 
-// reverify ends a request that goes on when its caller's key or token is not
-// good any more.
+// alive returns a function that ends a stream when the caller's key or token
+// becomes invalid, or nil if the caller needs none.
+func (a *API) alive(ctx context.Context) web.Alive {
+	token := callerOf(ctx).token
+	if token == "" {
+		return nil
+	}
+	return func(ctx context.Context, end context.CancelFunc) { a.reverify(ctx, token, end) }
+}
+
+// reverify calls end when the token becomes invalid. It returns at once, and stops
+// verifying when ctx ends.
 func (a *API) reverify(ctx context.Context, token string, end context.CancelFunc) {
-	every := reverifyTokens
+	interval := tokenRecheckInterval
 	if auth.IsKeyText(token) {
-		every = reverifyKeys
+		interval = keyRecheckInterval
 	}
 	var timer *time.Timer
-	look := make(chan struct{}) // closed once timer is set
-	timer = time.AfterFunc(every, func() {
-		<-look
+	ready := make(chan struct{}) // closed once timer is set
+	timer = time.AfterFunc(interval, func() {
+		<-ready
 		if ctx.Err() != nil {
 			return
 		}
@@ -202,15 +213,15 @@ func (a *API) reverify(ctx context.Context, token string, end context.CancelFunc
 			end()
 			return
 		}
-		timer.Reset(every)
+		timer.Reset(interval)
 	})
-	close(look)
+	close(ready)
 	context.AfterFunc(ctx, func() { timer.Stop() })
 }
 
-func tooMany(wait time.Duration, detail string) *Problem {
-	p := newProblem(http.StatusTooManyRequests, CodeRateLimited, detail)
-	p.retryAfter = max(int(math.Ceil(wait.Seconds())), 1)
+func tooMany(wait time.Duration, detail string) *web.Problem {
+	p := web.NewProblem(http.StatusTooManyRequests, CodeRateLimited, detail)
+	p.RetryAfter = max(int(math.Ceil(wait.Seconds())), 1)
 	return p
 }
 
@@ -222,7 +233,7 @@ func oneOf(roles []auth.Role) string {
 	return strings.Join(names, ", ")
 }
 
-// remoteHost is the address of whoever is at the other end of the connection.
+// remoteHost returns the address of the client.
 func remoteHost(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

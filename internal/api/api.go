@@ -1,7 +1,8 @@
-// Package api is the outside of Largesse over HTTP: promotions, their targets
-// and payouts, coupon templates, requests for coupons and coupons, dead letters,
-// instances and their streams, metrics and health. Every JSON call is declared
-// once, in Go; checks, answers and GET /openapi.json come from that.
+// Package api is the HTTP API: promotions with their targets and payouts, coupon
+// templates, coupon requests, coupons, dead letters, reconciliations, instances,
+// API keys, the audit, metrics and health. It also holds the permissions of each
+// operation. Each JSON operation is declared once, in Go; validation, responses and
+// GET /openapi.json come from that declaration. Package web has the plumbing.
 package api
 
 import (
@@ -12,73 +13,72 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/obs"
-	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
-// Title is what the description at /openapi.json calls the API, by which an
-// instance is told from another program.
+// Title is the title in /openapi.json. The doctor recognizes an instance by it.
 const Title = "Largesse"
 
-// Config is what the API is made of.
+// Config configures an API.
 type Config struct {
-	Promotions *payout.Promotions
-	Uploads    *payout.Uploads
-	// DeadLetters are messages that could not be read or processed.
-	DeadLetters *payout.DeadLetters
-	// Reconciler compares the books on demand.
+	Promotions *campaign.Promotions
+	Uploads    *campaign.Uploads
+	// DeadLetters are messages that could not be parsed or processed.
+	DeadLetters *campaign.DeadLetters
+	// Reconciler compares the books of promotions on demand.
 	Reconciler Reconciler
 	Rows       Rows
-	// Templates and Coupons are what people do with coupon templates and coupons.
-	// Issuing answers who asks for one, Watch tells how that comes on, and
-	// CouponReconciler compares gates with rows.
+	// Templates and Coupons manage coupon templates and issued coupons. Issuing
+	// handles coupon requests, Watch follows them, and CouponReconciler compares
+	// gates with rows.
 	Templates        Templates
 	Coupons          Coupons
 	Issuing          Issuing
 	Watch            WatchFunc
 	CouponReconciler CouponReconciler
-	// Streams is the work queue, as far as it is shown.
+	// Streams is the part of the work queue that the API shows.
 	Streams Streams
-	// StreamNames are the key and the group that a stream has on a server; nil
-	// = it has none.
+	// StreamNames returns the Redis key and the consumer group of a stream. Nil
+	// means that streams are in process and have none.
 	StreamNames func(s queue.Stream) (key, group string)
-	// Metrics are shown at /metrics; nil = an empty page.
+	// Metrics are shown at /metrics. Nil means an empty page.
 	Metrics *obs.Metrics
-	// Alive says what is wrong with this instance's own loops; nil = never
-	// anything. It must not ask other servers.
+	// Alive returns an error if this instance's own loops have failed. It must not
+	// call other servers. Nil means that they never fail.
 	Alive func() error
-	// Degraded names the parts that work less well than they should; nil =
-	// none ever.
+	// Degraded returns the names of the parts that are unavailable. Nil means that
+	// none ever is.
 	Degraded func() []string
-	// Verifier says who callers are; nil = nobody has to prove anything.
+	// Verifier authenticates callers. Nil means that every caller is an admin.
 	Verifier auth.Verifier
-	// CallerLimits bounds the calls of each caller, UserLimits the requests for
-	// coupons of each user; nil = no bound.
+	// CallerLimits limits the calls of each caller, and UserLimits the coupon
+	// requests of each user. Nil means no limit.
 	CallerLimits, UserLimits *auth.Limits
-	// Keys, Audits and Idempotencies are rows that only the API works with.
+	// Keys, Audits and Idempotencies are rows that only the API uses.
 	Keys          store.APIKeys
 	Audits        store.Audits
 	Idempotencies store.Idempotencies
 	IDs           *service.IDs
-	// BodyWait bounds how long a body of JSON may take to come; 0 = 10 s.
+	// BodyWait is the timeout for a JSON body to arrive. Zero means 10 s.
 	BodyWait time.Duration
-	// UploadIdle is the longest pause within an upload; 0 = 30 s. UploadsMost is
-	// how many are read at a time; 0 = 256.
+	// UploadIdle is the longest pause within an upload. Zero means 30 s.
+	// UploadsMost limits the uploads that are read at a time. Zero means 256.
 	UploadIdle  time.Duration
 	UploadsMost int
-	// Version of the program, for the API's description.
+	// Version is the program's version, for /openapi.json. Empty means dev.
 	Version string
 	Log     obs.Log
 }
 
-// Rows is what the API asks of the store itself.
+// Rows is the part of the store that the API calls itself.
 type Rows interface {
 	InstanceList(ctx context.Context) ([]store.Instance, error)
 	PromotionActive(ctx context.Context) ([]store.PromotionView, error)
@@ -88,47 +88,39 @@ type Rows interface {
 	Ping(ctx context.Context) error
 }
 
-// Streams is what the API asks the work queue.
+// Streams is the part of the work queue that the API calls.
 type Streams interface {
 	Info(ctx context.Context, s queue.Stream) (queue.Info, error)
 	Consumers(ctx context.Context, s queue.Stream) ([]queue.ConsumerInfo, error)
 }
 
-// API answers HTTP requests.
+// API is a Router with all operations. It is safe for concurrent use.
 type API struct {
+	*web.Router
 	cfg      Config
 	log      obs.Log
-	mux      *http.ServeMux
-	huma     huma.API
 	spec     []byte // GET /openapi.json
 	rates    *estimator
-	draining drain
 	progress *progressHub
-	streams  openStreams
-	uploads  chan struct{} // one token per upload that is read
-	exports  chan struct{} // one token per export that reads a page
-	// operations has the operation of each pattern of mux.
-	operations map[string]string
-	paths      *http.ServeMux      // knows each path without its methods
-	methods    map[string]*methods // by path
-	failures   *auth.Limits        // wrong keys and tokens, by address
+	uploads  chan struct{} // holds one token per upload that is read
+	exports  chan struct{} // holds one token per export that reads a page
+	failures *auth.Limits  // invalid keys and tokens by address
 }
 
-// failuresPerSecond is how many wrong keys and tokens an address may show.
+// failuresPerSecond limits the invalid keys and tokens from one address.
 const failuresPerSecond = 10
 
 const (
-	bodyWaitDefault = 10 * time.Second
-	// bodyMost bounds a body of JSON, in bytes: the longest of ours, a thousand ids,
-	// needs half of it, and while it is read and judged it takes many times its
-	// length.
-	bodyMost = 64 << 10
+	bodyTimeoutDefault = 10 * time.Second
+	// bodyMax limits a JSON body, in bytes. The longest valid body, a thousand IDs,
+	// needs half of it. Parsing takes many times the length of the body.
+	bodyMax = 64 << 10
 )
 
-// New makes the API.
+// New returns an API.
 func New(cfg Config) *API {
 	if cfg.BodyWait == 0 {
-		cfg.BodyWait = bodyWaitDefault
+		cfg.BodyWait = bodyTimeoutDefault
 	}
 	if cfg.UploadIdle == 0 {
 		cfg.UploadIdle = uploadIdleDefault
@@ -149,23 +141,16 @@ func New(cfg Config) *API {
 		cfg.StreamNames = func(queue.Stream) (string, string) { return "", "" }
 	}
 	a := &API{
-		cfg: cfg, log: cfg.Log.For(obs.API), mux: http.NewServeMux(), rates: newEstimator(),
-		uploads:    make(chan struct{}, cfg.UploadsMost),
-		exports:    make(chan struct{}, exportsAtOnce),
-		operations: make(map[string]string), paths: http.NewServeMux(), methods: make(map[string]*methods), failures: auth.NewLimits(failuresPerSecond),
+		cfg: cfg, log: cfg.Log.For(obs.API), rates: newEstimator(),
+		uploads:  make(chan struct{}, cfg.UploadsMost),
+		exports:  make(chan struct{}, exportReadsMax),
+		failures: auth.NewLimits(failuresPerSecond),
 	}
+	a.Router = web.NewRouter(web.RouterConfig{Title: Title, Version: cfg.Version, Gate: a.admit, Metrics: cfg.Metrics, Log: cfg.Log})
 	a.progress = newProgressHub(a)
-	hc := huma.DefaultConfig(Title, cfg.Version)
-	// The description is served below, once it is whole; the docs page would
-	// load scripts of others, and $schema would be a field nobody asked for.
-	hc.OpenAPIPath, hc.DocsPath, hc.SchemasPath, hc.CreateHooks = "", "", "", nil
-	hc.RejectUnknownQueryParameters = true
-	hc.Formats = jsonFormats
-	hc.Components.SecuritySchemes = map[string]*huma.SecurityScheme{bearer: {
-		Type: "http", Scheme: "bearer", Description: "An API key, or a token (auth.mode jwt); nothing while auth.mode is none",
+	a.OpenAPI().Components.SecuritySchemes = map[string]*huma.SecurityScheme{bearer: {
+		Type: "http", Scheme: "bearer", Description: "An API key, or a token if auth.mode is jwt; nothing if auth.mode is none",
 	}}
-	a.huma = humago.New(a.mux, hc)
-	a.huma.UseMiddleware(a.checkQuery)
 	a.addPromotions()
 	a.addPromotionEvents()
 	a.addTargets()
@@ -183,37 +168,23 @@ func New(cfg Config) *API {
 	a.addInstances()
 	a.addHealth()
 	a.addMetrics()
-	a.addDocs()
+	a.AddDocs()
 	a.spec = a.finishDescription()
-	a.handle("describe", "GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+	a.Handle("describe", "GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json")
 		_, _ = w.Write(a.spec) // the caller may have gone
 	})
 	return a
 }
 
-// Drain makes /readyz say that no more work should be sent here, and ends the
-// answers that wait for something.
-func (a *API) Drain() { a.draining.set(true) }
-
-// Undrain takes Drain back.
-func (a *API) Undrain() { a.draining.set(false) }
-
-// handle adds a route that is no JSON call.
-func (a *API) handle(operation, pattern string, f http.HandlerFunc) {
-	a.note(operation, pattern)
-	a.mux.HandleFunc(pattern, f)
-}
-
-// call declares a JSON call. One that changes something is audited. Its errors
-// are described by their codes; see operationCodes.
+// call adds a JSON operation. If it changes something, it is audited. See
+// operationCodes for its errors.
 func call[I, O any](a *API, op huma.Operation, f func(ctx context.Context, in *I) (*O, error)) {
-	a.note(op.OperationID, op.Method+" "+op.Path)
-	op.BodyReadTimeout, op.MaxBodyBytes = a.cfg.BodyWait, bodyMost
+	op.BodyReadTimeout, op.MaxBodyBytes = a.cfg.BodyWait, bodyMax
 	read := op.Method == http.MethodGet
 	describeAccess(&op)
 	if read && strings.HasPrefix(op.Path, "/v1/") && !long[op.OperationID] {
-		etagged(&op)
+		web.ETag(&op)
 	}
 	if !read && !unaudited[op.OperationID] {
 		change := f
@@ -233,19 +204,13 @@ func call[I, O any](a *API, op huma.Operation, f func(ctx context.Context, in *I
 	if !read {
 		op.Parameters = append(op.Parameters, actorParam())
 	}
-	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
-		out, err := f(ctx, in)
-		if err != nil {
-			return nil, a.problem(ctx, err)
-		}
-		return out, nil
-	})
+	web.Register(a.Router, op, f)
 }
 
 func promotionID(s string) (reward.PromotionID, error) {
 	id, err := reward.ParsePromotionID(s)
 	if err != nil {
-		return 0, malformed("id", err.Error())
+		return 0, web.Malformed("id", err.Error())
 	}
 	return id, nil
 }

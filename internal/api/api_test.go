@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -15,12 +16,14 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/largesse/largesse/internal/books"
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/obs"
-	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 func TestMain(m *testing.M) {
@@ -75,9 +78,9 @@ func setup(t *testing.T, edit ...func(*Config)) *bundle {
 	ids := service.NewIDs()
 	hint := func(reward.PromotionID) {}
 	cfg := Config{
-		Promotions:  payout.NewPromotions(payout.PromotionsConfig{Store: f, IDs: ids, Hint: hint, ApprovalAbove: 1000, Webhooks: true}),
-		Uploads:     payout.NewUploads(payout.UploadsConfig{Rows: f, Saver: f, IDs: ids, Hint: hint}),
-		DeadLetters: payout.NewDeadLetters(payout.DeadLettersConfig{Rows: f, Publisher: b.kafka, Hint: hint}),
+		Promotions:  campaign.NewPromotions(campaign.PromotionsConfig{Store: f, IDs: ids, Hint: hint, ApprovalAbove: 1000, Webhooks: true}),
+		Uploads:     campaign.NewUploads(campaign.UploadsConfig{Rows: f, Saver: f, IDs: ids, Hint: hint}),
+		DeadLetters: campaign.NewDeadLetters(campaign.DeadLettersConfig{Rows: f, Publisher: b.kafka, Hint: hint}),
 		Reconciler:  &fakeReconciler{rows: f},
 		Templates:   b.shop, Coupons: b.shop, Issuing: b.shop, Watch: b.shop.Watch, CouponReconciler: &fakeCouponReconciler{rows: f},
 		Keys: b.rows, Audits: b.rows, Idempotencies: b.rows, IDs: ids,
@@ -112,13 +115,13 @@ func (p *fakePublisher) Publish(_ context.Context, records []bus.Record) error {
 // fakeReconciler answers with what it was asked, and keeps the report.
 type fakeReconciler struct{ rows *fakeStore }
 
-func (f *fakeReconciler) Run(ctx context.Context, cmd payout.ReconcileCommand) (payout.Reconciliation, error) {
+func (f *fakeReconciler) Run(ctx context.Context, cmd books.ReconcileCommand) (books.Reconciliation, error) {
 	five, four := int64(5), int64(4)
-	d := payout.Drift{What: "stream", Store: &five, Redis: &four, Detail: "5 QUEUED, 4 entries", Repaired: cmd.Repair}
+	d := books.Drift{What: "stream", Store: &five, Redis: &four, Detail: "5 QUEUED, 4 entries", Repaired: cmd.Repair}
 	if cmd.PromotionID != nil {
 		d.PromotionID = *cmd.PromotionID
 	}
-	r := payout.Reconciliation{ID: 9, Checked: 1, Drifts: []payout.Drift{d}, Skipped: []string{"charges: no list"}, At: testTime}
+	r := books.Reconciliation{ID: 9, Checked: 1, Drifts: []books.Drift{d}, Skipped: []string{"charges: no list"}, At: testTime}
 	text, err := json.Marshal(r)
 	if err != nil {
 		return r, err
@@ -130,6 +133,18 @@ type answer struct {
 	status int
 	header http.Header
 	body   string
+	at     *url.URL // what was asked for
+}
+
+// location returns the path that the answer refers to. It must be relative, so
+// that it holds below any prefix.
+func (a answer) location(t *testing.T) string {
+	t.Helper()
+	to, err := url.Parse(a.header.Get("Location"))
+	if err != nil || to.Path == "" || strings.HasPrefix(to.Path, "/") {
+		t.Fatalf("location %q", a.header.Get("Location"))
+	}
+	return a.at.ResolveReference(to).EscapedPath()
 }
 
 // do sends a request; headers are pairs.
@@ -151,7 +166,7 @@ func (b *bundle) do(t *testing.T, method, path string, body io.Reader, headers .
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, path, err)
 	}
-	a := answer{res.StatusCode, res.Header, string(text)}
+	a := answer{res.StatusCode, res.Header, string(text), req.URL}
 	b.wantDescribed(t, req, a)
 	return a
 }
@@ -179,10 +194,10 @@ func (a answer) want(t *testing.T, status int) {
 }
 
 // wantProblem checks everything that a problem promises and returns it.
-func (a answer) wantProblem(t *testing.T, status int, code string) Problem {
+func (a answer) wantProblem(t *testing.T, status int, code string) web.Problem {
 	t.Helper()
 	a.want(t, status)
-	var p Problem
+	var p web.Problem
 	dec := json.NewDecoder(strings.NewReader(a.body))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&p); err != nil {
@@ -218,7 +233,7 @@ func (a answer) text(t *testing.T, field string) string {
 	return s
 }
 
-func fields(p Problem) []string {
+func fields(p web.Problem) []string {
 	var out []string
 	for _, f := range p.Errors {
 		out = append(out, f.Field)

@@ -9,23 +9,23 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/largesse/largesse/internal/auth"
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
-// APIKey is an API key on the wire.
+// APIKey is an API key in JSON.
 type APIKey struct {
 	ID         string    `json:"id" doc:"A whole number as a string"`
-	Name       string    `json:"name" doc:"Whose it is, or what for; stands in the books as who acts"`
-	Prefix     string    `json:"prefix" doc:"How the key begins, to tell keys apart" example:"lgs_abcdefgh"`
+	Name       string    `json:"name" doc:"Owner or purpose of the key; recorded as the actor"`
+	Prefix     string    `json:"prefix" doc:"First characters of the key, to tell keys apart" example:"lgs_abcdefgh"`
 	Role       string    `json:"role" enum:"viewer,issuer,operator,admin"`
-	Key        string    `json:"key,omitempty" doc:"The key itself: only in the answer that makes it, and never again"`
+	Key        string    `json:"key,omitempty" doc:"The key itself; only in the response that creates it"`
 	CreatedAt  time.Time `json:"createdAt"`
 	CreatedBy  string    `json:"createdBy"`
-	ExpiresAt  time.Time `json:"expiresAt,omitzero" doc:"Absent: never"`
-	LastUsedAt time.Time `json:"lastUsedAt,omitzero" doc:"To the minute; absent: never"`
-	RevokedAt  time.Time `json:"revokedAt,omitzero" doc:"Absent: it is not"`
+	ExpiresAt  time.Time `json:"expiresAt,omitzero" doc:"Absent: the key does not expire"`
+	LastUsedAt time.Time `json:"lastUsedAt,omitzero" doc:"To the minute; absent: never used"`
+	RevokedAt  time.Time `json:"revokedAt,omitzero" doc:"Absent: not revoked"`
 	RevokedBy  string    `json:"revokedBy,omitempty"`
 }
 
@@ -39,14 +39,14 @@ func apiKeyOf(k store.APIKey) *APIKey {
 // CreateAPIKey is the body of POST /v1/api-keys.
 type CreateAPIKey struct {
 	Name      string     `json:"name" minLength:"1" maxLength:"200"`
-	Role      string     `json:"role" enum:"viewer,issuer,operator,admin" doc:"viewer reads; issuer issues, uses and cancels coupons; operator does everything but keys; admin keys too"`
-	ExpiresAt *time.Time `json:"expiresAt,omitempty" doc:"In the future; absent: never"`
+	Role      string     `json:"role" enum:"viewer,issuer,operator,admin" doc:"viewer reads; issuer issues, uses and cancels coupons; operator does everything except managing API keys; admin does everything"`
+	ExpiresAt *time.Time `json:"expiresAt,omitempty" doc:"A time in the future; absent: the key does not expire"`
 }
 
-// Resolve adds what the schema cannot say.
+// Resolve checks what the schema cannot express.
 func (b *CreateAPIKey) Resolve(huma.Context) []error {
-	// Whether its time is over is asked when it is made: a repeat under the same
-	// idempotency key hears the same answer later.
+	// createAPIKey checks that expiresAt is in the future: a later repeat under the
+	// same idempotency key must get the same response.
 	return fieldErrors(auth.CheckNewKey(b.Name, b.Role, b.ExpiresAt, time.Time{}))
 }
 
@@ -59,11 +59,11 @@ type apiKeyOutput struct {
 }
 
 type apiKeyIDInput struct {
-	ID string `path:"id" doc:"API key id"`
+	ID string `path:"id" doc:"API key ID"`
 }
 
 type apiKeyListInput struct {
-	Cursor string `query:"cursor" doc:"nextCursor of the page before"`
+	Cursor string `query:"cursor" doc:"nextCursor of the previous page"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
@@ -79,27 +79,27 @@ func (a *API) addAPIKeys() {
 	tags := []string{"api-keys"}
 	call(a, huma.Operation{
 		OperationID: "create-api-key", Method: http.MethodPost, Path: path, Tags: tags,
-		Summary: "Make an API key", DefaultStatus: http.StatusCreated,
+		Summary: "Create an API key", DefaultStatus: http.StatusCreated,
 	}, a.createAPIKey)
 	call(a, huma.Operation{
 		OperationID: "list-api-keys", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "List API keys, the newest first, without their secrets",
+		Summary: "List API keys without their secrets, newest first",
 	}, a.listAPIKeys)
 	call(a, huma.Operation{
 		OperationID: "revoke-api-key", Method: http.MethodDelete, Path: path + "/{id}", Tags: tags,
-		Summary: "Revoke an API key for good; it is refused within a second", DefaultStatus: http.StatusNoContent,
+		Summary: "Revoke an API key permanently; every instance refuses it within a second", DefaultStatus: http.StatusNoContent,
 	}, a.revokeAPIKey)
 }
 
 func (a *API) createAPIKey(ctx context.Context, in *apiKeyCreateInput) (*apiKeyOutput, error) {
 	now := time.Now()
 	if wrong := auth.CheckNewKey(in.Body.Name, in.Body.Role, in.Body.ExpiresAt, now); len(wrong) > 0 {
-		return nil, invalid(wrong[0].Field, wrong[0].Detail)
+		return nil, web.Invalid(wrong[0].Field, wrong[0].Detail)
 	}
 	id := a.cfg.IDs.Next()
 	if c := claimOf(ctx); c != nil {
 		if c.Again {
-			// Its key was told to nobody.
+			// The first attempt crashed before it returned its key.
 			if _, err := a.cfg.Keys.APIKeyRevoke(ctx, c.ID, actor(ctx), time.Now()); err != nil && !reward.HasCode(err, reward.CodeAPIKeyNotFound) {
 				return nil, err
 			}
@@ -111,7 +111,7 @@ func (a *API) createAPIKey(ctx context.Context, in *apiKeyCreateInput) (*apiKeyO
 	if err := a.cfg.Keys.APIKeyCreate(ctx, key); err != nil {
 		return nil, err
 	}
-	a.log.Info(obs.Processed, "api_key", key.Prefix, "role", key.Role, "by", key.CreatedBy)
+	a.log.Info("API key created", "api_key", key.Prefix, "role", key.Role, "actor", key.CreatedBy)
 	out := &apiKeyOutput{Body: apiKeyOf(key)}
 	out.Body.Key = string(text)
 	return out, nil
@@ -142,14 +142,14 @@ func (a *API) listAPIKeys(ctx context.Context, in *apiKeyListInput) (*apiKeyList
 }
 
 func (a *API) revokeAPIKey(ctx context.Context, in *apiKeyIDInput) (*struct{}, error) {
-	id, err := idOf("API key", in.ID)
+	id, err := web.IDOf("API key", in.ID)
 	if err != nil {
-		return nil, malformed("id", err.Error())
+		return nil, web.Malformed("id", err.Error())
 	}
 	key, err := a.cfg.Keys.APIKeyRevoke(ctx, id, actor(ctx), time.Now())
 	if err != nil {
 		return nil, err
 	}
-	a.log.Info(obs.Processed, "api_key", key.Prefix, "revoked_by", key.RevokedBy)
-	return nil, nil //nolint:nilnil // there is nothing to answer
+	a.log.Info("API key revoked", "api_key", key.Prefix, "role", key.Role, "actor", key.RevokedBy)
+	return nil, nil //nolint:nilnil // the response has no body
 }

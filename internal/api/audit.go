@@ -11,41 +11,41 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 const (
-	// auditDetailMax bounds what is kept of a request's body, in bytes.
-	auditDetailMax = 8 << 10
-	auditEndWait   = 5 * time.Second
-	// auditSubjectMax bounds what is kept of a request's path, in bytes. No path
-	// that names anything is as long.
+	// auditDetailMax limits the recorded part of a request body, in bytes.
+	auditDetailMax  = 8 << 10
+	auditEndTimeout = 5 * time.Second
+	// auditSubjectMax limits the recorded part of a request path, in bytes. Paths of
+	// existing things are shorter.
 	auditSubjectMax = 1 << 10
 )
 
-// unaudited are calls that are no reads and leave no line: what people ask for
-// is in the history of their coupons, and would bury all else.
+// unaudited contains the operations that change something without an audit entry.
+// Coupon requests are in the history of each user, and would bury all other entries.
 var unaudited = map[string]bool{"issue-coupon": true}
 
-// audited carries a change out between the beginning and the end of a line of
-// the audit. A change that cannot be noted is not begun; one that has no end in
-// the audit may have happened.
+// audited makes a change and records it in the audit: an entry before the change,
+// and its end afterwards. If the entry cannot be written, the change is not made.
+// An entry without an end means that the change may have been made.
 func (a *API) audited(ctx context.Context, operation, detail string, change func() (status int, err error)) error {
 	c := callerOf(ctx)
 	line := store.AuditLine{
 		ID: a.cfg.IDs.Next(), At: time.Now(), Actor: c.Name, Role: string(c.Role),
-		Action: operation, Subject: c.path[:min(len(c.path), auditSubjectMax)], Detail: detail, RequestID: requestID(ctx),
+		Action: operation, Subject: c.path[:min(len(c.path), auditSubjectMax)], Detail: detail, RequestID: web.RequestID(ctx),
 	}
 	if err := a.cfg.Audits.AuditBegin(ctx, line); err != nil {
 		return err
 	}
-	status, code := http.StatusInternalServerError, CodeInternal
-	defer func() { // also when it panics
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditEndWait)
+	status, code := http.StatusInternalServerError, web.CodeInternal
+	defer func() { // also after a panic
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditEndTimeout)
 		defer cancel()
 		if err := a.cfg.Audits.AuditEnd(ctx, line.ID, status, code, time.Now()); err != nil {
-			a.log.Warn(obs.Failed, err, "request_id", line.RequestID, "what", "end of an audit line")
+			a.log.Warn("completing audit entry failed", err, "request_id", line.RequestID)
 		}
 	}()
 	done, err := change()
@@ -53,12 +53,13 @@ func (a *API) audited(ctx context.Context, operation, detail string, change func
 		status, code = done, ""
 		return nil
 	}
-	p := a.problem(ctx, err)
+	p := a.ProblemOf(ctx, err)
 	status, code = p.Status, p.Code
 	return p
 }
 
-// bodyOf is the body of a call's input as JSON, for the audit; "" = it has none.
+// bodyOf returns the body of an operation's input as JSON, for the audit, or "" if
+// it has none.
 func bodyOf(in any) string {
 	body := reflect.Indirect(reflect.ValueOf(in))
 	if body.Kind() != reflect.Struct {
@@ -77,27 +78,27 @@ func bodyOf(in any) string {
 	return strings.ToValidUTF8(string(text), "")
 }
 
-// AuditLine is one change that somebody asked for, on the wire.
+// AuditLine is an audit entry in JSON.
 type AuditLine struct {
 	ID        string    `json:"id" doc:"A whole number as a string"`
 	At        time.Time `json:"at"`
-	Actor     string    `json:"actor" doc:"Who asked; only what was said while auth.mode is none"`
+	Actor     string    `json:"actor" doc:"Name of the caller; not verified if auth.mode is none"`
 	Role      string    `json:"role"`
-	Action    string    `json:"action" doc:"Operation id of the call" example:"start-promotion"`
-	Subject   string    `json:"subject" doc:"Path of the call" example:"/v1/promotions/12345/start"`
-	Detail    string    `json:"detail,omitempty" doc:"The body of the call as JSON, its first 8 KiB"`
+	Action    string    `json:"action" doc:"ID of the operation" example:"start-promotion"`
+	Subject   string    `json:"subject" doc:"Path of the request" example:"/v1/promotions/12345/start"`
+	Detail    string    `json:"detail,omitempty" doc:"First 8 KiB of the request body, as JSON"`
 	RequestID string    `json:"requestId"`
-	EndedAt   time.Time `json:"endedAt,omitzero" doc:"Absent: not known how it ended, the instance may have died in between"`
-	Status    int       `json:"status,omitempty" doc:"HTTP status it ended with"`
-	Code      string    `json:"code,omitempty" doc:"Of the problem it ended with"`
+	EndedAt   time.Time `json:"endedAt,omitzero" doc:"Absent: the outcome is unknown, the instance may have crashed"`
+	Status    int       `json:"status,omitempty" doc:"HTTP status of the response"`
+	Code      string    `json:"code,omitempty" doc:"Error code of the response"`
 }
 
 type auditListInput struct {
-	Cursor  string `query:"cursor" doc:"nextCursor of the page before"`
+	Cursor  string `query:"cursor" doc:"nextCursor of the previous page"`
 	Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-	Actor   string `query:"actor" maxLength:"200" doc:"Only of this one"`
-	Action  string `query:"action" maxLength:"200" doc:"Only this operation id"`
-	Subject string `query:"subject" maxLength:"2000" doc:"Only this path; with a slash at its end all below it" example:"/v1/promotions/12345/"`
+	Actor   string `query:"actor" maxLength:"200" doc:"Only entries of this actor"`
+	Action  string `query:"action" maxLength:"200" doc:"Only entries of this operation ID"`
+	Subject string `query:"subject" maxLength:"2000" doc:"Only entries with this path; if it ends with a slash, also all paths below it" example:"/v1/promotions/12345/"`
 }
 
 type auditListOutput struct {
@@ -110,7 +111,7 @@ type auditListOutput struct {
 func (a *API) addAudit() {
 	call(a, huma.Operation{
 		OperationID: "list-audit", Method: http.MethodGet, Path: "/v1/audit", Tags: []string{"audit"},
-		Summary: "Show who changed what, the latest first",
+		Summary: "List changes and who made them, latest first",
 	}, a.listAudit)
 }
 
@@ -142,7 +143,7 @@ func (a *API) listAudit(ctx context.Context, in *auditListInput) (*auditListOutp
 	return out, nil
 }
 
-// statusOf is the status that a call's output asks for, or the operation's own.
+// statusOf returns the status that an output sets, or otherwise.
 func statusOf(out any, otherwise int) int {
 	v := reflect.Indirect(reflect.ValueOf(out))
 	if v.Kind() == reflect.Struct {

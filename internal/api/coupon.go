@@ -10,9 +10,10 @@ import (
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
-// Coupons is what people do with coupons that were issued.
+// Coupons manages issued coupons.
 type Coupons interface {
 	Coupon(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
 	Coupons(ctx context.Context, p store.CouponListParams) ([]reward.Coupon, error)
@@ -21,18 +22,18 @@ type Coupons interface {
 	History(ctx context.Context, user string, more ...reward.TemplateID) (coupon.History, error)
 }
 
-// Coupon is a coupon on the wire.
+// Coupon is a coupon in JSON.
 type Coupon struct {
 	ID          string    `json:"id" doc:"A whole number as a string"`
-	Code        string    `json:"code" doc:"What its user shows; nobody can guess it"`
+	Code        string    `json:"code" doc:"Code that the user shows; it cannot be guessed"`
 	TemplateID  string    `json:"templateId"`
 	UserID      string    `json:"userId"`
-	Ticket      int64     `json:"ticket" doc:"Place in the order of issue"`
-	Status      string    `json:"status" enum:"ISSUED,USED,CANCELLED,EXPIRED" doc:"Only CANCELLED frees a place"`
+	Ticket      int64     `json:"ticket" doc:"Ticket number; coupons are issued in the order of their tickets"`
+	Status      string    `json:"status" enum:"ISSUED,USED,CANCELLED,EXPIRED" doc:"Only a CANCELLED coupon becomes available again"`
 	IssuedAt    time.Time `json:"issuedAt"`
 	UsedAt      time.Time `json:"usedAt,omitzero"`
 	CancelledAt time.Time `json:"cancelledAt,omitzero"`
-	ExpiresAt   time.Time `json:"expiresAt,omitzero" doc:"Absent: never"`
+	ExpiresAt   time.Time `json:"expiresAt,omitzero" doc:"Absent: the coupon does not expire"`
 }
 
 func couponOf(c *reward.Coupon) *Coupon {
@@ -43,7 +44,7 @@ func couponOf(c *reward.Coupon) *Coupon {
 }
 
 type couponIDInput struct {
-	ID string `path:"couponId" doc:"Coupon id"`
+	ID string `path:"couponId" doc:"Coupon ID"`
 }
 
 type couponOutput struct {
@@ -51,14 +52,14 @@ type couponOutput struct {
 }
 
 type templateCouponsInput struct {
-	ID     string `path:"id" doc:"Template id"`
-	Cursor string `query:"cursor" doc:"nextCursor of the page before"`
+	ID     string `path:"id" doc:"Template ID"`
+	Cursor string `query:"cursor" doc:"nextCursor of the previous page"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
 type userCouponsInput struct {
-	UserID string `path:"userId" doc:"Percent-encoded"`
-	Cursor string `query:"cursor" doc:"nextCursor of the page before"`
+	UserID string `path:"userId" doc:"User ID, percent-encoded"`
+	Cursor string `query:"cursor" doc:"nextCursor of the previous page"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
@@ -83,13 +84,13 @@ func (a *API) addCoupons() {
 		do            func(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
 	}{
 		{
-			"use", "Use a coupon that is ISSUED and valid",
+			"use", "Use an ISSUED coupon that has not expired",
 			func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 				return a.cfg.Coupons.Use(ctx, id)
 			},
 		},
 		{
-			"cancel", "Cancel a coupon that is ISSUED and valid; its place is free then",
+			"cancel", "Cancel an ISSUED coupon that has not expired; it becomes available again",
 			func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 				return a.cfg.Coupons.Cancel(ctx, id)
 			},
@@ -102,25 +103,25 @@ func (a *API) addCoupons() {
 	}
 	call(a, huma.Operation{
 		OperationID: "list-template-coupons", Method: http.MethodGet, Path: "/v1/coupon-templates/{id}/coupons", Tags: tags,
-		Summary: "List the coupons of a template, in the order of issue",
+		Summary: "List the coupons of a template in the order of their tickets",
 	}, a.listTemplateCoupons)
 	call(a, huma.Operation{
 		OperationID: "list-user-coupons", Method: http.MethodGet, Path: "/v1/users/{userId}/coupons", Tags: tags,
-		Summary: "List the coupons of a user, the newest first",
+		Summary: "List the coupons of a user, newest first",
 	}, a.listUserCoupons)
 }
 
-// couponCall makes a call that names a coupon and answers with it.
+// couponCall returns an operation that takes a coupon ID and answers with the coupon.
 func (a *API) couponCall(do func(ctx context.Context, id reward.CouponID) (reward.Coupon, error)) func(context.Context, *couponIDInput) (*couponOutput, error) {
 	return func(ctx context.Context, in *couponIDInput) (*couponOutput, error) {
 		id, err := reward.ParseCouponID(in.ID)
 		if err != nil {
-			return nil, malformed("couponId", err.Error())
+			return nil, web.Malformed("couponId", err.Error())
 		}
 		c, err := do(ctx, id)
-		if err == nil && onlyOwn(ctx, c.UserID) != nil {
-			// Whose it is, or that there is one, is nobody else's business.
-			err = reward.NewError(reward.KindNotFound, reward.CodeCouponNotFound, "there is no coupon %s", id)
+		if err == nil && checkOwnUser(ctx, c.UserID) != nil {
+			// Other users must not learn that the coupon exists.
+			err = reward.NewError(reward.KindNotFound, reward.CodeCouponNotFound, "coupon %s does not exist", id)
 		}
 		if err != nil {
 			return nil, err
@@ -147,7 +148,7 @@ func (a *API) listUserCoupons(ctx context.Context, in *userCouponsInput) (*coupo
 	if err := checkUser(in.UserID); err != nil {
 		return nil, err
 	}
-	if err := onlyOwn(ctx, in.UserID); err != nil {
+	if err := checkOwnUser(ctx, in.UserID); err != nil {
 		return nil, err
 	}
 	p := store.CouponListParams{UserID: in.UserID}
@@ -179,10 +180,10 @@ func (a *API) couponPage(ctx context.Context, p store.CouponListParams, limit in
 	return out, nil
 }
 
-// checkUser refuses a user of a path that nobody can be.
+// checkUser refuses an invalid user ID in a path.
 func checkUser(user string) error {
 	if err := reward.CheckUserID(user); err != nil {
-		return malformed("userId", err.Error())
+		return web.Malformed("userId", err.Error())
 	}
 	return nil
 }

@@ -7,10 +7,11 @@ import (
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
-// A cursor names the list it belongs to and the last id that was seen. Callers
-// take it as it is.
+// A cursor contains the name of its list and the last ID of a page. It is opaque to
+// callers.
 const (
 	cursorPromotions      = "promotion"
 	cursorPayouts         = "payout"
@@ -23,16 +24,17 @@ const (
 	cursorAudit           = "audit"
 )
 
+// encodeCursor returns a cursor of a list that is ordered by ID.
 func encodeCursor(list string, last int64) string {
 	return encodeUserCursor(list, strconv.FormatInt(last, 10))
 }
 
-// encodeUserCursor is for a list in the order of user ids.
+// encodeUserCursor returns a cursor of a list that is ordered by user ID.
 func encodeUserCursor(list, last string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(list + ":" + last))
 }
 
-// decodeCursor refuses whatever encodeCursor would not have made.
+// decodeCursor parses a cursor of encodeCursor, and refuses all other texts.
 func decodeCursor(list, cursor string) (int64, error) {
 	n, err := strconv.ParseInt(cursorText(list, cursor), 10, 64)
 	if err != nil || n < 0 || encodeCursor(list, n) != cursor {
@@ -41,8 +43,7 @@ func decodeCursor(list, cursor string) (int64, error) {
 	return n, nil
 }
 
-// decodeUserCursor refuses whatever encodeUserCursor would not have made of a
-// user id.
+// decodeUserCursor parses a cursor of encodeUserCursor, and refuses all other texts.
 func decodeUserCursor(list, cursor string) (string, error) {
 	user := cursorText(list, cursor)
 	if reward.CheckUserID(user) != nil || encodeUserCursor(list, user) != cursor {
@@ -51,7 +52,7 @@ func decodeUserCursor(list, cursor string) (string, error) {
 	return user, nil
 }
 
-// cursorText is what a cursor of a list says; "" when it is none.
+// cursorText returns the text in a cursor of a list, or "" if it is not one.
 func cursorText(list, cursor string) string {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
 	if err != nil {
@@ -65,11 +66,11 @@ func cursorText(list, cursor string) string {
 }
 
 func noCursor() error {
-	return malformed("cursor", "is not a cursor of this list; pass on the nextCursor of the page before, or none")
+	return web.Malformed("cursor", "is not a cursor of this list; use the nextCursor of the previous page, or omit it")
 }
 
-// page cuts what was read with pageRead to the limit and says whether more
-// follows.
+// page cuts rows that were read with pageRead to the limit, and reports whether
+// another page follows.
 func page[T any](rows []T, limit int) ([]T, bool) {
 	if len(rows) > limit {
 		return rows[:limit], true
@@ -77,6 +78,6 @@ func page[T any](rows []T, limit int) ([]T, bool) {
 	return rows, len(rows) == limit && limit == store.BatchMax
 }
 
-// pageRead is how many rows to read for a page: one more tells whether another
-// page follows, as far as the store goes.
+// pageRead returns the number of rows to read for a page: one more than the limit,
+// if the store allows it, shows whether another page follows.
 func pageRead(limit int) int { return min(limit+1, store.BatchMax) }

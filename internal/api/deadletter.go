@@ -9,26 +9,27 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/largesse/largesse/internal/payout"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
-// DeadLetter is a message that could not be read or processed. Its bytes are
-// given as text when they are UTF-8, as base64 otherwise.
+// DeadLetter is a dead letter in JSON. Its bytes are shown as text if they are
+// UTF-8, otherwise as base64.
 type DeadLetter struct {
 	ID          string    `json:"id" doc:"A whole number as a string"`
-	Source      string    `json:"source" doc:"A topic, or a stream key"`
+	Source      string    `json:"source" doc:"Topic or stream key"`
 	Partition   int32     `json:"partition" doc:"0 for streams"`
-	Offset      string    `json:"offset" doc:"Kafka offset, or stream entry id"`
+	Offset      string    `json:"offset" doc:"Kafka offset or stream entry ID"`
 	Key         string    `json:"key,omitempty"`
-	KeyBase64   []byte    `json:"keyBase64,omitempty" doc:"Instead of key, when that is not UTF-8"`
+	KeyBase64   []byte    `json:"keyBase64,omitempty" doc:"Replaces key if it is not UTF-8"`
 	Value       string    `json:"value,omitempty"`
-	ValueBase64 []byte    `json:"valueBase64,omitempty" doc:"Instead of value, when that is not UTF-8"`
+	ValueBase64 []byte    `json:"valueBase64,omitempty" doc:"Replaces value if it is not UTF-8"`
 	Reason      string    `json:"reason" example:"MALFORMED"`
 	Detail      string    `json:"detail"`
 	At          time.Time `json:"at"`
-	Status      string    `json:"status" enum:"OPEN,REPLAYED,DISCARDED" doc:"REPLAYED and DISCARDED are for good"`
+	Status      string    `json:"status" enum:"OPEN,REPLAYED,DISCARDED" doc:"REPLAYED and DISCARDED are final"`
 	SettledAt   time.Time `json:"settledAt,omitzero" doc:"Absent while OPEN"`
 	SettledBy   string    `json:"settledBy,omitempty"`
 }
@@ -51,10 +52,10 @@ func textOrBytes(b []byte) (string, []byte) {
 }
 
 type deadLetterListInput struct {
-	Source string `query:"source" doc:"Only those of this topic or stream"`
-	Reason string `query:"reason" doc:"Only those with this reason, e.g. MALFORMED"`
-	Status string `query:"status" enum:"OPEN,REPLAYED,DISCARDED" doc:"Only these"`
-	Cursor string `query:"cursor" doc:"nextCursor of the page before"`
+	Source string `query:"source" doc:"Only dead letters of this topic or stream"`
+	Reason string `query:"reason" doc:"Only dead letters with this reason, e.g. MALFORMED"`
+	Status string `query:"status" enum:"OPEN,REPLAYED,DISCARDED" doc:"Only dead letters with this status"`
+	Cursor string `query:"cursor" doc:"nextCursor of the previous page"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"50"`
 }
 
@@ -66,23 +67,23 @@ type deadLetterListOutput struct {
 }
 
 type deadLetterIDInput struct {
-	ID string `path:"id" doc:"Dead letter id"`
+	ID string `path:"id" doc:"Dead letter ID"`
 }
 
 type deadLetterOutput struct {
 	Body DeadLetter
 }
 
-// SelectDeadLetters is the body of POST /v1/dead-letters/replay and discard:
-// ids, or a filter, or all.
+// SelectDeadLetters is the body of POST /v1/dead-letters/replay and discard: IDs, a
+// filter, or all.
 type SelectDeadLetters struct {
-	IDs    []wireID `json:"ids,omitempty" maxItems:"1000" doc:"These"`
-	Source string   `json:"source,omitempty" doc:"Those of this topic or stream"`
-	Reason string   `json:"reason,omitempty" doc:"Those with this reason"`
-	All    bool     `json:"all,omitempty" doc:"All that are OPEN"`
+	IDs    []wireID `json:"ids,omitempty" maxItems:"1000" doc:"IDs of the dead letters"`
+	Source string   `json:"source,omitempty" doc:"OPEN dead letters of this topic or stream"`
+	Reason string   `json:"reason,omitempty" doc:"OPEN dead letters with this reason"`
+	All    bool     `json:"all,omitempty" doc:"All OPEN dead letters"`
 }
 
-// Resolve adds what the schema cannot say.
+// Resolve checks what the schema cannot express.
 func (b *SelectDeadLetters) Resolve(huma.Context) []error {
 	selection, err := b.selection()
 	if err != nil {
@@ -96,10 +97,10 @@ func (b *SelectDeadLetters) Resolve(huma.Context) []error {
 	return errs
 }
 
-func (b *SelectDeadLetters) selection() (payout.LetterSelection, error) {
-	s := payout.LetterSelection{Source: b.Source, Reason: b.Reason, All: b.All}
+func (b *SelectDeadLetters) selection() (campaign.LetterSelection, error) {
+	s := campaign.LetterSelection{Source: b.Source, Reason: b.Reason, All: b.All}
 	for _, id := range b.IDs {
-		n, err := idOf("dead letter", string(id))
+		n, err := web.IDOf("dead letter", string(id))
 		if err != nil {
 			return s, err
 		}
@@ -114,8 +115,8 @@ type deadLettersInput struct {
 
 type deadLettersOutput struct {
 	Body struct {
-		Count   int `json:"count" doc:"How many this call has replayed or discarded"`
-		Skipped int `json:"skipped" doc:"How many are not there, are not OPEN any more, or cannot be replayed"`
+		Count   int `json:"count" doc:"Number of dead letters that this request replayed or discarded"`
+		Skipped int `json:"skipped" doc:"Number of dead letters that do not exist, are not OPEN, or cannot be replayed"`
 	}
 }
 
@@ -124,19 +125,19 @@ func (a *API) addDeadLetters() {
 	tags := []string{"dead letters"}
 	call(a, huma.Operation{
 		OperationID: "list-dead-letters", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "List messages that could not be read or processed, the newest first",
+		Summary: "List messages that could not be parsed or processed, newest first",
 	}, a.listDeadLetters)
 	call(a, huma.Operation{
 		OperationID: "get-dead-letter", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
 		Summary: "Show a dead letter",
 	}, a.deadLetterCall(func(ctx context.Context, id int64) (reward.DeadLetter, error) { return a.cfg.DeadLetters.Get(ctx, id) }))
 	for _, act := range []struct {
-		name, summary string
-		one           func(ctx context.Context, id int64, by string) (reward.DeadLetter, error)
-		many          func(ctx context.Context, s payout.LetterSelection, by string) (payout.LettersResult, error)
+		name, summary, summaryMany string
+		one                        func(ctx context.Context, id int64, by string) (reward.DeadLetter, error)
+		many                       func(ctx context.Context, s campaign.LetterSelection, by string) (campaign.LettersResult, error)
 	}{
-		{"replay", "Process a dead letter once more: publish its record again, or requeue its payout", a.cfg.DeadLetters.Replay, a.cfg.DeadLetters.ReplayMany},
-		{"discard", "Do nothing more about a dead letter; its bytes are kept", a.cfg.DeadLetters.Discard, a.cfg.DeadLetters.DiscardMany},
+		{"replay", "Replay a dead letter: publish its record again, or requeue its payout", "Replay many dead letters, selected by IDs, by a filter, or all OPEN ones", a.cfg.DeadLetters.Replay, a.cfg.DeadLetters.ReplayMany},
+		{"discard", "Discard a dead letter; its bytes are retained", "Discard many dead letters, selected by IDs, by a filter, or all OPEN ones", a.cfg.DeadLetters.Discard, a.cfg.DeadLetters.DiscardMany},
 	} {
 		call(a, huma.Operation{
 			OperationID: act.name + "-dead-letter", Method: http.MethodPost, Path: path + "/{id}/" + act.name, Tags: tags,
@@ -144,11 +145,11 @@ func (a *API) addDeadLetters() {
 		}, a.deadLetterCall(func(ctx context.Context, id int64) (reward.DeadLetter, error) { return act.one(ctx, id, actor(ctx)) }))
 		call(a, huma.Operation{
 			OperationID: act.name + "-dead-letters", Method: http.MethodPost, Path: path + "/" + act.name, Tags: tags,
-			Summary: "The same for many: by ids, by a filter, or all that are OPEN", DefaultStatus: http.StatusAccepted,
+			Summary: act.summaryMany, DefaultStatus: http.StatusAccepted,
 		}, func(ctx context.Context, in *deadLettersInput) (*deadLettersOutput, error) {
 			selection, err := in.Body.selection()
 			if err != nil {
-				return nil, invalid("ids", err.Error())
+				return nil, web.Invalid("ids", err.Error())
 			}
 			res, err := act.many(ctx, selection, actor(ctx))
 			if err != nil {
@@ -161,12 +162,13 @@ func (a *API) addDeadLetters() {
 	}
 }
 
-// deadLetterCall makes a call that names a dead letter and answers with it.
+// deadLetterCall returns an operation that takes a dead letter ID and answers with
+// the dead letter.
 func (a *API) deadLetterCall(do func(ctx context.Context, id int64) (reward.DeadLetter, error)) func(context.Context, *deadLetterIDInput) (*deadLetterOutput, error) {
 	return func(ctx context.Context, in *deadLetterIDInput) (*deadLetterOutput, error) {
-		id, err := idOf("dead letter", in.ID)
+		id, err := web.IDOf("dead letter", in.ID)
 		if err != nil {
-			return nil, malformed("id", err.Error())
+			return nil, web.Malformed("id", err.Error())
 		}
 		l, err := do(ctx, id)
 		if err != nil {

@@ -14,18 +14,19 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/web"
 )
 
-// descriptionText introduces the API.
-const descriptionText = `Issues rewards at scale: payouts that are pushed to many targets, and coupons that many people ask for.
+// descriptionText is the introduction in /openapi.json.
+const descriptionText = `Issues rewards at scale: bulk payouts to many targets, and coupons that many users request.
 
-Ids are strings, money is an integer in minor units, times are RFC 3339 in UTC. Unknown fields and query parameters are errors. Lists are read page by page: pass a page's ` + "`nextCursor`" + ` on as ` + "`cursor`" + ` until there is none.
+IDs are strings, amounts are integers in minor units, and times are RFC 3339 in UTC. Unknown fields and query parameters are errors. Lists have pages: pass the ` + "`nextCursor`" + ` of a page as ` + "`cursor`" + ` until there is none.
 
-Who calls shows an API key or a token as ` + "`Authorization: Bearer`" + `, unless the server runs with ` + "`auth.mode: none`" + ` on a loopback address. Calls that make something take an ` + "`Idempotency-Key`" + `.
+Callers send an API key or a token as ` + "`Authorization: Bearer`" + `, unless the server runs with ` + "`auth.mode: none`" + ` on a loopback address. Operations that create something accept an ` + "`Idempotency-Key`" + `.
 
-Every answer has the header ` + "`X-Request-Id`" + `, the caller's own if it had one. Errors are ` + "`application/problem+json`" + `: ` + "`code`" + ` is for programs, ` + "`detail`" + ` and ` + "`errors[]`" + ` are for people.`
+Every response has the header ` + "`X-Request-Id`" + `, which is the caller's own ID if the request had one. Errors are ` + "`application/problem+json`" + `: ` + "`code`" + ` is for programs, ` + "`detail`" + ` and ` + "`errors[]`" + ` are for people.`
 
-// tags is the order in which operations are shown.
+// tags lists the groups of operations in the order in which they are shown.
 var tags = []*huma.Tag{
 	{Name: "promotions"},
 	{Name: "targets"},
@@ -40,7 +41,7 @@ var tags = []*huma.Tag{
 	{Name: "health"},
 }
 
-// The names of schemas that ids have in common.
+// Names of the shared schemas of IDs.
 const (
 	schemaID        = "ID"
 	schemaTargetID  = "TargetID"
@@ -48,13 +49,13 @@ const (
 	schemaUserID    = "UserID"
 )
 
-// described are the path parameters that all operations describe alike, by name.
-var described = map[string]string{
+// sharedParameters maps the path parameters with a shared schema to its name.
+var sharedParameters = map[string]string{
 	"id": schemaID, "templateId": schemaID, "couponId": schemaID, "uploadId": schemaID,
 	"targetId": schemaTargetID, "requestId": schemaRequestID, "userId": schemaUserID,
 }
 
-// examples are ids that stand in examples, by path parameter and its path's beginning.
+// examples are the example values of path parameters, by path prefix and name.
 var examples = []struct{ prefix, name, value string }{
 	{"/v1/promotions/", "id", "12345"},
 	{"/v1/promotions/", "targetId", "7"},
@@ -64,7 +65,7 @@ var examples = []struct{ prefix, name, value string }{
 	{"/v1/users/", "userId", "u7"},
 }
 
-// cursorExamples are what a page of each list may give out.
+// cursorExamples are example cursors by operation.
 var cursorExamples = map[string]any{
 	"list-promotions":        encodeCursor(cursorPromotions, 12345),
 	"list-payouts":           encodeCursor(cursorPayouts, 7),
@@ -77,7 +78,7 @@ var cursorExamples = map[string]any{
 	"list-audit":             encodeCursor(cursorAudit, 12345),
 }
 
-// patterns say of fields of bodies what is checked in Go, by schema and field.
+// patterns describe checks of body fields that are made in Go, by schema and field.
 var patterns = map[string]map[string]string{
 	"CreatePromotion": {
 		"currency":    `^([A-Z]{3})?$`,
@@ -90,7 +91,7 @@ var patterns = map[string]map[string]string{
 	"ResolvePayout":  {"note": `\S`, "transactionKey": `^[^\x00-\x1F\x7F-\x9F]*$`},
 }
 
-// bodyExamples are bodies of JSON, by operation.
+// bodyExamples are example bodies by operation.
 var bodyExamples = map[string]tree{
 	"create-promotion":     {"name": "Spring", "type": "POINT", "amount": 1000, "currency": "EUR"},
 	"retry-payouts":        {"state": "FAILED"},
@@ -104,14 +105,15 @@ var bodyExamples = map[string]tree{
 	"create-api-key":       {"name": "till 4", "role": "issuer"},
 }
 
-// printed matches texts without control characters, or spaces at their ends.
+// printed matches texts without control characters and without spaces at the ends.
 const printed = `^[^\s\x00-\x1F\x7F-\x9F]([^\x00-\x1F\x7F-\x9F]*[^\s\x00-\x1F\x7F-\x9F])?$`
 
-// finishDescription adds what the declarations of the operations leave out: how
-// ids look, which codes each answer can carry, and examples. Requests are checked
-// by what was declared, whose complaints say more than that a pattern is not met.
+// finishDescription returns /openapi.json. It adds what the declarations of the
+// operations leave out: the form of IDs, the error codes of each response, and
+// examples. huma validates requests by the declarations, which have better error
+// messages than a failed pattern.
 func (a *API) finishDescription() []byte {
-	doc := a.huma.OpenAPI()
+	doc := a.OpenAPI()
 	doc.Info.Description = descriptionText
 	doc.Tags = tags
 	doc.Extensions = map[string]any{"x-error-codes": errorCodes}
@@ -120,7 +122,7 @@ func (a *API) finishDescription() []byte {
 	schemas[schemaTargetID] = idSchema(0)
 	schemas[schemaUserID] = &huma.Schema{Type: huma.TypeString, MinLength: ptr(1), MaxLength: ptr(reward.UserIDMax), Description: "1 to 255 bytes of UTF-8 without U+0000"}
 	schemas[schemaRequestID] = &huma.Schema{
-		Type: huma.TypeString, Pattern: "^" + idPattern(1) + `:[^\x00]{1,255}$`, Description: "{templateId}:{userId}; it splits at its first colon",
+		Type: huma.TypeString, Pattern: "^" + idPattern(1) + `:[^\x00]{1,255}$`, Description: "{templateId}:{userId}; the first colon separates them",
 	}
 	for _, item := range doc.Paths {
 		for _, op := range operationsOf(item) {
@@ -136,7 +138,7 @@ func (a *API) finishDescription() []byte {
 	if err == nil {
 		err = json.Unmarshal(text, &whole)
 	}
-	if err != nil { // it is the same for every start of the program
+	if err != nil { // the description is constant, so tests would find an error
 		panic(err)
 	}
 	all := whole["components"].(tree)["schemas"].(tree)
@@ -152,11 +154,11 @@ func (a *API) finishDescription() []byte {
 	return text
 }
 
-// tree is a part of the description as JSON.
+// tree is a part of /openapi.json.
 type tree = map[string]any
 
-// narrow adds to the schemas of bodies what is checked in Go, and that null is as
-// good as nothing in the fields that may be left out.
+// narrow adds the patterns to the schemas of bodies, and allows null in optional
+// fields, where it means absent.
 func narrow(schemas tree, bodies []string) {
 	for name, fields := range patterns {
 		properties := schemas[name].(tree)["properties"].(tree)
@@ -176,7 +178,7 @@ func narrow(schemas tree, bodies []string) {
 	}
 }
 
-// bodySchemas names the schemas of objects in bodies of requests.
+// bodySchemas returns the names of the object schemas in request bodies.
 func bodySchemas(paths, schemas tree) []string {
 	var names []string
 	var visit func(v any)
@@ -206,7 +208,7 @@ func bodySchemas(paths, schemas tree) []string {
 	return names
 }
 
-// orNull is a schema that also takes null.
+// orNull returns a schema that also allows null.
 func orNull(schema tree) tree {
 	null := tree{"type": "null"}
 	if ref, ok := schema["$ref"]; ok {
@@ -236,12 +238,12 @@ func operationsOf(item *huma.PathItem) []*huma.Operation {
 	return out
 }
 
-// describeParameters replaces the parameters that are described alike; what they
-// are checked by stays.
+// describeParameters replaces the schemas of shared parameters in /openapi.json. huma
+// continues to validate by the declared schemas.
 func describeParameters(op *huma.Operation) {
 	for i, p := range op.Parameters {
 		better := *p
-		switch name := described[p.Name]; {
+		switch name := sharedParameters[p.Name]; {
 		case p.In == "path" && name != "":
 			better.Schema = refTo(name)
 			for _, e := range examples {
@@ -258,7 +260,7 @@ func describeParameters(op *huma.Operation) {
 			better.Schema = &huma.Schema{Type: huma.TypeString, Enum: payoutStates()}
 		case p.Name == ActorHeader:
 			better.Schema = &huma.Schema{Type: huma.TypeString, MinLength: p.Schema.MinLength, MaxLength: p.Schema.MaxLength, Pattern: printed}
-		case p.Name == idempotencyHeader:
+		case p.Name == web.IdempotencyHeader:
 			better.Schema = &huma.Schema{Type: huma.TypeString, MinLength: p.Schema.MinLength, MaxLength: p.Schema.MaxLength, Pattern: "^[!-~]([ -~]*[!-~])?$"}
 		default:
 			continue
@@ -279,9 +281,9 @@ const schemaPrefix = "#/components/schemas/"
 
 func refTo(schema string) *huma.Schema { return &huma.Schema{Ref: schemaPrefix + schema} }
 
-// describeErrors says for each status which codes it can come with.
+// describeErrors lists the possible error codes of each status.
 func describeErrors(op *huma.Operation, schemas huma.Registry) {
-	problem := schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
+	problem := schemas.Schema(reflect.TypeFor[web.Problem](), true, "Problem")
 	delete(op.Responses, "default")
 	for status := range op.Responses {
 		if status >= "400" {
@@ -295,7 +297,7 @@ func describeErrors(op *huma.Operation, schemas huma.Registry) {
 		}
 		answer := &huma.Response{
 			Description: http.StatusText(status),
-			Content: map[string]*huma.MediaType{problemType: {Schema: &huma.Schema{
+			Content: map[string]*huma.MediaType{web.ProblemType: {Schema: &huma.Schema{
 				Ref: problem.Ref, Properties: map[string]*huma.Schema{"code": {Enum: enum}},
 			}}},
 		}
@@ -304,14 +306,15 @@ func describeErrors(op *huma.Operation, schemas huma.Registry) {
 			answer.Headers = map[string]*huma.Param{"WWW-Authenticate": {Schema: &huma.Schema{Type: huma.TypeString}, Description: "Bearer"}}
 		case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 			answer.Headers = map[string]*huma.Param{"Retry-After": {
-				Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: ptr(1.0)}, Description: "Seconds to wait before asking again",
+				Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: ptr(1.0)}, Description: "Seconds to wait before the next attempt",
 			}}
 		}
 		op.Responses[strconv.Itoa(status)] = answer
 	}
 }
 
-// eventSchema is a server-sent event: its name says what its data is.
+// eventSchema returns the schema of a server-sent event, given the schemas of its data
+// by event name.
 func eventSchema(data map[string]*huma.Schema) *huma.Schema {
 	out := &huma.Schema{Description: "One event of the stream"}
 	text := func(doc string) *huma.Schema { return &huma.Schema{Type: huma.TypeString, Description: doc} }
@@ -321,14 +324,14 @@ func eventSchema(data map[string]*huma.Schema) *huma.Schema {
 		out.OneOf = append(out.OneOf, &huma.Schema{
 			Type: huma.TypeObject, Required: []string{"event", "id", "data"},
 			Properties: map[string]*huma.Schema{
-				"event": {Type: huma.TypeString, Enum: []any{name}}, "id": text("What Last-Event-ID is to be"), "data": body,
+				"event": {Type: huma.TypeString, Enum: []any{name}}, "id": text("Value for Last-Event-ID"), "data": body,
 			},
 		})
 	}
 	return out
 }
 
-// idSchema is an id as text.
+// idSchema returns the schema of an ID.
 func idSchema(lowest int64) *huma.Schema {
 	return &huma.Schema{
 		Type: huma.TypeString, Pattern: "^" + idPattern(lowest) + "$",
@@ -336,15 +339,15 @@ func idSchema(lowest int64) *huma.Schema {
 	}
 }
 
-// idPattern matches the whole numbers from lowest, 0 or 1, to 2^63−1 in their
-// shortest form.
+// idPattern returns a pattern for the whole numbers from lowest, which is 0 or 1, to
+// 2^63−1 in their shortest form.
 func idPattern(lowest int64) string {
 	most := strconv.FormatInt(math.MaxInt64, 10)
 	ways := []string{fmt.Sprintf("[1-9][0-9]{0,%d}", len(most)-2)}
 	if lowest == 0 {
 		ways = append(ways, "0")
 	}
-	// As many digits as the greatest has: the first that differs is lower.
+	// Numbers with as many digits as the maximum: the first different digit is lower.
 	for i := range most {
 		least := '0'
 		if i == 0 {

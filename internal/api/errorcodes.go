@@ -7,11 +7,26 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/largesse/largesse/internal/payout"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/web"
 )
 
-// errorCode is a code that a problem can carry. Codes are for programs and stay.
+// Codes of the API itself. Package web has the codes that do not depend on the
+// operation. Codes of other packages are passed on.
+const (
+	CodeDraining        = "DRAINING"
+	CodeTooManyUploads  = "TOO_MANY_UPLOADS"
+	CodeBadGzip         = "BAD_GZIP"
+	CodeUnauthenticated = "UNAUTHENTICATED"
+	CodeForbidden       = "FORBIDDEN"
+	CodeRateLimited     = "RATE_LIMITED"
+	CodeKeyReused       = "IDEMPOTENCY_KEY_REUSED"
+	CodeInProgress      = "IDEMPOTENCY_IN_PROGRESS"
+)
+
+// errorCode is a code that a problem can have. Codes are for programs and never
+// change.
 type errorCode struct {
 	Code    string `json:"code"`
 	Status  int    `json:"status"`
@@ -19,112 +34,112 @@ type errorCode struct {
 	Action  string `json:"action"`
 }
 
-// errorCodes are all of them, in the order of their status. docs/errors.md and the description are
-// made of this list, and a test produces each one.
+// errorCodes lists all codes, ordered by status. docs/errors.md and /openapi.json are
+// generated from this list, and a test produces each code.
 var errorCodes = []errorCode{
-	{reward.CodeMalformed, http.StatusBadRequest, "A part of the request cannot be read: an id, a cursor, a header, or a body that is no JSON", "Mend what errors[] or detail names; the same request fails again"},
-	{CodeBadGzip, http.StatusBadRequest, "The body of an upload is said to be gzip and is not, or not whole", "Send it again; targets taken before that stay, and meet themselves as duplicates"},
-	{payout.CodeBodyBroken, http.StatusBadRequest, "The body of an upload broke off before its end", "Send it again; targets taken before that stay, and meet themselves as duplicates"},
-	{CodeUnauthenticated, http.StatusUnauthorized, "No API key or token was shown, or it is unknown, expired or revoked", "Send Authorization: Bearer with a key or token that is good"},
-	{CodeForbidden, http.StatusForbidden, "Who called may not do this", "Use a key with one of the roles that detail names; a shopper's token asks for its own user only"},
-	{CodeCrossOrigin, http.StatusForbidden, "A web page of another origin wanted to change something", "Call from a server, or name the page's origin in http.allowed-origins"},
-	{CodeRouteNotFound, http.StatusNotFound, "There is nothing at this path", "Look the path up in openapi.json"},
-	{reward.CodeNotFound, http.StatusNotFound, "No promotion has this id", "Check the id; a deleted DRAFT is gone"},
-	{reward.CodePayoutNotFound, http.StatusNotFound, "The promotion has no such target", "Check both ids; the target may not have been uploaded yet"},
-	{reward.CodeUploadNotFound, http.StatusNotFound, "The promotion has no such upload", "Take reportUrl as the upload answered it"},
-	{reward.CodeTemplateNotFound, http.StatusNotFound, "No coupon template has this id", "Check the id"},
-	{reward.CodeCouponNotFound, http.StatusNotFound, "No coupon has this id", "Check the id; it is not the coupon's code"},
-	{reward.CodeRequestUnknown, http.StatusNotFound, "The user has no request at this template: it was never made, or it was lost before it was issued", "Ask for the coupon (again); that gives a ticket"},
-	{reward.CodeDeadLetterNotFound, http.StatusNotFound, "No dead letter has this id", "Check the id"},
-	{reward.CodeReconciliationNotFound, http.StatusNotFound, "No reconciliation has this id", "Check the id"},
-	{reward.CodeAPIKeyNotFound, http.StatusNotFound, "No API key has this id", "Check the id; it is not the key itself"},
-	{CodeMethodNotAllowed, http.StatusMethodNotAllowed, "The path does not take this method", "Use one that the header Allow names"},
-	{CodeBodyTimeout, http.StatusRequestTimeout, "The body came too slowly, or stood still", "Send it again; of an upload the targets taken before that stay"},
-	{reward.CodeIllegalState, http.StatusConflict, "What it is now does not allow this", "Read its state; detail says what is allowed"},
-	{reward.CodeExists, http.StatusConflict, "The id is taken", "Take another id, or none to have one made"},
-	{reward.CodeTypeMismatch, http.StatusConflict, "The id is a promotion's of the other type", "Take another id, or the type that it has"},
-	{reward.CodeConflict, http.StatusConflict, "The template cannot be changed so at the moment: coupons that live and people who wait need what would be taken away", "Do as detail says, or wait until nobody waits"},
-	{payout.CodeApprovalNeeded, http.StatusConflict, "The promotion is worth more than approval.above and nobody has approved it", "Let a second person approve it"},
-	{payout.CodeSamePerson, http.StatusConflict, "Who made a promotion cannot approve it", "Let somebody else approve it"},
-	{payout.CodeNotReplayable, http.StatusConflict, "There is nothing that this dead letter could be replayed to", "Discard it"},
-	{reward.CodeNotOpen, http.StatusConflict, "The template is not open yet; opensAt says when", "Ask again then"},
+	{reward.CodeMalformed, http.StatusBadRequest, "A part of the request cannot be parsed: an ID, a cursor, a header or the JSON body", "Fix what errors[] or detail names; the same request fails again"},
+	{CodeBadGzip, http.StatusBadRequest, "The upload is declared as gzip, but the body is not gzip or is truncated", "Upload it again; accepted targets are kept and count as duplicates"},
+	{campaign.CodeBodyBroken, http.StatusBadRequest, "The upload ended before its body was complete", "Upload it again; accepted targets are kept and count as duplicates"},
+	{CodeUnauthenticated, http.StatusUnauthorized, "The API key or token is missing, unknown, expired or revoked", "Send Authorization: Bearer with a valid key or token"},
+	{CodeForbidden, http.StatusForbidden, "The caller's role does not allow this operation", "Use a key with a role that detail names; a shopper's token acts for its own user only"},
+	{web.CodeCrossOrigin, http.StatusForbidden, "A web page from another origin tried to change something", "Call from a server, or add the origin to http.allowed-origins"},
+	{web.CodeRouteNotFound, http.StatusNotFound, "No operation has this path", "Check the path in /openapi.json"},
+	{reward.CodeNotFound, http.StatusNotFound, "No promotion has this ID", "Check the ID; a deleted DRAFT is gone"},
+	{reward.CodePayoutNotFound, http.StatusNotFound, "The promotion has no such target", "Check both IDs; the target may not have been uploaded yet"},
+	{reward.CodeUploadNotFound, http.StatusNotFound, "The promotion has no such upload", "Use the reportUrl that the upload returned"},
+	{reward.CodeTemplateNotFound, http.StatusNotFound, "No coupon template has this ID", "Check the ID"},
+	{reward.CodeCouponNotFound, http.StatusNotFound, "No coupon has this ID", "Check the ID; it is not the coupon's code"},
+	{reward.CodeRequestUnknown, http.StatusNotFound, "The user has no request for this template, or Redis lost it before a coupon was issued", "Request the coupon again to get a ticket"},
+	{reward.CodeDeadLetterNotFound, http.StatusNotFound, "No dead letter has this ID", "Check the ID"},
+	{reward.CodeReconciliationNotFound, http.StatusNotFound, "No reconciliation has this ID", "Check the ID"},
+	{reward.CodeAPIKeyNotFound, http.StatusNotFound, "No API key has this ID", "Check the ID; it is not the key itself"},
+	{web.CodeMethodNotAllowed, http.StatusMethodNotAllowed, "The path does not support this method", "Use a method that the Allow header names"},
+	{web.CodeBodyTimeout, http.StatusRequestTimeout, "The body arrived too slowly or stalled", "Send it again; an upload keeps its accepted targets"},
+	{reward.CodeIllegalState, http.StatusConflict, "The current state does not allow this action", "Read the state; detail names the allowed actions"},
+	{reward.CodeExists, http.StatusConflict, "The ID is already in use", "Use another ID, or omit it to get a new one"},
+	{reward.CodeTypeMismatch, http.StatusConflict, "The ID belongs to a promotion of the other type", "Use another ID, or that type"},
+	{reward.CodeConflict, http.StatusConflict, "The template's issued coupons or waiting users do not allow this change", "Follow detail, or wait until the line is empty"},
+	{campaign.CodeApprovalNeeded, http.StatusConflict, "The promotion exceeds approval.above and is not approved", "Ask a second person to approve it"},
+	{campaign.CodeSamePerson, http.StatusConflict, "The creator of a promotion cannot approve it", "Ask another person to approve it"},
+	{campaign.CodeNotReplayable, http.StatusConflict, "This dead letter cannot be replayed", "Discard it"},
+	{reward.CodeNotOpen, http.StatusConflict, "The template is not open yet; opensAt gives the time", "Request the coupon again then"},
 	{reward.CodeClosed, http.StatusConflict, "The template has closed", "Nothing: no more coupons are issued"},
-	{reward.CodeSoldOut, http.StatusConflict, "Every coupon is taken or promised", "Ask again later: one that is cancelled becomes free"},
-	{reward.CodeUserLimit, http.StatusConflict, "The user has had as many coupons of this template as one may have", "Nothing; GET /v1/users/{userId}/coupons lists them"},
-	{reward.ReasonNotDrawn, http.StatusConflict, "The draw has gone to others", "Ask again in case a coupon becomes free"},
-	{reward.ReasonError, http.StatusConflict, "The coupon could not be issued, however often it was tried", "Ask again; see the log when it stays so"},
-	{reward.CodeCouponUsed, http.StatusConflict, "The coupon was used", "Nothing: a coupon is used once"},
-	{reward.CodeCouponCancelled, http.StatusConflict, "The coupon was cancelled", "Nothing: that is for good"},
-	{reward.CodeCouponExpired, http.StatusConflict, "The coupon's time is over", "Nothing: that is for good"},
-	{CodeInProgress, http.StatusConflict, "A request with this Idempotency-Key is under way", "Send the same again after Retry-After to hear its answer"},
-	{CodeTooLarge, http.StatusRequestEntityTooLarge, "The body is larger than this call takes", "Send less at once; uploads of targets have no bound"},
-	{CodeUnsupportedMedia, http.StatusUnsupportedMediaType, "The call does not take this Content-Type or Content-Encoding", "Use one that the description names"},
-	{CodeWrongHost, http.StatusMisdirectedRequest, "With auth.mode none the server answers under localhost and loopback addresses only", "Call it by such an address, or set auth.mode"},
-	{reward.CodeInvalid, http.StatusUnprocessableEntity, "The request can be read, and something in it is wrong", "Mend every field that errors[] names"},
-	{payout.CodeEmptyFile, http.StatusUnprocessableEntity, "The file has no line with anything in it", "Send a file with targets"},
-	{payout.CodeNoHeader, http.StatusUnprocessableEntity, "The first line of a CSV file is no header with targetId", "Put the header line first"},
-	{payout.CodeUnknownColumn, http.StatusUnprocessableEntity, "The header of a CSV file names a column that means nothing", "Name it targetId, userId, amount or voucherCode, or take it out"},
-	{payout.CodeDuplicateColumn, http.StatusUnprocessableEntity, "The header of a CSV file names a column twice", "Take one of them out"},
-	{payout.CodeInvalidUTF8, http.StatusUnprocessableEntity, "The header of a CSV file is not UTF-8", "Save the file as UTF-8"},
-	{payout.CodeAmountOverflow, http.StatusUnprocessableEntity, "The promotion's total would leave the range of 63 bits", "Split the targets over several promotions"},
-	{payout.CodeDryRunTooLarge, http.StatusUnprocessableEntity, "The file is too large for a dry run", "Split the file for it; without dryRun any size is taken"},
-	{CodeKeyReused, http.StatusUnprocessableEntity, "The Idempotency-Key was used with another request", "Take a new key for each thing that is to be made"},
-	{CodeRateLimited, http.StatusTooManyRequests, "The caller, the user, or an address with wrong keys has called too often", "Wait for Retry-After seconds"},
-	{CodeHeadersTooLarge, http.StatusRequestHeaderFieldsTooLarge, "The line of the request and its headers have too many bytes", "Send fewer and shorter headers, and a shorter address"},
-	{CodeTooManyHeaders, http.StatusRequestHeaderFieldsTooLarge, "The request has too many headers", "Send fewer headers"},
-	{CodeInternal, http.StatusInternalServerError, "Something went wrong on our side", "Ask again later; quote requestId when asking for help"},
-	{reward.CodeUnavailable, http.StatusServiceUnavailable, "Something that is needed does not answer", "Ask again after Retry-After seconds"},
-	{CodeDraining, http.StatusServiceUnavailable, "This instance is stopping", "Send work to another one"},
-	{payout.CodeNotPublished, http.StatusServiceUnavailable, "Kafka did not take the records; their dead letters stay OPEN", "Replay them again later"},
-	{payout.CodePartlyDone, http.StatusServiceUnavailable, "A part was done, then something failed", "Call it again to go on"},
-	{CodeTooManyUploads, http.StatusServiceUnavailable, "This instance reads as many uploads as it may; nothing of this one was taken", "Send it again after Retry-After seconds, or to another instance"},
-	{payout.CodeUploadInterrupted, http.StatusServiceUnavailable, "The targets could not be saved to the end", "Send the same file again; what was accepted meets itself as duplicates"},
+	{reward.CodeSoldOut, http.StatusConflict, "Every coupon is issued or promised", "Try again later; a cancelled coupon becomes available"},
+	{reward.CodeUserLimit, http.StatusConflict, "The user has reached the limit of this template", "List the coupons with GET /v1/users/{userId}/coupons"},
+	{reward.ReasonNotDrawn, http.StatusConflict, "The draw selected other users", "Request again in case a coupon becomes available"},
+	{reward.ReasonError, http.StatusConflict, "Issuing the coupon failed repeatedly", "Request it again; if that fails too, read the log"},
+	{reward.CodeCouponUsed, http.StatusConflict, "The coupon was used", "Nothing; this is final"},
+	{reward.CodeCouponCancelled, http.StatusConflict, "The coupon was cancelled", "Nothing; this is final"},
+	{reward.CodeCouponExpired, http.StatusConflict, "The coupon has expired", "Nothing; this is final"},
+	{CodeInProgress, http.StatusConflict, "A request with this Idempotency-Key is still in progress", "Repeat it after Retry-After seconds to get its response"},
+	{web.CodeTooLarge, http.StatusRequestEntityTooLarge, "The body exceeds the limit of this operation", "Send less at once; uploads of targets have no limit"},
+	{web.CodeUnsupportedMedia, http.StatusUnsupportedMediaType, "The operation does not accept this Content-Type or Content-Encoding", "Use one that /openapi.json names"},
+	{web.CodeWrongHost, http.StatusMisdirectedRequest, "With auth.mode none, the server accepts only localhost and loopback addresses as the host", "Use such an address, or set auth.mode"},
+	{reward.CodeInvalid, http.StatusUnprocessableEntity, "The request is well formed, but a value is invalid", "Fix every field that errors[] names"},
+	{campaign.CodeEmptyFile, http.StatusUnprocessableEntity, "The file has no content", "Send a file with targets"},
+	{campaign.CodeNoHeader, http.StatusUnprocessableEntity, "The CSV file does not start with a header that has targetId", "Add the header line"},
+	{campaign.CodeUnknownColumn, http.StatusUnprocessableEntity, "The CSV header has an unknown column", "Rename it to targetId, userId, amount or voucherCode, or remove it"},
+	{campaign.CodeDuplicateColumn, http.StatusUnprocessableEntity, "The CSV header has a column twice", "Remove one of them"},
+	{campaign.CodeInvalidUTF8, http.StatusUnprocessableEntity, "The header of a CSV file is not UTF-8", "Save the file as UTF-8"},
+	{campaign.CodeAmountOverflow, http.StatusUnprocessableEntity, "The promotion's total would exceed 63 bits", "Split the targets across promotions"},
+	{campaign.CodeDryRunTooLarge, http.StatusUnprocessableEntity, "The file is too large for a dry run", "Split the file for the dry run; an upload has no size limit"},
+	{CodeKeyReused, http.StatusUnprocessableEntity, "The Idempotency-Key belongs to another request", "Use a new key for each new resource"},
+	{CodeRateLimited, http.StatusTooManyRequests, "The caller, the user, or an address with invalid keys sent too many requests", "Wait for Retry-After seconds"},
+	{web.CodeHeadersTooLarge, http.StatusRequestHeaderFieldsTooLarge, "The request line and headers are too large", "Send fewer, shorter headers and a shorter URL"},
+	{web.CodeTooManyHeaders, http.StatusRequestHeaderFieldsTooLarge, "The request has too many headers", "Send fewer headers"},
+	{web.CodeInternal, http.StatusInternalServerError, "The server failed unexpectedly", "Try again later; quote requestId when you ask for help"},
+	{reward.CodeUnavailable, http.StatusServiceUnavailable, "A service that the request needs is unavailable", "Try again after Retry-After seconds"},
+	{CodeDraining, http.StatusServiceUnavailable, "This instance is shutting down", "Use another instance"},
+	{campaign.CodeNotPublished, http.StatusServiceUnavailable, "Kafka did not accept the records; their dead letters stay OPEN", "Replay them again later"},
+	{campaign.CodePartlyDone, http.StatusServiceUnavailable, "The operation failed after it had done a part", "Call it again to continue"},
+	{CodeTooManyUploads, http.StatusServiceUnavailable, "This instance is at its limit of uploads and accepted nothing of this one", "Try again after Retry-After seconds, or use another instance"},
+	{campaign.CodeUploadInterrupted, http.StatusServiceUnavailable, "Saving the targets failed before the end", "Send the file again; accepted targets count as duplicates"},
 }
 
-// lineCode is a code of a line of an upload that was not accepted.
+// lineCode is a code for a line of an upload that was not accepted.
 type lineCode struct{ Code, Meaning string }
 
-// lineCodes are all of them; docs/errors.md and the description name them too.
+// lineCodes lists all line codes. docs/errors.md and /openapi.json contain them too.
 var lineCodes = []lineCode{
-	{payout.LineMissingID, "The line has no targetId"},
-	{payout.LineBadID, "targetId is not a whole number from 0 to 9223372036854775807 in its shortest form"},
-	{payout.LineBadUser, "userId is too long, or holds a control character"},
-	{payout.LineMissingAmount, "Neither the line nor the promotion has an amount"},
-	{payout.LineBadAmount, "amount is not a whole number of minor units in its range"},
-	{payout.LineBadVoucher, "voucherCode is missing, too long, holds a control character, or is for a promotion of points"},
-	{payout.LineFormula, "A text begins like a formula of a spreadsheet"},
-	{payout.LineWrongColumns, "The line has more or fewer cells than the header"},
-	{payout.LineBadQuote, "A quote is not around a whole cell, not doubled, or not closed in its line"},
-	{payout.LineInvalidUTF8, "The line is not UTF-8, or holds U+0000 or half a character"},
-	{payout.LineTooLong, "The line is longer than any target needs"},
-	{payout.LineBadJSON, "The line of NDJSON is not one JSON object with known fields, each once"},
-	{payout.LineConflict, "The target is known with another amount, user or voucher code; nothing was changed"},
+	{campaign.LineMissingID, "The line has no targetId"},
+	{campaign.LineBadID, "targetId is not a whole number from 0 to 9223372036854775807 in its shortest form"},
+	{campaign.LineBadUser, "userId is too long, or holds a control character"},
+	{campaign.LineMissingAmount, "Neither the line nor the promotion has an amount"},
+	{campaign.LineBadAmount, "amount is not a whole number of minor units in its range"},
+	{campaign.LineBadVoucher, "voucherCode is missing, too long, holds a control character, or is for a promotion of points"},
+	{campaign.LineFormula, "A value starts like a spreadsheet formula"},
+	{campaign.LineWrongColumns, "The line has more or fewer cells than the header"},
+	{campaign.LineBadQuote, "A quote is not around a whole cell, not doubled, or not closed in its line"},
+	{campaign.LineInvalidUTF8, "The line is not valid UTF-8, or contains U+0000 or a lone surrogate"},
+	{campaign.LineTooLong, "The line exceeds the length limit"},
+	{campaign.LineBadJSON, "The line of NDJSON is not one JSON object with known fields, each once"},
+	{campaign.LineConflict, "The target exists with another amount, user or voucher code and was not changed"},
 }
 
-// Codes that several operations have in common.
+// Codes that several operations share.
 var (
 	promotionMoves = []string{reward.CodeNotFound, reward.CodeIllegalState}
 	couponMoves    = []string{reward.CodeCouponNotFound, reward.CodeCouponUsed, reward.CodeCouponCancelled, reward.CodeCouponExpired}
 	letterMoves    = []string{reward.CodeDeadLetterNotFound, reward.CodeIllegalState}
-	lettersMoves   = []string{payout.CodePartlyDone}
+	lettersMoves   = []string{campaign.CodePartlyDone}
 	health         = []string{reward.CodeUnavailable, reward.CodeInvalid}
 )
 
-// operationCodes are the codes of each operation that come of what it does;
-// commonCodes adds those that come of how it is called.
+// operationCodes lists the codes that depend on what an operation does. commonCodes
+// adds those that depend on how it is called.
 var operationCodes = map[string][]string{
 	"alive": health, "ready": append([]string{CodeDraining}, health...), "metrics": nil,
 
 	"create-promotion": {reward.CodeExists, reward.CodeTypeMismatch}, "list-promotions": nil, "get-promotion": {reward.CodeNotFound},
 	"delete-promotion": promotionMoves, "pause-promotion": promotionMoves, "cancel-promotion": promotionMoves, "close-promotion": promotionMoves,
-	"start-promotion":      append([]string{payout.CodeApprovalNeeded}, promotionMoves...),
-	"resume-promotion":     append([]string{payout.CodeApprovalNeeded}, promotionMoves...),
-	"approve-promotion":    append([]string{payout.CodeSamePerson}, promotionMoves...),
+	"start-promotion":      append([]string{campaign.CodeApprovalNeeded}, promotionMoves...),
+	"resume-promotion":     append([]string{campaign.CodeApprovalNeeded}, promotionMoves...),
+	"approve-promotion":    append([]string{campaign.CodeSamePerson}, promotionMoves...),
 	"get-promotion-stream": {reward.CodeNotFound}, "watch-promotion": {reward.CodeNotFound},
 
 	"upload-targets": {
-		reward.CodeNotFound, CodeBadGzip, payout.CodeBodyBroken, payout.CodeEmptyFile, payout.CodeNoHeader, payout.CodeUnknownColumn,
-		payout.CodeDuplicateColumn, payout.CodeInvalidUTF8, payout.CodeAmountOverflow, payout.CodeDryRunTooLarge, payout.CodeUploadInterrupted,
+		reward.CodeNotFound, CodeBadGzip, campaign.CodeBodyBroken, campaign.CodeEmptyFile, campaign.CodeNoHeader, campaign.CodeUnknownColumn,
+		campaign.CodeDuplicateColumn, campaign.CodeInvalidUTF8, campaign.CodeAmountOverflow, campaign.CodeDryRunTooLarge, campaign.CodeUploadInterrupted,
 		CodeTooManyUploads,
 	},
 	"get-upload-report": {reward.CodeUploadNotFound},
@@ -145,17 +160,17 @@ var operationCodes = map[string][]string{
 	"list-user-coupons": nil, "get-user-history": {reward.CodeTemplateNotFound},
 
 	"list-dead-letters": nil, "get-dead-letter": {reward.CodeDeadLetterNotFound}, "discard-dead-letter": letterMoves,
-	"replay-dead-letter":  append([]string{payout.CodeNotReplayable, payout.CodeNotPublished}, letterMoves...),
-	"replay-dead-letters": append([]string{payout.CodeNotPublished}, lettersMoves...), "discard-dead-letters": lettersMoves,
+	"replay-dead-letter":  append([]string{campaign.CodeNotReplayable, campaign.CodeNotPublished}, letterMoves...),
+	"replay-dead-letters": append([]string{campaign.CodeNotPublished}, lettersMoves...), "discard-dead-letters": lettersMoves,
 
 	"reconcile": {reward.CodeNotFound, reward.CodeTemplateNotFound}, "get-reconciliation": {reward.CodeReconciliationNotFound},
 	"list-instances": nil, "list-audit": nil,
 	"create-api-key": nil, "list-api-keys": nil, "revoke-api-key": {reward.CodeAPIKeyNotFound},
 }
 
-// commonCodes are the codes that come of how an operation is called.
+// commonCodes returns the codes that depend on how an operation is called.
 func commonCodes(op *huma.Operation) []string {
-	codes := []string{CodeWrongHost, CodeHeadersTooLarge, CodeTooManyHeaders, CodeInternal}
+	codes := []string{web.CodeWrongHost, web.CodeHeadersTooLarge, web.CodeTooManyHeaders, web.CodeInternal}
 	if permissions[op.OperationID] != nil {
 		codes = append(codes, CodeUnauthenticated, CodeForbidden, CodeRateLimited, reward.CodeUnavailable)
 	}
@@ -166,13 +181,13 @@ func commonCodes(op *huma.Operation) []string {
 		codes = append(codes, reward.CodeMalformed)
 	}
 	if op.Method != http.MethodGet {
-		codes = append(codes, CodeCrossOrigin)
+		codes = append(codes, web.CodeCrossOrigin)
 	}
 	if op.RequestBody != nil {
-		codes = append(codes, CodeUnsupportedMedia, CodeBodyTimeout)
+		codes = append(codes, web.CodeUnsupportedMedia, web.CodeBodyTimeout)
 	}
 	if op.RequestBody != nil && op.RequestBody.Content["application/json"] != nil {
-		codes = append(codes, CodeTooLarge)
+		codes = append(codes, web.CodeTooLarge)
 	}
 	if creating[op.OperationID] {
 		codes = append(codes, CodeKeyReused, CodeInProgress)
@@ -180,7 +195,7 @@ func commonCodes(op *huma.Operation) []string {
 	return codes
 }
 
-// codesOf are the codes of an operation by status.
+// codesOf returns the codes of an operation by status.
 func codesOf(op *huma.Operation) map[int][]string {
 	own := slices.Concat(operationCodes[op.OperationID], commonCodes(op))
 	out := make(map[int][]string)

@@ -27,11 +27,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/coupon"
-	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 var update = flag.Bool("update", false, "write docs/errors.md anew")
@@ -62,7 +63,7 @@ func unasserted() string {
 // describedOperations are the operations of an API's description by pattern.
 func describedOperations(a *API) map[string]*huma.Operation {
 	out := make(map[string]*huma.Operation)
-	for path, item := range a.huma.OpenAPI().Paths {
+	for path, item := range a.OpenAPI().Paths {
 		for _, op := range operationsOf(item) {
 			out[op.Method+" "+path] = op
 		}
@@ -73,7 +74,11 @@ func describedOperations(a *API) map[string]*huma.Operation {
 // wantDescribed checks that an answer is one that the description names.
 func (b *bundle) wantDescribed(t *testing.T, req *http.Request, a answer) {
 	t.Helper()
-	_, pattern := b.api.mux.Handler(req)
+	mux := http.NewServeMux()
+	for pattern := range b.api.Operations() {
+		mux.Handle(pattern, b.api)
+	}
+	_, pattern := mux.Handler(req)
 	op := describedOperations(b.api)[pattern]
 	if op == nil || req.Method == http.MethodHead {
 		return
@@ -82,8 +87,8 @@ func (b *bundle) wantDescribed(t *testing.T, req *http.Request, a answer) {
 		t.Errorf("%s answers %d, which is not described: %s", op.OperationID, a.status, a.body)
 		return
 	}
-	var p Problem
-	if a.header.Get("Content-Type") == problemType && json.Unmarshal([]byte(a.body), &p) == nil && !slices.Contains(codesOf(op)[a.status], p.Code) {
+	var p web.Problem
+	if a.header.Get("Content-Type") == web.ProblemType && json.Unmarshal([]byte(a.body), &p) == nil && !slices.Contains(codesOf(op)[a.status], p.Code) {
 		t.Errorf("%s answers %d %s, which is not described there: add it to operationCodes", op.OperationID, a.status, p.Code)
 	}
 }
@@ -107,7 +112,7 @@ func TestErrorCodes(t *testing.T) {
 
 	t.Run("AreThoseOfTheOperations", func(t *testing.T) {
 		t.Parallel()
-		known := map[string]bool{CodeRouteNotFound: true, CodeMethodNotAllowed: true} // of no operation
+		known := map[string]bool{web.CodeRouteNotFound: true, web.CodeMethodNotAllowed: true} // of no operation
 		operations := describedOperations(setup(t).api)
 		ids := map[string]bool{}
 		for _, op := range operations {
@@ -150,7 +155,7 @@ func TestErrorCodes(t *testing.T) {
 		for _, c := range errorCodes {
 			listed[c.Code] = true
 		}
-		for _, dir := range []string{".", "../reward", "../payout", "../coupon", "../store"} {
+		for _, dir := range []string{".", "../web", "../reward", "../payout", "../coupon", "../store"} {
 			for code, name := range codeConstants(t, dir) {
 				if why := elsewhere[code]; !listed[code] && why == "" {
 					t.Errorf("%s (%s) is not in errorCodes", name, code)
@@ -238,11 +243,11 @@ func TestErrorCodesArrive(t *testing.T) {
 	}
 	small := func(c *Config) { // with dry runs of at most two targets
 		f, _ := c.Rows.(*fakeStore)
-		c.Uploads = payout.NewUploads(payout.UploadsConfig{Rows: f, Saver: f, IDs: service.NewIDs(), Hint: func(reward.PromotionID) {}, DryRunTargetsMax: 2})
+		c.Uploads = campaign.NewUploads(campaign.UploadsConfig{Rows: f, Saver: f, IDs: service.NewIDs(), Hint: func(reward.PromotionID) {}, DryRunTargetsMax: 2})
 	}
 	ends := func(reason string) func(*testing.T, *bundle) answer {
 		return func(t *testing.T, b *bundle) answer {
-			b.shop.stand("42:u7", coupon.Status{Kind: coupon.Rejected, Ticket: 9, Reason: reason}, nil)
+			b.shop.stand("42:u7", coupon.Status{Kind: coupon.StatusRejected, Ticket: 9, Reason: reason}, nil)
 			return post(t, b, "/v1/coupons/42/issue", asJSON, `{"userId":"u7"}`)
 		}
 	}
@@ -255,12 +260,12 @@ func TestErrorCodesArrive(t *testing.T) {
 		CodeForbidden: {403, guarded, func(t *testing.T, b *bundle) answer {
 			return post(t, b, "/v1/promotions", asJSON, spring, "Authorization", "Bearer viewer")
 		}},
-		CodeCrossOrigin: {403, nil, func(t *testing.T, b *bundle) answer {
-			b.serveHTTP(t, Limits{})
+		web.CodeCrossOrigin: {403, nil, func(t *testing.T, b *bundle) answer {
+			b.serveHTTP(t, web.Limits{})
 			return post(t, b, "/v1/promotions", asJSON, spring, "Sec-Fetch-Site", "cross-site")
 		}},
 		reward.CodeAPIKeyNotFound: {404, nil, func(t *testing.T, b *bundle) answer { return b.json(t, "DELETE", "/v1/api-keys/7", "") }},
-		CodeBodyTimeout: {408, func(c *Config) { c.UploadIdle = 50 * time.Millisecond }, func(t *testing.T, b *bundle) answer {
+		web.CodeBodyTimeout: {408, func(c *Config) { c.UploadIdle = 50 * time.Millisecond }, func(t *testing.T, b *bundle) answer {
 			b.create(t, spring)
 			return b.rawAnswer(t, "POST /v1/promotions/12345/targets HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\nContent-Length: 100\r\n\r\ntargetId\n1\n")
 		}},
@@ -268,39 +273,39 @@ func TestErrorCodesArrive(t *testing.T) {
 		reward.ReasonError:    {409, nil, ends(reward.ReasonError)},
 		CodeInProgress: {409, nil, func(t *testing.T, b *bundle) answer {
 			b.rows.dies = errors.New("died")
-			post(t, b, "/v1/promotions", asJSON, spring, idempotencyHeader, "k").want(t, http.StatusCreated)
-			return post(t, b, "/v1/promotions", asJSON, spring, idempotencyHeader, "k")
+			post(t, b, "/v1/promotions", asJSON, spring, web.IdempotencyHeader, "k").want(t, http.StatusCreated)
+			return post(t, b, "/v1/promotions", asJSON, spring, web.IdempotencyHeader, "k")
 		}},
-		CodeWrongHost: {421, nil, func(t *testing.T, b *bundle) answer {
-			b.serveHTTP(t, Limits{})
+		web.CodeWrongHost: {421, nil, func(t *testing.T, b *bundle) answer {
+			b.serveHTTP(t, web.Limits{})
 			return b.rawAnswer(t, "GET /v1/promotions HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
 		}},
-		payout.CodeAmountOverflow: {422, nil, func(t *testing.T, b *bundle) answer {
+		campaign.CodeAmountOverflow: {422, nil, func(t *testing.T, b *bundle) answer {
 			b.create(t, spring)
 			b.store.edit(12345, func(v *store.PromotionView) {
 				v.Counts.Payouts[reward.Ready], v.Counts.Amounts[reward.Ready] = 1, math.MaxInt64-4
 			})
 			return post(t, b, "/v1/promotions/12345/targets", asCSV, "targetId\n1\n")
 		}},
-		payout.CodeDryRunTooLarge: {422, small, func(t *testing.T, b *bundle) answer {
+		campaign.CodeDryRunTooLarge: {422, small, func(t *testing.T, b *bundle) answer {
 			b.create(t, spring)
 			return post(t, b, "/v1/promotions/12345/targets?dryRun=true", asCSV, "targetId\n1\n2\n3\n")
 		}},
 		CodeKeyReused: {422, nil, func(t *testing.T, b *bundle) answer {
-			post(t, b, "/v1/promotions", asJSON, spring, idempotencyHeader, "k").want(t, http.StatusCreated)
-			return post(t, b, "/v1/promotions", asJSON, strings.Replace(spring, "Spring", "Summer", 1), idempotencyHeader, "k")
+			post(t, b, "/v1/promotions", asJSON, spring, web.IdempotencyHeader, "k").want(t, http.StatusCreated)
+			return post(t, b, "/v1/promotions", asJSON, strings.Replace(spring, "Spring", "Summer", 1), web.IdempotencyHeader, "k")
 		}},
 		CodeRateLimited: {429, func(c *Config) { c.CallerLimits, c.Verifier = auth.NewLimits(0.001), badges{} }, func(t *testing.T, b *bundle) answer {
 			b.do(t, "GET", "/v1/promotions", nil, "Authorization", "Bearer viewer").want(t, http.StatusOK)
 			return b.do(t, "GET", "/v1/promotions", nil, "Authorization", "Bearer viewer")
 		}},
-		CodeHeadersTooLarge: {431, nil, func(t *testing.T, b *bundle) answer {
-			b.serveHTTP(t, Limits{})
-			return b.rawAnswer(t, "GET /"+strings.Repeat("x", headBytesMost)+" HTTP/1.1\r\n\r\n")
+		web.CodeHeadersTooLarge: {431, nil, func(t *testing.T, b *bundle) answer {
+			b.serveHTTP(t, web.Limits{})
+			return b.rawAnswer(t, "GET /"+strings.Repeat("x", 16<<10)+" HTTP/1.1\r\n\r\n")
 		}},
-		CodeTooManyHeaders: {431, nil, func(t *testing.T, b *bundle) answer {
-			b.serveHTTP(t, Limits{})
-			return b.rawAnswer(t, "GET / HTTP/1.1\r\n"+strings.Repeat("A: b\r\n", headLinesMost+1)+"\r\n")
+		web.CodeTooManyHeaders: {431, nil, func(t *testing.T, b *bundle) answer {
+			b.serveHTTP(t, web.Limits{})
+			return b.rawAnswer(t, "GET / HTTP/1.1\r\n"+strings.Repeat("A: b\r\n", 101)+"\r\n")
 		}},
 	} {
 		t.Run(code, func(t *testing.T) {
@@ -312,7 +317,7 @@ func TestErrorCodesArrive(t *testing.T) {
 			a := tt.ask(t, setup(t, edit))
 			if tt.status == http.StatusRequestHeaderFieldsTooLarge {
 				// Nobody has read the request yet, so it has no id.
-				if a.want(t, tt.status); strings.Contains(a.body, `"`+code+`"`) && a.header.Get("Content-Type") == problemType {
+				if a.want(t, tt.status); strings.Contains(a.body, `"`+code+`"`) && a.header.Get("Content-Type") == web.ProblemType {
 					asserted.Store(code, true)
 				}
 				return
@@ -328,10 +333,10 @@ func TestErrorCodesArrive(t *testing.T) {
 			b := &bundle{api: New(Config{UploadsMost: 1, Rows: rows, Audits: &fakeRows{}, IDs: service.NewIDs()})}
 			b.api.uploads <- struct{}{}
 			out := httptest.NewRecorder()
-			req := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/promotions/12345/targets", strings.NewReader("targetId\n"+strings.Repeat("1\n", uploadHead)))
+			req := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/promotions/12345/targets", strings.NewReader("targetId\n"+strings.Repeat("1\n", uploadBytesMin)))
 			req.Header.Set("Content-Type", asCSV)
 			b.api.ServeHTTP(out, req)
-			a := answer{out.Code, out.Header(), out.Body.String()}
+			a := answer{out.Code, out.Header(), out.Body.String(), nil}
 			b.wantDescribed(t, req, a)
 			a.wantProblem(t, http.StatusServiceUnavailable, CodeTooManyUploads)
 		})
@@ -350,7 +355,7 @@ func (b *bundle) rawAnswer(t *testing.T, text string) answer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer{res.StatusCode, res.Header, string(body)}
+	return answer{res.StatusCode, res.Header, string(body), nil}
 }
 
 // codeConstants finds constants named Code… in a folder: their values, and names.

@@ -10,15 +10,16 @@ import (
 )
 
 const (
-	rateApart  = time.Second     // samples closer together say too little
-	rateStill  = 3 * time.Second // nothing decided for so long: it does not go on as it did lately
-	rateAgeMax = time.Minute     // samples farther apart say nothing of now
-	rateTracks = 1000            // promotions whose rate is known at a time
-	rateWeight = 0.4             // of the latest sample
+	sampleIntervalMin = time.Second     // minimum time between two samples
+	standstillAfter   = 3 * time.Second // without progress for this long, the rate is unknown
+	sampleIntervalMax = time.Minute     // maximum time between two samples
+	tracksMax         = 1000            // maximum number of promotions with a known rate
+	sampleWeight      = 0.4             // weight of the latest sample
 )
 
-// estimator learns how fast promotions go from the times they are looked at,
-// so it costs nothing while nobody does.
+// estimator estimates the remaining time of promotions. It samples a promotion each
+// time that it is shown, so it costs nothing otherwise. It is safe for concurrent
+// use.
 type estimator struct {
 	mu     sync.Mutex // protects tracks
 	tracks map[reward.PromotionID]rateTrack
@@ -28,17 +29,16 @@ type estimator struct {
 type rateTrack struct {
 	at        time.Time
 	decided   int64
-	perSecond float64   // 0 = not known
-	moved     time.Time // when decided was last seen to grow
+	perSecond float64   // 0: unknown
+	moved     time.Time // when decided last grew
 }
 
 func newEstimator() *estimator {
 	return &estimator{tracks: make(map[reward.PromotionID]rateTrack)}
 }
 
-// seconds returns how long a promotion will go on as it did lately, nil when
-// that is not known: also when nothing was decided for a while, because nobody
-// knows when it goes on.
+// seconds returns the remaining time of a promotion at its recent rate. It returns
+// nil if that is unknown, as after some seconds without progress.
 func (e *estimator) seconds(v store.PromotionView, now time.Time) *int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -51,15 +51,15 @@ func (e *estimator) seconds(v store.PromotionView, now time.Time) *int64 {
 	t, known := e.tracks[v.ID]
 	apart := now.Sub(t.at)
 	switch {
-	case !known || apart > rateAgeMax || decided < t.decided:
-		e.makeRoomLocked(now)
+	case !known || apart > sampleIntervalMax || decided < t.decided:
+		e.evictLocked(now)
 		t = rateTrack{at: now, decided: decided, moved: now}
-	case decided == t.decided && now.Sub(t.moved) >= rateStill:
-		t.at, t.perSecond = now, 0 // what comes after a standstill is measured anew
-	case apart >= rateApart:
+	case decided == t.decided && now.Sub(t.moved) >= standstillAfter:
+		t.at, t.perSecond = now, 0 // measure again after a standstill
+	case apart >= sampleIntervalMin:
 		rate := float64(decided-t.decided) / apart.Seconds()
 		if t.perSecond > 0 {
-			rate = rateWeight*rate + (1-rateWeight)*t.perSecond
+			rate = sampleWeight*rate + (1-sampleWeight)*t.perSecond
 		}
 		moved := t.moved
 		if decided > t.decided {
@@ -79,16 +79,18 @@ func (e *estimator) seconds(v store.PromotionView, now time.Time) *int64 {
 	return &seconds
 }
 
-func (e *estimator) makeRoomLocked(now time.Time) {
-	if len(e.tracks) < rateTracks {
+// evictLocked makes space for another track. It removes outdated tracks, or all if
+// there are none.
+func (e *estimator) evictLocked(now time.Time) {
+	if len(e.tracks) < tracksMax {
 		return
 	}
 	for id, t := range e.tracks {
-		if now.Sub(t.at) > rateAgeMax {
+		if now.Sub(t.at) > sampleIntervalMax {
 			delete(e.tracks, id)
 		}
 	}
-	if len(e.tracks) >= rateTracks {
+	if len(e.tracks) >= tracksMax {
 		clear(e.tracks)
 	}
 }

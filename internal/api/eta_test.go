@@ -53,12 +53,12 @@ func TestEstimator(t *testing.T) {
 	if got := e.seconds(paused, now.Add(3*time.Minute)); got != nil {
 		t.Errorf("a paused promotion gave %d", *got)
 	}
-	for id := range reward.PromotionID(3 * rateTracks) {
+	for id := range reward.PromotionID(3 * tracksMax) {
 		v := view(0)
 		v.ID = id
 		e.seconds(v, now)
 	}
-	if len(e.tracks) > rateTracks {
+	if len(e.tracks) > tracksMax {
 		t.Errorf("%d tracks", len(e.tracks))
 	}
 }

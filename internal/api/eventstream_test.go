@@ -16,9 +16,15 @@ import (
 
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/coupon"
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
+)
+
+// What web promises of streams and stops.
+const (
+	readerWait = 10 * time.Second // how long a reader may stand still
+	stopWait   = 5 * time.Second  // how long a stop waits
 )
 
 // pipe is an answer whose connection can be taken over; the other end of it is
@@ -108,10 +114,10 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			w := newWire(t)
-			w.shop.stand("42:u7", coupon.Status{RequestID: "42:u7", Kind: coupon.Waiting, Ticket: 9, Rank: 5}, nil)
+			w.shop.stand("42:u7", coupon.Status{RequestID: "42:u7", Kind: coupon.StatusWaiting, Ticket: 9, Rank: 5}, nil)
 			p := w.open(t, "/v1/issue-requests/42:u7/events")
 			p.hear(t, `"queueRank":5`)
-			w.shop.news <- coupon.Status{RequestID: "42:u7", Kind: coupon.Rejected, Ticket: 9, Reason: reward.ReasonSoldOut}
+			w.shop.news <- coupon.Status{RequestID: "42:u7", Kind: coupon.StatusRejected, Ticket: 9, Reason: reward.ReasonSoldOut}
 			if rest := p.wantEnd(t); !strings.Contains(rest, "event: result") {
 				t.Errorf("the end: %q", rest)
 			}
@@ -126,7 +132,7 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 			w := promotionWire(t, reward.Running)
 			stuck, other := w.open(t, promotionEvents), w.open(t, promotionEvents)
 			other.hear(t, "RUNNING")
-			time.Sleep(eventWait - time.Second)
+			time.Sleep(readerWait - time.Second)
 			if n := w.watchers(); n != 2 {
 				t.Errorf("%d watch before the time is over", n)
 			}
@@ -155,7 +161,7 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 			for n := range int64(5) {
 				w.paid(n + 1)
 				other.hear(t, "event: progress")
-				time.Sleep(progressSlowest)
+				time.Sleep(progressIntervalMax)
 			}
 			w.become(reward.Completed)
 			other.wantEnd(t)
@@ -195,7 +201,7 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 			if _, err := p.remote.Write([]byte("\r\n")); err != nil {
 				t.Errorf("a little: %v", err)
 			}
-			if _, err := p.remote.Write(make([]byte, 10*eventInputMax)); err == nil {
+			if _, err := p.remote.Write(make([]byte, 10*(4<<10))); err == nil {
 				t.Error("all of it was read")
 			}
 			w.wantNobody(t)
@@ -217,7 +223,7 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 				t.Error("it ended before")
 			}
 			badge.revoke()
-			time.Sleep(reverifyKeys + progressEvery)
+			time.Sleep(keyRecheckInterval + progressInterval)
 			synctest.Wait()
 			if w.watchers() != 0 {
 				t.Error("it is still told")
@@ -235,43 +241,17 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 			polite.hear(t, "RUNNING")
 			w.api.Drain()
 			polite.wantEnd(t)
-			ctx, cancel := context.WithTimeout(t.Context(), drainWait)
+			ctx, cancel := context.WithTimeout(t.Context(), stopWait)
 			defer cancel()
 			began := time.Now()
-			w.api.streams.close(ctx)
-			if took := time.Since(began); took != drainWait {
+			w.api.CloseStreams(ctx)
+			if took := time.Since(began); took != stopWait {
 				t.Errorf("it took %s", took)
 			}
 			stuck.wantEnd(t)
 			w.wantNobody(t)
 			w.wantNoStreams(t)
-			w.api.streams.close(ctx) // there is nothing to wait for
-		})
-	})
-
-	t.Run("APanicEndsTheStreamAlone", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := promotionWire(t, reward.Running)
-			var text lockedBuffer
-			log, err := obs.NewLog(&text, "error", "text")
-			if err != nil {
-				t.Fatal(err)
-			}
-			w.api.log = log
-			local, remote := net.Pipe()
-			ended := false
-			w.api.streams.begin()
-			w.api.streams.hold(local)
-			go w.api.runStream(local, "", nil, func(context.Context, *eventStream) { panic("oops") }, func() { ended = true })
-			if rest, err := io.ReadAll(remote); err != nil || string(rest) != "retry: 2000\n\n" {
-				t.Errorf("%q, %v", rest, err)
-			}
-			synctest.Wait()
-			if !ended || !strings.Contains(text.String(), "panic: oops") {
-				t.Errorf("ended %v: %s", ended, text.String())
-			}
-			w.wantNoStreams(t)
+			w.api.CloseStreams(ctx) // there is nothing to wait for
 		})
 	})
 }
@@ -285,11 +265,8 @@ func (w *wire) watchers() int {
 func (w *wire) wantNoStreams(t *testing.T) {
 	t.Helper()
 	synctest.Wait()
-	o := &w.api.streams
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.open != 0 || len(o.conns) != 0 {
-		t.Errorf("%d streams, %d connections", o.open, len(o.conns))
+	if streams, conns := w.api.OpenStreams(); streams != 0 || conns != 0 {
+		t.Errorf("%d streams, %d connections", streams, conns)
 	}
 }
 
@@ -321,11 +298,11 @@ func TestEventStreamsOverTheNetwork(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
-	server, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: AuthNone})
+	server, err := web.NewServer(web.ServerConfig{Listen: "127.0.0.1:0", AuthMode: web.AuthNone})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := server.Start(t.Context(), b.api); err != nil {
+	if err := server.Start(t.Context(), b.api.Router); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Stop)
@@ -336,7 +313,7 @@ func TestEventStreamsOverTheNetwork(t *testing.T) {
 
 	head := b.do(t, "HEAD", path, nil)
 	head.want(t, http.StatusOK)
-	if got := head.header.Get("Content-Type"); got != eventStreamType || head.body != "" {
+	if got := head.header.Get("Content-Type"); got != web.StreamType || head.body != "" {
 		t.Errorf("HEAD: %s, %q", got, head.body)
 	}
 

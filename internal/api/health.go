@@ -7,16 +7,16 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/web"
 )
 
-// pingWait bounds how long a store may take to count as there.
-const pingWait = 2 * time.Second
+// pingTimeout is the timeout for the database to answer.
+const pingTimeout = 2 * time.Second
 
-// Health is the body of a good answer of /healthz and /readyz.
+// Health is the body of a successful response of /healthz and /readyz.
 type Health struct {
 	Status   string   `json:"status" enum:"ok"`
-	Degraded []string `json:"degraded" nullable:"false" doc:"Parts that work less well than they should"`
+	Degraded []string `json:"degraded" nullable:"false" doc:"Unavailable parts, without which the instance can still do a part of its work"`
 }
 
 type healthOutput struct {
@@ -27,33 +27,33 @@ func (a *API) addHealth() {
 	tags := []string{"health"}
 	call(a, huma.Operation{
 		OperationID: "alive", Method: http.MethodGet, Path: "/healthz", Tags: tags,
-		Summary: "Whether this instance's own loops run; no other server is asked",
-	}, a.alive)
+		Summary: "Check whether this instance's own loops run, without calling other servers",
+	}, a.healthz)
 	call(a, huma.Operation{
 		OperationID: "ready", Method: http.MethodGet, Path: "/readyz", Tags: tags,
-		Summary: "Whether this instance can do its work",
+		Summary: "Check whether this instance can serve requests",
 	}, a.ready)
 }
 
-func (a *API) alive(_ context.Context, _ *struct{}) (*healthOutput, error) {
+func (a *API) healthz(_ context.Context, _ *struct{}) (*healthOutput, error) {
 	if a.cfg.Alive != nil {
 		if err := a.cfg.Alive(); err != nil {
-			a.log.Error(obs.Failed, err)
-			return nil, newProblem(http.StatusServiceUnavailable, CodeUnavailable, err.Error())
+			a.log.Error("instance unhealthy", err)
+			return nil, web.NewProblem(http.StatusServiceUnavailable, web.CodeUnavailable, err.Error())
 		}
 	}
 	return &healthOutput{Body: Health{Status: "ok", Degraded: []string{}}}, nil
 }
 
 func (a *API) ready(ctx context.Context, _ *struct{}) (*healthOutput, error) {
-	if a.draining.active() {
-		return nil, newProblem(http.StatusServiceUnavailable, CodeDraining, "this instance is stopping")
+	if a.IsDraining() {
+		return nil, web.NewProblem(http.StatusServiceUnavailable, CodeDraining, "this instance is shutting down")
 	}
-	ctx, cancel := context.WithTimeout(ctx, pingWait)
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	if err := a.cfg.Rows.Ping(ctx); err != nil {
-		a.log.Warn(obs.Unavailable, err)
-		return nil, newProblem(http.StatusServiceUnavailable, CodeUnavailable, "the store does not answer")
+		a.log.Warn("database unavailable", err)
+		return nil, web.NewProblem(http.StatusServiceUnavailable, web.CodeUnavailable, "the database does not answer")
 	}
 	out := Health{Status: "ok", Degraded: []string{}}
 	if a.cfg.Degraded != nil {

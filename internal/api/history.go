@@ -11,60 +11,61 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/coupon"
-	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/web"
 )
 
-// historyTemplatesMax bounds how many templates one call may name.
+// historyTemplatesMax limits the templates in one request.
 const historyTemplatesMax = 100
 
-// History says why a user did or did not get coupons and payouts.
+// History shows why a user did or did not get coupons and payouts.
 type History struct {
 	UserID   string           `json:"userId"`
-	Items    []HistoryItem    `json:"items" nullable:"false" doc:"What became of each request that was accepted, the latest first, the latest 1000"`
-	Refusals []HistoryRefusal `json:"refusals" nullable:"false" doc:"When the templates that he asked at, or that were named, refused everybody: who is refused at once leaves nothing of his own. By template, the latest first"`
-	Payouts  []HistoryPayout  `json:"payouts" nullable:"false" doc:"His payouts, at most 1000: those of the promotion with the highest id first, then by targetId"`
+	Items    []HistoryItem    `json:"items" nullable:"false" doc:"Outcomes of the latest 1000 admitted requests, latest first"`
+	Refusals []HistoryRefusal `json:"refusals" nullable:"false" doc:"Intervals in which templates refused every request: those of the user's requests, and those in templateId. A request that is refused at once is not recorded itself. Ordered by template, latest first"`
+	Payouts  []HistoryPayout  `json:"payouts" nullable:"false" doc:"At most 1000 payouts of the user, ordered by promotion ID, highest first, and then by targetId"`
 }
 
-// HistoryItem is how one request ended.
+// HistoryItem is the outcome of a coupon request.
 type HistoryItem struct {
 	RequestID  string    `json:"requestId" example:"42:u7"`
 	TemplateID string    `json:"templateId"`
-	Ticket     int64     `json:"ticket" doc:"Place in line"`
+	Ticket     int64     `json:"ticket" doc:"Ticket number of the request"`
 	Status     string    `json:"status" enum:"ISSUED,REJECTED"`
-	Reason     string    `json:"reason,omitempty" doc:"Of REJECTED" example:"SOLD_OUT"`
-	Coupon     *Coupon   `json:"coupon,omitempty" doc:"Of ISSUED, as it is now"`
-	At         time.Time `json:"at" doc:"When it was decided"`
+	Reason     string    `json:"reason,omitempty" doc:"Only if REJECTED" example:"SOLD_OUT"`
+	Coupon     *Coupon   `json:"coupon,omitempty" doc:"Current state of the coupon; only if ISSUED"`
+	At         time.Time `json:"at" doc:"Time of the outcome"`
 }
 
-// HistoryRefusal is an interval in which a template refused everybody.
+// HistoryRefusal is an interval in which a template refused every request.
 type HistoryRefusal struct {
 	TemplateID string    `json:"templateId"`
 	Reason     string    `json:"reason" example:"SOLD_OUT"`
 	Since      time.Time `json:"since"`
-	Until      time.Time `json:"until,omitzero" doc:"Absent: to this day"`
+	Until      time.Time `json:"until,omitzero" doc:"Absent: it still does"`
 }
 
-// HistoryPayout is a payout, with its promotion and what the provider said.
+// HistoryPayout is a payout with its promotion and attempts.
 type HistoryPayout struct {
 	PromotionID     string    `json:"promotionId"`
-	PromotionName   string    `json:"promotionName" doc:"Empty while Kafka alone has told of the promotion"`
+	PromotionName   string    `json:"promotionName" doc:"Empty while only Kafka records name the promotion"`
 	PromotionStatus string    `json:"promotionStatus" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`
 	PauseReason     string    `json:"pauseReason,omitempty" doc:"Why the promotion is PAUSED"`
 	TargetID        string    `json:"targetId"`
 	Amount          int64     `json:"amount" doc:"In minor units"`
 	VoucherCode     string    `json:"voucherCode,omitempty"`
 	State           string    `json:"state" enum:"READY,QUEUED,RETRYING,UNKNOWN,SUCCEEDED,FAILED,CANCELLED"`
-	Attempts        int32     `json:"attempts" doc:"Answers of the provider that were counted"`
-	TransactionKey  string    `json:"transactionKey,omitempty" doc:"The provider's, once it has paid"`
+	Attempts        int32     `json:"attempts" doc:"Provider responses that count as attempts"`
+	TransactionKey  string    `json:"transactionKey,omitempty" doc:"Key of the provider's transaction, once it is paid"`
 	ErrorCode       string    `json:"errorCode,omitempty"`
 	ErrorMessage    string    `json:"errorMessage,omitempty"`
 	UpdatedAt       time.Time `json:"updatedAt"`
-	AttemptLog      []Attempt `json:"attemptLog" nullable:"false" doc:"As get-payout shows it, the latest 50, oldest first"`
+	AttemptLog      []Attempt `json:"attemptLog" nullable:"false" doc:"The latest 50 entries of the attemptLog of get-payout, oldest first"`
 }
 
-func historyPayoutOf(p payout.UserPayout) HistoryPayout {
+func historyPayoutOf(p campaign.UserPayout) HistoryPayout {
 	return HistoryPayout{
 		PromotionID: p.PromotionID.String(), PromotionName: p.Promotion.Name, PromotionStatus: string(p.Promotion.Status),
 		PauseReason: p.Promotion.PauseReason, TargetID: p.TargetID.String(), Amount: int64(p.Amount), VoucherCode: p.VoucherCode,
@@ -73,7 +74,7 @@ func historyPayoutOf(p payout.UserPayout) HistoryPayout {
 	}
 }
 
-func historyOf(user string, h coupon.History, payouts []payout.UserPayout) History {
+func historyOf(user string, h coupon.History, payouts []campaign.UserPayout) History {
 	out := History{
 		UserID: user, Items: make([]HistoryItem, len(h.Outcomes)), Refusals: []HistoryRefusal{}, Payouts: make([]HistoryPayout, len(payouts)),
 	}
@@ -83,10 +84,10 @@ func historyOf(user string, h coupon.History, payouts []payout.UserPayout) Histo
 	for i, o := range h.Outcomes {
 		item := HistoryItem{
 			RequestID: reward.RequestID(o.TemplateID, o.UserID), TemplateID: o.TemplateID.String(), Ticket: o.Ticket,
-			Status: string(coupon.Rejected), Reason: o.Reason, At: o.At.UTC(),
+			Status: string(coupon.StatusRejected), Reason: o.Reason, At: o.At.UTC(),
 		}
 		if o.Issued() {
-			item.Status, item.Reason, item.Coupon = string(coupon.Issued), "", couponOf(&o.Coupon)
+			item.Status, item.Reason, item.Coupon = string(coupon.StatusIssued), "", couponOf(&o.Coupon)
 		}
 		out.Items[i] = item
 	}
@@ -96,15 +97,15 @@ func historyOf(user string, h coupon.History, payouts []payout.UserPayout) Histo
 		}
 	}
 	slices.SortStableFunc(out.Refusals, func(a, b HistoryRefusal) int {
-		// Longer ids are greater ones.
+		// Longer IDs are greater.
 		return cmp.Or(cmp.Compare(len(a.TemplateID), len(b.TemplateID)), cmp.Compare(a.TemplateID, b.TemplateID))
 	})
 	return out
 }
 
 type historyInput struct {
-	UserID     string   `path:"userId" doc:"Percent-encoded"`
-	TemplateID []string `query:"templateId,explode" doc:"Templates that the user says to have asked at, repeated or separated by commas, at most 100"`
+	UserID     string   `path:"userId" doc:"User ID, percent-encoded"`
+	TemplateID []string `query:"templateId,explode" doc:"Templates to include in refusals; repeated or separated by commas, at most 100"`
 }
 
 type historyOutput struct {
@@ -122,7 +123,7 @@ func (a *API) getHistory(ctx context.Context, in *historyInput) (*historyOutput,
 	if err := checkUser(in.UserID); err != nil {
 		return nil, err
 	}
-	if err := onlyOwn(ctx, in.UserID); err != nil {
+	if err := checkOwnUser(ctx, in.UserID); err != nil {
 		return nil, err
 	}
 	var ids []reward.TemplateID
@@ -136,13 +137,13 @@ func (a *API) getHistory(ctx context.Context, in *historyInput) (*historyOutput,
 		}
 	}
 	if len(ids) > historyTemplatesMax {
-		return nil, invalid("templateId", fmt.Sprintf("names %d templates, more than %d", len(ids), historyTemplatesMax))
+		return nil, web.Invalid("templateId", fmt.Sprintf("has %d templates; at most %d are allowed", len(ids), historyTemplatesMax))
 	}
 	h, err := a.cfg.Coupons.History(ctx, in.UserID, ids...)
 	if err != nil {
 		return nil, err
 	}
-	var payouts []payout.UserPayout
+	var payouts []campaign.UserPayout
 	if slices.Contains(readers, callerOf(ctx).Role) {
 		if payouts, err = a.cfg.Promotions.History(ctx, in.UserID); err != nil {
 			return nil, err

@@ -3,7 +3,6 @@ package api
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -21,10 +19,11 @@ import (
 
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // short are limits that a test can wait for.
-var short = Limits{Header: 300 * time.Millisecond, Leftover: 300 * time.Millisecond, Write: 600 * time.Millisecond}
+var short = web.Limits{Header: 300 * time.Millisecond, Leftover: 300 * time.Millisecond, Write: 600 * time.Millisecond}
 
 // shortConfig has the limits of bodies that are read.
 func shortConfig(c *Config) { c.BodyWait, c.UploadIdle = 300*time.Millisecond, 300*time.Millisecond }
@@ -33,17 +32,17 @@ func shortConfig(c *Config) { c.BodyWait, c.UploadIdle = 300*time.Millisecond, 3
 const patient = 10 * time.Second
 
 // serveHTTP puts a bundle's API behind a Server.
-func (b *bundle) serveHTTP(t *testing.T, limits Limits, edit ...func(*ServerConfig)) *Server {
+func (b *bundle) serveHTTP(t *testing.T, limits web.Limits, edit ...func(*web.ServerConfig)) *web.Server {
 	t.Helper()
-	cfg := ServerConfig{Listen: "127.0.0.1:0", AuthMode: AuthNone, Limits: limits, Log: b.api.cfg.Log}
+	cfg := web.ServerConfig{Listen: "127.0.0.1:0", AuthMode: web.AuthNone, Limits: limits, Log: b.api.cfg.Log}
 	for _, e := range edit {
 		e(&cfg)
 	}
-	s, err := NewServer(cfg)
+	s, err := web.NewServer(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Start(t.Context(), b.api); err != nil {
+	if err := s.Start(t.Context(), b.api.Router); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)
@@ -165,7 +164,7 @@ func TestWhatWaitsIsNotTakenForSlow(t *testing.T) {
 	t.Parallel()
 	b := setup(t, shortConfig)
 	b.serveHTTP(t, short)
-	b.shop.stand("42:u1", coupon.Status{Kind: coupon.Waiting, RequestID: "42:u1", Ticket: 7, Rank: 3}, nil)
+	b.shop.stand("42:u1", coupon.Status{Kind: coupon.StatusWaiting, RequestID: "42:u1", Ticket: 7, Rank: 3}, nil)
 	began := time.Now()
 	a := b.do(t, "POST", "/v1/coupons/42/issue", strings.NewReader(`{"userId":"u1"}`), "Content-Type", "application/json", "Prefer", "wait=1")
 	if a.want(t, http.StatusAccepted); time.Since(began) < time.Second {
@@ -173,157 +172,10 @@ func TestWhatWaitsIsNotTakenForSlow(t *testing.T) {
 	}
 }
 
-func TestSlowReaders(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	limits := Limits{Write: 2 * time.Second}
-	b.serveHTTP(t, limits)
-	ended := make(chan error, 1)
-	b.api.handle("alive", "GET /endless", func(w http.ResponseWriter, r *http.Request) {
-		page := bytes.Repeat([]byte{'x'}, 1<<20)
-		for {
-			if _, err := w.Write(page); err != nil {
-				ended <- errors.Join(err, r.Context().Err())
-				panic(http.ErrAbortHandler)
-			}
-		}
-	})
-	const big = 24 << 20
-	b.api.handle("alive", "GET /big", func(w http.ResponseWriter, _ *http.Request) {
-		page := bytes.Repeat([]byte{'x'}, 1<<20)
-		for range big >> 20 {
-			if _, err := w.Write(page); err != nil {
-				panic(http.ErrAbortHandler)
-			}
-		}
-	})
-
-	t.Run("WhoNeverReadsIsCut", func(t *testing.T) {
-		t.Parallel()
-		conn := b.raw(t, "GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n")
-		b.others(t)
-		select {
-		case err := <-ended:
-			if !errors.Is(err, os.ErrDeadlineExceeded) || !errors.Is(err, context.Canceled) {
-				t.Errorf("ended by %v", err)
-			}
-		case <-time.After(patient):
-			t.Fatal("it writes for ever")
-		}
-		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err == nil {
-			_, err = io.Copy(io.Discard, res.Body)
-			_ = res.Body.Close()
-		}
-		if err == nil {
-			t.Error("a cut answer looks like a whole one")
-		}
-	})
-
-	t.Run("WhoReadsSlowlyIsServed", func(t *testing.T) {
-		t.Parallel()
-		conn := b.raw(t, "GET /big HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		began, got := time.Now(), int64(0)
-		for {
-			n, err := io.CopyN(io.Discard, res.Body, 512<<10)
-			got += n
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				t.Fatalf("after %d bytes: %v", got, err)
-			}
-			time.Sleep(100 * time.Millisecond) // what makes it slow
-		}
-		if took := time.Since(began); got != big || took < 2*limits.Write {
-			t.Errorf("%d bytes in %s", got, took)
-		}
-	})
-}
-
-// TestAnExportThatNobodyReads ends where it stands still, and looks cut.
-func TestAnExportThatNobodyReads(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.serveHTTP(t, short)
-	ended := make(chan error, 1)
-	b.api.handle("alive", "GET /export", func(w http.ResponseWriter, r *http.Request) {
-		out := newCSVStream(w, "x.csv", "name")
-		var err error
-		for err == nil {
-			err = out.page([][]string{{strings.Repeat("x", 100_000)}})
-		}
-		ended <- err
-		b.api.end(out, r, err)
-	})
-	conn := b.raw(t, "GET /export HTTP/1.1\r\nHost: localhost\r\n\r\n")
-	b.others(t)
-	select {
-	case err := <-ended:
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("ended by %v", err)
-		}
-	case <-time.After(patient):
-		t.Fatal("it writes for ever")
-	}
-	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err == nil {
-		_, err = io.Copy(io.Discard, res.Body)
-		_ = res.Body.Close()
-	}
-	if err == nil {
-		t.Error("a cut export looks like a whole one")
-	}
-}
-
-func TestConnectionsAreBounded(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	s := b.serveHTTP(t, Limits{Connections: 3})
-	held := []net.Conn{b.raw(t, ""), b.raw(t, "GET / HT"), b.raw(t, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")}
-	one := make([]byte, 1)
-	if _, err := io.ReadFull(held[2], one); err != nil { // all three are in
-		t.Fatal(err)
-	}
-	waiting := b.raw(t, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-	waitFor(t, func() bool { return strings.Contains(b.log.String(), "raise http.max-connections") })
-	if err := waiting.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := waiting.Read(one); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("a fourth one was let in: %d, %v", n, err)
-	}
-	_ = held[0].Close()
-	if err := waiting.SetReadDeadline(time.Now().Add(patient)); err != nil {
-		t.Fatal(err)
-	}
-	if text, err := io.ReadAll(waiting); err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 200") {
-		t.Errorf("once there was a place: %q, %v", text, err)
-	}
-	// Where all places are taken, a stop does not wait for one.
-	b.raw(t, "GET / HT")
-	b.raw(t, "GET / HT")
-	stopped := make(chan struct{})
-	go func() { s.Stop(); close(stopped) }()
-	select {
-	case <-stopped:
-	case <-time.After(drainWait + patient):
-		t.Error("it does not stop")
-	}
-	if n := strings.Count(b.log.String(), "raise http.max-connections"); n != 1 {
-		t.Errorf("it was said %d times", n)
-	}
-}
-
 func TestFloodsOfHeaders(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.serveHTTP(t, Limits{})
+	b.serveHTTP(t, web.Limits{})
 	var many strings.Builder
 	for i := range 10_000 {
 		fmt.Fprintf(&many, "X-%d: 1\r\n", i)
@@ -355,7 +207,7 @@ func TestFloodsOfHeaders(t *testing.T) {
 				}
 				_ = res.Body.Close()
 			}
-			if res.StatusCode != http.StatusRequestHeaderFieldsTooLarge || !strings.Contains(string(body), `"`+tc.code+`"`) || res.Header.Get("Content-Type") != problemType {
+			if res.StatusCode != http.StatusRequestHeaderFieldsTooLarge || !strings.Contains(string(body), `"`+tc.code+`"`) || res.Header.Get("Content-Type") != web.ProblemType {
 				t.Errorf("%v %s", res, body)
 			}
 			b.others(t)
@@ -394,7 +246,7 @@ func TestFloodsOfHeaders(t *testing.T) {
 func TestABodyIsNoHead(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.serveHTTP(t, Limits{})
+	b.serveHTTP(t, web.Limits{})
 	id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
 	var file strings.Builder
 	file.WriteString("targetId\n\n")
@@ -425,9 +277,9 @@ func TestABodyIsNoHead(t *testing.T) {
 func TestHostileJSON(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.serveHTTP(t, Limits{})
+	b.serveHTTP(t, web.Limits{})
 	var others strings.Builder
-	for i := range bodyMost / 11 {
+	for i := range bodyMax / 11 {
 		fmt.Fprintf(&others, `"a%04d":0,`, i)
 	}
 	for name, tc := range map[string]struct {
@@ -436,17 +288,17 @@ func TestHostileJSON(t *testing.T) {
 		code   string
 	}{
 		"Huge":           {`{"name":"` + strings.Repeat("x", 200<<10) + `"}`, 413, "BODY_TOO_LARGE"},
-		"JustTooLarge":   {`{"name":"` + strings.Repeat("x", bodyMost) + `"}`, 413, "BODY_TOO_LARGE"},
-		"DeepArrays":     {strings.Repeat("[", bodyMost-1), 400, "MALFORMED"},
-		"DeepObjects":    {strings.Repeat(`{"a":`, bodyMost/5-1), 400, "MALFORMED"},
+		"JustTooLarge":   {`{"name":"` + strings.Repeat("x", bodyMax) + `"}`, 413, "BODY_TOO_LARGE"},
+		"DeepArrays":     {strings.Repeat("[", bodyMax-1), 400, "MALFORMED"},
+		"DeepObjects":    {strings.Repeat(`{"a":`, bodyMax/5-1), 400, "MALFORMED"},
 		"DeepInAField":   {`{"name":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `}`, 422, "INVALID"},
-		"ManyFields":     {`{` + strings.Repeat(`"ab":0,`, bodyMost/8-2) + `"b":0}`, 400, "MALFORMED"},
-		"HugeNumber":     {`{"amount":` + strings.Repeat("9", bodyMost-100) + `}`, 400, "MALFORMED"},
+		"ManyFields":     {`{` + strings.Repeat(`"ab":0,`, bodyMax/8-2) + `"b":0}`, 400, "MALFORMED"},
+		"HugeNumber":     {`{"amount":` + strings.Repeat("9", bodyMax-100) + `}`, 400, "MALFORMED"},
 		"NumberOfPowers": {`{"amount":1e999999999}`, 400, "MALFORMED"},
-		"LongName":       {`{"` + strings.Repeat("x", bodyMost-100) + `":1}`, 422, "INVALID"},
+		"LongName":       {`{"` + strings.Repeat("x", bodyMax-100) + `":1}`, 422, "INVALID"},
 		"OtherFields":    {`{` + others.String() + `"z":0}`, 422, "INVALID"},
-		"LongString":     {`{"name":"` + strings.Repeat("x", bodyMost-100) + `"}`, 422, "INVALID"},
-		"LongType":       {`{"name":"x","type":"` + strings.Repeat("x", bodyMost-100) + `"}`, 422, "INVALID"},
+		"LongString":     {`{"name":"` + strings.Repeat("x", bodyMax-100) + `"}`, 422, "INVALID"},
+		"LongType":       {`{"name":"x","type":"` + strings.Repeat("x", bodyMax-100) + `"}`, 422, "INVALID"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -462,7 +314,7 @@ func TestHostileJSON(t *testing.T) {
 func TestUploadPlaces(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *Config) { c.UploadsMost = 1 })
-	b.serveHTTP(t, Limits{})
+	b.serveHTTP(t, web.Limits{})
 	id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
 	path := "/v1/promotions/" + id + "/targets"
 	head := "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\nContent-Length: 1000000\r\n\r\ntargetId\n"
@@ -471,7 +323,7 @@ func TestUploadPlaces(t *testing.T) {
 	if r := b.upload(t, path, "targetId\n1\n").result(t); r.Accepted != 1 {
 		t.Errorf("%+v", r)
 	}
-	holder := b.raw(t, head+strings.Repeat("2\n", uploadHead))
+	holder := b.raw(t, head+strings.Repeat("2\n", uploadBytesMin))
 	waitFor(t, func() bool { return len(b.api.uploads) == 1 })
 	waited := make(chan answer, 1)
 	go func() { waited <- b.upload(t, path, "targetId\n3\n") }()
@@ -490,44 +342,11 @@ func TestUploadPlaces(t *testing.T) {
 		full := New(Config{UploadsMost: 1})
 		full.uploads <- struct{}{}
 		began := time.Now()
-		p, ok := errors.AsType[*Problem](full.takeUploadPlace(t.Context()))
-		if !ok || p.Status != http.StatusServiceUnavailable || p.Code != CodeTooManyUploads || p.GetHeaders().Get("Retry-After") == "" || time.Since(began) != uploadPlaceWait {
+		p, ok := errors.AsType[*web.Problem](full.acquireUploadSlot(t.Context()))
+		if !ok || p.Status != http.StatusServiceUnavailable || p.Code != CodeTooManyUploads || p.GetHeaders().Get("Retry-After") == "" || time.Since(began) != uploadSlotTimeout {
 			t.Errorf("%+v after %s", p, time.Since(began))
 		}
 	})
-}
-
-// TestManySlowReadersHaveLessTime each than one has.
-func TestManySlowReadersHaveLessTime(t *testing.T) {
-	t.Parallel()
-	held := new(atomic.Int64)
-	held.Store(heldMost)
-	w := &deadlines{}
-	paced := &pacedWriter{ResponseWriter: w, rc: http.NewResponseController(w), wait: time.Minute, held: held}
-	if _, err := paced.Write(nil); err != nil || w.last < 59*time.Second {
-		t.Errorf("%v, %s left", err, w.last)
-	}
-	if _, err := paced.Write([]byte("x")); err != nil || w.last > 2*time.Second || held.Load() != heldMost {
-		t.Errorf("%v, %s left, %d held", err, w.last, held.Load())
-	}
-	paced.WriteHeader(http.StatusOK)
-	if w.last < 59*time.Second {
-		t.Errorf("%s left", w.last)
-	}
-}
-
-// deadlines is a writer that notes how long it would be from now to its latest
-// deadline.
-type deadlines struct {
-	http.ResponseWriter
-	last time.Duration
-}
-
-func (d *deadlines) Write(b []byte) (int, error) { return len(b), nil }
-func (d *deadlines) WriteHeader(int)             {}
-func (d *deadlines) SetWriteDeadline(t time.Time) error {
-	d.last = time.Until(t)
-	return nil
 }
 
 // pacedSender brings so many bytes after each pause, and keeps to deadlines.
@@ -587,7 +406,7 @@ func TestGuardedBody(t *testing.T) {
 						break
 					}
 					if err != nil {
-						if tc.whole || !reward.HasCode(err, CodeBodyTimeout) {
+						if tc.whole || !reward.HasCode(err, web.CodeBodyTimeout) {
 							t.Error(err)
 						}
 						return

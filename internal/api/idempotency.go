@@ -16,39 +16,39 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 const (
-	idempotencyHeader = "Idempotency-Key"
-	idempotencyMax    = 255
-	// idempotencyLease is how long a request may take before its key is taken
-	// for one of an instance that has died.
+	idempotencyMax = 255
+	// idempotencyLease is the time after which a request in progress counts as
+	// crashed, and a repeat may run it again.
 	idempotencyLease = time.Minute
-	// idempotencyKept is how long answers are kept.
-	idempotencyKept = 24 * time.Hour
-	idempotencyWait = 5 * time.Second
+	// idempotencyTTL is the time that responses are retained.
+	idempotencyTTL = 24 * time.Hour
+	// idempotencyWriteTimeout is the timeout for writing a response.
+	idempotencyWriteTimeout = 5 * time.Second
 )
 
-// creating are the calls that make something new each time.
+// creating contains the operations that create something new each time.
 var creating = map[string]bool{
 	"create-promotion": true, "create-template": true, "issue-coupon": true, "reconcile": true, "create-api-key": true,
 }
 
 type claimKey struct{}
 
-// claimOf returns what the request that ctx belongs to holds under its
-// idempotency key; nil = it has none.
+// claimOf returns the record of the idempotency key that the request of ctx holds,
+// or nil if it has no key.
 func claimOf(ctx context.Context) *store.IdempotencyRecord {
 	c, _ := ctx.Value(claimKey{}).(*store.IdempotencyRecord)
 	return c
 }
 
-// once carries a call out once per idempotency key: who comes later hears the
-// same answer. What failed is let go, since nothing came of it. A key whose
-// holder has died is carried out again under the id that was reserved for it at
-// first; see claimOf.
+// once runs an operation once per idempotency key. Repeats get the same response. The
+// key of a failed operation is released, because it created nothing. If the first
+// attempt crashed, the operation runs again under the ID that was reserved for it;
+// see claimOf.
 func once[I, O any](ctx context.Context, a *API, operation string, in *I, f func(ctx context.Context, in *I) (*O, error)) (*O, error) {
 	given, err := idempotencyKey(ctx)
 	switch {
@@ -65,13 +65,13 @@ func once[I, O any](ctx context.Context, a *API, operation string, in *I, f func
 		return nil, err
 	}
 	rec, err := a.cfg.Idempotencies.IdempotencyBegin(ctx, store.IdempotencyBeginParams{
-		Key: key, Fingerprint: print, ID: a.cfg.IDs.Next(), Lease: idempotencyLease, Kept: idempotencyKept, Now: time.Now(),
+		Key: key, Fingerprint: print, ID: a.cfg.IDs.Next(), Lease: idempotencyLease, Kept: idempotencyTTL, Now: time.Now(),
 	})
 	switch {
 	case err != nil:
 		return nil, err
 	case string(rec.Fingerprint) != string(print):
-		return nil, newProblem(http.StatusUnprocessableEntity, CodeKeyReused, "this "+idempotencyHeader+" was used with another request; take a new one for each thing that is to be made")
+		return nil, web.NewProblem(http.StatusUnprocessableEntity, CodeKeyReused, "this "+web.IdempotencyHeader+" belongs to another request; use a new key for each new resource")
 	case rec.Done:
 		out := new(O)
 		if err := unseal(seal, rec.Answer, out); err != nil {
@@ -84,16 +84,16 @@ func once[I, O any](ctx context.Context, a *API, operation string, in *I, f func
 		}
 		return out, err
 	case !rec.Claimed:
-		p := newProblem(http.StatusConflict, CodeInProgress, "a request with this "+idempotencyHeader+" is under way; ask again for its answer")
-		p.retryAfter = 1
+		p := web.NewProblem(http.StatusConflict, CodeInProgress, "a request with this "+web.IdempotencyHeader+" is still in progress; repeat it later to get its response")
+		p.RetryAfter = 1
 		return nil, p
 	}
 	out, err := f(context.WithValue(ctx, claimKey{}, &rec), in)
 	if err != nil {
-		p := a.problem(ctx, err)
+		p := a.ProblemOf(ctx, err)
 		a.settle(ctx, func(ctx context.Context) error {
 			if p.Status >= http.StatusInternalServerError {
-				return a.cfg.Idempotencies.IdempotencyRelease(ctx, key, rec.BegunAt) // it may have happened
+				return a.cfg.Idempotencies.IdempotencyRelease(ctx, key, rec.BegunAt) // the change may have been made
 			}
 			return a.cfg.Idempotencies.IdempotencyDrop(ctx, key, rec.BegunAt)
 		})
@@ -110,17 +110,17 @@ func once[I, O any](ctx context.Context, a *API, operation string, in *I, f func
 	return out, nil
 }
 
-// settle writes what becomes of a key, though the caller may have left. When
-// that cannot be written, the key is free after its lease.
+// settle records the outcome of a key, even if the caller has left. If that fails,
+// the key becomes free when its lease expires.
 func (a *API) settle(ctx context.Context, write func(ctx context.Context) error) {
-	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), idempotencyWait)
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), idempotencyWriteTimeout)
 	defer cancel()
 	if err := write(late); err != nil {
-		a.log.Warn(obs.Failed, err, "request_id", requestID(ctx), "what", "answer under an idempotency key")
+		a.log.Warn("storing idempotent response failed", err, "request_id", web.RequestID(ctx))
 	}
 }
 
-// idempotencyKey reads the key of a request; "" = none.
+// idempotencyKey returns the key of a request, or "".
 func idempotencyKey(ctx context.Context) (string, error) {
 	given := callerOf(ctx).idempotency
 	if len(given) == 0 {
@@ -128,7 +128,7 @@ func idempotencyKey(ctx context.Context) (string, error) {
 	}
 	odd := func(r rune) bool { return r < ' ' || r > '~' }
 	if len(given) > 1 || given[0] == "" || len(given[0]) > idempotencyMax || strings.ContainsFunc(given[0], odd) {
-		return "", malformed(idempotencyHeader, fmt.Sprintf("must be one text of 1 to %d visible ASCII characters", idempotencyMax))
+		return "", web.Malformed(web.IdempotencyHeader, fmt.Sprintf("must be one text of 1 to %d visible ASCII characters", idempotencyMax))
 	}
 	return given[0], nil
 }
@@ -137,14 +137,14 @@ func idempotencyKey(ctx context.Context) (string, error) {
 func idempotencyParam() *huma.Param {
 	low, high := 1, idempotencyMax
 	return &huma.Param{
-		Name: idempotencyHeader, In: "header",
-		Description: "Makes a repeat safe: for 24 hours the same key with the same request answers the same, and makes nothing new. " +
-			"Another request under it is 422 IDEMPOTENCY_KEY_REUSED, one that is still under way 409 IDEMPOTENCY_IN_PROGRESS. What failed keeps no answer",
+		Name: web.IdempotencyHeader, In: "header",
+		Description: "Makes a repeat safe: for 24 hours, the same request with the same key gets the same response and creates nothing new. " +
+			"A different request with the key is 422 IDEMPOTENCY_KEY_REUSED; a repeat while the first is in progress is 409 IDEMPOTENCY_IN_PROGRESS. Failed requests can be repeated with the same key",
 		Schema: &huma.Schema{Type: huma.TypeString, MinLength: &low, MaxLength: &high, Pattern: "^[ -~]+$"},
 	}
 }
 
-// fingerprint stands for what a request says, but for its headers.
+// fingerprint returns a hash of a request without its headers.
 func fingerprint(in any) ([]byte, error) {
 	v := reflect.Indirect(reflect.ValueOf(in))
 	said := map[string]any{}
@@ -156,26 +156,26 @@ func fingerprint(in any) ([]byte, error) {
 	}
 	text, err := json.Marshal(said)
 	if err != nil {
-		return nil, fmt.Errorf("fingerprint of a request: %w", err)
+		return nil, fmt.Errorf("hashing the request failed: %w", err)
 	}
 	return hashOf("request", []string{string(text)}), nil
 }
 
-// hashOf hashes texts so that no two lists of them look alike.
+// hashOf hashes a list of texts. Different lists have different input to the hash.
 func hashOf(kind string, texts []string) []byte {
 	h := sha256.New()
 	for _, t := range append([]string{kind}, texts...) {
-		_, _ = fmt.Fprintf(h, "%d:%s", len(t), t) // a hash takes everything
+		_, _ = fmt.Fprintf(h, "%d:%s", len(t), t) // writing to a hash never fails
 	}
 	return h.Sum(nil)
 }
 
-// sealed is an answer that only who knows its idempotency key can read: one may
-// hold a new API key.
+// sealed encrypts a response so that only a caller with its idempotency key can read
+// it. The response may contain a new API key.
 func sealed(key []byte, out any) ([]byte, error) {
 	text, err := json.Marshal(out)
 	if err != nil {
-		return nil, fmt.Errorf("keep an answer: %w", err)
+		return nil, fmt.Errorf("encoding the idempotent response failed: %w", err)
 	}
 	box, err := boxOf(key)
 	if err != nil {
@@ -188,24 +188,26 @@ func sealed(key []byte, out any) ([]byte, error) {
 	return box.Seal(nonce, nonce, text, nil), nil
 }
 
+// unseal decrypts a response into out.
 func unseal(key, answer []byte, out any) error {
 	box, err := boxOf(key)
 	if err != nil {
 		return err
 	}
 	if len(answer) < box.NonceSize() {
-		return fmt.Errorf("a kept answer has only %d bytes", len(answer))
+		return fmt.Errorf("the stored response has only %d bytes", len(answer))
 	}
 	text, err := box.Open(nil, answer[:box.NonceSize()], answer[box.NonceSize():], nil)
 	if err != nil {
-		return fmt.Errorf("open a kept answer: %w", err)
+		return fmt.Errorf("decrypting the stored response failed: %w", err)
 	}
 	if err := json.Unmarshal(text, out); err != nil {
-		return fmt.Errorf("read a kept answer: %w", err)
+		return fmt.Errorf("decoding the stored response failed: %w", err)
 	}
 	return nil
 }
 
+// boxOf returns the cipher for a key.
 func boxOf(key []byte) (cipher.AEAD, error) {
 	block, err := aes.NewCipher(key)
 	if err != nil {

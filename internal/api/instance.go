@@ -11,42 +11,41 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 const (
-	// streamsMax is how many streams are shown, the busiest first.
+	// streamsMax limits the streams that are shown, busiest first.
 	streamsMax = 100
-	// streamAskers is how many of them are asked for at a time.
-	streamAskers = 8
+	// streamReaders is the number of streams that are read at a time.
+	streamReaders = 8
 )
 
-// degradedQueue names the work queue among the parts that do not answer.
+// degradedQueue is the name of the work queue in degraded.
 const degradedQueue = "queue"
 
-// Instance is a running process of Largesse, or one that was not heard of
-// lately.
+// Instance is a Largesse process that runs, or that stopped sending heartbeats.
 type Instance struct {
 	Name       string         `json:"name" example:"host-1"`
 	Version    string         `json:"version"`
 	Roles      []string       `json:"roles" nullable:"false"`
-	Alive      bool           `json:"alive" doc:"Whether it was heard of in time"`
+	Alive      bool           `json:"alive" doc:"Whether its heartbeats arrive in time"`
 	StartedAt  time.Time      `json:"startedAt"`
-	SeenAt     time.Time      `json:"seenAt" doc:"When it was last heard of; it is forgotten a day later"`
-	AliveUntil time.Time      `json:"aliveUntil" doc:"When it is taken for dead unless it is heard of again"`
-	Consumers  int            `json:"consumers" doc:"Of all its pools; 0 when it is not alive"`
-	Pools      []InstancePool `json:"pools" nullable:"false" doc:"By promotion, as a living instance told last; empty when it is not alive"`
+	SeenAt     time.Time      `json:"seenAt" doc:"Time of the last heartbeat; the instance is removed a day later"`
+	AliveUntil time.Time      `json:"aliveUntil" doc:"When it counts as crashed without another heartbeat"`
+	Consumers  int            `json:"consumers" doc:"Consumers in all of its pools; 0 if it is not alive"`
+	Pools      []InstancePool `json:"pools" nullable:"false" doc:"Ordered by promotion, as of the last heartbeat; empty if it is not alive"`
 }
 
-// InstancePool is the pool of one promotion on one instance.
+// InstancePool is the pool of a promotion on an instance.
 type InstancePool struct {
 	PromotionID string    `json:"promotionId"`
 	Type        string    `json:"type" enum:"POINT,VOUCHER"`
 	Consumers   int       `json:"consumers"`
-	InHand      int       `json:"inHand" doc:"Entries read and not settled, when the instance was last heard of"`
+	InHand      int       `json:"inHand" doc:"Pending entries at the time of the last heartbeat"`
 	StartedAt   time.Time `json:"startedAt"`
 }
 
@@ -56,7 +55,7 @@ func instanceOf(i store.Instance) Instance {
 		StartedAt: i.StartedAt.UTC(), SeenAt: i.SeenAt.UTC(), AliveUntil: i.AliveUntil.UTC(), Pools: []InstancePool{},
 	}
 	if !i.Alive {
-		return out // what it told last is no more so
+		return out // its last report is out of date
 	}
 	for _, p := range i.Pools {
 		out.Consumers += p.Consumers
@@ -67,30 +66,30 @@ func instanceOf(i store.Instance) Instance {
 	return out
 }
 
-// WorkStream is a work stream in short.
+// WorkStream is a summary of a promotion's stream.
 type WorkStream struct {
 	PromotionID            string `json:"promotionId"`
 	Type                   string `json:"type" enum:"POINT,VOUCHER"`
-	Key                    string `json:"key,omitempty" doc:"Of the stream in Redis; absent for one in process"`
-	Length                 int64  `json:"length" doc:"Entries that are not settled: lag and pending"`
-	Lag                    int64  `json:"lag" doc:"Entries that nobody has read yet"`
-	Pending                int64  `json:"pending" doc:"Entries read and not settled"`
-	OldestPendingAgeMillis int64  `json:"oldestPendingAgeMillis" doc:"Since the oldest pending entry was added; 0 when none is pending"`
-	Consumers              int    `json:"consumers" doc:"Registered consumers, of all instances"`
+	Key                    string `json:"key,omitempty" doc:"Key of the stream in Redis; absent if the queue is in process"`
+	Length                 int64  `json:"length" doc:"Entries in the stream: lag plus pending"`
+	Lag                    int64  `json:"lag" doc:"Entries not delivered yet"`
+	Pending                int64  `json:"pending" doc:"Entries delivered and not acknowledged"`
+	OldestPendingAgeMillis int64  `json:"oldestPendingAgeMillis" doc:"Milliseconds since the oldest pending entry was added; 0 if none is pending"`
+	Consumers              int    `json:"consumers" doc:"Registered consumers of all instances"`
 }
 
 type instanceListOutput struct {
 	Body struct {
-		Items    []Instance   `json:"items" nullable:"false" doc:"By name; one page holds them all"`
-		Streams  []WorkStream `json:"streams,omitzero" nullable:"false" doc:"Of the promotions with work dispatched, the 100 with the most first; absent when the queue does not answer"`
-		Degraded []string     `json:"degraded,omitempty" nullable:"false" doc:"Parts that did not answer: queue"`
+		Items    []Instance   `json:"items" nullable:"false" doc:"All instances, ordered by name"`
+		Streams  []WorkStream `json:"streams,omitzero" nullable:"false" doc:"Streams of the 100 promotions with the most dispatched payouts, most first; absent if the queue does not answer"`
+		Degraded []string     `json:"degraded,omitempty" nullable:"false" doc:"Parts that did not answer; queue is the only one"`
 	}
 }
 
 func (a *API) addInstances() {
 	call(a, huma.Operation{
 		OperationID: "list-instances", Method: http.MethodGet, Path: "/v1/instances", Tags: []string{"instances"},
-		Summary: "List instances with their pools, and the streams they work on",
+		Summary: "List instances with their pools, and the streams of promotions",
 	}, a.listInstances)
 }
 
@@ -110,14 +109,14 @@ func (a *API) listInstances(ctx context.Context, _ *struct{}) (*instanceListOutp
 	}
 	out.Body.Streams, err = a.workStreams(ctx, busiest(active))
 	if err != nil {
-		a.log.Debug(obs.Unavailable, "request_id", requestID(ctx), "error", err)
+		a.log.Debug("work queue unavailable", "request_id", web.RequestID(ctx), "error", err)
 		out.Body.Streams, out.Body.Degraded = nil, []string{degradedQueue}
 	}
 	return out, nil
 }
 
-// busiest returns the promotions with work dispatched, those with the most
-// first, no more than streamsMax.
+// busiest returns the promotions with the most dispatched payouts, most first. It
+// returns at most streamsMax, and none without dispatched payouts.
 func busiest(active []store.PromotionView) []store.PromotionView {
 	busy := slices.DeleteFunc(slices.Clone(active), func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Queued] == 0 })
 	slices.SortStableFunc(busy, func(a, b store.PromotionView) int {
@@ -126,18 +125,18 @@ func busiest(active []store.PromotionView) []store.PromotionView {
 	return busy[:min(len(busy), streamsMax)]
 }
 
-// workStreams asks for the streams of promotions, a few at a time, for no
-// longer than queueWait in all. The first failure ends it.
+// workStreams reads the streams of promotions, a few at a time, within
+// queueTimeout. The first error ends it.
 func (a *API) workStreams(ctx context.Context, views []store.PromotionView) ([]WorkStream, error) {
-	bounded, done := context.WithTimeout(ctx, queueWait)
+	bounded, done := context.WithTimeout(ctx, queueTimeout)
 	defer done()
 	ctx, fail := context.WithCancelCause(bounded)
 	defer fail(nil)
 	out := make([]WorkStream, len(views))
 	var next atomic.Int64
-	var askers sync.WaitGroup
-	for range min(streamAskers, len(views)) {
-		askers.Go(func() {
+	var workers sync.WaitGroup
+	for range min(streamReaders, len(views)) {
+		workers.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(views) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
 				var err error
 				if out[i], err = a.workStream(ctx, views[i]); err != nil {
@@ -146,13 +145,13 @@ func (a *API) workStreams(ctx context.Context, views []store.PromotionView) ([]W
 			}
 		})
 	}
-	askers.Wait()
+	workers.Wait()
 	return out, context.Cause(ctx)
 }
 
 func (a *API) workStream(ctx context.Context, v store.PromotionView) (WorkStream, error) {
 	s := queue.Stream{Type: v.Type, PromotionID: v.ID}
-	info, consumers, err := a.askStream(ctx, s)
+	info, consumers, err := a.inspectStream(ctx, s)
 	if err != nil {
 		return WorkStream{}, err
 	}
@@ -161,7 +160,7 @@ func (a *API) workStream(ctx context.Context, v store.PromotionView) (WorkStream
 	}
 	out.Key, _ = a.cfg.StreamNames(s)
 	if !info.OldestPendingAt.IsZero() {
-		// The queue's clock may be ahead of ours.
+		// The queue's clock may be ahead.
 		out.OldestPendingAgeMillis = max(time.Since(info.OldestPendingAt).Milliseconds(), 0)
 	}
 	return out, nil

@@ -117,8 +117,8 @@ func TestInstances(t *testing.T) {
 				t.Fatalf("stream %d is of promotion %v", i, id)
 			}
 		}
-		if b.queue.openMax != streamAskers || len(b.queue.asked) != streamsMax {
-			t.Errorf("%d calls at a time, want %d; %d streams were asked for", b.queue.openMax, streamAskers, len(b.queue.asked))
+		if b.queue.openMax != streamReaders || len(b.queue.asked) != streamsMax {
+			t.Errorf("%d calls at a time, want %d; %d streams were asked for", b.queue.openMax, streamReaders, len(b.queue.asked))
 		}
 	})
 

@@ -13,60 +13,61 @@ import (
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
-// Issuing answers who asks for a coupon.
+// Issuing handles coupon requests.
 type Issuing interface {
 	Request(ctx context.Context, cmd coupon.IssueCommand) (coupon.Status, error)
 	Status(ctx context.Context, id reward.TemplateID, user string) (coupon.Status, error)
 }
 
-// WatchFunc begins to watch the request of a user at a template that has a
-// ticket, 0 = before a draw, or a later one: news come on the channel, each time
-// that there are any, and none after how it has ended. stop ends the watching.
-type WatchFunc func(id reward.TemplateID, user string, ticket int64) (news <-chan coupon.Status, stop func())
+// WatchFunc follows the request of a user for a template that has this ticket or a
+// later one; 0 means that it waits for a draw. Updates arrive on the channel until
+// the request has ended. stop ends the watch.
+type WatchFunc func(id reward.TemplateID, user string, ticket int64) (updates <-chan coupon.Status, stop func())
 
-// IssueRequest is where the request for a coupon stands.
+// IssueRequest is the state of a coupon request in JSON.
 type IssueRequest struct {
-	RequestID           string  `json:"requestId" doc:"{templateId}:{userId}; names the latest request of the user" example:"42:u7"`
+	RequestID           string  `json:"requestId" doc:"{templateId}:{userId}; identifies the latest request of the user" example:"42:u7"`
 	Status              string  `json:"status" enum:"WAITING,ISSUED,REJECTED"`
-	Ticket              int64   `json:"ticket,omitempty" doc:"Place in the order of issue; absent before a draw"`
-	QueueRank           *int64  `json:"queueRank,omitempty" doc:"People in front, 0 is next; for one ticket it never rises. Of WAITING; absent before a draw"`
-	EstimatedWaitMillis int64   `json:"estimatedWaitMillis,omitempty" doc:"Of WAITING; absent when it is not known"`
-	Coupon              *Coupon `json:"coupon,omitempty" doc:"Of ISSUED"`
-	Reason              string  `json:"reason,omitempty" doc:"Of REJECTED: SOLD_OUT, USER_LIMIT, NOT_DRAWN, ERROR" example:"SOLD_OUT"`
-	Duplicate           bool    `json:"duplicate,omitempty" doc:"The user had asked before: this is that request"`
+	Ticket              int64   `json:"ticket,omitempty" doc:"Ticket number; coupons are issued in the order of their tickets; absent before a draw"`
+	QueueRank           *int64  `json:"queueRank,omitempty" doc:"Requests ahead; 0 is next; for one ticket it never rises. Only if WAITING; absent before a draw"`
+	EstimatedWaitMillis int64   `json:"estimatedWaitMillis,omitempty" doc:"Only if WAITING; absent: unknown"`
+	Coupon              *Coupon `json:"coupon,omitempty" doc:"Only if ISSUED"`
+	Reason              string  `json:"reason,omitempty" doc:"Only if REJECTED: SOLD_OUT, USER_LIMIT, NOT_DRAWN or ERROR" example:"SOLD_OUT"`
+	Duplicate           bool    `json:"duplicate,omitempty" doc:"Whether this is an earlier request of the user"`
 }
 
 func issueRequestOf(s coupon.Status) *IssueRequest {
 	r := &IssueRequest{RequestID: s.RequestID, Status: string(s.Kind), Ticket: s.Ticket, Duplicate: s.Duplicate}
 	switch s.Kind {
-	case coupon.Waiting:
+	case coupon.StatusWaiting:
 		if s.Ticket != 0 {
 			r.QueueRank, r.EstimatedWaitMillis = &s.Rank, s.Wait.Milliseconds()
 		}
-	case coupon.Issued:
+	case coupon.StatusIssued:
 		r.Coupon = couponOf(&s.Coupon)
-	case coupon.Rejected:
+	case coupon.StatusRejected:
 		r.Reason = s.Reason
 	}
 	return r
 }
 
-// rejections say what a reason means.
+// rejections explains the reasons of rejections.
 var rejections = map[string]string{
-	reward.ReasonSoldOut:   "every coupon of this template was taken before this request's turn; one that is cancelled becomes free again",
-	reward.ReasonUserLimit: "this user has had as many coupons of this template as one may have",
-	reward.ReasonNotDrawn:  "the draw has gone to others; ask again in case a coupon becomes free",
-	reward.ReasonError:     "the coupon could not be issued, however often it was tried; ask again",
+	reward.ReasonSoldOut:   "every coupon of this template was issued before this request's turn; a cancelled coupon becomes available",
+	reward.ReasonUserLimit: "the user has reached the limit of this template",
+	reward.ReasonNotDrawn:  "the draw selected other users; request again in case a coupon becomes available",
+	reward.ReasonError:     "issuing the coupon failed repeatedly; request it again",
 }
 
 // IssueCoupon is the body of POST /v1/coupons/{templateId}/issue.
 type IssueCoupon struct {
-	UserID string `json:"userId,omitempty" minLength:"1" doc:"Who gets the coupon; may be left out with a shopper's token, which says it"`
+	UserID string `json:"userId,omitempty" minLength:"1" doc:"User who gets the coupon; optional with a shopper's token, which names the user"`
 }
 
-// Resolve adds what the schema cannot say.
+// Resolve checks what the schema cannot express.
 func (b *IssueCoupon) Resolve(ctx huma.Context) []error {
 	if b.UserID == "" {
 		if b.UserID = callerOf(ctx.Context()).User; b.UserID == "" {
@@ -80,14 +81,14 @@ func (b *IssueCoupon) Resolve(ctx huma.Context) []error {
 }
 
 type issueInput struct {
-	TemplateID string `path:"templateId" doc:"Template id"`
-	Prefer     string `header:"Prefer" doc:"wait=N holds the answer until the outcome is known, for at most N seconds, N at most 30 (RFC 7240)" example:"wait=5"`
+	TemplateID string `path:"templateId" doc:"Template ID"`
+	Prefer     string `header:"Prefer" doc:"wait=N delays the response until the outcome is known, for at most N seconds; N is at most 30 (RFC 7240)" example:"wait=5"`
 	Body       IssueCoupon
 
-	wait time.Duration // of Prefer; 0 = none
+	wait time.Duration // from Prefer; 0: none
 }
 
-// Resolve reads every Prefer header.
+// Resolve parses all Prefer headers.
 func (in *issueInput) Resolve(ctx huma.Context) []error {
 	var headers []string
 	ctx.EachHeader(func(name, value string) {
@@ -95,11 +96,11 @@ func (in *issueInput) Resolve(ctx huma.Context) []error {
 			headers = append(headers, value)
 		}
 	})
-	in.wait = preferredWait(headers)
+	in.wait = web.PreferredWait(headers)
 	return nil
 }
 
-// applied is the value of Preference-Applied.
+// applied returns the value of Preference-Applied.
 func (in *issueInput) applied() string {
 	if in.wait == 0 {
 		return ""
@@ -109,8 +110,8 @@ func (in *issueInput) applied() string {
 
 type issueOutput struct {
 	Status   int
-	Location string `header:"Location" doc:"Path of the coupon, or of the request while it waits"`
-	Applied  string `header:"Preference-Applied" doc:"The wait that was granted; absent without one"`
+	Location string `header:"Location" doc:"Path of the coupon, or of the request while it waits; relative to this call"`
+	Applied  string `header:"Preference-Applied" doc:"The granted wait; absent: none"`
 	Body     *IssueRequest
 }
 
@@ -118,11 +119,11 @@ type issueRequestInput struct {
 	RequestID string `path:"requestId" doc:"{templateId}:{userId}, percent-encoded; it splits at its first colon" example:"42:u7"`
 }
 
-// requestParts splits the id of a request.
+// requestParts splits the ID of a coupon request.
 func requestParts(s string) (reward.TemplateID, string, error) {
 	id, user, err := reward.ParseRequestID(s)
 	if err != nil {
-		return 0, "", malformed("requestId", err.Error())
+		return 0, "", web.Malformed("requestId", err.Error())
 	}
 	return id, user, nil
 }
@@ -136,21 +137,21 @@ func (a *API) addIssuing() {
 	const path = "/v1/coupons/{templateId}/issue"
 	call(a, huma.Operation{
 		OperationID: "issue-coupon", Method: http.MethodPost, Path: path, Tags: tags,
-		Summary: "Ask for a coupon", DefaultStatus: http.StatusAccepted,
-		Description: "202: the request waits, and GET /v1/issue-requests/{requestId} tells how it comes on. 201: the coupon is issued. " +
-			"A repeat (duplicate: true) is 200 with the coupon that the user has, or 202 with the same ticket while it waits. " +
+		Summary: "Request a coupon", DefaultStatus: http.StatusAccepted,
+		Description: "202: the request waits; GET /v1/issue-requests/{requestId} shows its progress. 201: the coupon is issued. " +
+			"A repeat (duplicate: true) is 200 with the user's coupon, or 202 with the same ticket while the request waits. " +
 			"409: SOLD_OUT, NOT_OPEN (with opensAt), CLOSED, USER_LIMIT, and after a wait also NOT_DRAWN and ERROR.",
 	}, a.issueCoupon)
-	answers := a.huma.OpenAPI().Paths[path].Post.Responses
-	for status, what := range map[string]string{"200": "The coupon that the user has", "201": "The coupon is issued"} {
+	answers := a.OpenAPI().Paths[path].Post.Responses
+	for status, what := range map[string]string{"200": "The user's existing coupon", "201": "The coupon is issued"} {
 		same := *answers["202"]
 		same.Description = what
 		answers[status] = &same
 	}
 	call(a, huma.Operation{
 		OperationID: "get-issue-request", Method: http.MethodGet, Path: "/v1/issue-requests/{requestId}", Tags: tags,
-		Summary:     "Show where the latest request of a user at a template stands",
-		Description: "404 REQUEST_UNKNOWN: it was never made, or it was lost before it was issued; asking again gives a new ticket.",
+		Summary:     "Show the state of a user's latest request for a template",
+		Description: "404 REQUEST_UNKNOWN: the user has no request for this template, or Redis lost it before a coupon was issued; request the coupon again to get a ticket.",
 	}, a.getIssueRequest)
 }
 
@@ -159,56 +160,56 @@ func (a *API) issueCoupon(ctx context.Context, in *issueInput) (*issueOutput, er
 	if err != nil {
 		return nil, err
 	}
-	if err := onlyOwn(ctx, in.Body.UserID); err != nil {
+	if err := checkOwnUser(ctx, in.Body.UserID); err != nil {
 		return nil, err
 	}
 	if wait, ok := a.cfg.UserLimits.Allow(in.Body.UserID); !ok {
-		return nil, tooMany(wait, "this user has asked too often (http.rate-limit-per-user)")
+		return nil, tooMany(wait, "too many coupon requests for this user (http.rate-limit-per-user)")
 	}
 	status, err := a.request(ctx, id, in.Body.UserID)
 	if err != nil {
 		return nil, err
 	}
-	if status.Kind == coupon.Waiting && in.wait > 0 {
-		status = a.hold(ctx, id, in.Body.UserID, status, in.wait)
+	if status.Kind == coupon.StatusWaiting && in.wait > 0 {
+		status = a.await(ctx, id, in.Body.UserID, status, in.wait)
 	}
 	out := &issueOutput{Applied: in.applied()}
-	return out, out.tell(status)
+	return out, out.setStatus(status)
 }
 
-// tell makes the answer of a status; one that was refused is a problem.
-func (out *issueOutput) tell(status coupon.Status) error {
+// setStatus sets the response for a status. A rejection is a problem.
+func (out *issueOutput) setStatus(status coupon.Status) error {
 	out.Body = issueRequestOf(status)
 	switch {
-	case status.Kind == coupon.Rejected:
-		p := newProblem(http.StatusConflict, status.Reason, rejections[status.Reason])
-		p.applied = out.Applied
+	case status.Kind == coupon.StatusRejected:
+		p := web.NewProblem(http.StatusConflict, status.Reason, rejections[status.Reason])
+		p.Applied = out.Applied
 		return p
-	case status.Kind == coupon.Waiting:
-		out.Status, out.Location = http.StatusAccepted, "/v1/issue-requests/"+url.PathEscape(status.RequestID)
+	case status.Kind == coupon.StatusWaiting:
+		out.Status, out.Location = http.StatusAccepted, "../../issue-requests/"+url.PathEscape(status.RequestID)
 		return nil
 	case status.Duplicate:
 		out.Status = http.StatusOK
 	default:
 		out.Status = http.StatusCreated
 	}
-	out.Location = "/v1/coupons/" + out.Body.Coupon.ID
+	out.Location = "../" + out.Body.Coupon.ID
 	return nil
 }
 
-// clockSlack is how far the clocks of two instances may be apart.
-const clockSlack = 5 * time.Second
+// clockSkewMax is the tolerated difference between the clocks of two instances.
+const clockSkewMax = 5 * time.Second
 
-// request asks for a coupon. Under an idempotency key whose holder has died it
-// is not known whether he had asked: what the user has got since then, or waits
-// for, counts as that.
+// request requests a coupon. If an earlier attempt under the same idempotency key
+// crashed, it may have requested the coupon already. A coupon that the user got
+// since then, or a waiting request, then counts as its outcome.
 func (a *API) request(ctx context.Context, id reward.TemplateID, user string) (coupon.Status, error) {
 	if c := claimOf(ctx); c != nil && c.Again {
 		status, err := a.cfg.Issuing.Status(ctx, id, user)
 		switch {
 		case err != nil && !reward.HasCode(err, reward.CodeRequestUnknown):
 			return status, err
-		case err == nil && status.Kind == coupon.Waiting:
+		case err == nil && status.Kind == coupon.StatusWaiting:
 			status.Duplicate = true
 			return status, nil
 		}
@@ -217,16 +218,16 @@ func (a *API) request(ctx context.Context, id reward.TemplateID, user string) (c
 			return status, err
 		}
 		for _, got := range latest {
-			if got.TemplateID == id && !got.IssuedAt.Before(c.FirstAt.Add(-clockSlack)) {
-				return coupon.Status{RequestID: reward.RequestID(id, user), Kind: coupon.Issued, Ticket: got.Ticket, Coupon: got, Duplicate: true}, nil
+			if got.TemplateID == id && !got.IssuedAt.Before(c.FirstAt.Add(-clockSkewMax)) {
+				return coupon.Status{RequestID: reward.RequestID(id, user), Kind: coupon.StatusIssued, Ticket: got.Ticket, Coupon: got, Duplicate: true}, nil
 			}
 		}
 	}
 	return a.cfg.Issuing.Request(ctx, coupon.IssueCommand{TemplateID: id, UserID: user})
 }
 
-// replayed brings a kept answer up to date: what waited then may have ended. Of
-// a later request of the same user nothing is told.
+// replayed updates a stored response, because the request may have ended. It does not
+// show a later request of the same user.
 func (out *issueOutput) replayed(ctx context.Context, a *API) error {
 	out.Body.Duplicate = true
 	if out.Status == http.StatusCreated {
@@ -242,34 +243,34 @@ func (out *issueOutput) replayed(ctx context.Context, a *API) error {
 	status, err := a.cfg.Issuing.Status(ctx, id, user)
 	switch {
 	case err != nil:
-		return err // also when Redis has lost it: one has to ask again, under a new key
+		return err // also if Redis lost the request: the user must request again, with a new key
 	case out.Body.Ticket != 0 && status.Ticket != out.Body.Ticket:
-		return nil // the entrants of a draw get theirs later
+		return nil // entrants of a draw get their tickets later
 	}
 	status.Duplicate = true
-	return out.tell(status)
+	return out.setStatus(status)
 }
 
-// hold waits until a request has ended, or the time has, and returns where it
-// stands then. An instance that stops does not wait: the ticket is kept.
-func (a *API) hold(ctx context.Context, id reward.TemplateID, user string, status coupon.Status, wait time.Duration) coupon.Status {
-	news, stop := a.cfg.Watch(id, user, status.Ticket)
+// await waits for the outcome of a request, for at most wait, and returns its
+// status. It does not wait while the instance drains: the ticket stays valid.
+func (a *API) await(ctx context.Context, id reward.TemplateID, user string, status coupon.Status, wait time.Duration) coupon.Status {
+	updates, stop := a.cfg.Watch(id, user, status.Ticket)
 	defer stop()
-	over := time.NewTimer(wait)
-	defer over.Stop()
-	for status.Kind == coupon.Waiting {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for status.Kind == coupon.StatusWaiting {
 		select {
-		case s := <-news:
-			if s.Kind != coupon.Waiting && s.Ticket < status.Ticket {
-				continue // of an earlier request of his: this one was lost
+		case s := <-updates:
+			if s.Kind != coupon.StatusWaiting && s.Ticket < status.Ticket {
+				continue // from an earlier request of this user; this one was lost
 			}
 			s.Duplicate = status.Duplicate
 			status = s
-		case <-over.C:
+		case <-timer.C:
 			return status
 		case <-ctx.Done():
 			return status
-		case <-a.draining.begins():
+		case <-a.DrainBegins():
 			return status
 		}
 	}
@@ -281,7 +282,7 @@ func (a *API) getIssueRequest(ctx context.Context, in *issueRequestInput) (*issu
 	if err != nil {
 		return nil, err
 	}
-	if err := onlyOwn(ctx, user); err != nil {
+	if err := checkOwnUser(ctx, user); err != nil {
 		return nil, err
 	}
 	status, err := a.cfg.Issuing.Status(ctx, id, user)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // wire is an API whose requests pass through no network, so that time in a
@@ -91,12 +92,12 @@ func TestIssueEvents(t *testing.T) {
 	t.Parallel()
 	const path = "/v1/issue-requests/42:u7/events"
 	rank := func(n int64) coupon.Status {
-		return coupon.Status{RequestID: "42:u7", Kind: coupon.Waiting, Ticket: 9, Rank: n}
+		return coupon.Status{RequestID: "42:u7", Kind: coupon.StatusWaiting, Ticket: 9, Rank: n}
 	}
-	got := coupon.Status{RequestID: "42:u7", Kind: coupon.Issued, Ticket: 9, Coupon: issued(2, 42, "u7", 9)}
+	got := coupon.Status{RequestID: "42:u7", Kind: coupon.StatusIssued, Ticket: 9, Coupon: issued(2, 42, "u7", 9)}
 	const result = "event: result\nid: 9.ISSUED\ndata: {\"requestId\":\"42:u7\",\"status\":\"ISSUED\",\"ticket\":9," +
 		"\"coupon\":{\"id\":\"2\",\"code\":\"CODE-2\",\"templateId\":\"42\",\"userId\":\"u7\",\"ticket\":9,\"status\":\"ISSUED\",\"issuedAt\":\"2026-11-21T01:02:03Z\"}}\n\n"
-	earlier := coupon.Status{RequestID: "42:u7", Kind: coupon.Issued, Ticket: 4, Coupon: issued(1, 42, "u7", 4)}
+	earlier := coupon.Status{RequestID: "42:u7", Kind: coupon.StatusIssued, Ticket: 4, Coupon: issued(1, 42, "u7", 4)}
 	event := func(n string) string {
 		return "event: rank\nid: 9." + n + "\ndata: {\"requestId\":\"42:u7\",\"status\":\"WAITING\",\"ticket\":9,\"queueRank\":" + n + "}\n\n"
 	}
@@ -111,7 +112,7 @@ func TestIssueEvents(t *testing.T) {
 			for _, s := range []coupon.Status{rank(5), rank(3), rank(4), rank(0)} {
 				w.shop.news <- s
 			}
-			time.Sleep(2*eventBeat + time.Second) // fake time
+			time.Sleep(2*web.HeartbeatInterval + time.Second) // fake time
 			w.shop.news <- got
 			<-r.done
 			if diff := cmp.Diff("retry: 2000\n\n"+event("5")+event("3")+event("0")+beat+beat+result, r.text()); diff != "" {
@@ -133,7 +134,7 @@ func TestIssueEvents(t *testing.T) {
 			if told := <-w.shop.begun; told != 9 {
 				t.Errorf("watched ticket %d", told)
 			}
-			for _, s := range []coupon.Status{earlier, {Kind: coupon.Rejected, Ticket: 8, Reason: "ERROR"}, got} {
+			for _, s := range []coupon.Status{earlier, {Kind: coupon.StatusRejected, Ticket: 8, Reason: "ERROR"}, got} {
 				w.shop.news <- s
 			}
 			<-r.done
@@ -148,7 +149,7 @@ func TestIssueEvents(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			w := newWire(t)
-			w.shop.stand("42:u7", coupon.Status{Kind: coupon.Waiting}, nil)
+			w.shop.stand("42:u7", coupon.Status{Kind: coupon.StatusWaiting}, nil)
 			r := w.send(t.Context(), "GET", path, "")
 			if told := <-w.shop.begun; told != 0 {
 				t.Errorf("watched ticket %d", told)
@@ -227,7 +228,7 @@ func TestIssueEvents(t *testing.T) {
 			<-w.shop.begun
 			w.shop.forget("42:u7")
 			<-r.done
-			if took := time.Since(began); took != 2*eventBeat {
+			if took := time.Since(began); took != 2*web.HeartbeatInterval {
 				t.Errorf("it took %s", took)
 			}
 			again := w.send(t.Context(), "GET", path, "")
@@ -250,7 +251,7 @@ func TestIssueEvents(t *testing.T) {
 			w.shop.stand("42:u7", earlier, nil) // what is left of him
 			w.shop.news <- earlier
 			<-r.done
-			if took := time.Since(began); took != 2*eventBeat || strings.Contains(r.text(), "result") {
+			if took := time.Since(began); took != 2*web.HeartbeatInterval || strings.Contains(r.text(), "result") {
 				t.Errorf("after %s: %s", took, r.text())
 			}
 			again := w.send(t.Context(), "GET", path, "")

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/internal/bus"
-	"github.com/largesse/largesse/internal/payout"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -57,7 +57,7 @@ func TestWebhooksNeedASecret(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	bare := setup(t, func(c *Config) {
-		c.Promotions = payout.NewPromotions(payout.PromotionsConfig{Store: b.store, IDs: service.NewIDs(), Hint: func(reward.PromotionID) {}})
+		c.Promotions = campaign.NewPromotions(campaign.PromotionsConfig{Store: b.store, IDs: service.NewIDs(), Hint: func(reward.PromotionID) {}})
 	})
 	const body = `{"name":"x","type":"POINT","webhookUrl":"https://h/x"}`
 	p := bare.json(t, "POST", "/v1/promotions", body).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
@@ -308,7 +308,7 @@ func TestDeadLetterReplay(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.letters()
-		for id, why := range map[string]string{"4": "nothing to replay", "5": "nobody here reads", "6": "names no payout"} {
+		for id, why := range map[string]string{"4": "nothing to replay", "5": "Largesse does not read", "6": "names no payout"} {
 			p := b.json(t, "POST", "/v1/dead-letters/"+id+"/replay", "").wantProblem(t, http.StatusConflict, "NOT_REPLAYABLE")
 			if !strings.Contains(p.Detail, why) || !strings.HasSuffix(p.Detail, "discard it") {
 				t.Errorf("%s: %q", id, p.Detail)

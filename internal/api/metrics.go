@@ -6,13 +6,13 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// addMetrics shows the metrics of this instance. They have a text format of
-// their own, so they are no answer of huma's.
+// addMetrics adds the metrics of this instance. Their text format is not one of
+// huma's formats.
 func (a *API) addMetrics() {
-	a.handle("metrics", "GET /metrics", a.cfg.Metrics.Handler().ServeHTTP)
+	a.Handle("metrics", "GET /metrics", a.cfg.Metrics.Handler().ServeHTTP)
 	a.describe(huma.Operation{
 		OperationID: "metrics", Method: http.MethodGet, Path: "/metrics", Tags: []string{"health"},
-		Summary: "What this instance counts, in the text format of Prometheus",
+		Summary: "Show the metrics of this instance in the Prometheus text format",
 		Responses: map[string]*huma.Response{
 			"200": {Description: http.StatusText(http.StatusOK), Content: map[string]*huma.MediaType{
 				"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}},

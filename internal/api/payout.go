@@ -11,14 +11,15 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/largesse/largesse/internal/payout"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 const csvType = "text/csv"
 
-// Payout is one target's payout on the wire.
+// Payout is a payout in JSON.
 type Payout struct {
 	TargetID           string    `json:"targetId" doc:"A whole number as a string"`
 	UserID             string    `json:"userId"`
@@ -26,24 +27,24 @@ type Payout struct {
 	Amount             int64     `json:"amount" doc:"In minor units"`
 	VoucherCode        string    `json:"voucherCode,omitempty"`
 	State              string    `json:"state" enum:"READY,QUEUED,RETRYING,UNKNOWN,SUCCEEDED,FAILED,CANCELLED"`
-	Attempts           int32     `json:"attempts" doc:"Answers of the provider that were counted"`
-	TransactionKey     string    `json:"transactionKey,omitempty" doc:"The provider's, once it has paid"`
+	Attempts           int32     `json:"attempts" doc:"Provider responses that count as attempts"`
+	TransactionKey     string    `json:"transactionKey,omitempty" doc:"Key of the provider's transaction, once it is paid"`
 	ErrorCode          string    `json:"errorCode,omitempty"`
 	ErrorMessage       string    `json:"errorMessage,omitempty"`
 	UpdatedAt          time.Time `json:"updatedAt"`
 }
 
-// PayoutDetail is a payout with what the provider said.
+// PayoutDetail is a payout with its attempts.
 type PayoutDetail struct {
 	Payout
-	AttemptLog []Attempt `json:"attemptLog" nullable:"false" doc:"Every answer of the provider but a success at the first call, which the payout itself shows (state SUCCEEDED, transactionKey) and which leaves this empty; oldest first"`
+	AttemptLog []Attempt `json:"attemptLog" nullable:"false" doc:"Provider responses, oldest first. A success at the first call is not an entry; state and transactionKey show it"`
 }
 
-// Attempt is one answer of the provider, or the lack of one.
+// Attempt is a provider response, or its absence.
 type Attempt struct {
-	Dispatch int32     `json:"dispatch" doc:"Number of the dispatch that it belongs to"`
+	Dispatch int32     `json:"dispatch" doc:"Number of the dispatch"`
 	At       time.Time `json:"at"`
-	Class    string    `json:"class" enum:"PAID,REFUSED,FAILED,UNKNOWN,THROTTLED,MISSET,UNSENT,RESOLVED" doc:"RESOLVED: a person has settled it; code says who, message why"`
+	Class    string    `json:"class" enum:"PAID,REFUSED,FAILED,UNKNOWN,THROTTLED,MISSET,UNSENT,RESOLVED" doc:"RESOLVED: a person settled the payout; code names the person, message gives the reason"`
 	Code     string    `json:"code,omitempty"`
 	Message  string    `json:"message,omitempty"`
 }
@@ -80,14 +81,14 @@ func (p Payout) csvRow() []string {
 }
 
 type payoutListInput struct {
-	ID     string `path:"id" doc:"Promotion id"`
+	ID     string `path:"id" doc:"Promotion ID"`
 	State  string `query:"state" doc:"Only payouts in this state, e.g. FAILED"`
 	Code   string `query:"code" doc:"Only payouts with this errorCode"`
-	Cursor string `query:"cursor" doc:"nextCursor of the page before"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Not for text/csv, which has them all"`
+	Cursor string `query:"cursor" doc:"nextCursor of the previous page"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Ignored for text/csv, which has all payouts"`
 }
 
-// params makes the store's question of the caller's.
+// params converts the input for the store.
 func (in *payoutListInput) params() (store.PayoutListParams, error) {
 	id, err := promotionID(in.ID)
 	if err != nil {
@@ -97,7 +98,7 @@ func (in *payoutListInput) params() (store.PayoutListParams, error) {
 	if in.State != "" {
 		s, err := reward.ParseState(in.State)
 		if err != nil {
-			return store.PayoutListParams{}, invalid("state", err.Error())
+			return store.PayoutListParams{}, web.Invalid("state", err.Error())
 		}
 		p.State = &s
 	}
@@ -120,7 +121,7 @@ type payoutListOutput struct {
 }
 
 type payoutInput struct {
-	ID       string `path:"id" doc:"Promotion id"`
+	ID       string `path:"id" doc:"Promotion ID"`
 	TargetID string `path:"targetId"`
 }
 
@@ -130,29 +131,29 @@ type payoutOutput struct {
 
 // RetryPayouts is the body of POST /v1/promotions/{id}/payouts/retry.
 type RetryPayouts struct {
-	State string `json:"state" enum:"FAILED" doc:"What is known not paid; nothing else can be retried by hand"`
+	State string `json:"state" enum:"FAILED" doc:"State of the payouts to retry; FAILED is the only one"`
 	Code  string `json:"code,omitempty" doc:"Only payouts with this errorCode"`
 }
 
 type payoutRetryInput struct {
-	ID   string `path:"id" doc:"Promotion id"`
+	ID   string `path:"id" doc:"Promotion ID"`
 	Body RetryPayouts
 }
 
 type payoutRetryOutput struct {
 	Body struct {
-		Requeued int `json:"requeued" doc:"How many wait to be paid again, with the same key"`
+		Requeued int `json:"requeued" doc:"Number of payouts that will be charged again, with the same idempotency keys"`
 	}
 }
 
 // ResolvePayout is the body of POST …/payouts/{targetId}/resolve.
 type ResolvePayout struct {
 	Outcome        string `json:"outcome" enum:"SUCCEEDED,FAILED"`
-	TransactionKey string `json:"transactionKey,omitempty" maxLength:"500" doc:"The provider's; needed for SUCCEEDED, and only then allowed"`
-	Note           string `json:"note" minLength:"1" maxLength:"1000" doc:"Why; kept among the attempts"`
+	TransactionKey string `json:"transactionKey,omitempty" maxLength:"500" doc:"Key of the provider's transaction; required for SUCCEEDED, not allowed for FAILED"`
+	Note           string `json:"note" minLength:"1" maxLength:"1000" doc:"Reason; recorded as an attempt"`
 }
 
-// Resolve adds what the schema cannot say.
+// Resolve checks what the schema cannot express.
 func (b *ResolvePayout) Resolve(huma.Context) []error {
 	wrong := b.command().Check()
 	errs := make([]error, len(wrong))
@@ -162,12 +163,12 @@ func (b *ResolvePayout) Resolve(huma.Context) []error {
 	return errs
 }
 
-func (b *ResolvePayout) command() payout.ResolveCommand {
-	return payout.ResolveCommand{Outcome: b.Outcome, TransactionKey: b.TransactionKey, Note: b.Note}
+func (b *ResolvePayout) command() campaign.ResolveCommand {
+	return campaign.ResolveCommand{Outcome: b.Outcome, TransactionKey: b.TransactionKey, Note: b.Note}
 }
 
 type payoutResolveInput struct {
-	ID       string `path:"id" doc:"Promotion id"`
+	ID       string `path:"id" doc:"Promotion ID"`
 	TargetID string `path:"targetId"`
 	Body     ResolvePayout
 }
@@ -176,8 +177,8 @@ func (a *API) addPayouts() {
 	tags := []string{"payouts"}
 	list := huma.Operation{
 		OperationID: "list-payouts", Method: http.MethodGet, Path: "/v1/promotions/{id}/payouts", Tags: tags,
-		Summary: "List payouts by target id, or stream all of them as CSV",
-		// An export has no length, so it cannot be an answer of huma's.
+		Summary: "List payouts ordered by target ID, or stream all of them as CSV",
+		// An export has no limit, so huma cannot buffer it.
 		Middlewares: huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 			if !wantsCSV(ctx.Header("Accept")) {
 				next(ctx)
@@ -188,26 +189,26 @@ func (a *API) addPayouts() {
 		}},
 	}
 	call(a, list, a.listPayouts)
-	a.huma.OpenAPI().Paths[list.Path].Get.Responses["200"].Content[csvType] = &huma.MediaType{
+	a.OpenAPI().Paths[list.Path].Get.Responses["200"].Content[csvType] = &huma.MediaType{
 		Schema: &huma.Schema{Type: huma.TypeString, Description: "Columns " + strings.Join(payoutColumns, ", ")},
 	}
 	call(a, huma.Operation{
 		OperationID: "get-payout", Method: http.MethodGet, Path: "/v1/promotions/{id}/payouts/{targetId}", Tags: tags,
 		Summary:     "Show a payout with its attempts",
-		Description: "A success at the first call is the payout itself and adds nothing to attemptLog; every other answer of the provider is an entry there.",
+		Description: "A success at the first call adds no entry to attemptLog; the payout itself shows it. Every other provider response is an entry.",
 	}, a.getPayout)
 	call(a, huma.Operation{
 		OperationID: "retry-payouts", Method: http.MethodPost, Path: "/v1/promotions/{id}/payouts/retry", Tags: tags,
-		Summary: "Pay what has FAILED after all", DefaultStatus: http.StatusAccepted,
-		Description: "Each payout that is FAILED waits to be paid again, with the same idempotency key, and is looked up first where the provider may have forgotten that. It ends when all were seen once; after an error, call it again.",
+		Summary: "Retry FAILED payouts", DefaultStatus: http.StatusAccepted,
+		Description: "Charges each FAILED payout again, with the same idempotency key. If the provider may have forgotten the key, the payout is looked up first. The operation ends after it has visited every payout once; after an error, call it again.",
 	}, a.retryPayouts)
 	call(a, huma.Operation{
 		OperationID: "resolve-payout", Method: http.MethodPost, Path: "/v1/promotions/{id}/payouts/{targetId}/resolve", Tags: tags,
-		Summary: "Settle an UNKNOWN payout as somebody has found out",
+		Summary: "Settle an UNKNOWN payout manually",
 	}, a.resolvePayout)
 }
 
-// wantsCSV says whether CSV is the first thing the caller accepts.
+// wantsCSV reports whether the Accept header prefers CSV to JSON.
 func wantsCSV(accept string) bool {
 	for part := range strings.SplitSeq(accept, ",") {
 		media, _, err := mime.ParseMediaType(part)
@@ -246,10 +247,10 @@ func (a *API) listPayouts(ctx context.Context, in *payoutListInput) (*payoutList
 }
 
 const (
-	// exportPageRows is how many payouts an export holds while its reader takes
-	// them, and exportsAtOnce how many exports read a page at a time.
+	// exportPageRows is the number of payouts that an export holds in memory, and
+	// exportReadsMax the number of exports that read a page at a time.
 	exportPageRows = 100
-	exportsAtOnce  = 4
+	exportReadsMax = 4
 )
 
 func (a *API) exportPayouts(w http.ResponseWriter, r *http.Request) {
@@ -257,11 +258,11 @@ func (a *API) exportPayouts(w http.ResponseWriter, r *http.Request) {
 	in := payoutListInput{
 		ID: r.PathValue("id"), State: q.Get("state"), Code: q.Get("code"), Cursor: q.Get("cursor"), Limit: exportPageRows,
 	}
-	out := newCSVStream(w, "payouts-"+in.ID+".csv", payoutColumns...)
-	a.end(out, r, a.export(r.Context(), out, in))
+	out := web.NewCSV(w, "payouts-"+in.ID+".csv", payoutColumns...)
+	a.EndCSV(out, r, a.export(r.Context(), out, in))
 }
 
-func (a *API) export(ctx context.Context, out *csvStream, in payoutListInput) error {
+func (a *API) export(ctx context.Context, out *web.CSV, in payoutListInput) error {
 	p, err := in.params()
 	if err != nil {
 		return err
@@ -272,7 +273,7 @@ func (a *API) export(ctx context.Context, out *csvStream, in payoutListInput) er
 			return err
 		}
 		n := len(rows)
-		if err := out.page(rows); err != nil {
+		if err := out.Page(rows); err != nil {
 			return err
 		}
 		if n < p.Limit {
@@ -282,8 +283,8 @@ func (a *API) export(ctx context.Context, out *csvStream, in payoutListInput) er
 	}
 }
 
-// exportPage reads a page, and so many at a time: what an export takes of the
-// database and of memory is none of its reader's, who may be many.
+// exportPage reads a page. It limits the number of concurrent reads, so that many
+// exports do not overload the database.
 func (a *API) exportPage(ctx context.Context, p store.PayoutListParams) (rows [][]string, last reward.TargetID, err error) {
 	select {
 	case a.exports <- struct{}{}:
@@ -344,12 +345,12 @@ func payoutID(promotion, target string) (store.PayoutID, error) {
 	}
 	t, err := reward.ParseTargetID(target)
 	if err != nil {
-		return store.PayoutID{}, malformed("targetId", err.Error())
+		return store.PayoutID{}, web.Malformed("targetId", err.Error())
 	}
 	return store.PayoutID{PromotionID: id, TargetID: t}, nil
 }
 
-// payout answers with a payout and its attempts.
+// payout returns a payout and its attempts.
 func (a *API) payout(ctx context.Context, id store.PayoutID) (*payoutOutput, error) {
 	p, attempts, err := a.cfg.Promotions.Payout(ctx, id)
 	if err != nil {

@@ -11,83 +11,84 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 const (
-	// progressEvery is how often promotions that move are read, and the least
-	// between two events of progress to one reader. It is above a quarter of a
-	// second, so that no second sees more than four even when a network holds
-	// one of them up.
-	progressEvery = 275 * time.Millisecond
-	// progressSlowest is how often those are read that do not move.
-	progressSlowest = time.Second
-	// progressGather is how long those who come at about the same time are waited
-	// for, so that one read serves them all.
-	progressGather = 10 * time.Millisecond
-	// progressTimeout bounds one read.
+	// progressInterval separates two reads of a promotion that changes, and two
+	// progress events to a client. It is above a quarter of a second, so that no
+	// second has more than four events, even if the network delays one.
+	progressInterval = 275 * time.Millisecond
+	// progressIntervalMax separates two reads of a promotion that does not change.
+	progressIntervalMax = time.Second
+	// progressGatherTime is the time to wait for further watchers, so that one read
+	// serves all of them.
+	progressGatherTime = 10 * time.Millisecond
+	// progressTimeout is the timeout of one read.
 	progressTimeout = 3 * time.Second
-	// progressPatience is how long readers are held who cannot be told anything
-	// because reads fail.
-	progressPatience = 10 * time.Second
-	// progressRate bounds the events that an instance sends a second: with more
-	// readers each hears less often, down to progressSlowest.
-	progressRate = 25_000
+	// progressFailTimeout is the time without a successful read after which streams
+	// end.
+	progressFailTimeout = 10 * time.Second
+	// progressEventsMax limits the events per second of an instance. The more watchers,
+	// the fewer events each gets, down to one per progressIntervalMax.
+	progressEventsMax = 25_000
 )
 
-// progressHub tells those who watch promotions how these come on: all of an
-// instance's watchers with one reader, which lives while there are any.
+// progressHub sends updates of promotions to their watchers. One goroutine reads
+// for all watchers of an instance. It runs while there are watchers.
 //
-// What a watcher hears first was read after it came, so nobody is told what was
-// so before a change that he has made himself. Afterwards its mailbox holds the
-// latest view only: who is slow misses steps, and holds nobody up.
+// The first update of a watcher was read after the watch began, so callers see
+// their own earlier changes. Afterwards a mailbox holds the latest view only: a
+// slow watcher misses steps and delays nobody. A progressHub is safe for concurrent
+// use.
 type progressHub struct {
 	read func(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error)
 	show func(v store.PromotionView) *Promotion
 	log  obs.Log
-	wake chan struct{} // holds one when somebody has come, or the last one has gone
+	wake chan struct{} // holds a token if a watcher came, or the last one left
 
 	mu       sync.Mutex // protects what follows, and topics and watchers
 	topics   map[reward.PromotionID]*progressTopic
-	watchers int    // of all topics
-	round    uint64 // of the latest reads
-	reading  bool   // the reader lives
-	// ctx is that of reads, which all watchers share; it ends with the last one.
+	watchers int    // in all topics
+	round    uint64 // number of the latest round of reads
+	reading  bool   // the goroutine runs
+	// ctx is the context of reads. It ends when the last watcher leaves.
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-// progressTopic is one promotion and who watches it.
+// progressTopic is a promotion and its watchers.
 type progressTopic struct {
 	watchers map[*progressWatcher]bool
-	fresh    bool           // somebody has come since the latest read began
+	fresh    bool           // a watcher came after the latest read began
 	latest   *progressFrame // nil before the first read
-	heard    time.Time      // when it was last read, or first watched
-	stride   int            // every so many rounds it is read
-	rest     int            // rounds until then
+	readAt   time.Time      // time of the last read, or of the first watch
+	stride   int            // rounds between two reads
+	rest     int            // rounds until the next read
 }
 
-// progressWatcher gets the news of one promotion.
+// progressWatcher gets the updates of a promotion.
 type progressWatcher struct {
-	id    reward.PromotionID
-	since uint64 // the round in which it came; reads of later ones count
-	told  bool
-	news  chan progressNews // holds the latest only; written by the hub's reader
-	first *progressFrame    // what its stream begins with; not the hub's affair
+	id      reward.PromotionID
+	since   uint64 // round in which the watch began; only later reads count
+	updated bool
+	updates chan progressUpdate // holds the latest update; only the hub's goroutine writes it
+	first   *progressFrame      // first event of the stream; the hub does not use it
 }
 
-// progressNews is a view, or why there will be none any more.
-type progressNews struct {
+// progressUpdate is a view, or the reason why there are no more.
+type progressUpdate struct {
 	*progressFrame
 	err error
 }
 
-// progressFrame is a view as it is sent to all who watch.
+// progressFrame is a view as it is sent to all watchers.
 type progressFrame struct {
-	id     string // of the event: whoever has seen it has seen this view
+	id     string // event ID; equal IDs mean equal views
 	status reward.PromotionStatus
-	done   bool // nothing more will come
-	// The event as it is sent, by what its reader has seen before: another
-	// status, or only other counts. Of what is done there is one.
+	done   bool // there are no more events
+	// state is the event for clients that have seen another status, and progress
+	// the one for the same status. They are equal if done.
 	state, progress []byte
 }
 
@@ -101,7 +102,7 @@ func newProgressHub(a *API) *progressHub {
 	}
 }
 
-// watch begins to watch a promotion; leave ends it.
+// watch starts to watch a promotion. leave ends it.
 func (h *progressHub) watch(id reward.PromotionID) *progressWatcher {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -110,10 +111,10 @@ func (h *progressHub) watch(id reward.PromotionID) *progressWatcher {
 	}
 	t := h.topics[id]
 	if t == nil {
-		t = &progressTopic{watchers: make(map[*progressWatcher]bool), heard: time.Now()}
+		t = &progressTopic{watchers: make(map[*progressWatcher]bool), readAt: time.Now()}
 		h.topics[id] = t
 	}
-	w := &progressWatcher{id: id, since: h.round, news: make(chan progressNews, 1)}
+	w := &progressWatcher{id: id, since: h.round, updates: make(chan progressUpdate, 1)}
 	t.watchers[w], t.fresh = true, true
 	h.watchers++
 	if !h.reading {
@@ -124,7 +125,7 @@ func (h *progressHub) watch(id reward.PromotionID) *progressWatcher {
 	return w
 }
 
-// leave ends the watching. It may be called twice.
+// leave ends a watch. It may be called more than once.
 func (h *progressHub) leave(w *progressWatcher) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -153,8 +154,8 @@ func (h *progressHub) hint() {
 	}
 }
 
-// run reads until nobody watches: all promotions every so often, and in between
-// those that somebody has begun to watch.
+// run reads until there are no watchers: all promotions at regular intervals, and
+// in between those with new watchers.
 func (h *progressHub) run() {
 	var regular time.Time // when all were last due
 	failed := false
@@ -165,8 +166,8 @@ func (h *progressHub) run() {
 			h.mu.Unlock()
 			return
 		}
-		every := h.everyLocked()
-		all := time.Since(regular) >= every
+		interval := h.intervalLocked()
+		all := time.Since(regular) >= interval
 		if all {
 			regular = time.Now()
 		}
@@ -174,22 +175,22 @@ func (h *progressHub) run() {
 		ctx, round := h.ctx, h.round
 		h.mu.Unlock()
 		for chunk := range slices.Chunk(ids, store.BatchMax) {
-			err := h.look(ctx, round, chunk, int(progressSlowest/every))
+			err := h.readAndSend(ctx, round, chunk, int(progressIntervalMax/interval))
 			if ctx.Err() != nil {
-				break // nobody waits for it any more
+				break // there are no watchers any more
 			}
 			if (err != nil) != failed {
 				failed = err != nil
 				h.report(err)
 			}
 		}
-		h.rest(regular.Add(every))
+		h.rest(regular.Add(interval))
 	}
 }
 
-// rest waits for the next round, or until somebody comes.
+// rest waits for the next round, or for a new watcher.
 func (h *progressHub) rest(until time.Time) {
-	time.Sleep(progressGather)
+	time.Sleep(progressGatherTime)
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {
@@ -200,18 +201,18 @@ func (h *progressHub) rest(until time.Time) {
 
 func (h *progressHub) report(err error) {
 	if err != nil {
-		h.log.Warn(obs.Unavailable, err, "events", "promotions")
+		h.log.Warn("promotion updates unavailable", err)
 	} else {
-		h.log.Info(obs.Recovered, "events", "promotions")
+		h.log.Info("promotion updates available again")
 	}
 }
 
-// everyLocked is how long a round lasts: the more watch, the longer.
-func (h *progressHub) everyLocked() time.Duration {
-	return min(max(time.Duration(h.watchers)*time.Second/progressRate, progressEvery), progressSlowest)
+// intervalLocked returns the length of a round. It grows with the number of watchers.
+func (h *progressHub) intervalLocked() time.Duration {
+	return min(max(time.Duration(h.watchers)*time.Second/progressEventsMax, progressInterval), progressIntervalMax)
 }
 
-// dueLocked begins a round and returns what is to be read in it.
+// dueLocked starts a round and returns the promotions to read in it.
 func (h *progressHub) dueLocked(all bool) []reward.PromotionID {
 	h.round++
 	var ids []reward.PromotionID
@@ -227,15 +228,15 @@ func (h *progressHub) dueLocked(all bool) []reward.PromotionID {
 	return ids
 }
 
-// look reads promotions and tells their watchers. longest is the longest stride
-// of what does not move.
-func (h *progressHub) look(ctx context.Context, round uint64, ids []reward.PromotionID, longest int) error {
+// readAndSend reads promotions and updates their watchers. longest is the maximum stride
+// of promotions that do not change.
+func (h *progressHub) readAndSend(ctx context.Context, round uint64, ids []reward.PromotionID, longest int) error {
 	ctx, cancel := context.WithTimeout(ctx, progressTimeout)
 	defer cancel()
 	views, err := h.read(ctx, ids)
 	if err != nil && reward.KindOf(err) == reward.KindInternal {
 		err = &reward.Error{
-			Kind: reward.KindUnavailable, Code: reward.CodeUnavailable, Detail: "promotions cannot be read now; connect again", Err: err,
+			Kind: reward.KindUnavailable, Code: reward.CodeUnavailable, Detail: "reading promotions failed; connect again", Err: err,
 		}
 	}
 	frames := make(map[reward.PromotionID]*progressFrame, len(views))
@@ -247,91 +248,91 @@ func (h *progressHub) look(ctx context.Context, round uint64, ids []reward.Promo
 	for _, id := range ids {
 		t := h.topics[id]
 		switch f := frames[id]; {
-		case t == nil: // all have left meanwhile
+		case t == nil: // all watchers left in the meantime
 		case err != nil:
 			t.rest = longest
 			h.failLocked(t, round, err)
 		case f == nil:
-			h.endLocked(t, round, reward.NewError(reward.KindNotFound, reward.CodeNotFound, "promotion %s is not known", id))
+			h.endLocked(t, round, reward.NewError(reward.KindNotFound, reward.CodeNotFound, "promotion %s does not exist", id))
 		default:
-			t.tell(f, round, longest)
+			t.send(f, round, longest)
 		}
 	}
 	return err
 }
 
-// tell passes a view on to those who have not seen it.
-func (t *progressTopic) tell(f *progressFrame, round uint64, longest int) {
+// send sends a view to the watchers that have not seen it.
+func (t *progressTopic) send(f *progressFrame, round uint64, longest int) {
 	moved := t.latest == nil || t.latest.id != f.id
-	t.latest, t.heard = f, time.Now()
+	t.latest, t.readAt = f, time.Now()
 	if t.stride++; moved {
 		t.stride = 1
 	}
 	t.stride = min(t.stride, longest)
 	t.rest = t.stride
 	for w := range t.watchers {
-		if w.since < round && (moved || !w.told) {
-			w.told = true
-			w.tell(progressNews{progressFrame: f})
+		if w.since < round && (moved || !w.updated) {
+			w.updated = true
+			w.put(progressUpdate{progressFrame: f})
 		}
 	}
 }
 
-// failLocked tells those who have heard nothing yet that a read has failed, and
-// after a while the others as well.
+// failLocked ends the watches that have no update yet, because a read failed. After
+// progressFailTimeout it ends the others too.
 func (h *progressHub) failLocked(t *progressTopic, round uint64, err error) {
-	if time.Since(t.heard) >= progressPatience {
+	if time.Since(t.readAt) >= progressFailTimeout {
 		h.endLocked(t, round, err)
 		return
 	}
 	for w := range t.watchers {
-		if w.since < round && !w.told {
-			w.tell(progressNews{err: err})
+		if w.since < round && !w.updated {
+			w.put(progressUpdate{err: err})
 			h.dropLocked(t, w)
 		}
 	}
 }
 
-// endLocked tells all who watch a promotion that nothing more will come.
+// endLocked ends all watches of a promotion.
 func (h *progressHub) endLocked(t *progressTopic, round uint64, err error) {
 	for w := range t.watchers {
 		if w.since < round {
-			w.tell(progressNews{err: err})
+			w.put(progressUpdate{err: err})
 			h.dropLocked(t, w)
 		}
 	}
 }
 
-// tell puts news into the mailbox, in the place of older ones.
-func (w *progressWatcher) tell(n progressNews) {
+// put puts an update into the mailbox. It replaces an older one.
+func (w *progressWatcher) put(n progressUpdate) {
 	select {
-	case <-w.news:
+	case <-w.updates:
 	default:
 	}
-	w.news <- n
+	w.updates <- n
 }
 
-// frame makes of a view what is sent.
+// frame encodes a view.
 func (h *progressHub) frame(v store.PromotionView) *progressFrame {
 	p := h.show(v)
-	// The time left goes down by itself; only whether it is known is news.
+	// The remaining time changes all the time. Only whether it is known counts.
 	eta := p.ETASeconds
 	if eta != nil {
 		p.ETASeconds = new(int64)
 	}
 	sum := fnv.New64a()
-	_, _ = sum.Write(encodeEvent(p)) // a hash takes everything
+	_, _ = sum.Write(web.EncodeEvent(p)) // writing to a hash never fails
 	p.ETASeconds = eta
 	f := &progressFrame{
 		id: fmt.Sprintf("%s.%016x", v.Status, sum.Sum64()), status: v.Status,
 		done: v.Status == reward.Completed || v.Status == reward.PromotionCancelled && !v.FinishedAt.IsZero(),
 	}
-	text := encodeEvent(p)
+	text := web.EncodeEvent(p)
 	if f.done {
-		f.state = eventText(eventDone, f.id, text)
+		f.state = web.EventText(eventDone, f.id, text)
 		f.progress = f.state
 	} else {
-		f.state, f.progress = eventText(eventState, f.id, text), eventText(eventProgress, f.id, text)
+		f.state, f.progress = web.EventText(eventState, f.id, text), web.EventText(eventProgress, f.id, text)
 	}
 	return f
 }

@@ -98,7 +98,7 @@ func (h *progressHub) standing() (watchers, promotions int, reading bool) {
 // nobody watches.
 func (h *progressHub) wantIdle(t *testing.T) {
 	t.Helper()
-	time.Sleep(2 * progressGather)
+	time.Sleep(2 * progressGatherTime)
 	synctest.Wait()
 	if watchers, promotions, reading := h.standing(); reading || promotions != 0 || watchers != 0 {
 		t.Errorf("%d watch %d promotions, reading %v", watchers, promotions, reading)
@@ -106,7 +106,7 @@ func (h *progressHub) wantIdle(t *testing.T) {
 }
 
 // paid is what a view says.
-func paid(t *testing.T, n progressNews) (status reward.PromotionStatus) {
+func paid(t *testing.T, n progressUpdate) (status reward.PromotionStatus) {
 	t.Helper()
 	if n.err != nil {
 		t.Fatal(n.err)
@@ -127,7 +127,7 @@ func TestProgressHub(t *testing.T) {
 				watchers = append(watchers, h.watch(reward.PromotionID(n%3+1)))
 			}
 			for _, w := range watchers {
-				paid(t, <-w.news)
+				paid(t, <-w.updates)
 			}
 			if reads := len(f.reads()); reads != 1 {
 				t.Errorf("%d reads for who came together", reads)
@@ -139,7 +139,7 @@ func TestProgressHub(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 			}
 			reads := f.reads()
-			if n, most := len(reads), int(10*time.Second/progressEvery); n > most || n < most*9/10 {
+			if n, most := len(reads), int(10*time.Second/progressInterval); n > most || n < most*9/10 {
 				t.Errorf("%d reads in 10 s, want about %d", n, most)
 			}
 			for _, ids := range reads {
@@ -148,8 +148,8 @@ func TestProgressHub(t *testing.T) {
 				}
 			}
 			for _, w := range watchers {
-				if n := <-w.news; n.err != nil || len(w.news) != 0 {
-					t.Errorf("%+v, and %d more", n, len(w.news))
+				if n := <-w.updates; n.err != nil || len(w.updates) != 0 {
+					t.Errorf("%+v, and %d more", n, len(w.updates))
 				}
 				h.leave(w)
 			}
@@ -191,9 +191,9 @@ func TestProgressHub(t *testing.T) {
 		for _, tc := range []struct {
 			watchers int
 			want     time.Duration
-		}{{1, progressEvery}, {6000, progressEvery}, {10_000, 400 * time.Millisecond}, {1_000_000, progressSlowest}} {
+		}{{1, progressInterval}, {6000, progressInterval}, {10_000, 400 * time.Millisecond}, {1_000_000, progressIntervalMax}} {
 			h.watchers = tc.watchers
-			if got := h.everyLocked(); got != tc.want {
+			if got := h.intervalLocked(); got != tc.want {
 				t.Errorf("%d watchers: every %s, want %s", tc.watchers, got, tc.want)
 			}
 		}
@@ -211,7 +211,7 @@ func TestProgressHub(t *testing.T) {
 				watchers = append(watchers, h.watch(id))
 			}
 			for _, w := range watchers {
-				paid(t, <-w.news)
+				paid(t, <-w.updates)
 			}
 			seen := map[reward.PromotionID]int{}
 			for _, ids := range f.reads() {
@@ -239,7 +239,7 @@ func TestProgressHub(t *testing.T) {
 			h := f.hub()
 			for range 3 {
 				w := h.watch(1)
-				paid(t, <-w.news)
+				paid(t, <-w.updates)
 				h.leave(w)
 				h.wantIdle(t)
 				f.reads()
@@ -266,7 +266,7 @@ func TestProgressHub(t *testing.T) {
 			h.leave(w)
 			again := h.watch(1) // while the reader has not noticed yet
 			f.set(nil, nil)
-			if n := <-again.news; n.err != nil {
+			if n := <-again.updates; n.err != nil {
 				t.Errorf("who came later hears of it: %v", n.err)
 			}
 			h.leave(again)
@@ -293,10 +293,10 @@ func TestProgressHub(t *testing.T) {
 			f.edit(1, func(v *store.PromotionView) { v.Status = reward.Running })
 			second := h.watch(1)
 			close(goOn)
-			if got := paid(t, <-first.news); got != reward.Completed {
+			if got := paid(t, <-first.updates); got != reward.Completed {
 				t.Errorf("the first hears %s", got)
 			}
-			if got := paid(t, <-second.news); got != reward.Running {
+			if got := paid(t, <-second.updates); got != reward.Running {
 				t.Errorf("who came after the change hears %s", got)
 			}
 			h.leave(first)
@@ -311,15 +311,15 @@ func TestProgressHub(t *testing.T) {
 			f := newFakeViews(1)
 			h := f.hub()
 			slow, quick := h.watch(1), h.watch(1)
-			paid(t, <-slow.news)
-			paid(t, <-quick.news)
+			paid(t, <-slow.updates)
+			paid(t, <-quick.updates)
 			for n := range 10 {
 				f.edit(1, func(v *store.PromotionView) { v.Counts.Payouts[reward.Failed] = int64(n + 1) })
-				paid(t, <-quick.news) // nobody waits for the other
+				paid(t, <-quick.updates) // nobody waits for the other
 			}
 			f.edit(1, func(v *store.PromotionView) { v.Status = reward.Paused })
-			paid(t, <-quick.news)
-			if got := paid(t, <-slow.news); got != reward.Paused || len(slow.news) > 0 {
+			paid(t, <-quick.updates)
+			if got := paid(t, <-slow.updates); got != reward.Paused || len(slow.updates) > 0 {
 				t.Errorf("it hears %s", got)
 			}
 			h.leave(slow)
@@ -334,19 +334,19 @@ func TestProgressHub(t *testing.T) {
 			f := newFakeViews(1)
 			h := f.hub()
 			w := h.watch(1)
-			paid(t, <-w.news)
+			paid(t, <-w.updates)
 			refused := errors.New("refused")
 			f.set(refused, nil)
-			time.Sleep(progressPatience - 2*time.Second)
+			time.Sleep(progressFailTimeout - 2*time.Second)
 			late := h.watch(1)
-			n := <-late.news
+			n := <-late.updates
 			if e, ok := errors.AsType[*reward.Error](n.err); !ok || e.Kind != reward.KindUnavailable || !errors.Is(e, refused) {
 				t.Errorf("who comes meanwhile hears %+v", n)
 			}
 			h.leave(late)
 			f.pay(1)
 			f.set(nil, nil)
-			paid(t, <-w.news)
+			paid(t, <-w.updates)
 			h.leave(w)
 			h.wantIdle(t)
 		})
@@ -358,12 +358,12 @@ func TestProgressHub(t *testing.T) {
 			f := newFakeViews(1)
 			h := f.hub()
 			w := h.watch(1)
-			paid(t, <-w.news)
+			paid(t, <-w.updates)
 			f.reads()
 			f.set(errors.New("refused"), nil)
 			began := time.Now()
-			n := <-w.news
-			if took := time.Since(began); n.err == nil || took < progressPatience-progressSlowest || took > progressPatience+2*time.Second {
+			n := <-w.updates
+			if took := time.Since(began); n.err == nil || took < progressFailTimeout-progressIntervalMax || took > progressFailTimeout+2*time.Second {
 				t.Errorf("%v after %s", n.err, took)
 			}
 			if n := len(f.reads()); n > 15 {
@@ -383,7 +383,7 @@ func TestProgressHub(t *testing.T) {
 			f.set(nil, func(ctx context.Context) { <-ctx.Done() })
 			began := time.Now()
 			w := h.watch(1)
-			if n := <-w.news; !errors.Is(n.err, context.DeadlineExceeded) || time.Since(began) > progressTimeout+time.Second {
+			if n := <-w.updates; !errors.Is(n.err, context.DeadlineExceeded) || time.Since(began) > progressTimeout+time.Second {
 				t.Errorf("%v after %s", n.err, time.Since(began))
 			}
 			h.wantIdle(t)
@@ -396,17 +396,17 @@ func TestProgressHub(t *testing.T) {
 			f := newFakeViews(1, 2)
 			h := f.hub()
 			gone, other := h.watch(1), h.watch(2)
-			paid(t, <-gone.news)
-			paid(t, <-other.news)
+			paid(t, <-gone.updates)
+			paid(t, <-other.updates)
 			f.mu.Lock()
 			delete(f.views, 1)
 			f.mu.Unlock()
-			if n := <-gone.news; !reward.HasCode(n.err, reward.CodeNotFound) {
+			if n := <-gone.updates; !reward.HasCode(n.err, reward.CodeNotFound) {
 				t.Errorf("%+v", n)
 			}
 			f.pay(2)
-			paid(t, <-other.news)
-			if n := <-h.watch(7).news; !reward.HasCode(n.err, reward.CodeNotFound) {
+			paid(t, <-other.updates)
+			if n := <-h.watch(7).updates; !reward.HasCode(n.err, reward.CodeNotFound) {
 				t.Errorf("%+v", n)
 			}
 			h.leave(other)
@@ -423,7 +423,7 @@ func TestProgressHub(t *testing.T) {
 			all.Go(func() {
 				for i := range 20 {
 					w := h.watch(reward.PromotionID((n+i)%4 + 1)) // one of them is not there
-					if n := <-w.news; (n.err != nil) != (w.id == 4) {
+					if n := <-w.updates; (n.err != nil) != (w.id == 4) {
 						t.Errorf("promotion %s: %+v", w.id, n)
 					}
 					f.pay(w.id % 3)
@@ -451,14 +451,14 @@ func TestProgressReport(t *testing.T) {
 		h := f.hub()
 		h.log = log.For(obs.API)
 		w := h.watch(1)
-		paid(t, <-w.news)
+		paid(t, <-w.updates)
 		f.set(errors.New("refused"), nil)
 		time.Sleep(5 * time.Second)
 		f.set(nil, nil)
 		time.Sleep(5 * time.Second)
 		h.leave(w)
 		h.wantIdle(t)
-		if got := text.String(); strings.Count(got, "msg=unavailable") != 1 || strings.Count(got, "msg=recovered") != 1 {
+		if got := text.String(); strings.Count(got, `msg="promotion updates unavailable"`) != 1 || strings.Count(got, `msg="promotion updates available again"`) != 1 {
 			t.Errorf("%s", got)
 		}
 	})

@@ -9,60 +9,62 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/largesse/largesse/internal/payout"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
-// Promotion is a promotion on the wire.
+// Promotion is a promotion in JSON.
 type Promotion struct {
 	ID                   string     `json:"id" doc:"A whole number as a string" example:"12345"`
-	Name                 string     `json:"name" doc:"Empty while only Kafka has spoken of it"`
+	Name                 string     `json:"name" doc:"Empty while only Kafka records name the promotion"`
 	Type                 string     `json:"type" enum:"POINT,VOUCHER"`
 	Status               string     `json:"status" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`
-	Amount               int64      `json:"amount,omitempty" doc:"Default per target, in minor units; absent when every target names its own"`
-	VoucherCode          string     `json:"voucherCode,omitempty" doc:"Default per target"`
+	Amount               int64      `json:"amount,omitempty" doc:"Default amount of a target, in minor units; absent: each target has its own"`
+	VoucherCode          string     `json:"voucherCode,omitempty" doc:"Default voucher code of a target"`
 	Currency             string     `json:"currency"`
-	MaxRetries           int        `json:"maxRetries" doc:"Retries after the first call"`
-	ConsumersPerInstance int        `json:"consumersPerInstance,omitempty" doc:"Consumers that each instance keeps for it; absent: by its size"`
-	RatePerSecond        int        `json:"ratePerSecond,omitempty" doc:"Bound on the calls of all instances for it; absent: none of its own"`
-	Weight               int        `json:"weight" doc:"Share of the calls beside other promotions"`
-	MaxAmount            int64      `json:"maxAmount,omitempty" doc:"Budget in minor units; absent: none"`
-	Canary               *Canary    `json:"canary,omitempty" doc:"Absent: all are paid at once"`
-	StartsAt             time.Time  `json:"startsAt,omitzero" doc:"When a DRAFT starts by itself; absent: by hand"`
-	WebhookURL           string     `json:"webhookUrl,omitempty" doc:"Told when it is finished, or was paused by Largesse"`
-	CreatedBy            string     `json:"createdBy,omitempty" doc:"Who made it; absent when only Kafka has spoken of it"`
-	ApprovedBy           string     `json:"approvedBy,omitempty" doc:"The second person, who has let it start"`
-	Closed               bool       `json:"closed" doc:"No more targets will come"`
-	TotalCount           int64      `json:"totalCount" doc:"Targets known; the counts add up to it"`
-	ExpectedCount        *int64     `json:"expectedCount,omitempty" doc:"What the started event announced; absent for files"`
+	MaxRetries           int        `json:"maxRetries" doc:"Maximum number of retries after the first call"`
+	ConsumersPerInstance int        `json:"consumersPerInstance,omitempty" doc:"Consumers on each instance; absent: depends on the number of targets"`
+	RatePerSecond        int        `json:"ratePerSecond,omitempty" doc:"Maximum calls per second of all instances together; absent: no limit of its own"`
+	Weight               int        `json:"weight" doc:"Share of the calls relative to other promotions"`
+	MaxAmount            int64      `json:"maxAmount,omitempty" doc:"Budget in minor units; absent: no limit"`
+	Canary               *Canary    `json:"canary,omitempty" doc:"Absent: no canary"`
+	StartsAt             time.Time  `json:"startsAt,omitzero" doc:"When a DRAFT starts automatically; absent: it is started manually"`
+	WebhookURL           string     `json:"webhookUrl,omitempty" doc:"URL that is notified when the promotion finishes or Largesse pauses it"`
+	CreatedBy            string     `json:"createdBy,omitempty" doc:"Name of the creator; absent while only Kafka records name the promotion"`
+	ApprovedBy           string     `json:"approvedBy,omitempty" doc:"Name of the second person, who approved it"`
+	Closed               bool       `json:"closed" doc:"Whether the promotion is closed to further targets"`
+	TotalCount           int64      `json:"totalCount" doc:"Number of known targets; the sum of counts"`
+	ExpectedCount        *int64     `json:"expectedCount,omitempty" doc:"Number of targets that the started event announced; absent: none was announced"`
 	Counts               Counts     `json:"counts"`
-	AmountTotal          int64      `json:"amountTotal" doc:"Of all targets known, in minor units"`
-	AmountSucceeded      int64      `json:"amountSucceeded" doc:"Paid, in minor units"`
+	AmountTotal          int64      `json:"amountTotal" doc:"Amount of all known targets, in minor units"`
+	AmountSucceeded      int64      `json:"amountSucceeded" doc:"Amount of SUCCEEDED payouts, in minor units"`
 	PauseReason          string     `json:"pauseReason,omitempty"`
-	ETASeconds           *int64     `json:"etaSeconds,omitempty" doc:"Seconds left at the recent rate; absent when that is not known, or nothing was decided for some 3 s"`
+	ETASeconds           *int64     `json:"etaSeconds,omitempty" doc:"Remaining seconds at the recent rate; absent: unknown, for example without progress for 3 s"`
 	CreatedAt            time.Time  `json:"createdAt"`
 	StartedAt            time.Time  `json:"startedAt,omitzero"`
 	FinishedAt           time.Time  `json:"finishedAt,omitzero"`
-	Summaries            []*Summary `json:"summaries,omitempty" nullable:"false" doc:"One per promotionSummaryId seen, the first 1000; absent in lists"`
+	Summaries            []*Summary `json:"summaries,omitempty" nullable:"false" doc:"One entry per promotionSummaryId, the first 1000; absent in lists"`
 }
 
-// Canary is the first payouts of a promotion, which decide about the others.
+// Canary describes the first payouts of a promotion, whose results decide whether the
+// others follow.
 type Canary struct {
-	Targets        int64   `json:"targets" doc:"How many are paid first"`
-	MaxFailureRate float64 `json:"maxFailureRate" doc:"Share of FAILED among them above which the promotion pauses"`
-	Dispatched     int64   `json:"dispatched" doc:"How many of them were dispatched so far"`
-	Judged         bool    `json:"judged" doc:"They are decided, and the others may follow"`
+	Targets        int64   `json:"targets" doc:"Number of targets that are paid first"`
+	MaxFailureRate float64 `json:"maxFailureRate" doc:"Share of FAILED canary payouts above which the promotion pauses"`
+	Dispatched     int64   `json:"dispatched" doc:"Number of canary payouts dispatched so far"`
+	Judged         bool    `json:"judged" doc:"Whether the canary has passed and the other payouts may follow"`
 }
 
-// Counts says how many payouts stand in each state.
+// Counts is the number of payouts in each state.
 type Counts struct {
-	Ready     int64 `json:"ready" doc:"Wait in the database"`
+	Ready     int64 `json:"ready" doc:"Waiting in the database"`
 	Queued    int64 `json:"queued" doc:"Dispatched"`
-	Retrying  int64 `json:"retrying" doc:"Wait for their next call"`
-	Unknown   int64 `json:"unknown" doc:"Looked up at the provider until it is known"`
+	Retrying  int64 `json:"retrying" doc:"Waiting for the next call"`
+	Unknown   int64 `json:"unknown" doc:"Outcome unknown; looked up at the provider"`
 	Succeeded int64 `json:"succeeded"`
-	Failed    int64 `json:"failed" doc:"Known not paid"`
+	Failed    int64 `json:"failed" doc:"Not paid"`
 	Cancelled int64 `json:"cancelled"`
 }
 
@@ -71,7 +73,7 @@ type Summary struct {
 	PromotionSummaryID string `json:"promotionSummaryId"`
 	TotalCount         int64  `json:"totalCount"`
 	Counts             Counts `json:"counts"`
-	AmountSucceeded    int64  `json:"amountSucceeded" doc:"Paid, in minor units"`
+	AmountSucceeded    int64  `json:"amountSucceeded" doc:"Amount of SUCCEEDED payouts, in minor units"`
 }
 
 func countsOf(c *reward.Counts) Counts {
@@ -99,12 +101,12 @@ func (a *API) promotionOf(v store.PromotionView) *Promotion {
 	return p
 }
 
-// wireID is an id in a request: a JSON number or a string. It keeps the text,
-// so that no number passes through a float.
+// wireID is an ID in a request: a JSON number or a string. It stores the text, so
+// that no digit is lost in a float.
 type wireID string
 
-// Schema tells huma both forms. What is described is narrower than what is
-// checked by it, for Resolve says better what is wrong.
+// Schema describes both forms. The published schema is narrower than the one that
+// huma checks: Resolve has better error messages.
 func (wireID) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{
 		Description: "A whole number from 1 to 9223372036854775807, as a string or a number",
@@ -115,7 +117,7 @@ func (wireID) Schema(huma.Registry) *huma.Schema {
 	}
 }
 
-// UnmarshalJSON keeps the digits.
+// UnmarshalJSON stores the text.
 func (id *wireID) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '"' {
 		return json.Unmarshal(b, (*string)(id))
@@ -126,34 +128,34 @@ func (id *wireID) UnmarshalJSON(b []byte) error {
 
 // CreatePromotion is the body of POST /v1/promotions.
 type CreatePromotion struct {
-	ID                   *wireID       `json:"id,omitempty" doc:"Of an upstream system; one that Kafka has registered is completed"`
+	ID                   *wireID       `json:"id,omitempty" doc:"ID from an upstream system; absent: a new ID. If Kafka records registered the ID as a DRAFT, the request completes that promotion"`
 	Name                 string        `json:"name" minLength:"1" maxLength:"200"`
 	Type                 string        `json:"type" enum:"POINT,VOUCHER"`
-	Amount               *int64        `json:"amount,omitempty" maximum:"1000000000000000" doc:"Default per target, in minor units; from 1 for points, from 0 for vouchers"`
-	VoucherCode          string        `json:"voucherCode,omitempty" maxLength:"200" doc:"Default per target; VOUCHER only"`
+	Amount               *int64        `json:"amount,omitempty" maximum:"1000000000000000" doc:"Default amount of a target, in minor units; at least 1 for POINT, at least 0 for VOUCHER"`
+	VoucherCode          string        `json:"voucherCode,omitempty" maxLength:"200" doc:"Default voucher code of a target; only for VOUCHER"`
 	Currency             string        `json:"currency,omitempty" doc:"Three capital letters" example:"EUR"`
-	MaxRetries           *int          `json:"maxRetries,omitempty" minimum:"0" maximum:"20" doc:"Retries after the first call; 5 when absent"`
-	ConsumersPerInstance *int          `json:"consumersPerInstance,omitempty" minimum:"1" maximum:"256" doc:"Consumers that each instance keeps for it; absent: by its size"`
-	RatePerSecond        *int          `json:"ratePerSecond,omitempty" minimum:"1" maximum:"1000000" doc:"Bound on the calls of all instances for it; absent: none of its own"`
-	Weight               *int          `json:"weight,omitempty" minimum:"1" maximum:"100" doc:"Share of the calls beside other promotions: twice the weight, twice the calls; 1 when absent"`
-	MaxAmount            *int64        `json:"maxAmount,omitempty" minimum:"1" doc:"Budget in minor units: no payment is begun that could pass it; absent: none"`
-	Canary               *CreateCanary `json:"canary,omitempty" doc:"Pay so many first, and the others when those went well"`
-	StartsAt             *time.Time    `json:"startsAt,omitempty" doc:"In the future: it starts by itself then"`
-	WebhookURL           string        `json:"webhookUrl,omitempty" maxLength:"2000" doc:"http:// or https://; told when it is finished, or was paused by Largesse; needs the setting webhook.secret"`
+	MaxRetries           *int          `json:"maxRetries,omitempty" minimum:"0" maximum:"20" doc:"Maximum number of retries after the first call; absent: 5"`
+	ConsumersPerInstance *int          `json:"consumersPerInstance,omitempty" minimum:"1" maximum:"256" doc:"Consumers on each instance; absent: depends on the number of targets"`
+	RatePerSecond        *int          `json:"ratePerSecond,omitempty" minimum:"1" maximum:"1000000" doc:"Maximum calls per second of all instances together; absent: no limit of its own"`
+	Weight               *int          `json:"weight,omitempty" minimum:"1" maximum:"100" doc:"Share of the calls relative to other promotions: twice the weight, twice the calls; absent: 1"`
+	MaxAmount            *int64        `json:"maxAmount,omitempty" minimum:"1" doc:"Budget in minor units; no payout that could exceed it is dispatched; absent: no limit"`
+	Canary               *CreateCanary `json:"canary,omitempty" doc:"Pay some targets first, and the others only if these succeed"`
+	StartsAt             *time.Time    `json:"startsAt,omitempty" doc:"A time in the future when the promotion starts automatically"`
+	WebhookURL           string        `json:"webhookUrl,omitempty" maxLength:"2000" doc:"http:// or https:// URL that is notified when the promotion finishes or Largesse pauses it; needs the setting webhook.secret"`
 }
 
 // CreateCanary is the canary of a new promotion.
 type CreateCanary struct {
-	Targets        int64    `json:"targets" minimum:"1" doc:"How many are paid first"`
-	MaxFailureRate *float64 `json:"maxFailureRate,omitempty" minimum:"0" maximum:"1" doc:"Share of FAILED among them above which the promotion pauses; 0.5 when absent"`
+	Targets        int64    `json:"targets" minimum:"1" doc:"Number of targets that are paid first"`
+	MaxFailureRate *float64 `json:"maxFailureRate,omitempty" minimum:"0" maximum:"1" doc:"Share of FAILED canary payouts above which the promotion pauses; absent: 0.5"`
 }
 
-// Resolve adds what the schema cannot say, so that all wrong fields are named
-// at once.
+// Resolve checks what the schema cannot express, so that one response names all
+// invalid fields.
 func (b *CreatePromotion) Resolve(huma.Context) []error {
 	cmd, wrong := b.command()
-	// Whether startsAt has passed is asked when it is made: a repeat under the same
-	// idempotency key hears the same answer later.
+	// createPromotion checks that startsAt is in the future: a later repeat under the
+	// same idempotency key must get the same response.
 	wrong = append(wrong, cmd.Check(time.Time{})...)
 	errs := make([]error, len(wrong))
 	for i, f := range wrong {
@@ -162,14 +164,14 @@ func (b *CreatePromotion) Resolve(huma.Context) []error {
 	return errs
 }
 
-func (b *CreatePromotion) command() (payout.CreateCommand, []reward.FieldError) {
-	cmd := payout.CreateCommand{
+func (b *CreatePromotion) command() (campaign.CreateCommand, []reward.FieldError) {
+	cmd := campaign.CreateCommand{
 		Name: b.Name, Type: b.Type, Amount: (*reward.Amount)(b.Amount), VoucherCode: b.VoucherCode,
 		Currency: b.Currency, MaxRetries: b.MaxRetries, ConsumersPerInstance: b.ConsumersPerInstance,
 		RatePerSecond: b.RatePerSecond, Weight: b.Weight, MaxAmount: (*reward.Amount)(b.MaxAmount), StartsAt: b.StartsAt, WebhookURL: b.WebhookURL,
 	}
 	if b.Canary != nil {
-		cmd.Canary = &payout.CanaryCommand{Targets: b.Canary.Targets, MaxFailureRate: b.Canary.MaxFailureRate}
+		cmd.Canary = &campaign.CanaryCommand{Targets: b.Canary.Targets, MaxFailureRate: b.Canary.MaxFailureRate}
 	}
 	if b.ID == nil {
 		return cmd, nil
@@ -183,7 +185,7 @@ func (b *CreatePromotion) command() (payout.CreateCommand, []reward.FieldError) 
 }
 
 type promotionIDInput struct {
-	ID string `path:"id" doc:"Promotion id"`
+	ID string `path:"id" doc:"Promotion ID"`
 }
 
 type promotionOutput struct {
@@ -191,14 +193,14 @@ type promotionOutput struct {
 }
 
 type promotionCreatedOutput struct {
-	Location string `header:"Location" doc:"Path of the promotion"`
+	Location string `header:"Location" doc:"Path of the promotion, relative to that of the request"`
 	Body     *Promotion
 }
 
 type promotionListInput struct {
-	Cursor string `query:"cursor" doc:"nextCursor of the page before"`
+	Cursor string `query:"cursor" doc:"nextCursor of the previous page"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"50"`
-	Status string `query:"status" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED" doc:"Only these"`
+	Status string `query:"status" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED" doc:"Only promotions with this status"`
 }
 
 type promotionListOutput struct {
@@ -213,11 +215,11 @@ func (a *API) addPromotions() {
 	tags := []string{"promotions"}
 	call(a, huma.Operation{
 		OperationID: "create-promotion", Method: http.MethodPost, Path: path, Tags: tags,
-		Summary: "Make a promotion", DefaultStatus: http.StatusCreated,
+		Summary: "Create a promotion", DefaultStatus: http.StatusCreated,
 	}, a.createPromotion)
 	call(a, huma.Operation{
 		OperationID: "list-promotions", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "List promotions, the newest first",
+		Summary: "List promotions, newest first",
 	}, a.listPromotions)
 	call(a, huma.Operation{
 		OperationID: "get-promotion", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
@@ -232,11 +234,11 @@ func (a *API) addPromotions() {
 		do            func(context.Context, reward.PromotionID) (store.PromotionView, error)
 	}{
 		{"start", "Start a DRAFT", a.cfg.Promotions.Start},
-		{"pause", "Open no new calls", a.cfg.Promotions.Pause},
-		{"resume", "Go on after a pause", a.cfg.Promotions.Resume},
-		{"cancel", "End a promotion; what was not called is not paid", a.cfg.Promotions.Cancel},
-		{"close", "Say that no more targets will come", a.cfg.Promotions.Close},
-		{"approve", "Let a promotion above approval.above pay, as a second person", a.approve},
+		{"pause", "Pause a promotion; no new calls start", a.cfg.Promotions.Pause},
+		{"resume", "Resume a paused promotion", a.cfg.Promotions.Resume},
+		{"cancel", "Cancel a promotion; look up payouts that may be charged", a.cfg.Promotions.Cancel},
+		{"close", "Close a promotion to further targets", a.cfg.Promotions.Close},
+		{"approve", "Approve a promotion above approval.above, as a second person", a.approve},
 	} {
 		call(a, huma.Operation{
 			OperationID: act.name + "-promotion", Method: http.MethodPost, Path: path + "/{id}/" + act.name, Tags: tags,
@@ -247,7 +249,7 @@ func (a *API) addPromotions() {
 				return nil, err
 			}
 			v, err := act.do(ctx, id)
-			return a.whole(ctx, v, err)
+			return a.withSummaries(ctx, v, err)
 		})
 	}
 }
@@ -255,7 +257,7 @@ func (a *API) addPromotions() {
 func (a *API) createPromotion(ctx context.Context, in *struct{ Body CreatePromotion }) (*promotionCreatedOutput, error) {
 	cmd, wrong := in.Body.command()
 	if len(wrong) > 0 {
-		return nil, invalid(wrong[0].Field, wrong[0].Detail)
+		return nil, web.Invalid(wrong[0].Field, wrong[0].Detail)
 	}
 	cmd.By = actor(ctx)
 	if c := claimOf(ctx); c != nil && cmd.ID == nil {
@@ -264,19 +266,20 @@ func (a *API) createPromotion(ctx context.Context, in *struct{ Body CreatePromot
 	}
 	v, err := a.cfg.Promotions.Create(ctx, cmd)
 	if c := claimOf(ctx); c != nil && c.Again && reward.HasCode(err, reward.CodeExists) {
-		v, err = a.madeBefore(ctx, cmd, err)
+		v, err = a.createdBefore(ctx, cmd, err)
 	}
-	out, err := a.whole(ctx, v, err)
+	out, err := a.withSummaries(ctx, v, err)
 	if err != nil {
 		return nil, err
 	}
-	return &promotionCreatedOutput{Location: "/v1/promotions/" + out.Body.ID, Body: out.Body}, nil
+	return &promotionCreatedOutput{Location: "promotions/" + out.Body.ID, Body: out.Body}, nil
 }
 
-// madeBefore returns the promotion that an earlier try of the same request has
-// made, whose instance died before it could say so; or exists, when it was made
-// by somebody else. The time does not tell: Kafka may have named it long before.
-func (a *API) madeBefore(ctx context.Context, cmd payout.CreateCommand, exists error) (store.PromotionView, error) {
+// createdBefore returns the promotion that an earlier attempt of the same request
+// created before it crashed. If another request created it, createdBefore returns the
+// error exists. The creation time proves nothing: Kafka records may have named the
+// promotion long before.
+func (a *API) createdBefore(ctx context.Context, cmd campaign.CreateCommand, exists error) (store.PromotionView, error) {
 	v, err := a.cfg.Promotions.Get(ctx, *cmd.ID)
 	if err == nil && (v.CreatedBy != actor(ctx) || v.Name != cmd.Name) {
 		err = exists
@@ -294,11 +297,11 @@ func (a *API) getPromotion(ctx context.Context, in *promotionIDInput) (*promotio
 		return nil, err
 	}
 	v, err := a.cfg.Promotions.Get(ctx, id)
-	return a.whole(ctx, v, err)
+	return a.withSummaries(ctx, v, err)
 }
 
-// whole answers with a promotion and its summaries.
-func (a *API) whole(ctx context.Context, v store.PromotionView, err error) (*promotionOutput, error) {
+// withSummaries returns a promotion with its summaries.
+func (a *API) withSummaries(ctx context.Context, v store.PromotionView, err error) (*promotionOutput, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/largesse/largesse/internal/web"
 )
 
-// The events of a promotion.
+// Events of a promotion.
 const (
 	eventProgress = "progress"
 	eventState    = "state"
@@ -19,23 +21,23 @@ const (
 )
 
 type promotionEventsInput struct {
-	ID          string `path:"id" doc:"Promotion id"`
-	LastEventID string `header:"Last-Event-ID" doc:"Of the last event seen: what it told is not told again, and when that was done and still is so, the answer is 204 and a reader stops. One that is none of ours counts for nothing"`
+	ID          string `path:"id" doc:"Promotion ID"`
+	LastEventID string `header:"Last-Event-ID" doc:"ID of the last event received; that state is not sent again. If it was done and nothing has changed since, the response is 204 and clients stop. Unknown IDs are ignored"`
 }
 
 func (a *API) addPromotionEvents() {
 	const path = "/v1/promotions/{id}/events"
 	call(a, huma.Operation{
 		OperationID: "watch-promotion", Method: http.MethodGet, Path: path, Tags: []string{"promotions"},
-		Summary: "Follow a promotion by server-sent events",
-		Description: "state: sent at first, and when the status has changed. progress: the counts or anything else that is shown has changed, at most 4 a second; " +
-			"steps in between are left out. done: it is COMPLETED, or CANCELLED and finished, and so is the stream. " +
-			"The data of all is the promotion, without its summaries. A stream also ends when the instance stops, the promotion is deleted, or it could not be read for some 10 s; " +
-			"a reader connects again and hears where it stands, or why that is not known. A COMPLETED promotion can go on later, when targets or retries come.",
+		Summary: "Follow a promotion through server-sent events",
+		Description: "state: sent first, and when the status changes. progress: sent when the counts or other fields change, at most 4 times per second; " +
+			"intermediate steps are left out. done: the promotion is COMPLETED, or CANCELLED and finished; the stream ends. " +
+			"The data of each event is the promotion without its summaries. The stream also ends if the instance stops, the promotion is deleted, or it cannot be read for about 10 s. " +
+			"Clients then connect again and get the current state or an error. A COMPLETED promotion runs again if targets or retries are added.",
 	}, a.watchPromotion)
-	answers := a.huma.OpenAPI().Paths[path].Get.Responses
-	promotion := a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Promotion](), true, "")
-	answers["200"].Content = map[string]*huma.MediaType{eventStreamType: {Schema: eventSchema(map[string]*huma.Schema{
+	answers := a.OpenAPI().Paths[path].Get.Responses
+	promotion := a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Promotion](), true, "")
+	answers["200"].Content = map[string]*huma.MediaType{web.StreamType: {Schema: eventSchema(map[string]*huma.Schema{
 		eventState: promotion, eventProgress: promotion, eventDone: promotion,
 	})}}
 	answers["204"] = &huma.Response{Description: "Last-Event-ID is that of done, and nothing has changed since"}
@@ -47,7 +49,7 @@ func (a *API) watchPromotion(ctx context.Context, in *promotionEventsInput) (*hu
 		return nil, err
 	}
 	w := a.progress.watch(id)
-	first, err := a.firstNews(ctx, w)
+	first, err := a.firstUpdate(ctx, w)
 	if err != nil {
 		a.progress.leave(w)
 		return nil, err
@@ -60,56 +62,56 @@ func (a *API) watchPromotion(ctx context.Context, in *promotionEventsInput) (*hu
 			return
 		}
 		w.first = first
-		send := func(ctx context.Context, out *eventStream) { a.sendProgress(ctx, out, w, seen) }
-		a.streamEvents(ctx, hc, send, func() { a.progress.leave(w) })
+		send := func(ctx context.Context, out *web.Stream) { a.sendProgress(ctx, out, w, seen) }
+		a.StreamEvents(ctx, hc, a.alive(ctx), send, func() { a.progress.leave(w) })
 	}}, nil
 }
 
-// firstNews waits for what a watcher hears first.
-func (a *API) firstNews(ctx context.Context, w *progressWatcher) (*progressFrame, error) {
+// firstUpdate waits for the first update of a watcher.
+func (a *API) firstUpdate(ctx context.Context, w *progressWatcher) (*progressFrame, error) {
 	select {
-	case n := <-w.news:
+	case n := <-w.updates:
 		return n.progressFrame, n.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-a.draining.begins():
-		return nil, newProblem(http.StatusServiceUnavailable, CodeDraining, "this instance is stopping")
+	case <-a.DrainBegins():
+		return nil, web.NewProblem(http.StatusServiceUnavailable, CodeDraining, "this instance is shutting down")
 	}
 }
 
-// sendProgress sends what a watcher hears, until that is done. seen is the id of
-// the event that its reader has seen last, "" = none.
-func (a *API) sendProgress(ctx context.Context, out *eventStream, w *progressWatcher, seen string) {
-	draining := a.draining.begins()
+// sendProgress sends the updates of a watcher until the promotion is done. seen is
+// the ID of the last event that the client received, or "".
+func (a *API) sendProgress(ctx context.Context, out *web.Stream, w *progressWatcher, seen string) {
+	draining := a.DrainBegins()
 	f := w.first
-	w.first = nil // it would be kept as long as the stream
-	news := w.news
-	// One timer for both: while news is nil it says when there may be another
-	// event, otherwise when to show that the stream is alive.
-	timer := time.NewTimer(eventBeat)
+	w.first = nil // otherwise it stays in memory as long as the stream
+	updates := w.updates
+	// One timer serves two purposes. While updates is nil, it fires when the next
+	// event may be sent, otherwise when a heartbeat is due.
+	timer := time.NewTimer(web.HeartbeatInterval)
 	defer timer.Stop()
-	for out.err == nil {
+	for out.Err() == nil {
 		if f != nil && f.id != seen {
-			out.write(f.eventAfter(seen))
+			out.Write(f.eventAfter(seen))
 			if f.done {
 				return
 			}
-			seen, news = f.id, nil
-			timer.Reset(progressEvery)
+			seen, updates = f.id, nil
+			timer.Reset(progressInterval)
 		}
 		f = nil
 		select {
-		case n := <-news:
+		case n := <-updates:
 			if n.err != nil {
 				return
 			}
 			f = n.progressFrame
 		case <-timer.C:
-			if news != nil {
-				out.beat()
+			if updates != nil {
+				out.Heartbeat()
 			}
-			news = w.news
-			timer.Reset(eventBeat)
+			updates = w.updates
+			timer.Reset(web.HeartbeatInterval)
 		case <-ctx.Done():
 			return
 		case <-draining:
@@ -118,8 +120,8 @@ func (a *API) sendProgress(ctx context.Context, out *eventStream, w *progressWat
 	}
 }
 
-// eventAfter is the event that tells a view to a reader who has seen another;
-// "" = none.
+// eventAfter returns the event for a client that last saw the event seen; "" means
+// none.
 func (f *progressFrame) eventAfter(seen string) []byte {
 	if status, _, _ := strings.Cut(seen, "."); status == string(f.status) {
 		return f.progress
@@ -127,7 +129,7 @@ func (f *progressFrame) eventAfter(seen string) []byte {
 	return f.state
 }
 
-// parseEventID returns the id of an event of a promotion, or "" when it is none.
+// parseEventID returns s if it can be the ID of an event of a promotion, or "".
 func parseEventID(s string) string {
 	status, sum, _ := strings.Cut(s, ".")
 	if len(status) > 16 || len(sum) != 16 {

@@ -17,6 +17,7 @@ import (
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 func (f *fakeStore) PromotionViews(_ context.Context, ids []reward.PromotionID) ([]store.PromotionView, error) {
@@ -106,7 +107,7 @@ func (w *wire) wantNobody(t *testing.T) {
 const promotionEvents = "/v1/promotions/7/events"
 
 // pass waits for more than a round, in fake time.
-func pass() { time.Sleep(2 * progressSlowest) }
+func pass() { time.Sleep(2 * progressIntervalMax) }
 
 func TestPromotionEvents(t *testing.T) {
 	t.Parallel()
@@ -262,7 +263,7 @@ func TestPromotionEvents(t *testing.T) {
 			w := promotionWire(t, reward.Draft)
 			ctx, leave := context.WithCancel(t.Context())
 			r := w.send(ctx, "GET", promotionEvents, "")
-			time.Sleep(3*eventBeat + 5*time.Second)
+			time.Sleep(3*web.HeartbeatInterval + 5*time.Second)
 			leave()
 			<-r.done
 			if n := strings.Count(r.text(), ": beat\n\n"); n != 3 {
@@ -377,7 +378,7 @@ func TestPromotionEvents(t *testing.T) {
 		b.json(t, "GET", "/v1/promotions/7/events", "").wantProblem(t, http.StatusNotFound, reward.CodeNotFound)
 		b.json(t, "GET", "/v1/promotions/x/events", "").wantProblem(t, http.StatusBadRequest, reward.CodeMalformed)
 		b.json(t, "GET", "/v1/promotions/7/events?x=1", "").wantProblem(t, http.StatusUnprocessableEntity, reward.CodeInvalid)
-		b.json(t, "POST", "/v1/promotions/7/events", "").wantProblem(t, http.StatusMethodNotAllowed, CodeMethodNotAllowed)
+		b.json(t, "POST", "/v1/promotions/7/events", "").wantProblem(t, http.StatusMethodNotAllowed, web.CodeMethodNotAllowed)
 	})
 }
 
@@ -388,7 +389,7 @@ func FuzzLastEventID(f *testing.F) {
 	rows := newFakeStore()
 	b.shop = newFakeShop(rows)
 	rows.ps[7] = store.PromotionView{Promotion: reward.Promotion{ID: 7, Status: reward.Completed}}
-	b.shop.stand("42:u7", coupon.Status{Kind: coupon.Rejected, Ticket: 9, Reason: reward.ReasonSoldOut}, nil)
+	b.shop.stand("42:u7", coupon.Status{Kind: coupon.StatusRejected, Ticket: 9, Reason: reward.ReasonSoldOut}, nil)
 	b.api = New(Config{Templates: b.shop, Coupons: b.shop, Issuing: b.shop, Watch: b.shop.Watch, Rows: rows})
 	seen := b.api.progress.frame(rows.ps[7]).id
 	for _, s := range []string{

@@ -50,7 +50,7 @@ func TestPanicsBecomeProblems(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *Config) { c.Degraded = func() []string { panic("boom") } })
 	b.json(t, "GET", "/readyz", "").wantProblem(t, http.StatusInternalServerError, "INTERNAL")
-	b.api.handle("alive", "GET /half", func(w http.ResponseWriter, _ *http.Request) {
+	b.api.Handle("alive", "GET /half", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("half"))
 		panic("boom")
 	})

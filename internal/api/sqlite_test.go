@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
@@ -33,11 +34,11 @@ func setupSQLite(t *testing.T) (*bundle, *sqlite.Store) {
 	ids := service.NewIDs()
 	hint := func(reward.PromotionID) {}
 	return setup(t, func(c *Config) {
-		c.Promotions = payout.NewPromotions(payout.PromotionsConfig{Store: s, IDs: ids, Hint: hint})
-		c.Uploads = payout.NewUploads(payout.UploadsConfig{
+		c.Promotions = campaign.NewPromotions(campaign.PromotionsConfig{Store: s, IDs: ids, Hint: hint})
+		c.Uploads = campaign.NewUploads(campaign.UploadsConfig{
 			Rows: s, Saver: &payout.Intake{Rows: s, Producer: &payout.Producer{Rows: s}}, IDs: ids, Hint: hint,
 		})
-		c.DeadLetters = payout.NewDeadLetters(payout.DeadLettersConfig{Rows: s, Publisher: &fakePublisher{}, Hint: hint})
+		c.DeadLetters = campaign.NewDeadLetters(campaign.DeadLettersConfig{Rows: s, Publisher: &fakePublisher{}, Hint: hint})
 		c.Rows = s
 	}), s
 }

@@ -9,36 +9,36 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/pool"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
-// queueWait bounds how long a request waits for the work queue.
-const queueWait = time.Second
+// queueTimeout is the timeout for the work queue to answer a request.
+const queueTimeout = time.Second
 
-// PromotionStream is the work stream of a promotion: what is dispatched and not
-// settled, and who reads it.
+// PromotionStream is a promotion's stream: its dispatched, unfinished payouts and its
+// consumers.
 type PromotionStream struct {
-	Key             string           `json:"key" doc:"Of the stream in Redis; empty for one in process" example:"campaign-promotion-stream:POINT:12345"`
-	Group           string           `json:"group" doc:"Consumer group of the stream; empty for one in process" example:"campaign-promotion-group:POINT:12345"`
-	Exists          bool             `json:"exists" doc:"There is none before the first dispatch and after the end"`
-	Length          int64            `json:"length" doc:"Entries that are not settled: lag and pending"`
-	Lag             int64            `json:"lag" doc:"Entries that nobody has read yet"`
-	Pending         int64            `json:"pending" doc:"Entries read and not settled"`
-	OldestAt        time.Time        `json:"oldestAt,omitzero" doc:"When the oldest entry was added, by the queue's clock; absent when it is empty"`
-	OldestPendingAt time.Time        `json:"oldestPendingAt,omitzero" doc:"When the oldest pending entry was added; absent when none is pending"`
-	Consumers       []StreamConsumer `json:"consumers" nullable:"false" doc:"By instance"`
+	Key             string           `json:"key" doc:"Key of the stream in Redis; empty if the queue is in process" example:"campaign-promotion-stream:POINT:12345"`
+	Group           string           `json:"group" doc:"Consumer group of the stream; empty if the queue is in process" example:"campaign-promotion-group:POINT:12345"`
+	Exists          bool             `json:"exists" doc:"Whether the stream exists; it does not before the first dispatch and after the end"`
+	Length          int64            `json:"length" doc:"Entries in the stream: lag plus pending"`
+	Lag             int64            `json:"lag" doc:"Entries not delivered yet"`
+	Pending         int64            `json:"pending" doc:"Entries delivered and not acknowledged"`
+	OldestAt        time.Time        `json:"oldestAt,omitzero" doc:"When the oldest entry was added, by the queue's clock; absent: the stream is empty"`
+	OldestPendingAt time.Time        `json:"oldestPendingAt,omitzero" doc:"When the oldest pending entry was added; absent: none is pending"`
+	Consumers       []StreamConsumer `json:"consumers" nullable:"false" doc:"Ordered by instance"`
 }
 
-// StreamConsumer is one registered reader of a stream.
+// StreamConsumer is a registered consumer of a stream.
 type StreamConsumer struct {
 	Name       string `json:"name" example:"host-1-0"`
-	Instance   string `json:"instance" doc:"The instance it belongs to; empty when the name is none of ours" example:"host-1"`
-	Alive      bool   `json:"alive" doc:"Whether that instance is; what a dead one has pending is claimed by others after the lease"`
-	Pending    int64  `json:"pending" doc:"Entries it has read and not settled"`
-	IdleMillis int64  `json:"idleMillis" doc:"Since it last read or claimed anything"`
+	Instance   string `json:"instance" doc:"Instance of the consumer; empty if the name has another form" example:"host-1"`
+	Alive      bool   `json:"alive" doc:"Whether that instance is alive; after the lease, other consumers claim the pending entries of a crashed one"`
+	Pending    int64  `json:"pending" doc:"Entries delivered to the consumer and not acknowledged"`
+	IdleMillis int64  `json:"idleMillis" doc:"Milliseconds since it last read or claimed an entry"`
 }
 
 type promotionStreamOutput struct {
@@ -48,7 +48,7 @@ type promotionStreamOutput struct {
 func (a *API) addStreams() {
 	call(a, huma.Operation{
 		OperationID: "get-promotion-stream", Method: http.MethodGet, Path: "/v1/promotions/{id}/stream", Tags: []string{"promotions"},
-		Summary: "Show the work stream of a promotion and its consumers",
+		Summary: "Show the stream of a promotion and its consumers",
 	}, a.getPromotionStream)
 }
 
@@ -66,11 +66,11 @@ func (a *API) getPromotionStream(ctx context.Context, in *promotionIDInput) (*pr
 		return nil, err
 	}
 	s := queue.Stream{Type: v.Type, PromotionID: v.ID}
-	info, consumers, err := a.askStream(ctx, s)
+	info, consumers, err := a.inspectStream(ctx, s)
 	if err != nil {
-		a.log.Warn(obs.Unavailable, err, "request_id", requestID(ctx), "promotion_id", id)
-		return nil, newProblem(http.StatusServiceUnavailable, CodeUnavailable,
-			"the work queue does not answer; what it held is kept in the database, ask again later")
+		a.log.Warn("work queue unavailable", err, "request_id", web.RequestID(ctx), "promotion_id", id)
+		return nil, web.NewProblem(http.StatusServiceUnavailable, web.CodeUnavailable,
+			"the work queue does not answer; its payouts are safe in the database, try again later")
 	}
 	out := &PromotionStream{
 		Exists: info.Exists, Length: info.Len, Lag: info.Lag(), Pending: info.Pending,
@@ -80,9 +80,9 @@ func (a *API) getPromotionStream(ctx context.Context, in *promotionIDInput) (*pr
 	return &promotionStreamOutput{Body: out}, nil
 }
 
-// askStream asks the work queue for all it knows of a stream.
-func (a *API) askStream(ctx context.Context, s queue.Stream) (queue.Info, []queue.ConsumerInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, queueWait)
+// inspectStream reads the state of a stream and its consumers.
+func (a *API) inspectStream(ctx context.Context, s queue.Stream) (queue.Info, []queue.ConsumerInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
 	defer cancel()
 	info, err := a.cfg.Streams.Info(ctx, s)
 	if err != nil {
@@ -92,7 +92,7 @@ func (a *API) askStream(ctx context.Context, s queue.Stream) (queue.Info, []queu
 	return info, consumers, err
 }
 
-// streamConsumers tells of each consumer whose it is.
+// streamConsumers adds its instance to each consumer.
 func streamConsumers(consumers []queue.ConsumerInfo, instances []store.Instance) []StreamConsumer {
 	alive := make(map[string]bool, len(instances))
 	for _, i := range instances {

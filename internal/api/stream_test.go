@@ -41,7 +41,7 @@ func (f *fakeStreams) begin(ctx context.Context, s queue.Stream) error {
 	f.asked[s.PromotionID] = true
 	f.open++
 	f.openMax = max(f.openMax, f.open)
-	if f.open == streamAskers && f.gathered != nil {
+	if f.open == streamReaders && f.gathered != nil {
 		close(f.gathered)
 		f.gathered = nil
 	}

@@ -21,51 +21,52 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/largesse/largesse/internal/payout"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 const (
-	// uploadIdleDefault is the longest pause within an upload; its whole length
-	// has no bound.
+	// uploadIdleDefault is the longest pause within an upload. The duration of an
+	// upload has no limit.
 	uploadIdleDefault = 30 * time.Second
-	// uploadPaceLeast is how many bytes a second an upload has to bring, over the
-	// length of such a pause: byte by byte is nobody's file.
-	uploadPaceLeast = 32
-	// uploadHead is how much of an upload has to have come before it takes a
-	// place and memory, in bytes.
-	uploadHead = 1 << 10
-	// uploadsDefault is how many uploads are read at a time: one of the fastest
-	// holds about a megabyte. Who comes then waits, for at most uploadPlaceWait.
-	uploadsDefault  = 256
-	uploadPlaceWait = 10 * time.Second
+	// uploadRateMin is the minimum rate of an upload in bytes per second, averaged
+	// over such a pause. No real client sends single bytes.
+	uploadRateMin = 32
+	// uploadBytesMin is the number of bytes that must arrive before an upload gets a
+	// slot and memory.
+	uploadBytesMin = 1 << 10
+	// uploadsDefault is the number of uploads that are read at a time. A fast upload
+	// needs about a megabyte. Further ones wait for at most uploadSlotTimeout.
+	uploadsDefault    = 256
+	uploadSlotTimeout = 10 * time.Second
 )
 
-// UploadResult is the answer to a file of targets.
+// UploadResult is the result of an upload of targets.
 type UploadResult struct {
 	UploadID   string      `json:"uploadId,omitempty" doc:"Absent for a dry run"`
 	Accepted   int64       `json:"accepted"`
-	Duplicates int64       `json:"duplicates" doc:"Known, and the same"`
-	Conflicts  int64       `json:"conflicts" doc:"Known with another amount, user or code; nothing was changed"`
-	Rejected   int64       `json:"rejected" doc:"Lines that are wrong"`
-	Amount     int64       `json:"amount" doc:"Of the accepted ones, in minor units"`
+	Duplicates int64       `json:"duplicates" doc:"Targets that exist with the same values"`
+	Conflicts  int64       `json:"conflicts" doc:"Targets that exist with another amount, user or voucher code; they were not changed"`
+	Rejected   int64       `json:"rejected" doc:"Invalid lines"`
+	Amount     int64       `json:"amount" doc:"Amount of the accepted targets, in minor units"`
 	Errors     []LineError `json:"errors" nullable:"false" doc:"The first 100 rejected and conflicting lines"`
-	ReportURL  string      `json:"reportUrl,omitempty" doc:"All of them as text/csv, up to 100,000; absent for a dry run"`
+	ReportURL  string      `json:"reportUrl,omitempty" doc:"Path of a CSV file with up to 100,000 of these lines; absent for a dry run"`
 }
 
-// LineError says why a line was not accepted.
+// LineError gives the reason why a line was not accepted.
 type LineError struct {
-	Line   int64  `json:"line" doc:"From 1, the header included"`
+	Line   int64  `json:"line" doc:"Line number from 1, counting the header"`
 	Code   string `json:"code" example:"BAD_AMOUNT"`
 	Detail string `json:"detail"`
 }
 
 func (a *API) addTargets() {
-	a.handle("upload-targets", "POST /v1/promotions/{id}/targets", a.uploadTargets)
-	a.handle("get-upload-report", "GET /v1/promotions/{id}/uploads/{uploadId}/report", a.uploadReport)
+	a.Handle("upload-targets", "POST /v1/promotions/{id}/targets", a.uploadTargets)
+	a.Handle("get-upload-report", "GET /v1/promotions/{id}/uploads/{uploadId}/report", a.uploadReport)
 
-	registry := a.huma.OpenAPI().Components.Schemas
+	registry := a.OpenAPI().Components.Schemas
 	text := func(name, in string, required bool, doc string, s *huma.Schema) *huma.Param {
 		return &huma.Param{Name: name, In: in, Required: required, Description: doc, Schema: s}
 	}
@@ -73,52 +74,52 @@ func (a *API) addTargets() {
 	a.describe(huma.Operation{
 		OperationID: "upload-targets", Method: http.MethodPost, Path: "/v1/promotions/{id}/targets", Tags: []string{"targets"},
 		Summary: "Add targets from a file",
-		Description: "Streamed, of any size, idempotent by target: the same file again is all duplicates. CSV has a header line with targetId and any of userId, amount, voucherCode; " +
-			"NDJSON has one object a line with the same names. Bad lines are named and everything else goes on.",
+		Description: "The file is streamed and may have any size. Uploads are idempotent by target: if you upload the same file again, all targets are duplicates. CSV has a header line with targetId and any of userId, amount and voucherCode; " +
+			"NDJSON has one object per line with the same names. Invalid lines are reported, and all other lines are accepted.",
 		Parameters: []*huma.Param{
-			text("id", "path", true, "Promotion id", str),
-			text("dryRun", "query", false, "Check and total without accepting anything", boolean),
+			text("id", "path", true, "Promotion ID", str),
+			text("dryRun", "query", false, "Validate and sum up the file without accepting targets", boolean),
 			text("Content-Encoding", "header", false, "", &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "identity"}}),
 		},
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
-			string(payout.FormatCSV):    {Schema: str, Example: "targetId,userId,amount\n7,u7,1000\n"},
-			string(payout.FormatNDJSON): {Schema: str, Example: `{"targetId":"7","userId":"u7","amount":1000}` + "\n"},
+			string(campaign.FormatCSV):    {Schema: str, Example: "targetId,userId,amount\n7,u7,1000\n"},
+			string(campaign.FormatNDJSON): {Schema: str, Example: `{"targetId":"7","userId":"u7","amount":1000}` + "\n"},
 		}},
 		Responses: map[string]*huma.Response{
-			"200": {Description: "Read to its end", Content: map[string]*huma.MediaType{
+			"200": {Description: "The file was read to its end", Content: map[string]*huma.MediaType{
 				"application/json": {Schema: registry.Schema(reflect.TypeFor[UploadResult](), true, "UploadResult")},
 			}},
 		},
 	})
 	a.describe(huma.Operation{
 		OperationID: "get-upload-report", Method: http.MethodGet, Path: "/v1/promotions/{id}/uploads/{uploadId}/report", Tags: []string{"targets"},
-		Summary:    "Every line of an upload that was not accepted, as CSV",
-		Parameters: []*huma.Param{text("id", "path", true, "Promotion id", str), text("uploadId", "path", true, "", str)},
+		Summary:    "Get all lines of an upload that were not accepted, as CSV",
+		Parameters: []*huma.Param{text("id", "path", true, "Promotion ID", str), text("uploadId", "path", true, "", str)},
 		Responses: map[string]*huma.Response{
 			"200": {Description: "Columns line, code, detail", Content: map[string]*huma.MediaType{csvType: {Schema: str}}},
 		},
 	})
 }
 
-// uploadTargets streams a file into a promotion.
+// uploadTargets adds the targets of a file to a promotion.
 func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 	cmd, err := a.uploadCommand(w, r)
 	if err != nil {
-		a.fail(w, r, err)
+		a.Fail(w, r, err)
 		return
 	}
 	ctx := r.Context()
 	if ctx.Err() != nil {
-		// The body broke off within its head, which is for Upload to find: what came
-		// before is taken all the same.
+		// The body ended within its first bytes. Upload reports that, and still accepts
+		// the targets before it.
 		ctx = context.WithoutCancel(ctx)
 	}
-	if err := a.takeUploadPlace(ctx); err != nil {
-		a.fail(w, r, err)
+	if err := a.acquireUploadSlot(ctx); err != nil {
+		a.Fail(w, r, err)
 		return
 	}
 	defer func() { <-a.uploads }()
-	var res payout.UploadResult
+	var res campaign.UploadResult
 	upload := func() (status int, err error) {
 		res, err = a.cfg.Uploads.Upload(ctx, cmd)
 		return http.StatusOK, err
@@ -129,7 +130,7 @@ func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 		err = a.audited(ctx, "upload-targets", "", upload)
 	}
 	if err != nil {
-		a.fail(w, r, err)
+		a.Fail(w, r, err)
 		return
 	}
 	out := UploadResult{
@@ -145,16 +146,16 @@ func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := json.Marshal(out)
 	if err != nil {
-		a.fail(w, r, fmt.Errorf("encode an upload's result: %w", err))
+		a.Fail(w, r, fmt.Errorf("encoding the result of an upload failed: %w", err))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(body, '\n')) // the caller may have gone
+	_, _ = w.Write(append(body, '\n')) // the caller may have left
 }
 
-// uploadCommand reads everything about an upload but its body.
-func (a *API) uploadCommand(w http.ResponseWriter, r *http.Request) (payout.UploadCommand, error) {
-	var cmd payout.UploadCommand
+// uploadCommand parses an upload request except its body.
+func (a *API) uploadCommand(w http.ResponseWriter, r *http.Request) (campaign.UploadCommand, error) {
+	var cmd campaign.UploadCommand
 	id, err := promotionID(r.PathValue("id"))
 	if err != nil {
 		return cmd, err
@@ -166,7 +167,7 @@ func (a *API) uploadCommand(w http.ResponseWriter, r *http.Request) (payout.Uplo
 	if cmd.Format, err = uploadFormat(r.Header.Get("Content-Type")); err != nil {
 		return cmd, err
 	}
-	body := bufio.NewReaderSize(newGuardedBody(w, r, a.cfg.UploadIdle), uploadHead)
+	body := bufio.NewReaderSize(newGuardedBody(w, r, a.cfg.UploadIdle), uploadBytesMin)
 	switch encoding := strings.ToLower(strings.TrimSpace(strings.Join(r.Header.Values("Content-Encoding"), ","))); encoding {
 	case "", "identity":
 		cmd.Body = body
@@ -175,13 +176,13 @@ func (a *API) uploadCommand(w http.ResponseWriter, r *http.Request) (payout.Uplo
 	default:
 		return cmd, unsupported("Content-Encoding " + reward.Quote(encoding) + " is neither gzip nor identity")
 	}
-	_, _ = body.Peek(uploadHead) // what stops it comes again behind what has come
+	_, _ = body.Peek(uploadBytesMin) // an error is returned again by Read, after the bytes before it
 	return cmd, nil
 }
 
-// takeUploadPlace waits for one of the places of a.uploads.
-func (a *API) takeUploadPlace(ctx context.Context) error {
-	late := time.NewTimer(uploadPlaceWait)
+// acquireUploadSlot waits for a slot in a.uploads.
+func (a *API) acquireUploadSlot(ctx context.Context) error {
+	late := time.NewTimer(uploadSlotTimeout)
 	defer late.Stop()
 	select {
 	case a.uploads <- struct{}{}:
@@ -189,21 +190,22 @@ func (a *API) takeUploadPlace(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-late.C:
-		return newProblem(http.StatusServiceUnavailable, CodeTooManyUploads,
-			fmt.Sprintf("%d uploads are being read by this instance; none of this one was taken, send it again", cap(a.uploads)))
+		return web.NewProblem(http.StatusServiceUnavailable, CodeTooManyUploads,
+			fmt.Sprintf("this instance already reads %d uploads and accepted nothing of this one; send it again", cap(a.uploads)))
 	}
 }
 
-// onlyQuery refuses query parameters with other names, as huma does.
+// onlyQuery refuses query parameters with other names, like huma.
 func onlyQuery(q url.Values, names ...string) error {
 	for name := range q {
 		if !slices.Contains(names, name) {
-			return invalid(name, "unknown query parameter")
+			return web.Invalid(name, "unknown query parameter")
 		}
 	}
 	return nil
 }
 
+// dryRun parses the query parameter dryRun.
 func dryRun(r *http.Request) (bool, error) {
 	q := r.URL.Query()
 	if err := onlyQuery(q, "dryRun"); err != nil {
@@ -217,10 +219,11 @@ func dryRun(r *http.Request) (bool, error) {
 	case len(given) == 1 && given[0] == "false":
 		return false, nil
 	}
-	return false, malformed("dryRun", "must be true or false, once")
+	return false, web.Malformed("dryRun", "must be true or false, once")
 }
 
-func uploadFormat(contentType string) (payout.Format, error) {
+// uploadFormat returns the format of an upload.
+func uploadFormat(contentType string) (campaign.Format, error) {
 	media, params, err := mime.ParseMediaType(contentType)
 	if err != nil {
 		return "", unsupported("Content-Type " + reward.Quote(contentType) + " must be text/csv or application/x-ndjson")
@@ -228,35 +231,35 @@ func uploadFormat(contentType string) (payout.Format, error) {
 	if charset := params["charset"]; charset != "" && !strings.EqualFold(charset, "utf-8") {
 		return "", unsupported("charset " + reward.Quote(charset) + " is not UTF-8")
 	}
-	switch f := payout.Format(media); f {
-	case payout.FormatCSV, payout.FormatNDJSON:
+	switch f := campaign.Format(media); f {
+	case campaign.FormatCSV, campaign.FormatNDJSON:
 		return f, nil
 	}
 	return "", unsupported("Content-Type " + reward.Quote(contentType) + " must be text/csv or application/x-ndjson")
 }
 
-func unsupported(detail string) *Problem {
-	return newProblem(http.StatusUnsupportedMediaType, CodeUnsupportedMedia, detail)
+func unsupported(detail string) *web.Problem {
+	return web.NewProblem(http.StatusUnsupportedMediaType, web.CodeUnsupportedMedia, detail)
 }
 
-// guardedBody bounds how slowly a body may come: an upload may last for hours,
-// but neither stand still nor creep.
+// guardedBody enforces a minimum rate of a body. An upload may take hours, but it
+// must make progress.
 type guardedBody struct {
 	r     io.Reader
 	rc    *http.ResponseController
 	idle  time.Duration
-	least int // bytes that have to come within idle
+	least int // bytes that must arrive within idle
 
-	// The present stretch, which ends when so many bytes have come. What is done
-	// with them is not the sender's time.
+	// These measure the current interval, which ends when least bytes have arrived.
+	// The time to process them does not count.
 	came   int
 	waited time.Duration
 
-	err error // the first: of one that has broken off, net/http says later that it is whole
+	err error // the first error; net/http later reports a broken body as complete
 }
 
 func newGuardedBody(w http.ResponseWriter, r *http.Request, idle time.Duration) *guardedBody {
-	return &guardedBody{r: r.Body, rc: http.NewResponseController(w), idle: idle, least: max(1, int(uploadPaceLeast*idle.Seconds()))}
+	return &guardedBody{r: r.Body, rc: http.NewResponseController(w), idle: idle, least: max(1, int(uploadRateMin*idle.Seconds()))}
 }
 
 func (b *guardedBody) Read(p []byte) (int, error) {
@@ -270,14 +273,14 @@ func (b *guardedBody) Read(p []byte) (int, error) {
 
 func (b *guardedBody) read(p []byte) (int, error) {
 	began := time.Now()
-	// A connection without deadlines is a test's or a proxy's own affair.
+	// Only connections of tests and proxies have no deadlines.
 	_ = b.rc.SetReadDeadline(began.Add(b.idle - b.waited))
 	n, err := b.r.Read(p)
 	b.came += n
 	b.waited += time.Since(began)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return n, &reward.Error{
-			Kind: reward.KindTimeout, Code: CodeBodyTimeout, Detail: fmt.Sprintf("no more than %d bytes came within %s, and %d are the least", b.came, b.idle, b.least), Err: err,
+			Kind: reward.KindTimeout, Code: web.CodeBodyTimeout, Detail: fmt.Sprintf("only %d bytes arrived within %s; at least %d are required", b.came, b.idle, b.least), Err: err,
 		}
 	}
 	if b.came >= b.least {
@@ -286,8 +289,8 @@ func (b *guardedBody) read(p []byte) (int, error) {
 	return n, err
 }
 
-// gzipBody unzips a body as it comes. What it may grow to is not bounded, and
-// need not be: it is read line by line.
+// gzipBody decompresses a body as it is read. The size needs no limit, because the
+// body is processed line by line.
 type gzipBody struct {
 	r  io.Reader
 	zr *gzip.Reader
@@ -305,21 +308,21 @@ func (b *gzipBody) Read(p []byte) (int, error) {
 	return n, badGzip(err)
 }
 
-// badGzip tells a body that is not gzip from one that broke off.
+// badGzip converts the errors of a body that is not gzip. Other errors stay.
 func badGzip(err error) error {
 	if _, corrupt := errors.AsType[flate.CorruptInputError](err); corrupt || errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) {
-		return &reward.Error{Kind: reward.KindMalformed, Code: CodeBadGzip, Detail: "the body is not whole gzip", Err: err}
+		return &reward.Error{Kind: reward.KindMalformed, Code: CodeBadGzip, Detail: "the body is not valid gzip", Err: err}
 	}
 	return err
 }
 
 // uploadReport streams the lines of an upload that were not accepted.
 func (a *API) uploadReport(w http.ResponseWriter, r *http.Request) {
-	out := newCSVStream(w, "upload-"+r.PathValue("uploadId")+".csv", "line", "code", "detail")
-	a.end(out, r, a.report(r, out))
+	out := web.NewCSV(w, "upload-"+r.PathValue("uploadId")+".csv", "line", "code", "detail")
+	a.EndCSV(out, r, a.report(r, out))
 }
 
-func (a *API) report(r *http.Request, out *csvStream) error {
+func (a *API) report(r *http.Request, out *web.CSV) error {
 	if err := onlyQuery(r.URL.Query()); err != nil {
 		return err
 	}
@@ -327,9 +330,9 @@ func (a *API) report(r *http.Request, out *csvStream) error {
 	if err != nil {
 		return err
 	}
-	id, err := idOf("upload", r.PathValue("uploadId"))
+	id, err := web.IDOf("upload", r.PathValue("uploadId"))
 	if err != nil {
-		return malformed("uploadId", err.Error())
+		return web.Malformed("uploadId", err.Error())
 	}
 	if _, err := a.cfg.Uploads.Get(r.Context(), promotion, id); err != nil {
 		return err
@@ -343,7 +346,7 @@ func (a *API) report(r *http.Request, out *csvStream) error {
 		for i, e := range errs {
 			rows[i] = []string{strconv.FormatInt(e.Line, 10), e.Code, e.Detail}
 		}
-		if err := out.page(rows); err != nil {
+		if err := out.Page(rows); err != nil {
 			return err
 		}
 		if len(errs) < store.BatchMax {

@@ -9,12 +9,12 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/largesse/largesse/internal/coupon"
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
-// Templates is what people do with coupon templates.
+// Templates manages coupon templates.
 type Templates interface {
 	Create(ctx context.Context, t reward.CouponTemplate) (coupon.View, error)
 	Get(ctx context.Context, id reward.TemplateID) (coupon.View, error)
@@ -24,49 +24,49 @@ type Templates interface {
 	Entrants(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error)
 }
 
-// degradedGate names the gate among what did not answer.
+// degradedGate is the name of the gate in degraded.
 const degradedGate = "gate"
 
-// validSecondsMax is the longest a coupon can be valid.
+// validSecondsMax is the maximum validity of a coupon in seconds.
 const validSecondsMax = int64(reward.TemplateValidMax / time.Second)
 
-// Template is a coupon template on the wire.
+// Template is a coupon template in JSON.
 type Template struct {
 	ID                 string    `json:"id" doc:"A whole number as a string" example:"42"`
 	Name               string    `json:"name"`
-	TotalQuantity      int64     `json:"totalQuantity" doc:"Coupons that may live at a time"`
-	PerUserLimit       int       `json:"perUserLimit" doc:"Coupons that one user may have"`
-	OpensAt            time.Time `json:"opensAt,omitzero" doc:"Absent: from the beginning"`
-	ClosesAt           time.Time `json:"closesAt,omitzero" doc:"Absent: never"`
-	ValidForSeconds    int64     `json:"validForSeconds,omitempty" doc:"How long a coupon is valid from its issue; absent: for ever"`
-	Mode               string    `json:"mode" enum:"STREAM,KAFKA,SYNC" doc:"STREAM: a waiting line, issued exactly in its order; KAFKA: accepted once the broker has it, order not promised; SYNC: issued under a lock, answered at once"`
-	ReissueAfterCancel bool      `json:"reissueAfterCancel" doc:"Whether who has cancelled a coupon may have another"`
-	WhenRedisAway      string    `json:"whenRedisAway" enum:"DATABASE,WAIT" doc:"DATABASE: issue through the database; WAIT: answer 503 until Redis is back"`
-	Path               string    `json:"path" enum:"GATE,DATABASE" doc:"The way that requests go at the moment; DATABASE: Redis is away, and nobody waits"`
-	Draw               *Draw     `json:"draw,omitempty" doc:"Absent: first come, first served from the beginning"`
+	TotalQuantity      int64     `json:"totalQuantity" doc:"Maximum number of live coupons"`
+	PerUserLimit       int       `json:"perUserLimit" doc:"Maximum number of coupons per user"`
+	OpensAt            time.Time `json:"opensAt,omitzero" doc:"Absent: open since its creation"`
+	ClosesAt           time.Time `json:"closesAt,omitzero" doc:"Absent: it does not close"`
+	ValidForSeconds    int64     `json:"validForSeconds,omitempty" doc:"Seconds from issue to expiry of a coupon; absent: coupons do not expire"`
+	Mode               string    `json:"mode" enum:"STREAM,KAFKA,SYNC" doc:"STREAM: requests wait in line and are served in order; KAFKA: requests are accepted once the broker has them, and served in no particular order; SYNC: coupons are issued under a lock, and the response has the outcome"`
+	ReissueAfterCancel bool      `json:"reissueAfterCancel" doc:"Whether a user whose coupon was cancelled may get another"`
+	WhenRedisAway      string    `json:"whenRedisAway" enum:"DATABASE,WAIT" doc:"During a Redis outage: DATABASE issues through the database; WAIT answers 503 until Redis is available"`
+	Path               string    `json:"path" enum:"GATE,DATABASE" doc:"How requests are handled now; DATABASE: Redis is unavailable, and requests do not wait in line"`
+	Draw               *Draw     `json:"draw,omitempty" doc:"Absent: first come, first served, without a draw"`
 	CreatedAt          time.Time `json:"createdAt"`
 	Counters           Counters  `json:"counters"`
-	Degraded           []string  `json:"degraded,omitempty" nullable:"false" doc:"gate: it did not answer, so waiting is not known (0), and stock counts as if nobody waited"`
+	Degraded           []string  `json:"degraded,omitempty" nullable:"false" doc:"gate: the gate did not answer; waiting is 0 because it is unknown, and stock ignores waiting requests"`
 }
 
-// Counters is how far a template is. What is live, what waits and the stock
-// together are the quantity.
+// Counters shows the progress of a template. Live coupons, waiting requests and stock
+// add up to the quantity.
 type Counters struct {
 	TotalQuantity int64 `json:"totalQuantity"`
-	Stock         int64 `json:"stock" doc:"What is left to promise"`
-	Count         int64 `json:"count" doc:"Live coupons: all that are not CANCELLED"`
+	Stock         int64 `json:"stock" doc:"Coupons left to promise"`
+	Count         int64 `json:"count" doc:"Live coupons: all except CANCELLED ones"`
 	IssuedTotal   int64 `json:"issuedTotal" doc:"Coupons ever issued"`
-	Waiting       int64 `json:"waiting" doc:"People in line"`
+	Waiting       int64 `json:"waiting" doc:"Requests in line"`
 }
 
-// Draw orders those who ask before a template opens, so that anybody can check
-// it afterwards.
+// Draw is the draw of a template in JSON. It orders the requests before the template
+// opens, and everybody can verify it afterwards.
 type Draw struct {
-	From       time.Time `json:"from" doc:"From when on one can ask to take part"`
-	State      string    `json:"state" enum:"OPEN,CLOSED,DONE" doc:"OPEN: takes entrants; CLOSED: the template has opened, entrants are being decided; DONE: all are decided"`
-	Commitment string    `json:"commitment" doc:"SHA-256 of the seed, in hex: public from the beginning"`
-	Seed       string    `json:"seed,omitempty" doc:"In hex; secret while OPEN"`
-	ListHash   string    `json:"listHash,omitempty" doc:"In hex: the SHA-256 of the SHA-256 of each entrant's userId, in the order of their bytes; absent before DONE"`
+	From       time.Time `json:"from" doc:"When users can start to enter the draw"`
+	State      string    `json:"state" enum:"OPEN,CLOSED,DONE" doc:"OPEN: users can enter; CLOSED: the template has opened, entrants are being served; DONE: all entrants have an outcome"`
+	Commitment string    `json:"commitment" doc:"SHA-256 of the seed, in hex; public from the start"`
+	Seed       string    `json:"seed,omitempty" doc:"Seed of the draw, in hex; secret while OPEN"`
+	ListHash   string    `json:"listHash,omitempty" doc:"SHA-256 of the concatenated SHA-256 hashes of all entrants' userIds, ordered by their bytes, in hex; absent before DONE"`
 }
 
 func templateOf(v coupon.View) *Template {
@@ -77,7 +77,7 @@ func templateOf(v coupon.View) *Template {
 		Draw: drawOf(&v.Draw), CreatedAt: v.CreatedAt.UTC(),
 		Counters: Counters{TotalQuantity: v.TotalQuantity, Stock: v.Stock, Count: v.Live, IssuedTotal: v.IssuedTotal, Waiting: v.Waiting},
 	}
-	if v.GateAway {
+	if v.GateUnavailable {
 		t.Degraded = []string{degradedGate}
 	}
 	return t
@@ -99,17 +99,17 @@ func drawOf(d *reward.Draw) *Draw {
 
 // CreateTemplate is the body of POST /v1/coupon-templates.
 type CreateTemplate struct {
-	ID                 *wireID     `json:"id,omitempty" doc:"Of an upstream system"`
+	ID                 *wireID     `json:"id,omitempty" doc:"ID from an upstream system; absent: a new ID"`
 	Name               string      `json:"name" minLength:"1" maxLength:"200"`
 	TotalQuantity      int64       `json:"totalQuantity" minimum:"1" maximum:"1000000000"`
-	PerUserLimit       *int        `json:"perUserLimit,omitempty" minimum:"1" maximum:"100" doc:"1 when absent"`
-	OpensAt            *time.Time  `json:"opensAt,omitempty" doc:"Absent: at once"`
-	ClosesAt           *time.Time  `json:"closesAt,omitempty" doc:"Absent: never"`
-	ValidForSeconds    *int64      `json:"validForSeconds,omitempty" minimum:"1" maximum:"3153600000" doc:"How long a coupon is valid from its issue; absent: for ever"`
-	Mode               string      `json:"mode,omitempty" enum:"STREAM,KAFKA,SYNC" doc:"STREAM when absent"`
-	ReissueAfterCancel *bool       `json:"reissueAfterCancel,omitempty" doc:"true when absent"`
-	WhenRedisAway      string      `json:"whenRedisAway,omitempty" enum:"DATABASE,WAIT" doc:"DATABASE when absent"`
-	Draw               *CreateDraw `json:"draw,omitempty" doc:"Draw the order of those who ask from draw.from until opensAt, which is needed then"`
+	PerUserLimit       *int        `json:"perUserLimit,omitempty" minimum:"1" maximum:"100" doc:"Absent: 1"`
+	OpensAt            *time.Time  `json:"opensAt,omitempty" doc:"Absent: it opens at once"`
+	ClosesAt           *time.Time  `json:"closesAt,omitempty" doc:"Absent: it does not close"`
+	ValidForSeconds    *int64      `json:"validForSeconds,omitempty" minimum:"1" maximum:"3153600000" doc:"Seconds from issue to expiry of a coupon; absent: coupons do not expire"`
+	Mode               string      `json:"mode,omitempty" enum:"STREAM,KAFKA,SYNC" doc:"Absent: STREAM"`
+	ReissueAfterCancel *bool       `json:"reissueAfterCancel,omitempty" doc:"Absent: true"`
+	WhenRedisAway      string      `json:"whenRedisAway,omitempty" enum:"DATABASE,WAIT" doc:"Absent: DATABASE"`
+	Draw               *CreateDraw `json:"draw,omitempty" doc:"Draw the order of the users who enter between draw.from and opensAt, which is then required"`
 }
 
 // CreateDraw is the draw of a new template.
@@ -117,8 +117,8 @@ type CreateDraw struct {
 	From time.Time `json:"from" doc:"Before opensAt"`
 }
 
-// Resolve adds what the schema cannot say, so that all wrong fields are named
-// at once.
+// Resolve checks what the schema cannot express, so that one response names all
+// invalid fields.
 func (b *CreateTemplate) Resolve(huma.Context) []error {
 	t, wrong := b.template()
 	return fieldErrors(append(wrong, reward.CheckTemplate(&t)...))
@@ -156,12 +156,12 @@ func assign[T any](field, to *T) {
 	}
 }
 
-// seconds keeps a number that is out of bounds out of them, without overflowing.
+// seconds converts n without overflow. A value outside of the limits stays outside.
 func seconds(n int64) time.Duration {
 	return time.Duration(min(max(n, -1), validSecondsMax+1)) * time.Second
 }
 
-// fieldErrors tells huma which fields of a body are wrong.
+// fieldErrors converts errors about fields of a body for huma.
 func fieldErrors(wrong []reward.FieldError) []error {
 	errs := make([]error, len(wrong))
 	for i, f := range wrong {
@@ -170,22 +170,21 @@ func fieldErrors(wrong []reward.FieldError) []error {
 	return errs
 }
 
-// ChangeTemplate is the body of PATCH /v1/coupon-templates/{id}: what is absent
-// stays.
+// ChangeTemplate is the body of PATCH /v1/coupon-templates/{id}. Absent fields stay.
 type ChangeTemplate struct {
-	Name               *string              `json:"name,omitempty" minLength:"1" maxLength:"200"`
-	TotalQuantity      *int64               `json:"totalQuantity,omitempty" minimum:"1" maximum:"1000000000" doc:"Not below the live coupons and the people in line"`
-	PerUserLimit       *int                 `json:"perUserLimit,omitempty" minimum:"1" maximum:"100"`
-	OpensAt            clearable[time.Time] `json:"opensAt,omitempty,omitzero" doc:"null: open at once"`
-	ClosesAt           clearable[time.Time] `json:"closesAt,omitempty,omitzero" doc:"null: never"`
-	ValidForSeconds    clearable[int64]     `json:"validForSeconds,omitempty,omitzero" minimum:"1" maximum:"3153600000" doc:"For coupons issued from now on; null: for ever"`
-	Mode               *string              `json:"mode,omitempty" enum:"STREAM,KAFKA,SYNC" doc:"As long as nobody has asked"`
-	ReissueAfterCancel *bool                `json:"reissueAfterCancel,omitempty"`
-	WhenRedisAway      *string              `json:"whenRedisAway,omitempty" enum:"DATABASE,WAIT"`
+	Name               *string                  `json:"name,omitempty" minLength:"1" maxLength:"200"`
+	TotalQuantity      *int64                   `json:"totalQuantity,omitempty" minimum:"1" maximum:"1000000000" doc:"At least the number of live coupons and waiting requests"`
+	PerUserLimit       *int                     `json:"perUserLimit,omitempty" minimum:"1" maximum:"100"`
+	OpensAt            web.Clearable[time.Time] `json:"opensAt,omitempty,omitzero" doc:"null: it opens at once"`
+	ClosesAt           web.Clearable[time.Time] `json:"closesAt,omitempty,omitzero" doc:"null: it does not close"`
+	ValidForSeconds    web.Clearable[int64]     `json:"validForSeconds,omitempty,omitzero" minimum:"1" maximum:"3153600000" doc:"Applies to coupons issued from now on; null: they do not expire"`
+	Mode               *string                  `json:"mode,omitempty" enum:"STREAM,KAFKA,SYNC" doc:"Can change only before the first request"`
+	ReissueAfterCancel *bool                    `json:"reissueAfterCancel,omitempty"`
+	WhenRedisAway      *string                  `json:"whenRedisAway,omitempty" enum:"DATABASE,WAIT"`
 }
 
-// Resolve adds what the schema cannot say. What depends on the template as it is
-// comes from below.
+// Resolve checks what the schema cannot express. Templates.Change checks what depends
+// on the current template.
 func (b *ChangeTemplate) Resolve(huma.Context) []error {
 	p := b.params(0)
 	t := reward.CouponTemplate{Name: "-", TotalQuantity: 1, PerUserLimit: 1}
@@ -201,10 +200,10 @@ func (b *ChangeTemplate) Resolve(huma.Context) []error {
 func (b *ChangeTemplate) params(id reward.TemplateID) store.TemplateChangeParams {
 	p := store.TemplateChangeParams{
 		ID: id, Name: b.Name, TotalQuantity: b.TotalQuantity, PerUserLimit: b.PerUserLimit,
-		OpensAt: b.OpensAt.change(), ClosesAt: b.ClosesAt.change(),
+		OpensAt: b.OpensAt.Change(), ClosesAt: b.ClosesAt.Change(),
 		Mode: (*reward.IssueMode)(b.Mode), ReissueAfterCancel: b.ReissueAfterCancel, WhenRedisAway: (*reward.RedisAway)(b.WhenRedisAway),
 	}
-	if n := b.ValidForSeconds.change(); n != nil {
+	if n := b.ValidForSeconds.Change(); n != nil {
 		valid := seconds(*n)
 		p.ValidFor = &valid
 	}
@@ -212,7 +211,7 @@ func (b *ChangeTemplate) params(id reward.TemplateID) store.TemplateChangeParams
 }
 
 type templateIDInput struct {
-	ID string `path:"id" doc:"Template id"`
+	ID string `path:"id" doc:"Template ID"`
 }
 
 type templateOutput struct {
@@ -220,12 +219,12 @@ type templateOutput struct {
 }
 
 type templateCreatedOutput struct {
-	Location string `header:"Location" doc:"Path of the template"`
+	Location string `header:"Location" doc:"Path of the template, relative to that of the request"`
 	Body     *Template
 }
 
 type templateListInput struct {
-	Cursor string `query:"cursor" doc:"nextCursor of the page before"`
+	Cursor string `query:"cursor" doc:"nextCursor of the previous page"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"50"`
 }
 
@@ -237,12 +236,12 @@ type templateListOutput struct {
 }
 
 type templateEntrantsInput struct {
-	ID     string `path:"id" doc:"Template id"`
-	Cursor string `query:"cursor" doc:"nextCursor of the page before"`
+	ID     string `path:"id" doc:"Template ID"`
+	Cursor string `query:"cursor" doc:"nextCursor of the previous page"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
-// Entrant is who takes part in a draw.
+// Entrant is a user who entered a draw.
 type Entrant struct {
 	UserID string `json:"userId"`
 }
@@ -255,7 +254,7 @@ type entrantListOutput struct {
 }
 
 type templateChangeInput struct {
-	ID   string `path:"id" doc:"Template id"`
+	ID   string `path:"id" doc:"Template ID"`
 	Body ChangeTemplate
 }
 
@@ -264,11 +263,11 @@ func (a *API) addTemplates() {
 	tags := []string{"coupon templates"}
 	call(a, huma.Operation{
 		OperationID: "create-template", Method: http.MethodPost, Path: path, Tags: tags,
-		Summary: "Make a coupon template", DefaultStatus: http.StatusCreated,
+		Summary: "Create a coupon template", DefaultStatus: http.StatusCreated,
 	}, a.createTemplate)
 	call(a, huma.Operation{
 		OperationID: "list-templates", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "List coupon templates, the highest id first",
+		Summary: "List coupon templates, highest ID first",
 	}, a.listTemplates)
 	call(a, huma.Operation{
 		OperationID: "get-template", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
@@ -278,28 +277,29 @@ func (a *API) addTemplates() {
 	}))
 	call(a, huma.Operation{
 		OperationID: "change-template", Method: http.MethodPatch, Path: path + "/{id}", Tags: tags,
-		Summary: "Change a coupon template; what is absent stays",
-		Description: "A quantity below what is live and who waits is refused, and nobody who was let in is refused afterwards. " +
-			"The mode, and opensAt where there is a draw, stay once anybody has asked.",
+		Summary: "Change a coupon template; absent fields stay",
+		Description: "A quantity below the number of live coupons and waiting requests is refused; admitted requests are never refused afterwards. " +
+			"After the first request, the mode cannot change, nor can opensAt if there is a draw.",
 	}, a.changeTemplate)
 	call(a, huma.Operation{
 		OperationID: "close-template", Method: http.MethodPost, Path: path + "/{id}/close", Tags: tags,
-		Summary: "End the asking; who is in line is still served",
+		Summary: "Close a coupon template to further requests; waiting requests are still served",
 	}, a.templateCall(func(ctx context.Context, id reward.TemplateID) (coupon.View, error) {
 		v, err := a.cfg.Templates.Close(ctx, id)
 		if err == nil {
-			a.log.Info(obs.Processed, "template_id", id, "doing", "closing", "by", actor(ctx))
+			a.log.Info("template closed", "template_id", id, "actor", actor(ctx))
 		}
 		return v, err
 	}))
 	call(a, huma.Operation{
 		OperationID: "list-template-entrants", Method: http.MethodGet, Path: path + "/{id}/entrants", Tags: tags,
-		Summary:     "List who takes part in the draw of a coupon template, in the order of the bytes of userId",
-		Description: "This is the list that draw.listHash stands for. 409 ILLEGAL_STATE: the draw is OPEN, or there is none.",
+		Summary:     "List the entrants of a draw, ordered by the bytes of userId",
+		Description: "draw.listHash is the hash of this list. 409 ILLEGAL_STATE: the draw is OPEN, or the template has no draw.",
 	}, a.listTemplateEntrants)
 }
 
-// templateCall makes a call that names a template and answers with it.
+// templateCall returns an operation that takes a template ID and answers with the
+// template.
 func (a *API) templateCall(do func(ctx context.Context, id reward.TemplateID) (coupon.View, error)) func(context.Context, *templateIDInput) (*templateOutput, error) {
 	return func(ctx context.Context, in *templateIDInput) (*templateOutput, error) {
 		id, err := templateID("id", in.ID)
@@ -314,11 +314,11 @@ func (a *API) templateCall(do func(ctx context.Context, id reward.TemplateID) (c
 	}
 }
 
-// templateID reads the id of a template from the field of a path or query.
+// templateID parses a template ID in a field of a path or query.
 func templateID(field, s string) (reward.TemplateID, error) {
 	id, err := reward.ParseTemplateID(s)
 	if err != nil {
-		return 0, malformed(field, err.Error())
+		return 0, web.Malformed(field, err.Error())
 	}
 	return id, nil
 }
@@ -326,7 +326,7 @@ func templateID(field, s string) (reward.TemplateID, error) {
 func (a *API) createTemplate(ctx context.Context, in *struct{ Body CreateTemplate }) (*templateCreatedOutput, error) {
 	t, wrong := in.Body.template()
 	if len(wrong) > 0 {
-		return nil, invalid(wrong[0].Field, wrong[0].Detail)
+		return nil, web.Invalid(wrong[0].Field, wrong[0].Detail)
 	}
 	claim := claimOf(ctx)
 	if claim != nil && t.ID == 0 {
@@ -334,19 +334,18 @@ func (a *API) createTemplate(ctx context.Context, in *struct{ Body CreateTemplat
 	}
 	v, err := a.cfg.Templates.Create(ctx, t)
 	if claim != nil && claim.Again && reward.HasCode(err, reward.CodeExists) {
-		// An earlier try of the same request may have made it, before its instance
-		// died.
+		// An earlier attempt of the same request may have created it before it crashed.
 		exists := err
-		if v, err = a.cfg.Templates.Get(ctx, t.ID); err == nil && (v.Name != t.Name || v.CreatedAt.Before(claim.FirstAt.Add(-clockSlack))) {
+		if v, err = a.cfg.Templates.Get(ctx, t.ID); err == nil && (v.Name != t.Name || v.CreatedAt.Before(claim.FirstAt.Add(-clockSkewMax))) {
 			err = exists
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	a.log.Info(obs.Processed, "template_id", v.ID, "doing", "creating", "by", actor(ctx))
+	a.log.Info("template created", "template_id", v.ID, "actor", actor(ctx))
 	out := templateOf(v)
-	return &templateCreatedOutput{Location: "/v1/coupon-templates/" + out.ID, Body: out}, nil
+	return &templateCreatedOutput{Location: "coupon-templates/" + out.ID, Body: out}, nil
 }
 
 func (a *API) changeTemplate(ctx context.Context, in *templateChangeInput) (*templateOutput, error) {
@@ -359,7 +358,7 @@ func (a *API) changeTemplate(ctx context.Context, in *templateChangeInput) (*tem
 	if p == (store.TemplateChangeParams{ID: id}) {
 		v, err = a.cfg.Templates.Get(ctx, id) // nothing to change
 	} else if v, err = a.cfg.Templates.Change(ctx, p); err == nil {
-		a.log.Info(obs.Processed, "template_id", id, "doing", "changing", "by", actor(ctx))
+		a.log.Info("template changed", "template_id", id, "actor", actor(ctx))
 	}
 	if err != nil {
 		return nil, err

@@ -58,7 +58,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.Partitions == 0 {
 		cfg.Partitions = defaultPartitions
 	}
-	opts, err := connectOptions(cfg, dialWait)
+	opts, err := connectOptions(cfg, dialTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -94,11 +94,11 @@ func connectOptions(cfg Config, dial time.Duration) ([]kgo.Opt, error) {
 		opts = append(opts, kgo.ClientID(cfg.ClientID))
 	}
 	if cfg.TLS != nil {
-		dialer, err := newTLSDialer(cfg.TLS, dial, log)
+		dialTLS, err := cfg.TLS.dialer(dial, log)
 		if err != nil {
 			return nil, err
 		}
-		opts = append(opts, kgo.Dialer(dialer.dial))
+		opts = append(opts, kgo.Dialer(dialTLS))
 	}
 	if cfg.SASL != nil {
 		mechanism, err := cfg.SASL.mechanism(log)

@@ -31,10 +31,7 @@ func Letters(dead []DeadRecord) []reward.DeadLetter {
 
 // PublishDead copies dead records to the .dlq topics. Best effort: the row is
 // the truth.
-func PublishDead(ctx context.Context, p interface {
-	Publish(ctx context.Context, records []Record) error
-}, log obs.Log, dead []DeadRecord,
-) {
+func PublishDead(ctx context.Context, p Publisher, log obs.Log, dead []DeadRecord) {
 	if len(dead) == 0 {
 		return
 	}

@@ -44,7 +44,7 @@ type TopicFacts struct {
 // Look connects, reads what it can, and makes nothing. An error means that no
 // broker could be used; ctx bounds everything.
 func Look(ctx context.Context, cfg Config) (Facts, error) {
-	dial := dialWait
+	dial := dialTimeout
 	if end, ok := ctx.Deadline(); ok {
 		dial = max(time.Until(end), time.Millisecond)
 	}

@@ -17,13 +17,23 @@ const deliveryTimeout = 30 * time.Second
 
 var errDelivery = errors.New("no acknowledgement within 30 s")
 
-// Publisher writes records. It is safe for concurrent use. [EventProviderService]
-type Publisher struct {
+// Publisher writes records. It is safe for concurrent use.
+type Publisher interface {
+	// Publish writes a batch and returns when the brokers have it. An error
+	// names what failed; those records may or may not have been written, the
+	// others were. Publish returns when ctx ends, or after 30 s, and then
+	// nothing is known of the batch. Keys and values must not change afterwards.
+	// Partition and Offset of the records are not used; a zero At becomes now.
+	Publish(ctx context.Context, records []Record) error
+}
+
+// publisher publishes through a client.
+type publisher struct {
 	client *Client
 }
 
 // NewPublisher returns a Publisher on the client's connection.
-func NewPublisher(client *Client) *Publisher { return &Publisher{client: client} }
+func NewPublisher(client *Client) Publisher { return &publisher{client: client} }
 
 // publishOptions: acknowledged by all in-sync replicas and idempotent, which
 // the library does by itself. The partition follows from the key, as with
@@ -39,12 +49,8 @@ func publishOptions() []kgo.Opt {
 	}
 }
 
-// Publish writes a batch and returns when the brokers have it. An error names
-// what failed; those records may or may not have been written, the others
-// were. It returns when ctx ends, or after 30 s, and then nothing is known of
-// the batch. Keys and values must not change afterwards. Partition and Offset of
-// the records are not used; a zero At becomes now.
-func (p *Publisher) Publish(ctx context.Context, records []Record) error {
+// Publish implements Publisher.
+func (p *publisher) Publish(ctx context.Context, records []Record) error {
 	if len(records) == 0 {
 		return nil
 	}

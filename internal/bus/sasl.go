@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"unicode"
 
 	"github.com/twmb/franz-go/pkg/sasl"
@@ -14,79 +13,60 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/service"
 )
 
-// SASLMechanisms are the ways to authenticate with the brokers.
+// SASLMechanisms lists the supported SASL mechanisms.
 var SASLMechanisms = []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
 
-// SASL is how to authenticate with the brokers.
+// SASL configures authentication with the brokers.
 type SASL struct {
 	Mechanism string // one of SASLMechanisms
 	User      string
-	// PasswordFile holds one line. It is read for each connection, so that a
-	// rotated password is used without a restart.
+	// PasswordFile holds one line, the password. It is read for each
+	// connection, so that an operator can rotate it without a restart.
 	PasswordFile string
 }
 
-// CheckPassword says what is wrong with PasswordFile, as the end of a sentence
-// that names the setting; nil = nothing.
+// CheckPassword returns an error if PasswordFile is unusable. The error
+// continues a sentence that begins with the name of the setting.
 func (s *SASL) CheckPassword() error {
 	_, err := readPassword(s.PasswordFile)
 	return err
 }
 
-// mechanism reads the password once, so that a missing one is known at the
-// start.
+// mechanism returns the mechanism, which uses the current password for each
+// connection. It fails if the file is unusable now.
 func (s *SASL) mechanism(log obs.Log) (sasl.Mechanism, error) {
-	password, err := readPassword(s.PasswordFile)
+	report := log.Streak("SASL password file unusable, keeping the last one", "SASL password file usable again")
+	password, err := service.NewReloaded(0, func() (string, error) {
+		password, err := readPassword(s.PasswordFile)
+		if err != nil {
+			return "", fmt.Errorf("kafka.sasl-password-file %w", err)
+		}
+		return password, nil
+	}, func(err error) { report(err) })
 	if err != nil {
-		return nil, fmt.Errorf("kafka.sasl-password-file %w", err)
+		return nil, err
 	}
-	p := &passwords{file: s.PasswordFile, log: log, last: password}
+	scramAuth := func(context.Context) (scram.Auth, error) {
+		return scram.Auth{User: s.User, Pass: password.Get()}, nil
+	}
 	switch s.Mechanism {
 	case "PLAIN":
 		return plain.Plain(func(context.Context) (plain.Auth, error) {
-			return plain.Auth{User: s.User, Pass: p.current()}, nil
+			return plain.Auth{User: s.User, Pass: password.Get()}, nil
 		}), nil
 	case "SCRAM-SHA-256":
-		return scram.Sha256(p.scram(s.User)), nil
+		return scram.Sha256(scramAuth), nil
 	case "SCRAM-SHA-512":
-		return scram.Sha512(p.scram(s.User)), nil
+		return scram.Sha512(scramAuth), nil
 	}
 	return nil, fmt.Errorf("SASL mechanism %q is none of %s", s.Mechanism, strings.Join(SASLMechanisms, ", "))
 }
 
-// passwords gives each connection the password that its file holds then.
-type passwords struct {
-	file string
-	log  obs.Log
-
-	mu   sync.Mutex // protects last
-	last string     // the last good one
-}
-
-func (p *passwords) scram(user string) func(context.Context) (scram.Auth, error) {
-	return func(context.Context) (scram.Auth, error) {
-		return scram.Auth{User: user, Pass: p.current()}, nil
-	}
-}
-
-// current reads the file. One that cannot be used (it is just being replaced)
-// leaves the last good password in use.
-func (p *passwords) current() string {
-	password, err := readPassword(p.file)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err != nil {
-		p.log.Warn(obs.Unavailable, fmt.Errorf("kafka.sasl-password-file %w", err))
-		return p.last
-	}
-	p.last = password
-	return password
-}
-
-// readPassword reads one line; the error is the end of a sentence that begins
-// with the setting's name.
+// readPassword reads a file of one line. The error continues a sentence that
+// begins with the name of the setting, and never contains the password.
 func readPassword(file string) (string, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {

@@ -13,12 +13,13 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 )
 
-// watch is a hook that logs once when a broker goes away and once when it is
-// back, and errors of group membership.
+// watch is a hook that logs one line when a broker becomes unavailable and one
+// when it is available again, and each loss of a consumer group session.
 type watch struct {
-	log  obs.Log
-	mu   sync.Mutex // protects away
-	away map[string]bool
+	log obs.Log
+
+	mu          sync.Mutex // protects unavailable
+	unavailable map[string]bool
 }
 
 var (
@@ -27,32 +28,33 @@ var (
 )
 
 func newWatch(log obs.Log) *watch {
-	return &watch{log: log, away: map[string]bool{}}
+	return &watch{log: log, unavailable: make(map[string]bool)}
 }
 
-// OnBrokerConnect is called after each try to connect.
+// OnBrokerConnect is called after each attempt to connect.
 func (w *watch) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
 	if errors.Is(err, context.Canceled) {
 		return
 	}
-	// The same broker has two ids, before and after it is known, and one address.
+	// The client gives a broker another ID once it knows the broker; the address
+	// stays.
 	addr := net.JoinHostPort(meta.Host, strconv.Itoa(int(meta.Port)))
 	w.mu.Lock()
-	was := w.away[addr]
-	w.away[addr] = err != nil
+	was := w.unavailable[addr]
+	w.unavailable[addr] = err != nil
 	w.mu.Unlock()
 	switch {
 	case err != nil && !was:
-		w.log.Warn(obs.Unavailable, err, "kafka_broker", addr)
+		w.log.Warn("Kafka broker unavailable", err, "kafka_broker", addr)
 	case err == nil && was:
-		w.log.Info(obs.Recovered, "kafka_broker", addr)
+		w.log.Info("Kafka broker available again", "kafka_broker", addr)
 	}
 }
 
-// OnGroupManageError is called when a membership ended for an error; the
-// client joins again by itself.
+// OnGroupManageError is called when an error ends a group session. The client
+// joins the group again automatically.
 func (w *watch) OnGroupManageError(err error) {
 	if !errors.Is(err, context.Canceled) {
-		w.log.Warn(obs.Failed, err, "doing", "being in a consumer group")
+		w.log.Warn("consumer group session lost", err)
 	}
 }

@@ -10,70 +10,72 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Applier tells gates what was committed. All of it may come late, twice, in
-// another order, or never: the keeper makes up for it.
+// Applier applies committed changes to gates. An apply may come late, twice, in
+// another order, or never: the GateMaintainer finds a gate that is behind. It is
+// safe for concurrent use.
 type Applier struct {
 	rows   store.Store
 	gate   gate.Gate
 	loader *Loader
 }
 
-// after is what an apply carries beside the change itself.
-type after struct {
-	done     []gate.Settled // who leaves the line, where the gate is in KAFKA mode
-	outcomes []gate.Outcome
-	service  time.Duration
+// applyExtras is what an apply carries in addition to the change itself.
+type applyExtras struct {
+	done        []gate.SettledTicket // leave the line in KAFKA mode
+	outcomes    []gate.Outcome
+	serviceTime time.Duration // per request; 0 = not measured
 }
 
-// apply tells the gate of a change.
-func (a *Applier) apply(ctx context.Context, id reward.TemplateID, change *store.CouponChange, with after) error {
+// apply applies a change to the gate of a template.
+func (a *Applier) apply(ctx context.Context, id reward.TemplateID, change *store.CouponChange, with applyExtras) error {
 	if change.From == change.To {
 		return nil
 	}
 	result, err := a.gate.Apply(ctx, gate.ApplyParams{
-		TemplateID: id, From: change.From, State: stateOf(&change.Template), Facts: factsOf(change.Facts),
-		Done: with.done, Outcomes: with.outcomes, Service: with.service,
+		TemplateID: id, From: change.From, State: stateOf(&change.Template), Holdings: holdingsOf(change.Facts),
+		Done: with.done, Outcomes: with.outcomes, ServiceTime: with.serviceTime,
 	})
 	switch {
 	case errors.Is(err, gate.ErrNotLoaded):
-		return nil // a load brings it
+		return nil // the next load includes the change
 	case err != nil:
 		return err
 	case result.Behind:
-		return a.cover(ctx, id, result.Version)
+		return a.catchUp(ctx, id, result.Version)
 	}
 	return nil
 }
 
-// tellTimeout bounds the telling of what is committed: nobody waits for a gate
-// that hangs, since the keeper makes up for it.
-const tellTimeout = 500 * time.Millisecond
+// bestEffortTimeout ends calls to the gate that follow a commit: no user waits
+// for a gate that hangs, because the GateMaintainer catches up.
+const bestEffortTimeout = 500 * time.Millisecond
 
-// tell is apply for those who have somebody waiting for them: it is soon over,
-// and fails silently.
-func (a *Applier) tell(ctx context.Context, id reward.TemplateID, change *store.CouponChange, with after) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
+// applyBestEffort applies a change on behalf of a waiting user: it takes at most
+// bestEffortTimeout and ignores failures.
+func (a *Applier) applyBestEffort(ctx context.Context, id reward.TemplateID, change *store.CouponChange, with applyExtras) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bestEffortTimeout)
 	defer cancel()
-	_ = a.apply(ctx, id, change, with) // the keeper sees what the gate has not heard
+	_ = a.apply(ctx, id, change, with) // the GateMaintainer finds a gate that is behind
 }
 
-// cover brings a gate that is at a version up to the rows as they are now.
-func (a *Applier) cover(ctx context.Context, id reward.TemplateID, version int64) error {
+// catchUp brings a gate from a version to that of the rows. It loads the gate
+// instead if there are more than changesMax changes.
+func (a *Applier) catchUp(ctx context.Context, id reward.TemplateID, version int64) error {
 	for {
 		changes, err := a.rows.CouponChanges(ctx, id, version, changesMax)
 		if err != nil {
 			return err
 		}
 		if changes.More {
-			return a.loader.renew(ctx, id, version+1)
+			return a.loader.reload(ctx, id, version+1)
 		}
 		t := &changes.Template
 		if t.Version <= version {
 			return nil
 		}
 		result, err := a.gate.Apply(ctx, gate.ApplyParams{
-			TemplateID: id, From: version, State: stateOf(t), Facts: factsOf(changes.Facts),
-			Done: settledUnder(t.Generation, changes.Settled),
+			TemplateID: id, From: version, State: stateOf(t), Holdings: holdingsOf(changes.Facts),
+			Done: settledTickets(t.Generation, changes.Settled),
 		})
 		switch {
 		case errors.Is(err, gate.ErrNotLoaded):
@@ -83,6 +85,6 @@ func (a *Applier) cover(ctx context.Context, id reward.TemplateID, version int64
 		case !result.Behind:
 			return nil
 		}
-		version = result.Version // it was loaded from an older snapshot meanwhile
+		version = result.Version // the gate was loaded from an older snapshot in the meantime
 	}
 }

@@ -9,44 +9,43 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// callTimeout bounds a call that several askers share.
+// callTimeout ends a call that several callers share.
 const callTimeout = 3 * time.Second
 
-// batcher makes one call of what several ask of one template at a time. One
-// alone goes at once; those who come while a call is open go together with the
-// next, in the order in which they came, at most most of them. So nobody waits
-// for longer than the call before his own.
+// batcher combines concurrent calls for the same template. A single caller is
+// served at once; callers that arrive during a call share the next one, in order
+// of arrival. It is safe for concurrent use.
 type batcher[T any] struct {
-	most    int
-	timeout time.Duration // of a call
-	// call answers a batch, one answer per user, in order.
+	sizeMax int           // users of one call
+	timeout time.Duration // of one call
+	// call handles a batch and returns one result per user, in order.
 	call func(ctx context.Context, id reward.TemplateID, users []string) ([]T, error)
 
 	mu    sync.Mutex // protects lanes and what is in them
 	lanes map[reward.TemplateID]*lane[T]
-	open  sync.WaitGroup // lanes that make calls
+	open  sync.WaitGroup // goroutines that make calls, one per lane
 }
 
-// lane is the askers of a template who wait for the next call. It is there for
-// as long as a call is open.
-type lane[T any] struct{ waiting []*asker[T] }
+// lane holds the callers of a template that wait for the next call. It exists
+// while a call is in progress.
+type lane[T any] struct{ waiting []*caller[T] }
 
-type asker[T any] struct {
+type caller[T any] struct {
 	ctx    context.Context
 	user   string
-	answer T
+	result T
 	err    error
-	done   chan struct{}
+	done   chan struct{} // closed once result and err are set
 }
 
-func newBatcher[T any](most int, timeout time.Duration, call func(context.Context, reward.TemplateID, []string) ([]T, error)) *batcher[T] {
-	return &batcher[T]{most: most, timeout: timeout, call: call, lanes: make(map[reward.TemplateID]*lane[T])}
+func newBatcher[T any](sizeMax int, timeout time.Duration, call func(context.Context, reward.TemplateID, []string) ([]T, error)) *batcher[T] {
+	return &batcher[T]{sizeMax: sizeMax, timeout: timeout, call: call, lanes: make(map[reward.TemplateID]*lane[T])}
 }
 
-// ask waits for the answer, or for the end of ctx: whether the user was asked
-// for is not known then.
-func (b *batcher[T]) ask(ctx context.Context, id reward.TemplateID, user string) (T, error) {
-	a := &asker[T]{ctx: ctx, user: user, done: make(chan struct{})}
+// do returns the result for one user. It also returns when ctx ends; the call
+// for this user may still be made then.
+func (b *batcher[T]) do(ctx context.Context, id reward.TemplateID, user string) (T, error) {
+	c := &caller[T]{ctx: ctx, user: user, done: make(chan struct{})}
 	b.mu.Lock()
 	l := b.lanes[id]
 	if l == nil {
@@ -54,34 +53,34 @@ func (b *batcher[T]) ask(ctx context.Context, id reward.TemplateID, user string)
 		b.lanes[id] = l
 		b.open.Go(func() { b.run(id, l) })
 	}
-	l.waiting = append(l.waiting, a)
+	l.waiting = append(l.waiting, c)
 	b.mu.Unlock()
 	select {
-	case <-a.done:
-		return a.answer, a.err
+	case <-c.done:
+		return c.result, c.err
 	case <-ctx.Done():
 		var none T
 		return none, context.Cause(ctx)
 	}
 }
 
-// fail answers everybody who waits.
-func (b *batcher[T]) fail(l *lane[T], err error) {
+// failWaiting fails all waiting callers of a lane with err.
+func (b *batcher[T]) failWaiting(l *lane[T], err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, a := range l.waiting {
-		a.err = err
-		close(a.done)
+	for _, c := range l.waiting {
+		c.err = err
+		close(c.done)
 	}
 	l.waiting = nil
 }
 
-// run makes calls until nobody waits.
+// run makes calls until no caller waits.
 func (b *batcher[T]) run(id reward.TemplateID, l *lane[T]) {
 	var users []string
 	for {
 		b.mu.Lock()
-		n := min(len(l.waiting), b.most)
+		n := min(len(l.waiting), b.sizeMax)
 		if n == 0 {
 			delete(b.lanes, id)
 			b.mu.Unlock()
@@ -90,29 +89,30 @@ func (b *batcher[T]) run(id reward.TemplateID, l *lane[T]) {
 		batch := l.waiting[:n:n]
 		l.waiting = l.waiting[n:]
 		b.mu.Unlock()
-		// Who has gone is not asked for.
-		here := batch[:0:0]
+		// Skip cancelled callers: nobody reads their result.
+		present := batch[:0:0]
 		users = users[:0]
-		for _, a := range batch {
-			if a.ctx.Err() == nil {
-				here = append(here, a)
-				users = append(users, a.user)
+		for _, c := range batch {
+			if c.ctx.Err() == nil {
+				present = append(present, c)
+				users = append(users, c.user)
 			}
 		}
-		if len(here) == 0 {
+		if len(present) == 0 {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
-		answers, err := b.call(ctx, id, users)
+		results, err := b.call(ctx, id, users)
 		cancel()
-		for i, a := range here {
-			if a.err = err; err == nil {
-				a.answer = answers[i]
+		for i, c := range present {
+			if c.err = err; err == nil {
+				c.result = results[i]
 			}
-			close(a.done)
+			close(c.done)
 		}
 		if errors.Is(err, context.DeadlineExceeded) {
-			b.fail(l, err) // a server that hangs would have each batch wait in turn
+			// The server hangs: without this, each batch would wait for the timeout.
+			b.failWaiting(l, err)
 		}
 	}
 }

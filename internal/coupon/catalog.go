@@ -11,28 +11,29 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Catalog is what people do with templates and coupons.
+// Catalog manages templates and coupons. It is safe for concurrent use.
 type Catalog struct {
 	rows      store.Store
 	gate      gate.Gate
-	templates *Templates
+	templates *TemplateCache
 	applier   *Applier
 	refusals  *refusals
 	ids       *service.IDs
-	settled   func(id reward.TemplateID)
+	settled   func(id reward.TemplateID) // called after each change of coupons
 }
 
-// View is a template with what its gate knows.
+// View is a template with the state of its gate.
 type View struct {
 	reward.CouponTemplate
-	// Waiting is how many people are in line, Stock what is left to promise.
+	// Waiting is the number of requests in line, Stock the coupons left to promise.
 	Waiting, Stock int64
-	// GateAway says that the gate could not be asked: Waiting is not known, and
-	// Stock counts as if nobody waited.
-	GateAway bool
+	// GateUnavailable reports whether the gate could not be read. Waiting is 0 and
+	// Stock ignores the line then.
+	GateUnavailable bool
 }
 
-// Create makes a template. ID 0 = one is made; a draw only needs its From.
+// Create creates a template. It generates an ID if t.ID is 0. A draw needs only its
+// From.
 func (c *Catalog) Create(ctx context.Context, t reward.CouponTemplate) (View, error) {
 	if t.ID == 0 {
 		t.ID = reward.TemplateID(c.ids.Next())
@@ -49,17 +50,17 @@ func (c *Catalog) Create(ctx context.Context, t reward.CouponTemplate) (View, er
 	t.CreatedAt = time.Now()
 	fields := reward.CheckTemplate(&t)
 	if !t.ClosesAt.IsZero() && !t.ClosesAt.After(t.CreatedAt) {
-		fields = append(fields, reward.FieldError{Field: "closesAt", Detail: "is over already"})
+		fields = append(fields, reward.FieldError{Field: "closesAt", Detail: "must be in the future"})
 	}
 	if len(fields) > 0 {
-		return View{}, &reward.Error{Kind: reward.KindInvalid, Code: reward.CodeInvalid, Detail: "the template is not right", Fields: fields}
+		return View{}, &reward.Error{Kind: reward.KindInvalid, Code: reward.CodeInvalid, Detail: "the template is invalid", Fields: fields}
 	}
-	made, err := c.rows.TemplateCreate(ctx, t)
+	created, err := c.rows.TemplateCreate(ctx, t)
 	if err != nil {
 		return View{}, err
 	}
 	c.templates.hint()
-	return View{CouponTemplate: made, Stock: made.TotalQuantity}, nil
+	return View{CouponTemplate: created, Stock: created.TotalQuantity}, nil
 }
 
 // Get returns a template.
@@ -71,7 +72,7 @@ func (c *Catalog) Get(ctx context.Context, id reward.TemplateID) (View, error) {
 	return c.views(ctx, []reward.CouponTemplate{t})[0], nil
 }
 
-// List pages by descending id, below before when that is not 0.
+// List returns a page of templates by descending id, below before unless that is 0.
 func (c *Catalog) List(ctx context.Context, before reward.TemplateID, limit int) ([]View, error) {
 	list, err := c.rows.TemplateList(ctx, before, limit)
 	if err != nil {
@@ -80,7 +81,8 @@ func (c *Catalog) List(ctx context.Context, before reward.TemplateID, limit int)
 	return c.views(ctx, list), nil
 }
 
-// views adds what the gates know; without them the rows have to do.
+// views adds the states of the gates. It uses only the rows if the gates cannot be
+// read within a second.
 func (c *Catalog) views(ctx context.Context, list []reward.CouponTemplate) []View {
 	ids := make([]reward.TemplateID, len(list))
 	for i, t := range list {
@@ -91,13 +93,13 @@ func (c *Catalog) views(ctx context.Context, list []reward.CouponTemplate) []Vie
 	headers, err := c.gate.Headers(ctx, ids)
 	out := make([]View, len(list))
 	for i, t := range list {
-		v := View{CouponTemplate: t, GateAway: err != nil}
+		v := View{CouponTemplate: t, GateUnavailable: err != nil}
 		if err == nil && headers[i].Exists && t.Path == reward.PathGate {
-			// Those whose tickets are settled wait no more, though the gate may not
-			// have heard yet.
+			// Requests whose tickets are settled no longer wait, even if that has not
+			// been applied to the gate yet.
 			v.Waiting = headers[i].Waiting
 			if t.Mode != reward.ModeKafka {
-				v.Waiting = max(min(v.Waiting, headers[i].Next-t.Settled), 0)
+				v.Waiting = max(min(v.Waiting, headers[i].LastTicket-t.Settled), 0)
 			}
 		}
 		v.Stock = max(t.TotalQuantity-t.Live-v.Waiting, 0)
@@ -106,70 +108,71 @@ func (c *Catalog) views(ctx context.Context, list []reward.CouponTemplate) []Vie
 	return out
 }
 
-// Change changes a template. CodeConflict when the quantity would be below
-// what lives and who waits, or the mode is changed while somebody waits.
+// Change changes a template. CodeConflict means that the quantity would be below the
+// live and waiting coupons, or that the mode would change while requests wait.
 func (c *Catalog) Change(ctx context.Context, p store.TemplateChangeParams) (View, error) {
 	before, err := c.Get(ctx, p.ID)
 	if err != nil {
 		return View{}, err
 	}
-	if p.Mode != nil && *p.Mode != before.Mode && (before.Waiting > 0 || before.GateAway) {
-		return View{}, reward.NewError(reward.KindConflict, reward.CodeConflict, "%d people wait: the mode can be changed while nobody does", before.Waiting)
+	if p.Mode != nil && *p.Mode != before.Mode && (before.Waiting > 0 || before.GateUnavailable) {
+		return View{}, reward.NewError(reward.KindConflict, reward.CodeConflict, "%d requests wait in line; change the mode when the line is empty", before.Waiting)
 	}
 	if p.TotalQuantity != nil && *p.TotalQuantity < before.TotalQuantity {
-		if err := c.lower(ctx, before, *p.TotalQuantity); err != nil {
+		if err := c.capTotal(ctx, before, *p.TotalQuantity); err != nil {
 			return View{}, err
 		}
 	}
-	// It has to be made while the gate is kept from promising more.
-	changing, cancel := context.WithTimeout(ctx, gate.LowerLasts*3/4)
+	// The change must be committed before the cap on the gate expires.
+	changing, cancel := context.WithTimeout(ctx, gate.CapTTL*3/4)
 	defer cancel()
 	t, err := c.rows.TemplateChange(changing, p)
 	if err != nil {
-		c.lift(ctx, p, before.TotalQuantity)
+		c.liftCap(ctx, p, before.TotalQuantity)
 		return View{}, err
 	}
-	c.told(ctx, &store.CouponChange{From: t.Version - 1, To: t.Version, Template: t})
-	c.lift(ctx, p, t.TotalQuantity)
+	c.afterChange(ctx, &store.CouponChange{From: t.Version - 1, To: t.Version, Template: t})
+	c.liftCap(ctx, p, t.TotalQuantity)
 	return c.views(ctx, []reward.CouponTemplate{t})[0], nil
 }
 
-// lower keeps the gate for a moment from promising more than the new quantity,
-// so that nobody is let in before the rows have it, and refused afterwards.
-func (c *Catalog) lower(ctx context.Context, before View, total int64) error {
+// capTotal caps the promises of the gate at the new quantity for a moment, so that
+// no user is admitted before the rows are changed and rejected afterwards.
+func (c *Catalog) capTotal(ctx context.Context, before View, total int64) error {
 	conflict := reward.NewError(reward.KindConflict, reward.CodeConflict,
-		"totalQuantity %d is below the %d coupons that are not cancelled and the %d people who wait", total, before.Live, before.Waiting)
+		"totalQuantity %d is below the sum of %d coupons that are not cancelled and %d requests in line", total, before.Live, before.Waiting)
 	if total < before.Live+before.Waiting {
 		return conflict
 	}
 	if before.Path == reward.PathDatabase {
-		return unavailable(nil, "Redis is away, so who waits cannot be told; lower the quantity when it is back")
+		return unavailable(nil, "Redis is unavailable, so the number of requests in line is unknown; lower the quantity when Redis is available again")
 	}
-	fits, err := c.gate.Lower(ctx, before.ID, total)
+	fits, err := c.gate.CapTotal(ctx, before.ID, total)
 	switch {
 	case errors.Is(err, gate.ErrNotLoaded):
-		return nil // it will be loaded from the rows
+		return nil // the next load uses the rows
 	case err != nil:
-		return unavailable(err, "who waits cannot be told at the moment; try again")
+		return unavailable(err, "the number of requests in line is unknown at the moment; try again")
 	case !fits:
 		return conflict
 	}
 	return nil
 }
 
-// lift ends what lower, of this change or of one a moment ago, has done: the gate
-// may promise up to total. Without it that lapses by itself.
-func (c *Catalog) lift(ctx context.Context, p store.TemplateChangeParams, total int64) {
+// liftCap lets the gate promise up to total again after a change of the quantity. It
+// replaces the cap of this change and of one just before it. If it fails, the cap
+// expires.
+func (c *Catalog) liftCap(ctx context.Context, p store.TemplateChangeParams, total int64) {
 	if p.TotalQuantity == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bestEffortTimeout)
 	defer cancel()
-	_, _ = c.gate.Lower(ctx, p.ID, total)
+	_, _ = c.gate.CapTotal(ctx, p.ID, total)
 }
 
-// Close ends the asking. Who is in line is still served. CodeIllegalState before
-// the opening: nothing can end that has not begun.
+// Close closes a template for new requests. Requests in line are still served.
+// CodeIllegalState means that the template has not opened yet.
 func (c *Catalog) Close(ctx context.Context, id reward.TemplateID) (View, error) {
 	t, err := c.rows.TemplateGet(ctx, id)
 	if err != nil {
@@ -178,18 +181,19 @@ func (c *Catalog) Close(ctx context.Context, id reward.TemplateID) (View, error)
 	now := time.Now()
 	if !now.After(t.OpensAt) {
 		return View{}, reward.NewError(reward.KindConflict, reward.CodeIllegalState,
-			"template %s opens at %s and cannot be closed before; to keep it from opening, set opensAt and closesAt to times that are over",
+			"template %s opens at %s and cannot be closed before; to keep it from opening, set opensAt and closesAt to past times",
 			id, t.OpensAt.UTC().Format(time.RFC3339))
 	}
 	return c.Change(ctx, store.TemplateChangeParams{ID: id, ClosesAt: &now})
 }
 
-// told passes a change on to the gate. What it does not hear the keeper tells.
-func (c *Catalog) told(ctx context.Context, change *store.CouponChange) {
+// afterChange applies a committed change to the gate and gives hints. If the apply
+// fails, the GateMaintainer catches up.
+func (c *Catalog) afterChange(ctx context.Context, change *store.CouponChange) {
 	c.templates.hint()
 	id := change.Template.ID
-	c.applier.tell(ctx, id, change, after{})
-	c.refusals.drop(id)
+	c.applier.applyBestEffort(ctx, id, change, applyExtras{})
+	c.refusals.forget(id)
 	c.settled(id)
 }
 
@@ -198,7 +202,7 @@ func (c *Catalog) Coupon(ctx context.Context, id reward.CouponID) (reward.Coupon
 	return c.rows.CouponGet(ctx, id)
 }
 
-// Coupons pages over the coupons of a template or of a user.
+// Coupons returns a page of the coupons of a template or of a user.
 func (c *Catalog) Coupons(ctx context.Context, p store.CouponListParams) ([]reward.Coupon, error) {
 	if p.TemplateID != 0 {
 		if _, err := c.templates.get(ctx, p.TemplateID); err != nil {
@@ -208,48 +212,48 @@ func (c *Catalog) Coupons(ctx context.Context, p store.CouponListParams) ([]rewa
 	return c.rows.CouponList(ctx, p)
 }
 
-// Use uses a coupon.
+// Use sets a coupon to USED.
 func (c *Catalog) Use(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 	return c.rows.CouponUse(ctx, id, time.Now())
 }
 
-// Cancel cancels a coupon, whose place is free then. [cancelCoupon]
+// Cancel cancels a coupon. The template can issue another one in its place.
 func (c *Catalog) Cancel(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 	change, err := c.rows.CouponCancel(ctx, id, time.Now())
 	if err != nil {
 		return reward.Coupon{}, err
 	}
-	c.told(ctx, &change)
+	c.afterChange(ctx, &change)
 	return change.Coupon, nil
 }
 
-// Entrants pages over the closed list of a draw, in the order of the bytes of
-// the user ids, above after: the list that ListHash stands for.
+// Entrants returns a page of the closed list of a draw: the user ids above after, in
+// the order of their bytes. ListHash is the hash of the whole list.
 func (c *Catalog) Entrants(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error) {
 	t, err := c.rows.TemplateGet(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if t.Draw.State != reward.DrawClosed && t.Draw.State != reward.DrawDone {
-		return nil, reward.NewError(reward.KindConflict, reward.CodeIllegalState, "template %s has no draw whose list is closed", id)
+		return nil, reward.NewError(reward.KindConflict, reward.CodeIllegalState, "template %s has no draw with a closed list", id)
 	}
 	return c.rows.EntrantList(ctx, id, after, limit)
 }
 
-// History says why a user did or did not get a coupon: what became of each of
-// his requests, and when the templates he asked at refused everybody.
+// History explains why a user did or did not get a coupon: the outcome of each of
+// their requests, and when each of the templates refused all users.
 type History struct {
 	Outcomes []reward.IssueOutcome
 	Refusals map[reward.TemplateID][]store.Refusal
 }
 
 const (
-	historyMax  = 1000
-	refusalsGot = 100 // per template
+	historyMax          = 1000 // outcomes
+	refusalsPerTemplate = 100
 )
 
-// History returns the history of a user. More are templates that he says he
-// has asked at, where nothing was kept of him: who is refused leaves no row.
+// History returns the history of a user. It includes the refusals of the templates
+// in more, because a refused request leaves no row.
 func (c *Catalog) History(ctx context.Context, user string, more ...reward.TemplateID) (History, error) {
 	outcomes, err := c.rows.IssueHistory(ctx, user, historyMax)
 	if err != nil {
@@ -263,7 +267,7 @@ func (c *Catalog) History(ctx context.Context, user string, more ...reward.Templ
 		if _, known := h.Refusals[id]; known {
 			continue
 		}
-		if h.Refusals[id], err = c.rows.RefusalList(ctx, id, refusalsGot); err != nil {
+		if h.Refusals[id], err = c.rows.RefusalList(ctx, id, refusalsPerTemplate); err != nil {
 			return History{}, err
 		}
 	}

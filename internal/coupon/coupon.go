@@ -1,11 +1,12 @@
-// Package coupon issues a limited stock first come, first served: it asks the
-// gate for admission, keeps the waiting line moving, issues in the order of
-// tickets, cancels and issues again, and holds the gate to what the rows say.
+// Package coupon issues a limited stock of coupons, first come, first served.
+// It admits users at the gate, moves the waiting line, issues coupons in ticket
+// order, cancels coupons, and repairs the gate when it differs from the rows.
 //
-// The gate promises, the rows are the truth. What holds, whatever dies when: no
-// more coupons live than a template has, nobody has more than his limit, and
-// in STREAM order of issue is order of tickets, without a hole. See the
-// protocol in docs/coupons.md.
+// The gate promises; the rows are the source of truth. Three statements hold
+// whatever crashes at whatever moment: a template never has more live coupons
+// than its quantity, a user never holds more than their limit, and in STREAM
+// mode the order of issue is the order of tickets, without a gap. The protocol
+// is described in docs/coupons.md.
 package coupon
 
 import (
@@ -13,56 +14,69 @@ import (
 
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
 
-// IssueCommand asks for a coupon. [IssueCouponCommand]
+// IssueCommand requests a coupon of a template for a user.
 type IssueCommand struct {
 	TemplateID reward.TemplateID
 	UserID     string
 }
 
-// Status is where a request stands. [Result.Async, Result.Sync]
+// Status describes the state of a request.
 type Status struct {
 	RequestID string
 	Kind      StatusKind
-	// Ticket, Rank (people in front) and Wait are of Waiting; Ticket is 0 before
-	// a draw, and then there is no rank. Wait 0 = not measured yet.
+	// Ticket, Rank (requests ahead) and Wait belong to StatusWaiting. Ticket is 0
+	// before a draw; Rank and Wait then mean nothing. Wait is an estimate; zero
+	// means that no service time has been measured yet.
 	Ticket int64
 	Rank   int64
 	Wait   time.Duration
-	Coupon reward.Coupon // of Issued
-	Reason string        // of Rejected
-	// Duplicate says that the request had been made before.
+	Coupon reward.Coupon // set for StatusIssued
+	Reason string        // set for StatusRejected
+	// Duplicate reports whether the request had been made before.
 	Duplicate bool
 }
 
-// StatusKind is what has become of a request.
+// StatusKind names the state of a request. The empty kind means that there is
+// no request.
 type StatusKind string
 
-// The kinds.
+// The states of a request.
 const (
-	Waiting  StatusKind = "WAITING"
-	Issued   StatusKind = "ISSUED"
-	Rejected StatusKind = "REJECTED"
+	StatusWaiting  StatusKind = "WAITING"
+	StatusIssued   StatusKind = "ISSUED"
+	StatusRejected StatusKind = "REJECTED"
 )
 
+// statusOf converts the stored outcome of a request.
 func statusOf(o reward.IssueOutcome) Status {
-	s := Status{RequestID: reward.RequestID(o.TemplateID, o.UserID), Kind: Issued, Ticket: o.Ticket, Coupon: o.Coupon}
+	s := Status{RequestID: reward.RequestID(o.TemplateID, o.UserID), Kind: StatusIssued, Ticket: o.Ticket, Coupon: o.Coupon}
 	if !o.Issued() {
-		s.Kind, s.Reason = Rejected, o.Reason
+		s.Kind, s.Reason = StatusRejected, o.Reason
 	}
 	return s
 }
 
-// unavailable says that something has to come back first.
+// unavailable returns a CodeUnavailable error caused by err, which may be nil.
 func unavailable(err error, format string, args ...any) *reward.Error {
 	e := reward.NewError(reward.KindUnavailable, reward.CodeUnavailable, format, args...)
 	e.Err = err
 	return e
 }
 
-// stateOf is a template as the gate has to know it.
+// newAsk returns a request to settle, with a new coupon id and code. Generation
+// and ticket are 0 for a user who needs no ticket.
+func newAsk(ids *service.IDs, user string, generation, ticket int64) store.CouponAsk {
+	return store.CouponAsk{
+		UserID: user, Generation: generation, Ticket: ticket,
+		CouponID: reward.CouponID(ids.Next()), Code: reward.NewCouponCode(),
+	}
+}
+
+// stateOf converts a template to the state that its gate judges by.
 func stateOf(t *reward.CouponTemplate) gate.State {
 	return gate.State{
 		Generation: t.Generation, Version: t.Version, Settled: t.Settled,
@@ -71,21 +85,21 @@ func stateOf(t *reward.CouponTemplate) gate.State {
 	}
 }
 
-// settledUnder are the tickets of a generation that were settled.
-func settledUnder(generation int64, list []store.SettledAsk) []gate.Settled {
-	var out []gate.Settled
+// settledTickets returns the tickets of a generation from a list of settled ones.
+func settledTickets(generation int64, list []store.SettledAsk) []gate.SettledTicket {
+	var out []gate.SettledTicket
 	for _, s := range list {
 		if s.Generation == generation {
-			out = append(out, gate.Settled{UserID: s.UserID, Ticket: s.Ticket})
+			out = append(out, gate.SettledTicket{UserID: s.UserID, Ticket: s.Ticket})
 		}
 	}
 	return out
 }
 
-func factsOf(facts []store.CouponFact) []gate.Fact {
-	out := make([]gate.Fact, len(facts))
+func holdingsOf(facts []store.CouponFact) []gate.Holding {
+	out := make([]gate.Holding, len(facts))
 	for i, f := range facts {
-		out[i] = gate.Fact(f)
+		out[i] = gate.Holding(f)
 	}
 	return out
 }

@@ -14,22 +14,21 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// NewSeed makes the secret of a draw.
+// NewSeed returns the secret of a new draw.
 func NewSeed() []byte {
 	seed := make([]byte, sha256.Size)
 	_, _ = rand.Read(seed) // never fails
 	return seed
 }
 
-// Commitment is what is published of a seed before the draw.
+// Commitment returns the hash of a seed, which is published before the draw.
 func Commitment(seed []byte) []byte {
 	sum := sha256.Sum256(seed)
 	return sum[:]
 }
 
-// ListHash stands for a closed list of entrants, which is in the order of the
-// bytes of the user ids: the SHA-256 of the SHA-256 of each of them, one after
-// the other.
+// ListHash returns the hash of a closed list of entrants, sorted by the bytes of
+// the user ids: the SHA-256 of the concatenated SHA-256 sums of the ids.
 func ListHash(users []string) []byte {
 	h := sha256.New()
 	for _, user := range users {
@@ -39,9 +38,9 @@ func ListHash(users []string) []byte {
 	return h.Sum(nil)
 }
 
-// DrawOrder puts entrants in the order of the draw: by SHA-256(seed ‖ hash of
-// the list ‖ user). With the seed, which is public afterwards and whose hash
-// was before, anybody can do it again.
+// DrawOrder sorts entrants in the order of the draw: by SHA-256(seed ‖ hash of
+// the list ‖ user). The commitment is public before the draw and the seed after
+// it, so everyone can check the order.
 func DrawOrder(seed, list []byte, users []string) []string {
 	keys := make(map[string][sha256.Size]byte, len(users))
 	prefix := slices.Concat(seed, list)
@@ -56,18 +55,20 @@ func DrawOrder(seed, list []byte, users []string) []string {
 	return out
 }
 
-// drawer decides the entrants of a draw once their template opens: those up to
-// the quantity get coupons, in the order of the draw, the others are refused
-// ReasonNotDrawn. Tickets are places in that order, so whoever goes on after a
-// crash knows from what is settled where to begin.
+// drawer settles the entrants of a draw once their template opens. In the order
+// of the draw, entrants up to the quantity get coupons and the others are
+// rejected with ReasonNotDrawn. An entrant's ticket is their position in that
+// order, so after a crash the settled tickets show where to continue.
 type drawer struct {
 	rows      store.Store
-	templates *Templates
+	templates *TemplateCache
 	ids       *service.IDs
-	settled   func(id reward.TemplateID)
+	settled   func(id reward.TemplateID) // called after each batch
 	log       obs.Log
 }
 
+// draw closes the list of entrants and settles them, if the template opens within
+// a second and the instance still has the epoch.
 func (d *drawer) draw(ctx context.Context, t *reward.CouponTemplate, epoch int64) error {
 	if t.Draw.State == reward.DrawOpen && time.Until(t.OpensAt) > time.Second {
 		return nil
@@ -91,36 +92,34 @@ func (d *drawer) draw(ctx context.Context, t *reward.CouponTemplate, epoch int64
 	order := DrawOrder(row.Draw.Seed, list, users)
 	for first := row.Settled; first < int64(len(order)); {
 		batch := order[first:min(first+batchMax, int64(len(order)))]
-		result, err := d.rows.CouponSettle(ctx, d.params(&row, epoch, first, batch))
+		result, err := d.rows.CouponSettle(ctx, d.settleParams(&row, epoch, first, batch))
 		if err != nil {
 			return err
 		}
 		if result.Refused != store.NotRefused {
-			return nil // somebody else goes on
+			return nil // another instance has the template now, and continues
 		}
 		first += int64(len(batch))
 		d.settled(t.ID)
 	}
 	done, err := d.rows.DrawDone(ctx, t.ID, epoch, list)
 	if done {
-		d.log.Info(obs.Completed, "template_id", t.ID, "entrants", len(order))
+		d.log.Info("draw completed", "template_id", t.ID, "entrants", len(order))
 		d.templates.hint()
 		d.settled(t.ID)
 	}
 	return err
 }
 
-func (d *drawer) params(t *reward.CouponTemplate, epoch, first int64, batch []string) store.CouponSettleParams {
+// settleParams returns the transaction for a batch whose tickets follow first.
+func (d *drawer) settleParams(t *reward.CouponTemplate, epoch, first int64, batch []string) store.CouponSettleParams {
 	p := store.CouponSettleParams{
 		TemplateID: t.ID, Kind: store.SettleInOrder, Epoch: epoch, Generation: t.Generation, Now: time.Now(),
 		Asks: make([]store.CouponAsk, len(batch)),
 	}
 	for i, user := range batch {
 		ticket := first + int64(i) + 1
-		p.Asks[i] = store.CouponAsk{
-			UserID: user, Generation: t.Generation, Ticket: ticket,
-			CouponID: reward.CouponID(d.ids.Next()), Code: reward.NewCouponCode(),
-		}
+		p.Asks[i] = newAsk(d.ids, user, t.Generation, ticket)
 		if ticket > t.TotalQuantity {
 			p.Asks[i].Reason = reward.ReasonNotDrawn
 		}

@@ -37,7 +37,7 @@ func TestDraw(t *testing.T) {
 			user := fmt.Sprint("u", n)
 			users = append(users, user)
 			wg.Go(func() {
-				if s, code := r.ask(r.instances[n%2], id, user); code != "" || s.Kind != Waiting || s.Ticket != 0 {
+				if s, code := r.ask(r.instances[n%2], id, user); code != "" || s.Kind != StatusWaiting || s.Ticket != 0 {
 					r.Errorf("%s: %q %+v", user, code, s)
 				}
 			})
@@ -50,13 +50,13 @@ func TestDraw(t *testing.T) {
 		for n := range 10 {
 			r.want(r.instances[1], few, fmt.Sprint("u", n), "")
 		}
-		if s, err := r.instances[1].Issuing.Status(r.Context(), id, "u5"); err != nil || s.Kind != Waiting {
+		if s, err := r.instances[1].Intake.Status(r.Context(), id, "u5"); err != nil || s.Kind != StatusWaiting {
 			r.Errorf("before the draw: %+v, %v", s, err)
 		}
 		won, lost := 0, 0
 		for _, user := range users {
 			switch s := r.outcome(r.instances[0], id, user); {
-			case s.Kind == Issued:
+			case s.Kind == StatusIssued:
 				won++
 			case s.Reason == reward.ReasonNotDrawn:
 				lost++

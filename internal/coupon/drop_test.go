@@ -45,7 +45,7 @@ func TestDrop(t *testing.T) {
 					t.Errorf("answers: %v", codes)
 				}
 				for user, i := range in {
-					if s := r.outcome(i, id, user); s.Kind != Issued || s.Coupon.UserID != user {
+					if s := r.outcome(i, id, user); s.Kind != StatusIssued || s.Coupon.UserID != user {
 						t.Errorf("%s: %+v", user, s)
 					}
 				}

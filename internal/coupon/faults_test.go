@@ -104,7 +104,7 @@ func TestIssuerIsTakenOver(t *testing.T) {
 		var owner *instance
 		r.until("somebody issues it", func() bool {
 			for _, i := range []*instance{a, b} {
-				if _, has := i.owner.mine()[id]; has {
+				if _, has := i.issuers.epochs()[id]; has {
 					owner = i
 					return true
 				}
@@ -113,8 +113,8 @@ func TestIssuerIsTakenOver(t *testing.T) {
 		})
 		r.take(asker, id, "first")
 		// It hangs: it holds its lease no more, and tells nobody.
-		owner.owning.Stop()
-		owner.keeping.Stop()
+		owner.assigning.Stop()
+		owner.maintaining.Stop()
 		for n := range 50 {
 			r.ask(asker, id, fmt.Sprint("u", n))
 		}
@@ -177,17 +177,17 @@ func TestRedisIsAway(t *testing.T) {
 		asker.gate.set(func(g *faultyGate) { g.away = true })
 		issuer.gate.set(func(g *faultyGate) { g.away = true })
 		for n := range 20 {
-			if s, code := r.ask(asker, goes, fmt.Sprint("during", n)); code != "" || s.Kind != Issued {
+			if s, code := r.ask(asker, goes, fmt.Sprint("during", n)); code != "" || s.Kind != StatusIssued {
 				r.Errorf("while it is away: %q %+v", code, s)
 			}
 		}
 		if s, code := r.ask(asker, goes, "during3"); code != "" || !s.Duplicate {
 			r.Errorf("a repeat while it is away: %q %+v", code, s)
 		}
-		if _, err := asker.Issuing.Request(r.Context(), IssueCommand{TemplateID: waits, UserID: "ann"}); !reward.HasCode(err, reward.CodeUnavailable) {
+		if _, err := asker.Intake.Request(r.Context(), IssueCommand{TemplateID: waits, UserID: "ann"}); !reward.HasCode(err, reward.CodeUnavailable) {
 			r.Errorf("WAIT: %v", err)
 		}
-		if s, err := asker.Issuing.Status(r.Context(), goes, "during7"); err != nil || s.Kind != Issued {
+		if s, err := asker.Intake.Status(r.Context(), goes, "during7"); err != nil || s.Kind != StatusIssued {
 			r.Errorf("status while it is away: %+v, %v", s, err)
 		}
 		asker.gate.set(func(g *faultyGate) { g.away = false })

@@ -27,13 +27,13 @@ func newForgetful() *forgetful {
 
 func (f *forgetful) begin() {
 	f.inner = gate.NewMemory()
-	hints := f.inner.Wakes()
+	hints := f.inner.Hints()
 	f.open.Go(func() {
 		for w := range hints {
 			f.mu.Lock()
 			for _, u := range f.users {
 				select {
-				case u.hints <- w:
+				case u.hintsIn <- w:
 				default: // a hint may be lost
 				}
 			}
@@ -45,8 +45,8 @@ func (f *forgetful) begin() {
 func (f *forgetful) gate(testing.TB) *faultyGate {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	g := &faultyGate{now: f.now, hints: make(chan gate.Wake, 64)}
-	g.wakes = g.hints
+	g := &faultyGate{now: f.now, hintsIn: make(chan gate.Hint, 64)}
+	g.hints = g.hintsIn
 	f.users = append(f.users, g)
 	return g
 }
@@ -73,8 +73,9 @@ func (f *forgetful) close() {
 // faultyGate is an instance's gate, which can be away, or lose what it is told.
 type faultyGate struct {
 	now   func() gate.Gate
-	wakes <-chan gate.Wake
-	hints chan gate.Wake // of a forgetful one
+	hints <-chan gate.Hint
+	// hintsIn feeds hints from a forgetful gate.
+	hintsIn chan gate.Hint
 
 	mu        sync.Mutex // protects what follows
 	away      bool
@@ -109,12 +110,12 @@ func through[T any](g *faultyGate, call func(gate.Gate) (T, error)) (T, error) {
 	return call(inner)
 }
 
-func (g *faultyGate) Ask(ctx context.Context, id reward.TemplateID, users []string, admit bool) (gate.Asking, error) {
-	return through(g, func(in gate.Gate) (gate.Asking, error) { return in.Ask(ctx, id, users, admit) })
+func (g *faultyGate) Admit(ctx context.Context, id reward.TemplateID, users []string, admit bool) (gate.AdmitResult, error) {
+	return through(g, func(in gate.Gate) (gate.AdmitResult, error) { return in.Admit(ctx, id, users, admit) })
 }
 
-func (g *faultyGate) Places(ctx context.Context, id reward.TemplateID, users []string) (gate.Placing, error) {
-	return through(g, func(in gate.Gate) (gate.Placing, error) { return in.Places(ctx, id, users) })
+func (g *faultyGate) Positions(ctx context.Context, id reward.TemplateID, users []string) (gate.PositionsResult, error) {
+	return through(g, func(in gate.Gate) (gate.PositionsResult, error) { return in.Positions(ctx, id, users) })
 }
 
 func (g *faultyGate) Headers(ctx context.Context, ids []reward.TemplateID) ([]gate.Header, error) {
@@ -149,12 +150,12 @@ func (g *faultyGate) Apply(ctx context.Context, p gate.ApplyParams) (gate.ApplyR
 	})
 }
 
-func (g *faultyGate) LoadBegin(ctx context.Context, id reward.TemplateID, token string) (gate.LoadBegun, error) {
-	return through(g, func(in gate.Gate) (gate.LoadBegun, error) { return in.LoadBegin(ctx, id, token) })
+func (g *faultyGate) LoadBegin(ctx context.Context, id reward.TemplateID, token string) (gate.LoadBeginResult, error) {
+	return through(g, func(in gate.Gate) (gate.LoadBeginResult, error) { return in.LoadBegin(ctx, id, token) })
 }
 
-func (g *faultyGate) LoadFacts(ctx context.Context, id reward.TemplateID, token string, facts []gate.Fact, gone []gate.Settled) error {
-	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.LoadFacts(ctx, id, token, facts, gone) })
+func (g *faultyGate) LoadHoldings(ctx context.Context, id reward.TemplateID, token string, facts []gate.Holding, gone []gate.SettledTicket) error {
+	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.LoadHoldings(ctx, id, token, facts, gone) })
 	return err
 }
 
@@ -162,20 +163,20 @@ func (g *faultyGate) LoadSwap(ctx context.Context, p gate.SwapParams) (gate.Swap
 	return through(g, func(in gate.Gate) (gate.SwapResult, error) { return in.LoadSwap(ctx, p) })
 }
 
-func (g *faultyGate) Lower(ctx context.Context, id reward.TemplateID, total int64) (bool, error) {
-	return through(g, func(in gate.Gate) (bool, error) { return in.Lower(ctx, id, total) })
+func (g *faultyGate) CapTotal(ctx context.Context, id reward.TemplateID, total int64) (bool, error) {
+	return through(g, func(in gate.Gate) (bool, error) { return in.CapTotal(ctx, id, total) })
 }
 
 func (g *faultyGate) Retire(ctx context.Context, id reward.TemplateID, idle time.Duration) (bool, error) {
 	return through(g, func(in gate.Gate) (bool, error) { return in.Retire(ctx, id, idle) })
 }
 
-func (g *faultyGate) Holders(ctx context.Context, id reward.TemplateID, cursor string) ([]gate.Fact, string, int64, error) {
+func (g *faultyGate) Holdings(ctx context.Context, id reward.TemplateID, cursor string) ([]gate.Holding, string, int64, error) {
 	inner, err := g.reach()
 	if err != nil {
 		return nil, "", 0, err
 	}
-	return inner.Holders(ctx, id, cursor)
+	return inner.Holdings(ctx, id, cursor)
 }
 
 func (g *faultyGate) Lock(ctx context.Context, id reward.TemplateID, lease time.Duration) (int64, bool, error) {
@@ -196,6 +197,6 @@ func (g *faultyGate) Ping(ctx context.Context) error {
 	return err
 }
 
-func (g *faultyGate) Wakes() <-chan gate.Wake { return g.wakes }
+func (g *faultyGate) Hints() <-chan gate.Hint { return g.hints }
 
 func (g *faultyGate) Close() {}

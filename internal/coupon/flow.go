@@ -14,80 +14,80 @@ import (
 )
 
 const (
-	// keptBeyond is for how much longer than its gate may be there a closed
-	// template is looked after.
-	keptBeyond  = 24 * time.Hour
-	expireEvery = time.Second
-	expireBatch = 1000
+	// closedRetention is how much longer than its gate can exist a closed template
+	// stays active.
+	closedRetention = 24 * time.Hour
+	expireInterval  = time.Second
+	expireBatch     = 1000 // coupons per transaction
 )
 
-// FlowConfig says what coupons run on.
+// FlowConfig configures a Flow.
 type FlowConfig struct {
 	Store store.Store
 	Gate  gate.Gate
 	// Bus carries the requests of KAFKA mode.
 	Bus      *bus.Client
 	Instance string
-	// Concurrency is how many transactions may be open at once for KAFKA, and for
-	// the path through rows; LockWait and LockLease are of SYNC.
+	// Concurrency limits the concurrent transactions of KAFKA mode, and those of
+	// the database path. LockWait and LockLease belong to SYNC mode.
 	Concurrency         int
 	LockWait, LockLease time.Duration
-	// RefusalTTL is for how long a refusal may be repeated without asking.
+	// RefusalTTL is how long a refusal is repeated without asking the gate.
 	RefusalTTL time.Duration
-	// FallbackAfter is how long Redis is away before rows are the path, QueueTTL
-	// when an unused gate leaves.
+	// FallbackAfter is how long a Redis outage lasts before coupons are issued
+	// through the database. QueueTTL is when an unused gate is removed.
 	FallbackAfter, QueueTTL time.Duration
-	// Average is the time per person that waiting times go by; 0 = measured.
+	// Average is the service time per request, for estimates of waiting times.
+	// Zero means that it is measured.
 	Average time.Duration
-	// ReconcileEvery is how often all gates are compared with the rows; 0 = only
-	// on demand.
+	// ReconcileEvery separates the reconciliations of all gates. Zero means only on
+	// demand.
 	ReconcileEvery time.Duration
-	// Issue says that this instance issues, Housekeeping that it expires
-	// coupons and keeps the books.
+	// Issue makes this instance issue coupons; Housekeeping makes it expire coupons
+	// and reconcile gates.
 	Issue, Housekeeping bool
 	Metrics             *obs.Metrics
 	Log                 obs.Log
 }
 
-// Flow is all that an instance does for coupons.
+// Flow runs everything that an instance does for coupons.
 type Flow struct {
 	Catalog    *Catalog
-	Issuing    *Issuing
+	Intake     *Intake
 	Notifier   *Notifier
 	Reconciler *Reconciler
 
-	cfg       FlowConfig
-	log       obs.Log
-	templates *Templates
-	loader    *Loader
-	refusals  *refusals
-	owner     *Owner
-	keeper    *Keeper
-	listener  *bus.Listener // nil unless this instance issues
-	endLoads  context.CancelFunc
+	cfg        FlowConfig
+	log        obs.Log
+	templates  *TemplateCache
+	loader     *Loader
+	refusals   *refusals
+	issuers    *IssuerManager
+	maintainer *GateMaintainer
+	listener   *bus.Listener // nil unless this instance issues
+	endLoads   context.CancelFunc
 
-	// Each is stopped before what it leans on.
-	reading, owning, keeping, hinting, expiring, reconciling service.Base
+	// Each loop stops before the loops that it uses.
+	refreshing, assigning, maintaining, hinting, expiring, reconciling service.Base
 }
 
-// NewFlow makes a Flow that Start starts.
+// NewFlow returns a Flow that does nothing until Start.
 func NewFlow(cfg FlowConfig) (*Flow, error) {
 	f := &Flow{cfg: cfg, log: cfg.Log.For(obs.Coupons)}
 	ids := service.NewIDs()
 	loading, end := context.WithCancel(context.Background())
 	f.endLoads = end
-	f.templates = newTemplates(cfg.Store, cfg.QueueTTL+keptBeyond, f.log)
+	f.templates = newTemplateCache(cfg.Store, cfg.QueueTTL+closedRetention, f.log)
 	f.refusals = newRefusals(cfg.RefusalTTL)
 	f.Notifier = newNotifier(cfg.Store, cfg.Gate, f.templates)
-	publisher := bus.NewPublisher(cfg.Bus)
-	records := &Records{rows: cfg.Store, publisher: publisher, logs: cfg.Bus}
+	topic := &IssueTopic{rows: cfg.Store, publisher: bus.NewPublisher(cfg.Bus), inspector: cfg.Bus}
 	f.loader = &Loader{
-		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, records: records, metrics: cfg.Metrics, log: cfg.Log.For(obs.Gate),
-		loaded: f.hint, ctx: loading, loads: make(map[reward.TemplateID]*load),
+		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, topic: topic, metrics: cfg.Metrics, log: cfg.Log.For(obs.Gate),
+		onLoad: f.hint, ctx: loading, loads: make(map[reward.TemplateID]*load),
 	}
 	f.Notifier.load = f.loader.ensure
 	applier := &Applier{rows: cfg.Store, gate: cfg.Gate, loader: f.loader}
-	f.Issuing = f.newIssuing(applier, ids)
+	f.Intake = f.newIntake(applier, ids)
 	f.Catalog = &Catalog{
 		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, applier: applier, refusals: f.refusals, ids: ids,
 		settled: f.Notifier.hint,
@@ -95,27 +95,27 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 	f.Reconciler = &Reconciler{
 		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, ids: ids, instance: cfg.Instance, interval: cfg.ReconcileEvery, log: f.log,
 	}
-	f.owner = &Owner{
-		instance: cfg.Instance, rows: cfg.Store, templates: f.templates, log: cfg.Log.For(obs.Issuer), issuers: make(map[reward.TemplateID]*issuing),
-		issuer: func(id reward.TemplateID, epoch int64) *Issuer {
+	f.issuers = &IssuerManager{
+		instance: cfg.Instance, rows: cfg.Store, templates: f.templates, log: cfg.Log.For(obs.Issuer), issuers: make(map[reward.TemplateID]*runningIssuer),
+		newIssuer: func(id reward.TemplateID, epoch int64) *Issuer {
 			return &Issuer{
 				id: id, epoch: epoch, instance: cfg.Instance, rows: cfg.Store, gate: cfg.Gate, loader: f.loader, applier: applier,
-				templates: f.templates, records: records, ids: ids, metrics: cfg.Metrics, log: cfg.Log.For(obs.Issuer),
-				settled: f.Notifier.hint, average: cfg.Average, wakes: make(chan struct{}, 1),
+				templates: f.templates, topic: topic, ids: ids, metrics: cfg.Metrics, log: cfg.Log.For(obs.Issuer),
+				settled: f.Notifier.hint, average: cfg.Average, hint: make(chan struct{}, 1),
 			}
 		},
 	}
-	f.keeper = &Keeper{
-		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, owner: f.owner, loader: f.loader, applier: applier,
+	f.maintainer = &GateMaintainer{
+		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, issuers: f.issuers, loader: f.loader, applier: applier,
 		drawer:        &drawer{rows: cfg.Store, templates: f.templates, ids: ids, settled: f.Notifier.hint, log: f.log},
-		fallbackAfter: cfg.FallbackAfter, queueTTL: cfg.QueueTTL, log: f.log, kept: make(map[reward.TemplateID]*kept),
-		slots: make(chan struct{}, careMost),
+		fallbackAfter: cfg.FallbackAfter, queueTTL: cfg.QueueTTL, log: f.log, statuses: make(map[reward.TemplateID]*gateStatus),
+		slots: make(chan struct{}, tasksMax),
 	}
 	if !cfg.Issue {
 		return f, nil
 	}
 	l := &IssueListener{
-		rows: cfg.Store, records: records, templates: f.templates, applier: applier, issuing: f.Issuing,
+		rows: cfg.Store, topic: topic, templates: f.templates, applier: applier, intake: f.Intake,
 		ids: ids, concurrency: cfg.Concurrency, average: cfg.Average, settled: f.Notifier.hint, metrics: cfg.Metrics, log: cfg.Log.For(obs.Listener),
 	}
 	var err error
@@ -125,41 +125,32 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 	return f, err
 }
 
-func (f *Flow) newIssuing(applier *Applier, ids *service.IDs) *Issuing {
+func (f *Flow) newIntake(applier *Applier, ids *service.IDs) *Intake {
 	cfg := f.cfg
-	direct := &Service{
+	asker := &gateAsker{rows: cfg.Store, gate: cfg.Gate, templates: f.templates, applier: applier, refusals: f.refusals}
+	direct := &DirectIssuer{
 		templates: f.templates, rows: cfg.Store, gate: cfg.Gate, applier: applier, ids: ids, slots: make(chan struct{}, cfg.Concurrency),
 		lockWait: cfg.LockWait, lockLease: cfg.LockLease, settled: f.Notifier.hint,
 	}
-	i := &Issuing{
-		templates: f.templates, loader: f.loader, rows: cfg.Store, gate: cfg.Gate, refusals: f.refusals, applier: applier, notifier: f.Notifier, metrics: cfg.Metrics,
-		most:   cfg.LockWait + askMost,
-		direct: newBatcher(directMax, callTimeout, direct.IssueBatch), locked: newBatcher(gate.AskersMax, cfg.LockWait+callTimeout, direct.IssueLocked),
+	return &Intake{
+		templates: f.templates, loader: f.loader, notifier: f.Notifier, metrics: cfg.Metrics, timeout: cfg.LockWait + requestTimeout,
+		gate: newGateRoute(asker, f.Notifier), lock: newLockRoute(asker, direct), database: newDatabaseRoute(direct),
+		draw: newDrawRoute(f.templates, cfg.Store), closed: &closedRoute{cfg.Store},
 	}
-	i.asks = newBatcher(gate.AskersMax, callTimeout, i.askGate(true))
-	i.looks = newBatcher(gate.AskersMax, callTimeout, i.askGate(false))
-	i.entrants = newBatcher(store.BatchMax, callTimeout, func(ctx context.Context, id reward.TemplateID, users []string) ([]bool, error) {
-		entered, err := cfg.Store.EntrantSave(ctx, id, users)
-		out := make([]bool, len(users))
-		for n := range out {
-			out[n] = entered
-		}
-		return out, err
-	})
-	return i
 }
 
-// Start begins, once the templates have been read.
+// Start reads the templates and starts the loops. An error means that the
+// templates could not be read, and that nothing was started.
 func (f *Flow) Start(ctx context.Context) error {
 	if err := f.templates.refresh(ctx); err != nil {
 		return err
 	}
 	ctx = context.WithoutCancel(ctx)
-	f.reading.Start(ctx, f.templates.run)
-	f.hinting.Start(ctx, f.listen)
+	f.refreshing.Start(ctx, f.templates.run)
+	f.hinting.Start(ctx, f.passHints)
 	if f.cfg.Issue {
-		f.owning.Start(ctx, f.owner.run)
-		f.keeping.Start(ctx, f.keeper.run)
+		f.assigning.Start(ctx, f.issuers.run)
+		f.maintaining.Start(ctx, f.maintainer.run)
 		f.listener.Start(ctx)
 	}
 	if f.cfg.Housekeeping {
@@ -171,49 +162,43 @@ func (f *Flow) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends everything; what is in hand is finished or left to others.
+// Stop stops all loops and waits for them. Pending requests are settled or left
+// to other instances.
 func (f *Flow) Stop() {
 	f.endLoads()
 	var wg sync.WaitGroup
 	if f.listener != nil {
 		wg.Go(f.listener.Stop)
 	}
-	for _, b := range []*service.Base{&f.keeping, &f.expiring, &f.reconciling, &f.hinting} {
+	for _, b := range []*service.Base{&f.maintaining, &f.expiring, &f.reconciling, &f.hinting} {
 		wg.Go(b.Stop)
 	}
 	wg.Wait()
-	f.owning.Stop()
-	f.reading.Stop()
-	f.Issuing.wait()
+	f.assigning.Stop()
+	f.refreshing.Stop()
+	f.Intake.wait()
 	f.loader.open.Wait()
 }
 
-// wait waits for calls that askers have left behind.
-func (i *Issuing) wait() {
-	for _, open := range []*sync.WaitGroup{&i.asks.open, &i.looks.open, &i.direct.open, &i.locked.open, &i.entrants.open, &i.notifier.open} {
-		open.Wait()
-	}
-}
-
-// hint makes whoever has to do with a template look.
+// hint wakes the issuer and the watchers of a template.
 func (f *Flow) hint(id reward.TemplateID) {
-	f.owner.wake(id)
+	f.issuers.giveHint(id)
 	f.Notifier.hint(id)
 }
 
-// listen passes the gate's hints on.
-func (f *Flow) listen(ctx context.Context) {
+// passHints passes the gate's hints on until ctx ends.
+func (f *Flow) passHints(ctx context.Context) {
 	for {
 		select {
-		case w, open := <-f.cfg.Gate.Wakes():
+		case h, open := <-f.cfg.Gate.Hints():
 			switch {
 			case !open:
 				return
-			case w.Kind == gate.Asked:
-				f.owner.wake(w.TemplateID)
+			case h.Kind == gate.HintRequests:
+				f.issuers.giveHint(h.TemplateID)
 			default:
-				f.refusals.drop(w.TemplateID)
-				f.Notifier.hint(w.TemplateID)
+				f.refusals.forget(h.TemplateID)
+				f.Notifier.hint(h.TemplateID)
 			}
 		case <-ctx.Done():
 			return
@@ -221,7 +206,7 @@ func (f *Flow) listen(ctx context.Context) {
 	}
 }
 
-// expire makes coupons whose time is over EXPIRED.
+// expire sets overdue coupons to EXPIRED until ctx ends.
 func (f *Flow) expire(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
@@ -229,13 +214,13 @@ func (f *Flow) expire(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			failures++
 			if failures&(failures-1) == 0 {
-				f.log.Warn(obs.Failed, err, "doing", "expiring coupons", "failures", failures)
+				f.log.Warn("expiring coupons failed", err, "failures", failures)
 			}
 		} else {
 			failures = 0
 		}
 		if n < expireBatch {
-			service.Sleep(ctx, service.Jitter(expireEvery, 0.2))
+			service.Sleep(ctx, service.Jitter(expireInterval, 0.2))
 		}
 	}
 }

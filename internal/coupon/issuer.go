@@ -14,22 +14,24 @@ import (
 )
 
 const (
-	// batchMax is how many requests one transaction settles at most.
+	// batchMax limits the requests of one transaction.
 	batchMax = 1000
-	// failuresMax is how often the database may refuse a request alone before it
-	// is refused ReasonError.
-	failuresMax = 3
-	issuePause  = 20 * time.Millisecond // after a failure, doubled up to issueLimit
-	issueLimit  = time.Second
-	// serviceWeight is the weight of the newest batch in the measured service
-	// time.
+	// attemptsMax is how often the database may refuse a single request before the
+	// issuer rejects the request with ReasonError.
+	attemptsMax = 3
+	// gapsMax is how many claims in a row may leave a gap. Normally the next claim
+	// closes a gap. If it stays, someone has deleted a request manually. Its user is
+	// still in line, and a load rebuilds the stream from the line.
+	gapsMax         = 5
+	issueBackoff    = 20 * time.Millisecond
+	issueBackoffMax = time.Second
+	// serviceWeight is the weight of the latest batch in the measured service time.
 	serviceWeight = 0.2
 )
 
-// Issuer turns the requests of one template into coupons, in the order of
-// tickets, for as long as it has the template's epoch: the transaction checks
-// it, so that one who was paused, or cut off, settles nothing more.
-// [CouponIssueRequestConsumer]
+// Issuer issues the coupons of one template in ticket order, as long as it has
+// the template's epoch. Every transaction checks the epoch, so an issuer that was
+// paused or disconnected settles nothing once another instance has taken over.
 type Issuer struct {
 	id        reward.TemplateID
 	epoch     int64
@@ -38,189 +40,196 @@ type Issuer struct {
 	gate      gate.Gate
 	loader    *Loader
 	applier   *Applier
-	templates *Templates
-	records   *Records // KAFKA: where requests go instead
+	templates *TemplateCache
+	topic     *IssueTopic // receives the requests in KAFKA mode
 	ids       *service.IDs
 	metrics   *obs.Metrics
 	log       obs.Log
-	settled   func(id reward.TemplateID) // after each batch
-	// average is the time per person that was set; 0 = it is measured.
+	settled   func(id reward.TemplateID) // called after each batch
+	// average is the configured service time per request. Zero means that it is
+	// measured.
 	average time.Duration
 
-	wakes   chan struct{}
-	service time.Duration // measured, per person
-	// alone says that requests go one by one, since a batch has failed.
+	hint        chan struct{}
+	serviceTime time.Duration // measured, per request; 0 = not measured yet
+	// alone makes the issuer settle requests one by one, because a batch has failed.
 	alone    bool
-	failures int
+	attempts int // refused by the database, of the request being settled alone
 	gaps     int // claims in a row that left a gap
 }
 
-// errLost says that somebody else issues this template now.
-var errLost = errors.New("another instance has the template")
+// errEpochLost means that another instance issues this template now.
+var errEpochLost = errors.New("the template was assigned to another instance")
 
-// wake makes the issuer look for requests.
-func (i *Issuer) wake() {
+// These errors make the next round start with a claim.
+var (
+	errStale = errors.New("the requests belong to an earlier generation")
+	errGap   = errors.New("a ticket is missing between the settled tickets and the pending ones")
+)
+
+// giveHint makes the issuer look for requests.
+func (i *Issuer) giveHint() {
 	select {
-	case i.wakes <- struct{}{}:
+	case i.hint <- struct{}{}:
 	default:
 	}
 }
 
-// run issues until ctx ends or the epoch is lost. It claims what is pending
-// first, after each failure, at a gap, and when a read brings nothing while
-// there are requests.
+// run issues until ctx ends or the epoch is lost. It claims pending requests at
+// the start, after each failure, at a gap, and when a read returns nothing
+// although there are requests.
 func (i *Issuer) run(ctx context.Context) {
 	claim, tries := true, 0
 	for ctx.Err() == nil {
-		more, err := i.round(ctx, claim)
+		step, err := i.round(ctx, claim)
 		switch {
-		case errors.Is(err, errLost):
-			i.log.Info(obs.Stopped, "template_id", i.id, "epoch", i.epoch)
+		case errors.Is(err, errEpochLost):
+			i.log.Info("template reassigned, issuer stopped", "template_id", i.id, "epoch", i.epoch)
 			return
 		case err != nil && ctx.Err() == nil:
-			// Another generation, or a gap, is claimed anew; that it lasts is worth a
-			// line.
+			// A claim resolves another generation and a gap. Log these causes only if
+			// they last.
 			if usual := errors.Is(err, errStale) || errors.Is(err, errGap) || errors.Is(err, gate.ErrNotLoaded); tries&(tries-1) == 0 && (!usual || tries >= 4) {
-				i.log.Warn(obs.Failed, err, "template_id", i.id, "tries", tries+1)
+				i.log.Warn("issuing coupons failed", err, "template_id", i.id, "attempt", tries+1)
 			}
-			service.Sleep(ctx, service.Backoff(tries, issuePause, issueLimit))
+			service.Sleep(ctx, service.Backoff(tries, issueBackoff, issueBackoffMax))
 			claim = true
 			tries++
 			continue
 		}
 		tries = 0
-		if claim = more == claimNext; more != nothing {
+		if claim = step == claimNext; step != waitForHint {
 			continue
 		}
 		select {
-		case <-i.wakes:
+		case <-i.hint:
 		case <-ctx.Done():
 		}
 	}
 }
 
-// next is what a round leaves to do.
-type next int
+// nextStep is what the issuer does after a round.
+type nextStep int
 
 const (
-	nothing next = iota
+	waitForHint nextStep = iota
 	readNext
 	claimNext
 )
 
 // round takes requests and settles them.
-func (i *Issuer) round(ctx context.Context, claim bool) (next, error) {
-	var hand []gate.Request
+func (i *Issuer) round(ctx context.Context, claim bool) (nextStep, error) {
+	var requests []gate.Request
 	var err error
 	if claim {
-		hand, err = i.gate.Claim(ctx, i.id, i.instance, 0, batchMax)
+		requests, err = i.gate.Claim(ctx, i.id, i.instance, 0, batchMax)
 	} else {
-		hand, err = i.gate.Read(ctx, i.id, i.instance, batchMax)
+		requests, err = i.gate.Read(ctx, i.id, i.instance, batchMax)
 	}
 	if errors.Is(err, gate.ErrNotLoaded) {
 		return i.reload(ctx)
 	}
 	if err != nil {
-		return nothing, err
+		return waitForHint, err
 	}
-	if len(hand) > 0 {
+	if len(requests) > 0 {
 		if claim {
-			return claimNext, i.handle(ctx, hand)
+			return claimNext, i.handle(ctx, requests)
 		}
-		return readNext, i.flow(ctx, hand)
+		return readNext, i.pipeline(ctx, requests)
 	}
 	if claim {
 		return readNext, nil
 	}
 	h, err := i.gate.Headers(ctx, []reward.TemplateID{i.id})
 	if err != nil {
-		return nothing, err
+		return waitForHint, err
 	}
 	if h[0].Loaded && h[0].Backlog > 0 {
 		return claimNext, nil
 	}
-	return nothing, nil
+	return waitForHint, nil
 }
 
-// reload loads a gate that somebody stands in line at. Without one nobody
-// waits, and the next who asks loads it.
-func (i *Issuer) reload(ctx context.Context) (next, error) {
+// reload loads a gate that exists but must not be served. If there is no gate,
+// nobody waits in line, and the next request loads it.
+func (i *Issuer) reload(ctx context.Context) (nextStep, error) {
 	h, err := i.gate.Headers(ctx, []reward.TemplateID{i.id})
 	if err != nil || !h[0].Exists {
-		return nothing, err
+		return waitForHint, err
 	}
 	if err := i.loader.ensure(ctx, i.id); err != nil {
 		if errors.Is(err, errNotNow) {
-			return nothing, nil
+			return waitForHint, nil
 		}
-		return nothing, err
+		return waitForHint, err
 	}
 	return claimNext, nil
 }
 
-// flow handles requests for as long as reads bring more: the next are read
-// while these are settled, and the gate hears of the last ones meanwhile.
-func (i *Issuer) flow(ctx context.Context, hand []gate.Request) error {
-	told := make(chan error, 1) // of the batch before
-	told <- nil
-	defer func() { _ = <-told }() //nolint:staticcheck // waits for it; its error was looked at
-	for len(hand) > 0 {
+// pipeline handles requests as long as reads return more. It reads the next
+// batch and applies the previous one to the gate while it commits a batch.
+func (i *Issuer) pipeline(ctx context.Context, requests []gate.Request) error {
+	applied := make(chan error, 1) // result of applying the previous batch
+	applied <- nil
+	defer func() { _ = <-applied }() //nolint:staticcheck // waits for it; its error was handled
+	for len(requests) > 0 {
 		type reading struct {
-			hand []gate.Request
-			err  error
+			requests []gate.Request
+			err      error
 		}
 		ahead := make(chan reading, 1)
 		go func() {
-			hand, err := i.gate.Read(ctx, i.id, i.instance, batchMax)
-			ahead <- reading{hand, err}
+			requests, err := i.gate.Read(ctx, i.id, i.instance, batchMax)
+			ahead <- reading{requests, err}
 		}()
-		tell, err := i.commit(ctx, hand)
+		apply, err := i.commit(ctx, requests)
 		next := <-ahead
-		if before := <-told; err == nil {
-			err = before
+		if previous := <-applied; err == nil {
+			err = previous
 		}
 		if err != nil {
-			told <- nil
+			applied <- nil
 			return err
 		}
-		go func() { told <- tell() }()
-		if hand = next.hand; next.err != nil {
+		go func() { applied <- apply() }()
+		if requests = next.requests; next.err != nil {
 			return next.err
 		}
 	}
-	err := <-told
-	told <- nil
+	err := <-applied
+	applied <- nil
 	return err
 }
 
-// handle handles requests, to the end.
-func (i *Issuer) handle(ctx context.Context, hand []gate.Request) error {
-	tell, err := i.commit(ctx, hand)
+// handle commits requests and applies the commit to the gate.
+func (i *Issuer) handle(ctx context.Context, requests []gate.Request) error {
+	apply, err := i.commit(ctx, requests)
 	if err != nil {
 		return err
 	}
-	return tell()
+	return apply()
 }
 
-// commit makes requests safe: in rows, or with the broker. What is left is to
-// tell the gate, in the order of commits.
-func (i *Issuer) commit(ctx context.Context, hand []gate.Request) (tell func() error, err error) {
+// commit stores requests durably: in rows, or at the broker. The caller must
+// call apply, in the order of commits, to bring the result to the gate.
+func (i *Issuer) commit(ctx context.Context, requests []gate.Request) (apply func() error, err error) {
 	t, err := i.templates.get(ctx, i.id)
 	if err != nil {
 		return nil, err
 	}
 	if t.Mode == reward.ModeKafka {
-		return i.forward(ctx, hand)
+		return i.forward(ctx, requests)
 	}
 	if !i.alone {
-		return i.settle(ctx, hand)
+		return i.settle(ctx, requests)
 	}
-	for _, r := range hand {
-		tell, err := i.settle(ctx, []gate.Request{r})
+	for _, r := range requests {
+		apply, err := i.settle(ctx, []gate.Request{r})
 		if err != nil {
 			return nil, err
 		}
-		if err := tell(); err != nil {
+		if err := apply(); err != nil {
 			return nil, err
 		}
 	}
@@ -228,20 +237,19 @@ func (i *Issuer) commit(ctx context.Context, hand []gate.Request) (tell func() e
 	return func() error { return nil }, nil
 }
 
-// forward hands requests to the broker. A request is the broker's when it is
-// gone from the gate; until then a publish may be repeated.
-func (i *Issuer) forward(ctx context.Context, hand []gate.Request) (tell func() error, err error) {
-	if err := i.records.publish(ctx, i.id, hand); err != nil {
+// forward publishes requests to the broker. Until a request is acknowledged at
+// the gate, it may be published again.
+func (i *Issuer) forward(ctx context.Context, requests []gate.Request) (apply func() error, err error) {
+	if err := i.topic.publish(ctx, i.id, requests); err != nil {
 		return nil, err
 	}
-	return func() error { return i.acknowledge(ctx, hand) }, nil
+	return func() error { return i.acknowledge(ctx, requests) }, nil
 }
 
-// acknowledge removes requests that are settled, or the broker's, from the
-// stream.
-func (i *Issuer) acknowledge(ctx context.Context, hand []gate.Request) error {
+// acknowledge removes settled or forwarded requests from the gate's stream.
+func (i *Issuer) acknowledge(ctx context.Context, requests []gate.Request) error {
 	tickets := make(map[int64][]int64)
-	for _, r := range hand {
+	for _, r := range requests {
 		tickets[r.Generation] = append(tickets[r.Generation], r.Ticket)
 	}
 	for generation, list := range tickets {
@@ -252,29 +260,28 @@ func (i *Issuer) acknowledge(ctx context.Context, hand []gate.Request) error {
 	return nil
 }
 
-// settle turns requests into coupons in one transaction. What is left is to tell
-// the gate, and to acknowledge what the rows say is settled.
-func (i *Issuer) settle(ctx context.Context, hand []gate.Request) (tell func() error, err error) {
+// settle settles requests in one transaction. apply applies the change to the
+// gate and acknowledges the settled requests.
+func (i *Issuer) settle(ctx context.Context, requests []gate.Request) (apply func() error, err error) {
 	began := time.Now()
-	result, err := i.rows.CouponSettle(ctx, i.params(hand, began))
+	result, err := i.rows.CouponSettle(ctx, i.settleParams(requests, began))
 	if err != nil {
-		return nil, i.failed(hand, err)
+		return nil, i.afterFailure(requests, err)
 	}
-	i.failures = 0
+	i.attempts = 0
 	switch result.Refused {
 	case store.NotRefused:
 	case store.RefusedEpoch:
-		return nil, errLost
+		return nil, errEpochLost
 	default:
-		// Another generation: the gate these came from is not the one that
-		// counts any more.
+		// Another generation: the gate that gave these requests is no longer served.
 		i.templates.hint()
 		if _, err := i.reload(ctx); err != nil {
 			return nil, err
 		}
 		return nil, errStale
 	}
-	with, done, gap := i.outcomes(hand, result, time.Since(began))
+	with, done, gap := i.outcomes(requests, result, time.Since(began))
 	return func() error {
 		if err := i.applier.apply(ctx, i.id, &result.CouponChange, with); err != nil {
 			return err
@@ -283,17 +290,13 @@ func (i *Issuer) settle(ctx context.Context, hand []gate.Request) (tell func() e
 			return err
 		}
 		i.settled(i.id)
-		return i.mend(ctx, gap)
+		return i.reloadOnGap(ctx, gap)
 	}, nil
 }
 
-// gapsMax is how many claims in a row may leave a gap. In our own course one
-// closes it; what is left is a request that somebody has deleted by hand. Its
-// owner is in line all the same, and a load makes the stream anew from the line.
-const gapsMax = 5
-
-// mend loads the gate anew when a gap does not close.
-func (i *Issuer) mend(ctx context.Context, gap bool) error {
+// reloadOnGap reloads the gate when a gap lasts for gapsMax claims. It returns
+// errGap for a gap that may still close.
+func (i *Issuer) reloadOnGap(ctx context.Context, gap bool) error {
 	if !gap {
 		i.gaps = 0
 		return nil
@@ -303,83 +306,78 @@ func (i *Issuer) mend(ctx context.Context, gap bool) error {
 		return errGap
 	}
 	i.gaps = 0
-	i.log.Error(obs.Unbalanced, errGap, "template_id", i.id)
-	return i.loader.renew(ctx, i.id, math.MaxInt64)
+	i.log.Error("ticket missing, reloading gate", errGap, "template_id", i.id)
+	return i.loader.reload(ctx, i.id, math.MaxInt64)
 }
 
-// What makes a round begin anew with a claim.
-var (
-	errStale = errors.New("the requests are of an earlier generation")
-	errGap   = errors.New("a ticket is missing between the settled and those in hand")
-)
-
-func (i *Issuer) params(hand []gate.Request, now time.Time) store.CouponSettleParams {
+func (i *Issuer) settleParams(requests []gate.Request, now time.Time) store.CouponSettleParams {
 	p := store.CouponSettleParams{
-		TemplateID: i.id, Kind: store.SettleInOrder, Epoch: i.epoch, Generation: hand[0].Generation, Now: now,
-		Asks: make([]store.CouponAsk, len(hand)),
+		TemplateID: i.id, Kind: store.SettleInOrder, Epoch: i.epoch, Generation: requests[0].Generation, Now: now,
+		Asks: make([]store.CouponAsk, len(requests)),
 	}
-	for n, r := range hand {
-		p.Asks[n] = store.CouponAsk{
-			UserID: r.UserID, Generation: r.Generation, Ticket: r.Ticket,
-			CouponID: reward.CouponID(i.ids.Next()), Code: reward.NewCouponCode(),
-		}
-		if i.alone && i.failures >= failuresMax {
+	for n, r := range requests {
+		p.Asks[n] = newAsk(i.ids, r.UserID, r.Generation, r.Ticket)
+		if i.alone && i.attempts >= attemptsMax {
 			p.Asks[n].Reason = reward.ReasonError
 		}
 	}
 	return p
 }
 
-// failed decides what a failure of the database means. When it refuses what it
-// was given, the requests go one by one, and one that it refuses again and again
-// is refused, so that it does not hold up the line. Any other failure passes.
-func (i *Issuer) failed(hand []gate.Request, err error) error {
+// afterFailure decides how to continue after the database has failed, and
+// returns err. If the database refuses a batch as invalid, the issuer settles the
+// requests one by one. It rejects a request that is refused attemptsMax times, so
+// that it does not block the line. Any other failure is temporary.
+func (i *Issuer) afterFailure(requests []gate.Request, err error) error {
 	if !reward.HasCode(err, reward.CodeInvalid) {
-		i.failures = 0 // it is not the request's fault
+		i.attempts = 0 // the request is not the cause
 		return err
 	}
 	if i.alone {
-		i.failures++
+		i.attempts++
 	}
 	i.alone = true
-	if i.failures == failuresMax {
-		i.log.Error(obs.GivenUp, err, "template_id", i.id, "ticket", hand[0].Ticket)
+	if i.attempts == attemptsMax {
+		i.log.Error("coupon request rejected", err, "template_id", i.id, "ticket", requests[0].Ticket)
 	}
 	return err
 }
 
-// outcomes sorts out what became of the requests in hand.
-func (i *Issuer) outcomes(hand []gate.Request, result store.CouponSettleResult, took time.Duration) (with after, done []gate.Request, gap bool) {
+// outcomes sorts the results of settled requests and measures the service time.
+// It returns what to apply to the gate, the requests to acknowledge, and whether
+// a ticket is missing.
+func (i *Issuer) outcomes(requests []gate.Request, result store.CouponSettleResult, took time.Duration) (with applyExtras, done []gate.Request, gap bool) {
 	var issued, rejected int
 	for n, r := range result.Results {
+		request := requests[n]
 		switch r.Outcome {
 		case store.OutcomeIssued, store.OutcomeRejected:
 			with.outcomes = append(with.outcomes, gate.Outcome{
-				UserID: hand[n].UserID, Ticket: hand[n].Ticket, CouponID: r.Coupon.ID, Reason: r.Reason,
+				UserID: request.UserID, Ticket: request.Ticket, CouponID: r.Coupon.ID, Reason: r.Reason,
 			})
 			if r.Outcome == store.OutcomeIssued {
 				issued++
 			} else {
 				rejected++
 			}
-			done = append(done, hand[n])
-			with.done = append(with.done, gate.Settled{UserID: hand[n].UserID, Ticket: hand[n].Ticket})
+			done = append(done, request)
+			with.done = append(with.done, gate.SettledTicket{UserID: request.UserID, Ticket: request.Ticket})
 		case store.OutcomeBefore:
-			done = append(done, hand[n])
+			done = append(done, request)
 		default:
 			gap = true
 		}
 	}
 	i.metrics.CouponsIssued(issued)
 	i.metrics.CouponsRejected(rejected)
-	with.service = i.average
+	with.serviceTime = i.average
 	if n := issued + rejected; n > 0 && i.average == 0 {
 		each := took / time.Duration(n)
-		if i.service == 0 {
-			i.service = each
+		if i.serviceTime == 0 {
+			i.serviceTime = each
 		}
-		i.service += time.Duration(serviceWeight * float64(each-i.service))
-		with.service = max(i.service, time.Microsecond)
+		i.serviceTime += time.Duration(serviceWeight * float64(each-i.serviceTime))
+		with.serviceTime = max(i.serviceTime, time.Microsecond)
 	}
 	return with, done, gap
 }

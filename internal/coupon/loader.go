@@ -18,65 +18,68 @@ import (
 )
 
 const (
-	// loadTimeout bounds one load, however many ask for it.
+	// loadTimeout ends one load, however many callers share it.
 	loadTimeout = 30 * time.Second
-	// loadPoll is how often somebody else's load, and the consumers of records,
-	// are looked at.
-	loadPoll = 20 * time.Millisecond
-	// changesMax bounds what a covering apply carries; what is more is loaded.
+	// loadInterval separates the checks for another instance's load, and for the
+	// progress of the topic's consumers. loadIntervalMax is its upper limit for loads.
+	loadInterval    = 20 * time.Millisecond
+	loadIntervalMax = 500 * time.Millisecond
+	// changesMax limits the changes of one apply; with more, the gate is loaded.
 	changesMax = 5_000
-	// goneMax bounds what is left out of a line that is taken over.
-	goneMax = 1 << 20
+	// settledMax limits the settled users that a load leaves out of the old line.
+	settledMax = 1 << 20
 )
 
-// errNotNow says that a gate is not to be loaded as things stand.
-var errNotNow = errors.New("the gate is not to be loaded now")
+// errNotNow means that the gate must not be loaded in the template's present state.
+var errNotNow = errors.New("the gate must not be loaded now")
 
-// Loader loads gates from rows, each by one loader at a time.
+// Loader loads gates from rows. One instance at a time loads a gate. It is safe
+// for concurrent use.
 //
-// A load: the marker in the gate's server, then the generation is raised, then
-// one snapshot of the rows, then the swap. Whoever dies in between leaves a
-// raised generation: the gate of an earlier one is refused by the issuer's
-// transaction, so it is loaded again, by whoever sees it.
+// A load takes the marker in the gate's server, raises the template's generation,
+// reads one snapshot of the rows, and swaps the new gate in. A loader that crashes
+// in between leaves a raised generation. The issuer's transaction refuses the
+// requests of an earlier generation, so the next instance that notices loads the
+// gate again.
 type Loader struct {
 	rows      store.Store
 	gate      gate.Gate
-	templates *Templates
-	records   *Records
+	templates *TemplateCache
+	topic     *IssueTopic
 	metrics   *obs.Metrics
 	log       obs.Log
-	loaded    func(id reward.TemplateID) // after each load
-	ctx       context.Context            //nolint:containedctx // its end is that of every load
+	onLoad    func(id reward.TemplateID) // called after each load
+	ctx       context.Context            //nolint:containedctx // its end cancels all loads
 
 	mu    sync.Mutex // protects loads
 	loads map[reward.TemplateID]*load
-	open  sync.WaitGroup
+	open  sync.WaitGroup // loads in progress
 }
 
-// load is one in progress.
+// load is a load in progress.
 type load struct {
-	done chan struct{}
+	done chan struct{} // closed once err is set
 	err  error
 }
 
-// ensure makes sure that there is a gate that may be served, or was a moment
-// ago. It returns when ctx ends, while the load goes on.
+// ensure returns once the gate may be served, and loads it if necessary. If ctx
+// ends first, ensure returns and the load continues.
 func (l *Loader) ensure(ctx context.Context, id reward.TemplateID) error {
 	return l.join(ctx, id, reward.PathGate, 0)
 }
 
-// renew loads a gate that is too far behind the rows to be told of each change:
-// at a version below above.
-func (l *Loader) renew(ctx context.Context, id reward.TemplateID, above int64) error {
+// reload loads a gate whose version is below above.
+func (l *Loader) reload(ctx context.Context, id reward.TemplateID, above int64) error {
 	return l.join(ctx, id, reward.PathGate, above)
 }
 
-// back is ensure for a template that is on the way through the rows: it leads
-// back to the gate.
-func (l *Loader) back(ctx context.Context, id reward.TemplateID) error {
+// leaveDatabase is ensure for a template on the database path: it loads the gate
+// and moves the template back to it.
+func (l *Loader) leaveDatabase(ctx context.Context, id reward.TemplateID) error {
 	return l.join(ctx, id, reward.PathDatabase, 0)
 }
 
+// join waits for the load of a template, which it starts unless one runs.
 func (l *Loader) join(ctx context.Context, id reward.TemplateID, from reward.IssuePath, above int64) error {
 	l.mu.Lock()
 	one := l.loads[id]
@@ -102,6 +105,7 @@ func (l *Loader) join(ctx context.Context, id reward.TemplateID, from reward.Iss
 	}
 }
 
+// load tries until the gate is loaded, by this instance or another one.
 func (l *Loader) load(ctx context.Context, id reward.TemplateID, from reward.IssuePath, above int64) error {
 	token := rand.Text()
 	for try := 0; ; try++ {
@@ -110,16 +114,17 @@ func (l *Loader) load(ctx context.Context, id reward.TemplateID, from reward.Iss
 			return err
 		}
 		if done {
-			l.loaded(id)
+			l.onLoad(id)
 			return nil
 		}
-		if !service.Sleep(ctx, service.Backoff(try, loadPoll, 500*time.Millisecond)) {
-			return fmt.Errorf("load the gate of template %s: %w", id, context.Cause(ctx))
+		if !service.Sleep(ctx, service.Backoff(try, loadInterval, loadIntervalMax)) {
+			return fmt.Errorf("loading the gate of template %s: %w", id, context.Cause(ctx))
 		}
 	}
 }
 
-// try is one try: true = there is a gate, false = somebody else was in the way.
+// try tries to load the gate once. It reports whether the gate is loaded; false
+// means that another instance loads it or has changed the template.
 func (l *Loader) try(ctx context.Context, id reward.TemplateID, from reward.IssuePath, above int64, token string) (bool, error) {
 	begun, err := l.gate.LoadBegin(ctx, id, token)
 	if err != nil {
@@ -131,7 +136,7 @@ func (l *Loader) try(ctx context.Context, id reward.TemplateID, from reward.Issu
 	}
 	switch {
 	case served(begun.Gate, &row) && begun.Gate.Version >= above:
-		return true, nil // somebody was quicker
+		return true, nil // another instance has loaded it
 	case row.Path != from, row.Draw.State == reward.DrawOpen, row.Draw.State == reward.DrawClosed:
 		return false, errNotNow
 	case !begun.Held:
@@ -144,9 +149,9 @@ func (l *Loader) try(ctx context.Context, id reward.TemplateID, from reward.Issu
 		return false, err
 	}
 	if row.Mode == reward.ModeKafka {
-		// What was published under an earlier generation up to here is settled
-		// before the rows are read; what comes later is void.
-		ok, err := l.pass(ctx, id, token, raised.Generation)
+		// Records of earlier generations up to the present ends are settled before
+		// the rows are read; later ones are void.
+		ok, err := l.waitForEnds(ctx, id, token, raised.Generation)
 		if err != nil || !ok {
 			return false, err
 		}
@@ -155,91 +160,97 @@ func (l *Loader) try(ctx context.Context, id reward.TemplateID, from reward.Issu
 	var keepAbove int64
 	count := 0
 	err = l.rows.CouponSnapshot(ctx, id, func(t reward.CouponTemplate) error {
-		state, keepAbove = stateOf(&t), lineFrom(&t, begun.Gate)
+		state, keepAbove = stateOf(&t), keepLineAbove(&t, begun.Gate)
 		return nil
 	}, func(facts []store.CouponFact) error {
 		count += len(facts)
-		return l.gate.LoadFacts(ctx, id, token, factsOf(facts), nil)
+		return l.gate.LoadHoldings(ctx, id, token, holdingsOf(facts), nil)
 	})
 	if err != nil {
 		return false, err
 	}
 	if row.Mode == reward.ModeKafka && begun.Gate.Exists {
-		if err := l.leaveOut(ctx, id, token, begun.Gate); err != nil {
+		if err := l.leaveOutSettled(ctx, id, token, begun.Gate); err != nil {
 			return false, err
 		}
 	}
 	state.Generation = raised.Generation
 	swapped, err := l.gate.LoadSwap(ctx, gate.SwapParams{
-		TemplateID: id, Token: token, Run: begun.Run, State: state, Facts: count, KeepAbove: keepAbove,
+		TemplateID: id, Token: token, Run: begun.Run, State: state, Holdings: count, KeepAbove: keepAbove,
 	})
 	if err != nil || !swapped.Done {
 		return false, err
 	}
 	l.metrics.GateLoaded()
 	l.templates.hint()
-	l.log.Info(obs.Loaded, "template_id", id, "generation", state.Generation, "version", state.Version, "facts", count, "waiting", swapped.Waiting)
+	l.log.Info("gate loaded", "template_id", id, "generation", state.Generation, "version", state.Version,
+		"holdings", count, "waiting", swapped.Waiting)
 	return true, nil
 }
 
-// lineFrom is the ticket above which the line of a gate waits. What was issued
-// past the gate while it was away has numbers that people in line have, too; so
-// for the gate that was left, and until anything else is settled, it is what was
-// settled then. In any other case numbers up to Settled are settled, whoever has
-// them: after a loss and a loss of the way back, somebody may have to ask again,
-// but nobody gets two coupons for one ask.
-func lineFrom(t *reward.CouponTemplate, old gate.Header) int64 {
+// keepLineAbove returns the ticket above which the users in an old gate's line
+// still wait. Normally tickets up to t.Settled are settled.
+//
+// Coupons issued through the database during an outage have tickets that users in
+// the old line have, too. For the very gate that was left, and until another
+// ticket is settled, the line therefore starts after the tickets settled when the
+// gate was left. In any other case tickets up to Settled count as settled,
+// whoever has them: if both the gate and the way back were lost, a user may have
+// to request again, but no user gets two coupons for one request.
+func keepLineAbove(t *reward.CouponTemplate, old gate.Header) int64 {
 	if old.Exists && old.Generation == t.Moved.Generation && t.Settled == t.Moved.Until {
 		return t.Moved.Settled
 	}
 	return t.Settled
 }
 
-// served says whether a gate may be served as far as a row tells that was read
-// after it.
+// served reports whether a gate may be served, judged by a row that was read
+// after the header.
 func served(h gate.Header, row *reward.CouponTemplate) bool {
 	return h.Loaded && h.Generation == row.Generation && h.Version <= row.Version && h.Settled <= row.Settled && row.Path == reward.PathGate
 }
 
-// pass waits until the consumers have passed the end of the log as it is after
-// the generation was raised, and keeps the marker meanwhile.
-func (l *Loader) pass(ctx context.Context, id reward.TemplateID, token string, generation int64) (bool, error) {
-	ends, err := l.records.ends(ctx)
+// waitForEnds waits until the consumers have passed the present end offsets of the
+// topic, and then records these. The generation has been raised before, so records
+// of earlier generations after the ends are void. waitForEnds keeps the marker. It
+// reports whether the ends were recorded: not if the generation is raised again.
+func (l *Loader) waitForEnds(ctx context.Context, id reward.TemplateID, token string, generation int64) (bool, error) {
+	ends, err := l.topic.ends(ctx)
 	if err != nil {
 		return false, err
 	}
 	for {
-		passed, err := l.records.passed(ctx, ends)
+		passed, err := l.topic.passed(ctx, ends)
 		if err != nil {
 			return false, err
 		}
 		if passed {
-			// Noted only now: until then what is void is judged by the ends of the
-			// generation before, behind which a record may be void that is before
-			// these.
+			// Record the ends only now. Until then the previous ends decide which
+			// records are void, and a record between the previous ends and these may
+			// be void.
 			return l.rows.TemplateNoteEnds(ctx, id, generation, ends)
 		}
-		if err := l.gate.LoadFacts(ctx, id, token, nil, nil); err != nil {
+		if err := l.gate.LoadHoldings(ctx, id, token, nil, nil); err != nil {
 			return false, err
 		}
-		if !service.Sleep(ctx, loadPoll) {
-			return false, fmt.Errorf("wait for the consumers of %s: %w", bus.TopicCouponIssue, context.Cause(ctx))
+		if !service.Sleep(ctx, loadInterval) {
+			return false, fmt.Errorf("waiting for the consumers of %s: %w", bus.TopicCouponIssue, context.Cause(ctx))
 		}
 	}
 }
 
-// leaveOut names those of the old line who are settled: what was settled under
-// the old gate's generation since the version it is at.
-func (l *Loader) leaveOut(ctx context.Context, id reward.TemplateID, token string, old gate.Header) error {
-	changes, err := l.rows.CouponChanges(ctx, id, old.Version, goneMax)
+// leaveOutSettled names the users in the old line whose tickets are settled: those
+// settled under the old gate's generation since the old gate's version.
+func (l *Loader) leaveOutSettled(ctx context.Context, id reward.TemplateID, token string, old gate.Header) error {
+	changes, err := l.rows.CouponChanges(ctx, id, old.Version, settledMax)
 	if err != nil {
 		return err
 	}
 	if changes.More {
-		return fmt.Errorf("template %s: more than %d tickets were settled since its gate's version %d", id, goneMax, old.Version)
+		return fmt.Errorf("template %s: more than %d tickets have been settled since its gate's version %d", id, settledMax, old.Version)
 	}
-	for gone := range slices.Chunk(settledUnder(old.Generation, changes.Settled), gate.LoadMax) {
-		if err := l.gate.LoadFacts(ctx, id, token, nil, gone); err != nil {
+	for settled := range slices.Chunk(settledTickets(old.Generation, changes.Settled), gate.LoadMax) {
+		if err := l.gate.LoadHoldings(ctx, id, token, nil, settled); err != nil {
 			return err
 		}
 	}

@@ -155,10 +155,10 @@ func (m *machine) step(n int) {
 
 func (m *machine) ask(user string) {
 	room, waits := m.room(), m.waits[user]
-	status, err := m.flow.Issuing.Request(m.ctx, IssueCommand{TemplateID: m.id, UserID: user})
+	status, err := m.flow.Intake.Request(m.ctx, IssueCommand{TemplateID: m.id, UserID: user})
 	var e *reward.Error
 	switch {
-	case err == nil && status.Kind == Waiting:
+	case err == nil && status.Kind == StatusWaiting:
 		if status.Duplicate {
 			break // let in before; the gate may not have heard yet what came of it
 		}
@@ -206,7 +206,7 @@ func (m *machine) behind() bool {
 
 func (m *machine) issue(i *Issuer, claim bool) {
 	_, err := i.round(m.ctx, claim)
-	if err != nil && !errors.Is(err, errLost) && !errors.Is(err, errStale) && !errors.Is(err, errGap) {
+	if err != nil && !errors.Is(err, errEpochLost) && !errors.Is(err, errStale) && !errors.Is(err, errGap) {
 		m.Fatal(err)
 	}
 }
@@ -217,7 +217,7 @@ func (m *machine) steal() {
 	if len(m.issuers) == 3 {
 		m.issuers = m.issuers[1:]
 	}
-	m.issuers = append(m.issuers, m.flow.owner.issuer(m.id, epochs[m.id]))
+	m.issuers = append(m.issuers, m.flow.issuers.newIssuer(m.id, epochs[m.id]))
 }
 
 // learn brings the model up to the outcomes that rows have.
@@ -308,7 +308,7 @@ func (m *machine) keep() {
 	headers, err := m.gate.Headers(m.ctx, []reward.TemplateID{m.id})
 	m.must(err)
 	if headers[0].Exists {
-		m.must(m.flow.keeper.level(m.ctx, t, headers[0], &kept{version: headers[0].Version, behindAt: time.Now().Add(-time.Minute)}))
+		m.must(m.flow.maintainer.catchUp(m.ctx, t, headers[0], &gateStatus{version: headers[0].Version, behindSince: time.Now().Add(-time.Minute)}))
 	}
 }
 
@@ -355,7 +355,7 @@ func (m *machine) settle() {
 		if m.held[user] >= m.limit || !m.room() {
 			continue
 		}
-		if _, err := m.flow.Issuing.Request(m.ctx, IssueCommand{TemplateID: m.id, UserID: user}); err != nil {
+		if _, err := m.flow.Intake.Request(m.ctx, IssueCommand{TemplateID: m.id, UserID: user}); err != nil {
 			m.Fatalf("%s is refused with %d live of %d: %v", user, m.live, m.total, err)
 		}
 		if !m.sync {

@@ -13,61 +13,61 @@ import (
 )
 
 const (
-	// tellEvery is how often those who watch are looked after without a hint,
-	// tellPause how often at most with hints.
-	tellEvery = 250 * time.Millisecond
-	tellPause = 10 * time.Millisecond
+	// updateInterval separates two updates without hints, updateIntervalMin two
+	// updates with hints.
+	updateInterval    = 250 * time.Millisecond
+	updateIntervalMin = 10 * time.Millisecond
 )
 
-// Notifier tells those who watch how their requests come on: all of an
-// instance's watchers of one template with one call per round.
+// Notifier sends updates about requests to their watchers. All watchers of one
+// template on an instance share one call per round. It is safe for concurrent
+// use.
 type Notifier struct {
 	rows      store.Store
 	gate      gate.Gate
-	templates *Templates
-	// load makes sure that a gate is loaded: without it the line is not known.
+	templates *TemplateCache
+	// load loads a gate if necessary; ranks are unknown without a loaded gate.
 	load func(ctx context.Context, id reward.TemplateID) error
 
 	mu     sync.Mutex // protects groups and what is in them
 	groups map[reward.TemplateID]*group
-	open   sync.WaitGroup
+	open   sync.WaitGroup // goroutines, one per group
 }
 
-// group is the watchers of one template; its goroutine lives while there are
-// any.
+// group holds the watchers of one template. Its goroutine runs while it has any.
 type group struct {
 	watchers map[*Watcher]bool
 	pending  map[*ticketWait]bool
 	hints    chan struct{}
 }
 
-// Watcher gets the news of one request. [notification]
+// Watcher receives the updates of one request.
 type Watcher struct {
-	user   string
-	ticket int64       // what is settled below it is old
-	news   chan Status // holds the latest only
-	last   Status
+	user    string
+	ticket  int64       // outcomes of lower tickets are ignored
+	updates chan Status // holds only the latest
+	last    Status
 }
 
-// News delivers where the request stands, each time that it has changed: the
-// rank never rises, and neither does the wait. What nobody took in time is
-// replaced by what is newer. After Issued or Rejected nothing more comes.
-func (w *Watcher) News() <-chan Status { return w.news }
+// Updates delivers the status of the request each time it changes. For one ticket,
+// neither the rank nor the estimated wait ever rises. A newer status replaces one
+// that was not received. StatusIssued or StatusRejected is the last.
+func (w *Watcher) Updates() <-chan Status { return w.updates }
 
-// ticketWait waits for a request to leave the gate's stream.
+// ticketWait waits until a request has left the gate's stream.
 type ticketWait struct {
 	generation, ticket int64
 	done               chan error
 }
 
-func newNotifier(rows store.Store, g gate.Gate, t *Templates) *Notifier {
+func newNotifier(rows store.Store, g gate.Gate, t *TemplateCache) *Notifier {
 	return &Notifier{rows: rows, gate: g, templates: t, groups: make(map[reward.TemplateID]*group)}
 }
 
-// Watch begins to watch the request of a user that has a ticket, or has it later;
-// stop ends it. Outcomes of earlier tickets are not told.
+// Watch watches the request of a user with this ticket or a later one; outcomes of
+// earlier tickets are not delivered. The caller must call stop.
 func (n *Notifier) Watch(id reward.TemplateID, user string, ticket int64) (w *Watcher, stop func()) {
-	w = &Watcher{user: user, ticket: ticket, news: make(chan Status, 1)}
+	w = &Watcher{user: user, ticket: ticket, updates: make(chan Status, 1)}
 	g := n.join(id, func(g *group) { g.watchers[w] = true })
 	return w, func() {
 		n.mu.Lock()
@@ -76,9 +76,9 @@ func (n *Notifier) Watch(id reward.TemplateID, user string, ticket int64) (w *Wa
 	}
 }
 
-// acknowledged waits until a request is gone from the gate's stream, which is
-// when the broker has it. ErrNotLoaded says that the gate is another one now.
-func (n *Notifier) acknowledged(ctx context.Context, id reward.TemplateID, generation, ticket int64) error {
+// waitAcknowledged waits until a request has left the gate's stream: in KAFKA mode,
+// the broker has it then. gate.ErrNotLoaded means that the gate has been replaced.
+func (n *Notifier) waitAcknowledged(ctx context.Context, id reward.TemplateID, generation, ticket int64) error {
 	w := &ticketWait{generation: generation, ticket: ticket, done: make(chan error, 1)}
 	g := n.join(id, func(g *group) { g.pending[w] = true })
 	select {
@@ -92,7 +92,7 @@ func (n *Notifier) acknowledged(ctx context.Context, id reward.TemplateID, gener
 	}
 }
 
-// join adds somebody to the group of a template, which it makes when needed.
+// join calls add with the group of a template, which it creates if necessary.
 func (n *Notifier) join(id reward.TemplateID, add func(*group)) *group {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -107,6 +107,7 @@ func (n *Notifier) join(id reward.TemplateID, add func(*group)) *group {
 	return g
 }
 
+// hint requests a round before the interval has passed.
 func (g *group) hint() {
 	select {
 	case g.hints <- struct{}{}:
@@ -114,7 +115,7 @@ func (g *group) hint() {
 	}
 }
 
-// hint makes the group of a template look.
+// hint gives the group of a template a hint, if there is one.
 func (n *Notifier) hint(id reward.TemplateID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -123,7 +124,7 @@ func (n *Notifier) hint(id reward.TemplateID) {
 	}
 }
 
-// run tells until nobody watches.
+// run updates the watchers of a group until it has none.
 func (n *Notifier) run(id reward.TemplateID, g *group) {
 	for {
 		n.mu.Lock()
@@ -142,11 +143,11 @@ func (n *Notifier) run(id reward.TemplateID, g *group) {
 		}
 		n.mu.Unlock()
 		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
-		n.tell(ctx, id, g, watchers)
+		n.update(ctx, id, g, watchers)
 		n.confirm(ctx, id, g, pending)
 		cancel()
-		time.Sleep(tellPause) // so that hints come together
-		timer := time.NewTimer(tellEvery)
+		time.Sleep(updateIntervalMin) // so that several hints cause one round
+		timer := time.NewTimer(updateInterval)
 		select {
 		case <-g.hints:
 		case <-timer.C:
@@ -155,8 +156,9 @@ func (n *Notifier) run(id reward.TemplateID, g *group) {
 	}
 }
 
-// tell tells watchers. A failure is nothing to tell: the next round tries again.
-func (n *Notifier) tell(ctx context.Context, id reward.TemplateID, g *group, watchers []*Watcher) {
+// update sends the present statuses to watchers. After a failure the next round
+// tries again.
+func (n *Notifier) update(ctx context.Context, id reward.TemplateID, g *group, watchers []*Watcher) {
 	t, err := n.templates.get(ctx, id)
 	if err != nil {
 		return
@@ -166,22 +168,22 @@ func (n *Notifier) tell(ctx context.Context, id reward.TemplateID, g *group, wat
 		for i, w := range chunk {
 			users[i] = w.user
 		}
-		list, err := n.look(ctx, t, users)
+		list, err := n.statuses(ctx, t, users)
 		if errors.Is(err, gate.ErrNotLoaded) && n.load(ctx, id) == nil {
-			list, err = n.look(ctx, t, users)
+			list, err = n.statuses(ctx, t, users)
 		}
 		if list == nil && err != nil {
 			return
 		}
 		for i, w := range chunk {
 			switch {
-			case list[i].Kind == "", list[i].Kind != Waiting && list[i].Ticket < w.ticket:
+			case list[i].Kind == "", list[i].Kind != StatusWaiting && list[i].Ticket < w.ticket:
 				continue
-			case list[i].Kind == Waiting:
-				w.ticket = list[i].Ticket // a load may have given another
+			case list[i].Kind == StatusWaiting:
+				w.ticket = list[i].Ticket // a load may have given the user another ticket
 			}
 			list[i].RequestID = reward.RequestID(id, w.user)
-			if w.tell(list[i]) {
+			if w.update(list[i]) {
 				n.mu.Lock()
 				delete(g.watchers, w)
 				n.mu.Unlock()
@@ -190,9 +192,10 @@ func (n *Notifier) tell(ctx context.Context, id reward.TemplateID, g *group, wat
 	}
 }
 
-// tell passes news on; it says whether they are the last.
-func (w *Watcher) tell(s Status) (last bool) {
-	if s.Kind == Waiting && w.last.Kind == Waiting && s.Ticket == w.last.Ticket {
+// update sends a status if it differs from the previous one. It reports whether
+// this is the last update.
+func (w *Watcher) update(s Status) (last bool) {
+	if s.Kind == StatusWaiting && w.last.Kind == StatusWaiting && s.Ticket == w.last.Ticket {
 		s.Rank = min(s.Rank, w.last.Rank)
 		if w.last.Wait > 0 {
 			s.Wait = min(s.Wait, w.last.Wait)
@@ -203,14 +206,14 @@ func (w *Watcher) tell(s Status) (last bool) {
 	}
 	w.last = s
 	select {
-	case <-w.news:
+	case <-w.updates:
 	default:
 	}
-	w.news <- s
-	return s.Kind != Waiting
+	w.updates <- s
+	return s.Kind != StatusWaiting
 }
 
-// confirm answers those who wait for the broker.
+// confirm ends the waits for requests that have left the gate's stream.
 func (n *Notifier) confirm(ctx context.Context, id reward.TemplateID, g *group, pending []*ticketWait) {
 	byGeneration := make(map[int64][]*ticketWait)
 	for _, w := range pending {
@@ -236,25 +239,27 @@ func (n *Notifier) confirm(ctx context.Context, id reward.TemplateID, g *group, 
 	}
 }
 
-// look tells where the latest requests of users stand, in order; Kind "" =
-// there is none. The line first: who leaves it has an outcome by then. While
-// the line cannot be looked at, an error says so, and those are told whose coupon
-// is all that they can have; another outcome could be older than their place in
-// line.
-func (n *Notifier) look(ctx context.Context, t *reward.CouponTemplate, users []string) ([]Status, error) {
+// statuses returns the states of users' latest requests, in order. An empty kind
+// means that there is no request. It reads the line first: a request that has left
+// the line has a stored outcome.
+//
+// If the line cannot be read, statuses returns an error together with the statuses
+// of users whose coupon is all that they may have. It leaves out any other outcome,
+// because the user may have requested again since and be in line.
+func (n *Notifier) statuses(ctx context.Context, t *reward.CouponTemplate, users []string) ([]Status, error) {
 	out := make([]Status, len(users))
 	drawn := t.Draw.State == reward.DrawNone || t.Draw.State == reward.DrawDone
 	var missing []string
-	var away error
+	var unread error
 	if drawn {
-		placing, err := n.gate.Places(ctx, t.ID, users)
+		positions, err := n.gate.Positions(ctx, t.ID, users)
 		if err != nil {
-			away = err // what is settled can be told all the same
-			placing = gate.Placing{Places: make([]gate.Place, len(users))}
+			unread = err // stored outcomes can still be reported
+			positions = gate.PositionsResult{Positions: make([]gate.Position, len(users))}
 		}
-		for i, p := range placing.Places {
-			if p.Waits {
-				out[i] = Status{Kind: Waiting, Ticket: p.Ticket, Rank: p.Rank, Wait: time.Duration(p.Rank+1) * placing.Service}
+		for i, p := range positions.Positions {
+			if p.InLine {
+				out[i] = Status{Kind: StatusWaiting, Ticket: p.Ticket, Rank: p.Rank, Wait: time.Duration(p.Rank+1) * positions.ServiceTime}
 			} else {
 				missing = append(missing, users[i])
 			}
@@ -281,11 +286,11 @@ func (n *Notifier) look(ctx context.Context, t *reward.CouponTemplate, users []s
 		}
 		o, found := outcomes[user]
 		switch {
-		case found && (away == nil || t.PerUserLimit == 1 && o.Issued() && o.Coupon.Status != reward.CouponCancelled):
+		case found && (unread == nil || t.PerUserLimit == 1 && o.Issued() && o.Coupon.Status != reward.CouponCancelled):
 			out[i] = statusOf(o)
 		case entered[user]:
-			out[i] = Status{Kind: Waiting}
+			out[i] = Status{Kind: StatusWaiting}
 		}
 	}
-	return out, away
+	return out, unread
 }

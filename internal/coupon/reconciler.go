@@ -16,38 +16,38 @@ import (
 )
 
 const (
-	// compareTries bounds how often gate and rows are read until both are at one
-	// version; a template that is issued from all the time is compared as far as
-	// it stands still.
-	compareTries = 20
-	comparePause = 20 * time.Millisecond
-	driftsMax    = 1000 // users named in one report
-	// compareAll is in how many rounds also those are compared that have not
-	// changed: somebody may have changed the gate by hand.
-	compareAll = 10
+	// compareTriesMax limits how often gate and rows are read until both are at one
+	// version. A template that issues all the time is compared except for its
+	// counters.
+	compareTriesMax = 20
+	compareInterval = 20 * time.Millisecond
+	driftsMax       = 1000 // users named in one report
+	// compareAllEvery is the number of rounds after which unchanged templates are
+	// compared, too: someone may have changed the gate manually.
+	compareAllEvery = 10
 )
 
-// Reconciler compares gates with rows, and the rows with themselves. It is
-// exact under load: what differs counts only when nothing of it has changed
-// between the version of the gate and that of the rows.
-// [periodic synchronisation]
+// Reconciler compares gates with rows, and the counters of the rows with the
+// coupons. It is exact under load: a difference counts only if nothing it concerns
+// changed between the version of the gate and that of the rows. It is safe for
+// concurrent use.
 type Reconciler struct {
 	rows      store.Store
 	gate      gate.Gate
-	templates *Templates
+	templates *TemplateCache
 	ids       *service.IDs
 	instance  string
-	interval  time.Duration
+	interval  time.Duration // between two rounds
 	log       obs.Log
 }
 
-// Drift is one thing that differs.
+// Drift is one difference.
 type Drift struct {
 	TemplateID reward.TemplateID `json:"templateId,string"`
-	// What differs: "live" or "issuedTotal" (Kept, the template's counters, against
-	// Store, the coupons), "total", "stock", "count", "issued_total", "settled"
-	// (Redis against Store, the template), "user" (the coupons of UserID that the
-	// gate knows of against those he has).
+	// What names the difference: "live" or "issuedTotal" (Kept, the counters of the
+	// template's row, against Store, its coupons), "total", "stock", "count",
+	// "issued_total", "settled" (Redis, the gate, against Store, the template's row),
+	// "user" (the number of UserID's coupons, in Redis against Store).
 	What     string `json:"what"`
 	UserID   string `json:"userId,omitempty"`
 	Store    *int64 `json:"store"`
@@ -57,23 +57,23 @@ type Drift struct {
 	Repaired bool   `json:"repaired"`
 }
 
-// Reconciliation is what came of one.
+// Reconciliation is the report of a reconciliation.
 type Reconciliation struct {
 	ID      int64     `json:"id,string"`
-	Checked int       `json:"checked"` // templates
+	Checked int       `json:"checked"` // number of templates
 	Drifts  []Drift   `json:"drifts"`
-	Skipped []string  `json:"skipped,omitempty"` // what could not be compared, and why
+	Skipped []string  `json:"skipped,omitempty"` // what was not compared, and why
 	At      time.Time `json:"at"`
 }
 
-// ReconcileCommand asks for a reconciliation.
+// ReconcileCommand requests a reconciliation.
 type ReconcileCommand struct {
-	TemplateID *reward.TemplateID // nil = all active ones
-	// Repair makes the gate say what the rows say.
+	TemplateID *reward.TemplateID // nil = all active templates
+	// Repair overwrites what differs in the gate with the state of the rows.
 	Repair bool
 }
 
-// Run compares, keeps the report and returns it.
+// Run reconciles, stores the report and returns it.
 func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliation, error) {
 	var ids []reward.TemplateID
 	if cmd.TemplateID != nil {
@@ -82,7 +82,7 @@ func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliat
 		}
 		ids = append(ids, *cmd.TemplateID)
 	} else {
-		active, err := r.rows.TemplateActive(ctx, time.Now().Add(-r.templates.kept))
+		active, err := r.rows.TemplateActive(ctx, time.Now().Add(-r.templates.closedRetention))
 		if err != nil {
 			return Reconciliation{}, err
 		}
@@ -102,11 +102,11 @@ func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliat
 	return report, r.save(ctx, &report)
 }
 
-// save keeps a report, and tells the log what differed.
+// save stores a report and logs its drifts.
 func (r *Reconciler) save(ctx context.Context, report *Reconciliation) error {
 	report.At = time.Now().UTC()
 	for _, d := range report.Drifts {
-		r.log.Warn(obs.Unbalanced, errors.New(d.Detail), "template_id", d.TemplateID, "what", d.What, "repaired", d.Repaired)
+		r.log.Warn("coupon drift found", errors.New(d.Detail), "template_id", d.TemplateID, "what", d.What, "repaired", d.Repaired)
 	}
 	text, err := json.Marshal(report)
 	if err != nil {
@@ -115,20 +115,23 @@ func (r *Reconciler) save(ctx context.Context, report *Reconciliation) error {
 	return r.rows.ReconciliationSave(ctx, store.Reconciliation{ID: report.ID, Report: text, At: report.At})
 }
 
-// run compares, and repairs, everything that has changed since it did so last,
-// and now and then everything, again and again; one instance at a time does. What differs is kept as a
+// run reconciles and repairs in rounds until ctx ends. A round compares the
+// templates that have changed since the last one, and all templates every
+// compareAllEvery rounds. One instance at a time does this. Drifts are stored as a
 // report.
 func (r *Reconciler) run(ctx context.Context) {
 	compared := make(map[reward.TemplateID]int64) // by version
 	n := 0
 	for service.Sleep(ctx, service.Jitter(r.interval, 0.2)) {
 		n++
-		if err := r.round(ctx, compared, n%compareAll == 0); err != nil && ctx.Err() == nil {
-			r.log.Warn(obs.Failed, err, "doing", "reconciling")
+		if err := r.round(ctx, compared, n%compareAllEvery == 0); err != nil && ctx.Err() == nil {
+			r.log.Warn("reconciling coupons failed", err)
 		}
 	}
 }
 
+// round compares templates if this instance has the lease. compared holds the
+// version of each template at its last comparison.
 func (r *Reconciler) round(ctx context.Context, compared map[reward.TemplateID]int64, all bool) error {
 	l, err := r.rows.LeaseTake(ctx, store.LeaseTakeParams{Name: "coupon reconciler", Owner: r.instance, TTL: 3 * r.interval})
 	if err != nil || !l.OK {
@@ -156,24 +159,26 @@ func (r *Reconciler) round(ctx context.Context, compared map[reward.TemplateID]i
 	return errors.Join(errs...)
 }
 
+// compare adds the drifts of one template to the report.
 func (r *Reconciler) compare(ctx context.Context, id reward.TemplateID, repair bool, report *Reconciliation) error {
 	if err := r.recount(ctx, id, report); err != nil {
 		return err
 	}
-	for range compareTries {
+	for range compareTriesMax {
 		done, err := r.compareOnce(ctx, id, repair, report)
 		if done || err != nil {
 			return err
 		}
-		if !service.Sleep(ctx, comparePause) {
+		if !service.Sleep(ctx, compareInterval) {
 			return context.Cause(ctx)
 		}
 	}
-	report.Skipped = append(report.Skipped, fmt.Sprintf("template %s changed all the time: its counters were not compared", id))
+	report.Skipped = append(report.Skipped, fmt.Sprintf("template %s kept changing, so its counters were not compared", id))
 	return nil
 }
 
-// recount compares the counters of the rows with the coupons, in one snapshot.
+// recount compares the counters of a template's row with its coupons, in one
+// snapshot.
 func (r *Reconciler) recount(ctx context.Context, id reward.TemplateID, report *Reconciliation) error {
 	count, err := r.rows.CouponRecount(ctx, id)
 	if err != nil {
@@ -186,14 +191,15 @@ func (r *Reconciler) recount(ctx context.Context, id reward.TemplateID, report *
 		if c.kept != c.rows {
 			report.Drifts = append(report.Drifts, Drift{
 				TemplateID: id, What: c.what, Store: &c.rows, Kept: &c.kept,
-				Detail: fmt.Sprintf("%s of template %s is kept as %d, and its coupons are %d", c.what, id, c.kept, c.rows),
+				Detail: fmt.Sprintf("%s of template %s is stored as %d, but its coupons add up to %d", c.what, id, c.kept, c.rows),
 			})
 		}
 	}
 	return nil
 }
 
-// compareOnce compares a gate with rows; false = they moved, try again.
+// compareOnce compares a gate with rows. It reports false if they changed in the
+// meantime, so that the caller must try again.
 func (r *Reconciler) compareOnce(ctx context.Context, id reward.TemplateID, repair bool, report *Reconciliation) (bool, error) {
 	headers, err := r.gate.Headers(ctx, []reward.TemplateID{id})
 	if err != nil {
@@ -201,9 +207,9 @@ func (r *Reconciler) compareOnce(ctx context.Context, id reward.TemplateID, repa
 	}
 	before := headers[0]
 	if !before.Exists || !before.Loaded {
-		return true, nil // nothing is promised; it is loaded from the rows when somebody asks
+		return true, nil // it promises nothing, and the next request loads it from the rows
 	}
-	known, first, err := r.holders(ctx, id)
+	known, first, err := r.gateHoldings(ctx, id)
 	if err != nil {
 		return errors.Is(err, gate.ErrNotLoaded), ignore(err, gate.ErrNotLoaded)
 	}
@@ -233,7 +239,7 @@ func (r *Reconciler) compareOnce(ctx context.Context, id reward.TemplateID, repa
 	if len(drifts) == 0 && len(users) == 0 {
 		return still, nil
 	}
-	// What was changed since either was read is in motion, and no drift.
+	// A change since either was read is no drift.
 	changes, err := r.rows.CouponChanges(ctx, id, min(first, t.Version), changesMax)
 	if err != nil || changes.More {
 		return false, err
@@ -257,7 +263,7 @@ func (r *Reconciler) compareOnce(ctx context.Context, id reward.TemplateID, repa
 		has, gateHas := int64(f.Held), int64(known[user].Held)
 		drifts = append(drifts, Drift{
 			TemplateID: id, What: "user", UserID: user, Store: &has, Redis: &gateHas,
-			Detail: fmt.Sprintf("user %s holds %d coupons of template %s, and the gate says %d", reward.Quote(user), has, id, gateHas),
+			Detail: fmt.Sprintf("user %s has %d coupons of template %s by the rows, and %d by the gate", reward.Quote(user), has, id, gateHas),
 		})
 		if len(drifts) >= driftsMax {
 			break
@@ -270,12 +276,12 @@ func (r *Reconciler) compareOnce(ctx context.Context, id reward.TemplateID, repa
 	return true, nil
 }
 
-// holders reads all facts of a gate, and the lowest version it was at meanwhile.
-func (r *Reconciler) holders(ctx context.Context, id reward.TemplateID) (map[string]gate.Fact, int64, error) {
-	known := make(map[string]gate.Fact)
+// gateHoldings reads all holdings of a gate, and the gate's version when it began.
+func (r *Reconciler) gateHoldings(ctx context.Context, id reward.TemplateID) (map[string]gate.Holding, int64, error) {
+	known := make(map[string]gate.Holding)
 	first := int64(-1)
 	for cursor := ""; ; {
-		facts, next, version, err := r.gate.Holders(ctx, id, cursor)
+		facts, next, version, err := r.gate.Holdings(ctx, id, cursor)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -291,9 +297,10 @@ func (r *Reconciler) holders(ctx context.Context, id reward.TemplateID) (map[str
 	}
 }
 
-// differences compares what was read. The counters mean something only when
-// gate and rows stood still at one version.
-func (r *Reconciler) differences(t *reward.CouponTemplate, h gate.Header, still bool, known map[string]gate.Fact, rows map[string]store.CouponFact) ([]Drift, map[string]store.CouponFact) {
+// differences compares what was read, and returns the drifts of counters and the
+// users whose holdings differ. The counters are comparable only if still is true:
+// gate and rows stayed at one version.
+func (r *Reconciler) differences(t *reward.CouponTemplate, h gate.Header, still bool, known map[string]gate.Holding, rows map[string]store.CouponFact) ([]Drift, map[string]store.CouponFact) {
 	var drifts []Drift
 	if still {
 		for _, c := range []struct {
@@ -304,19 +311,19 @@ func (r *Reconciler) differences(t *reward.CouponTemplate, h gate.Header, still 
 			{"count", t.Live, h.Live},
 			{"issued_total", t.IssuedTotal, h.IssuedTotal},
 			{"settled", t.Settled, h.Settled},
-			{"stock", max(t.TotalQuantity-t.Live-h.Waiting, 0), h.KeptStock},
+			{"stock", max(t.TotalQuantity-t.Live-h.Waiting, 0), h.PublishedStock},
 		} {
 			if c.rows != c.redis {
 				drifts = append(drifts, Drift{
 					TemplateID: t.ID, What: c.what, Store: &c.rows, Redis: &c.redis,
-					Detail: fmt.Sprintf("%s of template %s is %d by the rows, and the gate says %d", c.what, t.ID, c.rows, c.redis),
+					Detail: fmt.Sprintf("%s of template %s is %d by the rows, and %d by the gate", c.what, t.ID, c.rows, c.redis),
 				})
 			}
 		}
 	}
 	users := make(map[string]store.CouponFact)
 	for user, f := range rows {
-		if known[user] != gate.Fact(f) {
+		if known[user] != gate.Holding(f) {
 			users[user] = f
 		}
 	}
@@ -328,8 +335,8 @@ func (r *Reconciler) differences(t *reward.CouponTemplate, h gate.Header, still 
 	return drifts, users
 }
 
-// repair writes what the rows say over what the gate does, if nothing has
-// moved; it says so.
+// repair overwrites the gate with the state of the rows, and reports whether the
+// gate is at their version then. users are those whose holdings differ.
 func (r *Reconciler) repair(ctx context.Context, id reward.TemplateID, h gate.Header, users map[string]store.CouponFact) (bool, error) {
 	changes, err := r.rows.CouponChanges(ctx, id, h.Version, changesMax)
 	if err != nil || changes.More {
@@ -338,13 +345,13 @@ func (r *Reconciler) repair(ctx context.Context, id reward.TemplateID, h gate.He
 	for _, f := range changes.Facts {
 		delete(users, f.UserID)
 	}
-	facts := factsOf(changes.Facts)
+	facts := holdingsOf(changes.Facts)
 	for _, f := range users {
-		facts = append(facts, gate.Fact(f))
+		facts = append(facts, gate.Holding(f))
 	}
 	result, err := r.gate.Apply(ctx, gate.ApplyParams{
-		TemplateID: id, From: h.Version, State: stateOf(&changes.Template), Facts: facts,
-		Done: settledUnder(changes.Template.Generation, changes.Settled), Repair: true,
+		TemplateID: id, From: h.Version, State: stateOf(&changes.Template), Holdings: facts,
+		Done: settledTickets(changes.Template.Generation, changes.Settled), Repair: true,
 	})
 	return err == nil && !result.Behind && result.Version == changes.Template.Version, ignore(err, gate.ErrNotLoaded)
 }

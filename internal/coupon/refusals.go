@@ -7,34 +7,36 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-const (
-	refusalsMax = 100_000 // remembered in all
-)
+// refusalsMax limits the remembered users of all templates; at the limit all of
+// them are forgotten.
+const refusalsMax = 100_000
 
-// refusals remembers whom the gate has refused a moment ago, so that a crowd
-// that asks again and again stays off it. Only who was refused himself is
-// refused: another may have a ticket or a coupon. It holds while the gate's
-// generation and version do, and is dropped when a template's outcomes change.
+// refusals remembers the users that a gate has just refused, so that repeated
+// requests of a crowd do not reach the gate. It never refuses a user whom the
+// gate has not refused: that user may have a ticket or a coupon. A refusal
+// counts while the gate's generation and version stay the same, at most for ttl,
+// and until the template's outcomes change. It is safe for concurrent use.
 type refusals struct {
-	ttl time.Duration // longest that a refusal is repeated
+	ttl time.Duration
 
-	mu sync.Mutex // protects byTemplate
-	// byTemplate holds, per template, whom its gate refused at one version.
+	mu sync.Mutex // protects byTemplate and count
+	// byTemplate holds, per template, the users refused at one version of its
+	// gate.
 	byTemplate map[reward.TemplateID]*refused
-	count      int // of users in it
+	count      int // users in byTemplate
 }
 
 type refused struct {
 	generation, version int64
 	until               time.Time
-	codes               map[string]string
+	codes               map[string]string // by user
 }
 
 func newRefusals(ttl time.Duration) *refusals {
 	return &refusals{ttl: ttl, byTemplate: make(map[reward.TemplateID]*refused)}
 }
 
-// known returns the code that the user was refused with, "" = none.
+// known returns the code that the user was refused with, or "" for none.
 func (r *refusals) known(t *reward.CouponTemplate, user string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,7 +47,8 @@ func (r *refusals) known(t *reward.CouponTemplate, user string) string {
 	return one.codes[user]
 }
 
-func (r *refusals) note(id reward.TemplateID, user string, a gateAnswer, code string) {
+// remember stores the code that the gate's answer a refused the user with.
+func (r *refusals) remember(id reward.TemplateID, user string, a gateAnswer, code string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	one := r.byTemplate[id]
@@ -55,7 +58,7 @@ func (r *refusals) note(id reward.TemplateID, user string, a gateAnswer, code st
 		r.count, one = 0, nil
 	}
 	if one == nil || one.version != a.version || one.generation != a.generation || now.After(one.until) {
-		r.forget(id)
+		r.forgetLocked(id)
 		one = &refused{generation: a.generation, version: a.version, until: now.Add(r.ttl), codes: make(map[string]string)}
 		r.byTemplate[id] = one
 	}
@@ -65,14 +68,14 @@ func (r *refusals) note(id reward.TemplateID, user string, a gateAnswer, code st
 	one.codes[user] = code
 }
 
-func (r *refusals) drop(id reward.TemplateID) {
+// forget removes the refusals of a template.
+func (r *refusals) forget(id reward.TemplateID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.forget(id)
+	r.forgetLocked(id)
 }
 
-// forget drops what is known of a template; r.mu is held.
-func (r *refusals) forget(id reward.TemplateID) {
+func (r *refusals) forgetLocked(id reward.TemplateID) {
 	if one := r.byTemplate[id]; one != nil {
 		r.count -= len(one.codes)
 		delete(r.byTemplate, id)

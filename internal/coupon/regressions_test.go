@@ -42,11 +42,11 @@ func TestDrawAfterTheEpochWasTaken(t *testing.T) {
 			TotalQuantity: 3, OpensAt: time.Now().Add(2 * time.Second), Draw: reward.Draw{From: time.Now().Add(-time.Second)},
 		})
 		r.want(i, id, "ann", "")
-		r.until("it is somebody's", func() bool { return len(i.owner.mine()) == 1 })
+		r.until("it is somebody's", func() bool { return len(i.issuers.epochs()) == 1 })
 		if _, err := r.rows.TemplateOwn(r.Context(), []reward.TemplateID{id}, "a stranger"); err != nil {
 			r.Fatal(err)
 		}
-		if s := r.outcome(i, id, "ann"); s.Kind != Issued {
+		if s := r.outcome(i, id, "ann"); s.Kind != StatusIssued {
 			r.Errorf("%+v", s)
 		}
 	})
@@ -63,22 +63,22 @@ func TestAnOlderOutcomeIsNotThePresentOne(t *testing.T) {
 		first := r.take(asker, id, "ann")
 		issuer.stop()
 		s, code := r.ask(asker, id, "ann")
-		if code != "" || s.Kind != Waiting || s.Ticket <= first.Ticket {
+		if code != "" || s.Kind != StatusWaiting || s.Ticket <= first.Ticket {
 			r.Fatalf("%q %+v", code, s)
 		}
 		w, stop := asker.Notifier.Watch(id, "ann", s.Ticket)
 		defer stop()
 		asker.gate.set(func(g *faultyGate) { g.away = true })
-		if got, err := asker.Issuing.Status(r.Context(), id, "ann"); !reward.HasCode(err, reward.CodeUnavailable) {
+		if got, err := asker.Intake.Status(r.Context(), id, "ann"); !reward.HasCode(err, reward.CodeUnavailable) {
 			r.Errorf("%+v, %v", got, err)
 		}
 		asker.gate.set(func(g *faultyGate) { g.away = false })
 		r.start()
-		for got := range w.News() {
+		for got := range w.Updates() {
 			if got.Ticket < s.Ticket {
 				r.Errorf("told of ticket %d", got.Ticket)
 			}
-			if got.Kind == Issued {
+			if got.Kind == StatusIssued {
 				break
 			}
 		}
@@ -135,7 +135,7 @@ func TestStopDoesNotWaitForALoad(t *testing.T) {
 		i := r.start(func(c *FlowConfig) { c.Issue = false })
 		id := r.create(reward.CouponTemplate{TotalQuantity: 5, Mode: reward.ModeKafka})
 		r.publish(`{"nobody":"reads this"}`)
-		if _, err := i.Issuing.Request(r.Context(), IssueCommand{TemplateID: id, UserID: "ann"}); !reward.HasCode(err, reward.CodeUnavailable) {
+		if _, err := i.Intake.Request(r.Context(), IssueCommand{TemplateID: id, UserID: "ann"}); !reward.HasCode(err, reward.CodeUnavailable) {
 			r.Errorf("%v", err)
 		}
 		began := time.Now()

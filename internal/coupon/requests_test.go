@@ -26,10 +26,10 @@ func (r *rig) take(i *instance, id reward.TemplateID, user string) reward.Coupon
 	if code != "" {
 		r.Fatalf("%s was answered %s", user, code)
 	}
-	if s.Kind == Waiting {
+	if s.Kind == StatusWaiting {
 		s = r.outcome(i, id, user)
 	}
-	if s.Kind != Issued {
+	if s.Kind != StatusIssued {
 		r.Fatalf("%s: %+v", user, s)
 	}
 	return s.Coupon
@@ -50,7 +50,7 @@ func TestAnswers(t *testing.T) {
 				for _, i := range r.instances {
 					r.until("the repeat is known", func() bool {
 						s, code := r.ask(i, id, "ann")
-						return code == "" && s.Kind == Issued && s.Duplicate && s.Coupon.ID == c.ID
+						return code == "" && s.Kind == StatusIssued && s.Duplicate && s.Coupon.ID == c.ID
 					})
 				}
 				r.take(b, id, "bob")
@@ -106,7 +106,7 @@ func TestAnswers(t *testing.T) {
 					first := r.take(a, id, "ann")
 					r.until("a second one", func() bool {
 						s, code := r.ask(b, id, "ann")
-						return code == "" && (s.Kind == Waiting || s.Coupon.ID != first.ID)
+						return code == "" && (s.Kind == StatusWaiting || s.Coupon.ID != first.ID)
 					})
 					r.until("both are issued", func() bool { return len(r.coupons(id)) == 2 })
 					r.until("the limit", func() bool {
@@ -129,7 +129,7 @@ func TestAnswers(t *testing.T) {
 				// The window.
 				id = r.create(reward.CouponTemplate{TotalQuantity: 9, Mode: mode, OpensAt: time.Now().Add(3 * time.Second)})
 				r.want(a, id, "ann", reward.CodeNotOpen)
-				_, err := a.Issuing.Request(r.Context(), IssueCommand{TemplateID: id, UserID: "ann"})
+				_, err := a.Intake.Request(r.Context(), IssueCommand{TemplateID: id, UserID: "ann"})
 				if v, e := r.rows.TemplateGet(r.Context(), id); e != nil {
 					r.Fatal(e)
 				} else if told, ok := errors.AsType[*reward.Error](err); !ok || !told.OpensAt.Equal(v.OpensAt) {
@@ -151,13 +151,13 @@ func TestAnswers(t *testing.T) {
 					return code == reward.CodeClosed
 				})
 
-				if _, err := a.Issuing.Request(r.Context(), IssueCommand{TemplateID: 999, UserID: "ann"}); !reward.HasCode(err, reward.CodeTemplateNotFound) {
+				if _, err := a.Intake.Request(r.Context(), IssueCommand{TemplateID: 999, UserID: "ann"}); !reward.HasCode(err, reward.CodeTemplateNotFound) {
 					r.Errorf("unknown template: %v", err)
 				}
-				if _, err := a.Issuing.Request(r.Context(), IssueCommand{TemplateID: id, UserID: "a\x00b"}); !reward.HasCode(err, reward.CodeInvalid) {
+				if _, err := a.Intake.Request(r.Context(), IssueCommand{TemplateID: id, UserID: "a\x00b"}); !reward.HasCode(err, reward.CodeInvalid) {
 					r.Errorf("hostile user: %v", err)
 				}
-				if _, err := a.Issuing.Status(r.Context(), id, "nobody"); !reward.HasCode(err, reward.CodeRequestUnknown) {
+				if _, err := a.Intake.Status(r.Context(), id, "nobody"); !reward.HasCode(err, reward.CodeRequestUnknown) {
 					r.Errorf("unknown request: %v", err)
 				}
 				r.balanced(id)
@@ -226,7 +226,7 @@ func TestWaitingLine(t *testing.T) {
 		id := r.create(reward.CouponTemplate{TotalQuantity: 100})
 		for n := range 100 {
 			s, code := r.ask(i, id, fmt.Sprint("u", n))
-			if code != "" || s.Ticket != int64(n+1) || s.Rank != int64(n) || s.Kind != Waiting {
+			if code != "" || s.Ticket != int64(n+1) || s.Rank != int64(n) || s.Kind != StatusWaiting {
 				r.Fatalf("u%d: %q %+v", n, code, s)
 			}
 		}
@@ -239,9 +239,9 @@ func TestWaitingLine(t *testing.T) {
 		defer stop()
 		r.start() // one that issues
 		last := Status{Rank: 99}
-		for s := range w.News() {
-			if s.Kind != Waiting {
-				if s.Kind != Issued || s.Coupon.Ticket != 100 {
+		for s := range w.Updates() {
+			if s.Kind != StatusWaiting {
+				if s.Kind != StatusIssued || s.Coupon.Ticket != 100 {
 					r.Errorf("%+v", s)
 				}
 				break

@@ -67,7 +67,7 @@ func openServers(t testing.TB, redisVariable string) servers {
 				t.Fatal(err)
 			}
 			t.Cleanup(g.Close)
-			return &faultyGate{now: func() gate.Gate { return g }, wakes: g.Wakes()}
+			return &faultyGate{now: func() gate.Gate { return g }, hints: g.Hints()}
 		},
 		brokers: strings.Split(serverOf(t, "LARGESSE_TEST_KAFKA"), ","), prefix: name + "-",
 		flush: func(t testing.TB) { forgetKeys(t, redisURL, prefix) },

@@ -154,7 +154,7 @@ func (r *rig) create(t reward.CouponTemplate) reward.TemplateID {
 // ask asks until there is an answer that is not "ask again".
 func (r *rig) ask(i *instance, id reward.TemplateID, user string) (Status, string) {
 	for deadline := time.Now().Add(patience); ; {
-		s, err := i.Issuing.Request(r.Context(), IssueCommand{TemplateID: id, UserID: user})
+		s, err := i.Intake.Request(r.Context(), IssueCommand{TemplateID: id, UserID: user})
 		var e *reward.Error
 		switch {
 		case err == nil:
@@ -181,8 +181,8 @@ func (r *rig) outcome(i *instance, id reward.TemplateID, user string) Status {
 	defer timer.Stop()
 	for {
 		select {
-		case s := <-w.News():
-			if s.Kind != Waiting {
+		case s := <-w.Updates():
+			if s.Kind != StatusWaiting {
 				return s
 			}
 		case <-timer.C:

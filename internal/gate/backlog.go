@@ -68,16 +68,16 @@ func (b *backlog) ack(tickets []int64) int {
 		}
 	}
 	b.length -= acked
-	b.tidy()
+	b.compact()
 	return acked
 }
 
 // tidy drops the gaps once they are more than what is left.
-func (b *backlog) tidy() {
-	if gaps := len(b.entries) - b.length; gaps < compactFrom || gaps < b.length {
+func (b *backlog) compact() {
+	if gaps := len(b.entries) - b.length; gaps < compactGapsMin || gaps < b.length {
 		return
 	}
-	kept, unread := make([]backlogEntry, 0, b.length+compactFrom), 0
+	kept, unread := make([]backlogEntry, 0, b.length+compactGapsMin), 0
 	for i, e := range b.entries {
 		if i == b.unread {
 			unread = len(kept)

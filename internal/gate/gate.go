@@ -30,10 +30,10 @@ import (
 var ErrNotLoaded = errors.New("the gate is not loaded")
 
 // AskersMax bounds the askers of one call.
-const AskersMax = 64
+const AdmitMax = 64
 
 // LowerLasts is how long a Lower holds.
-const LowerLasts = 2 * time.Second
+const CapTTL = 2 * time.Second
 
 // Verdict is what the gate says to an asker.
 type Verdict int8
@@ -41,10 +41,10 @@ type Verdict int8
 // The verdicts, in the order in which they are looked for.
 const (
 	// Waits: he is in line already; Ticket and Rank are his.
-	Waits Verdict = iota
+	InLine Verdict = iota
 	// Has: he holds as many coupons as he may (PerUserLimit). CouponID is the
 	// latest that is not cancelled; 0 = none.
-	Has
+	AtUserLimit
 	NotOpen
 	Closed
 	SoldOut
@@ -61,26 +61,26 @@ type Answer struct {
 }
 
 // Asking is the answer to a batch.
-type Asking struct {
+type AdmitResult struct {
 	Answers []Answer // one per asker, in order
 	// Generation and Version are the gate's; Service is Header.Service.
 	Generation, Version int64
-	Service             time.Duration
+	ServiceTime         time.Duration
 }
 
 // Place is where somebody is in line.
-type Place struct {
-	Waits  bool // false = he is not in line
+type Position struct {
+	InLine bool // false = he is not in line
 	Ticket int64
 	Rank   int64
 }
 
 // Placing is the answer to Places.
-type Placing struct {
-	Places     []Place
-	Generation int64
-	Version    int64
-	Service    time.Duration
+type PositionsResult struct {
+	Positions   []Position
+	Generation  int64
+	Version     int64
+	ServiceTime time.Duration
 }
 
 // Header is what a gate knows of its template and of itself.
@@ -90,13 +90,13 @@ type Header struct {
 	// are 0 without a gate.
 	Exists, Loaded               bool
 	Generation, Version, Settled int64
-	Next                         int64 // the highest ticket given out
+	LastTicket                   int64 // the highest ticket given out
 	Total, Live, IssuedTotal     int64
-	KeptStock                    int64         // the counter that others read; -1 = it is missing
+	PublishedStock               int64         // the counter that others read; -1 = it is missing
 	Waiting                      int64         // people in line
 	Backlog                      int64         // requests that nobody has acknowledged
-	LastAskAt                    time.Time     // to the second; a load counts as an ask
-	Service                      time.Duration // per person, for the waiting time; 0 = not measured yet
+	LastRequestAt                time.Time     // to the second; a load counts as an ask
+	ServiceTime                  time.Duration // per person, for the waiting time; 0 = not measured yet
 }
 
 // Stock is what is left to promise, and KeptStock should be the same. While a
@@ -112,7 +112,7 @@ type Request struct {
 
 // Fact is what the gate knows of a user: how many slots he holds, and his
 // latest coupon that is not cancelled (0 = none). Held 0 is forgotten.
-type Fact struct {
+type Holding struct {
 	UserID   string
 	Held     int
 	CouponID reward.CouponID
@@ -138,7 +138,7 @@ type Outcome struct {
 }
 
 // Settled is a ticket that leaves the line.
-type Settled struct {
+type SettledTicket struct {
 	UserID string
 	Ticket int64
 }
@@ -149,14 +149,14 @@ type ApplyParams struct {
 	TemplateID reward.TemplateID
 	From       int64
 	State      State
-	Facts      []Fact // one per user
+	Holdings   []Holding // one per user
 	// Done are the tickets that leave the line in ModeKafka, each only if the
 	// user's ticket is that one; ignored otherwise.
-	Done     []Settled
+	Done     []SettledTicket
 	Outcomes []Outcome
 	// Service is the newest measurement; 0 = none. While anybody waits the
 	// gate's falls and never rises; otherwise it becomes this.
-	Service time.Duration
+	ServiceTime time.Duration
 	// Repair writes State, Facts and Done also when the gate is at that version
 	// already; Outcomes are of a higher one only.
 	Repair bool
@@ -171,7 +171,7 @@ type ApplyResult struct {
 }
 
 // LoadBegun is what a loader finds when it begins.
-type LoadBegun struct {
+type LoadBeginResult struct {
 	// Held: the marker is this loader's. Otherwise somebody else loads: wait for
 	// the gate, or for the marker to lapse.
 	Held bool
@@ -188,7 +188,7 @@ type SwapParams struct {
 	State      State
 	// Facts is how many users LoadFacts has laid beside under this token in all,
 	// those with Held 0 not counted.
-	Facts int
+	Holdings int
 	// KeepAbove is the ticket above which the old line is taken over, but for
 	// ModeKafka. Normally it is State.Settled; it is lower when coupons were issued
 	// past the gate meanwhile (the database path), whose tickets nobody in line
@@ -207,18 +207,18 @@ type SwapResult struct {
 }
 
 // WakeKind is what a hint is about.
-type WakeKind int8
+type HintKind int8
 
 // The kinds.
 const (
-	Asked   WakeKind = iota // the request stream of a template has got its first entry
-	Applied                 // a template's outcomes, or who waits, have changed
+	HintRequests HintKind = iota // the request stream of a template has got its first entry
+	HintOutcomes                 // a template's outcomes, or who waits, have changed
 )
 
 // Wake is a hint.
-type Wake struct {
+type Hint struct {
 	TemplateID reward.TemplateID
-	Kind       WakeKind
+	Kind       HintKind
 }
 
 // Gate is the seam. All methods are safe for concurrent use.
@@ -227,9 +227,9 @@ type Gate interface {
 	// room is Total, or the cap of a Lower if that is less, − Live − people in
 	// line. admit false only looks: whoever would be Admitted, judged as if alone,
 	// has no ticket. The same user twice in a batch: the second Waits.
-	Ask(ctx context.Context, id reward.TemplateID, users []string, admit bool) (Asking, error)
+	Admit(ctx context.Context, id reward.TemplateID, users []string, admit bool) (AdmitResult, error)
 	// Places tells where users are in line; at most PlacesMax.
-	Places(ctx context.Context, id reward.TemplateID, users []string) (Placing, error)
+	Positions(ctx context.Context, id reward.TemplateID, users []string) (PositionsResult, error)
 	// Headers reads gates, in one round trip; one per id, in order.
 	Headers(ctx context.Context, ids []reward.TemplateID) ([]Header, error)
 
@@ -258,11 +258,11 @@ type Gate interface {
 	// and drops what was laid beside, under the same token, too: a loader may try
 	// again with a newer snapshot of the rows under one token, once all that he
 	// called before has been answered.
-	LoadBegin(ctx context.Context, id reward.TemplateID, token string) (LoadBegun, error)
+	LoadBegin(ctx context.Context, id reward.TemplateID, token string) (LoadBeginResult, error)
 	// LoadFacts lays facts beside, and users of the old line (with their old
 	// ticket) that are settled and will not be taken over; at most LoadMax of
 	// each. It keeps the marker, and does nothing without it.
-	LoadFacts(ctx context.Context, id reward.TemplateID, token string, facts []Fact, gone []Settled) error
+	LoadHoldings(ctx context.Context, id reward.TemplateID, token string, facts []Holding, gone []SettledTicket) error
 	// LoadSwap takes the old line over in the moment it makes the new gate: those with
 	// a ticket above KeepAbove (in ModeKafka: all but those gone) keep their order
 	// and are numbered on from State.Settled+1; each is in the request stream under
@@ -280,7 +280,7 @@ type Gate interface {
 	// The latest Lower counts, also with a higher total. Header.Total and the
 	// counter of stock stay as they are, so for that time the counter may say more
 	// than is promised.
-	Lower(ctx context.Context, id reward.TemplateID, total int64) (bool, error)
+	CapTotal(ctx context.Context, id reward.TemplateID, total int64) (bool, error)
 	// Retire removes a gate, loaded or not, that nobody has asked for idle, with
 	// nobody in line and no request unacknowledged; it says whether there is none
 	// now.
@@ -289,7 +289,7 @@ type Gate interface {
 	// "" ends; a fact that stands throughout is returned at least once. The
 	// version is the gate's at that moment. A cursor from before a load begins
 	// anew.
-	Holders(ctx context.Context, id reward.TemplateID, cursor string) (facts []Fact, next string, version int64, err error)
+	Holdings(ctx context.Context, id reward.TemplateID, cursor string) (facts []Holding, next string, version int64, err error)
 
 	// Lock takes the SYNC lock for lease and returns its token, above that of every
 	// holder before, also of those that were forgotten; ok is false when somebody
@@ -300,7 +300,7 @@ type Gate interface {
 
 	// Wakes delivers hints, which can be lost and can be superfluous. The
 	// channel is closed by Close.
-	Wakes() <-chan Wake
+	Hints() <-chan Hint
 	// Ping answers whether the server can be reached.
 	Ping(ctx context.Context) error
 	Close()

@@ -5,7 +5,7 @@ import "fmt"
 // The bounds of single calls, beside AskersMax.
 const (
 	// PlacesMax bounds the users of Places.
-	PlacesMax = 1000
+	PositionsMax = 1000
 	// LoadMax bounds the facts, and those gone, of one LoadFacts.
 	LoadMax = 1000
 	// ReadMax bounds what one Read or Claim gives, however large count is.
@@ -13,7 +13,7 @@ const (
 )
 
 // CheckMany is for drivers: it refuses a list that is longer than a call takes.
-func CheckMany(what string, have, most int) error {
+func CheckSize(what string, have, most int) error {
 	if have > most {
 		return fmt.Errorf("gate: %d %s in one call, more than %d", have, what, most)
 	}

@@ -13,13 +13,13 @@ func TestLine(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		l, ticket := newLine(), int64(0)
-		var want []Settled
+		var want []SettledTicket
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(t *rapid.T) {
 				ticket += rapid.Int64Range(0, 3).Draw(t, "gap")
 				for range rapid.IntRange(1, 100).Draw(t, "many") {
 					ticket++
-					s := Settled{UserID: fmt.Sprint("u", ticket), Ticket: ticket}
+					s := SettledTicket{UserID: fmt.Sprint("u", ticket), Ticket: ticket}
 					l.push(s.UserID, s.Ticket)
 					want = append(want, s)
 				}
@@ -39,7 +39,7 @@ func TestLine(t *testing.T) {
 			"removeUpTo": func(t *rapid.T) {
 				upTo := rapid.Int64Range(0, ticket+1).Draw(t, "upTo")
 				before := len(want)
-				want = slices.DeleteFunc(want, func(s Settled) bool { return s.Ticket <= upTo })
+				want = slices.DeleteFunc(want, func(s SettledTicket) bool { return s.Ticket <= upTo })
 				if n := l.removeUpTo(upTo); n != before-len(want) {
 					t.Fatalf("%d left, want %d", n, before-len(want))
 				}
@@ -48,13 +48,13 @@ func TestLine(t *testing.T) {
 				if l.waiting != len(want) || len(l.byUser) != len(want) {
 					t.Fatalf("%d wait, %d are known, want %d", l.waiting, len(l.byUser), len(want))
 				}
-				if gaps := len(l.places) - len(want); gaps > max(len(want), compactFrom) {
+				if gaps := len(l.waiters) - len(want); gaps > max(len(want), compactGapsMin) {
 					t.Fatalf("%d gaps for %d who wait", gaps, len(want))
 				}
-				var got []Settled
+				var got []SettledTicket
 				after := rapid.Int64Range(0, ticket+1).Draw(t, "after")
-				l.above(after, func(w *waiter) { got = append(got, Settled{UserID: w.user, Ticket: w.ticket}) })
-				first := slices.IndexFunc(want, func(s Settled) bool { return s.Ticket > after })
+				l.above(after, func(w *waiter) { got = append(got, SettledTicket{UserID: w.user, Ticket: w.ticket}) })
+				first := slices.IndexFunc(want, func(s SettledTicket) bool { return s.Ticket > after })
 				if first < 0 {
 					first = len(want)
 				}
@@ -117,7 +117,7 @@ func TestBacklog(t *testing.T) {
 				}
 			},
 			"": func(t *rapid.T) {
-				if b.length != len(want) || len(b.entries)-b.length > max(b.length, compactFrom) {
+				if b.length != len(want) || len(b.entries)-b.length > max(b.length, compactGapsMin) {
 					t.Fatalf("length %d in %d places, want %d", b.length, len(b.entries), len(want))
 				}
 				after, count := rapid.Int64Range(0, ticket+1).Draw(t, "after"), rapid.IntRange(1, 100).Draw(t, "count")

@@ -15,18 +15,18 @@ import (
 var ErrClosed = errors.New("gate: closed")
 
 // wakesBuffer is how many hints wait for a slow listener; more are dropped.
-const wakesBuffer = 1024
+const hintsMax = 1024
 
 // Memory is the in-process driver. It has no goroutines. All of it is gone with
 // the process, which is its run, so a gate that stands is loaded. Outcomes are
 // not kept: the process that settled them is the one that would read them.
 type Memory struct {
 	run   string
-	wakes chan Wake
+	hints chan Hint
 
-	mu     sync.Mutex // protects what follows, and sending on and closing wakes
-	closed bool
-	all    map[reward.TemplateID]*memoryTemplate
+	mu        sync.Mutex // protects what follows, and sending on and closing wakes
+	closed    bool
+	templates map[reward.TemplateID]*memoryTemplate
 }
 
 var _ Gate = (*Memory)(nil)
@@ -34,27 +34,27 @@ var _ Gate = (*Memory)(nil)
 // memoryTemplate is what there is of a template: its gate, and beside it what a
 // loader has laid down, and the lock.
 type memoryTemplate struct {
-	gate    *memoryGate // nil = none
-	loading memoryLoading
-	lock    memoryLock
+	gate   *memoryGate // nil = none
+	marker loadMarker
+	lock   memoryLock
 }
 
 // memoryGate is a gate that stands.
 type memoryGate struct {
-	state    State
-	cap      int64 // of the latest Lower
-	capUntil time.Time
-	next     int64
-	service  time.Duration
-	lastAsk  time.Time
-	line     *line
-	requests *backlog
-	holders  *holders
+	state       State
+	capTotal    int64 // of the latest Lower
+	capUntil    time.Time
+	lastTicket  int64
+	serviceTime time.Duration
+	lastRequest time.Time
+	line        *line
+	requests    *backlog
+	holdings    *holdings
 }
 
 // NewMemory returns an empty gate.
 func NewMemory() *Memory {
-	return &Memory{run: rand.Text(), wakes: make(chan Wake, wakesBuffer), all: map[reward.TemplateID]*memoryTemplate{}}
+	return &Memory{run: rand.Text(), hints: make(chan Hint, hintsMax), templates: map[reward.TemplateID]*memoryTemplate{}}
 }
 
 // lock takes the mutex, or says why nothing can be done.
@@ -75,7 +75,7 @@ func (m *Memory) lockGate(ctx context.Context, id reward.TemplateID) (*memoryGat
 	if err := m.lock(ctx); err != nil {
 		return nil, err
 	}
-	if t := m.all[id]; t != nil && t.gate != nil {
+	if t := m.templates[id]; t != nil && t.gate != nil {
 		return t.gate, nil
 	}
 	m.mu.Unlock()
@@ -84,50 +84,50 @@ func (m *Memory) lockGate(ctx context.Context, id reward.TemplateID) (*memoryGat
 
 // templateLocked returns what there is of a template, made if it is missing.
 func (m *Memory) templateLocked(id reward.TemplateID) *memoryTemplate {
-	t := m.all[id]
+	t := m.templates[id]
 	if t == nil {
 		t = &memoryTemplate{}
-		m.all[id] = t
+		m.templates[id] = t
 	}
 	return t
 }
 
 // Ask implements Gate.
-func (m *Memory) Ask(ctx context.Context, id reward.TemplateID, users []string, admit bool) (Asking, error) {
-	if err := CheckMany("askers", len(users), AskersMax); err != nil {
-		return Asking{}, err
+func (m *Memory) Admit(ctx context.Context, id reward.TemplateID, users []string, admit bool) (AdmitResult, error) {
+	if err := CheckSize("askers", len(users), AdmitMax); err != nil {
+		return AdmitResult{}, err
 	}
 	g, err := m.lockGate(ctx, id)
 	if err != nil {
-		return Asking{}, err
+		return AdmitResult{}, err
 	}
 	defer m.mu.Unlock()
 	now := time.Now()
-	g.lastAsk = now
+	g.lastRequest = now
 	wasEmpty := g.requests.length == 0
-	out := Asking{
-		Answers: make([]Answer, len(users)), Generation: g.state.Generation, Version: g.state.Version, Service: g.service,
+	out := AdmitResult{
+		Answers: make([]Answer, len(users)), Generation: g.state.Generation, Version: g.state.Version, ServiceTime: g.serviceTime,
 	}
 	for i, user := range users {
 		out.Answers[i] = g.judge(user, now, admit)
 	}
 	if wasEmpty && g.requests.length > 0 {
-		m.wakeLocked(Wake{TemplateID: id, Kind: Asked})
+		m.hintLocked(Hint{TemplateID: id, Kind: HintRequests})
 	}
 	return out, nil
 }
 
 // full says whether a user holds as many slots as he may.
-func (g *memoryGate) full(user string) bool {
-	h := g.holders.byUser[user]
+func (g *memoryGate) atUserLimit(user string) bool {
+	h := g.holdings.byUser[user]
 	return h != nil && h.Held >= g.state.PerUserLimit
 }
 
 // room is how many more may be let in.
-func (g *memoryGate) room(now time.Time) int64 {
+func (g *memoryGate) freeStock(now time.Time) int64 {
 	total := g.state.Total
 	if now.Before(g.capUntil) {
-		total = min(total, g.cap)
+		total = min(total, g.capTotal)
 	}
 	return total - g.state.Live - int64(g.line.waiting)
 }
@@ -135,10 +135,10 @@ func (g *memoryGate) room(now time.Time) int64 {
 // judge is the verdict on one asker.
 func (g *memoryGate) judge(user string, now time.Time, admit bool) Answer {
 	if w := g.line.byUser[user]; w != nil {
-		return Answer{Verdict: Waits, Ticket: w.ticket, Rank: g.line.rank(w)}
+		return Answer{Verdict: InLine, Ticket: w.ticket, Rank: g.line.rank(w)}
 	}
-	if g.full(user) {
-		return Answer{Verdict: Has, CouponID: g.holders.byUser[user].CouponID}
+	if g.atUserLimit(user) {
+		return Answer{Verdict: AtUserLimit, CouponID: g.holdings.byUser[user].CouponID}
 	}
 	rank := int64(g.line.waiting)
 	switch s := &g.state; {
@@ -146,33 +146,33 @@ func (g *memoryGate) judge(user string, now time.Time, admit bool) Answer {
 		return Answer{Verdict: NotOpen}
 	case !s.ClosesAt.IsZero() && !now.Before(s.ClosesAt):
 		return Answer{Verdict: Closed}
-	case g.room(now) <= 0:
+	case g.freeStock(now) <= 0:
 		return Answer{Verdict: SoldOut}
 	case !admit:
 		return Answer{Verdict: Admitted, Rank: rank}
 	}
-	g.next++
-	g.line.push(user, g.next)
-	g.requests.add(user, g.next)
-	return Answer{Verdict: Admitted, Ticket: g.next, Rank: rank}
+	g.lastTicket++
+	g.line.push(user, g.lastTicket)
+	g.requests.add(user, g.lastTicket)
+	return Answer{Verdict: Admitted, Ticket: g.lastTicket, Rank: rank}
 }
 
 // Places implements Gate.
-func (m *Memory) Places(ctx context.Context, id reward.TemplateID, users []string) (Placing, error) {
-	if err := CheckMany("users", len(users), PlacesMax); err != nil {
-		return Placing{}, err
+func (m *Memory) Positions(ctx context.Context, id reward.TemplateID, users []string) (PositionsResult, error) {
+	if err := CheckSize("users", len(users), PositionsMax); err != nil {
+		return PositionsResult{}, err
 	}
 	g, err := m.lockGate(ctx, id)
 	if err != nil {
-		return Placing{}, err
+		return PositionsResult{}, err
 	}
 	defer m.mu.Unlock()
-	out := Placing{
-		Places: make([]Place, len(users)), Generation: g.state.Generation, Version: g.state.Version, Service: g.service,
+	out := PositionsResult{
+		Positions: make([]Position, len(users)), Generation: g.state.Generation, Version: g.state.Version, ServiceTime: g.serviceTime,
 	}
 	for i, user := range users {
 		if w := g.line.byUser[user]; w != nil {
-			out.Places[i] = Place{Waits: true, Ticket: w.ticket, Rank: g.line.rank(w)}
+			out.Positions[i] = Position{InLine: true, Ticket: w.ticket, Rank: g.line.rank(w)}
 		}
 	}
 	return out, nil
@@ -186,7 +186,7 @@ func (m *Memory) Headers(ctx context.Context, ids []reward.TemplateID) ([]Header
 	defer m.mu.Unlock()
 	out := make([]Header, len(ids))
 	for i, id := range ids {
-		if t := m.all[id]; t != nil {
+		if t := m.templates[id]; t != nil {
 			out[i] = t.gate.header()
 		}
 	}
@@ -200,11 +200,11 @@ func (g *memoryGate) header() Header {
 	}
 	return Header{
 		Exists: true, Loaded: true,
-		Generation: g.state.Generation, Version: g.state.Version, Settled: g.state.Settled, Next: g.next,
+		Generation: g.state.Generation, Version: g.state.Version, Settled: g.state.Settled, LastTicket: g.lastTicket,
 		Total: g.state.Total, Live: g.state.Live, IssuedTotal: g.state.IssuedTotal,
 		Waiting: int64(g.line.waiting), Backlog: int64(g.requests.length),
-		KeptStock: max(g.state.Total-g.state.Live-int64(g.line.waiting), 0), // nothing is kept beside
-		LastAskAt: g.lastAsk, Service: g.service,
+		PublishedStock: max(g.state.Total-g.state.Live-int64(g.line.waiting), 0), // nothing is kept beside
+		LastRequestAt:  g.lastRequest, ServiceTime: g.serviceTime,
 	}
 }
 
@@ -243,7 +243,7 @@ func (m *Memory) Ack(ctx context.Context, id reward.TemplateID, generation int64
 	}
 	acked := g.requests.ack(tickets)
 	if acked > 0 && g.state.Mode == reward.ModeKafka {
-		m.wakeLocked(Wake{TemplateID: id, Kind: Applied})
+		m.hintLocked(Hint{TemplateID: id, Kind: HintOutcomes})
 	}
 	return acked, nil
 }
@@ -290,19 +290,19 @@ func (m *Memory) Apply(ctx context.Context, p ApplyParams) (ApplyResult, error) 
 	generation := g.state.Generation
 	g.state = p.State
 	g.state.Generation = generation // what a gate promised was under its own
-	g.next = max(g.next, p.State.Settled)
-	for _, f := range p.Facts {
-		g.holders.set(f)
+	g.lastTicket = max(g.lastTicket, p.State.Settled)
+	for _, f := range p.Holdings {
+		g.holdings.set(f)
 	}
-	if p.Service > 0 && (g.line.waiting == 0 || g.service == 0 || p.Service < g.service) {
-		g.service = p.Service
+	if p.ServiceTime > 0 && (g.line.waiting == 0 || g.serviceTime == 0 || p.ServiceTime < g.serviceTime) {
+		g.serviceTime = p.ServiceTime
 	}
-	m.wakeLocked(Wake{TemplateID: p.TemplateID, Kind: Applied})
+	m.hintLocked(Hint{TemplateID: p.TemplateID, Kind: HintOutcomes})
 	return ApplyResult{Version: p.State.Version}, nil
 }
 
 // Lower implements Gate.
-func (m *Memory) Lower(ctx context.Context, id reward.TemplateID, total int64) (bool, error) {
+func (m *Memory) CapTotal(ctx context.Context, id reward.TemplateID, total int64) (bool, error) {
 	g, err := m.lockGate(ctx, id)
 	if err != nil {
 		return false, err
@@ -311,7 +311,7 @@ func (m *Memory) Lower(ctx context.Context, id reward.TemplateID, total int64) (
 	if g.state.Live+int64(g.line.waiting) > total {
 		return false, nil
 	}
-	g.cap, g.capUntil = total, time.Now().Add(LowerLasts)
+	g.capTotal, g.capUntil = total, time.Now().Add(CapTTL)
 	return true, nil
 }
 
@@ -325,34 +325,34 @@ func (m *Memory) Retire(ctx context.Context, id reward.TemplateID, idle time.Dur
 		return false, err
 	}
 	defer m.mu.Unlock()
-	if g.line.waiting > 0 || g.requests.length > 0 || time.Since(g.lastAsk) < idle {
+	if g.line.waiting > 0 || g.requests.length > 0 || time.Since(g.lastRequest) < idle {
 		return false, nil
 	}
-	m.all[id].gate = nil
+	m.templates[id].gate = nil
 	return true, nil
 }
 
 // Holders implements Gate.
-func (m *Memory) Holders(ctx context.Context, id reward.TemplateID, cursor string) ([]Fact, string, int64, error) {
+func (m *Memory) Holdings(ctx context.Context, id reward.TemplateID, cursor string) ([]Holding, string, int64, error) {
 	g, err := m.lockGate(ctx, id)
 	if err != nil {
 		return nil, "", 0, err
 	}
 	defer m.mu.Unlock()
-	facts, next, err := g.holders.page(g.state.Generation, cursor)
+	facts, next, err := g.holdings.page(g.state.Generation, cursor)
 	return facts, next, g.state.Version, err
 }
 
 // wakeLocked gives a hint; one that nobody has room for is dropped.
-func (m *Memory) wakeLocked(w Wake) {
+func (m *Memory) hintLocked(w Hint) {
 	select {
-	case m.wakes <- w:
+	case m.hints <- w:
 	default:
 	}
 }
 
 // Wakes implements Gate.
-func (m *Memory) Wakes() <-chan Wake { return m.wakes }
+func (m *Memory) Hints() <-chan Hint { return m.hints }
 
 // Ping implements Gate.
 func (m *Memory) Ping(ctx context.Context) error {
@@ -369,6 +369,6 @@ func (m *Memory) Close() {
 	defer m.mu.Unlock()
 	if !m.closed {
 		m.closed = true
-		close(m.wakes)
+		close(m.hints)
 	}
 }

@@ -8,65 +8,65 @@ import (
 )
 
 // MarkerLasts is how long a loader's marker stands without a sign of life.
-const MarkerLasts = 3 * time.Second
+const LoadMarkerTTL = 3 * time.Second
 
 // memoryLoading is the marker of a loader, and what he has laid beside.
-type memoryLoading struct {
-	token string // "" = nobody ever loaded
-	until time.Time
-	facts map[string]Fact
-	gone  map[string]int64 // the old ticket of users that are not taken over
+type loadMarker struct {
+	token    string // "" = nobody ever loaded
+	until    time.Time
+	holdings map[string]Holding
+	settled  map[string]int64 // the old ticket of users that are not taken over
 }
 
 // keep says whether the marker is the token's, and if so holds it anew.
-func (l *memoryLoading) keep(token string) bool {
+func (l *loadMarker) extend(token string) bool {
 	now := time.Now()
 	if l.token != token || !now.Before(l.until) {
 		return false
 	}
-	l.until = now.Add(MarkerLasts)
+	l.until = now.Add(LoadMarkerTTL)
 	return true
 }
 
 // LoadBegin implements Gate.
-func (m *Memory) LoadBegin(ctx context.Context, id reward.TemplateID, token string) (LoadBegun, error) {
+func (m *Memory) LoadBegin(ctx context.Context, id reward.TemplateID, token string) (LoadBeginResult, error) {
 	if err := m.lock(ctx); err != nil {
-		return LoadBegun{}, err
+		return LoadBeginResult{}, err
 	}
 	defer m.mu.Unlock()
 	t := m.templateLocked(id)
-	out := LoadBegun{Held: true, Run: m.run, Gate: t.gate.header()}
+	out := LoadBeginResult{Held: true, Run: m.run, Gate: t.gate.header()}
 	now := time.Now()
-	if t.loading.token != token && now.Before(t.loading.until) {
+	if t.marker.token != token && now.Before(t.marker.until) {
 		out.Held = false
 		return out, nil
 	}
-	t.loading = memoryLoading{
-		token: token, until: now.Add(MarkerLasts), facts: map[string]Fact{}, gone: map[string]int64{},
+	t.marker = loadMarker{
+		token: token, until: now.Add(LoadMarkerTTL), holdings: map[string]Holding{}, settled: map[string]int64{},
 	}
 	return out, nil
 }
 
 // LoadFacts implements Gate.
-func (m *Memory) LoadFacts(ctx context.Context, id reward.TemplateID, token string, facts []Fact, gone []Settled) error {
-	if err := CheckMany("facts", max(len(facts), len(gone)), LoadMax); err != nil {
+func (m *Memory) LoadHoldings(ctx context.Context, id reward.TemplateID, token string, facts []Holding, gone []SettledTicket) error {
+	if err := CheckSize("facts", max(len(facts), len(gone)), LoadMax); err != nil {
 		return err
 	}
 	if err := m.lock(ctx); err != nil {
 		return err
 	}
 	defer m.mu.Unlock()
-	t := m.all[id]
-	if t == nil || !t.loading.keep(token) {
+	t := m.templates[id]
+	if t == nil || !t.marker.extend(token) {
 		return nil
 	}
 	for _, f := range facts {
 		if f.Held > 0 {
-			t.loading.facts[f.UserID] = f
+			t.marker.holdings[f.UserID] = f
 		}
 	}
 	for _, g := range gone {
-		t.loading.gone[g.UserID] = g.Ticket
+		t.marker.settled[g.UserID] = g.Ticket
 	}
 	return nil
 }
@@ -77,37 +77,37 @@ func (m *Memory) LoadSwap(ctx context.Context, p SwapParams) (SwapResult, error)
 		return SwapResult{}, err
 	}
 	defer m.mu.Unlock()
-	t := m.all[p.TemplateID]
-	if t == nil || p.Run != m.run || !t.loading.keep(p.Token) || len(t.loading.facts) != p.Facts ||
+	t := m.templates[p.TemplateID]
+	if t == nil || p.Run != m.run || !t.marker.extend(p.Token) || len(t.marker.holdings) != p.Holdings ||
 		t.gate != nil && t.gate.state.Generation >= p.State.Generation {
 		return SwapResult{}, nil
 	}
 	g := &memoryGate{
-		state: p.State, next: p.State.Settled, lastAsk: time.Now(),
-		line: newLine(), requests: &backlog{}, holders: newHolders(),
+		state: p.State, lastTicket: p.State.Settled, lastRequest: time.Now(),
+		line: newLine(), requests: &backlog{}, holdings: newHoldings(),
 	}
-	for _, f := range t.loading.facts {
-		g.holders.set(f)
+	for _, f := range t.marker.holdings {
+		g.holdings.set(f)
 	}
 	if old := t.gate; old != nil {
-		g.service = old.service
+		g.serviceTime = old.serviceTime
 		kafka, from := p.State.Mode == reward.ModeKafka, p.KeepAbove
 		if kafka {
 			from = 0
 		}
 		old.line.above(from, func(w *waiter) {
-			if g.full(w.user) || kafka && t.loading.gone[w.user] == w.ticket {
+			if g.atUserLimit(w.user) || kafka && t.marker.settled[w.user] == w.ticket {
 				return
 			}
-			g.next++
-			g.line.push(w.user, g.next)
-			g.requests.add(w.user, g.next)
+			g.lastTicket++
+			g.line.push(w.user, g.lastTicket)
+			g.requests.add(w.user, g.lastTicket)
 		})
 	}
-	t.gate, t.loading = g, memoryLoading{}
+	t.gate, t.marker = g, loadMarker{}
 	if g.line.waiting > 0 {
-		m.wakeLocked(Wake{TemplateID: p.TemplateID, Kind: Asked})
+		m.hintLocked(Hint{TemplateID: p.TemplateID, Kind: HintRequests})
 	}
-	m.wakeLocked(Wake{TemplateID: p.TemplateID, Kind: Applied})
+	m.hintLocked(Hint{TemplateID: p.TemplateID, Kind: HintOutcomes})
 	return SwapResult{Done: true, Waiting: int64(g.line.waiting)}, nil
 }

@@ -33,7 +33,7 @@ func (m *Memory) Unlock(ctx context.Context, id reward.TemplateID, token int64) 
 		return err
 	}
 	defer m.mu.Unlock()
-	if t := m.all[id]; t != nil && t.lock.token == token {
+	if t := m.templates[id]; t != nil && t.lock.token == token {
 		t.lock.until = time.Time{}
 	}
 	return nil

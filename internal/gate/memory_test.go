@@ -41,10 +41,10 @@ func TestLowerLasts(t *testing.T) {
 			t.Fatal(swapped, err)
 		}
 		for range 2 { // the second holds for as long, from when it is called
-			if fits, err := g.Lower(t.Context(), id, 0); err != nil || !fits {
+			if fits, err := g.CapTotal(t.Context(), id, 0); err != nil || !fits {
 				t.Fatal(fits, err)
 			}
-			time.Sleep(gate.LowerLasts - time.Nanosecond)
+			time.Sleep(gate.CapTTL - time.Nanosecond)
 			wantVerdict(t, g, id, gate.SoldOut)
 		}
 		time.Sleep(time.Nanosecond)
@@ -54,7 +54,7 @@ func TestLowerLasts(t *testing.T) {
 
 func wantVerdict(t *testing.T, g gate.Gate, id reward.TemplateID, want gate.Verdict) {
 	t.Helper()
-	asking, err := g.Ask(t.Context(), id, []string{"u"}, false)
+	asking, err := g.Admit(t.Context(), id, []string{"u"}, false)
 	if err != nil || asking.Answers[0].Verdict != want {
 		t.Fatalf("%+v, %v, want verdict %d", asking, err, want)
 	}

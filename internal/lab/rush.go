@@ -13,7 +13,7 @@ import (
 
 // Rush is a crowd that asks for coupons in this process, each user once.
 type Rush struct {
-	Issuing    *coupon.Issuing
+	Issuing    *coupon.Intake
 	TemplateID reward.TemplateID
 	Users      int // u0, u1, …
 	Workers    int // that ask at the same time

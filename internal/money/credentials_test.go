@@ -95,17 +95,17 @@ func TestTokenIsRotated(t *testing.T) {
 		if got := shown(); got != "Bearer first" {
 			t.Errorf("at once: %q", got)
 		}
-		time.Sleep(tokenFor)
+		time.Sleep(tokenMaxAge)
 		if got := shown(); got != "Bearer second" {
 			t.Errorf("a second later: %q", got)
 		}
 		writeFile(t, file, "")
-		time.Sleep(tokenFor)
+		time.Sleep(tokenMaxAge)
 		if got := shown(); got != "Bearer second" {
 			t.Errorf("while the file is empty: %q", got)
 		}
 		writeFile(t, file, "third")
-		time.Sleep(tokenFor)
+		time.Sleep(tokenMaxAge)
 		if got := shown(); got != "Bearer third" {
 			t.Errorf("after that: %q", got)
 		}

@@ -1,5 +1,5 @@
-// Package obs is how Largesse is seen from outside: one log format, always
-// with a component, a stage and the ids that matter.
+// Package obs provides the logs and metrics of Largesse. Each log line has a
+// component, a message and the IDs that it concerns.
 package obs
 
 import (
@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 )
 
-// Component names the part of Largesse that a line comes from.
+// Component names the part of Largesse that writes a log line.
 type Component string
 
 // The components.
@@ -40,7 +43,8 @@ const (
 	API       Component = "api"
 )
 
-// Stage says what has just happened.
+// Stage is a message that names only what happened. It will be removed: new
+// lines use a sentence of their own.
 type Stage = string
 
 // The stages.
@@ -76,14 +80,14 @@ const (
 	Loaded        Stage = "loaded"
 )
 
-// Log writes lines of one component. The zero Log writes nothing.
-// [CampaignPromotionLogFormat]
+// Log writes structured log lines. The zero Log discards them. A Log is safe
+// for concurrent use.
 type Log struct {
-	slog *slog.Logger
+	slog *slog.Logger // nil discards
 }
 
-// NewLog makes a Log that writes to w. level is debug, info, warn or error;
-// format is text or json.
+// NewLog returns a Log that writes to w. The level is debug, info, warn or
+// error; the format is text or json.
 func NewLog(w io.Writer, level, format string) (Log, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
@@ -92,14 +96,17 @@ func NewLog(w io.Writer, level, format string) (Log, error) {
 	opts := &slog.HandlerOptions{Level: l}
 	switch strings.ToLower(format) {
 	case "text":
-		return Log{slog.New(slog.NewTextHandler(w, opts))}, nil
+		return FromSlog(slog.New(slog.NewTextHandler(w, opts))), nil
 	case "json":
-		return Log{slog.New(slog.NewJSONHandler(w, opts))}, nil
+		return FromSlog(slog.New(slog.NewJSONHandler(w, opts))), nil
 	}
 	return Log{}, fmt.Errorf("log.format %q is neither text nor json", format)
 }
 
-// For returns the Log of a component.
+// FromSlog returns a Log that writes to l. A nil logger discards every line.
+func FromSlog(l *slog.Logger) Log { return Log{l} }
+
+// For returns a Log that adds the component to each line.
 func (l Log) For(c Component) Log {
 	if l.slog == nil {
 		return l
@@ -107,26 +114,57 @@ func (l Log) For(c Component) Log {
 	return Log{l.slog.With("component", string(c))}
 }
 
-// Info tells of the normal course. attrs are pairs: promotion_id,
-// target_id, consumer, count, …
-func (l Log) Info(s Stage, attrs ...any) { l.write(slog.LevelInfo, s, attrs) }
+// Info reports normal operation. attrs are pairs of a snake_case name and a
+// value: promotion_id, target_id, consumer, count.
+func (l Log) Info(msg string, attrs ...any) { l.write(slog.LevelInfo, msg, attrs) }
 
-// Debug tells of single items.
-func (l Log) Debug(s Stage, attrs ...any) { l.write(slog.LevelDebug, s, attrs) }
+// Debug reports single items.
+func (l Log) Debug(msg string, attrs ...any) { l.write(slog.LevelDebug, msg, attrs) }
 
-// Warn tells of something that heals by itself but should be known.
-func (l Log) Warn(s Stage, err error, attrs ...any) {
-	l.write(slog.LevelWarn, s, append(slices.Clip(attrs), "error", err))
+// Warn reports a failure that Largesse recovers from automatically.
+func (l Log) Warn(msg string, err error, attrs ...any) {
+	l.write(slog.LevelWarn, msg, append(slices.Clip(attrs), "error", err))
 }
 
-// Error tells of something that a person has to look at.
-func (l Log) Error(s Stage, err error, attrs ...any) {
-	l.write(slog.LevelError, s, append(slices.Clip(attrs), "error", err))
+// Error reports a failure that an operator must act on.
+func (l Log) Error(msg string, err error, attrs ...any) {
+	l.write(slog.LevelError, msg, append(slices.Clip(attrs), "error", err))
 }
 
-func (l Log) write(level slog.Level, s Stage, attrs []any) {
-	if l.slog == nil {
+// Streak returns a function that logs consecutive failures of one activity,
+// with an attribute for their number. Call it with the result of each attempt.
+// It warns with the message failing at failure 1, 2, 4, 8 and so on. The first
+// success after a failure ends the streak, and is logged with the message
+// recovered unless that is empty. The function is safe for concurrent use.
+func (l Log) Streak(failing, recovered string) func(err error, attrs ...any) {
+	var failures atomic.Int64
+	return func(err error, attrs ...any) {
+		if err != nil {
+			if n := failures.Add(1); n&(n-1) == 0 {
+				l.write(slog.LevelWarn, failing, append(slices.Clip(attrs), "failures", n, "error", err))
+			}
+			return
+		}
+		if failures.Load() == 0 {
+			return // the usual case takes no write
+		}
+		if n := failures.Swap(0); n > 0 && recovered != "" {
+			l.write(slog.LevelInfo, recovered, append(slices.Clip(attrs), "failures", n))
+		}
+	}
+}
+
+// write logs a line for the caller of its caller.
+func (l Log) write(level slog.Level, msg string, attrs []any) {
+	ctx := context.Background()
+	if l.slog == nil || !l.slog.Enabled(ctx, level) {
 		return
 	}
-	l.slog.Log(context.Background(), level, s, attrs...)
+	// Skip runtime.Callers, write and the method that called it, so that a
+	// handler with AddSource names the line that logs.
+	var pcs [1]uintptr
+	runtime.Callers(3, pcs[:])
+	record := slog.NewRecord(time.Now(), level, msg, pcs[0])
+	record.Add(attrs...)
+	_ = l.slog.Handler().Handle(ctx, record) // there is nowhere to report a failed log line
 }

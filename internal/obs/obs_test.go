@@ -4,7 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -84,6 +88,154 @@ func TestLog(t *testing.T) {
 		}
 		if _, err := NewLog(&bytes.Buffer{}, "info", "xml"); err == nil || !strings.Contains(err.Error(), `log.format "xml"`) {
 			t.Errorf("format xml: %v", err)
+		}
+	})
+}
+
+func TestFromSlog(t *testing.T) {
+	t.Parallel()
+
+	t.Run("WritesToTheGivenLogger", func(t *testing.T) {
+		t.Parallel()
+		var out bytes.Buffer
+		given := slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{AddSource: true})).With("app", "shop")
+		FromSlog(given).For(API).Info("API server started", "address", "here")
+		var line struct {
+			Msg, App, Component, Address string
+			Source                       struct{ Function string }
+		}
+		if err := json.Unmarshal(out.Bytes(), &line); err != nil {
+			t.Fatalf("%q: %v", out.String(), err)
+		}
+		if line.Msg != "API server started" || line.App != "shop" || line.Component != "api" || line.Address != "here" {
+			t.Errorf("line %+v", line)
+		}
+		if !strings.Contains(line.Source.Function, "TestFromSlog") {
+			t.Errorf("the source is %s, want the function that logs", line.Source.Function)
+		}
+	})
+
+	t.Run("KeepsTheLevelOfTheGivenLogger", func(t *testing.T) {
+		t.Parallel()
+		var out bytes.Buffer
+		FromSlog(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))).Info("not logged")
+		if out.Len() > 0 {
+			t.Errorf("logged %s", out.String())
+		}
+	})
+
+	t.Run("NilDiscards", func(t *testing.T) {
+		t.Parallel()
+		log := FromSlog(nil).For(API)
+		log.Info("not logged")
+		log.Streak("database unavailable", "database available again")(errors.New("away"))
+	})
+}
+
+func TestStreak(t *testing.T) {
+	t.Parallel()
+	// lines returns what a Streak writes for the given results of attempts.
+	lines := func(t *testing.T, recovered string, results ...error) []string {
+		t.Helper()
+		var out bytes.Buffer
+		log, err := NewLog(&out, "info", "json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		report := log.Streak("queue unavailable", recovered)
+		for i, result := range results {
+			report(result, "attempt", i+1)
+		}
+		var got []string
+		for text := range strings.Lines(out.String()) {
+			var line struct {
+				Level, Msg, Error string
+				Attempt, Failures int
+			}
+			if err := json.Unmarshal([]byte(text), &line); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, fmt.Sprint(line.Level, " ", line.Msg, " attempt ", line.Attempt, " failures ", line.Failures, " ", line.Error))
+		}
+		return got
+	}
+	away := errors.New("away")
+
+	t.Run("WarnsEachTimeTheFailuresHaveDoubled", func(t *testing.T) {
+		t.Parallel()
+		want := []string{
+			"WARN queue unavailable attempt 1 failures 1 away",
+			"WARN queue unavailable attempt 2 failures 2 away",
+			"WARN queue unavailable attempt 4 failures 4 away",
+			"WARN queue unavailable attempt 8 failures 8 away",
+		}
+		if diff := cmp.Diff(want, lines(t, "queue available again", slices.Repeat([]error{away}, 15)...)); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+
+	t.Run("ReportsTheRecoveryOnceAndStartsOver", func(t *testing.T) {
+		t.Parallel()
+		want := []string{
+			"WARN queue unavailable attempt 2 failures 1 away",
+			"WARN queue unavailable attempt 3 failures 2 away",
+			"INFO queue available again attempt 5 failures 3 ",
+			"WARN queue unavailable attempt 7 failures 1 away",
+		}
+		if diff := cmp.Diff(want, lines(t, "queue available again", nil, away, away, away, nil, nil, away)); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+
+	t.Run("RecoversSilentlyWithoutAMessage", func(t *testing.T) {
+		t.Parallel()
+		want := []string{
+			"WARN queue unavailable attempt 1 failures 1 away",
+			"WARN queue unavailable attempt 3 failures 1 away",
+		}
+		if diff := cmp.Diff(want, lines(t, "", away, nil, away)); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+
+	t.Run("LeavesTheCallersAttributesAlone", func(t *testing.T) {
+		t.Parallel()
+		log, err := NewLog(&bytes.Buffer{}, "info", "text")
+		if err != nil {
+			t.Fatal(err)
+		}
+		attrs := append(make([]any, 0, 8), "promotion_id", 7)
+		report := log.Streak("queue unavailable", "queue available again")
+		report(away, attrs...)
+		report(nil, attrs...)
+		if behind := attrs[2:4]; behind[0] != nil || behind[1] != nil {
+			t.Errorf("the caller's array holds %v behind its attributes", behind)
+		}
+	})
+
+	t.Run("CountsEachFailureOfManyGoroutines", func(t *testing.T) {
+		t.Parallel()
+		var out bytes.Buffer
+		log, err := NewLog(&out, "info", "text")
+		if err != nil {
+			t.Fatal(err)
+		}
+		report := log.Streak("queue unavailable", "queue available again")
+		var group sync.WaitGroup
+		for range 8 {
+			group.Go(func() {
+				for range 128 {
+					report(away)
+				}
+			})
+		}
+		group.Wait()
+		report(nil)
+		if got := strings.Count(out.String(), "\n"); got != 12 {
+			t.Errorf("%d lines, want 11 warnings and the recovery:\n%s", got, out.String())
+		}
+		if !strings.Contains(out.String(), `msg="queue available again" failures=1024`) {
+			t.Errorf("the recovery does not count 1024 failures:\n%s", out.String())
 		}
 	})
 }

@@ -13,43 +13,44 @@ import (
 )
 
 const (
-	// refreshEvery is how often an instance reads what should run.
-	refreshEvery = 500 * time.Millisecond
-	// viewAgeMax is the age above which a view opens no new call.
+	// refreshInterval separates reads of the active promotions.
+	refreshInterval = 500 * time.Millisecond
+	// viewAgeMax is the age above which a view allows no new call.
 	viewAgeMax = time.Second
-	// markEvery is how often the restore mark is read. It is set before the
-	// instances start, which read it first of all.
-	markEvery = 10 * time.Second
-	// hintPause bounds how often hints make the view read anew.
-	hintPause = 20 * time.Millisecond
+	// markInterval separates reads of the restore mark. Restoring sets the mark
+	// before the instances start, and each instance reads it first.
+	markInterval = 10 * time.Second
+	// hintDelay limits how often hints cause a read.
+	hintDelay = 20 * time.Millisecond
 )
 
-// StatusCache holds what should run as of the latest read: one query for all
-// promotions, every refreshEvery, sooner on a hint, never one per payout.
-// [CampaignPromotionStatusCacheService]
+// StatusCache holds the active promotions as of the latest read. One query
+// reads all of them, every refreshInterval and sooner on a hint, never one
+// query per payout. It is safe for concurrent use.
 type StatusCache struct {
 	service.Base
 	rows      cacheRows
 	log       obs.Log
-	onRefresh func(views []store.PromotionView) // after each good read; nil = nothing
+	onRefresh func(views []store.PromotionView) // called after each good read; may be nil
 	hints     chan struct{}
-	markedAt  time.Time // when the restore mark was read; only refresh uses it
+	markedAt  time.Time // when refresh read the restore mark
 
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the fields below
 	views map[reward.PromotionID]*store.PromotionView
-	// restoredAt is when the database was restored from a backup; zero = never.
+	// restoredAt is when the database was restored from a backup; zero means
+	// never.
 	restoredAt time.Time
 	readAt     time.Time     // before the query of the latest good read began
 	fresh      chan struct{} // closed and replaced at each good read
 }
 
-// cacheRows is what the cache reads.
+// cacheRows is the part of the store that the cache reads.
 type cacheRows interface {
 	PromotionActive(ctx context.Context) ([]store.PromotionView, error)
 	RestoreMark(ctx context.Context) (time.Time, error)
 }
 
-// NewStatusCache makes a cache that has read nothing yet.
+// NewStatusCache returns a cache that has read nothing yet.
 func NewStatusCache(rows cacheRows, log obs.Log) *StatusCache {
 	return &StatusCache{
 		rows: rows, log: log.For(obs.Manager), hints: make(chan struct{}, 1),
@@ -57,7 +58,7 @@ func NewStatusCache(rows cacheRows, log obs.Log) *StatusCache {
 	}
 }
 
-// Hint makes the next read come sooner.
+// Hint brings the next read forward. It never blocks.
 func (c *StatusCache) Hint() {
 	select {
 	case c.hints <- struct{}{}:
@@ -72,17 +73,17 @@ func (c *StatusCache) run(ctx context.Context) {
 		if err := c.refresh(ctx); err != nil && ctx.Err() == nil {
 			failures++
 			if failures&(failures-1) == 0 {
-				c.log.Warn(obs.Unavailable, err, "failures", failures)
+				c.log.Warn("status cache unavailable", err, "failures", failures)
 			}
 		} else if failures > 0 {
-			c.log.Info(obs.Recovered, "failures", failures)
+			c.log.Info("status cache available again", "failures", failures)
 			failures = 0
 		}
-		timer := time.NewTimer(service.Jitter(refreshEvery, 0.1))
+		timer := time.NewTimer(service.Jitter(refreshInterval, 0.1))
 		select {
 		case <-timer.C:
 		case <-c.hints:
-			service.Sleep(ctx, hintPause)
+			service.Sleep(ctx, hintDelay)
 		case <-ctx.Done():
 		}
 		timer.Stop()
@@ -98,7 +99,7 @@ func (c *StatusCache) refresh(ctx context.Context) error {
 		return err
 	}
 	mark := c.restored()
-	if readAt.Sub(c.markedAt) >= markEvery {
+	if readAt.Sub(c.markedAt) >= markInterval {
 		if mark, err = c.rows.RestoreMark(ctx); err != nil {
 			return err
 		}
@@ -119,8 +120,8 @@ func (c *StatusCache) refresh(ctx context.Context) error {
 	return nil
 }
 
-// Status returns the status of a promotion and how old that knowledge is. A
-// promotion that is not among the active ones is "" .
+// Status returns the status of a promotion and the age of that knowledge. The
+// status is "" if the promotion is not active.
 func (c *StatusCache) Status(id reward.PromotionID) (reward.PromotionStatus, time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,7 +132,7 @@ func (c *StatusCache) Status(id reward.PromotionID) (reward.PromotionStatus, tim
 	return "", age
 }
 
-// job says for whom a call is, as far as the governor has to know.
+// job describes a promotion's calls for the governor.
 func (c *StatusCache) job(id reward.PromotionID) governor.Job {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,9 +142,9 @@ func (c *StatusCache) job(id reward.PromotionID) governor.Job {
 	return governor.Job{PromotionID: id}
 }
 
-// restoreDistrust is how long after a restore the rows are not believed when
-// they say that nobody was called: what was lost comes in again by then, and
-// the provider's memory of its keys is not relied on.
+// restoreDistrust is the time after a restore in which a row cannot prove that
+// its payout was never called: the backup may be older than the call. Lost
+// records arrive again within this time.
 const restoreDistrust = 24 * time.Hour
 
 func (c *StatusCache) restored() time.Time {
@@ -152,8 +153,8 @@ func (c *StatusCache) restored() time.Time {
 	return c.restoredAt
 }
 
-// DistrustBefore is the time up to which a first dispatch says nothing about
-// earlier calls: zero, or a day after the database was restored.
+// DistrustBefore returns the time before which a first dispatch does not
+// exclude earlier calls: a day after the database was restored, or zero.
 func (c *StatusCache) DistrustBefore() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,8 +164,8 @@ func (c *StatusCache) DistrustBefore() time.Time {
 	return c.restoredAt.Add(restoreDistrust)
 }
 
-// Alive says whether the view is young enough to hold on to entries: an
-// instance that cannot read the rows must let others claim them.
+// Alive reports whether the view is younger than the lease. An instance that
+// cannot read the rows must let other instances claim its entries.
 func (c *StatusCache) Alive(lease time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,10 +176,10 @@ func (c *StatusCache) Alive(lease time.Duration) bool {
 func (c *StatusCache) Views() map[reward.PromotionID]*store.PromotionView {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.views // replaced whole, never changed
+	return c.views // replaced at each read, never changed
 }
 
-// next is closed at the next good read.
+// next returns a channel that closes at the next good read.
 func (c *StatusCache) next() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,9 +18,9 @@ func TestDirect(t *testing.T) {
 	two := func(t *testing.T, p *ledgerProvider) (a *stage, b *Flow, other *queue.Memory) {
 		t.Helper()
 		a = newStage(t, p, nil)
-		a.with(func(cfg *FlowConfig) { cfg.Direct = true; cfg.MaxLen = 100_000 }, dropPublisher{})
+		a.with(func(cfg *Config) { cfg.Direct = true; cfg.MaxLen = 100_000 }, dropPublisher{})
 		other = queue.NewMemory()
-		b = a.second(a.store, func(cfg *FlowConfig) { cfg.Queue = other })
+		b = a.second(a.store, func(cfg *Config) { cfg.Queue = other })
 		return a, b, other
 	}
 	t.Run("TwoInstancesShareAndPayEverybodyOnce", func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestDirect(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.until("both at work", func(store.PromotionView) bool {
-				return len(s.flow.Manager.Pools()) == 1 && len(second.Manager.Pools()) == 1
+				return len(s.flow.manager.Pools()) == 1 && len(second.manager.Pools()) == 1
 			})
 			s.until("paid out", paidOut)
 			s.balance(900)
@@ -65,7 +65,7 @@ func TestDirect(t *testing.T) {
 			if err != nil || len(rows) != 20 {
 				t.Fatalf("dispatched %d, %v", len(rows), err)
 			}
-			if n := second.Intake.Producer.Enqueue(t.Context(), reward.Point, rows, now); n != 20 {
+			if n := second.intake.Producer.Enqueue(t.Context(), reward.Point, rows, now); n != 20 {
 				t.Fatalf("%d enqueued", n)
 			}
 			second.governor.Close()
@@ -92,11 +92,11 @@ func TestDirect(t *testing.T) {
 			if err != nil || len(rows) != 5 {
 				t.Fatalf("dispatched %d, %v", len(rows), err)
 			}
-			if n := s.flow.Intake.Producer.Enqueue(t.Context(), reward.Point, rows, past); n != 5 {
+			if n := s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows, past); n != 5 {
 				t.Fatalf("%d enqueued", n)
 			}
 			// This instance stands still for longer than half of X.
-			time.Sleep(testLimits().horizon()/2 + time.Second)
+			time.Sleep(testLimits().DispatchHorizon()/2 + time.Second)
 			s.start()
 			s.until("paid out", paidOut)
 			s.balance(5)
@@ -109,7 +109,7 @@ func TestDirect(t *testing.T) {
 		onFakeTime(t, func(t *testing.T) {
 			p := newProvider(nil)
 			s := newStage(t, p, nil)
-			s.with(func(cfg *FlowConfig) { cfg.Direct, cfg.MaxLen, cfg.Pool.InFlight = true, 100_000, 64 }, dropPublisher{})
+			s.with(func(cfg *Config) { cfg.Direct, cfg.MaxLen, cfg.Pool.InFlight = true, 100_000, 64 }, dropPublisher{})
 			defer s.close()
 			s.createAs(900, func(p *reward.Promotion) { p.RatePerSecond = 5 })
 			began := time.Now()
@@ -133,12 +133,12 @@ func TestDirect(t *testing.T) {
 			rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
 				PromotionID: promotion, From: reward.Ready, Limit: 30, MaxLen: 1000, Now: now,
 			})
-			if err != nil || s.flow.Intake.Producer.Enqueue(t.Context(), reward.Point, rows, now) != 30 {
+			if err != nil || s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows, now) != 30 {
 				t.Fatal(err)
 			}
 			s.move(reward.Running, reward.Paused)
 			s.start()
-			time.Sleep(2 * testLimits().horizon())
+			time.Sleep(2 * testLimits().DispatchHorizon())
 			s.move(reward.Paused, reward.Running)
 			s.until("paid out", paidOut)
 			s.balance(30)

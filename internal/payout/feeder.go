@@ -13,38 +13,41 @@ import (
 )
 
 const (
-	feedPause   = 20 * time.Millisecond // between rounds while there is work
-	feedWorkers = 4                     // promotions fed side by side
-	feedRounds  = 16                    // batches of one promotion before it is the others' turn
+	feedInterval = 20 * time.Millisecond // between rounds while there is work
+	feedWorkers  = 4                     // promotions fed in parallel
+	feedRounds   = 16                    // batches of one promotion in a round
 )
 
-// Feeder moves READY rows to QUEUED and into the stream, while the stream has
-// room: what does not fit waits in the database. It also takes RETRYING rows
-// that are due, whether their retry record came or not.
+// Feeder dispatches READY rows into their stream while it has capacity; the
+// other rows wait in the database. It also dispatches RETRYING rows that are
+// due, whether or not their retry record arrived.
 type Feeder struct {
 	service.Base
 	rows     store.Payouts
 	cache    *StatusCache
 	producer *Producer
-	maxLen   int // most QUEUED rows of a promotion
-	// own is how much of a promotion an instance dispatches to itself, when the
-	// queue is its own; nil = the queue is everybody's.
-	own func(v store.PromotionView) int
-	// taking says whether calls are opened at all; nil = always. While they are
-	// not, what is READY waits there.
-	taking  func() bool
-	room    chan struct{} // of one place: there may be room again
-	starved atomic.Bool   // something is READY and was not taken for lack of room
-	log     obs.Log
+	maxLen   int // maximum QUEUED rows of a promotion
+	// ownCapacity returns how many payouts of a promotion this instance may
+	// dispatch to its own queue. It is nil if all instances share the queue.
+	ownCapacity func(v store.PromotionView) int
+	// acceptsWork reports whether the governor accepts calls; nil means always.
+	// While it does not, nothing is dispatched to an own queue.
+	acceptsWork func() bool
+	room        chan struct{} // holds a hint that a stream may have capacity again
+	starved     atomic.Bool   // a READY row found no capacity in the latest round
+	log         obs.Log
 }
 
-// NewFeeder makes a feeder that works on what the cache says.
-// No more than maxLen payouts of a promotion are QUEUED at a time.
+// NewFeeder returns a feeder that works on the promotions of the cache and
+// keeps at most maxLen payouts of a promotion QUEUED.
 func NewFeeder(rows store.Payouts, cache *StatusCache, producer *Producer, maxLen int, log obs.Log) *Feeder {
-	return &Feeder{rows: rows, cache: cache, producer: producer, maxLen: maxLen, room: make(chan struct{}, 1), log: log.For(obs.Feeder)}
+	return &Feeder{
+		rows: rows, cache: cache, producer: producer, maxLen: maxLen,
+		room: make(chan struct{}, 1), log: log.For(obs.Feeder),
+	}
 }
 
-// Room hints that a stream may have room again.
+// Room hints that a stream may have capacity again. It never blocks.
 func (f *Feeder) Room() {
 	if !f.starved.Load() {
 		return
@@ -55,25 +58,24 @@ func (f *Feeder) Room() {
 	}
 }
 
-// run feeds until ctx ends: a round over all promotions that have something
-// to feed, in turn, then again.
+// run feeds all promotions in rounds until ctx ends.
 func (f *Feeder) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		fresh := f.cache.next()
 		if f.round(ctx) {
-			service.Sleep(ctx, feedPause)
+			service.Sleep(ctx, feedInterval)
 			continue
 		}
 		select {
 		case <-fresh:
 		case <-f.room:
-			service.Sleep(ctx, feedPause)
+			service.Sleep(ctx, feedInterval)
 		case <-ctx.Done():
 		}
 	}
 }
 
-// round feeds every promotion once; it says whether anything moved.
+// round feeds every running promotion once and reports whether any row moved.
 func (f *Feeder) round(ctx context.Context) bool {
 	var (
 		moved bool
@@ -109,23 +111,23 @@ func (f *Feeder) round(ctx context.Context) bool {
 	return moved
 }
 
-// feed dispatches up to rounds batches of a promotion, as far as there is
-// room, and returns how many rows the stream took. While one batch is being
-// added the next one is being dispatched.
+// feed dispatches up to rounds batches of a promotion while there is capacity
+// and returns how many rows the stream accepted. It dispatches the next batch
+// while the queue adds the previous one.
 func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.State, rounds int) int {
 	if v.Counts.Payouts[from] == 0 {
 		return 0
 	}
 	taken := 0
-	var adding chan int // the number that the latest add took
+	var adding chan int // the number of entries that the latest add accepted
 	for range rounds {
 		limit := store.BatchMax
-		if f.own != nil {
-			if f.taking != nil && !f.taking() {
+		if f.ownCapacity != nil {
+			if f.acceptsWork != nil && !f.acceptsWork() {
 				break
 			}
-			// The rows do not tell how much this instance holds.
-			limit = min(limit, f.own(v)-f.producer.Held(ctx, v))
+			// The rows do not show which instance has a QUEUED payout.
+			limit = min(limit, f.ownCapacity(v)-f.producer.Held(ctx, v))
 			if limit <= 0 {
 				break
 			}
@@ -136,7 +138,7 @@ func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.St
 		})
 		if err != nil {
 			if ctx.Err() == nil {
-				f.log.Warn(obs.Failed, err, "promotion_id", v.ID)
+				f.log.Warn("dispatching payouts failed", err, "promotion_id", v.ID)
 			}
 			break
 		}
@@ -145,8 +147,8 @@ func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.St
 			taken += n
 			adding = nil
 			if n == 0 {
-				// The stream takes nothing. These rows are added all the same:
-				// the queue's answer gives them back.
+				// The stream is full. Add these rows anyway: the producer
+				// returns what the queue refuses.
 				rounds = 0
 			}
 		}
@@ -156,7 +158,7 @@ func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.St
 		added := make(chan int, 1)
 		go func() { added <- f.producer.Enqueue(ctx, v.Type, rows, now) }()
 		adding = added
-		if rounds == 0 || len(rows) < limit || f.own != nil {
+		if rounds == 0 || len(rows) < limit || f.ownCapacity != nil {
 			break
 		}
 	}

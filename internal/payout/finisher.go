@@ -14,65 +14,68 @@ import (
 )
 
 const (
-	finishBatch   = 500                  // outcomes of one transaction
-	finishLinger  = 2 * time.Millisecond // wait for more of them
+	finishBatch   = 500                  // outcomes in one transaction
+	finishLinger  = 2 * time.Millisecond // wait for further outcomes
 	finishWorkers = 4
 )
 
 // Finisher writes outcomes in batches, acknowledges their entries after the
-// commit, and only then releases them. Dying before the commit leaves entries
-// to be claimed; dying after it leaves entries whose dispatch is settled, which
-// whoever claims them acknowledges.
+// commit, and then releases them. If it crashes before the commit, another
+// consumer claims the entries. If it crashes after the commit, another consumer
+// claims and acknowledges them, because their dispatch is settled.
 //
-// It stops last, after everybody who finishes through it.
+// It must stop after every part that hands it entries.
 type Finisher struct {
 	service.Base
-	rows  store.Payouts
-	queue queue.Queue
-	retry *RetryProcessor
-	lease time.Duration
-	log   obs.Log
-	work  chan finished
-	acks  chan *pool.Item
-	backs chan *pool.Item
-	// onDone hints that there may be room in the streams again, onBack that
-	// there is something READY.
-	onDone, onBack func()
-	metrics        *obs.Metrics
-	// hurry ends the tries of writes; what is not written is left to be claimed.
-	hurry  context.Context
-	giveUp context.CancelFunc
+	rows    store.Payouts
+	queue   queue.Queue
+	retry   *RetryProcessor
+	lease   time.Duration
+	log     obs.Log
+	work    chan finished
+	acks    chan *pool.Item
+	returns chan *pool.Item
+	// onDone hints that the streams may have capacity again, onReturn that
+	// there are READY rows.
+	onDone, onReturn func()
+	metrics          *obs.Metrics
+	// writing ends when writes must no longer be retried. Entries whose outcome
+	// is not written stay pending, to be claimed.
+	writing context.Context
+	giveUp  context.CancelFunc
 }
 
+// finished is an entry and the outcome of its dispatch.
 type finished struct {
 	item    *pool.Item
 	outcome store.Outcome
 }
 
-// NewFinisher makes a finisher that has retries published by retry; onDone is
-// called after each batch of outcomes, onBack after rows were given back.
-func NewFinisher(rows store.Payouts, q queue.Queue, retry *RetryProcessor, lease time.Duration, onDone, onBack func(), metrics *obs.Metrics, log obs.Log) *Finisher {
-	hurry, giveUp := context.WithCancel(context.Background())
+// NewFinisher returns a finisher that publishes retries through retry. It calls
+// onDone after each batch of outcomes and onReturn after returning rows to
+// READY.
+func NewFinisher(rows store.Payouts, q queue.Queue, retry *RetryProcessor, lease time.Duration, onDone, onReturn func(), metrics *obs.Metrics, log obs.Log) *Finisher {
+	writing, giveUp := context.WithCancel(context.Background())
 	return &Finisher{
-		hurry: hurry, giveUp: giveUp, onDone: onDone, onBack: onBack, metrics: metrics,
+		writing: writing, giveUp: giveUp, onDone: onDone, onReturn: onReturn, metrics: metrics,
 		rows: rows, queue: q, retry: retry, lease: lease, log: log.For(obs.Processor),
 		work: make(chan finished, 2*finishBatch), acks: make(chan *pool.Item, 2*finishBatch),
-		backs: make(chan *pool.Item, 2*finishBatch),
+		returns: make(chan *pool.Item, 2*finishBatch),
 	}
 }
 
-// run writes until ctx ends; by then nobody finishes any more.
+// run writes until ctx ends. By then nothing hands over entries any more.
 func (f *Finisher) run(ctx context.Context) {
 	var working sync.WaitGroup
 	for range finishWorkers {
 		working.Go(func() { inBatches(ctx, f.work, f.write) })
 	}
 	working.Go(func() { inBatches(ctx, f.acks, f.acknowledge) })
-	working.Go(func() { inBatches(ctx, f.backs, f.writeBack) })
+	working.Go(func() { inBatches(ctx, f.returns, f.writeReturns) })
 	working.Wait()
 }
 
-// inBatches gathers and uses batches until ctx ends.
+// inBatches gathers batches and passes them to use until ctx ends.
 func inBatches[T any](ctx context.Context, from <-chan T, use func(context.Context, []T)) {
 	for {
 		batch := gather(ctx, from)
@@ -83,8 +86,8 @@ func inBatches[T any](ctx context.Context, from <-chan T, use func(context.Conte
 	}
 }
 
-// gather waits for one value, then takes what comes within finishLinger, at
-// most finishBatch; nil when ctx has ended.
+// gather waits for a value, then collects further values for finishLinger, at
+// most finishBatch in all. It returns nil if ctx has ended.
 func gather[T any](ctx context.Context, from <-chan T) []T {
 	var batch []T
 	select {
@@ -108,29 +111,29 @@ func gather[T any](ctx context.Context, from <-chan T) []T {
 	return batch
 }
 
-// finish hands an outcome over; the item is released once it is safe.
+// finish hands over an outcome. The item is released after the commit.
 func (f *Finisher) finish(it *pool.Item, out store.Outcome) {
 	it.CallEnded()
 	f.work <- finished{it, out}
 }
 
-// ack hands over an entry whose dispatch is settled in the database.
+// ack hands over an entry whose dispatch the database has already settled.
 func (f *Finisher) ack(it *pool.Item) { f.acks <- it }
 
-// giveBack hands over an entry that its holder must not call: a claimed one, or
-// one of a pool that ends or a promotion that was paused. Its row returns to
-// READY, flagged as maybe called, and is dispatched anew under the same key.
-func (f *Finisher) giveBack(it *pool.Item) {
+// returnToReady hands over an entry that this consumer must not charge: it was
+// claimed, its pool ends, or its promotion is paused. Its row returns to READY
+// with MaybeCalled set and is dispatched again under the same key.
+func (f *Finisher) returnToReady(it *pool.Item) {
 	it.CallEnded()
-	f.backs <- it
+	f.returns <- it
 }
 
-// writeBack gives a batch back. A claimed entry has had a holder that let go of
-// it without a word; that is counted.
-func (f *Finisher) writeBack(ctx context.Context, items []*pool.Item) {
+// writeReturns returns a batch to READY. A claimed entry counts as a failed
+// delivery, because its previous owner recorded no outcome.
+func (f *Finisher) writeReturns(ctx context.Context, items []*pool.Item) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(f.hurry, cancel)()
+	defer context.AfterFunc(f.writing, cancel)()
 	for _, claimed := range []bool{true, false} {
 		var (
 			some []*pool.Item
@@ -150,7 +153,7 @@ func (f *Finisher) writeBack(ctx context.Context, items []*pool.Item) {
 		})
 		if err != nil {
 			if ctx.Err() == nil {
-				f.log.Warn(obs.Failed, err, "count", len(some))
+				f.log.Warn("returning payouts failed", err, "count", len(some))
 			}
 			for _, it := range some {
 				it.Release()
@@ -158,18 +161,18 @@ func (f *Finisher) writeBack(ctx context.Context, items []*pool.Item) {
 			continue
 		}
 		f.acknowledge(ctx, some)
-		f.log.Info(obs.GivenBack, "count", len(some), "claimed", claimed)
-		f.onBack()
+		f.log.Info("payouts returned to READY", "count", len(some), "claimed", claimed)
+		f.onReturn()
 	}
 }
 
-// write commits a batch, trying until it is written or the finisher gives up.
-// A batch that fails for its data is halved; one outcome that the database
-// cannot keep is left, for its entry to be claimed.
+// write commits a batch. It retries until the batch is written or the finisher
+// gives up. It halves a batch whose data the database refuses; the entry of a
+// single refused outcome stays pending.
 func (f *Finisher) write(ctx context.Context, batch []finished) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(f.hurry, cancel)()
+	defer context.AfterFunc(f.writing, cancel)()
 	outcomes := make([]store.Outcome, len(batch))
 	for i, b := range batch {
 		outcomes[i] = b.outcome
@@ -187,7 +190,7 @@ func (f *Finisher) write(ctx context.Context, batch []finished) {
 			return
 		}
 		if try&(try-1) == 0 {
-			f.log.Warn(obs.Failed, err, "count", len(batch), "tries", try+1)
+			f.log.Warn("writing outcomes failed", err, "count", len(batch), "attempt", try+1)
 		}
 		if reward.KindOf(err) == reward.KindInvalid || !service.Sleep(ctx, service.Backoff(try, 20*time.Millisecond, 2*time.Second)) {
 			for _, b := range batch {
@@ -216,8 +219,8 @@ func (f *Finisher) write(ctx context.Context, batch []finished) {
 	f.onDone()
 }
 
-// acknowledge removes entries whose dispatch is settled. When it fails they
-// stay pending: whoever claims them sees that and acknowledges.
+// acknowledge removes entries whose dispatch is settled. If it fails, they stay
+// pending, and the consumer that claims them acknowledges them.
 func (f *Finisher) acknowledge(ctx context.Context, items []*pool.Item) {
 	ids := make(map[queue.Stream][]string, 1)
 	for _, it := range items {
@@ -225,7 +228,7 @@ func (f *Finisher) acknowledge(ctx context.Context, items []*pool.Item) {
 	}
 	for s, list := range ids {
 		if err := f.queue.Ack(ctx, s, list); err != nil && ctx.Err() == nil {
-			f.log.Warn(obs.Unavailable, err, "promotion_id", s.PromotionID, "count", len(list))
+			f.log.Warn("acknowledging entries failed", err, "promotion_id", s.PromotionID, "count", len(list))
 		}
 	}
 	for _, it := range items {

@@ -1,7 +1,7 @@
-// Package payout is the flow of money out: targets come in by file or Kafka,
-// become rows, are dispatched into streams, called at the provider, and end in
-// one final state each. The steps are those of the payout protocol
-// (docs/architecture.md); every border repeats, and its far side is idempotent.
+// Package payout pays targets. It saves them as rows, dispatches the rows into
+// streams, charges the provider and records one final state for each payout.
+// docs/architecture.md describes the steps. Every step may be repeated: its
+// receiver is idempotent.
 package payout
 
 import (
@@ -20,70 +20,64 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// FlowConfig is what the flow is made of.
-type FlowConfig struct {
+// Config configures a Flow.
+type Config struct {
 	Store    store.Store
 	Queue    queue.Queue
 	Bus      *bus.Client
 	Provider Provider
-	// Pool sizes the consumer pools; Queue, Handler, Alive, Metrics and Log are
-	// filled in.
+	// Pool sizes the consumer pools. New sets Queue, Handler, Alive, Taking,
+	// Metrics and Log.
 	Pool pool.Config
-	// Governor bounds the calls; Metrics and Log are filled in.
+	// Governor limits the calls. New sets Metrics and Log.
 	Governor governor.Config
-	// MaxLen bounds each stream, in entries.
+	// MaxLen limits the entries of each stream.
 	MaxLen int
 	Limits Limits
-	// Direct works without streams (redis.stream.enabled: false): Queue lives in
-	// this process, and so does each other instance's; an instance works off
-	// what it has dispatched itself. See docs/adr/0007.
+	// Direct works without streams (redis.stream.enabled: false): each instance
+	// has a queue in its own process and pays what it dispatched itself. See
+	// docs/adr/0007.
 	Direct bool
-	// QueueIsLocal says that the queue lives in this process and starts empty:
-	// whatever was dispatched before is dispatched anew.
+	// QueueIsLocal means that the only queue lives in this process and starts
+	// empty. Start returns everything that was dispatched before to READY.
 	QueueIsLocal bool
-	// ApprovalAbove is what a promotion may be worth without the approval of a
-	// second person; 0 = anything.
+	// ApprovalAbove is the value above which a running promotion without a
+	// second person's approval is paused, in minor units. Zero means no limit.
 	ApprovalAbove reward.Amount
-	// Start starts a promotion whose time has come; nil = nobody does.
+	// Start starts a scheduled promotion. If it is nil, none is started.
 	Start func(ctx context.Context, id reward.PromotionID) error
-	// ReconcileEvery is how often the books are checked; 0 = a minute.
-	ReconcileEvery time.Duration
-	// WebhookSecret signs what webhooks are told; "" = nothing is.
-	WebhookSecret string
-	// Ingest, Payout and Housekeeping are the roles this instance plays.
+	// Ingest, Payout and Housekeeping are the roles that this instance runs.
 	Ingest, Payout, Housekeeping bool
 	Metrics                      *obs.Metrics
 	Log                          obs.Log
 }
 
-// directMaxLen bounds what an instance has dispatched of a promotion to itself,
-// when there are no streams.
+// directMaxLen limits the payouts of one promotion that an instance dispatches
+// to its own queue when there are no streams.
 const directMaxLen = 10_000
 
-// Flow starts and stops the parts of the payout flow in order.
+// Flow starts and stops the parts that pay, in order. Its methods are safe for
+// concurrent use.
 type Flow struct {
-	cfg      FlowConfig
-	Intake   *Intake
-	Cache    *StatusCache
-	Manager  *pool.Manager
-	governor *governor.Governor
-	finisher *Finisher
-	retry    *RetryProcessor
-	feeder   *Feeder
-	sweeper  *Sweeper
-	settler  *Settler
-	guard    *Guard
-	webhooks *WebhookSender
-	// Reconciler compares the books, also on demand.
-	Reconciler *Reconciler
-	listeners  []interface {
+	cfg       Config
+	intake    *Intake
+	cache     *StatusCache
+	manager   *pool.Manager
+	governor  *governor.Governor
+	finisher  *Finisher
+	retry     *RetryProcessor
+	feeder    *Feeder
+	sweeper   *Sweeper
+	settler   *Settler
+	guard     *Guard
+	listeners []interface {
 		Start(ctx context.Context)
 		Stop()
 	}
 }
 
-// NewFlow wires the parts; nothing runs yet.
-func NewFlow(cfg FlowConfig) (*Flow, error) {
+// New connects the parts. Nothing runs until Start.
+func New(cfg Config) (*Flow, error) {
 	publisher := bus.NewPublisher(cfg.Bus)
 	f := wire(cfg, publisher)
 	if err := f.listen(publisher); err != nil {
@@ -93,67 +87,57 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 	return f, nil
 }
 
-// wire makes every part but the listeners.
-func wire(cfg FlowConfig, publisher Publisher) *Flow {
+// wire creates every part except the listeners.
+func wire(cfg Config, publisher bus.Publisher) *Flow {
 	cfg.Limits.direct = cfg.Direct
 	f := &Flow{cfg: cfg}
-	f.Cache = NewStatusCache(cfg.Store, cfg.Log)
+	f.cache = NewStatusCache(cfg.Store, cfg.Log)
 	producer := &Producer{
 		Queue: cfg.Queue, Rows: cfg.Store, MaxLen: cfg.MaxLen,
-		Horizon: cfg.Limits.horizon(), Lease: cfg.Limits.Lease, Log: cfg.Log,
+		Horizon: cfg.Limits.DispatchHorizon(), Lease: cfg.Limits.Lease, Log: cfg.Log,
 	}
-	f.Intake = &Intake{Rows: cfg.Store, Producer: producer, MaxLen: cfg.MaxLen}
+	f.intake = &Intake{Rows: cfg.Store, Producer: producer, MaxLen: cfg.MaxLen}
 	if cfg.Direct {
-		f.Intake.MaxLen = 0 // what is saved waits for a feeder with room
+		f.intake.MaxLen = 0 // saved targets wait until a feeder has capacity
 	}
 	f.retry = NewRetryProcessor(publisher, cfg.Store, producer, cfg.Log)
-	f.feeder = NewFeeder(cfg.Store, f.Cache, producer, cfg.MaxLen, cfg.Log)
+	f.feeder = NewFeeder(cfg.Store, f.cache, producer, cfg.MaxLen, cfg.Log)
 	if cfg.Direct {
-		f.feeder.taking = func() bool { return f.governor.Taking() }
-		f.feeder.own = f.own
+		f.feeder.acceptsWork = func() bool { return f.governor.Taking() }
+		f.feeder.ownCapacity = f.ownCapacity
 	}
-	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease, f.feeder.Room, f.Cache.Hint, cfg.Metrics, cfg.Log)
+	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease,
+		f.feeder.Room, f.cache.Hint, cfg.Metrics, cfg.Log)
 	cfg.Governor.Metrics, cfg.Governor.Log = cfg.Metrics, cfg.Log
 	f.governor = governor.New(cfg.Governor)
 	cfg.Pool.Taking = f.governor.Taking
 	cfg.Pool.Queue, cfg.Pool.Metrics, cfg.Pool.Log = cfg.Queue, cfg.Metrics, cfg.Log
-	cfg.Pool.Alive = func() bool { return f.Cache.Alive(cfg.Limits.Lease) }
+	cfg.Pool.Alive = func() bool { return f.cache.Alive(cfg.Limits.Lease) }
 	cfg.Pool.Handler = &Processor{
-		Store: cfg.Store, Provider: cfg.Provider, Governor: f.governor, Cache: f.Cache, Finisher: f.finisher,
+		Store: cfg.Store, Provider: cfg.Provider, Governor: f.governor, Cache: f.cache, Finisher: f.finisher,
 		Limits: cfg.Limits, Metrics: cfg.Metrics, Log: cfg.Log,
 	}
-	f.Manager = pool.NewManager(cfg.Pool)
-	f.sweeper = NewSweeper(cfg.Store, cfg.Queue, f.Cache, f.Manager, cfg.Limits, cfg.Metrics, cfg.Log)
-	f.settler = NewSettler(cfg.Store, cfg.Provider, f.governor, f.Cache, cfg.Limits, cfg.Log)
-	f.guard = NewGuard(GuardConfig{Store: cfg.Store, Cache: f.Cache, ApprovalAbove: cfg.ApprovalAbove, Start: cfg.Start, Log: cfg.Log})
-	var charges Charges
-	if list, has := cfg.Provider.(Charges); has { // not every provider lists them
-		charges = &governedCharges{list, f.governor, f.Cache}
-	}
-	var streams queue.Queue
-	if !cfg.Direct {
-		streams = cfg.Queue // another instance's cannot be looked into
-	}
-	f.Reconciler = NewReconciler(ReconcilerConfig{
-		Store: cfg.Store, Queue: streams, Charges: charges, Cache: f.Cache, Instance: cfg.Pool.Instance,
-		Interval: cfg.ReconcileEvery, Limits: cfg.Limits, Metrics: cfg.Metrics, Log: cfg.Log,
+	f.manager = pool.NewManager(cfg.Pool)
+	f.sweeper = NewSweeper(cfg.Store, cfg.Queue, f.cache, f.manager, cfg.Limits, cfg.Metrics, cfg.Log)
+	f.settler = NewSettler(cfg.Store, cfg.Provider, f.governor, f.cache, cfg.Limits, cfg.Log)
+	f.guard = NewGuard(GuardConfig{
+		Store: cfg.Store, Cache: f.cache, ApprovalAbove: cfg.ApprovalAbove, Start: cfg.Start, Log: cfg.Log,
 	})
-	f.webhooks = NewWebhookSender(WebhookConfig{Rows: cfg.Store, Secret: cfg.WebhookSecret, Metrics: cfg.Metrics, Log: cfg.Log})
-	f.Cache.onRefresh = func(views []store.PromotionView) {
+	f.cache.onRefresh = func(views []store.PromotionView) {
 		for _, v := range views {
 			if v.Status == reward.Paused || v.Status == reward.PromotionCancelled {
 				f.governor.Kick(v.ID)
 			}
 		}
 		if cfg.Payout {
-			f.Manager.Converge(f.specs(views))
+			f.manager.Converge(f.specs(views))
 		}
 	}
 	return f
 }
 
-// listen makes the listeners of the roles.
-func (f *Flow) listen(publisher Publisher) error {
+// listen creates the listeners that the roles need.
+func (f *Flow) listen(publisher bus.Publisher) error {
 	cfg := f.cfg
 	if cfg.Payout {
 		for _, k := range kinds {
@@ -169,17 +153,18 @@ func (f *Flow) listen(publisher Publisher) error {
 	}
 	if cfg.Ingest {
 		for _, k := range kinds {
-			l := NewPublishListener(k.promotionType, cfg.Store, f.Intake, cfg.Bus, publisher, f.Cache.Hint, cfg.Log)
+			l := NewPublishListener(k.promotionType, cfg.Store, f.intake, cfg.Bus, publisher, f.cache.Hint, cfg.Log)
 			l.starts = cfg.Direct
 			listener, err := bus.NewListener(cfg.Bus, bus.ListenerConfig{
-				Group: k.publishGroup, Topic: k.publishTopic, Handle: l.ProcessTopicMessages, Offsets: l.Offsets, Log: cfg.Log,
+				Group: k.publishGroup, Topic: k.publishTopic, Handle: l.ProcessTopicMessages,
+				Offsets: l.Offsets, Log: cfg.Log,
 			})
 			if err != nil {
 				return err
 			}
 			f.listeners = append(f.listeners, listener)
 		}
-		started := NewStartedListener(cfg.Store, publisher, f.Cache.Hint, cfg.Log)
+		started := NewStartedListener(cfg.Store, publisher, f.cache.Hint, cfg.Log)
 		broadcast, err := bus.NewBroadcast(cfg.Bus, bus.BroadcastConfig{
 			Topic: bus.TopicStarted, Handle: started.ProcessTopicMessages, Log: cfg.Log,
 		})
@@ -191,32 +176,43 @@ func (f *Flow) listen(publisher Publisher) error {
 	return nil
 }
 
-// Hint says that a promotion's row has changed.
-func (f *Flow) Hint(reward.PromotionID) { f.Cache.Hint() }
+// Hint tells the flow that a promotion's row has changed. It never blocks.
+func (f *Flow) Hint(reward.PromotionID) { f.cache.Hint() }
 
-// Start runs the parts until Stop.
+// Views returns the active promotions as of the latest read.
+func (f *Flow) Views() map[reward.PromotionID]*store.PromotionView { return f.cache.Views() }
+
+// Pools returns the state of this instance's pools.
+func (f *Flow) Pools() []pool.Status { return f.manager.Pools() }
+
+// Save writes at most store.BatchMax targets of promotions of type t and
+// enqueues those that became QUEUED; see Intake.
+func (f *Flow) Save(ctx context.Context, t reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
+	return f.intake.Save(ctx, t, p)
+}
+
+// Start runs the parts in the background until Stop. It fails only if it cannot
+// return earlier dispatches to READY.
 func (f *Flow) Start(ctx context.Context) error {
 	if f.cfg.QueueIsLocal {
 		if err := f.sweeper.SweepAll(ctx); err != nil {
-			return fmt.Errorf("return what was dispatched before the restart: %w", err)
+			return fmt.Errorf("return earlier dispatches to READY: %w", err)
 		}
 	}
 	start := func(b *service.Base, run func(context.Context)) { b.Start(context.WithoutCancel(ctx), run) }
-	start(&f.Cache.Base, f.Cache.run)
+	start(&f.cache.Base, f.cache.run)
 	if f.cfg.Payout {
 		start(&f.finisher.Base, f.finisher.run)
 		start(&f.retry.Base, f.retry.run)
-		f.Manager.Run(context.WithoutCancel(ctx))
+		f.manager.Run(context.WithoutCancel(ctx))
 		start(&f.feeder.Base, f.feeder.run)
 	}
 	if f.cfg.Housekeeping {
 		start(&f.sweeper.Base, f.sweeper.run)
-		if f.cfg.Provider != nil { // without one there is nobody to ask
+		if f.cfg.Provider != nil {
 			start(&f.settler.Base, f.settler.run)
 		}
 		start(&f.guard.Base, f.guard.run)
-		start(&f.Reconciler.Base, f.Reconciler.run)
-		start(&f.webhooks.Base, f.webhooks.run)
 	}
 	for _, l := range f.listeners {
 		l.Start(context.WithoutCancel(ctx))
@@ -224,8 +220,8 @@ func (f *Flow) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the flow: first what takes work in, then what does it, last what
-// records it. Nothing is lost by it, however it goes.
+// Stop ends the flow: first the parts that accept work, then those that do it,
+// then those that record it. If it is cut short, no payout is lost.
 func (f *Flow) Stop() {
 	var listening sync.WaitGroup
 	for _, l := range f.listeners {
@@ -237,48 +233,44 @@ func (f *Flow) Stop() {
 	f.sweeper.Stop()
 	f.settler.Stop()
 	f.guard.Stop()
-	// What they have open must not add to the time of the pools.
-	var aside sync.WaitGroup
-	aside.Go(f.Reconciler.Stop)
-	aside.Go(f.webhooks.Stop)
-	// A database that is away must not hold up the end: what could not be
-	// written in time is left in the stream.
+	// An unavailable database must not delay the stop: outcomes that cannot be
+	// written in time stay pending in the stream.
 	late := time.AfterFunc(2*f.cfg.Pool.StopTimeout+time.Second, f.finisher.giveUp)
-	f.Manager.StopAll()
+	f.manager.StopAll()
 	late.Stop()
-	aside.Wait()
 	f.governor.Close()
 	f.finisher.Stop()
-	f.Cache.Stop()
+	f.cache.Stop()
 }
 
-// own is how much of a promotion this instance dispatches to itself, without
-// streams: what it may have open twice over, and no more than its part of a rate
-// lets through within a quarter of X, as what is called later is given back.
-func (f *Flow) own(v store.PromotionView) int {
-	n := min(2*f.Manager.Capacity(specOf(v)), directMaxLen)
+// ownCapacity returns how many payouts of a promotion this instance may
+// dispatch to its own queue: twice its concurrent calls, but no more than its
+// share of the rates allows within a quarter of the dispatch horizon. Older
+// ones would be returned uncalled.
+func (f *Flow) ownCapacity(v store.PromotionView) int {
+	n := min(2*f.manager.Capacity(specOf(v)), directMaxLen)
 	instances := 1
 	if f.cfg.Governor.Instances != nil {
 		instances = f.cfg.Governor.Instances()
 	}
 	for _, rate := range []int{f.cfg.Governor.RatePerSecond, v.RatePerSecond} {
 		if rate > 0 {
-			part := float64(rate) / float64(instances) * (f.cfg.Limits.horizon() / 4).Seconds()
+			part := float64(rate) / float64(instances) * (f.cfg.Limits.DispatchHorizon() / 4).Seconds()
 			n = min(n, max(int(part), 1))
 		}
 	}
 	return n
 }
 
-// specs says what pools there should be.
+// specs returns the pools that should run.
 func (f *Flow) specs(views []store.PromotionView) []pool.Spec {
 	out := make([]pool.Spec, 0, len(views))
 	for _, v := range views {
 		s := specOf(v)
 		if f.cfg.Direct && !s.Work {
-			// The rows do not know of what is left here of older dispatches; it has
-			// to be cleared away.
-			s.Work = f.Intake.Producer.Held(context.Background(), v) > 0
+			// The rows do not show entries of older dispatches, which a pool
+			// must still remove from this queue.
+			s.Work = f.intake.Producer.Held(context.Background(), v) > 0
 		}
 		out = append(out, s)
 	}
@@ -291,7 +283,7 @@ func specOf(v store.PromotionView) pool.Spec {
 		total = max(total, *v.ExpectedCount)
 	}
 	return pool.Spec{
-		Stream: streamOf(v), Total: total, Consumers: v.ConsumersPerInstance,
+		Stream: queue.StreamOf(v.Promotion), Total: total, Consumers: v.ConsumersPerInstance,
 		Work:   v.Counts.Payouts[reward.Queued] > 0,
 		Paused: v.Status == reward.Paused,
 		Final:  v.Status == reward.Completed || v.Status == reward.PromotionCancelled,

@@ -127,7 +127,7 @@ func newStage(t *testing.T, p *ledgerProvider, wrap func(store.Store, queue.Queu
 	if wrap != nil {
 		faultyRows, faultyQueue = wrap(rows, s.queue)
 	}
-	s.flow = wire(FlowConfig{
+	s.flow = wire(Config{
 		Store: faultyRows, Queue: faultyQueue, Provider: p,
 		Pool: pool.Config{
 			Instance: "test", MinConsumers: 1, MaxConsumers: 4, InFlight: 8, BatchSize: 4,
@@ -166,7 +166,7 @@ func (s *stage) move(from, to reward.PromotionStatus) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.flow.Cache.Hint()
+	s.flow.cache.Hint()
 }
 
 func (s *stage) start() {
@@ -438,7 +438,7 @@ func TestFlow(t *testing.T) {
 			if err != nil || len(rows) != 5 {
 				t.Fatalf("PayoutDispatch = %d rows, %v", len(rows), err)
 			}
-			if n := s.flow.Intake.Producer.Enqueue(t.Context(), reward.Point, rows, now); n != 5 {
+			if n := s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows, now); n != 5 {
 				t.Fatalf("Enqueue = %d", n)
 			}
 			dead := queue.Stream{Type: reward.Point, PromotionID: promotion}

@@ -193,7 +193,7 @@ func TestGuard(t *testing.T) {
 	t.Run("WhatIsWorthTooMuchWaitsForASecondPerson", func(t *testing.T) {
 		onFakeTime(t, func(t *testing.T) {
 			s := newStage(t, newProvider(nil), nil)
-			s.with(func(cfg *FlowConfig) { cfg.ApprovalAbove = 1000 }, dropPublisher{})
+			s.with(func(cfg *Config) { cfg.ApprovalAbove = 1000 }, dropPublisher{})
 			defer s.close()
 			s.createAs(10, func(p *reward.Promotion) { p.CreatedBy = "ann" })
 			s.start()
@@ -209,7 +209,7 @@ func TestGuard(t *testing.T) {
 		onFakeTime(t, func(t *testing.T) {
 			s := newStage(t, newProvider(nil), nil)
 			var started time.Time
-			s.with(func(cfg *FlowConfig) {
+			s.with(func(cfg *Config) {
 				cfg.Start = func(_ context.Context, id reward.PromotionID) error {
 					if id == promotion && started.IsZero() {
 						started = time.Now()
@@ -290,7 +290,7 @@ func TestGuard(t *testing.T) {
 	t.Run("NobodyThereToPayIsNoSpentBudget", func(t *testing.T) {
 		onFakeTime(t, func(t *testing.T) {
 			s := newStage(t, newProvider(nil), nil)
-			s.with(func(cfg *FlowConfig) { cfg.Payout = false }, dropPublisher{})
+			s.with(func(cfg *Config) { cfg.Payout = false }, dropPublisher{})
 			defer s.close()
 			s.createAs(10, func(p *reward.Promotion) { p.MaxAmount = 1_000_000 })
 			s.start()
@@ -331,7 +331,7 @@ func TestRestoreMark(t *testing.T) {
 				s := newStage(t, p, nil)
 				var sick atomic.Bool
 				sick.Store(true)
-				s.with(func(cfg *FlowConfig) { cfg.Provider = sickLookups{p, &sick, answer} }, dropPublisher{})
+				s.with(func(cfg *Config) { cfg.Provider = sickLookups{p, &sick, answer} }, dropPublisher{})
 				defer s.close()
 				if err := s.store.RestoreMarkSet(t.Context(), time.Now()); err != nil {
 					t.Fatal(err)

@@ -10,30 +10,26 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// saver is the way into the database for targets, from wherever they come.
-type saver interface {
-	Save(ctx context.Context, t reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error)
-}
-
-// Intake saves targets and enqueues those that may be paid at once.
+// Intake saves targets and enqueues those that may be paid immediately.
 type Intake struct {
 	Rows     store.Payouts
 	Producer *Producer
 	MaxLen   int
 }
 
-// Save writes at most store.BatchMax rows of promotions of type t (see
-// store.Payouts.PayoutSave) and enqueues those that became QUEUED. Dying between the two leaves QUEUED rows
-// for the sweeper. Now and MaxLen are filled in. [saveResult, enqueueToStream]
+// Save writes at most store.BatchMax rows of promotions of type t and enqueues
+// those that became QUEUED; see store.Payouts.PayoutSave. It sets Now and
+// MaxLen. After a crash between the two steps, the sweeper returns the QUEUED
+// rows.
 func (in *Intake) Save(ctx context.Context, t reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
 	p.Now, p.MaxLen = time.Now(), in.MaxLen
 	res, err := in.Rows.PayoutSave(ctx, p)
 	if err != nil {
 		return res, err
 	}
-	// One add per promotion, in the order in which they came.
+	// One add per promotion, in the order of arrival.
 	slices.SortStableFunc(res.Queued, func(a, b reward.Payout) int { return cmp.Compare(a.PromotionID, b.PromotionID) })
-	// Whoever has asked for the save may go; the rows are QUEUED all the same.
+	// The rows are QUEUED even if the caller has left.
 	in.Producer.Enqueue(context.WithoutCancel(ctx), t, res.Queued, p.Now)
 	return res, nil
 }

@@ -8,15 +8,14 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Provider is the Money API as the flow needs it.
-// [CampaignMoneyApiCallService]
+// Provider charges and looks up payouts. Its methods are called concurrently.
 type Provider interface {
 	ChargePoint(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer
 	ChargeVoucher(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer
 	Lookup(ctx context.Context, p reward.PromotionID, t reward.TargetID) money.LookupResult
 }
 
-// kind is what differs between the types of promotion.
+// kind holds what differs between the types of promotion.
 type kind struct {
 	promotionType reward.PromotionType
 	publishTopic  string
@@ -26,7 +25,7 @@ type kind struct {
 	charge        func(p Provider, ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer
 }
 
-// pointKind pays points. [CampaignPromotionPointProcessor]
+// pointKind pays points.
 var pointKind = kind{
 	promotionType: reward.Point,
 	publishTopic:  bus.TopicPointPublish,
@@ -36,7 +35,7 @@ var pointKind = kind{
 	charge:        Provider.ChargePoint,
 }
 
-// voucherKind gives vouchers. [CampaignPromotionVoucherProcessor]
+// voucherKind issues vouchers.
 var voucherKind = kind{
 	promotionType: reward.Voucher,
 	publishTopic:  bus.TopicVoucherPublish,
@@ -48,7 +47,7 @@ var voucherKind = kind{
 
 var kinds = []kind{pointKind, voucherKind}
 
-// kindOf finds the kind of a type. [CampaignPromotionProcessorResolver]
+// kindOf returns the kind of a promotion type.
 func kindOf(t reward.PromotionType) kind {
 	if t == reward.Voucher {
 		return voucherKind

@@ -12,41 +12,41 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// PublishListener turns the records of one publish topic into rows. A record
-// that cannot be read, or whose data the database refuses, goes to the dead
-// letters with its bytes and never blocks the rest.
-// [CampaignPointPromotionListener, CampaignVoucherPromotionListener]
+// PublishListener saves the records of one publish topic as rows. A record that
+// cannot be parsed, or whose data the database refuses, becomes a dead letter
+// with its bytes and blocks no other record.
 type PublishListener struct {
 	kind      kind
 	store     store.Store
 	intake    *Intake
 	logs      logs
-	publisher Publisher // for the .dlq topic
+	publisher bus.Publisher // for the .dlq topic
 	hint      func()
-	starts    bool // the first record of a promotion that only Kafka knows starts it
+	starts    bool // the first record starts a promotion that only Kafka registered
 	log       obs.Log
 
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the fields below
 	known map[reward.PromotionID]reward.PromotionType
-	logID string // of the log that records come from, since the last assignment
+	logID string // of the log that the records come from, since the last assignment
 }
 
-// logs tells which log is behind a topic.
+// logs returns the id of the log behind a topic.
 type logs interface {
 	LogID(ctx context.Context, topic string) (string, error)
 }
 
 const knownMax = 10_000 // promotions remembered by a listener
 
-// NewPublishListener makes the listener of a type's publish topic.
-func NewPublishListener(t reward.PromotionType, s store.Store, in *Intake, ids logs, p Publisher, hint func(), log obs.Log) *PublishListener {
+// NewPublishListener returns the listener of a type's publish topic.
+func NewPublishListener(t reward.PromotionType, s store.Store, in *Intake, ids logs, p bus.Publisher, hint func(), log obs.Log) *PublishListener {
 	return &PublishListener{
 		kind: kindOf(t), store: s, intake: in, logs: ids, publisher: p, hint: hint, log: log.For(obs.Listener),
 		known: make(map[reward.PromotionID]reward.PromotionType),
 	}
 }
 
-// Offsets tells where to go on reading: behind what is saved, of this very log.
+// Offsets returns the offsets at which to continue: after the saved records of
+// this log.
 func (l *PublishListener) Offsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	id, err := l.logs.LogID(ctx, topic)
 	if err != nil {
@@ -58,15 +58,15 @@ func (l *PublishListener) Offsets(ctx context.Context, topic string) (map[int32]
 	return l.store.OffsetsGet(ctx, id)
 }
 
-// parsed is a record that could be read.
+// parsed is a record with its message.
 type parsed struct {
 	record  bus.Record
 	message reward.PublishMessage
 }
 
 // ProcessTopicMessages saves a batch of records: rows, dead letters and the
-// offsets behind them in one transaction, then the stream. When it returns nil
-// everything is safe. [processTopicMessage]
+// next offsets in one transaction, then stream entries. When it returns nil,
+// everything is stored.
 func (l *PublishListener) ProcessTopicMessages(ctx context.Context, records []bus.Record) error {
 	for len(records) > 0 {
 		chunk := records[:min(len(records), store.BatchMax)]
@@ -79,6 +79,7 @@ func (l *PublishListener) ProcessTopicMessages(ctx context.Context, records []bu
 	return nil
 }
 
+// process saves at most store.BatchMax records.
 func (l *PublishListener) process(ctx context.Context, records []bus.Record) error {
 	var (
 		good []parsed
@@ -103,16 +104,16 @@ func (l *PublishListener) process(ctx context.Context, records []bus.Record) err
 		l.forget()
 		return err
 	}
-	if err := bury(ctx, l.store, conflicts); err != nil {
+	if err := storeDead(ctx, l.store, conflicts); err != nil {
 		return err
 	}
 	bus.PublishDead(ctx, l.publisher, l.log, append(dead, conflicts...))
-	l.log.Debug(obs.Saved, "topic", l.kind.publishTopic, "count", len(good), "dead", len(dead))
+	l.log.Debug("records saved", "topic", l.kind.publishTopic, "count", len(good), "dead", len(dead))
 	return nil
 }
 
-// register makes sure that every promotion named exists, and sorts out records
-// of the other type.
+// register creates the promotions that do not exist and separates the records
+// whose promotion has the other type.
 func (l *PublishListener) register(ctx context.Context, good []parsed) ([]parsed, []bus.DeadRecord, error) {
 	var unknown []store.Registration
 	l.mu.Lock()
@@ -167,8 +168,8 @@ func (l *PublishListener) register(ctx context.Context, good []parsed) ([]parsed
 	return mine, dead, nil
 }
 
-// start starts the promotions that only Kafka knows, where their first record
-// does that. A DRAFT of the API waits for a person.
+// start starts promotions that only Kafka registered, if their first record
+// does that. A DRAFT from the API waits for an operator.
 func (l *PublishListener) start(ctx context.Context, promotions []reward.Promotion) error {
 	if !l.starts {
 		return nil
@@ -189,15 +190,16 @@ func (l *PublishListener) start(ctx context.Context, promotions []reward.Promoti
 	return nil
 }
 
+// forget drops the known promotions.
 func (l *PublishListener) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clear(l.known)
 }
 
-// save writes a batch. One that fails for its data is halved until the culprit
-// stands alone and goes to the dead letters. The offsets go with the last
-// part, so that dying in between repeats records, which is harmless.
+// save writes a batch. It halves a batch whose data the database refuses, until
+// the refused record is alone and becomes a dead letter. The offsets go with
+// the last part, so a crash in between repeats records, which changes nothing.
 func (l *PublishListener) save(ctx context.Context, good []parsed, dead []bus.DeadRecord, offsets []store.Offset) (conflicts []bus.DeadRecord, err error) {
 	params := store.PayoutSaveParams{Offsets: offsets, DeadLetters: bus.Letters(dead)}
 	for _, g := range good {
@@ -210,7 +212,7 @@ func (l *PublishListener) save(ctx context.Context, good []parsed, dead []bus.De
 			if o == store.Conflict {
 				conflicts = append(conflicts, bus.DeadRecord{
 					Record: good[i].record, Reason: reward.CodeConflict,
-					Detail: fmt.Sprintf("target %s is known in promotion %s with another amount, user or code", good[i].message.TargetID, good[i].message.PromotionID),
+					Detail: fmt.Sprintf("target %s exists in promotion %s with another amount, user or voucher code", good[i].message.TargetID, good[i].message.PromotionID),
 				})
 			}
 		}
@@ -232,6 +234,7 @@ func (l *PublishListener) save(ctx context.Context, good []parsed, dead []bus.De
 	return append(first, second...), err
 }
 
+// rowOf returns the row of a message.
 func rowOf(m reward.PublishMessage) store.NewPayout {
 	return store.NewPayout{
 		PromotionID: m.PromotionID, TargetID: m.TargetID, SummaryID: m.SummaryID,
@@ -239,7 +242,7 @@ func rowOf(m reward.PublishMessage) store.NewPayout {
 	}
 }
 
-// nextOffsets is, per partition, the offset behind the last record.
+// nextOffsets returns the offset after the last record of each partition.
 func (l *PublishListener) nextOffsets(records []bus.Record) []store.Offset {
 	l.mu.Lock()
 	id := l.logID
@@ -255,22 +258,23 @@ func (l *PublishListener) nextOffsets(records []bus.Record) []store.Offset {
 	return out
 }
 
-// StartedListener registers promotions that have begun: DRAFT → RUNNING,
-// nothing else. Every instance reads the topic whole, so that one that joins
-// late learns of them. [CampaignPromotionStartedListener]
+// StartedListener registers and starts the promotions that the started topic
+// announces. Every instance reads the whole topic, so that a late one misses
+// none.
 type StartedListener struct {
 	store     store.Store
-	publisher Publisher
+	publisher bus.Publisher
 	hint      func()
 	log       obs.Log
 }
 
-// NewStartedListener makes the listener of the started topic.
-func NewStartedListener(s store.Store, p Publisher, hint func(), log obs.Log) *StartedListener {
+// NewStartedListener returns the listener of the started topic.
+func NewStartedListener(s store.Store, p bus.Publisher, hint func(), log obs.Log) *StartedListener {
 	return &StartedListener{store: s, publisher: p, hint: hint, log: log.For(obs.Listener)}
 }
 
-// ProcessTopicMessages registers what a batch of records announces.
+// ProcessTopicMessages registers the promotions that a batch of records
+// announces.
 func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bus.Record) error {
 	var (
 		rs   []store.Registration
@@ -283,7 +287,9 @@ func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bu
 			dead = append(dead, bus.DeadRecord{Record: r, Reason: reward.CodeMalformed, Detail: err.Error()})
 			continue
 		}
-		rs = append(rs, store.Registration{ID: m.PromotionID, Type: m.PromotionType, Started: true, ExpectedCount: &m.TotalCount})
+		rs = append(rs, store.Registration{
+			ID: m.PromotionID, Type: m.PromotionType, Started: true, ExpectedCount: &m.TotalCount,
+		})
 		from = append(from, r)
 	}
 	for len(rs) > 0 {
@@ -302,32 +308,31 @@ func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bu
 		}
 		rs, from = rs[n:], from[n:]
 	}
-	if err := bury(ctx, l.store, dead); err != nil {
+	if err := storeDead(ctx, l.store, dead); err != nil {
 		return err
 	}
 	bus.PublishDead(ctx, l.publisher, l.log, dead)
-	l.log.Info(obs.Received, "topic", bus.TopicStarted, "count", len(records))
+	l.log.Info("started events received", "topic", bus.TopicStarted, "count", len(records))
 	l.hint()
 	return nil
 }
 
-// RetryListener notes the records of one retry topic until they are due, and
-// commits at once: the row is the truth.
-// [CampaignPointPromotionRetryListener, CampaignVoucherPromotionRetryListener]
+// RetryListener passes the records of one retry topic to a RetryProcessor and
+// commits immediately, because the row is the source of truth.
 type RetryListener struct {
 	kind      kind
 	store     store.DeadLetters
 	retry     *RetryProcessor
-	publisher Publisher
+	publisher bus.Publisher
 	log       obs.Log
 }
 
-// NewRetryListener makes the listener of a type's retry topic.
-func NewRetryListener(t reward.PromotionType, s store.DeadLetters, r *RetryProcessor, p Publisher, log obs.Log) *RetryListener {
+// NewRetryListener returns the listener of a type's retry topic.
+func NewRetryListener(t reward.PromotionType, s store.DeadLetters, r *RetryProcessor, p bus.Publisher, log obs.Log) *RetryListener {
 	return &RetryListener{kind: kindOf(t), store: s, retry: r, publisher: p, log: log.For(obs.Listener)}
 }
 
-// ProcessTopicMessages notes a batch of retries.
+// ProcessTopicMessages passes on a batch of retries.
 func (l *RetryListener) ProcessTopicMessages(ctx context.Context, records []bus.Record) error {
 	var (
 		messages []reward.RetryMessage
@@ -341,7 +346,7 @@ func (l *RetryListener) ProcessTopicMessages(ctx context.Context, records []bus.
 		}
 		messages = append(messages, m)
 	}
-	if err := bury(ctx, l.store, dead); err != nil {
+	if err := storeDead(ctx, l.store, dead); err != nil {
 		return err
 	}
 	bus.PublishDead(ctx, l.publisher, l.log, dead)
@@ -349,13 +354,13 @@ func (l *RetryListener) ProcessTopicMessages(ctx context.Context, records []bus.
 	return nil
 }
 
-// bury writes dead letters as rows; a repeat changes nothing.
-func bury(ctx context.Context, s store.DeadLetters, dead []bus.DeadRecord) error {
+// storeDead stores dead letters as rows. A repeat changes nothing.
+func storeDead(ctx context.Context, s store.DeadLetters, dead []bus.DeadRecord) error {
 	if len(dead) == 0 {
 		return nil
 	}
 	if err := s.DeadLetterAdd(ctx, bus.Letters(dead)); err != nil {
-		return fmt.Errorf("keep %d dead letters: %w", len(dead), err)
+		return fmt.Errorf("store %d dead letters: %w", len(dead), err)
 	}
 	return nil
 }

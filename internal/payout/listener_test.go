@@ -74,7 +74,7 @@ func newDesk(t *testing.T, refuses reward.TargetID) *desk {
 	d := &desk{rows: &pickyStore{rows, refuses}, queue: queue.NewMemory(), publisher: &keepPublisher{}}
 	t.Cleanup(d.queue.Close)
 	limits := testLimits()
-	intake := &Intake{Rows: d.rows, MaxLen: 1000, Producer: &Producer{Queue: d.queue, Rows: d.rows, MaxLen: 1000, Horizon: limits.horizon(), Lease: limits.Lease}}
+	intake := &Intake{Rows: d.rows, MaxLen: 1000, Producer: &Producer{Queue: d.queue, Rows: d.rows, MaxLen: 1000, Horizon: limits.DispatchHorizon(), Lease: limits.Lease}}
 	d.listener = NewPublishListener(reward.Point, d.rows, intake, oneLog{}, d.publisher, func() {}, obs.Log{})
 	if _, err := d.listener.Offsets(t.Context(), bus.TopicPointPublish); err != nil {
 		t.Fatal(err)
@@ -255,7 +255,7 @@ func TestRetriesDueSoonDoNotWaitBehindLaterOnes(t *testing.T) {
 		var outcomes []store.Outcome
 		for i, due := range []time.Duration{time.Minute, time.Second} {
 			at := now.Add(due)
-			outcomes = append(outcomes, store.Outcome{Ref: refOf(rows[i]), Kind: store.OutcomeFailed, RetryAt: at})
+			outcomes = append(outcomes, store.Outcome{Ref: rows[i].Ref(), Kind: store.OutcomeFailed, RetryAt: at})
 			messages = append(messages, reward.RetryMessage{PublishMessage: rows[i].Message(), NotBefore: at, Dispatch: 1})
 		}
 		if _, err := s.store.PayoutFinish(t.Context(), store.PayoutFinishParams{Outcomes: outcomes, Now: now}); err != nil {

@@ -80,7 +80,7 @@ func (p *forgetful) charged() int {
 func (p *forgetful) chargesOnce(t *testing.T, after time.Duration) {
 	t.Helper()
 	s := newStage(t, newProvider(nil), nil)
-	s.with(func(cfg *FlowConfig) { cfg.Provider = p }, dropPublisher{})
+	s.with(func(cfg *Config) { cfg.Provider = p }, dropPublisher{})
 	defer s.close()
 	s.create(1, 5)
 	s.start()
@@ -92,7 +92,7 @@ func (p *forgetful) chargesOnce(t *testing.T, after time.Duration) {
 }
 
 // with makes the stage's flow anew with other settings.
-func (s *stage) with(change func(cfg *FlowConfig), publisher Publisher) {
+func (s *stage) with(change func(cfg *Config), publisher bus.Publisher) {
 	cfg := s.flow.cfg
 	change(&cfg)
 	s.flow.governor.Close()
@@ -101,7 +101,7 @@ func (s *stage) with(change func(cfg *FlowConfig), publisher Publisher) {
 
 // second is another instance on the same rows and queue, which it reaches
 // through rows.
-func (s *stage) second(rows store.Store, change func(cfg *FlowConfig)) *Flow {
+func (s *stage) second(rows store.Store, change func(cfg *Config)) *Flow {
 	cfg := s.flow.cfg
 	cfg.Store, cfg.Pool.Instance = rows, "other"
 	change(&cfg)
@@ -196,7 +196,7 @@ func TestOutages(t *testing.T) {
 				return money.Answer{Class: reward.AnswerPaid}
 			})
 			s := newStage(t, p, nil)
-			s.with(func(cfg *FlowConfig) { cfg.Limits.GiveUpAfter = 10 * time.Minute }, dropPublisher{})
+			s.with(func(cfg *Config) { cfg.Limits.GiveUpAfter = 10 * time.Minute }, dropPublisher{})
 			defer s.close()
 			s.create(3, 5)
 			s.start()
@@ -220,7 +220,7 @@ func TestOutages(t *testing.T) {
 			s := newStage(t, p, nil)
 			defer s.close()
 			blind := &faultyStore{Store: s.store}
-			second := s.second(blind, func(*FlowConfig) {})
+			second := s.second(blind, func(*Config) {})
 			s.create(400, 5)
 			s.start()
 			if err := second.Start(t.Context()); err != nil {
@@ -242,7 +242,7 @@ func TestOutages(t *testing.T) {
 				}
 				return money.Answer{Class: reward.AnswerPaid}
 			}), nil)
-			s.with(func(*FlowConfig) {}, slowPublisher{})
+			s.with(func(*Config) {}, slowPublisher{})
 			defer s.close()
 			s.create(500, 5)
 			began := time.Now()
@@ -259,8 +259,8 @@ func TestOutages(t *testing.T) {
 			s := newStage(t, newProvider(nil), nil)
 			defer s.close()
 			lossy := &acklessQueue{Queue: s.queue}
-			keeper := s.second(s.store, func(cfg *FlowConfig) { cfg.Payout = false })
-			s.with(func(cfg *FlowConfig) { cfg.Queue, cfg.Housekeeping = lossy, false }, dropPublisher{})
+			keeper := s.second(s.store, func(cfg *Config) { cfg.Payout = false })
+			s.with(func(cfg *Config) { cfg.Queue, cfg.Housekeeping = lossy, false }, dropPublisher{})
 			s.create(5, 5)
 			lossy.lost.Store(true)
 			s.start()
@@ -286,7 +286,7 @@ func TestOutages(t *testing.T) {
 			}), nil)
 			defer s.close()
 			blind := &faultyStore{Store: s.store}
-			late := s.second(blind, func(cfg *FlowConfig) {
+			late := s.second(blind, func(cfg *Config) {
 				cfg.Housekeeping, cfg.Pool.IdleTimeout = false, 5*time.Minute
 			})
 			s.create(100, 5)
@@ -390,7 +390,7 @@ func TestSickProvider(t *testing.T) {
 					return money.Answer{Class: reward.AnswerPaid}
 				})
 				s := newStage(t, p, nil)
-				s.with(func(cfg *FlowConfig) { cfg.MaxLen, cfg.Pool.InFlight = 1000, 64 }, dropPublisher{})
+				s.with(func(cfg *Config) { cfg.MaxLen, cfg.Pool.InFlight = 1000, 64 }, dropPublisher{})
 				defer s.close()
 				s.createAs(500, func(*reward.Promotion) {})
 				p.mu.Lock()

@@ -171,8 +171,8 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			s.start()
 			s.until("paid out", paidOut)
 			s.balance(5)
-			if n := p.callsOf(2); n != handoversMax {
-				t.Errorf("it was tried %d times, want %d", n, handoversMax)
+			if n := p.callsOf(2); n != poisonAfter {
+				t.Errorf("it was tried %d times, want %d", n, poisonAfter)
 			}
 			if row := s.row(2); row.State != reward.Failed || row.ErrorCode != reward.CodePoison {
 				t.Errorf("the poisonous payout is %+v", row)
@@ -187,9 +187,9 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			// Time and again holders fail on it, but never ten without an answer.
 			p := newProvider(func(_ reward.TargetID, n int) money.Answer {
 				switch {
-				case n >= 4*(handoversMax-1):
+				case n >= 4*(poisonAfter-1):
 					return money.Answer{Class: reward.AnswerPaid}
-				case n%(handoversMax-1) == handoversMax-2:
+				case n%(poisonAfter-1) == poisonAfter-2:
 					return money.Answer{Class: reward.AnswerFailed, Code: "E"}
 				}
 				panic("not this time")
@@ -220,7 +220,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			defer s.close()
 			s.create(4, 5)
 			s.start()
-			for range 2 * handoversMax {
+			for range 2 * poisonAfter {
 				s.until("in hand", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Queued] == 4 })
 				time.Sleep(time.Second)
 				s.move(reward.Running, reward.Paused)
@@ -251,7 +251,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.with(func(cfg *FlowConfig) { cfg.Queue, cfg.Log = q, log }, dropPublisher{})
+			s.with(func(cfg *Config) { cfg.Queue, cfg.Log = q, log }, dropPublisher{})
 			defer s.close()
 			s.create(400, 5)
 			s.start()
@@ -306,7 +306,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			s := newStage(t, p, nil)
 			defer s.close()
 			s.create(3, 5)
-			for range 2 * handoversMax {
+			for range 2 * poisonAfter {
 				s.start()
 				time.Sleep(30 * time.Second)
 				began := time.Now()
@@ -332,7 +332,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 		onFakeTime(t, func(t *testing.T) {
 			p := newProvider(nil)
 			q := &otherRunQueue{}
-			q.left.Store(2 * handoversMax)
+			q.left.Store(2 * poisonAfter)
 			s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
 				q.Queue = memory
 				return rows, q
@@ -358,7 +358,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 				b.Store = rows
 				return b, memory
 			})
-			s.with(func(cfg *FlowConfig) {
+			s.with(func(cfg *Config) {
 				cfg.Pool.InFlight, cfg.Pool.BatchSize, cfg.Pool.MaxConsumers, cfg.MaxLen = n, n, 1, n
 			}, dropPublisher{})
 			defer s.close()
@@ -390,7 +390,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			s.start()
 			s.until("paid out", paidOut)
 			time.Sleep(time.Minute)
-			if s.flow.Manager.Active(promotion) {
+			if s.flow.manager.Active(promotion) {
 				t.Fatal("the pool is still there")
 			}
 			for i := range 5 {
@@ -443,7 +443,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			if err != nil || len(rows) != 1 || rows[0].TargetID != 1 {
 				t.Fatalf("dispatched %v, %v", rows, err)
 			}
-			if n := s.flow.Intake.Producer.Enqueue(t.Context(), reward.Point, rows, now); n != 1 {
+			if n := s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows, now); n != 1 {
 				t.Fatalf("%d enqueued", n)
 			}
 			if got, err := s.queue.Read(t.Context(), stream, []queue.ReadParams{{Consumer: "dead-1-0", Count: 1}}); err != nil || len(got) != 1 {

@@ -20,25 +20,30 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Limits are the times and bounds that decide about calls.
+// Limits are the durations that decide whether and how a payout is charged.
 type Limits struct {
-	MoneyTimeout      time.Duration // of one call
-	Lease             time.Duration // of an entry in hand
-	SettleAfter       time.Duration // longest a request can be under way
-	IdempotencyWindow time.Duration // past which a row is looked up before it is called
-	GiveUpAfter       time.Duration // past which a row without an answer is settled
+	MoneyTimeout time.Duration // of one call
+	Lease        time.Duration // of an entry
+	// SettleAfter is the longest time that a sent charge may still take effect.
+	SettleAfter time.Duration
+	// IdempotencyWindow is the time that the provider remembers a key. Older
+	// payouts are looked up before a charge.
+	IdempotencyWindow time.Duration
+	// GiveUpAfter is the time without a conclusive response after which lookups
+	// settle a payout.
+	GiveUpAfter time.Duration
 
-	direct bool // see FlowConfig.Direct
+	direct bool // see Config.Direct
 }
 
-// Processor handles stream entries: check, call, outcome. It is the pools'
-// handler.
+// Processor handles the entries that the pools deliver: it checks them, charges
+// the provider, and hands the outcomes to the finisher.
 //
-// Before the call: the row is QUEUED under the entry's dispatch, the entry was
-// read as new by its holder, the promotion runs, the view of it is fresh and
-// the lease outlasts the call. After: one outcome, written by the finisher,
-// which acknowledges. Dying in between leaves the entry to be claimed: a
-// claimed entry is never called. [AbstractCampaignPromotionProcessor]
+// It charges only if the row is QUEUED under the entry's dispatch, this is the
+// entry's first delivery, the promotion is RUNNING according to a fresh view,
+// and the lease outlasts the call. Each charge ends in one outcome. After a
+// crash in between, another consumer claims the entry; a claimed entry is never
+// charged.
 type Processor struct {
 	Store    store.Store
 	Provider Provider
@@ -49,37 +54,37 @@ type Processor struct {
 	Metrics  *obs.Metrics
 	Log      obs.Log
 
-	warnedAt atomic.Int64 // Unix nanoseconds of the latest line of warn
+	warnedAt atomic.Int64 // Unix nanoseconds of the latest line that warn wrote
 
-	pausing  sync.Mutex // held while a promotion is being paused
+	pausing  sync.Mutex // held while pausing a promotion; protects pausedAt
 	pausedAt map[reward.PromotionID]time.Time
 }
 
-// handoversMax is how many holders in a row may let go of a payout without an
-// outcome before it is taken for poison. Deploys and crashes let go too, so it
-// is more than they do to the same payout without any answer in between.
-const handoversMax = 10
+// poisonAfter is the number of failed deliveries in a row after which a payout
+// is poison. Deploys and crashes fail deliveries too, so it exceeds what they
+// do to one payout.
+const poisonAfter = 10
 
-// unreadable says what is wrong with an entry that others have added.
+// unreadable describes an entry that another program added.
 const unreadable = "the entry has no readable key, message or dispatch"
 
-// The reasons why a call is not opened right now.
+// The reasons not to open a call.
 var (
-	errStale     = errors.New("payout: the view of the promotion is older than it may be")
+	errStale     = errors.New("payout: the view of the promotion is too old")
 	errPaused    = errors.New("payout: the promotion is not running")
 	errCancelled = errors.New("payout: the promotion is cancelled")
 	errLease     = errors.New("payout: the lease does not outlast the call")
-	errLate      = errors.New("payout: it was dispatched too long ago")
+	errLate      = errors.New("payout: the dispatch is too old for a call")
 	errForgotten = errors.New("payout: the provider may have forgotten the key")
 )
 
-// Handle takes items over; it returns at once.
+// Handle takes over items and returns immediately.
 func (p *Processor) Handle(ctx context.Context, items []*pool.Item) {
 	go p.ProcessStreamMessages(ctx, items)
 }
 
-// ProcessStreamMessages checks a batch of entries with one read, and pays those
-// that may be paid. [processStreamMessage]
+// ProcessStreamMessages checks a batch of entries with one read of their rows
+// and charges those that may be charged.
 func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Item) {
 	ids := make([]store.PayoutID, 0, len(items))
 	for _, it := range items {
@@ -89,7 +94,8 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 	}
 	rows, err := p.heads(ctx, ids)
 	if err != nil {
-		// Nothing is known, so nothing is acknowledged: they are claimed later.
+		// Without the rows nothing can be acknowledged: other consumers claim
+		// the entries later.
 		for _, it := range items {
 			it.Release()
 		}
@@ -100,32 +106,32 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 		status, _ := p.Cache.Status(it.Stream.PromotionID)
 		switch {
 		case !it.Readable:
-			p.bury(ctx, it, reward.CodeMalformed, unreadable)
+			p.deadLetterEntry(ctx, it, reward.CodeMalformed, unreadable)
 		case !found:
-			p.bury(ctx, it, "NO_ROW", "the entry names a target that has no row in this promotion")
+			p.deadLetterEntry(ctx, it, "NO_ROW", "the entry's target has no row in this promotion")
 		case row.State != reward.Queued || row.Dispatch != it.Dispatch:
-			// The dispatch is settled, and never comes back.
+			// The dispatch is permanently settled.
 			p.Finisher.ack(it)
-		case it.Claimed && row.Handovers+1 >= handoversMax:
+		case it.Claimed && row.Handovers+1 >= poisonAfter:
 			p.poison(ctx, it, row)
 		case !it.Mine:
-			p.Finisher.giveBack(it)
+			p.Finisher.returnToReady(it)
 		case status == reward.PromotionCancelled:
-			p.Finisher.finish(it, store.Outcome{Ref: refOf(row), Kind: store.OutcomeCancelled})
+			p.Finisher.finish(it, store.Outcome{Ref: row.Ref(), Kind: store.OutcomeCancelled})
 		default:
 			go p.pay(ctx, it, row)
 		}
 	}
 }
 
-// heads reads the rows, and goes on trying while the database is away.
+// heads reads rows by target. It retries while the database is unavailable.
 func (p *Processor) heads(ctx context.Context, ids []store.PayoutID) (map[reward.TargetID]reward.Payout, error) {
 	out := make(map[reward.TargetID]reward.Payout, len(ids))
 	for len(ids) > 0 {
 		chunk := ids[:min(len(ids), store.BatchMax)]
 		rows, err := p.Store.PayoutHeads(ctx, chunk)
 		if err != nil {
-			p.warn(ctx, obs.Processor, err, "count", len(chunk))
+			p.warn(ctx, obs.Processor, databaseUnavailable, err, "count", len(chunk))
 			if !service.Sleep(ctx, service.Jitter(500*time.Millisecond, 0.25)) {
 				return nil, err
 			}
@@ -139,68 +145,68 @@ func (p *Processor) heads(ctx context.Context, ids []store.PayoutID) (map[reward
 	return out, nil
 }
 
-// bury puts an entry that can never be processed into the dead letters.
-func (p *Processor) bury(ctx context.Context, it *pool.Item, reason, detail string) {
-	if p.deadLetter(ctx, it, reason, detail) {
+// deadLetterEntry moves an entry that can never be processed to the dead
+// letters.
+func (p *Processor) deadLetterEntry(ctx context.Context, it *pool.Item, reason, detail string) {
+	if p.storeDeadLetter(ctx, it, reason, detail) {
 		p.Finisher.ack(it)
 	}
 }
 
-// poison ends a payout that one holder after the other has let go of without an
-// outcome: whatever it does to them, it must not go round for ever. It is
-// looked up, like any payout that may have been called, and not called again by
-// itself. Dying in between repeats it: a dead letter of the same entry is kept
-// once.
+// poison moves a payout whose deliveries keep failing to UNKNOWN, so that it
+// does not circulate for ever. The settler looks it up, and nothing charges it
+// again automatically. A crash in between repeats this; the same entry has one
+// dead letter.
 func (p *Processor) poison(ctx context.Context, it *pool.Item, row reward.Payout) {
-	detail := fmt.Sprintf("%d holders in a row let go of it without an outcome", row.Handovers+1)
-	if p.deadLetter(ctx, it, reward.CodePoison, detail) {
-		p.Finisher.finish(it, store.Outcome{Ref: refOf(row), Kind: store.OutcomeNoLookup, Code: reward.CodePoison, Message: detail})
+	detail := fmt.Sprintf("%d deliveries in a row ended without an outcome", row.Handovers+1)
+	if p.storeDeadLetter(ctx, it, reward.CodePoison, detail) {
+		p.Finisher.finish(it, store.Outcome{
+			Ref: row.Ref(), Kind: store.OutcomeNoLookup, Code: reward.CodePoison, Message: detail,
+		})
 	}
 }
 
-// deadLetter keeps a copy of an entry; when that fails the entry is left, to be
-// claimed, and it says false.
-func (p *Processor) deadLetter(ctx context.Context, it *pool.Item, reason, detail string) bool {
+// storeDeadLetter stores a copy of an entry and reports whether it could. If
+// not, it leaves the entry to be claimed.
+func (p *Processor) storeDeadLetter(ctx context.Context, it *pool.Item, reason, detail string) bool {
 	if err := p.Store.DeadLetterAdd(ctx, []reward.DeadLetter{deadEntry(it.Stream, it.Entry, reason, detail)}); err != nil {
-		p.warn(ctx, obs.Consumer, err, "promotion_id", it.Stream.PromotionID, "entry", it.ID)
+		p.warn(ctx, obs.Consumer, databaseUnavailable, err, "promotion_id", it.Stream.PromotionID, "entry", it.ID)
 		it.Release()
 		return false
 	}
 	p.Metrics.DeadLettered(reason, 1)
-	p.Log.For(obs.Consumer).Warn(obs.DeadLettered, errors.New(detail), "promotion_id", it.Stream.PromotionID, "entry", it.ID)
+	p.Log.For(obs.Consumer).Warn("entry dead-lettered", errors.New(detail), "promotion_id", it.Stream.PromotionID, "entry", it.ID)
 	return true
 }
 
+// deadEntry returns the dead letter of a stream entry.
 func deadEntry(s queue.Stream, e queue.Entry, reason, detail string) reward.DeadLetter {
 	return reward.DeadLetter{
-		Source: fmt.Sprintf("%s%s:%s", streamSource, s.Type, s.PromotionID), Offset: e.ID,
+		Source: s.Name(), Offset: e.ID,
 		Value: e.Message, Reason: reason, Detail: detail, At: time.Now(),
 	}
 }
 
-func refOf(row reward.Payout) reward.Ref {
-	return reward.Ref{PromotionID: row.PromotionID, TargetID: row.TargetID, Dispatch: row.Dispatch}
-}
-
-// pay holds one dispatch until it has an outcome, or until it must be left. What
-// it panics on is left as by a holder that died, and is poison in the end.
+// pay charges one dispatch until it has an outcome, or until the entry must be
+// released or returned. A panic releases the entry, as a crash would, so that
+// the payout becomes poison in the end.
 func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 	defer func() {
 		if r := recover(); r != nil {
-			p.Log.For(obs.Processor).Error(obs.Failed, fmt.Errorf("panic: %v\n%s", r, debug.Stack()),
+			p.Log.For(obs.Processor).Error("payout handler panicked", fmt.Errorf("panic: %v\n%s", r, debug.Stack()),
 				"promotion_id", row.PromotionID, "target_id", row.TargetID)
 			it.Release()
 		}
 	}()
-	out := store.Outcome{Ref: refOf(row)}
-	// sent: an earlier call of this holder may have charged. looked: the
-	// provider has said, since the latest of them, that it knows nothing.
+	out := store.Outcome{Ref: row.Ref()}
+	// sent means that an earlier call here may have charged, looked that the
+	// provider has answered "not found" since the latest such call.
 	sent, looked := false, false
 	check := func() error {
-		if p.forgotten(row) && !looked {
+		if p.keyMayBeForgotten(row) && !looked {
 			return errForgotten
 		}
-		if p.Limits.direct && time.Since(row.DueAt) > p.Limits.horizon()/2 {
+		if p.Limits.direct && time.Since(row.DueAt) > p.Limits.DispatchHorizon()/2 {
 			return errLate
 		}
 		return p.check(it)
@@ -210,14 +216,14 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 		if !ok {
 			return
 		}
-		if p.forgotten(row) && !looked {
-			done, again := p.lookBeforeCall(ctx, permit, it, row, out, sent, try)
+		if p.keyMayBeForgotten(row) && !looked {
+			done, again := p.lookUpFirst(ctx, permit, it, row, out, sent, try)
 			if done {
 				return
 			}
 			if !again {
 				looked = true
-				try-- // the call itself is still to come
+				try-- // the charge itself has not been tried
 			}
 			continue
 		}
@@ -232,8 +238,8 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 			return
 		}
 		if permit.Probe() && ans.Class == reward.AnswerFailed && !found.NotFound {
-			// Nothing of the provider works, so this was no answer to the payout. It
-			// may have charged.
+			// The provider is failing altogether, so this response says nothing
+			// about the payout. It may have charged.
 			ans.Class, ans.Status = reward.AnswerThrottled, http.StatusServiceUnavailable
 		}
 		switch ans.Class {
@@ -243,7 +249,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 			}
 			continue
 		case reward.AnswerThrottled:
-			// No attempt. A 503 may have charged all the same.
+			// This counts as no attempt. A 503 may have charged anyway.
 			sent, looked = sent || ans.Status == http.StatusServiceUnavailable, false
 			if !p.throttled(ctx, it, row, out, ans, sent, try) {
 				return
@@ -251,7 +257,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 			continue
 		case reward.AnswerMisset:
 			p.pause(ctx, row.PromotionID, began, ans)
-			p.Finisher.giveBack(it) // to be paid after a resume
+			p.Finisher.returnToReady(it) // charged after a resume
 			return
 		}
 		p.conclude(ctx, it, row, out, ans, sent)
@@ -259,15 +265,16 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 	}
 }
 
-// acquire waits until a call may be opened; false when the entry has left the
-// hand meanwhile, because its promotion does not run any more, the pool ends, or
-// its dispatch gets too old for a call.
+// acquire waits for a permit. It returns false after handing over the entry,
+// because the promotion no longer runs, the pool ends, or the dispatch becomes
+// too old for a call.
 func (p *Processor) acquire(it *pool.Item, row reward.Payout, out store.Outcome, sent bool) (*governor.Permit, bool) {
 	waiting := it.Taking()
 	if p.Limits.direct {
-		// Before it is too late, so that no turn is spent on one that is.
+		// Stop waiting before the dispatch is too old, to waste no permit on
+		// it.
 		var cancel context.CancelFunc
-		waiting, cancel = context.WithDeadline(waiting, row.DueAt.Add(p.Limits.horizon()/2-lateMargin))
+		waiting, cancel = context.WithDeadline(waiting, row.DueAt.Add(p.Limits.DispatchHorizon()/2-lateMargin))
 		defer cancel()
 	}
 	for {
@@ -279,18 +286,18 @@ func (p *Processor) acquire(it *pool.Item, row reward.Payout, out store.Outcome,
 			out.Kind, out.Sent = store.OutcomeCancelled, sent
 			p.Finisher.finish(it, out)
 			return nil, false
-		case !errors.Is(err, governor.ErrKicked) || p.pausedForSure(it):
-			p.Finisher.giveBack(it)
+		case !errors.Is(err, governor.ErrKicked) || p.knownPaused(it):
+			p.Finisher.returnToReady(it)
 			return nil, false
 		}
-		// Sent away, and running again by now.
+		// The wait was cancelled, but the promotion runs again.
 	}
 }
 
-// call makes one call under a permit, and tells the governor what came of it,
-// also when it panics. A probe that is not answered with a yes or a no is looked
-// up at once, to tell a provider that is away from one that charges and does
-// not say so, or fails at this payout alone.
+// call makes one call under a permit and reports its outcome to the governor,
+// also if it panics. It looks up the payout after an inconclusive probe, to
+// distinguish an unavailable provider from one that charges without confirming,
+// or that fails for this payout only.
 func (p *Processor) call(ctx context.Context, permit *governor.Permit, row reward.Payout, charge func() money.Answer) (ans money.Answer, found money.LookupResult) {
 	began := time.Now()
 	outcome := governor.Outcome{Class: reward.AnswerUnsent, Ours: true}
@@ -299,14 +306,14 @@ func (p *Processor) call(ctx context.Context, permit *governor.Permit, row rewar
 	outcome = outcomeOf(ans, time.Since(began))
 	if permit.Probe() && (ans.Class == reward.AnswerFailed || ans.Class == reward.AnswerUnknown) {
 		if found = p.Provider.Lookup(ctx, row.PromotionID, row.TargetID); found.Found {
-			outcome.Class = reward.AnswerRefused // it charges: a sign of life
+			outcome.Class = reward.AnswerRefused // the provider works: it charged
 		}
 		outcome.Knows = found.NotFound
 	}
 	return ans, found
 }
 
-// outcomeOf is what the governor has to know of an answer.
+// outcomeOf returns what the governor needs to know about a response.
 func outcomeOf(ans money.Answer, took time.Duration) governor.Outcome {
 	return governor.Outcome{
 		Class: ans.Class, Status: ans.Status, RetryAfter: ans.RetryAfter, Took: took,
@@ -314,7 +321,7 @@ func outcomeOf(ans money.Answer, took time.Duration) governor.Outcome {
 	}
 }
 
-// lookup asks for a payout's key under a permit.
+// lookup looks up a payout's key under a permit.
 func lookup(ctx context.Context, provider Provider, permit *governor.Permit, row reward.Payout) money.LookupResult {
 	began := time.Now()
 	outcome := governor.Outcome{Class: reward.AnswerUnsent, Ours: true}
@@ -323,32 +330,33 @@ func lookup(ctx context.Context, provider Provider, permit *governor.Permit, row
 	outcome = outcomeOf(found.Answer, time.Since(began))
 	switch {
 	case found.Found, found.NotFound && permit.Probe():
-		outcome.Class = reward.AnswerRefused // a sign of life, whose latency is not that of charges
+		outcome.Class = reward.AnswerRefused // the provider works; a lookup's latency does not count
 	case found.NotFound:
-		// Whoever cannot charge may well know what it has not charged.
+		// A provider that cannot charge may still answer "not found".
 		outcome = governor.Outcome{Class: reward.AnswerUnsent, Ours: true}
 	}
 	return found
 }
 
-// forgotten says that the provider may not know the key of an earlier call any
-// more, so that the same key could charge again; or that the rows may not know
-// of an earlier call, because they come from a backup.
-func (p *Processor) forgotten(row reward.Payout) bool {
+// keyMayBeForgotten reports whether a charge could repeat an earlier one: the
+// provider may no longer remember the key, or the row comes from a backup that
+// may be older than the earlier call.
+func (p *Processor) keyMayBeForgotten(row reward.Payout) bool {
 	return time.Since(row.FirstDispatchedAt) > p.Limits.IdempotencyWindow-p.Limits.SettleAfter ||
 		row.FirstDispatchedAt.Before(p.Cache.DistrustBefore())
 }
 
-// over says that a row has met no answer that counts for too long.
-func (p *Processor) over(row reward.Payout) bool {
+// overdue reports whether a row has gone without a conclusive response for
+// GiveUpAfter.
+func (p *Processor) overdue(row reward.Payout) bool {
 	return time.Since(row.FirstDispatchedAt) > p.Limits.GiveUpAfter
 }
 
-// lookBeforeCall asks for the key of a row that is too old to be called
-// blindly. done: the entry is out of hand. again: the provider could not be
-// asked now, for a reason that holds a call up and settles nothing. Neither:
-// the provider knows nothing, and may be called.
-func (p *Processor) lookBeforeCall(ctx context.Context, permit *governor.Permit, it *pool.Item, row reward.Payout, out store.Outcome, sent bool, try int) (done, again bool) {
+// lookUpFirst looks up a row that is too old for a charge without a lookup.
+// done means that the entry has been handed over or released, again that the
+// lookup could not be made yet. If both are false, the provider did not find
+// the key and may be charged.
+func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it *pool.Item, row reward.Payout, out store.Outcome, sent bool, try int) (done, again bool) {
 	if err := p.check(it); err != nil {
 		permit.Done(governor.Outcome{Class: reward.AnswerUnsent, Ours: true})
 		again = p.unsent(ctx, it, out, sent, try, err)
@@ -369,29 +377,29 @@ func (p *Processor) lookBeforeCall(ctx context.Context, permit *governor.Permit,
 		return !again, again
 	case found.Answer.Class == reward.AnswerMisset:
 		p.pause(ctx, row.PromotionID, began, found.Answer)
-		p.Finisher.giveBack(it)
+		p.Finisher.returnToReady(it)
 		return true, false
 	default:
-		// Nothing is known, and nothing was sent: it is asked for again, unless
-		// that has gone on for too long.
+		// Nothing is known and nothing was sent: look it up again later, unless
+		// the row is overdue.
 		now := time.Now()
-		out.Kind, out.Sent, out.GiveUp = store.OutcomeNoAnswer, sent, p.over(row)
-		out.RetryAt = now.Add(service.Backoff(min(int(row.Dispatch)-1, silentSteps), retryBase, retryLimit))
+		out.Kind, out.Sent, out.GiveUp = store.OutcomeNoAnswer, sent, p.overdue(row)
+		out.RetryAt = now.Add(service.Backoff(min(int(row.Dispatch)-1, silentSteps), retryBackoff, retryBackoffMax))
 		out.Code, out.Message = found.Answer.Code, found.Answer.Message
 	}
 	p.Finisher.finish(it, out)
 	return true, false
 }
 
-// throttled waits as the provider asks; it says whether to try again. What has
-// to wait for longer than an entry should be in hand waits in its row, and no
-// attempt is counted. Only a row that may have been charged is ever given up:
-// a provider that merely says "later" decides nothing.
+// throttled waits as the provider asks and reports whether to try again. If the
+// wait exceeds the lease, the payout waits as a RETRYING row and no attempt is
+// counted. Only a row that may have been charged is given up: throttling alone
+// settles nothing.
 func (p *Processor) throttled(ctx context.Context, it *pool.Item, row reward.Payout, out store.Outcome, ans money.Answer, sent bool, try int) bool {
 	pause := max(ans.RetryAfter, service.Backoff(try, 100*time.Millisecond, 5*time.Second))
-	giveUp := sent && p.over(row)
+	giveUp := sent && p.overdue(row)
 	if pause <= p.Limits.Lease && !giveUp {
-		return p.hold(ctx, it, pause)
+		return p.wait(ctx, it, pause)
 	}
 	now := time.Now()
 	out.Kind, out.RetryAt, out.GiveUp = store.OutcomeNoAnswer, now.Add(pause), giveUp
@@ -401,10 +409,12 @@ func (p *Processor) throttled(ctx context.Context, it *pool.Item, row reward.Pay
 	return false
 }
 
+// attemptOf returns the attempt that a response makes.
 func attemptOf(row reward.Payout, at time.Time, ans money.Answer) reward.Attempt {
 	return reward.Attempt{Dispatch: row.Dispatch, At: at, Class: ans.Class, Code: ans.Code, Message: ans.Message}
 }
 
+// chargeOf returns the charge of a payout.
 func chargeOf(row reward.Payout) money.Charge {
 	return money.Charge{
 		PromotionID: row.PromotionID, TargetID: row.TargetID, UserID: row.UserID,
@@ -412,7 +422,8 @@ func chargeOf(row reward.Payout) money.Charge {
 	}
 }
 
-// check decides, right at the socket, whether a call may be opened.
+// check decides whether a call may be opened. The client calls it right before
+// the first byte leaves.
 func (p *Processor) check(it *pool.Item) error {
 	status, age := p.Cache.Status(it.Stream.PromotionID)
 	switch {
@@ -428,7 +439,7 @@ func (p *Processor) check(it *pool.Item) error {
 	return nil
 }
 
-// unsent deals with a call that was not opened; it says whether to try again.
+// unsent handles a call that was not sent and reports whether to try again.
 func (p *Processor) unsent(ctx context.Context, it *pool.Item, out store.Outcome, sent bool, try int, err error) bool {
 	switch {
 	case errors.Is(err, errForgotten):
@@ -437,81 +448,85 @@ func (p *Processor) unsent(ctx context.Context, it *pool.Item, out store.Outcome
 		out.Kind, out.Sent = store.OutcomeCancelled, sent
 		p.Finisher.finish(it, out)
 		return false
-	case errors.Is(err, errPaused) && p.pausedForSure(it), errors.Is(err, errLate):
-		p.Finisher.giveBack(it)
+	case errors.Is(err, errPaused) && p.knownPaused(it), errors.Is(err, errLate):
+		p.Finisher.returnToReady(it)
 		return false
 	case errors.Is(err, errLease):
 		it.Release()
 		return false
 	case errors.Is(err, errStale), errors.Is(err, errPaused):
-		return p.hold(ctx, it, refreshEvery)
+		return p.wait(ctx, it, refreshInterval)
 	}
-	p.warn(ctx, obs.Money, err, "promotion_id", it.Stream.PromotionID, "target_id", it.TargetID)
-	return p.hold(ctx, it, service.Backoff(try, 100*time.Millisecond, 5*time.Second))
+	p.warn(ctx, obs.Money, "Money API unavailable", err, "promotion_id", it.Stream.PromotionID, "target_id", it.TargetID)
+	return p.wait(ctx, it, service.Backoff(try, 100*time.Millisecond, 5*time.Second))
 }
 
-// warnEvery bounds the lines that tell of a server that cannot be reached.
-const warnEvery = 5 * time.Second
+// warnInterval limits the log lines about an unavailable server.
+const warnInterval = 5 * time.Second
 
-// warn writes one line now and then, however many entries are held.
-func (p *Processor) warn(ctx context.Context, c obs.Component, err error, attrs ...any) {
+// databaseUnavailable is the log message for failed reads and writes of rows.
+const databaseUnavailable = "database unavailable"
+
+// warn writes at most one line per warnInterval, however many entries wait.
+func (p *Processor) warn(ctx context.Context, c obs.Component, message string, err error, attrs ...any) {
 	last, now := p.warnedAt.Load(), time.Now().UnixNano()
-	if ctx.Err() == nil && now-last > int64(warnEvery) && p.warnedAt.CompareAndSwap(last, now) {
-		p.Log.For(c).Warn(obs.Unavailable, err, attrs...)
+	if ctx.Err() == nil && now-last > int64(warnInterval) && p.warnedAt.CompareAndSwap(last, now) {
+		p.Log.For(c).Warn(message, err, attrs...)
 	}
 }
 
-// pausedForSure tells a paused promotion from one that this instance's view
-// does not hold yet: an entry can be here before the view has its promotion.
-func (p *Processor) pausedForSure(it *pool.Item) bool {
+// knownPaused reports whether the view has the promotion as PAUSED. An entry
+// can arrive before the view has its promotion.
+func (p *Processor) knownPaused(it *pool.Item) bool {
 	status, _ := p.Cache.Status(it.Stream.PromotionID)
 	return status == reward.Paused
 }
 
-// hold waits for d with the entry in hand, or until its promotion does not run
-// any more; false when the entry has left the hand, because the pool ends or
-// the lease does not last. No call is open meanwhile, so a pool that ends gets
-// the entry back at once, and nobody has to wait for its lease.
-func (p *Processor) hold(ctx context.Context, it *pool.Item, d time.Duration) bool {
+// wait waits for d, or until the promotion no longer runs. It returns false
+// after it returned or released the entry, because the pool ends or the lease
+// does not outlast another call. No call is in flight, so a pool that ends
+// returns the entry immediately instead of leaving it until its lease expires.
+func (p *Processor) wait(ctx context.Context, it *pool.Item, d time.Duration) bool {
 	until := time.Now().Add(d)
 	for left := d; left > 0; left = time.Until(until) {
-		timer := time.NewTimer(min(left, refreshEvery))
+		timer := time.NewTimer(min(left, refreshInterval))
 		select {
 		case <-timer.C:
 		case <-it.Taking().Done():
 			timer.Stop()
-			if p.pausedForSure(it) || p.cancelled(it) {
-				return true // the next check says so
+			if p.knownPaused(it) || p.cancelled(it) {
+				return true // the next check finds it
 			}
-			p.Finisher.giveBack(it)
+			p.Finisher.returnToReady(it)
 			return false
 		case <-ctx.Done():
 			timer.Stop()
-			p.Finisher.giveBack(it)
+			p.Finisher.returnToReady(it)
 			return false
 		}
 		if it.LeaseLeft() < p.Limits.MoneyTimeout {
 			it.Release()
 			return false
 		}
-		if p.pausedForSure(it) || p.cancelled(it) {
+		if p.knownPaused(it) || p.cancelled(it) {
 			return true
 		}
 	}
 	return true
 }
 
+// cancelled reports whether the view has the promotion as CANCELLED.
 func (p *Processor) cancelled(it *pool.Item) bool {
 	status, _ := p.Cache.Status(it.Stream.PromotionID)
 	return status == reward.PromotionCancelled
 }
 
-// conclude turns an answer into an outcome. After an unknown answer the key is
-// looked up at once: what was paid is known without another call.
+// conclude turns a response into an outcome. After an inconclusive response it
+// looks up the key once, because a confirmed charge needs no further call.
 func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payout, out store.Outcome, ans money.Answer, sent bool) {
 	now := time.Now()
 	out.Sent, out.Code, out.Message = sent, ans.Code, ans.Message
-	out.RetryAt = now.Add(service.Backoff(int(row.Attempts), retryBase, retryLimit))
+	out.RetryAt = now.Add(service.Backoff(int(row.Attempts), retryBackoff, retryBackoffMax))
 	switch ans.Class {
 	case reward.AnswerPaid:
 		out.Kind, out.TransactionKey, out.Code, out.Message = store.OutcomePaid, ans.TransactionKey, "", ""
@@ -523,11 +538,11 @@ func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payo
 		out.Kind = store.OutcomeFailed
 	default:
 		out.Kind = store.OutcomeNoAnswer
-		// No attempt is counted, so the dispatches tell, of which some were given
-		// back uncalled.
-		out.RetryAt = now.Add(service.Backoff(min(int(row.Dispatch)-1, silentSteps), retryBase, retryLimit))
-		out.GiveUp = p.over(row)
-		if key, paid := p.lookAfter(ctx, it, row); paid {
+		// No attempt is counted, so the backoff follows the dispatches. Some of
+		// them may have been returned uncalled.
+		out.RetryAt = now.Add(service.Backoff(min(int(row.Dispatch)-1, silentSteps), retryBackoff, retryBackoffMax))
+		out.GiveUp = p.overdue(row)
+		if key, paid := p.lookUpAfter(ctx, it, row); paid {
 			out.Kind, out.TransactionKey = store.OutcomePaid, key
 			out.Code, out.Message = "", ""
 		}
@@ -536,9 +551,9 @@ func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payo
 	p.Finisher.finish(it, out)
 }
 
-// lookAfter asks, once and if the provider takes calls, whether a call without
-// an answer has charged.
-func (p *Processor) lookAfter(ctx context.Context, it *pool.Item, row reward.Payout) (key string, paid bool) {
+// lookUpAfter looks up, once and only while the governor accepts work, whether
+// a call without a response has charged.
+func (p *Processor) lookUpAfter(ctx context.Context, it *pool.Item, row reward.Payout) (key string, paid bool) {
 	if !p.Governor.Taking() {
 		return "", false
 	}
@@ -552,17 +567,16 @@ func (p *Processor) lookAfter(ctx context.Context, it *pool.Item, row reward.Pay
 	return found.TransactionKey, found.Found
 }
 
-// pause stops a promotion whose calls cannot succeed because our own settings
-// are wrong, instead of failing its targets. A call that began before the
-// latest pause, or under a view that may be older than it, says nothing new:
-// its answer must not undo a resume.
+// pause pauses a promotion whose calls cannot succeed because the settings are
+// wrong, instead of failing its targets. It ignores a call that began before
+// the latest pause or under an older view: its response must not undo a resume.
 func (p *Processor) pause(ctx context.Context, id reward.PromotionID, began time.Time, ans money.Answer) {
 	p.pausing.Lock()
 	defer p.pausing.Unlock()
 	if began.Before(p.pausedAt[id].Add(viewAgeMax)) {
 		return
 	}
-	reason := fmt.Sprintf("the provider answered %d %s %s: check money.url and the credentials, then resume", ans.Status, ans.Code, ans.Message)
+	reason := fmt.Sprintf("the provider responded %d %s %s: check money.url and the credentials, then resume", ans.Status, ans.Code, ans.Message)
 	_, err := p.Store.PromotionMove(ctx, store.PromotionMoveParams{
 		ID: id, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: reason, Now: time.Now(),
 	})
@@ -573,22 +587,23 @@ func (p *Processor) pause(ctx context.Context, id reward.PromotionID, began time
 		p.pausedAt[id] = time.Now()
 	}
 	if err == nil {
-		p.Log.For(obs.Processor).Error(obs.Paused, errors.New(reason), "promotion_id", id)
+		p.Log.For(obs.Processor).Error("promotion paused", errors.New(reason), "promotion_id", id)
 	} else if !reward.HasCode(err, reward.CodeIllegalState) {
-		p.Log.For(obs.Processor).Warn(obs.Failed, err, "promotion_id", id)
+		p.Log.For(obs.Processor).Warn("pausing promotion failed", err, "promotion_id", id)
 	}
 	p.Cache.Hint()
 }
 
 const (
-	// retryBase and retryLimit bound the pause before a payout's next call.
-	retryBase  = time.Second
-	retryLimit = time.Minute
-	// silentSteps bounds how often that pause doubles after calls without an
-	// answer.
+	// retryBackoff is the backoff before a payout's second call. It doubles for
+	// each further call, up to retryBackoffMax.
+	retryBackoff    = time.Second
+	retryBackoffMax = time.Minute
+	// silentSteps limits how often the backoff doubles after calls without a
+	// response.
 	silentSteps = 4
-	// lateMargin is left between the end of a turn's wait and the age at which no
-	// call is opened any more.
+	// lateMargin is the time between the end of the wait for a permit and the
+	// age at which a dispatch is too old for a call.
 	lateMargin = 100 * time.Millisecond
 )
 

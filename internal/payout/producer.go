@@ -11,26 +11,26 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Producer puts dispatched payouts into their streams: one XADD per dispatch,
-// never repeated. What the queue refuses goes back to READY; an unknown reply
-// is left to the sweeper. [CampaignPromotionStreamProducer]
+// Producer adds dispatched payouts to their streams, each dispatch once. It
+// returns what the queue refuses to READY. After an unknown reply, the sweeper
+// returns the payouts if the stream does not have them.
 type Producer struct {
 	Queue queue.Queue
 	Rows  store.Payouts
-	// MaxLen bounds each stream.
+	// MaxLen limits the entries of each stream.
 	MaxLen int
-	// Horizon is X: money.timeout + lease. A dispatch older than half of it is
-	// not added any more.
+	// Horizon is the dispatch horizon; see Limits. The queue refuses a dispatch
+	// that is older than half of it.
 	Horizon time.Duration
-	Lease   time.Duration
+	Lease   time.Duration // of an entry
 	Log     obs.Log
 
 	failures atomic.Int64 // adds that failed in a row
 }
 
-// Enqueue adds payouts of promotions of type t that have just become QUEUED, at
-// most store.BatchMax, those of a promotion side by side, and returns how many were taken. dispatchedAt is the time in their rows.
-// [enqueueToStream]
+// Enqueue adds at most store.BatchMax payouts of promotions of type t that have
+// just become QUEUED and returns how many the queue accepted. Payouts of one
+// promotion must be adjacent. dispatchedAt is the dispatch time in their rows.
 func (p *Producer) Enqueue(ctx context.Context, t reward.PromotionType, dispatched []reward.Payout, dispatchedAt time.Time) int {
 	taken := 0
 	for len(dispatched) > 0 {
@@ -45,9 +45,10 @@ func (p *Producer) Enqueue(ctx context.Context, t reward.PromotionType, dispatch
 	return taken
 }
 
-// Held is how many entries the stream of a promotion has.
+// Held returns the length of a promotion's stream, or MaxLen if the queue
+// cannot tell.
 func (p *Producer) Held(ctx context.Context, v store.PromotionView) int {
-	info, err := p.Queue.Info(ctx, streamOf(v))
+	info, err := p.Queue.Info(ctx, queue.StreamOf(v.Promotion))
 	if err != nil {
 		return p.MaxLen
 	}
@@ -69,25 +70,25 @@ func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Pay
 	})
 	if err != nil {
 		if n := p.failures.Add(1); n&(n-1) == 0 {
-			log.Warn(obs.Unavailable, err, "promotion_id", s.PromotionID, "count", len(entries), "failures", n)
+			log.Warn("work queue unavailable", err, "promotion_id", s.PromotionID, "count", len(entries), "failures", n)
 		}
 		return 0
 	}
 	if n := p.failures.Swap(0); n > 0 {
-		log.Info(obs.Recovered, "failures", n)
+		log.Info("work queue available again", "failures", n)
 	}
-	log.Debug(obs.Enqueued, "promotion_id", s.PromotionID, "count", added)
+	log.Debug("payouts enqueued", "promotion_id", s.PromotionID, "count", added)
 	if added == len(payouts) {
 		return added
 	}
 	refs := make([]reward.Ref, 0, len(payouts)-added)
 	for _, r := range payouts[added:] {
-		refs = append(refs, reward.Ref{PromotionID: r.PromotionID, TargetID: r.TargetID, Dispatch: r.Dispatch})
+		refs = append(refs, r.Ref())
 	}
-	// MaybeCalled stays as it is: the queue has certainly not taken them. When
-	// this fails the rows stay QUEUED and are the sweeper's.
+	// MaybeCalled is not set: the queue has certainly refused them. If this
+	// fails, the rows stay QUEUED until the sweeper returns them.
 	if _, err := p.Rows.PayoutGiveBack(ctx, store.PayoutGiveBackParams{Refs: refs, Lease: p.Lease, Now: time.Now()}); err != nil {
-		log.Warn(obs.Failed, err, "promotion_id", s.PromotionID, "count", len(refs))
+		log.Warn("returning payouts failed", err, "promotion_id", s.PromotionID, "count", len(refs))
 	}
 	return added
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// retryHeapMax bounds the retries that wait in memory; what does not fit is
-// the sweeper's.
+// retryHeapMax limits the retries that wait in memory. The feeder dispatches
+// the others when they are due.
 const retryHeapMax = 100_000
 
-// retryOutMax bounds the batches of retry records that wait for Kafka.
+// retryOutMax limits the batches of retry records that wait for Kafka.
 const retryOutMax = 64
 
 // retryOf is a dispatch that ended in RETRYING.
@@ -27,48 +27,42 @@ type retryOf struct {
 	row store.FinishResult
 }
 
-// RetryProcessor carries retries over the retry topics: it publishes one record
-// per RETRYING row after the commit (best effort: the row is the truth), and
-// dispatches a row again when its record is due. Records wait in a heap ordered
-// by time, so that one due in a second never waits behind one due in a minute.
-// [AbstractCampaignPromotionRetryProcessor, Point/Voucher RetryProcessor]
+// RetryProcessor carries retries over the retry topics. After the commit it
+// publishes one record per RETRYING row, and it dispatches a row again when its
+// record is due. Publishing is best effort, because the row is the source of
+// truth. Records wait in a heap ordered by time, so that an early retry never
+// waits behind a late one.
 type RetryProcessor struct {
 	service.Base
-	publisher Publisher
+	publisher bus.Publisher
 	rows      store.Payouts
 	producer  *Producer
 	log       obs.Log
 
-	// out carries records to the one who publishes; what does not fit is
-	// dropped, so that Kafka being away holds nobody up.
+	// out carries records to the publishing goroutine. What does not fit is
+	// dropped, so that a Kafka outage blocks nothing.
 	out chan []bus.Record
-	due chan struct{} // of one place: the heap has changed
+	due chan struct{} // holds a hint that the heap has changed
 
 	mu    sync.Mutex // protects waits
 	waits retryHeap
 }
 
-// Publisher sends records and returns when all of them are safe.
-// [EventProviderService]
-type Publisher interface {
-	Publish(ctx context.Context, records []bus.Record) error
-}
-
-// NewRetryProcessor makes a processor that publishes through p.
-func NewRetryProcessor(p Publisher, rows store.Payouts, producer *Producer, log obs.Log) *RetryProcessor {
+// NewRetryProcessor returns a processor that publishes through p.
+func NewRetryProcessor(p bus.Publisher, rows store.Payouts, producer *Producer, log obs.Log) *RetryProcessor {
 	return &RetryProcessor{
 		publisher: p, rows: rows, producer: producer, log: log.For(obs.Retry),
 		out: make(chan []bus.Record, retryOutMax), due: make(chan struct{}, 1),
 	}
 }
 
-// publish hands over a record per retry; it never waits. [buildRetryPayload]
+// publish hands over a record per retry. It never blocks.
 func (r *RetryProcessor) publish(retries []retryOf) {
 	records := make([]bus.Record, 0, len(retries))
 	for _, x := range retries {
 		message, err := reward.ParsePublishMessage(x.item.Stream.Type, x.item.Message)
 		if err != nil {
-			continue // not what we have added; the sweeper dispatches by the row
+			continue // another program added the entry; the feeder dispatches the row
 		}
 		value, err := json.Marshal(reward.RetryMessage{
 			PublishMessage: message, RetryCount: x.row.Attempts, NotBefore: x.row.DueAt.UTC(),
@@ -84,17 +78,17 @@ func (r *RetryProcessor) publish(retries []retryOf) {
 	select {
 	case r.out <- records:
 	default:
-		r.log.Debug(obs.Failed, "count", len(records), "reason", "too many retry records wait for Kafka")
+		r.log.Debug("retry records dropped: buffer full", "count", len(records))
 	}
 }
 
-// send publishes what is handed over, until ctx ends.
+// send publishes records until ctx ends.
 func (r *RetryProcessor) send(ctx context.Context) {
 	for {
 		select {
 		case records := <-r.out:
 			if err := r.publisher.Publish(ctx, records); err != nil && ctx.Err() == nil {
-				r.log.Warn(obs.Failed, err, "count", len(records))
+				r.log.Warn("publishing retries failed", err, "count", len(records))
 			}
 		case <-ctx.Done():
 			return
@@ -102,7 +96,7 @@ func (r *RetryProcessor) send(ctx context.Context) {
 	}
 }
 
-// wait notes retries until they are due.
+// wait adds retries to the heap.
 func (r *RetryProcessor) wait(t reward.PromotionType, messages []reward.RetryMessage) {
 	r.mu.Lock()
 	for _, m := range messages {
@@ -121,7 +115,7 @@ func (r *RetryProcessor) wait(t reward.PromotionType, messages []reward.RetryMes
 	}
 }
 
-// run dispatches what is due until ctx ends.
+// run dispatches retries that are due until ctx ends.
 func (r *RetryProcessor) run(ctx context.Context) {
 	var sending sync.WaitGroup
 	sending.Go(func() { r.send(ctx) })
@@ -142,12 +136,13 @@ func (r *RetryProcessor) run(ctx context.Context) {
 			timer.Stop()
 			continue
 		}
-		// A moment more, so that what is due together goes together.
+		// Wait a moment, so that retries due together go in one batch.
 		service.Sleep(ctx, 5*time.Millisecond)
 		r.dispatch(ctx, r.takeDue(time.Now()))
 	}
 }
 
+// nextDue returns when the earliest retry is due, or false if none waits.
 func (r *RetryProcessor) nextDue() (time.Time, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,11 +152,13 @@ func (r *RetryProcessor) nextDue() (time.Time, bool) {
 	return r.waits[0].due, true
 }
 
+// batchKey identifies retries that one statement dispatches.
 type batchKey struct {
 	promotion     reward.PromotionID
 	promotionType reward.PromotionType
 }
 
+// takeDue removes retries that are due from the heap.
 func (r *RetryProcessor) takeDue(now time.Time) map[batchKey][]reward.Ref {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,7 +172,7 @@ func (r *RetryProcessor) takeDue(now time.Time) map[batchKey][]reward.Ref {
 }
 
 // dispatch moves rows that are still RETRYING under the record's dispatch to
-// QUEUED. A failure is the sweeper's.
+// QUEUED. If it fails, the feeder dispatches them.
 func (r *RetryProcessor) dispatch(ctx context.Context, due map[batchKey][]reward.Ref) {
 	for k, refs := range due {
 		now := time.Now()
@@ -185,12 +182,12 @@ func (r *RetryProcessor) dispatch(ctx context.Context, due map[batchKey][]reward
 		})
 		if err != nil {
 			if ctx.Err() == nil {
-				r.log.Warn(obs.Failed, err, "promotion_id", k.promotion, "count", len(refs))
+				r.log.Warn("dispatching retries failed", err, "promotion_id", k.promotion, "count", len(refs))
 			}
 			continue
 		}
 		r.producer.Enqueue(ctx, k.promotionType, rows, now)
-		r.log.Debug(obs.Retried, "promotion_id", k.promotion, "count", len(rows))
+		r.log.Debug("retries dispatched", "promotion_id", k.promotion, "count", len(rows))
 	}
 }
 

@@ -15,19 +15,20 @@ import (
 )
 
 const (
-	settleEvery = time.Second
-	settleBatch = 200
-	settleCalls = 16 // look-ups side by side
-	// settleHold keeps a taken row from other instances meanwhile.
-	settleHold = 30 * time.Second
-	// lookupBase and lookupLimit bound the pause before the next look-up.
-	lookupBase  = 2 * time.Second
-	lookupLimit = 5 * time.Minute
+	settleInterval = time.Second // between rounds
+	settleBatch    = 200         // rows claimed at once
+	settleCalls    = 16          // lookups in parallel
+	// settleLease is the time for which a claimed row belongs to this instance.
+	settleLease = 30 * time.Second
+	// lookupIntervalMin and lookupIntervalMax limit the time between two
+	// lookups of a payout.
+	lookupIntervalMin = 2 * time.Second
+	lookupIntervalMax = 5 * time.Minute
 )
 
-// Settler looks UNKNOWN payouts up at the provider until they are known. A yes
-// always counts; a no only when the look-up began after settleFrom +
-// settle-after: no call of ours can be under way then.
+// Settler looks up UNKNOWN payouts until they are settled. "Confirmed" always
+// settles a payout. "Not found" settles it only if the lookup began SettleAfter
+// after SettleFrom, when no earlier charge can take effect any more.
 type Settler struct {
 	service.Base
 	rows     store.Payouts
@@ -38,34 +39,37 @@ type Settler struct {
 	log      obs.Log
 }
 
-// NewSettler makes a settler that asks when the governor lets it.
+// NewSettler returns a settler whose lookups wait for the governor.
 func NewSettler(rows store.Payouts, p Provider, g *governor.Governor, cache *StatusCache, limits Limits, log obs.Log) *Settler {
 	return &Settler{rows: rows, provider: p, governor: g, cache: cache, limits: limits, log: log.For(obs.Settler)}
 }
 
-// againAfter is when a payout that a no has decided is looked up once more: a
-// process that stood still between its last check and its write, and then
-// died, may have charged it after all. No rule closes that gap; this narrows
-// it, and the balance sheet shows what is left.
+// againAfter is the time after which a payout that "not found" settled is
+// looked up once more. A process that stalls between its last check and its
+// write, and then crashes, may have charged it. No rule closes that gap; this
+// narrows it, and the balance sheet shows what remains.
 func (l Limits) againAfter() time.Duration { return min(10*l.SettleAfter, l.IdempotencyWindow/2) }
 
+// run looks up payouts until ctx ends.
 func (s *Settler) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		n, err := s.round(ctx)
 		if err != nil && ctx.Err() == nil {
-			s.log.Warn(obs.Failed, err)
+			s.log.Warn("looking up payouts failed", err)
 		}
 		if n < settleBatch {
-			service.Sleep(ctx, service.Jitter(settleEvery, 0.2))
+			service.Sleep(ctx, service.Jitter(settleInterval, 0.2))
 		}
 	}
 }
 
-// round takes due rows, asks for each of them, and writes what came back.
-// Dying in between only delays them by settleHold.
+// round claims due rows, looks each of them up, and writes the results. A crash
+// in between only delays them by settleLease.
 func (s *Settler) round(ctx context.Context) (int, error) {
 	now := time.Now()
-	rows, err := s.rows.PayoutTakeLookups(ctx, store.PayoutTakeLookupsParams{Limit: settleBatch, Until: now.Add(settleHold), Now: now})
+	rows, err := s.rows.PayoutTakeLookups(ctx, store.PayoutTakeLookupsParams{
+		Limit: settleBatch, Until: now.Add(settleLease), Now: now,
+	})
 	if err != nil || len(rows) == 0 {
 		return 0, err
 	}
@@ -86,18 +90,18 @@ func (s *Settler) round(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	s.log.Debug(obs.Settled, "count", len(rows))
+	s.log.Debug("lookups recorded", "count", len(rows))
 	s.cache.Hint()
 	return len(rows), nil
 }
 
-// ask asks the provider, in its turn; began is set to when it did. Whoever
-// does not get a turn in time has learned nothing.
-func (s *Settler) ask(ctx context.Context, row reward.Payout, began *time.Time) money.LookupResult {
-	waiting, cancel := context.WithTimeout(ctx, settleHold/3)
+// query looks a payout up when the governor permits it and sets began to that
+// time. Without a permit in time the result is empty.
+func (s *Settler) query(ctx context.Context, row reward.Payout, began *time.Time) money.LookupResult {
+	waiting, cancel := context.WithTimeout(ctx, settleLease/3)
 	defer cancel()
 	permit, err := s.governor.Acquire(waiting, s.cache.job(row.PromotionID))
-	for errors.Is(err, governor.ErrKicked) { // that is for calls; a look-up has to be made all the same
+	for errors.Is(err, governor.ErrKicked) { // only charges need to stop
 		permit, err = s.governor.Acquire(waiting, s.cache.job(row.PromotionID))
 	}
 	if err != nil {
@@ -107,20 +111,21 @@ func (s *Settler) ask(ctx context.Context, row reward.Payout, began *time.Time) 
 	return lookup(ctx, s.provider, permit, row)
 }
 
+// lookup looks a payout up and decides when to look again.
 func (s *Settler) lookup(ctx context.Context, row reward.Payout) store.Lookup {
 	began := time.Now()
-	res := s.ask(ctx, row, &began)
+	res := s.query(ctx, row, &began)
 	decides := row.SettleFrom.Add(s.limits.SettleAfter)
 	out := store.Lookup{
-		Ref:   refOf(row),
+		Ref:   row.Ref(),
 		Found: res.Found, TransactionKey: res.TransactionKey,
 		NotFound: res.NotFound, BeganAt: began,
 	}
-	// The pause grows with the time that the row has been unknown.
+	// The interval grows with the time for which the payout has been UNKNOWN.
 	since := max(began.Sub(row.SettleFrom), 0)
-	out.NextAt = time.Now().Add(service.Jitter(min(max(since/2, lookupBase), lookupLimit), 0.25))
+	out.NextAt = time.Now().Add(service.Jitter(min(max(since/2, lookupIntervalMin), lookupIntervalMax), 0.25))
 	if res.NotFound && began.Before(decides) && out.NextAt.Before(decides) {
-		// A no decides nothing before then; a yes is still worth asking for once.
+		// "Not found" settles nothing before then.
 		out.NextAt = decides.Add(service.Jitter(100*time.Millisecond, 0.5))
 	}
 	return out

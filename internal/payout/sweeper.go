@@ -13,12 +13,13 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-const sweepEvery = time.Second
+const sweepInterval = time.Second
 
-// Sweeper returns to READY what was dispatched and is in no stream (lost by
-// Redis, by a crash before the XADD, by an unknown reply), completes
-// promotions, carries cancels on, removes the consumers of dead instances, and
-// destroys the streams of final promotions.
+// Sweeper cleans up after the flow. It returns dispatched payouts that are in
+// no stream to READY: Redis lost them, or an instance crashed before it added
+// them. It completes promotions, cancels the payouts of cancelled ones, removes
+// the consumers of dead instances, and destroys the streams of final
+// promotions.
 type Sweeper struct {
 	service.Base
 	store   store.Store
@@ -28,25 +29,27 @@ type Sweeper struct {
 	limits  Limits
 	metrics *obs.Metrics
 	log     obs.Log
-	// crowded are the streams that may have consumers of dead instances: those
-	// with work, until they have none at all. Only run's goroutine looks at it.
-	crowded map[queue.Stream]bool
+	// registered holds the streams that may have consumers of dead instances: a
+	// stream enters with its first work and leaves without consumers. Only
+	// run's goroutine uses it.
+	registered map[queue.Stream]bool
 }
 
-// NewSweeper makes a sweeper that works on what the cache says.
+// NewSweeper returns a sweeper that works on the promotions of the cache.
 func NewSweeper(s store.Store, q queue.Queue, cache *StatusCache, manager *pool.Manager, limits Limits, metrics *obs.Metrics, log obs.Log) *Sweeper {
 	return &Sweeper{
 		store: s, queue: q, cache: cache, manager: manager, limits: limits,
-		metrics: metrics, log: log.For(obs.Sweeper), crowded: make(map[queue.Stream]bool),
+		metrics: metrics, log: log.For(obs.Sweeper), registered: make(map[queue.Stream]bool),
 	}
 }
 
-// horizon is X of design §2: later than this after its dispatch, no row is in
-// a stream that was not there before, and nobody opens a call for it.
-func (l Limits) horizon() time.Duration { return l.MoneyTimeout + l.Lease }
+// DispatchHorizon is the age at which a dispatch can no longer reach its stream
+// and no instance opens a call for it.
+func (l Limits) DispatchHorizon() time.Duration { return l.MoneyTimeout + l.Lease }
 
-// SweepAll returns every QUEUED row to READY. Only for a start with an
-// in-process queue: it is empty, and nobody else can hold a call.
+// SweepAll returns every QUEUED row to READY. Call it only at a start with the
+// only queue in this process: the queue is empty, and no other instance can
+// have a call in flight.
 func (s *Sweeper) SweepAll(ctx context.Context) error {
 	views, err := s.store.PromotionActive(ctx)
 	if err != nil {
@@ -64,7 +67,8 @@ func (s *Sweeper) SweepAll(ctx context.Context) error {
 	return nil
 }
 
-// run sweeps until ctx ends; completions follow each read of the cache.
+// run sweeps until ctx ends. It checks for completions after each read of the
+// cache.
 func (s *Sweeper) run(ctx context.Context) {
 	sweepAt, evictAt := time.Now(), time.Now().Add(s.limits.Lease)
 	failures := 0 // rounds in a row in which something failed
@@ -73,13 +77,13 @@ func (s *Sweeper) run(ctx context.Context) {
 		views := s.cache.Views()
 		sweep := !time.Now().Before(sweepAt)
 		if sweep {
-			sweepAt = time.Now().Add(service.Jitter(sweepEvery, 0.2))
+			sweepAt = time.Now().Add(service.Jitter(sweepInterval, 0.2))
 		}
 		failures = s.round(ctx, views, sweep, failures)
 		if !time.Now().Before(evictAt) {
 			evictAt = time.Now().Add(service.Jitter(s.limits.Lease, 0.2))
 			if err := s.evict(ctx, views); err != nil && ctx.Err() == nil {
-				s.log.Warn(obs.CleanupFailed, err)
+				s.log.Warn("removing consumer failed", err)
 			}
 		}
 		select {
@@ -89,9 +93,8 @@ func (s *Sweeper) run(ctx context.Context) {
 	}
 }
 
-// round keeps every promotion. Its failures, of which a server that is away
-// makes one per promotion, are one line in the log when they begin and each
-// time their number has doubled.
+// round cleans up every promotion. It logs failed rounds in a row at the first
+// and each time their number doubles, in one line for all promotions.
 func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]*store.PromotionView, sweep bool, failures int) int {
 	var first error
 	failed := 0
@@ -104,7 +107,7 @@ func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]*store
 		s.metrics.KeepStreams(ids)
 	}
 	for _, v := range views {
-		if err := s.keep(ctx, *v, sweep); err != nil && ctx.Err() == nil {
+		if err := s.cleanUp(ctx, *v, sweep); err != nil && ctx.Err() == nil {
 			failed++
 			if first == nil {
 				first = fmt.Errorf("promotion %s: %w", v.ID, err)
@@ -113,25 +116,26 @@ func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]*store
 	}
 	switch {
 	case first == nil && !sweep:
-		return failures // nothing was asked of the queue
+		return failures // this round did not use the queue
 	case first == nil:
 		return 0
 	}
 	failures++
 	if failures&(failures-1) == 0 {
-		s.log.Warn(obs.Failed, first, "promotions", failed, "rounds", failures)
+		s.log.Warn("sweeping failed", first, "promotions", failed, "rounds", failures)
 	}
 	return failures
 }
 
-func (s *Sweeper) keep(ctx context.Context, v store.PromotionView, sweep bool) error {
+// cleanUp does what one promotion needs.
+func (s *Sweeper) cleanUp(ctx context.Context, v store.PromotionView, sweep bool) error {
 	switch v.Status {
 	case reward.Running:
 		if complete(v) {
 			return s.complete(ctx, v)
 		}
 	case reward.PromotionCancelled:
-		if err := s.carryCancel(ctx, v); err != nil {
+		if err := s.cancelRows(ctx, v); err != nil {
 			return err
 		}
 		if v.FinishedAt.IsZero() && v.Counts.Undecided() == 0 {
@@ -152,13 +156,14 @@ func (s *Sweeper) keep(ctx context.Context, v store.PromotionView, sweep bool) e
 	return nil
 }
 
-// sweep reads the stream first: what was dispatched X before its oldest entry
-// (or X ago, when it is empty) is not in it, and will not be. Without streams
-// it is X ago in any case: who has dispatched it opens no call later than half
-// of that, and the rest is longer than a call.
+// sweep returns the rows that the stream cannot have. It reads the stream
+// first: a row dispatched a dispatch horizon before the oldest entry, or that
+// long ago if the stream is empty, is not in it and cannot arrive. Without
+// streams it always counts from now: no instance calls a dispatch older than
+// half the horizon, and the other half is longer than a call.
 func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) error {
 	before := time.Now()
-	info, err := s.queue.Info(ctx, streamOf(v))
+	info, err := s.queue.Info(ctx, queue.StreamOf(v.Promotion))
 	if err != nil {
 		return err
 	}
@@ -166,45 +171,51 @@ func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) error {
 	if info.Len > 0 && info.OldestAt.Before(before) && !s.limits.direct {
 		before = info.OldestAt
 	}
-	n, err := s.sweepBefore(ctx, v.ID, before.Add(-s.limits.horizon()), time.Now())
+	n, err := s.sweepBefore(ctx, v.ID, before.Add(-s.limits.DispatchHorizon()), time.Now())
 	if n > 0 {
 		s.cache.Hint()
 	}
 	return err
 }
 
+// sweepBefore returns rows that were dispatched before a time to READY.
 func (s *Sweeper) sweepBefore(ctx context.Context, id reward.PromotionID, before, now time.Time) (int, error) {
 	total := 0
 	for {
-		n, err := s.store.PayoutSweep(ctx, store.PayoutSweepParams{PromotionID: id, Before: before, Lease: s.limits.Lease, Now: now})
+		n, err := s.store.PayoutSweep(ctx, store.PayoutSweepParams{
+			PromotionID: id, Before: before, Lease: s.limits.Lease, Now: now,
+		})
 		total += n
 		if err != nil || n < store.BatchMax {
 			if total > 0 {
 				s.metrics.Swept(total)
-				s.log.Info(obs.Swept, "promotion_id", id, "count", total)
+				s.log.Info("lost payouts returned to READY", "promotion_id", id, "count", total)
 			}
 			return total, err
 		}
 	}
 }
 
+// complete completes a promotion if its rows allow it.
 func (s *Sweeper) complete(ctx context.Context, v store.PromotionView) error {
 	done, err := s.store.PromotionComplete(ctx, v.ID, s.limits.SettleAfter, time.Now())
 	if done {
-		s.log.Info(obs.Completed, "promotion_id", v.ID, "was", v.Status)
+		s.log.Info("promotion finished", "promotion_id", v.ID, "previous_status", v.Status)
 		s.cache.Hint()
 	}
 	return err
 }
 
-// carryCancel goes on for as long as the promotion is CANCELLED: a save that
-// raced with the cancel may add READY rows after it.
-func (s *Sweeper) carryCancel(ctx context.Context, v store.PromotionView) error {
+// cancelRows cancels the rows of a CANCELLED promotion. It runs in every round,
+// because a save that raced with the cancel may add READY rows after it.
+func (s *Sweeper) cancelRows(ctx context.Context, v store.PromotionView) error {
 	if v.Counts.Payouts[reward.Ready] == 0 && v.Counts.Payouts[reward.Retrying] == 0 {
 		return nil
 	}
 	for {
-		n, err := s.store.PayoutCancelStep(ctx, store.PayoutCancelStepParams{PromotionID: v.ID, Lease: s.limits.Lease, Now: time.Now()})
+		n, err := s.store.PayoutCancelStep(ctx, store.PayoutCancelStepParams{
+			PromotionID: v.ID, Lease: s.limits.Lease, Now: time.Now(),
+		})
 		if n > 0 {
 			s.cache.Hint()
 		}
@@ -214,29 +225,29 @@ func (s *Sweeper) carryCancel(ctx context.Context, v store.PromotionView) error 
 	}
 }
 
-// destroy removes the stream of a final promotion, X after its last dispatch,
-// when no late XADD can come any more. What the stream still holds is
-// acknowledged first.
+// destroy removes the stream of a final promotion one dispatch horizon after
+// its last dispatch, when no late entry can arrive. It first acknowledges the
+// remaining entries.
 func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
-	if time.Since(v.LastDispatchedAt) < s.limits.horizon() || s.manager.Active(v.ID) {
+	if time.Since(v.LastDispatchedAt) < s.limits.DispatchHorizon() || s.manager.Active(v.ID) {
 		return nil
 	}
-	gone, err := s.queue.Destroy(ctx, streamOf(v))
+	gone, err := s.queue.Destroy(ctx, queue.StreamOf(v.Promotion))
 	if err != nil {
 		return err
 	}
 	if !gone {
-		return s.clear(ctx, streamOf(v))
+		return s.clear(ctx, queue.StreamOf(v.Promotion))
 	}
 	if _, err := s.store.PromotionStreamGone(ctx, v.ID, v.LastDispatchedAt); err != nil {
 		return err
 	}
-	s.log.Info(obs.CleanedUp, "promotion_id", v.ID)
+	s.log.Info("stream destroyed", "promotion_id", v.ID)
 	return nil
 }
 
-// clear acknowledges what is left in the stream of a final promotion: no row of
-// it is QUEUED, so every dispatch is settled.
+// clear acknowledges the remaining entries of a final promotion whose dispatch
+// is settled.
 func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
 	entries, err := s.queue.Range(ctx, stream, store.BatchMax)
 	if err != nil || len(entries) == 0 {
@@ -281,15 +292,14 @@ func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
 	return s.queue.Ack(ctx, stream, settled)
 }
 
-// evict removes consumers of instances that are not alive any more from the
-// streams that are, or were, being worked on; what they have pending goes to a
-// consumer of a living one, as idle as it is. Should the instance live after
-// all, it registers again and finds its entries claimed.
+// evict removes the consumers of dead instances. Their pending entries, with
+// their idle times, go to a consumer of a living instance. If the instance is
+// alive after all, it registers again and finds its entries claimed.
 func (s *Sweeper) evict(ctx context.Context, views map[reward.PromotionID]*store.PromotionView) error {
 	for _, stream := range busyStreams(views) {
-		s.crowded[stream] = true
+		s.registered[stream] = true
 	}
-	if len(s.crowded) == 0 {
+	if len(s.registered) == 0 {
 		return nil
 	}
 	instances, err := s.store.InstanceList(ctx)
@@ -301,19 +311,19 @@ func (s *Sweeper) evict(ctx context.Context, views map[reward.PromotionID]*store
 		alive[i.Name] = i.Alive
 	}
 	var failed error
-	for stream := range s.crowded {
+	for stream := range s.registered {
 		left, err := s.evictFrom(ctx, stream, alive)
 		if err != nil && failed == nil {
 			failed = fmt.Errorf("promotion %s: %w", stream.PromotionID, err)
 		}
 		if err == nil && left == 0 {
-			delete(s.crowded, stream)
+			delete(s.registered, stream)
 		}
 	}
 	return failed
 }
 
-// evictFrom removes what it may, and says how many consumers are left.
+// evictFrom removes dead consumers of a stream and returns how many remain.
 func (s *Sweeper) evictFrom(ctx context.Context, stream queue.Stream, alive map[string]bool) (left int, err error) {
 	consumers, err := s.queue.Consumers(ctx, stream)
 	if err != nil {
@@ -337,23 +347,24 @@ func (s *Sweeper) evictFrom(ctx context.Context, stream queue.Stream, alive map[
 		}
 		if removed {
 			left--
-			s.log.Info(obs.CleanedUp, "promotion_id", stream.PromotionID, "consumer", name)
+			s.log.Info("dead consumer removed", "promotion_id", stream.PromotionID, "consumer", name)
 		}
 	}
 	return left, nil
 }
 
-// busyStreams are the streams of the promotions that have something dispatched.
+// busyStreams returns the streams of the promotions with dispatched payouts.
 func busyStreams(views map[reward.PromotionID]*store.PromotionView) []queue.Stream {
 	var busy []queue.Stream
 	for _, v := range views {
 		if v.Counts.Payouts[reward.Queued] > 0 {
-			busy = append(busy, streamOf(*v))
+			busy = append(busy, queue.StreamOf(v.Promotion))
 		}
 	}
 	return busy
 }
 
+// age returns the time from at to now, or zero if at is zero or later.
 func age(at, now time.Time) time.Duration {
 	if at.IsZero() {
 		return 0
@@ -361,11 +372,7 @@ func age(at, now time.Time) time.Duration {
 	return max(now.Sub(at), 0)
 }
 
-// complete says whether it is worth asking the rows for a completion.
+// complete reports whether the counts allow the promotion to complete.
 func complete(v store.PromotionView) bool {
 	return v.Counts.Undecided() == 0 && (v.ExpectedCount == nil || v.Closed || v.Counts.Total() >= *v.ExpectedCount)
-}
-
-func streamOf(v store.PromotionView) queue.Stream {
-	return queue.Stream{Type: v.Type, PromotionID: v.ID}
 }

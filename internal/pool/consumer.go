@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// ConsumerCount is how many consumers one instance keeps for a promotion of
-// total targets, held between lowest and highest.
-// [calculateConsumerCountPerInstance]
+// ConsumerCount returns the number of consumers that one instance runs for a
+// promotion with total targets, limited to the range from lowest to highest.
 func ConsumerCount(total int64, lowest, highest int) int {
 	n := 32
 	switch {
@@ -25,12 +24,11 @@ func ConsumerCount(total int64, lowest, highest int) int {
 	return min(max(n, lowest), highest)
 }
 
-// consumerName is the name of one of an instance's consumers:
-// {hostname}-{pid}-{index}.
+// consumerName returns the name of a consumer: {hostname}-{pid}-{index}.
 func consumerName(instance string, index int) string { return fmt.Sprintf("%s-%d", instance, index) }
 
-// InstanceOf is the instance that a consumer belongs to by its name; "" when it
-// is no name of a consumer of ours.
+// InstanceOf returns the instance that a consumer's name contains, or "" if the
+// name has another form.
 func InstanceOf(consumer string) string {
 	i := strings.LastIndexByte(consumer, '-')
 	if i < 0 {

@@ -8,36 +8,39 @@ import (
 	"github.com/largesse/largesse/internal/queue"
 )
 
-// Item is an entry in a consumer's hand. Whoever handles it calls Release
-// exactly once: after the entry was acknowledged, or to leave it to be claimed
-// by somebody once its lease has run out.
+// Item is an entry delivered to a consumer. The handler calls Release exactly
+// once: after it has acknowledged the entry, or to leave the entry to be
+// claimed when its lease expires.
 type Item struct {
 	queue.Entry
 	Stream queue.Stream
-	// Claimed says that another holder had it and let its lease run out.
+	// Claimed reports whether the entry was claimed after another consumer's
+	// lease expired.
 	Claimed bool
 
 	pool     *Pool
 	consumer int // index within the pool
-	// leaseEnd is nanoseconds after pool.startedAt, by the monotonic clock.
+	// leaseEnd is in nanoseconds after pool.startedAt, by the monotonic clock.
 	leaseEnd  atomic.Int64
-	callEnded bool // under pool.mu
+	callEnded bool // protected by pool.mu
 }
 
-// LeaseLeft is how long nobody else may claim the entry; ≤ 0 when the lease
-// has run out.
+// LeaseLeft returns the time during which no other consumer may claim the
+// entry. Zero or less means that the lease has expired.
 func (it *Item) LeaseLeft() time.Duration {
 	return time.Duration(it.leaseEnd.Load()) - time.Since(it.pool.startedAt)
 }
 
-// Taking ends when the pool reads no more: it was stopped, or its promotion was
-// paused. Whatever has no call open then should be handed back.
+// Taking returns a context that ends when the pool stops reading, because it
+// was stopped or its promotion was paused. The handler should then return every
+// entry without a call in flight.
 func (it *Item) Taking() context.Context { return it.pool.readCtx }
 
-// CallEnded says that no call will be open for this entry any more, so that the
-// consumer may have another one open while the outcome is being written. It may
-// be called more than once.
+// CallEnded records that this entry will have no more calls in flight, so that
+// the consumer can start another call while the outcome is written. It may be
+// called more than once.
 func (it *Item) CallEnded() { it.pool.endCall(it) }
 
-// Release lets go of the entry; its call has ended too.
+// Release ends the handler's ownership of the entry, and its call. A second
+// Release panics.
 func (it *Item) Release() { it.pool.release(it) }

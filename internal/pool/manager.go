@@ -13,27 +13,28 @@ import (
 	"github.com/largesse/largesse/internal/service"
 )
 
-// Spec says what should be for one promotion, as read from its row.
+// Spec is the desired state of one promotion's pool, as read from its row.
 type Spec struct {
 	Stream queue.Stream
-	// Total is how many targets the promotion has or expects; it sets the
-	// number of consumers, unless Consumers (above 0) does.
+	// Total is the number of targets that the promotion has or expects. It sets
+	// the number of consumers, unless Consumers is above zero.
 	Total     int64
 	Consumers int
-	// Work says that rows are dispatched and undecided: there must be a pool.
+	// Work reports whether dispatched payouts are unfinished: there must be a
+	// pool.
 	Work bool
-	// Paused says that nothing may be read; what is in the stream stays.
+	// Paused reports whether nothing may be read. Entries stay in the stream.
 	Paused bool
-	// Final says that the promotion pays nothing more. Without Work its pool
-	// ends, and takes the stream along when it is empty.
+	// Final reports whether the promotion pays nothing more. Without Work, its
+	// pool ends and destroys the stream if it is empty.
 	Final bool
 }
 
-// over says that nothing of the promotion is left to do.
+// over reports whether the promotion has nothing left to do.
 func (s Spec) over() bool { return s.Final && !s.Work }
 
-// Manager makes pools be what the rows say, and starts one early on a hint.
-// [PromotionStreamManager, CampaignPromotionStreamManager]
+// Manager starts and stops pools to match the specs, and starts a pool early on
+// a hint. Its methods are safe for concurrent use.
 type Manager struct {
 	service.Base
 	cfg      Config
@@ -41,17 +42,17 @@ type Manager struct {
 
 	tidying sync.WaitGroup
 
-	mu    sync.Mutex // protects specs; and no pool starts or stops without it
+	mu    sync.Mutex // protects specs and ended; pools start and stop under it
 	specs map[reward.PromotionID]Spec
 	ended bool
 }
 
-// NewManager makes a manager without pools.
+// NewManager returns a Manager without pools.
 func NewManager(cfg Config) *Manager {
 	return &Manager{cfg: cfg, registry: newRegistry(), specs: make(map[reward.PromotionID]Spec)}
 }
 
-// Run listens for hints until Stop.
+// Run handles hints in the background until StopAll.
 func (m *Manager) Run(ctx context.Context) {
 	m.Base.Start(ctx, func(ctx context.Context) {
 		wakes := m.cfg.Queue.Wakes()
@@ -69,9 +70,9 @@ func (m *Manager) Run(ctx context.Context) {
 	})
 }
 
-// Converge starts the pools that are missing, grows those that are too small,
-// and asks those to stop whose promotion is paused, or pays nothing more (it is
-// final without work, or not in specs at all). It does not wait for them.
+// Converge starts missing pools and grows pools that are too small. It stops a
+// pool whose promotion is paused, is final without work, or is not in specs. It
+// does not wait for them.
 func (m *Manager) Converge(specs []Spec) {
 	wanted := make(map[reward.PromotionID]Spec, len(specs))
 	for _, s := range specs {
@@ -105,10 +106,10 @@ func (m *Manager) Converge(specs []Spec) {
 	m.divide()
 }
 
-// divide gives every pool its share of HandMost: that of its consumers among
-// all, or that of one pool among all if this is more, so that a small promotion
-// is not held short by a huge one, nor a huge one by many that are small. mu is
-// held.
+// divide sets the share of HandMost of every pool, and is called with mu held.
+// A pool gets the share of its consumers among all consumers, or the share of
+// one pool among all pools if that is larger. So neither a huge promotion
+// starves a small one, nor many small ones a huge one.
 func (m *Manager) divide() {
 	if m.cfg.HandMost <= 0 {
 		return
@@ -118,7 +119,7 @@ func (m *Manager) divide() {
 	for _, p := range pools {
 		consumers += len(p.Consumers())
 	}
-	calls := m.cfg.HandMost / 2 // as many entries again may wait for their outcomes to be written
+	calls := m.cfg.HandMost / 2 // as many entries again may wait until their outcomes are written
 	for _, p := range pools {
 		own := len(p.Consumers())
 		share := max(calls*own/consumers, calls/len(pools))
@@ -126,9 +127,9 @@ func (m *Manager) divide() {
 	}
 }
 
-// tidy destroys the empty stream of a promotion that is over: its last pool may
-// have ended, idle, just after another instance had destroyed it, and made it
-// anew with its last read.
+// tidy destroys the empty stream of a finished promotion in the background. The
+// idle last pool of this instance may have ended just after another instance
+// destroyed the stream, and created it again with its last read.
 func (m *Manager) tidy(s queue.Stream) {
 	if m.ended {
 		return
@@ -137,13 +138,13 @@ func (m *Manager) tidy(s queue.Stream) {
 		ctx, cancel := context.WithTimeout(context.Background(), m.cfg.StopTimeout)
 		defer cancel()
 		if _, err := m.cfg.Queue.Destroy(ctx, s); err != nil {
-			m.cfg.Log.For(obs.Registry).Warn(obs.CleanupFailed, err, "promotion_id", s.PromotionID)
+			m.cfg.Log.For(obs.Registry).Warn("destroying stream failed", err, "promotion_id", s.PromotionID)
 		}
 	})
 }
 
-// Wake starts or hurries the pool of a stream that may have got work, if its
-// promotion should be worked on at all.
+// Wake starts the pool of a stream that may have work, or makes it poll sooner.
+// It ignores streams that have no spec or are paused.
 func (m *Manager) Wake(s queue.Stream) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,8 +159,8 @@ func (m *Manager) Wake(s queue.Stream) {
 	m.startLocked(spec)
 }
 
-// follow makes a pool what its promotion asks for: as large as its size says,
-// and up for as long as anything is dispatched anywhere, whoever has it.
+// follow applies a spec to a running pool: it keeps the pool up while payouts
+// are dispatched on any instance, and grows it.
 func (m *Manager) follow(p *Pool, s Spec) {
 	if s.Work {
 		p.touch()
@@ -177,7 +178,7 @@ func (m *Manager) startLocked(s Spec) {
 	id := s.Stream.PromotionID
 	p := newPool(m.cfg, s.Stream, m.consumers(s))
 	if !m.registry.add(id, p) {
-		m.cfg.Log.For(obs.Manager).Debug(obs.AlreadyActive, "promotion_id", id)
+		m.cfg.Log.For(obs.Manager).Debug("pool already running", "promotion_id", id)
 		return
 	}
 	m.divide()
@@ -186,11 +187,11 @@ func (m *Manager) startLocked(s Spec) {
 		m.changed()
 	})
 	m.cfg.Metrics.PoolStarted()
-	m.cfg.Log.For(obs.Manager).Info(obs.Started, "promotion_id", id, "type", s.Stream.Type, "consumers", len(p.Consumers()))
+	m.cfg.Log.For(obs.Manager).Info("pool started", "promotion_id", id, "type", s.Stream.Type, "consumers", len(p.Consumers()))
 	m.changed()
 }
 
-// consumers is how many consumers this instance keeps for a promotion.
+// consumers returns how many consumers this instance runs for a promotion.
 func (m *Manager) consumers(s Spec) int {
 	if s.Consumers > 0 {
 		return s.Consumers
@@ -198,7 +199,8 @@ func (m *Manager) consumers(s Spec) int {
 	return ConsumerCount(s.Total, m.cfg.MinConsumers, m.cfg.MaxConsumers)
 }
 
-// Capacity is how many calls this instance may have open for a promotion.
+// Capacity returns how many calls this instance may have in flight for a
+// promotion.
 func (m *Manager) Capacity(s Spec) int { return m.consumers(s) * m.cfg.InFlight }
 
 func (m *Manager) changed() {
@@ -207,33 +209,8 @@ func (m *Manager) changed() {
 	}
 }
 
-// Start starts the pool of a promotion at once; when there is one, it does
-// nothing. What Converge is told next decides how long it stays.
-// [startConsumers]
-func (m *Manager) Start(s Spec) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.startLocked(s)
-}
-
-// Stop ends the pool of a promotion on this instance and waits for it: what is
-// in hand is finished, or left in the stream after StopTimeout. It lasts for as
-// long as the rows ask for no pool: a running promotion is stopped by pausing
-// or cancelling it, an instance by ending it. [stopConsumers]
-func (m *Manager) Stop(id reward.PromotionID) {
-	m.mu.Lock()
-	p := m.registry.get(id)
-	if p == nil {
-		m.mu.Unlock()
-		return
-	}
-	m.end(id, p)
-	m.mu.Unlock()
-	<-p.done
-}
-
-// end asks a pool to end; that of a promotion that is over and done takes the
-// stream along. mu is held.
+// end asks a pool to end, and to destroy the stream if the promotion is
+// finished. It is called with mu held.
 func (m *Manager) end(id reward.PromotionID, p *Pool) {
 	if m.specs[id].over() {
 		p.final.Store(true)
@@ -241,18 +218,19 @@ func (m *Manager) end(id reward.PromotionID, p *Pool) {
 	p.stop()
 }
 
-// Active says whether this instance has a pool for the promotion. [isActive]
+// Active reports whether this instance has a pool for the promotion.
 func (m *Manager) Active(id reward.PromotionID) bool { return m.registry.get(id) != nil }
 
-// Status is a pool as it is now.
+// Status is the current state of a pool.
 type Status struct {
 	Stream    queue.Stream
-	Consumers []string // their names
-	InHand    int      // entries read and not yet settled
+	Consumers []string // names
+	InHand    int      // pending entries: delivered and not acknowledged
 	StartedAt time.Time
 }
 
-// Pools returns every pool of this instance, ordered by promotion id.
+// Pools returns the state of every pool of this instance, ordered by promotion
+// ID.
 func (m *Manager) Pools() []Status {
 	all := m.registry.all()
 	out := make([]Status, 0, len(all))
@@ -262,8 +240,8 @@ func (m *Manager) Pools() []Status {
 	return out
 }
 
-// StopAll stops every pool and waits for them; none starts again. What is in
-// hand is finished, or left in the stream after StopTimeout. [shutdownAll]
+// StopAll stops every pool and waits for them. No pool starts again. Pending
+// entries are finished, or left in the stream after StopTimeout.
 func (m *Manager) StopAll() {
 	m.mu.Lock()
 	m.ended = true

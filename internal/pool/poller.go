@@ -9,68 +9,69 @@ import (
 	"github.com/largesse/largesse/internal/service"
 )
 
-// pollFloor is the shortest pause after an empty poll.
-const pollFloor = time.Millisecond
+// pollIntervalMin is the shortest pause after an empty poll.
+const pollIntervalMin = time.Millisecond
 
-// poll reads new entries for all consumers in one round trip, as long as any
-// of them has a free place. After an empty poll it pauses, from pollFloor
-// doubling to PollInterval, or until a hint or a freed place. It never uses a
-// blocking read. [createPollingTask]
+// poll reads new entries for all consumers in one round trip while any of them
+// has capacity. After an empty poll it pauses, from pollIntervalMin doubling to
+// PollInterval, or until a hint or freed capacity. It never uses a blocking
+// read.
 func (p *Pool) poll(readCtx, workCtx context.Context) {
 	log := p.cfg.Log.For(obs.Poller)
-	created, failures := 0, 0 // consumers registered; commands failed in a row
-	pause := pollFloor
+	report := log.Streak("work queue unavailable", "work queue available again")
+	pause := pollIntervalMin
+	created, failures := 0, 0 // registered consumers; failed commands in a row
 	for readCtx.Err() == nil {
 		if names := p.Consumers(); created < len(names) {
-			// Registers the consumers, and makes the group when it is missing.
+			// Create also creates the group if it is missing.
 			if err := p.cfg.Queue.Create(readCtx, p.stream, names); err != nil {
 				failures++
-				p.outage(readCtx, log, err, failures)
+				p.outage(readCtx, report, err, failures)
 				continue
 			}
 			created = len(names)
-			log.Info(obs.GroupCreated, "promotion_id", p.stream.PromotionID, "consumers", created)
+			log.Info("consumers registered", "promotion_id", p.stream.PromotionID, "consumers", created)
 		}
 		reads := p.reads()
 		if len(reads) == 0 || !p.alive() || !p.taking() {
 			p.rest(readCtx, p.cfg.PollInterval)
 			continue
 		}
-		// Not under readCtx: what the queue has given out must not be lost on a
-		// stop.
+		// Do not use readCtx: a stop must not lose entries that the queue has
+		// delivered.
 		bounded, cancel := context.WithTimeout(workCtx, p.cfg.StopTimeout)
 		entries, err := p.cfg.Queue.Read(bounded, p.stream, reads)
 		cancel()
 		if err != nil {
 			failures++
-			p.outage(readCtx, log, err, failures)
+			p.outage(readCtx, report, err, failures)
 			continue
 		}
 		if failures > 0 {
-			log.Info(obs.Recovered, "promotion_id", p.stream.PromotionID, "failures", failures)
+			report(nil, "promotion_id", p.stream.PromotionID)
 			failures = 0
-			created = 0 // the server may have forgotten the consumers
+			created = 0 // the server may have lost the consumers
 		}
 		if len(entries) > 0 {
-			pause = pollFloor
+			pause = pollIntervalMin
 			p.cfg.Handler.Handle(workCtx, p.take(entries, ""))
 			continue
 		}
 		if p.idleFor() >= p.cfg.IdleTimeout {
 			p.cfg.Metrics.PoolIdleStopped()
-			log.Info(obs.IdleStop, "promotion_id", p.stream.PromotionID)
+			log.Info("idle pool stopped", "promotion_id", p.stream.PromotionID)
 			return
 		}
 		if p.rest(readCtx, pause) {
-			pause = pollFloor
+			pause = pollIntervalMin
 		} else {
 			pause = min(2*pause, p.cfg.PollInterval)
 		}
 	}
 }
 
-// reads asks, for each consumer with free places, for at most BatchSize
-// entries at a time.
+// reads returns read requests of at most BatchSize entries for each consumer
+// with capacity.
 func (p *Pool) reads() []queue.ReadParams {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,7 +84,7 @@ func (p *Pool) reads() []queue.ReadParams {
 	return reads
 }
 
-// rest waits for d, or less when hinted; it says whether it was hinted.
+// rest waits for d, or until a hint, and reports whether there was a hint.
 func (p *Pool) rest(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -96,20 +97,18 @@ func (p *Pool) rest(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// outage pauses after a failed command: growing, jittered, and with one line
-// in the log when it begins and each time the failures have doubled.
-func (p *Pool) outage(ctx context.Context, log obs.Log, err error, failures int) {
+// outage reports a failed command and pauses. The pause grows with the failures
+// in a row.
+func (p *Pool) outage(ctx context.Context, report func(error, ...any), err error, failures int) {
 	if ctx.Err() != nil {
 		return
 	}
-	if failures&(failures-1) == 0 {
-		log.Warn(obs.Unavailable, err, "promotion_id", p.stream.PromotionID, "failures", failures)
-	}
+	report(err, "promotion_id", p.stream.PromotionID)
 	service.Sleep(ctx, service.Backoff(failures, 10*time.Millisecond, 2*time.Second))
 }
 
-// idleFor is how long the promotion has had nothing to do, as far as this
-// instance has seen and been told.
+// idleFor returns how long the promotion has had no work, as far as this
+// instance knows.
 func (p *Pool) idleFor() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,11 +118,11 @@ func (p *Pool) idleFor() time.Duration {
 	return time.Since(p.lastWork)
 }
 
-// tend renews the leases of what is in hand and claims what others left. It
-// registers the consumers again too: a server that lost everything gets the
-// group back from the next read, but not those who have not read yet. That the
-// queue is away is for the poller to tell.
-func (p *Pool) tend(ctx context.Context) {
+// maintain renews leases and claims expired entries. It also registers the
+// consumers again: after a server lost its data, the next read restores the
+// group, but not the consumers that have not read yet. The poller reports an
+// unavailable queue.
+func (p *Pool) maintain(ctx context.Context) {
 	log := p.cfg.Log.For(obs.Consumer)
 	tick := time.NewTicker(p.cfg.Lease / 5)
 	defer tick.Stop()
@@ -141,14 +140,14 @@ func (p *Pool) tend(ctx context.Context) {
 		}
 		p.extend(ctx, log)
 		if err := p.cfg.Queue.Create(ctx, p.stream, p.Consumers()); err != nil && ctx.Err() == nil {
-			log.Debug(obs.Unavailable, "error", err, "promotion_id", p.stream.PromotionID)
+			log.Debug("registering consumers failed", "error", err, "promotion_id", p.stream.PromotionID)
 		}
 	}
 }
 
-// extend renews every lease that has less than nine tenths left, so that a
-// healthy one always outlasts a call. A lease that
-// has run out is never renewed: somebody else may have claimed the entry.
+// extend renews every lease that has less than nine tenths left, so that a call
+// can count on nearly a whole lease. It never renews an expired lease: another
+// consumer may have claimed the entry.
 func (p *Pool) extend(ctx context.Context, log obs.Log) {
 	type hand struct {
 		ids   []string
@@ -171,13 +170,13 @@ func (p *Pool) extend(ctx context.Context, log obs.Log) {
 	}
 	p.mu.Unlock()
 	for consumer, h := range hands {
-		// The new lease counts from before the command: it is never thought to
-		// last longer than it does.
+		// Count the new lease from before the command, so that it never seems
+		// longer than it is.
 		asked := time.Since(p.startedAt)
 		owned, err := p.cfg.Queue.Extend(ctx, p.stream, consumer, h.ids)
 		if err != nil {
 			if ctx.Err() == nil {
-				log.Debug(obs.Unavailable, "error", err, "promotion_id", p.stream.PromotionID, "consumer", consumer)
+				log.Debug("renewing leases failed", "error", err, "promotion_id", p.stream.PromotionID, "consumer", consumer)
 			}
 			continue
 		}
@@ -187,7 +186,7 @@ func (p *Pool) extend(ctx context.Context, log obs.Log) {
 	}
 }
 
-// claim takes over entries whose consumer has let its lease run out.
+// claim takes over entries whose lease has expired.
 func (p *Pool) claim(ctx context.Context, log obs.Log) {
 	for ctx.Err() == nil {
 		consumer, free := p.freest()
@@ -199,11 +198,11 @@ func (p *Pool) claim(ctx context.Context, log obs.Log) {
 		})
 		if len(entries) > 0 {
 			p.cfg.Metrics.Claimed(len(entries))
-			log.Info(obs.Claimed, "promotion_id", p.stream.PromotionID, "count", len(entries))
+			log.Info("expired entries claimed", "promotion_id", p.stream.PromotionID, "count", len(entries))
 			p.cfg.Handler.Handle(ctx, p.take(entries, consumer))
 		}
 		if err != nil && ctx.Err() == nil {
-			log.Debug(obs.Unavailable, "error", err, "promotion_id", p.stream.PromotionID)
+			log.Debug("claiming entries failed", "error", err, "promotion_id", p.stream.PromotionID)
 		}
 		if err != nil || len(entries) == 0 {
 			return
@@ -211,6 +210,7 @@ func (p *Pool) claim(ctx context.Context, log obs.Log) {
 	}
 }
 
+// freest returns the consumer with the largest capacity, which may be zero.
 func (p *Pool) freest() (name string, free int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,11 +1,11 @@
-// Package pool keeps consumers for the promotions that should be worked on: a
-// manager that converges on what it is told, a registry of the pools of this
-// instance, and per pool one poller that reads for all its consumers.
+// Package pool runs consumers for promotions. A Manager starts and stops pools
+// to match the database rows, a Registry holds the pools of this instance, and
+// each Pool reads entries for all its consumers.
 //
-// What holds: a consumer never has more calls open, nor more entries in hand,
-// than its bounds; an entry is given to the handler once per delivery; an entry that is not
-// acknowledged stays in the stream and is claimed after its lease; stopping a
-// pool loses nothing.
+// A consumer never exceeds its limits of calls in flight and of pending
+// entries. The handler gets an entry once per delivery. An unacknowledged entry
+// stays in the stream, and another consumer claims it when its lease expires.
+// Stopping a pool loses no entry.
 package pool
 
 import (
@@ -17,80 +17,82 @@ import (
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/service"
 )
 
-// Handler works on entries. It is called from the pool's poller and must not
-// block it for long: it takes the items over and releases each of them later.
-// ctx ends when the pool's grace period is over.
+// Handler processes entries. The pool's poller calls it, so Handle must not
+// block for long: it takes ownership of the items and releases each of them
+// later. ctx ends when the pool's grace period is over.
 type Handler interface {
 	Handle(ctx context.Context, items []*Item)
 }
 
-// Config is what pools are made with.
+// Config configures the pools of an instance.
 type Config struct {
 	Queue    queue.Queue
 	Handler  Handler
-	Instance string // prefix of the consumer names
-	// MinConsumers and MaxConsumers bound the size table, per instance.
+	Instance string // begins the consumers' names
+	// MinConsumers and MaxConsumers limit the consumers of one promotion on
+	// this instance.
 	MinConsumers, MaxConsumers int
-	// InFlight bounds the calls that one consumer has open. As many entries
-	// again may be in its hand, whose calls have ended and whose outcomes are
-	// being written.
+	// InFlight limits the calls in flight of one consumer. It may have as many
+	// pending entries again whose calls have ended, while their outcomes are
+	// written.
 	InFlight int
-	// BatchSize is the COUNT of one read.
+	// BatchSize limits the entries that a consumer reads at once.
 	BatchSize int
-	// PollInterval is the longest pause between empty polls.
+	// PollInterval limits the pause between empty polls.
 	PollInterval time.Duration
-	// IdleTimeout ends a pool that has had nothing to do for so long.
+	// IdleTimeout is the time without work after which a pool stops.
 	IdleTimeout time.Duration
-	// Lease is how long an entry may be in hand before others claim it;
-	// entries in progress are extended.
+	// Lease is the time that a consumer owns an entry before others may claim
+	// it. The pool renews it while the entry is processed.
 	Lease time.Duration
-	// StopTimeout bounds how long a stop waits for entries in hand.
+	// StopTimeout limits how long a stopping pool waits for pending entries.
 	StopTimeout time.Duration
-	// Alive says whether this instance knows enough to hold on to entries:
-	// while it does not, nothing is read, claimed or renewed, so that others
-	// can take over. nil = always.
+	// Alive reports whether this instance may keep its entries. While it
+	// returns false, the pools neither read, claim nor renew, so that others
+	// can take over. Nil means always.
 	Alive func() bool
-	// Taking says whether new entries should be read at all; what is in hand is
-	// held on to. nil = always.
+	// Taking reports whether pools may read new entries. While it returns
+	// false, they keep pending entries. Nil means always.
 	Taking func() bool
-	// HandMost bounds the entries in hand over all pools of this instance, as
-	// far as each consumer can still have one; 0 = no bound.
+	// HandMost limits the pending entries of all pools, but leaves each
+	// consumer one. Zero means no limit.
 	HandMost int
-	// Changed is called when a pool has started, grown or ended; it must not
-	// block. nil = nobody asks.
+	// Changed is called when a pool has started, grown or ended. It must not
+	// block. Nil means no call.
 	Changed func()
 	Metrics *obs.Metrics
 	Log     obs.Log
 }
 
-// Pool is the consumers of one promotion on this instance.
-// [PromotionConsumerContext]
+// Pool runs the consumers of one promotion on this instance. Its methods are
+// safe for concurrent use.
 type Pool struct {
 	cfg       Config
 	stream    queue.Stream
 	startedAt time.Time
 
-	wake chan struct{} // of one place: a hint that there may be work
+	wake service.Hint  // there may be work
 	done chan struct{} // closed when the pool has ended
 
-	// share bounds a consumer's calls below InFlight when there are many
-	// consumers on this instance; 0 = it does not.
+	// share limits a consumer's calls below InFlight if this instance has many
+	// consumers; zero means no such limit.
 	share atomic.Int64
 
-	// final says that the promotion pays nothing more: the stream goes with
-	// its last consumer.
+	// final is true if the promotion pays nothing more: the pool then destroys
+	// the stream after its last consumer.
 	final atomic.Bool
 
-	readCtx  context.Context    //nolint:containedctx // it is the pool's life, which items ask for
+	readCtx  context.Context    //nolint:containedctx // the lifetime of the pool, which items read
 	stopRead context.CancelFunc // ends polling
 	stopWork context.CancelFunc // ends handling
 
 	mu       sync.Mutex // protects what follows
 	names    []string   // consumer names, by index
-	hands    []int      // entries in hand, by consumer
-	calls    []int      // those of them whose call may be open
+	hands    []int      // pending entries, by consumer
+	calls    []int      // those of them whose call may be in flight
 	items    map[*Item]struct{}
 	lastWork time.Time
 	empty    *sync.Cond // signalled when items is empty
@@ -99,7 +101,7 @@ type Pool struct {
 func newPool(cfg Config, s queue.Stream, consumers int) *Pool {
 	p := &Pool{
 		cfg: cfg, stream: s, startedAt: time.Now(),
-		wake: make(chan struct{}, 1), done: make(chan struct{}),
+		wake: service.NewHint(), done: make(chan struct{}),
 		items: make(map[*Item]struct{}), lastWork: time.Now(),
 	}
 	p.empty = sync.NewCond(&p.mu)
@@ -107,7 +109,8 @@ func newPool(cfg Config, s queue.Stream, consumers int) *Pool {
 	return p
 }
 
-// grow adds consumers up to n; a pool never shrinks.
+// grow adds consumers up to n, and reports whether it added any. A pool never
+// shrinks.
 func (p *Pool) grow(n int) (grown bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,23 +136,18 @@ func (p *Pool) status() Status {
 	return Status{Stream: p.stream, Consumers: slices.Clone(p.names), InHand: len(p.items), StartedAt: p.startedAt}
 }
 
-// touch notes that the promotion has work, here or on another instance.
+// touch records that the promotion has work, here or on another instance.
 func (p *Pool) touch() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lastWork = time.Now()
 }
 
-// Wake hints that there may be work.
-func (p *Pool) Wake() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
+// Wake hints that there may be work. It never blocks.
+func (p *Pool) Wake() { p.wake.Give() }
 
-// start runs the pool in the background until it is stopped, or idle for too
-// long. ended is called at the very end.
+// start runs the pool in the background until it is stopped or idle for too
+// long. It calls ended last.
 func (p *Pool) start(ended func()) {
 	readCtx, stopRead := context.WithCancel(context.Background())
 	workCtx, stopWork := context.WithCancel(context.Background())
@@ -160,23 +158,24 @@ func (p *Pool) start(ended func()) {
 		defer stopWork()
 		defer stopRead()
 
-		var tending sync.WaitGroup
-		tending.Go(func() { p.tend(workCtx) })
+		var maintaining sync.WaitGroup
+		maintaining.Go(func() { p.maintain(workCtx) })
 		p.poll(readCtx, workCtx)
 		stopRead()
-		p.finishInHand()
+		p.finishPending()
 		stopWork()
-		tending.Wait()
+		maintaining.Wait()
 		p.removeConsumers()
 	}()
 }
 
-// stop asks the pool to end and returns at once; done tells when it has.
+// stop asks the pool to end, and does not wait. done is closed when it has.
 func (p *Pool) stop() { p.stopRead() }
 
-// finishInHand waits until nothing is in hand, at most StopTimeout, then cuts
-// the work and waits for the rest: what was not settled stays in the stream.
-func (p *Pool) finishInHand() {
+// finishPending waits until no entry is pending. After StopTimeout it cancels
+// the handlers and waits for the rest: entries without an outcome stay in the
+// stream.
+func (p *Pool) finishPending() {
 	cut := time.AfterFunc(p.cfg.StopTimeout, p.stopWork)
 	defer cut.Stop()
 	p.mu.Lock()
@@ -231,7 +230,7 @@ func (p *Pool) release(it *Item) {
 	p.Wake()
 }
 
-// endCall frees the place of an item's call for another one.
+// endCall frees the capacity of an item's call.
 func (p *Pool) endCall(it *Item) {
 	p.mu.Lock()
 	p.endCallLocked(it)
@@ -246,7 +245,7 @@ func (p *Pool) endCallLocked(it *Item) {
 	}
 }
 
-// freeLocked is how many entries a consumer may still take.
+// freeLocked returns how many more entries a consumer may read.
 func (p *Pool) freeLocked(consumer int) int {
 	inFlight := p.cfg.InFlight
 	if share := int(p.share.Load()); share > 0 {
@@ -255,10 +254,9 @@ func (p *Pool) freeLocked(consumer int) int {
 	return min(inFlight-p.calls[consumer], 2*inFlight-p.hands[consumer])
 }
 
-// removeConsumers takes this pool's consumers out of the group. What they
-// still have pending goes to a consumer of another instance; when there is
-// none, the consumer stays, and with it its entries, until somebody claims
-// them.
+// removeConsumers removes this pool's consumers from the group. Their pending
+// entries go to a consumer of another instance. If there is none, the consumer
+// stays with its entries until another one claims them.
 func (p *Pool) removeConsumers() {
 	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.StopTimeout)
 	defer cancel()
@@ -269,7 +267,7 @@ func (p *Pool) removeConsumers() {
 	}
 	all, err := p.cfg.Queue.Consumers(ctx, p.stream)
 	if err != nil {
-		p.cfg.Log.For(obs.Registry).Warn(obs.CleanupFailed, err, "promotion_id", p.stream.PromotionID)
+		p.cfg.Log.For(obs.Registry).Warn("removing consumer failed", err, "promotion_id", p.stream.PromotionID)
 		return
 	}
 	heir := ""
@@ -283,16 +281,17 @@ func (p *Pool) removeConsumers() {
 			continue
 		}
 		if _, err := p.cfg.Queue.RemoveConsumer(ctx, p.stream, c.Name, heir); err != nil {
-			p.cfg.Log.For(obs.Registry).Warn(obs.CleanupFailed, err, "promotion_id", p.stream.PromotionID, "consumer", c.Name)
+			p.cfg.Log.For(obs.Registry).Warn("removing consumer failed", err, "promotion_id", p.stream.PromotionID, "consumer", c.Name)
 			return
 		}
 	}
 	if !p.final.Load() {
 		return
 	}
-	// Refused while anything is unfinished. A late XADD makes the stream anew;
-	// it stays on the sweeper's list until its row says that it is gone.
+	// The queue refuses while an entry is unfinished. A late write creates the
+	// stream again; the sweeper then still lists it, because its row does not
+	// say yet that it is destroyed.
 	if _, err := p.cfg.Queue.Destroy(ctx, p.stream); err != nil {
-		p.cfg.Log.For(obs.Registry).Warn(obs.CleanupFailed, err, "promotion_id", p.stream.PromotionID)
+		p.cfg.Log.For(obs.Registry).Warn("destroying stream failed", err, "promotion_id", p.stream.PromotionID)
 	}
 }

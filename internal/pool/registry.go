@@ -7,8 +7,8 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Registry knows the pools of this instance, at most one per promotion.
-// [PromotionConsumerRegistry, CampaignPromotionStreamConsumerRegistry]
+// Registry holds the pools of this instance, at most one per promotion. It is
+// safe for concurrent use.
 type Registry struct {
 	mu    sync.Mutex // protects pools
 	pools map[reward.PromotionID]*Pool
@@ -18,7 +18,7 @@ func newRegistry() *Registry {
 	return &Registry{pools: make(map[reward.PromotionID]*Pool)}
 }
 
-// add registers a pool unless the promotion has one. [register]
+// add registers a pool, and reports false if the promotion has one already.
 func (r *Registry) add(id reward.PromotionID, p *Pool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

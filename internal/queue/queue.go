@@ -14,6 +14,7 @@ package queue
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -23,6 +24,33 @@ import (
 type Stream struct {
 	Type        reward.PromotionType
 	PromotionID reward.PromotionID
+}
+
+// StreamOf returns the stream of a promotion.
+func StreamOf(p reward.Promotion) Stream { return Stream{Type: p.Type, PromotionID: p.ID} }
+
+// streamPrefix begins the name of every stream.
+const streamPrefix = "campaign-promotion-stream:"
+
+// Name returns the stream's name, campaign-promotion-stream:TYPE:ID. Dead
+// letters of stream entries have it as their source.
+func (s Stream) Name() string {
+	return streamPrefix + string(s.Type) + ":" + s.PromotionID.String()
+}
+
+// IsStreamName reports whether a dead letter's source names a stream and not a
+// topic.
+func IsStreamName(source string) bool { return strings.HasPrefix(source, streamPrefix) }
+
+// ParseStreamName reads what Name writes.
+func ParseStreamName(name string) (Stream, error) {
+	kind, promotion, _ := strings.Cut(strings.TrimPrefix(name, streamPrefix), ":")
+	t, err := reward.ParsePromotionType(kind)
+	if err != nil {
+		return Stream{}, err
+	}
+	id, err := reward.ParsePromotionID(promotion)
+	return Stream{Type: t, PromotionID: id}, err
 }
 
 // NewEntry is work to add.

@@ -11,13 +11,14 @@ import (
 	"github.com/largesse/largesse/internal/service"
 )
 
-// The pauses between tries to subscribe again.
+// The backoff between attempts to subscribe again.
 const (
-	subscribePause    = 100 * time.Millisecond
-	subscribePauseMax = 2 * time.Second
+	subscribeBackoff    = 100 * time.Millisecond
+	subscribeBackoffMax = 2 * time.Second
 )
 
-// Listener keeps a subscription to one channel, through outages.
+// Listener subscribes to one channel, and subscribes again after an outage.
+// Messages of an outage are lost.
 type Listener struct {
 	service.Base
 	client  *Client
@@ -26,9 +27,9 @@ type Listener struct {
 	heard   func(message string)
 }
 
-// Listen subscribes, and returns once the subscription stands. heard gets every
-// message until Stop; it must not wait, as it runs where replies are read. ctx
-// bounds the first subscription only.
+// Listen subscribes, and returns once the subscription works. It calls heard
+// with each message until Stop; heard must not block, because it runs on the
+// goroutine that reads replies. ctx limits the first subscription only.
 func Listen(ctx context.Context, client *Client, channel string, log obs.Log, heard func(message string)) (*Listener, error) {
 	l := &Listener{client: client, channel: channel, log: log, heard: heard}
 	first := make(chan error, 1)
@@ -46,10 +47,11 @@ func Listen(ctx context.Context, client *Client, channel string, log obs.Log, he
 	return l, nil
 }
 
-// loop tells first how the first try went. Each later outage is told once when
-// it begins and once when it is over, however many tries it took.
+// loop subscribes until ctx ends, or until the first attempt fails. It sends
+// the result of the first attempt to first. It logs one line when a later
+// outage begins and one when it ends.
 func (l *Listener) loop(ctx context.Context, first chan<- error) {
-	started, away, tries := false, false, 0
+	started, away, attempts := false, false, 0
 	for {
 		subscribed := rueidis.WithOnSubscriptionHook(ctx, func(s rueidis.PubSubSubscription) {
 			if s.Kind != "subscribe" {
@@ -60,9 +62,9 @@ func (l *Listener) loop(ctx context.Context, first chan<- error) {
 				first <- nil
 			}
 			if away {
-				l.log.Info(obs.Recovered, "channel", l.channel)
+				l.log.Info("Redis subscription available again", "channel", l.channel)
 			}
-			away, tries = false, 0
+			away, attempts = false, 0
 		})
 		cmd := l.client.B().Subscribe().Channel(l.channel).Build()
 		err := l.client.Receive(subscribed, cmd, func(m rueidis.PubSubMessage) { l.heard(m.Message) })
@@ -73,12 +75,12 @@ func (l *Listener) loop(ctx context.Context, first chan<- error) {
 			first <- fmt.Errorf("SUBSCRIBE %s: %w", l.channel, err)
 			return
 		case !away:
-			l.log.Warn(obs.Unavailable, err, "channel", l.channel)
+			l.log.Warn("Redis subscription unavailable", err, "channel", l.channel)
 		}
 		away = true
-		if !service.Sleep(ctx, service.Backoff(tries, subscribePause, subscribePauseMax)) {
+		if !service.Sleep(ctx, service.Backoff(attempts, subscribeBackoff, subscribeBackoffMax)) {
 			return
 		}
-		tries++
+		attempts++
 	}
 }

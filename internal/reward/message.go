@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -178,6 +179,9 @@ func CheckText(s string) error {
 	}
 	return nil
 }
+
+// HasControl reports whether s contains a control character.
+func HasControl(s string) bool { return strings.ContainsFunc(s, unicode.IsControl) }
 
 // SanitizeText makes text of others (error messages, details, reasons) storable
 // in every database: what is not valid UTF-8 becomes U+FFFD, and U+0000 is

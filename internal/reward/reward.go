@@ -141,6 +141,10 @@ func (s State) String() string {
 	return stateNames[s]
 }
 
+// JSONName returns the state's name as the keys of JSON objects write it, in
+// lower case.
+func (s State) JSONName() string { return strings.ToLower(s.String()) }
+
 // Final says that nothing of ours will change the state again, but for a late
 // yes of the provider or an operator.
 func (s State) Final() bool { return s == Succeeded || s == Failed || s == Cancelled }
@@ -296,6 +300,11 @@ type Ref struct {
 	PromotionID PromotionID
 	TargetID    TargetID
 	Dispatch    int32
+}
+
+// Ref names the payout's latest dispatch.
+func (p *Payout) Ref() Ref {
+	return Ref{PromotionID: p.PromotionID, TargetID: p.TargetID, Dispatch: p.Dispatch}
 }
 
 // IdempotencyKey is the provider key of a payout: fixed, for every call ever

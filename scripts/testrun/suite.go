@@ -62,7 +62,7 @@ var suites = []suite{
 	{name: "queue", servers: true, rooms: []string{"internal/queue", "internal/pool"}},
 	{name: "bus", servers: true, rooms: []string{"internal/bus"}},
 	{name: "money", servers: true, rooms: []string{"internal/money"}},
-	{name: "payout", servers: true, rooms: []string{"internal/payout"}},
+	{name: "payout", servers: true, rooms: []string{"internal/payout", "internal/campaign", "internal/books"}},
 	{name: "coupon", servers: true, rooms: []string{"internal/gate", "internal/coupon"}, parallel: 6},
 	{name: "lab", servers: true, rooms: []string{"internal/lab"}},
 	{name: "rest", servers: true, everyOther: true},

@@ -65,7 +65,7 @@ type bench struct {
 	brokers []string
 	prefix  string
 	client  *bus.Client
-	pub     *bus.Publisher
+	pub     bus.Publisher
 }
 
 func newBench(t *testing.T, brokers []string) *bench {

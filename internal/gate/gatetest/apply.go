@@ -13,31 +13,31 @@ import (
 func patienceTimer() *time.Timer { return time.NewTimer(patience) }
 
 func exerciseApply(t *testing.T, b *bundle) {
-	b.load(state(), gate.Fact{UserID: "old", Held: 1, CouponID: 5})
+	b.load(state(), gate.Holding{UserID: "old", Held: 1, CouponID: 5})
 	b.admit(1, "a", "b", "c")
 	s := state()
 	s.Version, s.Settled, s.Live, s.IssuedTotal = 2, 2, 1, 1
 	params := gate.ApplyParams{
 		TemplateID: b.id, From: 1, State: s,
-		Facts: []gate.Fact{{UserID: "a", Held: 1, CouponID: 77}, {UserID: "old"}, {UserID: "never"}},
-		Done:  []gate.Settled{{UserID: "c", Ticket: 3}}, // of no meaning but in KAFKA mode
+		Holdings: []gate.Holding{{UserID: "a", Held: 1, CouponID: 77}, {UserID: "old"}, {UserID: "never"}},
+		Done:     []gate.SettledTicket{{UserID: "c", Ticket: 3}}, // of no meaning but in KAFKA mode
 		Outcomes: []gate.Outcome{
 			{UserID: "a", Ticket: 1, CouponID: 77}, {UserID: "b", Ticket: 2, Reason: reward.ReasonUserLimit},
 		},
 	}
 	equal(t, "apply", must(b.g.Apply(b.ctx, params))(t), gate.ApplyResult{Version: 2})
 	want := b.header()
-	if want.Version != 2 || want.Settled != 2 || want.Live != 1 || want.IssuedTotal != 1 || want.Waiting != 1 || want.Next != 3 || want.Backlog != 3 {
+	if want.Version != 2 || want.Settled != 2 || want.Live != 1 || want.IssuedTotal != 1 || want.Waiting != 1 || want.LastTicket != 3 || want.Backlog != 3 {
 		t.Fatalf("header %+v", want)
 	}
 	for range 2 { // a repeat does no harm
 		equal(t, "ranks", b.ranks("a", "b", "c"), []int64{-1, -1, 0})
-		equal(t, "facts", b.facts(), map[string]gate.Fact{"a": {UserID: "a", Held: 1, CouponID: 77}})
+		equal(t, "facts", b.facts(), map[string]gate.Holding{"a": {UserID: "a", Held: 1, CouponID: 77}})
 		equal(t, "apply again", must(b.g.Apply(b.ctx, params))(t), gate.ApplyResult{Version: 2})
 		equal(t, "header", b.header(), want)
 	}
 	equal(t, "answers", b.ask("a", "old", "b"), []gate.Answer{
-		{Verdict: gate.Has, CouponID: 77}, {Verdict: gate.Admitted, Ticket: 4, Rank: 1}, {Verdict: gate.SoldOut},
+		{Verdict: gate.AtUserLimit, CouponID: 77}, {Verdict: gate.Admitted, Ticket: 4, Rank: 1}, {Verdict: gate.SoldOut},
 	})
 
 	// Settled may run ahead of what this gate gave out.
@@ -56,14 +56,14 @@ func exerciseApplyOrder(t *testing.T, b *bundle) {
 		s.Version, s.Settled, s.Live = version, version-1, version-1
 		return s
 	}
-	fact := func(user string) gate.Fact { return gate.Fact{UserID: user, Held: 1, CouponID: 1} }
+	fact := func(user string) gate.Holding { return gate.Holding{UserID: user, Held: 1, CouponID: 1} }
 	equal(t, "ahead of what the gate has", b.apply(2, at(3), fact("b")), gate.ApplyResult{Behind: true, Version: 1})
 	equal(t, "nothing was done", b.ranks("a", "b"), []int64{0, 1})
-	equal(t, "facts", b.facts(), map[string]gate.Fact{})
+	equal(t, "facts", b.facts(), map[string]gate.Holding{})
 	equal(t, "a repair from further on", must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 2, State: at(3), Repair: true}))(t),
 		gate.ApplyResult{Behind: true, Version: 1})
 	equal(t, "covering", b.apply(1, at(3), fact("a"), fact("b")), gate.ApplyResult{Version: 3})
-	equal(t, "late", b.apply(1, at(2), gate.Fact{UserID: "a"}), gate.ApplyResult{Version: 3})
+	equal(t, "late", b.apply(1, at(2), gate.Holding{UserID: "a"}), gate.ApplyResult{Version: 3})
 	equal(t, "the last", b.apply(1, at(5), fact("a"), fact("b"), fact("c"), fact("d")), gate.ApplyResult{Version: 5})
 	equal(t, "one inside", b.apply(3, at(4), fact("c")), gate.ApplyResult{Version: 5})
 	if facts := b.facts(); len(facts) != 4 {
@@ -81,12 +81,12 @@ func exerciseApplyOrder(t *testing.T, b *bundle) {
 func exerciseRepair(t *testing.T, b *bundle) {
 	s := state()
 	s.Version = 9
-	b.load(s, gate.Fact{UserID: "wrong", Held: 1, CouponID: 1}, gate.Fact{UserID: "right", Held: 1, CouponID: 2})
+	b.load(s, gate.Holding{UserID: "wrong", Held: 1, CouponID: 1}, gate.Holding{UserID: "right", Held: 1, CouponID: 2})
 	b.admit(1, "a", "b")
 	s.Live, s.IssuedTotal, s.Settled, s.OpensAt = 1, 1, 1, time.Now().Add(time.Hour)
 	repair := gate.ApplyParams{
 		TemplateID: b.id, State: s, Repair: true,
-		Facts: []gate.Fact{{UserID: "wrong"}, {UserID: "right", Held: 1, CouponID: 3}},
+		Holdings: []gate.Holding{{UserID: "wrong"}, {UserID: "right", Held: 1, CouponID: 3}},
 	}
 	plain := repair
 	plain.Repair = false
@@ -99,7 +99,7 @@ func exerciseRepair(t *testing.T, b *bundle) {
 		if h := b.header(); h.Live != 1 || h.IssuedTotal != 1 || h.Settled != 1 || h.Waiting != 1 || h.Version != 9 {
 			t.Fatalf("header %+v", h)
 		}
-		equal(t, "facts", b.facts(), map[string]gate.Fact{"right": {UserID: "right", Held: 1, CouponID: 3}})
+		equal(t, "facts", b.facts(), map[string]gate.Holding{"right": {UserID: "right", Held: 1, CouponID: 3}})
 		equal(t, "answer", b.ask("x")[0], gate.Answer{Verdict: gate.NotOpen})
 	}
 	repair.State.Version, repair.State.Live = 8, 3
@@ -122,22 +122,22 @@ func exerciseApplyKafka(t *testing.T, b *bundle) {
 	s.Version, s.Settled, s.Live = 2, 4, 2
 	must(b.g.Apply(b.ctx, gate.ApplyParams{
 		TemplateID: b.id, From: 1, State: s,
-		Done: []gate.Settled{{UserID: "d", Ticket: 4}, {UserID: "b", Ticket: 2}, {UserID: "e", Ticket: 1}, {UserID: "nobody", Ticket: 3}},
+		Done: []gate.SettledTicket{{UserID: "d", Ticket: 4}, {UserID: "b", Ticket: 2}, {UserID: "e", Ticket: 1}, {UserID: "nobody", Ticket: 3}},
 	}))(t)
 	equal(t, "only who is done leaves", b.ranks("a", "b", "c", "d", "e"), []int64{0, -1, 1, -1, 2})
-	if h := b.header(); h.Waiting != 3 || h.Settled != 4 || h.Next != 5 {
+	if h := b.header(); h.Waiting != 3 || h.Settled != 4 || h.LastTicket != 5 {
 		t.Fatalf("header %+v", h)
 	}
-	var done []gate.Settled
+	var done []gate.SettledTicket
 	for i := range 2500 {
-		done = append(done, gate.Settled{UserID: fmt.Sprint("other", i), Ticket: int64(i)})
+		done = append(done, gate.SettledTicket{UserID: fmt.Sprint("other", i), Ticket: int64(i)})
 	}
-	done = append(done, gate.Settled{UserID: "e", Ticket: 5}, gate.Settled{UserID: "a", Ticket: 1})
+	done = append(done, gate.SettledTicket{UserID: "e", Ticket: 5}, gate.SettledTicket{UserID: "a", Ticket: 1})
 	must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, State: s, Done: done, Repair: true}))(t)
 	equal(t, "a repair lets them leave, too", b.ranks("a", "c", "e"), []int64{-1, 0, -1})
 	b.admit(6, "d")
 	s.Version, s.Settled = 3, 6
-	must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 2, State: s, Done: []gate.Settled{{UserID: "d", Ticket: 4}}}))(t)
+	must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 2, State: s, Done: []gate.SettledTicket{{UserID: "d", Ticket: 4}}}))(t)
 	equal(t, "somebody's earlier ticket is not his present one", b.ranks("c", "d"), []int64{0, 1})
 }
 
@@ -145,10 +145,10 @@ func exerciseManyFacts(t *testing.T, b *bundle) {
 	const many = 2600
 	b.load(state())
 	s := state()
-	var facts []gate.Fact
-	want := map[string]gate.Fact{}
+	var facts []gate.Holding
+	want := map[string]gate.Holding{}
 	for i := range many {
-		f := gate.Fact{UserID: fmt.Sprint("u", i), Held: 1 + i%3, CouponID: reward.CouponID(i)}
+		f := gate.Holding{UserID: fmt.Sprint("u", i), Held: 1 + i%3, CouponID: reward.CouponID(i)}
 		facts = append(facts, f)
 		want[f.UserID] = f
 	}
@@ -168,17 +168,17 @@ func exerciseManyFacts(t *testing.T, b *bundle) {
 
 func exerciseBigCoupons(t *testing.T, b *bundle) {
 	big := reward.CouponID(math.MaxInt64)
-	b.load(state(), gate.Fact{UserID: "a", Held: 1, CouponID: big}, gate.Fact{UserID: "b", Held: 1, CouponID: 1<<53 + 1})
+	b.load(state(), gate.Holding{UserID: "a", Held: 1, CouponID: big}, gate.Holding{UserID: "b", Held: 1, CouponID: 1<<53 + 1})
 	s := state()
 	s.Version, s.Settled = 2, 1<<53-3
-	b.apply(1, s, gate.Fact{UserID: "c", Held: 1, CouponID: big - 1})
+	b.apply(1, s, gate.Holding{UserID: "c", Held: 1, CouponID: big - 1})
 	equal(t, "answers", b.ask("a", "b", "c", "d"), []gate.Answer{
-		{Verdict: gate.Has, CouponID: big},
-		{Verdict: gate.Has, CouponID: 1<<53 + 1},
-		{Verdict: gate.Has, CouponID: big - 1},
+		{Verdict: gate.AtUserLimit, CouponID: big},
+		{Verdict: gate.AtUserLimit, CouponID: 1<<53 + 1},
+		{Verdict: gate.AtUserLimit, CouponID: big - 1},
 		{Verdict: gate.Admitted, Ticket: 1<<53 - 2},
 	})
-	equal(t, "facts", b.facts(), map[string]gate.Fact{
+	equal(t, "facts", b.facts(), map[string]gate.Holding{
 		"a": {UserID: "a", Held: 1, CouponID: big}, "b": {UserID: "b", Held: 1, CouponID: 1<<53 + 1}, "c": {UserID: "c", Held: 1, CouponID: big - 1},
 	})
 	equal(t, "read", b.read("c", 10), []int64{1<<53 - 2})
@@ -189,7 +189,7 @@ func exerciseBigCoupons(t *testing.T, b *bundle) {
 	}
 	s.Generation, s.Version = 1<<52, 1<<52
 	b.load(s)
-	equal(t, "generation", must(b.g.Ask(b.ctx, b.id, nil, true))(t).Generation, int64(1<<52))
+	equal(t, "generation", must(b.g.Admit(b.ctx, b.id, nil, true))(t).Generation, int64(1<<52))
 }
 
 func exerciseService(t *testing.T, b *bundle) {
@@ -200,10 +200,10 @@ func exerciseService(t *testing.T, b *bundle) {
 		t.Helper()
 		s.Version++
 		s.Settled = settled
-		must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: s.Version - 1, State: s, Service: service}))(t)
-		got := b.header().Service
-		equal(t, "service of Ask", must(b.g.Ask(b.ctx, b.id, nil, true))(t).Service, got)
-		equal(t, "service of Places", must(b.g.Places(b.ctx, b.id, nil))(t).Service, got)
+		must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: s.Version - 1, State: s, ServiceTime: service}))(t)
+		got := b.header().ServiceTime
+		equal(t, "service of Ask", must(b.g.Admit(b.ctx, b.id, nil, true))(t).ServiceTime, got)
+		equal(t, "service of Places", must(b.g.Positions(b.ctx, b.id, nil))(t).ServiceTime, got)
 		return got
 	}
 	b.admit(1, "a", "b", "c")
@@ -224,5 +224,5 @@ func exerciseService(t *testing.T, b *bundle) {
 	}
 	s.Generation = 2
 	b.load(s)
-	equal(t, "service after a load", b.header().Service, 40*time.Microsecond)
+	equal(t, "service after a load", b.header().ServiceTime, 40*time.Microsecond)
 }

@@ -18,25 +18,25 @@ func exerciseAsk(t *testing.T, b *bundle) {
 	want := []gate.Answer{
 		{Verdict: gate.Admitted, Ticket: 1},
 		{Verdict: gate.Admitted, Ticket: 2, Rank: 1},
-		{Verdict: gate.Waits, Ticket: 1},
+		{Verdict: gate.InLine, Ticket: 1},
 		{Verdict: gate.Admitted, Ticket: 3, Rank: 2},
 		{Verdict: gate.SoldOut},
-		{Verdict: gate.Waits, Ticket: 3, Rank: 2},
+		{Verdict: gate.InLine, Ticket: 3, Rank: 2},
 	}
 	equal(t, "answers", b.ask("a", "b", "a", "c", "d", "c"), want)
 	equal(t, "answers to a repeat", b.ask("b", "d", "b"), []gate.Answer{
-		{Verdict: gate.Waits, Ticket: 2, Rank: 1}, {Verdict: gate.SoldOut}, {Verdict: gate.Waits, Ticket: 2, Rank: 1},
+		{Verdict: gate.InLine, Ticket: 2, Rank: 1}, {Verdict: gate.SoldOut}, {Verdict: gate.InLine, Ticket: 2, Rank: 1},
 	})
-	asking := must(b.g.Ask(b.ctx, b.id, nil, true))(t)
+	asking := must(b.g.Admit(b.ctx, b.id, nil, true))(t)
 	if len(asking.Answers) != 0 || asking.Generation != 1 || asking.Version != 1 {
 		t.Fatalf("asked for nobody, got %+v", asking)
 	}
 	h := b.header()
-	if h.Waiting != 3 || h.Next != 3 || h.Backlog != 3 || h.Stock() != 0 {
+	if h.Waiting != 3 || h.LastTicket != 3 || h.Backlog != 3 || h.Stock() != 0 {
 		t.Fatalf("header %+v", h)
 	}
-	if time.Since(h.LastAskAt).Abs() > time.Minute {
-		t.Fatalf("LastAskAt is %v", h.LastAskAt)
+	if time.Since(h.LastRequestAt).Abs() > time.Minute {
+		t.Fatalf("LastAskAt is %v", h.LastRequestAt)
 	}
 }
 
@@ -64,15 +64,15 @@ func exerciseWindow(t *testing.T, b *bundle) {
 		if tc.closes != 0 {
 			s.ClosesAt = time.Now().Add(tc.closes)
 		}
-		each.load(s, gate.Fact{UserID: "has", Held: 1, CouponID: 9})
+		each.load(s, gate.Holding{UserID: "has", Held: 1, CouponID: 9})
 		if got := each.ask("a")[0]; got.Verdict != tc.want {
 			t.Errorf("opens in %v, closes in %v: %+v", tc.opens, tc.closes, got)
 		}
-		equal(t, "who has is told so whatever the time", each.ask("has")[0], gate.Answer{Verdict: gate.Has, CouponID: 9})
+		equal(t, "who has is told so whatever the time", each.ask("has")[0], gate.Answer{Verdict: gate.AtUserLimit, CouponID: 9})
 		if tc.want == gate.Admitted {
 			s.ClosesAt, s.Version = time.Now().Add(-time.Second), 2
 			each.apply(1, s)
-			equal(t, "who is in line at close", each.ask("a", "late"), []gate.Answer{{Verdict: gate.Waits, Ticket: 1}, {Verdict: gate.Closed}})
+			equal(t, "who is in line at close", each.ask("a", "late"), []gate.Answer{{Verdict: gate.InLine, Ticket: 1}, {Verdict: gate.Closed}})
 		}
 	}
 	s := state()
@@ -85,14 +85,14 @@ func exerciseWindow(t *testing.T, b *bundle) {
 func exerciseHolders(t *testing.T, b *bundle) {
 	s := state()
 	s.PerUserLimit, s.Total, s.Live = 2, 10, 5
-	b.load(s, gate.Fact{UserID: "one", Held: 1, CouponID: 11}, gate.Fact{UserID: "two", Held: 2, CouponID: 12},
-		gate.Fact{UserID: "cancelled", Held: 2, CouponID: 0}, gate.Fact{UserID: "three", Held: 3, CouponID: 13})
+	b.load(s, gate.Holding{UserID: "one", Held: 1, CouponID: 11}, gate.Holding{UserID: "two", Held: 2, CouponID: 12},
+		gate.Holding{UserID: "cancelled", Held: 2, CouponID: 0}, gate.Holding{UserID: "three", Held: 3, CouponID: 13})
 	equal(t, "answers", b.ask("one", "two", "cancelled", "three", "one"), []gate.Answer{
 		{Verdict: gate.Admitted, Ticket: 1},
-		{Verdict: gate.Has, CouponID: 12},
-		{Verdict: gate.Has},
-		{Verdict: gate.Has, CouponID: 13},
-		{Verdict: gate.Waits, Ticket: 1},
+		{Verdict: gate.AtUserLimit, CouponID: 12},
+		{Verdict: gate.AtUserLimit},
+		{Verdict: gate.AtUserLimit, CouponID: 13},
+		{Verdict: gate.InLine, Ticket: 1},
 	})
 }
 
@@ -102,22 +102,22 @@ func exerciseLook(t *testing.T, b *bundle) {
 	b.load(s)
 	look := func(users ...string) []gate.Answer {
 		t.Helper()
-		return must(b.g.Ask(b.ctx, b.id, users, false))(t).Answers
+		return must(b.g.Admit(b.ctx, b.id, users, false))(t).Answers
 	}
 	equal(t, "looks at an empty line", look("a", "b", "c"), []gate.Answer{{Verdict: gate.Admitted}, {Verdict: gate.Admitted}, {Verdict: gate.Admitted}})
 	b.admit(1, "a")
-	equal(t, "looks", look("a", "b"), []gate.Answer{{Verdict: gate.Waits, Ticket: 1}, {Verdict: gate.Admitted, Rank: 1}})
+	equal(t, "looks", look("a", "b"), []gate.Answer{{Verdict: gate.InLine, Ticket: 1}, {Verdict: gate.Admitted, Rank: 1}})
 	b.admit(2, "b")
-	equal(t, "looks at a full gate", look("b", "c"), []gate.Answer{{Verdict: gate.Waits, Ticket: 2, Rank: 1}, {Verdict: gate.SoldOut}})
+	equal(t, "looks at a full gate", look("b", "c"), []gate.Answer{{Verdict: gate.InLine, Ticket: 2, Rank: 1}, {Verdict: gate.SoldOut}})
 }
 
 func exerciseBatch(t *testing.T, b *bundle) {
 	s := state()
-	s.Total = gate.AskersMax*3 - 10
+	s.Total = gate.AdmitMax*3 - 10
 	b.load(s)
 	for batch := range int64(3) {
-		for i, a := range b.ask(names(fmt.Sprintf("u%d-", batch), gate.AskersMax)...) {
-			n := batch*gate.AskersMax + int64(i)
+		for i, a := range b.ask(names(fmt.Sprintf("u%d-", batch), gate.AdmitMax)...) {
+			n := batch*gate.AdmitMax + int64(i)
 			want := gate.Answer{Verdict: gate.Admitted, Ticket: n + 1, Rank: n}
 			if n >= s.Total {
 				want = gate.Answer{Verdict: gate.SoldOut}
@@ -142,7 +142,7 @@ func exerciseConcurrentAsk(t *testing.T, b *bundle) {
 		wg.Go(func() {
 			for n := range users {
 				// Everybody asks for one that all ask for and for one of his own.
-				asking, err := b.g.Ask(b.ctx, b.id, []string{fmt.Sprintf("all-%d", n), fmt.Sprintf("own-%d-%d", i, n)}, true)
+				asking, err := b.g.Admit(b.ctx, b.id, []string{fmt.Sprintf("all-%d", n), fmt.Sprintf("own-%d-%d", i, n)}, true)
 				if err != nil {
 					t.Error(err)
 					return
@@ -191,17 +191,17 @@ func exerciseNames(t *testing.T, b *bundle) {
 	if taken := b.load(s); taken.Waiting != int64(len(users)) {
 		t.Fatalf("%d were taken over", taken.Waiting)
 	}
-	facts := map[string]gate.Fact{}
-	var list []gate.Fact
+	facts := map[string]gate.Holding{}
+	var list []gate.Holding
 	for i, u := range users {
-		facts[u] = gate.Fact{UserID: u, Held: 1, CouponID: reward.CouponID(i + 1)}
+		facts[u] = gate.Holding{UserID: u, Held: 1, CouponID: reward.CouponID(i + 1)}
 		list = append(list, facts[u])
 	}
 	s.Version, s.Settled, s.Live = 2, s.Total, s.Total
 	b.apply(1, s, list...)
 	equal(t, "facts", b.facts(), facts)
 	for i, a := range b.ask(users...) {
-		equal(t, users[i], a, gate.Answer{Verdict: gate.Has, CouponID: reward.CouponID(i + 1)})
+		equal(t, users[i], a, gate.Answer{Verdict: gate.AtUserLimit, CouponID: reward.CouponID(i + 1)})
 	}
 }
 
@@ -213,17 +213,17 @@ func exercisePlaces(t *testing.T, b *bundle) {
 	for from := 0; from < len(users); from += 50 {
 		b.admit(int64(from+1), users[from:from+50]...)
 	}
-	placing := must(b.g.Places(b.ctx, b.id, append([]string{"nobody"}, users...)))(t)
-	if placing.Generation != 1 || placing.Version != 1 || placing.Places[0] != (gate.Place{}) {
+	placing := must(b.g.Positions(b.ctx, b.id, append([]string{"nobody"}, users...)))(t)
+	if placing.Generation != 1 || placing.Version != 1 || placing.Positions[0] != (gate.Position{}) {
 		t.Fatalf("placing %+v", placing)
 	}
-	for i, p := range placing.Places[1:] {
-		equal(t, "place", p, gate.Place{Waits: true, Ticket: int64(i + 1), Rank: int64(i)})
+	for i, p := range placing.Positions[1:] {
+		equal(t, "place", p, gate.Position{InLine: true, Ticket: int64(i + 1), Rank: int64(i)})
 	}
 	s.Version, s.Settled = 2, 120
 	b.apply(1, s)
 	equal(t, "ranks", b.ranks("u1", "u120", "u121", "u300"), []int64{-1, -1, 0, 179})
-	if none := must(b.g.Places(b.ctx, b.id, nil))(t); len(none.Places) != 0 || none.Version != 2 {
+	if none := must(b.g.Positions(b.ctx, b.id, nil))(t); len(none.Positions) != 0 || none.Version != 2 {
 		t.Fatalf("asked for nobody, got %+v", none)
 	}
 }
@@ -236,13 +236,13 @@ func exerciseHeaders(t *testing.T, b *bundle) {
 	b.admit(6, "a", "b")
 	got := must(b.g.Headers(b.ctx, []reward.TemplateID{1, b.id, 2, b.id}))(t)
 	want := gate.Header{
-		Exists: true, Loaded: true, Generation: 7, Version: 8, Settled: 5, Next: 7, Total: 100, Live: 4, IssuedTotal: 6, KeptStock: 94, Waiting: 2, Backlog: 2,
+		Exists: true, Loaded: true, Generation: 7, Version: 8, Settled: 5, LastTicket: 7, Total: 100, Live: 4, IssuedTotal: 6, PublishedStock: 94, Waiting: 2, Backlog: 2,
 	}
 	for _, i := range []int{1, 3} {
-		if got[i].LastAskAt.IsZero() {
+		if got[i].LastRequestAt.IsZero() {
 			t.Fatal("LastAskAt is missing")
 		}
-		got[i].LastAskAt = time.Time{}
+		got[i].LastRequestAt = time.Time{}
 	}
 	equal(t, "headers", got, []gate.Header{{}, want, {}, want})
 	if want.Stock() != 94 || (gate.Header{Total: 1, Live: 2}).Stock() != 0 {
@@ -262,18 +262,18 @@ func exerciseNotLoaded(t *testing.T, b *bundle) {
 	if !must(b.g.Retire(b.ctx, b.id, 0))(t) {
 		t.Fatal("there is no gate, and Retire says there is")
 	}
-	b.ok(b.g.LoadFacts(b.ctx, b.id, "nobody", []gate.Fact{{UserID: "u", Held: 1}}, nil))
+	b.ok(b.g.LoadHoldings(b.ctx, b.id, "nobody", []gate.Holding{{UserID: "u", Held: 1}}, nil))
 	equal(t, "header", b.header(), gate.Header{})
 }
 
 // callAll makes every call that a gate has to be loaded for.
 func (b *bundle) callAll(check func(what string, err error)) {
 	b.Helper()
-	_, err := b.g.Ask(b.ctx, b.id, []string{"u"}, true)
+	_, err := b.g.Admit(b.ctx, b.id, []string{"u"}, true)
 	check("Ask", err)
-	_, err = b.g.Ask(b.ctx, b.id, nil, false)
+	_, err = b.g.Admit(b.ctx, b.id, nil, false)
 	check("Ask of nobody", err)
-	_, err = b.g.Places(b.ctx, b.id, []string{"u"})
+	_, err = b.g.Positions(b.ctx, b.id, []string{"u"})
 	check("Places", err)
 	_, err = b.g.Read(b.ctx, b.id, "c", 10)
 	check("Read", err)
@@ -283,22 +283,22 @@ func (b *bundle) callAll(check func(what string, err error)) {
 	check("Unacked", err)
 	s := state()
 	s.Version = 1000
-	_, err = b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, State: s, Facts: []gate.Fact{{UserID: "u", Held: 1}}})
+	_, err = b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, State: s, Holdings: []gate.Holding{{UserID: "u", Held: 1}}})
 	check("Apply", err)
-	_, err = b.g.Lower(b.ctx, b.id, 1)
+	_, err = b.g.CapTotal(b.ctx, b.id, 1)
 	check("Lower", err)
-	_, _, _, err = b.g.Holders(b.ctx, b.id, "")
+	_, _, _, err = b.g.Holdings(b.ctx, b.id, "")
 	check("Holders", err)
 }
 
 func exerciseBounds(t *testing.T, b *bundle) {
 	b.load(state())
-	_, err := b.g.Ask(b.ctx, b.id, names("u", gate.AskersMax+1), true)
+	_, err := b.g.Admit(b.ctx, b.id, names("u", gate.AdmitMax+1), true)
 	refused(t, "Ask", err)
-	_, err = b.g.Places(b.ctx, b.id, names("u", gate.PlacesMax+1))
+	_, err = b.g.Positions(b.ctx, b.id, names("u", gate.PositionsMax+1))
 	refused(t, "Places", err)
-	refused(t, "LoadFacts", b.g.LoadFacts(b.ctx, b.id, "t", make([]gate.Fact, gate.LoadMax+1), nil))
-	refused(t, "LoadFacts", b.g.LoadFacts(b.ctx, b.id, "t", nil, make([]gate.Settled, gate.LoadMax+1)))
+	refused(t, "LoadFacts", b.g.LoadHoldings(b.ctx, b.id, "t", make([]gate.Holding, gate.LoadMax+1), nil))
+	refused(t, "LoadFacts", b.g.LoadHoldings(b.ctx, b.id, "t", nil, make([]gate.SettledTicket, gate.LoadMax+1)))
 	if h := b.header(); h.Waiting != 0 {
 		t.Fatalf("header %+v", h)
 	}
@@ -326,7 +326,7 @@ func exerciseCancelled(t *testing.T, b *bundle) {
 	})
 	for what, err := range map[string]error{
 		"Ping":      b.g.Ping(ctx),
-		"LoadFacts": b.g.LoadFacts(ctx, b.id, "t", nil, nil),
+		"LoadFacts": b.g.LoadHoldings(ctx, b.id, "t", nil, nil),
 		"Unlock":    b.g.Unlock(ctx, b.id, 1),
 	} {
 		if !errors.Is(err, context.Canceled) {
@@ -346,7 +346,7 @@ func exerciseClose(t *testing.T, b *bundle) {
 	defer timeout.Stop()
 	for {
 		select {
-		case _, open := <-b.g.Wakes():
+		case _, open := <-b.g.Hints():
 			if !open {
 				return
 			}

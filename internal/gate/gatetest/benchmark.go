@@ -11,7 +11,7 @@ import (
 // Benchmark measures a driver with one call in flight; askers/s is what counts.
 func Benchmark(b *testing.B, newGate func(b testing.TB) gate.Gate) {
 	const id = reward.TemplateID(42)
-	load := func(b *testing.B, total int64, facts ...gate.Fact) *bundle {
+	load := func(b *testing.B, total int64, facts ...gate.Holding) *bundle {
 		each := &bundle{TB: b, g: newGate(b), ctx: b.Context(), id: id}
 		s := state()
 		s.Total = total
@@ -28,14 +28,14 @@ func Benchmark(b *testing.B, newGate func(b testing.TB) gate.Gate) {
 				}
 				users[i] = fmt.Sprint("user-", next)
 			}
-			asking, err := each.g.Ask(each.ctx, id, users, true)
+			asking, err := each.g.Admit(each.ctx, id, users, true)
 			if err != nil || asking.Answers[0].Verdict != want {
 				b.Fatalf("%+v, %v", asking, err)
 			}
 		}
 		b.ReportMetric(float64(b.N*batch)/b.Elapsed().Seconds(), "askers/s")
 	}
-	for _, batch := range []int{1, gate.AskersMax} {
+	for _, batch := range []int{1, gate.AdmitMax} {
 		b.Run(fmt.Sprint("Admitted", batch), func(b *testing.B) {
 			asks(b, load(b, 1<<40), batch, 0, gate.Admitted)
 		})
@@ -44,28 +44,28 @@ func Benchmark(b *testing.B, newGate func(b testing.TB) gate.Gate) {
 		})
 		b.Run(fmt.Sprint("Waits", batch), func(b *testing.B) {
 			each := load(b, 1<<40)
-			const waiting = 100 * gate.AskersMax
-			for from := 0; from < waiting; from += gate.AskersMax {
-				users := make([]string, gate.AskersMax)
+			const waiting = 100 * gate.AdmitMax
+			for from := 0; from < waiting; from += gate.AdmitMax {
+				users := make([]string, gate.AdmitMax)
 				for i := range users {
 					users[i] = fmt.Sprint("user-", from+i+1)
 				}
 				each.ask(users...)
 			}
-			asks(b, each, batch, waiting, gate.Waits)
+			asks(b, each, batch, waiting, gate.InLine)
 		})
 	}
 	b.Run("AdmittedAndSettled64", func(b *testing.B) {
 		each := load(b, 1<<40)
-		users, next := make([]string, gate.AskersMax), int64(0)
+		users, next := make([]string, gate.AdmitMax), int64(0)
 		s := state()
 		s.Total = 1 << 40
 		for b.Loop() {
-			facts := make([]gate.Fact, len(users))
+			facts := make([]gate.Holding, len(users))
 			for i := range users {
 				next++
 				users[i] = fmt.Sprint("user-", next)
-				facts[i] = gate.Fact{UserID: users[i], Held: 1, CouponID: reward.CouponID(next)}
+				facts[i] = gate.Holding{UserID: users[i], Held: 1, CouponID: reward.CouponID(next)}
 			}
 			each.ask(users...)
 			got, err := each.g.Read(each.ctx, id, "c", len(users))

@@ -33,14 +33,14 @@ func (b *bundle) lowered(then func() []gate.Answer, totals ...int64) []gate.Answ
 			b.lower(total, true)
 		}
 		answers = then()
-		return time.Since(called) < gate.LowerLasts
+		return time.Since(called) < gate.CapTTL
 	})
 	return answers
 }
 
 func (b *bundle) lower(total int64, fits bool) {
 	b.Helper()
-	if got := must(b.g.Lower(b.ctx, b.id, total))(b); got != fits {
+	if got := must(b.g.CapTotal(b.ctx, b.id, total))(b); got != fits {
 		b.Fatalf("Lower to %d says %v", total, got)
 	}
 }
@@ -48,7 +48,7 @@ func (b *bundle) lower(total int64, fits bool) {
 // look asks for somebody new, who gets no ticket.
 func (b *bundle) look() []gate.Answer {
 	b.Helper()
-	return must(b.g.Ask(b.ctx, b.id, []string{"new"}, false))(b).Answers
+	return must(b.g.Admit(b.ctx, b.id, []string{"new"}, false))(b).Answers
 }
 
 func exerciseLower(t *testing.T, b *bundle) {
@@ -65,7 +65,7 @@ func exerciseLower(t *testing.T, b *bundle) {
 		"and above Total":          {[]int64{5, 11}, admitted},
 	} {
 		equal(t, "lowered "+what, b.lowered(b.look, c.totals...), []gate.Answer{c.want})
-		if h := b.header(); h.Total != 10 || h.Stock() != 5 || h.KeptStock != 5 {
+		if h := b.header(); h.Total != 10 || h.Stock() != 5 || h.PublishedStock != 5 {
 			t.Fatalf("lowered %s: %+v", what, h)
 		}
 	}
@@ -74,9 +74,9 @@ func exerciseLower(t *testing.T, b *bundle) {
 	equal(t, "lowered to less than is promised, after all", b.lowered(refused, 5), []gate.Answer{soldOut})
 
 	equal(t, "answers", b.lowered(func() []gate.Answer { return b.ask("a", "d", "e") }, 6), []gate.Answer{
-		{Verdict: gate.Waits, Ticket: 1}, {Verdict: gate.Admitted, Ticket: 4, Rank: 3}, soldOut,
+		{Verdict: gate.InLine, Ticket: 1}, {Verdict: gate.Admitted, Ticket: 4, Rank: 3}, soldOut,
 	})
-	if h := b.header(); h.Total != 10 || h.Waiting != 4 || h.KeptStock != 4 {
+	if h := b.header(); h.Total != 10 || h.Waiting != 4 || h.PublishedStock != 4 {
 		t.Fatalf("header %+v", h)
 	}
 	many := b.lowered(func() []gate.Answer { return b.ask("d", "e", "f", "g", "h", "i") }, 1000)
@@ -97,7 +97,7 @@ func exerciseLowerApply(t *testing.T, b *bundle) {
 		}
 	}
 	equal(t, "an apply of something else", b.lowered(applied(2, 10, false), 5), soldOut)
-	if h := b.header(); h.Version != 2 || h.Total != 10 || h.KeptStock != 5 {
+	if h := b.header(); h.Version != 2 || h.Total != 10 || h.PublishedStock != 5 {
 		t.Fatalf("header %+v", h)
 	}
 	equal(t, "a repair", b.lowered(applied(1, 10, true), 5), soldOut)
@@ -111,11 +111,11 @@ func exerciseLowerLapses(t *testing.T, b *bundle) {
 	called := time.Now()
 	b.lower(2, true)
 	b.until("it lapses", func() bool { return b.look()[0].Verdict == gate.Admitted })
-	if lasted := time.Since(called); lasted < gate.LowerLasts/2 {
+	if lasted := time.Since(called); lasted < gate.CapTTL/2 {
 		t.Fatalf("it held for %v", lasted)
 	}
 	b.admit(1, names("u", 8)...)
-	if h := b.header(); h.Total != 10 || h.KeptStock != 0 {
+	if h := b.header(); h.Total != 10 || h.PublishedStock != 0 {
 		t.Fatalf("header %+v", h)
 	}
 }
@@ -133,7 +133,7 @@ func exerciseLowerSwap(t *testing.T, b *bundle) {
 func exerciseRetire(t *testing.T, b *bundle) {
 	s := state()
 	s.Mode = reward.ModeKafka
-	b.load(s, gate.Fact{UserID: "a", Held: 1, CouponID: 1})
+	b.load(s, gate.Holding{UserID: "a", Held: 1, CouponID: 1})
 	retire := func(idle time.Duration, want bool) {
 		t.Helper()
 		if got := must(b.g.Retire(b.ctx, b.id, idle))(t); got != want {
@@ -147,7 +147,7 @@ func exerciseRetire(t *testing.T, b *bundle) {
 	b.admit(1, "u")
 	retire(0, false) // he waits
 	s.Version, s.Settled = 2, 1
-	must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 1, State: s, Done: []gate.Settled{{UserID: "u", Ticket: 1}}}))(t)
+	must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 1, State: s, Done: []gate.SettledTicket{{UserID: "u", Ticket: 1}}}))(t)
 	retire(0, false) // his request is not acknowledged
 	b.ack(1, 1)
 	retire(time.Hour, false)
@@ -156,31 +156,31 @@ func exerciseRetire(t *testing.T, b *bundle) {
 	b.callAll(func(what string, err error) { b.wantNotLoaded(what, err) })
 	s.Generation = 2
 	b.load(s)
-	equal(t, "facts", b.facts(), map[string]gate.Fact{})
+	equal(t, "facts", b.facts(), map[string]gate.Holding{})
 	// What a loader has laid beside is not removed under his hands.
 	token := newToken()
 	begun := must(b.g.LoadBegin(b.ctx, b.id, token))(t)
-	b.ok(b.g.LoadFacts(b.ctx, b.id, token, []gate.Fact{{UserID: "a", Held: 1, CouponID: 1}}, nil))
+	b.ok(b.g.LoadHoldings(b.ctx, b.id, token, []gate.Holding{{UserID: "a", Held: 1, CouponID: 1}}, nil))
 	retire(0, true)
 	s.Generation = 3
-	params := gate.SwapParams{TemplateID: b.id, Token: token, Run: begun.Run, State: s, Facts: 1}
+	params := gate.SwapParams{TemplateID: b.id, Token: token, Run: begun.Run, State: s, Holdings: 1}
 	equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true})
 }
 
 // exerciseHoldersPages turns pages while facts come and go.
 func exerciseHoldersPages(t *testing.T, b *bundle) {
 	const stand, change = 3500, 1200
-	var facts []gate.Fact
+	var facts []gate.Holding
 	for i := range stand + change {
-		facts = append(facts, gate.Fact{UserID: fmt.Sprint("u", i), Held: 1, CouponID: reward.CouponID(i + 1)})
+		facts = append(facts, gate.Holding{UserID: fmt.Sprint("u", i), Held: 1, CouponID: reward.CouponID(i + 1)})
 	}
 	b.load(state())
 	s := state()
 	s.Version = 2
 	b.apply(1, s, facts...)
-	seen, pages := map[string]gate.Fact{}, 0
+	seen, pages := map[string]gate.Holding{}, 0
 	for cursor := ""; ; pages++ {
-		page, next, version, err := b.g.Holders(b.ctx, b.id, cursor)
+		page, next, version, err := b.g.Holdings(b.ctx, b.id, cursor)
 		b.ok(err)
 		if version != s.Version {
 			t.Fatalf("version %d, want %d", version, s.Version)
@@ -197,7 +197,7 @@ func exerciseHoldersPages(t *testing.T, b *bundle) {
 		for i := range leave {
 			leave[i].Held = 0
 		}
-		b.apply(s.Version-1, s, append(leave, gate.Fact{UserID: fmt.Sprint("new", pages), Held: 1})...)
+		b.apply(s.Version-1, s, append(leave, gate.Holding{UserID: fmt.Sprint("new", pages), Held: 1})...)
 	}
 	if pages < 2 || pages > 10 {
 		t.Fatalf("%d pages", pages)
@@ -206,16 +206,16 @@ func exerciseHoldersPages(t *testing.T, b *bundle) {
 		equal(t, "a fact that stands throughout", seen[f.UserID], f)
 	}
 	// A cursor of an older generation begins anew.
-	_, next, _, err := b.g.Holders(b.ctx, b.id, "")
+	_, next, _, err := b.g.Holdings(b.ctx, b.id, "")
 	b.ok(err)
 	s.Generation = 2
-	b.load(s, gate.Fact{UserID: "only", Held: 1, CouponID: 1})
-	page, end, _, err := b.g.Holders(b.ctx, b.id, next)
+	b.load(s, gate.Holding{UserID: "only", Held: 1, CouponID: 1})
+	page, end, _, err := b.g.Holdings(b.ctx, b.id, next)
 	b.ok(err)
-	equal(t, "page", page, []gate.Fact{{UserID: "only", Held: 1, CouponID: 1}})
+	equal(t, "page", page, []gate.Holding{{UserID: "only", Held: 1, CouponID: 1}})
 	equal(t, "end", end, "")
 	for _, cursor := range []string{"x", "1", "1-x", "x-1", "-"} {
-		if _, _, _, err := b.g.Holders(b.ctx, b.id, cursor); err == nil {
+		if _, _, _, err := b.g.Holdings(b.ctx, b.id, cursor); err == nil {
 			t.Errorf("cursor %q was read", cursor)
 		}
 	}
@@ -292,9 +292,9 @@ func exerciseApart(t *testing.T, b *bundle) {
 	b.load(state())
 	s := state()
 	s.Generation, s.Total = 3, 1
-	other.load(s, gate.Fact{UserID: "a", Held: 1, CouponID: 6})
+	other.load(s, gate.Holding{UserID: "a", Held: 1, CouponID: 6})
 	b.admit(1, "a", "b", "c")
-	equal(t, "answers of the other", other.ask("a", "b", "c"), []gate.Answer{{Verdict: gate.Has, CouponID: 6}, {Verdict: gate.Admitted, Ticket: 1}, {Verdict: gate.SoldOut}})
+	equal(t, "answers of the other", other.ask("a", "b", "c"), []gate.Answer{{Verdict: gate.AtUserLimit, CouponID: 6}, {Verdict: gate.Admitted, Ticket: 1}, {Verdict: gate.SoldOut}})
 	equal(t, "requests of the other", must(other.g.Read(b.ctx, other.id, "c", 10))(t), []gate.Request{{UserID: "b", Ticket: 1, Generation: 3}})
 	if token, ok, err := b.g.Lock(b.ctx, b.id, time.Hour); err != nil || !ok || token == 0 {
 		t.Fatal(ok, err)

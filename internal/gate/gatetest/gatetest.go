@@ -136,16 +136,16 @@ var tokens atomic.Int64
 func newToken() string { return fmt.Sprintf("loader-%d", tokens.Add(1)) }
 
 // load makes the gate.
-func (b *bundle) load(s gate.State, facts ...gate.Fact) gate.SwapResult {
+func (b *bundle) load(s gate.State, facts ...gate.Holding) gate.SwapResult {
 	b.Helper()
 	token := newToken()
 	begun := must(b.g.LoadBegin(b.ctx, b.id, token))(b)
 	if !begun.Held {
 		b.Fatal("the marker is somebody else's")
 	}
-	b.ok(b.g.LoadFacts(b.ctx, b.id, token, facts, nil))
+	b.ok(b.g.LoadHoldings(b.ctx, b.id, token, facts, nil))
 	swapped := must(b.g.LoadSwap(b.ctx, gate.SwapParams{
-		TemplateID: b.id, Token: token, Run: begun.Run, State: s, Facts: len(facts), KeepAbove: s.Settled,
+		TemplateID: b.id, Token: token, Run: begun.Run, State: s, Holdings: len(facts), KeepAbove: s.Settled,
 	}))(b)
 	if !swapped.Done {
 		b.Fatal("the swap was refused")
@@ -155,7 +155,7 @@ func (b *bundle) load(s gate.State, facts ...gate.Fact) gate.SwapResult {
 
 func (b *bundle) ask(users ...string) []gate.Answer {
 	b.Helper()
-	asking := must(b.g.Ask(b.ctx, b.id, users, true))(b)
+	asking := must(b.g.Admit(b.ctx, b.id, users, true))(b)
 	if len(asking.Answers) != len(users) {
 		b.Fatalf("%d answers to %d askers", len(asking.Answers), len(users))
 	}
@@ -172,9 +172,9 @@ func (b *bundle) admit(first int64, users ...string) {
 	}
 }
 
-func (b *bundle) apply(from int64, s gate.State, facts ...gate.Fact) gate.ApplyResult {
+func (b *bundle) apply(from int64, s gate.State, facts ...gate.Holding) gate.ApplyResult {
 	b.Helper()
-	return must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: from, State: s, Facts: facts}))(b)
+	return must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: from, State: s, Holdings: facts}))(b)
 }
 
 func (b *bundle) header() gate.Header {
@@ -185,28 +185,28 @@ func (b *bundle) header() gate.Header {
 // places is the ranks of users; −1 = not in line.
 func (b *bundle) ranks(users ...string) []int64 {
 	b.Helper()
-	placing := must(b.g.Places(b.ctx, b.id, users))(b)
-	out := make([]int64, len(placing.Places))
-	for i, p := range placing.Places {
+	placing := must(b.g.Positions(b.ctx, b.id, users))(b)
+	out := make([]int64, len(placing.Positions))
+	for i, p := range placing.Positions {
 		out[i] = -1
-		if p.Waits {
+		if p.InLine {
 			out[i] = p.Rank
 		}
 	}
 	return out
 }
 
-func (b *bundle) facts() map[string]gate.Fact {
+func (b *bundle) facts() map[string]gate.Holding {
 	b.Helper()
 	return allFacts(b.ctx, b, b.g, b.id)
 }
 
 // allFacts turns all pages of Holders.
-func allFacts(ctx context.Context, t TB, g gate.Gate, id reward.TemplateID) map[string]gate.Fact {
+func allFacts(ctx context.Context, t TB, g gate.Gate, id reward.TemplateID) map[string]gate.Holding {
 	t.Helper()
-	out := map[string]gate.Fact{}
+	out := map[string]gate.Holding{}
 	for cursor := ""; ; {
-		facts, next, _, err := g.Holders(ctx, id, cursor)
+		facts, next, _, err := g.Holdings(ctx, id, cursor)
 		if err != nil {
 			t.Fatal(err)
 		}

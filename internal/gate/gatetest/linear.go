@@ -20,7 +20,7 @@ import (
 
 const (
 	histories     = 500
-	historyMost   = 200 // operations
+	historyMax    = 200 // operations
 	historyAskers = 4   // goroutines
 	historyPlaces = 5
 )
@@ -67,7 +67,7 @@ func linearizable(operations []porcupine.Operation) porcupine.CheckResult {
 // what is done to it gives another one.
 type oneByOne struct {
 	version, live, next int64
-	line                []gate.Settled
+	line                []gate.SettledTicket
 	has                 map[string]reward.CouponID
 }
 
@@ -75,18 +75,18 @@ func (s oneByOne) ask(users []string) ([]gate.Answer, oneByOne) {
 	answers := make([]gate.Answer, len(users))
 	s.line = slices.Clone(s.line)
 	for i, user := range users {
-		rank := slices.IndexFunc(s.line, func(w gate.Settled) bool { return w.UserID == user })
+		rank := slices.IndexFunc(s.line, func(w gate.SettledTicket) bool { return w.UserID == user })
 		switch {
 		case rank >= 0:
-			answers[i] = gate.Answer{Verdict: gate.Waits, Ticket: s.line[rank].Ticket, Rank: int64(rank)}
+			answers[i] = gate.Answer{Verdict: gate.InLine, Ticket: s.line[rank].Ticket, Rank: int64(rank)}
 		case s.has[user] != 0:
-			answers[i] = gate.Answer{Verdict: gate.Has, CouponID: s.has[user]}
+			answers[i] = gate.Answer{Verdict: gate.AtUserLimit, CouponID: s.has[user]}
 		case s.live+int64(len(s.line)) >= historyPlaces:
 			answers[i] = gate.Answer{Verdict: gate.SoldOut}
 		default:
 			s.next++
 			answers[i] = gate.Answer{Verdict: gate.Admitted, Ticket: s.next, Rank: int64(len(s.line))}
-			s.line = append(s.line, gate.Settled{UserID: user, Ticket: s.next})
+			s.line = append(s.line, gate.SettledTicket{UserID: user, Ticket: s.next})
 		}
 	}
 	return answers, s
@@ -97,9 +97,9 @@ func (s oneByOne) apply(p gate.ApplyParams) (gate.ApplyResult, oneByOne) {
 		return gate.ApplyResult{Behind: p.State.Version > s.version, Version: s.version}, s
 	}
 	s.version, s.live, s.next = p.State.Version, p.State.Live, max(s.next, p.State.Settled)
-	s.line = slices.DeleteFunc(slices.Clone(s.line), func(w gate.Settled) bool { return w.Ticket <= p.State.Settled })
+	s.line = slices.DeleteFunc(slices.Clone(s.line), func(w gate.SettledTicket) bool { return w.Ticket <= p.State.Settled })
 	s.has = maps.Clone(s.has)
-	for _, f := range p.Facts {
+	for _, f := range p.Holdings {
 		if s.has == nil {
 			s.has = map[string]reward.CouponID{}
 		}
@@ -121,14 +121,14 @@ type history struct {
 	mu         sync.Mutex // protects what follows
 	rows       gate.State
 	asks       map[int64]string // by ticket, of those not settled
-	facts      [][]gate.Fact    // by version
+	facts      [][]gate.Holding // by version
 	applies    []gate.ApplyParams
 	operations []porcupine.Operation
 }
 
 func newHistory(g gate.Gate, id reward.TemplateID, loaded gate.State) *history {
-	h := &history{g: g, id: id, began: time.Now(), rows: loaded, asks: map[int64]string{}, facts: make([][]gate.Fact, 2)}
-	h.left.Store(historyMost)
+	h := &history{g: g, id: id, began: time.Now(), rows: loaded, asks: map[int64]string{}, facts: make([][]gate.Holding, 2)}
+	h.left.Store(historyMax)
 	return h
 }
 
@@ -157,7 +157,7 @@ func (h *history) client(ctx context.Context, client int, random *rand.Rand) err
 				users[i] = fmt.Sprint("u", random.IntN(3*historyPlaces))
 			}
 			err = h.do(client, users, func() (any, error) {
-				asking, err := h.g.Ask(ctx, h.id, users, true)
+				asking, err := h.g.Admit(ctx, h.id, users, true)
 				return asking.Answers, err
 			})
 		case n < 8:
@@ -202,7 +202,7 @@ func (h *history) settle(ctx context.Context, client int, random *rand.Rand) err
 	for _, r := range requests {
 		h.asks[r.Ticket] = r.UserID
 	}
-	var facts []gate.Fact
+	var facts []gate.Holding
 	for range 1 + random.IntN(2) {
 		user, asked := h.asks[h.rows.Settled+1]
 		if !asked {
@@ -212,7 +212,7 @@ func (h *history) settle(ctx context.Context, client int, random *rand.Rand) err
 		delete(h.asks, h.rows.Settled)
 		if h.rows.Live < h.rows.Total && random.IntN(4) > 0 {
 			h.rows.Live++
-			facts = append(facts, gate.Fact{UserID: user, Held: 1, CouponID: reward.CouponID(h.rows.Settled)})
+			facts = append(facts, gate.Holding{UserID: user, Held: 1, CouponID: reward.CouponID(h.rows.Settled)})
 		}
 	}
 	return h.applyLocked(ctx, client, facts)
@@ -221,11 +221,11 @@ func (h *history) settle(ctx context.Context, client int, random *rand.Rand) err
 // cancel takes a coupon back in the rows, and applies it.
 func (h *history) cancel(ctx context.Context, client int) error {
 	h.mu.Lock()
-	var facts []gate.Fact
+	var facts []gate.Holding
 	for _, f := range h.coverLocked(1) {
 		if f.Held > 0 {
 			h.rows.Live--
-			facts = []gate.Fact{{UserID: f.UserID}}
+			facts = []gate.Holding{{UserID: f.UserID}}
 			break
 		}
 	}
@@ -234,10 +234,10 @@ func (h *history) cancel(ctx context.Context, client int) error {
 
 // applyLocked makes a version of what has changed, and applies it once the
 // mutex is free.
-func (h *history) applyLocked(ctx context.Context, client int, facts []gate.Fact) error {
+func (h *history) applyLocked(ctx context.Context, client int, facts []gate.Holding) error {
 	h.rows.Version++
 	h.facts = append(h.facts, facts)
-	p := gate.ApplyParams{TemplateID: h.id, From: h.rows.Version - 1, State: h.rows, Facts: facts}
+	p := gate.ApplyParams{TemplateID: h.id, From: h.rows.Version - 1, State: h.rows, Holdings: facts}
 	h.applies = append(h.applies, p)
 	h.mu.Unlock()
 	return h.apply(ctx, client, p)
@@ -255,7 +255,7 @@ func (h *history) apply(ctx context.Context, client int, p gate.ApplyParams) err
 		return err
 	}
 	h.mu.Lock()
-	cover := gate.ApplyParams{TemplateID: h.id, From: result.Version, State: h.rows, Facts: h.coverLocked(result.Version)}
+	cover := gate.ApplyParams{TemplateID: h.id, From: result.Version, State: h.rows, Holdings: h.coverLocked(result.Version)}
 	h.mu.Unlock()
 	return h.apply(ctx, client, cover)
 }
@@ -273,11 +273,11 @@ func (h *history) applyAgain(ctx context.Context, client int, random *rand.Rand)
 }
 
 // coverLocked is the latest fact of each user that changed above a version.
-func (h *history) coverLocked(above int64) []gate.Fact {
-	var out []gate.Fact
+func (h *history) coverLocked(above int64) []gate.Holding {
+	var out []gate.Holding
 	for _, facts := range h.facts[above+1:] {
 		for _, f := range facts {
-			out = slices.DeleteFunc(out, func(known gate.Fact) bool { return known.UserID == f.UserID })
+			out = slices.DeleteFunc(out, func(known gate.Holding) bool { return known.UserID == f.UserID })
 			out = append(out, f)
 		}
 	}

@@ -23,15 +23,15 @@ type outdated struct {
 	told map[string]gate.Answer
 }
 
-func (o *outdated) Ask(ctx context.Context, id reward.TemplateID, users []string, admit bool) (gate.Asking, error) {
-	asking, err := o.Memory.Ask(ctx, id, users, admit)
+func (o *outdated) Admit(ctx context.Context, id reward.TemplateID, users []string, admit bool) (gate.AdmitResult, error) {
+	asking, err := o.Memory.Admit(ctx, id, users, admit)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for i, a := range asking.Answers {
-		if before, known := o.told[users[i]]; known && a.Verdict == gate.Waits && before.Ticket == a.Ticket {
+		if before, known := o.told[users[i]]; known && a.Verdict == gate.InLine && before.Ticket == a.Ticket {
 			asking.Answers[i] = before
 		}
-		if a.Verdict == gate.Waits {
+		if a.Verdict == gate.InLine {
 			o.told[users[i]] = asking.Answers[i]
 		}
 	}

@@ -11,7 +11,7 @@ import (
 func exerciseLoad(t *testing.T, b *bundle) {
 	s := state()
 	s.Total = 10
-	b.load(s, gate.Fact{UserID: "gone", Held: 1, CouponID: 1})
+	b.load(s, gate.Holding{UserID: "gone", Held: 1, CouponID: 1})
 	b.admit(1, "z", "y", "x", "w", "v")
 	b.read("old", 3)
 	b.ack(1, 1)
@@ -23,28 +23,28 @@ func exerciseLoad(t *testing.T, b *bundle) {
 	}
 	b.admit(6, "late") // the gate that stands goes on
 	s.Generation, s.Version, s.Settled, s.Live, s.IssuedTotal = 2, 4, 2, 2, 2
-	b.ok(b.g.LoadFacts(b.ctx, b.id, token, []gate.Fact{{UserID: "z", Held: 1, CouponID: 8}, {UserID: "y", Held: 1, CouponID: 9}}, nil))
-	equal(t, "before the swap", b.ask("y")[0], gate.Answer{Verdict: gate.Waits, Ticket: 2, Rank: 1})
-	params := gate.SwapParams{TemplateID: b.id, Token: token, Run: begun.Run, State: s, Facts: 2, KeepAbove: 2}
+	b.ok(b.g.LoadHoldings(b.ctx, b.id, token, []gate.Holding{{UserID: "z", Held: 1, CouponID: 8}, {UserID: "y", Held: 1, CouponID: 9}}, nil))
+	equal(t, "before the swap", b.ask("y")[0], gate.Answer{Verdict: gate.InLine, Ticket: 2, Rank: 1})
+	params := gate.SwapParams{TemplateID: b.id, Token: token, Run: begun.Run, State: s, Holdings: 2, KeepAbove: 2}
 	equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true, Waiting: 4})
 	equal(t, "a repeat", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{})
 
 	equal(t, "answers", b.ask("x", "w", "v", "late", "z", "new"), []gate.Answer{
-		{Verdict: gate.Waits, Ticket: 3},
-		{Verdict: gate.Waits, Ticket: 4, Rank: 1},
-		{Verdict: gate.Waits, Ticket: 5, Rank: 2},
-		{Verdict: gate.Waits, Ticket: 6, Rank: 3},
-		{Verdict: gate.Has, CouponID: 8},
+		{Verdict: gate.InLine, Ticket: 3},
+		{Verdict: gate.InLine, Ticket: 4, Rank: 1},
+		{Verdict: gate.InLine, Ticket: 5, Rank: 2},
+		{Verdict: gate.InLine, Ticket: 6, Rank: 3},
+		{Verdict: gate.AtUserLimit, CouponID: 8},
 		{Verdict: gate.Admitted, Ticket: 7, Rank: 4},
 	})
-	equal(t, "facts", b.facts(), map[string]gate.Fact{
+	equal(t, "facts", b.facts(), map[string]gate.Holding{
 		"z": {UserID: "z", Held: 1, CouponID: 8}, "y": {UserID: "y", Held: 1, CouponID: 9},
 	})
 	h := b.header()
-	h.LastAskAt = begun.Gate.LastAskAt
+	h.LastRequestAt = begun.Gate.LastRequestAt
 	equal(t, "header", h, gate.Header{
-		Exists: true, Loaded: true, Generation: 2, Version: 4, Settled: 2, Next: 7, Total: 10, Live: 2, IssuedTotal: 2, KeptStock: 3,
-		Waiting: 5, Backlog: 5, LastAskAt: begun.Gate.LastAskAt,
+		Exists: true, Loaded: true, Generation: 2, Version: 4, Settled: 2, LastTicket: 7, Total: 10, Live: 2, IssuedTotal: 2, PublishedStock: 3,
+		Waiting: 5, Backlog: 5, LastRequestAt: begun.Gate.LastRequestAt,
 	})
 	equal(t, "nobody has them in hand", b.claim(0, 10), []int64{})
 	got := must(b.g.Read(b.ctx, b.id, "new", 10))(t)
@@ -62,10 +62,10 @@ func exerciseLoad(t *testing.T, b *bundle) {
 	// What is settled far ahead leaves nobody of the old line.
 	s.Generation, s.Version, s.Settled = 3, 9, 100
 	equal(t, "swap", b.load(s), gate.SwapResult{Done: true})
-	if h := b.header(); h.Next != 100 || h.Waiting != 0 || h.Backlog != 0 {
+	if h := b.header(); h.LastTicket != 100 || h.Waiting != 0 || h.Backlog != 0 {
 		t.Fatalf("header %+v", h)
 	}
-	equal(t, "facts", b.facts(), map[string]gate.Fact{})
+	equal(t, "facts", b.facts(), map[string]gate.Holding{})
 	b.admit(101, "x")
 }
 
@@ -78,7 +78,7 @@ func exerciseLoadKafka(t *testing.T, b *bundle) {
 	begun := must(b.g.LoadBegin(b.ctx, b.id, token))(t)
 	equal(t, "people in line", begun.Gate.Waiting, 5)
 	// d is settled under his ticket; c under another one, so he still waits.
-	b.ok(b.g.LoadFacts(b.ctx, b.id, token, nil, []gate.Settled{{UserID: "d", Ticket: 4}, {UserID: "c", Ticket: 9}, {UserID: "nobody", Ticket: 1}}))
+	b.ok(b.g.LoadHoldings(b.ctx, b.id, token, nil, []gate.SettledTicket{{UserID: "d", Ticket: 4}, {UserID: "c", Ticket: 9}, {UserID: "nobody", Ticket: 1}}))
 	s.Generation, s.Version, s.Settled = 2, 5, 4
 	params := gate.SwapParams{TemplateID: b.id, Token: token, Run: begun.Run, State: s, KeepAbove: 4} // which is of the other modes
 	equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true, Waiting: 4})
@@ -110,7 +110,7 @@ func exerciseLoadPassed(t *testing.T, b *bundle) {
 			{UserID: "c", Ticket: 5, Generation: 2}, {UserID: "d", Ticket: 6, Generation: 2}, {UserID: "e", Ticket: 7, Generation: 2},
 		})
 		equal(t, "ranks", b.ranks("a", "b", "c", "d", "e"), []int64{-1, -1, 0, 1, 2})
-		if h := b.header(); h.Settled != 4 || h.Next != 7 || h.Stock() != 13 || h.KeptStock != 13 {
+		if h := b.header(); h.Settled != 4 || h.LastTicket != 7 || h.Stock() != 13 || h.PublishedStock != 13 {
 			t.Fatalf("header %+v", h)
 		}
 		b.admit(8, "a")
@@ -126,18 +126,18 @@ func exerciseLoadHolders(t *testing.T, b *bundle) {
 		b.load(s)
 		b.admit(1, "two", "none", "three", "one", "cancelled", "last")
 		s.Generation, s.Version, s.Live, s.IssuedTotal = 2, 5, 7, 8
-		swapped := b.load(s, gate.Fact{UserID: "one", Held: 1, CouponID: 11}, gate.Fact{UserID: "two", Held: 2, CouponID: 12},
-			gate.Fact{UserID: "three", Held: 3, CouponID: 13}, gate.Fact{UserID: "cancelled", Held: 2})
+		swapped := b.load(s, gate.Holding{UserID: "one", Held: 1, CouponID: 11}, gate.Holding{UserID: "two", Held: 2, CouponID: 12},
+			gate.Holding{UserID: "three", Held: 3, CouponID: 13}, gate.Holding{UserID: "cancelled", Held: 2})
 		equal(t, "swap", swapped, gate.SwapResult{Done: true, Waiting: 3})
 		equal(t, "requests", must(b.g.Read(b.ctx, b.id, "c", 100))(t), []gate.Request{
 			{UserID: "none", Ticket: 1, Generation: 2}, {UserID: "one", Ticket: 2, Generation: 2}, {UserID: "last", Ticket: 3, Generation: 2},
 		})
 		equal(t, "ranks", b.ranks("two", "none", "three", "one", "cancelled", "last"), []int64{-1, 0, -1, 1, -1, 2})
-		if h := b.header(); h.Next != 3 || h.Waiting != 3 || h.Backlog != 3 || h.KeptStock != 10 {
+		if h := b.header(); h.LastTicket != 3 || h.Waiting != 3 || h.Backlog != 3 || h.PublishedStock != 10 {
 			t.Fatalf("header %+v", h)
 		}
 		equal(t, "answers", b.ask("two", "three", "cancelled", "new"), []gate.Answer{
-			{Verdict: gate.Has, CouponID: 12}, {Verdict: gate.Has, CouponID: 13}, {Verdict: gate.Has}, {Verdict: gate.Admitted, Ticket: 4, Rank: 3},
+			{Verdict: gate.AtUserLimit, CouponID: 12}, {Verdict: gate.AtUserLimit, CouponID: 13}, {Verdict: gate.AtUserLimit}, {Verdict: gate.Admitted, Ticket: 4, Rank: 3},
 		})
 	}
 }
@@ -150,18 +150,18 @@ func exerciseLoadAnew(t *testing.T, b *bundle) {
 	b.admit(1, "a", "b", "c")
 	token := newToken()
 	begun := must(b.g.LoadBegin(b.ctx, b.id, token))(t)
-	b.ok(b.g.LoadFacts(b.ctx, b.id, token, []gate.Fact{{UserID: "x", Held: 1, CouponID: 1}, {UserID: "y", Held: 1, CouponID: 2}},
-		[]gate.Settled{{UserID: "a", Ticket: 1}}))
+	b.ok(b.g.LoadHoldings(b.ctx, b.id, token, []gate.Holding{{UserID: "x", Held: 1, CouponID: 1}, {UserID: "y", Held: 1, CouponID: 2}},
+		[]gate.SettledTicket{{UserID: "a", Ticket: 1}}))
 	again := must(b.g.LoadBegin(b.ctx, b.id, token))(t)
-	again.Gate.LastAskAt = begun.Gate.LastAskAt
+	again.Gate.LastRequestAt = begun.Gate.LastRequestAt
 	equal(t, "begun again", again, begun)
 	s.Generation, s.Version = 2, 5
-	params := gate.SwapParams{TemplateID: b.id, Token: token, Run: begun.Run, State: s, Facts: 2}
+	params := gate.SwapParams{TemplateID: b.id, Token: token, Run: begun.Run, State: s, Holdings: 2}
 	equal(t, "swap with what was laid before", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{})
-	b.ok(b.g.LoadFacts(b.ctx, b.id, token, []gate.Fact{{UserID: "z", Held: 1, CouponID: 3}}, []gate.Settled{{UserID: "b", Ticket: 2}}))
-	params.Facts = 1
+	b.ok(b.g.LoadHoldings(b.ctx, b.id, token, []gate.Holding{{UserID: "z", Held: 1, CouponID: 3}}, []gate.SettledTicket{{UserID: "b", Ticket: 2}}))
+	params.Holdings = 1
 	equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true, Waiting: 2})
-	equal(t, "facts", b.facts(), map[string]gate.Fact{"z": {UserID: "z", Held: 1, CouponID: 3}})
+	equal(t, "facts", b.facts(), map[string]gate.Holding{"z": {UserID: "z", Held: 1, CouponID: 3}})
 	equal(t, "ranks", b.ranks("a", "b", "c"), []int64{0, -1, 1})
 }
 
@@ -210,21 +210,21 @@ func exerciseLongLine(t *testing.T, b *bundle) {
 func exerciseSwapRefused(t *testing.T, b *bundle) {
 	s := state()
 	s.Generation = 5
-	b.load(s, gate.Fact{UserID: "a", Held: 1, CouponID: 1})
+	b.load(s, gate.Holding{UserID: "a", Held: 1, CouponID: 1})
 	b.admit(1, "b")
 	token := newToken()
 	begun := must(b.g.LoadBegin(b.ctx, b.id, token))(t)
-	b.ok(b.g.LoadFacts(b.ctx, b.id, token, []gate.Fact{{UserID: "c", Held: 1, CouponID: 3}, {UserID: "d", Held: 1, CouponID: 4}}, nil))
-	b.ok(b.g.LoadFacts(b.ctx, b.id, token, []gate.Fact{{UserID: "d", Held: 1, CouponID: 4}, {UserID: "nothing"}}, nil)) // a repeat
-	good := gate.SwapParams{TemplateID: b.id, Token: token, Run: begun.Run, State: s, Facts: 2}
+	b.ok(b.g.LoadHoldings(b.ctx, b.id, token, []gate.Holding{{UserID: "c", Held: 1, CouponID: 3}, {UserID: "d", Held: 1, CouponID: 4}}, nil))
+	b.ok(b.g.LoadHoldings(b.ctx, b.id, token, []gate.Holding{{UserID: "d", Held: 1, CouponID: 4}, {UserID: "nothing"}}, nil)) // a repeat
+	good := gate.SwapParams{TemplateID: b.id, Token: token, Run: begun.Run, State: s, Holdings: 2}
 	good.State.Generation = 6
 	before, facts := b.header(), b.facts()
 	for what, spoil := range map[string]func(*gate.SwapParams){
 		"another's token":      func(p *gate.SwapParams) { p.Token = "another" },
 		"another run":          func(p *gate.SwapParams) { p.Run += "0" },
 		"no run":               func(p *gate.SwapParams) { p.Run = "" },
-		"facts are missing":    func(p *gate.SwapParams) { p.Facts = 3 },
-		"facts too many":       func(p *gate.SwapParams) { p.Facts = 1 },
+		"facts are missing":    func(p *gate.SwapParams) { p.Holdings = 3 },
+		"facts too many":       func(p *gate.SwapParams) { p.Holdings = 1 },
 		"the generation there": func(p *gate.SwapParams) { p.State.Generation = 5 },
 		"an older generation":  func(p *gate.SwapParams) { p.State.Generation = 4 },
 		"another template":     func(p *gate.SwapParams) { p.TemplateID++ },
@@ -244,20 +244,20 @@ func exerciseSwapRefused(t *testing.T, b *bundle) {
 func exerciseMarker(t *testing.T, b *bundle) {
 	first, second := newToken(), newToken()
 	begun := must(b.g.LoadBegin(b.ctx, b.id, first))(t)
-	equal(t, "begun", begun, gate.LoadBegun{Held: true, Run: begun.Run})
+	equal(t, "begun", begun, gate.LoadBeginResult{Held: true, Run: begun.Run})
 	other := must(b.g.LoadBegin(b.ctx, b.id, second))(t)
-	equal(t, "begun by another", other, gate.LoadBegun{Run: begun.Run})
+	equal(t, "begun by another", other, gate.LoadBeginResult{Run: begun.Run})
 	// Without the marker nothing is laid beside.
-	b.ok(b.g.LoadFacts(b.ctx, b.id, second, []gate.Fact{{UserID: "intruder", Held: 1, CouponID: 1}}, nil))
+	b.ok(b.g.LoadHoldings(b.ctx, b.id, second, []gate.Holding{{UserID: "intruder", Held: 1, CouponID: 1}}, nil))
 	equal(t, "a repeat", must(b.g.LoadBegin(b.ctx, b.id, first))(t), begun)
-	b.ok(b.g.LoadFacts(b.ctx, b.id, first, []gate.Fact{{UserID: "a", Held: 1, CouponID: 2}}, nil))
+	b.ok(b.g.LoadHoldings(b.ctx, b.id, first, []gate.Holding{{UserID: "a", Held: 1, CouponID: 2}}, nil))
 	equal(t, "begun by another once more", must(b.g.LoadBegin(b.ctx, b.id, second))(t), other) // and drops nothing
-	params := gate.SwapParams{TemplateID: b.id, Token: second, Run: begun.Run, State: state(), Facts: 1}
+	params := gate.SwapParams{TemplateID: b.id, Token: second, Run: begun.Run, State: state(), Holdings: 1}
 	equal(t, "swap by another", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{})
 	b.callAll(func(what string, err error) { b.wantNotLoaded(what, err) })
 	params.Token = first
 	equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true})
-	equal(t, "facts", b.facts(), map[string]gate.Fact{"a": {UserID: "a", Held: 1, CouponID: 2}})
+	equal(t, "facts", b.facts(), map[string]gate.Holding{"a": {UserID: "a", Held: 1, CouponID: 2}})
 
 	// The marker is gone with the swap: the next may begin, and is told of the gate.
 	next := must(b.g.LoadBegin(b.ctx, b.id, second))(t)
@@ -269,14 +269,14 @@ func exerciseMarker(t *testing.T, b *bundle) {
 func exerciseMarkerLapses(t *testing.T, b *bundle) {
 	first, second := newToken(), newToken()
 	begun := must(b.g.LoadBegin(b.ctx, b.id, first))(t)
-	b.ok(b.g.LoadFacts(b.ctx, b.id, first, []gate.Fact{{UserID: "a", Held: 1, CouponID: 2}}, []gate.Settled{{UserID: "x", Ticket: 1}}))
+	b.ok(b.g.LoadHoldings(b.ctx, b.id, first, []gate.Holding{{UserID: "a", Held: 1, CouponID: 2}}, []gate.SettledTicket{{UserID: "x", Ticket: 1}}))
 	b.until("the marker lapses", func() bool { return must(b.g.LoadBegin(b.ctx, b.id, second))(t).Held })
-	b.ok(b.g.LoadFacts(b.ctx, b.id, first, []gate.Fact{{UserID: "late", Held: 1, CouponID: 3}}, nil))
-	params := gate.SwapParams{TemplateID: b.id, Token: first, Run: begun.Run, State: state(), Facts: 1}
+	b.ok(b.g.LoadHoldings(b.ctx, b.id, first, []gate.Holding{{UserID: "late", Held: 1, CouponID: 3}}, nil))
+	params := gate.SwapParams{TemplateID: b.id, Token: first, Run: begun.Run, State: state(), Holdings: 1}
 	equal(t, "swap by the late one", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{})
 	params.Token = second
 	equal(t, "what he has laid is gone", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{})
-	params.Facts = 0
+	params.Holdings = 0
 	equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true})
-	equal(t, "facts", b.facts(), map[string]gate.Fact{})
+	equal(t, "facts", b.facts(), map[string]gate.Holding{})
 }

@@ -127,29 +127,29 @@ func exerciseWakes(t *testing.T, b *bundle) {
 	s := state()
 	s.Total, s.Mode = 100, reward.ModeKafka
 	b.load(s)
-	b.woken(gate.Wake{TemplateID: b.id, Kind: gate.Applied})
+	b.woken(gate.Hint{TemplateID: b.id, Kind: gate.HintOutcomes})
 	b.admit(1, "a", "b")
-	b.woken(gate.Wake{TemplateID: b.id, Kind: gate.Asked})
+	b.woken(gate.Hint{TemplateID: b.id, Kind: gate.HintRequests})
 	s.Version = 2
 	b.apply(1, s)
-	b.woken(gate.Wake{TemplateID: b.id, Kind: gate.Applied})
+	b.woken(gate.Hint{TemplateID: b.id, Kind: gate.HintOutcomes})
 	b.ack(1, 1, 2)
-	b.woken(gate.Wake{TemplateID: b.id, Kind: gate.Applied})
+	b.woken(gate.Hint{TemplateID: b.id, Kind: gate.HintOutcomes})
 	b.admit(3, "c")
-	b.woken(gate.Wake{TemplateID: b.id, Kind: gate.Asked})
+	b.woken(gate.Hint{TemplateID: b.id, Kind: gate.HintRequests})
 	s.Generation = 2
 	b.load(s)
-	b.woken(gate.Wake{TemplateID: b.id, Kind: gate.Asked})
+	b.woken(gate.Hint{TemplateID: b.id, Kind: gate.HintRequests})
 }
 
 // woken waits for a hint.
-func (b *bundle) woken(want gate.Wake) {
+func (b *bundle) woken(want gate.Hint) {
 	b.Helper()
 	timeout := patienceTimer()
 	defer timeout.Stop()
 	for {
 		select {
-		case got := <-b.g.Wakes():
+		case got := <-b.g.Hints():
 			if got == want {
 				return
 			}

@@ -41,9 +41,9 @@ func walk(t *testing.T, g gate.Gate, lose func(t TB, id reward.TemplateID, all b
 type rowsAt struct {
 	state   gate.State
 	through int64 // the highest ticket settled that somebody in line had
-	facts   map[string]gate.Fact
+	facts   map[string]gate.Holding
 	changed []string // users
-	done    []gate.Settled
+	done    []gate.SettledTicket
 }
 
 // modelGate is what a gate should be.
@@ -53,9 +53,9 @@ type modelGate struct {
 	cap      int64     // of the latest Lower
 	lowered  time.Time // before that was called; zero = never
 	next     int64
-	line     []gate.Settled
+	line     []gate.SettledTicket
 	requests []modelRequest
-	facts    map[string]gate.Fact
+	facts    map[string]gate.Holding
 	service  time.Duration
 }
 
@@ -69,8 +69,8 @@ type modelLoader struct {
 	token string
 	run   string
 	at    rowsAt
-	laid  map[string]gate.Fact
-	gone  map[gate.Settled]bool
+	laid  map[string]gate.Holding
+	gone  map[gate.SettledTicket]bool
 }
 
 type walker struct {
@@ -108,7 +108,7 @@ func (w *walker) begin() {
 		Generation: 1, PerUserLimit: rapid.IntRange(1, 2).Draw(w.T, "limit"), Total: rapid.Int64Range(1, 6).Draw(w.T, "total"),
 		Mode: rapid.SampledFrom([]reward.IssueMode{reward.ModeStream, reward.ModeKafka}).Draw(w.T, "mode"),
 	}
-	w.rows = []rowsAt{{state: s, facts: map[string]gate.Fact{}}}
+	w.rows = []rowsAt{{state: s, facts: map[string]gate.Holding{}}}
 	w.settled = map[gate.Request]bool{}
 }
 
@@ -117,15 +117,15 @@ var walkUsers = names("u", 6)
 func (w *walker) ask(t *rapid.T) {
 	users := rapid.SliceOfN(rapid.SampledFrom(walkUsers), 0, 4).Draw(t, "users")
 	admit := rapid.Bool().Draw(t, "admit")
-	asking, err := w.g.Ask(w.ctx.Context(), w.id, users, admit)
-	if w.gate != nil && !w.gate.lowered.IsZero() && time.Since(w.gate.lowered) > gate.LowerLasts {
+	asking, err := w.g.Admit(w.ctx.Context(), w.id, users, admit)
+	if w.gate != nil && !w.gate.lowered.IsZero() && time.Since(w.gate.lowered) > gate.CapTTL {
 		w.stalled = true
 	}
 	if !w.served(t, "Ask", err) {
 		return
 	}
-	want := gate.Asking{
-		Answers: make([]gate.Answer, len(users)), Generation: w.gate.state.Generation, Version: w.gate.state.Version, Service: w.gate.service,
+	want := gate.AdmitResult{
+		Answers: make([]gate.Answer, len(users)), Generation: w.gate.state.Generation, Version: w.gate.state.Version, ServiceTime: w.gate.service,
 	}
 	for i, user := range users {
 		want.Answers[i] = w.judge(user, admit)
@@ -135,16 +135,16 @@ func (w *walker) ask(t *rapid.T) {
 
 func (w *walker) judge(user string, admit bool) gate.Answer {
 	g := w.gate
-	rank := slices.IndexFunc(g.line, func(s gate.Settled) bool { return s.UserID == user })
+	rank := slices.IndexFunc(g.line, func(s gate.SettledTicket) bool { return s.UserID == user })
 	total := g.state.Total
 	if !g.lowered.IsZero() {
 		total = min(total, g.cap)
 	}
 	switch waiting := int64(len(g.line)); {
 	case rank >= 0:
-		return gate.Answer{Verdict: gate.Waits, Ticket: g.line[rank].Ticket, Rank: int64(rank)}
+		return gate.Answer{Verdict: gate.InLine, Ticket: g.line[rank].Ticket, Rank: int64(rank)}
 	case g.facts[user].Held >= g.state.PerUserLimit:
-		return gate.Answer{Verdict: gate.Has, CouponID: g.facts[user].CouponID}
+		return gate.Answer{Verdict: gate.AtUserLimit, CouponID: g.facts[user].CouponID}
 	case total-g.state.Live-waiting <= 0:
 		return gate.Answer{Verdict: gate.SoldOut}
 	case !admit:
@@ -157,7 +157,7 @@ func (w *walker) judge(user string, admit bool) gate.Answer {
 }
 
 func (w *walker) enqueue(r gate.Request) {
-	w.gate.line = append(w.gate.line, gate.Settled{UserID: r.UserID, Ticket: r.Ticket})
+	w.gate.line = append(w.gate.line, gate.SettledTicket{UserID: r.UserID, Ticket: r.Ticket})
 	w.gate.requests = append(w.gate.requests, modelRequest{Request: r})
 	w.asks = append(w.asks, r)
 }
@@ -199,7 +199,7 @@ func (w *walker) settle(t *rapid.T) {
 	now := w.change()
 	now.state.Settled = max(now.state.Settled, r.Ticket)
 	now.through = now.state.Settled
-	now.done = []gate.Settled{{UserID: r.UserID, Ticket: r.Ticket}}
+	now.done = []gate.SettledTicket{{UserID: r.UserID, Ticket: r.Ticket}}
 	now.issue(r.UserID)
 	w.bag = append(w.bag, w.covering(t, now.state.Version-1))
 }
@@ -210,7 +210,7 @@ func (at *rowsAt) issue(user string) {
 	if at.state.Live < at.state.Total && fact.Held < at.state.PerUserLimit {
 		at.state.Live++
 		at.state.IssuedTotal++
-		at.facts[user] = gate.Fact{UserID: user, Held: fact.Held + 1, CouponID: reward.CouponID(1<<60 + at.state.Version)}
+		at.facts[user] = gate.Holding{UserID: user, Held: fact.Held + 1, CouponID: reward.CouponID(1<<60 + at.state.Version)}
 		at.changed = []string{user}
 	}
 }
@@ -247,7 +247,7 @@ func (w *walker) cancel(t *rapid.T) {
 func (w *walker) covering(t *rapid.T, from int64) gate.ApplyParams {
 	p := gate.ApplyParams{
 		TemplateID: w.id, From: from, State: w.now().state,
-		Service: time.Duration(rapid.IntRange(0, 3).Draw(t, "service")) * time.Millisecond,
+		ServiceTime: time.Duration(rapid.IntRange(0, 3).Draw(t, "service")) * time.Millisecond,
 	}
 	users := map[string]bool{}
 	for _, at := range w.rows[from+1:] {
@@ -259,7 +259,7 @@ func (w *walker) covering(t *rapid.T, from int64) gate.ApplyParams {
 	for _, user := range slices.Sorted(maps.Keys(users)) {
 		fact := w.now().facts[user]
 		fact.UserID = user
-		p.Facts = append(p.Facts, fact)
+		p.Holdings = append(p.Holdings, fact)
 	}
 	return p
 }
@@ -279,11 +279,11 @@ func (w *walker) cover(t *rapid.T) {
 	}
 	p := w.covering(t, header.Version)
 	if p.Repair = rapid.Bool().Draw(t, "repair"); p.Repair {
-		p.From, p.Facts = 0, nil
+		p.From, p.Holdings = 0, nil
 		for _, user := range walkUsers {
 			fact := w.now().facts[user]
 			fact.UserID = user
-			p.Facts = append(p.Facts, fact)
+			p.Holdings = append(p.Holdings, fact)
 		}
 	}
 	w.apply(t, p)
@@ -304,7 +304,7 @@ func (w *walker) apply(t *rapid.T, p gate.ApplyParams) {
 		return
 	}
 	equal(t, "apply", result, gate.ApplyResult{Version: p.State.Version})
-	g.line = slices.DeleteFunc(g.line, func(s gate.Settled) bool {
+	g.line = slices.DeleteFunc(g.line, func(s gate.SettledTicket) bool {
 		if p.State.Mode == reward.ModeKafka {
 			return slices.Contains(p.Done, s)
 		}
@@ -314,13 +314,13 @@ func (w *walker) apply(t *rapid.T, p gate.ApplyParams) {
 	g.state = p.State
 	g.state.Generation = generation
 	g.next = max(g.next, p.State.Settled)
-	for _, f := range p.Facts {
+	for _, f := range p.Holdings {
 		if g.facts[f.UserID] = f; f.Held == 0 {
 			delete(g.facts, f.UserID)
 		}
 	}
-	if p.Service > 0 && (len(g.line) == 0 || g.service == 0 || p.Service < g.service) {
-		g.service = p.Service
+	if p.ServiceTime > 0 && (len(g.line) == 0 || g.service == 0 || p.ServiceTime < g.service) {
+		g.service = p.ServiceTime
 	}
 }
 
@@ -381,7 +381,7 @@ func (w *walker) raise(*rapid.T) { w.now().state.Generation++ }
 func (w *walker) lower(t *rapid.T) {
 	total := rapid.Int64Range(0, 6).Draw(t, "total")
 	called := time.Now()
-	done, err := w.g.Lower(w.ctx.Context(), w.id, total)
+	done, err := w.g.CapTotal(w.ctx.Context(), w.id, total)
 	if !w.served(t, "Lower", err) {
 		return
 	}
@@ -394,7 +394,7 @@ func (w *walker) lower(t *rapid.T) {
 
 // keepMarker notes that the marker was held anew, or that it may have lapsed.
 func (w *walker) keepMarker(called time.Time) {
-	if w.marker != nil && time.Since(w.kept) > gate.MarkerLasts/2 {
+	if w.marker != nil && time.Since(w.kept) > gate.LoadMarkerTTL/2 {
 		w.stalled = true
 	}
 	w.kept = called
@@ -426,7 +426,7 @@ func (w *walker) loadBegin(t *rapid.T) {
 	}
 	// The marker first, then the generation, then the rows.
 	w.now().state.Generation++
-	w.marker, l.laid, l.gone = l, map[string]gate.Fact{}, map[gate.Settled]bool{}
+	w.marker, l.laid, l.gone = l, map[string]gate.Holding{}, map[gate.SettledTicket]bool{}
 	l.run, l.at = begun.Run, *w.now()
 	l.at.facts = maps.Clone(l.at.facts)
 }
@@ -437,11 +437,11 @@ func (w *walker) loadFacts(t *rapid.T) {
 	}
 	l := rapid.SampledFrom(w.loaders).Draw(t, "loader")
 	called := time.Now()
-	var facts []gate.Fact
+	var facts []gate.Holding
 	for _, user := range slices.Sorted(maps.Keys(l.at.facts)) {
 		facts = append(facts, l.at.facts[user])
 	}
-	var gone []gate.Settled
+	var gone []gate.SettledTicket
 	if w.gate != nil {
 		for _, s := range w.gate.line {
 			if w.settled[gate.Request{UserID: s.UserID, Ticket: s.Ticket, Generation: w.gate.state.Generation}] {
@@ -449,7 +449,7 @@ func (w *walker) loadFacts(t *rapid.T) {
 			}
 		}
 	}
-	if err := w.g.LoadFacts(w.ctx.Context(), w.id, l.token, facts, gone); err != nil {
+	if err := w.g.LoadHoldings(w.ctx.Context(), w.id, l.token, facts, gone); err != nil {
 		t.Fatal(err)
 	}
 	if w.marker != l {
@@ -474,7 +474,7 @@ func (w *walker) loadSwap(t *rapid.T) {
 		w.keepMarker(called)
 	}
 	result, err := w.g.LoadSwap(w.ctx.Context(), gate.SwapParams{
-		TemplateID: w.id, Token: l.token, Run: l.run, State: l.at.state, Facts: len(l.at.facts), KeepAbove: l.at.through,
+		TemplateID: w.id, Token: l.token, Run: l.run, State: l.at.state, Holdings: len(l.at.facts), KeepAbove: l.at.through,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -531,10 +531,10 @@ func (w *walker) wantHeader(t TB, got gate.Header) {
 	if g := w.gate; g != nil {
 		want = gate.Header{
 			Exists: true, Loaded: g.loaded, Generation: g.state.Generation, Version: g.state.Version, Settled: g.state.Settled,
-			Next: g.next, Total: g.state.Total, Live: g.state.Live, IssuedTotal: g.state.IssuedTotal,
-			Waiting: int64(len(g.line)), Backlog: int64(len(g.requests)), LastAskAt: got.LastAskAt, Service: g.service,
+			LastTicket: g.next, Total: g.state.Total, Live: g.state.Live, IssuedTotal: g.state.IssuedTotal,
+			Waiting: int64(len(g.line)), Backlog: int64(len(g.requests)), LastRequestAt: got.LastRequestAt, ServiceTime: g.service,
 		}
-		want.KeptStock = want.Stock()
+		want.PublishedStock = want.Stock()
 	}
 	equal(t, "header", got, want)
 }
@@ -545,14 +545,14 @@ func (w *walker) check(t *rapid.T) {
 		return
 	}
 	w.wantHeader(t, w.header(t))
-	placing, err := w.g.Places(w.ctx.Context(), w.id, walkUsers)
+	placing, err := w.g.Positions(w.ctx.Context(), w.id, walkUsers)
 	if !w.served(t, "Places", err) {
 		return
 	}
 	g := w.gate
-	want := gate.Placing{Places: make([]gate.Place, len(walkUsers)), Generation: g.state.Generation, Version: g.state.Version, Service: g.service}
+	want := gate.PositionsResult{Positions: make([]gate.Position, len(walkUsers)), Generation: g.state.Generation, Version: g.state.Version, ServiceTime: g.service}
 	for rank, s := range g.line {
-		want.Places[slices.Index(walkUsers, s.UserID)] = gate.Place{Waits: true, Ticket: s.Ticket, Rank: int64(rank)}
+		want.Positions[slices.Index(walkUsers, s.UserID)] = gate.Position{InLine: true, Ticket: s.Ticket, Rank: int64(rank)}
 	}
 	equal(t, "placing", placing, want)
 

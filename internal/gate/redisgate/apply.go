@@ -15,7 +15,7 @@ func (g *Gate) Apply(ctx context.Context, p gate.ApplyParams) (gate.ApplyResult,
 		repair = "1"
 	}
 	args := append([]string{
-		p.TemplateID.String(), wakeChannel(g.prefix), number(p.From), repair, number(p.Service.Microseconds()),
+		p.TemplateID.String(), hintChannel(g.prefix), number(p.From), repair, number(p.ServiceTime.Microseconds()),
 	}, stateArgs(p.State)...)
 	args = append(args, applyArgs(p)...)
 	m, err := g.exec(ctx, apply, p.TemplateID, call{allKeys(g.prefix, p.TemplateID), args})
@@ -46,9 +46,9 @@ func timeArg(t time.Time) string {
 // applyArgs is what changes, with the counts of it in front.
 func applyArgs(p gate.ApplyParams) []string {
 	var dropped, set, done []string
-	for _, f := range p.Facts {
+	for _, f := range p.Holdings {
 		if f.Held > 0 {
-			set = append(set, f.UserID, heldText(f))
+			set = append(set, f.UserID, holdingText(f))
 		} else {
 			dropped = append(dropped, f.UserID)
 		}
@@ -68,29 +68,29 @@ func applyArgs(p gate.ApplyParams) []string {
 }
 
 // Holders implements gate.Gate.
-func (g *Gate) Holders(ctx context.Context, id reward.TemplateID, cursor string) ([]gate.Fact, string, int64, error) {
+func (g *Gate) Holdings(ctx context.Context, id reward.TemplateID, cursor string) ([]gate.Holding, string, int64, error) {
 	generation, position, err := gate.ParseCursor(cursor)
 	if err != nil {
 		return nil, "", 0, err
 	}
-	m, err := g.exec(ctx, holders, id, call{
-		judgingKeys(g.prefix, id),
-		[]string{number(generation), position, number(holdersPage)},
+	m, err := g.exec(ctx, holdings, id, call{
+		admitKeys(g.prefix, id),
+		[]string{number(generation), position, number(holdingsPage)},
 	})
 	if err != nil {
 		return nil, "", 0, err
 	}
 	r := newReply(m)
 	generation, version, next := r.number(), r.number(), r.text()
-	facts := make([]gate.Fact, 0, len(r.rows)/2)
+	facts := make([]gate.Holding, 0, len(r.rows)/2)
 	for r.more() {
-		facts = append(facts, r.fact())
+		facts = append(facts, r.holding())
 	}
 	if next == "0" {
-		return facts, "", version, r.done(holders, id)
+		return facts, "", version, r.done(holdings, id)
 	}
-	return facts, gate.Cursor(generation, next), version, r.done(holders, id)
+	return facts, gate.Cursor(generation, next), version, r.done(holdings, id)
 }
 
 // holdersPage is about how many facts a page of Holders has.
-const holdersPage = 1000
+const holdingsPage = 1000

@@ -43,7 +43,7 @@ func TestWhatOtherSystemsSee(t *testing.T) {
 
 		s.Version, s.Settled, s.Live, s.IssuedTotal = 2, 2, 3, 5
 		_, err := r.g.Apply(t.Context(), gate.ApplyParams{
-			TemplateID: r.id, From: 1, State: s, Facts: []gate.Fact{{UserID: "a", Held: 1, CouponID: 1<<62 + 1}},
+			TemplateID: r.id, From: 1, State: s, Holdings: []gate.Holding{{UserID: "a", Held: 1, CouponID: 1<<62 + 1}},
 			Outcomes: []gate.Outcome{{UserID: "a", Ticket: 1, CouponID: 1<<62 + 1}, {UserID: "b:c", Ticket: 2, Reason: reward.ReasonUserLimit}},
 		})
 		r.ok(err)
@@ -56,7 +56,7 @@ func TestWhatOtherSystemsSee(t *testing.T) {
 			[]any{"requestId", "42:a", "templateId", "42", "userId", "a", "ticket", "1", "status", "SUCCESS", "couponId", fmt.Sprint(1<<62 + 1), "reason", ""},
 			[]any{"requestId", "42:b:c", "templateId", "42", "userId", "b:c", "ticket", "2", "status", "FAILED", "couponId", "0", "reason", "USER_LIMIT"},
 		})
-		if _, err := r.g.Lower(t.Context(), r.id, 5); err != nil {
+		if _, err := r.g.CapTotal(t.Context(), r.id, 5); err != nil {
 			t.Fatal(err)
 		}
 		stock("lowered, which the counter does not say", "7", "3", "5")
@@ -70,7 +70,7 @@ func TestWhatOtherSystemsSee(t *testing.T) {
 			if command[len(command)-1] == "77" {
 				kept = 77
 			}
-			r.equal(fmt.Sprint("kept stock after ", command), r.header().KeptStock, kept)
+			r.equal(fmt.Sprint("kept stock after ", command), r.header().PublishedStock, kept)
 		}
 		_, err = r.g.Apply(t.Context(), gate.ApplyParams{TemplateID: r.id, From: 3, State: s, Repair: true})
 		r.ok(err)

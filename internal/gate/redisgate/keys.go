@@ -15,13 +15,15 @@ const group = "coupon-issue-group"
 
 // StockKey is what is left to promise, e.g. coupon:{42}:stock. While a Lower
 // holds, less may be promised.
-func StockKey(prefix string, id reward.TemplateID) string { return beside(prefix, id, "stock") }
+func StockKey(prefix string, id reward.TemplateID) string { return templateKey(prefix, id, "stock") }
 
 // CountKey is how many coupons are live.
-func CountKey(prefix string, id reward.TemplateID) string { return beside(prefix, id, "count") }
+func CountKey(prefix string, id reward.TemplateID) string { return templateKey(prefix, id, "count") }
 
 // IssuedKey is how many coupons were ever issued.
-func IssuedKey(prefix string, id reward.TemplateID) string { return beside(prefix, id, "issued_total") }
+func IssuedKey(prefix string, id reward.TemplateID) string {
+	return templateKey(prefix, id, "issued_total")
+}
 
 // LineKey is who waits, e.g. coupon:queue-position:{42}.
 func LineKey(prefix string, id reward.TemplateID) string {
@@ -50,38 +52,38 @@ func LockKey(prefix string, id reward.TemplateID) string {
 
 func tag(id reward.TemplateID) string { return "{" + id.String() + "}" }
 
-func beside(prefix string, id reward.TemplateID, name string) string {
+func templateKey(prefix string, id reward.TemplateID, name string) string {
 	return prefix + "coupon:" + tag(id) + ":" + name
 }
 
 // judgingKeys are the first KEYS of head.lua: all that asking takes.
-func judgingKeys(prefix string, id reward.TemplateID) []string {
+func admitKeys(prefix string, id reward.TemplateID) []string {
 	return []string{
-		TemplateKey(prefix, id), LineKey(prefix, id), RequestsKey(prefix, id), beside(prefix, id, "holders"), StockKey(prefix, id),
+		TemplateKey(prefix, id), LineKey(prefix, id), RequestsKey(prefix, id), templateKey(prefix, id, "holders"), StockKey(prefix, id),
 	}
 }
 
 // allKeys are the KEYS of head.lua.
 func allKeys(prefix string, id reward.TemplateID) []string {
-	return append(judgingKeys(prefix, id),
-		CountKey(prefix, id), IssuedKey(prefix, id), OutcomesKey(prefix, id), beside(prefix, id, "loading"),
-		beside(prefix, id, "loading-holders"), beside(prefix, id, "loading-gone"), beside(prefix, id, "loading-line"))
+	return append(admitKeys(prefix, id),
+		CountKey(prefix, id), IssuedKey(prefix, id), OutcomesKey(prefix, id), templateKey(prefix, id, "loading"),
+		templateKey(prefix, id, "loading-holders"), templateKey(prefix, id, "loading-gone"), templateKey(prefix, id, "loading-line"))
 }
 
 // lockKeys are the KEYS of the scripts of the lock.
 func lockKeys(prefix string, id reward.TemplateID) []string {
-	return []string{LockKey(prefix, id), beside(prefix, id, "lock-token")}
+	return []string{LockKey(prefix, id), templateKey(prefix, id, "lock-token")}
 }
 
 // wakeChannel carries hints: kind and template, e.g. asked:42.
-func wakeChannel(prefix string) string { return prefix + "coupon-wake" }
+func hintChannel(prefix string) string { return prefix + "coupon-wake" }
 
 // wakeKinds are the kinds of hints as the scripts write them.
-var wakeKinds = map[string]gate.WakeKind{"asked": gate.Asked, "applied": gate.Applied}
+var hintKinds = map[string]gate.HintKind{"asked": gate.HintRequests, "applied": gate.HintOutcomes}
 
-func parseWake(message string) (gate.Wake, bool) {
+func parseHint(message string) (gate.Hint, bool) {
 	name, id, _ := strings.Cut(message, ":")
-	kind, known := wakeKinds[name]
+	kind, known := hintKinds[name]
 	t, err := reward.ParseTemplateID(id)
-	return gate.Wake{TemplateID: t, Kind: kind}, known && err == nil
+	return gate.Hint{TemplateID: t, Kind: kind}, known && err == nil
 }

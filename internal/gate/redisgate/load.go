@@ -8,35 +8,35 @@ import (
 )
 
 // markerLasts is gate.MarkerLasts for the scripts.
-var markerLasts = number(gate.MarkerLasts.Milliseconds())
+var loadMarkerMillis = number(gate.LoadMarkerTTL.Milliseconds())
 
 // LoadBegin implements gate.Gate.
-func (g *Gate) LoadBegin(ctx context.Context, id reward.TemplateID, token string) (gate.LoadBegun, error) {
-	m, err := g.exec(ctx, loadBegin, id, call{allKeys(g.prefix, id), []string{token, markerLasts}})
+func (g *Gate) LoadBegin(ctx context.Context, id reward.TemplateID, token string) (gate.LoadBeginResult, error) {
+	m, err := g.exec(ctx, loadBegin, id, call{allKeys(g.prefix, id), []string{token, loadMarkerMillis}})
 	if err != nil {
-		return gate.LoadBegun{}, err
+		return gate.LoadBeginResult{}, err
 	}
 	r := newReply(m)
-	out := gate.LoadBegun{Held: r.number() == 1, Run: r.text(), Gate: r.header()}
+	out := gate.LoadBeginResult{Held: r.number() == 1, Run: r.text(), Gate: r.header()}
 	return out, r.done(loadBegin, id)
 }
 
 // LoadFacts implements gate.Gate.
-func (g *Gate) LoadFacts(ctx context.Context, id reward.TemplateID, token string, facts []gate.Fact, gone []gate.Settled) error {
-	if err := gate.CheckMany("facts", max(len(facts), len(gone)), gate.LoadMax); err != nil {
+func (g *Gate) LoadHoldings(ctx context.Context, id reward.TemplateID, token string, facts []gate.Holding, gone []gate.SettledTicket) error {
+	if err := gate.CheckSize("facts", max(len(facts), len(gone)), gate.LoadMax); err != nil {
 		return err
 	}
 	args := make([]string, 3, 3+2*len(facts)+2*len(gone))
 	for _, f := range facts {
 		if f.Held > 0 {
-			args = append(args, f.UserID, heldText(f))
+			args = append(args, f.UserID, holdingText(f))
 		}
 	}
-	args[0], args[1], args[2] = token, markerLasts, number(int64(len(args)-3)/2)
+	args[0], args[1], args[2] = token, loadMarkerMillis, number(int64(len(args)-3)/2)
 	for _, s := range gone {
 		args = append(args, s.UserID, number(s.Ticket))
 	}
-	_, err := g.exec(ctx, loadFacts, id, call{allKeys(g.prefix, id), args})
+	_, err := g.exec(ctx, loadHoldings, id, call{allKeys(g.prefix, id), args})
 	return err
 }
 
@@ -44,7 +44,7 @@ func (g *Gate) LoadFacts(ctx context.Context, id reward.TemplateID, token string
 func (g *Gate) LoadSwap(ctx context.Context, p gate.SwapParams) (gate.SwapResult, error) {
 	id := p.TemplateID
 	m, err := g.exec(ctx, loadSwap, id, call{allKeys(g.prefix, id), append([]string{
-		id.String(), wakeChannel(g.prefix), p.Token, p.Run, number(int64(p.Facts)), number(p.KeepAbove), number(p.State.Generation),
+		id.String(), hintChannel(g.prefix), p.Token, p.Run, number(int64(p.Holdings)), number(p.KeepAbove), number(p.State.Generation),
 	}, stateArgs(p.State)...)})
 	if err != nil {
 		return gate.SwapResult{}, err

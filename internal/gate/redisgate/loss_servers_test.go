@@ -83,12 +83,12 @@ func (r *rig) load(s gate.State) {
 // ask returns the tickets of users; −1 for who is not in line.
 func (r *rig) ask(users ...string) []int64 {
 	r.Helper()
-	asking, err := r.g.Ask(r.Context(), r.id, users, true)
+	asking, err := r.g.Admit(r.Context(), r.id, users, true)
 	r.ok(err)
 	var tickets []int64
 	for _, a := range asking.Answers {
 		ticket := int64(-1)
-		if a.Verdict == gate.Admitted || a.Verdict == gate.Waits {
+		if a.Verdict == gate.Admitted || a.Verdict == gate.InLine {
 			ticket = a.Ticket
 		}
 		tickets = append(tickets, ticket)
@@ -109,17 +109,17 @@ func (r *rig) calls() map[string]func() error {
 	later := r.state(1)
 	later.Version, later.Settled = 100, 1
 	return map[string]func() error{
-		"Ask":     func() error { _, err := r.g.Ask(ctx, r.id, []string{"a", "new"}, true); return err },
-		"Places":  func() error { _, err := r.g.Places(ctx, r.id, []string{"a"}); return err },
+		"Ask":     func() error { _, err := r.g.Admit(ctx, r.id, []string{"a", "new"}, true); return err },
+		"Places":  func() error { _, err := r.g.Positions(ctx, r.id, []string{"a"}); return err },
 		"Read":    func() error { _, err := r.g.Read(ctx, r.id, "c", 10); return err },
 		"Claim":   func() error { _, err := r.g.Claim(ctx, r.id, "c", 0, 10); return err },
 		"Unacked": func() error { _, err := r.g.Unacked(ctx, r.id, 1, []int64{1}); return err },
-		"Lower":   func() error { _, err := r.g.Lower(ctx, r.id, 5); return err },
-		"Holders": func() error { _, _, _, err := r.g.Holders(ctx, r.id, ""); return err },
+		"Lower":   func() error { _, err := r.g.CapTotal(ctx, r.id, 5); return err },
+		"Holders": func() error { _, _, _, err := r.g.Holdings(ctx, r.id, ""); return err },
 		"Apply": func() error {
 			_, err := r.g.Apply(ctx, gate.ApplyParams{
 				TemplateID: r.id, State: later,
-				Facts:    []gate.Fact{{UserID: "a", Held: 1, CouponID: 1}},
+				Holdings: []gate.Holding{{UserID: "a", Held: 1, CouponID: 1}},
 				Outcomes: []gate.Outcome{{UserID: "a", Ticket: 1, CouponID: 1}},
 			})
 			return err
@@ -216,8 +216,8 @@ func TestARestartWithOldData(t *testing.T) {
 
 	r.wantNotLoaded()
 	h := r.header()
-	h.LastAskAt = time.Time{}
-	r.equal("header", h, gate.Header{Exists: true, Generation: 1, Version: 1, Next: 3, Total: 10, KeptStock: 7, Waiting: 3, Backlog: 3})
+	h.LastRequestAt = time.Time{}
+	r.equal("header", h, gate.Header{Exists: true, Generation: 1, Version: 1, LastTicket: 3, Total: 10, PublishedStock: 7, Waiting: 3, Backlog: 3})
 	r.equal("a loader from before", r.swap(late), gate.SwapResult{})
 	r.wantNotLoaded()
 	if acked, err := r.g.Ack(t.Context(), r.id, 1, []int64{1}); acked != 1 || err != nil {
@@ -270,7 +270,7 @@ func TestWhatIsMissing(t *testing.T) {
 		_, err = r.g.Claim(t.Context(), r.id, "c", 0, 10)
 		notLoaded("Claim without the group", err)
 		r.do("DEL", requests)
-		_, err = r.g.Ask(t.Context(), r.id, []string{"a"}, true)
+		_, err = r.g.Admit(t.Context(), r.id, []string{"a"}, true)
 		notLoaded("Ask without the stream", err)
 		_, err = r.g.Read(t.Context(), r.id, "c", 10)
 		notLoaded("Read without the stream", err)
@@ -342,7 +342,7 @@ func (r *rig) callNamed(name string, swap gate.SwapParams) error {
 	case "LoadBegin":
 		_, err = r.g.LoadBegin(ctx, r.id, "third")
 	case "LoadFacts":
-		err = r.g.LoadFacts(ctx, r.id, "second", []gate.Fact{{UserID: "a", Held: 1, CouponID: 1}}, []gate.Settled{{UserID: "b", Ticket: 2}})
+		err = r.g.LoadHoldings(ctx, r.id, "second", []gate.Holding{{UserID: "a", Held: 1, CouponID: 1}}, []gate.SettledTicket{{UserID: "b", Ticket: 2}})
 	case "LoadSwap":
 		_, err = r.g.LoadSwap(ctx, swap)
 	case "Headers":
@@ -364,7 +364,7 @@ func TestAForeignEntryIsInTheWay(t *testing.T) {
 		r.ask("a")
 		r.do("XADD", RequestsKey(r.prefix, r.id), "*", "what", "is this")
 		before := r.dump()
-		if _, err := r.g.Ask(t.Context(), r.id, []string{"b", "c"}, true); err == nil {
+		if _, err := r.g.Admit(t.Context(), r.id, []string{"b", "c"}, true); err == nil {
 			t.Fatal("no error")
 		}
 		r.equal("keys", r.dump(), before)
@@ -413,7 +413,7 @@ func TestAFullServer(t *testing.T) {
 
 	before := r.dump()
 	for range 2 {
-		if _, err := r.g.Ask(t.Context(), r.id, []string{"a", "d"}, true); !full(err) {
+		if _, err := r.g.Admit(t.Context(), r.id, []string{"a", "d"}, true); !full(err) {
 			t.Fatalf("Ask: %v", err)
 		}
 	}
@@ -428,33 +428,33 @@ func TestAFullServer(t *testing.T) {
 	}
 	s.Version, s.Settled, s.Live, s.IssuedTotal = 2, 2, 1, 1
 	result, err := r.g.Apply(t.Context(), gate.ApplyParams{
-		TemplateID: r.id, From: 1, State: s, Facts: []gate.Fact{{UserID: "a", Held: 1, CouponID: 9}},
+		TemplateID: r.id, From: 1, State: s, Holdings: []gate.Holding{{UserID: "a", Held: 1, CouponID: 9}},
 		Outcomes: []gate.Outcome{{UserID: "a", Ticket: 1, CouponID: 9}, {UserID: "b", Ticket: 2, Reason: reward.ReasonUserLimit}},
 	})
 	r.ok(err)
 	r.equal("apply", result, gate.ApplyResult{Version: 2})
 	s.Mode, s.Version = reward.ModeKafka, 3 // nobody leaves, and still it passes
-	result, err = r.g.Apply(t.Context(), gate.ApplyParams{TemplateID: r.id, From: 2, State: s, Facts: []gate.Fact{{UserID: "b", Held: 1, CouponID: 10}}})
+	result, err = r.g.Apply(t.Context(), gate.ApplyParams{TemplateID: r.id, From: 2, State: s, Holdings: []gate.Holding{{UserID: "b", Held: 1, CouponID: 10}}})
 	r.ok(err)
 	r.equal("apply", result, gate.ApplyResult{Version: 3})
 	if acked, err := r.g.Ack(t.Context(), r.id, 1, []int64{1, 2}); acked != 2 || err != nil {
 		t.Fatalf("Ack: %d, %v", acked, err)
 	}
-	if done, err := r.g.Lower(t.Context(), r.id, 4); !done || err != nil {
+	if done, err := r.g.CapTotal(t.Context(), r.id, 4); !done || err != nil {
 		t.Fatalf("Lower: %v, %v", done, err)
 	}
 	s.Mode = reward.ModeStream
 	s.Generation = 2
 	r.load(s)
-	if err := r.g.LoadFacts(t.Context(), r.id, "loader", []gate.Fact{{UserID: "a", Held: 1}}, nil); err != nil {
+	if err := r.g.LoadHoldings(t.Context(), r.id, "loader", []gate.Holding{{UserID: "a", Held: 1}}, nil); err != nil {
 		t.Fatalf("LoadFacts without the marker: %v", err)
 	}
 	third := r.begin("third", r.state(3))
-	if err := r.g.LoadFacts(t.Context(), r.id, "third", []gate.Fact{{UserID: "a", Held: 1}}, nil); !full(err) {
+	if err := r.g.LoadHoldings(t.Context(), r.id, "third", []gate.Holding{{UserID: "a", Held: 1}}, nil); !full(err) {
 		t.Fatalf("LoadFacts: %v", err)
 	}
 	r.begin("third", r.state(3)) // anew
-	third.Facts = 1
+	third.Holdings = 1
 	r.equal("swap without the facts", r.swap(third), gate.SwapResult{})
 
 	r.do("CONFIG", "SET", "maxmemory", "0")

@@ -26,7 +26,7 @@ import (
 )
 
 // wakesBuffer is how many hints wait for a slow listener; more are dropped.
-const wakesBuffer = 1024
+const hintsMax = 1024
 
 // Config says where the server is.
 type Config struct {
@@ -41,7 +41,7 @@ type Config struct {
 type Gate struct {
 	client   *redis.Client
 	prefix   string
-	wakes    chan gate.Wake
+	hints    chan gate.Hint
 	listener *redis.Listener
 	close    sync.Once
 }
@@ -66,8 +66,8 @@ func open(ctx context.Context, cfg Config, option rueidis.ClientOption) (*Gate, 
 	if err != nil {
 		return nil, err
 	}
-	g := &Gate{client: client, prefix: cfg.KeyPrefix, wakes: make(chan gate.Wake, wakesBuffer)}
-	if g.listener, err = redis.Listen(ctx, client, wakeChannel(cfg.KeyPrefix), cfg.Log.For(obs.Gate), g.heard); err != nil {
+	g := &Gate{client: client, prefix: cfg.KeyPrefix, hints: make(chan gate.Hint, hintsMax)}
+	if g.listener, err = redis.Listen(ctx, client, hintChannel(cfg.KeyPrefix), cfg.Log.For(obs.Gate), g.onMessage); err != nil {
 		client.Close()
 		return nil, fmt.Errorf("redisgate: %w", err)
 	}
@@ -75,19 +75,19 @@ func open(ctx context.Context, cfg Config, option rueidis.ClientOption) (*Gate, 
 }
 
 // heard must not wait: it runs where replies are read.
-func (g *Gate) heard(message string) {
-	w, ok := parseWake(message)
+func (g *Gate) onMessage(message string) {
+	w, ok := parseHint(message)
 	if !ok {
 		return
 	}
 	select {
-	case g.wakes <- w:
+	case g.hints <- w:
 	default:
 	}
 }
 
 // Wakes implements gate.Gate.
-func (g *Gate) Wakes() <-chan gate.Wake { return g.wakes }
+func (g *Gate) Hints() <-chan gate.Hint { return g.hints }
 
 // Ping implements gate.Gate. A Cluster can be reached when every node that has
 // slots can.
@@ -102,7 +102,7 @@ func (g *Gate) Ping(ctx context.Context) error {
 func (g *Gate) Close() {
 	g.close.Do(func() {
 		g.listener.Stop()
-		close(g.wakes)
+		close(g.hints)
 		g.client.Close()
 	})
 }

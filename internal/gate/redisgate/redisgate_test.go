@@ -31,7 +31,7 @@ func TestKeys(t *testing.T) {
 		{LockKey("", 42), "lock:coupon-template:{42}"},
 		{StockKey("test:", 42), "test:coupon:{42}:stock"},
 		{LockKey("test:", 42), "test:lock:coupon-template:{42}"},
-		{wakeChannel("test:"), "test:coupon-wake"},
+		{hintChannel("test:"), "test:coupon-wake"},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %s, want %s", c.got, c.want)
@@ -63,15 +63,15 @@ func TestATemplateHasOneSlot(t *testing.T) {
 
 func TestParseWake(t *testing.T) {
 	t.Parallel()
-	for message, want := range map[string]gate.Wake{
-		"asked:7": {TemplateID: 7, Kind: gate.Asked}, "applied:42": {TemplateID: 42, Kind: gate.Applied},
+	for message, want := range map[string]gate.Hint{
+		"asked:7": {TemplateID: 7, Kind: gate.HintRequests}, "applied:42": {TemplateID: 42, Kind: gate.HintOutcomes},
 	} {
-		if got, ok := parseWake(message); !ok || got != want {
+		if got, ok := parseHint(message); !ok || got != want {
 			t.Errorf("%q: %v, %v", message, got, ok)
 		}
 	}
 	for _, message := range []string{"", "asked", "asked:", "asked:0", "asked:07", "other:7", "asked:7:8"} {
-		if got, ok := parseWake(message); ok {
+		if got, ok := parseHint(message); ok {
 			t.Errorf("%q was read as %v", message, got)
 		}
 	}

@@ -74,8 +74,8 @@ func (r *reply) done(s *script, id reward.TemplateID) error {
 }
 
 // fact reads a user and what he holds.
-func (r *reply) fact() gate.Fact {
-	f := gate.Fact{UserID: r.text()}
+func (r *reply) holding() gate.Holding {
+	f := gate.Holding{UserID: r.text()}
 	held, coupon, _ := strings.Cut(r.text(), ":")
 	n, errHeld := strconv.Atoi(held)
 	c, errCoupon := strconv.ParseInt(coupon, 10, 64)
@@ -87,6 +87,6 @@ func (r *reply) fact() gate.Fact {
 }
 
 // heldText is how a fact is stored.
-func heldText(f gate.Fact) string { return strconv.Itoa(f.Held) + ":" + f.CouponID.String() }
+func holdingText(f gate.Holding) string { return strconv.Itoa(f.Held) + ":" + f.CouponID.String() }
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }

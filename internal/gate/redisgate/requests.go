@@ -24,7 +24,7 @@ func (g *Gate) requests(ctx context.Context, s *script, id reward.TemplateID, co
 		return nil, nil
 	}
 	args = append(args, number(int64(min(count, gate.ReadMax))))
-	m, err := g.exec(ctx, s, id, call{judgingKeys(g.prefix, id), args})
+	m, err := g.exec(ctx, s, id, call{admitKeys(g.prefix, id), args})
 	if err != nil {
 		return nil, err
 	}
@@ -43,8 +43,8 @@ func (g *Gate) Ack(ctx context.Context, id reward.TemplateID, generation int64, 
 	if len(tickets) == 0 {
 		return 0, nil
 	}
-	args := ticketArgs(tickets, id.String(), wakeChannel(g.prefix), number(generation))
-	m, err := g.exec(ctx, ack, id, call{judgingKeys(g.prefix, id), args})
+	args := ticketArgs(tickets, id.String(), hintChannel(g.prefix), number(generation))
+	m, err := g.exec(ctx, ack, id, call{admitKeys(g.prefix, id), args})
 	if err != nil {
 		return 0, err
 	}
@@ -57,7 +57,7 @@ func (g *Gate) Ack(ctx context.Context, id reward.TemplateID, generation int64, 
 
 // Unacked implements gate.Gate.
 func (g *Gate) Unacked(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) ([]bool, error) {
-	m, err := g.exec(ctx, unacked, id, call{judgingKeys(g.prefix, id), ticketArgs(tickets, number(generation))})
+	m, err := g.exec(ctx, unacked, id, call{admitKeys(g.prefix, id), ticketArgs(tickets, number(generation))})
 	if err != nil {
 		return nil, err
 	}

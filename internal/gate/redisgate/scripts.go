@@ -20,10 +20,10 @@ import (
 var (
 	//go:embed head.lua
 	headText string
-	//go:embed ask.lua
-	askText string
-	//go:embed places.lua
-	placesText string
+	//go:embed admit.lua
+	admitText string
+	//go:embed positions.lua
+	positionsText string
 	//go:embed describe.lua
 	describeText string
 	//go:embed read.lua
@@ -38,37 +38,37 @@ var (
 	applyText string
 	//go:embed load_begin.lua
 	loadBeginText string
-	//go:embed load_facts.lua
-	loadFactsText string
+	//go:embed load_holdings.lua
+	loadHoldingsText string
 	//go:embed load_swap.lua
 	loadSwapText string
-	//go:embed lower.lua
-	lowerText string
+	//go:embed cap_total.lua
+	capTotalText string
 	//go:embed retire.lua
 	retireText string
-	//go:embed holders.lua
-	holdersText string
+	//go:embed holdings.lua
+	holdingsText string
 	//go:embed lock.lua
 	lockText string
 	//go:embed unlock.lua
 	unlockText string
 
-	ask       = newScript("ask", headText+askText)
-	places    = newScript("places", headText+placesText)
-	describe  = newScript("describe", headText+describeText)
-	read      = newScript("read", headText+readText)
-	claim     = newScript("claim", headText+claimText)
-	ack       = newScript("ack", headText+ackText)
-	unacked   = newScript("unacked", headText+unackedText)
-	apply     = newScript("apply", headText+applyText)
-	loadBegin = newScript("load_begin", headText+loadBeginText)
-	loadFacts = newScript("load_facts", headText+loadFactsText)
-	loadSwap  = newScript("load_swap", headText+loadSwapText)
-	lower     = newScript("lower", headText+lowerText)
-	retire    = newScript("retire", headText+retireText)
-	holders   = newScript("holders", headText+holdersText)
-	lock      = newScript("lock", lockText)
-	unlock    = newScript("unlock", unlockText)
+	admitUsers   = newScript("admit", headText+admitText)
+	positions    = newScript("positions", headText+positionsText)
+	describe     = newScript("describe", headText+describeText)
+	read         = newScript("read", headText+readText)
+	claim        = newScript("claim", headText+claimText)
+	ack          = newScript("ack", headText+ackText)
+	unacked      = newScript("unacked", headText+unackedText)
+	apply        = newScript("apply", headText+applyText)
+	loadBegin    = newScript("load_begin", headText+loadBeginText)
+	loadHoldings = newScript("load_holdings", headText+loadHoldingsText)
+	loadSwap     = newScript("load_swap", headText+loadSwapText)
+	capTotal     = newScript("cap_total", headText+capTotalText)
+	retire       = newScript("retire", headText+retireText)
+	holdings     = newScript("holdings", headText+holdingsText)
+	lock         = newScript("lock", lockText)
+	unlock       = newScript("unlock", unlockText)
 )
 
 // script is a script under the name that the server knows it by.
@@ -88,10 +88,10 @@ func (g *Gate) exec(ctx context.Context, s *script, id reward.TemplateID, c call
 		return rueidis.RedisMessage{}, fmt.Errorf("redisgate: %s %s: nothing was done: %w", s.name, id, err)
 	}
 	reply := g.client.Do(ctx, g.bySHA(s, c))
-	if unknown(reply) {
+	if unknownScript(reply) {
 		reply = g.client.Do(ctx, g.byText(s, c))
 	}
-	return s.judge(reply, id)
+	return s.result(reply, id)
 }
 
 // execAll runs a script once per template, in one round trip; in a second one
@@ -108,7 +108,7 @@ func (g *Gate) execAll(ctx context.Context, s *script, ids []reward.TemplateID, 
 	var again rueidis.Commands
 	var places []int
 	for i, reply := range replies {
-		if unknown(reply) {
+		if unknownScript(reply) {
 			places, again = append(places, i), append(again, g.byText(s, calls[i]))
 		}
 	}
@@ -120,7 +120,7 @@ func (g *Gate) execAll(ctx context.Context, s *script, ids []reward.TemplateID, 
 	out := make([]rueidis.RedisMessage, len(replies))
 	for i, reply := range replies {
 		var err error
-		if out[i], err = s.judge(reply, ids[i]); err != nil {
+		if out[i], err = s.result(reply, ids[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -136,13 +136,13 @@ func (g *Gate) byText(s *script, c call) rueidis.Completed {
 }
 
 // unknown says that the server does not know the script.
-func unknown(reply rueidis.RedisResult) bool {
+func unknownScript(reply rueidis.RedisResult) bool {
 	refusal, ok := rueidis.IsRedisErr(reply.Error())
 	return ok && refusal.IsNoScript()
 }
 
 // judge tells what the script says from what went wrong.
-func (s *script) judge(reply rueidis.RedisResult, id reward.TemplateID) (rueidis.RedisMessage, error) {
+func (s *script) result(reply rueidis.RedisResult, id reward.TemplateID) (rueidis.RedisMessage, error) {
 	m, err := reply.ToMessage()
 	if err == nil {
 		return m, nil

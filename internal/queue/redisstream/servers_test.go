@@ -533,7 +533,7 @@ func TestWakesComeBackAfterAnOutage(t *testing.T) {
 		p := newProxy(t, url)
 		r := newRigVia(t, url, p)
 		p.setDown(true)
-		r.until("the outage is noticed", func() bool { return r.log.count("msg=unavailable") > 0 })
+		r.until("the outage is noticed", func() bool { return r.log.count("Redis subscription unavailable") > 0 })
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		if _, err := r.q.Add(ctx, r.params(0, 1)); err == nil {
@@ -544,7 +544,7 @@ func TestWakesComeBackAfterAnOutage(t *testing.T) {
 			t.Fatalf("%d tries: that is a busy loop", refused)
 		}
 		p.setDown(false)
-		r.until("the subscription is back", func() bool { return r.log.count("msg=recovered") > 0 })
+		r.until("the subscription is back", func() bool { return r.log.count("Redis subscription available again") > 0 })
 		r.add(0, 1)
 		select {
 		case s := <-r.q.Wakes():
@@ -554,8 +554,8 @@ func TestWakesComeBackAfterAnOutage(t *testing.T) {
 		case <-time.After(patience):
 			t.Fatal("no wake-up after the outage")
 		}
-		if u, back := r.log.count("msg=unavailable"), r.log.count("msg=recovered"); u != 1 || back != 1 {
-			t.Fatalf("one outage is told once: %d unavailable, %d recovered", u, back)
+		if u, back := r.log.count("Redis subscription unavailable"), r.log.count("Redis subscription available again"); u != 1 || back != 1 {
+			t.Fatalf("one outage is logged once: %d unavailable, %d available again", u, back)
 		}
 	})
 }
@@ -601,7 +601,7 @@ func TestADrainedStreamKeepsItsGroup(t *testing.T) {
 				t.Fatalf("read %+v", got)
 			}
 		}
-		if n := r.log.count("msg=group-created"); n != 1 {
+		if n := r.log.count("consumer group created"); n != 1 {
 			t.Fatalf("the group was made %d times", n)
 		}
 		if consumers, err := r.q.Consumers(t.Context(), r.s); err != nil || len(consumers) != 1 {

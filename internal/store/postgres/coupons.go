@@ -10,11 +10,11 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // couponColumns are read by couponScanner.
-const couponColumns = `c.id, c.code, c.template_id, c.user_id, c.generation, c.ticket, c.status, c.issued_at, c.used_at,
-c.cancelled_at, c.expires_at`
+const couponColumns = rows.CouponColumns
 
 // couponScanner returns a reader of rows with couponColumns, which it puts into
 // c, and what comes behind them, into more.
@@ -87,12 +87,6 @@ FROM coupons u LEFT JOIN coupons c ON c.template_id = u.template_id AND c.user_i
 WHERE u.id = $1 GROUP BY u.user_id`
 
 	useCoupon = `UPDATE coupons c SET status = 1, used_at = $2::timestamptz WHERE c.id = $1 AND ` + valid + ` RETURNING c.id`
-
-	expireCoupons = `WITH due AS MATERIALIZED (
-  SELECT c.id FROM coupons c WHERE c.status = 0 AND c.expires_at <= $1
-  ORDER BY c.expires_at LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
-)
-UPDATE coupons c SET status = 3 FROM due d WHERE c.id = d.id RETURNING c.id`
 )
 
 // CouponCancel cancels a coupon. The coupon is judged under the lock of its
@@ -151,20 +145,4 @@ func (s *Store) CouponUse(ctx context.Context, id reward.CouponID, now time.Time
 		return reward.Coupon{}, err
 	}
 	return c, nil
-}
-
-// CouponExpire expires coupons. Those that somebody holds are passed over.
-func (s *Store) CouponExpire(ctx context.Context, now time.Time, limit int) (int, error) {
-	var expired int
-	err := s.send(ctx, "expire coupons", func(b *pgx.Batch) {
-		expired = 0
-		b.Queue(expireCoupons, instant(now), max(limit, 0)).Query(each(func(pgx.Rows) error {
-			expired++
-			return nil
-		}))
-	})
-	if err != nil {
-		return 0, err
-	}
-	return expired, nil
 }

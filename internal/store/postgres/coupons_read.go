@@ -204,19 +204,3 @@ func (s *Store) CouponSnapshot(ctx context.Context, id reward.TemplateID, begin 
 	_, err = s.once(ctx, 0, "read a snapshot of a coupon template", b)
 	return found(t.ID, id, err)
 }
-
-// recountSQL is one statement, so that both halves are of one snapshot.
-const recountSQL = `SELECT count(c.id) FILTER (WHERE c.status <> 2), count(c.id), count(c.slot), t.live, t.issued_total
-FROM coupon_templates t LEFT JOIN coupons c ON c.template_id = t.id WHERE t.id = $1 GROUP BY t.id`
-
-// CouponRecount counts the rows of a template.
-func (s *Store) CouponRecount(ctx context.Context, id reward.TemplateID) (store.CouponCount, error) {
-	var c store.CouponCount
-	err := s.sendLong(ctx, "recount a coupon template", func(b *pgx.Batch) {
-		b.Queue(recountSQL, int64(id)).
-			Query(each(func(rows pgx.Rows) error {
-				return rows.Scan(&c.Live, &c.IssuedTotal, &c.Slots, &c.KeptLive, &c.KeptIssuedTotal)
-			}))
-	})
-	return c, err
-}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -27,8 +26,6 @@ SELECT g.takes FROM gate g`
 
 	hasEntrants = `SELECT e.user_id FROM (SELECT $1::int8 AS template_id, n.user_id FROM unnest($2::text[]) AS n(user_id) OFFSET 0) u
 JOIN coupon_entrants e ON e.template_id = u.template_id AND e.user_id = u.user_id COLLATE "C"`
-
-	listEntrants = `SELECT e.user_id FROM coupon_entrants e WHERE e.template_id = $1 AND e.user_id > $2 ORDER BY e.user_id LIMIT $3`
 )
 
 // EntrantSave notes who takes part in a draw.
@@ -74,24 +71,6 @@ func (s *Store) EntrantHas(ctx context.Context, id reward.TemplateID, users []st
 	return has, nil
 }
 
-// EntrantList pages over entrants.
-func (s *Store) EntrantList(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error) {
-	if err := store.CheckText("user id", after); err != nil {
-		return nil, err
-	}
-	var list []string
-	err := s.send(ctx, "list entrants", func(b *pgx.Batch) {
-		list = nil
-		b.Queue(listEntrants, int64(id), after, int64(max(limit, 0))).Query(each(func(rows pgx.Rows) error {
-			var user string
-			err := rows.Scan(&user)
-			list = append(list, user)
-			return err
-		}))
-	})
-	return list, err
-}
-
 // DrawClose ends the time of a draw in which it takes entrants.
 func (s *Store) DrawClose(ctx context.Context, id reward.TemplateID, epoch int64) (reward.CouponTemplate, error) {
 	t, _, err := s.write(ctx, "close a draw", id, `UPDATE coupon_templates t SET draw_state = 'CLOSED'
@@ -134,22 +113,4 @@ func (s *Store) RefusalNote(ctx context.Context, id reward.TemplateID, reason st
 		err = store.NoTemplate(id)
 	}
 	return err
-}
-
-// RefusalList returns the intervals of a template.
-func (s *Store) RefusalList(ctx context.Context, id reward.TemplateID, limit int) ([]store.Refusal, error) {
-	var list []store.Refusal
-	err := s.send(ctx, "list refusals", func(b *pgx.Batch) {
-		list = nil
-		b.Queue(`SELECT r.reason, r.since, r.until FROM coupon_refusals r WHERE r.template_id = $1 ORDER BY r.number DESC LIMIT $2`,
-			int64(id), int64(max(limit, 0))).Query(each(func(rows pgx.Rows) error {
-			var r store.Refusal
-			var until pgtype.Timestamptz
-			err := rows.Scan(&r.Reason, &r.Since, &until)
-			r.Since, r.Until = r.Since.UTC(), utc(until)
-			list = append(list, r)
-			return err
-		}))
-	})
-	return list, err
 }

@@ -277,7 +277,7 @@ func (s *Store) PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int
 	case err != nil:
 		return 0, err
 	case status == "":
-		return 0, noPromotion(p.PromotionID)
+		return 0, store.NoPromotion(p.PromotionID)
 	}
 	if err := rules.CheckRetry(p.PromotionID, status); err != nil {
 		return 0, err
@@ -320,7 +320,7 @@ func (s *Store) PayoutResolve(ctx context.Context, p store.PayoutResolveParams) 
 	case len(settled) > 0:
 		return settled[0], nil
 	case len(stands) == 0:
-		return reward.Payout{}, noPayout(p.PayoutID)
+		return reward.Payout{}, store.NoPayout(p.PayoutID)
 	}
 	return reward.Payout{}, rules.NotResolvable(stands[0])
 }

@@ -9,12 +9,11 @@ import (
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // payoutColumns are read by scanPayout.
-const payoutColumns = `p.promotion_id, p.target_id, p.summary_id, p.user_id, p.amount, p.voucher_code, p.state, p.dispatch,
-p.attempts, p.maybe_called, p.handovers, p.due_at, p.first_dispatched_at, p.settle_from, p.transaction_key, p.error_code,
-p.error_message, p.updated_at`
+const payoutColumns = rows.PayoutColumns
 
 func scanPayout(rows pgx.Rows) (reward.Payout, error) {
 	var p reward.Payout
@@ -80,14 +79,9 @@ ORDER BY at, dispatch, number`, int64(id.PromotionID), int64(id.TargetID)).Query
 		return reward.Payout{}, nil, err
 	}
 	if len(found) == 0 {
-		return reward.Payout{}, nil, noPayout(id)
+		return reward.Payout{}, nil, store.NoPayout(id)
 	}
 	return found[0], attempts, nil
-}
-
-func noPayout(id store.PayoutID) error {
-	return reward.NewError(reward.KindNotFound, reward.CodePayoutNotFound,
-		"promotion %d has no target %d", id.PromotionID, id.TargetID)
 }
 
 // listSQL lists payouts of promotion $1 by target, above $2, at most $3, in one
@@ -172,20 +166,4 @@ func (s *Store) PayoutHistory(ctx context.Context, user string, limit int) ([]st
 		return nil, err
 	}
 	return store.WithAnswers(found, answers), nil
-}
-
-// OffsetsGet returns the next offsets stored for a topic.
-func (s *Store) OffsetsGet(ctx context.Context, topic string) (map[int32]int64, error) {
-	offsets := make(map[int32]int64)
-	err := s.query(ctx, "read offsets", `SELECT part, next FROM kafka_offsets WHERE topic = $1`, func(rows pgx.Rows) error {
-		var part int32
-		var next int64
-		err := rows.Scan(&part, &next)
-		offsets[part] = next
-		return err
-	}, topic)
-	if err != nil {
-		return nil, err
-	}
-	return offsets, nil
 }

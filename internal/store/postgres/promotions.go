@@ -11,13 +11,11 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // promotionColumns are read by promotionScanner.
-const promotionColumns = `m.id, m.name, m.type, m.status, m.amount, m.voucher_code, m.currency, m.max_retries,
-m.consumers_per_instance, m.rate_per_second, m.weight, m.max_amount, m.canary_targets, m.canary_max_failure_rate,
-m.canary_dispatched, m.canary_judged, m.starts_at, m.webhook_url, m.created_by, m.approved_by, m.registered, m.expected_count,
-m.closed, m.pause_reason, m.created_at, m.started_at, m.finished_at, m.last_dispatched_at, m.stream_gone`
+const promotionColumns = rows.PromotionColumns
 
 // promotionScanner returns a reader of rows with promotionColumns, which it
 // puts into p, and what comes behind them, into more. It always reads to the
@@ -164,7 +162,7 @@ FROM known k WHERE m.id = k.id`, ids, types, started, expected, instant(now))
 	for i, r := range rs {
 		p, ok := stand[r.ID]
 		if !ok {
-			return nil, noPromotion(r.ID) // deleted in the same moment
+			return nil, store.NoPromotion(r.ID) // deleted in the same moment
 		}
 		result[i] = p
 	}
@@ -201,7 +199,7 @@ func (s *Store) PromotionGet(ctx context.Context, id reward.PromotionID) (store.
 		return store.PromotionView{}, err
 	}
 	if len(list) == 0 {
-		return store.PromotionView{}, noPromotion(id)
+		return store.PromotionView{}, store.NoPromotion(id)
 	}
 	return list[0], nil
 }
@@ -323,7 +321,7 @@ func (s *Store) change(ctx context.Context, what string, id reward.PromotionID, 
 	case changed:
 		return p, nil
 	case !exists:
-		return reward.Promotion{}, noPromotion(id)
+		return reward.Promotion{}, store.NoPromotion(id)
 	}
 	return reward.Promotion{}, rules.NotAllowed(p)
 }
@@ -366,7 +364,7 @@ func (s *Store) PromotionComplete(ctx context.Context, id reward.PromotionID, se
 		return false, err
 	}
 	if !exists {
-		return false, noPromotion(id)
+		return false, store.NoPromotion(id)
 	}
 	return moved, nil
 }
@@ -407,25 +405,9 @@ func (s *Store) PromotionJudge(ctx context.Context, p store.PromotionJudgeParams
 	case err != nil:
 		return "", false, err
 	case status == "":
-		return "", false, noPromotion(p.ID)
+		return "", false, store.NoPromotion(p.ID)
 	}
 	return status, judged, nil
-}
-
-// PromotionStreamGone marks the stream of a final promotion as destroyed.
-func (s *Store) PromotionStreamGone(ctx context.Context, id reward.PromotionID, lastDispatchedAt time.Time) (bool, error) {
-	var marked bool
-	err := s.send(ctx, "mark a stream as gone", func(b *pgx.Batch) {
-		marked = false
-		b.Queue(`UPDATE promotions m SET stream_gone = true
-WHERE m.id = $1 AND m.status IN ('COMPLETED', 'CANCELLED') AND m.last_dispatched_at IS NOT DISTINCT FROM $2::timestamptz
-  AND NOT m.stream_gone
-RETURNING m.id`, int64(id), maybe(instant(lastDispatchedAt))).Query(each(func(pgx.Rows) error {
-			marked = true
-			return nil
-		}))
-	})
-	return marked, err
 }
 
 // PromotionDelete removes a DRAFT and everything under it. It holds the
@@ -454,7 +436,7 @@ func (s *Store) PromotionDelete(ctx context.Context, id reward.PromotionID) erro
 	case deleted:
 		return nil
 	case status == "":
-		return noPromotion(id)
+		return store.NoPromotion(id)
 	}
 	return reward.NewError(reward.KindConflict, reward.CodeIllegalState, "promotion %d is %s; only a DRAFT can be deleted", id, status)
 }

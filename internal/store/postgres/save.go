@@ -9,6 +9,7 @@ import (
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // addSummaries makes the summary rows that a batch needs. A promotion that
@@ -111,7 +112,7 @@ func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store
 		if len(offsets.topics) > 0 {
 			b.Queue(offsetsSQL, offsets.topics, offsets.parts, offsets.nexts)
 		}
-		addDeadLetters(b, p.DeadLetters)
+		queue(b, rows.AddDeadLetters(p.DeadLetters)...)
 	})
 	switch {
 	case hasState(err, "23503"):

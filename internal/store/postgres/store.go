@@ -39,6 +39,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 var _ store.Store = (*Store)(nil)
@@ -61,6 +62,7 @@ type Config struct {
 
 // Store is the driver. All methods are safe for concurrent use.
 type Store struct {
+	rows.Tables
 	pool    *pgxpool.Pool
 	schema  string
 	tryMost time.Duration
@@ -117,6 +119,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
 	s := &Store{pool: pool, schema: cfg.Schema, tryMost: tryMost}
+	s.Tables = rows.New(tables{s}, dialect)
 	if err := s.Ping(ctx); err != nil {
 		pool.Close()
 		return nil, err
@@ -298,8 +301,4 @@ func timeOf(t *time.Time) time.Time {
 		return time.Time{}
 	}
 	return t.UTC()
-}
-
-func noPromotion(id reward.PromotionID) error {
-	return reward.NewError(reward.KindNotFound, reward.CodeNotFound, "there is no promotion %d", id)
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"os"
@@ -86,6 +87,8 @@ func TestStore(t *testing.T) {
 func BenchmarkStore(b *testing.B) { storetest.Benchmark(b, open) }
 
 func BenchmarkActive(b *testing.B) { storetest.BenchmarkActive(b, open) }
+
+func BenchmarkRequests(b *testing.B) { storetest.BenchmarkRequests(b, open) }
 
 func TestStoreAgreesWithSQLite(t *testing.T) {
 	t.Parallel()
@@ -708,10 +711,12 @@ SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(
 		"list entrants": {"coupon_entrants_pkey"}, "note a refusal": {"coupon_refusals_pkey"},
 		"payouts of a user": {"payout_users_user", "payouts_pkey"}, "answers of a user": {"payout_users_user", "payouts_pkey", "attempts_pkey"},
 		"views": {"promotions_pkey", "summaries_pkey"}, "find an API key": {"api_keys_hash"}, "list API keys": {"api_keys_pkey"},
-		"use API keys": {"api_keys_pkey"}, "audit": {"audit_pkey"}, "audit of a subject": {"audit_subject"}, "audit below": {"audit_subject", "audit_pkey"},
+		"use an API key": {"api_keys_pkey"}, "audit": {"audit_pkey"}, "audit of a subject": {"audit_subject"}, "audit below": {"audit_subject", "audit_pkey"},
 		"audit of an actor": {"audit_actor"}, "audit of an action": {"audit_action"}, "end a line": {"audit_pkey"},
 		"read a key": {"idempotency_keys_pkey"}, "forget keys": {"idempotency_keys_first", "idempotency_keys_pkey"},
-		"finish a key": {"idempotency_keys_pkey"}, "drop a key": {"idempotency_keys_pkey"},
+		"finish a key": {"idempotency_keys_pkey"}, "drop a key": {"idempotency_keys_pkey"}, "release a key": {"idempotency_keys_pkey"},
+		"take webhooks": {"webhooks_open", "webhooks_pkey"}, "dead letters": {"dead_letters_pkey"}, "open dead letters": {"dead_letters_open"},
+		"own a template": {"coupon_templates_pkey"}, "list refusals": {"coupon_refusals_pkey"},
 	}
 	large := regexp.MustCompile(`using (payout|attempts|coupon|audit|idempotency_keys|api_keys)`)
 	for name, sql := range statements() {
@@ -802,14 +807,10 @@ SELECT i, 1, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(1, ` + n
 	}
 }
 
-// statements are those of the main job.
+// statements are those of the main job, and the shared ones.
 func statements() map[string]string {
 	retrying, unknown, failed := reward.Retrying, reward.Unknown, reward.Failed
-	audit := func(p store.AuditListParams) string {
-		sql, _ := auditSQL(p)
-		return sql
-	}
-	return map[string]string{
+	all := map[string]string{
 		"insert": insertSQL, "dispatch due": dispatchDue, "dispatch named": dispatchNamed, "give back": giveBackSQL,
 		"sweep": sweepSQL, "cancel": cancelSQL, "finish": finishSQL, "settle": settleSQL, "heads": headsSQL,
 		"take look-ups": takeLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
@@ -818,20 +819,18 @@ func statements() map[string]string {
 		"list": listSQL(nil, ""), "list RETRYING": listSQL(&retrying, ""), "list UNKNOWN": listSQL(&unknown, ""),
 		"settle coupons in order": settleInOrder, "settle coupons listed": settleListed, "settle coupons directly": settleDirect,
 		"own coupons": ownSQL, "lock a template": lockTemplate, "lock the template of a coupon": lockCouponTemplate,
-		"cancel a coupon": cancelCoupon, "use a coupon": useCoupon, "expire coupons": expireCoupons, "holder": holderSQL, "a coupon": couponSQL,
+		"cancel a coupon": cancelCoupon, "use a coupon": useCoupon, "holder": holderSQL, "a coupon": couponSQL,
 		"coupons of a template": couponsOfTemplate, "coupons of a user": couponsOfUser, "latest coupons": latestCoupons,
 		"latest rejections": latestRejections, "history of coupons": historyCoupons, "history of rejections": historyRejections,
-		"changed coupons": changedSQL, "changed facts": changedFacts, "holders": holdersSQL, "recount coupons": recountSQL,
-		"a template": templateSQL, "active templates": activeTemplates, "change a template": changeTemplate, "own templates": ownTemplates,
-		"save entrants": saveEntrants, "has entrants": hasEntrants, "list entrants": listEntrants, "note a refusal": noteRefusal,
+		"changed coupons": changedSQL, "changed facts": changedFacts, "holders": holdersSQL,
+		"a template": templateSQL, "active templates": activeTemplates, "change a template": changeTemplate,
+		"save entrants": saveEntrants, "has entrants": hasEntrants, "note a refusal": noteRefusal,
 		"payouts of a user": historyPayouts, "answers of a user": historyAnswers,
-		"views": viewSQL + viewsOf, "find an API key": apiKeyByHash, "list API keys": listAPIKeys, "use API keys": useKeys,
-		"audit": audit(store.AuditListParams{}), "audit of a subject": audit(store.AuditListParams{Subject: "/a"}),
-		"audit below": audit(store.AuditListParams{Subject: "/a/"}), "audit below by an actor": audit(store.AuditListParams{Subject: "/a/", Actor: "a"}),
-		"audit of an actor": audit(store.AuditListParams{Actor: "a"}), "audit of an action": audit(store.AuditListParams{Action: "a"}),
-		"end a line": endAudit, "claim a key": claimKey, "read a key": readKey, "forget keys": forgetKeys, "finish a key": finishKey, "drop a key": dropKey,
+		"views":       viewSQL + viewsOf,
 		"list FAILED": listSQL(&failed, ""), "list a code": listSQL(&failed, "A"), "list UNKNOWN with a code": listSQL(&unknown, "A"),
 	}
+	maps.Copy(all, dialect.Statements())
+	return all
 }
 
 var parameter = regexp.MustCompile(`\$(\d+)`)

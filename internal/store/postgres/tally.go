@@ -4,13 +4,15 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
-// countColumns are the columns of summaries in the order of reward.State.
-var countColumns = [reward.StateCount]string{
-	"ready", "queued", "retrying", "unknown", "succeeded", "failed", "cancelled",
-}
+// countsSQL and countsInto read the counts of summary row s.
+var (
+	countColumns = rows.CountColumns
+	countsSQL    = rows.CountsSQL
+	countsInto   = rows.CountsInto
+)
 
 // tally returns the CTEs that move counts and amounts, once per promotion and
 // once per summary id above 0. source names a CTE with one row per payout
@@ -54,27 +56,3 @@ func tally(source string) string {
 // lockTotals takes the summary rows of whole promotions, in id order.
 const lockTotals = `SELECT promotion_id FROM summaries
 WHERE promotion_id = ANY($1::int8[]) AND summary_id = 0 ORDER BY promotion_id FOR NO KEY UPDATE`
-
-// countsSQL reads the counts of summary row s, for scanCounts.
-var countsSQL = func() string {
-	var cols []string
-	for _, c := range countColumns {
-		cols = append(cols, "s."+c)
-	}
-	for _, c := range countColumns {
-		cols = append(cols, "s."+c+"_amount")
-	}
-	return strings.Join(append(cols, "s.attempts"), ", ")
-}()
-
-// countsInto returns where to scan countsSQL to.
-func countsInto(c *reward.Counts) []any {
-	into := make([]any, 0, 2*reward.StateCount+1)
-	for i := range c.Payouts {
-		into = append(into, &c.Payouts[i])
-	}
-	for i := range c.Amounts {
-		into = append(into, (*int64)(&c.Amounts[i]))
-	}
-	return append(into, &c.Attempts)
-}

@@ -12,13 +12,11 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // templateColumns are read by templateScanner.
-const templateColumns = `t.id, t.name, t.total_quantity, t.per_user_limit, t.opens_at, t.closes_at, t.valid_for, t.mode, t.reissue,
-t.when_redis_away, t.draw_state, t.draw_from, t.draw_seed, t.draw_list, t.created_at, t.generation, t.settled, t.version, t.live,
-t.issued_total, t.path, t.epoch, t.owner, t.fence, t.ends_generation, t.ends,
-t.moved_generation, t.moved_settled, t.moved_until`
+const templateColumns = rows.TemplateColumns
 
 const templateSQL = `SELECT ` + templateColumns + ` FROM coupon_templates t WHERE t.id = $1`
 
@@ -55,34 +53,6 @@ func templateScanner(t *reward.CouponTemplate, more ...any) func(pgx.Rows) error
 func queueTemplate(b *pgx.Batch, id reward.TemplateID, t *reward.CouponTemplate) {
 	*t = reward.CouponTemplate{}
 	b.Queue(templateSQL, int64(id)).Query(func(rows pgx.Rows) error { return each(templateScanner(t))(rows) })
-}
-
-// TemplateCreate inserts a template.
-func (s *Store) TemplateCreate(ctx context.Context, t reward.CouponTemplate) (reward.CouponTemplate, error) {
-	made, err := rules.NewTemplate(t)
-	if err != nil {
-		return reward.CouponTemplate{}, err
-	}
-	var inserted bool
-	err = s.send(ctx, "create a coupon template", func(b *pgx.Batch) {
-		inserted = false
-		b.Queue(`INSERT INTO coupon_templates (id, name, total_quantity, per_user_limit, opens_at, closes_at, valid_for, mode, reissue,
-  when_redis_away, draw_state, draw_from, draw_seed, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT (id) DO NOTHING RETURNING id`,
-			int64(made.ID), made.Name, made.TotalQuantity, made.PerUserLimit, maybe(made.OpensAt), maybe(made.ClosesAt),
-			int64(made.ValidFor/time.Second), string(made.Mode), made.ReissueAfterCancel, string(made.WhenRedisAway),
-			string(made.Draw.State), maybe(made.Draw.From), made.Draw.Seed, made.CreatedAt).Query(each(func(pgx.Rows) error {
-			inserted = true
-			return nil
-		}))
-	})
-	switch {
-	case err != nil:
-		return reward.CouponTemplate{}, err
-	case !inserted:
-		return reward.CouponTemplate{}, reward.NewError(reward.KindConflict, reward.CodeExists, "coupon template %d exists", t.ID)
-	}
-	return made, nil
 }
 
 // TemplateGet returns a template.
@@ -235,34 +205,6 @@ func (s *Store) write(ctx context.Context, what string, id reward.TemplateID, sq
 		queueTemplate(b, id, &t)
 	})
 	return t, wrote, found(t.ID, id, err)
-}
-
-// ownTemplates gives templates to an issuer. They are locked in id order.
-const ownTemplates = `WITH named AS MATERIALIZED (
-  SELECT t.id, t.epoch + 1 AS epoch FROM (SELECT DISTINCT id FROM unnest($1::int8[]) AS i(id)) i
-  JOIN coupon_templates t ON t.id = i.id ORDER BY t.id FOR NO KEY UPDATE OF t
-)
-UPDATE coupon_templates t SET epoch = n.epoch, owner = $2 FROM named n WHERE t.id = n.id RETURNING t.id, t.epoch`
-
-// TemplateOwn makes owner the issuer of templates.
-func (s *Store) TemplateOwn(ctx context.Context, ids []reward.TemplateID, owner string) (map[reward.TemplateID]int64, error) {
-	if err := store.CheckText("owner", owner); err != nil {
-		return nil, err
-	}
-	var epochs map[reward.TemplateID]int64
-	err := s.send(ctx, "own coupon templates", func(b *pgx.Batch) {
-		epochs = make(map[reward.TemplateID]int64, len(ids))
-		b.Queue(ownTemplates, ids, owner).Query(each(func(rows pgx.Rows) error {
-			var id, epoch int64
-			err := rows.Scan(&id, &epoch)
-			epochs[reward.TemplateID(id)] = epoch
-			return err
-		}))
-	})
-	if err != nil {
-		return nil, err
-	}
-	return epochs, nil
 }
 
 // TemplateRaise raises the generation.

@@ -9,10 +9,10 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
-const couponSQL = `SELECT c.id, c.code, c.template_id, c.user_id, c.generation, c.ticket, c.status, c.issued_at, c.used_at,
-c.cancelled_at, c.expires_at FROM coupons c `
+const couponSQL = `SELECT ` + rows.CouponColumns + ` FROM coupons c `
 
 func scanCoupon(rows *sql.Rows) (c reward.Coupon, err error) {
 	var issued int64
@@ -118,29 +118,4 @@ func (s *Store) CouponUse(ctx context.Context, id reward.CouponID, now time.Time
 		return reward.Coupon{}, err
 	}
 	return c, nil
-}
-
-// expireCoupons finds coupons whose time is over. Its index is only used for
-// the condition that it is made of.
-const expireCoupons = `SELECT id FROM coupons INDEXED BY coupons_expiry
-WHERE status = 0 AND expires_at IS NOT NULL AND expires_at <= ? ORDER BY expires_at LIMIT ?`
-
-// CouponExpire expires coupons.
-func (s *Store) CouponExpire(ctx context.Context, now time.Time, limit int) (int, error) {
-	var due []int64
-	err := s.write(ctx, "expire coupons", func(tx *tx) (err error) {
-		if due, err = collect(tx.ctx, tx, scanInt, expireCoupons, micros(now), max(limit, 0)); err != nil {
-			return err
-		}
-		for _, id := range due {
-			if _, err := tx.exec(`UPDATE coupons SET status = ? WHERE id = ?`, int64(reward.CouponExpired), id); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return 0, err
-	}
-	return len(due), nil
 }

@@ -205,16 +205,3 @@ func (s *Store) CouponSnapshot(ctx context.Context, id reward.TemplateID, begin 
 		return facts(portion)
 	})
 }
-
-// CouponRecount counts the rows of a template.
-func (s *Store) CouponRecount(ctx context.Context, id reward.TemplateID) (store.CouponCount, error) {
-	c, _, err := one(ctx, s.reader, func(rows *sql.Rows) (c store.CouponCount, err error) {
-		err = rows.Scan(&c.Live, &c.IssuedTotal, &c.Slots, &c.KeptLive, &c.KeptIssuedTotal)
-		return c, err
-	}, `SELECT count(c.id) FILTER (WHERE c.status <> 2), count(c.id), count(c.slot), t.live, t.issued_total
-FROM coupon_templates t LEFT JOIN coupons c ON c.template_id = t.id WHERE t.id = ? GROUP BY t.id`, int64(id))
-	if err != nil {
-		return store.CouponCount{}, fmt.Errorf("recount a coupon template: %w", err)
-	}
-	return c, nil
-}

@@ -67,19 +67,6 @@ WHERE template_id = ? AND user_id IN (SELECT value FROM json_each(?))`, int64(id
 	return has, nil
 }
 
-// EntrantList pages over entrants.
-func (s *Store) EntrantList(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error) {
-	if err := store.CheckText("user id", after); err != nil {
-		return nil, err
-	}
-	list, err := collect(ctx, s.reader, scanText, `SELECT user_id FROM coupon_entrants WHERE template_id = ? AND user_id > ?
-ORDER BY user_id LIMIT ?`, int64(id), after, max(limit, 0))
-	if err != nil {
-		return nil, fmt.Errorf("list entrants: %w", err)
-	}
-	return list, nil
-}
-
 // DrawClose ends the time of a draw in which it takes entrants.
 func (s *Store) DrawClose(ctx context.Context, id reward.TemplateID, epoch int64) (reward.CouponTemplate, error) {
 	t, _, err := s.changeTemplate(ctx, "close a draw", id, func(tx *tx, t *reward.CouponTemplate) (bool, error) {
@@ -155,17 +142,4 @@ func (s *Store) RefusalNote(ctx context.Context, id reward.TemplateID, reason st
 			int64(id), latest.number+1, reason, micros(at))
 		return err
 	})
-}
-
-// RefusalList returns the intervals of a template.
-func (s *Store) RefusalList(ctx context.Context, id reward.TemplateID, limit int) ([]store.Refusal, error) {
-	list, err := collect(ctx, s.reader, scanRefusal, refusalSQL, int64(id), max(limit, 0))
-	if err != nil {
-		return nil, fmt.Errorf("list refusals: %w", err)
-	}
-	var refusals []store.Refusal
-	for _, n := range list {
-		refusals = append(refusals, n.Refusal)
-	}
-	return refusals, nil
 }

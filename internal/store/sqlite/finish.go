@@ -240,7 +240,7 @@ func (s *Store) PayoutResolve(ctx context.Context, p store.PayoutResolveParams) 
 		defer rw.close()
 		row := rw.rows[p.PayoutID]
 		if row == nil {
-			return noPayout(p.PayoutID)
+			return store.NoPayout(p.PayoutID)
 		}
 		next, attempt, tally, err := rules.Resolve(*row, p.Resolution(), p.Now)
 		if err != nil {

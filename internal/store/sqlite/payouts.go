@@ -10,14 +10,13 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // payoutColumns are read by scanPayout.
-const payoutColumns = `p.promotion_id, p.target_id, p.summary_id, p.user_id, p.amount, p.voucher_code, p.state, p.dispatch,
-p.attempts, p.maybe_called, p.handovers, p.due_at, p.first_dispatched_at, p.settle_from, p.transaction_key, p.error_code,
-p.error_message, p.updated_at`
+const payoutColumns = rows.PayoutColumns
 
-// payoutReturning is the same for RETURNING, which knows no alias.
+// payoutReturning is payoutColumns for RETURNING, which knows no alias.
 var payoutReturning = strings.ReplaceAll(payoutColumns, "p.", "")
 
 // rowColumns are read by scanRow.
@@ -78,11 +77,6 @@ WHERE p.promotion_id = ? AND p.target_id IN (SELECT value FROM json_each(?))`, i
 	return list, nil
 }
 
-func noPayout(id store.PayoutID) error {
-	return reward.NewError(reward.KindNotFound, reward.CodePayoutNotFound,
-		"promotion %d has no target %d", id.PromotionID, id.TargetID)
-}
-
 // PayoutHeads reads what a consumer has to check.
 func (s *Store) PayoutHeads(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
 	list, err := payoutsOf(ctx, s.reader, ids)
@@ -101,7 +95,7 @@ WHERE p.promotion_id = ? AND p.target_id = ?`, int64(id.PromotionID), int64(id.T
 		return reward.Payout{}, nil, fmt.Errorf("read a payout: %w", err)
 	}
 	if !found {
-		return reward.Payout{}, nil, noPayout(id)
+		return reward.Payout{}, nil, store.NoPayout(id)
 	}
 	attempts, err := collect(ctx, s.reader, func(rows *sql.Rows) (reward.Attempt, error) {
 		var a reward.Attempt
@@ -192,22 +186,6 @@ func (s *Store) PayoutHistory(ctx context.Context, user string, limit int) ([]st
 		return nil, err
 	}
 	return store.WithAnswers(found, answers), nil
-}
-
-// OffsetsGet returns the next offsets stored for a topic.
-func (s *Store) OffsetsGet(ctx context.Context, topic string) (map[int32]int64, error) {
-	offsets := make(map[int32]int64)
-	_, err := collect(ctx, s.reader, func(rows *sql.Rows) (struct{}, error) {
-		var part int32
-		var next int64
-		err := rows.Scan(&part, &next)
-		offsets[part] = next
-		return struct{}{}, err
-	}, `SELECT part, next FROM kafka_offsets WHERE topic = ?`, topic)
-	if err != nil {
-		return nil, fmt.Errorf("read offsets: %w", err)
-	}
-	return offsets, nil
 }
 
 // payoutWriter writes changed payouts, and records the moves of their counts.

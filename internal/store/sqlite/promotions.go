@@ -12,13 +12,11 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // viewSQL reads promotions with their counts, for viewScanner.
-var viewSQL = `SELECT m.id, m.name, m.type, m.status, m.amount, m.voucher_code, m.currency, m.max_retries,
-m.consumers_per_instance, m.rate_per_second, m.weight, m.max_amount, m.canary_targets, m.canary_max_failure_rate,
-m.canary_dispatched, m.canary_judged, m.starts_at, m.webhook_url, m.created_by, m.approved_by, m.registered, m.expected_count,
-m.closed, m.pause_reason, m.created_at, m.started_at, m.finished_at, m.last_dispatched_at, m.stream_gone, ` + countsSQL + `
+var viewSQL = `SELECT ` + rows.PromotionColumns + `, ` + countsSQL + `
 FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 `
 
 // viewScanner reads one row of viewSQL after the other to the same places.
@@ -44,7 +42,7 @@ func viewScanner() func(*sql.Rows) (store.PromotionView, error) {
 func (t *tx) view(id reward.PromotionID) (store.PromotionView, error) {
 	v, found, err := one(t.ctx, t, viewScanner(), viewSQL+`WHERE m.id = ?`, int64(id))
 	if err == nil && !found {
-		err = noPromotion(id)
+		err = store.NoPromotion(id)
 	}
 	return v, err
 }
@@ -184,7 +182,7 @@ func (s *Store) PromotionGet(ctx context.Context, id reward.PromotionID) (store.
 	case err != nil:
 		return store.PromotionView{}, fmt.Errorf("read a promotion: %w", err)
 	case !found:
-		return store.PromotionView{}, noPromotion(id)
+		return store.PromotionView{}, store.NoPromotion(id)
 	}
 	return v, nil
 }
@@ -423,18 +421,6 @@ func (t *tx) blockers(p *reward.Promotion, settleAfter time.Duration, now time.T
 	_, b.Uploads, err = one(t.ctx, t, scanInt, `SELECT 1 FROM uploads
 WHERE promotion_id = ? AND finished_at IS NULL AND leased_until > ? LIMIT 1`, int64(p.ID), micros(now))
 	return b, err
-}
-
-// PromotionStreamGone marks the stream of a final promotion as destroyed.
-func (s *Store) PromotionStreamGone(ctx context.Context, id reward.PromotionID, lastDispatchedAt time.Time) (bool, error) {
-	var marked bool
-	err := s.write(ctx, "mark a stream as gone", func(tx *tx) (err error) {
-		marked, err = tx.exec(`UPDATE promotions SET stream_gone = 1
-WHERE id = ? AND status IN ('COMPLETED', 'CANCELLED') AND last_dispatched_at IS ? AND stream_gone = 0`,
-			int64(id), maybe(lastDispatchedAt))
-		return err
-	})
-	return marked && err == nil, err
 }
 
 // PromotionDelete removes a DRAFT and everything under it.

@@ -7,6 +7,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // PayoutSave inserts a batch with everything that becomes true with it.
@@ -47,7 +48,12 @@ ON CONFLICT (topic, part) DO UPDATE SET next = max(next, excluded.next)`, o.Topi
 				return err
 			}
 		}
-		return tx.addDeadLetters(p.DeadLetters)
+		for _, l := range rows.AddDeadLetters(p.DeadLetters) {
+			if _, err := tx.exec(l.SQL, bind(l.Args)...); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if hasCode(err, badType, badCheck) {
 		e := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the database cannot hold a payout of the batch")

@@ -21,8 +21,8 @@ import (
 	sqlitedriver "modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 var _ store.Store = (*Store)(nil)
@@ -36,6 +36,7 @@ const readers = 5
 
 // Store is the driver. All methods are safe for concurrent use.
 type Store struct {
+	rows.Tables
 	writer *sql.DB // one connection
 	reader *sql.DB
 	active activeList
@@ -55,6 +56,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	reader.SetMaxOpenConns(readers)
 	reader.SetMaxIdleConns(readers)
 	s := &Store{writer: writer, reader: reader}
+	s.Tables = newTables(s)
 	// The writer first: it makes the file and turns it to WAL.
 	if err := errors.Join(writer.PingContext(ctx), s.Ping(ctx)); err != nil {
 		s.Close()
@@ -187,6 +189,11 @@ func scanInt(rows *sql.Rows) (n int64, err error) {
 	return n, err
 }
 
+func scanText(rows *sql.Rows) (text string, err error) {
+	err = rows.Scan(&text)
+	return text, err
+}
+
 // micros is a time as the database keeps it.
 func micros(t time.Time) int64 { return t.UnixMicro() }
 
@@ -231,7 +238,3 @@ const (
 	uniqueRow  = sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY
 	uniqueKey  = sqlite3.SQLITE_CONSTRAINT_UNIQUE
 )
-
-func noPromotion(id reward.PromotionID) error {
-	return reward.NewError(reward.KindNotFound, reward.CodeNotFound, "there is no promotion %d", id)
-}

@@ -47,14 +47,11 @@ func TestPlans(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, filepath.Join(t.TempDir(), "largesse.db"))
 	listed := func(state reward.State, code string) string { return listSQL(&state, code) }
-	audit := func(p store.AuditListParams) string {
-		query, _ := auditSQL(p)
-		return query
-	}
-	for name, test := range map[string]struct {
+	type check struct {
 		query string
 		want  []string // the steps, in order, that read a table
-	}{
+	}
+	checks := map[string]check{
 		"undecided": {undecidedSQL, []string{"SEARCH payouts USING INDEX payouts_open (promotion_id=? AND state=?)"}},
 		"dispatch":  {dueTargets, []string{"SEARCH payouts USING COVERING INDEX payouts_open (promotion_id=? AND state=? AND due_at<?)"}},
 		"dispatch, bounded": {pickDue, []string{
@@ -78,10 +75,7 @@ func TestPlans(t *testing.T) {
 		"due": {dueSQL, []string{
 			"SEARCH m USING INDEX promotions_due (starts_at<?)", "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)",
 		}},
-		"take webhooks": {takeWebhooks, []string{"SCAN webhooks USING INDEX webhooks_open"}}, // only those that are not done
-		"dead letters":  {openLettersSQL, []string{"SEARCH dead_letters USING INDEX dead_letters_open (id<?)"}},
-		"holding":       {holdingSQL, []string{"SEARCH coupons USING INDEX coupons_slot (template_id=? AND user_id=? AND slot>?)"}},
-		"expire":        {expireCoupons, []string{"SEARCH coupons USING COVERING INDEX coupons_expiry (expires_at>? AND expires_at<?)"}},
+		"holding": {holdingSQL, []string{"SEARCH coupons USING INDEX coupons_slot (template_id=? AND user_id=? AND slot>?)"}},
 		"coupons of a template": {couponsOfTemplate, []string{
 			"SEARCH c USING INDEX coupons_ticket (template_id=? AND ticket>? AND ticket<?)",
 			"SEARCH coupons USING COVERING INDEX coupons_ticket (template_id=? AND ticket>?)", "SEARCH (subquery-1)",
@@ -95,23 +89,65 @@ func TestPlans(t *testing.T) {
 			"SEARCH m USING INTEGER PRIMARY KEY (rowid=?)", "SCAN json_each VIRTUAL TABLE INDEX 1:",
 			"SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)",
 		}},
-		"forget keys": {forgetKeys, []string{
-			"SEARCH idempotency_keys USING INTEGER PRIMARY KEY (rowid=?)",
-			"SEARCH idempotency_keys USING INDEX idempotency_keys_first (first_at<?)",
-		}},
-		"audit":              {audit(store.AuditListParams{}), []string{"SEARCH audit USING INTEGER PRIMARY KEY (rowid<?)"}},
-		"audit of a subject": {audit(store.AuditListParams{Subject: "/a"}), []string{"SEARCH audit USING INDEX audit_subject (subject=? AND rowid<?)"}},
-		"audit below":        {audit(store.AuditListParams{Subject: "/a/"}), []string{"SEARCH audit USING INDEX audit_subject (subject>? AND subject<?)"}},
-		"audit of an actor":  {audit(store.AuditListParams{Actor: "a"}), []string{"SEARCH audit USING INDEX audit_actor (actor=? AND rowid<?)"}},
-		"audit of an action": {audit(store.AuditListParams{Action: "a"}), []string{"SEARCH audit USING INDEX audit_action (action=? AND rowid<?)"}},
-		"holders":            {holdersSQL, []string{"SEARCH coupons USING INDEX coupons_slot (template_id=?)"}},
+		"holders": {holdersSQL, []string{"SEARCH coupons USING INDEX coupons_slot (template_id=?)"}},
+	}
+	shared := dialect.Statements()
+	for name, want := range map[string][]string{
+		"find an API key":    {"SEARCH api_keys USING INDEX api_keys_hash (hash=?)"},
+		"list API keys":      {"SEARCH api_keys USING INTEGER PRIMARY KEY (rowid<?)"},
+		"use an API key":     {"SEARCH api_keys USING INTEGER PRIMARY KEY (rowid=?)"},
+		"audit":              {"SEARCH audit USING INTEGER PRIMARY KEY (rowid<?)"},
+		"audit of a subject": {"SEARCH audit USING INDEX audit_subject (subject=? AND rowid<?)"},
+		"audit below": {
+			"SEARCH audit USING COVERING INDEX audit_subject (subject>? AND subject<?)", "SCAN below", "SCAN page",
+			"SEARCH audit USING INTEGER PRIMARY KEY (rowid=?)",
+		},
+		"audit below by an actor": {
+			"SEARCH audit USING INDEX audit_actor (actor=? AND rowid<?)", "SCAN below", "SCAN page",
+			"SEARCH audit USING INTEGER PRIMARY KEY (rowid=?)",
+		},
+		"audit of an actor":  {"SEARCH audit USING INDEX audit_actor (actor=? AND rowid<?)"},
+		"audit of an action": {"SEARCH audit USING INDEX audit_action (action=? AND rowid<?)"},
+		"end a line":         {"SEARCH audit USING INTEGER PRIMARY KEY (rowid=?)"},
+		"claim a key":        nil, // an INSERT reads nothing
+		"read a key":         {"SEARCH idempotency_keys USING INDEX sqlite_autoindex_idempotency_keys_1 (key=?)"},
+		"forget keys": {
+			"SEARCH idempotency_keys USING COVERING INDEX sqlite_autoindex_idempotency_keys_1 (key=?)",
+			"SEARCH idempotency_keys USING INDEX idempotency_keys_first (first_at<?)", "SCAN old",
+		},
+		"finish a key":  {"SEARCH idempotency_keys USING INDEX sqlite_autoindex_idempotency_keys_1 (key=?)"},
+		"drop a key":    {"SEARCH idempotency_keys USING INDEX sqlite_autoindex_idempotency_keys_1 (key=?)"},
+		"release a key": {"SEARCH idempotency_keys USING INDEX sqlite_autoindex_idempotency_keys_1 (key=?)"},
+		"take webhooks": { // the index has only those that are not done
+			"SEARCH webhooks USING INTEGER PRIMARY KEY (rowid=?)", "SCAN webhooks USING INDEX webhooks_open", "SCAN due",
+		},
+		"dead letters":         {"SEARCH dead_letters USING INTEGER PRIMARY KEY (rowid<?)"},
+		"open dead letters":    {"SEARCH dead_letters USING INDEX dead_letters_open (id<?)"},
+		"settle a dead letter": {"SEARCH dead_letters USING INTEGER PRIMARY KEY (rowid=?)"},
+		"own a template":       {"SEARCH coupon_templates USING INTEGER PRIMARY KEY (rowid=?)"},
+		"list entrants":        {"SEARCH coupon_entrants USING PRIMARY KEY (template_id=? AND user_id>?)"},
+		"list refusals":        {"SEARCH coupon_refusals USING PRIMARY KEY (template_id=?)"},
+		"expire coupons": {
+			"SEARCH coupons USING INTEGER PRIMARY KEY (rowid=?)",
+			"SEARCH coupons USING COVERING INDEX coupons_expiry (expires_at>? AND expires_at<?)", "SCAN due",
+		},
+		"recount coupons": {
+			"SEARCH t USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH c USING INDEX coupons_version (template_id=?) LEFT-JOIN",
+		},
 	} {
+		checks[name] = check{shared[name], want}
+		delete(shared, name)
+	}
+	for name, sql := range shared {
+		t.Errorf("%s: no plan is expected of %s", name, sql)
+	}
+	for name, test := range checks {
 		plan, err := collect(t.Context(), s.reader, func(rows *sql.Rows) (string, error) {
 			var id, parent, unused int
 			var detail string
 			err := rows.Scan(&id, &parent, &unused, &detail)
 			return detail, err
-		}, `EXPLAIN QUERY PLAN `+test.query, 1, 1, 1, 1, 1)
+		}, `EXPLAIN QUERY PLAN `+test.query, 1, 1, 1, 1, 1, 1)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -291,3 +327,5 @@ func TestActiveSeesAnotherProcess(t *testing.T) {
 func BenchmarkStore(b *testing.B) { storetest.Benchmark(b, open) }
 
 func BenchmarkActive(b *testing.B) { storetest.BenchmarkActive(b, open) }
+
+func BenchmarkRequests(b *testing.B) { storetest.BenchmarkRequests(b, open) }

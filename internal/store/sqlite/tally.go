@@ -10,38 +10,27 @@ import (
 	"strings"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
-// countColumns are the columns of summaries in the order of reward.State.
-var countColumns = [reward.StateCount]string{
-	"ready", "queued", "retrying", "unknown", "succeeded", "failed", "cancelled",
-}
+// countsSQL and countsInto read the counts of summary row s; addSQL adds to
+// them.
+var (
+	countsSQL  = rows.CountsSQL
+	countsInto = rows.CountsInto
 
-// countsSQL reads the counts of summary row s; addSQL adds to them.
-var countsSQL, addSQL = func() (string, string) {
-	var cols, sets []string
-	for _, c := range countColumns {
-		cols, sets = append(cols, "s."+c), append(sets, c+" = "+c+" + ?")
-	}
-	for _, c := range countColumns {
-		cols, sets = append(cols, "s."+c+"_amount"), append(sets, c+"_amount = "+c+"_amount + ?")
-	}
-	cols, sets = append(cols, "s.attempts"), append(sets, "attempts = attempts + ?")
-	return strings.Join(cols, ", "),
-		"UPDATE summaries SET " + strings.Join(sets, ", ") + " WHERE promotion_id = ? AND summary_id = ?"
-}()
-
-// countsInto returns where to scan countsSQL to.
-func countsInto(c *reward.Counts) []any {
-	into := make([]any, 0, 2*reward.StateCount+1)
-	for i := range c.Payouts {
-		into = append(into, &c.Payouts[i])
-	}
-	for i := range c.Amounts {
-		into = append(into, (*int64)(&c.Amounts[i]))
-	}
-	return append(into, &c.Attempts)
-}
+	addSQL = func() string {
+		var sets []string
+		for _, c := range rows.CountColumns {
+			sets = append(sets, c+" = "+c+" + ?")
+		}
+		for _, c := range rows.CountColumns {
+			sets = append(sets, c+"_amount = "+c+"_amount + ?")
+		}
+		return "UPDATE summaries SET " + strings.Join(append(sets, "attempts = attempts + ?"), ", ") + " WHERE promotion_id = ? AND summary_id = ?"
+	}()
+)
 
 // summaryKey names a summary row.
 type summaryKey struct {
@@ -132,29 +121,6 @@ func (t *tx) writeMoves() error {
 // errTooMuch says that a promotion's amounts outgrow 63 bits.
 var errTooMuch = reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the amounts of a promotion outgrow 63 bits")
 
-// SummaryList returns the summaries of a promotion with an id above 0.
-func (s *Store) SummaryList(ctx context.Context, id reward.PromotionID, limit int) ([]reward.Summary, error) {
-	list, err := collect(ctx, s.reader, func(rows *sql.Rows) (reward.Summary, error) {
-		sum := reward.Summary{PromotionID: id}
-		err := rows.Scan(append([]any{&sum.ID}, countsInto(&sum.Counts)...)...)
-		return sum, err
-	}, `SELECT s.summary_id, `+countsSQL+` FROM summaries s
-WHERE s.promotion_id = ? AND s.summary_id > 0 ORDER BY s.summary_id LIMIT ?`, int64(id), limit)
-	if err != nil {
-		return nil, fmt.Errorf("list summaries: %w", err)
-	}
-	return list, nil
-}
-
-// SummaryRecount counts the rows of a promotion.
-func (s *Store) SummaryRecount(ctx context.Context, id reward.PromotionID) (reward.Counts, error) {
-	rows, err := recount(ctx, s.reader, id)
-	if err != nil {
-		return reward.Counts{}, fmt.Errorf("recount a promotion: %w", err)
-	}
-	return rows[0], nil
-}
-
 // recount adds up the rows of a promotion: all of them under 0, and those of
 // each summary.
 func recount(ctx context.Context, q querier, id reward.PromotionID) (map[reward.SummaryID]reward.Counts, error) {
@@ -202,7 +168,7 @@ func compare(ctx context.Context, q querier, id reward.PromotionID) (comparison,
 		return c, err
 	}
 	if _, ok := c.kept[0]; !ok {
-		return c, noPromotion(id)
+		return c, store.NoPromotion(id)
 	}
 	c.rows, err = recount(ctx, q, id)
 	return c, err

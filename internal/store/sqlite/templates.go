@@ -4,18 +4,15 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
-const templateSQL = `SELECT t.id, t.name, t.total_quantity, t.per_user_limit, t.opens_at, t.closes_at, t.valid_for, t.mode, t.reissue,
-t.when_redis_away, t.draw_state, t.draw_from, t.draw_seed, t.draw_list, t.created_at, t.generation, t.settled, t.version, t.live,
-t.issued_total, t.path, t.epoch, t.owner, t.fence, t.ends_generation, t.ends,
-t.moved_generation, t.moved_settled, t.moved_until FROM coupon_templates t `
+const templateSQL = `SELECT ` + rows.TemplateColumns + ` FROM coupon_templates t `
 
 func scanTemplate(rows *sql.Rows) (t reward.CouponTemplate, err error) {
 	var opens, closes, from sql.NullInt64
@@ -82,30 +79,6 @@ func (s *Store) changeTemplate(ctx context.Context, what string, id reward.Templ
 	return t, changed, nil
 }
 
-// TemplateCreate inserts a template.
-func (s *Store) TemplateCreate(ctx context.Context, t reward.CouponTemplate) (reward.CouponTemplate, error) {
-	made, err := rules.NewTemplate(t)
-	if err != nil {
-		return reward.CouponTemplate{}, err
-	}
-	err = s.write(ctx, "create a coupon template", func(tx *tx) error {
-		inserted, err := tx.exec(`INSERT INTO coupon_templates (id, name, total_quantity, per_user_limit, opens_at, closes_at, valid_for,
-  mode, reissue, when_redis_away, draw_state, draw_from, draw_seed, created_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
-			int64(made.ID), made.Name, made.TotalQuantity, made.PerUserLimit, maybe(made.OpensAt), maybe(made.ClosesAt),
-			int64(made.ValidFor/time.Second), string(made.Mode), made.ReissueAfterCancel, string(made.WhenRedisAway),
-			string(made.Draw.State), maybe(made.Draw.From), made.Draw.Seed, micros(made.CreatedAt))
-		if err == nil && !inserted {
-			err = reward.NewError(reward.KindConflict, reward.CodeExists, "coupon template %d exists", t.ID)
-		}
-		return err
-	})
-	if err != nil {
-		return reward.CouponTemplate{}, err
-	}
-	return made, nil
-}
-
 // TemplateGet returns a template.
 func (s *Store) TemplateGet(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error) {
 	t, err := templateOf(ctx, s.reader, id)
@@ -168,33 +141,6 @@ func (s *Store) TemplateTouch(ctx context.Context, id reward.TemplateID) (reward
 		return true, nil
 	})
 	return t, err
-}
-
-// TemplateOwn makes owner the issuer of templates.
-func (s *Store) TemplateOwn(ctx context.Context, ids []reward.TemplateID, owner string) (map[reward.TemplateID]int64, error) {
-	if err := store.CheckText("owner", owner); err != nil {
-		return nil, err
-	}
-	sorted := slices.Clone(ids)
-	slices.Sort(sorted)
-	epochs := make(map[reward.TemplateID]int64, len(ids))
-	err := s.write(ctx, "own coupon templates", func(tx *tx) error {
-		for _, id := range slices.Compact(sorted) {
-			epoch, found, err := one(tx.ctx, tx, scanInt,
-				`UPDATE coupon_templates SET epoch = epoch + 1, owner = ? WHERE id = ? RETURNING epoch`, owner, int64(id))
-			if err != nil {
-				return err
-			}
-			if found {
-				epochs[id] = epoch
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return epochs, nil
 }
 
 // TemplateRaise raises the generation.

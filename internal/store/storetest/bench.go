@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strconv"
 	"sync/atomic"
@@ -122,4 +123,32 @@ func BenchmarkActive(b *testing.B, open Open) {
 			})
 		})
 	}
+}
+
+// BenchmarkRequests measures the writes that requests and leases wait for: an
+// idempotency key that is claimed and finished, and a lease that is renewed
+// while the holders of its like are listed.
+func BenchmarkRequests(b *testing.B, open Open) {
+	s := &bundle{reporter: b, Store: open(b), ctx: b.Context()}
+	b.Run("Idempotency", func(b *testing.B) {
+		b.ReportAllocs()
+		fingerprint, now := make([]byte, 32), epoch
+		for b.Loop() {
+			now = now.Add(time.Millisecond)
+			key := make([]byte, 32)
+			binary.BigEndian.PutUint64(key, uint64(now.UnixNano()))
+			p := store.IdempotencyBeginParams{Key: key, Fingerprint: fingerprint, ID: 1, Lease: time.Second, Kept: time.Minute, Now: now}
+			r, err := s.IdempotencyBegin(s.ctx, p)
+			s.must(err)
+			_, err = s.IdempotencyFinish(s.ctx, key, r.BegunAt, fingerprint)
+			s.must(err)
+		}
+	})
+	b.Run("Lease", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_, err := s.LeaseTake(s.ctx, store.LeaseTakeParams{Name: "x-1", Owner: "x", TTL: time.Hour, Among: "x-"})
+			s.must(err)
+		}
+	})
 }

@@ -1,0 +1,215 @@
+package books
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/largesse/largesse/internal/money"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// Charges is a provider's list of charges.
+type Charges interface {
+	// Charges returns a page of a promotion's charges. cursor is "" for the
+	// first page and then the NextCursor of the previous page. The order of the
+	// list must not change, and a new charge must appear at its end within
+	// 10 s (confirmAfter). The error is money.ErrNoCharges if the provider has no
+	// list. After any other error the page can be read again.
+	Charges(ctx context.Context, p reward.PromotionID, cursor string) (money.ChargesPage, error)
+}
+
+// worth is a number of payouts and their total amount.
+type worth struct {
+	count  int64
+	amount reward.Amount
+}
+
+func (t worth) plus(o worth) worth {
+	t.count += o.count
+	if t.amount += o.amount; t.amount < 0 { // an external list may contain any amount
+		t.amount = math.MaxInt64
+	}
+	return t
+}
+
+// covers reports whether neither the count nor the amount of o exceeds that of
+// t.
+func (t worth) covers(o worth) bool { return t.count >= o.count && t.amount >= o.amount }
+
+// in returns the worth of the payouts in some states.
+func in(c *reward.Counts, states ...reward.State) worth {
+	var t worth
+	for _, s := range states {
+		t = t.plus(worth{c.Payouts[s], c.Amounts[s]})
+	}
+	return t
+}
+
+// chargeBook is the worth of a promotion's charges, as far as the list was
+// read. It stores the position, so that the next read continues there. It reads
+// the last page again, because the page may have grown.
+type chargeBook struct {
+	cursor string // of the last page
+	before worth  // of the pages before it
+	last   worth  // of the last page
+}
+
+// total returns the worth of all charges that were read.
+func (b *chargeBook) total() worth { return b.before.plus(b.last) }
+
+// read reads on until the end of the list, until enough returns true, or until
+// it has read the given number of pages (0 means no limit). If the provider
+// refuses the stored position, read drops it, and the next read starts over.
+func (b *chargeBook) read(ctx context.Context, c Charges, id reward.PromotionID, pages int, enough func(worth) bool) error {
+	for n := 1; ; n++ {
+		page, err := c.Charges(ctx, id, b.cursor)
+		if err != nil {
+			var refused *money.ChargesError
+			if b.cursor != "" && errors.As(err, &refused) && refused.Answer.Class == reward.AnswerRefused {
+				*b = chargeBook{}
+			}
+			return err
+		}
+		b.last = worth{}
+		for _, charge := range page.Charges {
+			b.last = b.last.plus(worth{1, charge.Amount})
+		}
+		if page.NextCursor == "" || n == pages || enough(b.total()) {
+			return nil
+		}
+		b.before, b.last, b.cursor = b.total(), worth{}, page.NextCursor
+	}
+}
+
+// Drift is a difference between two sides of the books.
+type Drift struct {
+	PromotionID reward.PromotionID `json:"promotionId,string"`
+	// What differs: "counts.<state>", "amounts.<state>" or "attempts" (Kept
+	// against Store, the rows), "stream" (Redis against Store, the QUEUED
+	// rows), "charges.above", "charges.below", "charges.amount.above" or
+	// "charges.amount.below" (Provider against Store, the limit by the rows).
+	What     string `json:"what"`
+	Store    *int64 `json:"store"`
+	Redis    *int64 `json:"redis"`
+	Kept     *int64 `json:"kept,omitempty"`
+	Provider *int64 `json:"provider,omitempty"`
+	Detail   string `json:"detail"` // the numbers in a sentence
+	Repaired bool   `json:"repaired"`
+}
+
+// Values of Drift.What for the provider and for the stream.
+const (
+	driftAbove       = "charges.above"
+	driftBelow       = "charges.below"
+	driftAmountAbove = "charges.amount.above"
+	driftAmountBelow = "charges.amount.below"
+	driftStream      = "stream"
+)
+
+// ofCharges reports whether the drift concerns the provider's charges.
+func (d Drift) ofCharges() bool { return strings.HasPrefix(d.What, "charges.") }
+
+// size returns the absolute difference.
+func (d Drift) size() int64 {
+	for _, other := range []*int64{d.Redis, d.Kept, d.Provider} {
+		if other != nil {
+			if *other > *d.Store {
+				return *other - *d.Store
+			}
+			return *d.Store - *other
+		}
+	}
+	return 0
+}
+
+// find returns the drift with the given What.
+func find(drifts []Drift, what string) (Drift, bool) {
+	for _, d := range drifts {
+		if d.What == what {
+			return d, true
+		}
+	}
+	return Drift{}, false
+}
+
+// confirmed returns the drifts of now that were found before too. While payouts
+// are charged, the list may always lag by less than confirmAfter, so a missing
+// charge counts only if its payout was SUCCEEDED at the previous check.
+func confirmed(before, now []Drift) []Drift {
+	var again []Drift
+	for _, d := range now {
+		old, ok := find(before, d.What)
+		if !ok || (d.What == driftBelow || d.What == driftAmountBelow) && *d.Provider >= *old.Store {
+			continue
+		}
+		again = append(again, d)
+	}
+	return again
+}
+
+// grew reports whether now has a drift that before lacks, or a larger one.
+func grew(before, now []Drift) bool {
+	for _, d := range now {
+		if old, ok := find(before, d.What); !ok || d.size() > old.size() {
+			return true
+		}
+	}
+	return false
+}
+
+// compareCounts compares the stored counts with those of the rows.
+func compareCounts(id reward.PromotionID, kept, rows *reward.Counts) []Drift {
+	var drifts []Drift
+	compare := func(what, detail string, kept, rows int64) {
+		if kept != rows {
+			drifts = append(drifts, Drift{
+				PromotionID: id, What: what, Store: &rows, Kept: &kept, Detail: fmt.Sprintf(detail, kept, rows),
+			})
+		}
+	}
+	for s := range reward.StateCount {
+		compare("counts."+s.JSONName(), "the stored count of "+s.String()+" is %d, but there are %d rows", kept.Payouts[s], rows.Payouts[s])
+		compare("amounts."+s.JSONName(), "the stored amount of "+s.String()+" is %d, but the rows add up to %d", int64(kept.Amounts[s]), int64(rows.Amounts[s]))
+	}
+	compare("attempts", "the stored count of attempts is %d, but the rows add up to %d", kept.Attempts, rows.Attempts)
+	return drifts
+}
+
+// compareCharges compares the counts of the rows with the provider's charges:
+// first was read before the counts, then after them. Charges only grow, so
+// always
+//
+//	first ≤ SUCCEEDED + every payout that may have been charged
+//	SUCCEEDED ≤ then
+//
+// A READY payout may have been charged too, if it was returned.
+func compareCharges(id reward.PromotionID, first worth, rows *reward.Counts, then worth) []Drift {
+	var drifts []Drift
+	add := func(what, detail string, rows, provider int64) {
+		drifts = append(drifts, Drift{
+			PromotionID: id, What: what, Store: &rows, Provider: &provider, Detail: fmt.Sprintf(detail, provider, rows),
+		})
+	}
+	limit, paid := mayBeCharged(rows), in(rows, reward.Succeeded)
+	if first.count > limit.count {
+		add(driftAbove, "the provider has charged %d payouts, but the rows explain at most %d", limit.count, first.count)
+	}
+	if first.amount > limit.amount {
+		add(driftAmountAbove, "the provider has charged %d in total, but the rows explain at most %d", int64(limit.amount), int64(first.amount))
+	}
+	if then.count < paid.count {
+		add(driftBelow, "the provider has charged %d payouts, but %d rows are SUCCEEDED", paid.count, then.count)
+	}
+	if then.amount < paid.amount {
+		add(driftAmountBelow, "the provider has charged %d in total, but the SUCCEEDED rows add up to %d", int64(paid.amount), int64(then.amount))
+	}
+	return drifts
+}
+
+// mayBeCharged returns the worth of the payouts that may have been charged.
+func mayBeCharged(rows *reward.Counts) worth {
+	return in(rows, reward.Succeeded, reward.Queued, reward.Retrying, reward.Unknown, reward.Ready)
+}

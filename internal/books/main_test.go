@@ -1,0 +1,20 @@
+package books
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/goleak"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const promotion reward.PromotionID = 42
+
+func onFakeTime(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, test)
+}

@@ -1,0 +1,299 @@
+package books
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// ReconcileCommand describes a reconciliation to run.
+type ReconcileCommand struct {
+	PromotionID *reward.PromotionID // nil means all active promotions
+	// Repair recomputes the stored counts from the rows and acknowledges stream
+	// entries whose dispatch is settled. Nothing else can be repaired
+	// automatically.
+	Repair bool
+}
+
+// Reconciliation is the report of a reconciliation.
+type Reconciliation struct {
+	ID      int64   `json:"id,string"`
+	Checked int     `json:"checked"` // promotions
+	Drifts  []Drift `json:"drifts"`
+	// Skipped names what could not be compared, and why.
+	Skipped []string  `json:"skipped,omitempty"`
+	At      time.Time `json:"at"`
+}
+
+// doubt holds the differences that count only if a second check finds them.
+type doubt struct {
+	id      reward.PromotionID
+	charges []Drift
+	surplus map[string]bool // by entry id; true if the entry may be acknowledged
+}
+
+// Run compares, for one promotion or all active ones, the stored counts with
+// the rows, the stream with the QUEUED rows, and the provider's charges with
+// the rows. It checks differences that may be transient again after 10 s, and
+// returns only then if there are any. It pauses a running promotion whose
+// charges do not match the rows. It stores the report; see Get.
+func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliation, error) {
+	var ids []reward.PromotionID
+	if cmd.PromotionID != nil {
+		ids = append(ids, *cmd.PromotionID)
+	} else {
+		active, err := r.cfg.Store.PromotionActive(ctx)
+		if err != nil {
+			return Reconciliation{}, err
+		}
+		for _, v := range active {
+			ids = append(ids, v.ID)
+		}
+	}
+	report := Reconciliation{ID: r.ids.Next(), Checked: len(ids), Drifts: []Drift{}}
+	var doubts []doubt
+	for _, id := range ids {
+		d, err := r.inspect(ctx, id, cmd.Repair, &report)
+		if err != nil {
+			return Reconciliation{}, fmt.Errorf("promotion %s: %w", id, err)
+		}
+		if len(d.charges) > 0 || len(d.surplus) > 0 {
+			doubts = append(doubts, d)
+		}
+	}
+	if len(doubts) > 0 && !service.Sleep(ctx, confirmAfter) {
+		return Reconciliation{}, context.Cause(ctx)
+	}
+	for _, d := range doubts {
+		if err := r.confirm(ctx, d, cmd.Repair, &report); err != nil {
+			return Reconciliation{}, fmt.Errorf("promotion %s: %w", d.id, err)
+		}
+	}
+	report.At = time.Now().UTC()
+	return report, r.save(ctx, report)
+}
+
+// inspect compares once. It adds certain differences to the report and returns
+// the others.
+func (r *Reconciler) inspect(ctx context.Context, id reward.PromotionID, repair bool, report *Reconciliation) (doubt, error) {
+	kept, rows, err := r.cfg.Store.SummaryCompare(ctx, id, repair)
+	if err != nil {
+		return doubt{}, fmt.Errorf("compare the counts with the rows: %w", err)
+	}
+	for _, d := range compareCounts(id, &kept, &rows) {
+		d.Repaired = repair
+		report.Drifts = append(report.Drifts, d)
+	}
+	d := doubt{id: id}
+	if _, d.charges, err = r.compareFromStart(ctx, id, report); err != nil {
+		return d, err
+	}
+	v, err := r.view(ctx, id)
+	if err != nil || r.cfg.Queue == nil {
+		return d, err
+	}
+	if d.surplus, err = r.inspectStream(ctx, queue.StreamOf(v.Promotion), report); err != nil {
+		report.skip(id, fmt.Errorf("the stream cannot be compared: %w", err))
+	}
+	return d, nil
+}
+
+// skip adds to Skipped.
+func (rec *Reconciliation) skip(id reward.PromotionID, err error) {
+	rec.Skipped = append(rec.Skipped, fmt.Sprintf("promotion %s: %v", id, err))
+}
+
+// compareFromStart compares from the start of the provider's list. If the list
+// cannot be read, it says so in the report.
+func (r *Reconciler) compareFromStart(ctx context.Context, id reward.PromotionID, report *Reconciliation) (store.PromotionView, []Drift, error) {
+	v, drifts, err := r.compare(ctx, id, &chargeBook{})
+	var failed listError
+	if errors.As(err, &failed) && ctx.Err() == nil {
+		report.skip(id, failed.err)
+		return v, nil, nil
+	}
+	return v, drifts, err
+}
+
+// inspectStream reads the stream first and then the rows. Every row that is
+// QUEUED for longer than the dispatch horizon must have had its entry in the
+// stream by then. If there are more such rows than entries, entries are lost,
+// and inspectStream reports that. It returns surplus entries, which may be
+// about to leave the stream.
+func (r *Reconciler) inspectStream(ctx context.Context, s queue.Stream, report *Reconciliation) (surplus map[string]bool, err error) {
+	before := time.Now().Add(-r.cfg.DispatchHorizon)
+	info, err := r.cfg.Queue.Info(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	v, err := r.view(ctx, s.PromotionID)
+	if err != nil {
+		return nil, err
+	}
+	queued := v.Counts.Payouts[reward.Queued]
+	switch {
+	case info.Len > queued:
+		return r.surplus(ctx, s)
+	case info.Len < queued:
+		old, err := r.queuedBefore(ctx, s.PromotionID, before)
+		if lost := old - info.Len; err == nil && lost > 0 {
+			report.Drifts = append(report.Drifts, Drift{
+				PromotionID: s.PromotionID, What: driftStream, Store: &queued, Redis: &info.Len,
+				Detail: fmt.Sprintf("the stream has %d entries, but %d payouts are QUEUED; at least %d of them lost their entries more than %v ago: the sweeper (role housekeeping) returns them to READY",
+					info.Len, queued, lost, r.cfg.DispatchHorizon),
+			})
+		}
+		return nil, err
+	}
+	return nil, nil
+}
+
+// queuedBefore counts the QUEUED rows that were dispatched before a time.
+func (r *Reconciler) queuedBefore(ctx context.Context, id reward.PromotionID, at time.Time) (int64, error) {
+	state, n := reward.Queued, int64(0)
+	p := store.PayoutListParams{PromotionID: id, Limit: store.BatchMax, State: &state}
+	for {
+		rows, err := r.cfg.Store.PayoutList(ctx, p)
+		if err != nil {
+			return 0, err
+		}
+		for _, row := range rows {
+			if row.DueAt.Before(at) {
+				n++
+			}
+		}
+		if len(rows) < store.BatchMax {
+			return n, nil
+		}
+		p.After = &rows[len(rows)-1].TargetID
+	}
+}
+
+// surplus returns those of a stream's oldest entries that no QUEUED row needs.
+// The value is true if the entry's dispatch is settled, so that it may be
+// acknowledged, and false if the entry is unreadable or repeats another one.
+func (r *Reconciler) surplus(ctx context.Context, s queue.Stream) (map[string]bool, error) {
+	entries, err := r.cfg.Queue.Range(ctx, s, store.BatchMax)
+	if err != nil {
+		return nil, err
+	}
+	var ids []store.PayoutID
+	for _, e := range entries {
+		if e.Readable {
+			ids = append(ids, store.PayoutID{PromotionID: s.PromotionID, TargetID: e.TargetID})
+		}
+	}
+	rows, err := r.cfg.Store.PayoutHeads(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	live := make(map[reward.Ref]bool, len(rows))
+	for _, row := range rows {
+		live[row.Ref()] = row.State == reward.Queued
+	}
+	surplus, seen := make(map[string]bool), make(map[reward.Ref]bool, len(entries))
+	for _, e := range entries {
+		ref := reward.Ref{PromotionID: s.PromotionID, TargetID: e.TargetID, Dispatch: e.Dispatch}
+		switch {
+		case !e.Readable:
+			surplus[e.ID] = false
+		case !live[ref]:
+			surplus[e.ID] = true
+		case seen[ref]:
+			surplus[e.ID] = false
+		}
+		if e.Readable {
+			seen[ref] = true
+		}
+	}
+	return surplus, nil
+}
+
+// confirm checks the differences of a doubt again.
+func (r *Reconciler) confirm(ctx context.Context, d doubt, repair bool, report *Reconciliation) error {
+	if len(d.charges) > 0 {
+		v, drifts, err := r.compareFromStart(ctx, d.id, report)
+		if err != nil {
+			return err
+		}
+		again := confirmed(d.charges, drifts)
+		report.Drifts = append(report.Drifts, again...)
+		if len(again) > 0 {
+			if err := r.handle(ctx, v, again); err != nil {
+				return err
+			}
+		}
+	}
+	if len(d.surplus) == 0 {
+		return nil
+	}
+	if err := r.confirmStream(ctx, d, repair, report); err != nil {
+		report.skip(d.id, fmt.Errorf("the stream cannot be compared: %w", err))
+	}
+	return nil
+}
+
+// confirmStream reports the entries that are still surplus.
+func (r *Reconciler) confirmStream(ctx context.Context, d doubt, repair bool, report *Reconciliation) error {
+	v, err := r.view(ctx, d.id)
+	if err != nil {
+		return err
+	}
+	info, err := r.cfg.Queue.Info(ctx, queue.StreamOf(v.Promotion))
+	if err != nil {
+		return err
+	}
+	now, err := r.surplus(ctx, queue.StreamOf(v.Promotion))
+	if err != nil {
+		return err
+	}
+	var settled []string
+	stuck := 0
+	for id, isSettled := range now {
+		if _, before := d.surplus[id]; !before {
+			continue
+		}
+		stuck++
+		if isSettled {
+			settled = append(settled, id)
+		}
+	}
+	if stuck == 0 {
+		return nil
+	}
+	queued := v.Counts.Payouts[reward.Queued]
+	drift := Drift{
+		PromotionID: d.id, What: driftStream, Store: &queued, Redis: &info.Len,
+		Detail: fmt.Sprintf("the stream has %d entries, but %d payouts are QUEUED; %d of its oldest entries are surplus, %d of them because their dispatch is settled: consumers acknowledge these when they claim them, a repair does it immediately",
+			info.Len, queued, stuck, len(settled)),
+	}
+	if repair && len(settled) > 0 {
+		if err := r.cfg.Queue.Ack(ctx, queue.StreamOf(v.Promotion), settled); err != nil {
+			return err
+		}
+		drift.Repaired = len(settled) == stuck
+	}
+	report.Drifts = append(report.Drifts, drift)
+	return nil
+}
+
+// Get returns the report of an earlier reconciliation. It fails with
+// CodeReconciliationNotFound if there is none.
+func (r *Reconciler) Get(ctx context.Context, id int64) (Reconciliation, error) {
+	stored, err := r.cfg.Store.ReconciliationGet(ctx, id)
+	if err != nil {
+		return Reconciliation{}, err
+	}
+	var report Reconciliation
+	if err := json.Unmarshal(stored.Report, &report); err != nil {
+		return Reconciliation{}, fmt.Errorf("read reconciliation %d: %w", id, err)
+	}
+	return report, nil
+}

@@ -1,0 +1,521 @@
+// Package books keeps the balance sheet of promotions. It compares the stored
+// counts with the rows, the streams with the QUEUED rows, and the rows with the
+// provider's charges. It pauses promotions whose books do not balance.
+package books
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/largesse/largesse/internal/money"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	defaultInterval = time.Minute
+	roundInterval   = time.Second // between rounds of checks
+	// roundMax limits the promotions without a suspected difference that one
+	// round checks. Thousands of idle promotions must cost next to nothing, so
+	// they are checked less often than the interval says.
+	roundMax = 1
+	// confirmAfter is the time after which a difference must be found again
+	// before it counts.
+	confirmAfter = 10 * time.Second
+	// compareShare limits the share of time spent on comparing the rows of a
+	// promotion: the interval is compareShare times the latest duration.
+	compareShare = 100
+	// rowsBackoff and chargesBackoff follow a failed read of rows and of
+	// charges.
+	rowsBackoff    = 5 * time.Second
+	chargesBackoff = 30 * time.Second
+	// noChargesBackoff follows a response that the provider has no list.
+	noChargesBackoff = time.Hour
+	// chargesPagesMax limits the pages read at once from a list that has grown.
+	chargesPagesMax = 1000
+	// leaseName is the lease of the instance that checks the books. The
+	// instance renews it three times per leaseTTL.
+	leaseName   = "reconciler"
+	leaseTTL    = 15 * time.Second
+	rowsTimeout = 2 * time.Second // of a small read or write of rows
+	reasonMax   = 4               // differences named in a pauseReason
+)
+
+// Config configures a Reconciler.
+type Config struct {
+	Store store.Store
+	// Queue holds the streams. If it is nil, streams are not compared.
+	Queue queue.Queue
+	// Charges reads the provider's list of charges.
+	Charges Charges
+	// Views returns the active promotions. Only the loop that Start runs calls
+	// it.
+	Views func() map[reward.PromotionID]*store.PromotionView
+	// Hint is called with a promotion that was paused; it may be nil.
+	Hint func(reward.PromotionID)
+	// Instance is the name of this instance.
+	Instance string
+	// Interval separates the checks of a promotion. Zero means a minute.
+	Interval time.Duration
+	// DispatchHorizon is the age at which a dispatch can no longer reach its
+	// stream.
+	DispatchHorizon time.Duration
+	Metrics         *obs.Metrics
+	Log             obs.Log
+}
+
+// Reconciler compares the stored counts with the rows, and the rows with the
+// provider's charges. Between Start and Stop, one instance at a time checks
+// every promotion that is active or has just become final. It pauses a
+// promotion whose books do not balance in two checks in a row. Run checks once,
+// on demand, and can repair. Run and Get are safe for concurrent use.
+//
+// After a resume, a promotion is not paused again for the same difference
+// unless the difference grows or another instance takes over.
+type Reconciler struct {
+	service.Base
+	cfg   Config
+	owner string
+	ids   *service.IDs
+	log   obs.Log
+
+	// Only run's goroutine uses the fields of this block.
+	watched         map[reward.PromotionID]*watched
+	listAt          time.Time // the list of charges is not read before
+	noListLogged    bool      // the log says that the provider has no list
+	listUnavailable bool      // the latest read of the list failed
+
+	mu    sync.Mutex // protects known
+	known map[reward.PromotionID]breach
+}
+
+// watched is the state of a promotion between two checks.
+type watched struct {
+	seenAt    time.Time // when it was last active
+	gone      bool      // it is no longer active
+	nextAt    time.Time // of the next check
+	compareAt time.Time // its rows are not compared before
+	book      chargeBook
+	suspects  []Drift // of the latest check; those found again count
+	broken    bool    // its books do not balance
+	unusable  bool    // the latest response was no list
+}
+
+// breach records the handled differences of a promotion.
+type breach struct {
+	reported []Drift // counted, logged and reported
+	paused   []Drift // the promotion was paused for them
+}
+
+// New returns a reconciler that checks nothing before Start or Run.
+func New(cfg Config) *Reconciler {
+	if cfg.Interval == 0 {
+		cfg.Interval = defaultInterval
+	}
+	return &Reconciler{
+		cfg: cfg, owner: cfg.Instance + "/" + rand.Text()[:8], ids: service.NewIDs(), log: cfg.Log.For(obs.Balance),
+		watched: make(map[reward.PromotionID]*watched), known: make(map[reward.PromotionID]breach),
+	}
+}
+
+// Start checks the books in the background until Stop.
+func (r *Reconciler) Start(ctx context.Context) { r.Base.Start(ctx, r.run) }
+
+// run checks the books while it holds the lease, until ctx ends.
+func (r *Reconciler) run(ctx context.Context) {
+	failed := false
+	for ctx.Err() == nil {
+		held, err := r.hold(ctx)
+		switch {
+		case err != nil && !failed && ctx.Err() == nil:
+			failed = true
+			r.log.Warn("reconciler lease unavailable", err)
+		case err == nil && failed:
+			failed = false
+			r.log.Info("reconciler lease available again")
+		}
+		r.watch(time.Now(), held)
+		if held {
+			r.lead(ctx)
+		}
+		service.Sleep(ctx, service.Jitter(leaseTTL/3, 0.2))
+	}
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), rowsTimeout)
+	defer cancel()
+	if err := r.cfg.Store.LeaseRelease(bounded, leaseName, r.owner); err != nil {
+		r.log.Warn("releasing lease failed", err, "lease", leaseName)
+	}
+}
+
+// hold takes or renews the lease and reports whether it has it.
+func (r *Reconciler) hold(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, rowsTimeout)
+	defer cancel()
+	l, err := r.cfg.Store.LeaseTake(ctx, store.LeaseTakeParams{Name: leaseName, Owner: r.owner, TTL: leaseTTL})
+	if err != nil {
+		return false, fmt.Errorf("take the lease %q: %w", leaseName, err)
+	}
+	return l.OK, nil
+}
+
+// watch updates the watched promotions. The leading instance checks a promotion
+// that is no longer active once more. The others drop it when the leader must
+// have done so.
+func (r *Reconciler) watch(now time.Time, leading bool) {
+	views := r.cfg.Views()
+	for id := range views {
+		w := r.watched[id]
+		if w == nil {
+			w = &watched{nextAt: r.spread(now)}
+			r.watched[id] = w
+		}
+		w.seenAt, w.gone = now, false
+	}
+	for id, w := range r.watched {
+		if _, active := views[id]; active {
+			continue
+		}
+		if !leading && now.Sub(w.seenAt) > 2*r.cfg.Interval+leaseTTL {
+			delete(r.watched, id)
+			continue
+		}
+		if !w.gone {
+			w.gone = true
+			if len(w.suspects) == 0 { // otherwise its second check is due soon
+				w.nextAt = now
+			}
+		}
+	}
+}
+
+// spread returns a random time for the first check, to spread the checks.
+func (r *Reconciler) spread(now time.Time) time.Time {
+	return now.Add(time.Duration(mathrand.Int64N(int64(r.cfg.Interval)))) //nolint:gosec // jitter is no secret
+}
+
+// lead checks promotions until the lease is lost or ctx ends.
+func (r *Reconciler) lead(ctx context.Context) {
+	var renewing sync.WaitGroup
+	defer renewing.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	renewing.Go(func() {
+		defer cancel()
+		r.renew(ctx)
+	})
+	now := time.Now()
+	for _, w := range r.watched { // results of an earlier lead are outdated
+		*w = watched{seenAt: w.seenAt, gone: w.gone, nextAt: r.spread(now)}
+		if w.gone {
+			w.nextAt = now
+		}
+	}
+	defer func() {
+		for id, w := range r.watched {
+			if w.broken {
+				r.cfg.Metrics.SetBalance(id, false) // the next leader sets it
+			}
+		}
+	}()
+	failures := 0
+	for {
+		r.watch(time.Now(), true)
+		failures = r.round(ctx, failures)
+		if !service.Sleep(ctx, service.Jitter(roundInterval, 0.2)) {
+			return
+		}
+	}
+}
+
+// renew renews the lease until ctx ends or another instance may hold it.
+func (r *Reconciler) renew(ctx context.Context) {
+	heldAt := time.Now()
+	for service.Sleep(ctx, leaseTTL/3) {
+		began := time.Now()
+		held, err := r.hold(ctx)
+		switch {
+		case err == nil && held:
+			heldAt = began
+		case err == nil, time.Since(heldAt) >= leaseTTL:
+			return
+		}
+	}
+}
+
+// round checks promotions that are due. It logs failures in a row at the first
+// and each time their number doubles, and returns their number.
+func (r *Reconciler) round(ctx context.Context, failures int) int {
+	var due []reward.PromotionID
+	now := time.Now()
+	for id, w := range r.watched {
+		if !now.Before(w.nextAt) {
+			due = append(due, id)
+		}
+	}
+	slices.SortFunc(due, func(a, b reward.PromotionID) int {
+		return cmp.Or(r.watched[a].nextAt.Compare(r.watched[b].nextAt), cmp.Compare(a, b))
+	})
+	checked := 0 // of those without a suspected difference
+	for _, id := range due {
+		w := r.watched[id]
+		if len(w.suspects) == 0 && !w.gone {
+			if checked == roundMax {
+				continue
+			}
+			checked++
+		}
+		err := r.check(ctx, id, w)
+		switch {
+		case ctx.Err() != nil:
+			return failures
+		case reward.HasCode(err, reward.CodeNotFound):
+			r.balanced(id, w)
+			delete(r.watched, id)
+		case err != nil:
+			w.nextAt = time.Now().Add(service.Jitter(rowsBackoff, 0.2))
+			failures++
+			if failures&(failures-1) == 0 {
+				r.log.Warn("checking balance failed", err, "promotion_id", id, "failures", failures)
+			}
+		default:
+			failures = 0
+		}
+	}
+	return failures
+}
+
+// check checks the books of a promotion. It checks a new difference again after
+// confirmAfter; a difference found twice is a breach. Before a breach counts,
+// it reads the provider's list from the start.
+func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watched) error {
+	var drifts []Drift
+	suspected := slices.ContainsFunc(w.suspects, func(d Drift) bool { return !d.ofCharges() })
+	compared := !time.Now().Before(w.compareAt) || !w.broken && suspected
+	if compared {
+		began := time.Now()
+		kept, rows, err := r.cfg.Store.SummaryCompare(ctx, id, false)
+		if err != nil {
+			return fmt.Errorf("compare the counts with the rows: %w", err)
+		}
+		w.compareAt = time.Now().Add(compareShare * time.Since(began))
+		drifts = compareCounts(id, &kept, &rows)
+	}
+	view, charged, listed, err := r.list(ctx, id, w)
+	if err != nil {
+		return err
+	}
+	if !w.broken && len(confirmed(w.suspects, charged)) > 0 {
+		w.book = chargeBook{}
+		if view, charged, listed, err = r.list(ctx, id, w); err != nil {
+			return err
+		}
+	}
+	drifts = append(drifts, charged...)
+	again := confirmed(w.suspects, drifts)
+	var open []Drift // those that could not be checked now
+	for _, d := range w.suspects {
+		if d.ofCharges() && !listed || !d.ofCharges() && !compared {
+			open = append(open, d)
+		}
+	}
+	w.suspects = append(drifts, open...)
+	switch {
+	case len(w.suspects) == 0:
+		r.balanced(id, w)
+		w.broken = false
+		if w.gone {
+			delete(r.watched, id)
+		}
+	case len(again) > 0:
+		w.broken = true
+		r.cfg.Metrics.SetBalance(id, true)
+		if err := r.handle(ctx, view, again); err != nil {
+			return err
+		}
+	}
+	w.nextAt = time.Now().Add(service.Jitter(r.cfg.Interval*9/10, 0.1))
+	switch {
+	case len(drifts) > len(again), len(open) > 0 && !w.broken:
+		w.nextAt = time.Now().Add(confirmAfter)
+	case !listed && r.listUnavailable && r.listAt.Before(w.nextAt):
+		w.nextAt = r.listAt.Add(service.Jitter(rowsBackoff/2, 0.9))
+	}
+	return nil
+}
+
+// list reads on in the provider's list and compares it with the counts. listed
+// is false if the list could not be read. After a failure, list backs off for
+// all promotions.
+func (r *Reconciler) list(ctx context.Context, id reward.PromotionID, w *watched) (view store.PromotionView, drifts []Drift, listed bool, err error) {
+	if time.Now().Before(r.listAt) {
+		view, err = r.view(ctx, id)
+		return view, nil, false, err
+	}
+	view, drifts, err = r.compare(ctx, id, &w.book)
+	var failed listError
+	switch {
+	case err == nil:
+		if r.listUnavailable || w.unusable {
+			r.log.Info("charge list available again", "promotion_id", id)
+		}
+		r.listUnavailable, w.unusable = false, false
+		return view, drifts, true, nil
+	case !errors.As(err, &failed) || ctx.Err() != nil:
+		return view, nil, false, err
+	}
+	var answered *money.ChargesError
+	switch isAnswer := errors.As(err, &answered); {
+	case errors.Is(err, money.ErrNoCharges):
+		r.listAt, r.listUnavailable = time.Now().Add(noChargesBackoff), false
+		if !r.noListLogged {
+			r.log.Info("provider has no charge list", "error", err)
+		}
+		r.noListLogged = true
+	case isAnswer && answered.Answer.Status != 0 && answered.Answer.Class != reward.AnswerThrottled:
+		if !w.unusable {
+			r.log.Warn("charge list unusable", err, "promotion_id", id)
+		}
+		w.unusable = true
+	default:
+		if !r.listUnavailable {
+			r.log.Warn("charge list unavailable", err, "promotion_id", id)
+		}
+		r.listUnavailable = true
+		r.listAt = time.Now().Add(chargesBackoff)
+		if isAnswer {
+			r.listAt = time.Now().Add(max(chargesBackoff, answered.Answer.RetryAfter))
+		}
+	}
+	view, err = r.view(ctx, id)
+	return view, nil, false, err
+}
+
+// view reads a promotion.
+func (r *Reconciler) view(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
+	ctx, cancel := context.WithTimeout(ctx, rowsTimeout)
+	defer cancel()
+	return r.cfg.Store.PromotionGet(ctx, id)
+}
+
+// listError is a failed read of the provider's list.
+type listError struct{ err error }
+
+func (e listError) Error() string { return e.err.Error() }
+func (e listError) Unwrap() error { return e.err }
+
+// compare reads the list, the counts, and then the list again until it covers
+// the counts.
+func (r *Reconciler) compare(ctx context.Context, id reward.PromotionID, book *chargeBook) (store.PromotionView, []Drift, error) {
+	never := func(worth) bool { return false }
+	if err := book.read(ctx, r.cfg.Charges, id, chargesPagesMax, never); err != nil {
+		return store.PromotionView{}, nil, listError{err}
+	}
+	first := book.total()
+	v, err := r.view(ctx, id)
+	if err != nil {
+		return v, nil, err
+	}
+	paid := in(&v.Counts, reward.Succeeded)
+	if !first.covers(paid) {
+		if err := book.read(ctx, r.cfg.Charges, id, 0, func(t worth) bool { return t.covers(paid) }); err != nil {
+			return v, nil, listError{err}
+		}
+	}
+	return v, compareCharges(id, first, &v.Counts, book.total()), nil
+}
+
+// balanced records that the books of a promotion balance.
+func (r *Reconciler) balanced(id reward.PromotionID, w *watched) {
+	if w.broken {
+		r.cfg.Metrics.SetBalance(id, false)
+		r.log.Info("books balance again", "promotion_id", id)
+	}
+	r.forget(id)
+}
+
+// forget drops what was done about a promotion's differences.
+func (r *Reconciler) forget(id reward.PromotionID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.known, id)
+}
+
+// handle handles a breach: it pauses a running promotion, and counts, logs and
+// reports the breach once, and again if it grows.
+func (r *Reconciler) handle(ctx context.Context, v store.PromotionView, drifts []Drift) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.known[v.ID]
+	report := Reconciliation{ID: r.ids.Next(), Checked: 1, Drifts: drifts, At: time.Now().UTC()}
+	pause := v.Status == reward.Running && grew(known.paused, drifts)
+	if pause {
+		err := r.pause(ctx, v.ID, fmt.Sprintf("the books do not balance: %s (reconciliation %d)", sentence(drifts), report.ID))
+		if err != nil {
+			return err
+		}
+		known.paused = drifts
+	}
+	if !pause && !grew(known.reported, drifts) {
+		return nil
+	}
+	known.reported = drifts
+	r.known[v.ID] = known
+	r.cfg.Metrics.Breached()
+	r.log.Error("books do not balance", errors.New(sentence(drifts)), "promotion_id", v.ID, "status", v.Status, "paused", pause, "reconciliation", report.ID)
+	if err := r.save(ctx, report); err != nil {
+		r.log.Warn("saving report failed", err, "promotion_id", v.ID)
+	}
+	return nil
+}
+
+// sentence describes the differences in numbers.
+func sentence(drifts []Drift) string {
+	var parts []string
+	for _, d := range drifts[:min(len(drifts), reasonMax)] {
+		parts = append(parts, d.Detail)
+	}
+	if more := len(drifts) - reasonMax; more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// pause pauses a promotion.
+func (r *Reconciler) pause(ctx context.Context, id reward.PromotionID, reason string) error {
+	ctx, cancel := context.WithTimeout(ctx, rowsTimeout)
+	defer cancel()
+	_, err := r.cfg.Store.PromotionMove(ctx, store.PromotionMoveParams{
+		ID: id, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused,
+		Reason: reason, Event: store.EventBreach, Now: time.Now(),
+	})
+	if err != nil {
+		return fmt.Errorf("pause a promotion whose books do not balance: %w", err)
+	}
+	if r.cfg.Hint != nil {
+		r.cfg.Hint(id)
+	}
+	return nil
+}
+
+// save stores a report.
+func (r *Reconciler) save(ctx context.Context, report Reconciliation) error {
+	text, err := json.Marshal(report)
+	if err != nil {
+		return fmt.Errorf("encode reconciliation: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, rowsTimeout)
+	defer cancel()
+	return r.cfg.Store.ReconciliationSave(ctx, store.Reconciliation{ID: report.ID, Report: text, At: report.At})
+}

@@ -1,0 +1,825 @@
+package books
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/money"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/sqlite"
+)
+
+// chargeList is a provider's list of charges, in pages of ten.
+type chargeList struct {
+	mu      sync.Mutex // protects what follows
+	charges []money.ListedCharge
+	late    []money.ListedCharge // come to stand on the first page, whatever its place
+	err     error
+	asked   []string // cursors
+}
+
+func (l *chargeList) Charges(_ context.Context, _ reward.PromotionID, cursor string) (money.ChargesPage, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked = append(l.asked, cursor)
+	if l.err != nil {
+		return money.ChargesPage{}, l.err
+	}
+	from, _ := strconv.Atoi(cursor)
+	if from > len(l.charges) {
+		return money.ChargesPage{}, &money.ChargesError{Answer: money.Answer{Class: reward.AnswerRefused, Status: 400, Code: "BAD_CURSOR"}}
+	}
+	rest := l.charges[from:]
+	if from == 0 && len(rest) > 10 {
+		first := append(slices.Clone(rest[:10]), l.late...)
+		return money.ChargesPage{Charges: first, NextCursor: "10"}, nil
+	}
+	if len(rest) <= 10 {
+		return money.ChargesPage{Charges: rest}, nil
+	}
+	return money.ChargesPage{Charges: rest[:10], NextCursor: strconv.Itoa(from + 10)}, nil
+}
+
+// add charges targets of the promotion, a hundred each.
+func (l *chargeList) add(targets ...int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, t := range targets {
+		l.charges = append(l.charges, money.ListedCharge{PromotionID: promotion, TargetID: reward.TargetID(t), Amount: 100})
+	}
+}
+
+func (l *chargeList) change(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
+}
+
+func (l *chargeList) calls() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.asked)
+}
+
+// comparing is a store that counts its comparisons, each of which takes a
+// while, and has a lease on fake time.
+type comparing struct {
+	store.Store
+	takes time.Duration
+
+	mu    sync.Mutex // protects what follows
+	n     int
+	lease store.Lease
+	deaf  string // the owner whose releases are lost
+}
+
+func (s *comparing) LeaseTake(_ context.Context, p store.LeaseTakeParams) (store.Lease, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lease.Owner != p.Owner && time.Now().Before(s.lease.Until) {
+		return store.Lease{Owner: s.lease.Owner, Until: s.lease.Until}, nil
+	}
+	s.lease = store.Lease{OK: true, Owner: p.Owner, Until: time.Now().Add(p.TTL)}
+	return s.lease, nil
+}
+
+func (s *comparing) LeaseRelease(_ context.Context, _, owner string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lease.Owner == owner && s.deaf != owner {
+		s.lease = store.Lease{}
+	}
+	return nil
+}
+
+func (s *comparing) owner() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lease.Owner
+}
+
+func (s *comparing) SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (kept, rows reward.Counts, err error) {
+	s.mu.Lock()
+	s.n++
+	s.mu.Unlock()
+	time.Sleep(s.takes)
+	return s.Store.SummaryCompare(ctx, id, repair)
+}
+
+func (s *comparing) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.n
+}
+
+// ledger is a promotion with rows that nobody works on, the provider's list,
+// and a reconciler on fake time.
+type ledger struct {
+	t       *testing.T
+	path    string
+	rows    *comparing
+	queue   queue.Queue
+	list    *chargeList
+	views   *activeViews
+	metrics *obs.Metrics
+	log     *lockedText
+	rec     *Reconciler
+	began   time.Time
+}
+
+// activeViews reads the active promotions now and then, as the flow does.
+type activeViews struct {
+	service.Base
+	rows store.Store
+
+	mu    sync.Mutex // protects views
+	views map[reward.PromotionID]*store.PromotionView
+}
+
+func (a *activeViews) run(ctx context.Context) {
+	for {
+		list, err := a.rows.PromotionActive(ctx)
+		if err != nil {
+			return
+		}
+		views := make(map[reward.PromotionID]*store.PromotionView, len(list))
+		for i := range list {
+			views[list[i].ID] = &list[i]
+		}
+		a.mu.Lock()
+		a.views = views
+		a.mu.Unlock()
+		if !service.Sleep(ctx, viewsEvery) {
+			return
+		}
+	}
+}
+
+func (a *activeViews) get() map[reward.PromotionID]*store.PromotionView {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.views
+}
+
+// lockedText is a log to read.
+type lockedText struct {
+	mu   sync.Mutex // protects text
+	text strings.Builder
+}
+
+func (l *lockedText) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lockedText) count(what string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), what)
+}
+
+const (
+	testInterval = time.Minute
+	testHorizon  = 20 * time.Second
+	viewsEvery   = 5 * time.Second // of tests that last long
+)
+
+// newLedger makes a RUNNING promotion of n payouts of 100, all QUEUED, of which
+// the first paid are SUCCEEDED and on the provider's list.
+func newLedger(t *testing.T, n, paid int) *ledger {
+	t.Helper()
+	l := &ledger{t: t, path: filepath.Join(t.TempDir(), "rows.db"), list: &chargeList{}, metrics: obs.NewMetrics(), log: &lockedText{}, began: time.Now()}
+	rows, err := sqlite.Open(t.Context(), l.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := rows.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.rows, l.queue = &comparing{Store: rows}, queue.NewMemory()
+	if _, err := rows.PromotionCreate(t.Context(), reward.Promotion{
+		ID: promotion, Name: "test", Type: reward.Point, Status: reward.Draft, CreatedAt: time.Now(), WebhookURL: "https://example.com/hook",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	l.move(reward.Draft, reward.Running)
+	l.save(1, n)
+	for i := 1; i <= paid; i++ {
+		l.pay(i)
+	}
+	log, err := obs.NewLog(l.log, "info", "text")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.views = &activeViews{rows: rows}
+	l.views.Start(t.Context(), l.views.run)
+	l.rec = l.reconciler("one", log)
+	return l
+}
+
+func (l *ledger) reconciler(instance string, log obs.Log) *Reconciler {
+	return New(Config{
+		Store: l.rows, Queue: l.queue, Charges: l.list, Views: l.views.get, Instance: instance,
+		Interval: testInterval, DispatchHorizon: testHorizon, Metrics: l.metrics, Log: log,
+	})
+}
+
+func (l *ledger) start() { l.rec.Start(l.t.Context()) }
+
+func (l *ledger) close() {
+	l.rec.Stop()
+	l.views.Stop()
+	l.queue.Close()
+	l.rows.Close()
+}
+
+// save adds QUEUED payouts from one target to another.
+func (l *ledger) save(from, to int) {
+	l.t.Helper()
+	var rows []store.NewPayout
+	for i := from; i <= to; i++ {
+		rows = append(rows, store.NewPayout{PromotionID: promotion, TargetID: reward.TargetID(i), UserID: "u", Amount: 100})
+	}
+	if _, err := l.rows.PayoutSave(l.t.Context(), store.PayoutSaveParams{Rows: rows, MaxLen: 1000, Now: time.Now()}); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// finish ends the first dispatch of a target.
+func (l *ledger) finish(target int, kind store.OutcomeKind) {
+	l.t.Helper()
+	_, err := l.rows.PayoutFinish(l.t.Context(), store.PayoutFinishParams{Outcomes: []store.Outcome{{
+		Ref: reward.Ref{PromotionID: promotion, TargetID: reward.TargetID(target), Dispatch: 1}, Kind: kind, TransactionKey: "T", Code: "NO",
+	}}, Lease: time.Second, Now: time.Now()})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// pay has a target charged and written down.
+func (l *ledger) pay(target int) {
+	l.t.Helper()
+	l.list.add(target)
+	l.finish(target, store.OutcomePaid)
+}
+
+func (l *ledger) move(from, to reward.PromotionStatus) {
+	l.t.Helper()
+	_, err := l.rows.PromotionMove(l.t.Context(), store.PromotionMoveParams{ID: promotion, From: []reward.PromotionStatus{from}, To: to, Now: time.Now()})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *ledger) view() store.PromotionView {
+	l.t.Helper()
+	v, err := l.rows.PromotionGet(l.t.Context(), promotion)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return v
+}
+
+// shown reads a metric's line; "" = it has none.
+func (l *ledger) shown(name string) string {
+	w := httptest.NewRecorder()
+	l.metrics.Handler().ServeHTTP(w, httptest.NewRequestWithContext(l.t.Context(), "GET", "/metrics", nil))
+	for line := range strings.Lines(w.Body.String()) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+" "); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+const (
+	brokenMetric   = `largesse_balance_broken{promotion_id="42"}`
+	breachesMetric = "largesse_balance_breaches_total"
+)
+
+// within lets fake time pass until the condition holds, and fails after d.
+func (l *ledger) within(d time.Duration, what string, holds func() bool) {
+	l.t.Helper()
+	for began := time.Now(); !holds(); time.Sleep(500 * time.Millisecond) {
+		if time.Since(began) > d {
+			l.t.Fatalf("not %s within %v: %+v", what, d, l.view())
+		}
+	}
+}
+
+func (l *ledger) paused() bool { return l.view().Status == reward.Paused }
+
+// pausedWithin is how long a breach may stand before the promotion is paused: the
+// interval, the time until it is confirmed, and the ticks around them.
+const pausedWithin = testInterval + confirmAfter + 3*roundInterval
+
+// healthy fails if anything was found in so long.
+func (l *ledger) healthy(d time.Duration) {
+	l.t.Helper()
+	time.Sleep(d)
+	if v := l.view(); v.Status != reward.Running || l.shown(breachesMetric) != "0" || l.shown(brokenMetric) != "" {
+		l.t.Fatalf("%s breaches, status %s: %s", l.shown(breachesMetric), v.Status, v.PauseReason)
+	}
+}
+
+// breached checks that the promotion was paused for a breach, and returns why.
+func (l *ledger) breached() string {
+	l.t.Helper()
+	v := l.view()
+	if v.Status != reward.Paused || l.shown(breachesMetric) != "1" || l.shown(brokenMetric) != "1" {
+		l.t.Fatalf("status %s, %s breaches, broken %q: %s", v.Status, l.shown(breachesMetric), l.shown(brokenMetric), v.PauseReason)
+	}
+	if l.log.count("level=ERROR") != 1 {
+		l.t.Errorf("the log says: %s", l.log.text.String())
+	}
+	return v.PauseReason
+}
+
+func TestReconciler(t *testing.T) {
+	t.Parallel()
+
+	t.Run("BooksThatBalanceAreLeftAlone", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 60, 25)
+			defer l.close()
+			l.start()
+			l.healthy(5 * time.Minute)
+			l.list.add(26, 27, 28) // charged; the answers are under way
+			l.healthy(5 * time.Minute)
+			for i := 26; i <= 28; i++ {
+				l.finish(i, store.OutcomePaid)
+			}
+			l.finish(29, store.OutcomeRefused)
+			l.finish(30, store.OutcomeNoLookup) // UNKNOWN
+			l.list.add(30)
+			l.healthy(5 * time.Minute)
+			if n := l.list.calls(); n < 14 || n > 25 {
+				t.Errorf("the list was asked for %d pages in 15 minutes", n)
+			}
+		})
+	})
+
+	t.Run("OneChargeTooManyPauses", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 25, 25)
+			defer l.close()
+			l.start()
+			l.healthy(3 * time.Minute)
+			l.list.add(25) // twice
+			l.within(pausedWithin, "paused", l.paused)
+			why := l.breached()
+			for _, part := range []string{"charged 26 payouts", "explain at most 25", "charged 2600 in total", "at most 2500"} {
+				if !strings.Contains(why, part) {
+					t.Errorf("%q does not say %q", why, part)
+				}
+			}
+			hooks, err := l.rows.WebhookTake(t.Context(), 10, time.Now().Add(time.Minute), time.Now())
+			if err != nil || len(hooks) != 1 || hooks[0].Event != store.EventBreach {
+				t.Errorf("webhooks %+v, %v", hooks, err)
+			}
+			// The report that the reason names says the same.
+			var id int64
+			if _, err := fmt.Sscanf(why[strings.Index(why, "(reconciliation"):], "(reconciliation %d)", &id); err != nil {
+				t.Fatalf("%q: %v", why, err)
+			}
+			report, err := l.rec.Get(t.Context(), id)
+			if err != nil || len(report.Drifts) != 2 || report.Drifts[0].What != driftAbove || *report.Drifts[0].Store != 25 || *report.Drifts[0].Provider != 26 {
+				t.Errorf("%+v, %v", report, err)
+			}
+		})
+	})
+
+	t.Run("OneChargeTooFewPauses", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 25, 24)
+			defer l.close()
+			l.start()
+			l.healthy(3 * time.Minute)
+			l.finish(25, store.OutcomePaid) // and no charge
+			l.within(pausedWithin, "paused", l.paused)
+			if why := l.breached(); !strings.Contains(why, "charged 24 payouts") || !strings.Contains(why, "25 rows are SUCCEEDED") {
+				t.Errorf("%q", why)
+			}
+		})
+	})
+
+	t.Run("AnotherAmountPauses", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 25, 25)
+			defer l.close()
+			l.start()
+			l.healthy(2 * time.Minute)
+			l.list.change(func() { l.list.charges[24].Amount = 99 })
+			l.within(pausedWithin, "paused", l.paused)
+			if why := l.breached(); !strings.Contains(why, "charged 2499 in total") || !strings.Contains(why, "SUCCEEDED rows add up to 2500") {
+				t.Errorf("%q", why)
+			}
+		})
+	})
+
+	t.Run("BrokenOnceIsNoBreach", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 40, 24)
+			defer l.close()
+			l.start()
+			for i := 25; i <= 40; i++ { // the list is late each time, by less than confirmAfter
+				l.finish(i, store.OutcomePaid)
+				asked := l.list.calls()
+				l.within(testInterval+3*roundInterval, "looked at", func() bool { return l.list.calls() > asked })
+				time.Sleep(confirmAfter / 2)
+				l.list.add(i)
+				l.healthy(0)
+			}
+			l.healthy(2 * testInterval)
+		})
+	})
+
+	t.Run("AListWhoseOrderChangedIsReadAnewBeforeItCounts", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 26, 25)
+			defer l.close()
+			l.start()
+			l.healthy(2 * testInterval)
+			l.list.change(func() { l.list.late = []money.ListedCharge{{TargetID: 26, Amount: 100}} })
+			l.finish(26, store.OutcomePaid)
+			l.healthy(3 * testInterval)
+		})
+	})
+
+	t.Run("CountsThatAreNotTheRowsPauseAndARepairEndsIt", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 25, 20)
+			defer l.close()
+			l.rec.cfg.Queue = nil // nothing was ever put into a stream
+			l.start()
+			l.healthy(2 * testInterval)
+			l.sql("UPDATE summaries SET succeeded = succeeded - 3, queued = queued + 3 WHERE promotion_id = 42 AND summary_id = 0")
+			l.within(pausedWithin, "paused", l.paused)
+			if why := l.breached(); !strings.Contains(why, "stored count of SUCCEEDED is 17, but there are 20 rows") {
+				t.Errorf("%q", why)
+			}
+			id := promotion
+			report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id, Repair: true})
+			if err != nil || report.Checked != 1 || len(report.Drifts) != 2 || !report.Drifts[0].Repaired || !report.Drifts[1].Repaired {
+				t.Fatalf("%+v, %v", report, err)
+			}
+			if d, ok := find(report.Drifts, "counts.succeeded"); !ok || *d.Store != 20 || *d.Kept != 17 {
+				t.Errorf("%+v", report.Drifts)
+			}
+			recount, err := l.rows.SummaryRecount(t.Context(), promotion)
+			if kept := l.view().Counts; err != nil || kept != recount {
+				t.Errorf("kept %+v, rows %+v, %v", kept, recount, err)
+			}
+			l.within(testInterval+3*roundInterval, "balanced", func() bool { return l.shown(brokenMetric) == "" })
+			if again, err := l.rec.Run(t.Context(), ReconcileCommand{}); err != nil || len(again.Drifts) != 0 {
+				t.Errorf("%+v, %v", again, err)
+			}
+		})
+	})
+
+	t.Run("AFinalPromotionIsReportedNotPaused", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 25, 25)
+			defer l.close()
+			l.start()
+			l.healthy(2 * testInterval)
+			if done, err := l.rows.PromotionComplete(t.Context(), promotion, time.Minute, time.Now()); err != nil || !done {
+				t.Fatal(done, err)
+			}
+			l.list.add(1)
+			// Its stream goes at once: it is checked although it is not active.
+			if gone, err := l.rows.PromotionStreamGone(t.Context(), promotion, l.view().LastDispatchedAt); err != nil || !gone {
+				t.Fatal(gone, err)
+			}
+			l.within(confirmAfter+viewsEvery+5*roundInterval, "found", func() bool { return l.shown(brokenMetric) == "1" })
+			if v := l.view(); v.Status != reward.Completed || l.log.count("level=ERROR") != 1 {
+				t.Errorf("status %s, log %s", v.Status, l.log.text.String())
+			}
+			time.Sleep(10 * testInterval) // and once only
+			if l.shown(breachesMetric) != "1" || l.log.count("level=ERROR") != 1 {
+				t.Errorf("%s breaches", l.shown(breachesMetric))
+			}
+			l.list.change(func() { l.list.charges = l.list.charges[:25] })
+			l.within(2*testInterval, "balanced", func() bool { return l.shown(brokenMetric) == "" })
+			l.rec.Stop()
+			if len(l.rec.watched) != 0 {
+				t.Errorf("%d are still watched", len(l.rec.watched))
+			}
+		})
+	})
+
+	t.Run("WhoResumesIsNotStoppedAgainForTheSame", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 25, 25)
+			defer l.close()
+			l.start()
+			l.list.add(1)
+			l.within(2*pausedWithin, "paused", l.paused)
+			l.breached()
+			l.move(reward.Paused, reward.Running)
+			time.Sleep(5 * testInterval)
+			if l.paused() || l.shown(brokenMetric) != "1" {
+				t.Fatalf("%+v", l.view())
+			}
+			l.list.add(2)
+			l.within(pausedWithin, "paused again", l.paused)
+		})
+	})
+
+	t.Run("AProviderWithoutAListIsSaidOnceAndTheRowsAreStillCompared", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 25, 20)
+			defer l.close()
+			l.rec.cfg.Queue, l.list.err = nil, money.ErrNoCharges
+			l.start()
+			l.healthy(65 * time.Minute)
+			if n := l.list.calls(); n != 2 || l.log.count("does not list") != 1 {
+				t.Errorf("asked %d times in 65 minutes, said %d times", n, l.log.count("does not list"))
+			}
+			if n := l.rows.count(); n < 55 {
+				t.Errorf("compared %d times in 65 minutes", n)
+			}
+			report, err := l.rec.Run(t.Context(), ReconcileCommand{})
+			if err != nil || len(report.Drifts) != 0 || len(report.Skipped) != 1 {
+				t.Errorf("%+v, %v", report, err)
+			}
+		})
+	})
+
+	t.Run("AProviderThatIsAwayBreaksNoBound", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 25, 25)
+			defer l.close()
+			l.start()
+			l.healthy(2 * testInterval)
+			l.list.change(func() { l.list.err = &money.ChargesError{Answer: money.Answer{Class: reward.AnswerUnsent}} })
+			l.list.add(1)
+			l.healthy(10 * testInterval)
+			l.list.change(func() { l.list.err = nil })
+			l.within(pausedWithin, "paused", l.paused)
+			l.breached()
+		})
+	})
+
+	t.Run("ComparingTakesAHundredthOfTheTime", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 25, 25)
+			defer l.close()
+			l.rows.takes = 6 * time.Second
+			l.start()
+			l.healthy(32 * time.Minute)
+			if n := l.rows.count(); n < 3 || n > 4 {
+				t.Errorf("%d comparisons of 6 s in 32 minutes", n)
+			}
+			l.list.add(1) // which needs no comparison to be found
+			l.within(pausedWithin, "paused", l.paused)
+		})
+	})
+
+	t.Run("OneInstanceKeepsTheBooksAndAnotherTakesOver", func(t *testing.T) {
+		for _, dies := range []bool{false, true} {
+			t.Run(map[bool]string{false: "AfterAStop", true: "AfterADeath"}[dies], func(t *testing.T) {
+				onFakeTime(t, func(t *testing.T) {
+					l := newLedger(t, 25, 25)
+					defer l.close()
+					other := l.reconciler("two", obs.Log{})
+					l.start()
+					l.within(testInterval+3*roundInterval, "led", func() bool { return l.list.calls() > 0 })
+					other.Start(t.Context())
+					defer other.Stop()
+					before := l.list.calls()
+					time.Sleep(10 * testInterval)
+					// Three pages at first, one each time after that.
+					if n := l.list.calls() - before; n < 9 || n > 14 || l.rows.owner() != l.rec.owner {
+						t.Errorf("the list was asked for %d pages in ten minutes, by %s", n, l.rows.owner())
+					}
+					if dies {
+						l.rows.mu.Lock()
+						l.rows.deaf = l.rec.owner
+						l.rows.mu.Unlock()
+					}
+					l.rec.Stop()
+					l.list.add(1)
+					l.within(pausedWithin+2*leaseTTL, "paused", l.paused)
+					if l.rows.owner() != other.owner {
+						t.Errorf("%s has the lease", l.rows.owner())
+					}
+				})
+			})
+		}
+	})
+
+	t.Run("WhoLosesTheLeaseStops", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 25, 25)
+			defer l.close()
+			l.start()
+			l.healthy(testInterval)
+			l.rows.mu.Lock()
+			l.rows.lease = store.Lease{OK: true, Owner: "somebody else", Until: time.Now().Add(time.Hour)}
+			l.rows.mu.Unlock()
+			time.Sleep(leaseTTL)
+			before := l.list.calls()
+			l.list.add(1)
+			l.healthy(10 * testInterval)
+			if n := l.list.calls(); n != before {
+				t.Errorf("asked %d times without the lease", n-before)
+			}
+		})
+	})
+
+	t.Run("StartsAndStops", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 1, 1)
+			defer l.close()
+			for range 50 {
+				l.start()
+				time.Sleep(time.Second)
+				l.rec.Stop()
+			}
+		})
+	})
+}
+
+// sql changes the file behind the store's back.
+func (l *ledger) sql(statement string) {
+	l.t.Helper()
+	db, err := sql.Open("sqlite", "file:"+l.path+"?_pragma=busy_timeout(5000)")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(l.t.Context(), statement); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func TestReconcileOnDemand(t *testing.T) {
+	t.Parallel()
+	id := promotion
+	stream := queue.Stream{Type: reward.Point, PromotionID: promotion}
+	add := func(l *ledger, entries ...queue.NewEntry) {
+		l.t.Helper()
+		if n, err := l.queue.Add(l.t.Context(), queue.AddParams{Stream: stream, MaxLen: 1000, Deadline: time.Now().Add(time.Minute), Entries: entries}); err != nil || n != len(entries) {
+			l.t.Fatal(n, err)
+		}
+	}
+	entries := func(from, to int) []queue.NewEntry {
+		var list []queue.NewEntry
+		for i := from; i <= to; i++ {
+			list = append(list, queue.NewEntry{TargetID: reward.TargetID(i), Dispatch: 1, Message: []byte("{}")})
+		}
+		return list
+	}
+
+	t.Run("BalancedBooksHaveNoDrift", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 30, 10)
+			defer l.close()
+			add(l, entries(11, 30)...)
+			report, err := l.rec.Run(t.Context(), ReconcileCommand{Repair: true})
+			if err != nil || report.Checked != 1 || len(report.Drifts) != 0 || len(report.Skipped) != 0 || time.Since(l.began) > time.Second {
+				t.Fatalf("%+v, %v, after %v", report, err, time.Since(l.began))
+			}
+			got, err := l.rec.Get(t.Context(), report.ID)
+			if diff := cmp.Diff(report, got); err != nil || diff != "" {
+				t.Errorf("%v\n%s", err, diff)
+			}
+		})
+	})
+
+	t.Run("EntriesForSettledDispatchesAreFoundAndRepaired", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 30, 10)
+			defer l.close()
+			add(l, entries(8, 30)...)
+			for _, repair := range []bool{false, true} {
+				report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id, Repair: repair})
+				if err != nil || len(report.Drifts) != 1 {
+					t.Fatalf("%+v, %v", report, err)
+				}
+				d := report.Drifts[0]
+				if d.What != driftStream || *d.Store != 20 || *d.Redis != 23 || d.Repaired != repair || !strings.Contains(d.Detail, "3 of its oldest") {
+					t.Errorf("%+v", d)
+				}
+			}
+			if info, err := l.queue.Info(t.Context(), stream); err != nil || info.Len != 20 {
+				t.Errorf("%+v, %v", info, err)
+			}
+		})
+	})
+
+	t.Run("EntriesThatAreAboutToLeaveAreNoDrift", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 30, 10)
+			defer l.close()
+			add(l, entries(8, 30)...)
+			go func() { // as a finisher would, right after its commit
+				time.Sleep(time.Second)
+				list, err := l.queue.Range(context.WithoutCancel(t.Context()), stream, 3)
+				if err != nil || len(list) != 3 {
+					t.Error(list, err)
+					return
+				}
+				if err := l.queue.Ack(context.WithoutCancel(t.Context()), stream, []string{list[0].ID, list[1].ID, list[2].ID}); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(8 * time.Second)
+				l.pay(11) // its entry is about to leave when the others are looked at again
+			}()
+			if report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id}); err != nil || len(report.Drifts) != 0 {
+				t.Errorf("%+v, %v", report, err)
+			}
+		})
+	})
+
+	t.Run("LostEntriesAreDriftOnceNoneCanBeUnderWay", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 30, 10)
+			defer l.close()
+			add(l, entries(16, 30)...) // 11 to 15 are lost
+			if report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id}); err != nil || len(report.Drifts) != 0 {
+				t.Errorf("at once: %+v, %v", report, err)
+			}
+			time.Sleep(testHorizon + time.Second)
+			report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id, Repair: true})
+			if err != nil || len(report.Drifts) != 1 {
+				t.Fatalf("%+v, %v", report, err)
+			}
+			d := report.Drifts[0]
+			if d.What != driftStream || *d.Store != 20 || *d.Redis != 15 || d.Repaired || !strings.Contains(d.Detail, "the sweeper") {
+				t.Errorf("%+v", d)
+			}
+		})
+	})
+
+	t.Run("AChargeThatNoRowExplainsPausesHereToo", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 25, 25)
+			defer l.close()
+			l.list.add(1)
+			report, err := l.rec.Run(t.Context(), ReconcileCommand{})
+			if err != nil || len(report.Drifts) != 2 || report.Drifts[0].What != driftAbove || !l.paused() {
+				t.Errorf("%+v, %v, %+v", report, err, l.view())
+			}
+			l.move(reward.Paused, reward.Running)
+			if _, err := l.rec.Run(t.Context(), ReconcileCommand{}); err != nil || l.paused() {
+				t.Errorf("paused for the same again, %v", err)
+			}
+		})
+	})
+
+	t.Run("WhatIsNotThereIsSaid", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 1, 1)
+			defer l.close()
+			other := reward.PromotionID(43)
+			if _, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &other}); !reward.HasCode(err, reward.CodeNotFound) {
+				t.Error(err)
+			}
+			if _, err := l.rec.Get(t.Context(), 1); !reward.HasCode(err, reward.CodeReconciliationNotFound) {
+				t.Error(err)
+			}
+			l.list.err = errors.New("away")
+			report, err := l.rec.Run(t.Context(), ReconcileCommand{})
+			if err != nil || len(report.Skipped) != 1 || !strings.Contains(report.Skipped[0], "away") {
+				t.Errorf("%+v, %v", report, err)
+			}
+		})
+	})
+
+	t.Run("TheReportIsWhatTheContractSays", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 30, 10)
+			defer l.close()
+			add(l, entries(8, 30)...)
+			report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id})
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept, err := l.rows.ReconciliationGet(t.Context(), report.ID)
+			for _, part := range []string{`"id":"` + strconv.FormatInt(report.ID, 10) + `"`, `"checked":1`, `"drifts":[{`, `"promotionId":"42"`, `"what":"stream"`, `"store":20`, `"redis":23`, `"repaired":false`} {
+				if err != nil || !strings.Contains(string(kept.Report), part) {
+					t.Errorf("%s is not in %s, %v", part, kept.Report, err)
+				}
+			}
+		})
+	})
+}

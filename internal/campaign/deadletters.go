@@ -1,0 +1,385 @@
+package campaign
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// Codes of dead letters.
+const (
+	// CodeNotReplayable means that a replay could only fail in the same way.
+	CodeNotReplayable = "NOT_REPLAYABLE"
+	// CodeNotPublished means that Kafka did not accept the replayed records.
+	CodeNotPublished = "NOT_PUBLISHED"
+	// CodePartlyDone means that a call did a part of its work and can be
+	// repeated.
+	CodePartlyDone = "PARTLY_DONE"
+)
+
+// letterBatch is the number of dead letters, with their bytes, held at a time.
+const letterBatch = 100
+
+// letterRows is the part of the store that DeadLetters uses.
+type letterRows interface {
+	store.DeadLetters
+	PayoutHeads(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
+	PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int, error)
+}
+
+// DeadLettersConfig configures DeadLetters.
+type DeadLettersConfig struct {
+	Rows letterRows
+	// Publisher publishes replayed Kafka records.
+	Publisher bus.Publisher
+	// Hint is called with the promotion of a payout that is READY again.
+	Hint func(reward.PromotionID)
+	Log  obs.Log
+}
+
+// DeadLetters replays and discards messages that could not be parsed or
+// processed. Both actions need an OPEN dead letter and are final. DeadLetters
+// is safe for concurrent use.
+//
+// Replaying a Kafka record publishes its key and value to its topic again and
+// then records that. After a crash in between, the dead letter is OPEN and a
+// second replay publishes it twice. The target exists then, so the second
+// record is a duplicate and pays nothing. Replaying the stream entry of a
+// poison payout returns the payout to READY once it is FAILED.
+type DeadLetters struct {
+	cfg DeadLettersConfig
+	log obs.Log
+}
+
+// NewDeadLetters returns DeadLetters with the given configuration.
+func NewDeadLetters(cfg DeadLettersConfig) *DeadLetters {
+	return &DeadLetters{cfg: cfg, log: cfg.Log.For(obs.Engine)}
+}
+
+// List returns a page of dead letters, ordered by descending id.
+func (d *DeadLetters) List(ctx context.Context, p store.DeadLetterListParams) ([]reward.DeadLetter, error) {
+	return d.cfg.Rows.DeadLetterList(ctx, p)
+}
+
+// Get returns one dead letter.
+func (d *DeadLetters) Get(ctx context.Context, id int64) (reward.DeadLetter, error) {
+	return d.cfg.Rows.DeadLetterGet(ctx, id)
+}
+
+// Replay processes an OPEN dead letter again. It fails with CodeNotReplayable
+// if that could only fail again, and with CodeIllegalState if the dead letter
+// or its payout is in the wrong state.
+func (d *DeadLetters) Replay(ctx context.Context, id int64, by string) (reward.DeadLetter, error) {
+	l, err := d.open(ctx, id)
+	if err != nil {
+		return reward.DeadLetter{}, err
+	}
+	if isEntry(l) {
+		err = d.requeue(ctx, l)
+	} else if err = checkTopic(l); err == nil {
+		err = d.publish(ctx, []reward.DeadLetter{l})
+	}
+	if err != nil {
+		return reward.DeadLetter{}, err
+	}
+	return d.closeOne(ctx, id, reward.DeadLetterReplayed, by)
+}
+
+// Discard closes an OPEN dead letter without replaying it. Its bytes are
+// retained.
+func (d *DeadLetters) Discard(ctx context.Context, id int64, by string) (reward.DeadLetter, error) {
+	if _, err := d.open(ctx, id); err != nil {
+		return reward.DeadLetter{}, err
+	}
+	return d.closeOne(ctx, id, reward.DeadLetterDiscarded, by)
+}
+
+// LetterSelection selects OPEN dead letters: by id, by source, reason or both,
+// or all of them.
+type LetterSelection struct {
+	IDs            []int64 // at most store.BatchMax
+	Source, Reason string
+	All            bool
+}
+
+// Check returns every field that is invalid.
+func (s LetterSelection) Check() []reward.FieldError {
+	filter := s.Source != "" || s.Reason != ""
+	var ways int
+	for _, way := range []bool{len(s.IDs) > 0, filter, s.All} {
+		if way {
+			ways++
+		}
+	}
+	switch {
+	case ways == 0:
+		return []reward.FieldError{{Field: "all", Detail: "must be true if ids, source and reason are empty"}}
+	case ways > 1:
+		return []reward.FieldError{{Field: "all", Detail: "ids, a filter (source, reason) and all exclude each other; give one of them"}}
+	case len(s.IDs) > store.BatchMax:
+		return []reward.FieldError{{Field: "ids", Detail: fmt.Sprintf("must be at most %d, not %d", store.BatchMax, len(s.IDs))}}
+	}
+	return nil
+}
+
+// LettersResult is the result for a selection.
+type LettersResult struct {
+	Count int // replayed or discarded by this call
+	// Skipped counts those that do not exist, are not OPEN, or cannot be
+	// replayed.
+	Skipped int
+}
+
+// ReplayMany replays a selection, batch by batch. Those that come in meanwhile
+// are left alone, so it comes to an end. After an error a part of it is done,
+// which the error tells; repeating it goes on.
+func (d *DeadLetters) ReplayMany(ctx context.Context, s LetterSelection, by string) (LettersResult, error) {
+	return d.many(ctx, s, "replayed", func(letters []reward.DeadLetter) (int, error) { return d.replayBatch(ctx, letters, by) })
+}
+
+// DiscardMany discards a selection, like ReplayMany.
+func (d *DeadLetters) DiscardMany(ctx context.Context, s LetterSelection, by string) (LettersResult, error) {
+	return d.many(ctx, s, "discarded", func(letters []reward.DeadLetter) (int, error) {
+		return d.close(ctx, letters, reward.DeadLetterDiscarded, by)
+	})
+}
+
+// many passes the OPEN dead letters of a selection to do in batches. do returns
+// how many of a batch it closed.
+func (d *DeadLetters) many(ctx context.Context, s LetterSelection, done string, do func([]reward.DeadLetter) (int, error)) (LettersResult, error) {
+	if wrong := s.Check(); len(wrong) > 0 {
+		return LettersResult{}, &reward.Error{
+			Kind: reward.KindInvalid, Code: reward.CodeInvalid, Detail: wrong[0].Detail, Fields: wrong,
+		}
+	}
+	var out LettersResult
+	batch := func(letters []reward.DeadLetter, missing int) error {
+		n, err := do(letters)
+		out.Count += n
+		if err != nil {
+			return partly(err, out.Count, done)
+		}
+		out.Skipped += missing + len(letters) - n
+		return nil
+	}
+	if len(s.IDs) > 0 {
+		ids := slices.Compact(slices.Sorted(slices.Values(s.IDs)))
+		for chunk := range slices.Chunk(ids, letterBatch) {
+			letters, err := d.read(ctx, chunk)
+			if err != nil {
+				return out, partly(err, out.Count, done)
+			}
+			if err := batch(letters, len(chunk)-len(letters)); err != nil {
+				return out, err
+			}
+		}
+		return out, nil
+	}
+	p := store.DeadLetterListParams{Limit: letterBatch, Source: s.Source, Reason: s.Reason, Status: reward.DeadLetterOpen}
+	for {
+		letters, err := d.cfg.Rows.DeadLetterList(ctx, p)
+		if err != nil {
+			return out, partly(err, out.Count, done)
+		}
+		if len(letters) == 0 {
+			return out, nil
+		}
+		p.Before = letters[len(letters)-1].ID
+		slices.SortFunc(letters, func(a, b reward.DeadLetter) int { return cmp.Compare(a.ID, b.ID) })
+		if err := batch(letters, 0); err != nil {
+			return out, err
+		}
+	}
+}
+
+// partly adds to an error how many dead letters were closed before it.
+func partly(err error, count int, done string) error {
+	if count == 0 {
+		return err
+	}
+	return &reward.Error{
+		Kind: reward.KindUnavailable, Code: CodePartlyDone,
+		Detail: fmt.Sprintf("%d dead letters were %s before an error; call it again to continue", count, done), Err: err,
+	}
+}
+
+// read returns the OPEN dead letters among ids.
+func (d *DeadLetters) read(ctx context.Context, ids []int64) ([]reward.DeadLetter, error) {
+	var letters []reward.DeadLetter
+	for _, id := range ids {
+		l, err := d.cfg.Rows.DeadLetterGet(ctx, id)
+		switch {
+		case reward.HasCode(err, reward.CodeDeadLetterNotFound):
+		case err != nil:
+			return nil, err
+		case l.Status == reward.DeadLetterOpen:
+			letters = append(letters, l)
+		}
+	}
+	return letters, nil
+}
+
+// replayBatch replays what can be replayed and returns how many it closed, also
+// after an error.
+func (d *DeadLetters) replayBatch(ctx context.Context, letters []reward.DeadLetter, by string) (int, error) {
+	var records, done []reward.DeadLetter
+	var failed error
+	for _, l := range letters {
+		if !isEntry(l) {
+			if checkTopic(l) == nil {
+				records = append(records, l)
+			}
+			continue
+		}
+		err := d.requeue(ctx, l)
+		if err == nil {
+			done = append(done, l)
+		} else if kind := reward.KindOf(err); kind != reward.KindConflict && kind != reward.KindNotFound {
+			failed = err
+			break
+		}
+	}
+	if failed == nil && len(records) > 0 {
+		if failed = d.publish(ctx, records); failed == nil {
+			done = append(done, records...)
+		}
+	}
+	n, err := d.close(ctx, done, reward.DeadLetterReplayed, by)
+	return n, cmp.Or(failed, err)
+}
+
+// open returns a dead letter that must be OPEN.
+func (d *DeadLetters) open(ctx context.Context, id int64) (reward.DeadLetter, error) {
+	l, err := d.cfg.Rows.DeadLetterGet(ctx, id)
+	if err == nil && l.Status != reward.DeadLetterOpen {
+		err = settledAlready(l)
+	}
+	return l, err
+}
+
+// settledAlready returns the error for a dead letter that is not OPEN.
+func settledAlready(l reward.DeadLetter) error {
+	return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
+		"dead letter %d was %s by %s at %s; only an OPEN one can be replayed or discarded",
+		l.ID, strings.ToLower(string(l.Status)), reward.Quote(l.SettledBy), l.SettledAt.UTC().Format(time.RFC3339))
+}
+
+// publish publishes records with their original keys and values.
+func (d *DeadLetters) publish(ctx context.Context, letters []reward.DeadLetter) error {
+	records := make([]bus.Record, len(letters))
+	for i, l := range letters {
+		records[i] = bus.Record{Topic: l.Source, Value: l.Value}
+		if len(l.Key) > 0 {
+			records[i].Key = l.Key
+		}
+	}
+	if err := d.cfg.Publisher.Publish(ctx, records); err != nil {
+		return &reward.Error{
+			Kind: reward.KindUnavailable, Code: CodeNotPublished,
+			Detail: fmt.Sprintf("Kafka did not accept %d records; their dead letters stay OPEN, try again", len(records)), Err: err,
+		}
+	}
+	return nil
+}
+
+// checkTopic refuses a record from a topic that Largesse does not read.
+func checkTopic(l reward.DeadLetter) error {
+	if slices.Contains(bus.Topics, l.Source) {
+		return nil
+	}
+	return reward.NewError(reward.KindConflict, CodeNotReplayable,
+		"dead letter %d came from %s, which Largesse does not read; discard it", l.ID, reward.Quote(l.Source))
+}
+
+// isEntry reports whether a dead letter is a stream entry and not a Kafka
+// record.
+func isEntry(l reward.DeadLetter) bool { return queue.IsStreamName(l.Source) }
+
+// requeue returns the payout of a POISON entry to READY.
+func (d *DeadLetters) requeue(ctx context.Context, l reward.DeadLetter) error {
+	if l.Reason != reward.CodePoison {
+		return reward.NewError(reward.KindConflict, CodeNotReplayable,
+			"dead letter %d is a stream entry with the reason %s: its payout, if it exists, was dispatched again without it, so there is nothing to replay; discard it", l.ID, l.Reason)
+	}
+	id, err := poisoned(l)
+	if err != nil {
+		return reward.NewError(reward.KindConflict, CodeNotReplayable, "dead letter %d names no payout (%v); discard it", l.ID, err)
+	}
+	rows, err := d.cfg.Rows.PayoutHeads(ctx, []store.PayoutID{id})
+	switch {
+	case err != nil:
+		return err
+	case len(rows) == 0:
+		return reward.NewError(reward.KindConflict, CodeNotReplayable,
+			"the payout of dead letter %d, target %s of promotion %s, does not exist any more; discard it", l.ID, id.TargetID, id.PromotionID)
+	case rows[0].State != reward.Failed:
+		return notFailed(l, rows[0])
+	}
+	moved, err := d.cfg.Rows.PayoutRetry(ctx, store.PayoutRetryParams{
+		PromotionID: id.PromotionID, Targets: []reward.TargetID{id.TargetID}, Now: time.Now(),
+	})
+	if err != nil || moved > 0 {
+		d.cfg.Hint(id.PromotionID)
+		return err
+	}
+	return notFailed(l, rows[0])
+}
+
+// notFailed returns the error for a payout that a replay cannot return to
+// READY.
+func notFailed(l reward.DeadLetter, p reward.Payout) error {
+	advice := "it needs no replay: discard the dead letter"
+	if p.State == reward.Unknown {
+		advice = "it is looked up until it is settled; replay the dead letter when it is FAILED, or resolve the payout"
+	}
+	return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
+		"the payout of dead letter %d, target %s of promotion %s, is %s, not FAILED: %s", l.ID, p.TargetID, p.PromotionID, p.State, advice)
+}
+
+// poisoned returns the payout of a stream entry.
+func poisoned(l reward.DeadLetter) (store.PayoutID, error) {
+	stream, err := queue.ParseStreamName(l.Source)
+	if err != nil {
+		return store.PayoutID{}, err
+	}
+	m, err := reward.ParsePublishMessage(stream.Type, l.Value)
+	return store.PayoutID{PromotionID: stream.PromotionID, TargetID: m.TargetID}, err
+}
+
+// close closes dead letters and returns how many this call closed.
+func (d *DeadLetters) close(ctx context.Context, letters []reward.DeadLetter, to reward.DeadLetterStatus, by string) (int, error) {
+	if len(letters) == 0 {
+		return 0, nil
+	}
+	ids := make([]int64, len(letters))
+	for i, l := range letters {
+		ids[i] = l.ID
+	}
+	settled, err := d.cfg.Rows.DeadLetterSettle(ctx, ids, to, by, time.Now())
+	if len(settled) > 0 {
+		d.log.Info("dead letters closed", "count", len(settled), "status", to, "actor", by)
+	}
+	return len(settled), err
+}
+
+// closeOne closes a dead letter that must still be OPEN.
+func (d *DeadLetters) closeOne(ctx context.Context, id int64, to reward.DeadLetterStatus, by string) (reward.DeadLetter, error) {
+	n, err := d.close(ctx, []reward.DeadLetter{{ID: id}}, to, by)
+	if err != nil {
+		return reward.DeadLetter{}, err
+	}
+	l, err := d.cfg.Rows.DeadLetterGet(ctx, id)
+	if err == nil && n == 0 {
+		err = settledAlready(l) // another call closed it first
+	}
+	return l, err
+}

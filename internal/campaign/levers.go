@@ -1,0 +1,194 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// Codes of approvals.
+const (
+	CodeApprovalNeeded = "APPROVAL_NEEDED"
+	CodeSamePerson     = "SAME_PERSON"
+)
+
+// Limits of what an operator enters about a payout.
+const (
+	ResolveNoteMax           = 1000 // characters
+	ResolveTransactionKeyMax = 500  // bytes, like the provider's own keys
+)
+
+// Approve records that a second person approves a promotion above
+// ApprovalAbove. It fails with CodeSamePerson if by created the promotion.
+// Anyone may approve a promotion that only Kafka registered. Approving again
+// replaces the approver. A promotion that was paused for lack of an approval
+// continues after Resume.
+func (s *Promotions) Approve(ctx context.Context, id reward.PromotionID, by string) (store.PromotionView, error) {
+	view, err := s.Get(ctx, id)
+	switch {
+	case err != nil:
+		return store.PromotionView{}, err
+	case !slices.Contains(actionApprove.from, view.Status):
+		return store.PromotionView{}, illegal(actionApprove, view.Promotion)
+	case strings.EqualFold(by, view.CreatedBy):
+		return store.PromotionView{}, reward.NewError(reward.KindConflict, CodeSamePerson,
+			"promotion %s was created by %s: ask another person to approve it", id, reward.Quote(view.CreatedBy))
+	}
+	if _, err := s.cfg.Store.PromotionApprove(ctx, id, by); err != nil {
+		return store.PromotionView{}, s.explain(ctx, id, actionApprove, err)
+	}
+	return s.changed(ctx, id, actionApprove.name, "actor", by)
+}
+
+// checkApproval refuses to run a promotion that needs an approval. The flow's
+// guard pauses promotions that exceed the limit later.
+func (s *Promotions) checkApproval(ctx context.Context, id reward.PromotionID, a action) error {
+	if s.cfg.ApprovalAbove == 0 {
+		return nil
+	}
+	view, err := s.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	total := view.Counts.AmountTotal()
+	if !slices.Contains(a.from, view.Status) || view.ApprovedBy != "" || total <= s.cfg.ApprovalAbove {
+		return nil
+	}
+	return reward.NewError(reward.KindConflict, CodeApprovalNeeded,
+		"promotion %s is worth %d, above %d (approval.above): ask someone other than its creator to approve it before %s",
+		id, total, s.cfg.ApprovalAbove, a.name)
+}
+
+// RetryFailed returns the FAILED payouts of a promotion to READY and returns
+// their number. If code is not empty, it takes only payouts with that
+// ErrorCode. It takes each payout once, so payouts that fail again do not keep
+// it running. After an error some payouts may be READY; calling it again
+// continues.
+func (s *Promotions) RetryFailed(ctx context.Context, id reward.PromotionID, code string) (int, error) {
+	view, err := s.Get(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	if !slices.Contains(actionRetry.from, view.Status) {
+		return 0, illegal(actionRetry, view.Promotion)
+	}
+	failed := reward.Failed
+	p := store.PayoutListParams{PromotionID: id, Limit: store.BatchMax, State: &failed, Code: code}
+	requeued := 0
+	for {
+		rows, err := s.cfg.Store.PayoutList(ctx, p)
+		if err != nil {
+			return requeued, err
+		}
+		if len(rows) > 0 {
+			targets := make([]reward.TargetID, len(rows))
+			for i, r := range rows {
+				targets[i] = r.TargetID
+			}
+			n, err := s.retry(ctx, store.PayoutRetryParams{PromotionID: id, Code: code, Targets: targets, Now: time.Now()})
+			requeued += n
+			if err != nil {
+				return requeued, err
+			}
+			p.After = &targets[len(targets)-1]
+		}
+		if len(rows) < p.Limit {
+			return requeued, nil
+		}
+	}
+}
+
+// retry returns one batch to READY.
+func (s *Promotions) retry(ctx context.Context, p store.PayoutRetryParams) (int, error) {
+	n, err := s.cfg.Store.PayoutRetry(ctx, p)
+	if err != nil {
+		return 0, s.explain(ctx, p.PromotionID, actionRetry, err)
+	}
+	if n > 0 {
+		s.log.Info("failed payouts requeued", "promotion_id", p.PromotionID, "count", n)
+		s.cfg.Hint(p.PromotionID)
+	}
+	return n, nil
+}
+
+// ResolveCommand settles an UNKNOWN payout with what an operator has found out.
+type ResolveCommand struct {
+	store.PayoutID
+	Outcome        string // SUCCEEDED or FAILED
+	TransactionKey string // the provider's; required for SUCCEEDED, empty for FAILED
+	Note           string // the reason, 1 to 1000 characters
+	By             string // the caller
+}
+
+// Check returns every field that is invalid.
+func (c ResolveCommand) Check() []reward.FieldError {
+	var wrong []reward.FieldError
+	refuse := func(field, format string, args ...any) {
+		wrong = append(wrong, reward.FieldError{Field: field, Detail: fmt.Sprintf(format, args...)})
+	}
+	paid := c.Outcome == reward.Succeeded.String()
+	if !paid && c.Outcome != reward.Failed.String() {
+		refuse("outcome", "must be SUCCEEDED or FAILED, not %s", reward.Quote(c.Outcome))
+	}
+	const key = "transactionKey"
+	switch err := reward.CheckText(c.TransactionKey); {
+	case paid && c.TransactionKey == "":
+		refuse(key, "is missing: SUCCEEDED needs the provider's transaction key")
+	case !paid && c.TransactionKey != "":
+		refuse(key, "is for SUCCEEDED only")
+	case len(c.TransactionKey) > ResolveTransactionKeyMax:
+		refuse(key, "must have at most %d bytes, not %d", ResolveTransactionKeyMax, len(c.TransactionKey))
+	case err != nil:
+		refuse(key, "%v", err)
+	case reward.HasControl(c.TransactionKey):
+		refuse(key, "contains a control character")
+	}
+	if n := utf8.RuneCountInString(c.Note); strings.TrimSpace(c.Note) == "" || n > ResolveNoteMax {
+		refuse("note", "must give the reason in 1 to %d characters", ResolveNoteMax)
+	} else if err := reward.CheckText(c.Note); err != nil {
+		refuse("note", "%v", err)
+	}
+	return wrong
+}
+
+// Resolve settles an UNKNOWN payout. It fails with CodeIllegalState in any
+// other state.
+func (s *Promotions) Resolve(ctx context.Context, c ResolveCommand) (reward.Payout, error) {
+	if wrong := c.Check(); len(wrong) > 0 {
+		return reward.Payout{}, &reward.Error{
+			Kind: reward.KindInvalid, Code: reward.CodeInvalid,
+			Detail: fmt.Sprintf("the resolution has %d invalid fields", len(wrong)), Fields: wrong,
+		}
+	}
+	p, err := s.cfg.Store.PayoutResolve(ctx, store.PayoutResolveParams{
+		PayoutID: c.PayoutID, Paid: c.Outcome == reward.Succeeded.String(), TransactionKey: c.TransactionKey,
+		Note: c.Note, By: c.By, Now: time.Now(),
+	})
+	if err != nil {
+		return reward.Payout{}, s.explainPayout(ctx, c.PayoutID, err)
+	}
+	s.log.Info("payout resolved", "promotion_id", c.PromotionID, "target_id", c.TargetID, "state", p.State, "actor", c.By)
+	s.cfg.Hint(c.PromotionID)
+	return p, nil
+}
+
+// explainPayout distinguishes a missing payout from a missing promotion.
+func (s *Promotions) explainPayout(ctx context.Context, id store.PayoutID, err error) error {
+	if !reward.HasCode(err, reward.CodePayoutNotFound) {
+		return err
+	}
+	if _, getErr := s.Get(ctx, id.PromotionID); getErr != nil {
+		if reward.HasCode(getErr, reward.CodeNotFound) {
+			return getErr
+		}
+		return errors.Join(err, getErr)
+	}
+	return err
+}

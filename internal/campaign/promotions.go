@@ -1,0 +1,203 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// PromotionsConfig configures Promotions.
+type PromotionsConfig struct {
+	Store store.Store
+	IDs   *service.IDs
+	Log   obs.Log
+	// Hint is called with each promotion that changed.
+	Hint func(reward.PromotionID)
+	// MaxRetries is the default of promotions; nil means reward.MaxRetries.
+	MaxRetries *int
+	// ApprovalAbove is the value above which a second person must approve a
+	// promotion before it runs, in minor units. Zero means never.
+	ApprovalAbove reward.Amount
+	// Webhooks means that deliveries can be signed. Without it a promotion
+	// cannot have a webhook.
+	Webhooks bool
+}
+
+// Promotions carries out the commands on promotions. It is safe for concurrent
+// use.
+type Promotions struct {
+	cfg PromotionsConfig
+	log obs.Log
+}
+
+// NewPromotions returns Promotions with the given configuration.
+func NewPromotions(cfg PromotionsConfig) *Promotions {
+	return &Promotions{cfg: cfg, log: cfg.Log.For(obs.Engine)}
+}
+
+// Get returns a promotion with its counts.
+func (s *Promotions) Get(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
+	return s.cfg.Store.PromotionGet(ctx, id)
+}
+
+// Summaries returns the counts per promotionSummaryId, ordered by id, at most
+// store.BatchMax of them.
+func (s *Promotions) Summaries(ctx context.Context, id reward.PromotionID) ([]reward.Summary, error) {
+	return s.cfg.Store.SummaryList(ctx, id, store.BatchMax)
+}
+
+// List returns a page of promotions, newest first.
+func (s *Promotions) List(ctx context.Context, p store.PromotionListParams) ([]store.PromotionView, error) {
+	return s.cfg.Store.PromotionList(ctx, p)
+}
+
+// action is a command on a promotion and the statuses that allow it.
+type action struct {
+	name string
+	from []reward.PromotionStatus
+	to   reward.PromotionStatus // "" if the action does not change the status
+}
+
+// The actions.
+var (
+	actionStart   = action{"start", []reward.PromotionStatus{reward.Draft}, reward.Running}
+	actionPause   = action{"pause", []reward.PromotionStatus{reward.Running}, reward.Paused}
+	actionResume  = action{"resume", []reward.PromotionStatus{reward.Paused}, reward.Running}
+	actionCancel  = action{"cancel", []reward.PromotionStatus{reward.Draft, reward.Running, reward.Paused}, reward.PromotionCancelled}
+	actionApprove = action{"approve", []reward.PromotionStatus{reward.Draft, reward.Running, reward.Paused}, ""}
+	actionRetry   = action{"retry", []reward.PromotionStatus{reward.Running, reward.Paused, reward.Completed}, ""}
+	actionClose   = action{"close", []reward.PromotionStatus{reward.Draft, reward.Running, reward.Paused, reward.Completed}, ""}
+	actionDelete  = action{"delete", []reward.PromotionStatus{reward.Draft}, ""}
+
+	actions = []action{
+		actionStart, actionApprove, actionPause, actionResume, actionCancel, actionRetry, actionClose, actionDelete,
+	}
+)
+
+// Start moves a DRAFT to RUNNING. It fails with CodeApprovalNeeded if the value
+// exceeds ApprovalAbove and the promotion is not approved.
+func (s *Promotions) Start(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
+	if err := s.checkApproval(ctx, id, actionStart); err != nil {
+		return store.PromotionView{}, err
+	}
+	return s.move(ctx, id, actionStart, "")
+}
+
+// Pause pauses a RUNNING promotion, so that it opens no new call.
+func (s *Promotions) Pause(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
+	return s.move(ctx, id, actionPause, "paused by an operator")
+}
+
+// Resume moves a PAUSED promotion to RUNNING. It fails like Start.
+func (s *Promotions) Resume(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
+	if err := s.checkApproval(ctx, id, actionResume); err != nil {
+		return store.PromotionView{}, err
+	}
+	return s.move(ctx, id, actionResume, "")
+}
+
+// Cancel ends a promotion permanently. It never charges the payouts that were
+// not charged yet.
+func (s *Promotions) Cancel(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
+	return s.move(ctx, id, actionCancel, "")
+}
+
+// Close declares that no further targets follow, so that an announced promotion
+// may complete below its expected count.
+func (s *Promotions) Close(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
+	view, err := s.Get(ctx, id)
+	if err != nil {
+		return store.PromotionView{}, err
+	}
+	if !slices.Contains(actionClose.from, view.Status) {
+		return store.PromotionView{}, illegal(actionClose, view.Promotion)
+	}
+	if _, err := s.cfg.Store.PromotionClose(ctx, id); err != nil {
+		return store.PromotionView{}, s.explain(ctx, id, actionClose, err)
+	}
+	return s.changed(ctx, id, actionClose.name)
+}
+
+// Delete removes a DRAFT and its targets.
+func (s *Promotions) Delete(ctx context.Context, id reward.PromotionID) error {
+	if err := s.cfg.Store.PromotionDelete(ctx, id); err != nil {
+		return s.explain(ctx, id, actionDelete, err)
+	}
+	s.log.Info("promotion updated", "promotion_id", id, "action", actionDelete.name)
+	s.cfg.Hint(id)
+	return nil
+}
+
+// move changes the status of a promotion.
+func (s *Promotions) move(ctx context.Context, id reward.PromotionID, a action, reason string) (store.PromotionView, error) {
+	_, err := s.cfg.Store.PromotionMove(ctx, store.PromotionMoveParams{
+		ID: id, From: a.from, To: a.to, Reason: reason, Now: time.Now(),
+	})
+	if err != nil {
+		return store.PromotionView{}, s.explain(ctx, id, a, err)
+	}
+	return s.changed(ctx, id, a.name)
+}
+
+// changed logs a change, hints at it and returns the promotion. more are
+// attributes of the log line.
+func (s *Promotions) changed(ctx context.Context, id reward.PromotionID, what string, more ...any) (store.PromotionView, error) {
+	s.log.Info("promotion updated", append([]any{"promotion_id", id, "action", what}, more...)...)
+	s.cfg.Hint(id)
+	return s.Get(ctx, id)
+}
+
+// explain adds the allowed actions to the error of a refused one.
+func (s *Promotions) explain(ctx context.Context, id reward.PromotionID, a action, err error) error {
+	if !reward.HasCode(err, reward.CodeIllegalState) {
+		return err
+	}
+	view, getErr := s.Get(ctx, id)
+	if getErr != nil {
+		return errors.Join(err, getErr)
+	}
+	return illegal(a, view.Promotion)
+}
+
+// illegal returns the error of an action that the status does not allow.
+func illegal(a action, p reward.Promotion) error {
+	var allowed []string
+	for _, other := range actions {
+		if slices.Contains(other.from, p.Status) {
+			allowed = append(allowed, other.name)
+		}
+	}
+	if len(allowed) == 0 {
+		allowed = []string{"nothing"}
+	}
+	from := make([]string, len(a.from))
+	for i, f := range a.from {
+		from[i] = string(f)
+	}
+	return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
+		"promotion %s is %s, and %s needs %s; allowed now: %s",
+		p.ID, p.Status, a.name, strings.Join(from, " or "), strings.Join(allowed, ", "))
+}
+
+// Payouts returns a page of a promotion's payouts, ordered by target id.
+func (s *Promotions) Payouts(ctx context.Context, p store.PayoutListParams) ([]reward.Payout, error) {
+	if p.After == nil {
+		// An empty page for an unknown promotion would look like success.
+		if _, err := s.Get(ctx, p.PromotionID); err != nil {
+			return nil, err
+		}
+	}
+	return s.cfg.Store.PayoutList(ctx, p)
+}
+
+// Payout returns one payout with its attempts.
+func (s *Promotions) Payout(ctx context.Context, id store.PayoutID) (reward.Payout, []reward.Attempt, error) {
+	return s.cfg.Store.PayoutGet(ctx, id)
+}

@@ -1,0 +1,218 @@
+package campaign
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// csvHeader holds the columns in order.
+type csvHeader struct {
+	columns []string
+	cells   [][]byte // scratch space for one cell more than the columns
+}
+
+// parseHeader parses the header line.
+func parseHeader(l line) (csvHeader, error) {
+	const hint = "the first line must name the columns, separated by commas: targetId and any of userId, amount, voucherCode"
+	refuse := func(code, format string, args ...any) (csvHeader, error) {
+		return csvHeader{}, reward.NewError(reward.KindInvalid, code, format, args...)
+	}
+	switch {
+	case l.tooLong:
+		return refuse(CodeNoHeader, "the first line has more than %d bytes; %s", lineMax, hint)
+	case !storable(l.text):
+		return refuse(CodeInvalidUTF8, "the header is not UTF-8 text; save the file as UTF-8")
+	}
+	// A header with eight or more columns must have an unknown or a repeated
+	// one among the first eight, so the others need no look.
+	found, _, quotes := splitCSV(l.text, false, make([][]byte, 0, 8))
+	if quotes != quotesClosed {
+		return refuse(CodeNoHeader, "the header has a broken quote; %s", hint)
+	}
+	names := make([]string, len(found))
+	known := 0
+	unknown := ""
+	for i, cell := range found {
+		names[i] = string(cell)
+		switch names[i] {
+		case columnTarget, columnUser, columnAmount, columnVoucher:
+			known++
+		default:
+			if unknown == "" {
+				unknown = reward.Quote(names[i])
+			}
+		}
+	}
+	if known == 0 {
+		return refuse(CodeNoHeader, "%s", hint)
+	}
+	if unknown != "" {
+		return refuse(CodeUnknownColumn, "column %s is unknown; %s", unknown, hint)
+	}
+	seen := make(map[string]bool, len(names))
+	for _, name := range names {
+		if seen[name] {
+			return refuse(CodeDuplicateColumn, "column %s appears twice", name)
+		}
+		seen[name] = true
+	}
+	if !seen[columnTarget] {
+		return refuse(CodeNoHeader, "column %s is missing; %s", columnTarget, hint)
+	}
+	return csvHeader{columns: names, cells: make([][]byte, 0, len(names)+1)}, nil
+}
+
+// parseCSV splits a line into its cells.
+func (t *TargetReader) parseCSV(l line) (cells, *lineFault, error) {
+	found, n, quotes := splitCSV(l.text, false, t.csv.cells[:0])
+	switch quotes {
+	case quotesBroken:
+		return cells{}, faultf(LineBadQuote, "a quote is neither around a whole cell nor doubled"), nil
+	case quotesOpen:
+		fault, err := t.spanning(l)
+		return cells{}, fault, err
+	}
+	switch {
+	case !storable(l.text):
+		return cells{}, faultf(LineInvalidUTF8, "the line is not UTF-8 text without U+0000"), nil
+	case n != len(t.csv.columns):
+		return cells{}, faultf(LineWrongColumns, "the line has %d cells, the header %d", n, len(t.csv.columns)), nil
+	}
+	var c cells
+	for i, name := range t.csv.columns {
+		text := string(found[i])
+		switch name {
+		case columnTarget:
+			c.target = text
+		case columnUser:
+			c.user = text
+		case columnAmount:
+			c.amount = text
+		case columnVoucher:
+			c.voucher = text
+		}
+	}
+	return c, nil, nil
+}
+
+// spanning handles a line whose quoted cell is open at its end. If a later line
+// closes the quote properly, within the maximum length of a line, all of these
+// lines are one record. They are all refused, because no cell may contain a
+// line end. None is read as a record of its own, because an attacker may
+// control the text in the quoted cell. If nothing closes the quote, only its
+// own line is refused.
+func (t *TargetReader) spanning(first line) (*lineFault, error) {
+	var under []line
+	size := len(first.text)
+	closed := false
+	for !closed {
+		l, err := t.lines.next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		l.text = bytes.Clone(l.text)
+		under = append(under, l)
+		size += len(l.text) + 1
+		if l.tooLong || size > lineMax {
+			break
+		}
+		_, _, quotes := splitCSV(l.text, true, nil)
+		if quotes == quotesBroken {
+			break
+		}
+		closed = quotes == quotesClosed
+	}
+	if !closed {
+		t.lines.push(under)
+		return faultf(LineBadQuote, "a quote is not closed"), nil
+	}
+	for _, l := range under {
+		if len(l.text) > 0 {
+			t.rejected = append(t.rejected, store.LineError{
+				Line: l.number, Code: LineBadQuote,
+				Detail: fmt.Sprintf("the line belongs to a quoted cell that was opened on line %d", first.number),
+			})
+		}
+	}
+	return faultf(LineBadQuote, "a quoted cell continues past the end of the line"), nil
+}
+
+// quotes is the state of the quotes at the end of a line.
+type quotes int8
+
+const (
+	quotesClosed quotes = iota
+	quotesOpen          // inside a quoted cell
+	quotesBroken        // violates RFC 4180
+)
+
+// splitCSV splits a line into cells and counts them. It returns only as many
+// cells as fit into the capacity of into. inside means that the line begins
+// inside a quoted cell. Cells without doubled quotes are slices of the text.
+func splitCSV(text []byte, inside bool, into [][]byte) ([][]byte, int, quotes) {
+	n := 0
+	for {
+		var cell []byte
+		if inside || len(text) > 0 && text[0] == '"' {
+			if !inside {
+				text = text[1:]
+			}
+			inside = false
+			end, doubled := closingQuote(text)
+			if end < 0 {
+				return into, n, quotesOpen
+			}
+			cell = text[:end]
+			if doubled {
+				cell = bytes.ReplaceAll(cell, []byte(`""`), []byte(`"`))
+			}
+			text = text[end+1:]
+			if len(text) > 0 && text[0] != ',' {
+				return into, n, quotesBroken
+			}
+		} else {
+			end := bytes.IndexByte(text, ',')
+			if end < 0 {
+				end = len(text)
+			}
+			cell = text[:end]
+			if bytes.IndexByte(cell, '"') >= 0 {
+				return into, n, quotesBroken
+			}
+			text = text[end:]
+		}
+		n++
+		if len(into) < cap(into) {
+			into = append(into, cell)
+		}
+		if len(text) == 0 {
+			return into, n, quotesClosed
+		}
+		text = text[1:] // the comma
+	}
+}
+
+// closingQuote returns the index of the quote that ends a quoted cell, or −1 if
+// there is none, and reports whether doubled quotes precede it.
+func closingQuote(text []byte) (end int, doubled bool) {
+	for i := 0; i < len(text); i++ {
+		if text[i] != '"' {
+			continue
+		}
+		if i+1 < len(text) && text[i+1] == '"' {
+			doubled = true
+			i++
+			continue
+		}
+		return i, doubled
+	}
+	return -1, doubled
+}

@@ -1,0 +1,389 @@
+package campaign
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	// uploadLeaseTTL is the time for which an upload blocks the completion of
+	// its promotion after it was last extended.
+	uploadLeaseTTL = 12 * time.Second
+	// uploadSaveTimeout limits one write of an upload.
+	uploadSaveTimeout = 30 * time.Second
+	// uploadErrorsShown limits the lines that a response names.
+	uploadErrorsShown = 100
+	// uploadErrorsMax limits the lines that a report stores. Further ones are
+	// only counted.
+	uploadErrorsMax = 100_000
+)
+
+// Codes of uploads.
+const (
+	CodeBodyBroken        = "BODY_BROKEN"
+	CodeUploadInterrupted = "UPLOAD_INTERRUPTED"
+	CodeAmountOverflow    = "AMOUNT_OVERFLOW"
+	CodeDryRunTooLarge    = "DRY_RUN_TOO_LARGE"
+)
+
+// uploadRows is the part of the store that uploads use in addition to a saver.
+type uploadRows interface {
+	store.Uploads
+	PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error)
+	PayoutHeads(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
+}
+
+// saver saves targets.
+type saver interface {
+	Save(ctx context.Context, t reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error)
+}
+
+// UploadsConfig configures Uploads.
+type UploadsConfig struct {
+	Rows  uploadRows
+	Saver saver
+	IDs   *service.IDs
+	Log   obs.Log
+	// Hint is called with a promotion that got targets or whose upload ended.
+	Hint func(reward.PromotionID)
+	// DryRunTargetsMax limits the targets of a dry run, which remembers each of
+	// them. Zero means 2,000,000.
+	DryRunTargetsMax int
+}
+
+// Uploads saves files of targets. It is safe for concurrent use.
+type Uploads struct {
+	cfg     UploadsConfig
+	log     obs.Log
+	dryRuns chan struct{} // holds one value per running dry run
+}
+
+// NewUploads returns Uploads with the given configuration.
+func NewUploads(cfg UploadsConfig) *Uploads {
+	cfg.DryRunTargetsMax = cmp.Or(cfg.DryRunTargetsMax, dryRunTargetsMax)
+	return &Uploads{cfg: cfg, log: cfg.Log.For(obs.Processor), dryRuns: make(chan struct{}, dryRunsMax)}
+}
+
+// UploadCommand describes a file of targets.
+type UploadCommand struct {
+	PromotionID reward.PromotionID
+	Body        io.Reader // plain text, decompressed
+	Format      Format
+	// DryRun checks and totals the file without saving anything.
+	DryRun bool
+}
+
+// UploadResult counts the outcomes of a file's lines.
+type UploadResult struct {
+	UploadID   int64 // 0 if no upload was opened
+	Accepted   int64
+	Duplicates int64 // exist with the same data
+	Conflicts  int64 // exist with other data, which was not changed
+	Rejected   int64
+	Amount     reward.Amount // total of the accepted targets
+	// Errors holds the first 100 rejected and conflicting lines.
+	Errors []store.LineError
+}
+
+// Upload reads a file to its end and saves its valid lines, whatever the
+// promotion's status. It reads the next batch while it saves the previous one.
+// Saving is idempotent per target, so uploading the same file again is safe. If
+// the body ends early, the targets before that are saved, and the result counts
+// them along with the error.
+func (u *Uploads) Upload(ctx context.Context, cmd UploadCommand) (UploadResult, error) {
+	view, err := u.cfg.Rows.PromotionGet(ctx, cmd.PromotionID)
+	if err != nil {
+		return UploadResult{}, err
+	}
+	reader := NewTargetReader(cmd.Body, cmd.Format, view.Promotion)
+	if cmd.DryRun {
+		return u.dryRun(ctx, reader, view)
+	}
+	up := &upload{cfg: u.cfg, log: u.log, promotion: view.Promotion, tally: newTally(view)}
+	err = pump(ctx, reader, up.save)
+	up.close(ctx)
+	return up.result, up.explain(err)
+}
+
+// Get returns an upload of a promotion.
+func (u *Uploads) Get(ctx context.Context, promotion reward.PromotionID, id int64) (store.Upload, error) {
+	return u.cfg.Rows.UploadGet(ctx, promotion, id)
+}
+
+// Errors returns the refused lines of an upload with numbers above after.
+func (u *Uploads) Errors(ctx context.Context, id, after int64, limit int) ([]store.LineError, error) {
+	return u.cfg.Rows.UploadErrors(ctx, id, after, limit)
+}
+
+// targetBatch holds consecutive lines of a file.
+type targetBatch struct {
+	rows  []store.NewPayout
+	lines []int64 // of each row
+	bad   []store.LineError
+}
+
+// pump reads targets in the caller's goroutine, so that the body is not read
+// after pump returns, and passes them to use in batches, with one batch
+// waiting. A complete file makes at least one batch. pump does not call use
+// again after an error, and prefers the error of use to that of the reader.
+func pump(ctx context.Context, reader *TargetReader, use func(ctx context.Context, b targetBatch) error) error {
+	batches := make(chan targetBatch, 1)
+	failed := make(chan struct{})
+	var useErr error
+	var using sync.WaitGroup
+	using.Go(func() {
+		for b := range batches {
+			if useErr != nil {
+				continue
+			}
+			if useErr = use(ctx, b); useErr != nil {
+				close(failed)
+			}
+		}
+	})
+	readErr := readBatches(ctx, reader, batches, failed)
+	close(batches)
+	using.Wait()
+	if useErr != nil {
+		return useErr
+	}
+	return readErr
+}
+
+// readBatches sends the reader's lines in batches, including those before an
+// error.
+func readBatches(ctx context.Context, reader *TargetReader, to chan<- targetBatch, failed <-chan struct{}) error {
+	for first := true; ; first = false {
+		b, err := readBatch(ctx, reader, failed)
+		whole := errors.Is(err, io.EOF)
+		if len(b.rows)+len(b.bad) > 0 || first && whole {
+			select {
+			case to <- b:
+			case <-failed:
+				return nil
+			}
+		}
+		if whole {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// errPumpStopped ends reading after use failed.
+var errPumpStopped = errors.New("campaign: the previous batch failed")
+
+// readBatch reads the next lines, up to store.BatchMax of either kind.
+func readBatch(ctx context.Context, reader *TargetReader, failed <-chan struct{}) (targetBatch, error) {
+	var b targetBatch
+	for len(b.rows) < store.BatchMax && len(b.bad) < store.BatchMax {
+		select {
+		case <-failed:
+			return b, errPumpStopped
+		case <-ctx.Done():
+			return b, bodyBroken(context.Cause(ctx))
+		default:
+		}
+		row, number, bad, err := reader.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return b, io.EOF
+		case err != nil:
+			return b, bodyBroken(err)
+		case bad != nil:
+			b.bad = append(b.bad, *bad)
+		default:
+			b.rows = append(b.rows, row)
+			b.lines = append(b.lines, number)
+		}
+	}
+	return b, nil
+}
+
+// bodyBroken adds a code to a read error that has none.
+func bodyBroken(err error) error {
+	if e, ok := errors.AsType[*reward.Error](err); ok {
+		return e
+	}
+	return &reward.Error{Kind: reward.KindMalformed, Code: CodeBodyBroken, Detail: "the body ended before it was complete", Err: err}
+}
+
+// tally adds up the outcomes of lines.
+type tally struct {
+	result UploadResult
+	// amountLeft is the amount by which the promotion's total may still grow.
+	amountLeft reward.Amount
+}
+
+func newTally(view store.PromotionView) tally {
+	return tally{amountLeft: math.MaxInt64 - view.Counts.AmountTotal()}
+}
+
+// fits refuses a batch that would make the promotion's total overflow if all of
+// it were accepted. A single line cannot do that: with reward.AmountMax per
+// target it takes thousands of them.
+func (t *tally) fits(b targetBatch) error {
+	left := t.amountLeft - t.result.Amount
+	for i, r := range b.rows {
+		if r.Amount > left {
+			return reward.NewError(reward.KindInvalid, CodeAmountOverflow,
+				"line %d would take the promotion's total above %d minor units; no target was accepted from line %d on",
+				b.lines[i], int64(math.MaxInt64), b.lines[0])
+		}
+		left -= r.Amount
+	}
+	return nil
+}
+
+// add counts a batch by the outcomes of its rows and returns its refused lines
+// in order, including conflicts.
+func (t *tally) add(b targetBatch, outcomes []store.SaveOutcome) []store.LineError {
+	bad := b.bad
+	r := &t.result
+	r.Rejected += int64(len(bad))
+	for i, outcome := range outcomes {
+		switch outcome {
+		case store.Accepted:
+			r.Accepted++
+			r.Amount += b.rows[i].Amount
+		case store.Duplicate:
+			r.Duplicates++
+		case store.Conflict:
+			r.Conflicts++
+			bad = append(bad, store.LineError{
+				Line: b.lines[i], Code: LineConflict,
+				Detail: "target " + b.rows[i].TargetID.String() + " exists with another amount, user or voucher code and was not changed",
+			})
+		}
+	}
+	slices.SortFunc(bad, func(a, b store.LineError) int { return cmp.Compare(a.Line, b.Line) })
+	shown := min(len(bad), uploadErrorsShown-len(r.Errors))
+	r.Errors = append(r.Errors, bad[:shown]...)
+	return bad
+}
+
+// upload saves one file.
+type upload struct {
+	tally
+	cfg       UploadsConfig
+	log       obs.Log
+	promotion reward.Promotion // as of the beginning
+	row       store.Upload
+	stored    int          // lines in the report
+	lease     service.Base // runs from open to close
+}
+
+// open creates the row that blocks the promotion's completion. It runs with the
+// first batch, so that a file refused as a whole leaves no row.
+func (u *upload) open(ctx context.Context) error {
+	now := time.Now()
+	row := store.Upload{
+		ID: u.cfg.IDs.Next(), PromotionID: u.promotion.ID, CreatedAt: now, LeasedUntil: now.Add(uploadLeaseTTL),
+	}
+	if err := u.cfg.Rows.UploadOpen(ctx, row); err != nil {
+		return fmt.Errorf("open an upload: %w", err)
+	}
+	u.row, u.result.UploadID = row, row.ID
+	u.lease.Start(context.WithoutCancel(ctx), u.extend)
+	return nil
+}
+
+// extend renews the lease. If it cannot, the promotion may complete while the
+// upload continues; the next targets reopen it.
+func (u *upload) extend(ctx context.Context) {
+	for service.Sleep(ctx, uploadLeaseTTL/3) {
+		wctx, cancel := context.WithTimeout(ctx, uploadLeaseTTL/3)
+		err := u.cfg.Rows.UploadExtend(wctx, u.row.ID, time.Now().Add(uploadLeaseTTL))
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			u.log.Warn("extending upload lease failed", err, "promotion_id", u.promotion.ID, "upload_id", u.row.ID)
+		}
+	}
+}
+
+// save saves a batch. A caller who leaves does not interrupt a write.
+func (u *upload) save(ctx context.Context, b targetBatch) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), uploadSaveTimeout)
+	defer cancel()
+	if u.row.ID == 0 {
+		if err := u.open(ctx); err != nil {
+			return err
+		}
+	}
+	var outcomes []store.SaveOutcome
+	if len(b.rows) > 0 {
+		if err := u.fits(b); err != nil {
+			return err
+		}
+		res, err := u.cfg.Saver.Save(ctx, u.promotion.Type, store.PayoutSaveParams{Rows: b.rows})
+		if err != nil {
+			return fmt.Errorf("save targets: %w", err)
+		}
+		outcomes = res.Outcomes
+	}
+	accepted := u.result.Accepted
+	bad := u.add(b, outcomes)
+	if u.result.Accepted > accepted {
+		u.cfg.Hint(u.promotion.ID)
+	}
+	return u.report(ctx, bad)
+}
+
+// report stores refused lines, up to uploadErrorsMax.
+func (u *upload) report(ctx context.Context, bad []store.LineError) error {
+	bad = bad[:min(len(bad), uploadErrorsMax-u.stored)]
+	for chunk := range slices.Chunk(bad, store.BatchMax) {
+		if err := u.cfg.Rows.UploadAddErrors(ctx, u.row.ID, chunk); err != nil {
+			return fmt.Errorf("store refused lines: %w", err)
+		}
+		u.stored += len(chunk)
+	}
+	return nil
+}
+
+// close lets the promotion complete. If that fails, the lease expires.
+func (u *upload) close(ctx context.Context) {
+	if u.row.ID == 0 {
+		return
+	}
+	u.lease.Stop()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), uploadSaveTimeout)
+	defer cancel()
+	r := &u.result
+	u.row.Accepted, u.row.Duplicates, u.row.Conflicts = r.Accepted, r.Duplicates, r.Conflicts
+	u.row.Rejected, u.row.Amount = r.Rejected, r.Amount
+	u.row.FinishedAt = time.Now()
+	if err := u.cfg.Rows.UploadClose(ctx, u.row, u.row.FinishedAt); err != nil {
+		u.log.Warn("closing upload failed", err, "promotion_id", u.promotion.ID, "upload_id", u.row.ID)
+	}
+	u.log.Info("upload saved", "promotion_id", u.promotion.ID, "upload_id", u.row.ID, "accepted", r.Accepted,
+		"duplicates", r.Duplicates, "conflicts", r.Conflicts, "rejected", r.Rejected)
+	u.cfg.Hint(u.promotion.ID)
+}
+
+// explain adds to an error how many targets were accepted before it.
+func (u *upload) explain(err error) error {
+	if err == nil || u.row.ID == 0 {
+		return err
+	}
+	out := reward.Error{Kind: reward.KindUnavailable, Code: CodeUploadInterrupted, Detail: "the targets could not be saved", Err: err}
+	if e, ok := errors.AsType[*reward.Error](err); ok {
+		out = *e
+	}
+	out.Detail += fmt.Sprintf("; %d targets were accepted before that, and sending the same file again is safe", u.result.Accepted)
+	return &out
+}

@@ -1,0 +1,426 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// fakeUploadRows keeps what uploads write, in memory.
+type fakeUploadRows struct {
+	store.Uploads // the calls that uploads do not make are nil
+
+	mu      sync.Mutex // protects what follows
+	view    store.PromotionView
+	rows    map[reward.TargetID]store.NewPayout
+	saves   int
+	failAt  int // the save (from 1) that fails; 0 = none
+	opened  []store.Upload
+	extends []time.Time
+	closed  []store.Upload
+	errs    []store.LineError
+	hints   int
+}
+
+func newFakeUploadRows(p reward.Promotion) *fakeUploadRows {
+	return &fakeUploadRows{view: store.PromotionView{Promotion: p}, rows: make(map[reward.TargetID]store.NewPayout)}
+}
+
+func (f *fakeUploadRows) uploads() *Uploads {
+	return NewUploads(UploadsConfig{Rows: f, Saver: f, IDs: service.NewIDs(), Hint: func(reward.PromotionID) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.hints++
+	}})
+}
+
+func (f *fakeUploadRows) PromotionGet(_ context.Context, id reward.PromotionID) (store.PromotionView, error) {
+	if id != f.view.ID {
+		return store.PromotionView{}, reward.NewError(reward.KindNotFound, reward.CodeNotFound, "no promotion %s", id)
+	}
+	return f.view, nil
+}
+
+func (f *fakeUploadRows) PayoutHeads(_ context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []reward.Payout
+	for _, id := range ids {
+		if r, ok := f.rows[id.TargetID]; ok {
+			out = append(out, reward.Payout{TargetID: r.TargetID, UserID: r.UserID, Amount: r.Amount, VoucherCode: r.VoucherCode})
+		}
+	}
+	return out, nil
+}
+
+func (f *fakeUploadRows) Save(ctx context.Context, t reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.saves++
+	if ctx.Err() != nil || f.saves == f.failAt || t != f.view.Type || len(p.Rows) > store.BatchMax {
+		return store.PayoutSaveResult{}, errors.New("the database is away")
+	}
+	var res store.PayoutSaveResult
+	for _, r := range p.Rows {
+		known, ok := f.rows[r.TargetID]
+		outcome := store.Accepted
+		switch {
+		case !ok:
+			f.rows[r.TargetID] = r
+		case known == r:
+			outcome = store.Duplicate
+		default:
+			outcome = store.Conflict
+		}
+		res.Outcomes = append(res.Outcomes, outcome)
+	}
+	return res, nil
+}
+
+func (f *fakeUploadRows) UploadOpen(_ context.Context, u store.Upload) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.opened = append(f.opened, u)
+	return nil
+}
+
+func (f *fakeUploadRows) UploadExtend(_ context.Context, _ int64, until time.Time) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.extends = append(f.extends, until)
+	return nil
+}
+
+func (f *fakeUploadRows) UploadAddErrors(_ context.Context, _ int64, errs []store.LineError) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(errs) == 0 || len(errs) > store.BatchMax {
+		return fmt.Errorf("a batch of %d", len(errs))
+	}
+	f.errs = append(f.errs, errs...)
+	return nil
+}
+
+func (f *fakeUploadRows) UploadClose(_ context.Context, u store.Upload, _ time.Time) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = append(f.closed, u)
+	return nil
+}
+
+func csvOf(from, n int) string {
+	var b strings.Builder
+	b.WriteString("targetId\n")
+	for i := range n {
+		fmt.Fprintln(&b, from+i)
+	}
+	return b.String()
+}
+
+// counts leaves out what differs from run to run.
+func counts(r UploadResult) UploadResult {
+	r.UploadID, r.Errors = 0, nil
+	return r
+}
+
+func command(body io.Reader) UploadCommand {
+	return UploadCommand{PromotionID: pointPromotion.ID, Body: body, Format: FormatCSV}
+}
+
+func TestUpload(t *testing.T) {
+	t.Parallel()
+
+	t.Run("SameFileAgainIsAllDuplicates", func(t *testing.T) {
+		t.Parallel()
+		f := newFakeUploadRows(pointPromotion)
+		u := f.uploads()
+		for i, want := range []UploadResult{{Accepted: 2500, Amount: 250_000}, {Duplicates: 2500}} {
+			got, err := u.Upload(t.Context(), command(strings.NewReader(csvOf(1, 2500))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, counts(got)); diff != "" {
+				t.Errorf("upload %d (-want +got):\n%s", i, diff)
+			}
+			if got.UploadID == 0 || f.opened[i].ID != got.UploadID || f.closed[i].ID != got.UploadID || f.closed[i].Accepted != want.Accepted {
+				t.Errorf("upload %d: opened %+v, closed %+v", i, f.opened[i], f.closed[i])
+			}
+		}
+		if f.hints < 3 || f.opened[0].LeasedUntil.Sub(f.opened[0].CreatedAt) != uploadLeaseTTL {
+			t.Errorf("%d hints, lease %v", f.hints, f.opened[0])
+		}
+	})
+
+	t.Run("ConflictsAndRejectedAreNamedInOrder", func(t *testing.T) {
+		t.Parallel()
+		f := newFakeUploadRows(pointPromotion)
+		got, err := f.uploads().Upload(t.Context(), command(strings.NewReader("targetId,amount\n1,5\n1,6\nx,1\n1,5\n2,\n2,7\n")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(UploadResult{Accepted: 2, Duplicates: 1, Conflicts: 2, Rejected: 1, Amount: 105}, counts(got)); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		var named []string
+		for _, e := range got.Errors {
+			named = append(named, fmt.Sprintf("%d %s", e.Line, e.Code))
+		}
+		if diff := cmp.Diff([]string{"3 CONFLICT", "4 BAD_ID", "7 CONFLICT"}, named); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(f.errs, got.Errors); diff != "" {
+			t.Errorf("kept and shown differ (-kept +shown):\n%s", diff)
+		}
+	})
+
+	t.Run("KeepsAHundredThousandErrorsAndCountsOn", func(t *testing.T) {
+		t.Parallel()
+		f := newFakeUploadRows(pointPromotion)
+		got, err := f.uploads().Upload(t.Context(), command(strings.NewReader("targetId\n"+strings.Repeat("x\n", 100_500)+"1\n")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Rejected != 100_500 || got.Accepted != 1 || len(got.Errors) != 100 || len(f.errs) != 100_000 {
+			t.Errorf("rejected %d, accepted %d, shown %d, kept %d", got.Rejected, got.Accepted, len(got.Errors), len(f.errs))
+		}
+	})
+
+	t.Run("ABrokenBodyKeepsWhatCameBefore", func(t *testing.T) {
+		t.Parallel()
+		f := newFakeUploadRows(pointPromotion)
+		body := io.MultiReader(strings.NewReader(csvOf(1, 1500)+"9999"), iotest.ErrReader(io.ErrUnexpectedEOF))
+		got, err := f.uploads().Upload(t.Context(), command(body))
+		if !reward.HasCode(err, CodeBodyBroken) || reward.KindOf(err) != reward.KindMalformed || !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Fatalf("error %v", err)
+		}
+		if !strings.Contains(err.Error(), "1500 targets were accepted") || !strings.Contains(err.Error(), "sending the same file again is safe") {
+			t.Errorf("error %v", err)
+		}
+		if _, cut := f.rows[9999]; got.Accepted != 1500 || len(f.rows) != 1500 || cut {
+			t.Errorf("accepted %d, rows %d", got.Accepted, len(f.rows))
+		}
+		if len(f.closed) != 1 || f.closed[0].Accepted != 1500 {
+			t.Errorf("closed %+v", f.closed)
+		}
+	})
+
+	t.Run("AFailedSaveStopsReading", func(t *testing.T) {
+		t.Parallel()
+		f := newFakeUploadRows(pointPromotion)
+		f.failAt = 2
+		got, err := f.uploads().Upload(t.Context(), command(io.MultiReader(strings.NewReader("targetId\n"), repeating("5\n"))))
+		if !reward.HasCode(err, CodeUploadInterrupted) || reward.KindOf(err) != reward.KindUnavailable {
+			t.Fatalf("error %v", err)
+		}
+		if got.Accepted != 1 || got.Duplicates != 999 || len(f.closed) != 1 || f.saves != 2 {
+			t.Errorf("result %+v, closed %+v, saves %d", got, f.closed, f.saves)
+		}
+	})
+
+	t.Run("ACancelledCallerEndsAnEndlessBody", func(t *testing.T) {
+		t.Parallel()
+		f := newFakeUploadRows(pointPromotion)
+		ctx, cancel := context.WithCancel(t.Context())
+		body := io.MultiReader(strings.NewReader(csvOf(1, 1000)), &calling{f: cancel}, repeating("5\n"))
+		_, err := f.uploads().Upload(ctx, command(body))
+		if !reward.HasCode(err, CodeBodyBroken) || !errors.Is(err, context.Canceled) {
+			t.Fatalf("error %v", err)
+		}
+		if len(f.rows) != 1000 || len(f.closed) != 1 {
+			t.Errorf("rows %d, closed %+v", len(f.rows), f.closed)
+		}
+	})
+
+	t.Run("AFileRefusedWholeOpensNothing", func(t *testing.T) {
+		t.Parallel()
+		f := newFakeUploadRows(pointPromotion)
+		_, err := f.uploads().Upload(t.Context(), command(strings.NewReader("nope\n1\n")))
+		if !reward.HasCode(err, CodeNoHeader) || len(f.opened)+len(f.closed) != 0 {
+			t.Fatalf("error %v, opened %v", err, f.opened)
+		}
+	})
+
+	t.Run("AnUnknownPromotion", func(t *testing.T) {
+		t.Parallel()
+		cmd := command(strings.NewReader(""))
+		cmd.PromotionID = 77
+		if _, err := newFakeUploadRows(pointPromotion).uploads().Upload(t.Context(), cmd); !reward.HasCode(err, reward.CodeNotFound) {
+			t.Fatalf("error %v", err)
+		}
+	})
+
+	t.Run("AHugeAmountSpoilsItsLineOnly", func(t *testing.T) {
+		t.Parallel()
+		for _, dry := range []bool{false, true} {
+			cmd := command(strings.NewReader("targetId,amount\n1,10\n17,9223372036854775807\n2,1\n"))
+			cmd.DryRun = dry
+			got, err := newFakeUploadRows(pointPromotion).uploads().Upload(t.Context(), cmd)
+			if err != nil || got.Accepted != 2 || len(got.Errors) != 1 || got.Errors[0].Line != 3 ||
+				got.Errors[0].Code != LineBadAmount || !strings.Contains(got.Errors[0].Detail, "to 1000000000000000") {
+				t.Errorf("dry %v: %+v, %v", dry, got, err)
+			}
+		}
+	})
+
+	t.Run("ATotalOutOfRange", func(t *testing.T) {
+		t.Parallel()
+		for _, dry := range []bool{false, true} {
+			f := newFakeUploadRows(pointPromotion)
+			f.view.Counts.Amounts[reward.Succeeded] = math.MaxInt64 - 10
+			cmd := command(strings.NewReader("targetId,amount\n1,10\n2,1\n"))
+			cmd.DryRun = dry
+			if _, err := f.uploads().Upload(t.Context(), cmd); !reward.HasCode(err, CodeAmountOverflow) || len(f.rows) != 0 || !strings.Contains(err.Error(), "line 3 would") {
+				t.Fatalf("dry %v: error %v, rows %v", dry, err, f.rows)
+			}
+		}
+	})
+}
+
+// repeating is an endless stream.
+func repeating(s string) io.Reader { return &repeater{s: s} }
+
+type repeater struct {
+	s  string
+	at int
+}
+
+func (r *repeater) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = r.s[r.at%len(r.s)]
+		r.at++
+	}
+	return len(p), nil
+}
+
+// calling calls f when it is read, and is empty.
+type calling struct{ f func() }
+
+func (c *calling) Read([]byte) (int, error) {
+	c.f()
+	return 0, io.EOF
+}
+
+func TestUploadKeepsItsLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeUploadRows(pointPromotion)
+		// The first batch is whole, so the upload is open; then the sender
+		// takes a minute.
+		body := io.MultiReader(strings.NewReader(csvOf(1, 1000)), &calling{f: func() { time.Sleep(time.Minute) }}, strings.NewReader("5000\n"))
+		got, err := f.uploads().Upload(t.Context(), command(body))
+		if err != nil || got.Accepted != 1001 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		if len(f.extends) < 4 {
+			t.Errorf("extended %d times in a minute", len(f.extends))
+		}
+		until := f.opened[0].LeasedUntil
+		for _, next := range f.extends {
+			if next.Sub(until) > uploadLeaseTTL {
+				t.Errorf("the lease lapsed between %v and %v", until, next)
+			}
+			until = next
+		}
+	})
+}
+
+func TestDryRun(t *testing.T) {
+	t.Parallel()
+	const file = "targetId,amount\n1,5\n1,5\n1,6\n2,7\n3,8\n3,9\n4,\nx,1\n"
+	f := newFakeUploadRows(pointPromotion)
+	u := f.uploads()
+	if _, err := u.Upload(t.Context(), command(strings.NewReader("targetId,amount\n2,7\n3,9\n"))); err != nil {
+		t.Fatal(err)
+	}
+	rows, opened := len(f.rows), len(f.opened)
+	cmd := command(strings.NewReader(file))
+	cmd.DryRun = true
+	dry, err := u.Upload(t.Context(), cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := UploadResult{Accepted: 2, Duplicates: 3, Conflicts: 2, Rejected: 1, Amount: 105}
+	if diff := cmp.Diff(want, counts(dry)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if len(f.rows) != rows || len(f.opened) != opened || dry.UploadID != 0 {
+		t.Errorf("a dry run left rows %d, uploads %d, id %d", len(f.rows), len(f.opened), dry.UploadID)
+	}
+	// The real one says the same.
+	real, err := u.Upload(t.Context(), command(strings.NewReader(file)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	real.UploadID = 0
+	if diff := cmp.Diff(dry, real); diff != "" {
+		t.Errorf("(-dry +real):\n%s", diff)
+	}
+}
+
+func TestDryRunKnowsRepeatsAcrossBatches(t *testing.T) {
+	t.Parallel()
+	f := newFakeUploadRows(pointPromotion)
+	cmd := command(strings.NewReader(csvOf(1, 3000) + strings.TrimPrefix(csvOf(1, 3000), "targetId\n")))
+	cmd.DryRun = true
+	got, err := f.uploads().Upload(t.Context(), cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(UploadResult{Accepted: 3000, Duplicates: 3000, Amount: 300_000}, counts(got)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestDryRunIsBounded(t *testing.T) {
+	t.Parallel()
+	f := newFakeUploadRows(pointPromotion)
+	d := newRehearsal(f, f.view, 1500)
+	err := pump(t.Context(), NewTargetReader(strings.NewReader(csvOf(1, 2500)), FormatCSV, pointPromotion), d.use)
+	if !reward.HasCode(err, CodeDryRunTooLarge) {
+		t.Fatalf("error %v", err)
+	}
+}
+
+func TestDryRunsWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	f := newFakeUploadRows(pointPromotion)
+	u := f.uploads()
+	for range dryRunsMax {
+		u.dryRuns <- struct{}{}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	cmd := command(strings.NewReader(csvOf(1, 1)))
+	cmd.DryRun = true
+	if _, err := u.Upload(ctx, cmd); !errors.Is(err, context.Canceled) {
+		t.Fatalf("error %v", err)
+	}
+	<-u.dryRuns
+	if got, err := u.Upload(t.Context(), cmd); err != nil || got.Accepted != 1 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+}
+
+func TestCreateCommandBoundsTheAmount(t *testing.T) {
+	t.Parallel()
+	for amount, ok := range map[reward.Amount]bool{-1: false, 0: false, 1: true, reward.AmountMax: true, reward.AmountMax + 1: false} {
+		wrong := CreateCommand{Name: "x", Type: string(reward.Point), Amount: &amount}.Check(time.Now())
+		if (len(wrong) == 0) != ok || !ok && !strings.Contains(wrong[0].Detail, "from 1 to 1000000000000000") {
+			t.Errorf("%d: %v", amount, wrong)
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package campaign
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func verify(secret, header string, body []byte, now time.Time) bool {
+	stamp, mac, _ := strings.Cut(strings.TrimPrefix(header, "t="), ",v1=")
+	at, err := strconv.ParseInt(stamp, 10, 64)
+	if err != nil || now.Sub(time.Unix(at, 0)).Abs() > 5*time.Minute {
+		return false // not of ours, or somebody plays it again
+	}
+	want := hmac.New(sha256.New, []byte(secret))
+	fmt.Fprintf(want, "%s.%s", stamp, body)
+	return hmac.Equal([]byte(hex.EncodeToString(want.Sum(nil))), []byte(mac))
+}
+
+// The function above is the one of docs/webhooks.md, letter by letter; the
+// sender's tests verify with it.
+func TestWebhooksPageShowsWhatIsTested(t *testing.T) {
+	t.Parallel()
+	function := regexp.MustCompile(`(?ms)^func verify\(.*?^}$`)
+	tested, err := os.ReadFile("webhook_example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/webhooks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if shown := function.Find(page); shown == nil || string(shown) != string(function.Find(tested)) {
+		t.Errorf("docs/webhooks.md shows another function than the one that is tested:\n%s", shown)
+	}
+}
+
+func Example_verifyWebhook() {
+	body := []byte(`{"id":"17","event":"promotion.finished"}`)
+	header := signature("the secret", time.Unix(1_700_000_000, 0), body)
+	fmt.Println(verify("the secret", header, body, time.Unix(1_700_000_060, 0)))
+	fmt.Println(verify("another", header, body, time.Unix(1_700_000_060, 0)))
+	// Output:
+	// true
+	// false
+}

@@ -1,0 +1,407 @@
+package campaign
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	webhookInterval    = time.Second      // between looks for deliveries that are due
+	webhookBatch       = 64               // deliveries claimed at once
+	webhookLease       = time.Minute      // of a claimed delivery
+	webhookCallsMax    = 8                // calls in flight
+	webhookWaitingMax  = 256              // claimed deliveries that wait for one host
+	webhookTimeout     = 10 * time.Second // of one call, including the dial
+	webhookRowsTimeout = 2 * time.Second  // of one read or write of rows
+	webhookStopTimeout = 3 * time.Second  // of calls in flight during a stop
+	webhookResponseMax = 64 << 10         // bytes read of a response's headers, and of its body
+	// A failed delivery is tried again after webhookBackoff, doubled each time
+	// up to webhookBackoffMax. It is abandoned webhookAbandonAfter after its
+	// event.
+	webhookBackoff      = 5 * time.Second
+	webhookBackoffMax   = time.Hour
+	webhookAbandonAfter = 72 * time.Hour
+	// webhookHostBackoffMax limits the backoff of a host that does not respond.
+	// Its failures are remembered for webhookHostTTL after that.
+	webhookHostBackoffMax = time.Minute
+	webhookHostTTL        = 5 * time.Minute
+)
+
+// The headers of a delivery; see docs/webhooks.md.
+const (
+	headerEvent     = "Largesse-Event"
+	headerDelivery  = "Largesse-Delivery"
+	headerSignature = "Largesse-Signature"
+)
+
+// WebhookRows is the part of the store that Webhooks uses.
+type WebhookRows interface {
+	store.Webhooks
+	PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error)
+}
+
+// WebhooksConfig configures Webhooks.
+type WebhooksConfig struct {
+	Rows WebhookRows
+	// Secret signs deliveries. If it is empty, nothing is sent, because
+	// receivers could not verify the sender.
+	Secret  string
+	Metrics *obs.Metrics
+	Log     obs.Log
+}
+
+// Webhooks sends the events of promotions to their webhooks. Each delivery is a
+// row with its own id and is retried until the receiver accepts it. After a
+// crash between the call and its record, it is sent again under the same id.
+// Instances share the work by claiming deliveries under a lease.
+//
+// Webhooks opens one call at a time to each host. It backs off from a host that
+// does not respond, so that the host does not delay the others.
+type Webhooks struct {
+	service.Base
+	cfg    WebhooksConfig
+	log    obs.Log
+	client http.RoundTripper
+	slots  chan struct{} // holds one value per call in flight
+
+	mu    sync.Mutex // protects hosts
+	hosts map[string]*webhookHost
+}
+
+// webhookHost is the state of one host.
+type webhookHost struct {
+	waiting   []claimedDelivery
+	working   bool // a goroutine sends to the host
+	silent    int  // attempts in a row without a response
+	notBefore time.Time
+}
+
+// claimedDelivery is a delivery that belongs to this instance until a time.
+type claimedDelivery struct {
+	store.WebhookDelivery
+	until time.Time
+}
+
+// NewWebhooks returns Webhooks that send nothing before Start.
+func NewWebhooks(cfg WebhooksConfig) *Webhooks {
+	dialer := &net.Dialer{Timeout: webhookTimeout, Control: refuseLinkLocal}
+	return &Webhooks{
+		cfg: cfg, log: cfg.Log.For(obs.Webhook),
+		slots: make(chan struct{}, webhookCallsMax), hosts: make(map[string]*webhookHost),
+		// Use the transport directly: an http.Client would follow redirects.
+		// Use no proxy: the address check happens when this process dials.
+		client: &http.Transport{
+			DialContext: dialer.DialContext, TLSHandshakeTimeout: webhookTimeout,
+			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: webhookResponseMax,
+		},
+	}
+}
+
+var errLinkLocal = errors.New("link-local addresses are refused: cloud platforms serve credentials there")
+
+// metadataIPv6 serves credentials too, although it is not link-local.
+var metadataIPv6 = netip.MustParseAddr("fd00:ec2::254")
+
+// refuseLinkLocal checks the address that a host name resolved to.
+func refuseLinkLocal(_, address string, _ syscall.RawConn) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return fmt.Errorf("the address %s cannot be parsed: %w", reward.Quote(address), err)
+	}
+	ip := at.Addr().Unmap().WithZone("")
+	if ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast() || ip == metadataIPv6 {
+		return errLinkLocal
+	}
+	return nil
+}
+
+// Start sends in the background until Stop.
+func (w *Webhooks) Start(ctx context.Context) { w.Base.Start(ctx, w.run) }
+
+// run sends until ctx ends. Calls in flight then get webhookStopTimeout to end.
+// Other instances, or the next start, send the remaining deliveries.
+func (w *Webhooks) run(ctx context.Context) {
+	if w.cfg.Secret == "" {
+		return
+	}
+	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var working sync.WaitGroup
+	failures := 0
+	for ctx.Err() == nil {
+		n, err := w.round(ctx, calls, &working)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			failures++
+			if failures&(failures-1) == 0 {
+				w.log.Warn("webhook store unavailable", err, "failures", failures)
+			}
+		case err == nil && failures > 0:
+			w.log.Info("webhook store available again", "failures", failures)
+			failures = 0
+		}
+		if n < webhookBatch {
+			service.Sleep(ctx, service.Jitter(webhookInterval, 0.2))
+		}
+	}
+	late := time.AfterFunc(webhookStopTimeout, cancel)
+	defer late.Stop()
+	working.Wait()
+}
+
+// round claims deliveries that are due and assigns them to their hosts.
+// Deliveries to a host that is full or backing off are due again when their
+// lease ends.
+func (w *Webhooks) round(ctx, calls context.Context, working *sync.WaitGroup) (int, error) {
+	now := time.Now()
+	bounded, cancel := context.WithTimeout(ctx, webhookRowsTimeout)
+	defer cancel()
+	due, err := w.cfg.Rows.WebhookTake(bounded, webhookBatch, now.Add(webhookLease), now)
+	if err != nil {
+		return 0, fmt.Errorf("claim webhooks that are due: %w", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name, h := range w.hosts {
+		if !h.working && now.Sub(h.notBefore) > webhookHostTTL {
+			delete(w.hosts, name)
+		}
+	}
+	for _, d := range due {
+		name := hostOf(d.URL)
+		h := w.hosts[name]
+		if h == nil {
+			h = &webhookHost{}
+			w.hosts[name] = h
+		}
+		if now.Before(h.notBefore) || len(h.waiting) == webhookWaitingMax {
+			continue
+		}
+		h.waiting = append(h.waiting, claimedDelivery{d, now.Add(webhookLease)})
+		if !h.working {
+			h.working = true
+			working.Go(func() { w.work(ctx, calls, h) })
+		}
+	}
+	return len(due), nil
+}
+
+// hostOf returns the host of a URL.
+func hostOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	return strings.ToLower(u.Host)
+}
+
+// work sends the deliveries that wait for a host, one after another.
+func (w *Webhooks) work(ctx, calls context.Context, h *webhookHost) {
+	for {
+		select {
+		case w.slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		d, ok := w.next(ctx, h)
+		if !ok {
+			<-w.slots
+			return
+		}
+		w.deliver(calls, h, d)
+		<-w.slots
+	}
+}
+
+// recordResponse records whether a host responded. It backs off from a host
+// that did not, and leaves the host's waiting deliveries to be claimed again.
+func (w *Webhooks) recordResponse(h *webhookHost, responded bool, now time.Time) (notBefore time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if responded {
+		h.silent = 0
+		return time.Time{}
+	}
+	h.notBefore = now.Add(service.Backoff(h.silent, webhookBackoff, webhookHostBackoffMax))
+	h.silent++
+	h.waiting = nil
+	return h.notBefore
+}
+
+// next returns the next delivery to a host, or false if none waits. It skips
+// deliveries that could not be sent before their lease ends.
+func (w *Webhooks) next(ctx context.Context, h *webhookHost) (claimedDelivery, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for ctx.Err() == nil && len(h.waiting) > 0 {
+		d := h.waiting[0]
+		h.waiting = h.waiting[1:]
+		if time.Until(d.until) > webhookTimeout+3*webhookRowsTimeout {
+			return d, true
+		}
+	}
+	h.working, h.waiting = false, nil
+	return claimedDelivery{}, false
+}
+
+// deliver makes one attempt and records its result.
+func (w *Webhooks) deliver(ctx context.Context, h *webhookHost, d claimedDelivery) {
+	attrs := []any{"promotion_id", d.PromotionID, "event", d.Event, "delivery", d.ID, "attempt", d.Tries + 1}
+	body, err := w.compose(ctx, d.WebhookDelivery)
+	if reward.HasCode(err, reward.CodeNotFound) {
+		w.abandon(ctx, d, 0, err, attrs)
+		return
+	}
+	if err != nil {
+		w.log.Warn("reading promotion for webhook failed", err, attrs...)
+		return
+	}
+	status, err := w.post(ctx, d.WebhookDelivery, body)
+	now := time.Now()
+	if err != nil && ctx.Err() != nil {
+		return // a stop is no failure of the receiver; the delivery is sent again
+	}
+	hostNotBefore := w.recordResponse(h, err == nil, now)
+	if err == nil && status/100 == 2 {
+		w.cfg.Metrics.WebhookTold(obs.WebhookHeard)
+		w.log.Info("webhook delivered", append(attrs, "status", status)...)
+		w.record(ctx, func(ctx context.Context) error { return w.cfg.Rows.WebhookDone(ctx, d.ID, status, "", now) }, attrs)
+		return
+	}
+	if err == nil {
+		err = fmt.Errorf("the receiver responded with status %d", status)
+	}
+	if status == http.StatusGone || now.Sub(d.At) >= webhookAbandonAfter {
+		w.abandon(ctx, d, status, err, attrs)
+		return
+	}
+	nextAt := now.Add(service.Backoff(d.Tries, webhookBackoff, webhookBackoffMax))
+	if nextAt.Before(hostNotBefore) {
+		nextAt = hostNotBefore
+	}
+	w.cfg.Metrics.WebhookTold(obs.WebhookLater)
+	w.log.Warn("sending webhook failed", err, append(attrs, "status", status, "next_at", nextAt.UTC())...)
+	w.record(ctx, func(ctx context.Context) error {
+		return w.cfg.Rows.WebhookLater(ctx, d.ID, status, err.Error(), nextAt)
+	}, attrs)
+}
+
+// abandon closes a delivery that is not tried again.
+func (w *Webhooks) abandon(ctx context.Context, d claimedDelivery, status int, why error, attrs []any) {
+	w.cfg.Metrics.WebhookTold(obs.WebhookGivenUp)
+	w.log.Error("webhook abandoned", why, append(attrs, "status", status)...)
+	w.record(ctx, func(ctx context.Context) error {
+		return w.cfg.Rows.WebhookDone(ctx, d.ID, status, "abandoned: "+why.Error(), time.Now())
+	}, attrs)
+}
+
+// record writes the result of an attempt, even during a stop. If it fails, the
+// delivery is sent again under the same id.
+func (w *Webhooks) record(ctx context.Context, write func(context.Context) error, attrs []any) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), webhookRowsTimeout)
+	defer cancel()
+	if err := write(ctx); err != nil {
+		w.log.Warn("recording webhook attempt failed", err, attrs...)
+	}
+}
+
+// webhookBody is the body of a delivery. Ids are strings, because they exceed
+// 2^53.
+type webhookBody struct {
+	ID              int64                  `json:"id,string"`
+	Event           string                 `json:"event"`
+	PromotionID     reward.PromotionID     `json:"promotionId,string"`
+	At              time.Time              `json:"at"`
+	Name            string                 `json:"name"`
+	Type            reward.PromotionType   `json:"type"`
+	Status          reward.PromotionStatus `json:"status"`
+	PauseReason     string                 `json:"pauseReason,omitempty"`
+	TotalCount      int64                  `json:"totalCount"`
+	ExpectedCount   *int64                 `json:"expectedCount,omitempty"`
+	Counts          map[string]int64       `json:"counts"`
+	AmountTotal     reward.Amount          `json:"amountTotal"`
+	AmountSucceeded reward.Amount          `json:"amountSucceeded"`
+	Currency        string                 `json:"currency"`
+	StartedAt       time.Time              `json:"startedAt,omitzero"`
+	FinishedAt      time.Time              `json:"finishedAt,omitzero"`
+}
+
+// compose returns the body of a delivery. It describes the promotion as of now,
+// which may be later than the event.
+func (w *Webhooks) compose(ctx context.Context, d store.WebhookDelivery) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, webhookRowsTimeout)
+	defer cancel()
+	v, err := w.cfg.Rows.PromotionGet(ctx, d.PromotionID)
+	if err != nil {
+		return nil, fmt.Errorf("read the webhook's promotion: %w", err)
+	}
+	counts := make(map[string]int64, reward.StateCount)
+	for s, n := range v.Counts.Payouts {
+		counts[reward.State(s).JSONName()] = n
+	}
+	return json.Marshal(webhookBody{
+		ID: d.ID, Event: d.Event, PromotionID: d.PromotionID, At: d.At.UTC(),
+		Name: v.Name, Type: v.Type, Status: v.Status, PauseReason: v.PauseReason,
+		TotalCount: v.Counts.Total(), ExpectedCount: v.ExpectedCount, Counts: counts,
+		AmountTotal: v.Counts.AmountTotal(), AmountSucceeded: v.Counts.Amounts[reward.Succeeded], Currency: v.Currency,
+		StartedAt: v.StartedAt.UTC(), FinishedAt: v.FinishedAt.UTC(),
+	})
+}
+
+// post sends a delivery once and returns the status. It reads a limited part of
+// the response body, so that a receiver can finish writing it.
+func (w *Webhooks) post(ctx context.Context, d store.WebhookDelivery, body []byte) (status int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, webhookTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.URL, bytes.NewReader(body))
+	if err != nil {
+		return 0, errors.New("the webhook's URL cannot be parsed") // without the cause, which contains the URL and its secrets
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "largesse")
+	req.Header.Set(headerEvent, d.Event)
+	req.Header.Set(headerDelivery, strconv.FormatInt(d.ID, 10))
+	req.Header.Set(headerSignature, signature(w.cfg.Secret, time.Now(), body))
+	resp, err := w.client.RoundTrip(req)
+	if err != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return 0, fmt.Errorf("no response within %v", webhookTimeout)
+		}
+		return 0, fmt.Errorf("no response: %w", err)
+	}
+	_, _ = io.CopyN(io.Discard, resp.Body, webhookResponseMax)
+	_ = resp.Body.Close()
+	return resp.StatusCode, nil
+}
+
+// signature returns t=<Unix seconds>,v1=<hex HMAC-SHA256 of "<t>.<body>">. The
+// time is that of the attempt, so that receivers can refuse replayed
+// deliveries.
+func signature(secret string, at time.Time, body []byte) string {
+	stamp := strconv.FormatInt(at.Unix(), 10)
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(stamp + "."))
+	mac.Write(body)
+	return "t=" + stamp + ",v1=" + hex.EncodeToString(mac.Sum(nil))
+}

@@ -1,0 +1,105 @@
+package config
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/config/configtest"
+)
+
+// TestValidateSecurity is about settings that go together. wrong holds
+// "setting: what is said", one a problem.
+func TestValidateSecurity(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cert, key := configtest.IssueCert(t, dir, "us", time.Now().Add(time.Hour))
+	_, otherKey := configtest.IssueCert(t, dir, "other", time.Now().Add(time.Hour))
+	password, none := configtest.PutFile(t, filepath.Join(dir, "password"), "secret\n"), filepath.Join(dir, "none")
+	twoLines := configtest.PutFile(t, filepath.Join(dir, "two"), "secret\nhunter2\n")
+	type flags map[string]string
+	brokers := func(more flags) flags {
+		more["kafka.brokers"] = "kafka:9092"
+		return more
+	}
+	const embedded, withoutTLS, withoutSASL = "is for the servers of kafka.brokers, which is empty", "does nothing without kafka.tls", "does nothing without kafka.sasl-mechanism"
+	for name, tc := range map[string]struct {
+		flags flags
+		wrong []string
+	}{
+		"TLS":          {brokers(flags{"kafka.tls": "true"}), nil},
+		"TLSWithFiles": {brokers(flags{"kafka.tls": "true", "kafka.ca-file": cert, "kafka.client-cert": cert, "kafka.client-key": key}), nil},
+		"SASL": {brokers(flags{
+			"kafka.sasl-mechanism": "SCRAM-SHA-512", "kafka.sasl-user": "largesse", "kafka.sasl-password-file": password,
+		}), nil},
+		"EverythingWithTheEmbeddedBroker": {flags{
+			"kafka.tls": "true", "kafka.ca-file": cert, "kafka.client-cert": cert, "kafka.client-key": key,
+			"kafka.sasl-mechanism": "PLAIN", "kafka.sasl-user": "u", "kafka.sasl-password-file": password,
+		}, []string{
+			"kafka.tls: " + embedded, "kafka.ca-file: " + embedded, "kafka.client-cert: " + embedded, "kafka.client-key: " + embedded,
+			"kafka.sasl-mechanism: " + embedded, "kafka.sasl-user: " + embedded, "kafka.sasl-password-file: " + embedded,
+		}},
+		"FilesWithoutTLS": {
+			brokers(flags{"kafka.ca-file": cert, "kafka.client-cert": cert, "kafka.client-key": key}),
+			[]string{"kafka.ca-file: " + withoutTLS, "kafka.client-cert: " + withoutTLS, "kafka.client-key: " + withoutTLS},
+		},
+		"HalfAPair":      {brokers(flags{"kafka.tls": "true", "kafka.client-cert": cert}), []string{"kafka.client-cert: goes with kafka.client-key: set both or none"}},
+		"TheOtherHalf":   {brokers(flags{"kafka.tls": "true", "kafka.client-key": key}), []string{"kafka.client-cert: goes with kafka.client-key: set both or none"}},
+		"AnothersKey":    {brokers(flags{"kafka.tls": "true", "kafka.client-cert": cert, "kafka.client-key": otherKey}), []string{"kafka.client-cert: cannot be used with kafka.client-key"}},
+		"NoSuchCA":       {brokers(flags{"kafka.tls": "true", "kafka.ca-file": none}), []string{"kafka.ca-file: cannot be read"}},
+		"NotACA":         {brokers(flags{"kafka.tls": "true", "kafka.ca-file": key}), []string{"kafka.ca-file: holds no PEM certificate"}},
+		"SASLAlone":      {brokers(flags{"kafka.sasl-mechanism": "PLAIN"}), []string{"kafka.sasl-user: is missing", "kafka.sasl-password-file: is missing"}},
+		"UserAlone":      {brokers(flags{"kafka.sasl-user": "u", "kafka.sasl-password-file": password}), []string{"kafka.sasl-user: " + withoutSASL, "kafka.sasl-password-file: " + withoutSASL}},
+		"NoSuchPassword": {brokers(flags{"kafka.sasl-mechanism": "PLAIN", "kafka.sasl-user": "u", "kafka.sasl-password-file": none}), []string{"kafka.sasl-password-file: cannot be read"}},
+		"TwoPasswords":   {brokers(flags{"kafka.sasl-mechanism": "PLAIN", "kafka.sasl-user": "u", "kafka.sasl-password-file": twoLines}), []string{"kafka.sasl-password-file: must hold one line"}},
+		"OtherMechanism": {
+			brokers(flags{"kafka.sasl-mechanism": "GSSAPI", "kafka.sasl-user": "u", "kafka.sasl-password-file": password}),
+			[]string{"kafka.sasl-mechanism: must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"},
+		},
+
+		"HTTPS":                {flags{"http.tls-cert": cert, "http.tls-key": key}, nil},
+		"HTTPSWithoutKey":      {flags{"http.tls-cert": cert}, []string{"http.tls-cert: goes with http.tls-key: set both or none"}},
+		"HTTPSWithoutCert":     {flags{"http.tls-key": key}, []string{"http.tls-cert: goes with http.tls-key: set both or none"}},
+		"HTTPSWithAnothersKey": {flags{"http.tls-cert": cert, "http.tls-key": otherKey}, []string{"http.tls-cert: cannot be used with http.tls-key"}},
+		"HTTPSWithoutFiles":    {flags{"http.tls-cert": none, "http.tls-key": none}, []string{"http.tls-cert: cannot be used with http.tls-key: open"}},
+		"HTTPSElsewhere":       {flags{"http.tls-cert": none, "http.tls-key": none, "roles": "payout"}, nil},
+		"NoConnections":        {flags{"http.max-connections": "0"}, []string{"http.max-connections: must be from 10 to 1000000"}},
+		"ManyConnections":      {flags{"http.max-connections": "1000000"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			layer, _ := readFlags(tc.flags)
+			c, found, err := merge([]map[string]rawValue{layer})
+			if err != nil || len(found) > 0 {
+				t.Fatal(err, found)
+			}
+			v := validation{config: c, resolve: resolveExamples}
+			v.run()
+			for i, p := range v.problems {
+				said := p.Name + ": " + p.Detail
+				if i >= len(tc.wrong) || !strings.HasPrefix(said, tc.wrong[i]) {
+					t.Errorf("problem %d is %q", i, said)
+				}
+				if strings.Contains(p.String(), "hunter2") {
+					t.Errorf("a password is shown: %s", p)
+				}
+			}
+			if len(v.problems) < len(tc.wrong) {
+				t.Errorf("%d problems, want %q", len(v.problems), tc.wrong)
+			}
+		})
+	}
+
+	t.Run("ClearTextPasswordsAreWarnedOf", func(t *testing.T) {
+		t.Parallel()
+		for mechanism, want := range map[string]int{"PLAIN": 1, "SCRAM-SHA-256": 0} {
+			_, warnings, err := Load(LoadParams{Flags: brokers(flags{
+				"kafka.sasl-mechanism": mechanism, "kafka.sasl-user": "u", "kafka.sasl-password-file": password,
+			})})
+			if err != nil || len(warnings) != want {
+				t.Errorf("%s: %v, warnings %q", mechanism, err, warnings)
+			}
+		}
+	})
+}

@@ -1,0 +1,398 @@
+package config
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/money"
+	"github.com/largesse/largesse/internal/obs"
+)
+
+const (
+	webhookSecretGood = 16 // characters; a shorter one can be guessed
+	webhookSecretMax  = 1000
+)
+
+// resolveTimeout bounds the look-up of a host that is to be listened on.
+const resolveTimeout = 3 * time.Second
+
+// Validate checks every setting, alone and against the others. The error is a
+// *Error with everything that is wrong.
+func (c Config) Validate() error {
+	v := validation{config: c, resolve: net.DefaultResolver.LookupIPAddr}
+	v.run()
+	if len(v.problems) > 0 {
+		return &Error{Problems: v.problems}
+	}
+	return nil
+}
+
+// validation collects what is wrong with a Config.
+type validation struct {
+	config   Config
+	resolve  func(ctx context.Context, host string) ([]net.IPAddr, error)
+	problems []Problem
+}
+
+var (
+	redisPrefix = regexp.MustCompile(`^[A-Za-z0-9._:-]{0,64}$`)
+	topicPrefix = regexp.MustCompile(`^[A-Za-z0-9._-]{0,64}$`)
+	refusalCode = regexp.MustCompile(`^[!-~]{1,100}$`)
+)
+
+func (v *validation) run() {
+	c := v.config
+	if strings.TrimSpace(c.Data.Dir) == "" {
+		v.wrong("data.dir", "must name a folder")
+	}
+	v.url("database.url", c.Database.URL, "postgres", "postgresql")
+	v.between("database.max-connections", c.Database.MaxConnections, 2, 10_000)
+	if c.Redis.URL != "" {
+		for address := range strings.SplitSeq(c.Redis.URL, ",") {
+			if !v.url("redis.url", address, "redis", "rediss") {
+				break
+			}
+		}
+	}
+	if !redisPrefix.MatchString(c.Redis.KeyPrefix) {
+		v.wrong("redis.key-prefix", "must be at most 64 letters, digits and . _ : - (braces would put every key into one cluster slot)")
+	}
+	v.stream(c.Redis.Stream)
+	v.kafka(c.Kafka)
+	v.kafkaSecurity(c.Kafka)
+	v.money(c.Money)
+	v.levers(c)
+	v.coupon(c)
+	v.atLeast("reconcile.interval", c.Reconcile.Interval, time.Second)
+	v.http(c)
+	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	v.oneOf("log.format", c.Log.Format, "text", "json")
+	if len(c.Roles) == 0 {
+		v.wrong("roles", "must name at least one of "+strings.Join(Roles, ", "))
+	}
+	for i, role := range c.Roles {
+		if !slices.Contains(Roles, role) {
+			v.wrong("roles", fmt.Sprintf("has the unknown role %q; the roles are %s", role, strings.Join(Roles, ", ")))
+		} else if slices.Contains(c.Roles[:i], role) {
+			v.wrong("roles", fmt.Sprintf("names the role %q twice; keep one", role))
+		}
+	}
+}
+
+func (v *validation) stream(c Stream) {
+	v.between("redis.stream.max-len", c.MaxLen, 1, 1_000_000_000)
+	v.between("redis.stream.poll-interval-ms", c.PollIntervalMs, 1, 60_000)
+	v.between("redis.stream.idle-timeout-seconds", c.IdleTimeoutSeconds, 1, 86_400)
+	v.between("redis.stream.batch-size", c.BatchSize, 1, 1000)
+	v.between("redis.stream.min-consumer-per-instance", c.MinConsumerPerInstance, 1, 256)
+	v.between("redis.stream.max-consumer-per-instance", c.MaxConsumerPerInstance, 1, 256)
+	if c.MinConsumerPerInstance > c.MaxConsumerPerInstance {
+		v.wrong("redis.stream.min-consumer-per-instance", fmt.Sprintf("must not be above redis.stream.max-consumer-per-instance, which is %d", c.MaxConsumerPerInstance))
+	}
+	v.between("redis.stream.in-flight-per-consumer", c.InFlightPerConsumer, 1, 10_000)
+	if v.between("redis.stream.lease-seconds", c.LeaseSeconds, 1, 3600) && c.Lease() <= v.config.Money.Timeout {
+		v.wrong("redis.stream.lease-seconds", fmt.Sprintf("must be above money.timeout, which is %s: a call has to end while its entry is still ours", ShortDuration(v.config.Money.Timeout)))
+	}
+}
+
+func (v *validation) kafka(c Kafka) {
+	for _, broker := range c.Brokers {
+		if _, port, ok := HostPort(broker); !ok || port == 0 {
+			v.wrong("kafka.brokers", fmt.Sprintf("has %q; each broker must be host:port", broker))
+		}
+	}
+	if !topicPrefix.MatchString(c.TopicPrefix) {
+		v.wrong("kafka.topic-prefix", "must be at most 64 letters, digits and . _ -")
+	}
+	if len(c.Brokers) == 0 {
+		v.listen("kafka.embedded-listen", c.EmbeddedListen, "the embedded broker asks nobody for a password")
+	}
+}
+
+// kafkaSecurity checks how we and the brokers know each other.
+func (v *validation) kafkaSecurity(c Kafka) {
+	files, login := []string{"kafka.ca-file", "kafka.client-cert", "kafka.client-key"}, []string{"kafka.sasl-user", "kafka.sasl-password-file"}
+	if len(c.Brokers) == 0 {
+		v.unset("is for the servers of kafka.brokers, which is empty: the embedded broker takes none of it",
+			slices.Concat([]string{"kafka.tls"}, files, []string{"kafka.sasl-mechanism"}, login)...)
+		return
+	}
+	if c.TLS {
+		v.kafkaFiles(c)
+	} else {
+		v.unset("does nothing without kafka.tls: set that to true, or take this out", files...)
+	}
+	if c.SASLMechanism != "" {
+		v.kafkaLogin(c)
+	} else {
+		v.unset("does nothing without kafka.sasl-mechanism: set that too, or take this out", login...)
+	}
+}
+
+// unset refuses settings that hold anything but what is there without them.
+func (v *validation) unset(why string, names ...string) {
+	for _, name := range names {
+		if s, _ := settingByName(name); v.config.Text(name) != s.Default {
+			v.wrong(name, why)
+		}
+	}
+}
+
+func (v *validation) kafkaFiles(c Kafka) {
+	files := c.TLSFiles()
+	if err := files.CheckCA(); err != nil {
+		v.wrong("kafka.ca-file", err.Error())
+	}
+	if (c.ClientCert == "") != (c.ClientKey == "") {
+		v.wrong("kafka.client-cert", "goes with kafka.client-key: set both or none")
+	} else if err := files.CheckCert(); err != nil {
+		v.wrong("kafka.client-cert", err.Error())
+	}
+}
+
+func (v *validation) kafkaLogin(c Kafka) {
+	v.oneOf("kafka.sasl-mechanism", c.SASLMechanism, bus.SASLMechanisms...)
+	if c.SASLUser == "" {
+		v.wrong("kafka.sasl-user", "is missing: kafka.sasl-mechanism needs it")
+	}
+	if c.SASLPasswordFile == "" {
+		v.wrong("kafka.sasl-password-file", "is missing: kafka.sasl-mechanism needs it")
+	} else if err := c.SASL().CheckPassword(); err != nil {
+		v.wrong("kafka.sasl-password-file", err.Error())
+	}
+}
+
+func (v *validation) money(c Money) {
+	v.url("money.url", c.URL, "http", "https")
+	if u, err := url.Parse(c.URL); err == nil && (u.RawQuery != "" || u.Fragment != "") {
+		v.wrong("money.url", "must end with its path: no ? and no #")
+	}
+	if c.Timeout < 10*time.Millisecond || c.Timeout > 10*time.Minute {
+		v.wrong("money.timeout", "must be from 10ms to 10m")
+	}
+	v.between("money.max-concurrency", c.MaxConcurrency, 1, 100_000)
+	v.between("money.rate-per-second", c.RatePerSecond, 0, 1_000_000)
+	v.between("money.max-retries", c.MaxRetries, 0, 20)
+	v.atLeast("money.settle-after", c.SettleAfter, 100*time.Millisecond)
+	v.atLeast("money.idempotency-window", c.IdempotencyWindow, 100*time.Millisecond)
+	v.atLeast("money.give-up-after", c.GiveUpAfter, 100*time.Millisecond)
+	for _, code := range c.RefusalCodes {
+		if !refusalCode.MatchString(code) {
+			v.wrong("money.refusal-codes", fmt.Sprintf("has %q; a code is 1 to 100 visible ASCII characters", code))
+		}
+	}
+	if err := c.Credentials().CheckHeader(); err != nil {
+		v.wrong("money.auth-header", err.Error())
+	}
+	if (c.ClientCert == "") != (c.ClientKey == "") {
+		v.wrong("money.client-cert", "goes with money.client-key: set both or none")
+	}
+}
+
+func (v *validation) coupon(c Config) {
+	if v.between("coupon.consumer-concurrency", c.Coupon.ConsumerConcurrency, 1, 1000) && c.Coupon.ConsumerConcurrency >= c.Database.MaxConnections {
+		v.wrong("coupon.consumer-concurrency", fmt.Sprintf("must be below database.max-connections, which is %d: the rest of the instance needs connections too", c.Database.MaxConnections))
+	}
+	if w := c.Coupon.LockWait; w < time.Millisecond || w > time.Minute {
+		v.wrong("coupon.lock-wait", "must be from 1ms to 1m")
+	}
+	if l := c.Coupon.LockLease; l < 100*time.Millisecond || l > 10*time.Minute {
+		v.wrong("coupon.lock-lease", "must be from 100ms to 10m")
+	}
+	v.atLeast("coupon.availability-ttl", c.Coupon.AvailabilityTTL, 0)
+	v.atLeast("coupon.fallback-after", c.Coupon.FallbackAfter, 100*time.Millisecond)
+	v.atLeast("coupon.queue-ttl", c.Coupon.QueueTTL, time.Minute)
+	v.between("coupon.average-processing-millis", c.Coupon.AverageProcessingMillis, 0, 3_600_000)
+}
+
+func (v *validation) levers(c Config) {
+	if c.Approval.Above < 0 {
+		v.wrong("approval.above", "must be at least 0")
+	}
+	if utf8.RuneCountInString(c.Webhook.Secret) > webhookSecretMax {
+		v.wrong("webhook.secret", fmt.Sprintf("must have at most %d characters", webhookSecretMax))
+	}
+}
+
+func (v *validation) http(c Config) {
+	v.auth(c.Auth)
+	if c.Auth.Mode == auth.ModeNone {
+		v.listen("http.listen", c.HTTP.Listen, "auth.mode none lets everybody in who can reach it")
+	} else if _, _, ok := HostPort(c.HTTP.Listen); !ok {
+		v.wrong("http.listen", "must be host:port, the port from 0 to 65535")
+	}
+	v.between("http.rate-limit", c.HTTP.RateLimit, 0, 1_000_000)
+	v.between("http.rate-limit-per-user", c.HTTP.RateLimitPerUser, 0, 1_000_000)
+	for _, origin := range c.HTTP.AllowedOrigins {
+		if err := http.NewCrossOriginProtection().AddTrustedOrigin(origin); err != nil {
+			v.wrong("http.allowed-origins", fmt.Sprintf("has %q; each must be like https://shop.example, without a path", origin))
+		}
+	}
+	if (c.HTTP.TLSCert == "") != (c.HTTP.TLSKey == "") {
+		v.wrong("http.tls-cert", "goes with http.tls-key: set both or none")
+	} else if c.HTTP.TLSCert != "" && slices.Contains(c.Roles, RoleAPI) { // others may have no right to read them
+		if _, err := tls.LoadX509KeyPair(c.HTTP.TLSCert, c.HTTP.TLSKey); err != nil {
+			v.wrong("http.tls-cert", "cannot be used with http.tls-key: "+err.Error())
+		}
+	}
+	v.between("http.max-connections", c.HTTP.MaxConnections, 10, 1_000_000)
+}
+
+// auth checks how callers prove who they are.
+func (v *validation) auth(c Auth) {
+	v.oneOf("auth.mode", c.Mode, auth.ModeNone, auth.ModeAPIKey, auth.ModeJWT)
+	if c.Mode != auth.ModeJWT {
+		v.unset("does nothing unless auth.mode is jwt: set that, or take this out",
+			"auth.jwt.jwks", "auth.jwt.issuer", "auth.jwt.audience", "auth.jwt.user-claim", "auth.jwt.role-claim")
+		return
+	}
+	for _, must := range []struct{ name, value, why string }{
+		{"auth.jwt.jwks", c.JWT.JWKS, "the keys of who signs the tokens"},
+		{"auth.jwt.issuer", c.JWT.Issuer, "who signs the tokens"},
+		{"auth.jwt.audience", c.JWT.Audience, "whom the tokens are meant for"},
+		{"auth.jwt.user-claim", c.JWT.UserClaim, "the claim with the user"},
+		{"auth.jwt.role-claim", c.JWT.RoleClaim, "the claim with the role"},
+	} {
+		if strings.TrimSpace(must.value) == "" {
+			v.wrong(must.name, "is missing: auth.mode jwt needs "+must.why)
+		}
+	}
+	if c.JWT.JWKS == "" || c.JWT.Issuer == "" || c.JWT.Audience == "" {
+		return
+	}
+	tokens, err := auth.NewTokens(c.JWT.Tokens(obs.Log{}))
+	if err != nil {
+		v.wrong("auth.jwt.jwks", err.Error())
+		return
+	}
+	tokens.Close()
+}
+
+// warnings tells what is allowed, safe, and probably not meant.
+func (c Config) warnings() []string {
+	var warnings []string
+	if c.Money.SettleAfter < c.Money.Timeout {
+		warnings = append(warnings, fmt.Sprintf("money.settle-after %s is below money.timeout %s: a request can be under way for longer than a look-up waits; raise it outside of tests",
+			ShortDuration(c.Money.SettleAfter), ShortDuration(c.Money.Timeout)))
+	}
+	if c.Money.IdempotencyWindow <= c.Money.SettleAfter {
+		warnings = append(warnings, fmt.Sprintf("money.idempotency-window %s is not above money.settle-after %s: every payout is looked up before each repeated call",
+			ShortDuration(c.Money.IdempotencyWindow), ShortDuration(c.Money.SettleAfter)))
+	}
+	if n := utf8.RuneCountInString(c.Webhook.Secret); n > 0 && n < webhookSecretGood {
+		warnings = append(warnings, fmt.Sprintf("webhook.secret has %d characters: whoever sees one webhook could guess it; make it %d or more random ones", n, webhookSecretGood))
+	}
+	if strings.HasPrefix(c.Money.URL, "http://") && c.Money.Credentials() != (money.Credentials{}) {
+		warnings = append(warnings, "money.url is http://, so credentials travel in clear text and certificates are not used; make it https://")
+	}
+	if c.Kafka.SASLMechanism == "PLAIN" && !c.Kafka.TLS {
+		warnings = append(warnings, "kafka.sasl-mechanism PLAIN without kafka.tls sends the password in clear text; set kafka.tls, or use SCRAM-SHA-512")
+	}
+	// A file may be shared by instances of other roles; a flag is meant for this one.
+	if source := c.Source("http.listen"); strings.HasPrefix(source, sourceFlag) && !slices.Contains(c.Roles, RoleAPI) {
+		warnings = append(warnings, fmt.Sprintf("http.listen %s has no effect, because this instance does not have the role %s; add it to roles, or leave the address out",
+			c.HTTP.Listen, RoleAPI))
+	}
+	return warnings
+}
+
+// wrong notes a problem with a setting's present value.
+func (v *validation) wrong(name, detail string) {
+	s, _ := settingByName(name)
+	v.problems = append(v.problems, Problem{
+		Name:   name,
+		Value:  s.Shown(v.config.Text(name)),
+		Source: v.config.Source(name),
+		Detail: detail,
+	})
+}
+
+func (v *validation) between(name string, n, low, high int) bool {
+	if n < low || n > high {
+		v.wrong(name, fmt.Sprintf("must be from %d to %d", low, high))
+		return false
+	}
+	return true
+}
+
+func (v *validation) atLeast(name string, d, floor time.Duration) {
+	if d < floor {
+		v.wrong(name, fmt.Sprintf("must be at least %s", ShortDuration(floor)))
+	}
+}
+
+func (v *validation) oneOf(name, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) {
+		v.wrong(name, "must be one of "+strings.Join(allowed, ", "))
+	}
+}
+
+// url checks an address that may be empty.
+func (v *validation) url(name, text string, schemes ...string) bool {
+	if text == "" && name != "redis.url" {
+		return true
+	}
+	u, err := url.Parse(text)
+	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Opaque != "" {
+		v.wrong(name, "must begin with "+strings.Join(schemes, ":// or ")+":// and be a whole URL")
+		return false
+	}
+	// PostgreSQL may be reached by a socket named in the query.
+	if u.Hostname() == "" && (u.Scheme != "postgres" && u.Scheme != "postgresql" || u.Query().Get("host") == "") {
+		v.wrong(name, "must name a host")
+		return false
+	}
+	return true
+}
+
+// listen checks an address that only this machine may reach.
+func (v *validation) listen(name, address, why string) {
+	host, _, ok := HostPort(address)
+	if !ok {
+		v.wrong(name, "must be host:port, the port from 0 to 65535")
+		return
+	}
+	cure := "use 127.0.0.1, because " + why
+	if host == "" {
+		v.wrong(name, "would listen on every address of this machine; "+cure)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
+	defer cancel()
+	addresses, err := v.resolve(ctx, host)
+	if err != nil || len(addresses) == 0 {
+		v.wrong(name, fmt.Sprintf("has the host %q, which cannot be resolved", host))
+		return
+	}
+	for _, a := range addresses {
+		if !a.IP.IsLoopback() {
+			v.wrong(name, fmt.Sprintf("must be a loopback address (%s is not); %s", a.IP, cure))
+			return
+		}
+	}
+}
+
+// HostPort splits host:port where the port is a number.
+func HostPort(address string) (host string, port int, ok bool) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, false
+	}
+	port, err = strconv.Atoi(text)
+	if err != nil || port < 0 || port > 65_535 || strconv.Itoa(port) != text {
+		return "", 0, false
+	}
+	return host, port, true
+}

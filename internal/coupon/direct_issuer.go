@@ -1,0 +1,150 @@
+package coupon
+
+import (
+	"context"
+	"time"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// The pauses between tries to take the lock.
+const (
+	lockRetryInterval    = 2 * time.Millisecond
+	lockRetryIntervalMax = 20 * time.Millisecond
+)
+
+// DirectIssuer issues coupons at once, without a ticket: under the template's
+// lock in SYNC mode, and through the database during a Redis outage
+// (PathDatabase). It is safe for concurrent use.
+type DirectIssuer struct {
+	templates *TemplateCache
+	rows      store.Store
+	gate      gate.Gate
+	applier   *Applier
+	ids       *service.IDs
+	// slots limits the concurrent transactions of IssueBatch, so that a crowd of
+	// users leaves connections to the database for others.
+	slots chan struct{}
+	// lockWait ends the wait for the lock; lockLease is the lock's expiry.
+	lockWait, lockLease time.Duration
+	settled             func(id reward.TemplateID) // called after each batch
+}
+
+// IssueBatch issues to users through the database. errTemplateChanged means
+// that the template's path is no longer PathDatabase.
+func (d *DirectIssuer) IssueBatch(ctx context.Context, id reward.TemplateID, users []string) ([]Status, error) {
+	select {
+	case d.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, unavailable(context.Cause(ctx), "Redis is unavailable and the database is at its limit of concurrent transactions; repeat the request")
+	}
+	defer func() { <-d.slots }()
+	t, err := d.templates.get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return d.issue(ctx, t, users, reward.PathDatabase, 0)
+}
+
+// IssueLocked issues to users under the template's lock. The statuses have the
+// empty kind if the stock was gone once the lock was taken.
+//
+// The lock covers one transaction. A lock can expire while its holder still
+// believes it owns it, so the transaction refuses a fencing token that is lower
+// than the latest one that has written.
+func (d *DirectIssuer) IssueLocked(ctx context.Context, id reward.TemplateID, users []string) ([]Status, error) {
+	t, err := d.templates.get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	token, err := d.lock(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = d.gate.Unlock(ctx, id, token) // the lock expires anyway
+	}()
+	// Ask the gate first: the stock may have gone during the wait for the lock.
+	result, err := d.gate.Admit(ctx, id, users, false)
+	if err != nil {
+		return nil, err
+	}
+	inStock := false
+	for _, a := range result.Answers {
+		inStock = inStock || a.Verdict == gate.Admitted
+	}
+	if !inStock {
+		return make([]Status, len(users)), nil
+	}
+	return d.issue(ctx, t, users, reward.PathGate, token)
+}
+
+// lock takes the lock within lockWait and returns its fencing token.
+func (d *DirectIssuer) lock(ctx context.Context, id reward.TemplateID) (int64, error) {
+	deadline := time.Now().Add(d.lockWait)
+	for try := 0; ; try++ {
+		token, ok, err := d.gate.Lock(ctx, id, d.lockLease)
+		switch {
+		case err != nil:
+			return 0, err
+		case ok:
+			return token, nil
+		case time.Now().After(deadline), !service.Sleep(ctx, service.Backoff(try, lockRetryInterval, lockRetryIntervalMax)):
+			return 0, unavailable(context.Cause(ctx), "the lock of template %s could not be taken within %v; repeat the request", id, d.lockWait)
+		}
+	}
+}
+
+// issue issues in one transaction and applies the change to the gate.
+func (d *DirectIssuer) issue(ctx context.Context, t *reward.CouponTemplate, users []string, path reward.IssuePath, fence int64) ([]Status, error) {
+	p := store.CouponSettleParams{
+		TemplateID: t.ID, Kind: store.SettleDirect, Generation: t.Generation, Path: path, Fence: fence, Now: time.Now(),
+		Asks: make([]store.CouponAsk, len(users)),
+	}
+	for i, user := range users {
+		p.Asks[i] = newAsk(d.ids, user, 0, 0)
+	}
+	result, err := d.rows.CouponSettle(ctx, p)
+	switch {
+	case err != nil:
+		return nil, err
+	case result.Refused == store.RefusedFence:
+		return nil, unavailable(nil, "the lock of template %s expired before the transaction ended; repeat the request", t.ID)
+	case result.Refused != store.NotRefused:
+		if _, err := d.templates.read(ctx, t.ID); err != nil {
+			return nil, err
+		}
+		d.templates.hint()
+		return nil, errTemplateChanged
+	}
+	if path == reward.PathGate {
+		d.applier.applyBestEffort(ctx, t.ID, &result.CouponChange, applyExtras{})
+	}
+	d.settled(t.ID)
+	out := make([]Status, len(users))
+	for i, r := range result.Results {
+		out[i] = directStatus(&result.Template, r)
+	}
+	return out, nil
+}
+
+// directStatus converts the result of a request without a ticket. The Reason of
+// a rejection is an error code.
+func directStatus(t *reward.CouponTemplate, r store.AskResult) Status {
+	switch {
+	case r.Outcome == store.OutcomeIssued:
+		return Status{Kind: StatusIssued, Ticket: r.Coupon.Ticket, Coupon: r.Coupon}
+	case r.Outcome == store.OutcomeNotOpen:
+		return Status{Kind: StatusRejected, Reason: reward.CodeNotOpen}
+	case r.Outcome == store.OutcomeClosed:
+		return Status{Kind: StatusRejected, Reason: reward.CodeClosed}
+	case r.Reason == reward.ReasonUserLimit && t.PerUserLimit == 1 && r.Coupon.ID != 0:
+		return Status{Kind: StatusIssued, Ticket: r.Coupon.Ticket, Coupon: r.Coupon, Duplicate: true}
+	}
+	return Status{Kind: StatusRejected, Reason: r.Reason}
+}

@@ -1,0 +1,361 @@
+package coupon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	maintainInterval = 250 * time.Millisecond
+	// idleInterval replaces maintainInterval for a template without requests for
+	// idleAfter.
+	idleInterval = 5 * time.Second
+	idleAfter    = 30 * time.Second
+	// behindGrace is how long a gate may differ from the rows before it is repaired.
+	behindGrace = 500 * time.Millisecond
+	// strandedGrace is how long users may be in line while the stream has no
+	// requests before the gate is reloaded.
+	strandedGrace   = 2 * time.Second
+	gateCallTimeout = 2 * time.Second
+	// tasksMax limits the concurrent tasks, so that a long one (a load, a draw of a
+	// million entrants) blocks no other template.
+	tasksMax = 32
+)
+
+// GateMaintainer keeps the gates of this instance's templates consistent with the
+// rows, whatever was lost in between. It:
+//   - loads a gate that must not be served,
+//   - applies changes to a gate that is behind the rows,
+//   - gives the issuer a hint when a gate has requests,
+//   - moves templates to the database path during a Redis outage, and back,
+//   - runs draws,
+//   - records when a template starts and stops refusing all users,
+//   - removes unused gates.
+type GateMaintainer struct {
+	rows      store.Store
+	gate      gate.Gate
+	templates *TemplateCache
+	issuers   *IssuerManager
+	loader    *Loader
+	applier   *Applier
+	drawer    *drawer
+	// fallbackAfter is how long an outage lasts before templates move to the
+	// database path; queueTTL is when an unused gate is removed.
+	fallbackAfter, queueTTL time.Duration
+	log                     obs.Log
+
+	statuses  map[reward.TemplateID]*gateStatus
+	slots     chan struct{} // one per running task
+	tasks     sync.WaitGroup
+	downSince time.Time // when the gate's server stopped responding; zero = it responds
+	failures  int       // rounds that failed, in a row
+}
+
+// gateStatus is what the GateMaintainer remembers of a template. While busy is
+// set, only the running task may use the other fields.
+type gateStatus struct {
+	busy        atomic.Bool
+	failures    int       // tasks that failed, in a row
+	checkAt     time.Time // when the gate is checked next
+	behindSince time.Time // when the gate was first seen behind the rows, at version
+	version     int64
+	// wrongSince is when the gate was first seen to differ from the rows although
+	// it is at their version.
+	wrongSince time.Time
+	// strandedSince is when users were first seen in line while the stream has no
+	// requests.
+	strandedSince time.Time
+	refusal       *string // recorded last; nil = unknown
+}
+
+// run maintains the gates until ctx ends.
+func (m *GateMaintainer) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := m.round(ctx); err != nil && ctx.Err() == nil {
+			m.failures++
+			if m.failures&(m.failures-1) == 0 {
+				m.log.Warn("maintaining gates failed", err, "failures", m.failures)
+			}
+		} else {
+			m.failures = 0
+		}
+		service.Sleep(ctx, service.Jitter(maintainInterval, 0.2))
+	}
+	m.tasks.Wait()
+}
+
+// round checks the gates that are due.
+func (m *GateMaintainer) round(ctx context.Context) error {
+	epochs := m.issuers.epochs()
+	now := time.Now()
+	var all, due []*reward.CouponTemplate
+	active := make(map[reward.TemplateID]bool)
+	for _, t := range m.templates.active() {
+		if _, ok := epochs[t.ID]; !ok {
+			continue
+		}
+		active[t.ID] = true
+		status := m.statuses[t.ID]
+		if status == nil {
+			status = &gateStatus{}
+			m.statuses[t.ID] = status
+		}
+		if status.busy.Load() {
+			continue
+		}
+		if t.Draw.State == reward.DrawOpen || t.Draw.State == reward.DrawClosed {
+			// There is no gate before the draw.
+			m.runTask(ctx, t, status, func(ctx context.Context) error { return m.drawer.draw(ctx, t, epochs[t.ID]) })
+			continue
+		}
+		all = append(all, t)
+		if !now.Before(status.checkAt) || status.version != t.Version || t.Path == reward.PathDatabase {
+			due = append(due, t)
+		}
+	}
+	for id := range m.statuses {
+		if !active[id] {
+			delete(m.statuses, id)
+		}
+	}
+	if len(due) == 0 {
+		return nil
+	}
+	headers, err := m.headers(ctx, due)
+	if err == nil {
+		m.downSince = time.Time{}
+		for i, t := range due {
+			m.check(ctx, t, headers[i])
+		}
+		return nil
+	}
+	if down := m.ping(ctx); down != nil {
+		return errors.Join(err, m.fallBack(ctx, all))
+	}
+	// The server responds, so the error belongs to one template: check the others.
+	m.downSince = time.Time{}
+	for _, t := range due {
+		if headers, err := m.headers(ctx, []*reward.CouponTemplate{t}); err == nil {
+			m.check(ctx, t, headers[0])
+		}
+	}
+	return err
+}
+
+// check maintains one template in a task.
+func (m *GateMaintainer) check(ctx context.Context, t *reward.CouponTemplate, h gate.Header) {
+	status := m.statuses[t.ID]
+	m.runTask(ctx, t, status, func(ctx context.Context) error { return m.maintain(ctx, t, h, status) })
+}
+
+// runTask starts a task for a template. If tasksMax tasks run already, it does
+// nothing, and the next round tries again.
+func (m *GateMaintainer) runTask(ctx context.Context, t *reward.CouponTemplate, status *gateStatus, task func(context.Context) error) {
+	select {
+	case m.slots <- struct{}{}:
+	default:
+		return
+	}
+	status.busy.Store(true)
+	m.tasks.Go(func() {
+		defer func() { <-m.slots }()
+		defer status.busy.Store(false)
+		err := task(ctx)
+		if err == nil || ctx.Err() != nil {
+			status.failures = 0
+			return
+		}
+		status.failures++
+		if status.failures&(status.failures-1) == 0 {
+			m.log.Warn("maintaining gates failed", err, "template_id", t.ID, "failures", status.failures)
+		}
+	})
+}
+
+func (m *GateMaintainer) headers(ctx context.Context, list []*reward.CouponTemplate) ([]gate.Header, error) {
+	ctx, cancel := context.WithTimeout(ctx, gateCallTimeout)
+	defer cancel()
+	ids := make([]reward.TemplateID, len(list))
+	for i, t := range list {
+		ids[i] = t.ID
+	}
+	return m.gate.Headers(ctx, ids)
+}
+
+func (m *GateMaintainer) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, gateCallTimeout)
+	defer cancel()
+	return m.gate.Ping(ctx)
+}
+
+// fallBack moves templates to the database path, if the gate's server has been
+// down for fallbackAfter.
+func (m *GateMaintainer) fallBack(ctx context.Context, all []*reward.CouponTemplate) error {
+	if m.downSince.IsZero() {
+		m.downSince = time.Now()
+	}
+	if time.Since(m.downSince) < m.fallbackAfter {
+		return nil
+	}
+	var errs []error
+	for _, t := range all {
+		if t.Path == reward.PathDatabase || t.WhenRedisAway != reward.AwayDatabase {
+			continue
+		}
+		_, moved, err := m.rows.TemplateRaise(ctx, store.TemplateRaiseParams{
+			ID: t.ID, From: t.Generation, AtLeast: t.Generation, Path: reward.PathDatabase,
+		})
+		if moved {
+			m.log.Warn("gate unavailable, issuing through the database", errGateDown, "template_id", t.ID)
+			m.templates.hint()
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Reasons for log lines that follow from an observation, not from a failed call.
+var (
+	errGateDown      = errors.New("the gate's server does not respond")
+	errCountersWrong = errors.New("the gate's counters differ from the rows at the same version")
+)
+
+// maintain maintains one template whose gate responds.
+func (m *GateMaintainer) maintain(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
+	now := time.Now()
+	if t.Path == reward.PathDatabase {
+		err := m.loader.leaveDatabase(ctx, t.ID)
+		if err == nil {
+			m.log.Info("gate available again", "template_id", t.ID, "path", reward.PathGate)
+		}
+		return ignore(err, errNotNow)
+	}
+	status.checkAt = now
+	if !h.Exists {
+		status.version = t.Version
+		status.checkAt = now.Add(idleInterval)
+		return m.recordRefusal(ctx, t, status, t.TotalQuantity-t.Live <= 0)
+	}
+	if err := m.catchUp(ctx, t, h, status); err != nil {
+		return err
+	}
+	if h.Loaded && h.Backlog > 0 {
+		m.issuers.giveHint(t.ID)
+	}
+	if err := m.reloadStranded(ctx, t, h, status); err != nil {
+		return err
+	}
+	if err := m.recordRefusal(ctx, t, status, h.Stock() == 0); err != nil {
+		return err
+	}
+	if idle := now.Sub(h.LastRequestAt); idle > idleAfter && h.Waiting == 0 && h.Backlog == 0 && status.behindSince.IsZero() {
+		status.checkAt = now.Add(idleInterval)
+		if idle > m.queueTTL {
+			_, err := m.gate.Retire(ctx, t.ID, m.queueTTL)
+			return err
+		}
+	}
+	return nil
+}
+
+// catchUp brings an existing gate to the state of the rows. t may be older than
+// the gate, so an apparent difference is checked against a fresh row.
+func (m *GateMaintainer) catchUp(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
+	if served(h, t) && h.Version == t.Version {
+		status.version, status.behindSince = t.Version, time.Time{}
+		return m.repairCounters(ctx, t, h, status)
+	}
+	row, err := m.rows.TemplateGet(ctx, t.ID)
+	if err != nil {
+		return err
+	}
+	if !served(h, &row) {
+		status.behindSince = time.Time{}
+		return ignore(m.loader.ensure(ctx, t.ID), errNotNow)
+	}
+	switch {
+	case h.Version == row.Version:
+		status.version, status.behindSince = h.Version, time.Time{}
+	case status.version != h.Version || status.behindSince.IsZero():
+		status.version, status.behindSince = h.Version, time.Now()
+	case time.Since(status.behindSince) >= behindGrace:
+		status.behindSince = time.Time{}
+		return m.applier.catchUp(ctx, t.ID, h.Version)
+	}
+	return nil
+}
+
+// repairCounters overwrites the counters of a gate that differ from the rows at
+// the same version. This happens only if someone has changed the gate manually.
+func (m *GateMaintainer) repairCounters(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
+	switch {
+	case h.Total == t.TotalQuantity && h.Live == t.Live && h.IssuedTotal == t.IssuedTotal && h.PublishedStock == h.Stock():
+		status.wrongSince = time.Time{}
+	case status.wrongSince.IsZero():
+		status.wrongSince = time.Now()
+	case time.Since(status.wrongSince) >= behindGrace:
+		status.wrongSince = time.Time{}
+		m.log.Warn("gate counters differ, repairing", errCountersWrong, "template_id", t.ID)
+		_, err := m.gate.Apply(ctx, gate.ApplyParams{TemplateID: t.ID, From: t.Version, State: stateOf(t), Repair: true})
+		return ignore(err, gate.ErrNotLoaded)
+	}
+	return nil
+}
+
+// reloadStranded reloads a gate whose users in line have no requests in the
+// stream: someone has deleted the requests manually. Normally an apply soon
+// removes such users from the line. In KAFKA mode the broker has their requests.
+func (m *GateMaintainer) reloadStranded(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
+	switch {
+	case t.Mode == reward.ModeKafka, !h.Loaded, h.Waiting == 0, h.Backlog > 0, h.Version != t.Version:
+		status.strandedSince = time.Time{}
+	case status.strandedSince.IsZero():
+		status.strandedSince = time.Now()
+	case time.Since(status.strandedSince) >= strandedGrace:
+		status.strandedSince = time.Time{}
+		m.log.Error("requests missing, reloading gate", fmt.Errorf("%d users are in line and the stream has no requests", h.Waiting),
+			"template_id", t.ID, "waiting", h.Waiting)
+		return ignore(m.loader.reload(ctx, t.ID, math.MaxInt64), errNotNow)
+	}
+	return nil
+}
+
+// recordRefusal records when a template starts and stops refusing all users, so
+// that its history can explain why a user got no coupon.
+func (m *GateMaintainer) recordRefusal(ctx context.Context, t *reward.CouponTemplate, status *gateStatus, soldOut bool) error {
+	reason := ""
+	now := time.Now()
+	switch {
+	case !t.ClosesAt.IsZero() && !now.Before(t.ClosesAt):
+		reason = reward.CodeClosed
+	case soldOut:
+		reason = reward.CodeSoldOut
+	}
+	if status.refusal != nil && *status.refusal == reason {
+		return nil
+	}
+	if err := m.rows.RefusalNote(ctx, t.ID, reason, now); err != nil {
+		return err
+	}
+	status.refusal = &reason
+	return nil
+}
+
+// ignore returns nil if err is target.
+func ignore(err, target error) error {
+	if errors.Is(err, target) {
+		return nil
+	}
+	return err
+}

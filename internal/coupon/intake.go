@@ -1,0 +1,198 @@
+package coupon
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	// requestTriesMax limits the tries of one request. A request is tried again
+	// when its gate had to be loaded or its template has changed.
+	requestTriesMax = 4
+	// requestTimeout ends the wait of one request, in addition to the wait for the
+	// lock of SYNC mode.
+	requestTimeout = 5 * time.Second
+)
+
+// Intake handles coupon requests: it admits users at the gate, or issues
+// directly in SYNC mode and during a Redis outage. It is safe for concurrent
+// use.
+type Intake struct {
+	templates *TemplateCache
+	loader    *Loader
+	notifier  *Notifier
+	metrics   *obs.Metrics
+	timeout   time.Duration // of one request
+
+	// A request takes one of these routes; see route.
+	gate     *gateRoute
+	lock     *lockRoute
+	database *databaseRoute
+	draw     *drawRoute
+	closed   *closedRoute
+}
+
+// A route handles the requests of templates that are in one situation.
+type route interface {
+	// request handles one request. gate.ErrNotLoaded, errTemplateChanged and
+	// errNotNow mean that the caller must read the template and try again.
+	request(ctx context.Context, t *reward.CouponTemplate, user string) (Status, error)
+	// wait waits until the calls that cancelled requests left behind have ended.
+	wait()
+}
+
+// errTemplateChanged means that the template is newer than the one in memory.
+var errTemplateChanged = errors.New("the template has changed in the meantime")
+
+// route chooses the route for a template.
+func (i *Intake) route(t *reward.CouponTemplate) route {
+	switch {
+	case t.Draw.State == reward.DrawOpen || t.Draw.State == reward.DrawClosed:
+		return i.draw
+	case !t.ClosesAt.IsZero() && time.Since(t.ClosesAt) > i.templates.closedRetention:
+		return i.closed
+	case t.Path == reward.PathDatabase:
+		return i.database
+	case t.Mode == reward.ModeSync:
+		return i.lock
+	default:
+		return i.gate
+	}
+}
+
+// Request requests a coupon. The status is StatusIssued or StatusWaiting; a user
+// who already has the only coupon they may have gets StatusIssued, too.
+// CodeSoldOut, CodeNotOpen, CodeClosed, CodeUserLimit and CodeTemplateNotFound
+// mean that the request was not admitted. CodeUnavailable means that the outcome
+// is unknown: the user may repeat the request, and keeps the ticket if they have
+// one.
+func (i *Intake) Request(ctx context.Context, cmd IssueCommand) (Status, error) {
+	if err := reward.CheckUserID(cmd.UserID); err != nil {
+		return Status{}, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "%v", err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, i.timeout, errors.New("there was no answer in time"))
+	defer cancel()
+	t, err := i.templates.get(ctx, cmd.TemplateID)
+	for try := 0; err == nil; try++ {
+		var status Status
+		status, err = i.route(t).request(ctx, t, cmd.UserID)
+		if err == nil {
+			status.RequestID = reward.RequestID(t.ID, cmd.UserID)
+			i.metrics.CouponAsked(string(status.Kind))
+			return status, nil
+		}
+		if try+1 == requestTriesMax || !errors.Is(err, gate.ErrNotLoaded) && !errors.Is(err, errTemplateChanged) && !errors.Is(err, errNotNow) {
+			break
+		}
+		t, err = i.prepareRetry(ctx, cmd.TemplateID, err)
+	}
+	e, ok := errors.AsType[*reward.Error](err)
+	if !ok {
+		e = unavailable(err, "it is unknown at the moment whether a coupon is left; repeat the request")
+	}
+	i.metrics.CouponAsked(e.Code)
+	return Status{}, e
+}
+
+// prepareRetry loads the gate if it must be loaded, and reads the template.
+func (i *Intake) prepareRetry(ctx context.Context, id reward.TemplateID, why error) (*reward.CouponTemplate, error) {
+	if errors.Is(why, gate.ErrNotLoaded) {
+		if err := i.loader.ensure(ctx, id); err != nil && !errors.Is(err, errNotNow) {
+			return nil, err
+		}
+	}
+	return i.templates.read(ctx, id)
+}
+
+// Status returns the state of a user's latest request. CodeRequestUnknown means
+// that there is none, or that it was lost with Redis's data.
+func (i *Intake) Status(ctx context.Context, id reward.TemplateID, user string) (Status, error) {
+	for try := 0; ; try++ {
+		t, err := i.templates.get(ctx, id)
+		if err != nil {
+			return Status{}, err
+		}
+		list, err := i.notifier.statuses(ctx, t, []string{user})
+		switch {
+		case list != nil && list[0].Kind != "":
+			list[0].RequestID = reward.RequestID(id, user)
+			return list[0], nil
+		case err == nil:
+			return Status{}, reward.NewError(reward.KindNotFound, reward.CodeRequestUnknown,
+				"user %s has no request at template %s: it was never made, or it was lost before a coupon was issued; request again", reward.Quote(user), id)
+		case !errors.Is(err, gate.ErrNotLoaded) || try+1 == requestTriesMax:
+			return Status{}, statusUnavailable(err)
+		}
+		if err := i.loader.ensure(ctx, id); err != nil && !errors.Is(err, errNotNow) {
+			return Status{}, statusUnavailable(err)
+		}
+		service.Sleep(ctx, time.Millisecond)
+	}
+}
+
+func statusUnavailable(err error) error {
+	return unavailable(err, "the state of the request is unknown at the moment; try again")
+}
+
+// wait waits until the calls that cancelled requests left behind have ended.
+func (i *Intake) wait() {
+	for _, r := range []route{i.gate, i.lock, i.database, i.draw, i.closed} {
+		r.wait()
+	}
+	i.notifier.open.Wait()
+}
+
+// refuse returns the error for a request that was refused with a code.
+func refuse(t *reward.CouponTemplate, code string) *reward.Error {
+	detail, opensAt := "", time.Time{}
+	switch code {
+	case reward.CodeSoldOut:
+		detail = "every coupon of this template is issued or promised; a cancelled coupon becomes available again"
+	case reward.CodeNotOpen:
+		opensAt = t.OpensAt
+		detail = "this template opens at " + t.OpensAt.UTC().Format(time.RFC3339)
+	case reward.CodeClosed:
+		detail = "this template has closed"
+		if !t.ClosesAt.IsZero() {
+			detail += " at " + t.ClosesAt.UTC().Format(time.RFC3339)
+		}
+	case reward.CodeUserLimit:
+		detail = "this user has reached the limit of coupons per user for this template"
+	}
+	return &reward.Error{Kind: reward.KindConflict, Code: code, Detail: detail, OpensAt: opensAt}
+}
+
+// refuseRejected turns the rejection of a request that was settled at once into
+// an error: nobody has to look it up later.
+func refuseRejected(t *reward.CouponTemplate, status Status) (Status, error) {
+	if status.Kind == StatusRejected {
+		return Status{}, refuse(t, status.Reason)
+	}
+	return status, nil
+}
+
+// closedRoute handles requests at a template that closed so long ago that its
+// gate is no longer maintained.
+type closedRoute struct{ rows store.Store }
+
+func (r *closedRoute) request(ctx context.Context, t *reward.CouponTemplate, user string) (Status, error) {
+	outcomes, err := r.rows.IssueOutcomes(ctx, t.ID, []string{user})
+	if err != nil {
+		return Status{}, err
+	}
+	if o, found := outcomes[user]; found && o.Issued() {
+		s := statusOf(o)
+		s.Duplicate = true
+		return s, nil
+	}
+	return Status{}, refuse(t, reward.CodeClosed)
+}
+
+func (*closedRoute) wait() {}

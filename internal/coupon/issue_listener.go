@@ -1,0 +1,283 @@
+package coupon
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// IssueListener settles the records of the coupon-issue topic, in KAFKA mode.
+type IssueListener struct {
+	rows        store.Store
+	topic       *IssueTopic
+	templates   *TemplateCache
+	applier     *Applier
+	intake      *Intake
+	ids         *service.IDs
+	concurrency int                        // transactions at a time
+	settled     func(id reward.TemplateID) // called after each batch
+	average     time.Duration              // configured service time per request; 0 = measured
+	metrics     *obs.Metrics
+	log         obs.Log
+
+	mu    sync.Mutex // protects logID
+	logID string     // of the log that the records come from, as of the last assignment
+}
+
+// Offsets returns where to continue reading each partition: after the settled
+// records of the present log.
+func (l *IssueListener) Offsets(ctx context.Context, topic string) (map[int32]int64, error) {
+	id, err := l.topic.inspector.LogID(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	l.logID = id
+	l.mu.Unlock()
+	return l.rows.OffsetsGet(ctx, id)
+}
+
+// issueRecord is a well-formed record.
+type issueRecord struct {
+	bus.Record
+	event reward.CouponIssueEvent
+}
+
+// external reports whether another system wrote the record: it has no ticket, and
+// requests a coupon.
+func (r issueRecord) external() bool { return r.event.Generation == 0 }
+
+// ProcessTopicMessages settles a batch of records, and stores the offsets after
+// them once all are settled. Each template has its own transactions. A repeated
+// record finds its ticket settled.
+func (l *IssueListener) ProcessTopicMessages(ctx context.Context, records []bus.Record) error {
+	byTemplate := make(map[reward.TemplateID][]issueRecord)
+	var dead []bus.DeadRecord
+	hasExternal := false
+	for _, r := range records {
+		event, err := reward.ParseCouponIssueEvent(r.Value)
+		if err != nil {
+			dead = append(dead, bus.DeadRecord{Record: r, Reason: reward.CodeMalformed, Detail: err.Error()})
+			continue
+		}
+		one := issueRecord{r, event}
+		hasExternal = hasExternal || one.external()
+		byTemplate[event.TemplateID] = append(byTemplate[event.TemplateID], one)
+	}
+	if len(byTemplate) == 1 && len(dead) == 0 && len(records) <= batchMax && !hasExternal {
+		// In the common case, one transaction settles the records and stores the
+		// offsets.
+		for id, list := range byTemplate {
+			stored, err := l.settleAll(ctx, id, list, l.nextOffsets(records))
+			if stored || err != nil && !reward.HasCode(err, reward.CodeTemplateNotFound) {
+				return err
+			}
+		}
+	}
+	var (
+		wg      sync.WaitGroup
+		mu      sync.Mutex // protects dead, errs, unknown
+		errs    []error
+		unknown []reward.TemplateID
+		slots   = make(chan struct{}, l.concurrency)
+	)
+	for id, list := range byTemplate {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			_, err := l.settleAll(ctx, id, list, nil)
+			mu.Lock()
+			defer mu.Unlock()
+			if reward.HasCode(err, reward.CodeTemplateNotFound) {
+				unknown = append(unknown, id)
+				for _, r := range list {
+					dead = append(dead, bus.DeadRecord{Record: r.Record, Reason: reward.CodeTemplateNotFound, Detail: err.Error()})
+				}
+				return
+			}
+			errs = append(errs, err)
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for _, id := range unknown {
+		delete(byTemplate, id)
+	}
+	for _, list := range byTemplate {
+		if err := l.requestExternal(ctx, list); err != nil {
+			return err
+		}
+	}
+	return l.saveOffsets(ctx, records, dead)
+}
+
+// nextOffsets returns the offsets after records.
+func (l *IssueListener) nextOffsets(records []bus.Record) []store.Offset {
+	l.mu.Lock()
+	log := l.logID
+	l.mu.Unlock()
+	next := make(map[int32]int64)
+	for _, r := range records {
+		next[r.Partition] = max(next[r.Partition], r.Offset+1)
+	}
+	var out []store.Offset
+	for partition, offset := range next {
+		out = append(out, store.Offset{Topic: log, Partition: partition, Next: offset})
+	}
+	return out
+}
+
+// saveOffsets stores the offsets after records, and dead letters, in one
+// transaction.
+func (l *IssueListener) saveOffsets(ctx context.Context, records []bus.Record, dead []bus.DeadRecord) error {
+	p := store.PayoutSaveParams{DeadLetters: bus.Letters(dead), Offsets: l.nextOffsets(records), Now: time.Now()}
+	if _, err := l.rows.PayoutSave(ctx, p); err != nil {
+		return err
+	}
+	bus.PublishDead(ctx, l.topic.publisher, l.log, dead)
+	return nil
+}
+
+// settleAll settles the records of one template. stored reports whether the offsets
+// were stored in the same transaction; that requires a list of at most batchMax.
+func (l *IssueListener) settleAll(ctx context.Context, id reward.TemplateID, list []issueRecord, offsets []store.Offset) (stored bool, err error) {
+	for batch := range slices.Chunk(list, batchMax) {
+		for try := 0; ; try++ {
+			t, err := l.templates.read(ctx, id)
+			if err != nil {
+				return false, err
+			}
+			settled, err := l.settle(ctx, t, batch, offsets)
+			if errors.Is(err, errEndsChanged) && try < requestTriesMax {
+				continue
+			}
+			if err != nil {
+				return false, err
+			}
+			stored = settled
+			break
+		}
+	}
+	return stored && offsets != nil, nil
+}
+
+const (
+	// externalConcurrency limits the concurrent requests for external records.
+	externalConcurrency = 64
+	// externalTimeout ends the wait for the result of one of them.
+	externalTimeout = 300 * time.Millisecond
+	// republishInterval precedes the publishing of records without a result.
+	republishInterval = 200 * time.Millisecond
+)
+
+// requestExternal requests coupons for the users of external records. Nobody
+// receives the results. Once one record gets no result, it and the remaining ones
+// are published again, to be read later. This loop must not wait for a gate: a gate
+// that is being loaded waits until the records before its generation are consumed.
+func (l *IssueListener) requestExternal(ctx context.Context, list []issueRecord) error {
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex // protects again
+		again []bus.Record
+		slots = make(chan struct{}, externalConcurrency)
+	)
+	// later keeps a record for publishing if it got no result, or if an earlier one
+	// got none. It reports whether it did.
+	later := func(r issueRecord, noResult bool) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if !noResult && len(again) == 0 {
+			return false
+		}
+		again = append(again, bus.Record{Topic: r.Topic, Key: r.Key, Value: r.Value})
+		return true
+	}
+	for _, r := range list {
+		if !r.external() {
+			continue
+		}
+		slots <- struct{}{}
+		if later(r, false) {
+			<-slots
+			continue
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			request, cancel := context.WithTimeout(ctx, externalTimeout)
+			defer cancel()
+			_, err := l.intake.Request(request, IssueCommand{TemplateID: r.event.TemplateID, UserID: r.event.UserID})
+			if reward.HasCode(err, reward.CodeUnavailable) {
+				later(r, true)
+			}
+		})
+	}
+	wg.Wait()
+	if len(again) == 0 {
+		return nil
+	}
+	service.Sleep(ctx, republishInterval)
+	return l.topic.publisher.Publish(ctx, again)
+}
+
+// errEndsChanged means that a load has recorded new end offsets, so the void
+// records must be determined again.
+var errEndsChanged = errors.New("the end offsets of a newer generation have been recorded")
+
+// settle settles records in one transaction. It reports whether there was anything
+// to settle.
+func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, list []issueRecord, offsets []store.Offset) (bool, error) {
+	p := store.CouponSettleParams{TemplateID: t.ID, Kind: store.SettleListed, EndsGeneration: t.EndsGeneration, Offsets: offsets, Now: time.Now()}
+	for _, r := range list {
+		switch {
+		case r.external(), t.Mode != reward.ModeKafka: // the mode was changed while the line was empty
+			continue
+		case r.event.Generation < t.EndsGeneration && r.Offset >= t.Ends[r.Partition]:
+			continue // void: a user who still waits has a ticket of a newer generation
+		}
+		p.Asks = append(p.Asks, newAsk(l.ids, r.event.UserID, r.event.Generation, r.event.Ticket))
+	}
+	if len(p.Asks) == 0 {
+		return false, nil
+	}
+	began := time.Now()
+	result, err := l.rows.CouponSettle(ctx, p)
+	if err != nil {
+		return false, err
+	}
+	if result.Refused != store.NotRefused {
+		return false, errEndsChanged
+	}
+	with := applyExtras{serviceTime: l.average}
+	if l.average == 0 {
+		with.serviceTime = max(time.Since(began)/time.Duration(len(p.Asks)), time.Microsecond)
+	}
+	for i, r := range result.Results {
+		ask := p.Asks[i]
+		if ask.Generation == result.Template.Generation {
+			with.done = append(with.done, gate.SettledTicket{UserID: ask.UserID, Ticket: ask.Ticket})
+		}
+		switch r.Outcome {
+		case store.OutcomeIssued:
+			l.metrics.CouponsIssued(1)
+		case store.OutcomeRejected:
+			l.metrics.CouponsRejected(1)
+		default:
+			continue
+		}
+		with.outcomes = append(with.outcomes, gate.Outcome{UserID: ask.UserID, Ticket: ask.Ticket, CouponID: r.Coupon.ID, Reason: r.Reason})
+	}
+	l.applier.applyBestEffort(ctx, t.ID, &result.CouponChange, with)
+	l.settled(t.ID)
+	return true, nil
+}

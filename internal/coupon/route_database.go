@@ -1,0 +1,28 @@
+package coupon
+
+import (
+	"context"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// directBatchMax limits the requests of one transaction.
+const directBatchMax = 100
+
+// databaseRoute issues at once through the database, during a Redis outage
+// (PathDatabase).
+type databaseRoute struct{ issues *batcher[Status] }
+
+func newDatabaseRoute(issuer *DirectIssuer) *databaseRoute {
+	return &databaseRoute{newBatcher(directBatchMax, callTimeout, issuer.IssueBatch)}
+}
+
+func (r *databaseRoute) request(ctx context.Context, t *reward.CouponTemplate, user string) (Status, error) {
+	status, err := r.issues.do(ctx, t.ID, user)
+	if err != nil {
+		return Status{}, err
+	}
+	return refuseRejected(t, status)
+}
+
+func (r *databaseRoute) wait() { r.issues.open.Wait() }

@@ -1,0 +1,133 @@
+package coupon
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// forwardTimeout ends the wait for the broker's confirmation in KAFKA mode.
+const forwardTimeout = 3 * time.Second
+
+// gateRoute admits users at the gate (STREAM and KAFKA modes). An admitted user
+// waits in line for the issuer.
+type gateRoute struct {
+	asker      *gateAsker
+	notifier   *Notifier
+	admissions *batcher[gateAnswer]
+}
+
+func newGateRoute(asker *gateAsker, notifier *Notifier) *gateRoute {
+	return &gateRoute{asker: asker, notifier: notifier, admissions: newBatcher(gate.AdmitMax, callTimeout, asker.batch(true))}
+}
+
+func (r *gateRoute) request(ctx context.Context, t *reward.CouponTemplate, user string) (Status, error) {
+	if code := r.asker.refusals.known(t, user); code != "" {
+		return Status{}, refuse(t, code)
+	}
+	a, err := r.admissions.do(ctx, t.ID, user)
+	if err != nil {
+		return Status{}, err
+	}
+	switch a.Verdict {
+	case gate.Admitted, gate.InLine:
+		if t.Mode == reward.ModeKafka {
+			if err := r.waitForwarded(ctx, t.ID, a); err != nil {
+				return Status{}, err
+			}
+		}
+		return a.waiting(), nil
+	default:
+		return r.asker.refused(ctx, t, user, a)
+	}
+}
+
+func (r *gateRoute) wait() { r.admissions.open.Wait() }
+
+// waitForwarded waits until the broker has the request. The issuer removes the
+// request from the gate's stream at that moment.
+func (r *gateRoute) waitForwarded(ctx context.Context, id reward.TemplateID, a gateAnswer) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, forwardTimeout, errors.New("the broker has not confirmed the request in time"))
+	defer cancel()
+	return r.notifier.waitAcknowledged(ctx, id, a.generation, a.Ticket)
+}
+
+// gateAnswer is the gate's answer to one user, with the state of the gate that
+// gave it.
+type gateAnswer struct {
+	gate.Answer
+	generation, version int64
+	serviceTime         time.Duration
+}
+
+// waiting returns the status of a user in line.
+func (a gateAnswer) waiting() Status {
+	return Status{
+		Kind: StatusWaiting, Ticket: a.Ticket, Rank: a.Rank, Wait: time.Duration(a.Rank+1) * a.serviceTime,
+		Duplicate: a.Verdict == gate.InLine,
+	}
+}
+
+// gateAsker asks the gates and interprets their refusals.
+type gateAsker struct {
+	rows      store.Store
+	gate      gate.Gate
+	templates *TemplateCache
+	applier   *Applier
+	refusals  *refusals
+}
+
+// batch returns the batch call that asks a gate about users. If admit is false,
+// the gate only checks whether it would admit them.
+func (g *gateAsker) batch(admit bool) func(context.Context, reward.TemplateID, []string) ([]gateAnswer, error) {
+	return func(ctx context.Context, id reward.TemplateID, users []string) ([]gateAnswer, error) {
+		result, err := g.gate.Admit(ctx, id, users, admit)
+		if err != nil {
+			return nil, err
+		}
+		// No issuer settles the promises of a gate whose generation is older than
+		// that of the rows.
+		if t, err := g.templates.get(ctx, id); err == nil && result.Generation < t.Generation {
+			return nil, gate.ErrNotLoaded
+		}
+		out := make([]gateAnswer, len(users))
+		for n, a := range result.Answers {
+			out[n] = gateAnswer{Answer: a, generation: result.Generation, version: result.Version, serviceTime: result.ServiceTime}
+		}
+		return out, nil
+	}
+}
+
+// refused converts a verdict that gives no ticket.
+func (g *gateAsker) refused(ctx context.Context, t *reward.CouponTemplate, user string, a gateAnswer) (Status, error) {
+	switch a.Verdict {
+	case gate.AtUserLimit:
+		if t.PerUserLimit > 1 || a.CouponID == 0 {
+			return Status{}, refuse(t, reward.CodeUserLimit)
+		}
+		c, err := g.rows.CouponGet(ctx, a.CouponID)
+		if err != nil {
+			return Status{}, err
+		}
+		if c.Status == reward.CouponCancelled {
+			// The cancel has not been applied to the gate yet.
+			if err := g.applier.catchUp(ctx, t.ID, a.version); err != nil {
+				return Status{}, err
+			}
+			return Status{}, errTemplateChanged
+		}
+		return Status{Kind: StatusIssued, Ticket: c.Ticket, Coupon: c, Duplicate: true}, nil
+	case gate.NotOpen:
+		return Status{}, refuse(t, reward.CodeNotOpen)
+	case gate.Closed:
+		g.refusals.remember(t.ID, user, a, reward.CodeClosed)
+		return Status{}, refuse(t, reward.CodeClosed)
+	default:
+		g.refusals.remember(t.ID, user, a, reward.CodeSoldOut)
+		return Status{}, refuse(t, reward.CodeSoldOut)
+	}
+}

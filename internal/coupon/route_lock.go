@@ -1,0 +1,58 @@
+package coupon
+
+import (
+	"context"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// lockRoute issues at once under the template's lock (SYNC mode). It asks the
+// gate before and after the wait for the lock, so that a sold-out template costs
+// neither the lock nor a transaction.
+type lockRoute struct {
+	asker  *gateAsker
+	checks *batcher[gateAnswer]
+	issues *batcher[Status]
+}
+
+func newLockRoute(asker *gateAsker, issuer *DirectIssuer) *lockRoute {
+	return &lockRoute{
+		asker:  asker,
+		checks: newBatcher(gate.AdmitMax, callTimeout, asker.batch(false)),
+		issues: newBatcher(gate.AdmitMax, issuer.lockWait+callTimeout, issuer.IssueLocked),
+	}
+}
+
+func (r *lockRoute) request(ctx context.Context, t *reward.CouponTemplate, user string) (Status, error) {
+	a, err := r.checks.do(ctx, t.ID, user)
+	if err != nil {
+		return Status{}, err
+	}
+	if a.Verdict == gate.InLine { // since before the mode was changed to SYNC
+		return a.waiting(), nil
+	}
+	if a.Verdict != gate.Admitted {
+		return r.asker.refused(ctx, t, user, a)
+	}
+	status, err := r.issues.do(ctx, t.ID, user)
+	if err != nil {
+		return Status{}, err
+	}
+	if status.Kind != "" {
+		return refuseRejected(t, status)
+	}
+	// The stock was gone once the lock was taken.
+	if a, err = r.checks.do(ctx, t.ID, user); err != nil {
+		return Status{}, err
+	}
+	if a.Verdict == gate.Admitted {
+		return Status{}, unavailable(nil, "a coupon has become available at this moment; repeat the request")
+	}
+	return r.asker.refused(ctx, t, user, a)
+}
+
+func (r *lockRoute) wait() {
+	r.checks.open.Wait()
+	r.issues.open.Wait()
+}

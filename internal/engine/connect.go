@@ -1,0 +1,41 @@
+package engine
+
+import (
+	"path/filepath"
+
+	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/money"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/queue/redisstream"
+	"github.com/largesse/largesse/internal/store/postgres"
+)
+
+// How each part is reached is said here once, so that what Doctor has looked
+// at is what an Engine uses.
+
+func sqlitePath(cfg config.Config) string { return filepath.Join(cfg.Data.Dir, "largesse.db") }
+
+func postgresConfig(cfg config.Config, instance string) postgres.Config {
+	return postgres.Config{
+		URL: cfg.Database.URL, MaxConnections: cfg.Database.MaxConnections, ApplicationName: "largesse " + instance,
+	}
+}
+
+func redisConfig(cfg config.Config, log obs.Log) redisstream.Config {
+	return redisstream.Config{URL: cfg.Redis.URL, KeyPrefix: cfg.Redis.KeyPrefix, Log: log}
+}
+
+func busConfig(cfg config.Config, instance string, log obs.Log) bus.Config {
+	return bus.Config{
+		Brokers: cfg.Kafka.Brokers, TopicPrefix: cfg.Kafka.TopicPrefix, ClientID: instance,
+		TLS: cfg.Kafka.TLSFiles(), SASL: cfg.Kafka.SASL(), Log: log,
+	}
+}
+
+func moneyConfig(cfg config.Config, log obs.Log) money.Config {
+	return money.Config{
+		URL: cfg.Money.URL, Timeout: cfg.Money.Timeout, MaxConcurrency: cfg.Money.MaxConcurrency,
+		RefusalCodes: cfg.Money.RefusalCodes, Credentials: cfg.Money.Credentials(), Log: log,
+	}
+}

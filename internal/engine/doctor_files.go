@@ -1,0 +1,168 @@
+package engine
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/largesse/largesse/internal/config"
+)
+
+// expiresSoon is how long before its end a certificate is worth a word.
+const expiresSoon = 14 * 24 * time.Hour
+
+// certificateFiles are the settings that name certificates, and authorityFiles
+// those that name who may sign them: a list, of which one that lasts is enough.
+var (
+	certificateFiles = []string{"http.tls-cert", "kafka.client-cert", "money.client-cert"}
+	authorityFiles   = []string{"kafka.ca-file", "money.ca-file"}
+)
+
+// secretFiles are the settings that name files which nobody else may read.
+var secretFiles = []string{"http.tls-key", "kafka.client-key", "kafka.sasl-password-file", "money.client-key", "money.token-file"}
+
+// lookAtFiles looks at what the settings name, and at the file that they are in.
+// What cannot be read is told by who needs it.
+func lookAtFiles(_ context.Context, cfg config.Config, settingsFile string) []Check {
+	checks := append(lookAtCertificates(cfg, time.Now()), lookAtSecrets(cfg, settingsFile)...)
+	if slices.Contains(cfg.Roles, config.RoleAPI) {
+		checks = append(checks, judgeOpenFiles(cfg, openFilesMax()))
+	}
+	return checks
+}
+
+// lookAtCertificates has a line for all that last, and one for each that does
+// not.
+func lookAtCertificates(cfg config.Config, now time.Time) []Check {
+	var lasting, faults []Check
+	for _, name := range slices.Concat(certificateFiles, authorityFiles) {
+		path := cfg.Text(name)
+		from, until, ok := validity(path, slices.Contains(authorityFiles, name))
+		if !ok {
+			continue
+		}
+		if c := judgeCertificate(name, from, until, now); c.Status == CheckOK {
+			lasting = append(lasting, c)
+		} else {
+			faults = append(faults, c)
+		}
+	}
+	switch {
+	case len(lasting) == 1:
+		return append(faults, lasting[0])
+	case len(lasting) > 1:
+		found := make([]string, len(lasting))
+		for i, c := range lasting {
+			found[i] = c.Found
+		}
+		return append(faults, passed("files.certificates", "%s", strings.Join(found, ", ")))
+	}
+	return faults
+}
+
+// validity is from when to when the certificates of a file can be used: a chain
+// for as long as all of it, a list for as long as any.
+func validity(path string, list bool) (from, until time.Time, ok bool) {
+	if path == "" {
+		return from, until, false
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return from, until, false
+	}
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if block.Type != "CERTIFICATE" || err != nil {
+			continue
+		}
+		if !ok || list == cert.NotAfter.After(until) {
+			until = cert.NotAfter
+		}
+		if !ok || list == cert.NotBefore.Before(from) {
+			from = cert.NotBefore
+		}
+		ok = true
+	}
+	return from, until, ok
+}
+
+func judgeCertificate(name string, from, until, now time.Time) Check {
+	day := until.UTC().Format(time.DateOnly)
+	c := passed("files.certificates", "%s is good until %s", name, day)
+	const renew = "replace the file: running instances take the new one by themselves"
+	switch left := until.Sub(now); {
+	case left <= 0:
+		c.Found = fmt.Sprintf("%s has expired on %s", name, day)
+		return c.but(CheckFail, renew)
+	case from.After(now):
+		c.Found = fmt.Sprintf("%s is not good before %s", name, from.UTC().Format(time.RFC3339))
+		return c.but(CheckFail, "see whether this machine's clock is right, or use another certificate until then")
+	case left <= expiresSoon:
+		c.Found = fmt.Sprintf("%s expires on %s", name, day)
+		return c.but(CheckWarn, renew)
+	}
+	return c
+}
+
+// lookAtSecrets finds files with secrets that every user of the machine can
+// read.
+func lookAtSecrets(cfg config.Config, settingsFile string) []Check {
+	var kept, open []string
+	look := func(what, path string) {
+		stat, err := os.Stat(path)
+		switch {
+		case path == "" || err != nil:
+		case stat.Mode().Perm()&0o004 != 0:
+			open = append(open, fmt.Sprintf("%s (%s)", path, what))
+		default:
+			kept = append(kept, what)
+		}
+	}
+	for _, name := range secretFiles {
+		path := cfg.Text(name)
+		look(name, path)
+	}
+	if held := secretsIn(cfg, settingsFile); len(held) > 0 {
+		look(strings.Join(held, ", "), settingsFile)
+	}
+	switch {
+	case len(open) > 0:
+		return []Check{passed("files.secrets", "every user of this machine can read %s", strings.Join(open, ", ")).
+			but(CheckWarn, "chmod o-r, and see that the user who runs instances owns them")}
+	case len(kept) > 0:
+		return []Check{passed("files.secrets", "not everybody can read %s", strings.Join(kept, ", "))}
+	}
+	return nil
+}
+
+// secretsIn are the settings whose secrets stand in the settings file.
+func secretsIn(cfg config.Config, file string) []string {
+	var held []string
+	for _, s := range config.Settings {
+		text := cfg.Text(s.Name)
+		if s.Secret && s.Shown(text) != text && strings.HasPrefix(cfg.Source(s.Name), "file "+file) {
+			held = append(held, s.Name)
+		}
+	}
+	return held
+}
+
+// connectionsFew is how few connections are worth a word.
+const connectionsFew = 1000
+
+// judgeOpenFiles says whether the limit of open files leaves the API what was
+// set.
+func judgeOpenFiles(cfg config.Config, files int) Check {
+	n := apiConnections(cfg, files)
+	c := passed("files.open", "the API may have %d connections (http.max-connections %d; %d files may be open)", n, cfg.HTTP.MaxConnections, files)
+	asked := cfg.Source("http.max-connections") != config.SourceDefault
+	if n < cfg.HTTP.MaxConnections && (asked || n < connectionsFew) {
+		return c.but(CheckWarn, "raise the limit of open files (ulimit -n, LimitNOFILE=), or lower money.max-concurrency: calls to the provider need files too")
+	}
+	return c
+}

@@ -1,0 +1,412 @@
+//go:build servers
+
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/rueidis"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/store"
+)
+
+func serverFor(t *testing.T, variable string) string {
+	t.Helper()
+	address := os.Getenv(variable)
+	if address == "" {
+		t.Fatalf("%s is not set: this test needs a real server; run it by make test", variable)
+	}
+	return address
+}
+
+// execSQL runs statements on the test's PostgreSQL, one after the other.
+func execSQL(ctx context.Context, t *testing.T, statements ...string) {
+	t.Helper()
+	db, err := pgx.Connect(ctx, serverFor(t, "LARGESSE_TEST_POSTGRES"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close(ctx) }()
+	for _, sql := range statements {
+		if _, err := db.Exec(ctx, sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+}
+
+// withParams is the test's PostgreSQL with more in its address.
+func withParams(t *testing.T, params ...string) string {
+	t.Helper()
+	u, err := url.Parse(serverFor(t, "LARGESSE_TEST_POSTGRES"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	for i := 0; i < len(params); i += 2 {
+		q.Set(params[i], params[i+1])
+	}
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// schemaOf makes an empty schema that goes with the test.
+func schemaOf(t *testing.T) string {
+	t.Helper()
+	name := "t_" + strings.ToLower(rand.Text()[:10])
+	execSQL(t.Context(), t, "CREATE SCHEMA "+name)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		execSQL(ctx, t, "DROP SCHEMA "+name+" CASCADE")
+	})
+	return name
+}
+
+func TestDoctorPostgres(t *testing.T) {
+	t.Parallel()
+	look := func(t *testing.T, url string) []Check {
+		cfg := config.Default()
+		cfg.Database.URL, cfg.Database.MaxConnections = url, 2
+		cfg.Coupon.ConsumerConcurrency = 1
+		return lookAtDatabase(t.Context(), cfg, "v1")
+	}
+
+	t.Run("Healthy", func(t *testing.T) {
+		t.Parallel()
+		cfg := config.Default()
+		cfg.Database.URL, cfg.Database.MaxConnections = withParams(t, "search_path", schemaOf(t)), 2
+		cfg.Coupon.ConsumerConcurrency = 1
+		onlyBut(t, look(t, cfg.Database.URL), CheckWarn, "database.schema")
+		if err := Migrate(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		checks := look(t, cfg.Database.URL)
+		onlyBut(t, checks, CheckOK)
+		if verdict(t, checks, "instances") != CheckOK {
+			t.Errorf("%+v", checks)
+		}
+
+		rows, err := OpenStore(t.Context(), cfg, "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rows.Close()
+		if err := rows.InstanceBeat(t.Context(), store.Instance{Name: "other-1", Version: "v0", Roles: config.Roles, StartedAt: time.Now()}, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		onlyBut(t, look(t, cfg.Database.URL), CheckWarn, "instances")
+		if err := rows.InstanceBeat(t.Context(), store.Instance{Name: "killed-1", Version: "v1", Roles: config.Roles, StartedAt: time.Now()}, time.Microsecond); err != nil {
+			t.Fatal(err)
+		}
+		onlyBut(t, look(t, cfg.Database.URL), CheckWarn, "instances", "instances.lost")
+	})
+
+	t.Run("ANewerProgramWasThere", func(t *testing.T) {
+		t.Parallel()
+		schema := schemaOf(t)
+		cfg := config.Default()
+		cfg.Database.URL, cfg.Database.MaxConnections = withParams(t, "search_path", schema), 2
+		cfg.Coupon.ConsumerConcurrency = 1
+		if err := Migrate(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		execSQL(t.Context(), t, "INSERT INTO "+schema+".goose_db_version (version_id, is_applied) VALUES (99999, true)")
+		onlyBut(t, look(t, cfg.Database.URL), CheckFail, "database.schema")
+	})
+
+	t.Run("NoSchemaAndReadOnly", func(t *testing.T) {
+		t.Parallel()
+		onlyBut(t, look(t, withParams(t, "search_path", "nowhere", "default_transaction_read_only", "on")), CheckFail, "database.schema", "database.writes")
+	})
+
+	t.Run("AUserWhoMayNotMuch", func(t *testing.T) {
+		t.Parallel()
+		schema := schemaOf(t)
+		role := schema + "_r"
+		execSQL(t.Context(), t, "CREATE ROLE "+role+" LOGIN PASSWORD 'sekret' CONNECTION LIMIT 1", "GRANT USAGE ON SCHEMA "+schema+" TO "+role)
+		t.Cleanup(func() {
+			execSQL(context.Background(), t, "REVOKE ALL ON SCHEMA "+schema+" FROM "+role, "DROP ROLE "+role)
+		})
+		u, err := url.Parse(withParams(t, "search_path", schema))
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.User = url.UserPassword(role, "sekret")
+		onlyBut(t, look(t, u.String()), CheckFail, "database.schema", "database.connections")
+		u.Path = "/sekretless"
+		checks := look(t, u.String())
+		onlyBut(t, checks, CheckFail, "database")
+		if strings.Contains(checks[0].Found, "sekret@") || strings.Contains(checks[0].Found, ":sekret") {
+			t.Errorf("the password is shown: %+v", checks[0])
+		}
+	})
+}
+
+// ownRedis starts a Redis that ends with the test, and returns its address.
+func ownRedis(t *testing.T, settings ...string) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	_, port, _ := net.SplitHostPort(address)
+	dir := t.TempDir()
+	server := exec.CommandContext(t.Context(), "redis-server", slices.Concat([]string{
+		"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--logfile", "log",
+	}, settings)...)
+	if err := server.Start(); err != nil {
+		t.Fatalf("redis-server is needed: %v", err)
+	}
+	t.Cleanup(func() {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+	})
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
+		if err == nil {
+			conn.Close()
+			return address
+		}
+		if time.Now().After(deadline) {
+			text, _ := os.ReadFile(dir + "/log")
+			t.Fatalf("redis-server does not listen: %v\n%s", err, text)
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-t.Context().Done():
+			t.Fatal("the test ended first")
+		}
+	}
+}
+
+func TestDoctorRedis(t *testing.T) {
+	t.Parallel()
+	look := func(t *testing.T, url string) []Check {
+		cfg := config.Default()
+		cfg.Redis.URL, cfg.Redis.KeyPrefix = url, "t-"+rand.Text()[:10]+":"
+		return lookAtRedis(t.Context(), cfg)
+	}
+
+	for name, variable := range map[string]string{"Redis": "LARGESSE_TEST_REDIS", "Valkey": "LARGESSE_TEST_VALKEY"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := serverFor(t, variable)
+			cfg := config.Default()
+			cfg.Redis.URL, cfg.Redis.KeyPrefix = url, "t-"+rand.Text()[:10]+":"
+			onlyBut(t, lookAtRedis(t.Context(), cfg), CheckOK)
+			option, err := rueidis.ParseURL(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			option.DisableCache = true
+			plain, err := rueidis.NewClient(option)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer plain.Close()
+			left, err := plain.Do(t.Context(), plain.B().Keys().Pattern("*"+cfg.Redis.KeyPrefix+"*").Build()).AsStrSlice()
+			if err != nil || len(left) > 0 {
+				t.Errorf("left behind: %v, error %v", left, err)
+			}
+		})
+	}
+
+	for name, tc := range map[string]struct {
+		settings []string
+		status   CheckStatus
+		checks   []string
+	}{
+		"Evicts":       {[]string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}, CheckFail, []string{"redis.eviction"}},
+		"WantsReplica": {[]string{"--min-replicas-to-write", "1"}, CheckFail, []string{"redis.role"}},
+		"NoSlots":      {[]string{"--cluster-enabled", "yes"}, CheckFail, []string{"redis"}},
+		"NoConfig":     {[]string{"--rename-command", "CONFIG", ""}, CheckWarn, []string{"redis.persistence"}},
+		"NoXAUTOCLAIM": {[]string{"--rename-command", "XAUTOCLAIM", ""}, CheckFail, []string{"redis.commands"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onlyBut(t, look(t, "redis://"+ownRedis(t, tc.settings...)), tc.status, tc.checks...)
+		})
+	}
+
+	t.Run("Full", func(t *testing.T) {
+		t.Parallel()
+		checks := look(t, "redis://"+ownRedis(t, "--maxmemory", "1", "--maxmemory-policy", "noeviction"))
+		if verdict(t, checks, "redis.memory") != CheckWarn || verdict(t, checks, "redis.role") != CheckFail {
+			t.Errorf("%+v", checks)
+		}
+	})
+
+	t.Run("ACluster", func(t *testing.T) {
+		t.Parallel()
+		address := ownRedis(t, "--cluster-enabled", "yes")
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := conn.Write([]byte("CLUSTER ADDSLOTSRANGE 0 16382\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		// A cluster takes its time before it says that it is well, and with a
+		// slot too few it never does.
+		settled := func(want CheckStatus) {
+			t.Helper()
+			for deadline := time.Now().Add(20 * time.Second); ; {
+				checks := look(t, "redis://"+address)
+				i := slices.IndexFunc(checks, func(c Check) bool { return c.Name == "redis.cluster" })
+				if i >= 0 && checks[i].Status == want {
+					if want == CheckOK {
+						onlyBut(t, checks, CheckOK)
+					}
+					return
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("the cluster is not %s: %+v", want, checks)
+				}
+			}
+		}
+		settled(CheckFail)
+		if _, err := conn.Write([]byte("CLUSTER ADDSLOTS 16383\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		settled(CheckOK)
+	})
+
+	t.Run("AReplica", func(t *testing.T) {
+		t.Parallel()
+		_, port, _ := net.SplitHostPort(ownRedis(t))
+		onlyBut(t, look(t, "redis://"+ownRedis(t, "--replicaof", "127.0.0.1 "+port)), CheckFail, "redis.role")
+	})
+
+	t.Run("AUserWhoMayNotMuch", func(t *testing.T) {
+		t.Parallel()
+		address := ownRedis(t, "--user", "lg", "on", ">sekret", "~*", "&none", "+@all", "-xadd", "-config")
+		checks := look(t, "redis://lg:sekret@"+address)
+		for name, want := range map[string]CheckStatus{"redis.commands": CheckFail, "redis.wakes": CheckFail, "redis.persistence": CheckWarn, "redis.eviction": CheckOK} {
+			if v := verdict(t, checks, name); v != want {
+				t.Errorf("%s is %s, want %s: %+v", name, v, want, checks)
+			}
+		}
+		wrong := look(t, "redis://lg:wrongsekret@"+address)
+		onlyBut(t, wrong, CheckFail, "redis")
+		if strings.Contains(wrong[0].Found, "sekret") {
+			t.Errorf("the password is shown: %+v", wrong[0])
+		}
+	})
+}
+
+func TestDoctorKafka(t *testing.T) {
+	t.Parallel()
+	cfg := config.Default()
+	cfg.Kafka.Brokers = []string{serverFor(t, "LARGESSE_TEST_KAFKA")}
+	cfg.Kafka.TopicPrefix = "t-" + strings.ToLower(rand.Text()[:10]) + "-"
+	kafka, err := kgo.NewClient(kgo.SeedBrokers(cfg.Kafka.Brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kafka.Close()
+	admin := kadm.NewClient(kafka)
+	point, voucher := cfg.Kafka.TopicPrefix+bus.TopicPointPublish, cfg.Kafka.TopicPrefix+bus.TopicVoucherPublish
+
+	// Nothing is made by looking, however often.
+	for range 2 {
+		onlyBut(t, lookAtKafka(t.Context(), cfg), CheckWarn, "kafka.topics")
+	}
+	topics, err := admin.ListTopics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, topic := range topics.Names() {
+		if strings.HasPrefix(topic, cfg.Kafka.TopicPrefix) {
+			t.Errorf("topic %s was made", topic)
+		}
+	}
+
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		again, err := kgo.NewClient(kgo.SeedBrokers(cfg.Kafka.Brokers...))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer again.Close()
+		var all []string
+		for _, topic := range bus.Topics {
+			all = append(all, cfg.Kafka.TopicPrefix+topic, cfg.Kafka.TopicPrefix+topic+bus.DeadLetterSuffix)
+		}
+		if _, err := kadm.NewClient(again).DeleteTopics(ctx, all...); err != nil {
+			t.Error(err)
+		}
+	})
+	hour, compact := "3600000", "compact"
+	if _, err := admin.CreateTopic(t.Context(), 1, 1, map[string]*string{"retention.ms": &hour}, point); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.CreateTopic(t.Context(), 2, 1, map[string]*string{"cleanup.policy": &compact}, voucher); err != nil {
+		t.Fatal(err)
+	}
+	client, err := bus.Open(t.Context(), busConfig(cfg, "test", obs.Log{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.EnsureTopics(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	checks := lookAtKafka(t.Context(), cfg)
+	for _, want := range []struct {
+		name, found string
+		status      CheckStatus
+	}{
+		{"kafka.partitions", point + " has 1 partition", CheckWarn},
+		{"kafka.retention", point + " keeps records for 1h", CheckWarn},
+		{"kafka.retention", voucher + " is compacted", CheckFail},
+		{"kafka.topics", "10 as they should be", CheckOK},
+	} {
+		if !slices.ContainsFunc(checks, func(c Check) bool {
+			return c.Name == want.name && c.Status == want.status && strings.HasPrefix(c.Found, want.found)
+		}) {
+			t.Errorf("%s %s %q is not in %+v", want.name, want.status, want.found, checks)
+		}
+	}
+}
+
+// TestDoctorServers looks at a whole production configuration.
+func TestDoctorServers(t *testing.T) {
+	t.Parallel()
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte(`{"code":"NOT_FOUND"}`))
+	}))
+	defer provider.Close()
+	checks, err := Doctor(t.Context(), DoctorParams{Settings: config.LoadParams{Flags: map[string]string{
+		"database.url": withParams(t, "search_path", schemaOf(t)), "database.max-connections": "2", "coupon.consumer-concurrency": "1",
+		"redis.url": serverFor(t, "LARGESSE_TEST_REDIS"), "redis.key-prefix": "t-" + rand.Text()[:10] + ":",
+		"kafka.brokers": serverFor(t, "LARGESSE_TEST_KAFKA"), "kafka.topic-prefix": "t-" + rand.Text()[:10] + "-",
+		"money.url": provider.URL, "http.listen": "127.0.0.1:0",
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	onlyBut(t, checks, CheckWarn, "database.schema", "kafka.topics")
+}

@@ -1,0 +1,719 @@
+// Package engine runs one instance of Largesse. An Engine opens what the
+// settings name, runs the roles, and closes everything again; Doctor looks at
+// the same parts and changes nothing.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/largesse/largesse/internal/api"
+	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/books"
+	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/campaign"
+	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/gate/redisgate"
+	"github.com/largesse/largesse/internal/governor"
+	"github.com/largesse/largesse/internal/governor/redisrate"
+	"github.com/largesse/largesse/internal/money"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/payout"
+	"github.com/largesse/largesse/internal/pool"
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/queue/redisstream"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/postgres"
+	"github.com/largesse/largesse/internal/store/sqlite"
+	"github.com/largesse/largesse/internal/web"
+)
+
+// stopTimeout bounds how long a stop waits for calls in progress.
+const stopTimeout = 5 * time.Second
+
+// embeddedPartitions is for topics of the embedded broker: one process reads
+// them all.
+const embeddedPartitions = 6
+
+// Engine is one instance of Largesse: it opens what config.Config names, runs the
+// roles, and closes everything again. It is the only place that wires.
+type Engine struct {
+	cfg      config.Config
+	log      obs.Log // for the parts
+	own      obs.Log
+	instance string
+	version  string
+	metrics  *obs.Metrics
+	provider payout.Provider
+	local    money.LocalProvider // nil: none
+	unbound  bool                // the API listens nowhere
+
+	closers []func() // what Stop undoes, in reverse order
+	lost    chan error
+	store   store.Store
+	queue   queue.Queue
+	broker  *bus.Broker
+	bus     *bus.Client
+	flow    *payout.Flow
+	books   *books.Reconciler
+	gate    gate.Gate
+	coupons *coupon.Flow
+	mount   *web.Mount
+	server  *web.Server // nil without the api role, or unbound
+	pulse   *pulse      // nil without the api role
+}
+
+// Option changes how an Engine is made.
+type Option func(*Engine)
+
+// WithProvider pays through p instead of the Money API at money.url.
+func WithProvider(p payout.Provider) Option {
+	return func(e *Engine) { e.provider = p }
+}
+
+// WithLocalProvider pays through p, in this process, instead of the Money API at
+// money.url.
+func WithLocalProvider(p money.LocalProvider) Option {
+	return func(e *Engine) { e.local = p }
+}
+
+// WithoutListener makes the API listen nowhere. Handler answers all the same.
+func WithoutListener() Option {
+	return func(e *Engine) { e.unbound = true }
+}
+
+// WithVersion says which version of the program this is, for people who look
+// at instances; "devel" without it.
+func WithVersion(version string) Option {
+	return func(e *Engine) { e.version = version }
+}
+
+// New checks the settings; nothing is opened before Start.
+func New(cfg config.Config, log obs.Log, opts ...Option) (*Engine, error) {
+	e := &Engine{
+		cfg: cfg, log: log, own: log.For(obs.Engine), instance: service.InstanceID(), version: "devel",
+		metrics: obs.NewMetrics(), lost: make(chan error, 1),
+	}
+	for _, o := range opts {
+		o(e)
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	for _, p := range Problems(cfg, e.provider != nil || e.local != nil) {
+		return nil, errors.New(p.String())
+	}
+	why := notUp
+	if !e.plays(config.RoleAPI) {
+		why = "this instance does not have the role " + config.RoleAPI
+	}
+	mount, err := web.NewMount(cfg.HTTP.AllowedOrigins, why)
+	if err != nil {
+		return nil, err
+	}
+	e.mount = mount
+	return e, nil
+}
+
+// notUp is why a mounted API does not answer before Start and after Stop.
+const notUp = "the instance is not up"
+
+// Problems returns what is wrong with settings that are valid by themselves.
+// pays says whether the instance has a provider other than money.url.
+func Problems(cfg config.Config, pays bool) []config.Problem {
+	var problems []config.Problem
+	payer := slices.Contains(cfg.Roles, config.RolePayout)
+	if payer && !pays && cfg.Money.URL == "" {
+		problems = append(problems, config.Problem{
+			Name: "money.url", Detail: "is not set: name the provider's Money API, or start a stand-in with: largesse moneysim",
+		})
+	}
+	if !payer && alone(cfg) {
+		problems = append(problems, config.Problem{
+			Name:   "redis.url",
+			Detail: "is empty, so this instance has to consume its own work queue: add the role " + config.RolePayout + " or set redis.url",
+		})
+	}
+	return problems
+}
+
+func (e *Engine) plays(role string) bool { return slices.Contains(e.cfg.Roles, role) }
+
+// Start opens everything and runs the roles in the background. When it fails,
+// what was opened is closed again.
+func (e *Engine) Start(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			e.close()
+		}
+	}()
+	if e.embedded() {
+		lock, err := lockDir(e.cfg.Data.Dir, e.instance)
+		if err != nil {
+			return err
+		}
+		e.onClose(lock.release)
+	}
+	// A taken port is found out before anything is begun that others would see.
+	if err := e.bindAPI(ctx); err != nil {
+		return err
+	}
+	if err := e.openStore(ctx); err != nil {
+		return err
+	}
+	if err := e.takeName(ctx); err != nil {
+		return err
+	}
+	if err := e.openQueue(ctx); err != nil {
+		return err
+	}
+	if err := e.openBus(ctx); err != nil {
+		return err
+	}
+	if err := e.openProvider(); err != nil {
+		return err
+	}
+	if err := e.startFlow(ctx); err != nil {
+		return err
+	}
+	if err := e.startCoupons(ctx); err != nil {
+		return err
+	}
+	if err := e.startAPI(ctx); err != nil {
+		return err
+	}
+	e.own.Info(obs.Started, "instance", e.instance, "roles", strings.Join(e.cfg.Roles, ","), "http", e.Addr(),
+		"store", engineOf(e.cfg.Database.URL, "sqlite"), "queue", engineOf(e.cfg.Redis.URL, "in process"), "kafka", strings.Join(e.Brokers(), ","))
+	return nil
+}
+
+func engineOf(url, embedded string) string {
+	scheme, _, ok := strings.Cut(url, "://")
+	if !ok {
+		return embedded
+	}
+	return scheme
+}
+
+// embedded says whether anything of this process lives in data.dir.
+func (e *Engine) embedded() bool {
+	return e.cfg.Database.URL == "" || len(e.cfg.Kafka.Brokers) == 0
+}
+
+func (e *Engine) onClose(f func()) { e.closers = append(e.closers, f) }
+
+func (e *Engine) openStore(ctx context.Context) error {
+	s, err := OpenStore(ctx, e.cfg, e.instance)
+	if err != nil {
+		return err
+	}
+	e.store = s
+	e.onClose(s.Close)
+	if err := s.Migrate(ctx); err != nil {
+		return fmt.Errorf("bring the database up to date: %w", err)
+	}
+	return nil
+}
+
+// OpenStore opens the database that the settings name, without migrating it.
+// The caller closes it.
+func OpenStore(ctx context.Context, cfg config.Config, instance string) (store.Store, error) {
+	if cfg.Database.URL == "" {
+		return sqlite.Open(ctx, sqlitePath(cfg))
+	}
+	return postgres.Open(ctx, postgresConfig(cfg, instance))
+}
+
+// takeName makes this instance's name its own, with a suffix when a living
+// instance has it (two containers with the same pid), and takes sole
+// possession where a part in this process needs it.
+func (e *Engine) takeName(ctx context.Context) error {
+	base := e.instance
+	for n := 2; ; n++ {
+		l, err := takeLease(ctx, e.store, "instance "+e.instance, e.instance, e.fail, e.log)
+		if err == nil {
+			e.onClose(l.release)
+			break
+		}
+		if !errors.Is(err, ErrInUse) || n > 100 {
+			return err
+		}
+		e.instance = fmt.Sprintf("%s.%d", base, n)
+	}
+	// With SQLite the lock on data.dir is possession enough.
+	if e.alone() && e.cfg.Database.URL != "" {
+		l, err := takeAbandonedLease(ctx, e.store, "work queue in process", e.instance, e.fail, e.log)
+		if err != nil {
+			return fmt.Errorf("redis.url is empty, so the work queue lives in this process, and there can be only one: %w", err)
+		}
+		e.onClose(l.release)
+	}
+	return nil
+}
+
+// fail reports a loss after which this instance must not go on.
+func (e *Engine) fail(err error) {
+	select {
+	case e.lost <- err:
+	default:
+	}
+}
+
+// Lost delivers the reason when this instance has lost what it must have alone
+// (its name, or the sole possession of the queue) and has to be stopped.
+func (e *Engine) Lost() <-chan error { return e.lost }
+
+func (e *Engine) openQueue(ctx context.Context) error {
+	if e.queueIsHere() {
+		e.queue = queue.NewMemory()
+	} else {
+		q, err := redisstream.Open(ctx, redisConfig(e.cfg, e.log))
+		if err != nil {
+			return err
+		}
+		e.queue = q
+	}
+	e.onClose(e.queue.Close)
+	return nil
+}
+
+func (e *Engine) openBus(ctx context.Context) error {
+	cfg := busConfig(e.cfg, e.instance, e.log)
+	if len(cfg.Brokers) == 0 {
+		b, err := bus.StartBroker(ctx, bus.BrokerConfig{
+			Dir: filepath.Join(e.cfg.Data.Dir, "kafka"), Listen: e.cfg.Kafka.EmbeddedListen, Log: e.log,
+		})
+		if err != nil {
+			return err
+		}
+		e.broker = b
+		e.onClose(b.Close)
+		cfg.Brokers = []string{b.Addr()}
+		cfg.Partitions, cfg.Retention = embeddedPartitions, bus.DefaultRetention
+	}
+	c, err := bus.Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	e.bus = c
+	e.onClose(c.Close)
+	if err := c.EnsureTopics(ctx); err != nil {
+		return fmt.Errorf("make the topics: %w", err)
+	}
+	return nil
+}
+
+func (e *Engine) openProvider() error {
+	if e.local != nil {
+		l := money.NewLocal(money.LocalConfig{
+			Provider: e.local, Timeout: e.cfg.Money.Timeout, MaxConcurrency: e.cfg.Money.MaxConcurrency,
+			Log: e.log, Metrics: e.metrics,
+		})
+		e.provider = l
+		e.onClose(l.Close)
+		return nil
+	}
+	if e.provider != nil || e.cfg.Money.URL == "" {
+		return nil // New has refused a payer without one
+	}
+	cfg := moneyConfig(e.cfg, e.log)
+	cfg.Metrics = e.metrics
+	c, err := money.New(cfg)
+	if err != nil {
+		return err
+	}
+	e.provider = c
+	e.onClose(c.Close)
+	return nil
+}
+
+// queueIsHere says that the work queue lives in this process.
+func (e *Engine) queueIsHere() bool { return queueIsHere(e.cfg) }
+
+func queueIsHere(cfg config.Config) bool { return cfg.Redis.URL == "" || !cfg.Redis.Stream.Enabled }
+
+// alone says that nobody else can have dispatched anything.
+func (e *Engine) alone() bool { return alone(e.cfg) }
+
+func alone(cfg config.Config) bool {
+	return queueIsHere(cfg) && (cfg.Redis.Stream.Enabled || cfg.Database.URL == "")
+}
+
+// openRates opens what rates are shared through: Redis, where there is one.
+// nil = this process is alone.
+func (e *Engine) openRates(ctx context.Context) (governor.Rates, error) {
+	switch {
+	case !e.plays(config.RolePayout) && !e.plays(config.RoleHousekeeping), e.cfg.Redis.URL == "" && e.alone():
+		return nil, nil //nolint:nilnil // nil is an answer
+	case e.cfg.Redis.URL == "":
+		return unshared{}, nil
+	}
+	rates, err := redisrate.Open(ctx, redisrate.Config{URL: e.cfg.Redis.URL, KeyPrefix: e.cfg.Redis.KeyPrefix})
+	if err != nil {
+		return nil, err
+	}
+	e.onClose(rates.Close)
+	return rates, nil
+}
+
+// unshared is for instances that have nothing to share rates through: each
+// keeps to its part of them.
+type unshared struct{}
+
+// Lease implements governor.Rates.
+func (unshared) Lease(context.Context, governor.LeaseParams) (governor.Run, error) {
+	return governor.Run{}, errors.New("redis.url is empty, so there is nothing to share rates through: each instance keeps to its part of them")
+}
+
+func (e *Engine) startFlow(ctx context.Context) error {
+	stream := e.cfg.Redis.Stream
+	heart := newHeartbeat(e.store, store.Instance{
+		Name: e.instance, Version: e.version, Roles: slices.Clone(e.cfg.Roles), StartedAt: time.Now(),
+	}, e.log)
+	rates, err := e.openRates(ctx)
+	if err != nil {
+		return err
+	}
+	promotions := e.promotions(service.NewIDs())
+	limits := payout.Limits{
+		MoneyTimeout: e.cfg.Money.Timeout, Lease: stream.Lease(), SettleAfter: e.cfg.Money.SettleAfter,
+		IdempotencyWindow: e.cfg.Money.IdempotencyWindow, GiveUpAfter: e.cfg.Money.GiveUpAfter,
+	}
+	flow, err := payout.New(payout.Config{
+		Store: e.store, Queue: e.queue, Bus: e.bus, Provider: e.provider,
+		Pool: pool.Config{
+			Instance:     e.instance,
+			MinConsumers: stream.MinConsumerPerInstance, MaxConsumers: stream.MaxConsumerPerInstance,
+			InFlight: stream.InFlightPerConsumer, BatchSize: stream.BatchSize,
+			PollInterval: stream.PollInterval(), IdleTimeout: stream.IdleTimeout(), Lease: stream.Lease(),
+			StopTimeout: stopTimeout, Changed: heart.hint, HandMost: 2 * e.cfg.Money.MaxConcurrency,
+		},
+		Governor: governor.Config{
+			MaxConcurrency: e.cfg.Money.MaxConcurrency, RatePerSecond: e.cfg.Money.RatePerSecond,
+			Rates: rates, Instances: heart.instances,
+		},
+		ApprovalAbove: reward.Amount(e.cfg.Approval.Above),
+		Start: func(ctx context.Context, id reward.PromotionID) error {
+			_, err := promotions.Start(ctx, id)
+			return err
+		},
+		MaxLen:       stream.MaxLen,
+		Limits:       limits,
+		Direct:       !stream.Enabled,
+		QueueIsLocal: e.alone(),
+		Ingest:       e.plays(config.RoleIngest), Payout: e.plays(config.RolePayout), Housekeeping: e.plays(config.RoleHousekeeping),
+		Metrics: e.metrics, Log: e.log,
+	})
+	if err != nil {
+		return err
+	}
+	e.flow = flow
+	e.metrics.PoolsFrom(func() obs.PoolTotals { return totals(flow.Pools()) })
+	// It ends after the flow, so that what is still in hand is seen to the end.
+	heart.pools = flow.Pools
+	heart.Start(context.WithoutCancel(ctx))
+	e.onClose(heart.Stop)
+	var streams queue.Queue // nil: this process cannot read the queues of the others
+	if stream.Enabled {
+		streams = e.queue
+	}
+	e.books = books.New(books.Config{
+		Store: e.store, Queue: streams, Charges: flow, Views: flow.Views, Hint: flow.Hint, Instance: e.instance,
+		Interval: e.cfg.Reconcile.Interval, DispatchHorizon: limits.DispatchHorizon(), Metrics: e.metrics, Log: e.log,
+	})
+	webhooks := campaign.NewWebhooks(campaign.WebhooksConfig{Rows: e.store, Secret: e.cfg.Webhook.Secret, Metrics: e.metrics, Log: e.log})
+	// They stop together, so that open calls of one add no time to the others.
+	e.onClose(func() { together(flow.Stop, e.books.Stop, webhooks.Stop) })
+	if err := flow.Start(ctx); err != nil {
+		return err
+	}
+	if e.plays(config.RoleHousekeeping) {
+		e.books.Start(context.WithoutCancel(ctx))
+		webhooks.Start(context.WithoutCancel(ctx))
+	}
+	return nil
+}
+
+// together runs all of stops at once and waits for them.
+func together(stops ...func()) {
+	var stopping sync.WaitGroup
+	for _, stop := range stops {
+		stopping.Go(stop)
+	}
+	stopping.Wait()
+}
+
+// openGate opens the gate: in Redis, in this process where nobody else can have
+// one, or nowhere.
+func (e *Engine) openGate(ctx context.Context) error {
+	switch {
+	case e.cfg.Redis.URL != "":
+		g, err := redisgate.Open(ctx, redisgate.Config{URL: e.cfg.Redis.URL, KeyPrefix: e.cfg.Redis.KeyPrefix, Log: e.log})
+		if err != nil {
+			return err
+		}
+		e.gate = g
+	case e.alone():
+		e.gate = gate.NewMemory()
+	default:
+		e.gate = newNoGate()
+	}
+	e.onClose(e.gate.Close)
+	return nil
+}
+
+func (e *Engine) startCoupons(ctx context.Context) error {
+	if err := e.openGate(ctx); err != nil {
+		return err
+	}
+	c := e.cfg.Coupon
+	if _, none := e.gate.(*noGate); none {
+		c.FallbackAfter = 0 // there is nothing to wait for
+	}
+	flow, err := coupon.NewFlow(coupon.FlowConfig{
+		Store: e.store, Gate: e.gate, Bus: e.bus, Instance: e.instance,
+		Concurrency: c.ConsumerConcurrency, LockWait: c.LockWait, LockLease: c.LockLease,
+		RefusalTTL: c.AvailabilityTTL, FallbackAfter: c.FallbackAfter, QueueTTL: c.QueueTTL,
+		Average:        time.Duration(c.AverageProcessingMillis) * time.Millisecond,
+		ReconcileEvery: e.cfg.Reconcile.Interval,
+		Issue:          e.plays(config.RoleIssuer), Housekeeping: e.plays(config.RoleHousekeeping),
+		Metrics: e.metrics, Log: e.log,
+	})
+	if err != nil {
+		return err
+	}
+	e.coupons = flow
+	e.onClose(flow.Stop)
+	return flow.Start(ctx)
+}
+
+// totals adds up the pools of this instance.
+func totals(pools []pool.Status) obs.PoolTotals {
+	t := obs.PoolTotals{Pools: len(pools)}
+	for _, p := range pools {
+		t.Consumers += len(p.Consumers)
+		t.InHand += p.InHand
+	}
+	return t
+}
+
+// streamNames are a stream's key and group in Redis; a stream in this process
+// has none.
+func (e *Engine) streamNames(s queue.Stream) (key, group string) {
+	if e.queueIsHere() {
+		return "", ""
+	}
+	return redisstream.StreamKey(e.cfg.Redis.KeyPrefix, s), redisstream.ConsumerGroup(e.cfg.Redis.KeyPrefix, s)
+}
+
+// bindAPI takes the API's address; it answers once all else is up.
+func (e *Engine) bindAPI(ctx context.Context) error {
+	if !e.plays(config.RoleAPI) || e.unbound {
+		return nil
+	}
+	server, err := web.NewServer(web.ServerConfig{
+		Listen: e.cfg.HTTP.Listen, AuthMode: e.cfg.Auth.Mode, Origins: e.cfg.HTTP.AllowedOrigins,
+		TLSCert: e.cfg.HTTP.TLSCert, TLSKey: e.cfg.HTTP.TLSKey,
+		Limits: web.Limits{Connections: apiConnections(e.cfg, openFilesMax())}, Log: e.log,
+	})
+	if err != nil {
+		return err
+	}
+	if err := server.Bind(ctx); err != nil {
+		return err
+	}
+	e.server = server
+	e.onClose(server.Stop)
+	return nil
+}
+
+// promotions is what people, and schedules, do with promotions.
+func (e *Engine) promotions(ids *service.IDs) *campaign.Promotions {
+	maxRetries := e.cfg.Money.MaxRetries
+	return campaign.NewPromotions(campaign.PromotionsConfig{
+		Store: e.store, IDs: ids, Log: e.log, Hint: func(id reward.PromotionID) { e.flow.Hint(id) }, MaxRetries: &maxRetries,
+		ApprovalAbove: reward.Amount(e.cfg.Approval.Above), Webhooks: e.cfg.Webhook.Secret != "",
+	})
+}
+
+func (e *Engine) startAPI(ctx context.Context) error {
+	if !e.plays(config.RoleAPI) {
+		return nil
+	}
+	e.pulse = &pulse{parts: map[string]func(context.Context) error{
+		partStore: e.store.Ping, partQueue: e.queue.Ping, partKafka: e.bus.Ping,
+	}}
+	e.metrics.PartsFrom(e.pulse.up)
+	ids := service.NewIDs()
+	verifier, err := e.openVerifier(ctx)
+	if err != nil {
+		return err
+	}
+	handler := api.New(api.Config{
+		Verifier: verifier, Keys: e.store, Audits: e.store, Idempotencies: e.store, IDs: ids,
+		CallerLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimit)), UserLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimitPerUser)),
+		Promotions: e.promotions(ids),
+		DeadLetters: campaign.NewDeadLetters(campaign.DeadLettersConfig{
+			Rows: e.store, Publisher: bus.NewPublisher(e.bus), Hint: e.flow.Hint, Log: e.log,
+		}),
+		Reconciler: e.books,
+		Templates:  e.coupons.Catalog, Coupons: e.coupons.Catalog, Issuing: e.coupons.Intake, CouponReconciler: e.coupons.Reconciler,
+		Watch: func(id reward.TemplateID, user string, ticket int64) (<-chan coupon.Status, func()) {
+			w, stop := e.coupons.Notifier.Watch(id, user, ticket)
+			return w.Updates(), stop
+		},
+		Uploads: campaign.NewUploads(campaign.UploadsConfig{
+			Rows: e.store, Saver: e.flow, IDs: ids, Log: e.log, Hint: e.flow.Hint,
+		}),
+		Rows: e.store, Streams: e.queue, StreamNames: e.streamNames, Degraded: e.degraded,
+		Version: e.version, Metrics: e.metrics, Log: e.log,
+	})
+	e.onClose(func() { e.mount.Close(notUp) })
+	if e.server != nil {
+		// Once more, so that requests end before what they need does.
+		e.onClose(e.server.Stop)
+		if err := e.server.Start(ctx, handler.Router); err != nil {
+			return err
+		}
+	}
+	e.mount.Open(handler.Router)
+	return nil
+}
+
+// openVerifier opens what callers prove by who they are; nil = nobody has to.
+func (e *Engine) openVerifier(ctx context.Context) (auth.Verifier, error) {
+	mode := e.cfg.Auth.Mode
+	if mode == auth.ModeNone {
+		return nil, nil //nolint:nilnil // nil is an answer
+	}
+	callers := auth.Callers{Keys: auth.NewKeys(e.store, e.log)}
+	callers.Keys.Start(context.WithoutCancel(ctx))
+	e.onClose(callers.Keys.Stop)
+	if mode == auth.ModeJWT {
+		tokens, err := auth.NewTokens(e.cfg.Auth.JWT.Tokens(e.log))
+		if err != nil {
+			return nil, err
+		}
+		callers.Tokens = tokens
+		e.onClose(tokens.Close)
+	}
+	return callers, nil
+}
+
+// The parts that a pulse asks.
+const (
+	partStore = "store"
+	partQueue = "queue"
+	partKafka = "kafka"
+)
+
+// degraded names the parts that do not answer; work waits for them in rows.
+func (e *Engine) degraded() []string {
+	up := e.pulse.up()
+	var out []string
+	for _, part := range []string{partQueue, partKafka} {
+		if !up[part] {
+			out = append(out, part)
+		}
+	}
+	return out
+}
+
+// Run starts the instance and calls up. It stops the instance when ctx ends,
+// and then returns nil. It also stops it when up returns an error, or when the
+// instance has lost what it must have alone, and then returns that error.
+func (e *Engine) Run(ctx context.Context, up func() error) error {
+	// The end of ctx ends a start that is under way; after that it asks for a
+	// stop, which must find the engine's own context alive.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	keep := context.AfterFunc(ctx, end)
+	if err := e.Start(life); err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	keep()
+	lost := up()
+	if lost == nil {
+		select {
+		case <-ctx.Done():
+		case lost = <-e.Lost():
+		}
+	}
+	e.Stop()
+	return lost
+}
+
+// Stop ends the instance: no new work, what is in hand is finished or handed
+// back, everything is closed. Nothing is lost when it is cut short.
+func (e *Engine) Stop() {
+	e.own.Info(obs.Stopping, "instance", e.instance)
+	e.close()
+	e.own.Info(obs.Stopped, "instance", e.instance)
+}
+
+func (e *Engine) close() {
+	for _, f := range slices.Backward(e.closers) {
+		f()
+	}
+	e.closers = nil
+}
+
+// Handler answers the API between Start and Stop, and 503 otherwise. It answers
+// under every host name: the server that it is mounted in decides who gets here.
+func (e *Engine) Handler() http.Handler { return e.mount }
+
+// AdminHandler is Handler for requests from this process. Their caller is an
+// admin and proves nothing.
+func (e *Engine) AdminHandler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		e.mount.ServeHTTP(w, r.WithContext(auth.InProcess(r.Context())))
+	})
+}
+
+// Addr is where the API listens, host:port; "" when it listens nowhere.
+func (e *Engine) Addr() string {
+	if e.server == nil {
+		return ""
+	}
+	return e.server.Addr()
+}
+
+// URL is where the API is, http://host:port or https://host:port; "" when it
+// listens nowhere.
+func (e *Engine) URL() string {
+	switch {
+	case e.server == nil:
+		return ""
+	case e.cfg.HTTP.TLSCert != "":
+		return "https://" + e.Addr()
+	}
+	return "http://" + e.Addr()
+}
+
+// Brokers is where Kafka clients reach the bus.
+func (e *Engine) Brokers() []string {
+	if e.broker != nil {
+		return []string{e.broker.Addr()}
+	}
+	return e.cfg.Kafka.Brokers
+}
+
+// Store is the open database, for checks and reports.
+func (e *Engine) Store() store.Store { return e.store }
+
+// Queue is the open work queue, for checks.
+func (e *Engine) Queue() queue.Queue { return e.queue }
+
+// Coupons is what this instance does for coupons, for checks and measurements.
+func (e *Engine) Coupons() *coupon.Flow { return e.coupons }

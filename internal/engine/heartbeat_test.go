@@ -1,0 +1,150 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/pool"
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// fakeInstances remembers the beats, and can be away.
+type fakeInstances struct {
+	mu    sync.Mutex // protects what follows
+	away  bool
+	beats []store.Instance
+	at    []time.Time
+	ttl   time.Duration
+	gone  []string
+}
+
+func (f *fakeInstances) InstanceBeat(_ context.Context, i store.Instance, ttl time.Duration) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.beats, f.at, f.ttl = append(f.beats, i), append(f.at, time.Now()), ttl
+	if f.away {
+		return errors.New("the database is away")
+	}
+	return nil
+}
+
+func (f *fakeInstances) InstanceGone(ctx context.Context, name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.gone = append(f.gone, name)
+	return ctx.Err()
+}
+
+func (f *fakeInstances) InstanceList(context.Context) ([]store.Instance, error) { return nil, nil }
+
+func (f *fakeInstances) set(away bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.away = away
+}
+
+// since says how long after begin each beat came.
+func (f *fakeInstances) since(begin time.Time) []time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []time.Duration
+	for _, at := range f.at {
+		out = append(out, at.Sub(begin))
+	}
+	return out
+}
+
+func TestHeartbeat(t *testing.T) {
+	t.Parallel()
+	self := store.Instance{Name: "host-1", Version: "v1", Roles: []string{config.RoleAPI}}
+
+	t.Run("TellsEveryFiveSecondsAndSoonAfterAChange", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			rows := &fakeInstances{}
+			h := newHeartbeat(rows, self, obs.Log{})
+			var mu sync.Mutex // protects pools
+			var pools []pool.Status
+			h.pools = func() []pool.Status {
+				mu.Lock()
+				defer mu.Unlock()
+				return pools
+			}
+			begin := time.Now()
+			h.hint() // before it beats: the first beat tells it
+			h.Start(t.Context())
+			time.Sleep(6 * time.Second)
+			mu.Lock()
+			pools = []pool.Status{{
+				Stream:    queue.Stream{Type: reward.Voucher, PromotionID: 7},
+				Consumers: []string{"host-1-0", "host-1-1"}, InHand: 3, StartedAt: begin.In(time.FixedZone("KST", 9*3600)),
+			}}
+			mu.Unlock()
+			for range 100 { // a storm of changes is one beat
+				h.hint()
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(6 * time.Second)
+			h.Stop()
+			h.Stop()
+			want := []time.Duration{0, 5 * time.Second, 6200 * time.Millisecond, 11200 * time.Millisecond}
+			if diff := cmp.Diff(want, rows.since(begin)); diff != "" {
+				t.Errorf("beats (-want +got):\n%s", diff)
+			}
+			told := self
+			told.Pools = []store.InstancePool{{PromotionID: 7, Type: reward.Voucher, Consumers: 2, InHand: 3, StartedAt: begin.UTC()}}
+			if diff := cmp.Diff([]store.Instance{self, self, told, told}, rows.beats); diff != "" {
+				t.Errorf("told (-want +got):\n%s", diff)
+			}
+			if rows.ttl != 15*time.Second {
+				t.Errorf("alive for %v", rows.ttl)
+			}
+			if diff := cmp.Diff([]string{"host-1"}, rows.gone); diff != "" {
+				t.Errorf("gone (-want +got):\n%s", diff)
+			}
+		})
+	})
+
+	t.Run("AnOutageIsOneLine", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			var out strings.Builder
+			log, err := obs.NewLog(&out, "info", "text")
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows := &fakeInstances{}
+			h := newHeartbeat(rows, self, log)
+			h.pools = func() []pool.Status { return nil }
+			rows.set(true)
+			h.Start(t.Context())
+			time.Sleep(time.Minute)
+			rows.set(false)
+			time.Sleep(time.Minute)
+			h.Stop()
+			if n := strings.Count(out.String(), "\n"); n != 2 || !strings.Contains(out.String(), "unavailable") || !strings.Contains(out.String(), "recovered") {
+				t.Errorf("%d lines:\n%s", n, out.String())
+			}
+		})
+	})
+
+	t.Run("AStopBeforeAStartSaysNothing", func(t *testing.T) {
+		t.Parallel()
+		rows := &fakeInstances{}
+		newHeartbeat(rows, self, obs.Log{}).Stop()
+		if len(rows.gone) > 0 {
+			t.Errorf("gone: %v", rows.gone)
+		}
+	})
+}

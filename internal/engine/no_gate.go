@@ -1,0 +1,93 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// noGate stands where several instances share a database and no Redis: a gate
+// in one of them would know nothing of the others'. It is always away, so that
+// coupons are issued through the database.
+type noGate struct {
+	hints chan gate.Hint
+	close sync.Once
+}
+
+var _ gate.Gate = (*noGate)(nil)
+
+var errNoGate = errors.New("redis.url is empty, so there is no gate that all instances share: coupons are issued through the database")
+
+func newNoGate() *noGate { return &noGate{hints: make(chan gate.Hint)} }
+
+func (*noGate) Admit(context.Context, reward.TemplateID, []string, bool) (gate.AdmitResult, error) {
+	return gate.AdmitResult{}, errNoGate
+}
+
+func (*noGate) Positions(context.Context, reward.TemplateID, []string) (gate.PositionsResult, error) {
+	return gate.PositionsResult{}, errNoGate
+}
+
+func (*noGate) Headers(context.Context, []reward.TemplateID) ([]gate.Header, error) {
+	return nil, errNoGate
+}
+
+func (*noGate) Read(context.Context, reward.TemplateID, string, int) ([]gate.Request, error) {
+	return nil, errNoGate
+}
+
+func (*noGate) Claim(context.Context, reward.TemplateID, string, int64, int) ([]gate.Request, error) {
+	return nil, errNoGate
+}
+
+func (*noGate) Ack(context.Context, reward.TemplateID, int64, []int64) (int, error) {
+	return 0, errNoGate
+}
+
+func (*noGate) Unacked(context.Context, reward.TemplateID, int64, []int64) ([]bool, error) {
+	return nil, errNoGate
+}
+
+func (*noGate) Apply(context.Context, gate.ApplyParams) (gate.ApplyResult, error) {
+	return gate.ApplyResult{}, errNoGate
+}
+
+func (*noGate) LoadBegin(context.Context, reward.TemplateID, string) (gate.LoadBeginResult, error) {
+	return gate.LoadBeginResult{}, errNoGate
+}
+
+func (*noGate) LoadHoldings(context.Context, reward.TemplateID, string, []gate.Holding, []gate.SettledTicket) error {
+	return errNoGate
+}
+
+func (*noGate) LoadSwap(context.Context, gate.SwapParams) (gate.SwapResult, error) {
+	return gate.SwapResult{}, errNoGate
+}
+
+func (*noGate) CapTotal(context.Context, reward.TemplateID, int64) (bool, error) {
+	return false, errNoGate
+}
+
+func (*noGate) Retire(context.Context, reward.TemplateID, time.Duration) (bool, error) {
+	return false, errNoGate
+}
+
+func (*noGate) Holdings(context.Context, reward.TemplateID, string) ([]gate.Holding, string, int64, error) {
+	return nil, "", 0, errNoGate
+}
+
+func (*noGate) Lock(context.Context, reward.TemplateID, time.Duration) (int64, bool, error) {
+	return 0, false, errNoGate
+}
+
+func (*noGate) Unlock(context.Context, reward.TemplateID, int64) error { return errNoGate }
+
+func (g *noGate) Hints() <-chan gate.Hint { return g.hints }
+
+func (*noGate) Ping(context.Context) error { return errNoGate }
+
+func (g *noGate) Close() { g.close.Do(func() { close(g.hints) }) }

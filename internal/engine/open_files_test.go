@@ -1,0 +1,23 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/largesse/largesse/internal/config"
+)
+
+func TestAPIConnections(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ set, files, want int }{
+		{20_000, 1 << 20, 20_000},
+		{20_000, 20_000, 20_000 - 2048 - 20 - filesAside},
+		{10_000, 20_000, 10_000},
+		{20_000, 1024, apiConnectionsLeast},
+	} {
+		cfg := config.Default()
+		cfg.HTTP.MaxConnections = tc.set
+		if got := apiConnections(cfg, tc.files); got != tc.want {
+			t.Errorf("%d set, %d files: %d, want %d", tc.set, tc.files, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// fakeLeases holds one lease, and can be away.
+type fakeLeases struct {
+	store.Leases // what nobody asks here
+
+	mu    sync.Mutex // protects what follows
+	away  bool
+	owner string
+	until time.Time
+}
+
+func (f *fakeLeases) LeaseTake(_ context.Context, p store.LeaseTakeParams) (store.Lease, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.away {
+		return store.Lease{}, errors.New("the database is away")
+	}
+	if f.owner == "" || f.owner == p.Owner || time.Now().After(f.until) {
+		f.owner, f.until = p.Owner, time.Now().Add(p.TTL)
+	}
+	return store.Lease{OK: f.owner == p.Owner, Owner: f.owner, Until: f.until}, nil
+}
+
+func (f *fakeLeases) LeaseRelease(_ context.Context, _, owner string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.owner == owner {
+		f.owner = ""
+	}
+	return nil
+}
+
+func (f *fakeLeases) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// held is a lease of host-1 on rows of its own; lost tells when it is over.
+func held(t *testing.T) (l *lease, rows *fakeLeases, lost <-chan error) {
+	t.Helper()
+	rows = &fakeLeases{}
+	over := make(chan error, 1)
+	l, err := takeLease(t.Context(), rows, "n", "host-1", func(err error) { over <- err }, obs.Log{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, rows, over
+}
+
+func TestLease(t *testing.T) {
+	t.Parallel()
+	t.Run("ADatabaseThatIsAwayIsNoLoss", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			l, rows, lost := held(t)
+			rows.set(func() { rows.away = true })
+			time.Sleep(time.Minute)
+			rows.set(func() { rows.away = false })
+			time.Sleep(time.Minute)
+			if len(lost) != 0 {
+				t.Fatalf("lost: %v", <-lost)
+			}
+			l.release()
+			if rows.owner != "" {
+				t.Errorf("%s holds it after the release", rows.owner)
+			}
+		})
+	})
+	t.Run("AnotherHolderIs", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			l, rows, lost := held(t)
+			rows.set(func() { rows.owner, rows.until = "host-2/x", time.Now().Add(time.Hour) })
+			time.Sleep(time.Minute)
+			if len(lost) != 1 || !errors.Is(<-lost, ErrInUse) {
+				t.Error("the loss was not told")
+			}
+			l.release()
+			if rows.owner != "host-2/x" {
+				t.Error("the release took what another holds")
+			}
+		})
+	})
+	t.Run("ADeadHoldersLeaseIsWaitedFor", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			rows := &fakeLeases{owner: "dead/x", until: time.Now().Add(10 * time.Second)}
+			began := time.Now()
+			l, err := takeAbandonedLease(t.Context(), rows, "n", "host-1", func(error) {}, obs.Log{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took < 10*time.Second || took > 12*time.Second {
+				t.Errorf("took %v", took)
+			}
+			l.release()
+		})
+	})
+	t.Run("ALivingHolderRefusesAndIsNamed", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			rows := &fakeLeases{owner: "living-7/x", until: time.Now().Add(time.Hour)}
+			_, err := takeAbandonedLease(t.Context(), rows, "n", "host-1", func(error) {}, obs.Log{})
+			if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "living-7") {
+				t.Errorf("error %v", err)
+			}
+		})
+	})
+}

@@ -1,0 +1,45 @@
+package payout
+
+import (
+	"context"
+	"errors"
+
+	"github.com/largesse/largesse/internal/governor"
+	"github.com/largesse/largesse/internal/money"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// chargeLister is what a provider may offer in addition to Provider: the list
+// of its charges.
+type chargeLister interface {
+	Charges(ctx context.Context, p reward.PromotionID, cursor string) (money.ChargesPage, error)
+}
+
+// Charges reads a page of the provider's list of charges. It waits for the
+// governor like any call. The error is money.ErrNoCharges if the provider has
+// no list.
+func (f *Flow) Charges(ctx context.Context, p reward.PromotionID, cursor string) (money.ChargesPage, error) {
+	list, has := f.cfg.Provider.(chargeLister)
+	if !has {
+		return money.ChargesPage{}, money.ErrNoCharges
+	}
+	permit, err := f.governor.Acquire(ctx, f.cache.job(p))
+	for errors.Is(err, governor.ErrKicked) {
+		permit, err = f.governor.Acquire(ctx, f.cache.job(p))
+	}
+	if err != nil {
+		return money.ChargesPage{}, err
+	}
+	// A page says little about the provider's charges, unless it asks to wait.
+	outcome := governor.Outcome{Class: reward.AnswerUnsent, Ours: true}
+	defer func() { permit.Done(outcome) }()
+	page, err := list.Charges(ctx, p, cursor)
+	var answered *money.ChargesError
+	switch {
+	case err == nil:
+		outcome = governor.Outcome{Class: reward.AnswerRefused}
+	case errors.As(err, &answered):
+		outcome = outcomeOf(answered.Answer, 0)
+	}
+	return page, err
+}

@@ -1,0 +1,26 @@
+package pool
+
+import "github.com/largesse/largesse/internal/reward"
+
+// Start starts the pool of a promotion at once, unless it has one. The next
+// Converge decides how long it stays.
+func (m *Manager) Start(s Spec) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.startLocked(s)
+}
+
+// Stop stops the pool of a promotion and waits for it. Pending entries are
+// finished, or left in the stream after StopTimeout. Converge starts a pool
+// again if the specs ask for one.
+func (m *Manager) Stop(id reward.PromotionID) {
+	m.mu.Lock()
+	p := m.registry.get(id)
+	if p == nil {
+		m.mu.Unlock()
+		return
+	}
+	m.end(id, p)
+	m.mu.Unlock()
+	<-p.done
+}

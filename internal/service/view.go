@@ -1,0 +1,98 @@
+package service
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// View keeps the result of the latest successful read. Run repeats the read in
+// regular intervals, and sooner after a hint. All methods are safe for
+// concurrent use.
+type View[T any] struct {
+	interval, settle time.Duration
+	read             func(context.Context) (T, error)
+	report           func(error)
+	hint             Hint
+	reading          chan struct{} // holds a value while a read runs
+
+	mu     sync.Mutex // protects value, readAt, next
+	value  T
+	readAt time.Time
+	next   chan struct{} // closed and replaced at each successful read
+}
+
+// NewView returns a View without a value. Run reads every interval, varied by a
+// tenth, or settle after a hint, so that one read covers a burst of hints.
+// Reads never overlap; read limits its own duration.
+//
+// If report is not nil, it is called after each read: with nil once the new
+// value is in place, or with the error. It is not called for a read that its
+// context cancelled.
+func NewView[T any](interval, settle time.Duration, read func(context.Context) (T, error), report func(error)) *View[T] {
+	return &View[T]{
+		interval: interval, settle: settle, read: read, report: report,
+		hint: NewHint(), reading: make(chan struct{}, 1), next: make(chan struct{}),
+	}
+}
+
+// Get returns the latest value and the time before its read began: the value
+// includes every change that was complete by then. Before the first successful
+// read, it returns zero values. Callers share the value and must not change it.
+func (v *View[T]) Get() (value T, readAt time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.value, v.readAt
+}
+
+// Next returns a channel that is closed by the next successful read.
+func (v *View[T]) Next() <-chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.next
+}
+
+// Hint makes Run read sooner. A read that begins after the hint follows.
+func (v *View[T]) Hint() { v.hint.Give() }
+
+// Read reads now and replaces the value, or returns the error and keeps the
+// value. It waits for a read that is running first.
+func (v *View[T]) Read(ctx context.Context) error {
+	select {
+	case v.reading <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-v.reading }()
+	v.hint.Take() // this read covers it
+	readAt := time.Now()
+	value, err := v.read(ctx)
+	if err == nil {
+		v.mu.Lock()
+		v.value, v.readAt = value, readAt
+		close(v.next)
+		v.next = make(chan struct{})
+		v.mu.Unlock()
+	} else if ctx.Err() != nil {
+		return err
+	}
+	if v.report != nil {
+		v.report(err)
+	}
+	return err
+}
+
+// Run reads until ctx ends, and first at once.
+func (v *View[T]) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		_ = v.Read(ctx) // report has the error
+		timer := time.NewTimer(Jitter(v.interval, 0.1))
+		select {
+		case <-v.hint:
+			Sleep(ctx, v.settle)
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}

@@ -1,0 +1,287 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+)
+
+const leadTTL = 15 * time.Second
+
+// fakeLeases is a database with one lease. The fields may be changed under mu.
+type fakeLeases struct {
+	mu       sync.Mutex
+	err      error         // what every call fails with
+	delay    time.Duration // of every call
+	owner    string
+	until    time.Time
+	released int // calls to LeaseRelease
+}
+
+func (f *fakeLeases) LeaseTake(ctx context.Context, p LeaseTakeParams) (Lease, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.delay > 0 {
+		f.mu.Unlock()
+		select {
+		case <-time.After(f.delay):
+		case <-ctx.Done():
+		}
+		f.mu.Lock()
+	}
+	if f.err != nil {
+		return Lease{}, f.err
+	}
+	if err := ctx.Err(); err != nil {
+		return Lease{}, err
+	}
+	if f.owner != "" && f.owner != p.Owner && time.Now().Before(f.until) {
+		return Lease{Owner: f.owner, Until: f.until}, nil
+	}
+	f.owner, f.until = p.Owner, time.Now().Add(p.TTL)
+	return Lease{OK: true, Owner: f.owner, Until: f.until}, nil
+}
+
+func (f *fakeLeases) LeaseRelease(_ context.Context, _, owner string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.released++
+	if f.err != nil {
+		return f.err
+	}
+	if f.owner == owner {
+		f.owner = ""
+	}
+	return nil
+}
+
+func (f *fakeLeases) set(change func(*fakeLeases)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(f)
+}
+
+// leader runs Lead, and records when it leads.
+type leader struct {
+	mu         sync.Mutex
+	leading    bool
+	terms      int
+	endedAt    time.Time // of the latest term
+	followed   int
+	log        bytes.Buffer
+	stop       context.CancelFunc
+	done       chan struct{}
+	returnsNow bool // Lead returns without waiting for its context
+}
+
+func startLeader(t *testing.T, rows Leases, owner string, returnsNow bool) *leader {
+	t.Helper()
+	l := &leader{done: make(chan struct{}), returnsNow: returnsNow}
+	log, err := obs.NewLog(&l.log, "info", "text")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	l.stop = cancel
+	go func() {
+		defer close(l.done)
+		Lead(ctx, LeadParams{
+			Rows: rows, Lease: LeaseTakeParams{Name: "books", Owner: owner, TTL: leadTTL}, Log: log,
+			Lead: l.lead, Follow: func() {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				if l.leading {
+					t.Error("Follow runs while Lead does")
+				}
+				l.followed++
+			},
+		})
+	}()
+	return l
+}
+
+func (l *leader) lead(ctx context.Context) {
+	l.mu.Lock()
+	l.leading = true
+	l.terms++
+	l.mu.Unlock()
+	if !l.returnsNow {
+		<-ctx.Done()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leading, l.endedAt = false, time.Now()
+}
+
+func (l *leader) now() (leading bool, terms int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.leading, l.terms
+}
+
+func (l *leader) end() {
+	l.stop()
+	<-l.done
+}
+
+func TestLead(t *testing.T) {
+	t.Parallel()
+	away := errors.New("away")
+
+	t.Run("OneOfManyLeadsAndHandsOverAtItsEnd", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			rows := &fakeLeases{}
+			one := startLeader(t, rows, "one", false)
+			synctest.Wait()
+			other := startLeader(t, rows, "other", false)
+			time.Sleep(time.Hour)
+			if leading, terms := one.now(); !leading || terms != 1 {
+				t.Errorf("one leads: %v, in term %d, want one long term", leading, terms)
+			}
+			if leading, terms := other.now(); leading || terms != 0 {
+				t.Errorf("the other leads: %v, term %d", leading, terms)
+			}
+			one.end()
+			if rows.released != 1 {
+				t.Errorf("%d releases at the end, want 1", rows.released)
+			}
+			time.Sleep(leadTTL / 2) // less than the lease would have lasted
+			if leading, _ := other.now(); !leading {
+				t.Error("nobody took the released lease")
+			}
+			other.end()
+			if other.followed < 500 || one.followed != 0 {
+				t.Errorf("%d and %d attempts without the lease, want about 720 and 0", other.followed, one.followed)
+			}
+			if out := one.log.String() + other.log.String(); out != "" {
+				t.Errorf("logged %s", out)
+			}
+		})
+	})
+
+	t.Run("AnotherOwnerEndsTheTermAtTheNextRenewal", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			rows := &fakeLeases{}
+			l := startLeader(t, rows, "one", false)
+			time.Sleep(time.Minute)
+			taken := time.Now()
+			rows.set(func(f *fakeLeases) { f.owner, f.until = "thief", taken.Add(time.Minute) })
+			time.Sleep(leadTTL/3 + time.Millisecond)
+			if leading, _ := l.now(); leading {
+				t.Error("still leads although another owner has the lease")
+			}
+			time.Sleep(time.Minute + leadTTL)
+			if leading, terms := l.now(); !leading || terms != 2 {
+				t.Errorf("leads: %v, in term %d, want the second after the other's lease expired", leading, terms)
+			}
+			l.end()
+		})
+	})
+
+	t.Run("AFailedRenewalEndsNothingBeforeTheTTL", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			rows := &fakeLeases{}
+			l := startLeader(t, rows, "one", false)
+			time.Sleep(leadTTL) // renewed at 5 s, 10 s and 15 s
+			synctest.Wait()
+			rows.set(func(f *fakeLeases) { f.err = away })
+			time.Sleep(leadTTL - time.Millisecond)
+			if leading, terms := l.now(); !leading || terms != 1 {
+				t.Errorf("leads: %v, in term %d, want the first until the TTL has passed", leading, terms)
+			}
+			rows.set(func(f *fakeLeases) { f.err = nil })
+			time.Sleep(leadTTL)
+			if _, terms := l.now(); terms > 2 {
+				t.Errorf("%d terms", terms)
+			}
+			l.end()
+			if out := l.log.String(); !strings.Contains(out, `msg="lease unavailable" lease=books failures=1`) ||
+				!strings.Contains(out, `msg="lease available again" lease=books failures=`) {
+				t.Errorf("log:\n%s", out)
+			}
+		})
+	})
+
+	t.Run("TheTermEndsWhenTheTTLHasPassedSinceTheLastGoodRenewalBegan", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			rows := &fakeLeases{}
+			l := startLeader(t, rows, "one", false)
+			synctest.Wait()
+			const delay = time.Second
+			rows.set(func(f *fakeLeases) { f.delay = delay })
+			time.Sleep(leadTTL/3 + delay + time.Millisecond) // renewed from 5 s to 6 s
+			lastGood := time.Now().Add(-delay - time.Millisecond)
+			rows.set(func(f *fakeLeases) { f.err = away })
+			time.Sleep(2 * leadTTL)
+			l.mu.Lock()
+			if want := lastGood.Add(leadTTL); !l.endedAt.Equal(want) || l.terms != 1 {
+				t.Errorf("the term ended %v after that, want at once; %d terms", l.endedAt.Sub(want), l.terms)
+			}
+			l.mu.Unlock()
+			rows.set(func(f *fakeLeases) { f.err, f.delay = nil, 0 })
+			time.Sleep(leadTTL / 2)
+			if leading, terms := l.now(); !leading || terms != 2 {
+				t.Errorf("leads: %v, in term %d, want the second", leading, terms)
+			}
+			l.end()
+		})
+	})
+
+	t.Run("ADatabaseThatHangsHoldsNoTerm", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			rows := &fakeLeases{}
+			l := startLeader(t, rows, "one", false)
+			synctest.Wait()
+			took := time.Now()
+			rows.set(func(f *fakeLeases) { f.delay = time.Hour })
+			time.Sleep(2 * leadTTL)
+			l.mu.Lock()
+			if got := l.endedAt.Sub(took); got != leadTTL {
+				t.Errorf("the term lasted %v, want %v", got, leadTTL)
+			}
+			l.mu.Unlock()
+			l.end()
+		})
+	})
+
+	t.Run("ReturnsWithinItsBoundAndTellsOfAFailedRelease", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			rows := &fakeLeases{err: away}
+			l := startLeader(t, rows, "one", false)
+			synctest.Wait()
+			asked := time.Now()
+			l.end()
+			if took := time.Since(asked); took != 0 {
+				t.Errorf("it took %v to return", took)
+			}
+			if out := l.log.String(); !strings.Contains(out, `msg="releasing lease failed" lease=books error=away`) {
+				t.Errorf("log:\n%s", out)
+			}
+		})
+	})
+
+	t.Run("LeadsAgainAfterLeadHasReturned", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			l := startLeader(t, &fakeLeases{}, "one", true)
+			time.Sleep(time.Minute)
+			if _, terms := l.now(); terms < 10 || terms > 16 {
+				t.Errorf("%d terms in a minute, want about 12", terms)
+			}
+			l.end()
+		})
+	})
+}

@@ -1,0 +1,44 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/largesse/largesse/internal/store/rows"
+)
+
+var dialect = rows.Dialect{Clock: `clock_timestamp()`, SkipLocked: `FOR UPDATE SKIP LOCKED`}
+
+// tables runs the statements of package rows, each call as one batch.
+type tables struct{ s *Store }
+
+// Write runs statements in one transaction.
+func (t tables) Write(ctx context.Context, what string, build func() []rows.Statement) error {
+	err := t.s.send(ctx, what, func(b *pgx.Batch) { queue(b, build()...) })
+	if hasState(err, "23503") {
+		return fmt.Errorf("%w: %w", err, rows.ErrNoParent)
+	}
+	return err
+}
+
+// Read runs one statement.
+func (t tables) Read(ctx context.Context, what string, build func() rows.Statement) error {
+	return t.s.send(ctx, what, func(b *pgx.Batch) { queue(b, build()) })
+}
+
+// ReadLong runs one statement for as long as ctx allows.
+func (t tables) ReadLong(ctx context.Context, what string, build func() rows.Statement) error {
+	return t.s.sendLong(ctx, what, func(b *pgx.Batch) { queue(b, build()) })
+}
+
+// queue adds statements to a batch.
+func queue(b *pgx.Batch, statements ...rows.Statement) {
+	for _, s := range statements {
+		queued := b.Queue(s.SQL, s.Args...)
+		if s.Row != nil {
+			queued.Query(each(func(found pgx.Rows) error { return s.Row(found.Scan) }))
+		}
+	}
+}

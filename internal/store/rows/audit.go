@@ -1,0 +1,78 @@
+package rows
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// AuditBegin adds a line.
+func (t *Tables) AuditBegin(ctx context.Context, l store.AuditLine) error {
+	if err := l.Check(); err != nil {
+		return err
+	}
+	added, err := t.change(ctx, "begin a line of the audit", `INSERT INTO audit (id, at, actor, role, action, subject, detail, request_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING id`,
+		l.ID, l.At, l.Actor, l.Role, l.Action, l.Subject, l.Detail, l.RequestID)
+	if err == nil && !added {
+		err = reward.NewError(reward.KindConflict, reward.CodeExists, "line %d of the audit exists", l.ID)
+	}
+	return err
+}
+
+const endAudit = `UPDATE audit SET ended_at = $2, status = $3, code = $4 WHERE id = $1 AND ended_at IS NULL`
+
+// AuditEnd ends a line.
+func (t *Tables) AuditEnd(ctx context.Context, id int64, status int, code string, now time.Time) error {
+	return t.exec(ctx, "end a line of the audit", endAudit, id, now, status, store.Text(code))
+}
+
+// auditSQL reads a page of the audit. Lines of one subject, actor or action are
+// in an index in the order of the page. Those below a subject are not: the
+// statement reads all of them before it cuts the page, from the index alone if
+// there is no other filter.
+func auditSQL(p store.AuditListParams) (sql string, args []any) {
+	args = []any{below(p.Before), max(p.Limit, 0)}
+	param := func(v string) string {
+		args = append(args, v)
+		return "$" + strconv.Itoa(len(args))
+	}
+	where := `WHERE id < $1`
+	from, until, under := p.Below()
+	if under {
+		where += ` AND subject >= ` + param(from) + ` AND subject < ` + param(until)
+	} else if p.Subject != "" {
+		where += ` AND subject = ` + param(p.Subject)
+	}
+	if p.Actor != "" {
+		where += ` AND actor = ` + param(p.Actor)
+	}
+	if p.Action != "" {
+		where += ` AND action = ` + param(p.Action)
+	}
+	const columns = `id, at, actor, role, action, subject, detail, request_id, ended_at, status, code`
+	if !under {
+		return `SELECT ` + columns + ` FROM audit ` + where + ` ORDER BY id DESC LIMIT $2`, args
+	}
+	return `WITH below AS MATERIALIZED (
+  SELECT id AS line FROM audit ` + where + `
+), page AS MATERIALIZED (
+  SELECT line FROM below ORDER BY line DESC LIMIT $2
+)
+SELECT ` + columns + ` FROM page JOIN audit ON id = line ORDER BY id DESC`, args
+}
+
+// AuditList pages by descending id.
+func (t *Tables) AuditList(ctx context.Context, p store.AuditListParams) ([]store.AuditLine, error) {
+	if err := p.Check(); err != nil {
+		return nil, err
+	}
+	sql, args := auditSQL(p)
+	return list(ctx, t.db.ReadLong, "list the audit", func(scan Scan, l *store.AuditLine) error {
+		return scan(&l.ID, (*at)(&l.At), &l.Actor, &l.Role, &l.Action, &l.Subject, &l.Detail, &l.RequestID, (*at)(&l.EndedAt),
+			&l.Status, &l.Code)
+	}, sql, args...)
+}

@@ -1,0 +1,58 @@
+package rows
+
+import (
+	"strings"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// The columns that the drivers read with scanners of their own, because many
+// rows are read in a row.
+const (
+	PayoutColumns = `p.promotion_id, p.target_id, p.summary_id, p.user_id, p.amount, p.voucher_code, p.state, p.dispatch,
+p.attempts, p.maybe_called, p.handovers, p.due_at, p.first_dispatched_at, p.settle_from, p.transaction_key, p.error_code,
+p.error_message, p.updated_at`
+
+	PromotionColumns = `m.id, m.name, m.type, m.status, m.amount, m.voucher_code, m.currency, m.max_retries,
+m.consumers_per_instance, m.rate_per_second, m.weight, m.max_amount, m.canary_targets, m.canary_max_failure_rate,
+m.canary_dispatched, m.canary_judged, m.starts_at, m.webhook_url, m.created_by, m.approved_by, m.registered, m.expected_count,
+m.closed, m.pause_reason, m.created_at, m.started_at, m.finished_at, m.last_dispatched_at, m.stream_gone`
+
+	TemplateColumns = `t.id, t.name, t.total_quantity, t.per_user_limit, t.opens_at, t.closes_at, t.valid_for, t.mode, t.reissue,
+t.when_redis_away, t.draw_state, t.draw_from, t.draw_seed, t.draw_list, t.created_at, t.generation, t.settled, t.version, t.live,
+t.issued_total, t.path, t.epoch, t.owner, t.fence, t.ends_generation, t.ends,
+t.moved_generation, t.moved_settled, t.moved_until`
+
+	CouponColumns = `c.id, c.code, c.template_id, c.user_id, c.generation, c.ticket, c.status, c.issued_at, c.used_at,
+c.cancelled_at, c.expires_at`
+)
+
+// CountColumns are the columns of summaries with counts, in the order of
+// reward.State. Each has one with its amount beside it.
+var CountColumns = [reward.StateCount]string{
+	"ready", "queued", "retrying", "unknown", "succeeded", "failed", "cancelled",
+}
+
+// CountsSQL lists the columns of summary row s that CountsInto reads.
+var CountsSQL = func() string {
+	var cols []string
+	for _, c := range CountColumns {
+		cols = append(cols, "s."+c)
+	}
+	for _, c := range CountColumns {
+		cols = append(cols, "s."+c+"_amount")
+	}
+	return strings.Join(append(cols, "s.attempts"), ", ")
+}()
+
+// CountsInto returns the places in c for the columns of CountsSQL.
+func CountsInto(c *reward.Counts) []any {
+	into := make([]any, 0, 2*reward.StateCount+1)
+	for i := range c.Payouts {
+		into = append(into, &c.Payouts[i])
+	}
+	for i := range c.Amounts {
+		into = append(into, (*int64)(&c.Amounts[i]))
+	}
+	return append(into, &c.Attempts)
+}

@@ -1,0 +1,119 @@
+package rows
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// TemplateCreate inserts a template.
+func (t *Tables) TemplateCreate(ctx context.Context, c reward.CouponTemplate) (reward.CouponTemplate, error) {
+	made, err := rules.NewTemplate(c)
+	if err != nil {
+		return reward.CouponTemplate{}, err
+	}
+	inserted, err := t.change(ctx, "create a coupon template", `INSERT INTO coupon_templates (id, name, total_quantity, per_user_limit,
+  opens_at, closes_at, valid_for, mode, reissue, when_redis_away, draw_state, draw_from, draw_seed, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT (id) DO NOTHING RETURNING id`,
+		int64(made.ID), made.Name, made.TotalQuantity, made.PerUserLimit, orNull(made.OpensAt), orNull(made.ClosesAt),
+		int64(made.ValidFor/time.Second), string(made.Mode), made.ReissueAfterCancel, string(made.WhenRedisAway),
+		string(made.Draw.State), orNull(made.Draw.From), made.Draw.Seed, made.CreatedAt)
+	switch {
+	case err != nil:
+		return reward.CouponTemplate{}, err
+	case !inserted:
+		return reward.CouponTemplate{}, reward.NewError(reward.KindConflict, reward.CodeExists, "coupon template %d exists", c.ID)
+	}
+	return made, nil
+}
+
+const ownTemplate = `UPDATE coupon_templates SET epoch = epoch + 1, owner = $2 WHERE id = $1 RETURNING epoch`
+
+// TemplateOwn makes owner the issuer of templates. It locks them in the order of
+// their ids.
+func (t *Tables) TemplateOwn(ctx context.Context, ids []reward.TemplateID, owner string) (map[reward.TemplateID]int64, error) {
+	if err := store.CheckText("owner", owner); err != nil {
+		return nil, err
+	}
+	if len(ids) == 0 {
+		return map[reward.TemplateID]int64{}, nil
+	}
+	sorted := slices.Clone(ids)
+	slices.Sort(sorted)
+	sorted = slices.Compact(sorted)
+	var epochs map[reward.TemplateID]int64
+	err := t.db.Write(ctx, "own coupon templates", func() []Statement {
+		epochs = make(map[reward.TemplateID]int64, len(sorted))
+		statements := make([]Statement, len(sorted))
+		for i, id := range sorted {
+			statements[i] = Statement{SQL: ownTemplate, Args: []any{int64(id), owner}, Row: func(scan Scan) error {
+				var epoch int64
+				err := scan(&epoch)
+				epochs[id] = epoch
+				return err
+			}}
+		}
+		return statements
+	})
+	if err != nil {
+		return nil, err
+	}
+	return epochs, nil
+}
+
+const listEntrants = `SELECT user_id FROM coupon_entrants WHERE template_id = $1 AND user_id > $2 ORDER BY user_id LIMIT $3`
+
+// EntrantList pages over entrants.
+func (t *Tables) EntrantList(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error) {
+	if err := store.CheckText("user id", after); err != nil {
+		return nil, err
+	}
+	return list(ctx, t.db.Read, "list entrants", scanText, listEntrants, int64(id), after, max(limit, 0))
+}
+
+const listRefusals = `SELECT reason, since, until FROM coupon_refusals WHERE template_id = $1 ORDER BY number DESC LIMIT $2`
+
+// RefusalList returns the intervals of a template.
+func (t *Tables) RefusalList(ctx context.Context, id reward.TemplateID, limit int) ([]store.Refusal, error) {
+	return list(ctx, t.db.Read, "list refusals", func(scan Scan, r *store.Refusal) error {
+		return scan(&r.Reason, (*at)(&r.Since), (*at)(&r.Until))
+	}, listRefusals, int64(id), max(limit, 0))
+}
+
+// recountCoupons is one statement, so that both halves are of one snapshot.
+const recountCoupons = `SELECT count(c.id) FILTER (WHERE c.status <> 2), count(c.id), count(c.slot), t.live, t.issued_total
+FROM coupon_templates t LEFT JOIN coupons c ON c.template_id = t.id WHERE t.id = $1 GROUP BY t.id`
+
+// CouponRecount counts the rows of a template.
+func (t *Tables) CouponRecount(ctx context.Context, id reward.TemplateID) (store.CouponCount, error) {
+	found, err := list(ctx, t.db.ReadLong, "recount a coupon template", func(scan Scan, c *store.CouponCount) error {
+		return scan(&c.Live, &c.IssuedTotal, &c.Slots, &c.KeptLive, &c.KeptIssuedTotal)
+	}, recountCoupons, int64(id))
+	return first(found, err, nil)
+}
+
+const expireCoupons = `WITH due AS MATERIALIZED (
+  SELECT id AS coupon FROM coupons WHERE status = 0 AND expires_at IS NOT NULL AND expires_at <= $1
+  ORDER BY expires_at LIMIT $2 :skip_locked
+)
+UPDATE coupons SET status = 3 WHERE id IN (SELECT coupon FROM due) RETURNING id`
+
+// CouponExpire expires coupons. It passes over those that others have locked.
+func (t *Tables) CouponExpire(ctx context.Context, now time.Time, limit int) (int, error) {
+	var expired int
+	err := t.db.Write(ctx, "expire coupons", func() []Statement {
+		expired = 0
+		return []Statement{{SQL: t.expireCoupons, Args: []any{now, max(limit, 0)}, Row: func(Scan) error {
+			expired++
+			return nil
+		}}}
+	})
+	if err != nil {
+		return 0, err
+	}
+	return expired, nil
+}

@@ -1,0 +1,100 @@
+package rows
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const addLetter = `INSERT INTO dead_letters (source, part, off, key, value, reason, detail, at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING`
+
+// AddDeadLetters returns the statements that insert dead letters. They are in
+// key order, so that two transactions with the same ones wait for each other in
+// one direction.
+func AddDeadLetters(ls []reward.DeadLetter) []Statement {
+	sorted := slices.Clone(ls)
+	slices.SortStableFunc(sorted, func(a, b reward.DeadLetter) int {
+		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
+	})
+	statements := make([]Statement, len(sorted))
+	for i, l := range sorted {
+		statements[i] = Statement{SQL: addLetter, Args: []any{
+			store.Text(l.Source), l.Partition, store.Text(l.Offset), l.Key, l.Value, store.Text(l.Reason), store.Text(l.Detail), l.At,
+		}}
+	}
+	return statements
+}
+
+// DeadLetterAdd stores messages that could not be read or processed.
+func (t *Tables) DeadLetterAdd(ctx context.Context, ls []reward.DeadLetter) error {
+	if len(ls) == 0 {
+		return nil
+	}
+	return t.db.Write(ctx, "keep dead letters", func() []Statement { return AddDeadLetters(ls) })
+}
+
+const letterSQL = `SELECT id, source, part, off, key, value, reason, detail, at, status, settled_at, settled_by FROM dead_letters `
+
+func scanLetter(scan Scan, l *reward.DeadLetter) error {
+	return scan(&l.ID, &l.Source, &l.Partition, &l.Offset, &l.Key, &l.Value, &l.Reason, &l.Detail, (*at)(&l.At), &l.Status,
+		(*at)(&l.SettledAt), &l.SettledBy)
+}
+
+// DeadLetterGet returns one dead letter.
+func (t *Tables) DeadLetterGet(ctx context.Context, id int64) (reward.DeadLetter, error) {
+	found, err := list(ctx, t.db.Read, "read a dead letter", scanLetter, letterSQL+`WHERE id = $1`, id)
+	return first(found, err, reward.NewError(reward.KindNotFound, reward.CodeDeadLetterNotFound, "there is no dead letter %d", id))
+}
+
+// lettersSQL lists dead letters below $1 with source $2, reason $3 and status
+// $4, if these are not empty. OPEN ones have an index of their own, which only a
+// literal finds.
+func lettersSQL(status reward.DeadLetterStatus) string {
+	where := `WHERE id < $1 AND (CAST($2 AS text) = '' OR source = $2) AND (CAST($3 AS text) = '' OR reason = $3)
+AND (CAST($4 AS text) = '' OR status = $4)`
+	if status == reward.DeadLetterOpen {
+		where += ` AND status = 'OPEN'`
+	}
+	return letterSQL + where + ` ORDER BY id DESC LIMIT $5`
+}
+
+// DeadLetterList pages by descending id.
+func (t *Tables) DeadLetterList(ctx context.Context, p store.DeadLetterListParams) ([]reward.DeadLetter, error) {
+	return list(ctx, t.db.ReadLong, "list dead letters", scanLetter, lettersSQL(p.Status),
+		below(p.Before), store.Text(p.Source), store.Text(p.Reason), store.Text(string(p.Status)), max(p.Limit, 0))
+}
+
+const settleLetter = `UPDATE dead_letters SET status = $2, settled_at = $3, settled_by = $4 WHERE id = $1 AND status = 'OPEN' RETURNING id`
+
+// DeadLetterSettle closes OPEN dead letters. It locks them in the order of their
+// ids.
+func (t *Tables) DeadLetterSettle(ctx context.Context, ids []int64, to reward.DeadLetterStatus, by string, now time.Time) ([]int64, error) {
+	if err := store.CheckSettle(ids, to); err != nil {
+		return nil, err
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	sorted := slices.Clone(ids)
+	slices.Sort(sorted)
+	sorted = slices.Compact(sorted)
+	var settled []int64
+	err := t.db.Write(ctx, "settle dead letters", func() []Statement {
+		settled = nil
+		read := into(&settled, func(scan Scan, id *int64) error { return scan(id) })
+		statements := make([]Statement, len(sorted))
+		for i, id := range sorted {
+			statements[i] = Statement{SQL: settleLetter, Args: []any{id, string(to), now, store.Text(by)}, Row: read}
+		}
+		return statements
+	})
+	if err != nil {
+		return nil, err
+	}
+	return settled, nil
+}

@@ -1,0 +1,58 @@
+package rows
+
+import (
+	"context"
+	"time"
+
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	// beat needs its WHERE: without one SQLite takes ON for a part of FROM.
+	beat = `INSERT INTO instances (name, version, roles, pools, started_at, seen_at, alive_until)
+SELECT $1, $2, $3, $4, $5, c.now, c.now + CAST($6 AS interval) FROM (SELECT :clock AS now) c WHERE true
+ON CONFLICT (name) DO UPDATE SET version = excluded.version, roles = excluded.roles, pools = excluded.pools,
+  started_at = excluded.started_at, seen_at = excluded.seen_at, alive_until = excluded.alive_until`
+
+	forgetInstances = `WITH old AS MATERIALIZED (
+  SELECT name FROM instances WHERE seen_at <= :clock - CAST($1 AS interval) :skip_locked
+)
+DELETE FROM instances WHERE name IN (SELECT name FROM old)`
+
+	listInstances = `SELECT i.name, i.version, i.roles, i.pools, i.started_at, i.seen_at, i.alive_until, i.alive_until > c.now
+FROM (SELECT :clock AS now) c JOIN instances i ON i.seen_at > c.now - CAST($1 AS interval) ORDER BY i.name`
+)
+
+// InstanceBeat writes what an instance does, by the clock of the database. Its
+// own row comes first; it waits for none of those it deletes.
+func (t *Tables) InstanceBeat(ctx context.Context, i store.Instance, ttl time.Duration) error {
+	roles, pools, err := i.Encode()
+	if err != nil {
+		return err
+	}
+	return t.db.Write(ctx, "tell of an instance", func() []Statement {
+		return []Statement{
+			{SQL: t.beat, Args: []any{i.Name, i.Version, roles, pools, i.StartedAt, ttl}},
+			{SQL: t.forgetInstances, Args: []any{store.InstanceKept}},
+		}
+	})
+}
+
+// InstanceGone removes an instance that ended in order.
+func (t *Tables) InstanceGone(ctx context.Context, name string) error {
+	if err := store.CheckText("instance name", name); err != nil {
+		return err
+	}
+	return t.exec(ctx, "forget an instance", `DELETE FROM instances WHERE name = $1`, name)
+}
+
+// InstanceList returns the instances, ordered by name.
+func (t *Tables) InstanceList(ctx context.Context) ([]store.Instance, error) {
+	return list(ctx, t.db.Read, "list instances", func(scan Scan, i *store.Instance) error {
+		var roles, pools string
+		if err := scan(&i.Name, &i.Version, &roles, &pools, (*at)(&i.StartedAt), (*at)(&i.SeenAt), (*at)(&i.AliveUntil), &i.Alive); err != nil {
+			return err
+		}
+		return i.Decode(roles, pools)
+	}, t.listInstances, store.InstanceKept)
+}

@@ -1,0 +1,82 @@
+package rows
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	keySQL = `SELECT id, name, prefix, hash, role, created_at, created_by, expires_at, last_used_at, revoked_at, revoked_by
+FROM api_keys `
+
+	keyByHash = keySQL + `WHERE hash = $1`
+	listKeys  = keySQL + `WHERE id < $1 ORDER BY id DESC LIMIT $2`
+	useKey    = `UPDATE api_keys SET last_used_at = $2 WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2)`
+)
+
+func scanKey(scan Scan, k *store.APIKey) error {
+	return scan(&k.ID, &k.Name, &k.Prefix, &k.Hash, &k.Role, (*at)(&k.CreatedAt), &k.CreatedBy, (*at)(&k.ExpiresAt),
+		(*at)(&k.LastUsedAt), (*at)(&k.RevokedAt), &k.RevokedBy)
+}
+
+// APIKeyCreate inserts a key.
+func (t *Tables) APIKeyCreate(ctx context.Context, k store.APIKey) error {
+	if err := k.Check(); err != nil {
+		return err
+	}
+	made, err := t.change(ctx, "create an API key", `INSERT INTO api_keys (id, name, prefix, hash, role, created_at, created_by, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING id`,
+		k.ID, k.Name, k.Prefix, k.Hash, k.Role, k.CreatedAt, k.CreatedBy, orNull(k.ExpiresAt))
+	if err == nil && !made {
+		err = reward.NewError(reward.KindConflict, reward.CodeExists, "API key %d, or another one with its secret, exists", k.ID)
+	}
+	return err
+}
+
+// APIKeyByHash returns the key with that hash.
+func (t *Tables) APIKeyByHash(ctx context.Context, hash []byte) (store.APIKey, error) {
+	found, err := list(ctx, t.db.Read, "find an API key", scanKey, keyByHash, hash)
+	return first(found, err, reward.NewError(reward.KindNotFound, reward.CodeAPIKeyNotFound, "there is no such API key"))
+}
+
+// APIKeyList pages by descending id.
+func (t *Tables) APIKeyList(ctx context.Context, before int64, limit int) ([]store.APIKey, error) {
+	return list(ctx, t.db.Read, "list API keys", scanKey, listKeys, below(before), max(limit, 0))
+}
+
+// APIKeyRevoke revokes a key permanently.
+func (t *Tables) APIKeyRevoke(ctx context.Context, id int64, by string, now time.Time) (store.APIKey, error) {
+	if err := store.CheckText("revoker of an API key", by); err != nil {
+		return store.APIKey{}, err
+	}
+	var found []store.APIKey
+	err := t.db.Write(ctx, "revoke an API key", func() []Statement {
+		found = nil
+		return []Statement{
+			{SQL: `UPDATE api_keys SET revoked_at = $2, revoked_by = $3 WHERE id = $1 AND revoked_at IS NULL`, Args: []any{id, now, by}},
+			{SQL: keySQL + `WHERE id = $1`, Args: []any{id}, Row: into(&found, scanKey)},
+		}
+	})
+	return first(found, err, reward.NewError(reward.KindNotFound, reward.CodeAPIKeyNotFound, "there is no API key %d", id))
+}
+
+// APIKeyUsed records when keys were last used. It locks them in the order of
+// their ids.
+func (t *Tables) APIKeyUsed(ctx context.Context, used map[int64]time.Time) error {
+	if len(used) == 0 {
+		return nil
+	}
+	ids := slices.Sorted(maps.Keys(used))
+	return t.db.Write(ctx, "note the use of API keys", func() []Statement {
+		statements := make([]Statement, len(ids))
+		for i, id := range ids {
+			statements[i] = Statement{SQL: useKey, Args: []any{id, used[id]}}
+		}
+		return statements
+	})
+}

@@ -1,0 +1,36 @@
+package rows
+
+import (
+	"context"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// ReconciliationSave writes a report.
+func (t *Tables) ReconciliationSave(ctx context.Context, r store.Reconciliation) error {
+	return t.exec(ctx, "keep a reconciliation", `INSERT INTO reconciliations (id, report, at) VALUES ($1, $2, $3)
+ON CONFLICT (id) DO UPDATE SET report = excluded.report, at = excluded.at`, r.ID, r.Report, r.At)
+}
+
+// ReconciliationGet returns a report.
+func (t *Tables) ReconciliationGet(ctx context.Context, id int64) (store.Reconciliation, error) {
+	found, err := list(ctx, t.db.Read, "read a reconciliation", func(scan Scan, r *store.Reconciliation) error {
+		return scan(&r.ID, &r.Report, (*at)(&r.At))
+	}, `SELECT id, report, at FROM reconciliations WHERE id = $1`, id)
+	return first(found, err, reward.NewError(reward.KindNotFound, reward.CodeReconciliationNotFound, "there is no reconciliation %d", id))
+}
+
+// RestoreMarkSet records that the database was restored from a backup.
+func (t *Tables) RestoreMarkSet(ctx context.Context, at time.Time) error {
+	return t.exec(ctx, "note a restore", `INSERT INTO restore_mark AS m (one, at) VALUES (true, $1)
+ON CONFLICT (one) DO UPDATE SET at = excluded.at WHERE m.at < excluded.at`, at)
+}
+
+// RestoreMark returns the time of the latest restore.
+func (t *Tables) RestoreMark(ctx context.Context) (time.Time, error) {
+	found, err := list(ctx, t.db.Read, "read the restore mark", func(scan Scan, mark *time.Time) error { return scan((*at)(mark)) },
+		`SELECT at FROM restore_mark`)
+	return first(found, err, nil)
+}

@@ -1,0 +1,115 @@
+package rows
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// UploadOpen records an upload. A repeat changes nothing.
+func (t *Tables) UploadOpen(ctx context.Context, u store.Upload) error {
+	var open bool
+	err := t.db.Write(ctx, "open an upload", func() []Statement {
+		open = false
+		return []Statement{
+			{
+				SQL:  `INSERT INTO uploads (id, promotion_id, leased_until, created_at) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
+				Args: []any{u.ID, int64(u.PromotionID), u.LeasedUntil, u.CreatedAt},
+			},
+			{
+				SQL:  `SELECT 1 FROM uploads WHERE id = $1 AND promotion_id = $2 AND created_at = $3 AND finished_at IS NULL`,
+				Args: []any{u.ID, int64(u.PromotionID), u.CreatedAt}, Row: seen(&open),
+			},
+		}
+	})
+	switch {
+	case errors.Is(err, ErrNoParent):
+		return store.NoPromotion(u.PromotionID)
+	case err != nil:
+		return err
+	case !open:
+		return reward.NewError(reward.KindConflict, reward.CodeExists, "upload %d exists", u.ID)
+	}
+	return nil
+}
+
+// UploadExtend moves the lease of an open upload.
+func (t *Tables) UploadExtend(ctx context.Context, id int64, leasedUntil time.Time) error {
+	return t.changeUpload(ctx, "extend an upload", id,
+		`UPDATE uploads SET leased_until = $2 WHERE id = $1 AND finished_at IS NULL RETURNING id`, id, leasedUntil)
+}
+
+// UploadClose ends an upload with its totals. A repeat changes nothing.
+func (t *Tables) UploadClose(ctx context.Context, u store.Upload, now time.Time) error {
+	return t.changeUpload(ctx, "close an upload", u.ID, `UPDATE uploads SET
+  finished_at = coalesce(finished_at, $2), accepted = $3, duplicates = $4, conflicts = $5, rejected = $6, amount = $7
+WHERE id = $1 AND (finished_at IS NULL OR (accepted, duplicates, conflicts, rejected, amount) = ($3, $4, $5, $6, $7)) RETURNING id`,
+		u.ID, now, u.Accepted, u.Duplicates, u.Conflicts, u.Rejected, int64(u.Amount))
+}
+
+func (t *Tables) changeUpload(ctx context.Context, what string, id int64, sql string, args ...any) error {
+	var changed, exists bool
+	err := t.db.Write(ctx, what, func() []Statement {
+		changed, exists = false, false
+		return []Statement{
+			{SQL: sql, Args: args, Row: seen(&changed)},
+			{SQL: `SELECT 1 FROM uploads WHERE id = $1`, Args: []any{id}, Row: seen(&exists)},
+		}
+	})
+	switch {
+	case err != nil || changed:
+		return err
+	case !exists:
+		return noUpload(id)
+	}
+	return reward.NewError(reward.KindConflict, reward.CodeIllegalState, "upload %d is closed", id)
+}
+
+func noUpload(id int64) error {
+	return reward.NewError(reward.KindNotFound, reward.CodeUploadNotFound, "there is no upload %d", id)
+}
+
+// UploadAddErrors stores rejected lines; the first error of a line counts.
+func (t *Tables) UploadAddErrors(ctx context.Context, id int64, errs []store.LineError) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	sorted := slices.Clone(errs)
+	slices.SortStableFunc(sorted, func(a, b store.LineError) int { return cmp.Compare(a.Line, b.Line) })
+	err := t.db.Write(ctx, "keep the errors of an upload", func() []Statement {
+		statements := make([]Statement, len(sorted))
+		for i, e := range sorted {
+			statements[i] = Statement{
+				SQL:  `INSERT INTO upload_errors (upload_id, line, code, detail) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
+				Args: []any{id, e.Line, store.Text(e.Code), store.Text(e.Detail)},
+			}
+		}
+		return statements
+	})
+	if errors.Is(err, ErrNoParent) {
+		return noUpload(id)
+	}
+	return err
+}
+
+// UploadGet returns one upload of a promotion.
+func (t *Tables) UploadGet(ctx context.Context, promotion reward.PromotionID, id int64) (store.Upload, error) {
+	found, err := list(ctx, t.db.Read, "read an upload", func(scan Scan, u *store.Upload) error {
+		return scan(&u.ID, &u.PromotionID, (*at)(&u.LeasedUntil), (*at)(&u.CreatedAt), (*at)(&u.FinishedAt), &u.Accepted, &u.Duplicates,
+			&u.Conflicts, &u.Rejected, &u.Amount)
+	}, `SELECT id, promotion_id, leased_until, created_at, finished_at, accepted, duplicates, conflicts, rejected, amount
+FROM uploads WHERE id = $1 AND promotion_id = $2`, id, int64(promotion))
+	return first(found, err, noUpload(id))
+}
+
+// UploadErrors pages by line.
+func (t *Tables) UploadErrors(ctx context.Context, id, after int64, limit int) ([]store.LineError, error) {
+	return list(ctx, t.db.Read, "list the errors of an upload", func(scan Scan, e *store.LineError) error {
+		return scan(&e.Line, &e.Code, &e.Detail)
+	}, `SELECT line, code, detail FROM upload_errors WHERE upload_id = $1 AND line > $2 ORDER BY line LIMIT $3`, id, after, limit)
+}

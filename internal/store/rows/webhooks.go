@@ -1,0 +1,43 @@
+package rows
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/largesse/largesse/internal/store"
+)
+
+const takeWebhooks = `WITH due AS MATERIALIZED (
+  SELECT id AS delivery FROM webhooks WHERE done_at IS NULL AND due_at <= $1 ORDER BY at, id LIMIT $2 :skip_locked
+)
+UPDATE webhooks SET due_at = $3 WHERE id IN (SELECT delivery FROM due) RETURNING id, promotion_id, event, url, tries, at`
+
+// WebhookTake takes deliveries that are due.
+func (t *Tables) WebhookTake(ctx context.Context, limit int, until, now time.Time) ([]store.WebhookDelivery, error) {
+	var taken []store.WebhookDelivery
+	err := t.db.Write(ctx, "take webhooks", func() []Statement {
+		taken = nil
+		return []Statement{{SQL: t.takeWebhooks, Args: []any{now, max(limit, 0), until}, Row: into(&taken, func(scan Scan, d *store.WebhookDelivery) error {
+			return scan(&d.ID, &d.PromotionID, &d.Event, &d.URL, &d.Tries, (*at)(&d.At))
+		})}}
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(taken, func(a, b store.WebhookDelivery) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.ID, b.ID)) })
+	return taken, nil
+}
+
+// WebhookDone ends a delivery.
+func (t *Tables) WebhookDone(ctx context.Context, id int64, status int, detail string, now time.Time) error {
+	return t.exec(ctx, "end a webhook", `UPDATE webhooks SET done_at = $2, status = $3, detail = $4 WHERE id = $1 AND done_at IS NULL`,
+		id, now, status, store.Text(detail))
+}
+
+// WebhookLater records an attempt that failed.
+func (t *Tables) WebhookLater(ctx context.Context, id int64, status int, detail string, nextAt time.Time) error {
+	return t.exec(ctx, "put a webhook off", `UPDATE webhooks SET tries = tries + 1, due_at = $2, status = $3, detail = $4
+WHERE id = $1 AND done_at IS NULL`, id, nextAt, status, store.Text(detail))
+}

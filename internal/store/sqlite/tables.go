@@ -1,0 +1,137 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/largesse/largesse/internal/store/rows"
+)
+
+// clock is the database's time in microseconds.
+const clock = `CAST(unixepoch('subsec') * 1000000 AS INTEGER)`
+
+// dialect needs no SkipLocked: one transaction writes at a time.
+var dialect = rows.Dialect{Clock: clock}
+
+// tables runs the statements of package rows.
+type tables struct {
+	s  *Store
+	mu sync.Mutex // protects prepared
+	// prepared are the statements of Write on the writing connection, by text:
+	// requests wait for some of them, and to compile one takes longer than to run
+	// it. There are as many as package rows has texts.
+	prepared map[string]*sql.Stmt
+}
+
+func newTables(s *Store) rows.Tables {
+	return rows.New(&tables{s: s, prepared: make(map[string]*sql.Stmt)}, dialect)
+}
+
+// Write runs statements in one writing transaction.
+func (t *tables) Write(ctx context.Context, what string, build func() []rows.Statement) error {
+	statements := build()
+	prepared := make([]*sql.Stmt, len(statements))
+	for i, s := range statements {
+		var err error
+		if prepared[i], err = t.prepare(ctx, s.SQL); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	return t.s.write(ctx, what, func(tx *tx) error {
+		var stmt *sql.Stmt
+		for i, s := range statements {
+			if i == 0 || prepared[i] != prepared[i-1] {
+				stmt = tx.StmtContext(tx.ctx, prepared[i])
+			}
+			if err := tx.run(stmt, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// prepare waits for the writing connection, so the caller must not have it.
+func (t *tables) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
+	t.mu.Lock()
+	stmt := t.prepared[query]
+	t.mu.Unlock()
+	if stmt != nil {
+		return stmt, nil
+	}
+	stmt, err := t.s.writer.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if first := t.prepared[query]; first != nil {
+		return first, stmt.Close()
+	}
+	t.prepared[query] = stmt
+	return stmt, nil
+}
+
+// Read runs a statement on a reading connection.
+func (t *tables) Read(ctx context.Context, what string, build func() rows.Statement) error {
+	s := build()
+	found, err := t.s.reader.QueryContext(ctx, s.SQL, bind(s.Args)...)
+	if err == nil {
+		err = scan(found, s.Row)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// ReadLong is Read, which has no time limit here.
+func (t *tables) ReadLong(ctx context.Context, what string, build func() rows.Statement) error {
+	return t.Read(ctx, what, build)
+}
+
+// run runs stmt, which was made of the text of s.
+func (t *tx) run(stmt *sql.Stmt, s rows.Statement) (err error) {
+	if s.Row == nil {
+		_, err = stmt.ExecContext(t.ctx, bind(s.Args)...)
+	} else {
+		var found *sql.Rows
+		if found, err = stmt.QueryContext(t.ctx, bind(s.Args)...); err == nil {
+			err = scan(found, s.Row)
+		}
+	}
+	if hasCode(err, foreignKey) {
+		return fmt.Errorf("%w: %w", err, rows.ErrNoParent)
+	}
+	return err
+}
+
+// scan reads every row.
+func scan(found *sql.Rows, row func(rows.Scan) error) error {
+	defer found.Close()
+	for found.Next() {
+		if err := row(found.Scan); err != nil {
+			return err
+		}
+	}
+	return found.Err()
+}
+
+// bind returns args as the database stores them.
+func bind(args []any) []any {
+	bound := make([]any, len(args))
+	for i, arg := range args {
+		switch arg := arg.(type) {
+		case time.Time:
+			bound[i] = micros(arg)
+		case time.Duration:
+			bound[i] = arg.Microseconds()
+		default:
+			bound[i] = arg
+		}
+	}
+	return bound
+}

@@ -1,0 +1,212 @@
+package web
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+)
+
+// certFiles is a folder with the certificate and the key of a server.
+type certFiles struct{ t *testing.T }
+
+// pair makes a certificate for 127.0.0.1 and its key, as PEM.
+func (f certFiles) pair(name string) (cert, key []byte) {
+	f.t.Helper()
+	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &secret.PublicKey, secret)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	raw, err := x509.MarshalPKCS8PrivateKey(secret)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
+}
+
+// put replaces a file at once, as those do that renew certificates.
+func (f certFiles) put(path string, text []byte) {
+	f.t.Helper()
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (c *certificate) name() string { return c.current().Leaf.Subject.CommonName }
+
+func TestCertificateIsReadAgain(t *testing.T) {
+	t.Parallel()
+	f, dir := certFiles{t}, t.TempDir()
+	cert, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	firstCert, firstKey := f.pair("first")
+	secondCert, secondKey := f.pair("second")
+	if _, err := newCertificate(cert, key, obs.Log{}); err == nil || !strings.Contains(err.Error(), "http.tls-cert cannot be read") {
+		t.Errorf("without files: %v", err)
+	}
+	f.put(cert, firstCert)
+	if _, err := newCertificate(cert, key, obs.Log{}); err == nil || !strings.Contains(err.Error(), "http.tls-key cannot be read") {
+		t.Errorf("without a key: %v", err)
+	}
+	f.put(key, secondKey)
+	if _, err := newCertificate(cert, key, obs.Log{}); err == nil || !strings.Contains(err.Error(), "http.tls-cert and http.tls-key cannot be used") {
+		t.Errorf("with another's key: %v", err)
+	}
+	f.put(key, firstKey)
+	synctest.Test(t, func(t *testing.T) {
+		c, err := newCertificate(cert, key, obs.Log{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.put(cert, secondCert)
+		if c.name() != "first" {
+			t.Error("the files were read again within a second")
+		}
+		time.Sleep(certificateCheckInterval)
+		if c.name() != "first" {
+			t.Error("half a rotation was taken")
+		}
+		f.put(key, secondKey)
+		time.Sleep(certificateCheckInterval)
+		if c.name() != "second" {
+			t.Error("a rotation was not seen")
+		}
+		if err := os.Remove(key); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(certificateCheckInterval)
+		if c.name() != "second" {
+			t.Error("without a file nothing is shown")
+		}
+	})
+}
+
+func TestHTTPS(t *testing.T) {
+	t.Parallel()
+	f, dir := certFiles{t}, t.TempDir()
+	cert, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	firstCert, firstKey := f.pair("first")
+	f.put(cert, firstCert)
+	f.put(key, firstKey)
+	b := setup(t)
+	b.serveHTTP(t, short, func(c *ServerConfig) { c.TLSCert, c.TLSKey = cert, key })
+	addr := strings.TrimPrefix(b.url, "http://")
+	// ask asks over a connection of its own and says what was shown.
+	ask := func(trust []byte, edit func(*tls.Config)) (string, error) {
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(trust)
+		cfg := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+		edit(cfg)
+		transport := &http.Transport{TLSClientConfig: cfg, DisableKeepAlives: true, ForceAttemptHTTP2: true}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+addr+"/healthz", nil)
+		if err != nil {
+			return "", err
+		}
+		res, err := transport.RoundTrip(req)
+		if err != nil {
+			return "", err
+		}
+		defer res.Body.Close()
+		if res.StatusCode != http.StatusOK || res.ProtoMajor != 1 {
+			t.Errorf("%s %s", res.Status, res.Proto)
+		}
+		return res.TLS.PeerCertificates[0].Subject.CommonName, nil
+	}
+	as := func(*tls.Config) {}
+	if name, err := ask(firstCert, as); err != nil || name != "first" {
+		t.Fatalf("%q, %v", name, err)
+	}
+	if _, err := ask(firstCert, func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 }); err == nil {
+		t.Error("TLS 1.1 was taken")
+	}
+	if name, err := ask(firstCert, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }); err != nil || name != "first" {
+		t.Errorf("TLS 1.2: %q, %v", name, err)
+	}
+
+	t.Run("ARenewedCertificateNeedsNoRestart", func(t *testing.T) { //nolint:paralleltest // it changes what the others see
+		secondCert, secondKey := f.pair("second")
+		f.put(key, secondKey)
+		f.put(cert, secondCert)
+		waitFor(t, func() bool {
+			name, err := ask(secondCert, as)
+			return err == nil && name == "second"
+		})
+	})
+
+	t.Run("WhoSaysNothingIsCut", func(t *testing.T) {
+		t.Parallel()
+		for _, sent := range []string{"", "\x16\x03\x01"} {
+			conn := b.raw(t, sent)
+			if err := conn.SetReadDeadline(time.Now().Add(patient)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadAll(conn); err != nil {
+				t.Errorf("%q: %v", sent, err)
+			}
+		}
+	})
+
+	t.Run("PlainTextIsTold", func(t *testing.T) {
+		t.Parallel()
+		conn := b.raw(t, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		text, err := io.ReadAll(conn)
+		if err != nil || !strings.Contains(string(text), "400") || !strings.Contains(string(text), "HTTPS") {
+			t.Errorf("%q, %v", text, err)
+		}
+	})
+
+	t.Run("WhoNeverReadsIsCut", func(t *testing.T) {
+		t.Parallel()
+		ended := make(chan error, 1)
+		b.api.Handle("alive", "GET /endless", func(w http.ResponseWriter, _ *http.Request) {
+			for {
+				if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+					ended <- err
+					panic(http.ErrAbortHandler)
+				}
+			}
+		})
+		conn := tls.Client(b.raw(t, ""), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // nothing is asked that could be read
+		if _, err := io.WriteString(conn, "GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-ended:
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("ended by %v", err)
+			}
+		case <-time.After(patient):
+			t.Fatal("it writes for ever")
+		}
+	})
+
+	if log := b.log.String(); strings.Contains(log, "handshake error") {
+		t.Errorf("whoever knocks wrongly is in the log: %s", log)
+	}
+}

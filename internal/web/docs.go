@@ -1,0 +1,43 @@
+package web
+
+import (
+	"crypto/sha256"
+	_ "embed" // the page
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// The page at /docs, in three parts.
+var (
+	//go:embed docs.html
+	docsHTML string
+	//go:embed docs.css
+	docsCSS string
+	//go:embed docs.js
+	docsJS string
+)
+
+// AddDocs adds the operation docs: a page at /docs that shows /openapi.json to
+// people. The page loads only that, and its policy forbids all else: other
+// scripts and styles, other servers, and frames.
+func (a *Router) AddDocs() {
+	page := []byte(strings.NewReplacer("/*style*/", docsCSS, "/*script*/", docsJS).Replace(docsHTML))
+	policy := fmt.Sprintf("default-src 'none'; script-src '%s'; style-src '%s'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+		policyHash(docsJS), policyHash(docsCSS))
+	a.Handle("docs", "GET /docs", func(w http.ResponseWriter, _ *http.Request) {
+		h := w.Header()
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		h.Set("Content-Security-Policy", policy)
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-cache") // a new version may have another page
+		_, _ = w.Write(page)               // the caller may have left
+	})
+}
+
+// policyHash returns the hash of a script or style for a Content-Security-Policy.
+func policyHash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+}

@@ -1,0 +1,75 @@
+package web
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// jsonFormats are the formats of bodies.
+var jsonFormats = map[string]huma.Format{"application/json": strictJSON, "json": strictJSON}
+
+var strictJSON = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: unmarshalStrict}
+
+// fieldPrefix starts an error that names a field of a body: "field amount: must be
+// …". huma passes on only the text of such an error.
+const fieldPrefix = "field "
+
+// unmarshalStrict parses JSON. It refuses invalid text and duplicate names, since
+// parsers differ on which of two values counts. The schema refuses unknown names.
+func unmarshalStrict(data []byte, v any) error {
+	if err := reward.CheckJSONText(data); err != nil {
+		return fmt.Errorf("the body %w", err)
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		field, err := reward.JSONError(err)
+		if field == "" {
+			return err
+		}
+		return fmt.Errorf("%s%s: %w", fieldPrefix, field, err)
+	}
+	return checkNames(json.NewDecoder(bytes.NewReader(data)))
+}
+
+// checkNames refuses duplicate names in the next value, which is valid JSON.
+func checkNames(dec *json.Decoder) error {
+	start, err := dec.Token()
+	if err != nil {
+		return err
+	}
+	if start != json.Delim('{') && start != json.Delim('[') {
+		return nil
+	}
+	seen := make(map[string]bool)
+	for dec.More() {
+		if start == json.Delim('{') {
+			key, err := dec.Token()
+			if err != nil {
+				return err
+			}
+			name, _ := key.(string) // a name is always a string
+			if seen[name] {
+				return fmt.Errorf("%s%s: is given twice", fieldPrefix, shown(name))
+			}
+			seen[name] = true
+		}
+		if err := checkNames(dec); err != nil {
+			return err
+		}
+	}
+	_, err = dec.Token() // its end
+	return err
+}
+
+// shown quotes a name that could be mistaken for more than a name.
+func shown(name string) string {
+	if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == ':' || r > '~' }) || len(name) > 64 {
+		return strings.ReplaceAll(reward.Quote(name), ": ", ":")
+	}
+	return name
+}

@@ -1,0 +1,214 @@
+package web
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+const requestIDHeader = "X-Request-Id"
+
+type requestIDKey struct{}
+
+// RequestID returns the ID of the request that ctx belongs to, or "" if there is
+// none.
+func RequestID(ctx context.Context) string {
+	id, _ := ctx.Value(requestIDKey{}).(string)
+	return id
+}
+
+// withRequestID gives a request and its response an ID, unless the request has one.
+func withRequestID(w http.ResponseWriter, r *http.Request) *http.Request {
+	if RequestID(r.Context()) != "" {
+		return r
+	}
+	id := r.Header.Get(requestIDHeader)
+	if !validRequestID(id) {
+		id = rand.Text()
+	}
+	w.Header().Set(requestIDHeader, id)
+	return r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
+}
+
+// IDOf parses an ID. The error calls the thing that it identifies what, for
+// example "API key".
+func IDOf(what, text string) (int64, error) {
+	id, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || id < 1 || strconv.FormatInt(id, 10) != text {
+		return 0, fmt.Errorf("%s is not the ID of a %s: use a whole number from 1", reward.Quote(text), what)
+	}
+	return id, nil
+}
+
+// ServeHTTP answers one request. It gives the request an ID, asks the gate, turns
+// panics and unknown routes into problems, and calls the operation.
+func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	r = withRequestID(w, r)
+	id := RequestID(r.Context())
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	tw := &trackedWriter{ResponseWriter: w}
+	operation := ""
+	defer func() {
+		defer func() { a.metrics.RequestAnswered(operation, tw.status) }()
+		a.recovered(tw, r, recover())
+		a.log.Debug("request handled", "request_id", id, "method", r.Method, "path", r.URL.Path,
+			"status", tw.status, "millis", time.Since(began).Milliseconds())
+	}()
+	_, pattern := a.mux.Handler(r)
+	resource, path := a.paths.Handler(r)
+	// The path decides before the method: GET on a path that supports only POST
+	// must not become the GET of a path with an ID in the same place.
+	if _, own, _ := strings.Cut(pattern, " "); own == "" || own != path {
+		a.unrouted(tw, r, resource)
+		return
+	}
+	operation = a.operations[pattern]
+	admitted, end, err := a.gate(r, operation)
+	if err != nil {
+		a.Fail(tw, r, err)
+		return
+	}
+	defer end()
+	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+		// url.Values would leave out the malformed part, such as a filter or dryRun.
+		a.Fail(tw, r, Malformed("query", "cannot be parsed: "+err.Error()))
+		return
+	}
+	if !strings.HasPrefix(pattern, "GET /v1/") || r.Method != http.MethodGet {
+		a.mux.ServeHTTP(tw, admitted)
+		return
+	}
+	tagged := &taggedWriter{ResponseWriter: tw, ifNoneMatch: r.Header.Values("If-None-Match")}
+	a.mux.ServeHTTP(tagged, admitted)
+	tagged.end()
+}
+
+// checkQuery refuses query parameters that huma would ignore in part: a
+// parameter given twice, and one without a value unless it is free text.
+func (a *Router) checkQuery(ctx huma.Context, next func(huma.Context)) {
+	u := ctx.URL()
+	query := u.Query()
+	for _, p := range ctx.Operation().Parameters {
+		values := query[p.Name]
+		var wrong string
+		switch {
+		case p.In != "query":
+		case len(values) > 1 && p.Schema.Type != huma.TypeArray:
+			wrong = "is given twice"
+		case slices.Contains(values, "") && (p.Schema.Type != huma.TypeString || p.Schema.Enum != nil):
+			wrong = "is empty; set a value or omit it"
+		}
+		if wrong != "" {
+			_ = huma.WriteErr(a.huma, ctx, http.StatusBadRequest, "validation failed", // the caller may have left
+				&huma.ErrorDetail{Location: "query." + p.Name, Message: wrong})
+			return
+		}
+	}
+	next(ctx)
+}
+
+// recovered answers a panic with a problem. If a part of the response was sent, or
+// the panic is http.ErrAbortHandler, it closes the connection instead, so that
+// the caller sees that the response is incomplete.
+func (a *Router) recovered(w *trackedWriter, r *http.Request, v any) {
+	if v == nil {
+		return
+	}
+	if v == http.ErrAbortHandler { //nolint:errorlint // net/http compares it so
+		panic(v)
+	}
+	a.log.Error("request handler panicked", fmt.Errorf("panic: %v", v), "request_id", RequestID(r.Context()),
+		"method", r.Method, "path", r.URL.Path, "stack", string(debug.Stack()))
+	if w.status != 0 {
+		panic(http.ErrAbortHandler)
+	}
+	p := NewProblem(http.StatusInternalServerError, CodeInternal, internalDetail)
+	p.RequestID = RequestID(r.Context())
+	writeProblem(w, p)
+}
+
+// methods lists the methods that a path supports.
+type methods struct{ names []string }
+
+// ServeHTTP does nothing: a.paths is used for lookups only.
+func (*methods) ServeHTTP(http.ResponseWriter, *http.Request) {}
+
+// record records the operation of a pattern, and the method for its path.
+func (a *Router) record(operation, pattern string) {
+	a.operations[pattern] = operation
+	method, path, _ := strings.Cut(pattern, " ")
+	m := a.methods[path]
+	if m == nil {
+		m = &methods{}
+		a.methods[path] = m
+		a.paths.Handle(path, m)
+	}
+	m.names = append(m.names, method)
+	if method == http.MethodGet {
+		m.names = append(m.names, http.MethodHead)
+	}
+	slices.Sort(m.names)
+}
+
+// unrouted answers requests with an unknown path, or with a method that the path
+// does not support.
+func (a *Router) unrouted(w http.ResponseWriter, r *http.Request, resource http.Handler) {
+	p := NewProblem(http.StatusNotFound, CodeRouteNotFound, "no operation has this path; GET /openapi.json lists all operations")
+	if m, ok := resource.(*methods); ok {
+		allow := strings.Join(m.names, ", ")
+		w.Header().Set("Allow", allow)
+		p = NewProblem(http.StatusMethodNotAllowed, CodeMethodNotAllowed, "the path supports "+allow)
+	}
+	p.RequestID = RequestID(r.Context())
+	writeProblem(w, p)
+}
+
+// validRequestID reports whether a caller's ID can be used in logs and headers.
+func validRequestID(id string) bool {
+	if id == "" || len(id) > 128 {
+		return false
+	}
+	for _, c := range []byte(id) {
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !letter && c != '-' && c != '_' && c != '.' && c != ':' {
+			return false
+		}
+	}
+	return true
+}
+
+// trackedWriter records the status that was sent; 0 means none yet.
+type trackedWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader records the first final status.
+func (w *trackedWriter) WriteHeader(status int) {
+	if w.status == 0 && status >= http.StatusOK {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *trackedWriter) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *trackedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

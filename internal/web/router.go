@@ -1,0 +1,118 @@
+// Package web is the HTTP plumbing of the API. A Router answers requests: it gives
+// them IDs, asks who may call an operation, and writes problems, ETags, CSV and
+// event streams. A Server serves a Router on a TCP address and protects it from
+// slow, greedy and foreign clients. The package knows no operation; those are in
+// package api.
+package web
+
+import (
+	"context"
+	"maps"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/largesse/largesse/internal/obs"
+)
+
+// Gate decides whether a request may call an operation. It returns the request
+// to pass on, whose context carries what the gate found out, and a function
+// that is called when the request has been answered. Instead of these it
+// returns the error to answer with.
+type Gate func(r *http.Request, operation string) (*http.Request, func(), error)
+
+// RouterConfig configures a Router.
+type RouterConfig struct {
+	// Title and Version head the description of the API.
+	Title, Version string
+	// Gate is asked before each operation. It must not be nil.
+	Gate Gate
+	// Metrics counts the responses. Nil counts nothing.
+	Metrics *obs.Metrics
+	Log     obs.Log
+}
+
+// Router answers HTTP requests. It gives each request an ID, finds its operation,
+// asks the gate, and turns errors, panics and unknown paths into problems. It does
+// not know what the operations do. All operations must be added before the first
+// request. After that, a Router is safe for concurrent use.
+type Router struct {
+	gate     Gate
+	metrics  *obs.Metrics
+	log      obs.Log
+	mux      *http.ServeMux
+	huma     huma.API
+	draining drain
+	streams  openStreams
+	// operations maps the patterns of mux to operations.
+	operations map[string]string
+	paths      *http.ServeMux      // finds a path whatever the method
+	methods    map[string]*methods // by path
+}
+
+// NewRouter returns a Router without operations.
+func NewRouter(cfg RouterConfig) *Router {
+	a := &Router{
+		gate: cfg.Gate, metrics: cfg.Metrics, log: cfg.Log.For(obs.API), mux: http.NewServeMux(),
+		operations: make(map[string]string), paths: http.NewServeMux(), methods: make(map[string]*methods),
+	}
+	hc := huma.DefaultConfig(cfg.Title, cfg.Version)
+	// The description is served once it is complete. The docs page of huma would
+	// load scripts of other servers, and $schema would be an undocumented field.
+	hc.OpenAPIPath, hc.DocsPath, hc.SchemasPath, hc.CreateHooks = "", "", "", nil
+	hc.RejectUnknownQueryParameters = true
+	hc.Formats = jsonFormats
+	a.huma = humago.New(a.mux, hc)
+	a.huma.UseMiddleware(a.checkQuery)
+	return a
+}
+
+// OpenAPI returns the description of the operations, for additions.
+func (a *Router) OpenAPI() *huma.OpenAPI { return a.huma.OpenAPI() }
+
+// Handle adds an operation that f answers, without huma.
+func (a *Router) Handle(operation, pattern string, f http.HandlerFunc) {
+	a.record(operation, pattern)
+	a.mux.HandleFunc(pattern, f)
+}
+
+// Register adds an operation with a JSON body and a JSON response. Errors of f
+// become problems.
+func Register[I, O any](a *Router, op huma.Operation, f func(ctx context.Context, in *I) (*O, error)) {
+	a.record(op.OperationID, op.Method+" "+op.Path)
+	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := f(ctx, in)
+		if err != nil {
+			return nil, a.ProblemOf(ctx, err)
+		}
+		return out, nil
+	})
+}
+
+// Operations returns the operation of each pattern.
+func (a *Router) Operations() map[string]string { return maps.Clone(a.operations) }
+
+// OpenStreams returns the number of open event streams, and how many of them took
+// over their connection.
+func (a *Router) OpenStreams() (streams, connections int) {
+	a.streams.mu.Lock()
+	defer a.streams.mu.Unlock()
+	return a.streams.open, len(a.streams.conns)
+}
+
+// CloseStreams waits until all event streams have ended, which they do while the
+// Router drains. When ctx ends, it closes the connections of the remaining ones.
+func (a *Router) CloseStreams(ctx context.Context) { a.streams.close(ctx) }
+
+// Drain ends the responses that wait for something, such as event streams.
+func (a *Router) Drain() { a.draining.set(true) }
+
+// Undrain reverts Drain.
+func (a *Router) Undrain() { a.draining.set(false) }
+
+// IsDraining reports whether the Router drains.
+func (a *Router) IsDraining() bool { return a.draining.active() }
+
+// DrainBegins returns a channel that is closed once draining begins, or has begun.
+func (a *Router) DrainBegins() <-chan struct{} { return a.draining.begins() }

@@ -1,0 +1,158 @@
+package web
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/largesse/largesse/internal/obs"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// site is a Router with a few operations, behind a real server.
+type site struct {
+	api  *Router
+	url  string
+	http *http.Client
+	log  *lockedBuffer
+	obs  obs.Log
+}
+
+// lockedBuffer is written by many requests at a time.
+type lockedBuffer struct {
+	mu  sync.Mutex // protects buf
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func setup(t *testing.T) *site {
+	t.Helper()
+	b := &site{log: &lockedBuffer{}}
+	var err error
+	if b.obs, err = obs.NewLog(b.log, "info", "text"); err != nil {
+		t.Fatal(err)
+	}
+	b.api = newRouter(b.obs)
+	srv := httptest.NewServer(b.api)
+	t.Cleanup(srv.Close)
+	b.url, b.http = srv.URL, srv.Client()
+	return b
+}
+
+// newRouter returns a Router with some operations that everybody may call.
+func newRouter(log obs.Log) *Router {
+	open := func(r *http.Request, _ string) (*http.Request, func(), error) { return r, func() {}, nil }
+	a := NewRouter(RouterConfig{Title: "Site", Version: "1", Gate: open, Log: log})
+	answer := func(status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
+	}
+	a.Handle("alive", "GET /healthz", answer(http.StatusOK))
+	a.Handle("ready", "GET /readyz", answer(http.StatusOK))
+	a.Handle("list-things", "GET /v1/things", answer(http.StatusOK))
+	a.Handle("create-thing", "POST /v1/things", answer(http.StatusCreated))
+	a.AddDocs()
+	return a
+}
+
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (a answer) want(t *testing.T, status int) {
+	t.Helper()
+	if a.status != status {
+		t.Fatalf("status %d, want %d: %s", a.status, status, a.body)
+	}
+}
+
+// do sends a request; headers are pairs.
+func (b *site) do(t *testing.T, method, path string, body io.Reader, headers ...string) answer {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, b.url+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := b.http.Do(req)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return answer{res.StatusCode, res.Header, string(text)}
+}
+
+// others asks something ordinary, as other callers do meanwhile.
+func (b *site) others(t *testing.T) {
+	t.Helper()
+	b.do(t, "GET", "/v1/things", nil).want(t, http.StatusOK)
+}
+
+// short are limits that a test can wait for.
+var short = Limits{Header: 300 * time.Millisecond, Leftover: 300 * time.Millisecond, Write: 600 * time.Millisecond}
+
+// patient is much longer than any limit that is waited for.
+const patient = 10 * time.Second
+
+// serveHTTP puts a site behind a Server.
+func (b *site) serveHTTP(t *testing.T, limits Limits, edit ...func(*ServerConfig)) *Server {
+	t.Helper()
+	cfg := ServerConfig{Listen: "127.0.0.1:0", AuthMode: AuthNone, Limits: limits, Log: b.obs}
+	for _, e := range edit {
+		e(&cfg)
+	}
+	s, err := NewServer(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(t.Context(), b.api); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	b.url, b.http = "http://"+s.Addr(), &http.Client{Transport: transport}
+	return s
+}
+
+// raw opens a connection and sends text as it is.
+func (b *site) raw(t *testing.T, text string) net.Conn {
+	t.Helper()
+	var d net.Dialer
+	conn, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(b.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
