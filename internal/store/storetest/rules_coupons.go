@@ -88,14 +88,14 @@ func (s *counter) open(kind rules.SettleKind, stock int64, limit, held int) (*re
 	return &t, &s.calls[len(s.calls)-1]
 }
 
-// ask adds a request to a batch. User r is rejected already.
+// ask adds a request to a batch. User r is user a, who is rejected already.
 func (p *batch) ask(user string, number, generation int64) {
 	r := store.CouponAsk{
 		UserID: user, Ticket: number, Generation: generation, CouponID: reward.CouponID(int64(p.TemplateID)*100 + 50 + int64(len(p.Asks))),
 	}
 	r.Code = fmt.Sprint(r.CouponID)
 	if user == "r" {
-		r.Reason = reward.ReasonNotDrawn
+		r.UserID, r.Reason = "a", reward.ReasonNotDrawn
 	}
 	p.Asks = append(p.Asks, r)
 }

@@ -177,7 +177,7 @@ func rulesOfDispatch(a *arena) {
 		a.keep(r)
 		var candidates []rules.Row
 		for n := range 2 {
-			r := a.row(p.ID, reward.TargetID(n), from, true)
+			r := a.row(p.ID, reward.TargetID(n), from, from == reward.Ready || n == 0)
 			if r.Amount, r.DueAt = 1, at(-n); from == reward.Ready {
 				r.DueAt = at(30 - n) // READY is due since it was saved, by whichever clock
 			}
