@@ -87,8 +87,8 @@ func TestMountCloses(t *testing.T) {
 	}{
 		"Ends":     {func(context.Context, <-chan struct{}) { time.Sleep(time.Second) }, time.Second},
 		"Waits":    {func(_ context.Context, drain <-chan struct{}) { <-drain }, 0},
-		"MustCut":  {func(ctx context.Context, _ <-chan struct{}) { <-ctx.Done() }, drainWait},
-		"WontStop": {func(context.Context, <-chan struct{}) { time.Sleep(time.Minute) }, drainWait + cutWait},
+		"MustCut":  {func(ctx context.Context, _ <-chan struct{}) { <-ctx.Done() }, drainTimeout},
+		"WontStop": {func(context.Context, <-chan struct{}) { time.Sleep(time.Minute) }, drainTimeout + cutTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
