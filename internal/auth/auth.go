@@ -16,15 +16,15 @@ type Role string
 // that too. A shopper acts for its own user only; only tokens make a caller a
 // shopper.
 const (
-	Viewer   Role = "viewer"
-	Issuer   Role = "issuer"
-	Operator Role = "operator"
-	Admin    Role = "admin"
-	Shopper  Role = "shopper"
+	RoleViewer   Role = "viewer"
+	RoleIssuer   Role = "issuer"
+	RoleOperator Role = "operator"
+	RoleAdmin    Role = "admin"
+	RoleShopper  Role = "shopper"
 )
 
 // Roles lists the roles that an API key can have.
-var Roles = []Role{Viewer, Issuer, Operator, Admin}
+var Roles = []Role{RoleViewer, RoleIssuer, RoleOperator, RoleAdmin}
 
 // ParseRole parses the role of an API key.
 func ParseRole(s string) (Role, bool) {
@@ -47,16 +47,16 @@ type Principal struct {
 // ErrUnknown means that the key or token does not authenticate the caller: it
 // is malformed, unknown, expired, revoked or meant for another system. An error
 // that wraps it says which, and contains no secret.
-var ErrUnknown = errors.New("the caller is not authenticated")
+var ErrUnauthenticated = errors.New("the caller is not authenticated")
 
 // Callers verifies API keys and, unless Tokens is nil, tokens.
-type Callers struct {
-	Keys   *Keys
-	Tokens *Tokens
+type Authenticator struct {
+	Keys   *KeyVerifier
+	Tokens *TokenVerifier
 }
 
 // Verify implements Verifier.
-func (c Callers) Verify(ctx context.Context, token string) (Principal, error) {
+func (c Authenticator) Verify(ctx context.Context, token string) (Principal, error) {
 	if c.Tokens == nil || IsKeyText(token) {
 		return c.Keys.Verify(ctx, token)
 	}
@@ -64,11 +64,11 @@ func (c Callers) Verify(ctx context.Context, token string) (Principal, error) {
 }
 
 // Knows implements Verifier.
-func (c Callers) Knows(token string) bool {
+func (c Authenticator) Cached(token string) bool {
 	if c.Tokens == nil || IsKeyText(token) {
-		return c.Keys.Knows(token)
+		return c.Keys.Cached(token)
 	}
-	return c.Tokens.Knows(token)
+	return c.Tokens.Cached(token)
 }
 
 // Verifier authenticates a caller by a bearer token. Errors either wrap
@@ -76,5 +76,5 @@ func (c Callers) Knows(token string) bool {
 type Verifier interface {
 	Verify(ctx context.Context, token string) (Principal, error)
 	// Knows reports whether Verify needs no request for this token.
-	Knows(token string) bool
+	Cached(token string) bool
 }

@@ -74,14 +74,14 @@ func (c TokensConfig) validate() error {
 // Tokens verifies JWTs (RFC 7519) that another system has signed, with the keys
 // that it publishes. It needs no start; Close releases its resources. It is
 // safe for concurrent use.
-type Tokens struct {
+type TokenVerifier struct {
 	cfg    TokensConfig
 	parser *jwt.Parser
 	keys   *keyRing
 }
 
 // NewTokens returns Tokens. The first token makes it fetch the keys.
-func NewTokens(cfg TokensConfig) (*Tokens, error) {
+func NewTokens(cfg TokensConfig) (*TokenVerifier, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func NewTokens(cfg TokensConfig) (*Tokens, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Tokens{cfg: cfg, keys: keys, parser: jwt.NewParser(
+	return &TokenVerifier{cfg: cfg, keys: keys, parser: jwt.NewParser(
 		jwt.WithValidMethods(tokenAlgorithms),
 		jwt.WithStrictDecoding(),
 		jwt.WithIssuer(cfg.Issuer),
@@ -103,23 +103,23 @@ func NewTokens(cfg TokensConfig) (*Tokens, error) {
 
 // Close cancels a fetch of the keys and waits for it. Verify still uses the
 // known keys.
-func (t *Tokens) Close() { t.keys.close() }
+func (t *TokenVerifier) Close() { t.keys.close() }
 
 // Knows implements Verifier. It always returns true: one fetch of the keys
 // serves all tokens.
-func (t *Tokens) Knows(string) bool { return true }
+func (t *TokenVerifier) Cached(string) bool { return true }
 
 // Verify returns the principal of a token. A token without a role is a
 // Shopper's, for the user that it names. A token with one of Roles has that
 // role, and its claim sub is the name. An error that does not wrap ErrUnknown
 // means that the keys are unavailable, so the token cannot be verified; it may
 // contain internal host names.
-func (t *Tokens) Verify(ctx context.Context, token string) (Principal, error) {
+func (t *TokenVerifier) Verify(ctx context.Context, token string) (Principal, error) {
 	if len(token) > tokenMax {
-		return Principal{}, fmt.Errorf("%w: the token is longer than %d bytes", ErrUnknown, tokenMax)
+		return Principal{}, fmt.Errorf("%w: the token is longer than %d bytes", ErrUnauthenticated, tokenMax)
 	}
 	if strings.ContainsAny(token, "\r\n") { // the base64 decoder would skip them
-		return Principal{}, fmt.Errorf("%w: %s", ErrUnknown, notJWT)
+		return Principal{}, fmt.Errorf("%w: %s", ErrUnauthenticated, notJWT)
 	}
 	var keyErr error
 	claims := jwt.MapClaims{}
@@ -132,20 +132,20 @@ func (t *Tokens) Verify(ctx context.Context, token string) (Principal, error) {
 	case keyErr != nil:
 		return Principal{}, keyErr
 	case err != nil:
-		return Principal{}, fmt.Errorf("%w: %s", ErrUnknown, tokenFault(err, parsed, claims))
+		return Principal{}, fmt.Errorf("%w: %s", ErrUnauthenticated, tokenFault(err, parsed, claims))
 	}
 	return t.principal(claims)
 }
 
 // key returns the key that a token's header names.
-func (t *Tokens) key(ctx context.Context, head *jwt.Token) (any, error) {
+func (t *TokenVerifier) key(ctx context.Context, head *jwt.Token) (any, error) {
 	if _, critical := head.Header["crit"]; critical {
-		return nil, fmt.Errorf("%w: the token has critical headers (crit), and none is supported", ErrUnknown)
+		return nil, fmt.Errorf("%w: the token has critical headers (crit), and none is supported", ErrUnauthenticated)
 	}
 	named, has := head.Header["kid"]
 	kid, text := named.(string)
 	if has && !text {
-		return nil, fmt.Errorf("%w: the token's kid is not a string", ErrUnknown)
+		return nil, fmt.Errorf("%w: the token's kid is not a string", ErrUnauthenticated)
 	}
 	return t.keys.find(ctx, kid, head.Method.Alg())
 }
@@ -181,10 +181,10 @@ func tokenFault(err error, parsed *jwt.Token, claims jwt.MapClaims) string {
 	return "one of the token's claims iss, aud, exp, nbf, iat is empty or of the wrong type"
 }
 
-func (t *Tokens) principal(claims jwt.MapClaims) (Principal, error) {
+func (t *TokenVerifier) principal(claims jwt.MapClaims) (Principal, error) {
 	for _, name := range []string{"exp", "nbf", "iat"} {
 		if at, has := claims[name].(float64); has && (at < 0 || at > timeMax) {
-			return Principal{}, fmt.Errorf("%w: the token's claim %s is not a time between the years 1970 and 9999", ErrUnknown, name)
+			return Principal{}, fmt.Errorf("%w: the token's claim %s is not a time between the years 1970 and 9999", ErrUnauthenticated, name)
 		}
 	}
 	named, has := claims[t.cfg.RoleClaim]
@@ -193,12 +193,12 @@ func (t *Tokens) principal(claims jwt.MapClaims) (Principal, error) {
 		if err != nil {
 			return Principal{}, err
 		}
-		return Principal{Name: user, Role: Shopper, User: user}, nil
+		return Principal{Name: user, Role: RoleShopper, User: user}, nil
 	}
 	text, _ := named.(string)
 	role, ok := ParseRole(text)
 	if !ok {
-		return Principal{}, fmt.Errorf("%w: the token's claim %s is none of the roles %s", ErrUnknown, reward.Quote(t.cfg.RoleClaim), rolesText())
+		return Principal{}, fmt.Errorf("%w: the token's claim %s is none of the roles %s", ErrUnauthenticated, reward.Quote(t.cfg.RoleClaim), rolesText())
 	}
 	name, err := userOf(claims, "sub")
 	if err != nil {
@@ -215,15 +215,15 @@ const timeMax = 253402300799
 func userOf(claims jwt.MapClaims, name string) (string, error) {
 	user, ok := claims[name].(string)
 	if !ok {
-		return "", fmt.Errorf("%w: the token has no claim %s, or it is not a string", ErrUnknown, reward.Quote(name))
+		return "", fmt.Errorf("%w: the token has no claim %s, or it is not a string", ErrUnauthenticated, reward.Quote(name))
 	}
 	if err := reward.CheckUserID(user); err != nil {
-		return "", fmt.Errorf("%w: the token's claim %s is not a user ID: %w", ErrUnknown, reward.Quote(name), err)
+		return "", fmt.Errorf("%w: the token's claim %s is not a user ID: %w", ErrUnauthenticated, reward.Quote(name), err)
 	}
 	// The parser replaces bytes that are not UTF-8 with U+FFFD, which would
 	// make one user of several.
 	if strings.ContainsRune(user, utf8.RuneError) {
-		return "", fmt.Errorf("%w: the token's claim %s is not valid UTF-8", ErrUnknown, reward.Quote(name))
+		return "", fmt.Errorf("%w: the token's claim %s is not valid UTF-8", ErrUnauthenticated, reward.Quote(name))
 	}
 	return user, nil
 }

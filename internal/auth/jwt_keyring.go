@@ -143,13 +143,13 @@ func pickKey(keys []publicKey, kid, alg string) (key any, missing bool, err erro
 	case fit == 1:
 		return key, false, nil
 	case fit > 1 && kid == "":
-		return nil, false, fmt.Errorf("%w: the token does not say which key it is signed with (kid), and several fit", ErrUnknown)
+		return nil, false, fmt.Errorf("%w: the token does not say which key it is signed with (kid), and several fit", ErrUnauthenticated)
 	case fit > 1:
-		return nil, false, fmt.Errorf("%w: the JWKS has several keys with the token's kid", ErrUnknown)
+		return nil, false, fmt.Errorf("%w: the JWKS has several keys with the token's kid", ErrUnauthenticated)
 	case named > 0 && kid != "":
-		return nil, false, fmt.Errorf("%w: the token's algorithm does not fit its key", ErrUnknown)
+		return nil, false, fmt.Errorf("%w: the token's algorithm does not fit its key", ErrUnauthenticated)
 	}
-	return nil, true, fmt.Errorf("%w: the JWKS has no key that fits the token's kid and algorithm", ErrUnknown)
+	return nil, true, fmt.Errorf("%w: the JWKS has no key that fits the token's kid and algorithm", ErrUnauthenticated)
 }
 
 // fetchLocked starts a fetch, unless one runs or started within

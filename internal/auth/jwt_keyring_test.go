@@ -104,14 +104,14 @@ func (k testKey) lasting(t testing.TB) string {
 	return k.sign(t, object{"alg": "EdDSA", "kid": k.jwk["kid"]}, goodClaims().and(object{"exp": fakeStart + 10*365*86400}).json(t))
 }
 
-func wantGood(t *testing.T, tokens *Tokens, token, when string) {
+func wantGood(t *testing.T, tokens *TokenVerifier, token, when string) {
 	t.Helper()
 	if got, err := tokens.Verify(t.Context(), token); err != nil || got != testShopper {
 		t.Errorf("%s: %+v, %v", when, got, err)
 	}
 }
 
-func wantRefused(t *testing.T, tokens *Tokens, token string, unknown bool, says, when string) {
+func wantRefused(t *testing.T, tokens *TokenVerifier, token string, unknown bool, says, when string) {
 	t.Helper()
 	got, err := tokens.Verify(t.Context(), token)
 	if err == nil || isUnknown(err) != unknown || !strings.Contains(err.Error(), says) || got != (Principal{}) {
@@ -701,7 +701,7 @@ func TestSlowPublishers(t *testing.T) {
 }
 
 // tokensAt reads its keys over real connections, or from a real file.
-func tokensAt(t *testing.T, jwks string) *Tokens {
+func tokensAt(t *testing.T, jwks string) *TokenVerifier {
 	t.Helper()
 	tokens, err := NewTokens(TokensConfig{JWKS: jwks, Issuer: testIssuer, Audience: testAudience})
 	if err != nil {
@@ -819,7 +819,7 @@ func TestKeysOverTLS(t *testing.T) {
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of a handshake that is meant to fail
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	trusting := func(path string) *Tokens {
+	trusting := func(path string) *TokenVerifier {
 		source := newJWKSURL(must(url.Parse(server.URL + path)))
 		roots := x509.NewCertPool()
 		roots.AddCert(server.Certificate())

@@ -18,9 +18,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func isUnknown(err error) bool { return errors.Is(err, ErrUnknown) }
+func isUnknown(err error) bool { return errors.Is(err, ErrUnauthenticated) }
 
-var testShopper = Principal{Name: "marker-u1", Role: Shopper, User: "marker-u1"}
+var testShopper = Principal{Name: "marker-u1", Role: RoleShopper, User: "marker-u1"}
 
 func TestTokensOfEachAlgorithm(t *testing.T) {
 	t.Parallel()
@@ -129,29 +129,29 @@ func TestTokenRules(t *testing.T) {
 		"UserMissing":      {claims: object{"sub": nil}, says: `no claim "sub"`},
 		"UserNumber":       {claims: object{"sub": 7}, says: "it is not a string"},
 		"UserEmpty":        {claims: object{"sub": ""}, says: "not a user ID"},
-		"UserLongest":      {claims: object{"sub": strings.Repeat("é", 127) + "x"}, want: Principal{Name: strings.Repeat("é", 127) + "x", Role: Shopper, User: strings.Repeat("é", 127) + "x"}},
+		"UserLongest":      {claims: object{"sub": strings.Repeat("é", 127) + "x"}, want: Principal{Name: strings.Repeat("é", 127) + "x", Role: RoleShopper, User: strings.Repeat("é", 127) + "x"}},
 		"UserTooLong":      {claims: object{"sub": strings.Repeat("marker", 43)}, says: "longer than 255 bytes"},
 		"UserHoldsZero":    {claims: object{"sub": "marker\x00"}, says: "U+0000"},
 		"UserIsNoText":     {raw: `{"iss":"` + testIssuer + `","aud":"largesse","sub":"marker\ud800","exp":9000000000}`, says: "not valid UTF-8"},
 		"UserIsNoUTF8":     {raw: `{"iss":"` + testIssuer + `","aud":"largesse","sub":"marker` + "\xff" + `","exp":9000000000}`, says: "not valid UTF-8"},
-		"UserClaimOther":   {claims: object{"uid": "u9"}, change: func(c *TokensConfig) { c.UserClaim = "uid" }, want: Principal{Name: "u9", Role: Shopper, User: "u9"}},
+		"UserClaimOther":   {claims: object{"uid": "u9"}, change: func(c *TokensConfig) { c.UserClaim = "uid" }, want: Principal{Name: "u9", Role: RoleShopper, User: "u9"}},
 		"UserClaimMissing": {change: func(c *TokensConfig) { c.UserClaim = "uid" }, says: `no claim "uid"`},
 		"UserClaimCase":    {claims: object{"UID": "u9"}, change: func(c *TokensConfig) { c.UserClaim = "uid" }, says: `no claim "uid"`},
 
-		"Viewer":           {claims: object{"role": "viewer"}, want: Principal{Name: "marker-u1", Role: Viewer}},
-		"Issuer":           {claims: object{"role": "issuer"}, want: Principal{Name: "marker-u1", Role: Issuer}},
-		"Operator":         {claims: object{"role": "operator"}, want: Principal{Name: "marker-u1", Role: Operator}},
-		"Admin":            {claims: object{"role": "admin"}, want: Principal{Name: "marker-u1", Role: Admin}},
+		"Viewer":           {claims: object{"role": "viewer"}, want: Principal{Name: "marker-u1", Role: RoleViewer}},
+		"Issuer":           {claims: object{"role": "issuer"}, want: Principal{Name: "marker-u1", Role: RoleIssuer}},
+		"Operator":         {claims: object{"role": "operator"}, want: Principal{Name: "marker-u1", Role: RoleOperator}},
+		"Admin":            {claims: object{"role": "admin"}, want: Principal{Name: "marker-u1", Role: RoleAdmin}},
 		"RoleUnknown":      {claims: object{"role": "marker"}, says: "none of the roles viewer, issuer, operator, admin"},
 		"RoleShopper":      {claims: object{"role": "shopper"}, says: "none of the roles"},
 		"RoleCase":         {claims: object{"role": "Admin"}, says: "none of the roles"},
 		"RoleEmpty":        {claims: object{"role": ""}, says: "none of the roles"},
 		"RoleNull":         {raw: `{"iss":"` + testIssuer + `","aud":"largesse","sub":"marker","exp":9000000000,"role":null}`, says: "none of the roles"},
 		"RoleList":         {claims: object{"role": []string{"admin"}}, says: "none of the roles"},
-		"RoleClaimOther":   {claims: object{"https://x/role": "viewer"}, change: func(c *TokensConfig) { c.RoleClaim = "https://x/role" }, want: Principal{Name: "marker-u1", Role: Viewer}},
+		"RoleClaimOther":   {claims: object{"https://x/role": "viewer"}, change: func(c *TokensConfig) { c.RoleClaim = "https://x/role" }, want: Principal{Name: "marker-u1", Role: RoleViewer}},
 		"RoleOfOtherClaim": {claims: object{"role": "admin"}, change: func(c *TokensConfig) { c.RoleClaim = "r" }, want: testShopper},
 		"RoleWithoutSub":   {claims: object{"sub": nil, "uid": "u9", "role": "admin"}, change: func(c *TokensConfig) { c.UserClaim = "uid" }, says: `no claim "sub"`},
-		"RoleWithoutUser":  {claims: object{"role": "admin"}, change: func(c *TokensConfig) { c.UserClaim = "uid" }, want: Principal{Name: "marker-u1", Role: Admin}},
+		"RoleWithoutUser":  {claims: object{"role": "admin"}, change: func(c *TokensConfig) { c.UserClaim = "uid" }, want: Principal{Name: "marker-u1", Role: RoleAdmin}},
 		"RoleSubTooLong":   {claims: object{"sub": strings.Repeat("marker", 43), "role": "admin"}, says: "longer than 255 bytes"},
 
 		"KidMissing":        {head: object{"kid": nil}, want: testShopper},

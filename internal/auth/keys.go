@@ -33,30 +33,30 @@ const (
 	usedTimeout  = 5 * time.Second
 )
 
-// KeyText is the secret text of an API key.
-type KeyText string
+// KeySecret is the secret text of an API key.
+type KeySecret string
 
 // NewKeyText returns the text of a new key: the mark and 256 random bits.
-func NewKeyText() KeyText {
-	return KeyText(keyMark + strings.ToLower(rand.Text()+rand.Text()))
+func NewKeyText() KeySecret {
+	return KeySecret(keyMark + strings.ToLower(rand.Text()+rand.Text()))
 }
 
 // IsKeyText reports whether a bearer token looks like an API key.
 func IsKeyText(token string) bool { return strings.HasPrefix(token, keyMark) }
 
 // Prefix returns the part that may be shown.
-func (k KeyText) Prefix() string { return string(k[:min(len(k), len(keyMark)+prefixLen)]) }
+func (k KeySecret) Prefix() string { return string(k[:min(len(k), len(keyMark)+prefixLen)]) }
 
 // Hash returns the hash that is stored of a key. A key has too many random bits
 // to be guessed, so a slow hash would only cost time at each call.
-func (k KeyText) Hash() []byte {
+func (k KeySecret) Hash() []byte {
 	sum := sha256.Sum256([]byte(k))
 	return sum[:]
 }
 
 // Keys verifies API keys by their rows, and caches each for keyTTL. It is safe
 // for concurrent use.
-type Keys struct {
+type KeyVerifier struct {
 	service.Base
 	rows store.APIKeys
 	log  obs.Log
@@ -76,8 +76,8 @@ type knownKey struct {
 }
 
 // NewKeys returns Keys. Without Start, the last use of keys is not recorded.
-func NewKeys(rows store.APIKeys, log obs.Log) *Keys {
-	return &Keys{
+func NewKeys(rows store.APIKeys, log obs.Log) *KeyVerifier {
+	return &KeyVerifier{
 		rows: rows, log: log.For(obs.API),
 		known: make(map[[sha256.Size]byte]*knownKey), used: make(map[int64]time.Time),
 	}
@@ -85,7 +85,7 @@ func NewKeys(rows store.APIKeys, log obs.Log) *Keys {
 
 // Start records the last use of keys in the background, every minute and at
 // Stop.
-func (k *Keys) Start(ctx context.Context) {
+func (k *KeyVerifier) Start(ctx context.Context) {
 	k.Base.Start(ctx, func(ctx context.Context) {
 		for service.Sleep(ctx, usedInterval) {
 			k.writeUsed(ctx)
@@ -96,7 +96,7 @@ func (k *Keys) Start(ctx context.Context) {
 	})
 }
 
-func (k *Keys) writeUsed(ctx context.Context) {
+func (k *KeyVerifier) writeUsed(ctx context.Context) {
 	k.mu.Lock()
 	used := k.used
 	k.used = make(map[int64]time.Time)
@@ -110,11 +110,11 @@ func (k *Keys) writeUsed(ctx context.Context) {
 }
 
 // Verify returns the principal of a key.
-func (k *Keys) Verify(ctx context.Context, token string) (Principal, error) {
+func (k *KeyVerifier) Verify(ctx context.Context, token string) (Principal, error) {
 	if !IsKeyText(token) || len(token) > 200 {
-		return Principal{}, fmt.Errorf("%w: this is not an API key", ErrUnknown)
+		return Principal{}, fmt.Errorf("%w: this is not an API key", ErrUnauthenticated)
 	}
-	key, err := k.read(ctx, KeyText(token))
+	key, err := k.read(ctx, KeySecret(token))
 	if err != nil {
 		return Principal{}, err
 	}
@@ -128,8 +128,8 @@ func (k *Keys) Verify(ctx context.Context, token string) (Principal, error) {
 }
 
 // Knows reports whether a key is cached, and exists.
-func (k *Keys) Knows(token string) bool {
-	hash := [sha256.Size]byte(KeyText(token).Hash())
+func (k *KeyVerifier) Cached(token string) bool {
+	hash := [sha256.Size]byte(KeySecret(token).Hash())
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	known := k.known[hash]
@@ -150,16 +150,16 @@ type keyRow store.APIKey
 func (r keyRow) check(now time.Time) error {
 	switch {
 	case !r.RevokedAt.IsZero():
-		return fmt.Errorf("%w: the API key %s was revoked", ErrUnknown, r.Prefix)
+		return fmt.Errorf("%w: the API key %s was revoked", ErrUnauthenticated, r.Prefix)
 	case !r.ExpiresAt.IsZero() && !now.Before(r.ExpiresAt):
-		return fmt.Errorf("%w: the API key %s has expired", ErrUnknown, r.Prefix)
+		return fmt.Errorf("%w: the API key %s has expired", ErrUnauthenticated, r.Prefix)
 	}
 	return nil
 }
 
 // read returns the row of a key, at most keyTTL old. Concurrent calls for the
 // same key share one read.
-func (k *Keys) read(ctx context.Context, text KeyText) (keyRow, error) {
+func (k *KeyVerifier) read(ctx context.Context, text KeySecret) (keyRow, error) {
 	hash := [sha256.Size]byte(text.Hash())
 	for {
 		k.mu.Lock()
@@ -185,7 +185,7 @@ func (k *Keys) read(ctx context.Context, text KeyText) (keyRow, error) {
 		case known.found:
 			return keyRow(known.key), nil
 		case reward.HasCode(known.err, reward.CodeAPIKeyNotFound):
-			return keyRow{}, fmt.Errorf("%w: there is no such API key", ErrUnknown)
+			return keyRow{}, fmt.Errorf("%w: there is no such API key", ErrUnauthenticated)
 		case mine || ctx.Err() != nil || !errors.Is(known.err, context.Canceled):
 			return keyRow{}, fmt.Errorf("look up an API key: %w", known.err)
 		}
@@ -210,7 +210,7 @@ func (n *knownKey) over(now time.Time) bool {
 }
 
 // forget drops old results, or all results if none is old.
-func (k *Keys) forget() {
+func (k *KeyVerifier) forget() {
 	now := time.Now()
 	for hash, n := range k.known {
 		if n.over(now) {
@@ -239,7 +239,7 @@ func CheckNewKey(name, role string, expires *time.Time, now time.Time) []reward.
 }
 
 // NewKey returns the row of a new key, and its text, which is stored nowhere.
-func NewKey(id int64, name string, role Role, by string, expires *time.Time, now time.Time) (store.APIKey, KeyText) {
+func NewKey(id int64, name string, role Role, by string, expires *time.Time, now time.Time) (store.APIKey, KeySecret) {
 	text := NewKeyText()
 	key := store.APIKey{ID: id, Name: name, Prefix: text.Prefix(), Hash: text.Hash(), Role: string(role), CreatedAt: now, CreatedBy: by}
 	if expires != nil {

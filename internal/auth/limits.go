@@ -13,7 +13,7 @@ const namesMax = 100_000
 
 // Limits limits how often each name may call this instance. It is safe for
 // concurrent use.
-type Limits struct {
+type RateLimiter struct {
 	perSecond rate.Limit
 	burst     int
 
@@ -23,8 +23,8 @@ type Limits struct {
 
 // NewLimits allows each name perSecond calls per second, with bursts of twice
 // as many. Zero means no limit.
-func NewLimits(perSecond float64) *Limits {
-	return &Limits{
+func NewLimits(perSecond float64) *RateLimiter {
+	return &RateLimiter{
 		perSecond: rate.Limit(perSecond), burst: max(int(math.Ceil(2*perSecond)), 1),
 		names: make(map[string]*rate.Limiter),
 	}
@@ -32,7 +32,7 @@ func NewLimits(perSecond float64) *Limits {
 
 // Allow reports whether name may call now. If not, wait is the time after which
 // it may.
-func (l *Limits) Allow(name string) (wait time.Duration, ok bool) {
+func (l *RateLimiter) Allow(name string) (wait time.Duration, ok bool) {
 	if l.perSecond <= 0 {
 		return 0, true
 	}
@@ -46,7 +46,7 @@ func (l *Limits) Allow(name string) (wait time.Duration, ok bool) {
 }
 
 // Spent reports whether name has no call left, without using one.
-func (l *Limits) Spent(name string) bool {
+func (l *RateLimiter) Exhausted(name string) bool {
 	if l.perSecond <= 0 {
 		return false
 	}
@@ -58,7 +58,7 @@ func (l *Limits) Spent(name string) bool {
 }
 
 // of returns the limiter of a name.
-func (l *Limits) of(name string, now time.Time) *rate.Limiter {
+func (l *RateLimiter) of(name string, now time.Time) *rate.Limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if known, ok := l.names[name]; ok {
@@ -74,7 +74,7 @@ func (l *Limits) of(name string, now time.Time) *rate.Limiter {
 
 // forget drops the names with a full burst, which lose nothing. If there are
 // none, it drops any.
-func (l *Limits) forget(now time.Time) {
+func (l *RateLimiter) forget(now time.Time) {
 	for name, known := range l.names {
 		if known.TokensAt(now) >= float64(l.burst) {
 			delete(l.names, name)

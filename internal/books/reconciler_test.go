@@ -390,7 +390,7 @@ func TestReconciler(t *testing.T) {
 					t.Errorf("%q does not say %q", why, part)
 				}
 			}
-			hooks, err := l.rows.WebhookTake(t.Context(), 10, time.Now().Add(time.Minute), time.Now())
+			hooks, err := l.rows.WebhookClaim(t.Context(), 10, time.Now().Add(time.Minute), time.Now())
 			if err != nil || len(hooks) != 1 || hooks[0].Event != store.EventBreach {
 				t.Errorf("webhooks %+v, %v", hooks, err)
 			}
@@ -506,7 +506,7 @@ func TestReconciler(t *testing.T) {
 			l.list.add(1)
 			// Its stream is destroyed at once: it is checked although it is not
 			// active.
-			if gone, err := l.rows.PromotionStreamGone(t.Context(), promotion, l.view().LastDispatchedAt); err != nil || !gone {
+			if gone, err := l.rows.PromotionStreamDestroyed(t.Context(), promotion, l.view().LastDispatchedAt); err != nil || !gone {
 				t.Fatal(gone, err)
 			}
 			l.within(confirmAfter+viewsEvery+5*roundInterval, "found", func() bool { return l.shown(brokenMetric) == "1" })
@@ -570,7 +570,7 @@ func TestReconciler(t *testing.T) {
 			defer l.close()
 			l.start()
 			l.healthy(2 * testInterval)
-			l.list.change(func() { l.list.err = &money.ChargesError{Answer: money.Answer{Class: reward.AnswerUnsent}} })
+			l.list.change(func() { l.list.err = &money.ChargesError{Answer: money.Answer{Class: reward.AnswerNotSent}} })
 			l.list.add(1)
 			l.healthy(10 * testInterval)
 			l.list.change(func() { l.list.err = nil })

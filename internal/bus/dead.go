@@ -18,7 +18,7 @@ type DeadRecord struct {
 }
 
 // Letters returns the rows that store dead records.
-func Letters(dead []DeadRecord) []reward.DeadLetter {
+func DeadLetters(dead []DeadRecord) []reward.DeadLetter {
 	out := make([]reward.DeadLetter, len(dead))
 	for i, d := range dead {
 		out[i] = reward.DeadLetter{

@@ -14,7 +14,7 @@ import (
 )
 
 // Facts is what Look found out about the brokers. The caller judges it.
-type Facts struct {
+type Inspection struct {
 	Brokers   int           // according to the cluster
 	RoundTrip time.Duration // to one of them
 	// Silent has, for each broker that is unreachable under the address it
@@ -22,11 +22,11 @@ type Facts struct {
 	Silent []string
 	// Topics describes the topics that Largesse needs, in the order of Topics,
 	// and then their dead-letter topics.
-	Topics []TopicFacts
+	Topics []TopicInspection
 }
 
-// TopicFacts is what the cluster reports about a topic.
-type TopicFacts struct {
+// TopicInspection is what the cluster reports about a topic.
+type TopicInspection struct {
 	Topic      string // without the prefix
 	Name       string // with the prefix
 	Missing    bool
@@ -44,39 +44,39 @@ type TopicFacts struct {
 
 // Look connects and reads what it can. It creates nothing. It returns an error
 // if no broker is usable. ctx limits everything.
-func Look(ctx context.Context, cfg Config) (Facts, error) {
+func Inspect(ctx context.Context, cfg Config) (Inspection, error) {
 	dial := dialTimeout
 	if end, ok := ctx.Deadline(); ok {
 		dial = max(time.Until(end), time.Millisecond)
 	}
 	opts, err := connectOptions(cfg, dial)
 	if err != nil {
-		return Facts{}, err
+		return Inspection{}, err
 	}
 	// Return the current state instead of waiting for a better one.
 	opts = append(opts, kgo.RequestRetries(1))
 	kafka, err := kgo.NewClient(opts...)
 	if err != nil {
-		return Facts{}, fmt.Errorf("kafka client: %w", err)
+		return Inspection{}, fmt.Errorf("kafka client: %w", err)
 	}
 	c := &Client{cfg: cfg, opts: opts, kafka: kafka, admin: kadm.NewClient(kafka)}
 	defer c.Close()
 	if err := c.Ping(ctx); err != nil { // this one connects, the next one is timed
-		return Facts{}, err
+		return Inspection{}, err
 	}
 	asked := time.Now()
 	if err := c.Ping(ctx); err != nil {
-		return Facts{}, err
+		return Inspection{}, err
 	}
 	took := time.Since(asked)
 	cluster, err := c.admin.BrokerMetadata(ctx)
 	if err != nil {
-		return Facts{}, fmt.Errorf("list Kafka brokers: %w", err)
+		return Inspection{}, fmt.Errorf("list Kafka brokers: %w", err)
 	}
-	f := Facts{Brokers: len(cluster.Brokers), RoundTrip: took}
+	f := Inspection{Brokers: len(cluster.Brokers), RoundTrip: took}
 	answers, err := c.admin.ApiVersions(ctx)
 	if err != nil {
-		return Facts{}, fmt.Errorf("contact every Kafka broker: %w", err)
+		return Inspection{}, fmt.Errorf("contact every Kafka broker: %w", err)
 	}
 	for _, broker := range cluster.Brokers {
 		if answer, ok := answers[broker.NodeID]; ok && answer.Err != nil {
@@ -87,12 +87,12 @@ func Look(ctx context.Context, cfg Config) (Facts, error) {
 	return f, err
 }
 
-func (c *Client) inspectTopics(ctx context.Context) ([]TopicFacts, error) {
-	var topics []TopicFacts
+func (c *Client) inspectTopics(ctx context.Context) ([]TopicInspection, error) {
+	var topics []TopicInspection
 	var names []string
 	for _, suffix := range []string{"", DeadLetterSuffix} {
 		for _, topic := range Topics {
-			topics = append(topics, TopicFacts{Topic: topic + suffix, Name: c.full(topic + suffix)})
+			topics = append(topics, TopicInspection{Topic: topic + suffix, Name: c.full(topic + suffix)})
 			names = append(names, c.full(topic+suffix))
 		}
 	}
@@ -122,7 +122,7 @@ func (c *Client) inspectTopics(ctx context.Context) ([]TopicFacts, error) {
 	return topics, nil
 }
 
-func (t *TopicFacts) read(details kadm.TopicDetails) {
+func (t *TopicInspection) read(details kadm.TopicDetails) {
 	detail, ok := details[t.Name]
 	switch {
 	case !ok || errors.Is(detail.Err, kerr.UnknownTopicOrPartition):
@@ -143,7 +143,7 @@ func (t *TopicFacts) read(details kadm.TopicDetails) {
 	}
 }
 
-func (t *TopicFacts) readSettings(all kadm.ResourceConfigs) {
+func (t *TopicInspection) readSettings(all kadm.ResourceConfigs) {
 	i := slices.IndexFunc(all, func(r kadm.ResourceConfig) bool { return r.Name == t.Name && r.Err == nil })
 	if i < 0 {
 		return

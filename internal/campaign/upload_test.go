@@ -55,7 +55,7 @@ func (f *fakeUploadRows) PromotionGet(_ context.Context, id reward.PromotionID) 
 	return f.view, nil
 }
 
-func (f *fakeUploadRows) PayoutHeads(_ context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
+func (f *fakeUploadRows) PayoutGetMany(_ context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var out []reward.Payout

@@ -54,7 +54,7 @@ func (h *hookRows) add(address string, n int) int64 {
 	return int64(len(h.rows))
 }
 
-func (h *hookRows) WebhookTake(_ context.Context, limit int, until, now time.Time) ([]store.WebhookDelivery, error) {
+func (h *hookRows) WebhookClaim(_ context.Context, limit int, until, now time.Time) ([]store.WebhookDelivery, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var list []store.WebhookDelivery
@@ -81,8 +81,10 @@ func (h *hookRows) WebhookDone(_ context.Context, id int64, status int, detail s
 	return h.change(id, func(row *hookRow) { row.done, row.status, row.detail = true, status, detail })
 }
 
-func (h *hookRows) WebhookLater(_ context.Context, id int64, status int, detail string, nextAt time.Time) error {
-	return h.change(id, func(row *hookRow) { row.Tries, row.dueAt, row.status, row.detail = row.Tries+1, nextAt, status, detail })
+func (h *hookRows) WebhookReschedule(_ context.Context, id int64, status int, detail string, nextAt time.Time) error {
+	return h.change(id, func(row *hookRow) {
+		row.FailedAttempts, row.dueAt, row.status, row.detail = row.FailedAttempts+1, nextAt, status, detail
+	})
 }
 
 func (h *hookRows) PromotionGet(context.Context, reward.PromotionID) (store.PromotionView, error) {
@@ -258,7 +260,7 @@ func TestWebhookSender(t *testing.T) {
 			id := rows.add("https://a.example/hook", 1)
 			time.Sleep(time.Hour)
 			list := r.of("a.example")
-			if len(list) != 5 || !rows.row(id).done || rows.row(id).Tries != 4 {
+			if len(list) != 5 || !rows.row(id).done || rows.row(id).FailedAttempts != 4 {
 				t.Fatalf("%d got, %+v", len(list), rows.row(id))
 			}
 			for i, got := range list {
@@ -325,7 +327,7 @@ func TestWebhookSender(t *testing.T) {
 			r.set("a.example", dead)
 			id := rows.add("https://a.example/hook", 1)
 			time.Sleep(webhookTimeout + 3*time.Second)
-			if row := rows.row(id); row.Tries != 1 || row.status != 0 || row.detail != "no response within 10s" {
+			if row := rows.row(id); row.FailedAttempts != 1 || row.status != 0 || row.detail != "no response within 10s" {
 				t.Errorf("%+v", row)
 			}
 		})
@@ -378,7 +380,7 @@ func TestWebhookSender(t *testing.T) {
 			within := webhookTimeout + webhookHostBackoffMax*5/4 + webhookLease + 5*time.Second
 			time.Sleep(within)
 			for id := int64(100); id <= 300; id++ {
-				if row := rows.row(id); !row.done && row.Tries == 0 {
+				if row := rows.row(id); !row.done && row.FailedAttempts == 0 {
 					t.Fatalf("%+v %v after it was there again", row, within)
 				}
 			}
@@ -438,7 +440,7 @@ func TestWebhookSender(t *testing.T) {
 			rows, r := &hookRows{}, newReceivers()
 			id := rows.add("https://a.example/hook", 1)
 			// One instance claims it, sends it and crashes.
-			taken, err := rows.WebhookTake(t.Context(), 1, time.Now().Add(webhookLease), time.Now())
+			taken, err := rows.WebhookClaim(t.Context(), 1, time.Now().Add(webhookLease), time.Now())
 			if err != nil || len(taken) != 1 {
 				t.Fatal(taken, err)
 			}
@@ -478,7 +480,7 @@ func TestWebhookSender(t *testing.T) {
 			if took := time.Since(began); took > webhookStopTimeout+time.Second {
 				t.Errorf("the stop took %v", took)
 			}
-			if !rows.row(slow).done || rows.row(hung-1).Tries != 0 || rows.row(hung).Tries != 0 {
+			if !rows.row(slow).done || rows.row(hung-1).FailedAttempts != 0 || rows.row(hung).FailedAttempts != 0 {
 				t.Errorf("%+v, %+v", rows.row(slow), rows.row(hung))
 			}
 			w.Start(t.Context()) // and again
@@ -551,7 +553,7 @@ func TestWebhooksOverTheNetwork(t *testing.T) {
 			t.Error("nothing was received")
 		}
 		w.Stop()
-		if left, err := rows.WebhookTake(t.Context(), 10, time.Now().Add(time.Hour), time.Now().Add(time.Hour)); err != nil || len(left) != 0 {
+		if left, err := rows.WebhookClaim(t.Context(), 10, time.Now().Add(time.Hour), time.Now().Add(time.Hour)); err != nil || len(left) != 0 {
 			t.Errorf("%+v are left, %v", left, err)
 		}
 	})

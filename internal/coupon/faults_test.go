@@ -77,7 +77,7 @@ func TestIssuerIsLost(t *testing.T) {
 		}
 		for range 10 {
 			time.Sleep(20 * time.Millisecond) // the interval between faults
-			if _, err := r.rows.TemplateOwn(r.Context(), []reward.TemplateID{id}, "another"); err != nil {
+			if _, err := r.rows.TemplateAssign(r.Context(), []reward.TemplateID{id}, "another"); err != nil {
 				r.Fatal(err)
 			}
 		}
@@ -168,8 +168,8 @@ func TestRedisIsAway(t *testing.T) {
 	each(t, func(r *rig) {
 		// No instance issues at first, so that users are in line when the outage starts.
 		requester := r.start(func(c *FlowConfig) { c.Issue = false })
-		goes := r.create(reward.CouponTemplate{TotalQuantity: 100, WhenRedisAway: reward.AwayDatabase})
-		waits := r.create(reward.CouponTemplate{TotalQuantity: 100, WhenRedisAway: reward.AwayWait})
+		goes := r.create(reward.CouponTemplate{TotalQuantity: 100, WhenRedisAway: reward.FallbackDatabase})
+		waits := r.create(reward.CouponTemplate{TotalQuantity: 100, WhenRedisAway: reward.FallbackWait})
 		for n := range 10 {
 			r.want(requester, goes, fmt.Sprint("before", n), "")
 		}

@@ -142,7 +142,7 @@ func (l *Loader) try(ctx context.Context, id reward.TemplateID, from reward.Issu
 	case !begun.Held:
 		return false, nil
 	}
-	raised, ok, err := l.rows.TemplateRaise(ctx, store.TemplateRaiseParams{
+	raised, ok, err := l.rows.TemplateNewGeneration(ctx, store.TemplateNewGenerationParams{
 		ID: id, From: row.Generation, AtLeast: begun.Gate.Generation, Path: reward.PathGate,
 	})
 	if err != nil || !ok {
@@ -162,7 +162,7 @@ func (l *Loader) try(ctx context.Context, id reward.TemplateID, from reward.Issu
 	err = l.rows.CouponSnapshot(ctx, id, func(t reward.CouponTemplate) error {
 		state, keepAbove = stateOf(&t), keepLineAbove(&t, begun.Gate)
 		return nil
-	}, func(facts []store.CouponFact) error {
+	}, func(facts []store.CouponHolding) error {
 		count += len(facts)
 		return l.gate.LoadHoldings(ctx, id, token, holdingsOf(facts), nil)
 	})
@@ -198,8 +198,8 @@ func (l *Loader) try(ctx context.Context, id reward.TemplateID, from reward.Issu
 // for every user: if both the gate and the way back were lost, a user may have
 // to request again, but no user gets two coupons for one request.
 func keepLineAbove(t *reward.CouponTemplate, old gate.Header) int64 {
-	if old.Exists && old.Generation == t.Moved.Generation && t.Settled == t.Moved.Until {
-		return t.Moved.Settled
+	if old.Exists && old.Generation == t.GateBypass.Generation && t.Settled == t.GateBypass.Until {
+		return t.GateBypass.Settled
 	}
 	return t.Settled
 }
@@ -228,7 +228,7 @@ func (l *Loader) waitForEnds(ctx context.Context, id reward.TemplateID, token st
 			// Record the ends only now. Until then the previous ends decide which
 			// records are void, and a record between the previous ends and these may
 			// be void.
-			return l.rows.TemplateNoteEnds(ctx, id, generation, ends)
+			return l.rows.TemplateRecordEnds(ctx, id, generation, ends)
 		}
 		if err := l.gate.LoadHoldings(ctx, id, token, nil, nil); err != nil {
 			return false, err

@@ -84,7 +84,7 @@ func newMachine(ctx context.Context, rt *rapid.T, rows store.Store) *machine {
 	m.reissue = rapid.Bool().Draw(rt, "re-issue")
 	m.sync = rapid.IntRange(0, 9).Draw(rt, "mode") == 0
 	template := reward.CouponTemplate{
-		Name: "model", TotalQuantity: int64(m.total), PerUserLimit: m.limit, ReissueAfterCancel: m.reissue, WhenRedisAway: reward.AwayWait,
+		Name: "model", TotalQuantity: int64(m.total), PerUserLimit: m.limit, ReissueAfterCancel: m.reissue, WhenRedisAway: reward.FallbackWait,
 	}
 	if m.sync {
 		template.Mode = reward.ModeSync
@@ -203,7 +203,7 @@ func (m *machine) issue(i *Issuer, claim bool) {
 }
 
 func (m *machine) takeEpoch() {
-	epochs, err := m.rows.TemplateOwn(m.ctx, []reward.TemplateID{m.id}, "i")
+	epochs, err := m.rows.TemplateAssign(m.ctx, []reward.TemplateID{m.id}, "i")
 	m.must(err)
 	if len(m.issuers) == 3 {
 		m.issuers = m.issuers[1:]

@@ -43,7 +43,7 @@ func TestDrawAfterTheEpochWasTaken(t *testing.T) {
 		})
 		r.want(i, id, "ann", "")
 		r.until("it is assigned", func() bool { return len(i.issuers.epochs()) == 1 })
-		if _, err := r.rows.TemplateOwn(r.Context(), []reward.TemplateID{id}, "another"); err != nil {
+		if _, err := r.rows.TemplateAssign(r.Context(), []reward.TemplateID{id}, "another"); err != nil {
 			r.Fatal(err)
 		}
 		if s := r.outcome(i, id, "ann"); s.Kind != StatusIssued {
@@ -59,7 +59,7 @@ func TestAnOlderOutcomeIsNotThePresentOne(t *testing.T) {
 	each(t, func(r *rig) {
 		issuer := r.start()
 		requester := r.start(func(c *FlowConfig) { c.Issue = false })
-		id := r.create(reward.CouponTemplate{TotalQuantity: 5, PerUserLimit: 2, WhenRedisAway: reward.AwayWait})
+		id := r.create(reward.CouponTemplate{TotalQuantity: 5, PerUserLimit: 2, WhenRedisAway: reward.FallbackWait})
 		first := r.take(requester, id, "ann")
 		issuer.stop()
 		s, code := r.request(requester, id, "ann")

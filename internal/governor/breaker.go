@@ -35,7 +35,7 @@ const (
 // refuses or throttles calls is alive.
 func (o Outcome) sign() sign {
 	switch o.Class {
-	case reward.AnswerPaid, reward.AnswerRefused, reward.AnswerMisset:
+	case reward.AnswerPaid, reward.AnswerRefused, reward.AnswerMisconfigured:
 		return signAlive
 	case reward.AnswerFailed:
 		return signDead
@@ -49,8 +49,8 @@ func (o Outcome) sign() sign {
 			return signAlive
 		}
 		return signDead
-	case reward.AnswerUnsent:
-		if !o.Ours {
+	case reward.AnswerNotSent:
+		if !o.Local {
 			return signDead
 		}
 	}

@@ -28,8 +28,8 @@ import (
 
 // The errors of Acquire, apart from those of its context.
 var (
-	ErrClosed = errors.New("governor: closed")
-	ErrKicked = errors.New("governor: the promotion was paused or cancelled while the call waited")
+	ErrClosed        = errors.New("governor: closed")
+	ErrWaitCancelled = errors.New("governor: the promotion was paused or cancelled while the call waited")
 )
 
 const (
@@ -160,14 +160,14 @@ type Outcome struct {
 	Took       time.Duration // from the start of the call to the end of the response
 	// Knows reports whether the provider has just answered a lookup, although
 	// this result counts as a failure. It is then probed more often.
-	Knows bool
+	LookupAnswered bool
 	// Ours reports whether an UNSENT says nothing about the provider: a check
 	// of Largesse stopped the call, or its caller gave up. Any other UNSENT
 	// could not connect.
-	Ours bool
+	Local bool
 }
 
-// Acquire waits until one call may start. It returns ErrClosed, ErrKicked or
+// Acquire waits until one call may start. It returns ErrClosed, ErrWaitCancelled or
 // the error of the context.
 func (g *Governor) Acquire(ctx context.Context, job Job) (*Permit, error) {
 	if err := ctx.Err(); err != nil {
@@ -236,7 +236,7 @@ func (p *Permit) Done(o Outcome) {
 		g.blocked = max(g.blocked, now+min(o.RetryAfter, retryAfterMax))
 	}
 	wasOpen := g.breaker.opened
-	g.breaker.result(now, p, o.sign(), o.Knows, g.calls, g.open)
+	g.breaker.result(now, p, o.sign(), o.LookupAnswered, g.calls, g.open)
 	if wasOpen && !g.breaker.opened {
 		g.limit.restart(now, g.open)
 		g.log.Info("provider available again")
@@ -251,20 +251,20 @@ func (p *Permit) Done(o Outcome) {
 	}
 }
 
-// Kick makes the waiting calls of a promotion fail with ErrKicked, because it
+// Kick makes the waiting calls of a promotion fail with ErrWaitCancelled, because it
 // was paused or cancelled. It is cheap if none wait.
-func (g *Governor) Kick(id reward.PromotionID) {
+func (g *Governor) CancelWaiting(id reward.PromotionID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if f := g.flows[id]; f != nil && f.waiting > 0 {
-		g.cancelWaiting(f, ErrKicked)
+		g.cancelWaiting(f, ErrWaitCancelled)
 		g.pump(g.now())
 	}
 }
 
 // Taking reports whether consumers should read new work. It is false while the
 // breaker is open, unless a probe is due and no call waits for it.
-func (g *Governor) Taking() bool {
+func (g *Governor) AcceptsWork() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return !g.breaker.opened || g.waiting == 0 && g.breaker.probeDue(g.now())
@@ -323,7 +323,7 @@ func (g *Governor) figures() obs.GovernorFigures {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return obs.GovernorFigures{
-		Limit: g.limit.now(), Waiting: g.waiting, BreakerOpen: g.breaker.opened, RatesAway: g.sharing.away,
+		Limit: g.limit.now(), Waiting: g.waiting, BreakerOpen: g.breaker.opened, RatesUnshared: g.sharing.away,
 	}
 }
 

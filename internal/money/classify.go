@@ -67,11 +67,11 @@ func classify(r reply, refusals map[string]bool, now time.Time) Answer {
 		// A provider that refuses gives a code. A 4xx without a code comes from
 		// a proxy, a wrong path or a wrong host. It must not fail a million
 		// payouts, so it pauses the promotion like any other wrong setting.
-		a.Class = reward.AnswerMisset
+		a.Class = reward.AnswerMisconfigured
 	case client:
 		a.Class = reward.AnswerRefused
 	case r.status >= 300 && r.status <= 399: // redirects are not followed
-		a.Class = reward.AnswerMisset
+		a.Class = reward.AnswerMisconfigured
 	default:
 		a.Class = reward.AnswerUnknown
 		if r.status == http.StatusOK && b.Code == "" {

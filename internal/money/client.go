@@ -303,7 +303,7 @@ func failed(ctx context.Context, sent bool, refused, err error) Answer {
 }
 
 func unsent(code string, err error) Answer {
-	return Answer{Class: reward.AnswerUnsent, Code: code, Message: clean(err.Error(), textMax), Err: err}
+	return Answer{Class: reward.AnswerNotSent, Code: code, Message: clean(err.Error(), textMax), Err: err}
 }
 
 // acquire waits for a free slot.

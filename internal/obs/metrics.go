@@ -31,9 +31,9 @@ type WebhookOutcome string
 
 // The outcomes of an attempt.
 const (
-	WebhookHeard   WebhookOutcome = "HEARD"    // the receiver responded with 2xx
-	WebhookLater   WebhookOutcome = "LATER"    // failed; retried later
-	WebhookGivenUp WebhookOutcome = "GIVEN_UP" // failed; abandoned
+	WebhookDelivered WebhookOutcome = "HEARD"    // the receiver responded with 2xx
+	WebhookRetried   WebhookOutcome = "LATER"    // failed; retried later
+	WebhookAbandoned WebhookOutcome = "GIVEN_UP" // failed; abandoned
 )
 
 // callBuckets are the histogram buckets of the duration of provider calls, in
@@ -121,14 +121,14 @@ func NewMetrics() *Metrics {
 		m.payouts.WithLabelValues(s.String())
 	}
 	for _, c := range []reward.AnswerClass{
-		reward.AnswerPaid, reward.AnswerRefused, reward.AnswerFailed, reward.AnswerUnknown, reward.AnswerThrottled, reward.AnswerMisset, reward.AnswerUnsent,
+		reward.AnswerPaid, reward.AnswerRefused, reward.AnswerFailed, reward.AnswerUnknown, reward.AnswerThrottled, reward.AnswerMisconfigured, reward.AnswerNotSent,
 	} {
 		m.calls.WithLabelValues(string(c))
 	}
 	for _, c := range []LookupClass{LookupFound, LookupNotFound, LookupOpen} {
 		m.calls.WithLabelValues(string(c))
 	}
-	for _, o := range []WebhookOutcome{WebhookHeard, WebhookLater, WebhookGivenUp} {
+	for _, o := range []WebhookOutcome{WebhookDelivered, WebhookRetried, WebhookAbandoned} {
 		m.webhooks.WithLabelValues(string(o))
 	}
 	for _, reason := range []string{reward.CodeMalformed, reward.CodeTypeMismatch, reward.CodeConflict, reward.CodeInvalid, reward.CodePoison} {
@@ -247,8 +247,8 @@ func (m *Metrics) SetBalance(id reward.PromotionID, broken bool) {
 	}
 }
 
-// WebhookTold counts an attempt to deliver a webhook by its outcome.
-func (m *Metrics) WebhookTold(o WebhookOutcome) {
+// WebhookAttempted counts an attempt to deliver a webhook by its outcome.
+func (m *Metrics) WebhookAttempted(o WebhookOutcome) {
 	if !m.off() {
 		m.webhooks.WithLabelValues(string(o)).Inc()
 	}
@@ -258,7 +258,7 @@ func (m *Metrics) WebhookTold(o WebhookOutcome) {
 type PoolTotals struct {
 	Pools     int
 	Consumers int
-	InHand    int // pending entries
+	Pending   int // pending entries
 }
 
 // PoolsFrom sets the function that returns the pools' totals at each scrape. It
@@ -271,10 +271,10 @@ func (m *Metrics) PoolsFrom(read func() PoolTotals) {
 
 // GovernorFigures is the state of an instance's governor.
 type GovernorFigures struct {
-	Limit       int  // maximum calls in flight
-	Waiting     int  // calls that wait
-	BreakerOpen bool // the provider does not respond
-	RatesAway   bool // rates are not shared with the other instances
+	Limit         int  // maximum calls in flight
+	Waiting       int  // calls that wait
+	BreakerOpen   bool // the provider does not respond
+	RatesUnshared bool // rates are not shared with the other instances
 }
 
 // GovernorFrom sets the function that returns the governor's state at each
@@ -380,7 +380,7 @@ func (c *poolCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	out <- prometheus.MustNewConstMetric(c.pools, prometheus.GaugeValue, float64(t.Pools))
 	out <- prometheus.MustNewConstMetric(c.consumers, prometheus.GaugeValue, float64(t.Consumers))
-	out <- prometheus.MustNewConstMetric(c.inHand, prometheus.GaugeValue, float64(t.InHand))
+	out <- prometheus.MustNewConstMetric(c.inHand, prometheus.GaugeValue, float64(t.Pending))
 }
 
 // governorCollector reads the governor at each scrape.
@@ -419,7 +419,7 @@ func (c *governorCollector) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(c.limit, prometheus.GaugeValue, float64(f.Limit))
 	out <- prometheus.MustNewConstMetric(c.waiting, prometheus.GaugeValue, float64(f.Waiting))
 	out <- prometheus.MustNewConstMetric(c.breakerOpen, prometheus.GaugeValue, one[f.BreakerOpen])
-	out <- prometheus.MustNewConstMetric(c.ratesAway, prometheus.GaugeValue, one[f.RatesAway])
+	out <- prometheus.MustNewConstMetric(c.ratesAway, prometheus.GaugeValue, one[f.RatesUnshared])
 }
 
 // streamGauges is the number of gauges of a stream.

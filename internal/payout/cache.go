@@ -116,9 +116,9 @@ func (c *StatusCache) job(id reward.PromotionID) governor.Job {
 // records arrive again within this time.
 const restoreDistrust = 24 * time.Hour
 
-// DistrustBefore returns the time before which a first dispatch does not
+// LookupUntil returns the time before which a first dispatch does not
 // exclude earlier calls: a day after the database was restored, or zero.
-func (c *StatusCache) DistrustBefore() time.Time {
+func (c *StatusCache) LookupUntil() time.Time {
 	now, _ := c.view.Get()
 	if now.restoredAt.IsZero() {
 		return time.Time{}
@@ -128,7 +128,7 @@ func (c *StatusCache) DistrustBefore() time.Time {
 
 // Alive reports whether the view is younger than the lease. An instance that
 // cannot read the rows must let other instances claim its entries.
-func (c *StatusCache) Alive(lease time.Duration) bool {
+func (c *StatusCache) FreshWithin(lease time.Duration) bool {
 	_, readAt := c.view.Get()
 	return time.Since(readAt) < lease
 }

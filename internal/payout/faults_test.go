@@ -88,16 +88,16 @@ func (s *faultyStore) PayoutDispatch(ctx context.Context, p store.PayoutDispatch
 	return stepped(s.faults, "PayoutDispatch", func() ([]reward.Payout, error) { return s.Store.PayoutDispatch(ctx, p) })
 }
 
-func (s *faultyStore) PayoutGiveBack(ctx context.Context, p store.PayoutGiveBackParams) (int, error) {
-	return stepped(s.faults, "PayoutGiveBack", func() (int, error) { return s.Store.PayoutGiveBack(ctx, p) })
+func (s *faultyStore) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (int, error) {
+	return stepped(s.faults, "PayoutGiveBack", func() (int, error) { return s.Store.PayoutReturn(ctx, p) })
 }
 
 func (s *faultyStore) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int, error) {
 	return stepped(s.faults, "PayoutSweep", func() (int, error) { return s.Store.PayoutSweep(ctx, p) })
 }
 
-func (s *faultyStore) PayoutHeads(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
-	return stepped(s.faults, "PayoutHeads", func() ([]reward.Payout, error) { return s.Store.PayoutHeads(ctx, ids) })
+func (s *faultyStore) PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
+	return stepped(s.faults, "PayoutHeads", func() ([]reward.Payout, error) { return s.Store.PayoutGetMany(ctx, ids) })
 }
 
 func (s *faultyStore) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([]store.FinishResult, error) {

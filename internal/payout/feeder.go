@@ -48,7 +48,7 @@ func NewFeeder(rows store.Payouts, cache *StatusCache, producer *Producer, maxLe
 }
 
 // Room hints that a stream may have capacity again. It never blocks.
-func (f *Feeder) Room() {
+func (f *Feeder) SpaceFreed() {
 	if !f.starved.Load() {
 		return
 	}
@@ -124,7 +124,7 @@ func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.St
 				break
 			}
 			// The rows do not show which instance has a QUEUED payout.
-			limit = min(limit, f.ownCapacity(v)-f.producer.Held(ctx, v))
+			limit = min(limit, f.ownCapacity(v)-f.producer.StreamLen(ctx, v))
 			if limit <= 0 {
 				break
 			}

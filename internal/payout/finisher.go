@@ -148,8 +148,8 @@ func (f *Finisher) writeReturns(ctx context.Context, items []*pool.Item) {
 		if len(some) == 0 {
 			continue
 		}
-		_, err := f.rows.PayoutGiveBack(ctx, store.PayoutGiveBackParams{
-			Refs: refs, MaybeCalled: true, HandedOver: claimed, Lease: f.lease, Now: time.Now(),
+		_, err := f.rows.PayoutReturn(ctx, store.PayoutReturnParams{
+			Refs: refs, MaybeCalled: true, DeliveryFailed: claimed, Lease: f.lease, Now: time.Now(),
 		})
 		if err != nil {
 			if ctx.Err() == nil {

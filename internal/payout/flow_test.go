@@ -41,7 +41,7 @@ var lost = money.Answer{Class: reward.AnswerUnknown, Code: "RESET"}
 
 func (p *ledgerProvider) charge(_ context.Context, c money.Charge, check money.CheckFunc) money.Answer {
 	if err := check(); err != nil {
-		return money.Answer{Class: reward.AnswerUnsent, Err: err}
+		return money.Answer{Class: reward.AnswerNotSent, Err: err}
 	}
 	p.mu.Lock()
 	n := p.calls[c.TargetID]
@@ -254,7 +254,7 @@ func TestFlow(t *testing.T) {
 			s.start()
 			s.until("paid", paidOut)
 			s.balance(100)
-			s.until("destroyed", func(v store.PromotionView) bool { return v.StreamGone })
+			s.until("destroyed", func(v store.PromotionView) bool { return v.StreamDestroyed })
 			if info, err := s.queue.Info(t.Context(), queue.Stream{Type: reward.Point, PromotionID: promotion}); err != nil || info.Exists {
 				t.Errorf("Info = %+v, %v", info, err)
 			}

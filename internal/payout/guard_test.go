@@ -98,7 +98,7 @@ func TestGuard(t *testing.T) {
 			if p.total() != 5 || !strings.Contains(v.PauseReason, "5 of the first 5 failed") {
 				t.Errorf("%d calls, pauseReason %q", p.total(), v.PauseReason)
 			}
-			told, err := s.store.WebhookTake(t.Context(), 10, time.Now(), time.Now())
+			told, err := s.store.WebhookClaim(t.Context(), 10, time.Now(), time.Now())
 			if err != nil || len(told) != 1 || told[0].Event != store.EventCanary {
 				t.Errorf("webhooks %+v, %v", told, err)
 			}
@@ -322,7 +322,7 @@ func (p sickLookups) Lookup(ctx context.Context, id reward.PromotionID, t reward
 func TestRestoreMark(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]money.Answer{
-		"WrongKey": {Class: reward.AnswerMisset, Status: 401, Code: "UNAUTHORIZED"},
+		"WrongKey": {Class: reward.AnswerMisconfigured, Status: 401, Code: "UNAUTHORIZED"},
 		"Silent":   silent,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -31,13 +31,13 @@ type forgetful struct {
 
 func (p *forgetful) charge(_ context.Context, _ money.Charge, check money.CheckFunc) money.Answer {
 	if err := check(); err != nil {
-		return money.Answer{Class: reward.AnswerUnsent, Err: err}
+		return money.Answer{Class: reward.AnswerNotSent, Err: err}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	answer := p.script(p.calls, time.Since(p.born))
 	p.calls++
-	if answer.Class == reward.AnswerUnsent {
+	if answer.Class == reward.AnswerNotSent {
 		return answer
 	}
 	if p.charges == 0 || time.Since(p.chargedAt) > testLimits().IdempotencyWindow {
@@ -146,7 +146,7 @@ func TestOutages(t *testing.T) {
 				case call == 0:
 					return lost
 				case gone(age):
-					return money.Answer{Class: reward.AnswerUnsent, Err: errors.New("connection refused")}
+					return money.Answer{Class: reward.AnswerNotSent, Err: errors.New("connection refused")}
 				}
 				return money.Answer{Class: reward.AnswerPaid}
 			}}
@@ -270,7 +270,7 @@ func TestOutages(t *testing.T) {
 			}
 			defer keeper.Stop()
 			s.until("paid", paidOut)
-			s.until("cleared", func(v store.PromotionView) bool { return v.StreamGone })
+			s.until("cleared", func(v store.PromotionView) bool { return v.StreamDestroyed })
 			lossy.lost.Store(false)
 			if info, err := s.queue.Info(t.Context(), theStream); err != nil || info.Exists {
 				t.Errorf("Info = %+v, %v", info, err)
@@ -299,7 +299,7 @@ func TestOutages(t *testing.T) {
 			defer late.Stop()
 			time.Sleep(25 * time.Second)
 			blind.blind.Store(true)
-			s.until("destroyed", func(v store.PromotionView) bool { return v.StreamGone })
+			s.until("destroyed", func(v store.PromotionView) bool { return v.StreamDestroyed })
 			time.Sleep(3 * time.Second) // the late one polls
 			blind.blind.Store(false)
 			time.Sleep(2 * time.Minute)
@@ -378,7 +378,7 @@ func TestSickProvider(t *testing.T) {
 	for name, dead := range map[string]money.Answer{
 		"AwayFor503":     {Class: reward.AnswerThrottled, Status: 503},
 		"AwayWithErrors": {Class: reward.AnswerFailed, Status: 502, Code: "BAD_GATEWAY"},
-		"AwayUnreached":  {Class: reward.AnswerUnsent, Code: money.CodeNotConnected, Err: errFault},
+		"AwayUnreached":  {Class: reward.AnswerNotSent, Code: money.CodeNotConnected, Err: errFault},
 		"AwayInSilence":  silent,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -288,7 +288,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 				t.Fatalf("the stream was destroyed during the outage: %+v, %v", info, err)
 			}
 			q.set(false, false)
-			s.until("gone", func(v store.PromotionView) bool { return v.StreamGone })
+			s.until("gone", func(v store.PromotionView) bool { return v.StreamDestroyed })
 			if info, err := s.queue.Info(t.Context(), queue.Stream{Type: reward.Point, PromotionID: promotion}); err != nil || info.Exists {
 				t.Fatalf("the stream still exists: %+v, %v", info, err)
 			}
@@ -301,7 +301,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 				if up.Load() {
 					return money.Answer{Class: reward.AnswerPaid}
 				}
-				return money.Answer{Class: reward.AnswerUnsent, Err: errors.New("connection refused")}
+				return money.Answer{Class: reward.AnswerNotSent, Err: errors.New("connection refused")}
 			})
 			s := newStage(t, p, nil)
 			defer s.close()
@@ -314,7 +314,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 				if took := time.Since(began); took > time.Second {
 					t.Fatalf("the stop took %v although no call was in flight", took)
 				}
-				if row := s.row(1); row.State != reward.Ready || row.Handovers != 0 {
+				if row := s.row(1); row.State != reward.Ready || row.FailedDeliveries != 0 {
 					t.Fatalf("after a stop the row is %+v", row)
 				}
 				s.flow = wire(s.flow.cfg, dropPublisher{})
@@ -429,7 +429,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			// Heartbeats use the database's clock, which is real: an hour of
 			// fake time takes a moment there.
 			beat := func(name string, ttl time.Duration) {
-				if err := s.store.InstanceBeat(t.Context(), store.Instance{Name: name, StartedAt: time.Now()}, ttl); err != nil {
+				if err := s.store.InstanceHeartbeat(t.Context(), store.Instance{Name: name, StartedAt: time.Now()}, ttl); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -483,7 +483,7 @@ func (q *otherRunQueue) Read(ctx context.Context, s queue.Stream, reads []queue.
 	entries, err := q.Queue.Read(ctx, s, reads)
 	if len(entries) > 0 && q.left.Add(-1) >= 0 {
 		for i := range entries {
-			entries[i].Mine = false
+			entries[i].FirstDelivery = false
 		}
 	}
 	return entries, err
@@ -495,9 +495,9 @@ type hangingBack struct {
 	hangs atomic.Bool
 }
 
-func (b *hangingBack) PayoutGiveBack(ctx context.Context, p store.PayoutGiveBackParams) (int, error) {
+func (b *hangingBack) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (int, error) {
 	if !b.hangs.Load() {
-		return b.Store.PayoutGiveBack(ctx, p)
+		return b.Store.PayoutReturn(ctx, p)
 	}
 	select {
 	case <-ctx.Done():

@@ -21,9 +21,9 @@ type Producer struct {
 	MaxLen int
 	// Horizon is the dispatch horizon; see Limits. The queue refuses a dispatch
 	// that is older than half of it.
-	Horizon time.Duration
-	Lease   time.Duration // of an entry
-	Log     obs.Log
+	DispatchHorizon time.Duration
+	Lease           time.Duration // of an entry
+	Log             obs.Log
 
 	once   sync.Once // sets report
 	report func(error, ...any)
@@ -48,7 +48,7 @@ func (p *Producer) Enqueue(ctx context.Context, t reward.PromotionType, dispatch
 
 // Held returns the length of a promotion's stream, or MaxLen if the queue
 // cannot tell.
-func (p *Producer) Held(ctx context.Context, v store.PromotionView) int {
+func (p *Producer) StreamLen(ctx context.Context, v store.PromotionView) int {
 	info, err := p.Queue.Info(ctx, queue.StreamOf(v.Promotion))
 	if err != nil {
 		return p.MaxLen
@@ -67,7 +67,7 @@ func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Pay
 		entries[i] = queue.NewEntry{TargetID: m.TargetID, Dispatch: payouts[i].Dispatch, Message: buf[from:len(buf):len(buf)]}
 	}
 	added, err := p.Queue.Add(ctx, queue.AddParams{
-		Stream: s, MaxLen: p.MaxLen, Deadline: dispatchedAt.Add(p.Horizon / 2), Entries: entries,
+		Stream: s, MaxLen: p.MaxLen, Deadline: dispatchedAt.Add(p.DispatchHorizon / 2), Entries: entries,
 	})
 	p.once.Do(func() { p.report = log.Streak("work queue unavailable", "work queue available again") })
 	if err != nil {
@@ -85,7 +85,7 @@ func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Pay
 	}
 	// MaybeCalled is not set: the queue has certainly refused them. If this
 	// fails, the rows stay QUEUED until the sweeper returns them.
-	if _, err := p.Rows.PayoutGiveBack(ctx, store.PayoutGiveBackParams{Refs: refs, Lease: p.Lease, Now: time.Now()}); err != nil {
+	if _, err := p.Rows.PayoutReturn(ctx, store.PayoutReturnParams{Refs: refs, Lease: p.Lease, Now: time.Now()}); err != nil {
 		log.Warn("returning payouts failed", err, "promotion_id", s.PromotionID, "count", len(refs))
 	}
 	return added

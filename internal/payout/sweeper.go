@@ -146,7 +146,7 @@ func (s *Sweeper) cleanUp(ctx context.Context, v store.PromotionView, sweep bool
 	if v.Counts.Payouts[reward.Queued] > 0 {
 		return s.sweep(ctx, v)
 	}
-	if (v.Status == reward.Completed || v.Status == reward.PromotionCancelled) && !v.StreamGone && v.Counts.Undecided() == 0 {
+	if (v.Status == reward.Completed || v.Status == reward.PromotionCancelled) && !v.StreamDestroyed && v.Counts.Undecided() == 0 {
 		return s.destroy(ctx, v)
 	}
 	return nil
@@ -235,7 +235,7 @@ func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
 	if !gone {
 		return s.clear(ctx, queue.StreamOf(v.Promotion))
 	}
-	if _, err := s.store.PromotionStreamGone(ctx, v.ID, v.LastDispatchedAt); err != nil {
+	if _, err := s.store.PromotionStreamDestroyed(ctx, v.ID, v.LastDispatchedAt); err != nil {
 		return err
 	}
 	s.log.Info("stream destroyed", "promotion_id", v.ID)
@@ -255,7 +255,7 @@ func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
 			ids = append(ids, store.PayoutID{PromotionID: stream.PromotionID, TargetID: e.TargetID})
 		}
 	}
-	rows, err := s.store.PayoutHeads(ctx, ids)
+	rows, err := s.store.PayoutGetMany(ctx, ids)
 	if err != nil {
 		return err
 	}

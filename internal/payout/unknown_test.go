@@ -24,7 +24,7 @@ var answers = []money.Answer{
 	silent,
 	{Class: reward.AnswerThrottled, Status: 429, RetryAfter: time.Second},
 	{Class: reward.AnswerThrottled, Status: 503},
-	{Class: reward.AnswerUnsent, Code: money.CodeNotConnected, Err: errFault},
+	{Class: reward.AnswerNotSent, Code: money.CodeNotConnected, Err: errFault},
 }
 
 // predict returns the final state of a payout whose calls get the responses of

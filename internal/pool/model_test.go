@@ -149,7 +149,7 @@ func (a *actor) Handle(_ context.Context, items []*Item) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, it := range items {
-		if it.Mine {
+		if it.FirstDelivery {
 			a.m.seen(it.ID)
 		}
 	}
@@ -167,7 +167,7 @@ func (a *actor) settle(it *Item) {
 	again := int32(0)
 	a.m.mu.Lock()
 	if d, open := a.m.open[it.TargetID]; open && d == it.Dispatch {
-		if it.Mine {
+		if it.FirstDelivery {
 			delete(a.m.open, it.TargetID)
 		} else {
 			again = d + 1

@@ -171,7 +171,7 @@ func (m *Memory) Read(ctx context.Context, stream Stream, reads []ReadParams) ([
 			s.unread = s.unread.Next()
 			s.give(e, c, now)
 			got := e.entry
-			got.Mine, got.Consumer = true, c.name
+			got.FirstDelivery, got.Consumer = true, c.name
 			out = append(out, got)
 		}
 	}

@@ -72,8 +72,8 @@ type Entry struct {
 	Message  []byte
 	// Mine reports whether this is the entry's first delivery, by the server
 	// run that stored it. A consumer may charge only such an entry.
-	Mine     bool
-	Consumer string
+	FirstDelivery bool
+	Consumer      string
 }
 
 // AddParams is a batch to add to one stream.

@@ -69,12 +69,12 @@ const (
 )
 
 // RedisAway says what a template does during a Redis outage.
-type RedisAway string
+type RedisFallback string
 
 // The values of RedisAway.
 const (
-	AwayDatabase RedisAway = "DATABASE" // issues through the database
-	AwayWait     RedisAway = "WAIT"     // responds 503 until Redis is available again
+	FallbackDatabase RedisFallback = "DATABASE" // issues through the database
+	FallbackWait     RedisFallback = "WAIT"     // responds 503 until Redis is available again
 )
 
 // IssuePath says where the requests of a template are handled.
@@ -121,7 +121,7 @@ type CouponTemplate struct {
 	ValidFor           time.Duration
 	Mode               IssueMode
 	ReissueAfterCancel bool
-	WhenRedisAway      RedisAway
+	WhenRedisAway      RedisFallback
 	Draw               Draw
 	CreatedAt          time.Time
 
@@ -152,12 +152,12 @@ type CouponTemplate struct {
 	EndsGeneration int64
 	Ends           map[int32]int64
 	// Moved is the latest change from the gate to PathDatabase.
-	Moved Moved
+	GateBypass GateBypass
 }
 
 // Moved says which tickets were issued without the gate: those from Settled+1
 // to Until. In a gate of Generation, these numbers belong to other users.
-type Moved struct {
+type GateBypass struct {
 	// Generation and Settled are the template's when it left the gate. Until is
 	// its Settled when it returned.
 	Generation, Settled, Until int64

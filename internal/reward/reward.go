@@ -211,7 +211,7 @@ type Promotion struct {
 	// only when the last dispatch is older than the dispatch horizon
 	// (money.timeout plus the lease).
 	LastDispatchedAt time.Time
-	StreamGone       bool
+	StreamDestroyed  bool
 }
 
 // Canary is the first payouts of a promotion. Their outcomes decide whether the
@@ -287,7 +287,7 @@ type Payout struct {
 	MaybeCalled bool
 	// Handovers counts the failed deliveries since the latest outcome:
 	// consumers that crashed, hung or failed on the payout.
-	Handovers int32
+	FailedDeliveries int32
 	// DueAt depends on the open state: READY and QUEUED: since when; RETRYING:
 	// time of the next call; UNKNOWN: time of the next lookup.
 	DueAt             time.Time
@@ -326,13 +326,13 @@ type AnswerClass string
 
 // The classes.
 const (
-	AnswerPaid      AnswerClass = "PAID"      // charged, now or earlier
-	AnswerRefused   AnswerClass = "REFUSED"   // final: this call charged nothing
-	AnswerFailed    AnswerClass = "FAILED"    // 5xx: inconclusive, retried
-	AnswerUnknown   AnswerClass = "UNKNOWN"   // timeout, or connection lost after sending: looked up
-	AnswerThrottled AnswerClass = "THROTTLED" // 429, 503: counts no attempt
-	AnswerMisset    AnswerClass = "MISSET"    // wrong settings: the promotion pauses
-	AnswerUnsent    AnswerClass = "UNSENT"    // nothing was sent
+	AnswerPaid          AnswerClass = "PAID"      // charged, now or earlier
+	AnswerRefused       AnswerClass = "REFUSED"   // final: this call charged nothing
+	AnswerFailed        AnswerClass = "FAILED"    // 5xx: inconclusive, retried
+	AnswerUnknown       AnswerClass = "UNKNOWN"   // timeout, or connection lost after sending: looked up
+	AnswerThrottled     AnswerClass = "THROTTLED" // 429, 503: counts no attempt
+	AnswerMisconfigured AnswerClass = "MISSET"    // wrong settings: the promotion pauses
+	AnswerNotSent       AnswerClass = "UNSENT"    // nothing was sent
 
 	// AnswerResolved is no response: an operator has settled an UNKNOWN payout.
 	AnswerResolved AnswerClass = "RESOLVED"

@@ -7,8 +7,8 @@ type (
 	Outcome              = rules.Outcome
 	OutcomeKind          = rules.OutcomeKind
 	Lookup               = rules.Lookup
-	CouponAsk            = rules.CouponRequest
-	AskOutcome           = rules.RequestOutcome
+	CouponRequest        = rules.CouponRequest
+	RequestOutcome       = rules.RequestOutcome
 	SettleKind           = rules.SettleKind
 	SettleRefusal        = rules.SettleRefusal
 	TemplateChangeParams = rules.TemplateChange
@@ -34,12 +34,12 @@ const (
 	RefusedPath       = rules.RefusedPath
 	RefusedFence      = rules.RefusedFence
 
-	OutcomeIssued   = rules.RequestIssued
-	OutcomeRejected = rules.RequestRejected
-	OutcomeBefore   = rules.RequestAlreadySettled
-	OutcomeGap      = rules.RequestGap
-	OutcomeNotOpen  = rules.RequestNotOpen
-	OutcomeClosed   = rules.RequestClosed
+	RequestIssued         = rules.RequestIssued
+	RequestRejected       = rules.RequestRejected
+	RequestAlreadySettled = rules.RequestAlreadySettled
+	RequestAfterGap       = rules.RequestGap
+	RequestNotOpen        = rules.RequestNotOpen
+	RequestClosed         = rules.RequestClosed
 )
 
 // Resolution is the part of the params that the rules look at.

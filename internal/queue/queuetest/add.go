@@ -19,7 +19,7 @@ func exerciseAdd(t *testing.T, b *bundle) {
 	for i, e := range newEntries(7, 3) {
 		want[i] = queue.Entry{
 			TargetID: e.TargetID, Dispatch: e.Dispatch, Message: e.Message,
-			Readable: true, Mine: true, Consumer: "a",
+			Readable: true, FirstDelivery: true, Consumer: "a",
 		}
 	}
 	seen := map[string]bool{}

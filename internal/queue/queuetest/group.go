@@ -109,7 +109,7 @@ func exerciseDestroy(t *testing.T, b *bundle) {
 	b.add(5, 2)
 	again := b.read("a", 10)
 	b.wantTargets(again, 5, 2)
-	if !again[0].Mine {
+	if !again[0].FirstDelivery {
 		t.Fatal("a new entry of a stream that was created again is Mine")
 	}
 }

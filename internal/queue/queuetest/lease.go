@@ -32,7 +32,7 @@ func exerciseClaim(t *testing.T, b *bundle) {
 	})
 	b.wantTargets(claimed, 0, 2) // but no unread entry
 	for _, e := range claimed {
-		if e.Mine || e.Consumer != "b" || !e.Readable || string(e.Message) != string(message(int(e.TargetID))) {
+		if e.FirstDelivery || e.Consumer != "b" || !e.Readable || string(e.Message) != string(message(int(e.TargetID))) {
 			t.Fatalf("claimed entry is %+v", e)
 		}
 	}

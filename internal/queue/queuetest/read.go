@@ -134,7 +134,7 @@ func exerciseInfo(t *testing.T, b *bundle) {
 		b.wantTargets(must(b.q.Range(b.ctx, b.s, 3))(t), 0, 3)
 	}
 	for _, e := range must(b.q.Range(b.ctx, b.s, 10))(t) {
-		if e.Mine || !e.Readable || e.Consumer != "" {
+		if e.FirstDelivery || !e.Readable || e.Consumer != "" {
 			t.Fatalf("Range takes nothing, so nothing of it is Mine: %+v", e)
 		}
 	}

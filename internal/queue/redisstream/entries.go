@@ -128,7 +128,7 @@ func decodeRead(reply []rueidis.RedisMessage, reads []queue.ReadParams) ([]queue
 				return nil, err
 			}
 			e.Consumer = reads[place].Consumer
-			e.Mine = entryRun != "" && entryRun == run && newestBefore.before(id)
+			e.FirstDelivery = entryRun != "" && entryRun == run && newestBefore.before(id)
 			out = append(out, e)
 		}
 	}

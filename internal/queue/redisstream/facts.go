@@ -19,15 +19,15 @@ import (
 )
 
 // Facts is what Look found out about the servers. The caller judges it.
-type Facts struct {
-	Nodes []NodeFacts // ordered by address
+type Inspection struct {
+	Nodes []NodeInspection // ordered by address
 	// NoSubscribe is the reason why wake-ups cannot be received; nil if they
 	// can.
 	NoSubscribe error
 }
 
-// NodeFacts is what one server reports. Sizes are in bytes.
-type NodeFacts struct {
+// NodeInspection is what one server reports. Sizes are in bytes.
+type NodeInspection struct {
 	Address string
 	Err     error // set if it did not answer; the rest is then empty
 	Server  string
@@ -57,10 +57,10 @@ type NodeFacts struct {
 
 // Look connects to the servers and reads what it can. It changes nothing. It
 // returns an error if no server is reachable. ctx limits everything.
-func Look(ctx context.Context, cfg Config) (Facts, error) {
+func Inspect(ctx context.Context, cfg Config) (Inspection, error) {
 	option, err := redis.Option(cfg.URL)
 	if err != nil {
-		return Facts{}, err
+		return Inspection{}, err
 	}
 	// The client ignores the context while it connects.
 	if end, ok := ctx.Deadline(); ok {
@@ -69,15 +69,15 @@ func Look(ctx context.Context, cfg Config) (Facts, error) {
 	}
 	connected, err := redis.Connect(option)
 	if err != nil {
-		return Facts{}, err
+		return Inspection{}, err
 	}
 	defer connected.Close()
 	nodes := connected.Nodes()
-	var facts Facts
+	var facts Inspection
 	for _, address := range slices.Sorted(maps.Keys(nodes)) {
-		n := NodeFacts{Address: address}
+		n := NodeInspection{Address: address}
 		if n.Err = n.read(ctx, nodes[address], cfg.KeyPrefix); n.Err != nil {
-			n = NodeFacts{Address: address, Err: n.Err}
+			n = NodeInspection{Address: address, Err: n.Err}
 		}
 		facts.Nodes = append(facts.Nodes, n)
 	}
@@ -85,7 +85,7 @@ func Look(ctx context.Context, cfg Config) (Facts, error) {
 	return facts, nil
 }
 
-func (n *NodeFacts) read(ctx context.Context, node rueidis.Client, prefix string) error {
+func (n *NodeInspection) read(ctx context.Context, node rueidis.Client, prefix string) error {
 	info, err := node.Do(ctx, node.B().Info().Build()).ToString()
 	if err != nil {
 		return fmt.Errorf("INFO: %w", err)
@@ -122,7 +122,7 @@ func (n *NodeFacts) read(ctx context.Context, node rueidis.Client, prefix string
 }
 
 // readInfo reads the reply of INFO.
-func (n *NodeFacts) readInfo(info string) {
+func (n *NodeInspection) readInfo(info string) {
 	n.Server = "Redis " + redis.InfoValue(info, "redis_version")
 	if v := redis.InfoValue(info, "valkey_version"); v != "" {
 		n.Server = "Valkey " + v
@@ -170,7 +170,7 @@ func probes(prefix string) [][]string {
 }
 
 // tryCommands sends the probes to find out which commands the server denies.
-func (n *NodeFacts) tryCommands(ctx context.Context, node rueidis.Client, prefix string) error {
+func (n *NodeInspection) tryCommands(ctx context.Context, node rueidis.Client, prefix string) error {
 	for _, command := range probes(prefix) {
 		err := node.Do(ctx, node.B().Arbitrary(command...).Build()).Error()
 		answer, ok := rueidis.IsRedisErr(err)

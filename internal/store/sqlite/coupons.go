@@ -72,7 +72,7 @@ WHERE id = ?`, int64(c.Status), micros(now), t.Version, t.ReissueAfterCancel, in
 			return err
 		}
 		change.To, change.Template, change.Coupon = t.Version, t, c
-		change.Facts = []store.CouponFact{{UserID: c.UserID, Held: len(held.Slots), CouponID: held.Latest}}
+		change.Holdings = []store.CouponHolding{{UserID: c.UserID, Held: len(held.Slots), CouponID: held.Latest}}
 		return nil
 	})
 	if err != nil {

@@ -109,8 +109,8 @@ func scanRefusal(rows *sql.Rows) (n numbered, err error) {
 
 const refusalSQL = `SELECT number, reason, since, until FROM coupon_refusals WHERE template_id = ? ORDER BY number DESC LIMIT ?`
 
-// RefusalNote notes that a template refuses everybody, or does not any more.
-func (s *Store) RefusalNote(ctx context.Context, id reward.TemplateID, reason string, at time.Time) error {
+// RefusalRecord notes that a template refuses everybody, or does not any more.
+func (s *Store) RefusalRecord(ctx context.Context, id reward.TemplateID, reason string, at time.Time) error {
 	at, reason = instant(at), store.Text(reason)
 	return s.write(ctx, "note a refusal", func(tx *tx) error {
 		if _, err := templateOf(tx.ctx, tx, id); err != nil {
