@@ -71,7 +71,7 @@ func (c TokensConfig) validate() error {
 	return nil
 }
 
-// Tokens verifies JWTs (RFC 7519) that another system has signed, with the keys
+// TokenVerifier verifies JWTs (RFC 7519) that another system has signed, with the keys
 // that it publishes. It needs no start; Close releases its resources. It is
 // safe for concurrent use.
 type TokenVerifier struct {
@@ -105,7 +105,7 @@ func NewTokens(cfg TokensConfig) (*TokenVerifier, error) {
 // known keys.
 func (t *TokenVerifier) Close() { t.keys.close() }
 
-// Knows implements Verifier. It always returns true: one fetch of the keys
+// Cached implements Verifier. It always returns true: one fetch of the keys
 // serves all tokens.
 func (t *TokenVerifier) Cached(string) bool { return true }
 

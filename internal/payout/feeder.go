@@ -47,7 +47,7 @@ func NewFeeder(rows store.Payouts, cache *StatusCache, producer *Producer, maxLe
 	}
 }
 
-// Room hints that a stream may have capacity again. It never blocks.
+// SpaceFreed hints that a stream may have capacity again. It never blocks.
 func (f *Feeder) SpaceFreed() {
 	if !f.starved.Load() {
 		return

@@ -68,7 +68,7 @@ const (
 	ModeSync IssueMode = "SYNC"
 )
 
-// RedisAway says what a template does during a Redis outage.
+// RedisFallback says what a template does during a Redis outage.
 type RedisFallback string
 
 // The values of RedisAway.
@@ -155,7 +155,7 @@ type CouponTemplate struct {
 	GateBypass GateBypass
 }
 
-// Moved says which tickets were issued without the gate: those from Settled+1
+// GateBypass says which tickets were issued without the gate: those from Settled+1
 // to Until. In a gate of Generation, these numbers belong to other users.
 type GateBypass struct {
 	// Generation and Settled are the template's when it left the gate. Until is
