@@ -215,13 +215,13 @@ func TestRates(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			shared.away.Store(true)
 			time.Sleep(2 * time.Second)
-			if !all[0].State().RatesAway {
+			if !all[0].State().RatesUnshared {
 				t.Error("the state does not say so")
 			}
 			time.Sleep(8 * time.Second)
 			shared.away.Store(false)
 			time.Sleep(10 * time.Second)
-			if all[0].State().RatesAway {
+			if all[0].State().RatesUnshared {
 				t.Error("the state still says so")
 			}
 			cancel()
@@ -249,7 +249,7 @@ func TestRates(t *testing.T) {
 			time.Sleep(300 * time.Millisecond)
 			shared.away.Store(false)
 			time.Sleep(5 * time.Second)
-			if g.State().RatesAway {
+			if g.State().RatesUnshared {
 				t.Error("rates are away")
 			}
 			stop()

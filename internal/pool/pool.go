@@ -50,7 +50,7 @@ type Config struct {
 	Lease time.Duration
 	// StopTimeout limits how long a stopping pool waits for pending entries.
 	StopTimeout time.Duration
-	// Alive reports whether this instance may keep its entries. While it
+	// Healthy reports whether this instance may keep its entries. While it
 	// returns false, the pools neither read, claim nor renew, so that others
 	// can take over. Nil means always.
 	Healthy func() bool
