@@ -2,7 +2,8 @@ package store
 
 import "github.com/largesse/largesse/internal/rules"
 
-// What the rules own, under the names that it has here.
+// The types that internal/rules owns keep their names in this package.
+
 type (
 	Outcome              = rules.Outcome
 	OutcomeKind          = rules.OutcomeKind
