@@ -3,15 +3,22 @@ package store
 import "github.com/largesse/largesse/internal/rules"
 
 // The types that internal/rules owns keep their names in this package.
-
 type (
-	Outcome              = rules.Outcome
-	OutcomeKind          = rules.OutcomeKind
-	Lookup               = rules.Lookup
-	CouponAsk            = rules.CouponRequest
-	AskOutcome           = rules.RequestOutcome
-	SettleKind           = rules.SettleKind
-	SettleRefusal        = rules.SettleRefusal
+	// Outcome is rules.Outcome.
+	Outcome = rules.Outcome
+	// OutcomeKind is rules.OutcomeKind.
+	OutcomeKind = rules.OutcomeKind
+	// Lookup is rules.Lookup.
+	Lookup = rules.Lookup
+	// CouponAsk is rules.CouponRequest.
+	CouponAsk = rules.CouponRequest
+	// AskOutcome is rules.RequestOutcome.
+	AskOutcome = rules.RequestOutcome
+	// SettleKind is rules.SettleKind.
+	SettleKind = rules.SettleKind
+	// SettleRefusal is rules.SettleRefusal.
+	SettleRefusal = rules.SettleRefusal
+	// TemplateChangeParams is rules.TemplateChange.
 	TemplateChangeParams = rules.TemplateChange
 )
 
