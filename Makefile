@@ -10,27 +10,31 @@ build: ## Build bin/largesse
 	CGO_ENABLED=0 go build -trimpath -o bin/largesse ./cmd/largesse
 
 .PHONY: test
-test: ## Run every suite over real Redis (also a Cluster), Valkey, PostgreSQL and Kafka, which it gets and starts
+test: ## Run every correctness suite on real Redis, Valkey, PostgreSQL and Kafka, which it installs and starts (~12 min)
 	@go run ./scripts/testrun
 
+.PHONY: test-long
+test-long: ## Run the long suites: race detector on everything, models, fuzzing, load (~30 min)
+	@go run ./scripts/testrun -long
+
 .PHONY: test-fast
-test-fast: ## Run what needs nothing but Go and no second process, without the race detector
+test-fast: ## Run the tests that need only Go and no second process, without the race detector (~1 min)
 	go test -short -p 4 -parallel 6 ./...
 
 .PHONY: fuzz
-fuzz: ## Let every fuzz function look for a finding, 5 s each
+fuzz: ## Let every fuzz function look for a finding, 30 s each
 	@go run ./scripts/testrun -suite fuzz
 
 .PHONY: openapi
-openapi: ## Hold a running instance against its own OpenAPI description
+openapi: ## Compare a running instance with its OpenAPI description
 	@go run ./scripts/testrun -suite openapi
 
 .PHONY: servers
-servers: ## Start the real servers, print their addresses and hold them until Ctrl-C
+servers: ## Start the real servers, print their addresses and keep them up until Ctrl-C
 	@go run ./scripts/testrun -keep
 
 .PHONY: lint
-lint: ## Check the format, vet and lint
+lint: ## Check the format, vet and lint with golangci-lint
 	@go run ./scripts/testrun -suite lint
 
 .PHONY: fmt
@@ -41,21 +45,27 @@ fmt: ## Format all Go files
 vuln: ## Look for known vulnerabilities in what is used (needs the network)
 	go tool -modfile=tools/vuln/go.mod govulncheck ./...
 
+# The results of the next four are kept, with commit and date, in docs/dev/results.
+
 .PHONY: bench
 bench: ## Measure payouts and coupons on real servers: DATABASE_URL=postgres://… REDIS_URL=redis://… [KAFKA_BROKERS=…] (make servers starts some)
 	@test -n '$(DATABASE_URL)' -a -n '$(REDIS_URL)' || \
-		{ echo 'say which servers: make bench DATABASE_URL=postgres://… REDIS_URL=redis://… (make servers starts some)' >&2; exit 2; }
-	@go run ./cmd/largesse bench payouts --database-url '$(DATABASE_URL)' --redis-url '$(REDIS_URL)' --kafka-brokers '$(KAFKA_BROKERS)'
-	@go run ./cmd/largesse bench coupons --database-url '$(DATABASE_URL)' --redis-url '$(REDIS_URL)' --kafka-brokers '$(KAFKA_BROKERS)'
+		{ echo 'name the servers: make bench DATABASE_URL=postgres://… REDIS_URL=redis://… (make servers starts some)' >&2; exit 2; }
+	@scripts/record bench-payouts go run ./cmd/largesse bench payouts --database-url '$(DATABASE_URL)' --redis-url '$(REDIS_URL)' --kafka-brokers '$(KAFKA_BROKERS)'
+	@scripts/record bench-coupons go run ./cmd/largesse bench coupons --database-url '$(DATABASE_URL)' --redis-url '$(REDIS_URL)' --kafka-brokers '$(KAFKA_BROKERS)'
 
 .PHONY: chaos
-chaos: ## Pay 200,000 targets while instances are killed and Redis and PostgreSQL lose what they have (~5 min)
-	@LARGESSE_CHAOS_TARGETS=200000 go run ./scripts/testrun -suite load -run TestChaos -v
+chaos: ## Pay 200,000 targets while instances are killed and Redis and PostgreSQL lose their data (~5 min)
+	@LARGESSE_CHAOS_TARGETS=200000 scripts/record chaos go run ./scripts/testrun -suite load -run TestChaos -v
+
+.PHONY: soak
+soak: build ## Run seeded fault runs for MINUTES (default 60) and check the books of each
+	@scripts/record soak scripts/soak $(MINUTES)
 
 .PHONY: sim-long
-sim-long: ## Take a million steps through the model of gate, issuers and losses (~5 min)
-	go test -tags load -count=1 -timeout 30m -run '^TestModelAtLength$$' ./internal/coupon -rapid.checks=2000
+sim-long: ## Take a million steps through the model of gate, issuers and data loss (~5 min)
+	@scripts/record sim-long go test -tags load -count=1 -v -timeout 30m -run '^TestModelAtLength$$' ./internal/coupon -rapid.checks=2000
 
 .PHONY: clean
-clean: ## Remove what was built, the cached servers and tools
+clean: ## Remove the built program and the cached servers and tools
 	rm -rf bin .servers

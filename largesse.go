@@ -14,10 +14,11 @@
 // work when they share a database, a Redis and a Kafka.
 //
 // The package catches no signals, reads no environment and no flags, and writes
-// nothing but what the logger of WithLogger gets. It changes one global: the
-// error model of github.com/danielgtaylor/huma/v2 (huma.NewError and
-// huma.NewErrorWithContext), which that library has once per process. A program
-// that uses huma too gets the errors of Largesse, unless it sets its own later.
+// its log nowhere but to the logger of WithLogger. It changes one library for
+// the whole process: github.com/danielgtaylor/huma/v2 has its error model
+// (huma.NewError, huma.NewErrorWithContext), huma.ValidateStrictCasing and two
+// texts of its validation in variables. A program that uses huma too gets those
+// of Largesse, unless it sets its own in main.
 package largesse
 
 import (
@@ -95,7 +96,7 @@ func New(cfg Config, opts ...Option) (*Engine, error) {
 	}
 	problems = append(problems, found...)
 	if e.provider == nil && c.Money.URL == "" && slices.Contains(c.Roles, config.RolePayout) {
-		problems = append(problems, config.Problem{Name: "money.url", Detail: "is not set and WithProvider is not given; one of them has to pay"})
+		problems = append(problems, config.Problem{Name: "money.url", Detail: "is not set and there is no WithProvider: one of them has to pay"})
 	}
 	problems = append(problems, engine.Problems(c, true)...)
 	if len(problems) > 0 {

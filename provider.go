@@ -109,8 +109,8 @@ var classes = []struct {
 	{ErrRefused, money.LocalError{Class: reward.AnswerRefused}},
 	{ErrFailed, money.LocalError{Class: reward.AnswerFailed}},
 	{ErrThrottled, money.LocalError{Class: reward.AnswerThrottled}},
-	{ErrMisconfigured, money.LocalError{Class: reward.AnswerMisset}},
-	{ErrNotSent, money.LocalError{Class: reward.AnswerUnsent}},
+	{ErrMisconfigured, money.LocalError{Class: reward.AnswerMisconfigured}},
+	{ErrNotSent, money.LocalError{Class: reward.AnswerNotSent}},
 	{ErrNotCharged, money.LocalError{NotCharged: true}},
 }
 

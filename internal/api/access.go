@@ -21,13 +21,13 @@ import (
 // Groups of roles that may call an operation.
 var (
 	public     = []auth.Role(nil)
-	readers    = []auth.Role{auth.Viewer, auth.Operator, auth.Admin}
-	staff      = []auth.Role{auth.Viewer, auth.Issuer, auth.Operator, auth.Admin}
-	everyRole  = []auth.Role{auth.Viewer, auth.Issuer, auth.Operator, auth.Admin, auth.Shopper}
-	requesters = []auth.Role{auth.Issuer, auth.Operator, auth.Admin, auth.Shopper}
-	issuers    = []auth.Role{auth.Issuer, auth.Operator, auth.Admin}
-	operators  = []auth.Role{auth.Operator, auth.Admin}
-	admins     = []auth.Role{auth.Admin}
+	readers    = []auth.Role{auth.RoleViewer, auth.RoleOperator, auth.RoleAdmin}
+	staff      = []auth.Role{auth.RoleViewer, auth.RoleIssuer, auth.RoleOperator, auth.RoleAdmin}
+	everyRole  = []auth.Role{auth.RoleViewer, auth.RoleIssuer, auth.RoleOperator, auth.RoleAdmin, auth.RoleShopper}
+	requesters = []auth.Role{auth.RoleIssuer, auth.RoleOperator, auth.RoleAdmin, auth.RoleShopper}
+	issuers    = []auth.Role{auth.RoleIssuer, auth.RoleOperator, auth.RoleAdmin}
+	operators  = []auth.Role{auth.RoleOperator, auth.RoleAdmin}
+	admins     = []auth.Role{auth.RoleAdmin}
 )
 
 // permissions lists the roles that may call each operation. The operations
@@ -83,7 +83,7 @@ func actor(ctx context.Context) string { return callerOf(ctx).Name }
 
 // checkOwnUser refuses a shopper who acts for another user.
 func checkOwnUser(ctx context.Context, user string) error {
-	if c := callerOf(ctx); c.Role == auth.Shopper && c.User != user {
+	if c := callerOf(ctx); c.Role == auth.RoleShopper && c.User != user {
 		return web.NewProblem(http.StatusForbidden, CodeForbidden, "a shopper's token may act only for its own user")
 	}
 	return nil
@@ -138,7 +138,7 @@ var long = map[string]bool{"watch-promotion": true, "watch-issue-request": true,
 func (a *API) identify(r *http.Request, free bool) (p auth.Principal, token string, err error) {
 	name, err := claimedActor(r)
 	if err != nil || a.cfg.Verifier == nil || auth.IsInProcess(r.Context()) {
-		return auth.Principal{Name: name, Role: auth.Admin}, "", err
+		return auth.Principal{Name: name, Role: auth.RoleAdmin}, "", err
 	}
 	if free {
 		return auth.Principal{}, "", nil
@@ -154,16 +154,16 @@ func (a *API) identify(r *http.Request, free bool) (p auth.Principal, token stri
 	}
 	// Each guess costs a database read.
 	from := remoteHost(r)
-	if a.failures.Spent(from) && !a.cfg.Verifier.Knows(token) {
+	if a.failures.Exhausted(from) && !a.cfg.Verifier.Cached(token) {
 		return p, "", tooMany(time.Second, "too many API keys and tokens from this address were invalid")
 	}
 	p, err = a.cfg.Verifier.Verify(r.Context(), token)
 	switch {
 	case err == nil:
 		return p, token, nil
-	case errors.Is(err, auth.ErrUnknown):
+	case errors.Is(err, auth.ErrUnauthenticated):
 		_, _ = a.failures.Allow(from) // count the failure; the request is refused anyway
-		return p, "", web.NewProblem(http.StatusUnauthorized, CodeUnauthenticated, strings.TrimPrefix(err.Error(), auth.ErrUnknown.Error()+": "))
+		return p, "", web.NewProblem(http.StatusUnauthorized, CodeUnauthenticated, strings.TrimPrefix(err.Error(), auth.ErrUnauthenticated.Error()+": "))
 	default:
 		a.log.Warn("authentication unavailable", err, "request_id", web.RequestID(r.Context()))
 		return p, "", web.NewProblem(http.StatusServiceUnavailable, web.CodeUnavailable, "the API key or token cannot be verified now; try again later")
@@ -209,7 +209,7 @@ func (a *API) reverify(ctx context.Context, token string, end context.CancelFunc
 		if ctx.Err() != nil {
 			return
 		}
-		if _, err := a.cfg.Verifier.Verify(ctx, token); errors.Is(err, auth.ErrUnknown) {
+		if _, err := a.cfg.Verifier.Verify(ctx, token); errors.Is(err, auth.ErrUnauthenticated) {
 			end()
 			return
 		}

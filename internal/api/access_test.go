@@ -29,14 +29,14 @@ func (badges) Verify(_ context.Context, token string) (auth.Principal, error) {
 	case token == "away":
 		return auth.Principal{}, errors.New("the rows do not answer")
 	case token == "shopper":
-		return auth.Principal{Name: "u7", Role: auth.Shopper, User: "u7"}, nil
+		return auth.Principal{Name: "u7", Role: auth.RoleShopper, User: "u7"}, nil
 	case slices.Contains(auth.Roles, auth.Role(token)):
 		return auth.Principal{Name: "the " + token, Role: auth.Role(token), KeyID: 5}, nil
 	}
-	return auth.Principal{}, fmt.Errorf("%w: there is no such API key", auth.ErrUnknown)
+	return auth.Principal{}, fmt.Errorf("%w: there is no such API key", auth.ErrUnauthenticated)
 }
 
-func (badges) Knows(token string) bool { return slices.Contains(auth.Roles, auth.Role(token)) }
+func (badges) Cached(token string) bool { return slices.Contains(auth.Roles, auth.Role(token)) }
 
 func guarded(c *Config) { c.Verifier = badges{} }
 
@@ -231,12 +231,12 @@ func TestAShopperAsksForHimself(t *testing.T) {
 func TestAPIKeys(t *testing.T) {
 	t.Parallel()
 	rows := &fakeRows{}
-	first, text := auth.NewKey(1, "first", auth.Admin, "cli", nil, time.Now())
+	first, text := auth.NewKey(1, "first", auth.RoleAdmin, "cli", nil, time.Now())
 	if err := rows.APIKeyCreate(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	b := setup(t, func(c *Config) {
-		c.Keys, c.Audits, c.Verifier = rows, rows, auth.Callers{Keys: auth.NewKeys(rows, obs.Log{})}
+		c.Keys, c.Audits, c.Verifier = rows, rows, auth.Authenticator{Keys: auth.NewKeys(rows, obs.Log{})}
 	})
 	admin := []string{"Authorization", "Bearer " + string(text), "Content-Type", "application/json"}
 	a := b.do(t, "POST", "/v1/api-keys", strings.NewReader(`{"name":"till 4","role":"issuer","expiresAt":"2999-01-01T00:00:00Z"}`), admin...)
@@ -296,12 +296,12 @@ func TestALongCallEndsWithItsKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rows := &fakeRows{}
-		key, text := auth.NewKey(1, "reader", auth.Viewer, "cli", nil, time.Now())
+		key, text := auth.NewKey(1, "reader", auth.RoleViewer, "cli", nil, time.Now())
 		if err := rows.APIKeyCreate(t.Context(), key); err != nil {
 			t.Fatal(err)
 		}
 		a := New(Config{
-			Promotions: nil, Verifier: auth.Callers{Keys: auth.NewKeys(rows, obs.Log{})}, Keys: rows, Audits: rows, Idempotencies: rows, IDs: service.NewIDs(),
+			Promotions: nil, Verifier: auth.Authenticator{Keys: auth.NewKeys(rows, obs.Log{})}, Keys: rows, Audits: rows, Idempotencies: rows, IDs: service.NewIDs(),
 		})
 		req := httptest.NewRequestWithContext(t.Context(), "GET", "/v1/issue-requests/42:u7/events", nil)
 		req.Header.Set("Authorization", "Bearer "+string(text))

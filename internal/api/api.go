@@ -61,7 +61,7 @@ type Config struct {
 	Verifier auth.Verifier
 	// CallerLimits limits the calls of each caller, and UserLimits the coupon
 	// requests of each user. Nil means no limit.
-	CallerLimits, UserLimits *auth.Limits
+	CallerLimits, UserLimits *auth.RateLimiter
 	// Keys, Audits and Idempotencies are rows that only the API uses.
 	Keys          store.APIKeys
 	Audits        store.Audits
@@ -102,9 +102,9 @@ type API struct {
 	spec     []byte // GET /openapi.json
 	rates    *estimator
 	progress *progressHub
-	uploads  chan struct{} // holds one token per upload that is read
-	exports  chan struct{} // holds one token per export that reads a page
-	failures *auth.Limits  // invalid keys and tokens by address
+	uploads  chan struct{}     // holds one token per upload that is read
+	exports  chan struct{}     // holds one token per export that reads a page
+	failures *auth.RateLimiter // invalid keys and tokens by address
 }
 
 // failuresPerSecond limits the invalid keys and tokens from one address.
@@ -172,7 +172,7 @@ func New(cfg Config) *API {
 	a.spec = a.finishDescription()
 	a.Handle("describe", "GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json")
-		_, _ = w.Write(a.spec) // the caller may have gone
+		_, _ = w.Write(a.spec) // the caller may have left
 	})
 	return a
 }

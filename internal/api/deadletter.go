@@ -97,8 +97,8 @@ func (b *SelectDeadLetters) Resolve(huma.Context) []error {
 	return errs
 }
 
-func (b *SelectDeadLetters) selection() (campaign.LetterSelection, error) {
-	s := campaign.LetterSelection{Source: b.Source, Reason: b.Reason, All: b.All}
+func (b *SelectDeadLetters) selection() (campaign.DeadLetterSelection, error) {
+	s := campaign.DeadLetterSelection{Source: b.Source, Reason: b.Reason, All: b.All}
 	for _, id := range b.IDs {
 		n, err := web.IDOf("dead letter", string(id))
 		if err != nil {
@@ -134,7 +134,7 @@ func (a *API) addDeadLetters() {
 	for _, act := range []struct {
 		name, summary, summaryMany string
 		one                        func(ctx context.Context, id int64, by string) (reward.DeadLetter, error)
-		many                       func(ctx context.Context, s campaign.LetterSelection, by string) (campaign.LettersResult, error)
+		many                       func(ctx context.Context, s campaign.DeadLetterSelection, by string) (campaign.LettersResult, error)
 	}{
 		{"replay", "Replay a dead letter: publish its record again, or requeue its payout", "Replay many dead letters, selected by IDs, by a filter, or all OPEN ones", a.cfg.DeadLetters.Replay, a.cfg.DeadLetters.ReplayMany},
 		{"discard", "Discard a dead letter; its bytes are retained", "Discard many dead letters, selected by IDs, by a filter, or all OPEN ones", a.cfg.DeadLetters.Discard, a.cfg.DeadLetters.DiscardMany},

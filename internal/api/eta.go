@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	sampleIntervalMin = time.Second     // minimum time between two samples
+	sampleInterval    = time.Second     // minimum time between two samples
 	standstillAfter   = 3 * time.Second // without progress for this long, the rate is unknown
 	sampleIntervalMax = time.Minute     // maximum time between two samples
 	tracksMax         = 1000            // maximum number of promotions with a known rate
@@ -56,7 +56,7 @@ func (e *estimator) seconds(v store.PromotionView, now time.Time) *int64 {
 		t = rateTrack{at: now, decided: decided, moved: now}
 	case decided == t.decided && now.Sub(t.moved) >= standstillAfter:
 		t.at, t.perSecond = now, 0 // measure again after a standstill
-	case apart >= sampleIntervalMin:
+	case apart >= sampleInterval:
 		rate := float64(decided-t.decided) / apart.Seconds()
 		if t.perSecond > 0 {
 			rate = sampleWeight*rate + (1-sampleWeight)*t.perSecond

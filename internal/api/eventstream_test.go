@@ -286,12 +286,12 @@ func (r *revocable) Verify(context.Context, string) (auth.Principal, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over {
-		return auth.Principal{}, auth.ErrUnknown
+		return auth.Principal{}, auth.ErrUnauthenticated
 	}
-	return auth.Principal{Name: "reader", Role: auth.Viewer}, nil
+	return auth.Principal{Name: "reader", Role: auth.RoleViewer}, nil
 }
 
-func (r *revocable) Knows(string) bool { return true }
+func (r *revocable) Cached(string) bool { return true }
 
 // TestEventStreamsOverTheNetwork: what a Server does with them.
 func TestEventStreamsOverTheNetwork(t *testing.T) {

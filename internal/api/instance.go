@@ -60,7 +60,7 @@ func instanceOf(i store.Instance) Instance {
 	for _, p := range i.Pools {
 		out.Consumers += p.Consumers
 		out.Pools = append(out.Pools, InstancePool{
-			PromotionID: p.PromotionID.String(), Type: string(p.Type), Consumers: p.Consumers, InHand: p.InHand, StartedAt: p.StartedAt.UTC(),
+			PromotionID: p.PromotionID.String(), Type: string(p.Type), Consumers: p.Consumers, InHand: p.Pending, StartedAt: p.StartedAt.UTC(),
 		})
 	}
 	return out

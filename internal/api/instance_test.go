@@ -42,12 +42,12 @@ func TestInstances(t *testing.T) {
 				StartedAt: testTime, SeenAt: testTime.Add(time.Minute), AliveUntil: testTime.Add(time.Hour).In(time.FixedZone("KST", 9*3600)),
 				Pools: []store.InstancePool{
 					{PromotionID: 2, Type: reward.Point, Consumers: 1, StartedAt: testTime},
-					{PromotionID: 3, Type: reward.Voucher, Consumers: 2, InHand: 4, StartedAt: testTime},
+					{PromotionID: 3, Type: reward.Voucher, Consumers: 2, Pending: 4, StartedAt: testTime},
 				},
 			},
 			{
 				Name: "host-2", StartedAt: testTime, SeenAt: testTime, AliveUntil: testTime,
-				Pools: []store.InstancePool{{PromotionID: 2, Type: reward.Point, Consumers: 3, InHand: 9, StartedAt: testTime}}, // it had them
+				Pools: []store.InstancePool{{PromotionID: 2, Type: reward.Point, Consumers: 3, Pending: 9, StartedAt: testTime}}, // it had them
 			},
 		}
 		a := b.json(t, "GET", "/v1/instances", "")

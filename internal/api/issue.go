@@ -110,7 +110,7 @@ func (in *issueInput) applied() string {
 
 type issueOutput struct {
 	Status   int
-	Location string `header:"Location" doc:"Path of the coupon, or of the request while it waits; relative to this call"`
+	Location string `header:"Location" doc:"Path of the coupon, or of the request while it waits, relative to the path of the request"`
 	Applied  string `header:"Preference-Applied" doc:"The granted wait; absent: none"`
 	Body     *IssueRequest
 }

@@ -193,7 +193,7 @@ type promotionOutput struct {
 }
 
 type promotionCreatedOutput struct {
-	Location string `header:"Location" doc:"Path of the promotion, relative to that of the request"`
+	Location string `header:"Location" doc:"Path of the promotion, relative to the path of the request"`
 	Body     *Promotion
 }
 

@@ -137,7 +137,7 @@ type reconciliationOutput struct {
 }
 
 type reconciledOutput struct {
-	Location string `header:"Location" doc:"Path of the report, relative to that of the request"`
+	Location string `header:"Location" doc:"Path of the report, relative to the path of the request"`
 	Body     *Reconciliation
 }
 

@@ -60,7 +60,7 @@ func (f *fakeShop) Create(_ context.Context, t reward.CouponTemplate) (coupon.Vi
 		t.Mode = reward.ModeStream
 	}
 	if t.WhenRedisAway == "" {
-		t.WhenRedisAway = reward.AwayDatabase
+		t.WhenRedisAway = reward.FallbackDatabase
 	}
 	t.Path, t.CreatedAt = reward.PathGate, testTime
 	if t.Draw.State == reward.DrawOpen {
@@ -250,7 +250,7 @@ func (f *fakeShop) forget(request string) {
 func (f *fakeShop) template(id reward.TemplateID, quantity int64) {
 	defer f.lock()()
 	f.templates[id] = coupon.View{CouponTemplate: reward.CouponTemplate{
-		ID: id, Name: "T", TotalQuantity: quantity, PerUserLimit: 1, Mode: reward.ModeStream, WhenRedisAway: reward.AwayDatabase,
+		ID: id, Name: "T", TotalQuantity: quantity, PerUserLimit: 1, Mode: reward.ModeStream, WhenRedisAway: reward.FallbackDatabase,
 		Path: reward.PathGate, CreatedAt: testTime,
 	}, Stock: quantity}
 }

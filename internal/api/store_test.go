@@ -176,7 +176,7 @@ func (f *fakeStore) Save(_ context.Context, _ reward.PromotionType, p store.Payo
 	return res, nil
 }
 
-func (f *fakeStore) PayoutHeads(_ context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
+func (f *fakeStore) PayoutGetMany(_ context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
 	defer f.lock()()
 	var out []reward.Payout
 	for _, id := range ids {
@@ -250,7 +250,7 @@ func (f *fakeStore) DeadLetterGet(_ context.Context, id int64) (reward.DeadLette
 	return reward.DeadLetter{}, reward.NewError(reward.KindNotFound, reward.CodeDeadLetterNotFound, "there is no dead letter %d", id)
 }
 
-func (f *fakeStore) DeadLetterSettle(_ context.Context, ids []int64, to reward.DeadLetterStatus, by string, now time.Time) ([]int64, error) {
+func (f *fakeStore) DeadLetterClose(_ context.Context, ids []int64, to reward.DeadLetterStatus, by string, now time.Time) ([]int64, error) {
 	defer f.lock()()
 	var settled []int64
 	for i := range f.letters {

@@ -127,7 +127,7 @@ func (b *CreateTemplate) Resolve(huma.Context) []error {
 func (b *CreateTemplate) template() (reward.CouponTemplate, []reward.FieldError) {
 	t := reward.CouponTemplate{
 		Name: b.Name, TotalQuantity: b.TotalQuantity, PerUserLimit: 1, Mode: reward.IssueMode(b.Mode),
-		ReissueAfterCancel: true, WhenRedisAway: reward.RedisAway(b.WhenRedisAway),
+		ReissueAfterCancel: true, WhenRedisAway: reward.RedisFallback(b.WhenRedisAway),
 	}
 	assign(&t.PerUserLimit, b.PerUserLimit)
 	assign(&t.OpensAt, b.OpensAt)
@@ -201,7 +201,7 @@ func (b *ChangeTemplate) params(id reward.TemplateID) store.TemplateChangeParams
 	p := store.TemplateChangeParams{
 		ID: id, Name: b.Name, TotalQuantity: b.TotalQuantity, PerUserLimit: b.PerUserLimit,
 		OpensAt: b.OpensAt.Change(), ClosesAt: b.ClosesAt.Change(),
-		Mode: (*reward.IssueMode)(b.Mode), ReissueAfterCancel: b.ReissueAfterCancel, WhenRedisAway: (*reward.RedisAway)(b.WhenRedisAway),
+		Mode: (*reward.IssueMode)(b.Mode), ReissueAfterCancel: b.ReissueAfterCancel, WhenRedisAway: (*reward.RedisFallback)(b.WhenRedisAway),
 	}
 	if n := b.ValidForSeconds.Change(); n != nil {
 		valid := seconds(*n)
@@ -219,7 +219,7 @@ type templateOutput struct {
 }
 
 type templateCreatedOutput struct {
-	Location string `header:"Location" doc:"Path of the template, relative to that of the request"`
+	Location string `header:"Location" doc:"Path of the template, relative to the path of the request"`
 	Body     *Template
 }
 

@@ -187,7 +187,7 @@ func TestTemplateChange(t *testing.T) {
 	b.shop.template(42, 10)
 	const path = "/v1/coupon-templates/42"
 	opens, none, week := time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC), time.Time{}, 7*24*time.Hour
-	forEver, quantity, name, perUser, mode, away, no := time.Duration(0), int64(20), "New", 2, reward.ModeSync, reward.AwayWait, false
+	forEver, quantity, name, perUser, mode, away, no := time.Duration(0), int64(20), "New", 2, reward.ModeSync, reward.FallbackWait, false
 	for _, tt := range []struct {
 		body string
 		want store.TemplateChangeParams

@@ -1,6 +1,5 @@
-// Package auth says who a caller is and what he may do: by an API key, by a
-// token that somebody else has signed, or, where nobody has to prove anything,
-// by what he says.
+// Package auth authenticates callers: by an API key, or by a token that another
+// system has signed. It also defines the roles.
 package auth
 
 import (
@@ -9,54 +8,55 @@ import (
 	"slices"
 )
 
-// Role is what a caller may do.
+// Role says what a caller may do.
 type Role string
 
-// The roles. Viewers read; issuers issue, use and cancel coupons, and read what
-// belongs to that; operators do everything but keys; admins keys too. A shopper
-// asks for himself and reads what is his: only tokens make one.
+// The roles. Viewers read. Issuers issue, use and cancel coupons, and read what
+// they need for that. Operators do everything except manage keys, and admins do
+// that too. A shopper acts for its own user only; only tokens make a caller a
+// shopper.
 const (
-	Viewer   Role = "viewer"
-	Issuer   Role = "issuer"
-	Operator Role = "operator"
-	Admin    Role = "admin"
-	Shopper  Role = "shopper"
+	RoleViewer   Role = "viewer"
+	RoleIssuer   Role = "issuer"
+	RoleOperator Role = "operator"
+	RoleAdmin    Role = "admin"
+	RoleShopper  Role = "shopper"
 )
 
-// Roles lists those that an API key can have.
-var Roles = []Role{Viewer, Issuer, Operator, Admin}
+// Roles lists the roles that an API key can have.
+var Roles = []Role{RoleViewer, RoleIssuer, RoleOperator, RoleAdmin}
 
-// ParseRole reads the role of an API key.
+// ParseRole parses the role of an API key.
 func ParseRole(s string) (Role, bool) {
 	r := Role(s)
 	return r, slices.Contains(Roles, r)
 }
 
-// Principal is who a caller is.
+// Principal is an authenticated caller.
 type Principal struct {
-	// Name stands in the books: a key's name, or a token's subject. Keys of the
-	// same name are those of one person.
+	// Name identifies the caller in the audit log: a key's name, or a token's
+	// subject. Keys of the same name belong to one person.
 	Name string
 	Role Role
-	// KeyID is the API key's; 0 = it was none.
+	// KeyID is the ID of the API key; zero for other callers.
 	KeyID int64
-	// User is the one person that a Shopper asks for; "" for all others.
+	// User is the only user that a Shopper acts for; "" for all other roles.
 	User string
 }
 
-// ErrUnknown says that what a caller shows proves nothing: it is malformed,
-// unknown, expired, revoked or not meant for us. The text of an error around it
-// says which, and holds no secret.
-var ErrUnknown = errors.New("it proves nothing")
+// ErrUnknown means that the key or token does not authenticate the caller: it
+// is malformed, unknown, expired, revoked or meant for another system. An error
+// that wraps it says which, and contains no secret.
+var ErrUnauthenticated = errors.New("the caller is not authenticated")
 
 // Callers verifies API keys and, unless Tokens is nil, tokens.
-type Callers struct {
-	Keys   *Keys
-	Tokens *Tokens
+type Authenticator struct {
+	Keys   *KeyVerifier
+	Tokens *TokenVerifier
 }
 
 // Verify implements Verifier.
-func (c Callers) Verify(ctx context.Context, token string) (Principal, error) {
+func (c Authenticator) Verify(ctx context.Context, token string) (Principal, error) {
 	if c.Tokens == nil || IsKeyText(token) {
 		return c.Keys.Verify(ctx, token)
 	}
@@ -64,17 +64,17 @@ func (c Callers) Verify(ctx context.Context, token string) (Principal, error) {
 }
 
 // Knows implements Verifier.
-func (c Callers) Knows(token string) bool {
+func (c Authenticator) Cached(token string) bool {
 	if c.Tokens == nil || IsKeyText(token) {
-		return c.Keys.Knows(token)
+		return c.Keys.Cached(token)
 	}
-	return c.Tokens.Knows(token)
+	return c.Tokens.Cached(token)
 }
 
-// Verifier finds out who a caller is by the bearer token that he shows. Errors
-// are ErrUnknown, or what keeps us from knowing.
+// Verifier authenticates a caller by a bearer token. Errors either wrap
+// ErrUnknown or are the reason why the token cannot be verified now.
 type Verifier interface {
 	Verify(ctx context.Context, token string) (Principal, error)
-	// Knows says that Verify of this token asks nobody.
-	Knows(token string) bool
+	// Knows reports whether Verify needs no request for this token.
+	Cached(token string) bool
 }

@@ -16,28 +16,30 @@ import (
 )
 
 const (
-	tokenMax      = 8 << 10 // bytes of a token
+	tokenMax      = 8 << 10 // maximum bytes of a token
 	userClaim     = "sub"
 	roleClaim     = "role"
 	leewayDefault = 30 * time.Second
 	leewayMax     = 5 * time.Minute
 )
 
-// tokenAlgorithms is what a token may be signed with: only what is verified by a key
-// that everybody may know (RFC 7518, RFC 8037).
+// tokenAlgorithms lists the accepted signature algorithms: only those that are
+// verified with a public key (RFC 7518, RFC 8037).
 var tokenAlgorithms = slices.Concat(rsaAlgorithms, []string{"ES256", "ES384", "ES512", "EdDSA"})
 
-// TokensConfig says whose tokens are believed, and what is read in them.
+// TokensConfig says whose tokens are accepted, and which claims are read.
 type TokensConfig struct {
-	// JWKS is where the signer publishes his keys (RFC 7517): an https:// URL,
-	// an http:// URL of a loopback address, or the path of a file.
+	// JWKS is the location of the issuer's keys (RFC 7517): an https:// URL, an
+	// http:// URL of a loopback address, or the path of a file.
 	JWKS string
-	// Issuer is what the claim iss must be, Audience what aud must be or hold.
+	// Issuer is the required value of the claim iss. Audience is the value that
+	// the claim aud must be or contain.
 	Issuer, Audience string
-	// UserClaim names the claim that holds the user id of a shopper, "" = sub;
-	// RoleClaim the one that holds a role, "" = role.
+	// UserClaim names the claim with a shopper's user ID; "": sub. RoleClaim
+	// names the claim with a role; "": role.
 	UserClaim, RoleClaim string
-	// Leeway is how far the signer's clock may be off, at most 5 minutes; 0 = 30 s.
+	// Leeway is the accepted error of the issuer's clock, at most 5 minutes.
+	// Zero means 30 s.
 	Leeway time.Duration
 	Log    obs.Log
 }
@@ -58,27 +60,28 @@ func (c TokensConfig) withDefaults() TokensConfig {
 func (c TokensConfig) validate() error {
 	switch {
 	case c.Issuer == "":
-		return errors.New("the issuer of tokens is not set: it is what their claim iss must be")
+		return errors.New("the issuer of tokens is not set: set the required value of their iss claim")
 	case c.Audience == "":
-		return errors.New("the audience of tokens is not set: it is what their claim aud must name")
+		return errors.New("the audience of tokens is not set: set the value that their aud claim must contain")
 	case c.UserClaim == c.RoleClaim:
-		return fmt.Errorf("the claim %s cannot hold both the user and the role: name two claims", reward.Quote(c.UserClaim))
+		return fmt.Errorf("the claim %s cannot hold both the user and the role: set two different claims", reward.Quote(c.UserClaim))
 	case c.Leeway < 0 || c.Leeway > leewayMax:
-		return fmt.Errorf("the leeway of tokens is %v: it must be from 0s to %v", c.Leeway, leewayMax)
+		return fmt.Errorf("the leeway of tokens is %v: it must be 0s to %v", c.Leeway, leewayMax)
 	}
 	return nil
 }
 
-// Tokens verifies JWTs (RFC 7519) that somebody else has signed, by the keys
-// that he publishes. It has nothing to start; Close ends it.
-type Tokens struct {
+// Tokens verifies JWTs (RFC 7519) that another system has signed, with the keys
+// that it publishes. It needs no start; Close releases its resources. It is
+// safe for concurrent use.
+type TokenVerifier struct {
 	cfg    TokensConfig
 	parser *jwt.Parser
 	keys   *keyRing
 }
 
-// NewTokens makes Tokens. The keys are fetched when the first token comes.
-func NewTokens(cfg TokensConfig) (*Tokens, error) {
+// NewTokens returns Tokens. The first token makes it fetch the keys.
+func NewTokens(cfg TokensConfig) (*TokenVerifier, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -87,7 +90,7 @@ func NewTokens(cfg TokensConfig) (*Tokens, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Tokens{cfg: cfg, keys: keys, parser: jwt.NewParser(
+	return &TokenVerifier{cfg: cfg, keys: keys, parser: jwt.NewParser(
 		jwt.WithValidMethods(tokenAlgorithms),
 		jwt.WithStrictDecoding(),
 		jwt.WithIssuer(cfg.Issuer),
@@ -98,24 +101,25 @@ func NewTokens(cfg TokensConfig) (*Tokens, error) {
 	)}, nil
 }
 
-// Close ends a fetch of the keys that is under way, and waits for it. Verify
-// goes on with the keys that are known.
-func (t *Tokens) Close() { t.keys.close() }
+// Close cancels a fetch of the keys and waits for it. Verify still uses the
+// known keys.
+func (t *TokenVerifier) Close() { t.keys.close() }
 
-// Knows implements Verifier: the keys of who signs are at hand, or fetched for all
-// tokens at once.
-func (t *Tokens) Knows(string) bool { return true }
+// Knows implements Verifier. It always returns true: one fetch of the keys
+// serves all tokens.
+func (t *TokenVerifier) Cached(string) bool { return true }
 
-// Verify finds the principal of a token. A token without a role makes a Shopper
-// for the user that it names; one with a role of Roles makes that, named by its
-// claim sub. An error that is not ErrUnknown says that the keys could not be
-// had, so that nobody can tell; it may name machines of ours.
-func (t *Tokens) Verify(ctx context.Context, token string) (Principal, error) {
+// Verify returns the principal of a token. A token without a role is a
+// Shopper's, for the user that it names. A token with one of Roles has that
+// role, and its claim sub is the name. An error that does not wrap ErrUnknown
+// means that the keys are unavailable, so the token cannot be verified; it may
+// contain internal host names.
+func (t *TokenVerifier) Verify(ctx context.Context, token string) (Principal, error) {
 	if len(token) > tokenMax {
-		return Principal{}, fmt.Errorf("%w: the token is longer than %d bytes", ErrUnknown, tokenMax)
+		return Principal{}, fmt.Errorf("%w: the token is longer than %d bytes", ErrUnauthenticated, tokenMax)
 	}
-	if strings.ContainsAny(token, "\r\n") { // the decoder of base64 would skip them
-		return Principal{}, fmt.Errorf("%w: %s", ErrUnknown, notJWT)
+	if strings.ContainsAny(token, "\r\n") { // the base64 decoder would skip them
+		return Principal{}, fmt.Errorf("%w: %s", ErrUnauthenticated, notJWT)
 	}
 	var keyErr error
 	claims := jwt.MapClaims{}
@@ -128,27 +132,27 @@ func (t *Tokens) Verify(ctx context.Context, token string) (Principal, error) {
 	case keyErr != nil:
 		return Principal{}, keyErr
 	case err != nil:
-		return Principal{}, fmt.Errorf("%w: %s", ErrUnknown, tokenFault(err, parsed, claims))
+		return Principal{}, fmt.Errorf("%w: %s", ErrUnauthenticated, tokenFault(err, parsed, claims))
 	}
 	return t.principal(claims)
 }
 
-// key finds the key that a token says it is signed with.
-func (t *Tokens) key(ctx context.Context, head *jwt.Token) (any, error) {
+// key returns the key that a token's header names.
+func (t *TokenVerifier) key(ctx context.Context, head *jwt.Token) (any, error) {
 	if _, critical := head.Header["crit"]; critical {
-		return nil, fmt.Errorf("%w: the token has critical headers (crit), of which we know none", ErrUnknown)
+		return nil, fmt.Errorf("%w: the token has critical headers (crit), and none is supported", ErrUnauthenticated)
 	}
 	named, has := head.Header["kid"]
 	kid, text := named.(string)
 	if has && !text {
-		return nil, fmt.Errorf("%w: the token's kid is no text", ErrUnknown)
+		return nil, fmt.Errorf("%w: the token's kid is not a string", ErrUnauthenticated)
 	}
 	return t.keys.find(ctx, kid, head.Method.Alg())
 }
 
-const notJWT = "the token is no JWT (three parts in base64url, the first two of them JSON objects)"
+const notJWT = "the token is not a JWT (three parts in base64url, the first two of them JSON objects)"
 
-// tokenFault says what the parser has found, without what it has found it in.
+// tokenFault describes an error of the parser, without any part of the token.
 func tokenFault(err error, parsed *jwt.Token, claims jwt.MapClaims) string {
 	switch {
 	case errors.Is(err, jwt.ErrTokenMalformed):
@@ -168,7 +172,7 @@ func tokenFault(err error, parsed *jwt.Token, claims jwt.MapClaims) string {
 	case errors.Is(err, jwt.ErrTokenUsedBeforeIssued):
 		return "the token was issued in the future (iat)"
 	}
-	// What is left: a claim is missing or of the wrong type.
+	// The remaining errors: a claim is missing or has the wrong type.
 	for _, name := range []string{"iss", "aud", "exp"} {
 		if _, has := claims[name]; !has {
 			return "the token has no claim " + name
@@ -177,10 +181,10 @@ func tokenFault(err error, parsed *jwt.Token, claims jwt.MapClaims) string {
 	return "one of the token's claims iss, aud, exp, nbf, iat is empty or of the wrong type"
 }
 
-func (t *Tokens) principal(claims jwt.MapClaims) (Principal, error) {
+func (t *TokenVerifier) principal(claims jwt.MapClaims) (Principal, error) {
 	for _, name := range []string{"exp", "nbf", "iat"} {
 		if at, has := claims[name].(float64); has && (at < 0 || at > timeMax) {
-			return Principal{}, fmt.Errorf("%w: the token's claim %s is no time between the years 1970 and 9999", ErrUnknown, name)
+			return Principal{}, fmt.Errorf("%w: the token's claim %s is not a time between the years 1970 and 9999", ErrUnauthenticated, name)
 		}
 	}
 	named, has := claims[t.cfg.RoleClaim]
@@ -189,12 +193,12 @@ func (t *Tokens) principal(claims jwt.MapClaims) (Principal, error) {
 		if err != nil {
 			return Principal{}, err
 		}
-		return Principal{Name: user, Role: Shopper, User: user}, nil
+		return Principal{Name: user, Role: RoleShopper, User: user}, nil
 	}
 	text, _ := named.(string)
 	role, ok := ParseRole(text)
 	if !ok {
-		return Principal{}, fmt.Errorf("%w: the token's claim %s is none of the roles %s", ErrUnknown, reward.Quote(t.cfg.RoleClaim), rolesText())
+		return Principal{}, fmt.Errorf("%w: the token's claim %s is none of the roles %s", ErrUnauthenticated, reward.Quote(t.cfg.RoleClaim), rolesText())
 	}
 	name, err := userOf(claims, "sub")
 	if err != nil {
@@ -203,23 +207,23 @@ func (t *Tokens) principal(claims jwt.MapClaims) (Principal, error) {
 	return Principal{Name: name, Role: role}, nil
 }
 
-// timeMax is the last second of the year 9999. Far beyond it seconds do not fit
-// into 64 bits and turn into any other time.
+// timeMax is the last second of the year 9999. Much later seconds overflow 64
+// bits.
 const timeMax = 253402300799
 
-// userOf reads a claim that names somebody.
+// userOf returns the claim that names a user.
 func userOf(claims jwt.MapClaims, name string) (string, error) {
 	user, ok := claims[name].(string)
 	if !ok {
-		return "", fmt.Errorf("%w: the token has no claim %s, or it is no text", ErrUnknown, reward.Quote(name))
+		return "", fmt.Errorf("%w: the token has no claim %s, or it is not a string", ErrUnauthenticated, reward.Quote(name))
 	}
 	if err := reward.CheckUserID(user); err != nil {
-		return "", fmt.Errorf("%w: the token's claim %s is no user id: %w", ErrUnknown, reward.Quote(name), err)
+		return "", fmt.Errorf("%w: the token's claim %s is not a user ID: %w", ErrUnauthenticated, reward.Quote(name), err)
 	}
-	// The parser puts U+FFFD for whatever is no UTF-8: different users would
-	// become one.
+	// The parser replaces bytes that are not UTF-8 with U+FFFD, which would
+	// make one user of several.
 	if strings.ContainsRune(user, utf8.RuneError) {
-		return "", fmt.Errorf("%w: the token's claim %s is not valid UTF-8", ErrUnknown, reward.Quote(name))
+		return "", fmt.Errorf("%w: the token's claim %s is not valid UTF-8", ErrUnauthenticated, reward.Quote(name))
 	}
 	return user, nil
 }

@@ -85,7 +85,7 @@ func FuzzToken(f *testing.F) {
 			t.Fatalf("made %+v for %q", got, user)
 		case hasRole && (!isRole || said["role"] != string(got.Role) || got.User != ""):
 			t.Fatalf("made %+v for the role %v", got, said["role"])
-		case !hasRole && (got.Role != Shopper || got.User != user):
+		case !hasRole && (got.Role != RoleShopper || got.User != user):
 			t.Fatalf("made %+v without a role", got)
 		}
 	})

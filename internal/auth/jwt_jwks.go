@@ -17,12 +17,12 @@ import (
 
 const (
 	rsaBitsMin = 2048
-	rsaBitsMax = 8192 // larger ones cost too much time per token
+	rsaBitsMax = 8192 // a larger key takes too much time per token
 )
 
 var rsaAlgorithms = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}
 
-// curves are those of EC keys; each has one algorithm (RFC 7518 §3.4).
+// curves lists the curves of EC keys. Each has one algorithm (RFC 7518 §3.4).
 var curves = map[string]struct {
 	curve     elliptic.Curve
 	algorithm string
@@ -32,9 +32,9 @@ var curves = map[string]struct {
 	"P-521": {elliptic.P521(), "ES512"},
 }
 
-// publicKey verifies tokens.
+// publicKey is a key that verifies tokens.
 type publicKey struct {
-	kid        string // "" = it has none
+	kid        string // "": none
 	algorithms []string
 	key        any // *rsa.PublicKey, *ecdsa.PublicKey or ed25519.PublicKey
 }
@@ -54,17 +54,17 @@ type webKey struct {
 	Secret any      `json:"d"`
 }
 
-// parseJWKS reads a JWKS (RFC 7517 §5). Keys for other ends than signatures are
-// left out; skipped says why others are that cannot be used.
+// parseJWKS decodes a JWKS (RFC 7517 §5). It ignores keys for other purposes
+// than signatures. skipped gives the reasons why other keys are unusable.
 func parseJWKS(doc []byte) (keys []publicKey, skipped []string, err error) {
 	var set struct {
 		Keys *[]json.RawMessage `json:"keys"`
 	}
 	if err := json.Unmarshal(doc, &set); err != nil {
-		return nil, nil, fmt.Errorf("it is no JWKS: %w", err)
+		return nil, nil, fmt.Errorf("it is not a JWKS: %w", err)
 	}
 	if set.Keys == nil {
-		return nil, nil, errors.New("it is no JWKS: it has no keys")
+		return nil, nil, errors.New("it is not a JWKS: it has no field keys")
 	}
 	for i, raw := range *set.Keys {
 		var w webKey
@@ -91,13 +91,13 @@ func parseJWKS(doc []byte) (keys []publicKey, skipped []string, err error) {
 	return keys, skipped, nil
 }
 
-// parse returns the key and the algorithms that its type can be used with.
+// parse returns the key and the algorithms that its type supports.
 func (w webKey) parse() (key any, algs []string, err error) {
 	switch {
 	case w.Type == "oct":
-		return nil, nil, errors.New("it is symmetric: whoever reads it here can sign")
+		return nil, nil, errors.New("it is symmetric: every reader of the JWKS could sign tokens")
 	case w.Secret != nil:
-		return nil, nil, errors.New("its private half is published with it (d)")
+		return nil, nil, errors.New("it contains the private key (d)")
 	}
 	switch w.Type {
 	case "RSA":
@@ -147,13 +147,13 @@ func (w webKey) ecKey(curve elliptic.Curve) (*ecdsa.PublicKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	// RFC 7518 §6.2.1: both are written with all their bytes.
+	// RFC 7518 §6.2.1: both have a fixed size.
 	if size := (curve.Params().BitSize + 7) / 8; len(x) != size || len(y) != size {
-		return nil, fmt.Errorf("its x and y are not of %d bytes each", size)
+		return nil, fmt.Errorf("its x and y must have %d bytes each", size)
 	}
 	key, err := ecdsa.ParseUncompressedPublicKey(curve, slices.Concat([]byte{4}, x, y))
 	if err != nil {
-		return nil, errors.New("its x and y are no point of its curve")
+		return nil, errors.New("its x and y are not a point of its curve")
 	}
 	return key, nil
 }
@@ -167,12 +167,12 @@ func (w webKey) edKey() (ed25519.PublicKey, error) {
 		return nil, err
 	}
 	if len(x) != ed25519.PublicKeySize {
-		return nil, fmt.Errorf("its x is not of %d bytes", ed25519.PublicKeySize)
+		return nil, fmt.Errorf("its x must have %d bytes", ed25519.PublicKeySize)
 	}
 	return x, nil
 }
 
-// decodeMember reads a member of a JWK in base64url without padding.
+// decodeMember decodes a member of a JWK in base64url without padding.
 func decodeMember(name, text string) ([]byte, error) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil || text == "" {

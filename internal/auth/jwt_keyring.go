@@ -20,48 +20,51 @@ import (
 )
 
 const (
-	jwksMax       = 1 << 20         // bytes of a JWKS
-	jwksHeaders   = 64 << 10        // bytes of the headers it comes with
-	jwksTimeout   = 5 * time.Second // of a fetch, from the dial to the last byte
+	jwksMax       = 1 << 20         // maximum bytes of a JWKS
+	jwksHeaders   = 64 << 10        // maximum bytes of its response headers
+	jwksTimeout   = 5 * time.Second // limits a fetch, from the dial to the last byte
 	jwksRedirects = 3
-	// keysPause lies between two fetches, whatever asks for them.
-	keysPause = 10 * time.Second
-	// keysEvery is how old keys in use become before they are fetched again;
-	// meanwhile they are believed.
-	keysEvery = 15 * time.Minute
-	// keysRest is the time without a fetch (nobody has come) after which the
-	// next one is waited for before old keys are believed again.
-	keysRest = 2 * keysEvery
-	// keysKept is how old keys become that cannot be fetched again.
-	keysKept = 24 * time.Hour
+	// fetchIntervalMin is the shortest time between the starts of two fetches.
+	fetchIntervalMin = 10 * time.Second
+	// keysInterval is the age at which keys are fetched again. They are used
+	// until then and while the fetch runs.
+	keysInterval = 15 * time.Minute
+	// keysIdleAfter is the time without a fetch, and so without a token, after
+	// which the next token waits for new keys.
+	keysIdleAfter = 2 * keysInterval
+	// keysTTL is the age at which keys expire if fetching new ones fails.
+	keysTTL = 24 * time.Hour
 )
 
-var errTokensClosed = errors.New("tokens are verified no more: we are stopping")
+var errTokensClosed = errors.New("the token verifier is closed")
 
-// keyRing holds the keys of a JWKS as they were when it was last read, and
-// reads it again when that is due: when there are none, when they are old, or
-// when a key is asked for that is not there. Nothing runs between the reads.
+// keyRing caches the keys of a JWKS. It fetches them again if it has none, if
+// they are old, or if a token names an unknown key. Nothing runs between
+// fetches.
 //
-// Whatever comes, one fetch runs at a time and keysPause lies between the
-// beginnings of two, so that made-up key ids cost their publisher nothing. A
-// fetch belongs to the ring, not to who has caused it: he may go.
+// Only one fetch runs at a time, and fetches start at least fetchIntervalMin
+// apart, so that tokens with invented key IDs do not load the issuer's server.
+// A fetch belongs to the ring: it continues if the caller that started it gives
+// up.
 type keyRing struct {
 	read func(ctx context.Context) ([]byte, error)
 	log  obs.Log
+	// report logs failed fetches in a row.
+	report func(err error, attrs ...any)
 
-	life    context.Context // of the fetches
+	life    context.Context // lifetime of the fetches
 	end     context.CancelFunc
 	fetches sync.WaitGroup
 
-	mu       sync.Mutex // protects what follows
-	known    bool       // keys have been read, at readAt
+	mu       sync.Mutex // protects the fields below
+	known    bool       // keys were fetched at readAt
 	keys     []publicKey
 	readAt   time.Time
-	triedAt  time.Time     // when the last fetch began; zero: none has
-	failure  error         // of the last fetch; nil = none
-	skipped  string        // what was last said of keys that cannot be used
-	fetching chan struct{} // closed when the fetch ends that runs; nil = none runs
-	rested   bool          // the fetch that runs is the first one for keysRest
+	triedAt  time.Time     // start of the last fetch; zero: none
+	failure  error         // error of the last fetch; nil: none
+	skipped  string        // last reported reasons for unusable keys
+	fetching chan struct{} // closed when the running fetch ends; nil: none runs
+	rested   bool          // the running fetch is the first one after keysIdleAfter
 }
 
 func newKeyRing(jwks string, log obs.Log) (*keyRing, error) {
@@ -69,7 +72,7 @@ func newKeyRing(jwks string, log obs.Log) (*keyRing, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &keyRing{read: read, log: log}
+	r := &keyRing{read: read, log: log, report: log.Streak("JWKS unavailable", "JWKS available again")}
 	r.life, r.end = context.WithCancel(context.Background())
 	return r, nil
 }
@@ -82,8 +85,8 @@ func (r *keyRing) close() {
 	r.fetches.Wait()
 }
 
-// find returns the key for a kid and an algorithm; without a kid ("") the only
-// one that fits. ErrUnknown: there is none.
+// find returns the key for a kid and an algorithm. Without a kid (""), it
+// returns the only key that fits. It returns ErrUnknown if there is none.
 func (r *keyRing) find(ctx context.Context, kid, alg string) (any, error) {
 	key, fetch, err := r.look(kid, alg)
 	if fetch == nil {
@@ -98,15 +101,16 @@ func (r *keyRing) find(ctx context.Context, kid, alg string) (any, error) {
 	return key, err
 }
 
-// look is find without waiting; fetch is not nil when it is worth waiting for.
+// look is find without waiting. fetch is not nil if the caller should wait for
+// it.
 func (r *keyRing) look(kid, alg string) (key any, fetch <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	age := now.Sub(r.readAt)
-	known := r.known && age < keysKept
+	known := r.known && age < keysTTL
 	key, missing, err := pickKey(r.keys, kid, alg)
-	if !known || missing || age >= keysEvery {
+	if !known || missing || age >= keysInterval {
 		r.fetchLocked(now)
 	}
 	if r.fetching != nil && (!known || missing || r.rested) {
@@ -114,15 +118,15 @@ func (r *keyRing) look(kid, alg string) (key any, fetch <-chan struct{}, err err
 	}
 	switch {
 	case !known:
-		return nil, fetch, fmt.Errorf("the JWKS cannot be had: %w", r.failure)
+		return nil, fetch, fmt.Errorf("the JWKS is unavailable: %w", r.failure)
 	case missing && r.failure != nil:
-		return nil, fetch, fmt.Errorf("the token's key is not known yet, and the JWKS cannot be had: %w", r.failure)
+		return nil, fetch, fmt.Errorf("the token's key is unknown, and the JWKS is unavailable: %w", r.failure)
 	}
 	return key, fetch, err
 }
 
-// pickKey chooses among keys. missing: another set of keys may have the one that
-// is looked for.
+// pickKey selects one of the keys. missing reports whether a newer set of keys
+// may have the wanted one.
 func pickKey(keys []publicKey, kid, alg string) (key any, missing bool, err error) {
 	named, fit := 0, 0
 	for _, k := range keys {
@@ -139,22 +143,23 @@ func pickKey(keys []publicKey, kid, alg string) (key any, missing bool, err erro
 	case fit == 1:
 		return key, false, nil
 	case fit > 1 && kid == "":
-		return nil, false, fmt.Errorf("%w: the token does not say which key it is signed with (kid), and several fit", ErrUnknown)
+		return nil, false, fmt.Errorf("%w: the token does not say which key it is signed with (kid), and several fit", ErrUnauthenticated)
 	case fit > 1:
-		return nil, false, fmt.Errorf("%w: the JWKS has several keys of the token's kid", ErrUnknown)
+		return nil, false, fmt.Errorf("%w: the JWKS has several keys with the token's kid", ErrUnauthenticated)
 	case named > 0 && kid != "":
-		return nil, false, fmt.Errorf("%w: the token's algorithm does not fit its key", ErrUnknown)
+		return nil, false, fmt.Errorf("%w: the token's algorithm does not fit its key", ErrUnauthenticated)
 	}
-	return nil, true, fmt.Errorf("%w: the token is signed with a key that the JWKS does not have for tokens", ErrUnknown)
+	return nil, true, fmt.Errorf("%w: the JWKS has no key that fits the token's kid and algorithm", ErrUnauthenticated)
 }
 
-// fetchLocked begins a fetch, unless one runs or began within keysPause.
+// fetchLocked starts a fetch, unless one runs or started within
+// fetchIntervalMin.
 func (r *keyRing) fetchLocked(now time.Time) {
-	if r.fetching != nil || r.life.Err() != nil || !r.triedAt.IsZero() && now.Sub(r.triedAt) < keysPause {
+	if r.fetching != nil || r.life.Err() != nil || !r.triedAt.IsZero() && now.Sub(r.triedAt) < fetchIntervalMin {
 		return
 	}
 	done := make(chan struct{})
-	r.rested = now.Sub(r.triedAt) >= keysRest
+	r.rested = now.Sub(r.triedAt) >= keysIdleAfter
 	r.fetching, r.triedAt = done, now
 	r.fetches.Go(func() {
 		keys, skipped, err := r.fetch()
@@ -172,40 +177,40 @@ func (r *keyRing) fetch() (keys []publicKey, skipped []string, err error) {
 	doc, err := r.read(ctx)
 	if err != nil {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			err = fmt.Errorf("it did not come within %v", jwksTimeout)
+			err = fmt.Errorf("it did not arrive within %v", jwksTimeout)
 		}
 		return nil, nil, err
 	}
 	return parseJWKS(doc)
 }
 
-// setLocked takes over what a fetch has brought that began at the time at.
+// setLocked applies the result of a fetch that started at the given time.
 func (r *keyRing) setLocked(at time.Time, keys []publicKey, skipped []string, err error) {
 	if r.life.Err() != nil {
-		return // close has ended it
+		return // close has cancelled the fetch
 	}
 	if err != nil {
 		r.failure = err
-		r.log.Warn(obs.Unavailable, err, "what", "JWKS")
+		r.report(err)
 		return
 	}
 	switch {
 	case r.failure != nil:
-		r.log.Info(obs.Recovered, "what", "JWKS", "keys", len(keys))
+		r.report(nil, "keys", len(keys))
 	case !r.known:
-		r.log.Info(obs.Loaded, "what", "JWKS", "keys", len(keys))
+		r.log.Info("JWKS loaded", "keys", len(keys))
 	}
 	said := strings.Join(skipped, "; ")
 	if said != "" && said != r.skipped {
-		r.log.Warn(obs.Failed, errors.New(said), "what", "keys of the JWKS that are not used")
+		r.log.Warn("JWKS keys skipped", errors.New(said))
 	}
 	r.known, r.keys, r.readAt, r.failure, r.skipped = true, keys, at, nil, said
 }
 
-// jwksReader returns what reads a JWKS by its URL or path.
+// jwksReader returns a function that reads the JWKS at a URL or path.
 func jwksReader(jwks string) (func(context.Context) ([]byte, error), error) {
 	if jwks == "" {
-		return nil, errors.New("the JWKS is not set: it is the URL or the file of the keys that tokens are signed with")
+		return nil, errors.New("the JWKS is not set: set the URL or the file of the token issuer's keys")
 	}
 	if !strings.Contains(jwks, "://") {
 		return func(context.Context) ([]byte, error) { return readJWKSFile(jwks) }, nil
@@ -213,21 +218,21 @@ func jwksReader(jwks string) (func(context.Context) ([]byte, error), error) {
 	u, err := url.Parse(jwks)
 	switch {
 	case err != nil:
-		return nil, errors.New("the JWKS cannot be read as a URL") // without the cause: it repeats the URL, secrets and all
+		return nil, errors.New("the JWKS is not a valid URL") // omit the cause: it contains the URL, which may hold a secret
 	case u.Scheme != "https" && u.Scheme != "http", u.Host == "":
-		return nil, errors.New("the JWKS must be like https://id.example.com/keys, or the path of a file")
+		return nil, errors.New("the JWKS must be of the form https://id.example.com/keys, or the path of a file")
 	case u.User != nil:
 		return nil, errors.New("the URL of the JWKS must not hold a user or password")
 	case u.Fragment != "":
 		return nil, errors.New("the URL of the JWKS must not have a fragment")
 	case u.Scheme == "http" && !IsLoopback(u.Hostname()):
-		return nil, errors.New("the JWKS must be https:// unless it is on a loopback address: whoever is on the way could put keys of his own")
+		return nil, errors.New("the JWKS must be https:// unless it is on a loopback address: on the way, an attacker could replace the keys")
 	}
 	return newJWKSURL(u).read, nil
 }
 
-// IsLoopback says whether a host, a name or an address without a port, is this
-// machine and no other can be on the way to it.
+// IsLoopback reports whether a host, a name or an address without a port, is a
+// loopback address, so that no other machine is on the way to it.
 func IsLoopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true
@@ -237,11 +242,11 @@ func IsLoopback(host string) bool {
 }
 
 func readJWKSFile(path string) ([]byte, error) {
-	// Anything else than a file could block for ever.
+	// Reading anything but a file could block forever.
 	if info, err := os.Stat(path); err != nil {
 		return nil, err
 	} else if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", path)
+		return nil, fmt.Errorf("%s is not a regular file", path)
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -262,7 +267,7 @@ func readJWKS(from io.Reader) ([]byte, error) {
 	return doc, nil
 }
 
-// jwksURL reads a JWKS from the web.
+// jwksURL reads a JWKS over HTTP.
 type jwksURL struct {
 	url       string
 	transport *http.Transport
@@ -275,19 +280,19 @@ func newJWKSURL(u *url.URL) *jwksURL {
 	}
 	return &jwksURL{url: u.String(), transport: &http.Transport{
 		DialContext: dialer.DialContext,
-		// Nothing is kept open for the next read in a quarter of an hour.
+		// Keep no connection open: the next fetch is 15 minutes away.
 		DisableKeepAlives:      true,
-		DisableCompression:     true, // the bound on a body is a bound on what it unpacks to
+		DisableCompression:     true, // jwksMax must limit the uncompressed body
 		MaxResponseHeaderBytes: jwksHeaders,
 	}}
 }
 
-// requireLoopback is asked with the address that a name was resolved to, also
-// after a redirect.
+// requireLoopback checks each address that the dialer connects to, also after a
+// redirect.
 func requireLoopback(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !at.Addr().Unmap().IsLoopback() {
-		return errors.New("http:// leads away from the loopback addresses: use https://")
+		return errors.New("http:// is allowed for loopback addresses only: use https://")
 	}
 	return nil
 }
@@ -304,7 +309,7 @@ func (j *jwksURL) read(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		var failed *url.Error
 		if errors.As(err, &failed) {
-			err = failed.Err // without the URL, which may hold a secret
+			err = failed.Err // omit the URL, which may hold a secret
 		}
 		return nil, err
 	}

@@ -104,14 +104,14 @@ func (k testKey) lasting(t testing.TB) string {
 	return k.sign(t, object{"alg": "EdDSA", "kid": k.jwk["kid"]}, goodClaims().and(object{"exp": fakeStart + 10*365*86400}).json(t))
 }
 
-func wantGood(t *testing.T, tokens *Tokens, token, when string) {
+func wantGood(t *testing.T, tokens *TokenVerifier, token, when string) {
 	t.Helper()
 	if got, err := tokens.Verify(t.Context(), token); err != nil || got != testShopper {
 		t.Errorf("%s: %+v, %v", when, got, err)
 	}
 }
 
-func wantRefused(t *testing.T, tokens *Tokens, token string, unknown bool, says, when string) {
+func wantRefused(t *testing.T, tokens *TokenVerifier, token string, unknown bool, says, when string) {
 	t.Helper()
 	got, err := tokens.Verify(t.Context(), token)
 	if err == nil || isUnknown(err) != unknown || !strings.Contains(err.Error(), says) || got != (Principal{}) {
@@ -119,7 +119,7 @@ func wantRefused(t *testing.T, tokens *Tokens, token string, unknown bool, says,
 	}
 }
 
-const missingKey = "key that the JWKS does not have"
+const missingKey = "the JWKS has no key that fits"
 
 // bubble runs a test on fake time.
 func bubble(t *testing.T, test func(t *testing.T)) {
@@ -134,7 +134,7 @@ func TestKeysAreFetchedAtFirstUse(t *testing.T) {
 		p.set(nil, time.Second)
 		tokens := newTestTokens(t, p.read)
 		time.Sleep(time.Hour)
-		p.wantReads(t, 0, "nobody has come")
+		p.wantReads(t, 0, "before any token")
 		token := key.lasting(t)
 		var all sync.WaitGroup
 		for range 100 {
@@ -153,7 +153,7 @@ func TestKeysRotate(t *testing.T) {
 		wantGood(t, tokens, first.lasting(t), "the first key")
 
 		p.now(t, first, second)
-		time.Sleep(keysPause - 1)
+		time.Sleep(fetchIntervalMin - 1)
 		wantRefused(t, tokens, second.lasting(t), true, missingKey, "too early for another fetch")
 		p.wantReads(t, 1, "too early for another fetch")
 		time.Sleep(time.Nanosecond)
@@ -162,8 +162,8 @@ func TestKeysRotate(t *testing.T) {
 		p.wantReads(t, 2, "after the second key has come")
 
 		p.now(t, second)
-		wantGood(t, tokens, first.lasting(t), "nobody has looked since it left")
-		time.Sleep(keysEvery)
+		wantGood(t, tokens, first.lasting(t), "before a fetch that misses it")
+		time.Sleep(keysInterval)
 		wantGood(t, tokens, second.lasting(t), "a quarter of an hour later")
 		synctest.Wait()
 		p.wantReads(t, 3, "a quarter of an hour later")
@@ -180,7 +180,7 @@ func TestKeysChangeUnderTheirKid(t *testing.T) {
 		wantGood(t, tokens, first.lasting(t), "before")
 		p.now(t, second)
 		wantRefused(t, tokens, second.lasting(t), true, "signature is wrong", "before a fetch")
-		time.Sleep(keysRest)
+		time.Sleep(keysIdleAfter)
 		wantGood(t, tokens, second.lasting(t), "after a fetch")
 		wantRefused(t, tokens, first.lasting(t), true, "signature is wrong", "after a fetch")
 	})
@@ -194,7 +194,7 @@ func TestKeysWithoutKidRotate(t *testing.T) {
 		token := key.sign(t, object{"alg": "EdDSA"}, goodClaims().json(t))
 		wantRefused(t, tokens, token, true, missingKey, "before")
 		p.now(t, key)
-		time.Sleep(keysPause)
+		time.Sleep(fetchIntervalMin)
 		wantGood(t, tokens, token, "after")
 	})
 }
@@ -236,7 +236,7 @@ func TestFloodOfUnknownKeys(t *testing.T) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for i := 1; i < len(p.began); i++ {
-			if gap := p.began[i].Sub(p.began[i-1]); gap < keysPause {
+			if gap := p.began[i].Sub(p.began[i-1]); gap < fetchIntervalMin {
 				t.Errorf("reads %d and %d lie %v apart", i-1, i, gap)
 			}
 		}
@@ -280,7 +280,7 @@ func TestKeysAreFetchedAfterARest(t *testing.T) {
 		wantGood(t, tokens, first.lasting(t), "first use")
 		p.now(t, second)
 		p.set(nil, time.Second)
-		time.Sleep(keysRest)
+		time.Sleep(keysIdleAfter)
 		var all sync.WaitGroup
 		for range 10 {
 			all.Go(func() { wantRefused(t, tokens, first.lasting(t), true, missingKey, "after a rest") })
@@ -288,15 +288,15 @@ func TestKeysAreFetchedAfterARest(t *testing.T) {
 		all.Wait()
 		p.wantReads(t, 2, "after a rest")
 
-		// When there is nobody to look at, the known ones go on.
+		// If the fetch fails, the known keys stay in use.
 		p.set(errDown, time.Second)
-		time.Sleep(keysRest)
+		time.Sleep(keysIdleAfter)
 		wantGood(t, tokens, second.lasting(t), "the publisher is down")
 		p.wantReads(t, 3, "the publisher is down")
 
 		// Nor after a rest that began with a failure.
 		p.now(t, newEdKey("c"))
-		time.Sleep(keysRest)
+		time.Sleep(keysIdleAfter)
 		wantRefused(t, tokens, second.lasting(t), true, missingKey, "after the second rest")
 	})
 }
@@ -309,12 +309,12 @@ func TestKeysThatCannotBeHad(t *testing.T) {
 		tokens := newTestTokens(t, p.read)
 		token := key.lasting(t)
 		for range 10 {
-			wantRefused(t, tokens, token, false, "the JWKS cannot be had: connection refused", "down from the beginning")
+			wantRefused(t, tokens, token, false, "the JWKS is unavailable: connection refused", "down from the beginning")
 			time.Sleep(time.Second - 1)
 		}
 		p.wantReads(t, 1, "10 s down")
 		// A token that is refused whatever the keys are needs none.
-		wantRefused(t, tokens, "marker", true, "no JWT", "down from the beginning")
+		wantRefused(t, tokens, "marker", true, "not a JWT", "down from the beginning")
 		p.set(nil, 0)
 		time.Sleep(time.Second)
 		wantGood(t, tokens, token, "up again")
@@ -331,7 +331,7 @@ func TestOldKeysStayADay(t *testing.T) {
 		token := key.lasting(t)
 		wantGood(t, tokens, token, "first use")
 		p.set(errDown, 4*time.Second)
-		for time.Since(began) < keysKept-time.Minute {
+		for time.Since(began) < keysTTL-time.Minute {
 			before := time.Now()
 			wantGood(t, tokens, token, "in use")
 			if waited := time.Since(before); waited > 0 {
@@ -339,17 +339,17 @@ func TestOldKeysStayADay(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 		}
-		time.Sleep(keysKept - 1 - time.Since(began))
+		time.Sleep(keysTTL - 1 - time.Since(began))
 		wantGood(t, tokens, token, "the last moment")
-		time.Sleep(keysPause)
-		wantRefused(t, tokens, token, false, "cannot be had", "after a day")
+		time.Sleep(fetchIntervalMin)
+		wantRefused(t, tokens, token, false, "is unavailable", "after a day")
 		p.set(nil, 0)
-		time.Sleep(keysPause)
+		time.Sleep(fetchIntervalMin)
 		wantGood(t, tokens, token, "up again")
 	})
 }
 
-// While the JWKS cannot be read nobody can tell whether a new key is in it.
+// While the JWKS is unavailable, a new key may or may not be in it.
 func TestUnknownKeyWhileTheJWKSIsDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		first, second := newEdKey("a"), newEdKey("b")
@@ -357,16 +357,16 @@ func TestUnknownKeyWhileTheJWKSIsDown(t *testing.T) {
 		tokens := newTestTokens(t, p.read)
 		wantGood(t, tokens, first.lasting(t), "first use")
 		p.set(errDown, 0)
-		time.Sleep(keysPause)
-		wantRefused(t, tokens, second.lasting(t), false, "not known yet, and the JWKS cannot be had: connection refused", "down")
+		time.Sleep(fetchIntervalMin)
+		wantRefused(t, tokens, second.lasting(t), false, "the token's key is unknown, and the JWKS is unavailable: connection refused", "down")
 		wantGood(t, tokens, first.lasting(t), "down")
 		p.now(t, first, second)
-		time.Sleep(keysPause)
+		time.Sleep(fetchIntervalMin)
 		wantGood(t, tokens, second.lasting(t), "up again")
 	})
 }
 
-// A page that is no JWKS leaves the keys as they are; one without keys takes
+// A page that is not a JWKS leaves the keys as they are; one without keys takes
 // them all away.
 func TestKeysThatAreGone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -377,11 +377,11 @@ func TestKeysThatAreGone(t *testing.T) {
 		p.mu.Lock()
 		p.doc = []byte("<html>Down for maintenance</html>")
 		p.mu.Unlock()
-		time.Sleep(keysRest)
+		time.Sleep(keysIdleAfter)
 		wantGood(t, tokens, key.lasting(t), "no JWKS")
 		p.wantReads(t, 2, "no JWKS")
 		p.now(t)
-		time.Sleep(keysRest)
+		time.Sleep(keysIdleAfter)
 		wantRefused(t, tokens, key.lasting(t), true, missingKey, "a JWKS without keys")
 	})
 }
@@ -413,7 +413,7 @@ func TestFetchesTakeFiveSeconds(t *testing.T) {
 		p.set(nil, time.Hour)
 		tokens := newTestTokens(t, p.read)
 		began := time.Now()
-		wantRefused(t, tokens, newEdKey("a").lasting(t), false, "it did not come within 5s", "no answer")
+		wantRefused(t, tokens, newEdKey("a").lasting(t), false, "it did not arrive within 5s", "no answer")
 		if took := time.Since(began); took != jwksTimeout {
 			t.Errorf("it took %v", took)
 		}
@@ -426,13 +426,13 @@ func TestFetchesRunOneAtATime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		key := newEdKey("a")
 		p := publish(t, key)
-		p.set(nil, 4*keysPause)
+		p.set(nil, 4*fetchIntervalMin)
 		tokens := newTestTokens(t, func(ctx context.Context) ([]byte, error) { return p.read(context.WithoutCancel(ctx)) })
 		token := key.lasting(t)
 		var all sync.WaitGroup
 		for range 3 {
 			all.Go(func() { wantGood(t, tokens, token, "it came at last") })
-			time.Sleep(keysPause + time.Second)
+			time.Sleep(fetchIntervalMin + time.Second)
 		}
 		all.Wait()
 		if _, most := p.atOnce(); most != 1 || p.reads() != 1 {
@@ -478,7 +478,7 @@ func TestCloseTokensWithKeys(t *testing.T) {
 		time.Sleep(time.Hour)
 		wantGood(t, tokens, key.lasting(t), "closed")
 		wantRefused(t, tokens, newEdKey("b").lasting(t), false, errTokensClosed.Error(), "closed")
-		time.Sleep(keysKept)
+		time.Sleep(keysTTL)
 		wantRefused(t, tokens, key.lasting(t), false, errTokensClosed.Error(), "closed for a day")
 		p.wantReads(t, 1, "closed")
 	})
@@ -559,15 +559,15 @@ func TestWhatIsSaidOfTheJWKS(t *testing.T) {
 				t.Errorf("%s: the log repeats a token: %s", when, text)
 			}
 		}
-		told("first use", "msg=loaded", "it has 1024 bits")
-		time.Sleep(keysRest)
+		told("first use", "JWKS loaded", "it has 1024 bits")
+		time.Sleep(keysIdleAfter)
 		told("nothing new")
 		p.set(errDown, 0)
-		time.Sleep(keysRest)
+		time.Sleep(keysIdleAfter)
 		told("down", "connection refused")
 		p.set(nil, 0)
-		time.Sleep(keysRest)
-		told("up again", "msg=recovered")
+		time.Sleep(keysIdleAfter)
+		told("up again", "JWKS available again")
 	})
 }
 
@@ -665,7 +665,7 @@ func TestKeysRotateOverHTTP(t *testing.T) {
 			if i > 0 {
 				wantRefused(t, tokens, keys[i-1].token(t, algs[i-1]), true, missingKey, "the one before")
 			}
-			time.Sleep(keysPause)
+			time.Sleep(fetchIntervalMin)
 		}
 		if n := asked.Load(); n != 3 {
 			t.Errorf("asked %d times", n)
@@ -691,7 +691,7 @@ func TestSlowPublishers(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				tokens := newTestTokens(t, servePipes(t, handler))
 				began := time.Now()
-				wantRefused(t, tokens, newEdKey("a").lasting(t), false, "it did not come within 5s", name)
+				wantRefused(t, tokens, newEdKey("a").lasting(t), false, "it did not arrive within 5s", name)
 				if took := time.Since(began); took != jwksTimeout {
 					t.Errorf("it took %v", took)
 				}
@@ -701,7 +701,7 @@ func TestSlowPublishers(t *testing.T) {
 }
 
 // tokensAt reads its keys over real connections, or from a real file.
-func tokensAt(t *testing.T, jwks string) *Tokens {
+func tokensAt(t *testing.T, jwks string) *TokenVerifier {
 	t.Helper()
 	tokens, err := NewTokens(TokensConfig{JWKS: jwks, Issuer: testIssuer, Audience: testAudience})
 	if err != nil {
@@ -738,17 +738,17 @@ func TestAnswersOfPublishers(t *testing.T) {
 		"TooLong":        {reply(200, nil, padded(1<<20+1)), "longer than 1048576 bytes"},
 		"Endless":        {func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, endless{}) }, "longer than 1048576 bytes"},
 		"LongHeaders":    {reply(200, http.Header{"X": {strings.Repeat("x", 1<<17)}}, doc), "server response headers exceeded"},
-		"Packed":         {reply(200, http.Header{"Content-Encoding": {"gzip"}}, packed(t, doc)), "it is no JWKS"},
+		"Packed":         {reply(200, http.Header{"Content-Encoding": {"gzip"}}, packed(t, doc)), "it is not a JWKS"},
 		"NotFound":       {reply(404, nil, doc), "status 404"},
 		"NoContent":      {reply(204, nil, nil), "status 204"},
 		"Unavailable":    {reply(503, nil, doc), "status 503"},
-		"Empty":          {reply(200, nil, nil), "it is no JWKS"},
+		"Empty":          {reply(200, nil, nil), "it is not a JWKS"},
 		"Cut":            {reply(200, http.Header{"Content-Length": {"9999"}}, doc), "unexpected EOF"},
 		"Redirect":       {redirected(3, doc), ""},
 		"RedirectsTwice": {redirected(4, doc), "redirects more than 3 times"},
 		"ToOtherScheme":  {reply(302, to(other.URL), nil), "redirects to another scheme"},
 		"ToAFile":        {reply(302, to("file:///etc/passwd"), nil), "redirects to another scheme"},
-		"ToAnywhere":     {reply(302, to("http://192.0.2.1/keys"), nil), "leads away from the loopback addresses"},
+		"ToAnywhere":     {reply(302, to("http://192.0.2.1/keys"), nil), "is allowed for loopback addresses only"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -819,7 +819,7 @@ func TestKeysOverTLS(t *testing.T) {
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of a handshake that is meant to fail
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	trusting := func(path string) *Tokens {
+	trusting := func(path string) *TokenVerifier {
 		source := newJWKSURL(must(url.Parse(server.URL + path)))
 		roots := x509.NewCertPool()
 		roots.AddCert(server.Certificate())
@@ -861,21 +861,21 @@ func TestKeysInAFile(t *testing.T) {
 		tokens := tokensAt(t, file)
 		wantRefused(t, tokens, first.lasting(t), false, "no such file", "before it is there")
 		write(jwksOf(t, first))
-		time.Sleep(keysPause)
+		time.Sleep(fetchIntervalMin)
 		wantGood(t, tokens, first.lasting(t), "it is there")
 		write(jwksOf(t, second))
-		time.Sleep(keysPause)
+		time.Sleep(fetchIntervalMin)
 		wantGood(t, tokens, second.lasting(t), "rotated")
 		wantRefused(t, tokens, first.lasting(t), true, missingKey, "rotated")
 		write(bytes.Repeat([]byte(" "), 1<<20+1))
-		time.Sleep(keysPause)
+		time.Sleep(fetchIntervalMin)
 		wantRefused(t, tokens, first.lasting(t), false, "longer than 1048576 bytes", "too long")
 
 		if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		for _, odd := range []string{dir, filepath.Join(dir, "fifo"), "/dev/zero"} {
-			wantRefused(t, tokensAt(t, odd), first.lasting(t), false, "is no regular file", odd)
+			wantRefused(t, tokensAt(t, odd), first.lasting(t), false, "is not a regular file", odd)
 		}
 	})
 }

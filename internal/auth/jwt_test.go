@@ -18,9 +18,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func isUnknown(err error) bool { return errors.Is(err, ErrUnknown) }
+func isUnknown(err error) bool { return errors.Is(err, ErrUnauthenticated) }
 
-var testShopper = Principal{Name: "marker-u1", Role: Shopper, User: "marker-u1"}
+var testShopper = Principal{Name: "marker-u1", Role: RoleShopper, User: "marker-u1"}
 
 func TestTokensOfEachAlgorithm(t *testing.T) {
 	t.Parallel()
@@ -106,7 +106,7 @@ func TestTokenRules(t *testing.T) {
 		"ExpOwnLeeway":        {claims: object{"exp": fakeStart - 59}, change: func(c *TokensConfig) { c.Leeway = time.Minute }, want: testShopper},
 		"ExpBeyondOwnLeeway":  {claims: object{"exp": fakeStart - 1}, change: func(c *TokensConfig) { c.Leeway = time.Second }, says: "has expired"},
 		"ExpNegative":         {claims: object{"exp": -5}, says: "has expired"},
-		"ExpTooLarge":         {claims: object{"exp": 1e18}, says: "claim exp is no time"},
+		"ExpTooLarge":         {claims: object{"exp": 1e18}, says: "claim exp is not a time"},
 		"NbfWithinLeeway":     {claims: object{"nbf": fakeStart + 30}, want: testShopper},
 		"NbfBeyondLeeway":     {claims: object{"nbf": fakeStart + 31}, says: "not valid yet"},
 		"NbfIsText":           {claims: object{"nbf": "soon"}, says: "wrong type"},
@@ -127,44 +127,44 @@ func TestTokenRules(t *testing.T) {
 		"IssIsAList":     {claims: object{"iss": []string{testIssuer}}, says: "wrong type"},
 
 		"UserMissing":      {claims: object{"sub": nil}, says: `no claim "sub"`},
-		"UserNumber":       {claims: object{"sub": 7}, says: "it is no text"},
-		"UserEmpty":        {claims: object{"sub": ""}, says: "no user id"},
-		"UserLongest":      {claims: object{"sub": strings.Repeat("é", 127) + "x"}, want: Principal{Name: strings.Repeat("é", 127) + "x", Role: Shopper, User: strings.Repeat("é", 127) + "x"}},
+		"UserNumber":       {claims: object{"sub": 7}, says: "it is not a string"},
+		"UserEmpty":        {claims: object{"sub": ""}, says: "not a user ID"},
+		"UserLongest":      {claims: object{"sub": strings.Repeat("é", 127) + "x"}, want: Principal{Name: strings.Repeat("é", 127) + "x", Role: RoleShopper, User: strings.Repeat("é", 127) + "x"}},
 		"UserTooLong":      {claims: object{"sub": strings.Repeat("marker", 43)}, says: "longer than 255 bytes"},
 		"UserHoldsZero":    {claims: object{"sub": "marker\x00"}, says: "U+0000"},
 		"UserIsNoText":     {raw: `{"iss":"` + testIssuer + `","aud":"largesse","sub":"marker\ud800","exp":9000000000}`, says: "not valid UTF-8"},
 		"UserIsNoUTF8":     {raw: `{"iss":"` + testIssuer + `","aud":"largesse","sub":"marker` + "\xff" + `","exp":9000000000}`, says: "not valid UTF-8"},
-		"UserClaimOther":   {claims: object{"uid": "u9"}, change: func(c *TokensConfig) { c.UserClaim = "uid" }, want: Principal{Name: "u9", Role: Shopper, User: "u9"}},
+		"UserClaimOther":   {claims: object{"uid": "u9"}, change: func(c *TokensConfig) { c.UserClaim = "uid" }, want: Principal{Name: "u9", Role: RoleShopper, User: "u9"}},
 		"UserClaimMissing": {change: func(c *TokensConfig) { c.UserClaim = "uid" }, says: `no claim "uid"`},
 		"UserClaimCase":    {claims: object{"UID": "u9"}, change: func(c *TokensConfig) { c.UserClaim = "uid" }, says: `no claim "uid"`},
 
-		"Viewer":           {claims: object{"role": "viewer"}, want: Principal{Name: "marker-u1", Role: Viewer}},
-		"Issuer":           {claims: object{"role": "issuer"}, want: Principal{Name: "marker-u1", Role: Issuer}},
-		"Operator":         {claims: object{"role": "operator"}, want: Principal{Name: "marker-u1", Role: Operator}},
-		"Admin":            {claims: object{"role": "admin"}, want: Principal{Name: "marker-u1", Role: Admin}},
+		"Viewer":           {claims: object{"role": "viewer"}, want: Principal{Name: "marker-u1", Role: RoleViewer}},
+		"Issuer":           {claims: object{"role": "issuer"}, want: Principal{Name: "marker-u1", Role: RoleIssuer}},
+		"Operator":         {claims: object{"role": "operator"}, want: Principal{Name: "marker-u1", Role: RoleOperator}},
+		"Admin":            {claims: object{"role": "admin"}, want: Principal{Name: "marker-u1", Role: RoleAdmin}},
 		"RoleUnknown":      {claims: object{"role": "marker"}, says: "none of the roles viewer, issuer, operator, admin"},
 		"RoleShopper":      {claims: object{"role": "shopper"}, says: "none of the roles"},
 		"RoleCase":         {claims: object{"role": "Admin"}, says: "none of the roles"},
 		"RoleEmpty":        {claims: object{"role": ""}, says: "none of the roles"},
 		"RoleNull":         {raw: `{"iss":"` + testIssuer + `","aud":"largesse","sub":"marker","exp":9000000000,"role":null}`, says: "none of the roles"},
 		"RoleList":         {claims: object{"role": []string{"admin"}}, says: "none of the roles"},
-		"RoleClaimOther":   {claims: object{"https://x/role": "viewer"}, change: func(c *TokensConfig) { c.RoleClaim = "https://x/role" }, want: Principal{Name: "marker-u1", Role: Viewer}},
+		"RoleClaimOther":   {claims: object{"https://x/role": "viewer"}, change: func(c *TokensConfig) { c.RoleClaim = "https://x/role" }, want: Principal{Name: "marker-u1", Role: RoleViewer}},
 		"RoleOfOtherClaim": {claims: object{"role": "admin"}, change: func(c *TokensConfig) { c.RoleClaim = "r" }, want: testShopper},
 		"RoleWithoutSub":   {claims: object{"sub": nil, "uid": "u9", "role": "admin"}, change: func(c *TokensConfig) { c.UserClaim = "uid" }, says: `no claim "sub"`},
-		"RoleWithoutUser":  {claims: object{"role": "admin"}, change: func(c *TokensConfig) { c.UserClaim = "uid" }, want: Principal{Name: "marker-u1", Role: Admin}},
+		"RoleWithoutUser":  {claims: object{"role": "admin"}, change: func(c *TokensConfig) { c.UserClaim = "uid" }, want: Principal{Name: "marker-u1", Role: RoleAdmin}},
 		"RoleSubTooLong":   {claims: object{"sub": strings.Repeat("marker", 43), "role": "admin"}, says: "longer than 255 bytes"},
 
 		"KidMissing":        {head: object{"kid": nil}, want: testShopper},
-		"KidUnknown":        {head: object{"kid": "marker"}, says: "key that the JWKS does not have"},
-		"KidNumber":         {head: object{"kid": 1}, says: "kid is no text"},
-		"KidCase":           {head: object{"kid": "ed25519"}, says: "key that the JWKS does not have"},
+		"KidUnknown":        {head: object{"kid": "marker"}, says: "the JWKS has no key that fits"},
+		"KidNumber":         {head: object{"kid": 1}, says: "kid is not a string"},
+		"KidCase":           {head: object{"kid": "ed25519"}, says: "the JWKS has no key that fits"},
 		"CriticalHeaders":   {head: object{"crit": []string{"marker"}, "marker": 1}, says: "critical headers"},
 		"NoCriticalHeaders": {head: object{"crit": []string{}}, says: "critical headers"},
-		"ClaimsAreAList":    {raw: `["marker"]`, says: "no JWT"},
+		"ClaimsAreAList":    {raw: `["marker"]`, says: "not a JWT"},
 		"ClaimsAreNull":     {raw: `null`, says: "no claim iss"},
-		"ClaimsAreCut":      {raw: `{"iss":"marker"`, says: "no JWT"},
-		"ClaimsAreTwo":      {raw: `{"iss":"marker"}{}`, says: "no JWT"},
-		"NumberTooLarge":    {raw: `{"iss":"marker","exp":1e999}`, says: "no JWT"},
+		"ClaimsAreCut":      {raw: `{"iss":"marker"`, says: "not a JWT"},
+		"ClaimsAreTwo":      {raw: `{"iss":"marker"}{}`, says: "not a JWT"},
+		"NumberTooLarge":    {raw: `{"iss":"marker","exp":1e999}`, says: "not a JWT"},
 		"OwnKeyInTheHead":   {head: object{"kid": nil, "jwk": foreign.jwk, "jku": "https://marker/"}, by: foreign, says: "signature is wrong"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -213,7 +213,7 @@ func TestMalformedTokens(t *testing.T) {
 	claims := goodClaims().json(t)
 	unsigned := func(head object) string { return b64(head.json(t)) + "." + b64(claims) }
 	const (
-		noJWT = "the token is no JWT"
+		noJWT = "the token is not a JWT"
 		noAlg = "the token's algorithm is none of RS256, RS384"
 		wrong = "the token's signature is wrong"
 	)
@@ -246,7 +246,7 @@ func TestMalformedTokens(t *testing.T) {
 		"OtherHead":         {b64(object{"alg": "EdDSA", "kid": "Ed25519", "x": 1}.json(t)) + "." + part[1] + "." + part[2], wrong},
 		"OtherKeyOfTheKid":  {newEdKey("Ed25519").token(t, "EdDSA"), wrong},
 		"RSAForPSS":         {unsigned(object{"alg": "PS256", "kid": "RSA"}) + "." + strings.Split(rsaKey.token(t, "RS256"), ".")[2], wrong},
-		"ShortKey":          {shortKey().token(t, "RS256"), "key that the JWKS does not have"},
+		"ShortKey":          {shortKey().token(t, "RS256"), "the JWKS has no key that fits"},
 		"ShortKeyNamedRSA":  {shortKey().sign(t, object{"alg": "RS256", "kid": "RSA"}, claims), wrong},
 		"SignedByItsReader": {hmacToken(t, object{"alg": "HS256", "kid": "RSA"}, claims, rsaKey.private.(*rsa.PrivateKey)), noAlg},
 	} {
@@ -344,17 +344,17 @@ func TestTokensConfig(t *testing.T) {
 		"HTTP":           {func(c *TokensConfig) { c.JWKS = "http://id.example.com/marker" }, "must be https:// unless"},
 		"HTTPByAddress":  {func(c *TokensConfig) { c.JWKS = "http://192.0.2.7/marker" }, "must be https:// unless"},
 		"HTTPByAnyName":  {func(c *TokensConfig) { c.JWKS = "http://localhost.example.com/marker" }, "must be https:// unless"},
-		"OtherScheme":    {func(c *TokensConfig) { c.JWKS = "ftp://127.0.0.1/marker" }, "must be like https://"},
-		"FileScheme":     {func(c *TokensConfig) { c.JWKS = "file:///marker" }, "must be like https://"},
-		"NoHost":         {func(c *TokensConfig) { c.JWKS = "https:///marker" }, "must be like https://"},
-		"NoURL":          {func(c *TokensConfig) { c.JWKS = "https://marker:\x7f/" }, "cannot be read as a URL"},
+		"OtherScheme":    {func(c *TokensConfig) { c.JWKS = "ftp://127.0.0.1/marker" }, "must be of the form https://"},
+		"FileScheme":     {func(c *TokensConfig) { c.JWKS = "file:///marker" }, "must be of the form https://"},
+		"NoHost":         {func(c *TokensConfig) { c.JWKS = "https:///marker" }, "must be of the form https://"},
+		"NoURL":          {func(c *TokensConfig) { c.JWKS = "https://marker:\x7f/" }, "is not a valid URL"},
 		"Password":       {func(c *TokensConfig) { c.JWKS = "https://u:marker@id.example.com/" }, "user or password"},
 		"Fragment":       {func(c *TokensConfig) { c.JWKS = "https://id.example.com/#marker" }, "fragment"},
 		"NoIssuer":       {func(c *TokensConfig) { c.Issuer = "" }, "issuer of tokens is not set"},
 		"NoAudience":     {func(c *TokensConfig) { c.Audience = "" }, "audience of tokens is not set"},
 		"OneClaim":       {func(c *TokensConfig) { c.UserClaim = "role" }, "both the user and the role"},
-		"LeewayNegative": {func(c *TokensConfig) { c.Leeway = -time.Second }, "from 0s to 5m0s"},
-		"LeewayTooLong":  {func(c *TokensConfig) { c.Leeway = 5*time.Minute + 1 }, "from 0s to 5m0s"},
+		"LeewayNegative": {func(c *TokensConfig) { c.Leeway = -time.Second }, "must be 0s to 5m0s"},
+		"LeewayTooLong":  {func(c *TokensConfig) { c.Leeway = 5*time.Minute + 1 }, "must be 0s to 5m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -385,7 +385,7 @@ func TestWhichKeyOfTheJWKS(t *testing.T) {
 	t.Parallel()
 	rsaKey, p256, ed := testKeys()["RSA"], testKeys()["P-256"], testKeys()["Ed25519"]
 	as := func(k testKey, change object) testKey { return testKey{k.jwk.and(change), k.private} }
-	const missing = "key that the JWKS does not have"
+	const missing = "the JWKS has no key that fits"
 	for name, c := range map[string]struct {
 		jwks []testKey
 		by   testKey
@@ -408,7 +408,7 @@ func TestWhichKeyOfTheJWKS(t *testing.T) {
 		"WithoutKidTheAlgDecides":  {[]testKey{as(rsaKey, object{"alg": "PS256"}), as(shortKey(), object{"alg": "RS256"})}, rsaKey, object{"alg": "PS256"}, ""},
 		"KidOfAKeyWithoutKid":      {[]testKey{as(ed, object{"kid": nil})}, ed, object{"alg": "EdDSA", "kid": "Ed25519"}, missing},
 		"OneKidTwoTypes":           {[]testKey{as(rsaKey, object{"kid": "k"}), as(ed, object{"kid": "k"})}, ed, object{"alg": "EdDSA", "kid": "k"}, ""},
-		"OneKidTwoKeys":            {[]testKey{as(newEdKey("k"), object{}), as(ed, object{"kid": "k"})}, ed, object{"alg": "EdDSA", "kid": "k"}, "several keys of the token's kid"},
+		"OneKidTwoKeys":            {[]testKey{as(newEdKey("k"), object{}), as(ed, object{"kid": "k"})}, ed, object{"alg": "EdDSA", "kid": "k"}, "several keys with the token's kid"},
 		"ShortKey":                 {[]testKey{shortKey(), ed}, shortKey(), object{"alg": "RS256", "kid": "short"}, missing},
 		"ShortKeyWithoutKid":       {[]testKey{shortKey(), ed}, shortKey(), object{"alg": "RS256"}, missing},
 		"NoKeys":                   {nil, ed, object{"alg": "EdDSA", "kid": "Ed25519"}, missing},
@@ -454,13 +454,13 @@ func TestParseJWKS(t *testing.T) {
 		"P521":              {p521, ""},
 		"ECWithoutY":        {p256.and(object{"y": nil}), "its y is missing"},
 		"ECWithoutX":        {p256.and(object{"x": nil}), "its x is missing"},
-		"ECShort":           {p256.and(object{"x": b64(make([]byte, 31))}), "not of 32 bytes each"},
-		"ECOffCurve":        {p256.and(object{"x": b64(make([]byte, 32))}), "no point of its curve"},
-		"ECInfinity":        {p256.and(object{"x": b64(make([]byte, 32)), "y": b64(make([]byte, 32))}), "no point of its curve"},
-		"ECOtherCurve":      {p256.and(object{"crv": "P-521"}), "not of 66 bytes each"},
+		"ECShort":           {p256.and(object{"x": b64(make([]byte, 31))}), "must have 32 bytes each"},
+		"ECOffCurve":        {p256.and(object{"x": b64(make([]byte, 32))}), "not a point of its curve"},
+		"ECInfinity":        {p256.and(object{"x": b64(make([]byte, 32)), "y": b64(make([]byte, 32))}), "not a point of its curve"},
+		"ECOtherCurve":      {p256.and(object{"crv": "P-521"}), "must have 66 bytes each"},
 		"ECUnknownCurve":    {p256.and(object{"crv": "secp256k1"}), `its curve "secp256k1" is none of`},
 		"Ed25519":           {ed, ""},
-		"Ed25519Short":      {ed.and(object{"x": b64(make([]byte, 31))}), "not of 32 bytes"},
+		"Ed25519Short":      {ed.and(object{"x": b64(make([]byte, 31))}), "must have 32 bytes"},
 		"Ed25519WithoutX":   {ed.and(object{"x": nil}), "its x is missing"},
 		"X25519":            {ed.and(object{"crv": "X25519"}), "is not Ed25519"},
 		"Symmetric":         {object{"kty": "oct", "k": "AAAA"}, "it is symmetric"},
@@ -469,8 +469,8 @@ func TestParseJWKS(t *testing.T) {
 		"WrongMember":       {object{"kty": "RSA", "n": 7}, "key 1: json"},
 		"AlgDoesNotFit":     {p256.and(object{"alg": "ES384"}), `its alg "ES384" does not fit`},
 		"AlgIsSymmetric":    {rsaKey.and(object{"alg": "HS256"}), `its alg "HS256" does not fit`},
-		"PrivateHalf":       {p256.and(object{"d": "AAAA"}), "its private half is published"},
-		"PrivateHalfOfNone": {p256.and(object{"d": 7}), "its private half is published"},
+		"PrivateHalf":       {p256.and(object{"d": "AAAA"}), "it contains the private key"},
+		"PrivateHalfOfNone": {p256.and(object{"d": 7}), "it contains the private key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -493,7 +493,7 @@ func TestParseJWKS(t *testing.T) {
 		})
 	}
 	for _, doc := range []string{"", "null", "[]", "{}", `{"keys":null}`, `{"keys":{}}`, `{"keys":[]`, `"keys"`, "<html>", `{"keys":[]} x`} {
-		if keys, _, err := parseJWKS([]byte(doc)); err == nil || !strings.Contains(err.Error(), "it is no JWKS") {
+		if keys, _, err := parseJWKS([]byte(doc)); err == nil || !strings.Contains(err.Error(), "it is not a JWKS") {
 			t.Errorf("%q: %d keys, %v", doc, len(keys), err)
 		}
 	}

@@ -19,83 +19,84 @@ import (
 )
 
 const (
-	// keyMark begins every API key, so that one that has leaked can be found.
+	// keyMark begins every API key, so that leaked keys can be found.
 	keyMark = "lgs_"
-	// prefixLen is how much of a key is shown after its mark.
+	// prefixLen is the number of characters shown after the mark.
 	prefixLen = 8
-	// keyFresh is how long what was read of a key counts: a key that is revoked
-	// is refused within that and the time of a read.
-	keyFresh = 500 * time.Millisecond
-	// keysMost bounds the keys that are remembered, known ones and unknown ones.
-	keysMost = 10_000
-	// usedEvery is how often it is written down which keys were used.
-	usedEvery = time.Minute
-	usedWait  = 5 * time.Second
+	// keyTTL is the time that a key is cached. A revoked key is refused after
+	// that time and the duration of a read.
+	keyTTL = 500 * time.Millisecond
+	// keysMax limits the cached keys, known and unknown ones.
+	keysMax = 10_000
+	// usedInterval is the interval in which the last use of keys is recorded.
+	usedInterval = time.Minute
+	usedTimeout  = 5 * time.Second
 )
 
-// KeyText is the secret text of an API key, which only its owner has.
-type KeyText string
+// KeySecret is the secret text of an API key.
+type KeySecret string
 
-// NewKeyText makes the text of a key: 256 random bits behind a mark.
-func NewKeyText() KeyText {
-	return KeyText(keyMark + strings.ToLower(rand.Text()+rand.Text()))
+// NewKeyText returns the text of a new key: the mark and 256 random bits.
+func NewKeyText() KeySecret {
+	return KeySecret(keyMark + strings.ToLower(rand.Text()+rand.Text()))
 }
 
-// IsKeyText tells an API key from other bearer tokens.
+// IsKeyText reports whether a bearer token looks like an API key.
 func IsKeyText(token string) bool { return strings.HasPrefix(token, keyMark) }
 
-// Prefix is the part that may be shown.
-func (k KeyText) Prefix() string { return string(k[:min(len(k), len(keyMark)+prefixLen)]) }
+// Prefix returns the part that may be shown.
+func (k KeySecret) Prefix() string { return string(k[:min(len(k), len(keyMark)+prefixLen)]) }
 
-// Hash is what is stored of a key. The text has too many bits to be guessed, so
-// a slow hash would only cost time at each call.
-func (k KeyText) Hash() []byte {
+// Hash returns the hash that is stored of a key. A key has too many random bits
+// to be guessed, so a slow hash would only cost time at each call.
+func (k KeySecret) Hash() []byte {
 	sum := sha256.Sum256([]byte(k))
 	return sum[:]
 }
 
-// Keys verifies API keys by the rows, of which it remembers each for half a
-// second.
-type Keys struct {
+// Keys verifies API keys by their rows, and caches each for keyTTL. It is safe
+// for concurrent use.
+type KeyVerifier struct {
 	service.Base
 	rows store.APIKeys
 	log  obs.Log
 
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the fields below
 	known map[[sha256.Size]byte]*knownKey
-	used  map[int64]time.Time // since they were last written down
+	used  map[int64]time.Time // since the last record, by key ID
 }
 
-// knownKey is what was read of a key, or is being read.
+// knownKey is the cached result of a read, which may still run.
 type knownKey struct {
-	read  chan struct{} // closed once the rest is there
+	read  chan struct{} // closed when the other fields are set
 	at    time.Time
 	key   store.APIKey
 	err   error
 	found bool
 }
 
-// NewKeys makes Keys. Start makes it write down which keys were used.
-func NewKeys(rows store.APIKeys, log obs.Log) *Keys {
-	return &Keys{
+// NewKeys returns Keys. Without Start, the last use of keys is not recorded.
+func NewKeys(rows store.APIKeys, log obs.Log) *KeyVerifier {
+	return &KeyVerifier{
 		rows: rows, log: log.For(obs.API),
 		known: make(map[[sha256.Size]byte]*knownKey), used: make(map[int64]time.Time),
 	}
 }
 
-// Start writes down which keys were used, once a minute and at Stop.
-func (k *Keys) Start(ctx context.Context) {
+// Start records the last use of keys in the background, every minute and at
+// Stop.
+func (k *KeyVerifier) Start(ctx context.Context) {
 	k.Base.Start(ctx, func(ctx context.Context) {
-		for service.Sleep(ctx, usedEvery) {
+		for service.Sleep(ctx, usedInterval) {
 			k.writeUsed(ctx)
 		}
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), usedWait)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), usedTimeout)
 		defer cancel()
 		k.writeUsed(last)
 	})
 }
 
-func (k *Keys) writeUsed(ctx context.Context) {
+func (k *KeyVerifier) writeUsed(ctx context.Context) {
 	k.mu.Lock()
 	used := k.used
 	k.used = make(map[int64]time.Time)
@@ -104,16 +105,16 @@ func (k *Keys) writeUsed(ctx context.Context) {
 		return
 	}
 	if err := k.rows.APIKeyUsed(ctx, used); err != nil && ctx.Err() == nil {
-		k.log.Warn(obs.Failed, err, "what", "last use of API keys")
+		k.log.Warn("recording last use of API keys failed", err)
 	}
 }
 
-// Verify finds the principal of a key.
-func (k *Keys) Verify(ctx context.Context, token string) (Principal, error) {
+// Verify returns the principal of a key.
+func (k *KeyVerifier) Verify(ctx context.Context, token string) (Principal, error) {
 	if !IsKeyText(token) || len(token) > 200 {
-		return Principal{}, fmt.Errorf("%w: it is no API key", ErrUnknown)
+		return Principal{}, fmt.Errorf("%w: this is not an API key", ErrUnauthenticated)
 	}
-	key, err := k.read(ctx, KeyText(token))
+	key, err := k.read(ctx, KeySecret(token))
 	if err != nil {
 		return Principal{}, err
 	}
@@ -126,9 +127,9 @@ func (k *Keys) Verify(ctx context.Context, token string) (Principal, error) {
 	return Principal{Name: key.Name, Role: Role(key.Role), KeyID: key.ID}, nil
 }
 
-// Knows says that a key was found when it was last read, which is not long ago.
-func (k *Keys) Knows(token string) bool {
-	hash := [sha256.Size]byte(KeyText(token).Hash())
+// Knows reports whether a key is cached, and exists.
+func (k *KeyVerifier) Cached(token string) bool {
+	hash := [sha256.Size]byte(KeySecret(token).Hash())
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	known := k.known[hash]
@@ -145,27 +146,27 @@ func (k *Keys) Knows(token string) bool {
 
 type keyRow store.APIKey
 
-// check refuses a key that is not good any more.
+// check returns an error if a key is revoked or has expired.
 func (r keyRow) check(now time.Time) error {
 	switch {
 	case !r.RevokedAt.IsZero():
-		return fmt.Errorf("%w: the API key %s was revoked", ErrUnknown, r.Prefix)
+		return fmt.Errorf("%w: the API key %s was revoked", ErrUnauthenticated, r.Prefix)
 	case !r.ExpiresAt.IsZero() && !now.Before(r.ExpiresAt):
-		return fmt.Errorf("%w: the API key %s has expired", ErrUnknown, r.Prefix)
+		return fmt.Errorf("%w: the API key %s has expired", ErrUnauthenticated, r.Prefix)
 	}
 	return nil
 }
 
-// read returns the row of a key, at most keyFresh old. Of those who ask for the
-// same key at the same time one reads.
-func (k *Keys) read(ctx context.Context, text KeyText) (keyRow, error) {
+// read returns the row of a key, at most keyTTL old. Concurrent calls for the
+// same key share one read.
+func (k *KeyVerifier) read(ctx context.Context, text KeySecret) (keyRow, error) {
 	hash := [sha256.Size]byte(text.Hash())
 	for {
 		k.mu.Lock()
 		known := k.known[hash]
 		mine := known == nil || known.over(time.Now())
 		if mine {
-			if len(k.known) >= keysMost {
+			if len(k.known) >= keysMax {
 				k.forget()
 			}
 			known = &knownKey{read: make(chan struct{})}
@@ -184,45 +185,45 @@ func (k *Keys) read(ctx context.Context, text KeyText) (keyRow, error) {
 		case known.found:
 			return keyRow(known.key), nil
 		case reward.HasCode(known.err, reward.CodeAPIKeyNotFound):
-			return keyRow{}, fmt.Errorf("%w: there is no such API key", ErrUnknown)
+			return keyRow{}, fmt.Errorf("%w: there is no such API key", ErrUnauthenticated)
 		case mine || ctx.Err() != nil || !errors.Is(known.err, context.Canceled):
-			return keyRow{}, fmt.Errorf("look an API key up: %w", known.err)
+			return keyRow{}, fmt.Errorf("look up an API key: %w", known.err)
 		}
-		// Who has read has given up for reasons of his own.
+		// The caller that was reading has given up: read again.
 	}
 }
 
+// fill stores the result of a read.
 func (n *knownKey) fill(key store.APIKey, err error) {
 	n.at, n.key, n.err, n.found = time.Now(), key, err, err == nil
 	close(n.read)
 }
 
-// over says that it has to be read again. What failed is not remembered.
+// over reports whether the key must be read again. Failures are not cached.
 func (n *knownKey) over(now time.Time) bool {
 	select {
 	case <-n.read:
-		return now.Sub(n.at) >= keyFresh || !n.found && !reward.HasCode(n.err, reward.CodeAPIKeyNotFound)
+		return now.Sub(n.at) >= keyTTL || !n.found && !reward.HasCode(n.err, reward.CodeAPIKeyNotFound)
 	default:
 		return false
 	}
 }
 
-// forget drops what is over, or everything when that is nothing: it can be
-// read again.
-func (k *Keys) forget() {
+// forget drops old results, or all results if none is old.
+func (k *KeyVerifier) forget() {
 	now := time.Now()
 	for hash, n := range k.known {
 		if n.over(now) {
 			delete(k.known, hash)
 		}
 	}
-	if len(k.known) >= keysMost {
+	if len(k.known) >= keysMax {
 		clear(k.known)
 	}
 }
 
-// CheckNewKey says what is wrong with a key that is to be made; expires nil =
-// never.
+// CheckNewKey returns what is wrong with the fields of a new key. A nil expires
+// means never.
 func CheckNewKey(name, role string, expires *time.Time, now time.Time) []reward.FieldError {
 	var wrong []reward.FieldError
 	if n := utf8.RuneCountInString(name); n < 1 || n > 200 || name != strings.TrimSpace(name) || strings.ContainsFunc(name, unicode.IsControl) {
@@ -237,8 +238,8 @@ func CheckNewKey(name, role string, expires *time.Time, now time.Time) []reward.
 	return wrong
 }
 
-// NewKey makes a key and its text, which is kept nowhere.
-func NewKey(id int64, name string, role Role, by string, expires *time.Time, now time.Time) (store.APIKey, KeyText) {
+// NewKey returns the row of a new key, and its text, which is stored nowhere.
+func NewKey(id int64, name string, role Role, by string, expires *time.Time, now time.Time) (store.APIKey, KeySecret) {
 	text := NewKeyText()
 	key := store.APIKey{ID: id, Name: name, Prefix: text.Prefix(), Hash: text.Hash(), Role: string(role), CreatedAt: now, CreatedBy: by}
 	if expires != nil {

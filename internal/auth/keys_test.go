@@ -68,8 +68,8 @@ func (r *keyRows) edit(f func()) {
 
 func TestKeys(t *testing.T) {
 	t.Parallel()
-	setup := func() (*keyRows, *Keys, string) {
-		key, text := NewKey(7, "till", Issuer, "admin", nil, time.Now())
+	setup := func() (*keyRows, *KeyVerifier, string) {
+		key, text := NewKey(7, "till", RoleIssuer, "admin", nil, time.Now())
 		rows := &keyRows{keys: []store.APIKey{key}}
 		return rows, NewKeys(rows, obs.Log{}), string(text)
 	}
@@ -77,7 +77,7 @@ func TestKeys(t *testing.T) {
 		t.Parallel()
 		_, k, text := setup()
 		p, err := k.Verify(t.Context(), text)
-		if want := (Principal{Name: "till", Role: Issuer, KeyID: 7}); err != nil || p != want {
+		if want := (Principal{Name: "till", Role: RoleIssuer, KeyID: 7}); err != nil || p != want {
 			t.Errorf("%+v %v", p, err)
 		}
 	})
@@ -85,7 +85,7 @@ func TestKeys(t *testing.T) {
 		t.Parallel()
 		_, k, text := setup()
 		for _, token := range []string{"", "lgs_", "lgs_" + strings.Repeat("a", 52), text + "a", text[:len(text)-1], strings.ToUpper(text), "x" + text, strings.Repeat("lgs_", 1000)} {
-			if p, err := k.Verify(t.Context(), token); !errors.Is(err, ErrUnknown) || p != (Principal{}) || len(token) > 4 && strings.Contains(err.Error(), token) {
+			if p, err := k.Verify(t.Context(), token); !errors.Is(err, ErrUnauthenticated) || p != (Principal{}) || len(token) > 4 && strings.Contains(err.Error(), token) {
 				t.Errorf("%q: %+v %v", token, p, err)
 			}
 		}
@@ -99,7 +99,7 @@ func TestKeys(t *testing.T) {
 			}
 			rows.edit(func() { rows.keys[0].RevokedAt = time.Now() })
 			time.Sleep(time.Second)
-			if _, err := k.Verify(t.Context(), text); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "revoked") {
+			if _, err := k.Verify(t.Context(), text); !errors.Is(err, ErrUnauthenticated) || !strings.Contains(err.Error(), "revoked") {
 				t.Error(err)
 			}
 		})
@@ -113,7 +113,7 @@ func TestKeys(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(200 * time.Millisecond)
-			if _, err := k.Verify(t.Context(), text); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "expired") {
+			if _, err := k.Verify(t.Context(), text); !errors.Is(err, ErrUnauthenticated) || !strings.Contains(err.Error(), "expired") {
 				t.Errorf("remembered past its end: %v", err)
 			}
 		})
@@ -169,7 +169,7 @@ func TestKeys(t *testing.T) {
 		t.Parallel()
 		rows, k, text := setup()
 		rows.edit(func() { rows.away = errors.New("away") })
-		if _, err := k.Verify(t.Context(), text); err == nil || errors.Is(err, ErrUnknown) {
+		if _, err := k.Verify(t.Context(), text); err == nil || errors.Is(err, ErrUnauthenticated) {
 			t.Error(err)
 		}
 		rows.edit(func() { rows.away = nil })
@@ -180,12 +180,12 @@ func TestKeys(t *testing.T) {
 	t.Run("RemembersABoundedNumber", func(t *testing.T) {
 		t.Parallel()
 		_, k, text := setup()
-		for i := range 3 * keysMost {
-			if _, err := k.Verify(t.Context(), fmt.Sprintf("lgs_%d", i)); !errors.Is(err, ErrUnknown) {
+		for i := range 3 * keysMax {
+			if _, err := k.Verify(t.Context(), fmt.Sprintf("lgs_%d", i)); !errors.Is(err, ErrUnauthenticated) {
 				t.Fatal(err)
 			}
 		}
-		if n := len(k.known); n > keysMost {
+		if n := len(k.known); n > keysMax {
 			t.Errorf("%d keys are remembered", n)
 		}
 		if _, err := k.Verify(t.Context(), text); err != nil {
@@ -201,7 +201,7 @@ func TestKeys(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := time.Now()
-			time.Sleep(usedEvery + time.Second)
+			time.Sleep(usedInterval + time.Second)
 			rows.edit(func() {
 				if !rows.used[7].Equal(at) {
 					t.Errorf("%v", rows.used)
@@ -221,7 +221,7 @@ func TestKeys(t *testing.T) {
 
 func TestKeyText(t *testing.T) {
 	t.Parallel()
-	seen := map[KeyText]bool{}
+	seen := map[KeySecret]bool{}
 	for range 1000 {
 		text := NewKeyText()
 		if seen[text] || len(text) != 56 || !IsKeyText(string(text)) || len(text.Prefix()) != 12 || !strings.HasPrefix(string(text), text.Prefix()) {
@@ -247,20 +247,20 @@ func TestLimits(t *testing.T) {
 			t.Errorf("after a rest: %d and %d", a, b)
 		}
 		wait, ok := l.Allow("a")
-		if ok || wait != 500*time.Millisecond || !l.Spent("a") || l.Spent("c") {
+		if ok || wait != 500*time.Millisecond || !l.Exhausted("a") || l.Exhausted("c") {
 			t.Errorf("%v %t", wait, ok)
 		}
 		time.Sleep(wait)
 		if n := allowed("a"); n != 1 {
 			t.Errorf("after the wait: %d", n)
 		}
-		for i := range 3 * limitsMost {
+		for i := range 3 * namesMax {
 			l.Allow(fmt.Sprint(i))
 		}
-		if len(l.names) > limitsMost {
+		if len(l.names) > namesMax {
 			t.Errorf("%d names are remembered", len(l.names))
 		}
-		if _, ok := NewLimits(0).Allow("a"); !ok || NewLimits(0).Spent("a") {
+		if _, ok := NewLimits(0).Allow("a"); !ok || NewLimits(0).Exhausted("a") {
 			t.Error("0 is no limit")
 		}
 	})

@@ -8,11 +8,12 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// limitsMost bounds the names that are remembered.
-const limitsMost = 100_000
+// namesMax limits the remembered names.
+const namesMax = 100_000
 
-// Limits bounds how often each name may do something, on this instance.
-type Limits struct {
+// Limits limits how often each name may call this instance. It is safe for
+// concurrent use.
+type RateLimiter struct {
 	perSecond rate.Limit
 	burst     int
 
@@ -20,17 +21,18 @@ type Limits struct {
 	names map[string]*rate.Limiter
 }
 
-// NewLimits allows each name so much a second, and twice that at once after a
-// rest; 0 = everything.
-func NewLimits(perSecond float64) *Limits {
-	return &Limits{
+// NewLimits allows each name perSecond calls per second, with bursts of twice
+// as many. Zero means no limit.
+func NewLimits(perSecond float64) *RateLimiter {
+	return &RateLimiter{
 		perSecond: rate.Limit(perSecond), burst: max(int(math.Ceil(2*perSecond)), 1),
 		names: make(map[string]*rate.Limiter),
 	}
 }
 
-// Allow says whether name may, and otherwise after what time it may again.
-func (l *Limits) Allow(name string) (wait time.Duration, ok bool) {
+// Allow reports whether name may call now. If not, wait is the time after which
+// it may.
+func (l *RateLimiter) Allow(name string) (wait time.Duration, ok bool) {
 	if l.perSecond <= 0 {
 		return 0, true
 	}
@@ -43,8 +45,8 @@ func (l *Limits) Allow(name string) (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// Spent says whether name has nothing left, without taking anything.
-func (l *Limits) Spent(name string) bool {
+// Spent reports whether name has no call left, without using one.
+func (l *RateLimiter) Exhausted(name string) bool {
 	if l.perSecond <= 0 {
 		return false
 	}
@@ -55,13 +57,14 @@ func (l *Limits) Spent(name string) bool {
 	return ok && known.TokensAt(now) < 1
 }
 
-func (l *Limits) of(name string, now time.Time) *rate.Limiter {
+// of returns the limiter of a name.
+func (l *RateLimiter) of(name string, now time.Time) *rate.Limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if known, ok := l.names[name]; ok {
 		return known
 	}
-	if len(l.names) >= limitsMost {
+	if len(l.names) >= namesMax {
 		l.forget(now)
 	}
 	made := rate.NewLimiter(l.perSecond, l.burst)
@@ -69,16 +72,16 @@ func (l *Limits) of(name string, now time.Time) *rate.Limiter {
 	return made
 }
 
-// forget drops the names that have rested, which a new start does not favour;
-// when all are busy, any of them go.
-func (l *Limits) forget(now time.Time) {
+// forget drops the names with a full burst, which lose nothing. If there are
+// none, it drops any.
+func (l *RateLimiter) forget(now time.Time) {
 	for name, known := range l.names {
 		if known.TokensAt(now) >= float64(l.burst) {
 			delete(l.names, name)
 		}
 	}
 	for name := range l.names {
-		if len(l.names) < limitsMost*9/10 {
+		if len(l.names) < namesMax*9/10 {
 			return
 		}
 		delete(l.names, name)

@@ -190,7 +190,7 @@ func (r *Reconciler) surplus(ctx context.Context, s queue.Stream) (map[string]bo
 			ids = append(ids, store.PayoutID{PromotionID: s.PromotionID, TargetID: e.TargetID})
 		}
 	}
-	rows, err := r.cfg.Store.PayoutHeads(ctx, ids)
+	rows, err := r.cfg.Store.PayoutGetMany(ctx, ids)
 	if err != nil {
 		return nil, err
 	}

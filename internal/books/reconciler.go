@@ -135,39 +135,10 @@ func (r *Reconciler) Start(ctx context.Context) { r.Base.Start(ctx, r.run) }
 
 // run checks the books while it holds the lease, until ctx ends.
 func (r *Reconciler) run(ctx context.Context) {
-	failed := false
-	for ctx.Err() == nil {
-		held, err := r.hold(ctx)
-		switch {
-		case err != nil && !failed && ctx.Err() == nil:
-			failed = true
-			r.log.Warn("reconciler lease unavailable", err)
-		case err == nil && failed:
-			failed = false
-			r.log.Info("reconciler lease available again")
-		}
-		r.watch(time.Now(), held)
-		if held {
-			r.lead(ctx)
-		}
-		service.Sleep(ctx, service.Jitter(leaseTTL/3, 0.2))
-	}
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), rowsTimeout)
-	defer cancel()
-	if err := r.cfg.Store.LeaseRelease(bounded, leaseName, r.owner); err != nil {
-		r.log.Warn("releasing lease failed", err, "lease", leaseName)
-	}
-}
-
-// hold takes or renews the lease and reports whether it has it.
-func (r *Reconciler) hold(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, rowsTimeout)
-	defer cancel()
-	l, err := r.cfg.Store.LeaseTake(ctx, store.LeaseTakeParams{Name: leaseName, Owner: r.owner, TTL: leaseTTL})
-	if err != nil {
-		return false, fmt.Errorf("take the lease %q: %w", leaseName, err)
-	}
-	return l.OK, nil
+	store.Lead(ctx, store.LeadParams{
+		Rows: r.cfg.Store, Lease: store.LeaseTakeParams{Name: leaseName, Owner: r.owner, TTL: leaseTTL},
+		Lead: r.lead, Follow: func() { r.watch(time.Now(), false) }, Log: r.log,
+	})
 }
 
 // watch updates the watched promotions. The leading instance checks a promotion
@@ -207,15 +178,8 @@ func (r *Reconciler) spread(now time.Time) time.Time {
 
 // lead checks promotions until the lease is lost or ctx ends.
 func (r *Reconciler) lead(ctx context.Context) {
-	var renewing sync.WaitGroup
-	defer renewing.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	renewing.Go(func() {
-		defer cancel()
-		r.renew(ctx)
-	})
 	now := time.Now()
+	r.watch(now, true)
 	for _, w := range r.watched { // results of an earlier lead are outdated
 		*w = watched{seenAt: w.seenAt, gone: w.gone, nextAt: r.spread(now)}
 		if w.gone {
@@ -229,34 +193,18 @@ func (r *Reconciler) lead(ctx context.Context) {
 			}
 		}
 	}()
-	failures := 0
+	report := r.log.Streak("checking balance failed", "")
 	for {
 		r.watch(time.Now(), true)
-		failures = r.round(ctx, failures)
+		r.round(ctx, report)
 		if !service.Sleep(ctx, service.Jitter(roundInterval, 0.2)) {
 			return
 		}
 	}
 }
 
-// renew renews the lease until ctx ends or another instance may hold it.
-func (r *Reconciler) renew(ctx context.Context) {
-	heldAt := time.Now()
-	for service.Sleep(ctx, leaseTTL/3) {
-		began := time.Now()
-		held, err := r.hold(ctx)
-		switch {
-		case err == nil && held:
-			heldAt = began
-		case err == nil, time.Since(heldAt) >= leaseTTL:
-			return
-		}
-	}
-}
-
-// round checks promotions that are due. It logs failures in a row at the first
-// and each time their number doubles, and returns their number.
-func (r *Reconciler) round(ctx context.Context, failures int) int {
+// round checks promotions that are due and reports each result.
+func (r *Reconciler) round(ctx context.Context, report func(error, ...any)) {
 	var due []reward.PromotionID
 	now := time.Now()
 	for id, w := range r.watched {
@@ -279,21 +227,17 @@ func (r *Reconciler) round(ctx context.Context, failures int) int {
 		err := r.check(ctx, id, w)
 		switch {
 		case ctx.Err() != nil:
-			return failures
+			return
 		case reward.HasCode(err, reward.CodeNotFound):
 			r.balanced(id, w)
 			delete(r.watched, id)
 		case err != nil:
 			w.nextAt = time.Now().Add(service.Jitter(rowsBackoff, 0.2))
-			failures++
-			if failures&(failures-1) == 0 {
-				r.log.Warn("checking balance failed", err, "promotion_id", id, "failures", failures)
-			}
+			report(err, "promotion_id", id)
 		default:
-			failures = 0
+			report(nil)
 		}
 	}
-	return failures
 }
 
 // check checks the books of a promotion. It checks a new difference again after

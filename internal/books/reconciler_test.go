@@ -27,9 +27,9 @@ import (
 
 // chargeList is a provider's list of charges, in pages of ten.
 type chargeList struct {
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	charges []money.ListedCharge
-	late    []money.ListedCharge // come to stand on the first page, whatever its place
+	late    []money.ListedCharge // appear on the first page, wherever they belong
 	err     error
 	asked   []string // cursors
 }
@@ -77,13 +77,13 @@ func (l *chargeList) calls() int {
 	return len(l.asked)
 }
 
-// comparing is a store that counts its comparisons, each of which takes a
-// while, and has a lease on fake time.
+// comparing is a store that counts its comparisons, delays each of them, and
+// has a lease on fake time.
 type comparing struct {
 	store.Store
 	takes time.Duration
 
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the fields below
 	n     int
 	lease store.Lease
 	deaf  string // the owner whose releases are lost
@@ -128,8 +128,8 @@ func (s *comparing) count() int {
 	return s.n
 }
 
-// ledger is a promotion with rows that nobody works on, the provider's list,
-// and a reconciler on fake time.
+// ledger is a promotion whose rows nothing else changes, with the provider's
+// list and a reconciler on fake time.
 type ledger struct {
 	t       *testing.T
 	path    string
@@ -143,7 +143,7 @@ type ledger struct {
 	began   time.Time
 }
 
-// activeViews reads the active promotions now and then, as the flow does.
+// activeViews reads the active promotions periodically, like the flow.
 type activeViews struct {
 	service.Base
 	rows store.Store
@@ -198,11 +198,11 @@ func (l *lockedText) count(what string) int {
 const (
 	testInterval = time.Minute
 	testHorizon  = 20 * time.Second
-	viewsEvery   = 5 * time.Second // of tests that last long
+	viewsEvery   = 5 * time.Second // suits long tests
 )
 
-// newLedger makes a RUNNING promotion of n payouts of 100, all QUEUED, of which
-// the first paid are SUCCEEDED and on the provider's list.
+// newLedger creates a RUNNING promotion with n payouts of 100. The first paid
+// ones are SUCCEEDED and on the provider's list, the others are QUEUED.
 func newLedger(t *testing.T, n, paid int) *ledger {
 	t.Helper()
 	l := &ledger{t: t, path: filepath.Join(t.TempDir(), "rows.db"), list: &chargeList{}, metrics: obs.NewMetrics(), log: &lockedText{}, began: time.Now()}
@@ -273,7 +273,7 @@ func (l *ledger) finish(target int, kind store.OutcomeKind) {
 	}
 }
 
-// pay has a target charged and written down.
+// pay charges a target and records that.
 func (l *ledger) pay(target int) {
 	l.t.Helper()
 	l.list.add(target)
@@ -297,7 +297,7 @@ func (l *ledger) view() store.PromotionView {
 	return v
 }
 
-// shown reads a metric's line; "" = it has none.
+// shown returns the value of a metric, or "" if it has none.
 func (l *ledger) shown(name string) string {
 	w := httptest.NewRecorder()
 	l.metrics.Handler().ServeHTTP(w, httptest.NewRequestWithContext(l.t.Context(), "GET", "/metrics", nil))
@@ -326,11 +326,11 @@ func (l *ledger) within(d time.Duration, what string, holds func() bool) {
 
 func (l *ledger) paused() bool { return l.view().Status == reward.Paused }
 
-// pausedWithin is how long a breach may stand before the promotion is paused: the
-// interval, the time until it is confirmed, and the ticks around them.
+// pausedWithin is the longest time until a promotion is paused for a breach:
+// the interval, the time until it is confirmed, and the rounds around them.
 const pausedWithin = testInterval + confirmAfter + 3*roundInterval
 
-// healthy fails if anything was found in so long.
+// healthy fails if anything is found within d.
 func (l *ledger) healthy(d time.Duration) {
 	l.t.Helper()
 	time.Sleep(d)
@@ -361,7 +361,7 @@ func TestReconciler(t *testing.T) {
 			defer l.close()
 			l.start()
 			l.healthy(5 * time.Minute)
-			l.list.add(26, 27, 28) // charged; the answers are under way
+			l.list.add(26, 27, 28) // charged; the responses are in flight
 			l.healthy(5 * time.Minute)
 			for i := 26; i <= 28; i++ {
 				l.finish(i, store.OutcomePaid)
@@ -390,11 +390,11 @@ func TestReconciler(t *testing.T) {
 					t.Errorf("%q does not say %q", why, part)
 				}
 			}
-			hooks, err := l.rows.WebhookTake(t.Context(), 10, time.Now().Add(time.Minute), time.Now())
+			hooks, err := l.rows.WebhookClaim(t.Context(), 10, time.Now().Add(time.Minute), time.Now())
 			if err != nil || len(hooks) != 1 || hooks[0].Event != store.EventBreach {
 				t.Errorf("webhooks %+v, %v", hooks, err)
 			}
-			// The report that the reason names says the same.
+			// The report that the reason names has the same differences.
 			var id int64
 			if _, err := fmt.Sscanf(why[strings.Index(why, "(reconciliation"):], "(reconciliation %d)", &id); err != nil {
 				t.Fatalf("%q: %v", why, err)
@@ -412,7 +412,7 @@ func TestReconciler(t *testing.T) {
 			defer l.close()
 			l.start()
 			l.healthy(3 * time.Minute)
-			l.finish(25, store.OutcomePaid) // and no charge
+			l.finish(25, store.OutcomePaid) // without a charge
 			l.within(pausedWithin, "paused", l.paused)
 			if why := l.breached(); !strings.Contains(why, "charged 24 payouts") || !strings.Contains(why, "25 rows are SUCCEEDED") {
 				t.Errorf("%q", why)
@@ -439,7 +439,7 @@ func TestReconciler(t *testing.T) {
 			l := newLedger(t, 40, 24)
 			defer l.close()
 			l.start()
-			for i := 25; i <= 40; i++ { // the list is late each time, by less than confirmAfter
+			for i := 25; i <= 40; i++ { // the list lags each time, by less than confirmAfter
 				l.finish(i, store.OutcomePaid)
 				asked := l.list.calls()
 				l.within(testInterval+3*roundInterval, "looked at", func() bool { return l.list.calls() > asked })
@@ -467,7 +467,7 @@ func TestReconciler(t *testing.T) {
 		onFakeTime(t, func(t *testing.T) {
 			l := newLedger(t, 25, 20)
 			defer l.close()
-			l.rec.cfg.Queue = nil // nothing was ever put into a stream
+			l.rec.cfg.Queue = nil // no stream has entries
 			l.start()
 			l.healthy(2 * testInterval)
 			l.sql("UPDATE summaries SET succeeded = succeeded - 3, queued = queued + 3 WHERE promotion_id = 42 AND summary_id = 0")
@@ -504,8 +504,9 @@ func TestReconciler(t *testing.T) {
 				t.Fatal(done, err)
 			}
 			l.list.add(1)
-			// Its stream goes at once: it is checked although it is not active.
-			if gone, err := l.rows.PromotionStreamGone(t.Context(), promotion, l.view().LastDispatchedAt); err != nil || !gone {
+			// Its stream is destroyed at once: it is checked although it is not
+			// active.
+			if gone, err := l.rows.PromotionStreamDestroyed(t.Context(), promotion, l.view().LastDispatchedAt); err != nil || !gone {
 				t.Fatal(gone, err)
 			}
 			l.within(confirmAfter+viewsEvery+5*roundInterval, "found", func() bool { return l.shown(brokenMetric) == "1" })
@@ -569,7 +570,7 @@ func TestReconciler(t *testing.T) {
 			defer l.close()
 			l.start()
 			l.healthy(2 * testInterval)
-			l.list.change(func() { l.list.err = &money.ChargesError{Answer: money.Answer{Class: reward.AnswerUnsent}} })
+			l.list.change(func() { l.list.err = &money.ChargesError{Answer: money.Answer{Class: reward.AnswerNotSent}} })
 			l.list.add(1)
 			l.healthy(10 * testInterval)
 			l.list.change(func() { l.list.err = nil })
@@ -588,7 +589,7 @@ func TestReconciler(t *testing.T) {
 			if n := l.rows.count(); n < 3 || n > 4 {
 				t.Errorf("%d comparisons of 6 s in 32 minutes", n)
 			}
-			l.list.add(1) // which needs no comparison to be found
+			l.list.add(1) // found without comparing rows
 			l.within(pausedWithin, "paused", l.paused)
 		})
 	})
@@ -606,7 +607,7 @@ func TestReconciler(t *testing.T) {
 					defer other.Stop()
 					before := l.list.calls()
 					time.Sleep(10 * testInterval)
-					// Three pages at first, one each time after that.
+					// Three pages in the first check, one in each later check.
 					if n := l.list.calls() - before; n < 9 || n > 14 || l.rows.owner() != l.rec.owner {
 						t.Errorf("the list was asked for %d pages in ten minutes, by %s", n, l.rows.owner())
 					}
@@ -658,7 +659,7 @@ func TestReconciler(t *testing.T) {
 	})
 }
 
-// sql changes the file behind the store's back.
+// sql changes the database without the store.
 func (l *ledger) sql(statement string) {
 	l.t.Helper()
 	db, err := sql.Open("sqlite", "file:"+l.path+"?_pragma=busy_timeout(5000)")
@@ -731,7 +732,7 @@ func TestReconcileOnDemand(t *testing.T) {
 			l := newLedger(t, 30, 10)
 			defer l.close()
 			add(l, entries(8, 30)...)
-			go func() { // as a finisher would, right after its commit
+			go func() { // like a finisher after its commit
 				time.Sleep(time.Second)
 				list, err := l.queue.Range(context.WithoutCancel(t.Context()), stream, 3)
 				if err != nil || len(list) != 3 {
@@ -742,7 +743,7 @@ func TestReconcileOnDemand(t *testing.T) {
 					t.Error(err)
 				}
 				time.Sleep(8 * time.Second)
-				l.pay(11) // its entry is about to leave when the others are looked at again
+				l.pay(11) // its entry is about to leave during the second check
 			}()
 			if report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id}); err != nil || len(report.Drifts) != 0 {
 				t.Errorf("%+v, %v", report, err)

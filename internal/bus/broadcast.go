@@ -13,29 +13,29 @@ import (
 	"github.com/largesse/largesse/internal/service"
 )
 
-// catchUpPause is how often the ends are looked at again while catching up.
-const catchUpPause = time.Second
+// catchUpInterval is the interval in which the end offsets are read again while
+// catching up.
+const catchUpInterval = time.Second
 
-// BroadcastConfig says what to read.
+// BroadcastConfig configures a Broadcast.
 type BroadcastConfig struct {
 	Topic  string
 	Handle HandleFunc
 	Log    obs.Log
 }
 
-// Broadcast reads a topic whole, from its beginning, and goes on with what is
-// new. Every Broadcast gets every record: there is no group, and nothing is
-// committed.
+// Broadcast reads a whole topic, from its beginning, and then new records.
+// Every Broadcast gets every record: it is in no group and commits nothing.
 type Broadcast struct {
 	service.Base
 	client *Client
 	cfg    BroadcastConfig
 	log    obs.Log
-	once   sync.Once // guards the closing of ready
+	once   sync.Once // closes ready once
 	ready  chan struct{}
 }
 
-// NewBroadcast returns a Broadcast that Start starts.
+// NewBroadcast returns a Broadcast. Start starts it.
 func NewBroadcast(client *Client, cfg BroadcastConfig) (*Broadcast, error) {
 	if cfg.Topic == "" || cfg.Handle == nil {
 		return nil, errors.New("bus: a broadcast needs a topic and a handle function")
@@ -47,32 +47,32 @@ func NewBroadcast(client *Client, cfg BroadcastConfig) (*Broadcast, error) {
 	return b, nil
 }
 
-// Start reads in the background; started again after Stop it reads from the
-// beginning again.
+// Start reads in the background. A start after Stop reads from the beginning
+// again.
 func (b *Broadcast) Start(ctx context.Context) { b.Base.Start(ctx, b.run) }
 
-// Ready is closed once everything that the topic held at the first start has
-// been handled.
+// Ready returns a channel that is closed when every record that the topic had
+// at the first start is handled.
 func (b *Broadcast) Ready() <-chan struct{} { return b.ready }
 
 func (b *Broadcast) options() []kgo.Opt {
-	// The last offset before the end may be the mark of a transaction.
+	// The last offset before the end may be the marker of a transaction.
 	return append(b.client.readOptions(b.cfg.Topic), kgo.KeepControlRecords())
 }
 
 func (b *Broadcast) run(ctx context.Context) {
 	kafka, err := kgo.NewClient(b.options()...)
 	if err != nil {
-		b.log.Error(obs.Failed, err, "topic", b.cfg.Topic)
+		b.log.Error("creating Kafka client failed", err, "topic", b.cfg.Topic)
 		return
 	}
 	defer kafka.Close()
-	b.log.Info(obs.Started, "topic", b.cfg.Topic)
-	defer b.log.Info(obs.Stopped, "topic", b.cfg.Topic)
+	b.log.Info("broadcast reader started", "topic", b.cfg.Topic)
+	defer b.log.Info("broadcast reader stopped", "topic", b.cfg.Topic)
 
 	behind := b.ends(ctx)
 	for ctx.Err() == nil && len(behind) > 0 {
-		polling, cancel := context.WithTimeout(ctx, catchUpPause)
+		polling, cancel := context.WithTimeout(ctx, catchUpInterval)
 		records := poll(polling, kafka, defaultBatchMax, b.log)
 		cancel()
 		if !b.work(ctx, records) {
@@ -98,10 +98,10 @@ func (b *Broadcast) run(ctx context.Context) {
 	}
 }
 
-// ends returns, by partition, the offsets to read up to (exclusive), of the
-// partitions that hold anything. It tries until it is told or ctx ends.
+// ends returns, by partition, the offsets to read up to (exclusive), for
+// partitions with records. It repeats the read until it succeeds or ctx ends.
 func (b *Broadcast) ends(ctx context.Context) map[int32]int64 {
-	for try := 0; ctx.Err() == nil; try++ {
+	for attempt := 0; ctx.Err() == nil; attempt++ {
 		bounds, err := b.client.bounds(ctx, b.cfg.Topic)
 		if err == nil {
 			ends := map[int32]int64{}
@@ -113,19 +113,19 @@ func (b *Broadcast) ends(ctx context.Context) map[int32]int64 {
 			return ends
 		}
 		if ctx.Err() == nil {
-			b.log.Warn(obs.Failed, err, "topic", b.cfg.Topic)
+			b.log.Warn("reading end offsets failed", err, "topic", b.cfg.Topic)
 		}
-		service.Sleep(ctx, service.Backoff(try, retryBase, retryLimit))
+		service.Sleep(ctx, service.Backoff(attempt, retryBase, retryLimit))
 	}
 	return nil
 }
 
-// dropTrimmed takes out of behind the partitions whose log has been trimmed
-// past the offset that is waited for, which will never come.
+// dropTrimmed removes from behind the partitions whose log was trimmed past the
+// offset to read up to, which will never come.
 func (b *Broadcast) dropTrimmed(ctx context.Context, behind map[int32]int64) {
 	bounds, err := b.client.bounds(ctx, b.cfg.Topic)
 	if err != nil {
-		b.log.Warn(obs.Failed, err, "topic", b.cfg.Topic)
+		b.log.Warn("reading end offsets failed", err, "topic", b.cfg.Topic)
 		return
 	}
 	for partition, end := range behind {
@@ -135,8 +135,8 @@ func (b *Broadcast) dropTrimmed(ctx context.Context, behind map[int32]int64) {
 	}
 }
 
-// work gives the records to Handle until it has taken them; false when ctx
-// ended before.
+// work calls Handle with the records until it succeeds. It reports false if ctx
+// ended first.
 func (b *Broadcast) work(ctx context.Context, polled []*kgo.Record) bool {
 	records := make([]Record, 0, len(polled))
 	for _, r := range polled {
@@ -147,7 +147,7 @@ func (b *Broadcast) work(ctx context.Context, polled []*kgo.Record) bool {
 	if len(records) == 0 {
 		return ctx.Err() == nil
 	}
-	for try := 0; ; try++ {
+	for attempt := 0; ; attempt++ {
 		err := b.cfg.Handle(ctx, records)
 		if err == nil {
 			return true
@@ -155,8 +155,8 @@ func (b *Broadcast) work(ctx context.Context, polled []*kgo.Record) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		b.log.Warn(obs.Failed, err, "topic", b.cfg.Topic, "count", len(records), "try", try+1)
-		if !service.Sleep(ctx, service.Backoff(try, retryBase, retryLimit)) {
+		b.log.Warn("handling records failed", err, "topic", b.cfg.Topic, "count", len(records), "attempt", attempt+1)
+		if !service.Sleep(ctx, service.Backoff(attempt, retryBase, retryLimit)) {
 			return false
 		}
 	}

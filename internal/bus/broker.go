@@ -16,24 +16,25 @@ import (
 )
 
 const (
-	// DefaultRetention is how long the embedded broker keeps a record.
-	DefaultRetention = 7 * 24 * time.Hour
-	retentionPause   = time.Hour
+	// DefaultRetention is the time that the embedded broker retains a record.
+	DefaultRetention  = 7 * 24 * time.Hour
+	retentionInterval = time.Hour
 )
 
-// BrokerConfig is for the embedded broker.
+// BrokerConfig configures the embedded broker.
 type BrokerConfig struct {
-	// Dir keeps the log; one process at a time.
+	// Dir is the directory of the log. One process at a time may use it.
 	Dir string
-	// Listen is a loopback host:port; "" = 127.0.0.1 and a free port.
+	// Listen is a loopback host:port; "": 127.0.0.1 and any free port.
 	Listen string
-	// Retention is how long records are kept; 0 = DefaultRetention.
+	// Retention is the time that records are retained. Zero means
+	// DefaultRetention.
 	Retention time.Duration
 	Log       obs.Log
 }
 
-// Broker is a broker inside this process that any Kafka client can talk to.
-// Every write is on the disk before it is acknowledged.
+// Broker is a Kafka broker in this process, which any Kafka client can use. It
+// acknowledges a write after it is on disk.
 type Broker struct {
 	keeping service.Base // applies the retention
 	kafka   *kfake.Cluster
@@ -41,11 +42,11 @@ type Broker struct {
 	log     obs.Log
 }
 
-// StartBroker starts a broker on what an earlier one left in the directory,
-// and returns when it answers.
+// StartBroker starts a broker on the log in the directory, and returns when it
+// answers.
 func StartBroker(ctx context.Context, cfg BrokerConfig) (*Broker, error) {
 	if cfg.Dir == "" {
-		return nil, errors.New("embedded broker: a directory is needed")
+		return nil, errors.New("embedded broker: Dir is empty")
 	}
 	if cfg.Listen == "" {
 		cfg.Listen = "127.0.0.1:0"
@@ -78,14 +79,14 @@ func StartBroker(ctx context.Context, cfg BrokerConfig) (*Broker, error) {
 		kafka.Close()
 		return nil, fmt.Errorf("embedded broker on %s: %w", b.addr, err)
 	}
-	// The broker's own clock for it does not run after a restart.
+	// The broker's own timer does not run after a restart.
 	b.keeping.Start(context.WithoutCancel(ctx), b.keepRetention)
-	b.log.Info(obs.Started, "listen", b.addr, "dir", cfg.Dir)
+	b.log.Info("embedded broker started", "listen", b.addr, "dir", cfg.Dir)
 	return b, nil
 }
 
-// checkLoopback refuses addresses that others could reach: the broker knows no
-// authentication.
+// checkLoopback returns an error for an address that other machines could
+// reach, because the broker has no authentication.
 func checkLoopback(listen string) error {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -109,31 +110,31 @@ func ping(ctx context.Context, addr string) error {
 func (b *Broker) keepRetention(ctx context.Context) {
 	for {
 		b.kafka.ApplyRetention()
-		if !service.Sleep(ctx, retentionPause) {
+		if !service.Sleep(ctx, retentionInterval) {
 			return
 		}
 	}
 }
 
-// Addr is the host:port that it listens on.
+// Addr returns the host:port that the broker listens on.
 func (b *Broker) Addr() string { return b.addr }
 
-// Close stops it and leaves everything on the disk. It may be called twice.
+// Close stops the broker; its log stays on disk. It may be called twice.
 func (b *Broker) Close() {
 	b.keeping.Stop()
 	b.kafka.Close()
-	b.log.Info(obs.Stopped, "listen", b.addr)
+	b.log.Info("embedded broker stopped", "listen", b.addr)
 }
 
-// brokerLog passes on what the broker itself calls an error or a warning, such
-// as a disk that does not take a write.
+// brokerLog logs the broker's errors and warnings, such as a failed write to
+// disk.
 type brokerLog struct{ log obs.Log }
 
 func (l brokerLog) Logf(level kfake.LogLevel, format string, args ...any) {
 	switch level {
 	case kfake.LogLevelError:
-		l.log.Error(obs.Failed, fmt.Errorf(format, args...))
+		l.log.Error("embedded broker reported an error", fmt.Errorf(format, args...))
 	case kfake.LogLevelWarn:
-		l.log.Warn(obs.Failed, fmt.Errorf(format, args...))
+		l.log.Warn("embedded broker reported an error", fmt.Errorf(format, args...))
 	}
 }

@@ -1,6 +1,6 @@
-// Package bus is the Kafka side: topics, publishing, group consumption with
-// commits only after the work is safe, broadcast reading, and an embedded
-// broker that speaks the Kafka protocol and keeps its log on disk.
+// Package bus connects to Kafka: it creates topics, publishes records, consumes
+// topics in a group or as a broadcast, and runs an embedded broker that speaks
+// the Kafka protocol and stores its log on disk.
 package bus
 
 import (
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Topics of the contract. [PocketEventType]
+// The topics. Other systems rely on their names.
 const (
 	TopicPointPublish   = "campaign-promotion-point-publish"
 	TopicVoucherPublish = "campaign-promotion-voucher-publish"
@@ -16,11 +16,11 @@ const (
 	TopicPointRetry     = "campaign-promotion-point-retry"
 	TopicVoucherRetry   = "campaign-promotion-voucher-retry"
 	TopicCouponIssue    = "coupon-issue"
-	// DeadLetterSuffix makes the name of a topic's dead-letter topic.
+	// DeadLetterSuffix ends the name of a topic's dead-letter topic.
 	DeadLetterSuffix = ".dlq"
 )
 
-// Consumer groups of the contract.
+// The consumer groups. Other systems rely on their names.
 const (
 	GroupPoint        = "prepay-admin-campaign-point"
 	GroupVoucher      = "prepay-admin-campaign-voucher"
@@ -29,10 +29,11 @@ const (
 	GroupCouponIssue  = "coupon-issue-group"
 )
 
-// Topics lists every topic that is created at start, dead-letter topics aside.
+// Topics lists the topics that Largesse creates, in addition to their
+// dead-letter topics.
 var Topics = []string{TopicPointPublish, TopicVoucherPublish, TopicStarted, TopicPointRetry, TopicVoucherRetry, TopicCouponIssue}
 
-// Record is a Kafka record. Topic is without the configured prefix.
+// Record is a Kafka record. Topic omits the configured prefix.
 type Record struct {
 	Topic     string
 	Partition int32
@@ -43,19 +44,19 @@ type Record struct {
 	At        time.Time // the record's timestamp
 }
 
-// Header is a record header.
+// Header is a header of a record.
 type Header struct {
 	Key   string
 	Value []byte
 }
 
-// HandleFunc works on a batch of records of one topic, in order within each
-// partition. When it returns nil the batch is safe and its offsets are
-// committed; an error means "not now": the same batch is given again after a
-// pause. It must end soon after ctx does.
+// HandleFunc processes a batch of records of one topic, in order within each
+// partition. If it returns nil, the batch is safely stored and its offsets are
+// committed. If it returns an error, it gets the same batch again after a
+// backoff. It must return soon after ctx ends.
 type HandleFunc func(ctx context.Context, records []Record) error
 
 // OffsetsFunc returns the offsets to start from, by partition, when partitions
-// of the topic are assigned; partitions without one start from the group's
-// commit, or the beginning.
+// of the topic are assigned. A partition without an offset starts from the
+// group's commit, or from its beginning.
 type OffsetsFunc func(ctx context.Context, topic string) (map[int32]int64, error)

@@ -19,38 +19,40 @@ import (
 
 const (
 	defaultPartitions = 12
-	// ensureTimeout bounds how long made topics may take to become visible.
+	// ensureTimeout limits how long created topics may take to become usable.
 	ensureTimeout = 30 * time.Second
 )
 
-// Config says how to reach Kafka.
+// Config configures the connection to Kafka.
 type Config struct {
-	// Brokers are host:port of some brokers; the rest is learned from them.
+	// Brokers lists the host:port of some brokers. The client learns the others
+	// from them.
 	Brokers []string
-	// TopicPrefix stands before every topic's and every group's name.
+	// TopicPrefix begins the name of every topic and group; empty: none.
 	TopicPrefix string
 	ClientID    string
-	TLS         *TLS  // nil = plain text
-	SASL        *SASL // nil = no authentication
-	// Partitions is for publish and retry topics that are made here; 0 = 12.
+	TLS         *TLS  // nil: no encryption
+	SASL        *SASL // nil: no authentication
+	// Partitions is the number of partitions of created publish and retry
+	// topics. Zero means 12.
 	Partitions int32
-	// Retention is set on topics that are made here; 0 = the broker's own.
+	// Retention is the retention of created topics. Zero means the broker's
+	// default.
 	Retention time.Duration
 	Log       obs.Log
 }
 
-// Client is the connection that publishers, listeners and broadcasts share
-// the settings of. It is safe for concurrent use.
+// Client is the connection to Kafka. Publishers, listeners and broadcasts use
+// its settings. It is safe for concurrent use.
 type Client struct {
 	cfg   Config
-	opts  []kgo.Opt // what every connection of ours has
+	opts  []kgo.Opt // options of every connection
 	kafka *kgo.Client
 	admin *kadm.Client
 }
 
-// Open connects; it fails when no broker answers before ctx ends. Close ends
-// the connection, which must not happen before the parts that use it have
-// stopped.
+// Open connects. It fails if no broker answers before ctx ends. Stop everything
+// that uses the client before Close.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if len(cfg.Brokers) == 0 {
 		return nil, errors.New("kafka.brokers is empty: name at least one host:port")
@@ -74,18 +76,18 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// connectOptions is what every connection of ours has; dial bounds how long one
-// may take to stand.
+// connectOptions returns the options of every connection. dial limits the time
+// to connect.
 func connectOptions(cfg Config, dial time.Duration) ([]kgo.Opt, error) {
 	log := cfg.Log.For(obs.Broker)
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(cfg.Brokers...),
 		kgo.DialTimeout(dial),
 		kgo.WithHooks(newWatch(log)),
-		// A broker's client telemetry is nothing that we asked for.
+		// Send no client telemetry to the brokers.
 		kgo.DisableClientMetrics(),
-		// The library's 5 s would be the price of every start and every move of
-		// a partition.
+		// The library's default of 5 s would delay every start and every move
+		// of a partition.
 		kgo.MetadataMinAge(100 * time.Millisecond),
 		// New partitions are found within this time.
 		kgo.MetadataMaxAge(5 * time.Second),
@@ -110,12 +112,12 @@ func connectOptions(cfg Config, dial time.Duration) ([]kgo.Opt, error) {
 	return opts, nil
 }
 
-// Close ends the connection. What is being published fails.
+// Close closes the connection. Records that are being published fail.
 func (c *Client) Close() { c.kafka.Close() }
 
-// Ping answers whether any broker can be reached.
+// Ping returns an error if no broker is available.
 func (c *Client) Ping(ctx context.Context) error {
-	// The library looks at ctx only once a connection stands.
+	// The library ignores ctx until it is connected.
 	answer := make(chan error, 1)
 	go func() { answer <- c.kafka.Ping(ctx) }()
 	var err error
@@ -130,9 +132,9 @@ func (c *Client) Ping(ctx context.Context) error {
 	return nil
 }
 
-// EnsureTopics makes the topics of Topics and their dead-letter topics where
-// they are missing, and returns when all can be used. Topics that exist are
-// left as they are. Instances may do it at the same time.
+// EnsureTopics creates the missing ones of Topics and of their dead-letter
+// topics, and returns when all are usable. It does not change existing topics.
+// Several instances may call it at the same time.
 func (c *Client) EnsureTopics(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, ensureTimeout)
 	defer cancel()
@@ -158,15 +160,15 @@ func (c *Client) EnsureTopics(ctx context.Context) error {
 				return err
 			}
 		}
-		// A made topic is not on every broker at once.
+		// A new topic takes some time to be on every broker.
 		if !service.Sleep(ctx, 50*time.Millisecond) {
 			return fmt.Errorf("wait for Kafka topics to become usable: %w", ctx.Err())
 		}
 	}
 }
 
-// missing returns the wanted topics that do not exist; pending says that some
-// exist and cannot be used yet.
+// missing returns the wanted topics that do not exist. pending reports whether
+// some exist but are not usable yet.
 func (c *Client) missing(ctx context.Context, wanted map[string]int32) (missing map[string]int32, pending bool, err error) {
 	names := make([]string, 0, len(wanted))
 	for name := range wanted {
@@ -185,7 +187,7 @@ func (c *Client) missing(ctx context.Context, wanted map[string]int32) (missing 
 		case kerr.IsRetriable(detail.Err):
 			pending = true
 		case detail.Err != nil:
-			return nil, false, fmt.Errorf("look at Kafka topic %s: %w", name, detail.Err)
+			return nil, false, fmt.Errorf("describe Kafka topic %s: %w", name, detail.Err)
 		}
 		for _, partition := range detail.Partitions {
 			pending = pending || partition.Err != nil
@@ -207,22 +209,22 @@ func (c *Client) create(ctx context.Context, topic string, partitions int32) err
 	return nil
 }
 
-// LogID names the log behind a topic: another cluster, or a topic that was
-// deleted and made again, is another log, whose offsets mean other records.
+// LogID identifies the log behind a topic. Another cluster, or a topic that was
+// deleted and created again, has another log, whose offsets mean other records.
 func (c *Client) LogID(ctx context.Context, topic string) (string, error) {
 	details, err := c.admin.ListTopics(ctx, c.full(topic))
 	if err != nil {
-		return "", fmt.Errorf("look at Kafka topic %s: %w", c.full(topic), err)
+		return "", fmt.Errorf("describe Kafka topic %s: %w", c.full(topic), err)
 	}
 	detail, ok := details[c.full(topic)]
 	if !ok || detail.Err != nil {
-		return "", fmt.Errorf("look at Kafka topic %s: %w", c.full(topic), errors.Join(errors.New("it has no id yet"), detail.Err))
+		return "", fmt.Errorf("describe Kafka topic %s: %w", c.full(topic), errors.Join(errors.New("it has no ID yet"), detail.Err))
 	}
 	return c.full(topic) + "@" + detail.ID.String(), nil
 }
 
-// Lag returns how many records of each topic the group has not committed yet.
-// Without a commit a partition counts from its beginning.
+// Lag returns the number of records of each topic that the group has not
+// committed. A partition without a commit counts from its beginning.
 func (c *Client) Lag(ctx context.Context, group string, topics ...string) (map[string]int64, error) {
 	commits, err := c.admin.FetchOffsets(ctx, c.full(group))
 	if err != nil {
@@ -246,9 +248,8 @@ func (c *Client) Lag(ctx context.Context, group string, topics ...string) (map[s
 	return lags, nil
 }
 
-// Positions returns, by partition, where a group without offsets of its own
-// elsewhere begins to read a topic: behind its commit, or at the beginning of
-// what the log still has.
+// Positions returns, by partition, the offset from which a group without stored
+// offsets reads a topic: after its commit, or from the beginning of the log.
 func (c *Client) Positions(ctx context.Context, group, topic string) (map[int32]int64, error) {
 	commits, err := c.admin.FetchOffsets(ctx, c.full(group))
 	if err != nil {
@@ -268,7 +269,7 @@ func (c *Client) Positions(ctx context.Context, group, topic string) (map[int32]
 	return positions, nil
 }
 
-// Ends returns where each partition of a topic ends for readers.
+// Ends returns the end offset of each partition of a topic, as readers see it.
 func (c *Client) Ends(ctx context.Context, topic string) (map[int32]int64, error) {
 	bounds, err := c.bounds(ctx, topic)
 	if err != nil {
@@ -281,8 +282,8 @@ func (c *Client) Ends(ctx context.Context, topic string) (map[int32]int64, error
 	return ends, nil
 }
 
-// bound is where a partition's log starts, and where it ends (exclusive) for
-// readers, who do not see open transactions.
+// bound is the start and the end (exclusive) of a partition's log for readers,
+// who do not see open transactions.
 type bound struct{ start, end int64 }
 
 func (c *Client) bounds(ctx context.Context, topic string) (map[int32]bound, error) {
@@ -308,21 +309,22 @@ func (c *Client) bounds(ctx context.Context, topic string) (map[int32]bound, err
 	return bounds, nil
 }
 
-// readOptions is what every reader has.
+// readOptions returns the options of every reader.
 func (c *Client) readOptions(topic string) []kgo.Opt {
 	return append(slices.Clone(c.opts),
 		kgo.ConsumeTopics(c.full(topic)),
-		// What an upstream system's transaction took back is not paid.
+		// Do not read records of aborted transactions.
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		// Never skip: an offset that the log does not have means its beginning.
+		// Never skip records: if the log does not have an offset, read from its
+		// beginning.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchMaxWait(fetchMaxWait),
 	)
 }
 
-// full puts the prefix before a topic's or a group's name.
+// full adds the prefix to the name of a topic or group.
 func (c *Client) full(name string) string { return c.cfg.TopicPrefix + name }
 
-// bare takes the prefix away again.
+// bare removes the prefix.
 func (c *Client) bare(name string) string { return strings.TrimPrefix(name, c.cfg.TopicPrefix) }

@@ -10,15 +10,15 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// DeadRecord is a record that could not be read or processed, and why.
+// DeadRecord is a record that could not be read or processed, and the reason.
 type DeadRecord struct {
 	Record
-	Reason string // a code
+	Reason string // code
 	Detail string
 }
 
-// Letters are the rows that keep dead records.
-func Letters(dead []DeadRecord) []reward.DeadLetter {
+// Letters returns the rows that store dead records.
+func DeadLetters(dead []DeadRecord) []reward.DeadLetter {
 	out := make([]reward.DeadLetter, len(dead))
 	for i, d := range dead {
 		out[i] = reward.DeadLetter{
@@ -29,20 +29,20 @@ func Letters(dead []DeadRecord) []reward.DeadLetter {
 	return out
 }
 
-// PublishDead copies dead records to the .dlq topics. Best effort: the row is
-// the truth.
+// PublishDead copies dead records to their dead-letter topics. It only logs a
+// failure: the rows are the source of truth.
 func PublishDead(ctx context.Context, p Publisher, log obs.Log, dead []DeadRecord) {
 	if len(dead) == 0 {
 		return
 	}
 	records := make([]Record, len(dead))
 	first := dead[0]
-	log.Warn(obs.DeadLettered, errors.New(first.Detail), "count", len(dead),
+	log.Warn("records dead-lettered", errors.New(first.Detail), "count", len(dead),
 		"topic", first.Topic, "partition", first.Partition, "offset", first.Offset, "reason", first.Reason)
 	for i, d := range dead {
 		records[i] = DeadLetterRecord(d.Record, d.Reason, d.Detail, time.Now())
 	}
 	if err := p.Publish(ctx, records); err != nil && ctx.Err() == nil {
-		log.Warn(obs.Failed, err, "count", len(records))
+		log.Warn("publishing dead-letter copies failed", err, "count", len(records))
 	}
 }

@@ -13,85 +13,86 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Facts is what a look at the brokers tells. Judging them is the caller's.
-type Facts struct {
-	Brokers   int           // that the cluster says it has
+// Facts is what Look found out about the brokers. The caller judges it.
+type Inspection struct {
+	Brokers   int           // according to the cluster
 	RoundTrip time.Duration // to one of them
-	// Silent has, for each broker that cannot be reached from here under the
-	// address it names itself, that address and why.
+	// Silent has, for each broker that is unreachable under the address it
+	// advertises, that address and the reason.
 	Silent []string
-	// Topics are those that Largesse needs, in the order of Topics, then their
-	// dead-letter topics.
-	Topics []TopicFacts
+	// Topics describes the topics that Largesse needs, in the order of Topics,
+	// and then their dead-letter topics.
+	Topics []TopicInspection
 }
 
-// TopicFacts is what the cluster tells of a topic.
-type TopicFacts struct {
+// TopicInspection is what the cluster reports about a topic.
+type TopicInspection struct {
 	Topic      string // without the prefix
-	Name       string // with it
+	Name       string // with the prefix
 	Missing    bool
-	Err        error // it cannot be looked at; the rest is empty
+	Err        error // set if it cannot be described; the rest is then empty
 	Partitions int
-	Leaderless int // partitions that nobody can read or write now
-	Replicas   int // of the partition that has fewest
-	// Retention is how long a record is kept, below zero: for ever. Compacted
-	// says that an older record of a key may go before. Both only if Described.
+	Leaderless int // partitions without a leader, which are neither readable nor writable
+	Replicas   int // of the partition with the fewest
+	// Described reports whether Retention and Compacted are known. A Retention
+	// below zero means forever. Compacted reports whether older records of a
+	// key may be removed earlier.
 	Described bool
 	Retention time.Duration
 	Compacted bool
 }
 
-// Look connects, reads what it can, and makes nothing. An error means that no
-// broker could be used; ctx bounds everything.
-func Look(ctx context.Context, cfg Config) (Facts, error) {
+// Look connects and reads what it can. It creates nothing. It returns an error
+// if no broker is usable. ctx limits everything.
+func Inspect(ctx context.Context, cfg Config) (Inspection, error) {
 	dial := dialTimeout
 	if end, ok := ctx.Deadline(); ok {
 		dial = max(time.Until(end), time.Millisecond)
 	}
 	opts, err := connectOptions(cfg, dial)
 	if err != nil {
-		return Facts{}, err
+		return Inspection{}, err
 	}
-	// One answer is wanted now, not a good one some time.
+	// Return the current state instead of waiting for a better one.
 	opts = append(opts, kgo.RequestRetries(1))
 	kafka, err := kgo.NewClient(opts...)
 	if err != nil {
-		return Facts{}, fmt.Errorf("kafka client: %w", err)
+		return Inspection{}, fmt.Errorf("kafka client: %w", err)
 	}
 	c := &Client{cfg: cfg, opts: opts, kafka: kafka, admin: kadm.NewClient(kafka)}
 	defer c.Close()
-	if err := c.Ping(ctx); err != nil { // this one dials, the next is timed
-		return Facts{}, err
+	if err := c.Ping(ctx); err != nil { // this one connects, the next one is timed
+		return Inspection{}, err
 	}
 	asked := time.Now()
 	if err := c.Ping(ctx); err != nil {
-		return Facts{}, err
+		return Inspection{}, err
 	}
 	took := time.Since(asked)
 	cluster, err := c.admin.BrokerMetadata(ctx)
 	if err != nil {
-		return Facts{}, fmt.Errorf("list Kafka brokers: %w", err)
+		return Inspection{}, fmt.Errorf("list Kafka brokers: %w", err)
 	}
-	f := Facts{Brokers: len(cluster.Brokers), RoundTrip: took}
+	f := Inspection{Brokers: len(cluster.Brokers), RoundTrip: took}
 	answers, err := c.admin.ApiVersions(ctx)
 	if err != nil {
-		return Facts{}, fmt.Errorf("ask every Kafka broker: %w", err)
+		return Inspection{}, fmt.Errorf("contact every Kafka broker: %w", err)
 	}
 	for _, broker := range cluster.Brokers {
 		if answer, ok := answers[broker.NodeID]; ok && answer.Err != nil {
 			f.Silent = append(f.Silent, fmt.Sprintf("%s:%d: %v", broker.Host, broker.Port, answer.Err))
 		}
 	}
-	f.Topics, err = c.lookAtTopics(ctx)
+	f.Topics, err = c.inspectTopics(ctx)
 	return f, err
 }
 
-func (c *Client) lookAtTopics(ctx context.Context) ([]TopicFacts, error) {
-	var topics []TopicFacts
+func (c *Client) inspectTopics(ctx context.Context) ([]TopicInspection, error) {
+	var topics []TopicInspection
 	var names []string
 	for _, suffix := range []string{"", DeadLetterSuffix} {
 		for _, topic := range Topics {
-			topics = append(topics, TopicFacts{Topic: topic + suffix, Name: c.full(topic + suffix)})
+			topics = append(topics, TopicInspection{Topic: topic + suffix, Name: c.full(topic + suffix)})
 			names = append(names, c.full(topic+suffix))
 		}
 	}
@@ -110,10 +111,10 @@ func (c *Client) lookAtTopics(ctx context.Context) ([]TopicFacts, error) {
 	if len(there) == 0 {
 		return topics, nil
 	}
-	// Who may use topics may not always see their settings.
+	// A user that may use topics may not be allowed to read their settings.
 	settings, err := c.admin.DescribeTopicConfigs(ctx, there...)
 	if err != nil {
-		return topics, nil //nolint:nilerr // Described tells it
+		return topics, nil //nolint:nilerr // Described reports it
 	}
 	for i := range topics {
 		topics[i].readSettings(settings)
@@ -121,7 +122,7 @@ func (c *Client) lookAtTopics(ctx context.Context) ([]TopicFacts, error) {
 	return topics, nil
 }
 
-func (t *TopicFacts) read(details kadm.TopicDetails) {
+func (t *TopicInspection) read(details kadm.TopicDetails) {
 	detail, ok := details[t.Name]
 	switch {
 	case !ok || errors.Is(detail.Err, kerr.UnknownTopicOrPartition):
@@ -142,7 +143,7 @@ func (t *TopicFacts) read(details kadm.TopicDetails) {
 	}
 }
 
-func (t *TopicFacts) readSettings(all kadm.ResourceConfigs) {
+func (t *TopicInspection) readSettings(all kadm.ResourceConfigs) {
 	i := slices.IndexFunc(all, func(r kadm.ResourceConfig) bool { return r.Name == t.Name && r.Err == nil })
 	if i < 0 {
 		return
@@ -151,7 +152,7 @@ func (t *TopicFacts) readSettings(all kadm.ResourceConfigs) {
 		switch setting.Key {
 		case "retention.ms":
 			millis, err := strconv.ParseInt(setting.MaybeValue(), 10, 64)
-			// What a Duration cannot hold is for ever as well.
+			// A value that overflows a Duration also means forever.
 			t.Described, t.Retention = err == nil, time.Duration(millis)*time.Millisecond
 			if millis < 0 || millis > int64(1<<63-1)/int64(time.Millisecond) {
 				t.Retention = -1

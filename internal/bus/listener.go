@@ -21,31 +21,32 @@ const (
 	retryBase  = 100 * time.Millisecond
 	retryLimit = 10 * time.Second
 
-	// A dead member's partitions move after sessionTimeout; a living one hears
-	// of changes within a heartbeat.
+	// The partitions of a crashed member move after sessionTimeout. A running
+	// member learns of changes within a heartbeat.
 	sessionTimeout    = 10 * time.Second
 	heartbeatInterval = 3 * time.Second
 
-	// commitTimeout bounds a commit, which is for lag and other tools where
-	// offsets are stored with the rows; the next commit covers a failed one.
+	// commitTimeout limits a commit. Where offsets are stored with the rows,
+	// commits only serve lag metrics and other tools; the next commit covers a
+	// failed one.
 	commitTimeout = 2 * time.Second
 	leaveTimeout  = 2 * time.Second
 )
 
-// ListenerConfig says what to listen to.
+// ListenerConfig configures a Listener.
 type ListenerConfig struct {
 	Group  string
 	Topic  string
 	Handle HandleFunc
-	// Offsets tells where to start; nil = from the group's commits.
+	// Offsets returns the offsets to start from; nil: the group's commits.
 	Offsets OffsetsFunc
-	// BatchMax bounds a batch, in records; 0 = 1000.
+	// BatchMax limits the records of a batch. Zero means 1000.
 	BatchMax int
 	Log      obs.Log
 }
 
-// Listener consumes a topic as a member of a group. Records are committed
-// after Handle has returned nil, so each one is handled at least once; in order
+// Listener consumes a topic as a member of a group. It commits records after
+// Handle has returned nil. So each record is handled at least once, in order
 // within its partition.
 type Listener struct {
 	service.Base
@@ -54,7 +55,7 @@ type Listener struct {
 	log    obs.Log
 }
 
-// NewListener returns a Listener that Start starts.
+// NewListener returns a Listener. Start starts it.
 func NewListener(client *Client, cfg ListenerConfig) (*Listener, error) {
 	if cfg.Group == "" || cfg.Topic == "" || cfg.Handle == nil {
 		return nil, errors.New("bus: a listener needs a group, a topic and a handle function")
@@ -69,8 +70,8 @@ func NewListener(client *Client, cfg ListenerConfig) (*Listener, error) {
 	return l, nil
 }
 
-// Start joins the group in the background. Stop waits for the batch in hand,
-// whose Handle sees its context end, and leaves the group.
+// Start joins the group in the background. Stop ends the context of the running
+// Handle, waits for it, and leaves the group.
 func (l *Listener) Start(ctx context.Context) { l.Base.Start(ctx, l.run) }
 
 func (l *Listener) options(m *membership) []kgo.Opt {
@@ -92,33 +93,33 @@ func (l *Listener) run(ctx context.Context) {
 	m := &membership{owned: map[int32]uint64{}}
 	kafka, err := kgo.NewClient(l.options(m)...)
 	if err != nil {
-		l.log.Error(obs.Failed, err, "topic", l.cfg.Topic, "group", l.cfg.Group)
+		l.log.Error("creating Kafka client failed", err, "topic", l.cfg.Topic, "group", l.cfg.Group)
 		return
 	}
-	l.log.Info(obs.Started, "topic", l.cfg.Topic, "group", l.cfg.Group)
+	l.log.Info("consumer joined group", "topic", l.cfg.Topic, "group", l.cfg.Group)
 	for ctx.Err() == nil {
 		records := poll(ctx, kafka, l.cfg.BatchMax, l.log)
 		l.work(ctx, kafka, m, records)
 		kafka.AllowRebalance()
 	}
-	// The group waits for nobody who has left. When that cannot be said, it
-	// finds out by itself.
+	// Leave, so that the group moves the partitions at once. If that fails, the
+	// group notices after sessionTimeout.
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
 	if err := kafka.LeaveGroupContext(leaving); err != nil {
-		l.log.Warn(obs.Stopping, err, "topic", l.cfg.Topic, "group", l.cfg.Group)
+		l.log.Warn("leaving group failed", err, "topic", l.cfg.Topic, "group", l.cfg.Group)
 	}
 	kafka.CloseAllowingRebalance()
-	l.log.Info(obs.Stopped, "topic", l.cfg.Topic, "group", l.cfg.Group)
+	l.log.Info("consumer left group", "topic", l.cfg.Topic, "group", l.cfg.Group)
 }
 
-// work gives a batch to Handle until it is done, or not ours any more. It is
-// called while the poll that brought the batch holds up rebalances.
+// work calls Handle with a batch until it succeeds, or until other members own
+// the batch. The poll that returned the batch blocks rebalances until then.
 func (l *Listener) work(ctx context.Context, kafka *kgo.Client, m *membership, batch []*kgo.Record) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	polled := maps.Clone(m.owned)
-	for try := 0; len(batch) > 0; try++ {
+	for attempt := 0; len(batch) > 0; attempt++ {
 		err := l.cfg.Handle(ctx, l.records(batch))
 		if err == nil {
 			l.commit(ctx, kafka, batch)
@@ -127,13 +128,13 @@ func (l *Listener) work(ctx context.Context, kafka *kgo.Client, m *membership, b
 		if ctx.Err() != nil {
 			return
 		}
-		l.log.Warn(obs.Failed, err, "topic", l.cfg.Topic, "count", len(batch), "try", try+1)
+		l.log.Warn("handling records failed", err, "topic", l.cfg.Topic, "count", len(batch), "attempt", attempt+1)
 
-		// Between tries the group may take partitions away; what was polled
-		// from those is another member's work then, even if they come back.
+		// Between attempts, the group may move partitions. The records of a moved
+		// partition are then another member's work, even if it comes back.
 		m.mu.Unlock()
 		kafka.AllowRebalance()
-		goOn := service.Sleep(ctx, service.Backoff(try, retryBase, retryLimit))
+		goOn := service.Sleep(ctx, service.Backoff(attempt, retryBase, retryLimit))
 		m.mu.Lock()
 		if !goOn {
 			return
@@ -151,23 +152,23 @@ func (l *Listener) records(batch []*kgo.Record) []Record {
 }
 
 func (l *Listener) commit(ctx context.Context, kafka *kgo.Client, batch []*kgo.Record) {
-	// What was handled while being stopped is committed too.
+	// Also commit what was handled during a stop.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	if err := kafka.CommitRecords(ctx, batch...); err != nil {
-		l.log.Warn(obs.Failed, err, "doing", "committing offsets", "topic", l.cfg.Topic, "group", l.cfg.Group)
+		l.log.Warn("committing offsets failed", err, "topic", l.cfg.Topic, "group", l.cfg.Group)
 	}
 }
 
-// adjust puts stored offsets over commits. It tries until the partitions are
-// taken away again: to go on with another offset could mean to skip records
-// that a crash left between the commit and the rows.
+// adjust replaces commits by stored offsets. It repeats the read until the
+// partitions are revoked: from another offset, it might skip records that a
+// crash left between the commit and the rows.
 func (l *Listener) adjust(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	assigned := offsets[l.client.full(l.cfg.Topic)]
 	if l.cfg.Offsets == nil || len(assigned) == 0 {
 		return offsets, nil
 	}
-	for try := 0; ; try++ {
+	for attempt := 0; ; attempt++ {
 		stored, err := l.cfg.Offsets(ctx, l.cfg.Topic)
 		if err == nil {
 			for partition := range assigned {
@@ -180,19 +181,19 @@ func (l *Listener) adjust(ctx context.Context, offsets map[string]map[int32]kgo.
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("stored offsets of %s: %w", l.cfg.Topic, err)
 		}
-		l.log.Warn(obs.Failed, err, "doing", "reading stored offsets", "topic", l.cfg.Topic)
-		if !service.Sleep(ctx, service.Backoff(try, retryBase, retryLimit)) {
+		l.log.Warn("reading stored offsets failed", err, "topic", l.cfg.Topic)
+		if !service.Sleep(ctx, service.Backoff(attempt, retryBase, retryLimit)) {
 			return nil, fmt.Errorf("stored offsets of %s: %w", l.cfg.Topic, err)
 		}
 	}
 }
 
-// membership is which partitions a member of a group has. While its mutex is
-// held by who handles a batch, partitions stay: the library waits for its
-// callbacks.
+// membership is the set of partitions that a group member owns. The library
+// waits for the callbacks below, so no partition moves while a batch is handled
+// under the mutex.
 type membership struct {
-	mu    sync.Mutex       // protects the rest
-	owned map[int32]uint64 // partition → number of the assignment that gave it, from 1
+	mu    sync.Mutex       // protects the fields below
+	owned map[int32]uint64 // partition → number of its assignment, from 1
 	last  uint64
 }
 

@@ -10,20 +10,20 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// deliveryTimeout bounds how long a batch is tried when its caller would wait
-// longer. The library's own bound counts from a record's timestamp, which may
-// be any time.
+// deliveryTimeout limits the delivery of a batch, whatever its context allows.
+// The Kafka library's own limit counts from a record's timestamp, which may be
+// any time.
 const deliveryTimeout = 30 * time.Second
 
 var errDelivery = errors.New("no acknowledgement within 30 s")
 
-// Publisher writes records. It is safe for concurrent use.
+// Publisher publishes records. It is safe for concurrent use.
 type Publisher interface {
-	// Publish writes a batch and returns when the brokers have it. An error
-	// names what failed; those records may or may not have been written, the
-	// others were. Publish returns when ctx ends, or after 30 s, and then
-	// nothing is known of the batch. Keys and values must not change afterwards.
-	// Partition and Offset of the records are not used; a zero At becomes now.
+	// Publish publishes a batch, and returns when the brokers have stored it. An
+	// error names what failed: those records may or may not be stored, the others
+	// are. If ctx ends, or after 30 s, Publish returns and nothing is known about
+	// the batch. Keys and values must not change afterwards. Publish ignores the
+	// Partition and Offset of the records; a zero At becomes the current time.
 	Publish(ctx context.Context, records []Record) error
 }
 
@@ -32,19 +32,19 @@ type publisher struct {
 	client *Client
 }
 
-// NewPublisher returns a Publisher on the client's connection.
+// NewPublisher returns a Publisher that uses the client's connection.
 func NewPublisher(client *Client) Publisher { return &publisher{client: client} }
 
-// publishOptions: acknowledged by all in-sync replicas and idempotent, which
-// the library does by itself. The partition follows from the key, as with
-// other Kafka clients.
+// publishOptions returns the options of the producer: all in-sync replicas
+// acknowledge, and the library publishes idempotently by default. A record's
+// key decides its partition, as with other Kafka clients.
 func publishOptions() []kgo.Opt {
 	return []kgo.Opt{
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.ProducerLinger(time.Millisecond),
-		// Without it a record in flight would outlive its context for as long as
-		// the broker is silent. The price is that a record reported as failed may
-		// be there, and Publish says so anyway.
+		// Without this option, a record in flight would outlive its context
+		// while the broker is silent. A record reported as failed may therefore
+		// exist, as Publish documents.
 		kgo.AllowIdempotentProduceCancellation(),
 	}
 }
@@ -69,11 +69,11 @@ func (p *publisher) Publish(ctx context.Context, records []Record) error {
 	}
 }
 
-// publishing collects the ends of one batch's records. A batch whose caller
-// has left is still written to.
+// publishing collects the results of one batch. Results still arrive after its
+// caller has returned.
 type publishing struct {
-	mu     sync.Mutex       // protects all below
-	errs   map[string]error // by topic and text: a thousand records fail alike
+	mu     sync.Mutex       // protects the fields below
+	errs   map[string]error // by topic and text, because many records fail with the same error
 	counts map[string]int
 	left   int
 	done   chan struct{} // closed when left is 0

@@ -7,8 +7,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Headers of a dead-letter record. When a dead letter dies again it has them
-// twice, and the last ones count.
+// The headers of a dead-letter record. A record that is dead-lettered again has
+// them twice; the last ones count.
 const (
 	HeaderTopic     = "largesse-topic"
 	HeaderPartition = "largesse-partition"
@@ -18,9 +18,9 @@ const (
 	HeaderTime      = "largesse-time" // RFC 3339, UTC
 )
 
-// DeadLetterRecord makes the record for the dead-letter topic of rec.Topic:
-// key, value and headers as they came, and headers that say where it was found
-// and why it is there. reason is a code, detail is for people.
+// DeadLetterRecord returns the record for the dead-letter topic of rec.Topic.
+// It keeps the key, value and headers, and adds headers that say where the
+// record was found and why it is there. reason is a code, detail is for humans.
 func DeadLetterRecord(rec Record, reason, detail string, at time.Time) Record {
 	headers := make([]Header, 0, len(rec.Headers)+6)
 	headers = append(headers, rec.Headers...)
@@ -41,7 +41,7 @@ func DeadLetterRecord(rec Record, reason, detail string, at time.Time) Record {
 	}
 }
 
-// toKafka makes the record that is sent; the broker gives it partition and
+// toKafka returns the record to send. The broker assigns its partition and
 // offset.
 func (c *Client) toKafka(rec Record) *kgo.Record {
 	out := &kgo.Record{Topic: c.full(rec.Topic), Key: rec.Key, Value: rec.Value, Timestamp: rec.At}

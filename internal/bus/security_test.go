@@ -211,7 +211,7 @@ func TestTheWholeWayIsEncrypted(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
-	facts, err := bus.Look(ctx, cfg)
+	facts, err := bus.Inspect(ctx, cfg)
 	if err != nil || facts.Brokers != 1 || len(facts.Silent) > 0 {
 		t.Errorf("a look: %+v, %v", facts, err)
 	}

@@ -32,7 +32,7 @@ const letterBatch = 100
 // letterRows is the part of the store that DeadLetters uses.
 type letterRows interface {
 	store.DeadLetters
-	PayoutHeads(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
+	PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
 	PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int, error)
 }
 
@@ -103,16 +103,16 @@ func (d *DeadLetters) Discard(ctx context.Context, id int64, by string) (reward.
 	return d.closeOne(ctx, id, reward.DeadLetterDiscarded, by)
 }
 
-// LetterSelection selects OPEN dead letters: by id, by source, reason or both,
+// DeadLetterSelection selects OPEN dead letters: by id, by source, reason or both,
 // or all of them.
-type LetterSelection struct {
+type DeadLetterSelection struct {
 	IDs            []int64 // at most store.BatchMax
 	Source, Reason string
 	All            bool
 }
 
 // Check returns every field that is invalid.
-func (s LetterSelection) Check() []reward.FieldError {
+func (s DeadLetterSelection) Check() []reward.FieldError {
 	filter := s.Source != "" || s.Reason != ""
 	var ways int
 	for _, way := range []bool{len(s.IDs) > 0, filter, s.All} {
@@ -142,12 +142,12 @@ type LettersResult struct {
 // ReplayMany replays a selection, batch by batch. Those that come in meanwhile
 // are left alone, so it comes to an end. After an error a part of it is done,
 // which the error tells; repeating it goes on.
-func (d *DeadLetters) ReplayMany(ctx context.Context, s LetterSelection, by string) (LettersResult, error) {
+func (d *DeadLetters) ReplayMany(ctx context.Context, s DeadLetterSelection, by string) (LettersResult, error) {
 	return d.many(ctx, s, "replayed", func(letters []reward.DeadLetter) (int, error) { return d.replayBatch(ctx, letters, by) })
 }
 
 // DiscardMany discards a selection, like ReplayMany.
-func (d *DeadLetters) DiscardMany(ctx context.Context, s LetterSelection, by string) (LettersResult, error) {
+func (d *DeadLetters) DiscardMany(ctx context.Context, s DeadLetterSelection, by string) (LettersResult, error) {
 	return d.many(ctx, s, "discarded", func(letters []reward.DeadLetter) (int, error) {
 		return d.close(ctx, letters, reward.DeadLetterDiscarded, by)
 	})
@@ -155,7 +155,7 @@ func (d *DeadLetters) DiscardMany(ctx context.Context, s LetterSelection, by str
 
 // many passes the OPEN dead letters of a selection to do in batches. do returns
 // how many of a batch it closed.
-func (d *DeadLetters) many(ctx context.Context, s LetterSelection, done string, do func([]reward.DeadLetter) (int, error)) (LettersResult, error) {
+func (d *DeadLetters) many(ctx context.Context, s DeadLetterSelection, done string, do func([]reward.DeadLetter) (int, error)) (LettersResult, error) {
 	if wrong := s.Check(); len(wrong) > 0 {
 		return LettersResult{}, &reward.Error{
 			Kind: reward.KindInvalid, Code: reward.CodeInvalid, Detail: wrong[0].Detail, Fields: wrong,
@@ -314,7 +314,7 @@ func (d *DeadLetters) requeue(ctx context.Context, l reward.DeadLetter) error {
 	if err != nil {
 		return reward.NewError(reward.KindConflict, CodeNotReplayable, "dead letter %d names no payout (%v); discard it", l.ID, err)
 	}
-	rows, err := d.cfg.Rows.PayoutHeads(ctx, []store.PayoutID{id})
+	rows, err := d.cfg.Rows.PayoutGetMany(ctx, []store.PayoutID{id})
 	switch {
 	case err != nil:
 		return err
@@ -364,7 +364,7 @@ func (d *DeadLetters) close(ctx context.Context, letters []reward.DeadLetter, to
 	for i, l := range letters {
 		ids[i] = l.ID
 	}
-	settled, err := d.cfg.Rows.DeadLetterSettle(ctx, ids, to, by, time.Now())
+	settled, err := d.cfg.Rows.DeadLetterClose(ctx, ids, to, by, time.Now())
 	if len(settled) > 0 {
 		d.log.Info("dead letters closed", "count", len(settled), "status", to, "actor", by)
 	}

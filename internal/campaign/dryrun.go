@@ -94,7 +94,7 @@ func (d *rehearsal) known(ctx context.Context, rows []store.NewPayout) (map[rewa
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	heads, err := d.rows.PayoutHeads(ctx, ids)
+	heads, err := d.rows.PayoutGetMany(ctx, ids)
 	if err != nil {
 		return nil, err
 	}

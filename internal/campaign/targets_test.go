@@ -21,7 +21,7 @@ var (
 	voucherPromotion = reward.Promotion{ID: 9, Type: reward.Voucher}
 )
 
-// readAll reads to the end and writes each line down as "line: outcome".
+// readAll reads to the end and formats each line as "line: outcome".
 func readAll(r *TargetReader) ([]string, error) {
 	var out []string
 	for {
@@ -95,7 +95,7 @@ func TestTargetReaderLines(t *testing.T) {
 			append(append([]string{"2: BAD_QUOTE"}, repeated(3, lineMax/4, "7 u 100 ")...), fmt.Sprintf("%d: 8 u8 100 ", lineMax/4+3)),
 		},
 		{
-			// What a hostile user name may try: its second line is no record.
+			// A hostile user name: its second line is no record.
 			"AQuotedLineEndInjectsNothing", FormatCSV, pointPromotion, "targetId,userId\n1,\"Kim\n9,mallory\n\n\"\n2,u\n",
 			[]string{"2: BAD_QUOTE", "3: BAD_QUOTE", "5: BAD_QUOTE", "6: 2 u 100 "},
 		},
@@ -183,7 +183,7 @@ func TestTargetReaderRefusesFiles(t *testing.T) {
 				t.Fatalf("got %v and %v, want %s", got, err, tt.code)
 			}
 			if _, _, _, again := r.Next(); !errors.Is(again, err) {
-				t.Errorf("the error does not stay: %v", again)
+				t.Errorf("the next call returned another error: %v", again)
 			}
 		})
 	}
@@ -204,8 +204,8 @@ func TestTargetReaderDropsTheLineThatTheStreamBrokeIn(t *testing.T) {
 	}
 }
 
-// endless is a stream of one byte, as long as asked for, that notes how much
-// memory is in use on the way.
+// endless is a stream of one byte with a given length. It records the memory in
+// use on the way.
 type endless struct {
 	left, read int
 	heapMax    uint64
@@ -245,8 +245,8 @@ func TestTargetReaderSkipsAHugeLineWithoutHoldingIt(t *testing.T) {
 	}
 }
 
-// checkAccounted reads data and checks that every line that is not empty,
-// after those the header takes, comes out once and in its place.
+// checkAccounted reads data and checks that every line that is not empty comes
+// out once and in order, except the header.
 func checkAccounted(t *testing.T, data []byte, format Format, p reward.Promotion) {
 	t.Helper()
 	r := NewTargetReader(bytes.NewReader(data), format, p)
@@ -254,7 +254,7 @@ func checkAccounted(t *testing.T, data []byte, format Format, p reward.Promotion
 	header := format == FormatCSV
 	for i, text := range bytes.Split(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")), []byte("\n")) {
 		if len(bytes.TrimSuffix(text, []byte("\r"))) == 0 {
-			// A carriage return alone, without a line feed, is something.
+			// A carriage return without a line feed is content.
 			continue
 		}
 		if header {
@@ -275,7 +275,7 @@ func checkAccounted(t *testing.T, data []byte, format Format, p reward.Promotion
 			break
 		}
 		if !want[number] {
-			t.Fatalf("line %d is empty, or came twice", number)
+			t.Fatalf("line %d is empty or repeated", number)
 		}
 		delete(want, number)
 		if bad != nil {
@@ -307,7 +307,7 @@ func FuzzTargetReaderCSV(f *testing.F) {
 			p = voucherPromotion
 		}
 		checkAccounted(t, data, FormatCSV, p)
-		// The header should not stand in the fuzzer's way.
+		// Give the fuzzer a valid header.
 		checkAccounted(t, append([]byte("targetId,userId\n"), data...), FormatCSV, p)
 	})
 }

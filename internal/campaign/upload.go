@@ -42,7 +42,7 @@ const (
 type uploadRows interface {
 	store.Uploads
 	PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error)
-	PayoutHeads(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
+	PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
 }
 
 // saver saves targets.

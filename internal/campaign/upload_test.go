@@ -20,15 +20,15 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// fakeUploadRows keeps what uploads write, in memory.
+// fakeUploadRows stores in memory what uploads write.
 type fakeUploadRows struct {
-	store.Uploads // the calls that uploads do not make are nil
+	store.Uploads // calls that uploads do not make panic
 
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	view    store.PromotionView
 	rows    map[reward.TargetID]store.NewPayout
 	saves   int
-	failAt  int // the save (from 1) that fails; 0 = none
+	failAt  int // the save (from 1) that fails; 0 means none
 	opened  []store.Upload
 	extends []time.Time
 	closed  []store.Upload
@@ -55,7 +55,7 @@ func (f *fakeUploadRows) PromotionGet(_ context.Context, id reward.PromotionID) 
 	return f.view, nil
 }
 
-func (f *fakeUploadRows) PayoutHeads(_ context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
+func (f *fakeUploadRows) PayoutGetMany(_ context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var out []reward.Payout
@@ -131,7 +131,7 @@ func csvOf(from, n int) string {
 	return b.String()
 }
 
-// counts leaves out what differs from run to run.
+// counts omits what differs between runs.
 func counts(r UploadResult) UploadResult {
 	r.UploadID, r.Errors = 0, nil
 	return r
@@ -306,7 +306,7 @@ func (r *repeater) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// calling calls f when it is read, and is empty.
+// calling is an empty stream that calls f when it is read.
 type calling struct{ f func() }
 
 func (c *calling) Read([]byte) (int, error) {
@@ -318,8 +318,8 @@ func TestUploadKeepsItsLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeUploadRows(pointPromotion)
-		// The first batch is whole, so the upload is open; then the sender
-		// takes a minute.
+		// The first batch is complete, so the upload is open; then the sender
+		// pauses for a minute.
 		body := io.MultiReader(strings.NewReader(csvOf(1, 1000)), &calling{f: func() { time.Sleep(time.Minute) }}, strings.NewReader("5000\n"))
 		got, err := f.uploads().Upload(t.Context(), command(body))
 		if err != nil || got.Accepted != 1001 {
@@ -360,7 +360,7 @@ func TestDryRun(t *testing.T) {
 	if len(f.rows) != rows || len(f.opened) != opened || dry.UploadID != 0 {
 		t.Errorf("a dry run left rows %d, uploads %d, id %d", len(f.rows), len(f.opened), dry.UploadID)
 	}
-	// The real one says the same.
+	// The upload has the same result.
 	real, err := u.Upload(t.Context(), command(strings.NewReader(file)))
 	if err != nil {
 		t.Fatal(err)

@@ -17,15 +17,15 @@ func verify(secret, header string, body []byte, now time.Time) bool {
 	stamp, mac, _ := strings.Cut(strings.TrimPrefix(header, "t="), ",v1=")
 	at, err := strconv.ParseInt(stamp, 10, 64)
 	if err != nil || now.Sub(time.Unix(at, 0)).Abs() > 5*time.Minute {
-		return false // not of ours, or somebody plays it again
+		return false // not from Largesse, or an old delivery sent again by somebody else
 	}
 	want := hmac.New(sha256.New, []byte(secret))
 	fmt.Fprintf(want, "%s.%s", stamp, body)
 	return hmac.Equal([]byte(hex.EncodeToString(want.Sum(nil))), []byte(mac))
 }
 
-// The function above is the one of docs/webhooks.md, letter by letter; the
-// sender's tests verify with it.
+// TestWebhooksPageShowsWhatIsTested checks that docs/webhooks.md contains the
+// function above, with which the sender's tests verify deliveries.
 func TestWebhooksPageShowsWhatIsTested(t *testing.T) {
 	t.Parallel()
 	function := regexp.MustCompile(`(?ms)^func verify\(.*?^}$`)

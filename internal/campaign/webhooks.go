@@ -148,18 +148,11 @@ func (w *Webhooks) run(ctx context.Context) {
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var working sync.WaitGroup
-	failures := 0
+	report := w.log.Streak("webhook store unavailable", "webhook store available again")
 	for ctx.Err() == nil {
 		n, err := w.round(ctx, calls, &working)
-		switch {
-		case err != nil && ctx.Err() == nil:
-			failures++
-			if failures&(failures-1) == 0 {
-				w.log.Warn("webhook store unavailable", err, "failures", failures)
-			}
-		case err == nil && failures > 0:
-			w.log.Info("webhook store available again", "failures", failures)
-			failures = 0
+		if err == nil || ctx.Err() == nil {
+			report(err)
 		}
 		if n < webhookBatch {
 			service.Sleep(ctx, service.Jitter(webhookInterval, 0.2))
@@ -177,7 +170,7 @@ func (w *Webhooks) round(ctx, calls context.Context, working *sync.WaitGroup) (i
 	now := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, webhookRowsTimeout)
 	defer cancel()
-	due, err := w.cfg.Rows.WebhookTake(bounded, webhookBatch, now.Add(webhookLease), now)
+	due, err := w.cfg.Rows.WebhookClaim(bounded, webhookBatch, now.Add(webhookLease), now)
 	if err != nil {
 		return 0, fmt.Errorf("claim webhooks that are due: %w", err)
 	}
@@ -267,7 +260,7 @@ func (w *Webhooks) next(ctx context.Context, h *webhookHost) (claimedDelivery, b
 
 // deliver makes one attempt and records its result.
 func (w *Webhooks) deliver(ctx context.Context, h *webhookHost, d claimedDelivery) {
-	attrs := []any{"promotion_id", d.PromotionID, "event", d.Event, "delivery", d.ID, "attempt", d.Tries + 1}
+	attrs := []any{"promotion_id", d.PromotionID, "event", d.Event, "delivery", d.ID, "attempt", d.FailedAttempts + 1}
 	body, err := w.compose(ctx, d.WebhookDelivery)
 	if reward.HasCode(err, reward.CodeNotFound) {
 		w.abandon(ctx, d, 0, err, attrs)
@@ -284,7 +277,7 @@ func (w *Webhooks) deliver(ctx context.Context, h *webhookHost, d claimedDeliver
 	}
 	hostNotBefore := w.recordResponse(h, err == nil, now)
 	if err == nil && status/100 == 2 {
-		w.cfg.Metrics.WebhookTold(obs.WebhookHeard)
+		w.cfg.Metrics.WebhookAttempted(obs.WebhookDelivered)
 		w.log.Info("webhook delivered", append(attrs, "status", status)...)
 		w.record(ctx, func(ctx context.Context) error { return w.cfg.Rows.WebhookDone(ctx, d.ID, status, "", now) }, attrs)
 		return
@@ -296,20 +289,20 @@ func (w *Webhooks) deliver(ctx context.Context, h *webhookHost, d claimedDeliver
 		w.abandon(ctx, d, status, err, attrs)
 		return
 	}
-	nextAt := now.Add(service.Backoff(d.Tries, webhookBackoff, webhookBackoffMax))
+	nextAt := now.Add(service.Backoff(d.FailedAttempts, webhookBackoff, webhookBackoffMax))
 	if nextAt.Before(hostNotBefore) {
 		nextAt = hostNotBefore
 	}
-	w.cfg.Metrics.WebhookTold(obs.WebhookLater)
+	w.cfg.Metrics.WebhookAttempted(obs.WebhookRetried)
 	w.log.Warn("sending webhook failed", err, append(attrs, "status", status, "next_at", nextAt.UTC())...)
 	w.record(ctx, func(ctx context.Context) error {
-		return w.cfg.Rows.WebhookLater(ctx, d.ID, status, err.Error(), nextAt)
+		return w.cfg.Rows.WebhookReschedule(ctx, d.ID, status, err.Error(), nextAt)
 	}, attrs)
 }
 
 // abandon closes a delivery that is not tried again.
 func (w *Webhooks) abandon(ctx context.Context, d claimedDelivery, status int, why error, attrs []any) {
-	w.cfg.Metrics.WebhookTold(obs.WebhookGivenUp)
+	w.cfg.Metrics.WebhookAttempted(obs.WebhookAbandoned)
 	w.log.Error("webhook abandoned", why, append(attrs, "status", status)...)
 	w.record(ctx, func(ctx context.Context) error {
 		return w.cfg.Rows.WebhookDone(ctx, d.ID, status, "abandoned: "+why.Error(), time.Now())

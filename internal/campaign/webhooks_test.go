@@ -26,12 +26,12 @@ import (
 	"github.com/largesse/largesse/internal/store/sqlite"
 )
 
-// hookRows keeps deliveries as the drivers do.
+// hookRows stores deliveries like the drivers.
 type hookRows struct {
-	mu   sync.Mutex // protects what follows
+	mu   sync.Mutex // protects the fields below
 	rows []hookRow
-	away bool // nothing can be written
-	gone bool // the promotion is not there
+	away bool // writes fail
+	gone bool // the promotion does not exist
 }
 
 type hookRow struct {
@@ -42,7 +42,7 @@ type hookRow struct {
 	detail string
 }
 
-// add has n deliveries for an address, due now, and returns the last one's id.
+// add adds n deliveries to a URL, due now, and returns the last one's id.
 func (h *hookRows) add(address string, n int) int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -54,7 +54,7 @@ func (h *hookRows) add(address string, n int) int64 {
 	return int64(len(h.rows))
 }
 
-func (h *hookRows) WebhookTake(_ context.Context, limit int, until, now time.Time) ([]store.WebhookDelivery, error) {
+func (h *hookRows) WebhookClaim(_ context.Context, limit int, until, now time.Time) ([]store.WebhookDelivery, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var list []store.WebhookDelivery
@@ -81,8 +81,10 @@ func (h *hookRows) WebhookDone(_ context.Context, id int64, status int, detail s
 	return h.change(id, func(row *hookRow) { row.done, row.status, row.detail = true, status, detail })
 }
 
-func (h *hookRows) WebhookLater(_ context.Context, id int64, status int, detail string, nextAt time.Time) error {
-	return h.change(id, func(row *hookRow) { row.Tries, row.dueAt, row.status, row.detail = row.Tries+1, nextAt, status, detail })
+func (h *hookRows) WebhookReschedule(_ context.Context, id int64, status int, detail string, nextAt time.Time) error {
+	return h.change(id, func(row *hookRow) {
+		row.FailedAttempts, row.dueAt, row.status, row.detail = row.FailedAttempts+1, nextAt, status, detail
+	})
 }
 
 func (h *hookRows) PromotionGet(context.Context, reward.PromotionID) (store.PromotionView, error) {
@@ -109,13 +111,13 @@ func (h *hookRows) setAway(away bool) {
 	h.away = away
 }
 
-// receivers stand in for the network: each host answers as its script says.
+// receivers replaces the network: each host responds as its script says.
 type receivers struct {
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // protects the fields below
 	script   map[string]func(ctx context.Context, n int) (status int, err error)
 	got      []received
 	openNow  map[string]int
-	openMost map[string]int // by host, and "" = all together
+	openMost map[string]int // by host; "" for all hosts together
 }
 
 type received struct {
@@ -166,7 +168,7 @@ func (r *receivers) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("thanks"))}, nil
 }
 
-// of returns what a host has got.
+// of returns the deliveries that a host received.
 func (r *receivers) of(host string) []received {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,14 +187,14 @@ func (r *receivers) ofLocked(host string) []received {
 
 func (r *receivers) count(host string) int { return len(r.of(host)) }
 
-// most is the most calls that were open at once, by host and ("") all together.
+// most returns the most concurrent calls by host, and under "" of all hosts.
 func (r *receivers) most() map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.openMost)
 }
 
-// dead is a host that does not answer.
+// dead is a host that does not respond.
 func dead(ctx context.Context, _ int) (int, error) {
 	<-ctx.Done()
 	return 0, ctx.Err()
@@ -212,7 +214,7 @@ func newSender(rows WebhookRows, r http.RoundTripper) *Webhooks {
 	return w
 }
 
-// hookTest runs on fake time with a sender that runs.
+// hookTest runs a test on fake time with a running sender.
 func hookTest(t *testing.T, test func(t *testing.T, rows *hookRows, r *receivers, w *Webhooks)) {
 	t.Helper()
 	onFakeTime(t, func(t *testing.T) {
@@ -258,7 +260,7 @@ func TestWebhookSender(t *testing.T) {
 			id := rows.add("https://a.example/hook", 1)
 			time.Sleep(time.Hour)
 			list := r.of("a.example")
-			if len(list) != 5 || !rows.row(id).done || rows.row(id).Tries != 4 {
+			if len(list) != 5 || !rows.row(id).done || rows.row(id).FailedAttempts != 4 {
 				t.Fatalf("%d got, %+v", len(list), rows.row(id))
 			}
 			for i, got := range list {
@@ -325,7 +327,7 @@ func TestWebhookSender(t *testing.T) {
 			r.set("a.example", dead)
 			id := rows.add("https://a.example/hook", 1)
 			time.Sleep(webhookTimeout + 3*time.Second)
-			if row := rows.row(id); row.Tries != 1 || row.status != 0 || row.detail != "no response within 10s" {
+			if row := rows.row(id); row.FailedAttempts != 1 || row.status != 0 || row.detail != "no response within 10s" {
 				t.Errorf("%+v", row)
 			}
 		})
@@ -373,12 +375,12 @@ func TestWebhookSender(t *testing.T) {
 				t.Errorf("it was tried %d times in ten minutes", n)
 			}
 			r.set("a.example", nil)
-			// The last call may just have begun, the longest rest follows it, and
-			// what was taken at its very end is held.
+			// The last call may just have begun, the longest backoff follows
+			// it, and deliveries claimed at its end have a lease.
 			within := webhookTimeout + webhookHostBackoffMax*5/4 + webhookLease + 5*time.Second
 			time.Sleep(within)
 			for id := int64(100); id <= 300; id++ {
-				if row := rows.row(id); !row.done && row.Tries == 0 {
+				if row := rows.row(id); !row.done && row.FailedAttempts == 0 {
 					t.Fatalf("%+v %v after it was there again", row, within)
 				}
 			}
@@ -397,7 +399,7 @@ func TestWebhookSender(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			if n := r.count("a.example"); n != 20 {
-				t.Errorf("20 deliveries were told %d times", n)
+				t.Errorf("20 deliveries were sent %d times", n)
 			}
 		})
 	})
@@ -437,8 +439,8 @@ func TestWebhookSender(t *testing.T) {
 		onFakeTime(t, func(t *testing.T) {
 			rows, r := &hookRows{}, newReceivers()
 			id := rows.add("https://a.example/hook", 1)
-			// One takes it, tells it, and is no more.
-			taken, err := rows.WebhookTake(t.Context(), 1, time.Now().Add(webhookLease), time.Now())
+			// One instance claims it, sends it and crashes.
+			taken, err := rows.WebhookClaim(t.Context(), 1, time.Now().Add(webhookLease), time.Now())
 			if err != nil || len(taken) != 1 {
 				t.Fatal(taken, err)
 			}
@@ -451,7 +453,7 @@ func TestWebhookSender(t *testing.T) {
 			defer next.Stop()
 			time.Sleep(webhookLease - 2*time.Second)
 			if r.count("a.example") != 1 {
-				t.Error("told again while it was held")
+				t.Error("sent again during its lease")
 			}
 			time.Sleep(10 * time.Second)
 			list := r.of("a.example")
@@ -478,7 +480,7 @@ func TestWebhookSender(t *testing.T) {
 			if took := time.Since(began); took > webhookStopTimeout+time.Second {
 				t.Errorf("the stop took %v", took)
 			}
-			if !rows.row(slow).done || rows.row(hung-1).Tries != 0 || rows.row(hung).Tries != 0 {
+			if !rows.row(slow).done || rows.row(hung-1).FailedAttempts != 0 || rows.row(hung).FailedAttempts != 0 {
 				t.Errorf("%+v, %+v", rows.row(slow), rows.row(hung))
 			}
 			w.Start(t.Context()) // and again
@@ -501,7 +503,8 @@ func TestWebhookSender(t *testing.T) {
 	})
 }
 
-// TestWebhooksOverTheNetwork sends with the real transport, from real rows.
+// TestWebhooksOverTheNetwork sends deliveries of a real database with the real
+// transport.
 func TestWebhooksOverTheNetwork(t *testing.T) {
 	t.Parallel()
 
@@ -547,10 +550,10 @@ func TestWebhooksOverTheNetwork(t *testing.T) {
 				t.Errorf("%+v", body)
 			}
 		case <-time.After(30 * time.Second):
-			t.Error("nothing was heard")
+			t.Error("nothing was received")
 		}
 		w.Stop()
-		if left, err := rows.WebhookTake(t.Context(), 10, time.Now().Add(time.Hour), time.Now().Add(time.Hour)); err != nil || len(left) != 0 {
+		if left, err := rows.WebhookClaim(t.Context(), 10, time.Now().Add(time.Hour), time.Now().Add(time.Hour)); err != nil || len(left) != 0 {
 			t.Errorf("%+v are left, %v", left, err)
 		}
 	})
@@ -630,7 +633,8 @@ func TestSignatureIsOfTimeAndBody(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(1_700_000_000, 0)
 	sig := signature("s", at, []byte(`{"a":1}`))
-	// As openssl says: printf '1700000000.{"a":1}' | openssl dgst -sha256 -hmac s
+	// As openssl computes it: printf '1700000000.{"a":1}' | openssl dgst
+	// -sha256 -hmac s
 	const want = "t=1700000000,v1=ab7bd212df57f3ef4ea3c17d4a1a71d8981ef595d4cd699b62517c68d89192a2"
 	if sig != want {
 		t.Errorf("%s, want %s", sig, want)

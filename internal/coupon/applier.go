@@ -32,7 +32,7 @@ func (a *Applier) apply(ctx context.Context, id reward.TemplateID, change *store
 		return nil
 	}
 	result, err := a.gate.Apply(ctx, gate.ApplyParams{
-		TemplateID: id, From: change.From, State: stateOf(&change.Template), Holdings: holdingsOf(change.Facts),
+		TemplateID: id, From: change.From, State: stateOf(&change.Template), Holdings: holdingsOf(change.Holdings),
 		Done: with.done, Outcomes: with.outcomes, ServiceTime: with.serviceTime,
 	})
 	switch {
@@ -74,7 +74,7 @@ func (a *Applier) catchUp(ctx context.Context, id reward.TemplateID, version int
 			return nil
 		}
 		result, err := a.gate.Apply(ctx, gate.ApplyParams{
-			TemplateID: id, From: version, State: stateOf(t), Holdings: holdingsOf(changes.Facts),
+			TemplateID: id, From: version, State: stateOf(t), Holdings: holdingsOf(changes.Holdings),
 			Done: settledTickets(t.Generation, changes.Settled),
 		})
 		switch {

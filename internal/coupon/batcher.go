@@ -89,7 +89,7 @@ func (b *batcher[T]) run(id reward.TemplateID, l *lane[T]) {
 		batch := l.waiting[:n:n]
 		l.waiting = l.waiting[n:]
 		b.mu.Unlock()
-		// Skip cancelled callers: nobody reads their result.
+		// Skip cancelled callers: their result is not read.
 		present := batch[:0:0]
 		users = users[:0]
 		for _, c := range batch {

@@ -13,8 +13,8 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// TestBatcher: one alone goes at once; those who come while a call is open go
-// together, in their order; who has gone is not asked for.
+// TestBatcher checks that a single caller is served at once, that callers who arrive
+// during a call share the next one in order, and that cancelled callers are skipped.
 func TestBatcher(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -27,7 +27,7 @@ func TestBatcher(t *testing.T) {
 			mu.Unlock()
 			time.Sleep(time.Second)
 			if n == 4 {
-				return nil, errors.New("away")
+				return nil, errors.New("unavailable")
 			}
 			out := make([]string, len(users))
 			for i, u := range users {
@@ -36,7 +36,7 @@ func TestBatcher(t *testing.T) {
 			return out, nil
 		})
 		var wg sync.WaitGroup
-		ask := func(ctx context.Context, user string) {
+		do := func(ctx context.Context, user string) {
 			wg.Go(func() {
 				got, err := b.do(ctx, 1, user)
 				switch {
@@ -45,7 +45,7 @@ func TestBatcher(t *testing.T) {
 						t.Errorf("gone: %q, %v", got, err)
 					}
 				case user >= "u6":
-					if err == nil || err.Error() != "away" {
+					if err == nil || err.Error() != "unavailable" {
 						t.Errorf("%s: %q, %v", user, got, err)
 					}
 				case err != nil || got != "to "+user:
@@ -54,12 +54,12 @@ func TestBatcher(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		ask(t.Context(), "u0")
+		do(t.Context(), "u0")
 		gone, leave := context.WithCancel(t.Context())
-		ask(gone, "gone")
+		do(gone, "gone")
 		leave()
 		for n := 1; n < 9; n++ {
-			ask(t.Context(), fmt.Sprint("u", n))
+			do(t.Context(), fmt.Sprint("u", n))
 		}
 		wg.Wait()
 		b.open.Wait()

@@ -42,7 +42,7 @@ func (c *Catalog) Create(ctx context.Context, t reward.CouponTemplate) (View, er
 		t.Mode = reward.ModeStream
 	}
 	if t.WhenRedisAway == "" {
-		t.WhenRedisAway = reward.AwayDatabase
+		t.WhenRedisAway = reward.FallbackDatabase
 	}
 	if !t.Draw.From.IsZero() {
 		t.Draw.State, t.Draw.Seed = reward.DrawOpen, NewSeed()

@@ -69,14 +69,14 @@ func unavailable(err error, format string, args ...any) *reward.Error {
 
 // newAsk returns a request to settle, with a new coupon id and code. Generation
 // and ticket are 0 for a user who needs no ticket.
-func newAsk(ids *service.IDs, user string, generation, ticket int64) store.CouponAsk {
-	return store.CouponAsk{
+func newAsk(ids *service.IDs, user string, generation, ticket int64) store.CouponRequest {
+	return store.CouponRequest{
 		UserID: user, Generation: generation, Ticket: ticket,
 		CouponID: reward.CouponID(ids.Next()), Code: reward.NewCouponCode(),
 	}
 }
 
-// stateOf converts a template to the state that its gate judges by.
+// stateOf converts a template to the state that its gate decides by.
 func stateOf(t *reward.CouponTemplate) gate.State {
 	return gate.State{
 		Generation: t.Generation, Version: t.Version, Settled: t.Settled,
@@ -86,7 +86,7 @@ func stateOf(t *reward.CouponTemplate) gate.State {
 }
 
 // settledTickets returns the tickets of a generation from a list of settled ones.
-func settledTickets(generation int64, list []store.SettledAsk) []gate.SettledTicket {
+func settledTickets(generation int64, list []store.SettledRequest) []gate.SettledTicket {
 	var out []gate.SettledTicket
 	for _, s := range list {
 		if s.Generation == generation {
@@ -96,7 +96,7 @@ func settledTickets(generation int64, list []store.SettledAsk) []gate.SettledTic
 	return out
 }
 
-func holdingsOf(facts []store.CouponFact) []gate.Holding {
+func holdingsOf(facts []store.CouponHolding) []gate.Holding {
 	out := make([]gate.Holding, len(facts))
 	for i, f := range facts {
 		out[i] = gate.Holding(f)

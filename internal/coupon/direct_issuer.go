@@ -104,10 +104,10 @@ func (d *DirectIssuer) lock(ctx context.Context, id reward.TemplateID) (int64, e
 func (d *DirectIssuer) issue(ctx context.Context, t *reward.CouponTemplate, users []string, path reward.IssuePath, fence int64) ([]Status, error) {
 	p := store.CouponSettleParams{
 		TemplateID: t.ID, Kind: store.SettleDirect, Generation: t.Generation, Path: path, Fence: fence, Now: time.Now(),
-		Asks: make([]store.CouponAsk, len(users)),
+		Requests: make([]store.CouponRequest, len(users)),
 	}
 	for i, user := range users {
-		p.Asks[i] = newAsk(d.ids, user, 0, 0)
+		p.Requests[i] = newAsk(d.ids, user, 0, 0)
 	}
 	result, err := d.rows.CouponSettle(ctx, p)
 	switch {
@@ -135,13 +135,13 @@ func (d *DirectIssuer) issue(ctx context.Context, t *reward.CouponTemplate, user
 
 // directStatus converts the result of a request without a ticket. The Reason of
 // a rejection is an error code.
-func directStatus(t *reward.CouponTemplate, r store.AskResult) Status {
+func directStatus(t *reward.CouponTemplate, r store.RequestResult) Status {
 	switch {
-	case r.Outcome == store.OutcomeIssued:
+	case r.Outcome == store.RequestIssued:
 		return Status{Kind: StatusIssued, Ticket: r.Coupon.Ticket, Coupon: r.Coupon}
-	case r.Outcome == store.OutcomeNotOpen:
+	case r.Outcome == store.RequestNotOpen:
 		return Status{Kind: StatusRejected, Reason: reward.CodeNotOpen}
-	case r.Outcome == store.OutcomeClosed:
+	case r.Outcome == store.RequestClosed:
 		return Status{Kind: StatusRejected, Reason: reward.CodeClosed}
 	case r.Reason == reward.ReasonUserLimit && t.PerUserLimit == 1 && r.Coupon.ID != 0:
 		return Status{Kind: StatusIssued, Ticket: r.Coupon.Ticket, Coupon: r.Coupon, Duplicate: true}

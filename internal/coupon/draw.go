@@ -115,13 +115,13 @@ func (d *drawer) draw(ctx context.Context, t *reward.CouponTemplate, epoch int64
 func (d *drawer) settleParams(t *reward.CouponTemplate, epoch, first int64, batch []string) store.CouponSettleParams {
 	p := store.CouponSettleParams{
 		TemplateID: t.ID, Kind: store.SettleInOrder, Epoch: epoch, Generation: t.Generation, Now: time.Now(),
-		Asks: make([]store.CouponAsk, len(batch)),
+		Requests: make([]store.CouponRequest, len(batch)),
 	}
 	for i, user := range batch {
 		ticket := first + int64(i) + 1
-		p.Asks[i] = newAsk(d.ids, user, t.Generation, ticket)
+		p.Requests[i] = newAsk(d.ids, user, t.Generation, ticket)
 		if ticket > t.TotalQuantity {
-			p.Asks[i].Reason = reward.ReasonNotDrawn
+			p.Requests[i].Reason = reward.ReasonNotDrawn
 		}
 	}
 	return p

@@ -11,8 +11,8 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// TestDraw: who asks before the opening is drawn, as anybody can check
-// afterwards; who asks later comes after.
+// TestDraw checks that users who request before the opening are drawn in the
+// verifiable order, and that later users get later tickets.
 func TestDraw(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
@@ -28,7 +28,7 @@ func TestDraw(t *testing.T) {
 			r.Fatal(err)
 		}
 		r.until("the draw begins", func() bool {
-			_, code := r.ask(r.instances[0], id, "u0")
+			_, code := r.request(r.instances[0], id, "u0")
 			return code == ""
 		})
 		var users []string
@@ -37,14 +37,14 @@ func TestDraw(t *testing.T) {
 			user := fmt.Sprint("u", n)
 			users = append(users, user)
 			wg.Go(func() {
-				if s, code := r.ask(r.instances[n%2], id, user); code != "" || s.Kind != StatusWaiting || s.Ticket != 0 {
+				if s, code := r.request(r.instances[n%2], id, user); code != "" || s.Kind != StatusWaiting || s.Ticket != 0 {
 					r.Errorf("%s: %q %+v", user, code, s)
 				}
 			})
 		}
 		wg.Wait()
 		r.until("the other draw begins", func() bool {
-			_, code := r.ask(r.instances[1], few, "u0")
+			_, code := r.request(r.instances[1], few, "u0")
 			return code == ""
 		})
 		for n := range 10 {
@@ -72,25 +72,25 @@ func TestDraw(t *testing.T) {
 		})
 		slices.Sort(users)
 		if !bytes.Equal(Commitment(after.Draw.Seed), Commitment(before.Draw.Seed)) || !bytes.Equal(after.Draw.List, ListHash(users)) {
-			r.Error("the seed or the list is another one")
+			r.Error("the seed or the list has changed")
 		}
 		order := DrawOrder(after.Draw.Seed, after.Draw.List, users)
 		for n, c := range r.coupons(id) {
 			if c.UserID != order[n] || c.Ticket != int64(n+1) {
-				r.Errorf("ticket %d is of %s, the draw says %s", c.Ticket, c.UserID, order[n])
+				r.Errorf("ticket %d belongs to %s, the draw order has %s", c.Ticket, c.UserID, order[n])
 			}
 		}
 		r.want(r.instances[1], id, "later", reward.CodeSoldOut)
 		if c := r.take(r.instances[1], few, "later"); c.Ticket != 11 {
-			r.Errorf("who asked later has ticket %d", c.Ticket)
+			r.Errorf("the later user has ticket %d", c.Ticket)
 		}
 		r.balanced(id)
 		r.balanced(few)
 	})
 }
 
-// TestDrawOrder: the order depends on the seed and on who takes part, and
-// everybody has the same chance.
+// TestDrawOrder checks that the order depends on the seed and the entrants only, and
+// that all entrants have the same chance.
 func TestDrawOrder(t *testing.T) {
 	t.Parallel()
 	users := []string{"a", "b", "c", "d"}
@@ -105,10 +105,10 @@ func TestDrawOrder(t *testing.T) {
 	}
 	for user, n := range first {
 		if n < 800 || n > 1200 {
-			t.Errorf("%s is the first %d of 4000 times", user, n)
+			t.Errorf("%s is first %d of 4000 times", user, n)
 		}
 	}
 	if bytes.Equal(ListHash([]string{"ab", "c"}), ListHash([]string{"a", "bc"})) {
-		t.Error("two lists have one hash")
+		t.Error("two lists have the same hash")
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// TestDrop: a crowd for a hundred coupons, on three instances, each mode:
-// exactly a hundred are issued, to a hundred people, everybody else is told so;
-// in STREAM tickets are 1…100 and order of issue is order of tickets.
+// TestDrop checks a rush for a hundred coupons on three instances, in each mode:
+// exactly a hundred users get one, and all others are refused. In STREAM mode the
+// tickets are 1…100 and the order of issue is the order of tickets.
 func TestDrop(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka, reward.ModeSync} {
@@ -22,7 +22,7 @@ func TestDrop(t *testing.T) {
 				const perInstance = 700
 				var (
 					wg    sync.WaitGroup
-					mu    sync.Mutex // protects codes, let in
+					mu    sync.Mutex // protects codes and in
 					codes = make(map[string]int)
 					in    = make(map[string]*instance)
 				)
@@ -30,7 +30,7 @@ func TestDrop(t *testing.T) {
 					for u := range perInstance {
 						user := fmt.Sprintf("u%d-%d", n, u)
 						wg.Go(func() {
-							_, code := r.ask(i, id, user)
+							_, code := r.request(i, id, user)
 							mu.Lock()
 							defer mu.Unlock()
 							codes[code]++
@@ -60,7 +60,7 @@ func TestDrop(t *testing.T) {
 						t.Errorf("ticket %d is %d", n+1, c.Ticket)
 					}
 					if mode == reward.ModeStream && n > 0 && c.IssuedAt.Before(list[n-1].IssuedAt) {
-						t.Errorf("ticket %d was issued before the one in front", c.Ticket)
+						t.Errorf("ticket %d was issued before the previous one", c.Ticket)
 					}
 				}
 				if len(users) != 100 || len(codesSeen) != 100 {

@@ -9,9 +9,8 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// TestEverythingIsForgotten: the gate loses all it has while a crowd asks, again
-// and again: never more than there is, nobody twice, and all of it goes in the
-// end.
+// TestEverythingIsForgotten checks that a gate that loses all data repeatedly during a
+// rush never issues too many coupons or two to a user, and issues all in the end.
 func TestEverythingIsForgotten(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka, reward.ModeSync} {
@@ -24,20 +23,20 @@ func TestEverythingIsForgotten(t *testing.T) {
 				for n := range 20 {
 					wg.Go(func() {
 						for u := range 30 {
-							r.ask(r.instances[u%2], id, fmt.Sprintf("u%d-%d", n, u))
+							r.request(r.instances[u%2], id, fmt.Sprintf("u%d-%d", n, u))
 						}
 					})
 				}
 				for range 4 {
-					time.Sleep(30 * time.Millisecond) // that is the fault's pace
+					time.Sleep(30 * time.Millisecond) // the interval between faults
 					r.flush(r)
 				}
 				wg.Wait()
-				// Who was lost asks again; 200 of 600 get one.
+				// Users whose request was lost request again; 200 of 600 get a coupon.
 				r.until("all are issued", func() bool {
 					for n := range 20 {
 						for u := range 30 {
-							if _, code := r.ask(r.instances[u%2], id, fmt.Sprintf("u%d-%d", n, u)); code == reward.CodeSoldOut && len(r.coupons(id)) == 200 {
+							if _, code := r.request(r.instances[u%2], id, fmt.Sprintf("u%d-%d", n, u)); code == reward.CodeSoldOut && len(r.coupons(id)) == 200 {
 								return true
 							}
 						}
@@ -61,8 +60,8 @@ func TestEverythingIsForgotten(t *testing.T) {
 	}
 }
 
-// TestIssuerIsLost: an issuer whose epoch was taken settles nothing more, and
-// another goes on where it was.
+// TestIssuerIsLost checks that an issuer that has lost its epoch settles nothing more,
+// and that another one continues.
 func TestIssuerIsLost(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
@@ -72,13 +71,13 @@ func TestIssuerIsLost(t *testing.T) {
 		for n := range 20 {
 			wg.Go(func() {
 				for u := range 100 {
-					r.ask(r.instances[u%3], id, fmt.Sprintf("u%d-%d", n, u))
+					r.request(r.instances[u%3], id, fmt.Sprintf("u%d-%d", n, u))
 				}
 			})
 		}
 		for range 10 {
-			time.Sleep(20 * time.Millisecond) // that is the fault's pace
-			if _, err := r.rows.TemplateOwn(r.Context(), []reward.TemplateID{id}, "a stranger"); err != nil {
+			time.Sleep(20 * time.Millisecond) // the interval between faults
+			if _, err := r.rows.TemplateAssign(r.Context(), []reward.TemplateID{id}, "another"); err != nil {
 				r.Fatal(err)
 			}
 		}
@@ -93,16 +92,16 @@ func TestIssuerIsLost(t *testing.T) {
 	})
 }
 
-// TestIssuerIsTakenOver: what an instance that ends leaves behind is issued by
-// another within 3 s of the lapse of its lease.
+// TestIssuerIsTakenOver checks that another instance issues the templates of one that
+// stopped, within 3 s.
 func TestIssuerIsTakenOver(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
 		a, b := r.start(), r.start()
-		asker := r.start(func(c *FlowConfig) { c.Issue = false })
+		requester := r.start(func(c *FlowConfig) { c.Issue = false })
 		id := r.create(reward.CouponTemplate{TotalQuantity: 1000})
 		var owner *instance
-		r.until("somebody issues it", func() bool {
+		r.until("an instance issues it", func() bool {
 			for _, i := range []*instance{a, b} {
 				if _, has := i.issuers.epochs()[id]; has {
 					owner = i
@@ -111,15 +110,15 @@ func TestIssuerIsTakenOver(t *testing.T) {
 			}
 			return false
 		})
-		r.take(asker, id, "first")
-		// It hangs: it holds its lease no more, and tells nobody.
+		r.take(requester, id, "first")
+		// The owner hangs: it no longer renews its lease.
 		owner.assigning.Stop()
 		owner.maintaining.Stop()
 		for n := range 50 {
-			r.ask(asker, id, fmt.Sprint("u", n))
+			r.request(requester, id, fmt.Sprint("u", n))
 		}
 		began := time.Now()
-		r.until("the other one goes on", func() bool { return len(r.coupons(id)) == 51 })
+		r.until("the other instance continues", func() bool { return len(r.coupons(id)) == 51 })
 		if took := time.Since(began); took > 3*time.Second {
 			r.Errorf("taken over after %v", took)
 		}
@@ -127,8 +126,8 @@ func TestIssuerIsTakenOver(t *testing.T) {
 	})
 }
 
-// TestAppliesAreLost: nothing that is committed reaches the gate by itself; the
-// keeper makes up for all of it.
+// TestAppliesAreLost checks that the GateMaintainer catches up when no commit is applied
+// to the gate.
 func TestAppliesAreLost(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
@@ -137,71 +136,72 @@ func TestAppliesAreLost(t *testing.T) {
 		r.take(i, id, "u0")
 		i.gate.set(func(g *faultyGate) { g.loseApply = true })
 		for n := range 9 {
-			r.ask(i, id, fmt.Sprint("u", n+1))
+			r.request(i, id, fmt.Sprint("u", n+1))
 		}
 		r.until("all are issued", func() bool { return len(r.coupons(id)) == 10 })
 		list := r.coupons(id)
 		if _, err := i.Catalog.Cancel(r.Context(), list[3].ID); err != nil {
 			r.Fatal(err)
 		}
-		if _, code := r.ask(i, id, "late"); code != reward.CodeSoldOut {
-			r.Errorf("answered %q by a gate that knows of nothing", code)
+		if _, code := r.request(i, id, "late"); code != reward.CodeSoldOut {
+			r.Errorf("the gate without the applies returned %q", code)
 		}
 		i.gate.set(func(g *faultyGate) { g.loseApply = false })
 		began := time.Now()
-		r.until("the free place is known", func() bool {
-			_, code := r.ask(i, id, "late")
+		r.until("the free coupon is known", func() bool {
+			_, code := r.request(i, id, "late")
 			return code == ""
 		})
 		if took := time.Since(began); took > 2*time.Second {
-			r.Errorf("sold out for %v although a place was free", took)
+			r.Errorf("sold out for %v although a coupon was free", took)
 		}
 		r.outcome(i, id, "late")
 		r.balanced(id)
 	})
 }
 
-// TestRedisIsAway: issuing goes on through rows, or waits, as the template says;
-// those in line are served when it is back, before anybody new.
+// TestRedisIsAway checks that during an outage coupons are issued through the database,
+// or not at all, as the template demands, and that users in line are served first
+// afterwards.
 func TestRedisIsAway(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
-		// Nobody issues at first, so that people wait when Redis goes.
-		asker := r.start(func(c *FlowConfig) { c.Issue = false })
-		goes := r.create(reward.CouponTemplate{TotalQuantity: 100, WhenRedisAway: reward.AwayDatabase})
-		waits := r.create(reward.CouponTemplate{TotalQuantity: 100, WhenRedisAway: reward.AwayWait})
+		// No instance issues at first, so that users are in line when the outage starts.
+		requester := r.start(func(c *FlowConfig) { c.Issue = false })
+		goes := r.create(reward.CouponTemplate{TotalQuantity: 100, WhenRedisAway: reward.FallbackDatabase})
+		waits := r.create(reward.CouponTemplate{TotalQuantity: 100, WhenRedisAway: reward.FallbackWait})
 		for n := range 10 {
-			r.want(asker, goes, fmt.Sprint("before", n), "")
+			r.want(requester, goes, fmt.Sprint("before", n), "")
 		}
 		issuer := r.start(func(c *FlowConfig) { c.Concurrency = 3 })
-		asker.gate.set(func(g *faultyGate) { g.away = true })
-		issuer.gate.set(func(g *faultyGate) { g.away = true })
+		requester.gate.set(func(g *faultyGate) { g.down = true })
+		issuer.gate.set(func(g *faultyGate) { g.down = true })
 		for n := range 20 {
-			if s, code := r.ask(asker, goes, fmt.Sprint("during", n)); code != "" || s.Kind != StatusIssued {
-				r.Errorf("while it is away: %q %+v", code, s)
+			if s, code := r.request(requester, goes, fmt.Sprint("during", n)); code != "" || s.Kind != StatusIssued {
+				r.Errorf("during the outage: %q %+v", code, s)
 			}
 		}
-		if s, code := r.ask(asker, goes, "during3"); code != "" || !s.Duplicate {
-			r.Errorf("a repeat while it is away: %q %+v", code, s)
+		if s, code := r.request(requester, goes, "during3"); code != "" || !s.Duplicate {
+			r.Errorf("a repeat during the outage: %q %+v", code, s)
 		}
-		if _, err := asker.Intake.Request(r.Context(), IssueCommand{TemplateID: waits, UserID: "ann"}); !reward.HasCode(err, reward.CodeUnavailable) {
+		if _, err := requester.Intake.Request(r.Context(), IssueCommand{TemplateID: waits, UserID: "ann"}); !reward.HasCode(err, reward.CodeUnavailable) {
 			r.Errorf("WAIT: %v", err)
 		}
-		if s, err := asker.Intake.Status(r.Context(), goes, "during7"); err != nil || s.Kind != StatusIssued {
-			r.Errorf("status while it is away: %+v, %v", s, err)
+		if s, err := requester.Intake.Status(r.Context(), goes, "during7"); err != nil || s.Kind != StatusIssued {
+			r.Errorf("status during the outage: %+v, %v", s, err)
 		}
-		asker.gate.set(func(g *faultyGate) { g.away = false })
-		issuer.gate.set(func(g *faultyGate) { g.away = false })
-		r.until("those in line are served", func() bool { return len(r.coupons(goes)) >= 30 })
-		r.take(asker, goes, "after")
-		r.take(asker, waits, "ann")
+		requester.gate.set(func(g *faultyGate) { g.down = false })
+		issuer.gate.set(func(g *faultyGate) { g.down = false })
+		r.until("the users in line are served", func() bool { return len(r.coupons(goes)) >= 30 })
+		r.take(requester, goes, "after")
+		r.take(requester, waits, "ann")
 		list := r.coupons(goes)
 		if len(list) != 31 {
 			r.Fatalf("%d coupons", len(list))
 		}
 		for n := range 10 {
 			if want := fmt.Sprint("before", n); list[20+n].UserID != want {
-				r.Errorf("ticket %d is of %s, want %s", list[20+n].Ticket, list[20+n].UserID, want)
+				r.Errorf("ticket %d belongs to %s, want %s", list[20+n].Ticket, list[20+n].UserID, want)
 			}
 		}
 		r.balanced(goes)

@@ -2,7 +2,6 @@ package coupon
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -11,21 +10,21 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// forgetful is a gate in this process of which all can be lost.
-type forgetful struct {
-	mu    sync.Mutex // protects what follows
+// losableGate is an in-process gate that can lose all data.
+type losableGate struct {
+	mu    sync.Mutex // protects the fields below
 	inner *gate.Memory
 	users []*faultyGate
 	open  sync.WaitGroup
 }
 
-func newForgetful() *forgetful {
-	f := &forgetful{}
+func newLosableGate() *losableGate {
+	f := &losableGate{}
 	f.begin()
 	return f
 }
 
-func (f *forgetful) begin() {
+func (f *losableGate) begin() {
 	f.inner = gate.NewMemory()
 	hints := f.inner.Hints()
 	f.open.Go(func() {
@@ -42,7 +41,7 @@ func (f *forgetful) begin() {
 	})
 }
 
-func (f *forgetful) gate(testing.TB) *faultyGate {
+func (f *losableGate) gate(testing.TB) *faultyGate {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	g := &faultyGate{now: f.now, hintsIn: make(chan gate.Hint, 64)}
@@ -51,13 +50,13 @@ func (f *forgetful) gate(testing.TB) *faultyGate {
 	return g
 }
 
-func (f *forgetful) now() gate.Gate {
+func (f *losableGate) now() gate.Gate {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.inner
 }
 
-func (f *forgetful) forget() {
+func (f *losableGate) lose() {
 	f.mu.Lock()
 	old := f.inner
 	f.begin()
@@ -65,24 +64,22 @@ func (f *forgetful) forget() {
 	old.Close()
 }
 
-func (f *forgetful) close() {
+func (f *losableGate) close() {
 	f.now().Close()
 	f.open.Wait()
 }
 
-// faultyGate is an instance's gate, which can be away, or lose what it is told.
+// faultyGate is an instance's gate. It can be down, or lose applies.
 type faultyGate struct {
 	now   func() gate.Gate
 	hints <-chan gate.Hint
-	// hintsIn feeds hints from a forgetful gate.
+	// hintsIn feeds hints from a losableGate.
 	hintsIn chan gate.Hint
 
-	mu        sync.Mutex // protects what follows
-	away      bool
+	mu        sync.Mutex // protects the fields below
+	down      bool
 	loseApply bool
 }
-
-var errAway = errors.New("the gate's server is away")
 
 func (g *faultyGate) set(f func(*faultyGate)) {
 	g.mu.Lock()
@@ -90,17 +87,17 @@ func (g *faultyGate) set(f func(*faultyGate)) {
 	f(g)
 }
 
-// reach is the gate, or why it cannot be reached.
+// reach returns the gate, or an error if it is down.
 func (g *faultyGate) reach() (gate.Gate, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.away {
-		return nil, errAway
+	if g.down {
+		return nil, errGateDown
 	}
 	return g.now(), nil
 }
 
-// through makes a call that has one result.
+// through makes a call with one result.
 func through[T any](g *faultyGate, call func(gate.Gate) (T, error)) (T, error) {
 	inner, err := g.reach()
 	if err != nil {
@@ -154,8 +151,10 @@ func (g *faultyGate) LoadBegin(ctx context.Context, id reward.TemplateID, token 
 	return through(g, func(in gate.Gate) (gate.LoadBeginResult, error) { return in.LoadBegin(ctx, id, token) })
 }
 
-func (g *faultyGate) LoadHoldings(ctx context.Context, id reward.TemplateID, token string, facts []gate.Holding, gone []gate.SettledTicket) error {
-	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.LoadHoldings(ctx, id, token, facts, gone) })
+func (g *faultyGate) LoadHoldings(ctx context.Context, id reward.TemplateID, token string, holdings []gate.Holding, settled []gate.SettledTicket) error {
+	_, err := through(g, func(in gate.Gate) (struct{}, error) {
+		return struct{}{}, in.LoadHoldings(ctx, id, token, holdings, settled)
+	})
 	return err
 }
 

@@ -127,14 +127,14 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 
 func (f *Flow) newIntake(applier *Applier, ids *service.IDs) *Intake {
 	cfg := f.cfg
-	asker := &gateAsker{rows: cfg.Store, gate: cfg.Gate, templates: f.templates, applier: applier, refusals: f.refusals}
+	admitter := &admitter{rows: cfg.Store, gate: cfg.Gate, templates: f.templates, applier: applier, refusals: f.refusals}
 	direct := &DirectIssuer{
 		templates: f.templates, rows: cfg.Store, gate: cfg.Gate, applier: applier, ids: ids, slots: make(chan struct{}, cfg.Concurrency),
 		lockWait: cfg.LockWait, lockLease: cfg.LockLease, settled: f.Notifier.hint,
 	}
 	return &Intake{
 		templates: f.templates, loader: f.loader, notifier: f.Notifier, metrics: cfg.Metrics, timeout: cfg.LockWait + requestTimeout,
-		gate: newGateRoute(asker, f.Notifier), lock: newLockRoute(asker, direct), database: newDatabaseRoute(direct),
+		gate: newGateRoute(admitter, f.Notifier), lock: newLockRoute(admitter, direct), database: newDatabaseRoute(direct),
 		draw: newDrawRoute(f.templates, cfg.Store), closed: &closedRoute{cfg.Store},
 	}
 }

@@ -210,10 +210,10 @@ func (m *GateMaintainer) fallBack(ctx context.Context, all []*reward.CouponTempl
 	}
 	var errs []error
 	for _, t := range all {
-		if t.Path == reward.PathDatabase || t.WhenRedisAway != reward.AwayDatabase {
+		if t.Path == reward.PathDatabase || t.WhenRedisAway != reward.FallbackDatabase {
 			continue
 		}
-		_, moved, err := m.rows.TemplateRaise(ctx, store.TemplateRaiseParams{
+		_, moved, err := m.rows.TemplateNewGeneration(ctx, store.TemplateNewGenerationParams{
 			ID: t.ID, From: t.Generation, AtLeast: t.Generation, Path: reward.PathDatabase,
 		})
 		if moved {
@@ -345,7 +345,7 @@ func (m *GateMaintainer) recordRefusal(ctx context.Context, t *reward.CouponTemp
 	if status.refusal != nil && *status.refusal == reason {
 		return nil
 	}
-	if err := m.rows.RefusalNote(ctx, t.ID, reason, now); err != nil {
+	if err := m.rows.RefusalRecord(ctx, t.ID, reason, now); err != nil {
 		return err
 	}
 	status.refusal = &reason

@@ -170,7 +170,7 @@ func refuse(t *reward.CouponTemplate, code string) *reward.Error {
 }
 
 // refuseRejected turns the rejection of a request that was settled at once into
-// an error: nobody has to look it up later.
+// an error, because there is no request to look up later.
 func refuseRejected(t *reward.CouponTemplate, status Status) (Status, error) {
 	if status.Kind == StatusRejected {
 		return Status{}, refuse(t, status.Reason)

@@ -141,7 +141,7 @@ func (l *IssueListener) nextOffsets(records []bus.Record) []store.Offset {
 // saveOffsets stores the offsets after records, and dead letters, in one
 // transaction.
 func (l *IssueListener) saveOffsets(ctx context.Context, records []bus.Record, dead []bus.DeadRecord) error {
-	p := store.PayoutSaveParams{DeadLetters: bus.Letters(dead), Offsets: l.nextOffsets(records), Now: time.Now()}
+	p := store.PayoutSaveParams{DeadLetters: bus.DeadLetters(dead), Offsets: l.nextOffsets(records), Now: time.Now()}
 	if _, err := l.rows.PayoutSave(ctx, p); err != nil {
 		return err
 	}
@@ -181,8 +181,8 @@ const (
 	republishInterval = 200 * time.Millisecond
 )
 
-// requestExternal requests coupons for the users of external records. Nobody
-// receives the results. Once one record gets no result, it and the remaining ones
+// requestExternal requests coupons for the users of external records, and
+// discards the results. Once one record gets no result, it and the remaining ones
 // are published again, to be read later. This loop must not wait for a gate: a gate
 // that is being loaded waits until the records before its generation are consumed.
 func (l *IssueListener) requestExternal(ctx context.Context, list []issueRecord) error {
@@ -245,9 +245,9 @@ func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, li
 		case r.event.Generation < t.EndsGeneration && r.Offset >= t.Ends[r.Partition]:
 			continue // void: a user who still waits has a ticket of a newer generation
 		}
-		p.Asks = append(p.Asks, newAsk(l.ids, r.event.UserID, r.event.Generation, r.event.Ticket))
+		p.Requests = append(p.Requests, newAsk(l.ids, r.event.UserID, r.event.Generation, r.event.Ticket))
 	}
-	if len(p.Asks) == 0 {
+	if len(p.Requests) == 0 {
 		return false, nil
 	}
 	began := time.Now()
@@ -260,22 +260,22 @@ func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, li
 	}
 	with := applyExtras{serviceTime: l.average}
 	if l.average == 0 {
-		with.serviceTime = max(time.Since(began)/time.Duration(len(p.Asks)), time.Microsecond)
+		with.serviceTime = max(time.Since(began)/time.Duration(len(p.Requests)), time.Microsecond)
 	}
 	for i, r := range result.Results {
-		ask := p.Asks[i]
-		if ask.Generation == result.Template.Generation {
-			with.done = append(with.done, gate.SettledTicket{UserID: ask.UserID, Ticket: ask.Ticket})
+		request := p.Requests[i]
+		if request.Generation == result.Template.Generation {
+			with.done = append(with.done, gate.SettledTicket{UserID: request.UserID, Ticket: request.Ticket})
 		}
 		switch r.Outcome {
-		case store.OutcomeIssued:
+		case store.RequestIssued:
 			l.metrics.CouponsIssued(1)
-		case store.OutcomeRejected:
+		case store.RequestRejected:
 			l.metrics.CouponsRejected(1)
 		default:
 			continue
 		}
-		with.outcomes = append(with.outcomes, gate.Outcome{UserID: ask.UserID, Ticket: ask.Ticket, CouponID: r.Coupon.ID, Reason: r.Reason})
+		with.outcomes = append(with.outcomes, gate.Outcome{UserID: request.UserID, Ticket: request.Ticket, CouponID: r.Coupon.ID, Reason: r.Reason})
 	}
 	l.applier.applyBestEffort(ctx, t.ID, &result.CouponChange, with)
 	l.settled(t.ID)

@@ -12,7 +12,7 @@ import (
 // publish writes records to the coupon-issue topic as another system would.
 func (r *rig) publish(values ...string) {
 	r.Helper()
-	c, err := bus.Open(r.Context(), bus.Config{Brokers: r.brokers, TopicPrefix: r.prefix, ClientID: "somebody else"})
+	c, err := bus.Open(r.Context(), bus.Config{Brokers: r.brokers, TopicPrefix: r.prefix, ClientID: "another system"})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -26,9 +26,9 @@ func (r *rig) publish(values ...string) {
 	}
 }
 
-// TestForeignRecords: other systems' records ask like anybody else, in the
-// original's names too; what cannot be read is a dead letter and holds up
-// nobody; a record that comes twice is settled once.
+// TestForeignRecords checks that external records request coupons, also with the
+// original system's field names, that malformed records become dead letters and block
+// nothing, and that a repeated record is settled once.
 func TestForeignRecords(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
@@ -38,13 +38,13 @@ func TestForeignRecords(t *testing.T) {
 			fmt.Sprintf(`{"couponId":%s,"username":"ann"}`, id),
 			fmt.Sprintf(`{"templateId":"%s","userId":"bob"}`, id),
 			`{"templateId":`, `{"userId":"nobody"}`, fmt.Sprintf(`{"templateId":%s,"userId":""}`, id),
-			fmt.Sprintf(`{"templateId":%s,"userId":"x","ticket":7}`, id), // no promise without a generation, so x asks
+			fmt.Sprintf(`{"templateId":%s,"userId":"x","ticket":7}`, id), // external without a generation, so x requests
 			`{"templateId":999,"userId":"ann"}`,
 			fmt.Sprintf(`{"templateId":%s,"userId":"ann"}`, id), // once more
 		)
 		r.until("three have one", func() bool { return len(r.coupons(id)) == 3 })
 		c := r.take(i, id, "cid")
-		// The record of a ticket, again and again.
+		// The same record of a ticket, twice.
 		again := reward.CouponIssueEvent{TemplateID: id, UserID: "cid", Ticket: c.Ticket, Generation: c.Generation}
 		r.publish(string(again.JSON()), string(again.JSON()), fmt.Sprintf(`{"templateId":%s,"userId":"dora"}`, id))
 		r.until("all are read", func() bool {

@@ -152,7 +152,7 @@ func (i *Issuer) round(ctx context.Context, claim bool) (nextStep, error) {
 }
 
 // reload loads a gate that exists but must not be served. If there is no gate,
-// nobody waits in line, and the next request loads it.
+// the line is empty, and the next request loads it.
 func (i *Issuer) reload(ctx context.Context) (nextStep, error) {
 	h, err := i.gate.Headers(ctx, []reward.TemplateID{i.id})
 	if err != nil || !h[0].Exists {
@@ -313,12 +313,12 @@ func (i *Issuer) reloadOnGap(ctx context.Context, gap bool) error {
 func (i *Issuer) settleParams(requests []gate.Request, now time.Time) store.CouponSettleParams {
 	p := store.CouponSettleParams{
 		TemplateID: i.id, Kind: store.SettleInOrder, Epoch: i.epoch, Generation: requests[0].Generation, Now: now,
-		Asks: make([]store.CouponAsk, len(requests)),
+		Requests: make([]store.CouponRequest, len(requests)),
 	}
 	for n, r := range requests {
-		p.Asks[n] = newAsk(i.ids, r.UserID, r.Generation, r.Ticket)
+		p.Requests[n] = newAsk(i.ids, r.UserID, r.Generation, r.Ticket)
 		if i.alone && i.attempts >= attemptsMax {
-			p.Asks[n].Reason = reward.ReasonError
+			p.Requests[n].Reason = reward.ReasonError
 		}
 	}
 	return p
@@ -351,18 +351,18 @@ func (i *Issuer) outcomes(requests []gate.Request, result store.CouponSettleResu
 	for n, r := range result.Results {
 		request := requests[n]
 		switch r.Outcome {
-		case store.OutcomeIssued, store.OutcomeRejected:
+		case store.RequestIssued, store.RequestRejected:
 			with.outcomes = append(with.outcomes, gate.Outcome{
 				UserID: request.UserID, Ticket: request.Ticket, CouponID: r.Coupon.ID, Reason: r.Reason,
 			})
-			if r.Outcome == store.OutcomeIssued {
+			if r.Outcome == store.RequestIssued {
 				issued++
 			} else {
 				rejected++
 			}
 			done = append(done, request)
 			with.done = append(with.done, gate.SettledTicket{UserID: request.UserID, Ticket: request.Ticket})
-		case store.OutcomeBefore:
+		case store.RequestAlreadySettled:
 			done = append(done, request)
 		default:
 			gap = true

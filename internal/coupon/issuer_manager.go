@@ -94,7 +94,7 @@ func (m *IssuerManager) round(ctx context.Context) error {
 	}
 	m.retain(assigned)
 	for batch := range slices.Chunk(take, store.BatchMax) {
-		epochs, err := m.rows.TemplateOwn(call, batch, m.instance)
+		epochs, err := m.rows.TemplateAssign(call, batch, m.instance)
 		if err != nil {
 			return err
 		}

@@ -142,7 +142,7 @@ func (l *Loader) try(ctx context.Context, id reward.TemplateID, from reward.Issu
 	case !begun.Held:
 		return false, nil
 	}
-	raised, ok, err := l.rows.TemplateRaise(ctx, store.TemplateRaiseParams{
+	raised, ok, err := l.rows.TemplateNewGeneration(ctx, store.TemplateNewGenerationParams{
 		ID: id, From: row.Generation, AtLeast: begun.Gate.Generation, Path: reward.PathGate,
 	})
 	if err != nil || !ok {
@@ -162,7 +162,7 @@ func (l *Loader) try(ctx context.Context, id reward.TemplateID, from reward.Issu
 	err = l.rows.CouponSnapshot(ctx, id, func(t reward.CouponTemplate) error {
 		state, keepAbove = stateOf(&t), keepLineAbove(&t, begun.Gate)
 		return nil
-	}, func(facts []store.CouponFact) error {
+	}, func(facts []store.CouponHolding) error {
 		count += len(facts)
 		return l.gate.LoadHoldings(ctx, id, token, holdingsOf(facts), nil)
 	})
@@ -195,16 +195,16 @@ func (l *Loader) try(ctx context.Context, id reward.TemplateID, from reward.Issu
 // the old line have, too. For the very gate that was left, and until another
 // ticket is settled, the line therefore starts after the tickets settled when the
 // gate was left. In any other case tickets up to Settled count as settled,
-// whoever has them: if both the gate and the way back were lost, a user may have
+// for every user: if both the gate and the way back were lost, a user may have
 // to request again, but no user gets two coupons for one request.
 func keepLineAbove(t *reward.CouponTemplate, old gate.Header) int64 {
-	if old.Exists && old.Generation == t.Moved.Generation && t.Settled == t.Moved.Until {
-		return t.Moved.Settled
+	if old.Exists && old.Generation == t.GateBypass.Generation && t.Settled == t.GateBypass.Until {
+		return t.GateBypass.Settled
 	}
 	return t.Settled
 }
 
-// served reports whether a gate may be served, judged by a row that was read
+// served reports whether a gate may be served, according to a row that was read
 // after the header.
 func served(h gate.Header, row *reward.CouponTemplate) bool {
 	return h.Loaded && h.Generation == row.Generation && h.Version <= row.Version && h.Settled <= row.Settled && row.Path == reward.PathGate
@@ -228,7 +228,7 @@ func (l *Loader) waitForEnds(ctx context.Context, id reward.TemplateID, token st
 			// Record the ends only now. Until then the previous ends decide which
 			// records are void, and a record between the previous ends and these may
 			// be void.
-			return l.rows.TemplateNoteEnds(ctx, id, generation, ends)
+			return l.rows.TemplateRecordEnds(ctx, id, generation, ends)
 		}
 		if err := l.gate.LoadHoldings(ctx, id, token, nil, nil); err != nil {
 			return false, err

@@ -6,9 +6,9 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The Redis client's refresher of cluster slots sleeps through Close, for a
-// second at most, and what closes its spare connections to a Cluster for five;
-// nothing else may be left.
+// TestMain checks that no goroutine is left, except two of the Redis client that end
+// late: the refresh of the cluster slots after at most 1 s, and the close of spare
+// connections to a Cluster after 5 s.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),

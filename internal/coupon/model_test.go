@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -13,28 +12,20 @@ import (
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
-	"github.com/largesse/largesse/internal/store/sqlite"
 )
 
-// TestModel: gate, issuers of which some are stale, cancels, lost applies, lost
-// data, crashes, changes of the quantity and the keeper, in any order, against a
-// model of a few lines. TestModelAtLength takes more steps.
+// TestModel compares a small model with random steps: requests, issuers of which some
+// are stale, cancels, lost applies, lost data, crashes, changes of the quantity and
+// rounds of the GateMaintainer. TestModelAtLength takes more steps.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	exerciseModel(t, 40)
 }
 
-// exerciseModel takes so many steps in each run; rapid makes a hundred by itself.
+// exerciseModel takes this many steps per run; rapid makes a hundred runs by default.
 func exerciseModel(t *testing.T, steps int) {
 	t.Helper()
-	rows, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "rows.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(rows.Close)
-	if err := rows.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rows := openSQLite(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newMachine(t.Context(), rt, rows)
 		defer m.memory.close()
@@ -45,8 +36,8 @@ func exerciseModel(t *testing.T, steps int) {
 	})
 }
 
-// model is what should be: who was let in and is not settled, who holds how
-// many, what there is.
+// model holds the expected state: the users in line, the coupons of each user, and the
+// stock.
 type model struct {
 	waits map[string]bool
 	held  map[string]int
@@ -55,29 +46,29 @@ type model struct {
 	limit int
 }
 
-func (m *model) room() bool { return m.live+len(m.waits) < m.total }
+func (m *model) inStock() bool { return m.live+len(m.waits) < m.total }
 
-// machine drives the parts of an instance by hand, one step at a time.
+// machine drives the parts of an instance one step at a time.
 type machine struct {
 	*rapid.T
 	model
-	ctx     context.Context
-	rows    store.Store
-	memory  *forgetful
-	gate    *faultyGate
-	flow    *Flow
-	id      reward.TemplateID
-	issuers []*Issuer // the last one has the epoch
-	seen    int64     // tickets whose outcome the model knows
-	deaf    bool      // applies are lost
-	again   bool      // whether a cancelled coupon may be had anew
-	sync    bool
+	ctx         context.Context
+	rows        store.Store
+	memory      *losableGate
+	gate        *faultyGate
+	flow        *Flow
+	id          reward.TemplateID
+	issuers     []*Issuer // the last one has the epoch
+	seen        int64     // tickets whose outcome the model knows
+	loseApplies bool      // applies are lost
+	reissue     bool      // a cancelled coupon does not count against the limit
+	sync        bool
 }
 
 const modelUsers = 8
 
 func newMachine(ctx context.Context, rt *rapid.T, rows store.Store) *machine {
-	m := &machine{T: rt, ctx: ctx, rows: rows, memory: newForgetful()}
+	m := &machine{T: rt, ctx: ctx, rows: rows, memory: newLosableGate()}
 	m.gate = m.memory.gate(nil)
 	flow, err := NewFlow(FlowConfig{
 		Store: rows, Gate: m.gate, Instance: "i", Concurrency: 1, LockWait: time.Second, LockLease: time.Second, RefusalTTL: 0,
@@ -90,10 +81,10 @@ func newMachine(ctx context.Context, rt *rapid.T, rows store.Store) *machine {
 		waits: make(map[string]bool), held: make(map[string]int),
 		total: rapid.IntRange(1, 6).Draw(rt, "total"), limit: rapid.IntRange(1, 2).Draw(rt, "limit"),
 	}
-	m.again = rapid.Bool().Draw(rt, "re-issue")
+	m.reissue = rapid.Bool().Draw(rt, "re-issue")
 	m.sync = rapid.IntRange(0, 9).Draw(rt, "mode") == 0
 	template := reward.CouponTemplate{
-		Name: "model", TotalQuantity: int64(m.total), PerUserLimit: m.limit, ReissueAfterCancel: m.again, WhenRedisAway: reward.AwayWait,
+		Name: "model", TotalQuantity: int64(m.total), PerUserLimit: m.limit, ReissueAfterCancel: m.reissue, WhenRedisAway: reward.FallbackWait,
 	}
 	if m.sync {
 		template.Mode = reward.ModeSync
@@ -103,7 +94,7 @@ func newMachine(ctx context.Context, rt *rapid.T, rows store.Store) *machine {
 		rt.Fatal(err)
 	}
 	m.id = v.ID
-	m.steal()
+	m.takeEpoch()
 	return m
 }
 
@@ -114,32 +105,32 @@ func (m *machine) must(err error) {
 	}
 }
 
-// step does what a number says.
+// step takes the step of a number.
 func (m *machine) step(n int) {
 	user := fmt.Sprint("u", n/32%modelUsers)
 	switch n % 32 {
-	default: // most of all
-		m.ask(user)
+	default: // most steps
+		m.request(user)
 	case 10, 11, 12, 13, 14:
 		m.issue(m.issuers[len(m.issuers)-1], n/32%2 == 0)
 	case 15:
-		m.issue(m.issuers[n/32%len(m.issuers)], true) // a stale one, perhaps
+		m.issue(m.issuers[n/32%len(m.issuers)], true) // possibly a stale one
 	case 16:
-		m.steal()
+		m.takeEpoch()
 	case 17, 18, 19:
 		m.cancel(n / 32)
 	case 20:
-		m.memory.forget()
-		clear(m.waits) // whoever waited is lost, unless it is settled already
+		m.memory.lose()
+		clear(m.waits) // the line is lost, except for settled requests
 		m.learn()
 	case 21:
-		m.hear(false)
+		m.setApplies(false)
 	case 22:
-		m.hear(true)
+		m.setApplies(true)
 	case 23, 24, 25:
-		m.keep()
+		m.maintain()
 	case 26:
-		// Read by somebody who dies with it.
+		// A consumer reads requests and crashes.
 		_, err := m.gate.Read(m.ctx, m.id, "ghost", 1+n/32%3)
 		m.must(ignore(err, gate.ErrNotLoaded))
 	case 27:
@@ -153,49 +144,49 @@ func (m *machine) step(n int) {
 	}
 }
 
-func (m *machine) ask(user string) {
-	room, waits := m.room(), m.waits[user]
+func (m *machine) request(user string) {
+	inStock, waits := m.inStock(), m.waits[user]
 	status, err := m.flow.Intake.Request(m.ctx, IssueCommand{TemplateID: m.id, UserID: user})
 	var e *reward.Error
 	switch {
 	case err == nil && status.Kind == StatusWaiting:
 		if status.Duplicate {
-			break // let in before; the gate may not have heard yet what came of it
+			break // admitted before; the outcome may not be applied yet
 		}
 		if waits {
-			m.Fatalf("%s was let in twice", user)
+			m.Fatalf("%s was admitted twice", user)
 		}
-		if !room {
-			m.Fatalf("%s was let in, with %d live and %d waiting of %d", user, m.live, len(m.waits), m.total)
+		if !inStock {
+			m.Fatalf("%s was admitted, with %d live and %d waiting of %d", user, m.live, len(m.waits), m.total)
 		}
 		if m.held[user] >= m.limit {
-			m.Fatalf("%s was let in beyond the limit", user)
+			m.Fatalf("%s was admitted beyond the limit", user)
 		}
 		m.waits[user] = true
 	case err == nil && status.Duplicate:
 		if m.held[user] == 0 || m.limit != 1 {
-			m.Fatalf("%s was told of a coupon that he has not: %+v", user, status)
+			m.Fatalf("%s got the status of a coupon they do not have: %+v", user, status)
 		}
 	case err == nil:
-		if !room {
+		if !inStock {
 			m.Fatalf("%s got a coupon, with %d live of %d", user, m.live, m.total)
 		}
 	case errors.As(err, &e) && e.Code == reward.CodeUserLimit:
 		if m.held[user] < m.limit && !m.behind() {
-			m.Fatalf("%s was refused by a limit that he has not reached", user)
+			m.Fatalf("%s was refused by a limit that they have not reached", user)
 		}
 	case errors.As(err, &e) && e.Code == reward.CodeSoldOut:
-		if room && !m.behind() {
-			m.Fatalf("%s was told sold out, with %d live and %d waiting of %d", user, m.live, len(m.waits), m.total)
+		if inStock && !m.behind() {
+			m.Fatalf("%s was refused as sold out, with %d live and %d waiting of %d", user, m.live, len(m.waits), m.total)
 		}
-	case errors.As(err, &e) && e.Code == reward.CodeUnavailable && m.deaf:
-		// He has cancelled, and the gate cannot be told.
+	case errors.As(err, &e) && e.Code == reward.CodeUnavailable && m.loseApplies:
+		// The user has cancelled, and the cancel cannot be applied.
 	default:
 		m.Fatal(err)
 	}
 }
 
-// behind says whether the gate has not heard of all that is committed.
+// behind reports whether the gate is behind the rows.
 func (m *machine) behind() bool {
 	h, err := m.gate.Headers(m.ctx, []reward.TemplateID{m.id})
 	m.must(err)
@@ -211,8 +202,8 @@ func (m *machine) issue(i *Issuer, claim bool) {
 	}
 }
 
-func (m *machine) steal() {
-	epochs, err := m.rows.TemplateOwn(m.ctx, []reward.TemplateID{m.id}, "i")
+func (m *machine) takeEpoch() {
+	epochs, err := m.rows.TemplateAssign(m.ctx, []reward.TemplateID{m.id}, "i")
 	m.must(err)
 	if len(m.issuers) == 3 {
 		m.issuers = m.issuers[1:]
@@ -220,7 +211,7 @@ func (m *machine) steal() {
 	m.issuers = append(m.issuers, m.flow.issuers.newIssuer(m.id, epochs[m.id]))
 }
 
-// learn brings the model up to the outcomes that rows have.
+// learn brings the model to the outcomes in the rows.
 func (m *machine) learn() {
 	list, err := m.rows.CouponList(m.ctx, store.CouponListParams{TemplateID: m.id, AfterTicket: m.seen, Limit: store.BatchMax})
 	m.must(err)
@@ -275,7 +266,7 @@ func (m *machine) cancel(n int) {
 	}
 	m.must(err)
 	m.live--
-	if m.again {
+	if m.reissue {
 		m.held[c.UserID]--
 	}
 }
@@ -301,8 +292,8 @@ func (m *machine) resize(total int) {
 	}
 }
 
-// keep is a round of the keeper, whatever it has seen before.
-func (m *machine) keep() {
+// maintain makes the GateMaintainer catch up at once.
+func (m *machine) maintain() {
 	t, err := m.flow.templates.read(m.ctx, m.id)
 	m.must(err)
 	headers, err := m.gate.Headers(m.ctx, []reward.TemplateID{m.id})
@@ -312,18 +303,18 @@ func (m *machine) keep() {
 	}
 }
 
-// hear says whether the gate hears of what is committed.
-func (m *machine) hear(hears bool) {
-	m.deaf = !hears
-	m.gate.set(func(g *faultyGate) { g.loseApply = !hears })
+// setApplies decides whether applies reach the gate.
+func (m *machine) setApplies(work bool) {
+	m.loseApplies = !work
+	m.gate.set(func(g *faultyGate) { g.loseApply = !work })
 }
 
-// settle lets everything come to rest, and compares.
+// settle lets all requests be settled, and compares rows, gate and model.
 func (m *machine) settle() {
-	m.hear(true)
-	m.steal()
+	m.setApplies(true)
+	m.takeEpoch()
 	for n := 0; ; n++ {
-		m.keep()
+		m.maintain()
 		m.issue(m.issuers[len(m.issuers)-1], n%2 == 0)
 		m.learn()
 		h, err := m.gate.Headers(m.ctx, []reward.TemplateID{m.id})
@@ -334,7 +325,7 @@ func (m *machine) settle() {
 			break
 		}
 		if n > 100 {
-			m.Fatalf("it does not come to rest: %+v, row %+v", h[0], t)
+			m.Fatalf("requests are never settled: %+v, row %+v", h[0], t)
 		}
 	}
 	if len(m.waits) > 0 {
@@ -349,10 +340,10 @@ func (m *machine) settle() {
 	if err != nil || len(report.Drifts) > 0 {
 		m.Fatalf("%+v, %v", report, err)
 	}
-	// Whoever may have one more gets it, as long as there is one.
+	// A user below the limit gets one more while coupons are in stock.
 	for u := range modelUsers {
 		user := fmt.Sprint("u", u)
-		if m.held[user] >= m.limit || !m.room() {
+		if m.held[user] >= m.limit || !m.inStock() {
 			continue
 		}
 		if _, err := m.flow.Intake.Request(m.ctx, IssueCommand{TemplateID: m.id, UserID: user}); err != nil {

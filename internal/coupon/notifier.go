@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// updateInterval separates two updates without hints, updateIntervalMin two
+	// updateInterval separates two updates without hints, hintedUpdateInterval two
 	// updates with hints.
-	updateInterval    = 250 * time.Millisecond
-	updateIntervalMin = 10 * time.Millisecond
+	updateInterval       = 250 * time.Millisecond
+	hintedUpdateInterval = 10 * time.Millisecond
 )
 
 // Notifier sends updates about requests to their watchers. All watchers of one
@@ -146,7 +146,7 @@ func (n *Notifier) run(id reward.TemplateID, g *group) {
 		n.update(ctx, id, g, watchers)
 		n.confirm(ctx, id, g, pending)
 		cancel()
-		time.Sleep(updateIntervalMin) // so that several hints cause one round
+		time.Sleep(hintedUpdateInterval) // so that several hints cause one round
 		timer := time.NewTimer(updateInterval)
 		select {
 		case <-g.hints:
@@ -250,11 +250,11 @@ func (n *Notifier) statuses(ctx context.Context, t *reward.CouponTemplate, users
 	out := make([]Status, len(users))
 	drawn := t.Draw.State == reward.DrawNone || t.Draw.State == reward.DrawDone
 	var missing []string
-	var unread error
+	var lineErr error
 	if drawn {
 		positions, err := n.gate.Positions(ctx, t.ID, users)
 		if err != nil {
-			unread = err // stored outcomes can still be reported
+			lineErr = err // stored outcomes can still be reported
 			positions = gate.PositionsResult{Positions: make([]gate.Position, len(users))}
 		}
 		for i, p := range positions.Positions {
@@ -286,11 +286,11 @@ func (n *Notifier) statuses(ctx context.Context, t *reward.CouponTemplate, users
 		}
 		o, found := outcomes[user]
 		switch {
-		case found && (unread == nil || t.PerUserLimit == 1 && o.Issued() && o.Coupon.Status != reward.CouponCancelled):
+		case found && (lineErr == nil || t.PerUserLimit == 1 && o.Issued() && o.Coupon.Status != reward.CouponCancelled):
 			out[i] = statusOf(o)
 		case entered[user]:
 			out[i] = Status{Kind: StatusWaiting}
 		}
 	}
-	return out, unread
+	return out, lineErr
 }

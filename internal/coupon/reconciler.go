@@ -214,11 +214,11 @@ func (r *Reconciler) compareOnce(ctx context.Context, id reward.TemplateID, repa
 		return errors.Is(err, gate.ErrNotLoaded), ignore(err, gate.ErrNotLoaded)
 	}
 	var t reward.CouponTemplate
-	rows := make(map[string]store.CouponFact, len(known))
+	rows := make(map[string]store.CouponHolding, len(known))
 	err = r.rows.CouponSnapshot(ctx, id, func(row reward.CouponTemplate) error {
 		t = row
 		return nil
-	}, func(facts []store.CouponFact) error {
+	}, func(facts []store.CouponHolding) error {
 		for _, f := range facts {
 			rows[f.UserID] = f
 		}
@@ -244,7 +244,7 @@ func (r *Reconciler) compareOnce(ctx context.Context, id reward.TemplateID, repa
 	if err != nil || changes.More {
 		return false, err
 	}
-	for _, f := range changes.Facts {
+	for _, f := range changes.Holdings {
 		delete(users, f.UserID)
 	}
 	if !still && len(users) == 0 {
@@ -300,7 +300,7 @@ func (r *Reconciler) gateHoldings(ctx context.Context, id reward.TemplateID) (ma
 // differences compares what was read, and returns the drifts of counters and the
 // users whose holdings differ. The counters are comparable only if still is true:
 // gate and rows stayed at one version.
-func (r *Reconciler) differences(t *reward.CouponTemplate, h gate.Header, still bool, known map[string]gate.Holding, rows map[string]store.CouponFact) ([]Drift, map[string]store.CouponFact) {
+func (r *Reconciler) differences(t *reward.CouponTemplate, h gate.Header, still bool, known map[string]gate.Holding, rows map[string]store.CouponHolding) ([]Drift, map[string]store.CouponHolding) {
 	var drifts []Drift
 	if still {
 		for _, c := range []struct {
@@ -321,7 +321,7 @@ func (r *Reconciler) differences(t *reward.CouponTemplate, h gate.Header, still 
 			}
 		}
 	}
-	users := make(map[string]store.CouponFact)
+	users := make(map[string]store.CouponHolding)
 	for user, f := range rows {
 		if known[user] != gate.Holding(f) {
 			users[user] = f
@@ -329,7 +329,7 @@ func (r *Reconciler) differences(t *reward.CouponTemplate, h gate.Header, still 
 	}
 	for user := range known {
 		if _, has := rows[user]; !has {
-			users[user] = store.CouponFact{UserID: user}
+			users[user] = store.CouponHolding{UserID: user}
 		}
 	}
 	return drifts, users
@@ -337,15 +337,15 @@ func (r *Reconciler) differences(t *reward.CouponTemplate, h gate.Header, still 
 
 // repair overwrites the gate with the state of the rows, and reports whether the
 // gate is at their version then. users are those whose holdings differ.
-func (r *Reconciler) repair(ctx context.Context, id reward.TemplateID, h gate.Header, users map[string]store.CouponFact) (bool, error) {
+func (r *Reconciler) repair(ctx context.Context, id reward.TemplateID, h gate.Header, users map[string]store.CouponHolding) (bool, error) {
 	changes, err := r.rows.CouponChanges(ctx, id, h.Version, changesMax)
 	if err != nil || changes.More {
 		return false, err
 	}
-	for _, f := range changes.Facts {
+	for _, f := range changes.Holdings {
 		delete(users, f.UserID)
 	}
-	facts := holdingsOf(changes.Facts)
+	facts := holdingsOf(changes.Holdings)
 	for _, f := range users {
 		facts = append(facts, gate.Holding(f))
 	}

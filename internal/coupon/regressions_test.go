@@ -9,8 +9,8 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// TestModeIsChanged: who asks right after a change of the mode is served, though
-// the issuer may still think of the mode before.
+// TestModeIsChanged checks that a request right after a change of the mode is served,
+// although the issuer may still use the old mode.
 func TestModeIsChanged(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
@@ -32,8 +32,8 @@ func TestModeIsChanged(t *testing.T) {
 	})
 }
 
-// TestDrawAfterTheEpochWasTaken: the instance that a template belongs to takes
-// it back from one that has it no more, also when nobody asks.
+// TestDrawAfterTheEpochWasTaken checks that the assigned instance takes a template back
+// from another one, even without requests.
 func TestDrawAfterTheEpochWasTaken(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
@@ -42,8 +42,8 @@ func TestDrawAfterTheEpochWasTaken(t *testing.T) {
 			TotalQuantity: 3, OpensAt: time.Now().Add(2 * time.Second), Draw: reward.Draw{From: time.Now().Add(-time.Second)},
 		})
 		r.want(i, id, "ann", "")
-		r.until("it is somebody's", func() bool { return len(i.issuers.epochs()) == 1 })
-		if _, err := r.rows.TemplateOwn(r.Context(), []reward.TemplateID{id}, "a stranger"); err != nil {
+		r.until("it is assigned", func() bool { return len(i.issuers.epochs()) == 1 })
+		if _, err := r.rows.TemplateAssign(r.Context(), []reward.TemplateID{id}, "another"); err != nil {
 			r.Fatal(err)
 		}
 		if s := r.outcome(i, id, "ann"); s.Kind != StatusIssued {
@@ -52,31 +52,31 @@ func TestDrawAfterTheEpochWasTaken(t *testing.T) {
 	})
 }
 
-// TestAnOlderOutcomeIsNotThePresentOne: while the line cannot be looked at, who
-// may have several is not told of an earlier coupon.
+// TestAnOlderOutcomeIsNotThePresentOne checks that a user who may have several coupons
+// does not get the status of an earlier one while the line cannot be read.
 func TestAnOlderOutcomeIsNotThePresentOne(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
 		issuer := r.start()
-		asker := r.start(func(c *FlowConfig) { c.Issue = false })
-		id := r.create(reward.CouponTemplate{TotalQuantity: 5, PerUserLimit: 2, WhenRedisAway: reward.AwayWait})
-		first := r.take(asker, id, "ann")
+		requester := r.start(func(c *FlowConfig) { c.Issue = false })
+		id := r.create(reward.CouponTemplate{TotalQuantity: 5, PerUserLimit: 2, WhenRedisAway: reward.FallbackWait})
+		first := r.take(requester, id, "ann")
 		issuer.stop()
-		s, code := r.ask(asker, id, "ann")
+		s, code := r.request(requester, id, "ann")
 		if code != "" || s.Kind != StatusWaiting || s.Ticket <= first.Ticket {
 			r.Fatalf("%q %+v", code, s)
 		}
-		w, stop := asker.Notifier.Watch(id, "ann", s.Ticket)
+		w, stop := requester.Notifier.Watch(id, "ann", s.Ticket)
 		defer stop()
-		asker.gate.set(func(g *faultyGate) { g.away = true })
-		if got, err := asker.Intake.Status(r.Context(), id, "ann"); !reward.HasCode(err, reward.CodeUnavailable) {
+		requester.gate.set(func(g *faultyGate) { g.down = true })
+		if got, err := requester.Intake.Status(r.Context(), id, "ann"); !reward.HasCode(err, reward.CodeUnavailable) {
 			r.Errorf("%+v, %v", got, err)
 		}
-		asker.gate.set(func(g *faultyGate) { g.away = false })
+		requester.gate.set(func(g *faultyGate) { g.down = false })
 		r.start()
 		for got := range w.Updates() {
 			if got.Ticket < s.Ticket {
-				r.Errorf("told of ticket %d", got.Ticket)
+				r.Errorf("got an update of ticket %d", got.Ticket)
 			}
 			if got.Kind == StatusIssued {
 				break
@@ -85,8 +85,8 @@ func TestAnOlderOutcomeIsNotThePresentOne(t *testing.T) {
 	})
 }
 
-// TestATopicWithHistory: rows that never saw the topic, as after a restore or a
-// migration, take up where the group has read to.
+// TestATopicWithHistory checks that a database without offsets of the topic, as after a
+// restore or a migration, continues where the consumer group has read to.
 func TestATopicWithHistory(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
@@ -107,8 +107,8 @@ func TestATopicWithHistory(t *testing.T) {
 	})
 }
 
-// TestManyForeignRecords: a flood of other systems' records to a template that
-// nobody has asked for yet.
+// TestManyForeignRecords checks a flood of external records for a template without
+// requests so far.
 func TestManyForeignRecords(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
@@ -127,8 +127,8 @@ func TestManyForeignRecords(t *testing.T) {
 	})
 }
 
-// TestStopDoesNotWaitForALoad: a load of a KAFKA template waits for records that
-// nobody reads any more.
+// TestStopDoesNotWaitForALoad checks that Stop ends a load in KAFKA mode that waits for
+// records which no consumer reads.
 func TestStopDoesNotWaitForALoad(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {

@@ -11,20 +11,20 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// want fails unless an ask is answered with a code.
+// want fails the test unless a request returns a code.
 func (r *rig) want(i *instance, id reward.TemplateID, user, code string) {
 	r.Helper()
-	if s, got := r.ask(i, id, user); got != code {
-		r.Errorf("%s was answered %q (%+v), want %q", user, got, s, code)
+	if s, got := r.request(i, id, user); got != code {
+		r.Errorf("%s got %q (%+v), want %q", user, got, s, code)
 	}
 }
 
-// take asks and waits until the user has a coupon.
+// take requests a coupon and waits until the user has it.
 func (r *rig) take(i *instance, id reward.TemplateID, user string) reward.Coupon {
 	r.Helper()
-	s, code := r.ask(i, id, user)
+	s, code := r.request(i, id, user)
 	if code != "" {
-		r.Fatalf("%s was answered %s", user, code)
+		r.Fatalf("%s got %s", user, code)
 	}
 	if s.Kind == StatusWaiting {
 		s = r.outcome(i, id, user)
@@ -44,12 +44,12 @@ func TestAnswers(t *testing.T) {
 				r.startAll(2)
 				a, b := r.instances[0], r.instances[1]
 
-				// A repeat gets the coupon that there is, on any instance.
+				// A repeat gets the existing coupon, on any instance.
 				id := r.create(reward.CouponTemplate{TotalQuantity: 2, Mode: mode, ReissueAfterCancel: true})
 				c := r.take(a, id, "ann")
 				for _, i := range r.instances {
 					r.until("the repeat is known", func() bool {
-						s, code := r.ask(i, id, "ann")
+						s, code := r.request(i, id, "ann")
 						return code == "" && s.Kind == StatusIssued && s.Duplicate && s.Coupon.ID == c.ID
 					})
 				}
@@ -57,17 +57,18 @@ func TestAnswers(t *testing.T) {
 				r.want(a, id, "cid", reward.CodeSoldOut)
 				r.want(b, id, "cid", reward.CodeSoldOut)
 
-				// A cancel frees the place within 2 s, also where it was just refused.
+				// A cancelled coupon is available within 2 s, even on an instance that has
+				// just refused a request.
 				if _, err := b.Catalog.Cancel(r.Context(), c.ID); err != nil {
 					r.Fatal(err)
 				}
 				began := time.Now()
-				r.until("the place is free", func() bool {
-					_, code := r.ask(a, id, "cid")
+				r.until("the coupon is free", func() bool {
+					_, code := r.request(a, id, "cid")
 					return code == ""
 				})
 				if took := time.Since(began); took > 2*time.Second {
-					r.Errorf("sold out for %v although a place was free", took)
+					r.Errorf("sold out for %v although a coupon was free", took)
 				}
 				r.outcome(a, id, "cid")
 				r.want(a, id, "ann", reward.CodeSoldOut)
@@ -75,42 +76,42 @@ func TestAnswers(t *testing.T) {
 					r.Errorf("the second cancel: %v", err)
 				}
 
-				// What is used is not cancelled.
+				// A used coupon cannot be cancelled.
 				list := r.coupons(id)
 				used := list[len(list)-1]
 				if u, err := a.Catalog.Use(r.Context(), used.ID); err != nil || u.Status != reward.CouponUsed {
 					r.Fatalf("%+v, %v", u, err)
 				}
 				if _, err := a.Catalog.Cancel(r.Context(), used.ID); !reward.HasCode(err, reward.CodeCouponUsed) {
-					r.Errorf("the cancel of a used one: %v", err)
+					r.Errorf("the cancel of a used coupon: %v", err)
 				}
 
-				// More stock is there for whoever was refused a moment ago.
+				// New stock is available to a user who was just refused.
 				five := int64(3)
 				if _, err := b.Catalog.Change(r.Context(), store.TemplateChangeParams{ID: id, TotalQuantity: &five}); err != nil {
 					r.Fatal(err)
 				}
-				r.until("the new stock is there", func() bool {
-					_, code := r.ask(a, id, "ann")
+				r.until("the new stock is available", func() bool {
+					_, code := r.request(a, id, "ann")
 					return code == ""
 				})
 				r.outcome(a, id, "ann")
 				two := int64(2)
 				if _, err := a.Catalog.Change(r.Context(), store.TemplateChangeParams{ID: id, TotalQuantity: &two}); !reward.HasCode(err, reward.CodeConflict) {
-					r.Errorf("less than what lives: %v", err)
+					r.Errorf("a quantity below the live coupons: %v", err)
 				}
 
-				// Limits, with and without another one after a cancel.
+				// Limits, with and without reissue after a cancel.
 				for _, again := range []bool{true, false} {
 					id := r.create(reward.CouponTemplate{TotalQuantity: 9, PerUserLimit: 2, Mode: mode, ReissueAfterCancel: again})
 					first := r.take(a, id, "ann")
-					r.until("a second one", func() bool {
-						s, code := r.ask(b, id, "ann")
+					r.until("a second coupon", func() bool {
+						s, code := r.request(b, id, "ann")
 						return code == "" && (s.Kind == StatusWaiting || s.Coupon.ID != first.ID)
 					})
 					r.until("both are issued", func() bool { return len(r.coupons(id)) == 2 })
 					r.until("the limit", func() bool {
-						_, code := r.ask(a, id, "ann")
+						_, code := r.request(a, id, "ann")
 						return code == reward.CodeUserLimit
 					})
 					if _, err := a.Catalog.Cancel(r.Context(), first.ID); err != nil {
@@ -121,25 +122,25 @@ func TestAnswers(t *testing.T) {
 						want = ""
 					}
 					r.until("after the cancel", func() bool {
-						_, code := r.ask(b, id, "ann")
+						_, code := r.request(b, id, "ann")
 						return code == want
 					})
 				}
 
-				// The window.
+				// The opening times.
 				id = r.create(reward.CouponTemplate{TotalQuantity: 9, Mode: mode, OpensAt: time.Now().Add(3 * time.Second)})
 				r.want(a, id, "ann", reward.CodeNotOpen)
 				_, err := a.Intake.Request(r.Context(), IssueCommand{TemplateID: id, UserID: "ann"})
 				if v, e := r.rows.TemplateGet(r.Context(), id); e != nil {
 					r.Fatal(e)
 				} else if told, ok := errors.AsType[*reward.Error](err); !ok || !told.OpensAt.Equal(v.OpensAt) {
-					r.Errorf("%v does not tell that it opens at %v", err, v.OpensAt)
+					r.Errorf("%v does not contain the opening time %v", err, v.OpensAt)
 				}
 				if _, err := a.Catalog.Close(r.Context(), id); !reward.HasCode(err, reward.CodeIllegalState) {
 					r.Errorf("closing it before it opens: %v", err)
 				}
 				r.until("it opens", func() bool {
-					_, code := r.ask(b, id, "ann")
+					_, code := r.request(b, id, "ann")
 					return code == ""
 				})
 				r.outcome(b, id, "ann")
@@ -147,7 +148,7 @@ func TestAnswers(t *testing.T) {
 					r.Fatal(err)
 				}
 				r.until("it closes", func() bool {
-					_, code := r.ask(b, id, "bob")
+					_, code := r.request(b, id, "bob")
 					return code == reward.CodeClosed
 				})
 
@@ -166,8 +167,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestOneUserManyTimes: fifty asks of one user at once, on three instances, are
-// one ticket and one coupon.
+// TestOneUserManyTimes checks that fifty concurrent requests of one user on three
+// instances give one ticket and one coupon.
 func TestOneUserManyTimes(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
@@ -175,7 +176,7 @@ func TestOneUserManyTimes(t *testing.T) {
 		id := r.create(reward.CouponTemplate{TotalQuantity: 10})
 		var wg sync.WaitGroup
 		for n := range 50 {
-			wg.Go(func() { r.ask(r.instances[n%3], id, "ann") })
+			wg.Go(func() { r.request(r.instances[n%3], id, "ann") })
 		}
 		wg.Wait()
 		r.outcome(r.instances[0], id, "ann")
@@ -186,7 +187,7 @@ func TestOneUserManyTimes(t *testing.T) {
 	})
 }
 
-// TestHistory: what became of each request, and when everybody was refused.
+// TestHistory checks the outcomes of a user's requests, and the refusals of a template.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
@@ -194,7 +195,7 @@ func TestHistory(t *testing.T) {
 		id := r.create(reward.CouponTemplate{TotalQuantity: 1, ValidFor: time.Second})
 		c := r.take(i, id, "ann")
 		r.want(i, id, "bob", reward.CodeSoldOut)
-		r.until("the interval is noted", func() bool {
+		r.until("the refusal is recorded", func() bool {
 			h, err := i.Catalog.History(r.Context(), "ann")
 			if err != nil {
 				r.Fatal(err)
@@ -206,38 +207,38 @@ func TestHistory(t *testing.T) {
 		if err != nil || len(h.Outcomes) != 0 || len(h.Refusals[id]) != 1 {
 			r.Errorf("%+v, %v", h, err)
 		}
-		// What is over is EXPIRED, and keeps its place.
+		// An expired coupon still counts against the quantity.
 		r.until("it expires", func() bool {
 			got, err := i.Catalog.Coupon(r.Context(), c.ID)
 			return err == nil && got.Status == reward.CouponExpired
 		})
 		if _, err := i.Catalog.Use(r.Context(), c.ID); !reward.HasCode(err, reward.CodeCouponExpired) {
-			r.Errorf("the use of an expired one: %v", err)
+			r.Errorf("the use of an expired coupon: %v", err)
 		}
 		r.want(i, id, "bob", reward.CodeSoldOut)
 	})
 }
 
-// TestWaitingLine: everybody sees his place, and it never gets worse.
+// TestWaitingLine checks that users see their rank, and that it never rises.
 func TestWaitingLine(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
 		i := r.start(func(c *FlowConfig) { c.Issue = false })
 		id := r.create(reward.CouponTemplate{TotalQuantity: 100})
 		for n := range 100 {
-			s, code := r.ask(i, id, fmt.Sprint("u", n))
+			s, code := r.request(i, id, fmt.Sprint("u", n))
 			if code != "" || s.Ticket != int64(n+1) || s.Rank != int64(n) || s.Kind != StatusWaiting {
 				r.Fatalf("u%d: %q %+v", n, code, s)
 			}
 		}
 		r.want(i, id, "late", reward.CodeSoldOut)
-		s, code := r.ask(i, id, "u7")
+		s, code := r.request(i, id, "u7")
 		if code != "" || !s.Duplicate || s.Ticket != 8 || s.Rank != 7 {
 			r.Errorf("%q %+v", code, s)
 		}
 		w, stop := i.Notifier.Watch(id, "u99", 0)
 		defer stop()
-		r.start() // one that issues
+		r.start() // an instance that issues
 		last := Status{Rank: 99}
 		for s := range w.Updates() {
 			if s.Kind != StatusWaiting {

@@ -16,17 +16,17 @@ const forwardTimeout = 3 * time.Second
 // gateRoute admits users at the gate (STREAM and KAFKA modes). An admitted user
 // waits in line for the issuer.
 type gateRoute struct {
-	asker      *gateAsker
+	admitter   *admitter
 	notifier   *Notifier
 	admissions *batcher[gateAnswer]
 }
 
-func newGateRoute(asker *gateAsker, notifier *Notifier) *gateRoute {
-	return &gateRoute{asker: asker, notifier: notifier, admissions: newBatcher(gate.AdmitMax, callTimeout, asker.batch(true))}
+func newGateRoute(admitter *admitter, notifier *Notifier) *gateRoute {
+	return &gateRoute{admitter: admitter, notifier: notifier, admissions: newBatcher(gate.AdmitMax, callTimeout, admitter.batch(true))}
 }
 
 func (r *gateRoute) request(ctx context.Context, t *reward.CouponTemplate, user string) (Status, error) {
-	if code := r.asker.refusals.known(t, user); code != "" {
+	if code := r.admitter.refusals.known(t, user); code != "" {
 		return Status{}, refuse(t, code)
 	}
 	a, err := r.admissions.do(ctx, t.ID, user)
@@ -42,7 +42,7 @@ func (r *gateRoute) request(ctx context.Context, t *reward.CouponTemplate, user 
 		}
 		return a.waiting(), nil
 	default:
-		return r.asker.refused(ctx, t, user, a)
+		return r.admitter.refused(ctx, t, user, a)
 	}
 }
 
@@ -72,8 +72,8 @@ func (a gateAnswer) waiting() Status {
 	}
 }
 
-// gateAsker asks the gates and interprets their refusals.
-type gateAsker struct {
+// admitter asks gates to admit users, and interprets their refusals.
+type admitter struct {
 	rows      store.Store
 	gate      gate.Gate
 	templates *TemplateCache
@@ -83,7 +83,7 @@ type gateAsker struct {
 
 // batch returns the batch call that asks a gate about users. If admit is false,
 // the gate only checks whether it would admit them.
-func (g *gateAsker) batch(admit bool) func(context.Context, reward.TemplateID, []string) ([]gateAnswer, error) {
+func (g *admitter) batch(admit bool) func(context.Context, reward.TemplateID, []string) ([]gateAnswer, error) {
 	return func(ctx context.Context, id reward.TemplateID, users []string) ([]gateAnswer, error) {
 		result, err := g.gate.Admit(ctx, id, users, admit)
 		if err != nil {
@@ -103,7 +103,7 @@ func (g *gateAsker) batch(admit bool) func(context.Context, reward.TemplateID, [
 }
 
 // refused converts a verdict that gives no ticket.
-func (g *gateAsker) refused(ctx context.Context, t *reward.CouponTemplate, user string, a gateAnswer) (Status, error) {
+func (g *admitter) refused(ctx context.Context, t *reward.CouponTemplate, user string, a gateAnswer) (Status, error) {
 	switch a.Verdict {
 	case gate.AtUserLimit:
 		if t.PerUserLimit > 1 || a.CouponID == 0 {

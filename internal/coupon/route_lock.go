@@ -11,16 +11,16 @@ import (
 // gate before and after the wait for the lock, so that a sold-out template costs
 // neither the lock nor a transaction.
 type lockRoute struct {
-	asker  *gateAsker
-	checks *batcher[gateAnswer]
-	issues *batcher[Status]
+	admitter *admitter
+	checks   *batcher[gateAnswer]
+	issues   *batcher[Status]
 }
 
-func newLockRoute(asker *gateAsker, issuer *DirectIssuer) *lockRoute {
+func newLockRoute(admitter *admitter, issuer *DirectIssuer) *lockRoute {
 	return &lockRoute{
-		asker:  asker,
-		checks: newBatcher(gate.AdmitMax, callTimeout, asker.batch(false)),
-		issues: newBatcher(gate.AdmitMax, issuer.lockWait+callTimeout, issuer.IssueLocked),
+		admitter: admitter,
+		checks:   newBatcher(gate.AdmitMax, callTimeout, admitter.batch(false)),
+		issues:   newBatcher(gate.AdmitMax, issuer.lockWait+callTimeout, issuer.IssueLocked),
 	}
 }
 
@@ -33,7 +33,7 @@ func (r *lockRoute) request(ctx context.Context, t *reward.CouponTemplate, user 
 		return a.waiting(), nil
 	}
 	if a.Verdict != gate.Admitted {
-		return r.asker.refused(ctx, t, user, a)
+		return r.admitter.refused(ctx, t, user, a)
 	}
 	status, err := r.issues.do(ctx, t.ID, user)
 	if err != nil {
@@ -49,7 +49,7 @@ func (r *lockRoute) request(ctx context.Context, t *reward.CouponTemplate, user 
 	if a.Verdict == gate.Admitted {
 		return Status{}, unavailable(nil, "a coupon has become available at this moment; repeat the request")
 	}
-	return r.asker.refused(ctx, t, user, a)
+	return r.admitter.refused(ctx, t, user, a)
 }
 
 func (r *lockRoute) wait() {

@@ -39,7 +39,7 @@ func serverOf(t testing.TB, variable string) string {
 	return address
 }
 
-// openServers gives a test a schema, keys and topics of its own.
+// openServers returns servers with the test's own schema, keys and topics.
 func openServers(t testing.TB, redisVariable string) servers {
 	t.Helper()
 	name := "coupon_" + strings.ToLower(rand.Text()[:10])
@@ -57,7 +57,7 @@ func openServers(t testing.TB, redisVariable string) servers {
 	if err := rows(t).Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { forgetKeys(t, redisURL, prefix) })
+	t.Cleanup(func() { deleteKeys(t, redisURL, prefix) })
 	return servers{
 		rows: rows,
 		gate: func(t testing.TB) *faultyGate {
@@ -70,7 +70,7 @@ func openServers(t testing.TB, redisVariable string) servers {
 			return &faultyGate{now: func() gate.Gate { return g }, hints: g.Hints()}
 		},
 		brokers: strings.Split(serverOf(t, "LARGESSE_TEST_KAFKA"), ","), prefix: name + "-",
-		flush: func(t testing.TB) { forgetKeys(t, redisURL, prefix) },
+		flush: func(t testing.TB) { deleteKeys(t, redisURL, prefix) },
 		do: func(t testing.TB, command, key string, args ...string) {
 			t.Helper()
 			c := plainClient(t, redisURL)
@@ -108,9 +108,8 @@ func ownSchema(t testing.TB, base, name string) string {
 	return u.String()
 }
 
-// forgetKeys deletes every key with a prefix, as a FLUSHALL would for whoever
-// uses no others.
-func forgetKeys(t testing.TB, urls, prefix string) {
+// deleteKeys deletes every key with a prefix: the effect of a FLUSHALL on a test.
+func deleteKeys(t testing.TB, urls, prefix string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -156,20 +155,20 @@ func plainClient(t testing.TB, urls string) rueidis.Client {
 	return c
 }
 
-// TestRequestsAreDeletedByHand: somebody deletes requests of people who are in
-// line: all of them are served all the same.
+// TestRequestsAreDeletedByHand checks that users in line are served even if someone
+// deletes their requests manually.
 func TestRequestsAreDeletedByHand(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
 		if r.do == nil {
-			return // in a process there is nothing to delete by hand
+			return // an in-process gate has no keys to delete
 		}
-		asker := r.start(func(c *FlowConfig) { c.Issue = false })
+		requester := r.start(func(c *FlowConfig) { c.Issue = false })
 		gap := r.create(reward.CouponTemplate{TotalQuantity: 10})
 		all := r.create(reward.CouponTemplate{TotalQuantity: 10})
 		for n := range 10 {
-			r.want(asker, gap, fmt.Sprint("u", n), "")
-			r.want(asker, all, fmt.Sprint("u", n), "")
+			r.want(requester, gap, fmt.Sprint("u", n), "")
+			r.want(requester, all, fmt.Sprint("u", n), "")
 		}
 		r.do(r, "XTRIM", "coupon:request-stream:{"+all.String()+"}", "MAXLEN", "0")
 		r.do(r, "XDEL", "coupon:request-stream:{"+gap.String()+"}", "4-1")
@@ -178,7 +177,7 @@ func TestRequestsAreDeletedByHand(t *testing.T) {
 			r.until("all are served", func() bool { return len(r.coupons(id)) == 10 })
 			for n, c := range r.coupons(id) {
 				if c.Ticket != int64(n+1) || c.UserID != fmt.Sprint("u", n) {
-					r.Errorf("ticket %d is of %s", c.Ticket, c.UserID)
+					r.Errorf("ticket %d belongs to %s", c.Ticket, c.UserID)
 				}
 			}
 			r.balanced(id)

@@ -14,28 +14,28 @@ import (
 	"github.com/largesse/largesse/internal/store/sqlite"
 )
 
-// patience bounds every wait for something that has to happen.
+// patience limits every wait for an expected event.
 const patience = 60 * time.Second
 
-// servers are what the instances of one test share.
+// servers are the servers that the instances of one test share.
 type servers struct {
-	// rows and gate return a connection of their own.
+	// rows and gate return a new connection.
 	rows    func(t testing.TB) store.Store
 	gate    func(t testing.TB) *faultyGate
 	brokers []string
 	prefix  string // of topics
-	// flush forgets all that the gate's server has.
+	// flush deletes all data of the gate's server.
 	flush func(t testing.TB)
-	// do gives the gate's server a command about a key, which stands after the
-	// first word without its prefix; nil where there is no server.
+	// do sends the gate's server a command for a key, given without its prefix. It is
+	// nil for an in-process gate.
 	do func(t testing.TB, command, key string, args ...string)
 }
 
-// worlds open the servers of one test, all its own; the tag servers adds real
-// ones.
+// worlds open separate servers for one test. The build tag servers adds real ones.
 var worlds = map[string]func(t testing.TB) servers{"Embedded": openEmbedded}
 
-func openEmbedded(t testing.TB) servers {
+// openSQLite opens a new SQLite database.
+func openSQLite(t testing.TB) store.Store {
 	t.Helper()
 	rows, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "rows.db"))
 	if err != nil {
@@ -45,26 +45,32 @@ func openEmbedded(t testing.TB) servers {
 	if err := rows.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	return rows
+}
+
+func openEmbedded(t testing.TB) servers {
+	t.Helper()
+	rows := openSQLite(t)
 	broker, err := bus.StartBroker(t.Context(), bus.BrokerConfig{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(broker.Close)
-	g := newForgetful()
+	g := newLosableGate()
 	t.Cleanup(g.close)
 	return servers{
 		rows:    func(testing.TB) store.Store { return rows },
 		gate:    g.gate,
 		brokers: []string{broker.Addr()},
-		flush:   func(testing.TB) { g.forget() },
+		flush:   func(testing.TB) { g.lose() },
 	}
 }
 
-// rig is some instances at work.
+// rig holds the instances of one test.
 type rig struct {
 	testing.TB
 	servers
-	open      func(t testing.TB) servers // another set
+	open      func(t testing.TB) servers // opens further servers
 	rows      store.Store
 	instances []*instance
 }
@@ -76,7 +82,7 @@ type instance struct {
 	stop func()
 }
 
-// config of the instances, unless a test changes it.
+// config returns the configuration of an instance, unless a test changes it.
 func (r *rig) config(name string) FlowConfig {
 	return FlowConfig{
 		Instance: name, Concurrency: 10, LockWait: 2 * time.Second, LockLease: 5 * time.Second, RefusalTTL: 30 * time.Second,
@@ -137,7 +143,7 @@ func (r *rig) startAll(n int) {
 	}
 }
 
-// create makes a template.
+// create creates a template.
 func (r *rig) create(t reward.CouponTemplate) reward.TemplateID {
 	r.Helper()
 	t.Name = "drop"
@@ -151,8 +157,9 @@ func (r *rig) create(t reward.CouponTemplate) reward.TemplateID {
 	return v.ID
 }
 
-// ask asks until there is an answer that is not "ask again".
-func (r *rig) ask(i *instance, id reward.TemplateID, user string) (Status, string) {
+// request requests a coupon until the result is not CodeUnavailable. It returns the
+// status, or the code of the error.
+func (r *rig) request(i *instance, id reward.TemplateID, user string) (Status, string) {
 	for deadline := time.Now().Add(patience); ; {
 		s, err := i.Intake.Request(r.Context(), IssueCommand{TemplateID: id, UserID: user})
 		var e *reward.Error
@@ -160,15 +167,15 @@ func (r *rig) ask(i *instance, id reward.TemplateID, user string) (Status, strin
 		case err == nil:
 			return s, ""
 		case !errors.As(err, &e):
-			r.Errorf("ask of %s: %v", user, err)
+			r.Errorf("request of %s: %v", user, err)
 			return s, "?"
 		case e.Code != reward.CodeUnavailable:
 			return s, e.Code
 		case time.Now().After(deadline):
-			r.Errorf("ask of %s: still %v", user, err)
+			r.Errorf("request of %s: still %v", user, err)
 			return s, e.Code
 		}
-		time.Sleep(20 * time.Millisecond) // as its Retry-After says
+		time.Sleep(20 * time.Millisecond) // the wait that Retry-After demands
 	}
 }
 
@@ -219,8 +226,8 @@ func (r *rig) coupons(id reward.TemplateID) []reward.Coupon {
 	}
 }
 
-// balanced checks, once the dust has settled, that rows agree with themselves
-// and with the gate.
+// balanced waits until all changes are applied, and checks that the rows agree with
+// themselves and with the gate.
 func (r *rig) balanced(id reward.TemplateID) {
 	r.Helper()
 	count, err := r.rows.CouponRecount(r.Context(), id)
@@ -231,7 +238,7 @@ func (r *rig) balanced(id reward.TemplateID) {
 		r.Errorf("rows add up to %+v", count)
 	}
 	i := r.instances[len(r.instances)-1]
-	r.until("the gate is where the rows are", func() bool {
+	r.until("the gate is at the version of the rows", func() bool {
 		h, err := i.gate.Headers(r.Context(), []reward.TemplateID{id})
 		if err != nil {
 			return false

@@ -27,7 +27,7 @@ func lookAtDatabase(ctx context.Context, cfg config.Config, version string) []Ch
 	if cfg.Database.URL == "" {
 		return lookAtSQLite(ctx, cfg)
 	}
-	facts, err := postgres.Look(ctx, postgresConfig(cfg, "doctor "+service.InstanceID()))
+	facts, err := postgres.Inspect(ctx, postgresConfig(cfg, "doctor "+service.InstanceID()))
 	if err != nil {
 		return []Check{passed("database", "%s", reason(ctx, err)).
 			but(CheckFail, "see that it runs and that database.url names its host, database, user and password")}
@@ -45,7 +45,7 @@ func lookAtDatabase(ctx context.Context, cfg config.Config, version string) []Ch
 
 func lookAtSQLite(ctx context.Context, cfg config.Config) []Check {
 	path := sqlitePath(cfg)
-	facts, err := sqlite.Look(ctx, path)
+	facts, err := sqlite.Inspect(ctx, path)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return []Check{passed("database", "%s", oneLine(err)).but(CheckFail, "let this user read and write it")}
@@ -56,7 +56,7 @@ func lookAtSQLite(ctx context.Context, cfg config.Config) []Check {
 	return judgeSQLite(path, facts)
 }
 
-func judgeSQLite(path string, f sqlite.Facts) []Check {
+func judgeSQLite(path string, f sqlite.Inspection) []Check {
 	if !f.Exists {
 		return []Check{passed("database", "SQLite at %s; it is made at the start", path)}
 	}
@@ -86,7 +86,7 @@ func judgeSchema(version, known int64) Check {
 }
 
 // judgePostgres judges what a database tells beside so many living instances.
-func judgePostgres(f postgres.Facts, instances int, cfg config.Config) []Check {
+func judgePostgres(f postgres.Inspection, instances int, cfg config.Config) []Check {
 	version := passed("database", "PostgreSQL %s answers within %s", f.Version, rounded(f.Clock.RoundTrip))
 	switch {
 	case f.VersionNumber < postgresLeast:
@@ -126,7 +126,7 @@ func judgePostgres(f postgres.Facts, instances int, cfg config.Config) []Check {
 	}
 }
 
-func judgeConnections(f postgres.Facts, instances, each int) Check {
+func judgeConnections(f postgres.Inspection, instances, each int) Check {
 	need, free := instances*each, f.ConnectionsMax-f.ConnectionsOthers
 	c := passed("database.connections", "instances %d × database.max-connections %d, of at most %d here; other programs have %d now", instances, each, f.ConnectionsMax, f.ConnectionsOthers)
 	advice := "lower database.max-connections, or raise max_connections of the server or the limit of this role or database"

@@ -28,7 +28,7 @@ func lookAtKafka(ctx context.Context, cfg config.Config) []Check {
 	if len(cfg.Kafka.Brokers) == 0 {
 		return []Check{lookAtListen(ctx, cfg)}
 	}
-	facts, err := bus.Look(ctx, busConfig(cfg, "doctor-"+service.InstanceID(), obs.Log{}))
+	facts, err := bus.Inspect(ctx, busConfig(cfg, "doctor-"+service.InstanceID(), obs.Log{}))
 	if err != nil {
 		return []Check{passed("kafka", "%s", reason(ctx, err)).but(CheckFail, "%s", kafkaAdvice(err, cfg.Kafka))}
 	}
@@ -59,7 +59,7 @@ func kafkaAdvice(err error, c config.Kafka) string {
 	return "see that it runs and that kafka.brokers names host:port of its brokers"
 }
 
-func judgeKafka(f bus.Facts) []Check {
+func judgeKafka(f bus.Inspection) []Check {
 	brokers := passed("kafka", "%d of %d brokers answer, one within %s", f.Brokers-len(f.Silent), f.Brokers, rounded(f.RoundTrip))
 	if f.Brokers == 1 {
 		brokers.Found = fmt.Sprintf("1 broker answers within %s", rounded(f.RoundTrip))
@@ -73,7 +73,7 @@ func judgeKafka(f bus.Facts) []Check {
 
 // judgeTopics has one line for all that is well, one for all topics that are
 // missing, and one for each fault.
-func judgeTopics(f bus.Facts) []Check {
+func judgeTopics(f bus.Inspection) []Check {
 	var checks []Check
 	var fine, missing []string
 	for _, t := range f.Topics {
@@ -104,7 +104,7 @@ var (
 	publishTopics  = []string{bus.TopicPointPublish, bus.TopicVoucherPublish}
 )
 
-func judgeTopic(t bus.TopicFacts, brokers int) []Check {
+func judgeTopic(t bus.TopicInspection, brokers int) []Check {
 	if t.Err != nil {
 		return []Check{passed("kafka.topics", "%s cannot be looked at: %s", t.Name, oneLine(t.Err)).
 			but(CheckFail, "let this user describe, read and write it")}
@@ -128,7 +128,7 @@ func judgeTopic(t bus.TopicFacts, brokers int) []Check {
 	return faults
 }
 
-func judgeRetention(t bus.TopicFacts) []Check {
+func judgeRetention(t bus.TopicInspection) []Check {
 	var faults []Check
 	if !t.Described {
 		return []Check{passed("kafka.retention", "%s: how long records are kept could not be read", t.Name).

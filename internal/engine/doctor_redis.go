@@ -21,7 +21,7 @@ func lookAtRedis(ctx context.Context, cfg config.Config) []Check {
 	if cfg.Redis.URL == "" {
 		return []Check{passed("redis", "the work queue lives in the instance's process; there is nothing to look at")}
 	}
-	facts, err := redisstream.Look(ctx, redisConfig(cfg, obs.Log{}))
+	facts, err := redisstream.Inspect(ctx, redisConfig(cfg, obs.Log{}))
 	if err != nil {
 		return []Check{passed("redis", "%s", reason(ctx, err)).
 			but(CheckFail, "see that it runs and that redis.url names its host, port, user and password")}
@@ -29,7 +29,7 @@ func lookAtRedis(ctx context.Context, cfg config.Config) []Check {
 	return judgeRedis(facts, cfg)
 }
 
-func judgeRedis(f redisstream.Facts, cfg config.Config) []Check {
+func judgeRedis(f redisstream.Inspection, cfg config.Config) []Check {
 	if len(f.Nodes) == 0 {
 		return []Check{passed("redis", "a cluster in which no server has a slot").but(CheckFail, "give its slots to servers: redis-cli --cluster create …, or --cluster fix")}
 	}
@@ -49,7 +49,7 @@ func judgeRedis(f redisstream.Facts, cfg config.Config) []Check {
 }
 
 // judgeNode judges one server; its address is put before what was found.
-func judgeNode(n redisstream.NodeFacts, cfg config.Config) []Check {
+func judgeNode(n redisstream.NodeInspection, cfg config.Config) []Check {
 	if n.Err != nil {
 		return []Check{passed("redis", "does not answer: %s", oneLine(n.Err)).but(CheckFail, "see that it runs, or take it out of redis.url or the cluster")}
 	}
@@ -65,7 +65,7 @@ func judgeNode(n redisstream.NodeFacts, cfg config.Config) []Check {
 	return append(checks, judgeClock("redis.clock", "has a clock that is", n.Clock, cfg))
 }
 
-func judgeEviction(n redisstream.NodeFacts) Check {
+func judgeEviction(n redisstream.NodeInspection) Check {
 	c := passed("redis.eviction", "has maxmemory-policy %s", n.Policy)
 	const advice = "set maxmemory-policy noeviction: a full server must refuse new work, which then waits in the database, rather than drop work that is dispatched"
 	switch n.Policy {
@@ -79,7 +79,7 @@ func judgeEviction(n redisstream.NodeFacts) Check {
 	return c
 }
 
-func judgeMemory(n redisstream.NodeFacts) Check {
+func judgeMemory(n redisstream.NodeInspection) Check {
 	used := humanize.IBytes(uint64(max(n.MemoryUsed, 0)))
 	if n.MemoryMax <= 0 {
 		return passed("redis.memory", "uses %s and has no maxmemory", used)
@@ -92,7 +92,7 @@ func judgeMemory(n redisstream.NodeFacts) Check {
 }
 
 // judgePersistence only informs: everything in Redis can be rebuilt.
-func judgePersistence(n redisstream.NodeFacts) Check {
+func judgePersistence(n redisstream.NodeInspection) Check {
 	const heals = "work that was dispatched is then found missing and dispatched again from the database, with the same keys"
 	switch {
 	case n.AppendOnly:
@@ -106,7 +106,7 @@ func judgePersistence(n redisstream.NodeFacts) Check {
 	return passed("redis.persistence", "makes snapshots (save %s) and loses at a crash what came later; %s", *n.Snapshots, heals)
 }
 
-func judgeRole(n redisstream.NodeFacts) Check {
+func judgeRole(n redisstream.NodeInspection) Check {
 	switch {
 	case n.Replica && n.Cluster:
 		return passed("redis.role", "is a replica of the cluster")
@@ -118,7 +118,7 @@ func judgeRole(n redisstream.NodeFacts) Check {
 	return passed("redis.role", "is a master and takes writes")
 }
 
-func judgeCommands(n redisstream.NodeFacts) Check {
+func judgeCommands(n redisstream.NodeInspection) Check {
 	if len(n.Denied) > 0 {
 		return passed("redis.commands", "does not let this user give %s", strings.Join(n.Denied, ", ")).
 			but(CheckFail, "allow them on the keys with redis.key-prefix: ACL SETUSER … +@stream +@scripting +@pubsub +@string +@keyspace")
@@ -126,7 +126,7 @@ func judgeCommands(n redisstream.NodeFacts) Check {
 	return passed("redis.commands", "lets this user give every command that is needed")
 }
 
-func judgeCluster(n redisstream.NodeFacts) Check {
+func judgeCluster(n redisstream.NodeInspection) Check {
 	c := passed("redis.cluster", "sees the cluster %s, %d of %d slots served", n.ClusterState, n.SlotsServed, slots)
 	switch {
 	case n.ClusterState == "":

@@ -105,31 +105,31 @@ func TestJudgeClockSaysNoDirectionThatItDoesNotKnow(t *testing.T) {
 
 func TestJudgePostgres(t *testing.T) {
 	t.Parallel()
-	good := postgres.Facts{
+	good := postgres.Inspection{
 		Version: "16.4", VersionNumber: 16_00_04, Schema: "public", MayCreate: true,
 		SchemaVersion: 3, SchemaKnown: 3, ConnectionsMax: 97, ConnectionsOthers: 10,
 	}
 	for name, tc := range map[string]struct {
-		change    func(f *postgres.Facts)
+		change    func(f *postgres.Inspection)
 		instances int
 		check     string
 		want      CheckStatus
 	}{
-		"good":                     {func(*postgres.Facts) {}, 4, "", CheckOK},
-		"oldest":                   {func(f *postgres.Facts) { f.VersionNumber = 15_00_00 }, 1, "", CheckOK},
-		"untested":                 {func(f *postgres.Facts) { f.VersionNumber = 14_00_09 }, 1, "database", CheckWarn},
-		"too old":                  {func(f *postgres.Facts) { f.VersionNumber = 12_00_09 }, 1, "database", CheckFail},
-		"standby":                  {func(f *postgres.Facts) { f.InRecovery, f.ReadOnly = true, true }, 1, "database.writes", CheckFail},
-		"read-only":                {func(f *postgres.Facts) { f.ReadOnly = true }, 1, "database.writes", CheckFail},
-		"never migrated":           {func(f *postgres.Facts) { f.SchemaVersion = 0 }, 1, "database.schema", CheckWarn},
-		"behind, may not create":   {func(f *postgres.Facts) { f.SchemaVersion, f.MayCreate = 2, false }, 1, "database.schema", CheckFail},
-		"up to date, may not":      {func(f *postgres.Facts) { f.MayCreate = false }, 1, "", CheckOK},
-		"ahead":                    {func(f *postgres.Facts) { f.SchemaVersion = 4 }, 1, "database.schema", CheckFail},
-		"no schema":                {func(f *postgres.Facts) { f.Schema, f.SchemaVersion, f.MayCreate = "", 0, false }, 1, "database.schema", CheckFail},
-		"clock":                    {func(f *postgres.Facts) { f.Clock.Ahead = time.Minute }, 1, "database.clock", CheckFail},
-		"not enough beside others": {func(f *postgres.Facts) { f.ConnectionsOthers = 20 }, 4, "database.connections", CheckWarn},
-		"not enough for instances": {func(*postgres.Facts) {}, 5, "database.connections", CheckFail},
-		"fsync off":                {func(f *postgres.Facts) { f.Unsafe = []string{"fsync = off"} }, 1, "database.durability", CheckWarn},
+		"good":                     {func(*postgres.Inspection) {}, 4, "", CheckOK},
+		"oldest":                   {func(f *postgres.Inspection) { f.VersionNumber = 15_00_00 }, 1, "", CheckOK},
+		"untested":                 {func(f *postgres.Inspection) { f.VersionNumber = 14_00_09 }, 1, "database", CheckWarn},
+		"too old":                  {func(f *postgres.Inspection) { f.VersionNumber = 12_00_09 }, 1, "database", CheckFail},
+		"standby":                  {func(f *postgres.Inspection) { f.InRecovery, f.ReadOnly = true, true }, 1, "database.writes", CheckFail},
+		"read-only":                {func(f *postgres.Inspection) { f.ReadOnly = true }, 1, "database.writes", CheckFail},
+		"never migrated":           {func(f *postgres.Inspection) { f.SchemaVersion = 0 }, 1, "database.schema", CheckWarn},
+		"behind, may not create":   {func(f *postgres.Inspection) { f.SchemaVersion, f.MayCreate = 2, false }, 1, "database.schema", CheckFail},
+		"up to date, may not":      {func(f *postgres.Inspection) { f.MayCreate = false }, 1, "", CheckOK},
+		"ahead":                    {func(f *postgres.Inspection) { f.SchemaVersion = 4 }, 1, "database.schema", CheckFail},
+		"no schema":                {func(f *postgres.Inspection) { f.Schema, f.SchemaVersion, f.MayCreate = "", 0, false }, 1, "database.schema", CheckFail},
+		"clock":                    {func(f *postgres.Inspection) { f.Clock.Ahead = time.Minute }, 1, "database.clock", CheckFail},
+		"not enough beside others": {func(f *postgres.Inspection) { f.ConnectionsOthers = 20 }, 4, "database.connections", CheckWarn},
+		"not enough for instances": {func(*postgres.Inspection) {}, 5, "database.connections", CheckFail},
+		"fsync off":                {func(f *postgres.Inspection) { f.Unsafe = []string{"fsync = off"} }, 1, "database.durability", CheckWarn},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -188,49 +188,49 @@ func TestJudgeInstances(t *testing.T) {
 
 func TestJudgeSQLite(t *testing.T) {
 	t.Parallel()
-	onlyBut(t, judgeSQLite("f", sqlite.Facts{}), CheckOK)
-	onlyBut(t, judgeSQLite("f", sqlite.Facts{Exists: true, Checked: true, SchemaVersion: 2, SchemaKnown: 2}), CheckOK)
-	onlyBut(t, judgeSQLite("f", sqlite.Facts{Exists: true, SchemaVersion: 2, SchemaKnown: 2}), CheckOK)
-	onlyBut(t, judgeSQLite("f", sqlite.Facts{Exists: true, Checked: true, Fault: "row 3 missing", SchemaVersion: 2, SchemaKnown: 2}), CheckFail, "database")
-	onlyBut(t, judgeSQLite("f", sqlite.Facts{Exists: true, Checked: true, SchemaVersion: 1, SchemaKnown: 2}), CheckWarn, "database.schema")
+	onlyBut(t, judgeSQLite("f", sqlite.Inspection{}), CheckOK)
+	onlyBut(t, judgeSQLite("f", sqlite.Inspection{Exists: true, Checked: true, SchemaVersion: 2, SchemaKnown: 2}), CheckOK)
+	onlyBut(t, judgeSQLite("f", sqlite.Inspection{Exists: true, SchemaVersion: 2, SchemaKnown: 2}), CheckOK)
+	onlyBut(t, judgeSQLite("f", sqlite.Inspection{Exists: true, Checked: true, Fault: "row 3 missing", SchemaVersion: 2, SchemaKnown: 2}), CheckFail, "database")
+	onlyBut(t, judgeSQLite("f", sqlite.Inspection{Exists: true, Checked: true, SchemaVersion: 1, SchemaKnown: 2}), CheckWarn, "database.schema")
 }
 
 func TestJudgeRedis(t *testing.T) {
 	t.Parallel()
 	hourly, none := "3600 1", ""
-	good := redisstream.NodeFacts{Address: "r:6379", Server: "Redis 7.2.4", Policy: "noeviction", MemoryUsed: 79, MemoryMax: 100, AppendOnly: true}
+	good := redisstream.NodeInspection{Address: "r:6379", Server: "Redis 7.2.4", Policy: "noeviction", MemoryUsed: 79, MemoryMax: 100, AppendOnly: true}
 	for name, tc := range map[string]struct {
-		change func(n *redisstream.NodeFacts)
+		change func(n *redisstream.NodeInspection)
 		check  string
 		want   CheckStatus
 	}{
-		"good":              {func(*redisstream.NodeFacts) {}, "", CheckOK},
-		"silent":            {func(n *redisstream.NodeFacts) { n.Err = errors.New("gone") }, "redis", CheckFail},
-		"too old":           {func(n *redisstream.NodeFacts) { n.TooOld = errors.New("runs Redis 6") }, "redis", CheckFail},
-		"evicts":            {func(n *redisstream.NodeFacts) { n.Policy = "allkeys-lru" }, "redis.eviction", CheckFail},
-		"evicts volatile":   {func(n *redisstream.NodeFacts) { n.Policy = "volatile-ttl" }, "redis.eviction", CheckFail},
-		"policy not told":   {func(n *redisstream.NodeFacts) { n.Policy = "" }, "redis.eviction", CheckWarn},
-		"no limit":          {func(n *redisstream.NodeFacts) { n.MemoryMax = 0 }, "", CheckOK},
-		"nearly full":       {func(n *redisstream.NodeFacts) { n.MemoryUsed = 81 }, "redis.memory", CheckWarn},
-		"keeps nothing":     {func(n *redisstream.NodeFacts) { n.AppendOnly, n.Snapshots = false, &none }, "", CheckOK},
-		"snapshots":         {func(n *redisstream.NodeFacts) { n.AppendOnly, n.Snapshots = false, &hourly }, "", CheckOK},
-		"CONFIG is refused": {func(n *redisstream.NodeFacts) { n.AppendOnly = false }, "redis.persistence", CheckWarn},
-		"replica":           {func(n *redisstream.NodeFacts) { n.Replica = true }, "redis.role", CheckFail},
-		"replica of cluster": {func(n *redisstream.NodeFacts) {
+		"good":              {func(*redisstream.NodeInspection) {}, "", CheckOK},
+		"silent":            {func(n *redisstream.NodeInspection) { n.Err = errors.New("gone") }, "redis", CheckFail},
+		"too old":           {func(n *redisstream.NodeInspection) { n.TooOld = errors.New("runs Redis 6") }, "redis", CheckFail},
+		"evicts":            {func(n *redisstream.NodeInspection) { n.Policy = "allkeys-lru" }, "redis.eviction", CheckFail},
+		"evicts volatile":   {func(n *redisstream.NodeInspection) { n.Policy = "volatile-ttl" }, "redis.eviction", CheckFail},
+		"policy not told":   {func(n *redisstream.NodeInspection) { n.Policy = "" }, "redis.eviction", CheckWarn},
+		"no limit":          {func(n *redisstream.NodeInspection) { n.MemoryMax = 0 }, "", CheckOK},
+		"nearly full":       {func(n *redisstream.NodeInspection) { n.MemoryUsed = 81 }, "redis.memory", CheckWarn},
+		"keeps nothing":     {func(n *redisstream.NodeInspection) { n.AppendOnly, n.Snapshots = false, &none }, "", CheckOK},
+		"snapshots":         {func(n *redisstream.NodeInspection) { n.AppendOnly, n.Snapshots = false, &hourly }, "", CheckOK},
+		"CONFIG is refused": {func(n *redisstream.NodeInspection) { n.AppendOnly = false }, "redis.persistence", CheckWarn},
+		"replica":           {func(n *redisstream.NodeInspection) { n.Replica = true }, "redis.role", CheckFail},
+		"replica of cluster": {func(n *redisstream.NodeInspection) {
 			n.Replica, n.Cluster, n.ClusterState, n.SlotsServed = true, true, "ok", 16384
 		}, "", CheckOK},
-		"refuses writes":   {func(n *redisstream.NodeFacts) { n.Refusal = "MISCONF …" }, "redis.role", CheckFail},
-		"denied":           {func(n *redisstream.NodeFacts) { n.Denied = []string{"XADD"} }, "redis.commands", CheckFail},
-		"cluster down":     {func(n *redisstream.NodeFacts) { n.Cluster, n.ClusterState = true, "fail" }, "redis.cluster", CheckFail},
-		"slots missing":    {func(n *redisstream.NodeFacts) { n.Cluster, n.ClusterState, n.SlotsServed = true, "ok", 16383 }, "redis.cluster", CheckFail},
-		"cluster not told": {func(n *redisstream.NodeFacts) { n.Cluster = true }, "redis.cluster", CheckWarn},
-		"clock":            {func(n *redisstream.NodeFacts) { n.Clock.Ahead = -2 * time.Second }, "redis.clock", CheckWarn},
+		"refuses writes":   {func(n *redisstream.NodeInspection) { n.Refusal = "MISCONF …" }, "redis.role", CheckFail},
+		"denied":           {func(n *redisstream.NodeInspection) { n.Denied = []string{"XADD"} }, "redis.commands", CheckFail},
+		"cluster down":     {func(n *redisstream.NodeInspection) { n.Cluster, n.ClusterState = true, "fail" }, "redis.cluster", CheckFail},
+		"slots missing":    {func(n *redisstream.NodeInspection) { n.Cluster, n.ClusterState, n.SlotsServed = true, "ok", 16383 }, "redis.cluster", CheckFail},
+		"cluster not told": {func(n *redisstream.NodeInspection) { n.Cluster = true }, "redis.cluster", CheckWarn},
+		"clock":            {func(n *redisstream.NodeInspection) { n.Clock.Ahead = -2 * time.Second }, "redis.clock", CheckWarn},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := good
 			tc.change(&n)
-			checks := judgeRedis(redisstream.Facts{Nodes: []redisstream.NodeFacts{n}}, config.Default())
+			checks := judgeRedis(redisstream.Inspection{Nodes: []redisstream.NodeInspection{n}}, config.Default())
 			if tc.check == "" {
 				onlyBut(t, checks, CheckOK)
 			} else {
@@ -238,41 +238,41 @@ func TestJudgeRedis(t *testing.T) {
 			}
 		})
 	}
-	onlyBut(t, judgeRedis(redisstream.Facts{}, config.Default()), CheckFail, "redis")
-	deaf := redisstream.Facts{Nodes: []redisstream.NodeFacts{good}, NoSubscribe: errors.New("NOPERM")}
+	onlyBut(t, judgeRedis(redisstream.Inspection{}, config.Default()), CheckFail, "redis")
+	deaf := redisstream.Inspection{Nodes: []redisstream.NodeInspection{good}, NoSubscribe: errors.New("NOPERM")}
 	onlyBut(t, judgeRedis(deaf, config.Default()), CheckFail, "redis.wakes")
 }
 
 func TestJudgeKafka(t *testing.T) {
 	t.Parallel()
-	good := bus.TopicFacts{
+	good := bus.TopicInspection{
 		Topic: bus.TopicPointPublish, Name: "x-" + bus.TopicPointPublish, Partitions: 12, Replicas: 3,
 		Described: true, Retention: 7 * 24 * time.Hour,
 	}
 	for name, tc := range map[string]struct {
-		change func(t *bus.TopicFacts)
+		change func(t *bus.TopicInspection)
 		check  string
 		want   CheckStatus
 	}{
-		"good":               {func(*bus.TopicFacts) {}, "", CheckOK},
-		"missing":            {func(t *bus.TopicFacts) { *t = bus.TopicFacts{Topic: t.Topic, Name: t.Name, Missing: true} }, "kafka.topics", CheckWarn},
-		"refused":            {func(t *bus.TopicFacts) { t.Err = errors.New("TOPIC_AUTHORIZATION_FAILED") }, "kafka.topics", CheckFail},
-		"leaderless":         {func(t *bus.TopicFacts) { t.Leaderless = 1 }, "kafka.topics", CheckFail},
-		"one partition":      {func(t *bus.TopicFacts) { t.Partitions = 1 }, "kafka.partitions", CheckWarn},
-		"one is enough":      {func(t *bus.TopicFacts) { t.Topic, t.Partitions = bus.TopicStarted, 1 }, "", CheckOK},
-		"one replica":        {func(t *bus.TopicFacts) { t.Replicas = 1 }, "kafka.replicas", CheckWarn},
-		"for ever":           {func(t *bus.TopicFacts) { t.Retention = -1 }, "", CheckOK},
-		"a day":              {func(t *bus.TopicFacts) { t.Retention = 24 * time.Hour }, "", CheckOK},
-		"an hour":            {func(t *bus.TopicFacts) { t.Retention = time.Hour }, "kafka.retention", CheckWarn},
-		"an hour of a retry": {func(t *bus.TopicFacts) { t.Topic, t.Retention = bus.TopicPointRetry, time.Hour }, "", CheckOK},
-		"retention not told": {func(t *bus.TopicFacts) { t.Described, t.Retention = false, 0 }, "kafka.retention", CheckWarn},
-		"compacted":          {func(t *bus.TopicFacts) { t.Compacted = true }, "kafka.retention", CheckFail},
+		"good":               {func(*bus.TopicInspection) {}, "", CheckOK},
+		"missing":            {func(t *bus.TopicInspection) { *t = bus.TopicInspection{Topic: t.Topic, Name: t.Name, Missing: true} }, "kafka.topics", CheckWarn},
+		"refused":            {func(t *bus.TopicInspection) { t.Err = errors.New("TOPIC_AUTHORIZATION_FAILED") }, "kafka.topics", CheckFail},
+		"leaderless":         {func(t *bus.TopicInspection) { t.Leaderless = 1 }, "kafka.topics", CheckFail},
+		"one partition":      {func(t *bus.TopicInspection) { t.Partitions = 1 }, "kafka.partitions", CheckWarn},
+		"one is enough":      {func(t *bus.TopicInspection) { t.Topic, t.Partitions = bus.TopicStarted, 1 }, "", CheckOK},
+		"one replica":        {func(t *bus.TopicInspection) { t.Replicas = 1 }, "kafka.replicas", CheckWarn},
+		"for ever":           {func(t *bus.TopicInspection) { t.Retention = -1 }, "", CheckOK},
+		"a day":              {func(t *bus.TopicInspection) { t.Retention = 24 * time.Hour }, "", CheckOK},
+		"an hour":            {func(t *bus.TopicInspection) { t.Retention = time.Hour }, "kafka.retention", CheckWarn},
+		"an hour of a retry": {func(t *bus.TopicInspection) { t.Topic, t.Retention = bus.TopicPointRetry, time.Hour }, "", CheckOK},
+		"retention not told": {func(t *bus.TopicInspection) { t.Described, t.Retention = false, 0 }, "kafka.retention", CheckWarn},
+		"compacted":          {func(t *bus.TopicInspection) { t.Compacted = true }, "kafka.retention", CheckFail},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			topic := good
 			tc.change(&topic)
-			checks := judgeKafka(bus.Facts{Brokers: 3, Topics: []bus.TopicFacts{topic}})
+			checks := judgeKafka(bus.Inspection{Brokers: 3, Topics: []bus.TopicInspection{topic}})
 			if tc.check == "" {
 				onlyBut(t, checks, CheckOK)
 			} else {
@@ -282,12 +282,12 @@ func TestJudgeKafka(t *testing.T) {
 	}
 	one := good
 	one.Replicas = 1
-	alone := judgeKafka(bus.Facts{Brokers: 1, RoundTrip: time.Millisecond, Topics: []bus.TopicFacts{one}})
+	alone := judgeKafka(bus.Inspection{Brokers: 1, RoundTrip: time.Millisecond, Topics: []bus.TopicInspection{one}})
 	onlyBut(t, alone, CheckOK)
 	if alone[0].Found != "1 broker answers within 1ms" {
 		t.Errorf("%+v", alone[0])
 	}
-	onlyBut(t, judgeKafka(bus.Facts{Brokers: 3, Silent: []string{"b:9092: refused"}}), CheckFail, "kafka")
+	onlyBut(t, judgeKafka(bus.Inspection{Brokers: 3, Silent: []string{"b:9092: refused"}}), CheckFail, "kafka")
 }
 
 func TestJudgeDisk(t *testing.T) {

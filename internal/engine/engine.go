@@ -397,7 +397,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 			MinConsumers: stream.MinConsumerPerInstance, MaxConsumers: stream.MaxConsumerPerInstance,
 			InFlight: stream.InFlightPerConsumer, BatchSize: stream.BatchSize,
 			PollInterval: stream.PollInterval(), IdleTimeout: stream.IdleTimeout(), Lease: stream.Lease(),
-			StopTimeout: stopTimeout, Changed: heart.hint, HandMost: 2 * e.cfg.Money.MaxConcurrency,
+			StopTimeout: stopTimeout, Changed: heart.hint, PendingMax: 2 * e.cfg.Money.MaxConcurrency,
 		},
 		Governor: governor.Config{
 			MaxConcurrency: e.cfg.Money.MaxConcurrency, RatePerSecond: e.cfg.Money.RatePerSecond,
@@ -503,7 +503,7 @@ func totals(pools []pool.Status) obs.PoolTotals {
 	t := obs.PoolTotals{Pools: len(pools)}
 	for _, p := range pools {
 		t.Consumers += len(p.Consumers)
-		t.InHand += p.InHand
+		t.Pending += p.Pending
 	}
 	return t
 }
@@ -597,7 +597,7 @@ func (e *Engine) openVerifier(ctx context.Context) (auth.Verifier, error) {
 	if mode == auth.ModeNone {
 		return nil, nil //nolint:nilnil // nil is an answer
 	}
-	callers := auth.Callers{Keys: auth.NewKeys(e.store, e.log)}
+	callers := auth.Authenticator{Keys: auth.NewKeys(e.store, e.log)}
 	callers.Keys.Start(context.WithoutCancel(ctx))
 	e.onClose(callers.Keys.Stop)
 	if mode == auth.ModeJWT {

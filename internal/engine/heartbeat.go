@@ -93,12 +93,12 @@ func (h *heartbeat) beat(ctx context.Context) error {
 	for _, p := range h.pools() {
 		self.Pools = append(self.Pools, store.InstancePool{
 			PromotionID: p.Stream.PromotionID, Type: p.Stream.Type, Consumers: len(p.Consumers),
-			InHand: p.InHand, StartedAt: p.StartedAt.UTC(),
+			Pending: p.Pending, StartedAt: p.StartedAt.UTC(),
 		})
 	}
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
-	if err := h.rows.InstanceBeat(ctx, self, beatTTL); err != nil {
+	if err := h.rows.InstanceHeartbeat(ctx, self, beatTTL); err != nil {
 		return err
 	}
 	all, err := h.rows.InstanceList(ctx)
@@ -119,7 +119,7 @@ func (h *heartbeat) beat(ctx context.Context) error {
 func (h *heartbeat) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
 	defer cancel()
-	if err := h.rows.InstanceGone(ctx, h.self.Name); err != nil {
+	if err := h.rows.InstanceRemove(ctx, h.self.Name); err != nil {
 		h.log.Warn(obs.CleanupFailed, err, "instance", h.self.Name)
 	}
 }

@@ -29,7 +29,7 @@ type fakeInstances struct {
 	gone  []string
 }
 
-func (f *fakeInstances) InstanceBeat(_ context.Context, i store.Instance, ttl time.Duration) error {
+func (f *fakeInstances) InstanceHeartbeat(_ context.Context, i store.Instance, ttl time.Duration) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.beats, f.at, f.ttl = append(f.beats, i), append(f.at, time.Now()), ttl
@@ -39,7 +39,7 @@ func (f *fakeInstances) InstanceBeat(_ context.Context, i store.Instance, ttl ti
 	return nil
 }
 
-func (f *fakeInstances) InstanceGone(ctx context.Context, name string) error {
+func (f *fakeInstances) InstanceRemove(ctx context.Context, name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.gone = append(f.gone, name)
@@ -88,7 +88,7 @@ func TestHeartbeat(t *testing.T) {
 			mu.Lock()
 			pools = []pool.Status{{
 				Stream:    queue.Stream{Type: reward.Voucher, PromotionID: 7},
-				Consumers: []string{"host-1-0", "host-1-1"}, InHand: 3, StartedAt: begin.In(time.FixedZone("KST", 9*3600)),
+				Consumers: []string{"host-1-0", "host-1-1"}, Pending: 3, StartedAt: begin.In(time.FixedZone("KST", 9*3600)),
 			}}
 			mu.Unlock()
 			for range 100 { // a storm of changes is one beat
@@ -103,7 +103,7 @@ func TestHeartbeat(t *testing.T) {
 				t.Errorf("beats (-want +got):\n%s", diff)
 			}
 			told := self
-			told.Pools = []store.InstancePool{{PromotionID: 7, Type: reward.Voucher, Consumers: 2, InHand: 3, StartedAt: begin.UTC()}}
+			told.Pools = []store.InstancePool{{PromotionID: 7, Type: reward.Voucher, Consumers: 2, Pending: 3, StartedAt: begin.UTC()}}
 			if diff := cmp.Diff([]store.Instance{self, self, told, told}, rows.beats); diff != "" {
 				t.Errorf("told (-want +got):\n%s", diff)
 			}

@@ -2,32 +2,32 @@ package gate
 
 import "sort"
 
-// backlog is the request stream with its group, in the order of tickets. What
-// is acknowledged leaves a gap until gaps are more than half.
+// backlog is the request stream and its group, in ticket order. An acknowledged
+// request leaves a gap until the gaps are at least half of the entries.
 type backlog struct {
 	entries []backlogEntry
-	unread  int // place of the first that was not read
-	length  int
+	unread  int // index of the first entry not delivered
+	length  int // entries without gaps
 }
 
 type backlogEntry struct {
 	user   string
 	ticket int64
-	gone   bool
+	gone   bool // acknowledged
 }
 
-// add appends a request; its ticket is above all others.
+// add appends a request. Its ticket must be above all others.
 func (b *backlog) add(user string, ticket int64) {
 	b.entries = append(b.entries, backlogEntry{user: user, ticket: ticket})
 	b.length++
 }
 
-// after is the place of the first ticket above that.
+// after returns the index of the first entry above a ticket.
 func (b *backlog) after(ticket int64) int {
 	return sort.Search(len(b.entries), func(i int) bool { return b.entries[i].ticket > ticket })
 }
 
-// find returns the entry of a ticket; nil = it is acknowledged, or never was.
+// find returns the entry of a ticket, or nil if it is acknowledged or never existed.
 func (b *backlog) find(ticket int64) *backlogEntry {
 	i := b.after(ticket - 1)
 	if i == len(b.entries) || b.entries[i].ticket != ticket || b.entries[i].gone {
@@ -36,7 +36,7 @@ func (b *backlog) find(ticket int64) *backlogEntry {
 	return &b.entries[i]
 }
 
-// read takes what nobody has read.
+// read delivers requests for the first time.
 func (b *backlog) read(generation int64, count int) []Request {
 	var out []Request
 	for ; b.unread < len(b.entries) && len(out) < count; b.unread++ {
@@ -47,7 +47,7 @@ func (b *backlog) read(generation int64, count int) []Request {
 	return out
 }
 
-// pending returns what was read and not acknowledged, above a ticket.
+// pending returns the delivered and unacknowledged requests above a ticket.
 func (b *backlog) pending(generation, after int64, count int) []Request {
 	var out []Request
 	for i := b.after(after); i < b.unread && len(out) < count; i++ {
@@ -58,7 +58,7 @@ func (b *backlog) pending(generation, after int64, count int) []Request {
 	return out
 }
 
-// ack deletes tickets and returns how many were there.
+// ack deletes requests by ticket and returns how many there were.
 func (b *backlog) ack(tickets []int64) int {
 	acked := 0
 	for _, t := range tickets {
@@ -72,7 +72,7 @@ func (b *backlog) ack(tickets []int64) int {
 	return acked
 }
 
-// tidy drops the gaps once they are more than what is left.
+// compact removes the gaps once they are at least half of the entries.
 func (b *backlog) compact() {
 	if gaps := len(b.entries) - b.length; gaps < compactGapsMin || gaps < b.length {
 		return

@@ -1,21 +1,22 @@
-// Package gate is the seam to admission: per coupon template a gate that lets
-// askers in as long as there is room, a waiting line of those let in, and the
-// stream of their requests for whoever issues. It promises and is not the
-// truth: all of it may be lost, and is loaded again from rows. Memory is the
-// in-process driver; redisgate is the one on Redis or Valkey; gatetest is the
-// suite that both pass.
+// Package gate is the interface to admission control. Each coupon template has a
+// gate: it admits users while coupons are left to promise, holds the waiting line
+// of admitted requests, and holds the stream of requests for the issuer. A gate
+// promises; the rows are the source of truth. A gate may be lost entirely, and is
+// then loaded from rows again.
 //
-// A gate is served only while it was loaded into the very run of the server that
-// executes the call (a restart, a failover or a FLUSHALL ends that); otherwise
-// nothing is read or written and the error is ErrNotLoaded, but for Headers, Ack,
-// Retire and the calls of a loader. No call but LoadSwap makes a gate; the
-// marker of a loader, what he lays beside and the SYNC lock are no part of it.
+// Memory is the in-process driver, redisgate the driver for Redis and Valkey, and
+// gatetest the test suite that both pass.
 //
-// Calls are never repeated by a driver: an error other than ErrNotLoaded means
-// that the outcome is unknown, and every call may be repeated by its caller: a
-// repeat does no harm and answers what the first one did, unless it says
-// otherwise. Tickets, versions and generations stay below 2^53; coupon ids are
-// exact whatever they are. [CouponIssueCoordinator]
+// A driver serves a gate only during the server run that the gate was loaded into.
+// A restart, a failover or a FLUSHALL ends a run. After that, all calls except
+// Headers, Ack, Retire and those of a load read and write nothing, and return
+// ErrNotLoaded. Only LoadSwap creates a gate. The marker and the data of a load in
+// progress, and the SYNC lock, are not part of a gate.
+//
+// A driver never repeats a call. An error other than ErrNotLoaded means that the
+// outcome is unknown. The caller may repeat every call: unless stated otherwise, a
+// repeat does no harm and returns what the first call returned. Tickets, versions
+// and generations must stay below 2^53; coupon ids may use all 64 bits.
 package gate
 
 import (
@@ -26,81 +27,81 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// ErrNotLoaded says that the gate has to be loaded first.
+// ErrNotLoaded means that the gate must be loaded first.
 var ErrNotLoaded = errors.New("the gate is not loaded")
 
-// AskersMax bounds the askers of one call.
+// AdmitMax limits the users of one Admit.
 const AdmitMax = 64
 
-// LowerLasts is how long a Lower holds.
+// CapTTL is how long the cap of a CapTotal counts.
 const CapTTL = 2 * time.Second
 
-// Verdict is what the gate says to an asker.
+// Verdict is the gate's decision about one user.
 type Verdict int8
 
-// The verdicts, in the order in which they are looked for.
+// The verdicts, in the order in which the gate checks for them.
 const (
-	// Waits: he is in line already; Ticket and Rank are his.
+	// InLine: the user is in line already, with Ticket and Rank.
 	InLine Verdict = iota
-	// Has: he holds as many coupons as he may (PerUserLimit). CouponID is the
-	// latest that is not cancelled; 0 = none.
+	// AtUserLimit: the user has PerUserLimit coupons. CouponID is the latest that is
+	// not cancelled; 0 = none.
 	AtUserLimit
 	NotOpen
 	Closed
 	SoldOut
-	// Admitted: he has got the next ticket, and is in line.
+	// Admitted: the user got the next ticket and is in line.
 	Admitted
 )
 
-// Answer is the verdict on one asker.
+// Answer is the verdict on one user.
 type Answer struct {
 	Verdict  Verdict
 	Ticket   int64
-	Rank     int64 // people in front who wait
+	Rank     int64 // requests ahead in line
 	CouponID reward.CouponID
 }
 
-// Asking is the answer to a batch.
+// AdmitResult is the result of Admit.
 type AdmitResult struct {
-	Answers []Answer // one per asker, in order
-	// Generation and Version are the gate's; Service is Header.Service.
+	Answers []Answer // one per user, in order
+	// Generation, Version and ServiceTime are those of the Header.
 	Generation, Version int64
 	ServiceTime         time.Duration
 }
 
-// Place is where somebody is in line.
+// Position is a user's position in line.
 type Position struct {
-	InLine bool // false = he is not in line
+	InLine bool // false: the others are 0
 	Ticket int64
 	Rank   int64
 }
 
-// Placing is the answer to Places.
+// PositionsResult is the result of Positions.
 type PositionsResult struct {
-	Positions   []Position
+	Positions   []Position // one per user, in order
 	Generation  int64
 	Version     int64
 	ServiceTime time.Duration
 }
 
-// Header is what a gate knows of its template and of itself.
+// Header describes a gate.
 type Header struct {
-	// Exists says that there is a gate, Loaded that it may be served: its run is
-	// the server's, and the request stream and its group are there. The others
-	// are 0 without a gate.
+	// Exists reports whether there is a gate; without one, the other fields are
+	// zero. Loaded reports whether the gate may be served: it belongs to the present
+	// run of the server, and the request stream and its group exist.
 	Exists, Loaded               bool
 	Generation, Version, Settled int64
-	LastTicket                   int64 // the highest ticket given out
+	LastTicket                   int64 // the highest ticket given
 	Total, Live, IssuedTotal     int64
-	PublishedStock               int64         // the counter that others read; -1 = it is missing
-	Waiting                      int64         // people in line
-	Backlog                      int64         // requests that nobody has acknowledged
-	LastRequestAt                time.Time     // to the second; a load counts as an ask
-	ServiceTime                  time.Duration // per person, for the waiting time; 0 = not measured yet
+	PublishedStock               int64         // the counter for other systems; -1 = missing
+	Waiting                      int64         // requests in line
+	Backlog                      int64         // requests not acknowledged
+	LastRequestAt                time.Time     // to the second; a load counts as a request
+	ServiceTime                  time.Duration // per request, for estimates of waiting times; 0 = not measured yet
 }
 
-// Stock is what is left to promise, and KeptStock should be the same. While a
-// Lower holds, less may be promised than they say.
+// Stock returns the coupons left to promise. PublishedStock should be equal. While a
+// cap counts, the gate may promise less than both.
 func (h Header) Stock() int64 { return max(h.Total-h.Live-h.Waiting, 0) }
 
 // Request is an entry of the request stream.
@@ -110,22 +111,22 @@ type Request struct {
 	Generation int64
 }
 
-// Fact is what the gate knows of a user: how many slots he holds, and his
-// latest coupon that is not cancelled (0 = none). Held 0 is forgotten.
+// Holding is a user's coupons as the gate knows them. The gate forgets a user with
+// Held 0.
 type Holding struct {
 	UserID   string
-	Held     int
-	CouponID reward.CouponID
+	Held     int             // coupons that count against PerUserLimit
+	CouponID reward.CouponID // the latest that is not cancelled; 0 = none
 }
 
-// State is what the gate judges by, as the rows have it at Version.
+// State is what the gate decides by: the state of the rows at Version.
 type State struct {
 	Generation, Version, Settled int64
 	Total, Live, IssuedTotal     int64
 	PerUserLimit                 int
-	OpensAt, ClosesAt            time.Time // zero = none; judged by the server's clock
-	// Mode ModeKafka: members leave the line one by one (Apply's Settled list),
-	// not up to Settled.
+	OpensAt, ClosesAt            time.Time // zero = none; compared with the server's clock
+	// Mode decides how requests leave the line: in ModeKafka one by one, by
+	// ApplyParams.Done; otherwise all with a ticket up to Settled.
 	Mode reward.IssueMode
 }
 
@@ -137,171 +138,168 @@ type Outcome struct {
 	Reason   string
 }
 
-// Settled is a ticket that leaves the line.
+// SettledTicket is a settled ticket of a user.
 type SettledTicket struct {
 	UserID string
 	Ticket int64
 }
 
-// ApplyParams brings a gate from version From (or any between From and the
-// state's) to State.Version. Its generation stays what it is.
+// ApplyParams brings a gate from version From, or any version from there up to
+// State.Version, to State.Version. The gate keeps its generation.
 type ApplyParams struct {
 	TemplateID reward.TemplateID
 	From       int64
 	State      State
 	Holdings   []Holding // one per user
-	// Done are the tickets that leave the line in ModeKafka, each only if the
-	// user's ticket is that one; ignored otherwise.
+	// Done are the tickets that leave the line in ModeKafka. A user with another
+	// ticket stays. Other modes ignore Done.
 	Done     []SettledTicket
 	Outcomes []Outcome
-	// Service is the newest measurement; 0 = none. While anybody waits the
-	// gate's falls and never rises; otherwise it becomes this.
+	// ServiceTime is the latest measurement; 0 = none. While the line is not empty,
+	// the gate's service time only falls; otherwise it becomes this one.
 	ServiceTime time.Duration
-	// Repair writes State, Facts and Done also when the gate is at that version
-	// already; Outcomes are of a higher one only.
+	// Repair writes State, Holdings and Done even if the gate is at State.Version
+	// already. Outcomes are written only if it is below.
 	Repair bool
 }
 
-// ApplyResult is how an apply ended.
+// ApplyResult is the result of Apply.
 type ApplyResult struct {
-	// Behind: the gate is behind From, nothing was done; Version is the gate's.
-	// Otherwise the gate is at State.Version or above.
+	// Behind reports whether the gate's Version is below From, so that nothing was
+	// done. Otherwise the gate is at State.Version or above.
 	Behind  bool
 	Version int64
 }
 
-// LoadBegun is what a loader finds when it begins.
+// LoadBeginResult is the result of LoadBegin.
 type LoadBeginResult struct {
-	// Held: the marker is this loader's. Otherwise somebody else loads: wait for
-	// the gate, or for the marker to lapse.
+	// Held reports whether the loader holds the marker. If not, another loader does:
+	// wait for the gate, or for the marker to expire.
 	Held bool
-	// Run is the server's run, to be given to LoadSwap.
+	// Run is the server's run, for LoadSwap.
 	Run string
-	// Gate is the gate that stands, loaded or not.
+	// Gate is the existing gate, loaded or not.
 	Gate Header
 }
 
-// SwapParams makes the gate.
+// SwapParams describes the gate that LoadSwap creates.
 type SwapParams struct {
 	TemplateID reward.TemplateID
 	Token, Run string
 	State      State
-	// Facts is how many users LoadFacts has laid beside under this token in all,
-	// those with Held 0 not counted.
+	// Holdings is the number of users that LoadHoldings has stored under this token,
+	// without those with Held 0.
 	Holdings int
-	// KeepAbove is the ticket above which the old line is taken over, but for
-	// ModeKafka. Normally it is State.Settled; it is lower when coupons were issued
-	// past the gate meanwhile (the database path), whose tickets nobody in line
-	// had.
+	// KeepAbove is the ticket above which the old line is kept; ModeKafka ignores it.
+	// Normally it is State.Settled. It is lower if coupons were issued through the
+	// database in the meantime: users in line have the same tickets as these coupons.
 	KeepAbove int64
 }
 
-// SwapResult is how a swap ended.
+// SwapResult is the result of LoadSwap.
 type SwapResult struct {
-	// Done is false when it was refused: the marker is not the loader's any
-	// more, the server is another run, the facts beside are not complete, or a
-	// gate of this generation or a newer one stands.
+	// Done is false if the swap was refused: the loader no longer holds the marker,
+	// the server has another run, stored holdings are missing, or a gate of this
+	// generation or a later one exists.
 	Done bool
-	// Waiting is how many of the old line were taken over.
+	// Waiting is the number of requests kept from the old line.
 	Waiting int64
 }
 
-// WakeKind is what a hint is about.
+// HintKind says what a hint is about.
 type HintKind int8
 
-// The kinds.
+// The kinds of hints.
 const (
-	HintRequests HintKind = iota // the request stream of a template has got its first entry
-	HintOutcomes                 // a template's outcomes, or who waits, have changed
+	HintRequests HintKind = iota // the empty request stream of a template got an entry
+	HintOutcomes                 // a template's outcomes, or its line, have changed
 )
 
-// Wake is a hint.
+// Hint is a signal that may be lost or superfluous.
 type Hint struct {
 	TemplateID reward.TemplateID
 	Kind       HintKind
 }
 
-// Gate is the seam. All methods are safe for concurrent use.
+// Gate is implemented by drivers. All methods are safe for concurrent use.
 type Gate interface {
-	// Ask judges at most AskersMax askers, in order, in one step. See Verdict;
-	// room is Total, or the cap of a Lower if that is less, − Live − people in
-	// line. admit false only looks: whoever would be Admitted, judged as if alone,
-	// has no ticket. The same user twice in a batch: the second Waits.
+	// Admit decides about at most AdmitMax users, in order, in one step; see Verdict.
+	// It admits users while Live plus the requests in line is below Total, or below
+	// the cap of CapTotal if that is lower. If admit is false, it only checks: a user
+	// who would be Admitted, as if they were alone, gets no ticket. A user who occurs
+	// twice is InLine the second time.
 	Admit(ctx context.Context, id reward.TemplateID, users []string, admit bool) (AdmitResult, error)
-	// Places tells where users are in line; at most PlacesMax.
+	// Positions returns the positions of at most PositionsMax users in line.
 	Positions(ctx context.Context, id reward.TemplateID, users []string) (PositionsResult, error)
-	// Headers reads gates, in one round trip; one per id, in order.
+	// Headers describes gates, in one round trip: one per id, in order.
 	Headers(ctx context.Context, ids []reward.TemplateID) ([]Header, error)
 
-	// Read gives new requests to a consumer, in the order of tickets, at most
-	// count and ReadMax; it never waits. ErrNotLoaded also when the group is
-	// missing. What a lost reply gave is not read again: Claim gives it.
+	// Read delivers new requests to a consumer, in ticket order, at most count and
+	// ReadMax. It never waits. ErrNotLoaded may also mean that the group is missing.
+	// Requests of a lost reply are not read again; Claim returns them.
 	Read(ctx context.Context, id reward.TemplateID, consumer string, count int) ([]Request, error)
-	// Claim takes over everything that is read and not acknowledged, whoever has
-	// it, in the order of tickets, at most count with a ticket above after (call again
-	// with the last ticket until it gives none).
+	// Claim claims all delivered and unacknowledged requests of any consumer, in
+	// ticket order: at most count, with tickets above after. To claim all, call it
+	// again with the last ticket until it returns none.
 	Claim(ctx context.Context, id reward.TemplateID, consumer string, after int64, count int) ([]Request, error)
-	// Ack acknowledges and deletes requests by their tickets, as far as they are
-	// of the generation, and returns how many there were; a repeat finds none. It
-	// works on a gate that is not loaded, too, as long as its generation is that
-	// one.
+	// Ack acknowledges and deletes the requests with these tickets of a generation.
+	// It returns how many there were; a repeat finds none. It also works on a gate
+	// that is not loaded, if the gate has that generation.
 	Ack(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) (int, error)
-	// Unacked says which of the tickets of a generation are still in the request
-	// stream. ErrNotLoaded also when the gate's generation is another.
+	// Unacked reports for each ticket of a generation whether its request is still in
+	// the stream. ErrNotLoaded may also mean that the gate has another generation.
 	Unacked(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) ([]bool, error)
 
-	// Apply brings the gate up to what the rows say; late, repeated or lost it
-	// does no harm.
+	// Apply brings the gate to a newer version of the rows. Late and repeated applies
+	// do no harm, and neither do lost ones.
 	Apply(ctx context.Context, p ApplyParams) (ApplyResult, error)
 
-	// LoadBegin sets the marker, for MarkerLasts, unless somebody else's stands,
-	// and drops what was laid beside, under the same token, too: a loader may try
-	// again with a newer snapshot of the rows under one token, once all that he
-	// called before has been answered.
+	// LoadBegin sets the marker of a loader for LoadMarkerTTL, unless another loader
+	// holds it. It deletes the data of a load in progress, even under the same token:
+	// a loader may start over under one token, with a newer snapshot of the rows, once
+	// all its earlier calls have returned.
 	LoadBegin(ctx context.Context, id reward.TemplateID, token string) (LoadBeginResult, error)
-	// LoadFacts lays facts beside, and users of the old line (with their old
-	// ticket) that are settled and will not be taken over; at most LoadMax of
-	// each. It keeps the marker, and does nothing without it.
-	LoadHoldings(ctx context.Context, id reward.TemplateID, token string, facts []Holding, gone []SettledTicket) error
-	// LoadSwap takes the old line over in the moment it makes the new gate: those with
-	// a ticket above KeepAbove (in ModeKafka: all but those gone) keep their order
-	// and are numbered on from State.Settled+1; each is in the request stream under
-	// the new generation. Left out is whoever holds PerUserLimit slots or more by
-	// the facts of the new gate: he got a coupon by another way, and his request
-	// would only be refused. Service is taken over; a Lower is not. The marker is
-	// gone afterwards. A repeat whose first call was done is refused, as that
-	// generation stands.
+	// LoadHoldings stores holdings for LoadSwap, and users of the old line (with their
+	// old tickets) who are settled and must not be kept: at most LoadMax of each. It
+	// extends the marker, and does nothing if the loader does not hold it.
+	LoadHoldings(ctx context.Context, id reward.TemplateID, token string, holdings []Holding, settled []SettledTicket) error
+	// LoadSwap creates the new gate and moves the old line to it in one step. Users
+	// with a ticket above KeepAbove (in ModeKafka, all except the settled ones) keep
+	// their order and get tickets from State.Settled+1 on. Each has a request in the
+	// stream under the new generation. It leaves out users at PerUserLimit by the new
+	// holdings: they got a coupon another way, and their request would be rejected.
+	//
+	// The new gate keeps the service time, but not the cap of CapTotal. The marker is
+	// removed. A repeat of a successful call is refused, because the generation exists.
 	LoadSwap(ctx context.Context, p SwapParams) (SwapResult, error)
 
-	// Lower caps what Ask promises, ahead of the rows, if Live and those in line
-	// fit; it says whether they do, and otherwise does nothing. The cap holds for
-	// LowerLasts by the server's clock, whatever is applied meanwhile, and then
-	// counts no more: whoever lowers the rows does so in that time, or calls again.
-	// The latest Lower counts, also with a higher total. Header.Total and the
-	// counter of stock stay as they are, so for that time the counter may say more
-	// than is promised.
+	// CapTotal caps what Admit promises before the rows are changed. It reports
+	// whether Live plus the requests in line fit below the cap; if not, it does
+	// nothing. The cap counts for CapTTL by the server's clock, whatever is applied,
+	// and then expires: change the rows within that time, or call CapTotal again. The
+	// latest cap counts, even if it is higher. Header.Total and PublishedStock do not
+	// change, so they may exceed what the gate promises.
 	CapTotal(ctx context.Context, id reward.TemplateID, total int64) (bool, error)
-	// Retire removes a gate, loaded or not, that nobody has asked for idle, with
-	// nobody in line and no request unacknowledged; it says whether there is none
+	// Retire removes a gate, loaded or not, that has had no request for idle, has an
+	// empty line and no unacknowledged requests. It reports whether there is no gate
 	// now.
 	Retire(ctx context.Context, id reward.TemplateID, idle time.Duration) (bool, error)
-	// Holders pages through the facts, for checks: cursor "" begins, a returned
-	// "" ends; a fact that stands throughout is returned at least once. The
-	// version is the gate's at that moment. A cursor from before a load begins
-	// anew.
-	Holdings(ctx context.Context, id reward.TemplateID, cursor string) (facts []Holding, next string, version int64, err error)
+	// Holdings returns a page of the holdings, for comparisons. The first cursor is
+	// ""; a next of "" means the last page. A holding that exists throughout is
+	// returned at least once. version is the gate's version at the moment of the call.
+	// A cursor from before a load starts over.
+	Holdings(ctx context.Context, id reward.TemplateID, cursor string) (holdings []Holding, next string, version int64, err error)
 
-	// Lock takes the SYNC lock for lease and returns its token, above that of every
-	// holder before, also of those that were forgotten; ok is false when somebody
-	// has it, which after a lost reply may be the caller himself.
+	// Lock takes the SYNC lock for lease and returns its fencing token. The token is
+	// higher than all earlier ones, even if the server has lost them. ok is false if
+	// the lock is held; after a lost reply, the holder may be the caller.
 	Lock(ctx context.Context, id reward.TemplateID, lease time.Duration) (token int64, ok bool, err error)
-	// Unlock gives the lock up, if it is still that token's.
+	// Unlock releases the lock if it still has this token.
 	Unlock(ctx context.Context, id reward.TemplateID, token int64) error
 
-	// Wakes delivers hints, which can be lost and can be superfluous. The
-	// channel is closed by Close.
+	// Hints delivers hints. Close closes the channel.
 	Hints() <-chan Hint
-	// Ping answers whether the server can be reached.
+	// Ping reports whether the server responds.
 	Ping(ctx context.Context) error
 	Close()
 }

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// holdersPage is how many facts a page of Holders has at most.
+// holdingsPageMax limits the holdings of a page.
 const holdingsPageMax = 1000
 
-// holders is the facts of a gate, by user, and in the order in which they came,
-// so that pages can be turned while they change.
+// holdings holds the holdings of a gate by user, and in the order in which they
+// were added, so that pages stay consistent while holdings change.
 type holdings struct {
 	byUser  map[string]*numberedHolding
-	ordered []*numberedHolding // by number; gone ones are gaps until they are more than half
-	last    int64
+	ordered []*numberedHolding // by number, with gaps (Held 0) until these are at least half
+	last    int64              // the highest number
 }
 
 type numberedHolding struct {
@@ -25,7 +25,7 @@ type numberedHolding struct {
 
 func newHoldings() *holdings { return &holdings{byUser: map[string]*numberedHolding{}} }
 
-// set notes a fact.
+// set stores a holding, or removes it if Held is 0.
 func (h *holdings) set(f Holding) {
 	known := h.byUser[f.UserID]
 	switch {
@@ -42,7 +42,7 @@ func (h *holdings) set(f Holding) {
 	}
 }
 
-// tidy drops the gaps once they are more than the facts.
+// compact removes the gaps once they are at least half of the list.
 func (h *holdings) compact() {
 	if gaps := len(h.ordered) - len(h.byUser); gaps < compactGapsMin || gaps < len(h.byUser) {
 		return
@@ -56,8 +56,8 @@ func (h *holdings) compact() {
 	h.ordered = kept
 }
 
-// page returns the facts behind a cursor. A cursor of another generation
-// begins anew.
+// page returns the holdings after a cursor. A cursor of another generation starts
+// over.
 func (h *holdings) page(generation int64, cursor string) ([]Holding, string, error) {
 	of, position, err := ParseCursor(cursor)
 	if err != nil {
@@ -66,7 +66,7 @@ func (h *holdings) page(generation int64, cursor string) ([]Holding, string, err
 	after := int64(0)
 	if of == generation {
 		if after, err = strconv.ParseInt(position, 10, 64); err != nil {
-			return nil, "", fmt.Errorf("gate: %q is no cursor of Holders", cursor)
+			return nil, "", fmt.Errorf("gate: %q is not a cursor of Holdings", cursor)
 		}
 	}
 	var out []Holding
@@ -83,13 +83,14 @@ func (h *holdings) page(generation int64, cursor string) ([]Holding, string, err
 	return out, "", nil
 }
 
-// Cursor is for drivers: where the next page of Holders begins, in the facts of
-// a generation.
+// Cursor is for drivers. It encodes where the next page of Holdings starts: at a
+// position in the holdings of a generation.
 func Cursor(generation int64, position string) string {
 	return strconv.FormatInt(generation, 10) + "-" + position
 }
 
-// ParseCursor reads a cursor; that of the first page is 0, of generation 0.
+// ParseCursor is for drivers. It decodes a cursor. The first page is position 0 of
+// generation 0.
 func ParseCursor(cursor string) (generation int64, position string, err error) {
 	if cursor == "" {
 		return 0, "0", nil
@@ -97,7 +98,7 @@ func ParseCursor(cursor string) (generation int64, position string, err error) {
 	of, position, _ := strings.Cut(cursor, "-")
 	generation, err = strconv.ParseInt(of, 10, 64)
 	if _, errPosition := strconv.ParseUint(position, 10, 64); err != nil || errPosition != nil {
-		return 0, "", fmt.Errorf("gate: %q is no cursor of Holders", cursor)
+		return 0, "", fmt.Errorf("gate: %q is not a cursor of Holdings", cursor)
 	}
 	return generation, position, nil
 }

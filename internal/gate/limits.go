@@ -2,20 +2,21 @@ package gate
 
 import "fmt"
 
-// The bounds of single calls, beside AskersMax.
+// Limits of single calls; see also AdmitMax.
 const (
-	// PlacesMax bounds the users of Places.
+	// PositionsMax limits the users of Positions.
 	PositionsMax = 1000
-	// LoadMax bounds the facts, and those gone, of one LoadFacts.
+	// LoadMax limits the holdings, and the settled tickets, of one LoadHoldings.
 	LoadMax = 1000
-	// ReadMax bounds what one Read or Claim gives, however large count is.
+	// ReadMax limits the requests of one Read or Claim, however large count is.
 	ReadMax = 10_000
 )
 
-// CheckMany is for drivers: it refuses a list that is longer than a call takes.
-func CheckSize(what string, have, most int) error {
-	if have > most {
-		return fmt.Errorf("gate: %d %s in one call, more than %d", have, what, most)
+// CheckSize is for drivers. It returns an error if a list is longer than the
+// limit of a call.
+func CheckSize(what string, size, limit int) error {
+	if size > limit {
+		return fmt.Errorf("gate: %d %s in one call, more than %d", size, what, limit)
 	}
 	return nil
 }

@@ -2,30 +2,30 @@ package gate
 
 import "sort"
 
-// line is the people who wait, in the order of their tickets. They leave
-// anywhere, mostly in front. Whoever has left stays as a gap until gaps are
-// half of all; a Fenwick tree counts those who wait in front of a place.
+// line holds the waiting users in ticket order. They leave anywhere, mostly at the
+// front. A user who has left stays as a gap until the gaps are at least half of the
+// list. A Fenwick tree counts the users ahead of an index.
 type line struct {
 	waiters []*waiter
-	counts  []int32 // the tree: counts[i] is of the places [i−(i&−i), i); counts[0] is unused
-	front   int     // nobody waits before this place
-	waiting int
+	counts  []int32 // the tree: counts[i] covers the indexes [i−(i&−i), i); counts[0] is unused
+	front   int     // all waiters before this index have left
+	waiting int     // waiters without gaps
 	byUser  map[string]*waiter
 }
 
 type waiter struct {
 	user   string
 	ticket int64
-	index  int
+	index  int // in line.waiters
 	left   bool
 }
 
-// compactFrom is how many gaps are not worth tidying up.
+// compactGapsMin is the number of gaps below which compacting is not worth it.
 const compactGapsMin = 64
 
 func newLine() *line { return &line{counts: []int32{0}, byUser: map[string]*waiter{}} }
 
-// push puts a user at the end; his ticket is above all others.
+// push adds a user at the end. The ticket must be above all others.
 func (l *line) push(user string, ticket int64) {
 	w := &waiter{user: user, ticket: ticket, index: len(l.waiters)}
 	l.waiters = append(l.waiters, w)
@@ -35,7 +35,7 @@ func (l *line) push(user string, ticket int64) {
 	l.sumUp(len(l.counts) - 1)
 }
 
-// sumUp sets a node of the tree from its children and its own place.
+// sumUp sets a node of the tree from its children and its own waiter.
 func (l *line) sumUp(i int) {
 	sum := int32(0)
 	if !l.waiters[i-1].left {
@@ -47,7 +47,7 @@ func (l *line) sumUp(i int) {
 	l.counts[i] = sum
 }
 
-// rank is how many wait in front of w.
+// rank returns the number of users ahead of w.
 func (l *line) rank(w *waiter) int64 {
 	rank := int64(0)
 	for i := w.index; i > 0; i -= i & -i {
@@ -56,7 +56,7 @@ func (l *line) rank(w *waiter) int64 {
 	return rank
 }
 
-// remove lets w go.
+// remove removes w from the line.
 func (l *line) remove(w *waiter) {
 	w.left = true
 	l.waiting--
@@ -67,7 +67,7 @@ func (l *line) remove(w *waiter) {
 	l.compact()
 }
 
-// removeUpTo lets everybody go whose ticket is at most that, and says how many.
+// removeUpTo removes all users up to a ticket and returns how many there were.
 func (l *line) removeUpTo(ticket int64) int {
 	before := l.waiting
 	for l.waiting > 0 {
@@ -84,7 +84,7 @@ func (l *line) removeUpTo(ticket int64) int {
 	return before
 }
 
-// tidy drops the gaps once they are more than those who wait.
+// compact removes the gaps once they are at least half of the list.
 func (l *line) compact() {
 	if gaps := len(l.waiters) - l.waiting; gaps < compactGapsMin || gaps < l.waiting {
 		return
@@ -104,7 +104,7 @@ func (l *line) compact() {
 	}
 }
 
-// above calls visit for those with a ticket above that, in order.
+// above calls visit for each user above a ticket, in order.
 func (l *line) above(ticket int64, visit func(*waiter)) {
 	first := sort.Search(len(l.waiters), func(i int) bool { return l.waiters[i].ticket > ticket })
 	for _, w := range l.waiters[first:] {

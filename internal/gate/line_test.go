@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestLine compares a line, long enough to be tidied up, with a plain list.
+// TestLine compares a line that is long enough to be compacted with a plain list.
 func TestLine(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -46,7 +46,7 @@ func TestLine(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				if l.waiting != len(want) || len(l.byUser) != len(want) {
-					t.Fatalf("%d wait, %d are known, want %d", l.waiting, len(l.byUser), len(want))
+					t.Fatalf("%d wait, %d users are known, want %d", l.waiting, len(l.byUser), len(want))
 				}
 				if gaps := len(l.waiters) - len(want); gaps > max(len(want), compactGapsMin) {
 					t.Fatalf("%d gaps for %d who wait", gaps, len(want))
@@ -71,7 +71,7 @@ func TestLine(t *testing.T) {
 	})
 }
 
-// TestBacklog does the same for requests.
+// TestBacklog compares a backlog with a plain list.
 func TestBacklog(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -118,7 +118,7 @@ func TestBacklog(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				if b.length != len(want) || len(b.entries)-b.length > max(b.length, compactGapsMin) {
-					t.Fatalf("length %d in %d places, want %d", b.length, len(b.entries), len(want))
+					t.Fatalf("length %d in %d entries, want %d", b.length, len(b.entries), len(want))
 				}
 				after, count := rapid.Int64Range(0, ticket+1).Draw(t, "after"), rapid.IntRange(1, 100).Draw(t, "count")
 				pending := slices.DeleteFunc(slices.Clone(want), func(n int64) bool { return n > read || n <= after })

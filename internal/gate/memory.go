@@ -11,38 +11,37 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// ErrClosed is what a closed Memory answers.
+// ErrClosed is returned by the methods of a closed Memory.
 var ErrClosed = errors.New("gate: closed")
 
-// wakesBuffer is how many hints wait for a slow listener; more are dropped.
+// hintsMax limits the undelivered hints; further ones are dropped.
 const hintsMax = 1024
 
-// Memory is the in-process driver. It has no goroutines. All of it is gone with
-// the process, which is its run, so a gate that stands is loaded. Outcomes are
-// not kept: the process that settled them is the one that would read them.
+// Memory is the in-process driver. It has no goroutines. Its run is the process: all
+// gates end with it, so an existing gate is always loaded. It does not store
+// outcomes, because only the process that settles them could read them.
 type Memory struct {
 	run   string
 	hints chan Hint
 
-	mu        sync.Mutex // protects what follows, and sending on and closing wakes
+	mu        sync.Mutex // protects the fields below, and sends on and the close of hints
 	closed    bool
 	templates map[reward.TemplateID]*memoryTemplate
 }
 
 var _ Gate = (*Memory)(nil)
 
-// memoryTemplate is what there is of a template: its gate, and beside it what a
-// loader has laid down, and the lock.
+// memoryTemplate holds a template's gate, the load in progress, and the SYNC lock.
 type memoryTemplate struct {
-	gate   *memoryGate // nil = none
+	gate   *memoryGate // nil = there is none
 	marker loadMarker
 	lock   memoryLock
 }
 
-// memoryGate is a gate that stands.
+// memoryGate is an existing gate.
 type memoryGate struct {
 	state       State
-	capTotal    int64 // of the latest Lower
+	capTotal    int64 // of the latest CapTotal, until capUntil
 	capUntil    time.Time
 	lastTicket  int64
 	serviceTime time.Duration
@@ -57,7 +56,7 @@ func NewMemory() *Memory {
 	return &Memory{run: rand.Text(), hints: make(chan Hint, hintsMax), templates: map[reward.TemplateID]*memoryTemplate{}}
 }
 
-// lock takes the mutex, or says why nothing can be done.
+// lock locks the mutex, unless ctx has ended or the Memory is closed.
 func (m *Memory) lock(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("gate: nothing was done: %w", err)
@@ -70,7 +69,8 @@ func (m *Memory) lock(ctx context.Context) error {
 	return nil
 }
 
-// lockGate takes the mutex if there is a gate.
+// lockGate locks the mutex and returns the gate. It returns ErrNotLoaded, with the
+// mutex unlocked, if there is none.
 func (m *Memory) lockGate(ctx context.Context, id reward.TemplateID) (*memoryGate, error) {
 	if err := m.lock(ctx); err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (m *Memory) lockGate(ctx context.Context, id reward.TemplateID) (*memoryGat
 	return nil, ErrNotLoaded
 }
 
-// templateLocked returns what there is of a template, made if it is missing.
+// templateLocked returns a template, which it creates if it is missing.
 func (m *Memory) templateLocked(id reward.TemplateID) *memoryTemplate {
 	t := m.templates[id]
 	if t == nil {
@@ -92,9 +92,9 @@ func (m *Memory) templateLocked(id reward.TemplateID) *memoryTemplate {
 	return t
 }
 
-// Ask implements Gate.
+// Admit implements Gate.
 func (m *Memory) Admit(ctx context.Context, id reward.TemplateID, users []string, admit bool) (AdmitResult, error) {
-	if err := CheckSize("askers", len(users), AdmitMax); err != nil {
+	if err := CheckSize("users", len(users), AdmitMax); err != nil {
 		return AdmitResult{}, err
 	}
 	g, err := m.lockGate(ctx, id)
@@ -109,7 +109,7 @@ func (m *Memory) Admit(ctx context.Context, id reward.TemplateID, users []string
 		Answers: make([]Answer, len(users)), Generation: g.state.Generation, Version: g.state.Version, ServiceTime: g.serviceTime,
 	}
 	for i, user := range users {
-		out.Answers[i] = g.judge(user, now, admit)
+		out.Answers[i] = g.decide(user, now, admit)
 	}
 	if wasEmpty && g.requests.length > 0 {
 		m.hintLocked(Hint{TemplateID: id, Kind: HintRequests})
@@ -117,13 +117,13 @@ func (m *Memory) Admit(ctx context.Context, id reward.TemplateID, users []string
 	return out, nil
 }
 
-// full says whether a user holds as many slots as he may.
+// atUserLimit reports whether a user has PerUserLimit coupons.
 func (g *memoryGate) atUserLimit(user string) bool {
 	h := g.holdings.byUser[user]
 	return h != nil && h.Held >= g.state.PerUserLimit
 }
 
-// room is how many more may be let in.
+// freeStock returns how many more users may be admitted; it may be negative.
 func (g *memoryGate) freeStock(now time.Time) int64 {
 	total := g.state.Total
 	if now.Before(g.capUntil) {
@@ -132,8 +132,8 @@ func (g *memoryGate) freeStock(now time.Time) int64 {
 	return total - g.state.Live - int64(g.line.waiting)
 }
 
-// judge is the verdict on one asker.
-func (g *memoryGate) judge(user string, now time.Time, admit bool) Answer {
+// decide decides about one user, and admits them if admit is true.
+func (g *memoryGate) decide(user string, now time.Time, admit bool) Answer {
 	if w := g.line.byUser[user]; w != nil {
 		return Answer{Verdict: InLine, Ticket: w.ticket, Rank: g.line.rank(w)}
 	}
@@ -157,7 +157,7 @@ func (g *memoryGate) judge(user string, now time.Time, admit bool) Answer {
 	return Answer{Verdict: Admitted, Ticket: g.lastTicket, Rank: rank}
 }
 
-// Places implements Gate.
+// Positions implements Gate.
 func (m *Memory) Positions(ctx context.Context, id reward.TemplateID, users []string) (PositionsResult, error) {
 	if err := CheckSize("users", len(users), PositionsMax); err != nil {
 		return PositionsResult{}, err
@@ -193,7 +193,7 @@ func (m *Memory) Headers(ctx context.Context, ids []reward.TemplateID) ([]Header
 	return out, nil
 }
 
-// header describes a gate; g may be nil.
+// header describes a gate. g may be nil.
 func (g *memoryGate) header() Header {
 	if g == nil {
 		return Header{}
@@ -203,12 +203,12 @@ func (g *memoryGate) header() Header {
 		Generation: g.state.Generation, Version: g.state.Version, Settled: g.state.Settled, LastTicket: g.lastTicket,
 		Total: g.state.Total, Live: g.state.Live, IssuedTotal: g.state.IssuedTotal,
 		Waiting: int64(g.line.waiting), Backlog: int64(g.requests.length),
-		PublishedStock: max(g.state.Total-g.state.Live-int64(g.line.waiting), 0), // nothing is kept beside
+		PublishedStock: max(g.state.Total-g.state.Live-int64(g.line.waiting), 0), // there is no separate counter
 		LastRequestAt:  g.lastRequest, ServiceTime: g.serviceTime,
 	}
 }
 
-// Read implements Gate. Who reads makes no difference in one process.
+// Read implements Gate. In one process the consumer makes no difference.
 func (m *Memory) Read(ctx context.Context, id reward.TemplateID, _ string, count int) ([]Request, error) {
 	g, err := m.lockGate(ctx, id)
 	if err != nil {
@@ -289,7 +289,7 @@ func (m *Memory) Apply(ctx context.Context, p ApplyParams) (ApplyResult, error) 
 	}
 	generation := g.state.Generation
 	g.state = p.State
-	g.state.Generation = generation // what a gate promised was under its own
+	g.state.Generation = generation // the gate's promises belong to its own generation
 	g.lastTicket = max(g.lastTicket, p.State.Settled)
 	for _, f := range p.Holdings {
 		g.holdings.set(f)
@@ -301,7 +301,7 @@ func (m *Memory) Apply(ctx context.Context, p ApplyParams) (ApplyResult, error) 
 	return ApplyResult{Version: p.State.Version}, nil
 }
 
-// Lower implements Gate.
+// CapTotal implements Gate.
 func (m *Memory) CapTotal(ctx context.Context, id reward.TemplateID, total int64) (bool, error) {
 	g, err := m.lockGate(ctx, id)
 	if err != nil {
@@ -332,26 +332,26 @@ func (m *Memory) Retire(ctx context.Context, id reward.TemplateID, idle time.Dur
 	return true, nil
 }
 
-// Holders implements Gate.
+// Holdings implements Gate.
 func (m *Memory) Holdings(ctx context.Context, id reward.TemplateID, cursor string) ([]Holding, string, int64, error) {
 	g, err := m.lockGate(ctx, id)
 	if err != nil {
 		return nil, "", 0, err
 	}
 	defer m.mu.Unlock()
-	facts, next, err := g.holdings.page(g.state.Generation, cursor)
-	return facts, next, g.state.Version, err
+	list, next, err := g.holdings.page(g.state.Generation, cursor)
+	return list, next, g.state.Version, err
 }
 
-// wakeLocked gives a hint; one that nobody has room for is dropped.
-func (m *Memory) hintLocked(w Hint) {
+// hintLocked gives a hint, and drops it if the buffer is full.
+func (m *Memory) hintLocked(h Hint) {
 	select {
-	case m.hints <- w:
+	case m.hints <- h:
 	default:
 	}
 }
 
-// Wakes implements Gate.
+// Hints implements Gate.
 func (m *Memory) Hints() <-chan Hint { return m.hints }
 
 // Ping implements Gate.
@@ -363,7 +363,7 @@ func (m *Memory) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Close implements Gate. It may be called twice.
+// Close implements Gate. It may be called more than once.
 func (m *Memory) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

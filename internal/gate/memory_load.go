@@ -7,18 +7,19 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// MarkerLasts is how long a loader's marker stands without a sign of life.
+// LoadMarkerTTL is the expiry of a loader's marker, from its latest call.
 const LoadMarkerTTL = 3 * time.Second
 
-// memoryLoading is the marker of a loader, and what he has laid beside.
+// loadMarker is the marker of a loader, and the data of the load in progress.
 type loadMarker struct {
-	token    string // "" = nobody ever loaded
+	token    string // "" = there is no load
 	until    time.Time
 	holdings map[string]Holding
-	settled  map[string]int64 // the old ticket of users that are not taken over
+	settled  map[string]int64 // users of the old line who are not kept: their old tickets
 }
 
-// keep says whether the marker is the token's, and if so holds it anew.
+// extend extends the marker and reports true, if it has this token and has not
+// expired.
 func (l *loadMarker) extend(token string) bool {
 	now := time.Now()
 	if l.token != token || !now.Before(l.until) {
@@ -47,9 +48,9 @@ func (m *Memory) LoadBegin(ctx context.Context, id reward.TemplateID, token stri
 	return out, nil
 }
 
-// LoadFacts implements Gate.
-func (m *Memory) LoadHoldings(ctx context.Context, id reward.TemplateID, token string, facts []Holding, gone []SettledTicket) error {
-	if err := CheckSize("facts", max(len(facts), len(gone)), LoadMax); err != nil {
+// LoadHoldings implements Gate.
+func (m *Memory) LoadHoldings(ctx context.Context, id reward.TemplateID, token string, list []Holding, settled []SettledTicket) error {
+	if err := CheckSize("holdings", max(len(list), len(settled)), LoadMax); err != nil {
 		return err
 	}
 	if err := m.lock(ctx); err != nil {
@@ -60,13 +61,13 @@ func (m *Memory) LoadHoldings(ctx context.Context, id reward.TemplateID, token s
 	if t == nil || !t.marker.extend(token) {
 		return nil
 	}
-	for _, f := range facts {
+	for _, f := range list {
 		if f.Held > 0 {
 			t.marker.holdings[f.UserID] = f
 		}
 	}
-	for _, g := range gone {
-		t.marker.settled[g.UserID] = g.Ticket
+	for _, s := range settled {
+		t.marker.settled[s.UserID] = s.Ticket
 	}
 	return nil
 }

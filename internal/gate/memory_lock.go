@@ -9,7 +9,7 @@ import (
 
 // memoryLock is the SYNC lock of a template.
 type memoryLock struct {
-	token int64 // the latest; it never falls
+	token int64 // of the latest holder; never decreases
 	until time.Time
 }
 

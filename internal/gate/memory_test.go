@@ -26,7 +26,7 @@ func TestMemory(t *testing.T) {
 	gatetest.Exercise(t, newMemory)
 }
 
-// TestLowerLasts: to the very moment.
+// TestLowerLasts checks that a cap counts for exactly CapTTL.
 func TestLowerLasts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestLowerLasts(t *testing.T) {
 		if err != nil || !swapped.Done {
 			t.Fatal(swapped, err)
 		}
-		for range 2 { // the second holds for as long, from when it is called
+		for range 2 { // the second cap counts for as long, from its call
 			if fits, err := g.CapTotal(t.Context(), id, 0); err != nil || !fits {
 				t.Fatal(fits, err)
 			}
@@ -54,9 +54,9 @@ func TestLowerLasts(t *testing.T) {
 
 func wantVerdict(t *testing.T, g gate.Gate, id reward.TemplateID, want gate.Verdict) {
 	t.Helper()
-	asking, err := g.Admit(t.Context(), id, []string{"u"}, false)
-	if err != nil || asking.Answers[0].Verdict != want {
-		t.Fatalf("%+v, %v, want verdict %d", asking, err, want)
+	result, err := g.Admit(t.Context(), id, []string{"u"}, false)
+	if err != nil || result.Answers[0].Verdict != want {
+		t.Fatalf("%+v, %v, want verdict %d", result, err, want)
 	}
 }
 

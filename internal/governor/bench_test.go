@@ -50,6 +50,6 @@ func BenchmarkGrantsToWaiters(b *testing.B) {
 func BenchmarkKickNobody(b *testing.B) {
 	g := newTest(b, Config{})
 	for b.Loop() {
-		g.Kick(1)
+		g.CancelWaiting(1)
 	}
 }

@@ -10,32 +10,32 @@ import (
 	"github.com/largesse/largesse/internal/service"
 )
 
-var errNoLife = errors.New("the provider shows no sign of life: nothing is called but a probe every few seconds")
+var errNoLife = errors.New("the provider does not respond: only one probe call is sent every few seconds")
 
 const (
-	rowToOpen   = 20  // results in a row without a sign of life, and as many as calls are open
-	freshShare  = 0.6 // of the latest calls, when these alone have no sign of life
-	rowOfDoubt  = 10  // from then on no more calls are open than it takes to be sure
-	probeFirst  = time.Second
-	probeMost   = 3500 * time.Millisecond
-	probeAgain  = 100 * time.Millisecond // after one that told nothing
-	probeJitter = 0.2
+	failuresToOpen     = 20  // failures in a row that open the breaker; at least as many as calls are in flight
+	freshShare         = 0.6 // share of failures among recent calls that opens the breaker, from failuresToOpen on
+	failuresToLimit    = 10  // failures in a row that limit the calls to those that could still open the breaker
+	probeIntervalMin   = time.Second
+	probeIntervalMax   = 3500 * time.Millisecond
+	probeRetryInterval = 100 * time.Millisecond // after an inconclusive probe
+	probeJitter        = 0.2
 )
 
-// sign is what an outcome says about the provider.
+// sign is what an outcome tells about the provider.
 type sign int
 
 const (
-	signNone  sign = iota // nothing: it was our own doing
-	signAlive             // it answered and knows what it does
+	signNone  sign = iota // nothing: Largesse itself ended the call
+	signAlive             // it responded and works
 	signDead
 )
 
-// sign tells an answer from the lack of one. A provider that says no, or too
-// many, is alive.
+// sign returns what the outcome tells about the provider. A provider that
+// refuses or throttles calls is alive.
 func (o Outcome) sign() sign {
 	switch o.Class {
-	case reward.AnswerPaid, reward.AnswerRefused, reward.AnswerMisset:
+	case reward.AnswerPaid, reward.AnswerRefused, reward.AnswerMisconfigured:
 		return signAlive
 	case reward.AnswerFailed:
 		return signDead
@@ -49,55 +49,58 @@ func (o Outcome) sign() sign {
 			return signAlive
 		}
 		return signDead
-	case reward.AnswerUnsent:
-		if !o.Ours {
+	case reward.AnswerNotSent:
+		if !o.Local {
 			return signDead
 		}
 	}
 	return signNone
 }
 
+// throttles reports whether the provider asked for fewer calls.
 func (o Outcome) throttles() bool {
 	return o.Class == reward.AnswerThrottled || o.Status == http.StatusTooManyRequests || o.Status == http.StatusServiceUnavailable
 }
 
-// breaker stops the calls of a provider that shows no sign of life. Calls that
-// are still open may yet show one: failures are often quicker than payments, so
-// the first results of many calls are no proof.
+// breaker stops the calls to a provider that does not respond. While calls are
+// in flight, one of them may still succeed: failures are often faster than
+// payments, so the first results of many calls prove nothing.
 type breaker struct {
-	row int // results in a row without a sign of life
+	failures int // failures in a row
 
-	// The same among calls that began at the call since or later. A provider
-	// that has just died still answers what it was asked before, which keeps row
-	// short while new calls fail faster than that.
+	// fresh counts the failures of calls whose number is at least since. A
+	// provider that has just crashed still answers earlier calls, which resets
+	// failures while new calls fail sooner.
 	since uint64
 	fresh int
 
 	opened  bool
-	probing bool          // a probe is under way
-	tries   int           // probes that found no life
-	probeAt time.Duration // the next probe, not before
+	probing bool          // a probe is in flight
+	tries   int           // probes that failed
+	probeAt time.Duration // earliest time of the next probe
 }
 
 func (b *breaker) closed() bool { return !b.opened }
 
-// doubt is how many calls may be open for what the breaker knows.
-func (b *breaker) doubt() int {
-	if b.row < rowOfDoubt {
+// callLimit returns how many calls may be in flight as far as the breaker
+// knows.
+func (b *breaker) callLimit() int {
+	if b.failures < failuresToLimit {
 		return math.MaxInt
 	}
-	return max(rowToOpen-b.row, 1)
+	return max(failuresToOpen-b.failures, 1)
 }
 
+// probeDue reports whether a probe may be sent now.
 func (b *breaker) probeDue(now time.Duration) bool {
 	return b.opened && !b.probing && now >= b.probeAt
 }
 
-// result learns from a call that has ended; calls is how many have begun, open
-// how many have not ended.
+// result learns from a call that has ended. calls is the number of calls ever
+// started, open the number in flight.
 func (b *breaker) result(now time.Duration, p *Permit, s sign, knows bool, calls uint64, open int) {
 	switch {
-	case b.opened && !p.probe: // it began before
+	case b.opened && !p.probe: // it started before the breaker opened
 	case p.probe && s == signAlive:
 		*b = breaker{}
 	case p.probe && s == signDead:
@@ -106,11 +109,11 @@ func (b *breaker) result(now time.Duration, p *Permit, s sign, knows bool, calls
 		if knows {
 			b.tries = 0
 		}
-		b.probeAt = now + probePause(b.tries)
+		b.probeAt = now + probeInterval(b.tries)
 	case p.probe:
 		b.unprobed(now)
 	case s == signAlive:
-		b.row = 0
+		b.failures = 0
 		if p.call >= b.since {
 			b.fresh = 0
 		}
@@ -119,8 +122,9 @@ func (b *breaker) result(now time.Duration, p *Permit, s sign, knows bool, calls
 	}
 }
 
+// dead learns from a call that failed.
 func (b *breaker) dead(now time.Duration, call, calls uint64, open int) {
-	b.row++
+	b.failures++
 	if b.fresh == 0 {
 		b.since = call
 	}
@@ -128,18 +132,19 @@ func (b *breaker) dead(now time.Duration, call, calls uint64, open int) {
 		b.fresh++
 	}
 	begun := float64(calls - b.since + 1)
-	if b.row >= max(rowToOpen, open) || b.fresh >= rowToOpen && float64(b.fresh) >= freshShare*begun {
-		*b = breaker{opened: true, probeAt: now + probePause(0)}
+	if b.failures >= max(failuresToOpen, open) || b.fresh >= failuresToOpen && float64(b.fresh) >= freshShare*begun {
+		*b = breaker{opened: true, probeAt: now + probeInterval(0)}
 	}
 }
 
-// unprobed puts a probe off that told nothing.
+// unprobed schedules the next probe after an inconclusive one.
 func (b *breaker) unprobed(now time.Duration) {
 	b.probing = false
-	b.probeAt = now + service.Jitter(probeAgain, probeJitter)
+	b.probeAt = now + service.Jitter(probeRetryInterval, probeJitter)
 }
 
-// probePause is the time before probe n, from 0: 1 s, 2, then 3.5.
-func probePause(n int) time.Duration {
-	return service.Jitter(min(probeFirst<<min(n, 8), probeMost), probeJitter)
+// probeInterval returns the time before probe n, which counts from 0: 1 s, 2 s,
+// then 3.5 s, jittered.
+func probeInterval(n int) time.Duration {
+	return service.Jitter(min(probeIntervalMin<<min(n, 8), probeIntervalMax), probeJitter)
 }

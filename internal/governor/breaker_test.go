@@ -18,7 +18,7 @@ func TestBreaker(t *testing.T) {
 	// comes, costs no more than 100 calls, and the work goes on soon after.
 	const outage = 60 * time.Second
 	for name, dead := range map[string]Outcome{
-		"Refused":     {Class: reward.AnswerUnsent, Took: time.Millisecond},
+		"Refused":     {Class: reward.AnswerNotSent, Took: time.Millisecond},
 		"5xx":         {Class: reward.AnswerFailed, Status: 502, Took: 5 * time.Millisecond},
 		"Unavailable": {Class: reward.AnswerThrottled, Status: 503, Took: 5 * time.Millisecond},
 		"Silent":      {Class: reward.AnswerUnknown, Took: 5 * time.Second},
@@ -38,12 +38,12 @@ func TestBreaker(t *testing.T) {
 					}
 					stop := v.start(t, g, job, 570)
 					time.Sleep(from + 30*time.Second)
-					if !g.State().BreakerOpen || g.Taking() {
-						t.Errorf("state %+v, taking %v", g.State(), g.Taking())
+					if !g.State().BreakerOpen || g.AcceptsWork() {
+						t.Errorf("state %+v, taking %v", g.State(), g.AcceptsWork())
 					}
 					// The last probe may have gone out just before the end.
 					time.Sleep(outage + 15*time.Second - 30*time.Second)
-					if s := g.State(); s.BreakerOpen || !g.Taking() || s.Limit <= limitRestart {
+					if s := g.State(); s.BreakerOpen || !g.AcceptsWork() || s.Limit <= limitRestart {
 						t.Errorf("15 s later: %+v", s)
 					}
 					stop()
@@ -67,7 +67,7 @@ func TestBreaker(t *testing.T) {
 			v := newProvider(200 * time.Millisecond)
 			v.says = func(_ int, at time.Duration) Outcome {
 				if at >= 5*time.Second {
-					return Outcome{Class: reward.AnswerUnsent, Took: time.Millisecond}
+					return Outcome{Class: reward.AnswerNotSent, Took: time.Millisecond}
 				}
 				return Outcome{Class: reward.AnswerPaid, Status: 200, Took: time.Duration(150+len(v.begun)%100) * time.Millisecond}
 			}
@@ -104,10 +104,10 @@ func TestBreaker(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			g := newTest(t, Config{})
-			for range rowToOpen {
+			for range failuresToOpen {
 				acquire(t, g, job).Done(Outcome{Class: reward.AnswerFailed, Status: 500})
 			}
-			if g.Taking() || !g.State().BreakerOpen {
+			if g.AcceptsWork() || !g.State().BreakerOpen {
 				t.Fatal("the breaker is closed")
 			}
 			out := make(chan ended, 10)
@@ -137,36 +137,36 @@ func TestBreaker(t *testing.T) {
 			// by another soon.
 			probe := acquire(t, g, job)
 			began := time.Now()
-			probe.Done(Outcome{Class: reward.AnswerUnsent, Ours: true})
+			probe.Done(Outcome{Class: reward.AnswerNotSent, Local: true})
 			probe = acquire(t, g, job)
 			if d := time.Since(began); !probe.Probe() || d > time.Second {
 				t.Errorf("the next probe (%v) after %v", probe.Probe(), d)
 			}
 			probe.Done(Outcome{Class: reward.AnswerRefused, Status: 400})
-			if s := g.State(); s.BreakerOpen || s.Limit != limitRestart || !g.Taking() {
+			if s := g.State(); s.BreakerOpen || s.Limit != limitRestart || !g.AcceptsWork() {
 				t.Errorf("state %+v", s)
 			}
 		})
 	})
 
-	// Otherwise nobody would ever find out that the provider is back.
+	// Otherwise no call would find out that the provider is available again.
 	t.Run("TakesWorkForAProbeWhenNobodyWaits", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			g := newTest(t, Config{})
-			for range rowToOpen {
+			for range failuresToOpen {
 				acquire(t, g, job).Done(Outcome{Class: reward.AnswerFailed, Status: 500})
 			}
-			if g.Taking() {
+			if g.AcceptsWork() {
 				t.Error("takes at once")
 			}
 			time.Sleep(2 * time.Second)
-			if !g.Taking() {
+			if !g.AcceptsWork() {
 				t.Error("does not take when a probe is due")
 			}
 			p := acquire(t, g, job)
-			if !p.Probe() || g.Taking() {
-				t.Errorf("probe %v, taking %v", p.Probe(), g.Taking())
+			if !p.Probe() || g.AcceptsWork() {
+				t.Errorf("probe %v, taking %v", p.Probe(), g.AcceptsWork())
 			}
 			p.Done(paid)
 		})
@@ -185,18 +185,18 @@ func TestSigns(t *testing.T) {
 		{reward.AnswerPaid, 200, false, signAlive, false},
 		{reward.AnswerPaid, 409, false, signAlive, false},
 		{reward.AnswerRefused, 422, false, signAlive, false},
-		{reward.AnswerMisset, 401, false, signAlive, false},
+		{reward.AnswerMisconfigured, 401, false, signAlive, false},
 		{reward.AnswerFailed, 500, false, signDead, false},
 		{reward.AnswerThrottled, 429, false, signAlive, true},
 		{reward.AnswerThrottled, 503, false, signDead, true},
 		{reward.AnswerUnknown, 0, false, signDead, true},
 		{reward.AnswerUnknown, 408, false, signAlive, true},
 		{reward.AnswerUnknown, 409, false, signAlive, false},
-		{reward.AnswerUnsent, 0, false, signDead, false},
-		{reward.AnswerUnsent, 0, true, signNone, false},
+		{reward.AnswerNotSent, 0, false, signDead, false},
+		{reward.AnswerNotSent, 0, true, signNone, false},
 		{"", 0, false, signNone, false},
 	} {
-		o := Outcome{Class: c.class, Status: c.status, Ours: c.ours}
+		o := Outcome{Class: c.class, Status: c.status, Local: c.ours}
 		if o.sign() != c.want || o.congested() != c.much {
 			t.Errorf("%+v: sign %v, congested %v", o, o.sign(), o.congested())
 		}

@@ -79,7 +79,7 @@ func TestFairness(t *testing.T) {
 				}
 				p.Done(v.call(2))
 			}
-			if n := len(g.flows); n > oldFlowsMost+10 {
+			if n := len(g.flows); n > idleQueuesMax+10 {
 				t.Errorf("%d promotions are remembered", n)
 			}
 		})

@@ -1,20 +1,19 @@
-// Package governor decides how many calls to the provider an instance has
-// open, for whom the next one is, and when. It sends nothing itself: who calls
-// asks for a Permit first and tells afterwards what came of it.
+// Package governor decides when this instance calls the provider, for which
+// promotion, and how many calls are in flight. It sends nothing: a caller
+// acquires a Permit before a call and reports the Outcome afterwards.
 //
-// What it holds to:
-//   - No more calls are opened than the limit, which follows what the provider
-//     can take, and never more than Config.MaxConcurrency.
-//   - Of the promotions that wait, each gets its weight's share, and first come
-//     is first served within one. Waiting is all that counts: who was idle has
-//     saved nothing up.
-//   - Calls under a rate start at send times that all instances share. A send
-//     time that was missed is lost, never caught up on.
-//   - Nothing opens before a Retry-After is over.
-//   - A provider that shows no sign of life is asked by one call at a time.
+// Its rules:
+//   - The calls in flight never exceed the limit, which adapts to the provider and
+//     never exceeds Config.MaxConcurrency.
+//   - Promotions that wait share the calls by weight; within a promotion, the
+//     first to wait goes first. An idle promotion earns no credit.
+//   - Calls under a rate start at send times that all instances share. A missed
+//     send time is lost and never made up for.
+//   - No call starts before a Retry-After has passed.
+//   - A provider that does not respond gets one call at a time.
 //
-// Everything happens under one mutex, within Acquire, Done, the arrival of a
-// lease or a timer; nobody has a goroutine for waiting.
+// All state changes happen under one mutex: in Acquire, in Done, when a lease
+// arrives and when a timer fires. Waiting takes no goroutine.
 package governor
 
 import (
@@ -27,32 +26,34 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Why Acquire gave no permit, when it was not for its context.
+// The errors of Acquire, apart from those of its context.
 var (
-	ErrClosed = errors.New("governor: closed")
-	ErrKicked = errors.New("governor: the promotion's waiters were sent away")
+	ErrClosed        = errors.New("governor: closed")
+	ErrWaitCancelled = errors.New("governor: the promotion was paused or cancelled while the call waited")
 )
 
 const (
-	defaultMax     = 2048
-	retryAfterMost = 5 * time.Minute  // a longer Retry-After counts as this
-	shortestNap    = time.Millisecond // timers closer than this are one
-	oldFlowsMost   = 64               // promotions remembered that no longer wait
+	defaultMax    = 2048
+	retryAfterMax = 5 * time.Minute  // limit of a Retry-After
+	timerMin      = time.Millisecond // shortest timer
+	idleQueuesMax = 64               // queues without waiters that are remembered
 )
 
-// Config says what bounds the calls.
+// Config sets the limits of the calls.
 type Config struct {
-	// MaxConcurrency is the hard bound of calls open on this instance. Default
+	// MaxConcurrency limits the calls in flight on this instance. Zero means
 	// 2048.
 	MaxConcurrency int
-	// RatePerSecond bounds the calls of all instances together; 0: no bound.
+	// RatePerSecond limits the calls of all instances together. Zero means no
+	// limit.
 	RatePerSecond int
-	// Rates is where rates are shared; nil: this process is alone.
+	// Rates leases the send times that instances share. Nil means that this is
+	// the only instance.
 	Rates Rates
-	// Instances says how many instances are alive, this one included: each may
-	// hold its part of the send times, and keeps to its part of the rates while
-	// they cannot be shared. It must be quick and not call the Governor. Default:
-	// 1.
+	// Instances returns the number of running instances, including this one.
+	// Each instance may hold its share of the send times, and uses its share of
+	// the rate while rates are not shared. It must be quick and not call the
+	// Governor. Nil means 1.
 	Instances func() int
 	Metrics   *obs.Metrics
 	Log       obs.Log
@@ -61,44 +62,44 @@ type Config struct {
 // Job is what a call is for.
 type Job struct {
 	PromotionID reward.PromotionID
-	// Weight is the promotion's share beside that of others; below 1 is 1.
+	// Weight is the promotion's share relative to others. Below 1 counts as 1.
 	Weight int
-	// RatePerSecond bounds this promotion's calls on all instances together; 0:
-	// no bound of its own. The latest one told holds.
+	// RatePerSecond limits this promotion's calls on all instances together.
+	// Zero means no limit of its own. The value of the latest Acquire applies.
 	RatePerSecond int
 }
 
-// Governor is safe for concurrent use.
+// Governor limits the calls of one instance. It is safe for concurrent use.
 type Governor struct {
 	cfg    Config
 	log    obs.Log
-	born   time.Time // times inside are durations since then
+	born   time.Time // internal times are durations since then
 	ctx    context.Context
 	cancel context.CancelFunc
-	own    sync.WaitGroup // goroutines of its own
+	own    sync.WaitGroup // counts the governor's goroutines
 
-	mu      sync.Mutex // protects the rest
+	mu      sync.Mutex // protects the fields below
 	closed  bool
 	open    int
-	calls   uint64 // how many were opened ever
+	calls   uint64 // number of calls ever started
 	limit   limiter
 	breaker breaker
-	blocked time.Duration // nothing opens before
+	blocked time.Duration // no call starts before
 
-	waiting, plain int // who waits; those of them that have no rate of their own
-	flows          map[reward.PromotionID]*flow
-	ready          readyHeap  // flows that may have the next call
-	parked         parkedHeap // flows that wait for their own rate
-	virtual        float64    // the start tag of the latest call that had waited
+	waiting, plain int // waiters; those of them without a rate of their own
+	flows          map[reward.PromotionID]*promotionQueue
+	ready          readyHeap  // queues that may get the next call
+	parked         parkedHeap // queues that wait for their own rate
+	virtual        float64    // start tag of the latest call that waited
 
-	all     *lane // the rate of all calls, nil: none
+	all     *lane // rate of all calls; nil: none
 	sharing sharing
 
 	timer *time.Timer
-	armed time.Duration // when the timer fires, 0: not set
+	armed time.Duration // time at which the timer fires; 0: not set
 }
 
-// New makes a Governor; Close ends it.
+// New returns a Governor. Close releases its resources.
 func New(cfg Config) *Governor {
 	if cfg.MaxConcurrency <= 0 {
 		cfg.MaxConcurrency = defaultMax
@@ -109,7 +110,7 @@ func New(cfg Config) *Governor {
 	ctx, cancel := context.WithCancel(context.Background())
 	g := &Governor{
 		cfg: cfg, log: cfg.Log.For(obs.Governor), born: time.Now(), ctx: ctx, cancel: cancel,
-		limit: newLimiter(cfg.MaxConcurrency), flows: make(map[reward.PromotionID]*flow),
+		limit: newLimiter(cfg.MaxConcurrency), flows: make(map[reward.PromotionID]*promotionQueue),
 		timer: time.NewTimer(time.Hour),
 	}
 	g.timer.Stop()
@@ -121,7 +122,7 @@ func New(cfg Config) *Governor {
 	return g
 }
 
-// loop pumps when time alone has changed what may open.
+// loop runs pump when the timer fires.
 func (g *Governor) loop() {
 	for {
 		select {
@@ -136,38 +137,38 @@ func (g *Governor) loop() {
 	}
 }
 
-// now is the time since the Governor was made. It is never 0, which stands for
-// never.
+// now returns the time since the Governor was created. It is never 0, because 0
+// stands for never.
 func (g *Governor) now() time.Duration { return time.Since(g.born) + 1 }
 
-// Permit is leave to open one call; Done gives it back.
+// Permit allows one call. Done returns it.
 type Permit struct {
 	g     *Governor
-	call  uint64 // its number among all calls
+	call  uint64 // number of the call
 	probe bool
 	done  bool // protected by g.mu
 }
 
-// Probe says that this is the one call let through an open breaker.
+// Probe reports whether this is the one call that an open breaker allows.
 func (p *Permit) Probe() bool { return p.probe }
 
-// Outcome is what came of a call.
+// Outcome is how a call ended.
 type Outcome struct {
 	Class      reward.AnswerClass
-	Status     int           // HTTP status, 0 without an answer
-	RetryAfter time.Duration // 0: not said
-	Took       time.Duration // from the start of the call to the end of its answer
-	// Knows marks a dead result of a provider that is there all the same: it
-	// has just answered a look-up. It is probed more often.
-	Knows bool
-	// Ours marks an UNSENT that says nothing about the provider: our own check
-	// kept the call from leaving, or its caller gave up. An UNSENT without it
+	Status     int           // HTTP status; 0: no response
+	RetryAfter time.Duration // 0: not sent
+	Took       time.Duration // from the start of the call to the end of the response
+	// Knows reports whether the provider has just answered a lookup, although
+	// this result counts as a failure. It is then probed more often.
+	LookupAnswered bool
+	// Ours reports whether an UNSENT says nothing about the provider: a check
+	// of Largesse stopped the call, or its caller gave up. Any other UNSENT
 	// could not connect.
-	Ours bool
+	Local bool
 }
 
-// Acquire waits for leave to open one call. Its errors are ErrClosed, ErrKicked
-// and the context's.
+// Acquire waits until one call may start. It returns ErrClosed, ErrWaitCancelled or
+// the error of the context.
 func (g *Governor) Acquire(ctx context.Context, job Job) (*Permit, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -198,8 +199,8 @@ func (g *Governor) Acquire(ctx context.Context, job Job) (*Permit, error) {
 	}
 }
 
-// leave takes a waiter out of the line. What it was granted in the same moment
-// goes back.
+// leave removes a waiter from its queue. It returns a permit that the waiter
+// got at the same moment.
 func (g *Governor) leave(w *waiter, because error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -220,8 +221,7 @@ func (g *Governor) leave(w *waiter, because error) error {
 	return because
 }
 
-// Done gives the permit back and teaches the governor; a second Done does
-// nothing.
+// Done returns the permit and reports the outcome. A second Done does nothing.
 func (p *Permit) Done(o Outcome) {
 	g := p.g
 	g.mu.Lock()
@@ -233,50 +233,50 @@ func (p *Permit) Done(o Outcome) {
 	g.open--
 	now := g.now()
 	if o.throttles() && o.RetryAfter > 0 {
-		g.blocked = max(g.blocked, now+min(o.RetryAfter, retryAfterMost))
+		g.blocked = max(g.blocked, now+min(o.RetryAfter, retryAfterMax))
 	}
 	wasOpen := g.breaker.opened
-	g.breaker.result(now, p, o.sign(), o.Knows, g.calls, g.open)
+	g.breaker.result(now, p, o.sign(), o.LookupAnswered, g.calls, g.open)
 	if wasOpen && !g.breaker.opened {
 		g.limit.restart(now, g.open)
-		g.log.Info(obs.Recovered, "what", "provider")
+		g.log.Info("provider available again")
 	} else {
 		g.limit.result(now, g.open, o)
 	}
 	if !wasOpen && g.breaker.opened {
-		g.log.Warn(obs.Unavailable, errNoLife, "what", "provider", "status", o.Status, "class", string(o.Class))
+		g.log.Warn("provider unavailable", errNoLife, "status", o.Status, "class", string(o.Class))
 	}
 	if g.waiting > 0 {
 		g.pump(now)
 	}
 }
 
-// Kick sends the waiters of a promotion away with ErrKicked: it was paused or
-// cancelled. It is cheap when there are none.
-func (g *Governor) Kick(id reward.PromotionID) {
+// Kick makes the waiting calls of a promotion fail with ErrWaitCancelled, because it
+// was paused or cancelled. It is cheap if none wait.
+func (g *Governor) CancelWaiting(id reward.PromotionID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if f := g.flows[id]; f != nil && f.waiting > 0 {
-		g.sendAway(f, ErrKicked)
+		g.cancelWaiting(f, ErrWaitCancelled)
 		g.pump(g.now())
 	}
 }
 
-// Taking says whether new work should be read. It is false while the breaker
-// is open, unless a probe is due and nobody waits to be it.
-func (g *Governor) Taking() bool {
+// Taking reports whether consumers should read new work. It is false while the
+// breaker is open, unless a probe is due and no call waits for it.
+func (g *Governor) AcceptsWork() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return !g.breaker.opened || g.waiting == 0 && g.breaker.probeDue(g.now())
 }
 
-// Close sends all waiters away with ErrClosed and waits for its own
-// goroutines. It may be called twice. Permits given before stay good.
+// Close makes waiting calls fail with ErrClosed and waits for the governor's
+// goroutines. It may be called twice. Permits stay valid.
 func (g *Governor) Close() {
 	g.mu.Lock()
 	g.closed = true
 	for _, f := range g.flows {
-		g.sendAway(f, ErrClosed)
+		g.cancelWaiting(f, ErrClosed)
 	}
 	g.timer.Stop()
 	g.mu.Unlock()
@@ -284,23 +284,23 @@ func (g *Governor) Close() {
 	g.own.Wait()
 }
 
-// State is how a Governor stands.
+// State is the current state of a Governor.
 type State struct {
-	Limit   int                        // calls that may be open
-	Open    int                        // calls that are; above Limit when that has just fallen
-	Waiting map[reward.PromotionID]int // those that wait, by promotion; no zeros
-	// BreakerOpen says that the provider showed no sign of life and is only
-	// probed.
+	Limit   int                        // maximum calls in flight
+	Open    int                        // calls in flight; above Limit if that has just fallen
+	Waiting map[reward.PromotionID]int // waiting calls by promotion; no zeros
+	// BreakerOpen reports whether the provider does not respond and gets only
+	// probes.
 	BreakerOpen bool
-	// BlockedUntil is when the provider wants to be called again (Retry-After);
-	// zero: now.
+	// BlockedUntil is the end of the provider's Retry-After; zero if there is
+	// none.
 	BlockedUntil time.Time
-	// RatesAway says that rates cannot be shared now: this instance keeps to its
-	// part by its own clock.
+	// RatesAway reports whether rates are not shared now: this instance uses
+	// its share by its own clock.
 	RatesAway bool
 }
 
-// State tells how the Governor stands.
+// State returns the current state.
 func (g *Governor) State() State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -323,14 +323,14 @@ func (g *Governor) figures() obs.GovernorFigures {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return obs.GovernorFigures{
-		Limit: g.limit.now(), Waiting: g.waiting, BreakerOpen: g.breaker.opened, RatesAway: g.sharing.away,
+		Limit: g.limit.now(), Waiting: g.waiting, BreakerOpen: g.breaker.opened, RatesUnshared: g.sharing.away,
 	}
 }
 
-// room is how many calls may be open now, while the breaker is closed.
-func (g *Governor) room() int { return min(g.limit.now(), g.breaker.doubt()) }
+// room returns how many calls may be in flight while the breaker is closed.
+func (g *Governor) room() int { return min(g.limit.now(), g.breaker.callLimit()) }
 
-// places is how many calls may be opened now, but for rates.
+// places returns how many calls may start now, apart from rates.
 func (g *Governor) places(now time.Duration) int {
 	switch {
 	case now < g.blocked:
@@ -343,8 +343,8 @@ func (g *Governor) places(now time.Duration) int {
 	return 0
 }
 
-// soon is how many calls may be opened within Ahead, when those that are open
-// take as long as usual.
+// soon returns how many calls may start within Ahead if those in flight take as
+// long as usual.
 func (g *Governor) soon(now time.Duration) int {
 	places := g.places(now)
 	if now < g.blocked || g.breaker.opened || g.limit.median == 0 {
@@ -360,8 +360,8 @@ func (g *Governor) newPermit() *Permit {
 	return &Permit{g: g, call: g.calls, probe: g.breaker.opened}
 }
 
-// pump opens what may be opened, asks for the send times that are lacking, and
-// sets the timer for what only time will change.
+// pump starts the calls that may start, leases missing send times, and sets the
+// timer for the next change.
 func (g *Governor) pump(now time.Duration) {
 	if g.closed {
 		return
@@ -382,7 +382,8 @@ func (g *Governor) pump(now time.Duration) {
 	g.arm(now)
 }
 
-// grant opens calls until there is no place, no send time or nobody.
+// grant starts calls until the limit is reached, no send time is due or no call
+// waits.
 func (g *Governor) grant(now time.Duration) {
 	for g.waiting > 0 && g.places(now) > 0 {
 		for len(g.parked) > 0 && g.parked[0].wakeAt <= now {
@@ -414,13 +415,14 @@ func (g *Governor) grant(now time.Duration) {
 	}
 }
 
-// demand is how many send times of all calls could be used soon. A promotion
-// with a rate of its own can use one only at a send time of its own, so it
-// counts what it has of these, as far ahead as the shared ones are given out.
+// demand returns how many send times of all calls could be used soon. A
+// promotion with its own rate can use one only at one of its own send times, so
+// demand counts those it holds, as far ahead as send times of all calls are
+// leased.
 func (g *Governor) demand(now time.Duration) int {
 	most := g.soon(now)
 	total := g.plain
-	for _, flows := range [][]*flow{g.ready, g.parked} {
+	for _, flows := range [][]*promotionQueue{g.ready, g.parked} {
 		for _, f := range flows {
 			if total >= most {
 				return most
@@ -433,14 +435,14 @@ func (g *Governor) demand(now time.Duration) int {
 	return min(total, most)
 }
 
-// arm sets the timer for the next moment that may change something. A timer
-// that fires too early does no harm.
+// arm sets the timer for the next change. A timer that fires early does no
+// harm.
 func (g *Governor) arm(now time.Duration) {
 	at := g.next(now)
 	if at == 0 {
 		return
 	}
-	at = max(at, now+shortestNap)
+	at = max(at, now+timerMin)
 	if g.armed > now && g.armed <= at {
 		return
 	}
@@ -448,8 +450,8 @@ func (g *Governor) arm(now time.Duration) {
 	g.timer.Reset(at - now)
 }
 
-// next is that moment; 0 when only an Acquire, a Done or a lease will change
-// anything.
+// next returns the time of the next change; 0 if only an Acquire, a Done or a
+// lease changes anything.
 func (g *Governor) next(now time.Duration) time.Duration {
 	switch {
 	case g.waiting == 0:

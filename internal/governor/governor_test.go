@@ -107,11 +107,11 @@ func TestGovernor(t *testing.T) {
 			line(t.Context(), g, one, 3, out)
 			line(t.Context(), g, other, 1, out)
 			line(t.Context(), g, Job{PromotionID: 3, RatePerSecond: 7}, 2, out)
-			g.Kick(1)
-			g.Kick(3)
-			g.Kick(4)
+			g.CancelWaiting(1)
+			g.CancelWaiting(3)
+			g.CancelWaiting(4)
 			for range 5 {
-				if e := <-out; !errors.Is(e.err, ErrKicked) || e.job == other {
+				if e := <-out; !errors.Is(e.err, ErrWaitCancelled) || e.job == other {
 					t.Fatalf("%+v", e)
 				}
 			}
@@ -239,7 +239,7 @@ func TestGovernorUnderEverything(t *testing.T) {
 			for range 300 {
 				time.Sleep(time.Duration(random.IntN(200)) * time.Millisecond)
 				if random.IntN(4) == 0 {
-					g.Kick(reward.PromotionID(1 + random.IntN(8)))
+					g.CancelWaiting(reward.PromotionID(1 + random.IntN(8)))
 				}
 				checkBooks(t, g)
 			}
@@ -262,7 +262,7 @@ func anyOutcome(random *rand.Rand) Outcome {
 	case n < 30:
 		return Outcome{Class: reward.AnswerFailed, Status: 500}
 	case n < 35:
-		return Outcome{Class: reward.AnswerUnsent, Ours: n%2 == 0}
+		return Outcome{Class: reward.AnswerNotSent, Local: n%2 == 0}
 	}
 	return Outcome{Class: reward.AnswerPaid, Status: 200, Took: time.Duration(random.IntN(300)) * time.Millisecond}
 }
@@ -278,7 +278,7 @@ func checkBooks(t *testing.T, g *Governor) {
 		for w := f.first; w != nil; w = w.next {
 			n++
 			if w.permit != nil || w.err != nil || w.flow != f {
-				t.Errorf("promotion %v has somebody in line who should not be", f.id)
+				t.Errorf("promotion %v has an unexpected waiter", f.id)
 			}
 		}
 		if n != f.waiting || (n > 0) != (f.in != inNone) {

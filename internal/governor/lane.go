@@ -3,41 +3,39 @@ package governor
 import (
 	"context"
 	"time"
-
-	"github.com/largesse/largesse/internal/obs"
 )
 
 const (
-	nameOfAll = "all" // the rate of all calls; the others have a promotion's id
+	nameOfAll = "all" // the rate of all calls; the other names are promotion IDs
 
-	// pacing keeps the calls of any second below the limit although they do not
-	// take equally long to get to the provider.
+	// pacing keeps the calls of any second below the limit, although they take
+	// different times to reach the provider.
 	pacing = 0.98
-	// lapse is how late a call may start after its send time.
+	// lapse limits how late a call may start after its send time.
 	lapse = 20 * time.Millisecond
 
-	leaseTimeout   = 250 * time.Millisecond
-	askPause       = 50 * time.Millisecond  // after a failed lease
-	awayAfter      = 500 * time.Millisecond // of leases that fail: then each keeps to its part
-	tryEvery       = time.Second            // while away
-	backGrace      = 3 * time.Second        // each still keeps to its part: others may not know yet
-	lookAgainAfter = time.Second            // at a parked lane that nothing is known of
+	leaseTimeout    = 250 * time.Millisecond
+	leaseBackoff    = 50 * time.Millisecond  // after a failed lease
+	outageAfter     = 500 * time.Millisecond // failing leases after which each instance uses its share of the rate
+	tryInterval     = time.Second            // between attempts during an outage
+	backGrace       = 3 * time.Second        // use of the share after an outage: others may not have noticed its end
+	recheckInterval = time.Second            // of a parked lane without a known send time
 )
 
-// lane is one rate as this instance sees it: the send times it holds.
+// lane is one rate as this instance knows it: the send times that it holds.
 type lane struct {
-	name   string
-	pace   float64       // send times per second of all instances
-	flow   *flow         // whose rate it is; nil: the rate of all calls
-	runs   []slots       // in the order they were given out
-	asking bool          // a lease is under way
-	askAt  time.Duration // not before
-	lead   time.Duration // how far ahead the latest lease was
-	trip   time.Duration // how long it took
-	keeper keeper        // this process's own, when there is no other
+	name     string
+	pace     float64         // send times per second of all instances
+	flow     *promotionQueue // owner of the rate; nil: the rate of all calls
+	runs     []slots         // in the order of their leases
+	asking   bool            // a lease is in flight
+	askAt    time.Duration   // earliest time of the next lease
+	lead     time.Duration   // how far ahead the latest lease reached
+	trip     time.Duration   // duration of the latest lease
+	schedule rateSchedule    // used if rates are not shared
 }
 
-// slots are send times that are left of a lease.
+// slots is the rest of a lease's send times.
 type slots struct {
 	at, every time.Duration
 	count     int
@@ -49,7 +47,7 @@ func paceOf(perSecond int) float64 { return pacing * float64(perSecond) }
 
 func newLane(name string, perSecond int) *lane { return &lane{name: name, pace: paceOf(perSecond)} }
 
-// take adds what was leased at a time.
+// take adds send times that were leased at the given time.
 func (l *lane) take(leased time.Duration, run Run) {
 	if run.Count == 0 {
 		l.askAt = leased + run.In
@@ -60,7 +58,7 @@ func (l *lane) take(leased time.Duration, run Run) {
 	l.runs = append(l.runs, slots{at: leased + run.In, every: run.Every, count: run.Count})
 }
 
-// drop forgets what has lapsed.
+// drop removes send times that have lapsed.
 func (l *lane) drop(now time.Duration) {
 	for len(l.runs) > 0 {
 		s := &l.runs[0]
@@ -77,13 +75,13 @@ func (l *lane) drop(now time.Duration) {
 	l.runs = nil
 }
 
-// due says whether a call may start now.
+// due reports whether a call may start now.
 func (l *lane) due(now time.Duration) bool {
 	l.drop(now)
 	return len(l.runs) > 0 && l.runs[0].at <= now
 }
 
-// use spends the send time that is due.
+// use removes the send time that is due.
 func (l *lane) use() {
 	s := &l.runs[0]
 	s.at += s.every
@@ -92,7 +90,7 @@ func (l *lane) use() {
 	}
 }
 
-// first is the next send time.
+// first returns the next send time, and whether there is one.
 func (l *lane) first() (time.Duration, bool) {
 	if len(l.runs) == 0 {
 		return 0, false
@@ -112,7 +110,7 @@ func (l *lane) dueBy(now, by time.Duration) int {
 	return total
 }
 
-// held counts them all, and says when the last one is.
+// held counts all send times and returns the last one.
 func (l *lane) held(now time.Duration) (count int, last time.Duration) {
 	l.drop(now)
 	for _, s := range l.runs {
@@ -122,23 +120,22 @@ func (l *lane) held(now time.Duration) (count int, last time.Duration) {
 	return count, last
 }
 
-// sharing is how it stands with Config.Rates. The governor's mutex protects it.
+// sharing is the state of Config.Rates. The governor's mutex protects it.
 type sharing struct {
-	failing time.Duration // since when no lease came, 0: the latest did
-	away    bool          // for so long that each instance keeps to its part
-	tryAt   time.Duration // while away: not before
+	failing time.Duration // start of the failing leases; 0: the latest lease succeeded
+	away    bool          // leases fail: each instance uses its share of the rate
+	tryAt   time.Duration // earliest next attempt while away
 	trying  bool
-	back    time.Duration // until then each still keeps to its part
+	back    time.Duration // end of the grace period after an outage
 }
 
-// ask sees to it that a lane holds the send times that can be used soon: never
-// more than this instance's share of what is given out ahead, and asked for
-// before the last ones are used. It says whether there are new ones already;
-// those of other keepers arrive later.
+// ask leases the send times that a lane can use soon: at most this instance's
+// share of what may be leased ahead, and before the last ones are used. It
+// reports whether it added any at once; those of Config.Rates arrive later.
 //
-// Asking waits until some are used, but not when they are wanted at certain
-// times (exact). A promotion's own send times are known as far ahead as
-// possible, because the shared ones have to be asked for to match.
+// It waits until some send times are used, unless they are wanted at certain
+// times (exact). A promotion's own send times are leased as far ahead as
+// possible, because the send times of all calls must be leased to match them.
 func (g *Governor) ask(l *lane, demand int, exact bool, now time.Duration) bool {
 	if demand <= 0 || l.asking || now < l.askAt {
 		return false
@@ -168,7 +165,7 @@ func (g *Governor) ask(l *lane, demand int, exact bool, now time.Duration) bool 
 		return l.takeOwn(now, p)
 	case now < s.back:
 		p.PerSecond *= part
-		run := l.keeper.lease(now, p.Every(), p.Count)
+		run := l.schedule.lease(now, p.Every(), p.Count)
 		if run.Count == 0 {
 			l.askAt = now + run.In
 			return false
@@ -181,19 +178,19 @@ func (g *Governor) ask(l *lane, demand int, exact bool, now time.Duration) bool 
 }
 
 func (l *lane) takeOwn(now time.Duration, p LeaseParams) bool {
-	run := l.keeper.lease(now, p.Every(), p.Count)
+	run := l.schedule.lease(now, p.Every(), p.Count)
 	l.take(now, run)
 	return run.Count > 0
 }
 
-// try finds out whether rates are shared again, by a send time that nobody
-// uses.
+// try leases one send time that no call uses, to find out whether rates are
+// shared again.
 func (g *Governor) try(l *lane, now time.Duration) {
 	s := &g.sharing
 	if s.trying || now < s.tryAt {
 		return
 	}
-	s.trying, s.tryAt = true, now+tryEvery
+	s.trying, s.tryAt = true, now+tryInterval
 	p := LeaseParams{Name: l.name, PerSecond: l.pace, Count: 1}
 	g.own.Go(func() {
 		_, err := g.leaseOnce(p)
@@ -204,7 +201,7 @@ func (g *Governor) try(l *lane, now time.Duration) {
 	})
 }
 
-// lease asks for send times and hands out what came.
+// lease leases send times and starts the calls that they allow.
 func (g *Governor) lease(l *lane, p LeaseParams) {
 	sent := g.now()
 	run, err := g.leaseOnce(p)
@@ -214,12 +211,12 @@ func (g *Governor) lease(l *lane, p LeaseParams) {
 	l.asking = false
 	g.leased(sent, now, err)
 	if err != nil {
-		l.askAt = now + askPause
+		l.askAt = now + leaseBackoff
 	} else {
 		l.trip = now - sent
 		run.Count = min(max(run.Count, 0), p.Count)
 		run.Every = max(run.Every, 1)
-		// It was answered somewhere between; the middle is nearest.
+		// The reply was made in between; the middle is the best estimate.
 		l.take(sent+l.trip/2, run)
 	}
 	if l.flow != nil && l.flow.lane == l && l.flow.waiting > 0 {
@@ -234,8 +231,8 @@ func (g *Governor) leaseOnce(p LeaseParams) (Run, error) {
 	return g.cfg.Rates.Lease(ctx, p)
 }
 
-// leased learns from a lease whether rates are shared. A few that fail are a
-// hiccup: the send times of that moment are lost, no more.
+// leased updates the state of sharing after a lease. A few failures are no
+// outage: the send times of that moment are lost.
 func (g *Governor) leased(sent, now time.Duration, err error) {
 	s := &g.sharing
 	switch {
@@ -244,12 +241,12 @@ func (g *Governor) leased(sent, now time.Duration, err error) {
 		s.failing = 0
 		if s.away {
 			s.away, s.back = false, now+backGrace
-			g.log.Info(obs.Recovered, "what", "shared rates")
+			g.log.Info("shared rates available again")
 		}
 	case s.failing == 0:
 		s.failing = sent
-	case !s.away && now-s.failing >= awayAfter:
-		s.away, s.tryAt = true, now+tryEvery
-		g.log.Warn(obs.Unavailable, err, "what", "shared rates", "instances", max(g.cfg.Instances(), 1))
+	case !s.away && now-s.failing >= outageAfter:
+		s.away, s.tryAt = true, now+tryInterval
+		g.log.Warn("shared rates unavailable", err, "instances", max(g.cfg.Instances(), 1))
 	}
 }

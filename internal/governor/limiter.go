@@ -10,59 +10,61 @@ import (
 )
 
 const (
-	limitFirst   = 32  // at the start
-	limitFloor   = 4   // never below, but for MaxConcurrency
-	limitRestart = 8   // after an outage
-	answersMost  = 50  // that a window needs
-	samplesMost  = 128 // of latency that a window keeps
+	limitFirst   = 32  // first limit
+	limitFloor   = 4   // lowest limit, unless MaxConcurrency is lower
+	limitRestart = 8   // limit after an outage
+	answersMax   = 50  // responses that end a window
+	samplesMax   = 128 // latencies that a window stores
 
-	congestedMost = 0.10 // share of answers that say it was too much
-	saturatedFrom = 0.80 // share of the limit that has to be open for more
-	slowFactor    = 2    // times the baseline
+	congestedMax  = 0.10 // share of congested responses that lowers the limit
+	saturatedFrom = 0.80 // share of the limit in use that raises it
+	slowFactor    = 2    // multiple of the baseline that counts as slow
 	slowSlack     = 10 * time.Millisecond
 
 	cutCongested = 0.7
 	cutSlow      = 0.9
 	growth       = 1.1
 
-	baselineParts = 12 // of a minute
+	baselineParts = 12 // parts of a minute
 	baselinePart  = 5 * time.Second
 )
 
-// limiter finds how many calls the provider can have open. It judges by
-// windows: at least one median latency and min(limit, 50) answers long.
+// limiter finds how many calls the provider can handle in flight. It judges
+// windows, which last at least one median latency and min(limit, 50) responses:
 //
-//   - More than a tenth of the answers congested (429, 503, none): × 0.7.
-//   - Median latency above twice the baseline, the lowest of the last minute,
-//     and 10 ms: × 0.9. When half the limit was no quicker, the provider has
-//     become slower by itself, and that is the baseline.
-//   - Otherwise, when the limit was made use of: × 2 until the first cut, then
-//   - 10 %.
+//   - If more than a tenth of the responses are congested (429, 503 or none), it
+//     multiplies the limit by 0.7.
+//   - If the median latency exceeds 10 ms and twice the baseline, which is the
+//     lowest median of the last minute, it multiplies the limit by 0.9. If half
+//     the limit did not make calls faster, the provider itself has become slower,
+//     and its latency becomes the baseline.
+//   - Otherwise, if the limit was in use, it doubles the limit until the first
+//     cut, and adds 10 % after that.
 //
-// A 5xx is the provider's fault and no congestion. Latency is that of paid
-// answers alone: refusals and failures are often quick.
+// Any other 5xx is a fault of the provider, not congestion. Only successful
+// charges count for the latency: refusals and failures are often fast.
 type limiter struct {
 	max, floor float64
 	limit      float64
 	doubling   bool
 
-	from      time.Duration // when the window began; answers before do not count
+	from      time.Duration // start of the window; earlier responses do not count
 	answers   int
 	congested int
-	peak      int // most calls open
-	paid      int // latencies seen, samples is a fair choice of them
-	samples   [samplesMost]time.Duration
-	judgeAt   time.Duration // not before
-	median    time.Duration // of the latest window that had one
+	peak      int // most calls in flight
+	paid      int // latencies seen; samples is a uniform sample of them
+	samples   [samplesMax]time.Duration
+	judgeAt   time.Duration // earliest time to judge
+	median    time.Duration // of the latest window with one
 
 	baseline baseline
 	slow     slowness
 }
 
-// slowness is where a row of cuts for latency began.
+// slowness is the start of consecutive cuts because of latency.
 type slowness struct {
-	limit  float64       // 0: no such row
-	median time.Duration // the highest since
+	limit  float64       // limit at the start; 0: none
+	median time.Duration // highest since then
 }
 
 func newLimiter(most int) limiter {
@@ -71,13 +73,13 @@ func newLimiter(most int) limiter {
 	return l
 }
 
-// now is the limit, at least 1.
+// now returns the limit, at least 1.
 func (l *limiter) now() int { return int(l.limit) }
 
-// opened notes how many calls are open.
+// opened records the number of calls in flight.
 func (l *limiter) opened(open int) { l.peak = max(l.peak, open) }
 
-// restart begins anew after an outage.
+// restart starts over after an outage.
 func (l *limiter) restart(now time.Duration, open int) {
 	l.limit, l.doubling, l.slow = min(limitRestart, l.max), true, slowness{}
 	l.begin(now, open)
@@ -95,12 +97,12 @@ func (l *limiter) result(now time.Duration, open int, o Outcome) {
 	if o.Class == reward.AnswerPaid && o.Took > 0 {
 		l.sample(o.Took)
 	}
-	if l.answers >= min(int(l.limit), answersMost) && now >= l.judgeAt {
+	if l.answers >= min(int(l.limit), answersMax) && now >= l.judgeAt {
 		l.judge(now, open)
 	}
 }
 
-// congested says that the provider had too much to do.
+// congested reports whether the provider was overloaded.
 func (o Outcome) congested() bool {
 	switch o.Class {
 	case reward.AnswerThrottled:
@@ -111,19 +113,19 @@ func (o Outcome) congested() bool {
 	return o.Status == http.StatusTooManyRequests || o.Status == http.StatusServiceUnavailable
 }
 
-// sample keeps each latency of the window with the same chance.
+// sample stores each latency of the window with the same probability.
 func (l *limiter) sample(took time.Duration) {
 	l.paid++
-	if l.paid <= samplesMost {
+	if l.paid <= samplesMax {
 		l.samples[l.paid-1] = took
-	} else if i := rand.IntN(l.paid); i < samplesMost { //nolint:gosec // a sample is no secret
+	} else if i := rand.IntN(l.paid); i < samplesMax { //nolint:gosec // not security relevant
 		l.samples[i] = took
 	}
 }
 
 func (l *limiter) judge(now time.Duration, open int) {
 	var median time.Duration
-	if kept := l.samples[:min(l.paid, samplesMost)]; len(kept) > 0 {
+	if kept := l.samples[:min(l.paid, samplesMax)]; len(kept) > 0 {
 		slices.Sort(kept)
 		median = kept[len(kept)/2]
 		l.median = median
@@ -134,7 +136,7 @@ func (l *limiter) judge(now time.Duration, open int) {
 	}
 	before := l.limit
 	switch {
-	case float64(l.congested) > congestedMost*float64(l.answers):
+	case float64(l.congested) > congestedMax*float64(l.answers):
 		l.limit *= cutCongested
 		l.slow = slowness{}
 	case median > 0 && l.isSlow(now, median):
@@ -148,12 +150,12 @@ func (l *limiter) judge(now time.Duration, open int) {
 	l.limit = min(max(l.limit, l.floor), l.max)
 	if l.limit < before {
 		l.doubling = false
-		now += l.median // what was open before the cut says nothing about the time after it
+		now += l.median // ignore calls that started before the cut
 	}
 	l.begin(now, open)
 }
 
-// isSlow says whether a window's latency is too long.
+// isSlow reports whether a window's median latency is too long.
 func (l *limiter) isSlow(now, median time.Duration) bool {
 	lowest := l.baseline.note(now, median)
 	if median <= slowFactor*lowest+slowSlack {
@@ -177,10 +179,10 @@ func (l *limiter) begin(from time.Duration, open int) {
 	l.answers, l.congested, l.paid = 0, 0, 0
 }
 
-// baseline is the lowest of the last minute's medians, by parts of it.
+// baseline is the lowest median of the last minute, by parts of it.
 type baseline struct {
 	lowest [baselineParts]time.Duration // 0: none
-	part   int64                        // the latest one's number
+	part   int64                        // number of the latest part
 }
 
 // note adds a median and returns the lowest.

@@ -141,7 +141,7 @@ func TestLimiter(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			g := newTest(t, Config{})
 			v := newProvider(time.Millisecond)
-			v.says = func(int, time.Duration) Outcome { return Outcome{Class: reward.AnswerUnsent, Ours: true} }
+			v.says = func(int, time.Duration) Outcome { return Outcome{Class: reward.AnswerNotSent, Local: true} }
 			v.workFor(t, time.Second, g, 200, job)
 			if s := g.State(); s.Limit != limitFirst || s.BreakerOpen {
 				t.Errorf("state %+v", s)

@@ -24,7 +24,7 @@ type distant struct {
 	leases atomic.Int64
 }
 
-var errAway = errors.New("nobody there")
+var errAway = errors.New("no server")
 
 func (d *distant) Lease(ctx context.Context, p LeaseParams) (Run, error) {
 	d.leases.Add(1)
@@ -106,7 +106,7 @@ func TestRates(t *testing.T) {
 		})
 	}
 
-	// What nobody asked for in time is gone.
+	// A send time that is not leased in time is lost.
 	t.Run("NeverCatchesUp", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
@@ -229,9 +229,9 @@ func TestRates(t *testing.T) {
 			wantRate(t, v, 1*time.Second, 10*time.Second, limit, 0.95)
 			wantRate(t, v, 11*time.Second, 20*time.Second, limit, 0.92)
 			wantRate(t, v, 20*time.Second, 30*time.Second, limit, 0.92)
-			for _, stage := range []obs.Stage{obs.Unavailable, obs.Recovered} {
-				if n := strings.Count(text.String(), "msg="+string(stage)); n != 1 {
-					t.Errorf("%d lines %s:\n%s", n, stage, text.String())
+			for _, message := range []string{"shared rates unavailable", "shared rates available again"} {
+				if n := strings.Count(text.String(), `msg="`+message+`"`); n != 1 {
+					t.Errorf("%d lines %s:\n%s", n, message, text.String())
 				}
 			}
 		})
@@ -267,7 +267,7 @@ func TestLocalRatesForgetsWhatIsOver(t *testing.T) {
 			t.Fatalf("%+v, %v", run, err)
 		}
 	}
-	if n := len(rates.keepers); n > oldFlowsMost {
+	if n := len(rates.schedules); n > idleQueuesMax {
 		t.Errorf("%d rates are kept", n)
 	}
 }

@@ -159,7 +159,7 @@ func TestProvider(t *testing.T) {
 		}
 	}
 	refused := fmt.Errorf("no")
-	if got := p.ChargeVoucher(t.Context(), money.Charge{}, func() error { return refused }); got.Class != reward.AnswerUnsent || !errors.Is(got.Err, refused) {
+	if got := p.ChargeVoucher(t.Context(), money.Charge{}, func() error { return refused }); got.Class != reward.AnswerNotSent || !errors.Is(got.Err, refused) {
 		t.Errorf("answer to a failing check: %+v", got)
 	}
 	ended, cancel := context.WithTimeout(t.Context(), time.Nanosecond)

@@ -20,7 +20,7 @@ type Provider struct {
 
 func (p *Provider) pay(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
 	if err := check(); err != nil {
-		return money.Answer{Class: reward.AnswerUnsent, Err: err}
+		return money.Answer{Class: reward.AnswerNotSent, Err: err}
 	}
 	if p.Latency > 0 {
 		open := p.open.Add(1)

@@ -10,39 +10,39 @@ import (
 )
 
 var (
-	errTimeout   = errors.New("no whole answer within money.timeout")
-	errNoCall    = errors.New("a write without a call")
-	errCallOver  = errors.New("the call is over")
-	errSentTwice = errors.New("the request has been sent before")
-	errEarly     = errors.New("the answer came before the request had left")
+	errTimeout   = errors.New("no complete response within money.timeout")
+	errNoCall    = errors.New("a connection was written to without a call")
+	errCallOver  = errors.New("the call has ended")
+	errSentTwice = errors.New("the request was already sent")
+	errEarly     = errors.New("the response came before the request was sent")
 )
 
-// call is one request on its way. It leaves at most once: the state turns
-// under mu, and the check is asked while mu is held, so whoever waits for the
-// end of the call knows for certain whether it left.
+// call is a request that may be sent. It is sent at most once: the state
+// changes under mu, and the check runs while mu is held, so end knows for
+// certain whether the request was sent.
 type call struct {
-	check   CheckFunc // nil: a look-up, which may leave and may be repeated freely
+	check   CheckFunc // nil: a lookup, which needs no check and may be repeated
 	timeout time.Duration
 	cancel  context.CancelCauseFunc
 
 	left  atomic.Bool // set once the check has passed
-	early atomic.Bool // an answer began before that
+	early atomic.Bool // a response began before that
 
-	mu      sync.Mutex  // protects the rest
-	conn    *gatedConn  // the connection it left by, nil before
-	over    bool        // it must not leave any more
-	refused error       // what the check said
-	timer   *time.Timer // cuts the answer off, runs from leaving
+	mu      sync.Mutex  // protects the fields below
+	conn    *gatedConn  // the connection that carried it; nil before
+	over    bool        // it must no longer be sent
+	refused error       // the error of the check
+	timer   *time.Timer // ends the wait for the response, runs once it is sent
 }
 
-// leave is asked before bytes of the call are written to conn.
+// leave is called before bytes of the call are written to conn.
 func (c *call) leave(conn *gatedConn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.over:
 		return errCallOver
-	case c.conn == conn: // the rest of the same request
+	case c.conn == conn: // more bytes of the same request
 		return nil
 	case c.conn != nil && c.check != nil:
 		return errSentTwice
@@ -60,15 +60,15 @@ func (c *call) leave(conn *gatedConn) error {
 	return nil
 }
 
-// answering notes that the first byte of an answer is there.
+// answering records that the first byte of a response has arrived.
 func (c *call) answering() {
 	if !c.left.Load() {
 		c.early.Store(true)
 	}
 }
 
-// end closes the call. It says whether the call left, and what the check said
-// if that kept it from leaving. Nothing leaves afterwards.
+// end closes the call: nothing is sent afterwards. It reports whether the
+// request was sent, and returns the error of a check that stopped it.
 func (c *call) end() (sent bool, refused error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,11 +79,11 @@ func (c *call) end() (sent bool, refused error) {
 	return c.conn != nil, c.refused
 }
 
-// gatedConn is a connection that carries one call at a time and asks it before
-// each write. This is the last place before the kernel: after the dial, the TLS
-// handshake and the wait for a free connection. A check in the request's body
-// would come too late, because net/http flushes the headers before it reads a
-// body it does not know.
+// gatedConn is a connection that carries one call at a time and calls its check
+// before the first write. This is the last step before the kernel: after the
+// dial, the TLS handshake and the wait for a free connection. A check in the
+// request's body would be too late, because net/http flushes the headers before
+// it reads a body of unknown type.
 type gatedConn struct {
 	net.Conn
 	call atomic.Pointer[call]

@@ -15,39 +15,39 @@ import (
 )
 
 const (
-	chargesLimit = 1000    // charges that are asked for on a page
-	chargesMax   = 10_000  // charges that are taken from one
+	chargesLimit = 1000    // charges requested per page
+	chargesMax   = 10_000  // charges accepted per page
 	pageMax      = 8 << 20 // bytes of a page
 	cursorMax    = 1 << 10 // bytes of a cursor
 )
 
-// ErrNoCharges says that this provider cannot list its charges, which it need
-// not (404, 405 or 501).
+// ErrNoCharges means that this provider has no list of charges, which is
+// optional (404, 405 or 501).
 var ErrNoCharges = errors.New("the provider does not list its charges")
 
-// ChargesPage is a page of what the provider has charged for a promotion. It
-// may be empty and have a next one.
+// ChargesPage is a page of the charges that the provider lists for a promotion.
+// An empty page may have a next one.
 type ChargesPage struct {
-	Charges    []ListedCharge // in the provider's order, which does not change
-	NextCursor string         // "" = the last page for now
+	Charges    []ListedCharge // in the provider's order, which never changes
+	NextCursor string         // "": the last page so far
 }
 
-// ListedCharge is a charge as the provider has it. One key may stand in the
-// list twice: that is what a balance sheet looks for.
+// ListedCharge is a charge in the provider's list. A key may appear twice: the
+// reconciliation looks for that.
 type ListedCharge struct {
 	PromotionID    reward.PromotionID
 	TargetID       reward.TargetID
-	Amount         reward.Amount // from 0
-	TransactionKey string        // "" when the provider names none
+	Amount         reward.Amount // at least 0
+	TransactionKey string        // "" if the provider gives none
 }
 
-// ChargesError says why there is no page. Answer is that of the call, for its
-// class and RetryAfter; what could not be used is UNKNOWN.
+// ChargesError is the reason why there is no page. Answer is that of the call,
+// for its class and RetryAfter; a malformed page is UNKNOWN.
 type ChargesError struct {
 	Answer Answer
 }
 
-// Error tells the class, the status and what was said.
+// Error returns the class, the status and the message.
 func (e *ChargesError) Error() string {
 	a := e.Answer
 	if a.Err != nil {
@@ -56,11 +56,11 @@ func (e *ChargesError) Error() string {
 	return fmt.Sprintf("list the provider's charges: %s, status %d, code %s %s", a.Class, a.Status, a.Code, a.Message)
 }
 
-// Unwrap returns the cause, if there is one beside the answer.
+// Unwrap returns the cause; nil if there is none.
 func (e *ChargesError) Unwrap() error { return e.Answer.Err }
 
-// Charges asks the provider for a page of its charges of a promotion; cursor is
-// "" at first and then the NextCursor of the page before. The error is
+// Charges requests a page of the provider's charges of a promotion. The first
+// cursor is "", the next one is the NextCursor of the page. The error is
 // ErrNoCharges or a *ChargesError.
 func (c *Client) Charges(ctx context.Context, p reward.PromotionID, cursor string) (ChargesPage, error) {
 	query := url.Values{"promotionId": {p.String()}, "limit": {strconv.Itoa(chargesLimit)}}
@@ -77,8 +77,8 @@ func (c *Client) Charges(ctx context.Context, p reward.PromotionID, cursor strin
 		return ChargesPage{}, ErrNoCharges
 	default:
 		a := classify(r, nil, time.Now())
-		if a.Class == reward.AnswerPaid { // right for a charge only
-			a = badPage(r.status, errors.New("the answer is one to a charge"))
+		if a.Class == reward.AnswerPaid { // valid for a charge only
+			a = badPage(r.status, errors.New("the response belongs to a charge"))
 		}
 		return ChargesPage{}, &ChargesError{Answer: a}
 	}
@@ -93,8 +93,7 @@ func badPage(status int, err error) Answer {
 	return Answer{Class: reward.AnswerUnknown, Status: status, Code: CodeBadPage, Message: clean(err.Error(), textMax), Err: err}
 }
 
-// wirePage is a page as the provider sends it. Fields that we do not know are
-// left alone.
+// wirePage is a page as the provider sends it. Unknown fields are ignored.
 type wirePage struct {
 	Charges *[]struct {
 		IdempotencyKey string         `json:"idempotencyKey"`
@@ -104,25 +103,25 @@ type wirePage struct {
 	NextCursor word `json:"nextCursor"`
 }
 
-// readCharges reads a page of p's charges. A page with anything odd in it is
-// none: a balance sheet must not be drawn up from a part of it.
+// readCharges decodes a page of p's charges. It rejects a page with any invalid
+// charge: a reconciliation must not use a part of it.
 func readCharges(raw []byte, p reward.PromotionID, cursor string) (ChargesPage, error) {
 	if len(raw) > pageMax {
-		return ChargesPage{}, fmt.Errorf("the page is above %d bytes", pageMax)
+		return ChargesPage{}, fmt.Errorf("the page is longer than %d bytes", pageMax)
 	}
 	var wire wirePage
 	if err := json.Unmarshal(raw, &wire); err != nil {
-		return ChargesPage{}, fmt.Errorf("the page is not JSON of the agreed form: %w", err)
+		return ChargesPage{}, fmt.Errorf("the page is not JSON of the expected form: %w", err)
 	}
 	switch {
 	case wire.Charges == nil:
-		return ChargesPage{}, errors.New("the page has no charges, not even an empty list")
+		return ChargesPage{}, errors.New("the page has no field charges")
 	case len(*wire.Charges) > chargesMax:
 		return ChargesPage{}, fmt.Errorf("the page has %d charges, more than %d", len(*wire.Charges), chargesMax)
 	case len(wire.NextCursor) > cursorMax:
-		return ChargesPage{}, fmt.Errorf("the page's nextCursor is above %d bytes", cursorMax)
+		return ChargesPage{}, fmt.Errorf("the page's nextCursor is longer than %d bytes", cursorMax)
 	case wire.NextCursor != "" && string(wire.NextCursor) == cursor:
-		return ChargesPage{}, errors.New("the page names itself as the next one")
+		return ChargesPage{}, errors.New("the page's nextCursor is its own cursor")
 	}
 	page := ChargesPage{Charges: make([]ListedCharge, 0, len(*wire.Charges)), NextCursor: string(wire.NextCursor)}
 	for i, item := range *wire.Charges {
@@ -131,9 +130,9 @@ func readCharges(raw []byte, p reward.PromotionID, cursor string) (ChargesPage, 
 		case err != nil:
 			return ChargesPage{}, fmt.Errorf("charge %d of the page: %w", i+1, err)
 		case promotion != p:
-			return ChargesPage{}, fmt.Errorf("charge %d of the page is one of promotion %v, not of %v", i+1, promotion, p)
+			return ChargesPage{}, fmt.Errorf("charge %d of the page belongs to promotion %v, not to %v", i+1, promotion, p)
 		case item.Amount == nil || *item.Amount < 0:
-			return ChargesPage{}, fmt.Errorf("charge %d of the page has no amount from 0", i+1)
+			return ChargesPage{}, fmt.Errorf("charge %d of the page has no amount, or one below 0", i+1)
 		}
 		page.Charges = append(page.Charges, ListedCharge{
 			PromotionID: promotion, TargetID: target, Amount: *item.Amount,
@@ -143,7 +142,7 @@ func readCharges(raw []byte, p reward.PromotionID, cursor string) (ChargesPage, 
 	return page, nil
 }
 
-// parseKey reads what reward.IdempotencyKey writes.
+// parseKey parses a key that reward.IdempotencyKey has formatted.
 func parseKey(key string) (reward.PromotionID, reward.TargetID, error) {
 	before, after, found := strings.Cut(key, ":")
 	p, err := reward.ParsePromotionID(before)

@@ -79,7 +79,7 @@ func TestChargesThatFail(t *testing.T) {
 		class  reward.AnswerClass
 		code   string
 	}{
-		{401, ``, reward.AnswerMisset, "HTTP_401"},
+		{401, ``, reward.AnswerMisconfigured, "HTTP_401"},
 		{429, `{"code":"SLOW"}`, reward.AnswerThrottled, "SLOW"},
 		{503, ``, reward.AnswerThrottled, "HTTP_503"},
 		{500, ``, reward.AnswerFailed, "HTTP_500"},

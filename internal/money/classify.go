@@ -15,32 +15,31 @@ import (
 )
 
 const (
-	textMax       = 500            // bytes of a message or transaction key that are kept
-	codeMax       = 100            // bytes of a code that are kept
-	retryAfterMax = 24 * time.Hour // a longer Retry-After is a mistake, or means another day's run
+	textMax       = 500            // bytes stored of a message or transaction key
+	codeMax       = 100            // bytes stored of a code
+	retryAfterMax = 24 * time.Hour // limit of a Retry-After: a longer one is probably a mistake
 )
 
-// Codes of ours, for answers that bring none.
+// The codes that Largesse gives to responses without a code.
 const (
-	CodeTimeout      = "TIMEOUT"            // left, and no whole answer in time
-	CodeReset        = "RESET"              // left, and the connection broke
+	CodeTimeout      = "TIMEOUT"            // sent, without a complete response in time
+	CodeReset        = "RESET"              // sent, and the connection broke
 	CodeStopped      = "STOPPED"            // the caller's context ended
 	CodeNoKey        = "NO_TRANSACTION_KEY" // 200 without a transaction key
-	CodeBadPage      = "BAD_PAGE"           // a list of charges that cannot be used
+	CodeBadPage      = "BAD_PAGE"           // malformed list of charges
 	CodeNotConnected = "NOT_CONNECTED"      // no connection to the provider
-	CodeNotAllowed   = "NOT_ALLOWED"        // the check kept it from leaving
+	CodeNotAllowed   = "NOT_ALLOWED"        // the check stopped it
 )
 
-// reply is an answer as it came.
+// reply is a raw response.
 type reply struct {
 	status     int
-	retryAfter string // the header
+	retryAfter string // header
 	body       []byte
 }
 
-// classify says what an answer to a charge means. refusals names the codes that
-// are refusals whatever the 4xx they come with; now turns a Retry-After date
-// into a duration.
+// classify classifies the response to a charge. The codes in refusals mean a
+// refusal with any 4xx status. now converts a Retry-After date to a duration.
 func classify(r reply, refusals map[string]bool, now time.Time) Answer {
 	b := readBody(r.body)
 	a := Answer{
@@ -65,14 +64,14 @@ func classify(r reply, refusals map[string]bool, now time.Time) Answer {
 	case r.status >= 500 && r.status <= 599:
 		a.Class = reward.AnswerFailed
 	case client && (b.Code == "" || aboutSettings(r.status)):
-		// A provider that refuses says why. A 4xx without a code comes from a
-		// proxy, a wrong path or a wrong host: failing a million rows for it
-		// would be wrong, so it pauses like the other faults of our settings.
-		a.Class = reward.AnswerMisset
+		// A provider that refuses gives a code. A 4xx without a code comes from
+		// a proxy, a wrong path or a wrong host. It must not fail a million
+		// payouts, so it pauses the promotion like any other wrong setting.
+		a.Class = reward.AnswerMisconfigured
 	case client:
 		a.Class = reward.AnswerRefused
 	case r.status >= 300 && r.status <= 399: // redirects are not followed
-		a.Class = reward.AnswerMisset
+		a.Class = reward.AnswerMisconfigured
 	default:
 		a.Class = reward.AnswerUnknown
 		if r.status == http.StatusOK && b.Code == "" {
@@ -80,13 +79,13 @@ func classify(r reply, refusals map[string]bool, now time.Time) Answer {
 		}
 	}
 	if a.Class == reward.AnswerUnknown {
-		a.Err = fmt.Errorf("status %d does not say whether the charge was made", r.status)
+		a.Err = fmt.Errorf("status %d does not tell whether the charge was made", r.status)
 	}
 	return a
 }
 
-// classifyLookup says what an answer to a look-up means. Its Answer is PAID
-// only when found and REFUSED only when not found.
+// classifyLookup classifies the response to a lookup. Its Answer is PAID only
+// if Found and REFUSED only if NotFound.
 func classifyLookup(r reply, now time.Time) LookupResult {
 	b := readBody(r.body)
 	a := classify(r, nil, now)
@@ -97,17 +96,17 @@ func classifyLookup(r reply, now time.Time) LookupResult {
 		a.Class = reward.AnswerRefused
 		return LookupResult{NotFound: true, Answer: a}
 	case a.Class == reward.AnswerPaid, a.Class == reward.AnswerRefused:
-		// Right for a charge; it says nothing about the key that was asked for.
+		// The response suits a charge; it says nothing about the key.
 		a = Answer{
 			Class: reward.AnswerUnknown, Status: r.status, Code: fmt.Sprintf("HTTP_%d", r.status), Message: a.Message,
-			RetryAfter: a.RetryAfter, Err: fmt.Errorf("status %d does not answer a look-up", r.status),
+			RetryAfter: a.RetryAfter, Err: fmt.Errorf("status %d is no response to a lookup", r.status),
 		}
 	}
 	return LookupResult{Answer: a}
 }
 
-// aboutSettings says that a status speaks of credentials, paths or sizes, so of
-// every request alike.
+// aboutSettings reports whether a status concerns credentials, paths or sizes,
+// and therefore every request alike.
 func aboutSettings(status int) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
@@ -117,8 +116,8 @@ func aboutSettings(status int) bool {
 	return false
 }
 
-// answerBody holds what we understand of an answer's body. Detail and Title are
-// those of application/problem+json.
+// answerBody holds the known fields of a response. Detail and Title are those
+// of application/problem+json.
 type answerBody struct {
 	TransactionKey word `json:"transactionKey"`
 	Code           word `json:"code"`
@@ -127,7 +126,8 @@ type answerBody struct {
 	Title          word `json:"title"`
 }
 
-// readBody reads an answer's body; one that is not a JSON object reads as empty.
+// readBody decodes the body of a response. A body that is not a JSON object
+// gives empty fields.
 func readBody(raw []byte) answerBody {
 	var b answerBody
 	if json.Unmarshal(raw, &b) != nil {
@@ -150,7 +150,7 @@ func (b answerBody) message(raw []byte) string {
 	return clean(string(raw[:min(len(raw), 2*textMax)]), textMax)
 }
 
-// word is a JSON string or number; anything else reads as empty, so that an odd
+// word is a JSON string or number. Any other value gives "", so that one odd
 // field does not hide the others.
 type word string
 
@@ -170,8 +170,8 @@ func (w *word) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// clean makes text from outside fit for a row and a log line: valid UTF-8, no
-// control characters (NUL among them), one line, at most limit bytes.
+// clean makes external text safe for a row and a log line: valid UTF-8, one
+// line, no control characters, at most limit bytes.
 func clean(s string, limit int) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -190,8 +190,8 @@ func clean(s string, limit int) string {
 	return strings.TrimSpace(s[:cut])
 }
 
-// parseRetryAfter reads seconds or an HTTP date; 0 when there is nothing to
-// wait for.
+// parseRetryAfter parses seconds or an HTTP date. It returns 0 if there is no
+// time to wait.
 func parseRetryAfter(header string, now time.Time) time.Duration {
 	header = strings.TrimSpace(header)
 	if header == "" {

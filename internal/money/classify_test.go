@@ -87,27 +87,27 @@ func TestClassify(t *testing.T) {
 		{499, coded, answer(reward.AnswerRefused, "C", "no")},
 		{400, listed, answer(reward.AnswerRefused, "LISTED", "no")},
 		{410, `{"transactionKey":"T1","code":"C"}`, answer(reward.AnswerRefused, "C", "")},
-		{400, `{"code":""}`, answer(reward.AnswerMisset, "HTTP_400", `{"code":""}`)},
+		{400, `{"code":""}`, answer(reward.AnswerMisconfigured, "HTTP_400", `{"code":""}`)},
 		{400, `{"Code":"C"}`, answer(reward.AnswerRefused, "C", "")},
-		{400, empty, answer(reward.AnswerMisset, "HTTP_400", "")},
-		{422, keyed, answer(reward.AnswerMisset, "HTTP_422", "")},
-		{422, `[1]`, answer(reward.AnswerMisset, "HTTP_422", "[1]")},
+		{400, empty, answer(reward.AnswerMisconfigured, "HTTP_400", "")},
+		{422, keyed, answer(reward.AnswerMisconfigured, "HTTP_422", "")},
+		{422, `[1]`, answer(reward.AnswerMisconfigured, "HTTP_422", "[1]")},
 
 		{100, empty, answer(reward.AnswerUnknown, "HTTP_100", "")},
 		{101, keyed, answer(reward.AnswerUnknown, "HTTP_101", "")},
 		{201, keyed, answer(reward.AnswerUnknown, "HTTP_201", "")},
 		{202, keyed, answer(reward.AnswerUnknown, "HTTP_202", "")},
 		{204, empty, answer(reward.AnswerUnknown, "HTTP_204", "")},
-		{301, keyed, answer(reward.AnswerMisset, "HTTP_301", "")},
-		{308, empty, answer(reward.AnswerMisset, "HTTP_308", "")},
+		{301, keyed, answer(reward.AnswerMisconfigured, "HTTP_301", "")},
+		{308, empty, answer(reward.AnswerMisconfigured, "HTTP_308", "")},
 		{600, keyed, answer(reward.AnswerUnknown, "HTTP_600", "")},
 		{999, coded, answer(reward.AnswerUnknown, "C", "no")},
 	}
 	for _, status := range []int{401, 403, 404, 405, 407, 413, 415} {
 		rows = append(rows,
-			row{status, coded, answer(reward.AnswerMisset, "C", "no")},
-			row{status, empty, answer(reward.AnswerMisset, fmt.Sprintf("HTTP_%d", status), "")},
-			row{status, keyed, answer(reward.AnswerMisset, fmt.Sprintf("HTTP_%d", status), "")},
+			row{status, coded, answer(reward.AnswerMisconfigured, "C", "no")},
+			row{status, empty, answer(reward.AnswerMisconfigured, fmt.Sprintf("HTTP_%d", status), "")},
+			row{status, keyed, answer(reward.AnswerMisconfigured, fmt.Sprintf("HTTP_%d", status), "")},
 			row{status, listed, answer(reward.AnswerRefused, "LISTED", "no")},
 		)
 	}
@@ -136,13 +136,13 @@ func TestClassifyLookup(t *testing.T) {
 		{200, `{}`, false, false, reward.AnswerUnknown},
 		{200, `{"code":"NOT_FOUND"}`, false, false, reward.AnswerUnknown},
 		{404, `{"code":"NOT_FOUND"}`, false, true, reward.AnswerRefused},
-		{404, `404 page not found`, false, false, reward.AnswerMisset},
-		{404, `{"transactionKey":"T1"}`, false, false, reward.AnswerMisset},
+		{404, `404 page not found`, false, false, reward.AnswerMisconfigured},
+		{404, `{"transactionKey":"T1"}`, false, false, reward.AnswerMisconfigured},
 		{409, `{"transactionKey":"T1"}`, false, false, reward.AnswerUnknown},
 		{400, `{"code":"BAD_KEY"}`, false, false, reward.AnswerUnknown},
 		{410, `{"code":"GONE"}`, false, false, reward.AnswerUnknown},
-		{401, `{"code":"X"}`, false, false, reward.AnswerMisset},
-		{302, ``, false, false, reward.AnswerMisset},
+		{401, `{"code":"X"}`, false, false, reward.AnswerMisconfigured},
+		{302, ``, false, false, reward.AnswerMisconfigured},
 		{429, ``, false, false, reward.AnswerThrottled},
 		{500, `{"code":"X"}`, false, false, reward.AnswerFailed},
 		{503, ``, false, false, reward.AnswerThrottled},
@@ -203,7 +203,7 @@ func FuzzClassify(f *testing.F) {
 		r := reply{status: status, body: body, retryAfter: retryAfter}
 		a := classify(r, map[string]bool{"C": true}, noon)
 		l := classifyLookup(r, noon)
-		if (a.Class == reward.AnswerPaid) != (a.TransactionKey != "") || a.Class == "" || a.Class == reward.AnswerUnsent {
+		if (a.Class == reward.AnswerPaid) != (a.TransactionKey != "") || a.Class == "" || a.Class == reward.AnswerNotSent {
 			t.Errorf("%+v", a)
 		}
 		if a.Class == reward.AnswerPaid && status != 200 && status != 409 {

@@ -22,30 +22,29 @@ import (
 const (
 	defaultTimeout        = 5 * time.Second
 	defaultMaxConcurrency = 2048
-	answerMax             = 64 << 10 // bytes of a body, and of the headers, that are read
-	// idleFor is below the shortest keep-alive that is common among servers
-	// (5 s): a connection the server has just closed would cost a call its
-	// answer.
-	idleFor = 4 * time.Second
+	answerMax             = 64 << 10 // maximum bytes read of a body, and of the headers
+	// idleTimeout is below the shortest common keep-alive of servers (5 s): a
+	// call on a connection that the server is just closing would get no
+	// response.
+	idleTimeout = 4 * time.Second
 )
 
 var errClosed = errors.New("the Money API client is closed")
 
-// Config says where the provider is and how it is called.
+// Config configures a Client.
 type Config struct {
-	URL string // http:// or https://, may have a path; must be set
-	// Timeout bounds a call from the moment it leaves to the last byte of its
-	// answer, and before that the dial; 0 = 5 s. [money.timeout]
+	URL string // required: http:// or https://, optionally with a path
+	// Timeout limits the time from the moment a call is sent to the last byte
+	// of its response, and the dial before that. Zero means 5 s.
 	Timeout time.Duration
-	// MaxConcurrency is how many calls may be open at a time; 0 = 2048.
-	// [money.max-concurrency]
+	// MaxConcurrency limits the calls in flight. Zero means 2048.
 	MaxConcurrency int
-	// RefusalCodes are codes of the provider that mean a refusal on every 4xx,
-	// 401 to 415 and 429 among them. [money.refusal-codes]
+	// RefusalCodes lists the provider's codes that mean a refusal with any 4xx
+	// status, including 401 to 415 and 429.
 	RefusalCodes []string
 	Credentials  Credentials
 	Log          obs.Log
-	// Metrics counts the calls and times them; nil = nobody does.
+	// Metrics counts and times the calls; nil: not counted.
 	Metrics *obs.Metrics
 }
 
@@ -63,9 +62,9 @@ func (c Config) validate() error {
 	u, err := url.Parse(c.URL)
 	switch {
 	case err != nil:
-		return errors.New("money.url cannot be read as a URL") // without the cause: it repeats the URL, secrets and all
+		return errors.New("money.url is not a valid URL") // omit the cause: it contains the URL, which may hold a secret
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
-		return errors.New("money.url must be like https://money.example.com")
+		return errors.New("money.url must be of the form https://money.example.com")
 	case u.User != nil:
 		return errors.New("money.url must not hold a user or password: use money.auth-header or money.token-file")
 	case u.RawQuery != "" || u.Fragment != "":
@@ -78,21 +77,21 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Client calls the provider's Money API. A charge leaves at most once per call
-// of a method: nothing is repeated, here or in net/http.
-// [CampaignMoneyApiCallService]
+// Client calls the provider's Money API. Each call of a method sends a request
+// at most once: neither Client nor net/http repeats it. It is safe for
+// concurrent use.
 type Client struct {
 	cfg       Config
-	url       string // without a slash at the end
+	url       string // without a trailing slash
 	refusals  map[string]bool
 	signer    *signer
 	transport *http.Transport
-	slots     chan struct{} // holds one item per open call
+	slots     chan struct{} // holds one item per call in flight
 	closed    chan struct{}
 	log       obs.Log
 }
 
-// New makes a Client. It does not call the provider.
+// New returns a Client. It does not call the provider.
 func New(cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -115,22 +114,22 @@ func New(cfg Config) (*Client, error) {
 	for _, code := range cfg.RefusalCodes {
 		c.refusals[clean(code, codeMax)] = true
 	}
-	// HTTP/1.1 only, also over TLS: a connection then carries one call, so that
-	// the first write on it is that call's and can be held back by its check.
+	// Use HTTP/1.1 only, also over TLS. A connection then carries one call at a
+	// time, so the first write belongs to that call, and its check can stop it.
 	c.transport = &http.Transport{
 		DialContext:            c.dial,
 		DialTLSContext:         c.dialTLS,
 		MaxIdleConns:           cfg.MaxConcurrency,
 		MaxIdleConnsPerHost:    cfg.MaxConcurrency,
-		IdleConnTimeout:        idleFor,
-		DisableCompression:     true, // the bound on a body is a bound on what it unpacks to
+		IdleConnTimeout:        idleTimeout,
+		DisableCompression:     true, // answerMax must limit the uncompressed body
 		MaxResponseHeaderBytes: answerMax,
 	}
 	return c, nil
 }
 
-// Close ends the idle connections and lets no new call begin. Open calls go on
-// to their end.
+// Close closes idle connections and lets no new call start. Calls in flight
+// continue.
 func (c *Client) Close() {
 	select {
 	case <-c.closed:
@@ -140,10 +139,10 @@ func (c *Client) Close() {
 	c.transport.CloseIdleConnections()
 }
 
-// InFlight is the number of calls that are open now.
+// InFlight returns the number of calls in flight.
 func (c *Client) InFlight() int { return len(c.slots) }
 
-// chargeBody is a charge on the wire.
+// chargeBody is the JSON of a charge.
 type chargeBody struct {
 	PromotionID string        `json:"promotionId"`
 	TargetID    string        `json:"targetId"`
@@ -152,15 +151,13 @@ type chargeBody struct {
 	VoucherCode string        `json:"voucherCode,omitempty"`
 }
 
-// ChargePoint asks the provider to pay points. check is asked at the socket;
-// see CheckFunc. [CampaignMoneyApiCallService.chargePoint]
+// ChargePoint asks the provider to pay points. CheckFunc explains check.
 func (c *Client) ChargePoint(ctx context.Context, ch Charge, check CheckFunc) Answer {
 	ch.VoucherCode = ""
 	return c.charge(ctx, "/v1/points/charge", ch, check)
 }
 
-// ChargeVoucher asks the provider to give a voucher. check is asked at the
-// socket; see CheckFunc. [CampaignMoneyApiCallService.chargeVoucher]
+// ChargeVoucher asks the provider to give a voucher. CheckFunc explains check.
 func (c *Client) ChargeVoucher(ctx context.Context, ch Charge, check CheckFunc) Answer {
 	return c.charge(ctx, "/v1/vouchers/charge", ch, check)
 }
@@ -174,10 +171,10 @@ func (c *Client) charge(ctx context.Context, path string, ch Charge, check Check
 		VoucherCode: ch.VoucherCode,
 	})
 	if err != nil {
-		return unsent("INTERNAL", fmt.Errorf("write the charge as JSON: %w", err))
+		return unsent("INTERNAL", fmt.Errorf("encode the charge: %w", err))
 	}
 	if check == nil {
-		check = func() error { return nil } // a call without a check still leaves only once
+		check = func() error { return nil } // without a check, a charge is still sent only once
 	}
 	key := reward.IdempotencyKey(ch.PromotionID, ch.TargetID)
 	r, failure := c.do(ctx, request{method: http.MethodPost, path: path, key: key, body: body, check: check, answerMax: answerMax})
@@ -189,7 +186,7 @@ func (c *Client) charge(ctx context.Context, path string, ch Charge, check Check
 	}
 	c.cfg.Metrics.Charged(a.Class)
 	if a.Class != reward.AnswerPaid {
-		c.log.Debug(obs.Failed, "promotion_id", ch.PromotionID, "target_id", ch.TargetID,
+		c.log.Debug("charge did not succeed", "promotion_id", ch.PromotionID, "target_id", ch.TargetID,
 			"class", a.Class, "status", a.Status, "code", a.Code, "error", a.Err)
 	}
 	return a
@@ -209,18 +206,18 @@ func (c *Client) Lookup(ctx context.Context, p reward.PromotionID, t reward.Targ
 	return res
 }
 
-// request is one call to be made.
+// request is one call to make.
 type request struct {
 	method, path string
 	key          string // charges only
 	body         []byte // charges only
 	check        CheckFunc
-	answerMax    int64 // bytes of the answer's body that are read
-	page         bool  // of a list, whose length says nothing of how long a charge takes
+	answerMax    int64 // maximum bytes read of the response's body
+	page         bool  // a page of a list, whose duration does not count as a charge's
 }
 
-// do makes one call. It returns what came back, or an Answer (UNSENT or
-// UNKNOWN) when nothing whole did.
+// do makes one call. It returns the response, or an Answer (UNSENT or UNKNOWN)
+// if there is no complete one.
 func (c *Client) do(ctx context.Context, q request) (reply, *Answer) {
 	if failure := c.acquire(ctx); failure != nil {
 		return reply{}, failure
@@ -239,16 +236,15 @@ func (c *Client) do(ctx context.Context, q request) (reply, *Answer) {
 	})
 	req, err := http.NewRequestWithContext(traced, q.method, c.url+q.path, nil)
 	if err != nil {
-		failure := unsent("INTERNAL", fmt.Errorf("make the request: %w", err))
+		failure := unsent("INTERNAL", fmt.Errorf("create the request: %w", err))
 		return reply{}, &failure
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "largesse")
 	if q.body != nil {
-		// Without GetBody net/http cannot send a charge again by itself, which
-		// it would do for its Idempotency-Key. The body stays one that net/http
-		// knows to be in memory, so that it goes out in the same packet as the
-		// headers.
+		// Set no GetBody: with it, net/http would repeat a charge on its own
+		// because of the Idempotency-Key. net/http still sees that the body is
+		// in memory, and sends it in one packet with the headers.
 		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(q.body)), int64(len(q.body))
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Idempotency-Key", q.key)
@@ -269,21 +265,21 @@ func (c *Client) do(ctx context.Context, q request) (reply, *Answer) {
 	return reply{}, &failure
 }
 
-// exchange sends a request and reads its whole answer, or as much as most. The transport is used
-// directly: an http.Client would follow redirects.
-func (c *Client) exchange(req *http.Request, most int64) (reply, error) {
+// exchange sends a request and reads at most limit bytes of the response. It
+// uses the transport directly, because an http.Client follows redirects.
+func (c *Client) exchange(req *http.Request, limit int64) (reply, error) {
 	resp, err := c.transport.RoundTrip(req)
 	if err != nil {
 		return reply{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	r := reply{status: resp.StatusCode, retryAfter: resp.Header.Get("Retry-After")}
-	r.body, err = io.ReadAll(io.LimitReader(resp.Body, most))
+	r.body, err = io.ReadAll(io.LimitReader(resp.Body, limit))
 	return r, err
 }
 
-// failed says what a call without a whole answer means: UNKNOWN once it has
-// left, UNSENT before. ctx is the call's own.
+// failed returns the Answer of a call without a complete response: UNKNOWN if
+// it was sent, otherwise UNSENT. ctx is the call's own.
 func failed(ctx context.Context, sent bool, refused, err error) Answer {
 	cause := context.Cause(ctx)
 	if !sent {
@@ -302,12 +298,12 @@ func failed(ctx context.Context, sent bool, refused, err error) Answer {
 	case cause != nil:
 		code, err = CodeStopped, cause
 	}
-	err = fmt.Errorf("sent, no answer: %w", err)
+	err = fmt.Errorf("sent, no response: %w", err)
 	return Answer{Class: reward.AnswerUnknown, Code: code, Message: clean(err.Error(), textMax), Err: err}
 }
 
 func unsent(code string, err error) Answer {
-	return Answer{Class: reward.AnswerUnsent, Code: code, Message: clean(err.Error(), textMax), Err: err}
+	return Answer{Class: reward.AnswerNotSent, Code: code, Message: clean(err.Error(), textMax), Err: err}
 }
 
 // acquire waits for a free slot.
@@ -326,7 +322,7 @@ func (c *Client) acquire(ctx context.Context) *Answer {
 			err = context.Cause(ctx)
 		}
 	}
-	failure := unsent(CodeStopped, fmt.Errorf("not sent, waited for a free call: %w", err))
+	failure := unsent(CodeStopped, fmt.Errorf("not sent while waiting for a free slot: %w", err))
 	return &failure
 }
 
@@ -339,8 +335,8 @@ func (c *Client) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return &gatedConn{Conn: conn}, nil
 }
 
-// dialTLS is our own so that the gate lies above the handshake: what it holds
-// back is the request, not the greeting.
+// dialTLS puts the gatedConn above the TLS handshake, so that the check stops
+// the request and not the handshake.
 func (c *Client) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()

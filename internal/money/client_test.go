@@ -128,7 +128,7 @@ func expect(t testing.TB, a Answer, class reward.AnswerClass, code string) {
 	if a.Class != class || a.Code != code {
 		t.Errorf("answer %+v, want %s %s", a, class, code)
 	}
-	if (a.Err != nil) != (class == reward.AnswerUnknown || class == reward.AnswerUnsent) {
+	if (a.Err != nil) != (class == reward.AnswerUnknown || class == reward.AnswerNotSent) {
 		t.Errorf("class %s with error %v", a.Class, a.Err)
 	}
 }
@@ -237,7 +237,7 @@ func TestCheck(t *testing.T) {
 		c := newClient(t, Config{URL: p.url})
 		for range 20 {
 			a := c.ChargePoint(t.Context(), charge1_7, func() error { return errHeld })
-			expect(t, a, reward.AnswerUnsent, CodeNotAllowed)
+			expect(t, a, reward.AnswerNotSent, CodeNotAllowed)
 			if !errors.Is(a.Err, errHeld) {
 				t.Errorf("error %v does not wrap the check's", a.Err)
 			}
@@ -270,7 +270,7 @@ func TestCheck(t *testing.T) {
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
 			GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused },
 		})
-		expect(t, c.ChargePoint(ctx, charge1_7, func() error { return errHeld }), reward.AnswerUnsent, CodeNotAllowed)
+		expect(t, c.ChargePoint(ctx, charge1_7, func() error { return errHeld }), reward.AnswerNotSent, CodeNotAllowed)
 		if !reused {
 			t.Error("the second call did not use the first one's connection")
 		}
@@ -284,7 +284,7 @@ func TestCheck(t *testing.T) {
 		c := newClient(t, Config{URL: p.url})
 		large := charge1_7
 		large.UserID = strings.Repeat("u", 100_000)
-		expect(t, c.ChargePoint(t.Context(), large, func() error { return errHeld }), reward.AnswerUnsent, CodeNotAllowed)
+		expect(t, c.ChargePoint(t.Context(), large, func() error { return errHeld }), reward.AnswerNotSent, CodeNotAllowed)
 		if n := p.received.Load(); n != 0 {
 			t.Errorf("%d bytes arrived", n)
 		}
@@ -338,7 +338,7 @@ func TestCheck(t *testing.T) {
 			t.Error("the check was asked")
 			return nil
 		})
-		expect(t, a, reward.AnswerUnsent, CodeNotConnected)
+		expect(t, a, reward.AnswerNotSent, CodeNotConnected)
 	})
 	t.Run("IsNotAskedAfterTheCallerHasGone", func(t *testing.T) {
 		t.Parallel()
@@ -350,7 +350,7 @@ func TestCheck(t *testing.T) {
 			t.Error("the check was asked")
 			return nil
 		})
-		expect(t, a, reward.AnswerUnsent, CodeStopped)
+		expect(t, a, reward.AnswerNotSent, CodeStopped)
 		if !errors.Is(a.Err, errHeld) {
 			t.Errorf("error %v does not wrap the cause", a.Err)
 		}
@@ -458,7 +458,7 @@ func TestNothingIsSentTwice(t *testing.T) {
 					switch {
 					case a.Class == reward.AnswerPaid:
 						paid.Add(1)
-					case a.Class == reward.AnswerUnknown && sent, a.Class == reward.AnswerUnsent && !sent:
+					case a.Class == reward.AnswerUnknown && sent, a.Class == reward.AnswerNotSent && !sent:
 					default:
 						t.Errorf("sent %t, answer %+v", sent, a)
 					}
@@ -489,7 +489,7 @@ func TestNothingIsSentTwice(t *testing.T) {
 		}))
 		defer srv.Close()
 		c := newClient(t, Config{URL: srv.URL})
-		if a := c.ChargePoint(t.Context(), charge1_7, pass); a.Class != reward.AnswerMisset || a.Status != 307 {
+		if a := c.ChargePoint(t.Context(), charge1_7, pass); a.Class != reward.AnswerMisconfigured || a.Status != 307 {
 			t.Errorf("answer %+v", a)
 		}
 		if requests.Load() != 1 {
@@ -673,7 +673,7 @@ func TestMaxConcurrency(t *testing.T) {
 		t.Error("a third call left")
 		return nil
 	})
-	expect(t, a, reward.AnswerUnsent, CodeStopped)
+	expect(t, a, reward.AnswerNotSent, CodeStopped)
 	if !errors.Is(a.Err, errHeld) {
 		t.Errorf("error %v", a.Err)
 	}
@@ -696,18 +696,18 @@ func TestClose(t *testing.T) {
 	})
 	c := newClient(t, Config{URL: p.url, MaxConcurrency: 1})
 	expect(t, c.ChargePoint(t.Context(), charge1_7, pass), reward.AnswerPaid, "")
-	c.slots <- struct{}{} // somebody's open call
+	c.slots <- struct{}{} // another call in flight
 	waiting := make(chan Answer, 1)
 	go func() { waiting <- c.ChargePoint(t.Context(), charge1_7, pass) }()
 	c.Close()
 	c.Close()
 	a := <-waiting
-	expect(t, a, reward.AnswerUnsent, CodeStopped)
+	expect(t, a, reward.AnswerNotSent, CodeStopped)
 	if !errors.Is(a.Err, errClosed) {
 		t.Errorf("error %v", a.Err)
 	}
 	<-c.slots
-	if l := c.Lookup(t.Context(), 1, 7); l.Found || l.NotFound || l.Answer.Class != reward.AnswerUnsent {
+	if l := c.Lookup(t.Context(), 1, 7); l.Found || l.NotFound || l.Answer.Class != reward.AnswerNotSent {
 		t.Errorf("look-up after Close: %+v", l)
 	}
 }

@@ -201,7 +201,7 @@ func TestTLS(t *testing.T) {
 	}})
 
 	held := c.ChargePoint(t.Context(), charge1_7, func() error { return errHeld })
-	expect(t, held, reward.AnswerUnsent, CodeNotAllowed)
+	expect(t, held, reward.AnswerNotSent, CodeNotAllowed)
 	if requests.Load() != 0 {
 		t.Error("a held request arrived over TLS")
 	}
@@ -231,7 +231,7 @@ func TestTLS(t *testing.T) {
 	}
 
 	stranger := newClient(t, Config{URL: srv.URL})
-	expect(t, stranger.ChargePoint(t.Context(), charge1_7, pass), reward.AnswerUnsent, CodeNotConnected)
+	expect(t, stranger.ChargePoint(t.Context(), charge1_7, pass), reward.AnswerNotSent, CodeNotConnected)
 	if requests.Load() != 3 {
 		t.Errorf("%d requests", requests.Load())
 	}

@@ -262,10 +262,10 @@ type localResult struct {
 // had. What is decided by the status is decided for a LocalProvider too: a
 // throttled call counts as one that may have charged.
 var localStatus = map[reward.AnswerClass]int{
-	reward.AnswerRefused:   http.StatusUnprocessableEntity,
-	reward.AnswerFailed:    http.StatusInternalServerError,
-	reward.AnswerThrottled: http.StatusServiceUnavailable,
-	reward.AnswerMisset:    http.StatusUnauthorized,
+	reward.AnswerRefused:       http.StatusUnprocessableEntity,
+	reward.AnswerFailed:        http.StatusInternalServerError,
+	reward.AnswerThrottled:     http.StatusServiceUnavailable,
+	reward.AnswerMisconfigured: http.StatusUnauthorized,
 }
 
 // answer gives a result its class.
@@ -277,7 +277,7 @@ func (r localResult) answer(cause error) Answer {
 	if !known || said.Class == "" {
 		return r.unknown(cause)
 	}
-	if said.Class == reward.AnswerUnsent {
+	if said.Class == reward.AnswerNotSent {
 		// By this code the governor knows that the provider could not be reached.
 		return unsent(CodeNotConnected, fmt.Errorf("not sent: %w", r.err))
 	}

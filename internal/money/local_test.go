@@ -68,15 +68,15 @@ func TestLocalClasses(t *testing.T) {
 			LookupResult{Answer: Answer{Class: reward.AnswerThrottled, Status: 503, Code: "THROTTLED", Message: "broken pipe", RetryAfter: retryAfterMax}},
 		},
 		"Misconfigured": {
-			"", classed(reward.AnswerMisset),
-			Answer{Class: reward.AnswerMisset, Status: 401, Code: string(reward.AnswerMisset), Message: "broken pipe"},
-			LookupResult{Answer: Answer{Class: reward.AnswerMisset, Status: 401, Code: string(reward.AnswerMisset), Message: "broken pipe"}},
+			"", classed(reward.AnswerMisconfigured),
+			Answer{Class: reward.AnswerMisconfigured, Status: 401, Code: string(reward.AnswerMisconfigured), Message: "broken pipe"},
+			LookupResult{Answer: Answer{Class: reward.AnswerMisconfigured, Status: 401, Code: string(reward.AnswerMisconfigured), Message: "broken pipe"}},
 		},
 		// The code tells the governor that the provider could not be reached.
 		"NotSent": {
-			"", &LocalError{Class: reward.AnswerUnsent, Code: "DNS", Err: errPlain},
-			Answer{Class: reward.AnswerUnsent, Code: CodeNotConnected, Message: "not sent: broken pipe"},
-			LookupResult{Answer: Answer{Class: reward.AnswerUnsent, Code: CodeNotConnected, Message: "not sent: broken pipe"}},
+			"", &LocalError{Class: reward.AnswerNotSent, Code: "DNS", Err: errPlain},
+			Answer{Class: reward.AnswerNotSent, Code: CodeNotConnected, Message: "not sent: broken pipe"},
+			LookupResult{Answer: Answer{Class: reward.AnswerNotSent, Code: CodeNotConnected, Message: "not sent: broken pipe"}},
 		},
 		"NotCharged": {
 			"", &LocalError{NotCharged: true, Err: errPlain},
@@ -106,7 +106,7 @@ func TestLocalClasses(t *testing.T) {
 			if diff := cmp.Diff(tc.charge, got, cause); diff != "" {
 				t.Errorf("charge (-want +got):\n%s", diff)
 			}
-			if must := got.Class == reward.AnswerUnknown || got.Class == reward.AnswerUnsent; must != (got.Err != nil) || must && !errors.Is(got.Err, tc.err) {
+			if must := got.Class == reward.AnswerUnknown || got.Class == reward.AnswerNotSent; must != (got.Err != nil) || must && !errors.Is(got.Err, tc.err) {
 				t.Errorf("class %s with the cause %v", got.Class, got.Err)
 			}
 			found := l.Lookup(t.Context(), 1, 7)
@@ -155,11 +155,11 @@ func TestLocalChecks(t *testing.T) {
 		want   reward.AnswerClass
 		called bool
 	}{
-		"BeforeTheCall":      {[]error{paused}, func(LocalCharge) (string, error) { return "T", nil }, reward.AnswerUnsent, false},
+		"BeforeTheCall":      {[]error{paused}, func(LocalCharge) (string, error) { return "T", nil }, reward.AnswerNotSent, false},
 		"NobodyConfirms":     {nil, func(LocalCharge) (string, error) { return "T", nil }, reward.AnswerPaid, true},
 		"Confirmed":          {nil, func(c LocalCharge) (string, error) { return "T", c.Confirm() }, reward.AnswerPaid, true},
 		"ConfirmedThenOther": {nil, func(c LocalCharge) (string, error) { return "", errors.Join(c.Confirm(), errPlain) }, reward.AnswerUnknown, true},
-		"Refused":            {[]error{nil, paused}, func(c LocalCharge) (string, error) { return "", fmt.Errorf("bank: %w", c.Confirm()) }, reward.AnswerUnsent, true},
+		"Refused":            {[]error{nil, paused}, func(c LocalCharge) (string, error) { return "", fmt.Errorf("bank: %w", c.Confirm()) }, reward.AnswerNotSent, true},
 		"RefusedButPaid":     {[]error{nil, paused}, func(c LocalCharge) (string, error) { _ = c.Confirm(); return "T", nil }, reward.AnswerPaid, true},
 		"RefusedButOther":    {[]error{nil, paused}, func(c LocalCharge) (string, error) { _ = c.Confirm(); return "", errPlain }, reward.AnswerUnknown, true},
 		// The first try may have been sent.
@@ -174,7 +174,7 @@ func TestLocalChecks(t *testing.T) {
 				return "T", nil
 			}
 			return "T", c.Confirm()
-		}, reward.AnswerUnsent, true},
+		}, reward.AnswerNotSent, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -194,7 +194,7 @@ func TestLocalChecks(t *testing.T) {
 			if a.Class != tc.want || called != tc.called {
 				t.Errorf("%+v, called %v; want %s, %v", a, called, tc.want, tc.called)
 			}
-			if a.Class == reward.AnswerUnsent && (!errors.Is(a.Err, paused) || a.Code != CodeNotAllowed) {
+			if a.Class == reward.AnswerNotSent && (!errors.Is(a.Err, paused) || a.Code != CodeNotAllowed) {
 				t.Errorf("code %s, cause %v", a.Code, a.Err)
 			}
 		})
@@ -280,7 +280,7 @@ func TestLocalIsStopped(t *testing.T) {
 			}
 			return "", ctx.Err()
 		}}})
-		if a := l.ChargePoint(ctx, Charge{TargetID: 1}, nil); a.Class != reward.AnswerUnsent || !strings.Contains(a.Message, context.Canceled.Error()) {
+		if a := l.ChargePoint(ctx, Charge{TargetID: 1}, nil); a.Class != reward.AnswerNotSent || !strings.Contains(a.Message, context.Canceled.Error()) {
 			t.Errorf("%+v", a)
 		}
 		if a := l.ChargePoint(t.Context(), Charge{TargetID: 2}, nil); a.Class != reward.AnswerUnknown || a.Code != CodeTimeout {
@@ -309,7 +309,7 @@ func TestLocalIsBounded(t *testing.T) {
 				t.Errorf("%+v", a)
 			}
 		}
-		if a := l.ChargePoint(t.Context(), Charge{}, nil); a.Class != reward.AnswerUnsent || a.Code != CodeNotConnected || open.Load() != 2 {
+		if a := l.ChargePoint(t.Context(), Charge{}, nil); a.Class != reward.AnswerNotSent || a.Code != CodeNotConnected || open.Load() != 2 {
 			t.Errorf("%+v with %d open", a, open.Load())
 		}
 		if found := l.Lookup(t.Context(), 1, 1); !found.Found {

@@ -1,6 +1,6 @@
-// Package money is the way to the provider that pays: a client for its Money
-// API, the classes of its answers, and the bound on open calls. moneysim is a
-// stand-in for tests and rehearsals; the two share no types.
+// Package money calls the provider through its Money API. It classifies the
+// responses and limits the calls in flight. Package moneysim simulates a
+// provider; the two share no types.
 package money
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Charge is what the provider is asked to pay. It is frozen in the payout's
-// row: the same key always goes with the same body.
+// Charge is what the provider is asked to pay. The payout's row stores it
+// unchanged: the same key always has the same body.
 type Charge struct {
 	PromotionID reward.PromotionID
 	TargetID    reward.TargetID
@@ -20,33 +20,33 @@ type Charge struct {
 	VoucherCode string // VOUCHER only
 }
 
-// CheckFunc is asked right before the first byte of a request leaves, after
-// the dial and the wait for a connection. An error stops the call: nothing was
-// sent, the answer's class is UNSENT and its Err is that error. A nil return
-// counts as having sent.
+// CheckFunc runs right before the first byte of a request leaves, after the
+// dial and the wait for a connection. If it returns an error, nothing is sent,
+// and the answer's class is UNSENT with that error as Err. If it returns nil,
+// the request counts as sent.
 type CheckFunc func() error
 
-// Answer is what came of one call.
+// Answer is the classified result of one call.
 type Answer struct {
 	Class          reward.AnswerClass
 	TransactionKey string        // PAID
-	Status         int           // HTTP status, 0 without an answer
-	Code           string        // the provider's, or ours: TIMEOUT, RESET, HTTP_500, …
-	Message        string        // short, valid UTF-8, for people
-	RetryAfter     time.Duration // THROTTLED (and whatever else carried it): 0 = not said
+	Status         int           // HTTP status; 0: no response
+	Code           string        // the provider's code, or one of Largesse: TIMEOUT, RESET, HTTP_500, …
+	Message        string        // short, valid UTF-8, for humans
+	RetryAfter     time.Duration // of any response that had it; 0: none
 	Err            error         // UNSENT and UNKNOWN: the cause
 }
 
-// LookupResult is what the provider knows about an idempotency key. Neither
-// Found nor NotFound: it could not be asked, or could not tell.
+// LookupResult is what the provider knows about an idempotency key. If neither
+// Found nor NotFound is set, the lookup was inconclusive.
 type LookupResult struct {
 	Found          bool
 	TransactionKey string
 	NotFound       bool
-	Answer         Answer // of the look-up itself, for the attempt's record
+	Answer         Answer // of the lookup itself, for its attempt
 }
 
-// class is how the look-up is counted.
+// class returns the class of the lookup for metrics.
 func (r LookupResult) class() obs.LookupClass {
 	switch {
 	case r.Found:

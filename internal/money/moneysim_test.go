@@ -78,10 +78,10 @@ func TestClassesMeetTheSimulatorsFaults(t *testing.T) {
 		t.Parallel()
 		for _, status := range []int{401, 403, 404, 405, 407, 413, 415} {
 			_, client := simulate(t, moneysim.Faults{MisconfiguredStatus: status}, 0)
-			if a := client.ChargePoint(t.Context(), charge, pass); a.Class != reward.AnswerMisset || a.Status != status {
+			if a := client.ChargePoint(t.Context(), charge, pass); a.Class != reward.AnswerMisconfigured || a.Status != status {
 				t.Errorf("answer %+v", a)
 			}
-			if l := client.Lookup(t.Context(), 1, 7); l.Found || l.NotFound || l.Answer.Class != reward.AnswerMisset {
+			if l := client.Lookup(t.Context(), 1, 7); l.Found || l.NotFound || l.Answer.Class != reward.AnswerMisconfigured {
 				t.Errorf("%d: look-up %+v", status, l)
 			}
 		}
@@ -203,7 +203,7 @@ func TestRepeatsPayOnce(t *testing.T) {
 				return
 			case reward.AnswerUnknown:
 				unknown.Add(1)
-			case reward.AnswerFailed, reward.AnswerThrottled, reward.AnswerUnsent:
+			case reward.AnswerFailed, reward.AnswerThrottled, reward.AnswerNotSent:
 			default:
 				t.Errorf("target %v: %+v", target, a)
 				return

@@ -15,36 +15,37 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// LookupClass is what came of asking the provider about a key; it stands
-// beside the classes of charges in largesse_provider_calls_total.
+// LookupClass is the result of a lookup. In largesse_provider_calls_total, it
+// is a value of the same label as the classes of charges.
 type LookupClass string
 
-// The classes of look-ups.
+// The classes of lookups.
 const (
 	LookupFound    LookupClass = "LOOKUP_FOUND"     // charged
 	LookupNotFound LookupClass = "LOOKUP_NOT_FOUND" // the provider does not know the key
-	LookupOpen     LookupClass = "LOOKUP_OPEN"      // it could not be asked, or could not tell
+	LookupOpen     LookupClass = "LOOKUP_OPEN"      // the lookup was inconclusive
 )
 
-// WebhookOutcome is what came of telling a webhook.
+// WebhookOutcome is the result of an attempt to deliver a webhook.
 type WebhookOutcome string
 
-// The outcomes of a delivery.
+// The outcomes of an attempt.
 const (
-	WebhookHeard   WebhookOutcome = "HEARD"    // the receiver said 2xx
-	WebhookLater   WebhookOutcome = "LATER"    // it did not; tried again
-	WebhookGivenUp WebhookOutcome = "GIVEN_UP" // never tried again
+	WebhookDelivered WebhookOutcome = "HEARD"    // the receiver responded with 2xx
+	WebhookRetried   WebhookOutcome = "LATER"    // failed; retried later
+	WebhookAbandoned WebhookOutcome = "GIVEN_UP" // failed; abandoned
 )
 
-// callBuckets are the bounds of the seconds a provider's call takes.
+// callBuckets are the histogram buckets of the duration of provider calls, in
+// seconds.
 var callBuckets = []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}
 
-// Metrics counts what one instance does. Each is a registry of its own, so
+// Metrics counts what one instance does. Each Metrics has its own registry, so
 // that two engines in one process do not mix. A nil or zero Metrics is usable
-// and counts nothing. All methods are safe for concurrent use; names and
-// meanings are listed in docs/metrics.md.
+// and counts nothing. All methods are safe for concurrent use. docs/metrics.md
+// lists the names and meanings.
 type Metrics struct {
-	registry *prometheus.Registry // nil: nothing is counted
+	registry *prometheus.Registry // nil: counts nothing
 
 	claims, sweeps        prometheus.Counter
 	poolStarts, idleStops prometheus.Counter
@@ -65,7 +66,7 @@ type Metrics struct {
 	streams  streamCollector
 }
 
-// NewMetrics makes a Metrics that counts.
+// NewMetrics returns a Metrics that counts.
 func NewMetrics() *Metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
@@ -75,34 +76,34 @@ func NewMetrics() *Metrics {
 	}
 	m := &Metrics{
 		registry:   prometheus.NewRegistry(),
-		claims:     counter("largesse_claims_total", "Stream entries that this instance claimed from consumers whose lease had run out."),
-		sweeps:     counter("largesse_sweeps_total", "Payouts that the sweeper returned to READY because no stream held them any more."),
-		poolStarts: counter("largesse_pool_starts_total", "Pools of consumers that this instance started."),
-		idleStops:  counter("largesse_idle_stops_total", "Pools that this instance stopped because they had nothing to do."),
+		claims:     counter("largesse_claims_total", "Stream entries that this instance claimed after another consumer's lease had expired."),
+		sweeps:     counter("largesse_sweeps_total", "Payouts that the sweeper returned to READY because no stream contained them."),
+		poolStarts: counter("largesse_pool_starts_total", "Consumer pools that this instance started."),
+		idleStops:  counter("largesse_idle_stops_total", "Consumer pools that this instance stopped because they were idle."),
 		deadLetters: counters("largesse_dead_letters_total",
-			"Messages that this instance could not read or process and set aside, by reason.", "reason"),
-		payouts: counters("largesse_payouts_total", "Outcomes that this instance wrote, by the state of the payout after it.", "outcome"),
+			"Messages that this instance could not read or process and stored as dead letters, by reason.", "reason"),
+		payouts: counters("largesse_payouts_total", "Outcomes that this instance wrote, by the resulting state of the payout.", "outcome"),
 		calls: counters("largesse_provider_calls_total",
-			"Calls of the provider, by what came of them; look-ups have classes of their own (LOOKUP_…).", "class"),
+			"Calls to the provider, by class of the response; lookups have their own classes (LOOKUP_…).", "class"),
 		callSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "largesse_provider_call_seconds", Buckets: callBuckets,
-			Help: "Seconds from the start of a provider's call (the dial included, the wait for a free call not) to the end of its answer, of charges and look-ups that left.",
+			Help: "Seconds from the start of a call to the provider (including the dial, excluding the wait for a free slot) to the end of its response, for charges and lookups that were sent.",
 		}),
 		callsOpen: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "largesse_provider_calls_open", Help: "Calls of the provider, look-ups included, that are open now.",
+			Name: "largesse_provider_calls_open", Help: "Calls to the provider in flight, including lookups.",
 		}),
-		breaches: counter("largesse_balance_breaches_total", "Times that the books of a promotion were found out of balance."),
+		breaches: counter("largesse_balance_breaches_total", "Times that a reconciliation found the books of a promotion out of balance."),
 		broken: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "largesse_balance_broken", Help: "1 while the books of the promotion do not balance.",
 		}, []string{"promotion_id"}),
-		webhooks: counters("largesse_webhooks_total", "Tries of this instance to tell a webhook, by what came of them.", "outcome"),
+		webhooks: counters("largesse_webhooks_total", "Attempts of this instance to deliver a webhook, by outcome.", "outcome"),
 		couponAsks: counters("largesse_coupon_asks_total",
-			"Asks for a coupon that this instance answered, by the answer: WAITING, ISSUED, or the code of the refusal.", "answer"),
+			"Coupon requests that this instance answered, by answer: WAITING, ISSUED, or the code of the refusal.", "answer"),
 		coupons: counters("largesse_coupons_total",
-			"Accepted requests for a coupon that this instance settled: ISSUED or REJECTED.", "outcome"),
-		gateLoads: counter("largesse_gate_loads_total", "Gates that this instance loaded from rows."),
+			"Admitted coupon requests that this instance settled: ISSUED or REJECTED.", "outcome"),
+		gateLoads: counter("largesse_gate_loads_total", "Gates that this instance loaded from the database."),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "largesse_http_requests_total", Help: "Requests to the API that this instance answered, by operation and HTTP status.",
+			Name: "largesse_http_requests_total", Help: "API requests that this instance answered, by operation and HTTP status.",
 		}, []string{"operation", "status"}),
 		pools:    newPoolCollector(),
 		parts:    newPartCollector(),
@@ -115,19 +116,19 @@ func NewMetrics() *Metrics {
 		&m.pools, &m.parts, &m.governor, &m.streams,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
-	// A series that is there from the start has a rate from its first event on.
+	// A series that exists from the start has a rate from its first event on.
 	for _, s := range []reward.State{reward.Succeeded, reward.Failed, reward.Retrying, reward.Unknown, reward.Cancelled} {
 		m.payouts.WithLabelValues(s.String())
 	}
 	for _, c := range []reward.AnswerClass{
-		reward.AnswerPaid, reward.AnswerRefused, reward.AnswerFailed, reward.AnswerUnknown, reward.AnswerThrottled, reward.AnswerMisset, reward.AnswerUnsent,
+		reward.AnswerPaid, reward.AnswerRefused, reward.AnswerFailed, reward.AnswerUnknown, reward.AnswerThrottled, reward.AnswerMisconfigured, reward.AnswerNotSent,
 	} {
 		m.calls.WithLabelValues(string(c))
 	}
 	for _, c := range []LookupClass{LookupFound, LookupNotFound, LookupOpen} {
 		m.calls.WithLabelValues(string(c))
 	}
-	for _, o := range []WebhookOutcome{WebhookHeard, WebhookLater, WebhookGivenUp} {
+	for _, o := range []WebhookOutcome{WebhookDelivered, WebhookRetried, WebhookAbandoned} {
 		m.webhooks.WithLabelValues(string(o))
 	}
 	for _, reason := range []string{reward.CodeMalformed, reward.CodeTypeMismatch, reward.CodeConflict, reward.CodeInvalid, reward.CodePoison} {
@@ -136,11 +137,11 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// off says that nothing is counted.
+// off reports whether nothing is counted.
 func (m *Metrics) off() bool { return m == nil || m.registry == nil }
 
-// Handler shows everything in the text format of Prometheus; nothing at all
-// when nothing is counted.
+// Handler serves all metrics in the text format of Prometheus, and none if
+// nothing is counted.
 func (m *Metrics) Handler() http.Handler {
 	registry := prometheus.NewRegistry()
 	if !m.off() {
@@ -149,7 +150,7 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
 
-// Claimed counts entries that were claimed.
+// Claimed counts claimed entries.
 func (m *Metrics) Claimed(entries int) {
 	if !m.off() {
 		m.claims.Add(float64(entries))
@@ -163,44 +164,45 @@ func (m *Metrics) Swept(payouts int) {
 	}
 }
 
-// PoolStarted counts a pool that was started.
+// PoolStarted counts a started pool.
 func (m *Metrics) PoolStarted() {
 	if !m.off() {
 		m.poolStarts.Inc()
 	}
 }
 
-// PoolIdleStopped counts a pool that stopped because it had nothing to do.
+// PoolIdleStopped counts a pool that stopped because it was idle.
 func (m *Metrics) PoolIdleStopped() {
 	if !m.off() {
 		m.idleStops.Inc()
 	}
 }
 
-// DeadLettered counts messages that were set aside. reason is one of our
-// codes, never text from outside: each makes a series.
+// DeadLettered counts dead letters. reason must be a code of Largesse, never
+// external text, because each value creates a series.
 func (m *Metrics) DeadLettered(reason string, messages int) {
 	if !m.off() {
 		m.deadLetters.WithLabelValues(reason).Add(float64(messages))
 	}
 }
 
-// Finished counts payouts that an outcome of this instance left in a state.
+// Finished counts payouts by the state in which an outcome of this instance
+// left them.
 func (m *Metrics) Finished(after reward.State, payouts int) {
 	if !m.off() {
 		m.payouts.WithLabelValues(after.String()).Add(float64(payouts))
 	}
 }
 
-// CallOpened counts a call of the provider, from now until CallEnded, as open.
+// CallOpened counts a call to the provider as in flight, until CallEnded.
 func (m *Metrics) CallOpened() {
 	if !m.off() {
 		m.callsOpen.Inc()
 	}
 }
 
-// CallEnded ends what CallOpened began. Only a charge or a look-up that has left
-// (timed) says how long the provider takes.
+// CallEnded ends a call that CallOpened counted. If timed is set, its duration
+// is observed: callers set it for charges and lookups that were sent.
 func (m *Metrics) CallEnded(timed bool, took time.Duration) {
 	if m.off() {
 		return
@@ -211,29 +213,29 @@ func (m *Metrics) CallEnded(timed bool, took time.Duration) {
 	}
 }
 
-// Charged counts a charge by what came of it.
+// Charged counts a charge by its class.
 func (m *Metrics) Charged(class reward.AnswerClass) {
 	if !m.off() {
 		m.calls.WithLabelValues(string(class)).Inc()
 	}
 }
 
-// LookedUp counts a look-up by what came of it.
+// LookedUp counts a lookup by its class.
 func (m *Metrics) LookedUp(class LookupClass) {
 	if !m.off() {
 		m.calls.WithLabelValues(string(class)).Inc()
 	}
 }
 
-// Breached counts a promotion whose books were found out of balance.
+// Breached counts a promotion whose books do not balance.
 func (m *Metrics) Breached() {
 	if !m.off() {
 		m.breaches.Inc()
 	}
 }
 
-// SetBalance tells whether the books of a promotion balance. Only those that do
-// not have a series.
+// SetBalance records whether the books of a promotion are broken. Only
+// promotions with broken books have a series.
 func (m *Metrics) SetBalance(id reward.PromotionID, broken bool) {
 	if m.off() {
 		return
@@ -245,56 +247,56 @@ func (m *Metrics) SetBalance(id reward.PromotionID, broken bool) {
 	}
 }
 
-// WebhookTold counts a try to tell a webhook by what came of it.
-func (m *Metrics) WebhookTold(o WebhookOutcome) {
+// WebhookAttempted counts an attempt to deliver a webhook by its outcome.
+func (m *Metrics) WebhookAttempted(o WebhookOutcome) {
 	if !m.off() {
 		m.webhooks.WithLabelValues(string(o)).Inc()
 	}
 }
 
-// PoolTotals is what the pools of an instance add up to.
+// PoolTotals is the sum over the pools of an instance.
 type PoolTotals struct {
 	Pools     int
 	Consumers int
-	InHand    int // entries read and not yet settled
+	Pending   int // pending entries
 }
 
-// PoolsFrom has the pools asked at every scrape. read must be quick and safe
-// for concurrent use.
+// PoolsFrom sets the function that returns the pools' totals at each scrape. It
+// must be quick and safe for concurrent use.
 func (m *Metrics) PoolsFrom(read func() PoolTotals) {
 	if !m.off() {
 		m.pools.read.Store(&read)
 	}
 }
 
-// GovernorFigures is how the governor of an instance's calls stands.
+// GovernorFigures is the state of an instance's governor.
 type GovernorFigures struct {
-	Limit       int  // calls that may be open
-	Waiting     int  // calls that wait to be opened
-	BreakerOpen bool // the provider shows no sign of life
-	RatesAway   bool // rates cannot be shared with the other instances
+	Limit         int  // maximum calls in flight
+	Waiting       int  // calls that wait
+	BreakerOpen   bool // the provider does not respond
+	RatesUnshared bool // rates are not shared with the other instances
 }
 
-// GovernorFrom has the governor asked at every scrape. read must be quick and
-// safe for concurrent use.
+// GovernorFrom sets the function that returns the governor's state at each
+// scrape. It must be quick and safe for concurrent use.
 func (m *Metrics) GovernorFrom(read func() GovernorFigures) {
 	if !m.off() {
 		m.governor.read.Store(&read)
 	}
 }
 
-// PartsFrom has the parts asked at every scrape whether they answer. read
-// returns that by the part's name; it must be bounded, and safe for concurrent
-// use.
+// PartsFrom sets the function that reports at each scrape, by the part's name,
+// whether a part is available. It must limit its duration and be safe for
+// concurrent use.
 func (m *Metrics) PartsFrom(read func() map[string]bool) {
 	if !m.off() {
 		m.parts.read.Store(&read)
 	}
 }
 
-// SetStream tells how the stream of a promotion stands: its entries, those that
-// nobody has read (lag), those read and not settled (pending), and the age of
-// the oldest of these (0 without any).
+// SetStream records the state of a promotion's stream: its length, the unread
+// entries (lag), the pending ones, and the age of the oldest pending entry
+// (zero without any).
 func (m *Metrics) SetStream(t reward.PromotionType, id reward.PromotionID, length, lag, pending int64, oldestPendingAge time.Duration) {
 	if m.off() {
 		return
@@ -306,8 +308,8 @@ func (m *Metrics) SetStream(t reward.PromotionType, id reward.PromotionID, lengt
 	}}
 }
 
-// KeepStreams forgets every stream that SetStream has told of but for those of
-// the current promotions, so that their series end.
+// KeepStreams drops every stream but those of the current promotions, so that
+// their series end.
 func (m *Metrics) KeepStreams(current []reward.PromotionID) {
 	if m.off() {
 		return
@@ -321,20 +323,20 @@ func (m *Metrics) KeepStreams(current []reward.PromotionID) {
 	maps.DeleteFunc(m.streams.streams, func(id reward.PromotionID, _ streamFigures) bool { return !keep[id] })
 }
 
-// partCollector asks the parts when it is asked.
+// partCollector checks the parts at each scrape.
 type partCollector struct {
 	up   *prometheus.Desc
 	read atomic.Pointer[func() map[string]bool]
 }
 
 func newPartCollector() partCollector {
-	return partCollector{up: prometheus.NewDesc("largesse_up", "Whether a part answers this instance now: 1, or 0.", []string{"part"}, nil)}
+	return partCollector{up: prometheus.NewDesc("largesse_up", "1 if the part is available to this instance, else 0.", []string{"part"}, nil)}
 }
 
-// Describe names the gauge.
+// Describe implements prometheus.Collector.
 func (c *partCollector) Describe(out chan<- *prometheus.Desc) { out <- c.up }
 
-// Collect asks every part.
+// Collect checks every part.
 func (c *partCollector) Collect(out chan<- prometheus.Metric) {
 	read := c.read.Load()
 	if read == nil {
@@ -349,7 +351,7 @@ func (c *partCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// poolCollector asks the pools when it is asked.
+// poolCollector reads the pools at each scrape.
 type poolCollector struct {
 	pools, consumers, inHand *prometheus.Desc
 	read                     atomic.Pointer[func() PoolTotals]
@@ -357,20 +359,20 @@ type poolCollector struct {
 
 func newPoolCollector() poolCollector {
 	return poolCollector{
-		pools:     prometheus.NewDesc("largesse_pools", "Pools of consumers that this instance has, one per promotion at most.", nil, nil),
-		consumers: prometheus.NewDesc("largesse_consumers", "Consumers that this instance has registered, of all its pools.", nil, nil),
-		inHand:    prometheus.NewDesc("largesse_entries_in_hand", "Stream entries that this instance has read and not yet settled.", nil, nil),
+		pools:     prometheus.NewDesc("largesse_pools", "Consumer pools of this instance, at most one per promotion.", nil, nil),
+		consumers: prometheus.NewDesc("largesse_consumers", "Registered consumers of all pools of this instance.", nil, nil),
+		inHand:    prometheus.NewDesc("largesse_entries_in_hand", "Pending stream entries of this instance: delivered to its consumers and not acknowledged.", nil, nil),
 	}
 }
 
-// Describe names the gauges.
+// Describe implements prometheus.Collector.
 func (c *poolCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- c.pools
 	out <- c.consumers
 	out <- c.inHand
 }
 
-// Collect reads all three at the same moment.
+// Collect reads all gauges at the same moment.
 func (c *poolCollector) Collect(out chan<- prometheus.Metric) {
 	var t PoolTotals
 	if read := c.read.Load(); read != nil {
@@ -378,10 +380,10 @@ func (c *poolCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	out <- prometheus.MustNewConstMetric(c.pools, prometheus.GaugeValue, float64(t.Pools))
 	out <- prometheus.MustNewConstMetric(c.consumers, prometheus.GaugeValue, float64(t.Consumers))
-	out <- prometheus.MustNewConstMetric(c.inHand, prometheus.GaugeValue, float64(t.InHand))
+	out <- prometheus.MustNewConstMetric(c.inHand, prometheus.GaugeValue, float64(t.Pending))
 }
 
-// governorCollector asks the governor when it is asked.
+// governorCollector reads the governor at each scrape.
 type governorCollector struct {
 	limit, waiting, breakerOpen, ratesAway *prometheus.Desc
 	read                                   atomic.Pointer[func() GovernorFigures]
@@ -392,14 +394,14 @@ func newGovernorCollector() governorCollector {
 		return prometheus.NewDesc("largesse_governor_"+name, help, nil, nil)
 	}
 	return governorCollector{
-		limit:       gauge("limit", "Calls of the provider that this instance may have open, as the provider's answers allow."),
-		waiting:     gauge("waiting", "Calls that wait on this instance to be opened."),
-		breakerOpen: gauge("breaker_open", "1 while the provider shows no sign of life and is only probed, else 0."),
-		ratesAway:   gauge("rates_away", "1 while rates cannot be shared and this instance keeps to its part of them, else 0."),
+		limit:       gauge("limit", "Maximum calls to the provider in flight on this instance, adapted to the provider's responses."),
+		waiting:     gauge("waiting", "Calls to the provider that wait on this instance."),
+		breakerOpen: gauge("breaker_open", "1 while the provider does not respond and gets only probes, else 0."),
+		ratesAway:   gauge("rates_away", "1 while rates are not shared and this instance uses its share of them, else 0."),
 	}
 }
 
-// Describe names the gauges.
+// Describe implements prometheus.Collector.
 func (c *governorCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- c.limit
 	out <- c.waiting
@@ -407,7 +409,7 @@ func (c *governorCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- c.ratesAway
 }
 
-// Collect reads all at the same moment.
+// Collect reads all gauges at the same moment.
 func (c *governorCollector) Collect(out chan<- prometheus.Metric) {
 	var f GovernorFigures
 	if read := c.read.Load(); read != nil {
@@ -417,19 +419,20 @@ func (c *governorCollector) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(c.limit, prometheus.GaugeValue, float64(f.Limit))
 	out <- prometheus.MustNewConstMetric(c.waiting, prometheus.GaugeValue, float64(f.Waiting))
 	out <- prometheus.MustNewConstMetric(c.breakerOpen, prometheus.GaugeValue, one[f.BreakerOpen])
-	out <- prometheus.MustNewConstMetric(c.ratesAway, prometheus.GaugeValue, one[f.RatesAway])
+	out <- prometheus.MustNewConstMetric(c.ratesAway, prometheus.GaugeValue, one[f.RatesUnshared])
 }
 
-// streamGauges is how many gauges a stream has.
+// streamGauges is the number of gauges of a stream.
 const streamGauges = 4
 
-// streamFigures is what SetStream was told, in the order of the gauges.
+// streamFigures is the state of a stream as SetStream got it, in the order of
+// the gauges.
 type streamFigures struct {
 	promotionType reward.PromotionType
 	values        [streamGauges]float64
 }
 
-// streamCollector shows the gauges of the current streams; the figures of one
+// streamCollector has the gauges of the current streams. The values of one
 // stream always belong together.
 type streamCollector struct {
 	descs [streamGauges]*prometheus.Desc
@@ -444,23 +447,23 @@ func newStreamCollector() streamCollector {
 	}
 	return streamCollector{
 		descs: [streamGauges]*prometheus.Desc{
-			gauge("length", "Entries in the stream of a promotion: dispatched and not settled."),
-			gauge("lag", "Entries in the stream of a promotion that nobody has read yet."),
-			gauge("pending", "Entries in the stream of a promotion that were read and are not settled."),
-			gauge("oldest_pending_age_seconds", "Seconds since the oldest pending entry of a promotion's stream was added; 0 when none is pending."),
+			gauge("length", "Entries in a promotion's stream: dispatched and unfinished."),
+			gauge("lag", "Entries in a promotion's stream that no consumer has read."),
+			gauge("pending", "Pending entries in a promotion's stream: delivered and not acknowledged."),
+			gauge("oldest_pending_age_seconds", "Seconds since the oldest pending entry of a promotion's stream was added; 0 if none is pending."),
 		},
 		streams: make(map[reward.PromotionID]streamFigures),
 	}
 }
 
-// Describe names the gauges.
+// Describe implements prometheus.Collector.
 func (c *streamCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range c.descs {
 		out <- d
 	}
 }
 
-// Collect shows the streams as they were last told of.
+// Collect returns the latest state of each stream.
 func (c *streamCollector) Collect(out chan<- prometheus.Metric) {
 	c.mu.Lock()
 	streams := maps.Clone(c.streams)
@@ -473,36 +476,36 @@ func (c *streamCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// RequestAnswered counts a request to the API by its operation ("" = there is
-// none at that path) and HTTP status; 0 = cut off without one.
+// RequestAnswered counts an API request by its operation ("" for an unknown
+// path) and HTTP status (0 for a request cut off without a response).
 func (m *Metrics) RequestAnswered(operation string, status int) {
 	if !m.off() {
 		m.requests.WithLabelValues(operation, strconv.Itoa(status)).Inc()
 	}
 }
 
-// CouponAsked counts an ask for a coupon by its answer.
+// CouponAsked counts a coupon request by its answer.
 func (m *Metrics) CouponAsked(answer string) {
 	if !m.off() {
 		m.couponAsks.WithLabelValues(answer).Inc()
 	}
 }
 
-// CouponsIssued counts coupons that were issued.
+// CouponsIssued counts issued coupons.
 func (m *Metrics) CouponsIssued(n int) {
 	if !m.off() {
 		m.coupons.WithLabelValues("ISSUED").Add(float64(n))
 	}
 }
 
-// CouponsRejected counts requests that were accepted and got no coupon.
+// CouponsRejected counts admitted requests that ended without a coupon.
 func (m *Metrics) CouponsRejected(n int) {
 	if !m.off() {
 		m.coupons.WithLabelValues("REJECTED").Add(float64(n))
 	}
 }
 
-// GateLoaded counts a gate that was loaded from rows.
+// GateLoaded counts a gate that was loaded from the database.
 func (m *Metrics) GateLoaded() {
 	if !m.off() {
 		m.gateLoads.Inc()

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Std is for parts of the standard library that want its logger: each line is
-// a warning, and those that begin with one of quiet are for debugging.
+// Std returns a logger for parts of the standard library: each line is a
+// warning, or a debug line if it begins with one of quiet.
 func (l Log) Std(quiet ...string) *log.Logger {
 	return log.New(stdLines{l, quiet}, "", 0)
 }
@@ -17,15 +17,15 @@ type stdLines struct {
 	quiet []string
 }
 
-// Write takes one line.
+// Write logs one line.
 func (s stdLines) Write(p []byte) (int, error) {
 	line := strings.TrimSpace(string(p))
 	for _, q := range s.quiet {
 		if strings.HasPrefix(line, q) {
-			s.log.Debug(Failed, "error", line)
+			s.log.Debug("HTTP library reported an error", "error", line)
 			return len(p), nil
 		}
 	}
-	s.log.Warn(Failed, errors.New(line))
+	s.log.Warn("HTTP library reported an error", errors.New(line))
 	return len(p), nil
 }

@@ -45,8 +45,8 @@ func (p *listing) Charges(_ context.Context, id reward.PromotionID, cursor strin
 	return page, nil
 }
 
-// TestBalanceHoldsWhileMoneyMoves keeps the books, as often as it can, of a flow
-// whose provider fails in every way: no bound is ever broken, not even once.
+// TestBalanceHoldsWhileMoneyMoves reconciles a flow whose provider fails in
+// every way, as often as it can, and never finds a difference.
 func TestBalanceHoldsWhileMoneyMoves(t *testing.T) {
 	t.Parallel()
 	for _, cancel := range []bool{false, true} {
@@ -74,12 +74,13 @@ func TestBalanceHoldsWhileMoneyMoves(t *testing.T) {
 				looks := 0
 				look := func() {
 					looks++
-					kept, rows, err := s.store.SummaryCompare(t.Context(), promotion, false)
-					if err != nil || kept != rows {
-						t.Fatalf("kept %+v, rows %+v, %v", kept, rows, err)
+					stored, rows, err := s.store.SummaryCompare(t.Context(), promotion, false)
+					if err != nil || stored != rows {
+						t.Fatalf("stored %+v, rows %+v, %v", stored, rows, err)
 					}
-					// A difference would be compared again 10 s later before it is
-					// reported, so the report comes at once if there is none.
+					// A difference would be compared again 10 s later before it
+					// is reported, so the report comes at once if there is
+					// none.
 					id, began := promotion, time.Now()
 					report, err := r.Run(t.Context(), books.ReconcileCommand{PromotionID: &id})
 					if took := time.Since(began); err != nil || len(report.Drifts) > 0 || len(report.Skipped) > 0 || took > time.Second {
@@ -95,7 +96,7 @@ func TestBalanceHoldsWhileMoneyMoves(t *testing.T) {
 					return !v.FinishedAt.IsZero() && v.Counts.Payouts[reward.Unknown] == 0
 				})
 				if look(); looks < 10 {
-					t.Errorf("looked %d times only", looks)
+					t.Errorf("only %d reconciliations", looks)
 				}
 				if charged, v := int64(len(p.charged)), s.view(); charged != v.Counts.Payouts[reward.Succeeded] {
 					t.Errorf("%d charged, counts %+v", charged, v.Counts)

@@ -2,7 +2,6 @@ package payout
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/largesse/largesse/internal/governor"
@@ -30,18 +29,18 @@ const (
 type StatusCache struct {
 	service.Base
 	rows      cacheRows
-	log       obs.Log
+	view      *service.View[active]
 	onRefresh func(views []store.PromotionView) // called after each good read; may be nil
-	hints     chan struct{}
-	markedAt  time.Time // when refresh read the restore mark
+	markedAt  time.Time                         // when the restore mark was read; only read uses it
+}
 
-	mu    sync.Mutex // protects the fields below
+// active is the result of one read.
+type active struct {
+	list  []store.PromotionView
 	views map[reward.PromotionID]*store.PromotionView
 	// restoredAt is when the database was restored from a backup; zero means
 	// never.
 	restoredAt time.Time
-	readAt     time.Time     // before the query of the latest good read began
-	fresh      chan struct{} // closed and replaced at each good read
 }
 
 // cacheRows is the part of the store that the cache reads.
@@ -52,91 +51,61 @@ type cacheRows interface {
 
 // NewStatusCache returns a cache that has read nothing yet.
 func NewStatusCache(rows cacheRows, log obs.Log) *StatusCache {
-	return &StatusCache{
-		rows: rows, log: log.For(obs.Manager), hints: make(chan struct{}, 1),
-		views: make(map[reward.PromotionID]*store.PromotionView), fresh: make(chan struct{}),
-	}
+	c := &StatusCache{rows: rows}
+	report := log.For(obs.Manager).Streak("status cache unavailable", "status cache available again")
+	c.view = service.NewView(refreshInterval, hintDelay, c.read, func(err error) {
+		report(err)
+		if err == nil && c.onRefresh != nil {
+			now, _ := c.view.Get()
+			c.onRefresh(now.list)
+		}
+	})
+	return c
 }
 
 // Hint brings the next read forward. It never blocks.
-func (c *StatusCache) Hint() {
-	select {
-	case c.hints <- struct{}{}:
-	default:
-	}
-}
+func (c *StatusCache) Hint() { c.view.Hint() }
 
 // run reads until ctx ends.
-func (c *StatusCache) run(ctx context.Context) {
-	failures := 0
-	for ctx.Err() == nil {
-		if err := c.refresh(ctx); err != nil && ctx.Err() == nil {
-			failures++
-			if failures&(failures-1) == 0 {
-				c.log.Warn("status cache unavailable", err, "failures", failures)
-			}
-		} else if failures > 0 {
-			c.log.Info("status cache available again", "failures", failures)
-			failures = 0
-		}
-		timer := time.NewTimer(service.Jitter(refreshInterval, 0.1))
-		select {
-		case <-timer.C:
-		case <-c.hints:
-			service.Sleep(ctx, hintDelay)
-		case <-ctx.Done():
-		}
-		timer.Stop()
-	}
-}
+func (c *StatusCache) run(ctx context.Context) { c.view.Run(ctx) }
 
-func (c *StatusCache) refresh(ctx context.Context) error {
+// read reads the active promotions, and the restore mark if it is due.
+func (c *StatusCache) read(ctx context.Context) (active, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	readAt := time.Now()
 	list, err := c.rows.PromotionActive(ctx)
 	if err != nil {
-		return err
+		return active{}, err
 	}
-	mark := c.restored()
+	before, _ := c.view.Get()
+	now := active{list: list, views: make(map[reward.PromotionID]*store.PromotionView, len(list)), restoredAt: before.restoredAt}
 	if readAt.Sub(c.markedAt) >= markInterval {
-		if mark, err = c.rows.RestoreMark(ctx); err != nil {
-			return err
+		if now.restoredAt, err = c.rows.RestoreMark(ctx); err != nil {
+			return active{}, err
 		}
 		c.markedAt = readAt
 	}
-	views := make(map[reward.PromotionID]*store.PromotionView, len(list))
 	for i := range list {
-		views[list[i].ID] = &list[i]
+		now.views[list[i].ID] = &list[i]
 	}
-	c.mu.Lock()
-	c.views, c.readAt, c.restoredAt = views, readAt, mark
-	close(c.fresh)
-	c.fresh = make(chan struct{})
-	c.mu.Unlock()
-	if c.onRefresh != nil {
-		c.onRefresh(list)
-	}
-	return nil
+	return now, nil
 }
 
 // Status returns the status of a promotion and the age of that knowledge. The
 // status is "" if the promotion is not active.
 func (c *StatusCache) Status(id reward.PromotionID) (reward.PromotionStatus, time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	age := time.Since(c.readAt)
-	if v := c.views[id]; v != nil {
-		return v.Status, age
+	now, readAt := c.view.Get()
+	if v := now.views[id]; v != nil {
+		return v.Status, time.Since(readAt)
 	}
-	return "", age
+	return "", time.Since(readAt)
 }
 
 // job describes a promotion's calls for the governor.
 func (c *StatusCache) job(id reward.PromotionID) governor.Job {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if v := c.views[id]; v != nil {
+	now, _ := c.view.Get()
+	if v := now.views[id]; v != nil {
 		return governor.Job{PromotionID: id, Weight: v.Weight, RatePerSecond: v.RatePerSecond}
 	}
 	return governor.Job{PromotionID: id}
@@ -147,41 +116,28 @@ func (c *StatusCache) job(id reward.PromotionID) governor.Job {
 // records arrive again within this time.
 const restoreDistrust = 24 * time.Hour
 
-func (c *StatusCache) restored() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.restoredAt
-}
-
-// DistrustBefore returns the time before which a first dispatch does not
+// LookupUntil returns the time before which a first dispatch does not
 // exclude earlier calls: a day after the database was restored, or zero.
-func (c *StatusCache) DistrustBefore() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.restoredAt.IsZero() {
+func (c *StatusCache) LookupUntil() time.Time {
+	now, _ := c.view.Get()
+	if now.restoredAt.IsZero() {
 		return time.Time{}
 	}
-	return c.restoredAt.Add(restoreDistrust)
+	return now.restoredAt.Add(restoreDistrust)
 }
 
 // Alive reports whether the view is younger than the lease. An instance that
 // cannot read the rows must let other instances claim its entries.
-func (c *StatusCache) Alive(lease time.Duration) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return time.Since(c.readAt) < lease
+func (c *StatusCache) FreshWithin(lease time.Duration) bool {
+	_, readAt := c.view.Get()
+	return time.Since(readAt) < lease
 }
 
-// Views returns the active promotions.
+// Views returns the active promotions. Callers must not change them.
 func (c *StatusCache) Views() map[reward.PromotionID]*store.PromotionView {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.views // replaced at each read, never changed
+	now, _ := c.view.Get()
+	return now.views
 }
 
 // next returns a channel that closes at the next good read.
-func (c *StatusCache) next() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.fresh
-}
+func (c *StatusCache) next() <-chan struct{} { return c.view.Next() }

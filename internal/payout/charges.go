@@ -24,14 +24,14 @@ func (f *Flow) Charges(ctx context.Context, p reward.PromotionID, cursor string)
 		return money.ChargesPage{}, money.ErrNoCharges
 	}
 	permit, err := f.governor.Acquire(ctx, f.cache.job(p))
-	for errors.Is(err, governor.ErrKicked) {
+	for errors.Is(err, governor.ErrWaitCancelled) {
 		permit, err = f.governor.Acquire(ctx, f.cache.job(p))
 	}
 	if err != nil {
 		return money.ChargesPage{}, err
 	}
 	// A page says little about the provider's charges, unless it asks to wait.
-	outcome := governor.Outcome{Class: reward.AnswerUnsent, Ours: true}
+	outcome := governor.Outcome{Class: reward.AnswerNotSent, Local: true}
 	defer func() { permit.Done(outcome) }()
 	page, err := list.Charges(ctx, p, cursor)
 	var answered *money.ChargesError

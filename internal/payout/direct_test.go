@@ -10,11 +10,11 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// TestDirect: without streams each instance has a queue of its own, and the
-// same is promised.
+// TestDirect checks that the flow keeps its guarantees without streams, when
+// each instance has its own queue.
 func TestDirect(t *testing.T) {
 	t.Parallel()
-	// two are two instances on the same rows.
+	// two returns two instances on the same rows.
 	two := func(t *testing.T, p *ledgerProvider) (a *stage, b *Flow, other *queue.Memory) {
 		t.Helper()
 		a = newStage(t, p, nil)
@@ -57,7 +57,7 @@ func TestDirect(t *testing.T) {
 			defer s.close()
 			defer other.Close()
 			s.createAs(20, func(*reward.Promotion) {})
-			// It has dispatched everything to itself, and dies before it reads.
+			// It dispatches everything to itself and crashes before it reads.
 			now := time.Now()
 			rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
 				PromotionID: promotion, From: reward.Ready, Limit: 20, MaxLen: 1000, Now: now,
@@ -72,7 +72,7 @@ func TestDirect(t *testing.T) {
 			s.start()
 			s.until("paid out", paidOut)
 			if took := time.Since(now); took > 30*time.Second {
-				t.Errorf("it took %v", took)
+				t.Errorf("the second instance took %v", took)
 			}
 			s.balance(20)
 		})
@@ -95,13 +95,13 @@ func TestDirect(t *testing.T) {
 			if n := s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows, past); n != 5 {
 				t.Fatalf("%d enqueued", n)
 			}
-			// This instance stands still for longer than half of X.
+			// This instance stalls for longer than half the dispatch horizon.
 			time.Sleep(testLimits().DispatchHorizon()/2 + time.Second)
 			s.start()
 			s.until("paid out", paidOut)
 			s.balance(5)
 			if row := s.row(1); row.Dispatch != 2 {
-				t.Errorf("it was called under dispatch %d", row.Dispatch)
+				t.Errorf("charged under dispatch %d", row.Dispatch)
 			}
 		})
 	})
@@ -117,7 +117,7 @@ func TestDirect(t *testing.T) {
 			s.until("paid out", paidOut)
 			s.balance(900)
 			if took := time.Since(began); took > 4*time.Minute {
-				t.Errorf("900 at 5 a second took %v", took)
+				t.Errorf("900 payouts at 5 per second took %v", took)
 			}
 		})
 	})

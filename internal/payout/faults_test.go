@@ -19,10 +19,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errFault = errors.New("injected fault")
 
-// faults makes one step of a run fail.
+// faults fails one step of a run.
 type faults struct {
 	at    int
-	after bool // after the step was done
+	after bool // fail after doing the step
 
 	mu   sync.Mutex // protects step, hit
 	step int
@@ -58,7 +58,7 @@ func (f *faults) do(name string, call func() error) error {
 	return nil
 }
 
-// faultyStore is a store whose writes, and the reads between them, can fail.
+// faultyStore is a store whose writes, and reads between them, can fail.
 type faultyStore struct {
 	store.Store
 	faults *faults
@@ -66,7 +66,7 @@ type faultyStore struct {
 	away   atomic.Bool // PayoutFinish fails
 }
 
-// stepped runs a call with a result as a step.
+// stepped runs a call that returns a result as a step.
 func stepped[T any](f *faults, name string, call func() (T, error)) (T, error) {
 	var out T
 	err := f.do(name, func() (err error) { out, err = call(); return err })
@@ -88,16 +88,16 @@ func (s *faultyStore) PayoutDispatch(ctx context.Context, p store.PayoutDispatch
 	return stepped(s.faults, "PayoutDispatch", func() ([]reward.Payout, error) { return s.Store.PayoutDispatch(ctx, p) })
 }
 
-func (s *faultyStore) PayoutGiveBack(ctx context.Context, p store.PayoutGiveBackParams) (int, error) {
-	return stepped(s.faults, "PayoutGiveBack", func() (int, error) { return s.Store.PayoutGiveBack(ctx, p) })
+func (s *faultyStore) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (int, error) {
+	return stepped(s.faults, "PayoutGiveBack", func() (int, error) { return s.Store.PayoutReturn(ctx, p) })
 }
 
 func (s *faultyStore) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int, error) {
 	return stepped(s.faults, "PayoutSweep", func() (int, error) { return s.Store.PayoutSweep(ctx, p) })
 }
 
-func (s *faultyStore) PayoutHeads(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
-	return stepped(s.faults, "PayoutHeads", func() ([]reward.Payout, error) { return s.Store.PayoutHeads(ctx, ids) })
+func (s *faultyStore) PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
+	return stepped(s.faults, "PayoutHeads", func() ([]reward.Payout, error) { return s.Store.PayoutGetMany(ctx, ids) })
 }
 
 func (s *faultyStore) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([]store.FinishResult, error) {
@@ -128,7 +128,7 @@ func (q *faultyQueue) Create(ctx context.Context, s queue.Stream, consumers []st
 func (q *faultyQueue) Read(ctx context.Context, s queue.Stream, reads []queue.ReadParams) ([]queue.Entry, error) {
 	entries, err := q.Queue.Read(ctx, s, reads)
 	if err != nil || len(entries) == 0 {
-		return entries, err // empty polls are not steps: there are so many of them
+		return entries, err // empty polls are not steps, because there are too many
 	}
 	return entries, q.faults.do("Read", func() error { return nil })
 }

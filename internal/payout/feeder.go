@@ -33,8 +33,8 @@ type Feeder struct {
 	// acceptsWork reports whether the governor accepts calls; nil means always.
 	// While it does not, nothing is dispatched to an own queue.
 	acceptsWork func() bool
-	room        chan struct{} // holds a hint that a stream may have capacity again
-	starved     atomic.Bool   // a READY row found no capacity in the latest round
+	hint        service.Hint // given when a stream may have capacity again
+	starved     atomic.Bool  // a READY row found no capacity in the latest round
 	log         obs.Log
 }
 
@@ -43,19 +43,16 @@ type Feeder struct {
 func NewFeeder(rows store.Payouts, cache *StatusCache, producer *Producer, maxLen int, log obs.Log) *Feeder {
 	return &Feeder{
 		rows: rows, cache: cache, producer: producer, maxLen: maxLen,
-		room: make(chan struct{}, 1), log: log.For(obs.Feeder),
+		hint: service.NewHint(), log: log.For(obs.Feeder),
 	}
 }
 
 // Room hints that a stream may have capacity again. It never blocks.
-func (f *Feeder) Room() {
+func (f *Feeder) SpaceFreed() {
 	if !f.starved.Load() {
 		return
 	}
-	select {
-	case f.room <- struct{}{}:
-	default:
-	}
+	f.hint.Give()
 }
 
 // run feeds all promotions in rounds until ctx ends.
@@ -68,7 +65,7 @@ func (f *Feeder) run(ctx context.Context) {
 		}
 		select {
 		case <-fresh:
-		case <-f.room:
+		case <-f.hint:
 			service.Sleep(ctx, feedInterval)
 		case <-ctx.Done():
 		}
@@ -127,7 +124,7 @@ func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.St
 				break
 			}
 			// The rows do not show which instance has a QUEUED payout.
-			limit = min(limit, f.ownCapacity(v)-f.producer.Held(ctx, v))
+			limit = min(limit, f.ownCapacity(v)-f.producer.StreamLen(ctx, v))
 			if limit <= 0 {
 				break
 			}

@@ -148,8 +148,8 @@ func (f *Finisher) writeReturns(ctx context.Context, items []*pool.Item) {
 		if len(some) == 0 {
 			continue
 		}
-		_, err := f.rows.PayoutGiveBack(ctx, store.PayoutGiveBackParams{
-			Refs: refs, MaybeCalled: true, HandedOver: claimed, Lease: f.lease, Now: time.Now(),
+		_, err := f.rows.PayoutReturn(ctx, store.PayoutReturnParams{
+			Refs: refs, MaybeCalled: true, DeliveryFailed: claimed, Lease: f.lease, Now: time.Now(),
 		})
 		if err != nil {
 			if ctx.Err() == nil {
@@ -178,6 +178,7 @@ func (f *Finisher) write(ctx context.Context, batch []finished) {
 		outcomes[i] = b.outcome
 	}
 	var results []store.FinishResult
+	report := f.log.Streak("writing outcomes failed", "")
 	for try := 0; ; try++ {
 		var err error
 		results, err = f.rows.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: outcomes, Lease: f.lease, Now: time.Now()})
@@ -189,9 +190,7 @@ func (f *Finisher) write(ctx context.Context, batch []finished) {
 			f.write(ctx, batch[len(batch)/2:])
 			return
 		}
-		if try&(try-1) == 0 {
-			f.log.Warn("writing outcomes failed", err, "count", len(batch), "attempt", try+1)
-		}
+		report(err, "count", len(batch))
 		if reward.KindOf(err) == reward.KindInvalid || !service.Sleep(ctx, service.Backoff(try, 20*time.Millisecond, 2*time.Second)) {
 			for _, b := range batch {
 				b.item.Release()

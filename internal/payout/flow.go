@@ -94,7 +94,7 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	f.cache = NewStatusCache(cfg.Store, cfg.Log)
 	producer := &Producer{
 		Queue: cfg.Queue, Rows: cfg.Store, MaxLen: cfg.MaxLen,
-		Horizon: cfg.Limits.DispatchHorizon(), Lease: cfg.Limits.Lease, Log: cfg.Log,
+		DispatchHorizon: cfg.Limits.DispatchHorizon(), Lease: cfg.Limits.Lease, Log: cfg.Log,
 	}
 	f.intake = &Intake{Rows: cfg.Store, Producer: producer, MaxLen: cfg.MaxLen}
 	if cfg.Direct {
@@ -103,16 +103,16 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	f.retry = NewRetryProcessor(publisher, cfg.Store, producer, cfg.Log)
 	f.feeder = NewFeeder(cfg.Store, f.cache, producer, cfg.MaxLen, cfg.Log)
 	if cfg.Direct {
-		f.feeder.acceptsWork = func() bool { return f.governor.Taking() }
+		f.feeder.acceptsWork = func() bool { return f.governor.AcceptsWork() }
 		f.feeder.ownCapacity = f.ownCapacity
 	}
 	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease,
-		f.feeder.Room, f.cache.Hint, cfg.Metrics, cfg.Log)
+		f.feeder.SpaceFreed, f.cache.Hint, cfg.Metrics, cfg.Log)
 	cfg.Governor.Metrics, cfg.Governor.Log = cfg.Metrics, cfg.Log
 	f.governor = governor.New(cfg.Governor)
-	cfg.Pool.Taking = f.governor.Taking
+	cfg.Pool.AcceptsWork = f.governor.AcceptsWork
 	cfg.Pool.Queue, cfg.Pool.Metrics, cfg.Pool.Log = cfg.Queue, cfg.Metrics, cfg.Log
-	cfg.Pool.Alive = func() bool { return f.cache.Alive(cfg.Limits.Lease) }
+	cfg.Pool.Healthy = func() bool { return f.cache.FreshWithin(cfg.Limits.Lease) }
 	cfg.Pool.Handler = &Processor{
 		Store: cfg.Store, Provider: cfg.Provider, Governor: f.governor, Cache: f.cache, Finisher: f.finisher,
 		Limits: cfg.Limits, Metrics: cfg.Metrics, Log: cfg.Log,
@@ -126,7 +126,7 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	f.cache.onRefresh = func(views []store.PromotionView) {
 		for _, v := range views {
 			if v.Status == reward.Paused || v.Status == reward.PromotionCancelled {
-				f.governor.Kick(v.ID)
+				f.governor.CancelWaiting(v.ID)
 			}
 		}
 		if cfg.Payout {
@@ -270,7 +270,7 @@ func (f *Flow) specs(views []store.PromotionView) []pool.Spec {
 		if f.cfg.Direct && !s.Work {
 			// The rows do not show entries of older dispatches, which a pool
 			// must still remove from this queue.
-			s.Work = f.intake.Producer.Held(context.Background(), v) > 0
+			s.Work = f.intake.Producer.StreamLen(context.Background(), v) > 0
 		}
 		out = append(out, s)
 	}

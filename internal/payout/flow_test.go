@@ -20,14 +20,15 @@ import (
 
 const promotion reward.PromotionID = 42
 
-// ledgerProvider pays each target once, as its script for the target says.
+// ledgerProvider charges each target once and responds as its script says.
 type ledgerProvider struct {
 	mu      sync.Mutex
 	charged map[reward.TargetID]int
 	calls   map[reward.TargetID]int
-	// script answers call n (from 0) of a target; nil = paid.
+	// script returns the response to call n (from 0) of a target; nil means
+	// paid.
 	script func(t reward.TargetID, n int) money.Answer
-	// away makes look-ups fail.
+	// away makes lookups fail.
 	away bool
 }
 
@@ -35,12 +36,12 @@ func newProvider(script func(reward.TargetID, int) money.Answer) *ledgerProvider
 	return &ledgerProvider{charged: make(map[reward.TargetID]int), calls: make(map[reward.TargetID]int), script: script}
 }
 
-// lost is an answer that the provider gave after charging, and that never came.
+// lost is the lost response of a provider that charged.
 var lost = money.Answer{Class: reward.AnswerUnknown, Code: "RESET"}
 
 func (p *ledgerProvider) charge(_ context.Context, c money.Charge, check money.CheckFunc) money.Answer {
 	if err := check(); err != nil {
-		return money.Answer{Class: reward.AnswerUnsent, Err: err}
+		return money.Answer{Class: reward.AnswerNotSent, Err: err}
 	}
 	p.mu.Lock()
 	n := p.calls[c.TargetID]
@@ -91,7 +92,7 @@ func (p *ledgerProvider) callsOf(t reward.TargetID) int {
 	return p.calls[t]
 }
 
-// dropPublisher loses every record: the rows are the truth.
+// dropPublisher drops every record: the rows are the source of truth.
 type dropPublisher struct{}
 
 func (dropPublisher) Publish(context.Context, []bus.Record) error { return nil }
@@ -112,7 +113,7 @@ func testLimits() Limits {
 	}
 }
 
-// newStage opens a stage in a synctest bubble; wrap may put faults in between.
+// newStage opens a stage in a synctest bubble; wrap may inject faults.
 func newStage(t *testing.T, p *ledgerProvider, wrap func(store.Store, queue.Queue) (store.Store, queue.Queue)) *stage {
 	t.Helper()
 	rows, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "rows.db"))
@@ -138,7 +139,7 @@ func newStage(t *testing.T, p *ledgerProvider, wrap func(store.Store, queue.Queu
 	return s
 }
 
-// create makes a promotion with n targets, and starts it.
+// create creates a promotion with n targets and starts it.
 func (s *stage) create(n, maxRetries int) {
 	s.t.Helper()
 	ctx := s.t.Context()
@@ -253,7 +254,7 @@ func TestFlow(t *testing.T) {
 			s.start()
 			s.until("paid", paidOut)
 			s.balance(100)
-			s.until("destroyed", func(v store.PromotionView) bool { return v.StreamGone })
+			s.until("destroyed", func(v store.PromotionView) bool { return v.StreamDestroyed })
 			if info, err := s.queue.Info(t.Context(), queue.Stream{Type: reward.Point, PromotionID: promotion}); err != nil || info.Exists {
 				t.Errorf("Info = %+v, %v", info, err)
 			}
@@ -338,7 +339,7 @@ func TestFlow(t *testing.T) {
 			p.script = func(target reward.TargetID, n int) money.Answer {
 				if n == 0 {
 					p.mu.Lock()
-					p.charged[target] = 1 // it charged, and said 503 all the same
+					p.charged[target] = 1 // it charged and responded 503 anyway
 					p.mu.Unlock()
 					return money.Answer{Class: reward.AnswerThrottled, Status: 503}
 				}
@@ -367,7 +368,7 @@ func TestFlow(t *testing.T) {
 			s.until("unknown", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Unknown] == 1 })
 			began := time.Now()
 			time.Sleep(30 * time.Second)
-			// A request that was under way all the time is charged now.
+			// A request that was in flight all the time is charged now.
 			p.mu.Lock()
 			p.charged[1] = 1
 			p.mu.Unlock()
@@ -384,7 +385,7 @@ func TestFlow(t *testing.T) {
 				if n == 0 {
 					return lost
 				}
-				t.Error("called again although the key may be forgotten")
+				t.Error("charged again although the provider may have forgotten the key")
 				return money.Answer{Class: reward.AnswerPaid}
 			})
 			p.away = true
@@ -432,7 +433,7 @@ func TestFlow(t *testing.T) {
 			s := newStage(t, p, nil)
 			defer s.close()
 			s.create(5, 5)
-			// Somebody takes the entries of the first dispatch and dies.
+			// A consumer reads the entries of the first dispatch and crashes.
 			now := time.Now()
 			rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{PromotionID: promotion, From: reward.Ready, Limit: 10, MaxLen: 10, Now: now})
 			if err != nil || len(rows) != 5 {
@@ -461,7 +462,7 @@ func TestFlow(t *testing.T) {
 				}
 				return money.Answer{Class: reward.AnswerFailed, Status: 500}
 			})
-			p.away = true // so that nothing is known yet
+			p.away = true // so that lookups settle nothing yet
 			s := newStage(t, p, nil)
 			defer s.close()
 			s.create(10, 5)
@@ -493,9 +494,9 @@ func (p *ledgerProvider) total() int {
 }
 
 // TestFlowSurvivesAFaultAtEveryStep fails the n-th call to the database or the
-// queue, for n = 1, 2, 3 …, once before it is done and once after (so that the
-// caller does not know), until a run meets no fault; each run must end with
-// balanced books.
+// queue, for n = 1, 2, 3 …, once before doing it and once after, when the
+// caller cannot know. It ends with the first run without a fault. The books of
+// each run must balance.
 func TestFlowSurvivesAFaultAtEveryStep(t *testing.T) {
 	t.Parallel()
 	const targets = 12
@@ -537,8 +538,8 @@ func TestFlowSurvivesAFaultAtEveryStep(t *testing.T) {
 	}
 }
 
-// TestStopWithTheDatabaseAway: calls have been answered, nothing can be
-// written; the end comes in time all the same, and a next start finishes.
+// TestStopWithTheDatabaseAway checks that a stop ends in time although the
+// outcomes cannot be written, and that the next start finishes the payouts.
 func TestStopWithTheDatabaseAway(t *testing.T) {
 	onFakeTime(t, func(t *testing.T) {
 		var away *faultyStore
@@ -563,7 +564,7 @@ func TestStopWithTheDatabaseAway(t *testing.T) {
 			t.Errorf("%d calls, row %+v", p.total(), s.row(1))
 		}
 		s.queue.Close()
-		// The next process on the same rows, with a queue of its own.
+		// The next process uses the same rows and its own queue.
 		next := &stage{t: t, store: s.store, queue: queue.NewMemory(), provider: p}
 		cfg := s.flow.cfg
 		cfg.Store, cfg.Queue, cfg.QueueIsLocal = s.store, next.queue, true

@@ -12,7 +12,7 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// createAs makes a promotion with n targets of 100 each, and starts it.
+// createAs creates a promotion with n targets of 100 each and starts it.
 func (s *stage) createAs(n int, change func(p *reward.Promotion)) {
 	s.t.Helper()
 	p := reward.Promotion{ID: promotion, Name: "test", Type: reward.Point, Status: reward.Draft, MaxRetries: 5, CreatedAt: time.Now()}
@@ -72,7 +72,7 @@ func TestGuard(t *testing.T) {
 				return v.Counts.Payouts[reward.Succeeded]+v.Counts.Payouts[reward.Failed] == 10
 			})
 			if n := most.Load(); n != 10 {
-				t.Errorf("target %d was called before the first ten were decided", n)
+				t.Errorf("target %d was charged before the first ten were settled", n)
 			}
 			s.until("paid out", paidOut)
 			s.balance(60)
@@ -98,7 +98,7 @@ func TestGuard(t *testing.T) {
 			if p.total() != 5 || !strings.Contains(v.PauseReason, "5 of the first 5 failed") {
 				t.Errorf("%d calls, pauseReason %q", p.total(), v.PauseReason)
 			}
-			told, err := s.store.WebhookTake(t.Context(), 10, time.Now(), time.Now())
+			told, err := s.store.WebhookClaim(t.Context(), 10, time.Now(), time.Now())
 			if err != nil || len(told) != 1 || told[0].Event != store.EventCanary {
 				t.Errorf("webhooks %+v, %v", told, err)
 			}
@@ -130,7 +130,8 @@ func TestGuard(t *testing.T) {
 			if v.Counts.Amounts[reward.Succeeded] != 2000 || !strings.Contains(v.PauseReason, "maxAmount = 2050") {
 				t.Errorf("paid %d, pauseReason %q", v.Counts.Amounts[reward.Succeeded], v.PauseReason)
 			}
-			// A resume without more money pauses again, and pays nothing.
+			// After a resume without more budget it is paused again and pays
+			// nothing.
 			s.move(reward.Paused, reward.Running)
 			v = s.until("paused again", paused)
 			if v.Counts.Amounts[reward.Succeeded] != 2000 {
@@ -167,11 +168,11 @@ func TestGuard(t *testing.T) {
 			if failed < 500 || failed > 1500 || !strings.Contains(v.PauseReason, "failed") {
 				t.Errorf("%d failed, pauseReason %q", failed, v.PauseReason)
 			}
-			// A resume is given a window of its own.
+			// A resumed promotion starts with an empty window.
 			s.move(reward.Paused, reward.Running)
 			v = s.until("paused again", paused)
 			if more := v.Counts.Payouts[reward.Failed] - failed; more < 900 {
-				t.Errorf("paused after %d more", more)
+				t.Errorf("paused after %d further payouts", more)
 			}
 		})
 	})
@@ -198,7 +199,7 @@ func TestGuard(t *testing.T) {
 			s.createAs(10, func(p *reward.Promotion) { p.CreatedBy = "ann" })
 			s.start()
 			s.until("paid out", paidOut)
-			s.save(100, 1) // 1,100 in all: more than one person may decide
+			s.save(100, 1) // 1,100 in total: above the limit
 			v := s.until("paused", paused)
 			if !strings.Contains(v.PauseReason, "second person") {
 				t.Errorf("pauseReason %q", v.PauseReason)
@@ -270,20 +271,20 @@ func TestGuard(t *testing.T) {
 			if err != nil || len(rows) != 1 {
 				t.Fatalf("dispatched %d, %v", len(rows), err)
 			}
-			p.charged[rows[0].TargetID] = 1 // then its holder died
+			p.charged[rows[0].TargetID] = 1 // then its consumer crashed
 			time.Sleep(25 * time.Second)
 			s.start()
 			s.until("paused", paused)
 			if len(p.charged) != 1 {
-				t.Errorf("a budget of one, and charged %v", p.charged)
+				t.Errorf("the budget covers one charge, got %v", p.charged)
 			}
-			// A cancel finds out what became of the first.
+			// A cancel looks up the first.
 			s.move(reward.Paused, reward.PromotionCancelled)
 			s.until("looked up", func(v store.PromotionView) bool {
 				return !v.FinishedAt.IsZero() && v.Counts.Payouts[reward.Unknown] == 0
 			})
 			if row := s.row(rows[0].TargetID); row.State != reward.Succeeded {
-				t.Errorf("it was charged, and is %+v", row)
+				t.Errorf("the charged payout is %+v", row)
 			}
 		})
 	})
@@ -302,7 +303,7 @@ func TestGuard(t *testing.T) {
 	})
 }
 
-// sickLookups is a provider whose look-ups get an answer of no use.
+// sickLookups is a provider whose lookups are inconclusive.
 type sickLookups struct {
 	*ledgerProvider
 	sick   *atomic.Bool
@@ -316,18 +317,18 @@ func (p sickLookups) Lookup(ctx context.Context, id reward.PromotionID, t reward
 	return p.ledgerProvider.Lookup(ctx, id, t)
 }
 
-// TestRestoreMark: after a restore nothing is called before it was looked up,
-// and look-ups that cannot be made decide nothing.
+// TestRestoreMark checks that after a restore each payout is looked up before
+// it is charged, and that failed lookups settle nothing.
 func TestRestoreMark(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]money.Answer{
-		"WrongKey": {Class: reward.AnswerMisset, Status: 401, Code: "UNAUTHORIZED"},
+		"WrongKey": {Class: reward.AnswerMisconfigured, Status: 401, Code: "UNAUTHORIZED"},
 		"Silent":   silent,
 	} {
 		t.Run(name, func(t *testing.T) {
 			onFakeTime(t, func(t *testing.T) {
 				p := newProvider(nil)
-				p.charged[7] = 1 // by what the backup does not know of
+				p.charged[7] = 1 // by a call that the backup does not contain
 				s := newStage(t, p, nil)
 				var sick atomic.Bool
 				sick.Store(true)

@@ -201,7 +201,7 @@ func (l *PublishListener) forget() {
 // the refused record is alone and becomes a dead letter. The offsets go with
 // the last part, so a crash in between repeats records, which changes nothing.
 func (l *PublishListener) save(ctx context.Context, good []parsed, dead []bus.DeadRecord, offsets []store.Offset) (conflicts []bus.DeadRecord, err error) {
-	params := store.PayoutSaveParams{Offsets: offsets, DeadLetters: bus.Letters(dead)}
+	params := store.PayoutSaveParams{Offsets: offsets, DeadLetters: bus.DeadLetters(dead)}
 	for _, g := range good {
 		params.Rows = append(params.Rows, rowOf(g.message))
 	}
@@ -359,7 +359,7 @@ func storeDead(ctx context.Context, s store.DeadLetters, dead []bus.DeadRecord) 
 	if len(dead) == 0 {
 		return nil
 	}
-	if err := s.DeadLetterAdd(ctx, bus.Letters(dead)); err != nil {
+	if err := s.DeadLetterAdd(ctx, bus.DeadLetters(dead)); err != nil {
 		return fmt.Errorf("store %d dead letters: %w", len(dead), err)
 	}
 	return nil

@@ -21,7 +21,7 @@ import (
 	"github.com/largesse/largesse/internal/store/sqlite"
 )
 
-// keepPublisher keeps what is published.
+// keepPublisher records what is published.
 type keepPublisher struct {
 	mu      sync.Mutex
 	records []bus.Record
@@ -47,8 +47,8 @@ type desk struct {
 	offset    int64
 }
 
-// pickyStore refuses a batch that has a target of its own, as a database would
-// that cannot take some of its data.
+// pickyStore refuses batches with a certain target, like a database that cannot
+// store its data.
 type pickyStore struct {
 	store.Store
 	refuses reward.TargetID
@@ -74,7 +74,7 @@ func newDesk(t *testing.T, refuses reward.TargetID) *desk {
 	d := &desk{rows: &pickyStore{rows, refuses}, queue: queue.NewMemory(), publisher: &keepPublisher{}}
 	t.Cleanup(d.queue.Close)
 	limits := testLimits()
-	intake := &Intake{Rows: d.rows, MaxLen: 1000, Producer: &Producer{Queue: d.queue, Rows: d.rows, MaxLen: 1000, Horizon: limits.DispatchHorizon(), Lease: limits.Lease}}
+	intake := &Intake{Rows: d.rows, MaxLen: 1000, Producer: &Producer{Queue: d.queue, Rows: d.rows, MaxLen: 1000, DispatchHorizon: limits.DispatchHorizon(), Lease: limits.Lease}}
 	d.listener = NewPublishListener(reward.Point, d.rows, intake, oneLog{}, d.publisher, func() {}, obs.Log{})
 	if _, err := d.listener.Offsets(t.Context(), bus.TopicPointPublish); err != nil {
 		t.Fatal(err)
@@ -225,7 +225,7 @@ func TestStartedListener(t *testing.T) {
 		started(3, `{"promotionId":2,"promotionType":"CASH","totalCount":10}`),
 		started(4, `nonsense`),
 	}
-	for range 2 { // every instance reads the topic whole, at every start
+	for range 2 { // every instance reads the whole topic at every start
 		if err := l.ProcessTopicMessages(t.Context(), records); err != nil {
 			t.Fatal(err)
 		}
@@ -240,7 +240,8 @@ func TestStartedListener(t *testing.T) {
 	}
 }
 
-// TestRetriesDueSoonDoNotWaitBehindLaterOnes on fake time.
+// TestRetriesDueSoonDoNotWaitBehindLaterOnes checks the order of retries on
+// fake time.
 func TestRetriesDueSoonDoNotWaitBehindLaterOnes(t *testing.T) {
 	onFakeTime(t, func(t *testing.T) {
 		s := newStage(t, newProvider(nil), nil)

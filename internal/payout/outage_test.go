@@ -16,14 +16,14 @@ import (
 )
 
 // forgetful is a provider that forgets its keys after half an hour and then
-// charges anew.
+// charges again.
 type forgetful struct {
 	script func(call int, age time.Duration) money.Answer
-	// away says whether look-ups get no answer at an age.
+	// away reports whether lookups fail at an age.
 	away func(age time.Duration) bool
 	born time.Time
 
-	mu        sync.Mutex // protects what follows
+	mu        sync.Mutex // protects the fields below
 	calls     int
 	charges   int
 	chargedAt time.Time
@@ -31,13 +31,13 @@ type forgetful struct {
 
 func (p *forgetful) charge(_ context.Context, _ money.Charge, check money.CheckFunc) money.Answer {
 	if err := check(); err != nil {
-		return money.Answer{Class: reward.AnswerUnsent, Err: err}
+		return money.Answer{Class: reward.AnswerNotSent, Err: err}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	answer := p.script(p.calls, time.Since(p.born))
 	p.calls++
-	if answer.Class == reward.AnswerUnsent {
+	if answer.Class == reward.AnswerNotSent {
 		return answer
 	}
 	if p.charges == 0 || time.Since(p.chargedAt) > testLimits().IdempotencyWindow {
@@ -76,7 +76,7 @@ func (p *forgetful) charged() int {
 	return p.charges
 }
 
-// chargesOnce pays one target, and looks at it after so long.
+// chargesOnce pays one target and checks it after a time.
 func (p *forgetful) chargesOnce(t *testing.T, after time.Duration) {
 	t.Helper()
 	s := newStage(t, newProvider(nil), nil)
@@ -91,7 +91,7 @@ func (p *forgetful) chargesOnce(t *testing.T, after time.Duration) {
 	}
 }
 
-// with makes the stage's flow anew with other settings.
+// with replaces the stage's flow by one with other settings.
 func (s *stage) with(change func(cfg *Config), publisher bus.Publisher) {
 	cfg := s.flow.cfg
 	change(&cfg)
@@ -99,7 +99,7 @@ func (s *stage) with(change func(cfg *Config), publisher bus.Publisher) {
 	s.flow = wire(cfg, publisher)
 }
 
-// second is another instance on the same rows and queue, which it reaches
+// second returns another instance on the same queue, and on the same database
 // through rows.
 func (s *stage) second(rows store.Store, change func(cfg *Config)) *Flow {
 	cfg := s.flow.cfg
@@ -108,7 +108,7 @@ func (s *stage) second(rows store.Store, change func(cfg *Config)) *Flow {
 	return wire(cfg, dropPublisher{})
 }
 
-// slowPublisher is a Kafka that does not answer.
+// slowPublisher is a Kafka that does not respond.
 type slowPublisher struct{}
 
 func (slowPublisher) Publish(ctx context.Context, _ []bus.Record) error {
@@ -134,8 +134,8 @@ func (q *acklessQueue) Ack(ctx context.Context, s queue.Stream, ids []string) er
 
 var theStream = queue.Stream{Type: reward.Point, PromotionID: promotion}
 
-// TestOutages: something is away for long, and nothing is paid twice, stuck or
-// left over.
+// TestOutages checks that after a long outage no payout is charged twice or
+// stuck, and that nothing remains in the queue.
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	t.Run("AProviderAwayForLongerThanItsWindowChargesOnce", func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestOutages(t *testing.T) {
 				case call == 0:
 					return lost
 				case gone(age):
-					return money.Answer{Class: reward.AnswerUnsent, Err: errors.New("connection refused")}
+					return money.Answer{Class: reward.AnswerNotSent, Err: errors.New("connection refused")}
 				}
 				return money.Answer{Class: reward.AnswerPaid}
 			}}
@@ -174,11 +174,12 @@ func TestOutages(t *testing.T) {
 				s.start()
 				time.Sleep(5 * time.Second)
 				s.move(reward.Running, reward.PromotionCancelled)
-				// A Retry-After is obeyed for five minutes at most, look-ups included.
+				// A Retry-After is obeyed for at most five minutes, by lookups
+				// too.
 				time.Sleep(7 * time.Minute)
 				v, err := s.store.PromotionGet(t.Context(), promotion)
 				if err != nil || v.FinishedAt.IsZero() || v.Counts.Payouts[reward.Cancelled] != 1 {
-					t.Errorf("seven minutes after a cancel, Retry-After %v: %+v, %v", after, v, err)
+					t.Errorf("seven minutes after a cancel with Retry-After %v: %+v, %v", after, v, err)
 				}
 				s.close()
 			}
@@ -269,7 +270,7 @@ func TestOutages(t *testing.T) {
 			}
 			defer keeper.Stop()
 			s.until("paid", paidOut)
-			s.until("cleared", func(v store.PromotionView) bool { return v.StreamGone })
+			s.until("cleared", func(v store.PromotionView) bool { return v.StreamDestroyed })
 			lossy.lost.Store(false)
 			if info, err := s.queue.Info(t.Context(), theStream); err != nil || info.Exists {
 				t.Errorf("Info = %+v, %v", info, err)
@@ -279,7 +280,7 @@ func TestOutages(t *testing.T) {
 	t.Run("AStreamDoesNotComeBackAfterItIsGone", func(t *testing.T) {
 		onFakeTime(t, func(t *testing.T) {
 			s := newStage(t, newProvider(func(target reward.TargetID, n int) money.Answer {
-				if target == 100 && n < 12 { // so that its last dispatch lies X behind
+				if target == 100 && n < 12 { // so that its last dispatch is a dispatch horizon ago
 					return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 2 * time.Second}
 				}
 				return money.Answer{Class: reward.AnswerPaid}
@@ -298,7 +299,7 @@ func TestOutages(t *testing.T) {
 			defer late.Stop()
 			time.Sleep(25 * time.Second)
 			blind.blind.Store(true)
-			s.until("destroyed", func(v store.PromotionView) bool { return v.StreamGone })
+			s.until("destroyed", func(v store.PromotionView) bool { return v.StreamDestroyed })
 			time.Sleep(3 * time.Second) // the late one polls
 			blind.blind.Store(false)
 			time.Sleep(2 * time.Minute)
@@ -319,7 +320,7 @@ func TestOutages(t *testing.T) {
 			s.move(reward.Running, reward.PromotionCancelled)
 			v := s.until("finished", func(v store.PromotionView) bool { return !v.FinishedAt.IsZero() })
 			if v.Counts.Payouts[reward.Unknown] != 0 {
-				t.Errorf("finished with %d payouts that a look-up would have decided", v.Counts.Payouts[reward.Unknown])
+				t.Errorf("finished with %d payouts that a lookup would have settled", v.Counts.Payouts[reward.Unknown])
 			}
 		})
 	})
@@ -346,8 +347,8 @@ func TestOutages(t *testing.T) {
 	})
 }
 
-// TestSickProvider: a provider that fails at every charge, or charges and never
-// says so, is there all the same; nothing waits for it for ever.
+// TestSickProvider checks that payouts do not wait for ever for a provider that
+// fails at every charge, or charges and never confirms.
 func TestSickProvider(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]money.Answer{
@@ -372,12 +373,12 @@ func TestSickProvider(t *testing.T) {
 			})
 		})
 	}
-	// An outage of a minute with 500 waiting costs at most 100 calls, no attempt
-	// that ends a payout, and no row.
+	// An outage of a minute with 500 waiting payouts costs at most 100 calls
+	// and ends no payout.
 	for name, dead := range map[string]money.Answer{
 		"AwayFor503":     {Class: reward.AnswerThrottled, Status: 503},
 		"AwayWithErrors": {Class: reward.AnswerFailed, Status: 502, Code: "BAD_GATEWAY"},
-		"AwayUnreached":  {Class: reward.AnswerUnsent, Code: money.CodeNotConnected, Err: errFault},
+		"AwayUnreached":  {Class: reward.AnswerNotSent, Code: money.CodeNotConnected, Err: errFault},
 		"AwayInSilence":  silent,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -407,7 +408,7 @@ func TestSickProvider(t *testing.T) {
 				p.mu.Unlock()
 				s.until("paid out", paidOut)
 				if took := time.Since(back); took > 30*time.Second {
-					t.Errorf("all was paid %v after it", took)
+					t.Errorf("the last payout was paid %v after the outage", took)
 				}
 				s.balance(500)
 				if n := s.view().Counts.Payouts[reward.Succeeded]; n != 500 {

@@ -18,12 +18,12 @@ import (
 
 var errAway = errors.New("the queue is away")
 
-// awayQueue is a queue that can be away, wholly or for cleaning up only, and
-// counts what is asked of it meanwhile.
+// awayQueue is a queue that can be unavailable, entirely or for cleanup only,
+// and counts its calls.
 type awayQueue struct {
 	queue.Queue
 
-	mu     sync.Mutex // protects what follows
+	mu     sync.Mutex // protects the fields below
 	away   bool
 	unkept bool // RemoveConsumer and Destroy fail
 	asked  int
@@ -121,7 +121,7 @@ func (q *awayQueue) Info(ctx context.Context, s queue.Stream) (queue.Info, error
 	return q.Queue.Info(ctx, s)
 }
 
-// lineCount counts the lines that are logged.
+// lineCount counts logged lines.
 type lineCount struct {
 	mu    sync.Mutex // protects lines
 	lines int
@@ -172,10 +172,10 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			s.until("paid out", paidOut)
 			s.balance(5)
 			if n := p.callsOf(2); n != poisonAfter {
-				t.Errorf("it was tried %d times, want %d", n, poisonAfter)
+				t.Errorf("charged %d times, want %d", n, poisonAfter)
 			}
 			if row := s.row(2); row.State != reward.Failed || row.ErrorCode != reward.CodePoison {
-				t.Errorf("the poisonous payout is %+v", row)
+				t.Errorf("the poison payout is %+v", row)
 			}
 			if n := s.deadLetters(reward.CodePoison); n != 1 {
 				t.Errorf("%d dead letters, want 1", n)
@@ -184,7 +184,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 	})
 	t.Run("WhatAnAnswerCameForIsNoPoison", func(t *testing.T) {
 		onFakeTime(t, func(t *testing.T) {
-			// Time and again holders fail on it, but never ten without an answer.
+			// Deliveries fail again and again, but never ten in a row.
 			p := newProvider(func(_ reward.TargetID, n int) money.Answer {
 				switch {
 				case n >= 4*(poisonAfter-1):
@@ -198,7 +198,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			defer s.close()
 			s.create(1, 10)
 			s.start()
-			time.Sleep(10 * time.Minute) // ten more are enough
+			time.Sleep(10 * time.Minute) // ten more failures are enough
 			s.until("paid out", paidOut)
 			s.balance(1)
 			if n := s.deadLetters(reward.CodePoison); n != 0 || s.row(1).State != reward.Succeeded {
@@ -227,7 +227,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 				began := time.Now()
 				s.until("given back", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Ready] == 4 })
 				if took := time.Since(began); took > 2*time.Second {
-					t.Fatalf("giving back took %v", took)
+					t.Fatalf("returning took %v", took)
 				}
 				s.move(reward.Paused, reward.Running)
 			}
@@ -285,12 +285,12 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			s.balance(10)
 			time.Sleep(time.Minute)
 			if info, err := s.queue.Info(t.Context(), queue.Stream{Type: reward.Point, PromotionID: promotion}); err != nil || !info.Exists {
-				t.Fatalf("the stream is gone although nothing could be cleaned up: %+v, %v", info, err)
+				t.Fatalf("the stream was destroyed during the outage: %+v, %v", info, err)
 			}
 			q.set(false, false)
-			s.until("gone", func(v store.PromotionView) bool { return v.StreamGone })
+			s.until("gone", func(v store.PromotionView) bool { return v.StreamDestroyed })
 			if info, err := s.queue.Info(t.Context(), queue.Stream{Type: reward.Point, PromotionID: promotion}); err != nil || info.Exists {
-				t.Fatalf("the stream is left: %+v, %v", info, err)
+				t.Fatalf("the stream still exists: %+v, %v", info, err)
 			}
 		})
 	})
@@ -301,7 +301,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 				if up.Load() {
 					return money.Answer{Class: reward.AnswerPaid}
 				}
-				return money.Answer{Class: reward.AnswerUnsent, Err: errors.New("connection refused")}
+				return money.Answer{Class: reward.AnswerNotSent, Err: errors.New("connection refused")}
 			})
 			s := newStage(t, p, nil)
 			defer s.close()
@@ -312,10 +312,10 @@ func TestPoolsAndTheFlow(t *testing.T) {
 				began := time.Now()
 				s.flow.Stop()
 				if took := time.Since(began); took > time.Second {
-					t.Fatalf("the stop took %v although no call was open", took)
+					t.Fatalf("the stop took %v although no call was in flight", took)
 				}
-				if row := s.row(1); row.State != reward.Ready || row.Handovers != 0 {
-					t.Fatalf("after an orderly end the row is %+v", row)
+				if row := s.row(1); row.State != reward.Ready || row.FailedDeliveries != 0 {
+					t.Fatalf("after a stop the row is %+v", row)
 				}
 				s.flow = wire(s.flow.cfg, dropPublisher{})
 			}
@@ -343,7 +343,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			s.until("paid out", paidOut)
 			s.balance(1)
 			if row := s.row(1); row.State != reward.Succeeded {
-				t.Errorf("nobody ever had it in hand, and it is %+v", row)
+				t.Errorf("the undelivered payout is %+v", row)
 			}
 		})
 	})
@@ -391,7 +391,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			s.until("paid out", paidOut)
 			time.Sleep(time.Minute)
 			if s.flow.manager.Active(promotion) {
-				t.Fatal("the pool is still there")
+				t.Fatal("the pool still runs")
 			}
 			for i := range 5 {
 				began := time.Now()
@@ -404,7 +404,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 				}
 				for p.callsOf(reward.TargetID(100+i)) == 0 {
 					if time.Since(began) > 2*time.Second {
-						t.Fatal("not begun within 2 s")
+						t.Fatal("not started within 2 s")
 					}
 					time.Sleep(10 * time.Millisecond)
 				}
@@ -414,8 +414,8 @@ func TestPoolsAndTheFlow(t *testing.T) {
 	})
 	t.Run("ConsumersOfADeadInstanceAreRemoved", func(t *testing.T) {
 		onFakeTime(t, func(t *testing.T) {
-			// The second target keeps the promotion going for minutes; the first one
-			// is in the hand of an instance that is dead.
+			// The second target keeps the promotion running for minutes; a dead
+			// instance owns the first one.
 			p := newProvider(func(target reward.TargetID, n int) money.Answer {
 				if target == 2 && n < 20 {
 					return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 10 * time.Second}
@@ -426,10 +426,10 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			defer s.close()
 			s.create(2, 5)
 			stream := queue.Stream{Type: reward.Point, PromotionID: promotion}
-			// Beats by the database's clock, which is real: an hour of fake time is
-			// a moment there.
+			// Heartbeats use the database's clock, which is real: an hour of
+			// fake time takes a moment there.
 			beat := func(name string, ttl time.Duration) {
-				if err := s.store.InstanceBeat(t.Context(), store.Instance{Name: name, StartedAt: time.Now()}, ttl); err != nil {
+				if err := s.store.InstanceHeartbeat(t.Context(), store.Instance{Name: name, StartedAt: time.Now()}, ttl); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -449,7 +449,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			if got, err := s.queue.Read(t.Context(), stream, []queue.ReadParams{{Consumer: "dead-1-0", Count: 1}}); err != nil || len(got) != 1 {
 				t.Fatalf("read %v, %v", got, err)
 			}
-			// Without the flow's own claims, so that what is pending is handed on.
+			// The flow must not claim, so that pending entries move to it.
 			time.Sleep(20 * time.Second)
 			v, err := s.store.PromotionGet(t.Context(), promotion)
 			if err != nil {
@@ -460,11 +460,11 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			}
 			left, err := s.queue.Consumers(t.Context(), stream)
 			if err != nil || len(left) != 1 || left[0].Name != "alive-2-0" || left[0].Pending != 1 {
-				t.Fatalf("consumers %+v, %v; want the living one with what the dead one had", left, err)
+				t.Fatalf("consumers %+v, %v; want the living one with the pending entries of the dead one", left, err)
 			}
 			claimed, err := s.queue.Claim(t.Context(), queue.ClaimParams{Stream: stream, Consumer: "alive-2-0", MinIdle: 19 * time.Second, Count: 1})
 			if err != nil || len(claimed) != 1 {
-				t.Fatalf("claimed %v, %v; it was as idle as before", claimed, err)
+				t.Fatalf("claimed %v, %v; want the same idle time", claimed, err)
 			}
 			s.start()
 			s.until("paid out", paidOut)
@@ -473,7 +473,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 	})
 }
 
-// otherRunQueue gives some entries out as after a restart of the server.
+// otherRunQueue delivers some entries as after a restart of the server.
 type otherRunQueue struct {
 	queue.Queue
 	left atomic.Int32
@@ -483,21 +483,21 @@ func (q *otherRunQueue) Read(ctx context.Context, s queue.Stream, reads []queue.
 	entries, err := q.Queue.Read(ctx, s, reads)
 	if len(entries) > 0 && q.left.Add(-1) >= 0 {
 		for i := range entries {
-			entries[i].Mine = false
+			entries[i].FirstDelivery = false
 		}
 	}
 	return entries, err
 }
 
-// hangingBack is a database that does not answer to give-backs.
+// hangingBack is a database that does not respond to returns.
 type hangingBack struct {
 	store.Store
 	hangs atomic.Bool
 }
 
-func (b *hangingBack) PayoutGiveBack(ctx context.Context, p store.PayoutGiveBackParams) (int, error) {
+func (b *hangingBack) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (int, error) {
 	if !b.hangs.Load() {
-		return b.Store.PayoutGiveBack(ctx, p)
+		return b.Store.PayoutReturn(ctx, p)
 	}
 	select {
 	case <-ctx.Done():

@@ -112,9 +112,9 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 		case row.State != reward.Queued || row.Dispatch != it.Dispatch:
 			// The dispatch is permanently settled.
 			p.Finisher.ack(it)
-		case it.Claimed && row.Handovers+1 >= poisonAfter:
+		case it.Claimed && row.FailedDeliveries+1 >= poisonAfter:
 			p.poison(ctx, it, row)
-		case !it.Mine:
+		case !it.FirstDelivery:
 			p.Finisher.returnToReady(it)
 		case status == reward.PromotionCancelled:
 			p.Finisher.finish(it, store.Outcome{Ref: row.Ref(), Kind: store.OutcomeCancelled})
@@ -129,7 +129,7 @@ func (p *Processor) heads(ctx context.Context, ids []store.PayoutID) (map[reward
 	out := make(map[reward.TargetID]reward.Payout, len(ids))
 	for len(ids) > 0 {
 		chunk := ids[:min(len(ids), store.BatchMax)]
-		rows, err := p.Store.PayoutHeads(ctx, chunk)
+		rows, err := p.Store.PayoutGetMany(ctx, chunk)
 		if err != nil {
 			p.warn(ctx, obs.Processor, databaseUnavailable, err, "count", len(chunk))
 			if !service.Sleep(ctx, service.Jitter(500*time.Millisecond, 0.25)) {
@@ -158,7 +158,7 @@ func (p *Processor) deadLetterEntry(ctx context.Context, it *pool.Item, reason, 
 // again automatically. A crash in between repeats this; the same entry has one
 // dead letter.
 func (p *Processor) poison(ctx context.Context, it *pool.Item, row reward.Payout) {
-	detail := fmt.Sprintf("%d deliveries in a row ended without an outcome", row.Handovers+1)
+	detail := fmt.Sprintf("%d deliveries in a row ended without an outcome", row.FailedDeliveries+1)
 	if p.storeDeadLetter(ctx, it, reward.CodePoison, detail) {
 		p.Finisher.finish(it, store.Outcome{
 			Ref: row.Ref(), Kind: store.OutcomeNoLookup, Code: reward.CodePoison, Message: detail,
@@ -243,7 +243,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 			ans.Class, ans.Status = reward.AnswerThrottled, http.StatusServiceUnavailable
 		}
 		switch ans.Class {
-		case reward.AnswerUnsent:
+		case reward.AnswerNotSent:
 			if !p.unsent(ctx, it, out, sent, try, ans.Err) {
 				return
 			}
@@ -255,7 +255,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 				return
 			}
 			continue
-		case reward.AnswerMisset:
+		case reward.AnswerMisconfigured:
 			p.pause(ctx, row.PromotionID, began, ans)
 			p.Finisher.returnToReady(it) // charged after a resume
 			return
@@ -269,7 +269,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 // because the promotion no longer runs, the pool ends, or the dispatch becomes
 // too old for a call.
 func (p *Processor) acquire(it *pool.Item, row reward.Payout, out store.Outcome, sent bool) (*governor.Permit, bool) {
-	waiting := it.Taking()
+	waiting := it.ReadContext()
 	if p.Limits.direct {
 		// Stop waiting before the dispatch is too old, to waste no permit on
 		// it.
@@ -286,7 +286,7 @@ func (p *Processor) acquire(it *pool.Item, row reward.Payout, out store.Outcome,
 			out.Kind, out.Sent = store.OutcomeCancelled, sent
 			p.Finisher.finish(it, out)
 			return nil, false
-		case !errors.Is(err, governor.ErrKicked) || p.knownPaused(it):
+		case !errors.Is(err, governor.ErrWaitCancelled) || p.knownPaused(it):
 			p.Finisher.returnToReady(it)
 			return nil, false
 		}
@@ -300,7 +300,7 @@ func (p *Processor) acquire(it *pool.Item, row reward.Payout, out store.Outcome,
 // or that fails for this payout only.
 func (p *Processor) call(ctx context.Context, permit *governor.Permit, row reward.Payout, charge func() money.Answer) (ans money.Answer, found money.LookupResult) {
 	began := time.Now()
-	outcome := governor.Outcome{Class: reward.AnswerUnsent, Ours: true}
+	outcome := governor.Outcome{Class: reward.AnswerNotSent, Local: true}
 	defer func() { permit.Done(outcome) }()
 	ans = charge()
 	outcome = outcomeOf(ans, time.Since(began))
@@ -308,7 +308,7 @@ func (p *Processor) call(ctx context.Context, permit *governor.Permit, row rewar
 		if found = p.Provider.Lookup(ctx, row.PromotionID, row.TargetID); found.Found {
 			outcome.Class = reward.AnswerRefused // the provider works: it charged
 		}
-		outcome.Knows = found.NotFound
+		outcome.LookupAnswered = found.NotFound
 	}
 	return ans, found
 }
@@ -317,14 +317,14 @@ func (p *Processor) call(ctx context.Context, permit *governor.Permit, row rewar
 func outcomeOf(ans money.Answer, took time.Duration) governor.Outcome {
 	return governor.Outcome{
 		Class: ans.Class, Status: ans.Status, RetryAfter: ans.RetryAfter, Took: took,
-		Ours: ans.Class == reward.AnswerUnsent && ans.Code != money.CodeNotConnected,
+		Local: ans.Class == reward.AnswerNotSent && ans.Code != money.CodeNotConnected,
 	}
 }
 
 // lookup looks up a payout's key under a permit.
 func lookup(ctx context.Context, provider Provider, permit *governor.Permit, row reward.Payout) money.LookupResult {
 	began := time.Now()
-	outcome := governor.Outcome{Class: reward.AnswerUnsent, Ours: true}
+	outcome := governor.Outcome{Class: reward.AnswerNotSent, Local: true}
 	defer func() { permit.Done(outcome) }()
 	found := provider.Lookup(ctx, row.PromotionID, row.TargetID)
 	outcome = outcomeOf(found.Answer, time.Since(began))
@@ -333,7 +333,7 @@ func lookup(ctx context.Context, provider Provider, permit *governor.Permit, row
 		outcome.Class = reward.AnswerRefused // the provider works; a lookup's latency does not count
 	case found.NotFound:
 		// A provider that cannot charge may still answer "not found".
-		outcome = governor.Outcome{Class: reward.AnswerUnsent, Ours: true}
+		outcome = governor.Outcome{Class: reward.AnswerNotSent, Local: true}
 	}
 	return found
 }
@@ -343,7 +343,7 @@ func lookup(ctx context.Context, provider Provider, permit *governor.Permit, row
 // may be older than the earlier call.
 func (p *Processor) keyMayBeForgotten(row reward.Payout) bool {
 	return time.Since(row.FirstDispatchedAt) > p.Limits.IdempotencyWindow-p.Limits.SettleAfter ||
-		row.FirstDispatchedAt.Before(p.Cache.DistrustBefore())
+		row.FirstDispatchedAt.Before(p.Cache.LookupUntil())
 }
 
 // overdue reports whether a row has gone without a conclusive response for
@@ -358,7 +358,7 @@ func (p *Processor) overdue(row reward.Payout) bool {
 // the key and may be charged.
 func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it *pool.Item, row reward.Payout, out store.Outcome, sent bool, try int) (done, again bool) {
 	if err := p.check(it); err != nil {
-		permit.Done(governor.Outcome{Class: reward.AnswerUnsent, Ours: true})
+		permit.Done(governor.Outcome{Class: reward.AnswerNotSent, Local: true})
 		again = p.unsent(ctx, it, out, sent, try, err)
 		return !again, again
 	}
@@ -369,13 +369,13 @@ func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it
 		out.Kind, out.TransactionKey = store.OutcomePaid, found.TransactionKey
 	case found.NotFound:
 		return false, false
-	case found.Answer.Class == reward.AnswerUnsent:
+	case found.Answer.Class == reward.AnswerNotSent:
 		again = p.unsent(ctx, it, out, sent, try, found.Answer.Err)
 		return !again, again
 	case found.Answer.Class == reward.AnswerThrottled:
 		again = p.throttled(ctx, it, row, out, found.Answer, sent, try)
 		return !again, again
-	case found.Answer.Class == reward.AnswerMisset:
+	case found.Answer.Class == reward.AnswerMisconfigured:
 		p.pause(ctx, row.PromotionID, began, found.Answer)
 		p.Finisher.returnToReady(it)
 		return true, false
@@ -492,7 +492,7 @@ func (p *Processor) wait(ctx context.Context, it *pool.Item, d time.Duration) bo
 		timer := time.NewTimer(min(left, refreshInterval))
 		select {
 		case <-timer.C:
-		case <-it.Taking().Done():
+		case <-it.ReadContext().Done():
 			timer.Stop()
 			if p.knownPaused(it) || p.cancelled(it) {
 				return true // the next check finds it
@@ -554,10 +554,10 @@ func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payo
 // lookUpAfter looks up, once and only while the governor accepts work, whether
 // a call without a response has charged.
 func (p *Processor) lookUpAfter(ctx context.Context, it *pool.Item, row reward.Payout) (key string, paid bool) {
-	if !p.Governor.Taking() {
+	if !p.Governor.AcceptsWork() {
 		return "", false
 	}
-	waiting, cancel := context.WithTimeout(it.Taking(), p.Limits.MoneyTimeout)
+	waiting, cancel := context.WithTimeout(it.ReadContext(), p.Limits.MoneyTimeout)
 	defer cancel()
 	permit, err := p.Governor.Acquire(waiting, p.Cache.job(row.PromotionID))
 	if err != nil {

@@ -2,7 +2,7 @@ package payout
 
 import (
 	"context"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
@@ -21,11 +21,12 @@ type Producer struct {
 	MaxLen int
 	// Horizon is the dispatch horizon; see Limits. The queue refuses a dispatch
 	// that is older than half of it.
-	Horizon time.Duration
-	Lease   time.Duration // of an entry
-	Log     obs.Log
+	DispatchHorizon time.Duration
+	Lease           time.Duration // of an entry
+	Log             obs.Log
 
-	failures atomic.Int64 // adds that failed in a row
+	once   sync.Once // sets report
+	report func(error, ...any)
 }
 
 // Enqueue adds at most store.BatchMax payouts of promotions of type t that have
@@ -47,7 +48,7 @@ func (p *Producer) Enqueue(ctx context.Context, t reward.PromotionType, dispatch
 
 // Held returns the length of a promotion's stream, or MaxLen if the queue
 // cannot tell.
-func (p *Producer) Held(ctx context.Context, v store.PromotionView) int {
+func (p *Producer) StreamLen(ctx context.Context, v store.PromotionView) int {
 	info, err := p.Queue.Info(ctx, queue.StreamOf(v.Promotion))
 	if err != nil {
 		return p.MaxLen
@@ -66,17 +67,14 @@ func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Pay
 		entries[i] = queue.NewEntry{TargetID: m.TargetID, Dispatch: payouts[i].Dispatch, Message: buf[from:len(buf):len(buf)]}
 	}
 	added, err := p.Queue.Add(ctx, queue.AddParams{
-		Stream: s, MaxLen: p.MaxLen, Deadline: dispatchedAt.Add(p.Horizon / 2), Entries: entries,
+		Stream: s, MaxLen: p.MaxLen, Deadline: dispatchedAt.Add(p.DispatchHorizon / 2), Entries: entries,
 	})
+	p.once.Do(func() { p.report = log.Streak("work queue unavailable", "work queue available again") })
 	if err != nil {
-		if n := p.failures.Add(1); n&(n-1) == 0 {
-			log.Warn("work queue unavailable", err, "promotion_id", s.PromotionID, "count", len(entries), "failures", n)
-		}
+		p.report(err, "promotion_id", s.PromotionID, "count", len(entries))
 		return 0
 	}
-	if n := p.failures.Swap(0); n > 0 {
-		log.Info("work queue available again", "failures", n)
-	}
+	p.report(nil)
 	log.Debug("payouts enqueued", "promotion_id", s.PromotionID, "count", added)
 	if added == len(payouts) {
 		return added
@@ -87,7 +85,7 @@ func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Pay
 	}
 	// MaybeCalled is not set: the queue has certainly refused them. If this
 	// fails, the rows stay QUEUED until the sweeper returns them.
-	if _, err := p.Rows.PayoutGiveBack(ctx, store.PayoutGiveBackParams{Refs: refs, Lease: p.Lease, Now: time.Now()}); err != nil {
+	if _, err := p.Rows.PayoutReturn(ctx, store.PayoutReturnParams{Refs: refs, Lease: p.Lease, Now: time.Now()}); err != nil {
 		log.Warn("returning payouts failed", err, "promotion_id", s.PromotionID, "count", len(refs))
 	}
 	return added

@@ -42,7 +42,7 @@ type RetryProcessor struct {
 	// out carries records to the publishing goroutine. What does not fit is
 	// dropped, so that a Kafka outage blocks nothing.
 	out chan []bus.Record
-	due chan struct{} // holds a hint that the heap has changed
+	due service.Hint // given when the heap has changed
 
 	mu    sync.Mutex // protects waits
 	waits retryHeap
@@ -52,7 +52,7 @@ type RetryProcessor struct {
 func NewRetryProcessor(p bus.Publisher, rows store.Payouts, producer *Producer, log obs.Log) *RetryProcessor {
 	return &RetryProcessor{
 		publisher: p, rows: rows, producer: producer, log: log.For(obs.Retry),
-		out: make(chan []bus.Record, retryOutMax), due: make(chan struct{}, 1),
+		out: make(chan []bus.Record, retryOutMax), due: service.NewHint(),
 	}
 }
 
@@ -109,10 +109,7 @@ func (r *RetryProcessor) wait(t reward.PromotionType, messages []reward.RetryMes
 		})
 	}
 	r.mu.Unlock()
-	select {
-	case r.due <- struct{}{}:
-	default:
-	}
+	r.due.Give()
 }
 
 // run dispatches retries that are due until ctx ends.

@@ -67,7 +67,7 @@ func (s *Settler) run(ctx context.Context) {
 // in between only delays them by settleLease.
 func (s *Settler) round(ctx context.Context) (int, error) {
 	now := time.Now()
-	rows, err := s.rows.PayoutTakeLookups(ctx, store.PayoutTakeLookupsParams{
+	rows, err := s.rows.PayoutClaimLookups(ctx, store.PayoutClaimLookupsParams{
 		Limit: settleBatch, Until: now.Add(settleLease), Now: now,
 	})
 	if err != nil || len(rows) == 0 {
@@ -101,7 +101,7 @@ func (s *Settler) query(ctx context.Context, row reward.Payout, began *time.Time
 	waiting, cancel := context.WithTimeout(ctx, settleLease/3)
 	defer cancel()
 	permit, err := s.governor.Acquire(waiting, s.cache.job(row.PromotionID))
-	for errors.Is(err, governor.ErrKicked) { // only charges need to stop
+	for errors.Is(err, governor.ErrWaitCancelled) { // only charges need to stop
 		permit, err = s.governor.Acquire(waiting, s.cache.job(row.PromotionID))
 	}
 	if err != nil {

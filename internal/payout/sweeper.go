@@ -29,6 +29,7 @@ type Sweeper struct {
 	limits  Limits
 	metrics *obs.Metrics
 	log     obs.Log
+	report  func(error, ...any) // logs failed rounds in a row
 	// registered holds the streams that may have consumers of dead instances: a
 	// stream enters with its first work and leaves without consumers. Only
 	// run's goroutine uses it.
@@ -37,9 +38,10 @@ type Sweeper struct {
 
 // NewSweeper returns a sweeper that works on the promotions of the cache.
 func NewSweeper(s store.Store, q queue.Queue, cache *StatusCache, manager *pool.Manager, limits Limits, metrics *obs.Metrics, log obs.Log) *Sweeper {
+	log = log.For(obs.Sweeper)
 	return &Sweeper{
 		store: s, queue: q, cache: cache, manager: manager, limits: limits,
-		metrics: metrics, log: log.For(obs.Sweeper), registered: make(map[queue.Stream]bool),
+		metrics: metrics, log: log, report: log.Streak("sweeping failed", ""), registered: make(map[queue.Stream]bool),
 	}
 }
 
@@ -71,7 +73,6 @@ func (s *Sweeper) SweepAll(ctx context.Context) error {
 // cache.
 func (s *Sweeper) run(ctx context.Context) {
 	sweepAt, evictAt := time.Now(), time.Now().Add(s.limits.Lease)
-	failures := 0 // rounds in a row in which something failed
 	for ctx.Err() == nil {
 		fresh := s.cache.next()
 		views := s.cache.Views()
@@ -79,7 +80,7 @@ func (s *Sweeper) run(ctx context.Context) {
 		if sweep {
 			sweepAt = time.Now().Add(service.Jitter(sweepInterval, 0.2))
 		}
-		failures = s.round(ctx, views, sweep, failures)
+		s.round(ctx, views, sweep)
 		if !time.Now().Before(evictAt) {
 			evictAt = time.Now().Add(service.Jitter(s.limits.Lease, 0.2))
 			if err := s.evict(ctx, views); err != nil && ctx.Err() == nil {
@@ -93,9 +94,9 @@ func (s *Sweeper) run(ctx context.Context) {
 	}
 }
 
-// round cleans up every promotion. It logs failed rounds in a row at the first
-// and each time their number doubles, in one line for all promotions.
-func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]*store.PromotionView, sweep bool, failures int) int {
+// round cleans up every promotion. It reports the failures of all promotions in
+// one line.
+func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]*store.PromotionView, sweep bool) {
 	var first error
 	failed := 0
 	if sweep {
@@ -115,16 +116,11 @@ func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]*store
 		}
 	}
 	switch {
-	case first == nil && !sweep:
-		return failures // this round did not use the queue
-	case first == nil:
-		return 0
+	case first != nil:
+		s.report(first, "promotions", failed)
+	case sweep: // other rounds do not use the queue
+		s.report(nil)
 	}
-	failures++
-	if failures&(failures-1) == 0 {
-		s.log.Warn("sweeping failed", first, "promotions", failed, "rounds", failures)
-	}
-	return failures
 }
 
 // cleanUp does what one promotion needs.
@@ -150,7 +146,7 @@ func (s *Sweeper) cleanUp(ctx context.Context, v store.PromotionView, sweep bool
 	if v.Counts.Payouts[reward.Queued] > 0 {
 		return s.sweep(ctx, v)
 	}
-	if (v.Status == reward.Completed || v.Status == reward.PromotionCancelled) && !v.StreamGone && v.Counts.Undecided() == 0 {
+	if (v.Status == reward.Completed || v.Status == reward.PromotionCancelled) && !v.StreamDestroyed && v.Counts.Undecided() == 0 {
 		return s.destroy(ctx, v)
 	}
 	return nil
@@ -239,7 +235,7 @@ func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
 	if !gone {
 		return s.clear(ctx, queue.StreamOf(v.Promotion))
 	}
-	if _, err := s.store.PromotionStreamGone(ctx, v.ID, v.LastDispatchedAt); err != nil {
+	if _, err := s.store.PromotionStreamDestroyed(ctx, v.ID, v.LastDispatchedAt); err != nil {
 		return err
 	}
 	s.log.Info("stream destroyed", "promotion_id", v.ID)
@@ -259,7 +255,7 @@ func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
 			ids = append(ids, store.PayoutID{PromotionID: stream.PromotionID, TargetID: e.TargetID})
 		}
 	}
-	rows, err := s.store.PayoutHeads(ctx, ids)
+	rows, err := s.store.PayoutGetMany(ctx, ids)
 	if err != nil {
 		return err
 	}

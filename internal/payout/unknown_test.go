@@ -12,10 +12,10 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// silent is no answer to a call that did not charge.
+// silent is the missing response to a call that did not charge.
 var silent = money.Answer{Class: reward.AnswerUnknown, Code: "TIMEOUT"}
 
-// answers are what a provider may do to one call.
+// answers are the possible responses to one call.
 var answers = []money.Answer{
 	{Class: reward.AnswerPaid},
 	{Class: reward.AnswerRefused, Code: "NO"},
@@ -24,11 +24,11 @@ var answers = []money.Answer{
 	silent,
 	{Class: reward.AnswerThrottled, Status: 429, RetryAfter: time.Second},
 	{Class: reward.AnswerThrottled, Status: 503},
-	{Class: reward.AnswerUnsent, Code: money.CodeNotConnected, Err: errFault},
+	{Class: reward.AnswerNotSent, Code: money.CodeNotConnected, Err: errFault},
 }
 
-// predict says how a payout ends whose calls are answered by script, and then
-// with a yes for ever, while nothing can be looked up.
+// predict returns the final state of a payout whose calls get the responses of
+// script and then "paid", while lookups fail.
 func predict(script []money.Answer, maxRetries int) reward.State {
 	maybe, sent, attempts := false, false, 0
 	for _, a := range script {
@@ -49,19 +49,19 @@ func predict(script []money.Answer, maxRetries int) reward.State {
 			maybe, sent = true, false
 		case reward.AnswerThrottled:
 			sent = sent || a.Status == 503
-		default: // nothing left this process
+		default: // nothing was sent
 		}
 	}
 	return reward.Succeeded
 }
 
-// TestUnknownIsExactlyWhatCouldNotBeKnown: while look-ups get no answer,
-// UNKNOWN is what a yes or a no alone could not decide, and nothing else; once
-// they do, what was charged is SUCCEEDED and the rest FAILED.
+// TestUnknownIsExactlyWhatCouldNotBeKnown checks that a payout becomes UNKNOWN
+// only if its responses are inconclusive, while lookups fail. Once lookups
+// work, a charged payout becomes SUCCEEDED and any other FAILED.
 func TestUnknownIsExactlyWhatCouldNotBeKnown(t *testing.T) {
 	t.Parallel()
 	const (
-		worlds     = 8 // each is a database, which is what takes time
+		worlds     = 8 // databases; they take most of the time
 		targets    = 150
 		maxRetries = 2
 	)
@@ -87,7 +87,7 @@ func TestUnknownIsExactlyWhatCouldNotBeKnown(t *testing.T) {
 				s.until("done but for look-ups", func(v store.PromotionView) bool { return v.Status == reward.Completed })
 				for id, script := range scripts {
 					if got, want := s.row(id).State, predict(script, maxRetries); got != want {
-						t.Errorf("target %d is %s, want %s; its calls were answered %+v", id, got, want, script)
+						t.Errorf("target %d is %s, want %s; its responses were %+v", id, got, want, script)
 					}
 				}
 				p.mu.Lock()

@@ -34,7 +34,7 @@ func (it *Item) LeaseLeft() time.Duration {
 // Taking returns a context that ends when the pool stops reading, because it
 // was stopped or its promotion was paused. The handler should then return every
 // entry without a call in flight.
-func (it *Item) Taking() context.Context { return it.pool.readCtx }
+func (it *Item) ReadContext() context.Context { return it.pool.readCtx }
 
 // CallEnded records that this entry will have no more calls in flight, so that
 // the consumer can start another call while the outcome is written. It may be

@@ -111,7 +111,7 @@ func (m *Manager) Converge(specs []Spec) {
 // one pool among all pools if that is larger. So neither a huge promotion
 // starves a small one, nor many small ones a huge one.
 func (m *Manager) divide() {
-	if m.cfg.HandMost <= 0 {
+	if m.cfg.PendingMax <= 0 {
 		return
 	}
 	pools := m.registry.all()
@@ -119,7 +119,7 @@ func (m *Manager) divide() {
 	for _, p := range pools {
 		consumers += len(p.Consumers())
 	}
-	calls := m.cfg.HandMost / 2 // as many entries again may wait until their outcomes are written
+	calls := m.cfg.PendingMax / 2 // as many entries again may wait until their outcomes are written
 	for _, p := range pools {
 		own := len(p.Consumers())
 		share := max(calls*own/consumers, calls/len(pools))
@@ -225,7 +225,7 @@ func (m *Manager) Active(id reward.PromotionID) bool { return m.registry.get(id)
 type Status struct {
 	Stream    queue.Stream
 	Consumers []string // names
-	InHand    int      // pending entries: delivered and not acknowledged
+	Pending   int      // pending entries: delivered and not acknowledged
 	StartedAt time.Time
 }
 

@@ -149,7 +149,7 @@ func (a *actor) Handle(_ context.Context, items []*Item) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, it := range items {
-		if it.Mine {
+		if it.FirstDelivery {
 			a.m.seen(it.ID)
 		}
 	}
@@ -167,7 +167,7 @@ func (a *actor) settle(it *Item) {
 	again := int32(0)
 	a.m.mu.Lock()
 	if d, open := a.m.open[it.TargetID]; open && d == it.Dispatch {
-		if it.Mine {
+		if it.FirstDelivery {
 			delete(a.m.open, it.TargetID)
 		} else {
 			again = d + 1
@@ -176,7 +176,7 @@ func (a *actor) settle(it *Item) {
 	}
 	a.m.mu.Unlock()
 	if a.q.Ack(context.Background(), stream, []string{it.ID}) != nil {
-		return // claimed by somebody, who finds it settled
+		return // claimed by a consumer that finds it settled
 	}
 	if again > 0 {
 		a.m.add(it.TargetID, again, false)

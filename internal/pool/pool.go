@@ -53,13 +53,13 @@ type Config struct {
 	// Alive reports whether this instance may keep its entries. While it
 	// returns false, the pools neither read, claim nor renew, so that others
 	// can take over. Nil means always.
-	Alive func() bool
+	Healthy func() bool
 	// Taking reports whether pools may read new entries. While it returns
 	// false, they keep pending entries. Nil means always.
-	Taking func() bool
+	AcceptsWork func() bool
 	// HandMost limits the pending entries of all pools, but leaves each
 	// consumer one. Zero means no limit.
-	HandMost int
+	PendingMax int
 	// Changed is called when a pool has started, grown or ended. It must not
 	// block. Nil means no call.
 	Changed func()
@@ -133,7 +133,7 @@ func (p *Pool) Consumers() []string {
 func (p *Pool) status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Status{Stream: p.stream, Consumers: slices.Clone(p.names), InHand: len(p.items), StartedAt: p.startedAt}
+	return Status{Stream: p.stream, Consumers: slices.Clone(p.names), Pending: len(p.items), StartedAt: p.startedAt}
 }
 
 // touch records that the promotion has work, here or on another instance.
@@ -185,9 +185,9 @@ func (p *Pool) finishPending() {
 	}
 }
 
-func (p *Pool) taking() bool { return p.cfg.Taking == nil || p.cfg.Taking() }
+func (p *Pool) taking() bool { return p.cfg.AcceptsWork == nil || p.cfg.AcceptsWork() }
 
-func (p *Pool) alive() bool { return p.cfg.Alive == nil || p.cfg.Alive() }
+func (p *Pool) alive() bool { return p.cfg.Healthy == nil || p.cfg.Healthy() }
 
 func (p *Pool) take(entries []queue.Entry, claimedBy string) []*Item {
 	items := make([]*Item, len(entries))

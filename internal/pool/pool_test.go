@@ -246,13 +246,13 @@ func TestManager(t *testing.T) {
 			m.Converge(work(1))
 			time.Sleep(time.Second)
 			left := r.take()
-			if len(left) != 1 || !left[0].Mine {
+			if len(left) != 1 || !left[0].FirstDelivery {
 				t.Fatalf("read %v", left)
 			}
 			r.release(left[0])
 			time.Sleep(20 * time.Second)
 			again := r.take()
-			if len(again) != 1 || again[0].Mine || again[0].ID != left[0].ID {
+			if len(again) != 1 || again[0].FirstDelivery || again[0].ID != left[0].ID {
 				t.Fatalf("claimed %v", again)
 			}
 			ack(t, q, r, again)
@@ -365,7 +365,7 @@ func TestDivide(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := NewManager(Config{HandMost: 2048, InFlight: 1000})
+			m := NewManager(Config{PendingMax: 2048, InFlight: 1000})
 			var pools []*Pool
 			for i, n := range c.consumers {
 				p := newPool(m.cfg, queue.Stream{Type: reward.Point, PromotionID: reward.PromotionID(i + 1)}, n)

@@ -9,17 +9,17 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// The fields of a stream entry that other systems may rely on.
+// The fields of a stream entry, which other systems may rely on.
 const (
-	FieldKey      = "key"      // target id as text
-	FieldMessage  = "message"  // the publish message as JSON
+	FieldKey      = "key"      // target ID in decimal
+	FieldMessage  = "message"  // publish message as JSON
 	FieldDispatch = "dispatch" // dispatch number in decimal
 )
 
-// DecodeFields makes an Entry of the fields of a stream entry, given as name,
-// value, name, value. Anybody can add to a stream, so whatever cannot be
-// understood gives an entry that is not Readable and whose Message holds all
-// fields as a JSON object, in their order.
+// DecodeFields returns the Entry for the fields of a stream entry, given as
+// name, value, name, value. Other systems can add to a stream: a malformed
+// entry is not Readable, and its Message holds all fields as a JSON object, in
+// their order.
 func DecodeFields(id string, fields []string) Entry {
 	var key, dispatch, message string
 	for i := 0; i+1 < len(fields); i += 2 {
@@ -41,8 +41,8 @@ func DecodeFields(id string, fields []string) Entry {
 	return Entry{ID: id, TargetID: target, Dispatch: int32(n), Readable: true, Message: body}
 }
 
-// rawFields is written by hand because a map would lose the order and all but
-// one of the fields with the same name.
+// rawFields writes JSON itself, because a map would lose the order of fields
+// and all but one of the fields with the same name.
 func rawFields(fields []string) []byte {
 	out := []byte{'{'}
 	for i := 0; i+1 < len(fields); i += 2 {
@@ -56,15 +56,15 @@ func rawFields(fields []string) []byte {
 	return append(out, '}')
 }
 
-// jsonText gives a JSON string, or {"base64": …} for bytes that are no text:
-// a JSON string would replace them and a dead letter must keep what came.
+// jsonText returns a JSON string, or {"base64": …} for bytes that are not
+// UTF-8: a JSON string would replace them, and a dead letter must keep them.
 func jsonText(s string) []byte {
 	if !utf8.ValidString(s) {
 		return []byte(`{"base64":"` + base64.StdEncoding.EncodeToString([]byte(s)) + `"}`)
 	}
 	out, err := json.Marshal(s)
 	if err != nil {
-		panic("queue: a string cannot be written as JSON: " + err.Error()) // json.Marshal has no such case
+		panic("queue: encode a string as JSON: " + err.Error()) // json.Marshal encodes every string
 	}
 	return out
 }

@@ -14,19 +14,20 @@ import (
 	"time"
 )
 
-// ErrClosed is what a closed Memory answers.
+// ErrClosed is the error of every method of a closed Memory.
 var ErrClosed = errors.New("queue: closed")
 
-// wakesBuffer is how many hints wait for a slow listener; more are dropped.
+// wakesBuffer is the number of hints that wait for a slow receiver. Memory
+// drops further hints.
 const wakesBuffer = 1024
 
-// Memory is the in-process driver. It has no goroutines and costs the same
-// for each entry however many there are. All of it is gone with the process;
-// its "server run" is the process, so whatever Read gives is Mine.
+// Memory is the in-process queue. It has no goroutines, and its cost per entry
+// does not grow with the number of entries. Its contents end with the process:
+// its server run is the process, so Read returns only entries that are Mine.
 type Memory struct {
 	wakes chan Stream
 
-	mu      sync.Mutex // protects what follows, and sending on and closing wakes
+	mu      sync.Mutex // protects the fields below, and sending to and closing wakes
 	closed  bool
 	streams map[Stream]*memoryStream
 	lastID  memoryID
@@ -34,21 +35,21 @@ type Memory struct {
 
 var _ Queue = (*Memory)(nil)
 
-// memoryID orders entries as the ids of Redis do.
+// memoryID orders entries like the IDs of Redis.
 type memoryID struct{ millis, seq int64 }
 
 func (id memoryID) String() string {
 	return strconv.FormatInt(id.millis, 10) + "-" + strconv.FormatInt(id.seq, 10)
 }
 
-// memoryStream is a stream with its group.
+// memoryStream is a stream and its group.
 type memoryStream struct {
 	entries *list.List // of *memoryEntry, oldest first
 	unread  *list.Element
 	byID    map[string]*memoryEntry
-	// pending holds the entries that were read, the longest idle first: every
-	// change of an owner or a lease puts the entry at the back with the present
-	// time, so the order needs no sorting.
+	// pending holds the delivered entries, longest idle first. Each change of
+	// an owner or a lease moves the entry to the back with the current time, so
+	// the list needs no sorting.
 	pending   *list.List
 	consumers map[string]*memoryConsumer
 }
@@ -73,10 +74,11 @@ func NewMemory() *Memory {
 	return &Memory{wakes: make(chan Stream, wakesBuffer), streams: map[Stream]*memoryStream{}}
 }
 
-// lock takes the mutex, or says why nothing can be done.
+// lock locks the mutex, or returns an error if ctx has ended or the queue is
+// closed.
 func (m *Memory) lock(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("queue: nothing was done: %w", err)
+		return fmt.Errorf("queue: not started: %w", err)
 	}
 	m.mu.Lock()
 	if m.closed {
@@ -128,7 +130,7 @@ func (m *Memory) Add(ctx context.Context, p AddParams) (int, error) {
 	return added, nil
 }
 
-// next keeps ids rising even when the clock is set back.
+// next returns a higher ID, even after the clock was set back.
 func (id memoryID) next(now time.Time) memoryID {
 	if millis := now.UnixMilli(); millis > id.millis {
 		return memoryID{millis: millis}
@@ -169,7 +171,7 @@ func (m *Memory) Read(ctx context.Context, stream Stream, reads []ReadParams) ([
 			s.unread = s.unread.Next()
 			s.give(e, c, now)
 			got := e.entry
-			got.Mine, got.Consumer = true, c.name
+			got.FirstDelivery, got.Consumer = true, c.name
 			out = append(out, got)
 		}
 	}
@@ -185,7 +187,7 @@ func (m *Memory) Claim(ctx context.Context, p ClaimParams) ([]Entry, error) {
 	var out []Entry
 	s, now := m.streamLocked(p.Stream), time.Now()
 	c := s.consumer(p.Consumer, now)
-	// What is claimed goes to the back, so one round over what is there now.
+	// A claimed entry moves to the back, so stop after one round.
 	for range min(p.Count, s.pending.Len()) {
 		e := s.pending.Front().Value.(*memoryEntry)
 		if now.Sub(e.idleSince) < p.MinIdle {
@@ -269,7 +271,7 @@ func (m *Memory) RemoveConsumer(ctx context.Context, stream Stream, consumer, he
 		to := s.consumer(heir, time.Now())
 		for el := s.pending.Front(); el != nil; el = el.Next() {
 			if e := el.Value.(*memoryEntry); e.owner == c {
-				e.owner = to // the entry keeps its place: it is as idle as before
+				e.owner = to // the entry keeps its position and its idle time
 				to.pending++
 			}
 		}
@@ -322,7 +324,7 @@ func (m *Memory) Info(ctx context.Context, stream Stream) (Info, error) {
 	info := Info{Exists: true, Len: int64(s.entries.Len()), Pending: int64(s.pending.Len())}
 	if oldest := s.entries.Front(); oldest != nil {
 		info.OldestAt = oldest.Value.(*memoryEntry).addedAt
-		if oldest != s.unread { // whatever stands before the first unread entry is pending
+		if oldest != s.unread { // the entries before the first unread one are pending
 			info.OldestPendingAt = info.OldestAt
 		}
 	}
@@ -369,7 +371,8 @@ func (m *Memory) Close() {
 	close(m.wakes)
 }
 
-// streamLocked returns a stream with its group, made if it is missing.
+// streamLocked returns a stream and its group, and creates them if they are
+// missing.
 func (m *Memory) streamLocked(stream Stream) *memoryStream {
 	s := m.streams[stream]
 	if s == nil {
@@ -382,7 +385,8 @@ func (m *Memory) streamLocked(stream Stream) *memoryStream {
 	return s
 }
 
-// consumer returns a consumer that has just asked for something.
+// consumer returns a consumer that has just called, and creates it if it is
+// missing.
 func (s *memoryStream) consumer(name string, now time.Time) *memoryConsumer {
 	c := s.consumers[name]
 	if c == nil {
@@ -393,7 +397,7 @@ func (s *memoryStream) consumer(name string, now time.Time) *memoryConsumer {
 	return c
 }
 
-// give makes c the owner of e from now on.
+// give makes c the owner of e, idle since now.
 func (s *memoryStream) give(e *memoryEntry, c *memoryConsumer, now time.Time) {
 	if e.owner == nil {
 		e.inPending = s.pending.PushBack(e)

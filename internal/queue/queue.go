@@ -1,15 +1,16 @@
-// Package queue is the seam to the work queue: one stream per promotion with
-// one consumer group. It carries work and is not the truth; all of it may be
-// lost and is rebuilt from rows. Memory is the in-process driver; redisstream
-// is the one on Redis or Valkey; queuetest is the suite that both pass.
+// Package queue defines the interface of the work queue: one stream with one
+// consumer group per promotion. A queue carries work, but the database is the
+// source of truth: a lost queue is rebuilt from rows. Memory is the in-process
+// implementation, redisstream implements the queue on Redis or Valkey, and the
+// suite queuetest tests both.
 //
-// Guarantees: an entry is delivered by Read to one consumer; an entry stays
-// until somebody acknowledges it; nothing is ever trimmed; Add refuses what
-// does not fit or comes too late. Not guaranteed: order among consumers, and
-// that an entry survives the loss of the server.
+// Read delivers an entry to one consumer, and the entry stays until a consumer
+// acknowledges it. Nothing trims a stream. Add refuses entries that do not fit
+// or come too late. The queue guarantees neither order among consumers nor that
+// an entry survives the loss of the server.
 //
-// Calls are never repeated by a driver: an error means that the outcome is
-// unknown. [RedisStreamOperationExtensions]
+// An implementation never repeats a call: after an error, the outcome is
+// unknown.
 package queue
 
 import (
@@ -20,7 +21,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Stream names the work stream of a promotion.
+// Stream identifies the work stream of a promotion.
 type Stream struct {
 	Type        reward.PromotionType
 	PromotionID reward.PromotionID
@@ -32,8 +33,8 @@ func StreamOf(p reward.Promotion) Stream { return Stream{Type: p.Type, Promotion
 // streamPrefix begins the name of every stream.
 const streamPrefix = "campaign-promotion-stream:"
 
-// Name returns the stream's name, campaign-promotion-stream:TYPE:ID. Dead
-// letters of stream entries have it as their source.
+// Name returns the stream's name, campaign-promotion-stream:TYPE:ID. It is the
+// source of a stream entry's dead letter.
 func (s Stream) Name() string {
 	return streamPrefix + string(s.Type) + ":" + s.PromotionID.String()
 }
@@ -42,7 +43,7 @@ func (s Stream) Name() string {
 // topic.
 func IsStreamName(source string) bool { return strings.HasPrefix(source, streamPrefix) }
 
-// ParseStreamName reads what Name writes.
+// ParseStreamName parses a stream's name.
 func ParseStreamName(name string) (Stream, error) {
 	kind, promotion, _ := strings.Cut(strings.TrimPrefix(name, streamPrefix), ":")
 	t, err := reward.ParsePromotionType(kind)
@@ -53,46 +54,46 @@ func ParseStreamName(name string) (Stream, error) {
 	return Stream{Type: t, PromotionID: id}, err
 }
 
-// NewEntry is work to add.
+// NewEntry is a payout to add to a stream.
 type NewEntry struct {
 	TargetID reward.TargetID
 	Dispatch int32
-	Message  []byte // the publish message as JSON
+	Message  []byte // publish message as JSON
 }
 
-// Entry is work read or claimed.
+// Entry is a delivered or claimed entry.
 type Entry struct {
 	ID string // the stream entry's id
-	// TargetID and Dispatch are as added; Readable is false when the entry's
-	// fields cannot be understood (its raw fields are then in Message, as far as
-	// there are any).
+	// TargetID and Dispatch are as added. If the entry's fields are malformed,
+	// Readable is false and Message holds the raw fields.
 	TargetID reward.TargetID
 	Dispatch int32
 	Readable bool
 	Message  []byte
-	// Mine is true when the entry was read as new from the very server run that
-	// took it. Only such an entry may be called; others count as claimed.
-	Mine     bool
-	Consumer string
+	// Mine reports whether this is the entry's first delivery, by the server
+	// run that stored it. A consumer may charge only such an entry.
+	FirstDelivery bool
+	Consumer      string
 }
 
 // AddParams is a batch to add to one stream.
 type AddParams struct {
 	Stream Stream
-	// MaxLen bounds the stream: as many as fit are added, in order.
+	// MaxLen limits the length of the stream. Add adds the entries that fit, in
+	// order.
 	MaxLen int
-	// Deadline refuses the whole batch when the server's clock is past it.
+	// Deadline refuses the whole batch if the server's clock is past it.
 	Deadline time.Time
 	Entries  []NewEntry
 }
 
-// ReadParams reads new entries for one consumer.
+// ReadParams requests new entries for one consumer.
 type ReadParams struct {
 	Consumer string
 	Count    int
 }
 
-// ClaimParams takes over entries that were idle for MinIdle.
+// ClaimParams requests entries that have been idle for MinIdle.
 type ClaimParams struct {
 	Stream   Stream
 	Consumer string
@@ -100,7 +101,7 @@ type ClaimParams struct {
 	Count    int
 }
 
-// ConsumerInfo is a consumer of a group.
+// ConsumerInfo describes a consumer of a group.
 type ConsumerInfo struct {
 	Name    string
 	Pending int64
@@ -110,56 +111,58 @@ type ConsumerInfo struct {
 // Info describes a stream.
 type Info struct {
 	Exists  bool
-	Len     int64 // unfinished entries: read or not
-	Pending int64 // read, not acknowledged
-	// OldestAt is when the oldest entry was added, by the server's clock; zero
-	// when the stream is empty.
+	Len     int64 // unacknowledged entries, delivered or not
+	Pending int64 // delivered, not acknowledged
+	// OldestAt is the time at which the oldest entry was added, by the server's
+	// clock; zero if the stream is empty.
 	OldestAt time.Time
-	// OldestPendingAt is when the oldest of the pending entries was added;
-	// zero when none is pending.
+	// OldestPendingAt is the time at which the oldest pending entry was added;
+	// zero if none is pending.
 	OldestPendingAt time.Time
 }
 
-// Lag is how many entries nobody has read yet.
+// Lag returns the number of entries that no consumer has read.
 func (i Info) Lag() int64 { return max(i.Len-i.Pending, 0) }
 
-// Queue is the seam. All methods are safe for concurrent use. A stream or
-// group that is missing is made (from its beginning) by Add, Read, Claim and
-// Create; elsewhere it counts as empty.
+// Queue is the interface of the work queue. All methods are safe for concurrent
+// use. Add, Read, Claim and Create create a missing stream or group, from its
+// beginning; to the other methods it is empty.
 type Queue interface {
-	// Add appends a batch and says how many of it, from the front, went in: 0
-	// when late or full. It wakes pools when there was nothing unread before.
+	// Add appends a batch and returns how many of its first entries it added:
+	// none if the batch is late or the stream is full. It sends a hint to Wakes
+	// if the stream had no unread entry before.
 	Add(ctx context.Context, p AddParams) (added int, err error)
-	// Create makes the group, from the beginning of the stream, and the
+	// Create creates the group, from the beginning of the stream, and the
 	// consumers, if they are missing.
 	Create(ctx context.Context, s Stream, consumers []string) error
-	// Read gives new entries to consumers in one round trip; it never waits.
+	// Read delivers new entries to consumers in one round trip. It never
+	// blocks.
 	Read(ctx context.Context, s Stream, reads []ReadParams) ([]Entry, error)
-	// Claim takes over idle entries; none of them is Mine.
+	// Claim takes over idle entries. None of them is Mine.
 	Claim(ctx context.Context, p ClaimParams) ([]Entry, error)
-	// Extend renews the lease of entries that the consumer still owns and
-	// returns their ids; what somebody else has taken is left alone.
+	// Extend renews the lease of the entries that the consumer still owns, and
+	// returns their IDs. It does not change entries that another consumer owns.
 	Extend(ctx context.Context, s Stream, consumer string, ids []string) (owned []string, err error)
-	// Ack acknowledges and deletes. Only for entries whose dispatch is settled
-	// in the database.
+	// Ack acknowledges and deletes entries. Call it only for entries whose
+	// outcome is committed to the database.
 	Ack(ctx context.Context, s Stream, ids []string) error
-	// RemoveConsumer hands what the consumer has pending to the heir, then
-	// removes it; never an entry is lost. heir "" refuses while anything is
-	// pending (removed = false).
+	// RemoveConsumer gives the consumer's pending entries to the heir, and then
+	// removes the consumer. No entry is lost. With an empty heir, it removes
+	// nothing and reports false while an entry is pending.
 	RemoveConsumer(ctx context.Context, s Stream, consumer, heir string) (removed bool, err error)
-	// Destroy removes an empty stream with its group, and refuses (false) when
-	// anything is in it. A missing stream counts as destroyed.
+	// Destroy removes an empty stream and its group. It reports false if the
+	// stream has entries, and true if the stream is missing.
 	Destroy(ctx context.Context, s Stream) (bool, error)
 
 	Consumers(ctx context.Context, s Stream) ([]ConsumerInfo, error)
 	Info(ctx context.Context, s Stream) (Info, error)
-	// Range returns entries from the oldest on, without taking them.
+	// Range returns up to count entries, oldest first, without delivering them.
 	Range(ctx context.Context, s Stream, count int) ([]Entry, error)
 
-	// Wakes delivers hints that a stream has got work. Hints can be lost and
-	// can be superfluous. The channel is closed by Close.
+	// Wakes delivers hints that a stream may have work. Hints may be lost or
+	// superfluous. Close closes the channel.
 	Wakes() <-chan Stream
-	// Ping answers whether the server can be reached.
+	// Ping returns an error if the server is unavailable.
 	Ping(ctx context.Context) error
 	Close()
 }

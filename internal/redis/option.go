@@ -11,45 +11,45 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// replyTimeout bounds the wait for a reply that does not come (a hung server,
-// a dead network); the caller's context may be shorter.
+// replyTimeout limits the wait for a reply from a server that hangs or a
+// network that is down. The caller's context may be shorter.
 const replyTimeout = 5 * time.Second
 
-// keepAlive is how often a connection that has nothing to say asks whether its
-// server is still there. One that was closed is noticed without it; an instance
-// holds several, and each question wakes it.
+// keepAlive is the interval of probes on an idle connection. A closed
+// connection is noticed without them; an instance has several connections, and
+// each probe wakes it.
 const keepAlive = 3 * time.Second
 
-// masterRefresh is how often Sentinels are asked who the master is, should what
-// they tell of a failover be missed: a master that was made a replica keeps its
-// connections, and would refuse our writes for ever.
+// masterRefresh is the interval in which the client asks the Sentinels for the
+// primary, in case it misses their message about a failover. A primary that
+// becomes a replica keeps its connections, and would refuse writes forever.
 const masterRefresh = 2 * time.Second
 
-// Option reads redis.url: redis://user:password@host:port/db, or rediss:// for
-// TLS. Several, separated by commas, are nodes of one Cluster, or with
-// ?master_set=NAME behind the first the Sentinels that know the master of that
-// name. Its errors never show the URL, which may hold a password.
+// Option parses redis.url: redis://user:password@host:port/db, or rediss:// for
+// TLS. Several URLs, separated by commas, are nodes of one Cluster. If the
+// first one has ?master_set=NAME, they are Sentinels that know the primary of
+// that name. Errors never contain the URL, which may hold a password.
 func Option(urls string) (rueidis.ClientOption, error) {
 	var option rueidis.ClientOption
 	for i, text := range strings.Split(urls, ",") {
 		node, err := rueidis.ParseURL(strings.TrimSpace(text))
 		if err != nil {
-			return option, fmt.Errorf("redis.url: part %d is no redis://user:password@host:port/db (or rediss://)", i+1)
+			return option, fmt.Errorf("redis.url: part %d is not of the form redis://user:password@host:port/db (or rediss://)", i+1)
 		}
 		if i == 0 {
 			option = node
 			continue
 		}
 		if (node.TLSConfig == nil) != (option.TLSConfig == nil) {
-			return option, errors.New("redis.url: redis:// and rediss:// are mixed")
+			return option, errors.New("redis.url mixes redis:// and rediss://: use one of them")
 		}
 		if node.Sentinel.MasterSet != "" && node.Sentinel.MasterSet != option.Sentinel.MasterSet {
-			return option, errors.New("redis.url: master_set belongs behind the first address")
+			return option, errors.New("redis.url: set master_set in the first address")
 		}
 		option.InitAddress = append(option.InitAddress, node.InitAddress...)
 	}
 	if option.TLSConfig != nil && (len(option.InitAddress) > 1 || option.Sentinel.MasterSet != "") {
-		option.TLSConfig.ServerName = "" // each server is checked by its own name
+		option.TLSConfig.ServerName = "" // verify each server by its own name
 	}
 	if option.Dialer.Timeout == 0 {
 		option.Dialer.Timeout = rueidis.DefaultDialTimeout
@@ -71,13 +71,13 @@ func Option(urls string) (rueidis.ClientOption, error) {
 	return option, nil
 }
 
-// connectError says where nobody could be connected to. Something that takes
-// the connection and is no Redis either answers what no Redis would, or hangs
-// up on what it does not understand.
+// connectError adds the addresses to an error, and a hint if the server is not
+// Redis: such a server sends replies that Redis never sends, or closes the
+// connection.
 func connectError(option rueidis.ClientOption, err error) error {
 	hint := ""
 	switch {
-	case strings.Contains(err.Error(), "unknown message type"): // the client has no name for it
+	case strings.Contains(err.Error(), "unknown message type"): // rueidis has no error value for it
 		hint = "what listens there does not speak Redis's protocol: "
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		hint = "what listens there hangs up: it does not speak Redis's protocol, or wants TLS (rediss://): "

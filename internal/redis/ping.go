@@ -13,8 +13,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Ping says whether the servers can be reached. A Cluster can be when every
-// node that has slots can, and none of them refuses its work.
+// Ping returns an error if the servers are unavailable. In a Cluster, every
+// node that owns slots must answer and serve.
 func (c *Client) Ping(ctx context.Context) error {
 	if c.Mode() == rueidis.ClientModeCluster {
 		return c.pingCluster(ctx)
@@ -25,8 +25,8 @@ func (c *Client) Ping(ctx context.Context) error {
 	return nil
 }
 
-// pingCluster asks all nodes at once. A node that is away matters only when it
-// has slots, which those that are well know: a replica's absence loses no work.
+// pingCluster asks all nodes at once. The available nodes know which nodes own
+// slots: an unavailable replica owns none and does not matter.
 func (c *Client) pingCluster(ctx context.Context) error {
 	nodes := c.Nodes()
 	if len(nodes) == 0 {
@@ -48,7 +48,7 @@ func (c *Client) pingCluster(ctx context.Context) error {
 	if len(unwell) == 0 {
 		return nil
 	}
-	owners := slices.Collect(maps.Keys(nodes)) // all that are known, should nobody be there to ask
+	owners := slices.Collect(maps.Keys(nodes)) // all known nodes, if no node answers
 	for address, node := range nodes {
 		if unwell[address] != nil {
 			continue
@@ -69,20 +69,21 @@ func (c *Client) pingCluster(ctx context.Context) error {
 	return nil
 }
 
-// nodeWell says whether a node of a Cluster answers and serves.
+// nodeWell returns an error if a node of a Cluster does not answer or does not
+// serve.
 func nodeWell(ctx context.Context, node rueidis.Client) error {
 	info, err := node.Do(ctx, node.B().ClusterInfo().Build()).ToString()
 	if err != nil {
 		return err
 	}
-	info = strings.TrimPrefix(info, "txt:") // RESP3 says what kind of text it is
+	info = strings.TrimPrefix(info, "txt:") // RESP3 begins verbatim text with its format
 	if state := InfoValue(info, "cluster_state"); state != "ok" {
 		return fmt.Errorf("cluster_state is %q", state)
 	}
 	return nil
 }
 
-// slotOwners asks a node which nodes have slots, and returns their addresses.
+// slotOwners asks a node which nodes own slots, and returns their addresses.
 func slotOwners(ctx context.Context, address string, node rueidis.Client) ([]string, error) {
 	ranges, err := node.Do(ctx, node.B().ClusterSlots().Build()).ToArray()
 	if err != nil {
@@ -100,8 +101,8 @@ func slotOwners(ctx context.Context, address string, node rueidis.Client) ([]str
 	return slices.Compact(owners), nil
 }
 
-// slotOwner reads [from, to, [host, port, …], …]. A node that does not know its
-// own host is the one that was asked.
+// slotOwner decodes [from, to, [host, port, …], …]. A node that does not know
+// its own host is the asked one.
 func slotOwner(asked string, row rueidis.RedisMessage) (string, error) {
 	parts, err := row.ToArray()
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package redis is how the drivers on Redis or Valkey reach their servers: what
-// redis.url means, which versions will do, a client that sends everything once
-// and stays closed, whether the servers can be reached, and a subscription that
-// comes back. What is kept there, and how, is each driver's own.
+// Package redis connects the other packages to Redis or Valkey servers: it
+// parses redis.url, checks server versions, and provides a client that sends
+// each command once, a health check and a subscription that survives outages.
+// Each importing package defines its own keys and scripts.
 package redis
 
 import (
@@ -13,14 +13,16 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Client is a rueidis client that stays closed. That of a Cluster dials again
-// when it is asked for something after Close, and nobody would close it then.
+// Client is a rueidis client that stays closed. A rueidis Cluster client would
+// connect again after Close, and leak that connection. It is safe for
+// concurrent use.
 type Client struct {
 	rueidis.Client
 	closed atomic.Bool
 }
 
-// CheckPrefix refuses a redis.key-prefix that would decide where keys are.
+// CheckPrefix returns an error if a redis.key-prefix would decide the cluster
+// slot of a key.
 func CheckPrefix(prefix string) error {
 	if strings.ContainsAny(prefix, "{}") {
 		return fmt.Errorf("redis.key-prefix %q must not contain braces: they decide the cluster slot", prefix)
@@ -28,7 +30,7 @@ func CheckPrefix(prefix string) error {
 	return nil
 }
 
-// Open connects and checks the version of every server. ctx bounds the check.
+// Open connects and checks the version of every server. ctx limits the check.
 func Open(ctx context.Context, option rueidis.ClientOption) (*Client, error) {
 	connected, err := Connect(option)
 	if err != nil {
@@ -70,7 +72,8 @@ func (c *Client) DoMulti(ctx context.Context, cmds ...rueidis.Completed) []rueid
 	return out
 }
 
-// Nodes returns a client for each known node, by its address; none after Close.
+// Nodes returns a client for each known node, by its address, or none after
+// Close.
 func (c *Client) Nodes() map[string]rueidis.Client {
 	if c.closed.Load() {
 		return nil
@@ -78,7 +81,7 @@ func (c *Client) Nodes() map[string]rueidis.Client {
 	return c.Client.Nodes()
 }
 
-// Close ends the connections. Calls after it fail. It may be called twice.
+// Close closes the connections. Later calls fail. It may be called twice.
 func (c *Client) Close() {
 	if !c.closed.Swap(true) {
 		c.Client.Close()

@@ -17,9 +17,9 @@ func TestCheckVersion(t *testing.T) {
 		"# Server\r\nredis_version:8.10.1\r\nx:y\r\n":       "",
 		"redis_version:7.2.4\r\nvalkey_version:7.2.0\r\n":   "",
 		"redis_version:7.2.4\r\nvalkey_version:9.1.2\r\n":   "",
-		"redis_version:6.2.14\r\n":                          `runs Redis "6.2.14"; 7.0 or later is needed`,
-		"redis_version:255.255.255\r\nvalkey_version:7.1\n": "runs Valkey 7.1; 7.2 or later is needed",
-		"nothing": `runs Redis ""; 7.0 or later is needed`,
+		"redis_version:6.2.14\r\n":                          `runs Redis "6.2.14"; 7.0 or later is required`,
+		"redis_version:255.255.255\r\nvalkey_version:7.1\n": "runs Valkey 7.1; 7.2 or later is required",
+		"nothing": `runs Redis ""; 7.0 or later is required`,
 	} {
 		got := ""
 		if err := CheckVersion(info); err != nil {

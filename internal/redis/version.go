@@ -9,8 +9,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// checkVersions refuses servers that lack what the drivers build on, e.g.
-// XAUTOCLAIM that drops deleted entries.
+// checkVersions returns an error if a server is too old for the commands that
+// Largesse uses, such as XAUTOCLAIM that drops deleted entries.
 func checkVersions(ctx context.Context, all rueidis.Client) error {
 	for address, node := range all.Nodes() {
 		info, err := node.Do(ctx, node.B().Info().Section("server").Build()).ToString()
@@ -24,21 +24,22 @@ func checkVersions(ctx context.Context, all rueidis.Client) error {
 	return nil
 }
 
-// CheckVersion judges a server by its answer to INFO.
+// CheckVersion returns an error if the reply of INFO names a version that is
+// too old.
 func CheckVersion(info string) error {
 	if v := InfoValue(info, "valkey_version"); v != "" {
 		if !atLeast(v, 7, 2) {
-			return fmt.Errorf("runs Valkey %s; 7.2 or later is needed", v)
+			return fmt.Errorf("runs Valkey %s; 7.2 or later is required", v)
 		}
 		return nil
 	}
 	if v := InfoValue(info, "redis_version"); !atLeast(v, 7, 0) {
-		return fmt.Errorf("runs Redis %q; 7.0 or later is needed", v)
+		return fmt.Errorf("runs Redis %q; 7.0 or later is required", v)
 	}
 	return nil
 }
 
-// InfoValue reads a line name:value; "" when there is none.
+// InfoValue returns the value of a line name:value, or "" if there is none.
 func InfoValue(info, name string) string {
 	for line := range strings.Lines(info) {
 		if v, ok := strings.CutPrefix(line, name+":"); ok {
@@ -48,6 +49,7 @@ func InfoValue(info, name string) string {
 	return ""
 }
 
+// atLeast reports whether a version is major.minor or later.
 func atLeast(version string, major, minor int) bool {
 	first, rest, _ := strings.Cut(version, ".")
 	second, _, _ := strings.Cut(rest, ".")

@@ -10,165 +10,163 @@ import (
 	"time"
 )
 
-// Bounds of a coupon template's fields.
+// The limits of a coupon template's fields.
 const (
 	TemplateNameMax     = 200 // characters
 	TemplateQuantityMax = 1_000_000_000
 	TemplatePerUserMax  = 100
-	// TemplateValidMax is the longest a coupon can be valid.
+	// TemplateValidMax is the longest time that a coupon can be valid.
 	TemplateValidMax = 100 * 365 * 24 * time.Hour
 )
 
-// TemplateID names a coupon template: a positive 63-bit integer, given by an
-// upstream system or made here.
+// TemplateID identifies a coupon template: a positive 63-bit integer from an
+// upstream system or from Largesse.
 type TemplateID int64
 
-// CouponID names a coupon: a positive 63-bit integer, made here.
+// CouponID identifies a coupon: a positive 63-bit integer from Largesse.
 type CouponID int64
 
 func (id TemplateID) String() string { return strconv.FormatInt(int64(id), 10) }
 func (id CouponID) String() string   { return strconv.FormatInt(int64(id), 10) }
 
-// ParseTemplateID reads the canonical decimal form of a positive id.
+// ParseTemplateID parses the canonical decimal form of a positive ID.
 func ParseTemplateID(s string) (TemplateID, error) {
 	n, err := parseCanonical(s, 1)
 	if err != nil {
-		return 0, fmt.Errorf("template id %w", err)
+		return 0, fmt.Errorf("template ID %w", err)
 	}
 	return TemplateID(n), nil
 }
 
-// ParseCouponID reads the canonical decimal form of a positive id.
+// ParseCouponID parses the canonical decimal form of a positive ID.
 func ParseCouponID(s string) (CouponID, error) {
 	n, err := parseCanonical(s, 1)
 	if err != nil {
-		return 0, fmt.Errorf("coupon id %w", err)
+		return 0, fmt.Errorf("coupon ID %w", err)
 	}
 	return CouponID(n), nil
 }
 
-// UnmarshalJSON accepts a canonical whole number, bare or as a string.
+// UnmarshalJSON accepts a canonical integer, bare or as a string.
 func (id *TemplateID) UnmarshalJSON(b []byte) error {
 	n, err := ParseTemplateID(unquoteID(b))
 	*id = n
 	return err
 }
 
-// IssueMode is how a template's coupons are issued.
+// IssueMode says how a template's coupons are issued.
 type IssueMode string
 
 // The modes.
 const (
 	// ModeStream has a waiting line and issues exactly in its order.
 	ModeStream IssueMode = "STREAM"
-	// ModeKafka accepts what the broker has; order is not promised.
+	// ModeKafka admits a request once the broker has stored it. The order is
+	// not guaranteed.
 	ModeKafka IssueMode = "KAFKA"
-	// ModeSync issues under a lock and answers at once.
+	// ModeSync issues under a lock and responds at once.
 	ModeSync IssueMode = "SYNC"
 )
 
-// ParseIssueMode reads a mode in either case.
-func ParseIssueMode(s string) (IssueMode, error) {
-	switch m := IssueMode(strings.ToUpper(s)); m {
-	case ModeStream, ModeKafka, ModeSync:
-		return m, nil
-	}
-	return "", fmt.Errorf("mode %s is none of STREAM, KAFKA, SYNC", Quote(s))
-}
+// RedisAway says what a template does during a Redis outage.
+type RedisFallback string
 
-// RedisAway is what a template does while Redis is away.
-type RedisAway string
-
-// What there is to do.
+// The values of RedisAway.
 const (
-	AwayDatabase RedisAway = "DATABASE" // issues through rows
-	AwayWait     RedisAway = "WAIT"     // answers 503 until it is back
+	FallbackDatabase RedisFallback = "DATABASE" // issues through the database
+	FallbackWait     RedisFallback = "WAIT"     // responds 503 until Redis is available again
 )
 
-// IssuePath is the way that askers of a template go.
+// IssuePath says where the requests of a template are handled.
 type IssuePath string
 
-// The ways.
+// The paths.
 const (
 	PathGate     IssuePath = "GATE"
 	PathDatabase IssuePath = "DATABASE"
 )
 
-// DrawState is where the draw of a template stands.
+// DrawState is the state of a template's draw.
 type DrawState string
 
 // The states, in order. A template without a draw has DrawNone.
 const (
 	DrawNone   DrawState = ""
-	DrawOpen   DrawState = "OPEN"   // takes entrants from its From until the template opens
-	DrawClosed DrawState = "CLOSED" // takes no more; entrants are being decided in its order
-	DrawDone   DrawState = "DONE"   // every entrant is decided
+	DrawOpen   DrawState = "OPEN"   // accepts entrants, from its From until the template opens
+	DrawClosed DrawState = "CLOSED" // accepts no more; its entrants are settled in its order
+	DrawDone   DrawState = "DONE"   // every entrant is settled
 )
 
-// Draw orders those who ask before a template opens.
+// Draw orders the users who request a coupon before a template opens.
 type Draw struct {
 	State DrawState
 	From  time.Time
-	// Seed is secret until the state is CLOSED; its SHA-256 is public before.
+	// Seed is secret until the state is CLOSED. Its SHA-256 is public before
+	// that.
 	Seed []byte
 	// List is the SHA-256 of the closed list of entrants; nil before.
 	List []byte
 }
 
-// CouponTemplate is a limited stock of coupons. [CouponTemplate, CouponPolicy]
+// CouponTemplate is a limited stock of coupons.
 type CouponTemplate struct {
 	ID            TemplateID
 	Name          string
 	TotalQuantity int64
 	PerUserLimit  int
-	OpensAt       time.Time // zero = at once
-	ClosesAt      time.Time // zero = never
-	// ValidFor is how long a coupon is valid from its issue; 0 = for ever.
+	OpensAt       time.Time // zero: at once
+	ClosesAt      time.Time // zero: never
+	// ValidFor is how long a coupon is valid after its issue. Zero means
+	// forever.
 	ValidFor           time.Duration
 	Mode               IssueMode
 	ReissueAfterCancel bool
-	WhenRedisAway      RedisAway
+	WhenRedisAway      RedisFallback
 	Draw               Draw
 	CreatedAt          time.Time
 
-	// Generation is of the gate: what was promised under an earlier one is
-	// settled under the present one or not at all.
+	// Generation is the number of the gate's current load. A ticket of an
+	// earlier generation is settled under this one, or not at all.
 	Generation int64
-	// Settled is the highest ticket settled; in STREAM all below it are too.
+	// Settled is the highest settled ticket. In STREAM mode, all lower tickets
+	// are settled too.
 	Settled int64
-	// Version goes up by one with each change that the gate has to know of.
+	// Version grows by one with each change that concerns the gate.
 	Version int64
-	// Live is how many coupons are not CANCELLED; at most TotalQuantity.
+	// Live is the number of coupons that are not CANCELLED, at most
+	// TotalQuantity.
 	Live int64
-	// IssuedTotal is how many were ever issued.
+	// IssuedTotal is the number of coupons ever issued.
 	IssuedTotal int64
 	Path        IssuePath
-	// Epoch is the number of the latest lease of its issuer, Owner who has it.
+	// Epoch is the number of the latest issuer's term, and Owner is the
+	// instance that runs it.
 	Epoch int64
 	Owner string
 	// Fence is the highest token of the SYNC lock that has written.
 	Fence int64
 	// EndsGeneration is the latest generation whose Ends are known: the end
-	// offsets of the coupon-issue topic, by partition, after it was raised. A
-	// record of an earlier generation at or behind them is void.
+	// offsets of the coupon-issue topic, by partition, read after the
+	// generation began. A record of an earlier generation at or after them is
+	// void.
 	EndsGeneration int64
 	Ends           map[int32]int64
-	// Moved is the latest way from the gate to PathDatabase.
-	Moved Moved
+	// Moved is the latest change from the gate to PathDatabase.
+	GateBypass GateBypass
 }
 
-// Moved tells which tickets were issued past the gate: those from Settled+1 to
-// Until. The line of a gate of Generation has other people under these numbers.
-type Moved struct {
-	// Generation and Settled are those of the template when it left the gate,
-	// Until its Settled when it came back.
+// Moved says which tickets were issued without the gate: those from Settled+1
+// to Until. In a gate of Generation, these numbers belong to other users.
+type GateBypass struct {
+	// Generation and Settled are the template's when it left the gate. Until is
+	// its Settled when it returned.
 	Generation, Settled, Until int64
 }
 
-// CouponStatus is where a coupon stands.
+// CouponStatus is the state of a coupon.
 type CouponStatus int16
 
-// The statuses. Only CANCELLED frees a place.
+// The statuses. Only CANCELLED returns a coupon to the stock.
 const (
 	CouponIssued CouponStatus = iota
 	CouponUsed
@@ -185,7 +183,7 @@ func (s CouponStatus) String() string {
 	return couponStatusNames[s]
 }
 
-// Coupon is one coupon of one user. [Coupon, CouponIssue]
+// Coupon is one coupon of one user.
 type Coupon struct {
 	ID         CouponID
 	Code       string
@@ -195,22 +193,22 @@ type Coupon struct {
 	Ticket     int64
 	Status     CouponStatus
 	IssuedAt   time.Time
-	UsedAt     time.Time // zero = not used
-	// CancelledAt is zero when it was not cancelled.
+	UsedAt     time.Time // zero: not used
+	// CancelledAt is zero if the coupon is not cancelled.
 	CancelledAt time.Time
-	ExpiresAt   time.Time // zero = never
+	ExpiresAt   time.Time // zero: never
 }
 
-// Reasons for a request that ended without a coupon.
+// The reasons for a rejection.
 const (
 	ReasonSoldOut   = "SOLD_OUT"
 	ReasonUserLimit = "USER_LIMIT"
 	ReasonNotDrawn  = "NOT_DRAWN"
-	ReasonError     = "ERROR" // it failed whenever it was tried
+	ReasonError     = "ERROR" // issuing failed repeatedly
 )
 
-// IssueOutcome is how a request ended: with Coupon, or (Coupon.ID 0) rejected
-// for Reason.
+// IssueOutcome is how a request ended: with Coupon, or rejected for Reason if
+// Coupon.ID is zero.
 type IssueOutcome struct {
 	TemplateID TemplateID
 	UserID     string
@@ -221,18 +219,18 @@ type IssueOutcome struct {
 	At         time.Time
 }
 
-// Issued says whether there is a coupon.
+// Issued reports whether there is a coupon.
 func (o *IssueOutcome) Issued() bool { return o.Coupon.ID != 0 }
 
-// RequestID names the request of a user at a template, {templateId}:{userId};
-// it means the latest one.
+// RequestID identifies the latest request of a user for a template:
+// {templateId}:{userId}.
 func RequestID(t TemplateID, user string) string { return t.String() + ":" + user }
 
-// ParseRequestID splits a request id at its first colon.
+// ParseRequestID splits a request ID at its first colon.
 func ParseRequestID(s string) (TemplateID, string, error) {
 	id, user, found := strings.Cut(s, ":")
 	if !found {
-		return 0, "", fmt.Errorf("request id %s is no {templateId}:{userId}", Quote(s))
+		return 0, "", fmt.Errorf("request ID %s is not of the form {templateId}:{userId}", Quote(s))
 	}
 	t, err := ParseTemplateID(id)
 	if err != nil {
@@ -241,7 +239,7 @@ func ParseRequestID(s string) (TemplateID, string, error) {
 	return t, user, CheckUserID(user)
 }
 
-// CheckUserID holds what every user id must satisfy.
+// CheckUserID returns an error for an invalid user ID.
 func CheckUserID(user string) error {
 	switch {
 	case user == "":
@@ -255,12 +253,12 @@ func CheckUserID(user string) error {
 	return nil
 }
 
-// NewCouponCode makes a code that nobody can guess: 26 letters and digits with
-// 130 random bits.
+// NewCouponCode returns an unguessable code: 26 letters and digits with 130
+// random bits.
 func NewCouponCode() string { return rand.Text() }
 
-// CouponIssueEvent asks for one coupon that the gate has promised: the value of
-// a record of the coupon-issue topic. [CouponIssueEvent]
+// CouponIssueEvent requests one coupon that the gate has promised. It is the
+// value of a record of the coupon-issue topic.
 type CouponIssueEvent struct {
 	TemplateID TemplateID `json:"templateId"`
 	UserID     string     `json:"userId"`
@@ -269,10 +267,10 @@ type CouponIssueEvent struct {
 	RequestID  string     `json:"requestId"`
 }
 
-// ParseCouponIssueEvent reads the value of a coupon-issue record. Of other
-// systems it understands couponId for templateId and username for userId; what
-// has no generation is no promise of a gate, whatever its ticket, and asks for a
-// place like anybody else.
+// ParseCouponIssueEvent parses the value of a coupon-issue record. It accepts
+// couponId for templateId and username for userId, which other systems use. A
+// record without a generation is no promise of a gate, whatever its ticket: it
+// is a new request.
 func ParseCouponIssueEvent(value []byte) (CouponIssueEvent, error) {
 	var m struct {
 		CouponIssueEvent
@@ -299,23 +297,22 @@ func ParseCouponIssueEvent(value []byte) (CouponIssueEvent, error) {
 		return CouponIssueEvent{}, err
 	}
 	if out.Ticket < 0 || out.Generation < 0 || out.Ticket == 0 && out.Generation > 0 {
-		return CouponIssueEvent{}, fmt.Errorf("ticket %d and generation %d are no promise of a gate: both are above 0, or there is no generation", out.Ticket, out.Generation)
+		return CouponIssueEvent{}, fmt.Errorf("ticket %d and generation %d are not a gate's: set both above 0, or omit the generation", out.Ticket, out.Generation)
 	}
 	out.RequestID = RequestID(out.TemplateID, out.UserID)
 	return out, nil
 }
 
-// JSON is the event as a record's value.
+// JSON returns the event as a record's value.
 func (e *CouponIssueEvent) JSON() []byte {
 	b, err := json.Marshal(e)
-	if err != nil { // numbers and strings always have a JSON form
+	if err != nil { // numbers and strings always encode
 		panic(err)
 	}
 	return b
 }
 
-// CheckTemplate holds what every template must satisfy, and names the fields
-// that are wrong.
+// CheckTemplate returns the fields of a template that are invalid.
 func CheckTemplate(t *CouponTemplate) []FieldError {
 	var errs []FieldError
 	wrong := func(field, format string, args ...any) {

@@ -6,34 +6,35 @@ import (
 	"time"
 )
 
-// Kind says what sort of failure an error is; the API maps each kind to one
-// HTTP status in one table.
+// Kind is the kind of an error. The API maps each kind to one HTTP status in
+// one table.
 type Kind string
 
 // The kinds.
 const (
 	KindMalformed   Kind = "malformed"   // cannot be parsed (400)
-	KindTimeout     Kind = "timeout"     // the request did not come in time (408)
-	KindInvalid     Kind = "invalid"     // parsed and wrong (422)
+	KindTimeout     Kind = "timeout"     // the request did not arrive in time (408)
+	KindInvalid     Kind = "invalid"     // well formed, but invalid (422)
 	KindNotFound    Kind = "not_found"   // 404
 	KindConflict    Kind = "conflict"    // the state does not allow it (409)
-	KindUnavailable Kind = "unavailable" // something we need is away; try again (503)
-	KindInternal    Kind = "internal"    // a fault of ours (500)
+	KindUnavailable Kind = "unavailable" // a required service is unavailable; try again (503)
+	KindInternal    Kind = "internal"    // a fault of Largesse (500)
 )
 
 // Error is an error with a kind and a stable code for programs. Detail is for
-// people: what, where, what to do.
+// humans: what failed, where, and the remedy.
 type Error struct {
 	Kind   Kind
 	Code   string // e.g. ILLEGAL_STATE
 	Detail string
 	Fields []FieldError
-	// OpensAt, of CodeNotOpen, is when one can ask; zero = that is not known.
+	// OpensAt is set for CodeNotOpen: the time at which the template opens;
+	// zero if unknown.
 	OpensAt time.Time
-	Err     error // cause, never shown to a client
+	Err     error // cause; never sent to a client
 }
 
-// FieldError says which field of a request is wrong.
+// FieldError is an invalid field of a request.
 type FieldError struct {
 	Field  string
 	Detail string
@@ -48,12 +49,12 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// NewError makes an Error with a formatted detail.
+// NewError returns an Error with a formatted detail.
 func NewError(kind Kind, code, format string, args ...any) *Error {
 	return &Error{Kind: kind, Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-// KindOf finds the kind of an error; KindInternal when it has none.
+// KindOf returns the kind of an error, or KindInternal if it has none.
 func KindOf(err error) Kind {
 	var e *Error
 	if errors.As(err, &e) {
@@ -62,13 +63,13 @@ func KindOf(err error) Kind {
 	return KindInternal
 }
 
-// HasCode says whether err carries the code.
+// HasCode reports whether err has the code.
 func HasCode(err error, code string) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Code == code
 }
 
-// Codes that several rooms use.
+// The codes that several packages use.
 const (
 	CodeIllegalState   = "ILLEGAL_STATE"
 	CodeNotFound       = "PROMOTION_NOT_FOUND"
@@ -79,10 +80,10 @@ const (
 	CodeMalformed      = "MALFORMED"
 	CodeTypeMismatch   = "TYPE_MISMATCH"
 	CodeConflict       = "CONFLICT"
-	// CodePoison is of payouts that too many holders in a row let go of
-	// without an outcome.
+	// CodePoison means that too many deliveries in a row ended without an
+	// outcome.
 	CodePoison = "POISON"
-	// CodeDeadLetterNotFound, CodeReconciliationNotFound, CodeAPIKeyNotFound: no such id.
+	// CodeDeadLetterNotFound, CodeReconciliationNotFound and CodeAPIKeyNotFound: unknown ID.
 	CodeDeadLetterNotFound     = "DEAD_LETTER_NOT_FOUND"
 	CodeReconciliationNotFound = "RECONCILIATION_NOT_FOUND"
 	CodeAPIKeyNotFound         = "API_KEY_NOT_FOUND" //nolint:gosec // a code, not a key

@@ -14,22 +14,22 @@ import (
 	"unicode/utf8"
 )
 
-// UnmarshalJSON accepts a canonical whole number, bare or as a string.
+// UnmarshalJSON accepts a canonical integer, bare or as a string.
 func (id *PromotionID) UnmarshalJSON(b []byte) error {
 	n, err := ParsePromotionID(unquoteID(b))
 	*id = n
 	return err
 }
 
-// UnmarshalJSON accepts a canonical whole number, bare or as a string.
+// UnmarshalJSON accepts a canonical integer, bare or as a string.
 func (id *TargetID) UnmarshalJSON(b []byte) error {
 	n, err := ParseTargetID(unquoteID(b))
 	*id = n
 	return err
 }
 
-// UnmarshalJSON accepts a canonical whole number, bare or as a string; null
-// counts as none.
+// UnmarshalJSON accepts a canonical integer, bare or as a string. Null means
+// none.
 func (id *SummaryID) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {
 		*id = 0
@@ -37,7 +37,7 @@ func (id *SummaryID) UnmarshalJSON(b []byte) error {
 	}
 	n, err := parseCanonical(unquoteID(b), 0)
 	if err != nil {
-		return fmt.Errorf("promotion summary id %w", err)
+		return fmt.Errorf("promotion summary ID %w", err)
 	}
 	*id = SummaryID(n)
 	return nil
@@ -50,9 +50,9 @@ func unquoteID(b []byte) string {
 	return string(b)
 }
 
-// PublishMessage asks for one payout: the value of a record of a publish topic
-// and the message of a stream entry. The topic gives the type; VoucherCode is
-// for vouchers. [CampaignPromotionPointMessage, CampaignPromotionVoucherMessage]
+// PublishMessage requests one payout. It is the value of a record of a publish
+// topic, and the message of a stream entry. The topic decides the type; only
+// vouchers have a VoucherCode.
 type PublishMessage struct {
 	PromotionID PromotionID `json:"promotionId"`
 	SummaryID   SummaryID   `json:"promotionSummaryId"`
@@ -62,9 +62,9 @@ type PublishMessage struct {
 	VoucherCode string      `json:"voucherCode,omitempty"`
 }
 
-// RetryMessage asks for the next call of a payout, no earlier than NotBefore.
-// Dispatch is the row's number when it was written; it finds nothing when the
-// row has moved on.
+// RetryMessage requests the next call of a payout, no earlier than NotBefore.
+// Dispatch is the row's number when the message was written: the message has no
+// effect if the row has changed since.
 type RetryMessage struct {
 	PublishMessage
 	RetryCount int32     `json:"retryCount"` // 1 … 5
@@ -73,25 +73,25 @@ type RetryMessage struct {
 	Dispatch   int32     `json:"dispatch"`
 }
 
-// StartedMessage says that a promotion has begun and how many targets it will
-// have. [PromotionStartedMessage]
+// StartedMessage says that a promotion has started, and how many targets it
+// will have.
 type StartedMessage struct {
 	PromotionID   PromotionID
 	PromotionType PromotionType
 	TotalCount    int64
 }
 
-// Text bounds of what is stored and sent.
+// The limits of stored and sent texts.
 const (
 	UserIDMax      = 255
 	VoucherCodeMax = 255
 )
 
-// AmountMax is the most for one target, in minor units: low enough that one
-// wrong line cannot take the sum of a promotion out of its range.
+// AmountMax is the largest amount of one target, in minor units. It is so low
+// that one wrong line cannot make a promotion's total overflow.
 const AmountMax Amount = 1_000_000_000_000_000
 
-// AmountMin is the least for one target of the type.
+// AmountMin returns the smallest amount of one target of the type.
 func AmountMin(t PromotionType) Amount {
 	if t == Point {
 		return 1
@@ -99,7 +99,7 @@ func AmountMin(t PromotionType) Amount {
 	return 0
 }
 
-// numberText is a JSON number, bare or as a string, as it was written.
+// numberText is a JSON number, bare or as a string, as written.
 type numberText string
 
 func (n *numberText) UnmarshalJSON(b []byte) error {
@@ -107,8 +107,8 @@ func (n *numberText) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// ParsePublishMessage reads the value of a publish record and checks what its
-// type asks for. Unknown fields are other systems' business and ignored.
+// ParsePublishMessage parses the value of a publish record and validates it for
+// its type. It ignores unknown fields, which other systems may use.
 func ParsePublishMessage(t PromotionType, value []byte) (PublishMessage, error) {
 	var m struct {
 		PublishMessage
@@ -148,7 +148,7 @@ func ParsePublishMessage(t PromotionType, value []byte) (PublishMessage, error) 
 	return out, nil
 }
 
-// CheckTarget holds what every payout must satisfy, wherever it comes from.
+// CheckTarget returns an error for an invalid payout, whatever its source.
 func CheckTarget(t PromotionType, userID string, amount Amount, voucherCode string) error {
 	switch {
 	case amount < AmountMin(t) || amount > AmountMax:
@@ -169,7 +169,8 @@ func CheckTarget(t PromotionType, userID string, amount Amount, voucherCode stri
 	return nil
 }
 
-// CheckText refuses what a database or a provider could not keep as it is.
+// CheckText returns an error for text that a database or a provider could not
+// store unchanged.
 func CheckText(s string) error {
 	if !utf8.ValidString(s) {
 		return fmt.Errorf("is not valid UTF-8")
@@ -183,10 +184,9 @@ func CheckText(s string) error {
 // HasControl reports whether s contains a control character.
 func HasControl(s string) bool { return strings.ContainsFunc(s, unicode.IsControl) }
 
-// SanitizeText makes text of others (error messages, details, reasons) storable
-// in every database: what is not valid UTF-8 becomes U+FFFD, and U+0000 is
-// removed. Text that decides about money is never changed; it is refused (see
-// CheckText).
+// SanitizeText returns external text (error messages, details, reasons) in a form
+// that every database stores: invalid UTF-8 becomes U+FFFD, and U+0000 is
+// removed. Use CheckText for text that decides about money.
 func SanitizeText(s string) string {
 	if CheckText(s) == nil {
 		return s
@@ -194,7 +194,7 @@ func SanitizeText(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "")
 }
 
-// ParseStartedMessage reads the value of a started record.
+// ParseStartedMessage parses the value of a started record.
 func ParseStartedMessage(value []byte) (StartedMessage, error) {
 	var m struct {
 		PromotionID   *PromotionID `json:"promotionId"`
@@ -217,7 +217,7 @@ func ParseStartedMessage(value []byte) (StartedMessage, error) {
 	return StartedMessage{PromotionID: *m.PromotionID, PromotionType: t, TotalCount: *m.TotalCount}, nil
 }
 
-// ParseRetryMessage reads the value of a retry record.
+// ParseRetryMessage parses the value of a retry record.
 func ParseRetryMessage(value []byte) (RetryMessage, error) {
 	var m RetryMessage
 	if err := decode(value, &m); err != nil {
@@ -229,7 +229,7 @@ func ParseRetryMessage(value []byte) (RetryMessage, error) {
 	return m, nil
 }
 
-// MessageMax bounds a message that is read at all, in bytes.
+// MessageMax limits a message, in bytes.
 const MessageMax = 64 << 10
 
 func decode(value []byte, into any) error {
@@ -245,16 +245,16 @@ func decode(value []byte, into any) error {
 	if err := json.Unmarshal(value, into); err != nil {
 		field, err := JSONError(err)
 		if field == "" {
-			return fmt.Errorf("the value is not the JSON expected: %w", err)
+			return fmt.Errorf("the value is not the expected JSON: %w", err)
 		}
-		return fmt.Errorf("the value is not the JSON expected: %s %w", field, err)
+		return fmt.Errorf("the value is not the expected JSON: %s %w", field, err)
 	}
 	return nil
 }
 
-// CheckJSONText refuses JSON whose strings are no text: bytes that are not
-// UTF-8, and escapes of half a character. Reading it would put the same sign in
-// the place of each, and make one user of several.
+// CheckJSONText returns an error for JSON with invalid strings: bytes that are
+// not UTF-8, or escapes of a lone surrogate. The parser would replace each with
+// the same character, and so make one user of several.
 func CheckJSONText(b []byte) error {
 	if !utf8.Valid(b) {
 		return fmt.Errorf("is not valid UTF-8")
@@ -267,7 +267,7 @@ func CheckJSONText(b []byte) error {
 			low, m := escaped(b[min(at+n, len(b)):])
 			switch {
 			case utf16.IsSurrogate(high) && utf16.DecodeRune(high, low) == utf8.RuneError:
-				return fmt.Errorf("has the escape %s, which is half a character", b[at:min(at+6, len(b))])
+				return fmt.Errorf("has the escape %s, which is a lone surrogate", b[at:min(at+6, len(b))])
 			case utf16.IsSurrogate(high):
 				i = at + n + m
 			}
@@ -281,8 +281,8 @@ func CheckJSONText(b []byte) error {
 	return nil
 }
 
-// escaped reads an escape of four hexadecimal digits at the beginning of b, and
-// how many bytes it has; 0, 0 = there is none.
+// escaped decodes an escape of four hexadecimal digits at the start of b, and
+// returns its length; 0, 0 if there is none.
 func escaped(b []byte) (rune, int) {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return 0, 0
@@ -294,9 +294,9 @@ func escaped(b []byte) (rune, int) {
 	return rune(n), 6
 }
 
-// JSONError says in JSON's words what was expected and what was found, where
-// encoding/json speaks of Go types, and names the field, "" = the whole value.
-// Every other error it returns as it is.
+// JSONError rewrites an error of encoding/json in terms of JSON instead of Go
+// types, and names the field ("" for the whole value). It returns any other
+// error unchanged.
 func JSONError(err error) (field string, out error) {
 	e, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {
@@ -316,12 +316,12 @@ func JSONError(err error) (field string, out error) {
 		want = "a whole number in digits, within its range"
 	default:
 	}
-	// An embedded struct stands before the name; no JSON of ours has objects in objects.
+	// The path may begin with an embedded struct; these messages have no nested objects.
 	return e.Field[strings.LastIndexByte(e.Field, '.')+1:], fmt.Errorf("must be %s, not %s", want, e.Value)
 }
 
-// AppendJSON appends the message as JSON, ids as numbers. It is on the hot
-// path, where reflection would show.
+// AppendJSON appends the message as JSON, with IDs as numbers. It uses no
+// reflection because it is on the hot path.
 func (m *PublishMessage) AppendJSON(b []byte) []byte {
 	b = append(b, `{"promotionId":`...)
 	b = strconv.AppendInt(b, int64(m.PromotionID), 10)
@@ -344,7 +344,7 @@ func appendString(b []byte, s string) []byte {
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c >= utf8.RuneSelf {
 			quoted, err := json.Marshal(s)
-			if err != nil { // a string always has a JSON form
+			if err != nil { // a string always encodes
 				panic(err)
 			}
 			return append(b, quoted...)
@@ -355,7 +355,7 @@ func appendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// Message is the publish message of a payout, as its stream entry carries it.
+// Message returns the publish message of a payout, as in its stream entry.
 func (p *Payout) Message() PublishMessage {
 	return PublishMessage{
 		PromotionID: p.PromotionID, SummaryID: p.SummaryID, TargetID: p.TargetID,

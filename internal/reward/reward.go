@@ -1,6 +1,6 @@
-// Package reward holds what Largesse talks about: promotions, payouts, their
-// states, the messages that carry them and the kinds of error. It is pure: no
-// I/O, no clock, no other room of the project.
+// Package reward defines the basic types of Largesse: promotions, payouts and
+// coupons, their states, their messages and the kinds of errors. It is pure: it
+// does no I/O, reads no clock and imports no other package of the project.
 package reward
 
 import (
@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// MaxRetries is how many retries follow a first call when nothing else is
-// set, so a payout has at most MaxRetries+1 counted answers. [MAX_RETRY_COUNT]
+// MaxRetries is the default number of retries after the first call, so a payout
+// has at most MaxRetries+1 attempts.
 const MaxRetries = 5
 
-// Bounds of a promotion's fields.
+// The limits of a promotion's fields.
 const (
 	PromotionNameMax        = 200 // characters
 	PromotionVoucherCodeMax = 200 // characters
@@ -23,35 +23,35 @@ const (
 	PromotionConsumersMax   = 256 // per instance
 )
 
-// PromotionID names a promotion: a positive 63-bit integer, given by an
-// upstream system or made here.
+// PromotionID identifies a promotion: a positive 63-bit integer from an
+// upstream system or from Largesse.
 type PromotionID int64
 
-// SummaryID groups payouts of a promotion for reporting; 0 means none.
+// SummaryID groups payouts of a promotion for reporting. Zero means none.
 type SummaryID int64
 
-// TargetID names who is paid within a promotion: 0 … 2^63−1.
+// TargetID identifies a target within a promotion: 0 to 2^63−1.
 type TargetID int64
 
 func (id PromotionID) String() string { return strconv.FormatInt(int64(id), 10) }
 func (id SummaryID) String() string   { return strconv.FormatInt(int64(id), 10) }
 func (id TargetID) String() string    { return strconv.FormatInt(int64(id), 10) }
 
-// ParseTargetID reads the canonical decimal form (no sign, no leading zeros,
-// no spaces), so that one target has one spelling.
+// ParseTargetID parses the canonical decimal form (no sign, no leading zeros,
+// no spaces), so that each target has one spelling.
 func ParseTargetID(s string) (TargetID, error) {
 	n, err := parseCanonical(s, 0)
 	if err != nil {
-		return 0, fmt.Errorf("target id %w", err)
+		return 0, fmt.Errorf("target ID %w", err)
 	}
 	return TargetID(n), nil
 }
 
-// ParsePromotionID reads the canonical decimal form of a positive id.
+// ParsePromotionID parses the canonical decimal form of a positive ID.
 func ParsePromotionID(s string) (PromotionID, error) {
 	n, err := parseCanonical(s, 1)
 	if err != nil {
-		return 0, fmt.Errorf("promotion id %w", err)
+		return 0, fmt.Errorf("promotion ID %w", err)
 	}
 	return PromotionID(n), nil
 }
@@ -62,12 +62,12 @@ func parseCanonical(s string, lowest int64) (int64, error) {
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < lowest || strconv.FormatInt(n, 10) != s {
-		return 0, fmt.Errorf("%s is not a whole number from %d to %d in its shortest form", Quote(s), lowest, int64(math.MaxInt64))
+		return 0, fmt.Errorf("%s is not a whole number from %d to %d without leading zeros", Quote(s), lowest, int64(math.MaxInt64))
 	}
 	return n, nil
 }
 
-// Quote shows hostile text in an error: quoted, and cut after 64 bytes.
+// Quote makes external text safe for an error: quoted, and cut after 64 bytes.
 func Quote(s string) string {
 	const most = 64
 	if len(s) > most {
@@ -76,13 +76,13 @@ func Quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// Amount is money in minor units (or points).
+// Amount is an amount of money in minor units, or of points.
 type Amount int64
 
 // PromotionType says what a promotion gives.
 type PromotionType string
 
-// The types. An id belongs to one of them for good.
+// The types. An ID belongs to one type permanently.
 const (
 	Point   PromotionType = "POINT"
 	Voucher PromotionType = "VOUCHER"
@@ -91,7 +91,7 @@ const (
 // PromotionTypes lists every type.
 var PromotionTypes = []PromotionType{Point, Voucher}
 
-// ParsePromotionType reads a type in either case.
+// ParsePromotionType parses a type in upper or lower case.
 func ParsePromotionType(s string) (PromotionType, error) {
 	switch t := PromotionType(strings.ToUpper(s)); t {
 	case Point, Voucher:
@@ -100,10 +100,10 @@ func ParsePromotionType(s string) (PromotionType, error) {
 	return "", fmt.Errorf("promotion type %s is neither POINT nor VOUCHER", Quote(s))
 }
 
-// PromotionStatus is where a promotion stands.
+// PromotionStatus is the state of a promotion.
 type PromotionStatus string
 
-// The statuses. COMPLETED goes back to RUNNING when work arrives.
+// The statuses. A COMPLETED promotion returns to RUNNING when it gets work.
 const (
 	Draft              PromotionStatus = "DRAFT"
 	Running            PromotionStatus = "RUNNING"
@@ -112,22 +112,23 @@ const (
 	PromotionCancelled PromotionStatus = "CANCELLED"
 )
 
-// State is where a payout stands.
+// State is the state of a payout.
 //
-//	READY → QUEUED → SUCCEEDED | FAILED | RETRYING | UNKNOWN | CANCELLED
-//	RETRYING → QUEUED; QUEUED → READY when a dispatch is taken back
+// READY → QUEUED → SUCCEEDED | FAILED | RETRYING | UNKNOWN | CANCELLED
+// RETRYING → QUEUED; QUEUED → READY when a dispatch is returned
 //
-// SUCCEEDED absorbs: a provider's yes overwrites every other state.
+// SUCCEEDED is absorbing: a confirmation from the provider overwrites every
+// other state.
 type State int16
 
-// The states, in the order counts are kept; the first four are open.
+// The states, in the order of Counts. The first four are open.
 const (
 	Ready     State = iota // waits in the database
-	Queued                 // dispatched: in the stream or in somebody's hand
+	Queued                 // dispatched: in the stream or pending at a consumer
 	Retrying               // waits for its next call
-	Unknown                // looked up at the provider until it is known
+	Unknown                // looked up until the outcome is known
 	Succeeded              // the provider paid
-	Failed                 // known not paid
+	Failed                 // known to be unpaid
 	Cancelled              // not paid, because its promotion was cancelled
 	StateCount
 )
@@ -145,11 +146,11 @@ func (s State) String() string {
 // lower case.
 func (s State) JSONName() string { return strings.ToLower(s.String()) }
 
-// Final says that nothing of ours will change the state again, but for a late
-// yes of the provider or an operator.
+// Final reports whether Largesse no longer changes the state. Only a late
+// confirmation from the provider or an operator does.
 func (s State) Final() bool { return s == Succeeded || s == Failed || s == Cancelled }
 
-// ParseState reads a state's name in either case.
+// ParseState parses a state's name in upper or lower case.
 func ParseState(s string) (State, error) {
 	for i, name := range stateNames {
 		if strings.EqualFold(s, name) {
@@ -159,79 +160,83 @@ func ParseState(s string) (State, error) {
 	return 0, fmt.Errorf("state %s is none of %s", Quote(s), strings.Join(stateNames[:], ", "))
 }
 
-// Promotion is a campaign that pays its targets.
+// Promotion is one run that pays its targets.
 type Promotion struct {
 	ID     PromotionID
 	Name   string
 	Type   PromotionType
 	Status PromotionStatus
-	// Amount is what a target gets whose record names none; 0 = must be named.
+	// Amount is the amount of a target whose record has none. Zero means that
+	// each record must have one.
 	Amount      Amount
 	VoucherCode string // default for targets of a VOUCHER promotion
 	Currency    string
 	MaxRetries  int // retries after the first call
-	// ConsumersPerInstance is how many consumers an instance keeps for it; 0 =
-	// by its size.
+	// ConsumersPerInstance is the number of consumers on each instance. Zero
+	// means that the number of targets decides.
 	ConsumersPerInstance int
-	// RatePerSecond bounds the calls of all instances for it; 0 = no bound of
-	// its own.
+	// RatePerSecond limits the calls of all instances for this promotion. Zero
+	// means no limit of its own.
 	RatePerSecond int
-	// Weight is its share of the calls beside others: twice the weight, twice
-	// the calls. From 1.
+	// Weight is the promotion's share of the calls relative to others, at least
+	// 1: twice the weight, twice the calls.
 	Weight int
-	// MaxAmount is the budget: what is paid, and what may have been, never
-	// passes it; 0 = none.
+	// MaxAmount is the budget: the amount that is paid or may have been paid
+	// never exceeds it. Zero means none.
 	MaxAmount Amount
-	// Canary, when Targets is above 0, pays so many first and judges them.
+	// Canary pays some targets first and judges their outcomes, if its Targets
+	// is above zero.
 	Canary Canary
-	// StartsAt starts a DRAFT by itself; zero = by hand.
+	// StartsAt is when a DRAFT starts automatically. Zero means that it is
+	// started manually.
 	StartsAt time.Time
-	// WebhookURL is told when it is finished or was paused by Largesse; "" =
-	// nobody.
+	// WebhookURL gets a notification when the promotion finishes or Largesse
+	// pauses it; "" means none.
 	WebhookURL string
-	// CreatedBy and ApprovedBy say who; "" = nobody (yet).
+	// CreatedBy and ApprovedBy name persons; "" means none so far.
 	CreatedBy, ApprovedBy string
-	// Registered says that Kafka made this DRAFT and nobody has completed it
-	// over the API yet.
+	// Registered reports whether a Kafka record created this DRAFT and no API
+	// call has completed it.
 	Registered bool
-	// ExpectedCount is what the started event announced; nil when there was
-	// none (files).
+	// ExpectedCount is the number of targets that the started event announced;
+	// nil without one (files).
 	ExpectedCount *int64
-	// Closed says that no more targets will come.
+	// Closed reports whether no more targets will come.
 	Closed      bool
 	PauseReason string
 	CreatedAt   time.Time
-	StartedAt   time.Time // zero until it starts
+	StartedAt   time.Time // zero before the start
 	FinishedAt  time.Time // zero while open
-	// LastDispatchedAt and StreamGone decide when the stream may be destroyed
-	// (design §2, Cleanup).
+	// LastDispatchedAt and StreamGone decide when the stream may be destroyed:
+	// only when the last dispatch is older than the dispatch horizon
+	// (money.timeout plus the lease).
 	LastDispatchedAt time.Time
-	StreamGone       bool
+	StreamDestroyed  bool
 }
 
-// Canary is the first payouts of a promotion, whose outcomes decide whether the
+// Canary is the first payouts of a promotion. Their outcomes decide whether the
 // others follow.
 type Canary struct {
-	Targets        int64   // how many; 0 = no canary
+	Targets        int64   // number of payouts; 0: no canary
 	MaxFailureRate float64 // share of FAILED among them above which it pauses, 0 to 1
-	// Dispatched counts the payouts that were ever dispatched while it had not
-	// been judged; 0 without a canary.
+	// Dispatched counts the payouts that were dispatched before the judgement;
+	// 0 without a canary.
 	Dispatched int64
-	// Judged says that the others may follow: the canary was good, or somebody
-	// has resumed the promotion after a bad one.
+	// Judged reports whether the other payouts may follow: the canary
+	// succeeded, or an operator resumed the promotion after a failed one.
 	Judged bool
 }
 
-// Counts holds how many payouts of a promotion stand in each state, and what
-// they are worth. The counts always add up to the targets known.
+// Counts holds the number of a promotion's payouts in each state, and their
+// amounts. The numbers always add up to the known targets.
 type Counts struct {
 	Payouts [StateCount]int64
 	Amounts [StateCount]Amount
-	// Attempts is how many provider answers were counted.
+	// Attempts is the number of counted provider responses.
 	Attempts int64
 }
 
-// Total is the number of targets known.
+// Total returns the number of known targets.
 func (c *Counts) Total() int64 {
 	var n int64
 	for _, v := range c.Payouts {
@@ -240,7 +245,7 @@ func (c *Counts) Total() int64 {
 	return n
 }
 
-// AmountTotal is what all targets known are worth.
+// AmountTotal returns the amount of all known targets.
 func (c *Counts) AmountTotal() Amount {
 	var n Amount
 	for _, v := range c.Amounts {
@@ -249,22 +254,22 @@ func (c *Counts) AmountTotal() Amount {
 	return n
 }
 
-// Undecided is how many payouts still hold up the promotion's completion:
-// READY, QUEUED and RETRYING. UNKNOWN does not.
+// Undecided returns the number of payouts that block the promotion's
+// completion: READY, QUEUED and RETRYING. UNKNOWN does not block it.
 func (c *Counts) Undecided() int64 {
 	return c.Payouts[Ready] + c.Payouts[Queued] + c.Payouts[Retrying]
 }
 
-// Summary is the counts of one promotionSummaryId; ID 0 is the whole
-// promotion. [promotionSummaryId totals]
+// Summary is the counts of one promotionSummaryId. ID 0 stands for the whole
+// promotion.
 type Summary struct {
 	PromotionID PromotionID
 	ID          SummaryID
 	Counts
 }
 
-// Payout is one target's row. What will be sent to the provider is frozen in
-// it before the first call. [Point/Voucher ResultEntity]
+// Payout is the row of one target. The data of its charge is fixed before the
+// first call.
 type Payout struct {
 	PromotionID PromotionID
 	TargetID    TargetID
@@ -273,28 +278,31 @@ type Payout struct {
 	Amount      Amount
 	VoucherCode string
 	State       State
-	// Dispatch is the number of the latest dispatch; it fences late writers.
+	// Dispatch is the number of the latest dispatch. It fences late writers.
 	Dispatch int32
-	// Attempts counts provider answers only.
+	// Attempts counts provider responses only.
 	Attempts int32
-	// MaybeCalled says that an earlier dispatch may have reached the provider
-	// and left no final answer.
+	// MaybeCalled reports whether an earlier dispatch may have reached the
+	// provider without a final response.
 	MaybeCalled bool
-	// Handovers counts, since the latest outcome, the holders that let go of
-	// the payout without one: they died, hung, or failed on it.
-	Handovers int32
-	// DueAt is the time the open state turns on: READY since, QUEUED
-	// (dispatched) since, RETRYING until, UNKNOWN: next look-up.
+	// Handovers counts the failed deliveries since the latest outcome:
+	// consumers that crashed, hung or failed on the payout.
+	FailedDeliveries int32
+	// DueAt depends on the open state: READY and QUEUED: since when; RETRYING:
+	// time of the next call; UNKNOWN: time of the next lookup.
 	DueAt             time.Time
 	FirstDispatchedAt time.Time // zero before the first dispatch
-	SettleFrom        time.Time // zero unless UNKNOWN was entered; design §2
-	TransactionKey    string    // the provider's, once SUCCEEDED
-	ErrorCode         string
-	ErrorMessage      string
-	UpdatedAt         time.Time
+	// SettleFrom is one lease after the payout last became UNKNOWN; zero if it
+	// never did. No earlier dispatch sends a charge after it. A lookup proves
+	// "not charged" only if it begins money.settle-after later.
+	SettleFrom     time.Time
+	TransactionKey string // the provider's, if SUCCEEDED
+	ErrorCode      string
+	ErrorMessage   string
+	UpdatedAt      time.Time
 }
 
-// Ref names one dispatch of one payout; the far side of every hand-over
+// Ref identifies one dispatch of one payout. Every step that changes the payout
 // compares it.
 type Ref struct {
 	PromotionID PromotionID
@@ -307,30 +315,31 @@ func (p *Payout) Ref() Ref {
 	return Ref{PromotionID: p.PromotionID, TargetID: p.TargetID, Dispatch: p.Dispatch}
 }
 
-// IdempotencyKey is the provider key of a payout: fixed, for every call ever
-// made for it.
+// IdempotencyKey returns the provider's key of a payout. It is the same for
+// every call.
 func IdempotencyKey(p PromotionID, t TargetID) string {
 	return p.String() + ":" + t.String()
 }
 
-// AnswerClass is what a provider's answer, or the lack of one, means.
+// AnswerClass classifies a provider's response, or the lack of one.
 type AnswerClass string
 
-// The classes of contract §6.
+// The classes.
 const (
-	AnswerPaid      AnswerClass = "PAID"      // charged, now or before
-	AnswerRefused   AnswerClass = "REFUSED"   // final: not charged by this call
-	AnswerFailed    AnswerClass = "FAILED"    // 5xx: open-ended, retried
-	AnswerUnknown   AnswerClass = "UNKNOWN"   // time-out, break after sending: looked up
-	AnswerThrottled AnswerClass = "THROTTLED" // 429, 503: no attempt counted
-	AnswerMisset    AnswerClass = "MISSET"    // our settings are wrong: the promotion pauses
-	AnswerUnsent    AnswerClass = "UNSENT"    // nothing left this process
+	AnswerPaid          AnswerClass = "PAID"      // charged, now or earlier
+	AnswerRefused       AnswerClass = "REFUSED"   // final: this call charged nothing
+	AnswerFailed        AnswerClass = "FAILED"    // 5xx: inconclusive, retried
+	AnswerUnknown       AnswerClass = "UNKNOWN"   // timeout, or connection lost after sending: looked up
+	AnswerThrottled     AnswerClass = "THROTTLED" // 429, 503: counts no attempt
+	AnswerMisconfigured AnswerClass = "MISSET"    // wrong settings: the promotion pauses
+	AnswerNotSent       AnswerClass = "UNSENT"    // nothing was sent
 
-	// AnswerResolved is no answer: a person has settled an UNKNOWN payout.
+	// AnswerResolved is no response: an operator has settled an UNKNOWN payout.
 	AnswerResolved AnswerClass = "RESOLVED"
 )
 
-// Attempt is one answer other than a first-time success, kept for ever.
+// Attempt is a recorded response other than a success of the first call. It is
+// stored permanently.
 type Attempt struct {
 	Dispatch int32
 	At       time.Time
@@ -342,10 +351,10 @@ type Attempt struct {
 // DeadLetter is a message that could not be read or processed, with its bytes.
 type DeadLetter struct {
 	ID int64
-	// Source is where it came from: a topic, or a stream key.
+	// Source is the origin: a topic, or the key of a stream.
 	Source    string
 	Partition int32  // 0 for streams
-	Offset    string // Kafka offset or stream entry id
+	Offset    string // Kafka offset, or ID of a stream entry
 	Key       []byte
 	Value     []byte
 	Reason    string // code, e.g. MALFORMED, TYPE_MISMATCH
@@ -356,11 +365,11 @@ type DeadLetter struct {
 	SettledBy string
 }
 
-// DeadLetterStatus is what has become of a dead letter.
+// DeadLetterStatus is the state of a dead letter.
 type DeadLetterStatus string
 
-// The statuses. Nothing goes back to OPEN: a replayed message that fails again
-// is another dead letter.
+// The statuses. No dead letter becomes OPEN again: a replayed message that
+// fails again is another dead letter.
 const (
 	DeadLetterOpen      DeadLetterStatus = "OPEN"
 	DeadLetterReplayed  DeadLetterStatus = "REPLAYED"

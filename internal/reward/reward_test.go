@@ -29,7 +29,7 @@ func TestParseTargetID(t *testing.T) {
 			t.Errorf("ParseTargetID(%q) = %d, want an error", s, got)
 			continue
 		}
-		if !strings.HasPrefix(err.Error(), "target id ") || len(err.Error()) > 400 || strings.ContainsAny(err.Error(), "\n\x00") {
+		if !strings.HasPrefix(err.Error(), "target ID ") || len(err.Error()) > 400 || strings.ContainsAny(err.Error(), "\n\x00") {
 			t.Errorf("ParseTargetID(%q) complains unfit for a log: %q", s, err)
 		}
 	}

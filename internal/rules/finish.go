@@ -56,7 +56,7 @@ func Finish(r Row, o Outcome, p reward.Promotion, lease time.Duration, now time.
 
 func finish(r Row, o Outcome, p reward.Promotion, lease time.Duration, now time.Time) (Row, Tally) {
 	next := r
-	next.Handovers = 0
+	next.FailedDeliveries = 0
 	if o.Kind == OutcomePaid {
 		if r.State == reward.Succeeded {
 			return unchanged(r)

@@ -22,7 +22,7 @@ func Move(p reward.Promotion, from []reward.PromotionStatus, to reward.Promotion
 	p.Status, p.PauseReason, p.FinishedAt = to, "", time.Time{}
 	switch to {
 	case reward.Running:
-		p.StreamGone = false
+		p.StreamDestroyed = false
 	case reward.Paused:
 		p.PauseReason = reward.SanitizeText(reason)
 	case reward.Completed:
@@ -40,7 +40,7 @@ func NotAllowed(p reward.Promotion) error {
 // Reopen makes a COMPLETED promotion that has got work RUNNING again.
 func Reopen(p reward.Promotion) reward.Promotion {
 	if p.Status == reward.Completed {
-		p.Status, p.FinishedAt, p.StreamGone = reward.Running, time.Time{}, false
+		p.Status, p.FinishedAt, p.StreamDestroyed = reward.Running, time.Time{}, false
 	}
 	return p
 }

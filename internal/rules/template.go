@@ -33,7 +33,7 @@ func checkTemplate(t *reward.CouponTemplate) error {
 	if t.Mode != reward.ModeStream && t.Mode != reward.ModeKafka && t.Mode != reward.ModeSync {
 		fields = append(fields, reward.FieldError{Field: "mode", Detail: reward.Quote(string(t.Mode)) + " is none of STREAM, KAFKA, SYNC"})
 	}
-	if t.WhenRedisAway != reward.AwayDatabase && t.WhenRedisAway != reward.AwayWait {
+	if t.WhenRedisAway != reward.FallbackDatabase && t.WhenRedisAway != reward.FallbackWait {
 		fields = append(fields, reward.FieldError{
 			Field: "whenRedisAway", Detail: reward.Quote(string(t.WhenRedisAway)) + " is none of DATABASE, WAIT",
 		})
@@ -56,7 +56,7 @@ type TemplateChange struct {
 	ValidFor           *time.Duration
 	Mode               *reward.IssueMode
 	ReissueAfterCancel *bool
-	WhenRedisAway      *reward.RedisAway
+	WhenRedisAway      *reward.RedisFallback
 }
 
 // Apply returns the template with the changes in it. It is CodeInvalid when the

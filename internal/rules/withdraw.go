@@ -49,7 +49,7 @@ func Withdraw(r Row, why Withdrawal, p reward.Promotion, lease time.Duration, no
 		}
 		next.MaybeCalled = r.MaybeCalled || why.MaybeCalled
 		if why.HandedOver {
-			next.Handovers = min(r.Handovers+1, FailedDeliveriesMax)
+			next.FailedDeliveries = min(r.FailedDeliveries+1, FailedDeliveriesMax)
 		}
 		switch {
 		case cancelled && next.MaybeCalled:

@@ -2,19 +2,21 @@ package service
 
 import "time"
 
-// Clock is another machine's clock seen from this one.
+// Clock is another machine's clock compared with this one.
 type Clock struct {
-	// Ahead is how far it is in front of ours; below zero: behind.
+	// Ahead is how far the other clock is ahead of this one; negative if it is
+	// behind.
 	Ahead time.Duration
-	// RoundTrip is how long the answer took; Ahead is known to half of that.
+	// RoundTrip is the duration of the request. Ahead is accurate to half of
+	// it.
 	RoundTrip time.Duration
 }
 
-// clockSamples is how often a clock is asked; the quickest answer tells most.
+// clockSamples is the number of requests. The fastest one is the most accurate.
 const clockSamples = 3
 
-// CompareClock asks another machine's clock for its time and compares it with
-// ours, as if it had been read in the middle of the round trip.
+// CompareClock requests the time of another machine and compares it with the
+// local time in the middle of the round trip.
 func CompareClock(ask func() (time.Time, error)) (Clock, error) {
 	var best Clock
 	for i := range clockSamples {
@@ -31,6 +33,6 @@ func CompareClock(ask func() (time.Time, error)) (Clock, error) {
 	return best, nil
 }
 
-// Skew is the least by which the clocks are apart: what half the round trip
-// may explain counts for nothing.
+// Skew returns the smallest possible difference of the clocks: half the round
+// trip may explain the rest.
 func (c Clock) Skew() time.Duration { return max(c.Ahead.Abs()-c.RoundTrip/2, 0) }

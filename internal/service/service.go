@@ -1,5 +1,6 @@
-// Package service holds the bones that every long-lived part shares: one way
-// to start and stop, ids, and the name of this instance.
+// Package service has the parts that every long-lived component shares:
+// starting and stopping, hints, cached views, reloaded files, IDs, and the name
+// of this instance.
 package service
 
 import (
@@ -12,22 +13,22 @@ import (
 	"time"
 )
 
-// ErrStop is the cancel cause that a stopped part sees, so that a stop is told
-// from a cancelled caller.
+// ErrStop is the cancel cause of a stopped component, which distinguishes a
+// stop from a cancelled caller.
 var ErrStop = errors.New("service: stop")
 
-// Base is embedded by whatever lives long. Start backgrounds the run function
-// and returns; Stop asks it to end and waits, may be called twice, and by
-// several goroutines, and without a Start. A part can be started again after
-// it stopped.
+// Base is embedded by long-lived components. Start runs a function in the
+// background and returns; Stop cancels the function's context and waits for it.
+// Stop may be called more than once, by several goroutines, and without a
+// Start. A component can be started again after it has stopped.
 type Base struct {
 	mu     sync.Mutex // protects cancel, done
 	cancel context.CancelCauseFunc
 	done   chan struct{}
 }
 
-// Start runs fn in the background under a context that ends with ctx or with
-// Stop. Starting what runs already does nothing.
+// Start runs fn in the background, with a context that ends with ctx or with
+// Stop. It does nothing if fn still runs.
 func (b *Base) Start(ctx context.Context, fn func(ctx context.Context)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -48,7 +49,7 @@ func (b *Base) Start(ctx context.Context, fn func(ctx context.Context)) {
 	}()
 }
 
-// Stop ends the run function and waits for it.
+// Stop cancels the run function and waits for it.
 func (b *Base) Stop() {
 	b.mu.Lock()
 	cancel, done := b.cancel, b.done
@@ -60,7 +61,7 @@ func (b *Base) Stop() {
 	<-done
 }
 
-// Sleep waits for d, or less when ctx ends; it says whether d has passed.
+// Sleep waits for d, or until ctx ends. It reports whether d has passed.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -72,13 +73,13 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Jitter returns a duration between d·(1−part) and d·(1+part).
+// Jitter returns a random duration from d·(1−part) to d·(1+part).
 func Jitter(d time.Duration, part float64) time.Duration {
-	return time.Duration(float64(d) * (1 + part*(2*rand.Float64()-1))) //nolint:gosec // jitter is no secret
+	return time.Duration(float64(d) * (1 + part*(2*rand.Float64()-1))) //nolint:gosec // not security relevant
 }
 
-// Backoff is the pause before try n (from 0): base doubled n times, at most
-// limit, jittered by a quarter.
+// Backoff returns the pause before attempt n, which counts from 0: base doubled
+// n times, at most limit, jittered by a quarter.
 func Backoff(n int, base, limit time.Duration) time.Duration {
 	d := limit
 	if n >= 0 && n < 32 && base<<n > 0 && base<<n < limit {
@@ -87,8 +88,8 @@ func Backoff(n int, base, limit time.Duration) time.Duration {
 	return Jitter(d, 0.25)
 }
 
-// InstanceID names this process among all instances: {hostname}-{pid}.
-// [generateInstanceId]
+// InstanceID returns the name of this process among all instances:
+// {hostname}-{pid}.
 func InstanceID() string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {
@@ -97,25 +98,25 @@ func InstanceID() string {
 	return fmt.Sprintf("%s-%d", host, os.Getpid())
 }
 
-// idEpoch keeps ids positive and small until the year 2093.
+// idEpoch keeps IDs positive until the year 2093, and small.
 var idEpoch = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// IDs makes time-ordered 63-bit ids: 41 bits of milliseconds, 10 bits that
-// differ between processes, 12 bits of sequence. They never meet the small
-// numbers of upstream systems. Two processes may draw the same 10 bits, so a
-// unique key in the database stands behind each id.
+// IDs generates time-ordered 63-bit IDs: 41 bits of milliseconds, 10 bits that
+// differ between processes, 12 bits of sequence. They are larger than the IDs
+// of upstream systems. Two processes may have the same 10 bits, so a unique key
+// in the database must protect each ID. It is safe for concurrent use.
 type IDs struct {
 	node int64
 	mu   sync.Mutex // protects last
 	last int64      // milliseconds and sequence of the latest id
 }
 
-// NewIDs returns a maker of ids for this process.
+// NewIDs returns a generator for this process.
 func NewIDs() *IDs {
-	return &IDs{node: rand.Int64N(1 << 10)} //nolint:gosec // spreads ids, keeps no secret
+	return &IDs{node: rand.Int64N(1 << 10)} //nolint:gosec // not security relevant
 }
 
-// Next returns an id above every earlier one of this maker.
+// Next returns an ID above all earlier ones of this generator.
 func (g *IDs) Next() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -43,16 +43,16 @@ type Coupons interface {
 	TemplateChange(ctx context.Context, p TemplateChangeParams) (reward.CouponTemplate, error)
 	// TemplateTouch raises Version and changes nothing else.
 	TemplateTouch(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error)
-	// TemplateOwn makes owner the issuer of templates, with the next epoch, and
+	// TemplateAssign makes owner the issuer of templates, with the next epoch, and
 	// returns the epochs; a template that is not there is left out.
-	TemplateOwn(ctx context.Context, ids []reward.TemplateID, owner string) (map[reward.TemplateID]int64, error)
-	// TemplateRaise raises Generation to one above the greater of it and AtLeast,
+	TemplateAssign(ctx context.Context, ids []reward.TemplateID, owner string) (map[reward.TemplateID]int64, error)
+	// TemplateNewGeneration raises Generation to one above the greater of it and AtLeast,
 	// and sets Path; Moved is noted when that changes. It changes nothing, and says so (false), unless the
 	// generation is From; From -1 = whatever it is.
-	TemplateRaise(ctx context.Context, p TemplateRaiseParams) (reward.CouponTemplate, bool, error)
-	// TemplateNoteEnds notes the end offsets of a generation, if it still is the
+	TemplateNewGeneration(ctx context.Context, p TemplateNewGenerationParams) (reward.CouponTemplate, bool, error)
+	// TemplateRecordEnds notes the end offsets of a generation, if it still is the
 	// template's; it says so.
-	TemplateNoteEnds(ctx context.Context, id reward.TemplateID, generation int64, ends map[int32]int64) (bool, error)
+	TemplateRecordEnds(ctx context.Context, id reward.TemplateID, generation int64, ends map[int32]int64) (bool, error)
 
 	// CouponSettle settles asks in one transaction, by the rules of SettleKind.
 	CouponSettle(ctx context.Context, p CouponSettleParams) (CouponSettleResult, error)
@@ -88,7 +88,7 @@ type Coupons interface {
 	// CouponSnapshot reads, in one snapshot, a template and then the facts of every
 	// user who has a slot, in portions of at most BatchMax, by the bytes of the user
 	// id. An error of begin or facts ends it and is returned.
-	CouponSnapshot(ctx context.Context, id reward.TemplateID, begin func(reward.CouponTemplate) error, facts func([]CouponFact) error) error
+	CouponSnapshot(ctx context.Context, id reward.TemplateID, begin func(reward.CouponTemplate) error, facts func([]CouponHolding) error) error
 	// CouponRecount counts the rows of a template, and reads what it has them kept
 	// as, in one snapshot.
 	CouponRecount(ctx context.Context, id reward.TemplateID) (CouponCount, error)
@@ -108,17 +108,17 @@ type Coupons interface {
 	// expecting the epoch; it says whether it moved.
 	DrawDone(ctx context.Context, id reward.TemplateID, epoch int64, list []byte) (bool, error)
 
-	// RefusalNote notes that from at on a template refuses everybody for reason
+	// RefusalRecord notes that from at on a template refuses everybody for reason
 	// (CodeSoldOut, CodeClosed), or with reason "" that it does not any more. A
 	// repeat changes nothing. What is noted last counts: an at before the latest
 	// time that is noted counts as that.
-	RefusalNote(ctx context.Context, id reward.TemplateID, reason string, at time.Time) error
+	RefusalRecord(ctx context.Context, id reward.TemplateID, reason string, at time.Time) error
 	// RefusalList returns the intervals of a template, the latest first.
 	RefusalList(ctx context.Context, id reward.TemplateID, limit int) ([]Refusal, error)
 }
 
-// TemplateRaiseParams raises a generation.
-type TemplateRaiseParams struct {
+// TemplateNewGenerationParams raises a generation.
+type TemplateNewGenerationParams struct {
 	ID            reward.TemplateID
 	From, AtLeast int64
 	Path          reward.IssuePath
@@ -133,16 +133,16 @@ type CouponSettleParams struct {
 	EndsGeneration int64
 	Path           reward.IssuePath
 	Fence          int64
-	Asks           []CouponAsk
+	Requests       []CouponRequest
 	// Offsets are kept in the same transaction, whatever becomes of the asks;
 	// not when the whole is refused.
 	Offsets []Offset
 	Now     time.Time // IssuedAt
 }
 
-// AskResult is the outcome of an ask.
-type AskResult struct {
-	Outcome AskOutcome
+// RequestResult is the outcome of an ask.
+type RequestResult struct {
+	Outcome RequestOutcome
 	// Coupon is what was issued; for a user beyond a limit of 1, in SettleDirect,
 	// the coupon that he has (ID 0 when that is cancelled).
 	Coupon reward.Coupon
@@ -153,7 +153,7 @@ type AskResult struct {
 // the asks.
 type CouponSettleResult struct {
 	Refused SettleRefusal
-	Results []AskResult // nil when refused
+	Results []RequestResult // nil when refused
 	CouponChange
 }
 
@@ -163,13 +163,13 @@ type CouponSettleResult struct {
 type CouponChange struct {
 	From, To int64
 	Template reward.CouponTemplate
-	Facts    []CouponFact
+	Holdings []CouponHolding
 	Coupon   reward.Coupon // of CouponCancel
 }
 
-// CouponFact is what the gate has to know of a user: how many slots he holds,
+// CouponHolding is what the gate has to know of a user: how many slots he holds,
 // and his latest coupon (by id) that is not cancelled; 0 = none.
-type CouponFact struct {
+type CouponHolding struct {
 	UserID   string
 	Held     int
 	CouponID reward.CouponID
@@ -178,13 +178,13 @@ type CouponFact struct {
 // CouponChanges is what changed above a version.
 type CouponChanges struct {
 	Template reward.CouponTemplate
-	Facts    []CouponFact
-	Settled  []SettledAsk
+	Holdings []CouponHolding
+	Settled  []SettledRequest
 	More     bool
 }
 
-// SettledAsk is a ticket that was settled.
-type SettledAsk struct {
+// SettledRequest is a ticket that was settled.
+type SettledRequest struct {
 	UserID     string
 	Generation int64
 	Ticket     int64

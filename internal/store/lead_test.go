@@ -155,7 +155,7 @@ func TestLead(t *testing.T) {
 			}
 			time.Sleep(leadTTL / 2) // less than the lease would have lasted
 			if leading, _ := other.now(); !leading {
-				t.Error("nobody took the released lease")
+				t.Error("the other does not lead after the lease was released")
 			}
 			other.end()
 			if other.followed < 500 || one.followed != 0 {

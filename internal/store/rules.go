@@ -10,10 +10,10 @@ type (
 	OutcomeKind = rules.OutcomeKind
 	// Lookup is rules.Lookup.
 	Lookup = rules.Lookup
-	// CouponAsk is rules.CouponRequest.
-	CouponAsk = rules.CouponRequest
-	// AskOutcome is rules.RequestOutcome.
-	AskOutcome = rules.RequestOutcome
+	// CouponRequest is rules.CouponRequest.
+	CouponRequest = rules.CouponRequest
+	// RequestOutcome is rules.RequestOutcome.
+	RequestOutcome = rules.RequestOutcome
 	// SettleKind is rules.SettleKind.
 	SettleKind = rules.SettleKind
 	// SettleRefusal is rules.SettleRefusal.
@@ -42,12 +42,12 @@ const (
 	RefusedPath       = rules.RefusedPath
 	RefusedFence      = rules.RefusedFence
 
-	OutcomeIssued   = rules.RequestIssued
-	OutcomeRejected = rules.RequestRejected
-	OutcomeBefore   = rules.RequestAlreadySettled
-	OutcomeGap      = rules.RequestGap
-	OutcomeNotOpen  = rules.RequestNotOpen
-	OutcomeClosed   = rules.RequestClosed
+	RequestIssued         = rules.RequestIssued
+	RequestRejected       = rules.RequestRejected
+	RequestAlreadySettled = rules.RequestAlreadySettled
+	RequestAfterGap       = rules.RequestGap
+	RequestNotOpen        = rules.RequestNotOpen
+	RequestClosed         = rules.RequestClosed
 )
 
 // Resolution is the part of the params that the rules look at.

@@ -12,11 +12,11 @@ import (
 // then finds the culprit by trying them one by one. An ask that is refused
 // already is always taken, so that it cannot hold up a line.
 func (p *CouponSettleParams) Check() error {
-	if len(p.Asks) > BatchMax {
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "%d asks at once are more than %d", len(p.Asks), BatchMax)
+	if len(p.Requests) > BatchMax {
+		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "%d asks at once are more than %d", len(p.Requests), BatchMax)
 	}
-	for i := range p.Asks {
-		a := &p.Asks[i]
+	for i := range p.Requests {
+		a := &p.Requests[i]
 		if p.Kind == SettleListed && (a.Ticket < 1 || a.Generation < 0) {
 			return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
 				"ticket %d of generation %d was never given", a.Ticket, a.Generation)
@@ -41,7 +41,7 @@ func (p *CouponSettleParams) Check() error {
 func (p *CouponSettleParams) Batch() *rules.IssueBatch {
 	return &rules.IssueBatch{
 		Kind: p.Kind, Epoch: p.Epoch, Generation: p.Generation, EndsGeneration: p.EndsGeneration, Path: p.Path, Fence: p.Fence,
-		Requests: p.Asks, Now: p.Now,
+		Requests: p.Requests, Now: p.Now,
 	}
 }
 
@@ -53,33 +53,33 @@ func Settled(s *rules.Settlement, b *rules.IssueBatch) CouponSettleResult {
 	if s.Refused != NotRefused {
 		return res
 	}
-	res.Results = make([]AskResult, len(b.Requests))
+	res.Results = make([]RequestResult, len(b.Requests))
 	for i := range b.Requests {
 		res.Results[i].Outcome = s.Unsettled(b, &b.Requests[i])
 	}
-	facts := make(map[string]CouponFact)
+	facts := make(map[string]CouponHolding)
 	for _, d := range s.Decisions {
 		if d.Reason == "" {
 			c := b.Coupon(&s.Template, d)
-			res.Results[d.At] = AskResult{Outcome: OutcomeIssued, Coupon: c}
+			res.Results[d.At] = RequestResult{Outcome: RequestIssued, Coupon: c}
 			f, ok := facts[c.UserID]
 			if !ok {
-				f = CouponFact{UserID: c.UserID, Held: d.Held, CouponID: d.Latest}
+				f = CouponHolding{UserID: c.UserID, Held: d.Held, CouponID: d.Latest}
 			}
 			f.Held++
 			f.CouponID = max(f.CouponID, c.ID)
 			facts[c.UserID] = f
 			continue
 		}
-		res.Results[d.At] = AskResult{Outcome: OutcomeRejected, Reason: d.Reason}
+		res.Results[d.At] = RequestResult{Outcome: RequestRejected, Reason: d.Reason}
 		if d.Reason == reward.ReasonUserLimit && s.Template.PerUserLimit == 1 {
 			res.Results[d.At].Coupon = s.Existing[b.Requests[d.At].UserID]
 		}
 	}
 	for _, f := range facts {
-		res.Facts = append(res.Facts, f)
+		res.Holdings = append(res.Holdings, f)
 	}
-	slices.SortFunc(res.Facts, func(a, b CouponFact) int { return cmp.Compare(a.UserID, b.UserID) })
+	slices.SortFunc(res.Holdings, func(a, b CouponHolding) int { return cmp.Compare(a.UserID, b.UserID) })
 	return res
 }
 
@@ -113,7 +113,7 @@ func SortOutcomes(list []reward.IssueOutcome) {
 }
 
 // Issued is the outcome of a request that became a coupon.
-func Issued(c *reward.Coupon) reward.IssueOutcome {
+func IssuedOutcome(c *reward.Coupon) reward.IssueOutcome {
 	return reward.IssueOutcome{
 		TemplateID: c.TemplateID, UserID: c.UserID, Generation: c.Generation, Ticket: c.Ticket, Coupon: *c, At: c.IssuedAt,
 	}
@@ -137,11 +137,11 @@ func LatestOutcomes(list []reward.IssueOutcome) map[string]reward.IssueOutcome {
 // facts than tickets.
 func (c *CouponChanges) Bound(limit int) {
 	if len(c.Settled) > limit {
-		c.More, c.Facts, c.Settled = true, nil, nil
+		c.More, c.Holdings, c.Settled = true, nil, nil
 		return
 	}
-	slices.SortFunc(c.Facts, func(a, b CouponFact) int { return cmp.Compare(a.UserID, b.UserID) })
-	slices.SortFunc(c.Settled, func(a, b SettledAsk) int {
+	slices.SortFunc(c.Holdings, func(a, b CouponHolding) int { return cmp.Compare(a.UserID, b.UserID) })
+	slices.SortFunc(c.Settled, func(a, b SettledRequest) int {
 		return cmp.Or(cmp.Compare(a.Ticket, b.Ticket), cmp.Compare(a.Generation, b.Generation))
 	})
 }

@@ -23,8 +23,8 @@ import (
 // BatchMax bounds every batch given to a Store.
 const BatchMax = 1000
 
-// HandoversMax is where the handovers of a payout stop being counted.
-const HandoversMax = rules.FailedDeliveriesMax
+// FailedDeliveriesMax is where the handovers of a payout stop being counted.
+const FailedDeliveriesMax = rules.FailedDeliveriesMax
 
 // Store is the whole seam.
 type Store interface {
@@ -86,9 +86,9 @@ type Promotions interface {
 	// PayoutSettle has written: a no would have decided the row, so nothing but
 	// look-ups that got no answer is open. It says whether it moved.
 	PromotionComplete(ctx context.Context, id reward.PromotionID, settleAfter time.Duration, now time.Time) (bool, error)
-	// PromotionStreamGone marks the stream of a final (COMPLETED, CANCELLED)
+	// PromotionStreamDestroyed marks the stream of a final (COMPLETED, CANCELLED)
 	// promotion as destroyed, expecting LastDispatchedAt as the caller read it.
-	PromotionStreamGone(ctx context.Context, id reward.PromotionID, lastDispatchedAt time.Time) (bool, error)
+	PromotionStreamDestroyed(ctx context.Context, id reward.PromotionID, lastDispatchedAt time.Time) (bool, error)
 	// PromotionClose says that no more targets will come, so that an announced
 	// promotion may complete below its expected count.
 	PromotionClose(ctx context.Context, id reward.PromotionID) (reward.Promotion, error)
@@ -184,28 +184,28 @@ type Payouts interface {
 	// judged at most Targets rows are ever dispatched for the first time; READY
 	// rows that were dispatched before are not held up by it.
 	PayoutDispatch(ctx context.Context, p PayoutDispatchParams) ([]reward.Payout, error)
-	// PayoutGiveBack returns QUEUED rows to READY, expecting their dispatch,
+	// PayoutReturn returns QUEUED rows to READY, expecting their dispatch,
 	// and counts a handover when HandedOver.
 	// In a CANCELLED promotion a flagged row, or any row when MaybeCalled,
 	// becomes UNKNOWN and others CANCELLED. It returns how many moved.
-	PayoutGiveBack(ctx context.Context, p PayoutGiveBackParams) (int, error)
+	PayoutReturn(ctx context.Context, p PayoutReturnParams) (int, error)
 	// PayoutSweep returns QUEUED rows of one promotion that were dispatched
 	// before Before to READY (CANCELLED promotions: UNKNOWN), flagged as maybe
 	// called; at most BatchMax. It returns how many moved.
 	PayoutSweep(ctx context.Context, p PayoutSweepParams) (int, error)
-	// PayoutHeads reads what a consumer has to check; payouts that do not
+	// PayoutGetMany reads what a consumer has to check; payouts that do not
 	// exist are left out. Order is not promised.
-	PayoutHeads(ctx context.Context, ids []PayoutID) ([]reward.Payout, error)
+	PayoutGetMany(ctx context.Context, ids []PayoutID) ([]reward.Payout, error)
 	// PayoutFinish writes outcomes, in one transaction, by the rules of
 	// Outcome. Outcomes whose row has moved on change nothing but the attempt
 	// rows; those that change the row set its Handovers to 0. The result has one
 	// state per outcome: the row's state afterwards.
 	PayoutFinish(ctx context.Context, p PayoutFinishParams) ([]FinishResult, error)
-	// PayoutTakeLookups returns at most Limit payouts, of any promotion, that are
+	// PayoutClaimLookups returns at most Limit payouts, of any promotion, that are
 	// UNKNOWN, or decided by a no and to be looked up once more (see
 	// PayoutSettleParams.AgainAfter), and whose DueAt has come; it sets their
 	// DueAt to Until, so that nobody else takes them meanwhile.
-	PayoutTakeLookups(ctx context.Context, p PayoutTakeLookupsParams) ([]reward.Payout, error)
+	PayoutClaimLookups(ctx context.Context, p PayoutClaimLookupsParams) ([]reward.Payout, error)
 	// PayoutSettle writes what look-ups told, in one transaction, by the rules
 	// of Lookup.
 	PayoutSettle(ctx context.Context, p PayoutSettleParams) error
@@ -306,18 +306,18 @@ type PayoutDispatchParams struct {
 	Now    time.Time
 }
 
-// PayoutGiveBackParams names QUEUED rows to return to READY.
-type PayoutGiveBackParams struct {
+// PayoutReturnParams names QUEUED rows to return to READY.
+type PayoutReturnParams struct {
 	Refs []reward.Ref
 	// MaybeCalled flags them: somebody else may have called. False only when
 	// the queue refused to take them.
 	MaybeCalled bool
 	// HandedOver says that a holder let go of the entries without a word (it
 	// died, hung, or failed on them): the rows' Handovers go up by one, as far
-	// as HandoversMax.
-	HandedOver bool
-	Lease      time.Duration // SettleFrom = Now + Lease where UNKNOWN is entered
-	Now        time.Time
+	// as FailedDeliveriesMax.
+	DeliveryFailed bool
+	Lease          time.Duration // SettleFrom = Now + Lease where UNKNOWN is entered
+	Now            time.Time
 }
 
 // PayoutSweepParams names the QUEUED rows that no queue holds.
@@ -345,8 +345,8 @@ type FinishResult struct {
 	Changed bool
 }
 
-// PayoutTakeLookupsParams takes UNKNOWN rows to look up.
-type PayoutTakeLookupsParams struct {
+// PayoutClaimLookupsParams takes UNKNOWN rows to look up.
+type PayoutClaimLookupsParams struct {
 	Limit int
 	Until time.Time
 	Now   time.Time
@@ -441,10 +441,10 @@ type DeadLetters interface {
 	DeadLetterGet(ctx context.Context, id int64) (reward.DeadLetter, error)
 	// DeadLetterList pages by descending id.
 	DeadLetterList(ctx context.Context, p DeadLetterListParams) ([]reward.DeadLetter, error)
-	// DeadLetterSettle moves those of ids (at most BatchMax, otherwise
+	// DeadLetterClose moves those of ids (at most BatchMax, otherwise
 	// CodeInvalid) that are OPEN to REPLAYED or DISCARDED (CodeInvalid for
 	// another status) and returns their ids in ascending order, each once.
-	DeadLetterSettle(ctx context.Context, ids []int64, to reward.DeadLetterStatus, by string, now time.Time) ([]int64, error)
+	DeadLetterClose(ctx context.Context, ids []int64, to reward.DeadLetterStatus, by string, now time.Time) ([]int64, error)
 }
 
 // DeadLetterListParams pages over dead letters; "" = any.
@@ -522,18 +522,18 @@ type Lease struct {
 	Holders []string
 }
 
-// InstanceKept is how long an instance is remembered after its latest beat.
-const InstanceKept = 24 * time.Hour
+// InstanceRetention is how long an instance is remembered after its latest beat.
+const InstanceRetention = 24 * time.Hour
 
 // Instances lets instances tell each other, and people, what they do.
 type Instances interface {
-	// InstanceBeat writes what an instance does and that it is alive until ttl
-	// from now, and forgets those that were last seen InstanceKept ago.
+	// InstanceHeartbeat writes what an instance does and that it is alive until ttl
+	// from now, and forgets those that were last seen InstanceRetention ago.
 	// CodeInvalid when a text cannot be stored as it is.
-	InstanceBeat(ctx context.Context, i Instance, ttl time.Duration) error
-	// InstanceGone forgets an instance that ended in order.
-	InstanceGone(ctx context.Context, name string) error
-	// InstanceList returns every instance seen within InstanceKept, ordered by
+	InstanceHeartbeat(ctx context.Context, i Instance, ttl time.Duration) error
+	// InstanceRemove forgets an instance that ended in order.
+	InstanceRemove(ctx context.Context, name string) error
+	// InstanceList returns every instance seen within InstanceRetention, ordered by
 	// the bytes of its name.
 	InstanceList(ctx context.Context) ([]Instance, error)
 }
@@ -547,7 +547,7 @@ type Instance struct {
 	Pools     []InstancePool // ordered by promotion id
 	// SeenAt is the latest beat, AliveUntil when it is taken for dead, both by
 	// the database's clock; Alive compares them with that clock at the read.
-	// InstanceBeat ignores all three.
+	// InstanceHeartbeat ignores all three.
 	SeenAt     time.Time
 	AliveUntil time.Time
 	Alive      bool
@@ -558,7 +558,7 @@ type InstancePool struct {
 	PromotionID reward.PromotionID   `json:"promotionId"`
 	Type        reward.PromotionType `json:"type"`
 	Consumers   int                  `json:"consumers"`
-	InHand      int                  `json:"inHand"` // entries read and not yet settled
+	Pending     int                  `json:"inHand"` // entries read and not yet settled
 	StartedAt   time.Time            `json:"startedAt"`
 }
 
@@ -567,16 +567,16 @@ type InstancePool struct {
 // PromotionComplete notes EventFinished, and see PromotionMoveParams.Event and
 // PromotionJudgeParams.Event.
 type Webhooks interface {
-	// WebhookTake returns at most limit deliveries that are due and not done,
+	// WebhookClaim returns at most limit deliveries that are due and not done,
 	// the oldest first (by At, then ID), and keeps others from taking them until
 	// until. A new one is due at once.
-	WebhookTake(ctx context.Context, limit int, until, now time.Time) ([]WebhookDelivery, error)
+	WebhookClaim(ctx context.Context, limit int, until, now time.Time) ([]WebhookDelivery, error)
 	// WebhookDone ends a delivery that was heard, or (given up) never will be;
 	// status is the HTTP status, 0 = there was no answer. An unknown id, or one
-	// that is done, changes nothing, here and in WebhookLater.
+	// that is done, changes nothing, here and in WebhookRetried.
 	WebhookDone(ctx context.Context, id int64, status int, detail string, now time.Time) error
-	// WebhookLater notes a try that failed; the next one is at nextAt.
-	WebhookLater(ctx context.Context, id int64, status int, detail string, nextAt time.Time) error
+	// WebhookRetried notes a try that failed; the next one is at nextAt.
+	WebhookReschedule(ctx context.Context, id int64, status int, detail string, nextAt time.Time) error
 }
 
 // The events.
@@ -588,12 +588,12 @@ const (
 
 // WebhookDelivery is one thing to tell one webhook.
 type WebhookDelivery struct {
-	ID          int64
-	PromotionID reward.PromotionID
-	Event       string
-	URL         string // the promotion's, as it was
-	Tries       int    // failed ones so far
-	At          time.Time
+	ID             int64
+	PromotionID    reward.PromotionID
+	Event          string
+	URL            string // the promotion's, as it was
+	FailedAttempts int    // failed ones so far
+	At             time.Time
 }
 
 // Reconciliations keeps the reports of reconciliations, and the restore mark.

@@ -154,7 +154,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	go func() { s.Stop(); close(stopped) }()
 	select {
 	case <-stopped:
-	case <-time.After(drainWait + patient):
+	case <-time.After(drainTimeout + patient):
 		t.Error("it does not stop")
 	}
 	if n := strings.Count(b.log.String(), "raise http.max-connections"); n != 1 {

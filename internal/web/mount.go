@@ -8,30 +8,29 @@ import (
 	"time"
 )
 
-// Mount serves a Router through the HTTP server of another program. Before
-// Open and after Close it answers 503. Unlike a Server it answers under every
-// host name, because the program decides who reaches it. It is safe for
-// concurrent use.
+// Mount serves a Router through the HTTP server of another program. Before Open and
+// after Close it answers 503. Unlike a Server, it accepts every host name, because
+// the program controls who can reach it. A Mount is safe for concurrent use.
 type Mount struct {
 	cross   *http.CrossOriginProtection
 	origins []string
 	limits  Limits
 
 	mu      sync.Mutex    // protects what follows
-	closed  string        // why nobody is answered, while handler is nil
+	closed  string        // detail of the 503 while handler is nil
 	handler http.Handler  // nil while closed
-	router  *Router       // of the handler
-	open    int           // requests
-	none    chan struct{} // closed when open is 0; nil while nobody waits for that
+	router  *Router       // nil while closed
+	open    int           // number of requests in progress
+	none    chan struct{} // closed when open is 0; nil while Close does not wait
 	cut     context.Context
-	cutAll  context.CancelFunc // ends the requests that are open
+	cutAll  context.CancelFunc // cancels cut, which ends all requests in progress
 }
 
-// cutWait bounds how long Close waits for requests that it has cut.
-const cutWait = time.Second
+// cutTimeout is the time that Close waits for requests after it has cut them.
+const cutTimeout = time.Second
 
-// NewMount returns a Mount that is closed; why says why, for callers. Pages of
-// the given origins may call it from a browser.
+// NewMount returns a closed Mount. why is the reason that it gives to callers. Web
+// pages of the given origins may call it.
 func NewMount(origins []string, why string) (*Mount, error) {
 	m := &Mount{cross: http.NewCrossOriginProtection(), origins: origins, limits: Limits{}.withDefaults(), closed: why}
 	for _, origin := range origins {
@@ -42,7 +41,7 @@ func NewMount(origins []string, why string) (*Mount, error) {
 	return m, nil
 }
 
-// Open makes the Mount answer by api.
+// Open makes the Mount serve api. The Mount must be closed.
 func (m *Mount) Open(api *Router) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -51,9 +50,9 @@ func (m *Mount) Open(api *Router) {
 	api.Undrain()
 }
 
-// Close ends the answers that wait for something and lets the other requests
-// end for up to five seconds, then cuts what is left. Later requests are
-// answered with 503; why says why. Closing a closed Mount does nothing.
+// Close drains the Router, lets requests in progress end for up to five seconds, and
+// then cuts the remaining ones. Later requests get 503 with the reason why. Close
+// does nothing if the Mount is closed.
 func (m *Mount) Close(why string) {
 	m.mu.Lock()
 	api := m.router
@@ -71,7 +70,7 @@ func (m *Mount) Close(why string) {
 	m.mu.Unlock()
 
 	api.Drain()
-	wait, cancel := context.WithTimeout(context.Background(), drainWait)
+	wait, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
 	select {
 	case <-none:
@@ -79,16 +78,16 @@ func (m *Mount) Close(why string) {
 	}
 	cutAll()
 	api.CloseStreams(wait)
-	timer := time.NewTimer(cutWait)
+	timer := time.NewTimer(cutTimeout)
 	defer timer.Stop()
 	select {
 	case <-none:
-	case <-timer.C: // what they use ends without them
+	case <-timer.C: // a handler that ignores its context may still run
 	}
 }
 
-// begin counts a request. It returns the handler of the request and the context
-// that cuts it, or why there is none.
+// begin counts a request. It returns the handler of the request and the context that
+// cuts it. While the Mount is closed, it returns the reason instead.
 func (m *Mount) begin() (h http.Handler, cut context.Context, closed string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -99,6 +98,7 @@ func (m *Mount) begin() (h http.Handler, cut context.Context, closed string) {
 	return m.handler, m.cut, ""
 }
 
+// end reverts begin.
 func (m *Mount) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -121,7 +121,7 @@ func (m *Mount) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer m.end()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	// A context alone does not wake a handler that reads or writes.
+	// Cancelling a context does not interrupt a read or write; a deadline does.
 	var mu sync.Mutex // protects over
 	over := false
 	stop := context.AfterFunc(cut, func() {
@@ -130,8 +130,8 @@ func (m *Mount) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer mu.Unlock()
 		if !over {
 			rc, past := http.NewResponseController(w), time.Unix(1, 0)
-			_ = rc.SetReadDeadline(past)  // not every writer has deadlines
-			_ = rc.SetWriteDeadline(past) // the same
+			_ = rc.SetReadDeadline(past)  // some writers have no deadlines
+			_ = rc.SetWriteDeadline(past) // likewise
 		}
 	})
 	defer func() {

@@ -26,9 +26,9 @@ const (
 	AuthJWT    = auth.ModeJWT // or an API key
 )
 
-// drainWait is the time that requests in progress have to end when the Server
+// drainTimeout is the time that requests in progress have to end when the Server
 // stops.
-const drainWait = 5 * time.Second
+const drainTimeout = 5 * time.Second
 
 // ServerConfig configures a Server.
 type ServerConfig struct {
@@ -185,7 +185,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, api *Router) {
 	}
 	api.Drain()
 	s.log.Info("API server stopping", "address", ln.Addr().String())
-	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainWait)
+	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
 	if err := srv.Shutdown(wait); err != nil {
 		_ = srv.Close() // the connections are closed even if it returns an error

@@ -1,7 +1,8 @@
-// Command testrun is `make test`: it installs and starts the real servers that
-// the tests need, runs every suite, stops what it started and closes with the
-// counts. The servers listen on free loopback ports and keep their data in a
-// temporary folder of their own, so several runs share a machine.
+// Command testrun runs the test suites of make test, and with -long those of
+// make test-long. It installs and starts the real servers that the suites need,
+// runs the suites, stops the servers and prints the counts. The servers listen
+// on free loopback ports and keep their data in a temporary folder, so several
+// runs can share a machine.
 package main
 
 import (
@@ -15,33 +16,36 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/largesse/largesse/internal/lab/fleet"
 )
 
-// errParentGone ends a run whose `go run` was killed: a kill does not reach
-// its child by itself.
+// errParentGone ends a run whose `go run` was killed: a kill does not reach the
+// child of `go run`.
 var errParentGone = errors.New("the process that started this run is gone")
 
 // options are the flags.
 type options struct {
-	suites  []string // names; empty = all
-	keep    bool     // hold the servers until interrupted
-	run     string   // go test -run
+	suites  []string // names; empty means all of make test or of make test-long
+	long    bool
+	keep    bool   // keep the servers up until the run is interrupted
+	run     string // as in go test -run
 	verbose bool
 }
 
 func main() {
 	opts := options{}
-	names := flag.String("suite", "", "run only these suites, separated by commas (see the table at the end of a run)")
-	flag.BoolVar(&opts.keep, "keep", false, "leave the servers up until interrupted and print their addresses; runs only the suites named by -suite")
+	names := flag.String("suite", "", "run only these suites, separated by commas: "+strings.Join(suiteNames(), ", "))
+	flag.BoolVar(&opts.long, "long", false, "run the suites of make test-long")
+	flag.BoolVar(&opts.keep, "keep", false, "print the servers' addresses and keep them up until interrupted; run only the suites named by -suite")
 	flag.StringVar(&opts.run, "run", "", "run only the tests that match, as in go test -run")
 	flag.BoolVar(&opts.verbose, "v", false, "show all output of the tests")
 	flag.Parse()
 	if flag.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "testrun: %q is no flag; see -help\n", flag.Arg(0))
+		fmt.Fprintf(os.Stderr, "testrun: unexpected argument %q; see -help\n", flag.Arg(0))
 		os.Exit(2)
 	}
 	if *names != "" {
@@ -60,73 +64,100 @@ func main() {
 	}
 }
 
-// run does the whole run and says whether everything passed.
+// run runs the chosen suites, prints the report and reports whether everything
+// passed.
 func run(ctx context.Context, opts options, out io.Writer) (ok bool) {
-	report := &report{}
-	defer func() { // also while a panic passes
+	report := &report{began: time.Now()}
+	defer func() { // deferred, so that a panic does not lose the report
 		report.print(out)
 		ok = report.failed() == 0
 	}()
 	root, err := fleet.ModuleRoot()
 	if err != nil {
-		report.fail("set-up", "module root", err.Error())
+		report.fail("setup", "module root", err.Error())
 		return
 	}
+	progress := startProgress(out)
+	defer progress.stop()
 	chosen := choose(opts)
-	env := []string{}
-	servers := &fleet.Fleet{}
-	if opts.keep || slices.ContainsFunc(chosen, func(s suite) bool { return s.servers }) {
-		started, err := startFleet(ctx, out)
-		if err != nil {
-			report.fail("servers", "start", err.Error())
-			return
-		}
-		servers = started
-		defer func() {
-			if err := servers.Remove(); err != nil {
-				fmt.Fprintf(os.Stderr, "testrun: %v\n", err)
-			}
-		}()
-		env = servers.Env()
+	servers := func() (*fleet.Fleet, error) { return &fleet.Fleet{}, nil }
+	if opts.keep || slices.ContainsFunc(chosen, suite.needsServers) {
+		servers = startServers(ctx, out)
+		defer removeServers(servers)
 	}
-	progress := newProgress(out)
-	for _, s := range chosen {
+	r := runner{root: root, run: opts.run, verbose: opts.verbose, out: out, progress: progress}
+	for _, stage := range stages(chosen) {
+		var running *fleet.Fleet
+		if slices.ContainsFunc(stage, suite.needsServers) {
+			if running, err = servers(); err != nil {
+				report.fail("servers", "start", err.Error())
+				return
+			}
+			r.env = running.Env()
+		}
 		if ctx.Err() != nil {
-			report.fail(s.name, "interrupted", "the run was interrupted before this suite")
+			report.fail(stage[0].name, "interrupted", "the run was interrupted before this suite")
 			continue
 		}
-		started := time.Now()
-		progress.begin(s.name)
-		result := s.run(ctx, runner{root: root, env: env, run: opts.run, verbose: opts.verbose, out: out, progress: progress})
-		result.took = time.Since(started)
-		checkAlive(servers, result)
-		progress.end(result)
-		report.add(result)
-	}
-	if opts.keep && ctx.Err() == nil {
-		for _, e := range env {
-			fmt.Fprintf(out, "export %s\n", e)
+		results := r.stage(ctx, stage)
+		if running != nil {
+			checkServers(running, results[0])
 		}
-		fmt.Fprintf(out, "The servers stay up until this is interrupted (Ctrl-C). A single test: go test -tags servers -run TestName ./internal/…\n")
-		<-ctx.Done()
+		report.results = append(report.results, results...)
+	}
+	if opts.keep {
+		if err := keepServers(ctx, servers, out); err != nil {
+			report.fail("servers", "start", err.Error())
+		}
 	}
 	return
 }
 
-func startFleet(ctx context.Context, out io.Writer) (*fleet.Fleet, error) {
-	in, err := fleet.NewInstaller(out)
-	if err != nil {
-		return nil, err
-	}
-	return fleet.Start(ctx, in, out)
+// startServers starts one server of each kind while the caller goes on. The
+// returned function waits for them.
+func startServers(ctx context.Context, out io.Writer) func() (*fleet.Fleet, error) {
+	servers := sync.OnceValues(func() (*fleet.Fleet, error) {
+		in, err := fleet.NewInstaller(out)
+		if err != nil {
+			return nil, err
+		}
+		return fleet.Start(ctx, in, out)
+	})
+	go servers() //nolint:errcheck // whoever needs the servers gets the error
+	return servers
 }
 
-// checkAlive adds a failure for each server that ended during a suite.
-func checkAlive(servers *fleet.Fleet, r *result) {
+func removeServers(servers func() (*fleet.Fleet, error)) {
+	running, err := servers()
+	if err != nil {
+		return // fleet.Start leaves nothing running then
+	}
+	if err := running.Remove(); err != nil {
+		fmt.Fprintf(os.Stderr, "testrun: %v\n", err)
+	}
+}
+
+// keepServers prints the servers' addresses and waits until the run is
+// interrupted.
+func keepServers(ctx context.Context, servers func() (*fleet.Fleet, error), out io.Writer) error {
+	running, err := servers()
+	if err != nil {
+		return err
+	}
+	for _, e := range running.Env() {
+		fmt.Fprintf(out, "export %s\n", e)
+	}
+	fmt.Fprintf(out, "The servers stay up until this is interrupted (Ctrl-C). A single test: go test -tags servers -run TestName ./internal/…\n")
+	<-ctx.Done()
+	return nil
+}
+
+// checkServers adds a failure for each server that crashed during a suite.
+func checkServers(servers *fleet.Fleet, res *result) {
 	endings := servers.Endings()
 	for _, name := range slices.Sorted(maps.Keys(endings)) {
 		for _, text := range endings[name] {
-			r.fail("server "+name, text)
+			res.fail("server "+name, text)
 		}
 	}
 }

@@ -17,21 +17,19 @@ import (
 	"github.com/largesse/largesse/internal/lab/fleet"
 )
 
-// schemathesisFiles say what is checked, how long, and what is not, and why.
+// schemathesisFiles configure the checks and give the reason for each exception.
 //
 //go:embed schemathesis.toml schemathesis_hooks.py
 var schemathesisFiles embed.FS
 
-const (
-	// openapiWait bounds the whole of it; it takes a third of that.
-	openapiWait = 10 * time.Minute
-)
+// openapiTimeout limits the suite, which takes a third of it.
+const openapiTimeout = 10 * time.Minute
 
-// openapi holds a running instance against its own description: schemathesis
-// sends what the description allows and what it does not, and every answer has
-// to be one that is described.
+// openapi compares a running instance with its own OpenAPI description.
+// schemathesis sends requests that the description allows and requests that it
+// does not allow; the description must contain every response.
 func openapi(ctx context.Context, r runner, res *result) {
-	ctx, cancel := context.WithTimeout(ctx, openapiWait)
+	ctx, cancel := context.WithTimeout(ctx, openapiTimeout)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "largesse-openapi-")
 	if err != nil {
@@ -59,12 +57,11 @@ func openapi(ctx context.Context, r runner, res *result) {
 		res.fail("seed the instance", err.Error()+"\n"+target.log.text())
 		return
 	}
-	res.passed++
-	r.progress.update(res)
+	res.pass()
 	stopPublishing := target.keepPublishing(ctx)
 	judge(ctx, r, res, tool, dir, target)
 	if err := stopPublishing(); err != nil {
-		res.fail("records that nobody can read", err.Error())
+		res.fail("publishing unreadable records", err.Error())
 	}
 	if err := target.ended(); err != nil {
 		res.fail("instance", err.Error()+"\n"+target.log.text())
@@ -74,16 +71,15 @@ func openapi(ctx context.Context, r runner, res *result) {
 		res.fail("books afterwards", err.Error()+"\n"+target.log.text())
 		return
 	}
-	res.passed++
+	res.pass()
 }
 
-// usedUp are operations that may find nothing left to do: a call of
-// /v1/dead-letters/replay or discard settles every dead letter at once, and comes
-// when it comes. TestDeadLetterReplay of internal/api sees their good answers.
+// usedUp are operations that may never succeed here: the calls that replay or
+// discard all dead letters can leave none for them. TestDeadLetterReplay of
+// internal/api covers their successful responses.
 var usedUp = []string{"POST /v1/dead-letters/{id}/replay", "POST /v1/dead-letters/{id}/discard"}
 
-// judge runs schemathesis and counts an operation as passed when nothing was
-// found about it.
+// judge runs schemathesis. An operation without a finding passes.
 func judge(ctx context.Context, r runner, res *result, tool []string, dir string, target *instance) {
 	report := filepath.Join(dir, "report.json")
 	if err := os.CopyFS(dir, schemathesisFiles); err != nil {
@@ -99,7 +95,6 @@ func judge(ctx context.Context, r runner, res *result, tool []string, dir string
 		if output = append(output, line); r.verbose {
 			fmt.Fprintln(r.out, line)
 		}
-		r.progress.update(res)
 	}, tool[0], args...)
 	text, readErr := os.ReadFile(report)
 	if readErr != nil {
@@ -109,7 +104,7 @@ func judge(ctx context.Context, r runner, res *result, tool []string, dir string
 	readReport(res, text, output, err)
 }
 
-// found is what is read of schemathesis's report.
+// found is the part of schemathesis's report that readReport uses.
 type found struct {
 	Complete   bool   `json:"complete"`
 	StopReason string `json:"stop_reason"`
@@ -119,14 +114,15 @@ type found struct {
 	} `json:"operations"`
 	Errors   []json.RawMessage            `json:"errors"`
 	Warnings map[string][]json.RawMessage `json:"warnings"`
-	// ValidRates counts, by operation and phase, what became of requests that
-	// the description allows.
+	// ValidRates counts, by operation and phase, the responses to requests that the
+	// description allows.
 	ValidRates map[string]map[string]struct {
 		Accepted int `json:"accepted"`
 	} `json:"valid_rates"`
 }
 
-// readReport counts what a report says; text is what was printed.
+// readReport counts the findings of a report. output is what schemathesis printed
+// and runErr how it ended.
 func readReport(res *result, report []byte, output []string, runErr error) {
 	var f found
 	if err := json.Unmarshal(report, &f); err != nil {
@@ -142,7 +138,7 @@ func readReport(res *result, report []byte, output []string, runErr error) {
 		res.fail("schemathesis", fmt.Sprintf("%d errors, end %v\n%s", len(f.Errors), runErr, tail))
 	}
 	if !f.Complete || f.Operations.Tested == 0 || f.Operations.Tested != f.Operations.Total {
-		res.fail("schemathesis", fmt.Sprintf("it tested %d of %d operations and says %q\n%s", f.Operations.Tested, f.Operations.Total, f.StopReason, tail))
+		res.fail("schemathesis", fmt.Sprintf("it tested %d of %d operations; its reason to stop is %q\n%s", f.Operations.Tested, f.Operations.Total, f.StopReason, tail))
 	}
 	for _, kind := range slices.Sorted(maps.Keys(f.Warnings)) {
 		for _, warning := range f.Warnings[kind] {
@@ -155,23 +151,23 @@ func readReport(res *result, report []byte, output []string, runErr error) {
 			accepted += phase.Accepted
 		}
 		if accepted == 0 && !slices.Contains(usedUp, name) {
-			// An operation of which only refusals are seen is not tested.
-			res.fail(name, "no request of it was ever accepted, so its good answers were not seen; seed what it needs")
+			// Without one, the successful responses of the operation are not tested.
+			res.fail(name, "no request of it succeeded; let seed create what it needs")
 			continue
 		}
 		if !slices.ContainsFunc(res.failures, func(f failure) bool { return f.name == name }) {
-			res.passed++
+			res.pass()
 		}
 	}
 }
 
-// header of a section of what schemathesis prints.
+// Headers in the output of schemathesis.
 var (
 	partHeader    = regexp.MustCompile(`^=+ ([A-Z ]+) =+$`)
 	sectionHeader = regexp.MustCompile(`^_+ (.+?) _+$`)
 )
 
-// failedSections are the parts FAILURES and ERRORS of what was printed, by
+// failedSections returns the parts FAILURES and ERRORS of the output, by
 // operation.
 func failedSections(output []string) []failure {
 	var sections []failure

@@ -24,32 +24,34 @@ import (
 )
 
 const (
-	// startWait bounds the start of an instance, and what has to come of the seeds.
-	startWait = time.Minute
-	callWait  = time.Minute
-	// seedPause is between two looks at what has to come of the seeds.
-	seedPause = 100 * time.Millisecond
-	// recordPause is between two records that nobody can read.
-	recordPause = 200 * time.Millisecond
-	// tokenParty is who signs tokens, and who they are for.
+	// startTimeout limits the start of an instance, and each wait for the outcome
+	// of a seed.
+	startTimeout = time.Minute
+	callTimeout  = time.Minute
+	// seedInterval separates two reads that wait for the outcome of a seed.
+	seedInterval = 100 * time.Millisecond
+	// recordInterval separates two unreadable records.
+	recordInterval = 200 * time.Millisecond
+	// tokenParty is the issuer and the audience of tokens.
 	tokenParty = "https://largesse.invalid" //nolint:gosec // an address, no credentials
-	// unknownPromotion has the UNKNOWN payouts.
+	// unknownPromotion is the promotion with UNKNOWN payouts.
 	unknownPromotion = "2700"
 )
 
-// instance is a running Largesse with a stand-in for the provider, on the
-// embedded engines, that lets nobody in without a token or a key.
+// instance is a running Largesse with embedded engines and a simulated provider.
+// It requires a token or an API key.
 type instance struct {
 	server, kafka, money string
-	token                string // of an admin; keys may all be revoked by what is tested
+	token                string // of an admin; the tests may revoke every key
 
 	cancel func()
-	done   chan error // of each process, how it ended
-	left   int        // processes that have not ended
+	done   chan error // receives the end of each process
+	left   int        // processes that run
 	log    *printed
 }
 
-// printed is what processes print, the latest of it.
+// printed keeps the last lines that processes print. It is safe for concurrent
+// use.
 type printed struct {
 	mu    sync.Mutex // protects lines
 	lines []string
@@ -70,7 +72,7 @@ func (p *printed) text() string {
 // startInstance builds the binary and starts it.
 func startInstance(ctx context.Context, root, dir string) (*instance, error) {
 	binary, data := filepath.Join(dir, "largesse"), filepath.Join(dir, "data")
-	if text, err := fleet.Output(ctx, root, []string{"CGO_ENABLED=0"}, "go", "build", "-o", binary, "./cmd/largesse"); err != nil {
+	if text, err := fleet.Output(ctx, root, nil, "go", "build", "-o", binary, "./cmd/largesse"); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, text)
 	}
 	jwks := filepath.Join(dir, "jwks.json")
@@ -82,7 +84,7 @@ func startInstance(ctx context.Context, root, dir string) (*instance, error) {
 	in := &instance{token: token, cancel: cancel, done: make(chan error, 2), log: &printed{}}
 	in.money, err = in.start(ctx, dir, "listens on ", binary, "moneysim", "--listen", "127.0.0.1:0", "--refuse-rate", "0.2")
 	if err == nil {
-		// No webhook.secret: the made-up addresses of webhooks must be called by nobody.
+		// Without webhook.secret nothing calls the invented webhook addresses.
 		in.server, err = in.start(ctx, dir, "serving on ", binary, "serve", "--data-dir", data, "--listen", "127.0.0.1:0",
 			"--money-url", in.money, "--money-timeout", "300ms", "--money-give-up-after", "1s", "--money-settle-after", "1h",
 			"--auth-mode", "jwt",
@@ -96,8 +98,7 @@ func startInstance(ctx context.Context, root, dir string) (*instance, error) {
 	return in, nil
 }
 
-// start starts a process that says on a line of its own, after a prefix, where it
-// listens.
+// start starts a process and returns the address that it prints after prefix.
 func (in *instance) start(ctx context.Context, dir, prefix, binary string, args ...string) (string, error) {
 	said := make(chan string, 1)
 	in.left++
@@ -117,33 +118,32 @@ func (in *instance) start(ctx context.Context, dir, prefix, binary string, args 
 		return where, nil
 	case err := <-in.done:
 		in.left--
-		return "", fmt.Errorf("%s %s ended: %w", filepath.Base(binary), args[0], err)
-	case <-time.After(startWait):
-		return "", fmt.Errorf("%s %s does not say %q within %s", filepath.Base(binary), args[0], prefix, startWait)
+		return "", fmt.Errorf("%s %s ended early: %w", filepath.Base(binary), args[0], err)
+	case <-time.After(startTimeout):
+		return "", fmt.Errorf("%s %s did not print %q within %s", filepath.Base(binary), args[0], prefix, startTimeout)
 	}
 }
 
-// ended says how a process has ended that should be running.
+// ended returns an error when a process has ended that should be running.
 func (in *instance) ended() error {
 	select {
 	case err := <-in.done:
 		in.left--
-		return fmt.Errorf("it ended in the middle: %w", err)
+		return fmt.Errorf("a process ended during the run: %w", err)
 	default:
 		return nil
 	}
 }
 
-// stop kills what runs and waits for its end.
+// stop kills the processes and waits for their end.
 func (in *instance) stop() {
 	in.cancel()
 	for ; in.left > 0; in.left-- {
-		<-in.done //nolint:errcheck // they were killed
+		<-in.done //nolint:errcheck // the kill is why they ended
 	}
 }
 
-// newToken makes a token of an admin, and the file of the key that it is signed
-// with.
+// newToken returns an admin's token and writes its public key to the file jwks.
 func newToken(jwks string) (string, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -155,16 +155,16 @@ func newToken(jwks string) (string, error) {
 		return "", err
 	}
 	text := encode([]byte(`{"alg":"EdDSA","typ":"JWT","kid":"1"}`)) + "." + encode(fmt.Appendf(nil,
-		`{"iss":%q,"aud":%q,"sub":"tester","role":"admin","iat":%d,"exp":%d}`, tokenParty, tokenParty, time.Now().Unix(), time.Now().Add(openapiWait).Unix()))
+		`{"iss":%q,"aud":%q,"sub":"tester","role":"admin","iat":%d,"exp":%d}`, tokenParty, tokenParty, time.Now().Unix(), time.Now().Add(openapiTimeout).Unix()))
 	return text + "." + encode(ed25519.Sign(private, []byte(text))), nil
 }
 
-// request is one to a server, under a key or a token.
+// request is an HTTP request; key is an API key or a token.
 type request struct{ method, url, key, contentType, body string }
 
-// send returns the answer, which has to be a good one.
+// send returns the body of the response. A status from 400 is an error.
 func (r request) send(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, callWait)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, r.method, r.url, strings.NewReader(r.body))
 	if err != nil {
@@ -172,7 +172,7 @@ func (r request) send(ctx context.Context) (string, error) {
 	}
 	req.Header.Set("Authorization", "Bearer "+r.key)
 	req.Header.Set("Content-Type", r.contentType)
-	req.Header.Set("Prefer", "wait=10") // a coupon that was asked for is there
+	req.Header.Set("Prefer", "wait=10") // for the coupon
 	answer, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return "", err
@@ -188,11 +188,11 @@ func (r request) send(ctx context.Context) (string, error) {
 	return string(text), nil
 }
 
-// seeding gives an instance something of everything.
+// seeding creates at least one of everything in an instance.
 type seeding struct {
 	ctx context.Context
 	in  *instance
-	err error // the first; nothing is sent after it
+	err error // the first one; then nothing more is sent
 }
 
 func (s *seeding) send(key, method, url, contentType, body string) string {
@@ -208,9 +208,9 @@ func (s *seeding) post(path, body string) string {
 	return s.send(s.in.token, http.MethodPost, s.in.server+path, "application/json", body)
 }
 
-// until waits for what the answer of a read has to match.
+// until reads path until the response matches pattern.
 func (s *seeding) until(path, pattern string) {
-	ctx, cancel := context.WithTimeout(s.ctx, startWait)
+	ctx, cancel := context.WithTimeout(s.ctx, startTimeout)
 	defer cancel()
 	for s.err == nil {
 		answer := s.send(s.in.token, http.MethodGet, s.in.server+path, "", "")
@@ -218,14 +218,14 @@ func (s *seeding) until(path, pattern string) {
 			return
 		}
 		select {
-		case <-time.After(seedPause):
+		case <-time.After(seedInterval):
 		case <-ctx.Done():
-			s.err = fmt.Errorf("GET %s never has %s: %s", path, pattern, answer)
+			s.err = fmt.Errorf("GET %s did not match %s in time: %s", path, pattern, answer)
 		}
 	}
 }
 
-// promotion makes a promotion with 30 targets, and one line that is none.
+// promotion creates a promotion and uploads 30 targets and one invalid line.
 func (s *seeding) promotion(key string, id int, kind, more string, moves ...string) {
 	path := s.in.server + "/v1/promotions"
 	s.send(key, http.MethodPost, path, "application/json",
@@ -241,7 +241,7 @@ func (s *seeding) promotion(key string, id int, kind, more string, moves ...stri
 	}
 }
 
-// template makes a coupon template and asks for coupons of it.
+// template creates a coupon template and requests a coupon of it per user.
 func (s *seeding) template(id int, more string, users ...string) {
 	s.post("/v1/coupon-templates", fmt.Sprintf(`{"id":%d,"name":"Drop %d"%s}`, id, id, more))
 	for _, user := range users {
@@ -249,8 +249,8 @@ func (s *seeding) template(id int, more string, users ...string) {
 	}
 }
 
-// seed fills the instance. The ids 12345, 42 and u7 are those of the
-// description's examples, those from 2000 on those of schemathesis.toml.
+// seed fills the instance. The description's examples name the ids 12345, 42 and
+// u7; schemathesis.toml names those from 2000.
 func (in *instance) seed(ctx context.Context) error {
 	s := &seeding{ctx: ctx, in: in}
 	var maker struct {
@@ -279,8 +279,8 @@ func (in *instance) seed(ctx context.Context) error {
 	}
 	s.until("/v1/promotions/2304", `"status":"RUNNING".*"succeeded":[1-9]`)
 	s.until("/v1/dead-letters", `"status":"OPEN"`)
-	// For a while the provider cuts every charge off, so payouts become UNKNOWN, and
-	// stay it: a look-up that finds nothing says nothing yet.
+	// The provider resets every connection for a while. The payouts become UNKNOWN
+	// and stay so, since a lookup that finds nothing is not yet conclusive.
 	s.send("", http.MethodPut, in.money+"/faults", "application/json", `{"resetBeforeRate":1}`)
 	s.promotion(in.token, 2700, "POINT", "", "start")
 	s.until("/v1/promotions/2700", `"status":"COMPLETED".*"unknown":30`)
@@ -298,9 +298,9 @@ func (in *instance) seed(ctx context.Context) error {
 	return s.err
 }
 
-// balanced says whether the books balance, whatever was done to them. Those of
-// the promotion with UNKNOWN payouts do not: what was said to have become of them
-// was made up.
+// balanced returns an error when the books do not balance. It ignores the
+// promotion with UNKNOWN payouts, which schemathesis resolves with invented
+// outcomes.
 func (in *instance) balanced(ctx context.Context) error {
 	answer, err := request{http.MethodPost, in.server + "/v1/reconciliations", in.token, "application/json", "{}"}.send(ctx)
 	if err != nil {
@@ -317,17 +317,17 @@ func (in *instance) balanced(ctx context.Context) error {
 	}
 	for _, d := range report.Drifts {
 		if d.PromotionID != unknownPromotion {
-			return fmt.Errorf("the books do not balance: %s", answer)
+			return fmt.Errorf("the books of promotion %s do not balance: %s", d.PromotionID, answer)
 		}
 	}
 	if report.Checked == 0 {
-		return fmt.Errorf("nothing was compared: %s", answer)
+		return fmt.Errorf("the reconciliation compared no promotion: %s", answer)
 	}
 	return nil
 }
 
-// announce starts promotions as other systems do, with more targets than there
-// are, so that they stay RUNNING, and publishes what nobody can read.
+// announce starts promotions through Kafka and publishes an unreadable record.
+// It announces more targets than exist, so the promotions stay RUNNING.
 func (in *instance) announce(ctx context.Context, promotions ...int) error {
 	kafka, err := kgo.NewClient(kgo.SeedBrokers(in.kafka))
 	if err != nil {
@@ -343,7 +343,7 @@ func (in *instance) announce(ctx context.Context, promotions ...int) error {
 }
 
 func publish(ctx context.Context, kafka *kgo.Client, topic, value string) error {
-	ctx, cancel := context.WithTimeout(ctx, callWait)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := kafka.ProduceSync(ctx, &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr(); err != nil {
 		return fmt.Errorf("publish to %s: %w", topic, err)
@@ -351,8 +351,8 @@ func publish(ctx context.Context, kafka *kgo.Client, topic, value string) error 
 	return nil
 }
 
-// keepPublishing publishes a record that nobody can read again and again, so that
-// there is always a dead letter that nobody has settled yet. stop ends that.
+// keepPublishing publishes unreadable records until stop is called, so that there
+// is always an open dead letter.
 func (in *instance) keepPublishing(ctx context.Context) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	failed := make(chan error, 1)
@@ -366,9 +366,9 @@ func (in *instance) keepPublishing(ctx context.Context) (stop func() error) {
 		for n := 0; err == nil && ctx.Err() == nil; n++ {
 			err = publish(ctx, kafka, "campaign-promotion-point-publish", "unreadable "+strconv.Itoa(n)+" \xff")
 			select {
-			case <-time.After(recordPause):
+			case <-time.After(recordInterval):
 			case <-ctx.Done():
-				err = nil // it was cut by the stop
+				err = nil // the stop cut the call
 			}
 		}
 		failed <- err

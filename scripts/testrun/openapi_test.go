@@ -45,7 +45,7 @@ func TestReadReport(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			res := newResult("openapi")
+			res := newResult("openapi", nil)
 			readReport(res, []byte(tt.report), strings.Split(tt.output, "\n"), tt.err)
 			if res.passed != tt.passed || !slices.Equal(names(res), tt.failed) {
 				t.Errorf("%d passed, failed %v, want %d and %v", res.passed, names(res), tt.passed, tt.failed)

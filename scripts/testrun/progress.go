@@ -4,60 +4,84 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
+	"sync"
 	"time"
 )
 
-// progress shows how far a suite is: on a terminal a line that is rewritten,
-// elsewhere a line twice a minute.
+// progress prints which suites run and how many tests have passed: on a
+// terminal one line that is rewritten, elsewhere a line every 30 seconds. It is
+// safe for concurrent use.
 type progress struct {
 	out      io.Writer
 	terminal bool
-	suite    string
 	began    time.Time
-	shown    time.Time
+	end      func()
+
+	mu             sync.Mutex // protects what follows
+	running        []string   // names of suites, or what else takes time
+	passed, failed int
 }
 
-func newProgress(out io.Writer) *progress {
-	p := &progress{out: out}
+func startProgress(out io.Writer) *progress {
+	p := &progress{out: out, began: time.Now(), running: []string{"starting servers"}}
+	interval := 30 * time.Second
 	if f, ok := out.(*os.File); ok {
-		if info, err := f.Stat(); err == nil {
-			p.terminal = info.Mode()&os.ModeCharDevice != 0
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			p.terminal, interval = true, 500*time.Millisecond
 		}
 	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	p.end = func() { close(stop); <-stopped }
+	go func() {
+		defer close(stopped)
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-ticker.C:
+				p.print()
+			}
+		}
+	}()
 	return p
 }
 
-func (p *progress) begin(suite string) {
-	p.suite, p.began, p.shown = suite, time.Now(), time.Now()
-	if p.terminal {
-		fmt.Fprintf(p.out, "%s …", suite)
-	} else {
-		fmt.Fprintf(p.out, "%s begins\n", suite)
-	}
-}
-
-func (p *progress) update(r *result) {
-	pause := 30 * time.Second
-	if p.terminal {
-		pause = 200 * time.Millisecond
-	}
-	if time.Since(p.shown) < pause {
-		return
-	}
-	p.shown = time.Now()
-	p.print(r, "so far")
-}
-
-func (p *progress) end(r *result) {
-	p.print(r, "done")
+func (p *progress) stop() {
+	p.end()
 	if p.terminal {
 		fmt.Fprintln(p.out)
 	}
 }
 
-func (p *progress) print(r *result, word string) {
-	line := fmt.Sprintf("%s: %d passed, %d failed, %d skipped, %s %s", p.suite, r.passed, len(r.failures), len(r.skipped),
-		time.Since(p.began).Round(time.Second), word)
+// begin prints the names of the suites that start now.
+func (p *progress) begin(suites []suite) {
+	p.mu.Lock()
+	p.running = nil
+	for _, s := range suites {
+		p.running = append(p.running, s.name)
+	}
+	p.mu.Unlock()
+	p.print()
+}
+
+// count adds to the counts. A nil progress ignores it.
+func (p *progress) count(passed, failed int) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.passed += passed
+	p.failed += failed
+}
+
+func (p *progress) print() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	line := fmt.Sprintf("%s  %d passed, %d failed  %s", time.Since(p.began).Round(time.Second), p.passed, p.failed, strings.Join(p.running, " "))
 	if p.terminal {
 		fmt.Fprintf(p.out, "\r\x1b[K%s", line)
 	} else {

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// linesKept bounds how much output of one test is kept.
+// linesKept limits the output that is kept of a test.
 const linesKept = 300
 
-// testName names a test; Test is empty for what a package prints by itself.
+// testName names a test; Test is empty for the output of the package itself.
 type testName struct{ Package, Test string }
 
 func (n testName) String() string {
@@ -30,34 +30,33 @@ type failure struct {
 	output string
 }
 
-// result is what came of a suite; tests count with their subtests.
+// result holds the outcome of a suite. Tests count with their subtests.
 type result struct {
 	suite    string
 	passed   int
 	skipped  []string
 	failures []failure
 	took     time.Duration
+	progress *progress // may be nil
 
-	open   map[testName]bool     // begun, no verdict yet
-	output map[testName][]string // of tests without a good verdict
-	builds map[string][]string   // compiler output by import path
+	open   map[testName]bool     // started, not finished
+	output map[testName][]string // of tests that have not passed
 	failed map[string]int        // failed tests by package
-	judged bool                  // a package came to an end
+	judged bool                  // a package has finished
 }
 
-func newResult(name string) *result {
-	return &result{
-		suite:  name,
-		open:   map[testName]bool{},
-		output: map[testName][]string{},
-		builds: map[string][]string{},
-		failed: map[string]int{},
-	}
+func newResult(suite string, p *progress) *result {
+	return &result{suite: suite, progress: p, open: map[testName]bool{}, output: map[testName][]string{}, failed: map[string]int{}}
 }
 
-// fail records a failure that is no test's.
+func (r *result) pass() {
+	r.passed++
+	r.progress.count(1, 0)
+}
+
 func (r *result) fail(name, output string) {
 	r.failures = append(r.failures, failure{name, output})
+	r.progress.count(0, 1)
 }
 
 // event is one line of `go test -json`.
@@ -67,40 +66,42 @@ type event struct {
 	Test        string
 	ImportPath  string // of build-output
 	Output      string
+	Elapsed     float64 // seconds
 	FailedBuild string
 }
 
-// read takes one line that `go test -json` printed and returns the text in it
-// that is meant for people.
-func (r *result) read(line string) string {
+// parseEvent parses a line of `go test -json`. The go command itself complains
+// outside of JSON.
+func parseEvent(line string) event {
 	var e event
 	if !strings.HasPrefix(line, "{") || json.Unmarshal([]byte(line), &e) != nil {
-		// The go command itself complains outside of JSON.
-		e = event{Action: "output", Output: line + "\n"}
+		return event{Action: "output", Output: line + "\n"}
 	}
+	return e
+}
+
+// read counts one event. builds is the compiler's output by import path.
+func (r *result) read(e event, builds map[string][]string) {
 	name := testName{e.Package, e.Test}
 	switch e.Action {
 	case "run":
 		r.open[name] = true
 	case "output":
 		r.output[name] = keepTail(append(r.output[name], e.Output))
-	case "build-output":
-		r.builds[e.ImportPath] = keepTail(append(r.builds[e.ImportPath], e.Output))
 	case "pass", "skip", "fail":
 		if e.Test == "" {
-			r.endPackage(e)
-			break
+			r.endPackage(e, builds[e.FailedBuild])
+		} else {
+			r.endTest(name, e.Action)
 		}
-		r.endTest(name, e.Action)
 	}
-	return e.Output
 }
 
 func (r *result) endTest(name testName, verdict string) {
 	delete(r.open, name)
 	switch verdict {
 	case "pass":
-		r.passed++
+		r.pass()
 	case "skip":
 		r.skipped = append(r.skipped, name.String())
 	case "fail":
@@ -110,10 +111,11 @@ func (r *result) endTest(name testName, verdict string) {
 	delete(r.output, name)
 }
 
-// endPackage judges a package: a build that failed, a panic, a leak found in
-// TestMain and a time-out all show only here. "skip" means no test files.
-func (r *result) endPackage(e event) {
+// endPackage judges a package. A failed build, a panic, a leak found in TestMain
+// and a timeout all show only here. "skip" means that it has no test files.
+func (r *result) endPackage(e event, build []string) {
 	r.judged = true
+	r.took += time.Duration(e.Elapsed * float64(time.Second))
 	own := testName{Package: e.Package}
 	if e.Action == "fail" {
 		var cut []testName
@@ -124,26 +126,31 @@ func (r *result) endPackage(e event) {
 		}
 		slices.SortFunc(cut, func(a, b testName) int { return strings.Compare(a.Test, b.Test) })
 		for _, name := range cut {
-			r.output[name] = append(r.output[name], "it did not come to an end; see what the package printed\n")
+			r.output[name] = append(r.output[name], "it did not finish; see the output of the package\n")
 			r.endTest(name, "fail")
 		}
 		if r.failed[e.Package] == 0 || len(cut) > 0 {
-			text := slices.Concat(r.builds[e.FailedBuild], r.output[own])
-			r.fail(own.String(), strings.Join(text, ""))
+			r.fail(own.String(), strings.Join(slices.Concat(build, r.output[own]), ""))
 		}
 	}
 	delete(r.output, own)
 }
 
-// close judges the whole command: an error that no package explains is a
-// failure of its own.
-func (r *result) close(err error) {
-	text := strings.Join(r.output[testName{}], "")
-	if err != nil && (len(r.failures) == 0 || len(r.open) > 0) {
-		r.fail("go test", fmt.Sprintf("%v\n%s", err, text))
+// closeResults judges a whole call of `go test`. An error that no test explains
+// is a failure, and so is a test or a suite without a verdict.
+func closeResults(results []*result, err error) {
+	failures := 0
+	for _, r := range results {
+		switch {
+		case len(r.open) > 0:
+			r.fail("go test", fmt.Sprintf("%d tests did not finish: %v", len(r.open), err))
+		case !r.judged && err == nil:
+			r.fail("go test", "it succeeded without a verdict on any package")
+		}
+		failures += len(r.failures)
 	}
-	if err == nil && !r.judged {
-		r.fail("go test", "it ended well without a word on any package\n"+text)
+	if err != nil && failures == 0 {
+		results[0].fail("go test", fmt.Sprintf("%v\n%s", err, strings.Join(results[0].output[testName{}], "")))
 	}
 }
 
@@ -154,16 +161,17 @@ func keepTail(lines []string) []string {
 	return lines
 }
 
-// report is all results of a run.
-type report struct{ results []*result }
-
-func (r *report) add(res *result) { r.results = append(r.results, res) }
+// report holds the results of a run.
+type report struct {
+	began   time.Time
+	results []*result
+}
 
 // fail adds a suite that consists of one failure.
 func (r *report) fail(suite, name, output string) {
-	res := newResult(suite)
+	res := newResult(suite, nil)
 	res.fail(name, output)
-	r.add(res)
+	r.results = append(r.results, res)
 }
 
 func (r *report) failed() int {
@@ -174,8 +182,7 @@ func (r *report) failed() int {
 	return n
 }
 
-// print writes failures, then the table, then the counts on a line of their
-// own.
+// print writes the failures, the table, and last a line with the counts.
 func (r *report) print(out io.Writer) {
 	for _, res := range r.results {
 		for _, f := range res.failures {
@@ -201,5 +208,6 @@ func (r *report) print(out io.Writer) {
 			fmt.Fprintf(out, "failed: %s: %s\n", res.suite, f.name)
 		}
 	}
+	fmt.Fprintf(out, "%.1f minutes in all; packages and suites run at the same time, so theirs can add up to more\n", time.Since(r.began).Minutes())
 	fmt.Fprintf(out, "%d passed, %d failed\n", passed, r.failed())
 }

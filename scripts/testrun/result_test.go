@@ -6,14 +6,23 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
-// feed gives a result the events that go test prints.
+// feed lets a result read the events that go test prints.
 func feed(r *result, events ...string) {
-	for _, e := range events {
-		r.read(e)
+	builds := map[string][]string{}
+	for _, line := range events {
+		e := parseEvent(line)
+		if e.Action == "build-output" {
+			builds[e.ImportPath] = append(builds[e.ImportPath], e.Output)
+			continue
+		}
+		r.read(e, builds)
 	}
 }
+
+func closeResult(r *result, err error) { closeResults([]*result{r}, err) }
 
 func ev(action, test, output string) string {
 	return fmt.Sprintf(`{"Action":%q,"Package":"github.com/largesse/largesse/internal/x","Test":%q,"Output":%q}`, action, test, output)
@@ -33,11 +42,11 @@ func TestResult(t *testing.T) {
 
 	t.Run("CountsTestsAndSubtests", func(t *testing.T) {
 		t.Parallel()
-		r := newResult("x")
+		r := newResult("x", nil)
 		feed(r, ev("start", "", ""), ev("run", "TestA", ""), ev("run", "TestA/One", ""), ev("run", "TestA/Two", ""),
 			ev("output", "TestA/Two", "two is wrong\n"), ev("pass", "TestA/One", ""), ev("fail", "TestA/Two", ""),
 			ev("fail", "TestA", ""), ev("run", "TestB", ""), ev("skip", "TestB", ""), ev("output", "", "FAIL\n"), ev("fail", "", ""))
-		r.close(exit1)
+		closeResult(r, exit1)
 		if r.passed != 1 || len(r.skipped) != 1 {
 			t.Errorf("%d passed, skipped %v", r.passed, r.skipped)
 		}
@@ -49,22 +58,22 @@ func TestResult(t *testing.T) {
 		}
 	})
 
-	t.Run("ABuildThatFailsIsOneFailureWithTheCompilersWords", func(t *testing.T) {
+	t.Run("AFailedBuildIsOneFailureWithTheCompilersOutput", func(t *testing.T) {
 		t.Parallel()
-		r := newResult("x")
+		r := newResult("x", nil)
 		feed(r, `{"ImportPath":"p [p.test]","Action":"build-output","Output":"undefined: foo\n"}`, `{"ImportPath":"p [p.test]","Action":"build-fail"}`,
 			`{"Action":"fail","Package":"p","FailedBuild":"p [p.test]"}`)
-		r.close(exit1)
+		closeResult(r, exit1)
 		if len(r.failures) != 1 || !strings.Contains(r.failures[0].output, "undefined: foo") {
 			t.Errorf("failures %+v", r.failures)
 		}
 	})
 
-	t.Run("ATestCutShortByAPanicFailsAndThePackageTellsWhy", func(t *testing.T) {
+	t.Run("ATestCutByAPanicFailsAndThePackageShowsWhy", func(t *testing.T) {
 		t.Parallel()
-		r := newResult("x")
+		r := newResult("x", nil)
 		feed(r, ev("run", "TestA", ""), ev("run", "TestB", ""), ev("pass", "TestB", ""), ev("output", "", "panic: test timed out\n"), ev("fail", "", ""))
-		r.close(exit1)
+		closeResult(r, exit1)
 		if want := []string{"internal/x TestA", "internal/x"}; !slices.Equal(names(r), want) {
 			t.Errorf("failed %v, want %v", names(r), want)
 		}
@@ -75,9 +84,9 @@ func TestResult(t *testing.T) {
 
 	t.Run("ALeakFoundAfterEveryTestPassedIsAFailure", func(t *testing.T) {
 		t.Parallel()
-		r := newResult("x")
+		r := newResult("x", nil)
 		feed(r, ev("run", "TestA", ""), ev("pass", "TestA", ""), ev("output", "", "goleak: found unexpected goroutines\n"), ev("fail", "", ""))
-		r.close(exit1)
+		closeResult(r, exit1)
 		if r.passed != 1 || len(r.failures) != 1 || !strings.Contains(r.failures[0].output, "goleak") {
 			t.Errorf("%d passed, failures %+v", r.passed, r.failures)
 		}
@@ -85,42 +94,74 @@ func TestResult(t *testing.T) {
 
 	t.Run("AGoCommandThatFailsWithoutAnEventIsAFailure", func(t *testing.T) {
 		t.Parallel()
-		r := newResult("x")
+		r := newResult("x", nil)
 		feed(r, "go: updates to go.mod needed")
-		r.close(exit1)
+		closeResult(r, exit1)
 		if len(r.failures) != 1 || !strings.Contains(r.failures[0].output, "updates to go.mod needed") {
 			t.Errorf("failures %+v", r.failures)
 		}
 	})
 
-	t.Run("SilenceIsNoSuccess", func(t *testing.T) {
+	t.Run("NoOutputIsAFailure", func(t *testing.T) {
 		t.Parallel()
-		r := newResult("x")
-		r.close(nil)
+		r := newResult("x", nil)
+		closeResult(r, nil)
 		if len(r.failures) != 1 {
 			t.Errorf("failures %+v", r.failures)
 		}
 	})
 
-	t.Run("PackagesWithoutTestsAreNoFailure", func(t *testing.T) {
+	t.Run("APackageWithoutTestsIsNoFailure", func(t *testing.T) {
 		t.Parallel()
-		r := newResult("x")
+		r := newResult("x", nil)
 		feed(r, ev("start", "", ""), ev("output", "", "?   \tp\t[no test files]\n"), ev("skip", "", ""))
-		r.close(nil)
+		closeResult(r, nil)
 		if len(r.failures) != 0 || r.passed != 0 || len(r.skipped) != 0 {
 			t.Errorf("%d passed, skipped %v, failures %+v", r.passed, r.skipped, r.failures)
 		}
 	})
 }
 
-func TestReportClosesWithTheCountsAloneOnALine(t *testing.T) {
+func TestResultsOfOneCall(t *testing.T) {
 	t.Parallel()
-	good, bad := newResult("good"), newResult("bad")
+
+	t.Run("ATestThatDidNotFinishFailsItsSuite", func(t *testing.T) {
+		t.Parallel()
+		a, b := newResult("a", nil), newResult("b", nil)
+		feed(a, ev("run", "TestA", ""), ev("pass", "TestA", ""), ev("pass", "", ""))
+		feed(b, ev("run", "TestB", ""))
+		closeResults([]*result{a, b}, errors.New("killed"))
+		if len(a.failures) != 0 || len(b.failures) != 1 {
+			t.Errorf("failed %v and %v", names(a), names(b))
+		}
+	})
+
+	t.Run("ASuiteOfWhichNothingRanFails", func(t *testing.T) {
+		t.Parallel()
+		a, b := newResult("a", nil), newResult("b", nil)
+		feed(a, ev("pass", "", ""))
+		closeResults([]*result{a, b}, nil)
+		if len(a.failures) != 0 || len(b.failures) != 1 {
+			t.Errorf("failed %v and %v", names(a), names(b))
+		}
+	})
+
+	t.Run("TheTimeOfPackagesAddsUp", func(t *testing.T) {
+		t.Parallel()
+		r := newResult("x", nil)
+		feed(r, `{"Action":"pass","Package":"p","Elapsed":1.5}`, `{"Action":"pass","Package":"q","Elapsed":2}`)
+		if r.took != 3500*time.Millisecond {
+			t.Errorf("it took %s, want 3.5 s", r.took)
+		}
+	})
+}
+
+func TestReportEndsWithALineOfCounts(t *testing.T) {
+	t.Parallel()
+	good, bad := newResult("good", nil), newResult("bad", nil)
 	good.passed, bad.passed = 120, 3
 	bad.fail("internal/x TestA", "it is wrong")
-	rep := &report{}
-	rep.add(good)
-	rep.add(bad)
+	rep := &report{began: time.Now(), results: []*result{good, bad}}
 	var out strings.Builder
 	rep.print(&out)
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")

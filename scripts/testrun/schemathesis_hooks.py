@@ -1,9 +1,9 @@
-"""What schemathesis does not know by itself; schemathesis.toml names this file."""
+"""Extends schemathesis; schemathesis.toml names this file."""
 
 import schemathesis
 
 
 @schemathesis.serializer("application/x-ndjson")
 def ndjson(_context, value):
-    """A file of targets is sent as it is."""
+    """Sends a file of targets unchanged."""
     return value if isinstance(value, bytes) else str(value).encode()

@@ -1,85 +1,77 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/largesse/largesse/internal/lab/fleet"
 )
 
 const module = "github.com/largesse/largesse"
 
-// suite is one row of the closing table. One of steps, check, rooms, everyOther and load is set.
+// suite is one row of the closing table. Exactly one of dirs, everyOther, call
+// and check is set.
 type suite struct {
-	name    string
-	servers bool // needs the real servers
-	// steps are commands that pass when they end with 0.
-	steps []step
-	// check does whatever it does by itself and counts that in res.
-	check func(ctx context.Context, r runner, res *result)
-	// rooms are folders; the suite tests every package in and below them. A
-	// package belongs to the first suite that has it, so none is tested twice.
-	rooms []string
-	// everyOther takes the packages that no suite names: a new room is tested
-	// from its first day.
+	name string
+	// long suites run in make test-long, all others in make test.
+	long bool
+	// beside starts the suite together with the one before it.
+	beside bool
+	// dirs are folders; the suite tests every package in and below them. A package
+	// belongs to the first suite that names it, so none is tested twice.
+	dirs []string
+	// everyOther takes the packages that no suite names, so that a new package is
+	// tested without a change here.
 	everyOther bool
-	// load runs the tests in files with the build tag load, and only those,
-	// without the race detector and one package after the other.
-	load bool
-	// parallel is how many tests of a package run at once; 0 = as many as there
-	// are cores. More is for those that mostly wait.
-	parallel int
+	// call returns the call of `go test` that the suite consists of.
+	call func(files []testFile) call
+	// check does anything else and counts it in res.
+	check func(ctx context.Context, r runner, res *result)
 }
 
-// step is a command of a suite. When silent is set, printing anything is a
-// failure too.
-type step struct {
-	name   string
-	args   []string
-	silent bool
-}
-
-// suites is the order of a run. To add a suite, add a row.
+// suites is the order of a run. To add a suite, add a row. Suites of packages run
+// in one call of `go test`, which starts their packages in this order: the slowest
+// are first, so that the others fill the time while they wait.
 var suites = []suite{
-	{name: "lint", steps: []step{
-		{name: "gofumpt", args: []string{"go", "tool", "-modfile=tools/go.mod", "gofumpt", "-l", "."}, silent: true},
-		{name: "vet", args: []string{"go", "vet", "./..."}},
-		{name: "vet with servers and load", args: []string{"go", "vet", "-tags", "servers load", "./..."}},
-		{name: "golangci-lint", args: []string{"go", "tool", "-modfile=tools/go.mod", "golangci-lint", "run", "--timeout", "15m", "./..."}},
-	}},
-	{name: "house", servers: true, rooms: []string{"scripts", "internal/reward", "internal/service", "internal/obs"}},
-	{name: "store", servers: true, rooms: []string{"internal/store"}},
-	{name: "queue", servers: true, rooms: []string{"internal/queue", "internal/pool"}},
-	{name: "bus", servers: true, rooms: []string{"internal/bus"}},
-	{name: "money", servers: true, rooms: []string{"internal/money"}},
-	{name: "payout", servers: true, rooms: []string{"internal/payout", "internal/campaign", "internal/books"}},
-	{name: "coupon", servers: true, rooms: []string{"internal/gate", "internal/coupon"}, parallel: 6},
-	{name: "lab", servers: true, rooms: []string{"internal/lab"}},
-	{name: "rest", servers: true, everyOther: true},
-	{name: "fuzz", check: fuzz},
-	{name: "openapi", check: openapi},
-	{name: "load", servers: true, load: true},
+	{name: "lint", check: lint},
+	{name: "rest", everyOther: true},
+	{name: "payout", dirs: []string{"internal/payout", "internal/campaign", "internal/books"}},
+	{name: "store", dirs: []string{"internal/store"}},
+	{name: "coupon", dirs: []string{"internal/coupon", "internal/gate"}},
+	{name: "lab", dirs: []string{"internal/lab"}},
+	{name: "queue", dirs: []string{"internal/queue", "internal/pool"}},
+	{name: "money", dirs: []string{"internal/money"}},
+	{name: "bus", dirs: []string{"internal/bus"}},
+	{name: "house", dirs: []string{"scripts", "internal/reward", "internal/service", "internal/obs"}},
+	{name: "openapi", check: openapi, beside: true},
+	{name: "campaigns", call: campaignTests},
+	{name: "race", long: true, call: raceTests},
+	{name: "models", long: true, call: modelTests},
+	{name: "fuzz", long: true, check: fuzz},
+	{name: "load", long: true, call: loadTests},
 }
 
-// checkSuiteNames refuses names that are in no row.
+// campaigns are the load tests that stay in make test.
+var campaigns = []string{"TestTwoCampaignsAtOnce", "TestAnInstanceIsKilledBesideAnother", "TestAnUploadIsCut"}
+
+func suiteNames() []string {
+	var names []string
+	for _, s := range suites {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// checkSuiteNames returns an error for names that are in no row.
 func checkSuiteNames(names []string) error {
 	for _, name := range names {
-		if !slices.ContainsFunc(suites, func(s suite) bool { return s.name == name }) {
-			all := make([]string, 0, len(suites))
-			for _, s := range suites {
-				all = append(all, s.name)
-			}
-			return fmt.Errorf("there is no suite %q; the suites are %s", name, strings.Join(all, ", "))
+		if !slices.Contains(suiteNames(), name) {
+			return fmt.Errorf("there is no suite %q; the suites are %s", name, strings.Join(suiteNames(), ", "))
 		}
 	}
 	return nil
@@ -92,93 +84,32 @@ func choose(opts options) []suite {
 	}
 	var chosen []suite
 	for _, s := range suites {
-		if len(opts.suites) == 0 || slices.Contains(opts.suites, s.name) {
+		if slices.Contains(opts.suites, s.name) || len(opts.suites) == 0 && s.long == opts.long {
 			chosen = append(chosen, s)
 		}
 	}
 	return chosen
 }
 
-// runner is what a suite needs to run.
-type runner struct {
-	root     string
-	env      []string // addresses of the servers
-	run      string   // go test -run, empty = all
-	verbose  bool
-	out      io.Writer
-	progress *progress
-}
-
-func (s suite) run(ctx context.Context, r runner) *result {
-	res := newResult(s.name)
-	for _, st := range s.steps {
-		text, err := fleet.Output(ctx, r.root, nil, st.args[0], st.args[1:]...)
-		if err == nil && st.silent && strings.TrimSpace(text) != "" {
-			err = fmt.Errorf("%s should print nothing", strings.Join(st.args, " "))
-		}
-		if err != nil {
-			res.fail(st.name, fmt.Sprintf("%v\n%s", err, text))
+// stages groups suites that run at the same time: suites of packages, and those
+// that run beside the suite before them.
+func stages(chosen []suite) [][]suite {
+	var all [][]suite
+	for i, s := range chosen {
+		if i > 0 && (s.beside || s.ofPackages() && chosen[i-1].ofPackages()) {
+			all[len(all)-1] = append(all[len(all)-1], s)
 		} else {
-			res.passed++
-		}
-		r.progress.update(res)
-	}
-	if s.check != nil {
-		s.check(ctx, r, res)
-	}
-	if len(s.steps) > 0 || s.check != nil {
-		return res
-	}
-
-	args := []string{"test", "-json", "-count=1", "-timeout", "20m"}
-	var packages []string
-	var err error
-	if s.load {
-		var tests []string
-		packages, tests, err = loadTests(ctx, r.root)
-		args = append(args, "-tags", "servers load", "-p", "1", "-run", "^("+strings.Join(tests, "|")+")$")
-	} else {
-		packages, err = s.packages(ctx, r.root)
-		args = append(args, "-tags", "servers", "-race")
-		if s.parallel > 0 {
-			args = append(args, "-parallel", strconv.Itoa(s.parallel))
+			all = append(all, []suite{s})
 		}
 	}
-	if err != nil {
-		res.fail("list of packages", err.Error())
-		return res
-	}
-	if len(packages) == 0 {
-		return res
-	}
-	if r.run != "" {
-		args = append(args, "-run", r.run)
-	}
-	err = fleet.Lines(ctx, r.root, r.env, func(line string) {
-		text := res.read(line)
-		if r.verbose {
-			fmt.Fprint(r.out, text)
-		}
-		r.progress.update(res)
-	}, "go", append(args, packages...)...)
-	res.close(err)
-	return res
+	return all
 }
 
-// packages lists the suite's packages.
-func (s suite) packages(ctx context.Context, root string) ([]string, error) {
-	all, err := listPackages(ctx, root, "servers")
-	if err != nil {
-		return nil, err
-	}
-	var mine []string
-	for _, p := range all {
-		if ownerOf(p.ImportPath) == s.name {
-			mine = append(mine, p.ImportPath)
-		}
-	}
-	return mine, nil
-}
+// ofPackages reports whether the suite tests whole packages.
+func (s suite) ofPackages() bool { return s.everyOther || len(s.dirs) > 0 }
+
+// needsServers reports whether the suite's tests connect to the real servers.
+func (s suite) needsServers() bool { return s.check == nil }
 
 // ownerOf names the suite that tests a package.
 func ownerOf(importPath string) string {
@@ -188,8 +119,8 @@ func ownerOf(importPath string) string {
 		if s.everyOther {
 			other = s.name
 		}
-		for _, room := range s.rooms {
-			if dir == room || strings.HasPrefix(dir, room+"/") {
+		for _, d := range s.dirs {
+			if dir == d || strings.HasPrefix(dir, d+"/") {
 				return s.name
 			}
 		}
@@ -197,77 +128,74 @@ func ownerOf(importPath string) string {
 	return other
 }
 
-// listedPackage is what is read of `go list -json`.
-type listedPackage struct {
-	Dir          string
-	ImportPath   string
-	TestGoFiles  []string
-	XTestGoFiles []string
+// runner is what a suite needs to run.
+type runner struct {
+	root     string
+	env      []string // addresses of the servers
+	run      string   // as in go test -run; empty means all
+	verbose  bool
+	out      io.Writer
+	progress *progress
 }
 
-func listPackages(ctx context.Context, root, tags string) ([]listedPackage, error) {
-	text, err := fleet.Output(ctx, root, nil, "go", "list", "-e", "-json=Dir,ImportPath,TestGoFiles,XTestGoFiles", "-tags", tags, "./...")
-	if err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, text)
-	}
-	var all []listedPackage
-	for decoder := json.NewDecoder(bytes.NewReader([]byte(text))); decoder.More(); {
-		var p listedPackage
-		if err := decoder.Decode(&p); err != nil {
-			return nil, fmt.Errorf("reading what go list printed: %w\n%s", err, fleet.Tail(text, 20))
+// stage runs suites at the same time, those of packages in one call of `go test`.
+func (r runner) stage(ctx context.Context, chosen []suite) []*result {
+	r.progress.begin(chosen)
+	var results, ofPackages []*result
+	var running sync.WaitGroup
+	for _, s := range chosen {
+		res := newResult(s.name, r.progress)
+		results = append(results, res)
+		if s.ofPackages() {
+			ofPackages = append(ofPackages, res)
+			continue
 		}
-		all = append(all, p)
-	}
-	return all, nil
-}
-
-// loadTests finds the tests in files that only the tag load brings in, so that
-// nobody has to keep a list or a convention of names.
-func loadTests(ctx context.Context, root string) (packages, tests []string, err error) {
-	without, err := listPackages(ctx, root, "servers")
-	if err != nil {
-		return nil, nil, err
-	}
-	known := map[string]bool{}
-	for _, p := range without {
-		for _, name := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
-			known[filepath.Join(p.Dir, name)] = true
-		}
-	}
-	with, err := listPackages(ctx, root, "servers load")
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, p := range with {
-		before := len(tests)
-		for _, name := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
-			if path := filepath.Join(p.Dir, name); !known[path] {
-				found, err := functionsIn(path, "Test")
-				if err != nil {
-					return nil, nil, err
-				}
-				tests = append(tests, found...)
+		running.Go(func() {
+			began := time.Now()
+			defer func() { res.took = time.Since(began) }()
+			if s.check != nil {
+				s.check(ctx, r, res)
+				return
 			}
-		}
-		if len(tests) > before {
-			packages = append(packages, p.ImportPath)
-		}
+			files, err := testFiles(ctx, r.root)
+			if err != nil {
+				res.fail("list of tests", err.Error())
+				return
+			}
+			r.goTest(ctx, s.call(files), []*result{res})
+		})
 	}
-	return packages, tests, nil
+	if len(ofPackages) > 0 {
+		running.Go(func() { r.testPackages(ctx, ofPackages) })
+	}
+	running.Wait()
+	return results
 }
 
-// functionsIn lists the functions of a file whose names begin with prefix, Test
-// or Fuzz.
-func functionsIn(path, prefix string) ([]string, error) {
-	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+// testPackages tests the packages of several suites in one call of `go test`.
+func (r runner) testPackages(ctx context.Context, results []*result) {
+	files, err := testFiles(ctx, r.root)
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, err)
+		results[0].fail("list of packages", err.Error())
+		return
 	}
-	var names []string
-	for _, decl := range file.Decls {
-		if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, prefix) && f.Name.Name != "TestMain" {
-			names = append(names, f.Name.Name)
+	var wanted []string
+	for _, res := range results {
+		wanted = append(wanted, res.suite)
+	}
+	r.goTest(ctx, packageTests(files, wanted), results)
+}
+
+// lint runs golangci-lint, which also vets and checks the format; see
+// .golangci.yml. The second command checks the format of the modules under
+// examples too, which the first one does not see.
+func lint(ctx context.Context, r runner, res *result) {
+	for _, args := range [][]string{{"run", "--timeout", "15m", "./..."}, {"fmt", "--diff", "."}} {
+		args = append([]string{"tool", "-modfile=tools/go.mod", "golangci-lint"}, args...)
+		if text, err := fleet.Output(ctx, r.root, nil, "go", args...); err != nil {
+			res.fail("golangci-lint "+args[3], fmt.Sprintf("%v\n%s", err, text))
+		} else {
+			res.pass()
 		}
 	}
-	return names, nil
 }

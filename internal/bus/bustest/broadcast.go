@@ -77,7 +77,7 @@ func testBroadcastEmpty(t *testing.T, b *bench) {
 	wantReady(t, c)
 	b.publishStarted(t, "one")
 	seen.wait(t, 1)
-	// Started again it reads from the beginning again.
+	// After another start, it reads from the beginning again.
 	wantStops(t, c.Stop)
 	c.Start(t.Context())
 	eventually(t, "the record came twice", func() bool { return len(seen.all()) == 2 })
@@ -94,7 +94,7 @@ func testBroadcastPartitions(t *testing.T, b *bench) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A client of its own knows the new partitions from the start.
+	// A new client knows the new partitions from the start.
 	pub := bus.NewPublisher(b.open(t))
 	total := 0
 	eventually(t, "records of every partition came", func() bool {

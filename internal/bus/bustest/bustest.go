@@ -1,5 +1,5 @@
-// Package bustest is the one suite for package bus: it holds over the embedded
-// broker and over Apache Kafka alike.
+// Package bustest is the suite of package bus. It runs against the embedded
+// broker and against Apache Kafka.
 package bustest
 
 import (
@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// deadline is far above what anything here takes.
+	// deadline is far above the duration of any test.
 	deadline = 60 * time.Second
-	// stopLimit is how long a Stop may take whatever is going on.
+	// stopLimit limits every Stop.
 	stopLimit = 5 * time.Second
 
 	partitions = 3
@@ -29,8 +29,8 @@ const (
 	topic      = bus.TopicPointPublish
 )
 
-// Exercise runs the suite over the brokers. Tests keep to topics and groups of
-// their own, so that any number of runs may share a broker.
+// Exercise runs the suite against the brokers. Tests use their own topics and
+// groups, so that any number of runs may share a broker.
 func Exercise(t *testing.T, brokers []string) {
 	for name, test := range map[string]func(*testing.T, *bench){
 		"TopicsAreMadeOnceAndLeftAlone":             testTopics,
@@ -60,7 +60,7 @@ func Exercise(t *testing.T, brokers []string) {
 	}
 }
 
-// bench is one test's corner of the broker.
+// bench is the part of the broker that one test uses.
 type bench struct {
 	brokers []string
 	prefix  string
@@ -79,7 +79,7 @@ func newBench(t *testing.T, brokers []string) *bench {
 	return b
 }
 
-// open opens a client of its own, as another instance would.
+// open opens another client, like another instance.
 func (b *bench) open(t *testing.T) *bus.Client {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
@@ -94,7 +94,7 @@ func (b *bench) open(t *testing.T) *bus.Client {
 	return client
 }
 
-// raw opens a client that is not ours.
+// raw opens a plain Kafka client.
 func (b *bench) raw(t *testing.T, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	client, err := kgo.NewClient(append(opts, kgo.SeedBrokers(b.brokers...), kgo.DisableClientMetrics())...)
@@ -110,7 +110,8 @@ func (b *bench) admin(t *testing.T) *kadm.Client {
 	return kadm.NewClient(b.raw(t))
 }
 
-// publish writes n records with values from..from+n-1 and as many keys.
+// publish publishes n records with the values from to from+n-1 and different
+// keys.
 func (b *bench) publish(t *testing.T, from, n int) {
 	t.Helper()
 	var records []bus.Record
@@ -136,7 +137,7 @@ func (b *bench) listen(t *testing.T, client *bus.Client, handle bus.HandleFunc, 
 	return l
 }
 
-// waitNoLag waits until the group has committed everything.
+// waitNoLag waits until the group has committed every record.
 func (b *bench) waitNoLag(t *testing.T) {
 	t.Helper()
 	eventually(t, "the lag is 0", func() bool { return b.lag(t) == 0 })
@@ -151,11 +152,11 @@ func (b *bench) lag(t *testing.T) int64 {
 	return lags[topic]
 }
 
-// log collects what a handle function was given.
+// log records what a handle function got.
 type log struct {
-	mu      sync.Mutex // protects the rest
+	mu      sync.Mutex // protects the fields below
 	records []bus.Record
-	values  map[string]int // value → how often
+	values  map[string]int // value → number of records
 }
 
 func newLog() *log { return &log{values: map[string]int{}} }
@@ -176,20 +177,20 @@ func (l *log) all() []bus.Record {
 	return slices.Clone(l.records)
 }
 
-// distinct is how many different values have come.
+// distinct returns the number of different values.
 func (l *log) distinct() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.values)
 }
 
-// wait waits until n different values have come.
+// wait waits until there are n different values.
 func (l *log) wait(t *testing.T, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d different records were handled", n), func() bool { return l.distinct() >= n })
 }
 
-// wantOrdered fails unless offsets rise within each partition.
+// wantOrdered fails unless the offsets rise within each partition.
 func wantOrdered(t *testing.T, records []bus.Record) {
 	t.Helper()
 	last := map[int32]int64{}

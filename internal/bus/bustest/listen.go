@@ -22,7 +22,7 @@ func testRestart(t *testing.T, b *bench) {
 	for half := range 2 {
 		enough := make(chan struct{})
 		var once sync.Once
-		// The first one is stopped in the middle, the second one has the rest.
+		// The first listener is stopped in the middle; the second one gets the rest.
 		l := b.listen(t, b.open(t), func(ctx context.Context, records []bus.Record) error {
 			defer func() {
 				if seen.distinct() >= (half+1)*total/2 {
@@ -37,7 +37,7 @@ func testRestart(t *testing.T, b *bench) {
 	if n := seen.distinct(); n != total {
 		t.Errorf("%d of %d records were handled", n, total)
 	}
-	// Both stops were clean, so the second one went on at the commits.
+	// Both stops were clean, so the second one continued from the commits.
 	wantOrdered(t, seen.all())
 	b.waitNoLag(t)
 }
@@ -119,7 +119,7 @@ func testFailingShare(t *testing.T, b *bench) {
 	const total = 300
 	b.publish(t, 0, total)
 	var mu sync.Mutex
-	parts := map[int32]bool{} // what the failing one was given last
+	parts := map[int32]bool{} // partitions of the failing listener's last batch
 	failing := b.listen(t, b.open(t), func(_ context.Context, records []bus.Record) error {
 		mu.Lock()
 		defer mu.Unlock()
@@ -145,7 +145,7 @@ func testFailingShare(t *testing.T, b *bench) {
 	b.waitNoLag(t)
 }
 
-// handleAll has all records of the topic committed by the group.
+// handleAll makes the group commit all records of the topic, and returns them.
 func (b *bench) handleAll(t *testing.T, total int) []bus.Record {
 	t.Helper()
 	seen := newLog()
@@ -170,7 +170,7 @@ func testStoredOffsets(t *testing.T, b *bench) {
 		if name != topic {
 			return nil, errors.New("asked for " + name)
 		}
-		// Partition 2 is not stored: the commit counts.
+		// Partition 2 has no stored offset, so its commit counts.
 		return map[int32]int64{0: 10, 1: 10}, nil
 	}, 0)
 	seen.wait(t, want)
@@ -199,7 +199,7 @@ func testOffsetsBeyond(t *testing.T, b *bench) {
 	}
 	seen := newLog()
 	b.listen(t, b.client, seen.handle, func(context.Context, string) (map[int32]int64, error) {
-		// Below the start, beyond the end.
+		// One offset before the start, one after the end.
 		return map[int32]int64{0: 2, 1: 1_000_000, 2: 5}, nil
 	}, 0)
 	seen.wait(t, total-5*partitions)

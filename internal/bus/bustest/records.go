@@ -20,8 +20,7 @@ import (
 )
 
 func testTopics(t *testing.T, b *bench) {
-	// A prefix of its own, where nothing is made yet but one topic, by somebody
-	// who wanted it otherwise.
+	// Use another prefix, where only one topic exists, with other settings.
 	b.prefix = "x" + b.prefix
 	admin := b.admin(t)
 	if _, err := admin.CreateTopic(t.Context(), 7, -1, nil, b.prefix+bus.TopicPointRetry); err != nil {
@@ -136,7 +135,7 @@ func testForeign(t *testing.T, b *bench) {
 	}
 }
 
-// readRaw reads n records with a client that is not ours.
+// readRaw reads n records with a plain Kafka client.
 func (b *bench) readRaw(t *testing.T, name string, n int) []*kgo.Record {
 	t.Helper()
 	client := b.raw(t, kgo.ConsumeTopics(b.prefix+name), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()))
@@ -196,7 +195,7 @@ func testKeys(t *testing.T, b *bench) {
 }
 
 func testLarge(t *testing.T, b *bench) {
-	// Random bytes, which no compression makes small.
+	// Random bytes do not compress.
 	value := make([]byte, 900_000)
 	random := rand.NewChaCha8([32]byte{})
 	if _, err := random.Read(value); err != nil {
@@ -279,13 +278,13 @@ func testTransactions(t *testing.T, b *bench) {
 			t.Fatal(err)
 		}
 	}
-	// The topic ends in the mark of a transaction, which is no record.
+	// The topic ends with the marker of a transaction, which is no record.
 	shown := newLog()
 	wantReady(t, b.broadcast(t, b.client, shown.handle))
 	seen := newLog()
 	b.listen(t, b.client, seen.handle, nil, 0)
 	seen.wait(t, 30)
-	// Partitions are read in order, so all that was taken back lies behind.
+	// Partitions are read in order, so every aborted record was before these.
 	b.publish(t, 0, 100)
 	seen.wait(t, 130)
 	for _, l := range []*log{shown, seen} {

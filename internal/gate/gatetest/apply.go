@@ -20,7 +20,7 @@ func exerciseApply(t *testing.T, b *bundle) {
 	params := gate.ApplyParams{
 		TemplateID: b.id, From: 1, State: s,
 		Holdings: []gate.Holding{{UserID: "a", Held: 1, CouponID: 77}, {UserID: "old"}, {UserID: "never"}},
-		Done:     []gate.SettledTicket{{UserID: "c", Ticket: 3}}, // of no meaning but in KAFKA mode
+		Done:     []gate.SettledTicket{{UserID: "c", Ticket: 3}}, // ignored except in KAFKA mode
 		Outcomes: []gate.Outcome{
 			{UserID: "a", Ticket: 1, CouponID: 77}, {UserID: "b", Ticket: 2, Reason: reward.ReasonUserLimit},
 		},
@@ -30,17 +30,17 @@ func exerciseApply(t *testing.T, b *bundle) {
 	if want.Version != 2 || want.Settled != 2 || want.Live != 1 || want.IssuedTotal != 1 || want.Waiting != 1 || want.LastTicket != 3 || want.Backlog != 3 {
 		t.Fatalf("header %+v", want)
 	}
-	for range 2 { // a repeat does no harm
+	for range 2 { // repeating is harmless
 		equal(t, "ranks", b.ranks("a", "b", "c"), []int64{-1, -1, 0})
-		equal(t, "facts", b.facts(), map[string]gate.Holding{"a": {UserID: "a", Held: 1, CouponID: 77}})
+		equal(t, "holdings", b.holdings(), map[string]gate.Holding{"a": {UserID: "a", Held: 1, CouponID: 77}})
 		equal(t, "apply again", must(b.g.Apply(b.ctx, params))(t), gate.ApplyResult{Version: 2})
 		equal(t, "header", b.header(), want)
 	}
-	equal(t, "answers", b.ask("a", "old", "b"), []gate.Answer{
+	equal(t, "answers", b.answers("a", "old", "b"), []gate.Answer{
 		{Verdict: gate.AtUserLimit, CouponID: 77}, {Verdict: gate.Admitted, Ticket: 4, Rank: 1}, {Verdict: gate.SoldOut},
 	})
 
-	// Settled may run ahead of what this gate gave out.
+	// Settled may exceed the highest ticket of this gate.
 	s.Version, s.Settled, s.Live, s.Total = 3, 10, 2, 20
 	b.apply(2, s)
 	b.admit(11, "z")
@@ -56,23 +56,23 @@ func exerciseApplyOrder(t *testing.T, b *bundle) {
 		s.Version, s.Settled, s.Live = version, version-1, version-1
 		return s
 	}
-	fact := func(user string) gate.Holding { return gate.Holding{UserID: user, Held: 1, CouponID: 1} }
-	equal(t, "ahead of what the gate has", b.apply(2, at(3), fact("b")), gate.ApplyResult{Behind: true, Version: 1})
+	holding := func(user string) gate.Holding { return gate.Holding{UserID: user, Held: 1, CouponID: 1} }
+	equal(t, "ahead of the gate's version", b.apply(2, at(3), holding("b")), gate.ApplyResult{Behind: true, Version: 1})
 	equal(t, "nothing was done", b.ranks("a", "b"), []int64{0, 1})
-	equal(t, "facts", b.facts(), map[string]gate.Holding{})
-	equal(t, "a repair from further on", must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 2, State: at(3), Repair: true}))(t),
+	equal(t, "holdings", b.holdings(), map[string]gate.Holding{})
+	equal(t, "a repair from a later version", must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 2, State: at(3), Repair: true}))(t),
 		gate.ApplyResult{Behind: true, Version: 1})
-	equal(t, "covering", b.apply(1, at(3), fact("a"), fact("b")), gate.ApplyResult{Version: 3})
+	equal(t, "covering", b.apply(1, at(3), holding("a"), holding("b")), gate.ApplyResult{Version: 3})
 	equal(t, "late", b.apply(1, at(2), gate.Holding{UserID: "a"}), gate.ApplyResult{Version: 3})
-	equal(t, "the last", b.apply(1, at(5), fact("a"), fact("b"), fact("c"), fact("d")), gate.ApplyResult{Version: 5})
-	equal(t, "one inside", b.apply(3, at(4), fact("c")), gate.ApplyResult{Version: 5})
-	if facts := b.facts(); len(facts) != 4 {
-		t.Fatalf("facts %v", facts)
+	equal(t, "the latest", b.apply(1, at(5), holding("a"), holding("b"), holding("c"), holding("d")), gate.ApplyResult{Version: 5})
+	equal(t, "one within", b.apply(3, at(4), holding("c")), gate.ApplyResult{Version: 5})
+	if holdings := b.holdings(); len(holdings) != 4 {
+		t.Fatalf("holdings %v", holdings)
 	}
 	if h := b.header(); h.Version != 5 || h.Settled != 4 || h.Live != 4 || h.Waiting != 0 {
 		t.Fatalf("header %+v", h)
 	}
-	s.Version = 3 // late, of an older total
+	s.Version = 3 // late, with an older total
 	s.Total = 4
 	b.apply(1, s)
 	b.admit(5, "e")
@@ -92,15 +92,15 @@ func exerciseRepair(t *testing.T, b *bundle) {
 	plain.Repair = false
 	equal(t, "apply", must(b.g.Apply(b.ctx, plain))(t), gate.ApplyResult{Version: 9})
 	if h := b.header(); h.Live != 0 || h.Waiting != 2 {
-		t.Fatalf("an apply of the gate's version did something: %+v", h)
+		t.Fatalf("an apply of the gate's own version had an effect: %+v", h)
 	}
 	for range 2 {
 		equal(t, "repair", must(b.g.Apply(b.ctx, repair))(t), gate.ApplyResult{Version: 9})
 		if h := b.header(); h.Live != 1 || h.IssuedTotal != 1 || h.Settled != 1 || h.Waiting != 1 || h.Version != 9 {
 			t.Fatalf("header %+v", h)
 		}
-		equal(t, "facts", b.facts(), map[string]gate.Holding{"right": {UserID: "right", Held: 1, CouponID: 3}})
-		equal(t, "answer", b.ask("x")[0], gate.Answer{Verdict: gate.NotOpen})
+		equal(t, "holdings", b.holdings(), map[string]gate.Holding{"right": {UserID: "right", Held: 1, CouponID: 3}})
+		equal(t, "answer", b.answers("x")[0], gate.Answer{Verdict: gate.NotOpen})
 	}
 	repair.State.Version, repair.State.Live = 8, 3
 	equal(t, "a late repair", must(b.g.Apply(b.ctx, repair))(t), gate.ApplyResult{Version: 9})
@@ -124,7 +124,7 @@ func exerciseApplyKafka(t *testing.T, b *bundle) {
 		TemplateID: b.id, From: 1, State: s,
 		Done: []gate.SettledTicket{{UserID: "d", Ticket: 4}, {UserID: "b", Ticket: 2}, {UserID: "e", Ticket: 1}, {UserID: "nobody", Ticket: 3}},
 	}))(t)
-	equal(t, "only who is done leaves", b.ranks("a", "b", "c", "d", "e"), []int64{0, -1, 1, -1, 2})
+	equal(t, "only settled users leave", b.ranks("a", "b", "c", "d", "e"), []int64{0, -1, 1, -1, 2})
 	if h := b.header(); h.Waiting != 3 || h.Settled != 4 || h.LastTicket != 5 {
 		t.Fatalf("header %+v", h)
 	}
@@ -134,36 +134,36 @@ func exerciseApplyKafka(t *testing.T, b *bundle) {
 	}
 	done = append(done, gate.SettledTicket{UserID: "e", Ticket: 5}, gate.SettledTicket{UserID: "a", Ticket: 1})
 	must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, State: s, Done: done, Repair: true}))(t)
-	equal(t, "a repair lets them leave, too", b.ranks("a", "c", "e"), []int64{-1, 0, -1})
+	equal(t, "a repair removes settled users, too", b.ranks("a", "c", "e"), []int64{-1, 0, -1})
 	b.admit(6, "d")
 	s.Version, s.Settled = 3, 6
 	must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 2, State: s, Done: []gate.SettledTicket{{UserID: "d", Ticket: 4}}}))(t)
-	equal(t, "somebody's earlier ticket is not his present one", b.ranks("c", "d"), []int64{0, 1})
+	equal(t, "a user's earlier ticket does not remove the present one", b.ranks("c", "d"), []int64{0, 1})
 }
 
-func exerciseManyFacts(t *testing.T, b *bundle) {
+func exerciseManyHoldings(t *testing.T, b *bundle) {
 	const many = 2600
 	b.load(state())
 	s := state()
-	var facts []gate.Holding
+	var holdings []gate.Holding
 	want := map[string]gate.Holding{}
 	for i := range many {
 		f := gate.Holding{UserID: fmt.Sprint("u", i), Held: 1 + i%3, CouponID: reward.CouponID(i)}
-		facts = append(facts, f)
+		holdings = append(holdings, f)
 		want[f.UserID] = f
 	}
 	s.Version = 2
-	b.apply(1, s, facts...)
-	equal(t, "facts", b.facts(), want)
-	for i := range facts {
+	b.apply(1, s, holdings...)
+	equal(t, "holdings", b.holdings(), want)
+	for i := range holdings {
 		if i%5 != 0 {
-			facts[i].Held = 0
-			delete(want, facts[i].UserID)
+			holdings[i].Held = 0
+			delete(want, holdings[i].UserID)
 		}
 	}
 	s.Version = 3
-	b.apply(2, s, facts...)
-	equal(t, "facts", b.facts(), want)
+	b.apply(2, s, holdings...)
+	equal(t, "holdings", b.holdings(), want)
 }
 
 func exerciseBigCoupons(t *testing.T, b *bundle) {
@@ -172,13 +172,13 @@ func exerciseBigCoupons(t *testing.T, b *bundle) {
 	s := state()
 	s.Version, s.Settled = 2, 1<<53-3
 	b.apply(1, s, gate.Holding{UserID: "c", Held: 1, CouponID: big - 1})
-	equal(t, "answers", b.ask("a", "b", "c", "d"), []gate.Answer{
+	equal(t, "answers", b.answers("a", "b", "c", "d"), []gate.Answer{
 		{Verdict: gate.AtUserLimit, CouponID: big},
 		{Verdict: gate.AtUserLimit, CouponID: 1<<53 + 1},
 		{Verdict: gate.AtUserLimit, CouponID: big - 1},
 		{Verdict: gate.Admitted, Ticket: 1<<53 - 2},
 	})
-	equal(t, "facts", b.facts(), map[string]gate.Holding{
+	equal(t, "holdings", b.holdings(), map[string]gate.Holding{
 		"a": {UserID: "a", Held: 1, CouponID: big}, "b": {UserID: "b", Held: 1, CouponID: 1<<53 + 1}, "c": {UserID: "c", Held: 1, CouponID: big - 1},
 	})
 	equal(t, "read", b.read("c", 10), []int64{1<<53 - 2})
@@ -202,7 +202,7 @@ func exerciseService(t *testing.T, b *bundle) {
 		s.Settled = settled
 		must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: s.Version - 1, State: s, ServiceTime: service}))(t)
 		got := b.header().ServiceTime
-		equal(t, "service of Ask", must(b.g.Admit(b.ctx, b.id, nil, true))(t).ServiceTime, got)
+		equal(t, "service time of Admit", must(b.g.Admit(b.ctx, b.id, nil, true))(t).ServiceTime, got)
 		equal(t, "service of Places", must(b.g.Positions(b.ctx, b.id, nil))(t).ServiceTime, got)
 		return got
 	}
@@ -216,7 +216,7 @@ func exerciseService(t *testing.T, b *bundle) {
 		{1, 30 * time.Millisecond, 20 * time.Millisecond},
 		{1, 10 * time.Millisecond, 10 * time.Millisecond},
 		{2, 0, 10 * time.Millisecond},
-		{3, 50 * time.Millisecond, 50 * time.Millisecond}, // nobody waits any more
+		{3, 50 * time.Millisecond, 50 * time.Millisecond}, // the line is empty
 		{3, 0, 50 * time.Millisecond},
 		{3, 40 * time.Microsecond, 40 * time.Microsecond},
 	} {

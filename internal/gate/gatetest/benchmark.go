@@ -8,18 +8,19 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Benchmark measures a driver with one call in flight; askers/s is what counts.
+// Benchmark measures a driver with one call in flight. The metric askers/s is the
+// number of users per second.
 func Benchmark(b *testing.B, newGate func(b testing.TB) gate.Gate) {
 	const id = reward.TemplateID(42)
-	load := func(b *testing.B, total int64, facts ...gate.Holding) *bundle {
+	load := func(b *testing.B, total int64, holdings ...gate.Holding) *bundle {
 		each := &bundle{TB: b, g: newGate(b), ctx: b.Context(), id: id}
 		s := state()
 		s.Total = total
-		each.load(s, facts...)
+		each.load(s, holdings...)
 		return each
 	}
-	// asks counts users on, so that nobody asks twice unless of is set.
-	asks := func(b *testing.B, each *bundle, batch, of int, want gate.Verdict) {
+	// admit uses each user once, or the same users over and over if of is set.
+	admit := func(b *testing.B, each *bundle, batch, of int, want gate.Verdict) {
 		users, next := make([]string, batch), 0
 		for b.Loop() {
 			for i := range users {
@@ -28,19 +29,19 @@ func Benchmark(b *testing.B, newGate func(b testing.TB) gate.Gate) {
 				}
 				users[i] = fmt.Sprint("user-", next)
 			}
-			asking, err := each.g.Admit(each.ctx, id, users, true)
-			if err != nil || asking.Answers[0].Verdict != want {
-				b.Fatalf("%+v, %v", asking, err)
+			result, err := each.g.Admit(each.ctx, id, users, true)
+			if err != nil || result.Answers[0].Verdict != want {
+				b.Fatalf("%+v, %v", result, err)
 			}
 		}
 		b.ReportMetric(float64(b.N*batch)/b.Elapsed().Seconds(), "askers/s")
 	}
 	for _, batch := range []int{1, gate.AdmitMax} {
 		b.Run(fmt.Sprint("Admitted", batch), func(b *testing.B) {
-			asks(b, load(b, 1<<40), batch, 0, gate.Admitted)
+			admit(b, load(b, 1<<40), batch, 0, gate.Admitted)
 		})
 		b.Run(fmt.Sprint("SoldOut", batch), func(b *testing.B) {
-			asks(b, load(b, 0), batch, 0, gate.SoldOut)
+			admit(b, load(b, 0), batch, 0, gate.SoldOut)
 		})
 		b.Run(fmt.Sprint("Waits", batch), func(b *testing.B) {
 			each := load(b, 1<<40)
@@ -50,9 +51,9 @@ func Benchmark(b *testing.B, newGate func(b testing.TB) gate.Gate) {
 				for i := range users {
 					users[i] = fmt.Sprint("user-", from+i+1)
 				}
-				each.ask(users...)
+				each.answers(users...)
 			}
-			asks(b, each, batch, waiting, gate.InLine)
+			admit(b, each, batch, waiting, gate.InLine)
 		})
 	}
 	b.Run("AdmittedAndSettled64", func(b *testing.B) {
@@ -61,19 +62,19 @@ func Benchmark(b *testing.B, newGate func(b testing.TB) gate.Gate) {
 		s := state()
 		s.Total = 1 << 40
 		for b.Loop() {
-			facts := make([]gate.Holding, len(users))
+			holdings := make([]gate.Holding, len(users))
 			for i := range users {
 				next++
 				users[i] = fmt.Sprint("user-", next)
-				facts[i] = gate.Holding{UserID: users[i], Held: 1, CouponID: reward.CouponID(next)}
+				holdings[i] = gate.Holding{UserID: users[i], Held: 1, CouponID: reward.CouponID(next)}
 			}
-			each.ask(users...)
+			each.answers(users...)
 			got, err := each.g.Read(each.ctx, id, "c", len(users))
 			if err != nil || len(got) != len(users) {
 				b.Fatalf("read %d, %v", len(got), err)
 			}
 			s.Version, s.Settled, s.Live = s.Version+1, next, next
-			each.apply(s.Version-1, s, facts...)
+			each.apply(s.Version-1, s, holdings...)
 			if _, err := each.g.Ack(each.ctx, id, 1, tickets(got)); err != nil {
 				b.Fatal(err)
 			}

@@ -11,26 +11,27 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// lowerable is the state of a gate that can be lowered to 5 once three wait.
-func lowerable() gate.State {
+// capState returns the state of a gate whose total can be capped at 5 once three users
+// wait.
+func capState() gate.State {
 	s := state()
 	s.Total, s.Live = 10, 2
 	return s
 }
 
-// lowered makes a gate of lowerable in which a, b and c wait, lowers it, and
-// returns the answers to what is asked then. Should that have taken so long that
-// the cap may have lapsed, it is done anew with another template.
-func (b *bundle) lowered(then func() []gate.Answer, totals ...int64) []gate.Answer {
+// capped loads a gate with capState in which a, b and c wait, caps it, and returns the
+// answers of then. If that took so long that the cap may have expired, it starts over
+// with another template.
+func (b *bundle) capped(then func() []gate.Answer, totals ...int64) []gate.Answer {
 	b.Helper()
 	var answers []gate.Answer
-	b.until("all is done while the cap holds", func() bool {
+	b.until("all calls are made while the cap counts", func() bool {
 		b.id++
-		b.load(lowerable())
+		b.load(capState())
 		b.admit(1, "a", "b", "c")
 		called := time.Now()
 		for _, total := range totals {
-			b.lower(total, true)
+			b.capTotal(total, true)
 		}
 		answers = then()
 		return time.Since(called) < gate.CapTTL
@@ -38,20 +39,20 @@ func (b *bundle) lowered(then func() []gate.Answer, totals ...int64) []gate.Answ
 	return answers
 }
 
-func (b *bundle) lower(total int64, fits bool) {
+func (b *bundle) capTotal(total int64, fits bool) {
 	b.Helper()
 	if got := must(b.g.CapTotal(b.ctx, b.id, total))(b); got != fits {
-		b.Fatalf("Lower to %d says %v", total, got)
+		b.Fatalf("CapTotal(%d) returned %v", total, got)
 	}
 }
 
-// look asks for somebody new, who gets no ticket.
-func (b *bundle) look() []gate.Answer {
+// checkNew checks whether a new user would be admitted.
+func (b *bundle) checkNew() []gate.Answer {
 	b.Helper()
 	return must(b.g.Admit(b.ctx, b.id, []string{"new"}, false))(b).Answers
 }
 
-func exerciseLower(t *testing.T, b *bundle) {
+func exerciseCap(t *testing.T, b *bundle) {
 	admitted, soldOut := gate.Answer{Verdict: gate.Admitted, Rank: 3}, gate.Answer{Verdict: gate.SoldOut}
 	for what, c := range map[string]struct {
 		totals []int64
@@ -64,55 +65,55 @@ func exerciseLower(t *testing.T, b *bundle) {
 		"and higher again":         {[]int64{5, 6}, admitted},
 		"and above Total":          {[]int64{5, 11}, admitted},
 	} {
-		equal(t, "lowered "+what, b.lowered(b.look, c.totals...), []gate.Answer{c.want})
+		equal(t, "capped "+what, b.capped(b.checkNew, c.totals...), []gate.Answer{c.want})
 		if h := b.header(); h.Total != 10 || h.Stock() != 5 || h.PublishedStock != 5 {
-			t.Fatalf("lowered %s: %+v", what, h)
+			t.Fatalf("capped %s: %+v", what, h)
 		}
 	}
-	refused := func() []gate.Answer { b.lower(4, false); return b.look() }
-	equal(t, "lowered to less than is promised", b.lowered(refused), []gate.Answer{admitted})
-	equal(t, "lowered to less than is promised, after all", b.lowered(refused, 5), []gate.Answer{soldOut})
+	refused := func() []gate.Answer { b.capTotal(4, false); return b.checkNew() }
+	equal(t, "capped below what is promised", b.capped(refused), []gate.Answer{admitted})
+	equal(t, "capped below what is promised, after another cap", b.capped(refused, 5), []gate.Answer{soldOut})
 
-	equal(t, "answers", b.lowered(func() []gate.Answer { return b.ask("a", "d", "e") }, 6), []gate.Answer{
+	equal(t, "answers", b.capped(func() []gate.Answer { return b.answers("a", "d", "e") }, 6), []gate.Answer{
 		{Verdict: gate.InLine, Ticket: 1}, {Verdict: gate.Admitted, Ticket: 4, Rank: 3}, soldOut,
 	})
 	if h := b.header(); h.Total != 10 || h.Waiting != 4 || h.PublishedStock != 4 {
 		t.Fatalf("header %+v", h)
 	}
-	many := b.lowered(func() []gate.Answer { return b.ask("d", "e", "f", "g", "h", "i") }, 1000)
+	many := b.capped(func() []gate.Answer { return b.answers("d", "e", "f", "g", "h", "i") }, 1000)
 	equal(t, "the last but one", many[4], gate.Answer{Verdict: gate.Admitted, Ticket: 8, Rank: 7})
 	equal(t, "the last", many[5], soldOut)
 }
 
-// exerciseLowerApply: an apply does not lift a cap.
-func exerciseLowerApply(t *testing.T, b *bundle) {
+// exerciseCapApply checks that an apply does not end a cap.
+func exerciseCapApply(t *testing.T, b *bundle) {
 	soldOut := []gate.Answer{{Verdict: gate.SoldOut}}
 	applied := func(version, total int64, repair bool) func() []gate.Answer {
 		return func() []gate.Answer {
-			s := lowerable()
+			s := capState()
 			s.Version, s.Total = version, total
 			p := gate.ApplyParams{TemplateID: b.id, From: 1, State: s, Repair: repair}
 			equal(t, "apply", must(b.g.Apply(b.ctx, p))(t), gate.ApplyResult{Version: version})
-			return b.look()
+			return b.checkNew()
 		}
 	}
-	equal(t, "an apply of something else", b.lowered(applied(2, 10, false), 5), soldOut)
+	equal(t, "an apply of something else", b.capped(applied(2, 10, false), 5), soldOut)
 	if h := b.header(); h.Version != 2 || h.Total != 10 || h.PublishedStock != 5 {
 		t.Fatalf("header %+v", h)
 	}
-	equal(t, "a repair", b.lowered(applied(1, 10, true), 5), soldOut)
-	equal(t, "the rows have more", b.lowered(applied(2, 20, false), 5), soldOut)
-	equal(t, "the rows have less than the cap", b.lowered(applied(2, 5, false), 6), soldOut)
+	equal(t, "a repair", b.capped(applied(1, 10, true), 5), soldOut)
+	equal(t, "the rows have more", b.capped(applied(2, 20, false), 5), soldOut)
+	equal(t, "the rows have less than the cap", b.capped(applied(2, 5, false), 6), soldOut)
 }
 
-// exerciseLowerLapses: nobody has to lift a cap.
-func exerciseLowerLapses(t *testing.T, b *bundle) {
-	b.load(lowerable())
+// exerciseCapExpires checks that a cap ends after CapTTL.
+func exerciseCapExpires(t *testing.T, b *bundle) {
+	b.load(capState())
 	called := time.Now()
-	b.lower(2, true)
-	b.until("it lapses", func() bool { return b.look()[0].Verdict == gate.Admitted })
+	b.capTotal(2, true)
+	b.until("the cap expires", func() bool { return b.checkNew()[0].Verdict == gate.Admitted })
 	if lasted := time.Since(called); lasted < gate.CapTTL/2 {
-		t.Fatalf("it held for %v", lasted)
+		t.Fatalf("the cap counted for %v", lasted)
 	}
 	b.admit(1, names("u", 8)...)
 	if h := b.header(); h.Total != 10 || h.PublishedStock != 0 {
@@ -120,12 +121,12 @@ func exerciseLowerLapses(t *testing.T, b *bundle) {
 	}
 }
 
-func exerciseLowerSwap(t *testing.T, b *bundle) {
-	swapped := b.lowered(func() []gate.Answer {
-		s := lowerable()
+func exerciseCapSwap(t *testing.T, b *bundle) {
+	swapped := b.capped(func() []gate.Answer {
+		s := capState()
 		s.Generation = 2
 		b.load(s)
-		return b.look()
+		return b.checkNew()
 	}, 5)
 	equal(t, "after a swap", swapped, []gate.Answer{{Verdict: gate.Admitted, Rank: 3}})
 }
@@ -137,7 +138,7 @@ func exerciseRetire(t *testing.T, b *bundle) {
 	retire := func(idle time.Duration, want bool) {
 		t.Helper()
 		if got := must(b.g.Retire(b.ctx, b.id, idle))(t); got != want {
-			t.Fatalf("Retire says %v", got)
+			t.Fatalf("Retire returned %v", got)
 		}
 		if h := b.header(); h.Exists == want {
 			t.Fatalf("header %+v", h)
@@ -145,10 +146,10 @@ func exerciseRetire(t *testing.T, b *bundle) {
 	}
 	retire(time.Hour, false)
 	b.admit(1, "u")
-	retire(0, false) // he waits
+	retire(0, false) // u waits
 	s.Version, s.Settled = 2, 1
 	must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 1, State: s, Done: []gate.SettledTicket{{UserID: "u", Ticket: 1}}}))(t)
-	retire(0, false) // his request is not acknowledged
+	retire(0, false) // the request is not acknowledged
 	b.ack(1, 1)
 	retire(time.Hour, false)
 	retire(0, true)
@@ -156,8 +157,8 @@ func exerciseRetire(t *testing.T, b *bundle) {
 	b.callAll(func(what string, err error) { b.wantNotLoaded(what, err) })
 	s.Generation = 2
 	b.load(s)
-	equal(t, "facts", b.facts(), map[string]gate.Holding{})
-	// What a loader has laid beside is not removed under his hands.
+	equal(t, "holdings", b.holdings(), map[string]gate.Holding{})
+	// Retire does not delete the data of a load in progress.
 	token := newToken()
 	begun := must(b.g.LoadBegin(b.ctx, b.id, token))(t)
 	b.ok(b.g.LoadHoldings(b.ctx, b.id, token, []gate.Holding{{UserID: "a", Held: 1, CouponID: 1}}, nil))
@@ -167,17 +168,17 @@ func exerciseRetire(t *testing.T, b *bundle) {
 	equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true})
 }
 
-// exerciseHoldersPages turns pages while facts come and go.
-func exerciseHoldersPages(t *testing.T, b *bundle) {
+// exerciseHoldingsPages reads pages while holdings are added and removed.
+func exerciseHoldingsPages(t *testing.T, b *bundle) {
 	const stand, change = 3500, 1200
-	var facts []gate.Holding
+	var holdings []gate.Holding
 	for i := range stand + change {
-		facts = append(facts, gate.Holding{UserID: fmt.Sprint("u", i), Held: 1, CouponID: reward.CouponID(i + 1)})
+		holdings = append(holdings, gate.Holding{UserID: fmt.Sprint("u", i), Held: 1, CouponID: reward.CouponID(i + 1)})
 	}
 	b.load(state())
 	s := state()
 	s.Version = 2
-	b.apply(1, s, facts...)
+	b.apply(1, s, holdings...)
 	seen, pages := map[string]gate.Holding{}, 0
 	for cursor := ""; ; pages++ {
 		page, next, version, err := b.g.Holdings(b.ctx, b.id, cursor)
@@ -193,7 +194,7 @@ func exerciseHoldersPages(t *testing.T, b *bundle) {
 		}
 		cursor = next
 		s.Version++
-		leave := slices.Clone(facts[min(stand+pages*200, stand+change):min(stand+pages*200+200, stand+change)])
+		leave := slices.Clone(holdings[min(stand+pages*200, stand+change):min(stand+pages*200+200, stand+change)])
 		for i := range leave {
 			leave[i].Held = 0
 		}
@@ -202,10 +203,10 @@ func exerciseHoldersPages(t *testing.T, b *bundle) {
 	if pages < 2 || pages > 10 {
 		t.Fatalf("%d pages", pages)
 	}
-	for _, f := range facts[:stand] {
-		equal(t, "a fact that stands throughout", seen[f.UserID], f)
+	for _, f := range holdings[:stand] {
+		equal(t, "a holding that exists throughout", seen[f.UserID], f)
 	}
-	// A cursor of an older generation begins anew.
+	// A cursor of an older generation starts over.
 	_, next, _, err := b.g.Holdings(b.ctx, b.id, "")
 	b.ok(err)
 	s.Generation = 2
@@ -216,7 +217,7 @@ func exerciseHoldersPages(t *testing.T, b *bundle) {
 	equal(t, "end", end, "")
 	for _, cursor := range []string{"x", "1", "1-x", "x-1", "-"} {
 		if _, _, _, err := b.g.Holdings(b.ctx, b.id, cursor); err == nil {
-			t.Errorf("cursor %q was read", cursor)
+			t.Errorf("cursor %q was accepted", cursor)
 		}
 	}
 }
@@ -237,7 +238,7 @@ func exerciseLock(t *testing.T, b *bundle) {
 	}
 	b.ok(b.g.Unlock(b.ctx, b.id, first-1))
 	if _, ok := lock(time.Hour); ok {
-		t.Fatal("somebody else's Unlock gave the lock up")
+		t.Fatal("an Unlock with another token released the lock")
 	}
 	b.ok(b.g.Unlock(b.ctx, b.id, first))
 	second, ok := lock(20 * time.Millisecond)
@@ -245,16 +246,16 @@ func exerciseLock(t *testing.T, b *bundle) {
 		t.Fatalf("token %d after %d, %v", second, first, ok)
 	}
 	var third int64
-	b.until("the lease is over", func() bool { third, ok = lock(time.Hour); return ok })
+	b.until("the lease expires", func() bool { third, ok = lock(time.Hour); return ok })
 	if third <= second {
 		t.Fatalf("token %d after %d", third, second)
 	}
 	b.ok(b.g.Unlock(b.ctx, b.id, second)) // late
 	if _, ok := lock(time.Hour); ok {
-		t.Fatal("a late Unlock gave the lock of another up")
+		t.Fatal("a late Unlock released the lock of another holder")
 	}
 	b.ok(b.g.Unlock(b.ctx, b.id, third))
-	equal(t, "a lock makes no gate", b.header(), gate.Header{})
+	equal(t, "a lock creates no gate", b.header(), gate.Header{})
 
 	var mu sync.Mutex // protects holders
 	holders := map[int64]bool{}
@@ -275,7 +276,7 @@ func exerciseLock(t *testing.T, b *bundle) {
 				holders[token] = true
 				mu.Unlock()
 				if known {
-					t.Errorf("token %d was given out twice", token)
+					t.Errorf("token %d was given twice", token)
 				}
 				if err := b.g.Unlock(b.ctx, b.id, token); err != nil {
 					t.Error(err)
@@ -286,7 +287,7 @@ func exerciseLock(t *testing.T, b *bundle) {
 	wg.Wait()
 }
 
-func exerciseApart(t *testing.T, b *bundle) {
+func exerciseSeparateTemplates(t *testing.T, b *bundle) {
 	other := *b
 	other.id = 420
 	b.load(state())
@@ -294,7 +295,7 @@ func exerciseApart(t *testing.T, b *bundle) {
 	s.Generation, s.Total = 3, 1
 	other.load(s, gate.Holding{UserID: "a", Held: 1, CouponID: 6})
 	b.admit(1, "a", "b", "c")
-	equal(t, "answers of the other", other.ask("a", "b", "c"), []gate.Answer{{Verdict: gate.AtUserLimit, CouponID: 6}, {Verdict: gate.Admitted, Ticket: 1}, {Verdict: gate.SoldOut}})
+	equal(t, "answers of the other", other.answers("a", "b", "c"), []gate.Answer{{Verdict: gate.AtUserLimit, CouponID: 6}, {Verdict: gate.Admitted, Ticket: 1}, {Verdict: gate.SoldOut}})
 	equal(t, "requests of the other", must(other.g.Read(b.ctx, other.id, "c", 10))(t), []gate.Request{{UserID: "b", Ticket: 1, Generation: 3}})
 	if token, ok, err := b.g.Lock(b.ctx, b.id, time.Hour); err != nil || !ok || token == 0 {
 		t.Fatal(ok, err)

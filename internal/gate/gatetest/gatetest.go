@@ -1,4 +1,4 @@
-// Package gatetest is the suite that every driver of gate.Gate passes.
+// Package gatetest is the test suite for the drivers of gate.Gate.
 package gatetest
 
 import (
@@ -15,59 +15,58 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// patience bounds every wait for something that has to happen.
+// patience limits every wait for an expected event.
 const patience = 20 * time.Second
 
-// Exercise runs the suite. newGate returns a gate of its own without any
-// template, closed in its own Cleanup; the suite runs in parallel and may close
-// it earlier.
+// Exercise runs the suite. newGate returns a new gate without templates and closes
+// it in a Cleanup. The tests run in parallel and may close their gate earlier.
 func Exercise(t *testing.T, newGate func(t testing.TB) gate.Gate) {
 	t.Helper()
 	for name, exercise := range map[string]func(*testing.T, *bundle){
-		"AskJudgesInOrder":                     exerciseAsk,
-		"AskKeepsToTheWindow":                  exerciseWindow,
-		"AskTellsAHolderWhatHeHas":             exerciseHolders,
-		"AskOnlyLooks":                         exerciseLook,
-		"AskTakesABatch":                       exerciseBatch,
-		"AskersNeverExceedTheStock":            exerciseConcurrentAsk,
-		"UsersHaveAnyName":                     exerciseNames,
-		"PlacesTellRanks":                      exercisePlaces,
-		"NothingIsServedUnlessLoaded":          exerciseNotLoaded,
-		"HeadersDescribeEveryGate":             exerciseHeaders,
-		"ReadGivesARequestOnce":                exerciseRead,
-		"ClaimTakesOverWhatIsPending":          exerciseClaim,
-		"AckDeletesByTicketAndGeneration":      exerciseAck,
-		"LongListsOfTickets":                   exerciseManyTickets,
-		"ApplyFreesAndTells":                   exerciseApply,
-		"ApplyInAnyOrder":                      exerciseApplyOrder,
-		"ApplyRepairs":                         exerciseRepair,
-		"ApplyLetsThemLeaveOneByOne":           exerciseApplyKafka,
-		"ApplyOfManyFacts":                     exerciseManyFacts,
-		"CouponIDsAreExact":                    exerciseBigCoupons,
-		"ServiceFallsWhileAnybodyWaits":        exerciseService,
-		"LoadTakesTheLineOver":                 exerciseLoad,
-		"LoadLeavesOutWhoIsGone":               exerciseLoadKafka,
-		"LoadKeepsWhoWasPassed":                exerciseLoadPassed,
-		"LoadLeavesOutWhoHas":                  exerciseLoadHolders,
-		"LoadBeginsAnew":                       exerciseLoadAnew,
-		"LoadOfALongLine":                      exerciseLongLine,
-		"SwapIsRefused":                        exerciseSwapRefused,
-		"MarkerKeepsOthersOut":                 exerciseMarker,
-		"MarkerLapses":                         exerciseMarkerLapses,
-		"LowerLeavesRoomForThePromised":        exerciseLower,
-		"LowerHoldsWhateverIsApplied":          exerciseLowerApply,
-		"LowerLapses":                          exerciseLowerLapses,
-		"LowerIsDroppedByASwap":                exerciseLowerSwap,
-		"RetireRemovesWhatNobodyNeeds":         exerciseRetire,
-		"HoldersPages":                         exerciseHoldersPages,
-		"LockHasOneHolder":                     exerciseLock,
-		"TemplatesAreApart":                    exerciseApart,
-		"WakesTell":                            exerciseWakes,
-		"ListsAreBounded":                      exerciseBounds,
-		"ACancelledCallDoesNothing":            exerciseCancelled,
-		"CloseEndsWakesAndCalls":               exerciseClose,
-		"HistoriesAreLinearizable":             exerciseLinearizable,
-		"TheGateEqualsTheRowsAtSomeOneVersion": func(t *testing.T, b *bundle) { walk(t, b.g, nil) },
+		"AdmitDecidesInOrder":                   exerciseAdmit,
+		"AdmitObservesTheOpeningTimes":          exerciseWindow,
+		"AdmitReturnsTheCouponAtTheUserLimit":   exerciseUserLimit,
+		"AdmitOnlyChecks":                       exerciseCheckOnly,
+		"AdmitTakesABatch":                      exerciseBatch,
+		"ConcurrentAdmitsNeverExceedTheStock":   exerciseConcurrentAdmit,
+		"UserIDsMayHaveAnyCharacters":           exerciseNames,
+		"PositionsReturnRanks":                  exercisePositions,
+		"NothingIsServedUnlessLoaded":           exerciseNotLoaded,
+		"HeadersDescribeEveryGate":              exerciseHeaders,
+		"ReadDeliversARequestOnce":              exerciseRead,
+		"ClaimReturnsPendingRequests":           exerciseClaim,
+		"AckDeletesByTicketAndGeneration":       exerciseAck,
+		"LongListsOfTickets":                    exerciseManyTickets,
+		"ApplyRemovesSettledRequests":           exerciseApply,
+		"ApplyInAnyOrder":                       exerciseApplyOrder,
+		"ApplyRepairs":                          exerciseRepair,
+		"ApplyRemovesOneByOneInKafkaMode":       exerciseApplyKafka,
+		"ApplyOfManyHoldings":                   exerciseManyHoldings,
+		"CouponIDsAreExact":                     exerciseBigCoupons,
+		"ServiceTimeOnlyFallsWhileRequestsWait": exerciseService,
+		"LoadKeepsTheLine":                      exerciseLoad,
+		"LoadLeavesOutSettledUsersInKafkaMode":  exerciseLoadKafka,
+		"LoadKeepsTheLineAfterTheDatabasePath":  exerciseLoadAfterDatabase,
+		"LoadLeavesOutUsersAtTheLimit":          exerciseLoadUserLimit,
+		"LoadStartsOver":                        exerciseLoadAgain,
+		"LoadOfALongLine":                       exerciseLongLine,
+		"SwapIsRefused":                         exerciseSwapRefused,
+		"MarkerExcludesOtherLoaders":            exerciseMarker,
+		"MarkerExpires":                         exerciseMarkerExpires,
+		"CapNeverBreaksPromises":                exerciseCap,
+		"CapCountsWhateverIsApplied":            exerciseCapApply,
+		"CapExpires":                            exerciseCapExpires,
+		"SwapDropsTheCap":                       exerciseCapSwap,
+		"RetireRemovesUnusedGates":              exerciseRetire,
+		"HoldingsArePaged":                      exerciseHoldingsPages,
+		"LockHasOneHolder":                      exerciseLock,
+		"TemplatesAreSeparate":                  exerciseSeparateTemplates,
+		"HintsAreGiven":                         exerciseHints,
+		"ListsAreLimited":                       exerciseBounds,
+		"ACancelledCallDoesNothing":             exerciseCancelled,
+		"CloseEndsHintsAndCalls":                exerciseClose,
+		"HistoriesAreLinearizable":              exerciseLinearizable,
+		"TheGateEqualsTheRowsAtOneVersion":      func(t *testing.T, b *bundle) { walk(t, b.g, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -76,22 +75,22 @@ func Exercise(t *testing.T, newGate func(t testing.TB) gate.Gate) {
 	}
 }
 
-// Walk walks at random, as Exercise does, and now and then loses the gate of a
-// template: lose makes the driver see another run, and with all of it removes
-// every key of the template too.
+// Walk runs the random walk of Exercise with losses of a template's gate. lose makes
+// the driver see another server run; if all is true, it also deletes every key of the
+// template.
 func Walk(t *testing.T, g gate.Gate, lose func(t TB, id reward.TemplateID, all bool)) {
 	t.Helper()
 	walk(t, g, lose)
 }
 
-// TB is what testing.TB and rapid.T have in common.
+// TB has the methods that testing.TB and rapid.T share.
 type TB interface {
 	Helper()
 	Fatal(args ...any)
 	Fatalf(format string, args ...any)
 }
 
-// bundle is what a part of the suite works with.
+// bundle holds what one test of the suite works with.
 type bundle struct {
 	testing.TB
 	g   gate.Gate
@@ -99,7 +98,7 @@ type bundle struct {
 	id  reward.TemplateID
 }
 
-// must fails the test on an error and passes the value on.
+// must returns v, and fails the test on an error.
 func must[T any](v T, err error) func(TB) T {
 	return func(t TB) T {
 		t.Helper()
@@ -117,7 +116,7 @@ func (b *bundle) ok(err error) {
 	}
 }
 
-// equal compares what is with what should be.
+// equal fails the test unless got equals want.
 func equal[T any](t TB, what string, got, want T) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -125,8 +124,8 @@ func equal[T any](t TB, what string, got, want T) {
 	}
 }
 
-// state is a template of 3 coupons, one per user, open, in STREAM mode, at
-// version 1 of generation 1.
+// state returns the state of an open template: 3 coupons, one per user, STREAM mode,
+// version 1, generation 1.
 func state() gate.State {
 	return gate.State{Generation: 1, Version: 1, Total: 3, PerUserLimit: 1, Mode: reward.ModeStream}
 }
@@ -135,17 +134,17 @@ var tokens atomic.Int64
 
 func newToken() string { return fmt.Sprintf("loader-%d", tokens.Add(1)) }
 
-// load makes the gate.
-func (b *bundle) load(s gate.State, facts ...gate.Holding) gate.SwapResult {
+// load loads the gate.
+func (b *bundle) load(s gate.State, holdings ...gate.Holding) gate.SwapResult {
 	b.Helper()
 	token := newToken()
 	begun := must(b.g.LoadBegin(b.ctx, b.id, token))(b)
 	if !begun.Held {
-		b.Fatal("the marker is somebody else's")
+		b.Fatal("another loader holds the marker")
 	}
-	b.ok(b.g.LoadHoldings(b.ctx, b.id, token, facts, nil))
+	b.ok(b.g.LoadHoldings(b.ctx, b.id, token, holdings, nil))
 	swapped := must(b.g.LoadSwap(b.ctx, gate.SwapParams{
-		TemplateID: b.id, Token: token, Run: begun.Run, State: s, Holdings: len(facts), KeepAbove: s.Settled,
+		TemplateID: b.id, Token: token, Run: begun.Run, State: s, Holdings: len(holdings), KeepAbove: s.Settled,
 	}))(b)
 	if !swapped.Done {
 		b.Fatal("the swap was refused")
@@ -153,28 +152,28 @@ func (b *bundle) load(s gate.State, facts ...gate.Holding) gate.SwapResult {
 	return swapped
 }
 
-func (b *bundle) ask(users ...string) []gate.Answer {
+func (b *bundle) answers(users ...string) []gate.Answer {
 	b.Helper()
-	asking := must(b.g.Admit(b.ctx, b.id, users, true))(b)
-	if len(asking.Answers) != len(users) {
-		b.Fatalf("%d answers to %d askers", len(asking.Answers), len(users))
+	result := must(b.g.Admit(b.ctx, b.id, users, true))(b)
+	if len(result.Answers) != len(users) {
+		b.Fatalf("%d answers for %d users", len(result.Answers), len(users))
 	}
-	return asking.Answers
+	return result.Answers
 }
 
-// admit lets users in, who must get tickets from first on.
+// admit admits users, who must get tickets from first on.
 func (b *bundle) admit(first int64, users ...string) {
 	b.Helper()
-	for i, a := range b.ask(users...) {
+	for i, a := range b.answers(users...) {
 		if a.Verdict != gate.Admitted || a.Ticket != first+int64(i) {
 			b.Fatalf("%s got %+v, want ticket %d", users[i], a, first+int64(i))
 		}
 	}
 }
 
-func (b *bundle) apply(from int64, s gate.State, facts ...gate.Holding) gate.ApplyResult {
+func (b *bundle) apply(from int64, s gate.State, holdings ...gate.Holding) gate.ApplyResult {
 	b.Helper()
-	return must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: from, State: s, Holdings: facts}))(b)
+	return must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: from, State: s, Holdings: holdings}))(b)
 }
 
 func (b *bundle) header() gate.Header {
@@ -182,12 +181,12 @@ func (b *bundle) header() gate.Header {
 	return must(b.g.Headers(b.ctx, []reward.TemplateID{b.id}))(b)[0]
 }
 
-// places is the ranks of users; −1 = not in line.
+// ranks returns the ranks of users; −1 = not in line.
 func (b *bundle) ranks(users ...string) []int64 {
 	b.Helper()
-	placing := must(b.g.Positions(b.ctx, b.id, users))(b)
-	out := make([]int64, len(placing.Positions))
-	for i, p := range placing.Positions {
+	positions := must(b.g.Positions(b.ctx, b.id, users))(b)
+	out := make([]int64, len(positions.Positions))
+	for i, p := range positions.Positions {
 		out[i] = -1
 		if p.InLine {
 			out[i] = p.Rank
@@ -196,21 +195,21 @@ func (b *bundle) ranks(users ...string) []int64 {
 	return out
 }
 
-func (b *bundle) facts() map[string]gate.Holding {
+func (b *bundle) holdings() map[string]gate.Holding {
 	b.Helper()
-	return allFacts(b.ctx, b, b.g, b.id)
+	return allHoldings(b.ctx, b, b.g, b.id)
 }
 
-// allFacts turns all pages of Holders.
-func allFacts(ctx context.Context, t TB, g gate.Gate, id reward.TemplateID) map[string]gate.Holding {
+// allHoldings reads all pages of Holdings.
+func allHoldings(ctx context.Context, t TB, g gate.Gate, id reward.TemplateID) map[string]gate.Holding {
 	t.Helper()
 	out := map[string]gate.Holding{}
 	for cursor := ""; ; {
-		facts, next, _, err := g.Holdings(ctx, id, cursor)
+		holdings, next, _, err := g.Holdings(ctx, id, cursor)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range facts {
+		for _, f := range holdings {
 			out[f.UserID] = f
 		}
 		if next == "" {
@@ -220,7 +219,7 @@ func allFacts(ctx context.Context, t TB, g gate.Gate, id reward.TemplateID) map[
 	}
 }
 
-// requests is the request stream as "user:ticket", as far as Read gives it.
+// tickets returns the tickets of requests.
 func tickets(requests []gate.Request) []int64 {
 	out := make([]int64, len(requests))
 	for i, r := range requests {
@@ -236,17 +235,17 @@ func (b *bundle) wantNotLoaded(what string, err error) {
 	}
 }
 
-// until polls a condition that time alone makes true.
+// until polls a condition that becomes true only with time.
 func (b *bundle) until(what string, condition func() bool) {
 	b.Helper()
 	for deadline := time.Now().Add(patience); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			b.Fatalf("waited %v in vain until %s", patience, what)
+			b.Fatalf("waited %v for: %s", patience, what)
 		}
 	}
 }
 
-// names is n users.
+// names returns n user ids.
 func names(prefix string, n int) []string {
 	out := make([]string, n)
 	for i := range out {

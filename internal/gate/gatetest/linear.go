@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	histories     = 500
-	historyMax    = 200 // operations
-	historyAskers = 4   // goroutines
-	historyPlaces = 5
+	histories      = 500
+	historyMax     = 200 // operations
+	historyClients = 4   // goroutines
+	historyTotal   = 5
 )
 
-// exerciseLinearizable: whatever happens at the same time, the answers are
-// those of a gate that does one thing after the other.
+// exerciseLinearizable checks that concurrent calls return what a gate would return
+// that handles one call after the other.
 func exerciseLinearizable(t *testing.T, b *bundle) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -34,7 +34,7 @@ func exerciseLinearizable(t *testing.T, b *bundle) {
 		each := *b
 		each.id = reward.TemplateID(i + 1)
 		s := state()
-		s.Total = historyPlaces
+		s.Total = historyTotal
 		each.load(s)
 		h := newHistory(each.g, each.id, s)
 		operations, err := h.make(b.ctx, random.Uint64())
@@ -45,15 +45,15 @@ func exerciseLinearizable(t *testing.T, b *bundle) {
 	}
 }
 
-// linearizable checks a history against a gate that does one thing after the
-// other: it knows who waits and who has.
+// linearizable checks a history against the model of a gate that handles one call
+// after the other.
 func linearizable(operations []porcupine.Operation) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(porcupine.Model{
 		Init: func() any { return oneByOne{version: 1} },
 		Step: func(state, input, output any) (bool, any) {
 			s := state.(oneByOne)
-			if users, asked := input.([]string); asked {
-				want, after := s.ask(users)
+			if users, isAdmit := input.([]string); isAdmit {
+				want, after := s.admit(users)
 				return reflect.DeepEqual(want, output), after
 			}
 			want, after := s.apply(input.(gate.ApplyParams))
@@ -63,15 +63,15 @@ func linearizable(operations []porcupine.Operation) porcupine.CheckResult {
 	}, operations, patience)
 }
 
-// oneByOne is a gate of historyPlaces for one coupon per user. It is a value:
-// what is done to it gives another one.
+// oneByOne models a gate of historyTotal coupons, one per user. It is a value: its
+// methods return the changed model.
 type oneByOne struct {
 	version, live, next int64
 	line                []gate.SettledTicket
 	has                 map[string]reward.CouponID
 }
 
-func (s oneByOne) ask(users []string) ([]gate.Answer, oneByOne) {
+func (s oneByOne) admit(users []string) ([]gate.Answer, oneByOne) {
 	answers := make([]gate.Answer, len(users))
 	s.line = slices.Clone(s.line)
 	for i, user := range users {
@@ -81,7 +81,7 @@ func (s oneByOne) ask(users []string) ([]gate.Answer, oneByOne) {
 			answers[i] = gate.Answer{Verdict: gate.InLine, Ticket: s.line[rank].Ticket, Rank: int64(rank)}
 		case s.has[user] != 0:
 			answers[i] = gate.Answer{Verdict: gate.AtUserLimit, CouponID: s.has[user]}
-		case s.live+int64(len(s.line)) >= historyPlaces:
+		case s.live+int64(len(s.line)) >= historyTotal:
 			answers[i] = gate.Answer{Verdict: gate.SoldOut}
 		default:
 			s.next++
@@ -110,36 +110,36 @@ func (s oneByOne) apply(p gate.ApplyParams) (gate.ApplyResult, oneByOne) {
 	return gate.ApplyResult{Version: s.version}, s
 }
 
-// history makes operations against a gate, from several goroutines, and notes
-// when each began and ended.
+// history calls a gate from several goroutines, and records when each call began and
+// returned.
 type history struct {
 	g     gate.Gate
 	id    reward.TemplateID
 	began time.Time
 	left  atomic.Int64
 
-	mu         sync.Mutex // protects what follows
+	mu         sync.Mutex // protects the fields below
 	rows       gate.State
-	asks       map[int64]string // by ticket, of those not settled
-	facts      [][]gate.Holding // by version
+	requests   map[int64]string // by ticket, of those not settled
+	holdings   [][]gate.Holding // by version
 	applies    []gate.ApplyParams
 	operations []porcupine.Operation
 }
 
 func newHistory(g gate.Gate, id reward.TemplateID, loaded gate.State) *history {
-	h := &history{g: g, id: id, began: time.Now(), rows: loaded, asks: map[int64]string{}, facts: make([][]gate.Holding, 2)}
+	h := &history{g: g, id: id, began: time.Now(), rows: loaded, requests: map[int64]string{}, holdings: make([][]gate.Holding, 2)}
 	h.left.Store(historyMax)
 	return h
 }
 
 func (h *history) make(ctx context.Context, seed uint64) ([]porcupine.Operation, error) {
-	errs := make(chan error, historyAskers)
-	for i := range historyAskers {
+	errs := make(chan error, historyClients)
+	for i := range historyClients {
 		random := rand.New(rand.NewPCG(seed, uint64(i)))
 		go func() { errs <- h.client(ctx, i, random) }()
 	}
 	var failed error
-	for range historyAskers {
+	for range historyClients {
 		if err := <-errs; err != nil {
 			failed = err
 		}
@@ -154,11 +154,11 @@ func (h *history) client(ctx context.Context, client int, random *rand.Rand) err
 		case n < 6:
 			users := make([]string, 1+random.IntN(3))
 			for i := range users {
-				users[i] = fmt.Sprint("u", random.IntN(3*historyPlaces))
+				users[i] = fmt.Sprint("u", random.IntN(3*historyTotal))
 			}
 			err = h.do(client, users, func() (any, error) {
-				asking, err := h.g.Admit(ctx, h.id, users, true)
-				return asking.Answers, err
+				result, err := h.g.Admit(ctx, h.id, users, true)
+				return result.Answers, err
 			})
 		case n < 8:
 			err = h.settle(ctx, client, random)
@@ -173,7 +173,7 @@ func (h *history) client(ctx context.Context, client int, random *rand.Rand) err
 	}
 }
 
-// do makes one operation, if one is left.
+// do makes one operation, unless historyMax have been made.
 func (h *history) do(client int, input any, operation func() (any, error)) error {
 	if h.left.Add(-1) < 0 {
 		return nil
@@ -192,7 +192,7 @@ func (h *history) do(client int, input any, operation func() (any, error)) error
 	return nil
 }
 
-// settle issues in the rows what has been asked, or refuses it, and applies it.
+// settle issues or rejects requests in the rows, and applies the change.
 func (h *history) settle(ctx context.Context, client int, random *rand.Rand) error {
 	requests, err := h.g.Read(ctx, h.id, "issuer", 10)
 	if err != nil {
@@ -200,50 +200,50 @@ func (h *history) settle(ctx context.Context, client int, random *rand.Rand) err
 	}
 	h.mu.Lock()
 	for _, r := range requests {
-		h.asks[r.Ticket] = r.UserID
+		h.requests[r.Ticket] = r.UserID
 	}
-	var facts []gate.Holding
+	var holdings []gate.Holding
 	for range 1 + random.IntN(2) {
-		user, asked := h.asks[h.rows.Settled+1]
+		user, asked := h.requests[h.rows.Settled+1]
 		if !asked {
 			break
 		}
 		h.rows.Settled++
-		delete(h.asks, h.rows.Settled)
+		delete(h.requests, h.rows.Settled)
 		if h.rows.Live < h.rows.Total && random.IntN(4) > 0 {
 			h.rows.Live++
-			facts = append(facts, gate.Holding{UserID: user, Held: 1, CouponID: reward.CouponID(h.rows.Settled)})
+			holdings = append(holdings, gate.Holding{UserID: user, Held: 1, CouponID: reward.CouponID(h.rows.Settled)})
 		}
 	}
-	return h.applyLocked(ctx, client, facts)
+	return h.applyLocked(ctx, client, holdings)
 }
 
-// cancel takes a coupon back in the rows, and applies it.
+// cancel cancels a coupon in the rows, and applies the change.
 func (h *history) cancel(ctx context.Context, client int) error {
 	h.mu.Lock()
-	var facts []gate.Holding
+	var holdings []gate.Holding
 	for _, f := range h.coverLocked(1) {
 		if f.Held > 0 {
 			h.rows.Live--
-			facts = []gate.Holding{{UserID: f.UserID}}
+			holdings = []gate.Holding{{UserID: f.UserID}}
 			break
 		}
 	}
-	return h.applyLocked(ctx, client, facts)
+	return h.applyLocked(ctx, client, holdings)
 }
 
-// applyLocked makes a version of what has changed, and applies it once the
-// mutex is free.
-func (h *history) applyLocked(ctx context.Context, client int, facts []gate.Holding) error {
+// applyLocked creates a version of the rows, unlocks the mutex, and applies the
+// version.
+func (h *history) applyLocked(ctx context.Context, client int, holdings []gate.Holding) error {
 	h.rows.Version++
-	h.facts = append(h.facts, facts)
-	p := gate.ApplyParams{TemplateID: h.id, From: h.rows.Version - 1, State: h.rows, Holdings: facts}
+	h.holdings = append(h.holdings, holdings)
+	p := gate.ApplyParams{TemplateID: h.id, From: h.rows.Version - 1, State: h.rows, Holdings: holdings}
 	h.applies = append(h.applies, p)
 	h.mu.Unlock()
 	return h.apply(ctx, client, p)
 }
 
-// apply applies, and again with all that is missing when the gate is behind.
+// apply applies a change. If the gate is behind, it applies all missing changes.
 func (h *history) apply(ctx context.Context, client int, p gate.ApplyParams) error {
 	var result gate.ApplyResult
 	err := h.do(client, p, func() (any, error) {
@@ -260,7 +260,7 @@ func (h *history) apply(ctx context.Context, client int, p gate.ApplyParams) err
 	return h.apply(ctx, client, cover)
 }
 
-// applyAgain is a late repeat.
+// applyAgain repeats an earlier apply.
 func (h *history) applyAgain(ctx context.Context, client int, random *rand.Rand) error {
 	h.mu.Lock()
 	if len(h.applies) == 0 {
@@ -272,11 +272,11 @@ func (h *history) applyAgain(ctx context.Context, client int, random *rand.Rand)
 	return h.apply(ctx, client, p)
 }
 
-// coverLocked is the latest fact of each user that changed above a version.
+// coverLocked returns the latest holding of each user that changed above a version.
 func (h *history) coverLocked(above int64) []gate.Holding {
 	var out []gate.Holding
-	for _, facts := range h.facts[above+1:] {
-		for _, f := range facts {
+	for _, holdings := range h.holdings[above+1:] {
+		for _, f := range holdings {
 			out = slices.DeleteFunc(out, func(known gate.Holding) bool { return known.UserID == f.UserID })
 			out = append(out, f)
 		}
@@ -284,7 +284,7 @@ func (h *history) coverLocked(above int64) []gate.Holding {
 	return out
 }
 
-// describe lists a history that is wrong.
+// describe formats the operations of a history by time.
 func describe(operations []porcupine.Operation) string {
 	slices.SortFunc(operations, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
 	text := ""

@@ -15,30 +15,30 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// outdated tells who waits what it told him before, though others have left
-// since.
+// outdated returns the previous answer to a user in line, even though others have
+// left since.
 type outdated struct {
 	*gate.Memory
-	mu   sync.Mutex // protects told
-	told map[string]gate.Answer
+	mu       sync.Mutex // protects previous
+	previous map[string]gate.Answer
 }
 
 func (o *outdated) Admit(ctx context.Context, id reward.TemplateID, users []string, admit bool) (gate.AdmitResult, error) {
-	asking, err := o.Memory.Admit(ctx, id, users, admit)
+	result, err := o.Memory.Admit(ctx, id, users, admit)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for i, a := range asking.Answers {
-		if before, known := o.told[users[i]]; known && a.Verdict == gate.InLine && before.Ticket == a.Ticket {
-			asking.Answers[i] = before
+	for i, a := range result.Answers {
+		if before, known := o.previous[users[i]]; known && a.Verdict == gate.InLine && before.Ticket == a.Ticket {
+			result.Answers[i] = before
 		}
 		if a.Verdict == gate.InLine {
-			o.told[users[i]] = asking.Answers[i]
+			o.previous[users[i]] = result.Answers[i]
 		}
 	}
-	return asking, err
+	return result, err
 }
 
-// hasty says that an apply is done before it is.
+// hasty returns from an apply before the apply is done.
 type hasty struct {
 	*gate.Memory
 	mu   sync.Mutex // protects last
@@ -64,12 +64,12 @@ func (h *hasty) Apply(ctx context.Context, p gate.ApplyParams) (gate.ApplyResult
 	return gate.ApplyResult{Version: p.State.Version}, nil
 }
 
-// TestHistoriesOfAWrongGate: the checker finds what is wrong with a gate that
-// looks right to each caller.
+// TestHistoriesOfAWrongGate checks that the checker finds the faults of gates that
+// look right to each caller.
 func TestHistoriesOfAWrongGate(t *testing.T) {
 	t.Parallel()
 	for name, newGate := range map[string]func(m *gate.Memory) gate.Gate{
-		"Outdated": func(m *gate.Memory) gate.Gate { return &outdated{Memory: m, told: map[string]gate.Answer{}} },
+		"Outdated": func(m *gate.Memory) gate.Gate { return &outdated{Memory: m, previous: map[string]gate.Answer{}} },
 		"Hasty":    func(m *gate.Memory) gate.Gate { return &hasty{Memory: m} },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestHistoriesOfAWrongGate(t *testing.T) {
 				t.Cleanup(m.Close)
 				b := &bundle{TB: t, g: newGate(m), ctx: t.Context(), id: 1}
 				s := state()
-				s.Total = historyPlaces
+				s.Total = historyTotal
 				b.load(s)
 				operations, err := newHistory(b.g, b.id, s).make(b.ctx, rand.Uint64())
 				b.ok(err)
@@ -88,7 +88,7 @@ func TestHistoriesOfAWrongGate(t *testing.T) {
 					return
 				}
 			}
-			t.Fatal("every history passes for one of a right gate")
+			t.Fatal("no history shows the fault")
 		})
 	}
 }

@@ -23,7 +23,7 @@ func (b *bundle) ack(generation int64, tickets ...int64) int {
 	return must(b.g.Ack(b.ctx, b.id, generation, tickets))(b)
 }
 
-// run is the numbers from first to last.
+// run returns the numbers from first to last.
 func run(first, last int64) []int64 {
 	out := []int64{}
 	for n := first; n <= last; n++ {
@@ -45,7 +45,7 @@ func exerciseRead(t *testing.T, b *bundle) {
 	b.admit(11, "x")
 	equal(t, "requests", must(b.g.Read(b.ctx, b.id, "a", 1))(t), []gate.Request{{UserID: "x", Ticket: 11, Generation: 1}})
 	if h := b.header(); h.Backlog != 11 {
-		t.Fatalf("reading acknowledges nothing: %+v", h)
+		t.Fatalf("Read must not acknowledge: %+v", h)
 	}
 }
 
@@ -60,14 +60,14 @@ func exerciseClaim(t *testing.T, b *bundle) {
 	b.read("one", 100)
 	b.read("two", 150)
 	equal(t, "claim", b.claim(0, 60), run(1, 60))
-	equal(t, "claim on", b.claim(60, 1000), run(61, 250))
+	equal(t, "claim the rest", b.claim(60, 1000), run(61, 250))
 	equal(t, "claim at the end", b.claim(250, 10), []int64{})
 	equal(t, "claim of none", b.claim(0, 0), []int64{})
 	equal(t, "claim what was claimed", b.claim(0, 1000), run(1, 250))
 	b.ack(1, append(run(3, 200), 260)...)
 	equal(t, "claim what is left", b.claim(0, 1000), append(run(1, 2), run(201, 250)...))
 	equal(t, "claim above", b.claim(1, 3), []int64{2, 201, 202})
-	equal(t, "what nobody read is read", b.read("one", 1000), append(run(251, 259), run(261, 300)...))
+	equal(t, "requests not delivered before are read", b.read("one", 1000), append(run(251, 259), run(261, 300)...))
 	equal(t, "requests", must(b.g.Claim(b.ctx, b.id, "one", 299, 9))(t), []gate.Request{{UserID: "f-50", Ticket: 300, Generation: 1}})
 }
 
@@ -77,7 +77,7 @@ func exerciseAck(t *testing.T, b *bundle) {
 	b.load(s)
 	b.admit(1, names("u", 6)...)
 	b.read("a", 2)
-	// One that was read, one that was not, one that is unknown, one twice.
+	// One is delivered, one is not, one is unknown, and one occurs twice.
 	if n := b.ack(5, 1, 4, 99, 4); n != 2 {
 		t.Fatalf("%d acknowledged, want 2", n)
 	}
@@ -98,12 +98,12 @@ func exerciseAck(t *testing.T, b *bundle) {
 	equal(t, "unacked of none", must(b.g.Unacked(b.ctx, b.id, 5, nil))(t), []bool{})
 	equal(t, "read", b.read("a", 10), []int64{3, 5, 6})
 	if h := b.header(); h.Backlog != 4 || h.Waiting != 6 {
-		t.Fatalf("acknowledging moves nobody in line: %+v", h)
+		t.Fatalf("Ack must not change the line: %+v", h)
 	}
 	b.ack(5, run(1, 6)...)
 	equal(t, "claim of a drained stream", b.claim(0, 10), []int64{})
 	b.admit(7, "x")
-	equal(t, "a drained stream goes on", b.read("a", 10), []int64{7})
+	equal(t, "a drained stream continues", b.read("a", 10), []int64{7})
 }
 
 func exerciseManyTickets(t *testing.T, b *bundle) {
@@ -123,27 +123,27 @@ func exerciseManyTickets(t *testing.T, b *bundle) {
 	equal(t, "unacked", slices.Contains(must(b.g.Unacked(b.ctx, b.id, 1, all))(t), true), false)
 }
 
-func exerciseWakes(t *testing.T, b *bundle) {
+func exerciseHints(t *testing.T, b *bundle) {
 	s := state()
 	s.Total, s.Mode = 100, reward.ModeKafka
 	b.load(s)
-	b.woken(gate.Hint{TemplateID: b.id, Kind: gate.HintOutcomes})
+	b.wantHint(gate.Hint{TemplateID: b.id, Kind: gate.HintOutcomes})
 	b.admit(1, "a", "b")
-	b.woken(gate.Hint{TemplateID: b.id, Kind: gate.HintRequests})
+	b.wantHint(gate.Hint{TemplateID: b.id, Kind: gate.HintRequests})
 	s.Version = 2
 	b.apply(1, s)
-	b.woken(gate.Hint{TemplateID: b.id, Kind: gate.HintOutcomes})
+	b.wantHint(gate.Hint{TemplateID: b.id, Kind: gate.HintOutcomes})
 	b.ack(1, 1, 2)
-	b.woken(gate.Hint{TemplateID: b.id, Kind: gate.HintOutcomes})
+	b.wantHint(gate.Hint{TemplateID: b.id, Kind: gate.HintOutcomes})
 	b.admit(3, "c")
-	b.woken(gate.Hint{TemplateID: b.id, Kind: gate.HintRequests})
+	b.wantHint(gate.Hint{TemplateID: b.id, Kind: gate.HintRequests})
 	s.Generation = 2
 	b.load(s)
-	b.woken(gate.Hint{TemplateID: b.id, Kind: gate.HintRequests})
+	b.wantHint(gate.Hint{TemplateID: b.id, Kind: gate.HintRequests})
 }
 
-// woken waits for a hint.
-func (b *bundle) woken(want gate.Hint) {
+// wantHint waits for a hint.
+func (b *bundle) wantHint(want gate.Hint) {
 	b.Helper()
 	timeout := patienceTimer()
 	defer timeout.Stop()

@@ -16,47 +16,47 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// walk takes a gate at random through asks, issues, also past the gate, cancels,
-// applies that are late, repeated, reordered or lost, reads, acknowledgements,
-// and loads that are overtaken or begun anew; after every step all that can be seen of the gate is that of
-// the model, and State and facts are those of the rows at the gate's version.
+// walk makes random calls: admits, issues (also through the database), cancels, reads,
+// acknowledgements, applies that are late, repeated, reordered or lost, and loads that
+// are overtaken or start over. After every step, everything that a gate shows must
+// equal the model, and its state and holdings must equal the rows at its version.
 func walk(t *testing.T, g gate.Gate, lose func(t TB, id reward.TemplateID, all bool)) {
 	var templates atomic.Int64
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &walker{T: rt, ctx: t, g: g, lose: lose, id: reward.TemplateID(1000 + templates.Add(1))}
 		w.begin()
 		actions := map[string]func(*rapid.T){
-			"ask": w.ask, "settle": w.settle, "pass": w.pass, "cancel": w.cancel, "deliver": w.deliver, "cover": w.cover,
-			"read": w.read, "claim": w.claim, "ack": w.ack, "raise": w.raise, "lower": w.lower,
-			"loadBegin": w.loadBegin, "loadFacts": w.loadFacts, "loadSwap": w.loadSwap, "": w.check,
+			"admit": w.admit, "settle": w.settle, "pass": w.pass, "cancel": w.cancel, "deliver": w.deliver, "cover": w.cover,
+			"read": w.read, "claim": w.claim, "ack": w.ack, "raise": w.raise, "capTotal": w.capTotal,
+			"loadBegin": w.loadBegin, "loadHoldings": w.loadHoldings, "loadSwap": w.loadSwap, "": w.check,
 		}
 		if lose != nil {
-			actions["lose"] = w.loseIt
+			actions["lose"] = w.loseGate
 		}
 		rt.Repeat(actions)
 	})
 }
 
-// rowsAt is what the rows say at a version.
+// rowsAt holds the state of the rows at a version.
 type rowsAt struct {
-	state   gate.State
-	through int64 // the highest ticket settled that somebody in line had
-	facts   map[string]gate.Holding
-	changed []string // users
-	done    []gate.SettledTicket
+	state    gate.State
+	through  int64 // the highest settled ticket that a user in line had
+	holdings map[string]gate.Holding
+	changed  []string // users
+	done     []gate.SettledTicket
 }
 
-// modelGate is what a gate should be.
+// modelGate models a gate.
 type modelGate struct {
-	loaded   bool
-	state    gate.State
-	cap      int64     // of the latest Lower
-	lowered  time.Time // before that was called; zero = never
-	next     int64
-	line     []gate.SettledTicket
-	requests []modelRequest
-	facts    map[string]gate.Holding
-	service  time.Duration
+	loaded     bool
+	state      gate.State
+	capTotal   int64     // of the latest CapTotal
+	cappedAt   time.Time // just before that call; zero = never capped
+	lastTicket int64
+	line       []gate.SettledTicket
+	requests   []modelRequest
+	holdings   map[string]gate.Holding
+	service    time.Duration
 }
 
 type modelRequest struct {
@@ -64,13 +64,13 @@ type modelRequest struct {
 	read bool
 }
 
-// modelLoader is somebody who loads.
+// modelLoader models a loader.
 type modelLoader struct {
-	token string
-	run   string
-	at    rowsAt
-	laid  map[string]gate.Holding
-	gone  map[gate.SettledTicket]bool
+	token   string
+	run     string
+	at      rowsAt
+	stored  map[string]gate.Holding
+	leftOut map[gate.SettledTicket]bool
 }
 
 type walker struct {
@@ -80,24 +80,24 @@ type walker struct {
 	lose func(t TB, id reward.TemplateID, all bool)
 	id   reward.TemplateID
 
-	rows    []rowsAt // by version
-	asks    []gate.Request
-	settled map[gate.Request]bool
-	bag     []gate.ApplyParams
+	rows     []rowsAt // by version
+	requests []gate.Request
+	settled  map[gate.Request]bool
+	applies  []gate.ApplyParams
 
-	gate    *modelGate // nil = none
-	loaders []*modelLoader
-	marker  *modelLoader // whose it is
-	kept    time.Time    // when the marker was held last
-	stalled bool         // the machine stood still for so long that the marker or a Lower may have lapsed
+	gate     *modelGate // nil = none
+	loaders  []*modelLoader
+	marker   *modelLoader // its holder; nil = none
+	markerAt time.Time    // when the marker was set or extended last
+	stalled  bool         // the machine was so slow that the marker or a cap may have expired
 }
 
 func (w *walker) now() *rowsAt { return &w.rows[len(w.rows)-1] }
 
-// change begins a new version.
+// change creates a new version of the rows.
 func (w *walker) change() *rowsAt {
 	last := w.now()
-	next := rowsAt{state: last.state, through: last.through, facts: maps.Clone(last.facts)}
+	next := rowsAt{state: last.state, through: last.through, holdings: maps.Clone(last.holdings)}
 	next.state.Version++
 	w.rows = append(w.rows, next)
 	return w.now()
@@ -108,62 +108,62 @@ func (w *walker) begin() {
 		Generation: 1, PerUserLimit: rapid.IntRange(1, 2).Draw(w.T, "limit"), Total: rapid.Int64Range(1, 6).Draw(w.T, "total"),
 		Mode: rapid.SampledFrom([]reward.IssueMode{reward.ModeStream, reward.ModeKafka}).Draw(w.T, "mode"),
 	}
-	w.rows = []rowsAt{{state: s, facts: map[string]gate.Holding{}}}
+	w.rows = []rowsAt{{state: s, holdings: map[string]gate.Holding{}}}
 	w.settled = map[gate.Request]bool{}
 }
 
 var walkUsers = names("u", 6)
 
-func (w *walker) ask(t *rapid.T) {
+func (w *walker) admit(t *rapid.T) {
 	users := rapid.SliceOfN(rapid.SampledFrom(walkUsers), 0, 4).Draw(t, "users")
 	admit := rapid.Bool().Draw(t, "admit")
-	asking, err := w.g.Admit(w.ctx.Context(), w.id, users, admit)
-	if w.gate != nil && !w.gate.lowered.IsZero() && time.Since(w.gate.lowered) > gate.CapTTL {
+	result, err := w.g.Admit(w.ctx.Context(), w.id, users, admit)
+	if w.gate != nil && !w.gate.cappedAt.IsZero() && time.Since(w.gate.cappedAt) > gate.CapTTL {
 		w.stalled = true
 	}
-	if !w.served(t, "Ask", err) {
+	if !w.served(t, "Admit", err) {
 		return
 	}
 	want := gate.AdmitResult{
 		Answers: make([]gate.Answer, len(users)), Generation: w.gate.state.Generation, Version: w.gate.state.Version, ServiceTime: w.gate.service,
 	}
 	for i, user := range users {
-		want.Answers[i] = w.judge(user, admit)
+		want.Answers[i] = w.decide(user, admit)
 	}
-	equal(t, "asking", asking, want)
+	equal(t, "result", result, want)
 }
 
-func (w *walker) judge(user string, admit bool) gate.Answer {
+func (w *walker) decide(user string, admit bool) gate.Answer {
 	g := w.gate
 	rank := slices.IndexFunc(g.line, func(s gate.SettledTicket) bool { return s.UserID == user })
 	total := g.state.Total
-	if !g.lowered.IsZero() {
-		total = min(total, g.cap)
+	if !g.cappedAt.IsZero() {
+		total = min(total, g.capTotal)
 	}
 	switch waiting := int64(len(g.line)); {
 	case rank >= 0:
 		return gate.Answer{Verdict: gate.InLine, Ticket: g.line[rank].Ticket, Rank: int64(rank)}
-	case g.facts[user].Held >= g.state.PerUserLimit:
-		return gate.Answer{Verdict: gate.AtUserLimit, CouponID: g.facts[user].CouponID}
+	case g.holdings[user].Held >= g.state.PerUserLimit:
+		return gate.Answer{Verdict: gate.AtUserLimit, CouponID: g.holdings[user].CouponID}
 	case total-g.state.Live-waiting <= 0:
 		return gate.Answer{Verdict: gate.SoldOut}
 	case !admit:
 		return gate.Answer{Verdict: gate.Admitted, Rank: waiting}
 	default:
-		g.next++
-		w.enqueue(gate.Request{UserID: user, Ticket: g.next, Generation: g.state.Generation})
-		return gate.Answer{Verdict: gate.Admitted, Ticket: g.next, Rank: waiting}
+		g.lastTicket++
+		w.enqueue(gate.Request{UserID: user, Ticket: g.lastTicket, Generation: g.state.Generation})
+		return gate.Answer{Verdict: gate.Admitted, Ticket: g.lastTicket, Rank: waiting}
 	}
 }
 
 func (w *walker) enqueue(r gate.Request) {
 	w.gate.line = append(w.gate.line, gate.SettledTicket{UserID: r.UserID, Ticket: r.Ticket})
 	w.gate.requests = append(w.gate.requests, modelRequest{Request: r})
-	w.asks = append(w.asks, r)
+	w.requests = append(w.requests, r)
 }
 
-// served says whether a call was answered; it must be if the gate is loaded.
-// Nothing can be said of a gate whose model is lost.
+// served reports whether the gate served a call, and fails the test if that is wrong.
+// A stalled walk reports false, because the model may no longer be right.
 func (w *walker) served(t TB, what string, err error) bool {
 	t.Helper()
 	if w.stalled {
@@ -181,12 +181,11 @@ func (w *walker) served(t TB, what string, err error) bool {
 	return false
 }
 
-// settle decides a request in the rows; its apply may come at any time, or
-// never.
+// settle settles a request in the rows. Its apply may come at any time, or never.
 func (w *walker) settle(t *rapid.T) {
 	s := w.now().state
 	var open []gate.Request
-	for _, r := range w.asks {
+	for _, r := range w.requests {
 		if r.Generation == s.Generation && !w.settled[r] && (s.Mode == reward.ModeKafka || r.Ticket == s.Settled+1) {
 			open = append(open, r)
 		}
@@ -201,49 +200,49 @@ func (w *walker) settle(t *rapid.T) {
 	now.through = now.state.Settled
 	now.done = []gate.SettledTicket{{UserID: r.UserID, Ticket: r.Ticket}}
 	now.issue(r.UserID)
-	w.bag = append(w.bag, w.covering(t, now.state.Version-1))
+	w.applies = append(w.applies, w.covering(t, now.state.Version-1))
 }
 
-// issue gives a user a coupon, if there is one for him.
+// issue issues a coupon to a user, if the limits allow it.
 func (at *rowsAt) issue(user string) {
-	fact := at.facts[user]
-	if at.state.Live < at.state.Total && fact.Held < at.state.PerUserLimit {
+	holding := at.holdings[user]
+	if at.state.Live < at.state.Total && holding.Held < at.state.PerUserLimit {
 		at.state.Live++
 		at.state.IssuedTotal++
-		at.facts[user] = gate.Holding{UserID: user, Held: fact.Held + 1, CouponID: reward.CouponID(1<<60 + at.state.Version)}
+		at.holdings[user] = gate.Holding{UserID: user, Held: holding.Held + 1, CouponID: reward.CouponID(1<<60 + at.state.Version)}
 		at.changed = []string{user}
 	}
 }
 
-// pass issues past the gate that stands, under another generation: the ticket is
-// nobody's in line. The gate may hear of it late, or never.
+// pass issues a coupon through the database, under another generation: no user in line
+// has its ticket. Its apply may come late, or never.
 func (w *walker) pass(t *rapid.T) {
 	now := w.change()
 	now.state.Generation++
 	now.state.Settled++
 	now.issue(rapid.SampledFrom(walkUsers).Draw(t, "user"))
-	w.bag = append(w.bag, w.covering(t, now.state.Version-1))
+	w.applies = append(w.applies, w.covering(t, now.state.Version-1))
 }
 
 func (w *walker) cancel(t *rapid.T) {
-	holders := slices.Sorted(maps.Keys(w.now().facts))
+	holders := slices.Sorted(maps.Keys(w.now().holdings))
 	if len(holders) == 0 {
 		return
 	}
 	user := rapid.SampledFrom(holders).Draw(t, "holder")
 	now := w.change()
-	fact := now.facts[user]
-	if fact.Held--; fact.Held == 0 {
-		delete(now.facts, user)
+	holding := now.holdings[user]
+	if holding.Held--; holding.Held == 0 {
+		delete(now.holdings, user)
 	} else {
-		now.facts[user] = fact
+		now.holdings[user] = holding
 	}
 	now.state.Live--
 	now.changed = []string{user}
-	w.bag = append(w.bag, w.covering(t, now.state.Version-1))
+	w.applies = append(w.applies, w.covering(t, now.state.Version-1))
 }
 
-// covering is the apply from a version to now.
+// covering returns the apply from a version to the present one.
 func (w *walker) covering(t *rapid.T, from int64) gate.ApplyParams {
 	p := gate.ApplyParams{
 		TemplateID: w.id, From: from, State: w.now().state,
@@ -257,21 +256,21 @@ func (w *walker) covering(t *rapid.T, from int64) gate.ApplyParams {
 		}
 	}
 	for _, user := range slices.Sorted(maps.Keys(users)) {
-		fact := w.now().facts[user]
-		fact.UserID = user
-		p.Holdings = append(p.Holdings, fact)
+		holding := w.now().holdings[user]
+		holding.UserID = user
+		p.Holdings = append(p.Holdings, holding)
 	}
 	return p
 }
 
-// deliver applies what is in the bag, in any order, and leaves it there.
+// deliver makes any of the applies so far, possibly again.
 func (w *walker) deliver(t *rapid.T) {
-	if len(w.bag) > 0 {
-		w.apply(t, rapid.SampledFrom(w.bag).Draw(t, "apply"))
+	if len(w.applies) > 0 {
+		w.apply(t, rapid.SampledFrom(w.applies).Draw(t, "apply"))
 	}
 }
 
-// cover applies what is missing, or mends all.
+// cover applies all missing changes, or repairs the gate.
 func (w *walker) cover(t *rapid.T) {
 	header := w.header(t)
 	if !header.Exists || header.Version > w.now().state.Version {
@@ -281,9 +280,9 @@ func (w *walker) cover(t *rapid.T) {
 	if p.Repair = rapid.Bool().Draw(t, "repair"); p.Repair {
 		p.From, p.Holdings = 0, nil
 		for _, user := range walkUsers {
-			fact := w.now().facts[user]
-			fact.UserID = user
-			p.Holdings = append(p.Holdings, fact)
+			holding := w.now().holdings[user]
+			holding.UserID = user
+			p.Holdings = append(p.Holdings, holding)
 		}
 	}
 	w.apply(t, p)
@@ -313,10 +312,10 @@ func (w *walker) apply(t *rapid.T, p gate.ApplyParams) {
 	generation := g.state.Generation
 	g.state = p.State
 	g.state.Generation = generation
-	g.next = max(g.next, p.State.Settled)
+	g.lastTicket = max(g.lastTicket, p.State.Settled)
 	for _, f := range p.Holdings {
-		if g.facts[f.UserID] = f; f.Held == 0 {
-			delete(g.facts, f.UserID)
+		if g.holdings[f.UserID] = f; f.Held == 0 {
+			delete(g.holdings, f.UserID)
 		}
 	}
 	if p.ServiceTime > 0 && (len(g.line) == 0 || g.service == 0 || p.ServiceTime < g.service) {
@@ -356,10 +355,10 @@ func (w *walker) claim(t *rapid.T) {
 }
 
 func (w *walker) ack(t *rapid.T) {
-	if len(w.asks) == 0 || w.stalled {
+	if len(w.requests) == 0 || w.stalled {
 		return
 	}
-	r := rapid.SampledFrom(w.asks).Draw(t, "request")
+	r := rapid.SampledFrom(w.requests).Draw(t, "request")
 	acked, err := w.g.Ack(w.ctx.Context(), w.id, r.Generation, []int64{r.Ticket})
 	if err != nil {
 		t.Fatal(err)
@@ -378,26 +377,26 @@ func (w *walker) ack(t *rapid.T) {
 
 func (w *walker) raise(*rapid.T) { w.now().state.Generation++ }
 
-func (w *walker) lower(t *rapid.T) {
+func (w *walker) capTotal(t *rapid.T) {
 	total := rapid.Int64Range(0, 6).Draw(t, "total")
 	called := time.Now()
 	done, err := w.g.CapTotal(w.ctx.Context(), w.id, total)
-	if !w.served(t, "Lower", err) {
+	if !w.served(t, "CapTotal", err) {
 		return
 	}
 	fits := w.gate.state.Live+int64(len(w.gate.line)) <= total
-	equal(t, "lowered", done, fits)
+	equal(t, "cappedAt", done, fits)
 	if fits {
-		w.gate.cap, w.gate.lowered = total, called
+		w.gate.capTotal, w.gate.cappedAt = total, called
 	}
 }
 
-// keepMarker notes that the marker was held anew, or that it may have lapsed.
+// keepMarker records that the marker was extended, or that it may have expired.
 func (w *walker) keepMarker(called time.Time) {
-	if w.marker != nil && time.Since(w.kept) > gate.LoadMarkerTTL/2 {
+	if w.marker != nil && time.Since(w.markerAt) > gate.LoadMarkerTTL/2 {
 		w.stalled = true
 	}
-	w.kept = called
+	w.markerAt = called
 }
 
 func (w *walker) loadBegin(t *rapid.T) {
@@ -424,43 +423,43 @@ func (w *walker) loadBegin(t *rapid.T) {
 	if !begun.Held {
 		return
 	}
-	// The marker first, then the generation, then the rows.
+	// A loader takes the marker, raises the generation, and then reads the rows.
 	w.now().state.Generation++
-	w.marker, l.laid, l.gone = l, map[string]gate.Holding{}, map[gate.SettledTicket]bool{}
+	w.marker, l.stored, l.leftOut = l, map[string]gate.Holding{}, map[gate.SettledTicket]bool{}
 	l.run, l.at = begun.Run, *w.now()
-	l.at.facts = maps.Clone(l.at.facts)
+	l.at.holdings = maps.Clone(l.at.holdings)
 }
 
-func (w *walker) loadFacts(t *rapid.T) {
+func (w *walker) loadHoldings(t *rapid.T) {
 	if len(w.loaders) == 0 {
 		return
 	}
 	l := rapid.SampledFrom(w.loaders).Draw(t, "loader")
 	called := time.Now()
-	var facts []gate.Holding
-	for _, user := range slices.Sorted(maps.Keys(l.at.facts)) {
-		facts = append(facts, l.at.facts[user])
+	var holdings []gate.Holding
+	for _, user := range slices.Sorted(maps.Keys(l.at.holdings)) {
+		holdings = append(holdings, l.at.holdings[user])
 	}
-	var gone []gate.SettledTicket
+	var leftOut []gate.SettledTicket
 	if w.gate != nil {
 		for _, s := range w.gate.line {
 			if w.settled[gate.Request{UserID: s.UserID, Ticket: s.Ticket, Generation: w.gate.state.Generation}] {
-				gone = append(gone, s)
+				leftOut = append(leftOut, s)
 			}
 		}
 	}
-	if err := w.g.LoadHoldings(w.ctx.Context(), w.id, l.token, facts, gone); err != nil {
+	if err := w.g.LoadHoldings(w.ctx.Context(), w.id, l.token, holdings, leftOut); err != nil {
 		t.Fatal(err)
 	}
 	if w.marker != l {
 		return
 	}
 	w.keepMarker(called)
-	for _, f := range facts {
-		l.laid[f.UserID] = f
+	for _, f := range holdings {
+		l.stored[f.UserID] = f
 	}
-	for _, s := range gone {
-		l.gone[s] = true
+	for _, s := range leftOut {
+		l.leftOut[s] = true
 	}
 }
 
@@ -474,7 +473,7 @@ func (w *walker) loadSwap(t *rapid.T) {
 		w.keepMarker(called)
 	}
 	result, err := w.g.LoadSwap(w.ctx.Context(), gate.SwapParams{
-		TemplateID: w.id, Token: l.token, Run: l.run, State: l.at.state, Holdings: len(l.at.facts), KeepAbove: l.at.through,
+		TemplateID: w.id, Token: l.token, Run: l.run, State: l.at.state, Holdings: len(l.at.holdings), KeepAbove: l.at.through,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -483,24 +482,24 @@ func (w *walker) loadSwap(t *rapid.T) {
 	if w.stalled {
 		return
 	}
-	done := w.marker == l && len(l.laid) == len(l.at.facts) &&
+	done := w.marker == l && len(l.stored) == len(l.at.holdings) &&
 		(w.gate == nil || w.gate.state.Generation < l.at.state.Generation)
 	if !done {
 		equal(t, "swap", result, gate.SwapResult{})
 		return
 	}
 	old := w.gate
-	w.gate = &modelGate{loaded: true, state: l.at.state, next: l.at.state.Settled, facts: l.laid}
+	w.gate = &modelGate{loaded: true, state: l.at.state, lastTicket: l.at.state.Settled, holdings: l.stored}
 	if old != nil {
 		w.gate.service = old.service
 		for _, s := range old.line {
 			kept := s.Ticket > l.at.through
 			if l.at.state.Mode == reward.ModeKafka {
-				kept = !l.gone[s]
+				kept = !l.leftOut[s]
 			}
-			if kept && l.laid[s.UserID].Held < l.at.state.PerUserLimit {
-				w.gate.next++
-				w.enqueue(gate.Request{UserID: s.UserID, Ticket: w.gate.next, Generation: l.at.state.Generation})
+			if kept && l.stored[s.UserID].Held < l.at.state.PerUserLimit {
+				w.gate.lastTicket++
+				w.enqueue(gate.Request{UserID: s.UserID, Ticket: w.gate.lastTicket, Generation: l.at.state.Generation})
 			}
 		}
 	}
@@ -508,8 +507,8 @@ func (w *walker) loadSwap(t *rapid.T) {
 	equal(t, "swap", result, gate.SwapResult{Done: true, Waiting: int64(len(w.gate.line))})
 }
 
-// loseIt is a restart with the old data, or without any.
-func (w *walker) loseIt(t *rapid.T) {
+// loseGate loses the gate: a restart with the old data, or without any.
+func (w *walker) loseGate(t *rapid.T) {
 	all := rapid.Bool().Draw(t, "all")
 	w.lose(t, w.id, all)
 	switch {
@@ -531,7 +530,7 @@ func (w *walker) wantHeader(t TB, got gate.Header) {
 	if g := w.gate; g != nil {
 		want = gate.Header{
 			Exists: true, Loaded: g.loaded, Generation: g.state.Generation, Version: g.state.Version, Settled: g.state.Settled,
-			LastTicket: g.next, Total: g.state.Total, Live: g.state.Live, IssuedTotal: g.state.IssuedTotal,
+			LastTicket: g.lastTicket, Total: g.state.Total, Live: g.state.Live, IssuedTotal: g.state.IssuedTotal,
 			Waiting: int64(len(g.line)), Backlog: int64(len(g.requests)), LastRequestAt: got.LastRequestAt, ServiceTime: g.service,
 		}
 		want.PublishedStock = want.Stock()
@@ -539,14 +538,14 @@ func (w *walker) wantHeader(t TB, got gate.Header) {
 	equal(t, "header", got, want)
 }
 
-// check looks at everything.
+// check compares everything that a gate shows with the model.
 func (w *walker) check(t *rapid.T) {
 	if w.stalled {
 		return
 	}
 	w.wantHeader(t, w.header(t))
-	placing, err := w.g.Positions(w.ctx.Context(), w.id, walkUsers)
-	if !w.served(t, "Places", err) {
+	positions, err := w.g.Positions(w.ctx.Context(), w.id, walkUsers)
+	if !w.served(t, "Positions", err) {
 		return
 	}
 	g := w.gate
@@ -554,9 +553,9 @@ func (w *walker) check(t *rapid.T) {
 	for rank, s := range g.line {
 		want.Positions[slices.Index(walkUsers, s.UserID)] = gate.Position{InLine: true, Ticket: s.Ticket, Rank: int64(rank)}
 	}
-	equal(t, "placing", placing, want)
+	equal(t, "positions", positions, want)
 
-	all := run(1, g.next)
+	all := run(1, g.lastTicket)
 	unacked, err := w.g.Unacked(w.ctx.Context(), w.id, g.state.Generation, all)
 	w.served(t, "Unacked", err)
 	for i, ticket := range all {
@@ -564,11 +563,11 @@ func (w *walker) check(t *rapid.T) {
 		equal(t, fmt.Sprint("unacked ", ticket), unacked[i], there)
 	}
 
-	// The gate is the rows at one version.
+	// The gate equals the rows at one version.
 	rows := w.rows[g.state.Version]
-	facts := allFacts(w.ctx.Context(), t, w.g, w.id)
-	if diff := cmp.Diff(rows.facts, facts); diff != "" {
-		t.Fatalf("facts of version %d (-rows +gate):\n%s", g.state.Version, diff)
+	holdings := allHoldings(w.ctx.Context(), t, w.g, w.id)
+	if diff := cmp.Diff(rows.holdings, holdings); diff != "" {
+		t.Fatalf("holdings of version %d (-rows +gate):\n%s", g.state.Version, diff)
 	}
 	if s := rows.state; s.Live != g.state.Live || s.Settled != g.state.Settled || s.IssuedTotal != g.state.IssuedTotal {
 		t.Fatalf("at version %d the rows have %+v, the gate %+v", g.state.Version, s, g.state)

@@ -4,11 +4,11 @@
 -- ARGV[2]  channel of hints
 -- ARGV[3]  generation
 -- ARGV[4…] tickets
--- returns  how many there were; 0 when the gate is of another generation
+-- returns  how many requests there were; 0 if the gate has another generation
 --
--- Whoever settled or published a request may say so also when the gate is not
--- served any more, so the run is not looked at. In KAFKA mode somebody waits to
--- hear that his request has left the stream.
+-- A request may be acknowledged even if the gate must not be served any more, so
+-- the script does not compare the run. In KAFKA mode a caller waits until the
+-- request has left the stream, hence the hint.
 local h = redis.call('HMGET', TEMPLATE, 'generation', 'mode')
 if h[1] ~= ARGV[3] or redis.call('XLEN', REQUESTS) == 0 then
   return 0

@@ -9,9 +9,9 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Ask implements gate.Gate. [CouponIssueCoordinator.enqueue]
+// Admit implements gate.Gate.
 func (g *Gate) Admit(ctx context.Context, id reward.TemplateID, users []string, admit bool) (gate.AdmitResult, error) {
-	if err := gate.CheckSize("askers", len(users), gate.AdmitMax); err != nil {
+	if err := gate.CheckSize("users", len(users), gate.AdmitMax); err != nil {
 		return gate.AdmitResult{}, err
 	}
 	args := make([]string, 3, 3+len(users))
@@ -52,7 +52,7 @@ func (g *Gate) Admit(ctx context.Context, id reward.TemplateID, users []string, 
 	return out, r.done(admitUsers, id)
 }
 
-// Places implements gate.Gate.
+// Positions implements gate.Gate.
 func (g *Gate) Positions(ctx context.Context, id reward.TemplateID, users []string) (gate.PositionsResult, error) {
 	if err := gate.CheckSize("users", len(users), gate.PositionsMax); err != nil {
 		return gate.PositionsResult{}, err
@@ -95,7 +95,7 @@ func (g *Gate) Headers(ctx context.Context, ids []reward.TemplateID) ([]gate.Hea
 	return out, nil
 }
 
-// header reads what header of head.lua returns.
+// header reads the result of header in head.lua.
 func (r *reply) header() gate.Header {
 	h := gate.Header{
 		Exists: r.number() == 1, Loaded: r.number() == 1,
@@ -103,17 +103,17 @@ func (r *reply) header() gate.Header {
 		Total: r.number(), Live: r.number(), IssuedTotal: r.number(), PublishedStock: r.number(),
 		Waiting: r.number(), Backlog: r.number(),
 	}
-	asked, service := r.number(), r.number()
+	requestedAt, serviceTime := r.number(), r.number()
 	if h.Exists {
-		h.LastRequestAt = time.UnixMicro(asked)
+		h.LastRequestAt = time.UnixMicro(requestedAt)
 	}
-	h.ServiceTime = micros(service)
+	h.ServiceTime = micros(serviceTime)
 	return h
 }
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// Lower implements gate.Gate.
+// CapTotal implements gate.Gate.
 func (g *Gate) CapTotal(ctx context.Context, id reward.TemplateID, total int64) (bool, error) {
 	return g.execBool(ctx, capTotal, id, call{admitKeys(g.prefix, id), []string{number(total), number(gate.CapTTL.Microseconds())}})
 }
@@ -123,7 +123,7 @@ func (g *Gate) Retire(ctx context.Context, id reward.TemplateID, idle time.Durat
 	return g.execBool(ctx, retire, id, call{allKeys(g.prefix, id), []string{number(idle.Microseconds())}})
 }
 
-// yes runs a script that answers 1 or 0.
+// execBool runs a script that returns 1 or 0.
 func (g *Gate) execBool(ctx context.Context, s *script, id reward.TemplateID, c call) (bool, error) {
 	m, err := g.exec(ctx, s, id, c)
 	if err != nil {

@@ -1,20 +1,20 @@
--- Judges askers, in order, and lets in those for whom there is room.
+-- Decides about users, in order, and admits them while coupons are left to promise.
 --
 -- ARGV[1]  template id
--- ARGV[2]  1 = whoever is admitted gets a ticket, 0 = only look
+-- ARGV[2]  1 = admitted users get a ticket, 0 = only check
 -- ARGV[3]  channel of hints
 -- ARGV[4…] users, at most 64
--- returns  {generation, version, service, highest ticket before, people in
---          line before, and per asker his verdict as in gate.Verdict, after
---          which comes: for 0 (waits) ticket and rank, for 1 (has) the coupon
---          id as text}; the admitted have the tickets and ranks that follow,
---          one by one; or NOTLOADED
+-- returns  {generation, version, service time, highest ticket before, requests in
+--          line before, and per user the verdict as in gate.Verdict, followed for
+--          0 (in line) by ticket and rank, for 1 (at the user limit) by the coupon
+--          id as text}; admitted users have the next tickets and ranks, in order;
+--          or NOTLOADED
 --
--- The hot path: everything is read for all askers at once, so a refused one
--- costs no call of his own and an admitted one a single XADD. That comes first
--- among the writes: it is the only one that can fail (a full server, an id
--- that is not above the stream's newest), and before any other. When somebody
--- has asked last is noted to the second, and not at all by a full server.
+-- This is the hot path. It reads everything for all users at once, so a refused
+-- user costs no call of their own and an admitted user a single XADD. XADD comes
+-- first among the writes, because only XADD can fail: on a full server, or if the
+-- id is not above the stream's newest. The time of the latest request is stored to
+-- the second, and not at all by a full server.
 local h = redis.call('HMGET', TEMPLATE, 'run', 'generation', 'version', 'service', 'next',
   'total', 'live', 'limit', 'opens', 'closes', 'last_ask',
   'cap', 'cap_until')

@@ -8,7 +8,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Apply implements gate.Gate. [CouponIssueCoordinator.complete]
+// Apply implements gate.Gate.
 func (g *Gate) Apply(ctx context.Context, p gate.ApplyParams) (gate.ApplyResult, error) {
 	repair := "0"
 	if p.Repair {
@@ -27,7 +27,7 @@ func (g *Gate) Apply(ctx context.Context, p gate.ApplyParams) (gate.ApplyResult,
 	return out, r.done(apply, p.TemplateID)
 }
 
-// stateArgs is a state from version on.
+// stateArgs returns the arguments of a state, starting with the version.
 func stateArgs(s gate.State) []string {
 	return []string{
 		number(s.Version), number(s.Settled), number(s.Total), number(s.Live), number(s.IssuedTotal),
@@ -35,7 +35,7 @@ func stateArgs(s gate.State) []string {
 	}
 }
 
-// timeArg is a time in microseconds, "" for none.
+// timeArg returns a time in microseconds, or "" for none.
 func timeArg(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -43,7 +43,8 @@ func timeArg(t time.Time) string {
 	return number(t.UnixMicro())
 }
 
-// applyArgs is what changes, with the counts of it in front.
+// applyArgs returns the arguments of changed holdings, tickets and outcomes, after
+// their numbers.
 func applyArgs(p gate.ApplyParams) []string {
 	var dropped, set, done []string
 	for _, f := range p.Holdings {
@@ -67,7 +68,7 @@ func applyArgs(p gate.ApplyParams) []string {
 	return out
 }
 
-// Holders implements gate.Gate.
+// Holdings implements gate.Gate.
 func (g *Gate) Holdings(ctx context.Context, id reward.TemplateID, cursor string) ([]gate.Holding, string, int64, error) {
 	generation, position, err := gate.ParseCursor(cursor)
 	if err != nil {
@@ -82,15 +83,15 @@ func (g *Gate) Holdings(ctx context.Context, id reward.TemplateID, cursor string
 	}
 	r := newReply(m)
 	generation, version, next := r.number(), r.number(), r.text()
-	facts := make([]gate.Holding, 0, len(r.rows)/2)
+	list := make([]gate.Holding, 0, len(r.rows)/2)
 	for r.more() {
-		facts = append(facts, r.holding())
+		list = append(list, r.holding())
 	}
 	if next == "0" {
-		return facts, "", version, r.done(holdings, id)
+		return list, "", version, r.done(holdings, id)
 	}
-	return facts, gate.Cursor(generation, next), version, r.done(holdings, id)
+	return list, gate.Cursor(generation, next), version, r.done(holdings, id)
 }
 
-// holdersPage is about how many facts a page of Holders has.
+// holdingsPage is the approximate size of a page of Holdings.
 const holdingsPage = 1000

@@ -1,10 +1,10 @@
--- Brings the gate up to what the rows say.
+-- Brings the gate to a version of the rows.
 --
 -- ARGV[1]   template id
 -- ARGV[2]   channel of hints
--- ARGV[3]   the version that the gate has at least
--- ARGV[4]   1 = write state and facts also at the very version
--- ARGV[5]   service in microseconds, 0 = none
+-- ARGV[3]   lowest version that the gate must have
+-- ARGV[4]   1 = write state and holdings even if the gate is at the version already
+-- ARGV[5]   service time in microseconds, 0 = none
 -- ARGV[6]   version
 -- ARGV[7]   settled
 -- ARGV[8]   total
@@ -14,17 +14,17 @@
 -- ARGV[12]  opens, '' = at once
 -- ARGV[13]  closes, '' = never
 -- ARGV[14]  mode
--- ARGV[15]  how many users hold nothing any more
--- ARGV[16]  how many users hold something
--- ARGV[17]  how many tickets are done
--- ARGV[18…] those users; users and what they hold as in KEYS[4]; users and
---           tickets; outcomes: user, ticket, coupon id, reason
+-- ARGV[15]  number of users without a holding
+-- ARGV[16]  number of users with a holding
+-- ARGV[17]  number of tickets that leave the line
+-- ARGV[18…] the users without a holding; users and holdings as in KEYS[4]; users
+--           and tickets; outcomes: user, ticket, coupon id, reason
 -- returns   {1 if the gate is behind and nothing was done else 0, its version},
 --           or NOTLOADED
 --
--- Everything is looked at before the first write. What frees comes first, and
--- the very first write always happens: it is one that a full server allows,
--- after which it allows the others.
+-- The script checks everything before the first write. A full server decides at
+-- the first write of a script whether it allows the others. So the first write
+-- always happens and only removes, which a full server allows.
 local h = redis.call('HMGET', TEMPLATE, 'run', 'version', 'service', 'next')
 if not h[1] or h[1] ~= run() then
   return NOT_LOADED
@@ -36,7 +36,7 @@ end
 if version < tonumber(ARGV[3]) then
   return {1, version}
 end
-redis.call('ZCARD', LINE) -- these fail on a key of a wrong type
+redis.call('ZCARD', LINE) -- these fail if a key has a wrong type
 redis.call('HLEN', HOLDERS)
 redis.call('XLEN', OUTCOMES)
 

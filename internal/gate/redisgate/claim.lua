@@ -1,12 +1,12 @@
--- Takes over what was read and is not acknowledged, whoever has it.
+-- Claims the delivered and unacknowledged requests of all consumers.
 --
 -- ARGV[1]  consumer
 -- ARGV[2]  only tickets above this
--- ARGV[3]  most requests
--- returns  as read
+-- ARGV[3]  maximum number of requests
+-- returns  the same as read.lua
 --
--- XAUTOCLAIM drops what was deleted without being acknowledged, and may
--- therefore give nothing although more is pending: it is called on to the end.
+-- XAUTOCLAIM skips entries that were deleted without being acknowledged, so it may
+-- return nothing although more are pending. The script calls it up to the end.
 local h = redis.call('HMGET', TEMPLATE, 'run', 'generation')
 if not h[1] or h[1] ~= run() then
   return NOT_LOADED

@@ -11,7 +11,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// TestWhatOtherSystemsSee holds the keys to what is promised of them.
+// TestWhatOtherSystemsSee checks the promised keys and their contents.
 func TestWhatOtherSystemsSee(t *testing.T) {
 	t.Parallel()
 	overServers(t, func(t *testing.T, url string) {
@@ -26,8 +26,8 @@ func TestWhatOtherSystemsSee(t *testing.T) {
 		s.Live, s.IssuedTotal = 2, 4
 		r.load(s)
 		stock("loaded", "8", "2", "4")
-		r.ask("a", "b:c")
-		stock("asked", "6", "2", "4")
+		r.admit("a", "b:c")
+		stock("admitted", "6", "2", "4")
 		r.equal("line", r.do("ZRANGE", LineKey(r.prefix, r.id), "0", "-1"), []any{"42:a", "42:b:c"})
 		r.equal("requests", r.do("XRANGE", RequestsKey(r.prefix, r.id), "-", "+"), []any{
 			[]any{"1-7", []any{"requestId", "42:a", "templateId", "42", "userId", "a", "ticket", "1", "generation", "7"}},
@@ -59,8 +59,8 @@ func TestWhatOtherSystemsSee(t *testing.T) {
 		if _, err := r.g.CapTotal(t.Context(), r.id, 5); err != nil {
 			t.Fatal(err)
 		}
-		stock("lowered, which the counter does not say", "7", "3", "5")
-		s.Version, s.Live, s.Total = 3, 9, 4 // more than there is
+		stock("capped, which the counter ignores", "7", "3", "5")
+		s.Version, s.Live, s.Total = 3, 9, 4 // more live coupons than the total
 		_, err = r.g.Apply(t.Context(), gate.ApplyParams{TemplateID: r.id, From: 2, State: s})
 		r.ok(err)
 		stock("overdrawn", "0", "9", "5")
@@ -70,7 +70,7 @@ func TestWhatOtherSystemsSee(t *testing.T) {
 			if command[len(command)-1] == "77" {
 				kept = 77
 			}
-			r.equal(fmt.Sprint("kept stock after ", command), r.header().PublishedStock, kept)
+			r.equal(fmt.Sprint("published stock after ", command), r.header().PublishedStock, kept)
 		}
 		_, err = r.g.Apply(t.Context(), gate.ApplyParams{TemplateID: r.id, From: 3, State: s, Repair: true})
 		r.ok(err)
@@ -92,7 +92,8 @@ func TestWhatOtherSystemsSee(t *testing.T) {
 	})
 }
 
-// TestOutcomesAreCapped: the newest 100,000 are kept, about.
+// TestOutcomesAreCapped checks that the stream retains about the latest 100,000
+// outcomes.
 func TestOutcomesAreCapped(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, serverURL(t, servers["Redis"]))
@@ -109,6 +110,6 @@ func TestOutcomesAreCapped(t *testing.T) {
 		r.ok(err)
 	}
 	if n := r.do("XLEN", OutcomesKey(r.prefix, r.id)).(int64); n < 100_000 || n > 101_000 {
-		t.Fatalf("%d outcomes are kept", n)
+		t.Fatalf("%d outcomes are retained", n)
 	}
 }

@@ -1,34 +1,34 @@
--- Stands in front of every script of a gate.
+-- Precedes every script of a gate.
 --
--- KEYS[1]   template hash: what the gate judges by
+-- KEYS[1]   template hash: the state that the gate decides by
 -- KEYS[2]   line: member = request id, score = ticket
 -- KEYS[3]   request stream; the id of an entry is {ticket}-{generation}
--- KEYS[4]   holders hash: user = {slots held}:{coupon id}
+-- KEYS[4]   holdings hash: user = {coupons held}:{coupon id}
 -- KEYS[5]   stock
--- (ask and places are given no more than these)
+-- (scripts on the hot path get only these)
 -- KEYS[6]   count
 -- KEYS[7]   issued_total
 -- KEYS[8]   outcome stream
--- KEYS[9]   marker of a loader: his token
--- KEYS[10]  holders that he lays beside
--- KEYS[11]  users of the old line that he will not take over: user = ticket
--- KEYS[12]  the old line while it is taken over; gone when the script ends
+-- KEYS[9]   marker of a loader: its token
+-- KEYS[10]  holdings stored by the loader for the new gate
+-- KEYS[11]  users of the old line that the loader leaves out: user = ticket
+-- KEYS[12]  the old line during the swap; deleted before the script ends
 --
--- A gate is served only by the run that it was loaded into. That is asked for
--- in here, so that it cannot be another than that of the server that executes:
--- its run id, new with each start, and its replication id, new each time it is
--- made a master.
+-- A gate is served only by the server run that it was loaded into. The scripts ask
+-- for the run themselves, so that it is the run of the very server that executes
+-- them. It consists of the run id, which is new after each start, and of the
+-- replication id, which is new each time the server becomes a master.
 --
--- Numbers are doubles: tickets, versions and generations stay below 2^53.
--- Coupon ids do not, and stay text. The first write of a script decides
--- whether a full server lets it pass (later ones always do), so what frees
--- comes first where that matters, and what may fail, too.
+-- Numbers are doubles: tickets, versions and generations stay below 2^53. Coupon
+-- ids may be higher, so they stay text. The first write of a script decides whether
+-- a full server allows the script; it allows all later writes. So writes that free
+-- memory, and writes that may fail, come first where it matters.
 local TEMPLATE, LINE, REQUESTS, HOLDERS, STOCK = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local COUNT, ISSUED, OUTCOMES = KEYS[6], KEYS[7], KEYS[8]
-local MARKER, BESIDE, GONE, TAKEN = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local MARKER, NEW_HOLDERS, LEFT_OUT, OLD_LINE = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local GROUP = 'coupon-issue-group'
 local NOT_LOADED = {err = 'NOTLOADED the gate has to be loaded'}
-local CHUNK = 1000 -- unpack() has room for some 8,000
+local CHUNK = 1000 -- unpack() allows about 8,000
 
 local function run()
   local info = redis.call('INFO', 'server', 'replication')
@@ -39,7 +39,7 @@ local function run()
   return id .. '-' .. role
 end
 
--- text writes a whole number without an exponent.
+-- text formats a whole number without an exponent.
 local function text(n)
   return string.format('%.0f', n)
 end
@@ -49,19 +49,20 @@ local function micros()
   return time[1] * 1000000 + time[2]
 end
 
--- publish gives a hint; that it cannot is no failure.
+-- publish gives a hint, and ignores failures.
 local function publish(channel, kind, template)
   redis.pcall('PUBLISH', channel, kind .. ':' .. template)
 end
 
--- request adds an entry to the request stream; its member is in line.
+-- request adds an entry to the request stream. The caller adds the member to the
+-- line.
 local function request(template, member, user, ticket, generation)
   redis.call('XADD', REQUESTS, 'NOMKSTREAM', ticket .. '-' .. generation,
     'requestId', member, 'templateId', template, 'userId', user,
     'ticket', ticket, 'generation', generation)
 end
 
--- grouped says whether the request stream and its group are there.
+-- grouped reports whether the request stream and its group exist.
 local function grouped()
   if redis.call('EXISTS', REQUESTS) == 0 then
     return false
@@ -75,8 +76,9 @@ local function grouped()
 end
 
 -- header describes the gate in 14 numbers: exists, loaded, generation, version,
--- settled, next, total, live, issued_total, the counter of stock (-1 = there is
--- none), waiting, backlog, last_ask and service in microseconds.
+-- settled, next (the last ticket), total, live, issued_total, the stock counter
+-- (-1 = missing), waiting, backlog, and in microseconds last_ask (the latest
+-- request) and service (the service time).
 local function header(this_run)
   local h = redis.call('HMGET', TEMPLATE, 'run', 'generation', 'version', 'settled', 'next',
     'total', 'live', 'issued_total', 'last_ask', 'service')

@@ -1,12 +1,12 @@
--- Pages through the facts.
+-- Returns a page of the holdings.
 --
 -- ARGV[1]  generation of the cursor
--- ARGV[2]  cursor, 0 begins
--- ARGV[3]  about how many facts
--- returns  {generation, version, cursor of the next page as text, 0 = none,
---          user, what he holds as in KEYS[4], …}, or NOTLOADED
+-- ARGV[2]  cursor, 0 = first page
+-- ARGV[3]  approximate size of the page
+-- returns  {generation, version, cursor of the next page as text, 0 = last page,
+--          user, holding as in KEYS[4], …}, or NOTLOADED
 --
--- A cursor of another generation is one of another hash: it begins anew.
+-- A cursor of another generation belongs to another hash, so it starts over.
 local h = redis.call('HMGET', TEMPLATE, 'run', 'generation', 'version')
 if not h[1] or h[1] ~= run() then
   return NOT_LOADED

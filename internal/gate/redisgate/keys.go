@@ -7,78 +7,83 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// group is the one group of every request stream (head.lua has it too).
+// group is the consumer group of every request stream; head.lua repeats it.
 const group = "coupon-issue-group"
 
-// The keys of a template that other systems may look at. The braces are part of
-// the key: all of a template is in one slot.
+// Other systems may read the following keys of a template. The braces are part of
+// the key, so that all keys of a template are in one slot.
 
-// StockKey is what is left to promise, e.g. coupon:{42}:stock. While a Lower
-// holds, less may be promised.
-func StockKey(prefix string, id reward.TemplateID) string { return templateKey(prefix, id, "stock") }
+// StockKey returns the key of the coupons left to promise, for example
+// coupon:{42}:stock. While a cap counts, the gate may promise less.
+func StockKey(prefix string, id reward.TemplateID) string { return namedKey(prefix, id, "stock") }
 
-// CountKey is how many coupons are live.
-func CountKey(prefix string, id reward.TemplateID) string { return templateKey(prefix, id, "count") }
+// CountKey returns the key of the number of live coupons.
+func CountKey(prefix string, id reward.TemplateID) string { return namedKey(prefix, id, "count") }
 
-// IssuedKey is how many coupons were ever issued.
+// IssuedKey returns the key of the number of coupons ever issued.
 func IssuedKey(prefix string, id reward.TemplateID) string {
-	return templateKey(prefix, id, "issued_total")
+	return namedKey(prefix, id, "issued_total")
 }
 
-// LineKey is who waits, e.g. coupon:queue-position:{42}.
+// LineKey returns the key of the waiting line, for example
+// coupon:queue-position:{42}.
 func LineKey(prefix string, id reward.TemplateID) string {
 	return prefix + "coupon:queue-position:" + tag(id)
 }
 
-// RequestsKey is the request stream, e.g. coupon:request-stream:{42}.
+// RequestsKey returns the key of the request stream, for example
+// coupon:request-stream:{42}.
 func RequestsKey(prefix string, id reward.TemplateID) string {
 	return prefix + "coupon:request-stream:" + tag(id)
 }
 
-// OutcomesKey is the outcome stream, e.g. coupon:issue-stream:{42}.
+// OutcomesKey returns the key of the outcome stream, for example
+// coupon:issue-stream:{42}.
 func OutcomesKey(prefix string, id reward.TemplateID) string {
 	return prefix + "coupon:issue-stream:" + tag(id)
 }
 
-// TemplateKey is what the gate judges by, e.g. coupon:template:{42}.
+// TemplateKey returns the key of the state that the gate decides by, for example
+// coupon:template:{42}.
 func TemplateKey(prefix string, id reward.TemplateID) string {
 	return prefix + "coupon:template:" + tag(id)
 }
 
-// LockKey is the SYNC lock, e.g. lock:coupon-template:{42}.
+// LockKey returns the key of the SYNC lock, for example lock:coupon-template:{42}.
 func LockKey(prefix string, id reward.TemplateID) string {
 	return prefix + "lock:coupon-template:" + tag(id)
 }
 
 func tag(id reward.TemplateID) string { return "{" + id.String() + "}" }
 
-func templateKey(prefix string, id reward.TemplateID, name string) string {
+func namedKey(prefix string, id reward.TemplateID, name string) string {
 	return prefix + "coupon:" + tag(id) + ":" + name
 }
 
-// judgingKeys are the first KEYS of head.lua: all that asking takes.
+// admitKeys returns the first KEYS of head.lua, which the hot path needs.
 func admitKeys(prefix string, id reward.TemplateID) []string {
 	return []string{
-		TemplateKey(prefix, id), LineKey(prefix, id), RequestsKey(prefix, id), templateKey(prefix, id, "holders"), StockKey(prefix, id),
+		TemplateKey(prefix, id), LineKey(prefix, id), RequestsKey(prefix, id), namedKey(prefix, id, "holders"), StockKey(prefix, id),
 	}
 }
 
-// allKeys are the KEYS of head.lua.
+// allKeys returns all KEYS of head.lua.
 func allKeys(prefix string, id reward.TemplateID) []string {
 	return append(admitKeys(prefix, id),
-		CountKey(prefix, id), IssuedKey(prefix, id), OutcomesKey(prefix, id), templateKey(prefix, id, "loading"),
-		templateKey(prefix, id, "loading-holders"), templateKey(prefix, id, "loading-gone"), templateKey(prefix, id, "loading-line"))
+		CountKey(prefix, id), IssuedKey(prefix, id), OutcomesKey(prefix, id), namedKey(prefix, id, "loading"),
+		namedKey(prefix, id, "loading-holders"), namedKey(prefix, id, "loading-gone"), namedKey(prefix, id, "loading-line"))
 }
 
-// lockKeys are the KEYS of the scripts of the lock.
+// lockKeys returns the KEYS of the lock's scripts.
 func lockKeys(prefix string, id reward.TemplateID) []string {
-	return []string{LockKey(prefix, id), templateKey(prefix, id, "lock-token")}
+	return []string{LockKey(prefix, id), namedKey(prefix, id, "lock-token")}
 }
 
-// wakeChannel carries hints: kind and template, e.g. asked:42.
+// hintChannel returns the channel of hints. A hint is a kind and a template, for
+// example asked:42.
 func hintChannel(prefix string) string { return prefix + "coupon-wake" }
 
-// wakeKinds are the kinds of hints as the scripts write them.
+// hintKinds maps the kinds of hints as the scripts write them.
 var hintKinds = map[string]gate.HintKind{"asked": gate.HintRequests, "applied": gate.HintOutcomes}
 
 func parseHint(message string) (gate.Hint, bool) {

@@ -7,7 +7,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// markerLasts is gate.MarkerLasts for the scripts.
+// loadMarkerMillis is gate.LoadMarkerTTL for the scripts.
 var loadMarkerMillis = number(gate.LoadMarkerTTL.Milliseconds())
 
 // LoadBegin implements gate.Gate.
@@ -21,19 +21,19 @@ func (g *Gate) LoadBegin(ctx context.Context, id reward.TemplateID, token string
 	return out, r.done(loadBegin, id)
 }
 
-// LoadFacts implements gate.Gate.
-func (g *Gate) LoadHoldings(ctx context.Context, id reward.TemplateID, token string, facts []gate.Holding, gone []gate.SettledTicket) error {
-	if err := gate.CheckSize("facts", max(len(facts), len(gone)), gate.LoadMax); err != nil {
+// LoadHoldings implements gate.Gate.
+func (g *Gate) LoadHoldings(ctx context.Context, id reward.TemplateID, token string, list []gate.Holding, settled []gate.SettledTicket) error {
+	if err := gate.CheckSize("holdings", max(len(list), len(settled)), gate.LoadMax); err != nil {
 		return err
 	}
-	args := make([]string, 3, 3+2*len(facts)+2*len(gone))
-	for _, f := range facts {
-		if f.Held > 0 {
-			args = append(args, f.UserID, holdingText(f))
+	args := make([]string, 3, 3+2*len(list)+2*len(settled))
+	for _, h := range list {
+		if h.Held > 0 {
+			args = append(args, h.UserID, holdingText(h))
 		}
 	}
 	args[0], args[1], args[2] = token, loadMarkerMillis, number(int64(len(args)-3)/2)
-	for _, s := range gone {
+	for _, s := range settled {
 		args = append(args, s.UserID, number(s.Ticket))
 	}
 	_, err := g.exec(ctx, loadHoldings, id, call{allKeys(g.prefix, id), args})

@@ -1,18 +1,18 @@
--- Sets the marker of a loader, unless somebody else's stands.
+-- Sets the marker of a loader, unless another loader holds it.
 --
--- ARGV[1]  his token
--- ARGV[2]  milliseconds that it stands
--- returns  {1 if the marker is his else 0, run of this server, and 14 numbers
---          as header (head.lua) has them}
+-- ARGV[1]  token of the loader
+-- ARGV[2]  expiry of the marker in milliseconds
+-- returns  {1 if the loader holds the marker else 0, run of this server, and 14
+--          numbers, see header in head.lua}
 --
--- What was laid beside, by an earlier loader or in an earlier try of this one,
--- goes first, so that a full server can be loaded, too.
+-- The data of an earlier load, or of an earlier try of this one, is deleted first,
+-- so that a gate on a full server can be loaded, too.
 local this_run = run()
 local out = header(this_run)
 local stands = redis.call('GET', MARKER)
 if stands and stands ~= ARGV[1] then
   return {0, this_run, unpack(out)}
 end
-redis.call('UNLINK', BESIDE, GONE)
+redis.call('UNLINK', NEW_HOLDERS, LEFT_OUT)
 redis.call('SET', MARKER, ARGV[1], 'PX', ARGV[2])
 return {1, this_run, unpack(out)}

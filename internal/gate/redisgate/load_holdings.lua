@@ -1,21 +1,21 @@
--- Lays beside what the new gate will know of users.
+-- Stores holdings for the new gate.
 --
 -- ARGV[1]  token of the loader
--- ARGV[2]  milliseconds that his marker stands from now on
--- ARGV[3]  how many facts
--- ARGV[4…] users and what they hold as in KEYS[4]; users that will not be taken
---          over and their tickets
--- returns  1 when it was done, 0 when the marker is not his
+-- ARGV[2]  new expiry of the marker in milliseconds
+-- ARGV[3]  number of holdings
+-- ARGV[4…] users and holdings as in KEYS[4]; users of the old line to leave out,
+--          and their tickets
+-- returns  1 if it was done, 0 if the loader does not hold the marker
 if redis.call('GET', MARKER) ~= ARGV[1] then
   return 0
 end
 local last = 3 + 2 * tonumber(ARGV[3])
-redis.call('HLEN', GONE) -- fails on a key of a wrong type
+redis.call('HLEN', LEFT_OUT) -- fails if the key has a wrong type
 if last > 3 then
-  redis.call('HSET', BESIDE, unpack(ARGV, 4, last))
+  redis.call('HSET', NEW_HOLDERS, unpack(ARGV, 4, last))
 end
 if #ARGV > last then
-  redis.call('HSET', GONE, unpack(ARGV, last + 1))
+  redis.call('HSET', LEFT_OUT, unpack(ARGV, last + 1))
 end
 redis.call('PEXPIRE', MARKER, ARGV[2])
 return 1

@@ -1,11 +1,11 @@
--- Makes the gate. Takes the old line over as it stands in this moment.
+-- Creates the new gate, and moves the old line to it.
 --
 -- ARGV[1]   template id
 -- ARGV[2]   channel of hints
 -- ARGV[3]   token of the loader
--- ARGV[4]   run of the server that his marker was set in
--- ARGV[5]   how many facts there are beside
--- ARGV[6]   only tickets above this are taken over, but in KAFKA mode
+-- ARGV[4]   run of the server when the marker was set
+-- ARGV[5]   number of holdings that the loader has stored
+-- ARGV[6]   only tickets above this are kept, except in KAFKA mode
 -- ARGV[7]   generation
 -- ARGV[8]   version
 -- ARGV[9]   settled
@@ -16,45 +16,47 @@
 -- ARGV[14]  opens, '' = at once
 -- ARGV[15]  closes, '' = never
 -- ARGV[16]  mode
--- returns   {1 if it was done else 0, how many were taken over}
+-- returns   {1 if it was done else 0, number of requests kept}
 --
--- Refused unless marker and run are still the loader's, his facts complete and
--- no gate of this generation or a newer one stands. It is the only script that
--- makes a gate. Whoever has all that he may have by the facts is left out: his
--- request would only be refused. People are numbered on from settled, so in
--- STREAM, where a line has no holes, everybody keeps his number, unless somebody
--- was left out or coupons were issued past the gate.
+-- The swap is refused unless the loader still holds the marker, the run is the
+-- same, all holdings are stored, and no gate of this generation or a later one
+-- exists. No other script creates a gate.
+--
+-- Users at their limit by the new holdings are left out: their request would be
+-- rejected. Tickets continue from settled. In STREAM mode a line has no gaps, so
+-- users keep their tickets, unless a user was left out or coupons were issued
+-- through the database.
 if run() ~= ARGV[4] or redis.call('GET', MARKER) ~= ARGV[3] then
   return {0, 0}
 end
 local h = redis.call('HMGET', TEMPLATE, 'generation', 'service')
-local facts = redis.call('HLEN', BESIDE)
+local facts = redis.call('HLEN', NEW_HOLDERS)
 if (h[1] and tonumber(h[1]) >= tonumber(ARGV[7])) or facts ~= tonumber(ARGV[5]) then
   return {0, 0}
 end
-redis.call('HLEN', GONE) -- these fail on a key of a wrong type
+redis.call('HLEN', LEFT_OUT) -- these fail if a key has a wrong type
 local stood = redis.call('ZCARD', LINE)
 local kafka, limit = ARGV[16] == 'KAFKA', tonumber(ARGV[13])
 
-redis.call('UNLINK', REQUESTS, HOLDERS, TAKEN)
+redis.call('UNLINK', REQUESTS, HOLDERS, OLD_LINE)
 redis.call('HDEL', TEMPLATE, 'cap', 'cap_until')
 if stood > 0 then
-  redis.call('RENAME', LINE, TAKEN)
+  redis.call('RENAME', LINE, OLD_LINE)
 end
 if facts > 0 then
-  redis.call('RENAME', BESIDE, HOLDERS)
+  redis.call('RENAME', NEW_HOLDERS, HOLDERS)
 end
 redis.call('XGROUP', 'CREATE', REQUESTS, GROUP, '0', 'MKSTREAM')
 local last = tonumber(ARGV[9])
 for from = 0, stood - 1, CHUNK do
-  local old, users, members, moved = redis.call('ZRANGE', TAKEN, from, from + CHUNK - 1, 'WITHSCORES'), {}, {}, {}
+  local old, users, members, moved = redis.call('ZRANGE', OLD_LINE, from, from + CHUNK - 1, 'WITHSCORES'), {}, {}, {}
   for i = 1, #old, 2 do
     if kafka or tonumber(old[i + 1]) > tonumber(ARGV[6]) then
       members[#members + 1] = {old[i], tonumber(old[i + 1])}
       users[#users + 1] = string.sub(old[i], #ARGV[1] + 2)
     end
   end
-  local gone = kafka and redis.call('HMGET', GONE, unpack(users)) or {}
+  local gone = kafka and redis.call('HMGET', LEFT_OUT, unpack(users)) or {}
   local has = #users > 0 and redis.call('HMGET', HOLDERS, unpack(users)) or {}
   for i, member in ipairs(members) do
     local held = has[i] and string.match(has[i], '^%d+')
@@ -70,7 +72,7 @@ for from = 0, stood - 1, CHUNK do
     redis.call('ZADD', LINE, unpack(moved))
   end
 end
-redis.call('UNLINK', TAKEN, GONE, MARKER)
+redis.call('UNLINK', OLD_LINE, LEFT_OUT, MARKER)
 
 local waiting = last - tonumber(ARGV[9])
 redis.call('HSET', TEMPLATE, 'run', ARGV[4], 'generation', ARGV[7], 'version', ARGV[8],

@@ -55,13 +55,13 @@ func (r *rig) state(generation int64) gate.State {
 	return gate.State{Generation: generation, Version: 1, Total: 10, PerUserLimit: 1, Mode: reward.ModeStream}
 }
 
-// begin sets the marker and returns what the swap will take.
+// begin sets the marker and returns the parameters of the swap.
 func (r *rig) begin(token string, s gate.State) gate.SwapParams {
 	r.Helper()
 	begun, err := r.g.LoadBegin(r.Context(), r.id, token)
 	r.ok(err)
 	if !begun.Held {
-		r.Fatal("the marker is somebody else's")
+		r.Fatal("another loader holds the marker")
 	}
 	return gate.SwapParams{TemplateID: r.id, Token: token, Run: begun.Run, State: s, KeepAbove: s.Settled}
 }
@@ -80,13 +80,13 @@ func (r *rig) load(s gate.State) {
 	}
 }
 
-// ask returns the tickets of users; −1 for who is not in line.
-func (r *rig) ask(users ...string) []int64 {
+// admit returns the tickets of users; −1 = not in line.
+func (r *rig) admit(users ...string) []int64 {
 	r.Helper()
-	asking, err := r.g.Admit(r.Context(), r.id, users, true)
+	result, err := r.g.Admit(r.Context(), r.id, users, true)
 	r.ok(err)
 	var tickets []int64
-	for _, a := range asking.Answers {
+	for _, a := range result.Answers {
 		ticket := int64(-1)
 		if a.Verdict == gate.Admitted || a.Verdict == gate.InLine {
 			ticket = a.Ticket
@@ -103,19 +103,19 @@ func (r *rig) header() gate.Header {
 	return headers[0]
 }
 
-// calls is every call that a gate has to be loaded for.
+// calls returns every call that requires a loaded gate.
 func (r *rig) calls() map[string]func() error {
 	ctx := r.Context()
 	later := r.state(1)
 	later.Version, later.Settled = 100, 1
 	return map[string]func() error{
-		"Ask":     func() error { _, err := r.g.Admit(ctx, r.id, []string{"a", "new"}, true); return err },
-		"Places":  func() error { _, err := r.g.Positions(ctx, r.id, []string{"a"}); return err },
-		"Read":    func() error { _, err := r.g.Read(ctx, r.id, "c", 10); return err },
-		"Claim":   func() error { _, err := r.g.Claim(ctx, r.id, "c", 0, 10); return err },
-		"Unacked": func() error { _, err := r.g.Unacked(ctx, r.id, 1, []int64{1}); return err },
-		"Lower":   func() error { _, err := r.g.CapTotal(ctx, r.id, 5); return err },
-		"Holders": func() error { _, _, _, err := r.g.Holdings(ctx, r.id, ""); return err },
+		"Admit":     func() error { _, err := r.g.Admit(ctx, r.id, []string{"a", "new"}, true); return err },
+		"Positions": func() error { _, err := r.g.Positions(ctx, r.id, []string{"a"}); return err },
+		"Read":      func() error { _, err := r.g.Read(ctx, r.id, "c", 10); return err },
+		"Claim":     func() error { _, err := r.g.Claim(ctx, r.id, "c", 0, 10); return err },
+		"Unacked":   func() error { _, err := r.g.Unacked(ctx, r.id, 1, []int64{1}); return err },
+		"CapTotal":  func() error { _, err := r.g.CapTotal(ctx, r.id, 5); return err },
+		"Holdings":  func() error { _, _, _, err := r.g.Holdings(ctx, r.id, ""); return err },
 		"Apply": func() error {
 			_, err := r.g.Apply(ctx, gate.ApplyParams{
 				TemplateID: r.id, State: later,
@@ -140,13 +140,12 @@ func (r *rig) until(what string, condition func() bool) {
 	r.Helper()
 	for deadline := time.Now().Add(patience); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			r.Fatalf("waited %v in vain until %s", patience, what)
+			r.Fatalf("waited %v for: %s", patience, what)
 		}
 	}
 }
 
-// dump is all that the rig's keys hold, but for when a template was asked for
-// last.
+// dump returns the contents of the rig's keys, without the time of the latest request.
 func (r *rig) dump() map[string]string {
 	r.Helper()
 	out := map[string]string{}
@@ -171,7 +170,7 @@ func TestFlushAll(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, ownRedis(t).Address())
 	r.load(r.state(1))
-	r.equal("tickets", r.ask("a", "b", "c"), []int64{1, 2, 3})
+	r.equal("tickets", r.admit("a", "b", "c"), []int64{1, 2, 3})
 	before, _, err := r.g.Lock(t.Context(), r.id, time.Hour)
 	r.ok(err)
 	late := r.begin("late", r.state(2))
@@ -179,15 +178,15 @@ func TestFlushAll(t *testing.T) {
 	r.do("FLUSHALL")
 	r.wantNotLoaded()
 	if keys := r.keys(t.Context()); len(keys) != 0 {
-		t.Fatalf("without a gate these keys were made: %v", keys)
+		t.Fatalf("keys were created without a gate: %v", keys)
 	}
-	r.equal("a loader from before", r.swap(late), gate.SwapResult{})
+	r.equal("a loader from before the loss", r.swap(late), gate.SwapResult{})
 	r.equal("header", r.header(), gate.Header{})
 	if acked, err := r.g.Ack(t.Context(), r.id, 1, []int64{1}); acked != 0 || err != nil {
 		t.Fatal(acked, err)
 	}
 	if keys := r.keys(t.Context()); len(keys) != 0 {
-		t.Fatalf("without a gate these keys were made: %v", keys)
+		t.Fatalf("keys were created without a gate: %v", keys)
 	}
 	after, ok, err := r.g.Lock(t.Context(), r.id, time.Hour)
 	if err != nil || !ok || after <= before {
@@ -196,38 +195,38 @@ func TestFlushAll(t *testing.T) {
 	s := r.state(3)
 	s.Settled = 2
 	r.load(s)
-	r.equal("tickets", r.ask("c", "d"), []int64{3, 4})
+	r.equal("tickets", r.admit("c", "d"), []int64{3, 4})
 }
 
-// TestARestartWithOldData: the snapshot knows less than was said, a marker of a
-// loader included.
+// TestARestartWithOldData checks a restart from a snapshot that lacks the latest changes
+// and has the marker of a loader.
 func TestARestartWithOldData(t *testing.T) {
 	t.Parallel()
 	server := ownRedis(t)
 	r := newRig(t, server.Address())
 	r.load(r.state(1))
-	r.equal("tickets", r.ask("c", "b", "a"), []int64{1, 2, 3})
+	r.equal("tickets", r.admit("c", "b", "a"), []int64{1, 2, 3})
 	late := r.begin("late", r.state(2))
 	r.do("SAVE")
-	r.equal("tickets", r.ask("lost"), []int64{4})
+	r.equal("tickets", r.admit("lost"), []int64{4})
 	r.ok(server.Kill())
 	r.ok(server.Start(t.Context()))
-	r.until("it is reached again", func() bool { return r.g.Ping(t.Context()) == nil })
+	r.until("the server responds again", func() bool { return r.g.Ping(t.Context()) == nil })
 
 	r.wantNotLoaded()
 	h := r.header()
 	h.LastRequestAt = time.Time{}
 	r.equal("header", h, gate.Header{Exists: true, Generation: 1, Version: 1, LastTicket: 3, Total: 10, PublishedStock: 7, Waiting: 3, Backlog: 3})
-	r.equal("a loader from before", r.swap(late), gate.SwapResult{})
+	r.equal("a loader from before the loss", r.swap(late), gate.SwapResult{})
 	r.wantNotLoaded()
 	if acked, err := r.g.Ack(t.Context(), r.id, 1, []int64{1}); acked != 1 || err != nil {
 		t.Fatalf("a gate that is not loaded: %d acknowledged, %v", acked, err)
 	}
-	r.until("the marker has lapsed", func() bool { return r.do("EXISTS", allKeys(r.prefix, r.id)[8]) == int64(0) })
+	r.until("the marker has expired", func() bool { return r.do("EXISTS", allKeys(r.prefix, r.id)[8]) == int64(0) })
 	s := r.state(3)
 	s.Settled = 1
 	r.equal("swap", r.swap(r.begin("next", s)), gate.SwapResult{Done: true, Waiting: 2})
-	r.equal("tickets", r.ask("b", "a", "lost"), []int64{2, 3, 4})
+	r.equal("tickets", r.admit("b", "a", "lost"), []int64{2, 3, 4})
 	requests, err := r.g.Read(t.Context(), r.id, "c", 10)
 	r.ok(err)
 	r.equal("requests", requests, []gate.Request{
@@ -235,7 +234,8 @@ func TestARestartWithOldData(t *testing.T) {
 	})
 }
 
-// TestAMasterThatIsMasterAgainIsAnotherRun: its run id is what it was.
+// TestAMasterThatIsMasterAgainIsAnotherRun checks that a server that becomes a master
+// again counts as another run, although its run id is the same.
 func TestAMasterThatIsMasterAgainIsAnotherRun(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, ownRedis(t).Address())
@@ -248,7 +248,7 @@ func TestAMasterThatIsMasterAgainIsAnotherRun(t *testing.T) {
 	}
 }
 
-// TestWhatIsMissing: a stream or group that somebody has deleted is not made.
+// TestWhatIsMissing checks that a deleted stream or group is not created again.
 func TestWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	overServers(t, func(t *testing.T, url string) {
@@ -271,43 +271,43 @@ func TestWhatIsMissing(t *testing.T) {
 		notLoaded("Claim without the group", err)
 		r.do("DEL", requests)
 		_, err = r.g.Admit(t.Context(), r.id, []string{"a"}, true)
-		notLoaded("Ask without the stream", err)
+		notLoaded("Admit without the stream", err)
 		_, err = r.g.Read(t.Context(), r.id, "c", 10)
 		notLoaded("Read without the stream", err)
 		_, err = r.g.Unacked(t.Context(), r.id, 1, []int64{1})
 		notLoaded("Unacked without the stream", err)
 		if r.do("EXISTS", requests, LineKey(r.prefix, r.id)) != int64(0) {
-			t.Error("something was made")
+			t.Error("a key was created")
 		}
 		r.load(r.state(2))
-		r.equal("tickets", r.ask("a"), []int64{1})
+		r.equal("tickets", r.admit("a"), []int64{1})
 	})
 }
 
-// TestWrongTypes puts another kind of key in the place of each: a call fails
-// and changes nothing, or does not need it.
+// TestWrongTypes replaces each key by one of a wrong type: a call fails and changes
+// nothing, or does not use the key.
 func TestWrongTypes(t *testing.T) {
 	t.Parallel()
 	overServers(t, func(t *testing.T, url string) {
 		r := newRig(t, url)
 		keys := allKeys(r.prefix, r.id)
-		needs := map[string][]string{ // a few that must fail
-			keys[0]: {"Ask", "Places", "Read", "Claim", "Unacked", "Apply", "Lower", "Holders", "Ack", "LoadBegin", "LoadSwap", "Headers", "Retire"},
-			keys[1]: {"Ask", "Places", "Apply", "Lower", "LoadSwap", "Headers", "Retire"},
-			keys[2]: {"Ask", "Read", "Claim", "Unacked", "Ack", "Headers"},
-			keys[3]: {"Ask", "Apply", "Holders"},
+		needs := map[string][]string{ // calls that must fail
+			keys[0]: {"Admit", "Positions", "Read", "Claim", "Unacked", "Apply", "CapTotal", "Holdings", "Ack", "LoadBegin", "LoadSwap", "Headers", "Retire"},
+			keys[1]: {"Admit", "Positions", "Apply", "CapTotal", "LoadSwap", "Headers", "Retire"},
+			keys[2]: {"Admit", "Read", "Claim", "Unacked", "Ack", "Headers"},
+			keys[3]: {"Admit", "Apply", "Holdings"},
 			keys[7]: {"Apply"},
-			keys[8]: {"LoadBegin", "LoadFacts", "LoadSwap"},
-			keys[9]: {"LoadFacts", "LoadSwap"}, keys[10]: {"LoadFacts", "LoadSwap"},
+			keys[8]: {"LoadBegin", "LoadHoldings", "LoadSwap"},
+			keys[9]: {"LoadHoldings", "LoadSwap"}, keys[10]: {"LoadHoldings", "LoadSwap"},
 		}
 		for key, must := range needs {
 			for _, name := range []string{
-				"Ask", "Places", "Read", "Claim", "Unacked", "Apply", "Lower", "Holders", "Ack", "LoadBegin", "LoadFacts",
+				"Admit", "Positions", "Read", "Claim", "Unacked", "Apply", "CapTotal", "Holdings", "Ack", "LoadBegin", "LoadHoldings",
 				"LoadSwap", "Headers", "Retire",
 			} {
 				r.do(append([]string{"DEL"}, keys...)...)
 				r.load(r.state(1))
-				r.ask("a", "b", "z")
+				r.admit("a", "b", "z")
 				swap := r.begin("second", r.state(2))
 				r.do("DEL", key)
 				if key == keys[8] {
@@ -318,7 +318,7 @@ func TestWrongTypes(t *testing.T) {
 				before := r.dump()
 				err := r.callNamed(name, swap)
 				if err == nil && slices.Contains(must, name) {
-					t.Errorf("%s with a wrong %s gave no error", name, key)
+					t.Errorf("%s with a wrong %s returned no error", name, key)
 				}
 				if err != nil && !strings.Contains(err.Error(), "WRONGTYPE") {
 					t.Errorf("%s with a wrong %s: %v", name, key, err)
@@ -341,7 +341,7 @@ func (r *rig) callNamed(name string, swap gate.SwapParams) error {
 		_, err = r.g.Ack(ctx, r.id, 1, []int64{1})
 	case "LoadBegin":
 		_, err = r.g.LoadBegin(ctx, r.id, "third")
-	case "LoadFacts":
+	case "LoadHoldings":
 		err = r.g.LoadHoldings(ctx, r.id, "second", []gate.Holding{{UserID: "a", Held: 1, CouponID: 1}}, []gate.SettledTicket{{UserID: "b", Ticket: 2}})
 	case "LoadSwap":
 		_, err = r.g.LoadSwap(ctx, swap)
@@ -355,13 +355,14 @@ func (r *rig) callNamed(name string, swap gate.SwapParams) error {
 	return err
 }
 
-// TestAForeignEntryIsInTheWay: what can fail among the writes comes first.
+// TestAForeignEntryIsInTheWay checks that a failing write leaves everything unchanged:
+// writes that can fail come first.
 func TestAForeignEntryIsInTheWay(t *testing.T) {
 	t.Parallel()
 	overServers(t, func(t *testing.T, url string) {
 		r := newRig(t, url)
 		r.load(r.state(1))
-		r.ask("a")
+		r.admit("a")
 		r.do("XADD", RequestsKey(r.prefix, r.id), "*", "what", "is this")
 		before := r.dump()
 		if _, err := r.g.Admit(t.Context(), r.id, []string{"b", "c"}, true); err == nil {
@@ -369,7 +370,7 @@ func TestAForeignEntryIsInTheWay(t *testing.T) {
 		}
 		r.equal("keys", r.dump(), before)
 		r.load(r.state(2))
-		r.equal("tickets", r.ask("a", "b"), []int64{1, 2})
+		r.equal("tickets", r.admit("a", "b"), []int64{1, 2})
 	})
 }
 
@@ -385,7 +386,7 @@ func TestScriptsAreForgotten(t *testing.T) {
 		forget()
 		r.load(r.state(1))
 		forget()
-		r.equal("tickets", r.ask("a", "b"), []int64{1, 2})
+		r.equal("tickets", r.admit("a", "b"), []int64{1, 2})
 		forget()
 		if h := r.header(); h.Waiting != 2 {
 			t.Fatalf("header %+v", h)
@@ -399,26 +400,27 @@ func TestScriptsAreForgotten(t *testing.T) {
 	})
 }
 
-// TestAFullServer refuses whoever asks anew, and goes on making room.
+// TestAFullServer checks that a full server refuses new requests and still allows the
+// calls that free memory.
 func TestAFullServer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, ownRedis(t).Address())
 	s := r.state(1)
 	s.Total = 5
 	r.load(s)
-	r.equal("tickets", r.ask("a", "b", "c"), []int64{1, 2, 3})
-	r.do("HSET", TemplateKey(r.prefix, r.id), "last_ask", "0") // it is time to note the next
+	r.equal("tickets", r.admit("a", "b", "c"), []int64{1, 2, 3})
+	r.do("HSET", TemplateKey(r.prefix, r.id), "last_ask", "0") // so that the next request stores its time
 	r.do("CONFIG", "SET", "maxmemory", "1")
 	full := func(err error) bool { return err != nil && strings.Contains(err.Error(), "OOM") }
 
 	before := r.dump()
 	for range 2 {
 		if _, err := r.g.Admit(t.Context(), r.id, []string{"a", "d"}, true); !full(err) {
-			t.Fatalf("Ask: %v", err)
+			t.Fatalf("Admit: %v", err)
 		}
 	}
 	r.equal("keys", r.dump(), before)
-	r.equal("who waits is told so", r.ask("a", "c"), []int64{1, 3})
+	r.equal("users in line get their tickets", r.admit("a", "c"), []int64{1, 3})
 	requests, err := r.g.Read(t.Context(), r.id, "c", 10)
 	if err != nil || len(requests) != 3 {
 		t.Fatalf("Read: %v, %v", requests, err)
@@ -433,7 +435,7 @@ func TestAFullServer(t *testing.T) {
 	})
 	r.ok(err)
 	r.equal("apply", result, gate.ApplyResult{Version: 2})
-	s.Mode, s.Version = reward.ModeKafka, 3 // nobody leaves, and still it passes
+	s.Mode, s.Version = reward.ModeKafka, 3 // no request leaves the line, and the apply still passes
 	result, err = r.g.Apply(t.Context(), gate.ApplyParams{TemplateID: r.id, From: 2, State: s, Holdings: []gate.Holding{{UserID: "b", Held: 1, CouponID: 10}}})
 	r.ok(err)
 	r.equal("apply", result, gate.ApplyResult{Version: 3})
@@ -441,22 +443,22 @@ func TestAFullServer(t *testing.T) {
 		t.Fatalf("Ack: %d, %v", acked, err)
 	}
 	if done, err := r.g.CapTotal(t.Context(), r.id, 4); !done || err != nil {
-		t.Fatalf("Lower: %v, %v", done, err)
+		t.Fatalf("CapTotal: %v, %v", done, err)
 	}
 	s.Mode = reward.ModeStream
 	s.Generation = 2
 	r.load(s)
 	if err := r.g.LoadHoldings(t.Context(), r.id, "loader", []gate.Holding{{UserID: "a", Held: 1}}, nil); err != nil {
-		t.Fatalf("LoadFacts without the marker: %v", err)
+		t.Fatalf("LoadHoldings without the marker: %v", err)
 	}
 	third := r.begin("third", r.state(3))
 	if err := r.g.LoadHoldings(t.Context(), r.id, "third", []gate.Holding{{UserID: "a", Held: 1}}, nil); !full(err) {
-		t.Fatalf("LoadFacts: %v", err)
+		t.Fatalf("LoadHoldings: %v", err)
 	}
-	r.begin("third", r.state(3)) // anew
+	r.begin("third", r.state(3)) // again
 	third.Holdings = 1
-	r.equal("swap without the facts", r.swap(third), gate.SwapResult{})
+	r.equal("swap without the holdings", r.swap(third), gate.SwapResult{})
 
 	r.do("CONFIG", "SET", "maxmemory", "0")
-	r.equal("tickets", r.ask("c", "d"), []int64{3, 4})
+	r.equal("tickets", r.admit("c", "d"), []int64{3, 4})
 }

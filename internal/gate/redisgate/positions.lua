@@ -1,9 +1,9 @@
--- Tells where users are in line.
+-- Returns the positions of users in line.
 --
 -- ARGV[1]  template id
 -- ARGV[2…] users
--- returns  {generation, version, service, and per user: his ticket and rank,
---          or 0 when he is not in line}, or NOTLOADED
+-- returns  {generation, version, service time, and per user: ticket and rank, or 0
+--          if the user is not in line}, or NOTLOADED
 local h = redis.call('HMGET', TEMPLATE, 'run', 'generation', 'version', 'service')
 if not h[1] or h[1] ~= run() then
   return NOT_LOADED

@@ -1,7 +1,7 @@
--- Gives new requests to a consumer. Never blocks.
+-- Delivers new requests to a consumer. Never blocks.
 --
 -- ARGV[1]  consumer
--- ARGV[2]  most requests
+-- ARGV[2]  maximum number of requests
 -- returns  {generation, ticket, user, ticket, user, …}, tickets as text, or
 --          NOTLOADED
 local h = redis.call('HMGET', TEMPLATE, 'run', 'generation')

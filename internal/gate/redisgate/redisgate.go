@@ -1,16 +1,18 @@
-// Package redisgate is the gate driver on Redis (7.0 or later) or Valkey (7.2
-// or later), a single server, a Cluster or what Sentinels watch. A template's
-// keys share a hash tag, so that each call is one script at one server.
+// Package redisgate is the gate driver for Redis (7.0 or later) and Valkey (7.2 or
+// later): for a single server, a Cluster, and servers behind Sentinels. The keys of
+// a template share a hash tag, so that each call is one script on one server.
 //
-// What it holds to:
-//   - A command is sent once. A lost reply is an error and its outcome unknown.
-//   - Every script asks the very server that executes it for its run, and
-//     compares that with the run the gate was loaded into.
-//   - Only load_swap.lua makes a gate; the others do nothing without one.
-//   - Scripts look at everything before they write, and free before they add.
+// The driver follows these rules:
+//   - It sends a command once. If the reply is lost, it returns an error, and the
+//     outcome is unknown.
+//   - Every script asks the server that executes it for its run, and compares it
+//     with the run that the gate was loaded into.
+//   - Only load_swap.lua creates a gate; the other scripts do nothing without one.
+//   - Scripts check everything before they write, and free memory before they use
+//     more.
 //
-// The server must not evict (maxmemory-policy noeviction). A full server
-// refuses Ask, whole, while Apply and Ack go on and make room.
+// The server must not evict keys (maxmemory-policy noeviction). A full server
+// refuses an Admit entirely, but allows Apply and Ack, which free memory.
 package redisgate
 
 import (
@@ -25,19 +27,19 @@ import (
 	"github.com/largesse/largesse/internal/redis"
 )
 
-// wakesBuffer is how many hints wait for a slow listener; more are dropped.
+// hintsMax limits the undelivered hints; further ones are dropped.
 const hintsMax = 1024
 
-// Config says where the server is.
+// Config configures a Gate.
 type Config struct {
 	URL string // redis.url; see redis.Option
-	// KeyPrefix stands in front of every key and channel; it must not contain
-	// braces. Default: none.
+	// KeyPrefix precedes every key and channel. It must not contain braces. Empty
+	// means no prefix.
 	KeyPrefix string
 	Log       obs.Log
 }
 
-// Gate is the driver.
+// Gate is the driver. It is safe for concurrent use.
 type Gate struct {
 	client   *redis.Client
 	prefix   string
@@ -48,8 +50,8 @@ type Gate struct {
 
 var _ gate.Gate = (*Gate)(nil)
 
-// Open connects, checks the version of every server and begins to listen for
-// hints. ctx bounds the opening only.
+// Open connects to the server, checks the version of every node and subscribes to
+// hints. ctx limits only the opening.
 func Open(ctx context.Context, cfg Config) (*Gate, error) {
 	option, err := redis.Option(cfg.URL)
 	if err != nil {
@@ -74,23 +76,23 @@ func open(ctx context.Context, cfg Config, option rueidis.ClientOption) (*Gate, 
 	return g, nil
 }
 
-// heard must not wait: it runs where replies are read.
+// onMessage passes a hint on. It must not block, because it runs in the goroutine
+// that reads replies.
 func (g *Gate) onMessage(message string) {
-	w, ok := parseHint(message)
+	h, ok := parseHint(message)
 	if !ok {
 		return
 	}
 	select {
-	case g.hints <- w:
+	case g.hints <- h:
 	default:
 	}
 }
 
-// Wakes implements gate.Gate.
+// Hints implements gate.Gate.
 func (g *Gate) Hints() <-chan gate.Hint { return g.hints }
 
-// Ping implements gate.Gate. A Cluster can be reached when every node that has
-// slots can.
+// Ping implements gate.Gate. A Cluster responds if every node with slots does.
 func (g *Gate) Ping(ctx context.Context) error {
 	if err := g.client.Ping(ctx); err != nil {
 		return fmt.Errorf("redisgate: %w", err)
@@ -98,7 +100,7 @@ func (g *Gate) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Close implements gate.Gate. It may be called twice.
+// Close implements gate.Gate. It may be called more than once.
 func (g *Gate) Close() {
 	g.close.Do(func() {
 		g.listener.Stop()

@@ -9,9 +9,9 @@ import (
 	"github.com/largesse/largesse/internal/gate"
 )
 
-// The client's refresher of cluster slots sleeps through Close, for a second
-// at most, and what closes its spare connections to a Cluster for five; nothing
-// else may be left.
+// TestMain checks that no goroutine is left, except two of the client that end late:
+// the refresh of the cluster slots after at most 1 s, and the close of spare
+// connections to a Cluster after 5 s.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
@@ -38,12 +38,12 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	if !strings.Contains(headText, "'"+group+"'") {
-		t.Errorf("head.lua has another group than %s", group)
+		t.Errorf("head.lua does not use the group %s", group)
 	}
 }
 
-// TestATemplateHasOneSlot: every key of a template has the same hash tag, and
-// no two are the same.
+// TestATemplateHasOneSlot checks that all keys of a template are different and have the
+// same hash tag.
 func TestATemplateHasOneSlot(t *testing.T) {
 	t.Parallel()
 	for _, prefix := range []string{"", "test:", "a b*"} {
@@ -72,7 +72,7 @@ func TestParseWake(t *testing.T) {
 	}
 	for _, message := range []string{"", "asked", "asked:", "asked:0", "asked:07", "other:7", "asked:7:8"} {
 		if got, ok := parseHint(message); ok {
-			t.Errorf("%q was read as %v", message, got)
+			t.Errorf("%q was accepted as %v", message, got)
 		}
 	}
 }

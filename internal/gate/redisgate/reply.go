@@ -11,8 +11,9 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// reply is read from front to back; the first thing that is not as the script
-// promises is kept as the error.
+// reply reads the elements of a reply from front to back. It keeps the first
+// deviation from what the script promises as its error; all reads after it return
+// zero values.
 type reply struct {
 	rows []rueidis.RedisMessage
 	err  error
@@ -37,7 +38,7 @@ func (r *reply) take() (rueidis.RedisMessage, bool) {
 	return m, true
 }
 
-// number reads a number, also one that came as text.
+// number reads a number, which may be text.
 func (r *reply) number() int64 {
 	m, ok := r.take()
 	if !ok {
@@ -62,7 +63,7 @@ func (r *reply) text() string {
 	return s
 }
 
-// done says what was wrong with the reply of a script.
+// done returns the error of the reply of a script. Remaining elements are an error.
 func (r *reply) done(s *script, id reward.TemplateID) error {
 	if r.err == nil && len(r.rows) > 0 {
 		r.err = fmt.Errorf("the reply has %d elements too many", len(r.rows))
@@ -73,20 +74,20 @@ func (r *reply) done(s *script, id reward.TemplateID) error {
 	return nil
 }
 
-// fact reads a user and what he holds.
+// holding reads a user and their holding.
 func (r *reply) holding() gate.Holding {
-	f := gate.Holding{UserID: r.text()}
+	h := gate.Holding{UserID: r.text()}
 	held, coupon, _ := strings.Cut(r.text(), ":")
 	n, errHeld := strconv.Atoi(held)
 	c, errCoupon := strconv.ParseInt(coupon, 10, 64)
 	if r.err == nil && (errHeld != nil || errCoupon != nil) {
-		r.err = fmt.Errorf("what a holder has is %q:%q", held, coupon)
+		r.err = fmt.Errorf("the holding of a user is %q:%q", held, coupon)
 	}
-	f.Held, f.CouponID = n, reward.CouponID(c)
-	return f
+	h.Held, h.CouponID = n, reward.CouponID(c)
+	return h
 }
 
-// heldText is how a fact is stored.
-func holdingText(f gate.Holding) string { return strconv.Itoa(f.Held) + ":" + f.CouponID.String() }
+// holdingText formats a holding as it is stored.
+func holdingText(h gate.Holding) string { return strconv.Itoa(h.Held) + ":" + h.CouponID.String() }
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }

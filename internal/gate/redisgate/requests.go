@@ -18,7 +18,7 @@ func (g *Gate) Claim(ctx context.Context, id reward.TemplateID, consumer string,
 	return g.requests(ctx, claim, id, count, consumer, number(after))
 }
 
-// requests runs a script that gives requests; count is its last argument.
+// requests runs a script that returns requests. count is its last argument.
 func (g *Gate) requests(ctx context.Context, s *script, id reward.TemplateID, count int, args ...string) ([]gate.Request, error) {
 	if count <= 0 {
 		return nil, nil

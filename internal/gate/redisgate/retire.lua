@@ -1,10 +1,10 @@
--- Removes a gate that nobody needs.
+-- Removes an unused gate.
 --
--- ARGV[1]  for how many microseconds nobody may have asked
--- returns  1 when there is none now, 0 when it stays
+-- ARGV[1]  how long the gate must have had no request, in microseconds
+-- returns  1 if there is no gate now, 0 if it stays
 --
--- Loaded or not makes no difference: whoever asks next has it loaded. What a
--- loader lays beside is his as long as his marker stands.
+-- The gate need not be loaded: the next request loads it. The data of a load in
+-- progress stays while the loader holds the marker.
 local asked = redis.call('HGET', TEMPLATE, 'last_ask')
 if not asked then
   return 1
@@ -14,6 +14,6 @@ if redis.call('ZCARD', LINE) > 0 or redis.call('XLEN', REQUESTS) > 0 or micros()
 end
 redis.call('UNLINK', TEMPLATE, LINE, REQUESTS, HOLDERS, STOCK, COUNT, ISSUED, OUTCOMES)
 if redis.call('EXISTS', MARKER) == 0 then
-  redis.call('UNLINK', BESIDE, GONE)
+  redis.call('UNLINK', NEW_HOLDERS, LEFT_OUT)
 end
 return 1

@@ -14,9 +14,9 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Each script begins with its ARGV and what it returns; its KEYS are those of
-// head.lua, which stands in front of all but those of the lock. A script
-// touches one template, checks first and writes last.
+// Each script starts with a list of its ARGV and its result. Its KEYS are listed in
+// head.lua, which precedes all scripts except those of the lock. A script accesses
+// the keys of one template, checks first and writes last.
 var (
 	//go:embed head.lua
 	headText string
@@ -71,18 +71,19 @@ var (
 	unlock       = newScript("unlock", unlockText)
 )
 
-// script is a script under the name that the server knows it by.
+// script is a script and the SHA-1 that the server identifies it by.
 type script struct{ name, text, sha string }
 
 func newScript(name, text string) *script {
-	sum := sha1.Sum([]byte(text)) //nolint:gosec // the name that the server gives a script, no secret
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // the server's id of a script, no secret
 	return &script{name: name, text: text, sha: hex.EncodeToString(sum[:])}
 }
 
 // call is one run of a script.
 type call struct{ keys, args []string }
 
-// exec runs a script once: a server that does not know it yet has done nothing.
+// exec runs a script once. It sends the text if the server does not know the script
+// yet: the server has done nothing then.
 func (g *Gate) exec(ctx context.Context, s *script, id reward.TemplateID, c call) (rueidis.RedisMessage, error) {
 	if err := ctx.Err(); err != nil {
 		return rueidis.RedisMessage{}, fmt.Errorf("redisgate: %s %s: nothing was done: %w", s.name, id, err)
@@ -94,8 +95,8 @@ func (g *Gate) exec(ctx context.Context, s *script, id reward.TemplateID, c call
 	return s.result(reply, id)
 }
 
-// execAll runs a script once per template, in one round trip; in a second one
-// on servers that do not know it yet.
+// execAll runs a script once per template, in one round trip. Servers that do not
+// know the script yet need a second one.
 func (g *Gate) execAll(ctx context.Context, s *script, ids []reward.TemplateID, calls []call) ([]rueidis.RedisMessage, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("redisgate: %s: nothing was done: %w", s.name, err)
@@ -106,15 +107,15 @@ func (g *Gate) execAll(ctx context.Context, s *script, ids []reward.TemplateID, 
 	}
 	replies := g.client.DoMulti(ctx, cmds...)
 	var again rueidis.Commands
-	var places []int
+	var indexes []int
 	for i, reply := range replies {
 		if unknownScript(reply) {
-			places, again = append(places, i), append(again, g.byText(s, calls[i]))
+			indexes, again = append(indexes, i), append(again, g.byText(s, calls[i]))
 		}
 	}
 	if len(again) > 0 {
 		for i, reply := range g.client.DoMulti(ctx, again...) {
-			replies[places[i]] = reply
+			replies[indexes[i]] = reply
 		}
 	}
 	out := make([]rueidis.RedisMessage, len(replies))
@@ -135,13 +136,13 @@ func (g *Gate) byText(s *script, c call) rueidis.Completed {
 	return g.client.B().Eval().Script(s.text).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
 }
 
-// unknown says that the server does not know the script.
+// unknownScript reports whether the server does not know the script.
 func unknownScript(reply rueidis.RedisResult) bool {
 	refusal, ok := rueidis.IsRedisErr(reply.Error())
 	return ok && refusal.IsNoScript()
 }
 
-// judge tells what the script says from what went wrong.
+// result returns the reply of the script, or its error.
 func (s *script) result(reply rueidis.RedisResult, id reward.TemplateID) (rueidis.RedisMessage, error) {
 	m, err := reply.ToMessage()
 	if err == nil {

@@ -19,12 +19,12 @@ import (
 	"github.com/largesse/largesse/internal/service"
 )
 
-// patience bounds every wait for something that has to happen.
+// patience limits every wait for an expected event.
 const patience = 20 * time.Second
 
 var prefixes = service.NewIDs()
 
-// servers is the variable with the address of each real server.
+// servers maps each real server to the environment variable with its address.
 var servers = map[string]string{
 	"Redis": "LARGESSE_TEST_REDIS", "Valkey": "LARGESSE_TEST_VALKEY", "Cluster": "LARGESSE_TEST_REDIS_CLUSTER",
 }
@@ -49,8 +49,8 @@ func serverURL(t testing.TB, variable string) string {
 	return url
 }
 
-// rig is a driver with keys of its own and a plain client beside it, which in a
-// Cluster sends a command to where its key is.
+// rig holds a driver with its own keys, and a plain client, which in a Cluster sends a
+// command to the node of its key.
 type rig struct {
 	testing.TB
 	g      *Gate
@@ -79,7 +79,7 @@ func newRig(t testing.TB, url string) *rig {
 }
 
 func (r *rig) deleteKeys() {
-	ctx := context.Background() // the test's own is over
+	ctx := context.Background() // the test's context has ended
 	for _, key := range r.keys(ctx) {
 		if err := r.raw.Do(ctx, r.raw.B().Unlink().Key(key).Build()).Error(); err != nil {
 			r.Error(err)
@@ -124,7 +124,7 @@ func TestGate(t *testing.T) {
 	})
 }
 
-// TestTheGateIsLost walks with a server that restarts with its data, or without.
+// TestTheGateIsLost runs the walk with a server that restarts with its data, or without.
 func TestTheGateIsLost(t *testing.T) {
 	t.Parallel()
 	overServers(t, func(t *testing.T, url string) {

@@ -1,4 +1,4 @@
--- Says which requests are still in the stream.
+-- Reports which requests are still in the stream.
 --
 -- ARGV[1]  generation
 -- ARGV[2…] tickets

@@ -1,5 +1,4 @@
-// Package governortest is the suite that every implementation of
-// governor.Rates passes.
+// Package governortest is the conformance suite of governor.Rates.
 package governortest
 
 import (
@@ -15,7 +14,7 @@ import (
 )
 
 // Exercise runs the suite in real time, for about two seconds. newRates returns
-// one that has no rates yet.
+// an empty Rates.
 func Exercise(t *testing.T, newRates func(t testing.TB) governor.Rates) {
 	t.Helper()
 	for name, exercise := range map[string]func(*bundle){
@@ -36,7 +35,7 @@ func Exercise(t *testing.T, newRates func(t testing.TB) governor.Rates) {
 	}
 }
 
-// bundle is what a part of the suite works with.
+// bundle is what one part of the suite uses.
 type bundle struct {
 	testing.TB
 	rates governor.Rates
@@ -54,7 +53,7 @@ func (b *bundle) lease(name string, perSecond float64, count int) governor.Run {
 	return run
 }
 
-// wait lets time pass as a lease says.
+// wait lets time pass, as a lease demands.
 func (b *bundle) wait(d time.Duration) {
 	b.Helper()
 	if !service.Sleep(b.Context(), d) {
@@ -62,7 +61,7 @@ func (b *bundle) wait(d time.Duration) {
 	}
 }
 
-// last is the last send time of a run, from when it was leased.
+// last returns the last send time of a run, counted from its lease.
 func last(run governor.Run) time.Duration {
 	return run.In + time.Duration(run.Count-1)*run.Every
 }
@@ -73,7 +72,7 @@ func exerciseCount(b *bundle) {
 	if first.Count != 3 || first.In > 10*time.Millisecond || first.Every != 10*time.Millisecond {
 		b.Errorf("the first run is %+v", first)
 	}
-	// The next one follows it, less the time in between.
+	// The next run follows it, minus the time that has passed.
 	next := b.lease("all", 100, 2)
 	if least := 29*time.Millisecond - time.Since(began); next.Count != 2 || next.In > 30*time.Millisecond || next.In < least {
 		b.Errorf("the next run is %+v", next)
@@ -86,7 +85,7 @@ func exerciseAhead(b *bundle) {
 	if run.Count < 90 || run.Count > 101 || last(run) > governor.Ahead {
 		b.Fatalf("%+v, the last one in %v", run, last(run))
 	}
-	// So soon after it there is only what the time since then has made room for.
+	// Right after it, only the send times of the time since then are left.
 	more := b.lease("all", 1000, math.MaxInt32)
 	if room := int(time.Since(began)/time.Millisecond) + 1; more.Count > room || more.Count > 0 && last(more) > governor.Ahead {
 		b.Errorf("then %+v", more)
@@ -124,8 +123,8 @@ func exerciseApart(b *bundle) {
 	}
 }
 
-// Whoever asks, and however often, they get no more together than the pace
-// allows.
+// exerciseConcurrent checks that callers together get no more send times than
+// the rate allows.
 func exerciseConcurrent(b *bundle) {
 	const askers, pace = 8, 2000
 	var total atomic.Int64
@@ -153,7 +152,8 @@ func exerciseConcurrent(b *bundle) {
 	}
 }
 
-// A pace that was very slow does not hold up a faster one.
+// exerciseRaised checks that a very slow rate does not delay a later faster
+// one.
 func exerciseRaised(b *bundle) {
 	b.lease("all", 0.1, 1)
 	if run := b.lease("all", 100, 1); run.Count != 1 || run.In > 10*time.Millisecond {

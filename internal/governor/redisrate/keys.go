@@ -1,4 +1,4 @@
 package redisrate
 
-// rateKey is where a rate is kept.
+// rateKey returns the key of a rate.
 func rateKey(prefix, name string) string { return prefix + "money-rate:" + name }

@@ -1,8 +1,7 @@
-// Package redisrate keeps the rates of the governor on Redis (7.0 or later) or
-// Valkey (7.2 or later), a single server or a Cluster: one key per rate, by the
-// server's clock, written by one script. The key goes away by itself a second
-// after its last send time, and losing it loses nothing but the line of the
-// latest 100 ms.
+// Package redisrate implements the governor's rates on Redis (7.0 or later) or
+// Valkey (7.2 or later), a single server or a Cluster. Each rate is one key,
+// which one script writes by the server's clock. The key expires a second after
+// its last send time. Losing it loses only the schedule of the next 100 ms.
 package redisrate
 
 import (
@@ -23,15 +22,14 @@ var leaseRunText string
 
 var leaseRun = rueidis.NewLuaScript(leaseRunText)
 
-// Config says where the server is.
+// Config configures the connection.
 type Config struct {
 	URL string // redis.url; see redis.Option
-	// KeyPrefix stands in front of every key; it must not contain braces.
-	// Default: none.
+	// KeyPrefix begins every key; empty: none. It must not contain braces.
 	KeyPrefix string
 }
 
-// Rates is the driver.
+// Rates implements governor.Rates. It is safe for concurrent use.
 type Rates struct {
 	client *redis.Client
 	prefix string
@@ -39,7 +37,7 @@ type Rates struct {
 
 var _ governor.Rates = (*Rates)(nil)
 
-// Open connects. ctx bounds the opening only.
+// Open connects. ctx limits the opening only.
 func Open(ctx context.Context, cfg Config) (*Rates, error) {
 	if err := redis.CheckPrefix(cfg.KeyPrefix); err != nil {
 		return nil, err
@@ -59,7 +57,7 @@ func Open(ctx context.Context, cfg Config) (*Rates, error) {
 	return &Rates{client: client, prefix: cfg.KeyPrefix}, nil
 }
 
-// Close ends the connections; leases after it fail. It may be called twice.
+// Close closes the connections. Later leases fail. It may be called twice.
 func (r *Rates) Close() { r.client.Close() }
 
 // Lease implements governor.Rates.

@@ -7,21 +7,22 @@ import (
 )
 
 const (
-	arrivalsMax   = 5_000_000 // arrivals that are remembered
-	arrivalsChunk = 1 << 16   // arrivals in one piece of memory
+	arrivalsMax   = 5_000_000 // arrivals remembered
+	arrivalsChunk = 1 << 16   // arrivals per chunk
 )
 
-// arrivals holds when the latest charge requests came, in order. Memory comes
-// in pieces, 8 bytes an arrival, so that a quiet simulator needs none and a busy
-// one never copies; the oldest piece goes as a whole. The zero value is ready.
+// arrivals holds the times of the latest charge requests, in order. It takes 8
+// bytes per arrival in chunks, so a quiet simulator needs no memory and a busy
+// one never copies; the oldest chunk is dropped as a whole. The zero value is
+// ready to use.
 type arrivals struct {
-	mu     sync.Mutex        // protects the rest
-	chunks [][]time.Duration // each but the last is full
+	mu     sync.Mutex        // protects the fields below
+	chunks [][]time.Duration // all but the last are full
 	latest time.Duration
 }
 
-// note adds an arrival; at is since the simulator's beginning. Arrivals that
-// overtook each other on the way here count as simultaneous.
+// note adds an arrival at a time since the simulator started. Arrivals that
+// overtook each other count as simultaneous.
 func (a *arrivals) note(at time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -38,7 +39,7 @@ func (a *arrivals) note(at time.Duration) {
 	a.chunks[last] = append(a.chunks[last], a.latest)
 }
 
-// all returns what is remembered, at most arrivalsMax.
+// all returns the remembered arrivals, at most arrivalsMax.
 func (a *arrivals) all() []time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -46,8 +47,8 @@ func (a *arrivals) all() []time.Duration {
 	return all[max(len(all)-arrivalsMax, 0):]
 }
 
-// busiest counts the most arrivals within any span as long as window, its end
-// not included.
+// busiest returns the largest number of arrivals within any window of the given
+// length, excluding its end.
 func (a *arrivals) busiest(window time.Duration) int {
 	all := a.all()
 	most, first := 0, 0

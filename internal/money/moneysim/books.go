@@ -11,34 +11,34 @@ const shardCount = 256
 // key is an idempotency key.
 type key struct{ promotion, target int64 }
 
-// entry is what is known about a key.
+// entry is what the simulator knows about a key.
 type entry struct {
 	body   uint64 // fingerprint of the first request's body
-	charge uint32 // number of its charge, from 1; 0 = not charged
+	charge uint32 // number of its charge, from 1; 0: not charged
 	tries  uint32 // requests with that body
 }
 
-// charge is one event of the ledger: money that moved.
+// charge is one event of the ledger: a payment.
 type charge struct {
 	key
 	amount  int64
 	voucher bool
 }
 
-// shard holds the keys that fall to it.
+// shard holds the keys with the same hash.
 type shard struct {
 	mu   sync.Mutex // protects keys; taken before books.mu
 	keys map[key]entry
 }
 
-// books is what the simulator has done since the last reset. The keys say what
-// to answer; the ledger says what was charged, is only ever appended to, and is
-// what the sums are taken from, so that a mistake in the keys would show.
+// books is what the simulator has done since the last reset. The keys decide
+// the responses. The append-only ledger records the charges, and all totals
+// come from it, so that a mistake in the keys would show.
 type books struct {
 	shards     [shardCount]shard
 	requests   atomic.Int64
 	duplicates atomic.Int64
-	openMax    atomic.Int64 // most calls open at once
+	openMax    atomic.Int64 // largest number of calls in flight
 	arrivals   arrivals
 
 	mu     sync.RWMutex // protects ledger, amount
@@ -58,7 +58,7 @@ func (b *books) shard(k key) *shard {
 	return &b.shards[mix(uint64(k.promotion)^mix(uint64(k.target)))%shardCount] //nolint:gosec // the bits are mixed, not counted
 }
 
-// opened notes that n calls are open now.
+// opened records that n calls are in flight.
 func (b *books) opened(n int64) {
 	for {
 		most := b.openMax.Load()
@@ -68,8 +68,8 @@ func (b *books) opened(n int64) {
 	}
 }
 
-// repeat notes the copy of a received request. It is no try of its own, so that
-// it does not shift what later ones meet.
+// repeat records the copy of a received request. A copy is no attempt of its
+// own, so it does not change the faults of later ones.
 func (b *books) repeat(charged bool) {
 	b.requests.Add(1)
 	if charged {
@@ -77,8 +77,9 @@ func (b *books) repeat(charged bool) {
 	}
 }
 
-// receive notes a request: which try of its key it is (from 1), and whether the
-// key has been charged. ok is false when the key came with another body before.
+// receive records a request. It returns the number of the key's attempt (from
+// 1) and whether the key is charged already. ok is false if the key came with
+// another body before.
 func (b *books) receive(k key, body uint64) (try uint32, charged, ok bool) {
 	s := b.shard(k)
 	s.mu.Lock()
@@ -96,9 +97,9 @@ func (b *books) receive(k key, body uint64) (try uint32, charged, ok bool) {
 	return e.tries, e.charge != 0, true
 }
 
-// charge moves the money of a received request, or finds that it has been
-// moved, and returns the transaction's key. counted says that receive has
-// already seen the key as charged.
+// charge pays for a received request, or finds its charge, and returns the
+// transaction key. counted reports whether receive already saw the key as
+// charged.
 func (b *books) charge(c charge, counted bool) string {
 	s := b.shard(c.key)
 	s.mu.Lock()
@@ -113,13 +114,13 @@ func (b *books) charge(c charge, counted bool) string {
 	b.mu.Lock()
 	b.ledger = append(b.ledger, c)
 	b.amount += c.amount
-	e.charge = uint32(len(b.ledger)) //nolint:gosec // a ledger of 4 billion does not fit in memory
+	e.charge = uint32(len(b.ledger)) //nolint:gosec // 4 billion events do not fit in memory
 	b.mu.Unlock()
 	s.keys[c.key] = e
 	return transactionKey(e.charge)
 }
 
-// chargeTwice is charge for a request that came twice at the same time.
+// chargeTwice is charge for a request that arrived twice at the same time.
 func (b *books) chargeTwice(c charge, counted bool) string {
 	var both sync.WaitGroup
 	both.Go(func() { b.charge(c, counted) })
@@ -128,7 +129,7 @@ func (b *books) chargeTwice(c charge, counted bool) string {
 	return key
 }
 
-// transaction finds the transaction of a key.
+// transaction returns the transaction key of a charged key.
 func (b *books) transaction(k key) (string, bool) {
 	s := b.shard(k)
 	s.mu.Lock()
@@ -139,15 +140,15 @@ func (b *books) transaction(k key) (string, bool) {
 
 func transactionKey(number uint32) string { return fmt.Sprintf("MS-%010d", number) }
 
-// events is the ledger as it stands. It may be read without a lock: what is in
-// it never changes.
+// events returns the current ledger. It may be read without a lock, because its
+// events never change.
 func (b *books) events() (ledger []charge, amount int64) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	return b.ledger[:len(b.ledger):len(b.ledger)], b.amount
 }
 
-// maxPerKey counts the ledger's events key by key.
+// maxPerKey counts the ledger's events per key, and returns the largest number.
 func (b *books) maxPerKey() int {
 	ledger, _ := b.events()
 	most := 0

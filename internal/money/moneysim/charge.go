@@ -14,14 +14,15 @@ import (
 	"time"
 )
 
-// refusals are the reasons a key may be refused for.
+// refusals lists the reasons for refusing a key.
 var refusals = [...]problem{
 	{"REFUSED_ACCOUNT_CLOSED", "the user's account is closed"},
 	{"REFUSED_LIMIT_REACHED", "the user may not hold more"},
 	{"REFUSED_NOT_ELIGIBLE", "the user may not have this"},
 }
 
-// chargeRequest is the body of a charge. Pointers tell missing from zero.
+// chargeRequest is the body of a charge. Pointers distinguish missing from
+// zero.
 type chargeRequest struct {
 	PromotionID *id     `json:"promotionId"`
 	TargetID    *id     `json:"targetId"`
@@ -30,21 +31,21 @@ type chargeRequest struct {
 	VoucherCode *string `json:"voucherCode"`
 }
 
-// id is an id on the wire: a string or a number.
+// id is an ID on the wire: a string or a number.
 type id int64
 
-// UnmarshalJSON reads the canonical decimal form, in quotes or not.
+// UnmarshalJSON accepts the canonical decimal form, with or without quotes.
 func (n *id) UnmarshalJSON(raw []byte) error {
 	text := string(bytes.Trim(raw, `"`))
 	v, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || v < 0 || strconv.FormatInt(v, 10) != text {
-		return fmt.Errorf("an id must be a whole number from 0 in its shortest form, as a string or a number")
+		return fmt.Errorf("an ID must be an integer of at least 0 without leading zeros, as a string or a number")
 	}
 	*n = id(v)
 	return nil
 }
 
-// check says what is wrong with a request that could be parsed.
+// check returns an error if a well-formed request has an invalid value.
 func (c *chargeRequest) check(voucher bool) error {
 	switch {
 	case c.PromotionID == nil:
@@ -62,14 +63,15 @@ func (c *chargeRequest) check(voucher bool) error {
 	case !voucher && *c.Amount == 0:
 		return errors.New("amount of points must be above 0")
 	case !voucher && c.VoucherCode != nil:
-		return errors.New("points have no voucherCode")
+		return errors.New("voucherCode is not allowed for points")
 	case voucher && (c.VoucherCode == nil || *c.VoucherCode == ""):
 		return errors.New("voucherCode is missing")
 	}
 	return nil
 }
 
-// fingerprint tells one body from another, however it is spelled.
+// fingerprint returns a hash of the body's values, independent of their
+// formatting.
 func (s *Server) fingerprint(c *chargeRequest, voucher bool) uint64 {
 	var h maphash.Hash
 	h.SetSeed(s.hash)
@@ -77,11 +79,11 @@ func (s *Server) fingerprint(c *chargeRequest, voucher bool) uint64 {
 	if voucher {
 		code = *c.VoucherCode
 	}
-	_, _ = fmt.Fprintf(&h, "%t %d %q %q", voucher, *c.Amount, *c.UserID, code) // a hash takes everything
+	_, _ = fmt.Fprintf(&h, "%t %d %q %q", voucher, *c.Amount, *c.UserID, code) // a hash never fails
 	return h.Sum64()
 }
 
-// charge serves both kinds of charge.
+// charge serves charges of points and vouchers.
 func (s *Server) charge(w http.ResponseWriter, r *http.Request, voucher bool) {
 	books, weather := s.books.Load(), s.weather.Load()
 	books.requests.Add(1)
@@ -140,7 +142,7 @@ type attempt struct {
 	charged bool // before this request
 }
 
-// settle lets the faults have their way, charges, and answers.
+// settle applies the faults, charges and responds.
 func (s *Server) settle(w http.ResponseWriter, r *http.Request, weather *weather, books *books, a attempt) {
 	hit := func(d draw, share float64) bool { return chance(s.cfg.Seed, a.key, a.try, d) < share }
 	pay := func() string { return books.charge(a.charge, a.charged) }
@@ -157,8 +159,8 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request, weather *weather
 		refuse(w, http.StatusTooManyRequests, "THROTTLED", "a simulated fault; nothing was charged by this request")
 		return
 	}
-	// Not cut short when the caller has gone: a real provider works on, and
-	// charges after its caller's time-out.
+	// Do not stop when the caller has gone: a real provider continues, and
+	// charges after its caller's timeout.
 	if !s.pause(weather.latency(s.cfg.Seed, a.key, a.try)) {
 		panic(http.ErrAbortHandler)
 	}
@@ -195,7 +197,8 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request, weather *weather
 	}
 }
 
-// outOfReach deals with a call that does not reach the provider's application.
+// outOfReach handles a call that does not reach the provider's application, and
+// reports whether it did.
 func (s *Server) outOfReach(w http.ResponseWriter, weather *weather) bool {
 	switch status := weather.MisconfiguredStatus; {
 	case weather.Away:
@@ -203,8 +206,8 @@ func (s *Server) outOfReach(w http.ResponseWriter, weather *weather) bool {
 	case status == 0:
 		return false
 	case status == http.StatusNotFound:
-		// Without a code, as from a server that does not know the path: a 404
-		// with one would answer a look-up.
+		// Send no code, like a server that does not know the path: a 404 with a
+		// code would answer a lookup.
 		http.Error(w, "404 page not found", status)
 	default:
 		refuse(w, status, "MISCONFIGURED", "a simulated fault of the caller's settings; nothing was charged by this request")
@@ -212,21 +215,21 @@ func (s *Server) outOfReach(w http.ResponseWriter, weather *weather) bool {
 	return true
 }
 
-// reset breaks the connection off, so that the caller is told at once. Where it
-// cannot be had it is aborted.
+// reset resets the connection, so that the caller sees it at once. If the
+// connection is not available, it aborts the response.
 func reset(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // without it the end is an orderly one
+		_ = tcp.SetLinger(0) // without it, the close is orderly
 	}
 	_ = conn.Close()
 }
 
-// drip answers byte by byte: the beginning of a yes, and then white space until
-// the caller has gone.
+// drip writes a success response byte by byte: its beginning, and then white
+// space until the caller has gone.
 func (s *Server) drip(w http.ResponseWriter, r *http.Request, transactionKey string) {
 	begin := fmt.Sprintf(`{"transactionKey":%q`, transactionKey)
 	w.Header().Set("Content-Type", "application/json")
@@ -251,7 +254,7 @@ func (s *Server) drip(w http.ResponseWriter, r *http.Request, transactionKey str
 	}
 }
 
-// transaction is the body of a yes.
+// transaction is the body of a success response.
 type transaction struct {
 	TransactionKey string `json:"transactionKey"`
 }
@@ -277,7 +280,8 @@ func (s *Server) lookup(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, transaction{TransactionKey: tx})
 }
 
-// pause waits for d; false when the simulator is closed meanwhile.
+// pause waits for d. It reports false if the simulator is closed in the
+// meantime.
 func (s *Server) pause(d time.Duration) bool {
 	if d <= 0 {
 		return true

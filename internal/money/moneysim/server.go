@@ -1,33 +1,33 @@
-// Package moneysim is a stand-in for a provider's Money API: it pays once per
-// idempotency key, keeps a ledger of what it paid, and misbehaves on request.
-// It imports nothing of Largesse, so that a mistake in the client cannot hide
-// behind the same mistake here.
+// Package moneysim simulates a provider's Money API. It pays once per
+// idempotency key, keeps a ledger of its charges, and fails on request. It
+// imports no client code of Largesse, so that a mistake in the client is not
+// repeated here.
 //
-// A request meets the faults in this order, and the first that strikes decides.
-// "Charged" is what this request does to its key; an earlier or later one of the
-// same key may have charged it whatever this one meets.
+// Each request passes the faults in the order of this table, and the first one
+// that applies decides. The column charged says what this request does to its
+// key; another request may charge the key anyway.
 //
-//	fault                 the caller sees                       charged
-//	away                  the connection is reset               no
-//	misconfiguredStatus   that status                           no
-//	ratePerSecond         429, Retry-After: 1                   no
-//	(a wrong request)     400, 415, 422                         no
-//	resetBeforeRate       the connection is reset               no
-//	throttleRate          429, Retry-After: 1                   no
-//	latencyMs, jitterMs   nothing for so long                   -
-//	refuseRate            422 with a code                       no; a charged key is not refused
-//	errorRate             500                                   no
-//	unavailableRate       503                                   one half
-//	timeoutRate           nothing, ever                         one half
-//	lostReplyRate         the connection is closed              yes
-//	resetAfterRate        the connection is reset               yes
-//	slowDripRate          200, and a body that has no end       yes
-//	(none)                200 with the transaction's key        yes
+// fault                 the caller sees                       charged
+// away                  the connection is reset               no
+// misconfiguredStatus   that status                           no
+// ratePerSecond         429, Retry-After: 1                   no
+// (invalid request)     400, 415, 422                         no
+// resetBeforeRate       the connection is reset               no
+// throttleRate          429, Retry-After: 1                   no
+// latencyMs, jitterMs   no response for that time             -
+// refuseRate            422 with a code                       no; a charged key is not refused
+// errorRate             500                                   no
+// unavailableRate       503                                   one half
+// timeoutRate           no response                           one half
+// lostReplyRate         the connection is closed              yes
+// resetAfterRate        the connection is reset               yes
+// slowDripRate          200, and an endless body              yes
+// (none)                200 with the transaction key          yes
 //
-// duplicateRate comes on top: the request is there twice, and both meet the
-// same. Who meets what is drawn from the seed, the key and which try of the key
-// it is. A request that was refused as wrong, or that did not come so far as to
-// be read, is no try.
+// duplicateRate applies in addition: the request arrives twice, and both copies
+// get the same fault. The seed, the key and the number of the key's attempt
+// decide which fault a request gets. An invalid request, or one that was not
+// read, is no attempt.
 package moneysim
 
 import (
@@ -50,54 +50,54 @@ import (
 
 const (
 	bodyMax      = 64 << 10 // bytes of a request's body
-	pageSize     = 1000     // charges on a page when nothing is asked for
+	pageSize     = 1000     // default charges per page
 	pageMax      = 10_000
 	retryAfter   = "1" // seconds, with each 429
 	headerWithin = 10 * time.Second
 	dripEvery    = 100 * time.Millisecond
 )
 
-// Config says how a simulator begins; the zero value is a provider without
-// faults.
+// Config is the initial state of a simulator. The zero value is a provider
+// without faults.
 type Config struct {
-	Faults Faults // in force until changed, and again after a reset
-	// Seed decides which requests meet a fault: the same seed and the same
-	// requests, the same faults.
+	Faults Faults // initial faults, and those after a reset
+	// Seed decides which requests get a fault: the same seed and the same
+	// requests get the same faults.
 	Seed uint64
 }
 
-// Server is a simulated provider. [Money API]
+// Server is a simulated provider. It is safe for concurrent use.
 type Server struct {
 	cfg     Config
 	mux     *http.ServeMux
 	hash    maphash.Seed
 	began   time.Time
-	calls   atomic.Int64 // calls of the Money API that are open
+	calls   atomic.Int64 // calls of the Money API in flight
 	books   atomic.Pointer[books]
 	weather atomic.Pointer[weather]
 
 	mu      sync.RWMutex // protects closed, srv, and open.Add against Close
 	closed  bool
 	srv     *http.Server
-	open    sync.WaitGroup // requests and the accept loop
+	open    sync.WaitGroup // counts requests and the accept loop
 	stopped chan struct{}
 }
 
-// weather is the faults in force.
+// weather is the current faults.
 type weather struct {
 	Faults
-	limit *rate.Limiter // nil = no limit
+	limit *rate.Limiter // nil: no limit
 }
 
-// Stats is what /stats says.
+// Stats is the body of /stats.
 type Stats struct {
 	Charges       int64 `json:"charges"`       // charges made
-	Requests      int64 `json:"requests"`      // charge requests that came in, whatever became of them
-	DuplicateKeys int64 `json:"duplicateKeys"` // requests for a key that had been charged
+	Requests      int64 `json:"requests"`      // charge requests received
+	DuplicateKeys int64 `json:"duplicateKeys"` // requests for a key already charged
 	Amount        int64 `json:"amount"`        // sum of the charges, in minor units
 }
 
-// New makes a simulator. It fails when the faults make no sense.
+// New returns a simulator. It fails if the faults are invalid.
 func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, mux: http.NewServeMux(), hash: maphash.MakeSeed(), began: time.Now(), stopped: make(chan struct{})}
 	if err := s.SetFaults(cfg.Faults); err != nil {
@@ -123,14 +123,14 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.enter() {
-			panic(http.ErrAbortHandler) // as a provider that is gone would
+			panic(http.ErrAbortHandler) // like a provider that is down
 		}
 		defer s.open.Done()
 		s.mux.ServeHTTP(w, r)
 	})
 }
 
-// call counts the open calls of the Money API.
+// call counts the calls of the Money API in flight.
 func (s *Server) call(serve http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.books.Load().opened(s.calls.Add(1))
@@ -139,7 +139,8 @@ func (s *Server) call(serve http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// enter counts a request or loop that Close waits for; false after Close.
+// enter counts a request or loop that Close waits for. It reports false after
+// Close.
 func (s *Server) enter() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -150,8 +151,8 @@ func (s *Server) enter() bool {
 	return true
 }
 
-// Start listens on an address (host:port, port 0 for any free one) and returns
-// the address that came of it.
+// Start listens on an address (host:port; port 0 for any free one) and returns
+// the actual address.
 func (s *Server) Start(listen string) (addr string, err error) {
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", listen)
 	if err != nil {
@@ -161,7 +162,7 @@ func (s *Server) Start(listen string) (addr string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.srv != nil {
-		return "", errors.Join(errors.New("moneysim: has been started or closed before"), l.Close())
+		return "", errors.Join(errors.New("moneysim: already started or closed"), l.Close())
 	}
 	s.srv = srv
 	s.open.Add(1)
@@ -172,8 +173,8 @@ func (s *Server) Start(listen string) (addr string, err error) {
 	return l.Addr().String(), nil
 }
 
-// Close drops every connection and waits for what is under way. Closing twice
-// does no harm; the books can still be read.
+// Close closes every connection and waits for the requests. It may be called
+// twice. The ledger stays readable.
 func (s *Server) Close() {
 	s.mu.Lock()
 	if !s.closed {
@@ -188,7 +189,7 @@ func (s *Server) Close() {
 	s.open.Wait()
 }
 
-// SetFaults replaces the faults in force.
+// SetFaults replaces the current faults.
 func (s *Server) SetFaults(f Faults) error {
 	if err := f.validate(); err != nil {
 		return fmt.Errorf("moneysim: %w", err)
@@ -201,16 +202,16 @@ func (s *Server) SetFaults(f Faults) error {
 	return nil
 }
 
-// Faults returns the faults in force.
+// Faults returns the current faults.
 func (s *Server) Faults() Faults { return s.weather.Load().Faults }
 
-// Reset forgets every charge and goes back to the faults of the beginning.
+// Reset forgets every charge and restores the initial faults.
 func (s *Server) Reset() {
 	s.books.Store(newBooks())
-	_ = s.SetFaults(s.cfg.Faults) // New has accepted them
+	_ = s.SetFaults(s.cfg.Faults) // New has validated them
 }
 
-// Stats returns the sums so far.
+// Stats returns the totals so far.
 func (s *Server) Stats() Stats {
 	b := s.books.Load()
 	ledger, amount := b.events()
@@ -220,7 +221,7 @@ func (s *Server) Stats() Stats {
 	}
 }
 
-// Charges counts the ledger's charges of a promotion, and what they are worth.
+// Charges returns the number of charges of a promotion and their total.
 func (s *Server) Charges(promotionID int64) (count, amount int64) {
 	ledger, _ := s.books.Load().events()
 	for _, c := range ledger {
@@ -232,19 +233,19 @@ func (s *Server) Charges(promotionID int64) (count, amount int64) {
 	return count, amount
 }
 
-// MaxChargesPerKey counts the ledger key by key and returns the highest count:
-// 0 when nothing was charged, and never above 1.
+// MaxChargesPerKey returns the largest number of charges of any key, counted
+// from the ledger: 0 without any charge, and never above 1.
 func (s *Server) MaxChargesPerKey() int { return s.books.Load().maxPerKey() }
 
-// Open is the number of calls that are open now: charges, look-ups and lists.
+// Open returns the number of calls in flight: charges, lookups and lists.
 func (s *Server) Open() int { return int(s.calls.Load()) }
 
-// OpenMax is the most calls that were open at once since the last reset.
+// OpenMax returns the largest number of calls in flight since the last reset.
 func (s *Server) OpenMax() int { return int(s.books.Load().openMax.Load()) }
 
-// Busiest is the most charge requests that came in within any span of time as
-// long as window, since the last reset and among the last 5,000,000. It counts
-// what callers have sent, whatever became of it, and no copies of DuplicateRate.
+// Busiest returns the largest number of charge requests within any window of
+// the given length, since the last reset and among the last 5,000,000. It
+// counts every received request, but no copies of DuplicateRate.
 func (s *Server) Busiest(window time.Duration) int { return s.books.Load().arrivals.busiest(window) }
 
 func (s *Server) putFaults(w http.ResponseWriter, r *http.Request) {
@@ -272,7 +273,7 @@ type chargeItem struct {
 	TransactionKey string `json:"transactionKey"`
 }
 
-// chargePage is a page of a list. NextCursor is absent on the last one.
+// chargePage is a page of a list. The last page has no NextCursor.
 type chargePage struct {
 	Charges    []chargeItem `json:"charges"`
 	NextCursor string       `json:"nextCursor,omitempty"`
@@ -294,8 +295,8 @@ func (s *Server) listPromotion(w http.ResponseWriter, r *http.Request) {
 	s.list(w, r, func(c charge) bool { return c.promotion == id })
 }
 
-// list writes a page of the charges that are wanted, in the order they were
-// made. The cursor is the number of events to skip.
+// list writes a page of the wanted charges, in the order they were made. The
+// cursor is the number of ledger events to skip.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, wanted func(charge) bool) {
 	from, limit := 0, pageSize
 	for name, p := range map[string]*int{"cursor": &from, "limit": &limit} {
@@ -339,7 +340,7 @@ func (k key) String() string {
 	return strconv.FormatInt(k.promotion, 10) + ":" + strconv.FormatInt(k.target, 10)
 }
 
-// parseKey reads an idempotency key in its one spelling.
+// parseKey parses an idempotency key in its canonical form.
 func parseKey(text string) (key, bool) {
 	p, t, _ := strings.Cut(text, ":")
 	promotion, err := strconv.ParseInt(p, 10, 64)
@@ -360,10 +361,10 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(raw)))
 	w.WriteHeader(status)
-	_, _ = w.Write(raw) // nobody is left to tell
+	_, _ = w.Write(raw) // the caller has gone
 }
 
-// problem is the body of every answer that is not a yes.
+// problem is the body of every unsuccessful response.
 type problem struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`

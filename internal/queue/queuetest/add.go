@@ -19,7 +19,7 @@ func exerciseAdd(t *testing.T, b *bundle) {
 	for i, e := range newEntries(7, 3) {
 		want[i] = queue.Entry{
 			TargetID: e.TargetID, Dispatch: e.Dispatch, Message: e.Message,
-			Readable: true, Mine: true, Consumer: "a",
+			Readable: true, FirstDelivery: true, Consumer: "a",
 		}
 	}
 	seen := map[string]bool{}
@@ -46,7 +46,7 @@ func exerciseMaxLen(t *testing.T, b *bundle) {
 	b.wantTargets(got[:6], 600, 6)
 	b.wantTargets(got[6:], 700, 4)
 
-	// What is read still counts; what is acknowledged makes room.
+	// Delivered entries still count; acknowledged ones do not.
 	if added := b.addUpTo(10, 1, 1); added != 0 {
 		t.Fatalf("a stream full of read entries took %d more", added)
 	}
@@ -54,7 +54,7 @@ func exerciseMaxLen(t *testing.T, b *bundle) {
 	if added := b.addUpTo(10, 1, 5); added != 3 {
 		t.Fatalf("after three were acknowledged %d went in, want 3", added)
 	}
-	// A bound that was lowered below the length takes nothing away.
+	// A limit below the length removes nothing.
 	if added := b.addUpTo(2, 1, 5); added != 0 {
 		t.Fatalf("above the bound %d went in", added)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Benchmark measures a driver; entries/s is what counts.
+// Benchmark measures the entries per second of an implementation.
 func Benchmark(b *testing.B, newQueue func(b testing.TB) queue.Queue) {
 	s := queue.Stream{Type: reward.Point, PromotionID: 1}
 	const batch = 1000

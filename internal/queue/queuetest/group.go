@@ -14,7 +14,7 @@ import (
 
 func exerciseCreate(t *testing.T, b *bundle) {
 	names := []string{"host-1-0", "host-1-1", "host-1-2"}
-	for range 2 { // a repeat changes nothing
+	for range 2 { // the second call changes nothing
 		b.ok(b.q.Create(b.ctx, b.s, names))
 	}
 	var got []string
@@ -30,12 +30,12 @@ func exerciseCreate(t *testing.T, b *bundle) {
 	}
 	b.add(0, 2)
 	b.read("host-1-0", 1)
-	b.ok(b.q.Create(b.ctx, b.s, nil)) // the group stands where it stood
+	b.ok(b.q.Create(b.ctx, b.s, nil)) // the group keeps its position
 	b.wantTargets(b.read("host-1-1", 10), 1, 1)
 }
 
 func exerciseRemoveConsumer(t *testing.T, b *bundle) {
-	const pending = 1250 // several steps of any driver that works in steps
+	const pending = 1250 // more than one step of any implementation
 	b.add(0, pending+2)
 	b.read("a", pending)
 	b.read("b", 1)
@@ -105,12 +105,12 @@ func exerciseDestroy(t *testing.T, b *bundle) {
 	if i := b.info(); i.Exists {
 		t.Fatalf("Info of a destroyed stream is %+v", i)
 	}
-	// A late Add makes it anew, group and all.
+	// A late Add creates the stream and its group again.
 	b.add(5, 2)
 	again := b.read("a", 10)
 	b.wantTargets(again, 5, 2)
-	if !again[0].Mine {
-		t.Fatal("a new entry of a stream made anew is Mine")
+	if !again[0].FirstDelivery {
+		t.Fatal("a new entry of a stream that was created again is Mine")
 	}
 }
 
@@ -164,10 +164,10 @@ func exerciseWakes(_ *testing.T, b *bundle) {
 	b.wantWake(other.s)
 	got := b.read("a", 10)
 	b.ok(b.q.Ack(b.ctx, b.s, ids(got)))
-	b.add(2, 1) // empty again, so it wakes again
+	b.add(2, 1) // empty again, so there is a hint again
 	b.wantWake(b.s)
 	b.read("a", 10)
-	b.add(3, 1) // something is pending, but all was read
+	b.add(3, 1) // an entry is pending, but every entry was read
 	b.wantWake(b.s)
 }
 
@@ -190,7 +190,7 @@ func (b *bundle) wantWake(s queue.Stream) {
 	}
 }
 
-// calls is every call that can fail, by name.
+// calls returns every method that can fail, by name.
 func (b *bundle) calls() map[string]func() error {
 	ctx, q, s := b.ctx, b.q, b.s
 	return map[string]func() error{

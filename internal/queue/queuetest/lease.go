@@ -30,9 +30,9 @@ func exerciseClaim(t *testing.T, b *bundle) {
 		}
 		return len(claimed) >= 2
 	})
-	b.wantTargets(claimed, 0, 2) // never what nobody has read
+	b.wantTargets(claimed, 0, 2) // but no unread entry
 	for _, e := range claimed {
-		if e.Mine || e.Consumer != "b" || !e.Readable || string(e.Message) != string(message(int(e.TargetID))) {
+		if e.FirstDelivery || e.Consumer != "b" || !e.Readable || string(e.Message) != string(message(int(e.TargetID))) {
 			t.Fatalf("claimed entry is %+v", e)
 		}
 	}
@@ -88,7 +88,7 @@ func exerciseConcurrentClaims(t *testing.T, b *bundle) {
 }
 
 func exerciseClaimBehindLeased(t *testing.T, b *bundle) {
-	// 300 leased entries in front of one idle one: the claim must see past them.
+	// 300 leased entries precede one idle entry, which the claim must find.
 	b.add(0, 301)
 	front := b.read("a", 300)
 	b.read("dead", 1)
@@ -102,7 +102,7 @@ func exerciseClaimBehindLeased(t *testing.T, b *bundle) {
 			if e.TargetID == 300 {
 				got = append(got, e)
 			} else {
-				// The machine stood still for longer than the lease.
+				// The machine paused for longer than the lease.
 				front = slices.DeleteFunc(front, func(f queue.Entry) bool { return f.ID == e.ID })
 			}
 		}
@@ -119,8 +119,8 @@ func exerciseExtend(t *testing.T, b *bundle) {
 	}
 }
 
-// extendKeepsALease says false when the machine stood still for so long that
-// the lease could have ended in between.
+// extendKeepsALease reports false if the machine paused for so long that the
+// lease may have expired.
 func (b *bundle) extendKeepsALease() bool {
 	b.Helper()
 	const lease = 400 * time.Millisecond
@@ -163,7 +163,7 @@ func exerciseExtendTaken(t *testing.T, b *bundle) {
 	if none := must(b.q.Extend(b.ctx, b.s, "a", nil))(t); len(none) != 0 {
 		t.Fatalf("nothing was asked for, renewed %v", none)
 	}
-	// b's lease is as old as before: a's call has not renewed it.
+	// a's call has not renewed b's lease.
 	b.until("b's entry is idle", func() bool {
 		must(b.q.Extend(b.ctx, b.s, "a", asked))(t)
 		return len(b.claim("c", 80*time.Millisecond, 10)) > 0

@@ -1,4 +1,4 @@
-// Package queuetest is the suite that every driver of queue.Queue passes.
+// Package queuetest is the conformance suite of queue.Queue.
 package queuetest
 
 import (
@@ -13,11 +13,11 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// patience bounds every wait for something that has to happen.
+// patience limits every wait for an expected event.
 const patience = 20 * time.Second
 
-// Exercise runs the suite. newQueue returns an empty queue of its own, closed
-// in its own Cleanup; the suite runs in parallel and may close it earlier.
+// Exercise runs the suite. newQueue returns an empty queue and closes it in a
+// Cleanup. The suite runs in parallel and may close the queue earlier.
 func Exercise(t *testing.T, newQueue func(t testing.TB) queue.Queue) {
 	t.Helper()
 	for name, exercise := range map[string]func(*testing.T, *bundle){
@@ -60,7 +60,7 @@ func Exercise(t *testing.T, newQueue func(t testing.TB) queue.Queue) {
 	}
 }
 
-// bundle is what a part of the suite works with.
+// bundle is what one part of the suite uses.
 type bundle struct {
 	testing.TB
 	q   queue.Queue
@@ -68,7 +68,7 @@ type bundle struct {
 	s   queue.Stream
 }
 
-// must fails the test on an error and passes the value on.
+// must returns a function that returns v, or fails the test on an error.
 func must[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -86,7 +86,7 @@ func (b *bundle) ok(err error) {
 	}
 }
 
-// message is what entry i of the suite carries.
+// message returns the message of entry i.
 func message(i int) []byte { return fmt.Appendf(nil, `{"promotionId":12345,"targetId":%d}`, i) }
 
 func newEntries(from, n int) []queue.NewEntry {
@@ -97,7 +97,8 @@ func newEntries(from, n int) []queue.NewEntry {
 	return out
 }
 
-// add adds n entries with the targets from, from+1, …, which must all fit.
+// add adds n entries with the targets from, from+1 and so on, which must all
+// fit.
 func (b *bundle) add(from, n int) {
 	b.Helper()
 	if added := b.addUpTo(1_000_000, from, n); added != n {
@@ -135,7 +136,8 @@ func (b *bundle) wantInfo(length, pending int64) {
 	}
 }
 
-// wantPending checks what a consumer has pending; −1 stands for no consumer.
+// wantPending checks the number of a consumer's pending entries; −1 stands for
+// a missing consumer.
 func (b *bundle) wantPending(consumer string, want int64) {
 	b.Helper()
 	got := int64(-1)
@@ -149,7 +151,7 @@ func (b *bundle) wantPending(consumer string, want int64) {
 	}
 }
 
-// wantTargets checks which targets came, in order.
+// wantTargets checks the targets of the entries, in order.
 func (b *bundle) wantTargets(entries []queue.Entry, from, n int) {
 	b.Helper()
 	want := make([]reward.TargetID, n)
@@ -177,7 +179,7 @@ func ids(entries []queue.Entry) []string {
 	return out
 }
 
-// until polls a condition that time alone makes true.
+// until polls a condition that becomes true with time.
 func (b *bundle) until(what string, condition func() bool) {
 	b.Helper()
 	for deadline := time.Now().Add(patience); !condition(); time.Sleep(2 * time.Millisecond) {
@@ -187,7 +189,7 @@ func (b *bundle) until(what string, condition func() bool) {
 	}
 }
 
-// wantError checks that a call failed and says of what stream.
+// wantError checks that a call failed, and that the error names the stream.
 func (b *bundle) wantError(what string, err error) {
 	b.Helper()
 	if err == nil {

@@ -109,7 +109,7 @@ func exerciseAck(t *testing.T, b *bundle) {
 	b.add(0, 6)
 	got := b.read("a", 2)
 	all := must(b.q.Range(b.ctx, b.s, 10))(t)
-	// One that was read, the next to be read, one further on, and an unknown id.
+	// A delivered entry, the next unread one, a later one, and an unknown ID.
 	b.ok(b.q.Ack(b.ctx, b.s, []string{got[0].ID, all[2].ID, all[4].ID, "1-1"}))
 	b.ok(b.q.Ack(b.ctx, b.s, []string{got[0].ID}))
 	b.ok(b.q.Ack(b.ctx, b.s, nil))
@@ -119,7 +119,7 @@ func exerciseAck(t *testing.T, b *bundle) {
 	if len(rest) != 2 || rest[0].TargetID != 3 || rest[1].TargetID != 5 {
 		t.Fatalf("read %v, want targets 3 and 5", targets(rest))
 	}
-	// Anybody may acknowledge what is settled.
+	// Any consumer may acknowledge an entry.
 	b.ok(b.q.Ack(b.ctx, b.s, append(ids(rest), got[1].ID)))
 	b.wantInfo(0, 0)
 	if claimed := b.claim("c", 0, 10); len(claimed) != 0 {
@@ -134,7 +134,7 @@ func exerciseInfo(t *testing.T, b *bundle) {
 		b.wantTargets(must(b.q.Range(b.ctx, b.s, 3))(t), 0, 3)
 	}
 	for _, e := range must(b.q.Range(b.ctx, b.s, 10))(t) {
-		if e.Mine || !e.Readable || e.Consumer != "" {
+		if e.FirstDelivery || !e.Readable || e.Consumer != "" {
 			t.Fatalf("Range takes nothing, so nothing of it is Mine: %+v", e)
 		}
 	}
@@ -205,6 +205,6 @@ func exerciseStreamsApart(_ *testing.T, b *bundle) {
 	b.wantTargets(b.read("a", 10), 0, 2)
 	got := point.read("a", 10)
 	point.wantTargets(got, 10, 3)
-	b.ok(b.q.Ack(b.ctx, b.s, ids(got[:1]))) // of the other stream
+	b.ok(b.q.Ack(b.ctx, b.s, ids(got[:1]))) // IDs of the other stream
 	point.wantInfo(3, 3)
 }

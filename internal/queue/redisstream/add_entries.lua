@@ -1,19 +1,19 @@
--- Adds as many entries as fit, in order, or none when it is too late.
+-- Adds as many entries as fit, in order, or none after the deadline.
 --
 -- KEYS[1]  stream
 -- ARGV[1]  group
--- ARGV[2]  most entries the stream may hold
--- ARGV[3]  deadline, Unix microseconds by this server's clock
+-- ARGV[2]  maximum length of the stream
+-- ARGV[3]  deadline in Unix microseconds, by this server's clock
 -- ARGV[4…] per entry: key, message, dispatch
--- returns  {added, 1 if nothing was unread before else 0},
---          or {-1, 0} when there is a stream without the group: nothing was
---          added, make_group first
+-- returns  {added, 1 if every earlier entry had been read, else 0},
+--          or {-1, 0} if the stream exists without the group: nothing was
+--          added, call make_group first
 --
--- A missing stream is made together with its group, in one step with its first
--- entries, so that nobody can destroy it in between.
--- The run of this very server is asked for in here, so that it cannot be
--- another one than the server that takes the entries: its run id, new with each
--- start, and its replication id, new each time it is made a master.
+-- A missing stream is created with its group and its first entries in one
+-- step, so that no other client can destroy it in between.
+-- The script asks for the server's run itself, so that it always is the run of
+-- the server that stores the entries: its run ID, new with each start, and its
+-- replication ID, new each time it becomes a primary.
 local now = redis.call('TIME')
 if now[1] * 1000000 + now[2] > tonumber(ARGV[3]) then
   return {0, 0}

@@ -102,11 +102,11 @@ func (r *rig) finish(s queue.Stream) {
 		}
 	}
 	got, err := r.q.Read(ctx, s, []queue.ReadParams{{Consumer: "a", Count: 1}, {Consumer: "b", Count: 1}})
-	check("two are read as new", err, len(got) == 2 && got[0].Mine && got[1].Mine)
+	check("two are read as new", err, len(got) == 2 && got[0].FirstDelivery && got[1].FirstDelivery)
 	r.do("XGROUP", "DESTROY", StreamKey(r.prefix, s), ConsumerGroup(r.prefix, s))
 	got, err = r.q.Read(ctx, s, []queue.ReadParams{{Consumer: "a", Count: 2}, {Consumer: "b", Count: 2}})
 	check("with the group lost, three are read as not Mine", err,
-		len(got) == 3 && !slices.ContainsFunc(got, func(e queue.Entry) bool { return e.Mine }))
+		len(got) == 3 && !slices.ContainsFunc(got, func(e queue.Entry) bool { return e.FirstDelivery }))
 	owned, err := r.q.Extend(ctx, s, "a", []string{got[0].ID, got[1].ID, got[2].ID})
 	check("two leases are renewed", err, len(owned) == 2)
 	removed, err := r.q.RemoveConsumer(ctx, s, "b", "a")
@@ -175,7 +175,7 @@ func TestANodeOfAClusterGoesAwayAndComesBack(t *testing.T) {
 		switch got := read(); {
 		case len(got) == 0:
 			lost++
-		case len(got) == 1 && got[0].Mine:
+		case len(got) == 1 && got[0].FirstDelivery:
 			kept++
 		default:
 			t.Errorf("%v: read %+v", s, got)
@@ -183,7 +183,7 @@ func TestANodeOfAClusterGoesAwayAndComesBack(t *testing.T) {
 		if added, err := r.q.Add(t.Context(), r.paramsOf(s, 1)); err != nil || added != 1 {
 			t.Fatalf("added %d to %v, %v", added, s, err)
 		}
-		if got := read(); len(got) != 1 || !got[0].Mine {
+		if got := read(); len(got) != 1 || !got[0].FirstDelivery {
 			t.Errorf("%v: what was added later is read as %+v", s, got)
 		}
 	}

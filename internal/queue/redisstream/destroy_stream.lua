@@ -1,11 +1,11 @@
 -- Removes an empty stream and its group.
 --
 -- KEYS[1]  stream
--- KEYS[2]  newest id when the group was made anew, if it ever was
--- returns  1 when the stream is gone, 0 when something is in it
+-- KEYS[2]  newest ID when the group was created again, if it ever was
+-- returns  1 if the stream no longer exists, 0 if it has entries
 --
--- Acknowledging deletes, so the length counts all that is unfinished, read or
--- not.
+-- An acknowledgement deletes the entry, so the length counts every unfinished
+-- entry, delivered or not.
 if redis.call('EXISTS', KEYS[1]) == 1 and redis.call('XLEN', KEYS[1]) > 0 then
   return 0
 end

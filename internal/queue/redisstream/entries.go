@@ -14,14 +14,14 @@ import (
 	"github.com/largesse/largesse/internal/queue"
 )
 
-// fieldRun is the entry's stamp: the run of the server that took it.
+// fieldRun is the field with the server run that stored the entry.
 const fieldRun = "run"
 
-// extendMost bounds one step of Extend: the script hands its ids to one
-// command, and Lua's stack is finite.
-const extendMost = 500
+// extendMax limits the entries of one step of Extend: the script passes all IDs
+// to one command, and Lua's stack is limited.
+const extendMax = 500
 
-// Add implements queue.Queue. [CampaignPromotionStreamProducer.enqueue]
+// Add implements queue.Queue.
 func (q *Queue) Add(ctx context.Context, p queue.AddParams) (int, error) {
 	if len(p.Entries) == 0 {
 		return 0, nil
@@ -81,7 +81,7 @@ func (q *Queue) Read(ctx context.Context, s queue.Stream, reads []queue.ReadPara
 	return out, err
 }
 
-// decodeRead understands what read_entries returns.
+// decodeRead decodes the reply of read_entries.
 func decodeRead(reply []rueidis.RedisMessage, reads []queue.ReadParams) ([]queue.Entry, error) {
 	if len(reply) == 0 {
 		return nil, nil
@@ -128,14 +128,14 @@ func decodeRead(reply []rueidis.RedisMessage, reads []queue.ReadParams) ([]queue
 				return nil, err
 			}
 			e.Consumer = reads[place].Consumer
-			e.Mine = entryRun != "" && entryRun == run && newestBefore.before(id)
+			e.FirstDelivery = entryRun != "" && entryRun == run && newestBefore.before(id)
 			out = append(out, e)
 		}
 	}
 	return out, nil
 }
 
-// decodeEntry understands [id, [name, value, …]].
+// decodeEntry decodes [id, [name, value, …]].
 func decodeEntry(row rueidis.RedisMessage) (e queue.Entry, run string, err error) {
 	parts, err := row.ToArray()
 	if err != nil {
@@ -157,7 +157,7 @@ func decodeEntry(row rueidis.RedisMessage) (e queue.Entry, run string, err error
 	return queue.DecodeFields(id, fields), run, nil
 }
 
-// entryID orders entries of one stream.
+// entryID orders the entries of one stream.
 type entryID struct{ millis, seq uint64 }
 
 func parseEntryID(text string) (entryID, error) {
@@ -165,7 +165,7 @@ func parseEntryID(text string) (entryID, error) {
 	m, errMillis := strconv.ParseUint(millis, 10, 64)
 	n, errSeq := strconv.ParseUint(seq, 10, 64)
 	if err := errors.Join(errMillis, errSeq); err != nil {
-		return entryID{}, fmt.Errorf("entry id %q: %w", text, err)
+		return entryID{}, fmt.Errorf("entry ID %q: %w", text, err)
 	}
 	return entryID{m, n}, nil
 }
@@ -174,13 +174,13 @@ func (id entryID) before(other entryID) bool {
 	return id.millis < other.millis || id.millis == other.millis && id.seq < other.seq
 }
 
-// at is when the entry was added, by the server's clock.
+// at returns the time at which the entry was added, by the server's clock.
 func (id entryID) at() time.Time {
-	return time.UnixMilli(int64(id.millis)) //nolint:gosec // a clock in milliseconds fits
+	return time.UnixMilli(int64(id.millis)) //nolint:gosec // milliseconds fit
 }
 
-// Claim implements queue.Queue. One XAUTOCLAIM looks at ten times Count
-// entries at most, so it is called on until enough is found or all were seen.
+// Claim implements queue.Queue. One XAUTOCLAIM scans at most ten times Count
+// entries, so Claim repeats it until it has enough entries or has seen all.
 func (q *Queue) Claim(ctx context.Context, p queue.ClaimParams) ([]queue.Entry, error) {
 	key := StreamKey(q.prefix, p.Stream)
 	var out []queue.Entry
@@ -214,7 +214,7 @@ func (q *Queue) Claim(ctx context.Context, p queue.ClaimParams) ([]queue.Entry, 
 	return out, nil
 }
 
-// idleMillis rounds up and adds one: the server keeps the time of delivery in
+// idleMillis rounds up and adds one: the server stores the time of delivery in
 // whole milliseconds, rounded down, and a lease must not end early.
 func idleMillis(d time.Duration) string {
 	if d <= 0 {
@@ -247,7 +247,7 @@ func decodeClaim(reply []rueidis.RedisMessage, consumer string) (cursor string, 
 func (q *Queue) Extend(ctx context.Context, s queue.Stream, consumer string, ids []string) ([]string, error) {
 	key := StreamKey(q.prefix, s)
 	var owned []string
-	for chunk := range slices.Chunk(ids, extendMost) {
+	for chunk := range slices.Chunk(ids, extendMax) {
 		args := append([]string{ConsumerGroup(q.prefix, s), consumer}, chunk...)
 		renewed, err := extendEntries.Exec(ctx, q.client, []string{key}, args).AsStrSlice()
 		if err != nil {
@@ -258,10 +258,10 @@ func (q *Queue) Extend(ctx context.Context, s queue.Stream, consumer string, ids
 	return owned, nil
 }
 
-// Ack implements queue.Queue. The entry is deleted first: should the server
-// stop between the two, XAUTOCLAIM drops what is pending without an entry,
-// while an entry that nobody has pending would stay for ever.
-// [acknowledge]
+// Ack implements queue.Queue. It deletes an entry before it acknowledges it. If
+// the server crashes between the two, XAUTOCLAIM drops the pending entry that
+// no longer exists. In the other order, an entry that is no longer pending
+// would stay forever.
 func (q *Queue) Ack(ctx context.Context, s queue.Stream, ids []string) error {
 	if len(ids) == 0 {
 		return nil

@@ -1,13 +1,13 @@
--- Renews the lease of entries that a consumer still owns.
+-- Renews the lease of the entries that a consumer still owns.
 --
 -- KEYS[1]  stream
 -- ARGV[1]  group
 -- ARGV[2]  consumer
--- ARGV[3…] entry ids
--- returns  the ids that were renewed
+-- ARGV[3…] entry IDs
+-- returns  the IDs that were renewed
 --
--- XCLAIM alone would take entries from whoever has them; JUSTID leaves the
--- delivery counter as it is.
+-- XCLAIM alone would take entries from their owners. JUSTID does not change the
+-- delivery counter.
 local owned = {}
 for i = 3, #ARGV do
   local pending = redis.pcall('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1, ARGV[2])

@@ -18,64 +18,66 @@ import (
 	"github.com/largesse/largesse/internal/service"
 )
 
-// Facts is what a look at the servers tells. Judging them is the caller's.
-type Facts struct {
-	Nodes []NodeFacts // ordered by address
-	// NoSubscribe is why wake-ups cannot be listened to; nil = they can.
+// Facts is what Look found out about the servers. The caller judges it.
+type Inspection struct {
+	Nodes []NodeInspection // ordered by address
+	// NoSubscribe is the reason why wake-ups cannot be received; nil if they
+	// can.
 	NoSubscribe error
 }
 
-// NodeFacts is what one server tells. Sizes are in bytes.
-type NodeFacts struct {
+// NodeInspection is what one server reports. Sizes are in bytes.
+type NodeInspection struct {
 	Address string
-	Err     error // it did not answer; the rest is empty
+	Err     error // set if it did not answer; the rest is then empty
 	Server  string
-	// TooOld is why the driver would not start on it; nil = it would.
+	// TooOld is the reason why Open would refuse this version; nil if it would
+	// not.
 	TooOld  error
 	Cluster bool
 	Replica bool
-	// ClusterState is ok when every slot is served; "" where it could not be
-	// read or there is no cluster. SlotsServed is out of 16384.
+	// ClusterState is ok if every slot is served; "" if it is unreadable or
+	// there is no cluster. SlotsServed is out of 16384.
 	ClusterState string
 	SlotsServed  int
-	// Policy is maxmemory-policy; "" = the server does not tell.
+	// Policy is maxmemory-policy; "" if the server does not report it.
 	Policy                string
-	MemoryUsed, MemoryMax int64 // MemoryMax 0 = no limit
-	// AppendOnly says that every write goes to a file; Snapshots is the setting
-	// save ("" = none are made), nil where it could not be read.
+	MemoryUsed, MemoryMax int64 // MemoryMax zero: no limit
+	// AppendOnly reports whether every write goes to a file. Snapshots is the
+	// server's setting save ("" for no snapshots); nil if it is unreadable.
 	AppendOnly bool
 	Snapshots  *string
-	// Refusal is what the server says to a write that it should take; "" = it
-	// takes writes.
+	// Refusal is the server's answer to a write that it should accept; "" if it
+	// accepts writes.
 	Refusal string
-	// Denied lists the commands that this user may not give.
+	// Denied lists the commands that this user may not send.
 	Denied []string
 	Clock  service.Clock
 }
 
-// Look connects to the servers, reads what it can, and leaves nothing behind.
-// An error means that none could be reached; ctx bounds everything.
-func Look(ctx context.Context, cfg Config) (Facts, error) {
+// Look connects to the servers and reads what it can. It changes nothing. It
+// returns an error if no server is reachable. ctx limits everything.
+func Inspect(ctx context.Context, cfg Config) (Inspection, error) {
 	option, err := redis.Option(cfg.URL)
 	if err != nil {
-		return Facts{}, err
+		return Inspection{}, err
 	}
-	// The client itself looks at no context while it connects.
+	// The client ignores the context while it connects.
 	if end, ok := ctx.Deadline(); ok {
 		option.Dialer.Deadline, option.ConnWriteTimeout = end, max(time.Until(end), time.Millisecond)
 		option.Sentinel.Dialer.Deadline = end
 	}
 	connected, err := redis.Connect(option)
 	if err != nil {
-		return Facts{}, err
+		return Inspection{}, err
 	}
 	defer connected.Close()
 	nodes := connected.Nodes()
-	var facts Facts
+	var facts Inspection
 	for _, address := range slices.Sorted(maps.Keys(nodes)) {
-		n := NodeFacts{Address: address}
+		n := NodeInspection{Address: address}
 		if n.Err = n.read(ctx, nodes[address], cfg.KeyPrefix); n.Err != nil {
-			n = NodeFacts{Address: address, Err: n.Err}
+			n = NodeInspection{Address: address, Err: n.Err}
 		}
 		facts.Nodes = append(facts.Nodes, n)
 	}
@@ -83,7 +85,7 @@ func Look(ctx context.Context, cfg Config) (Facts, error) {
 	return facts, nil
 }
 
-func (n *NodeFacts) read(ctx context.Context, node rueidis.Client, prefix string) error {
+func (n *NodeInspection) read(ctx context.Context, node rueidis.Client, prefix string) error {
 	info, err := node.Do(ctx, node.B().Info().Build()).ToString()
 	if err != nil {
 		return fmt.Errorf("INFO: %w", err)
@@ -92,7 +94,7 @@ func (n *NodeFacts) read(ctx context.Context, node rueidis.Client, prefix string
 	n.Clock, err = service.CompareClock(func() (time.Time, error) {
 		parts, err := node.Do(ctx, node.B().Time().Build()).AsIntSlice()
 		if err == nil && len(parts) != 2 {
-			err = errors.New("TIME answers no time")
+			err = errors.New("TIME did not return a time")
 		}
 		if err != nil {
 			return time.Time{}, err
@@ -102,8 +104,8 @@ func (n *NodeFacts) read(ctx context.Context, node rueidis.Client, prefix string
 	if err != nil {
 		return fmt.Errorf("TIME: %w", err)
 	}
-	// Managed services refuse CONFIG, and some of them CLUSTER INFO: what is not
-	// known then stays empty.
+	// Managed services refuse CONFIG, and some refuse CLUSTER INFO: the fields
+	// then stay empty.
 	if save, err := node.Do(ctx, node.B().ConfigGet().Parameter("save").Build()).AsStrMap(); err == nil {
 		if text, ok := save["save"]; ok {
 			n.Snapshots = &text
@@ -111,7 +113,7 @@ func (n *NodeFacts) read(ctx context.Context, node rueidis.Client, prefix string
 	}
 	if n.Cluster {
 		if cluster, err := node.Do(ctx, node.B().ClusterInfo().Build()).ToString(); err == nil {
-			cluster = strings.TrimPrefix(cluster, "txt:") // the form of the text, which the client leaves on
+			cluster = strings.TrimPrefix(cluster, "txt:") // RESP3 begins verbatim text with its format
 			n.ClusterState = redis.InfoValue(cluster, "cluster_state")
 			n.SlotsServed, _ = strconv.Atoi(redis.InfoValue(cluster, "cluster_slots_ok"))
 		}
@@ -119,8 +121,8 @@ func (n *NodeFacts) read(ctx context.Context, node rueidis.Client, prefix string
 	return n.tryCommands(ctx, node, prefix)
 }
 
-// readInfo reads the answer of INFO.
-func (n *NodeFacts) readInfo(info string) {
+// readInfo reads the reply of INFO.
+func (n *NodeInspection) readInfo(info string) {
 	n.Server = "Redis " + redis.InfoValue(info, "redis_version")
 	if v := redis.InfoValue(info, "valkey_version"); v != "" {
 		n.Server = "Valkey " + v
@@ -134,13 +136,13 @@ func (n *NodeFacts) readInfo(info string) {
 	n.AppendOnly = redis.InfoValue(info, "aof_enabled") == "1"
 }
 
-// nobody is a stream that cannot exist: promotions count from 1.
-var nobody = queue.Stream{Type: reward.Point}
+// noStream is a stream that cannot exist: promotion IDs start at 1.
+var noStream = queue.Stream{Type: reward.Point}
 
-// probes are the commands of the driver and of its scripts, in a form that
-// changes nothing on keys that do not exist.
+// probes returns the commands of this package and its scripts, in a form that
+// changes nothing because the keys do not exist.
 func probes(prefix string) [][]string {
-	key, group, beside := StreamKey(prefix, nobody), ConsumerGroup(prefix, nobody), regroupedKey(prefix, nobody)
+	key, group, regrouped := StreamKey(prefix, noStream), ConsumerGroup(prefix, noStream), regroupedKey(prefix, noStream)
 	return [][]string{
 		{"XADD", key, "NOMKSTREAM", "*", "f", "v"},
 		{"XREADGROUP", "GROUP", group, "c", "COUNT", "1", "STREAMS", key, ">"},
@@ -159,16 +161,16 @@ func probes(prefix string) [][]string {
 		{"XINFO", "CONSUMERS", key, group},
 		{"EXISTS", key},
 		{"DEL", key},
-		{"GET", beside},
-		{"SET", beside, "", "XX"},
+		{"GET", regrouped},
+		{"SET", regrouped, "", "XX"},
 		{"EVAL", "return 1", "1", key},
 		{"EVALSHA", strings.Repeat("0", 40), "1", key},
 		{"PUBLISH", wakeChannel(prefix), ""},
 	}
 }
 
-// tryCommands finds out which commands are refused, by giving them.
-func (n *NodeFacts) tryCommands(ctx context.Context, node rueidis.Client, prefix string) error {
+// tryCommands sends the probes to find out which commands the server denies.
+func (n *NodeInspection) tryCommands(ctx context.Context, node rueidis.Client, prefix string) error {
 	for _, command := range probes(prefix) {
 		err := node.Do(ctx, node.B().Arbitrary(command...).Build()).Error()
 		answer, ok := rueidis.IsRedisErr(err)
@@ -186,7 +188,7 @@ func (n *NodeFacts) tryCommands(ctx context.Context, node rueidis.Client, prefix
 	return nil
 }
 
-// commandName is the command and, where it has one, its subcommand.
+// commandName returns the command, with its subcommand if it has one.
 func commandName(command []string) string {
 	if command[0] == "XGROUP" || command[0] == "XINFO" {
 		return command[0] + " " + command[1]
@@ -194,20 +196,21 @@ func commandName(command []string) string {
 	return command[0]
 }
 
-// denied tells an answer of a server that does not let this user give the
-// command, or that has it under another name or not at all.
+// denied reports whether a server's answer means that this user may not send
+// the command, or that the server has renamed or removed it.
 func denied(answer string) bool {
 	answer = strings.TrimPrefix(answer, "ERR ")
 	return strings.HasPrefix(answer, "NOPERM") || strings.HasPrefix(answer, "unknown command") || strings.HasPrefix(answer, "unknown subcommand")
 }
 
-// refusesWrites tells the answers of a server that takes no writes now.
+// refusesWrites reports whether a server's answer means that it accepts no
+// writes now.
 func refusesWrites(answer string) bool {
 	reason, _, _ := strings.Cut(answer, " ")
 	return slices.Contains([]string{"OOM", "MISCONF", "READONLY", "NOREPLICAS", "LOADING", "MASTERDOWN", "CLUSTERDOWN"}, reason)
 }
 
-// trySubscribe listens to the wake-ups for a moment.
+// trySubscribe subscribes to wake-ups, and returns an error if it cannot.
 func trySubscribe(ctx context.Context, client rueidis.Client, prefix string) error {
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()

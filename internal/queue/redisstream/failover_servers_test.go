@@ -27,19 +27,19 @@ func TestAMasterThatIsMasterAgainTellsWhatItTookBefore(t *testing.T) {
 	})
 
 	second.do("REPLICAOF", "NO", "ONE")
-	if got := first.read(1); len(got) != 1 || !got[0].Mine {
+	if got := first.read(1); len(got) != 1 || !got[0].FirstDelivery {
 		t.Fatalf("read on the first master: %+v", got)
 	}
 	first.follow(second) // its delivery is forgotten
 	first.do("REPLICAOF", "NO", "ONE")
-	if got := first.read(1); len(got) != 1 || got[0].Mine {
+	if got := first.read(1); len(got) != 1 || got[0].FirstDelivery {
 		t.Errorf("what was read before is given out as %+v, want it once more and not Mine", got)
 	}
 	if got := first.info("run_id"); got != runID {
 		t.Errorf("the run id was %s and is %s: this test is about one that stays", runID, got)
 	}
 	first.add(2, 1)
-	if got := first.read(1); len(got) != 1 || !got[0].Mine {
+	if got := first.read(1); len(got) != 1 || !got[0].FirstDelivery {
 		t.Errorf("what the new master takes is read as %+v, want Mine", got)
 	}
 }

@@ -11,22 +11,22 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
 )
 
 const (
-	// handOnMost bounds one step of RemoveConsumer, so that no script holds the
-	// server for long.
-	handOnMost = 500
-	// handOnSteps ends a RemoveConsumer whose consumer goes on reading.
-	handOnSteps = 10_000
-	// groupTries bounds how often a call makes a group that keeps vanishing.
-	groupTries = 3
+	// handOverMax limits the entries of one step of RemoveConsumer, so that a
+	// script does not block the server for long.
+	handOverMax = 500
+	// handOverSteps limits a RemoveConsumer whose consumer continues to read.
+	handOverSteps = 10_000
+	// groupAttempts limits how often a call creates a group that disappears
+	// again.
+	groupAttempts = 3
 )
 
-// errGroupVanishes says that a group was missing again after it was made.
-var errGroupVanishes = errors.New("the group keeps vanishing; something else deletes it")
+// errGroupVanishes means that a group was missing again after it was created.
+var errGroupVanishes = errors.New("the group disappears repeatedly: find out which other system deletes it")
 
 // Create implements queue.Queue.
 func (q *Queue) Create(ctx context.Context, s queue.Stream, consumers []string) error {
@@ -57,15 +57,15 @@ func (q *Queue) makeGroup(ctx context.Context, s queue.Stream) error {
 		return fmt.Errorf("redisstream: make_group %s: %w", key, err)
 	}
 	if made {
-		q.log.Info(obs.GroupCreated, "promotion_id", s.PromotionID, "type", s.Type)
+		q.log.Info("consumer group created", "promotion_id", s.PromotionID, "type", s.Type)
 	}
 	return nil
 }
 
-// withGroup runs a call that may find the group missing, in which case it has
-// done nothing: then the group is made and the call runs again.
+// withGroup runs a call. If the call reports that the group is missing, and has
+// therefore done nothing, withGroup creates the group and runs the call again.
 func (q *Queue) withGroup(ctx context.Context, s queue.Stream, call func() (noGroup bool, err error)) error {
-	for range groupTries {
+	for range groupAttempts {
 		noGroup, err := call()
 		if err != nil || !noGroup {
 			return err
@@ -77,8 +77,8 @@ func (q *Queue) withGroup(ctx context.Context, s queue.Stream, call func() (noGr
 	return fmt.Errorf("redisstream: %s: %w", ConsumerGroup(q.prefix, s), errGroupVanishes)
 }
 
-// isNoGroup says that the server refused a command because the stream or the
-// group is missing.
+// isNoGroup reports whether the server refused a command because the stream or
+// the group is missing.
 func isNoGroup(err error) bool {
 	reply, ok := rueidis.IsRedisErr(err)
 	return ok && strings.HasPrefix(reply.Error(), "NOGROUP")
@@ -90,8 +90,8 @@ func (q *Queue) RemoveConsumer(ctx context.Context, s queue.Stream, consumer, he
 		return false, fmt.Errorf("redisstream: consumer %s cannot be its own heir", consumer)
 	}
 	key := StreamKey(q.prefix, s)
-	args := []string{ConsumerGroup(q.prefix, s), consumer, heir, strconv.Itoa(handOnMost)}
-	for range handOnSteps {
+	args := []string{ConsumerGroup(q.prefix, s), consumer, heir, strconv.Itoa(handOverMax)}
+	for range handOverSteps {
 		handedOn, err := removeConsumer.Exec(ctx, q.client, []string{key}, args).AsInt64()
 		switch {
 		case err != nil:
@@ -100,7 +100,7 @@ func (q *Queue) RemoveConsumer(ctx context.Context, s queue.Stream, consumer, he
 			return handedOn == 0, nil
 		}
 	}
-	return false, fmt.Errorf("redisstream: remove_consumer %s %s: it goes on reading", key, consumer)
+	return false, fmt.Errorf("redisstream: remove_consumer %s %s: the consumer is still reading", key, consumer)
 }
 
 // Destroy implements queue.Queue.
@@ -166,7 +166,8 @@ func (q *Queue) Info(ctx context.Context, s queue.Stream) (queue.Info, error) {
 	length, errLen := replies[1].AsInt64()
 	pending, oldestPending, errPending := pendingSummary(replies[2])
 	oldest, errRange := replies[3].ToArray()
-	// A server that is away fails all of them alike: once is enough.
+	// An unavailable server fails all of them with the same error: one is
+	// enough.
 	if err := cmp.Or(errExists, errLen, errPending, errRange); err != nil {
 		return queue.Info{}, fmt.Errorf("redisstream: EXISTS, XLEN, XPENDING, XRANGE %s: %w", key, err)
 	}
@@ -193,9 +194,9 @@ func (q *Queue) Info(ctx context.Context, s queue.Stream) (queue.Info, error) {
 	return info, nil
 }
 
-// pendingSummary reads how many entries are pending, and the id of the oldest
-// of them ("" when there is none), from XPENDING's summary. A missing group has
-// nothing pending.
+// pendingSummary reads from XPENDING's summary the number of pending entries
+// and the ID of the oldest one ("" if there is none). A missing group has no
+// pending entries.
 func pendingSummary(reply rueidis.RedisResult) (count int64, oldest string, err error) {
 	summary, err := reply.ToArray()
 	if isNoGroup(err) {

@@ -7,30 +7,31 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// StreamKey is the key of a promotion's work stream, e.g.
-// campaign-promotion-stream:VOUCHER:12345. [CampaignPromotionStreamKeys]
+// StreamKey returns the key of a promotion's work stream, such as
+// campaign-promotion-stream:VOUCHER:12345.
 func StreamKey(prefix string, s queue.Stream) string {
 	return prefix + "campaign-promotion-stream:" + streamName(s)
 }
 
-// ConsumerGroup is the name of the one group of a promotion's work stream,
-// e.g. campaign-promotion-group:VOUCHER:12345. [CampaignPromotionStreamKeys]
+// ConsumerGroup returns the name of the group of a promotion's work stream,
+// such as campaign-promotion-group:VOUCHER:12345.
 func ConsumerGroup(prefix string, s queue.Stream) string {
 	return prefix + "campaign-promotion-group:" + streamName(s)
 }
 
-// regroupedKey is the key that holds the id of the newest entry there was when
-// a missing group had to be made for a stream that was not empty. What the
-// lost group had given out is given out again, so up to this id nothing is
-// Mine. The stream's own key is the hash tag, so both are in one slot.
+// regroupedKey returns the key that is set when a missing group is created for
+// a stream with entries. It holds the ID of the newest entry at that time. The
+// new group delivers again what the lost group had delivered, so no entry up to
+// this ID is Mine. The stream's key is the hash tag, so both keys share a slot.
 func regroupedKey(prefix string, s queue.Stream) string {
 	return "{" + StreamKey(prefix, s) + "}:regrouped"
 }
 
-// wakeChannel carries the name of a stream whenever one gets its first work.
+// wakeChannel returns the channel that carries the name of each stream that
+// gets its first work.
 func wakeChannel(prefix string) string { return prefix + "campaign-promotion-wake" }
 
-// streamName is how a stream is called in keys and wake-ups.
+// streamName returns the name of a stream in keys and wake-ups.
 func streamName(s queue.Stream) string { return string(s.Type) + ":" + s.PromotionID.String() }
 
 func parseStreamName(name string) (queue.Stream, bool) {

@@ -1,14 +1,14 @@
--- Makes the group from the beginning of the stream, and the stream, if they
+-- Creates the group from the beginning of the stream, and the stream, if they
 -- are missing.
 --
 -- KEYS[1]  stream
--- KEYS[2]  where the newest id is noted when the stream is not empty
+-- KEYS[2]  set to the newest ID if the stream has entries
 -- ARGV[1]  group
--- returns  1 when the group was made, 0 when it was there
+-- returns  1 if the group was created, 0 if it existed
 --
--- In our own course a group is made before the first entry. A stream with
--- entries and no group has lost it (or is somebody else's), and with it the
--- knowledge of what is in hand already: those entries may not pass as new.
+-- Largesse creates the group before the first entry. A stream with entries and
+-- without a group has lost the group, or belongs to another system. The record
+-- of deliveries is lost too, so these entries must not count as new.
 local newest
 if redis.call('EXISTS', KEYS[1]) == 1 then
   for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do

@@ -1,13 +1,13 @@
--- Gives new entries to consumers, one after the other. Never blocks.
+-- Delivers new entries to consumers, one after the other. Never blocks.
 --
 -- KEYS[1]  stream
--- KEYS[2]  newest id when the group was made anew, if it ever was
+-- KEYS[2]  newest ID when the group was created again, if it ever was
 -- ARGV[1]  group
--- ARGV[2…] per consumer: name, most entries
+-- ARGV[2…] per consumer: name, maximum entries
 -- returns  {run of this server as in add_entries, value of KEYS[2] or '',
---           {consumer's place in ARGV from 0, its entries, …}};
---          an empty array when there is nothing new;
---          an error NOGROUP, nothing taken, when the group is missing
+--           {index of the consumer in ARGV from 0, its entries, …}};
+--          an empty array if there is no new entry;
+--          an error NOGROUP, with nothing delivered, if the group is missing
 local found = {}
 for i = 2, #ARGV, 2 do
   local reply = redis.call('XREADGROUP', 'GROUP', ARGV[1], ARGV[i],

@@ -1,21 +1,22 @@
-// Package redisstream is the queue driver on Redis (7.0 or later) or Valkey
-// (7.2 or later), a single server, a Cluster or what Sentinels watch: one stream
-// and one consumer group per promotion.
+// Package redisstream implements the queue on Redis (7.0 or later) or Valkey
+// (7.2 or later): a single server, a Cluster or a primary that Sentinels watch.
+// Each promotion has one stream and one consumer group.
 //
-// What it holds to:
-//   - A command is sent once. A lost reply is an error and its outcome unknown.
-//   - Every entry is stamped with the run of the server that took it: its run id
-//     and its replication id. After a restart or a failover the server may have
-//     forgotten who was reading what, so such an entry is given out as not Mine.
-//     The run id alone would not tell when a master became a replica and then
-//     the master again; each time it does, it gets a new replication id.
-//   - A missing group is made again from the beginning, never from the end, and
-//     what was in the stream before is given out as not Mine.
-//   - Nothing is trimmed, and nothing is removed while it holds unfinished work.
-//   - Every script keeps to one cluster slot.
+// Its rules:
+//   - A command is sent once. After a lost reply, the outcome is unknown.
+//   - Every entry carries the run of the server that stored it: the server's run
+//     ID and replication ID. After a restart or a failover, the server may have
+//     lost the record of deliveries, so an entry of another run is not Mine. The
+//     run ID alone is not enough: a primary that becomes a replica and then the
+//     primary again keeps it, but gets a new replication ID.
+//   - A missing group is created from the beginning of the stream, never from its
+//     end. The entries that were in the stream before are not Mine.
+//   - Nothing trims a stream, and a stream with unfinished entries is never removed.
+//   - Every script uses keys of one cluster slot.
 //
-// The server must not evict (maxmemory-policy noeviction). A full server
-// refuses Add, while Read, Ack and Claim go on and empty it.
+// The server must not evict keys (maxmemory-policy noeviction). A server
+// without free memory refuses Add, while Read, Ack and Claim continue and free
+// it.
 package redisstream
 
 import (
@@ -30,16 +31,16 @@ import (
 	"github.com/largesse/largesse/internal/redis"
 )
 
-// Config says where the server is.
+// Config configures the connection.
 type Config struct {
 	URL string // redis.url; see redis.Option
-	// KeyPrefix stands in front of every key, group and channel; it must not
-	// contain braces. Default: none.
+	// KeyPrefix begins every key, group and channel; empty: none. It must not
+	// contain braces.
 	KeyPrefix string
 	Log       obs.Log
 }
 
-// Queue is the driver. [RedisStreamOperationExtensions]
+// Queue implements queue.Queue on Redis or Valkey.
 type Queue struct {
 	client   *redis.Client
 	prefix   string
@@ -51,8 +52,8 @@ type Queue struct {
 
 var _ queue.Queue = (*Queue)(nil)
 
-// Open connects, checks the version of every server and begins to listen for
-// wake-ups. ctx bounds the opening only.
+// Open connects, checks the version of every server and subscribes to wake-ups.
+// ctx limits the opening only.
 func Open(ctx context.Context, cfg Config) (*Queue, error) {
 	if err := redis.CheckPrefix(cfg.KeyPrefix); err != nil {
 		return nil, err
@@ -79,8 +80,8 @@ func open(ctx context.Context, cfg Config, option rueidis.ClientOption) (*Queue,
 	return q, nil
 }
 
-// Ping implements queue.Queue. A Cluster can be reached when every node that
-// has slots can, and none of them refuses its work.
+// Ping implements queue.Queue. In a Cluster, every node that owns slots must
+// answer and serve.
 func (q *Queue) Ping(ctx context.Context) error {
 	if err := q.client.Ping(ctx); err != nil {
 		return fmt.Errorf("redisstream: %w", err)

@@ -96,7 +96,7 @@ func TestOpenSaysWhatIsNoRedis(t *testing.T) {
 		silent.Addr().String():       "does not speak Redis's protocol, or wants TLS (rediss://): ",
 	} {
 		cfg := Config{URL: "redis://user:secret@" + address}
-		_, looked := Look(t.Context(), cfg)
+		_, looked := Inspect(t.Context(), cfg)
 		_, opened := Open(t.Context(), cfg)
 		for _, err := range []error{looked, opened} {
 			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), address) || strings.Contains(err.Error(), "secret") {

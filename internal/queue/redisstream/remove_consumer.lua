@@ -1,16 +1,16 @@
--- One step of removing a consumer: hands some of what it has pending to the
--- heir, or removes it when it has nothing left.
+-- One step of removing a consumer: gives some of its pending entries to the
+-- heir, or removes the consumer if it has none.
 --
 -- KEYS[1]  stream
 -- ARGV[1]  group
 -- ARGV[2]  consumer
 -- ARGV[3]  heir, '' for none
--- ARGV[4]  most entries to hand on in this step
--- returns  how many were handed on (call again), 0 when the consumer is gone,
---          -1 when it has entries pending and there is no heir
+-- ARGV[4]  maximum entries of this step
+-- returns  the number of entries that the heir got (call again), 0 if the
+--          consumer is removed, -1 if it has pending entries and there is no heir
 --
--- XGROUP DELCONSUMER forgets what is pending, so it stands only where the same
--- call has found nothing. The heir gets entries as idle as they were.
+-- XGROUP DELCONSUMER discards pending entries, so the script calls it only after
+-- it has found none. The heir gets the entries with their idle time.
 local pending = redis.pcall('XPENDING', KEYS[1], ARGV[1], '-', '+', ARGV[4], ARGV[2])
 if pending.err then
   if string.find(pending.err, 'NOGROUP', 1, true) then

@@ -6,8 +6,9 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Each script begins with its KEYS, ARGV and what it returns. A script touches
-// one stream (and what shares its slot), checks first and writes last.
+// The header of each script lists its KEYS, its ARGV and its result. A script
+// uses one stream, and keys that share its slot; it checks first and writes
+// last.
 var (
 	//go:embed add_entries.lua
 	addEntriesText string

@@ -313,7 +313,7 @@ func TestMineIsWhatThisServerRunTook(t *testing.T) {
 		r.do("XADD", r.key(), "*", "key", "3", "message", "{}", "dispatch", "1")
 		r.do("XADD", r.key(), "*", "key", "4", "message", "{}", "dispatch", "1", "run", "")
 		got := r.read(10)
-		if len(got) != 4 || !got[0].Mine || got[1].Mine || got[2].Mine || got[3].Mine {
+		if len(got) != 4 || !got[0].FirstDelivery || got[1].FirstDelivery || got[2].FirstDelivery || got[3].FirstDelivery {
 			t.Fatalf("only the first is Mine, got %+v", got)
 		}
 		for _, e := range got {
@@ -341,7 +341,7 @@ func TestAReadMayNameManyConsumers(t *testing.T) {
 			t.Fatalf("read %d entries, %v; want %d", len(got), err, many)
 		}
 		for i, e := range got {
-			if e.Consumer != reads[i].Consumer || e.TargetID != reward.TargetID(i) || !e.Mine {
+			if e.Consumer != reads[i].Consumer || e.TargetID != reward.TargetID(i) || !e.FirstDelivery {
 				t.Fatalf("entry %d is %+v", i, e)
 			}
 		}
@@ -366,11 +366,11 @@ func TestEntriesOfOtherClients(t *testing.T) {
 			`{"key":"seven","message":"{}","dispatch":"1"}`,
 			`{"key":"7","message":"{","dispatch":"1"}`,
 		} {
-			if got[i].Readable || got[i].Mine || string(got[i].Message) != want {
+			if got[i].Readable || got[i].FirstDelivery || string(got[i].Message) != want {
 				t.Errorf("entry %d is %+v with %s, want %s", i, got[i], got[i].Message, want)
 			}
 		}
-		if !got[3].Readable || !got[3].Mine {
+		if !got[3].Readable || !got[3].FirstDelivery {
 			t.Errorf("our own entry is %+v", got[3])
 		}
 		claimed, err := r.q.Claim(t.Context(), queue.ClaimParams{Stream: r.s, Consumer: "b", Count: 10})
@@ -421,11 +421,11 @@ func TestAMissingGroupIsMadeFromTheBeginning(t *testing.T) {
 				// The first is in somebody's hand already, and nobody knows which
 				// of the old ones are. The new one was added to the new group.
 				for i, e := range got[:3] {
-					if e.Mine {
+					if e.FirstDelivery {
 						t.Errorf("entry %d of a group made anew is Mine: %+v", i, e)
 					}
 				}
-				if !got[3].Mine {
+				if !got[3].FirstDelivery {
 					t.Errorf("what was added to the new group is Mine: %+v", got[3])
 				}
 			})
@@ -441,7 +441,7 @@ func TestAMissingGroupIsMadeFromTheBeginning(t *testing.T) {
 			}
 			r.do("DEL", r.key())
 			r.add(5, 2)
-			if got := r.read(10); len(got) != 2 || !got[0].Mine || got[0].TargetID != 5 {
+			if got := r.read(10); len(got) != 2 || !got[0].FirstDelivery || got[0].TargetID != 5 {
 				t.Fatalf("read %+v", got)
 			}
 		})

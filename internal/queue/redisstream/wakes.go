@@ -3,26 +3,26 @@ package redisstream
 import (
 	"context"
 
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
 )
 
-// wakesBuffer is how many hints wait for a slow listener; more are dropped.
+// wakesBuffer is the number of hints that wait for a slow receiver. Queue drops
+// further hints.
 const wakesBuffer = 1024
 
 // Wakes implements queue.Queue.
 func (q *Queue) Wakes() <-chan queue.Stream { return q.wakes }
 
-// wake publishes that a stream has got its first work. A hint that is lost is
-// made good by the rows, so a failure is no failure of the Add it follows.
+// wake publishes a hint that a stream has got its first work. Its failure is no
+// failure of Add: pools also start when they read the rows.
 func (q *Queue) wake(ctx context.Context, s queue.Stream) {
 	cmd := q.client.B().Publish().Channel(wakeChannel(q.prefix)).Message(streamName(s)).Build()
 	if err := q.client.Do(ctx, cmd).Error(); err != nil {
-		q.log.Debug(obs.Failed, "channel", wakeChannel(q.prefix), "error", err)
+		q.log.Debug("publishing wake-up failed", "channel", wakeChannel(q.prefix), "error", err)
 	}
 }
 
-// heard must not wait: it runs where replies are read.
+// heard must not block: it runs on the goroutine that reads replies.
 func (q *Queue) heard(message string) {
 	s, ok := parseStreamName(message)
 	if !ok {

@@ -104,7 +104,7 @@ func (s *Store) CouponCancel(ctx context.Context, id reward.CouponID, now time.T
 			return nil
 		}))
 		queueCoupon(b, id, &change.Coupon)
-		b.Queue(holderSQL, int64(id)).Query(factsInto(&change.Facts))
+		b.Queue(holderSQL, int64(id)).Query(factsInto(&change.Holdings))
 		b.Queue(`SELECT `+templateColumns+` FROM coupons c JOIN coupon_templates t ON t.id = c.template_id WHERE c.id = $1`, int64(id)).
 			Query(func(rows pgx.Rows) error { return each(templateScanner(&change.Template))(rows) })
 	})

@@ -69,7 +69,7 @@ func (s *Store) outcomes(ctx context.Context, what, coupons, rejections string, 
 	var list []reward.IssueOutcome
 	err := s.send(ctx, what, func(b *pgx.Batch) {
 		list = nil
-		b.Queue(coupons, args...).Query(couponsInto(func(c *reward.Coupon) { list = append(list, store.Issued(c)) }))
+		b.Queue(coupons, args...).Query(couponsInto(func(c *reward.Coupon) { list = append(list, store.IssuedOutcome(c)) }))
 		b.Queue(rejections, args...).Query(each(func(rows pgx.Rows) error {
 			var o reward.IssueOutcome
 			err := rows.Scan((*int64)(&o.TemplateID), &o.UserID, &o.Generation, &o.Ticket, &o.Reason, &o.At)
@@ -133,9 +133,9 @@ FROM coupons c WHERE c.template_id = $1 AND c.slot IS NOT NULL GROUP BY c.user_i
 )
 
 // factsInto returns a reader of facts.
-func factsInto(list *[]store.CouponFact) func(pgx.Rows) error {
+func factsInto(list *[]store.CouponHolding) func(pgx.Rows) error {
 	return each(func(rows pgx.Rows) error {
-		var f store.CouponFact
+		var f store.CouponHolding
 		err := rows.Scan(&f.UserID, &f.Held, (*int64)(&f.CouponID))
 		*list = append(*list, f)
 		return err
@@ -152,12 +152,12 @@ func (s *Store) CouponChanges(ctx context.Context, id reward.TemplateID, above i
 		b.Queue(oneSnapshot)
 		queueTemplate(b, id, &c.Template)
 		b.Queue(changedSQL, int64(id), above, most).Query(each(func(rows pgx.Rows) error {
-			var a store.SettledAsk
+			var a store.SettledRequest
 			err := rows.Scan(&a.UserID, &a.Generation, &a.Ticket)
 			c.Settled = append(c.Settled, a)
 			return err
 		}))
-		b.Queue(changedFacts, int64(id), above, most).Query(factsInto(&c.Facts))
+		b.Queue(changedFacts, int64(id), above, most).Query(factsInto(&c.Holdings))
 		b.Queue(`COMMIT`)
 	})
 	if err := found(c.Template.ID, id, err); err != nil {
@@ -170,7 +170,7 @@ func (s *Store) CouponChanges(ctx context.Context, id reward.TemplateID, above i
 // CouponSnapshot reads who holds slots. The rows come as the caller takes them,
 // in one go: the connection is never idle in a transaction.
 func (s *Store) CouponSnapshot(ctx context.Context, id reward.TemplateID, begin func(reward.CouponTemplate) error,
-	facts func([]store.CouponFact) error,
+	facts func([]store.CouponHolding) error,
 ) (err error) {
 	var t reward.CouponTemplate
 	b := &pgx.Batch{}
@@ -182,9 +182,9 @@ func (s *Store) CouponSnapshot(ctx context.Context, id reward.TemplateID, begin 
 		return begin(t)
 	})
 	b.Queue(holdersSQL, int64(id)).Query(func(rows pgx.Rows) error {
-		portion := make([]store.CouponFact, 0, store.BatchMax)
+		portion := make([]store.CouponHolding, 0, store.BatchMax)
 		err := each(func(rows pgx.Rows) error {
-			var f store.CouponFact
+			var f store.CouponHolding
 			if err := rows.Scan(&f.UserID, &f.Held, (*int64)(&f.CouponID)); err != nil {
 				return err
 			}
@@ -192,7 +192,7 @@ func (s *Store) CouponSnapshot(ctx context.Context, id reward.TemplateID, begin 
 				return nil
 			}
 			full := portion
-			portion = make([]store.CouponFact, 0, store.BatchMax)
+			portion = make([]store.CouponHolding, 0, store.BatchMax)
 			return facts(full)
 		})(rows)
 		if err != nil || len(portion) == 0 {

@@ -42,7 +42,7 @@ func BenchmarkCouponSettle(b *testing.B) {
 		s := open(b).(*Store)
 		if _, err := s.TemplateCreate(b.Context(), reward.CouponTemplate{
 			ID: 1, Name: "spring", TotalQuantity: reward.TemplateQuantityMax, PerUserLimit: limit, Mode: reward.ModeStream,
-			WhenRedisAway: reward.AwayDatabase, CreatedAt: now,
+			WhenRedisAway: reward.FallbackDatabase, CreatedAt: now,
 		}); err != nil {
 			b.Fatal(err)
 		}
@@ -61,14 +61,14 @@ func BenchmarkCouponSettle(b *testing.B) {
 				s := stocked(b, limit)
 				b.ResetTimer()
 				for from := 1; from <= b.N; from += size {
-					asks := make([]store.CouponAsk, min(size, b.N-from+1))
+					asks := make([]store.CouponRequest, min(size, b.N-from+1))
 					for i := range asks {
 						id := int64(from + i)
-						asks[i] = store.CouponAsk{
+						asks[i] = store.CouponRequest{
 							UserID: fmt.Sprintf("user-%08d", (id*7919)%100_000_007), Ticket: id, CouponID: reward.CouponID(id), Code: reward.NewCouponCode(),
 						}
 					}
-					if _, err := s.CouponSettle(b.Context(), store.CouponSettleParams{TemplateID: 1, Asks: asks, Now: now}); err != nil {
+					if _, err := s.CouponSettle(b.Context(), store.CouponSettleParams{TemplateID: 1, Requests: asks, Now: now}); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -16,7 +16,7 @@ import (
 // are its own parameters.
 type issueKind struct {
 	refused    string // why the whole is refused, as a number of store.SettleRefusal
-	shut       string // 0, or the store.AskOutcome of all asks
+	shut       string // 0, or the store.RequestOutcome of all asks
 	due        string // SELECT of the asks to decide about
 	generation string // of a coupon that an ask d becomes, g being the template
 	ticket     string // the same; issued says whether d gets one
@@ -149,7 +149,7 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 			if err := rows.Scan(&refused, &shut, &done.From, &ord, &ticket, &verdict, &held, &latest); err != nil {
 				return err
 			}
-			done.Refused, done.Shut = store.SettleRefusal(refused), store.AskOutcome(shut) //nolint:gosec // a handful
+			done.Refused, done.Shut = store.SettleRefusal(refused), store.RequestOutcome(shut) //nolint:gosec // a handful
 			if ord == nil {
 				return nil // no ask is due
 			}
@@ -195,7 +195,7 @@ func askArgs(p *store.CouponSettleParams, order []int) (sql string, args []any) 
 	users, generations, tickets := make([]string, n), make([]int64, n), make([]int64, n)
 	ids, codes, reasons := make([]int64, n), make([]string, n), make([]string, n)
 	for i, at := range order {
-		a := p.Asks[at].Storable()
+		a := p.Requests[at].Storable()
 		users[i], generations[i], tickets[i] = a.UserID, a.Generation, a.Ticket
 		ids[i], codes[i], reasons[i] = int64(a.CouponID), a.Code, a.Reason
 	}

@@ -137,7 +137,7 @@ func withdrawSQL(found, next, maybeCalled, handovers string) string {
     maybe_called = p.maybe_called OR v.maybe_called OR v.became = :UNKNOWN,
     settle_from = CASE v.became WHEN :UNKNOWN THEN $2::timestamptz ELSE p.settle_from END,
     looked_at = CASE v.became WHEN :UNKNOWN THEN NULL ELSE p.looked_at END,
-    handovers = least(p.handovers + ` + handovers + `, ` + strconv.Itoa(store.HandoversMax) + `)
+    handovers = least(p.handovers + ` + handovers + `, ` + strconv.Itoa(store.FailedDeliveriesMax) + `)
   FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
 ), ` + tally("moved") + `
 SELECT count(*) FROM moved`)
@@ -181,8 +181,8 @@ func (s *Store) withdraw(ctx context.Context, what, sql string, now time.Time, l
 	return n, nil
 }
 
-// PayoutGiveBack returns QUEUED rows to READY.
-func (s *Store) PayoutGiveBack(ctx context.Context, p store.PayoutGiveBackParams) (int, error) {
+// PayoutReturn returns QUEUED rows to READY.
+func (s *Store) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (int, error) {
 	promotions, targets := make([]int64, 0, len(p.Refs)), make([]int64, 0, len(p.Refs))
 	dispatches := make([]int32, 0, len(p.Refs))
 	seen := make(map[reward.Ref]bool, len(p.Refs))
@@ -198,7 +198,7 @@ func (s *Store) PayoutGiveBack(ctx context.Context, p store.PayoutGiveBackParams
 		return 0, nil
 	}
 	handovers := 0
-	if p.HandedOver {
+	if p.DeliveryFailed {
 		handovers = 1
 	}
 	return s.withdraw(ctx, "give payouts back", giveBackSQL, p.Now, p.Lease,
@@ -228,8 +228,8 @@ func (s *Store) PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepPa
 	return moved, nil
 }
 
-// PayoutTakeLookups takes payouts whose look-up is due.
-func (s *Store) PayoutTakeLookups(ctx context.Context, p store.PayoutTakeLookupsParams) ([]reward.Payout, error) {
+// PayoutClaimLookups takes payouts whose look-up is due.
+func (s *Store) PayoutClaimLookups(ctx context.Context, p store.PayoutClaimLookupsParams) ([]reward.Payout, error) {
 	var list []reward.Payout
 	err := s.send(ctx, "take look-ups", func(b *pgx.Batch) {
 		list = nil

@@ -98,8 +98,8 @@ SELECT t.id, coalesce(l.number, 0) + 1, greatest(l.since, l.until, $3::timestamp
 FROM coupon_templates t LEFT JOIN latest l ON true
 WHERE t.id = $1 AND $2::text <> '' AND NOT coalesce(l.until IS NULL AND l.reason = $2::text, false)`
 
-// RefusalNote notes that a template refuses everybody, or does not any more.
-func (s *Store) RefusalNote(ctx context.Context, id reward.TemplateID, reason string, at time.Time) error {
+// RefusalRecord notes that a template refuses everybody, or does not any more.
+func (s *Store) RefusalRecord(ctx context.Context, id reward.TemplateID, reason string, at time.Time) error {
 	exists := false
 	err := s.send(ctx, "note a refusal", func(b *pgx.Batch) {
 		exists = false

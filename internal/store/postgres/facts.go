@@ -12,7 +12,7 @@ import (
 )
 
 // Facts is what a look at a database tells. Judging them is the caller's.
-type Facts struct {
+type Inspection struct {
 	Version       string // e.g. 16.4
 	VersionNumber int    // e.g. 160004
 	// InRecovery says that the server is a standby, which takes no writes.
@@ -53,31 +53,31 @@ const factsSQL = `SELECT current_setting('server_version'), current_setting('ser
 
 // Look connects once, reads what it can, and changes nothing. An error means
 // that the database could not be used at all; ctx bounds everything.
-func Look(ctx context.Context, cfg Config) (Facts, error) {
+func Inspect(ctx context.Context, cfg Config) (Inspection, error) {
 	known, err := store.NewestMigration(migrations)
 	if err != nil {
-		return Facts{}, err
+		return Inspection{}, err
 	}
 	pc, err := poolConfig(cfg)
 	if err != nil {
-		return Facts{}, err
+		return Inspection{}, err
 	}
 	conn, err := pgx.ConnectConfig(ctx, pc.ConnConfig)
 	if err != nil {
-		return Facts{}, fmt.Errorf("open the database: %w", err)
+		return Inspection{}, fmt.Errorf("open the database: %w", err)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	f := Facts{SchemaKnown: known}
+	f := Inspection{SchemaKnown: known}
 	var migrated bool
 	err = conn.QueryRow(ctx, factsSQL).Scan(&f.Version, &f.VersionNumber, &f.InRecovery, &f.ReadOnly, &f.Schema, &f.MayCreate,
 		&f.ConnectionsMax, &f.ConnectionsOthers, &f.Unsafe, &migrated)
 	if err != nil {
-		return Facts{}, fmt.Errorf("read the database's settings: %w", err)
+		return Inspection{}, fmt.Errorf("read the database's settings: %w", err)
 	}
 	if migrated {
 		const sql = `SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied`
 		if err := conn.QueryRow(ctx, sql).Scan(&f.SchemaVersion); err != nil {
-			return Facts{}, fmt.Errorf("read the schema version: %w", err)
+			return Inspection{}, fmt.Errorf("read the schema version: %w", err)
 		}
 	}
 	f.Clock, err = service.CompareClock(func() (now time.Time, err error) {
@@ -85,7 +85,7 @@ func Look(ctx context.Context, cfg Config) (Facts, error) {
 		return now, err
 	})
 	if err != nil {
-		return Facts{}, fmt.Errorf("read the database's clock: %w", err)
+		return Inspection{}, fmt.Errorf("read the database's clock: %w", err)
 	}
 	return f, nil
 }

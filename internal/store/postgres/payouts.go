@@ -20,7 +20,7 @@ func scanPayout(rows pgx.Rows) (reward.Payout, error) {
 	var first, settle *time.Time
 	// The plain types spare pgx a detour per value.
 	err := rows.Scan((*int64)(&p.PromotionID), (*int64)(&p.TargetID), (*int64)(&p.SummaryID), &p.UserID, (*int64)(&p.Amount),
-		&p.VoucherCode, (*int16)(&p.State), &p.Dispatch, &p.Attempts, &p.MaybeCalled, &p.Handovers, &p.DueAt, &first, &settle,
+		&p.VoucherCode, (*int16)(&p.State), &p.Dispatch, &p.Attempts, &p.MaybeCalled, &p.FailedDeliveries, &p.DueAt, &first, &settle,
 		&p.TransactionKey, &p.ErrorCode, &p.ErrorMessage, &p.UpdatedAt)
 	p.DueAt, p.UpdatedAt = p.DueAt.UTC(), p.UpdatedAt.UTC()
 	p.FirstDispatchedAt, p.SettleFrom = timeOf(first), timeOf(settle)
@@ -38,8 +38,8 @@ func payoutsInto(list *[]reward.Payout) func(pgx.Rows) error {
 const headsSQL = `SELECT ` + payoutColumns + ` FROM unnest($1::int8[], $2::int8[]) AS i(promotion_id, target_id)
 JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id`
 
-// PayoutHeads reads what a consumer has to check.
-func (s *Store) PayoutHeads(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
+// PayoutGetMany reads what a consumer has to check.
+func (s *Store) PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}

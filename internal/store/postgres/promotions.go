@@ -28,7 +28,7 @@ func promotionScanner(p *reward.Promotion, more ...any) func(pgx.Rows) error {
 		(*text)(&p.Currency), &p.MaxRetries, &p.ConsumersPerInstance, &p.RatePerSecond, &p.Weight, (*int64)(&p.MaxAmount),
 		&p.Canary.Targets, &p.Canary.MaxFailureRate, &p.Canary.Dispatched, &p.Canary.Judged, &starts, (*text)(&p.WebhookURL),
 		(*text)(&p.CreatedBy), (*text)(&p.ApprovedBy), &p.Registered, &p.ExpectedCount, &p.Closed, (*text)(&p.PauseReason),
-		&created, &started, &finished, &dispatched, &p.StreamGone,
+		&created, &started, &finished, &dispatched, &p.StreamDestroyed,
 	}, more...)
 	return func(rows pgx.Rows) error {
 		if err := rows.Scan(into...); err != nil {

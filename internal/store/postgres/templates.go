@@ -34,7 +34,7 @@ func templateScanner(t *reward.CouponTemplate, more ...any) func(pgx.Rows) error
 		(*int64)(&t.ID), (*text)(&t.Name), &t.TotalQuantity, &t.PerUserLimit, &opens, &closes, &valid, (*text)(&t.Mode),
 		&t.ReissueAfterCancel, (*text)(&t.WhenRedisAway), (*text)(&t.Draw.State), &from, &t.Draw.Seed, &t.Draw.List, &created,
 		&t.Generation, &t.Settled, &t.Version, &t.Live, &t.IssuedTotal, (*text)(&t.Path), &t.Epoch, (*text)(&t.Owner), &t.Fence,
-		&t.EndsGeneration, &ends, &t.Moved.Generation, &t.Moved.Settled, &t.Moved.Until,
+		&t.EndsGeneration, &ends, &t.GateBypass.Generation, &t.GateBypass.Settled, &t.GateBypass.Until,
 	}, more...)
 	return func(rows pgx.Rows) (err error) {
 		t.Draw.Seed, t.Draw.List = nil, nil // the row before keeps its own
@@ -207,8 +207,8 @@ func (s *Store) write(ctx context.Context, what string, id reward.TemplateID, sq
 	return t, wrote, found(t.ID, id, err)
 }
 
-// TemplateRaise raises the generation.
-func (s *Store) TemplateRaise(ctx context.Context, p store.TemplateRaiseParams) (reward.CouponTemplate, bool, error) {
+// TemplateNewGeneration raises the generation.
+func (s *Store) TemplateNewGeneration(ctx context.Context, p store.TemplateNewGenerationParams) (reward.CouponTemplate, bool, error) {
 	return s.write(ctx, "raise the generation of a coupon template", p.ID,
 		`UPDATE coupon_templates t SET generation = greatest(t.generation, $2) + 1, path = $3,
   moved_generation = CASE WHEN t.path = 'GATE' AND $3 = 'DATABASE' THEN t.generation ELSE t.moved_generation END,
@@ -217,8 +217,8 @@ func (s *Store) TemplateRaise(ctx context.Context, p store.TemplateRaiseParams) 
 WHERE t.id = $1 AND ($4::int8 = -1 OR t.generation = $4::int8) RETURNING t.id`, p.AtLeast, string(p.Path), p.From)
 }
 
-// TemplateNoteEnds notes the end offsets of a generation.
-func (s *Store) TemplateNoteEnds(ctx context.Context, id reward.TemplateID, generation int64, ends map[int32]int64) (bool, error) {
+// TemplateRecordEnds notes the end offsets of a generation.
+func (s *Store) TemplateRecordEnds(ctx context.Context, id reward.TemplateID, generation int64, ends map[int32]int64) (bool, error) {
 	encoded, err := store.EncodeEnds(ends)
 	if err != nil {
 		return false, err

@@ -33,9 +33,9 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT
 
 const ownTemplate = `UPDATE coupon_templates SET epoch = epoch + 1, owner = $2 WHERE id = $1 RETURNING epoch`
 
-// TemplateOwn makes owner the issuer of templates. It locks them in the order of
+// TemplateAssign makes owner the issuer of templates. It locks them in the order of
 // their ids.
-func (t *Tables) TemplateOwn(ctx context.Context, ids []reward.TemplateID, owner string) (map[reward.TemplateID]int64, error) {
+func (t *Tables) TemplateAssign(ctx context.Context, ids []reward.TemplateID, owner string) (map[reward.TemplateID]int64, error) {
 	if err := store.CheckText("owner", owner); err != nil {
 		return nil, err
 	}

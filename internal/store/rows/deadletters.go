@@ -71,9 +71,9 @@ func (t *Tables) DeadLetterList(ctx context.Context, p store.DeadLetterListParam
 
 const settleLetter = `UPDATE dead_letters SET status = $2, settled_at = $3, settled_by = $4 WHERE id = $1 AND status = 'OPEN' RETURNING id`
 
-// DeadLetterSettle closes OPEN dead letters. It locks them in the order of their
+// DeadLetterClose closes OPEN dead letters. It locks them in the order of their
 // ids.
-func (t *Tables) DeadLetterSettle(ctx context.Context, ids []int64, to reward.DeadLetterStatus, by string, now time.Time) ([]int64, error) {
+func (t *Tables) DeadLetterClose(ctx context.Context, ids []int64, to reward.DeadLetterStatus, by string, now time.Time) ([]int64, error) {
 	if err := store.CheckSettle(ids, to); err != nil {
 		return nil, err
 	}

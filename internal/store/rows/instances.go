@@ -23,9 +23,9 @@ DELETE FROM instances WHERE name IN (SELECT name FROM old)`
 FROM (SELECT :clock AS now) c JOIN instances i ON i.seen_at > c.now - CAST($1 AS interval) ORDER BY i.name`
 )
 
-// InstanceBeat writes what an instance does, by the clock of the database. Its
+// InstanceHeartbeat writes what an instance does, by the clock of the database. Its
 // own row comes first; it waits for none of those it deletes.
-func (t *Tables) InstanceBeat(ctx context.Context, i store.Instance, ttl time.Duration) error {
+func (t *Tables) InstanceHeartbeat(ctx context.Context, i store.Instance, ttl time.Duration) error {
 	roles, pools, err := i.Encode()
 	if err != nil {
 		return err
@@ -33,13 +33,13 @@ func (t *Tables) InstanceBeat(ctx context.Context, i store.Instance, ttl time.Du
 	return t.db.Write(ctx, "tell of an instance", func() []Statement {
 		return []Statement{
 			{SQL: t.beat, Args: []any{i.Name, i.Version, roles, pools, i.StartedAt, ttl}},
-			{SQL: t.forgetInstances, Args: []any{store.InstanceKept}},
+			{SQL: t.forgetInstances, Args: []any{store.InstanceRetention}},
 		}
 	})
 }
 
-// InstanceGone removes an instance that ended in order.
-func (t *Tables) InstanceGone(ctx context.Context, name string) error {
+// InstanceRemove removes an instance that ended in order.
+func (t *Tables) InstanceRemove(ctx context.Context, name string) error {
 	if err := store.CheckText("instance name", name); err != nil {
 		return err
 	}
@@ -54,5 +54,5 @@ func (t *Tables) InstanceList(ctx context.Context) ([]store.Instance, error) {
 			return err
 		}
 		return i.Decode(roles, pools)
-	}, t.listInstances, store.InstanceKept)
+	}, t.listInstances, store.InstanceRetention)
 }

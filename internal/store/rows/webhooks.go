@@ -14,13 +14,13 @@ const takeWebhooks = `WITH due AS MATERIALIZED (
 )
 UPDATE webhooks SET due_at = $3 WHERE id IN (SELECT delivery FROM due) RETURNING id, promotion_id, event, url, tries, at`
 
-// WebhookTake takes deliveries that are due.
-func (t *Tables) WebhookTake(ctx context.Context, limit int, until, now time.Time) ([]store.WebhookDelivery, error) {
+// WebhookClaim takes deliveries that are due.
+func (t *Tables) WebhookClaim(ctx context.Context, limit int, until, now time.Time) ([]store.WebhookDelivery, error) {
 	var taken []store.WebhookDelivery
 	err := t.db.Write(ctx, "take webhooks", func() []Statement {
 		taken = nil
 		return []Statement{{SQL: t.takeWebhooks, Args: []any{now, max(limit, 0), until}, Row: into(&taken, func(scan Scan, d *store.WebhookDelivery) error {
-			return scan(&d.ID, &d.PromotionID, &d.Event, &d.URL, &d.Tries, (*at)(&d.At))
+			return scan(&d.ID, &d.PromotionID, &d.Event, &d.URL, &d.FailedAttempts, (*at)(&d.At))
 		})}}
 	})
 	if err != nil {
@@ -36,8 +36,8 @@ func (t *Tables) WebhookDone(ctx context.Context, id int64, status int, detail s
 		id, now, status, store.Text(detail))
 }
 
-// WebhookLater records an attempt that failed.
-func (t *Tables) WebhookLater(ctx context.Context, id int64, status int, detail string, nextAt time.Time) error {
+// WebhookRetried records an attempt that failed.
+func (t *Tables) WebhookReschedule(ctx context.Context, id int64, status int, detail string, nextAt time.Time) error {
 	return t.exec(ctx, "put a webhook off", `UPDATE webhooks SET tries = tries + 1, due_at = $2, status = $3, detail = $4
 WHERE id = $1 AND done_at IS NULL`, id, nextAt, status, store.Text(detail))
 }

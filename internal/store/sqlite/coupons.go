@@ -60,7 +60,7 @@ func (s *Store) CouponCancel(ctx context.Context, id reward.CouponID, now time.T
 		t.Live--
 		t.Version++
 		c.Status, c.CancelledAt = reward.CouponCancelled, now
-		if _, err := tx.exec(`UPDATE coupons SET status = ?, cancelled_at = ?, version = ?, slot = CASE WHEN ? THEN NULL ELSE slot END
+		if err := tx.exec(`UPDATE coupons SET status = ?, cancelled_at = ?, version = ?, slot = CASE WHEN ? THEN NULL ELSE slot END
 WHERE id = ?`, int64(c.Status), micros(now), t.Version, t.ReissueAfterCancel, int64(id)); err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ WHERE id = ?`, int64(c.Status), micros(now), t.Version, t.ReissueAfterCancel, in
 			return err
 		}
 		change.To, change.Template, change.Coupon = t.Version, t, c
-		change.Facts = []store.CouponFact{{UserID: c.UserID, Held: len(held.Slots), CouponID: held.Latest}}
+		change.Holdings = []store.CouponHolding{{UserID: c.UserID, Held: len(held.Slots), CouponID: held.Latest}}
 		return nil
 	})
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *Store) CouponUse(ctx context.Context, id reward.CouponID, now time.Time
 			return err
 		}
 		c.Status, c.UsedAt = reward.CouponUsed, now
-		_, err = tx.exec(`UPDATE coupons SET status = ?, used_at = ? WHERE id = ?`, int64(c.Status), micros(now), int64(id))
+		err = tx.exec(`UPDATE coupons SET status = ?, used_at = ? WHERE id = ?`, int64(c.Status), micros(now), int64(id))
 		return err
 	})
 	if err != nil {

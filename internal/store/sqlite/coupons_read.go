@@ -57,7 +57,7 @@ const (
 func (s *Store) outcomes(ctx context.Context, coupons, rejections string, args ...any) ([]reward.IssueOutcome, error) {
 	list, err := collect(ctx, s.reader, func(rows *sql.Rows) (reward.IssueOutcome, error) {
 		c, err := scanCoupon(rows)
-		return store.Issued(&c), err
+		return store.IssuedOutcome(&c), err
 	}, coupons, args...)
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ WHERE template_id = ? AND version > ? ORDER BY version LIMIT ?`
 WHERE template_id = ? AND slot IS NOT NULL GROUP BY user_id ORDER BY user_id`
 )
 
-func scanSettled(rows *sql.Rows) (a store.SettledAsk, err error) {
+func scanSettled(rows *sql.Rows) (a store.SettledRequest, err error) {
 	err = rows.Scan(&a.UserID, &a.Generation, &a.Ticket)
 	return a, err
 }
@@ -163,7 +163,7 @@ func (s *Store) CouponChanges(ctx context.Context, id reward.TemplateID, above i
 			if err != nil {
 				return err
 			}
-			c.Facts = append(c.Facts, store.CouponFact{UserID: a.UserID, Held: len(h.Slots), CouponID: h.Latest})
+			c.Holdings = append(c.Holdings, store.CouponHolding{UserID: a.UserID, Held: len(h.Slots), CouponID: h.Latest})
 		}
 		return nil
 	})
@@ -176,7 +176,7 @@ func (s *Store) CouponChanges(ctx context.Context, id reward.TemplateID, above i
 
 // CouponSnapshot reads who holds slots.
 func (s *Store) CouponSnapshot(ctx context.Context, id reward.TemplateID, begin func(reward.CouponTemplate) error,
-	facts func([]store.CouponFact) error,
+	facts func([]store.CouponHolding) error,
 ) error {
 	return s.snapshot(ctx, "read a snapshot of a coupon template", func(q querier) error {
 		t, err := templateOf(ctx, q, id)
@@ -186,9 +186,9 @@ func (s *Store) CouponSnapshot(ctx context.Context, id reward.TemplateID, begin 
 		if err := begin(t); err != nil {
 			return err
 		}
-		portion := make([]store.CouponFact, 0, store.BatchMax)
+		portion := make([]store.CouponHolding, 0, store.BatchMax)
 		_, err = collect(ctx, q, func(rows *sql.Rows) (struct{}, error) {
-			var f store.CouponFact
+			var f store.CouponHolding
 			if err := rows.Scan(&f.UserID, &f.Held, &f.CouponID); err != nil {
 				return struct{}{}, err
 			}
@@ -196,7 +196,7 @@ func (s *Store) CouponSnapshot(ctx context.Context, id reward.TemplateID, begin 
 				return struct{}{}, nil
 			}
 			full := portion
-			portion = make([]store.CouponFact, 0, store.BatchMax)
+			portion = make([]store.CouponHolding, 0, store.BatchMax)
 			return struct{}{}, facts(full)
 		}, holdersSQL, int64(id))
 		if err != nil || len(portion) == 0 {

@@ -79,7 +79,7 @@ func (i *issuer) settle(offsets []store.Offset) error {
 		return err
 	}
 	for _, o := range offsets {
-		if _, err := i.tx.exec(`INSERT INTO kafka_offsets (topic, part, next) VALUES (?, ?, ?)
+		if err := i.tx.exec(`INSERT INTO kafka_offsets (topic, part, next) VALUES (?, ?, ?)
 ON CONFLICT (topic, part) DO UPDATE SET next = max(next, excluded.next)`, o.Topic, o.Partition, o.Next); err != nil {
 			return err
 		}

@@ -163,8 +163,8 @@ func refPairs(promotion reward.PromotionID, refs []reward.Ref) [][2]int64 {
 	return pairs
 }
 
-// PayoutGiveBack returns QUEUED rows to READY.
-func (s *Store) PayoutGiveBack(ctx context.Context, p store.PayoutGiveBackParams) (int, error) {
+// PayoutReturn returns QUEUED rows to READY.
+func (s *Store) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (int, error) {
 	moved := 0
 	err := s.write(ctx, "give payouts back", func(tx *tx) error {
 		ids := make([]store.PayoutID, len(p.Refs))
@@ -183,7 +183,7 @@ func (s *Store) PayoutGiveBack(ctx context.Context, p store.PayoutGiveBackParams
 				continue
 			}
 			next, tally := rules.Withdraw(*row, rules.Withdrawal{
-				Kind: rules.WithdrawReturn, Dispatch: r.Dispatch, MaybeCalled: p.MaybeCalled, HandedOver: p.HandedOver,
+				Kind: rules.WithdrawReturn, Dispatch: r.Dispatch, MaybeCalled: p.MaybeCalled, HandedOver: p.DeliveryFailed,
 			}, rw.views[r.PromotionID].Promotion, p.Lease, p.Now)
 			if tally.Changed {
 				moved++
@@ -265,8 +265,8 @@ var takeLookups = `UPDATE payouts AS p SET due_at = ?1 WHERE (promotion_id, targ
   WHERE (state = 3 OR again = 1) AND due_at <= ?2 ORDER BY due_at LIMIT ?3)
 RETURNING ` + payoutReturning
 
-// PayoutTakeLookups takes payouts whose look-up is due.
-func (s *Store) PayoutTakeLookups(ctx context.Context, p store.PayoutTakeLookupsParams) ([]reward.Payout, error) {
+// PayoutClaimLookups takes payouts whose look-up is due.
+func (s *Store) PayoutClaimLookups(ctx context.Context, p store.PayoutClaimLookupsParams) ([]reward.Payout, error) {
 	var list []reward.Payout
 	err := s.write(ctx, "take look-ups", func(tx *tx) (err error) {
 		list, err = collect(tx.ctx, tx, scanPayout, takeLookups, micros(p.Until), micros(p.Now), max(p.Limit, 0))

@@ -33,7 +33,7 @@ func (s *Store) EntrantSave(ctx context.Context, id reward.TemplateID, users []s
 			return nil
 		}
 		for _, u := range users {
-			if _, err := tx.exec(`INSERT INTO coupon_entrants (template_id, user_id) VALUES (?, ?) ON CONFLICT DO NOTHING`,
+			if err := tx.exec(`INSERT INTO coupon_entrants (template_id, user_id) VALUES (?, ?) ON CONFLICT DO NOTHING`,
 				int64(id), u); err != nil {
 				return err
 			}
@@ -109,8 +109,8 @@ func scanRefusal(rows *sql.Rows) (n numbered, err error) {
 
 const refusalSQL = `SELECT number, reason, since, until FROM coupon_refusals WHERE template_id = ? ORDER BY number DESC LIMIT ?`
 
-// RefusalNote notes that a template refuses everybody, or does not any more.
-func (s *Store) RefusalNote(ctx context.Context, id reward.TemplateID, reason string, at time.Time) error {
+// RefusalRecord notes that a template refuses everybody, or does not any more.
+func (s *Store) RefusalRecord(ctx context.Context, id reward.TemplateID, reason string, at time.Time) error {
 	at, reason = instant(at), store.Text(reason)
 	return s.write(ctx, "note a refusal", func(tx *tx) error {
 		if _, err := templateOf(tx.ctx, tx, id); err != nil {
@@ -130,7 +130,7 @@ func (s *Store) RefusalNote(ctx context.Context, id reward.TemplateID, reason st
 			}
 		}
 		if lasts {
-			if _, err := tx.exec(`UPDATE coupon_refusals SET until = ? WHERE template_id = ? AND number = ?`,
+			if err := tx.exec(`UPDATE coupon_refusals SET until = ? WHERE template_id = ? AND number = ?`,
 				micros(at), int64(id), latest.number); err != nil {
 				return err
 			}
@@ -138,7 +138,7 @@ func (s *Store) RefusalNote(ctx context.Context, id reward.TemplateID, reason st
 		if reason == "" {
 			return nil
 		}
-		_, err = tx.exec(`INSERT INTO coupon_refusals (template_id, number, reason, since) VALUES (?, ?, ?, ?)`,
+		err = tx.exec(`INSERT INTO coupon_refusals (template_id, number, reason, since) VALUES (?, ?, ?, ?)`,
 			int64(id), latest.number+1, reason, micros(at))
 		return err
 	})

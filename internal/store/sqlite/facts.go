@@ -13,7 +13,7 @@ import (
 )
 
 // Facts is what a look at a file tells. Judging them is the caller's.
-type Facts struct {
+type Inspection struct {
 	Exists bool // false: the rest is empty
 	// SchemaVersion is what the file was migrated to, 0 = never; and
 	// SchemaKnown is what this program would migrate it to.
@@ -26,7 +26,7 @@ type Facts struct {
 
 // Look reads the file at path, which may be in use, and changes nothing. An
 // error means that it could not be read as a database.
-func Look(ctx context.Context, path string) (Facts, error) {
+func Inspect(ctx context.Context, path string) (Inspection, error) {
 	f, err := look(ctx, path)
 	if err != nil || f.Fault != "" {
 		// Without a log beside it the file was read as one that nobody writes.
@@ -38,12 +38,12 @@ func Look(ctx context.Context, path string) (Facts, error) {
 	return f, err
 }
 
-func look(ctx context.Context, path string) (Facts, error) {
+func look(ctx context.Context, path string) (Inspection, error) {
 	known, err := store.NewestMigration(migrations)
 	if err != nil {
-		return Facts{}, err
+		return Inspection{}, err
 	}
-	f := Facts{SchemaKnown: known}
+	f := Inspection{SchemaKnown: known}
 	if f.Exists, err = exists(path); err != nil || !f.Exists {
 		return f, err
 	}

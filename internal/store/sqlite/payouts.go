@@ -41,7 +41,7 @@ func payoutInto(rows *sql.Rows, p *reward.Payout, more ...any) error {
 	// The plain types spare database/sql a detour per value.
 	err := rows.Scan(append([]any{
 		(*int64)(&p.PromotionID), (*int64)(&p.TargetID), (*int64)(&p.SummaryID), &p.UserID, (*int64)(&p.Amount),
-		&p.VoucherCode, (*int16)(&p.State), &p.Dispatch, &p.Attempts, &p.MaybeCalled, &p.Handovers, &due, &first, &settle,
+		&p.VoucherCode, (*int16)(&p.State), &p.Dispatch, &p.Attempts, &p.MaybeCalled, &p.FailedDeliveries, &due, &first, &settle,
 		&p.TransactionKey, &p.ErrorCode, &p.ErrorMessage, &updated,
 	}, more...)...)
 	p.DueAt, p.UpdatedAt = timeOf(due), timeOf(updated)
@@ -77,8 +77,8 @@ WHERE p.promotion_id = ? AND p.target_id IN (SELECT value FROM json_each(?))`, i
 	return list, nil
 }
 
-// PayoutHeads reads what a consumer has to check.
-func (s *Store) PayoutHeads(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
+// PayoutGetMany reads what a consumer has to check.
+func (s *Store) PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
 	list, err := payoutsOf(ctx, s.reader, ids)
 	if err != nil {
 		return nil, fmt.Errorf("read payouts: %w", err)
@@ -213,7 +213,7 @@ func (w *payoutWriter) write(was, next *rules.Row, answers int64) error {
 	res, err := w.stmt.ExecContext(w.tx.ctx, int64(next.State), next.Dispatch, next.Attempts, next.MaybeCalled,
 		micros(next.DueAt), maybe(next.FirstDispatchedAt), maybe(next.SettleFrom), next.TransactionKey, next.ErrorCode,
 		next.ErrorMessage, micros(next.UpdatedAt), int64(was.PromotionID), int64(was.TargetID), int64(was.State), was.Dispatch,
-		maybe(next.LookedAt), next.Handovers, next.Again)
+		maybe(next.LookedAt), next.FailedDeliveries, next.Again)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func viewScanner() func(*sql.Rows) (store.PromotionView, error) {
 		&v.ID, &v.Name, &v.Type, &v.Status, &v.Amount, &v.VoucherCode, &v.Currency, &v.MaxRetries,
 		&v.ConsumersPerInstance, &v.RatePerSecond, &v.Weight, (*int64)(&v.MaxAmount), &v.Canary.Targets, &v.Canary.MaxFailureRate,
 		&v.Canary.Dispatched, &v.Canary.Judged, &starts, &v.WebhookURL, &v.CreatedBy, &v.ApprovedBy, &v.Registered, &v.ExpectedCount,
-		&v.Closed, &v.PauseReason, &created, &started, &finished, &dispatched, &v.StreamGone,
+		&v.Closed, &v.PauseReason, &created, &started, &finished, &dispatched, &v.StreamDestroyed,
 	}, countsInto(&v.Counts)...)
 	return func(rows *sql.Rows) (store.PromotionView, error) {
 		err := rows.Scan(into...)
@@ -65,14 +65,14 @@ func (t *tx) views(ids []store.PayoutID) (map[reward.PromotionID]store.Promotion
 
 // put writes what changes in a promotion, but for what noteDispatch writes.
 func (t *tx) put(p *reward.Promotion) error {
-	_, err := t.exec(`UPDATE promotions SET name = ?, status = ?, amount = ?, voucher_code = ?, currency = ?, max_retries = ?,
+	err := t.exec(`UPDATE promotions SET name = ?, status = ?, amount = ?, voucher_code = ?, currency = ?, max_retries = ?,
   consumers_per_instance = ?, rate_per_second = ?, weight = ?, max_amount = ?, canary_targets = ?, canary_max_failure_rate = ?,
   canary_judged = ?, starts_at = ?, webhook_url = ?, created_by = ?, approved_by = ?, registered = ?, expected_count = ?,
   closed = ?, pause_reason = ?, started_at = ?, finished_at = ?, stream_gone = ? WHERE id = ?`,
 		p.Name, string(p.Status), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries,
 		p.ConsumersPerInstance, p.RatePerSecond, p.Weight, int64(p.MaxAmount), p.Canary.Targets, p.Canary.MaxFailureRate,
 		p.Canary.Judged, maybe(p.StartsAt), p.WebhookURL, p.CreatedBy, p.ApprovedBy, p.Registered, p.ExpectedCount,
-		p.Closed, p.PauseReason, maybe(p.StartedAt), maybe(p.FinishedAt), p.StreamGone, int64(p.ID))
+		p.Closed, p.PauseReason, maybe(p.StartedAt), maybe(p.FinishedAt), p.StreamDestroyed, int64(p.ID))
 	return err
 }
 
@@ -90,8 +90,8 @@ func given(p reward.Promotion) reward.Promotion {
 // insert makes a DRAFT with its counts. Nothing has been dispatched for it, so
 // it has no stream to destroy.
 func (t *tx) insert(p *reward.Promotion) error {
-	p.Status, p.StreamGone = reward.Draft, true
-	if _, err := t.exec(`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries,
+	p.Status, p.StreamDestroyed = reward.Draft, true
+	if err := t.exec(`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries,
   consumers_per_instance, rate_per_second, weight, max_amount, canary_targets, canary_max_failure_rate, starts_at, webhook_url,
   created_by, registered, created_at, stream_gone) VALUES (?, ?, ?, 'DRAFT', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)`,
 		int64(p.ID), p.Name, string(p.Type), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries,
@@ -99,7 +99,7 @@ func (t *tx) insert(p *reward.Promotion) error {
 		maybe(p.StartsAt), p.WebhookURL, p.CreatedBy, p.Registered, micros(p.CreatedAt)); err != nil {
 		return err
 	}
-	_, err := t.exec(`INSERT INTO summaries (promotion_id, summary_id) VALUES (?, 0)`, int64(p.ID))
+	err := t.exec(`INSERT INTO summaries (promotion_id, summary_id) VALUES (?, 0)`, int64(p.ID))
 	return err
 }
 
@@ -124,7 +124,7 @@ func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward
 			return reward.NewError(reward.KindConflict, reward.CodeExists, "promotion %d exists", p.ID)
 		}
 		made = given(p)
-		made.Status, made.CreatedAt, made.StreamGone = v.Status, v.CreatedAt, v.StreamGone
+		made.Status, made.CreatedAt, made.StreamDestroyed = v.Status, v.CreatedAt, v.StreamDestroyed
 		made.ExpectedCount, made.Closed = v.ExpectedCount, v.Closed
 		return tx.put(&made)
 	})
@@ -152,7 +152,7 @@ func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, 
 			}
 			if p.Type == r.Type && r.Started {
 				if p.Status == reward.Draft {
-					p.Status, p.StartedAt, p.StreamGone = reward.Running, instant(now), false
+					p.Status, p.StartedAt, p.StreamDestroyed = reward.Running, instant(now), false
 				}
 				if p.ExpectedCount == nil {
 					p.ExpectedCount = r.ExpectedCount
@@ -439,7 +439,7 @@ func (s *Store) PromotionDelete(ctx context.Context, id reward.PromotionID) erro
 			`DELETE FROM payouts WHERE promotion_id = ?`,
 			`DELETE FROM promotions WHERE id = ?`,
 		} {
-			if _, err := tx.exec(query, int64(id)); err != nil {
+			if err := tx.exec(query, int64(id)); err != nil {
 				return err
 			}
 		}

@@ -43,13 +43,13 @@ func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store
 			return err
 		}
 		for _, o := range p.Offsets {
-			if _, err := tx.exec(`INSERT INTO kafka_offsets (topic, part, next) VALUES (?, ?, ?)
+			if err := tx.exec(`INSERT INTO kafka_offsets (topic, part, next) VALUES (?, ?, ?)
 ON CONFLICT (topic, part) DO UPDATE SET next = max(next, excluded.next)`, o.Topic, o.Partition, o.Next); err != nil {
 				return err
 			}
 		}
 		for _, l := range rows.AddDeadLetters(p.DeadLetters) {
-			if _, err := tx.exec(l.SQL, bind(l.Args)...); err != nil {
+			if err := tx.exec(l.SQL, bind(l.Args)...); err != nil {
 				return err
 			}
 		}
@@ -144,7 +144,7 @@ func (s *saver) save(r *store.NewPayout) (store.SaveOutcome, reward.Payout, erro
 		m.queued++
 	}
 	if key := (summaryKey{r.PromotionID, r.SummaryID}); r.SummaryID > 0 && !s.summaries[key] {
-		if _, err := s.tx.exec(`INSERT INTO summaries (promotion_id, summary_id) VALUES (?, ?) ON CONFLICT DO NOTHING`,
+		if err := s.tx.exec(`INSERT INTO summaries (promotion_id, summary_id) VALUES (?, ?) ON CONFLICT DO NOTHING`,
 			int64(r.PromotionID), int64(r.SummaryID)); err != nil {
 			return 0, reward.Payout{}, err
 		}
@@ -184,7 +184,7 @@ func (t *tx) noteDispatch(p *reward.Promotion, at, first int64) error {
 	if !rules.CanaryOpen(*p) {
 		first = 0
 	}
-	_, err := t.exec(`UPDATE promotions SET last_dispatched_at = max(coalesce(last_dispatched_at, ?1), ?1), stream_gone = 0,
+	err := t.exec(`UPDATE promotions SET last_dispatched_at = max(coalesce(last_dispatched_at, ?1), ?1), stream_gone = 0,
   canary_dispatched = canary_dispatched + ?3 WHERE id = ?2`, at, int64(p.ID), first)
 	return err
 }

@@ -143,13 +143,9 @@ type tx struct {
 	moves map[summaryKey]*delta
 }
 
-func (t *tx) exec(query string, args ...any) (changed bool, err error) {
-	res, err := t.ExecContext(t.ctx, query, args...)
-	if err != nil {
-		return false, err
-	}
-	n, err := res.RowsAffected()
-	return n > 0, err
+func (t *tx) exec(query string, args ...any) error {
+	_, err := t.ExecContext(t.ctx, query, args...)
+	return err
 }
 
 // querier is a transaction or the reading pool.

@@ -36,7 +36,7 @@ func (t *tables) Write(ctx context.Context, what string, build func() []rows.Sta
 	prepared := make([]*sql.Stmt, len(statements))
 	for i, s := range statements {
 		var err error
-		if prepared[i], err = t.prepare(ctx, s.SQL); err != nil {
+		if prepared[i], err = t.prepare(ctx, s.SQL); err != nil { //nolint:sqlclosecheck // they are for the life of the store
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
@@ -69,7 +69,7 @@ func (t *tables) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if first := t.prepared[query]; first != nil {
-		return first, stmt.Close()
+		return first, stmt.Close() //nolint:sqlclosecheck // only one of two is kept
 	}
 	t.prepared[query] = stmt
 	return stmt, nil

@@ -228,10 +228,10 @@ func (s *Store) compared(ctx context.Context, id reward.PromotionID) (comparison
 
 // setCounts writes the counts of a summary, whatever they were.
 func (t *tx) setCounts(k summaryKey, c reward.Counts) error {
-	if _, err := t.exec(`DELETE FROM summaries WHERE promotion_id = ? AND summary_id = ?`, int64(k.promotion), int64(k.id)); err != nil {
+	if err := t.exec(`DELETE FROM summaries WHERE promotion_id = ? AND summary_id = ?`, int64(k.promotion), int64(k.id)); err != nil {
 		return err
 	}
-	if _, err := t.exec(`INSERT INTO summaries (promotion_id, summary_id) VALUES (?, ?)`, int64(k.promotion), int64(k.id)); err != nil {
+	if err := t.exec(`INSERT INTO summaries (promotion_id, summary_id) VALUES (?, ?)`, int64(k.promotion), int64(k.id)); err != nil {
 		return err
 	}
 	t.moves[k] = &delta{Counts: c}

@@ -21,7 +21,7 @@ func scanTemplate(rows *sql.Rows) (t reward.CouponTemplate, err error) {
 	if err := rows.Scan(&t.ID, &t.Name, &t.TotalQuantity, &t.PerUserLimit, &opens, &closes, &valid, &t.Mode, &t.ReissueAfterCancel,
 		&t.WhenRedisAway, &t.Draw.State, &from, &t.Draw.Seed, &t.Draw.List, &created, &t.Generation, &t.Settled, &t.Version, &t.Live,
 		&t.IssuedTotal, &t.Path, &t.Epoch, &t.Owner, &t.Fence, &t.EndsGeneration, &ends,
-		&t.Moved.Generation, &t.Moved.Settled, &t.Moved.Until); err != nil {
+		&t.GateBypass.Generation, &t.GateBypass.Settled, &t.GateBypass.Until); err != nil {
 		return t, err
 	}
 	t.OpensAt, t.ClosesAt, t.Draw.From, t.CreatedAt = maybeTime(opens), maybeTime(closes), maybeTime(from), timeOf(created)
@@ -48,14 +48,14 @@ func (t *tx) putTemplate(c *reward.CouponTemplate) error {
 			return err
 		}
 	}
-	_, err := t.exec(`UPDATE coupon_templates SET name = ?, total_quantity = ?, per_user_limit = ?, opens_at = ?, closes_at = ?,
+	err := t.exec(`UPDATE coupon_templates SET name = ?, total_quantity = ?, per_user_limit = ?, opens_at = ?, closes_at = ?,
   valid_for = ?, mode = ?, reissue = ?, when_redis_away = ?, draw_state = ?, draw_list = ?, generation = ?, settled = ?, version = ?,
   live = ?, issued_total = ?, path = ?, epoch = ?, owner = ?, fence = ?, ends_generation = ?, ends = ?,
   moved_generation = ?, moved_settled = ?, moved_until = ? WHERE id = ?`,
 		c.Name, c.TotalQuantity, c.PerUserLimit, maybe(c.OpensAt), maybe(c.ClosesAt), int64(c.ValidFor/time.Second), string(c.Mode),
 		c.ReissueAfterCancel, string(c.WhenRedisAway), string(c.Draw.State), c.Draw.List, c.Generation, c.Settled, c.Version,
 		c.Live, c.IssuedTotal, string(c.Path), c.Epoch, c.Owner, c.Fence, c.EndsGeneration, ends,
-		c.Moved.Generation, c.Moved.Settled, c.Moved.Until, int64(c.ID))
+		c.GateBypass.Generation, c.GateBypass.Settled, c.GateBypass.Until, int64(c.ID))
 	return err
 }
 
@@ -143,25 +143,25 @@ func (s *Store) TemplateTouch(ctx context.Context, id reward.TemplateID) (reward
 	return t, err
 }
 
-// TemplateRaise raises the generation.
-func (s *Store) TemplateRaise(ctx context.Context, p store.TemplateRaiseParams) (reward.CouponTemplate, bool, error) {
+// TemplateNewGeneration raises the generation.
+func (s *Store) TemplateNewGeneration(ctx context.Context, p store.TemplateNewGenerationParams) (reward.CouponTemplate, bool, error) {
 	return s.changeTemplate(ctx, "raise the generation of a coupon template", p.ID, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
 		if p.From != -1 && p.From != t.Generation {
 			return false, nil
 		}
 		switch {
 		case t.Path == reward.PathGate && p.Path == reward.PathDatabase:
-			t.Moved.Generation, t.Moved.Settled = t.Generation, t.Settled
+			t.GateBypass.Generation, t.GateBypass.Settled = t.Generation, t.Settled
 		case t.Path == reward.PathDatabase && p.Path == reward.PathGate:
-			t.Moved.Until = t.Settled
+			t.GateBypass.Until = t.Settled
 		}
 		t.Generation, t.Path = max(t.Generation, p.AtLeast)+1, p.Path
 		return true, nil
 	})
 }
 
-// TemplateNoteEnds notes the end offsets of a generation.
-func (s *Store) TemplateNoteEnds(ctx context.Context, id reward.TemplateID, generation int64, ends map[int32]int64) (bool, error) {
+// TemplateRecordEnds notes the end offsets of a generation.
+func (s *Store) TemplateRecordEnds(ctx context.Context, id reward.TemplateID, generation int64, ends map[int32]int64) (bool, error) {
 	_, noted, err := s.changeTemplate(ctx, "note the end offsets of a generation", id, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
 		if t.Generation != generation {
 			return false, nil

@@ -11,7 +11,7 @@ func (t *tx) tell(p *reward.Promotion, event string, now time.Time) error {
 	if event == "" || p.WebhookURL == "" {
 		return nil
 	}
-	_, err := t.exec(`INSERT INTO webhooks (promotion_id, event, url, at, due_at) VALUES (?1, ?2, ?3, ?4, ?4)`,
+	err := t.exec(`INSERT INTO webhooks (promotion_id, event, url, at, due_at) VALUES (?1, ?2, ?3, ?4, ?4)`,
 		int64(p.ID), event, p.WebhookURL, micros(now))
 	return err
 }

@@ -57,7 +57,7 @@ func Benchmark(b *testing.B, open Open) {
 		for target := from; target < to; target++ {
 			ids = append(ids, store.PayoutID{PromotionID: 1, TargetID: reward.TargetID(target)})
 		}
-		heads, err := s.PayoutHeads(s.ctx, ids)
+		heads, err := s.PayoutGetMany(s.ctx, ids)
 		if err != nil {
 			return err
 		}

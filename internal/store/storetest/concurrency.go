@@ -131,7 +131,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 			for range 3 {
 				mine := shuffled(refs)[:200]
 				if w%4 == 3 {
-					if _, err := b.PayoutGiveBack(b.ctx, store.PayoutGiveBackParams{Refs: mine[:20], MaybeCalled: true, Lease: lease, Now: at(5)}); err != nil {
+					if _, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: mine[:20], MaybeCalled: true, Lease: lease, Now: at(5)}); err != nil {
 						return err
 					}
 					if _, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 2, Limit: 50, MaxLen: plenty, Now: at(6)}); err != nil {
@@ -179,7 +179,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 		taken := make(map[reward.TargetID]int)
 		b.must(together(workers, func(int) error {
 			for range 10 {
-				list, err := b.PayoutTakeLookups(b.ctx, store.PayoutTakeLookupsParams{Limit: 9, Until: at(99), Now: at(10)})
+				list, err := b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: 9, Until: at(99), Now: at(10)})
 				if err != nil {
 					return err
 				}
@@ -216,7 +216,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 		b.must(together(workers, func(w int) error {
 			for n := range 10 {
 				name := fmt.Sprint(w % 4) // two of a name
-				if err := b.InstanceBeat(b.ctx, store.Instance{Name: name, StartedAt: at(n)}, lease); err != nil {
+				if err := b.InstanceHeartbeat(b.ctx, store.Instance{Name: name, StartedAt: at(n)}, lease); err != nil {
 					return err
 				}
 				if _, err := b.InstanceList(b.ctx); err != nil {

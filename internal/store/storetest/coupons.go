@@ -16,7 +16,7 @@ import (
 // caller gives it; change alters it.
 func stock(id reward.TemplateID, change ...func(*reward.CouponTemplate)) reward.CouponTemplate {
 	t := reward.CouponTemplate{
-		ID: id, Name: "spring", TotalQuantity: 100, PerUserLimit: 1, Mode: reward.ModeStream, WhenRedisAway: reward.AwayDatabase,
+		ID: id, Name: "spring", TotalQuantity: 100, PerUserLimit: 1, Mode: reward.ModeStream, WhenRedisAway: reward.FallbackDatabase,
 		CreatedAt: epoch,
 	}
 	for _, c := range change {
@@ -65,13 +65,13 @@ func (b *bundle) stands(id reward.TemplateID) reward.CouponTemplate {
 
 // ask is a request of a user with a ticket of generation 0. Its coupon's id
 // follows from the ticket.
-func ask(user string, ticket int64) store.CouponAsk {
-	return store.CouponAsk{UserID: user, Ticket: ticket, CouponID: reward.CouponID(ticket), Code: fmt.Sprintf("code%d", ticket)}
+func ask(user string, ticket int64) store.CouponRequest {
+	return store.CouponRequest{UserID: user, Ticket: ticket, CouponID: reward.CouponID(ticket), Code: fmt.Sprintf("code%d", ticket)}
 }
 
 // asks are requests of users with the tickets from first on.
-func asks(first int64, users ...string) []store.CouponAsk {
-	list := make([]store.CouponAsk, len(users))
+func asks(first int64, users ...string) []store.CouponRequest {
+	list := make([]store.CouponRequest, len(users))
 	for i, u := range users {
 		list[i] = ask(u, first+int64(i))
 	}
@@ -88,9 +88,9 @@ func crowd(first, n int) []string {
 }
 
 // inOrder settles the asks of a template of epoch 0 and generation 0.
-func (b *bundle) inOrder(id reward.TemplateID, list ...store.CouponAsk) store.CouponSettleResult {
+func (b *bundle) inOrder(id reward.TemplateID, list ...store.CouponRequest) store.CouponSettleResult {
 	b.Helper()
-	return b.settle(store.CouponSettleParams{TemplateID: id, Kind: store.SettleInOrder, Asks: list})
+	return b.settle(store.CouponSettleParams{TemplateID: id, Kind: store.SettleInOrder, Requests: list})
 }
 
 // settle settles at second 10 and holds what is true of every settle.
@@ -108,7 +108,7 @@ func (b *bundle) settle(p store.CouponSettleParams) store.CouponSettleResult {
 		same(b, "template after a refusal", before, res.Template)
 		return res
 	}
-	same(b, "results", len(p.Asks), len(res.Results))
+	same(b, "results", len(p.Requests), len(res.Results))
 	want := before.Version
 	if changes(p.Kind, res) {
 		want++
@@ -116,15 +116,15 @@ func (b *bundle) settle(p store.CouponSettleParams) store.CouponSettleResult {
 	same(b, "version", want, res.To)
 	b.couponBooks(p.TemplateID)
 	facts := b.holders(p.TemplateID)
-	for _, f := range res.Facts {
+	for _, f := range res.Holdings {
 		same(b, "fact of "+f.UserID, facts[f.UserID], f)
 	}
 	for i, r := range res.Results {
-		if r.Outcome != store.OutcomeIssued {
+		if r.Outcome != store.RequestIssued {
 			continue
 		}
-		same(b, "issued, as it is kept", b.coupon(p.Asks[i].CouponID), r.Coupon)
-		if !slices.ContainsFunc(res.Facts, func(f store.CouponFact) bool { return f.UserID == r.Coupon.UserID }) {
+		same(b, "issued, as it is kept", b.coupon(p.Requests[i].CouponID), r.Coupon)
+		if !slices.ContainsFunc(res.Holdings, func(f store.CouponHolding) bool { return f.UserID == r.Coupon.UserID }) {
 			b.Fatalf("there is no fact of %s", r.Coupon.UserID)
 		}
 	}
@@ -133,8 +133,8 @@ func (b *bundle) settle(p store.CouponSettleParams) store.CouponSettleResult {
 
 // changes says whether a settle changed what the gate has to know.
 func changes(kind store.SettleKind, res store.CouponSettleResult) bool {
-	return slices.ContainsFunc(res.Results, func(r store.AskResult) bool {
-		return r.Outcome == store.OutcomeIssued || r.Outcome == store.OutcomeRejected && kind != store.SettleDirect
+	return slices.ContainsFunc(res.Results, func(r store.RequestResult) bool {
+		return r.Outcome == store.RequestIssued || r.Outcome == store.RequestRejected && kind != store.SettleDirect
 	})
 }
 
@@ -156,20 +156,20 @@ func told(res store.CouponSettleResult) []string {
 }
 
 // holders reads the facts of everybody who has a slot, from a snapshot.
-func (b *bundle) holders(id reward.TemplateID) map[string]store.CouponFact {
+func (b *bundle) holders(id reward.TemplateID) map[string]store.CouponHolding {
 	b.Helper()
 	_, facts, err := b.snapshot(id)
 	b.must(err)
 	return facts
 }
 
-func (b *bundle) snapshot(id reward.TemplateID) (t reward.CouponTemplate, facts map[string]store.CouponFact, err error) {
-	facts = make(map[string]store.CouponFact)
+func (b *bundle) snapshot(id reward.TemplateID) (t reward.CouponTemplate, facts map[string]store.CouponHolding, err error) {
+	facts = make(map[string]store.CouponHolding)
 	last := ""
 	err = b.CouponSnapshot(b.ctx, id, func(read reward.CouponTemplate) error {
 		t = read
 		return nil
-	}, func(portion []store.CouponFact) error {
+	}, func(portion []store.CouponHolding) error {
 		if t.ID != id || len(portion) == 0 || len(portion) > store.BatchMax {
 			return fmt.Errorf("a portion of %d facts of template %d", len(portion), t.ID)
 		}
@@ -199,7 +199,7 @@ func (b *bundle) couponBooks(id reward.TemplateID) {
 	b.Helper()
 	t := b.stands(id)
 	var want store.CouponCount
-	tickets := make(map[store.SettledAsk]bool)
+	tickets := make(map[store.SettledRequest]bool)
 	for _, c := range b.coupons(id) {
 		want.IssuedTotal++
 		if c.Status != reward.CouponCancelled {
@@ -208,7 +208,7 @@ func (b *bundle) couponBooks(id reward.TemplateID) {
 		if c.Ticket > t.Settled {
 			b.Fatalf("ticket %d is above the settled %d", c.Ticket, t.Settled)
 		}
-		tickets[store.SettledAsk{Generation: c.Generation, Ticket: c.Ticket}] = true
+		tickets[store.SettledRequest{Generation: c.Generation, Ticket: c.Ticket}] = true
 	}
 	for _, f := range b.holders(id) {
 		want.Slots += int64(f.Held)
@@ -224,9 +224,9 @@ func (b *bundle) couponBooks(id reward.TemplateID) {
 	all, err := b.CouponChanges(b.ctx, id, -1, plenty)
 	b.must(err)
 	same(b, "template", t, all.Template)
-	seen := make(map[store.SettledAsk]bool)
+	seen := make(map[store.SettledRequest]bool)
 	for _, a := range all.Settled {
-		seen[store.SettledAsk{Generation: a.Generation, Ticket: a.Ticket}] = true
+		seen[store.SettledRequest{Generation: a.Generation, Ticket: a.Ticket}] = true
 	}
 	same(b, "tickets that are settled once", len(all.Settled), len(seen))
 	for ticket := range tickets {
@@ -241,7 +241,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 		given := stock(7, reissue, validFor(time.Hour), func(t *reward.CouponTemplate) {
 			t.Name = "봄 🌸 'x'"
 			t.OpensAt, t.ClosesAt, t.CreatedAt = epoch.Add(time.Minute+1), epoch.Add(time.Hour).In(time.FixedZone("KST", 9*3600)), epoch
-			t.Mode, t.WhenRedisAway, t.PerUserLimit = reward.ModeKafka, reward.AwayWait, 3
+			t.Mode, t.WhenRedisAway, t.PerUserLimit = reward.ModeKafka, reward.FallbackWait, 3
 			t.Draw = reward.Draw{State: reward.DrawDone, From: epoch, Seed: []byte{0, 1, 255}, List: []byte("x")}
 		})
 		course := given
@@ -291,15 +291,15 @@ func exerciseTemplates(t *testing.T, open Open) {
 			"get":        func() error { _, err := b.TemplateGet(b.ctx, 9); return err },
 			"change":     func() error { _, err := b.TemplateChange(b.ctx, store.TemplateChangeParams{ID: 9}); return err },
 			"touch":      func() error { _, err := b.TemplateTouch(b.ctx, 9); return err },
-			"raise":      func() error { _, _, err := b.TemplateRaise(b.ctx, raise(9, -1, 0)); return err },
-			"note ends":  func() error { _, err := b.TemplateNoteEnds(b.ctx, 9, 0, nil); return err },
+			"raise":      func() error { _, _, err := b.TemplateNewGeneration(b.ctx, raise(9, -1, 0)); return err },
+			"note ends":  func() error { _, err := b.TemplateRecordEnds(b.ctx, 9, 0, nil); return err },
 			"settle":     func() error { _, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 9}); return err },
 			"changes":    func() error { _, err := b.CouponChanges(b.ctx, 9, 0, 1); return err },
 			"snapshot":   func() error { _, _, err := b.snapshot(9); return err },
 			"entrants":   func() error { _, err := b.EntrantSave(b.ctx, 9, nil); return err },
 			"draw close": func() error { _, err := b.DrawClose(b.ctx, 9, 0); return err },
 			"draw done":  func() error { _, err := b.DrawDone(b.ctx, 9, 0, nil); return err },
-			"refusal":    func() error { return b.RefusalNote(b.ctx, 9, reward.CodeSoldOut, epoch) },
+			"refusal":    func() error { return b.RefusalRecord(b.ctx, 9, reward.CodeSoldOut, epoch) },
 		} {
 			if err := call(); !reward.HasCode(err, reward.CodeTemplateNotFound) {
 				b.Errorf("%s: %v", name, err)
@@ -358,9 +358,9 @@ func exerciseTemplates(t *testing.T, open Open) {
 			func() { b.inOrder(4, asks(1, "u1")...) },
 			func() { _, err := b.CouponCancel(b.ctx, 1, at(11)); b.must(err) },
 			func() { _, err := b.TemplateTouch(b.ctx, 3); b.must(err) },
-			func() { _, err := b.TemplateOwn(b.ctx, []reward.TemplateID{2}, "me"); b.must(err) },
-			func() { _, _, err := b.TemplateRaise(b.ctx, raise(1, -1, 0)); b.must(err) },
-			func() { _, err := b.TemplateNoteEnds(b.ctx, 1, 1, map[int32]int64{0: 5}); b.must(err) },
+			func() { _, err := b.TemplateAssign(b.ctx, []reward.TemplateID{2}, "me"); b.must(err) },
+			func() { _, _, err := b.TemplateNewGeneration(b.ctx, raise(1, -1, 0)); b.must(err) },
+			func() { _, err := b.TemplateRecordEnds(b.ctx, 1, 1, map[int32]int64{0: 5}); b.must(err) },
 		} {
 			change()
 			active(at(5))
@@ -387,8 +387,8 @@ func exerciseTemplates(t *testing.T, open Open) {
 		change(store.TemplateChangeParams{OpensAt: new(at(1).Add(1)), ClosesAt: new(at(2))})
 		want.OpensAt, want.ClosesAt, want.ValidFor = time.Time{}, time.Time{}, 0
 		change(store.TemplateChangeParams{OpensAt: &time.Time{}, ClosesAt: &time.Time{}, ValidFor: new(time.Duration(0))})
-		want.Mode, want.WhenRedisAway = reward.ModeSync, reward.AwayWait
-		change(store.TemplateChangeParams{Mode: new(reward.ModeSync), WhenRedisAway: new(reward.AwayWait)})
+		want.Mode, want.WhenRedisAway = reward.ModeSync, reward.FallbackWait
+		change(store.TemplateChangeParams{Mode: new(reward.ModeSync), WhenRedisAway: new(reward.FallbackWait)})
 		other := stock(1)
 		other.Path = reward.PathGate
 		same(b, "another", other, b.stands(1))
@@ -402,7 +402,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 			"limit":  {PerUserLimit: new(reward.TemplatePerUserMax + 1)},
 			"window": {OpensAt: new(at(2)), ClosesAt: new(at(2))},
 			"mode":   {Mode: new(reward.IssueMode("x"))},
-			"away":   {WhenRedisAway: new(reward.RedisAway("x"))},
+			"away":   {WhenRedisAway: new(reward.RedisFallback("x"))},
 		} {
 			p.ID = 1
 			if _, err := b.TemplateChange(b.ctx, p); !reward.HasCode(err, reward.CodeInvalid) {
@@ -456,7 +456,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 		b.template(2)
 		own := func(owner string, ids ...reward.TemplateID) map[reward.TemplateID]int64 {
 			b.Helper()
-			epochs, err := b.TemplateOwn(b.ctx, ids, owner)
+			epochs, err := b.TemplateAssign(b.ctx, ids, owner)
 			b.must(err)
 			return epochs
 		}
@@ -468,13 +468,13 @@ func exerciseTemplates(t *testing.T, open Open) {
 		same(b, "owner", "b", got.Owner)
 		same(b, "epoch", int64(3), got.Epoch)
 		same(b, "version", int64(0), got.Version)
-		_, err := b.TemplateOwn(b.ctx, []reward.TemplateID{1}, "\xff")
+		_, err := b.TemplateAssign(b.ctx, []reward.TemplateID{1}, "\xff")
 		b.wantCode(err, reward.CodeInvalid)
 	})
 	run(t, open, "RaiseExpectsTheGeneration", func(b *bundle) {
 		b.template(1)
 		for _, step := range []struct {
-			p    store.TemplateRaiseParams
+			p    store.TemplateNewGenerationParams
 			want int64 // 0 = it is refused
 		}{
 			{raise(1, 0, 0), 1},
@@ -490,7 +490,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 			if before.Path == reward.PathDatabase {
 				step.p.Path = reward.PathGate
 			}
-			got, raised, err := b.TemplateRaise(b.ctx, step.p)
+			got, raised, err := b.TemplateNewGeneration(b.ctx, step.p)
 			b.must(err)
 			same(b, "raised", step.want != 0, raised)
 			if raised {
@@ -503,7 +503,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 	})
 	run(t, open, "EndsAreOfTheGeneration", func(b *bundle) {
 		b.template(1)
-		_, _, err := b.TemplateRaise(b.ctx, raise(1, -1, 3))
+		_, _, err := b.TemplateNewGeneration(b.ctx, raise(1, -1, 3))
 		b.must(err)
 		for _, step := range []struct {
 			generation int64
@@ -513,7 +513,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 			{3, map[int32]int64{0: 1}, false}, {4, map[int32]int64{0: 10, 7: 1 << 50}, true}, {5, nil, false}, {4, map[int32]int64{1: 2}, true},
 		} {
 			before := b.stands(1)
-			noted, err := b.TemplateNoteEnds(b.ctx, 1, step.generation, step.ends)
+			noted, err := b.TemplateRecordEnds(b.ctx, 1, step.generation, step.ends)
 			b.must(err)
 			same(b, "noted", step.want, noted)
 			if noted {
@@ -528,14 +528,14 @@ func exerciseTemplates(t *testing.T, open Open) {
 func noteMove(t *reward.CouponTemplate, to reward.IssuePath) {
 	switch {
 	case t.Path == reward.PathGate && to == reward.PathDatabase:
-		t.Moved.Generation, t.Moved.Settled = t.Generation, t.Settled
+		t.GateBypass.Generation, t.GateBypass.Settled = t.Generation, t.Settled
 	case t.Path == reward.PathDatabase && to == reward.PathGate:
-		t.Moved.Until = t.Settled
+		t.GateBypass.Until = t.Settled
 	}
 }
 
-func raise(id reward.TemplateID, from, atLeast int64) store.TemplateRaiseParams {
-	return store.TemplateRaiseParams{ID: id, From: from, AtLeast: atLeast, Path: reward.PathGate}
+func raise(id reward.TemplateID, from, atLeast int64) store.TemplateNewGenerationParams {
+	return store.TemplateNewGenerationParams{ID: id, From: from, AtLeast: atLeast, Path: reward.PathGate}
 }
 
 func templateIDs(list []reward.CouponTemplate) []reward.TemplateID {
@@ -547,6 +547,6 @@ func templateIDs(list []reward.CouponTemplate) []reward.TemplateID {
 }
 
 // sortedFacts orders facts by user.
-func sortedFacts(facts map[string]store.CouponFact) []store.CouponFact {
-	return slices.SortedFunc(maps.Values(facts), func(a, b store.CouponFact) int { return cmp.Compare(a.UserID, b.UserID) })
+func sortedFacts(facts map[string]store.CouponHolding) []store.CouponHolding {
+	return slices.SortedFunc(maps.Values(facts), func(a, b store.CouponHolding) int { return cmp.Compare(a.UserID, b.UserID) })
 }

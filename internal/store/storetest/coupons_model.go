@@ -31,8 +31,8 @@ type refused struct {
 }
 
 // fact is what the gate has to know of a user.
-func (s *shop) fact(user string) store.CouponFact {
-	f := store.CouponFact{UserID: user}
+func (s *shop) fact(user string) store.CouponHolding {
+	f := store.CouponHolding{UserID: user}
 	for _, c := range s.coupons {
 		if c.UserID != user || c.slot == 0 {
 			continue
@@ -46,8 +46,8 @@ func (s *shop) fact(user string) store.CouponFact {
 }
 
 // facts are those of everybody who has a slot.
-func (s *shop) facts() map[string]store.CouponFact {
-	facts := make(map[string]store.CouponFact)
+func (s *shop) facts() map[string]store.CouponHolding {
+	facts := make(map[string]store.CouponHolding)
 	for _, c := range s.coupons {
 		if c.slot != 0 {
 			facts[c.UserID] = s.fact(c.UserID)
@@ -79,7 +79,7 @@ func (s *shop) whole(p store.CouponSettleParams) store.SettleRefusal {
 		if p.Generation != s.t.Generation || s.t.Path != reward.PathGate {
 			return store.RefusedGeneration
 		}
-		for _, a := range p.Asks {
+		for _, a := range p.Requests {
 			if a.Generation != s.t.Generation {
 				return store.RefusedGeneration
 			}
@@ -108,26 +108,26 @@ func (s *shop) settle(p store.CouponSettleParams) store.CouponSettleResult {
 	if res.Refused != store.NotRefused {
 		return res
 	}
-	order := make([]int, len(p.Asks))
+	order := make([]int, len(p.Requests))
 	for i := range order {
 		order[i] = i
 	}
 	if p.Kind != store.SettleDirect {
 		slices.SortStableFunc(order, func(a, b int) int {
-			return cmp.Or(cmp.Compare(p.Asks[a].Ticket, p.Asks[b].Ticket), cmp.Compare(p.Asks[a].Generation, p.Asks[b].Generation))
+			return cmp.Or(cmp.Compare(p.Requests[a].Ticket, p.Requests[b].Ticket), cmp.Compare(p.Requests[a].Generation, p.Requests[b].Generation))
 		})
 	}
 	if p.Kind == store.SettleDirect {
 		s.t.Fence = max(s.t.Fence, p.Fence)
 	}
-	res.Results = make([]store.AskResult, len(p.Asks))
+	res.Results = make([]store.RequestResult, len(p.Requests))
 	users := make(map[string]bool)
 	changed := false
 	for _, i := range order {
-		r := s.one(p, p.Asks[i])
+		r := s.one(p, p.Requests[i])
 		res.Results[i] = r
-		changed = changed || r.Outcome == store.OutcomeIssued || r.Outcome == store.OutcomeRejected && p.Kind != store.SettleDirect
-		if r.Outcome == store.OutcomeIssued {
+		changed = changed || r.Outcome == store.RequestIssued || r.Outcome == store.RequestRejected && p.Kind != store.SettleDirect
+		if r.Outcome == store.RequestIssued {
 			users[r.Coupon.UserID] = true
 		}
 	}
@@ -136,28 +136,28 @@ func (s *shop) settle(p store.CouponSettleParams) store.CouponSettleResult {
 	}
 	res.To, res.Template = s.t.Version, s.t
 	for user := range users {
-		res.Facts = append(res.Facts, s.fact(user))
+		res.Holdings = append(res.Holdings, s.fact(user))
 	}
-	slices.SortFunc(res.Facts, func(a, b store.CouponFact) int { return cmp.Compare(a.UserID, b.UserID) })
+	slices.SortFunc(res.Holdings, func(a, b store.CouponHolding) int { return cmp.Compare(a.UserID, b.UserID) })
 	return res
 }
 
 // one settles one ask, at the version that comes next.
-func (s *shop) one(p store.CouponSettleParams, a store.CouponAsk) store.AskResult {
+func (s *shop) one(p store.CouponSettleParams, a store.CouponRequest) store.RequestResult {
 	now, direct := time.Now(), p.Kind == store.SettleDirect
 	switch {
 	case p.Kind == store.SettleInOrder && a.Ticket <= s.t.Settled:
-		return store.AskResult{Outcome: store.OutcomeBefore}
+		return store.RequestResult{Outcome: store.RequestAlreadySettled}
 	case p.Kind == store.SettleInOrder && a.Ticket != s.t.Settled+1:
-		return store.AskResult{Outcome: store.OutcomeGap}
+		return store.RequestResult{Outcome: store.RequestAfterGap}
 	case p.Kind == store.SettleListed && (a.Generation > s.t.Generation || s.known(a.Generation, a.Ticket)):
-		return store.AskResult{Outcome: store.OutcomeBefore}
+		return store.RequestResult{Outcome: store.RequestAlreadySettled}
 	case direct && now.Before(s.t.OpensAt):
-		return store.AskResult{Outcome: store.OutcomeNotOpen}
+		return store.RequestResult{Outcome: store.RequestNotOpen}
 	case direct && !s.t.ClosesAt.IsZero() && !now.Before(s.t.ClosesAt):
-		return store.AskResult{Outcome: store.OutcomeClosed}
+		return store.RequestResult{Outcome: store.RequestClosed}
 	}
-	rejected := store.AskResult{Outcome: store.OutcomeRejected, Reason: a.Reason}
+	rejected := store.RequestResult{Outcome: store.RequestRejected, Reason: a.Reason}
 	switch f := s.fact(a.UserID); {
 	case a.Reason != "":
 	case f.Held >= s.t.PerUserLimit:
@@ -191,7 +191,7 @@ func (s *shop) one(p store.CouponSettleParams, a store.CouponAsk) store.AskResul
 	s.coupons = append(s.coupons, &sold{c, s.freeSlot(a.UserID), s.t.Version + 1})
 	s.t.Live++
 	s.t.IssuedTotal++
-	return store.AskResult{Outcome: store.OutcomeIssued, Coupon: c}
+	return store.RequestResult{Outcome: store.RequestIssued, Coupon: c}
 }
 
 func (s *shop) find(id reward.CouponID) *sold {
@@ -231,7 +231,7 @@ func (s *shop) cancel(id reward.CouponID, now time.Time) any {
 	s.t.Version++
 	c.version = s.t.Version
 	return store.CouponChange{
-		From: s.t.Version - 1, To: s.t.Version, Template: s.t, Facts: []store.CouponFact{s.fact(c.UserID)}, Coupon: c.Coupon,
+		From: s.t.Version - 1, To: s.t.Version, Template: s.t, Holdings: []store.CouponHolding{s.fact(c.UserID)}, Coupon: c.Coupon,
 	}
 }
 
@@ -295,23 +295,23 @@ func (s *shop) list() []reward.Coupon {
 // changes is what changed above a version.
 func (s *shop) changes(above int64, limit int) store.CouponChanges {
 	c := store.CouponChanges{Template: s.t}
-	facts := make(map[string]store.CouponFact)
+	facts := make(map[string]store.CouponHolding)
 	for _, x := range s.coupons {
 		if x.version > above {
-			c.Settled = append(c.Settled, store.SettledAsk{UserID: x.UserID, Generation: x.Generation, Ticket: x.Ticket})
+			c.Settled = append(c.Settled, store.SettledRequest{UserID: x.UserID, Generation: x.Generation, Ticket: x.Ticket})
 			facts[x.UserID] = s.fact(x.UserID)
 		}
 	}
 	for _, x := range s.refused {
 		if x.version > above {
-			c.Settled = append(c.Settled, store.SettledAsk{UserID: x.UserID, Generation: x.Generation, Ticket: x.Ticket})
+			c.Settled = append(c.Settled, store.SettledRequest{UserID: x.UserID, Generation: x.Generation, Ticket: x.Ticket})
 		}
 	}
 	if len(c.Settled) > limit {
 		return store.CouponChanges{Template: s.t, More: true}
 	}
-	c.Facts = sortedFacts(facts)
-	slices.SortFunc(c.Settled, func(a, b store.SettledAsk) int {
+	c.Holdings = sortedFacts(facts)
+	slices.SortFunc(c.Settled, func(a, b store.SettledRequest) int {
 		return cmp.Or(cmp.Compare(a.Ticket, b.Ticket), cmp.Compare(a.Generation, b.Generation))
 	})
 	return c

@@ -23,22 +23,22 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 		var ids, versions atomic.Int64
 		b.must(together(workers, func(w int) error {
 			for round := range rounds {
-				var list []store.CouponAsk
+				var list []store.CouponRequest
 				for n := range 10 {
 					id := ids.Add(1)
-					list = append(list, store.CouponAsk{
+					list = append(list, store.CouponRequest{
 						UserID: fmt.Sprintf("u%d", (w*7+round*3+n*n)%users), CouponID: reward.CouponID(id), Code: fmt.Sprint(id),
 					})
 				}
 				res, err := b.CouponSettle(b.ctx, store.CouponSettleParams{
-					TemplateID: 1, Kind: store.SettleDirect, Path: reward.PathGate, Asks: list, Now: at(10),
+					TemplateID: 1, Kind: store.SettleDirect, Path: reward.PathGate, Requests: list, Now: at(10),
 				})
 				if err != nil {
 					return err
 				}
 				versions.Add(res.To - res.From)
 				for i, r := range res.Results {
-					if r.Outcome != store.OutcomeIssued || i%3 == 0 {
+					if r.Outcome != store.RequestIssued || i%3 == 0 {
 						continue
 					}
 					now := at(20 + 100*(w%2)) // half of the workers come when their time is over
@@ -83,12 +83,12 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 				id := ids.Add(1)
 				res, err := b.CouponSettle(b.ctx, store.CouponSettleParams{
 					TemplateID: 1, Kind: store.SettleDirect, Path: reward.PathGate, Now: at(10),
-					Asks: []store.CouponAsk{{UserID: "a", CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}},
+					Requests: []store.CouponRequest{{UserID: "a", CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}},
 				})
 				if err != nil {
 					return err
 				}
-				if res.Results[0].Outcome == store.OutcomeIssued {
+				if res.Results[0].Outcome == store.RequestIssued {
 					issued.Add(1)
 				}
 			}
@@ -108,12 +108,12 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 					list[i].CouponID += reward.CouponID(1000 * w)
 					list[i].Code = fmt.Sprint(list[i].CouponID)
 				}
-				res, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 1, Asks: shuffled(list), Now: at(10)})
+				res, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 1, Requests: shuffled(list), Now: at(10)})
 				if err != nil {
 					return err
 				}
 				for _, r := range res.Results {
-					if r.Outcome == store.OutcomeIssued || r.Outcome == store.OutcomeRejected {
+					if r.Outcome == store.RequestIssued || r.Outcome == store.RequestRejected {
 						settled.Add(1)
 					}
 				}
@@ -179,7 +179,7 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 		b.template(1)
 		b.inOrder(1, asks(1, crowd(1, workers*each)...)...)
 		var mu sync.Mutex // protects cancelled
-		cancelled := make(map[int64]store.SettledAsk)
+		cancelled := make(map[int64]store.SettledRequest)
 		b.must(together(workers, func(w int) error {
 			for n := range each {
 				change, err := b.CouponCancel(b.ctx, reward.CouponID(each*w+n+1), at(20))
@@ -190,16 +190,16 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 					return fmt.Errorf("a cancel covers (%d, %d] at version %d", change.From, change.To, change.Template.Version)
 				}
 				mu.Lock()
-				cancelled[change.To] = store.SettledAsk{UserID: change.Coupon.UserID, Ticket: change.Coupon.Ticket}
+				cancelled[change.To] = store.SettledRequest{UserID: change.Coupon.UserID, Ticket: change.Coupon.Ticket}
 				mu.Unlock()
 			}
 			return nil
 		}))
 		version := b.stands(1).Version
-		want := []store.SettledAsk{}
+		want := []store.SettledRequest{}
 		for ; version > 1; version-- {
 			want = append(want, cancelled[version])
-			slices.SortFunc(want, func(a, b store.SettledAsk) int { return cmp.Compare(a.Ticket, b.Ticket) })
+			slices.SortFunc(want, func(a, b store.SettledRequest) int { return cmp.Compare(a.Ticket, b.Ticket) })
 			c, err := b.CouponChanges(b.ctx, 1, version-1, plenty)
 			b.must(err)
 			same(b, fmt.Sprintf("changed above %d", version-1), want, c.Settled)
@@ -221,8 +221,8 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 			func() error {
 				c, err := b.CouponChanges(b.ctx, 1, 0, plenty)
 				want := int(c.Template.Version) * size
-				if err == nil && (len(c.Facts) != want || len(c.Settled) != want || c.Template.Settled != int64(want)) {
-					err = fmt.Errorf("version %d has %d facts and %d tickets", c.Template.Version, len(c.Facts), len(c.Settled))
+				if err == nil && (len(c.Holdings) != want || len(c.Settled) != want || c.Template.Settled != int64(want)) {
+					err = fmt.Errorf("version %d has %d facts and %d tickets", c.Template.Version, len(c.Holdings), len(c.Settled))
 				}
 				return err
 			},
@@ -239,7 +239,7 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 				defer written.Store(true)
 				for n := range batches {
 					if _, err := b.CouponSettle(b.ctx, store.CouponSettleParams{
-						TemplateID: 1, Asks: asks(int64(n*size+1), crowd(n*size, size)...), Now: at(10),
+						TemplateID: 1, Requests: asks(int64(n*size+1), crowd(n*size, size)...), Now: at(10),
 					}); err != nil {
 						return err
 					}
@@ -262,7 +262,7 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 				id := 100*int64(w) + fence
 				res, err := b.CouponSettle(b.ctx, store.CouponSettleParams{
 					TemplateID: 1, Kind: store.SettleDirect, Path: reward.PathGate, Fence: fence, Now: at(10),
-					Asks: []store.CouponAsk{{UserID: fmt.Sprint(id), CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}},
+					Requests: []store.CouponRequest{{UserID: fmt.Sprint(id), CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}},
 				})
 				if err != nil {
 					return err
@@ -284,11 +284,11 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 		ids := []reward.TemplateID{1, 2, 3, 4, 5}
 		b.must(together(workers, func(w int) error {
 			for n := range 10 {
-				if _, err := b.TemplateOwn(b.ctx, shuffled(ids), fmt.Sprint(w)); err != nil {
+				if _, err := b.TemplateAssign(b.ctx, shuffled(ids), fmt.Sprint(w)); err != nil {
 					return err
 				}
 				id := ids[(w+n)%len(ids)]
-				if _, _, err := b.TemplateRaise(b.ctx, raise(id, -1, 0)); err != nil {
+				if _, _, err := b.TemplateNewGeneration(b.ctx, raise(id, -1, 0)); err != nil {
 					return err
 				}
 				name := fmt.Sprintf("%d of %d", n, w)

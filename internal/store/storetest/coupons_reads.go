@@ -14,7 +14,7 @@ func exerciseCouponReads(t *testing.T, open Open) {
 		b.template(1, limit(5))
 		b.template(2, limit(5))
 		b.inOrder(1, asks(1, "a", "b", "a", "c", "a")...)
-		b.settle(store.CouponSettleParams{TemplateID: 2, Asks: []store.CouponAsk{{UserID: "a", Ticket: 1, CouponID: 100, Code: "x"}}})
+		b.settle(store.CouponSettleParams{TemplateID: 2, Requests: []store.CouponRequest{{UserID: "a", Ticket: 1, CouponID: 100, Code: "x"}}})
 		list := func(p store.CouponListParams) []reward.CouponID {
 			b.Helper()
 			list, err := b.CouponList(b.ctx, p)
@@ -48,7 +48,7 @@ func exerciseCouponReads(t *testing.T, open Open) {
 			other.Generation, other.CouponID, other.Code = 1, reward.CouponID(10+i), user
 			list = append(list, other)
 		}
-		b.settle(store.CouponSettleParams{TemplateID: 1, Kind: store.SettleListed, Asks: list})
+		b.settle(store.CouponSettleParams{TemplateID: 1, Kind: store.SettleListed, Requests: list})
 		page, err := b.CouponList(b.ctx, store.CouponListParams{TemplateID: 1, Limit: 1})
 		b.must(err)
 		same(b, "page", []string{"a", "c"}, []string{page[0].UserID, page[1].UserID})
@@ -62,10 +62,10 @@ func exerciseCouponReads(t *testing.T, open Open) {
 		b.inOrder(1, asks(1, "a", "b", "a")...)
 		_, err := b.CouponCancel(b.ctx, 1, at(15))
 		b.must(err)
-		for second, list := range map[int][]store.CouponAsk{
+		for second, list := range map[int][]store.CouponRequest{
 			30: {{UserID: "b", Ticket: 1, CouponID: 100, Code: "x"}, {UserID: "a", Ticket: 2, CouponID: 101, Code: "y"}},
 		} {
-			_, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 2, Asks: list, Now: at(second)})
+			_, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 2, Requests: list, Now: at(second)})
 			b.must(err)
 		}
 		cancelled := reward.IssueOutcome{TemplateID: 1, UserID: "a", Ticket: 1, Coupon: b.coupon(1), At: at(10)}
@@ -96,22 +96,22 @@ func exerciseCouponReads(t *testing.T, open Open) {
 	run(t, open, "ChangesAreThoseAboveAVersion", func(b *bundle) {
 		b.template(1, reissue, quantity(3))
 		b.template(2)
-		b.inOrder(1, asks(1, "a", "b")...)                                                                                           // 1
-		b.inOrder(1, asks(3, "a", "c", "d")...)                                                                                      // 2
-		b.settle(store.CouponSettleParams{TemplateID: 2, Asks: []store.CouponAsk{{UserID: "z", Ticket: 1, CouponID: 9, Code: "9"}}}) // another's
-		_, err := b.CouponCancel(b.ctx, 1, at(15))                                                                                   // 3
+		b.inOrder(1, asks(1, "a", "b")...)                                                                                                   // 1
+		b.inOrder(1, asks(3, "a", "c", "d")...)                                                                                              // 2
+		b.settle(store.CouponSettleParams{TemplateID: 2, Requests: []store.CouponRequest{{UserID: "z", Ticket: 1, CouponID: 9, Code: "9"}}}) // another's
+		_, err := b.CouponCancel(b.ctx, 1, at(15))                                                                                           // 3
 		b.must(err)
 		_, err = b.TemplateTouch(b.ctx, 1) // 4
 		b.must(err)
-		settled := func(user string, ticket int64) store.SettledAsk {
-			return store.SettledAsk{UserID: user, Ticket: ticket}
+		settled := func(user string, ticket int64) store.SettledRequest {
+			return store.SettledRequest{UserID: user, Ticket: ticket}
 		}
-		fact := func(user string, held int, id reward.CouponID) store.CouponFact {
-			return store.CouponFact{UserID: user, Held: held, CouponID: id}
+		fact := func(user string, held int, id reward.CouponID) store.CouponHolding {
+			return store.CouponHolding{UserID: user, Held: held, CouponID: id}
 		}
 		all := store.CouponChanges{
-			Facts:   []store.CouponFact{fact("a", 0, 0), fact("b", 1, 2), fact("c", 1, 4)},
-			Settled: []store.SettledAsk{settled("a", 1), settled("b", 2), settled("a", 3), settled("c", 4), settled("d", 5)},
+			Holdings: []store.CouponHolding{fact("a", 0, 0), fact("b", 1, 2), fact("c", 1, 4)},
+			Settled:  []store.SettledRequest{settled("a", 1), settled("b", 2), settled("a", 3), settled("c", 4), settled("d", 5)},
 		}
 		for _, test := range []struct {
 			above int64
@@ -123,10 +123,10 @@ func exerciseCouponReads(t *testing.T, open Open) {
 			{0, 4, store.CouponChanges{More: true}},
 			{0, 0, store.CouponChanges{More: true}},
 			{1, 10, store.CouponChanges{
-				Facts:   []store.CouponFact{fact("a", 0, 0), fact("c", 1, 4)},
-				Settled: []store.SettledAsk{settled("a", 1), settled("a", 3), settled("c", 4), settled("d", 5)},
+				Holdings: []store.CouponHolding{fact("a", 0, 0), fact("c", 1, 4)},
+				Settled:  []store.SettledRequest{settled("a", 1), settled("a", 3), settled("c", 4), settled("d", 5)},
 			}},
-			{2, 10, store.CouponChanges{Facts: []store.CouponFact{fact("a", 0, 0)}, Settled: []store.SettledAsk{settled("a", 1)}}},
+			{2, 10, store.CouponChanges{Holdings: []store.CouponHolding{fact("a", 0, 0)}, Settled: []store.SettledRequest{settled("a", 1)}}},
 			{3, 0, store.CouponChanges{}},
 			{4, 10, store.CouponChanges{}},
 			{99, 10, store.CouponChanges{}},
@@ -147,12 +147,12 @@ func exerciseCouponReads(t *testing.T, open Open) {
 		b.inOrder(1, asks(1, names[:store.BatchMax]...)...)
 		b.inOrder(1, asks(store.BatchMax+1, names[store.BatchMax:]...)...)
 		var order []string
-		var got []store.CouponFact
+		var got []store.CouponHolding
 		b.must(b.CouponSnapshot(b.ctx, 1, func(t reward.CouponTemplate) error {
 			same(b, "template", b.stands(1), t) // another read goes on meanwhile
 			order = append(order, "begin")
 			return nil
-		}, func(portion []store.CouponFact) error {
+		}, func(portion []store.CouponHolding) error {
 			order = append(order, fmt.Sprint(len(portion)))
 			got = append(got, portion...)
 			return nil
@@ -161,11 +161,11 @@ func exerciseCouponReads(t *testing.T, open Open) {
 		same(b, "facts", sortedFacts(b.holders(1)), got)
 		same(b, "everybody", users, len(got))
 		full := errors.New("full")
-		err := b.CouponSnapshot(b.ctx, 1, func(reward.CouponTemplate) error { return nil }, func([]store.CouponFact) error { return full })
+		err := b.CouponSnapshot(b.ctx, 1, func(reward.CouponTemplate) error { return nil }, func([]store.CouponHolding) error { return full })
 		if !errors.Is(err, full) {
 			b.Fatalf("the error of a portion is %v", err)
 		}
-		err = b.CouponSnapshot(b.ctx, 1, func(reward.CouponTemplate) error { return full }, func([]store.CouponFact) error {
+		err = b.CouponSnapshot(b.ctx, 1, func(reward.CouponTemplate) error { return full }, func([]store.CouponHolding) error {
 			b.Errorf("a portion came after all")
 			return nil
 		})

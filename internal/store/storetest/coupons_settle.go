@@ -24,7 +24,7 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		same(b, "coupon", reward.Coupon{
 			ID: 3, Code: "code3", TemplateID: 1, UserID: "c", Ticket: 3, IssuedAt: at(10), ExpiresAt: at(10).Add(time.Hour),
 		}, res.Results[0].Coupon)
-		same(b, "facts", []store.CouponFact{{UserID: "a", Held: 1, CouponID: 1}, {UserID: "b", Held: 1, CouponID: 2}, {UserID: "c", Held: 1, CouponID: 3}}, res.Facts)
+		same(b, "facts", []store.CouponHolding{{UserID: "a", Held: 1, CouponID: 1}, {UserID: "b", Held: 1, CouponID: 2}, {UserID: "c", Held: 1, CouponID: 3}}, res.Holdings)
 		res = b.inOrder(1, ask("e", 5), ask("d", 4), ask("a", 1), ask("g", 7))
 		same(b, "told", []string{"issued", "issued", "before", "gap"}, told(res))
 		same(b, "settled", int64(5), res.Template.Settled)
@@ -45,16 +45,16 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		b.own(1)
 		b.generation(reward.PathGate)
 		p := store.CouponSettleParams{
-			TemplateID: 1, Kind: store.SettleInOrder, Epoch: 1, Generation: 1, Asks: []store.CouponAsk{ask("a", 1), ask("b", 2)},
+			TemplateID: 1, Kind: store.SettleInOrder, Epoch: 1, Generation: 1, Requests: []store.CouponRequest{ask("a", 1), ask("b", 2)},
 			Offsets: []store.Offset{{Topic: "t", Next: 5}},
 		}
-		for i := range p.Asks {
-			p.Asks[i].Generation = 1
+		for i := range p.Requests {
+			p.Requests[i].Generation = 1
 		}
 		refused := func(want store.SettleRefusal, change func(*store.CouponSettleParams)) {
 			b.Helper()
 			other := p
-			other.Asks = append([]store.CouponAsk(nil), p.Asks...)
+			other.Requests = append([]store.CouponRequest(nil), p.Requests...)
 			change(&other)
 			same(b, "refused", want, b.settle(other).Refused)
 		}
@@ -62,14 +62,14 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		refused(store.RefusedEpoch, func(p *store.CouponSettleParams) { p.Epoch, p.Generation = 2, 7 })
 		refused(store.RefusedGeneration, func(p *store.CouponSettleParams) { p.Generation = 0 })
 		refused(store.RefusedGeneration, func(p *store.CouponSettleParams) { p.Generation = 2 })
-		refused(store.RefusedGeneration, func(p *store.CouponSettleParams) { p.Asks[1].Generation = 0 })
+		refused(store.RefusedGeneration, func(p *store.CouponSettleParams) { p.Requests[1].Generation = 0 })
 		same(b, "no offsets", map[int32]int64{}, b.offsets())
 		same(b, "accepted", []string{"issued", "issued"}, told(b.settle(p)))
 		same(b, "generation of a coupon", int64(1), b.coupon(1).Generation)
 		same(b, "offsets", map[int32]int64{0: 5}, b.offsets())
 		b.generation(reward.PathDatabase)
 		refused(store.RefusedGeneration, func(p *store.CouponSettleParams) {
-			p.Generation, p.Asks = 2, []store.CouponAsk{{UserID: "c", Generation: 2, Ticket: 3, CouponID: 3, Code: "3"}}
+			p.Generation, p.Requests = 2, []store.CouponRequest{{UserID: "c", Generation: 2, Ticket: 3, CouponID: 3, Code: "3"}}
 		})
 		b.own(1)
 		refused(store.RefusedEpoch, func(*store.CouponSettleParams) {})
@@ -81,7 +81,7 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		res := b.inOrder(1, ask("a", 1), ask("a", 2), ask("b", 3), failed, ask("c", 5))
 		same(b, "told", []string{"issued", userLimit, "issued", reward.ReasonError, soldOut}, told(res))
 		same(b, "settled", int64(5), res.Template.Settled)
-		same(b, "facts", []store.CouponFact{{UserID: "a", Held: 1, CouponID: 1}, {UserID: "b", Held: 1, CouponID: 3}}, res.Facts)
+		same(b, "facts", []store.CouponHolding{{UserID: "a", Held: 1, CouponID: 1}, {UserID: "b", Held: 1, CouponID: 3}}, res.Holdings)
 		same(b, "only refusals", []string{userLimit, soldOut}, told(b.inOrder(1, ask("a", 6), ask("d", 7))))
 		got, err := b.IssueOutcomes(b.ctx, 1, []string{"a", "c", "d", "f", "x"})
 		b.must(err)
@@ -95,8 +95,8 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		same(b, "outcomes", want, got)
 		changed, err := b.CouponChanges(b.ctx, 1, 1, 10)
 		b.must(err)
-		same(b, "settled above version 1", []store.SettledAsk{{UserID: "a", Ticket: 6}, {UserID: "d", Ticket: 7}}, changed.Settled)
-		same(b, "facts above version 1", 0, len(changed.Facts))
+		same(b, "settled above version 1", []store.SettledRequest{{UserID: "a", Ticket: 6}, {UserID: "d", Ticket: 7}}, changed.Settled)
+		same(b, "facts above version 1", 0, len(changed.Holdings))
 	})
 	run(t, open, "SevenLeftOfAHundred", func(b *bundle) {
 		b.template(1)
@@ -112,7 +112,7 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		same(b, "told", want, told(res))
 		same(b, "live", int64(100), res.Template.Live)
 		same(b, "settled", int64(193), res.Template.Settled)
-		same(b, "facts", 7, len(res.Facts))
+		same(b, "facts", 7, len(res.Holdings))
 	})
 	run(t, open, "WhoGetsNothingByStockHasNotReachedHisLimit", func(b *bundle) {
 		b.template(1, quantity(2), limit(2))
@@ -130,49 +130,49 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		}
 		res := b.inOrder(1, asks(9, "a", "a", "a")...)
 		same(b, "again", []string{"issued", "issued", userLimit}, told(res))
-		same(b, "facts", []store.CouponFact{{UserID: "a", Held: 3, CouponID: 10}}, res.Facts)
+		same(b, "facts", []store.CouponHolding{{UserID: "a", Held: 3, CouponID: 10}}, res.Holdings)
 		_, err := b.CouponCancel(b.ctx, 10, at(12))
 		b.must(err)
-		same(b, "his latest is an older one", store.CouponFact{UserID: "a", Held: 2, CouponID: 9}, b.holders(1)["a"])
+		same(b, "his latest is an older one", store.CouponHolding{UserID: "a", Held: 2, CouponID: 9}, b.holders(1)["a"])
 	})
 	run(t, open, "AnIdBelowTheOnesHeHasIsNotHisLatest", func(b *bundle) {
 		b.template(1, limit(2))
-		b.inOrder(1, store.CouponAsk{UserID: "a", Ticket: 1, CouponID: 50, Code: "50"})
-		res := b.inOrder(1, store.CouponAsk{UserID: "a", Ticket: 2, CouponID: 40, Code: "40"})
-		same(b, "facts", []store.CouponFact{{UserID: "a", Held: 2, CouponID: 50}}, res.Facts)
+		b.inOrder(1, store.CouponRequest{UserID: "a", Ticket: 1, CouponID: 50, Code: "50"})
+		res := b.inOrder(1, store.CouponRequest{UserID: "a", Ticket: 2, CouponID: 40, Code: "40"})
+		same(b, "facts", []store.CouponHolding{{UserID: "a", Held: 2, CouponID: 50}}, res.Holdings)
 	})
 	run(t, open, "ACancelledOneIsNotHisLatest", func(b *bundle) {
 		b.template(1, limit(2))
-		b.inOrder(1, store.CouponAsk{UserID: "a", Ticket: 1, CouponID: 50, Code: "50"})
+		b.inOrder(1, store.CouponRequest{UserID: "a", Ticket: 1, CouponID: 50, Code: "50"})
 		_, err := b.CouponCancel(b.ctx, 50, at(11))
 		b.must(err)
-		res := b.inOrder(1, store.CouponAsk{UserID: "a", Ticket: 2, CouponID: 40, Code: "40"})
-		same(b, "facts", []store.CouponFact{{UserID: "a", Held: 2, CouponID: 40}}, res.Facts)
+		res := b.inOrder(1, store.CouponRequest{UserID: "a", Ticket: 2, CouponID: 40, Code: "40"})
+		same(b, "facts", []store.CouponHolding{{UserID: "a", Held: 2, CouponID: 40}}, res.Holdings)
 	})
 	run(t, open, "HostileTextIsStoredOrRefused", func(b *bundle) {
 		b.template(1)
 		hostile := "'; DROP TABLE coupons; --\U0001F4A9\u2028%_\\"
-		res := b.inOrder(1, store.CouponAsk{UserID: hostile, Ticket: 1, CouponID: 1, Code: hostile})
+		res := b.inOrder(1, store.CouponRequest{UserID: hostile, Ticket: 1, CouponID: 1, Code: hostile})
 		same(b, "user", hostile, res.Results[0].Coupon.UserID)
 		got, err := b.IssueOutcomes(b.ctx, 1, []string{hostile, "\xff", "a\x00"})
 		b.must(err)
 		same(b, "outcomes", 1, len(got))
-		for _, bad := range []store.CouponAsk{
+		for _, bad := range []store.CouponRequest{
 			{UserID: "\xff", Ticket: 2, CouponID: 2, Code: "2"},
 			{UserID: "a\x00", Ticket: 2, CouponID: 2, Code: "2"},
 			{UserID: "a", Ticket: 2, CouponID: 2, Code: "\x00"},
 			{UserID: "a", Ticket: 2, Code: "2"},
 			{UserID: "a", Ticket: 2, CouponID: 2},
 		} {
-			_, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 1, Asks: []store.CouponAsk{bad}, Now: epoch})
+			_, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 1, Requests: []store.CouponRequest{bad}, Now: epoch})
 			b.wantCode(err, reward.CodeInvalid)
 		}
 		// What is refused for a reason cannot hold up the line.
-		res = b.inOrder(1, store.CouponAsk{UserID: "a\x00\xff", Ticket: 2, Code: "\xff", Reason: reward.ReasonError},
-			store.CouponAsk{UserID: "b", Ticket: 3, Reason: "\x00"})
+		res = b.inOrder(1, store.CouponRequest{UserID: "a\x00\xff", Ticket: 2, Code: "\xff", Reason: reward.ReasonError},
+			store.CouponRequest{UserID: "b", Ticket: 3, Reason: "\x00"})
 		same(b, "told", []string{reward.ReasonError, reward.ReasonError}, []string{res.Results[0].Reason, b.outcome("b").Reason})
 		same(b, "settled", int64(3), res.Template.Settled)
-		_, err = b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 1, Asks: make([]store.CouponAsk, store.BatchMax+1), Now: epoch})
+		_, err = b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 1, Requests: make([]store.CouponRequest, store.BatchMax+1), Now: epoch})
 		b.wantCode(err, reward.CodeInvalid)
 	})
 	run(t, open, "AnIdOrACodeInUseFailsTheWhole", func(b *bundle) {
@@ -180,7 +180,7 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		b.template(2)
 		b.inOrder(1, ask("a", 1))
 		before := b.stands(2)
-		for _, bad := range []store.CouponAsk{
+		for _, bad := range []store.CouponRequest{
 			{UserID: "c", Ticket: 2, CouponID: 1, Code: "new"},
 			{UserID: "c", Ticket: 2, CouponID: 9, Code: "code1"},
 			{UserID: "c", Ticket: 2, CouponID: 8, Code: "new"},
@@ -188,7 +188,7 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		} {
 			_, err := b.CouponSettle(b.ctx, store.CouponSettleParams{
 				TemplateID: 2, Now: epoch, Offsets: []store.Offset{{Topic: "t", Next: 1}},
-				Asks: []store.CouponAsk{{UserID: "b", Ticket: 1, CouponID: 8, Code: "first"}, bad},
+				Requests: []store.CouponRequest{{UserID: "b", Ticket: 1, CouponID: 8, Code: "first"}, bad},
 			})
 			b.wantCode(err, reward.CodeConflict)
 		}
@@ -244,14 +244,14 @@ func ExerciseSlots(t *testing.T, s store.Store, slots func() (map[reward.CouponI
 // own makes somebody the issuer of a template.
 func (b *bundle) own(id reward.TemplateID) {
 	b.Helper()
-	_, err := b.TemplateOwn(b.ctx, []reward.TemplateID{id}, "somebody")
+	_, err := b.TemplateAssign(b.ctx, []reward.TemplateID{id}, "somebody")
 	b.must(err)
 }
 
 // generation raises the generation of template 1.
 func (b *bundle) generation(path reward.IssuePath) {
 	b.Helper()
-	_, raised, err := b.TemplateRaise(b.ctx, store.TemplateRaiseParams{ID: 1, From: -1, Path: path})
+	_, raised, err := b.TemplateNewGeneration(b.ctx, store.TemplateNewGenerationParams{ID: 1, From: -1, Path: path})
 	b.must(err)
 	same(b, "raised", true, raised)
 }
@@ -273,9 +273,9 @@ func (b *bundle) outcome(user string) reward.IssueOutcome {
 }
 
 func exerciseSettleListed(t *testing.T, open Open) {
-	listed := func(b *bundle, list ...store.CouponAsk) store.CouponSettleResult {
+	listed := func(b *bundle, list ...store.CouponRequest) store.CouponSettleResult {
 		b.Helper()
-		return b.settle(store.CouponSettleParams{TemplateID: 1, Kind: store.SettleListed, Asks: list})
+		return b.settle(store.CouponSettleParams{TemplateID: 1, Kind: store.SettleListed, Requests: list})
 	}
 	run(t, open, "SettlesWhatIsThereInAnyOrderOnce", func(b *bundle) {
 		b.template(1, quantity(4))
@@ -285,7 +285,7 @@ func exerciseSettleListed(t *testing.T, open Open) {
 		res = listed(b, ask("a", 1), ask("b", 2), ask("e", 5), ask("b", 3), ask("a", 1))
 		same(b, "told", []string{"issued", "before", "before", userLimit, "before"}, told(res))
 		same(b, "settled", int64(5), res.Template.Settled)
-		same(b, "facts", []store.CouponFact{{UserID: "a", Held: 1, CouponID: 1}}, res.Facts)
+		same(b, "facts", []store.CouponHolding{{UserID: "a", Held: 1, CouponID: 1}}, res.Holdings)
 		same(b, "a refusal is settled too", []string{"before"}, told(listed(b, ask("x", 3))))
 		same(b, "stock goes by ticket", []string{soldOut, "issued"}, told(listed(b, ask("y", 9), ask("d", 4))))
 		same(b, "settled", int64(9), b.stands(1).Settled)
@@ -294,8 +294,8 @@ func exerciseSettleListed(t *testing.T, open Open) {
 		b.template(1)
 		b.generation(reward.PathGate)
 		b.generation(reward.PathGate)
-		of := func(user string, generation, ticket, id int64) store.CouponAsk {
-			return store.CouponAsk{UserID: user, Generation: generation, Ticket: ticket, CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}
+		of := func(user string, generation, ticket, id int64) store.CouponRequest {
+			return store.CouponRequest{UserID: user, Generation: generation, Ticket: ticket, CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}
 		}
 		res := listed(b, of("c", 2, 1, 3), of("b", 3, 1, 2), of("a", 1, 1, 1), of("d", 2, 2, 4))
 		same(b, "told", []string{"issued", "before", "issued", "issued"}, told(res))
@@ -306,7 +306,7 @@ func exerciseSettleListed(t *testing.T, open Open) {
 		same(b, "listed by ticket, then generation", []string{"a", "c", "d"}, order)
 		same(b, "again", []string{"before", "before"}, told(listed(b, of("c", 2, 1, 3), of("a", 1, 1, 1))))
 		_, err := b.CouponSettle(b.ctx, store.CouponSettleParams{
-			TemplateID: 1, Kind: store.SettleListed, Asks: []store.CouponAsk{of("z", 1, 0, 9)}, Now: epoch,
+			TemplateID: 1, Kind: store.SettleListed, Requests: []store.CouponRequest{of("z", 1, 0, 9)}, Now: epoch,
 		})
 		b.wantCode(err, reward.CodeInvalid)
 	})
@@ -322,32 +322,32 @@ func exerciseSettleListed(t *testing.T, open Open) {
 		b.template(1)
 		b.generation(reward.PathGate)
 		p := store.CouponSettleParams{
-			TemplateID: 1, Kind: store.SettleListed, EndsGeneration: 1, Asks: []store.CouponAsk{ask("a", 1)},
+			TemplateID: 1, Kind: store.SettleListed, EndsGeneration: 1, Requests: []store.CouponRequest{ask("a", 1)},
 			Offsets: []store.Offset{{Topic: "t", Partition: 3, Next: 7}},
 		}
 		same(b, "refused", store.RefusedEnds, b.settle(p).Refused)
 		same(b, "no offsets", map[int32]int64{}, b.offsets())
-		_, err := b.TemplateNoteEnds(b.ctx, 1, 1, map[int32]int64{3: 7})
+		_, err := b.TemplateRecordEnds(b.ctx, 1, 1, map[int32]int64{3: 7})
 		b.must(err)
 		same(b, "settled", []string{"issued"}, told(b.settle(p)))
 		same(b, "offsets", map[int32]int64{3: 7}, b.offsets())
 	})
 	run(t, open, "OffsetsAreKeptWhateverBecomesOfTheAsks", func(b *bundle) {
 		b.template(1)
-		settle := func(list []store.CouponAsk, next ...int64) {
+		settle := func(list []store.CouponRequest, next ...int64) {
 			b.Helper()
-			p := store.CouponSettleParams{TemplateID: 1, Kind: store.SettleListed, Asks: list}
+			p := store.CouponSettleParams{TemplateID: 1, Kind: store.SettleListed, Requests: list}
 			for _, n := range next {
 				p.Offsets = append(p.Offsets, store.Offset{Topic: "t", Partition: 1, Next: n})
 			}
 			b.settle(p)
 		}
-		settle([]store.CouponAsk{ask("a", 1)}, 5)
-		settle([]store.CouponAsk{ask("a", 1)}, 6, 9, 7)
+		settle([]store.CouponRequest{ask("a", 1)}, 5)
+		settle([]store.CouponRequest{ask("a", 1)}, 6, 9, 7)
 		same(b, "the highest", map[int32]int64{1: 9}, b.offsets())
 		settle(nil, 12)
 		same(b, "without asks", map[int32]int64{1: 12}, b.offsets())
-		settle([]store.CouponAsk{ask("b", 2)}, 3)
+		settle([]store.CouponRequest{ask("b", 2)}, 3)
 		same(b, "never back", map[int32]int64{1: 12}, b.offsets())
 	})
 }
@@ -362,7 +362,7 @@ func exerciseSettleDirect(t *testing.T, open Open) {
 		}
 		t := b.stands(1)
 		return b.settle(store.CouponSettleParams{
-			TemplateID: 1, Kind: store.SettleDirect, Path: t.Path, Generation: t.Generation, Asks: list,
+			TemplateID: 1, Kind: store.SettleDirect, Path: t.Path, Generation: t.Generation, Requests: list,
 		})
 	}
 	run(t, open, "GivesTicketsToThoseWhoGetOne", func(b *bundle) {
@@ -399,7 +399,7 @@ func exerciseSettleDirect(t *testing.T, open Open) {
 		res := direct(b, 1, "a", "a", "a")
 		same(b, "told", []string{"issued", "issued", userLimit}, told(res))
 		same(b, "coupon", reward.Coupon{}, res.Results[2].Coupon)
-		same(b, "facts", []store.CouponFact{{UserID: "a", Held: 2, CouponID: 2}}, res.Facts)
+		same(b, "facts", []store.CouponHolding{{UserID: "a", Held: 2, CouponID: 2}}, res.Holdings)
 	})
 	run(t, open, "AUsedOneIsWhatHeHas", func(b *bundle) {
 		b.template(1)
@@ -412,7 +412,7 @@ func exerciseSettleDirect(t *testing.T, open Open) {
 		b.template(1)
 		res := b.settle(store.CouponSettleParams{
 			TemplateID: 1, Kind: store.SettleDirect, Path: reward.PathGate,
-			Asks: []store.CouponAsk{{UserID: "a", Reason: reward.ReasonNotDrawn}, {UserID: "a", CouponID: 1, Code: "1"}},
+			Requests: []store.CouponRequest{{UserID: "a", Reason: reward.ReasonNotDrawn}, {UserID: "a", CouponID: 1, Code: "1"}},
 		})
 		same(b, "told", []string{reward.ReasonNotDrawn, "issued"}, told(res))
 	})
@@ -424,8 +424,8 @@ func exerciseSettleDirect(t *testing.T, open Open) {
 			id := b.stands(1).IssuedTotal + 1
 			return b.settle(store.CouponSettleParams{
 				TemplateID: 1, Kind: store.SettleDirect, Path: path, Generation: generation, Fence: fence,
-				Asks:    []store.CouponAsk{{UserID: user, CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}},
-				Offsets: []store.Offset{{Topic: "t", Next: fence + 1}},
+				Requests: []store.CouponRequest{{UserID: user, CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}},
+				Offsets:  []store.Offset{{Topic: "t", Next: fence + 1}},
 			})
 		}
 		same(b, "path", store.RefusedPath, settle(reward.PathGate, 1, 0, "a").Refused)
@@ -454,9 +454,9 @@ func exerciseSettleDirect(t *testing.T, open Open) {
 	} {
 		run(t, open, name, func(b *bundle) {
 			b.template(1, window(test.opens, test.closes))
-			list := []store.CouponAsk{{UserID: "a", CouponID: 1, Code: "1"}, {UserID: "b", CouponID: 2, Code: "2"}}
+			list := []store.CouponRequest{{UserID: "a", CouponID: 1, Code: "1"}, {UserID: "b", CouponID: 2, Code: "2"}}
 			res := b.settle(store.CouponSettleParams{
-				TemplateID: 1, Kind: store.SettleDirect, Path: reward.PathGate, Fence: 4, Asks: list, Offsets: []store.Offset{{Topic: "t", Next: 1}},
+				TemplateID: 1, Kind: store.SettleDirect, Path: reward.PathGate, Fence: 4, Requests: list, Offsets: []store.Offset{{Topic: "t", Next: 1}},
 			})
 			same(b, "told", []string{test.want, test.want}, told(res))
 			same(b, "fence", int64(4), res.Template.Fence)

@@ -21,7 +21,7 @@ func exerciseCouponStates(t *testing.T, open Open) {
 		same(b, "kept", want, b.coupon(1))
 		t := b.stands(1)
 		same(b, "change", store.CouponChange{
-			From: 1, To: 2, Template: t, Facts: []store.CouponFact{{UserID: "a", Held: 1}}, Coupon: want,
+			From: 1, To: 2, Template: t, Holdings: []store.CouponHolding{{UserID: "a", Held: 1}}, Coupon: want,
 		}, change)
 		same(b, "live and ever issued", []int64{1, 2}, []int64{t.Live, t.IssuedTotal})
 		same(b, "not again to him", []string{userLimit, "issued", soldOut}, told(b.inOrder(1, asks(4, "a", "d", "e")...)))
@@ -33,7 +33,7 @@ func exerciseCouponStates(t *testing.T, open Open) {
 			same(b, "told", []string{"issued", userLimit}, told(b.inOrder(1, asks(2*n-1, "a", "a")...)))
 			change, err := b.CouponCancel(b.ctx, reward.CouponID(2*n-1), at(20))
 			b.must(err)
-			same(b, "facts", []store.CouponFact{{UserID: "a"}}, change.Facts)
+			same(b, "facts", []store.CouponHolding{{UserID: "a"}}, change.Holdings)
 			b.couponBooks(1)
 		}
 		same(b, "slots", 0, len(b.holders(1)))
@@ -102,7 +102,7 @@ func exerciseCouponStates(t *testing.T, open Open) {
 			b.wantCode(err, reward.CodeCouponExpired)
 		}
 		same(b, "the template", before, b.stands(1))
-		same(b, "place and slot", store.CouponFact{UserID: "c", Held: 1, CouponID: 3}, b.holders(1)["c"])
+		same(b, "place and slot", store.CouponHolding{UserID: "c", Held: 1, CouponID: 3}, b.holders(1)["c"])
 		_, err = b.CouponGet(b.ctx, 9)
 		b.wantCode(err, reward.CodeCouponNotFound)
 		b.couponBooks(1)

@@ -30,11 +30,11 @@ type shopWalk struct {
 
 // drawAsks draws asks for what probably comes next: tickets around the settled
 // one, users who come again and again.
-func (w *shopWalk) drawAsks(t *rapid.T, kind store.SettleKind) []store.CouponAsk {
+func (w *shopWalk) drawAsks(t *rapid.T, kind store.SettleKind) []store.CouponRequest {
 	next := w.t.Settled + 1
-	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) store.CouponAsk {
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) store.CouponRequest {
 		w.lastID++
-		a := store.CouponAsk{
+		a := store.CouponRequest{
 			UserID: fmt.Sprintf("u%d", rapid.IntRange(1, walkUsers).Draw(t, "user")), CouponID: reward.CouponID(w.lastID),
 			Code: fmt.Sprintf("code%d", w.lastID), Generation: w.t.Generation,
 		}
@@ -77,7 +77,7 @@ func (w *shopWalk) draw(t *rapid.T) shopStep {
 			Epoch: mostly(t, "epoch", w.t.Epoch), Generation: mostly(t, "generation", w.t.Generation),
 			EndsGeneration: mostly(t, "ends", w.t.EndsGeneration),
 		}
-		p.Asks = w.drawAsks(t, p.Kind)
+		p.Requests = w.drawAsks(t, p.Kind)
 		if rapid.Bool().Draw(t, "with a fence") {
 			p.Fence = max(0, mostly(t, "fence", w.t.Fence+1))
 		}
@@ -126,13 +126,13 @@ func (w *shopWalk) draw(t *rapid.T) shopStep {
 			expect: func(s *shop) any { return s.change(p) },
 		}
 	case 12:
-		p := store.TemplateRaiseParams{
+		p := store.TemplateNewGenerationParams{
 			ID: id, From: mostly(t, "from", w.t.Generation), AtLeast: int64(rapid.IntRange(0, 5).Draw(t, "at least")),
 			Path: rapid.SampledFrom([]reward.IssuePath{reward.PathGate, reward.PathGate, reward.PathDatabase}).Draw(t, "path"),
 		}
 		return shopStep{
 			name: "raise", do: func(ctx context.Context, s store.Store) (any, error) {
-				t, raised, err := s.TemplateRaise(ctx, p)
+				t, raised, err := s.TemplateNewGeneration(ctx, p)
 				return []any{t, raised}, err
 			},
 			expect: func(s *shop) any {
@@ -148,11 +148,11 @@ func (w *shopWalk) draw(t *rapid.T) shopStep {
 	generation := mostly(t, "ends of", w.t.Generation)
 	return shopStep{
 		name: "note ends and own", do: func(ctx context.Context, s store.Store) (any, error) {
-			noted, err := s.TemplateNoteEnds(ctx, id, generation, map[int32]int64{1: generation})
+			noted, err := s.TemplateRecordEnds(ctx, id, generation, map[int32]int64{1: generation})
 			if err != nil {
 				return nil, err
 			}
-			epochs, err := s.TemplateOwn(ctx, []reward.TemplateID{id}, "me")
+			epochs, err := s.TemplateAssign(ctx, []reward.TemplateID{id}, "me")
 			return []any{noted, epochs[id]}, err
 		},
 		expect: func(s *shop) any {

@@ -57,7 +57,7 @@ func exerciseDispatch(t *testing.T, open Open) {
 		v, err := b.PromotionGet(b.ctx, 1)
 		b.must(err)
 		same(b, "last dispatch", at(11), v.LastDispatchedAt)
-		same(b, "stream gone", false, v.StreamGone)
+		same(b, "stream gone", false, v.StreamDestroyed)
 		b.books(1)
 		// A clock behind does not take the last dispatch back.
 		same(b, "rest", 2, len(dispatch(b, store.PayoutDispatchParams{Limit: 9, MaxLen: plenty, Now: at(-5)})))
@@ -123,7 +123,7 @@ func exerciseDispatch(t *testing.T, open Open) {
 func exerciseWithdraw(t *testing.T, open Open) {
 	giveBack := func(b *bundle, maybeCalled bool, refs ...reward.Ref) int {
 		b.Helper()
-		n, err := b.PayoutGiveBack(b.ctx, store.PayoutGiveBackParams{Refs: refs, MaybeCalled: maybeCalled, Lease: lease, Now: at(10)})
+		n, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: refs, MaybeCalled: maybeCalled, Lease: lease, Now: at(10)})
 		b.must(err)
 		return n
 	}

@@ -126,7 +126,7 @@ func exerciseDraws(t *testing.T, open Open) {
 func exerciseRefusals(t *testing.T, open Open) {
 	note := func(b *bundle, reason string, second int) {
 		b.Helper()
-		b.must(b.RefusalNote(b.ctx, 1, reason, at(second)))
+		b.must(b.RefusalRecord(b.ctx, 1, reason, at(second)))
 	}
 	list := func(b *bundle, limit int) []store.Refusal {
 		b.Helper()
@@ -173,7 +173,7 @@ func exerciseRefusals(t *testing.T, open Open) {
 	})
 	run(t, open, "ManyNotesOfOneThingAreOne", func(b *bundle) {
 		b.template(1)
-		b.must(together(8, func(int) error { return b.RefusalNote(b.ctx, 1, reward.CodeSoldOut, at(2)) }))
+		b.must(together(8, func(int) error { return b.RefusalRecord(b.ctx, 1, reward.CodeSoldOut, at(2)) }))
 		same(b, "intervals", []store.Refusal{interval(soldOut, 2, 0)}, list(b, 9))
 	})
 }

@@ -94,7 +94,7 @@ func exerciseFinish(t *testing.T, open Open) {
 		same(b, "flag", true, p.MaybeCalled)
 		same(b, "settles from", at(25), p.SettleFrom)
 
-		_, err := b.PayoutGiveBack(b.ctx, store.PayoutGiveBackParams{Refs: []reward.Ref{ref(1, 3, 1)}, MaybeCalled: true, Lease: lease, Now: at(5)})
+		_, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: []reward.Ref{ref(1, 3, 1)}, MaybeCalled: true, Lease: lease, Now: at(5)})
 		b.must(err)
 		_, err = b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, Limit: 1, MaxLen: plenty, Now: at(6)})
 		b.must(err)
@@ -251,7 +251,7 @@ func exerciseLookups(t *testing.T, open Open) {
 		b.move(2, reward.Paused)
 		take := func(limit, now int) []reward.Payout {
 			b.Helper()
-			list, err := b.PayoutTakeLookups(b.ctx, store.PayoutTakeLookupsParams{Limit: limit, Until: at(60), Now: at(now)})
+			list, err := b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: limit, Until: at(60), Now: at(now)})
 			b.must(err)
 			for _, p := range list {
 				same(b, "due", at(60), p.DueAt)

@@ -11,8 +11,8 @@ import (
 // handOver lets a holder go without a word: the rows go back to READY.
 func (b *bundle) handOver(refs ...reward.Ref) {
 	b.Helper()
-	n, err := b.PayoutGiveBack(b.ctx, store.PayoutGiveBackParams{
-		Refs: refs, MaybeCalled: true, HandedOver: true, Lease: lease, Now: at(5),
+	n, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{
+		Refs: refs, MaybeCalled: true, DeliveryFailed: true, Lease: lease, Now: at(5),
 	})
 	b.must(err)
 	same(b, "handed over", len(refs), n)
@@ -32,7 +32,7 @@ func (b *bundle) again() []reward.Payout {
 // wantHandovers is of a target of promotion 1.
 func (b *bundle) wantHandovers(target reward.TargetID, want int32) {
 	b.Helper()
-	if got := b.payout(1, target).Handovers; got != want {
+	if got := b.payout(1, target).FailedDeliveries; got != want {
 		b.Fatalf("target %d was handed over %d times, want %d", target, got, want)
 	}
 }
@@ -41,16 +41,16 @@ func exerciseHandovers(t *testing.T, open Open) {
 	run(t, open, "AreCountedWhenAHolderLetGo", func(b *bundle) {
 		b.running(1)
 		b.saveQueued(1, 1, 2, 3)
-		n, err := b.PayoutGiveBack(b.ctx, store.PayoutGiveBackParams{
-			Refs:       []reward.Ref{ref(1, 1, 1), ref(1, 1, 1), ref(1, 2, 7), ref(1, 9, 1)}, // twice; another dispatch; unknown
-			HandedOver: true, Lease: lease, Now: at(5),
+		n, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{
+			Refs:           []reward.Ref{ref(1, 1, 1), ref(1, 1, 1), ref(1, 2, 7), ref(1, 9, 1)}, // twice; another dispatch; unknown
+			DeliveryFailed: true, Lease: lease, Now: at(5),
 		})
 		b.must(err)
 		same(b, "handed over", 1, n)
 		b.wantHandovers(1, 1)
 		same(b, "flag", false, b.payout(1, 1).MaybeCalled)
 		b.wantHandovers(2, 0)
-		n, err = b.PayoutGiveBack(b.ctx, store.PayoutGiveBackParams{
+		n, err = b.PayoutReturn(b.ctx, store.PayoutReturnParams{
 			Refs: []reward.Ref{ref(1, 2, 1)}, MaybeCalled: true, Lease: lease, Now: at(5),
 		})
 		b.must(err)
@@ -70,12 +70,12 @@ func exerciseHandovers(t *testing.T, open Open) {
 			sortPayouts(list)
 			var counts []int32
 			for _, p := range list {
-				counts = append(counts, p.Handovers)
+				counts = append(counts, p.FailedDeliveries)
 			}
 			return counts
 		}
 		same(b, "dispatched", []int32{1}, of(b.again()))
-		heads, err := b.PayoutHeads(b.ctx, []store.PayoutID{{PromotionID: 1, TargetID: 1}, {PromotionID: 1, TargetID: 2}})
+		heads, err := b.PayoutGetMany(b.ctx, []store.PayoutID{{PromotionID: 1, TargetID: 1}, {PromotionID: 1, TargetID: 2}})
 		b.must(err)
 		same(b, "heads", []int32{1, 0}, of(heads))
 		same(b, "listed", []int32{1, 0}, of(b.all(1)))
@@ -83,7 +83,7 @@ func exerciseHandovers(t *testing.T, open Open) {
 		b.move(1, reward.PromotionCancelled)
 		b.handOver(ref(1, 1, 2))
 		b.wantState(1, 1, reward.Unknown)
-		looked, err := b.PayoutTakeLookups(b.ctx, store.PayoutTakeLookupsParams{Limit: 9, Until: at(60), Now: at(30)})
+		looked, err := b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: 9, Until: at(60), Now: at(30)})
 		b.must(err)
 		same(b, "to look up", []int32{2}, of(looked))
 	})
@@ -114,7 +114,7 @@ func exerciseHandovers(t *testing.T, open Open) {
 		both := func(what string) {
 			b.Helper()
 			for target := reward.TargetID(1); target <= 2; target++ {
-				if got := b.payout(1, target).Handovers; got != 1 {
+				if got := b.payout(1, target).FailedDeliveries; got != 1 {
 					b.Fatalf("after %s target %d was handed over %d times, want 1", what, target, got)
 				}
 			}
@@ -132,7 +132,7 @@ func exerciseHandovers(t *testing.T, open Open) {
 		b.must(err)
 		same(b, "cancelled", 2, n)
 		both("a cancel")
-		_, err = b.PayoutTakeLookups(b.ctx, store.PayoutTakeLookupsParams{Limit: 9, Until: at(31), Now: at(30)})
+		_, err = b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: 9, Until: at(31), Now: at(30)})
 		b.must(err)
 		both("a look-up was taken")
 		for _, l := range []store.Lookup{
@@ -159,11 +159,11 @@ func ExerciseHandoversMax(t *testing.T, s store.Store, exec func(sql string) err
 	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
 	b.running(1)
 	b.saveQueued(1, 1)
-	b.must(exec(fmt.Sprintf("UPDATE payouts SET handovers = %d", store.HandoversMax-1)))
+	b.must(exec(fmt.Sprintf("UPDATE payouts SET handovers = %d", store.FailedDeliveriesMax-1)))
 	for n := int32(1); n <= 3; n++ {
 		b.handOver(ref(1, 1, n))
-		b.wantHandovers(1, store.HandoversMax)
-		same(b, "dispatched", store.HandoversMax, b.again()[0].Handovers)
+		b.wantHandovers(1, store.FailedDeliveriesMax)
+		same(b, "dispatched", store.FailedDeliveriesMax, b.again()[0].FailedDeliveries)
 	}
 	b.finish(store.Outcome{Ref: ref(1, 1, 4), Kind: store.OutcomePaid})
 	b.wantHandovers(1, 0)
@@ -183,7 +183,7 @@ func AfterMigration(t *testing.T, s store.Store) {
 	b.lettersAfterMigration()
 	p := b.payout(1, 7)
 	same(b, "state", reward.Queued, p.State)
-	same(b, "handovers", 0, p.Handovers)
+	same(b, "handovers", 0, p.FailedDeliveries)
 	b.wantHistory("u", 10, store.PayoutID{PromotionID: 1, TargetID: 7})
 	b.handOver(ref(1, 7, p.Dispatch))
 	b.wantHandovers(7, 1)
@@ -199,7 +199,7 @@ func AfterMigration(t *testing.T, s store.Store) {
 	b.saveReady(1, 8)
 	b.wantHandovers(8, 0)
 	b.wantHistory("u8", 10, store.PayoutID{PromotionID: 1, TargetID: 8})
-	b.must(b.InstanceBeat(b.ctx, store.Instance{Name: "a", StartedAt: epoch}, lease))
+	b.must(b.InstanceHeartbeat(b.ctx, store.Instance{Name: "a", StartedAt: epoch}, lease))
 	same(b, "instances", 1, instances(b))
 }
 

@@ -45,7 +45,7 @@ func (b *bundle) letterIDs(p store.DeadLetterListParams) []int64 {
 // settleLetters settles at second 50 as somebody and returns what moved.
 func (b *bundle) settleLetters(to reward.DeadLetterStatus, ids ...int64) []int64 {
 	b.Helper()
-	settled, err := b.DeadLetterSettle(b.ctx, ids, to, "kim", at(50))
+	settled, err := b.DeadLetterClose(b.ctx, ids, to, "kim", at(50))
 	b.must(err)
 	return append([]int64{}, settled...)
 }
@@ -133,7 +133,7 @@ func exerciseDeadLetters(t *testing.T, open Open) {
 		same(b, "replayed", []int64{ids[1], ids[3]}, b.settleLetters(reward.DeadLetterReplayed, ids[3], ids[1], ids[3], ids[3]+99))
 		want := before
 		want.Status, want.SettledAt, want.SettledBy = reward.DeadLetterReplayed, at(50), "kim"
-		settled, err := b.DeadLetterSettle(b.ctx, ids, reward.DeadLetterDiscarded, "nul\x00"+hostile, at(60))
+		settled, err := b.DeadLetterClose(b.ctx, ids, reward.DeadLetterDiscarded, "nul\x00"+hostile, at(60))
 		b.must(err)
 		same(b, "discarded", []int64{ids[0], ids[2]}, settled)
 		got, err := b.DeadLetterGet(b.ctx, ids[1])
@@ -158,10 +158,10 @@ func exerciseDeadLetters(t *testing.T, open Open) {
 	run(t, open, "RefuseWhatIsNoSettlement", func(b *bundle) {
 		ids := b.letters("x", "MALFORMED", 1)
 		for _, to := range []reward.DeadLetterStatus{reward.DeadLetterOpen, "", "LOST", "replayed"} {
-			_, err := b.DeadLetterSettle(b.ctx, ids, to, "kim", at(50))
+			_, err := b.DeadLetterClose(b.ctx, ids, to, "kim", at(50))
 			b.wantCode(err, reward.CodeInvalid)
 		}
-		_, err := b.DeadLetterSettle(b.ctx, make([]int64, store.BatchMax+1), reward.DeadLetterReplayed, "kim", at(50))
+		_, err := b.DeadLetterClose(b.ctx, make([]int64, store.BatchMax+1), reward.DeadLetterReplayed, "kim", at(50))
 		b.wantCode(err, reward.CodeInvalid)
 		got, err := b.DeadLetterGet(b.ctx, ids[0])
 		b.must(err)
@@ -174,7 +174,7 @@ func exerciseDeadLetters(t *testing.T, open Open) {
 		var all []int64
 		b.must(together(4, func(worker int) error {
 			to := []reward.DeadLetterStatus{reward.DeadLetterReplayed, reward.DeadLetterDiscarded}[worker%2]
-			settled, err := b.DeadLetterSettle(b.ctx, shuffled(ids), to, fmt.Sprint(worker), at(50))
+			settled, err := b.DeadLetterClose(b.ctx, shuffled(ids), to, fmt.Sprint(worker), at(50))
 			mu.Lock()
 			defer mu.Unlock()
 			all = append(all, settled...)
@@ -220,7 +220,7 @@ func (b *bundle) breach(ctx context.Context, id reward.PromotionID, now time.Tim
 // takeHooks takes every delivery that is due at now, and holds it until then.
 func (b *bundle) takeHooks(now, until time.Time) []store.WebhookDelivery {
 	b.Helper()
-	list, err := b.WebhookTake(b.ctx, 100, until, now)
+	list, err := b.WebhookClaim(b.ctx, 100, until, now)
 	b.must(err)
 	return list
 }
@@ -341,25 +341,25 @@ func exerciseWebhooks(t *testing.T, open Open) {
 		b.hooked(1, reward.Canary{})
 		b.must(b.breach(b.ctx, 1, at(10)))
 		want := []store.WebhookDelivery{delivery(1, store.EventBreach, at(10))}
-		first, err := b.WebhookTake(b.ctx, 9, at(20), at(10))
+		first, err := b.WebhookClaim(b.ctx, 9, at(20), at(10))
 		b.must(err)
 		same(b, "taken", 1, len(first))
 		id := first[0].ID
 		same(b, "while held", none, b.deliveries(at(20).Add(-time.Microsecond), at(30)))
 		same(b, "no longer held", want, b.deliveries(at(20), at(30)))
-		b.must(b.WebhookLater(b.ctx, id, 503, hostile+"\x00", at(40)))
+		b.must(b.WebhookReschedule(b.ctx, id, 503, hostile+"\x00", at(40)))
 		same(b, "before the next try", none, b.deliveries(at(39), at(99)))
-		want[0].Tries = 1
+		want[0].FailedAttempts = 1
 		same(b, "at the next try", want, b.deliveries(at(40), at(50)))
-		b.must(b.WebhookLater(b.ctx, id, 0, "", at(45)))
-		want[0].Tries = 2
+		b.must(b.WebhookReschedule(b.ctx, id, 0, "", at(45)))
+		want[0].FailedAttempts = 2
 		same(b, "at the third try", want, b.deliveries(at(45), at(45)))
 		b.must(b.WebhookDone(b.ctx, id+1, 200, "", at(46)))
-		b.must(b.WebhookLater(b.ctx, id+1, 500, "", at(46)))
+		b.must(b.WebhookReschedule(b.ctx, id+1, 500, "", at(46)))
 		same(b, "after another was done", want, b.deliveries(at(46), at(46)))
 		b.must(b.WebhookDone(b.ctx, id, 200, "\xff", at(47)))
 		b.must(b.WebhookDone(b.ctx, id, 200, "", at(48)))
-		b.must(b.WebhookLater(b.ctx, id, 500, "from a slow one", at(48)))
+		b.must(b.WebhookReschedule(b.ctx, id, 500, "from a slow one", at(48)))
 		same(b, "done", none, b.deliveries(at(9999), at(9999)))
 	})
 	run(t, open, "AreTakenOldestFirst", func(b *bundle) {
@@ -369,7 +369,7 @@ func exerciseWebhooks(t *testing.T, open Open) {
 		}
 		take := func(limit, now int) []reward.PromotionID {
 			b.Helper()
-			list, err := b.WebhookTake(b.ctx, limit, at(500), at(now))
+			list, err := b.WebhookClaim(b.ctx, limit, at(500), at(now))
 			b.must(err)
 			ids := []reward.PromotionID{}
 			for _, d := range list {
@@ -393,7 +393,7 @@ func exerciseWebhooks(t *testing.T, open Open) {
 		taken := make(map[int64]int)
 		b.must(together(4, func(int) error {
 			for {
-				list, err := b.WebhookTake(b.ctx, 7, at(900), at(20))
+				list, err := b.WebhookClaim(b.ctx, 7, at(900), at(20))
 				if err != nil {
 					return err
 				}

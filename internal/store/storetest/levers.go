@@ -202,7 +202,7 @@ func exerciseCanary(t *testing.T, open Open) {
 		}
 		b.saveReady(1, targets...) // all of them older than what comes back
 		b.finish(store.Outcome{Ref: ref(1, 5002, 1), Kind: store.OutcomeFailed, RetryAt: at(11)})
-		n, err := b.PayoutGiveBack(b.ctx, store.PayoutGiveBackParams{
+		n, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{
 			Refs: []reward.Ref{ref(1, 5000, 1), ref(1, 5001, 1)}, Lease: lease, Now: at(12),
 		})
 		b.must(err)
@@ -216,7 +216,7 @@ func exerciseCanary(t *testing.T, open Open) {
 	run(t, open, "BothKindsGoInTheirOrder", func(b *bundle) {
 		b.bounded(1, 0, three)
 		b.saveAmounts(plenty, 1, 1, 1, 1)
-		_, err := b.PayoutGiveBack(b.ctx, store.PayoutGiveBackParams{Refs: []reward.Ref{ref(1, 1, 1), ref(1, 2, 1)}, Lease: lease, Now: at(5)})
+		_, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: []reward.Ref{ref(1, 1, 1), ref(1, 2, 1)}, Lease: lease, Now: at(5)})
 		b.must(err)
 		b.saveReady(1, 8) // due at 0, before those
 		_, err = b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(1, 9)}, Now: at(6)})
@@ -263,7 +263,7 @@ func exerciseJudge(t *testing.T, open Open) {
 		b.finish(store.Outcome{Ref: ref(1, 3, 1), Kind: store.OutcomeRefused})
 		undecided(b, "with RETRYING")
 		b.dispatch(1, reward.Retrying, 1)
-		_, err := b.PayoutGiveBack(b.ctx, store.PayoutGiveBackParams{Refs: []reward.Ref{ref(1, 2, 2)}, MaybeCalled: true, Lease: lease, Now: at(21)})
+		_, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: []reward.Ref{ref(1, 2, 2)}, MaybeCalled: true, Lease: lease, Now: at(21)})
 		b.must(err)
 		undecided(b, "with one that came back")
 		same(b, "dispatched again", []reward.TargetID{2}, b.dispatch(1, reward.Ready, 9))
@@ -418,7 +418,7 @@ func exerciseBounds(t *testing.T, open Open) {
 			if _, err := b.PayoutFinish(b.ctx, store.PayoutFinishParams{Outcomes: outcomes, Lease: lease, Now: at(2)}); err != nil {
 				return err
 			}
-			_, err := b.PayoutGiveBack(b.ctx, store.PayoutGiveBackParams{Refs: refs, Lease: lease, Now: at(3)})
+			_, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: refs, Lease: lease, Now: at(3)})
 			return err
 		})
 		b.dispatch(1, reward.Ready, targets)
@@ -484,7 +484,7 @@ func exerciseBounds(t *testing.T, open Open) {
 				}
 			}
 			mu.Unlock()
-			_, err := b.PayoutGiveBack(b.ctx, store.PayoutGiveBackParams{Refs: refs, MaybeCalled: true, Lease: lease, Now: at(3)})
+			_, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: refs, MaybeCalled: true, Lease: lease, Now: at(3)})
 			return err
 		})
 		same(b, "went first", canary, len(first))
@@ -600,7 +600,7 @@ func exerciseRetry(t *testing.T, open Open) {
 		moved, err := b.PromotionComplete(b.ctx, 1, settleAfter, at(20))
 		b.must(err)
 		same(b, "completed", true, moved)
-		gone, err := b.PromotionStreamGone(b.ctx, 1, epoch)
+		gone, err := b.PromotionStreamDestroyed(b.ctx, 1, epoch)
 		b.must(err)
 		same(b, "stream gone", true, gone)
 		same(b, "nothing", 0, retry(b, "B"))
@@ -613,7 +613,7 @@ func exerciseRetry(t *testing.T, open Open) {
 		b.must(err)
 		same(b, "status", reward.Running, v.Status)
 		same(b, "finished", time.Time{}, v.FinishedAt)
-		same(b, "gone", false, v.StreamGone)
+		same(b, "gone", false, v.StreamDestroyed)
 	})
 	run(t, open, "NamesTheStatusThatAllowsIt", func(b *bundle) {
 		p := store.PayoutRetryParams{PromotionID: 1, Now: at(50)}
@@ -742,7 +742,7 @@ func exerciseResolve(t *testing.T, open Open) {
 			same(b, "counted", 1, p.Attempts)
 		}
 		b.books(1)
-		list, err := b.PayoutTakeLookups(b.ctx, store.PayoutTakeLookupsParams{Limit: 9, Until: at(9999), Now: at(5000)})
+		list, err := b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: 9, Until: at(9999), Now: at(5000)})
 		b.must(err)
 		same(b, "to look up", 0, len(list))
 		moved, err := b.PromotionComplete(b.ctx, 1, settleAfter, at(60))
@@ -854,7 +854,7 @@ func exerciseAgain(t *testing.T, open Open) {
 	}
 	take := func(b *bundle, seconds int) []reward.TargetID {
 		b.Helper()
-		list, err := b.PayoutTakeLookups(b.ctx, store.PayoutTakeLookupsParams{Limit: 9, Until: at(seconds + 50), Now: at(seconds)})
+		list, err := b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: 9, Until: at(seconds + 50), Now: at(seconds)})
 		b.must(err)
 		for _, p := range list {
 			same(b, "taken", b.payout(p.PromotionID, p.TargetID), p)
@@ -954,7 +954,7 @@ func exerciseAgain(t *testing.T, open Open) {
 		}
 		seen := make(map[reward.TargetID]int)
 		for range 3 {
-			list, err := b.PayoutTakeLookups(b.ctx, store.PayoutTakeLookupsParams{Limit: 2, Until: at(5000), Now: at(1100)})
+			list, err := b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: 2, Until: at(5000), Now: at(1100)})
 			b.must(err)
 			if len(list) > 2 {
 				b.Fatalf("%d look-ups were taken, more than the limit", len(list))

@@ -14,13 +14,13 @@ func exerciseReads(t *testing.T, open Open) {
 		b.running(2)
 		b.saveQueued(1, 1, 2)
 		b.saveReady(2, 1)
-		list, err := b.PayoutHeads(b.ctx, []store.PayoutID{
+		list, err := b.PayoutGetMany(b.ctx, []store.PayoutID{
 			{PromotionID: 2, TargetID: 1}, {PromotionID: 1, TargetID: 2}, {PromotionID: 1, TargetID: 99}, {PromotionID: 9, TargetID: 1},
 		})
 		b.must(err)
 		sortPayouts(list)
 		same(b, "heads", []reward.Payout{b.payout(1, 2), b.payout(2, 1)}, list)
-		list, err = b.PayoutHeads(b.ctx, nil)
+		list, err = b.PayoutGetMany(b.ctx, nil)
 		b.must(err)
 		same(b, "none", 0, len(list))
 	})
@@ -187,7 +187,7 @@ func exerciseLeases(t *testing.T, open Open) {
 func exerciseInstances(t *testing.T, open Open) {
 	beat := func(b *bundle, i store.Instance, ttl time.Duration) {
 		b.Helper()
-		b.must(b.InstanceBeat(b.ctx, i, ttl))
+		b.must(b.InstanceHeartbeat(b.ctx, i, ttl))
 	}
 	// list reads the instances without what the database's clock says, which
 	// must lie around this process's.
@@ -207,7 +207,7 @@ func exerciseInstances(t *testing.T, open Open) {
 		want := store.Instance{
 			Name: hostile, Version: "v1 " + hostile, Roles: []string{"payout", hostile, "<&>\u2028"}, StartedAt: epoch, Alive: true,
 			Pools: []store.InstancePool{
-				{PromotionID: 1, Type: reward.Point, Consumers: 5, InHand: 7, StartedAt: at(1)},
+				{PromotionID: 1, Type: reward.Point, Consumers: 5, Pending: 7, StartedAt: at(1)},
 				{PromotionID: 1<<63 - 1, Type: reward.Voucher, StartedAt: at(2).Add(time.Nanosecond)},
 			},
 		}
@@ -264,13 +264,13 @@ func exerciseInstances(t *testing.T, open Open) {
 		same(b, "none", 0, len(list(b)))
 		beat(b, store.Instance{Name: "a", StartedAt: epoch}, time.Hour)
 		beat(b, store.Instance{Name: "a' OR 'a' = 'a", StartedAt: epoch}, time.Hour)
-		b.must(b.InstanceGone(b.ctx, "a' OR 'a' = 'a"))
-		b.must(b.InstanceGone(b.ctx, "A"))
+		b.must(b.InstanceRemove(b.ctx, "a' OR 'a' = 'a"))
+		b.must(b.InstanceRemove(b.ctx, "A"))
 		left := list(b)
 		same(b, "left", 1, len(left))
 		same(b, "left", "a", left[0].Name)
-		b.must(b.InstanceGone(b.ctx, "a"))
-		b.must(b.InstanceGone(b.ctx, "a"))
+		b.must(b.InstanceRemove(b.ctx, "a"))
+		b.must(b.InstanceRemove(b.ctx, "a"))
 		same(b, "none left", 0, len(list(b)))
 	})
 	run(t, open, "RefuseWhatCannotBeStoredAsItIs", func(b *bundle) {
@@ -282,9 +282,9 @@ func exerciseInstances(t *testing.T, open Open) {
 			{Name: "a", Pools: []store.InstancePool{{Type: "\xff"}}},
 			{Name: "a", Pools: []store.InstancePool{{Type: "nul\x00"}}},
 		} {
-			b.wantCode(b.InstanceBeat(b.ctx, i, time.Hour), reward.CodeInvalid)
+			b.wantCode(b.InstanceHeartbeat(b.ctx, i, time.Hour), reward.CodeInvalid)
 		}
-		b.wantCode(b.InstanceGone(b.ctx, "nul\x00"), reward.CodeInvalid)
+		b.wantCode(b.InstanceRemove(b.ctx, "nul\x00"), reward.CodeInvalid)
 		same(b, "instances", 0, len(list(b)))
 	})
 }
@@ -299,7 +299,7 @@ func ExerciseInstancesForgotten(t *testing.T, s store.Store, moveBack func(name 
 	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
 	beat := func(name string) {
 		b.Helper()
-		b.must(b.InstanceBeat(b.ctx, store.Instance{Name: name, StartedAt: epoch}, 48*time.Hour))
+		b.must(b.InstanceHeartbeat(b.ctx, store.Instance{Name: name, StartedAt: epoch}, 48*time.Hour))
 	}
 	want := func(listed, rows int) {
 		b.Helper()
@@ -311,12 +311,12 @@ func ExerciseInstancesForgotten(t *testing.T, s store.Store, moveBack func(name 
 	for _, name := range []string{"a", "b", "c"} {
 		beat(name)
 	}
-	b.must(moveBack("a", store.InstanceKept-time.Minute))
-	b.must(moveBack("b", store.InstanceKept+time.Second))
+	b.must(moveBack("a", store.InstanceRetention-time.Minute))
+	b.must(moveBack("b", store.InstanceRetention+time.Second))
 	want(2, 3)
 	beat("c")
 	want(2, 2)
-	b.must(moveBack("a", store.InstanceKept+time.Second))
+	b.must(moveBack("a", store.InstanceRetention+time.Second))
 	beat("a") // back after a day
 	want(2, 2)
 }

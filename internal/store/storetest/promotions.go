@@ -19,10 +19,10 @@ func exercisePromotions(t *testing.T, open Open) {
 			ID: 1<<63 - 1, Name: hostile, Type: reward.Voucher, Status: reward.Draft, Amount: 7, VoucherCode: hostile,
 			Currency: "KRW", MaxRetries: 2, ConsumersPerInstance: 3, RatePerSecond: 1 << 30, Weight: 1 << 30,
 			MaxAmount: 1<<63 - 1, Canary: reward.Canary{Targets: 1<<63 - 1, MaxFailureRate: 0.07}, StartsAt: at(7),
-			WebhookURL: hostile, CreatedBy: hostile, CreatedAt: epoch, StreamGone: true,
+			WebhookURL: hostile, CreatedBy: hostile, CreatedAt: epoch, StreamDestroyed: true,
 		}
 		given := want
-		given.Status, given.StreamGone = reward.Running, false
+		given.Status, given.StreamDestroyed = reward.Running, false
 		given.Canary.Dispatched, given.Canary.Judged, given.ApprovedBy = 5, true, "lee" // not for who creates it to say
 		made, err := b.PromotionCreate(b.ctx, given)
 		b.must(err)
@@ -80,7 +80,7 @@ func exercisePromotions(t *testing.T, open Open) {
 			same(b, "active", consumers, list[len(list)-1].ConsumersPerInstance)
 			_, err = b.PromotionComplete(b.ctx, id, settleAfter, at(20))
 			b.must(err)
-			_, err = b.PromotionStreamGone(b.ctx, id, epoch)
+			_, err = b.PromotionStreamDestroyed(b.ctx, id, epoch)
 			b.must(err)
 			closed, err := b.PromotionClose(b.ctx, id)
 			b.must(err)
@@ -152,7 +152,7 @@ func exercisePromotions(t *testing.T, open Open) {
 		_, err = b.PromotionComplete(b.ctx, 2, settleAfter, at(20))
 		b.must(err)
 		same(b, "over", false, list()[1].FinishedAt.IsZero())
-		_, err = b.PromotionStreamGone(b.ctx, 2, time.Time{})
+		_, err = b.PromotionStreamDestroyed(b.ctx, 2, time.Time{})
 		b.must(err)
 		same(b, "one is left", 1, len(list()))
 	})
@@ -237,7 +237,7 @@ func exercisePromotions(t *testing.T, open Open) {
 		b.must(err)
 		same(b, "2 completed", true, moved)
 		same(b, "active", []reward.PromotionID{2, 3, 5}, active())
-		gone, err := b.PromotionStreamGone(b.ctx, 2, time.Time{})
+		gone, err := b.PromotionStreamDestroyed(b.ctx, 2, time.Time{})
 		b.must(err)
 		same(b, "2's stream gone", true, gone)
 		same(b, "active", []reward.PromotionID{3, 5}, active())
@@ -247,7 +247,7 @@ func exercisePromotions(t *testing.T, open Open) {
 		b.saveQueued(1, 1)
 		gone := func(last time.Time) bool {
 			b.Helper()
-			ok, err := b.PromotionStreamGone(b.ctx, 1, last)
+			ok, err := b.PromotionStreamDestroyed(b.ctx, 1, last)
 			b.must(err)
 			return ok
 		}
@@ -269,7 +269,7 @@ func exercisePromotions(t *testing.T, open Open) {
 		b.must(err)
 		same(b, "status", reward.Running, v.Status)
 		same(b, "finished", time.Time{}, v.FinishedAt)
-		same(b, "gone", false, v.StreamGone)
+		same(b, "gone", false, v.StreamDestroyed)
 	})
 	run(t, open, "DeleteTakesADraftWithEverything", func(b *bundle) {
 		b.draft(1)
@@ -302,13 +302,13 @@ func exerciseRegistrations(t *testing.T, open Open) {
 		}
 		draft := reward.Promotion{
 			ID: 7, Type: reward.Point, Status: reward.Draft, MaxRetries: reward.MaxRetries, Weight: 1, Registered: true,
-			CreatedAt: epoch, StreamGone: true,
+			CreatedAt: epoch, StreamDestroyed: true,
 		}
 		same(b, "registered", []reward.Promotion{draft}, register(epoch, store.Registration{ID: 7, Type: reward.Point}))
 		same(b, "again", []reward.Promotion{draft}, register(at(5), store.Registration{ID: 7, Type: reward.Point}))
 
 		started := draft
-		started.Status, started.StartedAt, started.ExpectedCount, started.StreamGone = reward.Running, at(6), count(10), false
+		started.Status, started.StartedAt, started.ExpectedCount, started.StreamDestroyed = reward.Running, at(6), count(10), false
 		start := store.Registration{ID: 7, Type: reward.Point, Started: true, ExpectedCount: count(10)}
 		same(b, "started", []reward.Promotion{started}, register(at(6), start))
 		start.ExpectedCount = count(99)
@@ -353,7 +353,7 @@ func exerciseRegistrations(t *testing.T, open Open) {
 		want := reward.Promotion{
 			ID: 7, Name: "autumn", Type: reward.Point, Status: reward.Draft, Amount: 5, Currency: "KRW", MaxRetries: 1,
 			ConsumersPerInstance: 2, RatePerSecond: 6, Weight: 7, MaxAmount: 8, Canary: reward.Canary{Targets: 9, MaxFailureRate: 0.5},
-			StartsAt: at(7), WebhookURL: "https://hook", CreatedBy: "kim", CreatedAt: epoch, StreamGone: true,
+			StartsAt: at(7), WebhookURL: "https://hook", CreatedBy: "kim", CreatedAt: epoch, StreamDestroyed: true,
 		}
 		given := want
 		given.CreatedAt = at(1)

@@ -129,7 +129,7 @@ func (a *arena) row(id reward.PromotionID, target reward.TargetID, state reward.
 	r := rules.Row{Payout: reward.Payout{
 		PromotionID: id, TargetID: target, SummaryID: reward.SummaryID(a.rnd.IntN(3)), UserID: "user", Amount: reward.Amount(1 + a.rnd.IntN(5)),
 		State: state, Dispatch: 2, Attempts: int32(a.rnd.IntN(3)), MaybeCalled: flagged || state == reward.Unknown, //nolint:gosec // small
-		Handovers: int32(a.rnd.IntN(4)), DueAt: at(-a.rnd.IntN(10)), FirstDispatchedAt: at(-90), UpdatedAt: at(-60), //nolint:gosec // small
+		FailedDeliveries: int32(a.rnd.IntN(4)), DueAt: at(-a.rnd.IntN(10)), FirstDispatchedAt: at(-90), UpdatedAt: at(-60), //nolint:gosec // small
 	}}
 	if state == reward.Unknown || a.rnd.IntN(2) == 0 {
 		r.SettleFrom = at(-120)
@@ -254,7 +254,7 @@ func (a *arena) put() {
 		rows = append(rows, []any{
 			p.ID, p.Name, string(p.Type), string(p.Status), int64(p.Amount), p.Currency, p.MaxRetries, int64(p.MaxAmount), p.Canary.Targets,
 			p.Canary.MaxFailureRate, p.Canary.Dispatched, p.Canary.Judged, expected, p.Closed, p.PauseReason, a.moment(p.CreatedAt),
-			a.moment(p.StartedAt), a.moment(p.FinishedAt), a.moment(p.LastDispatchedAt), p.StreamGone, false, "",
+			a.moment(p.StartedAt), a.moment(p.FinishedAt), a.moment(p.LastDispatchedAt), p.StreamDestroyed, false, "",
 		})
 	}
 	a.insert(`promotions (id, name, type, status, amount, currency, max_retries, max_amount, canary_targets, canary_max_failure_rate,
@@ -274,7 +274,7 @@ unknown, unknown_amount, succeeded, succeeded_amount, failed, failed_amount, can
 	for _, r := range a.rows {
 		rows = append(rows, []any{
 			r.PromotionID, r.TargetID, r.SummaryID, r.UserID, int64(r.Amount), r.VoucherCode, int16(r.State), r.Dispatch, r.Attempts,
-			r.MaybeCalled, r.Handovers, a.moment(r.DueAt), a.moment(r.FirstDispatchedAt), a.moment(r.SettleFrom), a.moment(r.LookedAt),
+			r.MaybeCalled, r.FailedDeliveries, a.moment(r.DueAt), a.moment(r.FirstDispatchedAt), a.moment(r.SettleFrom), a.moment(r.LookedAt),
 			r.Again, r.TransactionKey, r.ErrorCode, r.ErrorMessage, a.moment(r.UpdatedAt),
 		})
 	}
@@ -342,7 +342,7 @@ error_message, micros(updated_at) FROM payouts`, func(f *fields) {
 		r.PromotionID, r.TargetID, r.SummaryID = reward.PromotionID(f.number()), reward.TargetID(f.number()), reward.SummaryID(f.number())
 		r.UserID, r.Amount, r.VoucherCode, r.State = f.text(), reward.Amount(f.number()), f.text(), reward.State(f.number()) //nolint:gosec // small
 		r.Dispatch, r.Attempts = int32(f.number()), int32(f.number())                                                        //nolint:gosec // small
-		r.MaybeCalled, r.Handovers = f.flag(), int32(f.number())                                                             //nolint:gosec // small
+		r.MaybeCalled, r.FailedDeliveries = f.flag(), int32(f.number())                                                      //nolint:gosec // small
 		r.DueAt, r.FirstDispatchedAt, r.SettleFrom, r.LookedAt, r.Again = f.moment(), f.moment(), f.moment(), f.moment(), f.flag()
 		r.TransactionKey, r.ErrorCode, r.ErrorMessage, r.UpdatedAt = f.text(), f.text(), f.text(), f.moment()
 		rows[idOf(r.Payout)] = r

@@ -52,7 +52,7 @@ func (a *arena) counter() *counter {
 func (s *counter) open(kind rules.SettleKind, stock int64, limit, held int) (*reward.CouponTemplate, *store.CouponSettleParams) {
 	t := reward.CouponTemplate{
 		ID: reward.TemplateID(len(s.templates) + 1), Name: "spring", PerUserLimit: limit, Mode: reward.ModeStream, CreatedAt: at(-3600),
-		WhenRedisAway: reward.AwayDatabase, Path: reward.PathGate, Generation: 1, Epoch: 3, EndsGeneration: 1, Fence: 5, Settled: 3, Version: 7,
+		WhenRedisAway: reward.FallbackDatabase, Path: reward.PathGate, Generation: 1, Epoch: 3, EndsGeneration: 1, Fence: 5, Settled: 3, Version: 7,
 	}
 	if len(s.templates)%2 == 0 {
 		t.ValidFor = time.Hour
@@ -90,14 +90,14 @@ func (s *counter) open(kind rules.SettleKind, stock int64, limit, held int) (*re
 
 // ask adds a request to a batch. User r is user a, who is rejected already.
 func (p *batch) ask(user string, number, generation int64) {
-	r := store.CouponAsk{
-		UserID: user, Ticket: number, Generation: generation, CouponID: reward.CouponID(int64(p.TemplateID)*100 + 50 + int64(len(p.Asks))),
+	r := store.CouponRequest{
+		UserID: user, Ticket: number, Generation: generation, CouponID: reward.CouponID(int64(p.TemplateID)*100 + 50 + int64(len(p.Requests))),
 	}
 	r.Code = fmt.Sprint(r.CouponID)
 	if user == "r" {
 		r.UserID, r.Reason = "a", reward.ReasonNotDrawn
 	}
-	p.Asks = append(p.Asks, r)
+	p.Requests = append(p.Requests, r)
 }
 
 type batch store.CouponSettleParams

@@ -50,7 +50,7 @@ func (a *arena) ready(id reward.PromotionID, target reward.TargetID, kind int) r
 		r.Amount = 1
 	}
 	if kind == freshOne || kind == freshTwo {
-		r.Dispatch, r.Attempts, r.Handovers, r.FirstDispatchedAt = 0, 0, 0, reward.Payout{}.FirstDispatchedAt
+		r.Dispatch, r.Attempts, r.FailedDeliveries, r.FirstDispatchedAt = 0, 0, 0, reward.Payout{}.FirstDispatchedAt
 	}
 	return r
 }
@@ -78,7 +78,7 @@ func (a *arena) allow(id reward.PromotionID, capacity int64) *rules.Allowance {
 func (a *arena) dispatches(id reward.PromotionID, rows, first int64) {
 	p := a.promotions[id]
 	if rows > 0 {
-		p.LastDispatchedAt, p.StreamGone = now, false
+		p.LastDispatchedAt, p.StreamDestroyed = now, false
 	}
 	if rules.CanaryOpen(p) {
 		p.Canary.Dispatched += first
@@ -134,7 +134,7 @@ func rulesOfDispatch(a *arena) {
 		for j := range len(budgets) * len(canaries) * 2 * 2 {
 			o := odometer(j)
 			p := promotion(reward.PromotionID(1+i*1000+j), reward.Running)
-			p.MaxAmount, p.Canary, p.StreamGone = oneOf(&o, budgets...), oneOf(&o, canaries...), i%2 == 0
+			p.MaxAmount, p.Canary, p.StreamDestroyed = oneOf(&o, budgets...), oneOf(&o, canaries...), i%2 == 0
 			named, tight := o.flag(), o.flag()
 			if len(kinds) == 3 && (i+j%16)%4 != j/16 {
 				continue // the longest ones in one of four ways, in turn

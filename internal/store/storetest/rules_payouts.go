@@ -138,7 +138,7 @@ func rulesOfWithdraw(a *arena) {
 		why := rules.Withdrawal{Kind: rules.WithdrawReturn, MaybeCalled: o.flag(), HandedOver: o.flag()}
 		keep(returned, status, state, flagged, func(r *rules.Row) {
 			if o.flag() {
-				r.Handovers = rules.FailedDeliveriesMax
+				r.FailedDeliveries = rules.FailedDeliveriesMax
 			}
 			named := ref(r.PromotionID, r.TargetID, r.Dispatch)
 			if !right {
@@ -167,8 +167,8 @@ func rulesOfWithdraw(a *arena) {
 		return 0
 	}
 	for why, refs := range returns {
-		n, err := a.PayoutGiveBack(a.ctx, store.PayoutGiveBackParams{
-			Refs: refs, MaybeCalled: why.MaybeCalled, HandedOver: why.HandedOver, Lease: lease, Now: now,
+		n, err := a.PayoutReturn(a.ctx, store.PayoutReturnParams{
+			Refs: refs, MaybeCalled: why.MaybeCalled, DeliveryFailed: why.HandedOver, Lease: lease, Now: now,
 		})
 		a.must(err)
 		want := 0

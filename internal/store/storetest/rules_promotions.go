@@ -19,7 +19,7 @@ func rulesOfMove(a *arena) {
 		if o.flag() {
 			move.From = statuses[1:]
 		}
-		if p.StreamGone = o.flag(); o.flag() && p.Status == reward.PromotionCancelled {
+		if p.StreamDestroyed = o.flag(); o.flag() && p.Status == reward.PromotionCancelled {
 			p.FinishedAt = at(-10)
 		}
 		a.begins(p)

@@ -121,7 +121,7 @@ func exerciseSave(t *testing.T, open Open) {
 		v, err := b.PromotionGet(b.ctx, 1)
 		b.must(err)
 		same(b, "last dispatch", epoch, v.LastDispatchedAt)
-		same(b, "stream gone", false, v.StreamGone)
+		same(b, "stream gone", false, v.StreamDestroyed)
 		b.books(1)
 	})
 	run(t, open, "FollowsTheStatusOfEachPromotion", func(b *bundle) {

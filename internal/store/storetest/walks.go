@@ -72,16 +72,16 @@ func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
 			return withoutNil(list), err
 		}, expect: func(before *world) any { return before.dispatched(p) }}
 	case 4:
-		p := store.PayoutGiveBackParams{
-			Refs: refs.Draw(t, "refs"), MaybeCalled: rapid.Bool().Draw(t, "maybe called"), HandedOver: rapid.Bool().Draw(t, "handed over"),
+		p := store.PayoutReturnParams{
+			Refs: refs.Draw(t, "refs"), MaybeCalled: rapid.Bool().Draw(t, "maybe called"), DeliveryFailed: rapid.Bool().Draw(t, "handed over"),
 			Lease: lease, Now: at,
 		}
 		return step{
-			name: "give back", do: func(ctx context.Context, s store.Store) (any, error) { return s.PayoutGiveBack(ctx, p) },
+			name: "give back", do: func(ctx context.Context, s store.Store) (any, error) { return s.PayoutReturn(ctx, p) },
 			handovers: func(predicted map[store.PayoutID]int32, before []reward.Payout, _ any) {
 				for _, was := range before {
 					held := was.State == reward.Queued && slices.Contains(p.Refs, ref(was.PromotionID, was.TargetID, was.Dispatch))
-					if held && p.HandedOver {
+					if held && p.DeliveryFailed {
 						predicted[store.PayoutID{PromotionID: was.PromotionID, TargetID: was.TargetID}]++
 					}
 				}
@@ -112,9 +112,9 @@ func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
 			},
 		}
 	case 8:
-		p := store.PayoutTakeLookupsParams{Limit: store.BatchMax, Until: at.Add(lease), Now: at}
+		p := store.PayoutClaimLookupsParams{Limit: store.BatchMax, Until: at.Add(lease), Now: at}
 		return step{name: "take look-ups", do: func(ctx context.Context, s store.Store) (any, error) {
-			list, err := s.PayoutTakeLookups(ctx, p)
+			list, err := s.PayoutClaimLookups(ctx, p)
 			list = slices.DeleteFunc(list, func(p reward.Payout) bool { return p.PromotionID < first }) // of walks before
 			sortPayouts(list)
 			return withoutNil(list), err
@@ -251,8 +251,8 @@ func walk(t *testing.T, stores ...store.Store) {
 				rows[i] = append(b.all(first), b.all(first+1)...)
 				b.lists(rows[i], listed, first, first+1)
 				for _, p := range rows[i] {
-					if want := handovers[store.PayoutID{PromotionID: p.PromotionID, TargetID: p.TargetID}]; p.Handovers != want {
-						rt.Fatalf("after %s store %d says %d handovers, want %d: %+v", st.name, i, p.Handovers, want, p)
+					if want := handovers[store.PayoutID{PromotionID: p.PromotionID, TargetID: p.TargetID}]; p.FailedDeliveries != want {
+						rt.Fatalf("after %s store %d says %d handovers, want %d: %+v", st.name, i, p.FailedDeliveries, want, p)
 					}
 				}
 			}
@@ -287,7 +287,7 @@ func (b *bundle) activeBooks(ids ...reward.PromotionID) {
 	for _, id := range ids {
 		v, err := b.PromotionGet(b.ctx, id)
 		b.must(err)
-		if v.Status == reward.Running || (v.Status == reward.PromotionCancelled && v.FinishedAt.IsZero()) || !v.StreamGone {
+		if v.Status == reward.Running || (v.Status == reward.PromotionCancelled && v.FinishedAt.IsZero()) || !v.StreamDestroyed {
 			want = append(want, v)
 		}
 	}

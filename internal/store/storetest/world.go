@@ -259,7 +259,7 @@ func (w *world) dispatched(p store.PayoutDispatchParams) []reward.Payout {
 	return list
 }
 
-func (w *world) lookups(p store.PayoutTakeLookupsParams) []reward.Payout {
+func (w *world) lookups(p store.PayoutClaimLookupsParams) []reward.Payout {
 	list := []reward.Payout{}
 	for _, c := range w.rows {
 		if (c.State == reward.Unknown || w.again[idOf(c)]) && !c.DueAt.After(p.Now) {

@@ -13,7 +13,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-func exerciseAsk(t *testing.T, b *bundle) {
+func exerciseAdmit(t *testing.T, b *bundle) {
 	b.load(state())
 	want := []gate.Answer{
 		{Verdict: gate.Admitted, Ticket: 1},
@@ -23,20 +23,20 @@ func exerciseAsk(t *testing.T, b *bundle) {
 		{Verdict: gate.SoldOut},
 		{Verdict: gate.InLine, Ticket: 3, Rank: 2},
 	}
-	equal(t, "answers", b.ask("a", "b", "a", "c", "d", "c"), want)
-	equal(t, "answers to a repeat", b.ask("b", "d", "b"), []gate.Answer{
+	equal(t, "answers", b.answers("a", "b", "a", "c", "d", "c"), want)
+	equal(t, "answers to a repeat", b.answers("b", "d", "b"), []gate.Answer{
 		{Verdict: gate.InLine, Ticket: 2, Rank: 1}, {Verdict: gate.SoldOut}, {Verdict: gate.InLine, Ticket: 2, Rank: 1},
 	})
-	asking := must(b.g.Admit(b.ctx, b.id, nil, true))(t)
-	if len(asking.Answers) != 0 || asking.Generation != 1 || asking.Version != 1 {
-		t.Fatalf("asked for nobody, got %+v", asking)
+	result := must(b.g.Admit(b.ctx, b.id, nil, true))(t)
+	if len(result.Answers) != 0 || result.Generation != 1 || result.Version != 1 {
+		t.Fatalf("without users: %+v", result)
 	}
 	h := b.header()
 	if h.Waiting != 3 || h.LastTicket != 3 || h.Backlog != 3 || h.Stock() != 0 {
 		t.Fatalf("header %+v", h)
 	}
 	if time.Since(h.LastRequestAt).Abs() > time.Minute {
-		t.Fatalf("LastAskAt is %v", h.LastRequestAt)
+		t.Fatalf("LastRequestAt is %v", h.LastRequestAt)
 	}
 }
 
@@ -65,29 +65,29 @@ func exerciseWindow(t *testing.T, b *bundle) {
 			s.ClosesAt = time.Now().Add(tc.closes)
 		}
 		each.load(s, gate.Holding{UserID: "has", Held: 1, CouponID: 9})
-		if got := each.ask("a")[0]; got.Verdict != tc.want {
+		if got := each.answers("a")[0]; got.Verdict != tc.want {
 			t.Errorf("opens in %v, closes in %v: %+v", tc.opens, tc.closes, got)
 		}
-		equal(t, "who has is told so whatever the time", each.ask("has")[0], gate.Answer{Verdict: gate.AtUserLimit, CouponID: 9})
+		equal(t, "a user at the limit gets the same answer at any time", each.answers("has")[0], gate.Answer{Verdict: gate.AtUserLimit, CouponID: 9})
 		if tc.want == gate.Admitted {
 			s.ClosesAt, s.Version = time.Now().Add(-time.Second), 2
 			each.apply(1, s)
-			equal(t, "who is in line at close", each.ask("a", "late"), []gate.Answer{{Verdict: gate.InLine, Ticket: 1}, {Verdict: gate.Closed}})
+			equal(t, "a user in line at close", each.answers("a", "late"), []gate.Answer{{Verdict: gate.InLine, Ticket: 1}, {Verdict: gate.Closed}})
 		}
 	}
 	s := state()
 	b.id += 100
 	s.OpensAt = time.Now().Add(50 * time.Millisecond)
 	b.load(s)
-	b.until("it opens", func() bool { return b.ask("a")[0].Verdict == gate.Admitted })
+	b.until("it opens", func() bool { return b.answers("a")[0].Verdict == gate.Admitted })
 }
 
-func exerciseHolders(t *testing.T, b *bundle) {
+func exerciseUserLimit(t *testing.T, b *bundle) {
 	s := state()
 	s.PerUserLimit, s.Total, s.Live = 2, 10, 5
 	b.load(s, gate.Holding{UserID: "one", Held: 1, CouponID: 11}, gate.Holding{UserID: "two", Held: 2, CouponID: 12},
 		gate.Holding{UserID: "cancelled", Held: 2, CouponID: 0}, gate.Holding{UserID: "three", Held: 3, CouponID: 13})
-	equal(t, "answers", b.ask("one", "two", "cancelled", "three", "one"), []gate.Answer{
+	equal(t, "answers", b.answers("one", "two", "cancelled", "three", "one"), []gate.Answer{
 		{Verdict: gate.Admitted, Ticket: 1},
 		{Verdict: gate.AtUserLimit, CouponID: 12},
 		{Verdict: gate.AtUserLimit},
@@ -96,7 +96,7 @@ func exerciseHolders(t *testing.T, b *bundle) {
 	})
 }
 
-func exerciseLook(t *testing.T, b *bundle) {
+func exerciseCheckOnly(t *testing.T, b *bundle) {
 	s := state()
 	s.Total = 2
 	b.load(s)
@@ -104,11 +104,11 @@ func exerciseLook(t *testing.T, b *bundle) {
 		t.Helper()
 		return must(b.g.Admit(b.ctx, b.id, users, false))(t).Answers
 	}
-	equal(t, "looks at an empty line", look("a", "b", "c"), []gate.Answer{{Verdict: gate.Admitted}, {Verdict: gate.Admitted}, {Verdict: gate.Admitted}})
+	equal(t, "check of an empty line", look("a", "b", "c"), []gate.Answer{{Verdict: gate.Admitted}, {Verdict: gate.Admitted}, {Verdict: gate.Admitted}})
 	b.admit(1, "a")
-	equal(t, "looks", look("a", "b"), []gate.Answer{{Verdict: gate.InLine, Ticket: 1}, {Verdict: gate.Admitted, Rank: 1}})
+	equal(t, "check", look("a", "b"), []gate.Answer{{Verdict: gate.InLine, Ticket: 1}, {Verdict: gate.Admitted, Rank: 1}})
 	b.admit(2, "b")
-	equal(t, "looks at a full gate", look("b", "c"), []gate.Answer{{Verdict: gate.InLine, Ticket: 2, Rank: 1}, {Verdict: gate.SoldOut}})
+	equal(t, "check of a sold-out gate", look("b", "c"), []gate.Answer{{Verdict: gate.InLine, Ticket: 2, Rank: 1}, {Verdict: gate.SoldOut}})
 }
 
 func exerciseBatch(t *testing.T, b *bundle) {
@@ -116,13 +116,13 @@ func exerciseBatch(t *testing.T, b *bundle) {
 	s.Total = gate.AdmitMax*3 - 10
 	b.load(s)
 	for batch := range int64(3) {
-		for i, a := range b.ask(names(fmt.Sprintf("u%d-", batch), gate.AdmitMax)...) {
+		for i, a := range b.answers(names(fmt.Sprintf("u%d-", batch), gate.AdmitMax)...) {
 			n := batch*gate.AdmitMax + int64(i)
 			want := gate.Answer{Verdict: gate.Admitted, Ticket: n + 1, Rank: n}
 			if n >= s.Total {
 				want = gate.Answer{Verdict: gate.SoldOut}
 			}
-			equal(t, fmt.Sprint("asker ", n), a, want)
+			equal(t, fmt.Sprint("user ", n), a, want)
 		}
 	}
 	got := must(b.g.Read(b.ctx, b.id, "c", 1000))(t)
@@ -131,23 +131,23 @@ func exerciseBatch(t *testing.T, b *bundle) {
 	}
 }
 
-func exerciseConcurrentAsk(t *testing.T, b *bundle) {
+func exerciseConcurrentAdmit(t *testing.T, b *bundle) {
 	s := state()
 	s.Total = 100
 	b.load(s)
-	const askers, users = 8, 50
-	admitted := make([]int, askers)
+	const clients, users = 8, 50
+	admitted := make([]int, clients)
 	var wg sync.WaitGroup
-	for i := range askers {
+	for i := range clients {
 		wg.Go(func() {
 			for n := range users {
-				// Everybody asks for one that all ask for and for one of his own.
-				asking, err := b.g.Admit(b.ctx, b.id, []string{fmt.Sprintf("all-%d", n), fmt.Sprintf("own-%d-%d", i, n)}, true)
+				// Each goroutine requests for a shared user and for one of its own.
+				result, err := b.g.Admit(b.ctx, b.id, []string{fmt.Sprintf("all-%d", n), fmt.Sprintf("own-%d-%d", i, n)}, true)
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				for _, a := range asking.Answers {
+				for _, a := range result.Answers {
 					if a.Verdict == gate.Admitted {
 						admitted[i]++
 					}
@@ -161,7 +161,7 @@ func exerciseConcurrentAsk(t *testing.T, b *bundle) {
 		sum += n
 	}
 	if sum != 100 {
-		t.Fatalf("%d were admitted to 100 places", sum)
+		t.Fatalf("%d were admitted for 100 coupons", sum)
 	}
 	got := must(b.g.Read(b.ctx, b.id, "c", 1000))(t)
 	seen := map[string]bool{}
@@ -189,23 +189,23 @@ func exerciseNames(t *testing.T, b *bundle) {
 	}
 	s.Generation = 2
 	if taken := b.load(s); taken.Waiting != int64(len(users)) {
-		t.Fatalf("%d were taken over", taken.Waiting)
+		t.Fatalf("%d requests were kept", taken.Waiting)
 	}
-	facts := map[string]gate.Holding{}
+	holdings := map[string]gate.Holding{}
 	var list []gate.Holding
 	for i, u := range users {
-		facts[u] = gate.Holding{UserID: u, Held: 1, CouponID: reward.CouponID(i + 1)}
-		list = append(list, facts[u])
+		holdings[u] = gate.Holding{UserID: u, Held: 1, CouponID: reward.CouponID(i + 1)}
+		list = append(list, holdings[u])
 	}
 	s.Version, s.Settled, s.Live = 2, s.Total, s.Total
 	b.apply(1, s, list...)
-	equal(t, "facts", b.facts(), facts)
-	for i, a := range b.ask(users...) {
+	equal(t, "holdings", b.holdings(), holdings)
+	for i, a := range b.answers(users...) {
 		equal(t, users[i], a, gate.Answer{Verdict: gate.AtUserLimit, CouponID: reward.CouponID(i + 1)})
 	}
 }
 
-func exercisePlaces(t *testing.T, b *bundle) {
+func exercisePositions(t *testing.T, b *bundle) {
 	s := state()
 	s.Total = 500
 	b.load(s)
@@ -213,18 +213,18 @@ func exercisePlaces(t *testing.T, b *bundle) {
 	for from := 0; from < len(users); from += 50 {
 		b.admit(int64(from+1), users[from:from+50]...)
 	}
-	placing := must(b.g.Positions(b.ctx, b.id, append([]string{"nobody"}, users...)))(t)
-	if placing.Generation != 1 || placing.Version != 1 || placing.Positions[0] != (gate.Position{}) {
-		t.Fatalf("placing %+v", placing)
+	positions := must(b.g.Positions(b.ctx, b.id, append([]string{"nobody"}, users...)))(t)
+	if positions.Generation != 1 || positions.Version != 1 || positions.Positions[0] != (gate.Position{}) {
+		t.Fatalf("positions %+v", positions)
 	}
-	for i, p := range placing.Positions[1:] {
-		equal(t, "place", p, gate.Position{InLine: true, Ticket: int64(i + 1), Rank: int64(i)})
+	for i, p := range positions.Positions[1:] {
+		equal(t, "position", p, gate.Position{InLine: true, Ticket: int64(i + 1), Rank: int64(i)})
 	}
 	s.Version, s.Settled = 2, 120
 	b.apply(1, s)
 	equal(t, "ranks", b.ranks("u1", "u120", "u121", "u300"), []int64{-1, -1, 0, 179})
 	if none := must(b.g.Positions(b.ctx, b.id, nil))(t); len(none.Positions) != 0 || none.Version != 2 {
-		t.Fatalf("asked for nobody, got %+v", none)
+		t.Fatalf("without users: %+v", none)
 	}
 }
 
@@ -240,7 +240,7 @@ func exerciseHeaders(t *testing.T, b *bundle) {
 	}
 	for _, i := range []int{1, 3} {
 		if got[i].LastRequestAt.IsZero() {
-			t.Fatal("LastAskAt is missing")
+			t.Fatal("LastRequestAt is missing")
 		}
 		got[i].LastRequestAt = time.Time{}
 	}
@@ -249,32 +249,33 @@ func exerciseHeaders(t *testing.T, b *bundle) {
 		t.Fatal("Stock")
 	}
 	if none := must(b.g.Headers(b.ctx, nil))(t); len(none) != 0 {
-		t.Fatalf("asked for none, got %+v", none)
+		t.Fatalf("without ids: %+v", none)
 	}
 }
 
-// exerciseNotLoaded: without a gate nothing is served, and nothing made.
+// exerciseNotLoaded checks that calls without a gate return ErrNotLoaded and create
+// nothing.
 func exerciseNotLoaded(t *testing.T, b *bundle) {
 	b.callAll(func(what string, err error) { b.wantNotLoaded(what, err) })
 	if n := must(b.g.Ack(b.ctx, b.id, 1, []int64{1}))(t); n != 0 {
 		t.Fatalf("%d acknowledged of none", n)
 	}
 	if !must(b.g.Retire(b.ctx, b.id, 0))(t) {
-		t.Fatal("there is no gate, and Retire says there is")
+		t.Fatal("Retire reports a gate that does not exist")
 	}
 	b.ok(b.g.LoadHoldings(b.ctx, b.id, "nobody", []gate.Holding{{UserID: "u", Held: 1}}, nil))
 	equal(t, "header", b.header(), gate.Header{})
 }
 
-// callAll makes every call that a gate has to be loaded for.
+// callAll makes every call that requires a loaded gate.
 func (b *bundle) callAll(check func(what string, err error)) {
 	b.Helper()
 	_, err := b.g.Admit(b.ctx, b.id, []string{"u"}, true)
-	check("Ask", err)
+	check("Admit", err)
 	_, err = b.g.Admit(b.ctx, b.id, nil, false)
-	check("Ask of nobody", err)
+	check("Admit without users", err)
 	_, err = b.g.Positions(b.ctx, b.id, []string{"u"})
-	check("Places", err)
+	check("Positions", err)
 	_, err = b.g.Read(b.ctx, b.id, "c", 10)
 	check("Read", err)
 	_, err = b.g.Claim(b.ctx, b.id, "c", 0, 10)
@@ -286,19 +287,19 @@ func (b *bundle) callAll(check func(what string, err error)) {
 	_, err = b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, State: s, Holdings: []gate.Holding{{UserID: "u", Held: 1}}})
 	check("Apply", err)
 	_, err = b.g.CapTotal(b.ctx, b.id, 1)
-	check("Lower", err)
+	check("CapTotal", err)
 	_, _, _, err = b.g.Holdings(b.ctx, b.id, "")
-	check("Holders", err)
+	check("Holdings", err)
 }
 
 func exerciseBounds(t *testing.T, b *bundle) {
 	b.load(state())
 	_, err := b.g.Admit(b.ctx, b.id, names("u", gate.AdmitMax+1), true)
-	refused(t, "Ask", err)
+	refused(t, "Admit", err)
 	_, err = b.g.Positions(b.ctx, b.id, names("u", gate.PositionsMax+1))
-	refused(t, "Places", err)
-	refused(t, "LoadFacts", b.g.LoadHoldings(b.ctx, b.id, "t", make([]gate.Holding, gate.LoadMax+1), nil))
-	refused(t, "LoadFacts", b.g.LoadHoldings(b.ctx, b.id, "t", nil, make([]gate.SettledTicket, gate.LoadMax+1)))
+	refused(t, "Positions", err)
+	refused(t, "LoadHoldings", b.g.LoadHoldings(b.ctx, b.id, "t", make([]gate.Holding, gate.LoadMax+1), nil))
+	refused(t, "LoadHoldings", b.g.LoadHoldings(b.ctx, b.id, "t", nil, make([]gate.SettledTicket, gate.LoadMax+1)))
 	if h := b.header(); h.Waiting != 0 {
 		t.Fatalf("header %+v", h)
 	}
@@ -325,9 +326,9 @@ func exerciseCancelled(t *testing.T, b *bundle) {
 		}
 	})
 	for what, err := range map[string]error{
-		"Ping":      b.g.Ping(ctx),
-		"LoadFacts": b.g.LoadHoldings(ctx, b.id, "t", nil, nil),
-		"Unlock":    b.g.Unlock(ctx, b.id, 1),
+		"Ping":         b.g.Ping(ctx),
+		"LoadHoldings": b.g.LoadHoldings(ctx, b.id, "t", nil, nil),
+		"Unlock":       b.g.Unlock(ctx, b.id, 1),
 	} {
 		if !errors.Is(err, context.Canceled) {
 			t.Fatalf("%s: the error is %v", what, err)
@@ -351,7 +352,7 @@ func exerciseClose(t *testing.T, b *bundle) {
 				return
 			}
 		case <-timeout.C:
-			t.Fatal("Close has not closed Wakes")
+			t.Fatal("Close has not closed the channel of hints")
 		}
 	}
 }

@@ -7,48 +7,49 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// flow is a promotion that waits or has lately. Who is next is decided by
-// start-time fair queueing: a call gets a start tag, the later of its
-// predecessor's finish tag and the virtual time, and a finish tag 1/weight
-// behind it; the lowest start tag goes first, and is the virtual time then.
-type flow struct {
+// promotionQueue is the queue of a promotion that waits or has waited lately.
+// Start-time fair queueing decides which queue is next. A call gets a start
+// tag: the finish tag of the call before it, or the virtual time if that is
+// later. Its finish tag is 1/weight after its start tag. The lowest start tag
+// goes first, and becomes the virtual time.
+type promotionQueue struct {
 	id            reward.PromotionID
-	start, finish float64 // tags: of the first who waits, of the latest call
+	start, finish float64 // tags: of the first waiter, of the latest call
 	first, last   *waiter
 	waiting       int
 
-	lane   *lane         // its own rate, nil: none
-	wakeAt time.Duration // while parked: when to look again
-	in     flowPlace
-	at     int // index in the heap it is in
+	lane   *lane         // the promotion's own rate; nil: none
+	wakeAt time.Duration // while parked: time of the next check
+	in     queueState
+	at     int // index in its heap
 }
 
-// flowPlace is which heap a flow is in.
-type flowPlace int
+// queueState is the heap that a queue is in.
+type queueState int
 
 const (
-	inNone flowPlace = iota // nobody waits
+	inNone queueState = iota // without waiters
 	inReady
 	inParked
 )
 
-// waiter is an Acquire in line. permit and err are protected by the governor's
-// mutex until ready has been received from.
+// waiter is an Acquire that waits. The governor's mutex protects permit and err
+// until the waiter has received from ready.
 type waiter struct {
-	flow       *flow
+	flow       *promotionQueue
 	prev, next *waiter
 	weight     int
-	ready      chan struct{} // receives once, when either of these is set
+	ready      chan struct{} // gets one value when permit or err is set
 	permit     *Permit
 	err        error
 }
 
-// enqueue puts a new waiter at the end of its promotion's line.
+// enqueue adds a waiter to the end of its promotion's queue.
 func (g *Governor) enqueue(job Job, now time.Duration) *waiter {
 	f := g.flows[job.PromotionID]
 	if f == nil {
 		g.forget(now)
-		f = &flow{id: job.PromotionID}
+		f = &promotionQueue{id: job.PromotionID}
 		g.flows[job.PromotionID] = f
 	}
 	w := &waiter{flow: f, weight: max(job.Weight, 1), ready: make(chan struct{}, 1), prev: f.last}
@@ -65,8 +66,8 @@ func (g *Governor) enqueue(job Job, now time.Duration) *waiter {
 	return w
 }
 
-// setRate takes over a rate of the promotion's own that is new.
-func (g *Governor) setRate(f *flow, perSecond int) {
+// setRate applies a changed rate of the promotion.
+func (g *Governor) setRate(f *promotionQueue, perSecond int) {
 	if (f.lane != nil) == (perSecond > 0) {
 		if f.lane != nil {
 			f.lane.pace = paceOf(perSecond)
@@ -83,7 +84,8 @@ func (g *Governor) setRate(f *flow, perSecond int) {
 	g.count(f, waited)
 }
 
-func (g *Governor) count(f *flow, n int) {
+// count adds n waiters to the counts.
+func (g *Governor) count(f *promotionQueue, n int) {
 	f.waiting += n
 	g.waiting += n
 	if f.lane == nil {
@@ -91,8 +93,8 @@ func (g *Governor) count(f *flow, n int) {
 	}
 }
 
-// remove takes a waiter out of its line; who is next there follows its
-// predecessor's finish tag.
+// remove removes a waiter from its queue. The next one there gets its start
+// tag.
 func (g *Governor) remove(w *waiter, now time.Duration) {
 	f := w.flow
 	if w.prev == nil {
@@ -110,8 +112,8 @@ func (g *Governor) remove(w *waiter, now time.Duration) {
 	g.place(f, now)
 }
 
-// sendAway ends the wait of a whole line.
-func (g *Governor) sendAway(f *flow, because error) {
+// cancelWaiting ends the wait of a whole queue.
+func (g *Governor) cancelWaiting(f *promotionQueue, because error) {
 	for w := f.first; w != nil; w = f.first {
 		f.first = w.next
 		w.err = because
@@ -122,9 +124,10 @@ func (g *Governor) sendAway(f *flow, because error) {
 	g.move(f, inNone)
 }
 
-// place puts a flow where it belongs now. One with a rate of its own is ready
-// when one of its send times is there; asking for more is done on the way.
-func (g *Governor) place(f *flow, now time.Duration) {
+// place puts a queue into the heap that it belongs to. A queue with its own
+// rate is ready if one of its send times is due; place also asks for more of
+// them.
+func (g *Governor) place(f *promotionQueue, now time.Duration) {
 	if f.waiting == 0 {
 		g.move(f, inNone)
 		return
@@ -140,15 +143,15 @@ func (g *Governor) place(f *flow, now time.Duration) {
 		g.makeReady(f)
 		return
 	case soon == 0:
-		f.wakeAt = now // as soon as there is one
+		f.wakeAt = now // as soon as there is a send time
 	default:
-		f.wakeAt = max(g.lookAgain(f.lane, now), now+shortestNap)
+		f.wakeAt = max(g.lookAgain(f.lane, now), now+timerMin)
 	}
 	g.move(f, inParked)
 }
 
-// lookAgain is when a parked lane should be looked at: when a send time is
-// there, or early enough to ask for a shared one beside it.
+// lookAgain returns the time of the next check of a parked lane: when a send
+// time is due, or early enough to lease a matching send time of all calls.
 func (g *Governor) lookAgain(l *lane, now time.Duration) time.Duration {
 	if t, ok := l.first(); ok {
 		if g.all != nil && t-g.all.lead > now {
@@ -159,11 +162,12 @@ func (g *Governor) lookAgain(l *lane, now time.Duration) time.Duration {
 	if !l.asking && l.askAt > now {
 		return l.askAt
 	}
-	return now + lookAgainAfter
+	return now + recheckInterval
 }
 
-// makeReady lets a flow take part. It has saved nothing up while it did not.
-func (g *Governor) makeReady(f *flow) {
+// makeReady puts a queue into the ready heap. It has earned no credit while it
+// was not in it.
+func (g *Governor) makeReady(f *promotionQueue) {
 	start := max(f.finish, f.start)
 	if f.in != inReady {
 		start = max(start, g.virtual)
@@ -179,8 +183,8 @@ func (g *Governor) makeReady(f *flow) {
 	g.move(f, inReady)
 }
 
-// move puts a flow into another heap, or anew into the same.
-func (g *Governor) move(f *flow, to flowPlace) {
+// move puts a queue into another heap, or into the same heap again.
+func (g *Governor) move(f *promotionQueue, to queueState) {
 	switch {
 	case f.in == inReady && to != inReady:
 		heap.Remove(&g.ready, f.at)
@@ -200,21 +204,21 @@ func (g *Governor) move(f *flow, to flowPlace) {
 	}
 }
 
-// forget drops promotions that do not wait, now and then. What is lost with
-// one is a finish tag, worth one call at most.
+// forget drops queues without waiters from time to time. A dropped queue loses
+// a finish tag, which is worth at most one call.
 func (g *Governor) forget(now time.Duration) {
-	if len(g.flows) < oldFlowsMost+2*(len(g.ready)+len(g.parked)) {
+	if len(g.flows) < idleQueuesMax+2*(len(g.ready)+len(g.parked)) {
 		return
 	}
 	for id, f := range g.flows {
-		if f.waiting == 0 && (f.lane == nil || !f.lane.asking && f.lane.keeper.next <= now) {
+		if f.waiting == 0 && (f.lane == nil || !f.lane.asking && f.lane.schedule.next <= now) {
 			delete(g.flows, id)
 		}
 	}
 }
 
-// readyHeap has the lowest start tag first, the older promotion among equals.
-type readyHeap []*flow
+// readyHeap has the lowest start tag first; of equal ones, the older promotion.
+type readyHeap []*promotionQueue
 
 func (h readyHeap) Len() int { return len(h) }
 func (h readyHeap) Less(i, j int) bool {
@@ -226,31 +230,31 @@ func (h readyHeap) Less(i, j int) bool {
 func (h readyHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i]; h[i].at, h[j].at = i, j }
 
 // Push implements heap.Interface.
-func (h *readyHeap) Push(x any) { push((*[]*flow)(h), x) }
+func (h *readyHeap) Push(x any) { push((*[]*promotionQueue)(h), x) }
 
 // Pop implements heap.Interface.
-func (h *readyHeap) Pop() any { return pop((*[]*flow)(h)) }
+func (h *readyHeap) Pop() any { return pop((*[]*promotionQueue)(h)) }
 
-// parkedHeap has the one to be looked at next first.
-type parkedHeap []*flow
+// parkedHeap has the earliest check first.
+type parkedHeap []*promotionQueue
 
 func (h parkedHeap) Len() int           { return len(h) }
 func (h parkedHeap) Less(i, j int) bool { return h[i].wakeAt < h[j].wakeAt }
 func (h parkedHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].at, h[j].at = i, j }
 
 // Push implements heap.Interface.
-func (h *parkedHeap) Push(x any) { push((*[]*flow)(h), x) }
+func (h *parkedHeap) Push(x any) { push((*[]*promotionQueue)(h), x) }
 
 // Pop implements heap.Interface.
-func (h *parkedHeap) Pop() any { return pop((*[]*flow)(h)) }
+func (h *parkedHeap) Pop() any { return pop((*[]*promotionQueue)(h)) }
 
-func push(h *[]*flow, x any) {
-	f := x.(*flow)
+func push(h *[]*promotionQueue, x any) {
+	f := x.(*promotionQueue)
 	f.at = len(*h)
 	*h = append(*h, f)
 }
 
-func pop(h *[]*flow) *flow {
+func pop(h *[]*promotionQueue) *promotionQueue {
 	last := len(*h) - 1
 	f := (*h)[last]
 	(*h)[last] = nil

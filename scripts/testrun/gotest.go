@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/largesse/largesse/internal/lab/fleet"
+)
+
+// call is one call of `go test`.
+type call struct {
+	flags    []string
+	packages []string
+	tests    []string // names of functions; empty means all
+	args     []string // for the test binaries
+}
+
+// packageTests tests every package of these suites, in their order. It leaves the
+// race detector to the race suite: with it a clean clone takes ten minutes more.
+func packageTests(files []testFile, suites []string) call {
+	// Most tests wait for servers and timers, so more can run than there are cores.
+	c := call{flags: []string{"-tags", "servers", "-p", "3", "-parallel", "6"}}
+	for _, name := range suites {
+		c.packages = append(c.packages, callOf(files, func(f testFile, _ string) bool { return !f.load && ownerOf(f.pkg) == name }).packages...)
+	}
+	return c
+}
+
+// raceTests tests every package under the race detector.
+func raceTests(files []testFile) call {
+	c := callOf(files, func(f testFile, _ string) bool { return !f.load })
+	return call{packages: c.packages, flags: []string{"-tags", "servers", "-race"}}
+}
+
+// modelTests runs the tests that compare the code with a model in random steps,
+// ten times as many as by default.
+func modelTests(files []testFile) call {
+	c := callOf(files, func(f testFile, name string) bool { return !f.load && f.rapid && !strings.HasPrefix(name, "Fuzz") })
+	c.flags = []string{"-tags", "servers", "-parallel", "6"}
+	c.args = []string{"-rapid.checks=1000"}
+	return c
+}
+
+// loadTests runs the load tests that make test leaves out, without the race
+// detector and one package after the other, so that what they measure holds.
+func loadTests(files []testFile) call {
+	c := callOf(files, func(f testFile, name string) bool { return f.load && !slices.Contains(campaigns, name) })
+	c.flags = []string{"-tags", "servers load", "-p", "1"}
+	return c
+}
+
+// campaignTests runs the load tests that make test keeps.
+func campaignTests(files []testFile) call {
+	c := callOf(files, func(f testFile, name string) bool { return f.load && slices.Contains(campaigns, name) })
+	c.flags = []string{"-tags", "servers load", "-p", "1"}
+	return c
+}
+
+// callOf returns the call that runs the wanted functions of the packages that
+// have any.
+func callOf(files []testFile, wanted func(f testFile, name string) bool) call {
+	c := call{}
+	for _, f := range files {
+		for _, name := range f.functions {
+			if !wanted(f, name) {
+				continue
+			}
+			c.tests = append(c.tests, name)
+			if !slices.Contains(c.packages, f.pkg) {
+				c.packages = append(c.packages, f.pkg)
+			}
+		}
+	}
+	return c
+}
+
+// commandLine returns the arguments of the go command. A non-empty run replaces
+// the names of the tests.
+func (c call) commandLine(run string) []string {
+	if run == "" && len(c.tests) > 0 {
+		run = "^(" + strings.Join(c.tests, "|") + ")$"
+	}
+	// golangci-lint has vetted all packages with more checks than go test does.
+	args := append([]string{"test", "-json", "-count=1", "-vet=off", "-timeout", "30m"}, c.flags...)
+	if run != "" {
+		args = append(args, "-run", run)
+	}
+	return slices.Concat(args, c.packages, c.args)
+}
+
+// goTest runs a call and counts every test in the result of the suite that owns
+// its package, or in the only result.
+func (r runner) goTest(ctx context.Context, c call, results []*result) {
+	if len(c.packages) == 0 {
+		results[0].fail("go test", "the suite has no tests")
+		return
+	}
+	shared := results[0] // takes what belongs to no package
+	builds := map[string][]string{}
+	err := fleet.Lines(ctx, r.root, r.env, func(line string) {
+		e := parseEvent(line)
+		if r.verbose {
+			fmt.Fprint(r.out, e.Output)
+		}
+		if e.Action == "build-output" {
+			builds[e.ImportPath] = keepTail(append(builds[e.ImportPath], e.Output))
+			return
+		}
+		res := shared
+		for _, other := range results {
+			if e.Package != "" && len(results) > 1 && other.suite == ownerOf(e.Package) {
+				res = other
+			}
+		}
+		res.read(e, builds)
+	}, "go", c.commandLine(r.run)...)
+	closeResults(results, err)
+}
