@@ -2,15 +2,23 @@ package store
 
 import "github.com/largesse/largesse/internal/rules"
 
-// What the rules own, under the names that it has here.
+// The types that internal/rules owns keep their names in this package.
 type (
-	Outcome              = rules.Outcome
-	OutcomeKind          = rules.OutcomeKind
-	Lookup               = rules.Lookup
-	CouponRequest        = rules.CouponRequest
-	RequestOutcome       = rules.RequestOutcome
-	SettleKind           = rules.SettleKind
-	SettleRefusal        = rules.SettleRefusal
+	// Outcome is rules.Outcome.
+	Outcome = rules.Outcome
+	// OutcomeKind is rules.OutcomeKind.
+	OutcomeKind = rules.OutcomeKind
+	// Lookup is rules.Lookup.
+	Lookup = rules.Lookup
+	// CouponRequest is rules.CouponRequest.
+	CouponRequest = rules.CouponRequest
+	// RequestOutcome is rules.RequestOutcome.
+	RequestOutcome = rules.RequestOutcome
+	// SettleKind is rules.SettleKind.
+	SettleKind = rules.SettleKind
+	// SettleRefusal is rules.SettleRefusal.
+	SettleRefusal = rules.SettleRefusal
+	// TemplateChangeParams is rules.TemplateChange.
 	TemplateChangeParams = rules.TemplateChange
 )
 

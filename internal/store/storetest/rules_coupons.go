@@ -47,8 +47,8 @@ func (a *arena) counter() *counter {
 }
 
 // open adds a template with stock coupons left, and a call that settles a batch
-// of it. User a has as many coupons as held says: -1 is one that was cancelled
-// and keeps its slot.
+// of it. User a has a coupon when held is 1, and one that was cancelled and keeps
+// its slot when it is -1. Its id is below those of the batch, or above.
 func (s *counter) open(kind rules.SettleKind, stock int64, limit, held int) (*reward.CouponTemplate, *store.CouponSettleParams) {
 	t := reward.CouponTemplate{
 		ID: reward.TemplateID(len(s.templates) + 1), Name: "spring", PerUserLimit: limit, Mode: reward.ModeStream, CreatedAt: at(-3600),
@@ -57,11 +57,11 @@ func (s *counter) open(kind rules.SettleKind, stock int64, limit, held int) (*re
 	if len(s.templates)%2 == 0 {
 		t.ValidFor = time.Hour
 	}
-	for n := range max(held, -held) {
+	if held != 0 {
 		c := issued{
 			Coupon: reward.Coupon{
-				ID: reward.CouponID(int64(t.ID)*100 + int64(n)), TemplateID: t.ID, UserID: "a", Ticket: int64(n + 1), IssuedAt: at(-60),
-			}, slot: limit - n, version: 7,
+				ID: reward.CouponID(int64(t.ID)*100 + int64(t.ID%3)*40), TemplateID: t.ID, UserID: "a", Ticket: 4, IssuedAt: at(-60),
+			}, slot: 1 + len(s.templates)/2%limit, version: 7,
 		}
 		c.Code = fmt.Sprint(c.ID)
 		t.IssuedTotal++
@@ -125,10 +125,12 @@ func rulesOfIssue(a *arena) {
 	}
 	for i, requests := range sequences(3*2*3, 2) {
 		for stock := range 3 {
-			_, p := s.open(rules.SettleListed, int64(stock), 1+i%2, helds[(i/2+stock)%3])
+			t, p := s.open(rules.SettleListed, int64(stock), 1+i%2, helds[(i/2+stock)%3])
+			t.Settled += int64(i/4) % 2
+			s.templates[t.ID] = *t
 			for _, r := range requests {
 				o := odometer(r)
-				// Of generation 0 ticket 3 is settled, generation 2 is yet to come.
+				// Of generation 0 ticket 3 is rejected, and 4 is a coupon of who holds one; generation 2 is yet to come.
 				(*batch)(p).ask(oneOf(&o, users...), 3+int64(o.pick(2)), int64(o.pick(3)))
 			}
 		}
