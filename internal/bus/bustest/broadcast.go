@@ -94,7 +94,11 @@ func testBroadcastPartitions(t *testing.T, b *bench) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A new client knows the new partitions from the start.
+	// A new client knows the new partitions from the start, once the broker does.
+	eventually(t, "the broker knows the new partitions", func() bool {
+		topics, err := b.admin(t).ListTopics(t.Context(), b.prefix+bus.TopicStarted)
+		return err == nil && len(topics[b.prefix+bus.TopicStarted].Partitions) == 4
+	})
 	pub := bus.NewPublisher(b.open(t))
 	total := 0
 	eventually(t, "records of every partition came", func() bool {
