@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 )
 
 // Coupons keeps coupon templates, coupons, and requests that were refused after
@@ -40,7 +41,7 @@ type Coupons interface {
 	// TotalQuantity would be below Live, or Mode or a Draw's times are changed
 	// after anything was settled or asked (there are entrants, or the draw is not
 	// OPEN any more); CodeInvalid by reward.CheckTemplate.
-	TemplateChange(ctx context.Context, p TemplateChangeParams) (reward.CouponTemplate, error)
+	TemplateChange(ctx context.Context, p rules.TemplateChange) (reward.CouponTemplate, error)
 	// TemplateTouch raises Version and changes nothing else.
 	TemplateTouch(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error)
 	// TemplateAssign makes owner the issuer of templates, with the next epoch, and
@@ -127,13 +128,13 @@ type TemplateNewGenerationParams struct {
 // CouponSettleParams is a batch of asks of one template, at most BatchMax.
 type CouponSettleParams struct {
 	TemplateID     reward.TemplateID
-	Kind           SettleKind
+	Kind           rules.SettleKind
 	Epoch          int64
 	Generation     int64
 	EndsGeneration int64
 	Path           reward.IssuePath
 	Fence          int64
-	Requests       []CouponRequest
+	Requests       []rules.CouponRequest
 	// Offsets are kept in the same transaction, whatever becomes of the asks;
 	// not when the whole is refused.
 	Offsets []Offset
@@ -142,7 +143,7 @@ type CouponSettleParams struct {
 
 // RequestResult is the outcome of an ask.
 type RequestResult struct {
-	Outcome RequestOutcome
+	Outcome rules.RequestOutcome
 	// Coupon is what was issued; for a user beyond a limit of 1, in SettleDirect,
 	// the coupon that he has (ID 0 when that is cancelled).
 	Coupon reward.Coupon
@@ -152,7 +153,7 @@ type RequestResult struct {
 // CouponSettleResult is what a settle did: one result per ask, in the order of
 // the asks.
 type CouponSettleResult struct {
-	Refused SettleRefusal
+	Refused rules.SettleRefusal
 	Results []RequestResult // nil when refused
 	CouponChange
 }

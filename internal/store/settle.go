@@ -17,7 +17,7 @@ func (p *CouponSettleParams) Check() error {
 	}
 	for i := range p.Requests {
 		a := &p.Requests[i]
-		if p.Kind == SettleListed && (a.Ticket < 1 || a.Generation < 0) {
+		if p.Kind == rules.SettleListed && (a.Ticket < 1 || a.Generation < 0) {
 			return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
 				"ticket %d of generation %d was never given", a.Ticket, a.Generation)
 		}
@@ -50,7 +50,7 @@ func Settled(s *rules.Settlement, b *rules.IssueBatch) CouponSettleResult {
 	res := CouponSettleResult{
 		Refused: s.Refused, CouponChange: CouponChange{From: s.From, To: s.Template.Version, Template: s.Template},
 	}
-	if s.Refused != NotRefused {
+	if s.Refused != rules.NotRefused {
 		return res
 	}
 	res.Results = make([]RequestResult, len(b.Requests))
@@ -61,7 +61,7 @@ func Settled(s *rules.Settlement, b *rules.IssueBatch) CouponSettleResult {
 	for _, d := range s.Decisions {
 		if d.Reason == "" {
 			c := b.Coupon(&s.Template, d)
-			res.Results[d.At] = RequestResult{Outcome: RequestIssued, Coupon: c}
+			res.Results[d.At] = RequestResult{Outcome: rules.RequestIssued, Coupon: c}
 			f, ok := facts[c.UserID]
 			if !ok {
 				f = CouponHolding{UserID: c.UserID, Held: d.Held, CouponID: d.Latest}
@@ -71,7 +71,7 @@ func Settled(s *rules.Settlement, b *rules.IssueBatch) CouponSettleResult {
 			facts[c.UserID] = f
 			continue
 		}
-		res.Results[d.At] = RequestResult{Outcome: RequestRejected, Reason: d.Reason}
+		res.Results[d.At] = RequestResult{Outcome: rules.RequestRejected, Reason: d.Reason}
 		if d.Reason == reward.ReasonUserLimit && s.Template.PerUserLimit == 1 {
 			res.Results[d.At].Coupon = s.Existing[b.Requests[d.At].UserID]
 		}

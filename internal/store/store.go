@@ -23,9 +23,6 @@ import (
 // BatchMax bounds every batch given to a Store.
 const BatchMax = 1000
 
-// FailedDeliveriesMax is where the handovers of a payout stop being counted.
-const FailedDeliveriesMax = rules.FailedDeliveriesMax
-
 // Store is the whole seam.
 type Store interface {
 	Promotions
@@ -331,7 +328,7 @@ type PayoutSweepParams struct {
 // PayoutFinishParams is a batch of outcomes, of one or more promotions; several
 // of one payout take effect in order.
 type PayoutFinishParams struct {
-	Outcomes []Outcome
+	Outcomes []rules.Outcome
 	Lease    time.Duration
 	Now      time.Time
 }
@@ -354,7 +351,7 @@ type PayoutClaimLookupsParams struct {
 
 // PayoutSettleParams is a batch of look-up results.
 type PayoutSettleParams struct {
-	Lookups     []Lookup
+	Lookups     []rules.Lookup
 	SettleAfter time.Duration
 	// AgainAfter is when a row that a no has just decided is looked up once
 	// more: its DueAt becomes Now + AgainAfter. Found then: SUCCEEDED, as always;
@@ -416,6 +413,11 @@ type PayoutResolveParams struct {
 	TransactionKey string
 	Note, By       string
 	Now            time.Time
+}
+
+// Resolution returns the part of the parameters that rules.Resolve needs.
+func (p *PayoutResolveParams) Resolution() rules.Resolution {
+	return rules.Resolution{Paid: p.Paid, TransactionKey: p.TransactionKey, Note: p.Note, By: p.By}
 }
 
 // Summaries reads the counts per promotionSummaryId.

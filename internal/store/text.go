@@ -7,19 +7,14 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Text is reward.SanitizeText.
-func Text(s string) string { return reward.SanitizeText(s) }
-
 // CheckText refuses text that no database can hold as it is.
 func CheckText(field, s string) error {
-	if storable(s) {
+	if reward.CheckText(s) == nil {
 		return nil
 	}
 	return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
 		"%s %s is not valid UTF-8 without U+0000", field, reward.Quote(s))
 }
-
-func storable(s string) bool { return reward.CheckText(s) == nil }
 
 // Check refuses a payout that no driver can store; the intake then finds the
 // culprit by halving its batch.

@@ -31,7 +31,7 @@ func (s *Store) CouponList(ctx context.Context, p store.CouponListParams) ([]rew
 		if before == 0 {
 			before = 1<<63 - 1
 		}
-		sql, args = couponsOfUser, []any{store.Text(p.UserID), before, int64(max(p.Limit, 0))}
+		sql, args = couponsOfUser, []any{reward.SanitizeText(p.UserID), before, int64(max(p.Limit, 0))}
 	}
 	var list []reward.Coupon
 	err := s.send(ctx, "list coupons", func(b *pgx.Batch) {
@@ -98,7 +98,7 @@ func storable(users []string) []string {
 // IssueHistory returns the outcomes of a user at all templates.
 func (s *Store) IssueHistory(ctx context.Context, user string, limit int) ([]reward.IssueOutcome, error) {
 	limit = max(limit, 0)
-	list, err := s.outcomes(ctx, "read the history of a user", historyCoupons, historyRejections, []any{store.Text(user), int64(limit)})
+	list, err := s.outcomes(ctx, "read the history of a user", historyCoupons, historyRejections, []any{reward.SanitizeText(user), int64(limit)})
 	if err != nil {
 		return nil, err
 	}

@@ -15,8 +15,8 @@ import (
 // issueKind is what makes one SettleKind differ from another. $12 and above
 // are its own parameters.
 type issueKind struct {
-	refused    string // why the whole is refused, as a number of store.SettleRefusal
-	shut       string // 0, or the store.RequestOutcome of all asks
+	refused    string // why the whole is refused, as a number of rules.SettleRefusal
+	shut       string // 0, or the rules.RequestOutcome of all asks
 	due        string // SELECT of the asks to decide about
 	generation string // of a coupon that an ask d becomes, g being the template
 	ticket     string // the same; issued says whether d gets one
@@ -149,7 +149,7 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 			if err := rows.Scan(&refused, &shut, &done.From, &ord, &ticket, &verdict, &held, &latest); err != nil {
 				return err
 			}
-			done.Refused, done.Shut = store.SettleRefusal(refused), store.RequestOutcome(shut) //nolint:gosec // a handful
+			done.Refused, done.Shut = rules.SettleRefusal(refused), rules.RequestOutcome(shut) //nolint:gosec // a handful
 			if ord == nil {
 				return nil // no ask is due
 			}
@@ -164,7 +164,7 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 			return nil
 		}))
 		queueTemplate(b, p.TemplateID, &done.Template)
-		if p.Kind == store.SettleDirect {
+		if p.Kind == rules.SettleDirect {
 			done.Existing = make(map[string]reward.Coupon)
 			b.Queue(ownSQL, int64(p.TemplateID), args[2]).Query(couponsInto(func(c *reward.Coupon) { done.Existing[c.UserID] = *c }))
 		}
@@ -204,9 +204,9 @@ func askArgs(p *store.CouponSettleParams, order []int) (sql string, args []any) 
 		int64(p.TemplateID), instant(p.Now), users, generations, tickets, ids, codes, reasons, offsets.topics, offsets.parts, offsets.nexts,
 	}
 	switch p.Kind {
-	case store.SettleInOrder:
+	case rules.SettleInOrder:
 		return settleInOrder, append(args, p.Epoch, p.Generation)
-	case store.SettleListed:
+	case rules.SettleListed:
 		return settleListed, append(args, p.EndsGeneration)
 	default:
 		return settleDirect, append(args, string(p.Path), p.Generation, p.Fence)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -137,7 +138,7 @@ func withdrawSQL(found, next, maybeCalled, handovers string) string {
     maybe_called = p.maybe_called OR v.maybe_called OR v.became = :UNKNOWN,
     settle_from = CASE v.became WHEN :UNKNOWN THEN $2::timestamptz ELSE p.settle_from END,
     looked_at = CASE v.became WHEN :UNKNOWN THEN NULL ELSE p.looked_at END,
-    handovers = least(p.handovers + ` + handovers + `, ` + strconv.Itoa(store.FailedDeliveriesMax) + `)
+    handovers = least(p.handovers + ` + handovers + `, ` + strconv.Itoa(rules.FailedDeliveriesMax) + `)
   FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
 ), ` + tally("moved") + `
 SELECT count(*) FROM moved`)

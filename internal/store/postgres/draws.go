@@ -107,7 +107,7 @@ func (s *Store) RefusalRecord(ctx context.Context, id reward.TemplateID, reason 
 			exists = true
 			return nil
 		}))
-		b.Queue(noteRefusal, int64(id), store.Text(reason), instant(at))
+		b.Queue(noteRefusal, int64(id), reward.SanitizeText(reason), instant(at))
 	})
 	if err == nil && !exists {
 		err = store.NoTemplate(id)

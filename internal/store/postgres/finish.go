@@ -75,8 +75,8 @@ func (b *attemptBatch) add(r reward.Ref, number int, a reward.Attempt) {
 	b.dispatches = append(b.dispatches, a.Dispatch)
 	b.numbers = append(b.numbers, int16(number)) //nolint:gosec // a handful
 	b.classes = append(b.classes, string(a.Class))
-	b.codes = append(b.codes, store.Text(a.Code))
-	b.messages = append(b.messages, store.Text(a.Message))
+	b.codes = append(b.codes, reward.SanitizeText(a.Code))
+	b.messages = append(b.messages, reward.SanitizeText(a.Message))
 }
 
 func (b *attemptBatch) queue(batch *pgx.Batch) {
@@ -92,7 +92,7 @@ func (s *Store) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([
 	}
 	now := instant(p.Now)
 	settleFrom := instant(now.Add(p.Lease))
-	rounds := store.Rounds(p.Outcomes, func(o *store.Outcome) store.PayoutID {
+	rounds := store.Rounds(p.Outcomes, func(o *rules.Outcome) store.PayoutID {
 		return store.PayoutID{PromotionID: o.PromotionID, TargetID: o.TargetID}
 	})
 	var attempts attemptBatch
@@ -130,7 +130,7 @@ func (s *Store) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([
 }
 
 // finishArgs are the outcomes of one round as columns.
-func finishArgs(outcomes []store.Outcome, round []int, now time.Time) []any {
+func finishArgs(outcomes []rules.Outcome, round []int, now time.Time) []any {
 	n := len(round)
 	promotions, targets, dispatches := make([]int64, n), make([]int64, n), make([]int32, n)
 	kinds, sents, giveUps := make([]int16, n), make([]bool, n), make([]bool, n)
@@ -139,7 +139,7 @@ func finishArgs(outcomes []store.Outcome, round []int, now time.Time) []any {
 		o := &outcomes[at]
 		promotions[i], targets[i], dispatches[i] = int64(o.PromotionID), int64(o.TargetID), o.Dispatch
 		kinds[i], sents[i], giveUps[i] = int16(o.Kind), o.Sent, o.GiveUp
-		keys[i], codes[i], messages[i] = store.Text(o.TransactionKey), store.Text(o.Code), store.Text(o.Message)
+		keys[i], codes[i], messages[i] = reward.SanitizeText(o.TransactionKey), reward.SanitizeText(o.Code), reward.SanitizeText(o.Message)
 		retryAts[i] = instant(o.RetryAt)
 		if o.RetryAt.IsZero() {
 			retryAts[i] = now
@@ -191,7 +191,7 @@ func (s *Store) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) er
 	if len(p.Lookups) == 0 {
 		return nil
 	}
-	rounds := store.Rounds(p.Lookups, func(l *store.Lookup) store.PayoutID {
+	rounds := store.Rounds(p.Lookups, func(l *rules.Lookup) store.PayoutID {
 		return store.PayoutID{PromotionID: l.PromotionID, TargetID: l.TargetID}
 	})
 	var attempts attemptBatch
@@ -214,7 +214,7 @@ func (s *Store) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) er
 }
 
 // settleArgs are the look-ups of one round as columns.
-func settleArgs(lookups []store.Lookup, round []int) []any {
+func settleArgs(lookups []rules.Lookup, round []int) []any {
 	n := len(round)
 	promotions, targets, dispatches := make([]int64, n), make([]int64, n), make([]int32, n)
 	founds, missings := make([]bool, n), make([]bool, n)
@@ -225,9 +225,9 @@ func settleArgs(lookups []store.Lookup, round []int) []any {
 		promotions[i], targets[i], dispatches[i] = int64(l.PromotionID), int64(l.TargetID), l.Dispatch
 		founds[i], missings[i] = l.Found, l.NotFound
 		begans[i], nexts[i] = instant(l.BeganAt), instant(l.NextAt)
-		keys[i] = store.Text(l.TransactionKey)
+		keys[i] = reward.SanitizeText(l.TransactionKey)
 		if l.Attempt != nil {
-			codes[i], messages[i] = store.Text(l.Attempt.Code), store.Text(l.Attempt.Message)
+			codes[i], messages[i] = reward.SanitizeText(l.Attempt.Code), reward.SanitizeText(l.Attempt.Message)
 		}
 	}
 	return []any{promotions, targets, dispatches, founds, keys, missings, begans, nexts, codes, messages}
@@ -262,9 +262,9 @@ func (s *Store) PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int
 	sql, args := retryAny, []any{instant(p.Now), int64(p.PromotionID), int64(store.BatchMax)}
 	switch {
 	case p.Targets != nil:
-		sql, args = retryNamed, append(args, store.Text(p.Code), p.Targets)
+		sql, args = retryNamed, append(args, reward.SanitizeText(p.Code), p.Targets)
 	case p.Code != "":
-		sql, args = retryCode, append(args, store.Text(p.Code))
+		sql, args = retryCode, append(args, reward.SanitizeText(p.Code))
 	}
 	var status reward.PromotionStatus
 	var moved int
@@ -310,8 +310,8 @@ func (s *Store) PayoutResolve(ctx context.Context, p store.PayoutResolveParams) 
 	var settled, stands []reward.Payout
 	err := s.send(ctx, "resolve a payout", func(b *pgx.Batch) {
 		settled, stands = nil, nil
-		b.Queue(resolveSQL, instant(p.Now), int64(p.PromotionID), int64(p.TargetID), p.Paid, store.Text(p.TransactionKey),
-			store.Text(p.By), store.Text(p.Note)).Query(payoutsInto(&settled))
+		b.Queue(resolveSQL, instant(p.Now), int64(p.PromotionID), int64(p.TargetID), p.Paid, reward.SanitizeText(p.TransactionKey),
+			reward.SanitizeText(p.By), reward.SanitizeText(p.Note)).Query(payoutsInto(&settled))
 		b.Queue(headsSQL, []int64{int64(p.PromotionID)}, []int64{int64(p.TargetID)}).Query(payoutsInto(&stands))
 	})
 	switch {

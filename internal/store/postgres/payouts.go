@@ -107,7 +107,7 @@ func (s *Store) PayoutList(ctx context.Context, p store.PayoutListParams) ([]rew
 	}
 	args := []any{int64(p.PromotionID), after, max(p.Limit, 0)}
 	if p.Code != "" {
-		args = append(args, store.Text(p.Code))
+		args = append(args, reward.SanitizeText(p.Code))
 	}
 	var list []reward.Payout
 	err := s.sendLong(ctx, "list payouts", func(b *pgx.Batch) {

@@ -268,7 +268,7 @@ func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) 
 	}
 	reason := ""
 	if p.To == reward.Paused {
-		reason = store.Text(p.Reason)
+		reason = reward.SanitizeText(p.Reason)
 	}
 	return s.change(ctx, "move a promotion", p.ID, moveSQL, int64(p.ID), from, string(p.To), reason, instant(p.Now), p.Event)
 }
@@ -393,7 +393,7 @@ func (s *Store) PromotionJudge(ctx context.Context, p store.PromotionJudgeParams
 	err := s.send(ctx, "judge a canary", func(b *pgx.Batch) {
 		status, judged = "", false
 		b.Queue(lockTotals, []int64{int64(p.ID)})
-		b.Queue(judgeSQL, int64(p.ID), store.Text(p.Reason), p.Event, instant(p.Now)).Query(each(func(pgx.Rows) error {
+		b.Queue(judgeSQL, int64(p.ID), reward.SanitizeText(p.Reason), p.Event, instant(p.Now)).Query(each(func(pgx.Rows) error {
 			judged = true
 			return nil
 		}))

@@ -26,6 +26,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/sqlite"
@@ -525,8 +526,8 @@ func TestLocks(t *testing.T) {
 		t.Helper()
 		done := make(chan error, 1)
 		go func() {
-			res, err := s.PayoutFinish(t.Context(), store.PayoutFinishParams{Now: now, Outcomes: []store.Outcome{
-				{Ref: reward.Ref{PromotionID: 1, TargetID: 1, Dispatch: 1}, Kind: store.OutcomePaid},
+			res, err := s.PayoutFinish(t.Context(), store.PayoutFinishParams{Now: now, Outcomes: []rules.Outcome{
+				{Ref: reward.Ref{PromotionID: 1, TargetID: 1, Dispatch: 1}, Kind: rules.OutcomePaid},
 			}})
 			if err == nil && !res[0].Changed {
 				err = errors.New("the outcome changed nothing")

@@ -146,7 +146,7 @@ func settings(t *reward.CouponTemplate) []any {
 // TemplateChange changes a template. The rules are judged on what was read, and
 // the statement expects to find just that; after somebody else's change they
 // are judged again.
-func (s *Store) TemplateChange(ctx context.Context, p store.TemplateChangeParams) (reward.CouponTemplate, error) {
+func (s *Store) TemplateChange(ctx context.Context, p rules.TemplateChange) (reward.CouponTemplate, error) {
 	stands, err := s.TemplateGet(ctx, p.ID)
 	if err != nil {
 		return reward.CouponTemplate{}, err

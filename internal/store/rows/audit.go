@@ -27,7 +27,7 @@ const endAudit = `UPDATE audit SET ended_at = $2, status = $3, code = $4 WHERE i
 
 // AuditEnd ends a line.
 func (t *Tables) AuditEnd(ctx context.Context, id int64, status int, code string, now time.Time) error {
-	return t.exec(ctx, "end a line of the audit", endAudit, id, now, status, store.Text(code))
+	return t.exec(ctx, "end a line of the audit", endAudit, id, now, status, reward.SanitizeText(code))
 }
 
 // auditSQL reads a page of the audit. Lines of one subject, actor or action are

@@ -24,7 +24,7 @@ func AddDeadLetters(ls []reward.DeadLetter) []Statement {
 	statements := make([]Statement, len(sorted))
 	for i, l := range sorted {
 		statements[i] = Statement{SQL: addLetter, Args: []any{
-			store.Text(l.Source), l.Partition, store.Text(l.Offset), l.Key, l.Value, store.Text(l.Reason), store.Text(l.Detail), l.At,
+			reward.SanitizeText(l.Source), l.Partition, reward.SanitizeText(l.Offset), l.Key, l.Value, reward.SanitizeText(l.Reason), reward.SanitizeText(l.Detail), l.At,
 		}}
 	}
 	return statements
@@ -66,7 +66,7 @@ AND (CAST($4 AS text) = '' OR status = $4)`
 // DeadLetterList pages by descending id.
 func (t *Tables) DeadLetterList(ctx context.Context, p store.DeadLetterListParams) ([]reward.DeadLetter, error) {
 	return list(ctx, t.db.ReadLong, "list dead letters", scanLetter, lettersSQL(p.Status),
-		below(p.Before), store.Text(p.Source), store.Text(p.Reason), store.Text(string(p.Status)), max(p.Limit, 0))
+		below(p.Before), reward.SanitizeText(p.Source), reward.SanitizeText(p.Reason), reward.SanitizeText(string(p.Status)), max(p.Limit, 0))
 }
 
 const settleLetter = `UPDATE dead_letters SET status = $2, settled_at = $3, settled_by = $4 WHERE id = $1 AND status = 'OPEN' RETURNING id`
@@ -89,7 +89,7 @@ func (t *Tables) DeadLetterClose(ctx context.Context, ids []int64, to reward.Dea
 		read := into(&settled, func(scan Scan, id *int64) error { return scan(id) })
 		statements := make([]Statement, len(sorted))
 		for i, id := range sorted {
-			statements[i] = Statement{SQL: settleLetter, Args: []any{id, string(to), now, store.Text(by)}, Row: read}
+			statements[i] = Statement{SQL: settleLetter, Args: []any{id, string(to), now, reward.SanitizeText(by)}, Row: read}
 		}
 		return statements
 	})

@@ -86,7 +86,7 @@ func (t *Tables) UploadAddErrors(ctx context.Context, id int64, errs []store.Lin
 		for i, e := range sorted {
 			statements[i] = Statement{
 				SQL:  `INSERT INTO upload_errors (upload_id, line, code, detail) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
-				Args: []any{id, e.Line, store.Text(e.Code), store.Text(e.Detail)},
+				Args: []any{id, e.Line, reward.SanitizeText(e.Code), reward.SanitizeText(e.Detail)},
 			}
 		}
 		return statements

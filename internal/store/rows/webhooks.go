@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -33,11 +34,11 @@ func (t *Tables) WebhookClaim(ctx context.Context, limit int, until, now time.Ti
 // WebhookDone ends a delivery.
 func (t *Tables) WebhookDone(ctx context.Context, id int64, status int, detail string, now time.Time) error {
 	return t.exec(ctx, "end a webhook", `UPDATE webhooks SET done_at = $2, status = $3, detail = $4 WHERE id = $1 AND done_at IS NULL`,
-		id, now, status, store.Text(detail))
+		id, now, status, reward.SanitizeText(detail))
 }
 
 // WebhookRetried records an attempt that failed.
 func (t *Tables) WebhookReschedule(ctx context.Context, id int64, status int, detail string, nextAt time.Time) error {
 	return t.exec(ctx, "put a webhook off", `UPDATE webhooks SET tries = tries + 1, due_at = $2, status = $3, detail = $4
-WHERE id = $1 AND done_at IS NULL`, id, nextAt, status, store.Text(detail))
+WHERE id = $1 AND done_at IS NULL`, id, nextAt, status, reward.SanitizeText(detail))
 }

@@ -31,7 +31,7 @@ func (s *Store) CouponList(ctx context.Context, p store.CouponListParams) ([]rew
 		if before == 0 {
 			before = 1<<63 - 1
 		}
-		query, args = couponsOfUser, []any{store.Text(p.UserID), before, max(p.Limit, 0)}
+		query, args = couponsOfUser, []any{reward.SanitizeText(p.UserID), before, max(p.Limit, 0)}
 	}
 	list, err := collect(ctx, s.reader, scanCoupon, query, args...)
 	if err != nil {
@@ -98,7 +98,7 @@ func storable(users []string) []string {
 // IssueHistory returns the outcomes of a user at all templates.
 func (s *Store) IssueHistory(ctx context.Context, user string, limit int) ([]reward.IssueOutcome, error) {
 	limit = max(limit, 0)
-	list, err := s.outcomes(ctx, historyCoupons, historyRejections, store.Text(user), limit)
+	list, err := s.outcomes(ctx, historyCoupons, historyRejections, reward.SanitizeText(user), limit)
 	if err != nil {
 		return nil, fmt.Errorf("read the history of a user: %w", err)
 	}

@@ -111,7 +111,7 @@ const refusalSQL = `SELECT number, reason, since, until FROM coupon_refusals WHE
 
 // RefusalRecord notes that a template refuses everybody, or does not any more.
 func (s *Store) RefusalRecord(ctx context.Context, id reward.TemplateID, reason string, at time.Time) error {
-	at, reason = instant(at), store.Text(reason)
+	at, reason = instant(at), reward.SanitizeText(reason)
 	return s.write(ctx, "note a refusal", func(tx *tx) error {
 		if _, err := templateOf(tx.ctx, tx, id); err != nil {
 			return err

@@ -161,7 +161,7 @@ func (s *Store) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) er
 // PayoutRetry returns FAILED rows to READY.
 func (s *Store) PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int, error) {
 	moved := 0
-	p.Code = store.Text(p.Code) // as it was stored
+	p.Code = reward.SanitizeText(p.Code) // as it was stored
 	err := s.write(ctx, "retry payouts", func(tx *tx) error {
 		v, err := tx.view(p.PromotionID)
 		if err != nil {

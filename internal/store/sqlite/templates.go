@@ -114,7 +114,7 @@ func (s *Store) TemplateActive(ctx context.Context, closedAfter time.Time) ([]re
 }
 
 // TemplateChange changes a template.
-func (s *Store) TemplateChange(ctx context.Context, p store.TemplateChangeParams) (reward.CouponTemplate, error) {
+func (s *Store) TemplateChange(ctx context.Context, p rules.TemplateChange) (reward.CouponTemplate, error) {
 	t, _, err := s.changeTemplate(ctx, "change a coupon template", p.ID, func(tx *tx, t *reward.CouponTemplate) (bool, error) {
 		to, err := p.Apply(*t)
 		if err != nil {
