@@ -31,10 +31,10 @@ type Withdrawal struct {
 	// MaybeCalled, of WithdrawReturn, reports whether the provider may have been
 	// called for this dispatch.
 	MaybeCalled bool
-	// HandedOver, of WithdrawReturn, reports whether the holder let go of the
+	// DeliveryFailed, of WithdrawReturn, reports whether the holder let go of the
 	// entry without an outcome: one more failed delivery is counted, up to
 	// FailedDeliveriesMax.
-	HandedOver bool
+	DeliveryFailed bool
 }
 
 // Withdraw takes a row of promotion p out of its state.
@@ -48,7 +48,7 @@ func Withdraw(r Row, why Withdrawal, p reward.Promotion, lease time.Duration, no
 			return unchanged(r)
 		}
 		next.MaybeCalled = r.MaybeCalled || why.MaybeCalled
-		if why.HandedOver {
+		if why.DeliveryFailed {
 			next.FailedDeliveries = min(r.FailedDeliveries+1, FailedDeliveriesMax)
 		}
 		switch {

@@ -74,7 +74,7 @@ const settleLetter = `UPDATE dead_letters SET status = $2, settled_at = $3, sett
 // DeadLetterClose closes OPEN dead letters. It locks them in the order of their
 // ids.
 func (t *Tables) DeadLetterClose(ctx context.Context, ids []int64, to reward.DeadLetterStatus, by string, now time.Time) ([]int64, error) {
-	if err := store.CheckSettle(ids, to); err != nil {
+	if err := store.CheckDeadLetterClose(ids, to); err != nil {
 		return nil, err
 	}
 	if len(ids) == 0 {

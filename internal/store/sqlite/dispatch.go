@@ -183,7 +183,7 @@ func (s *Store) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (i
 				continue
 			}
 			next, tally := rules.Withdraw(*row, rules.Withdrawal{
-				Kind: rules.WithdrawReturn, Dispatch: r.Dispatch, MaybeCalled: p.MaybeCalled, HandedOver: p.DeliveryFailed,
+				Kind: rules.WithdrawReturn, Dispatch: r.Dispatch, MaybeCalled: p.MaybeCalled, DeliveryFailed: p.DeliveryFailed,
 			}, rw.views[r.PromotionID].Promotion, p.Lease, p.Now)
 			if tally.Changed {
 				moved++

@@ -135,7 +135,7 @@ func rulesOfWithdraw(a *arena) {
 	for i := range 7 * 2 * 2 * 4 * 2 * 2 * 2 {
 		o := odometer(i)
 		state, flagged, right, status := reward.State(o.pick(7)), o.flag(), o.flag(), o.pick(4) //nolint:gosec // small
-		why := rules.Withdrawal{Kind: rules.WithdrawReturn, MaybeCalled: o.flag(), HandedOver: o.flag()}
+		why := rules.Withdrawal{Kind: rules.WithdrawReturn, MaybeCalled: o.flag(), DeliveryFailed: o.flag()}
 		keep(returned, status, state, flagged, func(r *rules.Row) {
 			if o.flag() {
 				r.FailedDeliveries = rules.FailedDeliveriesMax
@@ -168,7 +168,7 @@ func rulesOfWithdraw(a *arena) {
 	}
 	for why, refs := range returns {
 		n, err := a.PayoutReturn(a.ctx, store.PayoutReturnParams{
-			Refs: refs, MaybeCalled: why.MaybeCalled, DeliveryFailed: why.HandedOver, Lease: lease, Now: now,
+			Refs: refs, MaybeCalled: why.MaybeCalled, DeliveryFailed: why.DeliveryFailed, Lease: lease, Now: now,
 		})
 		a.must(err)
 		want := 0
