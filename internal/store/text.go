@@ -2,6 +2,7 @@ package store
 
 import (
 	"crypto/sha256"
+	"slices"
 	"strings"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -15,6 +16,11 @@ func CheckText(field, s string) error {
 	}
 	return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
 		"%s %s must be valid UTF-8 without U+0000", field, reward.Quote(s))
+}
+
+// StorableUsers returns the users whose ID a row can have.
+func StorableUsers(users []string) []string {
+	return slices.DeleteFunc(slices.Clone(users), func(u string) bool { return reward.CheckText(u) != nil })
 }
 
 // Check returns CodeInvalid for a payout that no driver can store. The intake
