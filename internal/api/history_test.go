@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -100,9 +101,9 @@ func TestHistoryIsAsThePayoutItself(t *testing.T) {
 		t.Fatalf("%d dispatched, %v", len(rows), err)
 	}
 	answer := reward.Attempt{Dispatch: 1, At: testTime, Class: reward.AnswerUnknown, Code: "RESET", Message: "it broke"}
-	if _, err := s.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: []store.Outcome{
-		{Ref: reward.Ref{PromotionID: 9, TargetID: 1, Dispatch: 1}, Kind: store.OutcomePaid, TransactionKey: "t-1"},
-		{Ref: reward.Ref{PromotionID: 9, TargetID: 2, Dispatch: 1}, Kind: store.OutcomeNoLookup, Attempts: []reward.Attempt{answer}},
+	if _, err := s.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: []rules.Outcome{
+		{Ref: reward.Ref{PromotionID: 9, TargetID: 1, Dispatch: 1}, Kind: rules.OutcomePaid, TransactionKey: "t-1"},
+		{Ref: reward.Ref{PromotionID: 9, TargetID: 2, Dispatch: 1}, Kind: rules.OutcomeNoLookup, Attempts: []reward.Attempt{answer}},
 	}, Now: testTime}); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ type fakeShop struct {
 	mu        sync.Mutex // protects what follows
 	templates map[reward.TemplateID]coupon.View
 	gets      int // calls of Get
-	changes   []store.TemplateChangeParams
+	changes   []rules.TemplateChange
 	entrants  map[reward.TemplateID][]string // of closed draws
 	coupons   []reward.Coupon                // by id, and by ticket
 	statuses  map[string]coupon.Status       // by request id
@@ -92,7 +92,7 @@ func (f *fakeShop) List(_ context.Context, before reward.TemplateID, limit int) 
 	return out[:min(limit, len(out))], nil
 }
 
-func (f *fakeShop) Change(_ context.Context, p store.TemplateChangeParams) (coupon.View, error) {
+func (f *fakeShop) Change(_ context.Context, p rules.TemplateChange) (coupon.View, error) {
 	defer f.lock()()
 	v, known := f.templates[p.ID]
 	if !known {
@@ -113,7 +113,7 @@ func (f *fakeShop) Change(_ context.Context, p store.TemplateChangeParams) (coup
 
 func (f *fakeShop) Close(ctx context.Context, id reward.TemplateID) (coupon.View, error) {
 	at := testTime
-	return f.Change(ctx, store.TemplateChangeParams{ID: id, ClosesAt: &at})
+	return f.Change(ctx, rules.TemplateChange{ID: id, ClosesAt: &at})
 }
 
 func (f *fakeShop) Entrants(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error) {

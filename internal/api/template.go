@@ -10,7 +10,7 @@ import (
 
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/web"
 )
 
@@ -19,7 +19,7 @@ type Templates interface {
 	Create(ctx context.Context, t reward.CouponTemplate) (coupon.View, error)
 	Get(ctx context.Context, id reward.TemplateID) (coupon.View, error)
 	List(ctx context.Context, before reward.TemplateID, limit int) ([]coupon.View, error)
-	Change(ctx context.Context, p store.TemplateChangeParams) (coupon.View, error)
+	Change(ctx context.Context, p rules.TemplateChange) (coupon.View, error)
 	Close(ctx context.Context, id reward.TemplateID) (coupon.View, error)
 	Entrants(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error)
 }
@@ -197,8 +197,8 @@ func (b *ChangeTemplate) Resolve(huma.Context) []error {
 	return fieldErrors(reward.CheckTemplate(&t))
 }
 
-func (b *ChangeTemplate) params(id reward.TemplateID) store.TemplateChangeParams {
-	p := store.TemplateChangeParams{
+func (b *ChangeTemplate) params(id reward.TemplateID) rules.TemplateChange {
+	p := rules.TemplateChange{
 		ID: id, Name: b.Name, TotalQuantity: b.TotalQuantity, PerUserLimit: b.PerUserLimit,
 		OpensAt: b.OpensAt.Change(), ClosesAt: b.ClosesAt.Change(),
 		Mode: (*reward.IssueMode)(b.Mode), ReissueAfterCancel: b.ReissueAfterCancel, WhenRedisAway: (*reward.RedisFallback)(b.WhenRedisAway),
@@ -355,7 +355,7 @@ func (a *API) changeTemplate(ctx context.Context, in *templateChangeInput) (*tem
 	}
 	p := in.Body.params(id)
 	var v coupon.View
-	if p == (store.TemplateChangeParams{ID: id}) {
+	if p == (rules.TemplateChange{ID: id}) {
 		v, err = a.cfg.Templates.Get(ctx, id) // nothing to change
 	} else if v, err = a.cfg.Templates.Change(ctx, p); err == nil {
 		a.log.Info("template changed", "template_id", id, "actor", actor(ctx))

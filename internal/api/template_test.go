@@ -13,7 +13,7 @@ import (
 
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/rules"
 )
 
 func TestTemplateCreate(t *testing.T) {
@@ -190,14 +190,14 @@ func TestTemplateChange(t *testing.T) {
 	forEver, quantity, name, perUser, mode, away, no := time.Duration(0), int64(20), "New", 2, reward.ModeSync, reward.FallbackWait, false
 	for _, tt := range []struct {
 		body string
-		want store.TemplateChangeParams
+		want rules.TemplateChange
 	}{
-		{`{"opensAt":"2030-01-02T00:00:00Z"}`, store.TemplateChangeParams{OpensAt: &opens}},
-		{`{"opensAt":null,"closesAt":null,"validForSeconds":null}`, store.TemplateChangeParams{OpensAt: &none, ClosesAt: &none, ValidFor: &forEver}},
-		{`{"validForSeconds":604800}`, store.TemplateChangeParams{ValidFor: &week}},
+		{`{"opensAt":"2030-01-02T00:00:00Z"}`, rules.TemplateChange{OpensAt: &opens}},
+		{`{"opensAt":null,"closesAt":null,"validForSeconds":null}`, rules.TemplateChange{OpensAt: &none, ClosesAt: &none, ValidFor: &forEver}},
+		{`{"validForSeconds":604800}`, rules.TemplateChange{ValidFor: &week}},
 		{
 			`{"name":"New","totalQuantity":20,"perUserLimit":2,"mode":"SYNC","reissueAfterCancel":false,"whenRedisAway":"WAIT"}`,
-			store.TemplateChangeParams{Name: &name, TotalQuantity: &quantity, PerUserLimit: &perUser, Mode: &mode, ReissueAfterCancel: &no, WhenRedisAway: &away},
+			rules.TemplateChange{Name: &name, TotalQuantity: &quantity, PerUserLimit: &perUser, Mode: &mode, ReissueAfterCancel: &no, WhenRedisAway: &away},
 		},
 	} {
 		b.json(t, "PATCH", path, tt.body).want(t, http.StatusOK)

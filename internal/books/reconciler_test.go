@@ -20,6 +20,7 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/sqlite"
@@ -263,9 +264,9 @@ func (l *ledger) save(from, to int) {
 }
 
 // finish ends the first dispatch of a target.
-func (l *ledger) finish(target int, kind store.OutcomeKind) {
+func (l *ledger) finish(target int, kind rules.OutcomeKind) {
 	l.t.Helper()
-	_, err := l.rows.PayoutFinish(l.t.Context(), store.PayoutFinishParams{Outcomes: []store.Outcome{{
+	_, err := l.rows.PayoutFinish(l.t.Context(), store.PayoutFinishParams{Outcomes: []rules.Outcome{{
 		Ref: reward.Ref{PromotionID: promotion, TargetID: reward.TargetID(target), Dispatch: 1}, Kind: kind, TransactionKey: "T", Code: "NO",
 	}}, Lease: time.Second, Now: time.Now()})
 	if err != nil {
@@ -277,7 +278,7 @@ func (l *ledger) finish(target int, kind store.OutcomeKind) {
 func (l *ledger) pay(target int) {
 	l.t.Helper()
 	l.list.add(target)
-	l.finish(target, store.OutcomePaid)
+	l.finish(target, rules.OutcomePaid)
 }
 
 func (l *ledger) move(from, to reward.PromotionStatus) {
@@ -364,10 +365,10 @@ func TestReconciler(t *testing.T) {
 			l.list.add(26, 27, 28) // charged; the responses are in flight
 			l.healthy(5 * time.Minute)
 			for i := 26; i <= 28; i++ {
-				l.finish(i, store.OutcomePaid)
+				l.finish(i, rules.OutcomePaid)
 			}
-			l.finish(29, store.OutcomeRefused)
-			l.finish(30, store.OutcomeNoLookup) // UNKNOWN
+			l.finish(29, rules.OutcomeRefused)
+			l.finish(30, rules.OutcomeNoLookup) // UNKNOWN
 			l.list.add(30)
 			l.healthy(5 * time.Minute)
 			if n := l.list.calls(); n < 14 || n > 25 {
@@ -412,7 +413,7 @@ func TestReconciler(t *testing.T) {
 			defer l.close()
 			l.start()
 			l.healthy(3 * time.Minute)
-			l.finish(25, store.OutcomePaid) // without a charge
+			l.finish(25, rules.OutcomePaid) // without a charge
 			l.within(pausedWithin, "paused", l.paused)
 			if why := l.breached(); !strings.Contains(why, "charged 24 payouts") || !strings.Contains(why, "25 rows are SUCCEEDED") {
 				t.Errorf("%q", why)
@@ -440,7 +441,7 @@ func TestReconciler(t *testing.T) {
 			defer l.close()
 			l.start()
 			for i := 25; i <= 40; i++ { // the list lags each time, by less than confirmAfter
-				l.finish(i, store.OutcomePaid)
+				l.finish(i, rules.OutcomePaid)
 				asked := l.list.calls()
 				l.within(testInterval+3*roundInterval, "looked at", func() bool { return l.list.calls() > asked })
 				time.Sleep(confirmAfter / 2)
@@ -458,7 +459,7 @@ func TestReconciler(t *testing.T) {
 			l.start()
 			l.healthy(2 * testInterval)
 			l.list.change(func() { l.list.late = []money.ListedCharge{{TargetID: 26, Amount: 100}} })
-			l.finish(26, store.OutcomePaid)
+			l.finish(26, rules.OutcomePaid)
 			l.healthy(3 * testInterval)
 		})
 	})

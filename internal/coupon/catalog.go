@@ -7,6 +7,7 @@ import (
 
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -110,7 +111,7 @@ func (c *Catalog) views(ctx context.Context, list []reward.CouponTemplate) []Vie
 
 // Change changes a template. CodeConflict means that the quantity would be below the
 // live and waiting coupons, or that the mode would change while requests wait.
-func (c *Catalog) Change(ctx context.Context, p store.TemplateChangeParams) (View, error) {
+func (c *Catalog) Change(ctx context.Context, p rules.TemplateChange) (View, error) {
 	before, err := c.Get(ctx, p.ID)
 	if err != nil {
 		return View{}, err
@@ -162,7 +163,7 @@ func (c *Catalog) capTotal(ctx context.Context, before View, total int64) error 
 // liftCap lets the gate promise up to total again after a change of the quantity. It
 // replaces the cap of this change and of one just before it. If it fails, the cap
 // expires.
-func (c *Catalog) liftCap(ctx context.Context, p store.TemplateChangeParams, total int64) {
+func (c *Catalog) liftCap(ctx context.Context, p rules.TemplateChange, total int64) {
 	if p.TotalQuantity == nil {
 		return
 	}
@@ -184,7 +185,7 @@ func (c *Catalog) Close(ctx context.Context, id reward.TemplateID) (View, error)
 			"template %s opens at %s and cannot be closed before; to keep it from opening, set opensAt and closesAt to past times",
 			id, t.OpensAt.UTC().Format(time.RFC3339))
 	}
-	return c.Change(ctx, store.TemplateChangeParams{ID: id, ClosesAt: &now})
+	return c.Change(ctx, rules.TemplateChange{ID: id, ClosesAt: &now})
 }
 
 // afterChange applies a committed change to the gate and gives hints. If the apply

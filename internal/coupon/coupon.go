@@ -14,6 +14,7 @@ import (
 
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -69,8 +70,8 @@ func unavailable(err error, format string, args ...any) *reward.Error {
 
 // newAsk returns a request to settle, with a new coupon id and code. Generation
 // and ticket are 0 for a user who needs no ticket.
-func newAsk(ids *service.IDs, user string, generation, ticket int64) store.CouponRequest {
-	return store.CouponRequest{
+func newAsk(ids *service.IDs, user string, generation, ticket int64) rules.CouponRequest {
+	return rules.CouponRequest{
 		UserID: user, Generation: generation, Ticket: ticket,
 		CouponID: reward.CouponID(ids.Next()), Code: reward.NewCouponCode(),
 	}

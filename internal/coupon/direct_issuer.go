@@ -6,6 +6,7 @@ import (
 
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -103,8 +104,8 @@ func (d *DirectIssuer) lock(ctx context.Context, id reward.TemplateID) (int64, e
 // issue issues in one transaction and applies the change to the gate.
 func (d *DirectIssuer) issue(ctx context.Context, t *reward.CouponTemplate, users []string, path reward.IssuePath, fence int64) ([]Status, error) {
 	p := store.CouponSettleParams{
-		TemplateID: t.ID, Kind: store.SettleDirect, Generation: t.Generation, Path: path, Fence: fence, Now: time.Now(),
-		Requests: make([]store.CouponRequest, len(users)),
+		TemplateID: t.ID, Kind: rules.SettleDirect, Generation: t.Generation, Path: path, Fence: fence, Now: time.Now(),
+		Requests: make([]rules.CouponRequest, len(users)),
 	}
 	for i, user := range users {
 		p.Requests[i] = newAsk(d.ids, user, 0, 0)
@@ -113,9 +114,9 @@ func (d *DirectIssuer) issue(ctx context.Context, t *reward.CouponTemplate, user
 	switch {
 	case err != nil:
 		return nil, err
-	case result.Refused == store.RefusedFence:
+	case result.Refused == rules.RefusedFence:
 		return nil, unavailable(nil, "the lock of template %s expired before the transaction ended; repeat the request", t.ID)
-	case result.Refused != store.NotRefused:
+	case result.Refused != rules.NotRefused:
 		if _, err := d.templates.read(ctx, t.ID); err != nil {
 			return nil, err
 		}
@@ -137,11 +138,11 @@ func (d *DirectIssuer) issue(ctx context.Context, t *reward.CouponTemplate, user
 // a rejection is an error code.
 func directStatus(t *reward.CouponTemplate, r store.RequestResult) Status {
 	switch {
-	case r.Outcome == store.RequestIssued:
+	case r.Outcome == rules.RequestIssued:
 		return Status{Kind: StatusIssued, Ticket: r.Coupon.Ticket, Coupon: r.Coupon}
-	case r.Outcome == store.RequestNotOpen:
+	case r.Outcome == rules.RequestNotOpen:
 		return Status{Kind: StatusRejected, Reason: reward.CodeNotOpen}
-	case r.Outcome == store.RequestClosed:
+	case r.Outcome == rules.RequestClosed:
 		return Status{Kind: StatusRejected, Reason: reward.CodeClosed}
 	case r.Reason == reward.ReasonUserLimit && t.PerUserLimit == 1 && r.Coupon.ID != 0:
 		return Status{Kind: StatusIssued, Ticket: r.Coupon.Ticket, Coupon: r.Coupon, Duplicate: true}

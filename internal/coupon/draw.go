@@ -10,6 +10,7 @@ import (
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -96,7 +97,7 @@ func (d *drawer) draw(ctx context.Context, t *reward.CouponTemplate, epoch int64
 		if err != nil {
 			return err
 		}
-		if result.Refused != store.NotRefused {
+		if result.Refused != rules.NotRefused {
 			return nil // another instance has the template now, and continues
 		}
 		first += int64(len(batch))
@@ -114,8 +115,8 @@ func (d *drawer) draw(ctx context.Context, t *reward.CouponTemplate, epoch int64
 // settleParams returns the transaction for a batch whose tickets follow first.
 func (d *drawer) settleParams(t *reward.CouponTemplate, epoch, first int64, batch []string) store.CouponSettleParams {
 	p := store.CouponSettleParams{
-		TemplateID: t.ID, Kind: store.SettleInOrder, Epoch: epoch, Generation: t.Generation, Now: time.Now(),
-		Requests: make([]store.CouponRequest, len(batch)),
+		TemplateID: t.ID, Kind: rules.SettleInOrder, Epoch: epoch, Generation: t.Generation, Now: time.Now(),
+		Requests: make([]rules.CouponRequest, len(batch)),
 	}
 	for i, user := range batch {
 		ticket := first + int64(i) + 1

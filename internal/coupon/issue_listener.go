@@ -11,6 +11,7 @@ import (
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -237,7 +238,7 @@ var errEndsChanged = errors.New("the end offsets of a newer generation have been
 // settle settles records in one transaction. It reports whether there was anything
 // to settle.
 func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, list []issueRecord, offsets []store.Offset) (bool, error) {
-	p := store.CouponSettleParams{TemplateID: t.ID, Kind: store.SettleListed, EndsGeneration: t.EndsGeneration, Offsets: offsets, Now: time.Now()}
+	p := store.CouponSettleParams{TemplateID: t.ID, Kind: rules.SettleListed, EndsGeneration: t.EndsGeneration, Offsets: offsets, Now: time.Now()}
 	for _, r := range list {
 		switch {
 		case r.external(), t.Mode != reward.ModeKafka: // the mode was changed while the line was empty
@@ -255,7 +256,7 @@ func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, li
 	if err != nil {
 		return false, err
 	}
-	if result.Refused != store.NotRefused {
+	if result.Refused != rules.NotRefused {
 		return false, errEndsChanged
 	}
 	with := applyExtras{serviceTime: l.average}
@@ -268,9 +269,9 @@ func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, li
 			with.done = append(with.done, gate.SettledTicket{UserID: request.UserID, Ticket: request.Ticket})
 		}
 		switch r.Outcome {
-		case store.RequestIssued:
+		case rules.RequestIssued:
 			l.metrics.CouponsIssued(1)
-		case store.RequestRejected:
+		case rules.RequestRejected:
 			l.metrics.CouponsRejected(1)
 		default:
 			continue

@@ -9,6 +9,7 @@ import (
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -270,8 +271,8 @@ func (i *Issuer) settle(ctx context.Context, requests []gate.Request) (apply fun
 	}
 	i.attempts = 0
 	switch result.Refused {
-	case store.NotRefused:
-	case store.RefusedEpoch:
+	case rules.NotRefused:
+	case rules.RefusedEpoch:
 		return nil, errEpochLost
 	default:
 		// Another generation: the gate that gave these requests is no longer served.
@@ -312,8 +313,8 @@ func (i *Issuer) reloadOnGap(ctx context.Context, gap bool) error {
 
 func (i *Issuer) settleParams(requests []gate.Request, now time.Time) store.CouponSettleParams {
 	p := store.CouponSettleParams{
-		TemplateID: i.id, Kind: store.SettleInOrder, Epoch: i.epoch, Generation: requests[0].Generation, Now: now,
-		Requests: make([]store.CouponRequest, len(requests)),
+		TemplateID: i.id, Kind: rules.SettleInOrder, Epoch: i.epoch, Generation: requests[0].Generation, Now: now,
+		Requests: make([]rules.CouponRequest, len(requests)),
 	}
 	for n, r := range requests {
 		p.Requests[n] = newAsk(i.ids, r.UserID, r.Generation, r.Ticket)
@@ -351,18 +352,18 @@ func (i *Issuer) outcomes(requests []gate.Request, result store.CouponSettleResu
 	for n, r := range result.Results {
 		request := requests[n]
 		switch r.Outcome {
-		case store.RequestIssued, store.RequestRejected:
+		case rules.RequestIssued, rules.RequestRejected:
 			with.outcomes = append(with.outcomes, gate.Outcome{
 				UserID: request.UserID, Ticket: request.Ticket, CouponID: r.Coupon.ID, Reason: r.Reason,
 			})
-			if r.Outcome == store.RequestIssued {
+			if r.Outcome == rules.RequestIssued {
 				issued++
 			} else {
 				rejected++
 			}
 			done = append(done, request)
 			with.done = append(with.done, gate.SettledTicket{UserID: request.UserID, Ticket: request.Ticket})
-		case store.RequestAlreadySettled:
+		case rules.RequestAlreadySettled:
 			done = append(done, request)
 		default:
 			gap = true

@@ -11,6 +11,7 @@ import (
 
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -280,7 +281,7 @@ func (m *machine) use(n int) {
 
 func (m *machine) resize(total int) {
 	n := int64(total)
-	_, err := m.flow.Catalog.Change(m.ctx, store.TemplateChangeParams{ID: m.id, TotalQuantity: &n})
+	_, err := m.flow.Catalog.Change(m.ctx, rules.TemplateChange{ID: m.id, TotalQuantity: &n})
 	switch {
 	case err == nil:
 		if total < m.live+len(m.waits) {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/rules"
 )
 
 // TestModeIsChanged checks that a request right after a change of the mode is served,
@@ -22,7 +22,7 @@ func TestModeIsChanged(t *testing.T) {
 				from, to = kafka, &stream
 			}
 			id := r.create(reward.CouponTemplate{TotalQuantity: 5, Mode: from})
-			if _, err := i.Catalog.Change(r.Context(), store.TemplateChangeParams{ID: id, Mode: to}); err != nil {
+			if _, err := i.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, Mode: to}); err != nil {
 				r.Fatal(err)
 			}
 			r.take(i, id, "ann")

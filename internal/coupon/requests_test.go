@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/rules"
 )
 
 // want fails the test unless a request returns a code.
@@ -88,7 +88,7 @@ func TestAnswers(t *testing.T) {
 
 				// New stock is available to a user who was just refused.
 				five := int64(3)
-				if _, err := b.Catalog.Change(r.Context(), store.TemplateChangeParams{ID: id, TotalQuantity: &five}); err != nil {
+				if _, err := b.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &five}); err != nil {
 					r.Fatal(err)
 				}
 				r.until("the new stock is available", func() bool {
@@ -97,7 +97,7 @@ func TestAnswers(t *testing.T) {
 				})
 				r.outcome(a, id, "ann")
 				two := int64(2)
-				if _, err := a.Catalog.Change(r.Context(), store.TemplateChangeParams{ID: id, TotalQuantity: &two}); !reward.HasCode(err, reward.CodeConflict) {
+				if _, err := a.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &two}); !reward.HasCode(err, reward.CodeConflict) {
 					r.Errorf("a quantity below the live coupons: %v", err)
 				}
 

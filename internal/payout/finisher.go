@@ -9,6 +9,7 @@ import (
 	"github.com/largesse/largesse/internal/pool"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -48,7 +49,7 @@ type Finisher struct {
 // finished is an entry and the outcome of its dispatch.
 type finished struct {
 	item    *pool.Item
-	outcome store.Outcome
+	outcome rules.Outcome
 }
 
 // NewFinisher returns a finisher that publishes retries through retry. It calls
@@ -112,7 +113,7 @@ func gather[T any](ctx context.Context, from <-chan T) []T {
 }
 
 // finish hands over an outcome. The item is released after the commit.
-func (f *Finisher) finish(it *pool.Item, out store.Outcome) {
+func (f *Finisher) finish(it *pool.Item, out rules.Outcome) {
 	it.CallEnded()
 	f.work <- finished{it, out}
 }
@@ -173,7 +174,7 @@ func (f *Finisher) write(ctx context.Context, batch []finished) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(f.writing, cancel)()
-	outcomes := make([]store.Outcome, len(batch))
+	outcomes := make([]rules.Outcome, len(batch))
 	for i, b := range batch {
 		outcomes[i] = b.outcome
 	}

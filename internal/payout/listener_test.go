@@ -17,6 +17,7 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/sqlite"
 )
@@ -253,10 +254,10 @@ func TestRetriesDueSoonDoNotWaitBehindLaterOnes(t *testing.T) {
 			t.Fatalf("PayoutDispatch = %v, %v", rows, err)
 		}
 		var messages []reward.RetryMessage
-		var outcomes []store.Outcome
+		var outcomes []rules.Outcome
 		for i, due := range []time.Duration{time.Minute, time.Second} {
 			at := now.Add(due)
-			outcomes = append(outcomes, store.Outcome{Ref: rows[i].Ref(), Kind: store.OutcomeFailed, RetryAt: at})
+			outcomes = append(outcomes, rules.Outcome{Ref: rows[i].Ref(), Kind: rules.OutcomeFailed, RetryAt: at})
 			messages = append(messages, reward.RetryMessage{PublishMessage: rows[i].Message(), NotBefore: at, Dispatch: 1})
 		}
 		if _, err := s.store.PayoutFinish(t.Context(), store.PayoutFinishParams{Outcomes: outcomes, Now: now}); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/largesse/largesse/internal/pool"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -117,7 +118,7 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 		case !it.FirstDelivery:
 			p.Finisher.returnToReady(it)
 		case status == reward.PromotionCancelled:
-			p.Finisher.finish(it, store.Outcome{Ref: row.Ref(), Kind: store.OutcomeCancelled})
+			p.Finisher.finish(it, rules.Outcome{Ref: row.Ref(), Kind: rules.OutcomeCancelled})
 		default:
 			go p.pay(ctx, it, row)
 		}
@@ -160,8 +161,8 @@ func (p *Processor) deadLetterEntry(ctx context.Context, it *pool.Item, reason, 
 func (p *Processor) poison(ctx context.Context, it *pool.Item, row reward.Payout) {
 	detail := fmt.Sprintf("%d deliveries in a row ended without an outcome", row.FailedDeliveries+1)
 	if p.storeDeadLetter(ctx, it, reward.CodePoison, detail) {
-		p.Finisher.finish(it, store.Outcome{
-			Ref: row.Ref(), Kind: store.OutcomeNoLookup, Code: reward.CodePoison, Message: detail,
+		p.Finisher.finish(it, rules.Outcome{
+			Ref: row.Ref(), Kind: rules.OutcomeNoLookup, Code: reward.CodePoison, Message: detail,
 		})
 	}
 }
@@ -198,7 +199,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 			it.Release()
 		}
 	}()
-	out := store.Outcome{Ref: row.Ref()}
+	out := rules.Outcome{Ref: row.Ref()}
 	// sent means that an earlier call here may have charged, looked that the
 	// provider has answered "not found" since the latest such call.
 	sent, looked := false, false
@@ -232,7 +233,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 			return kindOf(it.Stream.Type).charge(p.Provider, ctx, chargeOf(row), check)
 		})
 		if found.Found {
-			out.Kind, out.TransactionKey = store.OutcomePaid, found.TransactionKey
+			out.Kind, out.TransactionKey = rules.OutcomePaid, found.TransactionKey
 			out.Attempts = []reward.Attempt{attemptOf(row, time.Now(), ans)}
 			p.Finisher.finish(it, out)
 			return
@@ -268,7 +269,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 // acquire waits for a permit. It returns false after handing over the entry,
 // because the promotion no longer runs, the pool ends, or the dispatch becomes
 // too old for a call.
-func (p *Processor) acquire(it *pool.Item, row reward.Payout, out store.Outcome, sent bool) (*governor.Permit, bool) {
+func (p *Processor) acquire(it *pool.Item, row reward.Payout, out rules.Outcome, sent bool) (*governor.Permit, bool) {
 	waiting := it.ReadContext()
 	if p.Limits.direct {
 		// Stop waiting before the dispatch is too old, to waste no permit on
@@ -283,7 +284,7 @@ func (p *Processor) acquire(it *pool.Item, row reward.Payout, out store.Outcome,
 		case err == nil:
 			return permit, true
 		case p.cancelled(it):
-			out.Kind, out.Sent = store.OutcomeCancelled, sent
+			out.Kind, out.Sent = rules.OutcomeCancelled, sent
 			p.Finisher.finish(it, out)
 			return nil, false
 		case !errors.Is(err, governor.ErrWaitCancelled) || p.knownPaused(it):
@@ -356,7 +357,7 @@ func (p *Processor) overdue(row reward.Payout) bool {
 // done means that the entry has been handed over or released, again that the
 // lookup could not be made yet. If both are false, the provider did not find
 // the key and may be charged.
-func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it *pool.Item, row reward.Payout, out store.Outcome, sent bool, try int) (done, again bool) {
+func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it *pool.Item, row reward.Payout, out rules.Outcome, sent bool, try int) (done, again bool) {
 	if err := p.check(it); err != nil {
 		permit.Done(governor.Outcome{Class: reward.AnswerNotSent, Local: true})
 		again = p.unsent(ctx, it, out, sent, try, err)
@@ -366,7 +367,7 @@ func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it
 	found := lookup(ctx, p.Provider, permit, row)
 	switch {
 	case found.Found:
-		out.Kind, out.TransactionKey = store.OutcomePaid, found.TransactionKey
+		out.Kind, out.TransactionKey = rules.OutcomePaid, found.TransactionKey
 	case found.NotFound:
 		return false, false
 	case found.Answer.Class == reward.AnswerNotSent:
@@ -383,7 +384,7 @@ func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it
 		// Nothing is known and nothing was sent: look it up again later, unless
 		// the row is overdue.
 		now := time.Now()
-		out.Kind, out.Sent, out.GiveUp = store.OutcomeNoAnswer, sent, p.overdue(row)
+		out.Kind, out.Sent, out.GiveUp = rules.OutcomeNoAnswer, sent, p.overdue(row)
 		out.RetryAt = now.Add(service.Backoff(min(int(row.Dispatch)-1, silentSteps), retryBackoff, retryBackoffMax))
 		out.Code, out.Message = found.Answer.Code, found.Answer.Message
 	}
@@ -395,14 +396,14 @@ func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it
 // wait exceeds the lease, the payout waits as a RETRYING row and no attempt is
 // counted. Only a row that may have been charged is given up: throttling alone
 // settles nothing.
-func (p *Processor) throttled(ctx context.Context, it *pool.Item, row reward.Payout, out store.Outcome, ans money.Answer, sent bool, try int) bool {
+func (p *Processor) throttled(ctx context.Context, it *pool.Item, row reward.Payout, out rules.Outcome, ans money.Answer, sent bool, try int) bool {
 	pause := max(ans.RetryAfter, service.Backoff(try, 100*time.Millisecond, 5*time.Second))
 	giveUp := sent && p.overdue(row)
 	if pause <= p.Limits.Lease && !giveUp {
 		return p.wait(ctx, it, pause)
 	}
 	now := time.Now()
-	out.Kind, out.RetryAt, out.GiveUp = store.OutcomeNoAnswer, now.Add(pause), giveUp
+	out.Kind, out.RetryAt, out.GiveUp = rules.OutcomeNoAnswer, now.Add(pause), giveUp
 	out.Code, out.Message = ans.Code, ans.Message
 	out.Attempts = []reward.Attempt{attemptOf(row, now, ans)}
 	p.Finisher.finish(it, out)
@@ -440,12 +441,12 @@ func (p *Processor) check(it *pool.Item) error {
 }
 
 // unsent handles a call that was not sent and reports whether to try again.
-func (p *Processor) unsent(ctx context.Context, it *pool.Item, out store.Outcome, sent bool, try int, err error) bool {
+func (p *Processor) unsent(ctx context.Context, it *pool.Item, out rules.Outcome, sent bool, try int, err error) bool {
 	switch {
 	case errors.Is(err, errForgotten):
 		return true
 	case errors.Is(err, errCancelled):
-		out.Kind, out.Sent = store.OutcomeCancelled, sent
+		out.Kind, out.Sent = rules.OutcomeCancelled, sent
 		p.Finisher.finish(it, out)
 		return false
 	case errors.Is(err, errPaused) && p.knownPaused(it), errors.Is(err, errLate):
@@ -523,27 +524,27 @@ func (p *Processor) cancelled(it *pool.Item) bool {
 
 // conclude turns a response into an outcome. After an inconclusive response it
 // looks up the key once, because a confirmed charge needs no further call.
-func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payout, out store.Outcome, ans money.Answer, sent bool) {
+func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payout, out rules.Outcome, ans money.Answer, sent bool) {
 	now := time.Now()
 	out.Sent, out.Code, out.Message = sent, ans.Code, ans.Message
 	out.RetryAt = now.Add(service.Backoff(int(row.Attempts), retryBackoff, retryBackoffMax))
 	switch ans.Class {
 	case reward.AnswerPaid:
-		out.Kind, out.TransactionKey, out.Code, out.Message = store.OutcomePaid, ans.TransactionKey, "", ""
+		out.Kind, out.TransactionKey, out.Code, out.Message = rules.OutcomePaid, ans.TransactionKey, "", ""
 		p.Finisher.finish(it, out)
 		return
 	case reward.AnswerRefused:
-		out.Kind = store.OutcomeRefused
+		out.Kind = rules.OutcomeRefused
 	case reward.AnswerFailed:
-		out.Kind = store.OutcomeFailed
+		out.Kind = rules.OutcomeFailed
 	default:
-		out.Kind = store.OutcomeNoAnswer
+		out.Kind = rules.OutcomeNoAnswer
 		// No attempt is counted, so the backoff follows the dispatches. Some of
 		// them may have been returned uncalled.
 		out.RetryAt = now.Add(service.Backoff(min(int(row.Dispatch)-1, silentSteps), retryBackoff, retryBackoffMax))
 		out.GiveUp = p.overdue(row)
 		if key, paid := p.lookUpAfter(ctx, it, row); paid {
-			out.Kind, out.TransactionKey = store.OutcomePaid, key
+			out.Kind, out.TransactionKey = rules.OutcomePaid, key
 			out.Code, out.Message = "", ""
 		}
 	}

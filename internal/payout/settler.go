@@ -10,6 +10,7 @@ import (
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -73,7 +74,7 @@ func (s *Settler) round(ctx context.Context) (int, error) {
 	if err != nil || len(rows) == 0 {
 		return 0, err
 	}
-	lookups := make([]store.Lookup, len(rows))
+	lookups := make([]rules.Lookup, len(rows))
 	slots := make(chan struct{}, settleCalls)
 	var wg sync.WaitGroup
 	for i, row := range rows {
@@ -112,11 +113,11 @@ func (s *Settler) query(ctx context.Context, row reward.Payout, began *time.Time
 }
 
 // lookup looks a payout up and decides when to look again.
-func (s *Settler) lookup(ctx context.Context, row reward.Payout) store.Lookup {
+func (s *Settler) lookup(ctx context.Context, row reward.Payout) rules.Lookup {
 	began := time.Now()
 	res := s.query(ctx, row, &began)
 	decides := row.SettleFrom.Add(s.limits.SettleAfter)
-	out := store.Lookup{
+	out := rules.Lookup{
 		Ref:   row.Ref(),
 		Found: res.Found, TransactionKey: res.TransactionKey,
 		NotFound: res.NotFound, BeganAt: began,

@@ -6,26 +6,29 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// unbounded is no bound.
+// unbounded stands for no limit.
 const unbounded = math.MaxInt64
 
-// Allowance says which rows of one promotion may become QUEUED. Two bounds
-// hold. Budget: the amounts of SUCCEEDED, QUEUED, RETRYING and UNKNOWN rows, of
-// READY rows that may have been charged, and of the rows that are taken are at
-// most MaxAmount; no row after the first that would pass it is taken, so that
-// none behind it is preferred. Where a late charge has passed it already no row
-// is taken at all. Canary: until it is judged at most Targets rows are ever
-// dispatched for the first time; rows that were dispatched before are not
-// blocked by it.
+// Allowance decides which rows of one promotion may become QUEUED. It applies
+// two limits besides the capacity.
+//
+// Budget: MaxAmount limits the sum of these amounts: SUCCEEDED, QUEUED, RETRYING
+// and UNKNOWN rows, READY rows that may have been charged, and the rows taken.
+// After the first row that exceeds the budget no other row is taken, so that no
+// row overtakes it. If a late confirmation has exceeded the budget already, no
+// row is taken at all.
+//
+// Canary: until the canary is judged, at most Targets rows are dispatched for
+// the first time. Rows that were dispatched before are not limited.
 type Allowance struct {
-	capacity int64         // rows
-	first    int64         // rows that were never dispatched
-	budget   reward.Amount // of rows that are not counted in it yet; below 0: no row at all
+	capacity int64         // rows that may be taken
+	first    int64         // rows that may be taken for their first dispatch
+	budget   reward.Amount // that is left; below 0, no row may be taken
 }
 
-// Allow returns what may be dispatched of promotion p with the counts c, at
-// most capacity rows; flagged is the amount of its READY rows that may have been
-// charged. Only a RUNNING promotion dispatches.
+// Allow returns the allowance of promotion p with counts c, for at most capacity
+// rows. flagged is the total amount of its READY rows that may have been charged.
+// A promotion that is not RUNNING has no capacity.
 func Allow(p reward.Promotion, c reward.Counts, flagged reward.Amount, capacity int64) *Allowance {
 	a := &Allowance{capacity: capacity, first: unbounded, budget: unbounded}
 	if p.Status != reward.Running {
@@ -43,8 +46,8 @@ func Allow(p reward.Promotion, c reward.Counts, flagged reward.Amount, capacity 
 	return a
 }
 
-// Capacity is how many rows may be taken yet, budget and canary aside; 0 when
-// the budget is passed.
+// Capacity returns how many more rows may be taken, before budget and canary are
+// checked. It is 0 if the budget is exceeded.
 func (a *Allowance) Capacity() int64 {
 	if a.budget < 0 {
 		return 0
@@ -52,16 +55,18 @@ func (a *Allowance) Capacity() int64 {
 	return max(a.capacity, 0)
 }
 
-// FirstCapacity is how many rows that were never dispatched may be taken yet.
+// FirstCapacity returns how many more rows may be taken for their first dispatch.
 func (a *Allowance) FirstCapacity() int64 { return min(a.first, a.Capacity()) }
 
-// Bounds reports whether Take may refuse rows of a state within the capacity.
-// What is RETRYING is in the budget already, and was dispatched before.
+// Bounds reports whether Take may refuse rows of a state within the capacity. It
+// takes every RETRYING row: the budget counts it already, and it was dispatched
+// before.
 func (a *Allowance) Bounds(from reward.State) bool {
 	return from == reward.Ready && (a.first != unbounded || a.budget != unbounded)
 }
 
-// Take reports whether a READY or RETRYING row may become QUEUED, and counts it.
+// Take reports whether a READY or RETRYING row may become QUEUED. If so, it
+// deducts the row from the allowance.
 func (a *Allowance) Take(r Row) bool {
 	first := r.State == reward.Ready && r.Dispatch == 0
 	cost := Exposure(r)
@@ -82,8 +87,8 @@ func (a *Allowance) Take(r Row) bool {
 	return true
 }
 
-// Exposure is what dispatching a row adds to what the budget counts. A row that
-// may have been charged is counted already.
+// Exposure returns what a dispatch of a row takes from the budget. It is 0 for a
+// row that may have been charged: the budget counts it already.
 func Exposure(r Row) reward.Amount {
 	if r.State != reward.Ready || r.MaybeCalled {
 		return 0
@@ -91,6 +96,6 @@ func Exposure(r Row) reward.Amount {
 	return r.Amount
 }
 
-// CanaryOpen reports whether the canary of a promotion limits its dispatches
-// and counts them: it has one, and that was not judged yet.
+// CanaryOpen reports whether a promotion has a canary that is not judged yet. The
+// canary then limits and counts first dispatches.
 func CanaryOpen(p reward.Promotion) bool { return p.Canary.Targets > 0 && !p.Canary.Judged }

@@ -6,49 +6,53 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// OutcomeKind is how a dispatch ended for the consumer that held it.
+// OutcomeKind is how a dispatch ended.
 type OutcomeKind int8
 
-// The kinds, and what they do to the row. All but OutcomePaid expect a QUEUED
-// row with the dispatch of the outcome, and do nothing to another one.
+// The kinds, and what they do to the row. Except for OutcomePaid, they expect a
+// QUEUED row with the dispatch number of the outcome, and leave any other row as
+// it is. A row is flagged if MaybeCalled is set.
 const (
-	// OutcomePaid: SUCCEEDED, whatever the state and dispatch; one counted answer.
+	// OutcomePaid: the provider confirmed the charge. The row becomes SUCCEEDED from
+	// any state and dispatch. One attempt is counted.
 	OutcomePaid OutcomeKind = iota
-	// OutcomeRefused: FAILED when the row is not flagged and Sent is false,
-	// otherwise UNKNOWN; one counted answer.
+	// OutcomeRefused: the provider refused the charge. The row becomes FAILED, or
+	// UNKNOWN if it is flagged or Sent is set. One attempt is counted.
 	OutcomeRefused
-	// OutcomeFailed: RETRYING, flagged, due at RetryAt, while attempts ≤ the
-	// promotion's MaxRetries, otherwise UNKNOWN; one counted answer.
+	// OutcomeFailed: the provider answered with an error. The row becomes RETRYING,
+	// flagged and due at RetryAt. If its attempts exceed the promotion's MaxRetries
+	// it becomes UNKNOWN instead. One attempt is counted.
 	OutcomeFailed
-	// OutcomeNoAnswer: RETRYING, flagged, due at RetryAt; UNKNOWN when GiveUp. No
-	// answer is counted.
+	// OutcomeNoAnswer: the provider did not answer. The row becomes RETRYING,
+	// flagged and due at RetryAt, or UNKNOWN if GiveUp is set. No attempt is counted.
 	OutcomeNoAnswer
-	// OutcomeNoLookup: UNKNOWN.
+	// OutcomeNoLookup: a lookup had to come before the charge, and had no answer.
+	// The row becomes UNKNOWN.
 	OutcomeNoLookup
-	// OutcomeCancelled: UNKNOWN when the row is flagged or Sent, otherwise
-	// CANCELLED.
+	// OutcomeCancelled: the promotion was cancelled. The row becomes CANCELLED, or
+	// UNKNOWN if it is flagged or Sent is set.
 	OutcomeCancelled
 )
 
-// Outcome is the end of one dispatch. In a CANCELLED promotion what would
-// become RETRYING becomes UNKNOWN.
+// Outcome is the end of one dispatch. In a CANCELLED promotion a row becomes
+// UNKNOWN instead of RETRYING.
 type Outcome struct {
 	reward.Ref
 	Kind OutcomeKind
-	// Sent reports whether this holder had sent the request before the answer
-	// that ended it (a 503 counts as having sent).
+	// Sent reports whether this consumer had sent an earlier charge for the same
+	// dispatch. A charge that was answered with 503 counts as sent.
 	Sent           bool
 	TransactionKey string
 	Code, Message  string
-	RetryAt        time.Time // zero = at once
-	GiveUp         bool
-	// Attempts are the answers to record as attempts, first-time success aside.
+	RetryAt        time.Time // zero means at once
+	GiveUp         bool      // for OutcomeNoAnswer: do not retry
+	// Attempts are the attempts to record. A first charge that succeeds has none.
 	Attempts []reward.Attempt
 }
 
-// Finish applies an outcome to a row of promotion p. It returns the row after
-// it and the attempts to record, which are recorded in any case: also when the
-// row has moved on and stays as it is.
+// Finish applies an outcome to a row of promotion p. It returns the row
+// afterwards and the attempts to record. These are recorded even if the row has
+// moved on and stays as it is.
 func Finish(r Row, o Outcome, p reward.Promotion, lease time.Duration, now time.Time) (Row, []reward.Attempt, Tally) {
 	next, tally := finish(r, o, p, lease, now)
 	return next, sanitized(o.Attempts), tally

@@ -8,33 +8,39 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// SettleKind is what the tickets of an IssueBatch are.
+// SettleKind says where the tickets of an IssueBatch come from.
 type SettleKind int8
 
-// The kinds. In each of them a user beyond PerUserLimit is refused
-// ReasonUserLimit, and nobody gets a coupon when Live is TotalQuantity
-// (ReasonSoldOut); requests are taken in the order of their tickets.
+// The kinds. In all of them requests are settled in the order of their tickets.
+// A user who has PerUserLimit slots is rejected with ReasonUserLimit. If Live is
+// TotalQuantity, a request is rejected with ReasonSoldOut.
 const (
-	// SettleInOrder is of STREAM: refused whole unless Epoch and Generation, also
-	// that of each request, are the template's (RefusedEpoch, RefusedGeneration)
-	// and its Path is GATE (counts as a generation). Settles Settled+1, +2, … and
-	// stops at a gap (RequestGap); a ticket at or below Settled was settled before
-	// (RequestAlreadySettled). A rejection is a row.
+	// SettleInOrder settles tickets of the gate in mode STREAM. It settles the
+	// tickets Settled+1, Settled+2 and so on. Those at or below Settled are
+	// RequestAlreadySettled, those behind a missing one RequestGap. A rejection is
+	// stored as a row.
+	//
+	// The batch is refused with RefusedEpoch if Epoch is not the template's. It is
+	// refused with RefusedGeneration if Generation, or that of any request, is not
+	// the template's, or if its Path is not GATE.
 	SettleInOrder SettleKind = iota
-	// SettleListed is of KAFKA: refused whole unless EndsGeneration is the
-	// template's (RefusedEnds). Each request is settled unless (generation, ticket)
-	// is already, or the generation is above the template's (both
-	// RequestAlreadySettled). Settled becomes the highest ticket. A rejection is a
-	// row.
+	// SettleListed settles tickets from Kafka in mode KAFKA, with gaps. A request
+	// is RequestAlreadySettled if its generation and ticket are stored, or if its
+	// generation is above the template's. Settled becomes the highest ticket. A
+	// rejection is stored as a row.
+	//
+	// The batch is refused with RefusedEnds if EndsGeneration is not the template's.
 	SettleListed
-	// SettleDirect is of SYNC and of PathDatabase: requests have no tickets, they
-	// get Settled+1, … as far as they are issued; a rejection is no row, and takes
-	// no ticket. Refused whole unless the Path is Path (RefusedPath), Generation is
-	// the template's (RefusedGeneration), and Fence, when not 0, is above the
-	// template's (RefusedFence; it is stored, whatever becomes of the requests). By
-	// the database's clock all requests are RequestNotOpen before OpensAt and
-	// RequestClosed from ClosesAt on; the state of a draw is for the caller to
-	// check.
+	// SettleDirect settles requests without tickets: in mode SYNC, and on the path
+	// PathDatabase. An issued request gets the ticket Settled+1. A rejection is not
+	// stored and takes no ticket.
+	//
+	// By the clock of the database, all requests are RequestNotOpen before OpensAt
+	// and RequestClosed from ClosesAt on. The caller checks the state of a draw.
+	//
+	// The batch is refused with RefusedPath if Path is not the template's, and with
+	// RefusedGeneration if Generation is not. A Fence above 0 must be above the
+	// template's (RefusedFence). It is stored unless the batch is refused.
 	SettleDirect
 )
 
@@ -42,19 +48,17 @@ const (
 type CouponRequest struct {
 	UserID     string
 	Generation int64
-	Ticket     int64
-	// CouponID and Code are for the coupon, if it becomes one. A code or id that
-	// is in use fails the whole call: CodeConflict. A user or code that no database
-	// can store does so too: CodeInvalid.
+	Ticket     int64 // ignored by SettleDirect
+	// CouponID and Code are those of the coupon to issue. They must not be in use.
 	CouponID reward.CouponID
 	Code     string
-	// Reason, when not "", rejects the request for it, whatever its texts are (they
-	// are made storable), so that it cannot block the waiting line.
+	// Reason rejects the request if it is not empty. The texts of such a request
+	// are sanitized instead of checked, so that it cannot block the waiting line.
 	Reason string
 }
 
-// Storable is the request as drivers store it. What is rejected already is made
-// storable instead of being refused for its text.
+// Storable returns the request as drivers store it. It sanitizes the texts of a
+// request that has a Reason.
 func (r CouponRequest) Storable() CouponRequest {
 	if r.Reason == "" {
 		return r
@@ -64,10 +68,11 @@ func (r CouponRequest) Storable() CouponRequest {
 	return r
 }
 
-// SettleRefusal says why a whole batch was refused.
+// SettleRefusal says why a whole batch was refused. A refused batch changes
+// nothing.
 type SettleRefusal int8
 
-// The refusals.
+// The refusals. The name of each is what the template has different.
 const (
 	NotRefused SettleRefusal = iota
 	RefusedEpoch
@@ -84,14 +89,14 @@ type RequestOutcome int8
 const (
 	RequestIssued RequestOutcome = iota
 	RequestRejected
-	RequestAlreadySettled // by an earlier call
-	RequestGap            // above a ticket that is missing; SettleInOrder only
-	RequestNotOpen
-	RequestClosed
+	RequestAlreadySettled // by an earlier call, which knows the outcome
+	RequestGap            // a lower ticket is missing; SettleInOrder only
+	RequestNotOpen        // before OpensAt; SettleDirect only
+	RequestClosed         // from ClosesAt on; SettleDirect only
 )
 
-// IssueBatch is coupon requests of one template that are decided together. The
-// fields behind Kind are what the kind expects of the template.
+// IssueBatch is a batch of requests of one template. The fields from Epoch to
+// Fence are what the kind expects of the template.
 type IssueBatch struct {
 	Kind           SettleKind
 	Epoch          int64
@@ -100,12 +105,12 @@ type IssueBatch struct {
 	Path           reward.IssuePath
 	Fence          int64
 	Requests       []CouponRequest
-	Now            time.Time // IssuedAt
+	Now            time.Time // IssuedAt of the coupons
 }
 
-// Order returns the positions of the requests in the order in which they are
-// taken: by ticket, then by generation, and of those with the same only the
-// first. Without tickets it is the order they came in.
+// Order returns the positions of the requests in the order of settlement: by
+// ticket, then generation. Of requests with the same ticket and generation only
+// the first is included. SettleDirect keeps the order of the batch.
 func (b *IssueBatch) Order() []int {
 	order := make([]int, len(b.Requests))
 	for i := range order {
@@ -122,7 +127,7 @@ func (b *IssueBatch) Order() []int {
 	return slices.CompactFunc(order, func(i, j int) bool { return compare(i, j) == 0 })
 }
 
-// Refuse says why template t refuses the whole batch, if it does.
+// Refuse returns why template t refuses the whole batch, or NotRefused.
 func Refuse(t *reward.CouponTemplate, b *IssueBatch) SettleRefusal {
 	switch b.Kind {
 	case SettleInOrder:
@@ -150,8 +155,9 @@ func Refuse(t *reward.CouponTemplate, b *IssueBatch) SettleRefusal {
 	return NotRefused
 }
 
-// Shut returns RequestNotOpen or RequestClosed where the template's window
-// decides about every request of a direct batch, otherwise 0.
+// Shut returns RequestNotOpen or RequestClosed if the template is not open at
+// clock, which decides every request of a SettleDirect batch. Otherwise it
+// returns 0.
 func Shut(t *reward.CouponTemplate, b *IssueBatch, clock time.Time) RequestOutcome {
 	switch {
 	case b.Kind != SettleDirect:
@@ -164,10 +170,9 @@ func Shut(t *reward.CouponTemplate, b *IssueBatch, clock time.Time) RequestOutco
 	return 0
 }
 
-// Due returns the positions, in order, of the requests that are to be decided
-// now. known reports whether the generation and ticket of a request have been
-// settled; it is called for SettleListed only, and only for requests that are
-// due otherwise.
+// Due returns the positions of the requests to decide now, in order. known
+// reports whether the generation and ticket of a request are already settled. It
+// is called for SettleListed only, and only if nothing else excludes the request.
 func Due(t *reward.CouponTemplate, b *IssueBatch, known func(*CouponRequest) (bool, error)) ([]int, error) {
 	order := b.Order()
 	due := order[:0]
@@ -195,13 +200,13 @@ func Due(t *reward.CouponTemplate, b *IssueBatch, known func(*CouponRequest) (bo
 	return due, nil
 }
 
-// Holding is what a user has at a template.
+// Holding is what a user has of a template.
 type Holding struct {
 	Slots  []int           // in use, in any order
-	Latest reward.CouponID // of the coupons that are not cancelled; 0 = none
+	Latest reward.CouponID // the highest ID that is not cancelled; 0 means none
 }
 
-// lowest is the lowest slot that is free.
+// lowest returns the lowest free slot.
 func (h *Holding) lowest() int {
 	slot := 1
 	for slices.Contains(h.Slots, slot) {
@@ -210,41 +215,41 @@ func (h *Holding) lowest() int {
 	return slot
 }
 
-// Settlement is what was decided about a batch, under the lock of its template.
+// Settlement is the result of a batch, decided under the lock of its template.
 type Settlement struct {
 	Refused SettleRefusal
-	// Shut is RequestNotOpen or RequestClosed where the window decided about every
-	// request, otherwise 0.
+	// Shut is RequestNotOpen or RequestClosed if the template is not open, otherwise
+	// 0.
 	Shut      RequestOutcome
 	From      int64                 // Version before
 	Template  reward.CouponTemplate // as it is afterwards
 	Decisions []Decision
-	// Existing has the coupons to report to users beyond a limit of 1.
+	// Existing has, by user, the coupon to report to a user beyond a limit of 1.
 	Existing map[string]reward.Coupon
 }
 
-// Decision is what was decided about one request. Requests without one were
-// settled before, or lie behind a gap.
+// Decision is the decision about one request. Requests without a decision were
+// settled before, or are behind a gap.
 type Decision struct {
-	At     int // its position among the requests
+	At     int // the position of the request in the batch
 	Ticket int64
-	Reason string // "" = issued
-	Slot   int    // of the coupon; 0 where the driver does not report it
+	Reason string // why it was rejected; empty means issued
+	Slot   int    // of the coupon; 0 if the driver does not report it
 	// Held and Latest are the user's holding before the batch.
 	Held   int
 	Latest reward.CouponID
 }
 
-// Issue decides about the due requests of a batch that template t does not
-// refuse. holdings are those of their users, by what Storable makes of the user
-// id. It returns the template afterwards and the decisions.
+// Issue decides the due requests of a batch that template t does not refuse. It
+// returns the template afterwards and the decisions, in order. holdings has the
+// holding of each user before the batch, by the user ID that Storable returns.
 func Issue(t reward.CouponTemplate, b *IssueBatch, due []int, holdings map[string]Holding) (reward.CouponTemplate, []Decision) {
 	direct := b.Kind == SettleDirect
 	if direct {
 		t.Fence = max(t.Fence, b.Fence)
 	}
 	version := t.Version + 1
-	now := make(map[string]*Holding, len(holdings)) // as they are so far
+	now := make(map[string]*Holding, len(holdings)) // after the decisions so far
 	decisions := make([]Decision, 0, len(due))
 	for _, at := range due {
 		r := b.Requests[at].Storable()
@@ -282,8 +287,8 @@ func Issue(t reward.CouponTemplate, b *IssueBatch, due []int, holdings map[strin
 	return t, decisions
 }
 
-// Coupon returns the coupon that a request of the batch became; t is the
-// template afterwards.
+// Coupon returns the coupon that decision d issues. t is the template after the
+// batch.
 func (b *IssueBatch) Coupon(t *reward.CouponTemplate, d Decision) reward.Coupon {
 	r := &b.Requests[d.At]
 	c := reward.Coupon{
@@ -299,7 +304,7 @@ func (b *IssueBatch) Coupon(t *reward.CouponTemplate, d Decision) reward.Coupon 
 	return c
 }
 
-// Unsettled is the outcome of a request without a decision.
+// Unsettled returns the outcome of a request that has no decision.
 func (s *Settlement) Unsettled(b *IssueBatch, r *CouponRequest) RequestOutcome {
 	switch {
 	case s.Shut != 0:
@@ -310,7 +315,9 @@ func (s *Settlement) Unsettled(b *IssueBatch, r *CouponRequest) RequestOutcome {
 	return RequestAlreadySettled
 }
 
-// CheckCoupon refuses what only a coupon allows that is ISSUED and valid at now.
+// CheckCoupon returns an error unless a coupon can be used or cancelled: it must
+// be ISSUED and not expired at now. The error says which it is: CodeCouponUsed,
+// CodeCouponCancelled or CodeCouponExpired.
 func CheckCoupon(c *reward.Coupon, now time.Time) error {
 	refuse := func(code, what string, at time.Time) error {
 		return reward.NewError(reward.KindConflict, code, "coupon %d %s at %s", c.ID, what, at.UTC().Format(time.RFC3339))

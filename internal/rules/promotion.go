@@ -7,10 +7,10 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Move changes the status of a promotion, expecting one of from;
-// CodeIllegalState otherwise. DRAFT → RUNNING sets StartedAt. A promotion that
-// is RUNNING may get a stream, even before its first dispatch, so its stream
-// does not count as destroyed. Leaving PAUSED clears the reason.
+// Move changes the status of a promotion. A status that is not in from is
+// CodeIllegalState. DRAFT → RUNNING sets StartedAt. Leaving PAUSED clears the
+// reason. A RUNNING promotion may get a stream even before its first dispatch, so
+// Move clears StreamDestroyed.
 func Move(p reward.Promotion, from []reward.PromotionStatus, to reward.PromotionStatus, reason string, now time.Time,
 ) (reward.Promotion, error) {
 	if !slices.Contains(from, p.Status) {
@@ -31,13 +31,15 @@ func Move(p reward.Promotion, from []reward.PromotionStatus, to reward.Promotion
 	return p, nil
 }
 
-// NotAllowed is the error of a promotion whose status does not allow a change.
+// NotAllowed returns the error for a promotion whose status does not allow a
+// change.
 func NotAllowed(p reward.Promotion) error {
 	return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
 		"promotion %d is %s, which does not allow this", p.ID, p.Status)
 }
 
-// Reopen makes a COMPLETED promotion that has got work RUNNING again.
+// Reopen makes a COMPLETED promotion RUNNING, because it has new work. It leaves
+// any other promotion as it is.
 func Reopen(p reward.Promotion) reward.Promotion {
 	if p.Status == reward.Completed {
 		p.Status, p.FinishedAt, p.StreamDestroyed = reward.Running, time.Time{}, false
@@ -45,22 +47,21 @@ func Reopen(p reward.Promotion) reward.Promotion {
 	return p
 }
 
-// Blockers are what, beside the counts, keeps a promotion from its end.
+// Blockers are what keeps a promotion from its end, in addition to its counts.
 type Blockers struct {
-	// Uploads reports whether the lease of an upload is alive: a RUNNING
-	// promotion may get more targets.
+	// Uploads reports whether an upload has a valid lease. A RUNNING promotion may
+	// then get more targets.
 	Uploads bool
-	// Lookups reports whether an UNKNOWN row has yet to be looked up with a
-	// lookup that begins at SettleFrom + SettleAfter or later, see LookupDone. A
-	// CANCELLED promotion waits for that: a "not found" would decide the row.
+	// Lookups reports whether LookupDone is false for any row. A CANCELLED promotion
+	// waits for these lookups, because "not found" would decide the row.
 	Lookups bool
 }
 
 // Complete ends a promotion that has nothing left to do, and reports whether it
-// did. A RUNNING promotion becomes COMPLETED when nothing is READY, QUEUED or
-// RETRYING, no upload is open, and the expected count (if any) is reached or
-// the promotion is closed. A CANCELLED one gets its FinishedAt once nothing is
-// READY, QUEUED or RETRYING and no lookup is due.
+// did. No row may be READY, QUEUED or RETRYING. A RUNNING promotion becomes
+// COMPLETED if no upload is open, and the expected count (if any) is reached or
+// the promotion is closed. A CANCELLED promotion gets its FinishedAt if no lookup
+// blocks it.
 func Complete(p reward.Promotion, c reward.Counts, b Blockers, now time.Time) (reward.Promotion, bool) {
 	if c.Undecided() > 0 {
 		return p, false
@@ -82,16 +83,17 @@ func Complete(p reward.Promotion, c reward.Counts, b Blockers, now time.Time) (r
 	return p, true
 }
 
-// LookupDone reports whether an UNKNOWN row no longer blocks the end of its
-// promotion: a lookup that would have decided it had no answer.
+// LookupDone reports whether a row no longer blocks the end of its promotion. An
+// UNKNOWN row must have had a lookup that began at SettleFrom + settleAfter or
+// later. It is still UNKNOWN, so that lookup was inconclusive.
 func LookupDone(r Row, settleAfter time.Duration) bool {
 	return r.State != reward.Unknown || !r.LookedAt.IsZero() && !r.LookedAt.Before(r.SettleFrom.Add(settleAfter))
 }
 
-// Judge ends the canary of a RUNNING promotion once it is decided, and reports
-// whether it did. A good canary lets the other targets follow; a bad one pauses
-// the promotion with reason, and counts as judged too, so that a resume goes on
-// with the others.
+// Judge ends the canary of a RUNNING promotion if it is decided, and reports
+// whether it did. After a good canary the other targets are paid. A bad one
+// pauses the promotion with reason. It counts as judged too, so resuming the
+// promotion pays the others.
 func Judge(p reward.Promotion, c reward.Counts, reason string) (reward.Promotion, bool) {
 	if p.Status != reward.Running || !CanaryDecided(p, c) {
 		return p, false
@@ -103,8 +105,8 @@ func Judge(p reward.Promotion, c reward.Counts, reason string) (reward.Promotion
 	return p, true
 }
 
-// CanaryDecided reports whether a canary can be judged: as many payouts as it
-// asks for were dispatched, and none of them is open.
+// CanaryDecided reports whether a canary can be judged: at least Targets payouts
+// were dispatched, and all of them are SUCCEEDED or FAILED.
 func CanaryDecided(p reward.Promotion, c reward.Counts) bool {
 	open := c.Payouts[reward.Queued] + c.Payouts[reward.Retrying] + c.Payouts[reward.Unknown]
 	decided := c.Payouts[reward.Succeeded] + c.Payouts[reward.Failed]
@@ -112,8 +114,8 @@ func CanaryDecided(p reward.Promotion, c reward.Counts) bool {
 		p.Canary.Dispatched >= p.Canary.Targets
 }
 
-// CanaryGood reports whether a canary that is decided lets the other targets
-// follow: the share of FAILED payouts is at most MaxFailureRate.
+// CanaryGood reports whether the share of FAILED payouts is at most
+// MaxFailureRate. The canary must be decided.
 func CanaryGood(p reward.Promotion, c reward.Counts) bool {
 	failed := c.Payouts[reward.Failed]
 	decided := c.Payouts[reward.Succeeded] + failed

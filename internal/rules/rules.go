@@ -1,11 +1,12 @@
-// Package rules decides what may become of a row: what an outcome or a lookup
-// does to a payout, when FAILED is final, what a cancel does, what may be
-// dispatched, how a promotion ends, and what a batch of coupon requests yields.
+// Package rules defines how rows change: what an outcome or a lookup does to a
+// payout, when FAILED is final, what a cancel does, which payouts may be
+// dispatched, when a promotion ends, and how a batch of coupon requests is
+// settled.
 //
-// Its functions are pure. They take rows as they are and return rows as they
-// have to be, and know no clock and no database. The SQLite driver calls them
-// inside its transaction. The PostgreSQL driver states the same rules in SQL,
-// and storetest.ExerciseRules compares the two over every case.
+// Its functions are pure. They take a row and return the row afterwards; they
+// use no clock and no database. The SQLite driver calls them inside its
+// transaction. The PostgreSQL driver states the same rules in SQL, and
+// storetest.ExerciseRules compares the two over every case.
 package rules
 
 import (
@@ -15,29 +16,29 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// FailedDeliveriesMax is where the failed deliveries of a payout stop being
-// counted.
+// FailedDeliveriesMax is the highest count of failed deliveries. Further ones are
+// not counted.
 const FailedDeliveriesMax = math.MaxInt16
 
-// Row is a payout with what only the store knows of it.
+// Row is a payout with the fields that only the store uses.
 type Row struct {
 	reward.Payout
-	// Again reports whether the row is FAILED or CANCELLED because a lookup did
-	// not find its charge, and one more lookup is to confirm that at DueAt.
+	// Again reports that the row is FAILED or CANCELLED because a lookup did not
+	// find its charge, and that one more lookup at DueAt must confirm this.
 	Again bool
-	// LookedAt is when the latest lookup began that left the row UNKNOWN; zero
-	// when there was none since the row became UNKNOWN.
+	// LookedAt is the latest begin of a lookup that left the row UNKNOWN. It is
+	// zero if there was none since the row became UNKNOWN.
 	LookedAt time.Time
 }
 
 // Tally is what a change of one row does to the counts.
 type Tally struct {
 	Was, Became reward.State
-	// Answers is added to the counted attempts; it is negative where a retry
-	// starts counting anew.
+	// Answers is added to the counted attempts. A retry resets the count, so it may
+	// be negative.
 	Answers int64
-	// Changed reports whether the row has to be written. Was and Became may be
-	// equal then: a lookup can move nothing but the time of the next one.
+	// Changed reports whether the row must be written. Was and Became may still be
+	// equal: an inconclusive lookup only moves the time of the next one.
 	Changed bool
 }
 
@@ -46,13 +47,13 @@ func unchanged(r Row) (Row, Tally) {
 	return r, Tally{Was: r.State, Became: r.State}
 }
 
-// changed is the result of a rule that made next of r.
+// changed is the result of a rule that changed r to next.
 func changed(r, next Row) (Row, Tally) {
 	return next, Tally{Was: r.State, Became: next.State, Answers: int64(next.Attempts - r.Attempts), Changed: true}
 }
 
-// enter moves a row to a state. An UNKNOWN row may have been charged, and is
-// settled by lookups that begin after the lease of its holder.
+// enter moves a row to a state. An UNKNOWN row may have been charged. Lookups can
+// settle it once the lease of its consumer has ended.
 func (r *Row) enter(state reward.State, lease time.Duration, now time.Time) {
 	r.State, r.DueAt, r.UpdatedAt, r.Again = state, instant(now), instant(now), false
 	if state == reward.Unknown {
@@ -66,7 +67,7 @@ func (r *Row) succeed(transactionKey string, now time.Time) {
 	r.TransactionKey, r.ErrorCode, r.ErrorMessage = reward.SanitizeText(transactionKey), "", ""
 }
 
-// sanitized returns attempts with texts that every database can store.
+// sanitized returns attempts whose texts every database can store.
 func sanitized(attempts []reward.Attempt) []reward.Attempt {
 	if len(attempts) == 0 {
 		return nil
@@ -79,5 +80,5 @@ func sanitized(attempts []reward.Attempt) []reward.Attempt {
 	return list
 }
 
-// instant is a time as every database keeps it: microseconds, UTC.
+// instant returns t as every database stores it: UTC, in microseconds.
 func instant(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }

@@ -12,8 +12,8 @@ var (
 	lease = 15 * time.Second
 )
 
-// everyRow calls check with a row of every state, flagged or not, and a
-// promotion of every status.
+// everyRow calls check for every state, flagged or not, with a promotion of every
+// status.
 func everyRow(check func(r Row, p reward.Promotion)) {
 	for state := range reward.StateCount {
 		for _, flagged := range []bool{false, true} {
@@ -26,7 +26,7 @@ func everyRow(check func(r Row, p reward.Promotion)) {
 	}
 }
 
-// changes calls check with what each rule makes of a row.
+// changes calls check with the result of each rule for a row.
 func changes(r Row, p reward.Promotion, check func(rule string, next Row, t Tally)) {
 	ref := reward.Ref{Dispatch: r.Dispatch}
 	for kind := OutcomePaid; kind <= OutcomeCancelled+1; kind++ {
@@ -54,7 +54,7 @@ func changes(r Row, p reward.Promotion, check func(rule string, next Row, t Tall
 	}
 }
 
-// TestNoRuleTakesMoneyBack: what must be true of every rule, whatever it does.
+// TestNoRuleTakesMoneyBack checks what must hold after every rule.
 func TestNoRuleTakesMoneyBack(t *testing.T) {
 	t.Parallel()
 	everyRow(func(r Row, p reward.Promotion) {
@@ -62,17 +62,17 @@ func TestNoRuleTakesMoneyBack(t *testing.T) {
 			bad := ""
 			switch {
 			case r.State == reward.Succeeded && next != r:
-				bad = "SUCCEEDED is for ever"
+				bad = "SUCCEEDED must be permanent"
 			case r.MaybeCalled && !next.MaybeCalled:
-				bad = "a row that may have been charged stays so"
+				bad = "the flag of a row must stay"
 			case r.MaybeCalled && rule != "Settle" && rule != "Resolve" && next.State != r.State && (next.State == reward.Failed || next.State == reward.Cancelled):
-				bad = "only a lookup or an operator says that a row was not charged that may have been"
+				bad = "only a lookup or an operator may end a flagged row as FAILED or CANCELLED"
 			case next.State == reward.Unknown && r.State != reward.Unknown && !next.SettleFrom.Equal(now.Add(lease)):
-				bad = "an UNKNOWN row is settled after the lease"
+				bad = "SettleFrom of an UNKNOWN row must be the end of the lease"
 			case tally.Was != r.State || tally.Became != next.State || !tally.Changed && next != r:
-				bad = "the tally is of another change"
+				bad = "the tally does not match the change"
 			case next.Dispatch != r.Dispatch:
-				bad = "only a dispatch raises the number"
+				bad = "the dispatch number must not change"
 			}
 			if bad != "" {
 				t.Errorf("%s of %+v in %s gives %+v, %+v: %s", rule, r, p.Status, next, tally, bad)
@@ -81,8 +81,8 @@ func TestNoRuleTakesMoneyBack(t *testing.T) {
 	})
 }
 
-// TestCancelledPromotionsPayNobody: no rule makes a row of a CANCELLED promotion
-// wait for a dispatch.
+// TestCancelledPromotionsPayNobody checks that no rule leaves a row of a CANCELLED
+// promotion waiting for a dispatch.
 func TestCancelledPromotionsPayNobody(t *testing.T) {
 	t.Parallel()
 	everyRow(func(r Row, p reward.Promotion) {
@@ -98,7 +98,7 @@ func TestCancelledPromotionsPayNobody(t *testing.T) {
 			t.Error("a CANCELLED promotion allows a retry")
 		}
 		if Allow(p, reward.Counts{}, 0, 9).Take(r) {
-			t.Errorf("%+v is dispatched", r)
+			t.Errorf("%+v may be dispatched in a CANCELLED promotion", r)
 		}
 	})
 }

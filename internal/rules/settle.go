@@ -6,38 +6,45 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Lookup is what the provider said about the key of a payout.
+// Lookup is the result of a lookup. If neither Found nor NotFound is set, it was
+// inconclusive.
 type Lookup struct {
 	reward.Ref
-	// Found: SUCCEEDED with TransactionKey, whatever the state.
+	// Found means that the provider confirmed the charge. The row becomes SUCCEEDED
+	// with TransactionKey from any state.
 	Found          bool
 	TransactionKey string
-	// NotFound, with BeganAt ≥ SettleFrom + SettleAfter, decides a row that is
-	// still UNKNOWN under this dispatch: FAILED, or CANCELLED in a CANCELLED
-	// promotion. Otherwise, and when neither is set, it is looked up again at
-	// NextAt, and the latest BeganAt is kept for Complete.
+	// NotFound means that the provider never saw the idempotency key. It decides a
+	// row that is UNKNOWN with this dispatch if BeganAt is not before SettleFrom +
+	// SettleAfter. The row becomes FAILED, or CANCELLED in a CANCELLED promotion.
+	//
+	// An earlier or inconclusive lookup leaves the row UNKNOWN. It is due again at
+	// NextAt, and its LookedAt becomes BeganAt if that is later.
 	NotFound bool
 	BeganAt  time.Time
 	NextAt   time.Time
-	Attempt  *reward.Attempt // the answer to record; nil = none
+	Attempt  *reward.Attempt // the attempt to record; nil means none
 }
 
-// Terms are the durations that decide about lookups.
+// Terms are the durations that Settle uses.
 type Terms struct {
-	// SettleAfter is how long after SettleFrom a lookup must begin for a "not
-	// found" to be final: by then no charge can still be under way.
+	// SettleAfter is the time from SettleFrom to the first lookup whose "not found"
+	// decides a row. By then no charge can be in flight.
 	SettleAfter time.Duration
-	// AgainAfter is how long after a "not found" has decided a row one more lookup
-	// confirms it. That one can find the charge (SUCCEEDED, as always), confirm it
-	// (the row stays as it is), or have no answer (again at NextAt, which is the
-	// row's only change). A lookup that began before the row was decided changes
-	// nothing. 0 = no second lookup.
+	// AgainAfter is the time from a decision by "not found" to a second lookup.
+	// Zero means no second lookup. Its results are:
+	//
+	//   - Found: the row becomes SUCCEEDED.
+	//   - NotFound: the decision is confirmed, and no other lookup follows.
+	//   - Inconclusive: the row is due again at NextAt and does not change otherwise.
+	//
+	// A second lookup that began before the decision changes nothing.
 	AgainAfter time.Duration
 }
 
-// Settle applies a lookup to a row of promotion p. It returns the row after it
-// and the attempts to record, whatever becomes of the row. A row that "not
-// found" decides keeps what was recorded about it before.
+// Settle applies a lookup to a row of promotion p. It returns the row afterwards
+// and the attempts to record. These are recorded even if the row stays as it is.
+// A row that "not found" decides keeps the error code and message that it has.
 func Settle(r Row, l Lookup, p reward.Promotion, t Terms, now time.Time) (Row, []reward.Attempt, Tally) {
 	var attempts []reward.Attempt
 	if l.Attempt != nil {
@@ -88,17 +95,19 @@ func settle(r Row, l Lookup, p reward.Promotion, t Terms, now time.Time) (Row, T
 	return changed(r, next)
 }
 
-// Resolution is how an operator settles an UNKNOWN row.
+// Resolution is an operator's decision about an UNKNOWN row.
 type Resolution struct {
-	Paid           bool // SUCCEEDED with TransactionKey; else FAILED
+	// Paid makes the row SUCCEEDED with TransactionKey. Otherwise it becomes
+	// FAILED.
+	Paid           bool
 	TransactionKey string
-	Note, By       string
+	Note, By       string // why, and who decided
 }
 
-// Resolve settles an UNKNOWN row as an operator says, also in a CANCELLED
-// promotion. It returns the row after it and the attempt to record, which is
-// not counted. What the provider said last stays with a row that becomes
-// FAILED. A row in another state is CodeIllegalState.
+// Resolve settles an UNKNOWN row as an operator decided, even in a CANCELLED
+// promotion. It returns the row afterwards and the attempt to record, which is
+// not counted. A row that becomes FAILED keeps the provider's last error. A row
+// in another state is CodeIllegalState.
 func Resolve(r Row, s Resolution, now time.Time) (Row, reward.Attempt, Tally, error) {
 	if r.State != reward.Unknown {
 		return r, reward.Attempt{}, Tally{}, NotResolvable(r.Payout)
@@ -117,14 +126,14 @@ func Resolve(r Row, s Resolution, now time.Time) (Row, reward.Attempt, Tally, er
 	return next, attempt, tally, nil
 }
 
-// NotResolvable is the error of a row that Resolve refuses.
+// NotResolvable returns the error for a row that Resolve refuses.
 func NotResolvable(p reward.Payout) error {
 	return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
-		"target %d of promotion %d is %s; only an UNKNOWN one can be resolved", p.TargetID, p.PromotionID, p.State)
+		"target %d of promotion %d is %s; only UNKNOWN payouts can be resolved", p.TargetID, p.PromotionID, p.State)
 }
 
-// CheckRetry refuses, with CodeIllegalState, the retry of a promotion that is
-// DRAFT or CANCELLED.
+// CheckRetry returns CodeIllegalState for a DRAFT or CANCELLED promotion. These
+// do not allow a retry.
 func CheckRetry(id reward.PromotionID, status reward.PromotionStatus) error {
 	if status == reward.Draft || status == reward.PromotionCancelled {
 		return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
@@ -133,9 +142,9 @@ func CheckRetry(id reward.PromotionID, status reward.PromotionStatus) error {
 	return nil
 }
 
-// Retry returns a FAILED row to READY with no attempts counted, if its error
-// code is code; "" is any. Dispatch, flag, first dispatch and the last error
-// stay.
+// Retry moves a FAILED row back to READY and resets its counted attempts. It
+// changes only rows with the error code code; empty means any. Dispatch number,
+// flag, first dispatch and the last error stay.
 func Retry(r Row, code string, now time.Time) (Row, Tally) {
 	if r.State != reward.Failed || code != "" && r.ErrorCode != code {
 		return unchanged(r)

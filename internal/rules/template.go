@@ -8,8 +8,8 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// NewTemplate returns what a new template begins with: what the caller may say
-// about it, and nothing of its course. It is CodeInvalid when it breaks a rule.
+// NewTemplate returns a new template with the settings of t. Progress fields are
+// ignored. A template that breaks a rule is CodeInvalid.
 func NewTemplate(t reward.CouponTemplate) (reward.CouponTemplate, error) {
 	made := reward.CouponTemplate{
 		ID: t.ID, Name: t.Name, TotalQuantity: t.TotalQuantity, PerUserLimit: t.PerUserLimit,
@@ -23,19 +23,19 @@ func NewTemplate(t reward.CouponTemplate) (reward.CouponTemplate, error) {
 	return made, checkTemplate(&made)
 }
 
-// checkTemplate refuses a template that breaks a rule, and names every field
-// that is wrong.
+// checkTemplate returns CodeInvalid for a template that breaks a rule. The error
+// lists every wrong field.
 func checkTemplate(t *reward.CouponTemplate) error {
 	fields := reward.CheckTemplate(t)
 	if t.ID <= 0 {
 		fields = append(fields, reward.FieldError{Field: "templateId", Detail: fmt.Sprintf("%d is not above 0", t.ID)})
 	}
 	if t.Mode != reward.ModeStream && t.Mode != reward.ModeKafka && t.Mode != reward.ModeSync {
-		fields = append(fields, reward.FieldError{Field: "mode", Detail: reward.Quote(string(t.Mode)) + " is none of STREAM, KAFKA, SYNC"})
+		fields = append(fields, reward.FieldError{Field: "mode", Detail: reward.Quote(string(t.Mode)) + " is not STREAM, KAFKA or SYNC"})
 	}
 	if t.WhenRedisAway != reward.FallbackDatabase && t.WhenRedisAway != reward.FallbackWait {
 		fields = append(fields, reward.FieldError{
-			Field: "whenRedisAway", Detail: reward.Quote(string(t.WhenRedisAway)) + " is none of DATABASE, WAIT",
+			Field: "whenRedisAway", Detail: reward.Quote(string(t.WhenRedisAway)) + " is not DATABASE or WAIT",
 		})
 	}
 	if len(fields) == 0 {
@@ -46,21 +46,22 @@ func checkTemplate(t *reward.CouponTemplate) error {
 	return e
 }
 
-// TemplateChange is what to change of a template; nil = leave it.
+// TemplateChange is a change of the settings of a template. A nil field keeps its
+// value.
 type TemplateChange struct {
 	ID                 reward.TemplateID
 	Name               *string
 	TotalQuantity      *int64
 	PerUserLimit       *int
-	OpensAt, ClosesAt  *time.Time // zero = none
+	OpensAt, ClosesAt  *time.Time // zero means none
 	ValidFor           *time.Duration
 	Mode               *reward.IssueMode
 	ReissueAfterCancel *bool
 	WhenRedisAway      *reward.RedisFallback
 }
 
-// Apply returns the template with the changes in it. It is CodeInvalid when the
-// result breaks a rule.
+// Apply returns template t with the change. A result that breaks a rule is
+// CodeInvalid.
 func (c *TemplateChange) Apply(t reward.CouponTemplate) (reward.CouponTemplate, error) {
 	set(&t.Name, c.Name)
 	set(&t.TotalQuantity, c.TotalQuantity)
@@ -81,29 +82,28 @@ func set[T any](field *T, to *T) {
 	}
 }
 
-// FixedByUse reports whether a change touches what stays as it is once any
-// request was settled or entered the draw: the mode, and when a draw takes its
-// entrants.
+// FixedByUse reports whether a change is forbidden once the template was used.
+// That is a change of the mode, or of the opening time of a draw.
 func FixedByUse(from, to *reward.CouponTemplate) bool {
 	return from.Mode != to.Mode || from.Draw.State != reward.DrawNone && !from.OpensAt.Equal(to.OpensAt)
 }
 
-// CheckChange refuses, with CodeConflict, a change that the course of a template
-// forbids; entrants reports whether its draw has any.
+// CheckChange returns CodeConflict for a change that the progress of a template
+// forbids. entrants reports whether its draw has any.
 func CheckChange(from, to *reward.CouponTemplate, entrants bool) error {
 	switch {
 	case to.TotalQuantity < from.Live:
 		return reward.NewError(reward.KindConflict, reward.CodeConflict,
-			"template %d has %d coupons that are not cancelled, more than %d", from.ID, from.Live, to.TotalQuantity)
+			"template %d has %d coupons that are not cancelled, so its quantity cannot be %d", from.ID, from.Live, to.TotalQuantity)
 	case FixedByUse(from, to) && (entrants || from.Settled > 0 || from.Draw.State == reward.DrawClosed || from.Draw.State == reward.DrawDone):
 		return reward.NewError(reward.KindConflict, reward.CodeConflict,
-			"template %d was asked already; its mode and the times of its draw stay", from.ID)
+			"template %d was used, so its mode and the times of its draw cannot change", from.ID)
 	}
 	return nil
 }
 
-// SameSettings reports whether two states of a template agree in everything
-// that a TemplateChange can change.
+// SameSettings reports whether a and b agree in every field that TemplateChange
+// can change.
 func SameSettings(a, b *reward.CouponTemplate) bool {
 	return a.Name == b.Name && a.TotalQuantity == b.TotalQuantity && a.PerUserLimit == b.PerUserLimit &&
 		a.OpensAt.Equal(b.OpensAt) && a.ClosesAt.Equal(b.ClosesAt) && a.ValidFor == b.ValidFor && a.Mode == b.Mode &&

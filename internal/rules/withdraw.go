@@ -6,38 +6,39 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// WithdrawalKind is what takes a row out of its state without an outcome.
+// WithdrawalKind is why a row leaves its state without an outcome.
 type WithdrawalKind int8
 
-// The kinds, and what they do to the row.
+// The kinds, and what they do to the row. A row is flagged if MaybeCalled is set.
+// A row that is not as expected stays as it is.
 const (
-	// WithdrawReturn expects a QUEUED row with the dispatch of the withdrawal:
-	// READY. In a CANCELLED promotion UNKNOWN when the row is flagged or
-	// MaybeCalled, otherwise CANCELLED.
+	// WithdrawReturn expects a QUEUED row with the dispatch number of the
+	// withdrawal. The row becomes READY. In a CANCELLED promotion it becomes UNKNOWN
+	// if it is flagged or MaybeCalled is set, otherwise CANCELLED.
 	WithdrawReturn WithdrawalKind = iota
-	// WithdrawSweep expects a QUEUED row that was dispatched before Before: READY,
-	// flagged. In a CANCELLED promotion UNKNOWN.
+	// WithdrawSweep expects a QUEUED row that was dispatched before Before. The row
+	// becomes READY and flagged, or UNKNOWN in a CANCELLED promotion.
 	WithdrawSweep
-	// WithdrawCancel expects a READY or RETRYING row of a CANCELLED promotion:
-	// CANCELLED when it is READY and not flagged, otherwise UNKNOWN.
+	// WithdrawCancel expects a READY or RETRYING row of a CANCELLED promotion. The
+	// row becomes CANCELLED if it is READY and not flagged, otherwise UNKNOWN.
 	WithdrawCancel
 )
 
 // Withdrawal says why a row leaves its state without an outcome.
 type Withdrawal struct {
 	Kind     WithdrawalKind
-	Dispatch int32     // of WithdrawReturn
-	Before   time.Time // of WithdrawSweep
-	// MaybeCalled, of WithdrawReturn, reports whether the provider may have been
-	// called for this dispatch.
+	Dispatch int32     // for WithdrawReturn
+	Before   time.Time // for WithdrawSweep
+	// MaybeCalled is for WithdrawReturn. It reports whether the provider may have
+	// been called for this dispatch.
 	MaybeCalled bool
-	// HandedOver, of WithdrawReturn, reports whether the holder let go of the
-	// entry without an outcome: one more failed delivery is counted, up to
-	// FailedDeliveriesMax.
-	HandedOver bool
+	// DeliveryFailed is for WithdrawReturn. It reports whether the consumer ended
+	// without an outcome, which counts as a failed delivery.
+	DeliveryFailed bool
 }
 
-// Withdraw takes a row of promotion p out of its state.
+// Withdraw takes a row of promotion p out of its state and returns the row
+// afterwards.
 func Withdraw(r Row, why Withdrawal, p reward.Promotion, lease time.Duration, now time.Time) (Row, Tally) {
 	cancelled := p.Status == reward.PromotionCancelled
 	next := r
@@ -48,7 +49,7 @@ func Withdraw(r Row, why Withdrawal, p reward.Promotion, lease time.Duration, no
 			return unchanged(r)
 		}
 		next.MaybeCalled = r.MaybeCalled || why.MaybeCalled
-		if why.HandedOver {
+		if why.DeliveryFailed {
 			next.FailedDeliveries = min(r.FailedDeliveries+1, FailedDeliveriesMax)
 		}
 		switch {

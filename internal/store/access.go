@@ -5,138 +5,147 @@ import (
 	"time"
 )
 
-// APIKeys keeps the keys of callers, without the secrets: a key is found by the
-// SHA-256 of its text.
+// APIKeys stores the API keys of callers. It never stores a secret: a key is
+// found by the SHA-256 of its text.
 type APIKeys interface {
-	// APIKeyCreate inserts a key; CodeExists for a known ID or Hash, CodeInvalid
-	// for an ID that is not above 0, a Hash that is none, and when a text cannot be
-	// stored as it is. LastUsedAt, RevokedAt and RevokedBy are not taken over.
+	// APIKeyCreate inserts a key. A known ID or Hash is CodeExists. An ID below 1, a
+	// Hash of the wrong length and a text that the database cannot store are
+	// CodeInvalid. LastUsedAt, RevokedAt and RevokedBy are ignored.
 	APIKeyCreate(ctx context.Context, k APIKey) error
-	// APIKeyByHash returns the key with that hash, revoked and expired ones too;
-	// CodeAPIKeyNotFound.
+	// APIKeyByHash returns the key with a hash, even if it is revoked or expired,
+	// or CodeAPIKeyNotFound.
 	APIKeyByHash(ctx context.Context, hash []byte) (APIKey, error)
-	// APIKeyList pages by descending id, below before when that is not 0.
+	// APIKeyList returns at most limit keys by descending ID. Only IDs below before
+	// count; 0 starts at the newest.
 	APIKeyList(ctx context.Context, before int64, limit int) ([]APIKey, error)
-	// APIKeyRevoke revokes a key for good and returns it; a second time changes
-	// nothing. CodeAPIKeyNotFound; CodeInvalid when by cannot be stored as it is.
+	// APIKeyRevoke revokes a key permanently and returns it. A repeat changes
+	// nothing. A missing key is CodeAPIKeyNotFound. A by that the database cannot
+	// store is CodeInvalid.
 	APIKeyRevoke(ctx context.Context, id int64, by string, now time.Time) (APIKey, error)
-	// APIKeyUsed notes, by id, when keys were last used (at most BatchMax); an
-	// earlier time than the one that is noted changes nothing, nor does an unknown
-	// id.
+	// APIKeyUsed records when keys were last used, by ID, for at most BatchMax keys.
+	// A time before the recorded one changes nothing, and neither does an unknown
+	// ID.
 	APIKeyUsed(ctx context.Context, used map[int64]time.Time) error
 }
 
-// APIKey is what proves who a caller is.
+// APIKey identifies a caller and grants a role.
 type APIKey struct {
 	ID   int64
-	Name string // whose it is, or what for
-	// Prefix is the beginning of the key's text, for people to tell keys apart.
+	Name string // the owner or purpose, for operators
+	// Prefix is the beginning of the key's text. It lets operators distinguish
+	// keys.
 	Prefix     string
-	Hash       []byte // SHA-256 of its text
+	Hash       []byte // SHA-256 of the key's text
 	Role       string
 	CreatedAt  time.Time
 	CreatedBy  string
-	ExpiresAt  time.Time // zero: never
-	LastUsedAt time.Time // to the minute; zero: never
-	RevokedAt  time.Time // zero: it is not
-	RevokedBy  string
+	ExpiresAt  time.Time // zero means never
+	LastUsedAt time.Time // to the minute; zero means never
+	RevokedAt  time.Time // zero means not revoked
+	RevokedBy  string    // empty unless revoked
 }
 
-// Audits keeps who did what, when. A line is added before the change and ended
-// after it, so one without an end tells of a change that may have happened.
+// Audits stores who changed what, and when. A line is added before the change
+// and ended after it. A line without an end means that the change may have
+// happened.
 type Audits interface {
-	// AuditBegin adds a line, in which EndedAt, Status and Code are not taken
-	// over; CodeExists for a known ID, CodeInvalid for one that is not above 0 and
-	// when a text cannot be stored as it is.
+	// AuditBegin adds a line. It ignores EndedAt, Status and Code. A known ID is
+	// CodeExists. An ID below 1 and a text that the database cannot store are
+	// CodeInvalid.
 	AuditBegin(ctx context.Context, l AuditLine) error
-	// AuditEnd ends a line; an unknown id, or one that has ended, changes nothing.
+	// AuditEnd ends a line. An unknown or ended line stays as it is.
 	AuditEnd(ctx context.Context, id int64, status int, code string, now time.Time) error
-	// AuditList pages by descending id; CodeInvalid for a text that no line can
-	// have.
+	// AuditList returns a page of lines by descending ID. A text that no line can
+	// have is CodeInvalid.
 	AuditList(ctx context.Context, p AuditListParams) ([]AuditLine, error)
 }
 
-// AuditLine is one change that somebody asked for.
+// AuditLine is one change that a caller requested.
 type AuditLine struct {
 	ID int64
 	At time.Time
-	// Actor is who asked, Role what he was allowed; Actor is only what was said
-	// where nobody has to prove who he is.
+	// Actor is the caller and Role their role. If the API accepts callers without
+	// authentication, Actor is only the name that they gave.
 	Actor, Role string
-	// Action is the operation's id ("start-promotion"), Subject what it was done
-	// to as the path says it ("/v1/promotions/12"), Detail the request's body as
-	// JSON where there was one; "" otherwise.
+	// Action is the ID of the operation, such as "start-promotion". Subject is the
+	// path of what it changes, such as "/v1/promotions/12". Detail is the request
+	// body as JSON; empty if there was none.
 	Action, Subject, Detail string
 	RequestID               string
-	EndedAt                 time.Time // zero: not known how it ended
-	Status                  int       // HTTP status it ended with
-	Code                    string    // of the problem; "" = none
+	EndedAt                 time.Time // zero means that the result is unknown
+	Status                  int       // HTTP status of the response; 0 until the end
+	Code                    string    // error code of the response; empty means none
 }
 
-// AuditListParams pages over the audit; "" = any.
+// AuditListParams selects a page of the audit. An empty text means any.
 type AuditListParams struct {
-	Before int64 // 0 = from the newest
+	Before int64 // only IDs below; 0 starts at the newest
 	Limit  int
 	Actor  string
 	Action string
-	// Subject is one, or with a slash at its end all that begin with it.
+	// Subject selects one subject. With a slash at the end it selects all subjects
+	// that begin with it.
 	Subject string
 }
 
-// IdempotencyForgets is how many keys a call of IdempotencyBegin forgets at most.
+// IdempotencyForgets limits how many expired keys one call of IdempotencyBegin
+// removes.
 const IdempotencyForgets = 100
 
-// Idempotencies keeps what was answered under which idempotency key.
+// Idempotencies stores the responses to requests by idempotency key.
 //
-// A key is in somebody's hands from IdempotencyBegin until Lease is over, unless
-// he finishes it or lets it go. It is forgotten, which is as if nobody had ever
-// asked for it, when it was first begun more than Kept ago and is in nobody's
-// hands.
+// A caller owns a key from IdempotencyBegin until it finishes, drops or releases
+// the key, or until Lease has passed. A key expires once it was first begun more
+// than Kept ago and no caller owns it. An expired key counts as unknown.
 type Idempotencies interface {
-	// IdempotencyBegin claims a key. Claimed: nobody had it, or it was forgotten, or
-	// who had it for this fingerprint has neither finished it nor let it go within
-	// Lease. The record is then the caller's; in the last case Again is set, and ID
-	// is the one that was reserved first. Of many who ask at once one gets it.
-	// Otherwise nothing changes and the record is as it stands: Done with an
-	// answer, in somebody else's hands, or of another fingerprint, in which case it
-	// is never claimed. Each call removes some keys that are forgotten (at most
-	// IdempotencyForgets).
+	// IdempotencyBegin claims a key for the caller. If many callers try at once,
+	// one of them succeeds. The claim succeeds in two cases:
+	//
+	//   - The key is unknown or expired.
+	//   - The key has the same fingerprint and no answer, and its last owner
+	//     released it or let its Lease pass. Again is then set, and ID is the one
+	//     that was reserved first.
+	//
+	// Otherwise nothing changes, Claimed is false, and the record is returned as it
+	// is: finished, owned by another caller, or with another fingerprint.
+	//
+	// Each call also removes some expired keys, at most IdempotencyForgets.
 	IdempotencyBegin(ctx context.Context, p IdempotencyBeginParams) (IdempotencyRecord, error)
-	// IdempotencyFinish keeps the answer. It changes nothing, and says so
-	// (false), when the key is not the one's any more who began it at begunAt, or he
-	// has finished it with another answer.
+	// IdempotencyFinish stores the answer and reports whether it did. It expects
+	// that the caller still owns the key, which it began at begunAt. It changes
+	// nothing if the key has another answer; a repeat with the same one succeeds.
 	IdempotencyFinish(ctx context.Context, key []byte, begunAt time.Time, answer []byte) (bool, error)
-	// IdempotencyDrop lets a key go, because nothing has come of it. It changes
-	// nothing when the key is done, or not the one's any more who began it at
-	// begunAt.
+	// IdempotencyDrop removes a key whose request had no effect. It changes nothing
+	// if the key has an answer, or if the caller no longer owns it.
 	IdempotencyDrop(ctx context.Context, key []byte, begunAt time.Time) error
-	// IdempotencyRelease takes a key out of the hands of who began it at begunAt,
-	// because he has ended and does not know what has come of it: the next one
-	// claims it, Again, before its Lease is over. It changes nothing when
-	// IdempotencyDrop would not.
+	// IdempotencyRelease ends the ownership of a key whose request has an unknown
+	// result. The next caller with the same fingerprint claims it at once, with
+	// Again set. It changes nothing where IdempotencyDrop changes nothing.
 	IdempotencyRelease(ctx context.Context, key []byte, begunAt time.Time) error
 }
 
 // IdempotencyBeginParams asks for a key.
 type IdempotencyBeginParams struct {
-	Key         []byte // 32 bytes that stand for caller, operation and key
-	Fingerprint []byte // 32 bytes that stand for the request
-	// ID is reserved for what the request makes, so that a second try after a
-	// crash makes the same.
+	Key         []byte // 32 bytes, a hash of caller, operation and key
+	Fingerprint []byte // 32 bytes, a hash of the request
+	// ID is reserved for what the request creates, so that a retry after a crash
+	// creates the same.
 	ID    int64
-	Lease time.Duration // how long who has begun may take
-	Kept  time.Duration // how long answers are kept
+	Lease time.Duration // how long the caller owns the key
+	Kept  time.Duration // how long answers are retained
 	Now   time.Time
 }
 
-// IdempotencyRecord is what is known under a key.
+// IdempotencyRecord is what the database knows about a key.
 type IdempotencyRecord struct {
-	Claimed     bool
-	Again       bool // of Claimed: somebody had begun it before, and it is not known how far he came
+	Claimed bool // the caller owns the key now
+	// Again reports that an earlier owner began the same request, and that its
+	// progress is unknown. It is set only with Claimed.
+	Again       bool
 	ID          int64
 	Fingerprint []byte
-	FirstAt     time.Time // when it was begun at first
-	BegunAt     time.Time // when it was begun by who has it now; to the microsecond
-	Done        bool
-	Answer      []byte // of Done
+	FirstAt     time.Time // when the key was first begun
+	BegunAt     time.Time // when the current owner began it, to the microsecond
+	Done        bool      // the key has an answer
+	Answer      []byte    // nil unless Done
 }

@@ -7,10 +7,13 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Rounds cuts a batch into rounds that name each payout once and are in key
-// order, so that a statement which reads all its rows first can still treat a
-// batch that names a payout twice as one item after the other. The positions
-// of the items are returned; nearly always there is one round.
+// Rounds cuts a batch into rounds and returns the positions of their items. Each
+// round names a payout at most once and is ordered by PayoutID.Compare. Items of
+// one payout stay in order.
+//
+// A statement reads all its rows before it changes the first one. With rounds,
+// two items of one payout still take effect one after the other. Most batches
+// have one round.
 func Rounds[T any](items []T, idOf func(*T) PayoutID) [][]int {
 	var rounds [][]int
 	seen := make(map[PayoutID]int, len(items))
@@ -31,15 +34,15 @@ func Rounds[T any](items []T, idOf func(*T) PayoutID) [][]int {
 	return rounds
 }
 
-// Compare orders payouts by promotion, then target: the order in which rows
-// are locked.
+// Compare orders payouts by promotion, then target. Transactions lock rows in
+// this order.
 func (id PayoutID) Compare(other PayoutID) int {
 	return cmp.Or(cmp.Compare(id.PromotionID, other.PromotionID), cmp.Compare(id.TargetID, other.TargetID))
 }
 
-// MergeRegistrations folds a batch into one registration per promotion and
-// type, ordered by id; of several types of an id the one named first stands
-// first, so that it is the one a new promotion gets.
+// MergeRegistrations merges a batch into one registration per promotion and
+// type, ordered by promotion ID. If a batch names several types of one ID, the
+// type named first comes first: a new promotion gets that one.
 func MergeRegistrations(rs []Registration) []Registration {
 	type key struct {
 		id  reward.PromotionID

@@ -49,8 +49,8 @@ func TestText(t *testing.T) {
 		"nul\x00led":        "nulled",
 		"broken \xff\xfeok": "broken \uFFFDok",
 	} {
-		if got := Text(in); got != want {
-			t.Errorf("Text(%q) = %q, want %q", in, got, want)
+		if got := reward.SanitizeText(in); got != want {
+			t.Errorf("reward.SanitizeText(%q) = %q, want %q", in, got, want)
 		}
 		if err := CheckText("field", in); (err == nil) != (in == want) {
 			t.Errorf("CheckText(%q) = %v", in, err)

@@ -5,174 +5,201 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 )
 
-// Coupons keeps coupon templates, coupons, and requests that were refused after
-// they had been accepted. What holds at every moment: Live of a template is the
-// number of its coupons that are not CANCELLED, and at most TotalQuantity;
-// IssuedTotal is the number of its coupons; (template, generation, ticket) is
-// unique over coupons and refused requests together; a user holds at most
-// PerUserLimit slots. A coupon holds a slot (1 … PerUserLimit, the lowest free
-// one at its issue) until it is cancelled, and for good where the template, at
-// the cancel, does not re-issue.
+// Coupons stores coupon templates, coupons, rejected requests and draws.
 //
-// Version goes up by exactly one in each transaction that changes what the gate
-// has to know: TemplateChange, CouponSettle that settled or issued anything,
-// CouponCancel, DrawDone, TemplateTouch. Coupons and refused requests keep the
-// version that changed them last.
+// These invariants hold at every commit:
 //
-// Whatever names one template that is not there is CodeTemplateNotFound; lists
-// and CouponRecount are then empty.
+//   - Live of a template is the number of its coupons that are not CANCELLED. It
+//     is at most TotalQuantity.
+//   - IssuedTotal of a template is the number of all its coupons.
+//   - Template, generation and ticket are unique over coupons and rejected
+//     requests together.
+//   - A user has at most PerUserLimit slots at a template. A coupon gets the
+//     lowest free slot, counted from 1, when it is issued. Cancelling the coupon
+//     frees the slot if the template then re-issues after a cancel. Otherwise the
+//     slot stays taken.
+//
+// Version of a template grows by exactly 1 in each transaction that changes what
+// the gate must know: TemplateChange, TemplateTouch, CouponCancel, DrawDone, and
+// each CouponSettle that settled a request. Coupons and rejected requests store
+// the version of their last change.
+//
+// A method that takes one template returns CodeTemplateNotFound if it does not
+// exist. Lists are then empty, and CouponRecount returns zeros.
 type Coupons interface {
-	// TemplateCreate inserts a template; CodeExists for a known id, CodeInvalid by
-	// reward.CheckTemplate or for an unknown Mode or WhenRedisAway. Of its course
-	// (Generation … Ends) nothing is taken over: all is 0, Path is GATE; a draw is
-	// OPEN, its List nil.
+	// TemplateCreate inserts a template and returns it as stored. A known ID is
+	// CodeExists. A template that reward.CheckTemplate refuses is CodeInvalid, and
+	// so is an unknown Mode or WhenRedisAway.
+	//
+	// The progress fields of t (Generation to Ends) are ignored: all are 0, and
+	// Path is GATE. A draw is OPEN and has no List.
 	TemplateCreate(ctx context.Context, t reward.CouponTemplate) (reward.CouponTemplate, error)
-	// TemplateGet returns a template; CodeTemplateNotFound.
+	// TemplateGet returns a template.
 	TemplateGet(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error)
-	// TemplateList pages by descending id, below before when that is not 0.
+	// TemplateList returns at most limit templates by descending ID. Only IDs below
+	// before count; 0 starts at the newest.
 	TemplateList(ctx context.Context, before reward.TemplateID, limit int) ([]reward.CouponTemplate, error)
-	// TemplateActive returns, ordered by id, those that never close or close after
-	// closedAfter. The list is the caller's own.
+	// TemplateActive returns the templates that never close or close after
+	// closedAfter, ordered by ID. The caller owns the list.
 	TemplateActive(ctx context.Context, closedAfter time.Time) ([]reward.CouponTemplate, error)
-	// TemplateChange changes a template, Version+1. CodeConflict when
-	// TotalQuantity would be below Live, or Mode or a Draw's times are changed
-	// after anything was settled or asked (there are entrants, or the draw is not
-	// OPEN any more); CodeInvalid by reward.CheckTemplate.
-	TemplateChange(ctx context.Context, p TemplateChangeParams) (reward.CouponTemplate, error)
+	// TemplateChange changes the settings of a template and returns it.
+	//
+	// A TotalQuantity below Live is CodeConflict. So is another Mode, or another
+	// opening time of a draw, once the template was used: a request was settled, a
+	// user entered the draw, or the draw is no longer OPEN. A result that
+	// reward.CheckTemplate refuses is CodeInvalid.
+	TemplateChange(ctx context.Context, p rules.TemplateChange) (reward.CouponTemplate, error)
 	// TemplateTouch raises Version and changes nothing else.
 	TemplateTouch(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error)
-	// TemplateAssign makes owner the issuer of templates, with the next epoch, and
-	// returns the epochs; a template that is not there is left out.
+	// TemplateAssign makes owner the issuer of templates. Each gets the next epoch,
+	// which is returned. Templates that do not exist are left out.
 	TemplateAssign(ctx context.Context, ids []reward.TemplateID, owner string) (map[reward.TemplateID]int64, error)
-	// TemplateNewGeneration raises Generation to one above the greater of it and AtLeast,
-	// and sets Path; Moved is noted when that changes. It changes nothing, and says so (false), unless the
-	// generation is From; From -1 = whatever it is.
+	// TemplateNewGeneration raises Generation to the greater of Generation and
+	// AtLeast, plus 1, and sets Path. A change of Path is recorded in Moved. It
+	// returns the template and reports whether it changed it. It changes nothing
+	// if the generation is not From.
 	TemplateNewGeneration(ctx context.Context, p TemplateNewGenerationParams) (reward.CouponTemplate, bool, error)
-	// TemplateRecordEnds notes the end offsets of a generation, if it still is the
-	// template's; it says so.
+	// TemplateRecordEnds stores the end offsets of a generation by partition, and
+	// reports whether it did. It stores nothing if the template has another
+	// generation by now.
 	TemplateRecordEnds(ctx context.Context, id reward.TemplateID, generation int64, ends map[int32]int64) (bool, error)
 
-	// CouponSettle settles asks in one transaction, by the rules of SettleKind.
+	// CouponSettle settles coupon requests in one transaction, by rules.SettleKind.
+	// CouponSettleParams.Check lists what is CodeInvalid. A coupon ID or code that
+	// is in use is CodeConflict. After an error nothing has changed.
 	CouponSettle(ctx context.Context, p CouponSettleParams) (CouponSettleResult, error)
-	// CouponCancel cancels an ISSUED coupon and frees its place, Version+1.
-	// CodeCouponUsed, CodeCouponExpired (also when now is ExpiresAt or later),
-	// CodeCouponCancelled, CodeCouponNotFound otherwise.
+	// CouponCancel cancels an ISSUED coupon and lowers Live of its template.
+	//
+	// Otherwise it returns CodeCouponUsed, CodeCouponCancelled, CodeCouponExpired
+	// or CodeCouponNotFound. A coupon counts as expired from ExpiresAt on, even if
+	// its status is still ISSUED.
 	CouponCancel(ctx context.Context, id reward.CouponID, now time.Time) (CouponChange, error)
-	// CouponUse uses an ISSUED coupon; errors as CouponCancel. Version stays.
+	// CouponUse marks an ISSUED coupon as USED. Its errors are those of
+	// CouponCancel.
 	CouponUse(ctx context.Context, id reward.CouponID, now time.Time) (reward.Coupon, error)
-	// CouponExpire makes ISSUED coupons whose ExpiresAt has come EXPIRED, at most
-	// limit, and returns how many. They keep place and slot; Version stays. What
-	// others hold just then is left for the next call.
+	// CouponExpire marks at most limit ISSUED coupons as EXPIRED and returns how
+	// many. Their ExpiresAt is not after now. They still count in Live and keep
+	// their slot. Coupons that another transaction has locked are skipped.
 	CouponExpire(ctx context.Context, now time.Time, limit int) (int, error)
+	// CouponGet returns a coupon, or CodeCouponNotFound.
 	CouponGet(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
-	// CouponList pages over the coupons of a template by ticket, above AfterTicket
-	// (of any generation; those with the same ticket come on one page, which they
-	// may make longer than Limit), or of a user by descending id, below Before.
-	// Exactly one of TemplateID and UserID is set.
+	// CouponList returns a page of the coupons of a template, by ascending ticket,
+	// or of a user, by descending ID. Unless exactly one of TemplateID and UserID
+	// is set, it returns CodeInvalid.
+	//
+	// Coupons of a template with the same ticket, from different generations, are
+	// on one page. They may make the page longer than Limit.
 	CouponList(ctx context.Context, p CouponListParams) ([]reward.Coupon, error)
-	// IssueOutcomes returns the latest outcome (by ticket, then generation) of each
-	// of the users at a template; users without one are left out.
+	// IssueOutcomes returns the latest outcome of each user at a template. The
+	// latest is the one with the highest ticket, then the highest generation. Users
+	// without an outcome are left out.
 	IssueOutcomes(ctx context.Context, id reward.TemplateID, users []string) (map[string]reward.IssueOutcome, error)
-	// IssueHistory returns all outcomes of a user at all templates, the latest
-	// first, at most limit.
+	// IssueHistory returns at most limit outcomes of a user at all templates, the
+	// latest first.
 	IssueHistory(ctx context.Context, user string, limit int) ([]reward.IssueOutcome, error)
 
-	// CouponChanges reads in one snapshot what changed above a version: the
-	// template, the facts of every user with a coupon changed since, and the
-	// tickets settled since (of the template's generation or another), among them
-	// those of coupons that were cancelled since. More than limit facts or settled:
-	// More is set, and both lists are empty.
+	// CouponChanges returns what changed above a version, from one snapshot: the
+	// template, the holding of every user whose coupons changed, and the tickets
+	// that were settled or whose coupon was cancelled. The tickets may be of any
+	// generation. If there are more than limit, More is set and both lists are
+	// empty.
 	CouponChanges(ctx context.Context, id reward.TemplateID, above int64, limit int) (CouponChanges, error)
-	// CouponSnapshot reads, in one snapshot, a template and then the facts of every
-	// user who has a slot, in portions of at most BatchMax, by the bytes of the user
-	// id. An error of begin or facts ends it and is returned.
+	// CouponSnapshot reads a template and the holdings of all users with a slot,
+	// from one snapshot. It calls begin once, and then facts with at most BatchMax
+	// holdings at a time, ordered by the bytes of the user ID. It stops at an error
+	// of begin or facts and returns it.
 	CouponSnapshot(ctx context.Context, id reward.TemplateID, begin func(reward.CouponTemplate) error, facts func([]CouponHolding) error) error
-	// CouponRecount counts the rows of a template, and reads what it has them kept
-	// as, in one snapshot.
+	// CouponRecount counts the coupons of a template and reads its stored counts,
+	// from one snapshot.
 	CouponRecount(ctx context.Context, id reward.TemplateID) (CouponCount, error)
 
-	// EntrantSave notes who takes part in a draw. It notes nobody (false) when by
-	// the database's clock it is before Draw.From or not before OpensAt, or the
-	// draw is not OPEN. A user who is noted already stays as he is.
+	// EntrantSave records users as entrants of a draw and reports whether it did. A
+	// user who is already recorded stays recorded once. It records nobody unless
+	// the draw is OPEN and the clock of the database is between Draw.From
+	// (included) and OpensAt (excluded).
 	EntrantSave(ctx context.Context, id reward.TemplateID, users []string) (bool, error)
-	// EntrantHas says which of the users are noted.
+	// EntrantHas reports which of the users are recorded.
 	EntrantHas(ctx context.Context, id reward.TemplateID, users []string) (map[string]bool, error)
-	// EntrantList pages over entrants by the bytes of the user id, above after.
+	// EntrantList returns at most limit entrants with a user ID above after,
+	// ordered by the bytes of the user ID.
 	EntrantList(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error)
-	// DrawClose moves OPEN → CLOSED once by the database's clock the template is
-	// open, expecting the epoch. It returns the template as it is afterwards.
+	// DrawClose moves a draw from OPEN to CLOSED and returns the template as it is
+	// afterwards. It changes nothing if the template has another epoch, or if its
+	// OpensAt is in the future by the clock of the database.
 	DrawClose(ctx context.Context, id reward.TemplateID, epoch int64) (reward.CouponTemplate, error)
-	// DrawDone moves CLOSED → DONE and keeps the hash of the list, Version+1,
-	// expecting the epoch; it says whether it moved.
+	// DrawDone moves a draw from CLOSED to DONE, stores the hash of its list, and
+	// reports whether it did. It changes nothing if the template has another epoch.
 	DrawDone(ctx context.Context, id reward.TemplateID, epoch int64, list []byte) (bool, error)
 
-	// RefusalRecord notes that from at on a template refuses everybody for reason
-	// (CodeSoldOut, CodeClosed), or with reason "" that it does not any more. A
-	// repeat changes nothing. What is noted last counts: an at before the latest
-	// time that is noted counts as that.
+	// RefusalRecord records that a template refuses every request from at on, for
+	// reason (CodeSoldOut or CodeClosed). An empty reason ends that interval. A
+	// repeat changes nothing. An at before the latest recorded time counts as that
+	// time.
 	RefusalRecord(ctx context.Context, id reward.TemplateID, reason string, at time.Time) error
-	// RefusalList returns the intervals of a template, the latest first.
+	// RefusalList returns at most limit intervals of a template, the latest first.
 	RefusalList(ctx context.Context, id reward.TemplateID, limit int) ([]Refusal, error)
 }
 
-// TemplateNewGenerationParams raises a generation.
+// TemplateNewGenerationParams says how to raise a generation.
 type TemplateNewGenerationParams struct {
-	ID            reward.TemplateID
-	From, AtLeast int64
-	Path          reward.IssuePath
+	ID      reward.TemplateID
+	From    int64 // the expected generation; -1 means any
+	AtLeast int64 // the new generation is above this
+	Path    reward.IssuePath
 }
 
-// CouponSettleParams is a batch of asks of one template, at most BatchMax.
+// CouponSettleParams is a batch of at most BatchMax requests of one template.
+// rules.SettleKind says which of the fields Epoch to Fence a kind uses, and what
+// it expects of them.
 type CouponSettleParams struct {
 	TemplateID     reward.TemplateID
-	Kind           SettleKind
+	Kind           rules.SettleKind
 	Epoch          int64
 	Generation     int64
 	EndsGeneration int64
 	Path           reward.IssuePath
 	Fence          int64
-	Requests       []CouponRequest
-	// Offsets are kept in the same transaction, whatever becomes of the asks;
-	// not when the whole is refused.
+	Requests       []rules.CouponRequest
+	// Offsets are stored in the same transaction, whatever the outcomes of the
+	// requests are. A refused batch does not store them.
 	Offsets []Offset
-	Now     time.Time // IssuedAt
+	Now     time.Time // IssuedAt of the coupons
 }
 
-// RequestResult is the outcome of an ask.
+// RequestResult is the outcome of one request.
 type RequestResult struct {
-	Outcome RequestOutcome
-	// Coupon is what was issued; for a user beyond a limit of 1, in SettleDirect,
-	// the coupon that he has (ID 0 when that is cancelled).
+	Outcome rules.RequestOutcome
+	// Coupon is the issued coupon. In SettleDirect, for a user beyond a limit of 1,
+	// it is the coupon that they have; its ID is 0 if that one is cancelled.
 	Coupon reward.Coupon
-	Reason string // of a rejection
+	Reason string // why the request was rejected; empty otherwise
 }
 
-// CouponSettleResult is what a settle did: one result per ask, in the order of
-// the asks.
+// CouponSettleResult is the result of CouponSettle.
 type CouponSettleResult struct {
-	Refused SettleRefusal
-	Results []RequestResult // nil when refused
+	Refused rules.SettleRefusal
+	Results []RequestResult // one per request, in order; nil if Refused is set
 	CouponChange
 }
 
-// CouponChange is what a transaction changed of a template: the versions it
-// covers, (From, To], which are equal when it changed nothing; the template
-// after it; the facts of the users whose coupons changed.
+// CouponChange is what a transaction changed for the gate.
 type CouponChange struct {
+	// From and To are the versions before and after. They are equal if nothing
+	// changed.
 	From, To int64
-	Template reward.CouponTemplate
-	Holdings []CouponHolding
-	Coupon   reward.Coupon // of CouponCancel
+	Template reward.CouponTemplate // as it is afterwards
+	Holdings []CouponHolding       // of the users whose coupons changed
+	Coupon   reward.Coupon         // the cancelled one; set by CouponCancel only
 }
 
-// CouponHolding is what the gate has to know of a user: how many slots he holds,
-// and his latest coupon (by id) that is not cancelled; 0 = none.
+// CouponHolding is what the gate must know about a user.
 type CouponHolding struct {
 	UserID   string
-	Held     int
-	CouponID reward.CouponID
+	Held     int             // slots in use
+	CouponID reward.CouponID // the highest ID that is not cancelled; 0 means none
 }
 
 // CouponChanges is what changed above a version.
@@ -180,35 +207,38 @@ type CouponChanges struct {
 	Template reward.CouponTemplate
 	Holdings []CouponHolding
 	Settled  []SettledRequest
-	More     bool
+	// More reports that there were too many changes. Holdings and Settled are then
+	// empty.
+	More bool
 }
 
-// SettledRequest is a ticket that was settled.
+// SettledRequest identifies a settled request by its generation and ticket.
 type SettledRequest struct {
 	UserID     string
 	Generation int64
 	Ticket     int64
 }
 
-// CouponCount is what the rows of a template add up to, and what the template
-// has them kept as.
+// CouponCount compares the coupons of a template with its stored counts.
 type CouponCount struct {
-	Live, IssuedTotal, Slots  int64
+	// Live, IssuedTotal and Slots are counted from the coupons.
+	Live, IssuedTotal, Slots int64
+	// KeptLive and KeptIssuedTotal are the counts stored in the template.
 	KeptLive, KeptIssuedTotal int64
 }
 
-// CouponListParams pages over coupons.
+// CouponListParams selects a page of coupons, of a template or of a user.
 type CouponListParams struct {
-	TemplateID  reward.TemplateID
-	AfterTicket int64
-	UserID      string
-	Before      reward.CouponID // 0 = from the newest
+	TemplateID  reward.TemplateID // 0 means none
+	AfterTicket int64             // with TemplateID: only tickets above
+	UserID      string            // empty means none
+	Before      reward.CouponID   // with UserID: only IDs below; 0 starts at the newest
 	Limit       int
 }
 
-// Refusal is an interval in which a template refused everybody.
+// Refusal is an interval in which a template refused every request.
 type Refusal struct {
 	Reason string
 	Since  time.Time
-	Until  time.Time // zero = to this day
+	Until  time.Time // zero means that it has not ended
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // Encode returns the roles and pools of an instance as the JSON that drivers
-// keep. It refuses, with CodeInvalid, what no database can hold as it is.
+// store. A text that a database cannot store is CodeInvalid.
 func (i *Instance) Encode() (roles, pools string, err error) {
 	if err := CheckText("instance name", i.Name); err != nil {
 		return "", "", err
@@ -35,13 +35,13 @@ func (i *Instance) Encode() (roles, pools string, err error) {
 	return string(r), string(p), nil
 }
 
-// Decode reads what Encode wrote.
+// Decode sets the roles and pools from what Encode returned.
 func (i *Instance) Decode(roles, pools string) error {
 	if err := json.Unmarshal([]byte(roles), &i.Roles); err != nil {
-		return fmt.Errorf("read the roles of instance %q: %w", i.Name, err)
+		return fmt.Errorf("decode the roles of instance %q: %w", i.Name, err)
 	}
 	if err := json.Unmarshal([]byte(pools), &i.Pools); err != nil {
-		return fmt.Errorf("read the pools of instance %q: %w", i.Name, err)
+		return fmt.Errorf("decode the pools of instance %q: %w", i.Name, err)
 	}
 	for n := range i.Pools {
 		i.Pools[n].StartedAt = i.Pools[n].StartedAt.UTC()

@@ -13,14 +13,14 @@ import (
 // leaseCallTimeout limits one call that takes, renews or releases a lease.
 const leaseCallTimeout = 2 * time.Second
 
-// LeadParams says what Lead does.
+// LeadParams configures Lead.
 type LeadParams struct {
 	Rows Leases
 	// Lease is the lease to hold. Its owner must be unique to this caller. Lead
 	// tries to take it, and renews it, three times per TTL.
 	Lease LeaseTakeParams
-	// Lead works until its context ends. If it returns earlier, Lead calls it
-	// again at the next turn.
+	// Lead does the work of the leader until its context ends. If it returns
+	// earlier, it is called again after about a third of the TTL.
 	Lead func(ctx context.Context)
 	// Follow, if not nil, is called after each attempt that did not get the
 	// lease. It never runs at the same time as Lead.
@@ -32,9 +32,9 @@ type LeadParams struct {
 // It returns when ctx ends, after p.Lead has returned and the lease is released.
 //
 // The lease is lost when another owner has it, or when its TTL has passed since
-// the last good renewal began. Until then, a failed renewal ends nothing: no
-// other owner can take the lease either. The context of p.Lead ends with the
-// lease. Lead takes the lease again as soon as it can.
+// the last successful renewal began. Before that, a failed renewal is harmless:
+// no other owner can take the lease either. The context of p.Lead ends when the
+// lease is lost. Lead then tries to take the lease again.
 func Lead(ctx context.Context, p LeadParams) {
 	report := p.Log.Streak("lease unavailable", "lease available again")
 	for ctx.Err() == nil {
@@ -58,12 +58,11 @@ func Lead(ctx context.Context, p LeadParams) {
 	}
 }
 
-// errLeaseLost is the cause that ends the context of LeadParams.Lead when the
-// lease is lost.
-var errLeaseLost = errors.New("the lease is lost")
+// errLeaseLost is the cause of a context that ends because the lease is lost.
+var errLeaseLost = errors.New("another owner has the lease, or it expired")
 
-// leadOnce leads until the lease is lost, p.Lead returns or ctx ends. heldFrom
-// is the time just before the lease was taken.
+// leadOnce calls p.Lead and renews the lease meanwhile. It returns after p.Lead
+// has returned. heldFrom is the time just before the lease was taken.
 func leadOnce(ctx context.Context, p LeadParams, heldFrom time.Time, report func(error, ...any)) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -76,7 +75,7 @@ func leadOnce(ctx context.Context, p LeadParams, heldFrom time.Time, report func
 			renewedAt := time.Now()
 			held, err := takeLease(ctx, p)
 			if ctx.Err() != nil {
-				return // maybe lost while it was being renewed
+				return // the lease may have been lost during the renewal
 			}
 			report(err, "lease", p.Lease.Name)
 			switch {

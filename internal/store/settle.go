@@ -8,24 +8,25 @@ import (
 	"github.com/largesse/largesse/internal/rules"
 )
 
-// Check refuses, with CodeInvalid, asks that no database can hold; the caller
-// then finds the culprit by trying them one by one. An ask that is refused
-// already is always taken, so that it cannot hold up a line.
+// Check returns CodeInvalid for a batch that is too large or has a request that
+// no database can store. The caller then finds the bad request by settling them
+// one at a time. The texts of a request with a Reason are not checked, so that a
+// bad request cannot block the waiting line.
 func (p *CouponSettleParams) Check() error {
 	if len(p.Requests) > BatchMax {
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "%d asks at once are more than %d", len(p.Requests), BatchMax)
+		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "a batch has %d requests; at most %d are allowed", len(p.Requests), BatchMax)
 	}
 	for i := range p.Requests {
 		a := &p.Requests[i]
-		if p.Kind == SettleListed && (a.Ticket < 1 || a.Generation < 0) {
+		if p.Kind == rules.SettleListed && (a.Ticket < 1 || a.Generation < 0) {
 			return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
-				"ticket %d of generation %d was never given", a.Ticket, a.Generation)
+				"ticket %d of generation %d cannot exist", a.Ticket, a.Generation)
 		}
 		if a.Reason != "" {
 			continue
 		}
 		if a.CouponID <= 0 || a.Code == "" {
-			return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "an ask has no id and code for its coupon")
+			return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "a request needs an id and a code for its coupon")
 		}
 		if err := CheckText("user id", a.UserID); err != nil {
 			return err
@@ -37,7 +38,7 @@ func (p *CouponSettleParams) Check() error {
 	return nil
 }
 
-// Batch is the asks as the rules take them.
+// Batch returns the batch for package rules.
 func (p *CouponSettleParams) Batch() *rules.IssueBatch {
 	return &rules.IssueBatch{
 		Kind: p.Kind, Epoch: p.Epoch, Generation: p.Generation, EndsGeneration: p.EndsGeneration, Path: p.Path, Fence: p.Fence,
@@ -45,66 +46,66 @@ func (p *CouponSettleParams) Batch() *rules.IssueBatch {
 	}
 }
 
-// Settled returns what a settlement did, with the outcome of each ask.
+// Settled returns the result of CouponSettle for a settlement of batch b.
 func Settled(s *rules.Settlement, b *rules.IssueBatch) CouponSettleResult {
 	res := CouponSettleResult{
 		Refused: s.Refused, CouponChange: CouponChange{From: s.From, To: s.Template.Version, Template: s.Template},
 	}
-	if s.Refused != NotRefused {
+	if s.Refused != rules.NotRefused {
 		return res
 	}
 	res.Results = make([]RequestResult, len(b.Requests))
 	for i := range b.Requests {
 		res.Results[i].Outcome = s.Unsettled(b, &b.Requests[i])
 	}
-	facts := make(map[string]CouponHolding)
+	holdings := make(map[string]CouponHolding)
 	for _, d := range s.Decisions {
 		if d.Reason == "" {
 			c := b.Coupon(&s.Template, d)
-			res.Results[d.At] = RequestResult{Outcome: RequestIssued, Coupon: c}
-			f, ok := facts[c.UserID]
+			res.Results[d.At] = RequestResult{Outcome: rules.RequestIssued, Coupon: c}
+			h, ok := holdings[c.UserID]
 			if !ok {
-				f = CouponHolding{UserID: c.UserID, Held: d.Held, CouponID: d.Latest}
+				h = CouponHolding{UserID: c.UserID, Held: d.Held, CouponID: d.Latest}
 			}
-			f.Held++
-			f.CouponID = max(f.CouponID, c.ID)
-			facts[c.UserID] = f
+			h.Held++
+			h.CouponID = max(h.CouponID, c.ID)
+			holdings[c.UserID] = h
 			continue
 		}
-		res.Results[d.At] = RequestResult{Outcome: RequestRejected, Reason: d.Reason}
+		res.Results[d.At] = RequestResult{Outcome: rules.RequestRejected, Reason: d.Reason}
 		if d.Reason == reward.ReasonUserLimit && s.Template.PerUserLimit == 1 {
 			res.Results[d.At].Coupon = s.Existing[b.Requests[d.At].UserID]
 		}
 	}
-	for _, f := range facts {
-		res.Holdings = append(res.Holdings, f)
+	for _, h := range holdings {
+		res.Holdings = append(res.Holdings, h)
 	}
 	slices.SortFunc(res.Holdings, func(a, b CouponHolding) int { return cmp.Compare(a.UserID, b.UserID) })
 	return res
 }
 
-// NoCoupon is the error of an id that no coupon has.
+// NoCoupon returns the error for a coupon that does not exist.
 func NoCoupon(id reward.CouponID) error {
 	return reward.NewError(reward.KindNotFound, reward.CodeCouponNotFound, "there is no coupon %d", id)
 }
 
-// CodeTaken is the error of a batch that wanted an id or a code that a coupon
-// has already.
+// CodeTaken returns the error for a batch with a coupon ID or code that another
+// coupon has. cause is the error of the database.
 func CodeTaken(cause error) error {
-	e := reward.NewError(reward.KindConflict, reward.CodeConflict, "an id or a code of the batch is in use")
+	e := reward.NewError(reward.KindConflict, reward.CodeConflict, "a coupon id or code of the batch is already in use")
 	e.Err = cause
 	return e
 }
 
-// CheckList refuses a listing that says not, or twice, what to list.
+// CheckList returns CodeInvalid unless p has either a template or a user.
 func (p *CouponListParams) CheckList() error {
 	if (p.TemplateID == 0) == (p.UserID == "") {
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "coupons are listed by template or by user")
+		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "coupons are listed either by template or by user; set exactly one of them")
 	}
 	return nil
 }
 
-// SortOutcomes orders outcomes, the latest first.
+// SortOutcomes sorts outcomes, the latest first.
 func SortOutcomes(list []reward.IssueOutcome) {
 	slices.SortFunc(list, func(a, b reward.IssueOutcome) int {
 		return cmp.Or(b.At.Compare(a.At), cmp.Compare(b.TemplateID, a.TemplateID),
@@ -112,15 +113,15 @@ func SortOutcomes(list []reward.IssueOutcome) {
 	})
 }
 
-// Issued is the outcome of a request that became a coupon.
+// IssuedOutcome returns the outcome of the request that became coupon c.
 func IssuedOutcome(c *reward.Coupon) reward.IssueOutcome {
 	return reward.IssueOutcome{
 		TemplateID: c.TemplateID, UserID: c.UserID, Generation: c.Generation, Ticket: c.Ticket, Coupon: *c, At: c.IssuedAt,
 	}
 }
 
-// LatestOutcomes picks the latest outcome of each user, by ticket, then
-// generation.
+// LatestOutcomes returns the latest outcome of each user: the one with the
+// highest ticket, then the highest generation.
 func LatestOutcomes(list []reward.IssueOutcome) map[string]reward.IssueOutcome {
 	latest := make(map[string]reward.IssueOutcome)
 	for _, o := range list {
@@ -132,9 +133,9 @@ func LatestOutcomes(list []reward.IssueOutcome) map[string]reward.IssueOutcome {
 	return latest
 }
 
-// Bound says More where more than limit changed, and puts the rest into an
-// order: facts by user, tickets by ticket, then generation. There are never more
-// facts than tickets.
+// Bound sets More and empties both lists if there are more than limit settled
+// tickets; there are never more holdings than tickets. Otherwise it sorts the
+// holdings by user, and the tickets by ticket, then generation.
 func (c *CouponChanges) Bound(limit int) {
 	if len(c.Settled) > limit {
 		c.More, c.Holdings, c.Settled = true, nil, nil

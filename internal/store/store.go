@@ -1,15 +1,24 @@
-// Package store is the seam to the database, which is the truth: promotions,
-// payouts, their counts, dead letters, uploads, offsets and leases. Drivers
-// are in postgres and sqlite; storetest is the one suite that both pass.
+// Package store is the interface to the database. The database is the source of
+// truth for promotions, payouts, their counts, coupons, dead letters, uploads,
+// Kafka offsets and leases. The drivers are in postgres and sqlite. Package
+// storetest holds the conformance suite that both pass.
 //
-// Every method that writes is one statement or one short transaction. Every
-// change of state names the state (and the dispatch number) it expects, and
-// moves the counts by the state it really found. Batches are bounded by the
-// caller: at most BatchMax items. Methods are safe for concurrent use and
-// return *reward.Error where the caller's request is at fault; any other error
-// means that the outcome may be unknown and the call may be repeated.
+// These rules hold for every method:
 //
-// Times come from the caller, so that tests can move them.
+//   - Methods are safe for concurrent use.
+//   - A method that writes runs one statement or one short transaction. It
+//     changes everything that it promises, or nothing.
+//   - A change of state names the state, and where it matters the dispatch
+//     number, that it expects. A row that has moved on stays as it is, so a
+//     repeated call does no harm.
+//   - Every change of a payout's state moves the counts of its promotion in the
+//     same transaction.
+//   - A batch has at most BatchMax items. The caller cuts larger ones.
+//   - An error of type *reward.Error means that the request cannot succeed as
+//     it is. The comments name its code. After any other error the outcome may
+//     be unknown, and the caller may repeat the call.
+//   - Callers pass the time in, so that tests can move it. Methods that use the
+//     clock of the database instead say so.
 package store
 
 import (
@@ -20,13 +29,10 @@ import (
 	"github.com/largesse/largesse/internal/rules"
 )
 
-// BatchMax bounds every batch given to a Store.
+// BatchMax limits the number of items in a batch.
 const BatchMax = 1000
 
-// FailedDeliveriesMax is where the handovers of a payout stop being counted.
-const FailedDeliveriesMax = rules.FailedDeliveriesMax
-
-// Store is the whole seam.
+// Store is everything that a driver implements.
 type Store interface {
 	Promotions
 	Payouts
@@ -42,81 +48,103 @@ type Store interface {
 	Audits
 	Idempotencies
 
-	// Ping answers whether the database can be reached.
+	// Ping returns an error if the database cannot be reached.
 	Ping(ctx context.Context) error
-	// Migrate brings the schema up to date; safe when several instances do it
-	// at once.
+	// Migrate brings the schema up to date. Several instances may call it at the
+	// same time.
 	Migrate(ctx context.Context) error
+	// Close closes the connections. No other method may be called afterwards.
 	Close()
 }
 
-// Promotions keeps promotions.
+// Promotions stores promotions. Unless it says otherwise, a method that changes
+// a promotion returns CodeNotFound if that promotion does not exist.
 type Promotions interface {
-	// PromotionCreate inserts a DRAFT. A DRAFT that Kafka registered is
-	// completed instead (name, amount, …), once; any other known id is
-	// CodeExists, another type CodeTypeMismatch. Weight 0 becomes 1; ApprovedBy
-	// is empty afterwards, also when the registered DRAFT had been approved, and
-	// so is what Canary says about its course.
+	// PromotionCreate inserts a DRAFT promotion and returns it as stored.
+	//
+	// A DRAFT that Kafka registered is completed with the fields of p (name,
+	// amount and so on), but only once. Any other known ID is CodeExists. A
+	// registered promotion of another type is CodeTypeMismatch.
+	//
+	// Weight 0 becomes 1. ApprovedBy is empty afterwards, even if the registered
+	// DRAFT was approved. The progress fields of p.Canary are ignored.
 	PromotionCreate(ctx context.Context, p reward.Promotion) (reward.Promotion, error)
-	// PromotionRegister makes sure that promotions named by Kafka exist, in
-	// one transaction; see Registration. The result has, per registration, the
-	// promotion as it stands after it; a type that differs from the
-	// registration's changes nothing and is for the caller to notice.
+	// PromotionRegister makes sure that the promotions named by Kafka records
+	// exist, in one transaction. Registration says what changes.
+	//
+	// It returns one promotion per registration, in order, as it is afterwards. A
+	// registration of another type changes nothing and is no error: the caller
+	// compares the types.
 	PromotionRegister(ctx context.Context, rs []Registration, now time.Time) ([]reward.Promotion, error)
+	// PromotionGet returns a promotion with its counts, or CodeNotFound.
 	PromotionGet(ctx context.Context, id reward.PromotionID) (PromotionView, error)
-	// PromotionViews returns those of ids (at most BatchMax, otherwise
-	// CodeInvalid) that exist, ordered by id.
+	// PromotionViews returns the promotions among ids that exist, ordered by ID.
+	// More than BatchMax ids are CodeInvalid.
 	PromotionViews(ctx context.Context, ids []reward.PromotionID) ([]PromotionView, error)
-	// PromotionList pages by descending id, below Before when that is not 0.
+	// PromotionList returns a page of promotions by descending ID.
 	PromotionList(ctx context.Context, p PromotionListParams) ([]PromotionView, error)
-	// PromotionActive returns what pools and keepers must look at, ordered by
-	// id: RUNNING ones, CANCELLED ones with finishedAt unset, and those whose
-	// stream is not marked gone (all of these with counts).
+	// PromotionActive returns the promotions that still need work, ordered by ID:
+	// RUNNING ones, CANCELLED ones without FinishedAt, and those whose stream is
+	// not marked as destroyed.
 	PromotionActive(ctx context.Context) ([]PromotionView, error)
-	// PromotionMove changes the status, expecting one of From; CodeIllegalState
-	// otherwise. DRAFT → RUNNING sets StartedAt, to CANCELLED leaves
-	// FinishedAt to PromotionComplete. Leaving PAUSED clears the reason.
+	// PromotionMove changes the status and returns the promotion afterwards. A
+	// status that is not in From is CodeIllegalState, and nothing changes.
+	//
+	// DRAFT → RUNNING sets StartedAt. Leaving PAUSED clears the reason. A move to
+	// CANCELLED does not set FinishedAt: PromotionComplete does.
 	PromotionMove(ctx context.Context, p PromotionMoveParams) (reward.Promotion, error)
-	// PromotionComplete moves a RUNNING promotion to COMPLETED when, under the
-	// lock of its counts, ready, queued and retrying are 0, no upload lease
-	// is alive at now, and expectedCount (if any) is reached or the promotion is
-	// closed. A CANCELLED one gets its FinishedAt when, under the same lock,
-	// ready, queued and retrying are 0 and every UNKNOWN row was looked up with
-	// a look-up that began at SettleFrom + settleAfter or later and whose result
-	// PayoutSettle has written: a no would have decided the row, so nothing but
-	// look-ups that got no answer is open. It says whether it moved.
+	// PromotionComplete ends a promotion that has nothing left to do, and reports
+	// whether it did. It decides under the lock of the promotion's counts.
+	//
+	// No payout may be READY, QUEUED or RETRYING. In addition:
+	//
+	//   - A RUNNING promotion becomes COMPLETED if no upload has a lease that is
+	//     valid at now, and if the expected count (if any) is reached or the
+	//     promotion is closed.
+	//   - A CANCELLED promotion gets its FinishedAt if every UNKNOWN payout had
+	//     its deciding lookup: one that began at SettleFrom + settleAfter or
+	//     later, and whose result PayoutSettle has written. "Not found" would
+	//     have decided the payout, so only inconclusive lookups leave it UNKNOWN.
 	PromotionComplete(ctx context.Context, id reward.PromotionID, settleAfter time.Duration, now time.Time) (bool, error)
-	// PromotionStreamDestroyed marks the stream of a final (COMPLETED, CANCELLED)
-	// promotion as destroyed, expecting LastDispatchedAt as the caller read it.
+	// PromotionStreamDestroyed marks the stream of a COMPLETED or CANCELLED
+	// promotion as destroyed, and reports whether it did. It expects the
+	// LastDispatchedAt that the caller has read, so that a stream with newer
+	// entries is not marked. A missing promotion is no error.
 	PromotionStreamDestroyed(ctx context.Context, id reward.PromotionID, lastDispatchedAt time.Time) (bool, error)
-	// PromotionClose says that no more targets will come, so that an announced
-	// promotion may complete below its expected count.
+	// PromotionClose records that no more targets will come. The promotion may
+	// then complete below its expected count.
 	PromotionClose(ctx context.Context, id reward.PromotionID) (reward.Promotion, error)
-	// PromotionJudge ends the canary of a promotion that is RUNNING and not yet
-	// judged, under the lock of its counts and only when Dispatched rows are
-	// decided (see CanaryDecided): a share of FAILED among them of at most
-	// MaxFailureRate (see CanaryGood) marks it judged; more pauses it with reason
-	// and marks it judged too, so that a resume goes on with the others. It
-	// returns the status afterwards, and whether it did anything.
+	// PromotionJudge ends the canary of a RUNNING promotion. It returns the status
+	// afterwards and reports whether it changed anything.
+	//
+	// It does nothing unless the canary is decided (rules.CanaryDecided) and not
+	// yet judged. It decides under the lock of the promotion's counts. A good
+	// canary (rules.CanaryGood) is marked as judged. A bad one is marked as judged
+	// too, and pauses the promotion with Reason. Resuming the promotion then pays
+	// the other targets.
 	PromotionJudge(ctx context.Context, p PromotionJudgeParams) (reward.PromotionStatus, bool, error)
-	// PromotionApprove notes who has approved a promotion that is DRAFT, RUNNING
-	// or PAUSED, in the place of whoever did before; CodeIllegalState when it is
-	// none of these, CodeInvalid when the name cannot be stored as it is.
+	// PromotionApprove records by as the person who approved a DRAFT, RUNNING or
+	// PAUSED promotion. It replaces an earlier approver. Another status is
+	// CodeIllegalState. A name that the database cannot store is CodeInvalid.
 	PromotionApprove(ctx context.Context, id reward.PromotionID, by string) (reward.Promotion, error)
-	// PromotionDue returns the DRAFTs whose StartsAt has come, ordered by it and
-	// then by id, at most limit.
+	// PromotionDue returns at most limit DRAFTs whose StartsAt is not after now,
+	// ordered by StartsAt, then ID.
 	PromotionDue(ctx context.Context, now time.Time, limit int) ([]PromotionView, error)
-	// PromotionDelete removes a DRAFT and everything under it.
+	// PromotionDelete removes a DRAFT and all its rows. Another status is
+	// CodeIllegalState.
 	PromotionDelete(ctx context.Context, id reward.PromotionID) error
 }
 
-// Registration is what a Kafka record tells of a promotion. Unknown ids become
-// a registered DRAFT. Started moves DRAFT → RUNNING and notes the expected
-// count (the first one stays); repeats do nothing, nothing is revived.
+// Registration is what a Kafka record says about a promotion. An unknown ID
+// becomes a DRAFT that is marked as registered. A repeat changes nothing.
 type Registration struct {
-	ID            reward.PromotionID
-	Type          reward.PromotionType
-	Started       bool
+	ID   reward.PromotionID
+	Type reward.PromotionType
+	// Started moves DRAFT → RUNNING and stores ExpectedCount. A promotion in
+	// another status keeps its status.
+	Started bool
+	// ExpectedCount is the announced number of targets; nil means unknown. The
+	// first count that is stored stays.
 	ExpectedCount *int64
 }
 
@@ -126,131 +154,140 @@ type PromotionView struct {
 	Counts reward.Counts
 }
 
-// PromotionListParams pages over promotions.
+// PromotionListParams selects a page of promotions.
 type PromotionListParams struct {
-	Before reward.PromotionID // 0 = from the newest
+	Before reward.PromotionID // only IDs below; 0 starts at the newest
 	Limit  int
-	Status reward.PromotionStatus // "" = any
+	Status reward.PromotionStatus // empty means any
 }
 
 // PromotionMoveParams is a change of status.
 type PromotionMoveParams struct {
 	ID     reward.PromotionID
-	From   []reward.PromotionStatus
+	From   []reward.PromotionStatus // the statuses that allow the change
 	To     reward.PromotionStatus
-	Reason string // PauseReason when To is PAUSED
-	// Event, when not "", is noted for the promotion's webhook in the same
-	// transaction, if it has one.
+	Reason string // becomes PauseReason if To is PAUSED
+	// Event is recorded for the promotion's webhook in the same transaction, if
+	// the promotion has one. Empty records nothing.
 	Event string
 	Now   time.Time
 }
 
-// PromotionJudgeParams judges a canary.
+// PromotionJudgeParams says how to judge a canary.
 type PromotionJudgeParams struct {
 	ID     reward.PromotionID
-	Reason string // PauseReason of a bad one
-	Event  string // noted for the webhook of a bad one
+	Reason string // becomes PauseReason if the canary is bad
+	Event  string // recorded for the webhook if the canary is bad
 	Now    time.Time
 }
 
-// CanaryDecided is rules.CanaryDecided.
+// CanaryDecided reports whether the canary can be judged.
 func (v PromotionView) CanaryDecided() bool { return rules.CanaryDecided(v.Promotion, v.Counts) }
 
-// Payouts keeps payouts.
+// Payouts stores payouts. Package rules defines what each change does to a
+// single row. A row is flagged if its MaybeCalled is set: a charge may have
+// left, so a refusal alone does not prove that nothing was paid.
 type Payouts interface {
-	// PayoutSave inserts a batch and everything that must become true with it,
-	// in one transaction: rows, counts, partition offsets (which never go
-	// back), dead letters (a repeat of source, partition and offset is
-	// dropped). Per promotion: CANCELLED → rows are CANCELLED; RUNNING with
-	// room (MaxLen − queued, and see Allowance) → QUEUED with dispatch 1, from
-	// the front of the batch; else READY. A COMPLETED
-	// promotion that gains rows is RUNNING again. Rows may belong to several
-	// promotions, which must exist. The same target twice in one batch: the
-	// first one counts.
+	// PayoutSave inserts a batch of payouts in one transaction, together with
+	// their counts, partition offsets and dead letters. The promotions must exist.
+	// A batch may name several promotions.
+	//
+	// New rows of a CANCELLED promotion are CANCELLED. Those of a RUNNING
+	// promotion become QUEUED with dispatch 1, from the front of the batch, as
+	// long as MaxLen and rules.Allowance have capacity. All others are READY.
+	// A COMPLETED promotion that gains rows becomes RUNNING again.
+	//
+	// If a batch names a target twice, the first one counts. Offsets never move
+	// back. A dead letter with a known source, partition and offset is dropped.
 	PayoutSave(ctx context.Context, p PayoutSaveParams) (PayoutSaveResult, error)
 
-	// PayoutDispatch moves due payouts of one RUNNING promotion to QUEUED,
-	// dispatch+1, at most Limit and no more than the room (MaxLen − queued, and
-	// see Allowance), and returns them as they stand after it; the promotion's
-	// LastDispatchedAt and StreamGone change with them. Rows held by others
-	// are passed over.
+	// PayoutDispatch moves due payouts of one RUNNING promotion to QUEUED, each
+	// with the next dispatch number. It returns them as they are afterwards. It
+	// also updates the promotion's LastDispatchedAt and StreamDestroyed.
 	//
-	// Allowance: where rows become QUEUED, and in that transaction, two bounds
-	// hold. Budget: the amounts of SUCCEEDED, QUEUED, RETRYING and UNKNOWN, of READY
-	// rows that may have been called, and of the rows that become QUEUED (those
-	// before are counted already) are at most MaxAmount; in the order of the batch (Refs: of their targets),
-	// none after the first that would pass it. Where a late yes has passed it
-	// already nothing is dispatched, RETRYING rows neither. Canary: until it is
-	// judged at most Targets rows are ever dispatched for the first time; READY
-	// rows that were dispatched before are not held up by it.
+	// It moves at most Limit rows, and at most MaxLen minus the rows that are
+	// QUEUED. rules.Allowance adds two bounds, budget and canary, which hold at
+	// the commit of every transaction that queues rows. Rows that another
+	// transaction has locked are skipped.
+	//
+	// Within the budget, rows are taken in the order of the batch, or by target
+	// if Refs is set. No row after the first one that exceeds the budget is taken.
+	// If a late confirmation has already exceeded it, no row is dispatched, not
+	// even a RETRYING one.
 	PayoutDispatch(ctx context.Context, p PayoutDispatchParams) ([]reward.Payout, error)
-	// PayoutReturn returns QUEUED rows to READY, expecting their dispatch,
-	// and counts a handover when HandedOver.
-	// In a CANCELLED promotion a flagged row, or any row when MaybeCalled,
-	// becomes UNKNOWN and others CANCELLED. It returns how many moved.
+	// PayoutReturn moves QUEUED rows back to READY and returns how many it moved.
+	// It expects the dispatch numbers of Refs. In a CANCELLED promotion a row
+	// becomes UNKNOWN if it is flagged or MaybeCalled is set, otherwise CANCELLED.
 	PayoutReturn(ctx context.Context, p PayoutReturnParams) (int, error)
-	// PayoutSweep returns QUEUED rows of one promotion that were dispatched
-	// before Before to READY (CANCELLED promotions: UNKNOWN), flagged as maybe
-	// called; at most BatchMax. It returns how many moved.
+	// PayoutSweep returns rows of one promotion that no stream has any more. It
+	// takes QUEUED rows dispatched before Before, at most BatchMax, and returns
+	// how many it moved. They become READY, or UNKNOWN in a CANCELLED promotion.
+	// All are flagged afterwards.
 	PayoutSweep(ctx context.Context, p PayoutSweepParams) (int, error)
-	// PayoutGetMany reads what a consumer has to check; payouts that do not
-	// exist are left out. Order is not promised.
+	// PayoutGetMany returns the payouts among ids that exist, in no fixed order.
 	PayoutGetMany(ctx context.Context, ids []PayoutID) ([]reward.Payout, error)
-	// PayoutFinish writes outcomes, in one transaction, by the rules of
-	// Outcome. Outcomes whose row has moved on change nothing but the attempt
-	// rows; those that change the row set its Handovers to 0. The result has one
-	// state per outcome: the row's state afterwards.
+	// PayoutFinish writes the outcomes of dispatches in one transaction, by
+	// rules.Finish. It returns one result per outcome, in order.
+	//
+	// An outcome whose row has moved on changes nothing, but its attempts are
+	// recorded. An outcome that changes its row sets FailedDeliveries to 0.
 	PayoutFinish(ctx context.Context, p PayoutFinishParams) ([]FinishResult, error)
-	// PayoutClaimLookups returns at most Limit payouts, of any promotion, that are
-	// UNKNOWN, or decided by a no and to be looked up once more (see
-	// PayoutSettleParams.AgainAfter), and whose DueAt has come; it sets their
-	// DueAt to Until, so that nobody else takes them meanwhile.
+	// PayoutClaimLookups returns at most Limit payouts of any promotion whose
+	// lookup is due at Now. These are UNKNOWN payouts, and those that a lookup has
+	// decided and another one must confirm (PayoutSettleParams.AgainAfter). It
+	// sets their DueAt to Until, so that no other caller claims them before then.
 	PayoutClaimLookups(ctx context.Context, p PayoutClaimLookupsParams) ([]reward.Payout, error)
-	// PayoutSettle writes what look-ups told, in one transaction, by the rules
-	// of Lookup.
+	// PayoutSettle writes the results of lookups in one transaction, by
+	// rules.Settle.
 	PayoutSettle(ctx context.Context, p PayoutSettleParams) error
-	// PayoutCancelStep carries a CANCELLED promotion one step on: of at most
-	// BatchMax rows READY without the flag become CANCELLED; READY with it and
-	// RETRYING become UNKNOWN. It returns how many moved.
+	// PayoutCancelStep takes open rows of a CANCELLED promotion out of the work,
+	// at most BatchMax, and returns how many it moved. READY rows become CANCELLED,
+	// or UNKNOWN if they are flagged. RETRYING rows become UNKNOWN. Call it until
+	// it returns 0.
 	PayoutCancelStep(ctx context.Context, p PayoutCancelStepParams) (int, error)
 
-	// PayoutRetry returns FAILED rows of one promotion, at most BatchMax, with
-	// Code as their ErrorCode when that is not "" and among Targets when that is
-	// not nil, to READY with no attempts counted; dispatch, flag, first dispatch
-	// and key stay. A COMPLETED promotion is RUNNING again; CodeIllegalState in a
-	// CANCELLED or DRAFT one. It returns how many moved. Call it again until it is
-	// 0. They go in the order of their targets and are due at Now; ErrorCode and
-	// ErrorMessage stay until the next outcome; a promotion of which nothing moved
-	// stays COMPLETED.
+	// PayoutRetry moves FAILED rows of one promotion back to READY, at most
+	// BatchMax in the order of their targets. It returns how many it moved. Call
+	// it until it returns 0.
+	//
+	// The rows are due at Now and have no counted attempts. Dispatch number, flag,
+	// first dispatch and idempotency key stay. ErrorCode and ErrorMessage stay
+	// until the next outcome. A COMPLETED promotion becomes RUNNING again if any
+	// row moved. A DRAFT or CANCELLED promotion is CodeIllegalState.
 	PayoutRetry(ctx context.Context, p PayoutRetryParams) (int, error)
-	// PayoutResolve settles one UNKNOWN row as somebody says, also in a CANCELLED
-	// promotion, and keeps who (Code) and why (Message) as an attempt of class
-	// RESOLVED, which is not counted; CodeIllegalState when the row is in another
-	// state, CodePayoutNotFound when there is none. What the provider said last
-	// stays with a row that becomes FAILED. It returns the row.
+	// PayoutResolve settles one UNKNOWN row as an operator decided, and returns
+	// it. This works in a CANCELLED promotion too. A row in another state is
+	// CodeIllegalState, a missing one CodePayoutNotFound.
+	//
+	// The decision is recorded as an attempt of class RESOLVED, which is not
+	// counted. Its Code is the operator and its Message the note. A row that
+	// becomes FAILED keeps the provider's last error.
 	PayoutResolve(ctx context.Context, p PayoutResolveParams) (reward.Payout, error)
 
+	// PayoutGet returns a payout and its attempts, oldest first, or
+	// CodePayoutNotFound.
 	PayoutGet(ctx context.Context, id PayoutID) (reward.Payout, []reward.Attempt, error)
-	// PayoutList pages by target id, above After.
+	// PayoutList returns a page of payouts by ascending target ID.
 	PayoutList(ctx context.Context, p PayoutListParams) ([]reward.Payout, error)
-	// PayoutHistory returns the payouts of a user in all promotions, by descending
-	// promotion id and then by target id, at most limit, all as of one moment.
-	// Those without a user id are nobody's.
+	// PayoutHistory returns at most limit payouts of a user in all promotions, by
+	// descending promotion ID, then target ID. All are read in one snapshot.
+	// Payouts without a user ID belong to no user.
 	PayoutHistory(ctx context.Context, user string, limit int) ([]UserPayout, error)
-	// OffsetsGet returns the next offsets stored for a log, by partition.
+	// OffsetsGet returns the next offsets stored for a log, by partition. It is
+	// empty for an unknown log.
 	OffsetsGet(ctx context.Context, log string) (map[int32]int64, error)
 }
 
-// PayoutID names a payout.
+// PayoutID identifies a payout.
 type PayoutID struct {
 	PromotionID reward.PromotionID
 	TargetID    reward.TargetID
 }
 
-// Offset is the next offset to read of a partition of a log.
+// Offset is the next offset to read from a partition of a log.
 type Offset struct {
-	// Topic names the log: a topic, and whatever tells it from another topic
-	// of that name.
+	// Topic identifies the log. It holds the topic name and what distinguishes
+	// this topic from another one of the same name.
 	Topic     string
 	Partition int32
 	Next      int64
@@ -260,10 +297,10 @@ type Offset struct {
 type NewPayout struct {
 	PromotionID reward.PromotionID
 	TargetID    reward.TargetID
-	SummaryID   reward.SummaryID
-	UserID      string
+	SummaryID   reward.SummaryID // 0 means none
+	UserID      string           // may be empty
 	Amount      reward.Amount
-	VoucherCode string
+	VoucherCode string // empty unless the promotion pays vouchers
 }
 
 // PayoutSaveParams is a batch to save.
@@ -271,127 +308,127 @@ type PayoutSaveParams struct {
 	Rows        []NewPayout
 	Offsets     []Offset
 	DeadLetters []reward.DeadLetter
-	// MaxLen bounds QUEUED rows per promotion; 0: every row becomes READY.
+	// MaxLen limits the QUEUED rows of each promotion. With 0, no new row becomes
+	// QUEUED.
 	MaxLen int
 	Now    time.Time
 }
 
-// SaveOutcome says what became of a row to insert.
+// SaveOutcome says how the insert of a row ended.
 type SaveOutcome int8
 
-// The outcomes of a save.
+// The outcomes of an insert.
 const (
-	Accepted  SaveOutcome = iota
-	Duplicate             // known, and the same
-	Conflict              // known with another amount, user or code; nothing changed
+	Accepted  SaveOutcome = iota // inserted
+	Duplicate                    // known with the same content
+	Conflict                     // known with another amount, user or code; nothing changed
 )
 
-// PayoutSaveResult has an outcome per row, in order, and the rows that were
-// inserted as QUEUED (from RETURNING, never from the batch).
+// PayoutSaveResult is the result of PayoutSave.
 type PayoutSaveResult struct {
-	Outcomes []SaveOutcome
-	Queued   []reward.Payout
+	Outcomes []SaveOutcome // one per row, in order
+	// Queued are the rows that were inserted as QUEUED, as the database returned
+	// them.
+	Queued []reward.Payout
 }
 
-// PayoutDispatchParams says what to dispatch.
+// PayoutDispatchParams selects the rows to dispatch.
 type PayoutDispatchParams struct {
 	PromotionID reward.PromotionID
-	// From is Ready (oldest first) or Retrying (only those due at Now).
+	// From is Ready (oldest first) or Retrying (only rows due at Now). Any other
+	// state is CodeInvalid.
 	From reward.State
-	// Refs narrows it to these dispatches (each names the RETRYING row's
-	// current number); nil = whatever is due.
+	// Refs limits the call to these rows, which must still have the dispatch
+	// number of their Ref. Nil means all rows that are due.
 	Refs   []reward.Ref
 	Limit  int
-	MaxLen int
+	MaxLen int // limits the QUEUED rows of the promotion
 	Now    time.Time
 }
 
-// PayoutReturnParams names QUEUED rows to return to READY.
+// PayoutReturnParams names the QUEUED rows to return to READY.
 type PayoutReturnParams struct {
 	Refs []reward.Ref
-	// MaybeCalled flags them: somebody else may have called. False only when
-	// the queue refused to take them.
+	// MaybeCalled flags the rows, because a consumer may have called the provider.
+	// It is false only if the queue did not accept the entries.
 	MaybeCalled bool
-	// HandedOver says that a holder let go of the entries without a word (it
-	// died, hung, or failed on them): the rows' Handovers go up by one, as far
-	// as FailedDeliveriesMax.
+	// DeliveryFailed reports that a consumer ended without an outcome: it crashed,
+	// hung or failed. It adds 1 to the rows' FailedDeliveries, up to
+	// rules.FailedDeliveriesMax.
 	DeliveryFailed bool
-	Lease          time.Duration // SettleFrom = Now + Lease where UNKNOWN is entered
-	Now            time.Time
+	// Lease is added to Now to give the SettleFrom of rows that become UNKNOWN.
+	Lease time.Duration
+	Now   time.Time
 }
 
-// PayoutSweepParams names the QUEUED rows that no queue holds.
+// PayoutSweepParams selects the QUEUED rows that no stream has.
 type PayoutSweepParams struct {
 	PromotionID reward.PromotionID
-	Before      time.Time
-	Lease       time.Duration
+	Before      time.Time     // the rows were dispatched before this time
+	Lease       time.Duration // as in PayoutReturnParams
 	Now         time.Time
 }
 
-// PayoutFinishParams is a batch of outcomes, of one or more promotions; several
-// of one payout take effect in order.
+// PayoutFinishParams is a batch of outcomes of one or more promotions. Several
+// outcomes of one payout take effect in order.
 type PayoutFinishParams struct {
-	Outcomes []Outcome
-	Lease    time.Duration
+	Outcomes []rules.Outcome
+	Lease    time.Duration // as in PayoutReturnParams
 	Now      time.Time
 }
 
 // FinishResult is the row after an outcome.
 type FinishResult struct {
 	State    reward.State
-	Attempts int32
+	Attempts int32 // counted attempts
 	DueAt    time.Time
-	// Changed is false when the row had moved on and the outcome did nothing.
+	// Changed is false if the row had moved on, so the outcome did not change it.
 	Changed bool
 }
 
-// PayoutClaimLookupsParams takes UNKNOWN rows to look up.
+// PayoutClaimLookupsParams says how many lookups to claim, and for how long.
 type PayoutClaimLookupsParams struct {
 	Limit int
-	Until time.Time
+	Until time.Time // no other caller claims the rows before this time
 	Now   time.Time
 }
 
-// PayoutSettleParams is a batch of look-up results.
+// PayoutSettleParams is a batch of lookup results.
 type PayoutSettleParams struct {
-	Lookups     []Lookup
+	Lookups []rules.Lookup
+	// SettleAfter and AgainAfter are those of rules.Terms.
 	SettleAfter time.Duration
-	// AgainAfter is when a row that a no has just decided is looked up once
-	// more: its DueAt becomes Now + AgainAfter. Found then: SUCCEEDED, as always;
-	// NotFound: that is the end of it, and the row stays as it is; neither: again
-	// at NextAt, which is the row's only change. Look-ups of another dispatch,
-	// and those that began before the row was decided (UpdatedAt), change
-	// nothing. It is off when the row leaves its state. 0 = not at all.
-	AgainAfter time.Duration
-	Now        time.Time
-}
-
-// PayoutCancelStepParams carries a cancel on.
-type PayoutCancelStepParams struct {
-	PromotionID reward.PromotionID
-	Lease       time.Duration
+	AgainAfter  time.Duration
 	Now         time.Time
 }
 
-// PayoutListParams pages over the payouts of a promotion.
-type PayoutListParams struct {
+// PayoutCancelStepParams names the CANCELLED promotion.
+type PayoutCancelStepParams struct {
 	PromotionID reward.PromotionID
-	After       *reward.TargetID // nil = from the start
-	Limit       int
-	State       *reward.State
-	Code        string // ErrorCode; "" = any
+	Lease       time.Duration // as in PayoutReturnParams
+	Now         time.Time
 }
 
-// UserAnswersMax bounds the answers in each UserPayout.
+// PayoutListParams selects a page of payouts of a promotion.
+type PayoutListParams struct {
+	PromotionID reward.PromotionID
+	After       *reward.TargetID // only target IDs above; nil starts at the first
+	Limit       int
+	State       *reward.State // nil means any
+	Code        string        // ErrorCode; empty means any
+}
+
+// UserAnswersMax limits the attempts in each UserPayout.
 const UserAnswersMax = 50
 
-// UserPayout is a payout with the latest answers that were kept for it.
+// UserPayout is a payout with its latest recorded attempts.
 type UserPayout struct {
 	reward.Payout
 	Answers []reward.Attempt // oldest first, at most UserAnswersMax
 }
 
-// WithAnswers gives each payout its answers.
+// WithAnswers returns the payouts of list in the same order, each with its
+// attempts.
 func WithAnswers(list []reward.Payout, answers map[PayoutID][]reward.Attempt) []UserPayout {
 	out := make([]UserPayout, len(list))
 	for i, p := range list {
@@ -400,73 +437,89 @@ func WithAnswers(list []reward.Payout, answers map[PayoutID][]reward.Attempt) []
 	return out
 }
 
-// PayoutRetryParams names FAILED rows to pay after all.
+// PayoutRetryParams selects the FAILED rows to retry.
 type PayoutRetryParams struct {
 	PromotionID reward.PromotionID
-	Code        string // "" = any
-	// Targets narrows it to these, at most BatchMax; nil = any.
-	Targets []reward.TargetID
-	Now     time.Time
+	Code        string            // only rows with this ErrorCode; empty means any
+	Targets     []reward.TargetID // only these, at most BatchMax; nil means any
+	Now         time.Time
 }
 
-// PayoutResolveParams settles an UNKNOWN row.
+// PayoutResolveParams is an operator's decision about an UNKNOWN row.
 type PayoutResolveParams struct {
 	PayoutID
-	Paid           bool // SUCCEEDED with TransactionKey; else FAILED
+	// Paid makes the row SUCCEEDED with TransactionKey. Otherwise it becomes
+	// FAILED.
+	Paid           bool
 	TransactionKey string
-	Note, By       string
+	Note, By       string // why, and who decided
 	Now            time.Time
 }
 
-// Summaries reads the counts per promotionSummaryId.
+// Resolution returns the part of the parameters that rules.Resolve needs.
+func (p *PayoutResolveParams) Resolution() rules.Resolution {
+	return rules.Resolution{Paid: p.Paid, TransactionKey: p.TransactionKey, Note: p.Note, By: p.By}
+}
+
+// Summaries reads the counts of promotions and of their summaries.
 type Summaries interface {
-	// SummaryList returns the summaries of a promotion with an id above 0,
-	// ordered by id, at most limit.
+	// SummaryList returns at most limit summaries of a promotion with an ID above
+	// 0, ordered by ID.
 	SummaryList(ctx context.Context, id reward.PromotionID, limit int) ([]reward.Summary, error)
-	// SummaryRecount recomputes the counts of a promotion from its rows, for
-	// checks; it changes nothing.
+	// SummaryRecount counts the rows of a promotion. It changes nothing.
 	SummaryRecount(ctx context.Context, id reward.PromotionID) (reward.Counts, error)
-	// SummaryCompare reads, in one snapshot, the counts that are kept and those
-	// that the rows add up to. With repair, and under the lock of the counts, what
-	// differs is set to what the rows say, per summary too.
+	// SummaryCompare returns the stored counts of a promotion and those that its
+	// rows add up to, from one snapshot. With repair it then sets the stored counts
+	// that differ to those of the rows, under the lock of the counts. This includes
+	// the counts of each summary.
 	SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (kept, rows reward.Counts, err error)
 }
 
-// DeadLetters keeps what could not be read or processed.
+// DeadLetters stores messages that could not be read or processed.
 type DeadLetters interface {
-	// DeadLetterAdd keeps them as OPEN; a repeat of source, partition and offset
-	// is dropped.
+	// DeadLetterAdd stores dead letters as OPEN. One with a known source, partition
+	// and offset is dropped.
 	DeadLetterAdd(ctx context.Context, ls []reward.DeadLetter) error
-	// DeadLetterGet returns one; CodeDeadLetterNotFound.
+	// DeadLetterGet returns one dead letter, or CodeDeadLetterNotFound.
 	DeadLetterGet(ctx context.Context, id int64) (reward.DeadLetter, error)
-	// DeadLetterList pages by descending id.
+	// DeadLetterList returns a page of dead letters by descending ID.
 	DeadLetterList(ctx context.Context, p DeadLetterListParams) ([]reward.DeadLetter, error)
-	// DeadLetterClose moves those of ids (at most BatchMax, otherwise
-	// CodeInvalid) that are OPEN to REPLAYED or DISCARDED (CodeInvalid for
-	// another status) and returns their ids in ascending order, each once.
+	// DeadLetterClose moves the OPEN dead letters among ids to REPLAYED or
+	// DISCARDED. It returns the IDs that it moved in ascending order, each once.
+	// Another status, or more than BatchMax ids, are CodeInvalid.
 	DeadLetterClose(ctx context.Context, ids []int64, to reward.DeadLetterStatus, by string, now time.Time) ([]int64, error)
 }
 
-// DeadLetterListParams pages over dead letters; "" = any.
+// DeadLetterListParams selects a page of dead letters. An empty text means any.
 type DeadLetterListParams struct {
-	Before int64 // 0 = from the newest
+	Before int64 // only IDs below; 0 starts at the newest
 	Limit  int
 	Source string
 	Reason string
 	Status reward.DeadLetterStatus
 }
 
-// Uploads keeps track of target uploads: an open one holds up the completion
-// of its promotion for as long as its lease lives.
+// Uploads stores uploads of targets. An open upload keeps its promotion from
+// completing until its lease expires. A method that changes an upload returns
+// CodeUploadNotFound if it does not exist.
 type Uploads interface {
+	// UploadOpen inserts an upload. A repeat with the same promotion and CreatedAt
+	// changes nothing. Any other known ID is CodeExists. A missing promotion is
+	// CodeNotFound.
 	UploadOpen(ctx context.Context, u Upload) error
-	// UploadExtend moves the lease of an open upload.
+	// UploadExtend moves the end of the lease of an open upload. A closed upload is
+	// CodeIllegalState.
 	UploadExtend(ctx context.Context, id int64, leasedUntil time.Time) error
-	// UploadAddErrors keeps rejected lines for the report.
+	// UploadAddErrors stores rejected lines for the report. The first error of a
+	// line counts.
 	UploadAddErrors(ctx context.Context, id int64, errs []LineError) error
+	// UploadClose closes an upload and stores its totals. A repeat with the same
+	// totals changes nothing. Other totals are CodeIllegalState.
 	UploadClose(ctx context.Context, u Upload, now time.Time) error
+	// UploadGet returns an upload of a promotion, or CodeUploadNotFound.
 	UploadGet(ctx context.Context, promotion reward.PromotionID, id int64) (Upload, error)
-	// UploadErrors pages by line, above after.
+	// UploadErrors returns at most limit rejected lines with a number above after,
+	// by line.
 	UploadErrors(ctx context.Context, id int64, after int64, limit int) ([]LineError, error)
 }
 
@@ -477,76 +530,81 @@ type Upload struct {
 	LeasedUntil time.Time
 	CreatedAt   time.Time
 	FinishedAt  time.Time // zero while open
-	Accepted    int64
-	Duplicates  int64
-	Conflicts   int64
-	Rejected    int64
-	Amount      reward.Amount
+	// Accepted, Duplicates, Conflicts and Rejected count lines.
+	Accepted   int64
+	Duplicates int64
+	Conflicts  int64
+	Rejected   int64
+	Amount     reward.Amount // total of the accepted lines
 }
 
-// LineError says why a line of an upload was not accepted.
+// LineError says why a line of an upload was rejected.
 type LineError struct {
-	Line   int64 // from 1, the header included
+	Line   int64 // counted from 1, including the header
 	Code   string
 	Detail string
 }
 
-// Leases lets one owner at a time hold a name: an instance's own name, or the
-// sole possession that in-process parts need.
+// Leases gives a name to one owner at a time. An instance leases its own name,
+// and in-process parts lease the names of what they must own alone. The clock
+// of the database decides when a lease expires.
 type Leases interface {
-	// LeaseTake takes a free, lapsed or own lease until Now+TTL. When another
-	// holds it, OK is false and the holder is named. CodeInvalid when Among cannot
-	// begin a name.
+	// LeaseTake takes a lease that is free, expired or already held by Owner. The
+	// lease then lasts for TTL from now. If another owner holds it, OK is false
+	// and the result names that owner. An Among that cannot begin a name is
+	// CodeInvalid.
 	LeaseTake(ctx context.Context, p LeaseTakeParams) (Lease, error)
-	// LeaseRelease gives up what owner holds.
+	// LeaseRelease releases the lease if owner holds it. Otherwise it does nothing.
 	LeaseRelease(ctx context.Context, name, owner string) error
 }
 
-// LeaseTakeParams asks for a lease. Expiry is judged by the database's clock.
+// LeaseTakeParams asks for a lease.
 type LeaseTakeParams struct {
 	Name  string
 	Owner string
 	TTL   time.Duration
-	// Among is how the names of the leases begin whose holders the answer lists;
-	// empty = it lists none.
+	// Among is a prefix of lease names. The result lists the owners of all leases
+	// whose name begins with it. Empty lists none.
 	Among string
 }
 
-// Lease is how an attempt to take a lease ended.
+// Lease is the result of LeaseTake.
 type Lease struct {
 	OK    bool
-	Owner string // who holds it now
+	Owner string // the current owner
 	Until time.Time
-	// Holders are those who then hold a lease of LeaseTakeParams.Among, each once,
-	// in the order of their bytes.
+	// Holders are the owners of the leases that LeaseTakeParams.Among selects, each
+	// once, ordered by their bytes.
 	Holders []string
 }
 
-// InstanceRetention is how long an instance is remembered after its latest beat.
+// InstanceRetention is how long an instance is listed after its last heartbeat.
 const InstanceRetention = 24 * time.Hour
 
-// Instances lets instances tell each other, and people, what they do.
+// Instances lists the running instances, for each other and for operators. Its
+// times come from the clock of the database.
 type Instances interface {
-	// InstanceHeartbeat writes what an instance does and that it is alive until ttl
-	// from now, and forgets those that were last seen InstanceRetention ago.
-	// CodeInvalid when a text cannot be stored as it is.
+	// InstanceHeartbeat stores what an instance does and that it is alive for ttl
+	// from now. It also removes instances that were last seen InstanceRetention
+	// ago. A text that the database cannot store is CodeInvalid.
 	InstanceHeartbeat(ctx context.Context, i Instance, ttl time.Duration) error
-	// InstanceRemove forgets an instance that ended in order.
+	// InstanceRemove removes an instance that stops normally. A missing one is no
+	// error.
 	InstanceRemove(ctx context.Context, name string) error
-	// InstanceList returns every instance seen within InstanceRetention, ordered by
-	// the bytes of its name.
+	// InstanceList returns every instance seen within InstanceRetention, ordered
+	// by the bytes of its name.
 	InstanceList(ctx context.Context) ([]Instance, error)
 }
 
-// Instance is what a running process of Largesse tells of itself.
+// Instance is what a running process of Largesse reports about itself.
 type Instance struct {
-	Name      string // prefix of its consumers' names, followed by "-" and an index
+	Name      string // its consumers are named Name, "-" and an index
 	Version   string
 	Roles     []string
 	StartedAt time.Time
-	Pools     []InstancePool // ordered by promotion id
-	// SeenAt is the latest beat, AliveUntil when it is taken for dead, both by
-	// the database's clock; Alive compares them with that clock at the read.
+	Pools     []InstancePool // ordered by promotion ID
+	// SeenAt is the last heartbeat. At AliveUntil the instance counts as dead.
+	// Alive compares AliveUntil with the clock of the database at the read.
 	// InstanceHeartbeat ignores all three.
 	SeenAt     time.Time
 	AliveUntil time.Time
@@ -558,60 +616,61 @@ type InstancePool struct {
 	PromotionID reward.PromotionID   `json:"promotionId"`
 	Type        reward.PromotionType `json:"type"`
 	Consumers   int                  `json:"consumers"`
-	Pending     int                  `json:"inHand"` // entries read and not yet settled
+	Pending     int                  `json:"inHand"` // entries delivered, not acknowledged
 	StartedAt   time.Time            `json:"startedAt"`
 }
 
-// Webhooks keeps what promotions' webhooks have to be told, until they have
-// heard it. A delivery is noted in the transaction of what it tells:
-// PromotionComplete notes EventFinished, and see PromotionMoveParams.Event and
-// PromotionJudgeParams.Event.
+// Webhooks stores deliveries to the webhooks of promotions until they end. A
+// delivery is recorded in the same transaction as its cause: PromotionComplete
+// records EventFinished, PromotionMove and PromotionJudge the Event of their
+// parameters.
 type Webhooks interface {
-	// WebhookClaim returns at most limit deliveries that are due and not done,
-	// the oldest first (by At, then ID), and keeps others from taking them until
-	// until. A new one is due at once.
+	// WebhookClaim returns at most limit open deliveries that are due at now,
+	// ordered by At, then ID. No other caller can claim them before until. A new
+	// delivery is due at once.
 	WebhookClaim(ctx context.Context, limit int, until, now time.Time) ([]WebhookDelivery, error)
-	// WebhookDone ends a delivery that was heard, or (given up) never will be;
-	// status is the HTTP status, 0 = there was no answer. An unknown id, or one
-	// that is done, changes nothing, here and in WebhookRetried.
+	// WebhookDone ends a delivery that succeeded or was abandoned. Status is the
+	// HTTP status; 0 means no response. An unknown or ended delivery stays as it
+	// is.
 	WebhookDone(ctx context.Context, id int64, status int, detail string, now time.Time) error
-	// WebhookRetried notes a try that failed; the next one is at nextAt.
+	// WebhookReschedule counts a failed attempt. The delivery is due again at
+	// nextAt. An unknown or ended delivery stays as it is.
 	WebhookReschedule(ctx context.Context, id int64, status int, detail string, nextAt time.Time) error
 }
 
-// The events.
+// The events of webhooks.
 const (
-	EventFinished = "promotion.finished" // COMPLETED, or CANCELLED with nothing open
+	EventFinished = "promotion.finished" // COMPLETED, or CANCELLED with FinishedAt
 	EventCanary   = "promotion.paused.canary"
 	EventBreach   = "promotion.paused.breach"
 )
 
-// WebhookDelivery is one thing to tell one webhook.
+// WebhookDelivery is one event to deliver to one webhook.
 type WebhookDelivery struct {
 	ID             int64
 	PromotionID    reward.PromotionID
 	Event          string
-	URL            string // the promotion's, as it was
-	FailedAttempts int    // failed ones so far
-	At             time.Time
+	URL            string // the promotion's URL when the event was recorded
+	FailedAttempts int
+	At             time.Time // when the event was recorded
 }
 
-// Reconciliations keeps the reports of reconciliations, and the restore mark.
+// Reconciliations stores the reports of reconciliations and the restore mark.
 type Reconciliations interface {
-	// ReconciliationSave writes a report, whole, under its id, in the place of
-	// an earlier one. Its bytes come back as they were.
+	// ReconciliationSave stores a report under its ID and replaces an earlier one.
+	// Its bytes are returned unchanged.
 	ReconciliationSave(ctx context.Context, r Reconciliation) error
-	// ReconciliationGet returns a report; CodeReconciliationNotFound.
+	// ReconciliationGet returns a report, or CodeReconciliationNotFound.
 	ReconciliationGet(ctx context.Context, id int64) (Reconciliation, error)
-	// RestoreMarkSet notes that the database was restored from a backup: money
-	// may have moved that its rows do not know of. An earlier time than the one
-	// that is noted changes nothing.
+	// RestoreMarkSet records that the database was restored from a backup. Charges
+	// may then exist that its rows do not show. A time before the recorded one
+	// changes nothing.
 	RestoreMarkSet(ctx context.Context, at time.Time) error
-	// RestoreMark returns when that was last noted; zero = never.
+	// RestoreMark returns the time that RestoreMarkSet recorded; zero means never.
 	RestoreMark(ctx context.Context) (time.Time, error)
 }
 
-// Reconciliation is a report, as JSON.
+// Reconciliation is a report as JSON.
 type Reconciliation struct {
 	ID     int64
 	Report []byte

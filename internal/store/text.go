@@ -2,27 +2,29 @@ package store
 
 import (
 	"crypto/sha256"
+	"slices"
 	"strings"
 
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Text is reward.SanitizeText.
-func Text(s string) string { return reward.SanitizeText(s) }
-
-// CheckText refuses text that no database can hold as it is.
+// CheckText returns CodeInvalid for a text that no database can store unchanged.
+// field names it in the error.
 func CheckText(field, s string) error {
-	if storable(s) {
+	if reward.CheckText(s) == nil {
 		return nil
 	}
 	return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
-		"%s %s is not valid UTF-8 without U+0000", field, reward.Quote(s))
+		"%s %s must be valid UTF-8 without U+0000", field, reward.Quote(s))
 }
 
-func storable(s string) bool { return reward.CheckText(s) == nil }
+// StorableUsers returns the users whose ID a row can have.
+func StorableUsers(users []string) []string {
+	return slices.DeleteFunc(slices.Clone(users), func(u string) bool { return reward.CheckText(u) != nil })
+}
 
-// Check refuses a payout that no driver can store; the intake then finds the
-// culprit by halving its batch.
+// Check returns CodeInvalid for a payout that no driver can store. The intake
+// then finds the bad payout by halving its batch.
 func (r NewPayout) Check() error {
 	switch {
 	case r.PromotionID <= 0:
@@ -40,7 +42,7 @@ func (r NewPayout) Check() error {
 	return CheckText("voucher code", r.VoucherCode)
 }
 
-// CheckPromotion refuses a promotion that no driver can store.
+// CheckPromotion returns CodeInvalid for a promotion that no driver can store.
 func CheckPromotion(p reward.Promotion) error {
 	switch {
 	case p.ID <= 0:
@@ -62,7 +64,7 @@ func CheckPromotion(p reward.Promotion) error {
 		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "canary targets %d are below 0", p.Canary.Targets)
 	case !(p.Canary.MaxFailureRate >= 0 && p.Canary.MaxFailureRate <= 1): // NaN is refused too
 		return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
-			"max failure rate %v of the canary is not from 0 to 1", p.Canary.MaxFailureRate)
+			"max failure rate %v of the canary is not between 0 and 1", p.Canary.MaxFailureRate)
 	}
 	for field, s := range map[string]string{
 		"name": p.Name, "voucher code": p.VoucherCode, "currency": p.Currency, "webhook URL": p.WebhookURL, "creator": p.CreatedBy,
@@ -74,29 +76,30 @@ func CheckPromotion(p reward.Promotion) error {
 	return nil
 }
 
-// CheckSettle refuses a change of dead letters that no driver makes.
-func CheckSettle(ids []int64, to reward.DeadLetterStatus) error {
+// CheckDeadLetterClose checks the arguments of DeadLetterClose and returns CodeInvalid if
+// they are wrong.
+func CheckDeadLetterClose(ids []int64, to reward.DeadLetterStatus) error {
 	switch {
 	case to != reward.DeadLetterReplayed && to != reward.DeadLetterDiscarded:
 		return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
-			"a dead letter is settled as %s or %s, not as %s", reward.DeadLetterReplayed, reward.DeadLetterDiscarded, reward.Quote(string(to)))
+			"a dead letter can be closed as %s or %s, not as %s", reward.DeadLetterReplayed, reward.DeadLetterDiscarded, reward.Quote(string(to)))
 	case len(ids) > BatchMax:
 		return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
-			"%d dead letters at once are more than %d", len(ids), BatchMax)
+			"a batch has %d dead letters; at most %d are allowed", len(ids), BatchMax)
 	}
 	return nil
 }
 
-// CheckViews refuses a question for more promotions than one batch has.
+// CheckViews returns CodeInvalid for more than BatchMax ids.
 func CheckViews(ids []reward.PromotionID) error {
 	if len(ids) > BatchMax {
 		return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
-			"%d promotions at once are more than %d", len(ids), BatchMax)
+			"a batch has %d promotions; at most %d are allowed", len(ids), BatchMax)
 	}
 	return nil
 }
 
-// Check refuses a key that no driver can store.
+// Check returns CodeInvalid for a key that no driver can store.
 func (k APIKey) Check() error {
 	switch {
 	case k.ID <= 0:
@@ -110,7 +113,7 @@ func (k APIKey) Check() error {
 	})
 }
 
-// Check refuses a line that no driver can store.
+// Check returns CodeInvalid for a line that no driver can store.
 func (l AuditLine) Check() error {
 	if l.ID <= 0 {
 		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "audit id %d is not above 0", l.ID)
@@ -120,13 +123,14 @@ func (l AuditLine) Check() error {
 	})
 }
 
-// Check refuses a filter that no line can match.
+// Check returns CodeInvalid for a filter that no line can match.
 func (p AuditListParams) Check() error {
 	return checkTexts([]namedText{{"actor", p.Actor}, {"action", p.Action}, {"subject", p.Subject}})
 }
 
-// Below returns the bounds of the subjects that lie below Subject, from one to
-// before the other by their bytes, when it ends with a slash.
+// Below returns the range of subjects that begin with Subject, ordered by bytes:
+// from is included, before is not. It reports whether Subject ends with a slash;
+// otherwise there is no range.
 func (p AuditListParams) Below() (from, before string, ok bool) {
 	parent, ok := strings.CutSuffix(p.Subject, "/")
 	return p.Subject, parent + string(rune('/'+1)), ok

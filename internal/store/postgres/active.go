@@ -7,17 +7,18 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// activeList is an answer that is asked for all the time and mostly finds
-// nothing changed.
+// activeList is a cached result with its version. It is for results that are
+// read often and rarely change.
 type activeList[T any] struct {
 	version int64
 	list    []T
 }
 
-// readActive asks with the version of the answer in kept, which is not sent again
-// as long as it stands. reader returns a row, what reads the columns of the
-// statement into it, and the last of them, the version, to where it is told. The
-// list is shared by everybody who asks.
+// readActive runs a statement with the version of the cached result in $1, so
+// that the database sends an unchanged result only once. Callers share the
+// returned list and must not change it. reader returns a variable for one row,
+// and a function that scans a row into it. The last column of the statement is
+// the version.
 func readActive[T any](ctx context.Context, s *Store, what string, kept *atomic.Pointer[activeList[T]], sql string,
 	reader func(version *int64) (*T, func(pgx.Rows) error), args ...any,
 ) ([]T, error) {
@@ -30,7 +31,7 @@ func readActive[T any](ctx context.Context, s *Store, what string, kept *atomic.
 	err := s.send(ctx, what, func(b *pgx.Batch) {
 		read.list = nil
 		b.Queue(sql, append([]any{known.version}, args...)...).Query(each(func(rows pgx.Rows) error {
-			if rows.RawValues()[0] == nil { // the version alone
+			if rows.RawValues()[0] == nil { // unchanged: the row has only the version
 				into := make([]any, len(rows.FieldDescriptions()))
 				into[len(into)-1] = &read.version
 				return rows.Scan(into...)

@@ -16,8 +16,8 @@ import (
 // couponColumns are read by couponScanner.
 const couponColumns = rows.CouponColumns
 
-// couponScanner returns a reader of rows with couponColumns, which it puts into
-// c, and what comes behind them, into more.
+// couponScanner returns a function that scans couponColumns into c, and the
+// columns after them into more.
 func couponScanner(c *reward.Coupon, more ...any) func(pgx.Rows) error {
 	var issued, used, cancelled, expires pgtype.Timestamptz
 	into := append([]any{
@@ -31,7 +31,7 @@ func couponScanner(c *reward.Coupon, more ...any) func(pgx.Rows) error {
 	}
 }
 
-// couponsInto returns a reader for a statement that selects couponColumns.
+// couponsInto returns a row reader for statements that select couponColumns.
 func couponsInto(take func(*reward.Coupon)) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var c reward.Coupon
@@ -48,8 +48,8 @@ func couponsInto(take func(*reward.Coupon)) func(pgx.Rows) error {
 
 const couponSQL = `SELECT ` + couponColumns + ` FROM coupons c WHERE c.id = $1`
 
-// queueCoupon queues a read of a coupon. What c then has under its id says that
-// there is one.
+// queueCoupon queues a read of a coupon into c. If c.ID is 0 afterwards, the
+// coupon does not exist.
 func queueCoupon(b *pgx.Batch, id reward.CouponID, c *reward.Coupon) {
 	*c = reward.Coupon{}
 	b.Queue(couponSQL, int64(id)).Query(couponsInto(func(read *reward.Coupon) { *c = *read }))
@@ -66,8 +66,8 @@ func (s *Store) CouponGet(ctx context.Context, id reward.CouponID) (reward.Coupo
 }
 
 const (
-	// lockCouponTemplate is lockTemplate for the template of coupon $1, which a
-	// coupon never leaves.
+	// lockCouponTemplate locks the template of coupon $1. A coupon never
+	// changes its template.
 	lockCouponTemplate = `SELECT 1 FROM coupon_templates t WHERE t.id = (SELECT c.template_id FROM coupons c WHERE c.id = $1)
 FOR NO KEY UPDATE OF t`
 
@@ -81,7 +81,7 @@ FOR NO KEY UPDATE OF t`
 )
 UPDATE coupon_templates t SET live = t.live - 1, version = t.version + 1 FROM cancelled c WHERE t.id = c.template_id RETURNING t.id`
 
-	// holderSQL reads the fact of the user of coupon $1 at its template.
+	// holderSQL reads the holding of the user of coupon $1 at its template.
 	holderSQL = `SELECT u.user_id, count(c.id)::int4, coalesce(max(c.id) FILTER (WHERE c.status <> 2), 0)
 FROM coupons u LEFT JOIN coupons c ON c.template_id = u.template_id AND c.user_id = u.user_id AND c.slot IS NOT NULL
 WHERE u.id = $1 GROUP BY u.user_id`
@@ -89,9 +89,9 @@ WHERE u.id = $1 GROUP BY u.user_id`
 	useCoupon = `UPDATE coupons c SET status = 1, used_at = $2::timestamptz WHERE c.id = $1 AND ` + valid + ` RETURNING c.id`
 )
 
-// CouponCancel cancels a coupon. The coupon is judged under the lock of its
-// template, and once more by the statement that changes it: it may be used or
-// expire without that lock.
+// CouponCancel cancels a coupon. It checks the coupon under the lock of its
+// template. The statement that changes the coupon checks it again, because it
+// may be used or expire without that lock.
 func (s *Store) CouponCancel(ctx context.Context, id reward.CouponID, now time.Time) (store.CouponChange, error) {
 	now = instant(now)
 	var cancelled bool
@@ -104,11 +104,11 @@ func (s *Store) CouponCancel(ctx context.Context, id reward.CouponID, now time.T
 			return nil
 		}))
 		queueCoupon(b, id, &change.Coupon)
-		b.Queue(holderSQL, int64(id)).Query(factsInto(&change.Holdings))
+		b.Queue(holderSQL, int64(id)).Query(holdingsInto(&change.Holdings))
 		b.Queue(`SELECT `+templateColumns+` FROM coupons c JOIN coupon_templates t ON t.id = c.template_id WHERE c.id = $1`, int64(id)).
 			Query(func(rows pgx.Rows) error { return each(templateScanner(&change.Template))(rows) })
 	})
-	if err := judged(&change.Coupon, id, now, cancelled, err); err != nil {
+	if err := couponError(&change.Coupon, id, now, cancelled, err); err != nil {
 		return store.CouponChange{}, err
 	}
 	change.To = change.Template.Version
@@ -116,9 +116,10 @@ func (s *Store) CouponCancel(ctx context.Context, id reward.CouponID, now time.T
 	return change, nil
 }
 
-// judged is the error of a transaction that was to change coupon id and then
-// read it: its own, or why the coupon does not allow it.
-func judged(c *reward.Coupon, id reward.CouponID, now time.Time, changed bool, err error) error {
+// couponError returns the error of a transaction that should change coupon id
+// and then read it into c. That is err, or the reason why c does not allow the
+// change.
+func couponError(c *reward.Coupon, id reward.CouponID, now time.Time, changed bool, err error) error {
 	switch {
 	case err != nil || changed:
 		return err
@@ -128,7 +129,7 @@ func judged(c *reward.Coupon, id reward.CouponID, now time.Time, changed bool, e
 	return rules.CheckCoupon(c, now)
 }
 
-// CouponUse uses a coupon.
+// CouponUse marks a coupon as used.
 func (s *Store) CouponUse(ctx context.Context, id reward.CouponID, now time.Time) (reward.Coupon, error) {
 	now = instant(now)
 	var used bool
@@ -141,7 +142,7 @@ func (s *Store) CouponUse(ctx context.Context, id reward.CouponID, now time.Time
 		}))
 		queueCoupon(b, id, &c)
 	})
-	if err := judged(&c, id, now, used, err); err != nil {
+	if err := couponError(&c, id, now, used, err); err != nil {
 		return reward.Coupon{}, err
 	}
 	return c, nil

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -11,8 +10,8 @@ import (
 )
 
 const (
-	// couponsOfTemplate lists by ticket. Tickets that are the same, of different
-	// generations, are not cut apart.
+	// couponsOfTemplate lists coupons by ticket. It never splits coupons with
+	// the same ticket, from different generations, over two pages.
 	couponsOfTemplate = `SELECT ` + couponColumns + ` FROM (
   SELECT * FROM coupons c WHERE c.template_id = $1 AND c.ticket > $2 ORDER BY c.ticket FETCH FIRST ($3) ROWS WITH TIES
 ) c ORDER BY c.ticket, c.generation`
@@ -20,7 +19,7 @@ const (
 	couponsOfUser = `SELECT ` + couponColumns + ` FROM coupons c WHERE c.user_id = $1 AND c.id < $2 ORDER BY c.id DESC LIMIT $3`
 )
 
-// CouponList pages over coupons.
+// CouponList returns a page of coupons of a template or of a user.
 func (s *Store) CouponList(ctx context.Context, p store.CouponListParams) ([]reward.Coupon, error) {
 	if err := p.CheckList(); err != nil {
 		return nil, err
@@ -31,7 +30,7 @@ func (s *Store) CouponList(ctx context.Context, p store.CouponListParams) ([]rew
 		if before == 0 {
 			before = 1<<63 - 1
 		}
-		sql, args = couponsOfUser, []any{store.Text(p.UserID), before, int64(max(p.Limit, 0))}
+		sql, args = couponsOfUser, []any{reward.SanitizeText(p.UserID), before, int64(max(p.Limit, 0))}
 	}
 	var list []reward.Coupon
 	err := s.send(ctx, "list coupons", func(b *pgx.Batch) {
@@ -45,8 +44,8 @@ func (s *Store) CouponList(ctx context.Context, p store.CouponListParams) ([]rew
 }
 
 const (
-	// latestCoupons and latestRejections read the latest of each kind of each of
-	// the users $2 at template $1.
+	// latestCoupons and latestRejections read the latest coupon and the latest
+	// rejection of each of the users $2 at template $1.
 	latestCoupons = `SELECT ` + couponColumns + ` FROM (SELECT DISTINCT u.user_id COLLATE "C" AS user_id FROM unnest($2::text[]) AS u(user_id)) u
 CROSS JOIN LATERAL (
   SELECT * FROM coupons c WHERE c.template_id = $1 AND c.user_id = u.user_id ORDER BY c.ticket DESC, c.generation DESC LIMIT 1
@@ -63,8 +62,8 @@ CROSS JOIN LATERAL (
 	historyRejections = `SELECT ` + rejectionColumns + ` FROM coupon_rejections r WHERE r.user_id = $1 ORDER BY r.at DESC LIMIT $2`
 )
 
-// outcomes runs two statements, one that reads coupons and one that reads
-// rejections, and hands on what they found.
+// outcomes runs two statements, one for coupons and one for rejections, and
+// returns the outcomes that they read.
 func (s *Store) outcomes(ctx context.Context, what, coupons, rejections string, args []any) ([]reward.IssueOutcome, error) {
 	var list []reward.IssueOutcome
 	err := s.send(ctx, what, func(b *pgx.Batch) {
@@ -81,24 +80,20 @@ func (s *Store) outcomes(ctx context.Context, what, coupons, rejections string, 
 	return list, err
 }
 
-// IssueOutcomes returns the latest outcomes of users at a template.
+// IssueOutcomes returns the latest outcome of each user at a template.
 func (s *Store) IssueOutcomes(ctx context.Context, id reward.TemplateID, users []string) (map[string]reward.IssueOutcome, error) {
-	list, err := s.outcomes(ctx, "read the outcomes of requests", latestCoupons, latestRejections, []any{int64(id), storable(users)})
+	list, err := s.outcomes(ctx, "read the outcomes of requests", latestCoupons, latestRejections, []any{int64(id), store.StorableUsers(users)})
 	if err != nil {
 		return nil, err
 	}
 	return store.LatestOutcomes(list), nil
 }
 
-// storable leaves out what no row can have.
-func storable(users []string) []string {
-	return slices.DeleteFunc(slices.Clone(users), func(u string) bool { return store.CheckText("user id", u) != nil })
-}
-
-// IssueHistory returns the outcomes of a user at all templates.
+// IssueHistory returns the outcomes of a user at all templates, the latest
+// first.
 func (s *Store) IssueHistory(ctx context.Context, user string, limit int) ([]reward.IssueOutcome, error) {
 	limit = max(limit, 0)
-	list, err := s.outcomes(ctx, "read the history of a user", historyCoupons, historyRejections, []any{store.Text(user), int64(limit)})
+	list, err := s.outcomes(ctx, "read the history of a user", historyCoupons, historyRejections, []any{reward.SanitizeText(user), int64(limit)})
 	if err != nil {
 		return nil, err
 	}
@@ -107,19 +102,19 @@ func (s *Store) IssueHistory(ctx context.Context, user string, limit int) ([]rew
 }
 
 const (
-	// oneSnapshot lets every statement up to the COMMIT see the same rows. It
+	// oneSnapshot makes all statements up to the COMMIT see the same rows. It
 	// takes no lock.
 	oneSnapshot = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
 
-	// changedSQL reads the tickets of template $1 that were settled above version
-	// $2, $3 at most of each kind.
+	// changedSQL reads the tickets of template $1 that were settled above
+	// version $2, at most $3 of coupons and of rejections each.
 	changedSQL = `(SELECT c.user_id, c.generation, c.ticket FROM coupons c WHERE c.template_id = $1 AND c.version > $2 ORDER BY c.version LIMIT $3)
 UNION ALL
 (SELECT r.user_id, r.generation, r.ticket FROM coupon_rejections r WHERE r.template_id = $1 AND r.version > $2 ORDER BY r.version LIMIT $3)`
 
-	// changedFacts reads the facts of the users of coupons that changed above
-	// version $2, or nothing if that are as many as $3.
-	changedFacts = `WITH changed AS MATERIALIZED (
+	// changedHoldings reads the holdings of the users of coupons that changed
+	// above version $2. It reads nothing if these are $3 or more.
+	changedHoldings = `WITH changed AS MATERIALIZED (
   SELECT c.user_id FROM coupons c WHERE c.template_id = $1 AND c.version > $2 ORDER BY c.version LIMIT $3
 )
 SELECT u.user_id, h.held, h.latest FROM (SELECT DISTINCT user_id FROM changed WHERE (SELECT count(*) FROM changed) < $3) u
@@ -132,8 +127,8 @@ CROSS JOIN LATERAL (
 FROM coupons c WHERE c.template_id = $1 AND c.slot IS NOT NULL GROUP BY c.user_id ORDER BY c.user_id`
 )
 
-// factsInto returns a reader of facts.
-func factsInto(list *[]store.CouponHolding) func(pgx.Rows) error {
+// holdingsInto returns a row reader of holdings.
+func holdingsInto(list *[]store.CouponHolding) func(pgx.Rows) error {
 	return each(func(rows pgx.Rows) error {
 		var f store.CouponHolding
 		err := rows.Scan(&f.UserID, &f.Held, (*int64)(&f.CouponID))
@@ -142,7 +137,7 @@ func factsInto(list *[]store.CouponHolding) func(pgx.Rows) error {
 	})
 }
 
-// CouponChanges reads what changed above a version.
+// CouponChanges returns what changed above a version.
 func (s *Store) CouponChanges(ctx context.Context, id reward.TemplateID, above int64, limit int) (store.CouponChanges, error) {
 	limit = max(limit, 0)
 	most := int64(limit) + 1
@@ -157,18 +152,19 @@ func (s *Store) CouponChanges(ctx context.Context, id reward.TemplateID, above i
 			c.Settled = append(c.Settled, a)
 			return err
 		}))
-		b.Queue(changedFacts, int64(id), above, most).Query(factsInto(&c.Holdings))
+		b.Queue(changedHoldings, int64(id), above, most).Query(holdingsInto(&c.Holdings))
 		b.Queue(`COMMIT`)
 	})
-	if err := found(c.Template.ID, id, err); err != nil {
+	if err := templateError(c.Template.ID, id, err); err != nil {
 		return store.CouponChanges{}, err
 	}
 	c.Bound(limit)
 	return c, nil
 }
 
-// CouponSnapshot reads who holds slots. The rows come as the caller takes them,
-// in one go: the connection is never idle in a transaction.
+// CouponSnapshot reads the holdings of all users with a slot. The rows arrive
+// in one stream as the caller takes them, so the connection is never idle in a
+// transaction.
 func (s *Store) CouponSnapshot(ctx context.Context, id reward.TemplateID, begin func(reward.CouponTemplate) error,
 	facts func([]store.CouponHolding) error,
 ) (err error) {
@@ -202,5 +198,5 @@ func (s *Store) CouponSnapshot(ctx context.Context, id reward.TemplateID, begin 
 	})
 	b.Queue(`COMMIT`)
 	_, err = s.once(ctx, 0, "read a snapshot of a coupon template", b)
-	return found(t.ID, id, err)
+	return templateError(t.ID, id, err)
 }

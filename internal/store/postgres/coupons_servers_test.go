@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/storetest"
 )
@@ -61,10 +62,10 @@ func BenchmarkCouponSettle(b *testing.B) {
 				s := stocked(b, limit)
 				b.ResetTimer()
 				for from := 1; from <= b.N; from += size {
-					asks := make([]store.CouponRequest, min(size, b.N-from+1))
+					asks := make([]rules.CouponRequest, min(size, b.N-from+1))
 					for i := range asks {
 						id := int64(from + i)
-						asks[i] = store.CouponRequest{
+						asks[i] = rules.CouponRequest{
 							UserID: fmt.Sprintf("user-%08d", (id*7919)%100_000_007), Ticket: id, CouponID: reward.CouponID(id), Code: reward.NewCouponCode(),
 						}
 					}

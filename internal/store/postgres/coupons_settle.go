@@ -12,25 +12,27 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// issueKind is what makes one SettleKind differ from another. $12 and above
-// are its own parameters.
+// issueKind has the SQL in which the kinds of settlement differ. A kind has its
+// own parameters from $12 on.
 type issueKind struct {
-	refused    string // why the whole is refused, as a number of store.SettleRefusal
-	shut       string // 0, or the store.RequestOutcome of all asks
-	due        string // SELECT of the asks to decide about
-	generation string // of a coupon that an ask d becomes, g being the template
-	ticket     string // the same; issued says whether d gets one
+	refused    string // why the batch is refused, as a rules.SettleRefusal
+	shut       string // 0, or the rules.RequestOutcome of all requests
+	due        string // SELECT of the requests to decide
+	generation string // of the coupon of request d; g is the template
+	ticket     string // of the coupon of request d; d.issued says whether it gets one
 	fence      string // the fence afterwards
-	kept       bool   // a refusal is a row
+	kept       bool   // a rejection is stored as a row
 }
 
-// issueSQL settles asks of template $1, see rules.Issue. Its row is held: what the template
-// is, and how many slots its users hold, is then read as it stands.
+// issueSQL returns the statement that settles requests of template $1, by
+// rules.Issue. The caller holds the lock of the template row. The statement
+// therefore sees the latest template and slots.
 //
-// A user's asks fit as long as he has free slots; those that fit get a coupon
-// as long as there is stock. Stock never comes back within a batch, so whoever
-// does not get one by stock leaves his slots to nobody: he is beyond his limit
-// only if all his free slots were filled before.
+// A request fits if its user has a free slot. Requests that fit get a coupon
+// while there is stock. Stock never returns within a batch. A user whose
+// request failed for lack of stock therefore leaves free slots unused. A
+// request is rejected for the user limit only if issued coupons fill all free
+// slots before it.
 func issueSQL(k issueKind) string {
 	rejected := ""
 	if k.kept {
@@ -89,7 +91,7 @@ SELECT g.refused, g.shut, g.version, d.ord, d.ticket, d.verdict, d.held, d.lates
 }
 
 var (
-	// settleInOrder has $12 the epoch and $13 the generation.
+	// settleInOrder gets the epoch in $12 and the generation in $13.
 	settleInOrder = issueSQL(issueKind{
 		refused: `CASE WHEN t.epoch <> $12 THEN :REFUSED_EPOCH WHEN t.generation <> $13 OR t.path <> 'GATE'
     OR EXISTS (SELECT 1 FROM unnest($4::int8[]) AS a(generation) WHERE a.generation <> t.generation) THEN :REFUSED_GENERATION ELSE :REFUSED_NOT END`,
@@ -99,7 +101,7 @@ var (
   ) n WHERE n.ticket = g.settled + n.step`,
 		generation: `d.generation`, ticket: `d.ticket`, fence: `t.fence`, kept: true,
 	})
-	// settleListed has $12 the generation whose ends are known.
+	// settleListed gets the generation of the end offsets in $12.
 	settleListed = issueSQL(issueKind{
 		refused: `CASE WHEN t.ends_generation <> $12 THEN :REFUSED_ENDS ELSE :REFUSED_NOT END`,
 		shut:    `0`,
@@ -108,7 +110,8 @@ var (
     AND NOT EXISTS (SELECT 1 FROM coupon_rejections r WHERE r.template_id = g.id AND r.ticket = a.ticket AND r.generation = a.generation)`,
 		generation: `d.generation`, ticket: `d.ticket`, fence: `t.fence`, kept: true,
 	})
-	// settleDirect has $12 the path, $13 the generation and $14 the fence.
+	// settleDirect gets the path in $12, the generation in $13 and the fence in
+	// $14.
 	settleDirect = issueSQL(issueKind{
 		refused: `CASE WHEN t.path <> $12 THEN :REFUSED_PATH WHEN t.generation <> $13 THEN :REFUSED_GENERATION
     WHEN $14::int8 <> 0 AND t.fence >= $14::int8 THEN :REFUSED_FENCE ELSE :REFUSED_NOT END`,
@@ -120,23 +123,23 @@ var (
 	})
 )
 
-// ownSQL reads, where the limit is 1, the coupons that users have at template
-// $1. It is only read, after the decision: it tells people what they have.
-var ownSQL = named(`SELECT ` + couponColumns + ` FROM coupon_templates t
+// existingSQL reads the coupons of users at template $1 if its limit is 1. It
+// runs after the decision, and only reports what the users have.
+var existingSQL = named(`SELECT ` + couponColumns + ` FROM coupon_templates t
 CROSS JOIN (SELECT DISTINCT u.user_id COLLATE "C" AS user_id FROM unnest($2::text[]) AS u(user_id)) u
 CROSS JOIN LATERAL (
   SELECT * FROM coupons c WHERE c.template_id = $1 AND c.user_id = u.user_id AND c.slot IS NOT NULL AND c.status <> :COUPON_CANCELLED
   ORDER BY c.id DESC LIMIT 1
 ) c WHERE t.id = $1 AND t.per_user_limit = 1`)
 
-// CouponSettle settles asks. [issueCoupons]
+// CouponSettle settles coupon requests.
 func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (store.CouponSettleResult, error) {
 	if err := p.Check(); err != nil {
 		return store.CouponSettleResult{}, err
 	}
 	batch := p.Batch()
 	order := batch.Order()
-	sql, args := askArgs(&p, order)
+	sql, args := settleArgs(&p, order)
 	var done rules.Settlement
 	err := s.send(ctx, "settle coupons", func(b *pgx.Batch) {
 		done = rules.Settlement{Decisions: make([]rules.Decision, 0, len(order))}
@@ -149,9 +152,9 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 			if err := rows.Scan(&refused, &shut, &done.From, &ord, &ticket, &verdict, &held, &latest); err != nil {
 				return err
 			}
-			done.Refused, done.Shut = store.SettleRefusal(refused), store.RequestOutcome(shut) //nolint:gosec // a handful
+			done.Refused, done.Shut = rules.SettleRefusal(refused), rules.RequestOutcome(shut) //nolint:gosec // small constants
 			if ord == nil {
-				return nil // no ask is due
+				return nil // no request is due
 			}
 			r := rules.Decision{At: order[*ord-1], Reason: *verdict, Held: int(*held)}
 			if ticket != nil {
@@ -164,16 +167,16 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 			return nil
 		}))
 		queueTemplate(b, p.TemplateID, &done.Template)
-		if p.Kind == store.SettleDirect {
+		if p.Kind == rules.SettleDirect {
 			done.Existing = make(map[string]reward.Coupon)
-			b.Queue(ownSQL, int64(p.TemplateID), args[2]).Query(couponsInto(func(c *reward.Coupon) { done.Existing[c.UserID] = *c }))
+			b.Queue(existingSQL, int64(p.TemplateID), args[2]).Query(couponsInto(func(c *reward.Coupon) { done.Existing[c.UserID] = *c }))
 		}
 	})
-	switch err := found(done.Template.ID, p.TemplateID, err); {
+	switch err := templateError(done.Template.ID, p.TemplateID, err); {
 	case taken(err):
 		return store.CouponSettleResult{}, store.CodeTaken(err)
 	case hasState(err, "22003", "22021", "22P05"):
-		e := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the database cannot hold an ask of the batch")
+		e := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the database cannot store a request of the batch")
 		e.Err = err
 		return store.CouponSettleResult{}, e
 	case err != nil:
@@ -182,15 +185,15 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 	return store.Settled(&done, batch), nil
 }
 
-// taken says that a coupon has the id or the code already.
+// taken reports whether err means that another coupon has the ID or the code.
 func taken(err error) bool {
 	var pe *pgconn.PgError
 	return errors.As(err, &pe) && pe.Code == "23505" && (pe.ConstraintName == "coupons_pkey" || pe.ConstraintName == "coupons_code")
 }
 
-// askArgs is the statement for a batch, and the asks, in the order in which
-// they are taken, as columns.
-func askArgs(p *store.CouponSettleParams, order []int) (sql string, args []any) {
+// settleArgs returns the statement for a batch, and its arguments: the requests
+// as columns, in the order of settlement.
+func settleArgs(p *store.CouponSettleParams, order []int) (sql string, args []any) {
 	n := len(order)
 	users, generations, tickets := make([]string, n), make([]int64, n), make([]int64, n)
 	ids, codes, reasons := make([]int64, n), make([]string, n), make([]string, n)
@@ -204,9 +207,9 @@ func askArgs(p *store.CouponSettleParams, order []int) (sql string, args []any) 
 		int64(p.TemplateID), instant(p.Now), users, generations, tickets, ids, codes, reasons, offsets.topics, offsets.parts, offsets.nexts,
 	}
 	switch p.Kind {
-	case store.SettleInOrder:
+	case rules.SettleInOrder:
 		return settleInOrder, append(args, p.Epoch, p.Generation)
-	case store.SettleListed:
+	case rules.SettleListed:
 		return settleListed, append(args, p.EndsGeneration)
 	default:
 		return settleDirect, append(args, string(p.Path), p.Generation, p.Fence)

@@ -10,31 +10,35 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
-// What budget and canary leave of promotion m with the counts s, where rows
-// become QUEUED; NULL is no bound. See rules.Allowance.
+// These expressions are what the canary and the budget leave of promotion m
+// with counts s for new QUEUED rows, by rules.Allowance. NULL means no limit.
 const (
 	canaryOpen = `m.canary_targets > 0 AND NOT m.canary_judged`
-	// canaryRoom is rows that were never dispatched.
-	canaryRoom = `CASE WHEN ` + canaryOpen + ` THEN greatest(0, m.canary_targets - m.canary_dispatched) END`
-	// budgetRoom is the amount of rows that are READY and were not called, as far
-	// as anybody knows; the others are spent already. All amounts of a promotion
-	// fit into their sum, so these do.
-	budgetRoom = `CASE WHEN m.max_amount > 0
+	// canaryCapacity is the number of rows that may be dispatched for the first
+	// time.
+	canaryCapacity = `CASE WHEN ` + canaryOpen + ` THEN greatest(0, m.canary_targets - m.canary_dispatched) END`
+	// budgetCapacity is the amount of READY rows that may be queued if no
+	// charge of them can have left. The budget counts all others already. The
+	// sum of all amounts of a promotion fits in 63 bits, so these sums do too.
+	budgetCapacity = `CASE WHEN m.max_amount > 0
     THEN m.max_amount - (s.succeeded_amount + s.queued_amount + s.retrying_amount + s.unknown_amount)
       - coalesce((SELECT sum(b.amount)::int8 FROM payouts b
           WHERE b.promotion_id = m.id AND b.state = :READY AND b.dispatch > 0 AND b.maybe_called), 0) END`
 )
 
-// dispatchSQL queues rows of from in their order, as far as the room of the
-// promotion goes. The promotion's summary row is held, so the room is this
-// dispatch's alone. Without canary and budget picked are the rows; the rest of
-// the statement is not executed then. While a canary is open, the rows that were
-// never dispatched and those that were are picked apart, so that the first,
-// however many there are, do not hide the others. A row with a budget above its
-// room ends the batch; what is RETRYING is in the budget already.
+// dispatchSQL returns the statement that queues rows of from in the given
+// order, within the capacity of the promotion. The caller holds the lock of the
+// summary row, so no other transaction uses the capacity.
+//
+// Without canary and budget the rows of picked are queued, and the rest of the
+// statement is not executed. With an open canary, rows for their first dispatch
+// and other rows are picked separately, so that many of the former do not hide
+// the latter. A row that exceeds the budget ends the batch. The budget counts
+// RETRYING rows already.
 func dispatchSQL(from, order string) string {
 	pick := func(where, limit string) string {
 		return `MATERIALIZED (
@@ -44,7 +48,7 @@ func dispatchSQL(from, order string) string {
 	}
 	return named(`WITH room AS MATERIALIZED (
   SELECT greatest(0, least($3::int8, $4::int8 - s.queued)) AS rows,
-    CASE $2::int2 WHEN :READY THEN ` + canaryRoom + ` END AS canary, ` + budgetRoom + ` AS budget
+    CASE $2::int2 WHEN :READY THEN ` + canaryCapacity + ` END AS canary, ` + budgetCapacity + ` AS budget
   FROM summaries s JOIN promotions m ON m.id = s.promotion_id
   WHERE s.promotion_id = $1 AND s.summary_id = 0 AND m.status = 'RUNNING'
 ), picked AS ` + pick(``, `rows FROM room WHERE canary IS NULL`) + `,
@@ -87,11 +91,11 @@ var (
 // PayoutDispatch moves due payouts to QUEUED.
 func (s *Store) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams) ([]reward.Payout, error) {
 	if p.From != reward.Ready && p.From != reward.Retrying {
-		return nil, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "a payout is not dispatched from %s", p.From)
+		return nil, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "payouts in state %s cannot be dispatched; use READY or RETRYING", p.From)
 	}
 	now := instant(p.Now)
 	due := pgtype.Timestamptz{Time: now, Valid: true}
-	if p.From == reward.Ready { // due since it was saved, whoever's clock said so
+	if p.From == reward.Ready { // READY rows are always due, even if another clock saved them later than Now
 		due = pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}
 	}
 	sql := dispatchDue
@@ -122,10 +126,11 @@ func (s *Store) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams
 	return list, nil
 }
 
-// withdrawSQL takes the rows of the CTE found out of their state: next says
-// which state follows, and unknown rows get their settle time; handovers is
-// added to theirs; see rules.Withdraw. It returns how many rows moved. $1 is now, $2 the settle
-// time.
+// withdrawSQL returns the statement that takes the rows of the CTE found out of
+// their state, by rules.Withdraw. next is the state that follows, and handovers
+// is added to the failed deliveries. $1 is the current time and $2 the
+// SettleFrom of rows that become UNKNOWN. The statement returns how many rows
+// moved.
 func withdrawSQL(found, next, maybeCalled, handovers string) string {
 	return named(`WITH found AS MATERIALIZED (` + found + `
 ), moved AS MATERIALIZED (
@@ -137,7 +142,7 @@ func withdrawSQL(found, next, maybeCalled, handovers string) string {
     maybe_called = p.maybe_called OR v.maybe_called OR v.became = :UNKNOWN,
     settle_from = CASE v.became WHEN :UNKNOWN THEN $2::timestamptz ELSE p.settle_from END,
     looked_at = CASE v.became WHEN :UNKNOWN THEN NULL ELSE p.looked_at END,
-    handovers = least(p.handovers + ` + handovers + `, ` + strconv.Itoa(store.FailedDeliveriesMax) + `)
+    handovers = least(p.handovers + ` + handovers + `, ` + strconv.Itoa(rules.FailedDeliveriesMax) + `)
   FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
 ), ` + tally("moved") + `
 SELECT count(*) FROM moved`)
@@ -146,7 +151,7 @@ SELECT count(*) FROM moved`)
 const withdrawn = `p.promotion_id, p.target_id, p.summary_id, p.amount, p.state AS was, p.maybe_called`
 
 var (
-	giveBackSQL = withdrawSQL(`
+	returnSQL = withdrawSQL(`
   SELECT `+withdrawn+` FROM (
     SELECT n.*, :QUEUED AS state FROM unnest($3::int8[], $4::int8[], $5::int4[]) AS n(promotion_id, target_id, dispatch) OFFSET 0) i
   JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id
@@ -160,7 +165,7 @@ var (
   ORDER BY p.due_at, p.target_id LIMIT $5::int8 FOR NO KEY UPDATE OF p SKIP LOCKED`,
 		`CASE m.status WHEN 'CANCELLED' THEN :UNKNOWN ELSE :READY END`, `true`, `0`)
 
-	// Two scans, each along the index; READY first.
+	// Two scans, each in the order of its index; READY rows first.
 	cancelSQL = withdrawSQL(`
   SELECT `+withdrawn+` FROM payouts p JOIN promotions m ON m.id = p.promotion_id AND m.status = 'CANCELLED'
   WHERE p.promotion_id = $3 AND p.state = $4::int2 AND p.state < :SUCCEEDED
@@ -201,24 +206,25 @@ func (s *Store) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (i
 	if p.DeliveryFailed {
 		handovers = 1
 	}
-	return s.withdraw(ctx, "give payouts back", giveBackSQL, p.Now, p.Lease,
+	return s.withdraw(ctx, "return payouts", returnSQL, p.Now, p.Lease,
 		promotions, targets, dispatches, p.MaybeCalled, handovers)
 }
 
-// PayoutSweep returns QUEUED rows that no queue holds to READY.
+// PayoutSweep returns QUEUED rows that no stream has to READY.
 func (s *Store) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int, error) {
 	return s.withdraw(ctx, "sweep payouts", sweepSQL, p.Now, p.Lease,
 		int64(p.PromotionID), instant(p.Before), int64(store.BatchMax))
 }
 
-// PayoutCancelStep carries a cancel on: READY rows first, then RETRYING ones.
+// PayoutCancelStep takes open rows of a CANCELLED promotion out of the work,
+// READY rows first.
 func (s *Store) PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepParams) (int, error) {
 	moved := 0
 	for _, from := range []reward.State{reward.Ready, reward.Retrying} {
 		if moved == store.BatchMax {
 			break
 		}
-		n, err := s.withdraw(ctx, "carry a cancel on", cancelSQL, p.Now, p.Lease,
+		n, err := s.withdraw(ctx, "cancel payouts", cancelSQL, p.Now, p.Lease,
 			int64(p.PromotionID), int16(from), int64(store.BatchMax-moved))
 		if err != nil {
 			return moved, err
@@ -228,12 +234,12 @@ func (s *Store) PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepPa
 	return moved, nil
 }
 
-// PayoutClaimLookups takes payouts whose look-up is due.
+// PayoutClaimLookups claims payouts whose lookup is due.
 func (s *Store) PayoutClaimLookups(ctx context.Context, p store.PayoutClaimLookupsParams) ([]reward.Payout, error) {
 	var list []reward.Payout
-	err := s.send(ctx, "take look-ups", func(b *pgx.Batch) {
+	err := s.send(ctx, "claim lookups", func(b *pgx.Batch) {
 		list = nil
-		b.Queue(takeLookupsSQL, instant(p.Now), min(max(p.Limit, 0), math.MaxInt32), instant(p.Until)).Query(payoutsInto(&list))
+		b.Queue(claimLookupsSQL, instant(p.Now), min(max(p.Limit, 0), math.MaxInt32), instant(p.Until)).Query(payoutsInto(&list))
 	})
 	if err != nil {
 		return nil, err
@@ -241,9 +247,9 @@ func (s *Store) PayoutClaimLookups(ctx context.Context, p store.PayoutClaimLooku
 	return list, nil
 }
 
-// takeLookupsSQL takes the UNKNOWN and those to be looked up once more, the
-// oldest of both first, so that neither waits for the others to end.
-var takeLookupsSQL = named(`WITH unknown AS MATERIALIZED (
+// claimLookupsSQL claims UNKNOWN rows and rows with a second lookup, the oldest
+// of both first. Neither kind can starve the other.
+var claimLookupsSQL = named(`WITH unknown AS MATERIALIZED (
   SELECT p.promotion_id, p.target_id, p.due_at FROM payouts p WHERE p.state = :UNKNOWN AND p.due_at <= $1::timestamptz
   ORDER BY p.due_at LIMIT $2::int8 FOR NO KEY UPDATE OF p SKIP LOCKED
 ), again AS MATERIALIZED (

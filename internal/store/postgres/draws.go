@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// saveEntrants notes users $2 at template $1, whose row is held: nobody is
-	// noted behind the back of who closes the draw.
+	// saveEntrants records users $2 at template $1. The caller holds the lock
+	// of the template, so a transaction that closes the draw cannot miss an
+	// entrant.
 	saveEntrants = `WITH gate AS MATERIALIZED (
   SELECT t.id, t.draw_state = 'OPEN' AND n.at >= t.draw_from AND n.at < t.opens_at AS takes
   FROM coupon_templates t, (SELECT clock_timestamp() AS at) n WHERE t.id = $1
@@ -28,7 +29,7 @@ SELECT g.takes FROM gate g`
 JOIN coupon_entrants e ON e.template_id = u.template_id AND e.user_id = u.user_id COLLATE "C"`
 )
 
-// EntrantSave notes who takes part in a draw.
+// EntrantSave records entrants of a draw.
 func (s *Store) EntrantSave(ctx context.Context, id reward.TemplateID, users []string) (bool, error) {
 	for _, u := range users {
 		if err := store.CheckText("user id", u); err != nil {
@@ -53,12 +54,12 @@ func (s *Store) EntrantSave(ctx context.Context, id reward.TemplateID, users []s
 	return takes, nil
 }
 
-// EntrantHas says which of the users are noted.
+// EntrantHas reports which of the users are recorded.
 func (s *Store) EntrantHas(ctx context.Context, id reward.TemplateID, users []string) (map[string]bool, error) {
 	var has map[string]bool
-	err := s.send(ctx, "look for entrants", func(b *pgx.Batch) {
+	err := s.send(ctx, "read entrants", func(b *pgx.Batch) {
 		has = make(map[string]bool, len(users))
-		b.Queue(hasEntrants, int64(id), storable(users)).Query(each(func(rows pgx.Rows) error {
+		b.Queue(hasEntrants, int64(id), store.StorableUsers(users)).Query(each(func(rows pgx.Rows) error {
 			var user string
 			err := rows.Scan(&user)
 			has[user] = true
@@ -71,23 +72,23 @@ func (s *Store) EntrantHas(ctx context.Context, id reward.TemplateID, users []st
 	return has, nil
 }
 
-// DrawClose ends the time of a draw in which it takes entrants.
+// DrawClose moves a draw from OPEN to CLOSED.
 func (s *Store) DrawClose(ctx context.Context, id reward.TemplateID, epoch int64) (reward.CouponTemplate, error) {
 	t, _, err := s.write(ctx, "close a draw", id, `UPDATE coupon_templates t SET draw_state = 'CLOSED'
 WHERE t.id = $1 AND t.epoch = $2 AND t.draw_state = 'OPEN' AND t.opens_at <= clock_timestamp() RETURNING t.id`, epoch)
 	return t, err
 }
 
-// DrawDone ends a draw.
+// DrawDone moves a draw from CLOSED to DONE.
 func (s *Store) DrawDone(ctx context.Context, id reward.TemplateID, epoch int64, list []byte) (bool, error) {
 	_, done, err := s.write(ctx, "end a draw", id, `UPDATE coupon_templates t SET draw_state = 'DONE', draw_list = $3, version = t.version + 1
 WHERE t.id = $1 AND t.epoch = $2 AND t.draw_state = 'CLOSED' RETURNING t.id`, epoch, slices.Clone(list))
 	return done, err
 }
 
-// noteRefusal begins, changes or ends the interval of template $1, whose row is
-// held.
-const noteRefusal = `WITH latest AS MATERIALIZED (
+// recordRefusal begins, changes or ends the refusal interval of template $1.
+// The caller holds the lock of the template.
+const recordRefusal = `WITH latest AS MATERIALIZED (
   SELECT r.number, r.reason, r.since, r.until FROM coupon_refusals r WHERE r.template_id = $1 ORDER BY r.number DESC LIMIT 1
 ), ended AS (
   UPDATE coupon_refusals r SET until = greatest(l.since, $3::timestamptz) FROM latest l
@@ -98,16 +99,17 @@ SELECT t.id, coalesce(l.number, 0) + 1, greatest(l.since, l.until, $3::timestamp
 FROM coupon_templates t LEFT JOIN latest l ON true
 WHERE t.id = $1 AND $2::text <> '' AND NOT coalesce(l.until IS NULL AND l.reason = $2::text, false)`
 
-// RefusalRecord notes that a template refuses everybody, or does not any more.
+// RefusalRecord begins, changes or ends the interval in which a template
+// refuses every request.
 func (s *Store) RefusalRecord(ctx context.Context, id reward.TemplateID, reason string, at time.Time) error {
 	exists := false
-	err := s.send(ctx, "note a refusal", func(b *pgx.Batch) {
+	err := s.send(ctx, "record a refusal", func(b *pgx.Batch) {
 		exists = false
 		b.Queue(lockTemplate, int64(id)).Query(each(func(pgx.Rows) error {
 			exists = true
 			return nil
 		}))
-		b.Queue(noteRefusal, int64(id), store.Text(reason), instant(at))
+		b.Queue(recordRefusal, int64(id), reward.SanitizeText(reason), instant(at))
 	})
 	if err == nil && !exists {
 		err = store.NoTemplate(id)

@@ -11,32 +11,34 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Facts is what a look at a database tells. Judging them is the caller's.
+// Inspection is what Inspect found in a database. The caller judges it.
 type Inspection struct {
 	Version       string // e.g. 16.4
 	VersionNumber int    // e.g. 160004
-	// InRecovery says that the server is a standby, which takes no writes.
+	// InRecovery reports whether the server is a standby, which refuses writes.
 	InRecovery bool
-	// ReadOnly says that sessions start read-only, standby or not.
+	// ReadOnly reports whether sessions start as read-only.
 	ReadOnly bool
-	// Schema is the one that tables are looked for in first and made in; "":
-	// none of the search path exists.
+	// Schema is the first existing schema of the search path, in which tables
+	// are created. Empty means that none exists.
 	Schema    string
-	MayCreate bool // tables, in Schema
-	// SchemaVersion is what the database was migrated to, 0 = never; and
-	// SchemaKnown is what this program would migrate it to.
+	MayCreate bool // whether this user may create tables in Schema
+	// SchemaVersion is the version of the schema in the database; 0 means that
+	// it was never migrated. SchemaKnown is the newest version that this
+	// program knows.
 	SchemaVersion, SchemaKnown int64
-	// ConnectionsMax is how many connections a plain user may have on this
-	// server, role and database; ConnectionsOthers is how many sessions of
-	// other programs there are.
+	// ConnectionsMax is the number of connections that the limits of server,
+	// role and database allow an ordinary user. ConnectionsOthers is the number
+	// of sessions of other programs.
 	ConnectionsMax, ConnectionsOthers int
-	// Unsafe lists the settings that can lose a commit, as "name = value".
+	// Unsafe lists the settings that can lose a committed transaction, as "name
+	// = value".
 	Unsafe []string
 	Clock  service.Clock
 }
 
-// factsSQL reads everything that is one row. Reserved connections are given
-// to superusers only; a limit of -1 on a role or a database is none.
+// factsSQL reads everything that fits in one row. Only superusers can use
+// reserved connections. A limit of -1 on a role or a database means no limit.
 const factsSQL = `SELECT current_setting('server_version'), current_setting('server_version_num')::int4,
   pg_is_in_recovery(), current_setting('transaction_read_only')::bool,
   coalesce(current_schema(), ''), coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),
@@ -51,8 +53,8 @@ const factsSQL = `SELECT current_setting('server_version'), current_setting('ser
     current_setting(name) AS setting WHERE setting = 'off'),
   to_regclass('goose_db_version') IS NOT NULL`
 
-// Look connects once, reads what it can, and changes nothing. An error means
-// that the database could not be used at all; ctx bounds everything.
+// Inspect connects once, reads what it can, and changes nothing. An error means
+// that the database cannot be used at all. Only ctx limits its duration.
 func Inspect(ctx context.Context, cfg Config) (Inspection, error) {
 	known, err := store.NewestMigration(migrations)
 	if err != nil {
@@ -72,7 +74,7 @@ func Inspect(ctx context.Context, cfg Config) (Inspection, error) {
 	err = conn.QueryRow(ctx, factsSQL).Scan(&f.Version, &f.VersionNumber, &f.InRecovery, &f.ReadOnly, &f.Schema, &f.MayCreate,
 		&f.ConnectionsMax, &f.ConnectionsOthers, &f.Unsafe, &migrated)
 	if err != nil {
-		return Inspection{}, fmt.Errorf("read the database's settings: %w", err)
+		return Inspection{}, fmt.Errorf("read the settings of the database: %w", err)
 	}
 	if migrated {
 		const sql = `SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied`
@@ -85,7 +87,7 @@ func Inspect(ctx context.Context, cfg Config) (Inspection, error) {
 		return now, err
 	})
 	if err != nil {
-		return Inspection{}, fmt.Errorf("read the database's clock: %w", err)
+		return Inspection{}, fmt.Errorf("read the clock of the database: %w", err)
 	}
 	return f, nil
 }

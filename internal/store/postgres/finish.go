@@ -11,8 +11,8 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// finishSQL writes outcomes. It locks the rows in key order and judges each by
-// the state it then finds; see rules.Finish.
+// finishSQL writes the outcomes of dispatches, by rules.Finish. It locks the
+// rows in key order, and decides by the state that it then finds.
 var finishSQL = named(`WITH found AS MATERIALIZED (
   SELECT o.*, p.summary_id, p.amount, p.state AS was, p.attempts, p.maybe_called, p.due_at,
     p.state = :QUEUED AND p.dispatch = o.named AS held
@@ -51,14 +51,14 @@ SELECT ord, became, attempts + CASE WHEN became <> was AND kind <= :OUTCOME_FAIL
   CASE WHEN became = was THEN due_at WHEN became = :RETRYING THEN retry_at ELSE $1::timestamptz END, became <> was
 FROM judged`)
 
-// attemptsSQL keeps answers of payouts that exist.
+// attemptsSQL stores attempts of payouts that exist.
 const attemptsSQL = `INSERT INTO attempts (promotion_id, target_id, at, dispatch, number, class, code, message)
 SELECT i.* FROM unnest($1::int8[], $2::int8[], $3::timestamptz[], $4::int4[], $5::int2[], $6::text[], $7::text[], $8::text[])
   AS i(promotion_id, target_id, at, dispatch, number, class, code, message)
 WHERE EXISTS (SELECT 1 FROM payouts p WHERE p.promotion_id = i.promotion_id AND p.target_id = i.target_id)
 ORDER BY 1, 2, 3, 4, 5, 6, 7 ON CONFLICT DO NOTHING`
 
-// attemptBatch is answers as columns.
+// attemptBatch has attempts as columns.
 type attemptBatch struct {
 	promotions, targets      []int64
 	ats                      []time.Time
@@ -67,16 +67,17 @@ type attemptBatch struct {
 	classes, codes, messages []string
 }
 
-// add keeps an answer; number is its place among those of one outcome.
+// add appends an attempt. number is its position among the attempts of one
+// outcome.
 func (b *attemptBatch) add(r reward.Ref, number int, a reward.Attempt) {
 	b.promotions = append(b.promotions, int64(r.PromotionID))
 	b.targets = append(b.targets, int64(r.TargetID))
 	b.ats = append(b.ats, instant(a.At))
 	b.dispatches = append(b.dispatches, a.Dispatch)
-	b.numbers = append(b.numbers, int16(number)) //nolint:gosec // a handful
+	b.numbers = append(b.numbers, int16(number)) //nolint:gosec // few attempts per outcome
 	b.classes = append(b.classes, string(a.Class))
-	b.codes = append(b.codes, store.Text(a.Code))
-	b.messages = append(b.messages, store.Text(a.Message))
+	b.codes = append(b.codes, reward.SanitizeText(a.Code))
+	b.messages = append(b.messages, reward.SanitizeText(a.Message))
 }
 
 func (b *attemptBatch) queue(batch *pgx.Batch) {
@@ -85,14 +86,14 @@ func (b *attemptBatch) queue(batch *pgx.Batch) {
 	}
 }
 
-// PayoutFinish writes outcomes. [updateSuccess, updateFailed, updateError]
+// PayoutFinish writes the outcomes of dispatches.
 func (s *Store) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([]store.FinishResult, error) {
 	if len(p.Outcomes) == 0 {
 		return nil, nil
 	}
 	now := instant(p.Now)
 	settleFrom := instant(now.Add(p.Lease))
-	rounds := store.Rounds(p.Outcomes, func(o *store.Outcome) store.PayoutID {
+	rounds := store.Rounds(p.Outcomes, func(o *rules.Outcome) store.PayoutID {
 		return store.PayoutID{PromotionID: o.PromotionID, TargetID: o.TargetID}
 	})
 	var attempts attemptBatch
@@ -120,7 +121,7 @@ func (s *Store) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([
 	})
 	switch {
 	case hasState(err, "22003", "22021", "22P05"):
-		e := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the database cannot hold an outcome of the batch")
+		e := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the database cannot store an outcome of the batch")
 		e.Err = err
 		return nil, e
 	case err != nil:
@@ -129,8 +130,8 @@ func (s *Store) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([
 	return results, nil
 }
 
-// finishArgs are the outcomes of one round as columns.
-func finishArgs(outcomes []store.Outcome, round []int, now time.Time) []any {
+// finishArgs returns the outcomes of one round as columns.
+func finishArgs(outcomes []rules.Outcome, round []int, now time.Time) []any {
 	n := len(round)
 	promotions, targets, dispatches := make([]int64, n), make([]int64, n), make([]int32, n)
 	kinds, sents, giveUps := make([]int16, n), make([]bool, n), make([]bool, n)
@@ -139,7 +140,7 @@ func finishArgs(outcomes []store.Outcome, round []int, now time.Time) []any {
 		o := &outcomes[at]
 		promotions[i], targets[i], dispatches[i] = int64(o.PromotionID), int64(o.TargetID), o.Dispatch
 		kinds[i], sents[i], giveUps[i] = int16(o.Kind), o.Sent, o.GiveUp
-		keys[i], codes[i], messages[i] = store.Text(o.TransactionKey), store.Text(o.Code), store.Text(o.Message)
+		keys[i], codes[i], messages[i] = reward.SanitizeText(o.TransactionKey), reward.SanitizeText(o.Code), reward.SanitizeText(o.Message)
 		retryAts[i] = instant(o.RetryAt)
 		if o.RetryAt.IsZero() {
 			retryAts[i] = now
@@ -148,10 +149,10 @@ func finishArgs(outcomes []store.Outcome, round []int, now time.Time) []any {
 	return []any{promotions, targets, dispatches, kinds, sents, keys, codes, messages, retryAts, giveUps}
 }
 
-// settleSQL writes the results of lookups, see rules.Settle. A row that a no decides keeps what was
-// said about it before, and is looked up once more at $13, if that is not NULL; a
-// row that stays UNKNOWN only gets its next look-up and the beginning of the
-// latest one.
+// settleSQL writes the results of lookups, by rules.Settle. A row that "not
+// found" decides keeps its error code and message. It is looked up again at
+// $13, unless that is NULL. A row that stays UNKNOWN only gets the time of its
+// next lookup and the begin of the latest one.
 var settleSQL = named(`WITH found AS MATERIALIZED (
   SELECT l.*, p.summary_id, p.amount, p.state AS was, p.settle_from, p.state = :UNKNOWN AND p.dispatch = l.named AS held,
     p.again AND p.dispatch = l.named AND l.began_at >= p.updated_at AS repeated
@@ -186,12 +187,12 @@ var settleSQL = named(`WITH found AS MATERIALIZED (
 ), ` + tally("moved") + `
 SELECT count(*) FROM moved`)
 
-// PayoutSettle writes what look-ups told.
+// PayoutSettle writes the results of lookups.
 func (s *Store) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) error {
 	if len(p.Lookups) == 0 {
 		return nil
 	}
-	rounds := store.Rounds(p.Lookups, func(l *store.Lookup) store.PayoutID {
+	rounds := store.Rounds(p.Lookups, func(l *rules.Lookup) store.PayoutID {
 		return store.PayoutID{PromotionID: l.PromotionID, TargetID: l.TargetID}
 	})
 	var attempts attemptBatch
@@ -205,16 +206,16 @@ func (s *Store) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) er
 	if p.AgainAfter > 0 {
 		again = maybe(instant(p.Now.Add(p.AgainAfter)))
 	}
-	return s.send(ctx, "settle look-ups", func(b *pgx.Batch) {
+	return s.send(ctx, "settle lookups", func(b *pgx.Batch) {
 		for _, round := range rounds {
-			b.Queue(settleSQL, append(append([]any{now, p.SettleAfter}, settleArgs(p.Lookups, round)...), again)...)
+			b.Queue(settleSQL, append(append([]any{now, p.SettleAfter}, lookupArgs(p.Lookups, round)...), again)...)
 		}
 		attempts.queue(b)
 	})
 }
 
-// settleArgs are the look-ups of one round as columns.
-func settleArgs(lookups []store.Lookup, round []int) []any {
+// lookupArgs returns the lookups of one round as columns.
+func lookupArgs(lookups []rules.Lookup, round []int) []any {
 	n := len(round)
 	promotions, targets, dispatches := make([]int64, n), make([]int64, n), make([]int32, n)
 	founds, missings := make([]bool, n), make([]bool, n)
@@ -225,16 +226,17 @@ func settleArgs(lookups []store.Lookup, round []int) []any {
 		promotions[i], targets[i], dispatches[i] = int64(l.PromotionID), int64(l.TargetID), l.Dispatch
 		founds[i], missings[i] = l.Found, l.NotFound
 		begans[i], nexts[i] = instant(l.BeganAt), instant(l.NextAt)
-		keys[i] = store.Text(l.TransactionKey)
+		keys[i] = reward.SanitizeText(l.TransactionKey)
 		if l.Attempt != nil {
-			codes[i], messages[i] = store.Text(l.Attempt.Code), store.Text(l.Attempt.Message)
+			codes[i], messages[i] = reward.SanitizeText(l.Attempt.Code), reward.SanitizeText(l.Attempt.Message)
 		}
 	}
 	return []any{promotions, targets, dispatches, founds, keys, missings, begans, nexts, codes, messages}
 }
 
-// retrySQL returns FAILED rows to READY, see rules.Retry. What was counted for them leaves the
-// counts. Its last part is the status that allowed it or did not.
+// retrySQL returns the statement that moves FAILED rows back to READY, by
+// rules.Retry. It deducts their counted attempts from the counts. Its last
+// column is the status of the promotion, which allows the retry or not.
 func retrySQL(from, where string) string {
 	return named(`WITH found AS MATERIALIZED (
   SELECT p.promotion_id, p.target_id, p.summary_id, p.amount, p.attempts
@@ -262,9 +264,9 @@ func (s *Store) PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int
 	sql, args := retryAny, []any{instant(p.Now), int64(p.PromotionID), int64(store.BatchMax)}
 	switch {
 	case p.Targets != nil:
-		sql, args = retryNamed, append(args, store.Text(p.Code), p.Targets)
+		sql, args = retryNamed, append(args, reward.SanitizeText(p.Code), p.Targets)
 	case p.Code != "":
-		sql, args = retryCode, append(args, store.Text(p.Code))
+		sql, args = retryCode, append(args, reward.SanitizeText(p.Code))
 	}
 	var status reward.PromotionStatus
 	var moved int
@@ -285,7 +287,7 @@ func (s *Store) PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int
 	return moved, nil
 }
 
-// resolveSQL settles an UNKNOWN row as an operator says, see rules.Resolve.
+// resolveSQL settles an UNKNOWN row as an operator decided, by rules.Resolve.
 var resolveSQL = named(`WITH found AS MATERIALIZED (
   SELECT p.promotion_id, p.target_id, p.summary_id, p.amount, p.dispatch FROM payouts p
   WHERE p.promotion_id = $2 AND p.target_id = $3 AND p.state + 0 = :UNKNOWN FOR NO KEY UPDATE OF p
@@ -305,13 +307,13 @@ var resolveSQL = named(`WITH found AS MATERIALIZED (
 ), ` + tally("moved") + `
 SELECT ` + payoutColumns + ` FROM written p`)
 
-// PayoutResolve settles one UNKNOWN row as somebody says.
+// PayoutResolve settles one UNKNOWN row as an operator decided.
 func (s *Store) PayoutResolve(ctx context.Context, p store.PayoutResolveParams) (reward.Payout, error) {
 	var settled, stands []reward.Payout
 	err := s.send(ctx, "resolve a payout", func(b *pgx.Batch) {
 		settled, stands = nil, nil
-		b.Queue(resolveSQL, instant(p.Now), int64(p.PromotionID), int64(p.TargetID), p.Paid, store.Text(p.TransactionKey),
-			store.Text(p.By), store.Text(p.Note)).Query(payoutsInto(&settled))
+		b.Queue(resolveSQL, instant(p.Now), int64(p.PromotionID), int64(p.TargetID), p.Paid, reward.SanitizeText(p.TransactionKey),
+			reward.SanitizeText(p.By), reward.SanitizeText(p.Note)).Query(payoutsInto(&settled))
 		b.Queue(headsSQL, []int64{int64(p.PromotionID)}, []int64{int64(p.TargetID)}).Query(payoutsInto(&stands))
 	})
 	switch {

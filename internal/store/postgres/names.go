@@ -8,11 +8,11 @@ import (
 	"github.com/largesse/largesse/internal/rules"
 )
 
-// named returns a statement with the numbers of what has a name in it: the
-// states of payouts (:UNKNOWN), kinds of outcomes (:OUTCOME_PAID), refusals of
-// batches (:REFUSED_EPOCH), outcomes of coupon requests (:REQUEST_CLOSED), and
-// statuses of coupons (:COUPON_CANCELLED). They are written out, not bound, so
-// that the planner knows which partial index they belong to.
+// named replaces names in a statement by their numbers: states of payouts
+// (:UNKNOWN), kinds of outcomes (:OUTCOME_PAID), refusals of batches
+// (:REFUSED_EPOCH), outcomes of coupon requests (:REQUEST_CLOSED) and statuses
+// of coupons (:COUPON_CANCELLED). The numbers are literals, not parameters, so
+// that the planner can use partial indexes.
 var named = func() func(string) string {
 	var pairs []string
 	name := func(prefix, name string, n int) { pairs = append(pairs, ":"+prefix+name, strconv.Itoa(n)) }

@@ -18,7 +18,7 @@ const payoutColumns = rows.PayoutColumns
 func scanPayout(rows pgx.Rows) (reward.Payout, error) {
 	var p reward.Payout
 	var first, settle *time.Time
-	// The plain types spare pgx a detour per value.
+	// Basic types avoid a slower conversion in pgx for each value.
 	err := rows.Scan((*int64)(&p.PromotionID), (*int64)(&p.TargetID), (*int64)(&p.SummaryID), &p.UserID, (*int64)(&p.Amount),
 		&p.VoucherCode, (*int16)(&p.State), &p.Dispatch, &p.Attempts, &p.MaybeCalled, &p.FailedDeliveries, &p.DueAt, &first, &settle,
 		&p.TransactionKey, &p.ErrorCode, &p.ErrorMessage, &p.UpdatedAt)
@@ -38,7 +38,7 @@ func payoutsInto(list *[]reward.Payout) func(pgx.Rows) error {
 const headsSQL = `SELECT ` + payoutColumns + ` FROM unnest($1::int8[], $2::int8[]) AS i(promotion_id, target_id)
 JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id`
 
-// PayoutGetMany reads what a consumer has to check.
+// PayoutGetMany returns the payouts among ids that exist.
 func (s *Store) PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -84,9 +84,10 @@ ORDER BY at, dispatch, number`, int64(id.PromotionID), int64(id.TargetID)).Query
 	return found[0], attempts, nil
 }
 
-// listSQL lists payouts of promotion $1 by target, above $2, at most $3, in one
-// state and with error code $4 if asked for. The state is written out, since only
-// then the indexes of a state are found.
+// listSQL returns the statement that lists payouts of promotion $1 with a
+// target above $2, at most $3. If they are given, it filters by state and error
+// code $4. The state is a literal, because the planner uses the partial indexes
+// of a state only then.
 func listSQL(state *reward.State, code string) string {
 	where := ""
 	if state != nil {
@@ -99,7 +100,7 @@ func listSQL(state *reward.State, code string) string {
 WHERE p.promotion_id = $1 AND p.target_id > $2` + where + ` ORDER BY p.target_id LIMIT $3`
 }
 
-// PayoutList pages by target id.
+// PayoutList returns a page of payouts by target ID.
 func (s *Store) PayoutList(ctx context.Context, p store.PayoutListParams) ([]reward.Payout, error) {
 	after := int64(-1)
 	if p.After != nil {
@@ -107,7 +108,7 @@ func (s *Store) PayoutList(ctx context.Context, p store.PayoutListParams) ([]rew
 	}
 	args := []any{int64(p.PromotionID), after, max(p.Limit, 0)}
 	if p.Code != "" {
-		args = append(args, store.Text(p.Code))
+		args = append(args, reward.SanitizeText(p.Code))
 	}
 	var list []reward.Payout
 	err := s.sendLong(ctx, "list payouts", func(b *pgx.Batch) {
@@ -121,8 +122,8 @@ func (s *Store) PayoutList(ctx context.Context, p store.PayoutListParams) ([]rew
 }
 
 const (
-	// payoutsOfUser are those of user $1, at most $2. The table of the users may
-	// have a row twice, or of a payout that is gone.
+	// payoutsOfUser reads the payouts of user $1, at most $2. The table of
+	// users may have a row twice, or the row of a deleted payout.
 	payoutsOfUser = `(
   SELECT DISTINCT u.promotion_id, u.target_id FROM payout_users u WHERE u.user_id = $1
   ORDER BY u.promotion_id DESC, u.target_id LIMIT $2
@@ -131,7 +132,7 @@ JOIN payouts p ON p.promotion_id = u.promotion_id AND p.target_id = u.target_id 
 
 	historyPayouts = `SELECT ` + payoutColumns + ` FROM ` + payoutsOfUser + ` ORDER BY u.promotion_id DESC, u.target_id`
 
-	// historyAnswers are the latest of each of them, at most $3.
+	// historyAnswers reads the latest attempts of each of them, at most $3.
 	historyAnswers = `SELECT p.promotion_id, p.target_id, a.dispatch, a.at, a.class, a.code, a.message FROM ` + payoutsOfUser + `
 CROSS JOIN LATERAL (
   SELECT * FROM attempts a WHERE a.promotion_id = p.promotion_id AND a.target_id = p.target_id
@@ -142,8 +143,8 @@ ORDER BY a.at, a.dispatch, a.number`
 
 // PayoutHistory returns the payouts of a user in all promotions.
 func (s *Store) PayoutHistory(ctx context.Context, user string, limit int) ([]store.UserPayout, error) {
-	if len(storable([]string{user})) == 0 {
-		return nil, nil // no payout can have it
+	if reward.CheckText(user) != nil {
+		return nil, nil // no payout can have this user ID
 	}
 	most := int64(max(limit, 0))
 	var found []reward.Payout

@@ -17,12 +17,12 @@ import (
 // promotionColumns are read by promotionScanner.
 const promotionColumns = rows.PromotionColumns
 
-// promotionScanner returns a reader of rows with promotionColumns, which it
-// puts into p, and what comes behind them, into more. It always reads to the
-// same places, so that thousands of rows cost little but their names.
+// promotionScanner returns a function that scans promotionColumns into p, and
+// the columns after them into more. It reuses its variables, so a row allocates
+// little except its name.
 func promotionScanner(p *reward.Promotion, more ...any) func(pgx.Rows) error {
 	var starts, created, started, finished, dispatched pgtype.Timestamptz
-	// The plain types spare pgx a detour per value.
+	// Basic types avoid a slower conversion in pgx for each value.
 	into := append([]any{
 		(*int64)(&p.ID), (*text)(&p.Name), (*text)(&p.Type), (*text)(&p.Status), (*int64)(&p.Amount), (*text)(&p.VoucherCode),
 		(*text)(&p.Currency), &p.MaxRetries, &p.ConsumersPerInstance, &p.RatePerSecond, &p.Weight, (*int64)(&p.MaxAmount),
@@ -40,10 +40,11 @@ func promotionScanner(p *reward.Promotion, more ...any) func(pgx.Rows) error {
 	}
 }
 
-// text is a string that is not copied when the row before had the same.
+// text is a string that shares memory with the previous row if it has the same
+// value.
 type text string
 
-// ScanBytes takes a value from the driver's buffer.
+// ScanBytes reads a value from the driver's buffer.
 func (t *text) ScanBytes(b []byte) error {
 	if string(b) != string(*t) {
 		*t = text(b)
@@ -51,7 +52,7 @@ func (t *text) ScanBytes(b []byte) error {
 	return nil
 }
 
-// utc is the zero time for NULL.
+// utc returns the time in UTC, or the zero time for NULL.
 func utc(t pgtype.Timestamptz) time.Time {
 	if !t.Valid {
 		return time.Time{}
@@ -59,14 +60,14 @@ func utc(t pgtype.Timestamptz) time.Time {
 	return t.Time.UTC()
 }
 
-// addTotals gives promotions the summary row of the whole.
+// addTotals inserts the summary rows of whole promotions.
 const addTotals = `INSERT INTO summaries (promotion_id, summary_id)
 SELECT i.id, 0 FROM unnest($1::int8[]) AS i(id)
 WHERE NOT EXISTS (SELECT 1 FROM summaries s WHERE s.promotion_id = i.id AND s.summary_id = 0)
 ORDER BY i.id ON CONFLICT DO NOTHING`
 
-// PromotionCreate inserts a DRAFT or completes a registered promotion. Nothing
-// has been dispatched for a DRAFT, so it has no stream to destroy.
+// PromotionCreate inserts a DRAFT or completes a registered promotion. It marks
+// the stream as destroyed, because a DRAFT has none.
 func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward.Promotion, error) {
 	if err := store.CheckPromotion(p); err != nil {
 		return reward.Promotion{}, err
@@ -111,7 +112,7 @@ WHERE m.registered AND m.status = 'DRAFT' AND m.type = excluded.type RETURNING m
 	return reward.Promotion{}, reward.NewError(reward.KindConflict, reward.CodeExists, "promotion %d exists", p.ID)
 }
 
-// PromotionRegister makes promotions that Kafka names.
+// PromotionRegister makes sure that the promotions named by Kafka exist.
 func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, now time.Time) ([]reward.Promotion, error) {
 	merged := store.MergeRegistrations(rs)
 	if len(merged) == 0 {
@@ -136,7 +137,7 @@ FROM unnest($1::int8[], $2::text[]) WITH ORDINALITY AS i(id, type, ord)
 WHERE NOT EXISTS (SELECT 1 FROM promotions m WHERE m.id = i.id)
 ORDER BY i.id, i.ord ON CONFLICT DO NOTHING`, ids, types, reward.MaxRetries, instant(now))
 		b.Queue(addTotals, ids)
-		// Locked first, in id order; a repeat finds nothing to lock.
+		// Lock in the order of IDs first. A repeat has nothing to lock.
 		b.Queue(`WITH known AS MATERIALIZED (
   SELECT m.id, i.expected FROM unnest($1::int8[], $2::text[], $3::bool[], $4::int8[]) AS i(id, type, started, expected)
   JOIN promotions m ON m.id = i.id
@@ -162,7 +163,7 @@ FROM known k WHERE m.id = k.id`, ids, types, started, expected, instant(now))
 	for i, r := range rs {
 		p, ok := stand[r.ID]
 		if !ok {
-			return nil, store.NoPromotion(r.ID) // deleted in the same moment
+			return nil, store.NoPromotion(r.ID) // deleted meanwhile
 		}
 		result[i] = p
 	}
@@ -173,7 +174,7 @@ FROM known k WHERE m.id = k.id`, ids, types, started, expected, instant(now))
 var viewSQL = `SELECT ` + promotionColumns + `, ` + countsSQL + `
 FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 `
 
-// views reads promotions.
+// views reads promotions with their counts.
 func (s *Store) views(ctx context.Context, what, where string, args ...any) ([]store.PromotionView, error) {
 	var list []store.PromotionView
 	var v store.PromotionView
@@ -206,7 +207,7 @@ func (s *Store) PromotionGet(ctx context.Context, id reward.PromotionID) (store.
 
 const viewsOf = `WHERE m.id = ANY($1::int8[]) ORDER BY m.id`
 
-// PromotionViews returns those promotions that exist, ordered by id.
+// PromotionViews returns the promotions among ids that exist, ordered by ID.
 func (s *Store) PromotionViews(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error) {
 	if err := store.CheckViews(ids); err != nil {
 		return nil, err
@@ -214,7 +215,7 @@ func (s *Store) PromotionViews(ctx context.Context, ids []reward.PromotionID) ([
 	return s.views(ctx, "read promotions", viewsOf, ids)
 }
 
-// PromotionList pages by descending id.
+// PromotionList returns a page of promotions by descending ID.
 func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) ([]store.PromotionView, error) {
 	before := int64(p.Before)
 	if before == 0 {
@@ -224,9 +225,10 @@ func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) 
 		`WHERE m.id < $1 AND ($2::text = '' OR m.status = $2::text) ORDER BY m.id DESC LIMIT $3`, before, string(p.Status), p.Limit)
 }
 
-// activeSQL reads what is active with its version, and the version alone when
-// that is $1. A version goes by the rows' own (xmin and ctid, which each change
-// of a row makes new), so it costs no column and no write.
+// activeSQL reads the active promotions with a version of the list. If $1 is
+// that version, it returns only the version. The version is computed from xmin
+// and ctid, which change with every update of a row. It therefore needs no
+// column and no write.
 var activeSQL = `WITH active AS MATERIALIZED (
   SELECT m.id, hashtextextended(concat_ws(' ', m.id, m.xmin, m.ctid, s.xmin, s.ctid), 0) AS version
   FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0
@@ -240,7 +242,7 @@ FROM stand LEFT JOIN (active
   JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0) ON stand.version <> $1
 ORDER BY m.id`
 
-// PromotionActive returns what pools and keepers must look at.
+// PromotionActive returns the promotions that still need work.
 func (s *Store) PromotionActive(ctx context.Context) ([]store.PromotionView, error) {
 	list, err := readActive(ctx, s, "list active promotions", &s.active, activeSQL, func(version *int64) (*store.PromotionView, func(pgx.Rows) error) {
 		v := new(store.PromotionView)
@@ -254,13 +256,12 @@ func (s *Store) PromotionActive(ctx context.Context) ([]store.PromotionView, err
 
 const dueSQL = `WHERE m.status = 'DRAFT' AND m.starts_at <= $1 ORDER BY m.starts_at, m.id LIMIT $2`
 
-// PromotionDue returns the DRAFTs whose time has come.
+// PromotionDue returns the DRAFTs whose StartsAt has passed.
 func (s *Store) PromotionDue(ctx context.Context, now time.Time, limit int) ([]store.PromotionView, error) {
-	return s.views(ctx, "list promotions that are due", dueSQL, instant(now), max(limit, 0))
+	return s.views(ctx, "list due promotions", dueSQL, instant(now), max(limit, 0))
 }
 
-// PromotionMove changes the status. Whoever runs may get a stream, even
-// before the first dispatch, so it is not gone from then on.
+// PromotionMove changes the status of a promotion.
 func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) (reward.Promotion, error) {
 	from := make([]string, len(p.From))
 	for i, f := range p.From {
@@ -268,12 +269,12 @@ func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) 
 	}
 	reason := ""
 	if p.To == reward.Paused {
-		reason = store.Text(p.Reason)
+		reason = reward.SanitizeText(p.Reason)
 	}
-	return s.change(ctx, "move a promotion", p.ID, moveSQL, int64(p.ID), from, string(p.To), reason, instant(p.Now), p.Event)
+	return s.change(ctx, "change the status of a promotion", p.ID, moveSQL, int64(p.ID), from, string(p.To), reason, instant(p.Now), p.Event)
 }
 
-// moveSQL changes the status, see rules.Move.
+// moveSQL changes the status of a promotion, by rules.Move.
 var moveSQL = `WITH moved AS (
   UPDATE promotions m SET
     status = $3::text, pause_reason = $4,
@@ -282,15 +283,15 @@ var moveSQL = `WITH moved AS (
     stream_gone = m.stream_gone AND $3::text <> 'RUNNING'
   WHERE m.id = $1 AND m.status = ANY($2::text[])
   RETURNING m.id, m.webhook_url
-), ` + told("moved", "$6", "$5") + `
+), ` + eventSQL("moved", "$6", "$5") + `
 SELECT id FROM moved`
 
-// PromotionClose says that no more targets will come.
+// PromotionClose records that no more targets will come.
 func (s *Store) PromotionClose(ctx context.Context, id reward.PromotionID) (reward.Promotion, error) {
 	return s.change(ctx, "close a promotion", id, `UPDATE promotions m SET closed = true WHERE m.id = $1 RETURNING m.id`, int64(id))
 }
 
-// PromotionApprove notes who has approved a promotion.
+// PromotionApprove records who approved a promotion.
 func (s *Store) PromotionApprove(ctx context.Context, id reward.PromotionID, by string) (reward.Promotion, error) {
 	if err := store.CheckText("approver", by); err != nil {
 		return reward.Promotion{}, err
@@ -299,8 +300,9 @@ func (s *Store) PromotionApprove(ctx context.Context, id reward.PromotionID, by 
 		`UPDATE promotions m SET approved_by = $2 WHERE m.id = $1 AND m.status IN ('DRAFT', 'RUNNING', 'PAUSED') RETURNING m.id`, int64(id), by)
 }
 
-// change runs an UPDATE of one promotion, which returns its id, and says why
-// when it found no row.
+// change runs an UPDATE of one promotion, which returns its ID. If it finds no
+// row, the error says whether the promotion is missing or its status does not
+// allow the change.
 func (s *Store) change(ctx context.Context, what string, id reward.PromotionID, sql string, args ...any) (reward.Promotion, error) {
 	var changed, exists bool
 	var p reward.Promotion
@@ -326,7 +328,8 @@ func (s *Store) change(ctx context.Context, what string, id reward.PromotionID, 
 	return reward.Promotion{}, rules.NotAllowed(p)
 }
 
-// completeSQL ends a promotion whose summary row is held, see rules.Complete.
+// completeSQL ends a promotion, by rules.Complete. The caller holds the lock of
+// its summary row.
 var completeSQL = named(`WITH ended AS (
   UPDATE promotions m SET
     status = CASE m.status WHEN 'RUNNING' THEN 'COMPLETED' ELSE m.status END, finished_at = $2::timestamptz
@@ -342,11 +345,11 @@ var completeSQL = named(`WITH ended AS (
           WHERE p.promotion_id = $1 AND p.state = :UNKNOWN AND p.state < :SUCCEEDED
             AND (p.looked_at IS NULL OR p.looked_at < p.settle_from + $3::interval))))
   RETURNING m.id, m.webhook_url
-), ` + told("ended", "'"+store.EventFinished+"'", "$2") + `
+), ` + eventSQL("ended", "'"+store.EventFinished+"'", "$2") + `
 SELECT id FROM ended`)
 
-// PromotionComplete ends a promotion that has nothing left to do. It reads
-// the counts only once it holds them.
+// PromotionComplete ends a promotion that has nothing left to do. It locks the
+// counts before it reads them.
 func (s *Store) PromotionComplete(ctx context.Context, id reward.PromotionID, settleAfter time.Duration, now time.Time) (bool, error) {
 	var exists, moved bool
 	err := s.send(ctx, "complete a promotion", func(b *pgx.Batch) {
@@ -369,8 +372,8 @@ func (s *Store) PromotionComplete(ctx context.Context, id reward.PromotionID, se
 	return moved, nil
 }
 
-// judgeSQL ends the canary of a promotion whose summary row is held; see
-// rules.Judge.
+// judgeSQL ends the canary of a promotion, by rules.Judge. The caller holds the
+// lock of its summary row.
 var judgeSQL = `WITH decided AS MATERIALIZED (
   SELECT m.id, s.failed::float8 / nullif(s.succeeded + s.failed, 0) <= m.canary_max_failure_rate AS good
   FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0
@@ -382,18 +385,18 @@ var judgeSQL = `WITH decided AS MATERIALIZED (
     pause_reason = CASE WHEN d.good THEN m.pause_reason ELSE $2 END
   FROM decided d WHERE m.id = d.id AND m.status = 'RUNNING' AND NOT m.canary_judged
   RETURNING m.id, CASE WHEN d.good THEN '' ELSE m.webhook_url END AS webhook_url
-), ` + told("judged", "$3", "$4") + `
+), ` + eventSQL("judged", "$3", "$4") + `
 SELECT id FROM judged`
 
-// PromotionJudge ends the canary of a promotion. It reads the counts only once
-// it holds them.
+// PromotionJudge ends the canary of a promotion. It locks the counts before it
+// reads them.
 func (s *Store) PromotionJudge(ctx context.Context, p store.PromotionJudgeParams) (reward.PromotionStatus, bool, error) {
 	var status reward.PromotionStatus
 	var judged bool
 	err := s.send(ctx, "judge a canary", func(b *pgx.Batch) {
 		status, judged = "", false
 		b.Queue(lockTotals, []int64{int64(p.ID)})
-		b.Queue(judgeSQL, int64(p.ID), store.Text(p.Reason), p.Event, instant(p.Now)).Query(each(func(pgx.Rows) error {
+		b.Queue(judgeSQL, int64(p.ID), reward.SanitizeText(p.Reason), p.Event, instant(p.Now)).Query(each(func(pgx.Rows) error {
 			judged = true
 			return nil
 		}))
@@ -410,8 +413,8 @@ func (s *Store) PromotionJudge(ctx context.Context, p store.PromotionJudgeParams
 	return status, judged, nil
 }
 
-// PromotionDelete removes a DRAFT and everything under it. It holds the
-// summary row from the start, so nobody saves into it meanwhile.
+// PromotionDelete removes a DRAFT and all its rows. It locks the summary row
+// first, so that no other transaction saves payouts meanwhile.
 func (s *Store) PromotionDelete(ctx context.Context, id reward.PromotionID) error {
 	var status reward.PromotionStatus
 	var deleted bool

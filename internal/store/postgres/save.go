@@ -12,18 +12,17 @@ import (
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
-// addSummaries makes the summary rows that a batch needs. A promotion that
-// does not exist lacks even its first one, whose foreign key then refuses the
-// whole transaction.
+// addSummaries inserts the summary rows that a batch needs. A promotion that
+// does not exist lacks its own summary row too. The foreign key then refuses
+// the whole transaction.
 const addSummaries = `INSERT INTO summaries (promotion_id, summary_id)
 SELECT i.promotion_id, i.summary_id FROM unnest($1::int8[], $2::int8[]) AS i(promotion_id, summary_id)
 WHERE NOT EXISTS (SELECT 1 FROM summaries s WHERE s.promotion_id = i.promotion_id AND s.summary_id = i.summary_id)
 ORDER BY i.promotion_id, i.summary_id ON CONFLICT DO NOTHING`
 
-// insertSQL inserts what is new of a batch. The promotions' summary rows are
-// held, so that what it finds missing stays missing, and the room, canary and
-// budget it finds stay its own. It returns the rows that were known and those it
-// queued.
+// insertSQL inserts the new rows of a batch. The caller holds the locks of the
+// summary rows, so no other transaction can insert the same targets or use the
+// capacity. It returns the rows that were known and those that it queued.
 var insertSQL = named(`WITH probed AS MATERIALIZED (
   SELECT i.*, e.user_id AS known_user, e.amount AS known_amount, e.voucher_code AS known_code
   FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::text[], $5::int8[], $6::text[])
@@ -32,8 +31,8 @@ var insertSQL = named(`WITH probed AS MATERIALIZED (
 ), fresh AS MATERIALIZED (
   SELECT i.*, (CASE
       WHEN m.status = 'CANCELLED' THEN :CANCELLED
-      WHEN m.status = 'RUNNING' AND row_number() OVER front <= least($7::int8 - s.queued, ` + canaryRoom + `)
-        AND coalesce(sum(CASE WHEN m.max_amount > 0 THEN i.amount END) OVER front <= ` + budgetRoom + `, true) THEN :QUEUED
+      WHEN m.status = 'RUNNING' AND row_number() OVER front <= least($7::int8 - s.queued, ` + canaryCapacity + `)
+        AND coalesce(sum(CASE WHEN m.max_amount > 0 THEN i.amount END) OVER front <= ` + budgetCapacity + `, true) THEN :QUEUED
       ELSE :READY END)::int2 AS state
   FROM probed i
   JOIN promotions m ON m.id = i.promotion_id
@@ -59,9 +58,10 @@ var insertSQL = named(`WITH probed AS MATERIALIZED (
 SELECT promotion_id, target_id, known_user, known_amount, known_code FROM probed WHERE known_amount IS NOT NULL
 UNION ALL SELECT promotion_id, target_id, NULL, NULL, NULL FROM inserted WHERE became = :QUEUED`)
 
-// reopenSQL makes promotions that gained work open again. It runs as its own
-// statement, so that it sees what ended while this transaction waited for the
-// counts. A CANCELLED one gets rows that its cancel has to carry on.
+// reopenSQL makes COMPLETED promotions that gained rows RUNNING again. It is a
+// separate statement, so that it sees promotions that ended while this
+// transaction waited for the counts. A CANCELLED promotion that gained rows
+// needs another cancel step.
 const reopenSQL = `WITH gained AS MATERIALIZED (
   SELECT m.id FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0
   WHERE m.id = ANY($1::int8[]) AND m.finished_at IS NOT NULL
@@ -76,8 +76,8 @@ const offsetsSQL = `INSERT INTO kafka_offsets AS o (topic, part, next)
 SELECT * FROM unnest($1::text[], $2::int4[], $3::int8[])
 ON CONFLICT (topic, part) DO UPDATE SET next = excluded.next WHERE o.next < excluded.next`
 
-// PayoutSave inserts a batch with everything that becomes true with it.
-// [saveResult]
+// PayoutSave inserts a batch of payouts with their counts, offsets and dead
+// letters.
 func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
 	now := instant(p.Now)
 	batch, err := newSaveBatch(p.Rows)
@@ -120,8 +120,8 @@ func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store
 		e.Err = err
 		return store.PayoutSaveResult{}, e
 	case hasState(err, "22003", "22021", "22P05"):
-		// Sums above 63 bits; text that the database's encoding lacks.
-		e := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the database cannot hold a payout of the batch")
+		// A sum exceeds 63 bits, or the encoding of the database lacks a character.
+		e := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the database cannot store a payout of the batch")
 		e.Err = err
 		return store.PayoutSaveResult{}, e
 	case err != nil:
@@ -130,11 +130,11 @@ func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store
 	return batch.result(p.Rows, known, queued, p), nil
 }
 
-// saveBatch is a batch as columns, the first row of each target only.
+// saveBatch has the first row of each target of a batch, as columns.
 type saveBatch struct {
 	promotions, targets, summaries, amounts []int64
 	users, codes                            []string
-	first                                   map[store.PayoutID]int // position in the caller's rows
+	first                                   map[store.PayoutID]int // its position in the caller's rows
 
 	ids                           []int64 // promotions, ascending
 	summaryPromotions, summaryIDs []int64
@@ -173,8 +173,8 @@ func newSaveBatch(rows []store.NewPayout) (*saveBatch, error) {
 	return b, nil
 }
 
-// result tells of every row of the caller. A row is judged by what stands in
-// the database for its target: what was known before, or else the first row
+// result returns the outcome of every row of the caller. It compares a row with
+// the stored row of its target: the one that was known before, or the first one
 // of the batch.
 func (b *saveBatch) result(rows []store.NewPayout, known map[store.PayoutID]store.NewPayout, queued []store.PayoutID,
 	p store.PayoutSaveParams,
@@ -205,7 +205,7 @@ func (b *saveBatch) result(rows []store.NewPayout, known map[store.PayoutID]stor
 	return res
 }
 
-// offsetBatch is one offset per partition, the highest, in key order.
+// offsetBatch has the highest offset of each partition, in key order.
 type offsetBatch struct {
 	topics []string
 	parts  []int32

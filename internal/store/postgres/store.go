@@ -1,22 +1,24 @@
-// Package postgres keeps Largesse's rows in PostgreSQL 15 or newer.
+// Package postgres implements the store in PostgreSQL 15 or newer.
 //
-// A method that writes is one statement or one pipelined batch in an implicit
-// transaction: the server has all of it before it takes the first lock, so a
-// client that goes silent holds none. Three orders keep transactions from
-// waiting for each other in circles:
+// A method that writes sends one statement, or one pipelined batch in an implicit
+// transaction. The server has the whole batch before it takes the first lock, so
+// a client that stops responding holds no lock.
 //
-//   - payouts are locked in key order, or passed over when locked;
-//   - then the summary rows, in key order: the row of the whole promotion
-//     (summary id 0) comes first and guards the others;
-//   - then promotions, in id order.
+// A fixed order of locks prevents deadlocks:
 //
-// Save and dispatch take the promotion's summary row before any payout, since
-// what they may queue depends on its counts. That is safe: inserts meet only
-// inserts, which hold the same row, and dispatch never waits for a payout.
+//   - First payouts, in key order. Some statements skip locked payouts instead.
+//   - Then summary rows, in key order. The row of the whole promotion (summary ID
+//     0) comes first and guards the others.
+//   - Then promotions, by ID.
 //
-// Coupons have a simpler order: the row of the template first, then offsets and
-// coupons, all of that template. What is done to a coupon without its template
-// holds one row, or passes over those that are locked.
+// PayoutSave and PayoutDispatch lock the promotion's summary row before any
+// payout, because its counts limit what they may queue. This is safe. Inserts
+// conflict only with other inserts, which hold the same summary row. A dispatch
+// skips locked payouts.
+//
+// For coupons the order is simpler: first the row of the template, then offsets
+// and the coupons of that template. A statement that changes coupons without their
+// template locks one row, or skips locked rows.
 package postgres
 
 import (
@@ -47,35 +49,35 @@ var _ store.Store = (*Store)(nil)
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Config says which database to use.
+// Config says which database to use, and how.
 type Config struct {
 	// URL is a postgres:// address.
 	URL string
-	// Schema holds the tables; "" is the session's own search path. Migrate
-	// makes it when it is missing.
+	// Schema holds the tables. Empty means the search path of the session.
+	// Migrate creates the schema if it does not exist.
 	Schema string
-	// MaxConnections bounds the pool; 0 means 20.
+	// MaxConnections limits the connection pool; 0 means 20.
 	MaxConnections int
-	// ApplicationName is what pg_stat_activity shows; "" means largesse.
+	// ApplicationName is shown in pg_stat_activity; empty means largesse.
 	ApplicationName string
 }
 
-// Store is the driver. All methods are safe for concurrent use.
+// Store implements store.Store. All methods are safe for concurrent use.
 type Store struct {
 	rows.Tables
-	pool    *pgxpool.Pool
-	schema  string
-	tryMost time.Duration
-	// The latest answers; nil = none yet.
+	pool       *pgxpool.Pool
+	schema     string
+	tryTimeout time.Duration
+	// active and templates cache the latest lists; nil means none yet.
 	active    atomic.Pointer[activeList[store.PromotionView]]
 	templates atomic.Pointer[activeList[reward.CouponTemplate]]
 }
 
-// poolConfig is how every connection of ours is made.
+// poolConfig returns the configuration of every connection.
 func poolConfig(cfg Config) (*pgxpool.Config, error) {
 	pc, err := pgxpool.ParseConfig(cfg.URL)
 	if err != nil {
-		return nil, fmt.Errorf("read the database's address: %w", err)
+		return nil, fmt.Errorf("parse the address of the database: %w", err)
 	}
 	pc.MaxConns = 20
 	if cfg.MaxConnections > 0 {
@@ -91,14 +93,15 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 	}
 	params["lock_timeout"] = "2s"
 	params["idle_in_transaction_session_timeout"] = "1s"
-	// Every statement here reaches its rows by an index, in batches that are
-	// small beside the tables. The planner must not decide otherwise because a
-	// table has not been analysed yet or a batch looks large to it, and must
-	// not pay for plans and machine code again and again. A plan may be made while
-	// a table is small and kept while it grows to a million rows, so no statement
-	// may leave the choice between one row at a time and all rows of a promotion:
-	// both columns of a key are joined with what names the rows, none is a
-	// parameter.
+	// Every statement reaches its rows by an index, in batches that are small
+	// compared with the tables. The planner must not choose otherwise because a table
+	// was never analyzed, or because a batch looks large. It must not repeat planning
+	// and JIT compilation either.
+	//
+	// A plan may be made while a table is small, and still be used with a million
+	// rows. No statement may therefore allow a plan that reads all rows of a promotion
+	// instead of single rows. Both columns of a key are joined with the list of rows;
+	// none is a parameter.
 	params["enable_seqscan"] = "off"
 	params["enable_bitmapscan"] = "off"
 	params["enable_hashjoin"] = "off"
@@ -118,7 +121,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	s := &Store{pool: pool, schema: cfg.Schema, tryMost: tryMost}
+	s := &Store{pool: pool, schema: cfg.Schema, tryTimeout: tryTimeout}
 	s.Tables = rows.New(tables{s}, dialect)
 	if err := s.Ping(ctx); err != nil {
 		pool.Close()
@@ -127,7 +130,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Ping answers whether the database can be reached.
+// Ping returns an error if the database cannot be reached.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.pool.Ping(ctx); err != nil {
 		return fmt.Errorf("reach the database: %w", err)
@@ -138,14 +141,14 @@ func (s *Store) Ping(ctx context.Context) error {
 // Close closes every connection.
 func (s *Store) Close() { s.pool.Close() }
 
-// Migrate brings the schema up to date, under a lock that the database keeps
-// for one session at a time.
+// Migrate brings the schema up to date. A lock of the database lets one session
+// migrate at a time.
 func (s *Store) Migrate(ctx context.Context) error {
 	if s.schema != "" {
 		_, err := s.pool.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgx.Identifier{s.schema}.Sanitize())
-		// IF NOT EXISTS still fails when another session makes it just now.
+		// IF NOT EXISTS can still fail if another session creates it concurrently.
 		if err != nil && !hasState(err, "23505", "42P06") {
-			return fmt.Errorf("make schema %s: %w", s.schema, err)
+			return fmt.Errorf("create schema %s: %w", s.schema, err)
 		}
 	}
 	return s.migrations(ctx, func(p *goose.Provider) error {
@@ -154,8 +157,9 @@ func (s *Store) Migrate(ctx context.Context) error {
 	})
 }
 
-// migrations calls fn with the migrations of the schema. What others are busy
-// with is tried again: each of them is a transaction, or can be repeated.
+// migrations calls fn with the migrations of the schema. It retries while other
+// sessions hold locks. That is safe, because each migration is a transaction or
+// can be repeated.
 func (s *Store) migrations(ctx context.Context, fn func(*goose.Provider) error) error {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte("largesse migrations " + s.schema)) // never fails
@@ -165,74 +169,78 @@ func (s *Store) migrations(ctx context.Context, fn func(*goose.Provider) error) 
 	}
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
-		return fmt.Errorf("read the migrations: %w", err)
+		return fmt.Errorf("load the migrations: %w", err)
 	}
 	db := stdlib.OpenDBFromPool(s.pool)
 	defer db.Close()
 	p, err := goose.NewProvider(goose.DialectPostgres, db, files,
 		goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
-		return fmt.Errorf("read the migrations: %w", err)
+		return fmt.Errorf("load the migrations: %w", err)
 	}
 	for try := 0; ; try++ {
 		err := fn(p)
 		if err == nil {
 			return nil
 		}
-		if !rolledBack(err) || try+1 == tries || !service.Sleep(ctx, service.Backoff(try, 5*time.Millisecond, 250*time.Millisecond)) {
+		if !rolledBack(err) || try+1 == triesMax || !service.Sleep(ctx, service.Backoff(try, 5*time.Millisecond, 250*time.Millisecond)) {
 			return migrateError(err)
 		}
 	}
 }
 
-// migrateError says what to do about what keeps a migration from being had.
+// migrateError adds the remedy to the error of a migration that could not get a
+// lock.
 func migrateError(err error) error {
 	if hasState(err, "55P03") {
-		return fmt.Errorf("migrate the database: another session has held the table throughout; "+
-			"wait for it, or find it in pg_stat_activity (pg_locks names it) and end it (pg_terminate_backend), then start again: %w", err)
+		return fmt.Errorf("migrate the database: another session holds a lock on the table; "+
+			"wait for it, or find it with pg_locks and pg_stat_activity and end it with pg_terminate_backend, then start again: %w", err)
 	}
 	return fmt.Errorf("migrate the database: %w", err)
 }
 
-// tries bounds how often a transaction that was certainly rolled back is run.
-const tries = 8
+// triesMax limits how often a transaction is sent that was certainly rolled
+// back.
+const triesMax = 8
 
-// tryMost bounds one try, the wait for a connection included: a network that
-// went silent would else hold it until the kernel gives the connection up.
-const tryMost = 10 * time.Second
+// tryTimeout limits one try, including the wait for a connection. Without it, a
+// silent network would block a try until the kernel closes the connection.
+const tryTimeout = 10 * time.Second
 
 // send runs a batch as one implicit transaction. build queues the statements
-// with the functions that read their rows; it starts afresh on each try.
+// with the functions that read their rows. It starts again on each try.
 func (s *Store) send(ctx context.Context, what string, build func(b *pgx.Batch)) error {
-	return s.sendWithin(ctx, s.tryMost, what, build)
+	return s.sendWithin(ctx, s.tryTimeout, what, build)
 }
 
-// sendLong is send for what grows with its promotion, which only the caller
-// can bound.
+// sendLong is send for statements whose duration grows with a promotion. Only
+// the caller can limit it.
 func (s *Store) sendLong(ctx context.Context, what string, build func(b *pgx.Batch)) error {
 	return s.sendWithin(ctx, 0, what, build)
 }
 
-func (s *Store) sendWithin(ctx context.Context, most time.Duration, what string, build func(b *pgx.Batch)) error {
+// sendWithin sends a batch until it succeeds, certainly failed or used all tries.
+// timeout limits each try; 0 means no limit.
+func (s *Store) sendWithin(ctx context.Context, timeout time.Duration, what string, build func(b *pgx.Batch)) error {
 	for try := 0; ; try++ {
 		b := &pgx.Batch{}
 		build(b)
-		again, err := s.once(ctx, most, what, b)
+		again, err := s.once(ctx, timeout, what, b)
 		if err == nil {
 			return nil
 		}
-		if !again || try+1 == tries || !service.Sleep(ctx, service.Backoff(try, 5*time.Millisecond, 250*time.Millisecond)) {
+		if !again || try+1 == triesMax || !service.Sleep(ctx, service.Backoff(try, 5*time.Millisecond, 250*time.Millisecond)) {
 			return err
 		}
 	}
 }
 
-// once is one try, within most when that is not 0. A try that got no answer in
-// time may have been committed, and the next one would wait as long.
-func (s *Store) once(ctx context.Context, most time.Duration, what string, b *pgx.Batch) (again bool, err error) {
-	if most > 0 {
-		late := fmt.Errorf("%s: no answer within %v", what, most)
-		within, cancel := context.WithTimeoutCause(ctx, most, late)
+// once is one try. A try without an answer in time is not repeated: it may have
+// been committed, and the next try would wait as long.
+func (s *Store) once(ctx context.Context, timeout time.Duration, what string, b *pgx.Batch) (again bool, err error) {
+	if timeout > 0 {
+		late := fmt.Errorf("%s: no answer within %v", what, timeout)
+		within, cancel := context.WithTimeoutCause(ctx, timeout, late)
 		defer cancel()
 		err = s.pool.SendBatch(within, b).Close()
 		if err != nil && errors.Is(context.Cause(within), late) {
@@ -247,13 +255,14 @@ func (s *Store) once(ctx context.Context, most time.Duration, what string, b *pg
 	return false, nil
 }
 
-// rolledBack says that a transaction certainly left no trace and may be tried
-// again: a deadlock, a lock not had in time, a serialization failure, or a
-// connection that broke before anything was sent.
+// rolledBack reports whether a transaction certainly changed nothing and may be
+// sent again. That is the case after a deadlock, a lock timeout, a
+// serialization failure, or a connection that broke before anything was sent.
 func rolledBack(err error) bool {
 	return hasState(err, "40P01", "55P03", "40001") || pgconn.SafeToRetry(err)
 }
 
+// hasState reports whether err has one of these SQLSTATE codes.
 func hasState(err error, states ...string) bool {
 	var pe *pgconn.PgError
 	if !errors.As(err, &pe) {
@@ -267,7 +276,7 @@ func hasState(err error, states ...string) bool {
 	return false
 }
 
-// each returns a reader for a batch's statement that scans every row.
+// each returns a result reader that calls scan for every row.
 func each(scan func(pgx.Rows) error) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		for rows.Next() {
@@ -279,15 +288,15 @@ func each(scan func(pgx.Rows) error) func(pgx.Rows) error {
 	}
 }
 
-// query runs one reading statement.
+// query runs one statement that only reads.
 func (s *Store) query(ctx context.Context, what, sql string, scan func(pgx.Rows) error, args ...any) error {
 	return s.send(ctx, what, func(b *pgx.Batch) { b.Queue(sql, args...).Query(each(scan)) })
 }
 
-// instant is a time as the database keeps it: microseconds, UTC.
+// instant returns t as the database stores it: UTC, in microseconds.
 func instant(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// maybe is NULL for the zero time.
+// maybe returns NULL for the zero time.
 func maybe(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
@@ -295,7 +304,7 @@ func maybe(t time.Time) *time.Time {
 	return &t
 }
 
-// timeOf is the zero time for NULL.
+// timeOf returns the zero time for NULL.
 func timeOf(t *time.Time) time.Time {
 	if t == nil {
 		return time.Time{}

@@ -26,6 +26,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/sqlite"
@@ -256,7 +257,7 @@ func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer pool.Close()
-		err = (&Store{pool: pool, schema: s.schema, tryMost: tryMost}).Migrate(t.Context())
+		err = (&Store{pool: pool, schema: s.schema, tryTimeout: tryTimeout}).Migrate(t.Context())
 		if err == nil || !hasState(err, "55P03") || !strings.Contains(err.Error(), "pg_stat_activity") {
 			t.Errorf("Migrate = %v", err)
 		}
@@ -525,8 +526,8 @@ func TestLocks(t *testing.T) {
 		t.Helper()
 		done := make(chan error, 1)
 		go func() {
-			res, err := s.PayoutFinish(t.Context(), store.PayoutFinishParams{Now: now, Outcomes: []store.Outcome{
-				{Ref: reward.Ref{PromotionID: 1, TargetID: 1, Dispatch: 1}, Kind: store.OutcomePaid},
+			res, err := s.PayoutFinish(t.Context(), store.PayoutFinishParams{Now: now, Outcomes: []rules.Outcome{
+				{Ref: reward.Ref{PromotionID: 1, TargetID: 1, Dispatch: 1}, Kind: rules.OutcomePaid},
 			}})
 			if err == nil && !res[0].Changed {
 				err = errors.New("the outcome changed nothing")
@@ -560,8 +561,8 @@ func TestLocks(t *testing.T) {
 // nothing must not hold a call for as long as its caller would wait.
 func TestASilentNetworkEndsATry(t *testing.T) {
 	t.Parallel()
-	if tryMost != 10*time.Second {
-		t.Errorf("a try is bounded by %v", tryMost)
+	if tryTimeout != 10*time.Second {
+		t.Errorf("a try is bounded by %v", tryTimeout)
 	}
 	direct := open(t).(*Store)
 	address, err := url.Parse(serverURL(t))
@@ -576,7 +577,7 @@ func TestASilentNetworkEndsATry(t *testing.T) {
 	}
 	defer s.Close()
 	defer line.cut() // first: the pool waits for what it cancels
-	s.tryMost = 300 * time.Millisecond
+	s.tryTimeout = 300 * time.Millisecond
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	if _, err := s.PromotionRegister(t.Context(), []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, now); err != nil {
 		t.Fatal(err)
@@ -697,7 +698,7 @@ SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(
 	}
 	// What is rare has an index of its own, which makes the difference.
 	indexes := map[string][]string{
-		"dispatch due": {"payouts_open", "payouts_back"}, "take look-ups": {"payouts_unknown", "payouts_again"},
+		"dispatch due": {"payouts_open", "payouts_back"}, "claim lookups": {"payouts_unknown", "payouts_again"},
 		"list RETRYING": {"payouts_trouble"}, "list UNKNOWN": {"payouts_trouble"}, "list UNKNOWN with a code": {"payouts_trouble"},
 		"list FAILED": {"payouts_trouble"}, "list a code": {"payouts_failed"},
 		"retry": {"payouts_trouble"}, "retry a code": {"payouts_failed"}, "due": {"promotions_due"},
@@ -708,15 +709,15 @@ SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(
 		"changed coupons": {"coupons_version", "coupon_rejections_version"}, "changed facts": {"coupons_version", "coupons_slot"},
 		"holders": {"coupons_slot"}, "holder": {"coupons_slot"}, "expire coupons": {"coupons_expiry"},
 		"active templates": {"coupon_templates_closes", "coupon_templates_pkey"}, "has entrants": {"coupon_entrants_pkey"},
-		"list entrants": {"coupon_entrants_pkey"}, "note a refusal": {"coupon_refusals_pkey"},
+		"list entrants": {"coupon_entrants_pkey"}, "record a refusal": {"coupon_refusals_pkey"},
 		"payouts of a user": {"payout_users_user", "payouts_pkey"}, "answers of a user": {"payout_users_user", "payouts_pkey", "attempts_pkey"},
 		"views": {"promotions_pkey", "summaries_pkey"}, "find an API key": {"api_keys_hash"}, "list API keys": {"api_keys_pkey"},
 		"use an API key": {"api_keys_pkey"}, "audit": {"audit_pkey"}, "audit of a subject": {"audit_subject"}, "audit below": {"audit_subject", "audit_pkey"},
-		"audit of an actor": {"audit_actor"}, "audit of an action": {"audit_action"}, "end a line": {"audit_pkey"},
-		"read a key": {"idempotency_keys_pkey"}, "forget keys": {"idempotency_keys_first", "idempotency_keys_pkey"},
+		"audit of an actor": {"audit_actor"}, "audit of an action": {"audit_action"}, "end an audit line": {"audit_pkey"},
+		"read a key": {"idempotency_keys_pkey"}, "delete expired keys": {"idempotency_keys_first", "idempotency_keys_pkey"},
 		"finish a key": {"idempotency_keys_pkey"}, "drop a key": {"idempotency_keys_pkey"}, "release a key": {"idempotency_keys_pkey"},
-		"take webhooks": {"webhooks_open", "webhooks_pkey"}, "dead letters": {"dead_letters_pkey"}, "open dead letters": {"dead_letters_open"},
-		"own a template": {"coupon_templates_pkey"}, "list refusals": {"coupon_refusals_pkey"},
+		"claim webhook deliveries": {"webhooks_open", "webhooks_pkey"}, "dead letters": {"dead_letters_pkey"}, "open dead letters": {"dead_letters_open"},
+		"assign a template": {"coupon_templates_pkey"}, "list refusals": {"coupon_refusals_pkey"},
 	}
 	large := regexp.MustCompile(`using (payout|attempts|coupon|audit|idempotency_keys|api_keys)`)
 	for name, sql := range statements() {
@@ -811,20 +812,20 @@ SELECT i, 1, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(1, ` + n
 func statements() map[string]string {
 	retrying, unknown, failed := reward.Retrying, reward.Unknown, reward.Failed
 	all := map[string]string{
-		"insert": insertSQL, "dispatch due": dispatchDue, "dispatch named": dispatchNamed, "give back": giveBackSQL,
+		"insert": insertSQL, "dispatch due": dispatchDue, "dispatch named": dispatchNamed, "give back": returnSQL,
 		"sweep": sweepSQL, "cancel": cancelSQL, "finish": finishSQL, "settle": settleSQL, "heads": headsSQL,
-		"take look-ups": takeLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
+		"claim lookups": claimLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
 		"summaries": addSummaries, "complete": completeSQL, "active": activeSQL, "due": viewSQL + dueSQL,
 		"move": moveSQL, "judge": judgeSQL, "retry": retryAny, "retry a code": retryCode, "retry named": retryNamed, "resolve": resolveSQL,
 		"list": listSQL(nil, ""), "list RETRYING": listSQL(&retrying, ""), "list UNKNOWN": listSQL(&unknown, ""),
 		"settle coupons in order": settleInOrder, "settle coupons listed": settleListed, "settle coupons directly": settleDirect,
-		"own coupons": ownSQL, "lock a template": lockTemplate, "lock the template of a coupon": lockCouponTemplate,
+		"own coupons": existingSQL, "lock a template": lockTemplate, "lock the template of a coupon": lockCouponTemplate,
 		"cancel a coupon": cancelCoupon, "use a coupon": useCoupon, "holder": holderSQL, "a coupon": couponSQL,
 		"coupons of a template": couponsOfTemplate, "coupons of a user": couponsOfUser, "latest coupons": latestCoupons,
 		"latest rejections": latestRejections, "history of coupons": historyCoupons, "history of rejections": historyRejections,
-		"changed coupons": changedSQL, "changed facts": changedFacts, "holders": holdersSQL,
+		"changed coupons": changedSQL, "changed facts": changedHoldings, "holders": holdersSQL,
 		"a template": templateSQL, "active templates": activeTemplates, "change a template": changeTemplate,
-		"save entrants": saveEntrants, "has entrants": hasEntrants, "note a refusal": noteRefusal,
+		"save entrants": saveEntrants, "has entrants": hasEntrants, "record a refusal": recordRefusal,
 		"payouts of a user": historyPayouts, "answers of a user": historyAnswers,
 		"views":       viewSQL + viewsOf,
 		"list FAILED": listSQL(&failed, ""), "list a code": listSQL(&failed, "A"), "list UNKNOWN with a code": listSQL(&unknown, "A"),

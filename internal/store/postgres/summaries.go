@@ -13,7 +13,7 @@ import (
 )
 
 // summedSQL are the CTEs that add up the rows of promotion $1: per summary, and
-// under 0 all of them.
+// all rows under the ID 0.
 var summedSQL = func() string {
 	var sums []string
 	for i, c := range countColumns {
@@ -30,9 +30,9 @@ var summedSQL = func() string {
 )`
 }()
 
-// overSummaries combines, column by column, what is kept of each summary with
-// what its rows add up to, also where only one of the two is there. It does so
-// without a join, which would be nested.
+// overSummaries returns a SELECT that combines, column by column, the stored
+// counts of each summary with those of its rows. It includes summaries that
+// only one side has. It uses no join, because the planner would nest it.
 func overSummaries(kept, combine string) string {
 	var as, was, sums []string
 	for _, c := range summaryColumns {
@@ -46,8 +46,8 @@ func overSummaries(kept, combine string) string {
 }
 
 var (
-	// compareSQL returns a row per side of the whole promotion, what is kept
-	// first, and whether any summary differs.
+	// compareSQL returns two rows for the whole promotion, the stored counts
+	// first, and reports whether any summary differs.
 	compareSQL = summedSQL + `, differing AS (
   SELECT 1 FROM (` + overSummaries("-%[1]s AS %[1]s", "sum(%[1]s) AS %[1]s") + `) d
   WHERE (` + prefixed("d.", summaryColumns) + `) IS DISTINCT FROM (` + strings.Join(slices.Repeat([]string{"0"}, len(summaryColumns)), ", ") + `)
@@ -57,7 +57,8 @@ SELECT * FROM (
   UNION ALL SELECT 1, EXISTS (SELECT 1 FROM differing), ` + countsSQL + ` FROM summed s WHERE s.summary_id = 0
 ) c ORDER BY side`
 
-	// repairSQL sets what is kept, whose lock is held, to what the rows say.
+	// repairSQL sets the stored counts to those of the rows. The caller holds
+	// their lock.
 	repairSQL = summedSQL + `
 INSERT INTO summaries AS s (promotion_id, summary_id, ` + prefixed("", summaryColumns) + `)
 SELECT $1, r.* FROM (` + overSummaries("0 AS %[1]s", "sum(%[1]s)::int8") + `) r ORDER BY r.summary_id
@@ -66,7 +67,7 @@ ON CONFLICT (promotion_id, summary_id) DO UPDATE SET
 WHERE (` + prefixed("s.", summaryColumns) + `) IS DISTINCT FROM (` + prefixed("excluded.", summaryColumns) + `)`
 )
 
-// summaryColumns are the counts and amounts, and the attempts.
+// summaryColumns are the columns with counts and amounts, and the attempts.
 var summaryColumns = func() []string {
 	var all []string
 	for _, c := range countColumns {
@@ -79,9 +80,9 @@ func prefixed(prefix string, columns []string) string {
 	return prefix + strings.Join(columns, ", "+prefix)
 }
 
-// SummaryCompare reads the counts that are kept and those of the rows. Only
-// when they differ are the counts held for a repair: it lasts as long as reading
-// all rows does.
+// SummaryCompare compares the stored counts with those of the rows. It locks
+// the counts only if they differ and repair is set, because it then holds the
+// lock while it reads all rows.
 func (s *Store) SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (kept, rows reward.Counts, err error) {
 	var sides []reward.Counts
 	var differ bool

@@ -14,15 +14,17 @@ var (
 	countsInto   = rows.CountsInto
 )
 
-// tally returns the CTEs that move counts and amounts, once per promotion and
-// once per summary id above 0. source names a CTE with one row per payout
-// moved: promotion_id, summary_id, amount, was and became (the state before and
-// after; NULL where there is none) and answers (to count as attempts). The
-// summary rows are locked in key order before the first is written.
+// tally returns the CTEs that move counts and amounts, for each promotion and
+// for each summary ID above 0. source names a CTE with one row per moved
+// payout: promotion_id, summary_id, amount, was, became and answers. was and
+// became are the states before and after, NULL if there is none. answers is
+// added to the counted attempts. The summary rows are locked in key order
+// before the first one is written.
 //
-// The sums are made where the rows are locked, not in the UPDATE: an UPDATE
-// checks its constraints on the version of its snapshot before it notices a
-// newer one, and a count that is right by now may be below zero by then.
+// The new counts are computed where the rows are locked, not in the UPDATE. An
+// UPDATE checks constraints against the row version of its snapshot, before it
+// notices a newer one. A count that is correct by now could be negative in that
+// version.
 func tally(source string) string {
 	var deltas, sums, sets []string
 	for i, c := range countColumns {
@@ -53,6 +55,6 @@ func tally(source string) string {
 )`, source, strings.Join(deltas, ",\n    "), strings.Join(sums, ", "), strings.Join(sets, ", "))
 }
 
-// lockTotals takes the summary rows of whole promotions, in id order.
+// lockTotals locks the summary rows of whole promotions, by ID.
 const lockTotals = `SELECT promotion_id FROM summaries
 WHERE promotion_id = ANY($1::int8[]) AND summary_id = 0 ORDER BY promotion_id FOR NO KEY UPDATE`

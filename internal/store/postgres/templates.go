@@ -20,12 +20,12 @@ const templateColumns = rows.TemplateColumns
 
 const templateSQL = `SELECT ` + templateColumns + ` FROM coupon_templates t WHERE t.id = $1`
 
-// lockTemplate takes the row of a template. It comes first in every transaction
-// that changes one, so that the statements behind it see what it has become.
+// lockTemplate locks the row of a template. It comes first in every transaction
+// that changes a template, so that later statements see its latest state.
 const lockTemplate = `SELECT 1 FROM coupon_templates t WHERE t.id = $1 FOR NO KEY UPDATE`
 
-// templateScanner returns a reader of rows with templateColumns, which it puts
-// into t, and what comes behind them, into more.
+// templateScanner returns a function that scans templateColumns into t, and the
+// columns after them into more.
 func templateScanner(t *reward.CouponTemplate, more ...any) func(pgx.Rows) error {
 	var opens, closes, from, created pgtype.Timestamptz
 	var valid int64
@@ -37,7 +37,7 @@ func templateScanner(t *reward.CouponTemplate, more ...any) func(pgx.Rows) error
 		&t.EndsGeneration, &ends, &t.GateBypass.Generation, &t.GateBypass.Settled, &t.GateBypass.Until,
 	}, more...)
 	return func(rows pgx.Rows) (err error) {
-		t.Draw.Seed, t.Draw.List = nil, nil // the row before keeps its own
+		t.Draw.Seed, t.Draw.List = nil, nil // do not overwrite those of the previous row
 		if err := rows.Scan(into...); err != nil {
 			return err
 		}
@@ -48,8 +48,8 @@ func templateScanner(t *reward.CouponTemplate, more ...any) func(pgx.Rows) error
 	}
 }
 
-// queueTemplate queues a read of a template. What t then has under its id says
-// that there is one.
+// queueTemplate queues a read of a template into t. If t.ID is 0 afterwards,
+// the template does not exist.
 func queueTemplate(b *pgx.Batch, id reward.TemplateID, t *reward.CouponTemplate) {
 	*t = reward.CouponTemplate{}
 	b.Queue(templateSQL, int64(id)).Query(func(rows pgx.Rows) error { return each(templateScanner(t))(rows) })
@@ -59,19 +59,19 @@ func queueTemplate(b *pgx.Batch, id reward.TemplateID, t *reward.CouponTemplate)
 func (s *Store) TemplateGet(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error) {
 	var t reward.CouponTemplate
 	err := s.send(ctx, "read a coupon template", func(b *pgx.Batch) { queueTemplate(b, id, &t) })
-	return t, found(t.ID, id, err)
+	return t, templateError(t.ID, id, err)
 }
 
-// found is the error of a transaction about a template that then was read: its
-// own, or that there is none.
-func found(read, id reward.TemplateID, err error) error {
+// templateError returns the error of a transaction on template id that then
+// read the template: err, or CodeTemplateNotFound if read is another ID.
+func templateError(read, id reward.TemplateID, err error) error {
 	if err == nil && read == 0 {
 		return store.NoTemplate(id)
 	}
 	return err
 }
 
-// TemplateList pages by descending id.
+// TemplateList returns templates by descending ID.
 func (s *Store) TemplateList(ctx context.Context, before reward.TemplateID, limit int) ([]reward.CouponTemplate, error) {
 	if before == 0 {
 		before = 1<<63 - 1
@@ -94,7 +94,8 @@ func (s *Store) TemplateList(ctx context.Context, before reward.TemplateID, limi
 	return list, nil
 }
 
-// activeTemplates is activeSQL for templates: those that close after $2, or never.
+// activeTemplates is activeSQL for templates. It reads those that close after
+// $2 or never close.
 const activeTemplates = `WITH active AS MATERIALIZED (
   SELECT t.id, hashtextextended(concat_ws(' ', t.id, t.xmin, t.ctid), 0) AS version FROM coupon_templates t WHERE t.closes_at > $2
   UNION ALL
@@ -106,7 +107,7 @@ SELECT ` + templateColumns + `, stand.version
 FROM stand LEFT JOIN (active JOIN coupon_templates t ON t.id = active.id) ON stand.version <> $1
 ORDER BY t.id`
 
-// TemplateActive returns the templates that are not over.
+// TemplateActive returns the templates that are not closed yet.
 func (s *Store) TemplateActive(ctx context.Context, closedAfter time.Time) ([]reward.CouponTemplate, error) {
 	shared, err := readActive(ctx, s, "list active coupon templates", &s.templates, activeTemplates,
 		func(version *int64) (*reward.CouponTemplate, func(pgx.Rows) error) {
@@ -123,9 +124,9 @@ func (s *Store) TemplateActive(ctx context.Context, closedAfter time.Time) ([]re
 	return list, nil
 }
 
-// changeTemplate writes the settings $2 … $10 of template $1, whose row is
-// held, if they still are $11 … $19. $20 says that they touch what is fixed once
-// the template is in use.
+// changeTemplate stores the settings $2 to $10 of template $1, if its settings
+// are still $11 to $19. $20 reports whether the change is forbidden once the
+// template was used. The caller holds the lock of the template.
 const changeTemplate = `UPDATE coupon_templates t SET (name, total_quantity, per_user_limit, opens_at, closes_at, valid_for, mode,
   reissue, when_redis_away, version) = ROW ($2, $3, $4, $5, $6, $7, $8, $9, $10, t.version + 1)
 WHERE t.id = $1 AND t.live <= $3
@@ -135,7 +136,7 @@ WHERE t.id = $1 AND t.live <= $3
     OR EXISTS (SELECT 1 FROM coupon_entrants e WHERE e.template_id = t.id)))
 RETURNING t.id`
 
-// settings are the values of changeTemplate.
+// settings returns the settings of a template as arguments of changeTemplate.
 func settings(t *reward.CouponTemplate) []any {
 	return []any{
 		t.Name, t.TotalQuantity, t.PerUserLimit, maybe(t.OpensAt), maybe(t.ClosesAt), int64(t.ValidFor / time.Second), string(t.Mode),
@@ -143,10 +144,10 @@ func settings(t *reward.CouponTemplate) []any {
 	}
 }
 
-// TemplateChange changes a template. The rules are judged on what was read, and
-// the statement expects to find just that; after somebody else's change they
-// are judged again.
-func (s *Store) TemplateChange(ctx context.Context, p store.TemplateChangeParams) (reward.CouponTemplate, error) {
+// TemplateChange changes the settings of a template. It applies the rules to
+// the template that it has read, and its statement expects the same settings.
+// If another caller changed them meanwhile, it starts again.
+func (s *Store) TemplateChange(ctx context.Context, p rules.TemplateChange) (reward.CouponTemplate, error) {
 	stands, err := s.TemplateGet(ctx, p.ID)
 	if err != nil {
 		return reward.CouponTemplate{}, err
@@ -181,19 +182,19 @@ func (s *Store) TemplateChange(ctx context.Context, p store.TemplateChangeParams
 		if err := rules.CheckChange(&stands, &to, asked); err != nil {
 			return reward.CouponTemplate{}, err
 		}
-		return reward.CouponTemplate{}, fmt.Errorf("change a coupon template: %d was not changed and nothing forbids it", p.ID)
+		return reward.CouponTemplate{}, fmt.Errorf("change a coupon template: template %d did not change, although no rule forbids it", p.ID)
 	}
 }
 
-// TemplateTouch raises the version.
+// TemplateTouch raises the version of a template.
 func (s *Store) TemplateTouch(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error) {
 	t, _, err := s.write(ctx, "touch a coupon template", id,
 		`UPDATE coupon_templates t SET version = t.version + 1 WHERE t.id = $1 RETURNING t.id`)
 	return t, err
 }
 
-// write runs an UPDATE of one template, which returns its id, and reads the
-// template; it says whether the UPDATE found it.
+// write runs an UPDATE of one template, which returns its ID, and then reads
+// the template. It reports whether the UPDATE found a row.
 func (s *Store) write(ctx context.Context, what string, id reward.TemplateID, sql string, args ...any) (t reward.CouponTemplate, wrote bool, err error) {
 	err = s.send(ctx, what, func(b *pgx.Batch) {
 		wrote = false
@@ -204,10 +205,10 @@ func (s *Store) write(ctx context.Context, what string, id reward.TemplateID, sq
 		}))
 		queueTemplate(b, id, &t)
 	})
-	return t, wrote, found(t.ID, id, err)
+	return t, wrote, templateError(t.ID, id, err)
 }
 
-// TemplateNewGeneration raises the generation.
+// TemplateNewGeneration raises the generation of a template.
 func (s *Store) TemplateNewGeneration(ctx context.Context, p store.TemplateNewGenerationParams) (reward.CouponTemplate, bool, error) {
 	return s.write(ctx, "raise the generation of a coupon template", p.ID,
 		`UPDATE coupon_templates t SET generation = greatest(t.generation, $2) + 1, path = $3,
@@ -217,13 +218,13 @@ func (s *Store) TemplateNewGeneration(ctx context.Context, p store.TemplateNewGe
 WHERE t.id = $1 AND ($4::int8 = -1 OR t.generation = $4::int8) RETURNING t.id`, p.AtLeast, string(p.Path), p.From)
 }
 
-// TemplateRecordEnds notes the end offsets of a generation.
+// TemplateRecordEnds stores the end offsets of a generation.
 func (s *Store) TemplateRecordEnds(ctx context.Context, id reward.TemplateID, generation int64, ends map[int32]int64) (bool, error) {
 	encoded, err := store.EncodeEnds(ends)
 	if err != nil {
 		return false, err
 	}
-	_, noted, err := s.write(ctx, "note the end offsets of a generation", id,
+	_, noted, err := s.write(ctx, "record the end offsets of a generation", id,
 		`UPDATE coupon_templates t SET ends_generation = t.generation, ends = $3 WHERE t.id = $1 AND t.generation = $2 RETURNING t.id`,
 		generation, encoded)
 	return noted, err

@@ -9,31 +9,31 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// AuditBegin adds a line.
+// AuditBegin adds a line to the audit.
 func (t *Tables) AuditBegin(ctx context.Context, l store.AuditLine) error {
 	if err := l.Check(); err != nil {
 		return err
 	}
-	added, err := t.change(ctx, "begin a line of the audit", `INSERT INTO audit (id, at, actor, role, action, subject, detail, request_id)
+	added, err := t.change(ctx, "add an audit line", `INSERT INTO audit (id, at, actor, role, action, subject, detail, request_id)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING id`,
 		l.ID, l.At, l.Actor, l.Role, l.Action, l.Subject, l.Detail, l.RequestID)
 	if err == nil && !added {
-		err = reward.NewError(reward.KindConflict, reward.CodeExists, "line %d of the audit exists", l.ID)
+		err = reward.NewError(reward.KindConflict, reward.CodeExists, "audit line %d exists", l.ID)
 	}
 	return err
 }
 
 const endAudit = `UPDATE audit SET ended_at = $2, status = $3, code = $4 WHERE id = $1 AND ended_at IS NULL`
 
-// AuditEnd ends a line.
+// AuditEnd ends a line of the audit.
 func (t *Tables) AuditEnd(ctx context.Context, id int64, status int, code string, now time.Time) error {
-	return t.exec(ctx, "end a line of the audit", endAudit, id, now, status, store.Text(code))
+	return t.exec(ctx, "end an audit line", endAudit, id, now, status, reward.SanitizeText(code))
 }
 
-// auditSQL reads a page of the audit. Lines of one subject, actor or action are
-// in an index in the order of the page. Those below a subject are not: the
-// statement reads all of them before it cuts the page, from the index alone if
-// there is no other filter.
+// auditSQL returns the statement that reads a page of the audit. Lines of one
+// subject, actor or action have an index in the order of the page. Lines below
+// a subject do not: the statement reads all of them before it cuts the page.
+// Without another filter it reads them from the index alone.
 func auditSQL(p store.AuditListParams) (sql string, args []any) {
 	args = []any{below(p.Before), max(p.Limit, 0)}
 	param := func(v string) string {
@@ -65,7 +65,7 @@ func auditSQL(p store.AuditListParams) (sql string, args []any) {
 SELECT ` + columns + ` FROM page JOIN audit ON id = line ORDER BY id DESC`, args
 }
 
-// AuditList pages by descending id.
+// AuditList returns a page of the audit by descending ID.
 func (t *Tables) AuditList(ctx context.Context, p store.AuditListParams) ([]store.AuditLine, error) {
 	if err := p.Check(); err != nil {
 		return nil, err

@@ -6,8 +6,8 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// The columns that the drivers read with scanners of their own, because many
-// rows are read in a row.
+// These columns are read by scanners of the drivers, because many rows of them
+// are read at once.
 const (
 	PayoutColumns = `p.promotion_id, p.target_id, p.summary_id, p.user_id, p.amount, p.voucher_code, p.state, p.dispatch,
 p.attempts, p.maybe_called, p.handovers, p.due_at, p.first_dispatched_at, p.settle_from, p.transaction_key, p.error_code,
@@ -28,12 +28,14 @@ c.cancelled_at, c.expires_at`
 )
 
 // CountColumns are the columns of summaries with counts, in the order of
-// reward.State. Each has one with its amount beside it.
+// reward.State. Each has another column for its amount, named with the suffix
+// _amount.
 var CountColumns = [reward.StateCount]string{
 	"ready", "queued", "retrying", "unknown", "succeeded", "failed", "cancelled",
 }
 
-// CountsSQL lists the columns of summary row s that CountsInto reads.
+// CountsSQL lists the columns of a summary row, with the alias s, that
+// CountsInto reads.
 var CountsSQL = func() string {
 	var cols []string
 	for _, c := range CountColumns {
@@ -45,7 +47,7 @@ var CountsSQL = func() string {
 	return strings.Join(append(cols, "s.attempts"), ", ")
 }()
 
-// CountsInto returns the places in c for the columns of CountsSQL.
+// CountsInto returns pointers to the fields of c, in the order of CountsSQL.
 func CountsInto(c *reward.Counts) []any {
 	into := make([]any, 0, 2*reward.StateCount+1)
 	for i := range c.Payouts {

@@ -31,10 +31,10 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT
 	return made, nil
 }
 
-const ownTemplate = `UPDATE coupon_templates SET epoch = epoch + 1, owner = $2 WHERE id = $1 RETURNING epoch`
+const assignTemplate = `UPDATE coupon_templates SET epoch = epoch + 1, owner = $2 WHERE id = $1 RETURNING epoch`
 
-// TemplateAssign makes owner the issuer of templates. It locks them in the order of
-// their ids.
+// TemplateAssign makes owner the issuer of templates. It locks them in the
+// order of their IDs.
 func (t *Tables) TemplateAssign(ctx context.Context, ids []reward.TemplateID, owner string) (map[reward.TemplateID]int64, error) {
 	if err := store.CheckText("owner", owner); err != nil {
 		return nil, err
@@ -46,11 +46,11 @@ func (t *Tables) TemplateAssign(ctx context.Context, ids []reward.TemplateID, ow
 	slices.Sort(sorted)
 	sorted = slices.Compact(sorted)
 	var epochs map[reward.TemplateID]int64
-	err := t.db.Write(ctx, "own coupon templates", func() []Statement {
+	err := t.db.Write(ctx, "assign coupon templates", func() []Statement {
 		epochs = make(map[reward.TemplateID]int64, len(sorted))
 		statements := make([]Statement, len(sorted))
 		for i, id := range sorted {
-			statements[i] = Statement{SQL: ownTemplate, Args: []any{int64(id), owner}, Row: func(scan Scan) error {
+			statements[i] = Statement{SQL: assignTemplate, Args: []any{int64(id), owner}, Row: func(scan Scan) error {
 				var epoch int64
 				err := scan(&epoch)
 				epochs[id] = epoch
@@ -67,7 +67,7 @@ func (t *Tables) TemplateAssign(ctx context.Context, ids []reward.TemplateID, ow
 
 const listEntrants = `SELECT user_id FROM coupon_entrants WHERE template_id = $1 AND user_id > $2 ORDER BY user_id LIMIT $3`
 
-// EntrantList pages over entrants.
+// EntrantList returns a page of entrants by user ID.
 func (t *Tables) EntrantList(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error) {
 	if err := store.CheckText("user id", after); err != nil {
 		return nil, err
@@ -77,18 +77,19 @@ func (t *Tables) EntrantList(ctx context.Context, id reward.TemplateID, after st
 
 const listRefusals = `SELECT reason, since, until FROM coupon_refusals WHERE template_id = $1 ORDER BY number DESC LIMIT $2`
 
-// RefusalList returns the intervals of a template.
+// RefusalList returns the refusal intervals of a template, the latest first.
 func (t *Tables) RefusalList(ctx context.Context, id reward.TemplateID, limit int) ([]store.Refusal, error) {
 	return list(ctx, t.db.Read, "list refusals", func(scan Scan, r *store.Refusal) error {
 		return scan(&r.Reason, (*at)(&r.Since), (*at)(&r.Until))
 	}, listRefusals, int64(id), max(limit, 0))
 }
 
-// recountCoupons is one statement, so that both halves are of one snapshot.
+// recountCoupons counts rows and reads the stored counts in one statement, so
+// that both come from one snapshot.
 const recountCoupons = `SELECT count(c.id) FILTER (WHERE c.status <> 2), count(c.id), count(c.slot), t.live, t.issued_total
 FROM coupon_templates t LEFT JOIN coupons c ON c.template_id = t.id WHERE t.id = $1 GROUP BY t.id`
 
-// CouponRecount counts the rows of a template.
+// CouponRecount counts the coupons of a template.
 func (t *Tables) CouponRecount(ctx context.Context, id reward.TemplateID) (store.CouponCount, error) {
 	found, err := list(ctx, t.db.ReadLong, "recount a coupon template", func(scan Scan, c *store.CouponCount) error {
 		return scan(&c.Live, &c.IssuedTotal, &c.Slots, &c.KeptLive, &c.KeptIssuedTotal)
@@ -102,7 +103,8 @@ const expireCoupons = `WITH due AS MATERIALIZED (
 )
 UPDATE coupons SET status = 3 WHERE id IN (SELECT coupon FROM due) RETURNING id`
 
-// CouponExpire expires coupons. It passes over those that others have locked.
+// CouponExpire marks coupons as expired. It skips those that other transactions
+// have locked.
 func (t *Tables) CouponExpire(ctx context.Context, now time.Time, limit int) (int, error) {
 	var expired int
 	err := t.db.Write(ctx, "expire coupons", func() []Statement {

@@ -14,8 +14,8 @@ const addLetter = `INSERT INTO dead_letters (source, part, off, key, value, reas
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING`
 
 // AddDeadLetters returns the statements that insert dead letters. They are in
-// key order, so that two transactions with the same ones wait for each other in
-// one direction.
+// key order, so that two transactions with the same dead letters cannot
+// deadlock.
 func AddDeadLetters(ls []reward.DeadLetter) []Statement {
 	sorted := slices.Clone(ls)
 	slices.SortStableFunc(sorted, func(a, b reward.DeadLetter) int {
@@ -24,7 +24,7 @@ func AddDeadLetters(ls []reward.DeadLetter) []Statement {
 	statements := make([]Statement, len(sorted))
 	for i, l := range sorted {
 		statements[i] = Statement{SQL: addLetter, Args: []any{
-			store.Text(l.Source), l.Partition, store.Text(l.Offset), l.Key, l.Value, store.Text(l.Reason), store.Text(l.Detail), l.At,
+			reward.SanitizeText(l.Source), l.Partition, reward.SanitizeText(l.Offset), l.Key, l.Value, reward.SanitizeText(l.Reason), reward.SanitizeText(l.Detail), l.At,
 		}}
 	}
 	return statements
@@ -35,7 +35,7 @@ func (t *Tables) DeadLetterAdd(ctx context.Context, ls []reward.DeadLetter) erro
 	if len(ls) == 0 {
 		return nil
 	}
-	return t.db.Write(ctx, "keep dead letters", func() []Statement { return AddDeadLetters(ls) })
+	return t.db.Write(ctx, "store dead letters", func() []Statement { return AddDeadLetters(ls) })
 }
 
 const letterSQL = `SELECT id, source, part, off, key, value, reason, detail, at, status, settled_at, settled_by FROM dead_letters `
@@ -51,9 +51,9 @@ func (t *Tables) DeadLetterGet(ctx context.Context, id int64) (reward.DeadLetter
 	return first(found, err, reward.NewError(reward.KindNotFound, reward.CodeDeadLetterNotFound, "there is no dead letter %d", id))
 }
 
-// lettersSQL lists dead letters below $1 with source $2, reason $3 and status
-// $4, if these are not empty. OPEN ones have an index of their own, which only a
-// literal finds.
+// lettersSQL returns the statement that lists dead letters below $1 with source
+// $2, reason $3 and status $4, unless these are empty. OPEN dead letters have
+// their own index, which the database uses only for a literal.
 func lettersSQL(status reward.DeadLetterStatus) string {
 	where := `WHERE id < $1 AND (CAST($2 AS text) = '' OR source = $2) AND (CAST($3 AS text) = '' OR reason = $3)
 AND (CAST($4 AS text) = '' OR status = $4)`
@@ -63,18 +63,18 @@ AND (CAST($4 AS text) = '' OR status = $4)`
 	return letterSQL + where + ` ORDER BY id DESC LIMIT $5`
 }
 
-// DeadLetterList pages by descending id.
+// DeadLetterList returns a page of dead letters by descending ID.
 func (t *Tables) DeadLetterList(ctx context.Context, p store.DeadLetterListParams) ([]reward.DeadLetter, error) {
 	return list(ctx, t.db.ReadLong, "list dead letters", scanLetter, lettersSQL(p.Status),
-		below(p.Before), store.Text(p.Source), store.Text(p.Reason), store.Text(string(p.Status)), max(p.Limit, 0))
+		below(p.Before), reward.SanitizeText(p.Source), reward.SanitizeText(p.Reason), reward.SanitizeText(string(p.Status)), max(p.Limit, 0))
 }
 
-const settleLetter = `UPDATE dead_letters SET status = $2, settled_at = $3, settled_by = $4 WHERE id = $1 AND status = 'OPEN' RETURNING id`
+const closeLetter = `UPDATE dead_letters SET status = $2, settled_at = $3, settled_by = $4 WHERE id = $1 AND status = 'OPEN' RETURNING id`
 
 // DeadLetterClose closes OPEN dead letters. It locks them in the order of their
-// ids.
+// IDs.
 func (t *Tables) DeadLetterClose(ctx context.Context, ids []int64, to reward.DeadLetterStatus, by string, now time.Time) ([]int64, error) {
-	if err := store.CheckSettle(ids, to); err != nil {
+	if err := store.CheckDeadLetterClose(ids, to); err != nil {
 		return nil, err
 	}
 	if len(ids) == 0 {
@@ -83,18 +83,18 @@ func (t *Tables) DeadLetterClose(ctx context.Context, ids []int64, to reward.Dea
 	sorted := slices.Clone(ids)
 	slices.Sort(sorted)
 	sorted = slices.Compact(sorted)
-	var settled []int64
-	err := t.db.Write(ctx, "settle dead letters", func() []Statement {
-		settled = nil
-		read := into(&settled, func(scan Scan, id *int64) error { return scan(id) })
+	var closed []int64
+	err := t.db.Write(ctx, "close dead letters", func() []Statement {
+		closed = nil
+		read := into(&closed, func(scan Scan, id *int64) error { return scan(id) })
 		statements := make([]Statement, len(sorted))
 		for i, id := range sorted {
-			statements[i] = Statement{SQL: settleLetter, Args: []any{id, string(to), now, store.Text(by)}, Row: read}
+			statements[i] = Statement{SQL: closeLetter, Args: []any{id, string(to), now, reward.SanitizeText(by)}, Row: read}
 		}
 		return statements
 	})
 	if err != nil {
 		return nil, err
 	}
-	return settled, nil
+	return closed, nil
 }

@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	// beat needs its WHERE: without one SQLite takes ON for a part of FROM.
-	beat = `INSERT INTO instances (name, version, roles, pools, started_at, seen_at, alive_until)
+	// heartbeat needs its WHERE: without it, SQLite parses ON as part of FROM.
+	heartbeat = `INSERT INTO instances (name, version, roles, pools, started_at, seen_at, alive_until)
 SELECT $1, $2, $3, $4, $5, c.now, c.now + CAST($6 AS interval) FROM (SELECT :clock AS now) c WHERE true
 ON CONFLICT (name) DO UPDATE SET version = excluded.version, roles = excluded.roles, pools = excluded.pools,
   started_at = excluded.started_at, seen_at = excluded.seen_at, alive_until = excluded.alive_until`
 
-	forgetInstances = `WITH old AS MATERIALIZED (
+	deleteOldInstances = `WITH old AS MATERIALIZED (
   SELECT name FROM instances WHERE seen_at <= :clock - CAST($1 AS interval) :skip_locked
 )
 DELETE FROM instances WHERE name IN (SELECT name FROM old)`
@@ -23,27 +23,27 @@ DELETE FROM instances WHERE name IN (SELECT name FROM old)`
 FROM (SELECT :clock AS now) c JOIN instances i ON i.seen_at > c.now - CAST($1 AS interval) ORDER BY i.name`
 )
 
-// InstanceHeartbeat writes what an instance does, by the clock of the database. Its
-// own row comes first; it waits for none of those it deletes.
+// InstanceHeartbeat stores what an instance does. It writes its own row first,
+// and waits for no lock of the rows that it deletes.
 func (t *Tables) InstanceHeartbeat(ctx context.Context, i store.Instance, ttl time.Duration) error {
 	roles, pools, err := i.Encode()
 	if err != nil {
 		return err
 	}
-	return t.db.Write(ctx, "tell of an instance", func() []Statement {
+	return t.db.Write(ctx, "record a heartbeat", func() []Statement {
 		return []Statement{
-			{SQL: t.beat, Args: []any{i.Name, i.Version, roles, pools, i.StartedAt, ttl}},
-			{SQL: t.forgetInstances, Args: []any{store.InstanceRetention}},
+			{SQL: t.heartbeat, Args: []any{i.Name, i.Version, roles, pools, i.StartedAt, ttl}},
+			{SQL: t.deleteOldInstances, Args: []any{store.InstanceRetention}},
 		}
 	})
 }
 
-// InstanceRemove removes an instance that ended in order.
+// InstanceRemove removes an instance that stops normally.
 func (t *Tables) InstanceRemove(ctx context.Context, name string) error {
 	if err := store.CheckText("instance name", name); err != nil {
 		return err
 	}
-	return t.exec(ctx, "forget an instance", `DELETE FROM instances WHERE name = $1`, name)
+	return t.exec(ctx, "remove an instance", `DELETE FROM instances WHERE name = $1`, name)
 }
 
 // InstanceList returns the instances, ordered by name.

@@ -33,18 +33,18 @@ func (t *Tables) APIKeyCreate(ctx context.Context, k store.APIKey) error {
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING id`,
 		k.ID, k.Name, k.Prefix, k.Hash, k.Role, k.CreatedAt, k.CreatedBy, orNull(k.ExpiresAt))
 	if err == nil && !made {
-		err = reward.NewError(reward.KindConflict, reward.CodeExists, "API key %d, or another one with its secret, exists", k.ID)
+		err = reward.NewError(reward.KindConflict, reward.CodeExists, "API key %d, or another key with the same secret, exists", k.ID)
 	}
 	return err
 }
 
-// APIKeyByHash returns the key with that hash.
+// APIKeyByHash returns the key with a hash.
 func (t *Tables) APIKeyByHash(ctx context.Context, hash []byte) (store.APIKey, error) {
 	found, err := list(ctx, t.db.Read, "find an API key", scanKey, keyByHash, hash)
 	return first(found, err, reward.NewError(reward.KindNotFound, reward.CodeAPIKeyNotFound, "there is no such API key"))
 }
 
-// APIKeyList pages by descending id.
+// APIKeyList returns a page of keys by descending ID.
 func (t *Tables) APIKeyList(ctx context.Context, before int64, limit int) ([]store.APIKey, error) {
 	return list(ctx, t.db.Read, "list API keys", scanKey, listKeys, below(before), max(limit, 0))
 }
@@ -66,13 +66,13 @@ func (t *Tables) APIKeyRevoke(ctx context.Context, id int64, by string, now time
 }
 
 // APIKeyUsed records when keys were last used. It locks them in the order of
-// their ids.
+// their IDs.
 func (t *Tables) APIKeyUsed(ctx context.Context, used map[int64]time.Time) error {
 	if len(used) == 0 {
 		return nil
 	}
 	ids := slices.Sorted(maps.Keys(used))
-	return t.db.Write(ctx, "note the use of API keys", func() []Statement {
+	return t.db.Write(ctx, "record the use of API keys", func() []Statement {
 		statements := make([]Statement, len(ids))
 		for i, id := range ids {
 			statements[i] = Statement{SQL: useKey, Args: []any{id, used[id]}}

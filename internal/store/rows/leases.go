@@ -8,19 +8,19 @@ import (
 )
 
 const (
-	// takeLease reads the clock again when it finds the lease of another owner:
-	// it may have waited for the row.
+	// takeLease reads the clock again if it finds the lease of another owner,
+	// because it may have waited for the row.
 	takeLease = `INSERT INTO leases AS l (name, owner, until) VALUES ($1, $2, :clock + CAST($3 AS interval))
 ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = :clock + CAST($3 AS interval)
 WHERE l.owner = excluded.owner OR l.until <= :clock RETURNING name`
 
-	// leaseOwners reads all leases, of which there are few at any time.
+	// leaseOwners reads all leases. There are only few at any time.
 	leaseOwners = `SELECT DISTINCT owner FROM leases
 WHERE substr(name, 1, length(CAST($1 AS text))) = CAST($1 AS text) AND until > :clock`
 )
 
-// LeaseTake takes a lease that is free, expired or held by its owner. The clock
-// of the database decides.
+// LeaseTake takes a lease that is free, expired or already held by the owner.
+// The clock of the database decides.
 func (t *Tables) LeaseTake(ctx context.Context, p store.LeaseTakeParams) (store.Lease, error) {
 	if err := store.CheckText("prefix", p.Among); err != nil {
 		return store.Lease{}, err
@@ -48,7 +48,7 @@ func (t *Tables) LeaseTake(ctx context.Context, p store.LeaseTakeParams) (store.
 
 func scanText(scan Scan, text *string) error { return scan(text) }
 
-// LeaseRelease releases what owner holds.
+// LeaseRelease releases a lease if owner holds it.
 func (t *Tables) LeaseRelease(ctx context.Context, name, owner string) error {
 	return t.exec(ctx, "release a lease", `DELETE FROM leases WHERE name = $1 AND owner = $2`, name, owner)
 }

@@ -9,7 +9,7 @@ import (
 
 // PromotionStreamDestroyed marks the stream of a final promotion as destroyed.
 func (t *Tables) PromotionStreamDestroyed(ctx context.Context, id reward.PromotionID, lastDispatchedAt time.Time) (bool, error) {
-	return t.change(ctx, "mark a stream as gone", `UPDATE promotions SET stream_gone = true
+	return t.change(ctx, "mark a stream as destroyed", `UPDATE promotions SET stream_gone = true
 WHERE id = $1 AND status IN ('COMPLETED', 'CANCELLED') AND last_dispatched_at IS NOT DISTINCT FROM CAST($2 AS timestamptz)
   AND NOT stream_gone RETURNING id`, int64(id), orNull(lastDispatchedAt))
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// ReconciliationSave writes a report.
+// ReconciliationSave stores a report and replaces an earlier one.
 func (t *Tables) ReconciliationSave(ctx context.Context, r store.Reconciliation) error {
-	return t.exec(ctx, "keep a reconciliation", `INSERT INTO reconciliations (id, report, at) VALUES ($1, $2, $3)
+	return t.exec(ctx, "store a reconciliation", `INSERT INTO reconciliations (id, report, at) VALUES ($1, $2, $3)
 ON CONFLICT (id) DO UPDATE SET report = excluded.report, at = excluded.at`, r.ID, r.Report, r.At)
 }
 
@@ -24,7 +24,7 @@ func (t *Tables) ReconciliationGet(ctx context.Context, id int64) (store.Reconci
 
 // RestoreMarkSet records that the database was restored from a backup.
 func (t *Tables) RestoreMarkSet(ctx context.Context, at time.Time) error {
-	return t.exec(ctx, "note a restore", `INSERT INTO restore_mark AS m (one, at) VALUES (true, $1)
+	return t.exec(ctx, "record a restore", `INSERT INTO restore_mark AS m (one, at) VALUES (true, $1)
 ON CONFLICT (one) DO UPDATE SET at = excluded.at WHERE m.at < excluded.at`, at)
 }
 

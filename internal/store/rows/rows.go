@@ -3,11 +3,13 @@
 // leases, instances, webhook deliveries, reports, and single statements about
 // templates, draws and offsets.
 //
-// A driver embeds Tables and gives it a DB. The statements of a call are all
-// sent before the first one answers, so a method writes first and then reads
-// back what became of it; it never decides in between. The texts use only what
-// PostgreSQL and SQLite have in common: $1, CAST, RETURNING without an alias,
-// and one statement for each row instead of an array. Dialect has the rest.
+// A driver embeds Tables and gives it a DB. All statements of a call are sent
+// before the first result arrives. A method therefore writes first and then reads
+// the result back; it cannot decide in between.
+//
+// The texts use only what PostgreSQL and SQLite have in common: $1, CAST,
+// RETURNING without an alias, and one statement per row instead of an array.
+// Dialect holds the differences.
 package rows
 
 import (
@@ -26,9 +28,10 @@ import (
 type Statement struct {
 	SQL string
 	// Args are the values of $1, $2 and so on. The driver stores a time.Time to
-	// the microsecond, and takes a time.Duration as an interval; nil is NULL.
+	// the microsecond and a time.Duration as an interval. Nil is NULL.
 	Args []any
-	// Row reads one row of the result. It is nil for a statement without one.
+	// Row reads one row of the result. It is nil for a statement that returns
+	// no rows.
 	Row func(scan Scan) error
 }
 
@@ -36,30 +39,30 @@ type Statement struct {
 type Scan = func(dest ...any) error
 
 // DB runs statements. Its errors begin with what, which names the call. A
-// statement that names a row of another table that does not exist fails with
-// ErrNoParent.
+// statement that breaks a foreign key fails with ErrNoParent.
 type DB interface {
-	// Write runs the statements that build returns as one transaction, in order.
-	// It calls build again for each try.
+	// Write runs the statements that build returns in order, as one
+	// transaction. It calls build again for each try.
 	Write(ctx context.Context, what string, build func() []Statement) error
 	// Read runs one statement that changes nothing. It calls build again for
 	// each try.
 	Read(ctx context.Context, what string, build func() Statement) error
-	// ReadLong is Read for a statement whose time grows with the table. Only ctx
-	// limits it.
+	// ReadLong is Read for a statement whose duration grows with the table.
+	// Only ctx limits it.
 	ReadLong(ctx context.Context, what string, build func() Statement) error
 }
 
-// ErrNoParent means that a statement broke a foreign key.
-var ErrNoParent = errors.New("a row that this one belongs to does not exist")
+// ErrNoParent means that a row refers to another row that does not exist.
+var ErrNoParent = errors.New("a row refers to another row that does not exist")
 
 // Dialect holds what the databases write differently.
 type Dialect struct {
-	// Clock is the current time of the database. It advances within a
-	// transaction where others can change rows meanwhile.
+	// Clock is the current time of the database, as SQL. It advances within a
+	// transaction if other transactions can change rows meanwhile.
 	Clock string
-	// SkipLocked ends a SELECT in order to lock its rows, without those that
-	// others have locked. It is empty where one transaction writes at a time.
+	// SkipLocked is appended to a SELECT. It locks the rows and skips those
+	// that other transactions have locked. It is empty if one transaction
+	// writes at a time.
 	SkipLocked string
 }
 
@@ -75,20 +78,20 @@ func New(db DB, d Dialect) Tables { return Tables{db: db, texts: d.texts()} }
 
 // texts are the statements that depend on the dialect.
 type texts struct {
-	forgetKeys, takeLease, leaseOwners, beat, forgetInstances, listInstances, takeWebhooks, expireCoupons string
+	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, listInstances, claimWebhooks, expireCoupons string
 }
 
 func (d Dialect) texts() texts {
 	text := strings.NewReplacer(":clock", d.Clock, ":skip_locked", d.SkipLocked).Replace
 	return texts{
-		forgetKeys: text(forgetKeys), takeLease: text(takeLease), leaseOwners: text(leaseOwners), beat: text(beat),
-		forgetInstances: text(forgetInstances), listInstances: text(listInstances), takeWebhooks: text(takeWebhooks),
+		deleteExpiredKeys: text(deleteExpiredKeys), takeLease: text(takeLease), leaseOwners: text(leaseOwners), heartbeat: text(heartbeat),
+		deleteOldInstances: text(deleteOldInstances), listInstances: text(listInstances), claimWebhooks: text(claimWebhooks),
 		expireCoupons: text(expireCoupons),
 	}
 }
 
-// Statements returns the texts that reach tables which grow, by name. Tests of
-// a driver check the plans of these.
+// Statements returns the texts that read tables which grow, by name. Tests of
+// the drivers check their query plans.
 func (d Dialect) Statements() map[string]string {
 	audit := func(p store.AuditListParams) string {
 		sql, _ := auditSQL(p)
@@ -100,10 +103,10 @@ func (d Dialect) Statements() map[string]string {
 		"audit": audit(store.AuditListParams{}), "audit of a subject": audit(store.AuditListParams{Subject: "/a"}),
 		"audit below": audit(store.AuditListParams{Subject: "/a/"}), "audit below by an actor": audit(store.AuditListParams{Subject: "/a/", Actor: "a"}),
 		"audit of an actor": audit(store.AuditListParams{Actor: "a"}), "audit of an action": audit(store.AuditListParams{Action: "a"}),
-		"end a line": endAudit, "claim a key": claimKey, "read a key": readKey, "forget keys": t.forgetKeys, "finish a key": finishKey,
-		"drop a key": dropKey, "release a key": releaseKey, "take webhooks": t.takeWebhooks,
-		"dead letters": lettersSQL(""), "open dead letters": lettersSQL(reward.DeadLetterOpen), "settle a dead letter": settleLetter,
-		"own a template": ownTemplate, "list entrants": listEntrants, "list refusals": listRefusals, "recount coupons": recountCoupons,
+		"end an audit line": endAudit, "claim a key": claimKey, "read a key": readKey, "delete expired keys": t.deleteExpiredKeys, "finish a key": finishKey,
+		"drop a key": dropKey, "release a key": releaseKey, "claim webhook deliveries": t.claimWebhooks,
+		"dead letters": lettersSQL(""), "open dead letters": lettersSQL(reward.DeadLetterOpen), "close a dead letter": closeLetter,
+		"assign a template": assignTemplate, "list entrants": listEntrants, "list refusals": listRefusals, "recount coupons": recountCoupons,
 		"expire coupons": t.expireCoupons,
 	}
 }
@@ -124,7 +127,7 @@ func (t *Tables) change(ctx context.Context, what, sql string, args ...any) (boo
 	return changed && err == nil, err
 }
 
-// seen returns a reader that reports whether there is a row.
+// seen returns a row reader that sets found.
 func seen(found *bool) func(Scan) error {
 	return func(Scan) error {
 		*found = true
@@ -132,7 +135,7 @@ func seen(found *bool) func(Scan) error {
 	}
 }
 
-// into returns a reader that appends each row to list.
+// into returns a row reader that appends each row to list.
 func into[T any](list *[]T, read func(Scan, *T) error) func(Scan) error {
 	return func(scan Scan) error {
 		var row T
@@ -158,8 +161,8 @@ func list[T any](ctx context.Context, db reading, what string, read func(Scan, *
 	return found, nil
 }
 
-// first returns the first of the rows that a call found, or missing if there is
-// none.
+// first returns the first row of a result. It returns missing if there is none,
+// and err if that is set.
 func first[T any](found []T, err, missing error) (row T, _ error) {
 	switch {
 	case err != nil:
@@ -170,7 +173,8 @@ func first[T any](found []T, err, missing error) (row T, _ error) {
 	return found[0], nil
 }
 
-// below is the upper end of a page of descending ids: before, or no end for 0.
+// below returns the upper end of a page by descending ID: before, or no end if
+// before is 0.
 func below(before int64) int64 {
 	if before == 0 {
 		return math.MaxInt64
@@ -178,10 +182,10 @@ func below(before int64) int64 {
 	return before
 }
 
-// at reads a time in UTC; NULL is the zero time.
+// at scans a time in UTC. NULL becomes the zero time.
 type at time.Time
 
-// Scan takes a time, or the microseconds since 1970.
+// Scan accepts a time or the microseconds since 1970.
 func (a *at) Scan(value any) error {
 	switch value := value.(type) {
 	case nil:
@@ -191,12 +195,12 @@ func (a *at) Scan(value any) error {
 	case int64:
 		*a = at(time.UnixMicro(value).UTC())
 	default:
-		return fmt.Errorf("read a time: %T is none", value)
+		return fmt.Errorf("cannot read a time from %T", value)
 	}
 	return nil
 }
 
-// orNull is NULL for the zero time.
+// orNull returns t, or NULL for the zero time.
 func orNull(t time.Time) any {
 	if t.IsZero() {
 		return nil
@@ -204,5 +208,5 @@ func orNull(t time.Time) any {
 	return t
 }
 
-// instant is t as it comes back from a database.
+// instant returns t as it comes back from a database.
 func instant(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }

@@ -11,7 +11,7 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// UploadOpen records an upload. A repeat changes nothing.
+// UploadOpen inserts an upload. A repeat changes nothing.
 func (t *Tables) UploadOpen(ctx context.Context, u store.Upload) error {
 	var open bool
 	err := t.db.Write(ctx, "open an upload", func() []Statement {
@@ -52,6 +52,8 @@ WHERE id = $1 AND (finished_at IS NULL OR (accepted, duplicates, conflicts, reje
 		u.ID, now, u.Accepted, u.Duplicates, u.Conflicts, u.Rejected, int64(u.Amount))
 }
 
+// changeUpload runs an UPDATE of one upload, which returns its ID. If it changes
+// nothing, the error says whether the upload is missing or closed.
 func (t *Tables) changeUpload(ctx context.Context, what string, id int64, sql string, args ...any) error {
 	var changed, exists bool
 	err := t.db.Write(ctx, what, func() []Statement {
@@ -74,19 +76,19 @@ func noUpload(id int64) error {
 	return reward.NewError(reward.KindNotFound, reward.CodeUploadNotFound, "there is no upload %d", id)
 }
 
-// UploadAddErrors stores rejected lines; the first error of a line counts.
+// UploadAddErrors stores rejected lines. The first error of a line counts.
 func (t *Tables) UploadAddErrors(ctx context.Context, id int64, errs []store.LineError) error {
 	if len(errs) == 0 {
 		return nil
 	}
 	sorted := slices.Clone(errs)
 	slices.SortStableFunc(sorted, func(a, b store.LineError) int { return cmp.Compare(a.Line, b.Line) })
-	err := t.db.Write(ctx, "keep the errors of an upload", func() []Statement {
+	err := t.db.Write(ctx, "store the errors of an upload", func() []Statement {
 		statements := make([]Statement, len(sorted))
 		for i, e := range sorted {
 			statements[i] = Statement{
 				SQL:  `INSERT INTO upload_errors (upload_id, line, code, detail) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
-				Args: []any{id, e.Line, store.Text(e.Code), store.Text(e.Detail)},
+				Args: []any{id, e.Line, reward.SanitizeText(e.Code), reward.SanitizeText(e.Detail)},
 			}
 		}
 		return statements
@@ -97,7 +99,7 @@ func (t *Tables) UploadAddErrors(ctx context.Context, id int64, errs []store.Lin
 	return err
 }
 
-// UploadGet returns one upload of a promotion.
+// UploadGet returns an upload of a promotion.
 func (t *Tables) UploadGet(ctx context.Context, promotion reward.PromotionID, id int64) (store.Upload, error) {
 	found, err := list(ctx, t.db.Read, "read an upload", func(scan Scan, u *store.Upload) error {
 		return scan(&u.ID, &u.PromotionID, (*at)(&u.LeasedUntil), (*at)(&u.CreatedAt), (*at)(&u.FinishedAt), &u.Accepted, &u.Duplicates,
@@ -107,7 +109,7 @@ FROM uploads WHERE id = $1 AND promotion_id = $2`, id, int64(promotion))
 	return first(found, err, noUpload(id))
 }
 
-// UploadErrors pages by line.
+// UploadErrors returns a page of rejected lines.
 func (t *Tables) UploadErrors(ctx context.Context, id, after int64, limit int) ([]store.LineError, error) {
 	return list(ctx, t.db.Read, "list the errors of an upload", func(scan Scan, e *store.LineError) error {
 		return scan(&e.Line, &e.Code, &e.Detail)

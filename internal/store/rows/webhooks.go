@@ -6,20 +6,21 @@ import (
 	"slices"
 	"time"
 
+	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
 
-const takeWebhooks = `WITH due AS MATERIALIZED (
+const claimWebhooks = `WITH due AS MATERIALIZED (
   SELECT id AS delivery FROM webhooks WHERE done_at IS NULL AND due_at <= $1 ORDER BY at, id LIMIT $2 :skip_locked
 )
 UPDATE webhooks SET due_at = $3 WHERE id IN (SELECT delivery FROM due) RETURNING id, promotion_id, event, url, tries, at`
 
-// WebhookClaim takes deliveries that are due.
+// WebhookClaim claims deliveries that are due.
 func (t *Tables) WebhookClaim(ctx context.Context, limit int, until, now time.Time) ([]store.WebhookDelivery, error) {
 	var taken []store.WebhookDelivery
-	err := t.db.Write(ctx, "take webhooks", func() []Statement {
+	err := t.db.Write(ctx, "claim webhook deliveries", func() []Statement {
 		taken = nil
-		return []Statement{{SQL: t.takeWebhooks, Args: []any{now, max(limit, 0), until}, Row: into(&taken, func(scan Scan, d *store.WebhookDelivery) error {
+		return []Statement{{SQL: t.claimWebhooks, Args: []any{now, max(limit, 0), until}, Row: into(&taken, func(scan Scan, d *store.WebhookDelivery) error {
 			return scan(&d.ID, &d.PromotionID, &d.Event, &d.URL, &d.FailedAttempts, (*at)(&d.At))
 		})}}
 	})
@@ -30,14 +31,14 @@ func (t *Tables) WebhookClaim(ctx context.Context, limit int, until, now time.Ti
 	return taken, nil
 }
 
-// WebhookDone ends a delivery.
+// WebhookDone ends a delivery that succeeded or was abandoned.
 func (t *Tables) WebhookDone(ctx context.Context, id int64, status int, detail string, now time.Time) error {
-	return t.exec(ctx, "end a webhook", `UPDATE webhooks SET done_at = $2, status = $3, detail = $4 WHERE id = $1 AND done_at IS NULL`,
-		id, now, status, store.Text(detail))
+	return t.exec(ctx, "end a webhook delivery", `UPDATE webhooks SET done_at = $2, status = $3, detail = $4 WHERE id = $1 AND done_at IS NULL`,
+		id, now, status, reward.SanitizeText(detail))
 }
 
-// WebhookRetried records an attempt that failed.
+// WebhookReschedule counts a failed attempt and sets the time of the next one.
 func (t *Tables) WebhookReschedule(ctx context.Context, id int64, status int, detail string, nextAt time.Time) error {
-	return t.exec(ctx, "put a webhook off", `UPDATE webhooks SET tries = tries + 1, due_at = $2, status = $3, detail = $4
-WHERE id = $1 AND done_at IS NULL`, id, nextAt, status, store.Text(detail))
+	return t.exec(ctx, "reschedule a webhook delivery", `UPDATE webhooks SET tries = tries + 1, due_at = $2, status = $3, detail = $4
+WHERE id = $1 AND done_at IS NULL`, id, nextAt, status, reward.SanitizeText(detail))
 }

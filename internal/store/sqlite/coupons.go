@@ -22,7 +22,7 @@ func scanCoupon(rows *sql.Rows) (c reward.Coupon, err error) {
 	return c, err
 }
 
-// couponOf reads one coupon.
+// couponOf returns a coupon, or CodeCouponNotFound.
 func couponOf(ctx context.Context, q querier, id reward.CouponID) (reward.Coupon, error) {
 	c, found, err := one(ctx, q, scanCoupon, couponSQL+`WHERE c.id = ?`, int64(id))
 	if err == nil && !found {
@@ -40,7 +40,7 @@ func (s *Store) CouponGet(ctx context.Context, id reward.CouponID) (reward.Coupo
 	return c, nil
 }
 
-// CouponCancel cancels a coupon and frees its place.
+// CouponCancel cancels a coupon and lowers the live count of its template.
 func (s *Store) CouponCancel(ctx context.Context, id reward.CouponID, now time.Time) (store.CouponChange, error) {
 	now = instant(now)
 	var change store.CouponChange
@@ -81,7 +81,7 @@ WHERE id = ?`, int64(c.Status), micros(now), t.Version, t.ReissueAfterCancel, in
 	return change, nil
 }
 
-// holdingOf reads what a user has at a template.
+// holdingOf reads the holding of a user at a template.
 func holdingOf(ctx context.Context, q querier, id reward.TemplateID, user string) (h rules.Holding, err error) {
 	_, err = collect(ctx, q, func(rows *sql.Rows) (struct{}, error) {
 		var slot int
@@ -99,7 +99,7 @@ func holdingOf(ctx context.Context, q querier, id reward.TemplateID, user string
 
 const holdingSQL = `SELECT slot, id, status FROM coupons WHERE template_id = ? AND user_id = ? AND slot IS NOT NULL`
 
-// CouponUse uses a coupon.
+// CouponUse marks a coupon as used.
 func (s *Store) CouponUse(ctx context.Context, id reward.CouponID, now time.Time) (reward.Coupon, error) {
 	now = instant(now)
 	var c reward.Coupon

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// couponsOfTemplate lists by ticket. Tickets that are the same, of different
-	// generations, are not cut apart.
+	// couponsOfTemplate lists coupons by ticket. It never splits coupons with
+	// the same ticket, from different generations, over two pages.
 	couponsOfTemplate = couponSQL + `WHERE c.template_id = ?1 AND c.ticket > ?2 AND c.ticket <= (
   SELECT max(ticket) FROM (SELECT ticket FROM coupons WHERE template_id = ?1 AND ticket > ?2 ORDER BY ticket LIMIT ?3))
 ORDER BY c.ticket, c.generation`
@@ -20,7 +20,7 @@ ORDER BY c.ticket, c.generation`
 	couponsOfUser = couponSQL + `WHERE c.user_id = ?1 AND c.id < ?2 ORDER BY c.id DESC LIMIT ?3`
 )
 
-// CouponList pages over coupons.
+// CouponList returns a page of coupons of a template or of a user.
 func (s *Store) CouponList(ctx context.Context, p store.CouponListParams) ([]reward.Coupon, error) {
 	if err := p.CheckList(); err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (s *Store) CouponList(ctx context.Context, p store.CouponListParams) ([]rew
 		if before == 0 {
 			before = 1<<63 - 1
 		}
-		query, args = couponsOfUser, []any{store.Text(p.UserID), before, max(p.Limit, 0)}
+		query, args = couponsOfUser, []any{reward.SanitizeText(p.UserID), before, max(p.Limit, 0)}
 	}
 	list, err := collect(ctx, s.reader, scanCoupon, query, args...)
 	if err != nil {
@@ -41,8 +41,8 @@ func (s *Store) CouponList(ctx context.Context, p store.CouponListParams) ([]rew
 }
 
 const (
-	// latestCoupons and latestRejections read those of the users ?2 at template
-	// ?1; the latest of each is picked from them.
+	// latestCoupons and latestRejections read the outcomes of the users ?2 at
+	// template ?1. store.LatestOutcomes then picks the latest of each user.
 	latestCoupons    = couponSQL + `WHERE c.template_id = ?1 AND c.user_id IN (SELECT value FROM json_each(?2))`
 	latestRejections = rejectionSQL + `WHERE r.user_id IN (SELECT value FROM json_each(?2)) AND r.template_id = ?1`
 
@@ -52,8 +52,8 @@ const (
 	historyRejections = rejectionSQL + `WHERE r.user_id = ?1 ORDER BY r.at DESC LIMIT ?2`
 )
 
-// outcomes runs two statements, one that reads coupons and one that reads
-// rejections, and returns what they found.
+// outcomes runs two statements, one for coupons and one for rejections, and
+// returns the outcomes that they read.
 func (s *Store) outcomes(ctx context.Context, coupons, rejections string, args ...any) ([]reward.IssueOutcome, error) {
 	list, err := collect(ctx, s.reader, func(rows *sql.Rows) (reward.IssueOutcome, error) {
 		c, err := scanCoupon(rows)
@@ -71,9 +71,9 @@ func (s *Store) outcomes(ctx context.Context, coupons, rejections string, args .
 	return append(list, rejected...), err
 }
 
-// IssueOutcomes returns the latest outcomes of users at a template.
+// IssueOutcomes returns the latest outcome of each user at a template.
 func (s *Store) IssueOutcomes(ctx context.Context, id reward.TemplateID, users []string) (map[string]reward.IssueOutcome, error) {
-	array, err := json.Marshal(storable(users))
+	array, err := json.Marshal(store.StorableUsers(users))
 	if err != nil {
 		return nil, err
 	}
@@ -84,21 +84,11 @@ func (s *Store) IssueOutcomes(ctx context.Context, id reward.TemplateID, users [
 	return store.LatestOutcomes(list), nil
 }
 
-// storable leaves out what no row can have.
-func storable(users []string) []string {
-	list := make([]string, 0, len(users))
-	for _, u := range users {
-		if store.CheckText("user id", u) == nil {
-			list = append(list, u)
-		}
-	}
-	return list
-}
-
-// IssueHistory returns the outcomes of a user at all templates.
+// IssueHistory returns the outcomes of a user at all templates, the latest
+// first.
 func (s *Store) IssueHistory(ctx context.Context, user string, limit int) ([]reward.IssueOutcome, error) {
 	limit = max(limit, 0)
-	list, err := s.outcomes(ctx, historyCoupons, historyRejections, store.Text(user), limit)
+	list, err := s.outcomes(ctx, historyCoupons, historyRejections, reward.SanitizeText(user), limit)
 	if err != nil {
 		return nil, fmt.Errorf("read the history of a user: %w", err)
 	}
@@ -121,20 +111,21 @@ func scanSettled(rows *sql.Rows) (a store.SettledRequest, err error) {
 	return a, err
 }
 
-// snapshot runs fn on one state of the file.
+// snapshot runs fn in one reading transaction, so that all its reads see the
+// same commit.
 func (s *Store) snapshot(ctx context.Context, what string, fn func(q querier) error) error {
 	tx, err := s.reader.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	defer tx.Rollback() //nolint:errcheck // it has only read
+	defer tx.Rollback() //nolint:errcheck // nothing was written
 	if err := fn(tx); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
 }
 
-// CouponChanges reads what changed above a version.
+// CouponChanges returns what changed above a version.
 func (s *Store) CouponChanges(ctx context.Context, id reward.TemplateID, above int64, limit int) (store.CouponChanges, error) {
 	limit = max(limit, 0)
 	var c store.CouponChanges
@@ -174,7 +165,7 @@ func (s *Store) CouponChanges(ctx context.Context, id reward.TemplateID, above i
 	return c, nil
 }
 
-// CouponSnapshot reads who holds slots.
+// CouponSnapshot reads the holdings of all users with a slot.
 func (s *Store) CouponSnapshot(ctx context.Context, id reward.TemplateID, begin func(reward.CouponTemplate) error,
 	facts func([]store.CouponHolding) error,
 ) error {

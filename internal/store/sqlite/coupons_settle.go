@@ -41,12 +41,13 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 	return store.Settled(&done, batch), nil
 }
 
-// issuer settles one batch that is not refused.
+// issuer settles one batch that is not refused. It lives inside the
+// transaction.
 type issuer struct {
 	tx       *tx
 	batch    *rules.IssueBatch
 	done     rules.Settlement
-	holdings map[string]rules.Holding // of the users of the batch, before it
+	holdings map[string]rules.Holding // of the users, before the batch
 
 	lookup, coupon, rejection *sql.Stmt
 }
@@ -54,12 +55,12 @@ type issuer struct {
 func (i *issuer) close() {
 	for _, stmt := range []*sql.Stmt{i.lookup, i.coupon, i.rejection} {
 		if stmt != nil {
-			_ = stmt.Close() // the end of the transaction reports what is wrong
+			_ = stmt.Close() // a failure shows at the end of the transaction
 		}
 	}
 }
 
-// prepare makes the statements that run once per request.
+// prepare prepares the statements that run once per request.
 func (i *issuer) prepare() (err error) {
 	if i.lookup, err = i.tx.PrepareContext(i.tx.ctx, `SELECT EXISTS (SELECT 1 FROM coupons WHERE template_id = ?1 AND ticket = ?2 AND generation = ?3)
   OR EXISTS (SELECT 1 FROM coupon_rejections WHERE template_id = ?1 AND ticket = ?2 AND generation = ?3)`); err != nil {
@@ -78,11 +79,8 @@ func (i *issuer) settle(offsets []store.Offset) error {
 	if err := i.prepare(); err != nil {
 		return err
 	}
-	for _, o := range offsets {
-		if err := i.tx.exec(`INSERT INTO kafka_offsets (topic, part, next) VALUES (?, ?, ?)
-ON CONFLICT (topic, part) DO UPDATE SET next = max(next, excluded.next)`, o.Topic, o.Partition, o.Next); err != nil {
-			return err
-		}
+	if err := i.tx.putOffsets(offsets); err != nil {
+		return err
 	}
 	t := i.done.Template
 	var due []int
@@ -110,24 +108,24 @@ ON CONFLICT (topic, part) DO UPDATE SET next = max(next, excluded.next)`, o.Topi
 	return i.tx.putTemplate(&i.done.Template)
 }
 
-// known reports whether a ticket was settled.
+// known reports whether the generation and ticket of a request are settled.
 func (i *issuer) known(r *rules.CouponRequest) (known bool, err error) {
 	err = i.lookup.QueryRowContext(i.tx.ctx, int64(i.done.Template.ID), r.Ticket, r.Generation).Scan(&known)
 	return known, err
 }
 
-// hold reads the holding of a user.
+// hold reads the holding of the user of a request, once per user.
 func (i *issuer) hold(r *rules.CouponRequest) error {
 	if _, ok := i.holdings[r.UserID]; ok || r.Reason != "" {
-		return nil // a rejection does not depend on it
+		return nil // a rejection does not need it
 	}
 	h, err := holdingOf(i.tx.ctx, i.tx, i.done.Template.ID, r.UserID)
 	i.holdings[r.UserID] = h
 	return err
 }
 
-// write stores the coupons and rejected requests, and reads the coupons that
-// users beyond a limit of 1 have.
+// write stores the coupons and rejections. It also reads the coupons to report
+// to users beyond a limit of 1.
 func (i *issuer) write() error {
 	t := &i.done.Template
 	direct := i.batch.Kind == rules.SettleDirect

@@ -15,7 +15,7 @@ import (
 // PayoutDispatch moves due payouts to QUEUED.
 func (s *Store) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams) ([]reward.Payout, error) {
 	if p.From != reward.Ready && p.From != reward.Retrying {
-		return nil, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "a payout is not dispatched from %s", p.From)
+		return nil, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "payouts in state %s cannot be dispatched; use READY or RETRYING", p.From)
 	}
 	var list []reward.Payout
 	err := s.write(ctx, "dispatch payouts", func(tx *tx) error {
@@ -31,7 +31,7 @@ func (s *Store) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams
 			return err
 		}
 		limit := allowed.Capacity()
-		due := int64(math.MaxInt64) // READY is due since it was saved, whoever's clock said so
+		due := int64(math.MaxInt64) // READY rows are always due, even if another clock saved them later than Now
 		if p.From == reward.Retrying {
 			due = micros(p.Now)
 		}
@@ -67,7 +67,7 @@ RETURNING `+payoutReturning, args...)
 				first++
 			}
 		}
-		return tx.noteDispatch(&v.Promotion, micros(p.Now), first)
+		return tx.recordDispatch(&v.Promotion, micros(p.Now), first)
 	})
 	if err != nil {
 		return nil, err
@@ -75,8 +75,8 @@ RETURNING `+payoutReturning, args...)
 	return list, nil
 }
 
-// What PayoutDispatch dispatches: what is due, or, with the JSON in the last
-// parameter, the refs of those that are, or targets that were picked before.
+// These statements select the targets to dispatch: those that are due, the due
+// ones among the refs in the JSON parameter ?6, or the targets in ?6.
 const (
 	dueTargets = `SELECT target_id FROM payouts WHERE promotion_id = ?1 AND state = ?2 AND state < 4 AND due_at <= ?3
   ORDER BY due_at, target_id LIMIT ?4`
@@ -87,12 +87,12 @@ const (
 	pickedTargets = `SELECT value FROM json_each(?6)`
 )
 
-// spentReady sums READY rows that may have been called: what they may have cost
-// is spent.
+// spentReady sums the amounts of READY rows that may have been charged. The
+// budget counts them.
 const spentReady = `SELECT coalesce(sum(amount), 0) FROM payouts INDEXED BY payouts_rare
 WHERE promotion_id = ?1 AND state = 0 AND dispatch > 0 AND ` + rare + ` AND maybe_called`
 
-// allow returns what a promotion may dispatch, at most capacity rows.
+// allow returns the allowance of a promotion for at most capacity rows.
 func (t *tx) allow(v *store.PromotionView, capacity int64) (*rules.Allowance, error) {
 	var flagged int64
 	if v.MaxAmount > 0 {
@@ -103,13 +103,13 @@ func (t *tx) allow(v *store.PromotionView, capacity int64) (*rules.Allowance, er
 	return rules.Allow(v.Promotion, v.Counts, reward.Amount(flagged), capacity), nil
 }
 
-// rare is the condition of the index payouts_rare, which only a query that
-// repeats it can use.
+// rare is the condition of the partial index payouts_rare. SQLite uses the
+// index only for a query that repeats the condition.
 const rare = `(state = 2 OR state = 3 OR state = 5 OR (state = 0 AND dispatch > 0))`
 
-// pickDue finds READY rows, oldest first: at most ?2 that were never dispatched
-// and at most ?3 that were. The index is named: another would walk through all
-// that the canary blocks.
+// pickDue reads READY rows, oldest first: at most ?2 for their first dispatch
+// and at most ?3 others. It names its indexes, because others would read all
+// the rows that the canary blocks.
 const pickDue = `SELECT target_id, amount, dispatch, maybe_called FROM (
 SELECT * FROM (SELECT target_id, amount, dispatch, maybe_called, due_at FROM payouts INDEXED BY payouts_open
   WHERE promotion_id = ?1 AND state = 0 AND state < 4 AND dispatch = 0 ORDER BY due_at, target_id LIMIT ?2)
@@ -118,13 +118,13 @@ SELECT * FROM (SELECT target_id, amount, dispatch, maybe_called, due_at FROM pay
   WHERE promotion_id = ?1 AND state = 0 AND dispatch > 0 AND ` + rare + ` ORDER BY due_at, target_id LIMIT ?3)
 ) ORDER BY due_at, target_id LIMIT ?3`
 
-// pickNamed finds those of the refs in ?2.
+// pickNamed reads the READY rows among the refs in ?2.
 const pickNamed = `SELECT DISTINCT o.target_id, o.amount, o.dispatch, o.maybe_called FROM json_each(?2) r
 JOIN payouts o ON o.promotion_id = ?1 AND o.target_id = r.value ->> 0
 WHERE o.state = 0 AND o.dispatch = r.value ->> 1 ORDER BY o.target_id`
 
-// pickAllowed returns, as JSON, the targets of READY rows that budget and canary
-// allow.
+// pickAllowed returns, as JSON, the targets of READY rows that budget and
+// canary allow.
 func (t *tx) pickAllowed(p store.PayoutDispatchParams, allowed *rules.Allowance) (string, error) {
 	query, args := pickDue, []any{int64(p.PromotionID), allowed.FirstCapacity(), allowed.Capacity()}
 	if p.Refs != nil {
@@ -152,7 +152,7 @@ func (t *tx) pickAllowed(p store.PayoutDispatchParams, allowed *rules.Allowance)
 	return string(array), err
 }
 
-// refPairs are the targets and dispatches of one promotion's refs.
+// refPairs returns the target and dispatch number of each ref of one promotion.
 func refPairs(promotion reward.PromotionID, refs []reward.Ref) [][2]int64 {
 	pairs := make([][2]int64, 0, len(refs))
 	for _, r := range refs {
@@ -166,7 +166,7 @@ func refPairs(promotion reward.PromotionID, refs []reward.Ref) [][2]int64 {
 // PayoutReturn returns QUEUED rows to READY.
 func (s *Store) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (int, error) {
 	moved := 0
-	err := s.write(ctx, "give payouts back", func(tx *tx) error {
+	err := s.write(ctx, "return payouts", func(tx *tx) error {
 		ids := make([]store.PayoutID, len(p.Refs))
 		for i, r := range p.Refs {
 			ids[i] = store.PayoutID{PromotionID: r.PromotionID, TargetID: r.TargetID}
@@ -183,7 +183,7 @@ func (s *Store) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (i
 				continue
 			}
 			next, tally := rules.Withdraw(*row, rules.Withdrawal{
-				Kind: rules.WithdrawReturn, Dispatch: r.Dispatch, MaybeCalled: p.MaybeCalled, HandedOver: p.DeliveryFailed,
+				Kind: rules.WithdrawReturn, Dispatch: r.Dispatch, MaybeCalled: p.MaybeCalled, DeliveryFailed: p.DeliveryFailed,
 			}, rw.views[r.PromotionID].Promotion, p.Lease, p.Now)
 			if tally.Changed {
 				moved++
@@ -200,14 +200,14 @@ func (s *Store) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (i
 	return moved, nil
 }
 
-// withdraw takes rows out of their state, and returns how many.
+// withdraw applies a withdrawal to rows, and returns how many it changed.
 func (t *tx) withdraw(rows []rules.Row, why rules.Withdrawal, lease time.Duration, now time.Time) (int, error) {
 	return t.changeRows(rows, func(r rules.Row, p reward.Promotion) (rules.Row, rules.Tally) {
 		return rules.Withdraw(r, why, p, lease, now)
 	})
 }
 
-// PayoutSweep returns QUEUED rows that no queue has to READY.
+// PayoutSweep returns QUEUED rows that no stream has to READY.
 func (s *Store) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int, error) {
 	moved := 0
 	err := s.write(ctx, "sweep payouts", func(tx *tx) error {
@@ -226,10 +226,11 @@ WHERE p.promotion_id = ? AND p.state = 1 AND p.state < 4 AND p.due_at < ? ORDER 
 	return moved, nil
 }
 
-// PayoutCancelStep carries a cancel on: READY rows first, then RETRYING ones.
+// PayoutCancelStep takes open rows of a CANCELLED promotion out of the work,
+// READY rows first.
 func (s *Store) PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepParams) (int, error) {
 	moved := 0
-	err := s.write(ctx, "carry a cancel on", func(tx *tx) error {
+	err := s.write(ctx, "cancel payouts", func(tx *tx) error {
 		v, err := tx.view(p.PromotionID)
 		if reward.HasCode(err, reward.CodeNotFound) || (err == nil && v.Status != reward.PromotionCancelled) {
 			return nil
@@ -259,17 +260,17 @@ WHERE p.promotion_id = ? AND p.state = ? AND p.state < 4 ORDER BY p.due_at, p.ta
 	return moved, nil
 }
 
-// takeLookups takes payouts whose look-up is due, oldest first.
-var takeLookups = `UPDATE payouts AS p SET due_at = ?1 WHERE (promotion_id, target_id) IN (
+// claimLookups moves the due time of payouts whose lookup is due, oldest first.
+var claimLookups = `UPDATE payouts AS p SET due_at = ?1 WHERE (promotion_id, target_id) IN (
   SELECT promotion_id, target_id FROM payouts INDEXED BY payouts_lookups
   WHERE (state = 3 OR again = 1) AND due_at <= ?2 ORDER BY due_at LIMIT ?3)
 RETURNING ` + payoutReturning
 
-// PayoutClaimLookups takes payouts whose look-up is due.
+// PayoutClaimLookups claims payouts whose lookup is due.
 func (s *Store) PayoutClaimLookups(ctx context.Context, p store.PayoutClaimLookupsParams) ([]reward.Payout, error) {
 	var list []reward.Payout
-	err := s.write(ctx, "take look-ups", func(tx *tx) (err error) {
-		list, err = collect(tx.ctx, tx, scanPayout, takeLookups, micros(p.Until), micros(p.Now), max(p.Limit, 0))
+	err := s.write(ctx, "claim lookups", func(tx *tx) (err error) {
+		list, err = collect(tx.ctx, tx, scanPayout, claimLookups, micros(p.Until), micros(p.Now), max(p.Limit, 0))
 		return err
 	})
 	if err != nil {

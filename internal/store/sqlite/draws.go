@@ -11,7 +11,7 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// EntrantSave notes who takes part in a draw.
+// EntrantSave records entrants of a draw.
 func (s *Store) EntrantSave(ctx context.Context, id reward.TemplateID, users []string) (bool, error) {
 	for _, u := range users {
 		if err := store.CheckText("user id", u); err != nil {
@@ -43,22 +43,22 @@ func (s *Store) EntrantSave(ctx context.Context, id reward.TemplateID, users []s
 	return takes && err == nil, err
 }
 
-// now is the database's clock.
+// now returns the time of the database.
 func (t *tx) now() (time.Time, error) {
 	n, _, err := one(t.ctx, t, scanInt, `SELECT `+clock)
 	return timeOf(n), err
 }
 
-// EntrantHas says which of the users are noted.
+// EntrantHas reports which of the users are recorded.
 func (s *Store) EntrantHas(ctx context.Context, id reward.TemplateID, users []string) (map[string]bool, error) {
-	array, err := json.Marshal(storable(users))
+	array, err := json.Marshal(store.StorableUsers(users))
 	if err != nil {
 		return nil, err
 	}
 	list, err := collect(ctx, s.reader, scanText, `SELECT user_id FROM coupon_entrants
 WHERE template_id = ? AND user_id IN (SELECT value FROM json_each(?))`, int64(id), string(array))
 	if err != nil {
-		return nil, fmt.Errorf("look for entrants: %w", err)
+		return nil, fmt.Errorf("read entrants: %w", err)
 	}
 	has := make(map[string]bool, len(list))
 	for _, u := range list {
@@ -67,7 +67,7 @@ WHERE template_id = ? AND user_id IN (SELECT value FROM json_each(?))`, int64(id
 	return has, nil
 }
 
-// DrawClose ends the time of a draw in which it takes entrants.
+// DrawClose moves a draw from OPEN to CLOSED.
 func (s *Store) DrawClose(ctx context.Context, id reward.TemplateID, epoch int64) (reward.CouponTemplate, error) {
 	t, _, err := s.changeTemplate(ctx, "close a draw", id, func(tx *tx, t *reward.CouponTemplate) (bool, error) {
 		now, err := tx.now()
@@ -80,7 +80,7 @@ func (s *Store) DrawClose(ctx context.Context, id reward.TemplateID, epoch int64
 	return t, err
 }
 
-// DrawDone ends a draw.
+// DrawDone moves a draw from CLOSED to DONE.
 func (s *Store) DrawDone(ctx context.Context, id reward.TemplateID, epoch int64, list []byte) (bool, error) {
 	_, done, err := s.changeTemplate(ctx, "end a draw", id, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
 		if t.Epoch != epoch || t.Draw.State != reward.DrawClosed {
@@ -93,7 +93,7 @@ func (s *Store) DrawDone(ctx context.Context, id reward.TemplateID, epoch int64,
 	return done, err
 }
 
-// numbered is an interval with its number.
+// numbered is a refusal interval with its number.
 type numbered struct {
 	store.Refusal
 	number int64
@@ -109,10 +109,11 @@ func scanRefusal(rows *sql.Rows) (n numbered, err error) {
 
 const refusalSQL = `SELECT number, reason, since, until FROM coupon_refusals WHERE template_id = ? ORDER BY number DESC LIMIT ?`
 
-// RefusalRecord notes that a template refuses everybody, or does not any more.
+// RefusalRecord begins, changes or ends the interval in which a template
+// refuses every request.
 func (s *Store) RefusalRecord(ctx context.Context, id reward.TemplateID, reason string, at time.Time) error {
-	at, reason = instant(at), store.Text(reason)
-	return s.write(ctx, "note a refusal", func(tx *tx) error {
+	at, reason = instant(at), reward.SanitizeText(reason)
+	return s.write(ctx, "record a refusal", func(tx *tx) error {
 		if _, err := templateOf(tx.ctx, tx, id); err != nil {
 			return err
 		}

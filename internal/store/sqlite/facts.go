@@ -12,33 +12,34 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Facts is what a look at a file tells. Judging them is the caller's.
+// Inspection is what Inspect found in a database file. The caller judges it.
 type Inspection struct {
-	Exists bool // false: the rest is empty
-	// SchemaVersion is what the file was migrated to, 0 = never; and
-	// SchemaKnown is what this program would migrate it to.
+	Exists bool // if false, all other fields but SchemaKnown are empty
+	// SchemaVersion is the version of the schema in the file; 0 means that it
+	// was never migrated. SchemaKnown is the newest version that this program
+	// knows.
 	SchemaVersion, SchemaKnown int64
-	// Checked says that the whole file was looked through before ctx ended;
-	// Fault is the first damage that was found, "" = none.
+	// Checked reports whether the whole file was checked before ctx ended.
+	// Fault is the first damage found; empty means none.
 	Checked bool
 	Fault   string
 }
 
-// Look reads the file at path, which may be in use, and changes nothing. An
-// error means that it could not be read as a database.
+// Inspect reads the file at path without changing it. Another process may use
+// the file. An error means that it could not be read as a database.
 func Inspect(ctx context.Context, path string) (Inspection, error) {
-	f, err := look(ctx, path)
+	f, err := inspect(ctx, path)
 	if err != nil || f.Fault != "" {
-		// Without a log beside it the file was read as one that nobody writes.
-		// Somebody may have begun to in the meantime.
+		// Without a write-ahead log the file was read as immutable. Another process
+		// may have opened it meanwhile, so read it again if a log exists now.
 		if logged, _ := exists(path + "-wal"); logged {
-			return look(ctx, path)
+			return inspect(ctx, path)
 		}
 	}
 	return f, err
 }
 
-func look(ctx context.Context, path string) (Inspection, error) {
+func inspect(ctx context.Context, path string) (Inspection, error) {
 	known, err := store.NewestMigration(migrations)
 	if err != nil {
 		return Inspection{}, err
@@ -51,9 +52,9 @@ func look(ctx context.Context, path string) (Inspection, error) {
 	if err != nil {
 		return f, err
 	}
-	// Reading a file in WAL mode makes the log and its index, and leaves them.
-	// They are there already while a process has it open or after it died;
-	// otherwise the file alone is everything.
+	// Reading a file in WAL mode would create the log and its index, and leave
+	// them. They exist already while a process uses the file, or after it crashed.
+	// Otherwise the file alone is complete, and can be read as immutable.
 	mode := "immutable=1"
 	if logged {
 		mode = "mode=ro"
@@ -78,7 +79,7 @@ func look(ctx context.Context, path string) (Inspection, error) {
 	var found string
 	err = db.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&found)
 	switch {
-	case err != nil && ctx.Err() != nil: // it is a large file
+	case err != nil && ctx.Err() != nil: // the file is too large to check in time
 	case err != nil:
 		return f, fmt.Errorf("check %s: %w", path, err)
 	default:
@@ -94,7 +95,7 @@ func exists(path string) (bool, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	} else if err != nil {
-		return false, fmt.Errorf("look at the database: %w", err)
+		return false, fmt.Errorf("find the database file: %w", err)
 	}
 	return true, nil
 }

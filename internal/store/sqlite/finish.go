@@ -10,13 +10,13 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// attemptWriter records attempts.
+// attemptWriter stores attempts. It prepares its statement at the first one.
 type attemptWriter struct {
 	tx   *tx
 	stmt *sql.Stmt
 }
 
-// write records attempts of one payout, numbered from 0.
+// write stores attempts of one payout, numbered from 0.
 func (w *attemptWriter) write(id store.PayoutID, attempts ...reward.Attempt) error {
 	for number, a := range attempts {
 		if w.stmt == nil {
@@ -37,12 +37,12 @@ func (w *attemptWriter) write(id store.PayoutID, attempts ...reward.Attempt) err
 
 func (w *attemptWriter) close() {
 	if w.stmt != nil {
-		_ = w.stmt.Close() // the end of the transaction reports what is wrong
+		_ = w.stmt.Close() // a failure shows at the end of the transaction
 	}
 }
 
-// rewrite is a batch of changes to payouts: the rows as they are inside the
-// transaction, their promotions, and the writers.
+// rewrite is a batch of changes to payouts. It has the rows as they are inside
+// the transaction, their promotions, and the writers.
 type rewrite struct {
 	rows     map[store.PayoutID]*rules.Row
 	views    map[reward.PromotionID]store.PromotionView
@@ -50,7 +50,7 @@ type rewrite struct {
 	attempts *attemptWriter
 }
 
-// rewrite reads the payouts that exist.
+// rewrite begins a rewrite of the payouts among ids that exist.
 func (t *tx) rewrite(ids []store.PayoutID) (*rewrite, error) {
 	found, err := byTargets(t.ctx, t, scanRow, rowColumns, ids)
 	if err != nil {
@@ -80,7 +80,7 @@ func (r *rewrite) close() {
 	r.attempts.close()
 }
 
-// apply writes what a rule made of a row.
+// apply stores the result of a rule.
 func (r *rewrite) apply(row *rules.Row, next rules.Row, tally rules.Tally, attempts ...reward.Attempt) error {
 	if err := r.attempts.write(store.PayoutID{PromotionID: row.PromotionID, TargetID: row.TargetID}, attempts...); err != nil {
 		return err
@@ -93,34 +93,48 @@ func (r *rewrite) apply(row *rules.Row, next rules.Row, tally rules.Tally, attem
 	return err
 }
 
-// PayoutFinish writes outcomes.
+// rewriteEach applies a rule to the row of each item, in order, and stores the
+// results. rule gets the position of the item, its row and its promotion. Items
+// whose row does not exist are skipped.
+func rewriteEach[T any](t *tx, items []T, refOf func(T) reward.Ref,
+	rule func(i int, r rules.Row, p reward.Promotion) (rules.Row, []reward.Attempt, rules.Tally),
+) error {
+	ids := make([]store.PayoutID, len(items))
+	for i, item := range items {
+		ref := refOf(item)
+		ids[i] = store.PayoutID{PromotionID: ref.PromotionID, TargetID: ref.TargetID}
+	}
+	rw, err := t.rewrite(ids)
+	if err != nil {
+		return err
+	}
+	defer rw.close()
+	for i, id := range ids {
+		row := rw.rows[id]
+		if row == nil {
+			continue
+		}
+		next, attempts, tally := rule(i, *row, rw.views[id.PromotionID].Promotion)
+		if err := rw.apply(row, next, tally, attempts...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PayoutFinish writes the outcomes of dispatches.
 func (s *Store) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([]store.FinishResult, error) {
 	if len(p.Outcomes) == 0 {
 		return nil, nil
 	}
 	results := make([]store.FinishResult, len(p.Outcomes))
 	err := s.write(ctx, "finish payouts", func(tx *tx) error {
-		ids := make([]store.PayoutID, len(p.Outcomes))
-		for i, o := range p.Outcomes {
-			ids[i] = store.PayoutID{PromotionID: o.PromotionID, TargetID: o.TargetID}
-		}
-		rw, err := tx.rewrite(ids)
-		if err != nil {
-			return err
-		}
-		defer rw.close()
-		for i, o := range p.Outcomes {
-			row := rw.rows[ids[i]]
-			if row == nil {
-				continue
-			}
-			next, attempts, tally := rules.Finish(*row, o, rw.views[o.PromotionID].Promotion, p.Lease, p.Now)
-			if err := rw.apply(row, next, tally, attempts...); err != nil {
-				return err
-			}
-			results[i] = store.FinishResult{State: next.State, Attempts: next.Attempts, DueAt: next.DueAt, Changed: tally.Changed}
-		}
-		return nil
+		return rewriteEach(tx, p.Outcomes, func(o rules.Outcome) reward.Ref { return o.Ref },
+			func(i int, r rules.Row, m reward.Promotion) (rules.Row, []reward.Attempt, rules.Tally) {
+				next, attempts, tally := rules.Finish(r, p.Outcomes[i], m, p.Lease, p.Now)
+				results[i] = store.FinishResult{State: next.State, Attempts: next.Attempts, DueAt: next.DueAt, Changed: tally.Changed}
+				return next, attempts, tally
+			})
 	})
 	if err != nil {
 		return nil, err
@@ -134,34 +148,18 @@ func (s *Store) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) er
 		return nil
 	}
 	terms := rules.Terms{SettleAfter: p.SettleAfter, AgainAfter: p.AgainAfter}
-	return s.write(ctx, "settle look-ups", func(tx *tx) error {
-		ids := make([]store.PayoutID, len(p.Lookups))
-		for i, l := range p.Lookups {
-			ids[i] = store.PayoutID{PromotionID: l.PromotionID, TargetID: l.TargetID}
-		}
-		rw, err := tx.rewrite(ids)
-		if err != nil {
-			return err
-		}
-		defer rw.close()
-		for i, l := range p.Lookups {
-			row := rw.rows[ids[i]]
-			if row == nil {
-				continue
-			}
-			next, attempts, tally := rules.Settle(*row, l, rw.views[l.PromotionID].Promotion, terms, p.Now)
-			if err := rw.apply(row, next, tally, attempts...); err != nil {
-				return err
-			}
-		}
-		return nil
+	return s.write(ctx, "settle lookups", func(tx *tx) error {
+		return rewriteEach(tx, p.Lookups, func(l rules.Lookup) reward.Ref { return l.Ref },
+			func(i int, r rules.Row, m reward.Promotion) (rules.Row, []reward.Attempt, rules.Tally) {
+				return rules.Settle(r, p.Lookups[i], m, terms, p.Now)
+			})
 	})
 }
 
 // PayoutRetry returns FAILED rows to READY.
 func (s *Store) PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int, error) {
 	moved := 0
-	p.Code = store.Text(p.Code) // as it was stored
+	p.Code = reward.SanitizeText(p.Code) // the stored codes are sanitized too
 	err := s.write(ctx, "retry payouts", func(tx *tx) error {
 		v, err := tx.view(p.PromotionID)
 		if err != nil {
@@ -214,7 +212,7 @@ func (t *tx) changeRows(rows []rules.Row, rule func(rules.Row, reward.Promotion)
 	return moved, nil
 }
 
-// failed reads the payouts that a retry may return.
+// failed reads the FAILED rows that a retry selects.
 func (t *tx) failed(p store.PayoutRetryParams) ([]rules.Row, error) {
 	if p.Targets == nil {
 		failed := reward.Failed
@@ -229,7 +227,7 @@ func (t *tx) failed(p store.PayoutRetryParams) ([]rules.Row, error) {
 	return byTargets(t.ctx, t, scanRow, rowColumns, ids)
 }
 
-// PayoutResolve settles one UNKNOWN row as an operator says.
+// PayoutResolve settles one UNKNOWN row as an operator decided.
 func (s *Store) PayoutResolve(ctx context.Context, p store.PayoutResolveParams) (reward.Payout, error) {
 	var settled reward.Payout
 	err := s.write(ctx, "resolve a payout", func(tx *tx) error {

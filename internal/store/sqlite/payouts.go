@@ -16,7 +16,7 @@ import (
 // payoutColumns are read by scanPayout.
 const payoutColumns = rows.PayoutColumns
 
-// payoutReturning is payoutColumns for RETURNING, which knows no alias.
+// payoutReturning is payoutColumns for RETURNING, which allows no alias.
 var payoutReturning = strings.ReplaceAll(payoutColumns, "p.", "")
 
 // rowColumns are read by scanRow.
@@ -34,11 +34,11 @@ func scanRow(rows *sql.Rows) (r rules.Row, err error) {
 	return r, err
 }
 
-// payoutInto reads payoutColumns, and what comes behind them into more.
+// payoutInto scans payoutColumns into p, and the columns after them into more.
 func payoutInto(rows *sql.Rows, p *reward.Payout, more ...any) error {
 	var due, updated int64
 	var first, settle sql.NullInt64
-	// The plain types spare database/sql a detour per value.
+	// Basic types avoid a slower conversion in database/sql for each value.
 	err := rows.Scan(append([]any{
 		(*int64)(&p.PromotionID), (*int64)(&p.TargetID), (*int64)(&p.SummaryID), &p.UserID, (*int64)(&p.Amount),
 		&p.VoucherCode, (*int16)(&p.State), &p.Dispatch, &p.Attempts, &p.MaybeCalled, &p.FailedDeliveries, &due, &first, &settle,
@@ -49,13 +49,14 @@ func payoutInto(rows *sql.Rows, p *reward.Payout, more ...any) error {
 	return err
 }
 
-// payoutsOf reads the payouts that exist, one statement per promotion.
+// payoutsOf returns the payouts among ids that exist. It runs one statement per
+// promotion.
 func payoutsOf(ctx context.Context, q querier, ids []store.PayoutID) ([]reward.Payout, error) {
 	return byTargets(ctx, q, scanPayout, payoutColumns, ids)
 }
 
-// byTargets reads columns of the payouts that exist, one statement per
-// promotion.
+// byTargets reads columns of the payouts among ids that exist. It runs one
+// statement per promotion.
 func byTargets[T any](ctx context.Context, q querier, scan func(*sql.Rows) (T, error), columns string, ids []store.PayoutID) ([]T, error) {
 	byPromotion := make(map[reward.PromotionID][]reward.TargetID)
 	for _, id := range ids {
@@ -77,7 +78,7 @@ WHERE p.promotion_id = ? AND p.target_id IN (SELECT value FROM json_each(?))`, i
 	return list, nil
 }
 
-// PayoutGetMany reads what a consumer has to check.
+// PayoutGetMany returns the payouts among ids that exist.
 func (s *Store) PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
 	list, err := payoutsOf(ctx, s.reader, ids)
 	if err != nil {
@@ -86,8 +87,8 @@ func (s *Store) PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]rewa
 	return list, nil
 }
 
-// PayoutGet returns a payout with its attempts, oldest first. The attempts
-// are read second: one that is written in between is shown with an older row.
+// PayoutGet returns a payout with its attempts, oldest first. It reads the
+// attempts second, so they may be newer than the row.
 func (s *Store) PayoutGet(ctx context.Context, id store.PayoutID) (reward.Payout, []reward.Attempt, error) {
 	p, found, err := one(ctx, s.reader, scanPayout, `SELECT `+payoutColumns+` FROM payouts p
 WHERE p.promotion_id = ? AND p.target_id = ?`, int64(id.PromotionID), int64(id.TargetID))
@@ -111,12 +112,13 @@ ORDER BY at, dispatch, number`, int64(id.PromotionID), int64(id.TargetID))
 	return p, attempts, nil
 }
 
-// listSQL is pageSQL of what a caller sees of payouts.
+// listSQL lists the payouts that callers see.
 func listSQL(state *reward.State, code string) string { return pageSQL(payoutColumns, state, code) }
 
-// pageSQL lists columns of the payouts of promotion ?1 by target, above ?2, with
-// state ?3 and error code ?4 where these are given, at most ?5. The index is
-// named: otherwise the planner may walk through all payouts of the promotion.
+// pageSQL lists columns of the payouts of promotion ?1 with a target above ?2,
+// at most ?5. If they are given, it filters by state ?3 and error code ?4. It
+// names the index, because the planner may otherwise read all payouts of the
+// promotion.
 func pageSQL(columns string, state *reward.State, code string) string {
 	index, where := "", ""
 	if state != nil {
@@ -132,7 +134,7 @@ func pageSQL(columns string, state *reward.State, code string) string {
 WHERE p.promotion_id = ?1 AND p.target_id > ?2` + where + ` ORDER BY p.target_id LIMIT ?5`
 }
 
-// PayoutList pages by target id.
+// PayoutList returns a page of payouts by target ID.
 func (s *Store) PayoutList(ctx context.Context, p store.PayoutListParams) ([]reward.Payout, error) {
 	after := int64(-1)
 	if p.After != nil {
@@ -147,12 +149,12 @@ func (s *Store) PayoutList(ctx context.Context, p store.PayoutListParams) ([]rew
 }
 
 const (
-	// payoutsOfUser are those of user ?1, at most ?2.
+	// payoutsOfUser reads the payouts of user ?1, at most ?2.
 	payoutsOfUser = ` FROM payouts p WHERE p.user_id = ?1 AND p.user_id <> '' ORDER BY p.promotion_id DESC, p.target_id LIMIT ?2`
 
 	historyPayouts = `SELECT ` + payoutColumns + payoutsOfUser
 
-	// historyAnswers are the latest of each of them, at most ?3.
+	// historyAnswers reads the latest attempts of each of them, at most ?3.
 	historyAnswers = `SELECT promotion_id, target_id, dispatch, at, class, code, message FROM (
   SELECT a.*, row_number() OVER (PARTITION BY a.promotion_id, a.target_id ORDER BY a.at DESC, a.dispatch DESC, a.number DESC) AS place
   FROM (SELECT p.promotion_id, p.target_id` + payoutsOfUser + `) p CROSS JOIN attempts a ON a.promotion_id = p.promotion_id AND a.target_id = p.target_id
@@ -161,8 +163,8 @@ const (
 
 // PayoutHistory returns the payouts of a user in all promotions.
 func (s *Store) PayoutHistory(ctx context.Context, user string, limit int) ([]store.UserPayout, error) {
-	if len(storable([]string{user})) == 0 {
-		return nil, nil // no payout can have it
+	if reward.CheckText(user) != nil {
+		return nil, nil // no payout can have this user ID
 	}
 	most := max(limit, 0)
 	var found []reward.Payout
@@ -188,7 +190,7 @@ func (s *Store) PayoutHistory(ctx context.Context, user string, limit int) ([]st
 	return store.WithAnswers(found, answers), nil
 }
 
-// payoutWriter writes changed payouts, and records the moves of their counts.
+// payoutWriter stores changed payouts and records the moves of their counts.
 type payoutWriter struct {
 	tx   *tx
 	stmt *sql.Stmt
@@ -205,24 +207,19 @@ WHERE promotion_id = ?12 AND target_id = ?13 AND state = ?14 AND dispatch = ?15`
 	return &payoutWriter{tx: t, stmt: stmt}, nil
 }
 
-func (w *payoutWriter) close() { _ = w.stmt.Close() } // the transaction's end tells
+func (w *payoutWriter) close() { _ = w.stmt.Close() } // a failure shows at the end of the transaction
 
-// write stores next in the place of was; answers is added to the counted
-// attempts.
+// write replaces row was by next. answers is added to the counted attempts.
 func (w *payoutWriter) write(was, next *rules.Row, answers int64) error {
-	res, err := w.stmt.ExecContext(w.tx.ctx, int64(next.State), next.Dispatch, next.Attempts, next.MaybeCalled,
+	one, err := changesOne(w.tx.ctx, w.stmt, int64(next.State), next.Dispatch, next.Attempts, next.MaybeCalled,
 		micros(next.DueAt), maybe(next.FirstDispatchedAt), maybe(next.SettleFrom), next.TransactionKey, next.ErrorCode,
 		next.ErrorMessage, micros(next.UpdatedAt), int64(was.PromotionID), int64(was.TargetID), int64(was.State), was.Dispatch,
 		maybe(next.LookedAt), next.FailedDeliveries, next.Again)
 	if err != nil {
 		return err
 	}
-	n, err := res.RowsAffected()
-	if err != nil {
-		return err
-	}
-	if n != 1 {
-		return fmt.Errorf("payout %d of promotion %d changed under its own transaction", was.TargetID, was.PromotionID)
+	if !one {
+		return fmt.Errorf("target %d of promotion %d changed inside the transaction that read it", was.TargetID, was.PromotionID)
 	}
 	w.tx.move(&next.Payout, was.State, answers)
 	return nil

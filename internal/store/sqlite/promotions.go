@@ -15,11 +15,12 @@ import (
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
-// viewSQL reads promotions with their counts, for viewScanner.
+// viewSQL reads promotions with their counts. viewScanner scans its rows.
 var viewSQL = `SELECT ` + rows.PromotionColumns + `, ` + countsSQL + `
 FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 `
 
-// viewScanner reads one row of viewSQL after the other to the same places.
+// viewScanner returns a function that scans rows of viewSQL. It reuses its
+// variables for every row.
 func viewScanner() func(*sql.Rows) (store.PromotionView, error) {
 	var v store.PromotionView
 	var created int64
@@ -47,7 +48,7 @@ func (t *tx) view(id reward.PromotionID) (store.PromotionView, error) {
 	return v, err
 }
 
-// views reads promotions inside the transaction, once each.
+// views reads the promotions of ids inside the transaction, each once.
 func (t *tx) views(ids []store.PayoutID) (map[reward.PromotionID]store.PromotionView, error) {
 	views := make(map[reward.PromotionID]store.PromotionView)
 	for _, id := range ids {
@@ -63,7 +64,8 @@ func (t *tx) views(ids []store.PayoutID) (map[reward.PromotionID]store.Promotion
 	return views, nil
 }
 
-// put writes what changes in a promotion, but for what noteDispatch writes.
+// put stores every field of a promotion that can change, except those that
+// recordDispatch writes.
 func (t *tx) put(p *reward.Promotion) error {
 	err := t.exec(`UPDATE promotions SET name = ?, status = ?, amount = ?, voucher_code = ?, currency = ?, max_retries = ?,
   consumers_per_instance = ?, rate_per_second = ?, weight = ?, max_amount = ?, canary_targets = ?, canary_max_failure_rate = ?,
@@ -76,7 +78,7 @@ func (t *tx) put(p *reward.Promotion) error {
 	return err
 }
 
-// given is what the caller may say about a promotion that is made.
+// given returns the fields of p that the creator of a promotion sets.
 func given(p reward.Promotion) reward.Promotion {
 	return reward.Promotion{
 		ID: p.ID, Name: p.Name, Type: p.Type, Amount: p.Amount, VoucherCode: p.VoucherCode, Currency: p.Currency,
@@ -87,8 +89,8 @@ func given(p reward.Promotion) reward.Promotion {
 	}
 }
 
-// insert makes a DRAFT with its counts. Nothing has been dispatched for it, so
-// it has no stream to destroy.
+// insert inserts a DRAFT with its counts. It marks the stream as destroyed,
+// because a DRAFT has none.
 func (t *tx) insert(p *reward.Promotion) error {
 	p.Status, p.StreamDestroyed = reward.Draft, true
 	if err := t.exec(`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries,
@@ -119,7 +121,7 @@ func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward
 		case err != nil:
 			return err
 		case v.Type != p.Type:
-			return reward.NewError(reward.KindConflict, reward.CodeTypeMismatch, "promotion %d is known with type %s", p.ID, v.Type)
+			return reward.NewError(reward.KindConflict, reward.CodeTypeMismatch, "promotion %d exists with type %s", p.ID, v.Type)
 		case !v.Registered || v.Status != reward.Draft:
 			return reward.NewError(reward.KindConflict, reward.CodeExists, "promotion %d exists", p.ID)
 		}
@@ -134,7 +136,7 @@ func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward
 	return made, nil
 }
 
-// PromotionRegister makes promotions that Kafka names.
+// PromotionRegister makes sure that the promotions named by Kafka exist.
 func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, now time.Time) ([]reward.Promotion, error) {
 	stand := make(map[reward.PromotionID]reward.Promotion)
 	err := s.write(ctx, "register promotions", func(tx *tx) error {
@@ -189,7 +191,7 @@ func (s *Store) PromotionGet(ctx context.Context, id reward.PromotionID) (store.
 
 var viewsOf = viewSQL + `WHERE m.id IN (SELECT value FROM json_each(?)) ORDER BY m.id`
 
-// PromotionViews returns those promotions that exist, ordered by id.
+// PromotionViews returns the promotions among ids that exist, ordered by ID.
 func (s *Store) PromotionViews(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error) {
 	if err := store.CheckViews(ids); err != nil {
 		return nil, err
@@ -205,7 +207,7 @@ func (s *Store) PromotionViews(ctx context.Context, ids []reward.PromotionID) ([
 	return list, nil
 }
 
-// PromotionList pages by descending id.
+// PromotionList returns a page of promotions by descending ID.
 func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) ([]store.PromotionView, error) {
 	before := int64(p.Before)
 	if before == 0 {
@@ -219,8 +221,8 @@ func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) 
 	return list, nil
 }
 
-// PromotionActive returns what pools and keepers must look at. It is asked all
-// the time and mostly nothing has changed, which the database tells cheaply.
+// PromotionActive returns the promotions that still need work. It is called
+// often, and mostly nothing has changed, so the list is cached.
 func (s *Store) PromotionActive(ctx context.Context) ([]store.PromotionView, error) {
 	list, err := s.active.read(ctx, s.reader)
 	if err != nil {
@@ -229,11 +231,11 @@ func (s *Store) PromotionActive(ctx context.Context) ([]store.PromotionView, err
 	return list, nil
 }
 
-// activeList is the latest answer of PromotionActive. It holds as long as
-// nobody commits anything to the file, in this process or another.
+// activeList caches the result of PromotionActive. The result is valid until
+// any process commits to the file.
 type activeList struct {
-	mu      sync.Mutex // protects the rest
-	conn    *sql.Conn  // data_version means something only beside others of one connection
+	mu      sync.Mutex // guards the fields below
+	conn    *sql.Conn  // data_version values are comparable only on one connection
 	version int64
 	list    []store.PromotionView
 }
@@ -255,8 +257,8 @@ func (a *activeList) read(ctx context.Context, db *sql.DB) (list []store.Promoti
 			return nil, err
 		}
 	}
-	// The version first: what is committed before the list is read then counts
-	// as a change at the next call.
+	// Read the version before the list. A commit in between then counts as a change
+	// at the next call.
 	var version int64
 	if err := a.conn.QueryRowContext(ctx, `PRAGMA data_version`).Scan(&version); err != nil {
 		return nil, err
@@ -276,28 +278,27 @@ func (a *activeList) close() {
 	a.forget()
 }
 
-// forget lets go of the connection, and with it of the list.
+// forget releases the connection and drops the list.
 func (a *activeList) forget() {
 	if a.conn != nil {
-		_ = a.conn.Close() // back to the pool, which has no use for the reason
+		_ = a.conn.Close() // returns it to the pool; nothing is left to do after a failure
 	}
 	a.conn, a.list = nil, nil
 }
 
-// PromotionMove changes the status. Whoever runs may get a stream, even before
-// the first dispatch, so it is not gone from then on.
+// PromotionMove changes the status of a promotion.
 func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) (reward.Promotion, error) {
-	return s.change(ctx, "move a promotion", p.ID, func(tx *tx, m *reward.Promotion) error {
+	return s.change(ctx, "change the status of a promotion", p.ID, func(tx *tx, m *reward.Promotion) error {
 		next, err := rules.Move(*m, p.From, p.To, p.Reason, p.Now)
 		if err != nil {
 			return err
 		}
 		*m = next
-		return tx.tell(m, p.Event, p.Now)
+		return tx.recordEvent(m, p.Event, p.Now)
 	})
 }
 
-// PromotionClose says that no more targets will come.
+// PromotionClose records that no more targets will come.
 func (s *Store) PromotionClose(ctx context.Context, id reward.PromotionID) (reward.Promotion, error) {
 	return s.change(ctx, "close a promotion", id, func(_ *tx, m *reward.Promotion) error {
 		m.Closed = true
@@ -305,7 +306,7 @@ func (s *Store) PromotionClose(ctx context.Context, id reward.PromotionID) (rewa
 	})
 }
 
-// PromotionApprove notes who has approved a promotion.
+// PromotionApprove records who approved a promotion.
 func (s *Store) PromotionApprove(ctx context.Context, id reward.PromotionID, by string) (reward.Promotion, error) {
 	if err := store.CheckText("approver", by); err != nil {
 		return reward.Promotion{}, err
@@ -313,21 +314,21 @@ func (s *Store) PromotionApprove(ctx context.Context, id reward.PromotionID, by 
 	return s.change(ctx, "approve a promotion", id, func(_ *tx, m *reward.Promotion) error {
 		if m.Status != reward.Draft && m.Status != reward.Running && m.Status != reward.Paused {
 			return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
-				"promotion %d is %s; only one that is DRAFT, RUNNING or PAUSED can be approved", id, m.Status)
+				"promotion %d is %s; only DRAFT, RUNNING and PAUSED promotions can be approved", id, m.Status)
 		}
 		m.ApprovedBy = by
 		return nil
 	})
 }
 
-// dueSQL finds the DRAFTs that have to start, the one due first in front.
+// dueSQL lists the DRAFTs to start, by StartsAt.
 var dueSQL = viewSQL + `WHERE m.status = 'DRAFT' AND m.starts_at <= ? ORDER BY m.starts_at, m.id LIMIT ?`
 
-// PromotionDue returns the DRAFTs whose time has come.
+// PromotionDue returns the DRAFTs whose StartsAt has passed.
 func (s *Store) PromotionDue(ctx context.Context, now time.Time, limit int) ([]store.PromotionView, error) {
 	list, err := collect(ctx, s.reader, viewScanner(), dueSQL, micros(now), max(limit, 0))
 	if err != nil {
-		return nil, fmt.Errorf("list promotions that are due: %w", err)
+		return nil, fmt.Errorf("list due promotions: %w", err)
 	}
 	return list, nil
 }
@@ -346,7 +347,7 @@ func (s *Store) PromotionJudge(ctx context.Context, p store.PromotionJudgeParams
 			return nil
 		}
 		if v.Status == reward.Paused {
-			if err := tx.tell(&v.Promotion, p.Event, p.Now); err != nil {
+			if err := tx.recordEvent(&v.Promotion, p.Event, p.Now); err != nil {
 				return err
 			}
 		}
@@ -359,6 +360,8 @@ func (s *Store) PromotionJudge(ctx context.Context, p store.PromotionJudgeParams
 	return status, judged, nil
 }
 
+// change runs fn on a promotion and stores the result. It returns the promotion
+// afterwards. An error of fn rolls everything back.
 func (s *Store) change(ctx context.Context, what string, id reward.PromotionID,
 	fn func(*tx, *reward.Promotion) error,
 ) (reward.Promotion, error) {
@@ -380,8 +383,9 @@ func (s *Store) change(ctx context.Context, what string, id reward.PromotionID,
 	return changed, nil
 }
 
-// undecidedSQL finds a payout whose deciding look-up has not come back. The
-// index is named: the planner would rather walk all payouts of the promotion.
+// undecidedSQL finds an UNKNOWN payout without its deciding lookup. It names
+// the index, because the planner would otherwise read all payouts of the
+// promotion.
 const undecidedSQL = `SELECT 1 FROM payouts INDEXED BY payouts_open
 WHERE promotion_id = ? AND state = 3 AND state < 4 AND (looked_at IS NULL OR looked_at < settle_from + ?)
 ORDER BY due_at, target_id LIMIT 1`
@@ -395,7 +399,7 @@ func (s *Store) PromotionComplete(ctx context.Context, id reward.PromotionID, se
 			return err
 		}
 		if _, ends := rules.Complete(v.Promotion, v.Counts, rules.Blockers{}, now); !ends {
-			return nil // whatever else blocks it
+			return nil // the counts alone prevent it
 		}
 		blockers, err := tx.blockers(&v.Promotion, settleAfter, now)
 		if err != nil {
@@ -404,7 +408,7 @@ func (s *Store) PromotionComplete(ctx context.Context, id reward.PromotionID, se
 		if v.Promotion, moved = rules.Complete(v.Promotion, v.Counts, blockers, now); !moved {
 			return nil
 		}
-		if err := tx.tell(&v.Promotion, store.EventFinished, now); err != nil {
+		if err := tx.recordEvent(&v.Promotion, store.EventFinished, now); err != nil {
 			return err
 		}
 		return tx.put(&v.Promotion)
@@ -412,7 +416,8 @@ func (s *Store) PromotionComplete(ctx context.Context, id reward.PromotionID, se
 	return moved && err == nil, err
 }
 
-// blockers reads what, beside its counts, keeps a promotion from its end.
+// blockers reads what keeps a promotion from its end, in addition to its
+// counts.
 func (t *tx) blockers(p *reward.Promotion, settleAfter time.Duration, now time.Time) (b rules.Blockers, err error) {
 	if p.Status == reward.PromotionCancelled {
 		_, b.Lookups, err = one(t.ctx, t, scanInt, undecidedSQL, int64(p.ID), settleAfter.Microseconds())
@@ -423,7 +428,7 @@ WHERE promotion_id = ? AND finished_at IS NULL AND leased_until > ? LIMIT 1`, in
 	return b, err
 }
 
-// PromotionDelete removes a DRAFT and everything under it.
+// PromotionDelete removes a DRAFT and all its rows.
 func (s *Store) PromotionDelete(ctx context.Context, id reward.PromotionID) error {
 	return s.write(ctx, "delete a promotion", func(tx *tx) error {
 		v, err := tx.view(id)

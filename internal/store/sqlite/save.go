@@ -10,8 +10,8 @@ import (
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
-// PayoutSave inserts a batch with everything that becomes true with it.
-// [saveResult]
+// PayoutSave inserts a batch of payouts with their counts, offsets and dead
+// letters.
 func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
 	for _, r := range p.Rows {
 		if err := r.Check(); err != nil {
@@ -39,14 +39,11 @@ func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store
 		if err := tx.writeMoves(); err != nil {
 			return err
 		}
-		if err := sv.note(); err != nil {
+		if err := sv.finish(); err != nil {
 			return err
 		}
-		for _, o := range p.Offsets {
-			if err := tx.exec(`INSERT INTO kafka_offsets (topic, part, next) VALUES (?, ?, ?)
-ON CONFLICT (topic, part) DO UPDATE SET next = max(next, excluded.next)`, o.Topic, o.Partition, o.Next); err != nil {
-				return err
-			}
+		if err := tx.putOffsets(p.Offsets); err != nil {
+			return err
 		}
 		for _, l := range rows.AddDeadLetters(p.DeadLetters) {
 			if err := tx.exec(l.SQL, bind(l.Args)...); err != nil {
@@ -56,7 +53,7 @@ ON CONFLICT (topic, part) DO UPDATE SET next = max(next, excluded.next)`, o.Topi
 		return nil
 	})
 	if hasCode(err, badType, badCheck) {
-		e := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the database cannot hold a payout of the batch")
+		e := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the database cannot store a payout of the batch")
 		e.Err = err
 		return store.PayoutSaveResult{}, e
 	}
@@ -71,12 +68,12 @@ type saver struct {
 	tx         *tx
 	params     store.PayoutSaveParams
 	stmt       *sql.Stmt
-	known      map[store.PayoutID]reward.Payout // also those inserted so far
+	known      map[store.PayoutID]reward.Payout // including those inserted by this batch
 	promotions map[reward.PromotionID]*saverPromotion
-	summaries  map[summaryKey]bool // that exist
+	summaries  map[summaryKey]bool // the summary rows that exist
 }
 
-// saverPromotion is a promotion and what the batch did to it.
+// saverPromotion is a promotion with what the batch did to it.
 type saverPromotion struct {
 	reward.Promotion
 	allowed  *rules.Allowance
@@ -119,9 +116,10 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7 = 1, 0, 0, ?8, CASE ?7 WHEN 1 THEN ?8 END
 	return s, err
 }
 
-func (s *saver) close() { _ = s.stmt.Close() } // the transaction's end tells
+func (s *saver) close() { _ = s.stmt.Close() } // a failure shows at the end of the transaction
 
-// save inserts one row, or says how it stands to the one that is known.
+// save inserts one row, unless the target is known. It returns the outcome and
+// the row that it inserted.
 func (s *saver) save(r *store.NewPayout) (store.SaveOutcome, reward.Payout, error) {
 	id := store.PayoutID{PromotionID: r.PromotionID, TargetID: r.TargetID}
 	if k, ok := s.known[id]; ok {
@@ -160,8 +158,8 @@ func (s *saver) save(r *store.NewPayout) (store.SaveOutcome, reward.Payout, erro
 	return store.Accepted, p, nil
 }
 
-// note writes what the new rows mean for their promotions.
-func (s *saver) note() error {
+// finish updates the promotions that gained rows.
+func (s *saver) finish() error {
 	for _, m := range s.promotions {
 		if m.Status == reward.Completed && m.inserted {
 			reopened := rules.Reopen(m.Promotion)
@@ -170,7 +168,7 @@ func (s *saver) note() error {
 			}
 		}
 		if m.queued > 0 {
-			if err := s.tx.noteDispatch(&m.Promotion, micros(s.params.Now), m.queued); err != nil {
+			if err := s.tx.recordDispatch(&m.Promotion, micros(s.params.Now), m.queued); err != nil {
 				return err
 			}
 		}
@@ -178,9 +176,9 @@ func (s *saver) note() error {
 	return nil
 }
 
-// noteDispatch says that a promotion's stream exists and may get entries, first
-// of them for payouts that were not dispatched before.
-func (t *tx) noteDispatch(p *reward.Promotion, at, first int64) error {
+// recordDispatch records a dispatch of a promotion: its stream exists and may
+// get entries. first is the number of rows dispatched for the first time.
+func (t *tx) recordDispatch(p *reward.Promotion, at, first int64) error {
 	if !rules.CanaryOpen(*p) {
 		first = 0
 	}

@@ -1,10 +1,11 @@
-// Package sqlite keeps Largesse's rows in one SQLite file: the embedded default
-// for a single process.
+// Package sqlite implements the store in one SQLite file. It is the embedded
+// default for a single process.
 //
-// One connection writes, in BEGIN IMMEDIATE transactions; others read from
-// the last committed state. Rules are therefore judged in Go, on rows read in
-// the same transaction: nobody can change them before it commits. WAL with
-// synchronous=FULL means that what a method has returned survives a power cut.
+// One connection writes, in BEGIN IMMEDIATE transactions. Other connections read
+// the last committed state. The driver therefore applies package rules in Go, to
+// rows that it reads in the same transaction: no other writer can change them
+// before the commit. WAL with synchronous=FULL makes every commit durable, so the
+// result of a method survives a power failure.
 package sqlite
 
 import (
@@ -30,11 +31,11 @@ var _ store.Store = (*Store)(nil)
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// readers is how many connections read beside the writer; one of them is
-// activeList's.
+// readers is the number of reading connections. activeList uses one of them
+// permanently.
 const readers = 5
 
-// Store is the driver. All methods are safe for concurrent use.
+// Store implements store.Store. All methods are safe for concurrent use.
 type Store struct {
 	rows.Tables
 	writer *sql.DB // one connection
@@ -42,7 +43,8 @@ type Store struct {
 	active activeList
 }
 
-// Open opens the file at path, or makes it. It does not migrate.
+// Open opens the file at path and creates it if it does not exist. It does not
+// migrate.
 func Open(ctx context.Context, path string) (*Store, error) {
 	writer, err := sql.Open("sqlite", dsn(path, "_txlock=immediate"))
 	if err != nil {
@@ -57,7 +59,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	reader.SetMaxIdleConns(readers)
 	s := &Store{writer: writer, reader: reader}
 	s.Tables = newTables(s)
-	// The writer first: it makes the file and turns it to WAL.
+	// Connect the writer first: it creates the file and switches it to WAL.
 	if err := errors.Join(writer.PingContext(ctx), s.Ping(ctx)); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("open %s: %w", path, err)
@@ -71,7 +73,7 @@ func dsn(path, more string) string {
 		"&_pragma=cache_size(-65536)&_pragma=journal_size_limit(67108864)&" + more
 }
 
-// Ping answers whether the file can be read.
+// Ping returns an error if the file cannot be read.
 func (s *Store) Ping(ctx context.Context) error {
 	var one int
 	if err := s.reader.QueryRowContext(ctx, `SELECT 1 FROM sqlite_schema UNION ALL SELECT 1 LIMIT 1`).Scan(&one); err != nil {
@@ -80,16 +82,16 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Close closes the file. Writes under way end first.
+// Close closes the file, after running writes have ended.
 func (s *Store) Close() {
 	s.active.close()
-	_ = s.reader.Close() // a close that fails has nothing to save: commits are synced
+	_ = s.reader.Close() // a failure loses nothing: commits are synced
 	_ = s.writer.Close()
 }
 
 // Migrate brings the schema up to date. Each migration is a transaction that
-// takes the file's write lock; a second process that migrates at the same time
-// waits for it and may have to be called again.
+// takes the write lock of the file. A second process that migrates at the same
+// time waits for it, and may have to call Migrate again.
 func (s *Store) Migrate(ctx context.Context) error {
 	p, err := s.migrations()
 	if err != nil {
@@ -104,16 +106,17 @@ func (s *Store) Migrate(ctx context.Context) error {
 func (s *Store) migrations() (*goose.Provider, error) {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
-		return nil, fmt.Errorf("read the migrations: %w", err)
+		return nil, fmt.Errorf("load the migrations: %w", err)
 	}
 	p, err := goose.NewProvider(goose.DialectSQLite3, s.writer, files, goose.WithDisableGlobalRegistry(true))
 	if err != nil {
-		return nil, fmt.Errorf("read the migrations: %w", err)
+		return nil, fmt.Errorf("load the migrations: %w", err)
 	}
 	return p, nil
 }
 
-// write runs fn in one transaction.
+// write runs fn in one writing transaction. It commits the counts that fn moved
+// together with the rows.
 func (s *Store) write(ctx context.Context, what string, fn func(tx *tx) error) error {
 	raw, err := s.writer.BeginTx(ctx, nil)
 	if err != nil {
@@ -125,7 +128,7 @@ func (s *Store) write(ctx context.Context, what string, fn func(tx *tx) error) e
 		err = t.writeMoves()
 	}
 	if err != nil {
-		_ = raw.Rollback() // the first error tells more
+		_ = raw.Rollback() // the first error says more
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if err := raw.Commit(); err != nil {
@@ -134,11 +137,12 @@ func (s *Store) write(ctx context.Context, what string, fn func(tx *tx) error) e
 	return nil
 }
 
-// tx is a writing transaction and the moves of counts that go with it.
+// tx is a writing transaction with the moves of counts that belong to it.
 type tx struct {
 	*sql.Tx
-	// ctx is not cancelled with the caller's, which would cost a goroutine per
-	// statement: the transaction itself is rolled back when the caller leaves.
+	// ctx is not cancelled with the caller's context, because that would cost a
+	// goroutine per statement. When the caller's context ends, the transaction
+	// itself is rolled back.
 	ctx   context.Context
 	moves map[summaryKey]*delta
 }
@@ -148,12 +152,33 @@ func (t *tx) exec(query string, args ...any) error {
 	return err
 }
 
-// querier is a transaction or the reading pool.
+// changesOne runs a prepared statement and reports whether it changed one row.
+func changesOne(ctx context.Context, stmt *sql.Stmt, args ...any) (bool, error) {
+	res, err := stmt.ExecContext(ctx, args...)
+	if err != nil {
+		return false, err
+	}
+	n, err := res.RowsAffected()
+	return n == 1, err
+}
+
+// putOffsets stores the next offsets of partitions. An offset never moves back.
+func (t *tx) putOffsets(offsets []store.Offset) error {
+	for _, o := range offsets {
+		if err := t.exec(`INSERT INTO kafka_offsets (topic, part, next) VALUES (?, ?, ?)
+ON CONFLICT (topic, part) DO UPDATE SET next = max(next, excluded.next)`, o.Topic, o.Partition, o.Next); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// querier is a transaction or the pool of reading connections.
 type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// collect reads every row with scan.
+// collect returns every row of a query, read by scan.
 func collect[T any](ctx context.Context, q querier, scan func(*sql.Rows) (T, error), query string, args ...any) ([]T, error) {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -171,7 +196,7 @@ func collect[T any](ctx context.Context, q querier, scan func(*sql.Rows) (T, err
 	return list, rows.Err()
 }
 
-// one is collect for at most one row.
+// one returns the first row of a query, and reports whether there is one.
 func one[T any](ctx context.Context, q querier, scan func(*sql.Rows) (T, error), query string, args ...any) (v T, found bool, err error) {
 	list, err := collect(ctx, q, scan, query, args...)
 	if err != nil || len(list) == 0 {
@@ -190,10 +215,10 @@ func scanText(rows *sql.Rows) (text string, err error) {
 	return text, err
 }
 
-// micros is a time as the database keeps it.
+// micros returns t as the database stores it, in microseconds since 1970.
 func micros(t time.Time) int64 { return t.UnixMicro() }
 
-// maybe is NULL for the zero time.
+// maybe returns t as the database stores it, or NULL for the zero time.
 func maybe(t time.Time) any {
 	if t.IsZero() {
 		return nil
@@ -210,10 +235,10 @@ func maybeTime(n sql.NullInt64) time.Time {
 	return timeOf(n.Int64)
 }
 
-// instant is a time as it comes back from the database.
+// instant returns t as it comes back from the database.
 func instant(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// hasCode tells SQLite's extended result codes.
+// hasCode reports whether err has one of these extended result codes of SQLite.
 func hasCode(err error, codes ...int) bool {
 	var e *sqlitedriver.Error
 	if !errors.As(err, &e) {

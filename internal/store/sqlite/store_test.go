@@ -58,7 +58,7 @@ func TestPlans(t *testing.T) {
 			"SEARCH payouts USING INDEX payouts_open (promotion_id=? AND state=?)",
 			"SEARCH payouts USING INDEX payouts_rare (promotion_id=? AND state=?)",
 		}},
-		"take look-ups": {takeLookups, []string{
+		"claim lookups": {claimLookups, []string{
 			"SEARCH p USING PRIMARY KEY (promotion_id=? AND target_id=?)",
 			"SEARCH payouts USING INDEX payouts_lookups (due_at<?)",
 		}},
@@ -108,25 +108,25 @@ func TestPlans(t *testing.T) {
 		},
 		"audit of an actor":  {"SEARCH audit USING INDEX audit_actor (actor=? AND rowid<?)"},
 		"audit of an action": {"SEARCH audit USING INDEX audit_action (action=? AND rowid<?)"},
-		"end a line":         {"SEARCH audit USING INTEGER PRIMARY KEY (rowid=?)"},
+		"end an audit line":  {"SEARCH audit USING INTEGER PRIMARY KEY (rowid=?)"},
 		"claim a key":        nil, // an INSERT reads nothing
 		"read a key":         {"SEARCH idempotency_keys USING INDEX sqlite_autoindex_idempotency_keys_1 (key=?)"},
-		"forget keys": {
+		"delete expired keys": {
 			"SEARCH idempotency_keys USING COVERING INDEX sqlite_autoindex_idempotency_keys_1 (key=?)",
 			"SEARCH idempotency_keys USING INDEX idempotency_keys_first (first_at<?)", "SCAN old",
 		},
 		"finish a key":  {"SEARCH idempotency_keys USING INDEX sqlite_autoindex_idempotency_keys_1 (key=?)"},
 		"drop a key":    {"SEARCH idempotency_keys USING INDEX sqlite_autoindex_idempotency_keys_1 (key=?)"},
 		"release a key": {"SEARCH idempotency_keys USING INDEX sqlite_autoindex_idempotency_keys_1 (key=?)"},
-		"take webhooks": { // the index has only those that are not done
+		"claim webhook deliveries": { // the index has only those that are not done
 			"SEARCH webhooks USING INTEGER PRIMARY KEY (rowid=?)", "SCAN webhooks USING INDEX webhooks_open", "SCAN due",
 		},
-		"dead letters":         {"SEARCH dead_letters USING INTEGER PRIMARY KEY (rowid<?)"},
-		"open dead letters":    {"SEARCH dead_letters USING INDEX dead_letters_open (id<?)"},
-		"settle a dead letter": {"SEARCH dead_letters USING INTEGER PRIMARY KEY (rowid=?)"},
-		"own a template":       {"SEARCH coupon_templates USING INTEGER PRIMARY KEY (rowid=?)"},
-		"list entrants":        {"SEARCH coupon_entrants USING PRIMARY KEY (template_id=? AND user_id>?)"},
-		"list refusals":        {"SEARCH coupon_refusals USING PRIMARY KEY (template_id=?)"},
+		"dead letters":        {"SEARCH dead_letters USING INTEGER PRIMARY KEY (rowid<?)"},
+		"open dead letters":   {"SEARCH dead_letters USING INDEX dead_letters_open (id<?)"},
+		"close a dead letter": {"SEARCH dead_letters USING INTEGER PRIMARY KEY (rowid=?)"},
+		"assign a template":   {"SEARCH coupon_templates USING INTEGER PRIMARY KEY (rowid=?)"},
+		"list entrants":       {"SEARCH coupon_entrants USING PRIMARY KEY (template_id=? AND user_id>?)"},
+		"list refusals":       {"SEARCH coupon_refusals USING PRIMARY KEY (template_id=?)"},
 		"expire coupons": {
 			"SEARCH coupons USING INTEGER PRIMARY KEY (rowid=?)",
 			"SEARCH coupons USING COVERING INDEX coupons_expiry (expires_at>? AND expires_at<?)", "SCAN due",

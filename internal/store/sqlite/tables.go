@@ -10,19 +10,19 @@ import (
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
-// clock is the database's time in microseconds.
+// clock is the time of the database in microseconds, as SQL.
 const clock = `CAST(unixepoch('subsec') * 1000000 AS INTEGER)`
 
-// dialect needs no SkipLocked: one transaction writes at a time.
+// dialect has no SkipLocked, because one transaction writes at a time.
 var dialect = rows.Dialect{Clock: clock}
 
 // tables runs the statements of package rows.
 type tables struct {
 	s  *Store
-	mu sync.Mutex // protects prepared
-	// prepared are the statements of Write on the writing connection, by text:
-	// requests wait for some of them, and to compile one takes longer than to run
-	// it. There are as many as package rows has texts.
+	mu sync.Mutex // guards prepared
+	// prepared has the statements of Write on the writing connection, by text.
+	// Compiling one takes longer than running it, and API requests wait for
+	// some. Their number is limited by the texts of package rows.
 	prepared map[string]*sql.Stmt
 }
 
@@ -36,7 +36,7 @@ func (t *tables) Write(ctx context.Context, what string, build func() []rows.Sta
 	prepared := make([]*sql.Stmt, len(statements))
 	for i, s := range statements {
 		var err error
-		if prepared[i], err = t.prepare(ctx, s.SQL); err != nil { //nolint:sqlclosecheck // they are for the life of the store
+		if prepared[i], err = t.prepare(ctx, s.SQL); err != nil { //nolint:sqlclosecheck // they live as long as the store
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
@@ -54,7 +54,8 @@ func (t *tables) Write(ctx context.Context, what string, build func() []rows.Sta
 	})
 }
 
-// prepare waits for the writing connection, so the caller must not have it.
+// prepare returns a prepared statement of the writing connection. It waits for
+// that connection, so the caller must not hold it.
 func (t *tables) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 	t.mu.Lock()
 	stmt := t.prepared[query]
@@ -88,12 +89,12 @@ func (t *tables) Read(ctx context.Context, what string, build func() rows.Statem
 	return nil
 }
 
-// ReadLong is Read, which has no time limit here.
+// ReadLong is Read, which has no time limit in this driver.
 func (t *tables) ReadLong(ctx context.Context, what string, build func() rows.Statement) error {
 	return t.Read(ctx, what, build)
 }
 
-// run runs stmt, which was made of the text of s.
+// run runs stmt, which was prepared from the text of s.
 func (t *tx) run(stmt *sql.Stmt, s rows.Statement) (err error) {
 	if s.Row == nil {
 		_, err = stmt.ExecContext(t.ctx, bind(s.Args)...)
@@ -109,7 +110,7 @@ func (t *tx) run(stmt *sql.Stmt, s rows.Statement) (err error) {
 	return err
 }
 
-// scan reads every row.
+// scan calls row for every row.
 func scan(found *sql.Rows, row func(rows.Scan) error) error {
 	defer found.Close()
 	for found.Next() {

@@ -14,8 +14,8 @@ import (
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
-// countsSQL and countsInto read the counts of summary row s; addSQL adds to
-// them.
+// countsSQL and countsInto read the counts of a summary row with the alias s.
+// addSQL adds to them.
 var (
 	countsSQL  = rows.CountsSQL
 	countsInto = rows.CountsInto
@@ -32,7 +32,7 @@ var (
 	}()
 )
 
-// summaryKey names a summary row.
+// summaryKey identifies a summary row. The ID 0 stands for the whole promotion.
 type summaryKey struct {
 	promotion reward.PromotionID
 	id        reward.SummaryID
@@ -44,11 +44,11 @@ type delta struct {
 	overflow bool
 }
 
-// none is the state before an insert.
+// none stands for the state of a row before its insert.
 const none reward.State = -1
 
-// move notes that a payout changed from one state to another (none: it is
-// new), with answers to count as attempts.
+// move records that a payout left the state was, which is none for a new row.
+// answers is added to its counted attempts.
 func (t *tx) move(p *reward.Payout, was reward.State, answers int64) {
 	t.moveIn(summaryKey{p.PromotionID, 0}, p, was, answers)
 	if p.SummaryID > 0 {
@@ -72,7 +72,7 @@ func (t *tx) moveIn(k summaryKey, p *reward.Payout, was reward.State, answers in
 	d.Attempts += answers
 }
 
-// writeMoves adds the noted moves to the summary rows.
+// writeMoves adds the recorded moves to the summary rows, in key order.
 func (t *tx) writeMoves() error {
 	if len(t.moves) == 0 {
 		return nil
@@ -92,7 +92,7 @@ func (t *tx) writeMoves() error {
 	for _, k := range keys {
 		d := t.moves[k]
 		if d.overflow {
-			return errTooMuch
+			return errOverflow
 		}
 		args := make([]any, 0, 2*reward.StateCount+3)
 		for _, n := range d.Payouts {
@@ -102,15 +102,11 @@ func (t *tx) writeMoves() error {
 			args = append(args, int64(n))
 		}
 		args = append(args, d.Attempts, int64(k.promotion), int64(k.id))
-		res, err := stmt.ExecContext(t.ctx, args...)
+		one, err := changesOne(t.ctx, stmt, args...)
 		if err != nil {
 			return err
 		}
-		n, err := res.RowsAffected()
-		if err != nil {
-			return err
-		}
-		if n != 1 {
+		if !one {
 			return fmt.Errorf("promotion %d has no counts for summary %d", k.promotion, k.id)
 		}
 	}
@@ -118,11 +114,11 @@ func (t *tx) writeMoves() error {
 	return nil
 }
 
-// errTooMuch says that a promotion's amounts outgrow 63 bits.
-var errTooMuch = reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the amounts of a promotion outgrow 63 bits")
+// errOverflow means that the amounts of a promotion exceed 63 bits.
+var errOverflow = reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the amounts of a promotion exceed 63 bits")
 
-// recount adds up the rows of a promotion: all of them under 0, and those of
-// each summary.
+// recount adds up the rows of a promotion, by summary. The ID 0 has the sum of
+// all rows.
 func recount(ctx context.Context, q querier, id reward.PromotionID) (map[reward.SummaryID]reward.Counts, error) {
 	sums := map[reward.SummaryID]reward.Counts{0: {}}
 	add := func(summary reward.SummaryID, state int16, payouts, amount, attempts int64) {
@@ -148,13 +144,13 @@ GROUP BY summary_id, state`, int64(id))
 	return sums, err
 }
 
-// comparison is what is kept of a promotion's counts, by summary, and what its
-// rows add up to.
+// comparison has the stored counts of a promotion and those of its rows, by
+// summary.
 type comparison struct {
 	kept, rows map[reward.SummaryID]reward.Counts
 }
 
-// compare reads both sides; q gives one snapshot.
+// compare reads both sides. q must read from one snapshot.
 func compare(ctx context.Context, q querier, id reward.PromotionID) (comparison, error) {
 	c := comparison{kept: make(map[reward.SummaryID]reward.Counts)}
 	_, err := collect(ctx, q, func(rows *sql.Rows) (struct{}, error) {
@@ -174,7 +170,8 @@ func compare(ctx context.Context, q querier, id reward.PromotionID) (comparison,
 	return c, err
 }
 
-// drifts are the summaries that differ; one without rows holds nothing.
+// drifts returns the summaries whose counts differ. A summary without rows has
+// no counts.
 func (c comparison) drifts() []reward.SummaryID {
 	var ids []reward.SummaryID
 	for id, kept := range c.kept {
@@ -190,8 +187,8 @@ func (c comparison) drifts() []reward.SummaryID {
 	return ids
 }
 
-// SummaryCompare reads the counts that are kept and those of the rows. Only
-// when they differ is the writer held for a repair.
+// SummaryCompare compares the stored counts with those of the rows. It opens a
+// writing transaction only if they differ and repair is set.
 func (s *Store) SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (kept, rows reward.Counts, err error) {
 	c, err := s.compared(ctx, id)
 	if err == nil && repair && len(c.drifts()) > 0 {
@@ -218,7 +215,7 @@ func (s *Store) compared(ctx context.Context, id reward.PromotionID) (comparison
 	if err != nil {
 		return comparison{}, fmt.Errorf("compare the counts of a promotion: %w", err)
 	}
-	defer tx.Rollback() //nolint:errcheck // it has only read
+	defer tx.Rollback() //nolint:errcheck // nothing was written
 	c, err := compare(ctx, tx, id)
 	if err != nil {
 		return c, fmt.Errorf("compare the counts of a promotion: %w", err)
@@ -226,7 +223,7 @@ func (s *Store) compared(ctx context.Context, id reward.PromotionID) (comparison
 	return c, nil
 }
 
-// setCounts writes the counts of a summary, whatever they were.
+// setCounts replaces the counts of a summary.
 func (t *tx) setCounts(k summaryKey, c reward.Counts) error {
 	if err := t.exec(`DELETE FROM summaries WHERE promotion_id = ? AND summary_id = ?`, int64(k.promotion), int64(k.id)); err != nil {
 		return err

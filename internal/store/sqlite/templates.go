@@ -30,7 +30,7 @@ func scanTemplate(rows *sql.Rows) (t reward.CouponTemplate, err error) {
 	return t, err
 }
 
-// templateOf reads one template.
+// templateOf returns a template, or CodeTemplateNotFound.
 func templateOf(ctx context.Context, q querier, id reward.TemplateID) (reward.CouponTemplate, error) {
 	t, found, err := one(ctx, q, scanTemplate, templateSQL+`WHERE t.id = ?`, int64(id))
 	if err == nil && !found {
@@ -39,7 +39,7 @@ func templateOf(ctx context.Context, q querier, id reward.TemplateID) (reward.Co
 	return t, err
 }
 
-// putTemplate writes everything of a template that can change.
+// putTemplate stores every field of a template that can change.
 func (t *tx) putTemplate(c *reward.CouponTemplate) error {
 	ends := ""
 	if c.Ends != nil {
@@ -59,8 +59,8 @@ func (t *tx) putTemplate(c *reward.CouponTemplate) error {
 	return err
 }
 
-// changeTemplate runs fn over a template and writes it, unless fn says that it
-// changed nothing. It returns the template as it then is.
+// changeTemplate runs fn on a template, and stores the result if fn reports a
+// change. It returns the template afterwards, and whether it changed.
 func (s *Store) changeTemplate(ctx context.Context, what string, id reward.TemplateID,
 	fn func(*tx, *reward.CouponTemplate) (bool, error),
 ) (t reward.CouponTemplate, changed bool, err error) {
@@ -88,7 +88,7 @@ func (s *Store) TemplateGet(ctx context.Context, id reward.TemplateID) (reward.C
 	return t, nil
 }
 
-// TemplateList pages by descending id.
+// TemplateList returns templates by descending ID.
 func (s *Store) TemplateList(ctx context.Context, before reward.TemplateID, limit int) ([]reward.CouponTemplate, error) {
 	if before == 0 {
 		before = 1<<63 - 1
@@ -100,11 +100,11 @@ func (s *Store) TemplateList(ctx context.Context, before reward.TemplateID, limi
 	return list, nil
 }
 
-// activeTemplates reads the templates that close after ?1, or never.
+// activeTemplates reads the templates that close after ?1 or never close.
 const activeTemplates = templateSQL + `WHERE t.id IN (SELECT id FROM coupon_templates WHERE closes_at > ?1
 UNION ALL SELECT id FROM coupon_templates WHERE closes_at IS NULL) ORDER BY t.id`
 
-// TemplateActive returns the templates that are not over.
+// TemplateActive returns the templates that are not closed yet.
 func (s *Store) TemplateActive(ctx context.Context, closedAfter time.Time) ([]reward.CouponTemplate, error) {
 	list, err := collect(ctx, s.reader, scanTemplate, activeTemplates, micros(closedAfter))
 	if err != nil {
@@ -113,8 +113,8 @@ func (s *Store) TemplateActive(ctx context.Context, closedAfter time.Time) ([]re
 	return list, nil
 }
 
-// TemplateChange changes a template.
-func (s *Store) TemplateChange(ctx context.Context, p store.TemplateChangeParams) (reward.CouponTemplate, error) {
+// TemplateChange changes the settings of a template.
+func (s *Store) TemplateChange(ctx context.Context, p rules.TemplateChange) (reward.CouponTemplate, error) {
 	t, _, err := s.changeTemplate(ctx, "change a coupon template", p.ID, func(tx *tx, t *reward.CouponTemplate) (bool, error) {
 		to, err := p.Apply(*t)
 		if err != nil {
@@ -134,7 +134,7 @@ func (s *Store) TemplateChange(ctx context.Context, p store.TemplateChangeParams
 	return t, err
 }
 
-// TemplateTouch raises the version.
+// TemplateTouch raises the version of a template.
 func (s *Store) TemplateTouch(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error) {
 	t, _, err := s.changeTemplate(ctx, "touch a coupon template", id, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
 		t.Version++
@@ -143,7 +143,7 @@ func (s *Store) TemplateTouch(ctx context.Context, id reward.TemplateID) (reward
 	return t, err
 }
 
-// TemplateNewGeneration raises the generation.
+// TemplateNewGeneration raises the generation of a template.
 func (s *Store) TemplateNewGeneration(ctx context.Context, p store.TemplateNewGenerationParams) (reward.CouponTemplate, bool, error) {
 	return s.changeTemplate(ctx, "raise the generation of a coupon template", p.ID, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
 		if p.From != -1 && p.From != t.Generation {
@@ -160,9 +160,9 @@ func (s *Store) TemplateNewGeneration(ctx context.Context, p store.TemplateNewGe
 	})
 }
 
-// TemplateRecordEnds notes the end offsets of a generation.
+// TemplateRecordEnds stores the end offsets of a generation.
 func (s *Store) TemplateRecordEnds(ctx context.Context, id reward.TemplateID, generation int64, ends map[int32]int64) (bool, error) {
-	_, noted, err := s.changeTemplate(ctx, "note the end offsets of a generation", id, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
+	_, noted, err := s.changeTemplate(ctx, "record the end offsets of a generation", id, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
 		if t.Generation != generation {
 			return false, nil
 		}

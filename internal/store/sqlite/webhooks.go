@@ -6,8 +6,9 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// tell notes an event for the webhook of a promotion, if it has one.
-func (t *tx) tell(p *reward.Promotion, event string, now time.Time) error {
+// recordEvent records an event for the webhook of a promotion. It does nothing
+// if the promotion has no webhook or the event is empty.
+func (t *tx) recordEvent(p *reward.Promotion, event string, now time.Time) error {
 	if event == "" || p.WebhookURL == "" {
 		return nil
 	}

@@ -288,7 +288,7 @@ func exerciseAudits(t *testing.T, open Open) {
 		}
 		b.must(b.AuditEnd(b.ctx, empty.ID, 0, "bad\x00\xff", at(12)))
 		last := b.audit(store.AuditListParams{Before: 2})[0]
-		same(b, "code", store.Text("bad\x00\xff"), last.Code)
+		same(b, "code", reward.SanitizeText("bad\x00\xff"), last.Code)
 		same(b, "ended without an answer", at(12), last.EndedAt)
 	})
 	run(t, open, "ALineIsBegunOnce", func(b *bundle) {

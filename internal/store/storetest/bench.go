@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -61,10 +62,10 @@ func Benchmark(b *testing.B, open Open) {
 		if err != nil {
 			return err
 		}
-		outcomes := make([]store.Outcome, len(heads))
+		outcomes := make([]rules.Outcome, len(heads))
 		for i, h := range heads {
-			outcomes[i] = store.Outcome{
-				Ref: ref(1, h.TargetID, h.Dispatch), Kind: store.OutcomePaid, TransactionKey: "tx-" + h.TargetID.String(),
+			outcomes[i] = rules.Outcome{
+				Ref: ref(1, h.TargetID, h.Dispatch), Kind: rules.OutcomePaid, TransactionKey: "tx-" + h.TargetID.String(),
 			}
 		}
 		_, err = s.PayoutFinish(s.ctx, store.PayoutFinishParams{Outcomes: outcomes, Lease: lease, Now: at(2)})
@@ -90,7 +91,7 @@ func BenchmarkActive(b *testing.B, open Open) {
 				for id := reward.PromotionID(from); id < reward.PromotionID(from+store.BatchMax); id++ {
 					rs = append(rs, store.Registration{ID: id, Type: reward.Point, Started: true})
 					save.Rows = append(save.Rows, row(id, 1))
-					finish.Outcomes = append(finish.Outcomes, store.Outcome{Ref: ref(id, 1, 1), Kind: store.OutcomePaid})
+					finish.Outcomes = append(finish.Outcomes, rules.Outcome{Ref: ref(id, 1, 1), Kind: rules.OutcomePaid})
 				}
 				_, err := s.PromotionRegister(s.ctx, rs, epoch)
 				s.must(err)

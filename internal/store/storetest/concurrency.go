@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -138,9 +139,9 @@ func exerciseConcurrency(t *testing.T, open Open) {
 						return err
 					}
 				}
-				outcomes := make([]store.Outcome, len(mine))
+				outcomes := make([]rules.Outcome, len(mine))
 				for i, r := range mine {
-					outcomes[i] = store.Outcome{Ref: r, Kind: kinds[rand.IntN(len(kinds))], RetryAt: at(20)}
+					outcomes[i] = rules.Outcome{Ref: r, Kind: kinds[rand.IntN(len(kinds))], RetryAt: at(20)}
 				}
 				res, err := b.PayoutFinish(b.ctx, store.PayoutFinishParams{Outcomes: outcomes, Lease: lease, Now: at(10)})
 				if err != nil {
@@ -148,7 +149,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 				}
 				mu.Lock()
 				for i, r := range res {
-					if r.Changed && outcomes[i].Kind != store.OutcomePaid {
+					if r.Changed && outcomes[i].Kind != rules.OutcomePaid {
 						changed[mine[i]]++
 					}
 				}
@@ -173,7 +174,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 		}
 		b.saveQueued(1, targets...)
 		for _, target := range targets {
-			b.finish(store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomeNoLookup})
+			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeNoLookup})
 		}
 		var mu sync.Mutex // protects taken
 		taken := make(map[reward.TargetID]int)

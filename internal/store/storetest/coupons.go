@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -65,13 +66,13 @@ func (b *bundle) stands(id reward.TemplateID) reward.CouponTemplate {
 
 // ask is a request of a user with a ticket of generation 0. Its coupon's id
 // follows from the ticket.
-func ask(user string, ticket int64) store.CouponRequest {
-	return store.CouponRequest{UserID: user, Ticket: ticket, CouponID: reward.CouponID(ticket), Code: fmt.Sprintf("code%d", ticket)}
+func ask(user string, ticket int64) rules.CouponRequest {
+	return rules.CouponRequest{UserID: user, Ticket: ticket, CouponID: reward.CouponID(ticket), Code: fmt.Sprintf("code%d", ticket)}
 }
 
 // asks are requests of users with the tickets from first on.
-func asks(first int64, users ...string) []store.CouponRequest {
-	list := make([]store.CouponRequest, len(users))
+func asks(first int64, users ...string) []rules.CouponRequest {
+	list := make([]rules.CouponRequest, len(users))
 	for i, u := range users {
 		list[i] = ask(u, first+int64(i))
 	}
@@ -88,9 +89,9 @@ func crowd(first, n int) []string {
 }
 
 // inOrder settles the asks of a template of epoch 0 and generation 0.
-func (b *bundle) inOrder(id reward.TemplateID, list ...store.CouponRequest) store.CouponSettleResult {
+func (b *bundle) inOrder(id reward.TemplateID, list ...rules.CouponRequest) store.CouponSettleResult {
 	b.Helper()
-	return b.settle(store.CouponSettleParams{TemplateID: id, Kind: store.SettleInOrder, Requests: list})
+	return b.settle(store.CouponSettleParams{TemplateID: id, Kind: rules.SettleInOrder, Requests: list})
 }
 
 // settle settles at second 10 and holds what is true of every settle.
@@ -103,7 +104,7 @@ func (b *bundle) settle(p store.CouponSettleParams) store.CouponSettleResult {
 	same(b, "template afterwards", b.stands(p.TemplateID), res.Template)
 	same(b, "from", before.Version, res.From)
 	same(b, "to", res.Template.Version, res.To)
-	if res.Refused != store.NotRefused {
+	if res.Refused != rules.NotRefused {
 		same(b, "results of what was refused", 0, len(res.Results))
 		same(b, "template after a refusal", before, res.Template)
 		return res
@@ -120,7 +121,7 @@ func (b *bundle) settle(p store.CouponSettleParams) store.CouponSettleResult {
 		same(b, "fact of "+f.UserID, facts[f.UserID], f)
 	}
 	for i, r := range res.Results {
-		if r.Outcome != store.RequestIssued {
+		if r.Outcome != rules.RequestIssued {
 			continue
 		}
 		same(b, "issued, as it is kept", b.coupon(p.Requests[i].CouponID), r.Coupon)
@@ -132,9 +133,9 @@ func (b *bundle) settle(p store.CouponSettleParams) store.CouponSettleResult {
 }
 
 // changes says whether a settle changed what the gate has to know.
-func changes(kind store.SettleKind, res store.CouponSettleResult) bool {
+func changes(kind rules.SettleKind, res store.CouponSettleResult) bool {
 	return slices.ContainsFunc(res.Results, func(r store.RequestResult) bool {
-		return r.Outcome == store.RequestIssued || r.Outcome == store.RequestRejected && kind != store.SettleDirect
+		return r.Outcome == rules.RequestIssued || r.Outcome == rules.RequestRejected && kind != rules.SettleDirect
 	})
 }
 
@@ -289,7 +290,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 		b.template(1)
 		for name, call := range map[string]func() error{
 			"get":        func() error { _, err := b.TemplateGet(b.ctx, 9); return err },
-			"change":     func() error { _, err := b.TemplateChange(b.ctx, store.TemplateChangeParams{ID: 9}); return err },
+			"change":     func() error { _, err := b.TemplateChange(b.ctx, rules.TemplateChange{ID: 9}); return err },
 			"touch":      func() error { _, err := b.TemplateTouch(b.ctx, 9); return err },
 			"raise":      func() error { _, _, err := b.TemplateNewGeneration(b.ctx, raise(9, -1, 0)); return err },
 			"note ends":  func() error { _, err := b.TemplateRecordEnds(b.ctx, 9, 0, nil); return err },
@@ -369,7 +370,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 	run(t, open, "ChangeChangesWhatIsNamed", func(b *bundle) {
 		b.template(1)
 		want := b.template(2)
-		change := func(p store.TemplateChangeParams) {
+		change := func(p rules.TemplateChange) {
 			b.Helper()
 			p.ID = 2
 			got, err := b.TemplateChange(b.ctx, p)
@@ -378,24 +379,24 @@ func exerciseTemplates(t *testing.T, open Open) {
 			same(b, "changed", want, got)
 			same(b, "kept", want, b.stands(2))
 		}
-		change(store.TemplateChangeParams{})
+		change(rules.TemplateChange{})
 		want.Name, want.TotalQuantity = "summer", 5
-		change(store.TemplateChangeParams{Name: new("summer"), TotalQuantity: new(int64(5))})
+		change(rules.TemplateChange{Name: new("summer"), TotalQuantity: new(int64(5))})
 		want.PerUserLimit, want.ValidFor, want.ReissueAfterCancel = 4, time.Hour, true
-		change(store.TemplateChangeParams{PerUserLimit: new(4), ValidFor: new(time.Hour), ReissueAfterCancel: new(true)})
+		change(rules.TemplateChange{PerUserLimit: new(4), ValidFor: new(time.Hour), ReissueAfterCancel: new(true)})
 		want.OpensAt, want.ClosesAt = at(1), at(2)
-		change(store.TemplateChangeParams{OpensAt: new(at(1).Add(1)), ClosesAt: new(at(2))})
+		change(rules.TemplateChange{OpensAt: new(at(1).Add(1)), ClosesAt: new(at(2))})
 		want.OpensAt, want.ClosesAt, want.ValidFor = time.Time{}, time.Time{}, 0
-		change(store.TemplateChangeParams{OpensAt: &time.Time{}, ClosesAt: &time.Time{}, ValidFor: new(time.Duration(0))})
+		change(rules.TemplateChange{OpensAt: &time.Time{}, ClosesAt: &time.Time{}, ValidFor: new(time.Duration(0))})
 		want.Mode, want.WhenRedisAway = reward.ModeSync, reward.FallbackWait
-		change(store.TemplateChangeParams{Mode: new(reward.ModeSync), WhenRedisAway: new(reward.FallbackWait)})
+		change(rules.TemplateChange{Mode: new(reward.ModeSync), WhenRedisAway: new(reward.FallbackWait)})
 		other := stock(1)
 		other.Path = reward.PathGate
 		same(b, "another", other, b.stands(1))
 	})
 	run(t, open, "ChangeIsRefusedByARule", func(b *bundle) {
 		b.template(1)
-		for name, p := range map[string]store.TemplateChangeParams{
+		for name, p := range map[string]rules.TemplateChange{
 			"name":   {Name: new(" ")},
 			"text":   {Name: new("\xff")},
 			"total":  {TotalQuantity: new(int64(0))},
@@ -414,19 +415,19 @@ func exerciseTemplates(t *testing.T, open Open) {
 	run(t, open, "ChangeIsRefusedByTheCourse", func(b *bundle) {
 		b.template(1, quantity(3))
 		b.inOrder(1, asks(1, "u1", "u2")...)
-		for _, p := range []store.TemplateChangeParams{
+		for _, p := range []rules.TemplateChange{
 			{ID: 1, TotalQuantity: new(int64(1))}, {ID: 1, Mode: new(reward.ModeKafka)},
 		} {
 			_, err := b.TemplateChange(b.ctx, p)
 			b.wantCode(err, reward.CodeConflict)
 		}
-		got, err := b.TemplateChange(b.ctx, store.TemplateChangeParams{
+		got, err := b.TemplateChange(b.ctx, rules.TemplateChange{
 			ID: 1, TotalQuantity: new(int64(2)), Mode: new(reward.ModeStream), OpensAt: new(at(5)),
 		})
 		b.must(err)
 		same(b, "version", int64(2), got.Version)
 		same(b, "sold out", []string{reward.ReasonSoldOut}, told(b.inOrder(1, ask("u3", 3))))
-		got, err = b.TemplateChange(b.ctx, store.TemplateChangeParams{ID: 1, TotalQuantity: new(int64(3))})
+		got, err = b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, TotalQuantity: new(int64(3))})
 		b.must(err)
 		same(b, "total", int64(3), got.TotalQuantity)
 		same(b, "one more", []string{"issued"}, told(b.inOrder(1, ask("u4", 4))))
@@ -436,7 +437,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 		b.inOrder(1, asks(1, "a", "a", "a", "b", "b")...)
 		_, err := b.CouponCancel(b.ctx, 1, at(11)) // a keeps the slots 2 and 3
 		b.must(err)
-		_, err = b.TemplateChange(b.ctx, store.TemplateChangeParams{ID: 1, PerUserLimit: new(2)})
+		_, err = b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, PerUserLimit: new(2)})
 		b.must(err)
 		same(b, "at the new limit", []string{reward.ReasonUserLimit, reward.ReasonUserLimit}, told(b.inOrder(1, asks(6, "a", "b")...)))
 		_, err = b.CouponCancel(b.ctx, 2, at(11))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -70,54 +71,54 @@ func (s *shop) known(generation, ticket int64) bool {
 }
 
 // whole says why a batch is refused as a whole.
-func (s *shop) whole(p store.CouponSettleParams) store.SettleRefusal {
+func (s *shop) whole(p store.CouponSettleParams) rules.SettleRefusal {
 	switch p.Kind {
-	case store.SettleInOrder:
+	case rules.SettleInOrder:
 		if p.Epoch != s.t.Epoch {
-			return store.RefusedEpoch
+			return rules.RefusedEpoch
 		}
 		if p.Generation != s.t.Generation || s.t.Path != reward.PathGate {
-			return store.RefusedGeneration
+			return rules.RefusedGeneration
 		}
 		for _, a := range p.Requests {
 			if a.Generation != s.t.Generation {
-				return store.RefusedGeneration
+				return rules.RefusedGeneration
 			}
 		}
-	case store.SettleListed:
+	case rules.SettleListed:
 		if p.EndsGeneration != s.t.EndsGeneration {
-			return store.RefusedEnds
+			return rules.RefusedEnds
 		}
-	case store.SettleDirect:
+	case rules.SettleDirect:
 		if p.Path != s.t.Path {
-			return store.RefusedPath
+			return rules.RefusedPath
 		}
 		if p.Generation != s.t.Generation {
-			return store.RefusedGeneration
+			return rules.RefusedGeneration
 		}
 		if p.Fence != 0 && p.Fence <= s.t.Fence {
-			return store.RefusedFence
+			return rules.RefusedFence
 		}
 	}
-	return store.NotRefused
+	return rules.NotRefused
 }
 
 func (s *shop) settle(p store.CouponSettleParams) store.CouponSettleResult {
 	res := store.CouponSettleResult{Refused: s.whole(p)}
 	res.From, res.To, res.Template = s.t.Version, s.t.Version, s.t
-	if res.Refused != store.NotRefused {
+	if res.Refused != rules.NotRefused {
 		return res
 	}
 	order := make([]int, len(p.Requests))
 	for i := range order {
 		order[i] = i
 	}
-	if p.Kind != store.SettleDirect {
+	if p.Kind != rules.SettleDirect {
 		slices.SortStableFunc(order, func(a, b int) int {
 			return cmp.Or(cmp.Compare(p.Requests[a].Ticket, p.Requests[b].Ticket), cmp.Compare(p.Requests[a].Generation, p.Requests[b].Generation))
 		})
 	}
-	if p.Kind == store.SettleDirect {
+	if p.Kind == rules.SettleDirect {
 		s.t.Fence = max(s.t.Fence, p.Fence)
 	}
 	res.Results = make([]store.RequestResult, len(p.Requests))
@@ -126,8 +127,8 @@ func (s *shop) settle(p store.CouponSettleParams) store.CouponSettleResult {
 	for _, i := range order {
 		r := s.one(p, p.Requests[i])
 		res.Results[i] = r
-		changed = changed || r.Outcome == store.RequestIssued || r.Outcome == store.RequestRejected && p.Kind != store.SettleDirect
-		if r.Outcome == store.RequestIssued {
+		changed = changed || r.Outcome == rules.RequestIssued || r.Outcome == rules.RequestRejected && p.Kind != rules.SettleDirect
+		if r.Outcome == rules.RequestIssued {
 			users[r.Coupon.UserID] = true
 		}
 	}
@@ -143,21 +144,21 @@ func (s *shop) settle(p store.CouponSettleParams) store.CouponSettleResult {
 }
 
 // one settles one ask, at the version that comes next.
-func (s *shop) one(p store.CouponSettleParams, a store.CouponRequest) store.RequestResult {
-	now, direct := time.Now(), p.Kind == store.SettleDirect
+func (s *shop) one(p store.CouponSettleParams, a rules.CouponRequest) store.RequestResult {
+	now, direct := time.Now(), p.Kind == rules.SettleDirect
 	switch {
-	case p.Kind == store.SettleInOrder && a.Ticket <= s.t.Settled:
-		return store.RequestResult{Outcome: store.RequestAlreadySettled}
-	case p.Kind == store.SettleInOrder && a.Ticket != s.t.Settled+1:
-		return store.RequestResult{Outcome: store.RequestAfterGap}
-	case p.Kind == store.SettleListed && (a.Generation > s.t.Generation || s.known(a.Generation, a.Ticket)):
-		return store.RequestResult{Outcome: store.RequestAlreadySettled}
+	case p.Kind == rules.SettleInOrder && a.Ticket <= s.t.Settled:
+		return store.RequestResult{Outcome: rules.RequestAlreadySettled}
+	case p.Kind == rules.SettleInOrder && a.Ticket != s.t.Settled+1:
+		return store.RequestResult{Outcome: rules.RequestGap}
+	case p.Kind == rules.SettleListed && (a.Generation > s.t.Generation || s.known(a.Generation, a.Ticket)):
+		return store.RequestResult{Outcome: rules.RequestAlreadySettled}
 	case direct && now.Before(s.t.OpensAt):
-		return store.RequestResult{Outcome: store.RequestNotOpen}
+		return store.RequestResult{Outcome: rules.RequestNotOpen}
 	case direct && !s.t.ClosesAt.IsZero() && !now.Before(s.t.ClosesAt):
-		return store.RequestResult{Outcome: store.RequestClosed}
+		return store.RequestResult{Outcome: rules.RequestClosed}
 	}
-	rejected := store.RequestResult{Outcome: store.RequestRejected, Reason: a.Reason}
+	rejected := store.RequestResult{Outcome: rules.RequestRejected, Reason: a.Reason}
 	switch f := s.fact(a.UserID); {
 	case a.Reason != "":
 	case f.Held >= s.t.PerUserLimit:
@@ -191,7 +192,7 @@ func (s *shop) one(p store.CouponSettleParams, a store.CouponRequest) store.Requ
 	s.coupons = append(s.coupons, &sold{c, s.freeSlot(a.UserID), s.t.Version + 1})
 	s.t.Live++
 	s.t.IssuedTotal++
-	return store.RequestResult{Outcome: store.RequestIssued, Coupon: c}
+	return store.RequestResult{Outcome: rules.RequestIssued, Coupon: c}
 }
 
 func (s *shop) find(id reward.CouponID) *sold {
@@ -255,7 +256,7 @@ func (s *shop) expire(now time.Time) int {
 	return n
 }
 
-func (s *shop) change(p store.TemplateChangeParams) any {
+func (s *shop) change(p rules.TemplateChange) any {
 	to := s.t
 	if p.TotalQuantity != nil {
 		to.TotalQuantity = *p.TotalQuantity

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -23,22 +24,22 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 		var ids, versions atomic.Int64
 		b.must(together(workers, func(w int) error {
 			for round := range rounds {
-				var list []store.CouponRequest
+				var list []rules.CouponRequest
 				for n := range 10 {
 					id := ids.Add(1)
-					list = append(list, store.CouponRequest{
+					list = append(list, rules.CouponRequest{
 						UserID: fmt.Sprintf("u%d", (w*7+round*3+n*n)%users), CouponID: reward.CouponID(id), Code: fmt.Sprint(id),
 					})
 				}
 				res, err := b.CouponSettle(b.ctx, store.CouponSettleParams{
-					TemplateID: 1, Kind: store.SettleDirect, Path: reward.PathGate, Requests: list, Now: at(10),
+					TemplateID: 1, Kind: rules.SettleDirect, Path: reward.PathGate, Requests: list, Now: at(10),
 				})
 				if err != nil {
 					return err
 				}
 				versions.Add(res.To - res.From)
 				for i, r := range res.Results {
-					if r.Outcome != store.RequestIssued || i%3 == 0 {
+					if r.Outcome != rules.RequestIssued || i%3 == 0 {
 						continue
 					}
 					now := at(20 + 100*(w%2)) // half of the workers come when their time is over
@@ -82,13 +83,13 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 			for range 5 {
 				id := ids.Add(1)
 				res, err := b.CouponSettle(b.ctx, store.CouponSettleParams{
-					TemplateID: 1, Kind: store.SettleDirect, Path: reward.PathGate, Now: at(10),
-					Requests: []store.CouponRequest{{UserID: "a", CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}},
+					TemplateID: 1, Kind: rules.SettleDirect, Path: reward.PathGate, Now: at(10),
+					Requests: []rules.CouponRequest{{UserID: "a", CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}},
 				})
 				if err != nil {
 					return err
 				}
-				if res.Results[0].Outcome == store.RequestIssued {
+				if res.Results[0].Outcome == rules.RequestIssued {
 					issued.Add(1)
 				}
 			}
@@ -113,7 +114,7 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 					return err
 				}
 				for _, r := range res.Results {
-					if r.Outcome == store.RequestIssued || r.Outcome == store.RequestRejected {
+					if r.Outcome == rules.RequestIssued || r.Outcome == rules.RequestRejected {
 						settled.Add(1)
 					}
 				}
@@ -261,13 +262,13 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 			for fence := int64(1); fence <= 10; fence++ {
 				id := 100*int64(w) + fence
 				res, err := b.CouponSettle(b.ctx, store.CouponSettleParams{
-					TemplateID: 1, Kind: store.SettleDirect, Path: reward.PathGate, Fence: fence, Now: at(10),
-					Requests: []store.CouponRequest{{UserID: fmt.Sprint(id), CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}},
+					TemplateID: 1, Kind: rules.SettleDirect, Path: reward.PathGate, Fence: fence, Now: at(10),
+					Requests: []rules.CouponRequest{{UserID: fmt.Sprint(id), CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}},
 				})
 				if err != nil {
 					return err
 				}
-				if res.Refused == store.NotRefused {
+				if res.Refused == rules.NotRefused {
 					won.Add(1)
 				}
 			}
@@ -292,7 +293,7 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 					return err
 				}
 				name := fmt.Sprintf("%d of %d", n, w)
-				t, err := b.TemplateChange(b.ctx, store.TemplateChangeParams{ID: id, Name: &name})
+				t, err := b.TemplateChange(b.ctx, rules.TemplateChange{ID: id, Name: &name})
 				if err != nil {
 					return err
 				}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -14,7 +15,7 @@ func exerciseCouponReads(t *testing.T, open Open) {
 		b.template(1, limit(5))
 		b.template(2, limit(5))
 		b.inOrder(1, asks(1, "a", "b", "a", "c", "a")...)
-		b.settle(store.CouponSettleParams{TemplateID: 2, Requests: []store.CouponRequest{{UserID: "a", Ticket: 1, CouponID: 100, Code: "x"}}})
+		b.settle(store.CouponSettleParams{TemplateID: 2, Requests: []rules.CouponRequest{{UserID: "a", Ticket: 1, CouponID: 100, Code: "x"}}})
 		list := func(p store.CouponListParams) []reward.CouponID {
 			b.Helper()
 			list, err := b.CouponList(b.ctx, p)
@@ -48,7 +49,7 @@ func exerciseCouponReads(t *testing.T, open Open) {
 			other.Generation, other.CouponID, other.Code = 1, reward.CouponID(10+i), user
 			list = append(list, other)
 		}
-		b.settle(store.CouponSettleParams{TemplateID: 1, Kind: store.SettleListed, Requests: list})
+		b.settle(store.CouponSettleParams{TemplateID: 1, Kind: rules.SettleListed, Requests: list})
 		page, err := b.CouponList(b.ctx, store.CouponListParams{TemplateID: 1, Limit: 1})
 		b.must(err)
 		same(b, "page", []string{"a", "c"}, []string{page[0].UserID, page[1].UserID})
@@ -62,7 +63,7 @@ func exerciseCouponReads(t *testing.T, open Open) {
 		b.inOrder(1, asks(1, "a", "b", "a")...)
 		_, err := b.CouponCancel(b.ctx, 1, at(15))
 		b.must(err)
-		for second, list := range map[int][]store.CouponRequest{
+		for second, list := range map[int][]rules.CouponRequest{
 			30: {{UserID: "b", Ticket: 1, CouponID: 100, Code: "x"}, {UserID: "a", Ticket: 2, CouponID: 101, Code: "y"}},
 		} {
 			_, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 2, Requests: list, Now: at(second)})
@@ -98,7 +99,7 @@ func exerciseCouponReads(t *testing.T, open Open) {
 		b.template(2)
 		b.inOrder(1, asks(1, "a", "b")...)                                                                                                   // 1
 		b.inOrder(1, asks(3, "a", "c", "d")...)                                                                                              // 2
-		b.settle(store.CouponSettleParams{TemplateID: 2, Requests: []store.CouponRequest{{UserID: "z", Ticket: 1, CouponID: 9, Code: "9"}}}) // another's
+		b.settle(store.CouponSettleParams{TemplateID: 2, Requests: []rules.CouponRequest{{UserID: "z", Ticket: 1, CouponID: 9, Code: "9"}}}) // another's
 		_, err := b.CouponCancel(b.ctx, 1, at(15))                                                                                           // 3
 		b.must(err)
 		_, err = b.TemplateTouch(b.ctx, 1) // 4

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -45,34 +46,34 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		b.own(1)
 		b.generation(reward.PathGate)
 		p := store.CouponSettleParams{
-			TemplateID: 1, Kind: store.SettleInOrder, Epoch: 1, Generation: 1, Requests: []store.CouponRequest{ask("a", 1), ask("b", 2)},
+			TemplateID: 1, Kind: rules.SettleInOrder, Epoch: 1, Generation: 1, Requests: []rules.CouponRequest{ask("a", 1), ask("b", 2)},
 			Offsets: []store.Offset{{Topic: "t", Next: 5}},
 		}
 		for i := range p.Requests {
 			p.Requests[i].Generation = 1
 		}
-		refused := func(want store.SettleRefusal, change func(*store.CouponSettleParams)) {
+		refused := func(want rules.SettleRefusal, change func(*store.CouponSettleParams)) {
 			b.Helper()
 			other := p
-			other.Requests = append([]store.CouponRequest(nil), p.Requests...)
+			other.Requests = append([]rules.CouponRequest(nil), p.Requests...)
 			change(&other)
 			same(b, "refused", want, b.settle(other).Refused)
 		}
-		refused(store.RefusedEpoch, func(p *store.CouponSettleParams) { p.Epoch = 0 })
-		refused(store.RefusedEpoch, func(p *store.CouponSettleParams) { p.Epoch, p.Generation = 2, 7 })
-		refused(store.RefusedGeneration, func(p *store.CouponSettleParams) { p.Generation = 0 })
-		refused(store.RefusedGeneration, func(p *store.CouponSettleParams) { p.Generation = 2 })
-		refused(store.RefusedGeneration, func(p *store.CouponSettleParams) { p.Requests[1].Generation = 0 })
+		refused(rules.RefusedEpoch, func(p *store.CouponSettleParams) { p.Epoch = 0 })
+		refused(rules.RefusedEpoch, func(p *store.CouponSettleParams) { p.Epoch, p.Generation = 2, 7 })
+		refused(rules.RefusedGeneration, func(p *store.CouponSettleParams) { p.Generation = 0 })
+		refused(rules.RefusedGeneration, func(p *store.CouponSettleParams) { p.Generation = 2 })
+		refused(rules.RefusedGeneration, func(p *store.CouponSettleParams) { p.Requests[1].Generation = 0 })
 		same(b, "no offsets", map[int32]int64{}, b.offsets())
 		same(b, "accepted", []string{"issued", "issued"}, told(b.settle(p)))
 		same(b, "generation of a coupon", int64(1), b.coupon(1).Generation)
 		same(b, "offsets", map[int32]int64{0: 5}, b.offsets())
 		b.generation(reward.PathDatabase)
-		refused(store.RefusedGeneration, func(p *store.CouponSettleParams) {
-			p.Generation, p.Requests = 2, []store.CouponRequest{{UserID: "c", Generation: 2, Ticket: 3, CouponID: 3, Code: "3"}}
+		refused(rules.RefusedGeneration, func(p *store.CouponSettleParams) {
+			p.Generation, p.Requests = 2, []rules.CouponRequest{{UserID: "c", Generation: 2, Ticket: 3, CouponID: 3, Code: "3"}}
 		})
 		b.own(1)
-		refused(store.RefusedEpoch, func(*store.CouponSettleParams) {})
+		refused(rules.RefusedEpoch, func(*store.CouponSettleParams) {})
 	})
 	run(t, open, "ARefusalIsARowWithItsVersion", func(b *bundle) {
 		b.template(1, quantity(2))
@@ -137,42 +138,42 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 	})
 	run(t, open, "AnIdBelowTheOnesHeHasIsNotHisLatest", func(b *bundle) {
 		b.template(1, limit(2))
-		b.inOrder(1, store.CouponRequest{UserID: "a", Ticket: 1, CouponID: 50, Code: "50"})
-		res := b.inOrder(1, store.CouponRequest{UserID: "a", Ticket: 2, CouponID: 40, Code: "40"})
+		b.inOrder(1, rules.CouponRequest{UserID: "a", Ticket: 1, CouponID: 50, Code: "50"})
+		res := b.inOrder(1, rules.CouponRequest{UserID: "a", Ticket: 2, CouponID: 40, Code: "40"})
 		same(b, "facts", []store.CouponHolding{{UserID: "a", Held: 2, CouponID: 50}}, res.Holdings)
 	})
 	run(t, open, "ACancelledOneIsNotHisLatest", func(b *bundle) {
 		b.template(1, limit(2))
-		b.inOrder(1, store.CouponRequest{UserID: "a", Ticket: 1, CouponID: 50, Code: "50"})
+		b.inOrder(1, rules.CouponRequest{UserID: "a", Ticket: 1, CouponID: 50, Code: "50"})
 		_, err := b.CouponCancel(b.ctx, 50, at(11))
 		b.must(err)
-		res := b.inOrder(1, store.CouponRequest{UserID: "a", Ticket: 2, CouponID: 40, Code: "40"})
+		res := b.inOrder(1, rules.CouponRequest{UserID: "a", Ticket: 2, CouponID: 40, Code: "40"})
 		same(b, "facts", []store.CouponHolding{{UserID: "a", Held: 2, CouponID: 40}}, res.Holdings)
 	})
 	run(t, open, "HostileTextIsStoredOrRefused", func(b *bundle) {
 		b.template(1)
 		hostile := "'; DROP TABLE coupons; --\U0001F4A9\u2028%_\\"
-		res := b.inOrder(1, store.CouponRequest{UserID: hostile, Ticket: 1, CouponID: 1, Code: hostile})
+		res := b.inOrder(1, rules.CouponRequest{UserID: hostile, Ticket: 1, CouponID: 1, Code: hostile})
 		same(b, "user", hostile, res.Results[0].Coupon.UserID)
 		got, err := b.IssueOutcomes(b.ctx, 1, []string{hostile, "\xff", "a\x00"})
 		b.must(err)
 		same(b, "outcomes", 1, len(got))
-		for _, bad := range []store.CouponRequest{
+		for _, bad := range []rules.CouponRequest{
 			{UserID: "\xff", Ticket: 2, CouponID: 2, Code: "2"},
 			{UserID: "a\x00", Ticket: 2, CouponID: 2, Code: "2"},
 			{UserID: "a", Ticket: 2, CouponID: 2, Code: "\x00"},
 			{UserID: "a", Ticket: 2, Code: "2"},
 			{UserID: "a", Ticket: 2, CouponID: 2},
 		} {
-			_, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 1, Requests: []store.CouponRequest{bad}, Now: epoch})
+			_, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 1, Requests: []rules.CouponRequest{bad}, Now: epoch})
 			b.wantCode(err, reward.CodeInvalid)
 		}
 		// What is refused for a reason cannot hold up the line.
-		res = b.inOrder(1, store.CouponRequest{UserID: "a\x00\xff", Ticket: 2, Code: "\xff", Reason: reward.ReasonError},
-			store.CouponRequest{UserID: "b", Ticket: 3, Reason: "\x00"})
+		res = b.inOrder(1, rules.CouponRequest{UserID: "a\x00\xff", Ticket: 2, Code: "\xff", Reason: reward.ReasonError},
+			rules.CouponRequest{UserID: "b", Ticket: 3, Reason: "\x00"})
 		same(b, "told", []string{reward.ReasonError, reward.ReasonError}, []string{res.Results[0].Reason, b.outcome("b").Reason})
 		same(b, "settled", int64(3), res.Template.Settled)
-		_, err = b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 1, Requests: make([]store.CouponRequest, store.BatchMax+1), Now: epoch})
+		_, err = b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 1, Requests: make([]rules.CouponRequest, store.BatchMax+1), Now: epoch})
 		b.wantCode(err, reward.CodeInvalid)
 	})
 	run(t, open, "AnIdOrACodeInUseFailsTheWhole", func(b *bundle) {
@@ -180,7 +181,7 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		b.template(2)
 		b.inOrder(1, ask("a", 1))
 		before := b.stands(2)
-		for _, bad := range []store.CouponRequest{
+		for _, bad := range []rules.CouponRequest{
 			{UserID: "c", Ticket: 2, CouponID: 1, Code: "new"},
 			{UserID: "c", Ticket: 2, CouponID: 9, Code: "code1"},
 			{UserID: "c", Ticket: 2, CouponID: 8, Code: "new"},
@@ -188,7 +189,7 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		} {
 			_, err := b.CouponSettle(b.ctx, store.CouponSettleParams{
 				TemplateID: 2, Now: epoch, Offsets: []store.Offset{{Topic: "t", Next: 1}},
-				Requests: []store.CouponRequest{{UserID: "b", Ticket: 1, CouponID: 8, Code: "first"}, bad},
+				Requests: []rules.CouponRequest{{UserID: "b", Ticket: 1, CouponID: 8, Code: "first"}, bad},
 			})
 			b.wantCode(err, reward.CodeConflict)
 		}
@@ -273,9 +274,9 @@ func (b *bundle) outcome(user string) reward.IssueOutcome {
 }
 
 func exerciseSettleListed(t *testing.T, open Open) {
-	listed := func(b *bundle, list ...store.CouponRequest) store.CouponSettleResult {
+	listed := func(b *bundle, list ...rules.CouponRequest) store.CouponSettleResult {
 		b.Helper()
-		return b.settle(store.CouponSettleParams{TemplateID: 1, Kind: store.SettleListed, Requests: list})
+		return b.settle(store.CouponSettleParams{TemplateID: 1, Kind: rules.SettleListed, Requests: list})
 	}
 	run(t, open, "SettlesWhatIsThereInAnyOrderOnce", func(b *bundle) {
 		b.template(1, quantity(4))
@@ -294,8 +295,8 @@ func exerciseSettleListed(t *testing.T, open Open) {
 		b.template(1)
 		b.generation(reward.PathGate)
 		b.generation(reward.PathGate)
-		of := func(user string, generation, ticket, id int64) store.CouponRequest {
-			return store.CouponRequest{UserID: user, Generation: generation, Ticket: ticket, CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}
+		of := func(user string, generation, ticket, id int64) rules.CouponRequest {
+			return rules.CouponRequest{UserID: user, Generation: generation, Ticket: ticket, CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}
 		}
 		res := listed(b, of("c", 2, 1, 3), of("b", 3, 1, 2), of("a", 1, 1, 1), of("d", 2, 2, 4))
 		same(b, "told", []string{"issued", "before", "issued", "issued"}, told(res))
@@ -306,7 +307,7 @@ func exerciseSettleListed(t *testing.T, open Open) {
 		same(b, "listed by ticket, then generation", []string{"a", "c", "d"}, order)
 		same(b, "again", []string{"before", "before"}, told(listed(b, of("c", 2, 1, 3), of("a", 1, 1, 1))))
 		_, err := b.CouponSettle(b.ctx, store.CouponSettleParams{
-			TemplateID: 1, Kind: store.SettleListed, Requests: []store.CouponRequest{of("z", 1, 0, 9)}, Now: epoch,
+			TemplateID: 1, Kind: rules.SettleListed, Requests: []rules.CouponRequest{of("z", 1, 0, 9)}, Now: epoch,
 		})
 		b.wantCode(err, reward.CodeInvalid)
 	})
@@ -322,10 +323,10 @@ func exerciseSettleListed(t *testing.T, open Open) {
 		b.template(1)
 		b.generation(reward.PathGate)
 		p := store.CouponSettleParams{
-			TemplateID: 1, Kind: store.SettleListed, EndsGeneration: 1, Requests: []store.CouponRequest{ask("a", 1)},
+			TemplateID: 1, Kind: rules.SettleListed, EndsGeneration: 1, Requests: []rules.CouponRequest{ask("a", 1)},
 			Offsets: []store.Offset{{Topic: "t", Partition: 3, Next: 7}},
 		}
-		same(b, "refused", store.RefusedEnds, b.settle(p).Refused)
+		same(b, "refused", rules.RefusedEnds, b.settle(p).Refused)
 		same(b, "no offsets", map[int32]int64{}, b.offsets())
 		_, err := b.TemplateRecordEnds(b.ctx, 1, 1, map[int32]int64{3: 7})
 		b.must(err)
@@ -334,20 +335,20 @@ func exerciseSettleListed(t *testing.T, open Open) {
 	})
 	run(t, open, "OffsetsAreKeptWhateverBecomesOfTheAsks", func(b *bundle) {
 		b.template(1)
-		settle := func(list []store.CouponRequest, next ...int64) {
+		settle := func(list []rules.CouponRequest, next ...int64) {
 			b.Helper()
-			p := store.CouponSettleParams{TemplateID: 1, Kind: store.SettleListed, Requests: list}
+			p := store.CouponSettleParams{TemplateID: 1, Kind: rules.SettleListed, Requests: list}
 			for _, n := range next {
 				p.Offsets = append(p.Offsets, store.Offset{Topic: "t", Partition: 1, Next: n})
 			}
 			b.settle(p)
 		}
-		settle([]store.CouponRequest{ask("a", 1)}, 5)
-		settle([]store.CouponRequest{ask("a", 1)}, 6, 9, 7)
+		settle([]rules.CouponRequest{ask("a", 1)}, 5)
+		settle([]rules.CouponRequest{ask("a", 1)}, 6, 9, 7)
 		same(b, "the highest", map[int32]int64{1: 9}, b.offsets())
 		settle(nil, 12)
 		same(b, "without asks", map[int32]int64{1: 12}, b.offsets())
-		settle([]store.CouponRequest{ask("b", 2)}, 3)
+		settle([]rules.CouponRequest{ask("b", 2)}, 3)
 		same(b, "never back", map[int32]int64{1: 12}, b.offsets())
 	})
 }
@@ -362,7 +363,7 @@ func exerciseSettleDirect(t *testing.T, open Open) {
 		}
 		t := b.stands(1)
 		return b.settle(store.CouponSettleParams{
-			TemplateID: 1, Kind: store.SettleDirect, Path: t.Path, Generation: t.Generation, Requests: list,
+			TemplateID: 1, Kind: rules.SettleDirect, Path: t.Path, Generation: t.Generation, Requests: list,
 		})
 	}
 	run(t, open, "GivesTicketsToThoseWhoGetOne", func(b *bundle) {
@@ -411,8 +412,8 @@ func exerciseSettleDirect(t *testing.T, open Open) {
 	run(t, open, "AReasonRefuses", func(b *bundle) {
 		b.template(1)
 		res := b.settle(store.CouponSettleParams{
-			TemplateID: 1, Kind: store.SettleDirect, Path: reward.PathGate,
-			Requests: []store.CouponRequest{{UserID: "a", Reason: reward.ReasonNotDrawn}, {UserID: "a", CouponID: 1, Code: "1"}},
+			TemplateID: 1, Kind: rules.SettleDirect, Path: reward.PathGate,
+			Requests: []rules.CouponRequest{{UserID: "a", Reason: reward.ReasonNotDrawn}, {UserID: "a", CouponID: 1, Code: "1"}},
 		})
 		same(b, "told", []string{reward.ReasonNotDrawn, "issued"}, told(res))
 	})
@@ -423,20 +424,20 @@ func exerciseSettleDirect(t *testing.T, open Open) {
 			b.Helper()
 			id := b.stands(1).IssuedTotal + 1
 			return b.settle(store.CouponSettleParams{
-				TemplateID: 1, Kind: store.SettleDirect, Path: path, Generation: generation, Fence: fence,
-				Requests: []store.CouponRequest{{UserID: user, CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}},
+				TemplateID: 1, Kind: rules.SettleDirect, Path: path, Generation: generation, Fence: fence,
+				Requests: []rules.CouponRequest{{UserID: user, CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}},
 				Offsets:  []store.Offset{{Topic: "t", Next: fence + 1}},
 			})
 		}
-		same(b, "path", store.RefusedPath, settle(reward.PathGate, 1, 0, "a").Refused)
-		same(b, "path first", store.RefusedPath, settle(reward.PathGate, 9, 0, "a").Refused)
-		same(b, "generation", store.RefusedGeneration, settle(reward.PathDatabase, 0, 9, "a").Refused)
+		same(b, "path", rules.RefusedPath, settle(reward.PathGate, 1, 0, "a").Refused)
+		same(b, "path first", rules.RefusedPath, settle(reward.PathGate, 9, 0, "a").Refused)
+		same(b, "generation", rules.RefusedGeneration, settle(reward.PathDatabase, 0, 9, "a").Refused)
 		same(b, "no offsets", map[int32]int64{}, b.offsets())
 		same(b, "without a fence", []string{"issued"}, told(settle(reward.PathDatabase, 1, 0, "a")))
 		same(b, "first", []string{"issued"}, told(settle(reward.PathDatabase, 1, 7, "b")))
 		same(b, "kept", int64(7), b.stands(1).Fence)
-		same(b, "the same fence", store.RefusedFence, settle(reward.PathDatabase, 1, 7, "c").Refused)
-		same(b, "a lower one", store.RefusedFence, settle(reward.PathDatabase, 1, 6, "c").Refused)
+		same(b, "the same fence", rules.RefusedFence, settle(reward.PathDatabase, 1, 7, "c").Refused)
+		same(b, "a lower one", rules.RefusedFence, settle(reward.PathDatabase, 1, 6, "c").Refused)
 		res := settle(reward.PathDatabase, 1, 8, "b")
 		same(b, "nothing issued", []string{userLimit}, told(res))
 		same(b, "kept all the same", int64(8), res.Template.Fence)
@@ -454,9 +455,9 @@ func exerciseSettleDirect(t *testing.T, open Open) {
 	} {
 		run(t, open, name, func(b *bundle) {
 			b.template(1, window(test.opens, test.closes))
-			list := []store.CouponRequest{{UserID: "a", CouponID: 1, Code: "1"}, {UserID: "b", CouponID: 2, Code: "2"}}
+			list := []rules.CouponRequest{{UserID: "a", CouponID: 1, Code: "1"}, {UserID: "b", CouponID: 2, Code: "2"}}
 			res := b.settle(store.CouponSettleParams{
-				TemplateID: 1, Kind: store.SettleDirect, Path: reward.PathGate, Fence: 4, Requests: list, Offsets: []store.Offset{{Topic: "t", Next: 1}},
+				TemplateID: 1, Kind: rules.SettleDirect, Path: reward.PathGate, Fence: 4, Requests: list, Offsets: []store.Offset{{Topic: "t", Next: 1}},
 			})
 			same(b, "told", []string{test.want, test.want}, told(res))
 			same(b, "fence", int64(4), res.Template.Fence)

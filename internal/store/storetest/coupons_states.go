@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -47,10 +48,10 @@ func exerciseCouponStates(t *testing.T, open Open) {
 			b.must(err)
 		}
 		cancel(1)
-		_, err := b.TemplateChange(b.ctx, store.TemplateChangeParams{ID: 1, ReissueAfterCancel: new(true)})
+		_, err := b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, ReissueAfterCancel: new(true)})
 		b.must(err)
 		cancel(2)
-		_, err = b.TemplateChange(b.ctx, store.TemplateChangeParams{ID: 1, ReissueAfterCancel: new(false)})
+		_, err = b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, ReissueAfterCancel: new(false)})
 		b.must(err)
 		same(b, "told", []string{userLimit, "issued"}, told(b.inOrder(1, asks(3, "a", "b")...)))
 	})
@@ -110,7 +111,7 @@ func exerciseCouponStates(t *testing.T, open Open) {
 	run(t, open, "AValidityIsThatOfTheIssue", func(b *bundle) {
 		b.template(1)
 		b.inOrder(1, asks(1, "a")...)
-		_, err := b.TemplateChange(b.ctx, store.TemplateChangeParams{ID: 1, ValidFor: new(reward.TemplateValidMax)})
+		_, err := b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, ValidFor: new(reward.TemplateValidMax)})
 		b.must(err)
 		b.inOrder(1, asks(2, "b")...)
 		same(b, "for ever", time.Time{}, b.coupon(1).ExpiresAt)
@@ -119,7 +120,7 @@ func exerciseCouponStates(t *testing.T, open Open) {
 	run(t, open, "ExpiryTakesTheOldestFirst", func(b *bundle) {
 		b.template(1, validFor(time.Hour))
 		b.inOrder(1, asks(1, "a")...)
-		_, err := b.TemplateChange(b.ctx, store.TemplateChangeParams{ID: 1, ValidFor: new(time.Minute)})
+		_, err := b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, ValidFor: new(time.Minute)})
 		b.must(err)
 		b.inOrder(1, asks(2, "b")...)
 		n, err := b.CouponExpire(b.ctx, at(9000), 1)

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -30,11 +31,11 @@ type shopWalk struct {
 
 // drawAsks draws asks for what probably comes next: tickets around the settled
 // one, users who come again and again.
-func (w *shopWalk) drawAsks(t *rapid.T, kind store.SettleKind) []store.CouponRequest {
+func (w *shopWalk) drawAsks(t *rapid.T, kind rules.SettleKind) []rules.CouponRequest {
 	next := w.t.Settled + 1
-	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) store.CouponRequest {
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) rules.CouponRequest {
 		w.lastID++
-		a := store.CouponRequest{
+		a := rules.CouponRequest{
 			UserID: fmt.Sprintf("u%d", rapid.IntRange(1, walkUsers).Draw(t, "user")), CouponID: reward.CouponID(w.lastID),
 			Code: fmt.Sprintf("code%d", w.lastID), Generation: w.t.Generation,
 		}
@@ -42,13 +43,13 @@ func (w *shopWalk) drawAsks(t *rapid.T, kind store.SettleKind) []store.CouponReq
 			a.Reason = reward.ReasonError
 		}
 		switch kind {
-		case store.SettleInOrder:
+		case rules.SettleInOrder:
 			if a.Ticket = next; rapid.IntRange(0, 7).Draw(t, "astray") == 0 {
 				a.Ticket += int64(rapid.IntRange(-2, 2).Draw(t, "by"))
 			} else {
 				next++
 			}
-		case store.SettleListed:
+		case rules.SettleListed:
 			a.Ticket = max(1, w.t.Settled+int64(rapid.IntRange(-3, 4).Draw(t, "ticket")))
 			a.Generation = max(0, a.Generation+int64(rapid.SampledFrom([]int{0, 0, 0, -1, 1}).Draw(t, "generation")))
 		}
@@ -73,7 +74,7 @@ func (w *shopWalk) draw(t *rapid.T) shopStep {
 	switch rapid.IntRange(0, 13).Draw(t, "operation") {
 	case 0, 1, 2, 3, 4:
 		p := store.CouponSettleParams{
-			TemplateID: id, Kind: store.SettleKind(rapid.Int8Range(0, 2).Draw(t, "kind")), Now: now, Path: w.t.Path,
+			TemplateID: id, Kind: rules.SettleKind(rapid.Int8Range(0, 2).Draw(t, "kind")), Now: now, Path: w.t.Path,
 			Epoch: mostly(t, "epoch", w.t.Epoch), Generation: mostly(t, "generation", w.t.Generation),
 			EndsGeneration: mostly(t, "ends", w.t.EndsGeneration),
 		}
@@ -108,7 +109,7 @@ func (w *shopWalk) draw(t *rapid.T) shopStep {
 			expect: func(s *shop) any { return s.expire(now) },
 		}
 	case 10, 11:
-		p := store.TemplateChangeParams{ID: id}
+		p := rules.TemplateChange{ID: id}
 		switch rapid.IntRange(0, 4).Draw(t, "changed") {
 		case 0:
 			p.TotalQuantity = new(max(1, w.t.Live+int64(rapid.IntRange(-1, 5).Draw(t, "total"))))

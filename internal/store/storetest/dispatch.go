@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -86,7 +87,7 @@ func exerciseDispatch(t *testing.T, open Open) {
 		b.running(1)
 		b.saveQueued(1, 1, 2, 3)
 		for i := range reward.TargetID(3) {
-			b.finish(store.Outcome{Ref: ref(1, i+1, 1), Kind: store.OutcomeFailed, RetryAt: at(20 + 10*int(i))})
+			b.finish(rules.Outcome{Ref: ref(1, i+1, 1), Kind: rules.OutcomeFailed, RetryAt: at(20 + 10*int(i))})
 		}
 		p := store.PayoutDispatchParams{From: reward.Retrying, Limit: 9, MaxLen: plenty, Now: at(19)}
 		same(b, "too early", 0, len(dispatch(b, p)))
@@ -103,7 +104,7 @@ func exerciseDispatch(t *testing.T, open Open) {
 		b.running(2)
 		b.saveQueued(1, 1, 2, 3, 4)
 		for target := reward.TargetID(1); target <= 3; target++ {
-			b.finish(store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomeNoAnswer, RetryAt: at(20)})
+			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeNoAnswer, RetryAt: at(20)})
 		}
 		p := store.PayoutDispatchParams{
 			From: reward.Retrying, Limit: 9, MaxLen: plenty, Now: at(20),
@@ -234,8 +235,8 @@ func exerciseWithdraw(t *testing.T, open Open) {
 		b.saveReady(1, 6)
 		giveBack(b, true, ref(1, 1, 1))
 		giveBack(b, false, ref(1, 2, 1))
-		b.finish(store.Outcome{Ref: ref(1, 3, 1), Kind: store.OutcomeFailed, RetryAt: at(20)})
-		b.finish(store.Outcome{Ref: ref(1, 4, 1), Kind: store.OutcomePaid})
+		b.finish(rules.Outcome{Ref: ref(1, 3, 1), Kind: rules.OutcomeFailed, RetryAt: at(20)})
+		b.finish(rules.Outcome{Ref: ref(1, 4, 1), Kind: rules.OutcomePaid})
 		step := func() int {
 			b.Helper()
 			n, err := b.PayoutCancelStep(b.ctx, store.PayoutCancelStepParams{PromotionID: 1, Lease: lease, Now: at(30)})

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -97,22 +98,22 @@ func exerciseDraws(t *testing.T, open Open) {
 		b.template(1, draw(-2*time.Hour, -time.Hour))
 		_, err := b.DrawClose(b.ctx, 1, 0)
 		b.must(err)
-		_, err = b.TemplateChange(b.ctx, store.TemplateChangeParams{ID: 1, OpensAt: new(fromNow(time.Hour))})
+		_, err = b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, OpensAt: new(fromNow(time.Hour))})
 		b.wantCode(err, reward.CodeConflict)
 	})
 	run(t, open, "ItsTimesAndTheModeStayOnceSomebodyAsked", func(b *bundle) {
 		b.template(1, draw(-time.Hour, time.Hour))
-		change := func(p store.TemplateChangeParams) error {
+		change := func(p rules.TemplateChange) error {
 			p.ID = 1
 			_, err := b.TemplateChange(b.ctx, p)
 			return err
 		}
-		b.must(change(store.TemplateChangeParams{OpensAt: new(fromNow(2 * time.Hour)), Mode: new(reward.ModeKafka)}))
-		b.wantCode(change(store.TemplateChangeParams{OpensAt: &time.Time{}}), reward.CodeInvalid)
+		b.must(change(rules.TemplateChange{OpensAt: new(fromNow(2 * time.Hour)), Mode: new(reward.ModeKafka)}))
+		b.wantCode(change(rules.TemplateChange{OpensAt: &time.Time{}}), reward.CodeInvalid)
 		save(b, 1, "a")
-		b.wantCode(change(store.TemplateChangeParams{OpensAt: new(fromNow(3 * time.Hour))}), reward.CodeConflict)
-		b.wantCode(change(store.TemplateChangeParams{Mode: new(reward.ModeSync)}), reward.CodeConflict)
-		b.must(change(store.TemplateChangeParams{OpensAt: new(b.stands(1).OpensAt), ClosesAt: new(fromNow(9 * time.Hour))}))
+		b.wantCode(change(rules.TemplateChange{OpensAt: new(fromNow(3 * time.Hour))}), reward.CodeConflict)
+		b.wantCode(change(rules.TemplateChange{Mode: new(reward.ModeSync)}), reward.CodeConflict)
+		b.must(change(rules.TemplateChange{OpensAt: new(b.stands(1).OpensAt), ClosesAt: new(fromNow(9 * time.Hour))}))
 	})
 	run(t, open, "WhoIsNotDrawnIsARow", func(b *bundle) {
 		b.template(1, quantity(1))

@@ -6,19 +6,20 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
 // kinds are all the ways a dispatch ends.
-var kinds = []store.OutcomeKind{
-	store.OutcomePaid, store.OutcomeRefused, store.OutcomeFailed, store.OutcomeNoAnswer, store.OutcomeNoLookup, store.OutcomeCancelled,
+var kinds = []rules.OutcomeKind{
+	rules.OutcomePaid, rules.OutcomeRefused, rules.OutcomeFailed, rules.OutcomeNoAnswer, rules.OutcomeNoLookup, rules.OutcomeCancelled,
 }
 
 func exerciseFinish(t *testing.T, open Open) {
 	run(t, open, "PaidIsOneAttempt", func(b *bundle) {
 		b.running(1)
 		b.saveQueued(1, 1)
-		res := b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomePaid, TransactionKey: hostile})
+		res := b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid, TransactionKey: hostile})
 		same(b, "result", store.FinishResult{State: reward.Succeeded, Attempts: 1, DueAt: at(10), Changed: true}, res)
 		r := row(1, 1)
 		paid := reward.Payout{
@@ -27,7 +28,7 @@ func exerciseFinish(t *testing.T, open Open) {
 		}
 		same(b, "row", paid, b.payout(1, 1))
 		for _, kind := range kinds {
-			res = b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: kind, TransactionKey: "other", Code: "X", RetryAt: at(99)})
+			res = b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: kind, TransactionKey: "other", Code: "X", RetryAt: at(99)})
 			same(b, "late", store.FinishResult{State: reward.Succeeded, Attempts: 1, DueAt: at(10)}, res)
 		}
 		same(b, "row after late ones", paid, b.payout(1, 1))
@@ -37,17 +38,17 @@ func exerciseFinish(t *testing.T, open Open) {
 		b.running(1)
 		b.saveQueued(1, 1)
 		b.saveReady(1, 2)
-		for _, kind := range []store.OutcomeKind{
-			store.OutcomeRefused, store.OutcomeFailed, store.OutcomeNoAnswer, store.OutcomeNoLookup, store.OutcomeCancelled,
+		for _, kind := range []rules.OutcomeKind{
+			rules.OutcomeRefused, rules.OutcomeFailed, rules.OutcomeNoAnswer, rules.OutcomeNoLookup, rules.OutcomeCancelled,
 		} {
 			for _, r := range []reward.Ref{ref(1, 1, 0), ref(1, 1, 2), ref(1, 2, 0)} {
 				before := b.payout(1, r.TargetID)
-				res := b.finish(store.Outcome{Ref: r, Kind: kind, Code: "LATE", RetryAt: at(99), Sent: true})
+				res := b.finish(rules.Outcome{Ref: r, Kind: kind, Code: "LATE", RetryAt: at(99), Sent: true})
 				same(b, "result", store.FinishResult{State: before.State, DueAt: epoch}, res)
 				same(b, "row", before, b.payout(1, r.TargetID))
 			}
 		}
-		res := b.finish(store.Outcome{Ref: ref(1, 99, 1), Kind: store.OutcomePaid})
+		res := b.finish(rules.Outcome{Ref: ref(1, 99, 1), Kind: rules.OutcomePaid})
 		same(b, "no such row", store.FinishResult{}, res)
 		b.books(1)
 	})
@@ -55,16 +56,16 @@ func exerciseFinish(t *testing.T, open Open) {
 		b.running(1)
 		b.saveQueued(1, 1, 2, 3, 4, 5)
 		b.saveReady(1, 6)
-		b.finish(store.Outcome{Ref: ref(1, 2, 1), Kind: store.OutcomeFailed, RetryAt: at(20)})
-		b.finish(store.Outcome{Ref: ref(1, 3, 1), Kind: store.OutcomeNoLookup})
-		b.finish(store.Outcome{Ref: ref(1, 4, 1), Kind: store.OutcomeRefused, Code: "NO"})
-		b.finish(store.Outcome{Ref: ref(1, 5, 1), Kind: store.OutcomeCancelled})
+		b.finish(rules.Outcome{Ref: ref(1, 2, 1), Kind: rules.OutcomeFailed, RetryAt: at(20)})
+		b.finish(rules.Outcome{Ref: ref(1, 3, 1), Kind: rules.OutcomeNoLookup})
+		b.finish(rules.Outcome{Ref: ref(1, 4, 1), Kind: rules.OutcomeRefused, Code: "NO"})
+		b.finish(rules.Outcome{Ref: ref(1, 5, 1), Kind: rules.OutcomeCancelled})
 		for target, was := range map[reward.TargetID]reward.State{
 			1: reward.Queued, 2: reward.Retrying, 3: reward.Unknown, 4: reward.Failed, 5: reward.Cancelled, 6: reward.Ready,
 		} {
 			before := b.payout(1, target)
 			same(b, "state before", was, before.State)
-			res := b.finish(store.Outcome{Ref: ref(1, target, 77), Kind: store.OutcomePaid, TransactionKey: "tx"})
+			res := b.finish(rules.Outcome{Ref: ref(1, target, 77), Kind: rules.OutcomePaid, TransactionKey: "tx"})
 			same(b, "changed", true, res.Changed)
 			same(b, "attempts", before.Attempts+1, res.Attempts)
 			after := b.payout(1, target)
@@ -81,14 +82,14 @@ func exerciseFinish(t *testing.T, open Open) {
 	run(t, open, "ARefusalIsFinalOnlyForWhoSurelyDidNotCall", func(b *bundle) {
 		b.running(1)
 		b.saveQueued(1, 1, 2, 3)
-		res := b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomeRefused, Code: "LIMIT", Message: hostile})
+		res := b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeRefused, Code: "LIMIT", Message: hostile})
 		same(b, "refused", store.FinishResult{State: reward.Failed, Attempts: 1, DueAt: at(10), Changed: true}, res)
 		p := b.payout(1, 1)
 		same(b, "code", "LIMIT", p.ErrorCode)
 		same(b, "message", hostile, p.ErrorMessage)
 		same(b, "flag", false, p.MaybeCalled)
 
-		res = b.finish(store.Outcome{Ref: ref(1, 2, 1), Kind: store.OutcomeRefused, Sent: true, Code: "LIMIT"})
+		res = b.finish(rules.Outcome{Ref: ref(1, 2, 1), Kind: rules.OutcomeRefused, Sent: true, Code: "LIMIT"})
 		same(b, "sent before", store.FinishResult{State: reward.Unknown, Attempts: 1, DueAt: at(10), Changed: true}, res)
 		p = b.payout(1, 2)
 		same(b, "flag", true, p.MaybeCalled)
@@ -98,7 +99,7 @@ func exerciseFinish(t *testing.T, open Open) {
 		b.must(err)
 		_, err = b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, Limit: 1, MaxLen: plenty, Now: at(6)})
 		b.must(err)
-		res = b.finish(store.Outcome{Ref: ref(1, 3, 2), Kind: store.OutcomeRefused, Code: "LIMIT"})
+		res = b.finish(rules.Outcome{Ref: ref(1, 3, 2), Kind: rules.OutcomeRefused, Code: "LIMIT"})
 		same(b, "flagged", reward.Unknown, res.State)
 		b.books(1)
 	})
@@ -106,7 +107,7 @@ func exerciseFinish(t *testing.T, open Open) {
 		b.running(1) // three retries: four answers
 		b.saveQueued(1, 1)
 		for n := int32(1); n <= 3; n++ {
-			res := b.finish(store.Outcome{Ref: ref(1, 1, n), Kind: store.OutcomeFailed, RetryAt: at(20), Code: "HTTP_500"})
+			res := b.finish(rules.Outcome{Ref: ref(1, 1, n), Kind: rules.OutcomeFailed, RetryAt: at(20), Code: "HTTP_500"})
 			same(b, "failed", store.FinishResult{State: reward.Retrying, Attempts: n, DueAt: at(20), Changed: true}, res)
 			p := b.payout(1, 1)
 			same(b, "flag", true, p.MaybeCalled)
@@ -117,7 +118,7 @@ func exerciseFinish(t *testing.T, open Open) {
 			b.must(err)
 			same(b, "dispatched", 1, len(list))
 		}
-		res := b.finish(store.Outcome{Ref: ref(1, 1, 4), Kind: store.OutcomeFailed, RetryAt: at(20), Code: "HTTP_500"})
+		res := b.finish(rules.Outcome{Ref: ref(1, 1, 4), Kind: rules.OutcomeFailed, RetryAt: at(20), Code: "HTTP_500"})
 		same(b, "the last", store.FinishResult{State: reward.Unknown, Attempts: 4, DueAt: at(10), Changed: true}, res)
 		same(b, "settles from", at(25), b.payout(1, 1).SettleFrom)
 		same(b, "code", "HTTP_500", b.payout(1, 1).ErrorCode)
@@ -126,12 +127,12 @@ func exerciseFinish(t *testing.T, open Open) {
 	run(t, open, "NoAnswerCountsNoAttempt", func(b *bundle) {
 		b.running(1)
 		b.saveQueued(1, 1, 2, 3)
-		res := b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomeNoAnswer, RetryAt: at(20)})
+		res := b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeNoAnswer, RetryAt: at(20)})
 		same(b, "no answer", store.FinishResult{State: reward.Retrying, DueAt: at(20), Changed: true}, res)
 		same(b, "flag", true, b.payout(1, 1).MaybeCalled)
-		res = b.finish(store.Outcome{Ref: ref(1, 2, 1), Kind: store.OutcomeNoAnswer, RetryAt: at(20), GiveUp: true})
+		res = b.finish(rules.Outcome{Ref: ref(1, 2, 1), Kind: rules.OutcomeNoAnswer, RetryAt: at(20), GiveUp: true})
 		same(b, "given up", store.FinishResult{State: reward.Unknown, DueAt: at(10), Changed: true}, res)
-		res = b.finish(store.Outcome{Ref: ref(1, 3, 1), Kind: store.OutcomeNoLookup})
+		res = b.finish(rules.Outcome{Ref: ref(1, 3, 1), Kind: rules.OutcomeNoLookup})
 		same(b, "no look-up", store.FinishResult{State: reward.Unknown, DueAt: at(10), Changed: true}, res)
 		same(b, "settles from", at(25), b.payout(1, 3).SettleFrom)
 		b.books(1)
@@ -141,14 +142,14 @@ func exerciseFinish(t *testing.T, open Open) {
 		b.saveQueued(1, 1, 2, 3, 4, 5)
 		b.move(1, reward.PromotionCancelled)
 		for target, want := range map[reward.TargetID]struct {
-			outcome store.Outcome
+			outcome rules.Outcome
 			state   reward.State
 		}{
-			1: {store.Outcome{Kind: store.OutcomeFailed, RetryAt: at(20)}, reward.Unknown},
-			2: {store.Outcome{Kind: store.OutcomeNoAnswer, RetryAt: at(20)}, reward.Unknown},
-			3: {store.Outcome{Kind: store.OutcomeCancelled}, reward.Cancelled},
-			4: {store.Outcome{Kind: store.OutcomeCancelled, Sent: true}, reward.Unknown},
-			5: {store.Outcome{Kind: store.OutcomePaid}, reward.Succeeded},
+			1: {rules.Outcome{Kind: rules.OutcomeFailed, RetryAt: at(20)}, reward.Unknown},
+			2: {rules.Outcome{Kind: rules.OutcomeNoAnswer, RetryAt: at(20)}, reward.Unknown},
+			3: {rules.Outcome{Kind: rules.OutcomeCancelled}, reward.Cancelled},
+			4: {rules.Outcome{Kind: rules.OutcomeCancelled, Sent: true}, reward.Unknown},
+			5: {rules.Outcome{Kind: rules.OutcomePaid}, reward.Succeeded},
 		} {
 			want.outcome.Ref = ref(1, target, 1)
 			res := b.finish(want.outcome)
@@ -165,13 +166,13 @@ func exerciseFinish(t *testing.T, open Open) {
 		b.running(2)
 		b.saveQueued(1, 1, 2)
 		b.saveQueued(2, 1)
-		res, err := b.PayoutFinish(b.ctx, store.PayoutFinishParams{Lease: lease, Now: at(10), Outcomes: []store.Outcome{
-			{Ref: ref(2, 1, 1), Kind: store.OutcomeRefused},
-			{Ref: ref(1, 2, 1), Kind: store.OutcomeFailed, RetryAt: at(20)},
-			{Ref: ref(1, 1, 1), Kind: store.OutcomePaid, TransactionKey: "a"},
-			{Ref: ref(2, 1, 1), Kind: store.OutcomePaid, TransactionKey: "b"},
-			{Ref: ref(1, 2, 1), Kind: store.OutcomeRefused},
-			{Ref: ref(1, 1, 1), Kind: store.OutcomePaid, TransactionKey: "c"},
+		res, err := b.PayoutFinish(b.ctx, store.PayoutFinishParams{Lease: lease, Now: at(10), Outcomes: []rules.Outcome{
+			{Ref: ref(2, 1, 1), Kind: rules.OutcomeRefused},
+			{Ref: ref(1, 2, 1), Kind: rules.OutcomeFailed, RetryAt: at(20)},
+			{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid, TransactionKey: "a"},
+			{Ref: ref(2, 1, 1), Kind: rules.OutcomePaid, TransactionKey: "b"},
+			{Ref: ref(1, 2, 1), Kind: rules.OutcomeRefused},
+			{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid, TransactionKey: "c"},
 		}})
 		b.must(err)
 		same(b, "results", []store.FinishResult{
@@ -194,12 +195,12 @@ func exerciseFinish(t *testing.T, open Open) {
 			{Dispatch: 1, At: at(8), Class: reward.AnswerThrottled, Code: "HTTP_503", Message: hostile},
 			{Dispatch: 1, At: at(9), Class: reward.AnswerFailed, Code: "HTTP_500", Message: "no"},
 		}
-		first := store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomeFailed, RetryAt: at(20), Attempts: answers}
+		first := rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeFailed, RetryAt: at(20), Attempts: answers}
 		b.finish(first)
 		b.finish(first) // the caller did not hear the first time
 		late := reward.Attempt{Dispatch: 0, At: at(10), Class: reward.AnswerRefused, Code: "LATE"}
-		b.finish(store.Outcome{Ref: ref(1, 1, 0), Kind: store.OutcomeRefused, Attempts: []reward.Attempt{late}})
-		b.finish(store.Outcome{Ref: ref(1, 9, 1), Kind: store.OutcomeRefused, Attempts: []reward.Attempt{late}})
+		b.finish(rules.Outcome{Ref: ref(1, 1, 0), Kind: rules.OutcomeRefused, Attempts: []reward.Attempt{late}})
+		b.finish(rules.Outcome{Ref: ref(1, 9, 1), Kind: rules.OutcomeRefused, Attempts: []reward.Attempt{late}})
 		p, attempts, err := b.PayoutGet(b.ctx, store.PayoutID{PromotionID: 1, TargetID: 1})
 		b.must(err)
 		same(b, "attempts", append(answers, late), attempts)
@@ -209,8 +210,8 @@ func exerciseFinish(t *testing.T, open Open) {
 		b.running(1)
 		b.saveQueued(1, 1)
 		message := "nul\x00 broken\xff " + strings.Repeat("x", 10_000)
-		b.finish(store.Outcome{
-			Ref: ref(1, 1, 1), Kind: store.OutcomeRefused, Code: "A\x00", Message: message,
+		b.finish(rules.Outcome{
+			Ref: ref(1, 1, 1), Kind: rules.OutcomeRefused, Code: "A\x00", Message: message,
 			Attempts: []reward.Attempt{{Dispatch: 1, At: at(9), Class: reward.AnswerRefused, Code: "A\x00", Message: message}},
 		})
 		p, attempts, err := b.PayoutGet(b.ctx, store.PayoutID{PromotionID: 1, TargetID: 1})
@@ -235,10 +236,10 @@ func exerciseLookups(t *testing.T, open Open) {
 		b.running(1)
 		b.saveQueued(1, targets...)
 		for _, target := range targets {
-			b.finish(store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomeNoLookup})
+			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeNoLookup})
 		}
 	}
-	settle := func(b *bundle, ls ...store.Lookup) {
+	settle := func(b *bundle, ls ...rules.Lookup) {
 		b.Helper()
 		b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{Lookups: ls, SettleAfter: settleAfter, Now: at(100)}))
 		b.books(1)
@@ -247,7 +248,7 @@ func exerciseLookups(t *testing.T, open Open) {
 		unknown(b, 1, 2, 3)
 		b.running(2)
 		b.saveQueued(2, 1)
-		b.finish(store.Outcome{Ref: ref(2, 1, 1), Kind: store.OutcomeNoLookup})
+		b.finish(rules.Outcome{Ref: ref(2, 1, 1), Kind: rules.OutcomeNoLookup})
 		b.move(2, reward.Paused)
 		take := func(limit, now int) []reward.Payout {
 			b.Helper()
@@ -278,13 +279,13 @@ func exerciseLookups(t *testing.T, open Open) {
 		unknown(b, 1)
 		b.saveReady(1, 2)
 		b.saveQueued(1, 3)
-		b.finish(store.Outcome{Ref: ref(1, 3, 1), Kind: store.OutcomeRefused, Code: "NO"})
+		b.finish(rules.Outcome{Ref: ref(1, 3, 1), Kind: rules.OutcomeRefused, Code: "NO"})
 		settle(b,
-			store.Lookup{Ref: ref(1, 1, 1), Found: true, TransactionKey: "a", BeganAt: at(11)},
-			store.Lookup{Ref: ref(1, 2, 5), Found: true, TransactionKey: "b", BeganAt: at(11)},
-			store.Lookup{Ref: ref(1, 3, 9), Found: true, TransactionKey: "c", BeganAt: at(11)},
-			store.Lookup{Ref: ref(1, 9, 1), Found: true, TransactionKey: "d", BeganAt: at(11)},
-			store.Lookup{Ref: ref(1, 1, 1), Found: true, TransactionKey: "e", BeganAt: at(11)},
+			rules.Lookup{Ref: ref(1, 1, 1), Found: true, TransactionKey: "a", BeganAt: at(11)},
+			rules.Lookup{Ref: ref(1, 2, 5), Found: true, TransactionKey: "b", BeganAt: at(11)},
+			rules.Lookup{Ref: ref(1, 3, 9), Found: true, TransactionKey: "c", BeganAt: at(11)},
+			rules.Lookup{Ref: ref(1, 9, 1), Found: true, TransactionKey: "d", BeganAt: at(11)},
+			rules.Lookup{Ref: ref(1, 1, 1), Found: true, TransactionKey: "e", BeganAt: at(11)},
 		)
 		for target, want := range map[reward.TargetID]string{1: "a", 2: "b", 3: "c"} {
 			p := b.payout(1, target)
@@ -299,8 +300,8 @@ func exerciseLookups(t *testing.T, open Open) {
 		unknown(b, 1, 2)
 		early := at(85).Add(-time.Microsecond)
 		settle(b,
-			store.Lookup{Ref: ref(1, 1, 1), NotFound: true, BeganAt: early, NextAt: at(200)},
-			store.Lookup{Ref: ref(1, 2, 1), NotFound: true, BeganAt: at(85), NextAt: at(200)},
+			rules.Lookup{Ref: ref(1, 1, 1), NotFound: true, BeganAt: early, NextAt: at(200)},
+			rules.Lookup{Ref: ref(1, 2, 1), NotFound: true, BeganAt: at(85), NextAt: at(200)},
 		)
 		p := b.payout(1, 1)
 		same(b, "early", reward.Unknown, p.State)
@@ -312,7 +313,7 @@ func exerciseLookups(t *testing.T, open Open) {
 	})
 	run(t, open, "NoAnswerIsLookedUpAgain", func(b *bundle) {
 		unknown(b, 1)
-		settle(b, store.Lookup{Ref: ref(1, 1, 1), BeganAt: at(99), NextAt: at(300)})
+		settle(b, rules.Lookup{Ref: ref(1, 1, 1), BeganAt: at(99), NextAt: at(300)})
 		b.wantState(1, 1, reward.Unknown)
 		same(b, "next look-up", at(300), b.payout(1, 1).DueAt)
 	})
@@ -320,8 +321,8 @@ func exerciseLookups(t *testing.T, open Open) {
 		unknown(b, 1)
 		b.saveQueued(1, 2)
 		settle(b,
-			store.Lookup{Ref: ref(1, 1, 2), NotFound: true, BeganAt: at(99), NextAt: at(200)},
-			store.Lookup{Ref: ref(1, 2, 1), NotFound: true, BeganAt: at(99), NextAt: at(200)},
+			rules.Lookup{Ref: ref(1, 1, 2), NotFound: true, BeganAt: at(99), NextAt: at(200)},
+			rules.Lookup{Ref: ref(1, 2, 1), NotFound: true, BeganAt: at(99), NextAt: at(200)},
 		)
 		b.wantState(1, 1, reward.Unknown)
 		same(b, "due, as before", at(10), b.payout(1, 1).DueAt)
@@ -331,16 +332,16 @@ func exerciseLookups(t *testing.T, open Open) {
 	run(t, open, "NotFoundInACancelledOneIsCancelled", func(b *bundle) {
 		unknown(b, 1)
 		b.move(1, reward.PromotionCancelled)
-		settle(b, store.Lookup{Ref: ref(1, 1, 1), NotFound: true, BeganAt: at(85), NextAt: at(200)})
+		settle(b, rules.Lookup{Ref: ref(1, 1, 1), NotFound: true, BeganAt: at(85), NextAt: at(200)})
 		b.wantState(1, 1, reward.Cancelled)
 		// And a late yes still wins.
-		settle(b, store.Lookup{Ref: ref(1, 1, 1), Found: true, TransactionKey: "late", BeganAt: at(90)})
+		settle(b, rules.Lookup{Ref: ref(1, 1, 1), Found: true, TransactionKey: "late", BeganAt: at(90)})
 		b.wantState(1, 1, reward.Succeeded)
 	})
 	run(t, open, "TheirAnswersAreKept", func(b *bundle) {
 		unknown(b, 1)
 		answer := reward.Attempt{Dispatch: 1, At: at(86), Class: reward.AnswerRefused, Code: "NOT_FOUND", Message: hostile}
-		l := store.Lookup{Ref: ref(1, 1, 1), NotFound: true, BeganAt: at(85), NextAt: at(200), Attempt: &answer}
+		l := rules.Lookup{Ref: ref(1, 1, 1), NotFound: true, BeganAt: at(85), NextAt: at(200), Attempt: &answer}
 		settle(b, l)
 		settle(b, l)
 		p, attempts, err := b.PayoutGet(b.ctx, store.PayoutID{PromotionID: 1, TargetID: 1})

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -87,21 +88,21 @@ func exerciseHandovers(t *testing.T, open Open) {
 		b.must(err)
 		same(b, "to look up", []int32{2}, of(looked))
 	})
-	for kind, name := range map[store.OutcomeKind]string{
-		store.OutcomePaid: "Paid", store.OutcomeRefused: "Refused", store.OutcomeFailed: "Failed",
-		store.OutcomeNoAnswer: "NoAnswer", store.OutcomeNoLookup: "NoLookup", store.OutcomeCancelled: "Cancelled",
+	for kind, name := range map[rules.OutcomeKind]string{
+		rules.OutcomePaid: "Paid", rules.OutcomeRefused: "Refused", rules.OutcomeFailed: "Failed",
+		rules.OutcomeNoAnswer: "NoAnswer", rules.OutcomeNoLookup: "NoLookup", rules.OutcomeCancelled: "Cancelled",
 	} {
 		run(t, open, "StartAnewAfterTheOutcome"+name, func(b *bundle) {
 			b.running(1)
 			b.saveQueued(1, 1, 2)
 			b.handOver(ref(1, 1, 1), ref(1, 2, 1))
 			b.again()
-			if kind != store.OutcomePaid {
-				late := b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: kind, RetryAt: at(20)})
+			if kind != rules.OutcomePaid {
+				late := b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: kind, RetryAt: at(20)})
 				same(b, "a late one", false, late.Changed)
 				b.wantHandovers(1, 1)
 			}
-			res := b.finish(store.Outcome{Ref: ref(1, 1, 2), Kind: kind, RetryAt: at(20)})
+			res := b.finish(rules.Outcome{Ref: ref(1, 1, 2), Kind: kind, RetryAt: at(20)})
 			same(b, "changed", true, res.Changed)
 			b.wantHandovers(1, 0)
 			b.wantHandovers(2, 1)
@@ -135,7 +136,7 @@ func exerciseHandovers(t *testing.T, open Open) {
 		_, err = b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: 9, Until: at(31), Now: at(30)})
 		b.must(err)
 		both("a look-up was taken")
-		for _, l := range []store.Lookup{
+		for _, l := range []rules.Lookup{
 			{BeganAt: at(32), NextAt: at(33)},
 			{BeganAt: at(200), NextAt: at(201), NotFound: true},
 			{BeganAt: at(300), NextAt: at(301), Found: true, TransactionKey: "tx"},
@@ -143,7 +144,7 @@ func exerciseHandovers(t *testing.T, open Open) {
 			first, second := l, l
 			first.Ref, second.Ref = ref(1, 1, 2), ref(1, 2, 2)
 			b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{
-				Lookups: []store.Lookup{first, second}, SettleAfter: settleAfter, Now: l.NextAt,
+				Lookups: []rules.Lookup{first, second}, SettleAfter: settleAfter, Now: l.NextAt,
 			}))
 			both("a look-up")
 		}
@@ -159,13 +160,13 @@ func ExerciseHandoversMax(t *testing.T, s store.Store, exec func(sql string) err
 	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
 	b.running(1)
 	b.saveQueued(1, 1)
-	b.must(exec(fmt.Sprintf("UPDATE payouts SET handovers = %d", store.FailedDeliveriesMax-1)))
+	b.must(exec(fmt.Sprintf("UPDATE payouts SET handovers = %d", rules.FailedDeliveriesMax-1)))
 	for n := int32(1); n <= 3; n++ {
 		b.handOver(ref(1, 1, n))
-		b.wantHandovers(1, store.FailedDeliveriesMax)
-		same(b, "dispatched", store.FailedDeliveriesMax, b.again()[0].FailedDeliveries)
+		b.wantHandovers(1, rules.FailedDeliveriesMax)
+		same(b, "dispatched", rules.FailedDeliveriesMax, b.again()[0].FailedDeliveries)
 	}
-	b.finish(store.Outcome{Ref: ref(1, 1, 4), Kind: store.OutcomePaid})
+	b.finish(rules.Outcome{Ref: ref(1, 1, 4), Kind: rules.OutcomePaid})
 	b.wantHandovers(1, 0)
 }
 
@@ -188,7 +189,7 @@ func AfterMigration(t *testing.T, s store.Store) {
 	b.handOver(ref(1, 7, p.Dispatch))
 	b.wantHandovers(7, 1)
 	b.books(1)
-	res := b.finish(store.Outcome{Ref: ref(1, 7, b.again()[0].Dispatch), Kind: store.OutcomeNoAnswer, RetryAt: at(6)})
+	res := b.finish(rules.Outcome{Ref: ref(1, 7, b.again()[0].Dispatch), Kind: rules.OutcomeNoAnswer, RetryAt: at(6)})
 	same(b, "changed", true, res.Changed)
 	list, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{
 		PromotionID: 1, From: reward.Retrying, Limit: 1, MaxLen: plenty, Now: at(7),

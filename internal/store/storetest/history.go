@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -32,17 +33,17 @@ func exercisePayoutHistory(t *testing.T, open Open) {
 		answer := func(dispatch int32, second int, class reward.AnswerClass, code string) reward.Attempt {
 			return reward.Attempt{Dispatch: dispatch, At: at(second), Class: class, Code: code, Message: "said " + code}
 		}
-		b.finish(store.Outcome{
-			Ref: ref(1, 2, 1), Kind: store.OutcomeFailed, RetryAt: at(11), Code: "B", Message: "later",
+		b.finish(rules.Outcome{
+			Ref: ref(1, 2, 1), Kind: rules.OutcomeFailed, RetryAt: at(11), Code: "B", Message: "later",
 			Attempts: []reward.Attempt{answer(1, 5, reward.AnswerFailed, "A"), answer(1, 6, reward.AnswerFailed, "B")},
 		})
-		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomePaid, TransactionKey: "t-1"})
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid, TransactionKey: "t-1"})
 		_, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, From: reward.Retrying, Limit: 1, MaxLen: plenty, Now: at(12)})
 		b.must(err)
-		b.finish(store.Outcome{Ref: ref(1, 2, 2), Kind: store.OutcomeNoLookup, Attempts: []reward.Attempt{answer(2, 13, reward.AnswerUnknown, "TIMEOUT")}})
+		b.finish(rules.Outcome{Ref: ref(1, 2, 2), Kind: rules.OutcomeNoLookup, Attempts: []reward.Attempt{answer(2, 13, reward.AnswerUnknown, "TIMEOUT")}})
 		_, err = b.PayoutResolve(b.ctx, store.PayoutResolveParams{PayoutID: second, Note: "asked the bank", By: "eve", Now: at(20)})
 		b.must(err)
-		b.finish(store.Outcome{Ref: ref(2, 1, 1), Kind: store.OutcomeNoLookup, Attempts: []reward.Attempt{answer(1, 9, reward.AnswerUnknown, "RESET")}})
+		b.finish(rules.Outcome{Ref: ref(2, 1, 1), Kind: rules.OutcomeNoLookup, Attempts: []reward.Attempt{answer(1, 9, reward.AnswerUnknown, "RESET")}})
 
 		list := b.wantHistory("ann", 10, third, first, second)
 		for i, state := range []reward.State{reward.Unknown, reward.Succeeded, reward.Failed} {
@@ -59,7 +60,7 @@ func exercisePayoutHistory(t *testing.T, open Open) {
 			for i := range many {
 				many[i] = reward.Attempt{Dispatch: 1, At: at(60 - i), Class: reward.AnswerThrottled, Code: "BUSY"} // the latest comes first
 			}
-			b.finish(store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomeNoAnswer, RetryAt: at(90), Attempts: many})
+			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeNoAnswer, RetryAt: at(90), Attempts: many})
 		}
 		list, err := b.PayoutHistory(b.ctx, "ann", 10)
 		b.must(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -252,7 +253,7 @@ func exerciseWebhooks(t *testing.T, open Open) {
 		b.hooked(1, reward.Canary{})
 		b.saveQueued(1, 1)
 		same(b, "completed with work", false, complete(b, 10))
-		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomePaid})
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})
 		left, cancel := context.WithCancel(b.ctx)
 		cancel()
 		if _, err := b.PromotionComplete(left, 1, settleAfter, at(11)); !errors.Is(err, context.Canceled) {
@@ -297,7 +298,7 @@ func exerciseWebhooks(t *testing.T, open Open) {
 		b.must(b.breach(b.ctx, 1, at(7)))
 		b.move(1, reward.Running)
 		b.saveQueued(1, 1)
-		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomeRefused})
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeRefused})
 		_, judged, err := b.PromotionJudge(b.ctx, store.PromotionJudgeParams{ID: 1, Event: store.EventCanary, Now: at(20)})
 		b.must(err)
 		same(b, "judged", true, judged)
@@ -319,8 +320,8 @@ func exerciseWebhooks(t *testing.T, open Open) {
 			b.must(err)
 			same(b, "judged while it is open", false, judged)
 		}
-		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomePaid})
-		b.finish(store.Outcome{Ref: ref(2, 1, 1), Kind: store.OutcomeRefused})
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})
+		b.finish(rules.Outcome{Ref: ref(2, 1, 1), Kind: rules.OutcomeRefused})
 		left, cancel := context.WithCancel(b.ctx)
 		cancel()
 		if _, err := judge(left, 2, 11); !errors.Is(err, context.Canceled) {

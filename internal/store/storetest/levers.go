@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -67,7 +68,7 @@ func exerciseBudget(t *testing.T, open Open) {
 		b.saveAmounts(0, 1, 0, 40, 30, 20, 25, 5, 0)
 		same(b, "as many as fit", []reward.TargetID{0, 1, 2}, b.dispatch(1, reward.Ready, 9))
 		same(b, "nobody overtakes who does not fit", none, b.dispatch(1, reward.Ready, 9))
-		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomeRefused})
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeRefused})
 		same(b, "after one was refused", []reward.TargetID{3, 4, 5}, b.dispatch(1, reward.Ready, 9))
 	})
 	run(t, open, "ItMayBeReached", func(b *bundle) {
@@ -120,32 +121,32 @@ func exerciseBudget(t *testing.T, open Open) {
 		b.bounded(1, 100, reward.Canary{})
 		same(b, "queued", []reward.TargetID{0, 1, 2, 3}, b.saveAmounts(plenty, 1, 0, 25, 25, 25, 25, 25))
 		same(b, "all QUEUED", none, b.dispatch(1, reward.Ready, 9))
-		for i, o := range []store.Outcome{
-			{Kind: store.OutcomePaid}, {Kind: store.OutcomeFailed, RetryAt: at(99)}, {Kind: store.OutcomeNoLookup},
+		for i, o := range []rules.Outcome{
+			{Kind: rules.OutcomePaid}, {Kind: rules.OutcomeFailed, RetryAt: at(99)}, {Kind: rules.OutcomeNoLookup},
 		} {
 			o.Ref = ref(1, reward.TargetID(i), 1)
 			b.finish(o)
 			same(b, "after one more outcome", none, b.dispatch(1, reward.Ready, 9))
 		}
 		same(b, "and nothing is saved as QUEUED", none, b.saveAmounts(plenty, 1, 10, 1))
-		b.finish(store.Outcome{Ref: ref(1, 3, 1), Kind: store.OutcomeRefused})
+		b.finish(rules.Outcome{Ref: ref(1, 3, 1), Kind: rules.OutcomeRefused})
 		same(b, "FAILED does not", []reward.TargetID{4}, b.dispatch(1, reward.Ready, 1))
 	})
 	run(t, open, "WhatIsRetryingIsCountedAlready", func(b *bundle) {
 		b.bounded(1, 100, reward.Canary{})
 		b.saveAmounts(plenty, 1, 0, 60, 40, 50)
 		for target := range reward.TargetID(2) {
-			b.finish(store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomeFailed, RetryAt: at(11)})
+			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeFailed, RetryAt: at(11)})
 		}
 		same(b, "retried", []reward.TargetID{0}, b.dispatch(1, reward.Retrying, 1))
 		// A yes for one that nobody has sent passes the budget; then nothing goes.
 		b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{
-			Lookups: []store.Lookup{{Ref: ref(1, 2, 1), Found: true, BeganAt: at(12)}}, Now: at(12),
+			Lookups: []rules.Lookup{{Ref: ref(1, 2, 1), Found: true, BeganAt: at(12)}}, Now: at(12),
 		}))
 		same(b, "beyond the budget", none, b.dispatch(1, reward.Retrying, 9))
-		b.finish(store.Outcome{Ref: ref(1, 0, 2), Kind: store.OutcomeNoLookup})
+		b.finish(rules.Outcome{Ref: ref(1, 0, 2), Kind: rules.OutcomeNoLookup})
 		b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{
-			Lookups: []store.Lookup{{Ref: ref(1, 0, 2), NotFound: true, BeganAt: at(99)}}, SettleAfter: settleAfter, Now: at(99),
+			Lookups: []rules.Lookup{{Ref: ref(1, 0, 2), NotFound: true, BeganAt: at(99)}}, SettleAfter: settleAfter, Now: at(99),
 		}))
 		same(b, "within it again", []reward.TargetID{1}, b.dispatch(1, reward.Retrying, 9))
 	})
@@ -183,7 +184,7 @@ func exerciseCanary(t *testing.T, open Open) {
 		want.Dispatched = 3
 		same(b, "canary", want, b.canary())
 		for target := reward.TargetID(1); target <= 3; target++ {
-			b.finish(store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomePaid})
+			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomePaid})
 		}
 		same(b, "nor before it is judged", none, b.dispatch(1, reward.Ready, 9))
 	})
@@ -201,7 +202,7 @@ func exerciseCanary(t *testing.T, open Open) {
 			targets = append(targets, target)
 		}
 		b.saveReady(1, targets...) // all of them older than what comes back
-		b.finish(store.Outcome{Ref: ref(1, 5002, 1), Kind: store.OutcomeFailed, RetryAt: at(11)})
+		b.finish(rules.Outcome{Ref: ref(1, 5002, 1), Kind: rules.OutcomeFailed, RetryAt: at(11)})
 		n, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{
 			Refs: []reward.Ref{ref(1, 5000, 1), ref(1, 5001, 1)}, Lease: lease, Now: at(12),
 		})
@@ -228,7 +229,7 @@ func exerciseCanary(t *testing.T, open Open) {
 		b.bounded(1, 100, three)
 		b.saveAmounts(0, 1, 0, 40, 60, 1, 1)
 		same(b, "as many as fit", []reward.TargetID{0, 1}, b.dispatch(1, reward.Ready, 9))
-		b.finish(store.Outcome{Ref: ref(1, 0, 1), Kind: store.OutcomeRefused})
+		b.finish(rules.Outcome{Ref: ref(1, 0, 1), Kind: rules.OutcomeRefused})
 		same(b, "as many as the canary has", []reward.TargetID{2}, b.dispatch(1, reward.Ready, 9))
 		same(b, "dispatched", 3, b.canary().Dispatched)
 	})
@@ -257,19 +258,19 @@ func exerciseJudge(t *testing.T, open Open) {
 		b.saveReady(1, 1, 2, 3, 4, 5)
 		undecided(b, "before a dispatch")
 		b.dispatch(1, reward.Ready, 9)
-		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomePaid})
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})
 		undecided(b, "with QUEUED")
-		b.finish(store.Outcome{Ref: ref(1, 2, 1), Kind: store.OutcomeFailed, RetryAt: at(11)})
-		b.finish(store.Outcome{Ref: ref(1, 3, 1), Kind: store.OutcomeRefused})
+		b.finish(rules.Outcome{Ref: ref(1, 2, 1), Kind: rules.OutcomeFailed, RetryAt: at(11)})
+		b.finish(rules.Outcome{Ref: ref(1, 3, 1), Kind: rules.OutcomeRefused})
 		undecided(b, "with RETRYING")
 		b.dispatch(1, reward.Retrying, 1)
 		_, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: []reward.Ref{ref(1, 2, 2)}, MaybeCalled: true, Lease: lease, Now: at(21)})
 		b.must(err)
 		undecided(b, "with one that came back")
 		same(b, "dispatched again", []reward.TargetID{2}, b.dispatch(1, reward.Ready, 9))
-		b.finish(store.Outcome{Ref: ref(1, 2, 3), Kind: store.OutcomeNoLookup})
+		b.finish(rules.Outcome{Ref: ref(1, 2, 3), Kind: rules.OutcomeNoLookup})
 		undecided(b, "with UNKNOWN")
-		b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{Lookups: []store.Lookup{{Ref: ref(1, 2, 3), Found: true}}, Now: at(40)}))
+		b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{Lookups: []rules.Lookup{{Ref: ref(1, 2, 3), Found: true}}, Now: at(40)}))
 		b.move(1, reward.Paused)
 		status, did := judge(b, 1)
 		same(b, "a PAUSED one", []any{reward.Paused, false}, []any{status, did})
@@ -288,8 +289,8 @@ func exerciseJudge(t *testing.T, open Open) {
 		b.bounded(1, 0, three)
 		b.saveReady(1, 1, 2, 3, 4, 5)
 		b.dispatch(1, reward.Ready, 9)
-		for target, kind := range []store.OutcomeKind{store.OutcomePaid, store.OutcomeRefused, store.OutcomeRefused} {
-			b.finish(store.Outcome{Ref: ref(1, reward.TargetID(target+1), 1), Kind: kind})
+		for target, kind := range []rules.OutcomeKind{rules.OutcomePaid, rules.OutcomeRefused, rules.OutcomeRefused} {
+			b.finish(rules.Outcome{Ref: ref(1, reward.TargetID(target+1), 1), Kind: kind})
 		}
 		status, did := judge(b, 1)
 		same(b, "bad", []any{reward.Paused, true}, []any{status, did})
@@ -307,13 +308,13 @@ func exerciseJudge(t *testing.T, open Open) {
 		b.bounded(1, 0, three)
 		b.saveQueued(1, 1, 2)
 		for target := reward.TargetID(1); target <= 2; target++ {
-			b.finish(store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomePaid})
+			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomePaid})
 		}
 		undecided(b, "with two of three")
 		b.saveReady(1, 4)
 		undecided(b, "with READY")
 		b.dispatch(1, reward.Ready, 1)
-		b.finish(store.Outcome{Ref: ref(1, 4, 1), Kind: store.OutcomePaid})
+		b.finish(rules.Outcome{Ref: ref(1, 4, 1), Kind: rules.OutcomePaid})
 		_, did := judge(b, 1)
 		same(b, "judged", true, did)
 	})
@@ -330,12 +331,12 @@ func exerciseJudge(t *testing.T, open Open) {
 			var targets []reward.TargetID
 			var p store.PayoutFinishParams
 			for target := range test.targets {
-				kind := store.OutcomePaid
+				kind := rules.OutcomePaid
 				if target < test.failed {
-					kind = store.OutcomeRefused
+					kind = rules.OutcomeRefused
 				}
 				targets = append(targets, reward.TargetID(target))
-				p.Outcomes = append(p.Outcomes, store.Outcome{Ref: ref(id, reward.TargetID(target), 1), Kind: kind})
+				p.Outcomes = append(p.Outcomes, rules.Outcome{Ref: ref(id, reward.TargetID(target), 1), Kind: kind})
 			}
 			p.Lease, p.Now = lease, at(10)
 			b.saveQueued(id, targets...)
@@ -348,7 +349,7 @@ func exerciseJudge(t *testing.T, open Open) {
 	run(t, open, "OnlyACanaryIsJudged", func(b *bundle) {
 		b.running(1)
 		b.saveQueued(1, 1)
-		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomeRefused})
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeRefused})
 		undecided(b, "without one")
 		_, _, err := b.PromotionJudge(b.ctx, store.PromotionJudgeParams{ID: 2, Now: at(1)})
 		b.wantCode(err, reward.CodeNotFound)
@@ -402,15 +403,15 @@ func exerciseBounds(t *testing.T, open Open) {
 		const budget = 500
 		b.bounded(1, budget, reward.Canary{})
 		busy(b, func(_ int, got []reward.Payout) error {
-			outcomes := make([]store.Outcome, 0, len(got))
+			outcomes := make([]rules.Outcome, 0, len(got))
 			refs := make([]reward.Ref, 0, len(got))
 			for _, p := range got {
 				r := ref(1, p.TargetID, p.Dispatch)
 				switch rand.IntN(4) {
 				case 0:
-					outcomes = append(outcomes, store.Outcome{Ref: r, Kind: store.OutcomePaid})
+					outcomes = append(outcomes, rules.Outcome{Ref: r, Kind: rules.OutcomePaid})
 				case 1:
-					outcomes = append(outcomes, store.Outcome{Ref: r, Kind: store.OutcomeRefused})
+					outcomes = append(outcomes, rules.Outcome{Ref: r, Kind: rules.OutcomeRefused})
 				case 2:
 					refs = append(refs, r)
 				}
@@ -443,9 +444,9 @@ func exerciseBounds(t *testing.T, open Open) {
 				first[p.TargetID] = true
 			}
 			mu.Unlock()
-			outcomes := make([]store.Outcome, 0, len(got))
+			outcomes := make([]rules.Outcome, 0, len(got))
 			for _, p := range got {
-				outcomes = append(outcomes, store.Outcome{Ref: ref(1, p.TargetID, p.Dispatch), Kind: store.OutcomePaid})
+				outcomes = append(outcomes, rules.Outcome{Ref: ref(1, p.TargetID, p.Dispatch), Kind: rules.OutcomePaid})
 			}
 			if _, err := b.PayoutFinish(b.ctx, store.PayoutFinishParams{Outcomes: outcomes, Lease: lease, Now: at(2)}); err != nil {
 				return err
@@ -504,7 +505,7 @@ func exerciseRetry(t *testing.T, open Open) {
 	failed := func(b *bundle, target reward.TargetID, code string) {
 		b.Helper()
 		b.saveQueued(1, target)
-		b.finish(store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomeRefused, Code: code, Message: "because"})
+		b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeRefused, Code: code, Message: "because"})
 	}
 	run(t, open, "TakesOnlyTheTargetsThatAreNamed", func(b *bundle) {
 		b.running(1)
@@ -514,7 +515,7 @@ func exerciseRetry(t *testing.T, open Open) {
 		}
 		b.saveQueued(1, 6)
 		b.saveQueued(2, 1)
-		b.finish(store.Outcome{Ref: ref(2, 1, 1), Kind: store.OutcomeRefused, Code: "A"})
+		b.finish(rules.Outcome{Ref: ref(2, 1, 1), Kind: rules.OutcomeRefused, Code: "A"})
 		named := func(code string, targets ...reward.TargetID) int {
 			b.Helper()
 			n, err := b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: 1, Code: code, Targets: targets, Now: at(50)})
@@ -542,9 +543,9 @@ func exerciseRetry(t *testing.T, open Open) {
 		failed(b, 3, "")
 		b.saveQueued(1, 4, 5, 6, 7)
 		b.saveReady(1, 8)
-		b.finish(store.Outcome{Ref: ref(1, 4, 1), Kind: store.OutcomePaid})
-		b.finish(store.Outcome{Ref: ref(1, 5, 1), Kind: store.OutcomeFailed, RetryAt: at(99), Code: "A"})
-		b.finish(store.Outcome{Ref: ref(1, 6, 1), Kind: store.OutcomeNoLookup, Code: "A"})
+		b.finish(rules.Outcome{Ref: ref(1, 4, 1), Kind: rules.OutcomePaid})
+		b.finish(rules.Outcome{Ref: ref(1, 5, 1), Kind: rules.OutcomeFailed, RetryAt: at(99), Code: "A"})
+		b.finish(rules.Outcome{Ref: ref(1, 6, 1), Kind: rules.OutcomeNoLookup, Code: "A"})
 		before := b.all(1)
 		same(b, "another code", 0, retry(b, "C"))
 		same(b, "rows, as before", before, b.all(1))
@@ -563,9 +564,9 @@ func exerciseRetry(t *testing.T, open Open) {
 		p := b.payout(1, 1)
 		same(b, "dispatch", 2, p.Dispatch)
 		same(b, "first dispatch", epoch, p.FirstDispatchedAt)
-		res := b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomeRefused})
+		res := b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeRefused})
 		same(b, "a late writer", false, res.Changed)
-		res = b.finish(store.Outcome{Ref: ref(1, 1, 2), Kind: store.OutcomePaid})
+		res = b.finish(rules.Outcome{Ref: ref(1, 1, 2), Kind: rules.OutcomePaid})
 		same(b, "attempts", 1, res.Attempts)
 		_, attempts, err := b.PayoutGet(b.ctx, store.PayoutID{PromotionID: 1, TargetID: 1})
 		b.must(err)
@@ -575,9 +576,9 @@ func exerciseRetry(t *testing.T, open Open) {
 	run(t, open, "KeepsTheFlagAndAYesStillWins", func(b *bundle) {
 		b.running(1)
 		b.saveQueued(1, 1)
-		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomeNoLookup, Code: "HTTP_500"})
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeNoLookup, Code: "HTTP_500"})
 		p := store.PayoutSettleParams{
-			Lookups: []store.Lookup{{Ref: ref(1, 1, 1), NotFound: true, BeganAt: at(85)}}, SettleAfter: settleAfter, Now: at(90),
+			Lookups: []rules.Lookup{{Ref: ref(1, 1, 1), NotFound: true, BeganAt: at(85)}}, SettleAfter: settleAfter, Now: at(90),
 		}
 		b.must(b.PayoutSettle(b.ctx, p))
 		before := b.payout(1, 1)
@@ -589,7 +590,7 @@ func exerciseRetry(t *testing.T, open Open) {
 		same(b, "flag", true, want.MaybeCalled)
 		b.must(b.PayoutSettle(b.ctx, p))
 		same(b, "row after a late no", want, b.payout(1, 1))
-		p.Lookups[0] = store.Lookup{Ref: ref(1, 1, 1), Found: true, TransactionKey: "late", BeganAt: at(85)}
+		p.Lookups[0] = rules.Lookup{Ref: ref(1, 1, 1), Found: true, TransactionKey: "late", BeganAt: at(85)}
 		b.must(b.PayoutSettle(b.ctx, p))
 		b.wantState(1, 1, reward.Succeeded)
 		same(b, "what is paid is not retried", 0, retry(b, ""))
@@ -627,7 +628,7 @@ func exerciseRetry(t *testing.T, open Open) {
 		failed(b, 2, "A")
 		b.move(1, reward.Paused)
 		same(b, "of a paused one", 1, func() int {
-			b.finish(store.Outcome{Ref: ref(1, 2, 1), Kind: store.OutcomePaid})
+			b.finish(rules.Outcome{Ref: ref(1, 2, 1), Kind: rules.OutcomePaid})
 			return retry(b, "")
 		}())
 		v, err := b.PromotionGet(b.ctx, 1)
@@ -635,7 +636,7 @@ func exerciseRetry(t *testing.T, open Open) {
 		same(b, "status", reward.Paused, v.Status)
 		b.move(1, reward.Running)
 		b.dispatch(1, reward.Ready, 1)
-		b.finish(store.Outcome{Ref: ref(1, 1, 2), Kind: store.OutcomeRefused})
+		b.finish(rules.Outcome{Ref: ref(1, 1, 2), Kind: rules.OutcomeRefused})
 		b.move(1, reward.PromotionCancelled)
 		_, err = b.PayoutRetry(b.ctx, p)
 		b.wantCode(err, reward.CodeIllegalState)
@@ -650,14 +651,14 @@ func exerciseRetry(t *testing.T, open Open) {
 			p.Outcomes, p.Lease, p.Now = nil, lease, at(10)
 			for target := from; target < min(from+store.BatchMax, store.BatchMax+2); target++ {
 				targets = append(targets, reward.TargetID(target))
-				p.Outcomes = append(p.Outcomes, store.Outcome{Ref: ref(1, reward.TargetID(target), 1), Kind: store.OutcomeRefused, Code: "A"})
+				p.Outcomes = append(p.Outcomes, rules.Outcome{Ref: ref(1, reward.TargetID(target), 1), Kind: rules.OutcomeRefused, Code: "A"})
 			}
 			b.saveQueued(1, targets...)
 			_, err := b.PayoutFinish(b.ctx, p)
 			b.must(err)
 		}
 		b.saveQueued(2, 1)
-		b.finish(store.Outcome{Ref: ref(2, 1, 1), Kind: store.OutcomeRefused, Code: "A"})
+		b.finish(rules.Outcome{Ref: ref(2, 1, 1), Kind: rules.OutcomeRefused, Code: "A"})
 		same(b, "a full batch", store.BatchMax, retry(b, "A"))
 		b.wantState(1, store.BatchMax-1, reward.Ready)
 		b.wantState(1, store.BatchMax, reward.Failed)
@@ -671,7 +672,7 @@ func exerciseRetry(t *testing.T, open Open) {
 		var targets []reward.TargetID
 		for target := range reward.TargetID(300) {
 			targets = append(targets, target)
-			p.Outcomes = append(p.Outcomes, store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomeRefused})
+			p.Outcomes = append(p.Outcomes, rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeRefused})
 		}
 		p.Lease, p.Now = lease, at(10)
 		b.saveQueued(1, targets...)
@@ -703,7 +704,7 @@ func exerciseResolve(t *testing.T, open Open) {
 		b.Helper()
 		b.saveQueued(1, targets...)
 		for _, target := range targets {
-			b.finish(store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomeRefused, Sent: true, Code: "LIMIT", Message: "too much"})
+			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeRefused, Sent: true, Code: "LIMIT", Message: "too much"})
 			b.wantState(1, target, reward.Unknown)
 		}
 	}
@@ -755,9 +756,9 @@ func exerciseResolve(t *testing.T, open Open) {
 		b.running(1)
 		b.saveQueued(1, 1, 2, 3, 4)
 		b.saveReady(1, 5)
-		b.finish(store.Outcome{Ref: ref(1, 2, 1), Kind: store.OutcomePaid, TransactionKey: "tx"})
-		b.finish(store.Outcome{Ref: ref(1, 3, 1), Kind: store.OutcomeRefused})
-		b.finish(store.Outcome{Ref: ref(1, 4, 1), Kind: store.OutcomeFailed, RetryAt: at(20)})
+		b.finish(rules.Outcome{Ref: ref(1, 2, 1), Kind: rules.OutcomePaid, TransactionKey: "tx"})
+		b.finish(rules.Outcome{Ref: ref(1, 3, 1), Kind: rules.OutcomeRefused})
+		b.finish(rules.Outcome{Ref: ref(1, 4, 1), Kind: rules.OutcomeFailed, RetryAt: at(20)})
 		before := b.all(1)
 		for target := reward.TargetID(1); target <= 5; target++ {
 			for _, p := range []store.PayoutResolveParams{paid(target), {PayoutID: paid(target).PayoutID, Now: at(50)}} {
@@ -792,7 +793,7 @@ func exerciseResolve(t *testing.T, open Open) {
 		_, err := b.PayoutResolve(b.ctx, p)
 		b.must(err)
 		b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{
-			Lookups: []store.Lookup{{Ref: ref(1, 1, 1), Found: true, TransactionKey: "late"}}, Now: at(60),
+			Lookups: []rules.Lookup{{Ref: ref(1, 1, 1), Found: true, TransactionKey: "late"}}, Now: at(60),
 		}))
 		b.wantState(1, 1, reward.Succeeded)
 		b.books(1)
@@ -824,29 +825,29 @@ func exerciseResolve(t *testing.T, open Open) {
 func exerciseAgain(t *testing.T, open Open) {
 	const after = 1000 * time.Second
 	// settle writes look-ups at a second.
-	settle := func(b *bundle, seconds int, ls ...store.Lookup) {
+	settle := func(b *bundle, seconds int, ls ...rules.Lookup) {
 		b.Helper()
 		b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{
 			Lookups: ls, SettleAfter: settleAfter, AgainAfter: after, Now: at(seconds),
 		}))
 		b.books(1)
 	}
-	no := func(target reward.TargetID, began int) store.Lookup {
-		return store.Lookup{Ref: ref(1, target, 1), NotFound: true, BeganAt: at(began), NextAt: at(began + 7)}
+	no := func(target reward.TargetID, began int) rules.Lookup {
+		return rules.Lookup{Ref: ref(1, target, 1), NotFound: true, BeganAt: at(began), NextAt: at(began + 7)}
 	}
 	unknown := func(b *bundle, targets ...reward.TargetID) {
 		b.Helper()
 		b.running(1)
 		b.saveQueued(1, targets...)
 		for _, target := range targets {
-			b.finish(store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomeNoLookup})
+			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeNoLookup})
 		}
 	}
 	// decided makes targets FAILED at second 100: the next look-up is due at 1100.
 	decided := func(b *bundle, targets ...reward.TargetID) {
 		b.Helper()
 		unknown(b, targets...)
-		var ls []store.Lookup
+		var ls []rules.Lookup
 		for _, target := range targets {
 			ls = append(ls, no(target, 90))
 		}
@@ -885,7 +886,7 @@ func exerciseAgain(t *testing.T, open Open) {
 		decided(b, 1)
 		take(b, 1100)
 		before := b.payout(1, 1)
-		settle(b, 1110, store.Lookup{Ref: ref(1, 1, 1), BeganAt: at(1105), NextAt: at(1300)})
+		settle(b, 1110, rules.Lookup{Ref: ref(1, 1, 1), BeganAt: at(1105), NextAt: at(1300)})
 		before.DueAt = at(1300)
 		same(b, "row", before, b.payout(1, 1))
 		same(b, "early", none, take(b, 1299))
@@ -894,7 +895,7 @@ func exerciseAgain(t *testing.T, open Open) {
 	run(t, open, "AYesWins", func(b *bundle) {
 		decided(b, 1)
 		take(b, 1100)
-		settle(b, 1110, store.Lookup{Ref: ref(1, 1, 1), Found: true, TransactionKey: "late", BeganAt: at(1105)})
+		settle(b, 1110, rules.Lookup{Ref: ref(1, 1, 1), Found: true, TransactionKey: "late", BeganAt: at(1105)})
 		p := b.payout(1, 1)
 		same(b, "state", reward.Succeeded, p.State)
 		same(b, "key", "late", p.TransactionKey)
@@ -905,7 +906,7 @@ func exerciseAgain(t *testing.T, open Open) {
 		decided(b, 1)
 		before := b.payout(1, 1)
 		settle(b, 120, no(1, 90)) // the same call again
-		settle(b, 120, store.Lookup{Ref: ref(1, 1, 1), BeganAt: at(99), NextAt: at(200)})
+		settle(b, 120, rules.Lookup{Ref: ref(1, 1, 1), BeganAt: at(99), NextAt: at(200)})
 		other := no(1, 1105)
 		other.Dispatch = 2
 		settle(b, 1110, other)
@@ -921,25 +922,25 @@ func exerciseAgain(t *testing.T, open Open) {
 		b.must(err)
 		same(b, "finished", true, moved)
 		same(b, "due", []reward.TargetID{1}, take(b, 1100))
-		settle(b, 1110, store.Lookup{Ref: ref(1, 1, 1), Found: true, BeganAt: at(1105)})
+		settle(b, 1110, rules.Lookup{Ref: ref(1, 1, 1), Found: true, BeganAt: at(1105)})
 		b.wantState(1, 1, reward.Succeeded)
 	})
 	run(t, open, "NotWhenItIsOff", func(b *bundle) {
 		unknown(b, 1)
 		b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{
-			Lookups: []store.Lookup{no(1, 90)}, SettleAfter: settleAfter, Now: at(100),
+			Lookups: []rules.Lookup{no(1, 90)}, SettleAfter: settleAfter, Now: at(100),
 		}))
 		same(b, "due", at(100), b.payout(1, 1).DueAt)
 		same(b, "none", none, take(b, 99000))
 	})
 	run(t, open, "NotOnceTheRowHasLeftItsState", func(b *bundle) {
 		decided(b, 1, 2, 3)
-		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomePaid})
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})
 		n, err := b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: 1, Now: at(200)})
 		b.must(err)
 		same(b, "retried", 2, n)
 		b.dispatch(1, reward.Ready, 1)
-		b.finish(store.Outcome{Ref: ref(1, 2, 2), Kind: store.OutcomePaid})
+		b.finish(rules.Outcome{Ref: ref(1, 2, 2), Kind: rules.OutcomePaid})
 		same(b, "none", none, take(b, 99000))
 		before := b.all(1)
 		settle(b, 1110, no(1, 1105), no(2, 1105), no(3, 1105))
@@ -950,7 +951,7 @@ func exerciseAgain(t *testing.T, open Open) {
 		decided(b, 1, 2, 3)
 		b.saveQueued(1, 4, 5)
 		for _, target := range []reward.TargetID{4, 5} {
-			b.finish(store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomeNoLookup})
+			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeNoLookup})
 		}
 		seen := make(map[reward.TargetID]int)
 		for range 3 {
@@ -991,8 +992,8 @@ func exerciseCompare(t *testing.T, open Open) {
 		b.saveQueued(1, 1, 2, 3, 4)
 		b.saveReady(1, 5)
 		b.saveQueued(2, 6)
-		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomePaid})
-		b.finish(store.Outcome{Ref: ref(1, 2, 1), Kind: store.OutcomeFailed, RetryAt: at(20)})
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})
+		b.finish(rules.Outcome{Ref: ref(1, 2, 1), Kind: rules.OutcomeFailed, RetryAt: at(20)})
 		compare()
 	})
 	run(t, open, "IsASnapshotWhoeverWrites", func(b *bundle) {
@@ -1020,7 +1021,7 @@ func exerciseCompare(t *testing.T, open Open) {
 				}
 				var p store.PayoutFinishParams
 				for _, got := range list {
-					p.Outcomes = append(p.Outcomes, store.Outcome{
+					p.Outcomes = append(p.Outcomes, rules.Outcome{
 						Ref: ref(1, got.TargetID, got.Dispatch), Kind: kinds[rand.IntN(len(kinds))], RetryAt: at(20),
 					})
 				}
@@ -1044,9 +1045,9 @@ func ExerciseRepair(t *testing.T, s store.Store, exec func(sql string) error) {
 	b.running(2)
 	b.saveQueued(1, 0, 1, 2, 3, 4, 5)
 	b.saveQueued(2, 1)
-	b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomePaid})
-	b.finish(store.Outcome{Ref: ref(1, 2, 1), Kind: store.OutcomeFailed, RetryAt: at(20)})
-	b.finish(store.Outcome{Ref: ref(1, 3, 1), Kind: store.OutcomeRefused})
+	b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})
+	b.finish(rules.Outcome{Ref: ref(1, 2, 1), Kind: rules.OutcomeFailed, RetryAt: at(20)})
+	b.finish(rules.Outcome{Ref: ref(1, 3, 1), Kind: rules.OutcomeRefused})
 	for what, test := range map[string]struct {
 		sql   string
 		whole bool // the counts of the whole promotion differ
@@ -1077,6 +1078,6 @@ func ExerciseRepair(t *testing.T, s store.Store, exec func(sql string) error) {
 		same(b, what+": after the repair", rows, kept)
 	}
 	b.books(2)
-	b.finish(store.Outcome{Ref: ref(1, 4, 1), Kind: store.OutcomePaid})
+	b.finish(rules.Outcome{Ref: ref(1, 4, 1), Kind: rules.OutcomePaid})
 	b.books(1)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -37,7 +38,7 @@ func exerciseReads(t *testing.T, open Open) {
 		b.saveQueued(1, 0, 1, 2, 3, 4, 5)
 		b.saveQueued(2, 3)
 		for _, target := range []reward.TargetID{1, 3, 5} {
-			b.finish(store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomeRefused, Code: map[bool]string{true: "A", false: "B"}[target == 3]})
+			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeRefused, Code: map[bool]string{true: "A", false: "B"}[target == 3]})
 		}
 		list := func(p store.PayoutListParams) []reward.TargetID {
 			b.Helper()

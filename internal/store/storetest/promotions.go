@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -74,7 +75,7 @@ func exercisePromotions(t *testing.T, open Open) {
 			same(b, "made", consumers, p.ConsumersPerInstance)
 			same(b, "moved", consumers, b.move(id, reward.Running).ConsumersPerInstance)
 			b.saveQueued(id, 1)
-			b.finish(store.Outcome{Ref: ref(id, 1, 1), Kind: store.OutcomePaid})
+			b.finish(rules.Outcome{Ref: ref(id, 1, 1), Kind: rules.OutcomePaid})
 			list, err := b.PromotionActive(b.ctx)
 			b.must(err)
 			same(b, "active", consumers, list[len(list)-1].ConsumersPerInstance)
@@ -139,7 +140,7 @@ func exercisePromotions(t *testing.T, open Open) {
 		same(b, "ready, asked again", int64(2), list()[0].Counts.Payouts[reward.Ready])
 		b.saveQueued(1, 3)
 		same(b, "queued", int64(1), list()[0].Counts.Payouts[reward.Queued])
-		b.finish(store.Outcome{Ref: ref(1, 3, 1), Kind: store.OutcomePaid})
+		b.finish(rules.Outcome{Ref: ref(1, 3, 1), Kind: rules.OutcomePaid})
 		same(b, "paid", int64(1), list()[0].Counts.Payouts[reward.Succeeded])
 		b.move(1, reward.Paused)
 		same(b, "paused", reward.Paused, list()[0].Status)
@@ -252,7 +253,7 @@ func exercisePromotions(t *testing.T, open Open) {
 			return ok
 		}
 		same(b, "of a running one", false, gone(epoch))
-		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomePaid})
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})
 		if moved, err := b.PromotionComplete(b.ctx, 1, settleAfter, at(20)); err != nil || !moved {
 			b.Fatalf("completed: %v, %v", moved, err)
 		}
@@ -390,14 +391,14 @@ func exerciseCompletion(t *testing.T, open Open) {
 		_, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, Limit: 1, MaxLen: 1, Now: at(1)})
 		b.must(err)
 		same(b, "with QUEUED", false, complete(b, 20))
-		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomeFailed, RetryAt: at(11)})
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeFailed, RetryAt: at(11)})
 		b.wantState(1, 1, reward.Retrying)
 		same(b, "with RETRYING", false, complete(b, 20))
 		_, err = b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{
 			PromotionID: 1, From: reward.Retrying, Limit: 1, MaxLen: 1, Now: at(11),
 		})
 		b.must(err)
-		b.finish(store.Outcome{Ref: ref(1, 1, 2), Kind: store.OutcomeNoLookup})
+		b.finish(rules.Outcome{Ref: ref(1, 1, 2), Kind: rules.OutcomeNoLookup})
 		b.wantState(1, 1, reward.Unknown)
 		same(b, "with UNKNOWN", true, complete(b, 20))
 		v, err := b.PromotionGet(b.ctx, 1)
@@ -436,10 +437,10 @@ func exerciseCompletion(t *testing.T, open Open) {
 		_, err := b.PromotionRegister(b.ctx, []store.Registration{{ID: 1, Type: reward.Point, Started: true, ExpectedCount: &two}}, epoch)
 		b.must(err)
 		b.saveQueued(1, 1)
-		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomePaid})
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})
 		same(b, "one of two", false, complete(b, 20))
 		b.saveQueued(1, 2)
-		b.finish(store.Outcome{Ref: ref(1, 2, 1), Kind: store.OutcomePaid})
+		b.finish(rules.Outcome{Ref: ref(1, 2, 1), Kind: rules.OutcomePaid})
 		same(b, "two of two", true, complete(b, 20))
 	})
 	run(t, open, "AClosedOneMayEndBelowItsCount", func(b *bundle) {
@@ -457,7 +458,7 @@ func exerciseCompletion(t *testing.T, open Open) {
 	run(t, open, "ARepeatDoesNotReopen", func(b *bundle) {
 		b.running(1)
 		b.saveQueued(1, 1)
-		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomePaid})
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})
 		same(b, "completed", true, complete(b, 20))
 		res := b.save(plenty, 1, 1)
 		same(b, "outcome", []store.SaveOutcome{store.Duplicate}, res.Outcomes)
@@ -471,11 +472,11 @@ func exerciseCompletion(t *testing.T, open Open) {
 		b.saveQueued(1, 1, 2)
 		b.move(1, reward.PromotionCancelled)
 		same(b, "with QUEUED", false, complete(b, 1000))
-		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomeCancelled})
-		b.finish(store.Outcome{Ref: ref(1, 2, 1), Kind: store.OutcomeCancelled, Sent: true})
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeCancelled})
+		b.finish(rules.Outcome{Ref: ref(1, 2, 1), Kind: rules.OutcomeCancelled, Sent: true})
 		b.wantState(1, 2, reward.Unknown)
 	}
-	settle := func(b *bundle, ls ...store.Lookup) {
+	settle := func(b *bundle, ls ...rules.Lookup) {
 		b.Helper()
 		b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{Lookups: ls, SettleAfter: settleAfter, Now: at(100)}))
 	}
@@ -484,14 +485,14 @@ func exerciseCompletion(t *testing.T, open Open) {
 		same(b, "before its settle time", false, complete(b, 84))
 		same(b, "after it, never looked up", false, complete(b, 1000))
 		early := at(85).Add(-time.Microsecond)
-		settle(b, store.Lookup{Ref: ref(1, 2, 1), BeganAt: early, NextAt: at(200)})
+		settle(b, rules.Lookup{Ref: ref(1, 2, 1), BeganAt: early, NextAt: at(200)})
 		same(b, "looked up too early", false, complete(b, 1000))
-		settle(b, store.Lookup{Ref: ref(1, 2, 1), NotFound: true, BeganAt: early, NextAt: at(200)})
+		settle(b, rules.Lookup{Ref: ref(1, 2, 1), NotFound: true, BeganAt: early, NextAt: at(200)})
 		same(b, "a no that came too early", false, complete(b, 1000))
-		settle(b, store.Lookup{Ref: ref(1, 2, 7), BeganAt: at(85), NextAt: at(200)})
+		settle(b, rules.Lookup{Ref: ref(1, 2, 7), BeganAt: at(85), NextAt: at(200)})
 		same(b, "looked up for another dispatch", false, complete(b, 1000))
-		settle(b, store.Lookup{Ref: ref(1, 2, 1), BeganAt: at(85), NextAt: at(200)})
-		settle(b, store.Lookup{Ref: ref(1, 2, 1), BeganAt: at(84), NextAt: at(200)}) // an older one, written later
+		settle(b, rules.Lookup{Ref: ref(1, 2, 1), BeganAt: at(85), NextAt: at(200)})
+		settle(b, rules.Lookup{Ref: ref(1, 2, 1), BeganAt: at(84), NextAt: at(200)}) // an older one, written later
 		b.wantState(1, 2, reward.Unknown)
 		same(b, "looked up in time", true, complete(b, 101))
 		v, err := b.PromotionGet(b.ctx, 1)
@@ -500,7 +501,7 @@ func exerciseCompletion(t *testing.T, open Open) {
 		same(b, "finished", at(101), v.FinishedAt)
 		same(b, "again", false, complete(b, 102))
 	})
-	for name, l := range map[string]store.Lookup{
+	for name, l := range map[string]rules.Lookup{
 		"Yes": {Ref: ref(1, 2, 1), Found: true, TransactionKey: "t", BeganAt: at(30)},
 		"No":  {Ref: ref(1, 2, 1), NotFound: true, BeganAt: at(85), NextAt: at(200)},
 	} {
@@ -515,29 +516,29 @@ func exerciseCompletion(t *testing.T, open Open) {
 		b.running(1)
 		b.saveQueued(1, 1, 2, 3)
 		for target := reward.TargetID(1); target <= 3; target++ {
-			b.finish(store.Outcome{Ref: ref(1, target, 1), Kind: store.OutcomeNoLookup})
+			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeNoLookup})
 		}
 		// What looked before the cancel counts too.
 		settle(b,
-			store.Lookup{Ref: ref(1, 1, 1), BeganAt: at(85), NextAt: at(200)},
-			store.Lookup{Ref: ref(1, 2, 1), BeganAt: at(20), NextAt: at(200)},
+			rules.Lookup{Ref: ref(1, 1, 1), BeganAt: at(85), NextAt: at(200)},
+			rules.Lookup{Ref: ref(1, 2, 1), BeganAt: at(20), NextAt: at(200)},
 		)
 		b.move(1, reward.PromotionCancelled)
 		same(b, "one of three", false, complete(b, 1000))
-		settle(b, store.Lookup{Ref: ref(1, 2, 1), BeganAt: at(90), NextAt: at(200)})
+		settle(b, rules.Lookup{Ref: ref(1, 2, 1), BeganAt: at(90), NextAt: at(200)})
 		same(b, "two of three", false, complete(b, 1000))
 		settle(b,
-			store.Lookup{Ref: ref(1, 3, 1), BeganAt: at(20), NextAt: at(200)},
-			store.Lookup{Ref: ref(1, 3, 1), BeganAt: at(91), NextAt: at(200)}, // twice in one batch
+			rules.Lookup{Ref: ref(1, 3, 1), BeganAt: at(20), NextAt: at(200)},
+			rules.Lookup{Ref: ref(1, 3, 1), BeganAt: at(91), NextAt: at(200)}, // twice in one batch
 		)
 		same(b, "all", true, complete(b, 101))
 	})
 	run(t, open, "LookUpsOfRowsThatAreNotUnknownCountForNothing", func(b *bundle) {
 		b.running(1)
 		b.saveQueued(1, 1)
-		settle(b, store.Lookup{Ref: ref(1, 1, 1), BeganAt: at(99), NextAt: at(200)})
+		settle(b, rules.Lookup{Ref: ref(1, 1, 1), BeganAt: at(99), NextAt: at(200)})
 		b.move(1, reward.PromotionCancelled)
-		b.finish(store.Outcome{Ref: ref(1, 1, 1), Kind: store.OutcomeNoLookup})
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeNoLookup})
 		same(b, "looked up while QUEUED", false, complete(b, 1000))
 	})
 }

@@ -90,7 +90,7 @@ func (s *counter) open(kind rules.SettleKind, stock int64, limit, held int) (*re
 
 // ask adds a request to a batch. User r is user a, who is rejected already.
 func (p *batch) ask(user string, number, generation int64) {
-	r := store.CouponRequest{
+	r := rules.CouponRequest{
 		UserID: user, Ticket: number, Generation: generation, CouponID: reward.CouponID(int64(p.TemplateID)*100 + 50 + int64(len(p.Requests))),
 	}
 	r.Code = fmt.Sprint(r.CouponID)

@@ -23,14 +23,14 @@ func (a *arena) fourStatuses(first reward.PromotionID) {
 func rulesOfFinish(a *arena) {
 	a.fourStatuses(1)
 	const cases = 7 * 2 * 7 * 2 * 2 * 2 * 4 * 2 * 2 * 2
-	outcomes := make([]store.Outcome, cases)
+	outcomes := make([]rules.Outcome, cases)
 	for i := range outcomes {
 		o := odometer(i)
 		state, right, kind := reward.State(o.pick(7)), o.flag(), rules.OutcomeKind(o.pick(7)) //nolint:gosec // small
 		flagged, sent, giveUp := o.flag(), o.flag(), o.flag()
 		r := a.row(reward.PromotionID(1+o.pick(4)), reward.TargetID(i), state, flagged)
 		r.Attempts = oneOf[int32](&o, 2, 3) // below the limit, and at it
-		out := store.Outcome{
+		out := rules.Outcome{
 			Ref: ref(r.PromotionID, r.TargetID, r.Dispatch), Kind: kind, Sent: sent, GiveUp: giveUp, TransactionKey: fmt.Sprint("tx", i),
 		}
 		if !right {
@@ -70,12 +70,12 @@ func rulesOfFinish(a *arena) {
 func rulesOfSettle(a *arena) {
 	a.fourStatuses(1)
 	const cases = 7 * 2 * 3 * 4 * 2 * 2 * 2 * 2 * 2 * 3
-	byTerms := make(map[time.Duration][]store.Lookup)
+	byTerms := make(map[time.Duration][]rules.Lookup)
 	for i := range cases {
 		o := odometer(i)
 		state, right, answer := reward.State(o.pick(7)), o.flag(), o.pick(3) //nolint:gosec // small
 		r := a.row(reward.PromotionID(1+o.pick(4)), reward.TargetID(i), state, false)
-		l := store.Lookup{
+		l := rules.Lookup{
 			Ref: ref(r.PromotionID, r.TargetID, r.Dispatch), Found: answer == 1, NotFound: answer == 2, TransactionKey: fmt.Sprint("tx", i),
 			BeganAt: oneOf(&o, at(-60), at(-60).Add(-time.Microsecond)), // SettleFrom + settleAfter, and UpdatedAt; just before
 			NextAt:  at(40),
@@ -135,7 +135,7 @@ func rulesOfWithdraw(a *arena) {
 	for i := range 7 * 2 * 2 * 4 * 2 * 2 * 2 {
 		o := odometer(i)
 		state, flagged, right, status := reward.State(o.pick(7)), o.flag(), o.flag(), o.pick(4) //nolint:gosec // small
-		why := rules.Withdrawal{Kind: rules.WithdrawReturn, MaybeCalled: o.flag(), HandedOver: o.flag()}
+		why := rules.Withdrawal{Kind: rules.WithdrawReturn, MaybeCalled: o.flag(), DeliveryFailed: o.flag()}
 		keep(returned, status, state, flagged, func(r *rules.Row) {
 			if o.flag() {
 				r.FailedDeliveries = rules.FailedDeliveriesMax
@@ -168,7 +168,7 @@ func rulesOfWithdraw(a *arena) {
 	}
 	for why, refs := range returns {
 		n, err := a.PayoutReturn(a.ctx, store.PayoutReturnParams{
-			Refs: refs, MaybeCalled: why.MaybeCalled, DeliveryFailed: why.HandedOver, Lease: lease, Now: now,
+			Refs: refs, MaybeCalled: why.MaybeCalled, DeliveryFailed: why.DeliveryFailed, Lease: lease, Now: now,
 		})
 		a.must(err)
 		want := 0

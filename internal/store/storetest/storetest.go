@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -218,9 +219,9 @@ func ref(id reward.PromotionID, target reward.TargetID, dispatch int32) reward.R
 }
 
 // finish writes one outcome at second 10.
-func (b *bundle) finish(o store.Outcome) store.FinishResult {
+func (b *bundle) finish(o rules.Outcome) store.FinishResult {
 	b.Helper()
-	res, err := b.PayoutFinish(b.ctx, store.PayoutFinishParams{Outcomes: []store.Outcome{o}, Lease: lease, Now: at(10)})
+	res, err := b.PayoutFinish(b.ctx, store.PayoutFinishParams{Outcomes: []rules.Outcome{o}, Lease: lease, Now: at(10)})
 	b.must(err)
 	return res[0]
 }

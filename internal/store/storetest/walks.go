@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -95,7 +96,7 @@ func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
 	case 6, 7:
 		p := store.PayoutFinishParams{Lease: lease, Now: at}
 		for _, r := range refs.Draw(t, "refs") {
-			p.Outcomes = append(p.Outcomes, store.Outcome{
+			p.Outcomes = append(p.Outcomes, rules.Outcome{
 				Ref: r, Kind: rapid.SampledFrom(kinds).Draw(t, "kind"), Sent: rapid.Bool().Draw(t, "sent"),
 				GiveUp: rapid.Bool().Draw(t, "give up"), RetryAt: at.Add(lease),
 				Code: rapid.SampledFrom([]string{"", "A", "B"}).Draw(t, "code"), TransactionKey: "tx" + r.TargetID.String(),
@@ -122,7 +123,7 @@ func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
 	case 9, 10:
 		p := store.PayoutSettleParams{SettleAfter: lease, AgainAfter: lease * time.Duration(rapid.IntRange(0, 2).Draw(t, "again after")), Now: at}
 		for _, r := range refs.Draw(t, "refs") {
-			p.Lookups = append(p.Lookups, store.Lookup{
+			p.Lookups = append(p.Lookups, rules.Lookup{
 				Ref: r, Found: rapid.IntRange(0, 3).Draw(t, "found") == 0, NotFound: rapid.Bool().Draw(t, "not found"),
 				BeganAt: at.Add(-lease * time.Duration(rapid.IntRange(0, 3).Draw(t, "late")/3)), NextAt: at.Add(lease),
 				TransactionKey: "late" + r.TargetID.String(),
