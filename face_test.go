@@ -377,8 +377,8 @@ func TestHandlerIsMounted(t *testing.T) {
 	}
 	_ = res.Body.Close()
 	location, err := res.Location()
-	if err != nil || res.StatusCode != http.StatusCreated || !strings.HasPrefix(location.Path, "/rewards/v1/promotions/") {
-		t.Fatalf("%d, location %v, %v", res.StatusCode, location, err)
+	if err != nil || res.StatusCode != http.StatusCreated || !strings.HasPrefix(location.Path, "/rewards/v1/promotions/") || res.Header.Get("Location") != location.Path {
+		t.Fatalf("%d, Location %q, %v", res.StatusCode, res.Header.Get("Location"), err)
 	}
 	for _, page := range []string{"/rewards/docs", "/rewards/openapi.json", "/rewards/metrics", "/rewards/healthz", location.Path} {
 		res, err := server.Client().Get(server.URL + page)

@@ -336,7 +336,7 @@ func TestErrorCodesArrive(t *testing.T) {
 			req := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/promotions/12345/targets", strings.NewReader("targetId\n"+strings.Repeat("1\n", uploadBytesMin)))
 			req.Header.Set("Content-Type", asCSV)
 			b.api.ServeHTTP(out, req)
-			a := answer{out.Code, out.Header(), out.Body.String(), nil}
+			a := answer{out.Code, out.Header(), out.Body.String()}
 			b.wantDescribed(t, req, a)
 			a.wantProblem(t, http.StatusServiceUnavailable, CodeTooManyUploads)
 		})
@@ -355,7 +355,7 @@ func (b *bundle) rawAnswer(t *testing.T, text string) answer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer{res.StatusCode, res.Header, string(body), nil}
+	return answer{res.StatusCode, res.Header, string(body)}
 }
 
 // codeConstants finds constants named Code… in a folder: their values, and names.

@@ -298,7 +298,7 @@ func TestEventStreamsOverTheNetwork(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
-	server, err := web.NewServer(web.ServerConfig{Listen: "127.0.0.1:0", AuthMode: web.AuthNone})
+	server, err := web.NewServer(web.ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/web"
@@ -34,7 +35,7 @@ const patient = 10 * time.Second
 // serveHTTP puts a bundle's API behind a Server.
 func (b *bundle) serveHTTP(t *testing.T, limits web.Limits, edit ...func(*web.ServerConfig)) *web.Server {
 	t.Helper()
-	cfg := web.ServerConfig{Listen: "127.0.0.1:0", AuthMode: web.AuthNone, Limits: limits, Log: b.api.cfg.Log}
+	cfg := web.ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone, Limits: limits, Log: b.api.cfg.Log}
 	for _, e := range edit {
 		e(&cfg)
 	}

@@ -69,7 +69,7 @@ func TestIssue(t *testing.T) {
 		b.shop.stand("42:"+tt.user, tt.standing, nil)
 		a := b.ask(t, "42", tt.user)
 		a.want(t, tt.status)
-		if diff := cmp.Diff(tt.want, a.object(t)); diff != "" || a.location(t) != tt.location || len(a.header.Values("Preference-Applied")) > 0 {
+		if diff := cmp.Diff(tt.want, a.object(t)); diff != "" || a.header.Get("Location") != tt.location || len(a.header.Values("Preference-Applied")) > 0 {
 			t.Errorf("%s: %v (-want +got):\n%s", tt.user, a.header, diff)
 		}
 		got := b.json(t, "GET", "/v1/issue-requests/"+url.PathEscape("42:"+tt.user), "").object(t)

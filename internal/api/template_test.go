@@ -31,7 +31,7 @@ func TestTemplateCreate(t *testing.T) {
 				"totalQuantity": json.Number("100"), "stock": json.Number("100"), "count": json.Number("0"), "issuedTotal": json.Number("0"), "waiting": json.Number("0"),
 			},
 		}
-		if diff := cmp.Diff(want, a.object(t)); diff != "" || a.location(t) != "/v1/coupon-templates/42" {
+		if diff := cmp.Diff(want, a.object(t)); diff != "" || a.header.Get("Location") != "/v1/coupon-templates/42" {
 			t.Errorf("%v (-want +got):\n%s", a.header, diff)
 		}
 		b.json(t, "POST", "/v1/coupon-templates", `{"id":42,"name":"Again","totalQuantity":1}`).wantProblem(t, http.StatusConflict, "ALREADY_EXISTS")
