@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// Setting describes one setting: the file, the environment, the flags and the
-// docs are all made from it.
+// Setting describes one setting. The file, the environment, the flags and the docs
+// are derived from it.
 type Setting struct {
 	Name    string // e.g. redis.stream.max-len
-	Default string // as it would be written in the environment
+	Default string // in the form of an environment variable
 	Doc     string // one line: what it does, unit, special values
 	Kind    SettingKind
-	Secret  bool // it may hold a secret, which is masked wherever it is shown
+	Secret  bool // the value may contain a secret, which is masked in all output
 }
 
-// SettingKind is the form of a setting's value.
+// SettingKind is the type of a setting's value.
 type SettingKind string
 
-// The kinds. A list is separated by commas.
+// The kinds. The items of a list are separated by commas.
 const (
 	KindText     SettingKind = "text"
 	KindInt      SettingKind = "int"
@@ -33,7 +33,7 @@ const (
 // Settings lists every setting, in the order of the docs.
 var Settings = []Setting{
 	{Name: "data.dir", Default: "./largesse-data", Kind: KindText, Doc: "directory for the data of the embedded engines"},
-	{Name: "database.url", Secret: true, Kind: KindText, Doc: "PostgreSQL URL, postgres://user:password@host/database; empty: SQLite in data.dir"}, //nolint:gosec // the form of a URL, not a password,
+	{Name: "database.url", Secret: true, Kind: KindText, Doc: "PostgreSQL URL, postgres://user:password@host/database; empty: SQLite in data.dir"}, //nolint:gosec // the form of a URL, not a password
 	{Name: "database.max-connections", Default: "20", Kind: KindInt, Doc: "maximum database connections of this instance; 2 to 10000"},
 	{Name: "redis.url", Secret: true, Kind: KindText, Doc: "redis:// or rediss:// URL, or comma-separated URLs of Cluster nodes; empty: in-process queue and gate"},
 	{Name: "redis.key-prefix", Kind: KindText, Doc: "prefix of every Redis key, so that several systems can share a server"},
@@ -98,21 +98,21 @@ var Settings = []Setting{
 	{Name: "roles", Default: "api,ingest,payout,issuer,housekeeping", Kind: KindList, Doc: "comma-separated roles that this instance runs"},
 }
 
-// Env is the setting's name in the environment.
+// Env returns the name of the setting's environment variable.
 func (s Setting) Env() string {
 	return envPrefix + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(s.Name))
 }
 
-// Flag is the setting's name on the command line, without dashes in front.
+// Flag returns the name of the setting's flag, without leading dashes.
 func (s Setting) Flag() string { return strings.ReplaceAll(s.Name, ".", "-") }
 
-// Group is the part of the name before its first dot.
+// Group returns the part of the name before its first dot.
 func (s Setting) Group() string {
 	group, _, _ := strings.Cut(s.Name, ".")
 	return group
 }
 
-// parse reads a value as text into the type that Config has for it.
+// parse parses a value into the type of its field in Config.
 func (s Setting) parse(text string) (any, error) {
 	switch s.Kind {
 	case KindText:
@@ -149,7 +149,7 @@ func (s Setting) parse(text string) (any, error) {
 	panic("config: setting " + s.Name + " has no kind")
 }
 
-// settingByName finds a setting.
+// settingByName returns the setting with a name, and reports whether it exists.
 func settingByName(name string) (Setting, bool) {
 	for _, s := range Settings {
 		if s.Name == name {
@@ -159,7 +159,7 @@ func settingByName(name string) (Setting, bool) {
 	return Setting{}, false
 }
 
-// value finds the value of a setting in a Config by the koanf tags.
+// value returns the value of a setting. It finds the field by its koanf tags.
 func (c Config) value(name string) any {
 	v := reflect.ValueOf(c)
 	for part := range strings.SplitSeq(name, ".") {
@@ -177,11 +177,11 @@ func fieldByTag(v reflect.Value, tag string) reflect.Value {
 	panic("config: no field of " + v.Type().String() + " has the tag " + tag)
 }
 
-// Text returns the value of a setting as it would be written in the
-// environment, secrets included.
+// Text returns the value of a setting in the form of an environment variable,
+// including secrets.
 func (c Config) Text(name string) string { return settingText(c.value(name)) }
 
-// settingText writes a value the way parse reads it.
+// settingText formats a value so that parse can read it.
 func settingText(value any) string {
 	switch v := value.(type) {
 	case []string:
@@ -192,7 +192,7 @@ func settingText(value any) string {
 	return fmt.Sprint(value)
 }
 
-// ShortDuration writes 24h instead of 24h0m0s.
+// ShortDuration formats a duration without zero units: 24h instead of 24h0m0s.
 func ShortDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -204,12 +204,12 @@ func ShortDuration(d time.Duration) string {
 	return s
 }
 
-// ClosestName finds the name that was most probably meant; "" when none is
-// near.
+// ClosestName returns the known name that is most similar to name, or "" if none is
+// similar enough.
 func ClosestName(name string, known []string) string {
 	best, bestDistance := "", max(2, len(name)/3)+1
 	if len(name) <= 4 {
-		bestDistance = 2 // two other letters in a short word make another word
+		bestDistance = 2 // a short word with two other letters is another word
 	}
 	for _, k := range known {
 		if d := editDistance(name, k); d < bestDistance {
@@ -219,7 +219,8 @@ func ClosestName(name string, known []string) string {
 	return best
 }
 
-// editDistance counts the letters to insert, delete or replace.
+// editDistance returns the number of bytes to insert, delete or replace to turn a
+// into b.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
