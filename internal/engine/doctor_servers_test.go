@@ -379,9 +379,9 @@ func TestDoctorKafka(t *testing.T) {
 		status      CheckStatus
 	}{
 		{"kafka.partitions", point + " has 1 partition", CheckWarn},
-		{"kafka.retention", point + " keeps records for 1h", CheckWarn},
+		{"kafka.retention", point + " retains records for 1h", CheckWarn},
 		{"kafka.retention", voucher + " is compacted", CheckFail},
-		{"kafka.topics", "10 as they should be", CheckOK},
+		{"kafka.topics", "10 are correct", CheckOK},
 	} {
 		if !slices.ContainsFunc(checks, func(c Check) bool {
 			return c.Name == want.name && c.Status == want.status && strings.HasPrefix(c.Found, want.found)

@@ -174,14 +174,14 @@ func TestJudgeInstances(t *testing.T) {
 	}
 	checks := judgeInstances(lost, "v1")
 	onlyBut(t, checks, CheckWarn, "instances.lost")
-	want := "7 did not sign off: d-6 was last heard of at 2026-11-21T10:06:00Z, d-5 was last heard of at 2026-11-21T10:05:00Z, " +
-		"d-4 was last heard of at 2026-11-21T10:04:00Z, d-3 was last heard of at 2026-11-21T10:03:00Z, d-2 was last heard of at 2026-11-21T10:02:00Z, and 2 more"
+	want := "7 ended without a shutdown: d-6 was last seen at 2026-11-21T10:06:00Z, d-5 was last seen at 2026-11-21T10:05:00Z, " +
+		"d-4 was last seen at 2026-11-21T10:04:00Z, d-3 was last seen at 2026-11-21T10:03:00Z, d-2 was last seen at 2026-11-21T10:02:00Z, and 2 more"
 	if !strings.Contains(checks[0].Found, "2 running: a-1, b-1") || checks[1].Found != want {
 		t.Errorf("%+v", checks)
 	}
 	checks = judgeInstances(lost[2:3], "v1")
 	onlyBut(t, checks, CheckWarn, "instances.lost")
-	if checks[0].Found != "none is running" || checks[1].Found != "1 did not sign off: d-0 was last heard of at 2026-11-21T10:00:00Z" {
+	if checks[0].Found != "no instance is running" || checks[1].Found != "1 ended without a shutdown: d-0 was last seen at 2026-11-21T10:00:00Z" {
 		t.Errorf("%+v", checks)
 	}
 }
@@ -284,7 +284,7 @@ func TestJudgeKafka(t *testing.T) {
 	one.Replicas = 1
 	alone := judgeKafka(bus.Inspection{Brokers: 1, RoundTrip: time.Millisecond, Topics: []bus.TopicInspection{one}})
 	onlyBut(t, alone, CheckOK)
-	if alone[0].Found != "1 broker answers within 1ms" {
+	if alone[0].Found != "1 broker responds within 1ms" {
 		t.Errorf("%+v", alone[0])
 	}
 	onlyBut(t, judgeKafka(bus.Inspection{Brokers: 3, Silent: []string{"b:9092: refused"}}), CheckFail, "kafka")
@@ -524,8 +524,8 @@ func TestLookAtHTTP(t *testing.T) {
 		found   string
 	}{
 		{free.Addr().String(), []string{config.RoleAPI}, CheckOK, "the API can listen on " + free.Addr().String()},
-		{"127.0.0.1:0", []string{config.RoleAPI}, CheckOK, "the API takes any free port of 127.0.0.1"},
-		{ours, []string{config.RoleAPI}, CheckOK, "the API of a running instance (version v7) has " + ours},
+		{"127.0.0.1:0", []string{config.RoleAPI}, CheckOK, "the API uses any free port of 127.0.0.1"},
+		{ours, []string{config.RoleAPI}, CheckOK, "the API of a running instance (version v7) listens on " + ours},
 		{other, []string{config.RoleAPI}, CheckWarn, "http.listen " + other + " is in use by another program"},
 		{otherAPI, []string{config.RoleAPI}, CheckWarn, "http.listen " + otherAPI + " is in use by another program"},
 		{other, []string{config.RolePayout}, CheckOK, "http.listen is not needed without the role api"},
