@@ -16,7 +16,7 @@ const (
 	seams          // rows, work, messages, money, and the pools over them
 	flows          // what the project is for
 	gateway        // how people and programs reach it
-	wiring         // settings, the engine, and the lab beside it
+	wiring         // settings, the engine, and the lab
 	binary         // the public package, and cmd
 )
 
@@ -32,7 +32,7 @@ var groundRooms = []string{"internal/reward", "internal/service", "internal/obs"
 func with(extra ...string) []string { return slices.Concat(groundRooms, extra) }
 
 // forDrivers is what drivers may import in addition to their seam and
-// groundRooms, and nobody else. A package below a seam is for the drivers of
+// groundRooms, and no other package. A package below a seam is for the drivers of
 // that seam.
 var forDrivers = []string{"internal/redis", "internal/store/rows"}
 
@@ -86,18 +86,18 @@ var rooms = map[string]room{
 	// Real servers for the suites know nothing of what they are for.
 	"internal/lab/fleet": {seams, with()},
 
-	// The simulator stands in for somebody else's system: sharing a type with
+	// The simulator represents an external system: sharing a type with
 	// the client would let both be wrong in the same way.
 	"internal/money/moneysim": {seams, []string{"internal/service", "internal/obs"}},
 }
 
-// isSuite tells a conformance suite or another package for tests alone.
+// isSuite reports whether a package is a conformance suite or only for tests.
 func isSuite(name string) bool {
 	base := path.Base(name)
 	return strings.HasPrefix(name, "internal/") && strings.HasSuffix(base, "test")
 }
 
-// isDriver tells the second level: one implementation of the seam above it.
+// isDriver reports whether a package is an implementation of the interface above it.
 func isDriver(name string) bool {
 	return strings.HasPrefix(name, "internal/") && strings.Count(name, "/") == 2
 }

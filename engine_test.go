@@ -211,7 +211,7 @@ func (r *rig) balance(id string, workload lab.Workload) lab.Account {
 	return account
 }
 
-// checkCharges holds the provider's side against ours.
+// checkCharges compares the charges of the provider with the rows.
 func checkCharges(t *testing.T, sim *moneysim.Server, account lab.Account) {
 	t.Helper()
 	if n := sim.MaxChargesPerKey(); n != 1 {

@@ -321,7 +321,7 @@ func TestCallsWaitForRun(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
-	if _, err := e.Client().Ready(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "Run is not up") {
+	if _, err := e.Client().Ready(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "Run has not started the instance") {
 		t.Errorf("Ready = %v", err)
 	}
 }

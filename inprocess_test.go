@@ -107,7 +107,7 @@ func TestTransportAnswers(t *testing.T) {
 	}
 }
 
-// closeTold is a body that tells when it is closed.
+// closeTold is a body that reports when it is closed.
 type closeTold struct {
 	io.Reader
 	closed chan struct{}

@@ -160,7 +160,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 }
 
 // TestKilledWhileUploading: the rows before the cut are in, the same file again
-// completes it, nobody is paid twice.
+// completes it, and no target is charged twice.
 func TestKilledWhileUploading(t *testing.T) {
 	t.Parallel()
 	_, simURL := startSim(t, moneysim.Faults{})
@@ -243,8 +243,8 @@ func TestTerminatedGently(t *testing.T) {
 	}
 }
 
-// TestASecondSignalLeavesAtOnce: who cannot wait for the calls in progress says
-// so twice; what was in hand is paid by the next one that comes, once.
+// TestASecondSignalLeavesAtOnce: a second signal ends the process without waiting
+// for calls in flight; the next instance pays the pending payouts, once.
 func TestASecondSignalLeavesAtOnce(t *testing.T) {
 	t.Parallel()
 	sim, simURL := startSim(t, moneysim.Faults{LatencyMs: 30_000})

@@ -101,7 +101,7 @@ func TestErrorCodes(t *testing.T) {
 		seen, last := map[string]bool{}, 0
 		for _, c := range errorCodes {
 			if seen[c.Code] || len(c.Meaning) < 10 || len(c.Action) < 10 || strings.ContainsAny(c.Meaning+c.Action, "|\n") {
-				t.Errorf("%+v stands twice, or has no meaning of one line, or nothing to do", c)
+				t.Errorf("%+v is listed twice, or its meaning is not one line, or its action is empty", c)
 			}
 			if c.Status < last || http.StatusText(c.Status) == "" {
 				t.Errorf("%s with %d is out of order", c.Code, c.Status)
@@ -316,7 +316,7 @@ func TestErrorCodesArrive(t *testing.T) {
 			}
 			a := tt.ask(t, setup(t, edit))
 			if tt.status == http.StatusRequestHeaderFieldsTooLarge {
-				// Nobody has read the request yet, so it has no id.
+				// The request was not read yet, so it has no ID.
 				if a.want(t, tt.status); strings.Contains(a.body, `"`+code+`"`) && a.header.Get("Content-Type") == web.ProblemType {
 					asserted.Store(code, true)
 				}

@@ -185,7 +185,7 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 			}
 			synctest.Wait()
 			if w.watchers() != 0 {
-				t.Error("it is still told")
+				t.Error("it still gets events")
 			}
 			w.wantNobody(t)
 			w.wantNoStreams(t)
@@ -226,7 +226,7 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 			time.Sleep(keyRecheckInterval + progressInterval)
 			synctest.Wait()
 			if w.watchers() != 0 {
-				t.Error("it is still told")
+				t.Error("it still gets events")
 			}
 			w.wantNobody(t)
 			w.wantNoStreams(t)

@@ -74,7 +74,7 @@ func TestIssue(t *testing.T) {
 		}
 		got := b.json(t, "GET", "/v1/issue-requests/"+url.PathEscape("42:"+tt.user), "").object(t)
 		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("%s asks where he stands (-want +got):\n%s", tt.user, diff)
+			t.Errorf("%s reads their status (-want +got):\n%s", tt.user, diff)
 		}
 	}
 	// What is decided needs no waiting.
@@ -141,7 +141,7 @@ func TestNotOpen(t *testing.T) {
 		}
 	}
 	if b.shop.gets > asks/5 {
-		t.Errorf("%d looks for %d who asked", b.shop.gets, asks)
+		t.Errorf("%d reads for %d requests", b.shop.gets, asks)
 	}
 }
 

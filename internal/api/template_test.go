@@ -156,7 +156,7 @@ func TestTemplateEntrants(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if got := b.json(t, "GET", "/v1/coupon-templates/44/entrants", "").object(t); !cmp.Equal(got, map[string]any{"items": []any{}}) {
-		t.Errorf("nobody took part: %v", got)
+		t.Errorf("without entrants: %v", got)
 	}
 	for _, tt := range []struct {
 		path   string

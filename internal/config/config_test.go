@@ -397,7 +397,7 @@ func TestMasked(t *testing.T) {
 	t.Run("HidesSecretsAndTellsSources", func(t *testing.T) {
 		t.Parallel()
 		if strings.Contains(got, "hunter") {
-			t.Errorf("a password shows:\n%s", got)
+			t.Errorf("a password is shown:\n%s", got)
 		}
 		for _, line := range []string{
 			"  url: postgres://app:xxxxx@db/largesse?sslpassword=xxxxx&sslmode=require # environment LARGESSE_DATABASE_URL\n",
@@ -484,8 +484,8 @@ func TestClosestName(t *testing.T) {
 	}
 }
 
-// FuzzReadYAML holds that no file makes the loader panic, that whatever it
-// accepts is a setting with a source, and that a Config it makes can be shown
+// FuzzReadYAML checks that no file makes the loader panic, that everything it
+// accepts is a setting with a source, and that the resulting Config can be shown
 // and read again.
 func FuzzReadYAML(f *testing.F) {
 	for _, seed := range []string{"", "redis:\n  stream:\n    max-len: 5\n", "roles: [api, payout]\n", "a: &a [*a]\n", "money: {timeout: 1s}\n---\n", "? {a: b}\n: c\n", "data.dir: 'x\\0'\n", "<<: {roles: api}\n"} {
@@ -521,11 +521,11 @@ func FuzzReadYAML(f *testing.F) {
 		}
 		again, problems, err := readYAML("again.yaml", []byte(shown))
 		if err != nil || len(problems) > 0 {
-			t.Fatalf("what Masked writes cannot be read: %v %v\n%s", err, problems, shown)
+			t.Fatalf("the output of Masked cannot be read: %v %v\n%s", err, problems, shown)
 		}
 		back, problems, err := merge([]map[string]rawValue{again})
 		if err != nil || len(problems) > 0 {
-			t.Fatalf("what Masked writes cannot be used: %v %v\n%s", err, problems, shown)
+			t.Fatalf("the output of Masked cannot be used: %v %v\n%s", err, problems, shown)
 		}
 		back.Database.URL, back.Redis.URL, back.Money.URL = c.Database.URL, c.Redis.URL, c.Money.URL
 		if diff := cmp.Diff(c, back, ignoreSources); diff != "" {
@@ -534,7 +534,7 @@ func FuzzReadYAML(f *testing.F) {
 	})
 }
 
-// resolveExamples knows a few hosts, so that no test asks a real server.
+// resolveExamples resolves a few hosts, so that no test asks a real DNS server.
 func resolveExamples(_ context.Context, host string) ([]net.IPAddr, error) {
 	if ip := net.ParseIP(host); ip != nil {
 		return []net.IPAddr{{IP: ip}}, nil

@@ -41,7 +41,7 @@ func TestLookAtCertificates(t *testing.T) {
 	list := configtest.PutFile(t, filepath.Join(dir, "list.crt"), read(over)+read(lasts)+read(soon))
 	for name, tc := range map[string]struct {
 		change func(c *config.Config)
-		status CheckStatus // "" = nothing is said
+		status CheckStatus // "" = no check
 		found  string
 	}{
 		"None":           {func(*config.Config) {}, "", ""},
@@ -139,7 +139,7 @@ func TestJudgeOpenFiles(t *testing.T) {
 		want  CheckStatus
 	}{
 		{nil, 1 << 20, CheckOK},
-		{nil, 20_000, CheckOK}, // nobody has asked for more
+		{nil, 20_000, CheckOK}, // the setting has its default
 		{nil, 1024, CheckWarn},
 		{map[string]string{"http.max-connections": "20000"}, 20_000, CheckWarn},
 		{map[string]string{"http.max-connections": "500"}, 20_000, CheckOK},

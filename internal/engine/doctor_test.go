@@ -48,7 +48,7 @@ func onlyBut(t *testing.T, checks []Check, status CheckStatus, names ...string) 
 			t.Errorf("%+v", c)
 		}
 		if (c.Advice == "") != (c.Status == CheckOK) || c.Found == "" || strings.Contains(c.Found+c.Advice, "\n") {
-			t.Errorf("%+v: what is not ok has an advice, and all is one line", c)
+			t.Errorf("%+v: a check that is not ok needs an advice, and each text is one line", c)
 		}
 	}
 	for _, name := range names {
@@ -299,7 +299,7 @@ func TestJudgeDisk(t *testing.T) {
 	}
 }
 
-// TestLookAtMoney has providers that answer a look-up in every way.
+// TestLookAtMoney checks providers with every kind of response to a lookup.
 func TestLookAtMoney(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -329,7 +329,7 @@ func TestLookAtMoney(t *testing.T) {
 			t.Errorf("%d %q: %+v, want %s", tc.status, tc.body, onlyOne, tc.want)
 		}
 		if len(asked) != 1 || <-asked != "GET /v1/transactions/0:0" {
-			t.Errorf("%d: more was asked than one look-up", tc.status)
+			t.Errorf("%d: more requests than one lookup", tc.status)
 		}
 	}
 	cfg := config.Default()
@@ -342,7 +342,7 @@ func TestLookAtMoney(t *testing.T) {
 	}
 }
 
-// files lists what is in a folder and below, with sizes.
+// files lists the files in a directory and below it, with sizes.
 func files(t *testing.T, dir string) map[string]int64 {
 	t.Helper()
 	all := map[string]int64{}
@@ -370,7 +370,7 @@ func TestLookAtEmbedded(t *testing.T) {
 		cfg.Data.Dir = filepath.Join(t.TempDir(), "a", "b")
 		onlyBut(t, look(t, cfg), CheckOK)
 		if _, err := os.Stat(filepath.Dir(cfg.Data.Dir)); err == nil {
-			t.Error("the folder was made")
+			t.Error("the directory was created")
 		}
 	})
 
@@ -458,7 +458,7 @@ func TestLookAtEmbedded(t *testing.T) {
 				t.Errorf("%s: %+v", dir, c)
 			}
 			if err := os.MkdirAll(dir, 0o750); err == nil {
-				t.Errorf("%s was made: this test tests nothing", dir)
+				t.Errorf("%s was created, so this test tests nothing", dir)
 			}
 		}
 	})
