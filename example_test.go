@@ -119,7 +119,7 @@ func ExampleNew() {
 	}
 	// Output:
 	// largesse: settings: money.timeout = "soon" (Config.Settings) must be a duration with a unit such as 500ms, 5s or 24h
-	// database.url = "mysql://localhost/rewards" (Config.DatabaseURL) must begin with postgres:// or postgresql:// and be a whole URL
+	// database.url = "mysql://localhost/rewards" (Config.DatabaseURL) must start with postgres:// or postgresql:// and be a complete URL
 	// money.url is not set and there is no WithProvider: use one of them
 }
 

@@ -184,9 +184,9 @@ func TestNewReportsEverything(t *testing.T) {
 			},
 			[]largesse.Option{pays},
 			[]string{
-				"log.level (Config.Settings) has no effect here", "data.dir (Config.Settings) is set by Config.DataDir too",
+				"log.level (Config.Settings) has no effect here", "data.dir (Config.Settings) is also set by Config.DataDir",
 				"redis.strem.max-len (Config.Settings) is not a setting", "money.timeout = \"soon\" (Config.Settings) must be a duration",
-				"database.url = \"xxxxx\" (Config.DatabaseURL) must begin with postgres://", "redis.url",
+				"database.url = \"xxxxx\" (Config.DatabaseURL) must start with postgres://", "redis.url",
 				"kafka.brokers = \"h\" (Config.KafkaBrokers) has \"h\"", "http.listen = \"0.0.0.0:8080\" (Config.Listen) must be a loopback address",
 				"roles = \"king\" (Config.Settings) has the unknown role",
 			},

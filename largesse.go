@@ -158,7 +158,7 @@ func (cfg Config) settings() (map[string]config.ProgramValue, []config.Problem) 
 			continue
 		}
 		if _, twice := program[field.name]; twice {
-			wrong(field.name, "is set by Config."+field.field+", too; keep one")
+			wrong(field.name, "is also set by Config."+field.field+"; keep one")
 		}
 		program[field.name] = config.ProgramValue{Text: field.text, Source: "Config." + field.field}
 	}

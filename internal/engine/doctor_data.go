@@ -27,17 +27,17 @@ func lookAtData(_ context.Context, cfg config.Config) []Check {
 	if cfg.Database.URL != "" && len(cfg.Kafka.Brokers) > 0 {
 		return []Check{passed("data", "data.dir is not needed: the database and Kafka run on servers")}
 	}
-	return []Check{lookAtFolder(cfg.Data.Dir), lookAtDisk(cfg.Data.Dir)}
+	return []Check{lookAtDir(cfg.Data.Dir), lookAtDisk(cfg.Data.Dir)}
 }
 
-// lookAtFolder checks whether an instance could use data.dir, or uses it.
-func lookAtFolder(dir string) Check {
+// lookAtDir checks whether an instance could use data.dir, or uses it.
+func lookAtDir(dir string) Check {
 	c := passed("data", "data.dir %s is writable and not in use", dir)
 	stat, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		c.Found = fmt.Sprintf("data.dir %s does not exist yet; the first start creates it", dir)
-		if err := tryFolder(existing(dir)); err != nil {
+		if err := tryDir(existing(dir)); err != nil {
 			c.Found = fmt.Sprintf("data.dir %s does not exist and cannot be created: %s", dir, oneLine(err))
 			return c.but(CheckFail, "create it, let this user write to its parent directory, or set data.dir to another directory")
 		}
@@ -101,9 +101,9 @@ func existing(dir string) string {
 	}
 }
 
-// tryFolder creates a directory in dir and removes it again. The mode bits alone are
+// tryDir creates a directory in dir and removes it again. The mode bits alone are
 // not reliable, for example on /proc or for root.
-func tryFolder(dir string) error {
+func tryDir(dir string) error {
 	made, err := os.MkdirTemp(dir, ".largesse-doctor-")
 	if err != nil {
 		return err

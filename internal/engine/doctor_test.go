@@ -435,7 +435,7 @@ func TestLookAtEmbedded(t *testing.T) {
 		onlyBut(t, look(t, cfg), CheckFail, "kafka")
 	})
 
-	t.Run("AFileInPlaceOfTheFolder", func(t *testing.T) {
+	t.Run("AFileInPlaceOfTheDirectory", func(t *testing.T) {
 		t.Parallel()
 		cfg := config.Default()
 		cfg.Data.Dir = filepath.Join(t.TempDir(), "file")
@@ -447,14 +447,14 @@ func TestLookAtEmbedded(t *testing.T) {
 		}
 	})
 
-	t.Run("AFolderThatCannotBeMade", func(t *testing.T) {
+	t.Run("ADirectoryThatCannotBeCreated", func(t *testing.T) {
 		t.Parallel()
 		dangling := filepath.Join(t.TempDir(), "link")
 		if err := os.Symlink(filepath.Join(t.TempDir(), "nowhere", "x"), dangling); err != nil {
 			t.Fatal(err)
 		}
 		for _, dir := range []string{dangling, filepath.Join(dangling, "a", "b"), "/dev/null/a", "/proc/largesse/a"} {
-			if c := lookAtFolder(dir); c.Status != CheckFail || !strings.Contains(c.Found, dir) || c.Advice == "" {
+			if c := lookAtDir(dir); c.Status != CheckFail || !strings.Contains(c.Found, dir) || c.Advice == "" {
 				t.Errorf("%s: %+v", dir, c)
 			}
 			if err := os.MkdirAll(dir, 0o750); err == nil {
