@@ -29,11 +29,11 @@ import (
 	"github.com/largesse/largesse/client"
 )
 
-// namesMax bounds what programs have to know of the root package.
+// namesMax limits the number of exported names of the root package.
 const namesMax = 16
 
-// TestTheFaceShowsNothingOfTheHouse holds the root package to what another
-// module can use: few names, and no type of internal/ in any of them.
+// TestTheFaceShowsNothingOfTheHouse checks that other modules can use the root
+// package: it has few names, and no type of internal/ in any of them.
 func TestTheFaceShowsNothingOfTheHouse(t *testing.T) {
 	t.Parallel()
 	pkg := checkedPackage(t)
@@ -56,8 +56,8 @@ func TestTheFaceShowsNothingOfTheHouse(t *testing.T) {
 	}
 }
 
-// checkedPackage is the root package with its types, which come from what the
-// compiler exports of its imports.
+// checkedPackage returns the root package with its types. It reads the types of its
+// imports from the export data of the compiler.
 func checkedPackage(t *testing.T) *types.Package {
 	t.Helper()
 	list := exec.CommandContext(t.Context(), "go", "list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}", ".")
@@ -352,8 +352,8 @@ func TestClientIsAnAdmin(t *testing.T) {
 	}
 }
 
-// A mounted handler answers under any host name and below any prefix, its
-// events too, and what it answers with leads back to it.
+// A mounted handler works under any host name and below any prefix, including event
+// streams, and its Location headers lead back to it.
 func TestHandlerIsMounted(t *testing.T) {
 	t.Parallel()
 	e, end := embed(t, largesse.Config{}, largesse.WithProvider(bankProvider{&bank{}}))

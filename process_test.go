@@ -58,8 +58,8 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// serve starts the program and waits until it says where it listens. What needs
-// that is left to runs without -short, since the program has to be built first.
+// serve starts the program and waits until it prints its address. Tests that need it
+// are skipped with -short, because the program must be built first.
 func serve(t *testing.T, args ...string) *process {
 	t.Helper()
 	if testing.Short() {
