@@ -29,9 +29,9 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// The Redis client's refresher of cluster slots sleeps through Close, for a
-// second at most, and what closes its spare connections to a Cluster for five;
-// nothing else may be left.
+// In the Redis client, the refresher of Cluster slots outlives Close by up to a second,
+// and the goroutine that closes spare Cluster connections by up to five. No other
+// goroutine may be left.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
@@ -61,8 +61,8 @@ func TestEngineWithoutStreams(t *testing.T) {
 	exercisePayouts(t, withoutStreams(embedded))
 }
 
-// withoutStreams is a world in which the Kafka consumers and feeders of an
-// instance work off what they take themselves.
+// withoutStreams returns a world in which each instance works from its own in-process
+// queue.
 func withoutStreams(w world) world {
 	return world{name: w.name + " without streams", config: func(t *testing.T, cfg *config.Config) {
 		t.Helper()
@@ -211,7 +211,7 @@ func (r *rig) balance(id string, workload lab.Workload) lab.Account {
 	return account
 }
 
-// checkCharges holds the provider's side against ours.
+// checkCharges compares the charges of the provider with the rows.
 func checkCharges(t *testing.T, sim *moneysim.Server, account lab.Account) {
 	t.Helper()
 	if n := sim.MaxChargesPerKey(); n != 1 {
@@ -415,7 +415,7 @@ func exercisePayouts(t *testing.T, w world) {
 			t.Fatal(err)
 		}
 		r.balance("900", workload)
-		// The whole campaign again: every record is known, nothing is revived.
+		// Publish the whole campaign again: every record is known, and no payout runs again.
 		if _, err := publish.Publish(t.Context()); err != nil {
 			t.Fatal(err)
 		}

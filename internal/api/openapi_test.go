@@ -45,6 +45,6 @@ func TestOpenAPI(t *testing.T) {
 		t.Error("nothing says why attemptLog may be empty")
 	}
 	if strings.Contains(a.body, "$schema") {
-		t.Error("$schema is nobody's field")
+		t.Error("the description has the field $schema")
 	}
 }

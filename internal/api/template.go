@@ -219,7 +219,7 @@ type templateOutput struct {
 }
 
 type templateCreatedOutput struct {
-	Location string `header:"Location" doc:"Path of the template, relative to the path of the request"`
+	Location string `header:"Location" doc:"Absolute path of the template"`
 	Body     *Template
 }
 
@@ -345,7 +345,7 @@ func (a *API) createTemplate(ctx context.Context, in *struct{ Body CreateTemplat
 	}
 	a.log.Info("template created", "template_id", v.ID, "actor", actor(ctx))
 	out := templateOf(v)
-	return &templateCreatedOutput{Location: "coupon-templates/" + out.ID, Body: out}, nil
+	return &templateCreatedOutput{Location: web.Location(ctx, "/v1/coupon-templates/"+out.ID), Body: out}, nil
 }
 
 func (a *API) changeTemplate(ctx context.Context, in *templateChangeInput) (*templateOutput, error) {

@@ -188,7 +188,7 @@ func TestRates(t *testing.T) {
 		})
 	}
 
-	// Without the keeper of rates each keeps to its part, and nobody exceeds
+	// Without shared rates, each instance uses its part, and none exceeds
 	// the limit when it goes or comes back.
 	t.Run("KeepsToItsPartWhileRatesAreAway", func(t *testing.T) {
 		t.Parallel()

@@ -183,7 +183,7 @@ func TestManager(t *testing.T) {
 			time.Sleep(time.Second)
 			held := r.take()
 			if len(held) != 6 { // 2 consumers × 3
-				t.Fatalf("%d in hand, want 6", len(held))
+				t.Fatalf("%d pending, want 6", len(held))
 			}
 			ack(t, q, r, held)
 			time.Sleep(time.Second)
@@ -207,7 +207,7 @@ func TestManager(t *testing.T) {
 				held = append(held, got...)
 			}
 			if len(held) != 6 {
-				t.Fatalf("%d in hand whose calls have ended, want twice 3", len(held))
+				t.Fatalf("%d pending whose calls have ended, want twice 3", len(held))
 			}
 			ack(t, q, r, held[:1])
 			time.Sleep(time.Second)
@@ -350,7 +350,7 @@ func (s *stuckHandler) Handle(ctx context.Context, items []*Item) {
 	}()
 }
 
-// TestDivide: the entries in hand over all pools are bounded, and neither a
+// TestDivide: the pending entries of all pools are limited, and neither a
 // small promotion nor a huge one is held short by the other.
 func TestDivide(t *testing.T) {
 	t.Parallel()

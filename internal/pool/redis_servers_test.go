@@ -336,7 +336,7 @@ func TestStartConsumersTwice(t *testing.T) {
 	})
 }
 
-// TestCleanupStreamOfSeveralInstances is 7.5: who stops removes its own
+// TestCleanupStreamOfSeveralInstances is 7.5: an instance that stops removes its own
 // consumers only; the last one takes the stream, when it may.
 func TestCleanupStreamOfSeveralInstances(t *testing.T) {
 	overServers(t, func(t *testing.T, w *world) {
@@ -366,7 +366,7 @@ func TestCleanupStreamOfSeveralInstances(t *testing.T) {
 			t.Fatalf("after the last instance stopped %d entries are left, %d of them pending; want 6 and 6", w.length(voucher), w.pending(voucher))
 		}
 
-		// Drained and final: nothing is left, whoever is last.
+		// Drained and final: nothing is left, whichever instance is last.
 		ids, err := a.q.Range(t.Context(), voucher, 10)
 		if err != nil {
 			t.Fatal(err)
@@ -531,7 +531,7 @@ func TestManualStop(t *testing.T) {
 	})
 }
 
-// TestGracefulShutdown is 6.4: an end waits for what is in hand.
+// TestGracefulShutdown is 6.4: a stop waits for pending entries.
 func TestGracefulShutdown(t *testing.T) {
 	overServers(t, func(t *testing.T, w *world) {
 		in := w.instance("host-1", nil)
@@ -547,7 +547,7 @@ func TestGracefulShutdown(t *testing.T) {
 		}()
 		select {
 		case <-stopped:
-			t.Fatal("the end did not wait for what is in hand")
+			t.Fatal("the stop did not wait for pending entries")
 		case <-time.After(200 * time.Millisecond):
 		}
 		in.work(true)

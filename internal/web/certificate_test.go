@@ -207,6 +207,6 @@ func TestHTTPS(t *testing.T) {
 	})
 
 	if log := b.log.String(); strings.Contains(log, "handshake error") {
-		t.Errorf("whoever knocks wrongly is in the log: %s", log)
+		t.Errorf("a failed handshake is logged: %s", log)
 	}
 }

@@ -71,7 +71,7 @@ func FuzzUnmarshalStrict(f *testing.F) {
 		if err != nil {
 			var lax any
 			if laxErr := json.Unmarshal(data, &lax); laxErr != nil || reward.CheckJSONText(data) != nil {
-				return // nobody could take it
+				return // no proxy would accept it either
 			}
 			if written, read := names(t, data, lax); written == read {
 				t.Fatalf("%q is JSON with no name twice, and refused: %v", data, err)

@@ -88,7 +88,8 @@ func TestSlowReaders(t *testing.T) {
 	})
 }
 
-// TestAnExportThatNobodyReads ends where it stands still, and looks cut.
+// TestAnExportThatNobodyReads checks that a stalled export ends, and that the client sees
+// that it is incomplete.
 func TestAnExportThatNobodyReads(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

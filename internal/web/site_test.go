@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/obs"
 )
 
@@ -124,7 +125,7 @@ const patient = 10 * time.Second
 // serveHTTP puts a site behind a Server.
 func (b *site) serveHTTP(t *testing.T, limits Limits, edit ...func(*ServerConfig)) *Server {
 	t.Helper()
-	cfg := ServerConfig{Listen: "127.0.0.1:0", AuthMode: AuthNone, Limits: limits, Log: b.obs}
+	cfg := ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone, Limits: limits, Log: b.obs}
 	for _, e := range edit {
 		e(&cfg)
 	}
