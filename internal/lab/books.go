@@ -26,16 +26,6 @@ type Account struct {
 	Verdicts         []Verdict
 }
 
-// Balanced says whether every invariant holds.
-func (a *Account) Balanced() bool {
-	for _, v := range a.Verdicts {
-		if !v.Holds {
-			return false
-		}
-	}
-	return true
-}
-
 // judge notes a verdict; figures in its detail are written with separators.
 func (a *Account) judge(invariant string, holds bool, format string, args ...any) {
 	for i, arg := range args {
