@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/lab"
@@ -228,6 +229,20 @@ func (r *rig) publishing(id int64, targets int) lab.Publishing {
 
 // everyFault is all that moneysim can do at once, but for slowness.
 var everyFault = moneysim.Faults{LatencyMs: 5, JitterMs: 5, ErrorRate: 0.05, RefuseRate: 0.02, TimeoutRate: 0.005, LostReplyRate: 0.03}
+
+// announce publishes only the started event of a promotion.
+func announce(t *testing.T, p lab.Publishing, promotion int64, targets int) {
+	t.Helper()
+	c, err := bus.Open(t.Context(), bus.Config{Brokers: p.Brokers, TopicPrefix: p.TopicPrefix, ClientID: "largesse-test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	value := fmt.Sprintf(`{"promotionId":%d,"promotionType":"POINT","totalCount":%d}`, promotion, targets)
+	if err := bus.NewPublisher(c).Publish(t.Context(), []bus.Record{{Topic: bus.TopicStarted, Value: []byte(value)}}); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // exercisePayouts is the end-to-end suite of the payout flow.
 func exercisePayouts(t *testing.T, w world) {
@@ -440,9 +455,7 @@ func exercisePayouts(t *testing.T, w world) {
 		}
 		r.balance("77", workload)
 		// A bigger campaign, of which only a part has come, stays open.
-		if err := lab.Announce(t.Context(), first, 78, 25); err != nil {
-			t.Fatal(err)
-		}
+		announce(t, first, 78, 25)
 		second := r.publishing(78, 10)
 		second.Unannounced = true
 		part, err := second.Publish(t.Context())

@@ -214,9 +214,7 @@ func TestIdlePromotionsCostNothing(t *testing.T) {
 		if _, err := publishing.Publish(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := lab.Announce(t.Context(), publishing, publishing.PromotionID, 2); err != nil {
-			t.Fatal(err)
-		}
+		announce(t, publishing, publishing.PromotionID, 2)
 	}
 	for i := range promotions {
 		r.until(strconv.Itoa(i+1), "waiting for its second target", func(p client.Promotion) bool {

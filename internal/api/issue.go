@@ -278,16 +278,22 @@ func (a *API) await(ctx context.Context, id reward.TemplateID, user string, stat
 }
 
 func (a *API) getIssueRequest(ctx context.Context, in *issueRequestInput) (*issueRequestOutput, error) {
-	id, user, err := requestParts(in.RequestID)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkOwnUser(ctx, user); err != nil {
-		return nil, err
-	}
-	status, err := a.cfg.Issuing.Status(ctx, id, user)
+	_, _, status, err := a.issueRequestStatus(ctx, in.RequestID)
 	if err != nil {
 		return nil, err
 	}
 	return &issueRequestOutput{Body: issueRequestOf(status)}, nil
+}
+
+// issueRequestStatus splits a request ID and returns the status of the request, if
+// the caller may see it.
+func (a *API) issueRequestStatus(ctx context.Context, requestID string) (id reward.TemplateID, user string, status coupon.Status, err error) {
+	if id, user, err = requestParts(requestID); err != nil {
+		return 0, "", coupon.Status{}, err
+	}
+	if err = checkOwnUser(ctx, user); err != nil {
+		return 0, "", coupon.Status{}, err
+	}
+	status, err = a.cfg.Issuing.Status(ctx, id, user)
+	return id, user, status, err
 }

@@ -27,16 +27,6 @@ type Account struct {
 	Verdicts         []Verdict
 }
 
-// Balanced reports whether every invariant holds.
-func (a *Account) Balanced() bool {
-	for _, v := range a.Verdicts {
-		if !v.Holds {
-			return false
-		}
-	}
-	return true
-}
-
 // judge adds a verdict. It formats the numbers in the detail with separators.
 func (a *Account) judge(invariant string, holds bool, format string, args ...any) {
 	for i, arg := range args {

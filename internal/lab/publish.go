@@ -69,16 +69,6 @@ func (p Publishing) Publish(ctx context.Context) (Workload, error) {
 	return out, nil
 }
 
-// Announce sends only the started event of a promotion.
-func Announce(ctx context.Context, p Publishing, promotion int64, targets int) error {
-	c, err := bus.Open(ctx, bus.Config{Brokers: p.Brokers, TopicPrefix: p.TopicPrefix, ClientID: "largesse-lab"})
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return bus.NewPublisher(c).Publish(ctx, []bus.Record{startedRecord(promotion, p.kind(), targets)})
-}
-
 func startedRecord(promotion int64, kind string, targets int) bus.Record {
 	value := fmt.Sprintf(`{"promotionId":%d,"promotionType":%q,"totalCount":%d}`, promotion, kind, targets)
 	return bus.Record{Topic: bus.TopicStarted, Value: []byte(value)}
