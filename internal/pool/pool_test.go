@@ -1,7 +1,9 @@
 package pool
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 )
@@ -334,6 +337,36 @@ func TestManager(t *testing.T) {
 			}
 			<-stuck.released
 		})
+	})
+}
+
+// listlessQueue fails to list consumers.
+type listlessQueue struct{ queue.Queue }
+
+func (listlessQueue) Consumers(context.Context, queue.Stream) ([]queue.ConsumerInfo, error) {
+	return nil, errors.New("the queue is unavailable")
+}
+
+func TestAPoolThatCannotListItsConsumersSaysSo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := queue.NewMemory()
+		defer q.Close()
+		var lines bytes.Buffer
+		log, err := obs.NewLog(&lines, "warn", "text")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := testConfig(listlessQueue{q}, &recorder{open: make(map[*Item]bool)})
+		cfg.Log = log
+		m := NewManager(cfg)
+		m.Run(t.Context())
+		m.Start(Spec{Stream: stream, Total: 1, Work: true})
+		synctest.Wait()
+		m.StopAll()
+		if got := lines.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `msg="listing consumers failed"`) {
+			t.Errorf("the log has\n%s", got)
+		}
 	})
 }
 
