@@ -78,7 +78,7 @@ func (r *recorder) release(it *Item) {
 	it.Release()
 }
 
-// releaseRest lets go of what a test still holds.
+// releaseRest releases what a test still holds.
 func (r *recorder) releaseRest() {
 	r.mu.Lock()
 	rest := slices.Collect(maps.Keys(r.open))
@@ -350,8 +350,8 @@ func (s *stuckHandler) Handle(ctx context.Context, items []*Item) {
 	}()
 }
 
-// TestDivide: the entries in hand over all pools are bounded, and neither a
-// small promotion nor a huge one is held short by the other.
+// TestDivide: the pending entries of all pools are limited, and neither a small
+// promotion nor a huge one is limited by the other.
 func TestDivide(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

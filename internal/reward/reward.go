@@ -285,7 +285,7 @@ type Payout struct {
 	// MaybeCalled reports whether an earlier dispatch may have reached the
 	// provider without a final response.
 	MaybeCalled bool
-	// Handovers counts the failed deliveries since the latest outcome:
+	// FailedDeliveries counts the failed deliveries since the latest outcome:
 	// consumers that crashed, hung or failed on the payout.
 	FailedDeliveries int32
 	// DueAt depends on the open state: READY and QUEUED: since when; RETRYING:

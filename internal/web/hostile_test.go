@@ -88,7 +88,7 @@ func TestSlowReaders(t *testing.T) {
 	})
 }
 
-// TestAnExportThatNobodyReads ends where it stands still, and looks cut.
+// TestAnExportThatNobodyReads ends where it makes no progress, and looks cut.
 func TestAnExportThatNobodyReads(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
