@@ -3,12 +3,14 @@ package largesse_test
 import (
 	"errors"
 	"fmt"
+	"go/ast"
 	"go/scanner"
 	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -374,6 +376,81 @@ func TestProseChecker(t *testing.T) {
 		if wrong := allWrong(path, text); len(wrong) != 1 {
 			t.Errorf("%s: %q: complaints %v, want one", path, text, wrong)
 		}
+	}
+}
+
+// describes matches the first words of a comment that describes a name.
+var describes = regexp.MustCompile(`^([A-Z][A-Za-z]*) (?:reports|limits|is|are|says|returns|counts|means|names|holds|has) `)
+
+// wrongSubject returns the subject of a comment that describes another name
+// than the ones it precedes, as a comment does after a rename; or "".
+func wrongSubject(comment string, names []*ast.Ident) string {
+	match := describes.FindStringSubmatch(comment)
+	if match == nil || len(names) == 0 || slices.Contains(commonSubjects, match[1]) {
+		return ""
+	}
+	for _, name := range names {
+		if name.Name == match[1] || !name.IsExported() {
+			return ""
+		}
+	}
+	return match[1]
+}
+
+// commonSubjects begin sentences about any name.
+var commonSubjects = []string{"It", "This", "That", "There", "They", "The", "What", "Which", "Who", "Each", "These", "Those"}
+
+// TestSubjects checks that the comment of an exported field, type or constant
+// begins with its own name, not with the name it had before.
+func TestSubjects(t *testing.T) {
+	t.Parallel()
+	for _, file := range tree(t) {
+		if file.test() || isUnread(file.path) {
+			continue
+		}
+		check := func(doc *ast.CommentGroup, names ...*ast.Ident) {
+			if subject := wrongSubject(doc.Text(), names); subject != "" {
+				t.Errorf("%s: the comment of %s describes %s", file.path, names[0].Name, subject)
+			}
+		}
+		ast.Inspect(file.ast, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.Field:
+				check(n.Doc, n.Names...)
+			case *ast.FuncDecl:
+				check(n.Doc, n.Name)
+			case *ast.GenDecl:
+				if len(n.Specs) != 1 || n.Lparen.IsValid() {
+					return true
+				}
+				switch spec := n.Specs[0].(type) {
+				case *ast.TypeSpec:
+					check(n.Doc, spec.Name)
+				case *ast.ValueSpec:
+					check(n.Doc, spec.Names...)
+				}
+			case *ast.ValueSpec:
+				check(n.Doc, n.Names...)
+			}
+			return true
+		})
+	}
+}
+
+// The checker of subjects is checked, too.
+func TestSubjectChecker(t *testing.T) {
+	t.Parallel()
+	field := []*ast.Ident{ast.NewIdent("PendingMax")}
+	for comment, want := range map[string]string{
+		"PendingMax limits the pending entries.": "", "HandMost limits the pending entries.": "HandMost", "Zero means no limit.": "Zero",
+		"It limits the pending entries.": "", "Limits of all pools.": "", "": "",
+	} {
+		if got := wrongSubject(comment, field); got != want {
+			t.Errorf("%q: subject %q, want %q", comment, got, want)
+		}
+	}
+	if got := wrongSubject("Keys are unique.", []*ast.Ident{ast.NewIdent("keys")}); got != "" {
+		t.Errorf("the comment of an unexported name is not checked, but has the subject %q", got)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Facts is what Look found out about the brokers. The caller judges it.
+// Inspection is what Inspect found out about the brokers. The caller judges it.
 type Inspection struct {
 	Brokers   int           // according to the cluster
 	RoundTrip time.Duration // to one of them

@@ -158,10 +158,10 @@ type Outcome struct {
 	Status     int           // HTTP status; 0: no response
 	RetryAfter time.Duration // 0: not sent
 	Took       time.Duration // from the start of the call to the end of the response
-	// Knows reports whether the provider has just answered a lookup, although
-	// this result counts as a failure. It is then probed more often.
+	// LookupAnswered reports whether the provider has just answered a lookup,
+	// although this result counts as a failure. It is then probed more often.
 	LookupAnswered bool
-	// Ours reports whether an UNSENT says nothing about the provider: a check
+	// Local reports whether an UNSENT says nothing about the provider: a check
 	// of Largesse stopped the call, or its caller gave up. Any other UNSENT
 	// could not connect.
 	Local bool
@@ -251,8 +251,9 @@ func (p *Permit) Done(o Outcome) {
 	}
 }
 
-// Kick makes the waiting calls of a promotion fail with ErrWaitCancelled, because it
-// was paused or cancelled. It is cheap if none wait.
+// CancelWaiting makes the waiting calls of a promotion fail with
+// ErrWaitCancelled, because it was paused or cancelled. It is cheap if none
+// wait.
 func (g *Governor) CancelWaiting(id reward.PromotionID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -262,7 +263,7 @@ func (g *Governor) CancelWaiting(id reward.PromotionID) {
 	}
 }
 
-// Taking reports whether consumers should read new work. It is false while the
+// AcceptsWork reports whether consumers should read new work. It is false while the
 // breaker is open, unless a probe is due and no call waits for it.
 func (g *Governor) AcceptsWork() bool {
 	g.mu.Lock()

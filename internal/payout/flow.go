@@ -26,8 +26,8 @@ type Config struct {
 	Queue    queue.Queue
 	Bus      *bus.Client
 	Provider Provider
-	// Pool sizes the consumer pools. New sets Queue, Handler, Alive, Taking,
-	// Metrics and Log.
+	// Pool sizes the consumer pools. New sets Queue, Handler, Healthy,
+	// AcceptsWork, Metrics and Log.
 	Pool pool.Config
 	// Governor limits the calls. New sets Metrics and Log.
 	Governor governor.Config

@@ -50,14 +50,14 @@ type Config struct {
 	Lease time.Duration
 	// StopTimeout limits how long a stopping pool waits for pending entries.
 	StopTimeout time.Duration
-	// Alive reports whether this instance may keep its entries. While it
+	// Healthy reports whether this instance may keep its entries. While it
 	// returns false, the pools neither read, claim nor renew, so that others
 	// can take over. Nil means always.
 	Healthy func() bool
-	// Taking reports whether pools may read new entries. While it returns
+	// AcceptsWork reports whether pools may read new entries. While it returns
 	// false, they keep pending entries. Nil means always.
 	AcceptsWork func() bool
-	// HandMost limits the pending entries of all pools, but leaves each
+	// PendingMax limits the pending entries of all pools, but leaves each
 	// consumer one. Zero means no limit.
 	PendingMax int
 	// Changed is called when a pool has started, grown or ended. It must not

@@ -207,7 +207,7 @@ type Promotion struct {
 	CreatedAt   time.Time
 	StartedAt   time.Time // zero before the start
 	FinishedAt  time.Time // zero while open
-	// LastDispatchedAt and StreamGone decide when the stream may be destroyed:
+	// LastDispatchedAt and StreamDestroyed decide when the stream may be destroyed:
 	// only when the last dispatch is older than the dispatch horizon
 	// (money.timeout plus the lease).
 	LastDispatchedAt time.Time

@@ -18,7 +18,7 @@ import (
 	"github.com/largesse/largesse/internal/service"
 )
 
-// Facts is what Look found out about the servers. The caller judges it.
+// Inspection is what Inspect found out about the servers. The caller judges it.
 type Inspection struct {
 	Nodes []NodeInspection // ordered by address
 	// NoSubscribe is the reason why wake-ups cannot be received; nil if they
