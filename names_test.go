@@ -474,3 +474,66 @@ func TestNameChecker(t *testing.T) {
 		}
 	}
 }
+
+var (
+	inCode     = regexp.MustCompile("`([^`]+)`")
+	exported   = regexp.MustCompile(`^[a-z]+\.[A-Z]\w*(\.\w+)*$`)
+	ourPath    = regexp.MustCompile(`^(internal|cmd|client|docs|examples|scripts)/[\w./-]+$`)
+	testByName = regexp.MustCompile(`\b(?:Test|Benchmark|Fuzz)[A-Z]\w+`)
+)
+
+// staleInPage returns the Go names, files and tests of a line of a page that do
+// not exist. The names of other modules are not checked.
+func (w *nameWorld) staleInPage(line string) []string {
+	var wrong []string
+	for _, match := range inCode.FindAllStringSubmatch(line, -1) {
+		name := strings.TrimSuffix(match[1], "()")
+		pkg, _, _ := strings.Cut(name, ".")
+		switch {
+		case exported.MatchString(name) && w.symbols[pkg] != nil, ourPath.MatchString(name):
+			if why := w.wrongName(name); why != "" {
+				wrong = append(wrong, fmt.Sprintf("`%s`: %s", name, why))
+			}
+		}
+	}
+	for _, name := range testByName.FindAllString(line, -1) {
+		if !w.tests[name] && !w.symbolsHave(name) {
+			wrong = append(wrong, name+": there is no such test")
+		}
+	}
+	return wrong
+}
+
+// symbolsHave reports whether a package declares a function of this name, as
+// the packages of conformance suites do.
+func (w *nameWorld) symbolsHave(name string) bool {
+	for _, s := range w.symbols {
+		if s.declared[name] {
+			return true
+		}
+	}
+	return false
+}
+
+// TestPagesNameWhatExists checks the Go names, files and tests on all pages.
+func TestPagesNameWhatExists(t *testing.T) {
+	t.Parallel()
+	w := newNameWorld(tree(t))
+	proseFiles(t, func(page string, text []byte) {
+		if !strings.HasSuffix(page, ".md") || page == "CHANGELOG.md" {
+			return
+		}
+		for i, line := range strings.Split(string(text), "\n") {
+			for _, wrong := range w.staleInPage(line) {
+				t.Errorf("%s:%d: %s", page, i+1, wrong)
+			}
+		}
+	})
+	for line, want := range map[string]int{
+		"`reward.Nothing` and `slog.Nothing`": 1, "`internal/nothing`": 1, "TestNothingAtAll": 1, "`pool.Manager` in `internal/pool`, TestPagesNameWhatExists": 0,
+	} {
+		if wrong := w.staleInPage(line); len(wrong) != want {
+			t.Errorf("%s: complaints %v, want %d", line, wrong, want)
+		}
+	}
+}

@@ -263,8 +263,8 @@ func (g *Governor) CancelWaiting(id reward.PromotionID) {
 	}
 }
 
-// AcceptsWork reports whether consumers should read new work. It is false while the
-// breaker is open, unless a probe is due and no call waits for it.
+// AcceptsWork reports whether consumers should read new work. It is false while
+// the breaker is open, unless a probe is due and no call waits for it.
 func (g *Governor) AcceptsWork() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -155,8 +155,9 @@ type CouponTemplate struct {
 	GateBypass GateBypass
 }
 
-// GateBypass says which tickets were issued without the gate: those from Settled+1
-// to Until. In a gate of Generation, these numbers belong to other users.
+// GateBypass says which tickets were issued without the gate: those from
+// Settled+1 to Until. In a gate of Generation, these numbers belong to other
+// users.
 type GateBypass struct {
 	// Generation and Settled are the template's when it left the gate. Until is
 	// its Settled when it returned.

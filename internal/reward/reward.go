@@ -207,8 +207,8 @@ type Promotion struct {
 	CreatedAt   time.Time
 	StartedAt   time.Time // zero before the start
 	FinishedAt  time.Time // zero while open
-	// LastDispatchedAt and StreamDestroyed decide when the stream may be destroyed:
-	// only when the last dispatch is older than the dispatch horizon
+	// LastDispatchedAt and StreamDestroyed decide when the stream may be
+	// destroyed: only when the last dispatch is older than the dispatch horizon
 	// (money.timeout plus the lease).
 	LastDispatchedAt time.Time
 	StreamDestroyed  bool
