@@ -72,9 +72,9 @@ func (c Authenticator) Cached(token string) bool {
 }
 
 // Verifier authenticates a caller by a bearer token. Errors either wrap
-// ErrUnknown or are the reason why the token cannot be verified now.
+// ErrUnauthenticated or are the reason why the token cannot be verified now.
 type Verifier interface {
 	Verify(ctx context.Context, token string) (Principal, error)
-	// Knows reports whether Verify needs no request for this token.
+	// Cached reports whether Verify needs no request for this token.
 	Cached(token string) bool
 }

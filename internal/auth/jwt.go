@@ -111,9 +111,9 @@ func (t *TokenVerifier) Cached(string) bool { return true }
 
 // Verify returns the principal of a token. A token without a role is a
 // Shopper's, for the user that it names. A token with one of Roles has that
-// role, and its claim sub is the name. An error that does not wrap ErrUnknown
-// means that the keys are unavailable, so the token cannot be verified; it may
-// contain internal host names.
+// role, and its claim sub is the name. An error that does not wrap
+// ErrUnauthenticated means that the keys are unavailable, so the token cannot
+// be verified; it may contain internal host names.
 func (t *TokenVerifier) Verify(ctx context.Context, token string) (Principal, error) {
 	if len(token) > tokenMax {
 		return Principal{}, fmt.Errorf("%w: the token is longer than %d bytes", ErrUnauthenticated, tokenMax)

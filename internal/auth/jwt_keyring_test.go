@@ -484,7 +484,7 @@ func TestCloseTokensWithKeys(t *testing.T) {
 	})
 }
 
-// Whoever comes when, with keys that come and go: no token of a key that was
+// Many callers at any time, with keys that come and go: no token of a key that was
 // never published is believed, and the race detector finds nothing.
 func TestTokensFromManySides(t *testing.T) {
 	bubble(t, func(t *testing.T) {

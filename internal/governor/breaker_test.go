@@ -15,7 +15,7 @@ func TestBreaker(t *testing.T) {
 	job := Job{PromotionID: 1}
 
 	// A minute's outage with 500 waiting, whatever it looks like and whenever it
-	// comes, costs no more than 100 calls, and the work goes on soon after.
+	// comes, costs no more than 100 calls, and the work continues soon after.
 	const outage = 60 * time.Second
 	for name, dead := range map[string]Outcome{
 		"Refused":     {Class: reward.AnswerNotSent, Took: time.Millisecond},

@@ -158,10 +158,10 @@ type Outcome struct {
 	Status     int           // HTTP status; 0: no response
 	RetryAfter time.Duration // 0: not sent
 	Took       time.Duration // from the start of the call to the end of the response
-	// Knows reports whether the provider has just answered a lookup, although
-	// this result counts as a failure. It is then probed more often.
+	// LookupAnswered reports whether the provider has just answered a lookup,
+	// although this result counts as a failure. It is then probed more often.
 	LookupAnswered bool
-	// Ours reports whether an UNSENT says nothing about the provider: a check
+	// Local reports whether an UNSENT says nothing about the provider: a check
 	// of Largesse stopped the call, or its caller gave up. Any other UNSENT
 	// could not connect.
 	Local bool

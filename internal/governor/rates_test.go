@@ -52,7 +52,7 @@ func TestRates(t *testing.T) {
 	t.Parallel()
 	job := Job{PromotionID: 1}
 
-	// Three instances share 500 a second; one dies in the middle, and for a
+	// Three instances share 500 calls per second; one crashes in the middle, and for a
 	// while the others do not know.
 	for name, trip := range map[string]time.Duration{"Near": 0, "Far": 5 * time.Millisecond, "VeryFar": 30 * time.Millisecond} {
 		t.Run("SurvivesTheDeathOfAnInstance"+name, func(t *testing.T) {

@@ -243,7 +243,7 @@ func TestLocalThatDoesNotReturn(t *testing.T) {
 	}
 }
 
-// A provider that goes on after its call was cut must not send any more.
+// A provider that continues after its call was cut must not send any more.
 func TestLocalConfirmsNothingLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

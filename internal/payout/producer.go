@@ -19,8 +19,8 @@ type Producer struct {
 	Rows  store.Payouts
 	// MaxLen limits the entries of each stream.
 	MaxLen int
-	// Horizon is the dispatch horizon; see Limits. The queue refuses a dispatch
-	// that is older than half of it.
+	// DispatchHorizon is the dispatch horizon; see Limits. The queue refuses a
+	// dispatch that is older than half of it.
 	DispatchHorizon time.Duration
 	Lease           time.Duration // of an entry
 	Log             obs.Log

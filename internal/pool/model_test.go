@@ -255,7 +255,7 @@ func (a *actor) drop() {
 	a.held = nil
 }
 
-// crash cuts an instance off for good; another one takes its place.
+// crash cuts an instance off permanently; another one takes its place.
 func (m *model) crash(i int) {
 	old := m.instances[i]
 	old.q.sever(true)

@@ -81,7 +81,7 @@ func (r *recorder) release(it *Item) {
 	it.Release()
 }
 
-// releaseRest lets go of what a test still holds.
+// releaseRest releases what a test still holds.
 func (r *recorder) releaseRest() {
 	r.mu.Lock()
 	rest := slices.Collect(maps.Keys(r.open))

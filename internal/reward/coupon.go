@@ -71,7 +71,7 @@ const (
 // RedisFallback says what a template does during a Redis outage.
 type RedisFallback string
 
-// The values of RedisAway.
+// The values of RedisFallback.
 const (
 	FallbackDatabase RedisFallback = "DATABASE" // issues through the database
 	FallbackWait     RedisFallback = "WAIT"     // responds 503 until Redis is available again
@@ -151,7 +151,7 @@ type CouponTemplate struct {
 	// void.
 	EndsGeneration int64
 	Ends           map[int32]int64
-	// Moved is the latest change from the gate to PathDatabase.
+	// GateBypass is the latest change from the gate to PathDatabase.
 	GateBypass GateBypass
 }
 
