@@ -187,13 +187,8 @@ type ChangeTemplate struct {
 // on the current template.
 func (b *ChangeTemplate) Resolve(huma.Context) []error {
 	p := b.params(0)
-	t := reward.CouponTemplate{Name: "-", TotalQuantity: 1, PerUserLimit: 1}
-	assign(&t.Name, p.Name)
-	assign(&t.TotalQuantity, p.TotalQuantity)
-	assign(&t.PerUserLimit, p.PerUserLimit)
-	assign(&t.OpensAt, p.OpensAt)
-	assign(&t.ClosesAt, p.ClosesAt)
-	assign(&t.ValidFor, p.ValidFor)
+	p.Mode, p.WhenRedisAway = nil, nil // the schema has checked them
+	t, _ := p.Apply(reward.CouponTemplate{Name: "-", TotalQuantity: 1, PerUserLimit: 1})
 	return fieldErrors(reward.CheckTemplate(&t))
 }
 
