@@ -107,7 +107,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 				t.Errorf("without a key: %d %s", a.status, a.body)
 			}
 			if secured := described.Paths[path][strings.ToLower(method)].Security != nil; secured == (allowed == "*") && path != "/docs" && path != "/openapi.json" {
-				t.Errorf("its description says that it takes a key: %t", secured)
+				t.Errorf("its description requires a key: %t", secured)
 			}
 		})
 	}
@@ -266,7 +266,7 @@ func TestAPIKeys(t *testing.T) {
 			break
 		}
 		if time.Since(began) > 30*time.Second {
-			t.Fatalf("still let in: %d %s", a.status, a.body)
+			t.Fatalf("still accepted: %d %s", a.status, a.body)
 		}
 	}
 	for body, field := range map[string]string{
@@ -471,7 +471,7 @@ func TestIdempotency(t *testing.T) {
 			switch path {
 			case "/v1/promotions", "/v1/coupon-templates":
 				if again.object(t)["id"] != first.object(t)["id"] {
-					t.Errorf("made twice: %s and %s", first.body, again.body)
+					t.Errorf("created twice: %s and %s", first.body, again.body)
 				}
 			case "/v1/api-keys":
 				if len(b.rows.keys) != 2 || b.rows.keys[0].RevokedAt.IsZero() || !b.rows.keys[1].RevokedAt.IsZero() {
@@ -566,7 +566,7 @@ func TestIdempotency(t *testing.T) {
 			}
 		}
 		if len(b.store.ps) != 0 {
-			t.Error("something was made")
+			t.Error("something was created")
 		}
 	})
 	t.Run("EachCallerHasHisOwn", func(t *testing.T) {

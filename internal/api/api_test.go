@@ -95,7 +95,7 @@ func setup(t *testing.T, edit ...func(*Config)) *bundle {
 	return b
 }
 
-// fakePublisher keeps what is published.
+// fakePublisher stores the published records.
 type fakePublisher struct {
 	mu      sync.Mutex // protects what follows
 	records []bus.Record
@@ -111,7 +111,7 @@ func (p *fakePublisher) Publish(_ context.Context, records []bus.Record) error {
 	return p.away
 }
 
-// fakeReconciler answers with what it was asked, and keeps the report.
+// fakeReconciler returns a report about the command, and stores it.
 type fakeReconciler struct{ rows *fakeStore }
 
 func (f *fakeReconciler) Run(ctx context.Context, cmd books.ReconcileCommand) (books.Reconciliation, error) {

@@ -119,7 +119,7 @@ func TestErrorCodes(t *testing.T) {
 			ids[op.OperationID] = true
 			own, ok := operationCodes[op.OperationID]
 			if !ok {
-				t.Errorf("operationCodes says nothing of %s", op.OperationID)
+				t.Errorf("operationCodes has no entry for %s", op.OperationID)
 			}
 			for _, code := range slices.Concat(own, commonCodes(op)) {
 				known[code] = true

@@ -55,7 +55,7 @@ func (w *wire) open(t *testing.T, path string, headers ...string) *pipe {
 	return p
 }
 
-// hear reads from a stream until it has said text.
+// hear reads from a stream until it has sent text.
 func (p *pipe) hear(t *testing.T, text string) (all string) {
 	t.Helper()
 	buf := make([]byte, 1<<10)

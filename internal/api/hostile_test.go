@@ -80,7 +80,7 @@ func drip(t *testing.T, conn net.Conn, text string) (string, time.Duration) {
 	return string(answer), took
 }
 
-// others asks something ordinary, as others do meanwhile.
+// others sends an ordinary request, like other callers in the meantime.
 func (b *bundle) others(t *testing.T) {
 	t.Helper()
 	b.do(t, "GET", "/v1/promotions", nil).want(t, http.StatusOK)
@@ -350,7 +350,7 @@ func TestUploadPlaces(t *testing.T) {
 	})
 }
 
-// pacedSender brings so many bytes after each pause, and keeps to deadlines.
+// pacedSender sends so many bytes after each pause, and respects deadlines.
 type pacedSender struct {
 	http.ResponseWriter
 	pauses   []time.Duration

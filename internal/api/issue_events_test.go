@@ -40,7 +40,7 @@ func newWire(t *testing.T) *wire {
 	return w
 }
 
-// recorder keeps an answer that is still being written.
+// recorder stores a response that is still being written.
 type recorder struct {
 	done   chan struct{}
 	header http.Header

@@ -15,7 +15,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// ask asks for a coupon; headers are pairs.
+// ask requests a coupon; headers are pairs.
 func (b *bundle) ask(t *testing.T, template, user string, headers ...string) answer {
 	t.Helper()
 	body, err := json.Marshal(map[string]string{"userId": user})

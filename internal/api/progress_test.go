@@ -105,7 +105,7 @@ func (h *progressHub) wantIdle(t *testing.T) {
 	}
 }
 
-// paid is what a view says.
+// paid checks a view.
 func paid(t *testing.T, n progressUpdate) (status reward.PromotionStatus) {
 	t.Helper()
 	if n.err != nil {
@@ -294,7 +294,7 @@ func TestProgressHub(t *testing.T) {
 			second := h.watch(1)
 			close(goOn)
 			if got := paid(t, <-first.updates); got != reward.Completed {
-				t.Errorf("the first hears %s", got)
+				t.Errorf("the first watcher gets %s", got)
 			}
 			if got := paid(t, <-second.updates); got != reward.Running {
 				t.Errorf("a watcher after the change gets %s", got)
@@ -320,7 +320,7 @@ func TestProgressHub(t *testing.T) {
 			f.edit(1, func(v *store.PromotionView) { v.Status = reward.Paused })
 			paid(t, <-quick.updates)
 			if got := paid(t, <-slow.updates); got != reward.Paused || len(slow.updates) > 0 {
-				t.Errorf("it hears %s", got)
+				t.Errorf("the watcher gets %s", got)
 			}
 			h.leave(slow)
 			h.leave(quick)
@@ -367,7 +367,7 @@ func TestProgressHub(t *testing.T) {
 				t.Errorf("%v after %s", n.err, took)
 			}
 			if n := len(f.reads()); n > 15 {
-				t.Errorf("a store that is away was asked %d times", n)
+				t.Errorf("an unavailable store was read %d times", n)
 			}
 			h.wantIdle(t)
 			h.leave(w)

@@ -349,7 +349,7 @@ func TestPromotionEvents(t *testing.T) {
 				t.Errorf("%d: %s", again.status, again.text())
 			}
 			if again.Header().Get("Retry-After") == "" {
-				t.Error("nothing says when to come back")
+				t.Error("no event says when to reconnect")
 			}
 			w.wantNobody(t)
 		})
@@ -382,8 +382,8 @@ func TestPromotionEvents(t *testing.T) {
 	})
 }
 
-// FuzzLastEventID: whatever a reader says that it has seen last, it hears how
-// what it asks for stands, or that it has seen that.
+// FuzzLastEventID: with any Last-Event-ID, a reader gets the current state, or learns
+// that it has seen it.
 func FuzzLastEventID(f *testing.F) {
 	b := &wire{}
 	rows := newFakeStore()

@@ -255,7 +255,7 @@ func (f *fakeShop) template(id reward.TemplateID, quantity int64) {
 	}, Stock: quantity}
 }
 
-// fakeCouponReconciler answers with what it was asked, and keeps the report.
+// fakeCouponReconciler returns a report about the command, and stores it.
 type fakeCouponReconciler struct{ rows *fakeStore }
 
 func (f *fakeCouponReconciler) Run(ctx context.Context, cmd coupon.ReconcileCommand) (coupon.Reconciliation, error) {

@@ -37,7 +37,7 @@ func FuzzCursor(f *testing.F) {
 			t.Fatalf("the cursor of %q was read as %q, %v", user, u, err)
 		}
 		if strings.ContainsAny(made, "+/=%& ") {
-			t.Fatalf("the cursor %q cannot stand in a query as it is", made)
+			t.Fatalf("the cursor %q cannot be used unescaped in a query", made)
 		}
 	})
 }

@@ -255,7 +255,7 @@ func TestMalformedTokens(t *testing.T) {
 			got, err := tokens.Verify(t.Context(), c.token)
 			wantFault(t, err, true, c.says, c.token)
 			if got != (Principal{}) {
-				t.Errorf("a refused token makes %+v", got)
+				t.Errorf("a refused token returns %+v", got)
 			}
 		})
 	}

@@ -41,16 +41,16 @@ func lookAtHTTP(ctx context.Context, cfg config.Config) []Check {
 	case !errors.Is(err, syscall.EADDRINUSE):
 		return []Check{passed("http", "the API cannot listen: %s", oneLine(err)).but(CheckFail, "set http.listen to another address")}
 	}
-	if version, ours := askVersion(ctx, cfg.HTTP); ours {
+	if version, ok := askVersion(ctx, cfg.HTTP); ok {
 		return []Check{passed("http", "the API of a running instance (version %s) listens on %s", version, address)}
 	}
 	return []Check{passed("http", "http.listen %s is in use by another program", address).
 		but(CheckWarn, "stop the program that listens there (ss -ltnp shows it), or set http.listen to another port; otherwise an instance cannot start")}
 }
 
-// askVersion returns the version of the instance whose API listens at an address. ours
+// askVersion returns the version of the instance whose API listens at an address. ok
 // reports whether it is an instance at all.
-func askVersion(ctx context.Context, at config.HTTP) (version string, ours bool) {
+func askVersion(ctx context.Context, at config.HTTP) (version string, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	scheme := "http://"

@@ -20,9 +20,9 @@ import (
 	"github.com/largesse/largesse/internal/service"
 )
 
-// retentionMin is the time that records should be retained, because no instance may
+// retentionNeeded is the time that records should be retained, because no instance may
 // be there to read them.
-const retentionMin = 24 * time.Hour
+const retentionNeeded = 24 * time.Hour
 
 func lookAtKafka(ctx context.Context, cfg config.Config) []Check {
 	if len(cfg.Kafka.Brokers) == 0 {
@@ -132,11 +132,11 @@ func judgeRetention(t bus.TopicInspection) []Check {
 	var faults []Check
 	if !t.Described {
 		return []Check{passed("kafka.retention", "the retention of %s could not be read", t.Name).
-			but(CheckWarn, "let this user describe the configuration of topics, or check that retention.ms is at least %s", config.ShortDuration(retentionMin))}
+			but(CheckWarn, "let this user describe the configuration of topics, or check that retention.ms is at least %s", config.ShortDuration(retentionNeeded))}
 	}
-	if t.Retention >= 0 && t.Retention < retentionMin {
+	if t.Retention >= 0 && t.Retention < retentionNeeded {
 		faults = append(faults, passed("kafka.retention", "%s retains records for %s", t.Name, config.ShortDuration(t.Retention)).
-			but(CheckWarn, "raise retention.ms to at least %s: a payout whose record is deleted before an instance reads it is never made", config.ShortDuration(retentionMin)))
+			but(CheckWarn, "raise retention.ms to at least %s: a payout whose record is deleted before an instance reads it is never made", config.ShortDuration(retentionNeeded)))
 	}
 	if t.Compacted {
 		faults = append(faults, passed("kafka.retention", "%s is compacted", t.Name).

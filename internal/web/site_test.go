@@ -110,7 +110,7 @@ func (b *site) do(t *testing.T, method, path string, body io.Reader, headers ...
 	return answer{res.StatusCode, res.Header, string(text)}
 }
 
-// others asks something ordinary, as other callers do meanwhile.
+// others sends an ordinary request, like other callers in the meantime.
 func (b *site) others(t *testing.T) {
 	t.Helper()
 	b.do(t, "GET", "/v1/things", nil).want(t, http.StatusOK)
