@@ -13,15 +13,15 @@ import (
 const (
 	refreshInterval = 500 * time.Millisecond // between two reads
 	hintInterval    = 10 * time.Millisecond  // between two reads because of hints
-	// inactiveMax limits the remembered templates that are not active.
+	// inactiveMax limits the templates that are held although they are not active.
 	inactiveMax = 10_000
 	inactiveTTL = time.Second
 )
 
-// TemplateCache holds the active templates as of the latest read: one query for
-// all of them, every refreshInterval, sooner on a hint. Its templates may be
-// slightly out of date, so a writer names the version or epoch that it expects.
-// It is safe for concurrent use.
+// TemplateCache holds the active templates as of the latest read. It reads all of
+// them with one query, every refreshInterval and sooner on a hint. Its templates may
+// be slightly out of date, so a write that depends on them names the generation, epoch
+// or path that it expects. It is safe for concurrent use.
 type TemplateCache struct {
 	rows  templateRows
 	log   obs.Log
