@@ -16,8 +16,8 @@ import (
 // ReconcileCommand describes a reconciliation to run.
 type ReconcileCommand struct {
 	PromotionID *reward.PromotionID // nil means all active promotions
-	// Repair recomputes the stored counts from the rows and acknowledges stream
-	// entries whose dispatch is settled. Nothing else can be repaired
+	// Repair recomputes the stored counts from the rows. It also acknowledges
+	// stream entries that no QUEUED row needs. Nothing else can be repaired
 	// automatically.
 	Repair bool
 }
@@ -122,11 +122,11 @@ func (r *Reconciler) compareFromStart(ctx context.Context, id reward.PromotionID
 	return v, drifts, err
 }
 
-// inspectStream reads the stream first and then the rows. Every row that is
-// QUEUED for longer than the dispatch horizon must have had its entry in the
-// stream by then. If there are more such rows than entries, entries are lost,
-// and inspectStream reports that. It returns surplus entries, which may be
-// about to leave the stream.
+// inspectStream compares a stream with the QUEUED rows. It reads the stream first
+// and then the rows. An entry gets into its stream within one dispatch horizon.
+// So if more rows are QUEUED for longer than that than the stream has entries,
+// entries are lost, and inspectStream reports that. It returns surplus entries,
+// which a consumer may be about to acknowledge.
 func (r *Reconciler) inspectStream(ctx context.Context, s queue.Stream, report *Reconciliation) (surplus map[string]bool, err error) {
 	before := time.Now().Add(-r.cfg.DispatchHorizon)
 	info, err := r.cfg.Queue.Info(ctx, s)
@@ -146,7 +146,7 @@ func (r *Reconciler) inspectStream(ctx context.Context, s queue.Stream, report *
 		if lost := old - info.Len; err == nil && lost > 0 {
 			report.Drifts = append(report.Drifts, Drift{
 				PromotionID: s.PromotionID, What: driftStream, Store: &queued, Redis: &info.Len,
-				Detail: fmt.Sprintf("the stream has %d entries, but %d payouts are QUEUED; at least %d of them lost their entries more than %v ago: the sweeper (role housekeeping) returns them to READY",
+				Detail: fmt.Sprintf("the stream has %d entries, but %d payouts are QUEUED; at least %d of those dispatched more than %v ago lost their entries: the sweeper (role housekeeping) returns them to READY",
 					info.Len, queued, lost, r.cfg.DispatchHorizon),
 			})
 		}
@@ -177,8 +177,9 @@ func (r *Reconciler) queuedBefore(ctx context.Context, id reward.PromotionID, at
 }
 
 // surplus returns those of a stream's oldest entries that no QUEUED row needs.
-// The value is true if the entry's dispatch is settled, so that it may be
-// acknowledged, and false if the entry is unreadable or repeats another one.
+// The value is true if the entry's row is not QUEUED under its dispatch any more,
+// so that the entry may be acknowledged. It is false if the entry is unreadable
+// or repeats another one.
 func (r *Reconciler) surplus(ctx context.Context, s queue.Stream) (map[string]bool, error) {
 	entries, err := r.cfg.Queue.Range(ctx, s, store.BatchMax)
 	if err != nil {

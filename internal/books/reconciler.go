@@ -71,8 +71,8 @@ type Config struct {
 	Instance string
 	// Interval separates the checks of a promotion. Zero means a minute.
 	Interval time.Duration
-	// DispatchHorizon is the age at which a dispatch can no longer reach its
-	// stream.
+	// DispatchHorizon is the age at which a dispatch that is not in its stream
+	// can no longer get there.
 	DispatchHorizon time.Duration
 	Metrics         *obs.Metrics
 	Log             obs.Log

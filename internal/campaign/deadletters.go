@@ -47,7 +47,7 @@ type DeadLettersConfig struct {
 }
 
 // DeadLetters replays and discards messages that could not be parsed or
-// processed. Both actions need an OPEN dead letter and are final. DeadLetters
+// processed. Both actions need an OPEN dead letter, which they close. DeadLetters
 // is safe for concurrent use.
 //
 // Replaying a Kafka record publishes its key and value to its topic again and
@@ -261,13 +261,13 @@ func (d *DeadLetters) replayBatch(ctx context.Context, letters []reward.DeadLett
 func (d *DeadLetters) open(ctx context.Context, id int64) (reward.DeadLetter, error) {
 	l, err := d.cfg.Rows.DeadLetterGet(ctx, id)
 	if err == nil && l.Status != reward.DeadLetterOpen {
-		err = settledAlready(l)
+		err = closedAlready(l)
 	}
 	return l, err
 }
 
-// settledAlready returns the error for a dead letter that is not OPEN.
-func settledAlready(l reward.DeadLetter) error {
+// closedAlready returns the error for a dead letter that is not OPEN.
+func closedAlready(l reward.DeadLetter) error {
 	return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
 		"dead letter %d was %s by %s at %s; only an OPEN one can be replayed or discarded",
 		l.ID, strings.ToLower(string(l.Status)), reward.Quote(l.SettledBy), l.SettledAt.UTC().Format(time.RFC3339))
@@ -379,7 +379,7 @@ func (d *DeadLetters) closeOne(ctx context.Context, id int64, to reward.DeadLett
 	}
 	l, err := d.cfg.Rows.DeadLetterGet(ctx, id)
 	if err == nil && n == 0 {
-		err = settledAlready(l) // another call closed it first
+		err = closedAlready(l) // another call closed it first
 	}
 	return l, err
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // Applier applies committed changes to gates. An apply may come late, twice, in
-// another order, or never: the GateMaintainer finds a gate that is behind. It is
-// safe for concurrent use.
+// another order, or never: the GateMaintainer finds a gate whose version is older
+// than that of the rows. Applier is safe for concurrent use.
 type Applier struct {
 	rows   store.Store
 	gate   gate.Gate
@@ -46,8 +46,8 @@ func (a *Applier) apply(ctx context.Context, id reward.TemplateID, change *store
 	return nil
 }
 
-// bestEffortTimeout ends calls to the gate that follow a commit: no user waits
-// for a gate that hangs, because the GateMaintainer catches up.
+// bestEffortTimeout ends calls to the gate after a commit, so that no user waits
+// long for a gate that hangs. The GateMaintainer applies the change later.
 const bestEffortTimeout = 500 * time.Millisecond
 
 // applyBestEffort applies a change on behalf of a waiting user: it takes at most
@@ -58,8 +58,8 @@ func (a *Applier) applyBestEffort(ctx context.Context, id reward.TemplateID, cha
 	_ = a.apply(ctx, id, change, with) // the GateMaintainer finds a gate that is behind
 }
 
-// catchUp brings a gate from a version to that of the rows. It loads the gate
-// instead if there are more than changesMax changes.
+// catchUp brings a gate from the given version to the version of the rows. If there
+// are more than changesMax changes in between, it loads the gate instead.
 func (a *Applier) catchUp(ctx context.Context, id reward.TemplateID, version int64) error {
 	for {
 		changes, err := a.rows.CouponChanges(ctx, id, version, changesMax)

@@ -9,12 +9,13 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// callTimeout ends a call that several callers share.
+// callTimeout ends a call that a batcher makes for several callers.
 const callTimeout = 3 * time.Second
 
-// batcher combines concurrent calls for the same template. A single caller is
-// served at once; callers that arrive during a call share the next one, in order
-// of arrival. It is safe for concurrent use.
+// batcher makes one call for several concurrent callers of the same template. A
+// caller that comes while no call is in progress starts one at once. Callers that
+// come during a call share the next one, in order of arrival. A batcher is safe for
+// concurrent use.
 type batcher[T any] struct {
 	sizeMax int           // users of one call
 	timeout time.Duration // of one call
@@ -42,8 +43,8 @@ func newBatcher[T any](sizeMax int, timeout time.Duration, call func(context.Con
 	return &batcher[T]{sizeMax: sizeMax, timeout: timeout, call: call, lanes: make(map[reward.TemplateID]*lane[T])}
 }
 
-// do returns the result for one user. It also returns when ctx ends; the call
-// for this user may still be made then.
+// do returns the result for one user. If ctx ends first, do returns an error, but
+// the call for this user may still be made.
 func (b *batcher[T]) do(ctx context.Context, id reward.TemplateID, user string) (T, error) {
 	c := &caller[T]{ctx: ctx, user: user, done: make(chan struct{})}
 	b.mu.Lock()
@@ -111,7 +112,8 @@ func (b *batcher[T]) run(id reward.TemplateID, l *lane[T]) {
 			close(c.done)
 		}
 		if errors.Is(err, context.DeadlineExceeded) {
-			// The server hangs: without this, each batch would wait for the timeout.
+			// The server hangs, so fail the callers that wait for the next call.
+			// Otherwise each batch would wait for the timeout in turn.
 			b.failWaiting(l, err)
 		}
 	}

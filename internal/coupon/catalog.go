@@ -26,15 +26,16 @@ type Catalog struct {
 // View is a template with the state of its gate.
 type View struct {
 	reward.CouponTemplate
-	// Waiting is the number of requests in line, Stock the coupons left to promise.
+	// Waiting is the number of requests in the waiting line. Stock is the number of
+	// coupons left for new requests.
 	Waiting, Stock int64
-	// GateUnavailable reports whether the gate could not be read. Waiting is 0 and
-	// Stock ignores the line then.
+	// GateUnavailable reports whether the gate could not be read. Then Waiting is 0,
+	// and Stock includes coupons that waiting requests will get.
 	GateUnavailable bool
 }
 
-// Create creates a template. It generates an ID if t.ID is 0. A draw needs only its
-// From.
+// Create creates a template. It generates an ID if t.ID is 0. For a template with a
+// draw, set only t.Draw.From; Create sets the other fields of Draw.
 func (c *Catalog) Create(ctx context.Context, t reward.CouponTemplate) (View, error) {
 	if t.ID == 0 {
 		t.ID = reward.TemplateID(c.ids.Next())
@@ -73,7 +74,8 @@ func (c *Catalog) Get(ctx context.Context, id reward.TemplateID) (View, error) {
 	return c.views(ctx, []reward.CouponTemplate{t})[0], nil
 }
 
-// List returns a page of templates by descending id, below before unless that is 0.
+// List returns at most limit templates, by descending ID. If before is not 0, all
+// their IDs are below it.
 func (c *Catalog) List(ctx context.Context, before reward.TemplateID, limit int) ([]View, error) {
 	list, err := c.rows.TemplateList(ctx, before, limit)
 	if err != nil {
@@ -82,8 +84,8 @@ func (c *Catalog) List(ctx context.Context, before reward.TemplateID, limit int)
 	return c.views(ctx, list), nil
 }
 
-// views adds the states of the gates. It uses only the rows if the gates cannot be
-// read within a second.
+// views returns templates with what is read from their gates. If the gates cannot be
+// read within a second, it sets GateUnavailable.
 func (c *Catalog) views(ctx context.Context, list []reward.CouponTemplate) []View {
 	ids := make([]reward.TemplateID, len(list))
 	for i, t := range list {
@@ -110,7 +112,8 @@ func (c *Catalog) views(ctx context.Context, list []reward.CouponTemplate) []Vie
 }
 
 // Change changes a template. CodeConflict means that the quantity would be below the
-// live and waiting coupons, or that the mode would change while requests wait.
+// number of live coupons and waiting requests, or that the mode would change while
+// requests wait.
 func (c *Catalog) Change(ctx context.Context, p rules.TemplateChange) (View, error) {
 	before, err := c.Get(ctx, p.ID)
 	if err != nil {
@@ -137,8 +140,9 @@ func (c *Catalog) Change(ctx context.Context, p rules.TemplateChange) (View, err
 	return c.views(ctx, []reward.CouponTemplate{t})[0], nil
 }
 
-// capTotal caps the promises of the gate at the new quantity for a moment, so that
-// no user is admitted before the rows are changed and rejected afterwards.
+// capTotal makes the gate decide by the new, lower quantity for gate.CapTTL.
+// Otherwise it could admit requests before the rows are changed that would be
+// rejected afterwards.
 func (c *Catalog) capTotal(ctx context.Context, before View, total int64) error {
 	conflict := reward.NewError(reward.KindConflict, reward.CodeConflict,
 		"totalQuantity %d is below the sum of %d coupons that are not cancelled and %d requests in line", total, before.Live, before.Waiting)
@@ -160,9 +164,9 @@ func (c *Catalog) capTotal(ctx context.Context, before View, total int64) error 
 	return nil
 }
 
-// liftCap lets the gate promise up to total again after a change of the quantity. It
-// replaces the cap of this change and of one just before it. If it fails, the cap
-// expires.
+// liftCap makes the gate decide by total after a change of the quantity. It replaces
+// the cap of this change, and of an earlier one that has not expired. If liftCap
+// fails, the cap expires.
 func (c *Catalog) liftCap(ctx context.Context, p rules.TemplateChange, total int64) {
 	if p.TotalQuantity == nil {
 		return
@@ -172,7 +176,8 @@ func (c *Catalog) liftCap(ctx context.Context, p rules.TemplateChange, total int
 	_, _ = c.gate.CapTotal(ctx, p.ID, total)
 }
 
-// Close closes a template for new requests. Requests in line are still served.
+// Close closes a template for new requests. Requests in the waiting line still get
+// their coupons.
 // CodeIllegalState means that the template has not opened yet.
 func (c *Catalog) Close(ctx context.Context, id reward.TemplateID) (View, error) {
 	t, err := c.rows.TemplateGet(ctx, id)
@@ -188,8 +193,8 @@ func (c *Catalog) Close(ctx context.Context, id reward.TemplateID) (View, error)
 	return c.Change(ctx, rules.TemplateChange{ID: id, ClosesAt: &now})
 }
 
-// afterChange applies a committed change to the gate and gives hints. If the apply
-// fails, the GateMaintainer catches up.
+// afterChange applies a committed change to the gate, and gives hints to the parts
+// that must know of it. If the apply fails, the GateMaintainer applies it later.
 func (c *Catalog) afterChange(ctx context.Context, change *store.CouponChange) {
 	c.templates.hint()
 	id := change.Template.ID
@@ -228,8 +233,9 @@ func (c *Catalog) Cancel(ctx context.Context, id reward.CouponID) (reward.Coupon
 	return change.Coupon, nil
 }
 
-// Entrants returns a page of the closed list of a draw: the user ids above after, in
-// the order of their bytes. ListHash is the hash of the whole list.
+// Entrants returns a page of the closed list of a draw: at most limit user IDs that
+// come after the given one, in the order of their bytes. ListHash of the whole list
+// is the published hash.
 func (c *Catalog) Entrants(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error) {
 	t, err := c.rows.TemplateGet(ctx, id)
 	if err != nil {
@@ -241,8 +247,8 @@ func (c *Catalog) Entrants(ctx context.Context, id reward.TemplateID, after stri
 	return c.rows.EntrantList(ctx, id, after, limit)
 }
 
-// History explains why a user did or did not get a coupon: the outcome of each of
-// their requests, and when each of the templates refused all users.
+// History explains why a user did or did not get coupons. It has the outcome of each
+// of the user's requests, and the times when the templates refused all users.
 type History struct {
 	Outcomes []reward.IssueOutcome
 	Refusals map[reward.TemplateID][]store.Refusal

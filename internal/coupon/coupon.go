@@ -1,12 +1,12 @@
-// Package coupon issues a limited stock of coupons, first come, first served.
-// It admits users at the gate, moves the waiting line, issues coupons in ticket
-// order, cancels coupons, and repairs the gate when it differs from the rows.
+// Package coupon issues a limited quantity of coupons, first come, first served.
+// It admits requests at the gate, issues coupons in ticket order, cancels coupons,
+// and repairs the gate when it differs from the rows.
 //
-// The gate promises; the rows are the source of truth. Three statements hold
-// whatever crashes at whatever moment: a template never has more live coupons
-// than its quantity, a user never holds more than their limit, and in STREAM
-// mode the order of issue is the order of tickets, without a gap. The protocol
-// is described in docs/coupons.md.
+// The gate admits requests before their coupons exist; the rows are the source of
+// truth. Three statements hold after any crash. A template never has more live
+// coupons than its quantity. A user never has more coupons than the limit per user.
+// In STREAM mode, requests are settled in the order of tickets, without a gap.
+// docs/coupons.md describes the protocol.
 package coupon
 
 import (
@@ -25,7 +25,7 @@ type IssueCommand struct {
 	UserID     string
 }
 
-// Status describes the state of a request.
+// Status is the status of a request.
 type Status struct {
 	RequestID string
 	Kind      StatusKind
@@ -41,11 +41,11 @@ type Status struct {
 	Duplicate bool
 }
 
-// StatusKind names the state of a request. The empty kind means that there is
-// no request.
+// StatusKind says what has become of a request. The empty kind means that no request
+// is known.
 type StatusKind string
 
-// The states of a request.
+// The kinds of status.
 const (
 	StatusWaiting  StatusKind = "WAITING"
 	StatusIssued   StatusKind = "ISSUED"
@@ -68,8 +68,8 @@ func unavailable(err error, format string, args ...any) *reward.Error {
 	return e
 }
 
-// newAsk returns a request to settle, with a new coupon id and code. Generation
-// and ticket are 0 for a user who needs no ticket.
+// newAsk returns a request to settle, with the ID and code of a new coupon. A
+// request that was not admitted at a gate has generation 0 and ticket 0.
 func newAsk(ids *service.IDs, user string, generation, ticket int64) rules.CouponRequest {
 	return rules.CouponRequest{
 		UserID: user, Generation: generation, Ticket: ticket,
@@ -77,7 +77,7 @@ func newAsk(ids *service.IDs, user string, generation, ticket int64) rules.Coupo
 	}
 }
 
-// stateOf converts a template to the state that its gate decides by.
+// stateOf returns what the gate of a template must know to decide about requests.
 func stateOf(t *reward.CouponTemplate) gate.State {
 	return gate.State{
 		Generation: t.Generation, Version: t.Version, Settled: t.Settled,
@@ -86,7 +86,8 @@ func stateOf(t *reward.CouponTemplate) gate.State {
 	}
 }
 
-// settledTickets returns the tickets of a generation from a list of settled ones.
+// settledTickets returns the tickets of those requests in list that belong to one
+// generation.
 func settledTickets(generation int64, list []store.SettledRequest) []gate.SettledTicket {
 	var out []gate.SettledTicket
 	for _, s := range list {

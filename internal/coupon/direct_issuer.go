@@ -17,17 +17,17 @@ const (
 	lockRetryIntervalMax = 20 * time.Millisecond
 )
 
-// DirectIssuer issues coupons at once, without a ticket: under the template's
-// lock in SYNC mode, and through the database during a Redis outage
-// (PathDatabase). It is safe for concurrent use.
+// DirectIssuer issues coupons at once, to requests without a ticket. In SYNC mode it
+// issues under the template's lock; during a Redis outage (PathDatabase) it uses only
+// the database. It is safe for concurrent use.
 type DirectIssuer struct {
 	templates *TemplateCache
 	rows      store.Store
 	gate      gate.Gate
 	applier   *Applier
 	ids       *service.IDs
-	// slots limits the concurrent transactions of IssueBatch, so that a crowd of
-	// users leaves connections to the database for others.
+	// slots limits the concurrent transactions of IssueBatch, so that coupon
+	// requests leave database connections for everything else.
 	slots chan struct{}
 	// lockWait ends the wait for the lock; lockLease is the lock's expiry.
 	lockWait, lockLease time.Duration
@@ -50,12 +50,12 @@ func (d *DirectIssuer) IssueBatch(ctx context.Context, id reward.TemplateID, use
 	return d.issue(ctx, t, users, reward.PathDatabase, 0)
 }
 
-// IssueLocked issues to users under the template's lock. The statuses have the
-// empty kind if the stock was gone once the lock was taken.
+// IssueLocked issues to users under the template's lock. If the gate would admit
+// none of them once the lock is taken, all statuses have the empty kind.
 //
-// The lock covers one transaction. A lock can expire while its holder still
-// believes it owns it, so the transaction refuses a fencing token that is lower
-// than the latest one that has written.
+// The lock is held for one transaction. It can expire without its holder's
+// knowledge, so the transaction does nothing if a transaction with a higher fencing
+// token has written before.
 func (d *DirectIssuer) IssueLocked(ctx context.Context, id reward.TemplateID, users []string) ([]Status, error) {
 	t, err := d.templates.get(ctx, id)
 	if err != nil {
@@ -70,7 +70,7 @@ func (d *DirectIssuer) IssueLocked(ctx context.Context, id reward.TemplateID, us
 		defer cancel()
 		_ = d.gate.Unlock(ctx, id, token) // the lock expires anyway
 	}()
-	// Ask the gate first: the stock may have gone during the wait for the lock.
+	// Check the gate: the last coupons may have gone during the wait for the lock.
 	result, err := d.gate.Admit(ctx, id, users, false)
 	if err != nil {
 		return nil, err

@@ -22,7 +22,8 @@ func NewSeed() []byte {
 	return seed
 }
 
-// Commitment returns the hash of a seed, which is published before the draw.
+// Commitment returns the hash of a seed. The hash is published before the draw, the
+// seed after it.
 func Commitment(seed []byte) []byte {
 	sum := sha256.Sum256(seed)
 	return sum[:]
@@ -39,9 +40,9 @@ func ListHash(users []string) []byte {
 	return h.Sum(nil)
 }
 
-// DrawOrder sorts entrants in the order of the draw: by SHA-256(seed ‖ hash of
-// the list ‖ user). The commitment is public before the draw and the seed after
-// it, so everyone can check the order.
+// DrawOrder returns the entrants in the order of the draw: by SHA-256(seed ‖ list ‖
+// user), where list is the hash of the closed list. After the draw, everyone can
+// check the order, because the seed is published and must match the Commitment.
 func DrawOrder(seed, list []byte, users []string) []string {
 	keys := make(map[string][sha256.Size]byte, len(users))
 	prefix := slices.Concat(seed, list)
@@ -56,10 +57,10 @@ func DrawOrder(seed, list []byte, users []string) []string {
 	return out
 }
 
-// drawer settles the entrants of a draw once their template opens. In the order
-// of the draw, entrants up to the quantity get coupons and the others are
-// rejected with ReasonNotDrawn. An entrant's ticket is their position in that
-// order, so after a crash the settled tickets show where to continue.
+// drawer settles the requests of the entrants of a draw when their template opens. An
+// entrant's ticket is their position in the order of the draw. Entrants with tickets
+// up to the quantity get coupons; the others are rejected with ReasonNotDrawn. After
+// a crash, the last settled ticket shows where to continue.
 type drawer struct {
 	rows      store.Store
 	templates *TemplateCache
@@ -68,8 +69,9 @@ type drawer struct {
 	log       obs.Log
 }
 
-// draw closes the list of entrants and settles them, if the template opens within
-// a second and the instance still has the epoch.
+// draw closes the list of entrants and settles their requests. It does nothing if
+// the template opens more than a second from now, or if another instance has a newer
+// epoch.
 func (d *drawer) draw(ctx context.Context, t *reward.CouponTemplate, epoch int64) error {
 	if t.Draw.State == reward.DrawOpen && time.Until(t.OpensAt) > time.Second {
 		return nil

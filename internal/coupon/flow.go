@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// closedRetention is how much longer than its gate can exist a closed template
-	// stays active.
+	// closedRetention is how long a closed template stays active, in addition to
+	// FlowConfig.QueueTTL, after which an unused gate is removed.
 	closedRetention = 24 * time.Hour
 	expireInterval  = time.Second
 	expireBatch     = 1000 // coupons per transaction
@@ -32,10 +32,11 @@ type FlowConfig struct {
 	// the database path. LockWait and LockLease belong to SYNC mode.
 	Concurrency         int
 	LockWait, LockLease time.Duration
-	// RefusalTTL is how long a refusal is repeated without asking the gate.
+	// RefusalTTL is how long an instance may repeat a refusal of the gate to the same
+	// user without a call to the gate.
 	RefusalTTL time.Duration
 	// FallbackAfter is how long a Redis outage lasts before coupons are issued
-	// through the database. QueueTTL is when an unused gate is removed.
+	// through the database. QueueTTL is how long a gate without requests is kept.
 	FallbackAfter, QueueTTL time.Duration
 	// Average is the service time per request, for estimates of waiting times.
 	// Zero means that it is measured.
@@ -162,8 +163,8 @@ func (f *Flow) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop stops all loops and waits for them. Pending requests are settled or left
-// to other instances.
+// Stop stops all loops and waits until they have ended. Requests that are not settled
+// by then are left to other instances.
 func (f *Flow) Stop() {
 	f.endLoads()
 	var wg sync.WaitGroup
@@ -180,7 +181,7 @@ func (f *Flow) Stop() {
 	f.loader.open.Wait()
 }
 
-// hint wakes the issuer and the watchers of a template.
+// hint gives a hint to the issuer and to the watchers of a template.
 func (f *Flow) hint(id reward.TemplateID) {
 	f.issuers.giveHint(id)
 	f.Notifier.hint(id)

@@ -22,7 +22,8 @@ const (
 	// idleAfter.
 	idleInterval = 5 * time.Second
 	idleAfter    = 30 * time.Second
-	// behindGrace is how long a gate may differ from the rows before it is repaired.
+	// behindGrace is how long a gate may be behind the rows, or differ from them at
+	// the same version, before the GateMaintainer corrects it.
 	behindGrace = 500 * time.Millisecond
 	// strandedGrace is how long users may be in line while the stream has no
 	// requests before the gate is reloaded.
@@ -33,8 +34,8 @@ const (
 	tasksMax = 32
 )
 
-// GateMaintainer keeps the gates of this instance's templates consistent with the
-// rows, whatever was lost in between. It:
+// GateMaintainer keeps the gates of the templates that this instance issues
+// consistent with the rows. It:
 //   - loads a gate that must not be served,
 //   - applies changes to a gate that is behind the rows,
 //   - gives the issuer a hint when a gate has requests,

@@ -14,16 +14,17 @@ import (
 
 const (
 	// requestTriesMax limits the tries of one request. A request is tried again
-	// when its gate had to be loaded or its template has changed.
+	// after errTemplateChanged, gate.ErrNotLoaded and errNotNow.
 	requestTriesMax = 4
-	// requestTimeout ends the wait of one request, in addition to the wait for the
-	// lock of SYNC mode.
+	// requestTimeout is how long a request may take, in addition to
+	// FlowConfig.LockWait. LockWait is added in every mode, although only requests
+	// in SYNC mode wait for the lock.
 	requestTimeout = 5 * time.Second
 )
 
-// Intake handles coupon requests: it admits users at the gate, or issues
-// directly in SYNC mode and during a Redis outage. It is safe for concurrent
-// use.
+// Intake handles coupon requests. It admits requests at the gate, issues directly
+// (in SYNC mode and during a Redis outage), or enters users for a draw. It is safe
+// for concurrent use.
 type Intake struct {
 	templates *TemplateCache
 	loader    *Loader
@@ -31,7 +32,7 @@ type Intake struct {
 	metrics   *obs.Metrics
 	timeout   time.Duration // of one request
 
-	// A request takes one of these routes; see route.
+	// Each request takes one of these routes; see the method route.
 	gate     *gateRoute
 	lock     *lockRoute
 	database *databaseRoute
@@ -39,16 +40,19 @@ type Intake struct {
 	closed   *closedRoute
 }
 
-// A route handles the requests of templates that are in one situation.
+// A route is one way to handle requests. The route of a template depends on its
+// draw, closing time, path and mode.
 type route interface {
-	// request handles one request. gate.ErrNotLoaded, errTemplateChanged and
-	// errNotNow mean that the caller must read the template and try again.
+	// request handles one request. After gate.ErrNotLoaded, errTemplateChanged
+	// and errNotNow the caller must call Intake.prepareRetry and try again.
 	request(ctx context.Context, t *reward.CouponTemplate, user string) (Status, error)
-	// wait waits until the calls that cancelled requests left behind have ended.
+	// wait waits for calls that still run although their requests have ended
+	// without the result.
 	wait()
 }
 
-// errTemplateChanged means that the template is newer than the one in memory.
+// errTemplateChanged means that the template that the route was chosen for is not
+// the latest version.
 var errTemplateChanged = errors.New("the template has changed in the meantime")
 
 // route chooses the route for a template.
@@ -67,12 +71,13 @@ func (i *Intake) route(t *reward.CouponTemplate) route {
 	}
 }
 
-// Request requests a coupon. The status is StatusIssued or StatusWaiting; a user
-// who already has the only coupon they may have gets StatusIssued, too.
-// CodeSoldOut, CodeNotOpen, CodeClosed, CodeUserLimit and CodeTemplateNotFound
-// mean that the request was not admitted. CodeUnavailable means that the outcome
-// is unknown: the user may repeat the request, and keeps the ticket if they have
-// one.
+// Request requests a coupon. The status is StatusIssued or StatusWaiting.
+//
+// A user who has reached the limit per user gets CodeUserLimit. If the limit is one
+// coupon and the user has it, the user gets StatusIssued with that coupon instead.
+// CodeSoldOut, CodeNotOpen, CodeClosed and CodeTemplateNotFound also mean that the
+// request was not admitted. CodeUnavailable means that it is unknown whether the
+// request was admitted. The user may repeat it: a user who has a ticket keeps it.
 func (i *Intake) Request(ctx context.Context, cmd IssueCommand) (Status, error) {
 	if err := reward.CheckUserID(cmd.UserID); err != nil {
 		return Status{}, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "%v", err)
@@ -95,13 +100,14 @@ func (i *Intake) Request(ctx context.Context, cmd IssueCommand) (Status, error) 
 	}
 	e, ok := errors.AsType[*reward.Error](err)
 	if !ok {
-		e = unavailable(err, "it is unknown at the moment whether a coupon is left; repeat the request")
+		e = unavailable(err, "it is unknown whether the request was admitted; repeat it: a user who has a ticket keeps it")
 	}
 	i.metrics.CouponAsked(e.Code)
 	return Status{}, e
 }
 
-// prepareRetry loads the gate if it must be loaded, and reads the template.
+// prepareRetry reads the template again. If why is gate.ErrNotLoaded, it loads the
+// gate first.
 func (i *Intake) prepareRetry(ctx context.Context, id reward.TemplateID, why error) (*reward.CouponTemplate, error) {
 	if errors.Is(why, gate.ErrNotLoaded) {
 		if err := i.loader.ensure(ctx, id); err != nil && !errors.Is(err, errNotNow) {
@@ -111,8 +117,9 @@ func (i *Intake) prepareRetry(ctx context.Context, id reward.TemplateID, why err
 	return i.templates.read(ctx, id)
 }
 
-// Status returns the state of a user's latest request. CodeRequestUnknown means
-// that there is none, or that it was lost with Redis's data.
+// Status returns the status of a user's latest request at a template.
+// CodeRequestUnknown means that no request is known: there was none, or Redis lost
+// it while it waited.
 func (i *Intake) Status(ctx context.Context, id reward.TemplateID, user string) (Status, error) {
 	for try := 0; ; try++ {
 		t, err := i.templates.get(ctx, id)
@@ -126,7 +133,7 @@ func (i *Intake) Status(ctx context.Context, id reward.TemplateID, user string) 
 			return list[0], nil
 		case err == nil:
 			return Status{}, reward.NewError(reward.KindNotFound, reward.CodeRequestUnknown,
-				"user %s has no request at template %s: it was never made, or it was lost before a coupon was issued; request again", reward.Quote(user), id)
+				"no request of user %s for template %s is known: there was none, or Redis lost it before a coupon was issued; request again", reward.Quote(user), id)
 		case !errors.Is(err, gate.ErrNotLoaded) || try+1 == requestTriesMax:
 			return Status{}, statusUnavailable(err)
 		}
@@ -138,10 +145,11 @@ func (i *Intake) Status(ctx context.Context, id reward.TemplateID, user string) 
 }
 
 func statusUnavailable(err error) error {
-	return unavailable(err, "the state of the request is unknown at the moment; try again")
+	return unavailable(err, "the status of the request is unknown at the moment; try again")
 }
 
-// wait waits until the calls that cancelled requests left behind have ended.
+// wait waits for calls that still run although their requests have ended without
+// the result.
 func (i *Intake) wait() {
 	for _, r := range []route{i.gate, i.lock, i.database, i.draw, i.closed} {
 		r.wait()
@@ -149,7 +157,7 @@ func (i *Intake) wait() {
 	i.notifier.open.Wait()
 }
 
-// refuse returns the error for a request that was refused with a code.
+// refuse returns the error for a refusal with the given code.
 func refuse(t *reward.CouponTemplate, code string) *reward.Error {
 	detail, opensAt := "", time.Time{}
 	switch code {
@@ -169,8 +177,9 @@ func refuse(t *reward.CouponTemplate, code string) *reward.Error {
 	return &reward.Error{Kind: reward.KindConflict, Code: code, Detail: detail, OpensAt: opensAt}
 }
 
-// refuseRejected turns the rejection of a request that was settled at once into
-// an error, because there is no request to look up later.
+// refuseRejected turns the rejection of a request without a ticket into an error.
+// Nothing is stored for such a request, so the user could not ask for its status
+// later.
 func refuseRejected(t *reward.CouponTemplate, status Status) (Status, error) {
 	if status.Kind == StatusRejected {
 		return Status{}, refuse(t, status.Reason)
@@ -178,8 +187,8 @@ func refuseRejected(t *reward.CouponTemplate, status Status) (Status, error) {
 	return status, nil
 }
 
-// closedRoute handles requests at a template that closed so long ago that its
-// gate is no longer maintained.
+// closedRoute handles requests at a template that closed so long ago that its gate
+// is no longer maintained. It only returns coupons that were issued before.
 type closedRoute struct{ rows store.Store }
 
 func (r *closedRoute) request(ctx context.Context, t *reward.CouponTemplate, user string) (Status, error) {

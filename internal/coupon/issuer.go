@@ -17,12 +17,13 @@ import (
 const (
 	// batchMax limits the requests of one transaction.
 	batchMax = 1000
-	// attemptsMax is how often the database may refuse a single request before the
-	// issuer rejects the request with ReasonError.
+	// attemptsMax is how often the database may find a single request invalid before
+	// the issuer rejects it with ReasonError.
 	attemptsMax = 3
-	// gapsMax is how many claims in a row may leave a gap. Normally the next claim
-	// closes a gap. If it stays, someone has deleted a request manually. Its user is
-	// still in line, and a load rebuilds the stream from the line.
+	// gapsMax is the number of claims in a row with a gap after which the gate is
+	// loaded again. A gap is a ticket that is missing. Normally the next claim returns
+	// its request. If not, someone has deleted the request manually. Its user is still
+	// in the waiting line, and a load creates the requests again from that line.
 	gapsMax = 5
 	// usualMax is the number of failures in a row that are not logged, if a claim
 	// normally resolves their cause.
@@ -33,9 +34,9 @@ const (
 	serviceWeight = 0.2
 )
 
-// Issuer issues the coupons of one template in ticket order, as long as it has
-// the template's epoch. Every transaction checks the epoch, so an issuer that was
-// paused or disconnected settles nothing once another instance has taken over.
+// Issuer issues the coupons of one template in ticket order, as long as it has the
+// template's latest epoch. Every transaction checks the epoch. So an issuer that was
+// stalled or disconnected settles nothing after another instance has taken over.
 type Issuer struct {
 	id        reward.TemplateID
 	epoch     int64
@@ -56,9 +57,10 @@ type Issuer struct {
 
 	hint        service.Hint  // given when there may be requests
 	serviceTime time.Duration // measured, per request; 0 = not measured yet
-	// alone makes the issuer settle requests one by one, because a batch has failed.
+	// alone makes the issuer settle requests one by one, because the database found
+	// invalid data in a batch.
 	alone    bool
-	attempts int // refused by the database, of the request being settled alone
+	attempts int // how often the database found the present request invalid
 	gaps     int // claims in a row that left a gap
 }
 
@@ -71,9 +73,10 @@ var (
 	errGap   = errors.New("a ticket is missing between the settled tickets and the pending ones")
 )
 
-// run issues until ctx ends or the epoch is lost. It claims pending requests at
-// the start, after each failure, at a gap, and when a read returns nothing
-// although there are requests.
+// run issues until ctx ends or another instance has a newer epoch. Normally it reads
+// new requests. It claims requests that were delivered before at the start, after
+// each failure, at a gap, and when a read returns nothing although the stream has
+// requests.
 func (i *Issuer) run(ctx context.Context) {
 	claim, tries := true, 0
 	report := i.log.Streak("issuing coupons failed", "")
@@ -149,8 +152,8 @@ func (i *Issuer) round(ctx context.Context, claim bool) (nextStep, error) {
 	return waitForHint, nil
 }
 
-// reload loads a gate that exists but must not be served. If there is no gate,
-// the line is empty, and the next request loads it.
+// reload loads a gate that exists but must not be served. If there is no gate, no
+// request waits, and the next request loads the gate.
 func (i *Issuer) reload(ctx context.Context) (nextStep, error) {
 	h, err := i.gate.Headers(ctx, []reward.TemplateID{i.id})
 	if err != nil || !h[0].Exists {
@@ -209,8 +212,8 @@ func (i *Issuer) handle(ctx context.Context, requests []gate.Request) error {
 	return apply()
 }
 
-// commit stores requests durably: in rows, or at the broker. The caller must
-// call apply, in the order of commits, to bring the result to the gate.
+// commit settles requests, or publishes them to the broker in KAFKA mode. The caller
+// must then call apply, which brings the result to the gate, in the order of commits.
 func (i *Issuer) commit(ctx context.Context, requests []gate.Request) (apply func() error, err error) {
 	t, err := i.templates.get(ctx, i.id)
 	if err != nil {
@@ -322,10 +325,10 @@ func (i *Issuer) settleParams(requests []gate.Request, now time.Time) store.Coup
 	return p
 }
 
-// afterFailure decides how to continue after the database has failed, and
-// returns err. If the database refuses a batch as invalid, the issuer settles the
-// requests one by one. It rejects a request that is refused attemptsMax times, so
-// that it does not block the line. Any other failure is temporary.
+// afterFailure decides how to continue after a failed transaction, and returns err.
+// If the database finds invalid data in a batch, the issuer settles the requests one
+// by one. A request that is invalid attemptsMax times is rejected, so that it does not
+// block the waiting line. Any other failure is temporary.
 func (i *Issuer) afterFailure(requests []gate.Request, err error) error {
 	if !reward.HasCode(err, reward.CodeInvalid) {
 		i.attempts = 0 // the request is not the cause
@@ -341,9 +344,9 @@ func (i *Issuer) afterFailure(requests []gate.Request, err error) error {
 	return err
 }
 
-// outcomes sorts the results of settled requests and measures the service time.
-// It returns what to apply to the gate, the requests to acknowledge, and whether
-// a ticket is missing.
+// outcomes counts the results of settled requests and measures the service time. It
+// returns what to apply to the gate in addition to the change, the requests to
+// acknowledge, and whether there is a gap.
 func (i *Issuer) outcomes(requests []gate.Request, result store.CouponSettleResult, took time.Duration) (with applyExtras, done []gate.Request, gap bool) {
 	var issued, rejected int
 	for n, r := range result.Results {

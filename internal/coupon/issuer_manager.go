@@ -24,10 +24,10 @@ const (
 // IssuerManager runs an Issuer for each template assigned to this instance.
 //
 // Every issuing instance holds a lease under its own name. A hash of template and
-// instance name assigns each template to one of the instances that hold a lease,
-// so that templates are spread, and the templates of a crashed instance are taken
-// over within 3 s. Two instances that see different leases for a moment take a
-// template from each other; the template's epoch decides which of them issues.
+// instance name assigns each template to one of the instances that hold a lease. If
+// an instance crashes, others take over its templates within 3 s. For a moment, two
+// instances may read different leases and both take a template. Each take gives the
+// template a new epoch, and only the instance with the latest epoch can issue.
 type IssuerManager struct {
 	instance  string
 	rows      store.Store
@@ -100,8 +100,9 @@ func (m *IssuerManager) round(ctx context.Context) error {
 	return nil
 }
 
-// ownerOf returns the instance with the highest hash of template and name. When an
-// instance starts or stops, only its own templates move.
+// ownerOf returns the instance that a template is assigned to: the one with the
+// highest hash of template and name. When an instance starts or stops, the templates
+// of the other instances stay where they are, except those that the new one gets.
 func ownerOf(id reward.TemplateID, instances []string) string {
 	best, top := "", uint64(0)
 	for _, name := range instances {

@@ -30,17 +30,17 @@ const (
 	settledMax = 1 << 20
 )
 
-// errNotNow means that the gate must not be loaded in the template's present state.
+// errNotNow means that the gate must not be loaded now: the template is on another
+// path than expected, or its draw is not done.
 var errNotNow = errors.New("the gate must not be loaded now")
 
 // Loader loads gates from rows. One instance at a time loads a gate. It is safe
 // for concurrent use.
 //
-// A load takes the marker in the gate's server, raises the template's generation,
-// reads one snapshot of the rows, and swaps the new gate in. A loader that crashes
-// in between leaves a raised generation. The issuer's transaction refuses the
-// requests of an earlier generation, so the next instance that notices loads the
-// gate again.
+// A load sets a marker at the gate's server, raises the template's generation, reads
+// one snapshot of the rows, and replaces the gate. If a loader crashes in between,
+// the generation is raised, but the gate has an earlier one. Nothing of that gate is
+// settled any more, and the first instance that notices loads the gate again.
 type Loader struct {
 	rows      store.Store
 	gate      gate.Gate
@@ -62,24 +62,24 @@ type load struct {
 	err  error
 }
 
-// ensure returns once the gate may be served, and loads it if necessary. If ctx
-// ends first, ensure returns and the load continues.
+// ensure loads the gate if it must not be served, and waits for the load. If ctx ends
+// first, ensure returns an error and the load continues.
 func (l *Loader) ensure(ctx context.Context, id reward.TemplateID) error {
 	return l.join(ctx, id, reward.PathGate, 0)
 }
 
-// reload loads a gate whose version is below above.
+// reload loads the gate again if its version is below above or it must not be served.
 func (l *Loader) reload(ctx context.Context, id reward.TemplateID, above int64) error {
 	return l.join(ctx, id, reward.PathGate, above)
 }
 
-// leaveDatabase is ensure for a template on the database path: it loads the gate
-// and moves the template back to it.
+// leaveDatabase loads the gate of a template on the database path, and moves the
+// template back to the gate path.
 func (l *Loader) leaveDatabase(ctx context.Context, id reward.TemplateID) error {
 	return l.join(ctx, id, reward.PathDatabase, 0)
 }
 
-// join waits for the load of a template, which it starts unless one runs.
+// join starts a load of a template's gate unless one runs, and waits for it.
 func (l *Loader) join(ctx context.Context, id reward.TemplateID, from reward.IssuePath, above int64) error {
 	l.mu.Lock()
 	one := l.loads[id]
@@ -191,12 +191,12 @@ func (l *Loader) try(ctx context.Context, id reward.TemplateID, from reward.Issu
 // keepLineAbove returns the ticket above which the users in an old gate's line
 // still wait. Normally tickets up to t.Settled are settled.
 //
-// Coupons issued through the database during an outage have tickets that users in
-// the old line have, too. For the very gate that was left, and until another
-// ticket is settled, the line therefore starts after the tickets settled when the
-// gate was left. In any other case tickets up to Settled count as settled,
-// for every user: if both the gate and the way back were lost, a user may have
-// to request again, but no user gets two coupons for one request.
+// Coupons issued through the database during an outage get tickets that users in the
+// old line have, too. So if old is the gate that the template left at the outage, and
+// no ticket was settled since the outage ended, the users with tickets above those
+// settled at the beginning of the outage still wait. In any other case, all tickets
+// up to t.Settled count as settled. A user may then have to request again, but no
+// user gets two coupons for one request.
 func keepLineAbove(t *reward.CouponTemplate, old gate.Header) int64 {
 	if old.Exists && old.Generation == t.GateBypass.Generation && t.Settled == t.GateBypass.Until {
 		return t.GateBypass.Settled

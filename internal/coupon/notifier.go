@@ -20,8 +20,8 @@ const (
 	hintedUpdateInterval = 10 * time.Millisecond
 )
 
-// Notifier sends updates about requests to their watchers. All watchers of one
-// template on an instance share one call per round. It is safe for concurrent
+// Notifier sends updates about requests to their watchers. In each round, it makes
+// one call for all watchers of a template on this instance. It is safe for concurrent
 // use.
 type Notifier struct {
 	rows      store.Store
@@ -77,8 +77,9 @@ func (n *Notifier) Watch(id reward.TemplateID, user string, ticket int64) (w *Wa
 	}
 }
 
-// waitAcknowledged waits until a request has left the gate's stream: in KAFKA mode,
-// the broker has it then. gate.ErrNotLoaded means that the gate has been replaced.
+// waitAcknowledged waits until a request has left the gate's stream. In KAFKA mode
+// this means that the broker has the request. gate.ErrNotLoaded means that the gate
+// must be loaded, or has another generation.
 func (n *Notifier) waitAcknowledged(ctx context.Context, id reward.TemplateID, generation, ticket int64) error {
 	w := &ticketWait{generation: generation, ticket: ticket, done: make(chan error, 1)}
 	g := n.join(id, func(g *group) { g.pending[w] = true })
@@ -232,13 +233,13 @@ func (n *Notifier) confirm(ctx context.Context, id reward.TemplateID, g *group, 
 	}
 }
 
-// statuses returns the states of users' latest requests, in order. An empty kind
-// means that there is no request. It reads the line first: a request that has left
-// the line has a stored outcome.
+// statuses returns the statuses of users' latest requests, in order. An empty kind
+// means that no request is known. It reads the waiting line before the rows, because
+// a request that has left the line has a stored outcome.
 //
-// If the line cannot be read, statuses returns an error together with the statuses
-// of users whose coupon is all that they may have. It leaves out any other outcome,
-// because the user may have requested again since and be in line.
+// If the line cannot be read, statuses returns an error, and with it the statuses of
+// those users who have the only coupon that they may have. It leaves out all other
+// outcomes, because these users may have requested again and wait in line.
 func (n *Notifier) statuses(ctx context.Context, t *reward.CouponTemplate, users []string) ([]Status, error) {
 	out := make([]Status, len(users))
 	drawn := t.Draw.State == reward.DrawNone || t.Draw.State == reward.DrawDone

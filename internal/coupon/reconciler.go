@@ -34,10 +34,10 @@ const (
 	compareAllEvery = 10
 )
 
-// Reconciler compares gates with rows, and the counters of the rows with the
-// coupons. It is exact under load: a difference counts only if nothing it concerns
-// changed between the version of the gate and that of the rows. It is safe for
-// concurrent use.
+// Reconciler compares gates with rows, and the counters of templates with their
+// coupons. It reports no false drift while coupons are issued: a difference counts
+// only if what it concerns did not change between the version of the gate and that of
+// the rows. It is safe for concurrent use.
 type Reconciler struct {
 	rows      store.Store
 	gate      gate.Gate

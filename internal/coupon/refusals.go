@@ -11,11 +11,11 @@ import (
 // them are forgotten.
 const refusalsMax = 100_000
 
-// refusals remembers the users that a gate has just refused, so that repeated
-// requests of a crowd do not reach the gate. It never refuses a user that the
-// gate has not refused: that user may have a ticket or a coupon. A refusal
-// counts while the gate's generation and version stay the same, at most for ttl,
-// and until the template's outcomes change. It is safe for concurrent use.
+// refusals remembers the users that a gate has just refused, so that their repeated
+// requests do not reach the gate. It knows only users that the gate has refused: any
+// other user may have a ticket or a coupon. A refusal is forgotten after ttl, when the
+// template gets a new version or generation, and on a hint about new outcomes. It is
+// safe for concurrent use.
 type refusals struct {
 	ttl time.Duration
 

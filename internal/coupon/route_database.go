@@ -9,7 +9,7 @@ import (
 // directBatchMax limits the requests of one transaction.
 const directBatchMax = 100
 
-// databaseRoute issues at once through the database, during a Redis outage
+// databaseRoute issues at once, with the database alone, during a Redis outage
 // (PathDatabase).
 type databaseRoute struct{ issues *batcher[Status] }
 

@@ -13,8 +13,8 @@ import (
 // forwardTimeout ends the wait for the broker's confirmation in KAFKA mode.
 const forwardTimeout = 3 * time.Second
 
-// gateRoute admits users at the gate (STREAM and KAFKA modes). An admitted user
-// waits in line for the issuer.
+// gateRoute admits requests at the gate (STREAM and KAFKA modes). An admitted request
+// waits in line until it is settled.
 type gateRoute struct {
 	admitter   *admitter
 	notifier   *Notifier
@@ -48,8 +48,8 @@ func (r *gateRoute) request(ctx context.Context, t *reward.CouponTemplate, user 
 
 func (r *gateRoute) wait() { r.admissions.open.Wait() }
 
-// waitForwarded waits until the broker has the request. The issuer removes the
-// request from the gate's stream at that moment.
+// waitForwarded waits until the broker has the request: the issuer then removes the
+// request from the gate's stream.
 func (r *gateRoute) waitForwarded(ctx context.Context, id reward.TemplateID, a gateAnswer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, forwardTimeout, errors.New("the broker has not confirmed the request in time"))
 	defer cancel()
@@ -72,7 +72,8 @@ func (a gateAnswer) waiting() Status {
 	}
 }
 
-// admitter asks gates to admit users, and interprets their refusals.
+// admitter calls gates to admit requests, and turns their refusals into errors or
+// statuses.
 type admitter struct {
 	rows      store.Store
 	gate      gate.Gate
@@ -81,16 +82,16 @@ type admitter struct {
 	refusals  *refusals
 }
 
-// batch returns the batch call that asks a gate about users. If admit is false,
-// the gate only checks whether it would admit them.
+// batch returns a call for a batcher that admits the requests of users at a gate. If
+// admit is false, the gate only checks whether it would admit them.
 func (g *admitter) batch(admit bool) func(context.Context, reward.TemplateID, []string) ([]gateAnswer, error) {
 	return func(ctx context.Context, id reward.TemplateID, users []string) ([]gateAnswer, error) {
 		result, err := g.gate.Admit(ctx, id, users, admit)
 		if err != nil {
 			return nil, err
 		}
-		// No issuer settles the promises of a gate whose generation is older than
-		// that of the rows.
+		// If the gate's generation is older than that of the rows, its requests are
+		// never settled: the gate must be loaded.
 		if t, err := g.templates.get(ctx, id); err == nil && result.Generation < t.Generation {
 			return nil, gate.ErrNotLoaded
 		}
@@ -102,7 +103,8 @@ func (g *admitter) batch(admit bool) func(context.Context, reward.TemplateID, []
 	}
 }
 
-// refused converts a verdict that gives no ticket.
+// refused returns the error for a verdict that is a refusal. A user who has the only
+// coupon that they may have gets its status instead.
 func (g *admitter) refused(ctx context.Context, t *reward.CouponTemplate, user string, a gateAnswer) (Status, error) {
 	switch a.Verdict {
 	case gate.AtUserLimit:

@@ -7,9 +7,9 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// lockRoute issues at once under the template's lock (SYNC mode). It asks the
-// gate before and after the wait for the lock, so that a sold-out template costs
-// neither the lock nor a transaction.
+// lockRoute issues at once under the template's lock (SYNC mode). The gate is checked
+// before and after the wait for the lock. So requests for a template that is sold out
+// need no lock, or at least no transaction.
 type lockRoute struct {
 	admitter *admitter
 	checks   *batcher[gateAnswer]

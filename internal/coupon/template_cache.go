@@ -20,10 +20,10 @@ const (
 	inactiveTTL = time.Second
 )
 
-// TemplateCache holds the active templates as of the latest read: one query for
-// all of them, every refreshInterval, sooner on a hint. Its templates may be
-// slightly out of date, so a writer names the version or epoch that it expects.
-// It is safe for concurrent use.
+// TemplateCache holds the active templates as of the latest read. It reads all of
+// them with one query, every refreshInterval and sooner on a hint. Its templates may
+// be slightly out of date, so a write that depends on them names the generation, epoch
+// or path that it expects. It is safe for concurrent use.
 type TemplateCache struct {
 	rows templateRows
 	view *service.View[activeTemplates]

@@ -1,9 +1,8 @@
 // Package gate is the interface to admission control. Each coupon template has a
 // gate: it admits users while coupons are left to promise, holds the waiting line
-// of admitted requests, and holds the stream of requests for the issuer. A gate
-// promises; the rows are the source of truth. A gate may be lost entirely, and is
-// then loaded from rows again. Waiting requests that were lost with it must be
-// made again.
+// of admitted requests, and holds the stream of requests for the issuer. The rows are
+// the source of truth. A gate may be lost entirely: it is then loaded from rows again,
+// and requests that waited in it are lost, because they have no rows.
 //
 // Memory is the in-process driver, redisgate the driver for Redis and Valkey, and
 // gatetest the test suite that both pass.
@@ -15,10 +14,11 @@
 // a loader (see LoadBegin), the data of a load in progress and the SYNC lock are
 // not part of a gate.
 //
-// A driver never repeats a call. An error other than ErrNotLoaded means that the
-// outcome is unknown. The caller may repeat every call without harm. A repeat may
-// return something else than the first call; the methods say what. Tickets,
-// versions and generations must stay below 2^53; coupon ids may use all 64 bits.
+// A driver sends each command to its server once. After an error other than
+// ErrNotLoaded, the command may or may not have taken effect. The caller may repeat
+// every call: unless stated otherwise, a repeat does no harm and returns what the
+// first call returned. Tickets, versions and generations must stay below 2^53;
+// coupon ids may use all 64 bits.
 package gate
 
 import (

@@ -1,19 +1,21 @@
 // Package governor decides when this instance calls the provider, for which
-// promotion, and how many calls are in flight. It sends nothing: a caller
+// promotion, and how many calls are in flight. It makes no calls itself: a caller
 // acquires a Permit before a call and reports the Outcome afterwards.
 //
 // Its rules:
-//   - The calls in flight never exceed the limit, which adapts to the provider and
-//     never exceeds Config.MaxConcurrency.
-//   - Promotions that wait share the calls by weight; within a promotion, the
-//     first to wait goes first. An idle promotion earns no credit.
-//   - Calls under a rate start at send times that all instances share. A missed
-//     send time is lost and never made up for.
-//   - No call starts before a Retry-After has passed.
-//   - A provider that does not respond gets one call at a time.
+//   - No call starts while the calls in flight have reached the limit. The limit
+//     adapts to the provider, and never exceeds Config.MaxConcurrency.
+//   - Promotions that wait share the calls by weight. Within a promotion, the
+//     call that has waited longest goes first. A promotion that was idle is not
+//     preferred afterwards.
+//   - A rate is a series of points in time, its send times. At each send time, one
+//     instance may start one call. A send time that is not used is lost.
+//   - After a response that throttles, no call starts until its Retry-After has
+//     passed, or 5 minutes.
+//   - While the provider does not respond, one call at a time may start: a probe.
 //
-// All state changes happen under one mutex: in Acquire, in Done, when a lease
-// arrives and when a timer fires. Waiting takes no goroutine.
+// One mutex protects all state. A call that waits needs no goroutine but its
+// caller's.
 package governor
 
 import (
@@ -34,9 +36,9 @@ var (
 
 const (
 	defaultMax    = 2048
-	retryAfterMax = 5 * time.Minute  // limit of a Retry-After
+	retryAfterMax = 5 * time.Minute  // a longer Retry-After counts as this
 	timerMin      = time.Millisecond // shortest timer
-	idleQueuesMax = 64               // queues without waiters that are remembered
+	idleQueuesMax = 64               // about how many queues without waiters are kept
 )
 
 // Config sets the limits of the calls.
@@ -47,25 +49,26 @@ type Config struct {
 	// RatePerSecond limits the calls of all instances together. Zero means no
 	// limit.
 	RatePerSecond int
-	// Rates leases the send times that instances share. Nil means that this is
-	// the only instance.
+	// Rates leases send times, each to one instance. Nil means that this is the
+	// only instance.
 	Rates Rates
-	// Instances returns the number of running instances, including this one.
-	// Each instance may hold its share of the send times, and uses its share of
-	// the rate while rates are not shared. It must be quick and not call the
-	// Governor. Nil means 1.
+	// Instances returns the number n of running instances, including this one.
+	// An instance leases at most one nth of the send times of all calls ahead of
+	// time. While Rates fails, it starts calls at one nth of each rate, by its own
+	// clock. Instances must be quick and not call the Governor. Nil means 1.
 	Instances func() int
 	Metrics   *obs.Metrics
 	Log       obs.Log
 }
 
-// Job is what a call is for.
+// Job says which promotion a call is for, and what limits the promotion's calls.
 type Job struct {
 	PromotionID reward.PromotionID
-	// Weight is the promotion's share relative to others. Below 1 counts as 1.
+	// Weight is how many calls the promotion gets in relation to the weights of
+	// other promotions that wait. A value below 1 counts as 1.
 	Weight int
 	// RatePerSecond limits this promotion's calls on all instances together.
-	// Zero means no limit of its own. The value of the latest Acquire applies.
+	// Zero means no limit. The value of the latest call that waits applies.
 	RatePerSecond int
 }
 
@@ -80,19 +83,20 @@ type Governor struct {
 
 	mu      sync.Mutex // protects the fields below
 	closed  bool
-	open    int
-	calls   uint64 // number of calls ever started
+	open    int    // permits not returned: calls in flight
+	calls   uint64 // number of permits ever granted
 	limit   limiter
 	breaker breaker
-	blocked time.Duration // no call starts before
+	blocked time.Duration // end of the Retry-After; 0: none
 
-	waiting, plain int // waiters; those of them without a rate of their own
-	flows          map[reward.PromotionID]*promotionQueue
-	ready          readyHeap  // queues that may get the next call
-	parked         parkedHeap // queues that wait for their own rate
-	virtual        float64    // start tag of the latest call that waited
+	waiting int // waiters of all queues
+	plain   int // waiters of the queues without a rate of their own
+	flows   map[reward.PromotionID]*promotionQueue
+	ready   readyHeap  // queues whose first waiter may get the next permit
+	parked  parkedHeap // queues whose own rate has no send time due
+	virtual float64    // virtual time of start-time fair queueing; see promotionQueue
 
-	all     *lane // rate of all calls; nil: none
+	all     *lane // send times of the rate of all calls; nil: no such rate
 	sharing sharing
 
 	timer *time.Timer
@@ -137,11 +141,11 @@ func (g *Governor) loop() {
 	}
 }
 
-// now returns the time since the Governor was created. It is never 0, because 0
-// stands for never.
+// now returns the time since the Governor was created. It is at least 1, because
+// a time of 0 means "not set".
 func (g *Governor) now() time.Duration { return time.Since(g.born) + 1 }
 
-// Permit allows one call. Done returns it.
+// Permit allows its caller one call. The caller gives it back with Done.
 type Permit struct {
 	g     *Governor
 	call  uint64 // number of the call
@@ -159,16 +163,17 @@ type Outcome struct {
 	RetryAfter time.Duration // 0: not sent
 	Took       time.Duration // from the start of the call to the end of the response
 	// LookupAnswered reports whether the provider has just answered a lookup,
-	// although this result counts as a failure. It is then probed more often.
+	// although this charge failed. The next probe then comes sooner.
 	LookupAnswered bool
-	// Local reports whether an UNSENT says nothing about the provider: a check
-	// of Largesse stopped the call, or its caller gave up. Any other UNSENT
-	// could not connect.
+	// Local, with Class AnswerNotSent, reports whether Largesse itself ended the
+	// call before it was sent, or its result must not count. The outcome then says
+	// nothing about the provider. AnswerNotSent without Local means that there was
+	// no connection to the provider.
 	Local bool
 }
 
-// Acquire waits until one call may start. It returns ErrClosed, ErrWaitCancelled or
-// the error of the context.
+// Acquire waits until one call may start, and returns a permit for it. The error
+// is ErrClosed, ErrWaitCancelled or the error of the context.
 func (g *Governor) Acquire(ctx context.Context, job Job) (*Permit, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -199,8 +204,8 @@ func (g *Governor) Acquire(ctx context.Context, job Job) (*Permit, error) {
 	}
 }
 
-// leave removes a waiter from its queue. It returns a permit that the waiter
-// got at the same moment.
+// leave removes a waiter from its queue, and returns the error for its caller. If
+// the waiter was granted a permit at the same moment, leave gives it back.
 func (g *Governor) leave(w *waiter, because error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -221,7 +226,8 @@ func (g *Governor) leave(w *waiter, because error) error {
 	return because
 }
 
-// Done returns the permit and reports the outcome. A second Done does nothing.
+// Done gives the permit back and reports how the call ended. A second Done does
+// nothing.
 func (p *Permit) Done(o Outcome) {
 	g := p.g
 	g.mu.Lock()
@@ -251,8 +257,8 @@ func (p *Permit) Done(o Outcome) {
 	}
 }
 
-// CancelWaiting makes the waiting calls of a promotion fail with ErrWaitCancelled, because it
-// was paused or cancelled. It is cheap if none wait.
+// CancelWaiting makes the waiting calls of a promotion fail with ErrWaitCancelled,
+// because the promotion was paused or cancelled. It is cheap if none wait.
 func (g *Governor) CancelWaiting(id reward.PromotionID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -262,8 +268,8 @@ func (g *Governor) CancelWaiting(id reward.PromotionID) {
 	}
 }
 
-// AcceptsWork reports whether consumers should read new work. It is false while the
-// breaker is open, unless a probe is due and no call waits for it.
+// AcceptsWork reports whether consumers should read new entries. It is false while
+// the breaker is open, unless a probe is due and no call waits to be it.
 func (g *Governor) AcceptsWork() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -287,16 +293,16 @@ func (g *Governor) Close() {
 // State is the current state of a Governor.
 type State struct {
 	Limit   int                        // maximum calls in flight
-	Open    int                        // calls in flight; above Limit if that has just fallen
+	Open    int                        // calls in flight; above Limit for a moment after Limit was lowered
 	Waiting map[reward.PromotionID]int // waiting calls by promotion; no zeros
-	// BreakerOpen reports whether the provider does not respond and gets only
-	// probes.
+	// BreakerOpen reports whether the circuit breaker is open: the provider does
+	// not respond, so that only probes start.
 	BreakerOpen bool
-	// BlockedUntil is the end of the provider's Retry-After; zero if there is
-	// none.
+	// BlockedUntil is the end of the Retry-After during which no call starts. It
+	// is zero if there is none.
 	BlockedUntil time.Time
-	// RatesUnshared reports whether rates are not shared now: this instance uses
-	// its share by its own clock.
+	// RatesUnshared reports whether Config.Rates fails, so that this instance
+	// starts calls at its part of each rate, by its own clock.
 	RatesUnshared bool
 }
 
@@ -330,7 +336,7 @@ func (g *Governor) figures() obs.GovernorFigures {
 // room returns how many calls may be in flight while the breaker is closed.
 func (g *Governor) room() int { return min(g.limit.now(), g.breaker.callLimit()) }
 
-// places returns how many calls may start now, apart from rates.
+// places returns how many calls may start now if no rate limits them.
 func (g *Governor) places(now time.Duration) int {
 	switch {
 	case now < g.blocked:
@@ -343,8 +349,8 @@ func (g *Governor) places(now time.Duration) int {
 	return 0
 }
 
-// soon returns how many calls may start within Ahead if those in flight take as
-// long as usual.
+// soon returns how many calls may start within the duration Ahead if no rate
+// limits them, and if the calls in flight take as long as usual.
 func (g *Governor) soon(now time.Duration) int {
 	places := g.places(now)
 	if now < g.blocked || g.breaker.opened || g.limit.median == 0 {
@@ -360,8 +366,8 @@ func (g *Governor) newPermit() *Permit {
 	return &Permit{g: g, call: g.calls, probe: g.breaker.opened}
 }
 
-// pump starts the calls that may start, leases missing send times, and sets the
-// timer for the next change.
+// pump grants permits to the calls that may start, requests missing send times, and
+// sets the timer for the next change.
 func (g *Governor) pump(now time.Duration) {
 	if g.closed {
 		return
@@ -382,7 +388,7 @@ func (g *Governor) pump(now time.Duration) {
 	g.arm(now)
 }
 
-// grant starts calls until the limit is reached, no send time is due or no call
+// grant grants permits until the limit is reached, no send time is due or no call
 // waits.
 func (g *Governor) grant(now time.Duration) {
 	for g.waiting > 0 && g.places(now) > 0 {
@@ -415,10 +421,11 @@ func (g *Governor) grant(now time.Duration) {
 	}
 }
 
-// demand returns how many send times of all calls could be used soon. A
-// promotion with its own rate can use one only at one of its own send times, so
-// demand counts those it holds, as far ahead as send times of all calls are
-// leased.
+// demand returns how many send times of the rate of all calls this instance could
+// use soon. A call of a promotion with a rate of its own needs two send times: one
+// of that rate and one of the rate of all calls. So demand counts no more calls of
+// such a promotion than it has send times of its own, up to the time until which
+// send times of all calls are leased.
 func (g *Governor) demand(now time.Duration) int {
 	most := g.soon(now)
 	total := g.plain
@@ -450,8 +457,8 @@ func (g *Governor) arm(now time.Duration) {
 	g.timer.Reset(at - now)
 }
 
-// next returns the time of the next change; 0 if only an Acquire, a Done or a
-// lease changes anything.
+// next returns the time at which pump must run again. It returns 0 if nothing
+// changes until an Acquire, a Done or the result of a lease.
 func (g *Governor) next(now time.Duration) time.Duration {
 	switch {
 	case g.waiting == 0:

@@ -6,36 +6,38 @@ import (
 )
 
 const (
-	nameOfAll = "all" // the rate of all calls; the other names are promotion IDs
+	nameOfAll = "all" // name of the rate of all calls; other rates are named by promotion ID
 
-	// pacing keeps the calls of any second below the limit, although they take
-	// different times to reach the provider.
+	// pacing is the part of a rate that is used. It is below 1 because calls
+	// take different times to reach the provider, where no second may have more
+	// calls than the rate.
 	pacing = 0.98
 	// expiry limits how late a call may start after its send time.
 	expiry = 20 * time.Millisecond
 
 	leaseTimeout    = 250 * time.Millisecond
 	leaseBackoff    = 50 * time.Millisecond  // after a failed lease
-	outageAfter     = 500 * time.Millisecond // failing leases after which each instance uses its share of the rate
-	tryInterval     = time.Second            // between attempts during an outage
-	backGrace       = 3 * time.Second        // use of the share after an outage: others may not have noticed its end
-	recheckInterval = time.Second            // of a parked lane without a known send time
+	outageAfter     = 500 * time.Millisecond // time of failing leases after which an outage begins
+	tryInterval     = time.Second            // between trial leases during an outage
+	backGrace       = 3 * time.Second        // time after an outage until the other instances have noticed its end
+	recheckInterval = time.Second            // between checks of a parked queue without a known send time
 )
 
-// lane is one rate as this instance knows it: the send times that it holds.
+// lane is one rate and the send times of it that this instance has leased and not
+// used yet.
 type lane struct {
 	name     string
 	pace     float64         // send times per second of all instances
-	flow     *promotionQueue // owner of the rate; nil: the rate of all calls
-	runs     []slots         // in the order of their leases
-	asking   bool            // a lease is in flight
-	askAt    time.Duration   // earliest time of the next lease
-	lead     time.Duration   // how far ahead the latest lease reached
-	trip     time.Duration   // duration of the latest lease
-	schedule rateSchedule    // used if rates are not shared
+	flow     *promotionQueue // queue of the promotion whose rate this is; nil: the rate of all calls
+	runs     []slots         // send times, in the order of their leases
+	asking   bool            // a request for send times is in flight
+	askAt    time.Duration   // earliest time of the next request
+	lead     time.Duration   // how far ahead of time the latest request found the next free send time
+	trip     time.Duration   // duration of the latest request
+	schedule rateSchedule    // send times by this instance's clock, while Config.Rates is nil or fails
 }
 
-// slots is the rest of a lease's send times.
+// slots is what is left of the send times of one lease.
 type slots struct {
 	at, every time.Duration
 	count     int
@@ -47,7 +49,7 @@ func paceOf(perSecond int) float64 { return pacing * float64(perSecond) }
 
 func newLane(name string, perSecond int) *lane { return &lane{name: name, pace: paceOf(perSecond)} }
 
-// take adds send times that were leased at the given time.
+// take adds the result of a lease that was granted at the given time.
 func (l *lane) take(leased time.Duration, run Run) {
 	if run.Count == 0 {
 		l.askAt = leased + run.In
@@ -58,7 +60,7 @@ func (l *lane) take(leased time.Duration, run Run) {
 	l.runs = append(l.runs, slots{at: leased + run.In, every: run.Every, count: run.Count})
 }
 
-// drop removes send times that have expired.
+// drop removes send times that passed more than lapse ago.
 func (l *lane) drop(now time.Duration) {
 	for len(l.runs) > 0 {
 		s := &l.runs[0]
@@ -81,7 +83,7 @@ func (l *lane) due(now time.Duration) bool {
 	return len(l.runs) > 0 && l.runs[0].at <= now
 }
 
-// use removes the send time that is due.
+// use removes the first send time. The caller has checked that it is due.
 func (l *lane) use() {
 	s := &l.runs[0]
 	s.at += s.every
@@ -98,7 +100,7 @@ func (l *lane) first() (time.Duration, bool) {
 	return l.runs[0].at, true
 }
 
-// dueBy counts the send times up to a time.
+// dueBy counts the send times up to the time by.
 func (l *lane) dueBy(now, by time.Duration) int {
 	l.drop(now)
 	total := 0
@@ -110,7 +112,7 @@ func (l *lane) dueBy(now, by time.Duration) int {
 	return total
 }
 
-// held counts all send times and returns the last one.
+// held returns the number of send times and the last of them.
 func (l *lane) held(now time.Duration) (count int, last time.Duration) {
 	l.drop(now)
 	for _, s := range l.runs {
@@ -120,22 +122,24 @@ func (l *lane) held(now time.Duration) (count int, last time.Duration) {
 	return count, last
 }
 
-// sharing is the state of Config.Rates. The governor's mutex protects it.
+// sharing says whether Config.Rates works. The governor's mutex protects it.
 type sharing struct {
-	failing time.Duration // start of the failing leases; 0: the latest lease succeeded
-	away    bool          // leases fail: each instance uses its share of the rate
-	tryAt   time.Duration // earliest next attempt while away
-	trying  bool
+	failing time.Duration // when leases began to fail; 0: the latest one succeeded
+	away    bool          // an outage: this instance uses its part of each rate, by its own clock
+	tryAt   time.Duration // earliest time of the next trial lease
+	trying  bool          // a trial lease is in flight
 	back    time.Duration // end of the grace period after an outage
 }
 
-// ask leases the send times that a lane can use soon: at most this instance's
-// share of what may be leased ahead, and before the last ones are used. It
-// reports whether it added any at once; those of Config.Rates arrive later.
+// ask requests send times of a rate that can be used soon. It requests at most
+// demand, and at most this instance's part of those within Ahead. It reports
+// whether it added send times at once, by this instance's clock. Those of
+// Config.Rates arrive later.
 //
-// It waits until some send times are used, unless they are wanted at certain
-// times (exact). A promotion's own send times are leased as far ahead as
-// possible, because the send times of all calls must be leased to match them.
+// ask does nothing while enough send times are left, in number and in time, so
+// that one request leases several. If exact is set, it requests missing ones at
+// once. The send times of a promotion's own rate are leased as far ahead as
+// possible, because each of them needs a send time of all calls to match.
 func (g *Governor) ask(l *lane, demand int, exact bool, now time.Duration) bool {
 	if demand <= 0 || l.asking || now < l.askAt {
 		return false
@@ -183,8 +187,8 @@ func (l *lane) takeOwn(now time.Duration, p LeaseParams) bool {
 	return run.Count > 0
 }
 
-// try leases one send time that no call uses, to find out whether rates are
-// shared again.
+// try makes a trial lease: of one send time, which no call uses. It finds out
+// whether Config.Rates works again.
 func (g *Governor) try(l *lane, now time.Duration) {
 	s := &g.sharing
 	if s.trying || now < s.tryAt {
@@ -201,7 +205,7 @@ func (g *Governor) try(l *lane, now time.Duration) {
 	})
 }
 
-// lease leases send times and starts the calls that they allow.
+// lease leases send times of Config.Rates, and grants the permits that they allow.
 func (g *Governor) lease(l *lane, p LeaseParams) {
 	sent := g.now()
 	run, err := g.leaseOnce(p)
@@ -216,7 +220,8 @@ func (g *Governor) lease(l *lane, p LeaseParams) {
 		l.trip = now - sent
 		run.Count = min(max(run.Count, 0), p.Count)
 		run.Every = max(run.Every, 1)
-		// The reply was made in between; the middle is the best estimate.
+		// The reply counts from when the server made it. The middle of the trip
+		// is the best estimate of that time.
 		l.take(sent+l.trip/2, run)
 	}
 	if l.flow != nil && l.flow.lane == l && l.flow.waiting > 0 {
@@ -231,8 +236,8 @@ func (g *Governor) leaseOnce(p LeaseParams) (Run, error) {
 	return g.cfg.Rates.Lease(ctx, p)
 }
 
-// leased updates the state of sharing after a lease. A few failures are no
-// outage: the send times of that moment are lost.
+// leased updates sharing with the result of a lease. Failures for less than
+// outageAfter are no outage: their send times are lost.
 func (g *Governor) leased(sent, now time.Duration, err error) {
 	s := &g.sharing
 	switch {

@@ -16,10 +16,10 @@ const (
 	answersMax   = 50  // responses that end a window
 	samplesMax   = 128 // latencies that a window stores
 
-	congestedMax  = 0.10 // share of congested responses that lowers the limit
-	saturatedFrom = 0.80 // share of the limit in use that raises it
-	slowFactor    = 2    // multiple of the baseline that counts as slow
-	slowSlack     = 10 * time.Millisecond
+	congestedMax  = 0.10                  // larger shares of congested responses lower the limit
+	saturatedFrom = 0.80                  // share of the limit that must be in use before it is raised
+	slowFactor    = 2                     // median latencies above slowFactor × baseline + slowSlack are slow
+	slowSlack     = 10 * time.Millisecond // see slowFactor
 
 	cutCongested = 0.7
 	cutSlow      = 0.9
@@ -34,15 +34,15 @@ const (
 //
 //   - If more than a tenth of the responses are congested (429, 503 or none), it
 //     multiplies the limit by 0.7.
-//   - If the median latency exceeds 10 ms and twice the baseline, which is the
-//     lowest median of the last minute, it multiplies the limit by 0.9. If half
-//     the limit did not make calls faster, the provider itself has become slower,
-//     and its latency becomes the baseline.
-//   - Otherwise, if the limit was in use, it doubles the limit until the first
-//     cut, and adds 10 % after that.
+//   - If the median latency exceeds twice the baseline plus 10 ms, it multiplies
+//     the limit by 0.9. The baseline is the lowest median of the last minute. If
+//     calls do not get faster although the limit was halved that way, the provider
+//     itself has become slower, and the present median becomes the baseline.
+//   - Otherwise, if at least 80 % of the limit were in use, it raises the limit.
+//     It doubles it before the first cut, and adds 10 % after that.
 //
-// Any other 5xx is a fault of the provider, not congestion. Only successful
-// charges count for the latency: refusals and failures are often fast.
+// A 5xx other than 503 is no congestion. Only successful charges count for the
+// latency, because refusals and failures are often fast.
 type limiter struct {
 	max, floor float64
 	limit      float64
@@ -55,16 +55,16 @@ type limiter struct {
 	paid      int // latencies seen; samples is a uniform sample of them
 	samples   [samplesMax]time.Duration
 	judgeAt   time.Duration // earliest time to judge
-	median    time.Duration // of the latest window with one
+	median    time.Duration // of the latest window that had successful charges
 
 	baseline baseline
 	slow     slowness
 }
 
-// slowness is the start of consecutive cuts because of latency.
+// slowness describes consecutive windows with slow calls.
 type slowness struct {
-	limit  float64       // limit at the start; 0: none
-	median time.Duration // highest since then
+	limit  float64       // limit when they began; 0: there are none
+	median time.Duration // highest median since then
 }
 
 func newLimiter(most int) limiter {
@@ -79,13 +79,13 @@ func (l *limiter) now() int { return int(l.limit) }
 // opened records the number of calls in flight.
 func (l *limiter) opened(open int) { l.peak = max(l.peak, open) }
 
-// restart starts over after an outage.
+// restart starts over after an outage of the provider.
 func (l *limiter) restart(now time.Duration, open int) {
 	l.limit, l.doubling, l.slow = min(limitRestart, l.max), true, slowness{}
 	l.begin(now, open)
 }
 
-// result learns from a call that has ended.
+// result takes a call that has ended into account.
 func (l *limiter) result(now time.Duration, open int, o Outcome) {
 	if now < l.from || o.sign() == signNone {
 		return
@@ -102,7 +102,7 @@ func (l *limiter) result(now time.Duration, open int, o Outcome) {
 	}
 }
 
-// congested reports whether the provider was overloaded.
+// congested reports whether the outcome suggests that the provider is overloaded.
 func (o Outcome) congested() bool {
 	switch o.Class {
 	case reward.AnswerThrottled:
@@ -113,7 +113,8 @@ func (o Outcome) congested() bool {
 	return o.Status == http.StatusTooManyRequests || o.Status == http.StatusServiceUnavailable
 }
 
-// sample stores each latency of the window with the same probability.
+// sample adds a latency to the sample of the window. Each latency of the window is
+// in the sample with the same probability.
 func (l *limiter) sample(took time.Duration) {
 	l.paid++
 	if l.paid <= samplesMax {
@@ -179,13 +180,13 @@ func (l *limiter) begin(from time.Duration, open int) {
 	l.answers, l.congested, l.paid = 0, 0, 0
 }
 
-// baseline is the lowest median of the last minute, by parts of it.
+// baseline holds the lowest median of the last minute, for each part of it.
 type baseline struct {
 	lowest [baselineParts]time.Duration // 0: none
 	part   int64                        // number of the latest part
 }
 
-// note adds a median and returns the lowest.
+// note adds a median, and returns the lowest one of the last minute.
 func (b *baseline) note(now, median time.Duration) time.Duration {
 	part := int64(now / baselinePart)
 	for n := max(b.part+1, part-baselineParts+1); n <= part; n++ {

@@ -7,18 +7,20 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// promotionQueue is the queue of a promotion that waits or has waited lately.
-// Start-time fair queueing decides which queue is next. A call gets a start
-// tag: the finish tag of the call before it, or the virtual time if that is
-// later. Its finish tag is 1/weight after its start tag. The lowest start tag
-// goes first, and becomes the virtual time.
+// promotionQueue is the queue of a promotion whose calls wait or have waited
+// lately. Start-time fair queueing decides which queue gets the next permit. Each
+// call has a start tag: the finish tag of the promotion's previous call, or the
+// virtual time if that is later. Its finish tag is 1/weight after its start tag.
+// The call with the lowest start tag goes first, and its start tag becomes the
+// virtual time.
 type promotionQueue struct {
-	id            reward.PromotionID
-	start, finish float64 // tags: of the first waiter, of the latest call
-	first, last   *waiter
-	waiting       int
+	id          reward.PromotionID
+	start       float64 // start tag of the first waiter
+	finish      float64 // finish tag of the latest call
+	first, last *waiter
+	waiting     int
 
-	lane   *lane         // the promotion's own rate; nil: none
+	lane   *lane         // send times of the promotion's own rate; nil: no such rate
 	wakeAt time.Duration // while parked: time of the next check
 	in     queueState
 	at     int // index in its heap
@@ -34,7 +36,7 @@ const (
 )
 
 // waiter is an Acquire that waits. The governor's mutex protects permit and err
-// until the waiter has received from ready.
+// until ready has delivered its value.
 type waiter struct {
 	flow       *promotionQueue
 	prev, next *waiter
@@ -66,7 +68,7 @@ func (g *Governor) enqueue(job Job, now time.Duration) *waiter {
 	return w
 }
 
-// setRate applies a changed rate of the promotion.
+// setRate gives a promotion's queue the rate of its latest call.
 func (g *Governor) setRate(f *promotionQueue, perSecond int) {
 	if (f.lane != nil) == (perSecond > 0) {
 		if f.lane != nil {
@@ -84,7 +86,7 @@ func (g *Governor) setRate(f *promotionQueue, perSecond int) {
 	g.count(f, waited)
 }
 
-// count adds n waiters to the counts.
+// count adds n to the counts of waiters.
 func (g *Governor) count(f *promotionQueue, n int) {
 	f.waiting += n
 	g.waiting += n
@@ -93,8 +95,8 @@ func (g *Governor) count(f *promotionQueue, n int) {
 	}
 }
 
-// remove removes a waiter from its queue. The next one there gets its start
-// tag.
+// remove removes a waiter from its queue, and moves the queue to the heap that it
+// belongs to then.
 func (g *Governor) remove(w *waiter, now time.Duration) {
 	f := w.flow
 	if w.prev == nil {
@@ -112,7 +114,7 @@ func (g *Governor) remove(w *waiter, now time.Duration) {
 	g.place(f, now)
 }
 
-// cancelWaiting ends the wait of a whole queue.
+// cancelWaiting removes all waiters of a queue, and makes them fail with because.
 func (g *Governor) cancelWaiting(f *promotionQueue, because error) {
 	for w := f.first; w != nil; w = f.first {
 		f.first = w.next
@@ -124,9 +126,9 @@ func (g *Governor) cancelWaiting(f *promotionQueue, because error) {
 	g.move(f, inNone)
 }
 
-// place puts a queue into the heap that it belongs to. A queue with its own
-// rate is ready if one of its send times is due; place also asks for more of
-// them.
+// place puts a queue into the heap that it belongs to. A queue with a rate of its
+// own is ready if a send time of that rate is due, and parked otherwise. place also
+// requests more of these send times.
 func (g *Governor) place(f *promotionQueue, now time.Duration) {
 	if f.waiting == 0 {
 		g.move(f, inNone)
@@ -150,8 +152,9 @@ func (g *Governor) place(f *promotionQueue, now time.Duration) {
 	g.move(f, inParked)
 }
 
-// lookAgain returns the time of the next check of a parked lane: when a send
-// time is due, or early enough to lease a matching send time of all calls.
+// lookAgain returns when to check a parked queue with the rate l again: when its
+// next send time is due, or early enough before that to lease a send time of the
+// rate of all calls, too.
 func (g *Governor) lookAgain(l *lane, now time.Duration) time.Duration {
 	if t, ok := l.first(); ok {
 		if g.all != nil && t-g.all.lead > now {
@@ -165,8 +168,8 @@ func (g *Governor) lookAgain(l *lane, now time.Duration) time.Duration {
 	return now + recheckInterval
 }
 
-// makeReady puts a queue into the ready heap. It has earned no credit while it
-// was not in it.
+// makeReady puts a queue into the ready heap. Its start tag is at least the virtual
+// time then, so a queue that was not ready for a while is not preferred.
 func (g *Governor) makeReady(f *promotionQueue) {
 	start := max(f.finish, f.start)
 	if f.in != inReady {
@@ -183,7 +186,8 @@ func (g *Governor) makeReady(f *promotionQueue) {
 	g.move(f, inReady)
 }
 
-// move puts a queue into another heap, or into the same heap again.
+// move moves a queue to a heap, or restores its position if it is in that heap
+// already.
 func (g *Governor) move(f *promotionQueue, to queueState) {
 	switch {
 	case f.in == inReady && to != inReady:
@@ -204,8 +208,9 @@ func (g *Governor) move(f *promotionQueue, to queueState) {
 	}
 }
 
-// forget drops queues without waiters from time to time. A dropped queue loses
-// a finish tag, which is worth at most one call.
+// forget drops queues without waiters once there are many of them. With its queue,
+// a promotion loses the finish tag of its latest call, so its next call may start
+// earlier than is fair, by at most one call.
 func (g *Governor) forget(now time.Duration) {
 	if len(g.flows) < idleQueuesMax+2*(len(g.ready)+len(g.parked)) {
 		return
@@ -217,7 +222,8 @@ func (g *Governor) forget(now time.Duration) {
 	}
 }
 
-// readyHeap has the lowest start tag first; of equal ones, the older promotion.
+// readyHeap has the queue with the lowest start tag first; of equal ones, the queue
+// of the promotion with the lower ID.
 type readyHeap []*promotionQueue
 
 func (h readyHeap) Len() int { return len(h) }
@@ -235,7 +241,7 @@ func (h *readyHeap) Push(x any) { push((*[]*promotionQueue)(h), x) }
 // Pop implements heap.Interface.
 func (h *readyHeap) Pop() any { return pop((*[]*promotionQueue)(h)) }
 
-// parkedHeap has the earliest check first.
+// parkedHeap has the queue with the earliest check first.
 type parkedHeap []*promotionQueue
 
 func (h parkedHeap) Len() int           { return len(h) }

@@ -9,13 +9,14 @@ import (
 // Ahead limits how far in the future a leased send time may be.
 const Ahead = 100 * time.Millisecond
 
-// Rates leases the send times that instances share. The send times of one name
-// follow each other at one rate, and each is leased once, at most Ahead before
-// it comes. A send time that is not leased in time is lost and never made up
-// for. Implementations are safe for concurrent use and pass the suite
+// Rates leases send times to instances. A rate is identified by its name. Its send
+// times follow each other at equal intervals. Each of them is leased once, to one
+// instance, at most Ahead before it comes. A send time that is not leased before it
+// comes is lost. Implementations are safe for concurrent use and pass the suite
 // governortest.
 type Rates interface {
-	// Lease leases the next send times. After an error, the outcome is unknown.
+	// Lease leases the next send times of a rate. After an error, the send times
+	// may or may not be leased: they are lost.
 	Lease(ctx context.Context, p LeaseParams) (Run, error)
 }
 
@@ -44,20 +45,20 @@ func (p LeaseParams) Every() time.Duration {
 	return max(time.Duration(float64(time.Second)/p.PerSecond), 1)
 }
 
-// Run is a sequence of send times: the first one comes In after the reply, the
-// others follow one Every apart. A Count of zero means that no more send times
-// may be leased now; ask again after In.
+// Run is a sequence of Count send times. The first one comes In after the reply, and
+// each other one comes Every after the one before it. A Count of zero means that no
+// send time can be leased before In has passed.
 type Run struct {
 	In, Every time.Duration
 	Count     int
 }
 
-// rateSchedule is the schedule of one rate: the next send time to lease.
-type rateSchedule struct{ next time.Duration }
+// rateSchedule leases the send times of one rate to this instance alone.
+type rateSchedule struct{ next time.Duration } // the next send time to lease
 
 func (k *rateSchedule) lease(now, every time.Duration, count int) Run {
 	next := max(k.next, now)
-	// Only a slower rate can have set it so far ahead.
+	// A next send time so far ahead belongs to an earlier, slower rate.
 	if next > now+Ahead+every {
 		next = now + every
 	}

@@ -16,21 +16,22 @@ const (
 	refreshInterval = 500 * time.Millisecond
 	// viewAgeMax is the age above which a view allows no new call.
 	viewAgeMax = time.Second
-	// markInterval separates reads of the restore mark. Restoring sets the mark
-	// before the instances start, and each instance reads it first.
+	// markInterval separates reads of the restore mark, which says when the
+	// database was restored from a backup. The mark is set before instances start
+	// again, and the first read of an instance includes it.
 	markInterval = 10 * time.Second
 	// hintDelay limits how often hints cause a read.
 	hintDelay = 20 * time.Millisecond
 )
 
-// StatusCache holds the active promotions as of the latest read. One query
-// reads all of them, every refreshInterval and sooner on a hint, never one
-// query per payout. It is safe for concurrent use.
+// StatusCache holds the active promotions as of the latest read. It reads all of
+// them with one query, every refreshInterval and sooner on a hint. It is safe for
+// concurrent use.
 type StatusCache struct {
 	service.Base
 	rows      cacheRows
 	view      *service.View[active]
-	onRefresh func(views []store.PromotionView) // called after each good read; may be nil
+	onRefresh func(views []store.PromotionView) // called after each successful read; may be nil
 	markedAt  time.Time                         // when the restore mark was read; only read uses it
 }
 
@@ -92,8 +93,8 @@ func (c *StatusCache) read(ctx context.Context) (active, error) {
 	return now, nil
 }
 
-// Status returns the status of a promotion and the age of that knowledge. The
-// status is "" if the promotion is not active.
+// Status returns the status of a promotion and the age of the view that has it.
+// The status is "" if the view does not have the promotion.
 func (c *StatusCache) Status(id reward.PromotionID) (reward.PromotionStatus, time.Duration) {
 	now, readAt := c.view.Get()
 	if v := now.views[id]; v != nil {
@@ -102,7 +103,7 @@ func (c *StatusCache) Status(id reward.PromotionID) (reward.PromotionStatus, tim
 	return "", time.Since(readAt)
 }
 
-// job describes a promotion's calls for the governor.
+// job returns what the governor must know about a promotion's calls.
 func (c *StatusCache) job(id reward.PromotionID) governor.Job {
 	now, _ := c.view.Get()
 	if v := now.views[id]; v != nil {
@@ -111,13 +112,14 @@ func (c *StatusCache) job(id reward.PromotionID) governor.Job {
 	return governor.Job{PromotionID: id}
 }
 
-// restoreDistrust is the time after a restore in which a row cannot prove that
-// its payout was never called: the backup may be older than the call. Lost
-// records arrive again within this time.
+// restoreDistrust is how long after a restore a payout may have been charged
+// although its row does not show it, because the backup is older than the charge.
+// Kafka records that are newer than the backup arrive again within this time.
 const restoreDistrust = 24 * time.Hour
 
-// LookupUntil returns the time before which a first dispatch does not
-// exclude earlier calls: a day after the database was restored, or zero.
+// LookupUntil returns when the distrust after a restore ends, or zero if there
+// was no restore. A payout that was first dispatched before that time must be
+// looked up before a charge.
 func (c *StatusCache) LookupUntil() time.Time {
 	now, _ := c.view.Get()
 	if now.restoredAt.IsZero() {
@@ -126,8 +128,9 @@ func (c *StatusCache) LookupUntil() time.Time {
 	return now.restoredAt.Add(restoreDistrust)
 }
 
-// FreshWithin reports whether the view is younger than the lease. An instance that
-// cannot read the rows must let other instances claim its entries.
+// FreshWithin reports whether the view is younger than the lease. An instance
+// with an older view cannot read the rows, and must let other instances claim its
+// entries.
 func (c *StatusCache) FreshWithin(lease time.Duration) bool {
 	_, readAt := c.view.Get()
 	return time.Since(readAt) < lease
@@ -139,5 +142,5 @@ func (c *StatusCache) Views() map[reward.PromotionID]*store.PromotionView {
 	return now.views
 }
 
-// next returns a channel that closes at the next good read.
+// next returns a channel that closes after the next successful read.
 func (c *StatusCache) next() <-chan struct{} { return c.view.Next() }

@@ -9,8 +9,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// chargeLister is what a provider may offer in addition to Provider: the list
-// of its charges.
+// chargeLister lists the provider's charges. A Provider may implement it.
 type chargeLister interface {
 	Charges(ctx context.Context, p reward.PromotionID, cursor string) (money.ChargesPage, error)
 }
@@ -30,7 +29,8 @@ func (f *Flow) Charges(ctx context.Context, p reward.PromotionID, cursor string)
 	if err != nil {
 		return money.ChargesPage{}, err
 	}
-	// A page says little about the provider's charges, unless it asks to wait.
+	// A failure tells the governor nothing about charges, unless the provider
+	// answered it.
 	outcome := governor.Outcome{Class: reward.AnswerNotSent, Local: true}
 	defer func() { permit.Done(outcome) }()
 	page, err := list.Charges(ctx, p, cursor)

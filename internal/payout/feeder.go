@@ -18,23 +18,23 @@ const (
 	feedRounds   = 16                    // batches of one promotion in a round
 )
 
-// Feeder dispatches READY rows into their stream while it has capacity; the
-// other rows wait in the database. It also dispatches RETRYING rows that are
-// due, whether or not their retry record arrived.
+// Feeder dispatches READY payouts into their stream while the stream has
+// capacity. The other payouts wait in the database. The Feeder also dispatches
+// RETRYING payouts that are due, even if their record on the retry topic was lost.
 type Feeder struct {
 	service.Base
 	rows     store.Payouts
 	cache    *StatusCache
 	producer *Producer
-	maxLen   int // maximum QUEUED rows of a promotion
-	// ownCapacity returns how many payouts of a promotion this instance may
-	// dispatch to its own queue. It is nil if all instances share the queue.
+	maxLen   int // maximum QUEUED payouts of a promotion
+	// ownCapacity, in direct mode, returns how many entries the queue of this
+	// instance may hold for a promotion. Otherwise it is nil.
 	ownCapacity func(v store.PromotionView) int
-	// acceptsWork reports whether the governor accepts calls; nil means always.
-	// While it does not, nothing is dispatched to an own queue.
+	// acceptsWork, in direct mode, reports whether the governor accepts calls.
+	// While it does not, the Feeder dispatches nothing. Nil means always.
 	acceptsWork func() bool
 	hint        service.Hint                  // given when a stream may have capacity again
-	starved     atomic.Bool                   // a READY row found no capacity in the latest round
+	starved     atomic.Bool                   // in the latest round, a promotion had no capacity for its READY payouts
 	report      func(err error, attrs ...any) // logs failed dispatches
 }
 
@@ -72,7 +72,8 @@ func (f *Feeder) run(ctx context.Context) {
 	}
 }
 
-// round feeds every running promotion once and reports whether any row moved.
+// round feeds every running promotion once, and reports whether it added any
+// entry.
 func (f *Feeder) round(ctx context.Context) bool {
 	var (
 		moved bool
@@ -108,9 +109,9 @@ func (f *Feeder) round(ctx context.Context) bool {
 	return moved
 }
 
-// feed dispatches up to rounds batches of a promotion while there is capacity
-// and returns how many rows the stream accepted. It dispatches the next batch
-// while the queue adds the previous one.
+// feed dispatches up to rounds batches of a promotion's payouts in state from,
+// while there is capacity. It returns how many entries the queue accepted. While
+// the queue adds the entries of one batch, feed dispatches the next batch.
 func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.State, rounds int) int {
 	if v.Counts.Payouts[from] == 0 {
 		return 0
@@ -123,7 +124,8 @@ func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.St
 			if f.acceptsWork != nil && !f.acceptsWork() {
 				break
 			}
-			// The rows do not show which instance has a QUEUED payout.
+			// Count the own entries: a QUEUED row does not show in which
+			// instance's queue its entry is.
 			limit = min(limit, f.ownCapacity(v)-f.producer.StreamLen(ctx, v))
 			if limit <= 0 {
 				break
@@ -144,8 +146,8 @@ func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.St
 			taken += n
 			adding = nil
 			if n == 0 {
-				// The stream is full. Add these rows anyway: the producer
-				// returns what the queue refuses.
+				// The stream is full. This batch is dispatched already, so add
+				// it anyway: the producer returns what the queue refuses.
 				rounds = 0
 			}
 		}

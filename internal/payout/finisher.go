@@ -20,12 +20,13 @@ const (
 	finishWorkers = 4
 )
 
-// Finisher writes outcomes in batches, acknowledges their entries after the
-// commit, and then releases them. If it crashes before the commit, another
-// consumer claims the entries. If it crashes after the commit, another consumer
-// claims and acknowledges them, because their dispatch is settled.
+// Finisher writes the outcomes of dispatches in batches. After the commit it
+// acknowledges their entries and releases the items, which frees capacity in
+// their pool. After a crash, another consumer claims the entries that were not
+// acknowledged: it acknowledges those whose outcome is committed, and returns
+// the payouts of the others to READY.
 //
-// It must stop after every part that hands it entries.
+// Stop the Finisher last: first every part that hands it items.
 type Finisher struct {
 	service.Base
 	rows    store.Payouts
@@ -36,12 +37,13 @@ type Finisher struct {
 	work    chan finished
 	acks    chan *pool.Item
 	returns chan *pool.Item
-	// onDone hints that the streams may have capacity again, onReturn that
+	// onDone hints that streams may have capacity again. onReturn hints that
 	// there are READY rows.
 	onDone, onReturn func()
 	metrics          *obs.Metrics
-	// writing ends when writes must no longer be retried. Entries whose outcome
-	// is not written stay pending, to be claimed.
+	// writing ends when the finisher gives up: it then repeats no failed write.
+	// An entry whose outcome is not written stays pending until a consumer
+	// claims it.
 	writing context.Context
 	giveUp  context.CancelFunc
 }
@@ -52,9 +54,9 @@ type finished struct {
 	outcome rules.Outcome
 }
 
-// NewFinisher returns a finisher that publishes retries through retry. It calls
-// onDone after each batch of outcomes and onReturn after returning rows to
-// READY.
+// NewFinisher returns a finisher. It hands payouts that became RETRYING to
+// retry, which publishes them to the retry topics. It calls onDone after each
+// batch of outcomes and onReturn after each batch of returned payouts.
 func NewFinisher(rows store.Payouts, q queue.Queue, retry *RetryProcessor, lease time.Duration, onDone, onReturn func(), metrics *obs.Metrics, log obs.Log) *Finisher {
 	writing, giveUp := context.WithCancel(context.Background())
 	return &Finisher{
@@ -65,7 +67,7 @@ func NewFinisher(rows store.Payouts, q queue.Queue, retry *RetryProcessor, lease
 	}
 }
 
-// run writes until ctx ends. By then nothing passes entries to it any more.
+// run writes until ctx ends. Nothing may hand over items after that.
 func (f *Finisher) run(ctx context.Context) {
 	var working sync.WaitGroup
 	for range finishWorkers {
@@ -76,7 +78,7 @@ func (f *Finisher) run(ctx context.Context) {
 	working.Wait()
 }
 
-// inBatches gathers batches and passes them to use until ctx ends.
+// inBatches passes the values of a channel to use, in batches, until ctx ends.
 func inBatches[T any](ctx context.Context, from <-chan T, use func(context.Context, []T)) {
 	for {
 		batch := gather(ctx, from)
@@ -88,7 +90,8 @@ func inBatches[T any](ctx context.Context, from <-chan T, use func(context.Conte
 }
 
 // gather waits for a value, then collects further values for finishLinger, at
-// most finishBatch in all. It returns nil if ctx has ended.
+// most finishBatch in all. If ctx ends, it returns the values that it has, or
+// nil if it has none.
 func gather[T any](ctx context.Context, from <-chan T) []T {
 	var batch []T
 	select {
@@ -112,25 +115,32 @@ func gather[T any](ctx context.Context, from <-chan T) []T {
 	return batch
 }
 
-// finish hands over an outcome. The item is released after the commit.
+// finish passes an outcome to the finisher, which releases the item after the
+// commit, or when it gives up.
 func (f *Finisher) finish(it *pool.Item, out rules.Outcome) {
 	it.CallEnded()
 	f.work <- finished{it, out}
 }
 
-// ack passes on an entry whose dispatch the database has already settled.
+// ack hands over an entry that needs no outcome: its row is not QUEUED under
+// this dispatch any more, or a dead letter holds its bytes.
 func (f *Finisher) ack(it *pool.Item) { f.acks <- it }
 
-// returnToReady passes on an entry that this consumer must not charge: it was
-// claimed, its pool ends, or its promotion is paused. Its row returns to READY
-// with MaybeCalled set and is dispatched again under the same key.
+// returnToReady hands over an entry that this consumer must not charge now: for
+// example it was claimed, its pool ends, or its promotion is paused. The row
+// returns to READY, or becomes UNKNOWN in a CANCELLED promotion. The next charge
+// has the same idempotency key.
+//
+// MaybeCalled is always set: an earlier try of this consumer, or the previous
+// owner of a claimed entry, may have sent a charge.
 func (f *Finisher) returnToReady(it *pool.Item) {
 	it.CallEnded()
 	f.returns <- it
 }
 
-// writeReturns returns a batch to READY. A claimed entry counts as a failed
-// delivery, because its previous owner recorded no outcome.
+// writeReturns returns the payouts of a batch to READY. A claimed entry counts as
+// a failed delivery, because its previous owner recorded no outcome. If the
+// write fails, the entries stay pending until a consumer claims them.
 func (f *Finisher) writeReturns(ctx context.Context, items []*pool.Item) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -162,14 +172,16 @@ func (f *Finisher) writeReturns(ctx context.Context, items []*pool.Item) {
 			continue
 		}
 		f.acknowledge(ctx, some)
+		// count is the number of entries. A row that has changed meanwhile stays
+		// as it is.
 		f.log.Info("payouts returned to READY", "count", len(some), "claimed", claimed)
 		f.onReturn()
 	}
 }
 
-// write commits a batch. It retries until the batch is written or the finisher
-// gives up. It halves a batch whose data the database refuses; the entry of a
-// single refused outcome stays pending.
+// write commits a batch. It tries again until the batch is written or the
+// finisher gives up. It halves a batch that contains data that the database
+// cannot store. If a single outcome cannot be stored, its entry stays pending.
 func (f *Finisher) write(ctx context.Context, batch []finished) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -219,8 +231,9 @@ func (f *Finisher) write(ctx context.Context, batch []finished) {
 	f.onDone()
 }
 
-// acknowledge removes entries whose dispatch is settled. If it fails, they stay
-// pending, and the consumer that claims them acknowledges them.
+// acknowledge removes entries from their streams and releases their items. If
+// the queue fails, the entries stay pending: a consumer claims them, finds that
+// their dispatches are over, and acknowledges them.
 func (f *Finisher) acknowledge(ctx context.Context, items []*pool.Item) {
 	ids := make(map[queue.Stream][]string, 1)
 	for _, it := range items {

@@ -1,7 +1,7 @@
-// Package payout pays targets. It saves them as rows, dispatches the rows into
-// streams, charges the provider and records one final state for each payout.
-// docs/architecture.md describes the steps. Every step may be repeated: its
-// receiver is idempotent.
+// Package payout pays targets. It saves each target as a payout row, dispatches
+// the payout into a stream, charges the provider, and records the outcome.
+// docs/architecture.md describes the steps. A crash may repeat a step, so each
+// step changes nothing if it was already done.
 package payout
 
 import (
@@ -34,15 +34,17 @@ type Config struct {
 	// MaxLen limits the entries of each stream.
 	MaxLen int
 	Limits Limits
-	// Direct works without streams (redis.stream.enabled: false): each instance
-	// has a queue in its own process and pays what it dispatched itself. See
-	// docs/adr/0007.
+	// Direct selects direct mode (redis.stream.enabled: false): instances share
+	// no streams. Each instance has a queue in its own process and pays only what
+	// it dispatched itself. See docs/adr/0007.
 	Direct bool
-	// QueueIsLocal means that the only queue lives in this process and starts
-	// empty. Start returns everything that was dispatched before to READY.
+	// QueueIsLocal means that this instance is alone and has the queue in its
+	// process. The queue starts empty, so Start returns all QUEUED payouts to
+	// READY.
 	QueueIsLocal bool
-	// ApprovalAbove is the value above which a running promotion without a
-	// second person's approval is paused, in minor units. Zero means no limit.
+	// ApprovalAbove is an amount in minor units. A running promotion with a
+	// larger total is paused until a second person has approved it. Zero means
+	// no limit.
 	ApprovalAbove reward.Amount
 	// Start starts a scheduled promotion. If it is nil, none is started.
 	Start func(ctx context.Context, id reward.PromotionID) error
@@ -52,12 +54,12 @@ type Config struct {
 	Log                          obs.Log
 }
 
-// directMaxLen limits the payouts of one promotion that an instance dispatches
-// to its own queue when there are no streams.
+// directMaxLen limits, in direct mode, the entries of one promotion in the queue
+// of an instance.
 const directMaxLen = 10_000
 
-// Flow starts and stops the parts that pay, in order. Its methods are safe for
-// concurrent use.
+// Flow connects the parts that pay, and starts and stops them in order. Its
+// methods are safe for concurrent use.
 type Flow struct {
 	cfg       Config
 	intake    *Intake
@@ -176,7 +178,8 @@ func (f *Flow) listen(publisher bus.Publisher) error {
 	return nil
 }
 
-// Hint tells the flow that a promotion's row has changed. It never blocks.
+// Hint says that a promotion's row has changed, so that the flow reads it sooner.
+// It never blocks.
 func (f *Flow) Hint(reward.PromotionID) { f.cache.Hint() }
 
 // Views returns the active promotions as of the latest read.
@@ -191,8 +194,8 @@ func (f *Flow) Save(ctx context.Context, t reward.PromotionType, p store.PayoutS
 	return f.intake.Save(ctx, t, p)
 }
 
-// Start runs the parts in the background until Stop. It fails only if it cannot
-// return earlier dispatches to READY.
+// Start starts the parts, which run in the background until Stop. It fails only
+// if QueueIsLocal is set and QUEUED payouts cannot be returned to READY.
 func (f *Flow) Start(ctx context.Context) error {
 	if f.cfg.QueueIsLocal {
 		if err := f.sweeper.SweepAll(ctx); err != nil {
@@ -220,8 +223,9 @@ func (f *Flow) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the flow: first the parts that accept work, then those that do it,
-// then those that record it. If it is cut short, no payout is lost.
+// Stop ends the flow: first the parts that read new work, then those that charge,
+// then those that record outcomes. If the process ends before Stop returns, no
+// payout is lost.
 func (f *Flow) Stop() {
 	var listening sync.WaitGroup
 	for _, l := range f.listeners {
@@ -233,8 +237,8 @@ func (f *Flow) Stop() {
 	f.sweeper.Stop()
 	f.settler.Stop()
 	f.guard.Stop()
-	// An unavailable database must not delay the stop: outcomes that cannot be
-	// written in time stay pending in the stream.
+	// An unavailable database must not delay the stop. If an outcome cannot be
+	// written in time, its entry stays pending.
 	late := time.AfterFunc(2*f.cfg.Pool.StopTimeout+time.Second, f.finisher.giveUp)
 	f.manager.StopAll()
 	late.Stop()
@@ -243,10 +247,11 @@ func (f *Flow) Stop() {
 	f.cache.Stop()
 }
 
-// ownCapacity returns how many payouts of a promotion this instance may
-// dispatch to its own queue: twice its concurrent calls, but no more than its
-// share of the rates allows within a quarter of the dispatch horizon. Older
-// ones would be returned uncalled.
+// ownCapacity returns how many entries this instance's queue may hold for a
+// promotion in direct mode: twice the calls that may be in flight, but no more
+// than this instance's share of the rates allows within a quarter of the dispatch
+// horizon. No call starts for a dispatch older than half the horizon, so more
+// payouts would only be returned uncharged.
 func (f *Flow) ownCapacity(v store.PromotionView) int {
 	n := min(2*f.manager.Capacity(specOf(v)), directMaxLen)
 	instances := 1
@@ -268,8 +273,8 @@ func (f *Flow) specs(views []store.PromotionView) []pool.Spec {
 	for _, v := range views {
 		s := specOf(v)
 		if f.cfg.Direct && !s.Work {
-			// The rows do not show entries of older dispatches, which a pool
-			// must still remove from this queue.
+			// A swept payout may have left an entry in this queue, which the row
+			// does not show. A pool must still acknowledge that entry.
 			s.Work = f.intake.Producer.StreamLen(context.Background(), v) > 0
 		}
 		out = append(out, s)

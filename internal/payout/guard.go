@@ -13,28 +13,30 @@ import (
 )
 
 const (
-	// failureWindow is the number of settled payouts that the failure rate
-	// covers. A share of FAILED above failureRateMax pauses the promotion.
+	// failureWindow is the number of payouts, SUCCEEDED or FAILED, that the
+	// failure rate covers. If more than the share failureRateMax of them is
+	// FAILED, the promotion is paused.
 	failureWindow  = 1000
 	failureRateMax = 0.5
-	// spentAfter is the time for which a budget must block every payout before
-	// the promotion is paused. The feeder tries several times per second.
+	// spentAfter is how long a budget must block every payout before the
+	// promotion is paused. The feeder tries to dispatch several times per second.
 	spentAfter = 3 * time.Second
-	// startInterval separates looks for scheduled starts.
+	// startInterval separates searches for scheduled starts that are due.
 	startInterval = time.Second
 	startBatch    = store.BatchMax
 )
 
-// Guard pauses promotions that a person must decide on, and starts scheduled
-// ones. It judges canaries, and pauses promotions with too many failures, a
-// spent budget, or a value that needs an approval.
+// Guard pauses promotions that a person must decide about: those with a bad
+// canary, too many failures, a spent budget, or an amount that needs an approval.
+// It also starts scheduled promotions.
 type Guard struct {
 	service.Base
 	cfg GuardConfig
 	log obs.Log
-	// decided holds each promotion's settled counts of recent reads. Only run's
-	// goroutine uses it and waiting.
-	decided map[reward.PromotionID][]decidedAt
+	// decided holds each promotion's counts of recent reads, oldest first.
+	// waiting holds the promotions whose budget blocks every payout. Only run's
+	// goroutine uses these maps.
+	decided map[reward.PromotionID][]decidedCounts
 	waiting map[reward.PromotionID]waitingSince
 }
 
@@ -42,24 +44,24 @@ type Guard struct {
 type GuardConfig struct {
 	Store store.Promotions
 	Cache *StatusCache
-	// ApprovalAbove is the value above which a promotion needs a second
-	// person's approval, in minor units. Zero means no limit.
+	// ApprovalAbove is an amount in minor units. A promotion with a larger total
+	// needs a second person's approval. Zero means no limit.
 	ApprovalAbove reward.Amount
 	// Start starts a promotion as an operator would; nil starts none.
 	Start func(ctx context.Context, id reward.PromotionID) error
 	Log   obs.Log
 }
 
-// decidedAt holds the settled counts of one read.
-type decidedAt struct{ succeeded, failed int64 }
+// decidedCounts holds how many payouts were SUCCEEDED and FAILED at one read.
+type decidedCounts struct{ succeeded, failed int64 }
 
-func (d decidedAt) sum() int64 { return d.succeeded + d.failed }
+func (d decidedCounts) sum() int64 { return d.succeeded + d.failed }
 
 // NewGuard returns a guard that watches the promotions of the cache.
 func NewGuard(cfg GuardConfig) *Guard {
 	return &Guard{
 		cfg: cfg, log: cfg.Log.For(obs.Guard),
-		decided: make(map[reward.PromotionID][]decidedAt), waiting: make(map[reward.PromotionID]waitingSince),
+		decided: make(map[reward.PromotionID][]decidedCounts), waiting: make(map[reward.PromotionID]waitingSince),
 	}
 }
 
@@ -110,12 +112,12 @@ func (g *Guard) watch(ctx context.Context, v store.PromotionView) error {
 		return g.pause(ctx, v, "", fmt.Sprintf("the next payout would exceed the budget maxAmount = %d, of which %d is spent", v.MaxAmount, v.Counts.Amounts[reward.Succeeded]))
 	}
 	if failed, of := g.failureRate(v); failed > 0 {
-		return g.pause(ctx, v, "", fmt.Sprintf("%d of the last %d settled payouts failed: check their error codes before you resume", failed, of))
+		return g.pause(ctx, v, "", fmt.Sprintf("%d of the last %d payouts that ended failed: check their error codes before you resume", failed, of))
 	}
 	return nil
 }
 
-// judge judges a canary whose targets are settled.
+// judge judges a canary of which every payout is SUCCEEDED or FAILED.
 func (g *Guard) judge(ctx context.Context, v store.PromotionView) error {
 	reason := fmt.Sprintf("the canary is bad: %d of the first %d failed, more than a share of %g; resume to pay the others anyway",
 		v.Counts.Payouts[reward.Failed], v.Canary.Dispatched, v.Canary.MaxFailureRate)
@@ -130,9 +132,10 @@ func (g *Guard) judge(ctx context.Context, v store.PromotionView) error {
 	return nil
 }
 
-// spent reports whether the budget blocks every waiting payout: it is too small
-// for all that is READY, no open payout could free money by failing, and the
-// feeder has dispatched nothing for spentAfter.
+// spent reports whether the budget blocks every payout. Three conditions must
+// hold for spentAfter: the READY payouts together exceed what is left of the
+// budget; no payout is QUEUED, RETRYING or UNKNOWN, which could free money by
+// failing; and the feeder dispatches nothing.
 func (g *Guard) spent(v store.PromotionView) bool {
 	n := &v.Counts.Payouts
 	left := v.MaxAmount - v.Counts.Amounts[reward.Succeeded]
@@ -150,18 +153,20 @@ func (g *Guard) spent(v store.PromotionView) bool {
 	return time.Since(since.at) >= spentAfter
 }
 
-// waitingSince holds the state of a promotion whose budget blocks its payouts.
+// waitingSince is the state of a promotion when its budget began to block every
+// payout.
 type waitingSince struct {
-	ready      int64
-	dispatched time.Time
-	at         time.Time
+	ready      int64     // READY payouts
+	dispatched time.Time // of the latest dispatch
+	at         time.Time // when this state was first seen
 }
 
-// failureRate returns how many of the last failureWindow settled payouts failed
-// if their share exceeds failureRateMax, and zeros otherwise. It compares the
-// promotion's counts, so it covers all instances.
+// failureRate covers about the last failureWindow payouts that became SUCCEEDED
+// or FAILED. It returns the FAILED ones and all of them if the share of FAILED
+// ones exceeds failureRateMax, and zeros otherwise. It compares the counts of the
+// promotion, so it covers the payouts of all instances.
 func (g *Guard) failureRate(v store.PromotionView) (failed, of int64) {
-	now := decidedAt{v.Counts.Payouts[reward.Succeeded], v.Counts.Payouts[reward.Failed]}
+	now := decidedCounts{v.Counts.Payouts[reward.Succeeded], v.Counts.Payouts[reward.Failed]}
 	past := g.decided[v.ID]
 	if n := len(past); n > 0 && (now.failed < past[n-1].failed || now.sum() < past[n-1].sum()) {
 		past = nil // an operator has retried failed payouts
@@ -197,8 +202,8 @@ func (g *Guard) pause(ctx context.Context, v store.PromotionView, event, reason 
 	return nil
 }
 
-// startDue starts scheduled promotions that are due. It tries those that may
-// not start yet, because they need an approval, again in each round.
+// startDue starts the scheduled promotions that are due. Each round tries again
+// those that could not start, for example because they need an approval.
 func (g *Guard) startDue(ctx context.Context, now time.Time) {
 	due, err := g.cfg.Store.PromotionDue(ctx, now, startBatch)
 	if err != nil {

@@ -10,17 +10,18 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Intake saves targets and enqueues those that may be paid immediately.
+// Intake saves targets as rows, and adds entries for those that may be paid
+// immediately.
 type Intake struct {
 	Rows     store.Payouts
 	Producer *Producer
 	MaxLen   int
 }
 
-// Save writes at most store.BatchMax rows of promotions of type t and enqueues
-// those that became QUEUED; see store.Payouts.PayoutSave. It sets Now and
-// MaxLen. After a crash between the two steps, the sweeper returns the QUEUED
-// rows.
+// Save writes at most store.BatchMax rows of promotions of type t; see
+// store.Payouts.PayoutSave. It sets Now and MaxLen in p. It then adds an entry for
+// each row that became QUEUED. After a crash between the two steps, the sweeper
+// returns these rows to READY.
 func (in *Intake) Save(ctx context.Context, t reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
 	p.Now, p.MaxLen = time.Now(), in.MaxLen
 	res, err := in.Rows.PayoutSave(ctx, p)
@@ -29,7 +30,7 @@ func (in *Intake) Save(ctx context.Context, t reward.PromotionType, p store.Payo
 	}
 	// One add per promotion, in the order of arrival.
 	slices.SortStableFunc(res.Queued, func(a, b reward.Payout) int { return cmp.Compare(a.PromotionID, b.PromotionID) })
-	// The rows are QUEUED even if the caller has left.
+	// The rows are QUEUED, so add their entries even if ctx has ended.
 	in.Producer.Enqueue(context.WithoutCancel(ctx), t, res.Queued, p.Now)
 	return res, nil
 }

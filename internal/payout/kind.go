@@ -8,14 +8,16 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Provider charges and looks up payouts. Its methods are called concurrently.
+// Provider charges and looks up payouts. Its methods must be safe for concurrent
+// use. A charge calls check right before it sends the first byte, and sends
+// nothing if check returns an error.
 type Provider interface {
 	ChargePoint(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer
 	ChargeVoucher(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer
 	Lookup(ctx context.Context, p reward.PromotionID, t reward.TargetID) money.LookupResult
 }
 
-// kind holds what differs between the types of promotion.
+// kind holds what depends on the type of a promotion.
 type kind struct {
 	promotionType reward.PromotionType
 	publishTopic  string

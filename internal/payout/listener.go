@@ -12,9 +12,9 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// PublishListener saves the records of one publish topic as rows. A record that
-// cannot be parsed, or whose data the database refuses, becomes a dead letter
-// with its bytes and blocks no other record.
+// PublishListener saves the records of one publish topic as rows. A record becomes
+// a dead letter, with its bytes, if it cannot be parsed or if the database cannot
+// store its data. It does not block other records.
 type PublishListener struct {
 	kind      kind
 	store     store.Store
@@ -23,7 +23,7 @@ type PublishListener struct {
 	position  bus.LogPosition // of the log that the records come from
 	publisher bus.Publisher   // for the .dlq topic
 	hint      func()
-	starts    bool // the first record starts a promotion that only Kafka registered
+	starts    bool // the first record also starts a promotion that was registered by a record
 	log       obs.Log
 
 	mu    sync.Mutex // protects known
@@ -40,8 +40,8 @@ func NewPublishListener(t reward.PromotionType, s store.Store, in *Intake, logs 
 	}
 }
 
-// Offsets returns the offsets at which to continue: after the saved records of
-// this log.
+// Offsets returns the offset at which to continue in each partition: the one after
+// the last record that was saved from the present log of the topic.
 func (l *PublishListener) Offsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	return l.position.Start(ctx, l.logs, topic, l.store.OffsetsGet)
 }
@@ -52,9 +52,10 @@ type parsed struct {
 	message reward.PublishMessage
 }
 
-// ProcessTopicMessages saves a batch of records: rows, dead letters and the
-// next offsets in one transaction, then stream entries. When it returns nil,
-// everything is stored.
+// ProcessTopicMessages saves a batch of records. One transaction writes the rows,
+// the dead letters and the next offsets; then entries are added to the streams.
+// Dead letters of records that conflict with saved targets follow in a second
+// transaction. If it returns nil, all rows and dead letters are stored.
 func (l *PublishListener) ProcessTopicMessages(ctx context.Context, records []bus.Record) error {
 	for len(records) > 0 {
 		chunk := records[:min(len(records), store.BatchMax)]
@@ -88,7 +89,7 @@ func (l *PublishListener) process(ctx context.Context, records []bus.Record) err
 	dead = append(dead, mismatched...)
 	conflicts, err := l.save(ctx, good, dead, l.nextOffsets(records))
 	if err != nil {
-		// A promotion may have been deleted since it was last seen.
+		// The cause may be a promotion that was deleted after it was registered.
 		l.forget()
 		return err
 	}
@@ -100,8 +101,8 @@ func (l *PublishListener) process(ctx context.Context, records []bus.Record) err
 	return nil
 }
 
-// register creates the promotions that do not exist and separates the records
-// whose promotion has the other type.
+// register creates the promotions that do not exist yet. It returns the records
+// whose promotion has this listener's type, and the others as dead letters.
 func (l *PublishListener) register(ctx context.Context, good []parsed) ([]parsed, []bus.DeadRecord, error) {
 	var unknown []store.Registration
 	l.mu.Lock()
@@ -156,8 +157,8 @@ func (l *PublishListener) register(ctx context.Context, good []parsed) ([]parsed
 	return mine, dead, nil
 }
 
-// start starts promotions that only Kafka registered, if their first record
-// does that. A DRAFT from the API waits for an operator.
+// start starts the DRAFT promotions that were registered by a record, if starts is
+// set. A DRAFT from the API waits for an operator.
 func (l *PublishListener) start(ctx context.Context, promotions []reward.Promotion) error {
 	if !l.starts {
 		return nil
@@ -185,9 +186,10 @@ func (l *PublishListener) forget() {
 	clear(l.known)
 }
 
-// save writes a batch. It halves a batch whose data the database refuses, until
-// the refused record is alone and becomes a dead letter. The offsets go with
-// the last part, so a crash in between repeats records, which changes nothing.
+// save writes a batch. If the database finds data in it that it cannot store, save
+// halves the batch until that record is alone, and makes it a dead letter. It
+// writes the offsets with the last part. After a crash in between, the listener
+// reads the records again, which changes nothing.
 func (l *PublishListener) save(ctx context.Context, good []parsed, dead []bus.DeadRecord, offsets []store.Offset) (conflicts []bus.DeadRecord, err error) {
 	params := store.PayoutSaveParams{Offsets: offsets, DeadLetters: bus.DeadLetters(dead)}
 	for _, g := range good {
@@ -241,8 +243,8 @@ func (l *PublishListener) nextOffsets(records []bus.Record) []store.Offset {
 }
 
 // StartedListener registers and starts the promotions that the started topic
-// announces. Every instance reads the whole topic, so that a late one misses
-// none.
+// announces. Every instance reads the whole topic, so that an instance that starts
+// late misses no promotion.
 type StartedListener struct {
 	store     store.Store
 	publisher bus.Publisher
@@ -299,8 +301,9 @@ func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bu
 	return nil
 }
 
-// RetryListener passes the records of one retry topic to a RetryProcessor and
-// commits immediately, because the row is the source of truth.
+// RetryListener passes the records of one retry topic to a RetryProcessor. It
+// commits the offsets before the retries are done: if a retry is lost, the feeder
+// finds the RETRYING row.
 type RetryListener struct {
 	kind      kind
 	store     store.DeadLetters

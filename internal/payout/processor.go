@@ -25,13 +25,15 @@ import (
 type Limits struct {
 	MoneyTimeout time.Duration // of one call
 	Lease        time.Duration // of an entry
-	// SettleAfter is the longest time that a sent charge may still take effect.
+	// SettleAfter is the longest time after which a charge may still take effect
+	// at the provider.
 	SettleAfter time.Duration
-	// IdempotencyWindow is the time that the provider remembers a key. Older
-	// payouts are looked up before a charge.
+	// IdempotencyWindow is how long the provider remembers an idempotency key. A
+	// payout that may outlive it is looked up before a charge; see
+	// Processor.keyMayBeForgotten.
 	IdempotencyWindow time.Duration
-	// GiveUpAfter is the time without a conclusive response after which lookups
-	// settle a payout.
+	// GiveUpAfter is how long after its first dispatch a payout without a
+	// conclusive response becomes UNKNOWN: it is only looked up from then on.
 	GiveUpAfter time.Duration
 
 	direct bool // see Config.Direct
@@ -40,11 +42,14 @@ type Limits struct {
 // Processor handles the entries that the pools deliver: it checks them, charges
 // the provider, and hands the outcomes to the finisher.
 //
-// It charges only if the row is QUEUED under the entry's dispatch, this is the
-// entry's first delivery, the promotion is RUNNING according to a fresh view,
-// and the lease outlasts the call. Each charge ends in one outcome. After a
-// crash in between, another consumer claims the entry; a claimed entry is never
-// charged.
+// It charges only if all of this holds:
+//   - The row is QUEUED under the entry's dispatch.
+//   - This is the entry's first delivery.
+//   - The promotion is RUNNING, in a view that is at most viewAgeMax old.
+//   - The lease of the entry lasts for a whole call.
+//
+// After a crash, another consumer claims the entry. A claimed entry is never
+// charged: its payout returns to READY.
 type Processor struct {
 	Store    store.Store
 	Provider Provider
@@ -61,15 +66,17 @@ type Processor struct {
 	pausedAt map[reward.PromotionID]time.Time
 }
 
-// poisonAfter is the number of failed deliveries in a row after which a payout
-// is poison. Deploys and crashes fail deliveries too, so it exceeds what they
-// do to one payout.
+// poisonAfter is the number of failed deliveries in a row after which a payout is
+// poison. Each of them belongs to another dispatch, because a failed delivery
+// returns the payout to READY. Crashes of instances fail deliveries, too, so the
+// number is larger than what they do to one payout.
 const poisonAfter = 10
 
-// unreadable describes an entry that another program added.
+// unreadable is the detail of a dead letter for an entry that another program
+// added.
 const unreadable = "the entry has no readable key, message or dispatch"
 
-// The reasons not to open a call.
+// The reasons not to start a call.
 var (
 	errStale     = errors.New("payout: the view of the promotion is too old")
 	errPaused    = errors.New("payout: the promotion is not running")
@@ -79,13 +86,14 @@ var (
 	errForgotten = errors.New("payout: the provider may have forgotten the key")
 )
 
-// Handle takes over items and returns immediately.
+// Handle takes ownership of items and returns immediately.
 func (p *Processor) Handle(ctx context.Context, items []*pool.Item) {
 	go p.ProcessStreamMessages(ctx, items)
 }
 
-// ProcessStreamMessages checks a batch of entries with one read of their rows
-// and charges those that may be charged.
+// ProcessStreamMessages reads the rows of a batch of entries at once, and starts
+// to charge the payouts that may be charged. For each other entry it hands over
+// an outcome or a return, or stores a dead letter.
 func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Item) {
 	ids := make([]store.PayoutID, 0, len(items))
 	for _, it := range items {
@@ -95,8 +103,8 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 	}
 	rows, err := p.heads(ctx, ids)
 	if err != nil {
-		// Without the rows nothing can be acknowledged: other consumers claim
-		// the entries later.
+		// Without the rows nothing can be decided. Consumers claim the entries
+		// when their leases expire.
 		for _, it := range items {
 			it.Release()
 		}
@@ -111,7 +119,7 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 		case !found:
 			p.deadLetterEntry(ctx, it, "NO_ROW", "the entry's target has no row in this promotion")
 		case row.State != reward.Queued || row.Dispatch != it.Dispatch:
-			// The dispatch is permanently settled.
+			// This dispatch is over: its row is never QUEUED under it again.
 			p.Finisher.ack(it)
 		case it.Claimed && row.FailedDeliveries+1 >= poisonAfter:
 			p.poison(ctx, it, row)
@@ -125,7 +133,8 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 	}
 }
 
-// heads reads rows by target. It retries while the database is unavailable.
+// heads reads rows by target. It tries again until the database answers or ctx
+// ends.
 func (p *Processor) heads(ctx context.Context, ids []store.PayoutID) (map[reward.TargetID]reward.Payout, error) {
 	out := make(map[reward.TargetID]reward.Payout, len(ids))
 	for len(ids) > 0 {
@@ -146,18 +155,18 @@ func (p *Processor) heads(ctx context.Context, ids []store.PayoutID) (map[reward
 	return out, nil
 }
 
-// deadLetterEntry moves an entry that can never be processed to the dead
-// letters.
+// deadLetterEntry stores an entry that can never be processed as a dead letter,
+// and acknowledges it.
 func (p *Processor) deadLetterEntry(ctx context.Context, it *pool.Item, reason, detail string) {
 	if p.storeDeadLetter(ctx, it, reason, detail) {
 		p.Finisher.ack(it)
 	}
 }
 
-// poison moves a payout whose deliveries keep failing to UNKNOWN, so that it
-// does not circulate for ever. The settler looks it up, and nothing charges it
-// again automatically. A crash in between repeats this; the same entry has one
-// dead letter.
+// poison moves a payout whose deliveries keep failing to UNKNOWN and stores a dead
+// letter. The settler then looks the payout up. Nothing charges it again unless a
+// person asks for a retry. After a crash in between, a later delivery does the
+// same again; an entry has one dead letter at most.
 func (p *Processor) poison(ctx context.Context, it *pool.Item, row reward.Payout) {
 	detail := fmt.Sprintf("%d deliveries in a row ended without an outcome", row.FailedDeliveries+1)
 	if p.storeDeadLetter(ctx, it, reward.CodePoison, detail) {
@@ -167,8 +176,8 @@ func (p *Processor) poison(ctx context.Context, it *pool.Item, row reward.Payout
 	}
 }
 
-// storeDeadLetter stores a copy of an entry and reports whether it could. If
-// not, it leaves the entry to be claimed.
+// storeDeadLetter stores a copy of an entry as a dead letter. It reports false if
+// that fails, and then leaves the entry pending until a consumer claims it.
 func (p *Processor) storeDeadLetter(ctx context.Context, it *pool.Item, reason, detail string) bool {
 	if err := p.Store.DeadLetterAdd(ctx, []reward.DeadLetter{deadEntry(it.Stream, it.Entry, reason, detail)}); err != nil {
 		p.warn(ctx, obs.Consumer, databaseUnavailable, err, "promotion_id", it.Stream.PromotionID, "entry", it.ID)
@@ -180,7 +189,7 @@ func (p *Processor) storeDeadLetter(ctx context.Context, it *pool.Item, reason, 
 	return true
 }
 
-// deadEntry returns the dead letter of a stream entry.
+// deadEntry returns a dead letter with the bytes of a stream entry.
 func deadEntry(s queue.Stream, e queue.Entry, reason, detail string) reward.DeadLetter {
 	return reward.DeadLetter{
 		Source: s.Name(), Offset: e.ID,
@@ -188,9 +197,10 @@ func deadEntry(s queue.Stream, e queue.Entry, reason, detail string) reward.Dead
 	}
 }
 
-// pay charges one dispatch until it has an outcome, or until the entry must be
-// released or returned. A panic releases the entry, as a crash would, so that
-// the payout becomes poison in the end.
+// pay charges one payout. It tries again until there is an outcome, or until it
+// must return the payout or leave the entry to be claimed. After a panic it
+// leaves the entry to be claimed, as a crash would; a payout that panics each time
+// becomes poison.
 func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -200,8 +210,8 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 		}
 	}()
 	out := rules.Outcome{Ref: row.Ref()}
-	// sent means that an earlier call here may have charged, looked that the
-	// provider has answered "not found" since the latest such call.
+	// sent means that an earlier charge of this dispatch may have taken effect.
+	// looked means that a lookup after it had the result "not found".
 	sent, looked := false, false
 	check := func() error {
 		if p.keyMayBeForgotten(row) && !looked {
@@ -239,8 +249,9 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 			return
 		}
 		if permit.Probe() && ans.Class == reward.AnswerFailed && !found.NotFound {
-			// The provider is failing altogether, so this response says nothing
-			// about the payout. It may have charged.
+			// The breaker is open: the provider fails for all payouts, so this
+			// response says nothing about this one, and counts as no attempt. The
+			// charge may have taken effect, as after a 503.
 			ans.Class, ans.Status = reward.AnswerThrottled, http.StatusServiceUnavailable
 		}
 		switch ans.Class {
@@ -250,7 +261,8 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 			}
 			continue
 		case reward.AnswerThrottled:
-			// This counts as no attempt. A 503 may have charged anyway.
+			// This counts as no attempt. After a 503, the charge may have taken
+			// effect all the same.
 			sent, looked = sent || ans.Status == http.StatusServiceUnavailable, false
 			if !p.throttled(ctx, it, row, out, ans, sent, try) {
 				return
@@ -258,7 +270,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 			continue
 		case reward.AnswerMisconfigured:
 			p.pause(ctx, row.PromotionID, began, ans)
-			p.Finisher.returnToReady(it) // charged after a resume
+			p.Finisher.returnToReady(it) // to be charged after a resume
 			return
 		}
 		p.conclude(ctx, it, row, out, ans, sent)
@@ -266,14 +278,13 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 	}
 }
 
-// acquire waits for a permit. It returns false after handing over the entry,
-// because the promotion no longer runs, the pool ends, or the dispatch becomes
-// too old for a call.
+// acquire waits for a permit. If the promotion no longer runs or the pool ends, it
+// passes the entry to the finisher and returns false. In direct mode it also does
+// so if the dispatch becomes too old for a call.
 func (p *Processor) acquire(it *pool.Item, row reward.Payout, out rules.Outcome, sent bool) (*governor.Permit, bool) {
 	waiting := it.ReadContext()
 	if p.Limits.direct {
-		// Stop waiting before the dispatch is too old, to waste no permit on
-		// it.
+		// Stop waiting before the dispatch is too old: a permit would be wasted.
 		var cancel context.CancelFunc
 		waiting, cancel = context.WithDeadline(waiting, row.DueAt.Add(p.Limits.DispatchHorizon()/2-lateMargin))
 		defer cancel()
@@ -295,10 +306,10 @@ func (p *Processor) acquire(it *pool.Item, row reward.Payout, out rules.Outcome,
 	}
 }
 
-// call makes one call under a permit and reports its outcome to the governor,
-// also if it panics. It looks up the payout after an inconclusive probe, to
-// distinguish an unavailable provider from one that charges without confirming,
-// or that fails for this payout only.
+// call makes one charge under a permit and reports its outcome to the governor,
+// even if charge panics. If the charge is a probe and fails, call also looks up
+// the payout. So the governor learns whether the provider works although it did
+// not confirm the charge, or fails for charges only.
 func (p *Processor) call(ctx context.Context, permit *governor.Permit, row reward.Payout, charge func() money.Answer) (ans money.Answer, found money.LookupResult) {
 	began := time.Now()
 	outcome := governor.Outcome{Class: reward.AnswerNotSent, Local: true}
@@ -307,14 +318,14 @@ func (p *Processor) call(ctx context.Context, permit *governor.Permit, row rewar
 	outcome = outcomeOf(ans, time.Since(began))
 	if permit.Probe() && (ans.Class == reward.AnswerFailed || ans.Class == reward.AnswerUnknown) {
 		if found = p.Provider.Lookup(ctx, row.PromotionID, row.TargetID); found.Found {
-			outcome.Class = reward.AnswerRefused // the provider works: it charged
+			outcome.Class = reward.AnswerRefused // the provider works: the charge took effect
 		}
 		outcome.LookupAnswered = found.NotFound
 	}
 	return ans, found
 }
 
-// outcomeOf returns what the governor needs to know about a response.
+// outcomeOf returns what the governor must know about a response.
 func outcomeOf(ans money.Answer, took time.Duration) governor.Outcome {
 	return governor.Outcome{
 		Class: ans.Class, Status: ans.Status, RetryAfter: ans.RetryAfter, Took: took,
@@ -339,24 +350,25 @@ func lookup(ctx context.Context, provider Provider, permit *governor.Permit, row
 	return found
 }
 
-// keyMayBeForgotten reports whether a charge could repeat an earlier one: the
-// provider may no longer remember the key, or the row comes from a backup that
-// may be older than the earlier call.
+// keyMayBeForgotten reports whether a charge could pay a second time, so that the
+// payout must be looked up first. One reason is that the provider may have
+// forgotten the key. The other is that the database was restored: an earlier
+// charge may be missing in the rows, and its key may be forgotten, too.
 func (p *Processor) keyMayBeForgotten(row reward.Payout) bool {
 	return time.Since(row.FirstDispatchedAt) > p.Limits.IdempotencyWindow-p.Limits.SettleAfter ||
 		row.FirstDispatchedAt.Before(p.Cache.LookupUntil())
 }
 
-// overdue reports whether a row has gone without a conclusive response for
+// overdue reports whether the first dispatch of a payout is longer ago than
 // GiveUpAfter.
 func (p *Processor) overdue(row reward.Payout) bool {
 	return time.Since(row.FirstDispatchedAt) > p.Limits.GiveUpAfter
 }
 
-// lookUpFirst looks up a row that is too old for a charge without a lookup.
-// done means that the entry has been passed on or released, again that the
-// lookup could not be made yet. If both are false, the provider did not find
-// the key and may be charged.
+// lookUpFirst looks up a payout for which keyMayBeForgotten is true. If done is
+// true, the entry was passed on or released. If again is true, the lookup could
+// not be made yet. If both are false, the result is "not found", and the payout
+// may be charged.
 func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it *pool.Item, row reward.Payout, out rules.Outcome, sent bool, try int) (done, again bool) {
 	if err := p.check(it); err != nil {
 		permit.Done(governor.Outcome{Class: reward.AnswerNotSent, Local: true})
@@ -392,10 +404,10 @@ func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it
 	return true, false
 }
 
-// throttled waits as the provider asks and reports whether to try again. If the
-// wait exceeds the lease, the payout waits as a RETRYING row and no attempt is
-// counted. Only a row that may have been charged is given up: throttling alone
-// settles nothing.
+// throttled waits as the provider asks, and reports whether to try again. If the
+// wait is longer than the lease, the payout becomes RETRYING, and no attempt is
+// counted. An overdue payout becomes UNKNOWN at once, but only if an earlier
+// charge of this dispatch may have taken effect.
 func (p *Processor) throttled(ctx context.Context, it *pool.Item, row reward.Payout, out rules.Outcome, ans money.Answer, sent bool, try int) bool {
 	pause := max(ans.RetryAfter, service.Backoff(try, 100*time.Millisecond, 5*time.Second))
 	giveUp := sent && p.overdue(row)
@@ -423,8 +435,8 @@ func chargeOf(row reward.Payout) money.Charge {
 	}
 }
 
-// check decides whether a call may be opened. The client calls it right before
-// the first byte leaves.
+// check returns an error if a call must not start. The client calls it right
+// before it sends the first byte.
 func (p *Processor) check(it *pool.Item) error {
 	status, age := p.Cache.Status(it.Stream.PromotionID)
 	switch {
@@ -462,13 +474,13 @@ func (p *Processor) unsent(ctx context.Context, it *pool.Item, out rules.Outcome
 	return p.wait(ctx, it, service.Backoff(try, 100*time.Millisecond, 5*time.Second))
 }
 
-// warnInterval limits the log lines about an unavailable server.
+// warnInterval separates log lines about unavailable servers.
 const warnInterval = 5 * time.Second
 
 // databaseUnavailable is the log message for failed reads and writes of rows.
 const databaseUnavailable = "database unavailable"
 
-// warn writes at most one line per warnInterval, however many entries wait.
+// warn logs at most one line per warnInterval, however many entries wait.
 func (p *Processor) warn(ctx context.Context, c obs.Component, message string, err error, attrs ...any) {
 	last, now := p.warnedAt.Load(), time.Now().UnixNano()
 	if ctx.Err() == nil && now-last > int64(warnInterval) && p.warnedAt.CompareAndSwap(last, now) {
@@ -476,17 +488,17 @@ func (p *Processor) warn(ctx context.Context, c obs.Component, message string, e
 	}
 }
 
-// knownPaused reports whether the view has the promotion as PAUSED. An entry
-// can arrive before the view has its promotion.
+// knownPaused reports whether the view has the promotion, as PAUSED. An entry can
+// arrive before the view has its promotion, which then is not paused.
 func (p *Processor) knownPaused(it *pool.Item) bool {
 	status, _ := p.Cache.Status(it.Stream.PromotionID)
 	return status == reward.Paused
 }
 
-// wait waits for d, or until the promotion no longer runs. It returns false
-// after it returned or released the entry, because the pool ends or the lease
-// does not outlast another call. No call is in flight, so a pool that ends
-// returns the entry immediately instead of leaving it until its lease expires.
+// wait waits for d, or until the promotion is paused or cancelled, and returns
+// true. If the pool ends, wait returns the payout to READY at once, because no
+// call is in flight, and returns false. If the lease becomes shorter than a call,
+// it releases the item and returns false.
 func (p *Processor) wait(ctx context.Context, it *pool.Item, d time.Duration) bool {
 	until := time.Now().Add(d)
 	for left := d; left > 0; left = time.Until(until) {
@@ -496,7 +508,7 @@ func (p *Processor) wait(ctx context.Context, it *pool.Item, d time.Duration) bo
 		case <-it.ReadContext().Done():
 			timer.Stop()
 			if p.knownPaused(it) || p.cancelled(it) {
-				return true // the next check finds it
+				return true // the next check returns errPaused or errCancelled
 			}
 			p.Finisher.returnToReady(it)
 			return false
@@ -522,8 +534,9 @@ func (p *Processor) cancelled(it *pool.Item) bool {
 	return status == reward.PromotionCancelled
 }
 
-// conclude turns a response into an outcome. After an inconclusive response it
-// looks up the key once, because a confirmed charge needs no further call.
+// conclude passes on the outcome that follows from a response. After an
+// inconclusive response it looks the payout up once: if the charge is confirmed,
+// the payout needs no further charge.
 func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payout, out rules.Outcome, ans money.Answer, sent bool) {
 	now := time.Now()
 	out.Sent, out.Code, out.Message = sent, ans.Code, ans.Message
@@ -539,8 +552,8 @@ func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payo
 		out.Kind = rules.OutcomeFailed
 	default:
 		out.Kind = rules.OutcomeNoAnswer
-		// No attempt is counted, so the backoff follows the dispatches. Some of
-		// them may have been returned uncalled.
+		// No attempt is counted, so the backoff depends on the number of
+		// dispatches, although some of them may not have led to a charge.
 		out.RetryAt = now.Add(service.Backoff(min(int(row.Dispatch)-1, silentSteps), retryBackoff, retryBackoffMax))
 		out.GiveUp = p.overdue(row)
 		if key, paid := p.lookUpAfter(ctx, it, row); paid {
@@ -552,8 +565,8 @@ func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payo
 	p.Finisher.finish(it, out)
 }
 
-// lookUpAfter looks up, once and only while the governor accepts work, whether
-// a call without a response has charged.
+// lookUpAfter looks up once whether a charge without a conclusive response has
+// taken effect. It looks nothing up while the governor accepts no work.
 func (p *Processor) lookUpAfter(ctx context.Context, it *pool.Item, row reward.Payout) (key string, paid bool) {
 	if !p.Governor.AcceptsWork() {
 		return "", false
@@ -568,9 +581,10 @@ func (p *Processor) lookUpAfter(ctx context.Context, it *pool.Item, row reward.P
 	return found.TransactionKey, found.Found
 }
 
-// pause pauses a promotion whose calls cannot succeed because the settings are
-// wrong, instead of failing its targets. It ignores a call that began before
-// the latest pause or under an older view: its response must not undo a resume.
+// pause pauses a promotion because the provider's response ans shows that the
+// settings are wrong, so that no call can succeed. It ignores calls that began
+// less than viewAgeMax after the latest such pause, or earlier: they must not
+// pause the promotion again after a resume.
 func (p *Processor) pause(ctx context.Context, id reward.PromotionID, began time.Time, ans money.Answer) {
 	p.pausing.Lock()
 	defer p.pausing.Unlock()
@@ -596,12 +610,12 @@ func (p *Processor) pause(ctx context.Context, id reward.PromotionID, began time
 }
 
 const (
-	// retryBackoff is the backoff before a payout's second call. It doubles for
-	// each further call, up to retryBackoffMax.
+	// retryBackoff is the backoff before the second charge of a payout. It
+	// doubles for each further charge, up to retryBackoffMax.
 	retryBackoff    = time.Second
 	retryBackoffMax = time.Minute
-	// silentSteps limits how often the backoff doubles after calls without a
-	// response.
+	// silentSteps limits how often the backoff doubles after charges without a
+	// conclusive response.
 	silentSteps = 4
 	// lateMargin is the time between the end of the wait for a permit and the
 	// age at which a dispatch is too old for a call.

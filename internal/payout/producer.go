@@ -11,16 +11,17 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Producer adds dispatched payouts to their streams, each dispatch once. It
-// returns what the queue refuses to READY. After an unknown reply, the sweeper
-// returns the payouts if the stream does not have them.
+// Producer adds an entry to the stream for each dispatched payout, and tries that
+// once. If the queue refuses an entry, the Producer returns the payout to READY.
+// If it is unknown whether the queue added an entry, the sweeper finds out and
+// returns the payout if the entry is missing.
 type Producer struct {
 	Queue queue.Queue
 	Rows  store.Payouts
 	// MaxLen limits the entries of each stream.
 	MaxLen int
-	// DispatchHorizon is the dispatch horizon; see Limits. The queue refuses a
-	// dispatch that is older than half of it.
+	// DispatchHorizon is Limits.DispatchHorizon. The queue refuses to add an
+	// entry whose dispatch is older than half of it.
 	DispatchHorizon time.Duration
 	Lease           time.Duration // of an entry
 	Log             obs.Log
@@ -29,9 +30,10 @@ type Producer struct {
 	report func(error, ...any)
 }
 
-// Enqueue adds at most store.BatchMax payouts of promotions of type t that have
-// just become QUEUED and returns how many the queue accepted. Payouts of one
-// promotion must be adjacent. dispatchedAt is the dispatch time in their rows.
+// Enqueue adds entries for payouts that have just become QUEUED, and returns how
+// many the queue accepted. There are at most store.BatchMax payouts, of promotions
+// of type t; those of one promotion must be adjacent. dispatchedAt is the dispatch
+// time in their rows.
 func (p *Producer) Enqueue(ctx context.Context, t reward.PromotionType, dispatched []reward.Payout, dispatchedAt time.Time) int {
 	taken := 0
 	for len(dispatched) > 0 {
@@ -83,8 +85,9 @@ func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Pay
 	for _, r := range payouts[added:] {
 		refs = append(refs, r.Ref())
 	}
-	// MaybeCalled is not set: the queue has certainly refused them. If this
-	// fails, the rows stay QUEUED until the sweeper returns them.
+	// MaybeCalled is not set: the queue has refused the entries, so nobody can
+	// charge for this dispatch. If this write fails, the rows stay QUEUED until
+	// the sweeper returns them.
 	if _, err := p.Rows.PayoutReturn(ctx, store.PayoutReturnParams{Refs: refs, Lease: p.Lease, Now: time.Now()}); err != nil {
 		log.Warn("returning payouts failed", err, "promotion_id", s.PromotionID, "count", len(refs))
 	}

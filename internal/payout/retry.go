@@ -14,24 +14,24 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// retryHeapMax limits the retries that wait in memory. The feeder dispatches
-// the others when they are due.
+// retryHeapMax limits the retries in memory. The feeder dispatches the others when
+// they are due.
 const retryHeapMax = 100_000
 
 // retryOutMax limits the batches of retry records that wait for Kafka.
 const retryOutMax = 64
 
-// retryOf is a dispatch that ended in RETRYING.
+// retryOf is an entry whose payout became RETRYING.
 type retryOf struct {
 	finished
 	row store.FinishResult
 }
 
-// RetryProcessor carries retries over the retry topics. After the commit it
-// publishes one record per RETRYING row, and it dispatches a row again when its
-// record is due. Publishing is best effort, because the row is the source of
-// truth. Records wait in a heap ordered by time, so that an early retry never
-// waits behind a late one.
+// RetryProcessor dispatches RETRYING payouts again when they are due. After the
+// commit of an outcome, it publishes one record per RETRYING payout to a retry
+// topic. The instance that reads the record keeps it in memory until it is due,
+// and then dispatches the payout. The earliest retry comes first. A record may be
+// lost: the feeder then dispatches the payout.
 type RetryProcessor struct {
 	service.Base
 	publisher bus.Publisher
@@ -39,8 +39,8 @@ type RetryProcessor struct {
 	producer  *Producer
 	log       obs.Log
 
-	// out carries records to the publishing goroutine. What does not fit is
-	// dropped, so that a Kafka outage blocks nothing.
+	// out carries records to the goroutine that publishes them. If it is full,
+	// records are dropped, so that a Kafka outage does not block the finisher.
 	out chan []bus.Record
 	due service.Hint // given when the heap has changed
 
@@ -48,7 +48,7 @@ type RetryProcessor struct {
 	waits retryHeap
 }
 
-// NewRetryProcessor returns a processor that publishes through p.
+// NewRetryProcessor returns a RetryProcessor that publishes through p.
 func NewRetryProcessor(p bus.Publisher, rows store.Payouts, producer *Producer, log obs.Log) *RetryProcessor {
 	return &RetryProcessor{
 		publisher: p, rows: rows, producer: producer, log: log.For(obs.Retry),
@@ -56,13 +56,13 @@ func NewRetryProcessor(p bus.Publisher, rows store.Payouts, producer *Producer, 
 	}
 }
 
-// publish passes on a record per retry. It never blocks.
+// publish hands over one record per retry to be published. It never blocks.
 func (r *RetryProcessor) publish(retries []retryOf) {
 	records := make([]bus.Record, 0, len(retries))
 	for _, x := range retries {
 		message, err := reward.ParsePublishMessage(x.item.Stream.Type, x.item.Message)
 		if err != nil {
-			continue // another program added the entry; the feeder dispatches the row
+			continue // another program added the entry; the feeder dispatches the payout
 		}
 		value, err := json.Marshal(reward.RetryMessage{
 			PublishMessage: message, RetryCount: x.row.Attempts, NotBefore: x.row.DueAt.UTC(),
@@ -139,7 +139,8 @@ func (r *RetryProcessor) run(ctx context.Context) {
 	}
 }
 
-// nextDue returns when the earliest retry is due, or false if none waits.
+// nextDue returns when the earliest retry is due. It returns false if there is
+// none.
 func (r *RetryProcessor) nextDue() (time.Time, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,13 +150,14 @@ func (r *RetryProcessor) nextDue() (time.Time, bool) {
 	return r.waits[0].due, true
 }
 
-// batchKey identifies retries that one statement dispatches.
+// batchKey identifies the retries of one promotion, which are dispatched together.
 type batchKey struct {
 	promotion     reward.PromotionID
 	promotionType reward.PromotionType
 }
 
-// takeDue removes retries that are due from the heap.
+// takeDue removes the retries that are due from the heap, and returns them. It
+// returns at most store.BatchMax.
 func (r *RetryProcessor) takeDue(now time.Time) map[batchKey][]reward.Ref {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,8 +170,8 @@ func (r *RetryProcessor) takeDue(now time.Time) map[batchKey][]reward.Ref {
 	return out
 }
 
-// dispatch moves rows that are still RETRYING under the record's dispatch to
-// QUEUED. If it fails, the feeder dispatches them.
+// dispatch dispatches the payouts that are still RETRYING with the dispatch number
+// of their record. If that fails, the feeder dispatches them.
 func (r *RetryProcessor) dispatch(ctx context.Context, due map[batchKey][]reward.Ref) {
 	for k, refs := range due {
 		now := time.Now()

@@ -19,7 +19,8 @@ const (
 	settleInterval = time.Second // between rounds
 	settleBatch    = 200         // rows claimed at once
 	settleCalls    = 16          // lookups in parallel
-	// settleLease is the time for which a claimed row belongs to this instance.
+	// settleLease is how long no other instance looks up a row that this
+	// instance has claimed.
 	settleLease = 30 * time.Second
 	// lookupIntervalMin and lookupIntervalMax limit the time between two
 	// lookups of a payout.
@@ -27,9 +28,10 @@ const (
 	lookupIntervalMax = 5 * time.Minute
 )
 
-// Settler looks up UNKNOWN payouts until they are settled. "Confirmed" always
-// settles a payout. "Not found" settles it only if the lookup began SettleAfter
-// after SettleFrom, when no earlier charge can take effect any more.
+// Settler looks up UNKNOWN payouts until it can settle them: record a final state.
+// "Confirmed" makes a payout SUCCEEDED. "Not found" makes it FAILED (CANCELLED in a
+// CANCELLED promotion), but only if the lookup began at least SettleAfter after
+// the payout's SettleFrom: by then no earlier charge can take effect any more.
 type Settler struct {
 	service.Base
 	rows     store.Payouts
@@ -45,10 +47,10 @@ func NewSettler(rows store.Payouts, p Provider, g *governor.Governor, cache *Sta
 	return &Settler{rows: rows, provider: p, governor: g, cache: cache, limits: limits, log: log.For(obs.Settler)}
 }
 
-// againAfter is the time after which a payout that "not found" settled is
-// looked up once more. A process that stalls between its last check and its
-// write, and then crashes, may have charged it. No rule closes that gap; this
-// narrows it, and the balance sheet shows what remains.
+// againAfter is how long after "not found" settled a payout it is looked up once
+// more. A process may stall between its last check and the first byte of a charge,
+// send the charge after all, and then crash. No rule prevents that. The second
+// lookup finds most of these charges, and the balance sheet shows the others.
 func (l Limits) againAfter() time.Duration { return min(10*l.SettleAfter, l.IdempotencyWindow/2) }
 
 // run looks up payouts until ctx ends.
@@ -65,8 +67,9 @@ func (s *Settler) run(ctx context.Context) {
 	}
 }
 
-// round claims due rows, looks each of them up, and writes the results. A crash
-// in between only delays them by settleLease.
+// round claims payouts whose lookup is due, looks each of them up, and records the
+// results. It returns how many there were. After a crash in between, their next
+// lookup is due when settleLease has passed.
 func (s *Settler) round(ctx context.Context) (int, error) {
 	now := time.Now()
 	rows, err := s.rows.PayoutClaimLookups(ctx, store.PayoutClaimLookupsParams{
@@ -97,13 +100,13 @@ func (s *Settler) round(ctx context.Context) (int, error) {
 	return len(rows), nil
 }
 
-// query looks a payout up when the governor permits it and sets began to that
-// time. Without a permit in time the result is empty.
+// query looks a payout up when the governor permits it, and sets began to that
+// time. If there is no permit within a third of settleLease, the result is empty.
 func (s *Settler) query(ctx context.Context, row reward.Payout, began *time.Time) money.LookupResult {
 	waiting, cancel := context.WithTimeout(ctx, settleLease/3)
 	defer cancel()
 	permit, err := s.governor.Acquire(waiting, s.cache.job(row.PromotionID))
-	for errors.Is(err, governor.ErrWaitCancelled) { // only charges need to stop
+	for errors.Is(err, governor.ErrWaitCancelled) { // a pause or cancel stops charges, not lookups
 		permit, err = s.governor.Acquire(waiting, s.cache.job(row.PromotionID))
 	}
 	if err != nil {
@@ -113,7 +116,8 @@ func (s *Settler) query(ctx context.Context, row reward.Payout, began *time.Time
 	return lookup(ctx, s.provider, permit, row)
 }
 
-// lookup looks a payout up and decides when to look again.
+// lookup looks a payout up, and sets when it is looked up again if the result does
+// not settle it.
 func (s *Settler) lookup(ctx context.Context, row reward.Payout) rules.Lookup {
 	began := time.Now()
 	res := s.query(ctx, row, &began)
@@ -123,7 +127,7 @@ func (s *Settler) lookup(ctx context.Context, row reward.Payout) rules.Lookup {
 		Found: res.Found, TransactionKey: res.TransactionKey,
 		NotFound: res.NotFound, BeganAt: began,
 	}
-	// The interval grows with the time for which the payout has been UNKNOWN.
+	// The longer the payout has been UNKNOWN, the longer the interval.
 	since := max(began.Sub(row.SettleFrom), 0)
 	out.NextAt = time.Now().Add(service.Jitter(min(max(since/2, lookupIntervalMin), lookupIntervalMax), 0.25))
 	if res.NotFound && began.Before(decides) && out.NextAt.Before(decides) {

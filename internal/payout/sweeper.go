@@ -15,11 +15,13 @@ import (
 
 const sweepInterval = time.Second
 
-// Sweeper cleans up after the flow. It returns dispatched payouts that are in
-// no stream to READY: Redis lost them, or an instance crashed before it added
-// them. It completes promotions, cancels the payouts of cancelled ones, removes
-// the consumers of dead instances, and destroys the streams of final
-// promotions.
+// Sweeper cleans up promotions:
+//   - It returns QUEUED payouts to READY if their entry is missing from the
+//     stream. Redis lost the entry, or an instance crashed before it added it.
+//   - It completes promotions.
+//   - It cancels the READY and RETRYING payouts of CANCELLED promotions.
+//   - It removes the consumers of dead instances.
+//   - It destroys the streams of final promotions.
 type Sweeper struct {
 	service.Base
 	store   store.Store
@@ -29,11 +31,11 @@ type Sweeper struct {
 	limits  Limits
 	metrics *obs.Metrics
 	log     obs.Log
-	report  func(error, ...any) // logs failed rounds in a row
-	// registered holds the streams that may have consumers of dead instances: a
-	// stream enters with its first work and leaves without consumers. Only
-	// run's goroutine uses it.
-	registered map[queue.Stream]bool
+	report  func(error, ...any) // logs consecutive failed rounds; see obs.Log.Streak
+	// consumed holds the streams to check for consumers of dead instances. A
+	// stream is added when its promotion has QUEUED payouts, and removed when it
+	// has no consumers left. Only run's goroutine uses the map.
+	consumed map[queue.Stream]bool
 }
 
 // NewSweeper returns a sweeper that works on the promotions of the cache.
@@ -41,17 +43,21 @@ func NewSweeper(s store.Store, q queue.Queue, cache *StatusCache, manager *pool.
 	log = log.For(obs.Sweeper)
 	return &Sweeper{
 		store: s, queue: q, cache: cache, manager: manager, limits: limits,
-		metrics: metrics, log: log, report: log.Streak("sweeping failed", ""), registered: make(map[queue.Stream]bool),
+		metrics: metrics, log: log, report: log.Streak("sweeping failed", ""), consumed: make(map[queue.Stream]bool),
 	}
 }
 
-// DispatchHorizon is the age at which a dispatch can no longer reach its stream
-// and no instance opens a call for it.
+// DispatchHorizon is MoneyTimeout plus Lease. A dispatch that is not in its
+// stream at this age never gets there: the queue refuses to add dispatches older
+// than half of it. An entry that is in its stream has no such limit: its payout
+// may be charged at any age. Only in direct mode (Config.Direct) does no call
+// start for a dispatch older than half of the horizon.
 func (l Limits) DispatchHorizon() time.Duration { return l.MoneyTimeout + l.Lease }
 
-// SweepAll returns every QUEUED row to READY. Call it only at a start with the
-// only queue in this process: the queue is empty, and no other instance can
-// have a call in flight.
+// SweepAll returns every QUEUED payout to READY, or moves it to UNKNOWN if its
+// promotion is CANCELLED. Call it only at the start of an instance that is alone
+// and has the queue in its process: the queue is empty then, and no other
+// instance has a call in flight.
 func (s *Sweeper) SweepAll(ctx context.Context) error {
 	views, err := s.store.PromotionActive(ctx)
 	if err != nil {
@@ -62,6 +68,8 @@ func (s *Sweeper) SweepAll(ctx context.Context) error {
 			continue
 		}
 		now := time.Now()
+		// The minute covers dispatch times that seem to be in the future because
+		// the clock was set back.
 		if _, err := s.sweepBefore(ctx, v.ID, now.Add(time.Minute), now); err != nil {
 			return err
 		}
@@ -69,8 +77,9 @@ func (s *Sweeper) SweepAll(ctx context.Context) error {
 	return nil
 }
 
-// run sweeps until ctx ends. It checks for completions after each read of the
-// cache.
+// run does a round each time the cache has read the promotions, until ctx ends.
+// Once per sweepInterval the round includes a sweep. Once per lease, run removes
+// the consumers of dead instances.
 func (s *Sweeper) run(ctx context.Context) {
 	sweepAt, evictAt := time.Now(), time.Now().Add(s.limits.Lease)
 	for ctx.Err() == nil {
@@ -94,8 +103,8 @@ func (s *Sweeper) run(ctx context.Context) {
 	}
 }
 
-// round cleans up every promotion. It reports the failures of all promotions in
-// one line.
+// round cleans up every promotion, and sweeps streams if sweep is set. It reports
+// the failures of all promotions in one line.
 func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]*store.PromotionView, sweep bool) {
 	var first error
 	failed := 0
@@ -118,12 +127,15 @@ func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]*store
 	switch {
 	case first != nil:
 		s.report(first, "promotions", failed)
-	case sweep: // other rounds do not use the queue
+	case sweep:
+		// A round without a sweep does not use the queue, so its success does not
+		// end a series of failures.
 		s.report(nil)
 	}
 }
 
-// cleanUp does what one promotion needs.
+// cleanUp completes, cancels, sweeps or destroys what belongs to one promotion,
+// depending on its status and counts.
 func (s *Sweeper) cleanUp(ctx context.Context, v store.PromotionView, sweep bool) error {
 	switch v.Status {
 	case reward.Running:
@@ -152,11 +164,21 @@ func (s *Sweeper) cleanUp(ctx context.Context, v store.PromotionView, sweep bool
 	return nil
 }
 
-// sweep returns the rows that the stream cannot have. It reads the stream
-// first: a row dispatched a dispatch horizon before the oldest entry, or that
-// long ago if the stream is empty, is not in it and cannot arrive. Without
-// streams it always counts from now: no instance calls a dispatch older than
-// half the horizon, and the other half is longer than a call.
+// sweep returns the QUEUED payouts of a promotion whose entry is missing from
+// the stream.
+//
+// It reads the stream before the rows. The queue adds no entry more than half a
+// dispatch horizon after its dispatch, by the queue's clock. So an entry is
+// missing if its row was dispatched more than one horizon before the oldest
+// entry was added. If the stream is empty, sweep compares with the present time
+// instead: then the clocks of this instance and of the queue may differ by up to
+// half a horizon. A payout whose entry waits in the stream is never returned,
+// however old its dispatch is.
+//
+// In direct mode each instance has a queue of its own, and sweep cannot read the
+// others. It always compares with the present time. No consumer starts a call
+// more than half a horizon after the dispatch, and a call is shorter than the
+// other half, because Lease is longer than MoneyTimeout.
 func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) error {
 	before := time.Now()
 	info, err := s.queue.Info(ctx, queue.StreamOf(v.Promotion))
@@ -174,7 +196,8 @@ func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) error {
 	return err
 }
 
-// sweepBefore returns rows that were dispatched before a time to READY.
+// sweepBefore sweeps the QUEUED rows that were dispatched before a given time.
+// They return to READY, or become UNKNOWN in a CANCELLED promotion.
 func (s *Sweeper) sweepBefore(ctx context.Context, id reward.PromotionID, before, now time.Time) (int, error) {
 	total := 0
 	for {
@@ -192,7 +215,8 @@ func (s *Sweeper) sweepBefore(ctx context.Context, id reward.PromotionID, before
 	}
 }
 
-// complete completes a promotion if its rows allow it.
+// complete makes a RUNNING promotion COMPLETED, or records the end of a CANCELLED
+// one as FinishedAt, if the store finds that the rows allow it.
 func (s *Sweeper) complete(ctx context.Context, v store.PromotionView) error {
 	done, err := s.store.PromotionComplete(ctx, v.ID, s.limits.SettleAfter, time.Now())
 	if done {
@@ -202,8 +226,10 @@ func (s *Sweeper) complete(ctx context.Context, v store.PromotionView) error {
 	return err
 }
 
-// cancelRows cancels the rows of a CANCELLED promotion. It runs in every round,
-// because a save that raced with the cancel may add READY rows after it.
+// cancelRows moves the READY and RETRYING rows of a CANCELLED promotion to
+// CANCELLED, or to UNKNOWN if they may have been charged. Its QUEUED rows end
+// when a consumer gets their entry, or by a sweep. cancelRows runs in every
+// round, because a save that began before the cancel may add READY rows after it.
 func (s *Sweeper) cancelRows(ctx context.Context, v store.PromotionView) error {
 	if v.Counts.Payouts[reward.Ready] == 0 && v.Counts.Payouts[reward.Retrying] == 0 {
 		return nil
@@ -221,9 +247,10 @@ func (s *Sweeper) cancelRows(ctx context.Context, v store.PromotionView) error {
 	}
 }
 
-// destroy removes the stream of a final promotion one dispatch horizon after
-// its last dispatch, when no late entry can arrive. It first acknowledges the
-// remaining entries.
+// destroy destroys the stream of a final promotion, not before one dispatch
+// horizon after its last dispatch, so that no late entry can arrive. If the
+// stream has entries, destroy acknowledges those that need no outcome, and a
+// later round destroys the stream.
 func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
 	if time.Since(v.LastDispatchedAt) < s.limits.DispatchHorizon() || s.manager.Active(v.ID) {
 		return nil
@@ -242,8 +269,9 @@ func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
 	return nil
 }
 
-// clear acknowledges the remaining entries of a final promotion whose dispatch
-// is settled.
+// clear acknowledges the oldest entries of a stream, up to store.BatchMax. It
+// keeps an entry whose row is QUEUED under the entry's dispatch. It stores
+// unreadable entries as dead letters first.
 func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
 	entries, err := s.queue.Range(ctx, stream, store.BatchMax)
 	if err != nil || len(entries) == 0 {
@@ -259,23 +287,23 @@ func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
 	if err != nil {
 		return err
 	}
-	open := make(map[reward.TargetID]int32)
+	queued := make(map[reward.TargetID]int32) // dispatch by target
 	for _, r := range rows {
 		if r.State == reward.Queued {
-			open[r.TargetID] = r.Dispatch
+			queued[r.TargetID] = r.Dispatch
 		}
 	}
 	var (
-		settled []string
-		dead    []reward.DeadLetter
+		done []string
+		dead []reward.DeadLetter
 	)
 	for _, e := range entries {
 		if !e.Readable {
 			dead = append(dead, deadEntry(stream, e, reward.CodeMalformed, unreadable))
-		} else if dispatch, isOpen := open[e.TargetID]; isOpen && dispatch == e.Dispatch {
+		} else if dispatch, waits := queued[e.TargetID]; waits && dispatch == e.Dispatch {
 			continue
 		}
-		settled = append(settled, e.ID)
+		done = append(done, e.ID)
 	}
 	if len(dead) > 0 {
 		if err := s.store.DeadLetterAdd(ctx, dead); err != nil {
@@ -285,17 +313,19 @@ func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
 			s.metrics.DeadLettered(d.Reason, 1)
 		}
 	}
-	return s.queue.Ack(ctx, stream, settled)
+	return s.queue.Ack(ctx, stream, done)
 }
 
-// evict removes the consumers of dead instances. Their pending entries, with
-// their idle times, go to a consumer of a living instance. If the instance is
-// alive after all, it registers again and finds its entries claimed.
+// evict removes the consumers of dead instances. Their pending entries go to a
+// consumer of a living instance and keep their idle time, so that their leases
+// still expire. If there is no such consumer, a consumer with pending entries
+// stays. An instance that was only slow registers its consumers again, but has
+// lost its entries.
 func (s *Sweeper) evict(ctx context.Context, views map[reward.PromotionID]*store.PromotionView) error {
 	for _, stream := range busyStreams(views) {
-		s.registered[stream] = true
+		s.consumed[stream] = true
 	}
-	if len(s.registered) == 0 {
+	if len(s.consumed) == 0 {
 		return nil
 	}
 	instances, err := s.store.InstanceList(ctx)
@@ -307,13 +337,13 @@ func (s *Sweeper) evict(ctx context.Context, views map[reward.PromotionID]*store
 		alive[i.Name] = i.Alive
 	}
 	var failed error
-	for stream := range s.registered {
+	for stream := range s.consumed {
 		left, err := s.evictFrom(ctx, stream, alive)
 		if err != nil && failed == nil {
 			failed = fmt.Errorf("promotion %s: %w", stream.PromotionID, err)
 		}
 		if err == nil && left == 0 {
-			delete(s.registered, stream)
+			delete(s.consumed, stream)
 		}
 	}
 	return failed
@@ -349,7 +379,7 @@ func (s *Sweeper) evictFrom(ctx context.Context, stream queue.Stream, alive map[
 	return left, nil
 }
 
-// busyStreams returns the streams of the promotions with dispatched payouts.
+// busyStreams returns the streams of the promotions that have QUEUED payouts.
 func busyStreams(views map[reward.PromotionID]*store.PromotionView) []queue.Stream {
 	var busy []queue.Stream
 	for _, v := range views {
@@ -360,15 +390,18 @@ func busyStreams(views map[reward.PromotionID]*store.PromotionView) []queue.Stre
 	return busy
 }
 
-// age returns the time from at to now, or zero if at is zero or later.
-func age(at, now time.Time) time.Duration {
-	if at.IsZero() {
+// age returns how long before now t was, or zero if t is zero or after now.
+func age(t, now time.Time) time.Duration {
+	if t.IsZero() {
 		return 0
 	}
-	return max(now.Sub(at), 0)
+	return max(now.Sub(t), 0)
 }
 
-// complete reports whether the counts allow the promotion to complete.
+// complete reports whether the counts allow a RUNNING promotion to complete. No
+// payout may be READY, QUEUED or RETRYING; UNKNOWN ones do not matter. If a
+// number of targets is expected, all must have arrived, or the promotion must be
+// closed to further ones.
 func complete(v store.PromotionView) bool {
 	return v.Counts.Undecided() == 0 && (v.ExpectedCount == nil || v.Closed || v.Counts.Total() >= *v.ExpectedCount)
 }

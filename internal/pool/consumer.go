@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// ConsumerCount returns the number of consumers that one instance runs for a
-// promotion with total targets, limited to the range from lowest to highest.
+// ConsumerCount returns how many consumers one instance runs for a promotion with
+// total targets: at least lowest and at most highest.
 func ConsumerCount(total int64, lowest, highest int) int {
 	n := 32
 	switch {

@@ -20,21 +20,23 @@ type Spec struct {
 	// the number of consumers, unless Consumers is above zero.
 	Total     int64
 	Consumers int
-	// Work reports whether dispatched payouts are unfinished: there must be a
-	// pool.
+	// Work reports whether there are QUEUED payouts, or other entries to
+	// acknowledge. Unless Paused is set, a pool must run then.
 	Work bool
-	// Paused reports whether nothing may be read. Entries stay in the stream.
+	// Paused reports whether the promotion is paused: no pool may run, and unread
+	// entries stay in the stream.
 	Paused bool
-	// Final reports whether the promotion pays nothing more. Without Work, its
-	// pool ends and destroys the stream if it is empty.
+	// Final reports whether the promotion is COMPLETED or CANCELLED. If there is
+	// no Work either, its pool ends, and destroys the stream if it is empty.
 	Final bool
 }
 
-// over reports whether the promotion has nothing left to do.
+// over reports whether the pool has nothing left to do.
 func (s Spec) over() bool { return s.Final && !s.Work }
 
-// Manager starts and stops pools to match the specs, and starts a pool early on
-// a hint. Its methods are safe for concurrent use.
+// Manager starts and stops pools so that they match the specs of the latest
+// Converge. A hint makes it start a pool sooner. Its methods are safe for
+// concurrent use.
 type Manager struct {
 	service.Base
 	cfg      Config
@@ -70,9 +72,9 @@ func (m *Manager) Run(ctx context.Context) {
 	})
 }
 
-// Converge starts missing pools and grows pools that are too small. It stops a
-// pool whose promotion is paused, is final without work, or is not in specs. It
-// does not wait for them.
+// Converge starts missing pools, and adds consumers to pools that are too small.
+// It stops a pool if its promotion is paused, is final without work, or is not in
+// specs. It does not wait until pools have started or ended.
 func (m *Manager) Converge(specs []Spec) {
 	wanted := make(map[reward.PromotionID]Spec, len(specs))
 	for _, s := range specs {
@@ -106,10 +108,11 @@ func (m *Manager) Converge(specs []Spec) {
 	m.divide()
 }
 
-// divide sets the share of PendingMax of every pool, and is called with mu held.
-// A pool gets the share of its consumers among all consumers, or the share of
-// one pool among all pools if that is larger. So neither a huge promotion
-// starves a small one, nor many small ones a huge one.
+// divide divides half of PendingMax among the pools, as the limit of their calls.
+// A pool gets a part in proportion to its consumers, or an equal part for each
+// pool if that is larger. So a promotion with many consumers leaves capacity to
+// those with few, and many small promotions leave capacity to a large one. The
+// caller holds mu.
 func (m *Manager) divide() {
 	if m.cfg.PendingMax <= 0 {
 		return
@@ -119,7 +122,7 @@ func (m *Manager) divide() {
 	for _, p := range pools {
 		consumers += len(p.Consumers())
 	}
-	calls := m.cfg.PendingMax / 2 // as many entries again may wait until their outcomes are written
+	calls := m.cfg.PendingMax / 2 // the other half is for entries whose outcomes are being written
 	for _, p := range pools {
 		own := len(p.Consumers())
 		share := max(calls*own/consumers, calls/len(pools))
@@ -127,9 +130,10 @@ func (m *Manager) divide() {
 	}
 }
 
-// tidy destroys the empty stream of a finished promotion in the background. The
-// idle last pool of this instance may have ended just after another instance
-// destroyed the stream, and created it again with its last read.
+// tidy destroys, in the background, the stream of a promotion whose pool has
+// nothing left to do, if the stream is empty. Such a stream can exist although
+// another instance has destroyed it: the last read of a pool of this instance may
+// have created it again.
 func (m *Manager) tidy(s queue.Stream) {
 	if m.ended {
 		return
@@ -143,8 +147,9 @@ func (m *Manager) tidy(s queue.Stream) {
 	})
 }
 
-// Wake starts the pool of a stream that may have work, or makes it poll sooner.
-// It ignores streams that have no spec or are paused.
+// Wake says that a stream may have unread entries. It starts the pool of the
+// stream, or makes the pool poll sooner. It ignores streams that have no spec or
+// whose promotion is paused.
 func (m *Manager) Wake(s queue.Stream) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -159,8 +164,8 @@ func (m *Manager) Wake(s queue.Stream) {
 	m.startLocked(spec)
 }
 
-// follow applies a spec to a running pool: it keeps the pool up while payouts
-// are dispatched on any instance, and grows it.
+// follow applies a spec to a running pool: the pool is not idle while there is
+// Work, and gets more consumers if it has too few.
 func (m *Manager) follow(p *Pool, s Spec) {
 	if s.Work {
 		p.touch()
@@ -209,8 +214,8 @@ func (m *Manager) changed() {
 	}
 }
 
-// end asks a pool to end, and to destroy the stream if the promotion is
-// finished. It is called with mu held.
+// end asks a pool to end, and to destroy the stream if nothing is left to do for
+// the promotion. The caller holds mu.
 func (m *Manager) end(id reward.PromotionID, p *Pool) {
 	if m.specs[id].over() {
 		p.final.Store(true)
@@ -240,8 +245,9 @@ func (m *Manager) Pools() []Status {
 	return out
 }
 
-// StopAll stops every pool and waits for them. No pool starts again. Pending
-// entries are finished, or left in the stream after StopTimeout.
+// StopAll stops every pool and waits until they have ended. No pool starts again.
+// Handlers have StopTimeout to finish the pending entries. Entries that are not
+// acknowledged by then stay in the stream.
 func (m *Manager) StopAll() {
 	m.mu.Lock()
 	m.ended = true

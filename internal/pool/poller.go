@@ -12,10 +12,11 @@ import (
 // pollIntervalMin is the shortest pause after an empty poll.
 const pollIntervalMin = time.Millisecond
 
-// poll reads new entries for all consumers in one round trip while any of them
-// has capacity. After an empty poll it pauses, from pollIntervalMin doubling to
-// PollInterval, or until a hint or freed capacity. It never uses a blocking
-// read.
+// poll reads new entries for all consumers that have capacity, in one round trip,
+// and passes them to the handler. It returns when readCtx ends or the pool has
+// been idle for IdleTimeout. After an empty read it pauses: first for
+// pollIntervalMin, then twice as long each time, up to PollInterval. A hint, or
+// capacity that becomes free, ends the pause. poll never uses a blocking read.
 func (p *Pool) poll(readCtx, workCtx context.Context) {
 	log := p.cfg.Log.For(obs.Poller)
 	report := log.Streak("work queue unavailable", "work queue available again")
@@ -50,7 +51,7 @@ func (p *Pool) poll(readCtx, workCtx context.Context) {
 		if failures > 0 {
 			report(nil, "promotion_id", p.stream.PromotionID)
 			failures = 0
-			created = 0 // the server may have lost the consumers
+			created = 0 // the server may have lost the consumers, so register them again
 		}
 		if len(entries) > 0 {
 			pause = pollIntervalMin
@@ -70,8 +71,8 @@ func (p *Pool) poll(readCtx, workCtx context.Context) {
 	}
 }
 
-// reads returns read requests of at most BatchSize entries for each consumer
-// with capacity.
+// reads returns read requests for all consumers that have capacity. Each request
+// is for at most BatchSize entries.
 func (p *Pool) reads() []queue.ReadParams {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +85,8 @@ func (p *Pool) reads() []queue.ReadParams {
 	return reads
 }
 
-// rest waits for d, or until a hint, and reports whether there was a hint.
+// rest waits for d, until a hint, or until ctx ends. It reports whether there was
+// a hint.
 func (p *Pool) rest(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -97,8 +99,8 @@ func (p *Pool) rest(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// outage reports a failed command and pauses. The pause grows with the failures
-// in a row.
+// outage reports a failed command and pauses. The more commands have failed in a
+// row, the longer the pause.
 func (p *Pool) outage(ctx context.Context, report func(error, ...any), err error, failures int) {
 	if ctx.Err() != nil {
 		return
@@ -107,8 +109,8 @@ func (p *Pool) outage(ctx context.Context, report func(error, ...any), err error
 	service.Sleep(ctx, service.Backoff(failures, 10*time.Millisecond, 2*time.Second))
 }
 
-// idleFor returns how long the promotion has had no work, as far as this
-// instance knows.
+// idleFor returns how long this pool has had no pending entry and no other sign of
+// QUEUED payouts; see touch.
 func (p *Pool) idleFor() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,10 +120,10 @@ func (p *Pool) idleFor() time.Duration {
 	return time.Since(p.lastWork)
 }
 
-// maintain renews leases and claims expired entries. It also registers the
-// consumers again: after a server lost its data, the next read restores the
-// group, but not the consumers that have not read yet. The poller reports an
-// unavailable queue.
+// maintain renews the leases of pending entries, claims entries whose lease has
+// expired, and registers the pool's consumers again. The latter is for a server
+// that lost its data: a read creates the group again, but only those consumers
+// that read. maintain does not warn about failures, because poll does.
 func (p *Pool) maintain(ctx context.Context) {
 	log := p.cfg.Log.For(obs.Consumer)
 	tick := time.NewTicker(p.cfg.Lease / 5)
@@ -145,35 +147,35 @@ func (p *Pool) maintain(ctx context.Context) {
 	}
 }
 
-// extend renews every lease that has less than nine tenths left, so that a call
-// can count on nearly a whole lease. It never renews an expired lease: another
-// consumer may have claimed the entry.
+// extend renews every lease of which less than nine tenths are left, so that
+// nearly a whole lease is left when a call starts. It never renews an expired
+// lease, because another consumer may have claimed the entry.
 func (p *Pool) extend(ctx context.Context, log obs.Log) {
-	type hand struct {
+	type renewal struct {
 		ids   []string
 		items map[string]*Item
 	}
-	hands := make(map[string]*hand)
+	renewals := make(map[string]*renewal) // by consumer
 	p.mu.Lock()
 	for it := range p.items {
 		left := it.LeaseLeft()
 		if left <= 0 || left > p.cfg.Lease*9/10 {
 			continue
 		}
-		h := hands[it.Consumer]
-		if h == nil {
-			h = &hand{items: make(map[string]*Item)}
-			hands[it.Consumer] = h
+		r := renewals[it.Consumer]
+		if r == nil {
+			r = &renewal{items: make(map[string]*Item)}
+			renewals[it.Consumer] = r
 		}
-		h.ids = append(h.ids, it.ID)
-		h.items[it.ID] = it
+		r.ids = append(r.ids, it.ID)
+		r.items[it.ID] = it
 	}
 	p.mu.Unlock()
-	for consumer, h := range hands {
-		// Count the new lease from before the command, so that it never seems
-		// longer than it is.
+	for consumer, r := range renewals {
+		// Count the new lease from before the command, so that this pool never
+		// takes it for longer than the server does.
 		asked := time.Since(p.startedAt)
-		owned, err := p.cfg.Queue.Extend(ctx, p.stream, consumer, h.ids)
+		owned, err := p.cfg.Queue.Extend(ctx, p.stream, consumer, r.ids)
 		if err != nil {
 			if ctx.Err() == nil {
 				log.Debug("renewing leases failed", "error", err, "promotion_id", p.stream.PromotionID, "consumer", consumer)
@@ -181,7 +183,7 @@ func (p *Pool) extend(ctx context.Context, log obs.Log) {
 			continue
 		}
 		for _, id := range owned {
-			h.items[id].leaseEnd.Store(int64(asked + p.cfg.Lease))
+			r.items[id].leaseEnd.Store(int64(asked + p.cfg.Lease))
 		}
 	}
 }
@@ -210,7 +212,8 @@ func (p *Pool) claim(ctx context.Context, log obs.Log) {
 	}
 }
 
-// freest returns the consumer with the largest capacity, which may be zero.
+// freest returns the consumer with the most capacity, and its capacity. The
+// capacity is zero if no consumer has any.
 func (p *Pool) freest() (name string, free int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,11 +1,10 @@
-// Package pool runs consumers for promotions. A Manager starts and stops pools
-// to match the database rows, a Registry holds the pools of this instance, and
-// each Pool reads entries for all its consumers.
+// Package pool runs the consumers of promotions. A Manager starts and stops pools
+// to match the promotions' rows. A Registry holds the pools of this instance. A
+// Pool reads entries for its consumers and passes them to a Handler.
 //
-// A consumer never exceeds its limits of calls in flight and of pending
-// entries. The handler gets an entry once per delivery. An unacknowledged entry
-// stays in the stream, and another consumer claims it when its lease expires.
-// Stopping a pool loses no entry.
+// A consumer never exceeds its limits of calls in flight and of pending entries.
+// An entry that is not acknowledged stays in the stream, and a consumer claims it
+// when its lease expires. Stopping a pool loses no entry.
 package pool
 
 import (
@@ -20,9 +19,10 @@ import (
 	"github.com/largesse/largesse/internal/service"
 )
 
-// Handler processes entries. The pool's poller calls it, so Handle must not
-// block for long: it takes ownership of the items and releases each of them
-// later. ctx ends when the pool's grace period is over.
+// Handler processes entries. Handle takes ownership of items and must release each
+// of them, now or later. The loops that read and claim entries call it, so it must
+// not block for long. ctx ends when the pool has ended, or StopTimeout after it
+// was stopped.
 type Handler interface {
 	Handle(ctx context.Context, items []*Item)
 }
@@ -35,33 +35,34 @@ type Config struct {
 	// MinConsumers and MaxConsumers limit the consumers of one promotion on
 	// this instance.
 	MinConsumers, MaxConsumers int
-	// InFlight limits the calls in flight of one consumer. A consumer has at
-	// most 2 × InFlight pending entries: those whose calls have ended stay
-	// pending until their outcomes are written.
+	// InFlight limits the calls in flight of one consumer. The consumer may have
+	// twice as many pending entries, because outcomes are written after calls.
 	InFlight int
 	// BatchSize limits the entries that a consumer reads at once.
 	BatchSize int
-	// PollInterval limits the pause between empty polls.
+	// PollInterval limits the pause after an empty read.
 	PollInterval time.Duration
 	// IdleTimeout is the time without work after which a pool stops.
 	IdleTimeout time.Duration
-	// Lease is the time that a consumer owns an entry before others may claim
-	// it. The pool renews it while the entry is processed.
+	// Lease is how long a consumer owns an entry before others may claim it. The
+	// pool renews it until the entry is acknowledged or released.
 	Lease time.Duration
-	// StopTimeout limits how long a stopping pool waits for pending entries.
+	// StopTimeout is how long a stopping pool lets handlers finish pending
+	// entries.
 	StopTimeout time.Duration
 	// Healthy reports whether this instance may keep its entries. While it
-	// returns false, the pools neither read, claim nor renew, so that others
-	// can take over. Nil means always.
+	// returns false, the pools read, claim and renew nothing, so that other
+	// instances can claim the entries. Nil means always.
 	Healthy func() bool
 	// AcceptsWork reports whether pools may read new entries. While it returns
-	// false, they keep pending entries. Nil means always.
+	// false, they still renew and claim. Nil means always.
 	AcceptsWork func() bool
-	// PendingMax limits the pending entries of all pools together, but each
-	// consumer may always have one call in flight. Zero means no limit.
+	// PendingMax limits the pending entries of this instance, but not strictly:
+	// pools of different sizes together may have twice as many, and each consumer
+	// may always make one call. Zero means no limit.
 	PendingMax int
-	// Changed is called when a pool has started, grown or ended. It must not
-	// block. Nil means no call.
+	// Changed is called when a pool has started, got more consumers or ended. It
+	// must not block. It may be nil.
 	Changed func()
 	Metrics *obs.Metrics
 	Log     obs.Log
@@ -77,23 +78,22 @@ type Pool struct {
 	wake service.Hint  // there may be work
 	done chan struct{} // closed when the pool has ended
 
-	// share limits a consumer's calls below InFlight if this instance has many
-	// consumers; zero means no such limit.
+	// share limits the calls in flight of one consumer, in addition to InFlight;
+	// see Manager.divide. Zero means no such limit.
 	share atomic.Int64
 
-	// final is true if the promotion is final or no longer active, and has no
-	// work. When such a pool ends, it removes its consumers and then destroys
-	// the stream.
+	// final makes the pool destroy the stream when it has removed its consumers,
+	// because nothing is left to do for the promotion.
 	final atomic.Bool
 
-	readCtx  context.Context    //nolint:containedctx // it ends when the pool stops reading; items pass it on
+	readCtx  context.Context    //nolint:containedctx // ends when the pool stops reading; see Item.ReadContext
 	stopRead context.CancelFunc // ends polling
 	stopWork context.CancelFunc // ends handling
 
 	mu       sync.Mutex // protects what follows
 	names    []string   // consumer names, by index
-	pending  []int      // number of pending entries, by consumer
-	calls    []int      // of these, the entries whose call has not ended
+	pending  []int      // pending entries, by consumer
+	calls    []int      // pending entries whose call may be in flight, by consumer
 	items    map[*Item]struct{}
 	lastWork time.Time
 	empty    *sync.Cond // signalled when items is empty
@@ -110,8 +110,8 @@ func newPool(cfg Config, s queue.Stream, consumers int) *Pool {
 	return p
 }
 
-// grow adds consumers up to n, and reports whether it added any. A pool never
-// shrinks.
+// grow adds consumers until the pool has n, and reports whether it added any. A
+// pool never removes consumers before it ends.
 func (p *Pool) grow(n int) (grown bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,18 +137,20 @@ func (p *Pool) status() Status {
 	return Status{Stream: p.stream, Consumers: slices.Clone(p.names), Pending: len(p.items), StartedAt: p.startedAt}
 }
 
-// touch records that the promotion has work, here or on another instance.
+// touch records that the promotion has QUEUED payouts now, so that the pool is not
+// idle, even if their entries go to another instance.
 func (p *Pool) touch() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lastWork = time.Now()
 }
 
-// Wake hints that there may be work. It never blocks.
+// Wake hints that the stream may have unread entries, or that a consumer has
+// capacity again. It never blocks.
 func (p *Pool) Wake() { p.wake.Give() }
 
-// start runs the pool in the background until it is stopped or idle for too
-// long. It calls ended last.
+// start starts the pool, which runs in the background until it is stopped or has
+// been idle for IdleTimeout. It calls ended last.
 func (p *Pool) start(ended func()) {
 	readCtx, stopRead := context.WithCancel(context.Background())
 	workCtx, stopWork := context.WithCancel(context.Background())
@@ -170,12 +172,12 @@ func (p *Pool) start(ended func()) {
 	}()
 }
 
-// stop makes the pool end, and does not wait for it. When the pool has ended,
-// done is closed.
+// stop asks the pool to end, and does not wait. When the pool has ended, done is
+// closed.
 func (p *Pool) stop() { p.stopRead() }
 
-// finishPending waits until no entry is pending. After StopTimeout it cancels
-// the handlers and waits for the rest: entries without an outcome stay in the
+// finishPending waits until every item is released. After StopTimeout it cancels
+// the handlers' context and waits on: entries without an outcome stay in the
 // stream.
 func (p *Pool) finishPending() {
 	cut := time.AfterFunc(p.cfg.StopTimeout, p.stopWork)
@@ -247,7 +249,8 @@ func (p *Pool) endCallLocked(it *Item) {
 	}
 }
 
-// freeLocked returns how many more entries a consumer may read.
+// freeLocked returns how many more entries a consumer may get. The caller holds
+// mu.
 func (p *Pool) freeLocked(consumer int) int {
 	inFlight := p.cfg.InFlight
 	if share := int(p.share.Load()); share > 0 {
@@ -256,10 +259,10 @@ func (p *Pool) freeLocked(consumer int) int {
 	return min(inFlight-p.calls[consumer], 2*inFlight-p.pending[consumer])
 }
 
-// removeConsumers removes this pool's consumers from the stream's consumer
-// group. Their pending entries go to a consumer of another instance. If there is
-// none, a consumer with pending entries stays until another one claims them. If
-// final is true, removeConsumers then destroys the stream.
+// removeConsumers removes this pool's consumers from the stream's group. Their
+// pending entries go to a consumer of another instance. If there is none, a
+// consumer with pending entries is not removed. If final is set, removeConsumers
+// then destroys the stream, unless it has entries.
 func (p *Pool) removeConsumers() {
 	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.StopTimeout)
 	defer cancel()
@@ -291,9 +294,9 @@ func (p *Pool) removeConsumers() {
 	if !p.final.Load() {
 		return
 	}
-	// Destroy does nothing while the stream has an entry. If a late write creates
-	// the stream again, the sweeper destroys it: the promotion's row does not say
-	// yet that the stream is destroyed.
+	// The queue destroys only empty streams. A late read or add may create this
+	// one again. The sweeper then destroys it, because the promotion's row does
+	// not say yet that the stream is destroyed.
 	if _, err := p.cfg.Queue.Destroy(ctx, p.stream); err != nil {
 		p.cfg.Log.For(obs.Registry).Warn("destroying stream failed", err, "promotion_id", p.stream.PromotionID)
 	}

@@ -18,7 +18,7 @@ func newRegistry() *Registry {
 	return &Registry{pools: make(map[reward.PromotionID]*Pool)}
 }
 
-// add registers a pool, and reports false if the promotion has one already.
+// add adds a pool. It adds nothing and reports false if the promotion has a pool.
 func (r *Registry) add(id reward.PromotionID, p *Pool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

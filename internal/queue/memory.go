@@ -17,13 +17,13 @@ import (
 // ErrClosed is the error of every method of a closed Memory.
 var ErrClosed = errors.New("queue: closed")
 
-// wakesBuffer is the number of hints that wait for a slow receiver. Memory
-// drops further hints.
+// wakesBuffer is how many hints wait until they are received. Memory drops further
+// hints.
 const wakesBuffer = 1024
 
-// Memory is the in-process queue. It has no goroutines, and its cost per entry
-// does not grow with the number of entries. Its contents end with the process:
-// its server run is the process, so Read returns only entries of which this is the first delivery.
+// Memory is the in-process driver. It has no goroutines, and its cost per entry does
+// not grow with the number of entries. Its contents end with the process, so every
+// entry that Read returns is a first delivery.
 type Memory struct {
 	wakes chan Stream
 
@@ -47,9 +47,9 @@ type memoryStream struct {
 	entries *list.List // of *memoryEntry, oldest first
 	unread  *list.Element
 	byID    map[string]*memoryEntry
-	// pending holds the delivered entries, longest idle first. Each change of
-	// an owner or a lease moves the entry to the back with the current time, so
-	// the list needs no sorting.
+	// pending holds the pending entries, oldest lease first. A delivery, a claim
+	// and a renewal begin a new lease and move the entry to the back, so the list
+	// needs no sorting.
 	pending   *list.List
 	consumers map[string]*memoryConsumer
 }
@@ -58,9 +58,9 @@ type memoryEntry struct {
 	entry     Entry // without FirstDelivery and Consumer
 	addedAt   time.Time
 	inEntries *list.Element
-	inPending *list.Element // nil while unread
-	owner     *memoryConsumer
-	idleSince time.Time
+	inPending *list.Element   // nil while unread
+	owner     *memoryConsumer // the consumer that has the lease
+	idleSince time.Time       // when the lease began
 }
 
 type memoryConsumer struct {
@@ -187,7 +187,7 @@ func (m *Memory) Claim(ctx context.Context, p ClaimParams) ([]Entry, error) {
 	var out []Entry
 	s, now := m.streamLocked(p.Stream), time.Now()
 	c := s.consumer(p.Consumer, now)
-	// A claimed entry moves to the back, so stop after one round.
+	// A claimed entry moves to the back, so look at each entry only once.
 	for range min(p.Count, s.pending.Len()) {
 		e := s.pending.Front().Value.(*memoryEntry)
 		if now.Sub(e.idleSince) < p.MinIdle {

@@ -1,16 +1,16 @@
-// Package queue defines the interface of the work queue: one stream with one
-// consumer group per promotion. A queue carries work, but the database is the
-// source of truth: a lost queue is rebuilt from rows. Memory is the in-process
-// implementation, redisstream implements the queue on Redis or Valkey, and the
-// suite queuetest tests both.
+// Package queue defines the interface of the work queue. The queue has one stream
+// per promotion, and each stream has one group: the set of its consumers. The
+// database is the source of truth: if entries are lost, the sweeper returns their
+// payouts to READY. Memory is the in-process driver, redisstream the driver for
+// Redis and Valkey, and queuetest the test suite that both pass.
 //
-// Read delivers an entry to one consumer, and the entry stays until a consumer
-// acknowledges it. Nothing trims a stream. Add refuses entries that do not fit
-// or come too late. The queue guarantees neither order among consumers nor that
-// an entry survives the loss of the server.
+// Read delivers an entry to one consumer. The entry stays in its stream until it is
+// acknowledged: nothing trims a stream. Add refuses entries that do not fit or come
+// too late. Consumers may finish entries in any order. Entries may be lost with
+// their server.
 //
-// An implementation never repeats a call: after an error, the outcome is
-// unknown.
+// A driver sends each command to its server once. After an error, the command may
+// or may not have taken effect.
 package queue
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Stream identifies the work stream of a promotion.
+// Stream identifies the stream of a promotion.
 type Stream struct {
 	Type        reward.PromotionType
 	PromotionID reward.PromotionID
@@ -33,14 +33,14 @@ func StreamOf(p reward.Promotion) Stream { return Stream{Type: p.Type, Promotion
 // streamPrefix begins the name of every stream.
 const streamPrefix = "campaign-promotion-stream:"
 
-// Name returns the stream's name, campaign-promotion-stream:TYPE:ID. It is the
-// source of a stream entry's dead letter.
+// Name returns the stream's name, campaign-promotion-stream:TYPE:ID. The dead letter
+// of an entry has this name as its Source.
 func (s Stream) Name() string {
 	return streamPrefix + string(s.Type) + ":" + s.PromotionID.String()
 }
 
-// IsStreamName reports whether a dead letter's source names a stream and not a
-// topic.
+// IsStreamName reports whether the Source of a dead letter is the name of a stream.
+// Otherwise it is the name of a topic.
 func IsStreamName(source string) bool { return strings.HasPrefix(source, streamPrefix) }
 
 // ParseStreamName parses a stream's name.
@@ -54,35 +54,39 @@ func ParseStreamName(name string) (Stream, error) {
 	return Stream{Type: t, PromotionID: id}, err
 }
 
-// NewEntry is a payout to add to a stream.
+// NewEntry is an entry to add to a stream. It names the target and the dispatch of a
+// payout.
 type NewEntry struct {
 	TargetID reward.TargetID
 	Dispatch int32
-	Message  []byte // publish message as JSON
+	Message  []byte // the payout as a reward.PublishMessage in JSON, for other systems and dead letters
 }
 
 // Entry is a delivered or claimed entry.
 type Entry struct {
-	ID string // the stream entry's id
-	// TargetID and Dispatch are as added. If the entry's fields are malformed,
-	// Readable is false and Message holds the raw fields.
+	ID string // of the entry in its stream
+	// TargetID, Dispatch and Message are those that Add was given. Another
+	// program may have added an entry with malformed fields: Readable is false
+	// then, and Message holds all its fields.
 	TargetID reward.TargetID
 	Dispatch int32
 	Readable bool
 	Message  []byte
-	// FirstDelivery reports whether this is the entry's first delivery, by the server
-	// run that stored it. A consumer may charge only such an entry.
+	// FirstDelivery reports whether the entry was never delivered before. It is
+	// true only if the server has not restarted or failed over since it stored
+	// the entry, because it may have forgotten a delivery. A consumer charges
+	// only for a first delivery.
 	FirstDelivery bool
-	Consumer      string
+	Consumer      string // name of the consumer that got the entry
 }
 
 // AddParams is a batch to add to one stream.
 type AddParams struct {
 	Stream Stream
-	// MaxLen limits the length of the stream. Add adds the entries that fit, in
-	// order.
+	// MaxLen limits the length of the stream. Add adds the first entries, as many
+	// as fit.
 	MaxLen int
-	// Deadline refuses the whole batch if the server's clock is past it.
+	// Deadline is the time, by the server's clock, after which Add adds nothing.
 	Deadline time.Time
 	Entries  []NewEntry
 }
@@ -93,7 +97,8 @@ type ReadParams struct {
 	Count    int
 }
 
-// ClaimParams requests entries that have been idle for MinIdle.
+// ClaimParams requests entries for one consumer: entries whose lease expired,
+// because it began or was renewed at least MinIdle ago.
 type ClaimParams struct {
 	Stream   Stream
 	Consumer string
@@ -104,8 +109,8 @@ type ClaimParams struct {
 // ConsumerInfo describes a consumer of a group.
 type ConsumerInfo struct {
 	Name    string
-	Pending int64
-	Idle    time.Duration
+	Pending int64         // its pending entries
+	Idle    time.Duration // since its latest command
 }
 
 // Info describes a stream.
@@ -125,30 +130,32 @@ type Info struct {
 func (i Info) Lag() int64 { return max(i.Len-i.Pending, 0) }
 
 // Queue is the interface of the work queue. All methods are safe for concurrent
-// use. Add, Read, Claim and Create create a missing stream or group, from its
-// beginning; to the other methods it is empty.
+// use. Add, Read, Claim and Create create the stream and the group if they are
+// missing; a new group starts at the oldest entry. The other methods treat a missing
+// stream or group as empty.
 type Queue interface {
-	// Add appends a batch and returns how many of its first entries it added:
-	// none if the batch is late or the stream is full. It sends a hint to Wakes
-	// if the stream had no unread entry before.
+	// Add appends the first entries of a batch, as many as fit, and returns their
+	// number. The number is 0 if the deadline has passed or the stream is full.
+	// If the stream had no unread entry before, Add sends a hint to Wakes.
 	Add(ctx context.Context, p AddParams) (added int, err error)
-	// Create creates the group, from the beginning of the stream, and the
-	// consumers, if they are missing.
+	// Create creates what is missing of the group and the consumers.
 	Create(ctx context.Context, s Stream, consumers []string) error
 	// Read delivers new entries to consumers in one round trip. It never
 	// blocks.
 	Read(ctx context.Context, s Stream, reads []ReadParams) ([]Entry, error)
-	// Claim takes over idle entries. None of them is a first delivery.
+	// Claim gives entries whose lease has expired to a consumer, and a new lease
+	// to them. FirstDelivery is false for all of them.
 	Claim(ctx context.Context, p ClaimParams) ([]Entry, error)
 	// Extend renews the lease of the entries that the consumer still owns, and
 	// returns their IDs. It does not change entries that another consumer owns.
 	Extend(ctx context.Context, s Stream, consumer string, ids []string) (owned []string, err error)
-	// Ack acknowledges and deletes entries. Call it only for entries whose
-	// outcome is committed to the database.
+	// Ack acknowledges entries, which deletes them. Call it only for an entry that
+	// the database no longer needs: its row is not QUEUED under its dispatch, or
+	// a dead letter holds its bytes.
 	Ack(ctx context.Context, s Stream, ids []string) error
-	// RemoveConsumer gives the consumer's pending entries to the heir, and then
-	// removes the consumer. No entry is lost. With an empty heir, it removes
-	// nothing and reports false while an entry is pending.
+	// RemoveConsumer gives the pending entries of a consumer to the consumer heir,
+	// and then removes the first one. If heir is empty and there are pending
+	// entries, it removes nothing and reports false.
 	RemoveConsumer(ctx context.Context, s Stream, consumer, heir string) (removed bool, err error)
 	// Destroy removes an empty stream and its group. It reports false if the
 	// stream has entries, and true if the stream is missing.
@@ -159,8 +166,8 @@ type Queue interface {
 	// Range returns up to count entries, oldest first, without delivering them.
 	Range(ctx context.Context, s Stream, count int) ([]Entry, error)
 
-	// Wakes delivers hints that a stream may have work. Hints may be lost or
-	// superfluous. Close closes the channel.
+	// Wakes delivers hints that a stream may have unread entries. Hints may be
+	// lost or superfluous. Close closes the channel.
 	Wakes() <-chan Stream
 	// Ping returns an error if the server is unavailable.
 	Ping(ctx context.Context) error
