@@ -9,7 +9,7 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// handOver lets a holder go without a word: the rows go back to READY.
+// handOver lets deliveries fail without an outcome: the rows go back to READY.
 func (b *bundle) handOver(refs ...reward.Ref) {
 	b.Helper()
 	n, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{
@@ -19,7 +19,7 @@ func (b *bundle) handOver(refs ...reward.Ref) {
 	same(b, "handed over", len(refs), n)
 }
 
-// again dispatches everything READY of promotion 1 and returns it.
+// again dispatches all READY rows of promotion 1 and returns them.
 func (b *bundle) again() []reward.Payout {
 	b.Helper()
 	list, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{
@@ -30,7 +30,7 @@ func (b *bundle) again() []reward.Payout {
 	return list
 }
 
-// wantHandovers is of a target of promotion 1.
+// wantHandovers checks the failed deliveries of a target of promotion 1.
 func (b *bundle) wantHandovers(target reward.TargetID, want int32) {
 	b.Helper()
 	if got := b.payout(1, target).FailedDeliveries; got != want {
@@ -43,7 +43,7 @@ func exerciseHandovers(t *testing.T, open Open) {
 		b.running(1)
 		b.saveQueued(1, 1, 2, 3)
 		n, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{
-			Refs:           []reward.Ref{ref(1, 1, 1), ref(1, 1, 1), ref(1, 2, 7), ref(1, 9, 1)}, // twice; another dispatch; unknown
+			Refs:           []reward.Ref{ref(1, 1, 1), ref(1, 1, 1), ref(1, 2, 7), ref(1, 9, 1)}, // twice; another dispatch number; unknown
 			DeliveryFailed: true, Lease: lease, Now: at(5),
 		})
 		b.must(err)
@@ -135,7 +135,7 @@ func exerciseHandovers(t *testing.T, open Open) {
 		both("a cancel")
 		_, err = b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: 9, Until: at(31), Now: at(30)})
 		b.must(err)
-		both("a look-up was taken")
+		both("a lookup was taken")
 		for _, l := range []rules.Lookup{
 			{BeganAt: at(32), NextAt: at(33)},
 			{BeganAt: at(200), NextAt: at(201), NotFound: true},
@@ -146,15 +146,15 @@ func exerciseHandovers(t *testing.T, open Open) {
 			b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{
 				Lookups: []rules.Lookup{first, second}, SettleAfter: settleAfter, Now: l.NextAt,
 			}))
-			both("a look-up")
+			both("a lookup")
 		}
 		b.wantState(1, 1, reward.Succeeded)
 		b.books(1)
 	})
 }
 
-// ExerciseHandoversMax holds that handovers end at their most. exec runs a
-// statement that every dialect knows.
+// ExerciseHandoversMax checks that failed deliveries stop at their maximum.
+// exec runs a statement that every dialect understands.
 func ExerciseHandoversMax(t *testing.T, s store.Store, exec func(sql string) error) {
 	t.Helper()
 	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
@@ -170,9 +170,10 @@ func ExerciseHandoversMax(t *testing.T, s store.Store, exec func(sql string) err
 	b.wantHandovers(1, 0)
 }
 
-// AfterMigration holds that promotion 1, RUNNING, and its payout 7, QUEUED
-// before the handovers were counted, are whole and can go on. It leaves the
-// payout QUEUED, so that it may be called again.
+// AfterMigration checks that a payout of an older schema is complete and can
+// continue. Promotion 1 is RUNNING, and its payout 7 was QUEUED before failed
+// deliveries were counted. The check leaves the payout QUEUED, so that it can
+// run again.
 func AfterMigration(t *testing.T, s store.Store) {
 	t.Helper()
 	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
