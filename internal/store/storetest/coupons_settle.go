@@ -242,7 +242,7 @@ func ExerciseSlots(t *testing.T, s store.Store, slots func() (map[reward.CouponI
 	want(map[reward.CouponID]int{1: 0, 2: 1, 3: 0, 4: 3, 5: 1, 6: 2, 7: 2, 8: 4})
 }
 
-// own makes somebody the issuer of a template.
+// own assigns a template to an issuer.
 func (b *bundle) own(id reward.TemplateID) {
 	b.Helper()
 	_, err := b.TemplateAssign(b.ctx, []reward.TemplateID{id}, "somebody")
