@@ -9,21 +9,21 @@ import (
 	"testing"
 )
 
-// The floors of the house. Arrows point down: a room imports lower floors
-// only, and on its own floor what is named for it in rooms.
+// The layers of the module. A package imports only packages of lower layers, and the
+// packages of its own layer that its row in rooms names.
 const (
-	ground  = iota // what everybody talks about
+	ground  = iota // shared types and services
 	seams          // rows, work, messages, money, and the pools over them
-	flows          // what the project is for
-	gateway        // how people and programs reach it
-	wiring         // settings, the engine, and the lab beside it
+	flows          // payouts and coupons
+	gateway        // the HTTP API
+	wiring         // settings, the engine, and the lab
 	binary         // the public package, and cmd
 )
 
 type room struct {
 	floor int
-	// only is everything of this module that the room may import. nil: every
-	// lower floor, drivers and simulators left out.
+	// only lists the packages of this module that the package may import. nil: all
+	// lower layers, except drivers and simulators.
 	only []string
 }
 
@@ -31,23 +31,22 @@ var groundRooms = []string{"internal/reward", "internal/service", "internal/obs"
 
 func with(extra ...string) []string { return slices.Concat(groundRooms, extra) }
 
-// forDrivers is what drivers may import in addition to their seam and
-// groundRooms, and nobody else. A package below a seam is for the drivers of
-// that seam.
+// forDrivers lists the packages that only drivers may import, in addition to their
+// interface and groundRooms. A package below an interface is for its drivers.
 var forDrivers = []string{"internal/redis", "internal/store/rows"}
 
-// forDriversOf is what the drivers of one seam and its suite may import, too.
+// forDriversOf lists what the drivers of one interface and its suite may also import.
 var forDriversOf = map[string][]string{"internal/store": {"internal/rules"}}
 
-// rooms is the plan. A driver (internal/store/postgres) is not in it: it may
-// import its seam, the ground floor and what is there for drivers.
+// rooms is the map of packages. Drivers, such as internal/store/postgres, are not in
+// it: they may import their interface, the ground layer and the packages for drivers.
 var rooms = map[string]room{
 	"internal/reward":  {ground, []string{}},
 	"internal/service": {ground, []string{"internal/reward"}},
 	"internal/obs":     {ground, []string{"internal/reward"}},
-	// What may become of a row: pure functions, for the store and for flows.
+	// The allowed changes of a row: pure functions, for the store and for flows.
 	"internal/rules": {ground, []string{"internal/reward"}},
-	// How drivers reach Redis: for drivers alone.
+	// The Redis client: only for drivers.
 	"internal/redis": {ground, []string{"internal/service", "internal/obs"}},
 
 	"internal/store":    {seams, with("internal/rules")},
@@ -83,26 +82,26 @@ var rooms = map[string]room{
 	"cmd/largesse":    {binary, with("client", "internal/config", "internal/engine", "internal/lab", "internal/money/moneysim")},
 	"scripts/testrun": {binary, []string{"internal/lab/fleet"}},
 
-	// Real servers for the suites know nothing of what they are for.
+	// The real servers for the suites do not depend on what uses them.
 	"internal/lab/fleet": {seams, with()},
 
-	// The simulator stands in for somebody else's system: sharing a type with
+	// The simulator represents an external system: sharing a type with
 	// the client would let both be wrong in the same way.
 	"internal/money/moneysim": {seams, []string{"internal/service", "internal/obs"}},
 }
 
-// isSuite tells a conformance suite or another package for tests alone.
+// isSuite reports whether a package is a conformance suite or only for tests.
 func isSuite(name string) bool {
 	base := path.Base(name)
 	return strings.HasPrefix(name, "internal/") && strings.HasSuffix(base, "test")
 }
 
-// isDriver tells the second level: one implementation of the seam above it.
+// isDriver reports whether a package is an implementation of the interface above it.
 func isDriver(name string) bool {
 	return strings.HasPrefix(name, "internal/") && strings.Count(name, "/") == 2
 }
 
-// mayImport returns "" or the sentence that says where the code should go.
+// mayImport returns "", or a sentence that says where the code should go.
 func mayImport(from, to string) string {
 	if isSuite(to) {
 		return fmt.Sprintf("%s imports the suite %s: suites are imported from _test.go files only", from, to)
@@ -195,8 +194,7 @@ func TestRoomsHaveGoodNames(t *testing.T) {
 	}
 }
 
-// The rule itself is checked, so that a slip in it does not let everything
-// pass.
+// The rule itself is checked, so that a mistake in it cannot allow everything.
 func TestArrowRules(t *testing.T) {
 	t.Parallel()
 	good := [][2]string{

@@ -126,7 +126,7 @@ func (c *crowd) suspend(d time.Duration) {
 	}
 }
 
-// progress asks any member; ok is false when none could tell.
+// progress reads from any member; ok is false if none responded.
 func (c *crowd) progress(id string) (p client.Promotion, ok bool) {
 	for _, m := range c.members {
 		if p, err := m.api.Promotion(c.t.Context(), id); err == nil {

@@ -99,7 +99,7 @@ func (r *couponRig) create(t client.NewTemplate) string {
 	}
 }
 
-// ask asks until there is an answer that is not "ask again"; ok is false when
+// ask repeats a request until the response is not "try again"; ok is false when
 // the answer was a refusal, which has the code.
 func (r *couponRig) ask(ctx context.Context, template, user string) (req client.IssueRequest, code string) {
 	for ctx.Err() == nil {
@@ -150,8 +150,8 @@ func (r *couponRig) until(db *pgx.Conn, want int64, sql string, args ...any) {
 	}
 }
 
-// TestCouponDrop: 10,000 askers for 100 coupons, over HTTP, on three instances,
-// each mode: exactly 100 are issued, 9,900 told so; in STREAM tickets are 1…100
+// TestCouponDrop: 10,000 users for 100 coupons, over HTTP, on three instances,
+// each mode: exactly 100 are issued and 9,900 refused; in STREAM tickets are 1…100
 // and order of issue is order of tickets; in KAFKA an instance never has more
 // than ten transactions open.
 func TestCouponDrop(t *testing.T) {
@@ -185,7 +185,7 @@ func TestCouponDrop(t *testing.T) {
 				r.manyTemplates(t, 30, 100)
 			}
 			if in.Load() != stock || soldOut.Load() != askers-stock {
-				t.Errorf("%d let in, %d told sold out", in.Load(), soldOut.Load())
+				t.Errorf("%d admitted, %d sold out", in.Load(), soldOut.Load())
 			}
 			r.until(db, stock, `SELECT count(*) FROM coupons WHERE template_id = $1`, id)
 			stop()
@@ -276,7 +276,7 @@ CREATE TRIGGER note AFTER INSERT OR UPDATE ON coupons FOR EACH ROW EXECUTE FUNCT
 
 // TestCouponStorm: for a minute people ask, cancel, use and ask again, while
 // instances are killed, one hangs for longer than its lease, and Redis loses
-// everything: never more live than there is, nobody has more than his limit, the
+// everything: never more live than there is, no user has more than their limit, the
 // counters are the rows, a place that is free can be had.
 func TestCouponStorm(t *testing.T) {
 	const (
@@ -347,12 +347,12 @@ func TestCouponStorm(t *testing.T) {
 WHERE step NOT IN (0, 1) OR more < 0 OR h.on < 0`, id); n != 0 {
 		t.Errorf("%d steps of a version, of issuedTotal or of settled are wrong", n)
 	}
-	// What each user held after each change of his coupons.
+	// The holding of each user after each change of their coupons.
 	if n := r.number(db, `SELECT count(*) FROM (
   SELECT sum(CASE WHEN held AND first THEN 1 WHEN NOT held AND was THEN -1 ELSE 0 END) OVER (PARTITION BY user_id ORDER BY n) AS has FROM (
     SELECT n, user_id, held, lag(held) OVER (PARTITION BY id ORDER BY n) IS NULL AS first,
       coalesce(lag(held) OVER (PARTITION BY id ORDER BY n), false) AS was FROM coupon_history) c) u WHERE has > $1`, limit); n != 0 {
-		t.Errorf("%d times somebody had more than his limit", n)
+		t.Errorf("%d times a user had more than their limit", n)
 	}
 	if rows, total := r.number(db, `SELECT count(*) FROM coupons WHERE template_id = $1`, id), r.number(db, `SELECT issued_total FROM coupon_templates WHERE id = $1`, id); rows != total {
 		t.Errorf("%d rows, issuedTotal %d", rows, total)
@@ -403,7 +403,7 @@ func (r *couponRig) follow(ctx context.Context, req client.IssueRequest, ranks *
 	return ""
 }
 
-// settled waits until nobody waits and gate and rows agree, and checks that what
+// settled waits until no user waits and gate and rows agree, and checks that what
 // is free can be had.
 func (r *couponRig) settled(db *pgx.Conn, id string) {
 	r.t.Helper()
@@ -459,7 +459,7 @@ func TestCouponRanks(t *testing.T) {
 			}
 		})
 	}
-	// Nobody is served by the issuer itself, which comes and goes.
+	// No user is served by the issuer itself, which comes and goes.
 	start := func() *process {
 		p := r.startAs("api,issuer")
 		r.mu.Lock()

@@ -125,7 +125,7 @@ func exerciseSeen(t *testing.T, w world) {
 	}
 	// As many again may wait for their outcome to be written.
 	if got := value(now, "largesse_entries_in_hand"); got > float64(2*2*consumers) {
-		t.Errorf("%v entries in hand of %d consumers with 4 each", got, consumers)
+		t.Errorf("%v pending entries of %d consumers with 4 each", got, consumers)
 	}
 	for _, part := range []string{"store", "queue", "kafka"} {
 		if got := value(now, "largesse_up", part); got != 1 {

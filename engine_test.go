@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/lab"
@@ -29,9 +30,9 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// The Redis client's refresher of cluster slots sleeps through Close, for a
-// second at most, and what closes its spare connections to a Cluster for five;
-// nothing else may be left.
+// In the Redis client, the refresher of Cluster slots outlives Close by up to a second,
+// and the goroutine that closes spare Cluster connections by up to five. No other
+// goroutine may be left.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
@@ -61,8 +62,8 @@ func TestEngineWithoutStreams(t *testing.T) {
 	exercisePayouts(t, withoutStreams(embedded))
 }
 
-// withoutStreams is a world in which the Kafka consumers and feeders of an
-// instance work off what they take themselves.
+// withoutStreams returns a world in which each instance works from its own in-process
+// queue.
 func withoutStreams(w world) world {
 	return world{name: w.name + " without streams", config: func(t *testing.T, cfg *config.Config) {
 		t.Helper()
@@ -211,7 +212,7 @@ func (r *rig) balance(id string, workload lab.Workload) lab.Account {
 	return account
 }
 
-// checkCharges holds the provider's side against ours.
+// checkCharges compares the charges of the provider with the rows.
 func checkCharges(t *testing.T, sim *moneysim.Server, account lab.Account) {
 	t.Helper()
 	if n := sim.MaxChargesPerKey(); n != 1 {
@@ -228,6 +229,20 @@ func (r *rig) publishing(id int64, targets int) lab.Publishing {
 
 // everyFault is all that moneysim can do at once, but for slowness.
 var everyFault = moneysim.Faults{LatencyMs: 5, JitterMs: 5, ErrorRate: 0.05, RefuseRate: 0.02, TimeoutRate: 0.005, LostReplyRate: 0.03}
+
+// announce publishes only the started event of a promotion.
+func announce(t *testing.T, p lab.Publishing, promotion int64, targets int) {
+	t.Helper()
+	c, err := bus.Open(t.Context(), bus.Config{Brokers: p.Brokers, TopicPrefix: p.TopicPrefix, ClientID: "largesse-test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	value := fmt.Sprintf(`{"promotionId":%d,"promotionType":"POINT","totalCount":%d}`, promotion, targets)
+	if err := bus.NewPublisher(c).Publish(t.Context(), []bus.Record{{Topic: bus.TopicStarted, Value: []byte(value)}}); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // exercisePayouts is the end-to-end suite of the payout flow.
 func exercisePayouts(t *testing.T, w world) {
@@ -415,7 +430,7 @@ func exercisePayouts(t *testing.T, w world) {
 			t.Fatal(err)
 		}
 		r.balance("900", workload)
-		// The whole campaign again: every record is known, nothing is revived.
+		// Publish the whole campaign again: every record is known, and no payout runs again.
 		if _, err := publish.Publish(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -440,9 +455,7 @@ func exercisePayouts(t *testing.T, w world) {
 		}
 		r.balance("77", workload)
 		// A bigger campaign, of which only a part has come, stays open.
-		if err := lab.Announce(t.Context(), first, 78, 25); err != nil {
-			t.Fatal(err)
-		}
+		announce(t, first, 78, 25)
 		second := r.publishing(78, 10)
 		second.Unannounced = true
 		part, err := second.Publish(t.Context())

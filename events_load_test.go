@@ -53,7 +53,7 @@ func memory(t *testing.T, pid int, name string) int64 {
 			return kb << 10
 		}
 	}
-	t.Fatalf("the process tells no %s", name)
+	t.Fatalf("the process reports no %s", name)
 	return 0
 }
 
@@ -86,14 +86,14 @@ func (r *reader) connect(address string, little bool) error {
 	return err
 }
 
-// read reads events until the last one; first is told of the first.
+// read reads events until the last one; first is called at the first.
 func (r *reader) read(last string, first func()) {
 	var previous time.Time
 	lines := bufio.NewReaderSize(r.conn, 512)
 	for {
 		line, err := lines.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
-			err = nil // of a long line the beginning tells enough
+			err = nil // the start of a long line is enough
 		}
 		if err != nil {
 			r.err = err
@@ -130,10 +130,10 @@ func previousStatus(line []byte) []byte {
 	return nil
 }
 
-// TestTenThousandSubscribers: one instance tells 10,000 readers how fifty
+// TestTenThousandSubscribers: one instance sends 10,000 readers how fifty
 // promotions come on, and 500 where they stand in a draw, while twenty more never
 // read what they asked for. All hear the end, the twenty are dropped and hold
-// nobody up, and it takes less than 500 MB.
+// no other, and it takes less than 500 MB.
 func TestTenThousandSubscribers(t *testing.T) {
 	const (
 		promotions = 50
@@ -201,7 +201,7 @@ func TestTenThousandSubscribers(t *testing.T) {
 	began := time.Now()
 	var heard atomic.Int64
 	var all, listening sync.WaitGroup
-	places := make(chan struct{}, 200) // who connects at the same time
+	places := make(chan struct{}, 200) // concurrent connects
 	for n, r := range readers {
 		listening.Add(1)
 		last := "done"
@@ -273,7 +273,7 @@ func TestTenThousandSubscribers(t *testing.T) {
 	}
 	for n, r := range still {
 		if r.read("done", func() {}); r.ended {
-			t.Errorf("reader %d stood still and was told all the same: %d events", n, r.events)
+			t.Errorf("reader %d stalled and still got %d events", n, r.events)
 		}
 	}
 }

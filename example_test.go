@@ -16,7 +16,7 @@ import (
 	"github.com/largesse/largesse/client"
 )
 
-// bank stands for the system that pays. It credits each key once.
+// bank simulates the system that pays. It credits each key once.
 type bank struct {
 	mu    sync.Mutex
 	paid  map[string]string // transaction key by idempotency key
@@ -119,8 +119,8 @@ func ExampleNew() {
 	}
 	// Output:
 	// largesse: settings: money.timeout = "soon" (Config.Settings) must be a duration with a unit such as 500ms, 5s or 24h
-	// database.url = "mysql://localhost/rewards" (Config.DatabaseURL) must begin with postgres:// or postgresql:// and be a whole URL
-	// money.url is not set and there is no WithProvider: one of them has to pay
+	// database.url = "mysql://localhost/rewards" (Config.DatabaseURL) must start with postgres:// or postgresql:// and be a complete URL
+	// money.url is not set and there is no WithProvider: use one of them
 }
 
 // The Money API that a provider runs needs no code.
@@ -188,17 +188,17 @@ func ExampleWithLogger() {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
-		_, _ = engine.Client().Ready(ctx) // waits until Run is up
+		_, _ = engine.Client().Ready(ctx) // waits until Run has started the instance
 		stop()
 	}()
 	fmt.Println(engine.Run(ctx))
 	// Output:
-	// level=WARN msg="setting may not be meant" setting="money.settle-after 1s is below money.timeout 5s: a request can be under way for longer than a look-up waits; raise it outside of tests"
+	// level=WARN msg="setting is probably a mistake" setting="money.settle-after 1s is below money.timeout 5s, so a lookup may count as final while the charge is still in flight; raise it outside of tests"
 	// <nil>
 }
 
-// The API within the server of the program, below /rewards/ and behind a check
-// of its own.
+// Serve the API in the server of the program, below /rewards/ and behind its own
+// middleware.
 func ExampleEngine_Handler() {
 	dir := dataDir()
 	defer os.RemoveAll(dir)
@@ -235,7 +235,7 @@ func ExampleEngine_Handler() {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- engine.Run(ctx) }()
-	_, _ = engine.Client().Ready(ctx) // waits until Run is up
+	_, _ = engine.Client().Ready(ctx) // waits until Run has started the instance
 	fmt.Println("staff:", get("staff"))
 	fmt.Println("others:", get("guess"))
 	stop()
@@ -306,7 +306,7 @@ func (p slowBank) Charge(ctx context.Context, c largesse.Charge) (string, error)
 	return p.bankProvider.Charge(ctx, c)
 }
 
-// A provider that waits before it sends asks once more whether it still may.
+// A provider that waits before it sends confirms the charge again.
 func ExampleCharge_Confirm() {
 	tx, err := slowBank{bankProvider{&bank{}}}.Charge(context.Background(), largesse.Charge{Key: "1:7", UserID: "ann", Amount: 100})
 	fmt.Println(tx, err)

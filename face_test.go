@@ -29,11 +29,11 @@ import (
 	"github.com/largesse/largesse/client"
 )
 
-// namesMax bounds what programs have to know of the root package.
+// namesMax limits the number of exported names of the root package.
 const namesMax = 16
 
-// TestTheFaceShowsNothingOfTheHouse holds the root package to what another
-// module can use: few names, and no type of internal/ in any of them.
+// TestTheFaceShowsNothingOfTheHouse checks that other modules can use the root
+// package: it has few names, and no type of internal/ in any of them.
 func TestTheFaceShowsNothingOfTheHouse(t *testing.T) {
 	t.Parallel()
 	pkg := checkedPackage(t)
@@ -56,8 +56,8 @@ func TestTheFaceShowsNothingOfTheHouse(t *testing.T) {
 	}
 }
 
-// checkedPackage is the root package with its types, which come from what the
-// compiler exports of its imports.
+// checkedPackage returns the root package with its types. It reads the types of its
+// imports from the export data of the compiler.
 func checkedPackage(t *testing.T) *types.Package {
 	t.Helper()
 	list := exec.CommandContext(t.Context(), "go", "list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}", ".")
@@ -184,9 +184,9 @@ func TestNewReportsEverything(t *testing.T) {
 			},
 			[]largesse.Option{pays},
 			[]string{
-				"log.level (Config.Settings) has no effect here", "data.dir (Config.Settings) is set by Config.DataDir too",
+				"log.level (Config.Settings) has no effect here", "data.dir (Config.Settings) is also set by Config.DataDir",
 				"redis.strem.max-len (Config.Settings) is not a setting", "money.timeout = \"soon\" (Config.Settings) must be a duration",
-				"database.url = \"xxxxx\" (Config.DatabaseURL) must begin with postgres://", "redis.url",
+				"database.url = \"xxxxx\" (Config.DatabaseURL) must start with postgres://", "redis.url",
 				"kafka.brokers = \"h\" (Config.KafkaBrokers) has \"h\"", "http.listen = \"0.0.0.0:8080\" (Config.Listen) must be a loopback address",
 				"roles = \"king\" (Config.Settings) has the unknown role",
 			},
@@ -321,7 +321,7 @@ func TestCallsWaitForRun(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
-	if _, err := e.Client().Ready(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "Run is not up") {
+	if _, err := e.Client().Ready(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "Run has not started the instance") {
 		t.Errorf("Ready = %v", err)
 	}
 }
@@ -352,8 +352,8 @@ func TestClientIsAnAdmin(t *testing.T) {
 	}
 }
 
-// A mounted handler answers under any host name and below any prefix, its
-// events too, and what it answers with leads back to it.
+// A mounted handler works under any host name and below any prefix, including event
+// streams, and its Location headers lead back to it.
 func TestHandlerIsMounted(t *testing.T) {
 	t.Parallel()
 	e, end := embed(t, largesse.Config{}, largesse.WithProvider(bankProvider{&bank{}}))
@@ -377,8 +377,8 @@ func TestHandlerIsMounted(t *testing.T) {
 	}
 	_ = res.Body.Close()
 	location, err := res.Location()
-	if err != nil || res.StatusCode != http.StatusCreated || !strings.HasPrefix(location.Path, "/rewards/v1/promotions/") {
-		t.Fatalf("%d, location %v, %v", res.StatusCode, location, err)
+	if err != nil || res.StatusCode != http.StatusCreated || !strings.HasPrefix(location.Path, "/rewards/v1/promotions/") || res.Header.Get("Location") != location.Path {
+		t.Fatalf("%d, Location %q, %v", res.StatusCode, res.Header.Get("Location"), err)
 	}
 	for _, page := range []string{"/rewards/docs", "/rewards/openapi.json", "/rewards/metrics", "/rewards/healthz", location.Path} {
 		res, err := server.Client().Get(server.URL + page)

@@ -16,7 +16,7 @@ import (
 // TestEveryFaultAtOnce: 20,000 targets in four promotions through a provider
 // that does everything wrong at once, while instances are killed, one promotion
 // is cancelled in the middle and one is paused and resumed again and again. Each
-// target is charged at most once, whoever is SUCCEEDED was charged, whoever is
+// target is charged at most once, every SUCCEEDED target was charged, every
 // FAILED or CANCELLED was not, and nothing stays unknown that can be looked up.
 func TestEveryFaultAtOnce(t *testing.T) {
 	const each = 5000

@@ -173,7 +173,7 @@ func (b *besieged) others() (end func()) {
 					failed = err
 				}
 				mu.Unlock()
-				time.Sleep(20 * time.Millisecond) // nobody asks all the time
+				time.Sleep(20 * time.Millisecond) // no client sends without pause
 			}
 		})
 	}
@@ -218,7 +218,7 @@ func (w *wideLines) Read(p []byte) (int, error) {
 }
 
 // TestAnUploadIsCut: announced as 10 GB, cut after 300 MB: what came before the
-// cut is in, and nobody else has noticed.
+// cut is in, and no other client was affected.
 func TestAnUploadIsCut(t *testing.T) {
 	b := newBesieged(t)
 	end := b.others()
@@ -244,7 +244,7 @@ func TestAnUploadIsCut(t *testing.T) {
 	end()
 	b.keptWithin(memoryAllowed)
 
-	// A sender who is simply gone leaves nothing open either.
+	// A sender that disappears leaves nothing open either.
 	id = b.promotion("POINT")
 	conn = b.upload(id, "application/x-ndjson", 10<<30, "")
 	if _, err := io.CopyN(conn, &wideLines{}, 10_000_000); err != nil {
@@ -364,7 +364,7 @@ func (b *besieged) abuse(ended *atomic.Int64, sent string, then func(conn net.Co
 	})
 }
 
-// drips sends a text byte by byte until nobody listens any more.
+// drips sends a text byte by byte until the server stops reading.
 func drips(text string) func(net.Conn) {
 	return func(conn net.Conn) {
 		for i := 0; ; i++ {
@@ -376,7 +376,7 @@ func drips(text string) func(net.Conn) {
 	}
 }
 
-// TestSlowLoris: those who send or read as slowly as they can are all cut, and
+// TestSlowLoris: clients that send or read as slowly as possible are all cut, and
 // cost little until then.
 func TestSlowLoris(t *testing.T) {
 	b := newBesieged(t)
@@ -403,7 +403,7 @@ func TestSlowLoris(t *testing.T) {
 			if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
 				b.t.Error(err)
 			}
-			// A connection that was cut is seen by who writes to it.
+			// The client sees that a connection was cut when it writes.
 			drips("x")(conn)
 		})
 		b.abuse(&ended, "GET /v1/promotions/"+big+"/payouts?limit=1000 HTTP/1.1\r\nHost: localhost\r\n\r\n", func(conn net.Conn) {
@@ -446,7 +446,7 @@ func TestTenThousandConnections(t *testing.T) {
 	t.Logf("10,000 connections in %s", time.Since(began))
 	for wait := time.Now().Add(patience); ended.Load() < 5000; time.Sleep(10 * time.Millisecond) { // polls a condition
 		if time.Now().After(wait) {
-			t.Fatalf("%d of those who did not end their request were cut", ended.Load())
+			t.Fatalf("%d clients that did not end their request were cut", ended.Load())
 		}
 	}
 	if ended.Load() > 5000 {

@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// transport carries the calls of a client to a handler in this process. Bodies
-// are streamed both ways, so uploads, exports and events work as they do over a
+// transport sends the calls of a client to a handler in this process. It streams
+// bodies in both directions, so uploads, exports and events work as over a
 // network.
 type transport struct {
 	handler  http.Handler
@@ -37,9 +37,9 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		r.ContentLength = -1 // a client's 0 means unknown
 	}
 	reader, writer := io.Pipe()
-	w := &answerWriter{header: http.Header{}, request: req, body: writer, ready: make(chan *http.Response, 1)}
-	w.reply = &answerBody{PipeReader: reader, cancel: cancel}
-	// The end of the call ends whoever reads or writes the answer.
+	w := &responseWriter{header: http.Header{}, request: req, body: writer, ready: make(chan *http.Response, 1)}
+	w.reply = &responseBody{PipeReader: reader, cancel: cancel}
+	// The end of the call interrupts reads and writes of the response.
 	context.AfterFunc(ctx, func() { _ = writer.CloseWithError(context.Cause(ctx)) })
 	failed := make(chan error, 1)
 	go func() {
@@ -48,9 +48,9 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		err := errors.New("largesse: the handler ended its goroutine")
 		defer func() {
 			if v := recover(); v != nil {
-				err = fmt.Errorf("largesse: the answer was cut: %v", v)
+				err = fmt.Errorf("largesse: the response was cut: %v", v)
 			}
-			_ = writer.CloseWithError(err) // nil: the answer is whole
+			_ = writer.CloseWithError(err) // nil: the response is complete
 			if err != nil {
 				failed <- err
 			}
@@ -66,7 +66,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	case <-ctx.Done():
 	}
-	select { // what the handler has sent before it ended counts
+	select { // a response that the handler sent before the end counts
 	case res := <-w.ready:
 		return res, nil
 	default:
@@ -74,7 +74,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// wait waits until the engine is up.
+// wait waits until Run has started the instance.
 func (t *transport) wait(ctx context.Context) error {
 	select {
 	case <-t.over:
@@ -87,25 +87,25 @@ func (t *transport) wait(ctx context.Context) error {
 	case <-t.over:
 		return errOver
 	case <-ctx.Done():
-		return fmt.Errorf("largesse: Run is not up: %w", context.Cause(ctx))
+		return fmt.Errorf("largesse: Run has not started the instance: %w", context.Cause(ctx))
 	}
 }
 
-// answerWriter is the http.ResponseWriter of one call.
-type answerWriter struct {
+// responseWriter is the http.ResponseWriter of one call.
+type responseWriter struct {
 	header  http.Header
 	request *http.Request
 	body    *io.PipeWriter
-	reply   *answerBody
-	ready   chan *http.Response // gets one
+	reply   *responseBody
+	ready   chan *http.Response // receives one response
 	status  int                 // 0: not sent yet
 }
 
 // Header implements http.ResponseWriter.
-func (w *answerWriter) Header() http.Header { return w.header }
+func (w *responseWriter) Header() http.Header { return w.header }
 
-// WriteHeader sends the answer without its body.
-func (w *answerWriter) WriteHeader(status int) {
+// WriteHeader sends the response without its body.
+func (w *responseWriter) WriteHeader(status int) {
 	if w.status != 0 || status < http.StatusOK {
 		return
 	}
@@ -121,8 +121,8 @@ func (w *answerWriter) WriteHeader(status int) {
 	}
 }
 
-// Write waits until the caller has read b.
-func (w *answerWriter) Write(b []byte) (int, error) {
+// Write blocks until the caller has read b.
+func (w *responseWriter) Write(b []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	switch {
 	case w.status == http.StatusNoContent, w.status == http.StatusNotModified:
@@ -133,17 +133,17 @@ func (w *answerWriter) Write(b []byte) (int, error) {
 	return w.body.Write(b)
 }
 
-// Flush implements http.Flusher. Nothing is held back.
-func (w *answerWriter) Flush() { w.WriteHeader(http.StatusOK) }
+// Flush implements http.Flusher. Nothing is buffered.
+func (w *responseWriter) Flush() { w.WriteHeader(http.StatusOK) }
 
-// answerBody is the body of an answer. Closing it ends the call.
-type answerBody struct {
+// responseBody is the body of a response. Closing it ends the call.
+type responseBody struct {
 	*io.PipeReader
 	cancel context.CancelFunc
 }
 
 // Close implements io.Closer.
-func (b *answerBody) Close() error {
+func (b *responseBody) Close() error {
 	b.cancel()
 	return b.PipeReader.Close()
 }

@@ -107,7 +107,7 @@ func TestTransportAnswers(t *testing.T) {
 	}
 }
 
-// closeTold is a body that tells when it is closed.
+// closeTold is a body that reports when it is closed.
 type closeTold struct {
 	io.Reader
 	closed chan struct{}
@@ -118,7 +118,7 @@ func (b *closeTold) Close() error {
 	return nil
 }
 
-// Half an answer is never taken for a whole one.
+// A truncated response is never mistaken for a complete one.
 func TestTransportIsCut(t *testing.T) {
 	t.Parallel()
 	for name, sends := range map[string]bool{"BeforeTheAnswer": false, "WithinTheAnswer": true} {
@@ -192,7 +192,7 @@ func TestTransportEnds(t *testing.T) {
 	})
 }
 
-// An error means what it wraps, and nothing when it wraps two things.
+// An error has the meaning of the error that it wraps, and none if it wraps two.
 func TestMeaning(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -235,7 +235,7 @@ func TestMeaning(t *testing.T) {
 	}
 }
 
-// lastCharge keeps what it was asked to pay.
+// lastCharge stores the last charge.
 type lastCharge struct{ got Charge }
 
 func (p *lastCharge) Charge(_ context.Context, c Charge) (string, error) {

@@ -1,6 +1,6 @@
-// Package largesse embeds the Largesse reward engine in a program: payouts that
-// reach every target exactly once through a slow provider, and coupons for
-// those who come first, with books that balance.
+// Package largesse embeds the Largesse reward engine in a program. It charges each
+// target of a promotion at most once through a provider that may be slow or
+// unreliable, and it issues coupons from a fixed stock in order of arrival.
 //
 //	engine, err := largesse.New(largesse.Config{}, largesse.WithProvider(bank))
 //	if err != nil {
@@ -9,16 +9,16 @@
 //	go engine.Run(ctx)
 //	promotion, err := engine.Client().CreatePromotion(ctx, client.NewPromotion{Name: "spring", Type: "POINT", Amount: 100})
 //
-// The zero Config runs on embedded engines: SQLite, a work queue and a Kafka
-// broker in this process, all in ./largesse-data. Several instances share the
-// work when they share a database, a Redis and a Kafka.
+// The zero Config runs on embedded engines: SQLite, a work queue and a Kafka broker
+// in this process, with their data in ./largesse-data. Instances share the work if
+// they share a database, Redis and Kafka.
 //
-// The package catches no signals, reads no environment and no flags, and writes
-// its log nowhere but to the logger of WithLogger. It changes one library for
-// the whole process: github.com/danielgtaylor/huma/v2 has its error model
-// (huma.NewError, huma.NewErrorWithContext), huma.ValidateStrictCasing and two
-// texts of its validation in variables. A program that uses huma too gets those
-// of Largesse, unless it sets its own in main.
+// The package handles no signals, reads neither the environment nor flags, and logs
+// only to the logger of WithLogger. It changes one library for the whole process:
+// github.com/danielgtaylor/huma/v2 has its error model (huma.NewError,
+// huma.NewErrorWithContext), huma.ValidateStrictCasing and two validation texts in
+// variables. A program that also uses huma gets the values of Largesse, unless it
+// sets its own in main.
 package largesse
 
 import (
@@ -39,30 +39,30 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 )
 
-// Config configures an Engine. The zero Config keeps everything in
-// ./largesse-data and listens nowhere.
+// Config configures an Engine. The zero Config stores everything in ./largesse-data
+// and opens no listener.
 type Config struct {
-	DataDir      string   // folder of the embedded engines; "": ./largesse-data
+	DataDir      string   // directory of the embedded engines; "": ./largesse-data
 	DatabaseURL  string   // postgres://…; "": SQLite in DataDir
-	RedisURL     string   // redis://…; "": a work queue in this process
-	MoneyURL     string   // the Money API that pays; "": WithProvider pays
-	Listen       string   // host:port of the API, port 0 for any free one; "": no listener
-	KafkaBrokers []string // host:port; none: a broker in this process
-	// Settings holds any other setting by its name in docs/settings.md, with
-	// values as in the settings file: "money.timeout": "2s".
+	RedisURL     string   // redis://…; "": a work queue and gate in this process
+	MoneyURL     string   // base URL of the Money API; "": WithProvider is required
+	Listen       string   // host:port of the API; port 0: any free port; "": no listener
+	KafkaBrokers []string // host:port of some brokers; none: a broker in this process
+	// Settings contains other settings by their name in docs/settings.md, with
+	// values as in the environment, for example "money.timeout": "2s".
 	Settings map[string]string
 }
 
-// Option changes how New makes an Engine.
+// Option configures an Engine.
 type Option func(*Engine)
 
-// WithLogger makes the Engine write its log to l. Without it, and for a nil
-// logger, the log is discarded. The handler of l decides about levels and form.
+// WithLogger makes the Engine log to l. Without it, or if l is nil, the Engine
+// discards its log. The handler of l controls level and format.
 func WithLogger(l *slog.Logger) Option {
 	return func(e *Engine) { e.log = l }
 }
 
-// WithProvider makes the Engine pay through p instead of the Money API at
+// WithProvider makes the Engine charge through p instead of the Money API at
 // Config.MoneyURL.
 func WithProvider(p Provider) Option {
 	return func(e *Engine) { e.provider = p }
@@ -78,12 +78,12 @@ type Engine struct {
 	client   *client.Client
 
 	ran  atomic.Bool
-	up   chan struct{} // closed when Run is up
-	over chan struct{} // closed when Run has ended
+	up   chan struct{} // closed when Run has started the instance
+	over chan struct{} // closed when Run has returned
 }
 
-// New makes an Engine. It reports everything that is wrong with the
-// configuration at once. It opens nothing: no file, no port and no connection.
+// New returns an Engine. The error reports all problems of the configuration at once.
+// New opens no file, port or connection; Run does.
 func New(cfg Config, opts ...Option) (*Engine, error) {
 	e := &Engine{up: make(chan struct{}), over: make(chan struct{})}
 	for _, o := range opts {
@@ -96,7 +96,7 @@ func New(cfg Config, opts ...Option) (*Engine, error) {
 	}
 	problems = append(problems, found...)
 	if e.provider == nil && c.Money.URL == "" && slices.Contains(c.Roles, config.RolePayout) {
-		problems = append(problems, config.Problem{Name: "money.url", Detail: "is not set and there is no WithProvider: one of them has to pay"})
+		problems = append(problems, config.Problem{Name: "money.url", Detail: "is not set and there is no WithProvider: use one of them"})
 	}
 	problems = append(problems, engine.Problems(c, true)...)
 	if len(problems) > 0 {
@@ -123,13 +123,13 @@ func New(cfg Config, opts ...Option) (*Engine, error) {
 	return e, nil
 }
 
-// callTimeout bounds calls in process by so much that the caller's context
-// decides.
+// callTimeout limits calls in process. It is so long that the caller's context ends
+// them first.
 const callTimeout = 24 * time.Hour
 
 const settingListen = "http.listen"
 
-// settings returns what cfg sets, by the names of the settings.
+// settings returns the settings in cfg by name.
 func (cfg Config) settings() (map[string]config.ProgramValue, []config.Problem) {
 	const source = "Config.Settings"
 	program := map[string]config.ProgramValue{}
@@ -143,7 +143,7 @@ func (cfg Config) settings() (map[string]config.ProgramValue, []config.Problem) 
 	}
 	for _, name := range []string{"log.format", "log.level"} {
 		if _, set := program[name]; set {
-			wrong(name, "has no effect here: the handler of the logger decides; take it out")
+			wrong(name, "has no effect here, because the handler of the logger controls it: remove this setting")
 		}
 	}
 	for _, field := range []struct{ field, name, text string }{
@@ -158,14 +158,14 @@ func (cfg Config) settings() (map[string]config.ProgramValue, []config.Problem) 
 			continue
 		}
 		if _, twice := program[field.name]; twice {
-			wrong(field.name, "is set by Config."+field.field+" too; keep one")
+			wrong(field.name, "is also set by Config."+field.field+"; keep one")
 		}
 		program[field.name] = config.ProgramValue{Text: field.text, Source: "Config." + field.field}
 	}
 	return program, problems
 }
 
-// moduleVersion is the version of this module within the program.
+// moduleVersion returns the version of this module in the program.
 func moduleVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -179,13 +179,13 @@ func moduleVersion() string {
 	return "devel"
 }
 
-// Run opens what the configuration names and works until ctx ends. Then it
-// finishes or hands back what is in hand, closes everything and returns nil. It
-// returns an error when it cannot start, or when the instance has lost something
-// that only one instance may have. Run may be called once.
+// Run opens the parts that the configuration names and works until ctx ends. Then it
+// finishes or returns pending payouts, closes everything and returns nil. Run
+// returns an error if it cannot start, or if another instance took its exclusive
+// lease. Run may be called only once.
 func (e *Engine) Run(ctx context.Context) error {
 	if !e.ran.CompareAndSwap(false, true) {
-		return errors.New("largesse: Run was called before; make another Engine")
+		return errors.New("largesse: Run was already called; create another Engine")
 	}
 	defer close(e.over)
 	if ctx.Err() != nil {
@@ -193,7 +193,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	if e.log != nil {
 		for _, w := range e.warnings {
-			e.log.Warn("setting may not be meant", "setting", w)
+			e.log.Warn("setting is probably a mistake", "setting", w)
 		}
 	}
 	err := e.engine.Run(ctx, func() error {
@@ -207,15 +207,16 @@ func (e *Engine) Run(ctx context.Context) error {
 	return fmt.Errorf("largesse: %w", err)
 }
 
-// Handler returns the HTTP API with its description, docs, probes and metrics,
-// for the server of the program. It may be mounted below a prefix with
-// http.StripPrefix. It answers 503 until Run is up and after Run has ended.
+// Handler returns the HTTP API with its description, docs, probes and metrics, for
+// the server of the program. It may be mounted below a prefix with
+// http.StripPrefix. It answers 503 before Run has started the instance, and after
+// Run has returned.
 //
-// While the setting auth.mode is none, which is the default, everybody who
-// reaches the handler is an admin under any host name: put it behind
-// middleware that lets only the right people in, or set auth.mode.
+// While the setting auth.mode is none, which is the default, every caller of the
+// handler is an admin, under any host name. Put it behind middleware that admits
+// only authorized callers, or set auth.mode.
 func (e *Engine) Handler() http.Handler { return e.engine.Handler() }
 
-// Client returns a client that calls this Engine in process, as an admin. Its
-// calls wait until Run is up, and fail once Run has ended.
+// Client returns a client that calls this Engine in process, as an admin. Its calls
+// wait until Run has started the instance, and fail after Run has returned.
 func (e *Engine) Client() *client.Client { return e.client }

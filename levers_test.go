@@ -31,7 +31,7 @@ func wantProblem(t *testing.T, err error, code string) {
 	}
 }
 
-// TestLevers pulls the operator's levers on a running engine.
+// TestLevers uses the operator's controls on a running engine.
 func TestLevers(t *testing.T) {
 	t.Parallel()
 
@@ -54,7 +54,7 @@ func TestLevers(t *testing.T) {
 			codes[code]++
 		}
 		if n, err := r.api.RetryPayouts(t.Context(), id, "ANOTHER_"+code); err != nil || n != 0 {
-			t.Errorf("%d requeued for a code that nobody has: %v", n, err)
+			t.Errorf("%d requeued for a code that no payout has: %v", n, err)
 		}
 		if err := r.sim.SetFaults(moneysim.Faults{}); err != nil {
 			t.Fatal(err)
@@ -81,7 +81,7 @@ func TestLevers(t *testing.T) {
 
 	t.Run("WhatNobodyCanKnowIsResolved", func(t *testing.T) {
 		t.Parallel()
-		// No look-up that finds nothing counts within an hour.
+		// Within an hour, a lookup that finds nothing does not count.
 		r := newRig(t, embedded, moneysim.Faults{TimeoutRate: 1}, func(c *config.Config) { c.Money.SettleAfter, c.Money.GiveUpAfter = time.Hour, time.Second })
 		id, _ := r.create(20, false, client.NewPromotion{MaxRetries: new(int)})
 		var unknown []string

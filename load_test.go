@@ -52,7 +52,7 @@ func TestTwoCampaignsAtOnce(t *testing.T) {
 	t.Logf("%d payouts in %.1f s", 2*targets, time.Since(began).Seconds())
 	a, b := r.balance(points, file), r.balance("5001", sent.workload)
 	if a.Charges+b.Charges != sim.Stats().Charges || sim.MaxChargesPerKey() != 1 {
-		t.Errorf("the provider made %d charges, ours are %d; one key at most %d times", sim.Stats().Charges, a.Charges+b.Charges, sim.MaxChargesPerKey())
+		t.Errorf("the provider made %d charges, the rows have %d; one key at most %d times", sim.Stats().Charges, a.Charges+b.Charges, sim.MaxChargesPerKey())
 	}
 	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)

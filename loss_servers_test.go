@@ -18,7 +18,7 @@ import (
 )
 
 // TestWhatIsDeletedInRedisIsMadeGood: somebody deletes the stream of a running
-// promotion, its group, or all of its consumers. It finishes by itself, pays
+// promotion, its group, or all of its consumers. It finishes automatically, pays
 // everybody once, and leaves nothing.
 func TestWhatIsDeletedInRedisIsMadeGood(t *testing.T) {
 	t.Parallel()

@@ -110,7 +110,7 @@ func TestOneOpenCallPerConsumer(t *testing.T) {
 	t.Errorf("not 5·%d calls a second ± 5 %% in any of %d runs", n, runs)
 }
 
-// scrape reads one value of an instance's metrics; 0 when it is not there yet.
+// scrape reads one value of an instance's metrics; or 0 if it does not exist yet.
 func scrape(t *testing.T, p *process, series string) float64 {
 	t.Helper()
 	res, err := http.Get(p.address + "/metrics")
@@ -214,9 +214,7 @@ func TestIdlePromotionsCostNothing(t *testing.T) {
 		if _, err := publishing.Publish(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := lab.Announce(t.Context(), publishing, publishing.PromotionID, 2); err != nil {
-			t.Fatal(err)
-		}
+		announce(t, publishing, publishing.PromotionID, 2)
 	}
 	for i := range promotions {
 		r.until(strconv.Itoa(i+1), "waiting for its second target", func(p client.Promotion) bool {
@@ -263,7 +261,7 @@ func commandsOf(t *testing.T, s *fleet.Server) int64 {
 	total := int64(0)
 	for line := range strings.Lines(info) {
 		command, figures, found := strings.Cut(line, ":calls=")
-		// What connecting takes is ours.
+		// Do not count the time of connecting.
 		if !found || strings.HasPrefix(command, "cmdstat_client") || strings.HasPrefix(command, "cmdstat_hello") || command == "cmdstat_info" {
 			continue
 		}
@@ -322,7 +320,7 @@ func TestRedisIsAwayForAMinute(t *testing.T) {
 		}
 		said = said || slices.Contains(health.Degraded, "queue")
 		if !said && time.Since(began) > 10*time.Second {
-			t.Fatalf("readiness does not say that the queue is away: %+v", health)
+			t.Fatalf("readiness does not report the outage of the queue: %+v", health)
 		}
 	}
 	share := float64(cpuTime(t, p)-cpu) / float64(time.Minute)

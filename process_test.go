@@ -58,8 +58,8 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// serve starts the program and waits until it says where it listens. What needs
-// that is left to runs without -short, since the program has to be built first.
+// serve starts the program and waits until it prints its address. Tests that need it
+// are skipped with -short, because the program must be built first.
 func serve(t *testing.T, args ...string) *process {
 	t.Helper()
 	if testing.Short() {
@@ -160,7 +160,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 }
 
 // TestKilledWhileUploading: the rows before the cut are in, the same file again
-// completes it, nobody is paid twice.
+// completes it, and no target is charged twice.
 func TestKilledWhileUploading(t *testing.T) {
 	t.Parallel()
 	_, simURL := startSim(t, moneysim.Faults{})
@@ -243,8 +243,8 @@ func TestTerminatedGently(t *testing.T) {
 	}
 }
 
-// TestASecondSignalLeavesAtOnce: who cannot wait for the calls in progress says
-// so twice; what was in hand is paid by the next one that comes, once.
+// TestASecondSignalLeavesAtOnce: a second signal ends the process without waiting
+// for calls in flight; the next instance pays the pending payouts, once.
 func TestASecondSignalLeavesAtOnce(t *testing.T) {
 	t.Parallel()
 	sim, simURL := startSim(t, moneysim.Faults{LatencyMs: 30_000})

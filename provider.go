@@ -9,33 +9,32 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Provider pays. The Engine calls its methods concurrently, as often as the
+// Provider makes charges. The Engine calls its methods concurrently, as often as the
 // settings money.max-concurrency and money.rate-per-second allow.
 //
-// An error that is or wraps one of ErrRefused, ErrFailed, ErrThrottled,
-// ErrMisconfigured and ErrNotSent says what happened, best in a ProviderError.
-// After any other error, after a panic, and when the call has not returned
-// after money.timeout, nobody knows whether the charge was made: the Engine
-// calls Lookup until it knows. So a Provider that returns every error as it is
-// never pays twice.
+// Charge explains a failure by an error that is or wraps one of ErrRefused,
+// ErrFailed, ErrThrottled, ErrMisconfigured and ErrNotSent, optionally in a
+// ProviderError. After any other error, a panic, or a call longer than
+// money.timeout, the Engine does not know whether the charge was made. It then
+// calls Lookup until it knows. So a Provider that returns its errors unchanged
+// never charges twice.
 type Provider interface {
-	// Charge pays once per c.Key, however often it is called with that key. A
-	// nil error means that the charge is made, now or before. Charge should
-	// return when ctx ends. One that goes on must be done within the setting
-	// money.settle-after, because then the answer of Lookup is final.
+	// Charge charges once per c.Key, however often it is called with that key. A nil
+	// error means that this call or an earlier one made the charge. Charge should
+	// return when ctx ends. If it continues, it must end within the setting
+	// money.settle-after, because the result of a later Lookup is final.
 	Charge(ctx context.Context, c Charge) (transactionKey string, err error)
 	// Lookup returns a nil error if the key was charged. It returns
 	// ErrNotCharged if it was not.
 	Lookup(ctx context.Context, key string) (transactionKey string, err error)
 }
 
-// Charge is what a Provider is asked to pay. It is the same each time for the
-// same key.
+// Charge describes one charge. All calls with the same key have the same values.
 type Charge struct {
 	Key         string // idempotency key
 	Type        string // POINT or VOUCHER
 	UserID      string
-	VoucherCode string // of a VOUCHER
+	VoucherCode string // only if Type is VOUCHER
 	PromotionID int64
 	TargetID    int64
 	Amount      int64 // minor units
@@ -43,11 +42,11 @@ type Charge struct {
 	confirm *func() error
 }
 
-// Confirm reports whether the charge may still be sent. The Engine has asked
-// the same before it called Charge. A Provider that waits before it sends, for a
-// connection say, may call Confirm right before the first byte leaves, so that
-// a promotion paused meanwhile pays nothing more. After an error it must send
-// nothing and return that error.
+// Confirm returns an error if the charge must not be sent any more. The Engine checks
+// this before it calls Charge. A Provider that waits before it sends, for example
+// for a connection, may call Confirm immediately before it sends the first byte,
+// so that a promotion that was paused in the meantime makes no more charges. After
+// an error, the Provider must send nothing and return that error.
 func (c Charge) Confirm() error {
 	if c.confirm == nil {
 		return nil
@@ -55,33 +54,33 @@ func (c Charge) Confirm() error {
 	return (*c.confirm)()
 }
 
-// What the error of a Provider means.
+// The errors with which a Provider explains a failure.
 var (
-	// ErrRefused means that the provider has decided not to pay: final.
+	// ErrRefused means that the provider refused the charge. This is final.
 	ErrRefused = errors.New("refused")
-	// ErrFailed means that the provider has failed and may have paid. The charge
-	// is repeated, and fails for good only after a lookup.
+	// ErrFailed means that the provider failed and may have made the charge. The
+	// Engine retries the charge, and fails it permanently only after a lookup.
 	ErrFailed = errors.New("failed")
-	// ErrThrottled means that the provider wants fewer calls, or later ones. The
-	// charge is repeated and no attempt is counted.
+	// ErrThrottled means that the provider wants fewer or later calls. The Engine
+	// retries the charge and does not count an attempt.
 	ErrThrottled = errors.New("throttled")
-	// ErrMisconfigured means that no call can succeed before somebody corrects
-	// the settings, such as credentials. The promotion pauses.
+	// ErrMisconfigured means that no call can succeed until an operator corrects the
+	// configuration, such as the credentials. The Engine pauses the promotion.
 	ErrMisconfigured = errors.New("misconfigured")
-	// ErrNotSent means that nothing has left this process. The charge is
-	// repeated.
+	// ErrNotSent means that the charge did not leave this process. The Engine retries
+	// it.
 	ErrNotSent = errors.New("not sent")
-	// ErrNotCharged is the answer of Lookup about a key that was never charged.
-	// From Charge it means nothing, like any other error.
+	// ErrNotCharged is the result of Lookup for a key that was never charged. From
+	// Charge, it explains nothing, like any other error.
 	ErrNotCharged = errors.New("not charged")
 )
 
-// ProviderError is an error of a Provider with what is known about it.
+// ProviderError is an error of a Provider with details.
 type ProviderError struct {
-	Err        error         // one of the six errors, or wraps one
-	Code       string        // the provider's code, for people and filters
-	Message    string        // what it said, for people
-	RetryAfter time.Duration // of ErrThrottled: how long to wait; 0: not known
+	Err        error         // is or wraps one of the six errors
+	Code       string        // the provider's code, for operators and filters
+	Message    string        // the provider's message, for operators
+	RetryAfter time.Duration // only with ErrThrottled: time to wait; 0: unknown
 }
 
 // Error returns the error, the code and the message.
@@ -101,7 +100,7 @@ func (e *ProviderError) Error() string {
 // Unwrap returns Err.
 func (e *ProviderError) Unwrap() error { return e.Err }
 
-// classes are the errors of a Provider that say what they mean.
+// classes maps the errors that explain a failure to their meaning.
 var classes = []struct {
 	err  error
 	said money.LocalError
@@ -114,7 +113,7 @@ var classes = []struct {
 	{ErrNotCharged, money.LocalError{NotCharged: true}},
 }
 
-// adapter makes a Provider the money.LocalProvider of the engine.
+// adapter implements money.LocalProvider with a Provider.
 type adapter struct{ provider Provider }
 
 // Charge implements money.LocalProvider.
@@ -132,8 +131,8 @@ func (a adapter) Lookup(ctx context.Context, key string) (string, error) {
 	return tx, meaning(err)
 }
 
-// meaning returns a *money.LocalError for an error that means exactly one
-// thing, and any other error as it is.
+// meaning returns a *money.LocalError for an error that wraps exactly one of the six
+// errors, and any other error unchanged.
 func meaning(err error) error {
 	var said *money.LocalError
 	for _, class := range classes {
@@ -141,7 +140,7 @@ func meaning(err error) error {
 			continue
 		}
 		if said != nil {
-			return err // it means two things, so it means nothing
+			return err // it is ambiguous, so it explains nothing
 		}
 		copied := class.said
 		copied.Err, said = err, &copied

@@ -25,8 +25,7 @@ type sourceFile struct {
 func (f sourceFile) room() string { return path.Dir(f.path) }
 func (f sourceFile) test() bool   { return strings.HasSuffix(f.path, "_test.go") }
 
-// imports lists the rooms of this module that the file imports; the root is
-// ".".
+// imports lists the packages of this module that the file imports. The root is ".".
 func (f sourceFile) imports(t *testing.T) []string {
 	var rooms []string
 	for _, spec := range f.importPaths(t) {
@@ -81,8 +80,8 @@ var readTree = sync.OnceValues(func() ([]sourceFile, error) {
 })
 
 // tree reads every Go file of the module, whatever its build tags. It does not
-// ask the go command, so that the test cache knows which files the verdict
-// rests on.
+// run the go command, so that the test cache knows the files that the result depends
+// on.
 func tree(t *testing.T) []sourceFile {
 	t.Helper()
 	files, err := readTree()

@@ -8,30 +8,30 @@ import (
 	"time"
 )
 
-// APIKey is an API key, without its secret but in the answer that makes it.
+// APIKey is an API key. Only the result of CreateAPIKey has its secret.
 type APIKey struct {
 	ID     string `json:"id"`
-	Name   string `json:"name"`   // whose it is, or what for
-	Prefix string `json:"prefix"` // how it begins
+	Name   string `json:"name"`   // owner or purpose
+	Prefix string `json:"prefix"` // first characters of the secret
 	Role   string `json:"role"`   // viewer, issuer, operator or admin
-	// Key is the key itself: only what CreateAPIKey returns has it.
+	// Key is the secret. Only the result of CreateAPIKey has it.
 	Key        string     `json:"key,omitempty"`
 	CreatedAt  time.Time  `json:"createdAt"`
 	CreatedBy  string     `json:"createdBy"`
 	ExpiresAt  *time.Time `json:"expiresAt,omitempty"`  // nil: never
-	LastUsedAt *time.Time `json:"lastUsedAt,omitempty"` // to the minute; nil: never
-	RevokedAt  *time.Time `json:"revokedAt,omitempty"`  // nil: it is not
+	LastUsedAt *time.Time `json:"lastUsedAt,omitempty"` // precise to a minute; nil: never
+	RevokedAt  *time.Time `json:"revokedAt,omitempty"`  // nil: not revoked
 	RevokedBy  string     `json:"revokedBy,omitempty"`
 }
 
-// NewAPIKey is an API key to be made.
+// NewAPIKey describes an API key to create.
 type NewAPIKey struct {
 	Name      string     `json:"name"`
 	Role      string     `json:"role"`
 	ExpiresAt *time.Time `json:"expiresAt,omitempty"` // nil: never
 }
 
-// CreateAPIKey makes an API key. Its text is in the answer, and never again.
+// CreateAPIKey creates an API key. Only this result has the secret.
 func (c *Client) CreateAPIKey(ctx context.Context, k NewAPIKey) (APIKey, error) {
 	var out APIKey
 	body, header, err := jsonBody(k)
@@ -42,14 +42,14 @@ func (c *Client) CreateAPIKey(ctx context.Context, k NewAPIKey) (APIKey, error) 
 	return out, err
 }
 
-// APIKeys walks over the API keys, the newest first. It ends after the first
+// APIKeys iterates over the API keys, newest first. It ends after the first
 // error.
 func (c *Client) APIKeys(ctx context.Context) iter.Seq2[APIKey, error] {
 	return pages[APIKey](ctx, c, []string{"v1", "api-keys"}, url.Values{})
 }
 
-// RevokeAPIKey revokes an API key for good: every instance refuses it within a
-// second.
+// RevokeAPIKey revokes an API key permanently. Every instance refuses it within
+// a second.
 func (c *Client) RevokeAPIKey(ctx context.Context, id string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: []string{"v1", "api-keys", id}}, nil)
 }

@@ -6,30 +6,30 @@ import (
 	"time"
 )
 
-// AuditLine is one change that somebody asked for.
+// AuditLine is one recorded change.
 type AuditLine struct {
 	ID        string     `json:"id"`
 	At        time.Time  `json:"at"`
 	Actor     string     `json:"actor"`
 	Role      string     `json:"role"`
-	Action    string     `json:"action"`           // operation id of the call, e.g. start-promotion
+	Action    string     `json:"action"`           // operation ID of the call, e.g. start-promotion
 	Subject   string     `json:"subject"`          // path of the call
-	Detail    string     `json:"detail,omitempty"` // body of the call as JSON, its first 8 KiB
+	Detail    string     `json:"detail,omitempty"` // first 8 KiB of the call's JSON body
 	RequestID string     `json:"requestId"`
-	EndedAt   *time.Time `json:"endedAt,omitempty"` // nil: not known how it ended
-	Status    int        `json:"status,omitempty"`  // HTTP status it ended with
-	Code      string     `json:"code,omitempty"`    // of the problem it ended with
+	EndedAt   *time.Time `json:"endedAt,omitempty"` // nil: the outcome is unknown
+	Status    int        `json:"status,omitempty"`  // HTTP status of the response
+	Code      string     `json:"code,omitempty"`    // code of the response's problem
 }
 
-// AuditFilter narrows the audit; empty fields let all through.
+// AuditFilter selects audit lines. Empty fields select all.
 type AuditFilter struct {
 	Actor   string
 	Action  string // e.g. start-promotion
-	Subject string // a path; with a slash at its end all below it
+	Subject string // path; one that ends with / includes everything below it
 }
 
-// Audit walks over who changed what, the latest first. It ends after the first
-// error.
+// Audit iterates over the recorded changes, latest first. It ends after the
+// first error.
 func (c *Client) Audit(ctx context.Context, f AuditFilter) iter.Seq2[AuditLine, error] {
 	return pages[AuditLine](ctx, c, []string{"v1", "audit"}, filled(map[string]string{"actor": f.Actor, "action": f.Action, "subject": f.Subject}))
 }

@@ -2,14 +2,14 @@ package client
 
 import "encoding/json"
 
-// Clearable is a value to set, or nothing in its place.
+// Clearable is a field of a change that either sets or clears a value.
 type Clearable[T any] struct{ value *T }
 
-// Set sets a value.
+// Set returns a Clearable that sets a value.
 func Set[T any](value T) *Clearable[T] { return &Clearable[T]{&value} }
 
-// Clear takes the value away.
+// Clear returns a Clearable that removes the value.
 func Clear[T any]() *Clearable[T] { return &Clearable[T]{} }
 
-// MarshalJSON writes the value, or null.
+// MarshalJSON returns the value, or null if it is cleared.
 func (c *Clearable[T]) MarshalJSON() ([]byte, error) { return json.Marshal(c.value) }

@@ -1,10 +1,10 @@
-// Package client talks to the HTTP API of a Largesse server.
+// Package client calls the HTTP API of a Largesse server.
 //
-// Every method takes a context and gives up with it. Calls are never repeated
-// by the client: after an error that is no *Problem the outcome is unknown.
-// All of them may be repeated by the caller: what creates something under
-// WithIdempotencyKey makes it once, uploads are idempotent by target, a
-// request for a coupon keeps its ticket, and a move that has happened already is
+// Every method takes a context and stops when it ends. Only watches repeat
+// calls. After an error that is not a *Problem, the outcome of a call is
+// unknown. You can repeat every call safely: under WithIdempotencyKey a repeated
+// call creates nothing twice, uploads are idempotent by target, a repeated coupon
+// request keeps its ticket, and a change of status that already happened returns
 // a *Problem with the code ILLEGAL_STATE.
 package client
 
@@ -22,44 +22,44 @@ import (
 	"time"
 )
 
-// DefaultServer is where a server listens when nothing else is set.
+// DefaultServer is the default address of a server.
 const DefaultServer = "http://127.0.0.1:8080"
 
-// replyMax bounds an answer of the API that is read whole, in bytes.
+// replyMax limits the size of a response that is read into memory, in bytes.
 const replyMax = 64 << 20
 
-// Options are the optional parts of a Client.
+// Options holds the optional settings of a Client.
 type Options struct {
 	APIKey string // sent as a bearer token; empty: none
-	// Actor says who acts, 1 to 200 characters; empty: the server takes it for
-	// anonymous. It counts while the server's auth.mode is none; otherwise the key
-	// says who acts.
+	// Actor is the name to record as the actor, 1 to 200 characters. Empty: the
+	// server records the call as anonymous. The server uses it only while its
+	// auth.mode is none; otherwise the key or token names the actor.
 	Actor string
-	// Timeout bounds one call from its first byte to its last, but for those of
-	// any length: uploads, exports, retries, dead letters in bulk,
-	// reconciliations and events; 0: 30 seconds.
+	// Timeout limits a call from its first byte to its last. Zero means 30
+	// seconds. It does not apply to uploads, exports, retries, bulk operations
+	// on dead letters, reconciliations and events, which have no limit.
 	Timeout   time.Duration
-	UserAgent string // empty: largesse-client and the module's version
-	// Transport carries the calls; nil: http.DefaultTransport.
+	UserAgent string // empty: largesse-client with the version of the module
+	// Transport sends the calls. Nil means http.DefaultTransport.
 	Transport http.RoundTripper
 }
 
-// Client calls one server. It is safe for concurrent use.
+// Client calls one server. Its methods are safe for concurrent use.
 type Client struct {
 	base    *url.URL
 	options Options
 	http    *http.Client
 }
 
-// New makes a Client for a server such as http://127.0.0.1:8080. A path is
-// kept, so that the API can live behind a proxy.
+// New returns a Client for a server such as http://127.0.0.1:8080. The URL may
+// have a path, for an API behind a proxy.
 func New(server string, o Options) (*Client, error) {
 	base, err := url.Parse(server)
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
-		return nil, fmt.Errorf("the server's address %q must look like %s", redact(server), DefaultServer)
+		return nil, fmt.Errorf("the server address %q must look like %s", redact(server), DefaultServer)
 	}
 	if base.RawQuery != "" || base.Fragment != "" {
-		return nil, fmt.Errorf("the server's address %q must end with its path", redact(server))
+		return nil, fmt.Errorf("the server address %q must not have a query or fragment", redact(server))
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 30 * time.Second
@@ -70,10 +70,10 @@ func New(server string, o Options) (*Client, error) {
 	return &Client{base: base, options: o, http: &http.Client{Transport: o.Transport}}, nil
 }
 
-// Server is the address that the Client calls, without a password.
+// Server returns the URL of the server, with a password masked.
 func (c *Client) Server() string { return c.base.Redacted() }
 
-// redact hides what could be a password in an address that may be broken.
+// redact masks what may be a password in an address that may be malformed.
 func redact(server string) string {
 	if i := strings.LastIndexByte(server, '@'); i >= 0 {
 		return "xxxxx" + server[i:]
@@ -93,19 +93,20 @@ func defaultUserAgent() string {
 	return "largesse-client/" + strings.Trim(version, "()")
 }
 
-// request is one call.
+// request describes one call.
 type request struct {
 	method string
-	path   []string // segments, unescaped
+	path   []string // unescaped segments
 	query  url.Values
 	header http.Header
 	body   io.Reader
 	accept string // media type; empty: JSON
-	// unbounded calls live as long as their context; see Options.Timeout.
+	// unbounded calls end only with their context; see Options.Timeout.
 	unbounded bool
 }
 
-// call sends a request and reads a JSON answer into out, unless that is nil.
+// call sends a request and decodes the JSON response into out, unless out is
+// nil.
 func (c *Client) call(ctx context.Context, r request, out any) error {
 	if !r.unbounded {
 		var cancel context.CancelFunc
@@ -122,12 +123,12 @@ func (c *Client) call(ctx context.Context, r request, out any) error {
 		return err
 	}
 	if err := json.Unmarshal(body, out); err != nil {
-		return fmt.Errorf("understanding the answer to %s: is %s a Largesse server? %w", r.what(), c.Server(), err)
+		return fmt.Errorf("parsing the response to %s failed; check that %s is a Largesse server: %w", r.what(), c.Server(), err)
 	}
 	return nil
 }
 
-// send sends a request; what came back is no success when read says so.
+// send sends a request and returns the response, whatever its status.
 func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	target := c.base.JoinPath(escape(r.path)...)
 	target.RawQuery = r.query.Encode()
@@ -159,14 +160,15 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	return res, nil
 }
 
-// read reads an answer whole; one that is no success is a *Problem.
+// read reads a whole response. It returns a *Problem if the status is not a
+// success.
 func (r request) read(res *http.Response) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(res.Body, replyMax+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("reading the answer to %s: %w", r.what(), err)
+		return nil, fmt.Errorf("reading the response to %s: %w", r.what(), err)
 	case len(body) > replyMax:
-		return nil, fmt.Errorf("the answer to %s is above %d bytes", r.what(), replyMax)
+		return nil, fmt.Errorf("the response to %s exceeds %d bytes", r.what(), replyMax)
 	case !success(res):
 		return nil, readProblem(res, body)
 	}
@@ -177,7 +179,7 @@ func success(res *http.Response) bool { return res.StatusCode >= 200 && res.Stat
 
 func (r request) what() string { return r.method + " /" + strings.Join(r.path, "/") }
 
-// escape makes each segment safe, so that an id can never leave its place.
+// escape escapes each segment, so that an ID cannot change the path.
 func escape(path []string) []string {
 	escaped := make([]string, len(path))
 	for i, segment := range path {
@@ -189,7 +191,7 @@ func escape(path []string) []string {
 	return escaped
 }
 
-// plainURLError drops the repeated method and URL of net/http's errors.
+// plainURLError removes the method and URL that net/http repeats in its errors.
 func plainURLError(err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
@@ -198,11 +200,11 @@ func plainURLError(err error) error {
 	return err
 }
 
-// jsonBody is a request's body and header.
+// jsonBody returns the body and header of a request with a JSON body.
 func jsonBody(v any) (io.Reader, http.Header, error) {
 	text, err := json.Marshal(v)
 	if err != nil {
-		return nil, nil, fmt.Errorf("writing the request: %w", err)
+		return nil, nil, fmt.Errorf("encoding the request: %w", err)
 	}
 	return bytes.NewReader(text), http.Header{"Content-Type": {"application/json"}}, nil
 }

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Coupon is a coupon that was issued.
+// Coupon is an issued coupon.
 type Coupon struct {
 	ID          string     `json:"id"`
-	Code        string     `json:"code"` // what its user shows
+	Code        string     `json:"code"` // code that the user presents
 	TemplateID  string     `json:"templateId"`
 	UserID      string     `json:"userId"`
-	Ticket      int64      `json:"ticket"` // place in the order of issue
+	Ticket      int64      `json:"ticket"` // number in the order of issue
 	Status      string     `json:"status"` // ISSUED, USED, CANCELLED or EXPIRED
 	IssuedAt    time.Time  `json:"issuedAt"`
 	UsedAt      *time.Time `json:"usedAt,omitempty"`
@@ -22,20 +22,21 @@ type Coupon struct {
 	ExpiresAt   *time.Time `json:"expiresAt,omitempty"` // nil: never
 }
 
-// Coupon reads one coupon.
+// Coupon returns a coupon.
 func (c *Client) Coupon(ctx context.Context, id string) (Coupon, error) {
 	var out Coupon
 	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "coupons", id}}, &out)
 	return out, err
 }
 
-// UseCoupon uses a coupon. One that cannot be used is a *Problem with the code
-// COUPON_USED, COUPON_CANCELLED or COUPON_EXPIRED.
+// UseCoupon uses a coupon. If that is impossible, it returns a *Problem with
+// the code COUPON_USED, COUPON_CANCELLED or COUPON_EXPIRED.
 func (c *Client) UseCoupon(ctx context.Context, id string) (Coupon, error) {
 	return c.settleCoupon(ctx, id, "use")
 }
 
-// CancelCoupon cancels a coupon, whose place is free then; errors as UseCoupon.
+// CancelCoupon cancels a coupon, which becomes available again. Its errors are
+// those of UseCoupon.
 func (c *Client) CancelCoupon(ctx context.Context, id string) (Coupon, error) {
 	return c.settleCoupon(ctx, id, "cancel")
 }
@@ -46,50 +47,50 @@ func (c *Client) settleCoupon(ctx context.Context, id, verb string) (Coupon, err
 	return out, err
 }
 
-// UserCoupons walks over the coupons of a user, the newest first. It ends after
+// UserCoupons iterates over the coupons of a user, newest first. It ends after
 // the first error.
 func (c *Client) UserCoupons(ctx context.Context, user string) iter.Seq2[Coupon, error] {
 	return pages[Coupon](ctx, c, []string{"v1", "users", user, "coupons"}, nil)
 }
 
-// History says why a user did or did not get coupons and payouts.
+// History explains why a user did or did not get coupons and payouts.
 type History struct {
 	UserID   string           `json:"userId"`
-	Items    []HistoryItem    `json:"items"`    // how each accepted request ended, the latest first, at most 1000
-	Refusals []HistoryRefusal `json:"refusals"` // when templates refused everybody
-	Payouts  []HistoryPayout  `json:"payouts"`  // those of the promotion with the highest id first, at most 1000
+	Items    []HistoryItem    `json:"items"`    // outcomes of admitted requests, latest first, at most 1000
+	Refusals []HistoryRefusal `json:"refusals"` // when templates refused everyone
+	Payouts  []HistoryPayout  `json:"payouts"`  // highest promotion ID first, at most 1000
 }
 
-// HistoryItem is how one request ended.
+// HistoryItem is the outcome of one request.
 type HistoryItem struct {
 	RequestID  string    `json:"requestId"`
 	TemplateID string    `json:"templateId"`
 	Ticket     int64     `json:"ticket"`
 	Status     string    `json:"status"`           // ISSUED or REJECTED
-	Reason     string    `json:"reason,omitempty"` // of REJECTED
-	Coupon     *Coupon   `json:"coupon,omitempty"` // of ISSUED, as it is now
+	Reason     string    `json:"reason,omitempty"` // only if REJECTED
+	Coupon     *Coupon   `json:"coupon,omitempty"` // only if ISSUED; its current state
 	At         time.Time `json:"at"`
 }
 
-// HistoryRefusal is an interval in which a template refused everybody.
+// HistoryRefusal is an interval in which a template refused everyone.
 type HistoryRefusal struct {
 	TemplateID string     `json:"templateId"`
 	Reason     string     `json:"reason"` // SOLD_OUT or CLOSED
 	Since      time.Time  `json:"since"`
-	Until      *time.Time `json:"until,omitempty"` // nil: to this day
+	Until      *time.Time `json:"until,omitempty"` // nil: it has not ended
 }
 
-// HistoryPayout is a payout, with its promotion and what the provider said.
+// HistoryPayout is a payout with its promotion and the provider's responses.
 type HistoryPayout struct {
 	PromotionID     string    `json:"promotionId"`
-	PromotionName   string    `json:"promotionName"` // empty while Kafka alone has told of the promotion
+	PromotionName   string    `json:"promotionName"` // empty while only Kafka records name the promotion
 	PromotionStatus string    `json:"promotionStatus"`
 	PauseReason     string    `json:"pauseReason,omitempty"`
 	TargetID        string    `json:"targetId"`
 	Amount          int64     `json:"amount"` // minor units
 	VoucherCode     string    `json:"voucherCode,omitempty"`
 	State           string    `json:"state"`
-	AttemptCount    int64     `json:"attempts"` // answers of the provider that were counted
+	AttemptCount    int64     `json:"attempts"` // counted responses of the provider
 	TransactionKey  string    `json:"transactionKey,omitempty"`
 	ErrorCode       string    `json:"errorCode,omitempty"`
 	ErrorMessage    string    `json:"errorMessage,omitempty"`
@@ -97,8 +98,8 @@ type HistoryPayout struct {
 	Log             []Attempt `json:"attemptLog"` // the latest 50, oldest first
 }
 
-// UserHistory reads the history of a user. Templates are those he says he has
-// asked at: who was refused at once has left nothing there.
+// UserHistory returns the history of a user. A request that is refused at once
+// leaves no record: pass the templates at which the user says they made one.
 func (c *Client) UserHistory(ctx context.Context, user string, templates ...string) (History, error) {
 	var out History
 	query := url.Values{}

@@ -11,29 +11,29 @@ import (
 
 const (
 	eventStreamType = "text/event-stream"
-	// eventLineMax bounds one line of a stream of events, in bytes.
+	// eventLineMax limits one line of an event stream, in bytes.
 	eventLineMax = 1 << 20
-	// eventRetryLeast is the least pause that a server can ask for.
+	// eventRetryLeast is the shortest interval that a server can request.
 	eventRetryLeast = 100 * time.Millisecond
 )
 
 // event is one server-sent event.
 type event struct {
 	name string
-	id   string // the latest that the stream has named; empty: none
+	id   string // latest ID that the stream named; empty: none
 	data []byte
 }
 
 // eventStream reads server-sent events.
 type eventStream struct {
 	body io.Reader
-	// line is called for each line that comes, comments among them.
+	// line is called for each line that arrives, including comments.
 	line func()
-	// retry is how long to wait after a cut, as the server has said last.
+	// retry is the interval before a reconnect that the server named last.
 	retry time.Duration
 }
 
-// events reads until the stream ends.
+// events iterates over the events until the stream ends.
 func (s *eventStream) events() iter.Seq2[event, error] {
 	return func(yield func(event, error) bool) {
 		lines := bufio.NewScanner(s.body)
@@ -54,7 +54,7 @@ func (s *eventStream) events() iter.Seq2[event, error] {
 				if millis, err := strconv.ParseUint(string(value), 10, 16); err == nil {
 					s.retry = max(time.Duration(millis)*time.Millisecond, eventRetryLeast)
 				}
-			case "": // an empty line ends an event; a comment looks the same here
+			case "": // an empty line ends an event; a comment has no name either
 				if len(lines.Bytes()) > 0 {
 					continue
 				}

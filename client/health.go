@@ -5,18 +5,18 @@ import (
 	"net/http"
 )
 
-// Health asks whether the server's own loops are alive; nil says yes.
+// Health checks whether the server's own loops run. Nil means that they do.
 func (c *Client) Health(ctx context.Context) error {
 	return c.call(ctx, request{method: http.MethodGet, path: []string{"healthz"}}, nil)
 }
 
-// Readiness is what a server that can do its work says of itself.
+// Readiness describes a server that can serve requests.
 type Readiness struct {
-	Degraded []string `json:"degraded"` // parts that work less well than they should
+	Degraded []string `json:"degraded"` // parts that are unavailable, e.g. queue or kafka
 }
 
-// Ready asks whether the server can do its work. An answer of 503 is a
-// *Problem.
+// Ready checks whether the server can serve requests. If it cannot (503), Ready
+// returns a *Problem.
 func (c *Client) Ready(ctx context.Context) (Readiness, error) {
 	var out Readiness
 	err := c.call(ctx, request{method: http.MethodGet, path: []string{"readyz"}}, &out)

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Instances is who works, and on which streams.
+// Instances lists the instances and the work streams.
 type Instances struct {
 	Items []Instance `json:"items"` // by name
-	// Streams are those of the promotions with work dispatched, at most 100,
-	// the ones with the most first; nil when the queue did not answer.
+	// Streams lists the streams of promotions with dispatched payouts, longest
+	// first, at most 100. It is nil if the work queue did not answer.
 	Streams  []WorkStream `json:"streams"`
-	Degraded []string     `json:"degraded,omitempty"` // parts that did not answer: queue
+	Degraded []string     `json:"degraded,omitempty"` // unavailable parts: queue
 }
 
-// Instance is a running server, or one that was not heard of lately.
+// Instance is an instance that runs, or ran recently.
 type Instance struct {
 	Name       string         `json:"name"`
 	Version    string         `json:"version"`
@@ -23,9 +23,9 @@ type Instance struct {
 	Alive      bool           `json:"alive"`
 	StartedAt  time.Time      `json:"startedAt"`
 	SeenAt     time.Time      `json:"seenAt"`
-	AliveUntil time.Time      `json:"aliveUntil"` // taken for dead then, unless it is heard of again
-	Consumers  int            `json:"consumers"`  // of all its pools; 0 when it is not alive
-	Pools      []InstancePool `json:"pools"`      // by promotion; empty when it is not alive
+	AliveUntil time.Time      `json:"aliveUntil"` // when it counts as dead without another heartbeat
+	Consumers  int            `json:"consumers"`  // of all its pools; 0 if it is not alive
+	Pools      []InstancePool `json:"pools"`      // ordered by promotion; empty if it is not alive
 }
 
 // InstancePool is the pool of one promotion on one instance.
@@ -33,55 +33,55 @@ type InstancePool struct {
 	PromotionID string    `json:"promotionId"`
 	Type        string    `json:"type"` // POINT or VOUCHER
 	Consumers   int       `json:"consumers"`
-	InHand      int       `json:"inHand"` // entries read and not settled
+	InHand      int       `json:"inHand"` // pending entries: delivered and not acknowledged
 	StartedAt   time.Time `json:"startedAt"`
 }
 
-// WorkStream is a work stream in short. Length is Lag and Pending together.
+// WorkStream is a summary of a work stream. Length is the sum of Lag and
+// Pending.
 type WorkStream struct {
 	PromotionID            string `json:"promotionId"`
 	Type                   string `json:"type"`
-	Key                    string `json:"key,omitempty"` // in Redis; empty for a stream in process
+	Key                    string `json:"key,omitempty"` // Redis key; empty for an in-process stream
 	Length                 int64  `json:"length"`
-	Lag                    int64  `json:"lag"`                    // entries that nobody has read
-	Pending                int64  `json:"pending"`                // entries read and not settled
-	OldestPendingAgeMillis int64  `json:"oldestPendingAgeMillis"` // 0 when none is pending
-	Consumers              int    `json:"consumers"`              // of all instances
+	Lag                    int64  `json:"lag"`                    // undelivered entries
+	Pending                int64  `json:"pending"`                // entries delivered and not acknowledged
+	OldestPendingAgeMillis int64  `json:"oldestPendingAgeMillis"` // 0 without pending entries
+	Consumers              int    `json:"consumers"`              // consumers of all instances
 }
 
-// Instances lists the instances with their pools, and the streams they work
-// on.
+// Instances returns the instances with their pools, and the work streams.
 func (c *Client) Instances(ctx context.Context) (Instances, error) {
 	var out Instances
 	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "instances"}}, &out)
 	return out, err
 }
 
-// PromotionStream is the work stream of a promotion. Length is Lag and Pending
-// together.
+// PromotionStream is the work stream of a promotion. Length is the sum of Lag
+// and Pending.
 type PromotionStream struct {
-	Key             string           `json:"key"`    // in Redis; empty for a stream in process
-	Group           string           `json:"group"`  // likewise
-	Exists          bool             `json:"exists"` // false before the first dispatch and after the end
+	Key             string           `json:"key"`    // Redis key; empty for an in-process stream
+	Group           string           `json:"group"`  // consumer group; empty for an in-process stream
+	Exists          bool             `json:"exists"` // false before the first dispatch and after completion
 	Length          int64            `json:"length"`
-	Lag             int64            `json:"lag"`                       // entries that nobody has read
-	Pending         int64            `json:"pending"`                   // entries read and not settled
-	OldestAt        *time.Time       `json:"oldestAt,omitempty"`        // when the oldest entry was added; nil without any
-	OldestPendingAt *time.Time       `json:"oldestPendingAt,omitempty"` // when the oldest pending entry was added; nil without any
-	Consumers       []StreamConsumer `json:"consumers"`                 // by instance
+	Lag             int64            `json:"lag"`                       // undelivered entries
+	Pending         int64            `json:"pending"`                   // entries delivered and not acknowledged
+	OldestAt        *time.Time       `json:"oldestAt,omitempty"`        // when the oldest entry was added; nil without entries
+	OldestPendingAt *time.Time       `json:"oldestPendingAt,omitempty"` // when the oldest pending entry was added; nil without pending entries
+	Consumers       []StreamConsumer `json:"consumers"`                 // ordered by instance
 }
 
-// StreamConsumer is one registered reader of a stream.
+// StreamConsumer is a registered consumer of a stream.
 type StreamConsumer struct {
 	Name       string `json:"name"`
-	Instance   string `json:"instance"` // empty when the name is none of ours
-	Alive      bool   `json:"alive"`    // whether the instance is
+	Instance   string `json:"instance"` // empty if the name is not one of Largesse
+	Alive      bool   `json:"alive"`    // whether the instance is alive
 	Pending    int64  `json:"pending"`
-	IdleMillis int64  `json:"idleMillis"` // since it last read or claimed anything
+	IdleMillis int64  `json:"idleMillis"` // time since it last read or claimed entries
 }
 
-// PromotionStream reads the work stream of a promotion. A queue that does not
-// answer is a *Problem with the status 503.
+// PromotionStream returns the work stream of a promotion. If the work queue is
+// unavailable, it returns a *Problem with the status 503.
 func (c *Client) PromotionStream(ctx context.Context, id string) (PromotionStream, error) {
 	var out PromotionStream
 	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "promotions", id, "stream"}}, &out)

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-var errSameCursor = errors.New("the server answered with the cursor it was asked with")
+var errSameCursor = errors.New("the server returned the cursor of the request: the list would not end")
 
-// Payout is what one target of a promotion gets.
+// Payout is the payout of one target of a promotion.
 type Payout struct {
 	TargetID       string    `json:"targetId"`
 	UserID         string    `json:"userId"`
@@ -22,14 +22,14 @@ type Payout struct {
 	Amount         int64     `json:"amount"` // minor units
 	VoucherCode    string    `json:"voucherCode,omitempty"`
 	State          string    `json:"state"`
-	AttemptCount   int64     `json:"attempts"` // answers of the provider that were counted
+	AttemptCount   int64     `json:"attempts"` // counted responses of the provider
 	TransactionKey string    `json:"transactionKey,omitempty"`
 	ErrorCode      string    `json:"errorCode,omitempty"`
 	ErrorMessage   string    `json:"errorMessage,omitempty"`
 	UpdatedAt      time.Time `json:"updatedAt"`
 }
 
-// PayoutFilter narrows a list of payouts; empty fields let all through.
+// PayoutFilter selects payouts. Empty fields select all.
 type PayoutFilter struct {
 	State string // e.g. FAILED
 	Code  string // error code
@@ -39,14 +39,14 @@ func (f PayoutFilter) query() url.Values {
 	return filled(map[string]string{"state": f.State, "code": f.Code})
 }
 
-// Payouts walks over the payouts of a promotion by target id. It ends after
-// the first error.
+// Payouts iterates over the payouts of a promotion, ordered by target ID. It
+// ends after the first error.
 func (c *Client) Payouts(ctx context.Context, promotion string, f PayoutFilter) iter.Seq2[Payout, error] {
 	return pages[Payout](ctx, c, []string{"v1", "promotions", promotion, "payouts"}, f.query())
 }
 
-// ExportPayouts writes the payouts of a promotion as CSV, as they come, with a
-// header line. After an error w may hold a part of them.
+// ExportPayouts writes the payouts of a promotion to w as CSV with a header
+// line. After an error, w may hold a part of them.
 func (c *Client) ExportPayouts(ctx context.Context, promotion string, f PayoutFilter, w io.Writer) error {
 	r := request{
 		method: http.MethodGet, path: []string{"v1", "promotions", promotion, "payouts"}, query: f.query(),
@@ -62,17 +62,17 @@ func (c *Client) ExportPayouts(ctx context.Context, promotion string, f PayoutFi
 		return err
 	}
 	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind != "text/csv" {
-		return fmt.Errorf("the answer to %s is no CSV: is %s a Largesse server?", r.what(), c.Server())
+		return fmt.Errorf("the response to %s is not CSV; check that %s is a Largesse server", r.what(), c.Server())
 	}
 	if _, err := io.Copy(w, res.Body); err != nil {
-		return fmt.Errorf("copying the answer to %s: %w", r.what(), err)
+		return fmt.Errorf("copying the response to %s: %w", r.what(), err)
 	}
 	return nil
 }
 
-// RetryPayouts lets all FAILED payouts of a promotion, or those with an error
-// code, be paid after all, and says how many. After an error, calling it again
-// goes on.
+// RetryPayouts requeues the FAILED payouts of a promotion, all or only those
+// with an error code, and returns their number. After an error, call it again
+// to continue.
 func (c *Client) RetryPayouts(ctx context.Context, promotion, code string) (int64, error) {
 	body, header, err := jsonBody(struct {
 		State string `json:"state"`
@@ -89,14 +89,14 @@ func (c *Client) RetryPayouts(ctx context.Context, promotion, code string) (int6
 	return out.Requeued, err
 }
 
-// Resolution settles an UNKNOWN payout.
+// Resolution describes how to settle an UNKNOWN payout.
 type Resolution struct {
 	Outcome        string `json:"outcome"`                  // SUCCEEDED or FAILED
-	TransactionKey string `json:"transactionKey,omitempty"` // the provider's; for SUCCEEDED, and only then
-	Note           string `json:"note"`                     // why
+	TransactionKey string `json:"transactionKey,omitempty"` // key of the provider; only and always for SUCCEEDED
+	Note           string `json:"note"`                     // how the outcome is known
 }
 
-// ResolvePayout settles an UNKNOWN payout as somebody has found out.
+// ResolvePayout settles an UNKNOWN payout.
 func (c *Client) ResolvePayout(ctx context.Context, promotion, target string, r Resolution) (PayoutDetail, error) {
 	body, header, err := jsonBody(r)
 	if err != nil {
@@ -108,24 +108,25 @@ func (c *Client) ResolvePayout(ctx context.Context, promotion, target string, r 
 	return out, err
 }
 
-// Payout reads one payout with its attempts.
+// Payout returns a payout with its attempts.
 func (c *Client) Payout(ctx context.Context, promotion, target string) (PayoutDetail, error) {
 	var out PayoutDetail
 	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "promotions", promotion, "payouts", target}}, &out)
 	return out, err
 }
 
-// PayoutDetail is a payout with every answer that was kept for it.
+// PayoutDetail is a payout with all stored responses of the provider.
 type PayoutDetail struct {
 	Payout
 	Log []Attempt `json:"attemptLog,omitempty"`
 }
 
-// Attempt is one answer of the provider other than a first-time success.
+// Attempt is one response of the provider, other than a success of the first
+// call.
 type Attempt struct {
 	Dispatch int64     `json:"dispatch"`
 	At       time.Time `json:"at"`
-	Class    string    `json:"class"` // e.g. REFUSED, FAILED, UNKNOWN; RESOLVED: settled by a person (Code), who says why (Message)
+	Class    string    `json:"class"` // e.g. REFUSED, FAILED, UNKNOWN; RESOLVED: settled by a person (Code) with a reason (Message)
 	Code     string    `json:"code,omitempty"`
 	Message  string    `json:"message,omitempty"`
 }

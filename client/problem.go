@@ -10,30 +10,31 @@ import (
 	"time"
 )
 
-// Problem is an answer of the API that is no success.
+// Problem is an error response of the API.
 type Problem struct {
 	Status int // HTTP status
-	// Code is stable and for programs, e.g. ILLEGAL_STATE; empty when the
-	// answer did not come from the API but from something in front of it.
+	// Code is stable and meant for programs, e.g. ILLEGAL_STATE. It is empty if
+	// the response comes from something in front of the API, such as a proxy.
 	Code      string
 	Title     string
-	Detail    string // for people: what, where, what to do
+	Detail    string // for people: what is wrong, where, and the remedy
 	Errors    []FieldError
-	RequestID string // to be found in the server's log
-	// OpensAt is when a template opens, with the code NOT_OPEN; zero: it did not
-	// say.
+	RequestID string // request_id in the server's log
+	// OpensAt is when the template opens, with the code NOT_OPEN. Zero:
+	// unknown.
 	OpensAt time.Time
-	// RetryAfter is how long the server asks to wait; 0: it did not say.
+	// RetryAfter is the time to wait before a retry. Zero: the server named
+	// none.
 	RetryAfter time.Duration
 }
 
-// FieldError says which field of a request is wrong.
+// FieldError describes an invalid field of a request.
 type FieldError struct {
 	Field  string `json:"field"`
 	Detail string `json:"detail"`
 }
 
-// Error tells it in one line.
+// Error returns the problem as one line.
 func (p *Problem) Error() string {
 	text := p.Detail
 	if text == "" {
@@ -45,7 +46,7 @@ func (p *Problem) Error() string {
 	separator := ": "
 	for _, e := range p.Errors {
 		if strings.Contains(text, e.Detail) {
-			continue // a single wrong field is the detail already
+			continue // Detail already describes a single invalid field
 		}
 		text += separator + strings.TrimSpace(e.Field+" "+e.Detail)
 		separator = ", "
@@ -56,8 +57,8 @@ func (p *Problem) Error() string {
 	return fmt.Sprintf("%s (HTTP %d)", text, p.Status)
 }
 
-// readProblem understands an answer that is no success. What is no problem
-// document, such as the page of a proxy, is shown in part.
+// readProblem parses an error response. If it is not a problem document, such
+// as the error page of a proxy, the Problem quotes its beginning.
 func readProblem(res *http.Response, body []byte) *Problem {
 	p := &Problem{Status: res.StatusCode, Title: http.StatusText(res.StatusCode), RequestID: res.Header.Get("X-Request-Id")}
 	if seconds, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && seconds > 0 && seconds < 1<<30 {
@@ -85,7 +86,7 @@ func readProblem(res *http.Response, body []byte) *Problem {
 	const shown = 200
 	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(body[:min(len(body), shown)]), "")), " ")
 	if text != "" {
-		p.Detail = fmt.Sprintf("the server answered %d: %s", res.StatusCode, text)
+		p.Detail = fmt.Sprintf("the server responded with %d: %s", res.StatusCode, text)
 	}
 	return p
 }

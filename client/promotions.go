@@ -9,58 +9,60 @@ import (
 	"time"
 )
 
-// Promotion is a campaign that pays its targets. Money is in minor units (or
-// points).
+// Promotion is one run that pays many targets. Amounts are in minor units or
+// points.
 type Promotion struct {
 	ID     string `json:"id"`
 	Name   string `json:"name"`
 	Type   string `json:"type"`   // POINT or VOUCHER
 	Status string `json:"status"` // DRAFT, RUNNING, PAUSED, COMPLETED or CANCELLED
-	// TotalCount is the number of targets known; the counts add up to it.
+	// TotalCount is the number of known targets. It is the sum of Counts.
 	TotalCount int64 `json:"totalCount"`
-	// ExpectedCount is what a started event announced; nil when there was none.
+	// ExpectedCount is the number that a started event announced. Nil: none was
+	// announced.
 	ExpectedCount   *int64 `json:"expectedCount,omitempty"`
 	Counts          Counts `json:"counts"`
 	AmountTotal     int64  `json:"amountTotal"`
 	AmountSucceeded int64  `json:"amountSucceeded"`
-	Amount          int64  `json:"amount,omitempty"` // what a target gets that names none
+	Amount          int64  `json:"amount,omitempty"` // default amount of a target
 	VoucherCode     string `json:"voucherCode,omitempty"`
 	Currency        string `json:"currency,omitempty"`
 	MaxRetries      int    `json:"maxRetries"`
-	// ConsumersPerInstance is how many consumers each instance keeps for it; 0:
-	// by its size.
+	// ConsumersPerInstance is the number of consumers on each instance. Zero:
+	// it depends on the number of targets.
 	ConsumersPerInstance int        `json:"consumersPerInstance,omitempty"`
-	RatePerSecond        int        `json:"ratePerSecond,omitempty"` // bound on the calls of all instances for it; 0: none of its own
-	Weight               int        `json:"weight,omitempty"`        // share of the calls beside other promotions
-	MaxAmount            int64      `json:"maxAmount,omitempty"`     // budget in minor units; 0: none
-	Canary               *Canary    `json:"canary,omitempty"`        // nil: all are paid at once
-	StartsAt             *time.Time `json:"startsAt,omitempty"`      // when a DRAFT starts by itself; nil: by hand
+	RatePerSecond        int        `json:"ratePerSecond,omitempty"` // maximum calls of all instances together; 0: no limit of its own
+	Weight               int        `json:"weight,omitempty"`        // share of the calls relative to other promotions
+	MaxAmount            int64      `json:"maxAmount,omitempty"`     // budget in minor units; 0: no limit
+	Canary               *Canary    `json:"canary,omitempty"`        // nil: no canary
+	StartsAt             *time.Time `json:"startsAt,omitempty"`      // when a DRAFT starts automatically; nil: it is started manually
 	WebhookURL           string     `json:"webhookUrl,omitempty"`
 	CreatedBy            string     `json:"createdBy,omitempty"`
 	ApprovedBy           string     `json:"approvedBy,omitempty"`
-	Closed               bool       `json:"closed"` // no more targets will come
+	Closed               bool       `json:"closed"` // whether it is closed to further targets
 	PauseReason          string     `json:"pauseReason,omitempty"`
-	ETASeconds           *float64   `json:"etaSeconds,omitempty"` // nil while the rate is unknown
+	ETASeconds           *float64   `json:"etaSeconds,omitempty"` // remaining seconds; nil: unknown
 	CreatedAt            time.Time  `json:"createdAt"`
 	StartedAt            *time.Time `json:"startedAt,omitempty"`
 	FinishedAt           *time.Time `json:"finishedAt,omitempty"`
 	Summaries            []Summary  `json:"summaries,omitempty"`
 }
 
-// Ended says that nothing more will come of it by itself.
+// Ended reports whether the promotion changes no more without another request.
 func (p Promotion) Ended() bool {
 	return p.Status == "COMPLETED" || p.Status == "CANCELLED" && p.FinishedAt != nil
 }
 
-// Canary is the first payouts of a promotion, which decide about the others.
+// Canary is the first part of a promotion. Its result decides whether the
+// others are paid.
 type Canary struct {
 	Targets        int64   `json:"targets"`
-	MaxFailureRate float64 `json:"maxFailureRate"` // share of FAILED above which the promotion pauses, 0 to 1
+	MaxFailureRate float64 `json:"maxFailureRate"` // share of FAILED canary payouts above which the promotion pauses, 0 to 1
 	Dispatched     int64   `json:"dispatched"`
-	Judged         bool    `json:"judged"` // the others may follow
+	Judged         bool    `json:"judged"` // whether the canary has passed and the others may follow
 }
 
-// Counts says how many payouts stand in each state.
+// Counts holds the number of payouts in each state.
 type Counts struct {
 	Ready     int64 `json:"ready"`
 	Queued    int64 `json:"queued"`
@@ -71,10 +73,10 @@ type Counts struct {
 	Cancelled int64 `json:"cancelled"`
 }
 
-// Done is how many payouts are decided.
+// Done returns the number of payouts in a final state.
 func (c Counts) Done() int64 { return c.Succeeded + c.Failed + c.Cancelled }
 
-// Summary is the part of a promotion with one promotionSummaryId.
+// Summary is the part of a promotion under one promotionSummaryId.
 type Summary struct {
 	PromotionSummaryID string `json:"promotionSummaryId"`
 	TotalCount         int64  `json:"totalCount"`
@@ -82,36 +84,38 @@ type Summary struct {
 	AmountSucceeded    int64  `json:"amountSucceeded"`
 }
 
-// NewPromotion is a promotion to create; empty fields are left to the server.
+// NewPromotion describes a promotion to create. The server chooses empty
+// fields.
 type NewPromotion struct {
-	ID          string `json:"id,omitempty"` // a positive number; empty: made by the server
+	ID          string `json:"id,omitempty"` // positive number from an upstream system; empty: a new ID
 	Name        string `json:"name"`
 	Type        string `json:"type"`
 	Amount      int64  `json:"amount,omitempty"`
 	VoucherCode string `json:"voucherCode,omitempty"`
 	Currency    string `json:"currency,omitempty"`
 	MaxRetries  *int   `json:"maxRetries,omitempty"`
-	// ConsumersPerInstance is how many consumers each instance keeps for it, 1
-	// to 256; nil: by its size.
+	// ConsumersPerInstance is the number of consumers on each instance, 1 to
+	// 256. Nil: it depends on the number of targets.
 	ConsumersPerInstance *int `json:"consumersPerInstance,omitempty"`
-	// RatePerSecond bounds the calls of all instances for it, 1 to 1,000,000;
-	// 0: no bound of its own.
+	// RatePerSecond limits the calls of all instances together, 1 to 1,000,000.
+	// Zero: no limit of its own.
 	RatePerSecond int `json:"ratePerSecond,omitempty"`
-	// Weight is its share of the calls beside others, 1 to 100; 0: 1.
+	// Weight is the share of the calls relative to other promotions, 1 to 100.
+	// Zero means 1.
 	Weight     int        `json:"weight,omitempty"`
-	MaxAmount  int64      `json:"maxAmount,omitempty"` // budget in minor units; 0: none
-	Canary     *NewCanary `json:"canary,omitempty"`    // nil: all are paid at once
-	StartsAt   *time.Time `json:"startsAt,omitempty"`  // nil: started by hand
+	MaxAmount  int64      `json:"maxAmount,omitempty"` // budget in minor units; 0: no limit
+	Canary     *NewCanary `json:"canary,omitempty"`    // nil: no canary
+	StartsAt   *time.Time `json:"startsAt,omitempty"`  // nil: it is started manually
 	WebhookURL string     `json:"webhookUrl,omitempty"`
 }
 
-// NewCanary is the canary of a promotion to create.
+// NewCanary describes the canary of a promotion to create.
 type NewCanary struct {
-	Targets        int64    `json:"targets"`                  // paid first, from 1
+	Targets        int64    `json:"targets"`                  // number of targets to pay first, at least 1
 	MaxFailureRate *float64 `json:"maxFailureRate,omitempty"` // 0 to 1; nil: the server's default
 }
 
-// CreatePromotion makes a DRAFT.
+// CreatePromotion creates a DRAFT.
 func (c *Client) CreatePromotion(ctx context.Context, p NewPromotion) (Promotion, error) {
 	body, header, err := jsonBody(p)
 	if err != nil {
@@ -122,62 +126,63 @@ func (c *Client) CreatePromotion(ctx context.Context, p NewPromotion) (Promotion
 	return out, err
 }
 
-// Promotion reads one promotion with its counts.
+// Promotion returns a promotion with its counts.
 func (c *Client) Promotion(ctx context.Context, id string) (Promotion, error) {
 	var out Promotion
 	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "promotions", id}}, &out)
 	return out, err
 }
 
-// WatchPromotion follows a promotion for as long as ctx lives: how it stands, each
-// time that it has moved, and at last, COMPLETED, or CANCELLED and finished, how
-// it has ended. Summaries may be left out. It connects again when it was cut off,
-// and looks every now and then where the server's events do not get through. It
-// ends after the first error.
+// WatchPromotion follows a promotion while ctx lives. It yields the promotion
+// after each change, and finally when it is COMPLETED, or CANCELLED and
+// finished. Summaries may be absent. It reconnects if the connection is lost,
+// and reads the promotion at an interval where the server's events do not
+// arrive. It ends after the first error.
 func (c *Client) WatchPromotion(ctx context.Context, id string, o WatchOptions) iter.Seq2[Promotion, error] {
 	return watch(ctx, c, []string{"v1", "promotions", id}, "done", Promotion.Ended, o)
 }
 
-// Promotions walks over the promotions with a status, or over all when it is
-// empty, the newest first. It ends after the first error.
+// Promotions iterates over the promotions with a status, newest first. An empty
+// status selects all. It ends after the first error.
 func (c *Client) Promotions(ctx context.Context, status string) iter.Seq2[Promotion, error] {
 	return pages[Promotion](ctx, c, []string{"v1", "promotions"}, filled(map[string]string{"status": status}))
 }
 
-// StartPromotion lets a DRAFT pay.
+// StartPromotion starts a DRAFT.
 func (c *Client) StartPromotion(ctx context.Context, id string) (Promotion, error) {
 	return c.move(ctx, id, "start")
 }
 
-// PausePromotion opens no new call within a second; calls under way end.
+// PausePromotion pauses a promotion. Within a second no new calls start; calls
+// in flight end.
 func (c *Client) PausePromotion(ctx context.Context, id string) (Promotion, error) {
 	return c.move(ctx, id, "pause")
 }
 
-// ResumePromotion lets a PAUSED one go on.
+// ResumePromotion resumes a PAUSED promotion.
 func (c *Client) ResumePromotion(ctx context.Context, id string) (Promotion, error) {
 	return c.move(ctx, id, "resume")
 }
 
-// CancelPromotion pays nobody any more. What may have been paid already is
-// looked up first.
+// CancelPromotion cancels a promotion. Payouts that may be charged are looked
+// up.
 func (c *Client) CancelPromotion(ctx context.Context, id string) (Promotion, error) {
 	return c.move(ctx, id, "cancel")
 }
 
-// ClosePromotion says that no more targets will come by file, so that an announced
-// promotion can complete with fewer.
+// ClosePromotion closes a promotion to further targets, so that it can complete
+// with fewer targets than announced.
 func (c *Client) ClosePromotion(ctx context.Context, id string) (Promotion, error) {
 	return c.move(ctx, id, "close")
 }
 
-// ApprovePromotion lets a promotion that needs it pay, as a second person; see
-// Options.Actor.
+// ApprovePromotion approves a promotion that needs approval, as a second
+// person; see Options.Actor.
 func (c *Client) ApprovePromotion(ctx context.Context, id string) (Promotion, error) {
 	return c.move(ctx, id, "approve")
 }
 
-// DeletePromotion removes a DRAFT with its targets.
+// DeletePromotion deletes a DRAFT and its targets.
 func (c *Client) DeletePromotion(ctx context.Context, id string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: []string{"v1", "promotions", id}}, nil)
 }
@@ -188,10 +193,10 @@ func (c *Client) move(ctx context.Context, id, verb string) (Promotion, error) {
 	return out, err
 }
 
-// pageLimit is how many items one page is asked for.
+// pageLimit is the number of items to request per page.
 const pageLimit = 200
 
-// filled is a query of those fields that are not empty.
+// filled returns a query with the fields that are not empty.
 func filled(fields map[string]string) url.Values {
 	query := url.Values{}
 	for name, value := range fields {
@@ -202,7 +207,7 @@ func filled(fields map[string]string) url.Values {
 	return query
 }
 
-// pages walks over a list of the API.
+// pages iterates over a paged list of the API.
 func pages[T any](ctx context.Context, c *Client, path []string, query url.Values) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -228,7 +233,7 @@ func pages[T any](ctx context.Context, c *Client, path []string, query url.Value
 				return
 			}
 			if page.NextCursor == q.Get("cursor") {
-				// Going on would ask for the same page for ever.
+				// Continuing would request the same page forever.
 				yield(none, errSameCursor)
 				return
 			}

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Reconciliation is the report of a comparison of the books.
+// Reconciliation is the report of one comparison of the books.
 type Reconciliation struct {
 	ID      string    `json:"id"`
-	Checked int64     `json:"checked"` // promotions and templates
-	Drifts  []Drift   `json:"drifts"`  // none: the books balance
+	Checked int64     `json:"checked"` // number of promotions and templates compared
+	Drifts  []Drift   `json:"drifts"`  // empty: the books balance
 	Skipped []string  `json:"skipped,omitempty"`
 	At      time.Time `json:"at"`
 }
 
-// Left is how many drifts were not repaired.
+// Left returns the number of drifts that were not repaired.
 func (r Reconciliation) Left() int {
 	left := 0
 	for _, d := range r.Drifts {
@@ -26,36 +26,36 @@ func (r Reconciliation) Left() int {
 	return left
 }
 
-// Drift is a difference between two sides of the books; sides that are none
+// Drift is a difference between two sides of the books. Sides that do not apply
 // are nil.
 type Drift struct {
-	PromotionID string `json:"promotionId,omitempty"` // of a promotion
-	TemplateID  string `json:"templateId,omitempty"`  // of a coupon template
+	PromotionID string `json:"promotionId,omitempty"` // only for a promotion
+	TemplateID  string `json:"templateId,omitempty"`  // only for a coupon template
 	What        string `json:"what"`                  // e.g. counts.succeeded, stream, charges.above; stock, user
-	UserID      string `json:"userId,omitempty"`      // of user
-	Store       *int64 `json:"store"`                 // what the rows say
+	UserID      string `json:"userId,omitempty"`      // only if What is user
+	Store       *int64 `json:"store"`                 // value of the database rows
 	Redis       *int64 `json:"redis"`
 	Kept        *int64 `json:"kept,omitempty"`
 	Provider    *int64 `json:"provider,omitempty"`
-	Detail      string `json:"detail"` // the numbers in a sentence
+	Detail      string `json:"detail"` // the values in a sentence
 	Repaired    bool   `json:"repaired"`
 }
 
-// Reconcile compares the books of a promotion, or those of all active promotions
-// and coupon templates when promotion is empty, and repairs what can be repaired
-// when asked to. It takes more than 10 s when anything of a promotion differs,
-// since that is looked at twice.
+// Reconcile compares the books of a promotion, or those of all active
+// promotions and coupon templates if promotion is empty. With repair, it
+// repairs what can be repaired. It takes more than 10 s if a promotion has
+// differences, because they are checked again.
 func (c *Client) Reconcile(ctx context.Context, promotion string, repair bool) (Reconciliation, error) {
 	return c.reconcile(ctx, reconcile{PromotionID: promotion, Repair: repair})
 }
 
-// ReconcileTemplate compares the gate of a coupon template with its rows, and
-// makes it say what they say when asked to.
+// ReconcileTemplate compares the gate of a coupon template with its rows. With
+// repair, it corrects the gate.
 func (c *Client) ReconcileTemplate(ctx context.Context, template string, repair bool) (Reconciliation, error) {
 	return c.reconcile(ctx, reconcile{TemplateID: template, Repair: repair})
 }
 
-// reconcile is what to compare.
+// reconcile selects what to compare.
 type reconcile struct {
 	PromotionID string `json:"promotionId,omitempty"`
 	TemplateID  string `json:"templateId,omitempty"`
@@ -72,7 +72,7 @@ func (c *Client) reconcile(ctx context.Context, what reconcile) (Reconciliation,
 	return out, err
 }
 
-// Reconciliation reads an earlier report.
+// Reconciliation returns an earlier report.
 func (c *Client) Reconciliation(ctx context.Context, id string) (Reconciliation, error) {
 	var out Reconciliation
 	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "reconciliations", id}}, &out)

@@ -9,65 +9,66 @@ import (
 	"strings"
 )
 
-// Format is the form of a file of targets.
+// Format is the format of a file of targets.
 type Format string
 
-// The formats. A CSV file begins with a header: targetId, and optionally
-// userId, amount and voucherCode; NDJSON is one such object per line.
+// The formats. A CSV file starts with a header: targetId, and any of userId,
+// amount and voucherCode. An NDJSON file has one object per line with the same
+// names.
 const (
 	CSV    Format = "csv"
 	NDJSON Format = "ndjson"
 )
 
-// mediaTypes are the formats' names in HTTP.
+// mediaTypes maps the formats to their media types.
 var mediaTypes = map[Format]string{CSV: "text/csv", NDJSON: "application/x-ndjson"}
 
-// UploadOptions say what is uploaded.
+// UploadOptions describes an upload.
 type UploadOptions struct {
 	Format Format // empty: CSV
-	Gzip   bool   // the file is compressed with gzip already
-	DryRun bool   // check and total, accept nothing
+	Gzip   bool   // whether the file is compressed with gzip
+	DryRun bool   // validate and sum up the file without accepting targets
 }
 
-// UploadResult says what became of the lines of a file.
+// UploadResult is the result of an upload.
 type UploadResult struct {
-	UploadID   string `json:"uploadId,omitempty"` // empty for a dry run
+	UploadID   string `json:"uploadId,omitempty"` // empty in a dry run
 	Accepted   int64  `json:"accepted"`
-	Duplicates int64  `json:"duplicates"` // known already, and the same
-	Conflicts  int64  `json:"conflicts"`  // known with another amount or code; nothing changed
+	Duplicates int64  `json:"duplicates"` // known targets with the same values
+	Conflicts  int64  `json:"conflicts"`  // known targets with another amount, user or voucher code; not changed
 	Rejected   int64  `json:"rejected"`
-	Amount     int64  `json:"amount"` // of the accepted, in minor units
-	// Errors are the first lines that were not accepted; ReportURL, a CSV file
-	// on the server, has all.
+	Amount     int64  `json:"amount"` // total of the accepted targets, in minor units
+	// Errors holds the first lines that were not accepted. ReportURL is the URL
+	// of a CSV file with all of them.
 	Errors    []LineError `json:"errors,omitempty"`
 	ReportURL string      `json:"reportUrl,omitempty"`
 }
 
-// LineError says why a line was not accepted.
+// LineError explains why a line was not accepted.
 type LineError struct {
-	Line   int64  `json:"line"` // from 1, the header included
+	Line   int64  `json:"line"` // from 1, counting the header
 	Code   string `json:"code"`
 	Detail string `json:"detail"`
 }
 
-// UploadTargets streams a file of targets, of any size and for as long as ctx
-// lives. Uploading the same file again is safe: what is known is a duplicate.
-// The reader must not be used again after an error.
+// UploadTargets streams a file of targets of any size, while ctx lives. You can
+// upload the same file again: known targets are duplicates. Do not use the
+// reader again after an error.
 func (c *Client) UploadTargets(ctx context.Context, promotion string, file io.Reader, o UploadOptions) (UploadResult, error) {
 	if o.Format == "" {
 		o.Format = CSV
 	}
 	mediaType, ok := mediaTypes[o.Format]
 	if !ok {
-		return UploadResult{}, fmt.Errorf("the format %q is neither %s nor %s", o.Format, CSV, NDJSON)
+		return UploadResult{}, fmt.Errorf("the format %q must be %s or %s", o.Format, CSV, NDJSON)
 	}
 	r := request{
 		method: http.MethodPost,
 		path:   []string{"v1", "promotions", promotion, "targets"},
-		// A server that refuses says so before a large file is on its way.
+		// The server can refuse before a large file is sent.
 		header: http.Header{"Content-Type": {mediaType}, "Expect": {"100-continue"}},
-		// The reader is hidden, so that net/http neither learns its length nor
-		// closes or rewinds it: it stays the caller's.
+		// Hide the type of the reader: net/http must not detect its length,
+		// close it or rewind it.
 		body:      io.NopCloser(struct{ io.Reader }{file}),
 		unbounded: true,
 	}

@@ -7,69 +7,71 @@ import (
 	"time"
 )
 
-// Template is a limited stock of coupons.
+// Template is a coupon template: a limited stock of coupons.
 type Template struct {
 	ID              string     `json:"id"`
 	Name            string     `json:"name"`
-	TotalQuantity   int64      `json:"totalQuantity"`             // coupons that may live at a time
-	PerUserLimit    int        `json:"perUserLimit"`              // coupons that one user may have
-	OpensAt         *time.Time `json:"opensAt,omitempty"`         // nil: from the beginning
-	ClosesAt        *time.Time `json:"closesAt,omitempty"`        // nil: never
-	ValidForSeconds int64      `json:"validForSeconds,omitempty"` // of a coupon, from its issue; 0: for ever
+	TotalQuantity   int64      `json:"totalQuantity"`             // maximum number of live coupons
+	PerUserLimit    int        `json:"perUserLimit"`              // maximum number of coupons per user
+	OpensAt         *time.Time `json:"opensAt,omitempty"`         // nil: open since its creation
+	ClosesAt        *time.Time `json:"closesAt,omitempty"`        // nil: it does not close
+	ValidForSeconds int64      `json:"validForSeconds,omitempty"` // from issue to expiry of a coupon; 0: coupons do not expire
 	Mode            string     `json:"mode"`                      // STREAM, KAFKA or SYNC
-	// ReissueAfterCancel says whether who has cancelled a coupon may have another.
+	// ReissueAfterCancel reports whether a user whose coupon was cancelled may
+	// get another.
 	ReissueAfterCancel bool   `json:"reissueAfterCancel"`
 	WhenRedisAway      string `json:"whenRedisAway"` // DATABASE or WAIT
-	// Path is the way that requests go at the moment: GATE, or DATABASE while
-	// Redis is away.
+	// Path is how requests are handled now: GATE, or DATABASE during a Redis
+	// outage.
 	Path      string           `json:"path"`
 	Draw      *Draw            `json:"draw,omitempty"` // nil: first come, first served
 	CreatedAt time.Time        `json:"createdAt"`
 	Counters  TemplateCounters `json:"counters"`
-	// Degraded is gate when who waits is not known.
+	// Degraded contains gate if the gate did not answer, so that the number of
+	// waiting users is unknown.
 	Degraded []string `json:"degraded,omitempty"`
 }
 
-// TemplateCounters is how far a template is.
+// TemplateCounters holds the counters of a template.
 type TemplateCounters struct {
 	TotalQuantity int64 `json:"totalQuantity"`
-	Stock         int64 `json:"stock"`       // what is left to promise
-	Count         int64 `json:"count"`       // live coupons: not CANCELLED
+	Stock         int64 `json:"stock"`       // coupons left to promise
+	Count         int64 `json:"count"`       // live coupons: all except CANCELLED ones
 	IssuedTotal   int64 `json:"issuedTotal"` // coupons ever issued
-	Waiting       int64 `json:"waiting"`     // people in line
+	Waiting       int64 `json:"waiting"`     // requests in line
 }
 
-// Draw orders those who ask before a template opens. Hashes and the seed are in
-// hex.
+// Draw describes the draw of a template, which orders the users who enter
+// before it opens. Hashes and the seed are in hex.
 type Draw struct {
 	From       time.Time `json:"from"`
 	State      string    `json:"state"`              // OPEN, CLOSED or DONE
 	Commitment string    `json:"commitment"`         // SHA-256 of the seed
 	Seed       string    `json:"seed,omitempty"`     // empty while OPEN
-	ListHash   string    `json:"listHash,omitempty"` // of TemplateEntrants; empty before DONE
+	ListHash   string    `json:"listHash,omitempty"` // hash of TemplateEntrants; empty before DONE
 }
 
-// NewTemplate is a template to create; empty fields are left to the server.
+// NewTemplate describes a template to create. The server chooses empty fields.
 type NewTemplate struct {
-	ID                 string     `json:"id,omitempty"` // a positive number; empty: made by the server
+	ID                 string     `json:"id,omitempty"` // positive number from an upstream system; empty: a new ID
 	Name               string     `json:"name"`
 	TotalQuantity      int64      `json:"totalQuantity"`
-	PerUserLimit       int        `json:"perUserLimit,omitempty"` // 0: 1
+	PerUserLimit       int        `json:"perUserLimit,omitempty"` // 0 means 1
 	OpensAt            *time.Time `json:"opensAt,omitempty"`
 	ClosesAt           *time.Time `json:"closesAt,omitempty"`
-	ValidForSeconds    int64      `json:"validForSeconds,omitempty"` // 0: for ever
+	ValidForSeconds    int64      `json:"validForSeconds,omitempty"` // 0: coupons do not expire
 	Mode               string     `json:"mode,omitempty"`            // STREAM, KAFKA or SYNC; empty: STREAM
 	ReissueAfterCancel *bool      `json:"reissueAfterCancel,omitempty"`
 	WhenRedisAway      string     `json:"whenRedisAway,omitempty"` // DATABASE or WAIT; empty: DATABASE
-	Draw               *NewDraw   `json:"draw,omitempty"`          // nil: none
+	Draw               *NewDraw   `json:"draw,omitempty"`          // nil: no draw
 }
 
-// NewDraw is the draw of a template to create, which needs OpensAt.
+// NewDraw describes the draw of a template to create. It requires OpensAt.
 type NewDraw struct {
 	From time.Time `json:"from"`
 }
 
-// TemplateChange is what to change of a template; nil fields stay.
+// TemplateChange describes a change of a template. Nil fields stay.
 type TemplateChange struct {
 	Name          *string `json:"name,omitempty"`
 	TotalQuantity *int64  `json:"totalQuantity,omitempty"`
@@ -83,13 +85,14 @@ type TemplateChange struct {
 	WhenRedisAway      *string               `json:"whenRedisAway,omitempty"`
 }
 
-// CreateTemplate makes a template.
+// CreateTemplate creates a coupon template.
 func (c *Client) CreateTemplate(ctx context.Context, t NewTemplate) (Template, error) {
 	return c.writeTemplate(ctx, http.MethodPost, t)
 }
 
-// ChangeTemplate changes a template. A quantity below what is live and who waits
-// is a *Problem with the code CONFLICT.
+// ChangeTemplate changes a template. If the quantity is below the number of
+// live coupons and waiting requests, it returns a *Problem with the code
+// CONFLICT.
 func (c *Client) ChangeTemplate(ctx context.Context, id string, change TemplateChange) (Template, error) {
 	return c.writeTemplate(ctx, http.MethodPatch, change, id)
 }
@@ -105,36 +108,37 @@ func (c *Client) writeTemplate(ctx context.Context, method string, what any, id 
 	return out, err
 }
 
-// Template reads one template with its counters.
+// Template returns a template with its counters.
 func (c *Client) Template(ctx context.Context, id string) (Template, error) {
 	var out Template
 	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "coupon-templates", id}}, &out)
 	return out, err
 }
 
-// Templates walks over all templates, the newest first. It ends after the first
-// error.
+// Templates iterates over all templates, highest ID first. It ends after the
+// first error.
 func (c *Client) Templates(ctx context.Context) iter.Seq2[Template, error] {
 	return pages[Template](ctx, c, []string{"v1", "coupon-templates"}, nil)
 }
 
-// CloseTemplate ends the asking. Who is in line is still served.
+// CloseTemplate closes a template to further requests. Waiting requests are
+// still served.
 func (c *Client) CloseTemplate(ctx context.Context, id string) (Template, error) {
 	var out Template
 	err := c.call(ctx, request{method: http.MethodPost, path: []string{"v1", "coupon-templates", id, "close"}}, &out)
 	return out, err
 }
 
-// TemplateCoupons walks over the coupons of a template in the order of issue. It
-// ends after the first error.
+// TemplateCoupons iterates over the coupons of a template in the order of their
+// tickets. It ends after the first error.
 func (c *Client) TemplateCoupons(ctx context.Context, id string) iter.Seq2[Coupon, error] {
 	return pages[Coupon](ctx, c, []string{"v1", "coupon-templates", id, "coupons"}, nil)
 }
 
-// TemplateEntrants walks over the user ids of those who take part in the draw of
-// a template, in the order of their bytes: the list that Draw.ListHash stands
-// for. It ends after the first error, which for a draw that is OPEN, or none, is
-// a *Problem with the code ILLEGAL_STATE.
+// TemplateEntrants iterates over the user IDs of the entrants of a draw,
+// ordered by their bytes. Draw.ListHash is the hash of this list. It ends after
+// the first error. If the draw is OPEN or the template has none, the error is a
+// *Problem with the code ILLEGAL_STATE.
 func (c *Client) TemplateEntrants(ctx context.Context, id string) iter.Seq2[string, error] {
 	type entrant struct {
 		UserID string `json:"userId"`

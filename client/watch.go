@@ -16,66 +16,69 @@ import (
 	"time"
 )
 
-// WatchOptions are the optional parts of a watch.
+// WatchOptions holds the optional settings of a watch.
 type WatchOptions struct {
-	// Every is the pause between two looks where the server's events do not get
-	// through, such as behind a proxy that holds them back; 0: 1 second.
+	// Every is the interval between two reads where the server's events do not
+	// arrive, for example behind a proxy that buffers them. Zero means 1
+	// second.
 	Every time.Duration
-	// Patience is how long a watch goes on without hearing from the server, once
-	// it has; 0: 30 seconds.
+	// Patience limits the time without a response from the server, after the
+	// first one. Zero means 30 seconds.
 	Patience time.Duration
-	// Waiting, when set, is told why the server is not heard, each time before it
-	// is tried again, and nil once it is heard again. It is called by who ranges
-	// over the watch.
+	// Waiting, if set, is called with the reason each time the server does not
+	// answer, before the next attempt, and with nil when it answers again. The
+	// goroutine that ranges over the watch calls it.
 	Waiting func(err error)
 }
 
 const (
 	watchEvery    = time.Second
 	watchPatience = 30 * time.Second
-	// firstLineWait is how long a stream of events may be silent at first: a server
-	// says something at once.
+	// firstLineWait limits the silence at the start of an event stream: a
+	// server sends its first event at once.
 	firstLineWait = 10 * time.Second
-	// nextLineWait is how long it may be silent afterwards, three times as long as
-	// a server is.
+	// nextLineWait limits the silence afterwards. It is three times the longest
+	// silence of a server.
 	nextLineWait = 45 * time.Second
-	// streamTries is how many streams in a row may fail while looks do not.
+	// streamTries is the number of streams that may fail in a row while reads
+	// succeed.
 	streamTries = 3
-	// retryDefault is the pause after a stream was cut off, unless the server has
-	// named one.
+	// retryDefault is the interval before a reconnect, unless the server named
+	// one.
 	retryDefault = 2 * time.Second
-	// againFirst and againMost are the pauses while the server does not answer.
+	// againFirst and againMost limit the backoff while the server does not
+	// answer.
 	againFirst = 100 * time.Millisecond
 	againMost  = 5 * time.Second
 )
 
 var (
-	// errNoEvents is what an older server answers, or something in between that
-	// does not let events through.
-	errNoEvents = errors.New("the server's events do not get through")
-	// errBadEvent is an event that cannot be understood.
-	errBadEvent = errors.New("understanding the server's events")
+	// errNoEvents reports that events do not arrive: the server is older, or
+	// something in between blocks them.
+	errNoEvents = errors.New("the server's events do not arrive")
+	// errBadEvent reports an event that cannot be parsed.
+	errBadEvent = errors.New("parsing the server's events")
 )
 
 // watching is one watch of a T.
 type watching[T any] struct {
 	WatchOptions
 	client *Client
-	path   []string     // of what is watched; its events are below
-	last   string       // name of the event after which there are no more
-	ended  func(T) bool // whether a look has shown that there will be no more
+	path   []string     // path of the object; its events are below it
+	last   string       // name of the last event
+	ended  func(T) bool // reports whether the object changes no more
 	yield  func(T, error) bool
 
-	told    *T            // the latest
-	enough  bool          // nothing more is to be told
-	seen    string        // id of the latest event
-	retry   time.Duration // pause after a cut
-	heard   time.Time     // when the server was last heard; zero: never
-	waiting bool          // it was told that the server is not heard
+	told    *T            // latest yielded value
+	enough  bool          // whether the caller has stopped the iteration, or it is complete
+	seen    string        // ID of the latest event
+	retry   time.Duration // interval before a reconnect
+	heard   time.Time     // time of the latest response; zero: none
+	waiting bool          // whether Waiting was called with an error
 }
 
-// watch follows something by the server's events, and by looking again and again
-// where those do not get through.
+// watch follows an object through the server's events, and reads it at an
+// interval where the events do not arrive.
 func watch[T any](ctx context.Context, c *Client, path []string, last string, ended func(T) bool, o WatchOptions) iter.Seq2[T, error] {
 	if o.Every <= 0 {
 		o.Every = watchEvery
@@ -92,10 +95,10 @@ func watch[T any](ctx context.Context, c *Client, path []string, last string, en
 	}
 }
 
-// run returns why there is nothing more to tell; nil: it has ended, or nobody
-// listens any more.
+// run watches until the end and returns why. Nil: the object has reached its
+// end, or the caller has stopped.
 func (w *watching[T]) run(ctx context.Context) error {
-	streams, failed := true, 0 // streams in a row that failed while looks did not
+	streams, failed := true, 0 // streams in a row that failed while reads succeeded
 	again := againFirst
 	for {
 		var err error
@@ -103,7 +106,7 @@ func (w *watching[T]) run(ctx context.Context) error {
 		if streams {
 			if err = w.stream(ctx); err == nil {
 				failed = 0
-				pause = w.retry/2 + rand.N(w.retry) //nolint:gosec // spreads who was cut off with others, keeps no secret
+				pause = w.retry/2 + rand.N(w.retry) //nolint:gosec // spreads the reconnects of many clients; not a secret
 			}
 		}
 		if !w.enough && (!streams || mayBeEvents(err)) {
@@ -138,7 +141,7 @@ func (w *watching[T]) run(ctx context.Context) error {
 	}
 }
 
-// final says that an error does not go away by itself.
+// final reports whether an error is permanent.
 func final(err error) bool {
 	var p *Problem
 	if !errors.As(err, &p) {
@@ -151,7 +154,7 @@ func final(err error) bool {
 	return p.Status < http.StatusInternalServerError
 }
 
-// retryAfter is how long the server asks to wait.
+// retryAfter returns the time that the server asks to wait.
 func retryAfter(err error) time.Duration {
 	var p *Problem
 	if !errors.As(err, &p) {
@@ -160,14 +163,14 @@ func retryAfter(err error) time.Duration {
 	return min(p.RetryAfter, watchPatience)
 }
 
-// mayBeEvents says that an error of a stream could be of streams alone, so that a
-// look may succeed all the same. What the server itself says is not.
+// mayBeEvents reports whether only event streams may fail in this way, so that
+// a read may succeed. Errors of the server itself are excluded.
 func mayBeEvents(err error) bool {
 	var p *Problem
 	return errors.Is(err, errNoEvents) || errors.Is(err, errBadEvent) || errors.As(err, &p) && p.Code == "" && p.Status >= http.StatusInternalServerError
 }
 
-// hear notes that the server was heard.
+// hear records a response of the server.
 func (w *watching[T]) hear() {
 	w.heard = time.Now()
 	if w.waiting {
@@ -176,7 +179,7 @@ func (w *watching[T]) hear() {
 	}
 }
 
-// tellWaiting says that the server was not heard.
+// tellWaiting calls Waiting because the server does not answer.
 func (w *watching[T]) tellWaiting(err error) {
 	if w.Waiting != nil {
 		w.waiting = true
@@ -184,7 +187,8 @@ func (w *watching[T]) tellWaiting(err error) {
 	}
 }
 
-// tell passes on what was not told yet. last says that there will be no more.
+// tell yields a value that was not yielded yet. last reports that it is the
+// final one.
 func (w *watching[T]) tell(v T, last bool) {
 	if w.told == nil || !reflect.DeepEqual(*w.told, v) {
 		w.told = &v
@@ -193,7 +197,7 @@ func (w *watching[T]) tell(v T, last bool) {
 	w.enough = w.enough || last
 }
 
-// look asks how it stands.
+// look reads the object.
 func (w *watching[T]) look(ctx context.Context) error {
 	var v T
 	if err := w.client.call(ctx, request{method: http.MethodGet, path: w.path}, &v); err != nil {
@@ -204,7 +208,8 @@ func (w *watching[T]) look(ctx context.Context) error {
 	return nil
 }
 
-// stream tells what events come, until they end; nil: they have been cut off.
+// stream yields the events of a stream until it ends. Nil: the connection was
+// lost.
 func (w *watching[T]) stream(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -223,7 +228,7 @@ func (w *watching[T]) stream(ctx context.Context) error {
 		_, err := r.read(res)
 		var p *Problem
 		if errors.As(err, &p) && final(p) && (p.Code == "" || p.Code == "ROUTE_NOT_FOUND" || p.Code == "METHOD_NOT_ALLOWED") {
-			return fmt.Errorf("%w: %w", errNoEvents, err) // a look tells what it is
+			return fmt.Errorf("%w: %w", errNoEvents, err) // a read shows which
 		}
 		return cmp.Or(silent(ctx), err)
 	}
@@ -252,7 +257,7 @@ func (w *watching[T]) stream(ctx context.Context) error {
 			return nil
 		}
 		w.retry = s.retry
-		silence.Stop() // whoever listens may take his time
+		silence.Stop() // the caller may take its time
 		w.seen = e.id
 		if w.tell(v, e.name == w.last); w.enough {
 			return nil
@@ -265,7 +270,7 @@ func (w *watching[T]) stream(ctx context.Context) error {
 	return nil
 }
 
-// silent is errNoEvents when a stream was given up because nothing came of it.
+// silent returns errNoEvents if the stream was abandoned because it was silent.
 func silent(ctx context.Context) error {
 	if errors.Is(context.Cause(ctx), errNoEvents) {
 		return errNoEvents

@@ -12,13 +12,14 @@ import (
 	"time"
 )
 
-// webhookAgeMax is how old a webhook may be, or how far ahead the sender's clock.
+// webhookAgeMax limits the age of a webhook, and how far the sender's clock may
+// be ahead.
 const webhookAgeMax = 5 * time.Minute
 
-// VerifyWebhook returns nil if a webhook comes from a server whose setting
-// webhook.secret is secret, and was sent within the last five minutes. Pass the
-// body as it came, before it is parsed. The same delivery may come more than
-// once: drop those whose Largesse-Delivery header you have seen.
+// VerifyWebhook returns nil if a webhook was signed with secret (the setting
+// webhook.secret of the server) and sent within the last five minutes. Pass the
+// body as received, before parsing it. A delivery may arrive more than once:
+// ignore those whose Largesse-Delivery header you have seen.
 func VerifyWebhook(secret string, header http.Header, body []byte) error {
 	return verifyWebhook(secret, header, body, time.Now())
 }
@@ -27,10 +28,10 @@ func verifyWebhook(secret string, header http.Header, body []byte, now time.Time
 	const name = "Largesse-Signature"
 	given := header.Values(name)
 	if len(given) != 1 {
-		return fmt.Errorf("the webhook has %d headers %s, want one", len(given), name)
+		return fmt.Errorf("the webhook has %d headers %s, but needs one", len(given), name)
 	}
 	if secret == "" {
-		return errors.New("the secret of the webhook is empty")
+		return errors.New("the webhook secret is empty")
 	}
 	stamp, mac, ok := strings.Cut(strings.TrimPrefix(given[0], "t="), ",v1=")
 	seconds, err := strconv.ParseInt(stamp, 10, 64)
@@ -40,7 +41,7 @@ func verifyWebhook(secret string, header http.Header, body []byte, now time.Time
 	want := hmac.New(sha256.New, []byte(secret))
 	fmt.Fprintf(want, "%s.%s", stamp, body)
 	if !hmac.Equal([]byte(hex.EncodeToString(want.Sum(nil))), []byte(mac)) {
-		return errors.New("the signature of the webhook does not fit its body and the secret")
+		return errors.New("the signature of the webhook does not match its body and the secret")
 	}
 	if now.Sub(time.Unix(seconds, 0)).Abs() > webhookAgeMax {
 		return fmt.Errorf("the webhook was signed at %s, more than %s from now", time.Unix(seconds, 0).UTC().Format(time.RFC3339), webhookAgeMax)

@@ -18,10 +18,10 @@ func (c *cli) apiKeyCommand() *cobra.Command {
 	cmd := c.talks(group(&cobra.Command{
 		Use:     "apikey",
 		Aliases: []string{"apikeys"},
-		Short:   "Make, list and revoke the keys that callers of the API need",
-		Long: `Make, list and revoke the keys that callers of the API need (auth.mode apikey or
-jwt). viewer reads; issuer issues, uses and cancels coupons; operator does
-everything but keys; admin keys too.`,
+		Short:   "Create, list and revoke API keys",
+		Long: `Create, list and revoke the API keys that callers need if auth.mode is apikey or
+jwt. The role of a key decides what it allows. viewer: read; issuer: issue, use and
+cancel coupons; operator: everything except API keys; admin: everything.`,
 		Example: `  largesse apikey create --role admin
   largesse apikey list
   largesse apikey revoke ID`,
@@ -30,7 +30,7 @@ everything but keys; admin keys too.`,
 	return cmd
 }
 
-// apiKeyRoles are the roles of a key.
+// apiKeyRoles lists the roles that an API key can have.
 var apiKeyRoles = []string{"viewer", "issuer", "operator", "admin"}
 
 func (c *cli) apiKeyCreateCommand() *cobra.Command {
@@ -40,11 +40,11 @@ func (c *cli) apiKeyCreateCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "create --role ROLE",
-		Short: "Make an API key, which is shown once and kept nowhere",
-		Long: `Make an API key, which is shown once and kept nowhere. With a key at hand
-(--api-key or LARGESSE_API_KEY) the server makes it. Without one it is made
-straight in the database that the settings name, which is how the first one
-comes about; an instance may be running.`,
+		Short: "Create an API key; its secret is shown once",
+		Long: `Create an API key. Its secret is shown once and stored nowhere. With an API key
+(--api-key or LARGESSE_API_KEY), the server creates the new key. Without one, this
+command writes the new key directly to the database that the settings name; create
+your first key this way. Instances may be running meanwhile.`,
 		Example: `  largesse apikey create --role admin
   largesse apikey create --role admin --database-url postgres://largesse@db.internal/largesse
   largesse apikey create --role issuer --name "till 4" --expires 2160h`,
@@ -52,16 +52,16 @@ comes about; an instance may be running.`,
 	}
 	settings := withSettings(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&role, "role", "", "what it may do: "+strings.Join(apiKeyRoles, ", "))
-	flags.StringVar(&name, "name", "", "whose it is, or what for; stands in the books as who acts; else your name on this machine")
-	flags.DurationVar(&expires, "expires", 0, "how long it is good, e.g. 2160h; 0s: for ever")
+	flags.StringVar(&role, "role", "", "role of the key: "+strings.Join(apiKeyRoles, ", "))
+	flags.StringVar(&name, "name", "", "owner or purpose of the key, recorded as the actor; default: your user name on this machine")
+	flags.DurationVar(&expires, "expires", 0, "time until the key expires, e.g. 2160h; 0s: it does not expire")
 	complete(cmd, "role", apiKeyRoles...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !slices.Contains(apiKeyRoles, role) {
-			return wrongUse("--role %q is none of %s", role, strings.Join(apiKeyRoles, ", "))
+			return wrongUse("--role %q must be one of %s", role, strings.Join(apiKeyRoles, ", "))
 		}
 		if expires < 0 {
-			return wrongUse("--expires %s is over already", expires)
+			return wrongUse("--expires %s must be at least 0s; 0s: the key does not expire", expires)
 		}
 		key := engine.NewAPIKey{Name: name, Role: role}
 		if name == "" {
@@ -79,7 +79,7 @@ comes about; an instance may be running.`,
 	return cmd
 }
 
-// hasAPIKey says whether there is a key to show to a server.
+// hasAPIKey reports whether the caller has an API key for the server.
 func (c *cli) hasAPIKey() bool { return c.apiKey != "" || c.env("LARGESSE_API_KEY") != "" }
 
 func (c *cli) createAPIKeyThere(cmd *cobra.Command, key engine.NewAPIKey) error {
@@ -117,14 +117,14 @@ func (c *cli) printNewKey(k client.APIKey) error {
 	if c.output == outputJSON {
 		return c.printJSON(k)
 	}
-	until := "for ever"
+	until := "does not expire"
 	if k.ExpiresAt != nil {
-		until = "until " + moment(k.ExpiresAt)
+		until = "expires at " + moment(k.ExpiresAt)
 	}
 	if _, err := fmt.Fprintln(c.stdout, k.Key); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(c.stderr, "This is the key %s of %s, role %s, good %s. It is not shown again: keep it, and export it as LARGESSE_API_KEY.\n",
+	_, err := fmt.Fprintf(c.stderr, "This is API key %s of %s with the role %s; it %s. It is not shown again: store it, and export it as LARGESSE_API_KEY.\n",
 		k.ID, printable(k.Name), k.Role, until)
 	return err
 }
@@ -133,7 +133,7 @@ func (c *cli) apiKeyListCommand() *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List API keys, the newest first, without their secrets",
+		Short: "List API keys without their secrets, newest first",
 		Example: `  largesse apikey list
   largesse apikey list --limit 0 --output json`,
 		Args: args(),
@@ -151,7 +151,7 @@ func (c *cli) apiKeyListCommand() *cobra.Command {
 					return []string{k.ID, k.Name, k.Prefix, k.Role, keyState(k, time.Now()), moment(k.LastUsedAt), moment(&k.CreatedAt), k.CreatedBy}
 				},
 				limit: limit,
-				empty: "there are no API keys; make one with largesse apikey create",
+				empty: "there are no API keys; create one: largesse apikey create --help",
 				cuts:  []string{"NAME", "BY"},
 			})
 		},
@@ -173,9 +173,9 @@ func keyState(k client.APIKey, now time.Time) string {
 func (c *cli) apiKeyRevokeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "revoke ID",
-		Short:   "Revoke an API key for good; it is refused within a second",
+		Short:   "Revoke an API key permanently; every instance refuses it within a second",
 		Example: `  largesse apikey revoke ID`,
-		Args:    args("an API key's ID"),
+		Args:    args("an API key ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.connect()
 			if err != nil {

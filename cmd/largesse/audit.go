@@ -15,9 +15,9 @@ func (c *cli) auditCommand() *cobra.Command {
 	)
 	cmd := c.talks(&cobra.Command{
 		Use:   "audit",
-		Short: "Show who changed what, the latest first",
-		Long: `Show who changed what, the latest first. A line without a status tells of a change
-that was begun and of which it is not known how it ended.`,
+		Short: "Show who changed what, latest first",
+		Long: `Show who changed what, latest first. If a line has no status, the change began and
+its outcome is unknown.`,
 		Example: `  largesse audit
   largesse audit --subject /v1/promotions/12345/
   largesse audit --by alice --action start-promotion --output json`,
@@ -40,15 +40,15 @@ that was begun and of which it is not known how it ended.`,
 					return []string{moment(&l.At), l.Actor, l.Role, l.Action, l.Subject, status, l.Code, l.Detail}
 				},
 				limit: limit,
-				empty: "nothing was changed",
+				empty: "there are no changes",
 				cuts:  []string{"SUBJECT", "DETAIL"},
 			})
 		},
 	})
 	limitFlag(cmd, &limit)
 	flags := cmd.Flags()
-	flags.StringVar(&f.Actor, "by", "", "only what this one changed")
-	flags.StringVar(&f.Action, "action", "", "only this operation, e.g. start-promotion")
-	flags.StringVar(&f.Subject, "subject", "", "only this path of the API; with a slash at its end all below it")
+	flags.StringVar(&f.Actor, "by", "", "only changes by this actor")
+	flags.StringVar(&f.Action, "action", "", "only changes by this operation, e.g. start-promotion")
+	flags.StringVar(&f.Subject, "subject", "", "only changes of this API path; a path that ends with / includes everything below it")
 	return cmd
 }

@@ -14,10 +14,10 @@ const (
 	linesEvery = 5 * time.Second
 )
 
-// bars shows how far several things are: bars with rate and time left on a
-// terminal, a line now and then elsewhere.
+// bars shows the progress of several activities: bars with rate and remaining
+// time on a terminal, and a line every few seconds elsewhere.
 type bars struct {
-	live  *mpb.Progress // nil: not a terminal
+	live  *mpb.Progress // nil: stderr is not a terminal
 	lines io.Writer
 	each  map[string]*bar
 }
@@ -37,8 +37,8 @@ func newBars(w world) *bars {
 	return b
 }
 
-// quiet is the world of a command whose output is JSON: lines that tell of
-// progress would be in its way.
+// quiet returns the world without stdout if the output is JSON, so that
+// progress lines do not mix with it.
 func (c *cli) quiet() world {
 	w := c.world
 	if c.output == outputJSON {
@@ -47,7 +47,7 @@ func (c *cli) quiet() world {
 	return w
 }
 
-// update moves the bar of a name, and makes it at its first time.
+// update moves the bar with a name, and creates it on the first call.
 func (b *bars) update(name string, done, total int64) {
 	x := b.each[name]
 	if x == nil {
@@ -73,7 +73,7 @@ func (b *bars) update(name string, done, total int64) {
 	_, _ = fmt.Fprintf(b.lines, "  %-18s %9s of %s  %s\n", name, number(done), number(total), rateAndLeft(done, total, time.Since(x.from)))
 }
 
-// close leaves the bars as they are.
+// close stops the bars and leaves them on the terminal.
 func (b *bars) close() {
 	if b.live == nil {
 		return
@@ -84,8 +84,8 @@ func (b *bars) close() {
 	b.live.Wait()
 }
 
-// rateAndLeft is "1,234/s, 5s left" by the mean rate so far; nothing before
-// there is anything to go by.
+// rateAndLeft formats the mean rate so far and the remaining time, as in
+// "1,234/s, 5s left". It is empty while nothing is known.
 func rateAndLeft(done, total int64, took time.Duration) string {
 	if done == 0 || took < time.Second/2 {
 		return ""

@@ -27,30 +27,30 @@ import (
 func (c *cli) benchCommand() *cobra.Command {
 	cmd := group(&cobra.Command{
 		Use:     "bench",
-		Short:   "Measure this build on this machine",
+		Short:   "Measure this build on real servers",
 		Example: "  largesse bench payouts --database-url postgres://… --redis-url redis://127.0.0.1:6379",
 	})
 	b := payoutBench{cli: c}
 	payouts := &cobra.Command{
 		Use:   "payouts",
-		Short: "Payouts a second, beside a bare pipeline of the same commands",
-		Long: `Pays targets from a file through a provider that lives in this process, on a
-real PostgreSQL and Redis, and right after it carries the same file through a
-bare pipeline of the same SQL and stream commands without any guarantee. Then
-pays through a provider that takes 200 ms with 2,000 calls open.
+		Short: "Measure payouts per second, compared with a bare pipeline of the same commands",
+		Long: `Pay targets from a file through a provider in this process, on a real PostgreSQL
+and Redis. Then process the same file through a bare pipeline of the same SQL and
+stream commands, without any guarantee. Finally pay through a provider that takes
+200 ms, with 2,000 calls in flight.
 
-Works in a schema and under key and topic prefixes of its own, which it removes.`,
+The run creates its own schema, key prefix and topic prefix, and removes them.`,
 		Example: `  largesse bench payouts --database-url postgres://postgres@127.0.0.1/postgres --redis-url redis://127.0.0.1:6379 --kafka-brokers 127.0.0.1:9092
   largesse bench payouts --targets 100000 --database-url postgres://postgres@127.0.0.1/postgres --redis-url redis://127.0.0.1:6379`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return b.run(cmd.Context()) },
 	}
 	flags := payouts.Flags()
-	flags.IntVar(&b.targets, "targets", 1_000_000, "targets in the file")
-	flags.IntVar(&b.slowTargets, "slow-targets", 150_000, "targets paid through the slow provider; 0 = leave that run out")
-	flags.StringVar(&b.database, "database-url", "", "a PostgreSQL in which a schema may be made")
-	flags.StringVar(&b.redis, "redis-url", "", "a Redis or Valkey")
-	flags.StringSliceVar(&b.brokers, "kafka-brokers", nil, "Kafka brokers (default: the embedded broker)")
+	flags.IntVar(&b.targets, "targets", 1_000_000, "targets in the file, at least 1000")
+	flags.IntVar(&b.slowTargets, "slow-targets", 150_000, "targets paid through the slow provider; 0: skip that run")
+	flags.StringVar(&b.database, "database-url", "", "PostgreSQL URL of a user who may create a schema (required)")
+	flags.StringVar(&b.redis, "redis-url", "", "Redis or Valkey URL (required)")
+	flags.StringSliceVar(&b.brokers, "kafka-brokers", nil, "Kafka brokers; default: the embedded broker")
 	cmd.AddCommand(payouts, c.benchGovernorCommand(), c.benchCouponsCommand())
 	return cmd
 }
@@ -62,8 +62,8 @@ type payoutBench struct {
 	database, redis      string
 	brokers              []string
 
-	name   string // of this run's schema, and its prefixes
-	schema string // database, with the schema as search path
+	name   string // name of the schema, and start of the prefixes
+	schema string // database URL with the schema as search path
 	dir    string
 }
 
@@ -74,10 +74,10 @@ const (
 
 func (b *payoutBench) run(ctx context.Context) error {
 	if b.database == "" || b.redis == "" {
-		return wrongUse("bench payouts needs --database-url and --redis-url: real servers are what it measures")
+		return wrongUse("bench payouts measures real servers: set --database-url and --redis-url")
 	}
 	if b.targets < 1000 {
-		return wrongUse("--targets %d is below 1000", b.targets)
+		return wrongUse("--targets %d must be at least 1000", b.targets)
 	}
 	leave, err := b.begin(ctx)
 	if err != nil {
@@ -94,13 +94,13 @@ func (b *payoutBench) run(ctx context.Context) error {
 	}
 	var f figures
 	f.note("machine", fmt.Sprintf("%d cores, %s", runtime.NumCPU(), runtime.Version()))
-	f.add("targets", float64(b.targets), number(int64(b.targets))+" from a file, provider in process")
-	f.add("engine, upload to last final row", fast.rate, fmt.Sprintf("%.1f s, %s payouts/s", fast.took.Seconds(), number(int64(fast.rate))))
+	f.add("targets", float64(b.targets), number(int64(b.targets))+" from a file, provider in this process")
+	f.add("engine, from upload to the last final row", fast.rate, fmt.Sprintf("%.1f s, %s payouts/s", fast.took.Seconds(), number(int64(fast.rate))))
 	bareRate := float64(b.targets) / bare.Seconds()
 	f.add("bare pipeline of the same commands", bareRate, fmt.Sprintf("%.1f s, %s payouts/s", bare.Seconds(), number(int64(bareRate))))
 	f.add("ratio", fast.rate/bareRate, fmt.Sprintf("%.2f (at least 0.40)", fast.rate/bareRate))
-	f.add("memory of the process, highest", float64(fast.Memory), number(fast.Memory>>20)+" MB (under 300)")
-	f.add("entries in Redis, highest", float64(fast.Entries),
+	f.add("peak memory of the process", float64(fast.Memory), number(fast.Memory>>20)+" MB (under 300)")
+	f.add("peak entries in Redis", float64(fast.Entries),
 		fmt.Sprintf("%s (max-len %s)", number(fast.Entries), number(int64(config.Default().Redis.Stream.MaxLen))))
 	f.correct("correct", fast.verdict(), fast.balanced)
 	if b.slowTargets > 0 {
@@ -109,21 +109,21 @@ func (b *payoutBench) run(ctx context.Context) error {
 			return err
 		}
 		ideal := slowOpen / slowLatency.Seconds()
-		f.add(fmt.Sprintf("provider of %v, %s calls open", slowLatency, number(slow.openMax)), slow.middleRate,
+		f.add(fmt.Sprintf("provider of %v, %s calls in flight", slowLatency, number(slow.openMax)), slow.middleRate,
 			fmt.Sprintf("%s payouts/s between 10 and 90 %% of %s", number(int64(slow.middleRate)), number(int64(b.slowTargets))))
-		f.add("share of open ÷ latency", slow.middleRate/ideal, fmt.Sprintf("%.2f (at least 0.90)", slow.middleRate/ideal))
-		f.correct("correct with it", slow.verdict(), slow.balanced)
+		f.add("share of in flight ÷ latency", slow.middleRate/ideal, fmt.Sprintf("%.2f (at least 0.90)", slow.middleRate/ideal))
+		f.correct("correct with the slow provider", slow.verdict(), slow.balanced)
 	}
 	if err := b.printFigures(f); err != nil {
 		return err
 	}
 	if !f.kept() {
-		return fmt.Errorf("the books of the run do not balance")
+		return fmt.Errorf("the books do not balance")
 	}
 	return nil
 }
 
-// begin makes the folder and the schema of a run; leave removes them.
+// begin creates the directory and the schema of a run. leave removes them.
 func (b *payoutBench) begin(ctx context.Context) (leave func(), err error) {
 	b.name = "bench_" + strings.ToLower(rand.Text()[:8])
 	if b.dir, err = os.MkdirTemp("", "largesse-bench-"); err != nil {
@@ -149,7 +149,7 @@ func (b *payoutBench) makeSchema(ctx context.Context) error {
 	}
 	defer func() { _ = db.Close(ctx) }()
 	if _, err := db.Exec(ctx, "CREATE SCHEMA "+b.name); err != nil {
-		return fmt.Errorf("make the schema of the run: %w", err)
+		return fmt.Errorf("create the schema of the run: %w", err)
 	}
 	q := u.Query()
 	q.Set("search_path", b.name)
@@ -167,11 +167,11 @@ func (b *payoutBench) dropSchema(ctx context.Context) {
 	_, _ = db.Exec(ctx, "DROP SCHEMA "+b.name+" CASCADE")
 }
 
-// benchResult is what a run of the engine measured.
+// benchResult holds the measurements of one run of the engine.
 type benchResult struct {
 	took       time.Duration
-	rate       float64 // payouts a second, from the first byte uploaded
-	middleRate float64 // between 10 and 90 % of the calls
+	rate       float64 // payouts per second, from the first uploaded byte to the last final row
+	middleRate float64 // calls per second between 10 and 90 % of the calls
 	lab.Peaks
 	openMax  int64
 	balanced bool
@@ -180,7 +180,7 @@ type benchResult struct {
 
 func (r benchResult) verdict() string {
 	if r.balanced {
-		return "every target paid once; " + r.detail
+		return "every target was paid once: " + r.detail
 	}
 	return "NO: " + r.detail
 }
@@ -249,7 +249,8 @@ func (b *payoutBench) measureEngine(ctx context.Context, run string, targets int
 		_, err := api.StartPromotion(ctx, p.ID)
 		return err
 	}
-	// The slow run measures the provider's share, so its rows are there first.
+	// Upload first in the slow run: it measures the provider's share, not the
+	// upload.
 	steps := []func() error{start, upload}
 	if provider.Latency > 0 {
 		steps = []func() error{upload, start}

@@ -28,50 +28,50 @@ type couponBench struct {
 	tool                    string
 }
 
-// The limits that the printed ratios are held to.
+// The limits of the printed ratios.
 const (
 	gateRatioLeast  = 1.0
 	issueRatioLeast = 25.0
-	byHandOpen      = 10 // connections of one transaction per coupon
+	byHandOpen      = 10 // connections that issue one coupon per transaction
 )
 
 func (c *cli) benchCouponsCommand() *cobra.Command {
 	b := couponBench{payoutBench: payoutBench{cli: c}}
 	cmd := &cobra.Command{
 		Use:   "coupons",
-		Short: "Coupons a second, beside what one writes by hand",
-		Long: `Measures on a real PostgreSQL, Redis and Kafka, in one run:
+		Short: "Measure coupons per second, compared with hand-written code",
+		Long: `Measure on a real PostgreSQL, Redis and Kafka, in one run:
 
-  - the gate: askers a second that the engine lets in (each gets a ticket and a
-    place in line), beside redis-benchmark -P 16 of a hand-written script of the
-    same effects for one asker (ratio at least 1.0);
-  - from the ask to the committed coupon, in the order of tickets, beside one
-    transaction per coupon with SELECT … FOR UPDATE over 10 connections (ratio
-    at least 25).
+  - the gate: users per second that the engine admits, each with a ticket and a
+    rank, compared with redis-benchmark -P 16 of a hand-written script that does
+    the same for one user (ratio at least 1.0);
+  - from request to committed coupon, in the order of tickets, compared with one
+    transaction per coupon with SELECT … FOR UPDATE on 10 connections (ratio at
+    least 25).
 
-It exits with 1 when a ratio is not reached or a coupon is missing. Works in a
-schema and under key and topic prefixes of its own, which it removes.`,
+The exit code is 1 if a ratio is too low or a coupon is missing. The run creates its
+own schema, key prefix and topic prefix, and removes them.`,
 		Example: `  largesse bench coupons --database-url postgres://postgres@127.0.0.1/postgres --redis-url redis://127.0.0.1:6379 --kafka-brokers 127.0.0.1:9092`,
 		Args:    args(),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return b.run(cmd.Context()) },
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&b.askers, "askers", 300_000, "people who ask, each once")
-	flags.IntVar(&b.workers, "at-once", 1024, "of them at the same time")
-	flags.IntVar(&b.byHand, "by-hand", 5_000, "coupons issued by one transaction each")
-	flags.StringVar(&b.tool, "redis-benchmark", "redis-benchmark", "the program of that name, from Redis or Valkey")
-	flags.StringVar(&b.database, "database-url", "", "a PostgreSQL in which a schema may be made")
-	flags.StringVar(&b.redis, "redis-url", "", "a Redis or Valkey, one server")
-	flags.StringSliceVar(&b.brokers, "kafka-brokers", nil, "Kafka brokers (default: the embedded broker)")
+	flags.IntVar(&b.askers, "askers", 300_000, "users, at least 1000; each requests one coupon")
+	flags.IntVar(&b.workers, "at-once", 1024, "concurrent requests, at least 1")
+	flags.IntVar(&b.byHand, "by-hand", 5_000, "coupons issued in one transaction each, at least 10")
+	flags.StringVar(&b.tool, "redis-benchmark", "redis-benchmark", "path of the program redis-benchmark, from Redis or Valkey")
+	flags.StringVar(&b.database, "database-url", "", "PostgreSQL URL of a user who may create a schema (required)")
+	flags.StringVar(&b.redis, "redis-url", "", "Redis or Valkey URL of a single server (required)")
+	flags.StringSliceVar(&b.brokers, "kafka-brokers", nil, "Kafka brokers; default: the embedded broker")
 	return cmd
 }
 
 func (b *couponBench) run(ctx context.Context) error {
 	if b.database == "" || b.redis == "" {
-		return wrongUse("bench coupons needs --database-url and --redis-url: real servers are what it measures")
+		return wrongUse("bench coupons measures real servers: set --database-url and --redis-url")
 	}
 	if b.askers < 1000 || b.workers < 1 || b.byHand < 10 {
-		return wrongUse("--askers must be at least 1000, --at-once 1, --by-hand 10")
+		return wrongUse("--askers must be at least 1000, --at-once at least 1, --by-hand at least 10")
 	}
 	leave, err := b.begin(ctx)
 	if err != nil {
@@ -99,15 +99,15 @@ func (b *couponBench) run(ctx context.Context) error {
 	ratio := func(value, least float64) {
 		text := fmt.Sprintf("%.2f (at least %.1f)", value, least)
 		if value < least {
-			text = fmt.Sprintf("%.2f (NOT KEPT: at least %.1f)", value, least)
+			text = fmt.Sprintf("%.2f (TOO LOW: at least %.1f)", value, least)
 		}
 		f.judge("ratio", value, text, value >= least)
 	}
 	f.note("machine", fmt.Sprintf("%d cores, %s", runtime.NumCPU(), runtime.Version()))
-	f.add("gate through the engine", gateRate, fmt.Sprintf("%s askers/s, %s at once", number(int64(gateRate)), number(int64(b.workers))))
-	f.add("one-asker script, redis-benchmark -P 16", handGate, number(int64(handGate))+" askers/s")
+	f.add("gate through the engine", gateRate, fmt.Sprintf("%s requests/s, %s at once", number(int64(gateRate)), number(int64(b.workers))))
+	f.add("hand-written script, redis-benchmark -P 16", handGate, number(int64(handGate))+" requests/s")
 	ratio(gateRate/handGate, gateRatioLeast)
-	f.add("ask to committed coupon, in order", issue.rate, number(int64(issue.rate))+" coupons/s")
+	f.add("request to committed coupon, in order", issue.rate, number(int64(issue.rate))+" coupons/s")
 	f.add(fmt.Sprintf("one transaction per coupon, FOR UPDATE, %d connections", byHandOpen), handIssue, number(int64(handIssue))+" coupons/s")
 	ratio(issue.rate/handIssue, issueRatioLeast)
 	f.correct("correct", issue.detail, issue.correct)
@@ -115,12 +115,12 @@ func (b *couponBench) run(ctx context.Context) error {
 		return err
 	}
 	if !f.kept() {
-		return errors.New("a ratio was not reached, or a coupon is missing")
+		return errors.New("a ratio is too low, or a coupon is missing: see the table above")
 	}
 	return nil
 }
 
-// engine starts an instance of some roles.
+// engine starts an instance with some roles.
 func (b *couponBench) engine(ctx context.Context, run string, roles ...string) (*engine.Engine, func(), error) {
 	log, err := obs.NewLog(b.stderr, "warn", "text")
 	if err != nil {
@@ -138,13 +138,14 @@ func (b *couponBench) engine(ctx context.Context, run string, roles ...string) (
 	return e, e.Stop, nil
 }
 
-// template makes a template that has enough for everybody.
+// template creates a template with enough coupons for all users.
 func (b *couponBench) template(ctx context.Context, e *engine.Engine) (reward.TemplateID, error) {
 	v, err := e.Coupons().Catalog.Create(ctx, reward.CouponTemplate{Name: "Bench", TotalQuantity: int64(b.askers), PerUserLimit: 1})
 	return v.ID, err
 }
 
-// measureGate has nobody who issues, so that it measures the gate alone.
+// measureGate runs an instance without issuers, so that it measures the gate
+// alone.
 func (b *couponBench) measureGate(ctx context.Context) (float64, error) {
 	e, stop, err := b.engine(ctx, "gate", config.RoleAPI)
 	if err != nil {
@@ -157,14 +158,14 @@ func (b *couponBench) measureGate(ctx context.Context) (float64, error) {
 	}
 	res := lab.Rush{Issuing: e.Coupons().Intake, TemplateID: id, Users: b.askers, Workers: b.workers}.Run(ctx)
 	if res.In != int64(b.askers) || res.AskedAgain > 0 {
-		return 0, fmt.Errorf("of %d askers %d were let in, %d answers were to ask again: %w", b.askers, res.In, res.AskedAgain, res.FirstRefusal)
+		return 0, fmt.Errorf("%[2]d of %[1]d users were admitted, %[3]d responses asked to retry: %[4]w", b.askers, res.In, res.AskedAgain, res.FirstRefusal)
 	}
 	return float64(b.askers) / res.Took.Seconds(), nil
 }
 
 var perSecond = regexp.MustCompile(`([0-9.]+) requests per second`)
 
-// measureHandGate runs redis-benchmark over a script for one asker.
+// measureHandGate runs redis-benchmark with a script that admits one user.
 func (b *couponBench) measureHandGate(ctx context.Context) (float64, error) {
 	option, err := rueidis.ParseURL(b.redis)
 	if err != nil || len(option.InitAddress) != 1 {
@@ -178,7 +179,7 @@ func (b *couponBench) measureHandGate(ctx context.Context) (float64, error) {
 	defer c.Close()
 	sha, err := c.Do(ctx, c.B().ScriptLoad().Script(lab.BareGate).Build()).ToString()
 	if err != nil {
-		return 0, fmt.Errorf("load the script of one asker: %w", err)
+		return 0, fmt.Errorf("load the hand-written script: %w", err)
 	}
 	keys := make([]string, 5)
 	for i, name := range []string{"template", "line", "holders", "stream", "stock"} {
@@ -188,10 +189,11 @@ func (b *couponBench) measureHandGate(ctx context.Context) (float64, error) {
 	template := c.B().Hset().Key(keys[0]).FieldValue().FieldValue("opens", "0").FieldValue("closes", "9e15").
 		FieldValue("total", strconv.Itoa(b.askers)).FieldValue("live", "0").FieldValue("next", "0").Build()
 	if err := c.Do(ctx, template).Error(); err != nil {
-		return 0, fmt.Errorf("prepare the script of one asker: %w", err)
+		return 0, fmt.Errorf("prepare the hand-written script: %w", err)
 	}
 	host, port, _ := strings.Cut(option.InitAddress[0], ":")
-	// A hundred times as many users as askers: nearly everybody asks once.
+	// Draw from a hundred times as many users as requests, so that nearly every
+	// user requests once.
 	args := append([]string{
 		"-h", host, "-p", port, "-P", "16", "-c", "50", "-n", strconv.Itoa(b.askers), "-r", strconv.Itoa(100 * b.askers), "-q",
 		"EVALSHA", sha, "5",
@@ -202,22 +204,22 @@ func (b *couponBench) measureHandGate(ctx context.Context) (float64, error) {
 	}
 	found := perSecond.FindAllSubmatch(out, -1)
 	if len(found) == 0 {
-		return 0, fmt.Errorf("%s told no rate: %s", b.tool, strings.TrimSpace(string(out)))
+		return 0, fmt.Errorf("%s printed no rate: %s", b.tool, strings.TrimSpace(string(out)))
 	}
 	if waiting, err := c.Do(ctx, c.B().Zcard().Key(keys[1]).Build()).AsInt64(); err != nil || waiting < int64(b.askers)*9/10 {
-		return 0, fmt.Errorf("only %d of %d were let in by the script of one asker: %w", waiting, b.askers, err)
+		return 0, fmt.Errorf("the hand-written script admitted only %d of %d users: %w", waiting, b.askers, err)
 	}
 	return strconv.ParseFloat(string(found[len(found)-1][1]), 64)
 }
 
-// issueResult is what issuing measured.
+// issueResult holds the measurements of one run that issues.
 type issueResult struct {
 	rate    float64
 	correct bool
 	detail  string
 }
 
-// measureIssue counts from the first ask to the last committed coupon.
+// measureIssue measures from the first request to the last committed coupon.
 func (b *couponBench) measureIssue(ctx context.Context) (issueResult, error) {
 	e, stop, err := b.engine(ctx, "issue", config.RoleAPI, config.RoleIssuer)
 	if err != nil {

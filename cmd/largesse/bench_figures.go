@@ -2,18 +2,19 @@ package main
 
 import "slices"
 
-// figure is one thing that a bench has measured, or says about its run.
+// figure is one measurement of a bench, or a statement about its run.
 type figure struct {
 	Name string `json:"name"`
-	// Value is the number; nil: there is none. Text is the same for people, with
-	// its unit.
+	// Value is the number, or nil without one. Text is the same for people,
+	// with its unit.
 	Value *float64 `json:"value,omitempty"`
 	Text  string   `json:"text"`
-	// Kept says whether a limit was kept, or a run was correct; nil: neither.
+	// Kept reports whether a limit was kept or a run was correct; nil: neither
+	// applies.
 	Kept *bool `json:"kept,omitempty"`
 }
 
-// figures are what a bench prints when it is done.
+// figures collects what a bench prints at its end.
 type figures []figure
 
 func (f *figures) note(name, text string) { *f = append(*f, figure{Name: name, Text: text}) }
@@ -22,22 +23,22 @@ func (f *figures) add(name string, value float64, text string) {
 	*f = append(*f, figure{Name: name, Value: &value, Text: text})
 }
 
-// judge adds something that has a limit.
+// judge adds a measurement that has a limit.
 func (f *figures) judge(name string, value float64, text string, kept bool) {
 	*f = append(*f, figure{Name: name, Value: &value, Text: text, Kept: &kept})
 }
 
-// correct adds whether the run did what it was to do.
+// correct adds whether a run was correct.
 func (f *figures) correct(name, text string, correct bool) {
 	*f = append(*f, figure{Name: name, Text: text, Kept: &correct})
 }
 
-// kept says whether every limit was kept, and every run was correct.
+// kept reports whether every limit was kept and every run was correct.
 func (f *figures) kept() bool {
 	return !slices.ContainsFunc(*f, func(one figure) bool { return one.Kept != nil && !*one.Kept })
 }
 
-// printFigures writes what a bench has measured.
+// printFigures prints the measurements of a bench.
 func (c *cli) printFigures(f figures) error {
 	if c.output == outputJSON {
 		return c.printJSON(map[string]any{"figures": f, "kept": f.kept()})

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,7 +25,7 @@ type governorBench struct {
 	openCalls, rate, big int
 }
 
-// The limits that the printed figures are held to.
+// The limits of the printed measurements.
 const (
 	shareOfOpenLeast = 0.95
 	shareOfRateLeast = 0.92
@@ -39,39 +40,39 @@ func (c *cli) benchGovernorCommand() *cobra.Command {
 	b := governorBench{payoutBench: payoutBench{cli: c}}
 	cmd := &cobra.Command{
 		Use:   "governor",
-		Short: "How the governor of calls keeps to its limits",
-		Long: `Runs instances of this program against a provider in this process and prints
+		Short: "Measure how well the governor uses and keeps its limits",
+		Long: `Run instances of this binary against a provider in this process and print
 
-  - how much of open calls ÷ latency is reached with a provider of 200 ms and no
-    limit (at least 0.95);
+  - the share of calls in flight ÷ latency that is reached with a provider of 200 ms
+    and no limit (at least 0.95);
   - what the provider sees of a limit that three instances share, one of which is
-    killed in the middle: the mean (at least 0.92 of it) and the busiest second
+    killed half-way: the mean (at least 0.92 of the limit) and the busiest second
     (at most 1.05 of it);
-  - how long a promotion of 1,000 takes beside a huge one, against alone (under
-    3 times).
+  - how long a promotion of 1,000 targets takes in addition to a huge one, compared
+    with alone (less than 3 times).
 
-It exits with 1 when one of them is not kept. Works in a schema and under key
-and topic prefixes of its own, which it removes.`,
+The exit code is 1 if a limit is not kept. The run creates its own schema, key
+prefix and topic prefix, and removes them.`,
 		Example: `  largesse bench governor --database-url postgres://postgres@127.0.0.1/postgres --redis-url redis://127.0.0.1:6379 --kafka-brokers 127.0.0.1:9092`,
 		Args:    args(),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return b.run(cmd.Context()) },
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&b.openCalls, "open", 500, "calls open in the run without a limit")
-	flags.IntVar(&b.rate, "rate", 500, "calls a second in the run with a limit")
-	flags.IntVar(&b.big, "big-targets", 1_000_000, "targets of the huge promotion")
-	flags.StringVar(&b.database, "database-url", "", "a PostgreSQL in which a schema may be made")
-	flags.StringVar(&b.redis, "redis-url", "", "a Redis or Valkey")
-	flags.StringSliceVar(&b.brokers, "kafka-brokers", nil, "Kafka brokers")
+	flags.IntVar(&b.openCalls, "open", 500, "calls in flight in the run without a limit, at least 1")
+	flags.IntVar(&b.rate, "rate", 500, "calls per second in the run with a limit, at least 10")
+	flags.IntVar(&b.big, "big-targets", 1_000_000, "targets of the huge promotion, at least 10000")
+	flags.StringVar(&b.database, "database-url", "", "PostgreSQL URL of a user who may create a schema (required)")
+	flags.StringVar(&b.redis, "redis-url", "", "Redis or Valkey URL (required)")
+	flags.StringSliceVar(&b.brokers, "kafka-brokers", nil, "Kafka brokers (required)")
 	return cmd
 }
 
 func (b *governorBench) run(ctx context.Context) error {
 	if b.database == "" || b.redis == "" || len(b.brokers) == 0 {
-		return wrongUse("bench governor needs --database-url, --redis-url and --kafka-brokers: it runs several instances, which share them")
+		return wrongUse("bench governor runs several instances that share servers: set --database-url, --redis-url and --kafka-brokers")
 	}
 	if b.openCalls < 1 || b.rate < 10 || b.big < 10*smallTargets {
-		return wrongUse("--open must be at least 1, --rate 10, --big-targets %d", 10*smallTargets)
+		return wrongUse("--open must be at least 1, --rate at least 10, --big-targets at least %d", 10*smallTargets)
 	}
 	var f figures
 	line := func(what string, value, limit float64, ok bool, sense string) {
@@ -85,28 +86,28 @@ func (b *governorBench) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	line(fmt.Sprintf("no limit, provider of 200 ms: share of %d open ÷ latency", b.openCalls), share, shareOfOpenLeast, share >= shareOfOpenLeast, "at least")
+	line(fmt.Sprintf("no limit, provider of 200 ms: share of %d in flight ÷ latency", b.openCalls), share, shareOfOpenLeast, share >= shareOfOpenLeast, "at least")
 	mean, busiest, err := b.limited(ctx)
 	if err != nil {
 		return err
 	}
-	line(fmt.Sprintf("%d a second over 3 instances, one killed: mean", b.rate), mean, shareOfRateLeast, mean >= shareOfRateLeast, "at least")
+	line(fmt.Sprintf("%d per second over 3 instances, one killed: mean", b.rate), mean, shareOfRateLeast, mean >= shareOfRateLeast, "at least")
 	line("  busiest second", busiest, anySecondMost, busiest <= anySecondMost, "at most")
 	slower, err := b.fairness(ctx)
 	if err != nil {
 		return err
 	}
-	line(fmt.Sprintf("%s targets beside %s: times as long as alone", number(smallTargets), number(int64(b.big))), slower, slowerThanAlone, slower < slowerThanAlone, "under")
+	line(fmt.Sprintf("%s targets in addition to %s: times as long as alone", number(smallTargets), number(int64(b.big))), slower, slowerThanAlone, slower < slowerThanAlone, "under")
 	if err := b.printFigures(f); err != nil {
 		return err
 	}
 	if !f.kept() {
-		return fmt.Errorf("a limit was not kept")
+		return errors.New("a limit was not kept: see the table above")
 	}
 	return nil
 }
 
-// provider starts a simulator.
+// provider starts a simulated provider.
 func (b *governorBench) provider(latency time.Duration) (*moneysim.Server, string, error) {
 	sim, err := moneysim.New(moneysim.Config{Faults: moneysim.Faults{LatencyMs: int(latency.Milliseconds())}, Seed: 1})
 	if err != nil {
@@ -119,13 +120,13 @@ func (b *governorBench) provider(latency time.Duration) (*moneysim.Server, strin
 	return sim, "http://" + addr, nil
 }
 
-// instance is a process of this very program.
+// instance is a process of this binary.
 type instance struct {
 	cmd *exec.Cmd
 	api *client.Client
 }
 
-// serve starts an instance of a run.
+// serve starts an instance for a run.
 func (b *governorBench) serve(run, n, money string, more ...string) (*instance, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -137,7 +138,7 @@ func (b *governorBench) serve(run, n, money string, more ...string) (*instance, 
 		"--redis-url", b.redis, "--redis-key-prefix", b.name + "-" + run + ":",
 		"--kafka-brokers", b.brokers[0], "--kafka-topic-prefix", b.name + "-" + run + "-",
 	}, more...)
-	in := &instance{cmd: exec.Command(self, args...)} //nolint:noctx // stop ends it with grace, a context would kill it
+	in := &instance{cmd: exec.Command(self, args...)} //nolint:noctx // stop lets it drain, a context would kill it
 	in.cmd.Stderr = b.stderr
 	stdout, err := in.cmd.StdoutPipe()
 	if err != nil {
@@ -149,18 +150,18 @@ func (b *governorBench) serve(run, n, money string, more ...string) (*instance, 
 	var said struct{ Server string }
 	if err := json.NewDecoder(bufio.NewReader(stdout)).Decode(&said); err != nil {
 		in.stop()
-		return nil, fmt.Errorf("an instance did not start: %w", err)
+		return nil, fmt.Errorf("start an instance: %w", err)
 	}
 	in.api, err = client.New(said.Server, client.Options{})
 	return in, err
 }
 
 func (in *instance) stop() {
-	_ = in.cmd.Process.Signal(os.Interrupt) // it may have ended
+	_ = in.cmd.Process.Signal(os.Interrupt) // it may have exited already
 	_ = in.cmd.Wait()
 }
 
-// benchPromotion makes a promotion with targets; a start begins to pay them.
+// benchPromotion creates a promotion with targets as a DRAFT.
 func benchPromotion(ctx context.Context, api *client.Client, name string, targets int) (id string, err error) {
 	var file bytes.Buffer
 	if _, err := lab.WriteTargets(&file, targets, false); err != nil {
@@ -174,7 +175,7 @@ func benchPromotion(ctx context.Context, api *client.Client, name string, target
 	return p.ID, err
 }
 
-// until waits for a promotion.
+// until waits until a promotion fulfils a condition.
 func until(ctx context.Context, api *client.Client, id string, so func(client.Promotion) bool) error {
 	for {
 		p, err := api.Promotion(ctx, id)
@@ -191,7 +192,7 @@ func until(ctx context.Context, api *client.Client, id string, so func(client.Pr
 
 func completed(p client.Promotion) bool { return p.Status == "COMPLETED" }
 
-// noLimit measures what share of open ÷ latency is reached in the middle of a
+// noLimit measures the share of calls in flight ÷ latency in the middle of a
 // run.
 func (b *governorBench) noLimit(ctx context.Context) (float64, error) {
 	const latency = 200 * time.Millisecond
@@ -236,7 +237,7 @@ func (b *governorBench) noLimit(ctx context.Context) (float64, error) {
 }
 
 // limited measures what the provider sees of a limit that three instances
-// share, one of which is killed in the middle.
+// share, one of which is killed half-way.
 func (b *governorBench) limited(ctx context.Context) (mean, busiest float64, err error) {
 	leave, err := b.begin(ctx)
 	if err != nil {
@@ -287,7 +288,8 @@ func (b *governorBench) limited(ctx context.Context) (mean, busiest float64, err
 	return mean, float64(sim.Busiest(time.Second)) / float64(b.rate), nil
 }
 
-// fairness measures how much longer a small promotion takes beside a huge one.
+// fairness measures how much longer a small promotion takes in addition to a
+// huge one.
 func (b *governorBench) fairness(ctx context.Context) (float64, error) {
 	leave, err := b.begin(ctx)
 	if err != nil {

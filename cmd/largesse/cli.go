@@ -21,24 +21,24 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// world is what a command touches of the machine it runs on.
+// world is the part of the machine that a command uses.
 type world struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	environ        []string
-	// patience is how long commands wait for a server that refuses
-	// connections, because it is still starting.
+	// patience limits the wait for a server that refuses connections because it
+	// is still starting.
 	patience time.Duration
 }
 
-// cli is one run of the command line.
+// cli holds the state of one run of the command line.
 type cli struct {
 	world
 	output string // --output
 	server string // --server
 	apiKey string // --api-key
 	actor  string // --actor
-	// transport carries the calls to a server; nil: the command makes none.
+	// transport carries the calls to a server. Nil: the command makes none.
 	transport *http.Transport
 }
 
@@ -49,7 +49,7 @@ const (
 	exitWrongUse = 2
 )
 
-// run runs the command line and returns its exit code.
+// run executes the command line and returns its exit code.
 func run(ctx context.Context, args []string, w world) int {
 	c := &cli{world: w}
 	root := c.rootCommand()
@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, w world) int {
 		return exitDone
 	}
 	if errors.Is(err, syscall.EPIPE) {
-		return exitFailed // whoever read the output has gone: nobody to tell
+		return exitFailed // nobody reads the output any more
 	}
 	text, code := describe(ctx, err, c.transport != nil)
 	fmt.Fprintln(w.stderr, "largesse: "+text)
@@ -73,9 +73,10 @@ func (c *cli) rootCommand() *cobra.Command {
 	root := group(&cobra.Command{
 		Use:   "largesse",
 		Short: "Issue rewards at scale",
-		Long: `Largesse issues rewards at scale: payouts to many targets through a slow
-provider, each of them paid once, with books that balance; and coupons of a limited
-stock, first come, first served, never more than there are.
+		Long: `Largesse is a reward issuance engine. It pays many targets through a provider that
+may be slow or unreliable, charges each target at most once, and reconciles every
+payout with the provider. And it issues limited coupons in order of arrival, never
+more than exist.
 
 Exit codes: 0 done, 1 failed, 2 wrong use.`,
 		Example: `  largesse moneysim &
@@ -88,16 +89,17 @@ Exit codes: 0 done, 1 failed, 2 wrong use.`,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			if c.output != outputTable && c.output != outputJSON {
-				return wrongUse("--output %q is neither table nor json", c.output)
+				return wrongUse("--output %q must be table or json", c.output)
 			}
 			return nil
 		},
 	})
-	// Before the commands that come with cobra, which note where stdout is.
+	// Set this before cobra adds its own commands, which keep the stdout of
+	// that moment.
 	root.SetIn(c.stdin)
 	root.SetOut(c.stdout)
 	root.SetErr(c.stderr)
-	root.PersistentFlags().StringVar(&c.output, "output", outputTable, "form of the output: table or json")
+	root.PersistentFlags().StringVar(&c.output, "output", outputTable, "output format: table or json")
 	complete(root, "output", outputTable, outputJSON)
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
@@ -127,8 +129,8 @@ Exit codes: 0 done, 1 failed, 2 wrong use.`,
 	return root
 }
 
-// furnish gives the commands that come with cobra the manners of the others:
-// examples, and an exit code for wrong use.
+// furnish gives cobra's own commands what the others have: examples, and an
+// exit code for wrong use.
 func furnish(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		switch cmd.Name() {
@@ -145,7 +147,7 @@ func furnish(root *cobra.Command) {
 	}
 }
 
-// help shows the help of the command that is named.
+// help prints the help of the command with these names.
 func help(cmd *cobra.Command, names []string) error {
 	found, rest, err := cmd.Root().Find(names)
 	switch {
@@ -160,8 +162,8 @@ func help(cmd *cobra.Command, names []string) error {
 	return wrongUse("%s has no command %q; see %s --help", shortPath(found), rest[0], found.CommandPath())
 }
 
-// group makes a command that only holds others: alone it shows its help, and
-// a name that it does not hold is wrong use.
+// group prepares a command that only has subcommands. Alone it prints its help;
+// an unknown subcommand is wrong use.
 func group(cmd *cobra.Command) *cobra.Command {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -181,15 +183,16 @@ func group(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// shortPath names a command without "largesse", which begins every error.
+// shortPath returns the path of a command without "largesse", which begins
+// every error.
 func shortPath(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
-// promotionArgs is args where the first is a promotion's ID. It is checked
-// here, so that a wrong one is wrong use and needs no server.
+// promotionArgs is like args, and also checks the first argument, a promotion
+// ID, so that a malformed ID is wrong use and needs no server.
 func promotionArgs(names ...string) cobra.PositionalArgs {
-	count := args(append([]string{"a promotion's ID"}, names...)...)
+	count := args(append([]string{"a promotion ID"}, names...)...)
 	return func(cmd *cobra.Command, given []string) error {
 		if err := count(cmd, given); err != nil {
 			return err
@@ -200,12 +203,12 @@ func promotionArgs(names ...string) cobra.PositionalArgs {
 
 func checkPromotionID(id string) error {
 	if _, err := reward.ParsePromotionID(id); err != nil {
-		return wrongUse("%q is no promotion's ID: that is a whole number from 1; see largesse promotion list", id)
+		return wrongUse("%q is not a promotion ID: it must be a whole number from 1; see largesse promotion list", id)
 	}
 	return nil
 }
 
-// args takes as many arguments as there are names.
+// args accepts exactly one argument per name.
 func args(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, given []string) error {
 		if len(given) == len(names) {
@@ -218,14 +221,14 @@ func args(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// complete offers words to the shell for a flag's value.
+// complete offers words to the shell as values of a flag.
 func complete(cmd *cobra.Command, flag string, words ...string) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag is missing: a mistake in this program
+		panic(err) // a bug: the command has no such flag
 	}
 }
 
-// env reads a variable of the environment; empty when it is not set.
+// env returns an environment variable, or "" if it is not set.
 func (w world) env(name string) string {
 	for _, pair := range slices.Backward(w.environ) {
 		if value, ok := strings.CutPrefix(pair, name+"="); ok {
@@ -235,24 +238,24 @@ func (w world) env(name string) string {
 	return ""
 }
 
-// colour says whether the terminal may be coloured.
+// colour reports whether the terminal may show colors.
 func (w world) colour() bool { return w.env("NO_COLOR") == "" }
 
-// live says whether stderr is a terminal on which lines can be redrawn: one
-// that does not tell its size cannot be.
+// live reports whether stderr is a terminal that can redraw lines. A terminal
+// that does not report its size cannot.
 func (w world) live() bool {
 	return terminalWidth(w.stderr) > 0 && w.env("TERM") != "dumb"
 }
 
 // talks adds the flags of commands that call a server.
 func (c *cli) talks(cmd *cobra.Command) *cobra.Command {
-	cmd.PersistentFlags().StringVar(&c.server, "server", "", "address of the server; else LARGESSE_SERVER, else "+client.DefaultServer)
-	cmd.PersistentFlags().StringVar(&c.apiKey, "api-key", "", "API key; else LARGESSE_API_KEY, which does not show in the list of processes")
-	cmd.PersistentFlags().StringVar(&c.actor, "actor", "", "who acts, for the books; else LARGESSE_ACTOR, else your name on this machine")
+	cmd.PersistentFlags().StringVar(&c.server, "server", "", "URL of the server; default: LARGESSE_SERVER, then "+client.DefaultServer)
+	cmd.PersistentFlags().StringVar(&c.apiKey, "api-key", "", "API key; default: LARGESSE_API_KEY, which the process list does not show")
+	cmd.PersistentFlags().StringVar(&c.actor, "actor", "", "name to record as the actor; default: LARGESSE_ACTOR, then your user name on this machine")
 	return cmd
 }
 
-// who names the person that acts; empty when nobody is known.
+// who returns the name of the actor, or "" if it is unknown.
 func (c *cli) who() string {
 	if c.actor != "" {
 		return c.actor
@@ -260,35 +263,35 @@ func (c *cli) who() string {
 	if name := c.env("LARGESSE_ACTOR"); name != "" {
 		return name
 	}
-	// Without an entry for this user the server takes it for anonymous.
+	// Without an actor, the server records the call as anonymous.
 	if u, err := user.Current(); err == nil {
 		return u.Username
 	}
 	return ""
 }
 
-// confirm asks before something that cannot be taken back. Where there is
-// nobody to ask, yes must have been given.
+// confirm asks before an action that cannot be undone. Without a terminal, yes
+// must be set.
 func (c *cli) confirm(yes bool, what string) error {
 	if yes {
 		return nil
 	}
 	f, ok := c.stdin.(*os.File)
 	if !ok || !isatty.IsTerminal(f.Fd()) {
-		return wrongUse("this would %s; add --yes to say that you mean it", what)
+		return wrongUse("this would %s; add --yes to confirm", what)
 	}
-	fmt.Fprintf(c.stderr, "This will %s. Go on? [y/N] ", what)
+	fmt.Fprintf(c.stderr, "This will %s. Continue? [y/N] ", what)
 	line, err := bufio.NewReader(c.stdin).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read the answer: %w", err)
 	}
 	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
-		return errors.New("nothing was done")
+		return errors.New("cancelled: nothing was changed")
 	}
 	return nil
 }
 
-// connect makes the client of the server that was named.
+// connect creates the client of the selected server.
 func (c *cli) connect() (*client.Client, error) {
 	server, key := c.server, c.apiKey
 	if server == "" {

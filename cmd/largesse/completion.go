@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	completionTimeout = time.Second // whoever presses Tab does not wait for longer
-	completionMost    = 50          // ids that are offered
+	completionTimeout = time.Second // limit of the wait after Tab
+	completionMost    = 50          // IDs offered at once
 )
 
-// movable is the status that a promotion has to have for a verb.
+// movable maps a command to the status of the promotions it accepts.
 var movable = map[string]string{"start": "DRAFT", "pause": "RUNNING", "resume": "PAUSED"}
 
-// completeIDs offers the ids of promotions and templates, as the server has
-// them, wherever a command of the tree takes one. A server that does not answer
-// offers nothing, and nobody is told.
+// completeIDs offers the server's IDs of promotions and templates wherever a
+// command of the tree takes one. If the server does not answer, it offers
+// nothing and prints nothing.
 func (c *cli) completeIDs(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		c.completeIDs(sub)
@@ -31,7 +31,7 @@ func (c *cli) completeIDs(cmd *cobra.Command) {
 			continue
 		}
 		if err := cmd.RegisterFlagCompletionFunc(flag, offer); err != nil {
-			panic(err) // a mistake in this program: the flag is there, and nobody else does this
+			panic(err) // a bug: the flag exists, and nothing else registers its completion
 		}
 	}
 	if cmd.ValidArgsFunction != nil || cmd.HasSubCommands() || cmd.ValidArgs != nil {
@@ -82,7 +82,7 @@ func (c *cli) offerTemplates() cobra.CompletionFunc {
 	}
 }
 
-// offered lists the ids that begin as begun, each with what it stands for.
+// offered lists the IDs that start with begun, each with a description.
 func offered[T any](cmd *cobra.Command, c *cli, begun string, list func(context.Context, *client.Client) iter.Seq2[T, error], tell func(T) (id, about string)) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 	defer cancel()

@@ -9,9 +9,9 @@ import (
 func (c *cli) configCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Show the settings an instance would run with, and where each came from",
-		Long: `Show the settings an instance would run with, as a YAML file. A comment behind
-each says where it came from. Passwords are masked.`,
+		Short: "Print the settings that an instance would use, and where each came from",
+		Long: `Print the settings that an instance would use, as a YAML file. A comment after each
+setting says where its value came from. Secrets are masked.`,
 		Example: `  largesse config
   largesse config --config largesse.yaml
   LARGESSE_REDIS_STREAM_MAX_LEN=5000 largesse config --output json`,

@@ -13,14 +13,14 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// couponWaitMax is the longest that the server holds an answer.
+// couponWaitMax limits how long the server delays a response.
 const couponWaitMax = 30 * time.Second
 
 func (c *cli) couponCommand() *cobra.Command {
 	cmd := c.talks(group(&cobra.Command{
 		Use:     "coupon",
 		Aliases: []string{"coupons"},
-		Short:   "Ask for coupons, show, use and cancel them",
+		Short:   "Request, show, list, use and cancel coupons",
 		Example: `  largesse coupon issue 42 --user u7 --wait 5s
   largesse coupon list --user u7
   largesse coupon use ID`,
@@ -29,8 +29,8 @@ func (c *cli) couponCommand() *cobra.Command {
 		c.couponIssueCommand(),
 		c.couponListCommand(),
 		c.couponCallCommand("show", "Show a coupon", (*client.Client).Coupon),
-		c.couponCallCommand("use", "Use a coupon that is ISSUED and valid", (*client.Client).UseCoupon),
-		c.couponCallCommand("cancel", "Cancel a coupon that is ISSUED and valid; its place is free then", (*client.Client).CancelCoupon),
+		c.couponCallCommand("use", "Use an ISSUED coupon that has not expired", (*client.Client).UseCoupon),
+		c.couponCallCommand("cancel", "Cancel an ISSUED coupon that has not expired; it becomes available again", (*client.Client).CancelCoupon),
 	)
 	return cmd
 }
@@ -49,17 +49,17 @@ func (c *cli) couponIssueCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "issue TEMPLATE --user USER",
-		Short: "Ask for a coupon; asking again keeps the ticket",
-		Long: `Ask for a coupon for a user. Who is accepted waits in line with a ticket; --wait
-stays until the coupon is there, 30s at most. Asking again keeps the ticket and
-tells where it stands, or shows the coupon that the user has. The exit code is 1
-when there is none: SOLD_OUT, NOT_OPEN, CLOSED or USER_LIMIT.`,
+		Short: "Request a coupon",
+		Long: `Request a coupon for a user. An admitted user gets a ticket and waits in line; with
+--wait, the command waits for the outcome. If you repeat a request, you get the same
+ticket and its rank, or the coupon that the user has. The exit code is 1 if the
+request is refused, for example with SOLD_OUT, NOT_OPEN, CLOSED or USER_LIMIT.`,
 		Example: `  largesse coupon issue 42 --user u7
   largesse coupon issue 42 --user u7 --wait 5s --output json`,
 		Args: templateArgs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if user == "" {
-				return wrongUse("--user is missing: who gets the coupon; see %s --help", cmd.CommandPath())
+				return wrongUse("--user is missing: name the user who gets the coupon; see %s --help", cmd.CommandPath())
 			}
 			if err := checkUser("--user", user); err != nil {
 				return err
@@ -78,8 +78,8 @@ when there is none: SOLD_OUT, NOT_OPEN, CLOSED or USER_LIMIT.`,
 			return c.printIssueRequest(args[0], user, r)
 		},
 	}
-	cmd.Flags().StringVar(&user, "user", "", "who gets the coupon (needed)")
-	cmd.Flags().DurationVar(&wait, "wait", 0, "stay so long for the outcome, at most 30s")
+	cmd.Flags().StringVar(&user, "user", "", "user who gets the coupon (required)")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "maximum wait for the outcome; 0s to 30s")
 	return cmd
 }
 
@@ -90,27 +90,27 @@ func (c *cli) printIssueRequest(template, user string, r client.IssueRequest) er
 	if r.Coupon != nil {
 		had := ""
 		if r.Duplicate {
-			had = ", as before"
+			had = ", from an earlier request"
 			if r.Coupon.Status != "ISSUED" {
 				had += "; it is " + printable(r.Coupon.Status)
 			}
 		}
-		_, err := fmt.Fprintf(c.stdout, "user %s has coupon %s with the code %s%s\n", printable(r.Coupon.UserID), printable(r.Coupon.ID), printable(r.Coupon.Code), had)
+		_, err := fmt.Fprintf(c.stdout, "user %s has coupon %s with code %s%s\n", printable(r.Coupon.UserID), printable(r.Coupon.ID), printable(r.Coupon.Code), had)
 		return err
 	}
 	standing := "takes part in the draw"
 	if r.QueueRank != nil {
-		standing = fmt.Sprintf("waits with ticket %d, %s in front", r.Ticket, people(*r.QueueRank))
+		standing = fmt.Sprintf("waits with ticket %d, %s ahead", r.Ticket, people(*r.QueueRank))
 	}
 	if r.EstimatedWaitMillis > 0 {
 		standing += fmt.Sprintf(", about %s left", (time.Duration(r.EstimatedWaitMillis) * time.Millisecond).Round(100*time.Millisecond))
 	}
-	_, err := fmt.Fprintf(c.stdout, "user %s %s; ask again by: largesse coupon issue %s --user %s --wait 5s\n",
+	_, err := fmt.Fprintf(c.stdout, "user %s %s; check again: largesse coupon issue %s --user %s --wait 5s\n",
 		printable(user), standing, printable(template), shellWord(printable(user)))
 	return err
 }
 
-// shellWord quotes a text where a shell would read it as more than a word.
+// shellWord quotes a text unless a shell reads it as one plain word.
 func shellWord(text string) string {
 	for _, r := range text {
 		if !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_.:/@+,", r) {
@@ -127,9 +127,9 @@ func people(n int64) string {
 	return number(n) + " people"
 }
 
-// couponCallCommand makes the command of one call that answers with a coupon.
+// couponCallCommand creates the command of a call that returns a coupon.
 func (c *cli) couponCallCommand(verb, short string, call func(*client.Client, context.Context, string) (client.Coupon, error)) *cobra.Command {
-	count := args("a coupon's ID")
+	count := args("a coupon ID")
 	return &cobra.Command{
 		Use:     verb + " ID",
 		Short:   short,
@@ -139,7 +139,7 @@ func (c *cli) couponCallCommand(verb, short string, call func(*client.Client, co
 				return err
 			}
 			if _, err := reward.ParseCouponID(given[0]); err != nil {
-				return wrongUse("%q is no coupon's ID: that is a whole number from 1; see largesse coupon list --help", given[0])
+				return wrongUse("%q is not a coupon ID: it must be a whole number from 1; see largesse coupon list --help", given[0])
 			}
 			return nil
 		},
@@ -164,7 +164,7 @@ func (c *cli) couponCallCommand(verb, short string, call func(*client.Client, co
 	}
 }
 
-// printCoupon writes all of a coupon, a line per field.
+// printCoupon prints all fields of a coupon, one per line.
 func (c *cli) printCoupon(one client.Coupon) error {
 	d := details{out: c.stdout}
 	d.add("id", one.ID)
@@ -187,7 +187,7 @@ func (c *cli) couponListCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "list --template ID | --user USER",
-		Short: "List the coupons of a template in the order of issue, or of a user, the newest first",
+		Short: "List the coupons of a template in the order of their tickets, or of a user, newest first",
 		Example: `  largesse coupon list --template 42
   largesse coupon list --user u7 --limit 0 --output json`,
 		Args: args(),
@@ -225,7 +225,7 @@ func (c *cli) couponListCommand() *cobra.Command {
 		},
 	}
 	limitFlag(cmd, &limit)
-	cmd.Flags().StringVar(&template, "template", "", "those of this template")
-	cmd.Flags().StringVar(&user, "user", "", "those of this user")
+	cmd.Flags().StringVar(&template, "template", "", "only coupons of this template")
+	cmd.Flags().StringVar(&user, "user", "", "only coupons of this user")
 	return cmd
 }

@@ -16,7 +16,7 @@ func (c *cli) deadLetterCommand() *cobra.Command {
 	cmd := c.talks(group(&cobra.Command{
 		Use:     "deadletter",
 		Aliases: []string{"deadletters"},
-		Short:   "Look at messages that could not be read or processed, replay or discard them",
+		Short:   "List, show, replay and discard messages that could not be read or processed",
 		Example: `  largesse deadletter list --status open
   largesse deadletter show 7
   largesse deadletter replay 7`,
@@ -25,18 +25,19 @@ func (c *cli) deadLetterCommand() *cobra.Command {
 		c.deadLetterListCommand(),
 		c.deadLetterShowCommand(),
 		c.deadLetterSettleCommand(settling{
-			verb: "replay", done: "replayed", short: "Process dead letters once more: publish their records again, or requeue their payouts",
+			verb: "replay", done: "replayed", short: "Replay dead letters: publish their records again, or requeue their payouts",
 			one: (*client.Client).ReplayDeadLetter, many: (*client.Client).ReplayDeadLetters,
 		}),
 		c.deadLetterSettleCommand(settling{
-			verb: "discard", done: "discarded", short: "Do nothing more about dead letters; their bytes are kept",
+			verb: "discard", done: "discarded", short: "Discard dead letters; their bytes are retained",
 			one: (*client.Client).DiscardDeadLetter, many: (*client.Client).DiscardDeadLetters,
 		}),
 	)
 	return cmd
 }
 
-// letterStatuses are the statuses of a dead letter, as they are typed.
+// letterStatuses lists the statuses of a dead letter, in the form that users
+// type.
 var letterStatuses = []string{"open", "replayed", "discarded"}
 
 func (c *cli) deadLetterListCommand() *cobra.Command {
@@ -46,7 +47,7 @@ func (c *cli) deadLetterListCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List dead letters, the newest first",
+		Short: "List dead letters, newest first",
 		Example: `  largesse deadletter list --status open
   largesse deadletter list --reason MALFORMED --limit 0 --output json`,
 		Args: args(),
@@ -55,7 +56,7 @@ func (c *cli) deadLetterListCommand() *cobra.Command {
 				return err
 			}
 			if f.Status != "" && !slices.Contains(letterStatuses, strings.ToLower(f.Status)) {
-				return wrongUse("--status %q is none of %s", f.Status, strings.Join(letterStatuses, ", "))
+				return wrongUse("--status %q must be one of %s", f.Status, strings.Join(letterStatuses, ", "))
 			}
 			f.Status = strings.ToUpper(f.Status)
 			cl, err := c.connect()
@@ -75,14 +76,14 @@ func (c *cli) deadLetterListCommand() *cobra.Command {
 	}
 	limitFlag(cmd, &limit)
 	letterFilterFlags(cmd, &f.Source, &f.Reason)
-	cmd.Flags().StringVar(&f.Status, "status", "", "only these: "+strings.Join(letterStatuses, ", "))
+	cmd.Flags().StringVar(&f.Status, "status", "", "only dead letters with this status: "+strings.Join(letterStatuses, ", "))
 	complete(cmd, "status", letterStatuses...)
 	return cmd
 }
 
 func letterFilterFlags(cmd *cobra.Command, source, reason *string) {
-	cmd.Flags().StringVar(source, "source", "", "only those of this topic or stream")
-	cmd.Flags().StringVar(reason, "reason", "", "only those with this reason, e.g. MALFORMED")
+	cmd.Flags().StringVar(source, "source", "", "only dead letters of this topic or stream")
+	cmd.Flags().StringVar(reason, "reason", "", "only dead letters with this reason, e.g. MALFORMED")
 }
 
 func (c *cli) deadLetterShowCommand() *cobra.Command {
@@ -138,14 +139,14 @@ func (c *cli) printDeadLetter(d client.DeadLetter) error {
 	return nil
 }
 
-// settling is one way to settle dead letters.
+// settling describes one of the two ways to settle dead letters.
 type settling struct {
 	verb, done, short string
 	one               func(*client.Client, context.Context, string) (client.DeadLetter, error)
 	many              func(*client.Client, context.Context, client.DeadLetterSelection) (client.DeadLettersSettled, error)
 }
 
-// lettersMax is how many ids the API takes at once.
+// lettersMax limits the IDs of one API call.
 const lettersMax = 1000
 
 func (c *cli) deadLetterSettleCommand(s settling) *cobra.Command {
@@ -156,9 +157,10 @@ func (c *cli) deadLetterSettleCommand(s settling) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   s.verb + " ID... | --source S | --reason R | --all",
 		Short: s.short,
-		Long: s.short + `. Only OPEN ones are touched: these ids, or
-those of a topic or with a reason, or all. --all asks first; where there is no
-terminal to ask on, add --yes.`,
+		Long: s.short + `.
+
+Only OPEN ones change: those with the IDs, those of a topic or with a reason, or
+all. --all asks first; where no terminal can answer, add --yes.`,
 		Example: fmt.Sprintf("  largesse deadletter %[1]s 7\n  largesse deadletter %[1]s --reason MALFORMED\n  largesse deadletter %[1]s --all --yes", s.verb),
 		Args:    letterArgs(0, lettersMax),
 		RunE: func(cmd *cobra.Command, ids []string) error {
@@ -167,7 +169,7 @@ terminal to ask on, add --yes.`,
 			case len(ids) == 0 && !filter && !selection.All:
 				return wrongUse("deadletter %s needs IDs, --source, --reason or --all; see %s --help", s.verb, cmd.CommandPath())
 			case len(ids) > 0 && (filter || selection.All), filter && selection.All:
-				return wrongUse("IDs, a filter (--source, --reason) and --all exclude each other; give one of them")
+				return wrongUse("use only one of IDs, a filter (--source, --reason) and --all")
 			}
 			if selection.All {
 				if err := c.confirm(yes, s.verb+" all open dead letters"); err != nil {
@@ -202,38 +204,38 @@ terminal to ask on, add --yes.`,
 		},
 	}
 	letterFilterFlags(cmd, &selection.Source, &selection.Reason)
-	cmd.Flags().BoolVar(&selection.All, "all", false, "all that are open")
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&selection.All, "all", false, "all OPEN dead letters")
+	cmd.Flags().BoolVar(&yes, "yes", false, "no question before --all")
 	return cmd
 }
 
-// letterArgs is so many ids of dead letters.
+// letterArgs accepts between least and most dead letter IDs.
 func letterArgs(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, given []string) error {
 		if len(given) < least || len(given) > most {
-			want := fmt.Sprintf("at most %d IDs of dead letters", most)
+			want := fmt.Sprintf("at most %d dead letter IDs", most)
 			if most == least {
-				want = "a dead letter's ID"
+				want = "a dead letter ID"
 			}
 			return wrongUse("%s needs %s, but got %s; see %s --help", shortPath(cmd), want, countOf(int64(len(given)), "argument"), cmd.CommandPath())
 		}
 		for _, id := range given {
 			if n, err := strconv.ParseInt(id, 10, 64); err != nil || n < 1 || strconv.FormatInt(n, 10) != id {
-				return wrongUse("%q is no dead letter's ID: that is a whole number from 1; see largesse deadletter list", id)
+				return wrongUse("%q is not a dead letter ID: it must be a whole number from 1; see largesse deadletter list", id)
 			}
 		}
 		return nil
 	}
 }
 
-// limitFlag bounds how much of a list is shown.
+// limitFlag adds the flag that limits how much of a list is shown.
 func limitFlag(cmd *cobra.Command, limit *int) {
-	cmd.Flags().IntVar(limit, "limit", 50, "how many to show; 0: all")
+	cmd.Flags().IntVar(limit, "limit", 50, "maximum number of items to show; 0: all")
 }
 
 func checkLimit(limit int) error {
 	if limit < 0 {
-		return wrongUse("--limit %d is below 0; 0 shows all", limit)
+		return wrongUse("--limit %d must be at least 0; 0 shows all", limit)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 )
 
-// demoFaults is how the demo's provider behaves.
+// demoFaults are the faults of the demo's provider.
 var demoFaults = moneysim.Faults{LatencyMs: 20, JitterMs: 10, ErrorRate: 0.02, LostReplyRate: 0.01, RefuseRate: 0.002}
 
 const (
@@ -35,13 +35,15 @@ func (c *cli) demoCommand() *cobra.Command {
 	d := demo{cli: c, world: c.world}
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Pay two campaigns and hold a coupon drop on the embedded engines, and check the books",
-		Long: `Pays one campaign of points from a CSV file and one of vouchers from Kafka
-messages, through a provider that is slow, fails now and then and loses replies.
-Then drops a limited stock of coupons for a crowd of shoppers over HTTP, first
-come, first served.
-Everything runs in this process: nothing to install, nothing to start. Closes
-with both sides' books and every invariant checked; exits 0 only when all hold.`,
+		Short: "Pay two campaigns and run a coupon drop on the embedded engines, and check the books",
+		Long: `Pay one campaign of points from a CSV file and one campaign of vouchers from Kafka
+messages, through a provider that is slow, sometimes fails and loses responses.
+Then run a coupon drop: a crowd of shoppers requests a limited stock over HTTP,
+first come, first served.
+
+Everything runs in this process; you need not install or start anything else. At the
+end, the demo prints the books of both sides and checks every invariant. The exit
+code is 0 only if all of them hold.`,
 		Example: `  largesse demo
   largesse demo --targets 2000 --shoppers 500 --coupons 50
   largesse demo --targets 2000 --output json
@@ -49,18 +51,18 @@ with both sides' books and every invariant checked; exits 0 only when all hold.`
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd.Context()) },
 	}
-	cmd.Flags().IntVar(&d.targets, "targets", demoTargets, "targets of each campaign, from 1 to 1000000")
-	cmd.Flags().IntVar(&d.coupons, "coupons", demoCoupons, "coupons of the drop, from 1 to 100000")
-	cmd.Flags().IntVar(&d.shoppers, "shoppers", demoShoppers, "shoppers who ask for one, from 1 to 1000000")
-	cmd.Flags().BoolVar(&d.keep, "keep", false, "leave the server up afterwards, until interrupted")
-	cmd.Flags().StringVar(&d.dir, "data", "", "folder for the demo's data (default: a temporary one, removed at the end)")
+	cmd.Flags().IntVar(&d.targets, "targets", demoTargets, "targets of each campaign, 1 to 1000000")
+	cmd.Flags().IntVar(&d.coupons, "coupons", demoCoupons, "coupons of the drop, 1 to 100000")
+	cmd.Flags().IntVar(&d.shoppers, "shoppers", demoShoppers, "shoppers who request one, 1 to 1000000")
+	cmd.Flags().BoolVar(&d.keep, "keep", false, "keep the server running afterwards, until it is interrupted")
+	cmd.Flags().StringVar(&d.dir, "data", "", "directory for the data of the demo; default: a temporary one, removed at the end")
 	return cmd
 }
 
 // demo is one run of the demo.
 type demo struct {
 	*cli
-	world    // its stdout is for people: nobody's when the output is JSON
+	world    // stdout is discarded if the output is JSON
 	result   demoJSON
 	targets  int
 	coupons  int
@@ -72,14 +74,14 @@ type demo struct {
 	simURL      string
 	engine      *engine.Engine
 	client      *client.Client
-	voucherID   int64 // of the campaign that comes over Kafka
-	deadLetters int   // that were there before
+	voucherID   int64 // ID of the campaign that Kafka delivers
+	deadLetters int   // dead letters that existed before the run
 }
 
 func (d *demo) say(format string, args ...any) { _, _ = fmt.Fprintf(d.stdout, format+"\n", args...) }
 
-// endingWriter ends the demo when nobody reads its output any more, as in
-// "demo | head", so that it tidies up like after any other end.
+// endingWriter ends the demo when its output is closed, as in "demo | head", so
+// that it cleans up as after any other end.
 type endingWriter struct {
 	io.Writer
 	end context.CancelCauseFunc
@@ -105,29 +107,29 @@ func (d *demo) run(ctx context.Context) error {
 	case !errors.Is(cause, context.Canceled):
 		return cause
 	case err != nil && !errors.Is(err, errUnbalanced):
-		return errors.New("interrupted: run it again, or with --data to go on where it stopped")
+		return errors.New("interrupted: run it again, or with --data to continue where it stopped")
 	}
 	return err
 }
 
-// errUnbalanced is the verdict on books that do not balance.
-var errUnbalanced = errors.New("the books do not balance: see the invariants above that do not hold")
+// errUnbalanced reports that the books do not balance.
+var errUnbalanced = errors.New("the books do not balance: see the broken invariants above")
 
-// play is the demo from its first line to its last.
+// play runs the whole demo.
 func (d *demo) play(ctx context.Context) error {
 	if d.targets < 1 || d.targets > 1_000_000 {
-		return wrongUse("--targets %d is not between 1 and 1000000", d.targets)
+		return wrongUse("--targets %d must be from 1 to 1000000", d.targets)
 	}
 	if d.coupons < 1 || d.coupons > 100_000 {
-		return wrongUse("--coupons %d is not between 1 and 100000", d.coupons)
+		return wrongUse("--coupons %d must be from 1 to 100000", d.coupons)
 	}
 	if d.shoppers < 1 || d.shoppers > 1_000_000 {
-		return wrongUse("--shoppers %d is not between 1 and 1000000", d.shoppers)
+		return wrongUse("--shoppers %d must be from 1 to 1000000", d.shoppers)
 	}
 	if d.dir == "" {
 		dir, err := os.MkdirTemp("", "largesse-demo-")
 		if err != nil {
-			return fmt.Errorf("make a folder for the demo: %w", err)
+			return fmt.Errorf("create a directory for the demo: %w", err)
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
 		d.dir = dir
@@ -156,9 +158,9 @@ func (d *demo) play(ctx context.Context) error {
 		}
 	}
 	if d.keep {
-		d.say("\nThe server stays up at http://%s until you interrupt it. Try in another terminal:", d.engine.Addr())
+		d.say("\nThe server keeps running at http://%s until you press Ctrl-C. Try in another terminal:", d.engine.Addr())
 		d.say("  export LARGESSE_SERVER=http://%s", d.engine.Addr())
-		d.say("  go run ./cmd/largesse promotion list   # or, where it is installed: largesse promotion list")
+		d.say("  go run ./cmd/largesse promotion list   # if it is installed: largesse promotion list")
 		d.say("  go run ./cmd/largesse template list")
 		select {
 		case <-ctx.Done():
@@ -172,10 +174,10 @@ func (d *demo) play(ctx context.Context) error {
 	return nil
 }
 
-// start brings up the provider and the engine.
+// start starts the provider and the engine.
 func (d *demo) start(ctx context.Context) (closeAll func(), err error) {
 	if err := os.MkdirAll(d.dir, 0o750); err != nil {
-		return nil, fmt.Errorf("make the folder of --data: %w", err)
+		return nil, fmt.Errorf("create the directory of --data: %w", err)
 	}
 	logFile, err := os.Create(filepath.Join(d.dir, "largesse.log"))
 	if err != nil {
@@ -198,7 +200,8 @@ func (d *demo) start(ctx context.Context) (closeAll func(), err error) {
 	cfg.Data.Dir = d.dir
 	cfg.HTTP.Listen = "127.0.0.1:0"
 	cfg.Money.URL = d.simURL
-	// The provider is next door, so an unknown outcome is settled in seconds.
+	// The provider runs in this process, so unknown outcomes can be settled
+	// within seconds.
 	cfg.Money.Timeout = 2 * time.Second
 	cfg.Money.SettleAfter = 2 * time.Second
 	cfg.Redis.Stream.LeaseSeconds = 4
@@ -226,26 +229,26 @@ type campaign struct {
 	title    string
 	id       string
 	workload lab.Workload
-	upload   *client.UploadResult // of the one that came as a file
+	upload   *client.UploadResult // only of the campaign from a file
 	account  lab.Account
 }
 
 func (d *demo) pay(ctx context.Context) ([]*campaign, error) {
-	d.say("Largesse pays points to %s from a file, and vouchers to %[1]s from Kafka.", countOf(int64(d.targets), "target"))
-	d.say("The provider takes %d ms, fails %g %%, loses %g %% of its replies and refuses %g %%.\n",
+	d.say("Largesse pays points to %s from a file, and vouchers to %[1]s from Kafka messages.", countOf(int64(d.targets), "target"))
+	d.say("The simulated provider needs %d ms per call, fails %g %% of the calls, loses %g %% of its\nresponses and refuses %g %% of the targets.\n",
 		demoFaults.LatencyMs, demoFaults.ErrorRate*100, demoFaults.LostReplyRate*100, demoFaults.RefuseRate*100)
 	points, err := d.uploadPoints(ctx)
 	if err != nil {
 		return nil, err
 	}
-	// A small number, as an upstream system would give it, and a new one for
-	// each run on the same data.
+	// An ID as an upstream system would assign it, different in each run on the
+	// same data.
 	d.voucherID = time.Now().Unix()
 	d.deadLetters, err = d.countDeadLetters(ctx)
 	if err != nil {
 		return nil, err
 	}
-	vouchers := &campaign{title: "vouchers by Kafka", id: fmt.Sprint(d.voucherID)}
+	vouchers := &campaign{title: "vouchers from Kafka", id: fmt.Sprint(d.voucherID)}
 	campaigns := []*campaign{points, vouchers}
 	published := make(chan error, 1)
 	go func() {
@@ -281,7 +284,7 @@ func (d *demo) uploadPoints(ctx context.Context) (*campaign, error) {
 	path := filepath.Join(d.dir, "targets.csv")
 	file, err := os.Create(path)
 	if err != nil {
-		return nil, fmt.Errorf("write the file of targets: %w", err)
+		return nil, fmt.Errorf("create the file of targets: %w", err)
 	}
 	defer func() { _ = file.Close() }()
 	workload, err := lab.WriteTargets(file, d.targets, true)
@@ -291,7 +294,7 @@ func (d *demo) uploadPoints(ctx context.Context) (*campaign, error) {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
-	p, err := d.client.CreatePromotion(ctx, client.NewPromotion{Name: "Demo: points for everybody", Type: "POINT"})
+	p, err := d.client.CreatePromotion(ctx, client.NewPromotion{Name: "Demo: points for everyone", Type: "POINT"})
 	if err != nil {
 		return nil, fmt.Errorf("create the campaign of points: %w", err)
 	}
@@ -299,12 +302,12 @@ func (d *demo) uploadPoints(ctx context.Context) (*campaign, error) {
 	if err != nil {
 		return nil, fmt.Errorf("upload the targets: %w", err)
 	}
-	d.say("Uploaded %s: %s accepted, %s, %s rejected, worth %s in all.",
+	d.say("Uploaded %s: %s accepted, %s, %s rejected. The accepted targets are worth %s points.",
 		path, number(res.Accepted), countOf(res.Duplicates, "duplicate"), number(res.Rejected), number(res.Amount))
-	return &campaign{title: "points by file", id: p.ID, workload: workload, upload: &res}, nil
+	return &campaign{title: "points from a file", id: p.ID, workload: workload, upload: &res}, nil
 }
 
-// watch shows how far both campaigns are, until nothing is open.
+// watch shows the progress of both campaigns until nothing is open.
 func (d *demo) watch(ctx context.Context, campaigns []*campaign) error {
 	show := newBars(d.world)
 	defer show.close()
@@ -317,11 +320,11 @@ func (d *demo) watch(ctx context.Context, campaigns []*campaign) error {
 			p, err := d.client.Promotion(ctx, c.id)
 			var problem *client.Problem
 			if errors.As(err, &problem) && problem.Status == 404 {
-				open++ // Kafka has not told of it yet
+				open++ // its Kafka records are not read yet
 				continue
 			}
 			if err != nil {
-				return fmt.Errorf("look at the campaign of %s: %w", c.title, err)
+				return fmt.Errorf("read the campaign %s: %w", c.title, err)
 			}
 			show.update(c.title, p.Counts.Done(), int64(d.targets))
 			if p.Status != "COMPLETED" || p.Counts.Unknown > 0 {
@@ -341,7 +344,7 @@ func (d *demo) watch(ctx context.Context, campaigns []*campaign) error {
 	}
 }
 
-// report prints both sides' books and the verdicts.
+// report prints the books of both sides and the verdicts.
 func (d *demo) report(ctx context.Context, campaigns []*campaign, took time.Duration) {
 	w := tabwriter.NewWriter(d.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	row := func(name string, cell func(c *campaign) any) {
@@ -362,13 +365,13 @@ func (d *demo) report(ctx context.Context, campaigns []*campaign, took time.Dura
 	row("succeeded", func(c *campaign) any { return number(c.account.Promotion.Counts.Succeeded) })
 	row("failed (refused)", func(c *campaign) any { return number(c.account.Promotion.Counts.Failed) })
 	row("attempts", func(c *campaign) any { return number(c.account.Attempts) })
-	row("amount paid, our books", func(c *campaign) any { return number(c.account.Promotion.AmountSucceeded) })
-	row("amount paid, provider's", func(c *campaign) any { return number(c.account.Charged) })
-	row("charges, provider's", func(c *campaign) any { return number(c.account.Charges) })
+	row("amount paid, Largesse's books", func(c *campaign) any { return number(c.account.Promotion.AmountSucceeded) })
+	row("amount paid, provider's books", func(c *campaign) any { return number(c.account.Charged) })
+	row("charges, provider's books", func(c *campaign) any { return number(c.account.Charges) })
 	_ = w.Flush()
 
 	stats := d.sim.Stats()
-	d.say("\nThe provider saw %s, %s of them for a key that it had charged already.",
+	d.say("\nThe provider received %s, %s of them for a key that it had already charged.",
 		countOf(stats.Requests, "request"), number(stats.DuplicateKeys))
 	d.reasons(campaigns)
 	d.say("\nInvariants")
@@ -381,7 +384,7 @@ func (d *demo) report(ctx context.Context, campaigns []*campaign, took time.Dura
 	}
 }
 
-// judged prints verdicts and keeps them.
+// judged prints verdicts and stores them.
 func (d *demo) judged(verdicts []lab.Verdict) {
 	for _, v := range verdicts {
 		d.say("  %s  %s (%s)", verdictMark(v), v.Invariant, v.Detail)
@@ -389,17 +392,17 @@ func (d *demo) judged(verdicts []lab.Verdict) {
 	d.result.Invariants = append(d.result.Invariants, invariants(verdicts)...)
 }
 
-// demoJSON is what the demo came to, for scripts.
+// demoJSON is the result of the demo, for scripts.
 type demoJSON struct {
 	Balanced   bool            `json:"balanced"`
-	Seconds    float64         `json:"seconds"` // of the payouts
+	Seconds    float64         `json:"seconds"` // time of the payouts
 	Campaigns  []campaignJSON  `json:"campaigns"`
 	Drop       dropJSON        `json:"drop"`
 	Invariants []invariantJSON `json:"invariants"`
 	Server     string          `json:"server,omitempty"` // with --keep
 }
 
-// campaignJSON is the books of one campaign, on both sides.
+// campaignJSON holds the books of one campaign on both sides.
 type campaignJSON struct {
 	Title         string         `json:"title"`
 	ID            string         `json:"id"`
@@ -411,8 +414,8 @@ type campaignJSON struct {
 	Failed        int64          `json:"failed"`
 	Attempts      int64          `json:"attempts"`
 	AmountPaid    int64          `json:"amountPaid"`
-	AmountCharged int64          `json:"amountCharged"` // the provider's
-	Charges       int64          `json:"charges"`       // the provider's
+	AmountCharged int64          `json:"amountCharged"` // by the provider's ledger
+	Charges       int64          `json:"charges"`       // by the provider's ledger
 }
 
 func (c *campaign) json() campaignJSON {
@@ -445,9 +448,9 @@ func (d *demo) reasons(campaigns []*campaign) {
 		for i, e := range c.upload.Errors {
 			if i == 3 {
 				if d.keep {
-					d.say("    … the rest: %s", c.upload.ReportURL)
+					d.say("    … all of them: %s", c.upload.ReportURL)
 				} else {
-					d.say("    … run with --keep to read the rest")
+					d.say("    … run with --keep to read all of them")
 				}
 				break
 			}
@@ -456,7 +459,7 @@ func (d *demo) reasons(campaigns []*campaign) {
 	}
 }
 
-// verdicts are the invariants of both campaigns and of what was rejected.
+// verdicts returns the invariants of both campaigns and of the rejections.
 func (d *demo) verdicts(ctx context.Context, campaigns []*campaign) []lab.Verdict {
 	var out []lab.Verdict
 	for _, c := range campaigns {
@@ -467,14 +470,14 @@ func (d *demo) verdicts(ctx context.Context, campaigns []*campaign) []lab.Verdic
 	}
 	points, vouchers := campaigns[0], campaigns[1]
 	out = append(out, lab.Verdict{
-		Invariant: "every bad line is rejected, and only those",
+		Invariant: "all invalid lines are rejected, and no others",
 		Holds:     points.upload.Rejected == int64(points.workload.Bad) && points.upload.Duplicates == int64(points.workload.Repeat),
-		Detail:    fmt.Sprintf("%d of %d rejected, %d of %d repeats", points.upload.Rejected, points.workload.Bad, points.upload.Duplicates, points.workload.Repeat),
+		Detail:    fmt.Sprintf("rejected %d of %d, repeated %d of %d", points.upload.Rejected, points.workload.Bad, points.upload.Duplicates, points.workload.Repeat),
 	})
 	dead, err := d.countDeadLetters(ctx)
 	dead -= d.deadLetters
 	return append(out, lab.Verdict{
-		Invariant: "every malformed record is a dead letter, and only those",
+		Invariant: "all malformed records are dead letters, and no others",
 		Holds:     err == nil && dead == vouchers.workload.Bad,
 		Detail:    fmt.Sprintf("%d of %d", dead, vouchers.workload.Bad),
 	})

@@ -17,10 +17,10 @@ const (
 	demoDropPoll = 50 * time.Millisecond
 )
 
-// drop is the demo's last act: a limited stock, and more people than there is
-// of it, over HTTP.
+// drop runs the last part of the demo: shoppers request coupons over HTTP, and
+// there are more shoppers than coupons.
 func (d *demo) drop(ctx context.Context) error {
-	d.say("\nA drop: %s, first come, first served, and %s who ask over HTTP.\n", countOf(int64(d.coupons), "coupon"), countOf(int64(d.shoppers), "shopper"))
+	d.say("\nA coupon drop: %s, first come, first served, for %s who request one over HTTP.\n", countOf(int64(d.coupons), "coupon"), countOf(int64(d.shoppers), "shopper"))
 	t, err := d.client.CreateTemplate(ctx, client.NewTemplate{Name: "Demo: the Friday drop", TotalQuantity: int64(d.coupons)})
 	if err != nil {
 		return fmt.Errorf("create the drop: %w", err)
@@ -43,12 +43,12 @@ func (d *demo) drop(ctx context.Context) error {
 	}
 	counts := crowd.Counts()
 	verdicts = append(verdicts, lab.Verdict{
-		Invariant: "everybody else was told so", Holds: counts.LetIn == want && counts.SoldOut == int64(d.shoppers)-want,
-		Detail: fmt.Sprintf("%s let in, %s told sold out", number(counts.LetIn), number(counts.SoldOut)),
+		Invariant: "every other shopper was told SOLD_OUT", Holds: counts.LetIn == want && counts.SoldOut == int64(d.shoppers)-want,
+		Detail: fmt.Sprintf("admitted %s, sold out for %s", number(counts.LetIn), number(counts.SoldOut)),
 	})
 	d.say("\nInvariants of the drop")
 	d.judged(verdicts)
-	d.say("\nServed %s in %.1f s; the line was %s long at most.", countOf(int64(d.shoppers), "shopper"), took.Seconds(), number(longest))
+	d.say("\nServed %s in %.1f s. The longest line had %s waiting.", countOf(int64(d.shoppers), "shopper"), took.Seconds(), countOf(longest, "shopper"))
 	d.result.Drop = dropJSON{
 		TemplateID: t.ID, Coupons: d.coupons, Shoppers: d.shoppers, LetIn: counts.LetIn, SoldOut: counts.SoldOut,
 		Seconds: took.Seconds(), LongestLine: longest,
@@ -56,19 +56,19 @@ func (d *demo) drop(ctx context.Context) error {
 	return nil
 }
 
-// dropJSON is what became of the drop.
+// dropJSON is the result of the drop.
 type dropJSON struct {
 	TemplateID  string  `json:"templateId"`
 	Coupons     int     `json:"coupons"`
 	Shoppers    int     `json:"shoppers"`
 	LetIn       int64   `json:"letIn"`
-	SoldOut     int64   `json:"soldOut"` // were told so
+	SoldOut     int64   `json:"soldOut"` // shoppers who were refused
 	Seconds     float64 `json:"seconds"`
 	LongestLine int64   `json:"longestLine"`
 }
 
-// watchDrop shows the shoppers, the coupons and the line until all is issued; it
-// returns how long the line was at most.
+// watchDrop shows the shoppers, the coupons and the line until all coupons are
+// issued. It returns the greatest length of the line.
 func (d *demo) watchDrop(ctx context.Context, id string, crowd *lab.Crowd) (longest int64, err error) {
 	show := newBars(d.world)
 	defer show.close()
@@ -77,13 +77,13 @@ func (d *demo) watchDrop(ctx context.Context, id string, crowd *lab.Crowd) (long
 	for {
 		t, err := d.client.Template(ctx, id)
 		if err != nil {
-			return 0, fmt.Errorf("look at the drop: %w", err)
+			return 0, fmt.Errorf("read the coupon template: %w", err)
 		}
 		longest = max(longest, t.Counters.Waiting)
 		show.update("shoppers answered", crowd.Counts().Answered, int64(d.shoppers))
 		show.update("coupons issued", t.Counters.IssuedTotal, want)
-		if show.live != nil { // it goes up and down, which lines cannot show
-			show.update("in line now", t.Counters.Waiting, want)
+		if show.live != nil { // lines cannot show a value that rises and falls
+			show.update("waiting in line", t.Counters.Waiting, want)
 		}
 		if !open && t.Counters.IssuedTotal >= want && t.Counters.Waiting == 0 {
 			return longest, nil

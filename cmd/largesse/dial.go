@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// serverPatience is how long client commands wait for a server that was
-// started right before them.
+// serverPatience is how long client commands wait for a server that was started
+// just before them.
 const serverPatience = 3 * time.Second
 
-// redialAfter is the pause between two tries to connect.
+// redialAfter is the interval between two attempts to connect.
 const redialAfter = 50 * time.Millisecond
 
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// patientTransport connects again for a while when nobody listens. Only the
-// connecting is repeated, so no request is ever sent twice.
+// patientTransport returns a transport that retries refused connections for a
+// while. It repeats only connecting, so no request is sent twice.
 func patientTransport(patience time.Duration) *http.Transport {
-	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // nobody here replaces it
+	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // this program does not replace it
 	t.DialContext = patientDial(t.DialContext, patience)
 	return t
 }

@@ -15,26 +15,27 @@ import (
 func (c *cli) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check the settings and everything they name, and say what to do",
+		Short: "Check the settings and every engine they name",
 		Long: `Check the settings and every engine they name, as an instance would use them:
-reachable, version, schema, eviction, persistence, topics, clocks and so on. One
-line each: ok, warn (works, but look at it) or fail, and what to do about it.
+reachability, version, schema, eviction, persistence, topics, clocks and so on. Each
+check prints one line: ok, warn (it works, but read the advice) or fail, with a
+remedy.
 
-It takes the settings of serve, needs no running instance, may be run beside one,
-changes nothing, and ends within seconds.
+doctor takes the settings of serve. It needs no running instance, can run next to
+one, changes nothing, and ends within seconds.
 
-With --after-restore it first notes that the database was restored from a
-backup: for a day every payout is then looked up at the provider before it is
-called. Run it before the instances start again.
+--after-restore first records that the database was restored from a backup: for one
+day, the provider is asked about every payout before it is charged. Run it before
+the instances start again.
 
-Exit codes: 0 nothing failed, 1 something failed, 2 wrong use.`,
+Exit codes: 0 no check failed, 1 a check failed, 2 wrong use.`,
 		Example: `  largesse doctor --config largesse.yaml
   largesse doctor --database-url postgres://largesse@db.internal/largesse --output json
   largesse doctor --config largesse.yaml --after-restore`,
 		Args: args(),
 	}
 	settings := withSettings(cmd)
-	restored := cmd.Flags().Bool("after-restore", false, "note that the database was restored from a backup")
+	restored := cmd.Flags().Bool("after-restore", false, "first record that the database was restored from a backup")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *restored {
 			cfg, err := settings.load(c.world)
@@ -43,9 +44,9 @@ Exit codes: 0 nothing failed, 1 something failed, 2 wrong use.`,
 			}
 			at, err := engine.MarkRestored(cmd.Context(), cfg)
 			if err != nil {
-				return fmt.Errorf("%w; nothing is noted: see that the settings name the database that was restored, and run this again before an instance starts", err)
+				return fmt.Errorf("%w; nothing was recorded: check that the settings name the restored database, and run this again before an instance starts", err)
 			}
-			if _, err := fmt.Fprintf(c.stderr, "noted: restored at %s; every payout is looked up before it is called until %s\n",
+			if _, err := fmt.Fprintf(c.stderr, "recorded: database restored at %s; until %s, every payout is looked up before it is charged\n",
 				at.UTC().Format(time.RFC3339), at.UTC().Add(24*time.Hour).Format(time.RFC3339)); err != nil {
 				return err
 			}
@@ -62,7 +63,7 @@ Exit codes: 0 nothing failed, 1 something failed, 2 wrong use.`,
 	return cmd
 }
 
-// printChecks writes the checks and fails when one of them did.
+// printChecks prints the checks and returns an error if one failed.
 func (c *cli) printChecks(checks []engine.Check) error {
 	var items iter.Seq2[engine.Check, error] = func(yield func(engine.Check, error) bool) {
 		for _, check := range checks {
@@ -92,7 +93,7 @@ func (c *cli) printChecks(checks []engine.Check) error {
 		}
 	}
 	if failed > 0 {
-		return fmt.Errorf("%s of %s failed: each line says what to do", number(failed), countOf(int64(len(checks)), "check"))
+		return fmt.Errorf("%s of %s failed: follow the advice on each line", number(failed), countOf(int64(len(checks)), "check"))
 	}
 	return nil
 }

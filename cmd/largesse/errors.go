@@ -17,7 +17,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// usageError is a command that was called the wrong way.
+// usageError reports that a command was used in a wrong way.
 type usageError struct{ text string }
 
 func (e *usageError) Error() string { return e.text }
@@ -26,7 +26,7 @@ func wrongUse(format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...)}
 }
 
-// valueKinds says what a flag's value must be, by pflag's name of the type.
+// valueKinds describes the values of a flag, by pflag's name of the type.
 var valueKinds = map[string]string{
 	"bool":     "true or false",
 	"duration": "a duration with a unit such as 500ms or 5s",
@@ -36,8 +36,8 @@ var valueKinds = map[string]string{
 	"uint64":   "a whole number from 0",
 }
 
-// cures says what to do about answers of the server that do not say so
-// themselves, by their code.
+// cures gives a remedy for responses of the server that have none, by their
+// code.
 var cures = map[string]string{
 	reward.CodeNotFound:           "see largesse promotion list",
 	reward.CodePayoutNotFound:     "see largesse promotion payouts --help",
@@ -45,11 +45,11 @@ var cures = map[string]string{
 	reward.CodeCouponNotFound:     "see largesse coupon list --help",
 	reward.CodeDeadLetterNotFound: "see largesse deadletter list",
 	reward.CodeAPIKeyNotFound:     "see largesse apikey list",
-	reward.CodeExists:             "give another --id, or none",
-	"ROUTE_NOT_FOUND":             "is the server of another version (largesse version)?",
+	reward.CodeExists:             "use another --id, or omit it",
+	"ROUTE_NOT_FOUND":             "check that the server and this binary have the same version (largesse version)",
 }
 
-// flagError says what is wrong with a flag, and which one was meant.
+// flagError explains what is wrong with a flag, and suggests a similar one.
 func flagError(cmd *cobra.Command, err error) error {
 	text := err.Error()
 	var invalid *pflag.InvalidValueError
@@ -69,8 +69,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	return wrongUse("%s; see %s --help", text, cmd.CommandPath())
 }
 
-// describe turns an error into one line that says what to do, and an exit
-// code. talks says whether the command calls a server.
+// describe turns an error into one line with a remedy, and an exit code. talks
+// reports whether the command calls a server.
 func describe(ctx context.Context, err error, talks bool) (text string, code int) {
 	code = exitFailed
 	text = withoutRepeats(err.Error())
@@ -86,21 +86,21 @@ func describe(ctx context.Context, err error, talks bool) (text string, code int
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		text = strings.TrimSuffix("interrupted: "+text, ": "+context.Canceled.Error())
 	case errors.As(err, &problem) && problem.Status == http.StatusUnauthorized:
-		text += "; give an API key by LARGESSE_API_KEY or --api-key"
+		text += "; set LARGESSE_API_KEY or --api-key"
 	case errors.As(err, &problem) && problem.RequestID != "" && problem.Status >= http.StatusInternalServerError:
-		text += "; the server's log has more under request " + problem.RequestID
+		text += "; see the server's log for request " + problem.RequestID
 	case errors.As(err, &problem) && cures[problem.Code] != "":
 		text += "; " + cures[problem.Code]
 	case talks && errors.As(err, &dial) && dial.Op == "dial":
-		text += "; is the server up (largesse serve)? name another by --server or LARGESSE_SERVER"
+		text += "; start it (largesse serve), or select another with --server or LARGESSE_SERVER"
 	case errors.Is(err, context.DeadlineExceeded):
 		text += "; try again"
 	}
 	return strings.Join(strings.Fields(printable(text)), " "), code
 }
 
-// withoutRepeats drops lines that say the same again: pgx tells of every try to
-// connect, and a refused one is tried with and without TLS.
+// withoutRepeats removes repeated lines: pgx reports every attempt to connect,
+// and tries a refused one with and without TLS.
 func withoutRepeats(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {

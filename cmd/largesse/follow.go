@@ -9,11 +9,11 @@ import (
 	"github.com/largesse/largesse/client"
 )
 
-// watchPatience is how long a watch goes on without hearing from the server.
+// watchPatience limits how long a watch continues without a response.
 const watchPatience = 30 * time.Second
 
-// follow looks at something again and again, and shows it, until it has ended. A
-// server that starts again is waited for.
+// follow reads something at an interval and shows it until it has ended. It
+// waits for a server that restarts.
 func follow[T any](ctx context.Context, every time.Duration, look func(context.Context) (T, error), show func(ctx context.Context, seen T, now time.Time) (ended bool, err error)) error {
 	heard := time.Now()
 	for first := true; ; first = false {
@@ -37,8 +37,8 @@ func follow[T any](ctx context.Context, every time.Duration, look func(context.C
 	}
 }
 
-// passing says whether an error can go away by itself, as when a server
-// starts again.
+// passing reports whether an error may pass by itself, as when a server
+// restarts.
 func passing(err error) bool {
 	var p *client.Problem
 	return !errors.As(err, &p) || p.Status >= http.StatusInternalServerError || p.Status == http.StatusTooManyRequests

@@ -1,5 +1,4 @@
-// Largesse issues rewards at scale: one binary that serves, and that talks to
-// a server.
+// Command largesse runs a Largesse server, and talks to one.
 package main
 
 import (
@@ -10,18 +9,19 @@ import (
 	"time"
 )
 
-// signalEcho is how long after the first signal another one is taken for the
-// same.
+// signalEcho is the time after the first signal in which further signals count
+// as the same one.
 const signalEcho = 200 * time.Millisecond
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal asks for an orderly end. From then on signals do what
-	// they do by default, so the second one leaves at once; but for a moment, as
-	// whoever signals a process and its group sends the same one twice.
+	// The first signal starts an orderly shutdown. After it, restore the
+	// default, so that the second signal exits at once. Wait a moment before: a
+	// sender that signals a process and its group delivers the same signal
+	// twice.
 	context.AfterFunc(ctx, func() { time.AfterFunc(signalEcho, stop) })
-	// Without this a write to a closed pipe, as in "demo | head", would end the
-	// process at once; so it is an error, and whatever has to be tidied is.
+	// Without this, writing to a closed pipe, as in "demo | head", kills the
+	// process. Now it is an error, and the process can clean up.
 	signal.Ignore(syscall.SIGPIPE)
 	os.Exit(run(ctx, os.Args[1:], world{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, environ: os.Environ(), patience: serverPatience,

@@ -12,7 +12,7 @@ import (
 
 const manSection = "1"
 
-// manPages is where the pages came to lie.
+// manPages reports where the man pages were written.
 type manPages struct {
 	Dir   string `json:"dir"`
 	Pages int    `json:"pages"`
@@ -21,15 +21,15 @@ type manPages struct {
 func (c *cli) manCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "man [DIR]",
-		Short: "Write the man pages of all commands into a folder",
-		Long: `Write the man pages of all commands into a folder, ./man unless another is named. It
-is made if it is not there; pages of the same name are replaced.`,
+		Short: "Write the man pages of all commands",
+		Long: `Write the man pages of all commands to the directory DIR, by default ./man. It is
+created if it does not exist. Existing pages are replaced.`,
 		Example: `  largesse man
   largesse man /usr/local/share/man/man1
   man -l man/largesse-promotion-create.1`,
 		Args: func(cmd *cobra.Command, given []string) error {
 			if len(given) > 1 {
-				return wrongUse("man takes one DIR at most, but got %s; see %s --help", countOf(int64(len(given)), "argument"), cmd.CommandPath())
+				return wrongUse("man takes at most one DIR, but got %s; see %s --help", countOf(int64(len(given)), "argument"), cmd.CommandPath())
 			}
 			return nil
 		},
@@ -51,15 +51,15 @@ is made if it is not there; pages of the same name are replaced.`,
 			if c.output == outputJSON {
 				return c.printJSON(pages)
 			}
-			_, err = fmt.Fprintf(c.stdout, "%s written to %s; read one by: man -l %s/largesse.%s\n", countOf(int64(pages.Pages), "page"), dir, shellWord(dir), manSection)
+			_, err = fmt.Fprintf(c.stdout, "%s written to %s; read one with: man -l %s/largesse.%s\n", countOf(int64(pages.Pages), "page"), dir, shellWord(dir), manSection)
 			return err
 		},
 	}
 }
 
 func writeManPages(root *cobra.Command, dir string) (manPages, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // man pages are for everybody
-		return manPages{}, fmt.Errorf("make the folder of the man pages: %w", err)
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // all users may read man pages
+		return manPages{}, fmt.Errorf("create the directory of the man pages: %w", err)
 	}
 	root.DisableAutoGenTag = true
 	header := &doc.GenManHeader{Section: manSection, Source: "largesse " + buildVersion().Version, Manual: "Largesse Manual", Date: builtAt()}
@@ -69,7 +69,7 @@ func writeManPages(root *cobra.Command, dir string) (manPages, error) {
 	return manPages{Dir: dir, Pages: countCommands(root)}, nil
 }
 
-// countCommands counts a command and all below it that have a page.
+// countCommands counts a command and its descendants that have a page.
 func countCommands(cmd *cobra.Command) int {
 	n := 1
 	for _, sub := range cmd.Commands() {
@@ -80,8 +80,8 @@ func countCommands(cmd *cobra.Command) int {
 	return n
 }
 
-// builtAt is when what this binary was made from was committed, so that the same
-// source makes the same pages; nil: not known.
+// builtAt returns the commit time of the source, so that the same source always
+// makes the same pages. Nil: unknown.
 func builtAt() *time.Time {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

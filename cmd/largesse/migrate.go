@@ -11,10 +11,10 @@ import (
 func (c *cli) migrateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Bring the database's schema up to date",
-		Long: `Bring the schema of the configured database up to date. Running it again does
-nothing, and several instances may run it at once. An instance that serves does
-the same at its start.`,
+		Short: "Migrate the schema of the configured database",
+		Long: `Migrate the schema of the configured database to the version of this binary. If it
+has that version, nothing happens. Several instances may do this at the same time:
+each does it when it starts.`,
 		Example: `  largesse migrate --database-url postgres://largesse@db.internal/largesse
   largesse migrate --config largesse.yaml`,
 		Args: args(),
@@ -31,7 +31,7 @@ the same at its start.`,
 		if c.output == outputJSON {
 			return c.printJSON(map[string]bool{"migrated": true})
 		}
-		_, err = fmt.Fprintln(c.stdout, "the database is up to date")
+		_, err = fmt.Fprintln(c.stdout, "the schema of the database is up to date")
 		return err
 	}
 	return cmd

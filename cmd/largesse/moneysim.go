@@ -19,10 +19,11 @@ func (c *cli) moneySimCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "moneysim",
-		Short: "Run a stand-in for the Money API, for tests and rehearsals",
-		Long: `Run a stand-in for the provider that pays. It keeps books (GET /stats, GET
-/charges), never charges a key twice, and misbehaves as much as it is told to;
-PUT /faults changes that while it runs. It moves no money.`,
+		Short: "Run a simulated Money API that moves no money",
+		Long: `Run a simulated Money API, for tests and rehearsals. It moves no money, never
+charges a key twice, and keeps a ledger (GET /stats, GET /charges). The flags set
+its faults; PUT /faults changes them while it runs. The faults are tried in a fixed
+order, and --seed decides which request gets which fault.`,
 		Example: `  largesse moneysim
   largesse moneysim --listen 127.0.0.1:8090 --latency 200ms --jitter 50ms
   largesse moneysim --error-rate 0.05 --timeout-rate 0.01 --lost-reply-rate 0.01 --seed 7
@@ -30,29 +31,29 @@ PUT /faults changes that while it runs. It moves no money.`,
 		Args: args(),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&listen, "listen", "127.0.0.1:8090", "host:port to listen on; port 0: any free one")
-	flags.DurationVar(&latency, "latency", 0, "wait before each answer")
-	flags.DurationVar(&jitter, "jitter", 0, "how much the wait varies, either way")
+	flags.StringVar(&listen, "listen", "127.0.0.1:8090", "host:port to listen on; port 0: any free port")
+	flags.DurationVar(&latency, "latency", 0, "time before each response")
+	flags.DurationVar(&jitter, "jitter", 0, "maximum random change of the latency, up or down")
 	flags.Float64Var(&faults.ErrorRate, "error-rate", 0, "share of requests, 0 to 1, that get a 500 and charge nothing")
-	flags.Float64Var(&faults.RefuseRate, "refuse-rate", 0, "share of targets, 0 to 1, that are refused for good")
-	flags.Float64Var(&faults.TimeoutRate, "timeout-rate", 0, "share of requests, 0 to 1, that get no answer; half of them are charged")
-	flags.Float64Var(&faults.LostReplyRate, "lost-reply-rate", 0, "share of requests, 0 to 1, that are charged and lose their answer")
-	flags.Float64Var(&faults.SlowDripRate, "slow-drip-rate", 0, "share of requests, 0 to 1, that are charged and answered byte by byte without an end")
-	flags.Float64Var(&faults.DuplicateRate, "duplicate-rate", 0, "share of requests, 0 to 1, that arrive twice at once, as through a proxy that repeats")
+	flags.Float64Var(&faults.RefuseRate, "refuse-rate", 0, "share of targets, 0 to 1, that are always refused with a 422")
+	flags.Float64Var(&faults.TimeoutRate, "timeout-rate", 0, "share of requests, 0 to 1, that get no response; half of them are charged")
+	flags.Float64Var(&faults.LostReplyRate, "lost-reply-rate", 0, "share of requests, 0 to 1, that are charged and get no response")
+	flags.Float64Var(&faults.SlowDripRate, "slow-drip-rate", 0, "share of requests, 0 to 1, that are charged and get an endless response, byte by byte")
+	flags.Float64Var(&faults.DuplicateRate, "duplicate-rate", 0, "share of requests, 0 to 1, that arrive twice at once, as if a proxy repeated them")
 	flags.Float64Var(&faults.ThrottleRate, "throttle-rate", 0, "share of requests, 0 to 1, that get a 429 with Retry-After: 1 and charge nothing")
-	flags.Float64Var(&faults.ResetBeforeRate, "reset-before-rate", 0, "share of requests, 0 to 1, whose connection is reset before anything is charged")
-	flags.Float64Var(&faults.ResetAfterRate, "reset-after-rate", 0, "share of requests, 0 to 1, that are charged and whose connection is then reset")
+	flags.Float64Var(&faults.ResetBeforeRate, "reset-before-rate", 0, "share of requests, 0 to 1, that are not charged and whose connection is reset")
+	flags.Float64Var(&faults.ResetAfterRate, "reset-after-rate", 0, "share of requests, 0 to 1, that are charged and whose connection is reset")
 	flags.Float64Var(&faults.UnavailableRate, "unavailable-rate", 0, "share of requests, 0 to 1, that get a 503; half of them are charged")
-	flags.IntVar(&faults.MisconfiguredStatus, "misconfigured-status", 0, "answer each call with this: 401, 403, 404, 405, 407, 413 or 415; 0: none")
-	flags.BoolVar(&faults.Away, "away", false, "reset the connection of each call as soon as it comes")
-	flags.Float64Var(&faults.RatePerSecond, "rate-per-second", 0, "requests a second that are let in, the rest get a 429; 0: no limit")
-	flags.Uint64Var(&seed, "seed", 1, "decides who meets which fault: same seed, same faults")
+	flags.IntVar(&faults.MisconfiguredStatus, "misconfigured-status", 0, "status of every response: 401, 403, 404, 405, 407, 413 or 415; 0: none")
+	flags.BoolVar(&faults.Away, "away", false, "outage: reset of every connection")
+	flags.Float64Var(&faults.RatePerSecond, "rate-per-second", 0, "maximum charge requests per second, the others get a 429; 0: unlimited")
+	flags.Uint64Var(&seed, "seed", 1, "seed that decides which request gets which fault")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if _, _, err := net.SplitHostPort(listen); err != nil {
-			return wrongUse("--listen %q must be host:port, e.g. 127.0.0.1:8090", listen)
+			return wrongUse("--listen %q must look like host:port, e.g. 127.0.0.1:8090", listen)
 		}
 		if latency < 0 || jitter < 0 {
-			return wrongUse("--latency and --jitter must not be below 0s")
+			return wrongUse("--latency and --jitter must be at least 0s")
 		}
 		faults.LatencyMs, faults.JitterMs = int(latency.Milliseconds()), int(jitter.Milliseconds())
 		sim, err := moneysim.New(moneysim.Config{Faults: faults, Seed: seed})
@@ -65,7 +66,7 @@ PUT /faults changes that while it runs. It moves no money.`,
 			return err
 		}
 		if c.output == outputTable {
-			fmt.Fprintf(c.stdout, "the simulated Money API listens on http://%s\n", addr)
+			fmt.Fprintf(c.stdout, "simulated Money API at http://%s\n", addr)
 		} else if err := c.printJSON(map[string]string{"url": "http://" + addr}); err != nil {
 			return err
 		}
@@ -75,7 +76,7 @@ PUT /faults changes that while it runs. It moves no money.`,
 		if c.output == outputJSON {
 			return c.printJSON(stats)
 		}
-		_, err = fmt.Fprintf(c.stdout, "charges %d, amount %d, requests %d, of a charged key %d\n", stats.Charges, stats.Amount, stats.Requests, stats.DuplicateKeys)
+		_, err = fmt.Fprintf(c.stdout, "charges: %d, amount: %d, requests: %d, requests for a charged key: %d\n", stats.Charges, stats.Amount, stats.Requests, stats.DuplicateKeys)
 		return err
 	}
 	return cmd

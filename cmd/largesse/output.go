@@ -14,13 +14,13 @@ import (
 	"github.com/largesse/largesse/internal/lab"
 )
 
-// The forms of the output.
+// The output formats.
 const (
 	outputTable = "table"
 	outputJSON  = "json"
 )
 
-// printJSON writes a value as indented JSON.
+// printJSON prints a value as indented JSON.
 func (c *cli) printJSON(v any) error {
 	e := json.NewEncoder(c.stdout)
 	e.SetEscapeHTML(false)
@@ -28,17 +28,17 @@ func (c *cli) printJSON(v any) error {
 	return e.Encode(v)
 }
 
-// listing is how a list is shown.
+// listing describes how a list is printed.
 type listing[T any] struct {
-	header []string // nil = none
+	header []string // nil: none
 	row    func(T) []string
-	limit  int      // 0 = all
-	empty  string   // what to say instead of an empty table
-	cuts   []string // headings of columns that may be cut to fit a terminal
-	wrap   bool     // the last column is wrapped on a terminal instead
+	limit  int      // 0: all
+	empty  string   // message instead of an empty table
+	cuts   []string // headers of the columns that may be cut to fit a terminal
+	wrap   bool     // whether the last column is wrapped to fit a terminal
 }
 
-// printList writes a list as it comes: a table, or an array of JSON.
+// printList prints a list while it reads it: as a table, or as a JSON array.
 func printList[T any](c *cli, items iter.Seq2[T, error], l listing[T]) error {
 	t := c.table(l.header...)
 	t.cuts, t.wrap = l.cuts, l.wrap
@@ -76,12 +76,12 @@ func printList[T any](c *cli, items iter.Seq2[T, error], l listing[T]) error {
 		fmt.Fprintln(c.stderr, l.empty)
 	}
 	if more {
-		fmt.Fprintf(c.stderr, "there are more than %d; --limit 0 shows all\n", l.limit)
+		fmt.Fprintf(c.stderr, "only the first %d are shown; --limit 0 shows all\n", l.limit)
 	}
 	return nil
 }
 
-// printJSONItem writes an item of an array.
+// printJSONItem prints one item of a JSON array.
 func (c *cli) printJSONItem(index int, item any) error {
 	separator := ",\n  "
 	if index == 0 {
@@ -95,7 +95,7 @@ func (c *cli) printJSONItem(index int, item any) error {
 	return err
 }
 
-// printable keeps text from steering the terminal it is shown on.
+// printable replaces characters that could control the terminal.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -108,10 +108,10 @@ func printable(text string) string {
 	}, text)
 }
 
-// number writes 1234567 as 1,234,567.
+// number formats 1234567 as 1,234,567.
 func number(n int64) string { return humanize.Comma(n) }
 
-// countOf writes a number of things: "1 row", "2,000 rows".
+// countOf formats a count: "1 row", "2,000 rows".
 func countOf(n int64, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -126,7 +126,7 @@ func yesNo(yes bool) string {
 	return "no"
 }
 
-// moment writes a time for people; empty when there is none.
+// moment formats a time for people. It is empty without a time.
 func moment(t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
@@ -134,7 +134,7 @@ func moment(t *time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05Z")
 }
 
-// verdictMark says in a column whether an invariant holds.
+// verdictMark returns a column that reports whether an invariant holds.
 func verdictMark(v lab.Verdict) string {
 	if v.Holds {
 		return "holds "

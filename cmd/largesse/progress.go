@@ -14,13 +14,13 @@ import (
 	"github.com/largesse/largesse/client"
 )
 
-// byteBar shows how much of a file has gone out. Off a terminal it is silent.
+// byteBar shows how much of a file was sent. Without a terminal it is silent.
 type byteBar struct {
 	progress *mpb.Progress
 	bar      *mpb.Bar
 }
 
-// uploadBar begins a bar for so many bytes; 0: not known.
+// uploadBar starts a bar for a number of bytes; 0: unknown.
 func (c *cli) uploadBar(size int64) byteBar {
 	if !c.live() {
 		return byteBar{}
@@ -36,8 +36,7 @@ func (c *cli) uploadBar(size int64) byteBar {
 	return byteBar{p, bar}
 }
 
-// reader counts what is read from r. A reader that can do more than read is
-// not passed on as such.
+// reader counts what is read from r. It hides all other methods of r.
 func (b byteBar) reader(r io.Reader) io.Reader {
 	if b.bar == nil {
 		return r
@@ -45,7 +44,7 @@ func (b byteBar) reader(r io.Reader) io.Reader {
 	return &countedReader{r, b.bar}
 }
 
-// countedReader moves a bar on.
+// countedReader advances a bar.
 type countedReader struct {
 	io.Reader
 	bar *mpb.Bar
@@ -57,7 +56,7 @@ func (r *countedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// finish ends the bar: full, or left as it stands.
+// finish ends the bar: full, or at its current position.
 func (b byteBar) finish(done bool) {
 	if b.bar == nil {
 		return
@@ -65,22 +64,22 @@ func (b byteBar) finish(done bool) {
 	if done {
 		b.bar.SetTotal(-1, true)
 	}
-	b.bar.Abort(false) // does nothing to a bar that is complete
+	b.bar.Abort(false) // has no effect on a complete bar
 	b.progress.Wait()
 }
 
-// snapshot is a promotion at one moment, and how fast it goes.
+// snapshot is a promotion at one moment, with its rate.
 type snapshot struct {
 	client.Promotion
-	rate float64       // decided a second; 0 = not known
-	left time.Duration // 0 = not known
-	// still is how long nothing was decided although there is something to
-	// decide; 0 = not for so long that it is worth a word.
+	rate float64       // final payouts per second; 0: unknown
+	left time.Duration // 0: unknown
+	// still is the time since the last payout became final while others are
+	// open; 0: too short to report.
 	still  time.Duration
-	silent []string // parts of the server that do not answer, asked when still
+	silent []string // degraded parts of the server, only if still is set
 }
 
-// total is how many targets there will be, as far as is known.
+// total returns the number of targets that are expected so far.
 func (s *snapshot) total() int64 {
 	if s.ExpectedCount != nil {
 		return max(s.TotalCount, *s.ExpectedCount)
@@ -88,10 +87,10 @@ func (s *snapshot) total() int64 {
 	return s.TotalCount
 }
 
-// partNames are what people call the parts that a server names as degraded.
+// partNames maps the server's names of degraded parts to texts.
 var partNames = map[string]string{"queue": "the work queue", "kafka": "Kafka"}
 
-// pace is the part of a line that says how fast it goes, or that it does not.
+// pace describes the rate and the remaining time, or why nothing is paid.
 func (s *snapshot) pace() string {
 	var b strings.Builder
 	if s.still > 0 {
@@ -113,7 +112,8 @@ func (s *snapshot) pace() string {
 	return strings.TrimSpace(b.String())
 }
 
-// percent is how much is decided, rounded down, so that 100 means all.
+// percent returns the share of final payouts, rounded down, so that 100 means
+// all.
 func (s *snapshot) percent() int64 {
 	if s.total() == 0 {
 		return 0
@@ -121,7 +121,7 @@ func (s *snapshot) percent() int64 {
 	return s.Counts.Done() * 100 / s.total()
 }
 
-// counts tells how many stand where.
+// counts describes how many payouts are in each state.
 func (s *snapshot) counts() string {
 	parts := []string{fmt.Sprintf("%s %d%% of %s", s.Status, s.percent(), number(s.total()))}
 	for _, state := range states(s.Counts) {
@@ -135,7 +135,7 @@ func (s *snapshot) counts() string {
 	return printable(strings.Join(parts, ", "))
 }
 
-// line tells it all without a bar.
+// line describes everything in one line, without a bar.
 func (s *snapshot) line() string {
 	return strings.TrimSuffix(s.counts()+", "+s.pace(), ", ")
 }
@@ -147,7 +147,7 @@ type layer struct {
 	count  int64
 }
 
-// layers stacks the states: what is decided first, then what is under way.
+// layers returns the states in the order of the bar: final ones first.
 func (s *snapshot) layers() []layer {
 	c := s.Counts
 	return []layer{
@@ -161,9 +161,9 @@ func (s *snapshot) layers() []layer {
 	}
 }
 
-// stackedBar draws a bar of so many cells. Each layer that is not empty has
-// one cell at least, where there is room, so that a few failures among a
-// million do not vanish.
+// stackedBar draws a bar with a number of cells. If the width allows it, each
+// layer with a count gets at least one cell, so that a few failures among a
+// million stay visible.
 func stackedBar(layers []layer, width int, colour bool) string {
 	cells := share(layers, width)
 	var b strings.Builder
@@ -180,8 +180,8 @@ func stackedBar(layers []layer, width int, colour bool) string {
 	return b.String()
 }
 
-// share gives the layers their cells; together they fill the width, unless
-// there is nothing to show.
+// share distributes the cells among the layers. The cells fill the width,
+// unless all counts are zero.
 func share(layers []layer, width int) []int {
 	cells := make([]int, len(layers))
 	var total int64
@@ -202,7 +202,7 @@ func share(layers []layer, width int) []int {
 			widest = i
 		}
 	}
-	// What rounding left over, or took too much of, is the widest one's.
+	// The widest layer absorbs the rounding error.
 	cells[widest] = max(0, cells[widest]+width-used)
 	for i := len(cells) - 1; i >= 0 && sum(cells) > width; i-- {
 		cells[i] = 0
@@ -220,16 +220,16 @@ func sum(cells []int) int {
 
 func (s *snapshot) title() string { return s.Name }
 
-// frame is something at one moment, to be drawn.
+// frame is something to draw, at one moment.
 type frame interface {
 	title() string
 	layers() []layer
 	percent() int64
-	pace() string   // the rate, or why there is none
-	counts() string // in a line
+	pace() string   // the rate, or why it is unknown
+	counts() string // all counts in one line
 }
 
-// watchBar redraws something on a terminal.
+// watchBar redraws a bar on a terminal.
 type watchBar struct {
 	progress *mpb.Progress
 	bar      *mpb.Bar
@@ -247,7 +247,7 @@ func (c *cli) watchBar(first frame) *watchBar {
 		return err
 	})
 	detail := mpb.BarFillerFunc(func(out io.Writer, st decor.Statistics) error {
-		// A line that wraps could not be redrawn.
+		// A wrapped line could not be redrawn.
 		_, err := io.WriteString(out, runewidth.Truncate(latest().counts(), st.AvailableWidth, "…")+"\n")
 		return err
 	})

@@ -20,7 +20,7 @@ func (c *cli) promotionCommand() *cobra.Command {
 	cmd := c.talks(group(&cobra.Command{
 		Use:     "promotion",
 		Aliases: []string{"promotions"},
-		Short:   "Make promotions, fill them with targets, steer and watch them",
+		Short:   "Create, show, change and watch promotions and their payouts",
 		Example: `  largesse promotion create --name Spring --type point --amount 1000 --file targets.csv --start
   largesse promotion list
   largesse promotion watch ID`,
@@ -35,17 +35,17 @@ func (c *cli) promotionCommand() *cobra.Command {
 		c.promotionRetryCommand(),
 		c.promotionResolveCommand(),
 		c.promotionWatchCommand(),
-		c.promotionMoveCommand("approve", "Let a promotion above approval.above pay, as a second person", (*client.Client).ApprovePromotion),
-		c.promotionMoveCommand("start", "Let a DRAFT pay", (*client.Client).StartPromotion),
-		c.promotionMoveCommand("pause", "Open no new calls until it is resumed; calls under way end", (*client.Client).PausePromotion),
-		c.promotionMoveCommand("resume", "Let a PAUSED promotion go on", (*client.Client).ResumePromotion),
-		c.promotionMoveCommand("cancel", "Pay nobody any more; what may have been paid is looked up first", (*client.Client).CancelPromotion),
-		c.promotionMoveCommand("close", "Say that no more targets are awaited, so that it can complete", (*client.Client).ClosePromotion),
+		c.promotionMoveCommand("approve", "Approve a promotion above approval.above, as a second person", (*client.Client).ApprovePromotion),
+		c.promotionMoveCommand("start", "Start a DRAFT", (*client.Client).StartPromotion),
+		c.promotionMoveCommand("pause", "Pause a promotion; no new calls start", (*client.Client).PausePromotion),
+		c.promotionMoveCommand("resume", "Resume a paused promotion", (*client.Client).ResumePromotion),
+		c.promotionMoveCommand("cancel", "Cancel a promotion; look up payouts that may be charged", (*client.Client).CancelPromotion),
+		c.promotionMoveCommand("close", "Close a promotion to further targets, so that it can complete", (*client.Client).ClosePromotion),
 	)
 	return cmd
 }
 
-// promotionMoveCommand makes the command of one change of status.
+// promotionMoveCommand creates the command of one change of status.
 func (c *cli) promotionMoveCommand(verb, short string, move func(*client.Client, context.Context, string) (client.Promotion, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:     verb + " ID",
@@ -74,7 +74,8 @@ func (c *cli) promotionMoveCommand(verb, short string, move func(*client.Client,
 	}
 }
 
-// promotionStatuses are the statuses of a promotion, as they are typed.
+// promotionStatuses lists the statuses of a promotion, in the form that users
+// type.
 var promotionStatuses = []string{"draft", "running", "paused", "completed", "cancelled"}
 
 func (c *cli) promotionListCommand() *cobra.Command {
@@ -84,7 +85,7 @@ func (c *cli) promotionListCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List promotions, the newest first",
+		Short: "List promotions, newest first",
 		Example: `  largesse promotion list
   largesse promotion list --status running --output json`,
 		Args: args(),
@@ -93,7 +94,7 @@ func (c *cli) promotionListCommand() *cobra.Command {
 				return err
 			}
 			if status != "" && !slices.Contains(promotionStatuses, strings.ToLower(status)) {
-				return wrongUse("--status %q is none of %s", status, strings.Join(promotionStatuses, ", "))
+				return wrongUse("--status %q must be one of %s", status, strings.Join(promotionStatuses, ", "))
 			}
 			cl, err := c.connect()
 			if err != nil {
@@ -108,23 +109,23 @@ func (c *cli) promotionListCommand() *cobra.Command {
 					}
 				},
 				limit: limit,
-				empty: "there are no promotions; make one: largesse promotion create --help",
+				empty: "there are no promotions; create one: largesse promotion create --help",
 				cuts:  []string{"NAME"},
 			})
 		},
 	}
 	limitFlag(cmd, &limit)
-	cmd.Flags().StringVar(&status, "status", "", "only these: "+strings.Join(promotionStatuses, ", "))
+	cmd.Flags().StringVar(&status, "status", "", "only promotions with this status: "+strings.Join(promotionStatuses, ", "))
 	complete(cmd, "status", promotionStatuses...)
 	return cmd
 }
 
-// shown is what `promotion show` shows.
+// shown is the output of promotion show.
 type shown struct {
 	client.Promotion
 	Stream *client.PromotionStream `json:"stream,omitempty"`
-	// StreamProblem is why Stream is not known; empty when it is, or was not
-	// asked for.
+	// StreamProblem explains why Stream is unknown. It is empty if Stream is
+	// known or was not requested.
 	StreamProblem string `json:"streamProblem,omitempty"`
 }
 
@@ -132,7 +133,7 @@ func (c *cli) promotionShowCommand() *cobra.Command {
 	var stream bool
 	cmd := &cobra.Command{
 		Use:   "show ID",
-		Short: "Show a promotion with its counts",
+		Short: "Show a promotion",
 		Example: `  largesse promotion show 12345
   largesse promotion show 12345 --stream
   largesse promotion show 12345 --output json`,
@@ -153,10 +154,10 @@ func (c *cli) promotionShowCommand() *cobra.Command {
 				case err == nil:
 					out.Stream = &s
 				case errors.As(err, &problem) && problem.Status == http.StatusServiceUnavailable:
-					// The rows are the truth, and they are known.
+					// Show the rows all the same: they are the source of truth.
 					out.StreamProblem, _, _ = strings.Cut(cmp.Or(problem.Detail, problem.Title), "; ")
 				default:
-					return fmt.Errorf("looking at the stream of promotion %s: %w", args[0], err)
+					return fmt.Errorf("read the stream of promotion %s: %w", args[0], err)
 				}
 			}
 			if c.output == outputJSON {
@@ -169,16 +170,16 @@ func (c *cli) promotionShowCommand() *cobra.Command {
 			case out.Stream != nil:
 				return c.printStream(*out.Stream)
 			case out.StreamProblem != "":
-				_, err = fmt.Fprintf(c.stdout, "\nstream  not known: %s\n", printable(out.StreamProblem))
+				_, err = fmt.Fprintf(c.stdout, "\nstream  unknown: %s\n", printable(out.StreamProblem))
 			}
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&stream, "stream", false, "show the work stream and its consumers too")
+	cmd.Flags().BoolVar(&stream, "stream", false, "also show the work stream with its consumers")
 	return cmd
 }
 
-// printPromotion writes all of a promotion, a line per field.
+// printPromotion prints all fields of a promotion, one per line.
 func (c *cli) printPromotion(p client.Promotion) error {
 	d := details{out: c.stdout}
 	d.add("id", p.ID)
@@ -191,7 +192,7 @@ func (c *cli) printPromotion(p client.Promotion) error {
 	}
 	d.add("voucher code", p.VoucherCode)
 	if p.Closed {
-		d.add("closed", "no more targets are awaited")
+		d.add("closed", "no more targets expected")
 	}
 	d.add("retries", strconv.Itoa(p.MaxRetries))
 	if p.ConsumersPerInstance > 0 {
@@ -208,7 +209,7 @@ func (c *cli) printPromotion(p client.Promotion) error {
 	d.add("amount", number(p.AmountTotal)+suffix(p.Currency))
 	d.add("amount paid", number(p.AmountSucceeded)+suffix(p.Currency))
 	if p.ETASeconds != nil {
-		d.add("time left", (time.Duration(*p.ETASeconds) * time.Second).String())
+		d.add("remaining time", (time.Duration(*p.ETASeconds) * time.Second).String())
 	}
 	d.add("created", moment(&p.CreatedAt))
 	d.add("started", moment(p.StartedAt))
@@ -220,8 +221,8 @@ func (c *cli) printPromotion(p client.Promotion) error {
 	return d.flush()
 }
 
-// printLevers writes what steers a promotion while it runs, as far as it is
-// set.
+// printControls prints the controls that are set: rate, weight, budget, canary,
+// schedule, webhook and approval.
 func printLevers(line func(name, value string), p client.Promotion) {
 	if p.RatePerSecond > 0 {
 		line("rate per second", number(int64(p.RatePerSecond)))
@@ -245,13 +246,13 @@ func printLevers(line func(name, value string), p client.Promotion) {
 	line("approved by", p.ApprovedBy)
 }
 
-// stateCount is how many payouts stand in a state.
+// stateCount is the number of payouts in a state.
 type stateCount struct {
 	name  string
 	count int64
 }
 
-// states lists the counts in the order a payout goes through them.
+// states returns the counts in the order of a payout's life.
 func states(c client.Counts) []stateCount {
 	return []stateCount{
 		{"ready", c.Ready},

@@ -12,7 +12,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// created is what `promotion create` shows.
+// created is the output of promotion create.
 type created struct {
 	client.Promotion
 	Upload *client.UploadResult `json:"upload,omitempty"`
@@ -31,7 +31,7 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "create --name NAME --type point|voucher",
-		Short: "Make a promotion, and fill and start it if asked to",
+		Short: "Create a promotion; with flags, upload targets and start it",
 		Example: `  largesse promotion create --name Spring --type point --amount 1000
   largesse promotion create --name Spring --type point --amount 1000 --file targets.csv --start
   largesse promotion create --name Spring --type point --amount 1000 --max-amount 5000000 --canary-targets 100 --canary-max-failure-rate 0.02
@@ -39,23 +39,23 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		Args: args(),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&p.Name, "name", "", "what people call it (needed)")
-	flags.StringVar(&p.Type, "type", "", "point or voucher (needed)")
-	flags.Int64Var(&p.Amount, "amount", 0, "what a target gets that names none, in minor units or points")
-	flags.StringVar(&p.VoucherCode, "voucher", "", "voucher code of a target that names none")
-	flags.StringVar(&p.Currency, "currency", "", "three capital letters, e.g. EUR")
-	flags.StringVar(&p.ID, "id", "", "number of the promotion in another system; else the server makes one")
-	flags.IntVar(&retries, "max-retries", 0, "retries after the first call; else the server's setting")
-	flags.IntVar(&consumers, "consumers-per-instance", 0, "consumers that each instance keeps for it, 1 to 256; else by its size")
-	flags.StringVar(&path, "file", "", "targets to upload: .csv, .ndjson or .jsonl, each with or without .gz; - for CSV from stdin")
-	flags.BoolVar(&start, "start", false, "start it when everything is uploaded")
-	flags.IntVar(&p.RatePerSecond, "rate", 0, "most calls a second for it, of all instances together; else no bound of its own")
-	flags.IntVar(&p.Weight, "weight", 0, "its share of the calls beside other promotions, 1 to 100; else 1")
-	flags.Int64Var(&p.MaxAmount, "max-amount", 0, "budget in minor units or points: nothing is paid that could pass it; else none")
-	flags.Int64Var(&canary.Targets, "canary-targets", 0, "pay so many first, and the others when those went well; else all at once")
-	flags.Float64Var(&failures, "canary-max-failure-rate", 0, "share of failed ones, 0 to 1, above which the canary pauses it; else 0.5")
-	flags.StringVar(&startsAt, "starts-at", "", "when it starts by itself, e.g. 2026-12-24T18:00:00Z; else by hand")
-	flags.StringVar(&p.WebhookURL, "webhook-url", "", "http(s) address to tell when it is finished or was paused by Largesse")
+	flags.StringVar(&p.Name, "name", "", "name of the promotion (required)")
+	flags.StringVar(&p.Type, "type", "", "type of the promotion: point or voucher (required)")
+	flags.Int64Var(&p.Amount, "amount", 0, "default amount of a target, in minor units or points")
+	flags.StringVar(&p.VoucherCode, "voucher", "", "default voucher code of a target")
+	flags.StringVar(&p.Currency, "currency", "", "currency as three capital letters, e.g. EUR")
+	flags.StringVar(&p.ID, "id", "", "ID from an upstream system; default: a new ID")
+	flags.IntVar(&retries, "max-retries", 0, "retries after the first call, 0 to 20; default: the server's setting")
+	flags.IntVar(&consumers, "consumers-per-instance", 0, "consumers on each instance, 1 to 256; default: by the number of targets")
+	flags.StringVar(&path, "file", "", "file of targets to upload: .csv, .ndjson or .jsonl, each with or without .gz; -: CSV from stdin")
+	flags.BoolVar(&start, "start", false, "start the promotion after the upload")
+	flags.IntVar(&p.RatePerSecond, "rate", 0, "maximum calls per second of all instances together, 1 to 1000000; default: no limit of its own")
+	flags.IntVar(&p.Weight, "weight", 0, "share of the calls relative to other promotions, 1 to 100; default: 1")
+	flags.Int64Var(&p.MaxAmount, "max-amount", 0, "budget in minor units or points, at least 1; default: no limit")
+	flags.Int64Var(&canary.Targets, "canary-targets", 0, "number of targets to pay first, at least 1; the others follow if these succeed; default: no canary")
+	flags.Float64Var(&failures, "canary-max-failure-rate", 0, "share of failed canary payouts, 0 to 1, above which the promotion pauses; default: 0.5")
+	flags.StringVar(&startsAt, "starts-at", "", "time when the promotion starts automatically, e.g. 2026-12-24T18:00:00Z; default: start it manually")
+	flags.StringVar(&p.WebhookURL, "webhook-url", "", "http:// or https:// URL to notify when the promotion finishes or Largesse pauses it")
 	complete(cmd, "type", "point", "voucher")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		p.Type = strings.ToUpper(p.Type)
@@ -73,7 +73,7 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		changed := cmd.Flags().Changed
 		for name, given := range map[string]int64{"rate": int64(p.RatePerSecond), "weight": int64(p.Weight), "max-amount": p.MaxAmount, "canary-targets": canary.Targets} {
 			if changed(name) && given < 1 {
-				return wrongUse("--%s %d must be at least 1; leave it out for none", name, given)
+				return wrongUse("--%s %d must be at least 1; omit it for none", name, given)
 			}
 		}
 		if changed("max-retries") {
@@ -85,7 +85,7 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		if changed("canary-max-failure-rate") {
 			canary.MaxFailureRate = &failures
 			if !changed("canary-targets") {
-				return wrongUse("--canary-max-failure-rate goes with --canary-targets")
+				return wrongUse("--canary-max-failure-rate needs --canary-targets")
 			}
 		}
 		if changed("canary-targets") {
@@ -97,7 +97,7 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 			case err != nil:
 				return wrongUse("--starts-at %q must look like 2026-12-24T18:00:00Z", startsAt)
 			case start:
-				return wrongUse("--start starts it now and --starts-at later; give one of them")
+				return wrongUse("--start starts the promotion now, --starts-at later; use only one of them")
 			}
 			p.StartsAt = &at
 		}
@@ -108,7 +108,7 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		// The file is opened first, so that a wrong name leaves no DRAFT behind.
+		// Open the file first, so that a wrong name leaves no DRAFT behind.
 		var file *targetFile
 		if path != "" {
 			if file, err = c.openTargets(path, ""); err != nil {
@@ -125,18 +125,18 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		if file != nil {
 			result, err := c.upload(ctx, cl, id, file, false)
 			if err != nil {
-				return fmt.Errorf("promotion %s is made, but its upload failed: %w; go on by: largesse promotion upload %s %s", id, err, id, path)
+				return fmt.Errorf("promotion %s is created, but its upload failed: %w; continue with: largesse promotion upload %s %s", id, err, id, path)
 			}
 			out.Upload = &result
 		}
 		if start {
 			if _, err := cl.StartPromotion(ctx, id); err != nil {
-				return fmt.Errorf("promotion %s is made, but did not start: %w; go on by: largesse promotion start %s", id, err, id)
+				return fmt.Errorf("promotion %s is created, but did not start: %w; continue with: largesse promotion start %s", id, err, id)
 			}
 		}
 		if file != nil || start {
 			if out.Promotion, err = cl.Promotion(ctx, id); err != nil {
-				return fmt.Errorf("promotion %s is made, but cannot be shown: %w", id, err)
+				return fmt.Errorf("promotion %s is created, but cannot be shown: %w", id, err)
 			}
 		}
 		if c.output == outputJSON {
@@ -147,24 +147,24 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 				return err
 			}
 		}
-		_, err = fmt.Fprintf(c.stdout, "promotion %s is %s with %s; watch it by: largesse promotion watch %s\n",
+		_, err = fmt.Fprintf(c.stdout, "promotion %s is %s with %s; watch it with: largesse promotion watch %s\n",
 			printable(id), printable(out.Status), countOf(out.TotalCount, "target"), printable(id))
 		return err
 	}
 	return cmd
 }
 
-// checkCreate checks what the server would refuse, by the names of the flags.
-// amount says that --amount was given.
+// checkCreate makes the server's checks, with the names of the flags. amount
+// reports whether --amount was set.
 func checkCreate(p client.NewPromotion, amount bool) error {
 	least := reward.AmountMin(reward.PromotionType(p.Type))
 	switch {
 	case utf8.RuneCountInString(p.Name) > reward.PromotionNameMax:
 		return wrongUse("--name must have 1 to %d characters, not %d", reward.PromotionNameMax, utf8.RuneCountInString(p.Name))
 	case amount && (reward.Amount(p.Amount) < least || reward.Amount(p.Amount) > reward.AmountMax):
-		return wrongUse("--amount %d must be from %d to %d; leave it out when every target names its own", p.Amount, least, reward.AmountMax)
+		return wrongUse("--amount %d must be from %d to %d; omit it if every target has its own", p.Amount, least, reward.AmountMax)
 	case p.VoucherCode != "" && p.Type != string(reward.Voucher):
-		return wrongUse("--voucher is for --type voucher only")
+		return wrongUse("--voucher needs --type voucher")
 	case utf8.RuneCountInString(p.VoucherCode) > reward.PromotionVoucherCodeMax:
 		return wrongUse("--voucher must have at most %d characters", reward.PromotionVoucherCodeMax)
 	case p.Currency != "" && !isCurrency(p.Currency):
@@ -172,7 +172,7 @@ func checkCreate(p client.NewPromotion, amount bool) error {
 	case p.MaxRetries != nil && (*p.MaxRetries < 0 || *p.MaxRetries > reward.PromotionMaxRetriesMax):
 		return wrongUse("--max-retries %d must be from 0 to %d", *p.MaxRetries, reward.PromotionMaxRetriesMax)
 	case p.ConsumersPerInstance != nil && (*p.ConsumersPerInstance < 1 || *p.ConsumersPerInstance > reward.PromotionConsumersMax):
-		return wrongUse("--consumers-per-instance %d must be from 1 to %d; leave it out to go by the promotion's size", *p.ConsumersPerInstance, reward.PromotionConsumersMax)
+		return wrongUse("--consumers-per-instance %d must be from 1 to %d; omit it to use the default for the number of targets", *p.ConsumersPerInstance, reward.PromotionConsumersMax)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ func (c *cli) promotionRetryCommand() *cobra.Command {
 	var code string
 	cmd := &cobra.Command{
 		Use:   "retry ID",
-		Short: "Pay what has failed after all, each payout with its own key",
+		Short: "Retry failed payouts, each under its own idempotency key",
 		Example: `  largesse promotion retry 12345
   largesse promotion retry 12345 --code NO_ACCOUNT`,
 		Args: promotionArgs(),
@@ -26,7 +26,7 @@ func (c *cli) promotionRetryCommand() *cobra.Command {
 			}
 			n, err := cl.RetryPayouts(cmd.Context(), args[0], code)
 			if err != nil && passing(err) {
-				return fmt.Errorf("%w; repeating it goes on where it ended", err)
+				return fmt.Errorf("%w; repeat the command to continue", err)
 			}
 			if err != nil {
 				return err
@@ -38,18 +38,18 @@ func (c *cli) promotionRetryCommand() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&code, "code", "", "only those with this error code")
+	cmd.Flags().StringVar(&code, "code", "", "only failed payouts with this error code")
 	return cmd
 }
 
-// outcomes are what a payout can be resolved to, as they are typed.
+// outcomes lists what a payout can be resolved to, in the form that users type.
 var outcomes = []string{"succeeded", "failed"}
 
 func (c *cli) promotionResolveCommand() *cobra.Command {
 	var r client.Resolution
 	cmd := &cobra.Command{
 		Use:   "resolve ID TARGET --outcome succeeded|failed --note WHY",
-		Short: "Settle an unknown payout as somebody has found out at the provider",
+		Short: "Settle an UNKNOWN payout by what you learned from the provider",
 		Example: `  largesse promotion resolve 12345 7 --outcome succeeded --transaction-key T-99 --note "on the statement of 21 Nov, line 7"
   largesse promotion resolve 12345 8 --outcome failed --note "the provider's support: never received, ticket 4711"`,
 	}
@@ -59,14 +59,14 @@ func (c *cli) promotionResolveCommand() *cobra.Command {
 			return err
 		}
 		if _, err := reward.ParseTargetID(given[1]); err != nil {
-			return wrongUse("%q is no target's id: that is a whole number from 0", given[1])
+			return wrongUse("%q is not a target ID: it must be a whole number from 0", given[1])
 		}
 		return nil
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&r.Outcome, "outcome", "", "what has become of it: "+strings.Join(outcomes, " or ")+" (needed)")
-	flags.StringVar(&r.TransactionKey, "transaction-key", "", "the provider's, when it has succeeded")
-	flags.StringVar(&r.Note, "note", "", "why; kept among the payout's attempts (needed)")
+	flags.StringVar(&r.Outcome, "outcome", "", "what happened to the payout: "+strings.Join(outcomes, " or ")+" (required)")
+	flags.StringVar(&r.TransactionKey, "transaction-key", "", "transaction key of the provider; only and always with --outcome succeeded")
+	flags.StringVar(&r.Note, "note", "", "how you know the outcome; stored with the payout's attempts (required)")
 	complete(cmd, "outcome", outcomes...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		outcome := strings.ToLower(r.Outcome)
@@ -74,11 +74,11 @@ func (c *cli) promotionResolveCommand() *cobra.Command {
 		case !slices.Contains(outcomes, outcome):
 			return wrongUse("--outcome must be succeeded or failed; see %s --help", cmd.CommandPath())
 		case strings.TrimSpace(r.Note) == "":
-			return wrongUse("--note is missing: say how you know; it is kept with the payout")
+			return wrongUse("--note is missing: write how you know the outcome; it is stored with the payout")
 		case outcome == "succeeded" && r.TransactionKey == "":
-			return wrongUse("--transaction-key is missing: a payout that succeeded has the provider's")
+			return wrongUse("--transaction-key is missing: a succeeded payout needs the key of the provider")
 		case outcome == "failed" && r.TransactionKey != "":
-			return wrongUse("--transaction-key is for --outcome succeeded only")
+			return wrongUse("--transaction-key needs --outcome succeeded")
 		}
 		r.Outcome = strings.ToUpper(outcome)
 		cl, err := c.connect()
@@ -98,7 +98,7 @@ func (c *cli) promotionExportCommand() *cobra.Command {
 	var f client.PayoutFilter
 	cmd := &cobra.Command{
 		Use:   "export ID",
-		Short: "Write the payouts of a promotion, of any number, to stdout as CSV or JSON",
+		Short: "Write the payouts of a promotion to stdout as CSV or JSON",
 		Example: `  largesse promotion export 12345 > payouts.csv
   largesse promotion export 12345 --state failed --code NO_ACCOUNT > failed.csv
   largesse promotion export 12345 --output json > payouts.json`,
@@ -122,17 +122,17 @@ func (c *cli) promotionExportCommand() *cobra.Command {
 	return cmd
 }
 
-// payoutFilterFlags adds the flags that narrow payouts down.
+// payoutFilterFlags adds the flags that filter payouts.
 func payoutFilterFlags(cmd *cobra.Command, state, code *string) {
-	cmd.Flags().StringVar(state, "state", "", "only these: "+strings.Join(payoutStates, ", "))
-	cmd.Flags().StringVar(code, "code", "", "only those with this error code")
+	cmd.Flags().StringVar(state, "state", "", "only payouts in this state: "+strings.Join(payoutStates, ", "))
+	cmd.Flags().StringVar(code, "code", "", "only payouts with this error code")
 	complete(cmd, "state", payoutStates...)
 }
 
 // checkState checks the value of --state.
 func checkState(state string) error {
 	if state != "" && !slices.Contains(payoutStates, strings.ToLower(state)) {
-		return wrongUse("--state %q is none of %s", state, strings.Join(payoutStates, ", "))
+		return wrongUse("--state %q must be one of %s", state, strings.Join(payoutStates, ", "))
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// payoutStates are the states a payout can be in, as they are typed.
+// payoutStates lists the states of a payout, in the form that users type.
 var payoutStates = []string{"ready", "queued", "retrying", "unknown", "succeeded", "failed", "cancelled"}
 
 func (c *cli) promotionPayoutsCommand() *cobra.Command {
@@ -58,14 +58,14 @@ func (c *cli) promotionPayoutsCommand() *cobra.Command {
 					}
 				},
 				limit: limit,
-				empty: "no payout is like that",
+				empty: "there are no such payouts",
 				cuts:  []string{"USER", "TRANSACTION", "ERROR"},
 			})
 		},
 	}
 	limitFlag(cmd, &limit)
 	payoutFilterFlags(cmd, &state, &code)
-	cmd.Flags().StringVar(&target, "target", "", "show this one with its attempts")
+	cmd.Flags().StringVar(&target, "target", "", "ID of one target to show with its attempts")
 	return cmd
 }
 

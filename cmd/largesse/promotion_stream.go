@@ -7,18 +7,18 @@ import (
 	"github.com/largesse/largesse/client"
 )
 
-// printStream writes the work stream of a promotion: a line per field, then a
-// table of its consumers.
+// printStream prints the work stream of a promotion: its fields, one per line,
+// and a table of its consumers.
 func (c *cli) printStream(s client.PromotionStream) error {
 	d := details{out: c.stdout}
 	fmt.Fprintln(c.stdout)
 	if !s.Exists {
-		d.add("stream", "none: nothing has been dispatched, or all of it is settled")
+		d.add("stream", "none: nothing is dispatched")
 		return d.flush()
 	}
 	key := s.Key
 	if key == "" {
-		key = "in the server's process"
+		key = "in the process of the server"
 	}
 	d.add("stream", key)
 	d.add("group", s.Group)
@@ -31,7 +31,7 @@ func (c *cli) printStream(s client.PromotionStream) error {
 		return err
 	}
 	if len(s.Consumers) == 0 {
-		_, err := fmt.Fprintln(c.stdout, "\nit has no consumers")
+		_, err := fmt.Fprintln(c.stdout, "\nthe stream has no consumers")
 		return err
 	}
 	fmt.Fprintln(c.stdout)

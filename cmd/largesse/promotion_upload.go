@@ -20,14 +20,16 @@ func (c *cli) promotionUploadCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "upload ID FILE",
-		Short: "Add targets from a file; the same file again adds nothing",
-		Long: `Add targets from a file to a promotion. A CSV file begins with a header:
-targetId, and optionally userId, amount and voucherCode. An NDJSON file has one
-such object per line. Lines that are wrong are listed and everything else is
-taken; a target that is known already is a duplicate and is not paid twice.
+		Short: "Add targets from a file",
+		Long: `Add targets from a file to a promotion. If you upload the same file again, all of
+its targets are duplicates, and nobody is paid twice.
 
-The format goes by the file's ending: .csv, .ndjson or .jsonl, each with or
-without .gz. Stdin (-) is CSV. --format says otherwise.`,
+A CSV file starts with a header: targetId, and any of userId, amount and
+voucherCode. An NDJSON file has one object per line with the same names. Invalid
+lines are listed on stderr; all other lines are accepted.
+
+The name of the file decides its format: .csv, .ndjson or .jsonl, each with or
+without .gz. Stdin (-) is CSV. --format overrides this.`,
 		Example: `  largesse promotion upload 12345 targets.csv
   largesse promotion upload 12345 targets.ndjson.gz --dry-run
   zcat targets.csv.gz | largesse promotion upload 12345 - --format csv`,
@@ -52,16 +54,16 @@ without .gz. Stdin (-) is CSV. --format says otherwise.`,
 			return c.printUpload(result, dryRun)
 		},
 	}
-	cmd.Flags().StringVar(&format, "format", "", "csv or ndjson; else by the file's ending, and csv for stdin")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check and total the file, add nothing")
+	cmd.Flags().StringVar(&format, "format", "", "format of the file: csv or ndjson; default: by the name of the file, csv for stdin")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "validate and sum up the file without adding targets")
 	complete(cmd, "format", string(client.CSV), string(client.NDJSON))
 	return cmd
 }
 
-// targetFile is a file of targets that is open.
+// targetFile is an open file of targets.
 type targetFile struct {
 	io.Reader
-	size   int64 // bytes; 0 when it is not known
+	size   int64 // bytes; 0: unknown
 	format client.Format
 	gzip   bool
 	close  func() error
@@ -70,8 +72,8 @@ type targetFile struct {
 // Close closes the file.
 func (f *targetFile) Close() error { return f.close() }
 
-// openTargets opens a file, or stdin for "-". The format goes by the name
-// where none is given.
+// openTargets opens a file, or stdin for "-". Without a format, the name of the
+// file decides it.
 func (c *cli) openTargets(path, format string) (*targetFile, error) {
 	f := &targetFile{close: func() error { return nil }}
 	name := strings.ToLower(filepath.Base(path))
@@ -79,13 +81,13 @@ func (c *cli) openTargets(path, format string) (*targetFile, error) {
 	switch f.format = client.Format(strings.ToLower(format)); {
 	case f.format == client.CSV || f.format == client.NDJSON:
 	case format != "":
-		return nil, wrongUse("--format %q is neither csv nor ndjson", format)
+		return nil, wrongUse("--format %q must be csv or ndjson", format)
 	case strings.HasSuffix(name, ".ndjson") || strings.HasSuffix(name, ".jsonl"):
 		f.format = client.NDJSON
 	case strings.HasSuffix(name, ".csv") || path == "-":
 		f.format = client.CSV
 	default:
-		f.format = "" // refused below, once it is known that there is such a file
+		f.format = "" // refused below, if the file exists
 	}
 	if path == "-" {
 		f.Reader = c.stdin
@@ -93,19 +95,19 @@ func (c *cli) openTargets(path, format string) (*targetFile, error) {
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("open the targets: %w", err)
+		return nil, fmt.Errorf("open the file of targets: %w", err)
 	}
 	info, err := file.Stat()
 	if err == nil && info.IsDir() {
-		err = fmt.Errorf("%s is a folder", path)
+		err = fmt.Errorf("%s is a directory", path)
 	}
 	if err != nil {
 		_ = file.Close()
-		return nil, fmt.Errorf("open the targets: %w", err)
+		return nil, fmt.Errorf("open the file of targets: %w", err)
 	}
 	if f.format == "" {
 		_ = file.Close()
-		return nil, wrongUse("%s ends in none of .csv, .ndjson and .jsonl (with or without .gz); say what it holds by --format csv or --format ndjson", path)
+		return nil, wrongUse("the name of %s does not end with .csv, .ndjson or .jsonl (with or without .gz); add --format csv or --format ndjson", path)
 	}
 	f.Reader, f.size, f.close = file, info.Size(), file.Close
 	return f, nil
@@ -117,19 +119,19 @@ func (c *cli) upload(ctx context.Context, cl *client.Client, id string, file *ta
 	result, err := cl.UploadTargets(ctx, id, bar.reader(file.Reader), client.UploadOptions{Format: file.format, Gzip: file.gzip, DryRun: dryRun})
 	bar.finish(err == nil)
 	if err != nil && passing(err) {
-		return result, fmt.Errorf("%w; uploading the same file again is safe", err)
+		return result, fmt.Errorf("%w; you can safely upload the same file again", err)
 	}
 	return result, err
 }
 
-// printUpload tells what became of a file's lines; those that were not taken
+// printUpload prints the counts of an upload. The lines that were not accepted
 // go to stderr.
 func (c *cli) printUpload(r client.UploadResult, dryRun bool) error {
 	for _, e := range r.Errors {
 		fmt.Fprintf(c.stderr, "line %d: %s %s\n", e.Line, printable(e.Code), printable(e.Detail))
 	}
 	if more := r.Rejected + r.Conflicts - int64(len(r.Errors)); more > 0 && r.ReportURL != "" {
-		fmt.Fprintf(c.stderr, "and %s more; all of them: %s\n", number(more), printable(r.ReportURL))
+		fmt.Fprintf(c.stderr, "and %s more; full report: %s\n", number(more), printable(r.ReportURL))
 	}
 	verb := "accepted"
 	if dryRun {

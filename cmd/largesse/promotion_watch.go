@@ -17,16 +17,16 @@ func (c *cli) promotionWatchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch ID",
 		Short: "Follow a promotion until it is completed or cancelled",
-		Long: `Follow a promotion until it is completed or cancelled: a bar on a terminal, else
-a line for each change, or a JSON object per line with --output json. When nothing
-is paid for a while it says so, and which part of the server does not answer.
-Leaving by Ctrl-C does nothing to the promotion.`,
+		Long: `Follow a promotion until it is completed or cancelled. On a terminal, a bar shows
+its states; elsewhere, each change prints a line, or a JSON object with --output
+json. If nothing was paid for 3 s, the output says so and names the part of the
+server that does not answer. Ctrl-C ends only the command, not the promotion.`,
 		Example: `  largesse promotion watch 12345
   largesse promotion watch 12345 --every 10s --output json`,
 		Args: promotionArgs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if every < 10*time.Millisecond {
-				return wrongUse("--every %s is below 10ms", every)
+				return wrongUse("--every %s must be at least 10ms", every)
 			}
 			cl, err := c.connect()
 			if err != nil {
@@ -37,7 +37,7 @@ Leaving by Ctrl-C does nothing to the promotion.`,
 			return w.run(cmd.Context())
 		},
 	}
-	cmd.Flags().DurationVar(&every, "every", time.Second, "pause between two looks, at least 10ms")
+	cmd.Flags().DurationVar(&every, "every", time.Second, "interval between two reads, at least 10ms")
 	return cmd
 }
 
@@ -50,16 +50,16 @@ type watch struct {
 
 	rate  rateMeter
 	bar   *watchBar
-	shown string        // the latest line
-	told  string        // of the latest line, without what only the clock changes
-	still time.Duration // of the latest line
+	shown string        // latest line
+	told  string        // latest line without the parts that change with the clock
+	still time.Duration // still of the latest line
 
-	asked  time.Time // when the server was last asked for its parts
-	silent []string  // what it said
+	asked  time.Time // time of the latest read of the degraded parts
+	silent []string  // result of that read
 }
 
-// run shows the promotion every so often while the server is heard, and at once
-// when its status has changed.
+// run shows the promotion at an interval while the server answers, and at once
+// after a change of its status.
 func (w *watch) run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -81,7 +81,7 @@ func (w *watch) run(ctx context.Context) error {
 				continue
 			}
 		case <-tick.C:
-			// Only of a running one the clock alone makes another line.
+			// Only a RUNNING promotion changes its line with the clock.
 			if latest == nil || away || latest.Status != "RUNNING" && !w.live() {
 				continue
 			}
@@ -94,15 +94,15 @@ func (w *watch) run(ctx context.Context) error {
 	}
 }
 
-// watchNews is what a watch hears.
+// watchNews is one update of a watch.
 type watchNews struct {
-	promotion *client.Promotion // nil: nothing new of it
-	away      bool              // the server is not heard
-	over      bool              // nothing more will come
-	err       error             // why, of over
+	promotion *client.Promotion // nil: unchanged
+	away      bool              // whether the server does not answer
+	over      bool              // whether the watch has ended
+	err       error             // why the watch ended
 }
 
-// follow passes on what is heard of the promotion until it has ended.
+// follow sends the updates of the promotion until it has ended.
 func (w *watch) follow(ctx context.Context) <-chan watchNews {
 	news := make(chan watchNews)
 	tell := func(n watchNews) {
@@ -133,8 +133,8 @@ func (w *watch) look(ctx context.Context, p client.Promotion, now time.Time) err
 	return w.show(s)
 }
 
-// silentParts asks the server, every few seconds at most, which of its parts do
-// not answer; none when it does not tell.
+// silentParts reads the degraded parts of the server, at most every few
+// seconds. It returns nil if the server does not answer.
 func (w *watch) silentParts(ctx context.Context, now time.Time) []string {
 	if now.Sub(w.asked) < stillLeast {
 		return w.silent
@@ -183,19 +183,18 @@ func (w *watch) finish() {
 }
 
 const (
-	// rateWindow is how far back a rate looks.
+	// rateWindow is the time over which a rate is measured.
 	rateWindow = 10 * time.Second
-	// stillLeast is how long nothing has to be decided before there is no rate
-	// any more, and stillAgain how often a line tells of it.
+	// stillMin is the time without a final payout after which the output says
+	// so. stillInterval is the interval between two such lines.
 	stillLeast = 3 * time.Second
 	stillAgain = 10 * time.Second
 )
 
-// rateMeter tells how fast a promotion goes, from the looks of the last
-// seconds.
+// rateMeter measures the rate of a promotion over the last seconds.
 type rateMeter struct {
 	looks []look
-	moved time.Time // when more was last seen to be decided, or to be decided at all
+	moved time.Time // time of the latest final payout, or of the first open one
 }
 
 type look struct {
@@ -207,7 +206,7 @@ func (m *rateMeter) look(p client.Promotion, now time.Time) *snapshot {
 	done := p.Counts.Done()
 	if last := len(m.looks) - 1; last < 0 || done != m.looks[last].done || p.Status != "RUNNING" || done == p.TotalCount {
 		if now.Sub(m.moved) >= stillLeast {
-			m.looks = m.looks[max(last, 0):] // a rate after a standstill is that after it
+			m.looks = m.looks[max(last, 0):] // after a standstill, the rate starts anew
 		}
 		m.moved = now
 	}

@@ -15,23 +15,22 @@ func (c *cli) reconcileCommand() *cobra.Command {
 	)
 	cmd := c.talks(&cobra.Command{
 		Use:   "reconcile --promotion ID | --template ID | --all",
-		Short: "Compare the books with the rows, the streams, the gates and the provider's charges",
-		Long: `Compare, for a promotion or all active ones: the counts that are kept with the
-rows, the streams with the rows, and what the provider has charged with the rows.
-What differs is looked at again 10 s later before it counts. For a coupon template
-or all active ones: the counters with the coupons, and what the gate in Redis says
-with the rows. --repair sets kept counts right, clears settled entries out of
-streams and makes gates say what the rows say; money is for people. The exit code
-is 1 when a difference is left.`,
+		Short: "Compare the books with the database rows",
+		Long: `Compare the books with the database rows. For promotions: the stored counts, the
+streams and the provider's charges. Differences that may be temporary are checked
+again after 10 s. For coupon templates: the counters and the gate in Redis.
+
+--repair corrects stored counts, removes settled entries from streams and corrects
+gates. It never moves money. The exit code is 1 if a difference remains.`,
 		Example: `  largesse reconcile --all
   largesse reconcile --promotion 12345 --repair
   largesse reconcile --template 42 --repair`,
 		Args: args(),
 	})
-	cmd.Flags().StringVar(&promotion, "promotion", "", "this promotion")
-	cmd.Flags().StringVar(&template, "template", "", "this coupon template")
-	cmd.Flags().BoolVar(&all, "all", false, "all active ones")
-	cmd.Flags().BoolVar(&repair, "repair", false, "repair what can be repaired")
+	cmd.Flags().StringVar(&promotion, "promotion", "", "promotion to compare")
+	cmd.Flags().StringVar(&template, "template", "", "coupon template to compare")
+	cmd.Flags().BoolVar(&all, "all", false, "compare all active promotions and coupon templates")
+	cmd.Flags().BoolVar(&repair, "repair", false, "repair the differences that can be repaired")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		given := 0
 		for _, one := range []bool{promotion != "", template != "", all} {
@@ -68,14 +67,14 @@ is 1 when a difference is left.`,
 			return err
 		}
 		if left := r.Left(); left > 0 {
-			return fmt.Errorf("%s left; reconciliation %s keeps the report", countOf(int64(left), "difference"), r.ID)
+			return fmt.Errorf("%s remain; see the report of reconciliation %s", countOf(int64(left), "difference"), r.ID)
 		}
 		return nil
 	}
 	return cmd
 }
 
-// printReconciliation writes a report; thing is what was compared.
+// printReconciliation prints a report. thing names what was compared.
 func (c *cli) printReconciliation(r client.Reconciliation, thing string) error {
 	if c.output == outputJSON {
 		return c.printJSON(r)

@@ -14,11 +14,12 @@ func (c *cli) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run an instance",
-		Long: `Run an instance until SIGTERM or Ctrl-C. The first signal lets what is in hand
-end or hands it back; a second one leaves at once, which loses nothing either.
+		Long: `Run an instance until SIGTERM or Ctrl-C. The first signal lets calls in flight end
+and returns everything else. A second signal exits at once, which loses nothing
+either.
 
-Without settings everything it needs runs in this process and keeps its data in
-./largesse-data; only money.url has to name the provider that pays.`,
+Without settings, all engines run in this process and store their data in
+./largesse-data. Only money.url is required: it names the provider.`,
 		Example: `  largesse serve --money-url http://127.0.0.1:8090
   largesse serve --config largesse.yaml --listen 127.0.0.1:9000
   largesse serve --config largesse.yaml --roles api,ingest`,
@@ -36,15 +37,15 @@ Without settings everything it needs runs in this process and keeps its data in
 		}
 		e, err := engine.New(cfg, log, engine.WithVersion(buildVersion().Version))
 		if err != nil {
-			return &usageError{err.Error()} // it has looked at settings only
+			return &usageError{err.Error()} // New checks only the settings
 		}
 		return e.Run(cmd.Context(), func() error { return c.announce(e.URL(), strings.Join(e.Brokers(), ",")) })
 	}
 	return cmd
 }
 
-// announce says that the instance is up, and where its API ("" = it has none)
-// and Kafka are, for people and for scripts that asked for port 0.
+// announce prints that the instance is ready, and the addresses of its API (""
+// if it has none) and of Kafka, for people and for scripts that use port 0.
 func (c *cli) announce(server, kafka string) error {
 	where := "without an API"
 	if server != "" {

@@ -11,18 +11,19 @@ import (
 	"github.com/largesse/largesse/internal/config"
 )
 
-// settingAnnotation marks the flags that are settings, with their group.
+// settingAnnotation marks the flags that are settings. Its value is their
+// group.
 const settingAnnotation = "largesse_setting_group"
 
-// settingFlags is the settings of a command: every one of them is a flag, and
+// settingFlags holds the settings of a command: each setting is a flag, and
 // --config names a file with more.
 type settingFlags struct {
 	cmd  *cobra.Command
 	file string
 }
 
-// settingValue is the flag of one setting. It keeps the text as it was given:
-// the settings have one reader for all their sources.
+// settingValue is the flag of one setting. It keeps the text unparsed, because
+// one parser reads the settings of all sources.
 type settingValue struct {
 	setting config.Setting
 	text    string
@@ -32,7 +33,7 @@ type settingValue struct {
 func (v *settingValue) String() string { return v.text }
 func (v *settingValue) Type() string   { return string(v.setting.Kind) }
 
-// Set takes a value; the values of a list that is given several times add up.
+// Set takes a value. If a list is given several times, its values add up.
 func (v *settingValue) Set(text string) error {
 	if v.given && v.setting.Kind == config.KindList {
 		text = v.text + "," + text
@@ -41,12 +42,12 @@ func (v *settingValue) Set(text string) error {
 	return nil
 }
 
-// withSettings gives a command a flag for each setting.
+// withSettings adds a flag for each setting to a command.
 func withSettings(cmd *cobra.Command) *settingFlags {
 	s := &settingFlags{cmd: cmd}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&s.file, "config", "", "YAML file with settings; environment and flags win over it")
+	flags.StringVar(&s.file, "config", "", "YAML file with settings; the environment and flags override it")
 	for _, setting := range config.Settings {
 		flag := flags.VarPF(&settingValue{setting: setting, text: setting.Default}, setting.Flag(), "", setting.Doc)
 		flag.Annotations = map[string][]string{settingAnnotation: {setting.Group()}}
@@ -68,7 +69,7 @@ func withSettings(cmd *cobra.Command) *settingFlags {
 	return s
 }
 
-// params says where the settings of this command come from.
+// params returns where the settings of this command come from.
 func (s *settingFlags) params(w world) config.LoadParams {
 	given := map[string]string{}
 	s.cmd.Flags().Visit(func(f *pflag.Flag) {
@@ -79,19 +80,20 @@ func (s *settingFlags) params(w world) config.LoadParams {
 	return config.LoadParams{File: s.file, Environ: w.environ, Flags: given}
 }
 
-// load reads the settings from everywhere. Warnings go to stderr, a line each.
+// load reads the settings from all sources. It prints warnings to stderr, one
+// per line.
 func (s *settingFlags) load(w world) (config.Config, error) {
 	cfg, warnings, err := config.Load(s.params(w))
 	for _, warning := range warnings {
 		fmt.Fprintln(w.stderr, "largesse: warning: "+printable(warning))
 	}
 	if err != nil {
-		return cfg, &usageError{err.Error()} // also a file that is no YAML, or not there
+		return cfg, &usageError{err.Error()} // also a missing file, or one that is not YAML
 	}
 	return cfg, nil
 }
 
-// groupedUsage is cobra's usage with the settings' flags in groups.
+// groupedUsage prints cobra's usage with the settings' flags in groups.
 func groupedUsage(cmd *cobra.Command) error {
 	const own = "Flags"
 	groups := map[string]*pflag.FlagSet{own: pflag.NewFlagSet(own, pflag.ContinueOnError)}
@@ -117,7 +119,7 @@ func groupedUsage(cmd *cobra.Command) error {
 		fmt.Fprintf(&b, "\n%s:\n%s", title, groups[title].FlagUsages())
 	}
 	fmt.Fprintf(&b, "\nGlobal Flags:\n%s", cmd.InheritedFlags().FlagUsages())
-	b.WriteString("\n--listen is short for --http-listen. Each setting can also stand in the file and in\nthe environment, e.g. as LARGESSE_MONEY_URL.\n")
+	b.WriteString("\n--listen is short for --http-listen. You can also put each setting into the file, or\ninto the environment, for example as LARGESSE_MONEY_URL.\n")
 	_, err := io.WriteString(cmd.OutOrStdout(), b.String())
 	return err
 }

@@ -30,22 +30,22 @@ func (c *cli) simCommand() *cobra.Command {
 	var plan bool
 	cmd := &cobra.Command{
 		Use:   "sim",
-		Short: "Do everything that can go wrong to the embedded engines, by a seed, and check the books",
-		Long: `Makes promotions, files, Kafka records, coupon templates and crowds of askers, and
-meanwhile cancels, pauses, retries, resizes, stops the engine (orderly and not) and
-lets the provider fail in every way that moneysim knows. Everything runs in this
-process. Then it lets the provider behave, waits until nothing is open, starts the
-engine once more and reads both sides' books: each target charged at most once,
-nothing charged that FAILED or was cancelled, counts and sums equal to the rows, no
-more live coupons than there are, tickets without a hole, and so on. The exit code
-is 1 when an invariant is broken; the seed to replay is printed then, and the data,
-the engine's log and a trace of every act are left.
+		Short: "Run a seeded sequence of faults on the embedded engines and check the books",
+		Long: `Create promotions, files, Kafka records, coupon templates and crowds of users in
+this process. Meanwhile cancel, pause, retry and resize, stop the engine (in order,
+or by cutting everything off at once), and inject every provider fault of moneysim.
 
-The seed decides the plan: which acts, in which order, with which arguments and
-pauses (--plan prints it), and which call of the provider meets which fault. It does
-not decide how threads and the clock mix them: the same seed plans the same run
-again, but what overlaps with what can differ. So a breach that depends on timing
-may need several replays.`,
+Then remove all faults, wait until nothing is open, restart the engine once more,
+and compare the books of both sides: each target is charged at most once, nothing
+is charged that FAILED or was cancelled, counts and sums match the rows, no template
+has more live coupons than its quantity, tickets have no gap, and so on. If a check
+fails, the exit code is 1, and the seed, the data, the engine's log and trace.log
+remain for you to inspect.
+
+The seed decides the plan: which actions in which order, with which arguments and
+pauses (--plan prints it), and which provider call gets which fault. It does not
+decide how threads and the clock interleave them, so a failure that depends on
+timing may need several runs.`,
 		Example: `  largesse sim --seed 7
   largesse sim --seed 7 --steps 1000
   largesse sim --seed 7 --steps 20 --plan`,
@@ -55,7 +55,7 @@ may need several replays.`,
 				return wrongUse("--steps %d must be from 1 to %d", s.steps, simStepsMost)
 			}
 			if !cmd.Flags().Changed("seed") {
-				s.seed = rand.Uint64N(1_000_000) //nolint:gosec // a seed that is printed is no secret
+				s.seed = rand.Uint64N(1_000_000) //nolint:gosec // the seed is printed, so it is not a secret
 			}
 			if plan {
 				return s.printPlan()
@@ -64,10 +64,10 @@ may need several replays.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.Uint64Var(&s.seed, "seed", 0, "what the plan follows from; else a random one, which is printed")
-	flags.IntVar(&s.steps, "steps", simSteps, "acts of the plan, from 1 to 20000")
-	flags.StringVar(&s.dir, "data", "", "folder for the run's data, which is left (default: a temporary one, left only after a breach)")
-	flags.BoolVar(&plan, "plan", false, "print the plan, a JSON object per line, and do nothing")
+	flags.Uint64Var(&s.seed, "seed", 0, "seed that decides the plan; default: a random seed, which is printed")
+	flags.IntVar(&s.steps, "steps", simSteps, "actions of the plan, 1 to 20000")
+	flags.StringVar(&s.dir, "data", "", "directory for the data of the run, retained; default: a temporary one, retained only if a check fails")
+	flags.BoolVar(&plan, "plan", false, "print the plan, one JSON object per line, and exit")
 	return cmd
 }
 
@@ -77,8 +77,8 @@ type simulation struct {
 	seed  uint64
 	steps int
 	dir   string
-	// between gives the address where the provider's books are read and its
-	// faults are set; nil: that of the provider.
+	// between returns the address at which to read the provider's books and set
+	// its faults. Nil: that of the provider.
 	between func(provider string) string
 }
 
@@ -91,7 +91,7 @@ func (s *simulation) printPlan() error {
 	return nil
 }
 
-// replay is the command that does the same again.
+// replay returns the command that repeats the run.
 func (s *simulation) replay() string {
 	return fmt.Sprintf("largesse sim --seed %d --steps %d", s.seed, s.steps)
 }
@@ -100,13 +100,13 @@ func (s *simulation) run(ctx context.Context) (err error) {
 	temporary := s.dir == ""
 	if temporary {
 		if s.dir, err = os.MkdirTemp("", "largesse-sim-"); err != nil {
-			return fmt.Errorf("make a folder for the run: %w", err)
+			return fmt.Errorf("create a directory for the run: %w", err)
 		}
 	} else if err := os.MkdirAll(s.dir, 0o750); err != nil {
-		return fmt.Errorf("make the folder of --data: %w", err)
+		return fmt.Errorf("create the directory of --data: %w", err)
 	}
 	if left, err := os.ReadDir(s.dir); err != nil || len(left) > 0 {
-		return errors.Join(err, wrongUse("--data %s is not empty: a plan begins with nothing", s.dir))
+		return errors.Join(err, wrongUse("--data %s is not empty: use a new or empty directory", s.dir))
 	}
 	report, err := s.simulate(ctx)
 	switch {
@@ -121,15 +121,15 @@ func (s *simulation) run(ctx context.Context) (err error) {
 		}
 		return err
 	case err != nil:
-		return fmt.Errorf("%w; the engine's log and the trace are in %s; replay it by: %s", err, s.dir, s.replay())
+		return fmt.Errorf("%w; the engine's log and the trace are in %s; repeat the run with: %s", err, s.dir, s.replay())
 	}
 	if err := s.print(report); err != nil {
 		return err
 	}
-	return fmt.Errorf("the books do not balance; the data, the engine's log and the trace are in %s; replay it by: %s", s.dir, s.replay())
+	return fmt.Errorf("the books do not balance; the data, the engine's log and the trace are in %s; repeat the run with: %s", s.dir, s.replay())
 }
 
-// simulate runs the plan on a provider and an engine of its own.
+// simulate executes the plan with its own provider and engine.
 func (s *simulation) simulate(ctx context.Context) (*lab.SimReport, error) {
 	logFile, err := os.Create(filepath.Join(s.dir, "largesse.log"))
 	if err != nil {
@@ -173,8 +173,8 @@ func (s *simulation) simulate(ctx context.Context) (*lab.SimReport, error) {
 	}.Run(ctx)
 }
 
-// startEngine starts the engine on what the run has kept so far. Its times are
-// short, so that what waits for them does not wait for long.
+// startEngine starts the engine on the data of the run so far. Its timeouts and
+// intervals are short, so that the run takes seconds.
 func (s *simulation) startEngine(ctx context.Context, money string, log obs.Log) (lab.Instance, error) {
 	cfg := config.Default()
 	cfg.Data.Dir = filepath.Join(s.dir, "data")
@@ -183,7 +183,7 @@ func (s *simulation) startEngine(ctx context.Context, money string, log obs.Log)
 	cfg.Money.Timeout = 300 * time.Millisecond
 	cfg.Money.SettleAfter = 500 * time.Millisecond
 	cfg.Redis.Stream.LeaseSeconds = 1
-	cfg.Redis.Stream.InFlightPerConsumer = 4 // slow enough that there is something to interrupt
+	cfg.Redis.Stream.InFlightPerConsumer = 4 // slow enough that faults interrupt something
 	cfg.Reconcile.Interval = 2 * time.Second
 	e, err := engine.New(cfg, log, engine.WithVersion(buildVersion().Version))
 	if err != nil {
@@ -199,7 +199,7 @@ func (s *simulation) startEngine(ctx context.Context, money string, log obs.Log)
 		Stop: func(orderly bool) error {
 			defer cut()
 			if !orderly {
-				cut() // every part ends at once, with whatever it has in hand
+				cut() // crash: everything ends at once, with work pending
 			}
 			e.Stop()
 			return nil
@@ -207,7 +207,7 @@ func (s *simulation) startEngine(ctx context.Context, money string, log obs.Log)
 	}, nil
 }
 
-// simJSON is what a run came to, for scripts.
+// simJSON is the result of a run, for scripts.
 type simJSON struct {
 	Seed       uint64                  `json:"seed"`
 	Steps      int                     `json:"steps"`
@@ -234,7 +234,7 @@ func invariants(verdicts []lab.Verdict) []invariantJSON {
 	return out
 }
 
-// print writes the books of both sides, and what holds.
+// print prints the books of both sides, and the invariants.
 func (s *simulation) print(r *lab.SimReport) error {
 	if s.output == outputJSON {
 		return s.printJSON(simJSON{
@@ -297,7 +297,7 @@ func (s *simulation) printVerdicts(r *lab.SimReport) error {
 	for _, v := range r.Verdicts {
 		fmt.Fprintf(&b, "  %s  %s (%s)\n", verdictMark(v), v.Invariant, printable(v.Detail))
 	}
-	fmt.Fprintf(&b, "\nTook %.1f s; the same plan again: %s\n", r.Took.Seconds(), s.replay())
+	fmt.Fprintf(&b, "\nTook %.1f s; run the same plan again with: %s\n", r.Took.Seconds(), s.replay())
 	_, err := fmt.Fprint(s.stdout, b.String())
 	return err
 }

@@ -14,37 +14,36 @@ import (
 
 const (
 	columnGap   = 2
-	flushEvery  = 200 // lines that are lined up together, so that a long list is neither held in memory nor waited for
-	cutLeast    = 8   // cells of a column that may be cut, where that is enough
-	columnLeast = 3   // of any other column, when nothing else helps
-	wrapLeast   = 24  // of a last column that is wrapped
+	flushEvery  = 200 // rows that are aligned together, so that a long list needs little memory and appears early
+	cutLeast    = 8   // width to which a column in cuts shrinks first
+	columnLeast = 3   // width to which any other column may shrink
+	wrapLeast   = 24  // width of a wrapped last column
 )
 
-// table lines cells up in columns. On a terminal it fits the width: cells of the
-// columns in cuts are cut first, then headings that are wider than what is below
-// them, and other cells only when nothing else helps. What is not shown on a
-// terminal is never cut.
+// table aligns cells in columns. On a terminal it fits the width: it first cuts
+// the columns in cuts, then headers that are wider than their column, and other
+// cells only as a last resort. Output to anything else is never cut.
 type table struct {
 	out    io.Writer
-	width  int // of the terminal; 0: as wide as it takes
+	width  int // width of the terminal; 0: unlimited
 	header []string
-	// cuts are the headings of columns that may be long.
+	// cuts lists the headers of the columns that may be cut first.
 	cuts []string
-	// wrap breaks the last column into lines instead.
+	// wrap breaks the last column into lines instead of cutting it.
 	wrap bool
 
 	rows   [][]string
-	widths []int // of what was written so far
-	begun  bool  // the header is written, or there is none
+	widths []int // widths of the rows printed so far
+	begun  bool  // whether the header is printed, or there is none
 }
 
-// table makes a table on stdout; without a header it has none.
+// table creates a table on stdout. Without arguments it has no header.
 func (c *cli) table(header ...string) *table {
 	return &table{out: c.stdout, width: terminalWidth(c.stdout), header: header, begun: len(header) == 0}
 }
 
-// terminalWidth is how many cells wide the terminal behind a writer is; 0 when it
-// is no terminal, or one that does not tell its size.
+// terminalWidth returns the width of the terminal behind w, or 0 if w is not a
+// terminal or the terminal does not report its size.
 func terminalWidth(w io.Writer) int {
 	f, ok := w.(*os.File)
 	if !ok || !isatty.IsTerminal(f.Fd()) {
@@ -57,7 +56,7 @@ func terminalWidth(w io.Writer) int {
 	return width
 }
 
-// add adds a row.
+// add appends a row.
 func (t *table) add(cells ...string) error {
 	for i := range cells {
 		cells[i] = printable(cells[i])
@@ -69,7 +68,7 @@ func (t *table) add(cells ...string) error {
 	return t.flush()
 }
 
-// flush writes what was added. A table without rows writes nothing.
+// flush prints the rows. A table without rows prints nothing.
 func (t *table) flush() error {
 	if len(t.rows) == 0 {
 		return nil
@@ -89,9 +88,9 @@ func (t *table) flush() error {
 	return err
 }
 
-// layout gives each column its width.
+// layout returns the width of each column.
 func (t *table) layout() []int {
-	cells := make([]int, len(t.rows[0])) // the widest cell of each column
+	cells := make([]int, len(t.rows[0])) // width of the widest cell of each column
 	for _, row := range t.rows {
 		for i, cell := range row {
 			cells[i] = max(cells[i], runewidth.StringWidth(cell))
@@ -123,7 +122,7 @@ func (t *table) layout() []int {
 	t.shrink(widths, room, func(i int) int { return max(cells[i], columnLeast) })
 	t.shrink(widths, room, func(i int) int {
 		if i == 0 {
-			return widths[0] // what the others can be found by
+			return widths[0] // the ID, which identifies the row
 		}
 		return columnLeast
 	})
@@ -131,8 +130,8 @@ func (t *table) layout() []int {
 	return widths
 }
 
-// shrink takes from the widest column that is above its least width, until all
-// of them fit.
+// shrink takes cells from the widest column above its minimum, until all
+// columns fit.
 func (t *table) shrink(widths []int, room int, least func(column int) int) {
 	for over := sum(widths) - room; over > 0; over-- {
 		widest := -1
@@ -177,8 +176,8 @@ func (t *table) cell(text string, width int) string {
 	return runewidth.FillRight(text, width)
 }
 
-// wrapped breaks text into lines: between words, and within one that is too long
-// for a line.
+// wrapped breaks text into lines between words, or within a word that is longer
+// than a line.
 func wrapped(text string, width int) []string {
 	var lines []string
 	line := ""
@@ -197,14 +196,14 @@ func wrapped(text string, width int) []string {
 	return append(lines, line)
 }
 
-// details lines up the names and values of one thing, a line each. Long values
-// are left to the terminal: there is nowhere else to read them.
+// details aligns the names and values of one object, one per line. It never
+// cuts values, because nothing else shows them.
 type details struct {
 	out   io.Writer
 	lines [][2]string
 }
 
-// add adds a line, unless its value is empty.
+// add appends a line, unless its value is empty.
 func (d *details) add(name, value string) {
 	if value != "" {
 		d.lines = append(d.lines, [2]string{name, printable(value)})

@@ -15,7 +15,7 @@ func (c *cli) templateCommand() *cobra.Command {
 	cmd := c.talks(group(&cobra.Command{
 		Use:     "template",
 		Aliases: []string{"templates"},
-		Short:   "Make coupon templates, change, watch and close them",
+		Short:   "Create, show, change, watch and close coupon templates",
 		Example: `  largesse template create --name Spring --quantity 10000 --opens 2026-12-24T18:00:00Z
   largesse template list
   largesse template watch ID`,
@@ -32,9 +32,9 @@ func (c *cli) templateCommand() *cobra.Command {
 	return cmd
 }
 
-// templateArgs takes a template's ID.
+// templateArgs accepts one argument, a template ID.
 func templateArgs() cobra.PositionalArgs {
-	count := args("a template's ID")
+	count := args("a template ID")
 	return func(cmd *cobra.Command, given []string) error {
 		if err := count(cmd, given); err != nil {
 			return err
@@ -45,7 +45,7 @@ func templateArgs() cobra.PositionalArgs {
 
 func checkTemplateID(id string) error {
 	if _, err := reward.ParseTemplateID(id); err != nil {
-		return wrongUse("%q is no template's ID: that is a whole number from 1; see largesse template list", id)
+		return wrongUse("%q is not a template ID: it must be a whole number from 1; see largesse template list", id)
 	}
 	return nil
 }
@@ -54,7 +54,7 @@ func (c *cli) templateListCommand() *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List coupon templates, the highest id first",
+		Short: "List coupon templates, highest ID first",
 		Example: `  largesse template list
   largesse template list --limit 0 --output json`,
 		Args: args(),
@@ -76,7 +76,7 @@ func (c *cli) templateListCommand() *cobra.Command {
 					}
 				},
 				limit: limit,
-				empty: "there are no coupon templates; make one: largesse template create --help",
+				empty: "there are no coupon templates; create one: largesse template create --help",
 				cuts:  []string{"NAME"},
 			})
 		},
@@ -85,7 +85,7 @@ func (c *cli) templateListCommand() *cobra.Command {
 	return cmd
 }
 
-// templateState is what somebody who asks at a time would meet.
+// templateState returns what a request would meet at a time.
 func templateState(t client.Template, now time.Time) string {
 	switch {
 	case hasClosed(t, now):
@@ -102,7 +102,8 @@ func hasClosed(t client.Template, now time.Time) bool {
 	return t.ClosesAt != nil && !now.Before(*t.ClosesAt)
 }
 
-// waiting is how many people wait; "?" when the gate did not tell.
+// waiting formats the number of waiting users. It is "?" if the gate did not
+// answer.
 func waiting(t client.Template) string {
 	if len(t.Degraded) > 0 {
 		return "?"
@@ -134,7 +135,7 @@ func (c *cli) templateShowCommand() *cobra.Command {
 func (c *cli) templateCloseCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "close ID",
-		Short: "End the asking; who is in line is still served",
+		Short: "Close a coupon template to further requests; waiting requests are still served",
 		Example: `  largesse template close 42
   largesse template close 42 --output json`,
 		Args: templateArgs(),
@@ -159,11 +160,10 @@ func (c *cli) templateCloseCommand() *cobra.Command {
 func (c *cli) templateEntrantsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "entrants ID",
-		Short: "List who takes part in the draw of a coupon template, once it has opened",
-		Long: `List who takes part in the draw of a coupon template, once it has opened: all of
-them, a user id per line, in the order of their bytes. This is the list that the
-list hash stands for, so anybody can check the draw; take --output json for that,
-which has every id exactly as it is.`,
+		Short: "List the entrants of a draw",
+		Long: `List the entrants of a draw, after the template has opened: all of them, one user ID
+per line, ordered by their bytes. list hash is the hash of this list, so that anyone
+can verify the draw. To verify it, use --output json, which prints each ID exactly.`,
 		Example: `  largesse template entrants 42
   largesse template entrants 42 --output json`,
 		Args: templateArgs(),
@@ -174,25 +174,25 @@ which has every id exactly as it is.`,
 			}
 			return printList(c, cl.TemplateEntrants(cmd.Context(), args[0]), listing[string]{
 				row:   func(user string) []string { return []string{user} },
-				empty: "nobody took part in the draw",
+				empty: "the draw has no entrants",
 			})
 		},
 	}
 }
 
-// whoWaits says how many people are still served.
+// whoWaits describes the users who are still served.
 func whoWaits(t client.Template) string {
 	switch n := t.Counters.Waiting; {
 	case len(t.Degraded) > 0:
-		return "who waits is still served"
+		return "waiting users are still served"
 	case n == 0:
-		return "nobody waits"
+		return "no users are waiting"
 	default:
-		return "still served: " + people(n) + " in line"
+		return people(n) + " in line will still be served"
 	}
 }
 
-// printTemplate writes all of a template, a line per field.
+// printTemplate prints all fields of a template, one per line.
 func (c *cli) printTemplate(t client.Template) error {
 	if c.output == outputJSON {
 		return c.printJSON(t)
@@ -208,19 +208,19 @@ func (c *cli) printTemplate(t client.Template) error {
 	lines.add("  live", number(t.Counters.Count))
 	lines.add("  waiting", waiting(t))
 	lines.add("  stock", number(t.Counters.Stock))
-	lines.add("issued ever", number(t.Counters.IssuedTotal))
+	lines.add("ever issued", number(t.Counters.IssuedTotal))
 	lines.add("per user", strconv.Itoa(t.PerUserLimit))
 	if t.ValidForSeconds > 0 {
-		lines.add("valid for", (time.Duration(t.ValidForSeconds) * time.Second).String())
+		lines.add("coupons valid for", (time.Duration(t.ValidForSeconds) * time.Second).String())
 	}
-	lines.add("re-issue after cancel", yesNo(t.ReissueAfterCancel))
-	lines.add("when Redis is away", t.WhenRedisAway)
+	lines.add("reissue after cancel", yesNo(t.ReissueAfterCancel))
+	lines.add("during a Redis outage", t.WhenRedisAway)
 	lines.add("path", t.Path)
 	if len(t.Degraded) > 0 {
-		lines.add("not known", "who waits: the gate does not answer")
+		lines.add("unknown", "waiting users: the gate does not answer")
 	}
 	if d := t.Draw; d != nil {
-		lines.add("draw", d.State+", takes part who asks from "+moment(&d.From))
+		lines.add("draw", d.State+", for users who enter from "+moment(&d.From))
 		lines.add("  commitment", d.Commitment)
 		lines.add("  seed", d.Seed)
 		lines.add("  list hash", d.ListHash)

@@ -12,13 +12,13 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// The choices of a template, as they are typed.
+// The choices of a template, in the form that users type.
 var (
 	issueModes  = []string{"stream", "kafka", "sync"}
 	awayChoices = []string{"database", "wait"}
 )
 
-// templateFlags are the flags that `template create` and `template set` share.
+// templateFlags holds the flags that template create and template set share.
 type templateFlags struct {
 	name          string
 	quantity      int64
@@ -31,20 +31,20 @@ type templateFlags struct {
 
 func (f *templateFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.name, "name", "", "what people call it")
-	flags.Int64Var(&f.quantity, "quantity", 0, "how many coupons may live at a time")
-	flags.IntVar(&f.perUser, "per-user", 0, "how many coupons one user may have, 1 to 100; a new one: else 1")
-	flags.StringVar(&f.opens, "opens", "", "when it opens, e.g. 2026-12-24T18:00:00Z")
-	flags.StringVar(&f.closes, "closes", "", "when it closes, e.g. 2026-12-31T18:00:00Z")
-	flags.DurationVar(&f.validFor, "valid-for", 0, "how long a coupon is valid from its issue, e.g. 720h; 0: for ever")
-	flags.StringVar(&f.mode, "mode", "", "how coupons are issued: stream (exactly in the order of asking), kafka or sync; a new one: else stream")
-	flags.StringVar(&f.away, "when-redis-away", "", "what to do meanwhile: database (issue through it) or wait; a new one: else database")
-	flags.BoolVar(&f.reissue, "reissue-after-cancel", false, "whether who has cancelled a coupon may have another; a new one: else he may")
+	flags.StringVar(&f.name, "name", "", "name of the template")
+	flags.Int64Var(&f.quantity, "quantity", 0, "maximum number of live coupons, 1 to 1000000000")
+	flags.IntVar(&f.perUser, "per-user", 0, "maximum number of coupons per user, 1 to 100; default of a new template: 1")
+	flags.StringVar(&f.opens, "opens", "", "time when the template opens, e.g. 2026-12-24T18:00:00Z")
+	flags.StringVar(&f.closes, "closes", "", "time when the template closes, e.g. 2026-12-31T18:00:00Z")
+	flags.DurationVar(&f.validFor, "valid-for", 0, "time from issue to expiry of a coupon, in whole seconds, e.g. 720h; 0: coupons do not expire")
+	flags.StringVar(&f.mode, "mode", "", "mode of issue: stream (in the order of requests), kafka or sync; default of a new template: stream")
+	flags.StringVar(&f.away, "when-redis-away", "", "behavior during a Redis outage: database (issue through the database) or wait; default of a new template: database")
+	flags.BoolVar(&f.reissue, "reissue-after-cancel", false, "whether a user whose coupon was cancelled may get another; default of a new template: true")
 	complete(cmd, "mode", issueModes...)
 	complete(cmd, "when-redis-away", awayChoices...)
 }
 
-// check checks the flags that were given, as the server would, by their names.
+// check makes the server's checks of the flags that are set, with their names.
 func (f *templateFlags) check(changed func(string) bool) error {
 	switch n := len([]rune(f.name)); {
 	case changed("name") && (strings.TrimSpace(f.name) == "" || n > reward.TemplateNameMax):
@@ -54,16 +54,16 @@ func (f *templateFlags) check(changed func(string) bool) error {
 	case changed("per-user") && (f.perUser < 1 || f.perUser > reward.TemplatePerUserMax):
 		return wrongUse("--per-user %d must be from 1 to %d", f.perUser, reward.TemplatePerUserMax)
 	case f.validFor < 0 || f.validFor > reward.TemplateValidMax || f.validFor%time.Second != 0:
-		return wrongUse("--valid-for %s must be whole seconds, up to 100 years; 0: for ever", f.validFor)
+		return wrongUse("--valid-for %s must be whole seconds, up to 100 years; 0: coupons do not expire", f.validFor)
 	case changed("mode") && !slices.Contains(issueModes, strings.ToLower(f.mode)):
-		return wrongUse("--mode %q is none of %s", f.mode, strings.Join(issueModes, ", "))
+		return wrongUse("--mode %q must be one of %s", f.mode, strings.Join(issueModes, ", "))
 	case changed("when-redis-away") && !slices.Contains(awayChoices, strings.ToLower(f.away)):
-		return wrongUse("--when-redis-away %q is none of %s", f.away, strings.Join(awayChoices, ", "))
+		return wrongUse("--when-redis-away %q must be one of %s", f.away, strings.Join(awayChoices, ", "))
 	}
 	return nil
 }
 
-// timeFlag reads the value of a flag that is a time.
+// timeFlag parses the value of a flag that is a time.
 func timeFlag(flag, value string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, value)
 	if err != nil {
@@ -79,15 +79,15 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "create --name NAME --quantity N",
-		Short: "Make a coupon template",
+		Short: "Create a coupon template",
 		Example: `  largesse template create --name Spring --quantity 10000
   largesse template create --name Spring --quantity 10000 --opens 2026-12-24T18:00:00Z --closes 2026-12-31T18:00:00Z --valid-for 720h
   largesse template create --name Fair --quantity 100 --opens 2026-12-24T18:00:00Z --draw-from 2026-12-24T12:00:00Z`,
 		Args: args(),
 	}
 	f.add(cmd)
-	cmd.Flags().StringVar(&id, "id", "", "number of the template in another system; else the server makes one")
-	cmd.Flags().StringVar(&drawFrom, "draw-from", "", "draw the order of those who ask from this time until it opens, e.g. 2026-12-24T12:00:00Z")
+	cmd.Flags().StringVar(&id, "id", "", "ID from an upstream system; default: a new ID")
+	cmd.Flags().StringVar(&drawFrom, "draw-from", "", "start of a draw: the order of the users who enter from this time until the template opens is drawn; default: no draw")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		changed := cmd.Flags().Changed
 		for _, needed := range []string{"name", "quantity"} {
@@ -132,7 +132,7 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 				return err
 			}
 			if t.OpensAt == nil || !from.Before(*t.OpensAt) {
-				return wrongUse("--draw-from goes with --opens, and must be before it")
+				return wrongUse("--draw-from needs --opens, and must be before it")
 			}
 			t.Draw = &client.NewDraw{From: from}
 		}
@@ -151,7 +151,7 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 		if made.OpensAt != nil {
 			opens = "opens at " + moment(made.OpensAt)
 		}
-		_, err = fmt.Fprintf(c.stdout, "template %s has %s and %s; watch it by: largesse template watch %s\n",
+		_, err = fmt.Fprintf(c.stdout, "template %s has %s and %s; watch it with: largesse template watch %s\n",
 			printable(made.ID), countOf(made.TotalQuantity, "coupon"), opens, printable(made.ID))
 		return err
 	}

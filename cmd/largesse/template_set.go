@@ -10,18 +10,18 @@ import (
 	"github.com/largesse/largesse/client"
 )
 
-// timeNone clears a time.
+// timeNone is the value that clears a time.
 const timeNone = "none"
 
 func (c *cli) templateSetCommand() *cobra.Command {
 	var f templateFlags
 	cmd := &cobra.Command{
 		Use:   "set ID --FLAG VALUE...",
-		Short: "Change a coupon template; what is not named stays",
-		Long: `Change a coupon template; what is not named stays. --opens none opens it at once,
---closes none never closes it, and --valid-for 0 makes coupons valid for ever. The
-quantity cannot go below what is live and who waits; the mode stays once anybody
-has asked.`,
+		Short: "Change a coupon template",
+		Long: `Change a coupon template. Only the settings with a flag change. --opens none opens
+the template at once, with --closes none it does not close, and with --valid-for 0
+coupons do not expire. The quantity must be at least the number of live coupons and
+waiting users. The mode can change only before the first request.`,
 		Example: `  largesse template set 42 --quantity 20000
   largesse template set 42 --opens 2026-12-24T18:00:00Z --closes none`,
 		Args: templateArgs(),
@@ -33,7 +33,7 @@ has asked.`,
 			return err
 		}
 		if change == (client.TemplateChange{}) {
-			return wrongUse("template set needs something to set; see %s --help", cmd.CommandPath())
+			return wrongUse("template set needs at least one flag; see %s --help", cmd.CommandPath())
 		}
 		cl, err := c.connect()
 		if err != nil {
@@ -46,13 +46,13 @@ has asked.`,
 		if c.output == outputJSON {
 			return c.printJSON(t)
 		}
-		_, err = fmt.Fprintf(c.stdout, "template %s is changed; see it by: largesse template show %s\n", printable(t.ID), printable(t.ID))
+		_, err = fmt.Fprintf(c.stdout, "template %s is changed; show it with: largesse template show %s\n", printable(t.ID), printable(t.ID))
 		return err
 	}
 	return cmd
 }
 
-// change is what the flags that were given say.
+// change returns the change that the set flags describe.
 func (f *templateFlags) change(changed func(string) bool) (client.TemplateChange, error) {
 	var change client.TemplateChange
 	if err := f.check(changed); err != nil {

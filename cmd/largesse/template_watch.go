@@ -16,18 +16,18 @@ func (c *cli) templateWatchCommand() *cobra.Command {
 	var every time.Duration
 	cmd := &cobra.Command{
 		Use:   "watch ID",
-		Short: "Follow a coupon template until it has closed and nobody waits",
-		Long: `Follow a coupon template until it has closed and nobody waits: a bar of what is
-live, who waits and what is in stock on a terminal, else a line for each change, or
-a JSON object per line with --output json. One that is sold out is followed on,
-because a coupon that is cancelled becomes free. Leaving by Ctrl-C does nothing to
-the template.`,
+		Short: "Follow a coupon template until it is closed and nobody waits",
+		Long: `Follow a coupon template until it is closed and nobody waits. On a terminal, a bar
+shows live coupons, waiting users and stock; elsewhere, each change prints a line,
+or a JSON object with --output json. The command continues if the template is sold
+out, because a cancelled coupon becomes available again. Ctrl-C ends only the
+command, not the template.`,
 		Example: `  largesse template watch 42
   largesse template watch 42 --every 10s --output json`,
 		Args: templateArgs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if every < 10*time.Millisecond {
-				return wrongUse("--every %s is below 10ms", every)
+				return wrongUse("--every %s must be at least 10ms", every)
 			}
 			cl, err := c.connect()
 			if err != nil {
@@ -38,7 +38,7 @@ the template.`,
 			return follow(cmd.Context(), every, func(ctx context.Context) (client.Template, error) { return cl.Template(ctx, args[0]) }, w.show)
 		},
 	}
-	cmd.Flags().DurationVar(&every, "every", time.Second, "pause between two looks, at least 10ms")
+	cmd.Flags().DurationVar(&every, "every", time.Second, "interval between two reads, at least 10ms")
 	return cmd
 }
 
@@ -47,7 +47,7 @@ type templateWatch struct {
 	*cli
 	looks []look
 	bar   *watchBar
-	shown string // the latest line, without its rate
+	shown string // latest line without its rate
 }
 
 func (w *templateWatch) show(_ context.Context, t client.Template, now time.Time) (ended bool, err error) {
@@ -78,7 +78,7 @@ func (w *templateWatch) show(_ context.Context, t client.Template, now time.Time
 	return f.ended(), err
 }
 
-// rate is how many were issued a second, in the last seconds; 0 = not known.
+// rate returns the coupons issued per second over the last seconds; 0: unknown.
 func (w *templateWatch) rate(issued int64, now time.Time) float64 {
 	w.looks = append(w.looks, look{now, issued})
 	for len(w.looks) > 2 && now.Sub(w.looks[1].at) >= rateWindow {
@@ -100,18 +100,18 @@ func (w *templateWatch) finish() {
 // templateFrame is a template at one moment.
 type templateFrame struct {
 	client.Template
-	rate float64 // issued a second
+	rate float64 // coupons issued per second
 	now  time.Time
 }
 
 func (f *templateFrame) title() string { return f.Name }
 
-// ended says that nothing more will be issued.
+// ended reports that no more coupons will be issued.
 func (f *templateFrame) ended() bool {
 	return hasClosed(f.Template, f.now) && f.Counters.Waiting == 0 && len(f.Degraded) == 0
 }
 
-// percent is how much is live, rounded down.
+// percent returns the share of live coupons, rounded down.
 func (f *templateFrame) percent() int64 {
 	if f.TotalQuantity == 0 {
 		return 0
@@ -123,10 +123,10 @@ func (f *templateFrame) counts() string {
 	n := f.Counters
 	text := fmt.Sprintf("%s %d%% of %s, live %s, waiting %s, stock %s", templateState(f.Template, f.now), f.percent(), number(f.TotalQuantity), number(n.Count), waiting(f.Template), number(n.Stock))
 	if n.IssuedTotal != n.Count {
-		text += ", issued ever " + number(n.IssuedTotal)
+		text += ", ever issued " + number(n.IssuedTotal)
 	}
 	if f.Path == "DATABASE" {
-		text += ", Redis is away"
+		text += ", Redis is unavailable"
 	}
 	return printable(text)
 }

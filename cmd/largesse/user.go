@@ -14,7 +14,7 @@ func (c *cli) userCommand() *cobra.Command {
 	cmd := c.talks(group(&cobra.Command{
 		Use:     "user",
 		Aliases: []string{"users"},
-		Short:   "Find out why a user did or did not get a coupon or a payout",
+		Short:   "Show why a user did or did not get coupons and payouts",
 		Example: "  largesse user history u7 --template 42",
 	}))
 	cmd.AddCommand(c.userHistoryCommand())
@@ -26,13 +26,14 @@ func (c *cli) userHistoryCommand() *cobra.Command {
 	count := args("a USER")
 	cmd := &cobra.Command{
 		Use:   "history USER",
-		Short: "Show how each request of a user ended, when templates refused everybody, and his payouts",
-		Long: `Show how each request of a user that was accepted ended, the latest first, and
-when the templates that he asked at refused everybody. Who is refused at once
-leaves nothing of his own: name the templates that he says he has asked at.
-Then come his payouts, those of the newest promotion first, with the provider's
-last answer; as JSON with every answer that was kept. Of requests and of payouts
-the latest 1000 are shown.`,
+		Short: "Show the outcome of each request of a user, and the user's payouts",
+		Long: `Show the outcome of each admitted request of a user, latest first, and the payouts,
+those of the newest promotion first, with the provider's last response (with
+--output json: all stored responses). At most 1000 requests and 1000 payouts are
+shown.
+
+A request that is refused at once leaves no record. Name its template with
+--template to see when the template refused everyone.`,
 		Example: `  largesse user history u7
   largesse user history u7 --template 42 --template 43 --output json`,
 		Args: func(cmd *cobra.Command, given []string) error {
@@ -58,7 +59,7 @@ the latest 1000 are shown.`,
 			return c.printHistory(h)
 		},
 	}
-	cmd.Flags().StringSliceVar(&templates, "template", nil, "a template that he says he has asked at; may be repeated")
+	cmd.Flags().StringSliceVar(&templates, "template", nil, "ID of a template at which the user says they made a request; can be repeated")
 	return cmd
 }
 
@@ -67,7 +68,7 @@ func (c *cli) printHistory(h client.History) error {
 		return c.printJSON(h)
 	}
 	if len(h.Items) == 0 {
-		fmt.Fprintf(c.stderr, "no request of user %s was accepted and has ended; name templates by --template to see when they refused everybody\n", printable(h.UserID))
+		fmt.Fprintf(c.stderr, "user %s has no admitted request with an outcome; name templates with --template to see when they refused everyone\n", printable(h.UserID))
 	}
 	t := c.table("AT", "TEMPLATE", "TICKET", "STATUS", "REASON", "COUPON", "COUPON STATUS")
 	for _, i := range h.Items {
@@ -83,11 +84,11 @@ func (c *cli) printHistory(h client.History) error {
 		return err
 	}
 	for _, r := range h.Refusals {
-		until := "to this day"
+		until := "until now"
 		if r.Until != nil {
 			until = "until " + moment(r.Until)
 		}
-		if _, err := fmt.Fprintf(c.stdout, "template %s was %s for everybody from %s %s\n", printable(r.TemplateID), printable(r.Reason), moment(&r.Since), until); err != nil {
+		if _, err := fmt.Fprintf(c.stdout, "template %s was %s for everyone from %s %s\n", printable(r.TemplateID), printable(r.Reason), moment(&r.Since), until); err != nil {
 			return err
 		}
 	}
@@ -96,7 +97,7 @@ func (c *cli) printHistory(h client.History) error {
 
 func (c *cli) printHistoryPayouts(h client.History) error {
 	if len(h.Payouts) == 0 {
-		fmt.Fprintf(c.stderr, "no promotion has a payout for user %s\n", printable(h.UserID))
+		fmt.Fprintf(c.stderr, "user %s has no payouts\n", printable(h.UserID))
 		return nil
 	}
 	if len(h.Items)+len(h.Refusals) > 0 {
@@ -106,7 +107,7 @@ func (c *cli) printHistoryPayouts(h client.History) error {
 	}
 	t := c.table("PROMOTION", "NAME", "STATUS", "TARGET", "AMOUNT", "STATE", "ATTEMPTS", "UPDATED", "TRANSACTION", "LAST ANSWER")
 	t.cuts = []string{"NAME", "TRANSACTION", "LAST ANSWER"}
-	var pauses []string // a line for each promotion that is PAUSED
+	var pauses []string // one line per PAUSED promotion
 	for _, p := range h.Payouts {
 		if err := t.add(p.PromotionID, p.PromotionName, p.PromotionStatus, p.TargetID, number(p.Amount), p.State, number(p.AttemptCount),
 			moment(&p.UpdatedAt), p.TransactionKey, lastAnswer(p)); err != nil {
@@ -127,8 +128,9 @@ func (c *cli) printHistoryPayouts(h client.History) error {
 	return nil
 }
 
-// lastAnswer is what the provider, or a person in its place, said last. A yes to
-// a charge is the payout itself and in no log.
+// lastAnswer returns the last response of the provider, or of the person who
+// resolved the payout. A successful charge is not logged; the state of the
+// payout shows it.
 func lastAnswer(p client.HistoryPayout) string {
 	var last client.Attempt
 	if n := len(p.Log); n > 0 {

@@ -11,11 +11,11 @@ import (
 // version is set by releases: -ldflags "-X main.version=v1.2.3".
 var version = ""
 
-// build is what this binary was made from.
+// build describes what the binary was built from.
 type build struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"`
-	Dirty   bool   `json:"dirty,omitempty"` // made from changed files
+	Dirty   bool   `json:"dirty,omitempty"` // built from files with uncommitted changes
 	Go      string `json:"go"`
 	System  string `json:"system"`
 }
@@ -45,7 +45,7 @@ func buildVersion() build {
 func (c *cli) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
-		Short:   "Show what this binary was made from",
+		Short:   "Show what the binary was built from",
 		Example: "  largesse version\n  largesse version --output json",
 		Args:    args(),
 		RunE: func(*cobra.Command, []string) error {

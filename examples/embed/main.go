@@ -1,6 +1,5 @@
-// Command embed runs Largesse within a program of its own: it pays 1,000
-// targets through its own provider, gives 100 coupons to those who come first,
-// and prints the books.
+// Command embed runs Largesse in a program. It pays 1,000 targets through its own
+// provider, issues 100 coupons in order of arrival, and prints the books.
 package main
 
 import (
@@ -23,7 +22,7 @@ const (
 	targets = 1000
 	amount  = 25 // each, in minor units
 	coupons = 100
-	users   = 130 // who ask for one
+	users   = 130 // each requests one coupon
 )
 
 func main() {
@@ -58,7 +57,7 @@ func run(ctx context.Context, out io.Writer) error {
 	return errors.Join(engine.Run(ctx), <-jobs)
 }
 
-// payTargets pays everybody of a file and compares both sides' books.
+// payTargets pays the targets of a file and compares the books of both sides.
 func payTargets(ctx context.Context, api *client.Client, bank *ledger, out io.Writer) error {
 	p, err := api.CreatePromotion(ctx, client.NewPromotion{Name: "spring", Type: "POINT", Amount: amount})
 	if err != nil {
@@ -93,7 +92,7 @@ func payTargets(ctx context.Context, api *client.Client, bank *ledger, out io.Wr
 	return nil
 }
 
-// giveCoupons lets more users ask than there are coupons.
+// giveCoupons sends requests of more users than there are coupons.
 func giveCoupons(ctx context.Context, api *client.Client, out io.Writer) error {
 	drop, err := api.CreateTemplate(ctx, client.NewTemplate{Name: "first come", TotalQuantity: coupons})
 	if err != nil {
@@ -141,7 +140,7 @@ func (p bankProvider) Lookup(_ context.Context, key string) (string, error) {
 	return "tx-" + key, nil
 }
 
-// ledger stands for the bank of the program. It credits a key once.
+// ledger simulates the bank of the program. It credits each key once.
 type ledger struct {
 	mu   sync.Mutex
 	paid map[string]int64 // by key

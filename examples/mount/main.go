@@ -1,5 +1,5 @@
-// Command mount serves Largesse below /rewards/ of its own HTTP server, behind
-// its own middleware. With -check it asks itself a few questions and ends.
+// Command mount serves Largesse below /rewards/ of its own HTTP server, behind its
+// own middleware. With -check, it sends itself a few requests and exits.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 
 func main() {
 	listen := flag.String("listen", "127.0.0.1:8090", "address of the server")
-	check := flag.Bool("check", false, "ask the server a few questions, then end")
+	check := flag.Bool("check", false, "send the server a few requests, then exit")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// run serves until ctx ends, or until the questions are answered.
+// run serves until ctx ends, or with check until the requests are answered.
 func run(ctx context.Context, listen string, check bool) error {
 	dir, err := os.MkdirTemp("", "largesse-mount-")
 	if err != nil {
@@ -39,8 +39,8 @@ func run(ctx context.Context, listen string, check bool) error {
 	}
 	defer os.RemoveAll(dir)
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	// Nothing listens where this Money API should be: it would be called at the
-	// first payout only.
+	// No Money API listens at this address. The engine would call it only for the
+	// first payout.
 	engine, err := largesse.New(largesse.Config{DataDir: dir, MoneyURL: "http://127.0.0.1:9"}, largesse.WithLogger(logger))
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func run(ctx context.Context, listen string, check bool) error {
 		fmt.Printf("the shop is at http://%s/, its rewards at /rewards/docs for staff\n", ln.Addr())
 		return <-ended
 	}
-	_, err = engine.Client().Ready(ctx) // waits until Run is up
+	_, err = engine.Client().Ready(ctx) // waits until Run has started the instance
 	if err == nil {
 		err = ask("http://" + ln.Addr().String())
 	}
@@ -72,7 +72,7 @@ func run(ctx context.Context, listen string, check bool) error {
 	return errors.Join(err, <-ended)
 }
 
-// requireStaff lets staff in. A program has its own sessions for that.
+// requireStaff admits only staff. A real program would use its own sessions.
 func requireStaff(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, password, _ := r.BasicAuth(); password != "staff" {

@@ -12,8 +12,8 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// fakeRows keeps API keys, the audit and idempotency keys in memory, as the
-// seam says.
+// fakeRows stores API keys, the audit and idempotency keys in memory, with the
+// behavior of the store.
 type fakeRows struct {
 	mu       sync.Mutex // protects what follows
 	away     error      // answer of every call while set
@@ -21,7 +21,7 @@ type fakeRows struct {
 	keyReads int
 	audit    []store.AuditLine
 	records  map[string]store.IdempotencyRecord
-	// dies makes the next IdempotencyFinish fail, as if the instance had died.
+	// dies makes the next IdempotencyFinish fail, as if the instance had crashed.
 	dies error
 }
 

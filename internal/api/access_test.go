@@ -21,7 +21,7 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// badges lets in who shows the name of a role.
+// badges authenticates callers whose token is the name of a role.
 type badges struct{}
 
 func (badges) Verify(_ context.Context, token string) (auth.Principal, error) {
@@ -40,7 +40,7 @@ func (badges) Cached(token string) bool { return slices.Contains(auth.Roles, aut
 
 func guarded(c *Config) { c.Verifier = badges{} }
 
-// mayCall is who may call what, written down apart from the code: v viewer, i
+// mayCall lists the roles that may call each operation, independent of the code: v viewer, i
 // issuer, o operator, a admin, s shopper; * everybody, without a key too.
 var mayCall = map[string]string{
 	"GET /healthz": "*", "GET /readyz": "*", "GET /metrics": "*", "GET /openapi.json": "*", "GET /docs": "*",
@@ -69,7 +69,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 	b := setup(t, guarded)
 	for pattern := range b.api.Operations() {
 		if _, known := mayCall[pattern]; !known {
-			t.Errorf("nobody has said here who may call %s", pattern)
+			t.Errorf("mayCall has no entry for %s", pattern)
 		}
 	}
 	var described struct {
@@ -107,7 +107,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 				t.Errorf("without a key: %d %s", a.status, a.body)
 			}
 			if secured := described.Paths[path][strings.ToLower(method)].Security != nil; secured == (allowed == "*") && path != "/docs" && path != "/openapi.json" {
-				t.Errorf("its description says that it takes a key: %t", secured)
+				t.Errorf("its description requires a key: %t", secured)
 			}
 		})
 	}
@@ -139,7 +139,7 @@ func TestWhoProvesNothing(t *testing.T) {
 		t.Errorf("the scheme's case and spaces: %d %s", a.status, a.body)
 	}
 	if a := b.do(t, "GET", "/v1/promotions", nil, "Authorization", "Bearer away"); a.status != http.StatusServiceUnavailable || strings.Contains(a.body, "rows") || a.header.Get("Retry-After") == "" {
-		t.Errorf("when nobody can tell: %d %s", a.status, a.body)
+		t.Errorf("while authentication is unavailable: %d %s", a.status, a.body)
 	}
 }
 
@@ -157,7 +157,7 @@ func TestWhoGuessesIsSlowedDown(t *testing.T) {
 		t.Errorf("%d %s %v", a.status, a.body, a.header)
 	}
 	if a := ask("viewer"); a.status != http.StatusOK {
-		t.Errorf("somebody with a good key behind the same address: %d %s", a.status, a.body)
+		t.Errorf("another caller with a valid key at the same address: %d %s", a.status, a.body)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestCallerAndUserLimits(t *testing.T) {
 		t.Errorf("%d %s %v", a.status, a.body, a.header)
 	}
 	if a := read("viewer"); a.status != http.StatusOK {
-		t.Errorf("somebody else: %d %s", a.status, a.body)
+		t.Errorf("another caller: %d %s", a.status, a.body)
 	}
 
 	b = setup(t, guarded, func(c *Config) { c.UserLimits = auth.NewLimits(0.001) })
@@ -216,7 +216,7 @@ func TestAShopperAsksForHimself(t *testing.T) {
 		t.Fatalf("without a userId: %d %s", a.status, a.body)
 	}
 	if a := do("GET", "/v1/issue-requests/"+id+":u7", ""); a.status != http.StatusOK {
-		t.Errorf("his own request: %d %s", a.status, a.body)
+		t.Errorf("their own request: %d %s", a.status, a.body)
 	}
 	for path, want := range map[string]int{"/v1/coupons/1": http.StatusOK, "/v1/coupons/2": http.StatusNotFound, "/v1/coupons/3": http.StatusNotFound} {
 		if a := do("GET", path, ""); a.status != want {
@@ -247,7 +247,7 @@ func TestAPIKeys(t *testing.T) {
 	if made["name"] != "till 4" || made["role"] != "issuer" || made["createdBy"] != "first" || len(key) < 50 || !strings.HasPrefix(key, prefix) || len(prefix) != 12 {
 		t.Errorf("%v", made)
 	}
-	// It is let in, does what its role may, and its name stands in the books.
+	// It is accepted, may do what its role allows, and the audit has its name.
 	if a := b.do(t, "GET", "/v1/coupon-templates", nil, "Authorization", "Bearer "+key); a.status != http.StatusOK {
 		t.Errorf("the new key: %d %s", a.status, a.body)
 	}
@@ -266,7 +266,7 @@ func TestAPIKeys(t *testing.T) {
 			break
 		}
 		if time.Since(began) > 30*time.Second {
-			t.Fatalf("still let in: %d %s", a.status, a.body)
+			t.Fatalf("still accepted: %d %s", a.status, a.body)
 		}
 	}
 	for body, field := range map[string]string{
@@ -382,7 +382,7 @@ func TestAudit(t *testing.T) {
 	if last := b.rows.audit[len(b.rows.audit)-1]; len(last.Subject) > auditSubjectMax {
 		t.Errorf("a subject of %d bytes", len(last.Subject))
 	}
-	// What cannot be noted is not done.
+	// A change that cannot be audited is not made.
 	b.rows.mu.Lock()
 	b.rows.away = errors.New("away")
 	b.rows.mu.Unlock()
@@ -471,7 +471,7 @@ func TestIdempotency(t *testing.T) {
 			switch path {
 			case "/v1/promotions", "/v1/coupon-templates":
 				if again.object(t)["id"] != first.object(t)["id"] {
-					t.Errorf("made twice: %s and %s", first.body, again.body)
+					t.Errorf("created twice: %s and %s", first.body, again.body)
 				}
 			case "/v1/api-keys":
 				if len(b.rows.keys) != 2 || b.rows.keys[0].RevokedAt.IsZero() || !b.rows.keys[1].RevokedAt.IsZero() {
@@ -566,7 +566,7 @@ func TestIdempotency(t *testing.T) {
 			}
 		}
 		if len(b.store.ps) != 0 {
-			t.Error("something was made")
+			t.Error("something was created")
 		}
 	})
 	t.Run("EachCallerHasHisOwn", func(t *testing.T) {
@@ -585,7 +585,7 @@ func TestIdempotency(t *testing.T) {
 	})
 }
 
-// lapse lets the time of whoever holds a key run out.
+// lapse lets the lease of an idempotency key expire.
 func (f *fakeRows) lapse() {
 	defer f.lock()()
 	for key, r := range f.records {

@@ -51,9 +51,6 @@ type Config struct {
 	StreamNames func(s queue.Stream) (key, group string)
 	// Metrics are shown at /metrics. Nil means an empty page.
 	Metrics *obs.Metrics
-	// Alive returns an error if this instance's own loops have failed. It must not
-	// call other servers. Nil means that they never fail.
-	Alive func() error
 	// Degraded returns the names of the parts that are unavailable. Nil means that
 	// none ever is.
 	Degraded func() []string

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -96,7 +95,7 @@ func setup(t *testing.T, edit ...func(*Config)) *bundle {
 	return b
 }
 
-// fakePublisher keeps what is published.
+// fakePublisher stores the published records.
 type fakePublisher struct {
 	mu      sync.Mutex // protects what follows
 	records []bus.Record
@@ -112,7 +111,7 @@ func (p *fakePublisher) Publish(_ context.Context, records []bus.Record) error {
 	return p.away
 }
 
-// fakeReconciler answers with what it was asked, and keeps the report.
+// fakeReconciler returns a report about the command, and stores it.
 type fakeReconciler struct{ rows *fakeStore }
 
 func (f *fakeReconciler) Run(ctx context.Context, cmd books.ReconcileCommand) (books.Reconciliation, error) {
@@ -133,18 +132,6 @@ type answer struct {
 	status int
 	header http.Header
 	body   string
-	at     *url.URL // what was asked for
-}
-
-// location returns the path that the answer refers to. It must be relative, so
-// that it holds below any prefix.
-func (a answer) location(t *testing.T) string {
-	t.Helper()
-	to, err := url.Parse(a.header.Get("Location"))
-	if err != nil || to.Path == "" || strings.HasPrefix(to.Path, "/") {
-		t.Fatalf("location %q", a.header.Get("Location"))
-	}
-	return a.at.ResolveReference(to).EscapedPath()
 }
 
 // do sends a request; headers are pairs.
@@ -166,7 +153,7 @@ func (b *bundle) do(t *testing.T, method, path string, body io.Reader, headers .
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, path, err)
 	}
-	a := answer{res.StatusCode, res.Header, string(text), req.URL}
+	a := answer{res.StatusCode, res.Header, string(text)}
 	b.wantDescribed(t, req, a)
 	return a
 }

@@ -39,7 +39,7 @@ func TestDescription(t *testing.T) {
 			}
 			for status, answer := range op.Responses {
 				if answer.Description == "" || status >= "400" && len(codesOf(op)[atoi(t, status)]) == 0 {
-					t.Errorf("%s says nothing of %s", pattern, status)
+					t.Errorf("%s does not document %s", pattern, status)
 				}
 			}
 			for _, p := range op.Parameters {

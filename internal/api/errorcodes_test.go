@@ -101,7 +101,7 @@ func TestErrorCodes(t *testing.T) {
 		seen, last := map[string]bool{}, 0
 		for _, c := range errorCodes {
 			if seen[c.Code] || len(c.Meaning) < 10 || len(c.Action) < 10 || strings.ContainsAny(c.Meaning+c.Action, "|\n") {
-				t.Errorf("%+v stands twice, or has no meaning of one line, or nothing to do", c)
+				t.Errorf("%+v is listed twice, or its meaning is not one line, or its action is empty", c)
 			}
 			if c.Status < last || http.StatusText(c.Status) == "" {
 				t.Errorf("%s with %d is out of order", c.Code, c.Status)
@@ -119,7 +119,7 @@ func TestErrorCodes(t *testing.T) {
 			ids[op.OperationID] = true
 			own, ok := operationCodes[op.OperationID]
 			if !ok {
-				t.Errorf("operationCodes says nothing of %s", op.OperationID)
+				t.Errorf("operationCodes has no entry for %s", op.OperationID)
 			}
 			for _, code := range slices.Concat(own, commonCodes(op)) {
 				known[code] = true
@@ -316,7 +316,7 @@ func TestErrorCodesArrive(t *testing.T) {
 			}
 			a := tt.ask(t, setup(t, edit))
 			if tt.status == http.StatusRequestHeaderFieldsTooLarge {
-				// Nobody has read the request yet, so it has no id.
+				// The request was not read yet, so it has no ID.
 				if a.want(t, tt.status); strings.Contains(a.body, `"`+code+`"`) && a.header.Get("Content-Type") == web.ProblemType {
 					asserted.Store(code, true)
 				}
@@ -336,7 +336,7 @@ func TestErrorCodesArrive(t *testing.T) {
 			req := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/promotions/12345/targets", strings.NewReader("targetId\n"+strings.Repeat("1\n", uploadBytesMin)))
 			req.Header.Set("Content-Type", asCSV)
 			b.api.ServeHTTP(out, req)
-			a := answer{out.Code, out.Header(), out.Body.String(), nil}
+			a := answer{out.Code, out.Header(), out.Body.String()}
 			b.wantDescribed(t, req, a)
 			a.wantProblem(t, http.StatusServiceUnavailable, CodeTooManyUploads)
 		})
@@ -355,7 +355,7 @@ func (b *bundle) rawAnswer(t *testing.T, text string) answer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer{res.StatusCode, res.Header, string(body), nil}
+	return answer{res.StatusCode, res.Header, string(body)}
 }
 
 // codeConstants finds constants named Code… in a folder: their values, and names.

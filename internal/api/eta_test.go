@@ -41,7 +41,7 @@ func TestEstimator(t *testing.T) {
 		{3900 * time.Millisecond, 300, 20},
 		{4 * time.Second, 300, -1}, // nothing for 3 s
 		{30 * time.Second, 300, -1},
-		{31 * time.Second, 400, 6}, // measured anew
+		{31 * time.Second, 400, 6}, // measured again
 	} {
 		got := e.seconds(view(tc.done), again.Add(tc.after))
 		if got == nil && tc.want >= 0 || got != nil && *got != tc.want {

@@ -55,7 +55,7 @@ func (w *wire) open(t *testing.T, path string, headers ...string) *pipe {
 	return p
 }
 
-// hear reads from a stream until it has said text.
+// hear reads from a stream until it has sent text.
 func (p *pipe) hear(t *testing.T, text string) (all string) {
 	t.Helper()
 	buf := make([]byte, 1<<10)
@@ -185,7 +185,7 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 			}
 			synctest.Wait()
 			if w.watchers() != 0 {
-				t.Error("it is still told")
+				t.Error("it still gets events")
 			}
 			w.wantNobody(t)
 			w.wantNoStreams(t)
@@ -226,7 +226,7 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 			time.Sleep(keyRecheckInterval + progressInterval)
 			synctest.Wait()
 			if w.watchers() != 0 {
-				t.Error("it is still told")
+				t.Error("it still gets events")
 			}
 			w.wantNobody(t)
 			w.wantNoStreams(t)
@@ -298,7 +298,7 @@ func TestEventStreamsOverTheNetwork(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
-	server, err := web.NewServer(web.ServerConfig{Listen: "127.0.0.1:0", AuthMode: web.AuthNone})
+	server, err := web.NewServer(web.ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone})
 	if err != nil {
 		t.Fatal(err)
 	}

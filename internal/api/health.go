@@ -36,12 +36,6 @@ func (a *API) addHealth() {
 }
 
 func (a *API) healthz(_ context.Context, _ *struct{}) (*healthOutput, error) {
-	if a.cfg.Alive != nil {
-		if err := a.cfg.Alive(); err != nil {
-			a.log.Error("instance unhealthy", err)
-			return nil, web.NewProblem(http.StatusServiceUnavailable, web.CodeUnavailable, err.Error())
-		}
-	}
 	return &healthOutput{Body: Health{Status: "ok", Degraded: []string{}}}, nil
 }
 

@@ -11,9 +11,7 @@ import (
 
 func TestHealth(t *testing.T) {
 	t.Parallel()
-	var stuck error
 	b := setup(t, func(c *Config) {
-		c.Alive = func() error { return stuck }
 		c.Degraded = func() []string { return []string{"redis"} }
 	})
 	if a := b.json(t, "GET", "/healthz", ""); a.status != 200 || a.text(t, "status") != "ok" {
@@ -36,6 +34,4 @@ func TestHealth(t *testing.T) {
 	if a := b.json(t, "GET", "/healthz", ""); a.status != 200 {
 		t.Errorf("healthz must not ask the store: %+v", a)
 	}
-	stuck = errors.New("feeder stands still")
-	b.json(t, "GET", "/healthz", "").wantProblem(t, http.StatusServiceUnavailable, "UNAVAILABLE")
 }

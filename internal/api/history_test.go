@@ -50,7 +50,7 @@ func TestHistoryOfPayouts(t *testing.T) {
 	save(reward.Payout{PromotionID: 1<<63 - 1, TargetID: 0, State: reward.Failed, Attempts: 1, ErrorCode: "HTTP_500", ErrorMessage: "oops"},
 		reward.Attempt{Dispatch: 1, At: testTime, Class: reward.AnswerFailed, Code: "HTTP_500", Message: "oops"},
 		reward.Attempt{Dispatch: 1, At: testTime.Add(time.Hour), Class: reward.AnswerResolved, Code: "eve", Message: "asked the bank"})
-	// Of a promotion that is deleted while it is asked for, and of somebody else.
+	// The history of a promotion that is deleted during the request, and of another one.
 	save(reward.Payout{PromotionID: 2, TargetID: 1})
 	b.store.rows[store.PayoutID{PromotionID: 3, TargetID: 9}] = reward.Payout{PromotionID: 3, TargetID: 9, UserID: "u:8"}
 
@@ -81,7 +81,7 @@ func TestHistoryOfPayouts(t *testing.T) {
 	}
 	none := b.json(t, "GET", "/v1/users/nobody/history", "").object(t)
 	if diff := cmp.Diff(map[string]any{"userId": "nobody", "items": []any{}, "refusals": []any{}, "payouts": []any{}}, none); diff != "" {
-		t.Errorf("of nobody (-want +got):\n%s", diff)
+		t.Errorf("of an unknown user (-want +got):\n%s", diff)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestHistoryIsAsThePayoutItself(t *testing.T) {
 	if p, _ := history("ann")[2].(map[string]any); p["promotionStatus"] != "PAUSED" || p["pauseReason"] != "paused by an operator" {
 		t.Errorf("of a paused promotion: %v", p)
 	}
-	// Who is named by no column is the target.
+	// Without a column for the user, the row names the target.
 	for user, n := range map[string]int{"bob": 2, "4": 2, "1": 0} {
 		if got := len(history(user)); got != n {
 			t.Errorf("%s has %d payouts, want %d", user, got, n)

@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/web"
@@ -34,7 +35,7 @@ const patient = 10 * time.Second
 // serveHTTP puts a bundle's API behind a Server.
 func (b *bundle) serveHTTP(t *testing.T, limits web.Limits, edit ...func(*web.ServerConfig)) *web.Server {
 	t.Helper()
-	cfg := web.ServerConfig{Listen: "127.0.0.1:0", AuthMode: web.AuthNone, Limits: limits, Log: b.api.cfg.Log}
+	cfg := web.ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone, Limits: limits, Log: b.api.cfg.Log}
 	for _, e := range edit {
 		e(&cfg)
 	}
@@ -52,7 +53,7 @@ func (b *bundle) serveHTTP(t *testing.T, limits web.Limits, edit ...func(*web.Se
 	return s
 }
 
-// drip sends a text byte by byte until it has been told off, and returns what
+// drip sends a text byte by byte until the server refuses it, and returns what
 // came back before the connection's end, and how long that took.
 func drip(t *testing.T, conn net.Conn, text string) (string, time.Duration) {
 	t.Helper()
@@ -79,7 +80,7 @@ func drip(t *testing.T, conn net.Conn, text string) (string, time.Duration) {
 	return string(answer), took
 }
 
-// others asks something ordinary, as others do meanwhile.
+// others sends an ordinary request, like other callers in the meantime.
 func (b *bundle) others(t *testing.T) {
 	t.Helper()
 	b.do(t, "GET", "/v1/promotions", nil).want(t, http.StatusOK)
@@ -134,7 +135,7 @@ func TestSlowSenders(t *testing.T) {
 		b.serveHTTP(t, short)
 		id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
 		conn := b.raw(t, "POST /v1/promotions/"+id+"/targets HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\nContent-Length: 1000000\r\n\r\n")
-		go func() { // 20 bytes a second, so that it never stands still
+		go func() { // 20 bytes per second, so that it never stalls
 			text := "targetId\n1\n2\n3\n4\n5\n6\n7\n8\n9\n" + strings.Repeat("1", 500)
 			for i := range len(text) {
 				if _, err := conn.Write([]byte{text[i]}); err != nil {
@@ -318,7 +319,7 @@ func TestUploadPlaces(t *testing.T) {
 	id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
 	path := "/v1/promotions/" + id + "/targets"
 	head := "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\nContent-Length: 1000000\r\n\r\ntargetId\n"
-	// Who has sent nearly nothing holds no place.
+	// A client that has sent almost nothing takes no place.
 	b.raw(t, head)
 	if r := b.upload(t, path, "targetId\n1\n").result(t); r.Accepted != 1 {
 		t.Errorf("%+v", r)
@@ -349,7 +350,7 @@ func TestUploadPlaces(t *testing.T) {
 	})
 }
 
-// pacedSender brings so many bytes after each pause, and keeps to deadlines.
+// pacedSender sends so many bytes after each pause, and respects deadlines.
 type pacedSender struct {
 	http.ResponseWriter
 	pauses   []time.Duration

@@ -142,7 +142,7 @@ func TestInstances(t *testing.T) {
 				t.Errorf("instances: %s", a.body)
 			}
 			if _, there := got["streams"]; there {
-				t.Errorf("streams of a queue that is away: %s", a.body)
+				t.Errorf("streams of an unavailable queue: %s", a.body)
 			}
 			if diff := cmp.Diff([]any{"queue"}, got["degraded"]); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)

@@ -110,7 +110,7 @@ func (in *issueInput) applied() string {
 
 type issueOutput struct {
 	Status   int
-	Location string `header:"Location" doc:"Path of the coupon, or of the request while it waits, relative to the path of the request"`
+	Location string `header:"Location" doc:"Absolute path of the coupon, or of the request while it waits"`
 	Applied  string `header:"Preference-Applied" doc:"The granted wait; absent: none"`
 	Body     *IssueRequest
 }
@@ -174,11 +174,11 @@ func (a *API) issueCoupon(ctx context.Context, in *issueInput) (*issueOutput, er
 		status = a.await(ctx, id, in.Body.UserID, status, in.wait)
 	}
 	out := &issueOutput{Applied: in.applied()}
-	return out, out.setStatus(status)
+	return out, out.setStatus(ctx, status)
 }
 
 // setStatus sets the response for a status. A rejection is a problem.
-func (out *issueOutput) setStatus(status coupon.Status) error {
+func (out *issueOutput) setStatus(ctx context.Context, status coupon.Status) error {
 	out.Body = issueRequestOf(status)
 	switch {
 	case status.Kind == coupon.StatusRejected:
@@ -186,14 +186,14 @@ func (out *issueOutput) setStatus(status coupon.Status) error {
 		p.Applied = out.Applied
 		return p
 	case status.Kind == coupon.StatusWaiting:
-		out.Status, out.Location = http.StatusAccepted, "../../issue-requests/"+url.PathEscape(status.RequestID)
+		out.Status, out.Location = http.StatusAccepted, web.Location(ctx, "/v1/issue-requests/"+url.PathEscape(status.RequestID))
 		return nil
 	case status.Duplicate:
 		out.Status = http.StatusOK
 	default:
 		out.Status = http.StatusCreated
 	}
-	out.Location = "../" + out.Body.Coupon.ID
+	out.Location = web.Location(ctx, "/v1/coupons/"+out.Body.Coupon.ID)
 	return nil
 }
 
@@ -248,7 +248,7 @@ func (out *issueOutput) replayed(ctx context.Context, a *API) error {
 		return nil // entrants of a draw get their tickets later
 	}
 	status.Duplicate = true
-	return out.setStatus(status)
+	return out.setStatus(ctx, status)
 }
 
 // await waits for the outcome of a request, for at most wait, and returns its
@@ -278,16 +278,22 @@ func (a *API) await(ctx context.Context, id reward.TemplateID, user string, stat
 }
 
 func (a *API) getIssueRequest(ctx context.Context, in *issueRequestInput) (*issueRequestOutput, error) {
-	id, user, err := requestParts(in.RequestID)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkOwnUser(ctx, user); err != nil {
-		return nil, err
-	}
-	status, err := a.cfg.Issuing.Status(ctx, id, user)
+	_, _, status, err := a.issueRequestStatus(ctx, in.RequestID)
 	if err != nil {
 		return nil, err
 	}
 	return &issueRequestOutput{Body: issueRequestOf(status)}, nil
+}
+
+// issueRequestStatus splits a request ID and returns the status of the request, if
+// the caller may see it.
+func (a *API) issueRequestStatus(ctx context.Context, requestID string) (id reward.TemplateID, user string, status coupon.Status, err error) {
+	if id, user, err = requestParts(requestID); err != nil {
+		return 0, "", coupon.Status{}, err
+	}
+	if err = checkOwnUser(ctx, user); err != nil {
+		return 0, "", coupon.Status{}, err
+	}
+	status, err = a.cfg.Issuing.Status(ctx, id, user)
+	return id, user, status, err
 }

@@ -40,14 +40,7 @@ func (a *API) addIssueEvents() {
 }
 
 func (a *API) watchIssueRequest(ctx context.Context, in *issueEventsInput) (*huma.StreamResponse, error) {
-	id, user, err := requestParts(in.RequestID)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkOwnUser(ctx, user); err != nil {
-		return nil, err
-	}
-	status, err := a.cfg.Issuing.Status(ctx, id, user)
+	id, user, status, err := a.issueRequestStatus(ctx, in.RequestID)
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func newWire(t *testing.T) *wire {
 	return w
 }
 
-// recorder keeps an answer that is still being written.
+// recorder stores a response that is still being written.
 type recorder struct {
 	done   chan struct{}
 	header http.Header
@@ -176,7 +176,7 @@ func TestIssueEvents(t *testing.T) {
 			if diff := cmp.Diff("retry: 2000\n\n"+result, r.text()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			// A reader that connects again by itself learns that this was all.
+			// A reader that reconnects automatically learns that the stream is complete.
 			again := w.send(t.Context(), "GET", path, "", "Last-Event-ID", "9.ISSUED")
 			<-again.done
 			if again.status != http.StatusNoContent || again.text() != "" {
@@ -248,7 +248,7 @@ func TestIssueEvents(t *testing.T) {
 			began := time.Now()
 			r := w.send(t.Context(), "GET", path, "")
 			<-w.shop.begun
-			w.shop.stand("42:u7", earlier, nil) // what is left of him
+			w.shop.stand("42:u7", earlier, nil) // their earlier request
 			w.shop.news <- earlier
 			<-r.done
 			if took := time.Since(began); took != 2*web.HeartbeatInterval || strings.Contains(r.text(), "result") {

@@ -15,7 +15,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// ask asks for a coupon; headers are pairs.
+// ask requests a coupon; headers are pairs.
 func (b *bundle) ask(t *testing.T, template, user string, headers ...string) answer {
 	t.Helper()
 	body, err := json.Marshal(map[string]string{"userId": user})
@@ -69,12 +69,12 @@ func TestIssue(t *testing.T) {
 		b.shop.stand("42:"+tt.user, tt.standing, nil)
 		a := b.ask(t, "42", tt.user)
 		a.want(t, tt.status)
-		if diff := cmp.Diff(tt.want, a.object(t)); diff != "" || a.location(t) != tt.location || len(a.header.Values("Preference-Applied")) > 0 {
+		if diff := cmp.Diff(tt.want, a.object(t)); diff != "" || a.header.Get("Location") != tt.location || len(a.header.Values("Preference-Applied")) > 0 {
 			t.Errorf("%s: %v (-want +got):\n%s", tt.user, a.header, diff)
 		}
 		got := b.json(t, "GET", "/v1/issue-requests/"+url.PathEscape("42:"+tt.user), "").object(t)
 		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("%s asks where he stands (-want +got):\n%s", tt.user, diff)
+			t.Errorf("%s reads their status (-want +got):\n%s", tt.user, diff)
 		}
 	}
 	// What is decided needs no waiting.
@@ -141,7 +141,7 @@ func TestNotOpen(t *testing.T) {
 		}
 	}
 	if b.shop.gets > asks/5 {
-		t.Errorf("%d looks for %d who asked", b.shop.gets, asks)
+		t.Errorf("%d reads for %d requests", b.shop.gets, asks)
 	}
 }
 

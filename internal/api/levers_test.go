@@ -18,7 +18,7 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// as sends a JSON request in somebody's name.
+// as sends a JSON request with an actor.
 func (b *bundle) as(t *testing.T, who, method, path, body string) answer {
 	t.Helper()
 	headers := []string{ActorHeader, who}
@@ -228,7 +228,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// letters are dead letters of every kind; ids count from 1.
+// letters returns dead letters of every kind, with IDs from 1.
 func (b *bundle) letters() {
 	message := []byte(`{"promotionId":1,"targetId":7,"userId":"u7","amount":5}`)
 	other := []byte(`{"promotionId":1,"targetId":8,"userId":"u8","amount":5}`)

@@ -42,9 +42,9 @@ func TestOpenAPI(t *testing.T) {
 		}
 	}
 	if !strings.Contains(a.body, "A success at the first call") {
-		t.Error("nothing says why attemptLog may be empty")
+		t.Error("the description does not say why attemptLog may be empty")
 	}
 	if strings.Contains(a.body, "$schema") {
-		t.Error("$schema is nobody's field")
+		t.Error("the description has the field $schema")
 	}
 }

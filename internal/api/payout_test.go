@@ -62,7 +62,7 @@ func TestPayoutExport(t *testing.T) {
 		t.Errorf("an empty export is %q", a.body)
 	}
 	if a := b.do(t, "GET", "/v1/promotions/1/payouts?limit=1", nil, "Accept", "application/json, text/csv"); !strings.HasPrefix(a.body, "{") {
-		t.Errorf("JSON was asked for first: %q", a.body)
+		t.Errorf("the caller prefers JSON: %q", a.body)
 	}
 	b.do(t, "GET", "/v1/promotions/9/payouts", nil, "Accept", "text/csv").wantProblem(t, http.StatusNotFound, "PROMOTION_NOT_FOUND")
 	b.do(t, "GET", "/v1/promotions/1/payouts?state=x", nil, "Accept", "text/csv").wantProblem(t, http.StatusUnprocessableEntity, "INVALID")

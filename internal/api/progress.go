@@ -10,6 +10,7 @@ import (
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
 )
@@ -45,7 +46,7 @@ type progressHub struct {
 	read func(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error)
 	show func(v store.PromotionView) *Promotion
 	log  obs.Log
-	wake chan struct{} // holds a token if a watcher came, or the last one left
+	hint service.Hint // given when a watcher comes, or the last one leaves
 
 	mu       sync.Mutex // protects what follows, and topics and watchers
 	topics   map[reward.PromotionID]*progressTopic
@@ -98,7 +99,7 @@ func newProgressHub(a *API) *progressHub {
 			return a.cfg.Rows.PromotionViews(ctx, ids)
 		},
 		show: a.promotionOf, log: a.log,
-		wake: make(chan struct{}, 1), topics: make(map[reward.PromotionID]*progressTopic),
+		hint: service.NewHint(), topics: make(map[reward.PromotionID]*progressTopic),
 	}
 }
 
@@ -121,7 +122,7 @@ func (h *progressHub) watch(id reward.PromotionID) *progressWatcher {
 		h.reading = true
 		go h.run()
 	}
-	h.hint()
+	h.hint.Give()
 	return w
 }
 
@@ -143,14 +144,7 @@ func (h *progressHub) dropLocked(t *progressTopic, w *progressWatcher) {
 	delete(h.topics, w.id)
 	if len(h.topics) == 0 {
 		h.cancel()
-		h.hint()
-	}
-}
-
-func (h *progressHub) hint() {
-	select {
-	case h.wake <- struct{}{}:
-	default:
+		h.hint.Give()
 	}
 }
 
@@ -194,7 +188,7 @@ func (h *progressHub) rest(until time.Time) {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {
-	case <-h.wake:
+	case <-h.hint:
 	case <-timer.C:
 	}
 }

@@ -87,7 +87,7 @@ func (f *fakeViews) hub() *progressHub {
 	return h
 }
 
-// standing says who watches, and whether the reader lives.
+// standing returns the number of watchers, and whether the reader runs.
 func (h *progressHub) standing() (watchers, promotions int, reading bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -105,7 +105,7 @@ func (h *progressHub) wantIdle(t *testing.T) {
 	}
 }
 
-// paid is what a view says.
+// paid checks a view.
 func paid(t *testing.T, n progressUpdate) (status reward.PromotionStatus) {
 	t.Helper()
 	if n.err != nil {
@@ -130,7 +130,7 @@ func TestProgressHub(t *testing.T) {
 				paid(t, <-w.updates)
 			}
 			if reads := len(f.reads()); reads != 1 {
-				t.Errorf("%d reads for who came together", reads)
+				t.Errorf("%d reads for concurrent watchers", reads)
 			}
 			for range 100 { // each promotion moves all the time
 				for id := range reward.PromotionID(3) {
@@ -245,7 +245,7 @@ func TestProgressHub(t *testing.T) {
 				f.reads()
 				time.Sleep(time.Minute)
 				if n := len(f.reads()); n != 0 {
-					t.Errorf("%d reads for nobody", n)
+					t.Errorf("%d reads without a watcher", n)
 				}
 			}
 		})
@@ -267,15 +267,15 @@ func TestProgressHub(t *testing.T) {
 			again := h.watch(1) // while the reader has not noticed yet
 			f.set(nil, nil)
 			if n := <-again.updates; n.err != nil {
-				t.Errorf("who came later hears of it: %v", n.err)
+				t.Errorf("a later watcher gets the error: %v", n.err)
 			}
 			h.leave(again)
 			h.wantIdle(t)
 		})
 	})
 
-	// A view that was read before somebody came may be from before a change that
-	// he has made.
+	// A view that was read before a watcher came may be older than a change that
+	// they made.
 	t.Run("WhatIsHeardFirstWasReadAfterwards", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
@@ -294,10 +294,10 @@ func TestProgressHub(t *testing.T) {
 			second := h.watch(1)
 			close(goOn)
 			if got := paid(t, <-first.updates); got != reward.Completed {
-				t.Errorf("the first hears %s", got)
+				t.Errorf("the first watcher gets %s", got)
 			}
 			if got := paid(t, <-second.updates); got != reward.Running {
-				t.Errorf("who came after the change hears %s", got)
+				t.Errorf("a watcher after the change gets %s", got)
 			}
 			h.leave(first)
 			h.leave(second)
@@ -315,12 +315,12 @@ func TestProgressHub(t *testing.T) {
 			paid(t, <-quick.updates)
 			for n := range 10 {
 				f.edit(1, func(v *store.PromotionView) { v.Counts.Payouts[reward.Failed] = int64(n + 1) })
-				paid(t, <-quick.updates) // nobody waits for the other
+				paid(t, <-quick.updates) // neither waits for the other
 			}
 			f.edit(1, func(v *store.PromotionView) { v.Status = reward.Paused })
 			paid(t, <-quick.updates)
 			if got := paid(t, <-slow.updates); got != reward.Paused || len(slow.updates) > 0 {
-				t.Errorf("it hears %s", got)
+				t.Errorf("the watcher gets %s", got)
 			}
 			h.leave(slow)
 			h.leave(quick)
@@ -341,7 +341,7 @@ func TestProgressHub(t *testing.T) {
 			late := h.watch(1)
 			n := <-late.updates
 			if e, ok := errors.AsType[*reward.Error](n.err); !ok || e.Kind != reward.KindUnavailable || !errors.Is(e, refused) {
-				t.Errorf("who comes meanwhile hears %+v", n)
+				t.Errorf("a watcher in the meantime gets %+v", n)
 			}
 			h.leave(late)
 			f.pay(1)
@@ -367,7 +367,7 @@ func TestProgressHub(t *testing.T) {
 				t.Errorf("%v after %s", n.err, took)
 			}
 			if n := len(f.reads()); n > 15 {
-				t.Errorf("a store that is away was asked %d times", n)
+				t.Errorf("an unavailable store was read %d times", n)
 			}
 			h.wantIdle(t)
 			h.leave(w)
@@ -438,7 +438,7 @@ func TestProgressHub(t *testing.T) {
 	})
 }
 
-// TestProgressReport: a store that is away is told of once, and so is its return.
+// TestProgressReport checks that an outage of the store is logged once, and so is its end.
 func TestProgressReport(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -193,7 +193,7 @@ type promotionOutput struct {
 }
 
 type promotionCreatedOutput struct {
-	Location string `header:"Location" doc:"Path of the promotion, relative to the path of the request"`
+	Location string `header:"Location" doc:"Absolute path of the promotion"`
 	Body     *Promotion
 }
 
@@ -272,7 +272,7 @@ func (a *API) createPromotion(ctx context.Context, in *struct{ Body CreatePromot
 	if err != nil {
 		return nil, err
 	}
-	return &promotionCreatedOutput{Location: "promotions/" + out.Body.ID, Body: out.Body}, nil
+	return &promotionCreatedOutput{Location: web.Location(ctx, "/v1/promotions/"+out.Body.ID), Body: out.Body}, nil
 }
 
 // createdBefore returns the promotion that an earlier attempt of the same request

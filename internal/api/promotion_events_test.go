@@ -64,7 +64,7 @@ func sentEvents(t *testing.T, text string) []sentEvent {
 	return out
 }
 
-// told is what events say, in short.
+// told returns a short form of events.
 func told(t *testing.T, events []sentEvent) (out []string) {
 	t.Helper()
 	for _, e := range events {
@@ -97,7 +97,7 @@ func (w *wire) become(s reward.PromotionStatus) {
 	w.shop.rows.edit(7, func(v *store.PromotionView) { v.Status = s })
 }
 
-// wantNobody fails when somebody still watches a promotion.
+// wantNobody fails if a promotion still has watchers.
 func (w *wire) wantNobody(t *testing.T) {
 	t.Helper()
 	time.Sleep(time.Second) // fake time
@@ -223,7 +223,7 @@ func TestPromotionEvents(t *testing.T) {
 				w.become(reward.Completed)
 				<-r.done
 				if diff := cmp.Diff(tc.want, told(t, sentEvents(t, r.text()))); diff != "" {
-					t.Errorf("who has seen %s (-want +got):\n%s", tc.name, diff)
+					t.Errorf("a reader that has seen %s (-want +got):\n%s", tc.name, diff)
 				}
 			}
 			w.wantNobody(t)
@@ -240,7 +240,7 @@ func TestPromotionEvents(t *testing.T) {
 			if diff := cmp.Diff([]string{"done COMPLETED 0"}, told(t, all)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			// A reader that connects again by itself learns that this was all.
+			// A reader that reconnects automatically learns that the stream is complete.
 			again := w.send(t.Context(), "GET", promotionEvents, "", "Last-Event-ID", all[0].id)
 			<-again.done
 			if again.status != http.StatusNoContent || again.text() != "" {
@@ -308,7 +308,7 @@ func TestPromotionEvents(t *testing.T) {
 			late := w.send(t.Context(), "GET", promotionEvents, "")
 			<-late.done
 			if late.status != http.StatusServiceUnavailable || !strings.Contains(late.text(), CodeDraining) {
-				t.Errorf("who comes now: %d %s", late.status, late.text())
+				t.Errorf("a reader that connects now: %d %s", late.status, late.text())
 			}
 			w.wantNobody(t)
 		})
@@ -349,7 +349,7 @@ func TestPromotionEvents(t *testing.T) {
 				t.Errorf("%d: %s", again.status, again.text())
 			}
 			if again.Header().Get("Retry-After") == "" {
-				t.Error("nothing says when to come back")
+				t.Error("no event says when to reconnect")
 			}
 			w.wantNobody(t)
 		})
@@ -382,8 +382,8 @@ func TestPromotionEvents(t *testing.T) {
 	})
 }
 
-// FuzzLastEventID: whatever a reader says that it has seen last, it hears how
-// what it asks for stands, or that it has seen that.
+// FuzzLastEventID: with any Last-Event-ID, a reader gets the current state, or learns
+// that it has seen it.
 func FuzzLastEventID(f *testing.F) {
 	b := &wire{}
 	rows := newFakeStore()

@@ -37,7 +37,7 @@ func TestPromotionCreate(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		if a.location(t) != "/v1/promotions/12345" {
+		if a.header.Get("Location") != "/v1/promotions/12345" {
 			t.Errorf("location %q", a.header.Get("Location"))
 		}
 		b.json(t, "POST", "/v1/promotions", `{"id":"12345","name":"Again","type":"POINT"}`).wantProblem(t, http.StatusConflict, "ALREADY_EXISTS")

@@ -137,7 +137,7 @@ type reconciliationOutput struct {
 }
 
 type reconciledOutput struct {
-	Location string `header:"Location" doc:"Path of the report, relative to the path of the request"`
+	Location string `header:"Location" doc:"Absolute path of the report"`
 	Body     *Reconciliation
 }
 
@@ -165,7 +165,7 @@ func (a *API) reconcile(ctx context.Context, in *reconcileInput) (*reconciledOut
 		return nil, err
 	}
 	a.log.Info("reconciliation finished", "reconciliation", report.ID, "drifts", len(report.Drifts), "repair", in.Body.Repair, "actor", actor(ctx))
-	return &reconciledOutput{Location: "reconciliations/" + report.ID, Body: report}, nil
+	return &reconciledOutput{Location: web.Location(ctx, "/v1/reconciliations/"+report.ID), Body: report}, nil
 }
 
 // runReconciliation compares promotions, and then templates. It merges two reports

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
@@ -20,7 +21,7 @@ func TestServer(t *testing.T) {
 		t.Parallel()
 		own := setup(t)
 		own.store.edit(1, func(v *store.PromotionView) { v.ID, v.Type, v.Amount = 1, reward.Point, 5 })
-		s, err := web.NewServer(web.ServerConfig{Listen: "127.0.0.1:0", AuthMode: web.AuthNone})
+		s, err := web.NewServer(web.ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone})
 		if err != nil {
 			t.Fatal(err)
 		}

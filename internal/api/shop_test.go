@@ -13,8 +13,8 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// fakeShop keeps templates and coupons in memory, and answers askers as it was
-// told.
+// fakeShop stores templates and coupons in memory, and answers requests as the test
+// configured it.
 type fakeShop struct {
 	rows *fakeStore
 
@@ -30,9 +30,9 @@ type fakeShop struct {
 	history   coupon.History
 	named     []reward.TemplateID // of the latest History
 
-	// news is what every watcher hears; watchers counts those who still listen.
+	// news delivers a status to each watcher; watchers counts the open watches.
 	news     chan coupon.Status
-	begun    chan int64 // the ticket of each who begins
+	begun    chan int64 // receives the ticket of each new watch
 	watchers sync.WaitGroup
 }
 
@@ -227,14 +227,14 @@ func (f *fakeShop) standing(request string) (coupon.Status, error) {
 	return s, nil
 }
 
-// Watch counts who listens.
+// Watch counts the open watches.
 func (f *fakeShop) Watch(_ reward.TemplateID, _ string, ticket int64) (<-chan coupon.Status, func()) {
 	f.watchers.Add(1)
 	f.begun <- ticket
 	return f.news, f.watchers.Done
 }
 
-// stand says where a request stands, or why it is refused.
+// stand sets the status of a request, or the reason for its refusal.
 func (f *fakeShop) stand(request string, s coupon.Status, refusal error) {
 	defer f.lock()()
 	f.statuses[request], f.refusals[request] = s, refusal
@@ -255,7 +255,7 @@ func (f *fakeShop) template(id reward.TemplateID, quantity int64) {
 	}, Stock: quantity}
 }
 
-// fakeCouponReconciler answers with what it was asked, and keeps the report.
+// fakeCouponReconciler returns a report about the command, and stores it.
 type fakeCouponReconciler struct{ rows *fakeStore }
 
 func (f *fakeCouponReconciler) Run(ctx context.Context, cmd coupon.ReconcileCommand) (coupon.Reconciliation, error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// fakeStore keeps in memory what the API reads and writes. The calls that the
+// fakeStore stores in memory what the API reads and writes. The calls that the
 // API does not make are nil.
 type fakeStore struct {
 	store.Store

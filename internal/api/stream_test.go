@@ -24,7 +24,7 @@ type fakeStreams struct {
 	silent    bool       // no call is answered before its context ends
 	infos     map[queue.Stream]queue.Info
 	consumers map[queue.Stream][]queue.ConsumerInfo
-	open      int // calls under way
+	open      int // calls in progress
 	openMax   int
 	asked     map[reward.PromotionID]bool
 	gathered  chan struct{} // when set, calls of Info wait until it is closed

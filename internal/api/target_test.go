@@ -335,7 +335,7 @@ func TestUploadWithABrokenBody(t *testing.T) {
 		id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
 		body, feed := io.Pipe()
 		go func() {
-			_, _ = io.WriteString(feed, "targetId\n") // the reader's end tells what went wrong
+			_, _ = io.WriteString(feed, "targetId\n") // the reader reports the error
 			for i := range 30 {
 				time.Sleep(50 * time.Millisecond)
 				_, _ = fmt.Fprintln(feed, i)

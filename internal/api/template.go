@@ -187,13 +187,8 @@ type ChangeTemplate struct {
 // on the current template.
 func (b *ChangeTemplate) Resolve(huma.Context) []error {
 	p := b.params(0)
-	t := reward.CouponTemplate{Name: "-", TotalQuantity: 1, PerUserLimit: 1}
-	assign(&t.Name, p.Name)
-	assign(&t.TotalQuantity, p.TotalQuantity)
-	assign(&t.PerUserLimit, p.PerUserLimit)
-	assign(&t.OpensAt, p.OpensAt)
-	assign(&t.ClosesAt, p.ClosesAt)
-	assign(&t.ValidFor, p.ValidFor)
+	p.Mode, p.WhenRedisAway = nil, nil // the schema has checked them
+	t, _ := p.Apply(reward.CouponTemplate{Name: "-", TotalQuantity: 1, PerUserLimit: 1})
 	return fieldErrors(reward.CheckTemplate(&t))
 }
 
@@ -219,7 +214,7 @@ type templateOutput struct {
 }
 
 type templateCreatedOutput struct {
-	Location string `header:"Location" doc:"Path of the template, relative to the path of the request"`
+	Location string `header:"Location" doc:"Absolute path of the template"`
 	Body     *Template
 }
 
@@ -345,7 +340,7 @@ func (a *API) createTemplate(ctx context.Context, in *struct{ Body CreateTemplat
 	}
 	a.log.Info("template created", "template_id", v.ID, "actor", actor(ctx))
 	out := templateOf(v)
-	return &templateCreatedOutput{Location: "coupon-templates/" + out.ID, Body: out}, nil
+	return &templateCreatedOutput{Location: web.Location(ctx, "/v1/coupon-templates/"+out.ID), Body: out}, nil
 }
 
 func (a *API) changeTemplate(ctx context.Context, in *templateChangeInput) (*templateOutput, error) {

@@ -31,7 +31,7 @@ func TestTemplateCreate(t *testing.T) {
 				"totalQuantity": json.Number("100"), "stock": json.Number("100"), "count": json.Number("0"), "issuedTotal": json.Number("0"), "waiting": json.Number("0"),
 			},
 		}
-		if diff := cmp.Diff(want, a.object(t)); diff != "" || a.location(t) != "/v1/coupon-templates/42" {
+		if diff := cmp.Diff(want, a.object(t)); diff != "" || a.header.Get("Location") != "/v1/coupon-templates/42" {
 			t.Errorf("%v (-want +got):\n%s", a.header, diff)
 		}
 		b.json(t, "POST", "/v1/coupon-templates", `{"id":42,"name":"Again","totalQuantity":1}`).wantProblem(t, http.StatusConflict, "ALREADY_EXISTS")
@@ -156,7 +156,7 @@ func TestTemplateEntrants(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if got := b.json(t, "GET", "/v1/coupon-templates/44/entrants", "").object(t); !cmp.Equal(got, map[string]any{"items": []any{}}) {
-		t.Errorf("nobody took part: %v", got)
+		t.Errorf("without entrants: %v", got)
 	}
 	for _, tt := range []struct {
 		path   string

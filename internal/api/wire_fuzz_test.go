@@ -15,7 +15,7 @@ func FuzzCursor(f *testing.F) {
 	f.Add(encodeCursor(cursorPayouts, 7)+"=", int64(7), "\xff")
 	f.Add("cHJvbW90aW9uOjAx", int64(1), "é")
 	f.Fuzz(func(t *testing.T, given string, last int64, user string) {
-		// What is taken is what was given out, to the letter, and for one list only.
+		// Only an exact copy of a returned cursor is accepted, and for one list only.
 		if n, err := decodeCursor(cursorPromotions, given); err == nil && (n < 0 || encodeCursor(cursorPromotions, n) != given) {
 			t.Fatalf("%q was read as %d, whose cursor is %q", given, n, encodeCursor(cursorPromotions, n))
 		}
@@ -37,7 +37,7 @@ func FuzzCursor(f *testing.F) {
 			t.Fatalf("the cursor of %q was read as %q, %v", user, u, err)
 		}
 		if strings.ContainsAny(made, "+/=%& ") {
-			t.Fatalf("the cursor %q cannot stand in a query as it is", made)
+			t.Fatalf("the cursor %q cannot be used unescaped in a query", made)
 		}
 	})
 }

@@ -44,12 +44,12 @@ type Principal struct {
 	User string
 }
 
-// ErrUnknown means that the key or token does not authenticate the caller: it
+// ErrUnauthenticated means that the key or token does not authenticate the caller: it
 // is malformed, unknown, expired, revoked or meant for another system. An error
 // that wraps it says which, and contains no secret.
 var ErrUnauthenticated = errors.New("the caller is not authenticated")
 
-// Callers verifies API keys and, unless Tokens is nil, tokens.
+// Authenticator verifies API keys and, unless Tokens is nil, tokens.
 type Authenticator struct {
 	Keys   *KeyVerifier
 	Tokens *TokenVerifier
@@ -63,7 +63,7 @@ func (c Authenticator) Verify(ctx context.Context, token string) (Principal, err
 	return c.Tokens.Verify(ctx, token)
 }
 
-// Knows implements Verifier.
+// Cached implements Verifier.
 func (c Authenticator) Cached(token string) bool {
 	if c.Tokens == nil || IsKeyText(token) {
 		return c.Keys.Cached(token)
@@ -72,9 +72,9 @@ func (c Authenticator) Cached(token string) bool {
 }
 
 // Verifier authenticates a caller by a bearer token. Errors either wrap
-// ErrUnknown or are the reason why the token cannot be verified now.
+// ErrUnauthenticated or are the reason why the token cannot be verified now.
 type Verifier interface {
 	Verify(ctx context.Context, token string) (Principal, error)
-	// Knows reports whether Verify needs no request for this token.
+	// Cached reports whether Verify needs no request for this token.
 	Cached(token string) bool
 }

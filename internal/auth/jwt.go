@@ -71,7 +71,7 @@ func (c TokensConfig) validate() error {
 	return nil
 }
 
-// Tokens verifies JWTs (RFC 7519) that another system has signed, with the keys
+// TokenVerifier verifies JWTs (RFC 7519) that another system has signed, with the keys
 // that it publishes. It needs no start; Close releases its resources. It is
 // safe for concurrent use.
 type TokenVerifier struct {
@@ -105,15 +105,15 @@ func NewTokens(cfg TokensConfig) (*TokenVerifier, error) {
 // known keys.
 func (t *TokenVerifier) Close() { t.keys.close() }
 
-// Knows implements Verifier. It always returns true: one fetch of the keys
+// Cached implements Verifier. It always returns true: one fetch of the keys
 // serves all tokens.
 func (t *TokenVerifier) Cached(string) bool { return true }
 
 // Verify returns the principal of a token. A token without a role is a
 // Shopper's, for the user that it names. A token with one of Roles has that
-// role, and its claim sub is the name. An error that does not wrap ErrUnknown
-// means that the keys are unavailable, so the token cannot be verified; it may
-// contain internal host names.
+// role, and its claim sub is the name. An error that does not wrap
+// ErrUnauthenticated means that the keys are unavailable, so the token cannot
+// be verified; it may contain internal host names.
 func (t *TokenVerifier) Verify(ctx context.Context, token string) (Principal, error) {
 	if len(token) > tokenMax {
 		return Principal{}, fmt.Errorf("%w: the token is longer than %d bytes", ErrUnauthenticated, tokenMax)

@@ -26,7 +26,7 @@ func fuzzKeys() (ed, ec testKey) {
 	return edTestKey("ed", ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))), ecTestKey("ec", private)
 }
 
-// FuzzToken holds that no text makes the verifier panic, that none is believed
+// FuzzToken checks that no text makes the verifier panic, that none is accepted
 // but what our keys have signed, and that whatever claims they sign make a
 // principal of the rules, or none.
 func FuzzToken(f *testing.F) {
@@ -55,7 +55,7 @@ func FuzzToken(f *testing.F) {
 		if got, err := tokens.Verify(t.Context(), text); err == nil {
 			cut := strings.LastIndexByte(text, '.')
 			if cut < 0 || !signed[text[:cut]] {
-				t.Fatalf("believed what nobody has signed: %+v", got)
+				t.Fatalf("accepted an unsigned token: %+v", got)
 			}
 		} else if !isUnknown(err) || got != (Principal{}) {
 			t.Fatalf("refused as %v with %+v", err, got)
@@ -91,7 +91,7 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// FuzzJWKS holds that no document makes the reader panic, that each key it
+// FuzzJWKS checks that no document makes the reader panic, that each key it
 // takes is one that crypto takes, for algorithms of its type alone, and that
 // verifying by it does not panic either.
 func FuzzJWKS(f *testing.F) {

@@ -86,7 +86,8 @@ func (r *keyRing) close() {
 }
 
 // find returns the key for a kid and an algorithm. Without a kid (""), it
-// returns the only key that fits. It returns ErrUnknown if there is none.
+// returns the only key that fits. It returns ErrUnauthenticated if there is
+// none.
 func (r *keyRing) find(ctx context.Context, kid, alg string) (any, error) {
 	key, fetch, err := r.look(kid, alg)
 	if fetch == nil {

@@ -27,7 +27,7 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 )
 
-// publisher stands for who publishes a JWKS.
+// publisher simulates the publisher of a JWKS.
 type publisher struct {
 	mu      sync.Mutex // protects what follows
 	doc     []byte
@@ -270,7 +270,7 @@ func TestKeysInUseAreRefreshed(t *testing.T) {
 	})
 }
 
-// After a rest old keys are not believed before somebody has looked: one of
+// After a pause, old keys are not trusted before they were reread: one of
 // them may have left long ago.
 func TestKeysAreFetchedAfterARest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -420,8 +420,8 @@ func TestFetchesTakeFiveSeconds(t *testing.T) {
 	})
 }
 
-// A file on a disk that hangs does not end with its time: nobody begins a
-// second read beside it.
+// The read of a file on a disk that hangs does not end at its timeout. No second
+// read starts while it hangs.
 func TestFetchesRunOneAtATime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		key := newEdKey("a")
@@ -484,7 +484,7 @@ func TestCloseTokensWithKeys(t *testing.T) {
 	})
 }
 
-// Whoever comes when, with keys that come and go: no token of a key that was
+// Many callers at any time, with keys that come and go: no token of a key that was
 // never published is believed, and the race detector finds nothing.
 func TestTokensFromManySides(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -644,7 +644,7 @@ func servePipes(t *testing.T, handler http.HandlerFunc) func(context.Context) ([
 	return source.read
 }
 
-// The whole way, over HTTP: a publisher whose keys rotate while he serves them.
+// End to end over HTTP: a publisher whose keys rotate while it serves them.
 func TestKeysRotateOverHTTP(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		keys := []testKey{newEdKey("0"), testKeys()["RSA"], testKeys()["P-384"]}

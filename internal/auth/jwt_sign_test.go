@@ -103,7 +103,7 @@ func jwksOf(t testing.TB, keys ...testKey) []byte {
 	return object{"keys": jwks}.json(t)
 }
 
-// sign makes a token of any head and claims.
+// sign creates a token with any header and claims.
 func (k testKey) sign(t testing.TB, head object, claims []byte) string {
 	t.Helper()
 	text := b64(head.json(t)) + "." + b64(claims)
@@ -164,7 +164,7 @@ func wantFault(t *testing.T, err error, unknown bool, says, token string) {
 		t.Errorf("error %q, want %q in it", err, says)
 	}
 	if strings.Contains(err.Error(), "marker") {
-		t.Errorf("the error repeats what the token says: %v", err)
+		t.Errorf("the error repeats the content of the token: %v", err)
 	}
 	for part := range strings.SplitSeq(token, ".") {
 		if len(part) > 8 && strings.Contains(err.Error(), part) {

@@ -89,7 +89,7 @@ func TestTokenRules(t *testing.T) {
 		head, claims object // what differs from a good token
 		raw          string // claims as they are, when not ""
 		change       func(*TokensConfig)
-		by           testKey // who signs; nobody: the right one
+		by           testKey // the signer; zero: the right one
 		want         Principal
 		says         string // of the refusal
 	}{
@@ -194,7 +194,7 @@ func TestTokenRules(t *testing.T) {
 				// By another key the same is worth nothing.
 				token = foreign.sign(t, head.and(c.head), claims)
 				if got, err := tokens.Verify(t.Context(), token); err == nil || got != (Principal{}) {
-					t.Errorf("signed by somebody else: %+v, %v", got, err)
+					t.Errorf("signed by another key: %+v, %v", got, err)
 				}
 			})
 		})
@@ -255,7 +255,7 @@ func TestMalformedTokens(t *testing.T) {
 			got, err := tokens.Verify(t.Context(), c.token)
 			wantFault(t, err, true, c.says, c.token)
 			if got != (Principal{}) {
-				t.Errorf("a refused token makes %+v", got)
+				t.Errorf("a refused token returns %+v", got)
 			}
 		})
 	}
@@ -485,7 +485,7 @@ func TestParseJWKS(t *testing.T) {
 				return
 			}
 			if len(keys) != 1 || keys[0].kid != "next" {
-				t.Errorf("%d keys: the one beside it should stay, and no other", len(keys))
+				t.Errorf("%d keys: only the valid one should stay", len(keys))
 			}
 			if len(skipped) != 1 || !strings.Contains(skipped[0], c.says) {
 				t.Errorf("skipped %q, want %q", skipped, c.says)

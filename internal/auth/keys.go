@@ -54,7 +54,7 @@ func (k KeySecret) Hash() []byte {
 	return sum[:]
 }
 
-// Keys verifies API keys by their rows, and caches each for keyTTL. It is safe
+// KeyVerifier verifies API keys by their rows, and caches each for keyTTL. It is safe
 // for concurrent use.
 type KeyVerifier struct {
 	service.Base
@@ -127,7 +127,7 @@ func (k *KeyVerifier) Verify(ctx context.Context, token string) (Principal, erro
 	return Principal{Name: key.Name, Role: Role(key.Role), KeyID: key.ID}, nil
 }
 
-// Knows reports whether a key is cached, and exists.
+// Cached reports whether a key is cached, and exists.
 func (k *KeyVerifier) Cached(token string) bool {
 	hash := [sha256.Size]byte(KeySecret(token).Hash())
 	k.mu.Lock()

@@ -144,7 +144,7 @@ func TestKeys(t *testing.T) {
 			var wg sync.WaitGroup
 			wg.Go(func() {
 				if _, err := k.Verify(impatient, text); !errors.Is(err, context.Canceled) {
-					t.Errorf("who has left: %v", err)
+					t.Errorf("a caller that has left: %v", err)
 				}
 			})
 			synctest.Wait()
@@ -156,7 +156,7 @@ func TestKeys(t *testing.T) {
 				})
 			}
 			synctest.Wait()
-			leave() // who reads for all gives up: another one reads
+			leave() // the caller that reads for all leaves: another one reads
 			synctest.Wait()
 			close(rows.block)
 			wg.Wait()

@@ -11,7 +11,7 @@ import (
 // namesMax limits the remembered names.
 const namesMax = 100_000
 
-// Limits limits how often each name may call this instance. It is safe for
+// RateLimiter limits how often each name may call this instance. It is safe for
 // concurrent use.
 type RateLimiter struct {
 	perSecond rate.Limit
@@ -45,7 +45,7 @@ func (l *RateLimiter) Allow(name string) (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// Spent reports whether name has no call left, without using one.
+// Exhausted reports whether name has no call left, without using one.
 func (l *RateLimiter) Exhausted(name string) bool {
 	if l.perSecond <= 0 {
 		return false

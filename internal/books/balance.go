@@ -60,8 +60,8 @@ type chargeBook struct {
 // total returns the worth of all charges that were read.
 func (b *chargeBook) total() worth { return b.before.plus(b.last) }
 
-// read reads on until the end of the list, until enough returns true, or until
-// it has read the given number of pages (0 means no limit). If the provider
+// read continues to read until the end of the list, until enough returns true,
+// or until it has read the given number of pages (0 means no limit). If the provider
 // refuses the stored position, read drops it, and the next read starts over.
 func (b *chargeBook) read(ctx context.Context, c Charges, id reward.PromotionID, pages int, enough func(worth) bool) error {
 	for n := 1; ; n++ {

@@ -1,6 +1,6 @@
-// Package books keeps the balance sheet of promotions. It compares the stored
-// counts with the rows, the streams with the QUEUED rows, and the rows with the
-// provider's charges. It pauses promotions whose books do not balance.
+// Package books checks the books of promotions. It compares the stored counts
+// with the rows, on demand the streams with the QUEUED rows, and the rows with
+// the provider's charges. It pauses promotions whose books do not balance.
 package books
 
 import (
@@ -27,23 +27,26 @@ import (
 const (
 	defaultInterval = time.Minute
 	roundInterval   = time.Second // between rounds of checks
-	// roundMax limits the promotions without a suspected difference that one
-	// round checks. Thousands of idle promotions must cost next to nothing, so
-	// they are checked less often than the interval says.
+	// roundMax limits the active promotions without a suspected difference that
+	// one round checks, to limit the load. If there are many, each is checked
+	// less often than Config.Interval.
 	roundMax = 1
 	// confirmAfter is the time after which a difference must be found again
 	// before it counts.
 	confirmAfter = 10 * time.Second
-	// compareShare limits the share of time spent on comparing the rows of a
-	// promotion: the interval is compareShare times the latest duration.
-	compareShare = 100
-	// rowsBackoff and chargesBackoff follow a failed read of rows and of
-	// charges.
+	// compareFactor limits the time spent on reading all rows of a promotion:
+	// after a comparison that took d, none begins for compareFactor × d, unless
+	// a suspected difference must be checked again.
+	compareFactor = 100
+	// rowsBackoff is the pause after a failed read of rows, chargesBackoff the
+	// pause after a failed read of charges.
 	rowsBackoff    = 5 * time.Second
 	chargesBackoff = 30 * time.Second
-	// noChargesBackoff follows a response that the provider has no list.
+	// noChargesBackoff is the pause after the provider has said that it has no
+	// list.
 	noChargesBackoff = time.Hour
-	// chargesPagesMax limits the pages read at once from a list that has grown.
+	// chargesPagesMax limits the pages that a check reads before the counts. The
+	// read after the counts needs no limit: it ends when it has reached them.
 	chargesPagesMax = 1000
 	// leaseName is the lease of the instance that checks the books. The
 	// instance renews it three times per leaseTTL.
@@ -60,8 +63,7 @@ type Config struct {
 	Queue queue.Queue
 	// Charges reads the provider's list of charges.
 	Charges Charges
-	// Views returns the active promotions. Only the loop that Start runs calls
-	// it.
+	// Views returns the active promotions. Only the background loop calls it.
 	Views func() map[reward.PromotionID]*store.PromotionView
 	// Hint is called with a promotion that was paused; it may be nil.
 	Hint func(reward.PromotionID)
@@ -79,8 +81,9 @@ type Config struct {
 // Reconciler compares the stored counts with the rows, and the rows with the
 // provider's charges. Between Start and Stop, one instance at a time checks
 // every promotion that is active or has just become final. It pauses a
-// promotion whose books do not balance in two checks in a row. Run checks once,
-// on demand, and can repair. Run and Get are safe for concurrent use.
+// promotion whose books do not balance in two checks in a row. Run makes one
+// reconciliation on demand, and can repair. Run and Get are safe for concurrent
+// use.
 //
 // After a resume, a promotion is not paused again for the same difference
 // unless the difference grows or another instance takes over.
@@ -91,9 +94,9 @@ type Reconciler struct {
 	ids   *service.IDs
 	log   obs.Log
 
-	// Only run's goroutine uses the fields of this block.
+	// Only the goroutine of loop uses the fields of this block.
 	watched         map[reward.PromotionID]*watched
-	listAt          time.Time // the list of charges is not read before
+	listAt          time.Time // earliest time of the next read of the list of charges
 	noListLogged    bool      // the log says that the provider has no list
 	listUnavailable bool      // the latest read of the list failed
 
@@ -106,11 +109,11 @@ type watched struct {
 	seenAt    time.Time // when it was last active
 	gone      bool      // it is no longer active
 	nextAt    time.Time // of the next check
-	compareAt time.Time // its rows are not compared before
+	compareAt time.Time // earliest time of the next comparison of its rows
 	book      chargeBook
 	suspects  []Drift // of the latest check; those found again count
 	broken    bool    // its books do not balance
-	unusable  bool    // the latest response was no list
+	unusable  bool    // the latest response was not a valid list
 }
 
 // breach records the handled differences of a promotion.
@@ -131,19 +134,19 @@ func New(cfg Config) *Reconciler {
 }
 
 // Start checks the books in the background until Stop.
-func (r *Reconciler) Start(ctx context.Context) { r.Base.Start(ctx, r.run) }
+func (r *Reconciler) Start(ctx context.Context) { r.Base.Start(ctx, r.loop) }
 
-// run checks the books while it holds the lease, until ctx ends.
-func (r *Reconciler) run(ctx context.Context) {
+// loop checks the books while it holds the lease, until ctx ends.
+func (r *Reconciler) loop(ctx context.Context) {
 	store.Lead(ctx, store.LeadParams{
 		Rows: r.cfg.Store, Lease: store.LeaseTakeParams{Name: leaseName, Owner: r.owner, TTL: leaseTTL},
 		Lead: r.lead, Follow: func() { r.watch(time.Now(), false) }, Log: r.log,
 	})
 }
 
-// watch updates the watched promotions. The leading instance checks a promotion
-// that is no longer active once more. The others drop it when the leader must
-// have done so.
+// watch updates the watched promotions. When a promotion is no longer active,
+// the leader checks it one last time. Other instances drop it after a time in
+// which the leader normally has done so.
 func (r *Reconciler) watch(now time.Time, leading bool) {
 	views := r.cfg.Views()
 	for id := range views {
@@ -180,7 +183,7 @@ func (r *Reconciler) spread(now time.Time) time.Time {
 func (r *Reconciler) lead(ctx context.Context) {
 	now := time.Now()
 	r.watch(now, true)
-	for _, w := range r.watched { // results of an earlier lead are outdated
+	for _, w := range r.watched { // discard the results of an earlier time as leader
 		*w = watched{seenAt: w.seenAt, gone: w.gone, nextAt: r.spread(now)}
 		if w.gone {
 			w.nextAt = now
@@ -241,8 +244,8 @@ func (r *Reconciler) round(ctx context.Context, report func(error, ...any)) {
 }
 
 // check checks the books of a promotion. It checks a new difference again after
-// confirmAfter; a difference found twice is a breach. Before a breach counts,
-// it reads the provider's list from the start.
+// confirmAfter; a difference found twice is a breach. To confirm a difference
+// with the provider, it reads the provider's list again from the start.
 func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watched) error {
 	var drifts []Drift
 	suspected := slices.ContainsFunc(w.suspects, func(d Drift) bool { return !d.ofCharges() })
@@ -253,7 +256,7 @@ func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watche
 		if err != nil {
 			return fmt.Errorf("compare the counts with the rows: %w", err)
 		}
-		w.compareAt = time.Now().Add(compareShare * time.Since(began))
+		w.compareAt = time.Now().Add(compareFactor * time.Since(began))
 		drifts = compareCounts(id, &kept, &rows)
 	}
 	view, charged, listed, err := r.list(ctx, id, w)
@@ -268,13 +271,13 @@ func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watche
 	}
 	drifts = append(drifts, charged...)
 	again := confirmed(w.suspects, drifts)
-	var open []Drift // those that could not be checked now
+	var unchecked []Drift // the suspects that could not be checked now
 	for _, d := range w.suspects {
 		if d.ofCharges() && !listed || !d.ofCharges() && !compared {
-			open = append(open, d)
+			unchecked = append(unchecked, d)
 		}
 	}
-	w.suspects = append(drifts, open...)
+	w.suspects = append(drifts, unchecked...)
 	switch {
 	case len(w.suspects) == 0:
 		r.balanced(id, w)
@@ -291,7 +294,7 @@ func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watche
 	}
 	w.nextAt = time.Now().Add(service.Jitter(r.cfg.Interval*9/10, 0.1))
 	switch {
-	case len(drifts) > len(again), len(open) > 0 && !w.broken:
+	case len(drifts) > len(again), len(unchecked) > 0 && !w.broken:
 		w.nextAt = time.Now().Add(confirmAfter)
 	case !listed && r.listUnavailable && r.listAt.Before(w.nextAt):
 		w.nextAt = r.listAt.Add(service.Jitter(rowsBackoff/2, 0.9))
@@ -299,9 +302,9 @@ func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watche
 	return nil
 }
 
-// list reads on in the provider's list and compares it with the counts. listed
-// is false if the list could not be read. After a failure, list backs off for
-// all promotions.
+// list continues to read the provider's list where it stopped, and compares it
+// with the counts. listed is false if the list could not be read. If the
+// provider does not answer or has no list, list backs off for all promotions.
 func (r *Reconciler) list(ctx context.Context, id reward.PromotionID, w *watched) (view store.PromotionView, drifts []Drift, listed bool, err error) {
 	if time.Now().Before(r.listAt) {
 		view, err = r.view(ctx, id)
@@ -359,8 +362,8 @@ type listError struct{ err error }
 func (e listError) Error() string { return e.err.Error() }
 func (e listError) Unwrap() error { return e.err }
 
-// compare reads the list, the counts, and then the list again until it covers
-// the counts.
+// compare reads the list and then the counts. If the counts are ahead, it
+// continues to read the list until it has reached them.
 func (r *Reconciler) compare(ctx context.Context, id reward.PromotionID, book *chargeBook) (store.PromotionView, []Drift, error) {
 	never := func(worth) bool { return false }
 	if err := book.read(ctx, r.cfg.Charges, id, chargesPagesMax, never); err != nil {
@@ -389,7 +392,7 @@ func (r *Reconciler) balanced(id reward.PromotionID, w *watched) {
 	r.forget(id)
 }
 
-// forget drops what was done about a promotion's differences.
+// forget deletes the record of the handled differences of a promotion.
 func (r *Reconciler) forget(id reward.PromotionID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -424,7 +427,7 @@ func (r *Reconciler) handle(ctx context.Context, v store.PromotionView, drifts [
 	return nil
 }
 
-// sentence describes the differences in numbers.
+// sentence joins the details of up to reasonMax differences.
 func sentence(drifts []Drift) string {
 	var parts []string
 	for _, d := range drifts[:min(len(drifts), reasonMax)] {

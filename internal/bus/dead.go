@@ -17,7 +17,7 @@ type DeadRecord struct {
 	Detail string
 }
 
-// Letters returns the rows that store dead records.
+// DeadLetters returns the rows that store dead records.
 func DeadLetters(dead []DeadRecord) []reward.DeadLetter {
 	out := make([]reward.DeadLetter, len(dead))
 	for i, d := range dead {

@@ -13,7 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Facts is what Look found out about the brokers. The caller judges it.
+// Inspection is what Inspect found out about the brokers. The caller judges it.
 type Inspection struct {
 	Brokers   int           // according to the cluster
 	RoundTrip time.Duration // to one of them
@@ -42,7 +42,7 @@ type TopicInspection struct {
 	Compacted bool
 }
 
-// Look connects and reads what it can. It creates nothing. It returns an error
+// Inspect connects and reads what it can. It creates nothing. It returns an error
 // if no broker is usable. ctx limits everything.
 func Inspect(ctx context.Context, cfg Config) (Inspection, error) {
 	dial := dialTimeout

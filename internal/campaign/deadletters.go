@@ -139,9 +139,9 @@ type LettersResult struct {
 	Skipped int
 }
 
-// ReplayMany replays a selection, batch by batch. Those that come in meanwhile
-// are left alone, so it comes to an end. After an error a part of it is done,
-// which the error tells; repeating it goes on.
+// ReplayMany replays a selection, batch by batch. It leaves dead
+// letters that arrive meanwhile alone, so it ends. After an error, which says
+// how much is done, a repeated call continues.
 func (d *DeadLetters) ReplayMany(ctx context.Context, s DeadLetterSelection, by string) (LettersResult, error) {
 	return d.many(ctx, s, "replayed", func(letters []reward.DeadLetter) (int, error) { return d.replayBatch(ctx, letters, by) })
 }

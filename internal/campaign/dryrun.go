@@ -24,7 +24,7 @@ func (u *Uploads) dryRun(ctx context.Context, reader *TargetReader, view store.P
 		return UploadResult{}, bodyBroken(context.Cause(ctx))
 	}
 	d := newRehearsal(u.cfg.Rows, view, u.cfg.DryRunTargetsMax)
-	err := pump(ctx, reader, d.use)
+	err := pump(ctx, reader, d.handle)
 	return d.result, err
 }
 
@@ -46,8 +46,8 @@ func newRehearsal(rows uploadRows, view store.PromotionView, targetsMax int) *re
 	}
 }
 
-// use totals one batch.
-func (d *rehearsal) use(ctx context.Context, b targetBatch) error {
+// handle totals one batch.
+func (d *rehearsal) handle(ctx context.Context, b targetBatch) error {
 	if err := d.fits(b); err != nil {
 		return err
 	}

@@ -109,8 +109,8 @@ func (s *Promotions) Cancel(ctx context.Context, id reward.PromotionID) (store.P
 	return s.move(ctx, id, actionCancel, "")
 }
 
-// Close declares that no further targets follow, so that an announced promotion
-// may complete below its expected count.
+// Close declares that no more targets will come, so that a promotion with an
+// expected count may complete below it.
 func (s *Promotions) Close(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
 	view, err := s.Get(ctx, id)
 	if err != nil {

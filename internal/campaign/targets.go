@@ -33,7 +33,7 @@ const (
 	columnVoucher = "voucherCode"
 )
 
-// Codes of refused lines. The other lines of the file are read.
+// Codes of rejected lines. The other lines of the file are read.
 const (
 	LineMissingID     = "MISSING_ID"
 	LineBadID         = "BAD_ID"
@@ -93,7 +93,7 @@ func NewTargetReader(r io.Reader, format Format, defaults reward.Promotion) *Tar
 }
 
 // Next returns the next target with its line number (from 1, including the
-// header), or the next refused line with the reason. The error is io.EOF at the
+// header), or the next rejected line with the reason. The error is io.EOF at the
 // end of a complete file, a *reward.Error if the file is refused as a whole,
 // and any other error if the stream ended early. In the last case Next drops
 // the last line, because a truncated line can look complete.

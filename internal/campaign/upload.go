@@ -93,12 +93,14 @@ type UploadResult struct {
 	Conflicts  int64 // exist with other data, which was not changed
 	Rejected   int64
 	Amount     reward.Amount // total of the accepted targets
-	// Errors holds the first 100 rejected and conflicting lines.
+	// Errors holds the first 100 error lines: those rejected or in conflict.
 	Errors []store.LineError
 }
 
 // Upload reads a file to its end and saves its valid lines, whatever the
-// promotion's status. It reads the next batch while it saves the previous one.
+// promotion's status: a COMPLETED promotion that gets targets is RUNNING again,
+// and the targets of a CANCELLED one become CANCELLED without a charge. Upload
+// reads the next batch while it saves the previous one.
 // Saving is idempotent per target, so uploading the same file again is safe. If
 // the body ends early, the targets before that are saved, and the result counts
 // them along with the error.
@@ -113,7 +115,7 @@ func (u *Uploads) Upload(ctx context.Context, cmd UploadCommand) (UploadResult, 
 	}
 	up := &upload{cfg: u.cfg, log: u.log, promotion: view.Promotion, tally: newTally(view)}
 	err = pump(ctx, reader, up.save)
-	up.close(ctx)
+	up.close(ctx, err)
 	return up.result, up.explain(err)
 }
 
@@ -122,7 +124,7 @@ func (u *Uploads) Get(ctx context.Context, promotion reward.PromotionID, id int6
 	return u.cfg.Rows.UploadGet(ctx, promotion, id)
 }
 
-// Errors returns the refused lines of an upload with numbers above after.
+// Errors returns the error lines of an upload with numbers above after.
 func (u *Uploads) Errors(ctx context.Context, id, after int64, limit int) ([]store.LineError, error) {
 	return u.cfg.Rows.UploadErrors(ctx, id, after, limit)
 }
@@ -135,29 +137,30 @@ type targetBatch struct {
 }
 
 // pump reads targets in the caller's goroutine, so that the body is not read
-// after pump returns, and passes them to use in batches, with one batch
-// waiting. A complete file makes at least one batch. pump does not call use
-// again after an error, and prefers the error of use to that of the reader.
-func pump(ctx context.Context, reader *TargetReader, use func(ctx context.Context, b targetBatch) error) error {
+// after pump returns. It passes them to handle in batches, and reads the next
+// batch meanwhile. A complete file makes at least one batch. After handle has
+// returned an error, pump does not call it again. pump returns the error of
+// handle, or else that of the reader.
+func pump(ctx context.Context, reader *TargetReader, handle func(ctx context.Context, b targetBatch) error) error {
 	batches := make(chan targetBatch, 1)
 	failed := make(chan struct{})
-	var useErr error
-	var using sync.WaitGroup
-	using.Go(func() {
+	var handleErr error
+	var handling sync.WaitGroup
+	handling.Go(func() {
 		for b := range batches {
-			if useErr != nil {
+			if handleErr != nil {
 				continue
 			}
-			if useErr = use(ctx, b); useErr != nil {
+			if handleErr = handle(ctx, b); handleErr != nil {
 				close(failed)
 			}
 		}
 	})
 	readErr := readBatches(ctx, reader, batches, failed)
 	close(batches)
-	using.Wait()
-	if useErr != nil {
-		return useErr
+	handling.Wait()
+	if handleErr != nil {
+		return handleErr
 	}
 	return readErr
 }
@@ -184,7 +187,7 @@ func readBatches(ctx context.Context, reader *TargetReader, to chan<- targetBatc
 	}
 }
 
-// errPumpStopped ends reading after use failed.
+// errPumpStopped ends reading after a batch could not be handled.
 var errPumpStopped = errors.New("campaign: the previous batch failed")
 
 // readBatch reads the next lines, up to store.BatchMax of either kind.
@@ -241,7 +244,7 @@ func (t *tally) fits(b targetBatch) error {
 	for i, r := range b.rows {
 		if r.Amount > left {
 			return reward.NewError(reward.KindInvalid, CodeAmountOverflow,
-				"line %d would take the promotion's total above %d minor units; no target was accepted from line %d on",
+				"line %d would make the promotion's total amount exceed %d; no target from line %d on was accepted",
 				b.lines[i], int64(math.MaxInt64), b.lines[0])
 		}
 		left -= r.Amount
@@ -249,8 +252,8 @@ func (t *tally) fits(b targetBatch) error {
 	return nil
 }
 
-// add counts a batch by the outcomes of its rows and returns its refused lines
-// in order, including conflicts.
+// add counts a batch by the outcomes of its rows and returns its error lines
+// (rejected or in conflict) in order.
 func (t *tally) add(b targetBatch, outcomes []store.SaveOutcome) []store.LineError {
 	bad := b.bad
 	r := &t.result
@@ -303,7 +306,7 @@ func (u *upload) open(ctx context.Context) error {
 }
 
 // extend renews the lease. If it cannot, the promotion may complete while the
-// upload continues; the next targets reopen it.
+// upload continues; the next targets make it RUNNING again.
 func (u *upload) extend(ctx context.Context) {
 	for service.Sleep(ctx, uploadLeaseTTL/3) {
 		wctx, cancel := context.WithTimeout(ctx, uploadLeaseTTL/3)
@@ -315,7 +318,7 @@ func (u *upload) extend(ctx context.Context) {
 	}
 }
 
-// save saves a batch. A caller who leaves does not interrupt a write.
+// save saves a batch. A write is completed even if the client disconnects.
 func (u *upload) save(ctx context.Context, b targetBatch) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), uploadSaveTimeout)
 	defer cancel()
@@ -343,20 +346,22 @@ func (u *upload) save(ctx context.Context, b targetBatch) error {
 	return u.report(ctx, bad)
 }
 
-// report stores refused lines, up to uploadErrorsMax.
+// report stores error lines, up to uploadErrorsMax.
 func (u *upload) report(ctx context.Context, bad []store.LineError) error {
 	bad = bad[:min(len(bad), uploadErrorsMax-u.stored)]
 	for chunk := range slices.Chunk(bad, store.BatchMax) {
 		if err := u.cfg.Rows.UploadAddErrors(ctx, u.row.ID, chunk); err != nil {
-			return fmt.Errorf("store refused lines: %w", err)
+			return fmt.Errorf("store error lines: %w", err)
 		}
 		u.stored += len(chunk)
 	}
 	return nil
 }
 
-// close lets the promotion complete. If that fails, the lease expires.
-func (u *upload) close(ctx context.Context) {
+// close lets the promotion complete, and logs the counts. If it cannot close the
+// row, the lease expires. err is the reason why the file was not saved to its
+// end, or nil.
+func (u *upload) close(ctx context.Context, err error) {
 	if u.row.ID == 0 {
 		return
 	}
@@ -367,11 +372,20 @@ func (u *upload) close(ctx context.Context) {
 	u.row.Accepted, u.row.Duplicates, u.row.Conflicts = r.Accepted, r.Duplicates, r.Conflicts
 	u.row.Rejected, u.row.Amount = r.Rejected, r.Amount
 	u.row.FinishedAt = time.Now()
-	if err := u.cfg.Rows.UploadClose(ctx, u.row, u.row.FinishedAt); err != nil {
-		u.log.Warn("closing upload failed", err, "promotion_id", u.promotion.ID, "upload_id", u.row.ID)
+	attrs := []any{
+		"promotion_id", u.promotion.ID, "upload_id", u.row.ID, "accepted", r.Accepted,
+		"duplicates", r.Duplicates, "conflicts", r.Conflicts, "rejected", r.Rejected,
 	}
-	u.log.Info("upload saved", "promotion_id", u.promotion.ID, "upload_id", u.row.ID, "accepted", r.Accepted,
-		"duplicates", r.Duplicates, "conflicts", r.Conflicts, "rejected", r.Rejected)
+	closeErr := u.cfg.Rows.UploadClose(ctx, u.row, u.row.FinishedAt)
+	if closeErr != nil {
+		u.log.Warn("closing upload failed", closeErr, attrs...)
+	}
+	switch {
+	case err != nil:
+		u.log.Warn("upload interrupted", err, attrs...)
+	case closeErr == nil:
+		u.log.Info("upload saved", attrs...)
+	}
 	u.cfg.Hint(u.promotion.ID)
 }
 

@@ -1,56 +1,55 @@
-// Package config holds the settings of an instance: Settings lists them, Load
-// reads them from a YAML file, the environment and flags, and Validate checks
-// each alone and against the others.
+// Package config defines the settings of an instance. Settings lists them, Load reads
+// them from a YAML file, the environment and flags, and Validate checks each setting
+// alone and against the others.
 package config
 
 import "time"
 
-// Config is every setting of an instance. Default and Load make
-// one; the zero Config is not valid. Names, defaults and meanings are listed
-// in docs/settings.md. [RedisStreamConfig]
+// Config contains every setting of an instance. Default and Load return valid
+// ones; the zero Config is invalid. docs/settings.md lists names, defaults and
+// meanings.
 type Config struct {
-	Data     Data     `koanf:"data"`
-	Database Database `koanf:"database"`
-	Redis    Redis    `koanf:"redis"`
-	Kafka    Kafka    `koanf:"kafka"`
-	Money    Money    `koanf:"money"`
-	Approval Approval `koanf:"approval"`
-	Webhook  Webhook  `koanf:"webhook"`
-	Coupon   Coupon   `koanf:"coupon"`
-	// Reconcile is the balance sheet.
+	Data      Data      `koanf:"data"`
+	Database  Database  `koanf:"database"`
+	Redis     Redis     `koanf:"redis"`
+	Kafka     Kafka     `koanf:"kafka"`
+	Money     Money     `koanf:"money"`
+	Approval  Approval  `koanf:"approval"`
+	Webhook   Webhook   `koanf:"webhook"`
+	Coupon    Coupon    `koanf:"coupon"`
 	Reconcile Reconcile `koanf:"reconcile"`
 	HTTP      HTTP      `koanf:"http"`
 	Auth      Auth      `koanf:"auth"`
 	Log       Log       `koanf:"log"`
-	// Roles says which parts this instance runs.
+	// Roles lists the roles that this instance runs.
 	Roles []string `koanf:"roles"`
 
-	// sources says where each value came from, by setting; what is missing is
-	// a default.
+	// sources maps settings to the source of their value. A missing setting has
+	// its default.
 	sources map[string]string
 }
 
-// Data is where the embedded engines keep what they keep.
+// Data configures the data of the embedded engines.
 type Data struct {
 	Dir string `koanf:"dir"`
 }
 
-// Database names the database; an empty URL is SQLite in Data.Dir.
+// Database configures the database. With an empty URL, it is SQLite in Data.Dir.
 type Database struct {
 	URL            string `koanf:"url"`
 	MaxConnections int    `koanf:"max-connections"`
 }
 
-// Redis names the work queue's server; an empty URL is in process.
+// Redis configures the work queue and the gate. With an empty URL, they run in this
+// process.
 type Redis struct {
-	// URL may hold several addresses of a cluster, separated by commas.
+	// URL may contain the URLs of several Cluster nodes, separated by commas.
 	URL       string `koanf:"url"`
 	KeyPrefix string `koanf:"key-prefix"`
 	Stream    Stream `koanf:"stream"`
 }
 
-// Stream bounds the work streams and the pools that read them.
-// [RedisStreamProperties]
+// Stream limits the streams of promotions and the pools that read them.
 type Stream struct {
 	Enabled                bool `koanf:"enabled"`
 	MaxLen                 int  `koanf:"max-len"`
@@ -63,29 +62,30 @@ type Stream struct {
 	LeaseSeconds           int  `koanf:"lease-seconds"`
 }
 
-// PollInterval is the longest pause between two empty polls.
+// PollInterval returns the maximum pause between empty polls.
 func (c Stream) PollInterval() time.Duration {
 	return time.Duration(c.PollIntervalMs) * time.Millisecond
 }
 
-// IdleTimeout is how long a pool with nothing to do stays up.
+// IdleTimeout returns the time without work after which a pool stops.
 func (c Stream) IdleTimeout() time.Duration {
 	return time.Duration(c.IdleTimeoutSeconds) * time.Second
 }
 
-// Lease is how long an entry belongs to the consumer that read it.
+// Lease returns the time that a consumer owns an entry before others may claim it.
 func (c Stream) Lease() time.Duration {
 	return time.Duration(c.LeaseSeconds) * time.Second
 }
 
-// Kafka names the brokers; none is the embedded broker.
+// Kafka configures the connection to the brokers. Without Brokers, the instance runs
+// the embedded broker.
 type Kafka struct {
 	Brokers        []string `koanf:"brokers"`
 	EmbeddedListen string   `koanf:"embedded-listen"`
 	TopicPrefix    string   `koanf:"topic-prefix"`
-	// TLS encrypts what goes to the brokers. CAFile says who may sign their
-	// certificates, ClientCert and ClientKey show them who we are. All are files
-	// that may change while an instance runs, SASLPasswordFile too.
+	// TLS encrypts the connections to the brokers. CAFile contains the CAs trusted
+	// for their certificates. ClientCert and ClientKey authenticate this instance.
+	// These files and SASLPasswordFile may change while the instance runs.
 	TLS              bool   `koanf:"tls"`
 	CAFile           string `koanf:"ca-file"`
 	ClientCert       string `koanf:"client-cert"`
@@ -95,20 +95,20 @@ type Kafka struct {
 	SASLPasswordFile string `koanf:"sasl-password-file"`
 }
 
-// Money names the provider that pays and bounds the calls to it.
+// Money configures the provider and limits the calls to it.
 type Money struct {
 	URL               string        `koanf:"url"`
 	Timeout           time.Duration `koanf:"timeout"`
 	MaxConcurrency    int           `koanf:"max-concurrency"`
-	RatePerSecond     int           `koanf:"rate-per-second"` // of all instances; 0 = no limit
+	RatePerSecond     int           `koanf:"rate-per-second"` // of all instances together; 0: unlimited
 	MaxRetries        int           `koanf:"max-retries"`
 	SettleAfter       time.Duration `koanf:"settle-after"`
 	IdempotencyWindow time.Duration `koanf:"idempotency-window"`
 	GiveUpAfter       time.Duration `koanf:"give-up-after"`
 	RefusalCodes      []string      `koanf:"refusal-codes"`
-	// AuthHeader, TokenFile, ClientCert and ClientKey show the provider who we
-	// are; CAFile says who may sign its certificate. All but the header are
-	// files, which may change while an instance runs.
+	// AuthHeader, TokenFile, ClientCert and ClientKey authenticate this instance at
+	// the provider. CAFile contains the CAs trusted for its certificate. The files
+	// may change while the instance runs.
 	AuthHeader string `koanf:"auth-header"`
 	TokenFile  string `koanf:"token-file"`
 	ClientCert string `koanf:"client-cert"`
@@ -116,62 +116,63 @@ type Money struct {
 	CAFile     string `koanf:"ca-file"`
 }
 
-// Approval says what needs a second person.
+// Approval configures which promotions a second person must approve.
 type Approval struct {
-	// Above is the worth in minor units above which a promotion pays nothing
-	// before somebody other than who made it has approved it; 0 = no bound.
+	// Above is the value of a promotion, in minor units, above which it pays
+	// nothing until a person other than its creator has approved it. 0 means never.
 	Above int `koanf:"above"`
 }
 
-// Webhook says how webhooks are signed; without a Secret there are none.
+// Webhook configures the signature of webhooks. Without a Secret, no webhooks are
+// sent.
 type Webhook struct {
 	Secret string `koanf:"secret"`
 }
 
-// Coupon bounds the issuing of coupons.
+// Coupon configures the issuing of coupons.
 type Coupon struct {
-	// ConsumerConcurrency is how many transactions an instance has open at once
-	// for requests from Kafka, and as many while Redis is away.
+	// ConsumerConcurrency is the maximum number of concurrent transactions for
+	// requests from Kafka, and of as many again during a Redis outage.
 	ConsumerConcurrency int           `koanf:"consumer-concurrency"`
 	LockWait            time.Duration `koanf:"lock-wait"`
 	LockLease           time.Duration `koanf:"lock-lease"`
 	AvailabilityTTL     time.Duration `koanf:"availability-ttl"`
 	FallbackAfter       time.Duration `koanf:"fallback-after"`
 	QueueTTL            time.Duration `koanf:"queue-ttl"`
-	// AverageProcessingMillis is the time per person that waiting times go by;
-	// 0 = as measured.
+	// AverageProcessingMillis is the time per user for wait estimates. 0 means the
+	// measured time.
 	AverageProcessingMillis int `koanf:"average-processing-millis"`
 }
 
-// Reconcile says how often the books are checked.
+// Reconcile configures the reconciliation of promotions and templates.
 type Reconcile struct {
 	Interval time.Duration `koanf:"interval"`
 }
 
-// HTTP is where the API listens.
+// HTTP configures the API server.
 type HTTP struct {
 	Listen string `koanf:"listen"`
-	// TLSCert and TLSKey make it HTTPS. They are files, which may change while
-	// an instance runs.
+	// TLSCert and TLSKey are the files for HTTPS. They may change while the
+	// instance runs.
 	TLSCert string `koanf:"tls-cert"`
 	TLSKey  string `koanf:"tls-key"`
-	// MaxConnections is how many connections may be open; who comes then waits.
+	// MaxConnections is the maximum number of open connections. Further clients wait.
 	MaxConnections int `koanf:"max-connections"`
-	// RateLimit is how many calls a second each caller has on an instance,
-	// RateLimitPerUser how many requests for coupons each user; 0 = no limit.
+	// RateLimit limits the calls per second of each caller on an instance, and
+	// RateLimitPerUser the coupon requests of each user. 0 means unlimited.
 	RateLimit        int `koanf:"rate-limit"`
 	RateLimitPerUser int `koanf:"rate-limit-per-user"`
-	// AllowedOrigins are those of web pages that may call from a browser.
+	// AllowedOrigins lists the origins of web pages that may call the API.
 	AllowedOrigins []string `koanf:"allowed-origins"`
 }
 
-// Auth says how callers of the API prove who they are.
+// Auth configures how callers of the API authenticate.
 type Auth struct {
 	Mode string `koanf:"mode"` // none, apikey, or jwt: tokens and API keys
 	JWT  JWT    `koanf:"jwt"`
 }
 
-// JWT says whose tokens count, and what is read out of them.
+// JWT configures which tokens are accepted, and which claims are read.
 type JWT struct {
 	JWKS      string `koanf:"jwks"`
 	Issuer    string `koanf:"issuer"`
@@ -180,13 +181,13 @@ type JWT struct {
 	RoleClaim string `koanf:"role-claim"`
 }
 
-// Log says how much is logged, and in which form.
+// Log configures the log.
 type Log struct {
 	Level  string `koanf:"level"`
 	Format string `koanf:"format"`
 }
 
-// The parts an instance can run.
+// The roles of an instance.
 const (
 	RoleAPI          = "api"
 	RoleIngest       = "ingest"

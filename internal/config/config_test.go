@@ -242,16 +242,16 @@ func TestLoadConfigFile(t *testing.T) {
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ name, value, wrong string }{
-		{"data.dir", " ", "must name a folder"},
+		{"data.dir", " ", "must name a directory"},
 		{"database.url", "postgres://u:p@h/db", ""},
 		{"database.url", "postgresql:///db?host=/run/postgresql", ""},
-		{"database.url", "mysql://h/db", "must begin with postgres:// or postgresql://"},
+		{"database.url", "mysql://h/db", "must start with postgres:// or postgresql://"},
 		{"database.url", "postgres:///db", "must name a host"},
-		{"database.url", "host=h dbname=d", "must begin with postgres://"},
+		{"database.url", "host=h dbname=d", "must start with postgres://"},
 		{"database.max-connections", "1", "must be from 2 to 10000"},
 		{"redis.url", "redis://h:6379/0,rediss://i:6380", ""},
-		{"redis.url", "redis://h,", "must begin with redis:// or rediss://"},
-		{"redis.url", "http://h", "must begin with redis:// or rediss://"},
+		{"redis.url", "redis://h,", "must start with redis:// or rediss://"},
+		{"redis.url", "http://h", "must start with redis:// or rediss://"},
 		{"redis.key-prefix", "prod:", ""},
 		{"redis.key-prefix", "{a}", "must be at most 64 letters"},
 		{"redis.stream.max-len", "0", "must be from 1 to"},
@@ -274,8 +274,8 @@ func TestValidate(t *testing.T) {
 		{"kafka.embedded-listen", "0.0.0.0:9092", "must be a loopback address (0.0.0.0 is not)"},
 		{"kafka.topic-prefix", "a b", "must be at most 64 letters"},
 		{"money.url", "https://pay.example/api", ""},
-		{"money.url", "pay.example", "must begin with http:// or https://"},
-		{"money.url", "http://pay.example/?a=b", "no ? and no #"},
+		{"money.url", "pay.example", "must start with http:// or https://"},
+		{"money.url", "http://pay.example/?a=b", "must not contain a query (?) or a fragment (#)"},
 		{"money.timeout", "1ms", "must be from 10ms to 10m"},
 		{"money.timeout", "-1s", "must be from 10ms to 10m"},
 		{"money.max-concurrency", "0", "must be from 1 to 100000"},
@@ -290,8 +290,8 @@ func TestValidate(t *testing.T) {
 		{"money.auth-header", "hunter2", `money.auth-header = "xxxxx" (flag --money-auth-header) must be of the form "Name: value", or "Name" with money.token-file`},
 		{"money.auth-header", "Host: hunter2", `money.auth-header = "Host: xxxxx" (flag --money-auth-header) must not be Host`},
 		{"money.token-file", "/run/token", ""}, // read at the start
-		{"money.client-cert", "/run/c.pem", "goes with money.client-key"},
-		{"money.client-key", "/run/k.pem", "goes with money.client-key: set both or none"},
+		{"money.client-cert", "/run/c.pem", "must be set together with money.client-key"},
+		{"money.client-key", "/run/k.pem", "must be set together with money.client-key, or not at all"},
 		{"approval.above", "0", ""},
 		{"approval.above", "100000", ""},
 		{"approval.above", "-1", "must be at least 0"},
@@ -302,16 +302,16 @@ func TestValidate(t *testing.T) {
 		{"http.listen", "loop.example:8080", ""},
 		{"http.listen", "0.0.0.0:8080", "must be a loopback address (0.0.0.0 is not); use 127.0.0.1, because auth.mode none"},
 		{"http.listen", "[::]:8080", "must be a loopback address (:: is not)"},
-		{"http.listen", ":8080", "would listen on every address of this machine"},
+		{"http.listen", ":8080", "would accept connections from other machines"},
 		{"http.listen", "mixed.example:8080", "must be a loopback address (192.0.2.7 is not)"},
 		{"http.listen", "absent.example:8080", `has the host "absent.example", which cannot be resolved`},
 		{"http.listen", "127.0.0.1", "must be host:port"},
 		{"http.listen", "127.0.0.1:65536", "must be host:port"},
 		{"http.listen", "127.0.0.1:http", "must be host:port"},
 		{"auth.mode", "apikey", ""},
-		{"auth.mode", "jwt", "auth.jwt.jwks (default) is missing: auth.mode jwt needs the keys of who signs the tokens"},
+		{"auth.mode", "jwt", "auth.jwt.jwks (default) is missing, but auth.mode jwt needs the keys of the token issuer"},
 		{"auth.mode", "open", "must be one of none, apikey, jwt"},
-		{"auth.jwt.issuer", "https://id.example", "does nothing unless auth.mode is jwt"},
+		{"auth.jwt.issuer", "https://id.example", "has no effect unless auth.mode is jwt"},
 		{"http.rate-limit", "-1", "must be"},
 		{"http.rate-limit-per-user", "1000001", "must be"},
 		{"http.allowed-origins", "https://shop.example,http://127.0.0.1:3000", ""},
@@ -397,7 +397,7 @@ func TestMasked(t *testing.T) {
 	t.Run("HidesSecretsAndTellsSources", func(t *testing.T) {
 		t.Parallel()
 		if strings.Contains(got, "hunter") {
-			t.Errorf("a password shows:\n%s", got)
+			t.Errorf("a password is shown:\n%s", got)
 		}
 		for _, line := range []string{
 			"  url: postgres://app:xxxxx@db/largesse?sslpassword=xxxxx&sslmode=require # environment LARGESSE_DATABASE_URL\n",
@@ -484,8 +484,8 @@ func TestClosestName(t *testing.T) {
 	}
 }
 
-// FuzzReadYAML holds that no file makes the loader panic, that whatever it
-// accepts is a setting with a source, and that a Config it makes can be shown
+// FuzzReadYAML checks that no file makes the loader panic, that everything it
+// accepts is a setting with a source, and that the resulting Config can be shown
 // and read again.
 func FuzzReadYAML(f *testing.F) {
 	for _, seed := range []string{"", "redis:\n  stream:\n    max-len: 5\n", "roles: [api, payout]\n", "a: &a [*a]\n", "money: {timeout: 1s}\n---\n", "? {a: b}\n: c\n", "data.dir: 'x\\0'\n", "<<: {roles: api}\n"} {
@@ -521,11 +521,11 @@ func FuzzReadYAML(f *testing.F) {
 		}
 		again, problems, err := readYAML("again.yaml", []byte(shown))
 		if err != nil || len(problems) > 0 {
-			t.Fatalf("what Masked writes cannot be read: %v %v\n%s", err, problems, shown)
+			t.Fatalf("the output of Masked cannot be read: %v %v\n%s", err, problems, shown)
 		}
 		back, problems, err := merge([]map[string]rawValue{again})
 		if err != nil || len(problems) > 0 {
-			t.Fatalf("what Masked writes cannot be used: %v %v\n%s", err, problems, shown)
+			t.Fatalf("the output of Masked cannot be used: %v %v\n%s", err, problems, shown)
 		}
 		back.Database.URL, back.Redis.URL, back.Money.URL = c.Database.URL, c.Redis.URL, c.Money.URL
 		if diff := cmp.Diff(c, back, ignoreSources); diff != "" {
@@ -534,7 +534,7 @@ func FuzzReadYAML(f *testing.F) {
 	})
 }
 
-// resolveExamples knows a few hosts, so that no test asks a real server.
+// resolveExamples resolves a few hosts, so that no test asks a real DNS server.
 func resolveExamples(_ context.Context, host string) ([]net.IPAddr, error) {
 	if ip := net.ParseIP(host); ip != nil {
 		return []net.IPAddr{{IP: ip}}, nil

@@ -16,35 +16,35 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// LoadParams says where settings are read from. A later source wins: file,
-// environment, flags, program.
+// LoadParams contains the sources of settings. Later sources override earlier ones:
+// file, environment, flags, program.
 type LoadParams struct {
-	File    string                  // path of a YAML file; empty: none
-	Environ []string                // NAME=value, as os.Environ gives it
+	File    string                  // path of a YAML file; "": none
+	Environ []string                // NAME=value, as returned by os.Environ
 	Flags   map[string]string       // values by setting name, e.g. redis.stream.max-len
 	Program map[string]ProgramValue // values by setting name
 }
 
-// ProgramValue is a setting as a program that embeds an instance gives it.
+// ProgramValue is the value of a setting from a program that embeds an instance.
 type ProgramValue struct {
-	Text   string // as it would be written in the environment
-	Source string // where the program wrote it, for messages
+	Text   string // in the form of an environment variable
+	Source string // origin of the value, for messages
 }
 
-// Error says everything that is wrong with the settings, at once.
+// Error reports all invalid settings at once.
 type Error struct {
 	Problems []Problem
 }
 
-// Problem is one thing that is wrong.
+// Problem is one invalid setting.
 type Problem struct {
-	Name   string // the setting, or what was taken for one
-	Value  string // as given, secrets masked; empty for unknown names
-	Source string // where it came from
-	Detail string // what is allowed
+	Name   string // the setting, or an unknown name
+	Value  string // with secrets masked; "" for an unknown name
+	Source string // origin of the value
+	Detail string // what is wrong, and which values are allowed
 }
 
-// Error tells all problems in one line.
+// Error returns all problems in one line.
 func (e *Error) Error() string {
 	parts := make([]string, len(e.Problems))
 	for i, p := range e.Problems {
@@ -66,7 +66,7 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// notSettings are names with our prefix that mean something else.
+// notSettings lists variables with the prefix that are no settings of an instance.
 var notSettings = []string{"LARGESSE_SERVER", "LARGESSE_API_KEY", "LARGESSE_ACTOR"}
 
 const (
@@ -74,26 +74,25 @@ const (
 	testPrefix = "LARGESSE_TEST_"
 )
 
-// seeDocs is said where no name is near.
+// seeDocs is the hint for names that are similar to no known name.
 const seeDocs = "; the settings are listed in docs/settings.md"
 
-// SourceDefault is the source of what nobody has set; sourceFlag begins that of
-// what a flag has set.
+// SourceDefault is the source of values that were not set. The sources of flags
+// start with sourceFlag.
 const (
 	SourceDefault = "default"
 	sourceFlag    = "flag --"
 )
 
-// rawValue is a setting as one source gives it.
+// rawValue is the value of a setting in one source.
 type rawValue struct {
 	text   string
 	source string
 }
 
-// Load reads the settings and checks them. Warnings are for people and
-// never stop a start: unknown names in the environment, and values that are
-// safe but probably not meant. The error is a *Error, unless the file
-// cannot be read.
+// Load reads and checks the settings. Warnings do not prevent a start: they report
+// unknown names in the environment, and values that are safe but probably a
+// mistake. The error is an *Error, unless the file cannot be read.
 func Load(p LoadParams) (Config, []string, error) {
 	c, warnings, problems, err := Examine(p)
 	if err == nil && len(problems) > 0 {
@@ -105,9 +104,9 @@ func Load(p LoadParams) (Config, []string, error) {
 	return c, warnings, nil
 }
 
-// Examine is Load for those who go on with what is right. Settings that
-// could not be read hold their defaults. err says that the file could not be
-// read at all.
+// Examine is like Load, but returns problems instead of an *Error, together with the
+// Config. Settings that could not be parsed have their defaults. err reports that
+// the file could not be read at all.
 func Examine(p LoadParams) (c Config, warnings []string, problems []Problem, err error) {
 	layers := []map[string]rawValue{}
 	if p.File != "" {
@@ -129,8 +128,8 @@ func Examine(p LoadParams) (c Config, warnings []string, problems []Problem, err
 		return Config{}, warnings, nil, err
 	}
 	problems = append(problems, found...)
-	// Fields that could not be read hold their defaults here, so that whatever
-	// else is wrong is told in the same go.
+	// Settings that could not be parsed have their defaults here, so that all other
+	// problems are reported in the same run.
 	var invalid *Error
 	if errors.As(c.Validate(), &invalid) {
 		problems = append(problems, invalid.Problems...)
@@ -141,16 +140,16 @@ func Examine(p LoadParams) (c Config, warnings []string, problems []Problem, err
 	return c, warnings, problems, nil
 }
 
-// Default is what runs when nothing is set.
+// Default returns the Config in which nothing is set.
 func Default() Config {
 	c, problems, err := merge(nil)
 	if err != nil || len(problems) > 0 {
-		panic(fmt.Sprintf("config: the defaults cannot be read: %v %v", problems, err))
+		panic(fmt.Sprintf("config: reading the defaults failed: %v %v", problems, err))
 	}
 	return c
 }
 
-// merge lays the sources over the defaults.
+// merge applies the sources to the defaults, in order.
 func merge(layers []map[string]rawValue) (Config, []Problem, error) {
 	var problems []Problem
 	k := koanf.New(".")
@@ -162,12 +161,12 @@ func merge(layers []map[string]rawValue) (Config, []Problem, error) {
 		}
 		v, err := s.parse(s.Default)
 		if err != nil {
-			return Config{}, nil, fmt.Errorf("reading the default of %s: %w", s.Name, err)
+			return Config{}, nil, fmt.Errorf("reading the default of %s failed: %w", s.Name, err)
 		}
 		defaults[s.Name] = v
 	}
 	if err := k.Load(confmap.Provider(defaults, "."), nil); err != nil {
-		return Config{}, nil, fmt.Errorf("laying out the default settings: %w", err)
+		return Config{}, nil, fmt.Errorf("loading the default settings failed: %w", err)
 	}
 	for _, layer := range layers {
 		values := map[string]any{}
@@ -184,19 +183,19 @@ func merge(layers []map[string]rawValue) (Config, []Problem, error) {
 			values[s.Name], sources[s.Name] = v, raw.source
 		}
 		if err := k.Load(confmap.Provider(values, "."), nil); err != nil {
-			return Config{}, nil, fmt.Errorf("laying settings over each other: %w", err)
+			return Config{}, nil, fmt.Errorf("merging the settings failed: %w", err)
 		}
 	}
 	var c Config
 	if err := k.Unmarshal("", &c); err != nil {
-		return Config{}, nil, fmt.Errorf("filling in the settings: %w", err)
+		return Config{}, nil, fmt.Errorf("decoding the settings failed: %w", err)
 	}
 	c.sources = sources
 	return c, problems, nil
 }
 
-// readEnviron finds settings in the environment. An empty variable counts as
-// not set. Unknown names are warnings, because Kubernetes injects some.
+// readEnviron reads settings from the environment. An empty variable counts as not
+// set. Unknown names are only warnings, because Kubernetes injects such variables.
 func readEnviron(environ []string) (map[string]rawValue, []string) {
 	byEnv := map[string]Setting{}
 	known := []string{}
@@ -215,7 +214,7 @@ func readEnviron(environ []string) (map[string]rawValue, []string) {
 		s, ok := byEnv[name]
 		switch {
 		case !ok:
-			// The prefix is what all have in common, so it makes nothing near.
+			// Every name has the prefix, so it must not count as similarity.
 			hint := seeDocs
 			if near := ClosestName(short, known); near != "" {
 				hint = "; did you mean " + envPrefix + near + "?"
@@ -257,17 +256,17 @@ func readProgram(given map[string]ProgramValue) (map[string]rawValue, []Problem)
 	return values, problems
 }
 
-// readFile finds settings in a YAML file. It walks the document itself, so
-// that values reach the same readers as those of the environment and every
-// complaint has a line number.
+// readFile reads settings from a YAML file. It walks the nodes of the document, so
+// that values are parsed like those of the environment, and every problem has a
+// line number.
 func readFile(path string) (map[string]rawValue, []Problem, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading the settings file: %w", err)
+		return nil, nil, fmt.Errorf("reading the settings file failed: %w", err)
 	}
 	values, problems, err := readYAML(path, text)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading the settings file %s: %w", path, err)
+		return nil, nil, fmt.Errorf("reading the settings file %s failed: %w", path, err)
 	}
 	return values, problems, nil
 }
@@ -283,7 +282,7 @@ func readYAML(path string, text []byte) (map[string]rawValue, []Problem, error) 
 	}
 	var second yaml.Node
 	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
-		return nil, nil, errors.New("it holds more than one YAML document; keep one")
+		return nil, nil, errors.New("it contains more than one YAML document; keep one")
 	}
 	w := yamlWalk{path: path, values: map[string]rawValue{}}
 	for _, root := range document.Content {
@@ -292,7 +291,7 @@ func readYAML(path string, text []byte) (map[string]rawValue, []Problem, error) 
 	return w.values, w.problems, nil
 }
 
-// yamlWalk collects settings from a document.
+// yamlWalk collects the settings and problems of a document.
 type yamlWalk struct {
 	path     string
 	values   map[string]rawValue
@@ -304,7 +303,7 @@ func (w *yamlWalk) node(name string, n *yaml.Node) {
 	s, isSetting := settingByName(name)
 	switch {
 	case n.Kind == yaml.ScalarNode && n.Tag == "!!null" && (isSetting || isGroup(name)):
-		// "redis:" with everything under it commented out sets nothing.
+		// "redis:" with only comments below it sets nothing.
 	case n.Kind == yaml.MappingNode && isGroup(name):
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key := n.Content[i].Value
@@ -334,8 +333,8 @@ func (w *yamlWalk) node(name string, n *yaml.Node) {
 	}
 }
 
-// meant says what an unknown name was probably meant to be: a group for what
-// holds others, a setting for what holds a value.
+// meant returns a hint to the name that was probably meant: a group for a mapping,
+// a setting for a value.
 func (w *yamlWalk) meant(name string, kind yaml.Kind) string {
 	if kind == yaml.MappingNode {
 		return didYouMean(name, groupNames())
@@ -366,7 +365,7 @@ func (w *yamlWalk) complain(name, source, detail string) {
 	w.problems = append(w.problems, Problem{Name: name, Source: source, Detail: detail})
 }
 
-// isGroup says whether settings stand under the name; "" is the whole.
+// isGroup reports whether name is a group of settings. "" is the group of all.
 func isGroup(name string) bool {
 	if name == "" {
 		return true
@@ -379,7 +378,7 @@ func isGroup(name string) bool {
 	return false
 }
 
-// groupNames are the names that settings stand under.
+// groupNames returns the names of all groups, such as "redis.stream".
 func groupNames() []string {
 	var names []string
 	for _, s := range Settings {

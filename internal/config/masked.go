@@ -9,15 +9,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// SettingValue is a setting as it stands in a Config, fit to be shown.
+// SettingValue is a setting in a Config, without secrets.
 type SettingValue struct {
 	Name   string `json:"name"`
-	Value  string `json:"value"`  // secrets masked
-	Source string `json:"source"` // "default", or which file, variable or flag
+	Value  string `json:"value"`  // with secrets masked
+	Source string `json:"source"` // "default", or a file, variable or flag
 }
 
-// Values lists every setting with its value and where it came from, in the
-// order of the docs.
+// Values returns every setting with its value and source, in the order of the docs.
 func (c Config) Values() []SettingValue {
 	values := make([]SettingValue, len(Settings))
 	for i, s := range Settings {
@@ -26,8 +25,8 @@ func (c Config) Values() []SettingValue {
 	return values
 }
 
-// Masked is the Config as a YAML file, with secrets masked and a comment
-// behind each value that says where it came from.
+// Masked returns the Config as a YAML file with secrets masked. A comment after each
+// value names its source.
 func (c Config) Masked() (string, error) {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	groups := map[string]*yaml.Node{"": root}
@@ -45,7 +44,7 @@ func (c Config) Masked() (string, error) {
 			shown = settingText(shown)
 		}
 		if err := value.Encode(shown); err != nil {
-			return "", fmt.Errorf("writing the setting %s: %w", s.Name, err)
+			return "", fmt.Errorf("encoding the setting %s failed: %w", s.Name, err)
 		}
 		if s.Kind == KindList {
 			value.Style = yaml.FlowStyle
@@ -58,13 +57,12 @@ func (c Config) Masked() (string, error) {
 	encoder := yaml.NewEncoder(&b)
 	encoder.SetIndent(2)
 	if err := encoder.Encode(root); err != nil {
-		return "", fmt.Errorf("writing the settings: %w", err)
+		return "", fmt.Errorf("encoding the settings failed: %w", err)
 	}
 	return b.String(), nil
 }
 
-// groupNode finds the mapping of a group, and makes it when it is the first
-// time.
+// groupNode returns the mapping of a group. It creates a missing one.
 func groupNode(groups map[string]*yaml.Node, name string) *yaml.Node {
 	if n, ok := groups[name]; ok {
 		return n
@@ -80,8 +78,8 @@ func groupNode(groups map[string]*yaml.Node, name string) *yaml.Node {
 	return n
 }
 
-// Source says where the value of a setting came from: SourceDefault, or which
-// file, variable or flag.
+// Source returns where the value of a setting came from: SourceDefault, or a file,
+// variable or flag.
 func (c Config) Source(name string) string {
 	if source, ok := c.sources[name]; ok {
 		return source
@@ -89,7 +87,7 @@ func (c Config) Source(name string) string {
 	return SourceDefault
 }
 
-// Shown is a value as people may see it.
+// Shown returns a value with its secrets masked.
 func (s Setting) Shown(text string) string {
 	switch {
 	case !s.Secret:
@@ -102,13 +100,13 @@ func (s Setting) Shown(text string) string {
 	return maskSecrets(text)
 }
 
-// The secrets that are no addresses.
+// The secret settings that are no URLs.
 const (
 	authHeaderSetting    = "money.auth-header"
 	webhookSecretSetting = "webhook.secret"
 )
 
-// mask stands for a secret, as in net/url.
+// mask replaces a secret, as in net/url.
 const mask = "xxxxx"
 
 var (
@@ -118,8 +116,8 @@ var (
 
 var headerStart = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}: `)
 
-// maskHeader hides the value of "Name: value". What is not of that form is
-// hidden whole: it may be the secret without its name.
+// maskHeader masks the value of "Name: value". It masks any other text completely,
+// because that may be the secret without its name.
 func maskHeader(text string) string {
 	if strings.TrimSpace(text) == "" {
 		return text
@@ -134,9 +132,9 @@ func maskWhole(text string) string {
 	return mask
 }
 
-// maskSecrets hides passwords in addresses, also in lists of them and in
-// those that no parser would take. What is no address is hidden whole: nobody
-// knows where in "host=h password=p" the secret begins.
+// maskSecrets masks passwords in URLs, in lists of URLs and in malformed URLs. It
+// masks any other text completely, because the position of the secret is unknown,
+// as in "host=h password=p".
 func maskSecrets(text string) string {
 	if strings.TrimSpace(text) == "" {
 		return text
@@ -160,11 +158,11 @@ func maskSecrets(text string) string {
 	return b.String()
 }
 
-// maskAddress masks what follows the scheme of one address.
+// maskAddress masks the secrets in rest, which follows the scheme of one URL.
 func maskAddress(scheme, rest string) string {
 	rest = secretQuery.ReplaceAllString(rest, "${1}"+mask)
-	// The text up to the last @ is user and password where the address is
-	// broken; where it is not, they end before the path.
+	// In a malformed URL, user and password may extend to the last @. Otherwise they
+	// end before the path.
 	authority := rest
 	_, broken := url.Parse(strings.TrimLeft(scheme, ", \t") + strings.TrimRight(rest, ", \t"))
 	if broken == nil {
@@ -184,7 +182,7 @@ func maskAddress(scheme, rest string) string {
 	case hasPassword:
 		user += ":" + mask
 	case !strings.Contains(scheme, "postgres"):
-		user = mask // a token in place of a user
+		user = mask // a token instead of a user
 	}
 	return user + rest[at:]
 }

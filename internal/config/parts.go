@@ -7,11 +7,11 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 )
 
-// What other packages need of the settings in a form of their own. Validate
-// checks the same values that an instance uses.
+// The functions in this file convert settings to the types of other packages.
+// Validate and Engine both use them, so Validate checks what an instance uses.
 
-// TLSFiles returns how connections to the brokers are encrypted; nil: not at
-// all.
+// TLSFiles returns the TLS configuration for the brokers, or nil for plain
+// connections.
 func (c Kafka) TLSFiles() *bus.TLS {
 	if !c.TLS {
 		return nil
@@ -19,7 +19,7 @@ func (c Kafka) TLSFiles() *bus.TLS {
 	return &bus.TLS{CAFile: c.CAFile, CertFile: c.ClientCert, KeyFile: c.ClientKey}
 }
 
-// SASL returns how an instance logs in to the brokers; nil: not at all.
+// SASL returns the SASL configuration for the brokers, or nil for none.
 func (c Kafka) SASL() *bus.SASL {
 	if c.SASLMechanism == "" {
 		return nil
@@ -27,14 +27,14 @@ func (c Kafka) SASL() *bus.SASL {
 	return &bus.SASL{Mechanism: c.SASLMechanism, User: c.SASLUser, PasswordFile: c.SASLPasswordFile}
 }
 
-// Tokens returns what tokens are verified by.
+// Tokens returns the configuration for the verification of tokens.
 func (c JWT) Tokens(log obs.Log) auth.TokensConfig {
 	return auth.TokensConfig{
 		JWKS: c.JWKS, Issuer: c.Issuer, Audience: c.Audience, UserClaim: c.UserClaim, RoleClaim: c.RoleClaim, Log: log,
 	}
 }
 
-// Credentials returns what shows the provider who we are.
+// Credentials returns the credentials for the provider.
 func (c Money) Credentials() money.Credentials {
 	return money.Credentials{
 		Header: c.AuthHeader, TokenFile: c.TokenFile, CAFile: c.CAFile, CertFile: c.ClientCert, KeyFile: c.ClientKey,

@@ -23,7 +23,7 @@ func TestValidateSecurity(t *testing.T) {
 		more["kafka.brokers"] = "kafka:9092"
 		return more
 	}
-	const embedded, withoutTLS, withoutSASL = "is for the servers of kafka.brokers, which is empty", "does nothing without kafka.tls", "does nothing without kafka.sasl-mechanism"
+	const embedded, withoutTLS, withoutSASL = "applies only to kafka.brokers, which is empty", "has no effect without kafka.tls", "has no effect without kafka.sasl-mechanism"
 	for name, tc := range map[string]struct {
 		flags flags
 		wrong []string
@@ -44,8 +44,8 @@ func TestValidateSecurity(t *testing.T) {
 			brokers(flags{"kafka.ca-file": cert, "kafka.client-cert": cert, "kafka.client-key": key}),
 			[]string{"kafka.ca-file: " + withoutTLS, "kafka.client-cert: " + withoutTLS, "kafka.client-key: " + withoutTLS},
 		},
-		"HalfAPair":      {brokers(flags{"kafka.tls": "true", "kafka.client-cert": cert}), []string{"kafka.client-cert: goes with kafka.client-key: set both or none"}},
-		"TheOtherHalf":   {brokers(flags{"kafka.tls": "true", "kafka.client-key": key}), []string{"kafka.client-cert: goes with kafka.client-key: set both or none"}},
+		"HalfAPair":      {brokers(flags{"kafka.tls": "true", "kafka.client-cert": cert}), []string{"kafka.client-cert: must be set together with kafka.client-key, or not at all"}},
+		"TheOtherHalf":   {brokers(flags{"kafka.tls": "true", "kafka.client-key": key}), []string{"kafka.client-cert: must be set together with kafka.client-key, or not at all"}},
 		"AnothersKey":    {brokers(flags{"kafka.tls": "true", "kafka.client-cert": cert, "kafka.client-key": otherKey}), []string{"kafka.client-cert: cannot be used with kafka.client-key"}},
 		"NoSuchCA":       {brokers(flags{"kafka.tls": "true", "kafka.ca-file": none}), []string{"kafka.ca-file: cannot be read"}},
 		"NotACA":         {brokers(flags{"kafka.tls": "true", "kafka.ca-file": key}), []string{"kafka.ca-file: holds no PEM certificate"}},
@@ -59,8 +59,8 @@ func TestValidateSecurity(t *testing.T) {
 		},
 
 		"HTTPS":                {flags{"http.tls-cert": cert, "http.tls-key": key}, nil},
-		"HTTPSWithoutKey":      {flags{"http.tls-cert": cert}, []string{"http.tls-cert: goes with http.tls-key: set both or none"}},
-		"HTTPSWithoutCert":     {flags{"http.tls-key": key}, []string{"http.tls-cert: goes with http.tls-key: set both or none"}},
+		"HTTPSWithoutKey":      {flags{"http.tls-cert": cert}, []string{"http.tls-cert: must be set together with http.tls-key, or not at all"}},
+		"HTTPSWithoutCert":     {flags{"http.tls-key": key}, []string{"http.tls-cert: must be set together with http.tls-key, or not at all"}},
 		"HTTPSWithAnothersKey": {flags{"http.tls-cert": cert, "http.tls-key": otherKey}, []string{"http.tls-cert: cannot be used with http.tls-key"}},
 		"HTTPSWithoutFiles":    {flags{"http.tls-cert": none, "http.tls-key": none}, []string{"http.tls-cert: cannot be used with http.tls-key: open"}},
 		"HTTPSElsewhere":       {flags{"http.tls-cert": none, "http.tls-key": none, "roles": "payout"}, nil},

@@ -23,7 +23,7 @@ func TestSettings(t *testing.T) {
 		got := map[string]SettingKind{}
 		for _, s := range Settings {
 			if _, twice := got[s.Name]; twice {
-				t.Errorf("%s stands twice in Settings", s.Name)
+				t.Errorf("%s is twice in Settings", s.Name)
 			}
 			got[s.Name] = s.Kind
 		}

@@ -25,11 +25,11 @@ const (
 	webhookSecretMax  = 1000
 )
 
-// resolveTimeout bounds the look-up of a host that is to be listened on.
+// resolveTimeout limits the DNS lookup of the host of a listen address.
 const resolveTimeout = 3 * time.Second
 
-// Validate checks every setting, alone and against the others. The error is a
-// *Error with everything that is wrong.
+// Validate checks every setting, alone and against the others. The error is an
+// *Error with all problems.
 func (c Config) Validate() error {
 	v := validation{config: c, resolve: net.DefaultResolver.LookupIPAddr}
 	v.run()
@@ -39,7 +39,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// validation collects what is wrong with a Config.
+// validation collects the problems of a Config.
 type validation struct {
 	config   Config
 	resolve  func(ctx context.Context, host string) ([]net.IPAddr, error)
@@ -55,7 +55,7 @@ var (
 func (v *validation) run() {
 	c := v.config
 	if strings.TrimSpace(c.Data.Dir) == "" {
-		v.wrong("data.dir", "must name a folder")
+		v.wrong("data.dir", "must name a directory")
 	}
 	v.url("database.url", c.Database.URL, "postgres", "postgresql")
 	v.between("database.max-connections", c.Database.MaxConnections, 2, 10_000)
@@ -67,7 +67,7 @@ func (v *validation) run() {
 		}
 	}
 	if !redisPrefix.MatchString(c.Redis.KeyPrefix) {
-		v.wrong("redis.key-prefix", "must be at most 64 letters, digits and . _ : - (braces would put every key into one cluster slot)")
+		v.wrong("redis.key-prefix", "must be at most 64 letters, digits and . _ : - (braces would move all keys to one Cluster slot)")
 	}
 	v.stream(c.Redis.Stream)
 	v.kafka(c.Kafka)
@@ -103,7 +103,7 @@ func (v *validation) stream(c Stream) {
 	}
 	v.between("redis.stream.in-flight-per-consumer", c.InFlightPerConsumer, 1, 10_000)
 	if v.between("redis.stream.lease-seconds", c.LeaseSeconds, 1, 3600) && c.Lease() <= v.config.Money.Timeout {
-		v.wrong("redis.stream.lease-seconds", fmt.Sprintf("must be above money.timeout, which is %s: a call has to end while its entry is still ours", ShortDuration(v.config.Money.Timeout)))
+		v.wrong("redis.stream.lease-seconds", fmt.Sprintf("must be above money.timeout, which is %s, because a call must end before the lease of its entry", ShortDuration(v.config.Money.Timeout)))
 	}
 }
 
@@ -117,31 +117,31 @@ func (v *validation) kafka(c Kafka) {
 		v.wrong("kafka.topic-prefix", "must be at most 64 letters, digits and . _ -")
 	}
 	if len(c.Brokers) == 0 {
-		v.listen("kafka.embedded-listen", c.EmbeddedListen, "the embedded broker asks nobody for a password")
+		v.listen("kafka.embedded-listen", c.EmbeddedListen, "the embedded broker does not authenticate its clients")
 	}
 }
 
-// kafkaSecurity checks how we and the brokers know each other.
+// kafkaSecurity checks the TLS and SASL settings for the brokers.
 func (v *validation) kafkaSecurity(c Kafka) {
 	files, login := []string{"kafka.ca-file", "kafka.client-cert", "kafka.client-key"}, []string{"kafka.sasl-user", "kafka.sasl-password-file"}
 	if len(c.Brokers) == 0 {
-		v.unset("is for the servers of kafka.brokers, which is empty: the embedded broker takes none of it",
+		v.unset("applies only to kafka.brokers, which is empty: remove this setting, or set kafka.brokers",
 			slices.Concat([]string{"kafka.tls"}, files, []string{"kafka.sasl-mechanism"}, login)...)
 		return
 	}
 	if c.TLS {
 		v.kafkaFiles(c)
 	} else {
-		v.unset("does nothing without kafka.tls: set that to true, or take this out", files...)
+		v.unset("has no effect without kafka.tls: set that to true, or remove this setting", files...)
 	}
 	if c.SASLMechanism != "" {
 		v.kafkaLogin(c)
 	} else {
-		v.unset("does nothing without kafka.sasl-mechanism: set that too, or take this out", login...)
+		v.unset("has no effect without kafka.sasl-mechanism: set that too, or remove this setting", login...)
 	}
 }
 
-// unset refuses settings that hold anything but what is there without them.
+// unset adds a problem for each of the settings that does not have its default.
 func (v *validation) unset(why string, names ...string) {
 	for _, name := range names {
 		if s, _ := settingByName(name); v.config.Text(name) != s.Default {
@@ -156,7 +156,7 @@ func (v *validation) kafkaFiles(c Kafka) {
 		v.wrong("kafka.ca-file", err.Error())
 	}
 	if (c.ClientCert == "") != (c.ClientKey == "") {
-		v.wrong("kafka.client-cert", "goes with kafka.client-key: set both or none")
+		v.wrong("kafka.client-cert", "must be set together with kafka.client-key, or not at all")
 	} else if err := files.CheckCert(); err != nil {
 		v.wrong("kafka.client-cert", err.Error())
 	}
@@ -165,10 +165,10 @@ func (v *validation) kafkaFiles(c Kafka) {
 func (v *validation) kafkaLogin(c Kafka) {
 	v.oneOf("kafka.sasl-mechanism", c.SASLMechanism, bus.SASLMechanisms...)
 	if c.SASLUser == "" {
-		v.wrong("kafka.sasl-user", "is missing: kafka.sasl-mechanism needs it")
+		v.wrong("kafka.sasl-user", "is missing, but kafka.sasl-mechanism needs it")
 	}
 	if c.SASLPasswordFile == "" {
-		v.wrong("kafka.sasl-password-file", "is missing: kafka.sasl-mechanism needs it")
+		v.wrong("kafka.sasl-password-file", "is missing, but kafka.sasl-mechanism needs it")
 	} else if err := c.SASL().CheckPassword(); err != nil {
 		v.wrong("kafka.sasl-password-file", err.Error())
 	}
@@ -177,7 +177,7 @@ func (v *validation) kafkaLogin(c Kafka) {
 func (v *validation) money(c Money) {
 	v.url("money.url", c.URL, "http", "https")
 	if u, err := url.Parse(c.URL); err == nil && (u.RawQuery != "" || u.Fragment != "") {
-		v.wrong("money.url", "must end with its path: no ? and no #")
+		v.wrong("money.url", "must not contain a query (?) or a fragment (#)")
 	}
 	if c.Timeout < 10*time.Millisecond || c.Timeout > 10*time.Minute {
 		v.wrong("money.timeout", "must be from 10ms to 10m")
@@ -197,13 +197,13 @@ func (v *validation) money(c Money) {
 		v.wrong("money.auth-header", err.Error())
 	}
 	if (c.ClientCert == "") != (c.ClientKey == "") {
-		v.wrong("money.client-cert", "goes with money.client-key: set both or none")
+		v.wrong("money.client-cert", "must be set together with money.client-key, or not at all")
 	}
 }
 
 func (v *validation) coupon(c Config) {
 	if v.between("coupon.consumer-concurrency", c.Coupon.ConsumerConcurrency, 1, 1000) && c.Coupon.ConsumerConcurrency >= c.Database.MaxConnections {
-		v.wrong("coupon.consumer-concurrency", fmt.Sprintf("must be below database.max-connections, which is %d: the rest of the instance needs connections too", c.Database.MaxConnections))
+		v.wrong("coupon.consumer-concurrency", fmt.Sprintf("must be below database.max-connections, which is %d: other parts of the instance also need connections", c.Database.MaxConnections))
 	}
 	if w := c.Coupon.LockWait; w < time.Millisecond || w > time.Minute {
 		v.wrong("coupon.lock-wait", "must be from 1ms to 1m")
@@ -229,9 +229,9 @@ func (v *validation) levers(c Config) {
 func (v *validation) http(c Config) {
 	v.auth(c.Auth)
 	if c.Auth.Mode == auth.ModeNone {
-		v.listen("http.listen", c.HTTP.Listen, "auth.mode none lets everybody in who can reach it")
+		v.listen("http.listen", c.HTTP.Listen, "auth.mode none admits every caller that can reach the address")
 	} else if _, _, ok := HostPort(c.HTTP.Listen); !ok {
-		v.wrong("http.listen", "must be host:port, the port from 0 to 65535")
+		v.wrong("http.listen", "must be host:port with a port from 0 to 65535")
 	}
 	v.between("http.rate-limit", c.HTTP.RateLimit, 0, 1_000_000)
 	v.between("http.rate-limit-per-user", c.HTTP.RateLimitPerUser, 0, 1_000_000)
@@ -241,8 +241,8 @@ func (v *validation) http(c Config) {
 		}
 	}
 	if (c.HTTP.TLSCert == "") != (c.HTTP.TLSKey == "") {
-		v.wrong("http.tls-cert", "goes with http.tls-key: set both or none")
-	} else if c.HTTP.TLSCert != "" && slices.Contains(c.Roles, RoleAPI) { // others may have no right to read them
+		v.wrong("http.tls-cert", "must be set together with http.tls-key, or not at all")
+	} else if c.HTTP.TLSCert != "" && slices.Contains(c.Roles, RoleAPI) { // instances with other roles may lack the right to read the files
 		if _, err := tls.LoadX509KeyPair(c.HTTP.TLSCert, c.HTTP.TLSKey); err != nil {
 			v.wrong("http.tls-cert", "cannot be used with http.tls-key: "+err.Error())
 		}
@@ -250,23 +250,23 @@ func (v *validation) http(c Config) {
 	v.between("http.max-connections", c.HTTP.MaxConnections, 10, 1_000_000)
 }
 
-// auth checks how callers prove who they are.
+// auth checks the settings for the authentication of callers.
 func (v *validation) auth(c Auth) {
 	v.oneOf("auth.mode", c.Mode, auth.ModeNone, auth.ModeAPIKey, auth.ModeJWT)
 	if c.Mode != auth.ModeJWT {
-		v.unset("does nothing unless auth.mode is jwt: set that, or take this out",
+		v.unset("has no effect unless auth.mode is jwt: set that, or remove this setting",
 			"auth.jwt.jwks", "auth.jwt.issuer", "auth.jwt.audience", "auth.jwt.user-claim", "auth.jwt.role-claim")
 		return
 	}
 	for _, must := range []struct{ name, value, why string }{
-		{"auth.jwt.jwks", c.JWT.JWKS, "the keys of who signs the tokens"},
-		{"auth.jwt.issuer", c.JWT.Issuer, "who signs the tokens"},
-		{"auth.jwt.audience", c.JWT.Audience, "whom the tokens are meant for"},
-		{"auth.jwt.user-claim", c.JWT.UserClaim, "the claim with the user"},
-		{"auth.jwt.role-claim", c.JWT.RoleClaim, "the claim with the role"},
+		{"auth.jwt.jwks", c.JWT.JWKS, "the keys of the token issuer"},
+		{"auth.jwt.issuer", c.JWT.Issuer, "the name of the token issuer"},
+		{"auth.jwt.audience", c.JWT.Audience, "the audience of the tokens"},
+		{"auth.jwt.user-claim", c.JWT.UserClaim, "the claim that holds the user ID"},
+		{"auth.jwt.role-claim", c.JWT.RoleClaim, "the claim that holds the role"},
 	} {
 		if strings.TrimSpace(must.value) == "" {
-			v.wrong(must.name, "is missing: auth.mode jwt needs "+must.why)
+			v.wrong(must.name, "is missing, but auth.mode jwt needs "+must.why)
 		}
 	}
 	if c.JWT.JWKS == "" || c.JWT.Issuer == "" || c.JWT.Audience == "" {
@@ -280,35 +280,35 @@ func (v *validation) auth(c Auth) {
 	tokens.Close()
 }
 
-// warnings tells what is allowed, safe, and probably not meant.
+// warnings returns warnings about values that are safe, but probably a mistake.
 func (c Config) warnings() []string {
 	var warnings []string
 	if c.Money.SettleAfter < c.Money.Timeout {
-		warnings = append(warnings, fmt.Sprintf("money.settle-after %s is below money.timeout %s: a request can be under way for longer than a look-up waits; raise it outside of tests",
+		warnings = append(warnings, fmt.Sprintf("money.settle-after %s is below money.timeout %s, so a lookup may count as final while the charge is still in flight; raise it outside of tests",
 			ShortDuration(c.Money.SettleAfter), ShortDuration(c.Money.Timeout)))
 	}
 	if c.Money.IdempotencyWindow <= c.Money.SettleAfter {
-		warnings = append(warnings, fmt.Sprintf("money.idempotency-window %s is not above money.settle-after %s: every payout is looked up before each repeated call",
+		warnings = append(warnings, fmt.Sprintf("money.idempotency-window %s is not above money.settle-after %s, so every payout is looked up before each retry; raise it to what the Money API documents",
 			ShortDuration(c.Money.IdempotencyWindow), ShortDuration(c.Money.SettleAfter)))
 	}
 	if n := utf8.RuneCountInString(c.Webhook.Secret); n > 0 && n < webhookSecretGood {
-		warnings = append(warnings, fmt.Sprintf("webhook.secret has %d characters: whoever sees one webhook could guess it; make it %d or more random ones", n, webhookSecretGood))
+		warnings = append(warnings, fmt.Sprintf("webhook.secret has only %d characters, so a receiver of one webhook could guess it; use %d or more random characters", n, webhookSecretGood))
 	}
 	if strings.HasPrefix(c.Money.URL, "http://") && c.Money.Credentials() != (money.Credentials{}) {
-		warnings = append(warnings, "money.url is http://, so credentials travel in clear text and certificates are not used; make it https://")
+		warnings = append(warnings, "money.url is http://, so credentials are sent in clear text and certificates are not used; use https://")
 	}
 	if c.Kafka.SASLMechanism == "PLAIN" && !c.Kafka.TLS {
 		warnings = append(warnings, "kafka.sasl-mechanism PLAIN without kafka.tls sends the password in clear text; set kafka.tls, or use SCRAM-SHA-512")
 	}
-	// A file may be shared by instances of other roles; a flag is meant for this one.
+	// Instances with other roles may share a file, but a flag is for this instance.
 	if source := c.Source("http.listen"); strings.HasPrefix(source, sourceFlag) && !slices.Contains(c.Roles, RoleAPI) {
-		warnings = append(warnings, fmt.Sprintf("http.listen %s has no effect, because this instance does not have the role %s; add it to roles, or leave the address out",
+		warnings = append(warnings, fmt.Sprintf("http.listen %s has no effect, because this instance does not have the role %s; add the role, or omit the address",
 			c.HTTP.Listen, RoleAPI))
 	}
 	return warnings
 }
 
-// wrong notes a problem with a setting's present value.
+// wrong adds a problem with the value of a setting.
 func (v *validation) wrong(name, detail string) {
 	s, _ := settingByName(name)
 	v.problems = append(v.problems, Problem{
@@ -339,17 +339,17 @@ func (v *validation) oneOf(name, value string, allowed ...string) {
 	}
 }
 
-// url checks an address that may be empty.
+// url checks a URL that may be empty, and reports whether it is valid.
 func (v *validation) url(name, text string, schemes ...string) bool {
 	if text == "" && name != "redis.url" {
 		return true
 	}
 	u, err := url.Parse(text)
 	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Opaque != "" {
-		v.wrong(name, "must begin with "+strings.Join(schemes, ":// or ")+":// and be a whole URL")
+		v.wrong(name, "must start with "+strings.Join(schemes, ":// or ")+":// and be a complete URL")
 		return false
 	}
-	// PostgreSQL may be reached by a socket named in the query.
+	// The query of a PostgreSQL URL may name a socket instead of a host.
 	if u.Hostname() == "" && (u.Scheme != "postgres" && u.Scheme != "postgresql" || u.Query().Get("host") == "") {
 		v.wrong(name, "must name a host")
 		return false
@@ -357,34 +357,35 @@ func (v *validation) url(name, text string, schemes ...string) bool {
 	return true
 }
 
-// listen checks an address that only this machine may reach.
+// listen checks a listen address that only this machine may reach. why is the reason.
 func (v *validation) listen(name, address, why string) {
 	host, _, ok := HostPort(address)
 	if !ok {
-		v.wrong(name, "must be host:port, the port from 0 to 65535")
+		v.wrong(name, "must be host:port with a port from 0 to 65535")
 		return
 	}
-	cure := "use 127.0.0.1, because " + why
+	remedy := "use 127.0.0.1, because " + why
 	if host == "" {
-		v.wrong(name, "would listen on every address of this machine; "+cure)
+		v.wrong(name, "would accept connections from other machines; "+remedy)
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
 	defer cancel()
 	addresses, err := v.resolve(ctx, host)
 	if err != nil || len(addresses) == 0 {
-		v.wrong(name, fmt.Sprintf("has the host %q, which cannot be resolved", host))
+		v.wrong(name, fmt.Sprintf("has the host %q, which cannot be resolved: use an IP address, or correct the name", host))
 		return
 	}
 	for _, a := range addresses {
 		if !a.IP.IsLoopback() {
-			v.wrong(name, fmt.Sprintf("must be a loopback address (%s is not); %s", a.IP, cure))
+			v.wrong(name, fmt.Sprintf("must be a loopback address (%s is not); %s", a.IP, remedy))
 			return
 		}
 	}
 }
 
-// HostPort splits host:port where the port is a number.
+// HostPort splits host:port. It reports false if the port is not a number from 0 to
+// 65535.
 func HostPort(address string) (host string, port int, ok bool) {
 	host, text, err := net.SplitHostPort(address)
 	if err != nil {

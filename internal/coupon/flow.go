@@ -101,7 +101,7 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 			return &Issuer{
 				id: id, epoch: epoch, instance: cfg.Instance, rows: cfg.Store, gate: cfg.Gate, loader: f.loader, applier: applier,
 				templates: f.templates, topic: topic, ids: ids, metrics: cfg.Metrics, log: cfg.Log.For(obs.Issuer),
-				settled: f.Notifier.hint, average: cfg.Average, hint: make(chan struct{}, 1),
+				settled: f.Notifier.hint, average: cfg.Average, hint: service.NewHint(),
 			}
 		},
 	}
@@ -142,7 +142,7 @@ func (f *Flow) newIntake(applier *Applier, ids *service.IDs) *Intake {
 // Start reads the templates and starts the loops. An error means that the
 // templates could not be read, and that nothing was started.
 func (f *Flow) Start(ctx context.Context) error {
-	if err := f.templates.refresh(ctx); err != nil {
+	if err := f.templates.view.Read(ctx); err != nil {
 		return err
 	}
 	ctx = context.WithoutCancel(ctx)
@@ -208,16 +208,11 @@ func (f *Flow) passHints(ctx context.Context) {
 
 // expire sets overdue coupons to EXPIRED until ctx ends.
 func (f *Flow) expire(ctx context.Context) {
-	failures := 0
+	report := f.log.Streak("expiring coupons failed", "")
 	for ctx.Err() == nil {
 		n, err := f.cfg.Store.CouponExpire(ctx, time.Now(), expireBatch)
-		if err != nil && ctx.Err() == nil {
-			failures++
-			if failures&(failures-1) == 0 {
-				f.log.Warn("expiring coupons failed", err, "failures", failures)
-			}
-		} else {
-			failures = 0
+		if ctx.Err() == nil {
+			report(err)
 		}
 		if n < expireBatch {
 			service.Sleep(ctx, service.Jitter(expireInterval, 0.2))

@@ -59,16 +59,15 @@ type GateMaintainer struct {
 	slots     chan struct{} // one per running task
 	tasks     sync.WaitGroup
 	downSince time.Time // when the gate's server stopped responding; zero = it responds
-	failures  int       // rounds that failed, in a row
 }
 
 // gateStatus is what the GateMaintainer remembers of a template. While busy is
 // set, only the running task may use the other fields.
 type gateStatus struct {
 	busy        atomic.Bool
-	failures    int       // tasks that failed, in a row
-	checkAt     time.Time // when the gate is checked next
-	behindSince time.Time // when the gate was first seen behind the rows, at version
+	report      func(err error, attrs ...any) // logs the failures of the tasks
+	checkAt     time.Time                     // when the gate is checked next
+	behindSince time.Time                     // when the gate was first seen behind the rows, at version
 	version     int64
 	// wrongSince is when the gate was first seen to differ from the rows although
 	// it is at their version.
@@ -81,14 +80,10 @@ type gateStatus struct {
 
 // run maintains the gates until ctx ends.
 func (m *GateMaintainer) run(ctx context.Context) {
+	report := m.log.Streak("maintaining gates failed", "")
 	for ctx.Err() == nil {
-		if err := m.round(ctx); err != nil && ctx.Err() == nil {
-			m.failures++
-			if m.failures&(m.failures-1) == 0 {
-				m.log.Warn("maintaining gates failed", err, "failures", m.failures)
-			}
-		} else {
-			m.failures = 0
+		if err := m.round(ctx); ctx.Err() == nil {
+			report(err)
 		}
 		service.Sleep(ctx, service.Jitter(maintainInterval, 0.2))
 	}
@@ -108,7 +103,7 @@ func (m *GateMaintainer) round(ctx context.Context) error {
 		active[t.ID] = true
 		status := m.statuses[t.ID]
 		if status == nil {
-			status = &gateStatus{}
+			status = &gateStatus{report: m.log.Streak("maintaining gates failed", "")}
 			m.statuses[t.ID] = status
 		}
 		if status.busy.Load() {
@@ -171,14 +166,8 @@ func (m *GateMaintainer) runTask(ctx context.Context, t *reward.CouponTemplate, 
 	m.tasks.Go(func() {
 		defer func() { <-m.slots }()
 		defer status.busy.Store(false)
-		err := task(ctx)
-		if err == nil || ctx.Err() != nil {
-			status.failures = 0
-			return
-		}
-		status.failures++
-		if status.failures&(status.failures-1) == 0 {
-			m.log.Warn("maintaining gates failed", err, "template_id", t.ID, "failures", status.failures)
+		if err := task(ctx); ctx.Err() == nil {
+			status.report(err, "template_id", t.ID)
 		}
 	})
 }

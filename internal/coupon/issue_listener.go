@@ -30,21 +30,13 @@ type IssueListener struct {
 	metrics     *obs.Metrics
 	log         obs.Log
 
-	mu    sync.Mutex // protects logID
-	logID string     // of the log that the records come from, as of the last assignment
+	position bus.LogPosition // of the log that the records come from
 }
 
 // Offsets returns where to continue reading each partition: after the settled
 // records of the present log.
 func (l *IssueListener) Offsets(ctx context.Context, topic string) (map[int32]int64, error) {
-	id, err := l.topic.inspector.LogID(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	l.mu.Lock()
-	l.logID = id
-	l.mu.Unlock()
-	return l.rows.OffsetsGet(ctx, id)
+	return l.position.Start(ctx, l.topic.inspector, topic, l.rows.OffsetsGet)
 }
 
 // issueRecord is a well-formed record.
@@ -125,13 +117,7 @@ func (l *IssueListener) ProcessTopicMessages(ctx context.Context, records []bus.
 
 // nextOffsets returns the offsets after records.
 func (l *IssueListener) nextOffsets(records []bus.Record) []store.Offset {
-	l.mu.Lock()
-	log := l.logID
-	l.mu.Unlock()
-	next := make(map[int32]int64)
-	for _, r := range records {
-		next[r.Partition] = max(next[r.Partition], r.Offset+1)
-	}
+	log, next := l.position.After(records)
 	var out []store.Offset
 	for partition, offset := range next {
 		out = append(out, store.Offset{Topic: log, Partition: partition, Next: offset})

@@ -11,9 +11,7 @@ import (
 
 // TopicInspector reads the state of the log behind a topic.
 type TopicInspector interface {
-	// LogID returns the id of the log; a topic that is deleted and created again
-	// has another one.
-	LogID(ctx context.Context, topic string) (string, error)
+	bus.Logs
 	// Ends returns the end offset of each partition.
 	Ends(ctx context.Context, topic string) (map[int32]int64, error)
 	// Positions returns where a group starts to read each partition for which it has

@@ -23,7 +23,10 @@ const (
 	// gapsMax is how many claims in a row may leave a gap. Normally the next claim
 	// closes a gap. If it stays, someone has deleted a request manually. Its user is
 	// still in line, and a load rebuilds the stream from the line.
-	gapsMax         = 5
+	gapsMax = 5
+	// usualMax is the number of failures in a row that are not logged, if a claim
+	// normally resolves their cause.
+	usualMax        = 4
 	issueBackoff    = 20 * time.Millisecond
 	issueBackoffMax = time.Second
 	// serviceWeight is the weight of the latest batch in the measured service time.
@@ -51,7 +54,7 @@ type Issuer struct {
 	// measured.
 	average time.Duration
 
-	hint        chan struct{}
+	hint        service.Hint  // given when there may be requests
 	serviceTime time.Duration // measured, per request; 0 = not measured yet
 	// alone makes the issuer settle requests one by one, because a batch has failed.
 	alone    bool
@@ -68,19 +71,12 @@ var (
 	errGap   = errors.New("a ticket is missing between the settled tickets and the pending ones")
 )
 
-// giveHint makes the issuer look for requests.
-func (i *Issuer) giveHint() {
-	select {
-	case i.hint <- struct{}{}:
-	default:
-	}
-}
-
 // run issues until ctx ends or the epoch is lost. It claims pending requests at
 // the start, after each failure, at a gap, and when a read returns nothing
 // although there are requests.
 func (i *Issuer) run(ctx context.Context) {
 	claim, tries := true, 0
+	report := i.log.Streak("issuing coupons failed", "")
 	for ctx.Err() == nil {
 		step, err := i.round(ctx, claim)
 		switch {
@@ -90,8 +86,8 @@ func (i *Issuer) run(ctx context.Context) {
 		case err != nil && ctx.Err() == nil:
 			// A claim resolves another generation and a gap. Log these causes only if
 			// they last.
-			if usual := errors.Is(err, errStale) || errors.Is(err, errGap) || errors.Is(err, gate.ErrNotLoaded); tries&(tries-1) == 0 && (!usual || tries >= 4) {
-				i.log.Warn("issuing coupons failed", err, "template_id", i.id, "attempt", tries+1)
+			if usual := errors.Is(err, errStale) || errors.Is(err, errGap) || errors.Is(err, gate.ErrNotLoaded); !usual || tries >= usualMax {
+				report(err, "template_id", i.id, "attempt", tries+1)
 			}
 			service.Sleep(ctx, service.Backoff(tries, issueBackoff, issueBackoffMax))
 			claim = true
@@ -99,6 +95,7 @@ func (i *Issuer) run(ctx context.Context) {
 			continue
 		}
 		tries = 0
+		report(nil)
 		if claim = step == claimNext; step != waitForHint {
 			continue
 		}

@@ -49,15 +49,10 @@ type runningIssuer struct {
 // run starts and stops issuers until ctx ends. It then stops all of them and
 // releases the lease.
 func (m *IssuerManager) run(ctx context.Context) {
-	failures := 0
+	report := m.log.Streak("assigning templates failed", "")
 	for ctx.Err() == nil {
-		if err := m.round(ctx); err != nil && ctx.Err() == nil {
-			failures++
-			if failures&(failures-1) == 0 {
-				m.log.Warn("assigning templates failed", err, "failures", failures)
-			}
-		} else {
-			failures = 0
+		if err := m.round(ctx); ctx.Err() == nil {
+			report(err)
 		}
 		service.Sleep(ctx, service.Jitter(assignInterval, 0.2))
 	}
@@ -181,7 +176,7 @@ func (m *IssuerManager) giveHint(id reward.TemplateID) {
 	one := m.issuers[id]
 	m.mu.Unlock()
 	if one != nil {
-		one.issuer.giveHint()
+		one.issuer.hint.Give()
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -38,7 +39,7 @@ type Notifier struct {
 type group struct {
 	watchers map[*Watcher]bool
 	pending  map[*ticketWait]bool
-	hints    chan struct{}
+	hint     service.Hint
 }
 
 // Watcher receives the updates of one request.
@@ -98,21 +99,13 @@ func (n *Notifier) join(id reward.TemplateID, add func(*group)) *group {
 	defer n.mu.Unlock()
 	g := n.groups[id]
 	if g == nil {
-		g = &group{watchers: make(map[*Watcher]bool), pending: make(map[*ticketWait]bool), hints: make(chan struct{}, 1)}
+		g = &group{watchers: make(map[*Watcher]bool), pending: make(map[*ticketWait]bool), hint: service.NewHint()}
 		n.groups[id] = g
 		n.open.Go(func() { n.run(id, g) })
 	}
 	add(g)
-	g.hint()
+	g.hint.Give()
 	return g
-}
-
-// hint requests a round before the interval has passed.
-func (g *group) hint() {
-	select {
-	case g.hints <- struct{}{}:
-	default:
-	}
 }
 
 // hint gives the group of a template a hint, if there is one.
@@ -120,7 +113,7 @@ func (n *Notifier) hint(id reward.TemplateID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if g := n.groups[id]; g != nil {
-		g.hint()
+		g.hint.Give()
 	}
 }
 
@@ -149,7 +142,7 @@ func (n *Notifier) run(id reward.TemplateID, g *group) {
 		time.Sleep(hintedUpdateInterval) // so that several hints cause one round
 		timer := time.NewTimer(updateInterval)
 		select {
-		case <-g.hints:
+		case <-g.hint:
 		case <-timer.C:
 		}
 		timer.Stop()

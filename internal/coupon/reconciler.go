@@ -2,6 +2,7 @@ package coupon
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +23,12 @@ const (
 	compareTriesMax = 20
 	compareInterval = 20 * time.Millisecond
 	driftsMax       = 1000 // users named in one report
+	// reconcileLease is the lease of the instance that reconciles in rounds.
+	reconcileLease = "coupon reconciler"
+	// reconcileLeaseTTL is how long the lease of a crashed instance blocks the
+	// others.
+	reconcileLeaseTTL = 15 * time.Second
+	saveTimeout       = 5 * time.Second
 	// compareAllEvery is the number of rounds after which unchanged templates are
 	// compared, too: someone may have changed the gate manually.
 	compareAllEvery = 10
@@ -115,34 +122,37 @@ func (r *Reconciler) save(ctx context.Context, report *Reconciliation) error {
 	return r.rows.ReconciliationSave(ctx, store.Reconciliation{ID: report.ID, Report: text, At: report.At})
 }
 
-// run reconciles and repairs in rounds until ctx ends. A round compares the
-// templates that have changed since the last one, and all templates every
-// compareAllEvery rounds. One instance at a time does this. Drifts are stored as a
-// report.
+// run reconciles and repairs in rounds while this instance holds the lease, until
+// ctx ends. A round compares the templates that have changed since the last one,
+// and all templates every compareAllEvery rounds. Drifts are stored as a report.
 func (r *Reconciler) run(ctx context.Context) {
-	compared := make(map[reward.TemplateID]int64) // by version
+	compared := make(map[reward.TemplateID]int64)
 	n := 0
-	for service.Sleep(ctx, service.Jitter(r.interval, 0.2)) {
-		n++
-		if err := r.round(ctx, compared, n%compareAllEvery == 0); err != nil && ctx.Err() == nil {
-			r.log.Warn("reconciling coupons failed", err)
-		}
-	}
+	report := r.log.Streak("reconciling coupons failed", "")
+	store.Lead(ctx, store.LeadParams{
+		Rows:  r.rows,
+		Lease: store.LeaseTakeParams{Name: reconcileLease, Owner: r.instance + "/" + rand.Text()[:8], TTL: reconcileLeaseTTL},
+		Lead: func(ctx context.Context) {
+			for service.Sleep(ctx, service.Jitter(r.interval, 0.2)) {
+				n++
+				if err := r.round(ctx, compared, n%compareAllEvery == 0); ctx.Err() == nil {
+					report(err)
+				}
+			}
+		},
+		Log: r.log,
+	})
 }
 
-// round compares templates if this instance has the lease. compared holds the
-// version of each template at its last comparison.
+// round compares templates. compared holds the version of each template at its
+// last comparison.
 func (r *Reconciler) round(ctx context.Context, compared map[reward.TemplateID]int64, all bool) error {
-	l, err := r.rows.LeaseTake(ctx, store.LeaseTakeParams{Name: "coupon reconciler", Owner: r.instance, TTL: 3 * r.interval})
-	if err != nil || !l.OK {
-		return err
-	}
 	report := Reconciliation{ID: r.ids.Next(), Drifts: []Drift{}}
 	var errs []error
 	active := make(map[reward.TemplateID]bool)
 	for _, t := range r.templates.active() {
 		active[t.ID] = true
-		if version, known := compared[t.ID]; known && version == t.Version && !all {
+		if version, known := compared[t.ID]; ctx.Err() != nil || known && version == t.Version && !all {
 			continue
 		}
 		if err := r.compare(ctx, t.ID, true, &report); err != nil {
@@ -154,7 +164,10 @@ func (r *Reconciler) round(ctx context.Context, compared map[reward.TemplateID]i
 	}
 	maps.DeleteFunc(compared, func(id reward.TemplateID, _ int64) bool { return !active[id] })
 	if len(report.Drifts) > 0 {
-		errs = append(errs, r.save(ctx, &report))
+		// Store what was repaired even if the lease is lost by now.
+		saving, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
+		defer cancel()
+		errs = append(errs, r.save(saving, &report))
 	}
 	return errors.Join(errs...)
 }

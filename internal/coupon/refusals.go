@@ -12,7 +12,7 @@ import (
 const refusalsMax = 100_000
 
 // refusals remembers the users that a gate has just refused, so that repeated
-// requests of a crowd do not reach the gate. It never refuses a user whom the
+// requests of a crowd do not reach the gate. It never refuses a user that the
 // gate has not refused: that user may have a ticket or a coupon. A refusal
 // counts while the gate's generation and version stay the same, at most for ttl,
 // and until the template's outcomes change. It is safe for concurrent use.

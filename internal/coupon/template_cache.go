@@ -12,7 +12,9 @@ import (
 
 const (
 	refreshInterval = 500 * time.Millisecond // between two reads
-	hintInterval    = 10 * time.Millisecond  // between two reads because of hints
+	// hintDelay is the time from a hint to the read, so that one read covers a
+	// burst of hints.
+	hintDelay = 10 * time.Millisecond
 	// inactiveMax limits the remembered templates that are not active.
 	inactiveMax = 10_000
 	inactiveTTL = time.Second
@@ -23,18 +25,21 @@ const (
 // slightly out of date, so a writer names the version or epoch that it expects.
 // It is safe for concurrent use.
 type TemplateCache struct {
-	rows  templateRows
-	log   obs.Log
-	hints chan struct{}
+	rows templateRows
+	view *service.View[activeTemplates]
 	// closedRetention is how long a template stays active after its close.
 	closedRetention time.Duration
 
-	mu   sync.Mutex // protects the fields below
-	list []*reward.CouponTemplate
-	byID map[reward.TemplateID]*reward.CouponTemplate
+	mu sync.Mutex // protects inactive
 	// inactive holds the templates read by id: closed long ago, newer than the
 	// latest read, or missing.
 	inactive map[reward.TemplateID]inactiveTemplate
+}
+
+// activeTemplates is the result of one read.
+type activeTemplates struct {
+	list []*reward.CouponTemplate
+	byID map[reward.TemplateID]*reward.CouponTemplate
 }
 
 type inactiveTemplate struct {
@@ -49,82 +54,56 @@ type templateRows interface {
 }
 
 func newTemplateCache(rows templateRows, closedRetention time.Duration, log obs.Log) *TemplateCache {
-	return &TemplateCache{
-		rows: rows, closedRetention: closedRetention, log: log, hints: make(chan struct{}, 1),
-		byID: make(map[reward.TemplateID]*reward.CouponTemplate), inactive: make(map[reward.TemplateID]inactiveTemplate),
-	}
+	t := &TemplateCache{rows: rows, closedRetention: closedRetention, inactive: make(map[reward.TemplateID]inactiveTemplate)}
+	report := log.Streak("template cache unavailable", "template cache available again")
+	t.view = service.NewView(refreshInterval, hintDelay, t.readActive, func(err error) { report(err) })
+	return t
 }
 
 // hint requests a read before the interval has passed.
-func (t *TemplateCache) hint() {
-	select {
-	case t.hints <- struct{}{}:
-	default:
-	}
-}
+func (t *TemplateCache) hint() { t.view.Hint() }
 
 // run reads the templates until ctx ends.
-func (t *TemplateCache) run(ctx context.Context) {
-	failures := 0
-	for ctx.Err() == nil {
-		switch err := t.refresh(ctx); {
-		case err != nil && ctx.Err() == nil:
-			failures++
-			if failures&(failures-1) == 0 {
-				t.log.Warn("template cache unavailable", err, "failures", failures)
-			}
-		case failures > 0:
-			t.log.Info("template cache available again", "failures", failures)
-			failures = 0
-		}
-		timer := time.NewTimer(service.Jitter(refreshInterval, 0.1))
-		select {
-		case <-timer.C:
-		case <-t.hints:
-			service.Sleep(ctx, hintInterval)
-		case <-ctx.Done():
-		}
-		timer.Stop()
-	}
-}
+func (t *TemplateCache) run(ctx context.Context) { t.view.Run(ctx) }
 
-func (t *TemplateCache) refresh(ctx context.Context) error {
+// readActive reads the active templates.
+func (t *TemplateCache) readActive(ctx context.Context) (activeTemplates, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	readAt := time.Now()
 	rows, err := t.rows.TemplateActive(ctx, readAt.Add(-t.closedRetention))
 	if err != nil {
-		return err
+		return activeTemplates{}, err
 	}
-	list := make([]*reward.CouponTemplate, len(rows))
-	byID := make(map[reward.TemplateID]*reward.CouponTemplate, len(rows))
+	now := activeTemplates{
+		list: make([]*reward.CouponTemplate, len(rows)), byID: make(map[reward.TemplateID]*reward.CouponTemplate, len(rows)),
+	}
 	for i := range rows {
-		list[i] = &rows[i]
-		byID[rows[i].ID] = &rows[i]
+		now.list[i] = &rows[i]
+		now.byID[rows[i].ID] = &rows[i]
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.list, t.byID = list, byID
 	for id, s := range t.inactive {
 		if readAt.Sub(s.readAt) > inactiveTTL {
 			delete(t.inactive, id)
 		}
 	}
-	return nil
+	return now, nil
 }
 
 // active returns the active templates as of the latest read. The caller must not
 // change them.
 func (t *TemplateCache) active() []*reward.CouponTemplate {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.list
+	now, _ := t.view.Get()
+	return now.list
 }
 
 // get returns a template, from memory if possible.
 func (t *TemplateCache) get(ctx context.Context, id reward.TemplateID) (*reward.CouponTemplate, error) {
+	now, _ := t.view.Get()
+	found := now.byID[id]
 	t.mu.Lock()
-	found := t.byID[id]
 	s, known := t.inactive[id]
 	t.mu.Unlock()
 	switch {

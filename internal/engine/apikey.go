@@ -15,23 +15,22 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// NewAPIKey is an API key to be made.
+// NewAPIKey describes an API key to create.
 type NewAPIKey struct {
-	Name      string     `json:"name"` // whose it is, or what for
+	Name      string     `json:"name"` // owner or purpose
 	Role      string     `json:"role"` // viewer, issuer, operator or admin
 	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
 }
 
-// APIKey is an API key that was made. Key is told once and kept nowhere.
+// APIKey is a new API key. Key is not stored anywhere.
 type APIKey struct {
 	ID, Prefix, Key string
 	CreatedAt       time.Time
 }
 
-// CreateAPIKey makes an API key in the database that the settings name, which
-// is brought up to date first: who can write there needs no key to make the
-// first one. by says who does it, for the audit. A key that comes with an error
-// was made.
+// CreateAPIKey migrates the configured database and creates an API key in it. So an
+// operator with access to the database can create the first key. by is the actor
+// for the audit. If CreateAPIKey returns a key and an error, the key was created.
 func CreateAPIKey(ctx context.Context, cfg config.Config, n NewAPIKey, by string) (APIKey, error) {
 	now := time.Now()
 	if wrong := auth.CheckNewKey(n.Name, n.Role, n.ExpiresAt, now); len(wrong) > 0 {
@@ -41,7 +40,7 @@ func CreateAPIKey(ctx context.Context, cfg config.Config, n NewAPIKey, by string
 	}
 	if cfg.Database.URL == "" {
 		if err := os.MkdirAll(cfg.Data.Dir, 0o750); err != nil {
-			return APIKey{}, fmt.Errorf("make data.dir: %w", err)
+			return APIKey{}, fmt.Errorf("creating data.dir failed: %w", err)
 		}
 	}
 	s, err := OpenStore(ctx, cfg, "apikey")
@@ -50,7 +49,7 @@ func CreateAPIKey(ctx context.Context, cfg config.Config, n NewAPIKey, by string
 	}
 	defer s.Close()
 	if err := s.Migrate(ctx); err != nil {
-		return APIKey{}, fmt.Errorf("bring the database up to date: %w", err)
+		return APIKey{}, fmt.Errorf("migrating the database failed: %w", err)
 	}
 	detail, err := json.Marshal(n)
 	if err != nil {
@@ -69,7 +68,7 @@ func CreateAPIKey(ctx context.Context, cfg config.Config, n NewAPIKey, by string
 	}
 	made := APIKey{ID: fmt.Sprint(key.ID), Prefix: key.Prefix, Key: string(text), CreatedAt: now}
 	if err := s.AuditEnd(ctx, line.ID, http.StatusCreated, "", time.Now()); err != nil {
-		return made, fmt.Errorf("the key was made, but the audit does not say so: %w", err)
+		return made, fmt.Errorf("the key was created, but completing its audit entry failed: %w", err)
 	}
 	return made, nil
 }

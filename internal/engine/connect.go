@@ -11,8 +11,8 @@ import (
 	"github.com/largesse/largesse/internal/store/postgres"
 )
 
-// How each part is reached is said here once, so that what Doctor has looked
-// at is what an Engine uses.
+// The functions in this file configure the connection to each part. Doctor and
+// Engine both use them, so Doctor checks what an Engine uses.
 
 func sqlitePath(cfg config.Config) string { return filepath.Join(cfg.Data.Dir, "largesse.db") }
 

@@ -13,58 +13,58 @@ import (
 	"github.com/largesse/largesse/internal/service"
 )
 
-// CheckStatus is the verdict of a check.
+// CheckStatus is the result of a check.
 type CheckStatus string
 
-// The verdicts. CheckWarn is for what works now and may not stay so, and for
-// what could not be looked at.
+// The results. CheckWarn means that a part works now but may fail later, or that it
+// could not be checked.
 const (
 	CheckOK   CheckStatus = "ok"
 	CheckWarn CheckStatus = "warn"
 	CheckFail CheckStatus = "fail"
 )
 
-// Check is one thing that Doctor has looked at.
+// Check is the result of one check of Doctor.
 type Check struct {
-	Name   string      `json:"name"` // the part and what of it, e.g. redis.eviction
+	Name   string      `json:"name"` // part and property, e.g. redis.eviction
 	Status CheckStatus `json:"status"`
 	Found  string      `json:"found"`            // one line
-	Advice string      `json:"advice,omitempty"` // what to do; empty when ok
+	Advice string      `json:"advice,omitempty"` // what to do; "" if ok
 }
 
+// passed returns a check with CheckOK.
 func passed(name, found string, args ...any) Check {
 	return Check{Name: name, Status: CheckOK, Found: fmt.Sprintf(found, args...)}
 }
 
-// but makes a verdict worse and says what to do about it.
+// but returns the check with another status and an advice.
 func (c Check) but(status CheckStatus, advice string, args ...any) Check {
 	c.Status, c.Advice = status, fmt.Sprintf(advice, args...)
 	return c
 }
 
-// DoctorParams says what Doctor looks at.
+// DoctorParams configures Doctor.
 type DoctorParams struct {
 	Settings config.LoadParams
-	// Version is this program's, to compare with that of running instances.
+	// Version is the version of this program. Doctor compares it with those of
+	// running instances.
 	Version string
 }
 
-// checkTimeout bounds what is done for one part; the parts are looked at side
-// by side.
+// checkTimeout limits the checks of one part. The parts are checked concurrently.
 const checkTimeout = 5 * time.Second
 
-// examination looks at one part. It is left out when a setting that it rests
-// on is wrong.
+// examination checks one part. It is skipped if one of its settings is invalid.
 type examination struct {
 	name     string
 	settings []string
 	look     func(ctx context.Context, cfg config.Config) []Check
 }
 
-// Doctor looks at the settings and at every part that they name, as an Engine
-// would use it, and changes nothing. Checks come in the order of the parts.
-// An error means that nothing could be looked at: the settings file cannot be
-// read, or ctx is over.
+// Doctor checks the settings and every part that they name, as an Engine would use
+// it, and changes nothing. It returns the checks in the order of the parts. An
+// error means that nothing could be checked: the settings file cannot be read, or
+// ctx has ended.
 func Doctor(ctx context.Context, p DoctorParams) ([]Check, error) {
 	cfg, warnings, problems, err := config.Examine(p.Settings)
 	if err != nil {
@@ -88,7 +88,7 @@ func Doctor(ctx context.Context, p DoctorParams) ([]Check, error) {
 	var all sync.WaitGroup
 	for i, part := range parts {
 		if wrong := slices.IndexFunc(problems, func(p config.Problem) bool { return slices.Contains(part.settings, p.Name) }); wrong >= 0 {
-			found[i] = []Check{passed(part.name, "not looked at, because %s is wrong", problems[wrong].Name).but(CheckWarn, "put that setting right first")}
+			found[i] = []Check{passed(part.name, "not checked, because %s is invalid", problems[wrong].Name).but(CheckWarn, "correct that setting first")}
 			continue
 		}
 		all.Go(func() {
@@ -104,16 +104,16 @@ func Doctor(ctx context.Context, p DoctorParams) ([]Check, error) {
 	return slices.Concat(judgeSettings(cfg, warnings, problems), slices.Concat(found...)), nil
 }
 
-// leaseSetting has a line of its own.
+// leaseSetting has its own check.
 const leaseSetting = "redis.stream.lease-seconds"
 
 func judgeSettings(cfg config.Config, warnings []string, problems []config.Problem) []Check {
 	var checks []Check
-	lease := passed("settings.lease", "an entry's lease of %s is longer than a call may take (money.timeout %s)",
+	lease := passed("settings.lease", "the lease of an entry, %s, is longer than the longest call (money.timeout %s)",
 		config.ShortDuration(cfg.Redis.Stream.Lease()), config.ShortDuration(cfg.Money.Timeout))
 	for _, p := range problems {
 		said := p
-		said.Detail = "is wrong"
+		said.Detail = "is invalid"
 		if p.Name == leaseSetting {
 			lease = passed("settings.lease", "%s", said).but(CheckFail, "it %s", p.Detail)
 			continue
@@ -125,17 +125,18 @@ func judgeSettings(cfg config.Config, warnings []string, problems []config.Probl
 		checks = append(checks, passed("settings", "%s", found).but(CheckWarn, "%s", advice))
 	}
 	if len(checks) == 0 && len(problems) == 0 {
-		checks = append(checks, passed("settings", "all %d are valid", len(config.Settings)))
+		checks = append(checks, passed("settings", "all %d settings are valid", len(config.Settings)))
 	}
 	return append(checks, lease)
 }
 
-// skewAllowed is how far a clock may be off before it is worth a word.
+// skewAllowed is the clock difference above which Doctor warns.
 const skewAllowed = time.Second
 
-// judgeClock compares a server's clock with ours. The queue takes no entry
-// later than half of X after its dispatch, X = money.timeout + lease, so with
-// clocks further apart nothing is dispatched or leases are judged wrongly.
+// judgeClock compares a server's clock with the one of this machine. The queue
+// refuses entries that arrive later than half the dispatch horizon (money.timeout
+// plus lease). If the clocks differ by more than that, entries are refused, or
+// swept too early.
 func judgeClock(name, subject string, clock service.Clock, cfg config.Config) Check {
 	limit := (cfg.Money.Timeout + cfg.Redis.Stream.Lease()) / 2
 	direction := "ahead of"
@@ -143,21 +144,21 @@ func judgeClock(name, subject string, clock service.Clock, cfg config.Config) Ch
 		direction = "behind"
 	}
 	c := passed(name, "%s %s %s this machine's (± %s)", subject, rounded(clock.Ahead.Abs()), direction, rounded(clock.RoundTrip/2))
-	// What half the round trip explains, or is below a millisecond, has no
-	// direction: it would be another one at the next look.
+	// A difference within half the round trip or a millisecond has no reliable
+	// direction: the next check may show the opposite.
 	if within := clock.Ahead.Abs() + clock.RoundTrip/2; clock.Skew() == 0 || within <= time.Millisecond {
 		c.Found = fmt.Sprintf("%s the same as this machine's, within %s", subject, max(rounded(within), time.Millisecond))
 	}
 	switch skew := clock.Skew(); {
 	case skew > limit:
-		return c.but(CheckFail, "set both clocks by NTP: more than %s (half of money.timeout + lease) apart, entries are refused as late or swept too early", config.ShortDuration(limit))
+		return c.but(CheckFail, "synchronize both clocks by NTP: if they differ by more than %s (half of money.timeout + lease), entries are refused as late or swept too early", config.ShortDuration(limit))
 	case skew > skewAllowed:
-		return c.but(CheckWarn, "set both clocks by NTP: they should be within %s, and dispatching stops at %s", config.ShortDuration(skewAllowed), config.ShortDuration(limit))
+		return c.but(CheckWarn, "synchronize both clocks by NTP: they should differ by at most %s, and dispatching fails above %s", config.ShortDuration(skewAllowed), config.ShortDuration(limit))
 	}
 	return c
 }
 
-// rounded is a duration for people: three digits are enough.
+// rounded rounds a duration to about three digits.
 func rounded(d time.Duration) time.Duration {
 	switch {
 	case d >= time.Second:
@@ -168,15 +169,16 @@ func rounded(d time.Duration) time.Duration {
 	return d.Round(10 * time.Microsecond)
 }
 
-// reason tells in one line why a part could not be looked at. Libraries tell
-// of every try to connect, a line each.
+// reason returns one line that says why a part could not be checked.
 func reason(ctx context.Context, err error) string {
 	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Sprintf("no answer within %s: %s", checkTimeout, oneLine(err))
+		return fmt.Sprintf("no response within %s: %s", checkTimeout, oneLine(err))
 	}
 	return oneLine(err)
 }
 
+// oneLine joins the distinct lines of an error. Some libraries report every attempt
+// to connect on its own line.
 func oneLine(err error) string {
 	var lines []string
 	for line := range strings.Lines(err.Error()) {

@@ -16,10 +16,10 @@ import (
 	"github.com/largesse/largesse/internal/store/sqlite"
 )
 
-// The PostgreSQL versions that the statements need, and that they are tested
-// on, as server_version_num.
+// The oldest PostgreSQL version that the statements need, and the oldest one that
+// they are tested on, as server_version_num.
 const (
-	postgresLeast  = 13_00_00
+	postgresMin    = 13_00_00
 	postgresTested = 15_00_00
 )
 
@@ -30,14 +30,14 @@ func lookAtDatabase(ctx context.Context, cfg config.Config, version string) []Ch
 	facts, err := postgres.Inspect(ctx, postgresConfig(cfg, "doctor "+service.InstanceID()))
 	if err != nil {
 		return []Check{passed("database", "%s", reason(ctx, err)).
-			but(CheckFail, "see that it runs and that database.url names its host, database, user and password")}
+			but(CheckFail, "check that PostgreSQL runs and that database.url has the right host, database, user and password")}
 	}
 	if facts.SchemaVersion != facts.SchemaKnown {
-		return judgePostgres(facts, 1, cfg) // who lives there is in the schema
+		return judgePostgres(facts, 1, cfg) // the schema has the instances
 	}
 	instances, err := knownInstances(ctx, cfg)
 	if err != nil {
-		return append(judgePostgres(facts, 1, cfg), passed("instances", "could not be read: %s", reason(ctx, err)).but(CheckWarn, "see the database's log"))
+		return append(judgePostgres(facts, 1, cfg), passed("instances", "reading the instances failed: %s", reason(ctx, err)).but(CheckWarn, "read the log of the database"))
 	}
 	living := slices.DeleteFunc(slices.Clone(instances), func(i store.Instance) bool { return !i.Alive })
 	return slices.Concat(judgePostgres(facts, max(len(living), 1), cfg), judgeInstances(instances, version))
@@ -51,85 +51,85 @@ func lookAtSQLite(ctx context.Context, cfg config.Config) []Check {
 		return []Check{passed("database", "%s", oneLine(err)).but(CheckFail, "let this user read and write it")}
 	case err != nil:
 		return []Check{passed("database", "%s", reason(ctx, err)).
-			but(CheckFail, "put %s and the files beside it back from a copy, all from the same moment", path)}
+			but(CheckFail, "restore %s and its -wal and -shm files from one backup", path)}
 	}
 	return judgeSQLite(path, facts)
 }
 
 func judgeSQLite(path string, f sqlite.Inspection) []Check {
 	if !f.Exists {
-		return []Check{passed("database", "SQLite at %s; it is made at the start", path)}
+		return []Check{passed("database", "SQLite at %s does not exist yet; the first start creates it", path)}
 	}
-	c := passed("database", "SQLite at %s, no damage found", path)
+	c := passed("database", "SQLite at %s has no damage", path)
 	switch {
 	case f.Fault != "":
 		c.Found = fmt.Sprintf("SQLite at %s is damaged: %s", path, f.Fault)
-		c = c.but(CheckFail, "put it and the files beside it back from a copy, all from the same moment; look at the disk")
+		c = c.but(CheckFail, "restore it and its -wal and -shm files from one backup, and check the disk")
 	case !f.Checked:
-		c.Found = fmt.Sprintf("SQLite at %s can be read; too large to look through in %s", path, checkTimeout)
+		c.Found = fmt.Sprintf("SQLite at %s is readable; it is too large for a complete check within %s", path, checkTimeout)
 	}
 	return []Check{c, judgeSchema(f.SchemaVersion, f.SchemaKnown)}
 }
 
-// judgeSchema compares a database's schema with the one of this program.
+// judgeSchema compares the schema version of a database with the one of this program.
 func judgeSchema(version, known int64) Check {
-	c := passed("database.schema", "version %d, as this program knows it", version)
+	c := passed("database.schema", "version %d, the version of this program", version)
 	switch {
 	case version > known:
-		c.Found = fmt.Sprintf("version %d, this program knows %d: a newer one has been here", version, known)
-		return c.but(CheckFail, "run that newer version of largesse")
+		c.Found = fmt.Sprintf("version %d; this program knows version %d, so a newer one migrated it", version, known)
+		return c.but(CheckFail, "run the newer version of largesse")
 	case version < known:
-		c.Found = fmt.Sprintf("version %d, this program needs %d", version, known)
-		return c.but(CheckWarn, "run: largesse migrate (serve does the same at its start)")
+		c.Found = fmt.Sprintf("version %d; this program needs version %d", version, known)
+		return c.but(CheckWarn, "run largesse migrate, or let serve migrate it at the start")
 	}
 	return c
 }
 
-// judgePostgres judges what a database tells beside so many living instances.
+// judgePostgres judges a PostgreSQL server that so many instances use.
 func judgePostgres(f postgres.Inspection, instances int, cfg config.Config) []Check {
-	version := passed("database", "PostgreSQL %s answers within %s", f.Version, rounded(f.Clock.RoundTrip))
+	version := passed("database", "PostgreSQL %s responds within %s", f.Version, rounded(f.Clock.RoundTrip))
 	switch {
-	case f.VersionNumber < postgresLeast:
+	case f.VersionNumber < postgresMin:
 		version = version.but(CheckFail, "upgrade it to PostgreSQL %d or newer", postgresTested/1_00_00)
 	case f.VersionNumber < postgresTested:
 		version = version.but(CheckWarn, "upgrade it: Largesse is tested on PostgreSQL %d and newer", postgresTested/1_00_00)
 	}
 
-	writes := passed("database.writes", "takes writes")
+	writes := passed("database.writes", "accepts writes")
 	switch {
 	case f.InRecovery:
-		writes.Found = "the server is a standby and takes no writes"
-		writes = writes.but(CheckFail, "name the primary in database.url, or promote this one")
+		writes.Found = "the server is a standby and accepts no writes"
+		writes = writes.but(CheckFail, "set database.url to the primary, or promote this server")
 	case f.ReadOnly:
 		writes.Found = "sessions are read-only (default_transaction_read_only = on)"
-		writes = writes.but(CheckFail, "turn it off for this user and database: ALTER ROLE … SET default_transaction_read_only = off")
+		writes = writes.but(CheckFail, "turn it off for this user or database: ALTER ROLE … SET default_transaction_read_only = off")
 	}
 
 	schema := judgeSchema(f.SchemaVersion, f.SchemaKnown)
 	switch {
 	case f.Schema == "":
 		schema.Found = "no schema of the search path exists"
-		schema = schema.but(CheckFail, "make one: CREATE SCHEMA …, or put another into database.url: ?search_path=…")
+		schema = schema.but(CheckFail, "create one with CREATE SCHEMA …, or name another one in database.url: ?search_path=…")
 	case f.SchemaVersion < f.SchemaKnown && !f.MayCreate:
-		schema.Found += fmt.Sprintf(", and this user may not make tables in schema %s", f.Schema)
+		schema.Found += fmt.Sprintf(", and this user may not create tables in schema %s", f.Schema)
 		schema = schema.but(CheckFail, "GRANT CREATE ON SCHEMA %s TO …, or run largesse migrate as its owner", f.Schema)
 	}
 
-	durability := passed("database.durability", "a commit is on the disk before it counts")
+	durability := passed("database.durability", "commits are on disk before they are acknowledged")
 	if len(f.Unsafe) > 0 {
 		durability.Found = strings.Join(f.Unsafe, ", ")
-		durability = durability.but(CheckWarn, "turn it on: after a power cut outcomes can be gone, and what was paid is paid again unless the Money API still knows its key")
+		durability = durability.but(CheckWarn, "turn it on: a power failure can lose outcomes, and then a payout is charged twice unless the Money API still remembers its key")
 	}
 	return []Check{
-		version, writes, schema, judgeClock("database.clock", "the database's clock is", f.Clock, cfg),
+		version, writes, schema, judgeClock("database.clock", "the clock of the database is", f.Clock, cfg),
 		judgeConnections(f, instances, cfg.Database.MaxConnections), durability,
 	}
 }
 
 func judgeConnections(f postgres.Inspection, instances, each int) Check {
 	need, free := instances*each, f.ConnectionsMax-f.ConnectionsOthers
-	c := passed("database.connections", "instances %d × database.max-connections %d, of at most %d here; other programs have %d now", instances, each, f.ConnectionsMax, f.ConnectionsOthers)
-	advice := "lower database.max-connections, or raise max_connections of the server or the limit of this role or database"
+	c := passed("database.connections", "%d instances × database.max-connections %d, of at most %d; other programs use %d now", instances, each, f.ConnectionsMax, f.ConnectionsOthers)
+	advice := "lower database.max-connections, or raise max_connections of the server or the connection limit of this role or database"
 	switch {
 	case need > f.ConnectionsMax:
 		return c.but(CheckFail, "%s", advice)
@@ -139,8 +139,8 @@ func judgeConnections(f postgres.Inspection, instances, each int) Check {
 	return c
 }
 
-// knownInstances are those that run, and those of the last day that did not
-// sign off.
+// knownInstances returns the running instances, and those of the last day that ended
+// without a shutdown.
 func knownInstances(ctx context.Context, cfg config.Config) ([]store.Instance, error) {
 	cfg.Database.MaxConnections = 1
 	rows, err := OpenStore(ctx, cfg, "doctor "+service.InstanceID())
@@ -151,11 +151,11 @@ func knownInstances(ctx context.Context, cfg config.Config) ([]store.Instance, e
 	return rows.InstanceList(ctx)
 }
 
-// lostShown is how many instances that did not sign off are named.
+// lostShown is the number of lost instances that a check names.
 const lostShown = 5
 
-// judgeInstances has a line for those that run, and one for those that ended
-// without signing off, if any did.
+// judgeInstances returns a check for the running instances, and one for the instances
+// that ended without a shutdown, if there are any.
 func judgeInstances(all []store.Instance, version string) []Check {
 	var names, others []string
 	var lost []store.Instance
@@ -172,10 +172,10 @@ func judgeInstances(all []store.Instance, version string) []Check {
 	running := passed("instances", "%d running: %s", len(names), strings.Join(names, ", "))
 	switch {
 	case len(names) == 0:
-		running.Found = "none is running"
+		running.Found = "no instance is running"
 	case len(others) > 0:
 		running.Found = fmt.Sprintf("this is version %s, but %s", version, strings.Join(others, ", "))
-		running = running.but(CheckWarn, "bring all to one version; a moment of both is what an update looks like")
+		running = running.but(CheckWarn, "update all instances to one version; different versions are normal only during an update")
 	}
 	if len(lost) == 0 {
 		return []Check{running}
@@ -187,11 +187,11 @@ func judgeLost(lost []store.Instance) Check {
 	slices.SortStableFunc(lost, func(a, b store.Instance) int { return b.SeenAt.Compare(a.SeenAt) })
 	var said []string
 	for _, i := range lost[:min(len(lost), lostShown)] {
-		said = append(said, fmt.Sprintf("%s was last heard of at %s", i.Name, i.SeenAt.UTC().Format(time.RFC3339)))
+		said = append(said, fmt.Sprintf("%s was last seen at %s", i.Name, i.SeenAt.UTC().Format(time.RFC3339)))
 	}
-	c := passed("instances.lost", "%d did not sign off: %s", len(lost), strings.Join(said, ", "))
+	c := passed("instances.lost", "%d ended without a shutdown: %s", len(lost), strings.Join(said, ", "))
 	if more := len(lost) - len(said); more > 0 {
 		c.Found += fmt.Sprintf(", and %d more", more)
 	}
-	return c.but(CheckWarn, "see why in their logs (killed, out of memory, cut off from the database): others have taken over what they had; each is forgotten a day after it was last heard of")
+	return c.but(CheckWarn, "find the cause in their logs (killed, out of memory, or cut off from the database); other instances took over their work, and each one is removed from this list a day after it was last seen")
 }

@@ -13,21 +13,21 @@ import (
 	"github.com/largesse/largesse/internal/config"
 )
 
-// expiresSoon is how long before its end a certificate is worth a word.
+// expiresSoon is the time before a certificate expires from which Doctor warns.
 const expiresSoon = 14 * 24 * time.Hour
 
-// certificateFiles are the settings that name certificates, and authorityFiles
-// those that name who may sign them: a list, of which one that lasts is enough.
+// certificateFiles lists the settings that name certificates. authorityFiles lists
+// those that name trusted CAs, of which one valid CA is enough.
 var (
 	certificateFiles = []string{"http.tls-cert", "kafka.client-cert", "money.client-cert"}
 	authorityFiles   = []string{"kafka.ca-file", "money.ca-file"}
 )
 
-// secretFiles are the settings that name files which nobody else may read.
+// secretFiles lists the settings that name files with secrets.
 var secretFiles = []string{"http.tls-key", "kafka.client-key", "kafka.sasl-password-file", "money.client-key", "money.token-file"}
 
-// lookAtFiles looks at what the settings name, and at the file that they are in.
-// What cannot be read is told by who needs it.
+// lookAtFiles checks the files that the settings name, and the settings file. It
+// skips files that cannot be read: the check of the part that needs them fails.
 func lookAtFiles(_ context.Context, cfg config.Config, settingsFile string) []Check {
 	checks := append(lookAtCertificates(cfg, time.Now()), lookAtSecrets(cfg, settingsFile)...)
 	if slices.Contains(cfg.Roles, config.RoleAPI) {
@@ -36,8 +36,8 @@ func lookAtFiles(_ context.Context, cfg config.Config, settingsFile string) []Ch
 	return checks
 }
 
-// lookAtCertificates has a line for all that last, and one for each that does
-// not.
+// lookAtCertificates returns one check for all valid certificates, and one for each
+// of the others.
 func lookAtCertificates(cfg config.Config, now time.Time) []Check {
 	var lasting, faults []Check
 	for _, name := range slices.Concat(certificateFiles, authorityFiles) {
@@ -65,8 +65,8 @@ func lookAtCertificates(cfg config.Config, now time.Time) []Check {
 	return faults
 }
 
-// validity is from when to when the certificates of a file can be used: a chain
-// for as long as all of it, a list for as long as any.
+// validity returns the time in which the certificates of a file are valid: all of a
+// chain, or any of a list.
 func validity(path string, list bool) (from, until time.Time, ok bool) {
 	if path == "" {
 		return from, until, false
@@ -93,15 +93,15 @@ func validity(path string, list bool) (from, until time.Time, ok bool) {
 
 func judgeCertificate(name string, from, until, now time.Time) Check {
 	day := until.UTC().Format(time.DateOnly)
-	c := passed("files.certificates", "%s is good until %s", name, day)
-	const renew = "replace the file: running instances take the new one by themselves"
+	c := passed("files.certificates", "%s is valid until %s", name, day)
+	const renew = "replace the file; running instances load the new one automatically"
 	switch left := until.Sub(now); {
 	case left <= 0:
-		c.Found = fmt.Sprintf("%s has expired on %s", name, day)
+		c.Found = fmt.Sprintf("%s expired on %s", name, day)
 		return c.but(CheckFail, renew)
 	case from.After(now):
-		c.Found = fmt.Sprintf("%s is not good before %s", name, from.UTC().Format(time.RFC3339))
-		return c.but(CheckFail, "see whether this machine's clock is right, or use another certificate until then")
+		c.Found = fmt.Sprintf("%s is not valid before %s", name, from.UTC().Format(time.RFC3339))
+		return c.but(CheckFail, "check the clock of this machine, or use another certificate until then")
 	case left <= expiresSoon:
 		c.Found = fmt.Sprintf("%s expires on %s", name, day)
 		return c.but(CheckWarn, renew)
@@ -109,8 +109,8 @@ func judgeCertificate(name string, from, until, now time.Time) Check {
 	return c
 }
 
-// lookAtSecrets finds files with secrets that every user of the machine can
-// read.
+// lookAtSecrets checks whether every user of this machine can read files with
+// secrets.
 func lookAtSecrets(cfg config.Config, settingsFile string) []Check {
 	var kept, open []string
 	look := func(what, path string) {
@@ -133,14 +133,14 @@ func lookAtSecrets(cfg config.Config, settingsFile string) []Check {
 	switch {
 	case len(open) > 0:
 		return []Check{passed("files.secrets", "every user of this machine can read %s", strings.Join(open, ", ")).
-			but(CheckWarn, "chmod o-r, and see that the user who runs instances owns them")}
+			but(CheckWarn, "run chmod o-r on them, and let the user that runs instances own them")}
 	case len(kept) > 0:
-		return []Check{passed("files.secrets", "not everybody can read %s", strings.Join(kept, ", "))}
+		return []Check{passed("files.secrets", "access is restricted to %s", strings.Join(kept, ", "))}
 	}
 	return nil
 }
 
-// secretsIn are the settings whose secrets stand in the settings file.
+// secretsIn returns the settings whose secrets are in the settings file.
 func secretsIn(cfg config.Config, file string) []string {
 	var held []string
 	for _, s := range config.Settings {
@@ -152,17 +152,16 @@ func secretsIn(cfg config.Config, file string) []string {
 	return held
 }
 
-// connectionsFew is how few connections are worth a word.
+// connectionsFew is the number of connections below which Doctor warns.
 const connectionsFew = 1000
 
-// judgeOpenFiles says whether the limit of open files leaves the API what was
-// set.
+// judgeOpenFiles checks whether the limit of open files allows http.max-connections.
 func judgeOpenFiles(cfg config.Config, files int) Check {
 	n := apiConnections(cfg, files)
-	c := passed("files.open", "the API may have %d connections (http.max-connections %d; %d files may be open)", n, cfg.HTTP.MaxConnections, files)
+	c := passed("files.open", "the API may have %d connections (http.max-connections is %d, the limit of open files %d)", n, cfg.HTTP.MaxConnections, files)
 	asked := cfg.Source("http.max-connections") != config.SourceDefault
 	if n < cfg.HTTP.MaxConnections && (asked || n < connectionsFew) {
-		return c.but(CheckWarn, "raise the limit of open files (ulimit -n, LimitNOFILE=), or lower money.max-concurrency: calls to the provider need files too")
+		return c.but(CheckWarn, "raise the limit of open files (ulimit -n, LimitNOFILE=), or lower money.max-concurrency: calls to the provider need files, too")
 	}
 	return c
 }

@@ -41,20 +41,20 @@ func TestLookAtCertificates(t *testing.T) {
 	list := configtest.PutFile(t, filepath.Join(dir, "list.crt"), read(over)+read(lasts)+read(soon))
 	for name, tc := range map[string]struct {
 		change func(c *config.Config)
-		status CheckStatus // "" = nothing is said
+		status CheckStatus // "" = no check
 		found  string
 	}{
 		"None":           {func(*config.Config) {}, "", ""},
-		"Lasts":          {func(c *config.Config) { c.HTTP.TLSCert = lasts }, CheckOK, "http.tls-cert is good until " + now.Add(90*day).UTC().Format(time.DateOnly)},
+		"Lasts":          {func(c *config.Config) { c.HTTP.TLSCert = lasts }, CheckOK, "http.tls-cert is valid until " + now.Add(90*day).UTC().Format(time.DateOnly)},
 		"Soon":           {func(c *config.Config) { c.HTTP.TLSCert = soon }, CheckWarn, "http.tls-cert expires on "},
-		"Over":           {func(c *config.Config) { c.Kafka.ClientCert = over }, CheckFail, "kafka.client-cert has expired on "},
-		"Early":          {func(c *config.Config) { c.Money.ClientCert = early }, CheckFail, "money.client-cert is not good before "},
+		"Over":           {func(c *config.Config) { c.Kafka.ClientCert = over }, CheckFail, "kafka.client-cert expired on "},
+		"Early":          {func(c *config.Config) { c.Money.ClientCert = early }, CheckFail, "money.client-cert is not valid before "},
 		"AllOfAChain":    {func(c *config.Config) { c.HTTP.TLSCert = chain }, CheckWarn, "http.tls-cert expires on "},
-		"AnyOfAList":     {func(c *config.Config) { c.Kafka.CAFile = list }, CheckOK, "kafka.ca-file is good until "},
-		"ListWithNone":   {func(c *config.Config) { c.Money.CAFile = over }, CheckFail, "money.ca-file has expired on "},
+		"AnyOfAList":     {func(c *config.Config) { c.Kafka.CAFile = list }, CheckOK, "kafka.ca-file is valid until "},
+		"ListWithNone":   {func(c *config.Config) { c.Money.CAFile = over }, CheckFail, "money.ca-file expired on "},
 		"NoCertificate":  {func(c *config.Config) { c.Money.CAFile = key }, "", ""},
 		"NoFile":         {func(c *config.Config) { c.Money.CAFile = filepath.Join(dir, "none") }, "", ""},
-		"TwoInOneLine":   {func(c *config.Config) { c.HTTP.TLSCert, c.Kafka.CAFile = lasts, lasts }, CheckOK, ", kafka.ca-file is good until "},
+		"TwoInOneLine":   {func(c *config.Config) { c.HTTP.TLSCert, c.Kafka.CAFile = lasts, lasts }, CheckOK, ", kafka.ca-file is valid until "},
 		"FaultsAreAlone": {func(c *config.Config) { c.HTTP.TLSCert, c.Kafka.CAFile = soon, lasts }, CheckWarn, "http.tls-cert expires on "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestJudgeOpenFiles(t *testing.T) {
 		want  CheckStatus
 	}{
 		{nil, 1 << 20, CheckOK},
-		{nil, 20_000, CheckOK}, // nobody has asked for more
+		{nil, 20_000, CheckOK}, // the setting has its default
 		{nil, 1024, CheckWarn},
 		{map[string]string{"http.max-connections": "20000"}, 20_000, CheckWarn},
 		{map[string]string{"http.max-connections": "500"}, 20_000, CheckOK},
@@ -206,15 +206,15 @@ func TestLookAtKafkaSecurity(t *testing.T) {
 		advice  string // "" = it is reached
 	}{
 		"Well":           {secure, func(*config.Kafka) {}, ""},
-		"OtherAuthority": {secure, func(c *config.Kafka) { c.CAFile = other }, "into kafka.ca-file"},
+		"OtherAuthority": {secure, func(c *config.Kafka) { c.CAFile = other }, "to kafka.ca-file"},
 		"OurCertificate": {choosy, func(c *config.Kafka) { c.SASLMechanism = "" }, "correct kafka.client-cert and kafka.client-key"},
 		"WrongPassword": {secure, func(c *config.Kafka) {
 			c.SASLPasswordFile = configtest.PutFile(t, filepath.Join(dir, "wrong"), "guess\n")
 		}, "correct kafka.sasl-user and kafka.sasl-password-file"},
-		"NoLogin":     {login, func(c *config.Kafka) { *c = config.Kafka{} }, "kafka.sasl-mechanism say the same"},
-		"NoTLSThere":  {plain, func(c *config.Kafka) { c.SASLMechanism = "" }, "kafka.tls and kafka.sasl-mechanism say the same"},
-		"NoTLSHere":   {secure, func(c *config.Kafka) { *c = config.Kafka{} }, "kafka.tls and kafka.sasl-mechanism say the same"},
-		"NobodyThere": {[]string{"127.0.0.1:1"}, func(*config.Kafka) {}, "see that it runs"},
+		"NoLogin":     {login, func(c *config.Kafka) { *c = config.Kafka{} }, "kafka.sasl-mechanism match"},
+		"NoTLSThere":  {plain, func(c *config.Kafka) { c.SASLMechanism = "" }, "kafka.tls and kafka.sasl-mechanism match"},
+		"NoTLSHere":   {secure, func(c *config.Kafka) { *c = config.Kafka{} }, "kafka.tls and kafka.sasl-mechanism match"},
+		"NobodyThere": {[]string{"127.0.0.1:1"}, func(*config.Kafka) {}, "check that Kafka runs"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -16,14 +16,14 @@ import (
 	"github.com/largesse/largesse/internal/config"
 )
 
-// askTimeout bounds the question who listens at the API's address, and
-// specMost its answer, in bytes.
+// askTimeout limits the request to the program that listens on the API's address,
+// and specMax limits its response, in bytes.
 const (
 	askTimeout = time.Second
-	specMost   = 4 << 20
+	specMax    = 4 << 20
 )
 
-// lookAtHTTP finds out whether the API could listen, or who does.
+// lookAtHTTP checks whether the API could listen, or an instance does.
 func lookAtHTTP(ctx context.Context, cfg config.Config) []Check {
 	address := cfg.HTTP.Listen
 	host, port, _ := config.HostPort(address)
@@ -31,7 +31,7 @@ func lookAtHTTP(ctx context.Context, cfg config.Config) []Check {
 	case !slices.Contains(cfg.Roles, config.RoleAPI):
 		return []Check{passed("http", "http.listen is not needed without the role %s", config.RoleAPI)}
 	case port == 0:
-		return []Check{passed("http", "the API takes any free port of %s", host)}
+		return []Check{passed("http", "the API uses any free port of %s", host)}
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	switch {
@@ -39,18 +39,18 @@ func lookAtHTTP(ctx context.Context, cfg config.Config) []Check {
 		_ = l.Close()
 		return []Check{passed("http", "the API can listen on %s", address)}
 	case !errors.Is(err, syscall.EADDRINUSE):
-		return []Check{passed("http", "the API could not listen: %s", oneLine(err)).but(CheckFail, "name another address in http.listen")}
+		return []Check{passed("http", "the API cannot listen: %s", oneLine(err)).but(CheckFail, "set http.listen to another address")}
 	}
-	if version, ours := askVersion(ctx, cfg.HTTP); ours {
-		return []Check{passed("http", "the API of a running instance (version %s) has %s", version, address)}
+	if version, ok := askVersion(ctx, cfg.HTTP); ok {
+		return []Check{passed("http", "the API of a running instance (version %s) listens on %s", version, address)}
 	}
 	return []Check{passed("http", "http.listen %s is in use by another program", address).
-		but(CheckWarn, "end what listens there (ss -ltnp shows it), or set http.listen to another port: an instance would not start")}
+		but(CheckWarn, "stop the program that listens there (ss -ltnp shows it), or set http.listen to another port; otherwise an instance cannot start")}
 }
 
-// askVersion asks who listens where the API should; ours says that it is the API
-// of an instance.
-func askVersion(ctx context.Context, at config.HTTP) (version string, ours bool) {
+// askVersion returns the version of the instance whose API listens at an address. ok
+// reports whether it is an instance at all.
+func askVersion(ctx context.Context, at config.HTTP) (version string, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	scheme := "http://"
@@ -63,8 +63,8 @@ func askVersion(ctx context.Context, at config.HTTP) (version string, ours bool)
 	}
 	transport := &http.Transport{
 		DisableKeepAlives: true,
-		// The certificate is for the names that others call it by. Nothing secret
-		// is sent, and it is on this machine.
+		// The certificate may be valid for other names only. The request contains no
+		// secret, and the address is on this machine.
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
 	}
 	res, err := transport.RoundTrip(req)
@@ -75,7 +75,7 @@ func askVersion(ctx context.Context, at config.HTTP) (version string, ours bool)
 	var spec struct {
 		Info struct{ Title, Version string }
 	}
-	if err := json.NewDecoder(io.LimitReader(res.Body, specMost)).Decode(&spec); err != nil || spec.Info.Title != api.Title {
+	if err := json.NewDecoder(io.LimitReader(res.Body, specMax)).Decode(&spec); err != nil || spec.Info.Title != api.Title {
 		return "", false
 	}
 	return spec.Info.Version, true

@@ -20,9 +20,9 @@ import (
 	"github.com/largesse/largesse/internal/service"
 )
 
-// retentionLeast is how long a record should be kept: for as long as nobody
-// may be there to read it.
-const retentionLeast = 24 * time.Hour
+// retentionNeeded is the time that records should be retained, because no instance may
+// be there to read them.
+const retentionNeeded = 24 * time.Hour
 
 func lookAtKafka(ctx context.Context, cfg config.Config) []Check {
 	if len(cfg.Kafka.Brokers) == 0 {
@@ -35,7 +35,7 @@ func lookAtKafka(ctx context.Context, cfg config.Config) []Check {
 	return judgeKafka(facts)
 }
 
-// kafkaAdvice says what to do about brokers that cannot be used.
+// kafkaAdvice returns the advice for brokers that cannot be used.
 func kafkaAdvice(err error, c config.Kafka) string {
 	_, distrust := errors.AsType[*tls.CertificateVerificationError](err)
 	broken, isBroken := errors.AsType[*net.OpError](err)
@@ -44,35 +44,35 @@ func kafkaAdvice(err error, c config.Kafka) string {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED), nowhere:
 	case distrust:
-		return "put who has signed the brokers' certificate into kafka.ca-file, and see that kafka.brokers names the hosts as the certificate does"
-	case isBroken && broken.Op == "remote error": // what crypto/tls calls an alert of the other side
-		return "correct kafka.client-cert and kafka.client-key: the brokers do not take what they are shown"
+		return "add the CA of the brokers' certificates to kafka.ca-file, and check that kafka.brokers has the host names of the certificates"
+	case isBroken && broken.Op == "remote error": // crypto/tls reports an alert of the broker like this
+		return "correct kafka.client-cert and kafka.client-key: the brokers reject the certificate"
 	case errors.Is(err, kerr.SaslAuthenticationFailed):
-		return "correct kafka.sasl-user and kafka.sasl-password-file, or give that user this password in Kafka"
+		return "correct kafka.sasl-user and kafka.sasl-password-file, or change the password of that user in Kafka"
 	case errors.Is(err, kerr.UnsupportedSaslMechanism):
-		return "set kafka.sasl-mechanism to one that the brokers offer"
-	case errors.Is(err, io.EOF) && c.SASLMechanism != "": // brokers that say nothing end so too
-		return "correct kafka.sasl-user and kafka.sasl-password-file, and see that kafka.tls and kafka.sasl-mechanism say the same as the listener behind that port"
+		return "set kafka.sasl-mechanism to a mechanism of the brokers"
+	case errors.Is(err, io.EOF) && c.SASLMechanism != "": // some brokers report a failed login like this
+		return "correct kafka.sasl-user and kafka.sasl-password-file, and check that kafka.tls and kafka.sasl-mechanism match the listener of that port"
 	case noTLS, errors.Is(err, io.EOF), c.TLS:
-		return "see which listener that port is (plain, TLS, SASL), and that kafka.tls and kafka.sasl-mechanism say the same"
+		return "check which listener has that port (plain, TLS or SASL), and that kafka.tls and kafka.sasl-mechanism match it"
 	}
-	return "see that it runs and that kafka.brokers names host:port of its brokers"
+	return "check that Kafka runs and that kafka.brokers has the host:port of its brokers"
 }
 
 func judgeKafka(f bus.Inspection) []Check {
-	brokers := passed("kafka", "%d of %d brokers answer, one within %s", f.Brokers-len(f.Silent), f.Brokers, rounded(f.RoundTrip))
+	brokers := passed("kafka", "%d of %d brokers respond, one of them within %s", f.Brokers-len(f.Silent), f.Brokers, rounded(f.RoundTrip))
 	if f.Brokers == 1 {
-		brokers.Found = fmt.Sprintf("1 broker answers within %s", rounded(f.RoundTrip))
+		brokers.Found = fmt.Sprintf("1 broker responds within %s", rounded(f.RoundTrip))
 	}
 	if len(f.Silent) > 0 {
-		brokers.Found = fmt.Sprintf("%d of %d brokers cannot be reached by the address they give: %s", len(f.Silent), f.Brokers, strings.Join(f.Silent, ", "))
-		brokers = brokers.but(CheckFail, "see that they run, and that advertised.listeners names addresses that this machine can reach")
+		brokers.Found = fmt.Sprintf("%d of %d brokers cannot be reached at their advertised address: %s", len(f.Silent), f.Brokers, strings.Join(f.Silent, ", "))
+		brokers = brokers.but(CheckFail, "check that they run, and that this machine can reach the addresses in advertised.listeners")
 	}
 	return append([]Check{brokers}, judgeTopics(f)...)
 }
 
-// judgeTopics has one line for all that is well, one for all topics that are
-// missing, and one for each fault.
+// judgeTopics returns one check for all good topics, one for all missing topics, and
+// one for each problem.
 func judgeTopics(f bus.Inspection) []Check {
 	var checks []Check
 	var fine, missing []string
@@ -89,16 +89,16 @@ func judgeTopics(f bus.Inspection) []Check {
 	}
 	if len(missing) > 0 {
 		checks = append(checks, passed("kafka.topics", "%d missing: %s", len(missing), strings.Join(missing, ", ")).
-			but(CheckWarn, "nothing has to be done where this user may make topics: serve makes them at its start; where it may not, docs/operations.md has the commands"))
+			but(CheckWarn, "do nothing if this user may create topics, because serve creates them at its start; otherwise run the commands in docs/operations.md"))
 	}
 	if len(fine) > 0 {
-		checks = append(checks, passed("kafka.topics", "%d as they should be (partitions): %s", len(fine), strings.Join(fine, ", ")))
+		checks = append(checks, passed("kafka.topics", "%d are correct (partitions): %s", len(fine), strings.Join(fine, ", ")))
 	}
 	return checks
 }
 
-// readInParallel are the topics whose partitions bound how many instances read
-// them, publishTopics those whose records nobody else has.
+// readInParallel lists the topics whose number of partitions limits how many
+// instances read them. publishTopics lists those whose records exist nowhere else.
 var (
 	readInParallel = []string{bus.TopicPointPublish, bus.TopicVoucherPublish, bus.TopicPointRetry, bus.TopicVoucherRetry}
 	publishTopics  = []string{bus.TopicPointPublish, bus.TopicVoucherPublish}
@@ -106,21 +106,21 @@ var (
 
 func judgeTopic(t bus.TopicInspection, brokers int) []Check {
 	if t.Err != nil {
-		return []Check{passed("kafka.topics", "%s cannot be looked at: %s", t.Name, oneLine(t.Err)).
+		return []Check{passed("kafka.topics", "%s cannot be described: %s", t.Name, oneLine(t.Err)).
 			but(CheckFail, "let this user describe, read and write it")}
 	}
 	var faults []Check
 	if t.Leaderless > 0 {
 		faults = append(faults, passed("kafka.topics", "%s has %d of %d partitions without a leader", t.Name, t.Leaderless, t.Partitions).
-			but(CheckFail, "bring their brokers back: nobody can read or write them"))
+			but(CheckFail, "start their brokers: these partitions cannot be read or written"))
 	}
 	if t.Partitions == 1 && slices.Contains(readInParallel, t.Topic) {
 		faults = append(faults, passed("kafka.partitions", "%s has 1 partition", t.Name).
-			but(CheckWarn, "add some (kafka-topics.sh --alter --partitions 12 …): one instance at a time can read it"))
+			but(CheckWarn, "add partitions (kafka-topics.sh --alter --partitions 12 …): only one instance at a time can read it"))
 	}
 	if t.Replicas == 1 && brokers > 1 {
-		faults = append(faults, passed("kafka.replicas", "%s is on 1 of %d brokers only", t.Name, brokers).
-			but(CheckWarn, "add replicas (kafka-reassign-partitions.sh): it goes with that broker"))
+		faults = append(faults, passed("kafka.replicas", "%s is on only 1 of %d brokers", t.Name, brokers).
+			but(CheckWarn, "add replicas (kafka-reassign-partitions.sh): if that broker is lost, so are its records"))
 	}
 	if slices.Contains(publishTopics, t.Topic) {
 		faults = append(faults, judgeRetention(t)...)
@@ -131,16 +131,16 @@ func judgeTopic(t bus.TopicInspection, brokers int) []Check {
 func judgeRetention(t bus.TopicInspection) []Check {
 	var faults []Check
 	if !t.Described {
-		return []Check{passed("kafka.retention", "%s: how long records are kept could not be read", t.Name).
-			but(CheckWarn, "let this user describe the settings of topics, or see that it is at least %s", config.ShortDuration(retentionLeast))}
+		return []Check{passed("kafka.retention", "the retention of %s could not be read", t.Name).
+			but(CheckWarn, "let this user describe the configuration of topics, or check that retention.ms is at least %s", config.ShortDuration(retentionNeeded))}
 	}
-	if t.Retention >= 0 && t.Retention < retentionLeast {
-		faults = append(faults, passed("kafka.retention", "%s keeps records for %s", t.Name, config.ShortDuration(t.Retention)).
-			but(CheckWarn, "raise retention.ms to at least %s: a record that goes before it was read is a payout that nobody makes", config.ShortDuration(retentionLeast)))
+	if t.Retention >= 0 && t.Retention < retentionNeeded {
+		faults = append(faults, passed("kafka.retention", "%s retains records for %s", t.Name, config.ShortDuration(t.Retention)).
+			but(CheckWarn, "raise retention.ms to at least %s: a payout whose record is deleted before an instance reads it is never made", config.ShortDuration(retentionNeeded)))
 	}
 	if t.Compacted {
 		faults = append(faults, passed("kafka.retention", "%s is compacted", t.Name).
-			but(CheckFail, "set cleanup.policy=delete: its key is the target, so one promotion's record would make another's go unread"))
+			but(CheckFail, "set cleanup.policy=delete: the key of a record is its target, so a record of one promotion can delete one of another"))
 	}
 	return faults
 }

@@ -66,7 +66,7 @@ func withParams(t *testing.T, params ...string) string {
 	return u.String()
 }
 
-// schemaOf makes an empty schema that goes with the test.
+// schemaOf creates an empty schema, which is removed after the test.
 func schemaOf(t *testing.T) string {
 	t.Helper()
 	name := "t_" + strings.ToLower(rand.Text()[:10])
@@ -327,7 +327,7 @@ func TestDoctorKafka(t *testing.T) {
 	admin := kadm.NewClient(kafka)
 	point, voucher := cfg.Kafka.TopicPrefix+bus.TopicPointPublish, cfg.Kafka.TopicPrefix+bus.TopicVoucherPublish
 
-	// Nothing is made by looking, however often.
+	// Checks create nothing, however often they run.
 	for range 2 {
 		onlyBut(t, lookAtKafka(t.Context(), cfg), CheckWarn, "kafka.topics")
 	}
@@ -337,7 +337,7 @@ func TestDoctorKafka(t *testing.T) {
 	}
 	for _, topic := range topics.Names() {
 		if strings.HasPrefix(topic, cfg.Kafka.TopicPrefix) {
-			t.Errorf("topic %s was made", topic)
+			t.Errorf("topic %s was created", topic)
 		}
 	}
 
@@ -379,9 +379,9 @@ func TestDoctorKafka(t *testing.T) {
 		status      CheckStatus
 	}{
 		{"kafka.partitions", point + " has 1 partition", CheckWarn},
-		{"kafka.retention", point + " keeps records for 1h", CheckWarn},
+		{"kafka.retention", point + " retains records for 1h", CheckWarn},
 		{"kafka.retention", voucher + " is compacted", CheckFail},
-		{"kafka.topics", "10 as they should be", CheckOK},
+		{"kafka.topics", "10 are correct", CheckOK},
 	} {
 		if !slices.ContainsFunc(checks, func(c Check) bool {
 			return c.Name == want.name && c.Status == want.status && strings.HasPrefix(c.Found, want.found)

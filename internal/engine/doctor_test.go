@@ -48,7 +48,7 @@ func onlyBut(t *testing.T, checks []Check, status CheckStatus, names ...string) 
 			t.Errorf("%+v", c)
 		}
 		if (c.Advice == "") != (c.Status == CheckOK) || c.Found == "" || strings.Contains(c.Found+c.Advice, "\n") {
-			t.Errorf("%+v: what is not ok has an advice, and all is one line", c)
+			t.Errorf("%+v: a check that is not ok needs an advice, and each text is one line", c)
 		}
 	}
 	for _, name := range names {
@@ -174,14 +174,14 @@ func TestJudgeInstances(t *testing.T) {
 	}
 	checks := judgeInstances(lost, "v1")
 	onlyBut(t, checks, CheckWarn, "instances.lost")
-	want := "7 did not sign off: d-6 was last heard of at 2026-11-21T10:06:00Z, d-5 was last heard of at 2026-11-21T10:05:00Z, " +
-		"d-4 was last heard of at 2026-11-21T10:04:00Z, d-3 was last heard of at 2026-11-21T10:03:00Z, d-2 was last heard of at 2026-11-21T10:02:00Z, and 2 more"
+	want := "7 ended without a shutdown: d-6 was last seen at 2026-11-21T10:06:00Z, d-5 was last seen at 2026-11-21T10:05:00Z, " +
+		"d-4 was last seen at 2026-11-21T10:04:00Z, d-3 was last seen at 2026-11-21T10:03:00Z, d-2 was last seen at 2026-11-21T10:02:00Z, and 2 more"
 	if !strings.Contains(checks[0].Found, "2 running: a-1, b-1") || checks[1].Found != want {
 		t.Errorf("%+v", checks)
 	}
 	checks = judgeInstances(lost[2:3], "v1")
 	onlyBut(t, checks, CheckWarn, "instances.lost")
-	if checks[0].Found != "none is running" || checks[1].Found != "1 did not sign off: d-0 was last heard of at 2026-11-21T10:00:00Z" {
+	if checks[0].Found != "no instance is running" || checks[1].Found != "1 ended without a shutdown: d-0 was last seen at 2026-11-21T10:00:00Z" {
 		t.Errorf("%+v", checks)
 	}
 }
@@ -284,7 +284,7 @@ func TestJudgeKafka(t *testing.T) {
 	one.Replicas = 1
 	alone := judgeKafka(bus.Inspection{Brokers: 1, RoundTrip: time.Millisecond, Topics: []bus.TopicInspection{one}})
 	onlyBut(t, alone, CheckOK)
-	if alone[0].Found != "1 broker answers within 1ms" {
+	if alone[0].Found != "1 broker responds within 1ms" {
 		t.Errorf("%+v", alone[0])
 	}
 	onlyBut(t, judgeKafka(bus.Inspection{Brokers: 3, Silent: []string{"b:9092: refused"}}), CheckFail, "kafka")
@@ -299,7 +299,7 @@ func TestJudgeDisk(t *testing.T) {
 	}
 }
 
-// TestLookAtMoney has providers that answer a look-up in every way.
+// TestLookAtMoney checks providers with every kind of response to a lookup.
 func TestLookAtMoney(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -329,7 +329,7 @@ func TestLookAtMoney(t *testing.T) {
 			t.Errorf("%d %q: %+v, want %s", tc.status, tc.body, onlyOne, tc.want)
 		}
 		if len(asked) != 1 || <-asked != "GET /v1/transactions/0:0" {
-			t.Errorf("%d: more was asked than one look-up", tc.status)
+			t.Errorf("%d: more requests than one lookup", tc.status)
 		}
 	}
 	cfg := config.Default()
@@ -342,7 +342,7 @@ func TestLookAtMoney(t *testing.T) {
 	}
 }
 
-// files lists what is in a folder and below, with sizes.
+// files lists the files in a directory and below it, with sizes.
 func files(t *testing.T, dir string) map[string]int64 {
 	t.Helper()
 	all := map[string]int64{}
@@ -370,7 +370,7 @@ func TestLookAtEmbedded(t *testing.T) {
 		cfg.Data.Dir = filepath.Join(t.TempDir(), "a", "b")
 		onlyBut(t, look(t, cfg), CheckOK)
 		if _, err := os.Stat(filepath.Dir(cfg.Data.Dir)); err == nil {
-			t.Error("the folder was made")
+			t.Error("the directory was created")
 		}
 	})
 
@@ -435,7 +435,7 @@ func TestLookAtEmbedded(t *testing.T) {
 		onlyBut(t, look(t, cfg), CheckFail, "kafka")
 	})
 
-	t.Run("AFileInPlaceOfTheFolder", func(t *testing.T) {
+	t.Run("AFileInPlaceOfTheDirectory", func(t *testing.T) {
 		t.Parallel()
 		cfg := config.Default()
 		cfg.Data.Dir = filepath.Join(t.TempDir(), "file")
@@ -447,18 +447,18 @@ func TestLookAtEmbedded(t *testing.T) {
 		}
 	})
 
-	t.Run("AFolderThatCannotBeMade", func(t *testing.T) {
+	t.Run("ADirectoryThatCannotBeCreated", func(t *testing.T) {
 		t.Parallel()
 		dangling := filepath.Join(t.TempDir(), "link")
 		if err := os.Symlink(filepath.Join(t.TempDir(), "nowhere", "x"), dangling); err != nil {
 			t.Fatal(err)
 		}
 		for _, dir := range []string{dangling, filepath.Join(dangling, "a", "b"), "/dev/null/a", "/proc/largesse/a"} {
-			if c := lookAtFolder(dir); c.Status != CheckFail || !strings.Contains(c.Found, dir) || c.Advice == "" {
+			if c := lookAtDir(dir); c.Status != CheckFail || !strings.Contains(c.Found, dir) || c.Advice == "" {
 				t.Errorf("%s: %+v", dir, c)
 			}
 			if err := os.MkdirAll(dir, 0o750); err == nil {
-				t.Errorf("%s was made: this test tests nothing", dir)
+				t.Errorf("%s was created, so this test tests nothing", dir)
 			}
 		}
 	})
@@ -524,8 +524,8 @@ func TestLookAtHTTP(t *testing.T) {
 		found   string
 	}{
 		{free.Addr().String(), []string{config.RoleAPI}, CheckOK, "the API can listen on " + free.Addr().String()},
-		{"127.0.0.1:0", []string{config.RoleAPI}, CheckOK, "the API takes any free port of 127.0.0.1"},
-		{ours, []string{config.RoleAPI}, CheckOK, "the API of a running instance (version v7) has " + ours},
+		{"127.0.0.1:0", []string{config.RoleAPI}, CheckOK, "the API uses any free port of 127.0.0.1"},
+		{ours, []string{config.RoleAPI}, CheckOK, "the API of a running instance (version v7) listens on " + ours},
 		{other, []string{config.RoleAPI}, CheckWarn, "http.listen " + other + " is in use by another program"},
 		{otherAPI, []string{config.RoleAPI}, CheckWarn, "http.listen " + otherAPI + " is in use by another program"},
 		{other, []string{config.RolePayout}, CheckOK, "http.listen is not needed without the role api"},

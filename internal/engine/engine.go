@@ -1,6 +1,6 @@
-// Package engine runs one instance of Largesse. An Engine opens what the
-// settings name, runs the roles, and closes everything again; Doctor looks at
-// the same parts and changes nothing.
+// Package engine runs one instance of Largesse. An Engine opens the parts that the
+// settings name, runs the roles, and closes everything again. Doctor checks the
+// same parts and changes nothing.
 package engine
 
 import (
@@ -39,15 +39,15 @@ import (
 	"github.com/largesse/largesse/internal/web"
 )
 
-// stopTimeout bounds how long a stop waits for calls in progress.
+// stopTimeout limits the time that Stop waits for calls in flight.
 const stopTimeout = 5 * time.Second
 
-// embeddedPartitions is for topics of the embedded broker: one process reads
-// them all.
+// embeddedPartitions is the number of partitions of each topic of the embedded
+// broker, which one process reads.
 const embeddedPartitions = 6
 
-// Engine is one instance of Largesse: it opens what config.Config names, runs the
-// roles, and closes everything again. It is the only place that wires.
+// Engine is one instance of Largesse. It opens the parts that config.Config names,
+// connects them, runs the roles, and closes everything again.
 type Engine struct {
 	cfg      config.Config
 	log      obs.Log // for the parts
@@ -57,9 +57,9 @@ type Engine struct {
 	metrics  *obs.Metrics
 	provider payout.Provider
 	local    money.LocalProvider // nil: none
-	unbound  bool                // the API listens nowhere
+	unbound  bool                // the API has no listener
 
-	closers []func() // what Stop undoes, in reverse order
+	closers []func() // called by Stop in reverse order
 	lost    chan error
 	store   store.Store
 	queue   queue.Queue
@@ -70,36 +70,36 @@ type Engine struct {
 	gate    gate.Gate
 	coupons *coupon.Flow
 	mount   *web.Mount
-	server  *web.Server // nil without the api role, or unbound
-	pulse   *pulse      // nil without the api role
+	server  *web.Server // nil without the role api, or unbound
+	pulse   *pulse      // nil without the role api
 }
 
-// Option changes how an Engine is made.
+// Option configures an Engine.
 type Option func(*Engine)
 
-// WithProvider pays through p instead of the Money API at money.url.
+// WithProvider makes the Engine charge through p instead of the Money API at
+// money.url.
 func WithProvider(p payout.Provider) Option {
 	return func(e *Engine) { e.provider = p }
 }
 
-// WithLocalProvider pays through p, in this process, instead of the Money API at
-// money.url.
+// WithLocalProvider makes the Engine charge through p, in this process, instead of
+// the Money API at money.url.
 func WithLocalProvider(p money.LocalProvider) Option {
 	return func(e *Engine) { e.local = p }
 }
 
-// WithoutListener makes the API listen nowhere. Handler answers all the same.
+// WithoutListener makes the Engine open no listener for the API. Handler still works.
 func WithoutListener() Option {
 	return func(e *Engine) { e.unbound = true }
 }
 
-// WithVersion says which version of the program this is, for people who look
-// at instances; "devel" without it.
+// WithVersion sets the version that the instance reports. The default is "devel".
 func WithVersion(version string) Option {
 	return func(e *Engine) { e.version = version }
 }
 
-// New checks the settings; nothing is opened before Start.
+// New checks the settings and returns an Engine. It opens nothing; Start does.
 func New(cfg config.Config, log obs.Log, opts ...Option) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, log: log, own: log.For(obs.Engine), instance: service.InstanceID(), version: "devel",
@@ -126,32 +126,35 @@ func New(cfg config.Config, log obs.Log, opts ...Option) (*Engine, error) {
 	return e, nil
 }
 
-// notUp is why a mounted API does not answer before Start and after Stop.
+// notUp is the reason of the 503 that Handler answers with before Start and after
+// Stop.
 const notUp = "the instance is not up"
 
-// Problems returns what is wrong with settings that are valid by themselves.
-// pays says whether the instance has a provider other than money.url.
+// Problems returns the problems of settings that are valid alone, but not together
+// with the roles. pays reports whether the instance has a provider other than
+// money.url.
 func Problems(cfg config.Config, pays bool) []config.Problem {
 	var problems []config.Problem
 	payer := slices.Contains(cfg.Roles, config.RolePayout)
 	if payer && !pays && cfg.Money.URL == "" {
 		problems = append(problems, config.Problem{
-			Name: "money.url", Detail: "is not set: name the provider's Money API, or start a stand-in with: largesse moneysim",
+			Name: "money.url", Detail: "is not set: set it to the provider's Money API, or start a simulated one with: largesse moneysim",
 		})
 	}
 	if !payer && alone(cfg) {
 		problems = append(problems, config.Problem{
 			Name:   "redis.url",
-			Detail: "is empty, so this instance has to consume its own work queue: add the role " + config.RolePayout + " or set redis.url",
+			Detail: "is empty, so this instance must consume its own queue: add role " + config.RolePayout + " or set redis.url",
 		})
 	}
 	return problems
 }
 
+// plays reports whether the instance has a role.
 func (e *Engine) plays(role string) bool { return slices.Contains(e.cfg.Roles, role) }
 
-// Start opens everything and runs the roles in the background. When it fails,
-// what was opened is closed again.
+// Start opens everything and runs the roles in the background. If it fails, it
+// closes everything again.
 func (e *Engine) Start(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
@@ -165,7 +168,7 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 		}
 		e.onClose(lock.release)
 	}
-	// A taken port is found out before anything is begun that others would see.
+	// Find an address in use before other instances can see this one.
 	if err := e.bindAPI(ctx); err != nil {
 		return err
 	}
@@ -193,11 +196,12 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 	if err := e.startAPI(ctx); err != nil {
 		return err
 	}
-	e.own.Info(obs.Started, "instance", e.instance, "roles", strings.Join(e.cfg.Roles, ","), "http", e.Addr(),
+	e.own.Info("instance started", "instance", e.instance, "roles", strings.Join(e.cfg.Roles, ","), "http", e.Addr(),
 		"store", engineOf(e.cfg.Database.URL, "sqlite"), "queue", engineOf(e.cfg.Redis.URL, "in process"), "kafka", strings.Join(e.Brokers(), ","))
 	return nil
 }
 
+// engineOf returns the scheme of a URL, or embedded if there is no URL.
 func engineOf(url, embedded string) string {
 	scheme, _, ok := strings.Cut(url, "://")
 	if !ok {
@@ -206,7 +210,7 @@ func engineOf(url, embedded string) string {
 	return scheme
 }
 
-// embedded says whether anything of this process lives in data.dir.
+// embedded reports whether this instance stores anything in data.dir.
 func (e *Engine) embedded() bool {
 	return e.cfg.Database.URL == "" || len(e.cfg.Kafka.Brokers) == 0
 }
@@ -221,13 +225,13 @@ func (e *Engine) openStore(ctx context.Context) error {
 	e.store = s
 	e.onClose(s.Close)
 	if err := s.Migrate(ctx); err != nil {
-		return fmt.Errorf("bring the database up to date: %w", err)
+		return fmt.Errorf("migrating the database failed: %w", err)
 	}
 	return nil
 }
 
-// OpenStore opens the database that the settings name, without migrating it.
-// The caller closes it.
+// OpenStore opens the configured database without migrating it. The caller must close
+// it.
 func OpenStore(ctx context.Context, cfg config.Config, instance string) (store.Store, error) {
 	if cfg.Database.URL == "" {
 		return sqlite.Open(ctx, sqlitePath(cfg))
@@ -235,9 +239,9 @@ func OpenStore(ctx context.Context, cfg config.Config, instance string) (store.S
 	return postgres.Open(ctx, postgresConfig(cfg, instance))
 }
 
-// takeName makes this instance's name its own, with a suffix when a living
-// instance has it (two containers with the same pid), and takes sole
-// possession where a part in this process needs it.
+// takeName takes the lease of this instance's name. If a running instance has the
+// name, such as a container with the same hostname and process ID, it adds a
+// suffix. It also takes the exclusive lease of a queue in this process.
 func (e *Engine) takeName(ctx context.Context) error {
 	base := e.instance
 	for n := 2; ; n++ {
@@ -251,18 +255,18 @@ func (e *Engine) takeName(ctx context.Context) error {
 		}
 		e.instance = fmt.Sprintf("%s.%d", base, n)
 	}
-	// With SQLite the lock on data.dir is possession enough.
+	// With SQLite, the lock of data.dir already excludes other instances.
 	if e.alone() && e.cfg.Database.URL != "" {
 		l, err := takeAbandonedLease(ctx, e.store, "work queue in process", e.instance, e.fail, e.log)
 		if err != nil {
-			return fmt.Errorf("redis.url is empty, so the work queue lives in this process, and there can be only one: %w", err)
+			return fmt.Errorf("redis.url is empty, so the work queue is in this process and only one instance may run: %w", err)
 		}
 		e.onClose(l.release)
 	}
 	return nil
 }
 
-// fail reports a loss after which this instance must not go on.
+// fail reports the loss of an exclusive lease, after which this instance must stop.
 func (e *Engine) fail(err error) {
 	select {
 	case e.lost <- err:
@@ -270,8 +274,8 @@ func (e *Engine) fail(err error) {
 	}
 }
 
-// Lost delivers the reason when this instance has lost what it must have alone
-// (its name, or the sole possession of the queue) and has to be stopped.
+// Lost returns a channel that delivers the reason if this instance lost an exclusive
+// lease, of its name or of the queue, and must be stopped.
 func (e *Engine) Lost() <-chan error { return e.lost }
 
 func (e *Engine) openQueue(ctx context.Context) error {
@@ -309,7 +313,7 @@ func (e *Engine) openBus(ctx context.Context) error {
 	e.bus = c
 	e.onClose(c.Close)
 	if err := c.EnsureTopics(ctx); err != nil {
-		return fmt.Errorf("make the topics: %w", err)
+		return fmt.Errorf("creating the topics failed: %w", err)
 	}
 	return nil
 }
@@ -325,7 +329,7 @@ func (e *Engine) openProvider() error {
 		return nil
 	}
 	if e.provider != nil || e.cfg.Money.URL == "" {
-		return nil // New has refused a payer without one
+		return nil // New refuses the role payout without a provider
 	}
 	cfg := moneyConfig(e.cfg, e.log)
 	cfg.Metrics = e.metrics
@@ -338,24 +342,24 @@ func (e *Engine) openProvider() error {
 	return nil
 }
 
-// queueIsHere says that the work queue lives in this process.
+// queueIsHere reports whether the work queue is in this process.
 func (e *Engine) queueIsHere() bool { return queueIsHere(e.cfg) }
 
 func queueIsHere(cfg config.Config) bool { return cfg.Redis.URL == "" || !cfg.Redis.Stream.Enabled }
 
-// alone says that nobody else can have dispatched anything.
+// alone reports whether no other instance can have dispatched anything.
 func (e *Engine) alone() bool { return alone(e.cfg) }
 
 func alone(cfg config.Config) bool {
 	return queueIsHere(cfg) && (cfg.Redis.Stream.Enabled || cfg.Database.URL == "")
 }
 
-// openRates opens what rates are shared through: Redis, where there is one.
-// nil = this process is alone.
+// openRates opens the store through which instances share rates: Redis, if it is
+// configured. It returns nil if this instance shares them with no other.
 func (e *Engine) openRates(ctx context.Context) (governor.Rates, error) {
 	switch {
 	case !e.plays(config.RolePayout) && !e.plays(config.RoleHousekeeping), e.cfg.Redis.URL == "" && e.alone():
-		return nil, nil //nolint:nilnil // nil is an answer
+		return nil, nil //nolint:nilnil // nil is valid
 	case e.cfg.Redis.URL == "":
 		return unshared{}, nil
 	}
@@ -367,13 +371,13 @@ func (e *Engine) openRates(ctx context.Context) (governor.Rates, error) {
 	return rates, nil
 }
 
-// unshared is for instances that have nothing to share rates through: each
-// keeps to its part of them.
+// unshared is the governor.Rates of instances without Redis. They cannot share rates,
+// so each one uses its part of them.
 type unshared struct{}
 
 // Lease implements governor.Rates.
 func (unshared) Lease(context.Context, governor.LeaseParams) (governor.Run, error) {
-	return governor.Run{}, errors.New("redis.url is empty, so there is nothing to share rates through: each instance keeps to its part of them")
+	return governor.Run{}, errors.New("redis.url is empty, so instances cannot share rates: each one uses its part of them")
 }
 
 func (e *Engine) startFlow(ctx context.Context) error {
@@ -420,11 +424,11 @@ func (e *Engine) startFlow(ctx context.Context) error {
 	}
 	e.flow = flow
 	e.metrics.PoolsFrom(func() obs.PoolTotals { return totals(flow.Pools()) })
-	// It ends after the flow, so that what is still in hand is seen to the end.
+	// It stops after the flow, so that it reports pending entries until the end.
 	heart.pools = flow.Pools
 	heart.Start(context.WithoutCancel(ctx))
 	e.onClose(heart.Stop)
-	var streams queue.Queue // nil: this process cannot read the queues of the others
+	var streams queue.Queue // nil: this instance cannot read the queues of others
 	if stream.Enabled {
 		streams = e.queue
 	}
@@ -433,7 +437,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		Interval: e.cfg.Reconcile.Interval, DispatchHorizon: limits.DispatchHorizon(), Metrics: e.metrics, Log: e.log,
 	})
 	webhooks := campaign.NewWebhooks(campaign.WebhooksConfig{Rows: e.store, Secret: e.cfg.Webhook.Secret, Metrics: e.metrics, Log: e.log})
-	// They stop together, so that open calls of one add no time to the others.
+	// They stop concurrently, so that they wait for their calls in flight together.
 	e.onClose(func() { together(flow.Stop, e.books.Stop, webhooks.Stop) })
 	if err := flow.Start(ctx); err != nil {
 		return err
@@ -445,7 +449,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 	return nil
 }
 
-// together runs all of stops at once and waits for them.
+// together runs all stops concurrently and waits for them.
 func together(stops ...func()) {
 	var stopping sync.WaitGroup
 	for _, stop := range stops {
@@ -454,8 +458,8 @@ func together(stops ...func()) {
 	stopping.Wait()
 }
 
-// openGate opens the gate: in Redis, in this process where nobody else can have
-// one, or nowhere.
+// openGate opens the gate: in Redis, or in this process if no other instance can have
+// one, or else noGate.
 func (e *Engine) openGate(ctx context.Context) error {
 	switch {
 	case e.cfg.Redis.URL != "":
@@ -479,7 +483,7 @@ func (e *Engine) startCoupons(ctx context.Context) error {
 	}
 	c := e.cfg.Coupon
 	if _, none := e.gate.(*noGate); none {
-		c.FallbackAfter = 0 // there is nothing to wait for
+		c.FallbackAfter = 0 // no gate will become available
 	}
 	flow, err := coupon.NewFlow(coupon.FlowConfig{
 		Store: e.store, Gate: e.gate, Bus: e.bus, Instance: e.instance,
@@ -498,7 +502,7 @@ func (e *Engine) startCoupons(ctx context.Context) error {
 	return flow.Start(ctx)
 }
 
-// totals adds up the pools of this instance.
+// totals returns the sums over the pools of this instance.
 func totals(pools []pool.Status) obs.PoolTotals {
 	t := obs.PoolTotals{Pools: len(pools)}
 	for _, p := range pools {
@@ -508,8 +512,8 @@ func totals(pools []pool.Status) obs.PoolTotals {
 	return t
 }
 
-// streamNames are a stream's key and group in Redis; a stream in this process
-// has none.
+// streamNames returns a stream's key and consumer group in Redis, or "" for a stream
+// in this process.
 func (e *Engine) streamNames(s queue.Stream) (key, group string) {
 	if e.queueIsHere() {
 		return "", ""
@@ -517,7 +521,7 @@ func (e *Engine) streamNames(s queue.Stream) (key, group string) {
 	return redisstream.StreamKey(e.cfg.Redis.KeyPrefix, s), redisstream.ConsumerGroup(e.cfg.Redis.KeyPrefix, s)
 }
 
-// bindAPI takes the API's address; it answers once all else is up.
+// bindAPI binds the address of the API. startAPI serves it when everything else runs.
 func (e *Engine) bindAPI(ctx context.Context) error {
 	if !e.plays(config.RoleAPI) || e.unbound {
 		return nil
@@ -538,7 +542,7 @@ func (e *Engine) bindAPI(ctx context.Context) error {
 	return nil
 }
 
-// promotions is what people, and schedules, do with promotions.
+// promotions returns the operations on promotions, for the API and for schedules.
 func (e *Engine) promotions(ids *service.IDs) *campaign.Promotions {
 	maxRetries := e.cfg.Money.MaxRetries
 	return campaign.NewPromotions(campaign.PromotionsConfig{
@@ -581,7 +585,7 @@ func (e *Engine) startAPI(ctx context.Context) error {
 	})
 	e.onClose(func() { e.mount.Close(notUp) })
 	if e.server != nil {
-		// Once more, so that requests end before what they need does.
+		// Stop it first, so that requests end before the parts that they need.
 		e.onClose(e.server.Stop)
 		if err := e.server.Start(ctx, handler.Router); err != nil {
 			return err
@@ -591,11 +595,12 @@ func (e *Engine) startAPI(ctx context.Context) error {
 	return nil
 }
 
-// openVerifier opens what callers prove by who they are; nil = nobody has to.
+// openVerifier opens the verifier of callers. It returns nil if callers do not have to
+// authenticate.
 func (e *Engine) openVerifier(ctx context.Context) (auth.Verifier, error) {
 	mode := e.cfg.Auth.Mode
 	if mode == auth.ModeNone {
-		return nil, nil //nolint:nilnil // nil is an answer
+		return nil, nil //nolint:nilnil // nil is valid
 	}
 	callers := auth.Authenticator{Keys: auth.NewKeys(e.store, e.log)}
 	callers.Keys.Start(context.WithoutCancel(ctx))
@@ -611,14 +616,14 @@ func (e *Engine) openVerifier(ctx context.Context) (auth.Verifier, error) {
 	return callers, nil
 }
 
-// The parts that a pulse asks.
+// The parts that a pulse checks.
 const (
 	partStore = "store"
 	partQueue = "queue"
 	partKafka = "kafka"
 )
 
-// degraded names the parts that do not answer; work waits for them in rows.
+// degraded returns the unavailable parts. Work for them waits in the database.
 func (e *Engine) degraded() []string {
 	up := e.pulse.up()
 	var out []string
@@ -630,17 +635,17 @@ func (e *Engine) degraded() []string {
 	return out
 }
 
-// Run starts the instance and calls up. It stops the instance when ctx ends,
-// and then returns nil. It also stops it when up returns an error, or when the
-// instance has lost what it must have alone, and then returns that error.
+// Run starts the instance and calls up. When ctx ends, it stops the instance and
+// returns nil. If up returns an error, or the instance loses an exclusive lease, it
+// stops the instance and returns that error.
 func (e *Engine) Run(ctx context.Context, up func() error) error {
-	// The end of ctx ends a start that is under way; after that it asks for a
-	// stop, which must find the engine's own context alive.
+	// The end of ctx cancels Start. After Start, it causes Stop, during which the
+	// context of the parts must still be alive.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	keep := context.AfterFunc(ctx, end)
 	if err := e.Start(life); err != nil {
-		return fmt.Errorf("start: %w", err)
+		return fmt.Errorf("starting failed: %w", err)
 	}
 	keep()
 	lost := up()
@@ -654,12 +659,13 @@ func (e *Engine) Run(ctx context.Context, up func() error) error {
 	return lost
 }
 
-// Stop ends the instance: no new work, what is in hand is finished or handed
-// back, everything is closed. Nothing is lost when it is cut short.
+// Stop stops the instance. It accepts no new work, finishes or returns pending
+// payouts, and closes everything. If the process is killed during Stop, no work is
+// lost.
 func (e *Engine) Stop() {
-	e.own.Info(obs.Stopping, "instance", e.instance)
+	e.own.Info("instance stopping", "instance", e.instance)
 	e.close()
-	e.own.Info(obs.Stopped, "instance", e.instance)
+	e.own.Info("instance stopped", "instance", e.instance)
 }
 
 func (e *Engine) close() {
@@ -669,19 +675,20 @@ func (e *Engine) close() {
 	e.closers = nil
 }
 
-// Handler answers the API between Start and Stop, and 503 otherwise. It answers
-// under every host name: the server that it is mounted in decides who gets here.
+// Handler returns the handler of the API. It answers 503 before Start and after Stop.
+// It accepts every host name, because the server that it is mounted in controls
+// who can reach it.
 func (e *Engine) Handler() http.Handler { return e.mount }
 
-// AdminHandler is Handler for requests from this process. Their caller is an
-// admin and proves nothing.
+// AdminHandler returns the handler for requests from this process. Their caller is an
+// admin without authentication.
 func (e *Engine) AdminHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e.mount.ServeHTTP(w, r.WithContext(auth.InProcess(r.Context())))
 	})
 }
 
-// Addr is where the API listens, host:port; "" when it listens nowhere.
+// Addr returns the host:port that the API listens on, or "" if it has no listener.
 func (e *Engine) Addr() string {
 	if e.server == nil {
 		return ""
@@ -689,8 +696,8 @@ func (e *Engine) Addr() string {
 	return e.server.Addr()
 }
 
-// URL is where the API is, http://host:port or https://host:port; "" when it
-// listens nowhere.
+// URL returns the URL of the API, http://host:port or https://host:port, or "" if it
+// has no listener.
 func (e *Engine) URL() string {
 	switch {
 	case e.server == nil:
@@ -701,7 +708,7 @@ func (e *Engine) URL() string {
 	return "http://" + e.Addr()
 }
 
-// Brokers is where Kafka clients reach the bus.
+// Brokers returns the addresses of the brokers, for Kafka clients.
 func (e *Engine) Brokers() []string {
 	if e.broker != nil {
 		return []string{e.broker.Addr()}
@@ -709,11 +716,11 @@ func (e *Engine) Brokers() []string {
 	return e.cfg.Kafka.Brokers
 }
 
-// Store is the open database, for checks and reports.
+// Store returns the open database, for tests and reports.
 func (e *Engine) Store() store.Store { return e.store }
 
-// Queue is the open work queue, for checks.
+// Queue returns the open work queue, for tests.
 func (e *Engine) Queue() queue.Queue { return e.queue }
 
-// Coupons is what this instance does for coupons, for checks and measurements.
+// Coupons returns the coupon flow of this instance, for tests and measurements.
 func (e *Engine) Coupons() *coupon.Flow { return e.coupons }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
@@ -12,83 +11,64 @@ import (
 )
 
 const (
-	// beatTTL is how long an instance that tells nothing counts as alive, and
-	// beatEvery how often it tells; two may get lost.
-	beatTTL   = 15 * time.Second
-	beatEvery = beatTTL / 3
-	// beatSettle gathers the changes of a moment into one beat.
-	beatSettle = 200 * time.Millisecond
-	// beatTimeout bounds one write.
-	beatTimeout = 2 * time.Second
+	// heartbeatTTL is how long an instance counts as alive after a heartbeat.
+	// At heartbeatInterval, two heartbeats may be lost.
+	heartbeatTTL      = 15 * time.Second
+	heartbeatInterval = heartbeatTTL / 3
+	// heartbeatDelay is the time from a change of the pools to the heartbeat, so
+	// that one heartbeat covers a burst of changes.
+	heartbeatDelay = 200 * time.Millisecond
+	// heartbeatTimeout limits the database calls of one heartbeat.
+	heartbeatTimeout = 2 * time.Second
 )
 
-// heartbeat tells the other instances, and people, what this one does: a row
-// that it writes while it runs and removes when it ends in order.
+// heartbeat reports what this instance does: it writes a row while the instance
+// runs, and removes it when the instance stops.
 type heartbeat struct {
 	service.Base
 	rows  store.Instances
-	self  store.Instance // Pools aside
-	pools func() []pool.Status
-	hints chan struct{} // holds one when the pools have changed
-	alive atomic.Int64  // instances, this one included, at the latest beat
+	self  store.Instance       // without Pools
+	pools func() []pool.Status // set before Start
+	view  *service.View[int]   // the number of instances that are alive
 	log   obs.Log
 }
 
-// newHeartbeat makes a heartbeat that does not beat yet; pools must be set
-// before Start.
+// newHeartbeat returns a heartbeat that writes nothing before Start.
 func newHeartbeat(rows store.Instances, self store.Instance, log obs.Log) *heartbeat {
-	return &heartbeat{rows: rows, self: self, hints: make(chan struct{}, 1), log: log.For(obs.Engine)}
+	h := &heartbeat{rows: rows, self: self, log: log.For(obs.Engine)}
+	failed := false
+	h.view = service.NewView(heartbeatInterval, heartbeatDelay, h.beat, func(err error) {
+		switch {
+		case err == nil && failed:
+			h.log.Info("heartbeat available again", "instance", h.self.Name)
+		case err != nil && !failed:
+			h.log.Warn("heartbeat unavailable", err, "instance", h.self.Name)
+		}
+		failed = err != nil
+	}).Steady()
+	return h
 }
 
-// instances is how many instances are alive, as of the latest beat.
-func (h *heartbeat) instances() int { return max(int(h.alive.Load()), 1) }
-
-// hint says that the pools have changed. It never waits.
-func (h *heartbeat) hint() {
-	select {
-	case h.hints <- struct{}{}:
-	default:
-	}
+// instances returns the number of instances that were alive at the latest
+// heartbeat, including this one.
+func (h *heartbeat) instances() int {
+	alive, _ := h.view.Get()
+	return max(alive, 1)
 }
 
-// Start beats at once and then until Stop.
+// hint reports that the pools have changed. It never blocks.
+func (h *heartbeat) hint() { h.view.Hint() }
+
+// Start writes the first heartbeat at once, and others until Stop.
 func (h *heartbeat) Start(ctx context.Context) { h.Base.Start(ctx, h.run) }
 
 func (h *heartbeat) run(ctx context.Context) {
-	failed := false
-	for ctx.Err() == nil {
-		switch err := h.beat(ctx); {
-		case err == nil && failed:
-			failed = false
-			h.log.Info(obs.Recovered, "instance", h.self.Name)
-		case err != nil && !failed && ctx.Err() == nil:
-			failed = true
-			h.log.Warn(obs.Unavailable, err, "instance", h.self.Name)
-		}
-		h.rest(ctx)
-	}
-	h.leave()
+	h.view.Run(ctx)
+	h.remove()
 }
 
-// rest waits for the next beat: for beatEvery, or for beatSettle after the
-// pools have changed.
-func (h *heartbeat) rest(ctx context.Context) {
-	t := time.NewTimer(beatEvery)
-	defer t.Stop()
-	select {
-	case <-h.hints:
-		service.Sleep(ctx, beatSettle)
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
-
-func (h *heartbeat) beat(ctx context.Context) error {
-	// What changes from here on is told by another beat.
-	select {
-	case <-h.hints:
-	default:
-	}
+// beat writes the row and returns the number of instances that are alive.
+func (h *heartbeat) beat(ctx context.Context) (int, error) {
 	self := h.self
 	for _, p := range h.pools() {
 		self.Pools = append(self.Pools, store.InstancePool{
@@ -96,30 +76,30 @@ func (h *heartbeat) beat(ctx context.Context) error {
 			Pending: p.Pending, StartedAt: p.StartedAt.UTC(),
 		})
 	}
-	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
+	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
-	if err := h.rows.InstanceHeartbeat(ctx, self, beatTTL); err != nil {
-		return err
+	if err := h.rows.InstanceHeartbeat(ctx, self, heartbeatTTL); err != nil {
+		return 0, err
 	}
 	all, err := h.rows.InstanceList(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	alive := int64(0)
+	alive := 0
 	for _, i := range all {
 		if i.Alive {
 			alive++
 		}
 	}
-	h.alive.Store(alive)
-	return nil
+	return alive, nil
 }
 
-// leave takes the row away; when that fails it reads as dead after beatTTL.
-func (h *heartbeat) leave() {
-	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
+// remove removes the row. If it fails, the instance counts as alive until
+// heartbeatTTL has passed.
+func (h *heartbeat) remove() {
+	ctx, cancel := context.WithTimeout(context.Background(), heartbeatTimeout)
 	defer cancel()
 	if err := h.rows.InstanceRemove(ctx, h.self.Name); err != nil {
-		h.log.Warn(obs.CleanupFailed, err, "instance", h.self.Name)
+		h.log.Warn("removing instance failed", err, "instance", h.self.Name)
 	}
 }

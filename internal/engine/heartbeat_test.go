@@ -133,7 +133,7 @@ func TestHeartbeat(t *testing.T) {
 			rows.set(false)
 			time.Sleep(time.Minute)
 			h.Stop()
-			if n := strings.Count(out.String(), "\n"); n != 2 || !strings.Contains(out.String(), "unavailable") || !strings.Contains(out.String(), "recovered") {
+			if n := strings.Count(out.String(), "\n"); n != 2 || !strings.Contains(out.String(), `"heartbeat unavailable"`) || !strings.Contains(out.String(), `"heartbeat available again"`) {
 				t.Errorf("%d lines:\n%s", n, out.String())
 			}
 		})

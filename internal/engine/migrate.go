@@ -8,9 +8,8 @@ import (
 	"github.com/largesse/largesse/internal/service"
 )
 
-// Migrate brings the schema of the configured database up to date. A folder of
-// embedded data must not be in use by another process; a server of its own
-// may be.
+// Migrate brings the schema of the configured database up to date. An embedded
+// database must not be in use by another process; a PostgreSQL server may be.
 func Migrate(ctx context.Context, cfg config.Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -29,7 +28,7 @@ func Migrate(ctx context.Context, cfg config.Config) error {
 	}
 	defer s.Close()
 	if err := s.Migrate(ctx); err != nil {
-		return fmt.Errorf("bring the database up to date: %w", err)
+		return fmt.Errorf("migrating the database failed: %w", err)
 	}
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// noGate stands where several instances share a database and no Redis: a gate
-// in one of them would know nothing of the others'. It is always away, so that
+// noGate is the gate of instances that share a database without Redis. Gates in
+// their processes would not know of each other. noGate is always unavailable, so
 // coupons are issued through the database.
 type noGate struct {
 	hints chan gate.Hint
@@ -20,7 +20,7 @@ type noGate struct {
 
 var _ gate.Gate = (*noGate)(nil)
 
-var errNoGate = errors.New("redis.url is empty, so there is no gate that all instances share: coupons are issued through the database")
+var errNoGate = errors.New("redis.url is empty, so the instances have no shared gate: coupons are issued through the database")
 
 func newNoGate() *noGate { return &noGate{hints: make(chan gate.Hint)} }
 

@@ -6,27 +6,28 @@ import (
 	"github.com/largesse/largesse/internal/config"
 )
 
-// filesAside is how many files an instance may have open besides connections
-// to callers, the provider and the database: Redis, Kafka, SQLite, logs.
+// filesAside is the number of open files reserved for Redis, Kafka, SQLite and logs:
+// everything except connections to callers, the provider and the database.
 const filesAside = 500
 
-// openFilesMax is how many files this process may have open; Go has raised it
-// as far as it may.
+// openFilesMax returns the limit of open files of this process. Go has already raised
+// it to the hard limit.
 func openFilesMax() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return 1 << 20 // it cannot be told, so it bounds nothing
+		return 1 << 20 // unknown: no limit
 	}
 	return int(min(limit.Cur, 1<<30))
 }
 
-// apiConnections is how many connections the API may have open: what is set, as
-// far as a process with so many files leaves room for everything else. Without
-// that callers could keep an instance from its own servers.
+// apiConnections returns the maximum number of connections to the API:
+// http.max-connections, reduced so that the limit of open files leaves enough for
+// everything else. Otherwise, callers could use up the files that the instance
+// needs to reach its servers.
 func apiConnections(cfg config.Config, files int) int {
-	room := files - cfg.Money.MaxConcurrency - cfg.Database.MaxConnections - filesAside
-	return min(cfg.HTTP.MaxConnections, max(room, apiConnectionsLeast))
+	left := files - cfg.Money.MaxConcurrency - cfg.Database.MaxConnections - filesAside
+	return min(cfg.HTTP.MaxConnections, max(left, apiConnectionsMin))
 }
 
-// apiConnectionsLeast is what the API has however few files there may be.
-const apiConnectionsLeast = 10
+// apiConnectionsMin is the number of connections that the API has in any case.
+const apiConnectionsMin = 10

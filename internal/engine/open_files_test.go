@@ -12,7 +12,7 @@ func TestAPIConnections(t *testing.T) {
 		{20_000, 1 << 20, 20_000},
 		{20_000, 20_000, 20_000 - 2048 - 20 - filesAside},
 		{10_000, 20_000, 10_000},
-		{20_000, 1024, apiConnectionsLeast},
+		{20_000, 1024, apiConnectionsMin},
 	} {
 		cfg := config.Default()
 		cfg.HTTP.MaxConnections = tc.set

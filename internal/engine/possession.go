@@ -17,40 +17,41 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// ErrInUse says that another process has what this one would need to have
-// alone.
+// ErrInUse means that another process holds a lock or lease that must be exclusive.
 var ErrInUse = errors.New("in use by another process")
 
-// lockName is the file of a data folder that its holder locks and signs.
+// lockName is the lock file in a data directory. The instance that holds the lock
+// writes its name into it.
 const lockName = "lock"
 
-// dirLock is the sole possession of a data folder. The kernel ends it with the
-// process, however that ends.
+// dirLock is the exclusive lock of a data directory. The kernel releases it when the
+// process ends, even after a crash.
 type dirLock struct{ file *os.File }
 
-// lockDir makes the folder and takes it, or says who has it.
+// lockDir creates the directory and locks it. If another process holds the lock, it
+// returns ErrInUse with the name of the holder.
 func lockDir(dir, instance string) (*dirLock, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return nil, fmt.Errorf("make data.dir: %w", err)
+		return nil, fmt.Errorf("creating data.dir failed: %w", err)
 	}
 	path := filepath.Join(dir, lockName)
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o640) //nolint:gosec // the path is the operator's own setting
 	if err != nil {
-		return nil, fmt.Errorf("open the lock of data.dir: %w", err)
+		return nil, fmt.Errorf("opening the lock of data.dir failed: %w", err)
 	}
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		holder, _ := io.ReadAll(io.LimitReader(file, 256))
 		_ = file.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("data.dir %s is %w: %s holds it; stop that one, or give this one a data.dir of its own",
+			return nil, fmt.Errorf("data.dir %s is %w: %s holds it; stop that instance, or set data.dir of this one to another directory",
 				dir, ErrInUse, strings.TrimSpace(string(holder)))
 		}
-		return nil, fmt.Errorf("lock data.dir %s: %w", dir, err)
+		return nil, fmt.Errorf("locking data.dir %s failed: %w", dir, err)
 	}
 	line := fmt.Sprintf("%s (since %s)\n", instance, time.Now().UTC().Format(time.RFC3339))
 	if err := errors.Join(file.Truncate(0), writeAt(file, line)); err != nil {
 		_ = file.Close()
-		return nil, fmt.Errorf("write the lock of data.dir: %w", err)
+		return nil, fmt.Errorf("writing the lock of data.dir failed: %w", err)
 	}
 	return &dirLock{file}, nil
 }
@@ -63,11 +64,12 @@ func writeAt(f *os.File, s string) error {
 func (l *dirLock) release() { _ = l.file.Close() }
 
 const (
-	leaseTTL   = 15 * time.Second
-	leaseRenew = leaseTTL / 3
+	leaseTTL           = 15 * time.Second
+	leaseRenewInterval = leaseTTL / 3
 )
 
-// lease is a name held in the database for as long as it is renewed.
+// lease is the exclusive ownership of a name in the database. It expires if it is not
+// renewed.
 type lease struct {
 	service.Base
 	rows  store.Leases
@@ -77,13 +79,14 @@ type lease struct {
 	log   obs.Log
 }
 
-// takeLease takes a name, or fails with ErrInUse and its holder. lost is
-// called when the lease could not be renewed in time.
+// takeLease takes the lease of a name, or returns ErrInUse with the name of its
+// holder. It renews the lease in the background, and calls lost if another
+// instance took it.
 func takeLease(ctx context.Context, rows store.Leases, name, instance string, lost func(error), log obs.Log) (*lease, error) {
 	l := &lease{rows: rows, name: name, owner: instance + "/" + rand.Text()[:8], lost: lost, log: log.For(obs.Engine)}
 	got, err := rows.LeaseTake(ctx, store.LeaseTakeParams{Name: name, Owner: l.owner, TTL: leaseTTL})
 	if err != nil {
-		return nil, fmt.Errorf("take the lease %q: %w", name, err)
+		return nil, fmt.Errorf("taking the lease %q failed: %w", name, err)
 	}
 	if !got.OK {
 		holder, _, _ := strings.Cut(got.Owner, "/")
@@ -93,9 +96,9 @@ func takeLease(ctx context.Context, rows store.Leases, name, instance string, lo
 	return l, nil
 }
 
-// takeAbandonedLease is takeLease for a name that a process may have left
-// behind when it was killed: it waits for as long as a dead holder's lease
-// lasts, and fails once a living holder has renewed it.
+// takeAbandonedLease is like takeLease, for a lease that a killed process may have
+// left behind. It waits until the lease of a dead holder would have expired, and
+// returns ErrInUse if the holder has renewed it.
 func takeAbandonedLease(ctx context.Context, rows store.Leases, name, instance string, lost func(error), log obs.Log) (*lease, error) {
 	deadline := time.Now().Add(leaseTTL + time.Second)
 	for {
@@ -103,7 +106,7 @@ func takeAbandonedLease(ctx context.Context, rows store.Leases, name, instance s
 		if err == nil || !errors.Is(err, ErrInUse) || time.Now().After(deadline) {
 			return l, err
 		}
-		log.For(obs.Engine).Warn(obs.Unavailable, err, "lease", name)
+		log.For(obs.Engine).Warn("taking lease failed", err, "lease", name)
 		if !service.Sleep(ctx, time.Second) {
 			return nil, err
 		}
@@ -111,7 +114,7 @@ func takeAbandonedLease(ctx context.Context, rows store.Leases, name, instance s
 }
 
 func (l *lease) renew(ctx context.Context) {
-	for service.Sleep(ctx, leaseRenew) {
+	for service.Sleep(ctx, leaseRenewInterval) {
 		got, err := l.rows.LeaseTake(ctx, store.LeaseTakeParams{Name: l.name, Owner: l.owner, TTL: leaseTTL})
 		switch {
 		case err == nil && got.OK:
@@ -121,9 +124,9 @@ func (l *lease) renew(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		default:
-			// Nobody else can take it either while the database is away; once
-			// it is back the next try tells.
-			l.log.Warn(obs.Unavailable, err, "lease", l.name)
+			// During an outage of the database, no other instance can take it
+			// either. The first attempt after that decides.
+			l.log.Warn("renewing lease failed", err, "lease", l.name)
 		}
 	}
 }
@@ -133,6 +136,6 @@ func (l *lease) release() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if err := l.rows.LeaseRelease(ctx, l.name, l.owner); err != nil {
-		l.log.Warn(obs.CleanupFailed, err, "lease", l.name)
+		l.log.Warn("releasing lease failed", err, "lease", l.name)
 	}
 }

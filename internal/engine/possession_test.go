@@ -13,9 +13,9 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// fakeLeases holds one lease, and can be away.
+// fakeLeases stores one lease, and can be unavailable.
 type fakeLeases struct {
-	store.Leases // what nobody asks here
+	store.Leases // methods that this test does not call
 
 	mu    sync.Mutex // protects what follows
 	away  bool
@@ -27,7 +27,7 @@ func (f *fakeLeases) LeaseTake(_ context.Context, p store.LeaseTakeParams) (stor
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.away {
-		return store.Lease{}, errors.New("the database is away")
+		return store.Lease{}, errors.New("the database is unavailable")
 	}
 	if f.owner == "" || f.owner == p.Owner || time.Now().After(f.until) {
 		f.owner, f.until = p.Owner, time.Now().Add(p.TTL)
@@ -50,7 +50,7 @@ func (f *fakeLeases) set(change func()) {
 	change()
 }
 
-// held is a lease of host-1 on rows of its own; lost tells when it is over.
+// held returns a lease of host-1 on its own rows; lost is closed when it is lost.
 func held(t *testing.T) (l *lease, rows *fakeLeases, lost <-chan error) {
 	t.Helper()
 	rows = &fakeLeases{}
@@ -77,7 +77,7 @@ func TestLease(t *testing.T) {
 			}
 			l.release()
 			if rows.owner != "" {
-				t.Errorf("%s holds it after the release", rows.owner)
+				t.Errorf("%s owns it after the release", rows.owner)
 			}
 		})
 	})
@@ -88,11 +88,11 @@ func TestLease(t *testing.T) {
 			rows.set(func() { rows.owner, rows.until = "host-2/x", time.Now().Add(time.Hour) })
 			time.Sleep(time.Minute)
 			if len(lost) != 1 || !errors.Is(<-lost, ErrInUse) {
-				t.Error("the loss was not told")
+				t.Error("the loss was not reported")
 			}
 			l.release()
 			if rows.owner != "host-2/x" {
-				t.Error("the release took what another holds")
+				t.Error("the release removed the lease of another owner")
 			}
 		})
 	})

@@ -6,26 +6,27 @@ import (
 	"time"
 )
 
-// pulseWait bounds how long a part may take to count as there.
-const pulseWait = time.Second
+// pulseTimeout limits the time in which a part must respond to count as available.
+const pulseTimeout = time.Second
 
-// pulse asks the parts of an instance whether they answer: all at once, and one
-// round at a time. Whoever asks while a round is under way gets its answer.
+// pulse checks whether the parts of an instance are available. It checks all parts
+// concurrently, one round at a time. Callers during a round share its result. A
+// pulse is safe for concurrent use.
 type pulse struct {
 	parts map[string]func(ctx context.Context) error // by the part's name
 
 	mu    sync.Mutex  // protects round
-	round *pulseRound // under way; nil: none
+	round *pulseRound // in progress; nil: none
 }
 
-// pulseRound is one question to all parts.
+// pulseRound is one check of all parts.
 type pulseRound struct {
-	over chan struct{}   // closed when up is whole
+	over chan struct{}   // closed when up is complete
 	up   map[string]bool // by the part's name
 }
 
-// up says of each part whether it answers, after pulseWait at the latest. The
-// answer must not be changed.
+// up reports for each part whether it is available. It returns after pulseTimeout at
+// the latest. The caller must not change the map.
 func (p *pulse) up() map[string]bool {
 	p.mu.Lock()
 	r := p.round
@@ -46,7 +47,7 @@ func (p *pulse) up() map[string]bool {
 }
 
 func (p *pulse) ask() map[string]bool {
-	ctx, cancel := context.WithTimeout(context.Background(), pulseWait)
+	ctx, cancel := context.WithTimeout(context.Background(), pulseTimeout)
 	defer cancel()
 	var mu sync.Mutex // protects up
 	up := make(map[string]bool, len(p.parts))

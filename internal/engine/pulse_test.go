@@ -50,13 +50,13 @@ func TestPulse(t *testing.T) {
 			for range 10 {
 				askers.Go(func() {
 					if !p.up()["queue"] {
-						t.Error("an asker got no answer")
+						t.Error("a caller got no result")
 					}
 				})
 			}
 			askers.Wait()
 			if n := rounds.Load(); n != 1 {
-				t.Errorf("%d rounds for those who ask at the same time", n)
+				t.Errorf("%d rounds for concurrent callers", n)
 			}
 			if p.up(); rounds.Load() != 2 {
 				t.Errorf("%d rounds: an old answer is none", rounds.Load())

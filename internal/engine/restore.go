@@ -8,10 +8,10 @@ import (
 	"github.com/largesse/largesse/internal/config"
 )
 
-// MarkRestored notes, in the database that the settings name, that it was
-// restored from a backup: money may have moved that its rows do not know of.
-// For a day from then on every payout is looked up at the provider before it is
-// called: at once by instances that start, within ten seconds by others.
+// MarkRestored records in the configured database that it was restored from a
+// backup, so the provider may have made charges that its rows lack. For a day,
+// every payout is looked up before it is charged. New instances do so immediately,
+// and running ones within ten seconds. MarkRestored returns the time of the mark.
 func MarkRestored(ctx context.Context, cfg config.Config) (time.Time, error) {
 	s, err := OpenStore(ctx, cfg, "doctor")
 	if err != nil {
@@ -20,7 +20,7 @@ func MarkRestored(ctx context.Context, cfg config.Config) (time.Time, error) {
 	defer s.Close()
 	now := time.Now()
 	if err := s.RestoreMarkSet(ctx, now); err != nil {
-		return time.Time{}, fmt.Errorf("note the restore: %w", err)
+		return time.Time{}, fmt.Errorf("recording the restore failed: %w", err)
 	}
 	return now, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 )
 
-// Run ends when it is told to, or when the instance must not go on.
+// Run ends when its context ends, or when the instance must stop.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	lost, broken := errors.New("the lease is lost"), errors.New("nobody listens")

@@ -2,21 +2,23 @@
 // gate: it admits users while coupons are left to promise, holds the waiting line
 // of admitted requests, and holds the stream of requests for the issuer. A gate
 // promises; the rows are the source of truth. A gate may be lost entirely, and is
-// then loaded from rows again.
+// then loaded from rows again. Waiting requests that were lost with it must be
+// made again.
 //
 // Memory is the in-process driver, redisgate the driver for Redis and Valkey, and
 // gatetest the test suite that both pass.
 //
 // A driver serves a gate only during the server run that the gate was loaded into.
-// A restart, a failover or a FLUSHALL ends a run. After that, all calls except
-// Headers, Ack, Retire and those of a load read and write nothing, and return
-// ErrNotLoaded. Only LoadSwap creates a gate. The marker and the data of a load in
-// progress, and the SYNC lock, are not part of a gate.
+// A restart, a failover or a FLUSHALL ends a run. After that, a call about a gate
+// does nothing and returns ErrNotLoaded. The exceptions are Headers, Ack, Retire,
+// LoadBegin, LoadHoldings and LoadSwap. Only LoadSwap creates a gate. The marker of
+// a loader (see LoadBegin), the data of a load in progress and the SYNC lock are
+// not part of a gate.
 //
 // A driver never repeats a call. An error other than ErrNotLoaded means that the
-// outcome is unknown. The caller may repeat every call: unless stated otherwise, a
-// repeat does no harm and returns what the first call returned. Tickets, versions
-// and generations must stay below 2^53; coupon ids may use all 64 bits.
+// outcome is unknown. The caller may repeat every call without harm. A repeat may
+// return something else than the first call; the methods say what. Tickets,
+// versions and generations must stay below 2^53; coupon ids may use all 64 bits.
 package gate
 
 import (
@@ -33,7 +35,7 @@ var ErrNotLoaded = errors.New("the gate is not loaded")
 // AdmitMax limits the users of one Admit.
 const AdmitMax = 64
 
-// CapTTL is how long the cap of a CapTotal counts.
+// CapTTL is how long the limit that CapTotal sets is in force.
 const CapTTL = 2 * time.Second
 
 // Verdict is the gate's decision about one user.
@@ -43,8 +45,8 @@ type Verdict int8
 const (
 	// InLine: the user is in line already, with Ticket and Rank.
 	InLine Verdict = iota
-	// AtUserLimit: the user has PerUserLimit coupons. CouponID is the latest that is
-	// not cancelled; 0 = none.
+	// AtUserLimit: the user has PerUserLimit coupons or more that count against the
+	// limit, see Holding. CouponID is the latest that is not cancelled; 0 = none.
 	AtUserLimit
 	NotOpen
 	Closed
@@ -53,7 +55,7 @@ const (
 	Admitted
 )
 
-// Answer is the verdict on one user.
+// Answer is the Verdict on one user with the ticket or coupon that belongs to it.
 type Answer struct {
 	Verdict  Verdict
 	Ticket   int64
@@ -89,19 +91,22 @@ type Header struct {
 	// Exists reports whether there is a gate; without one, the other fields are
 	// zero. Loaded reports whether the gate may be served: it belongs to the present
 	// run of the server, and the request stream and its group exist.
-	Exists, Loaded               bool
-	Generation, Version, Settled int64
-	LastTicket                   int64 // the highest ticket given
-	Total, Live, IssuedTotal     int64
-	PublishedStock               int64         // the counter for other systems; -1 = missing
-	Waiting                      int64         // requests in line
-	Backlog                      int64         // requests not acknowledged
-	LastRequestAt                time.Time     // to the second; a load counts as a request
-	ServiceTime                  time.Duration // per request, for estimates of waiting times; 0 = not measured yet
+	Exists, Loaded      bool
+	Generation, Version int64
+	Settled             int64         // all tickets up to this one are settled
+	LastTicket          int64         // the highest ticket given
+	Total               int64         // quantity of the template
+	Live                int64         // live coupons
+	IssuedTotal         int64         // all coupons ever issued
+	PublishedStock      int64         // the counter for other systems; -1 = missing
+	Waiting             int64         // requests in line
+	Backlog             int64         // requests not acknowledged
+	LastRequestAt       time.Time     // to the second; a load counts as a request
+	ServiceTime         time.Duration // per request, for estimates of waiting times; 0 = not measured yet
 }
 
-// Stock returns the coupons left to promise. PublishedStock should be equal. While a
-// cap counts, the gate may promise less than both.
+// Stock returns the coupons left to promise. PublishedStock should be equal. While
+// the limit of a CapTotal is in force, the gate may promise less than both.
 func (h Header) Stock() int64 { return max(h.Total-h.Live-h.Waiting, 0) }
 
 // Request is an entry of the request stream.
@@ -114,12 +119,15 @@ type Request struct {
 // Holding is a user's coupons as the gate knows them. The gate forgets a user with
 // Held 0.
 type Holding struct {
-	UserID   string
-	Held     int             // coupons that count against PerUserLimit
+	UserID string
+	// Held is the number of coupons that count against PerUserLimit: the live ones
+	// and, if the template has ReissueAfterCancel false, the cancelled ones.
+	Held     int
 	CouponID reward.CouponID // the latest that is not cancelled; 0 = none
 }
 
-// State is what the gate decides by: the state of the rows at Version.
+// State holds the values of the rows at Version that the gate needs for its
+// decisions. Header explains the numbers.
 type State struct {
 	Generation, Version, Settled int64
 	Total, Live, IssuedTotal     int64
@@ -144,8 +152,8 @@ type SettledTicket struct {
 	Ticket int64
 }
 
-// ApplyParams brings a gate from version From, or any version from there up to
-// State.Version, to State.Version. The gate keeps its generation.
+// ApplyParams updates a gate to State.Version. The version of the gate must be From
+// or later. The gate keeps its generation.
 type ApplyParams struct {
 	TemplateID reward.TemplateID
 	From       int64
@@ -155,8 +163,8 @@ type ApplyParams struct {
 	// ticket stays. Other modes ignore Done.
 	Done     []SettledTicket
 	Outcomes []Outcome
-	// ServiceTime is the latest measurement; 0 = none. While the line is not empty,
-	// the gate's service time only falls; otherwise it becomes this one.
+	// ServiceTime is the latest measurement; 0 = none. While users wait in line, the
+	// gate adopts it only if it is shorter than its own; otherwise always.
 	ServiceTime time.Duration
 	// Repair writes State, Holdings and Done even if the gate is at State.Version
 	// already. Outcomes are written only if it is below.
@@ -191,8 +199,10 @@ type SwapParams struct {
 	// without those with Held 0.
 	Holdings int
 	// KeepAbove is the ticket above which the old line is kept; ModeKafka ignores it.
-	// Normally it is State.Settled. It is lower if coupons were issued through the
-	// database in the meantime: users in line have the same tickets as these coupons.
+	// Normally it is State.Settled. It is lower after an outage in which coupons were
+	// issued through the database. For example, the old line has tickets 11 to 20,
+	// and the database gave tickets 11 to 15 to other users: Settled is 15, but
+	// KeepAbove stays 10, because the users with the old tickets 11 to 15 still wait.
 	KeepAbove int64
 }
 
@@ -225,9 +235,12 @@ type Hint struct {
 type Gate interface {
 	// Admit decides about at most AdmitMax users, in order, in one step; see Verdict.
 	// It admits users while Live plus the requests in line is below Total, or below
-	// the cap of CapTotal if that is lower. If admit is false, it only checks: a user
-	// who would be Admitted, as if they were alone, gets no ticket. A user who occurs
-	// twice is InLine the second time.
+	// the limit of CapTotal if that is lower. A repeat returns InLine with the same
+	// ticket, or another verdict if the request was settled in the meantime. An
+	// admitted user who occurs twice is InLine the second time.
+	//
+	// If admit is false, nobody gets a ticket: each user gets the verdict that they
+	// would get if they were the only one.
 	Admit(ctx context.Context, id reward.TemplateID, users []string, admit bool) (AdmitResult, error)
 	// Positions returns the positions of at most PositionsMax users in line.
 	Positions(ctx context.Context, id reward.TemplateID, users []string) (PositionsResult, error)
@@ -255,9 +268,9 @@ type Gate interface {
 	Apply(ctx context.Context, p ApplyParams) (ApplyResult, error)
 
 	// LoadBegin sets the marker of a loader for LoadMarkerTTL, unless another loader
-	// holds it. It deletes the data of a load in progress, even under the same token:
-	// a loader may start over under one token, with a newer snapshot of the rows, once
-	// all its earlier calls have returned.
+	// holds it. If it sets the marker, it deletes what an earlier load has stored, also
+	// one with the same token. So a loader may begin again with its token and a newer
+	// snapshot of the rows, once all its earlier calls have returned.
 	LoadBegin(ctx context.Context, id reward.TemplateID, token string) (LoadBeginResult, error)
 	// LoadHoldings stores holdings for LoadSwap, and users of the old line (with their
 	// old tickets) who are settled and must not be kept: at most LoadMax of each. It
@@ -266,23 +279,24 @@ type Gate interface {
 	// LoadSwap creates the new gate and moves the old line to it in one step. Users
 	// with a ticket above KeepAbove (in ModeKafka, all except the settled ones) keep
 	// their order and get tickets from State.Settled+1 on. Each has a request in the
-	// stream under the new generation. It leaves out users at PerUserLimit by the new
-	// holdings: they got a coupon another way, and their request would be rejected.
+	// stream under the new generation. LoadSwap leaves out users who have reached
+	// PerUserLimit according to the new holdings: they got a coupon through the
+	// database, or the limit is lower now, and their request would be rejected.
 	//
-	// The new gate keeps the service time, but not the cap of CapTotal. The marker is
+	// The new gate keeps the service time, but not the limit of CapTotal. The marker is
 	// removed. A repeat of a successful call is refused, because the generation exists.
 	LoadSwap(ctx context.Context, p SwapParams) (SwapResult, error)
 
-	// CapTotal caps what Admit promises before the rows are changed. It reports
-	// whether Live plus the requests in line fit below the cap; if not, it does
-	// nothing. The cap counts for CapTTL by the server's clock, whatever is applied,
-	// and then expires: change the rows within that time, or call CapTotal again. The
-	// latest cap counts, even if it is higher. Header.Total and PublishedStock do not
-	// change, so they may exceed what the gate promises.
+	// CapTotal limits Live plus the requests in line to total for CapTTL. It is for
+	// lowering the quantity: limit the gate first, then change the row within CapTTL,
+	// or call CapTotal again. CapTotal does nothing and returns false if Live plus the
+	// requests in line already exceed total. An Apply does not end the limit, but the
+	// next CapTotal replaces it, also by a higher one. Header.Total and PublishedStock
+	// do not change, so they may exceed what the gate promises.
 	CapTotal(ctx context.Context, id reward.TemplateID, total int64) (bool, error)
-	// Retire removes a gate, loaded or not, that has had no request for idle, has an
-	// empty line and no unacknowledged requests. It reports whether there is no gate
-	// now.
+	// Retire removes a gate, loaded or not, that has an empty line, no unacknowledged
+	// requests, and no request since the duration idle. It reports whether there is no
+	// gate now.
 	Retire(ctx context.Context, id reward.TemplateID, idle time.Duration) (bool, error)
 	// Holdings returns a page of the holdings, for comparisons. The first cursor is
 	// ""; a next of "" means the last page. A holding that exists throughout is

@@ -15,7 +15,7 @@ func TestBreaker(t *testing.T) {
 	job := Job{PromotionID: 1}
 
 	// A minute's outage with 500 waiting, whatever it looks like and whenever it
-	// comes, costs no more than 100 calls, and the work goes on soon after.
+	// comes, costs no more than 100 calls, and the work continues soon after.
 	const outage = 60 * time.Second
 	for name, dead := range map[string]Outcome{
 		"Refused":     {Class: reward.AnswerNotSent, Took: time.Millisecond},
@@ -123,7 +123,7 @@ func TestBreaker(t *testing.T) {
 				synctest.Wait()
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				if _, err := g.Acquire(ctx, job); err == nil {
-					t.Fatal("a second call beside the probe")
+					t.Fatal("a second call during the probe")
 				}
 				cancel()
 				e.permit.Done(Outcome{Class: reward.AnswerUnknown})
@@ -133,7 +133,7 @@ func TestBreaker(t *testing.T) {
 					t.Errorf("probe %d came after %v", i, gaps[i])
 				}
 			}
-			// One that leaves before it was called, or tells nothing, is followed
+			// One that leaves before it was called, or reports nothing, is followed
 			// by another soon.
 			probe := acquire(t, g, job)
 			began := time.Now()

@@ -63,7 +63,7 @@ func TestFairness(t *testing.T) {
 		})
 	})
 
-	// Nobody starves, whatever comes and goes: each of many small promotions
+	// No promotion starves, whichever others come and go: each of many small promotions
 	// gets its turn while a heavy one never stops waiting.
 	t.Run("NobodyStarves", func(t *testing.T) {
 		t.Parallel()
@@ -111,7 +111,7 @@ func TestFairness(t *testing.T) {
 				t.Fatalf("calls %v", v.of)
 			}
 			if beside >= 3*alone {
-				t.Errorf("%v beside the huge one, %v alone", beside, alone)
+				t.Errorf("%v together with the huge one, %v alone", beside, alone)
 			}
 		})
 	})

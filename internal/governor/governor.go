@@ -158,10 +158,10 @@ type Outcome struct {
 	Status     int           // HTTP status; 0: no response
 	RetryAfter time.Duration // 0: not sent
 	Took       time.Duration // from the start of the call to the end of the response
-	// Knows reports whether the provider has just answered a lookup, although
-	// this result counts as a failure. It is then probed more often.
+	// LookupAnswered reports whether the provider has just answered a lookup,
+	// although this result counts as a failure. It is then probed more often.
 	LookupAnswered bool
-	// Ours reports whether an UNSENT says nothing about the provider: a check
+	// Local reports whether an UNSENT says nothing about the provider: a check
 	// of Largesse stopped the call, or its caller gave up. Any other UNSENT
 	// could not connect.
 	Local bool
@@ -251,7 +251,7 @@ func (p *Permit) Done(o Outcome) {
 	}
 }
 
-// Kick makes the waiting calls of a promotion fail with ErrWaitCancelled, because it
+// CancelWaiting makes the waiting calls of a promotion fail with ErrWaitCancelled, because it
 // was paused or cancelled. It is cheap if none wait.
 func (g *Governor) CancelWaiting(id reward.PromotionID) {
 	g.mu.Lock()
@@ -262,7 +262,7 @@ func (g *Governor) CancelWaiting(id reward.PromotionID) {
 	}
 }
 
-// Taking reports whether consumers should read new work. It is false while the
+// AcceptsWork reports whether consumers should read new work. It is false while the
 // breaker is open, unless a probe is due and no call waits for it.
 func (g *Governor) AcceptsWork() bool {
 	g.mu.Lock()
@@ -295,9 +295,9 @@ type State struct {
 	// BlockedUntil is the end of the provider's Retry-After; zero if there is
 	// none.
 	BlockedUntil time.Time
-	// RatesAway reports whether rates are not shared now: this instance uses
+	// RatesUnshared reports whether rates are not shared now: this instance uses
 	// its share by its own clock.
-	RatesAway bool
+	RatesUnshared bool
 }
 
 // State returns the current state.
@@ -306,7 +306,7 @@ func (g *Governor) State() State {
 	defer g.mu.Unlock()
 	s := State{
 		Limit: g.limit.now(), Open: g.open, Waiting: make(map[reward.PromotionID]int),
-		BreakerOpen: g.breaker.opened, RatesAway: g.sharing.away,
+		BreakerOpen: g.breaker.opened, RatesUnshared: g.sharing.away,
 	}
 	if g.blocked > g.now() {
 		s.BlockedUntil = g.born.Add(g.blocked)

@@ -23,7 +23,7 @@ type ended struct {
 	err    error
 }
 
-// line has n Acquires of a job wait, one after the other, and tells of their
+// line has n Acquires of a job wait, one after the other, and reports their
 // ends.
 func line(ctx context.Context, g *Governor, job Job, n int, out chan<- ended) {
 	for i := range n {

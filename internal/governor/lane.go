@@ -11,8 +11,8 @@ const (
 	// pacing keeps the calls of any second below the limit, although they take
 	// different times to reach the provider.
 	pacing = 0.98
-	// lapse limits how late a call may start after its send time.
-	lapse = 20 * time.Millisecond
+	// expiry limits how late a call may start after its send time.
+	expiry = 20 * time.Millisecond
 
 	leaseTimeout    = 250 * time.Millisecond
 	leaseBackoff    = 50 * time.Millisecond  // after a failed lease
@@ -58,11 +58,11 @@ func (l *lane) take(leased time.Duration, run Run) {
 	l.runs = append(l.runs, slots{at: leased + run.In, every: run.Every, count: run.Count})
 }
 
-// drop removes send times that have lapsed.
+// drop removes send times that have expired.
 func (l *lane) drop(now time.Duration) {
 	for len(l.runs) > 0 {
 		s := &l.runs[0]
-		if late := now - lapse - s.at; late > 0 {
+		if late := now - expiry - s.at; late > 0 {
 			gone := min(int((late-1)/s.every)+1, s.count)
 			s.at += time.Duration(gone) * s.every
 			s.count -= gone

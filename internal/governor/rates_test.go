@@ -52,7 +52,7 @@ func TestRates(t *testing.T) {
 	t.Parallel()
 	job := Job{PromotionID: 1}
 
-	// Three instances share 500 a second; one dies in the middle, and for a
+	// Three instances share 500 calls per second; one crashes in the middle, and for a
 	// while the others do not know.
 	for name, trip := range map[string]time.Duration{"Near": 0, "Far": 5 * time.Millisecond, "VeryFar": 30 * time.Millisecond} {
 		t.Run("SurvivesTheDeathOfAnInstance"+name, func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestRates(t *testing.T) {
 		})
 	}
 
-	// Without the keeper of rates each keeps to its part, and nobody exceeds
+	// Without shared rates, each instance uses its part, and none exceeds
 	// the limit when it goes or comes back.
 	t.Run("KeepsToItsPartWhileRatesAreAway", func(t *testing.T) {
 		t.Parallel()
@@ -215,13 +215,13 @@ func TestRates(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			shared.away.Store(true)
 			time.Sleep(2 * time.Second)
-			if !all[0].State().RatesAway {
+			if !all[0].State().RatesUnshared {
 				t.Error("the state does not say so")
 			}
 			time.Sleep(8 * time.Second)
 			shared.away.Store(false)
 			time.Sleep(10 * time.Second)
-			if all[0].State().RatesAway {
+			if all[0].State().RatesUnshared {
 				t.Error("the state still says so")
 			}
 			cancel()
@@ -249,7 +249,7 @@ func TestRates(t *testing.T) {
 			time.Sleep(300 * time.Millisecond)
 			shared.away.Store(false)
 			time.Sleep(5 * time.Second)
-			if g.State().RatesAway {
+			if g.State().RatesUnshared {
 				t.Error("rates are away")
 			}
 			stop()

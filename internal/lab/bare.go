@@ -20,22 +20,22 @@ const (
 	bareBatch     = 1000
 	bareInserters = 2
 	bareConsumers = 4
-	barePayoutsID = 1 // the promotion of all its rows
+	barePayoutsID = 1 // promotion ID of all rows
 )
 
-// Bare is a pipeline of the same SQL and stream commands as a payout's way
+// Bare is a pipeline of the SQL and stream commands that a payout needs
 // (insert, update to queued, XADD, XREADGROUP, update to succeeded, XACK and
-// XDEL, in the same batches) without anything that makes it safe: no check, no
-// counts, no dispatch numbers, no claims, no answer from anybody. It is the
-// measure that the engine's speed is held against.
+// XDEL, in the same batches) without anything that makes them safe: no checks,
+// counts, dispatch numbers or claims, and no provider. It is the yardstick for
+// the speed of the engine.
 type Bare struct {
-	PostgresURL string // a schema with the engine's tables in its search path
+	PostgresURL string // URL with the schema of the engine's tables in its search path
 	RedisURL    string
-	Prefix      string // of the Redis keys
+	Prefix      string // prefix of the Redis keys
 }
 
-// Run carries every target of a CSV (targetId,userId,amount; no mistakes)
-// through, and returns how long that took.
+// Run processes every target of a CSV file (targetId,userId,amount; no invalid
+// lines) and returns the time it took.
 func (b Bare) Run(ctx context.Context, targets io.Reader, total int) (time.Duration, error) {
 	db, err := pgxpool.New(ctx, b.PostgresURL)
 	if err != nil {
@@ -43,7 +43,7 @@ func (b Bare) Run(ctx context.Context, targets io.Reader, total int) (time.Durat
 	}
 	defer db.Close()
 	if _, err := db.Exec(ctx, `DROP TABLE IF EXISTS bare_payouts; CREATE TABLE bare_payouts (LIKE payouts INCLUDING ALL)`); err != nil {
-		return 0, fmt.Errorf("bare pipeline: make its table: %w", err)
+		return 0, fmt.Errorf("bare pipeline: create its table: %w", err)
 	}
 	opt, err := rueidis.ParseURL(b.RedisURL)
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// BareGate is a gate as one writes it by hand: one script per asker, with the
-// same effects (window, who waits already, who has one, room, ticket, line,
-// request stream, counter), without batches, generations or anything that
-// survives a loss. KEYS: template hash, line, holders, stream, stock. ARGV:
-// user.
+// BareGate is a hand-written gate: one script per request, with the effects of
+// the real one (opening times, existing request, existing coupon, stock,
+// ticket, line, request stream, counter), but without batches and generations,
+// and without recovery from a loss. KEYS: template hash, line, holders, stream,
+// stock. ARGV: user.
 const BareGate = `local t = redis.call('HMGET', KEYS[1], 'opens', 'closes', 'total', 'live', 'next')
 local now = redis.call('TIME')[1] * 1000
 if now < tonumber(t[1]) or now >= tonumber(t[2]) then return -1 end
@@ -32,21 +32,21 @@ redis.call('XADD', KEYS[4], '*', 'requestId', '1:' .. ARGV[1], 'templateId', '1'
 redis.call('SET', KEYS[5], room - 1)
 return {n, waiting}`
 
-// BareIssue issues coupons as one writes it by hand: a transaction per coupon,
-// the template locked with FOR UPDATE, over some connections at once.
+// BareIssue is hand-written issuing: one transaction per coupon, which locks
+// the template with FOR UPDATE, on several connections.
 type BareIssue struct {
-	PostgresURL string // a schema with the engine's tables in its search path
+	PostgresURL string // URL with the schema of the engine's tables in its search path
 	Connections int
 	Coupons     int
 }
 
-// Run returns how long it took.
+// Run issues the coupons and returns the time it took.
 func (b BareIssue) Run(ctx context.Context) (time.Duration, error) {
 	cfg, err := pgxpool.ParseConfig(b.PostgresURL)
 	if err != nil {
 		return 0, fmt.Errorf("one transaction per coupon: %w", err)
 	}
-	cfg.MaxConns, cfg.MinConns = int32(b.Connections), int32(b.Connections) //nolint:gosec // a handful
+	cfg.MaxConns, cfg.MinConns = int32(b.Connections), int32(b.Connections) //nolint:gosec // a small number
 	db, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return 0, fmt.Errorf("one transaction per coupon: %w", err)
@@ -56,7 +56,7 @@ func (b BareIssue) Run(ctx context.Context) (time.Duration, error) {
 CREATE TABLE bare_coupons (LIKE coupons INCLUDING ALL);
 CREATE TABLE bare_templates (id int8 PRIMARY KEY, total int8 NOT NULL, issued int8 NOT NULL) WITH (fillfactor = 50);
 INSERT INTO bare_templates VALUES (1, 1000000000, 0)`); err != nil {
-		return 0, fmt.Errorf("one transaction per coupon: make its tables: %w", err)
+		return 0, fmt.Errorf("one transaction per coupon: create its tables: %w", err)
 	}
 	began := time.Now()
 	var wg sync.WaitGroup
@@ -77,7 +77,7 @@ func issueOne(ctx context.Context, db *pgxpool.Pool, n int) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // does nothing after the commit
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // no effect after the commit
 	var total, issued int64
 	if err := tx.QueryRow(ctx, `SELECT total, issued FROM bare_templates WHERE id = 1 FOR UPDATE`).Scan(&total, &issued); err != nil {
 		return err

@@ -9,34 +9,25 @@ import (
 	"github.com/largesse/largesse/client"
 )
 
-// Verdict is one invariant, and whether it holds.
+// Verdict reports whether an invariant holds.
 type Verdict struct {
 	Invariant string
 	Holds     bool
-	Detail    string // the figures compared, or the first breach
+	Detail    string // compared numbers, or the first breach
 }
 
-// Account is what the books of one promotion say.
+// Account holds the books of one promotion on both sides.
 type Account struct {
 	Promotion client.Promotion
 	Expected  Workload
-	Attempts  int64 // provider answers counted
-	// Charges and Charged are the provider's: how many, and how much.
+	Attempts  int64 // counted responses of the provider
+	// Charges and Charged are the number and the amount of the provider's
+	// charges.
 	Charges, Charged int64
 	Verdicts         []Verdict
 }
 
-// Balanced says whether every invariant holds.
-func (a *Account) Balanced() bool {
-	for _, v := range a.Verdicts {
-		if !v.Holds {
-			return false
-		}
-	}
-	return true
-}
-
-// judge notes a verdict; figures in its detail are written with separators.
+// judge adds a verdict. It formats the numbers in the detail with separators.
 func (a *Account) judge(invariant string, holds bool, format string, args ...any) {
 	for i, arg := range args {
 		switch n := arg.(type) {
@@ -49,8 +40,8 @@ func (a *Account) judge(invariant string, holds bool, format string, args ...any
 	a.Verdicts = append(a.Verdicts, Verdict{invariant, holds, fmt.Sprintf(format, args...)})
 }
 
-// CheckBooks compares a finished promotion, row by row, with what was sent in
-// and with the provider's ledger.
+// CheckBooks compares the rows of a finished promotion with the workload that
+// was sent and with the provider's ledger.
 func CheckBooks(ctx context.Context, c *client.Client, promotion string, expected Workload, ledger Ledger) (Account, error) {
 	p, err := c.Promotion(ctx, promotion)
 	if err != nil {
@@ -107,18 +98,18 @@ func CheckBooks(ctx context.Context, c *client.Client, promotion string, expecte
 		}
 	}
 	counts := p.Counts
-	a.judge("every accepted target is a row, once", rows == int64(expected.Good) && int64(len(seen)) == rows && amount == expected.Amount,
-		"rows %v worth %v, targets %v worth %v", rows, amount, expected.Good, expected.Amount)
+	a.judge("every accepted target has exactly one row", rows == int64(expected.Good) && int64(len(seen)) == rows && amount == expected.Amount,
+		"%v rows worth %v, %v targets worth %v", rows, amount, expected.Good, expected.Amount)
 	a.judge("every row is in one final state", p.Status == "COMPLETED" && final == rows,
-		"final %v of %v, the promotion is %s", final, rows, p.Status)
-	a.judge("the counts are the rows", counts.Succeeded == succeeded && counts.Failed == failed && counts.Done() == rows && p.TotalCount == rows,
-		"counted %v + %v, rows %v + %v", counts.Succeeded, counts.Failed, succeeded, failed)
-	a.judge("nobody is charged twice", twice == 0, "charged more than once: %v", twice)
-	a.judge("who succeeded was charged, the right amount, under the key we hold", unpaid+otherSum+otherKey == 0,
-		"not charged %v, another amount %v, another key %v", unpaid, otherSum, otherKey)
-	a.judge("who failed was not charged", failedButPaid == 0, "failed and charged: %v", failedButPaid)
-	a.judge("nobody else was charged", strangers == 0, "charges without a row: %v", strangers)
-	a.judge("paid here = charged there", paid == p.AmountSucceeded && paid == a.Charged && succeeded == a.Charges,
-		"rows %v, counted %v, provider %v", paid, p.AmountSucceeded, a.Charged)
+		"%v of %v final, the promotion is %s", final, rows, p.Status)
+	a.judge("the counts match the rows", counts.Succeeded == succeeded && counts.Failed == failed && counts.Done() == rows && p.TotalCount == rows,
+		"counts: %v succeeded + %v failed; rows: %v + %v", counts.Succeeded, counts.Failed, succeeded, failed)
+	a.judge("no target is charged twice", twice == 0, "charged more than once: %v", twice)
+	a.judge("every succeeded payout was charged the right amount, with the same transaction key", unpaid+otherSum+otherKey == 0,
+		"not charged: %v, another amount: %v, another key: %v", unpaid, otherSum, otherKey)
+	a.judge("no failed payout was charged", failedButPaid == 0, "failed and charged: %v", failedButPaid)
+	a.judge("nothing else was charged", strangers == 0, "charges without a row: %v", strangers)
+	a.judge("the amount paid equals the amount charged", paid == p.AmountSucceeded && paid == a.Charged && succeeded == a.Charges,
+		"rows: %v, counts: %v, provider: %v", paid, p.AmountSucceeded, a.Charged)
 	return a, nil
 }

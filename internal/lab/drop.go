@@ -8,8 +8,8 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// CheckDrop holds the coupons of a template in STREAM mode, of which none was
-// cancelled, against what must be true when so many were issued.
+// CheckDrop checks the coupons of a template in mode STREAM without cancelled
+// coupons. want is the number of coupons that must be issued.
 func CheckDrop(ctx context.Context, rows store.Coupons, id reward.TemplateID, want int64) ([]Verdict, error) {
 	users := make(map[string]bool)
 	var count, holes, unordered int64
@@ -39,13 +39,13 @@ func CheckDrop(ctx context.Context, rows store.Coupons, id reward.TemplateID, wa
 		return nil, err
 	}
 	return []Verdict{
-		{Invariant: "exactly as many coupons as there should be", Holds: count == want, Detail: fmt.Sprintf("%d of %d", count, want)},
-		{Invariant: "each to another person", Holds: int64(len(users)) == count, Detail: fmt.Sprintf("%d people", len(users))},
-		{Invariant: "tickets from 1 on without a hole", Holds: holes == 0, Detail: fmt.Sprintf("%d holes up to %d", holes, last.Ticket)},
-		{Invariant: "issued in the order of tickets", Holds: unordered == 0, Detail: fmt.Sprintf("%d out of order", unordered)},
+		{Invariant: "exactly the expected number of coupons is issued", Holds: count == want, Detail: fmt.Sprintf("%d of %d", count, want)},
+		{Invariant: "every coupon has a different user", Holds: int64(len(users)) == count, Detail: fmt.Sprintf("%d users", len(users))},
+		{Invariant: "tickets start at 1 and have no gap", Holds: holes == 0, Detail: fmt.Sprintf("%d gaps up to ticket %d", holes, last.Ticket)},
+		{Invariant: "coupons are issued in the order of tickets", Holds: unordered == 0, Detail: fmt.Sprintf("%d out of order", unordered)},
 		{
-			Invariant: "the counters say what the rows do", Holds: t.Live == count && t.IssuedTotal == count,
-			Detail: fmt.Sprintf("live %d, issued in all %d", t.Live, t.IssuedTotal),
+			Invariant: "the counters match the rows", Holds: t.Live == count && t.IssuedTotal == count,
+			Detail: fmt.Sprintf("%d live, %d ever issued", t.Live, t.IssuedTotal),
 		},
 	}, nil
 }

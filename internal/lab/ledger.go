@@ -8,18 +8,17 @@ import (
 	"net/url"
 )
 
-// Entry is what the provider charged for one payout.
+// Entry holds the provider's charges for one payout.
 type Entry struct {
-	Charges        int // how often: 1, or the books do not balance
+	Charges        int // number of charges; the books balance only if it is 1
 	Amount         int64
 	TransactionKey string
 }
 
-// Ledger is the provider's own account of what it charged, by promotion and
-// target id.
+// Ledger holds the provider's charges by promotion ID and target ID.
 type Ledger map[string]map[string]Entry
 
-// ReadLedger reads the whole ledger of a moneysim at base, e.g.
+// ReadLedger reads the whole ledger of a moneysim at a base URL such as
 // http://127.0.0.1:9000.
 func ReadLedger(ctx context.Context, base string) (Ledger, error) {
 	out := make(Ledger)

@@ -11,13 +11,13 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Peaks are the highest figures of a run.
+// Peaks holds the highest values of a run.
 type Peaks struct {
-	Memory  int64 // of this process, resident, in bytes
-	Entries int64 // in the promotion's stream
+	Memory  int64 // resident memory of this process, in bytes
+	Entries int64 // entries in the promotion's stream
 }
 
-// WatchPeaks samples until ctx ends.
+// WatchPeaks samples until ctx ends and returns the peaks.
 func WatchPeaks(ctx context.Context, q queue.Queue, id reward.PromotionID) (res Peaks) {
 	for {
 		if info, err := q.Info(ctx, queue.Stream{Type: reward.Point, PromotionID: id}); err == nil {
@@ -32,8 +32,8 @@ func WatchPeaks(ctx context.Context, q queue.Queue, id reward.PromotionID) (res 
 	}
 }
 
-// residentBytes reads this process's resident memory from the kernel; 0 where
-// there is no /proc.
+// residentBytes returns the resident memory of this process, or 0 on systems
+// without /proc.
 func residentBytes() int64 {
 	raw, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

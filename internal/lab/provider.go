@@ -9,13 +9,14 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Provider pays everybody, in process, after Latency, and counts.
+// Provider is an in-process provider that charges every call after Latency and
+// counts the calls.
 type Provider struct {
 	Latency time.Duration
-	Total   int64 // calls to come, for MiddleRate
+	Total   int64 // expected calls, for MiddleRate
 
 	calls, open, openMax atomic.Int64
-	tenth, ninetieth     atomic.Int64 // Unix nanoseconds of those calls' ends
+	tenth, ninetieth     atomic.Int64 // when those calls ended, in Unix nanoseconds
 }
 
 func (p *Provider) pay(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
@@ -41,22 +42,22 @@ func (p *Provider) pay(ctx context.Context, c money.Charge, check money.CheckFun
 	return money.Answer{Class: reward.AnswerPaid, Status: 200, TransactionKey: "B-" + c.TargetID.String()}
 }
 
-// ChargePoint pays.
+// ChargePoint charges after Latency.
 func (p *Provider) ChargePoint(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
 	return p.pay(ctx, c, check)
 }
 
-// ChargeVoucher pays.
+// ChargeVoucher charges after Latency.
 func (p *Provider) ChargeVoucher(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
 	return p.pay(ctx, c, check)
 }
 
-// Lookup cannot tell: nothing that this provider was asked stays unknown.
+// Lookup is inconclusive: no outcome of this provider is unknown.
 func (p *Provider) Lookup(context.Context, reward.PromotionID, reward.TargetID) money.LookupResult {
 	return money.LookupResult{}
 }
 
-// MiddleRate is calls a second between the first and the last tenth.
+// MiddleRate returns the calls per second between the first and the last tenth.
 func (p *Provider) MiddleRate() float64 {
 	took := time.Duration(p.ninetieth.Load() - p.tenth.Load())
 	if took <= 0 {
@@ -65,8 +66,8 @@ func (p *Provider) MiddleRate() float64 {
 	return 0.8 * float64(p.Total) / took.Seconds()
 }
 
-// Calls is how many payouts were paid.
+// Calls returns the number of charges.
 func (p *Provider) Calls() int64 { return p.calls.Load() }
 
-// OpenMax is the most calls that were open at a time.
+// OpenMax returns the highest number of calls in flight.
 func (p *Provider) OpenMax() int64 { return p.openMax.Load() }

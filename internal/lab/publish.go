@@ -7,17 +7,17 @@ import (
 	"github.com/largesse/largesse/internal/bus"
 )
 
-// Publishing is a campaign that another system sends over Kafka.
+// Publishing is a campaign that another system sends through Kafka.
 type Publishing struct {
 	Brokers     []string
 	TopicPrefix string
 	PromotionID int64
-	Voucher     bool // VOUCHER, else POINT
+	Voucher     bool // VOUCHER if true, otherwise POINT
 	Targets     int
-	// Malformed records are strewn in, one a batch; each must end in the dead
-	// letters.
+	// Malformed is the number of malformed records to mix in, one per batch.
+	// Each must become a dead letter.
 	Malformed int
-	// Unannounced leaves the started event out.
+	// Unannounced omits the started event.
 	Unannounced bool
 }
 
@@ -27,8 +27,8 @@ const (
 	voucherCode   = "COFFEE-1000"
 )
 
-// Publish sends the campaign: a part of the targets, then the started event,
-// then the rest, since no order is promised between the topics.
+// Publish sends the campaign: some targets, the started event, and the other
+// targets, because no order is guaranteed between topics.
 func (p Publishing) Publish(ctx context.Context) (Workload, error) {
 	c, err := bus.Open(ctx, bus.Config{Brokers: p.Brokers, TopicPrefix: p.TopicPrefix, ClientID: "largesse-lab"})
 	if err != nil {
@@ -69,22 +69,12 @@ func (p Publishing) Publish(ctx context.Context) (Workload, error) {
 	return out, nil
 }
 
-// Announce sends only the started event of a promotion of targets.
-func Announce(ctx context.Context, p Publishing, promotion int64, targets int) error {
-	c, err := bus.Open(ctx, bus.Config{Brokers: p.Brokers, TopicPrefix: p.TopicPrefix, ClientID: "largesse-lab"})
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return bus.NewPublisher(c).Publish(ctx, []bus.Record{startedRecord(promotion, p.kind(), targets)})
-}
-
 func startedRecord(promotion int64, kind string, targets int) bus.Record {
 	value := fmt.Sprintf(`{"promotionId":%d,"promotionType":%q,"totalCount":%d}`, promotion, kind, targets)
 	return bus.Record{Topic: bus.TopicStarted, Value: []byte(value)}
 }
 
-// malformedRecord is one that nobody can read.
+// malformedRecord returns a record that cannot be parsed.
 func malformedRecord(topic string) bus.Record {
 	return bus.Record{Topic: topic, Key: []byte("?"), Value: []byte(`{"promotionId":"not a number","targetId":`)}
 }

@@ -11,28 +11,28 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Rush is a crowd that asks for coupons in this process, each user once.
+// Rush is a crowd of users in this process, each with one coupon request.
 type Rush struct {
 	Issuing    *coupon.Intake
 	TemplateID reward.TemplateID
 	Users      int // u0, u1, …
-	Workers    int // that ask at the same time
+	Workers    int // concurrent requests
 }
 
-// RushResult is what came of it.
+// RushResult is the result of a Rush.
 type RushResult struct {
 	Took         time.Duration
-	In, SoldOut  int64 // let in (or issued at once), and told that nothing is left
-	AskedAgain   int64 // answers that said so
-	FirstRefusal error // of another kind
+	In, SoldOut  int64 // admitted (or issued at once), and refused with SOLD_OUT
+	AskedAgain   int64 // responses that asked to retry
+	FirstRefusal error // first refusal with another code
 }
 
-// Run lets everybody ask, and ask again as long as the answer says so.
+// Run sends all requests, and repeats those whose response asks to retry.
 func (r Rush) Run(ctx context.Context) RushResult {
 	var (
 		in, soldOut, again, next atomic.Int64
 		wg                       sync.WaitGroup
-		mu                       sync.Mutex // protects first
+		mu                       sync.Mutex // guards first
 		first                    error
 	)
 	began := time.Now()
@@ -70,6 +70,6 @@ func (r Rush) ask(ctx context.Context, user string, again *atomic.Int64) error {
 			return err
 		}
 		again.Add(1)
-		time.Sleep(10 * time.Millisecond) // as an answer of "ask again" says
+		time.Sleep(10 * time.Millisecond) // the retry interval that the response asks for
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/largesse/largesse/client"
 )
 
-// Shoppers are people who ask for a coupon over HTTP, each once, in no order;
-// who is told to ask again does.
+// Shoppers are users who request a coupon over HTTP, each once, in random
+// order. They repeat a request if the response asks them to.
 type Shoppers struct {
 	Client     *client.Client
 	TemplateID string
@@ -20,28 +20,29 @@ type Shoppers struct {
 	AtOnce     int
 }
 
-// ShopperCounts is how far they are.
+// ShopperCounts is the progress of Shoppers.
 type ShopperCounts struct {
 	Answered, LetIn, SoldOut int64
 }
 
-// Crowd is shoppers at work.
+// Crowd is a run of Shoppers.
 type Crowd struct {
 	letIn, soldOut atomic.Int64
 	done           chan error
 }
 
-// Counts tells how far they are.
+// Counts returns the progress.
 func (c *Crowd) Counts() ShopperCounts {
 	n := ShopperCounts{LetIn: c.letIn.Load(), SoldOut: c.soldOut.Load()}
 	n.Answered = n.LetIn + n.SoldOut
 	return n
 }
 
-// Done delivers the end: nil when everybody was let in or told that all is sold.
+// Done delivers the result: nil if every shopper was admitted or refused with
+// SOLD_OUT.
 func (c *Crowd) Done() <-chan error { return c.done }
 
-// Start lets them go.
+// Start starts the requests.
 func (s Shoppers) Start(ctx context.Context) *Crowd {
 	c := &Crowd{done: make(chan error, 1)}
 	var (
@@ -72,12 +73,12 @@ func (s Shoppers) shop(ctx context.Context, c *Crowd, user string) error {
 			c.letIn.Add(1)
 			return nil
 		case !errors.As(err, &p):
-			return fmt.Errorf("%s asks: %w", user, err)
+			return fmt.Errorf("request of %s: %w", user, err)
 		case p.Code == "SOLD_OUT":
 			c.soldOut.Add(1)
 			return nil
 		case p.Status != 503 && p.Status != 429:
-			return fmt.Errorf("%s asks: %w", user, err)
+			return fmt.Errorf("request of %s: %w", user, err)
 		}
 		select {
 		case <-time.After(max(p.RetryAfter, 10*time.Millisecond)):

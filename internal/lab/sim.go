@@ -18,98 +18,99 @@ import (
 	"github.com/largesse/largesse/internal/bus"
 )
 
-// Instance is an engine that is up.
+// Instance is a running engine.
 type Instance struct {
 	Server  string   // http://host:port
-	Brokers []string // where Kafka clients reach it
-	// Stop ends it: orderly, or by cutting everything off at once.
+	Brokers []string // addresses for Kafka clients
+	// Stop stops the engine: in order, or by cutting everything off at once.
 	Stop func(orderly bool) error
-	Lost <-chan error // delivers why it cannot go on
+	Lost <-chan error // delivers the error after which it cannot continue
 }
 
 // Simulation runs a plan against an engine and a provider, and checks the
 // books.
 type Simulation struct {
 	Plan []Step
-	// Money is the address of the provider, a moneysim: its faults are set and
-	// its ledger is read there.
+	// Money is the URL of the provider, a moneysim. The simulation sets its
+	// faults and reads its ledger.
 	Money string
-	// Start starts the engine, or starts it again on what it has kept.
+	// Start starts the engine, or restarts it on its existing data.
 	Start func(ctx context.Context) (Instance, error)
-	// Trace takes a line for each act and what came of it; nil: nobody reads.
+	// Trace receives a line for each action and its result. Nil: no trace.
 	Trace io.Writer
-	// Progress hears how many steps are done; nil: nobody listens.
+	// Progress is called with the number of finished steps. Nil: no calls.
 	Progress func(done int)
-	// Rest is how long everything may take to come to rest after the last step;
-	// 0: two minutes.
+	// Rest limits the wait, after the last step, until nothing is open. Zero
+	// means two minutes.
 	Rest time.Duration
 }
 
-// calm is a provider that behaves well; it takes its time, so that there is
-// something to interrupt.
+// calm is a provider without faults. It is slow enough that other actions
+// interrupt payouts.
 var calm = Weather{LatencyMs: 30, JitterMs: 20}
 
 const (
 	simRest     = 2 * time.Minute
 	simPoll     = 200 * time.Millisecond
-	simCall     = 20 * time.Second // of one call
-	simAtOnce   = 64               // calls in the background
-	resumeMost  = 3                // of one promotion, before it is cancelled
+	simCall     = 20 * time.Second // timeout of one call
+	simAtOnce   = 64               // background calls at a time
+	resumeMost  = 3                // resumes of one promotion before it is cancelled
 	resumeEvery = time.Second
 )
 
-// running is a simulation under way.
+// running is the state of a simulation.
 type running struct {
 	Simulation
 	began time.Time
 
 	up       atomic.Pointer[side]
-	outages  atomic.Int64 // counts the beginning and the end of each restart
+	outages  atomic.Int64 // number of starts and ends of restarts
 	inFlight sync.WaitGroup
 	slots    chan struct{}
 
-	mu   sync.Mutex // protects what follows, and Trace
+	mu   sync.Mutex // guards the fields below, and Trace
 	acts map[string]*ActCount
 	note notes
 }
 
-// side is an instance as the simulation reaches it.
+// side is an instance with the clients of the simulation.
 type side struct {
 	Instance
 	api       *client.Client
 	transport *http.Transport
 
-	// Under the lock of running:
-	kafka   *bus.Client // nil before it is needed
+	// Guarded by the mutex of running:
+	kafka   *bus.Client // nil before its first use
 	stopped bool
 }
 
-// ActCount is how often an act was done, and what became of it.
+// ActCount counts how often an action was done, and its results.
 type ActCount struct {
 	Done    int `json:"done"`
-	Refused int `json:"refused"` // by the rules: a 4xx, or 503
-	Lost    int `json:"lost"`    // without an answer, as by a restart or a sender that died
+	Refused int `json:"refused"` // documented refusals: a 4xx, or 503
+	Lost    int `json:"lost"`    // without a response, because of a restart or a crashed sender
 }
 
-// notes is what the sender knows: what he was told, and what he has tried.
+// notes is what the callers know: the responses they got, and what they tried.
 type notes struct {
 	promotions map[int64]*sentPromotion
 	templates  map[int64]*sentTemplate
-	// malformed are the records that Kafka has taken, of those that were sent.
+	// malformed counts the malformed records that Kafka accepted;
+	// malformedTried counts all that were sent.
 	malformed, malformedTried int
-	// unanswered are calls that got no answer, or one that nobody documents,
+	// unanswered describes calls that got no response, or an undocumented one,
 	// while the engine was up.
 	unanswered []string
-	breaches   []string // of what holds at any moment
+	breaches   []string // breaches of what must hold at any moment
 }
 
 type sentPromotion struct {
 	voucher   bool
 	maxAmount int64
-	// created says that it is known to be there.
+	// created reports that the promotion is known to exist.
 	created bool
-	// amounts are what was tried for each target, and known are the targets that
-	// were taken.
+	// amounts holds the amounts that were sent for each target. known holds the
+	// targets that were accepted.
 	amounts map[int][]int64
 	known   map[int]bool
 }
@@ -117,16 +118,16 @@ type sentPromotion struct {
 type sentTemplate struct {
 	stock   Stock
 	created bool
-	// promised are coupons that an answer told of, by id.
+	// promised holds the coupons that a response contained, by ID.
 	promised map[string]client.Coupon
-	final    map[string]string // statuses that an answer told of, which stay: CANCELLED, USED
-	// waiting are users who were let in since the last restart.
+	final    map[string]string // final statuses that a response contained: CANCELLED, USED
+	// waiting holds the users who were admitted since the last restart.
 	waiting map[string]bool
-	users   map[string]bool // who have asked
+	users   map[string]bool // users with a request
 }
 
-// Run runs the plan. An error says that it could not be run to its end; what
-// the books say is in the report.
+// Run runs the plan. It returns an error if the plan could not be completed;
+// the state of the books is in the report.
 func (s Simulation) Run(ctx context.Context) (report *SimReport, err error) {
 	r := &running{
 		Simulation: s, began: time.Now(), slots: make(chan struct{}, simAtOnce), acts: make(map[string]*ActCount),
@@ -143,7 +144,7 @@ func (s Simulation) Run(ctx context.Context) (report *SimReport, err error) {
 	}
 	defer func() {
 		err = errors.Join(err, r.stop(true))
-		r.inFlight.Wait() // what is under way fails now
+		r.inFlight.Wait() // calls in flight fail now
 	}()
 	for i, step := range r.Plan {
 		if err := r.do(ctx, i, step); err != nil {
@@ -157,7 +158,7 @@ func (s Simulation) Run(ctx context.Context) (report *SimReport, err error) {
 	if err := r.rest(ctx, report); err != nil {
 		return nil, err
 	}
-	// What the books say has to be what is kept, not what is in memory.
+	// Restart, so that the books come from the stored data, not from memory.
 	if err := r.restart(ctx, true); err != nil {
 		return nil, err
 	}
@@ -168,7 +169,7 @@ func (s Simulation) Run(ctx context.Context) (report *SimReport, err error) {
 	return report, nil
 }
 
-// trace notes what was done.
+// trace writes a line to Trace.
 func (r *running) trace(format string, args ...any) {
 	if r.Trace == nil {
 		return
@@ -205,15 +206,15 @@ func (r *running) stop(orderly bool) error {
 	if kafka != nil {
 		kafka.Close()
 	}
-	// The server waits for connections that were opened and never used.
+	// The server waits for connections that were opened but never used.
 	up.transport.CloseIdleConnections()
 	err := up.Stop(orderly)
 	up.transport.CloseIdleConnections()
 	return err
 }
 
-// restart stops the engine and starts it again. Who waited for a coupon is
-// forgotten with the gate, which lives in its memory.
+// restart stops and starts the engine. Waiting users are lost with the gate,
+// which is in memory.
 func (r *running) restart(ctx context.Context, orderly bool) error {
 	r.outages.Add(1)
 	defer r.outages.Add(1)
@@ -226,12 +227,12 @@ func (r *running) restart(ctx context.Context, orderly bool) error {
 	}
 	r.mu.Unlock()
 	if err := r.start(ctx); err != nil {
-		return fmt.Errorf("start the engine again: %w", err)
+		return fmt.Errorf("restart the engine: %w", err)
 	}
 	return nil
 }
 
-// do does one step. It fails only when the run cannot go on.
+// do performs one step. It returns an error only if the run cannot continue.
 func (r *running) do(ctx context.Context, index int, s Step) error {
 	r.trace("step %d: %s", index+1, s)
 	var err error
@@ -269,7 +270,7 @@ func (r *running) do(ctx context.Context, index int, s Step) error {
 	}
 }
 
-// background does something beside the next steps.
+// background runs do concurrently with the next steps.
 func (r *running) background(do func()) {
 	r.slots <- struct{}{}
 	r.inFlight.Go(func() {
@@ -279,11 +280,11 @@ func (r *running) background(do func()) {
 }
 
 var (
-	errCut  = errors.New("the sender died")
+	errCut  = errors.New("the sender crashed")
 	errDown = errors.New("the engine is down")
 )
 
-// act does what talks to the engine, and notes what became of it.
+// act performs a step that calls the engine, and records its result.
 func (r *running) act(ctx context.Context, index int, s Step) {
 	outage := r.outages.Load()
 	said, err := r.call(ctx, s)
@@ -296,8 +297,8 @@ func (r *running) act(ctx context.Context, index int, s Step) {
 	r.trace("%s: %s", what, said)
 }
 
-// judge notes what became of a call; excused says that it may be without an
-// answer.
+// judge records the result of a call. excused reports that a missing response
+// is allowed.
 func (r *running) judge(act, what string, err error, excused bool) {
 	r.count(act, err)
 	if err == nil || excused || refused(err) {
@@ -308,7 +309,7 @@ func (r *running) judge(act, what string, err error, excused bool) {
 	r.note.unanswered = append(r.note.unanswered, fmt.Sprintf("%s: %v", what, err))
 }
 
-// refused says that an error is an answer by the rules.
+// refused reports whether an error is a documented response.
 func refused(err error) bool {
 	var p *client.Problem
 	if !errors.As(err, &p) || p.Code == "" {
@@ -335,7 +336,7 @@ func (r *running) count(act string, err error) {
 	}
 }
 
-// call does what talks to the engine; said tells what came of it.
+// call performs a step that calls the engine. said describes the result.
 func (r *running) call(ctx context.Context, s Step) (said string, err error) {
 	up := r.up.Load()
 	if up == nil {
@@ -381,10 +382,10 @@ func (r *running) call(ctx context.Context, s Step) (said string, err error) {
 		t, err := up.api.CloseTemplate(ctx, id)
 		return fmt.Sprint(t.Counters.Waiting, " wait"), err
 	}
-	return "", fmt.Errorf("no such act: %q", s.Do)
+	return "", fmt.Errorf("unknown action %q", s.Do)
 }
 
-// weather sets the provider's faults.
+// weather sets the faults of the provider.
 func (r *running) weather(ctx context.Context, w Weather) error {
 	text, err := json.Marshal(w)
 	if err != nil {
@@ -405,7 +406,8 @@ func (r *running) weather(ctx context.Context, w Weather) error {
 	return nil
 }
 
-// promotion is what was sent for a promotion; the caller holds mu.
+// promotion returns what was sent for the promotion of a step. The caller holds
+// mu.
 func (n *notes) promotion(s Step) *sentPromotion {
 	p := n.promotions[s.Promotion]
 	if p == nil {
@@ -439,7 +441,8 @@ func (r *running) create(ctx context.Context, api *client.Client, id string, s S
 	return made.Status, err
 }
 
-// try notes targets before they are sent: they may be taken whatever is heard.
+// try records targets before they are sent: they may be accepted even without a
+// response.
 func (r *running) try(s Step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -449,7 +452,7 @@ func (r *running) try(s Step) {
 	}
 }
 
-// taken notes that targets are known now.
+// taken records that targets were accepted.
 func (r *running) taken(s Step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -482,24 +485,24 @@ func (r *running) upload(ctx context.Context, api *client.Client, id string, s S
 		}
 		said = fmt.Sprintf("accepted %d, duplicates %d, conflicts %d, rejected %d", res.Accepted, res.Duplicates, res.Conflicts, res.Rejected)
 		if got := res.Accepted + res.Duplicates + res.Conflicts; got != int64(s.Count) || res.Rejected != int64(s.Bad) {
-			return "", fmt.Errorf("of %d targets and %d bad lines: %s", s.Count, s.Bad, said)
+			return "", fmt.Errorf("%d targets and %d invalid lines gave: %s", s.Count, s.Bad, said)
 		}
 		r.taken(s)
 	}
 	return said, nil
 }
 
-// failingReader is the end of a sender that dies.
+// failingReader is the end of a file whose sender crashes.
 type failingReader struct{}
 
 func (failingReader) Read([]byte) (int, error) { return 0, errCut }
 
-// file is the targets of a step, with its bad lines strewn in.
+// file returns the targets of a step, with its invalid lines mixed in.
 func (s Step) file() string {
 	var b strings.Builder
 	line, code := "%d,user-%d,%d,%s\n", ""
 	if s.Voucher {
-		code = voucherCode // a promotion that Kafka has registered has none of its own
+		code = voucherCode // a promotion that Kafka records registered has no default
 	}
 	if s.Format == client.NDJSON {
 		line = `{"targetId":"%d","userId":"user-%d","amount":%d,"voucherCode":"%s"}` + "\n"
@@ -509,7 +512,7 @@ func (s Step) file() string {
 	for i := range s.Count {
 		target := s.First + i
 		fmt.Fprintf(&b, line, target, target, s.amountIn(target), code)
-		if i >= s.Count-s.Bad { // as many of them as there are lines
+		if i >= s.Count-s.Bad { // mix them in after the last targets
 			s.badLine(&b)
 		}
 	}
@@ -527,7 +530,8 @@ func (s Step) badLine(b *strings.Builder) {
 	b.WriteString("x,nobody,1,\n")
 }
 
-// kafka is the client of an instance's broker, which is closed with it.
+// kafka returns the client of an instance's broker. It is closed with the
+// instance.
 func (r *running) kafka(ctx context.Context, up *side) (*bus.Client, error) {
 	r.mu.Lock()
 	open := up.kafka
@@ -545,7 +549,7 @@ func (r *running) kafka(ctx context.Context, up *side) (*bus.Client, error) {
 	case up.stopped:
 		c.Close()
 		return nil, errDown
-	case up.kafka != nil: // somebody else was first
+	case up.kafka != nil: // another goroutine was first
 		c.Close()
 	default:
 		up.kafka = c
@@ -553,7 +557,7 @@ func (r *running) kafka(ctx context.Context, up *side) (*bus.Client, error) {
 	return up.kafka, nil
 }
 
-// publish sends targets, or the started event, over Kafka.
+// publish sends targets or the started event through Kafka.
 func (r *running) publish(ctx context.Context, up *side, s Step) (string, error) {
 	kafka, err := r.kafka(ctx, up)
 	if err != nil {
@@ -646,13 +650,14 @@ func (r *running) template(ctx context.Context, api *client.Client, id string, s
 
 func userName(n int) string { return "u" + strconv.Itoa(n) }
 
-// ask lets the users of a step ask, all at once, and tells what they heard.
+// ask sends the requests of a step's users, all at once, and describes the
+// results.
 func (r *running) ask(ctx context.Context, api *client.Client, id string, s Step) string {
 	r.mu.Lock()
 	sent := r.note.templates[s.Template]
 	r.mu.Unlock()
 	if sent == nil {
-		return "no such template"
+		return "the template does not exist"
 	}
 	heard := make(map[string]int)
 	var wg sync.WaitGroup
@@ -687,12 +692,12 @@ func (r *running) askOnce(ctx context.Context, api *client.Client, id, user stri
 	answer, err := api.IssueCoupon(ctx, id, user, 0)
 	same := r.outages.Load() == outage && outage%2 == 0
 	if err != nil {
-		r.judge("asking", "user "+user+" asks at template "+id, err, !same || ctx.Err() != nil)
+		r.judge("asking", "request of user "+user+" at template "+id, err, !same || ctx.Err() != nil)
 		var p *client.Problem
 		if errors.As(err, &p) && p.Code != "" {
 			return p.Code
 		}
-		return "no answer"
+		return "no response"
 	}
 	r.count("asking", nil)
 	r.mu.Lock()
@@ -701,8 +706,8 @@ func (r *running) askOnce(ctx context.Context, api *client.Client, id, user stri
 	case answer.Coupon != nil:
 		sent.promised[answer.Coupon.ID] = *answer.Coupon
 	case same:
-		// Should the engine have been restarted since, it was forgotten; see
-		// restart, which clears this under the same lock.
+		// If the engine has restarted since, the request is lost; restart
+		// clears this map under the same mutex.
 		if r.outages.Load() == outage {
 			sent.waiting[user] = true
 		}
@@ -710,7 +715,7 @@ func (r *running) askOnce(ctx context.Context, api *client.Client, id, user stri
 	return answer.Status
 }
 
-// settleCoupon uses or cancels one of the coupons that are ISSUED.
+// settleCoupon uses or cancels one of the ISSUED coupons.
 func (r *running) settleCoupon(ctx context.Context, api *client.Client, id string, s Step, settle func(context.Context, string) (client.Coupon, error)) (string, error) {
 	var issued []string
 	for c, err := range api.TemplateCoupons(ctx, id) {
@@ -722,7 +727,7 @@ func (r *running) settleCoupon(ctx context.Context, api *client.Client, id strin
 		}
 	}
 	if len(issued) == 0 {
-		return "there is none", nil
+		return "no such coupon", nil
 	}
 	settled, err := settle(ctx, issued[s.First%len(issued)])
 	if err != nil {
@@ -737,7 +742,7 @@ func (r *running) settleCoupon(ctx context.Context, api *client.Client, id strin
 	return "coupon " + settled.ID + " is " + settled.Status, nil
 }
 
-// check notes what must hold at any moment and does not.
+// check records breaches of what must hold at any moment.
 func (r *running) check(ctx context.Context) error {
 	up := r.up.Load()
 	succeeded := make(map[string]int64)
@@ -755,10 +760,11 @@ func (r *running) check(ctx context.Context) error {
 			return err
 		}
 		if t.Counters.Count > t.TotalQuantity {
-			r.breach("template %s: %d coupons live of %d", t.ID, t.Counters.Count, t.TotalQuantity)
+			r.breach("template %s: %d live coupons of %d", t.ID, t.Counters.Count, t.TotalQuantity)
 		}
 	}
-	// Read after the counts: whoever was SUCCEEDED then had been charged.
+	// Read the ledger after the counts: every payout counted as SUCCEEDED was
+	// charged before.
 	ledger, err := ReadLedger(ctx, r.Money)
 	if err != nil {
 		return err

@@ -12,49 +12,49 @@ import (
 	"github.com/largesse/largesse/client"
 )
 
-// SimReport is what a simulation came to.
+// SimReport is the result of a simulation.
 type SimReport struct {
 	Took       time.Duration
-	Acts       map[string]ActCount // what was done, by its name
+	Acts       map[string]ActCount // actions by name
 	Promotions []PromotionBooks
 	Templates  []TemplateBooks
 	Verdicts   []Verdict
 
-	open []string // what did not come to rest
+	open []string // what was still open at the end
 }
 
-// Holds says whether every invariant holds.
+// Holds reports whether every invariant holds.
 func (s *SimReport) Holds() bool {
 	return !slices.ContainsFunc(s.Verdicts, func(v Verdict) bool { return !v.Holds })
 }
 
-// PromotionBooks is the books of one promotion, on both sides.
+// PromotionBooks holds the books of one promotion on both sides.
 type PromotionBooks struct {
 	ID      string        `json:"id"`
 	Type    string        `json:"type"`
 	Status  string        `json:"status"`
 	Targets int64         `json:"targets"`
 	Counts  client.Counts `json:"counts"`
-	Paid    int64         `json:"amountPaid"`    // by our rows
-	Charges int64         `json:"charges"`       // the provider's
-	Charged int64         `json:"amountCharged"` // the provider's
+	Paid    int64         `json:"amountPaid"`    // by the database rows
+	Charges int64         `json:"charges"`       // by the provider's ledger
+	Charged int64         `json:"amountCharged"` // by the provider's ledger
 }
 
-// TemplateBooks is the books of one coupon template.
+// TemplateBooks holds the books of one coupon template.
 type TemplateBooks struct {
 	ID        string `json:"id"`
 	Mode      string `json:"mode"`
 	Quantity  int64  `json:"quantity"`
 	Live      int64  `json:"live"`
-	Issued    int64  `json:"issued"` // ever
+	Issued    int64  `json:"issued"` // ever issued
 	Cancelled int64  `json:"cancelled"`
-	Outcomes  int64  `json:"outcomes"` // requests that ended, issued or not
+	Outcomes  int64  `json:"outcomes"` // requests with an outcome, issued or not
 }
 
-// finding collects what breaks one invariant.
+// finding collects the breaches of one invariant.
 type finding struct {
 	invariant string
-	checked   int64 // how many things were looked at
+	checked   int64 // number of checks
 	broken    int64
 	first     string
 }
@@ -71,14 +71,14 @@ func (f *finding) hold(holds bool, format string, args ...any) {
 }
 
 func (f *finding) verdict() Verdict {
-	v := Verdict{Invariant: f.invariant, Holds: f.broken == 0, Detail: fmt.Sprintf("%d looked at", f.checked)}
+	v := Verdict{Invariant: f.invariant, Holds: f.broken == 0, Detail: fmt.Sprintf("%d checked", f.checked)}
 	if !v.Holds {
-		v.Detail = fmt.Sprintf("%d of %d: %s", f.broken, f.checked, f.first)
+		v.Detail = fmt.Sprintf("%d of %d broken, first: %s", f.broken, f.checked, f.first)
 	}
 	return v
 }
 
-// simBooks is what is found of each invariant.
+// simBooks holds a finding per invariant.
 type simBooks struct {
 	once, unpaid, lostMoney, counts, strangers, accepted, rested, budgets finding
 	live, limits, counters, tickets, promised, final, waiting             finding
@@ -89,24 +89,24 @@ func newSimBooks() *simBooks {
 	b := &simBooks{}
 	for to, name := range map[*finding]string{
 		&b.once:       "no target is charged more than once",
-		&b.unpaid:     "who failed, was cancelled or is a draft's was not charged",
-		&b.lostMoney:  "who succeeded was charged, the right amount, under the key we hold",
-		&b.counts:     "the counts and sums of a promotion are its rows",
-		&b.strangers:  "nobody else was charged",
-		&b.accepted:   "every target that was taken is a row, with an amount that was sent",
-		&b.rested:     "everything has come to an end",
-		&b.budgets:    "no budget is passed",
-		&b.live:       "no more coupons live than there are",
-		&b.limits:     "nobody has more coupons than the limit",
-		&b.counters:   "the counters of a template are its rows",
-		&b.tickets:    "tickets from 1 on without a hole, each once (mode STREAM)",
-		&b.promised:   "every coupon that somebody was told of is there, as he was told",
-		&b.final:      "a coupon that was used or cancelled stays so",
-		&b.waiting:    "nobody waits any more",
-		&b.dead:       "every malformed record is a dead letter, and only those",
-		&b.reconciled: "a reconciliation finds no difference",
-		&b.answered:   "every call was answered by the rules while the engine was up",
-		&b.always:     "what must hold at any moment did so whenever it was looked at",
+		&b.unpaid:     "nothing was charged that failed, was cancelled or belongs to a draft",
+		&b.lostMoney:  "every succeeded payout was charged the right amount, with the same transaction key",
+		&b.counts:     "the counts and sums of every promotion match its rows",
+		&b.strangers:  "nothing else was charged",
+		&b.accepted:   "every accepted target has a row with an amount that was sent",
+		&b.rested:     "nothing is open any more",
+		&b.budgets:    "no budget is exceeded",
+		&b.live:       "no template has more live coupons than its quantity",
+		&b.limits:     "no user has more coupons than the limit",
+		&b.counters:   "the counters of every template match its rows",
+		&b.tickets:    "tickets start at 1, have no gap and no duplicate (mode STREAM)",
+		&b.promised:   "every coupon that a response contained exists unchanged",
+		&b.final:      "every used or cancelled coupon stays so",
+		&b.waiting:    "no request waits any more",
+		&b.dead:       "all malformed records are dead letters, and no others",
+		&b.reconciled: "reconciliations find no difference",
+		&b.answered:   "every call got a documented response while the engine was up",
+		&b.always:     "what must hold at any moment held at every check",
 	} {
 		to.invariant = name
 	}
@@ -125,7 +125,7 @@ func (b *simBooks) verdicts() []Verdict {
 	return out
 }
 
-// books reads both sides' books and judges them.
+// books reads the books of both sides and checks the invariants.
 func (r *running) books(ctx context.Context, report *SimReport) error {
 	r.trace("reading the books")
 	if err := r.check(ctx); err != nil {
@@ -164,11 +164,11 @@ func (r *running) books(ctx context.Context, report *SimReport) error {
 		b.reconciliation("promotion "+p.ID, reconciled)
 	}
 	for id, sent := range r.note.promotions {
-		b.accepted.hold(seen[id] || !sent.created, "promotion %d is gone", id)
+		b.accepted.hold(seen[id] || !sent.created, "promotion %d does not exist", id)
 	}
 	for id := range ledger {
 		n, err := strconv.ParseInt(id, 10, 64)
-		b.strangers.hold(err == nil && seen[n], "charges for promotion %s, which is not there", id)
+		b.strangers.hold(err == nil && seen[n], "charges for promotion %s, which does not exist", id)
 	}
 	if err := r.couponBooks(ctx, b, report); err != nil {
 		return err
@@ -182,7 +182,7 @@ func (r *running) books(ctx context.Context, report *SimReport) error {
 			dead++
 		}
 	}
-	b.dead.hold(dead >= r.note.malformed && dead <= r.note.malformedTried, "%d dead letters, %d malformed records taken of %d sent", dead, r.note.malformed, r.note.malformedTried)
+	b.dead.hold(dead >= r.note.malformed && dead <= r.note.malformedTried, "%d dead letters, %d malformed records accepted of %d sent", dead, r.note.malformed, r.note.malformedTried)
 	b.rested.hold(len(report.open) == 0, "%s", strings.Join(report.open, "; "))
 	for _, text := range r.note.unanswered {
 		b.answered.hold(false, "%s", text)
@@ -207,7 +207,7 @@ func (r *running) books(ctx context.Context, report *SimReport) error {
 	return nil
 }
 
-// byNumber orders decimals.
+// byNumber compares two numbers in decimal.
 func byNumber(a, b string) int {
 	if len(a) != len(b) {
 		return len(a) - len(b)
@@ -219,8 +219,8 @@ func (b *simBooks) reconciliation(what string, r client.Reconciliation) {
 	b.reconciled.hold(len(r.Drifts) == 0 && len(r.Skipped) == 0, "%s: %+v %v", what, r.Drifts, r.Skipped)
 }
 
-// promotion holds the rows of a promotion against its counts, what was sent and
-// what was charged. sent is nil when nothing was.
+// promotion compares the rows of a promotion with its counts, with what was
+// sent and with the charges. sent is nil if nothing was sent.
 func (b *simBooks) promotion(p client.Promotion, rows []client.Payout, sent *sentPromotion, charges map[string]Entry) PromotionBooks {
 	if sent == nil {
 		sent = &sentPromotion{}
@@ -235,7 +235,7 @@ func (b *simBooks) promotion(p client.Promotion, rows []client.Payout, sent *sen
 	rowOf := make(map[string]bool, len(rows))
 	for _, row := range rows {
 		who := "promotion " + p.ID + ", target " + row.TargetID
-		b.counts.hold(!rowOf[row.TargetID], "%s is there twice", who)
+		b.counts.hold(!rowOf[row.TargetID], "%s has two rows", who)
 		rowOf[row.TargetID] = true
 		amount += row.Amount
 		if place := places[row.State]; place != nil {
@@ -251,27 +251,27 @@ func (b *simBooks) promotion(p client.Promotion, rows []client.Payout, sent *sen
 			final = true
 			out.Paid += row.Amount
 			b.lostMoney.hold(charged && e.Amount == row.Amount && e.TransactionKey == row.TransactionKey,
-				"%s succeeded with %d under %q, the provider has %+v", who, row.Amount, row.TransactionKey, e)
+				"%s succeeded with %d under key %q, but the provider has %+v", who, row.Amount, row.TransactionKey, e)
 		case "FAILED", "CANCELLED":
 			final = true
-			b.unpaid.hold(!charged, "%s is %s, and was charged %d", who, row.State, e.Amount)
+			b.unpaid.hold(!charged, "%s is %s, but was charged %d", who, row.State, e.Amount)
 		}
 		if p.Status == "DRAFT" {
-			b.unpaid.hold(!charged, "%s is a draft's, and was charged %d", who, e.Amount)
+			b.unpaid.hold(!charged, "%s belongs to a draft, but was charged %d", who, e.Amount)
 		} else {
-			b.rested.hold(final, "%s is still %s in a promotion that is %s", who, row.State, p.Status)
+			b.rested.hold(final, "%s is still %s in a %s promotion", who, row.State, p.Status)
 		}
 		target, err := strconv.Atoi(row.TargetID)
-		b.accepted.hold(err == nil && slices.Contains(sent.amounts[target], row.Amount), "%s gets %d, which nobody sent", who, row.Amount)
+		b.accepted.hold(err == nil && slices.Contains(sent.amounts[target], row.Amount), "%s has the amount %d, which was never sent", who, row.Amount)
 	}
 	for _, target := range slices.Sorted(maps.Keys(sent.known)) {
-		b.accepted.hold(rowOf[strconv.Itoa(target)], "promotion %s, target %d was taken, and is no row", p.ID, target)
+		b.accepted.hold(rowOf[strconv.Itoa(target)], "promotion %s, target %d was accepted, but has no row", p.ID, target)
 	}
 	for target := range charges {
-		b.strangers.hold(rowOf[target], "promotion %s, target %s was charged, and is no row", p.ID, target)
+		b.strangers.hold(rowOf[target], "promotion %s, target %s was charged, but has no row", p.ID, target)
 	}
-	b.counts.hold(counted == p.Counts && p.TotalCount == int64(len(rows)), "promotion %s counts %d: %+v, its rows say %d: %+v", p.ID, p.TotalCount, p.Counts, len(rows), counted)
-	b.counts.hold(amount == p.AmountTotal && out.Paid == p.AmountSucceeded, "promotion %s sums up %d and %d paid, its rows %d and %d", p.ID, p.AmountTotal, p.AmountSucceeded, amount, out.Paid)
+	b.counts.hold(counted == p.Counts && p.TotalCount == int64(len(rows)), "promotion %s counts %d: %+v, but has %d rows: %+v", p.ID, p.TotalCount, p.Counts, len(rows), counted)
+	b.counts.hold(amount == p.AmountTotal && out.Paid == p.AmountSucceeded, "promotion %s has a total of %d and %d paid, but its rows %d and %d", p.ID, p.AmountTotal, p.AmountSucceeded, amount, out.Paid)
 	b.rested.hold(p.Status == "DRAFT" || p.Status == "COMPLETED" || p.Status == "CANCELLED", "promotion %s is %s", p.ID, p.Status)
 	if sent.maxAmount > 0 {
 		b.budgets.hold(out.Charged <= sent.maxAmount, "promotion %s was charged %d of %d", p.ID, out.Charged, sent.maxAmount)
@@ -279,8 +279,8 @@ func (b *simBooks) promotion(p client.Promotion, rows []client.Payout, sent *sen
 	return out
 }
 
-// couponBooks holds the coupons of all templates against what people were told;
-// the caller holds mu.
+// couponBooks compares the coupons of all templates with the responses that
+// users got. The caller holds mu.
 func (r *running) couponBooks(ctx context.Context, b *simBooks, report *SimReport) error {
 	api := r.up.Load().api
 	outcomes, err := r.outcomes(ctx, api)
@@ -311,13 +311,13 @@ func (r *running) couponBooks(ctx context.Context, b *simBooks, report *SimRepor
 	}
 	for id, sent := range r.note.templates {
 		found := slices.ContainsFunc(report.Templates, func(t TemplateBooks) bool { return t.ID == strconv.FormatInt(id, 10) })
-		b.promised.hold(found || !sent.created, "template %d is gone", id)
+		b.promised.hold(found || !sent.created, "template %d does not exist", id)
 	}
 	return nil
 }
 
-// outcomes are the ended requests of everybody who asked, by template; the
-// caller holds mu.
+// outcomes returns the outcomes of all users' requests by template. The caller
+// holds mu.
 func (r *running) outcomes(ctx context.Context, api *client.Client) (map[string][]client.HistoryItem, error) {
 	users := make(map[string]bool)
 	for _, t := range r.note.templates {
@@ -336,8 +336,9 @@ func (r *running) outcomes(ctx context.Context, api *client.Client) (map[string]
 	return out, nil
 }
 
-// template holds the coupons of a template against its counters, what people
-// were told and the outcomes of their requests. sent is nil when nobody asked.
+// template compares the coupons of a template with its counters, the responses
+// that users got and the outcomes of their requests. sent is nil without
+// requests.
 func (b *simBooks) template(t client.Template, coupons []client.Coupon, sent *sentTemplate, outcomes []client.HistoryItem) TemplateBooks {
 	if sent == nil {
 		sent = &sentTemplate{}
@@ -350,35 +351,36 @@ func (b *simBooks) template(t client.Template, coupons []client.Coupon, sent *se
 		if c.Status == "CANCELLED" {
 			out.Cancelled++
 			if t.ReissueAfterCancel {
-				continue // its place and its slot are free again
+				continue // it counts neither for the template nor for the user
 			}
 		}
 		held[c.UserID]++
 	}
 	out.Live = out.Issued - out.Cancelled
 	who := "template " + t.ID
-	b.live.hold(out.Live <= t.TotalQuantity, "%s: %d live of %d", who, out.Live, t.TotalQuantity)
+	b.live.hold(out.Live <= t.TotalQuantity, "%s: %d live coupons of %d", who, out.Live, t.TotalQuantity)
 	for user, n := range held {
-		b.limits.hold(n <= t.PerUserLimit, "%s: user %s has %d of %d", who, user, n, t.PerUserLimit)
+		b.limits.hold(n <= t.PerUserLimit, "%s: user %s has %d coupons of %d", who, user, n, t.PerUserLimit)
 	}
 	n := t.Counters
 	b.counters.hold(n.Count == out.Live && n.IssuedTotal == out.Issued && n.Stock == t.TotalQuantity-out.Live-n.Waiting && n.TotalQuantity == t.TotalQuantity,
-		"%s counts %+v, its rows say %d live of %d", who, n, out.Live, out.Issued)
-	b.waiting.hold(n.Waiting == 0, "%s: %d wait", who, n.Waiting)
+		"%s counts %+v, but its rows are %d live of %d", who, n, out.Live, out.Issued)
+	b.waiting.hold(n.Waiting == 0, "%s: %d requests wait", who, n.Waiting)
 	for _, id := range slices.Sorted(maps.Keys(sent.promised)) {
 		told, there := sent.promised[id], byID[id]
 		b.promised.hold(there.ID == id && there.UserID == told.UserID && there.Code == told.Code && there.Ticket == told.Ticket,
-			"%s: user %s was told of coupon %s, ticket %d; there is %+v", who, told.UserID, id, told.Ticket, there)
+			"%s: user %s was shown coupon %s, ticket %d, but the row is %+v", who, told.UserID, id, told.Ticket, there)
 	}
 	for _, id := range slices.Sorted(maps.Keys(sent.final)) {
-		b.final.hold(byID[id].Status == sent.final[id], "%s: coupon %s was %s and is %s", who, id, sent.final[id], byID[id].Status)
+		b.final.hold(byID[id].Status == sent.final[id], "%s: coupon %s was %s and is now %s", who, id, sent.final[id], byID[id].Status)
 	}
 	b.ticketsOf(t, coupons, outcomes)
 	return out
 }
 
-// ticketsOf looks at the tickets of a template in mode STREAM: issued and
-// refused together they are 1…N, and coupons were issued in their order.
+// ticketsOf checks the tickets of a template in mode STREAM: those of issued
+// and refused requests together are 1…N, and coupons were issued in their
+// order.
 func (b *simBooks) ticketsOf(t client.Template, coupons []client.Coupon, outcomes []client.HistoryItem) {
 	if t.Mode != "STREAM" {
 		return
@@ -392,10 +394,10 @@ func (b *simBooks) ticketsOf(t client.Template, coupons []client.Coupon, outcome
 			issued++
 		}
 	}
-	b.tickets.hold(issued == len(coupons), "%s has %d coupons, and %d requests that ended in one", who, len(coupons), issued)
+	b.tickets.hold(issued == len(coupons), "%s has %d coupons, but %d requests with a coupon", who, len(coupons), issued)
 	slices.Sort(tickets)
 	for i, ticket := range tickets {
-		b.tickets.hold(ticket == int64(i+1), "%s: ticket %d comes where %d should", who, ticket, i+1)
+		b.tickets.hold(ticket == int64(i+1), "%s: found ticket %d instead of %d", who, ticket, i+1)
 	}
 	var last client.Coupon
 	for _, c := range coupons {

@@ -9,63 +9,64 @@ import (
 	"github.com/largesse/largesse/client"
 )
 
-// The acts of a plan.
+// The actions of a plan.
 const (
-	actCreate   = "create"   // a promotion over the API
-	actUpload   = "upload"   // a file of targets
-	actCut      = "cut"      // an upload whose sender dies in the middle
-	actPublish  = "publish"  // targets over Kafka
-	actAnnounce = "announce" // the started event
+	actCreate   = "create"   // create a promotion through the API
+	actUpload   = "upload"   // upload a file of targets
+	actCut      = "cut"      // an upload whose sender crashes half-way
+	actPublish  = "publish"  // send targets through Kafka
+	actAnnounce = "announce" // send the started event
 	actStart    = "start"
 	actPause    = "pause"
 	actResume   = "resume"
 	actCancel   = "cancel"
 	actClose    = "close"
 	actRetry    = "retry"
-	actFaults   = "faults" // the provider behaves badly
-	actCalm     = "calm"   // the provider behaves well
+	actFaults   = "faults" // set faults of the provider
+	actCalm     = "calm"   // remove the faults
 	actRestart  = "restart"
-	actCrash    = "crash" // a restart without an orderly stop
+	actCrash    = "crash" // restart without an orderly stop
 	actWait     = "wait"
-	actCheck    = "check" // what must hold at any moment
+	actCheck    = "check" // check what must hold at any moment
 
-	actTemplate      = "template" // a new coupon template
-	actAsk           = "ask"      // users ask at the same time
+	actTemplate      = "template" // create a coupon template
+	actAsk           = "ask"      // send concurrent requests of users
 	actCancelCoupon  = "cancelCoupon"
 	actUseCoupon     = "useCoupon"
-	actResize        = "resize"        // another quantity
-	actCloseTemplate = "closeTemplate" // no more asking
+	actResize        = "resize"        // change the quantity
+	actCloseTemplate = "closeTemplate" // close the template
 )
 
-// Step is one act of a plan. Fields that an act does not need are zero.
+// Step is one action of a plan. Fields that its action does not use are zero.
 type Step struct {
 	Do        string `json:"do"`
-	Promotion int64  `json:"promotion,omitempty"` // id
-	Template  int64  `json:"template,omitempty"`  // id
-	// First and Count are targets, or users; of coupons First says which one.
+	Promotion int64  `json:"promotion,omitempty"` // promotion ID
+	Template  int64  `json:"template,omitempty"`  // template ID
+	// First and Count select targets or users; for an action on a coupon, First
+	// selects it.
 	First int `json:"first,omitempty"`
 	Count int `json:"count,omitempty"`
-	// Amount is what the first of the targets gets; see amountIn.
+	// Amount is the amount of the first target; see amountIn.
 	Amount   int64    `json:"amount,omitempty"`
-	Bad      int      `json:"bad,omitempty"`     // malformed lines or records strewn in
-	Repeat   bool     `json:"repeat,omitempty"`  // sent twice
-	Voucher  bool     `json:"voucher,omitempty"` // VOUCHER, else POINT
-	Levers   *Levers  `json:"levers,omitempty"`  // of a new promotion
-	Stock    *Stock   `json:"stock,omitempty"`   // of a new template
+	Bad      int      `json:"bad,omitempty"`     // malformed lines or records mixed in
+	Repeat   bool     `json:"repeat,omitempty"`  // whether it is sent twice
+	Voucher  bool     `json:"voucher,omitempty"` // VOUCHER if true, otherwise POINT
+	Levers   *Levers  `json:"levers,omitempty"`  // controls of a new promotion
+	Stock    *Stock   `json:"stock,omitempty"`   // settings of a new template
 	Quantity int64    `json:"quantity,omitempty"`
 	Faults   *Weather `json:"faults,omitempty"`
-	Pause    Millis   `json:"pauseMillis,omitempty"` // after the act
-	// Format of a file of targets.
+	Pause    Millis   `json:"pauseMillis,omitempty"` // pause after the action
+	// Format is the format of a file of targets.
 	Format client.Format `json:"format,omitempty"`
 }
 
-// Millis is a duration that JSON has as a number of milliseconds.
+// Millis is a duration in milliseconds, as in JSON.
 type Millis int
 
-// Duration is the same as time has it.
+// Duration returns m as a time.Duration.
 func (m Millis) Duration() time.Duration { return time.Duration(m) * time.Millisecond }
 
-// Levers are the settings of a new promotion.
+// Levers holds the controls of a new promotion.
 type Levers struct {
 	MaxRetries    int   `json:"maxRetries"`
 	RatePerSecond int   `json:"ratePerSecond,omitempty"`
@@ -74,17 +75,18 @@ type Levers struct {
 	Canary        int64 `json:"canary,omitempty"`
 }
 
-// Stock is the settings of a new coupon template.
+// Stock holds the settings of a new coupon template.
 type Stock struct {
 	Mode     string `json:"mode"`
 	Quantity int64  `json:"quantity"`
 	PerUser  int    `json:"perUser"`
 	Reissue  bool   `json:"reissue"`
 	OpensIn  Millis `json:"opensInMillis,omitempty"`
-	ClosesIn Millis `json:"closesInMillis,omitempty"` // 0: never
+	ClosesIn Millis `json:"closesInMillis,omitempty"` // 0: it does not close
 }
 
-// Weather is how the provider behaves, as PUT /faults of moneysim takes it.
+// Weather holds the faults of the provider, as PUT /faults of moneysim takes
+// them.
 type Weather struct {
 	LatencyMs           int     `json:"latencyMs,omitempty"`
 	JitterMs            int     `json:"jitterMs,omitempty"`
@@ -102,20 +104,20 @@ type Weather struct {
 	Away                bool    `json:"away,omitempty"`
 }
 
-// String is the step as a line of JSON.
+// String returns the step as a line of JSON.
 func (s Step) String() string {
 	text, err := json.Marshal(s)
 	if err != nil {
-		return err.Error() // a NaN, which no plan holds
+		return err.Error() // a NaN, which no plan contains
 	}
 	return string(text)
 }
 
-// weights is how often each act comes up.
+// weights holds the frequency of each action.
 var weights = []struct {
 	act    string
 	weight int
-	// always: a run without it would do nothing.
+	// always marks actions without which a run would do nothing.
 	always bool
 }{
 	{actCreate, 6, true},
@@ -144,29 +146,29 @@ var weights = []struct {
 }
 
 const (
-	planTargets = 600 // ids of targets that a promotion draws from
-	planUsers   = 40  // users that ask at about the same time
-	planBatch   = 300 // targets in a file or a batch of records, at most
+	planTargets = 600 // number of target IDs of a promotion
+	planUsers   = 40  // users with requests at about the same time
+	planBatch   = 300 // maximum targets in a file or a batch of records
 )
 
-// plan is what the generator remembers.
+// plan is the state of the generator.
 type plan struct {
 	*rand.Rand
 	weights    []int
-	promotions []planned // by id - 1
-	quantities []int64   // of the templates, by id - 1
+	promotions []planned // index: ID - 1
+	quantities []int64   // quantities of the templates; index: ID - 1
 	step       int
 }
 
-// planned is what should have become of a promotion so far. It may be over by
-// then, or have been paused by its provider; the plan does not look.
+// planned is the expected state of a promotion. In the run it may have ended or
+// been paused because of the provider; the plan does not know.
 type planned struct {
 	voucher bool
-	last    string // the last act that moves it, "" for a draft
+	last    string // last action that changed its status; "" for a draft
 }
 
-// movers are the acts that move a promotion, and what each should find as the
-// last one.
+// movers maps the actions that change the status of a promotion to the previous
+// actions that they should follow.
 var movers = map[string][]string{
 	actStart:  {""},
 	actPause:  {actStart, actResume},
@@ -174,14 +176,14 @@ var movers = map[string][]string{
 	actCancel: {actStart, actResume, actPause},
 }
 
-// NewPlan makes the steps of a run. They follow from the seed and the number of
-// steps alone: the same ones, the same steps.
+// NewPlan returns the steps of a run. The same seed and number of steps always
+// give the same plan.
 func NewPlan(seed uint64, steps int) []Step {
 	p := &plan{Rand: rand.New(rand.NewPCG(seed, seed^0x9e3779b97f4a7c15))}
-	// Each run leaves some acts out and favours others, so that runs differ in
-	// more than the order of the same things.
+	// Each run leaves out some actions and prefers others, so that runs differ
+	// in more than their order.
 	for _, w := range weights {
-		weight := w.weight * (2 + p.IntN(7)) // a quarter to double, in eighths
+		weight := w.weight * (2 + p.IntN(7)) // weight from a quarter to double, in eighths
 		if !w.always && p.chance(0.15) {
 			weight = 0
 		}
@@ -238,8 +240,8 @@ func (p *plan) make(act string) Step {
 	return Step{Do: act}
 }
 
-// recent picks one of n, the later ones more often: the earlier ones may be
-// long over.
+// recent returns an index below n and prefers late ones, because early objects
+// may have ended.
 func (p *plan) recent(n int) int {
 	if n > 3 && p.chance(0.75) {
 		return n - 1 - p.IntN(3)
@@ -247,8 +249,8 @@ func (p *plan) recent(n int) int {
 	return p.IntN(n)
 }
 
-// fitting picks a promotion for an act: mostly one that it should do something
-// to.
+// fitting picks a promotion for an action, mostly one on which the action has
+// an effect.
 func (p *plan) fitting(act string) int {
 	var fit []int
 	for i, one := range p.promotions {
@@ -265,7 +267,7 @@ func (p *plan) fitting(act string) int {
 func (p *plan) promotion(act string) Step {
 	s := Step{Do: act}
 	most := 4 + p.step/20
-	// A promotion can also be registered by what Kafka brings first.
+	// Kafka records can also register a promotion.
 	if len(p.promotions) < most && (act == actCreate || (act == actPublish || act == actAnnounce) && p.chance(0.2)) {
 		p.promotions = append(p.promotions, planned{voucher: p.chance(0.3)})
 		s.Promotion = int64(len(p.promotions))
@@ -284,7 +286,7 @@ func (p *plan) promotion(act string) Step {
 		s.First, s.Count = p.IntN(planTargets), 1+p.IntN(planBatch)
 		s.Amount = 100 * s.Promotion
 		if p.chance(0.1) {
-			s.Amount++ // whoever is known with the other amount is a conflict
+			s.Amount++ // a known target with the other amount is a conflict
 		}
 		if p.chance(0.2) {
 			s.Bad = 1 + p.IntN(3)
@@ -371,7 +373,8 @@ func (p *plan) template() Step {
 func (p *plan) coupons(act string) Step {
 	n := p.recent(len(p.quantities))
 	s := Step{Do: act, Template: int64(n + 1)}
-	// Users come and go, so that none of them has a history without end.
+	// Change the users over time, so that no user's history grows without
+	// limit.
 	s.First = p.step/100*planUsers/2 + p.IntN(planUsers)
 	switch act {
 	case actAsk:
@@ -387,6 +390,6 @@ func (p *plan) coupons(act string) Step {
 	return s
 }
 
-// amountIn is what a target gets in a step: its neighbours get other amounts, so
-// that sums tell them apart.
+// amountIn returns the amount of a target in a step. Neighbors have different
+// amounts, so that sums reveal mix-ups.
 func (s Step) amountIn(target int) int64 { return s.Amount + 2*int64(target%5) }

@@ -12,10 +12,10 @@ import (
 	"github.com/largesse/largesse/client"
 )
 
-// rest makes the provider behave, lets everything that can end come to its end,
-// and notes what does not.
+// rest removes all faults, waits until nothing is open, and records what stays
+// open.
 func (r *running) rest(ctx context.Context, report *SimReport) error {
-	r.trace("coming to rest")
+	r.trace("waiting until nothing is open")
 	if err := r.weather(ctx, Weather{}); err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (r *running) rest(ctx context.Context, report *SimReport) error {
 			return nil
 		}
 		if text := strings.Join(open, "; "); text != told {
-			r.trace("not at rest: %s", text)
+			r.trace("still open: %s", text)
 			told = text
 		}
 		if time.Now().After(deadline) {
@@ -61,8 +61,8 @@ func (r *running) rest(ctx context.Context, report *SimReport) error {
 	}
 }
 
-// openPromotions says what of the promotions is not at rest yet; help is called
-// with those that need a hand.
+// openPromotions describes what is still open in the promotions. It calls help
+// for those that do not finish on their own.
 func (r *running) openPromotions(ctx context.Context, help func(client.Promotion) error) (open []string, err error) {
 	api := r.up.Load().api
 	for p, err := range api.Promotions(ctx, "") {
@@ -90,9 +90,9 @@ func (r *running) openPromotions(ctx context.Context, help func(client.Promotion
 				return nil, err
 			}
 		case p.Status == "RUNNING" && c.Ready+c.Queued+c.Retrying == 0:
-			// It waits for targets that were announced and never sent, or for the
-			// lease of an upload that was cut.
-			open = append(open, "promotion "+p.ID+" is RUNNING with nothing to pay")
+			// It waits for announced targets that were never sent, or for the
+			// lease of an interrupted upload.
+			open = append(open, "promotion "+p.ID+" is RUNNING without anything to pay")
 			if err := help(p); err != nil {
 				return nil, err
 			}
@@ -103,9 +103,9 @@ func (r *running) openPromotions(ctx context.Context, help func(client.Promotion
 	return open, nil
 }
 
-// help does what an operator would: close a promotion that waits for nothing,
-// resume one that was paused, and cancel it when that does not help, as when its
-// budget is spent.
+// help does what an operator would do: it closes a promotion that waits for
+// nothing and resumes a paused one. If that does not help, for example because
+// the budget is spent, it cancels the promotion.
 func (r *running) help(ctx context.Context, p client.Promotion, times int) error {
 	api := r.up.Load().api
 	what, move := "resume", api.ResumePromotion
@@ -123,8 +123,8 @@ func (r *running) help(ctx context.Context, p client.Promotion, times int) error
 	return nil
 }
 
-// openTemplates says who still waits. A user who was let in since the last
-// restart has to have an outcome in the end.
+// openTemplates describes who still waits. Every user who was admitted since
+// the last restart must get an outcome.
 func (r *running) openTemplates(ctx context.Context) (open []string, err error) {
 	api := r.up.Load().api
 	for t, err := range api.Templates(ctx) {
@@ -132,7 +132,7 @@ func (r *running) openTemplates(ctx context.Context) (open []string, err error) 
 			return nil, err
 		}
 		if t.Counters.Waiting > 0 || len(t.Degraded) > 0 {
-			open = append(open, fmt.Sprintf("template %s: %d wait", t.ID, t.Counters.Waiting))
+			open = append(open, fmt.Sprintf("template %s: %d requests wait", t.ID, t.Counters.Waiting))
 			continue
 		}
 		id, err := strconv.ParseInt(t.ID, 10, 64)
@@ -145,7 +145,7 @@ func (r *running) openTemplates(ctx context.Context) (open []string, err error) 
 			var p *client.Problem
 			switch {
 			case errors.As(err, &p) && p.Status == 404:
-				open = append(open, "request "+request+" is forgotten")
+				open = append(open, "request "+request+" is lost")
 				continue
 			case err != nil:
 				return nil, err
@@ -165,7 +165,8 @@ func (r *running) openTemplates(ctx context.Context) (open []string, err error) 
 	return open, nil
 }
 
-// waiters are the users who were let in at a template since the last restart.
+// waiters returns the users who were admitted at a template since the last
+// restart.
 func (r *running) waiters(id int64) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

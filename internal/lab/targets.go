@@ -1,6 +1,6 @@
-// Package lab makes work for Largesse and checks what became of it: files of
-// targets, Kafka records, the provider's ledger, and the books. It stands
-// outside: it sees what a user and the provider see.
+// Package lab generates work for Largesse and checks the results: files of
+// targets, Kafka records, the provider's ledger, and the books. It sees only
+// what a user and the provider see.
 package lab
 
 import (
@@ -9,23 +9,23 @@ import (
 	"io"
 )
 
-// Workload says what a file of targets has in it, before it is sent.
+// Workload describes the content of a file of targets.
 type Workload struct {
-	Good   int   // targets that must be paid
+	Good   int   // targets that must be accepted
 	Bad    int   // lines that must be rejected
 	Repeat int   // lines that repeat an earlier target
-	Amount int64 // of the good ones, in minor units
-	// Rejects counts the bad lines by the code expected.
+	Amount int64 // total of the good targets, in minor units
+	// Rejects counts the bad lines by their expected code.
 	Rejects map[string]int
 }
 
-// badLine is a kind of line that must be rejected.
+// badLine is one kind of line that must be rejected.
 type badLine struct {
 	code string
 	line string
 }
 
-// badLines are mistakes that real files have, one kind each.
+// badLines holds one line per kind of mistake in real files.
 var badLines = []badLine{
 	{"MISSING_ID", ",someone,100"},
 	{"BAD_ID", "-12,someone,100"},
@@ -38,14 +38,15 @@ var badLines = []badLine{
 	{"FORMULA", "%d,=HYPERLINK(1),100"},
 }
 
-// firstTarget keeps the ids of a file apart from those of its bad lines.
+// firstTarget keeps the target IDs of a file apart from those of its bad lines.
 const firstTarget = 1_000_000
 
-// amountOf gives targets different amounts, so that sums tell them apart.
+// amountOf returns different amounts for different targets, so that sums reveal
+// mix-ups.
 func amountOf(i int) int64 { return 100 + int64(i%900) }
 
-// WriteTargets writes a CSV of n good targets. With mistakes, about one line
-// in 500 is bad on purpose, and one in 1,000 repeats the line before it.
+// WriteTargets writes a CSV file of n good targets. With mistakes, about one
+// line in 500 is bad, and one in 1,000 repeats the previous line.
 func WriteTargets(w io.Writer, n int, mistakes bool) (Workload, error) {
 	out := Workload{Rejects: make(map[string]int)}
 	b := bufio.NewWriterSize(w, 1<<20)

@@ -20,15 +20,16 @@ const (
 	retryAfterMax = 24 * time.Hour // limit of a Retry-After: a longer one is probably a mistake
 )
 
-// The codes that Largesse gives to responses without a code.
+// The codes of Largesse. Most mean that there was no response. A response to a
+// charge or a lookup that has no code gets HTTP_ and its status instead.
 const (
 	CodeTimeout      = "TIMEOUT"            // sent, without a complete response in time
 	CodeReset        = "RESET"              // sent, and the connection broke
-	CodeStopped      = "STOPPED"            // the caller's context ended
-	CodeNoKey        = "NO_TRANSACTION_KEY" // 200 without a transaction key
+	CodeStopped      = "STOPPED"            // the caller's context ended, or the client was closed
+	CodeNoKey        = "NO_TRANSACTION_KEY" // 200 without a transaction key and without a code
 	CodeBadPage      = "BAD_PAGE"           // malformed list of charges
-	CodeNotConnected = "NOT_CONNECTED"      // no connection to the provider
-	CodeNotAllowed   = "NOT_ALLOWED"        // the check stopped it
+	CodeNotConnected = "NOT_CONNECTED"      // not sent: no connection to the provider
+	CodeNotAllowed   = "NOT_ALLOWED"        // not sent: the CheckFunc returned an error
 )
 
 // reply is a raw response.
@@ -96,7 +97,8 @@ func classifyLookup(r reply, now time.Time) LookupResult {
 		a.Class = reward.AnswerRefused
 		return LookupResult{NotFound: true, Answer: a}
 	case a.Class == reward.AnswerPaid, a.Class == reward.AnswerRefused:
-		// The response suits a charge; it says nothing about the key.
+		// This is a response to a charge, not to a lookup, so it proves nothing
+		// about the key.
 		a = Answer{
 			Class: reward.AnswerUnknown, Status: r.status, Code: fmt.Sprintf("HTTP_%d", r.status), Message: a.Message,
 			RetryAfter: a.RetryAfter, Err: fmt.Errorf("status %d is no response to a lookup", r.status),
@@ -154,7 +156,7 @@ func (b answerBody) message(raw []byte) string {
 // field does not hide the others.
 type word string
 
-// UnmarshalJSON never fails.
+// UnmarshalJSON does not fail for valid JSON.
 func (w *word) UnmarshalJSON(raw []byte) error {
 	*w = ""
 	switch {
@@ -190,8 +192,9 @@ func clean(s string, limit int) string {
 	return strings.TrimSpace(s[:cut])
 }
 
-// parseRetryAfter parses seconds or an HTTP date. It returns 0 if there is no
-// time to wait.
+// parseRetryAfter parses seconds or an HTTP date, and returns at most
+// retryAfterMax. It returns 0 if the header is missing or invalid, or names a
+// time that has passed.
 func parseRetryAfter(header string, now time.Time) time.Duration {
 	header = strings.TrimSpace(header)
 	if header == "" {

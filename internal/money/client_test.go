@@ -540,7 +540,7 @@ func TestTimeout(t *testing.T) {
 		l := c.Lookup(t.Context(), 1, 7)
 		expect(t, l.Answer, reward.AnswerUnknown, CodeTimeout)
 		if l.Found || l.NotFound {
-			t.Errorf("look-up: %+v", l)
+			t.Errorf("lookup: %+v", l)
 		}
 		within(t, begun)
 	})
@@ -708,7 +708,7 @@ func TestClose(t *testing.T) {
 	}
 	<-c.slots
 	if l := c.Lookup(t.Context(), 1, 7); l.Found || l.NotFound || l.Answer.Class != reward.AnswerNotSent {
-		t.Errorf("look-up after Close: %+v", l)
+		t.Errorf("lookup after Close: %+v", l)
 	}
 }
 

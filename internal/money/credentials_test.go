@@ -49,7 +49,7 @@ func TestHeaderAndTokenAreShown(t *testing.T) {
 	c := newClient(t, Config{URL: srv.URL, Credentials: Credentials{Header: "x-api-key: k1", TokenFile: token}})
 	expect(t, c.ChargePoint(t.Context(), charge1_7, pass), reward.AnswerPaid, "")
 	if l := c.Lookup(t.Context(), 1, 7); !l.Found {
-		t.Errorf("look-up: %+v", l)
+		t.Errorf("lookup: %+v", l)
 	}
 	for range 2 {
 		if h := <-got; h.Get("X-Api-Key") != "k1" || h.Get("Authorization") != "Bearer secret" {
@@ -129,7 +129,7 @@ func newAuthority(t testing.TB) *authority {
 
 func (a *authority) path(name string) string { return filepath.Join(a.dir, name) }
 
-// issue writes name.crt and name.key; signer nil means by itself.
+// issue writes name.crt and name.key; a nil signer makes them self-signed.
 func (a *authority) issue(name string, signer *authority) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

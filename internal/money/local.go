@@ -63,7 +63,7 @@ type LocalConfig struct {
 
 // Local calls a LocalProvider and gives its results the classes that answers of
 // a Money API have. It bounds each call: one that takes longer than Timeout is
-// UNKNOWN even if the provider goes on with it. It is safe for concurrent use.
+// UNKNOWN even if the provider continues it. It is safe for concurrent use.
 type Local struct {
 	cfg     LocalConfig
 	charges chan struct{} // holds one item per Charge that has not returned

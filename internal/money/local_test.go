@@ -72,7 +72,7 @@ func TestLocalClasses(t *testing.T) {
 			Answer{Class: reward.AnswerMisconfigured, Status: 401, Code: string(reward.AnswerMisconfigured), Message: "broken pipe"},
 			LookupResult{Answer: Answer{Class: reward.AnswerMisconfigured, Status: 401, Code: string(reward.AnswerMisconfigured), Message: "broken pipe"}},
 		},
-		// The code tells the governor that the provider could not be reached.
+		// From the code, the governor learns that the provider could not be reached.
 		"NotSent": {
 			"", &LocalError{Class: reward.AnswerNotSent, Code: "DNS", Err: errPlain},
 			Answer{Class: reward.AnswerNotSent, Code: CodeNotConnected, Message: "not sent: broken pipe"},
@@ -243,7 +243,7 @@ func TestLocalThatDoesNotReturn(t *testing.T) {
 	}
 }
 
-// A provider that goes on after its call was cut must not send any more.
+// A provider that continues after its call was cut must not send any more.
 func TestLocalConfirmsNothingLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

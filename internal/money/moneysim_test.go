@@ -63,7 +63,7 @@ func TestClassesMeetTheSimulatorsFaults(t *testing.T) {
 			}
 			l := client.Lookup(t.Context(), 1, 7)
 			if l.Found != c.charged || l.NotFound == c.charged || (a.TransactionKey != "" && a.TransactionKey != l.TransactionKey) {
-				t.Errorf("look-up %+v after %+v", l, a)
+				t.Errorf("lookup %+v after %+v", l, a)
 			}
 		})
 	}
@@ -82,7 +82,7 @@ func TestClassesMeetTheSimulatorsFaults(t *testing.T) {
 				t.Errorf("answer %+v", a)
 			}
 			if l := client.Lookup(t.Context(), 1, 7); l.Found || l.NotFound || l.Answer.Class != reward.AnswerMisconfigured {
-				t.Errorf("%d: look-up %+v", status, l)
+				t.Errorf("%d: lookup %+v", status, l)
 			}
 		}
 	})
@@ -93,7 +93,7 @@ func TestClassesMeetTheSimulatorsFaults(t *testing.T) {
 			t.Errorf("answer %+v", a)
 		}
 		if l := client.Lookup(t.Context(), 1, 7); l.Found || l.NotFound || l.Answer.Class != reward.AnswerUnknown {
-			t.Errorf("look-up %+v", l)
+			t.Errorf("lookup %+v", l)
 		}
 		if err := sim.SetFaults(moneysim.Faults{}); err != nil {
 			t.Fatal(err)
@@ -174,7 +174,7 @@ func TestChargesOfTheSimulator(t *testing.T) {
 }
 
 // Whatever the provider does, calling again under the same key ends with each
-// target paid once, and what the client was told is what the ledger holds.
+// target charged once, and the ledger matches the responses that the client got.
 func TestRepeatsPayOnce(t *testing.T) {
 	t.Parallel()
 	sim, client := simulate(t, moneysim.Faults{
@@ -192,7 +192,7 @@ func TestRepeatsPayOnce(t *testing.T) {
 			case reward.AnswerPaid:
 				paid.Add(1)
 				if l := client.Lookup(ctx, 3, target); l.TransactionKey != a.TransactionKey {
-					t.Errorf("target %v: told %q, looked up %+v", target, a.TransactionKey, l)
+					t.Errorf("target %v: response %q, lookup %+v", target, a.TransactionKey, l)
 				}
 				return
 			case reward.AnswerRefused:
@@ -222,7 +222,7 @@ func TestRepeatsPayOnce(t *testing.T) {
 	wg.Wait()
 	n, amount := sim.Charges(3)
 	if n != paid.Load() || amount != 10*n || n+refused.Load() != targets || sim.MaxChargesPerKey() != 1 {
-		t.Errorf("%d charged worth %d, told of %d paid and %d refused, at most %d per key",
+		t.Errorf("%d charged worth %d, but responses report %d paid and %d refused, at most %d per key",
 			n, amount, paid.Load(), refused.Load(), sim.MaxChargesPerKey())
 	}
 	if unknown.Load() == 0 || sim.Stats().DuplicateKeys == 0 || refused.Load() == 0 {

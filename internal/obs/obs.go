@@ -43,41 +43,14 @@ const (
 	API       Component = "api"
 )
 
-// Stage is a message that names only what happened. It will be removed: new
-// lines use a sentence of their own.
-type Stage = string
-
-// The stages.
+// The last messages that name only what happened. Each one is deleted with its
+// last use, in internal/engine; no new line uses them.
 const (
-	Started       Stage = "started"
-	Stopped       Stage = "stopped"
-	Stopping      Stage = "stopping"
-	GroupCreated  Stage = "group-created"
-	AlreadyActive Stage = "already-active"
-	Enqueued      Stage = "enqueued"
-	Received      Stage = "received"
-	Saved         Stage = "saved"
-	Processed     Stage = "processed"
-	Retried       Stage = "retried"
-	Failed        Stage = "failed"
-	Claimed       Stage = "claimed"
-	GivenBack     Stage = "given-back"
-	Swept         Stage = "swept"
-	Settled       Stage = "settled"
-	IdleStop      Stage = "idle-stop"
-	Completed     Stage = "completed"
-	Paused        Stage = "paused"
-	Judged        Stage = "judged"
-	CleanedUp     Stage = "cleaned-up"
-	CleanupFailed Stage = "cleanup-failed"
-	DeadLettered  Stage = "dead-lettered"
-	Unbalanced    Stage = "unbalanced"
-	Balanced      Stage = "balanced"
-	Told          Stage = "told"
-	GivenUp       Stage = "given-up"
-	Unavailable   Stage = "unavailable"
-	Recovered     Stage = "recovered"
-	Loaded        Stage = "loaded"
+	Started       = "started"
+	Stopped       = "stopped"
+	Stopping      = "stopping"
+	CleanupFailed = "cleanup-failed"
+	Unavailable   = "unavailable"
 )
 
 // Log writes structured log lines. The zero Log discards them. A Log is safe

@@ -17,14 +17,14 @@ import (
 func TestLog(t *testing.T) {
 	t.Parallel()
 
-	t.Run("WritesComponentStageAndIds", func(t *testing.T) {
+	t.Run("WritesComponentMessageAndIDs", func(t *testing.T) {
 		t.Parallel()
 		var out bytes.Buffer
 		log, err := NewLog(&out, "info", "json")
 		if err != nil {
 			t.Fatal(err)
 		}
-		log.For(Sweeper).Warn(Swept, errors.New("gone"), "promotion_id", 7, "count", 2)
+		log.For(Sweeper).Warn("swept", errors.New("gone"), "promotion_id", 7, "count", 2)
 		var line map[string]any
 		if err := json.Unmarshal(out.Bytes(), &line); err != nil {
 			t.Fatalf("%q is no JSON: %v", out.String(), err)
@@ -48,10 +48,10 @@ func TestLog(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			log.Debug(Received)
-			log.Info(Received)
-			log.Warn(Received, errors.New("x"))
-			log.Error(Received, errors.New("x"))
+			log.Debug("received")
+			log.Info("received")
+			log.Warn("received", errors.New("x"))
+			log.Error("received", errors.New("x"))
 			if got, want := strings.Count(out.String(), "msg=received"), len(all)-i; got != want {
 				t.Errorf("level %s wrote %d lines, want %d:\n%s", level, got, want, out.String())
 			}
@@ -67,8 +67,8 @@ func TestLog(t *testing.T) {
 		// With room behind, an append in place would write into an array that
 		// other goroutines may log from as well.
 		attrs := append(make([]any, 0, 4), "promotion_id", 7)
-		log.Warn(Failed, errors.New("first"), attrs...)
-		log.Error(Failed, errors.New("second"), attrs...)
+		log.Warn("failed", errors.New("first"), attrs...)
+		log.Error("failed", errors.New("second"), attrs...)
 		if behind := attrs[2:4]; behind[0] != nil || behind[1] != nil {
 			t.Errorf("the caller's array holds %v behind its attributes", behind)
 		}
@@ -77,8 +77,8 @@ func TestLog(t *testing.T) {
 	t.Run("TheZeroLogWritesNothing", func(t *testing.T) {
 		t.Parallel()
 		var log Log
-		log.For(Engine).Info(Started)
-		log.Error(Failed, errors.New("x"))
+		log.For(Engine).Info("instance started")
+		log.Error("failed", errors.New("x"))
 	})
 
 	t.Run("RefusesUnknownSettings", func(t *testing.T) {

@@ -126,7 +126,7 @@ func (c *StatusCache) LookupUntil() time.Time {
 	return now.restoredAt.Add(restoreDistrust)
 }
 
-// Alive reports whether the view is younger than the lease. An instance that
+// FreshWithin reports whether the view is younger than the lease. An instance that
 // cannot read the rows must let other instances claim its entries.
 func (c *StatusCache) FreshWithin(lease time.Duration) bool {
 	_, readAt := c.view.Get()

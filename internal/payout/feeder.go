@@ -33,9 +33,9 @@ type Feeder struct {
 	// acceptsWork reports whether the governor accepts calls; nil means always.
 	// While it does not, nothing is dispatched to an own queue.
 	acceptsWork func() bool
-	hint        service.Hint // given when a stream may have capacity again
-	starved     atomic.Bool  // a READY row found no capacity in the latest round
-	log         obs.Log
+	hint        service.Hint                  // given when a stream may have capacity again
+	starved     atomic.Bool                   // a READY row found no capacity in the latest round
+	report      func(err error, attrs ...any) // logs failed dispatches
 }
 
 // NewFeeder returns a feeder that works on the promotions of the cache and
@@ -43,11 +43,11 @@ type Feeder struct {
 func NewFeeder(rows store.Payouts, cache *StatusCache, producer *Producer, maxLen int, log obs.Log) *Feeder {
 	return &Feeder{
 		rows: rows, cache: cache, producer: producer, maxLen: maxLen,
-		hint: service.NewHint(), log: log.For(obs.Feeder),
+		hint: service.NewHint(), report: log.For(obs.Feeder).Streak("dispatching payouts failed", ""),
 	}
 }
 
-// Room hints that a stream may have capacity again. It never blocks.
+// SpaceFreed hints that a stream may have capacity again. It never blocks.
 func (f *Feeder) SpaceFreed() {
 	if !f.starved.Load() {
 		return
@@ -133,10 +133,10 @@ func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.St
 		rows, err := f.rows.PayoutDispatch(ctx, store.PayoutDispatchParams{
 			PromotionID: v.ID, From: from, Limit: limit, MaxLen: f.maxLen, Now: now,
 		})
+		if ctx.Err() == nil {
+			f.report(err, "promotion_id", v.ID)
+		}
 		if err != nil {
-			if ctx.Err() == nil {
-				f.log.Warn("dispatching payouts failed", err, "promotion_id", v.ID)
-			}
 			break
 		}
 		if adding != nil {

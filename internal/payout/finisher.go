@@ -65,7 +65,7 @@ func NewFinisher(rows store.Payouts, q queue.Queue, retry *RetryProcessor, lease
 	}
 }
 
-// run writes until ctx ends. By then nothing hands over entries any more.
+// run writes until ctx ends. By then nothing passes entries to it any more.
 func (f *Finisher) run(ctx context.Context) {
 	var working sync.WaitGroup
 	for range finishWorkers {
@@ -118,10 +118,10 @@ func (f *Finisher) finish(it *pool.Item, out rules.Outcome) {
 	f.work <- finished{it, out}
 }
 
-// ack hands over an entry whose dispatch the database has already settled.
+// ack passes on an entry whose dispatch the database has already settled.
 func (f *Finisher) ack(it *pool.Item) { f.acks <- it }
 
-// returnToReady hands over an entry that this consumer must not charge: it was
+// returnToReady passes on an entry that this consumer must not charge: it was
 // claimed, its pool ends, or its promotion is paused. Its row returns to READY
 // with MaybeCalled set and is dispatched again under the same key.
 func (f *Finisher) returnToReady(it *pool.Item) {

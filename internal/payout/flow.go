@@ -26,7 +26,7 @@ type Config struct {
 	Queue    queue.Queue
 	Bus      *bus.Client
 	Provider Provider
-	// Pool sizes the consumer pools. New sets Queue, Handler, Alive, Taking,
+	// Pool sizes the consumer pools. New sets Queue, Handler, Healthy, AcceptsWork,
 	// Metrics and Log.
 	Pool pool.Config
 	// Governor limits the calls. New sets Metrics and Log.

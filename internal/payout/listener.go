@@ -19,28 +19,23 @@ type PublishListener struct {
 	kind      kind
 	store     store.Store
 	intake    *Intake
-	logs      logs
-	publisher bus.Publisher // for the .dlq topic
+	logs      bus.Logs
+	position  bus.LogPosition // of the log that the records come from
+	publisher bus.Publisher   // for the .dlq topic
 	hint      func()
 	starts    bool // the first record starts a promotion that only Kafka registered
 	log       obs.Log
 
-	mu    sync.Mutex // protects the fields below
+	mu    sync.Mutex // protects known
 	known map[reward.PromotionID]reward.PromotionType
-	logID string // of the log that the records come from, since the last assignment
-}
-
-// logs returns the id of the log behind a topic.
-type logs interface {
-	LogID(ctx context.Context, topic string) (string, error)
 }
 
 const knownMax = 10_000 // promotions remembered by a listener
 
 // NewPublishListener returns the listener of a type's publish topic.
-func NewPublishListener(t reward.PromotionType, s store.Store, in *Intake, ids logs, p bus.Publisher, hint func(), log obs.Log) *PublishListener {
+func NewPublishListener(t reward.PromotionType, s store.Store, in *Intake, logs bus.Logs, p bus.Publisher, hint func(), log obs.Log) *PublishListener {
 	return &PublishListener{
-		kind: kindOf(t), store: s, intake: in, logs: ids, publisher: p, hint: hint, log: log.For(obs.Listener),
+		kind: kindOf(t), store: s, intake: in, logs: logs, publisher: p, hint: hint, log: log.For(obs.Listener),
 		known: make(map[reward.PromotionID]reward.PromotionType),
 	}
 }
@@ -48,14 +43,7 @@ func NewPublishListener(t reward.PromotionType, s store.Store, in *Intake, ids l
 // Offsets returns the offsets at which to continue: after the saved records of
 // this log.
 func (l *PublishListener) Offsets(ctx context.Context, topic string) (map[int32]int64, error) {
-	id, err := l.logs.LogID(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	l.mu.Lock()
-	l.logID = id
-	l.mu.Unlock()
-	return l.store.OffsetsGet(ctx, id)
+	return l.position.Start(ctx, l.logs, topic, l.store.OffsetsGet)
 }
 
 // parsed is a record with its message.
@@ -244,13 +232,7 @@ func rowOf(m reward.PublishMessage) store.NewPayout {
 
 // nextOffsets returns the offset after the last record of each partition.
 func (l *PublishListener) nextOffsets(records []bus.Record) []store.Offset {
-	l.mu.Lock()
-	id := l.logID
-	l.mu.Unlock()
-	next := make(map[int32]int64)
-	for _, r := range records {
-		next[r.Partition] = max(next[r.Partition], r.Offset+1)
-	}
+	id, next := l.position.After(records)
 	out := make([]store.Offset, 0, len(next))
 	for p, n := range next {
 		out = append(out, store.Offset{Topic: id, Partition: p, Next: n})

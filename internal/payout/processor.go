@@ -354,7 +354,7 @@ func (p *Processor) overdue(row reward.Payout) bool {
 }
 
 // lookUpFirst looks up a row that is too old for a charge without a lookup.
-// done means that the entry has been handed over or released, again that the
+// done means that the entry has been passed on or released, again that the
 // lookup could not be made yet. If both are false, the provider did not find
 // the key and may be charged.
 func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it *pool.Item, row reward.Payout, out rules.Outcome, sent bool, try int) (done, again bool) {

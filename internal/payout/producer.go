@@ -19,8 +19,8 @@ type Producer struct {
 	Rows  store.Payouts
 	// MaxLen limits the entries of each stream.
 	MaxLen int
-	// Horizon is the dispatch horizon; see Limits. The queue refuses a dispatch
-	// that is older than half of it.
+	// DispatchHorizon is the dispatch horizon; see Limits. The queue refuses a
+	// dispatch that is older than half of it.
 	DispatchHorizon time.Duration
 	Lease           time.Duration // of an entry
 	Log             obs.Log
@@ -46,7 +46,7 @@ func (p *Producer) Enqueue(ctx context.Context, t reward.PromotionType, dispatch
 	return taken
 }
 
-// Held returns the length of a promotion's stream, or MaxLen if the queue
+// StreamLen returns the length of a promotion's stream, or MaxLen if the queue
 // cannot tell.
 func (p *Producer) StreamLen(ctx context.Context, v store.PromotionView) int {
 	info, err := p.Queue.Info(ctx, queue.StreamOf(v.Promotion))

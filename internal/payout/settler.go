@@ -53,10 +53,11 @@ func (l Limits) againAfter() time.Duration { return min(10*l.SettleAfter, l.Idem
 
 // run looks up payouts until ctx ends.
 func (s *Settler) run(ctx context.Context) {
+	report := s.log.Streak("looking up payouts failed", "")
 	for ctx.Err() == nil {
 		n, err := s.round(ctx)
-		if err != nil && ctx.Err() == nil {
-			s.log.Warn("looking up payouts failed", err)
+		if ctx.Err() == nil {
+			report(err)
 		}
 		if n < settleBatch {
 			service.Sleep(ctx, service.Jitter(settleInterval, 0.2))

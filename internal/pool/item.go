@@ -31,7 +31,7 @@ func (it *Item) LeaseLeft() time.Duration {
 	return time.Duration(it.leaseEnd.Load()) - time.Since(it.pool.startedAt)
 }
 
-// Taking returns a context that ends when the pool stops reading, because it
+// ReadContext returns a context that ends when the pool stops reading, because it
 // was stopped or its promotion was paused. The handler should then return every
 // entry without a call in flight.
 func (it *Item) ReadContext() context.Context { return it.pool.readCtx }

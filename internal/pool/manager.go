@@ -106,7 +106,7 @@ func (m *Manager) Converge(specs []Spec) {
 	m.divide()
 }
 
-// divide sets the share of HandMost of every pool, and is called with mu held.
+// divide sets the share of PendingMax of every pool, and is called with mu held.
 // A pool gets the share of its consumers among all consumers, or the share of
 // one pool among all pools if that is larger. So neither a huge promotion
 // starves a small one, nor many small ones a huge one.

@@ -42,7 +42,7 @@ type actor struct {
 	q *severable
 
 	mu    sync.Mutex // protects what follows
-	holds bool       // what is handed to it stays in hand
+	holds bool       // delivered entries stay pending
 	held  []*Item
 }
 
@@ -144,7 +144,7 @@ func (m *model) join() *actor {
 }
 
 // Handle does what the payout flow does: a settled dispatch is acknowledged; a
-// claimed one is given back and dispatched anew; one read as new is settled.
+// claimed one is returned and dispatched again; one read as new is settled.
 func (a *actor) Handle(_ context.Context, items []*Item) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -245,7 +245,7 @@ func (a *actor) hold(yes bool) {
 	}
 }
 
-// drop lets go of what is in hand without a word.
+// drop forgets the pending entries without a call.
 func (a *actor) drop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -255,7 +255,7 @@ func (a *actor) drop() {
 	a.held = nil
 }
 
-// crash cuts an instance off for good; another one takes its place.
+// crash cuts an instance off permanently; another one takes its place.
 func (m *model) crash(i int) {
 	old := m.instances[i]
 	old.q.sever(true)

@@ -33,7 +33,7 @@ func (p *Pool) poll(readCtx, workCtx context.Context) {
 			log.Info("consumers registered", "promotion_id", p.stream.PromotionID, "consumers", created)
 		}
 		reads := p.reads()
-		if len(reads) == 0 || !p.alive() || !p.taking() {
+		if len(reads) == 0 || !p.healthy() || !p.acceptsWork() {
 			p.rest(readCtx, p.cfg.PollInterval)
 			continue
 		}
@@ -127,7 +127,7 @@ func (p *Pool) maintain(ctx context.Context) {
 	tick := time.NewTicker(p.cfg.Lease / 5)
 	defer tick.Stop()
 	for {
-		if p.alive() {
+		if p.healthy() {
 			p.claim(ctx, log)
 		}
 		select {
@@ -135,7 +135,7 @@ func (p *Pool) maintain(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if !p.alive() {
+		if !p.healthy() {
 			continue
 		}
 		p.extend(ctx, log)

@@ -31,13 +31,13 @@ type Handler interface {
 type Config struct {
 	Queue    queue.Queue
 	Handler  Handler
-	Instance string // begins the consumers' names
+	Instance string // prefix of the consumers' names
 	// MinConsumers and MaxConsumers limit the consumers of one promotion on
 	// this instance.
 	MinConsumers, MaxConsumers int
-	// InFlight limits the calls in flight of one consumer. It may have as many
-	// pending entries again whose calls have ended, while their outcomes are
-	// written.
+	// InFlight limits the calls in flight of one consumer. A consumer has at
+	// most 2 × InFlight pending entries: those whose calls have ended stay
+	// pending until their outcomes are written.
 	InFlight int
 	// BatchSize limits the entries that a consumer reads at once.
 	BatchSize int
@@ -50,15 +50,15 @@ type Config struct {
 	Lease time.Duration
 	// StopTimeout limits how long a stopping pool waits for pending entries.
 	StopTimeout time.Duration
-	// Alive reports whether this instance may keep its entries. While it
+	// Healthy reports whether this instance may keep its entries. While it
 	// returns false, the pools neither read, claim nor renew, so that others
 	// can take over. Nil means always.
 	Healthy func() bool
-	// Taking reports whether pools may read new entries. While it returns
+	// AcceptsWork reports whether pools may read new entries. While it returns
 	// false, they keep pending entries. Nil means always.
 	AcceptsWork func() bool
-	// HandMost limits the pending entries of all pools, but leaves each
-	// consumer one. Zero means no limit.
+	// PendingMax limits the pending entries of all pools together, but each
+	// consumer may always have one call in flight. Zero means no limit.
 	PendingMax int
 	// Changed is called when a pool has started, grown or ended. It must not
 	// block. Nil means no call.
@@ -81,18 +81,19 @@ type Pool struct {
 	// consumers; zero means no such limit.
 	share atomic.Int64
 
-	// final is true if the promotion pays nothing more: the pool then destroys
-	// the stream after its last consumer.
+	// final is true if the promotion is final or no longer active, and has no
+	// work. When such a pool ends, it removes its consumers and then destroys
+	// the stream.
 	final atomic.Bool
 
-	readCtx  context.Context    //nolint:containedctx // the lifetime of the pool, which items read
+	readCtx  context.Context    //nolint:containedctx // it ends when the pool stops reading; items pass it on
 	stopRead context.CancelFunc // ends polling
 	stopWork context.CancelFunc // ends handling
 
 	mu       sync.Mutex // protects what follows
 	names    []string   // consumer names, by index
-	hands    []int      // pending entries, by consumer
-	calls    []int      // those of them whose call may be in flight
+	pending  []int      // number of pending entries, by consumer
+	calls    []int      // of these, the entries whose call has not ended
 	items    map[*Item]struct{}
 	lastWork time.Time
 	empty    *sync.Cond // signalled when items is empty
@@ -116,7 +117,7 @@ func (p *Pool) grow(n int) (grown bool) {
 	defer p.mu.Unlock()
 	for i := len(p.names); i < n; i++ {
 		p.names = append(p.names, consumerName(p.cfg.Instance, i))
-		p.hands = append(p.hands, 0)
+		p.pending = append(p.pending, 0)
 		p.calls = append(p.calls, 0)
 		grown = true
 	}
@@ -169,7 +170,8 @@ func (p *Pool) start(ended func()) {
 	}()
 }
 
-// stop asks the pool to end, and does not wait. done is closed when it has.
+// stop makes the pool end, and does not wait for it. When the pool has ended,
+// done is closed.
 func (p *Pool) stop() { p.stopRead() }
 
 // finishPending waits until no entry is pending. After StopTimeout it cancels
@@ -185,9 +187,9 @@ func (p *Pool) finishPending() {
 	}
 }
 
-func (p *Pool) taking() bool { return p.cfg.AcceptsWork == nil || p.cfg.AcceptsWork() }
+func (p *Pool) acceptsWork() bool { return p.cfg.AcceptsWork == nil || p.cfg.AcceptsWork() }
 
-func (p *Pool) alive() bool { return p.cfg.Healthy == nil || p.cfg.Healthy() }
+func (p *Pool) healthy() bool { return p.cfg.Healthy == nil || p.cfg.Healthy() }
 
 func (p *Pool) take(entries []queue.Entry, claimedBy string) []*Item {
 	items := make([]*Item, len(entries))
@@ -205,7 +207,7 @@ func (p *Pool) take(entries []queue.Entry, claimedBy string) []*Item {
 		it := &Item{Entry: e, Stream: p.stream, Claimed: claimedBy != "", pool: p, consumer: index[e.Consumer]}
 		it.leaseEnd.Store(leaseEnd)
 		p.items[it] = struct{}{}
-		p.hands[it.consumer]++
+		p.pending[it.consumer]++
 		p.calls[it.consumer]++
 		items[i] = it
 	}
@@ -220,7 +222,7 @@ func (p *Pool) release(it *Item) {
 		panic("pool: an item was released twice")
 	}
 	delete(p.items, it)
-	p.hands[it.consumer]--
+	p.pending[it.consumer]--
 	p.endCallLocked(it)
 	p.lastWork = time.Now()
 	if len(p.items) == 0 {
@@ -251,12 +253,13 @@ func (p *Pool) freeLocked(consumer int) int {
 	if share := int(p.share.Load()); share > 0 {
 		inFlight = min(inFlight, share)
 	}
-	return min(inFlight-p.calls[consumer], 2*inFlight-p.hands[consumer])
+	return min(inFlight-p.calls[consumer], 2*inFlight-p.pending[consumer])
 }
 
-// removeConsumers removes this pool's consumers from the group. Their pending
-// entries go to a consumer of another instance. If there is none, the consumer
-// stays with its entries until another one claims them.
+// removeConsumers removes this pool's consumers from the stream's consumer
+// group. Their pending entries go to a consumer of another instance. If there is
+// none, a consumer with pending entries stays until another one claims them. If
+// final is true, removeConsumers then destroys the stream.
 func (p *Pool) removeConsumers() {
 	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.StopTimeout)
 	defer cancel()
@@ -267,7 +270,7 @@ func (p *Pool) removeConsumers() {
 	}
 	all, err := p.cfg.Queue.Consumers(ctx, p.stream)
 	if err != nil {
-		p.cfg.Log.For(obs.Registry).Warn("removing consumer failed", err, "promotion_id", p.stream.PromotionID)
+		p.cfg.Log.For(obs.Registry).Warn("listing consumers failed", err, "promotion_id", p.stream.PromotionID)
 		return
 	}
 	heir := ""
@@ -288,9 +291,9 @@ func (p *Pool) removeConsumers() {
 	if !p.final.Load() {
 		return
 	}
-	// The queue refuses while an entry is unfinished. A late write creates the
-	// stream again; the sweeper then still lists it, because its row does not
-	// say yet that it is destroyed.
+	// Destroy does nothing while the stream has an entry. If a late write creates
+	// the stream again, the sweeper destroys it: the promotion's row does not say
+	// yet that the stream is destroyed.
 	if _, err := p.cfg.Queue.Destroy(ctx, p.stream); err != nil {
 		p.cfg.Log.For(obs.Registry).Warn("destroying stream failed", err, "promotion_id", p.stream.PromotionID)
 	}

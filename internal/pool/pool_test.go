@@ -1,7 +1,9 @@
 package pool
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 )
@@ -78,7 +81,7 @@ func (r *recorder) release(it *Item) {
 	it.Release()
 }
 
-// releaseRest lets go of what a test still holds.
+// releaseRest releases what a test still holds.
 func (r *recorder) releaseRest() {
 	r.mu.Lock()
 	rest := slices.Collect(maps.Keys(r.open))
@@ -183,7 +186,7 @@ func TestManager(t *testing.T) {
 			time.Sleep(time.Second)
 			held := r.take()
 			if len(held) != 6 { // 2 consumers × 3
-				t.Fatalf("%d in hand, want 6", len(held))
+				t.Fatalf("%d pending, want 6", len(held))
 			}
 			ack(t, q, r, held)
 			time.Sleep(time.Second)
@@ -207,7 +210,7 @@ func TestManager(t *testing.T) {
 				held = append(held, got...)
 			}
 			if len(held) != 6 {
-				t.Fatalf("%d in hand whose calls have ended, want twice 3", len(held))
+				t.Fatalf("%d pending whose calls have ended, want twice 3", len(held))
 			}
 			ack(t, q, r, held[:1])
 			time.Sleep(time.Second)
@@ -337,6 +340,36 @@ func TestManager(t *testing.T) {
 	})
 }
 
+// listlessQueue fails to list consumers.
+type listlessQueue struct{ queue.Queue }
+
+func (listlessQueue) Consumers(context.Context, queue.Stream) ([]queue.ConsumerInfo, error) {
+	return nil, errors.New("the queue is unavailable")
+}
+
+func TestAPoolThatCannotListItsConsumersSaysSo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := queue.NewMemory()
+		defer q.Close()
+		var lines bytes.Buffer
+		log, err := obs.NewLog(&lines, "warn", "text")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := testConfig(listlessQueue{q}, &recorder{open: make(map[*Item]bool)})
+		cfg.Log = log
+		m := NewManager(cfg)
+		m.Run(t.Context())
+		m.Start(Spec{Stream: stream, Total: 1, Work: true})
+		synctest.Wait()
+		m.StopAll()
+		if got := lines.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `msg="listing consumers failed"`) {
+			t.Errorf("the log has\n%s", got)
+		}
+	})
+}
+
 // stuckHandler holds items until its context ends.
 type stuckHandler struct{ released chan struct{} }
 
@@ -350,7 +383,7 @@ func (s *stuckHandler) Handle(ctx context.Context, items []*Item) {
 	}()
 }
 
-// TestDivide: the entries in hand over all pools are bounded, and neither a
+// TestDivide: the pending entries of all pools are limited, and neither a
 // small promotion nor a huge one is held short by the other.
 func TestDivide(t *testing.T) {
 	t.Parallel()

@@ -152,7 +152,7 @@ func (in *instance) work(yes bool) {
 	}
 }
 
-// drop lets go of what is held without acknowledging it.
+// drop releases what is held without acknowledging it.
 func (in *instance) drop() {
 	in.mu.Lock()
 	held := in.held
@@ -274,8 +274,8 @@ func final(s queue.Stream, total int64) pool.Spec {
 	return pool.Spec{Stream: s, Total: total, Final: true}
 }
 
-// TestStartConsumers is 7.2: the pool is registered, its group is there with
-// all its consumers, what is added is handled and acknowledged.
+// TestStartConsumers starts a pool: it is registered, its group exists with all
+// its consumers, and added entries are handled and acknowledged.
 func TestStartConsumers(t *testing.T) {
 	overServers(t, func(t *testing.T, w *world) {
 		in := w.instance("host-1", nil)
@@ -292,7 +292,7 @@ func TestStartConsumers(t *testing.T) {
 	})
 }
 
-// TestStopConsumers is 7.3.
+// TestStopConsumers stops a pool and finds nothing of it left.
 func TestStopConsumers(t *testing.T) {
 	overServers(t, func(t *testing.T, w *world) {
 		in := w.instance("host-1", nil)
@@ -321,7 +321,8 @@ func TestStopConsumers(t *testing.T) {
 	})
 }
 
-// TestStartConsumersTwice is 7.4: a second start changes nothing.
+// TestStartConsumersTwice starts a pool twice: the second start changes
+// nothing.
 func TestStartConsumersTwice(t *testing.T) {
 	overServers(t, func(t *testing.T, w *world) {
 		in := w.instance("host-1", nil)
@@ -336,7 +337,7 @@ func TestStartConsumersTwice(t *testing.T) {
 	})
 }
 
-// TestCleanupStreamOfSeveralInstances is 7.5: who stops removes its own
+// TestCleanupStreamOfSeveralInstances is 7.5: an instance that stops removes its own
 // consumers only; the last one takes the stream, when it may.
 func TestCleanupStreamOfSeveralInstances(t *testing.T) {
 	overServers(t, func(t *testing.T, w *world) {
@@ -366,7 +367,7 @@ func TestCleanupStreamOfSeveralInstances(t *testing.T) {
 			t.Fatalf("after the last instance stopped %d entries are left, %d of them pending; want 6 and 6", w.length(voucher), w.pending(voucher))
 		}
 
-		// Drained and final: nothing is left, whoever is last.
+		// Drained and final: nothing is left, whichever instance is last.
 		ids, err := a.q.Range(t.Context(), voucher, 10)
 		if err != nil {
 			t.Fatal(err)
@@ -385,7 +386,7 @@ func TestCleanupStreamOfSeveralInstances(t *testing.T) {
 	})
 }
 
-// TestShutdownAll is 7.6.
+// TestShutdownAll stops all pools of an instance at once.
 func TestShutdownAll(t *testing.T) {
 	overServers(t, func(t *testing.T, w *world) {
 		in := w.instance("host-1", nil)
@@ -422,7 +423,8 @@ func TestShutdownAll(t *testing.T) {
 	})
 }
 
-// TestProducerManagerConsumer is 7.7: add, start, receive, acknowledge, stop.
+// TestProducerManagerConsumer adds entries, starts a pool that receives and
+// acknowledges them, and stops it.
 func TestProducerManagerConsumer(t *testing.T) {
 	overServers(t, func(t *testing.T, w *world) {
 		in := w.instance("host-1", nil)
@@ -449,7 +451,7 @@ func TestProducerManagerConsumer(t *testing.T) {
 	})
 }
 
-// TestPollingLoop is 6.1 of the polling loop.
+// TestPollingLoop has a pool read and acknowledge what was added before.
 func TestPollingLoop(t *testing.T) {
 	overServers(t, func(t *testing.T, w *world) {
 		in := w.instance("host-1", nil)
@@ -460,8 +462,8 @@ func TestPollingLoop(t *testing.T) {
 	})
 }
 
-// TestIdleAutoStop is 6.2: the pool of a promotion with nothing to do ends by
-// itself; as long as anything of it is dispatched anywhere, it stays.
+// TestIdleAutoStop waits until the pool of an idle promotion stops
+// automatically. While payouts of it are dispatched anywhere, the pool stays.
 func TestIdleAutoStop(t *testing.T) {
 	overServers(t, func(t *testing.T, w *world) {
 		brief := func(c *pool.Config) { c.IdleTimeout = 500 * time.Millisecond }
@@ -508,8 +510,8 @@ func TestIdleAutoStop(t *testing.T) {
 	})
 }
 
-// TestManualStop is 6.3: a stop ends the polling at once, however long the
-// pause between polls.
+// TestManualStop stops a pool: polling ends at once, however long the interval
+// between polls.
 func TestManualStop(t *testing.T) {
 	overServers(t, func(t *testing.T, w *world) {
 		in := w.instance("host-1", func(c *pool.Config) { c.PollInterval = time.Hour })
@@ -531,7 +533,7 @@ func TestManualStop(t *testing.T) {
 	})
 }
 
-// TestGracefulShutdown is 6.4: an end waits for what is in hand.
+// TestGracefulShutdown is 6.4: a stop waits for pending entries.
 func TestGracefulShutdown(t *testing.T) {
 	overServers(t, func(t *testing.T, w *world) {
 		in := w.instance("host-1", nil)
@@ -547,7 +549,7 @@ func TestGracefulShutdown(t *testing.T) {
 		}()
 		select {
 		case <-stopped:
-			t.Fatal("the end did not wait for what is in hand")
+			t.Fatal("the stop did not wait for pending entries")
 		case <-time.After(200 * time.Millisecond):
 		}
 		in.work(true)

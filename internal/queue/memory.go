@@ -23,7 +23,7 @@ const wakesBuffer = 1024
 
 // Memory is the in-process queue. It has no goroutines, and its cost per entry
 // does not grow with the number of entries. Its contents end with the process:
-// its server run is the process, so Read returns only entries that are Mine.
+// its server run is the process, so Read returns only entries of which this is the first delivery.
 type Memory struct {
 	wakes chan Stream
 
@@ -55,7 +55,7 @@ type memoryStream struct {
 }
 
 type memoryEntry struct {
-	entry     Entry // without Mine and Consumer
+	entry     Entry // without FirstDelivery and Consumer
 	addedAt   time.Time
 	inEntries *list.Element
 	inPending *list.Element // nil while unread

@@ -70,7 +70,7 @@ type Entry struct {
 	Dispatch int32
 	Readable bool
 	Message  []byte
-	// Mine reports whether this is the entry's first delivery, by the server
+	// FirstDelivery reports whether this is the entry's first delivery, by the server
 	// run that stored it. A consumer may charge only such an entry.
 	FirstDelivery bool
 	Consumer      string
@@ -138,7 +138,7 @@ type Queue interface {
 	// Read delivers new entries to consumers in one round trip. It never
 	// blocks.
 	Read(ctx context.Context, s Stream, reads []ReadParams) ([]Entry, error)
-	// Claim takes over idle entries. None of them is Mine.
+	// Claim takes over idle entries. None of them is a first delivery.
 	Claim(ctx context.Context, p ClaimParams) ([]Entry, error)
 	// Extend renews the lease of the entries that the consumer still owns, and
 	// returns their IDs. It does not change entries that another consumer owns.

@@ -68,10 +68,10 @@ const (
 	ModeSync IssueMode = "SYNC"
 )
 
-// RedisAway says what a template does during a Redis outage.
+// RedisFallback says what a template does during a Redis outage.
 type RedisFallback string
 
-// The values of RedisAway.
+// The values of RedisFallback.
 const (
 	FallbackDatabase RedisFallback = "DATABASE" // issues through the database
 	FallbackWait     RedisFallback = "WAIT"     // responds 503 until Redis is available again
@@ -151,11 +151,11 @@ type CouponTemplate struct {
 	// void.
 	EndsGeneration int64
 	Ends           map[int32]int64
-	// Moved is the latest change from the gate to PathDatabase.
+	// GateBypass is the latest change from the gate to PathDatabase.
 	GateBypass GateBypass
 }
 
-// Moved says which tickets were issued without the gate: those from Settled+1
+// GateBypass says which tickets were issued without the gate: those from Settled+1
 // to Until. In a gate of Generation, these numbers belong to other users.
 type GateBypass struct {
 	// Generation and Settled are the template's when it left the gate. Until is

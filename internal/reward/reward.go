@@ -207,7 +207,7 @@ type Promotion struct {
 	CreatedAt   time.Time
 	StartedAt   time.Time // zero before the start
 	FinishedAt  time.Time // zero while open
-	// LastDispatchedAt and StreamGone decide when the stream may be destroyed:
+	// LastDispatchedAt and StreamDestroyed decide when the stream may be destroyed:
 	// only when the last dispatch is older than the dispatch horizon
 	// (money.timeout plus the lease).
 	LastDispatchedAt time.Time
@@ -285,7 +285,7 @@ type Payout struct {
 	// MaybeCalled reports whether an earlier dispatch may have reached the
 	// provider without a final response.
 	MaybeCalled bool
-	// Handovers counts the failed deliveries since the latest outcome:
+	// FailedDeliveries counts the failed deliveries since the latest outcome:
 	// consumers that crashed, hung or failed on the payout.
 	FailedDeliveries int32
 	// DueAt depends on the open state: READY and QUEUED: since when; RETRYING:

@@ -268,7 +268,7 @@ func TestIDs(t *testing.T) {
 
 	t.Run("StayInOrderWhenTheSequenceOverflows", func(t *testing.T) {
 		t.Parallel()
-		synctest.Test(t, func(t *testing.T) { // the clock stands still in here
+		synctest.Test(t, func(t *testing.T) { // the clock does not move in here
 			ids := NewIDs()
 			first := ids.Next()
 			last := first

@@ -13,6 +13,7 @@ type View[T any] struct {
 	interval, settle time.Duration
 	read             func(context.Context) (T, error)
 	report           func(error)
+	jitter           float64
 	hint             Hint
 	reading          chan struct{} // holds a value while a read runs
 
@@ -31,9 +32,16 @@ type View[T any] struct {
 // context cancelled.
 func NewView[T any](interval, settle time.Duration, read func(context.Context) (T, error), report func(error)) *View[T] {
 	return &View[T]{
-		interval: interval, settle: settle, read: read, report: report,
+		interval: interval, settle: settle, jitter: 0.1, read: read, report: report,
 		hint: NewHint(), reading: make(chan struct{}, 1), next: make(chan struct{}),
 	}
+}
+
+// Steady makes Run keep the interval exactly, and returns v. Call it before
+// Run.
+func (v *View[T]) Steady() *View[T] {
+	v.jitter = 0
+	return v
 }
 
 // Get returns the latest value and the time before its read began: the value
@@ -86,7 +94,7 @@ func (v *View[T]) Read(ctx context.Context) error {
 func (v *View[T]) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = v.Read(ctx) // report has the error
-		timer := time.NewTimer(Jitter(v.interval, 0.1))
+		timer := time.NewTimer(Jitter(v.interval, v.jitter))
 		select {
 		case <-v.hint:
 			Sleep(ctx, v.settle)

@@ -28,6 +28,24 @@ func TestView(t *testing.T) {
 		}
 	}
 
+	t.Run("SteadyKeepsTheIntervalExactly", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			var reads []time.Duration
+			began := time.Now()
+			v := NewView(interval, settle, func(context.Context) (int, error) {
+				reads = append(reads, time.Since(began))
+				return len(reads), nil
+			}, nil).Steady()
+			stop := run(t, v)
+			time.Sleep(3*interval + interval/2)
+			stop()
+			if want := []time.Duration{0, interval, 2 * interval, 3 * interval}; !slices.Equal(reads, want) {
+				t.Errorf("reads at %v, want %v", reads, want)
+			}
+		})
+	})
+
 	t.Run("ReadsAtOnceAndInIntervals", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {

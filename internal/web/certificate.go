@@ -5,10 +5,10 @@ import (
 	"crypto/tls"
 	"fmt"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/service"
 )
 
 // certificateCheckInterval is the time that a certificate is used before its files are
@@ -19,17 +19,20 @@ const certificateCheckInterval = time.Second
 type certificate struct {
 	certFile, keyFile string // PEM
 	log               obs.Log
+	latest            *service.Reloaded[*tls.Certificate]
 
-	mu        sync.Mutex // protects the rest
-	checkedAt time.Time
-	cert, key []byte // contents of the files at that time
+	// cert and key are the files that made last. Only read uses them.
+	cert, key []byte
 	last      *tls.Certificate
 }
 
 // newCertificate reads the files, so that errors are found at the start.
 func newCertificate(certFile, keyFile string, log obs.Log) (*certificate, error) {
 	c := &certificate{certFile: certFile, keyFile: keyFile, log: log}
-	if err := c.readLocked(); err != nil {
+	report := log.Streak("API certificate unusable, keeping the last one", "API certificate usable again")
+	var err error
+	c.latest, err = service.NewReloaded(certificateCheckInterval, c.read, func(err error) { report(err) })
+	if err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -48,37 +51,28 @@ func (c *certificate) tlsConfig() *tls.Config {
 // current returns the certificate. It reads the files at most once per second. If
 // they are unusable, for example while they are being replaced, it returns the
 // last good certificate.
-func (c *certificate) current() *tls.Certificate {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if time.Since(c.checkedAt) >= certificateCheckInterval {
-		if err := c.readLocked(); err != nil {
-			c.log.Warn("API certificate unusable, keeping the last one", err)
-		}
-	}
-	return c.last
-}
+func (c *certificate) current() *tls.Certificate { return c.latest.Get() }
 
-func (c *certificate) readLocked() error {
-	c.checkedAt = time.Now()
+// read reads the files. Files that have not changed make the same certificate.
+func (c *certificate) read() (*tls.Certificate, error) {
 	cert, err := os.ReadFile(c.certFile)
 	if err != nil {
-		return fmt.Errorf("http.tls-cert cannot be read: %w", err)
+		return nil, fmt.Errorf("http.tls-cert cannot be read: %w", err)
 	}
 	key, err := os.ReadFile(c.keyFile)
 	if err != nil {
-		return fmt.Errorf("http.tls-key cannot be read: %w", err)
+		return nil, fmt.Errorf("http.tls-key cannot be read: %w", err)
 	}
 	if bytes.Equal(cert, c.cert) && bytes.Equal(key, c.key) {
-		return nil
+		return c.last, nil
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return fmt.Errorf("http.tls-cert and http.tls-key cannot be used: %w", err)
+		return nil, fmt.Errorf("http.tls-cert and http.tls-key cannot be used: %w", err)
 	}
 	if c.last != nil {
 		c.log.Info("API certificate loaded", "http_tls_cert", c.certFile, "expires", pair.Leaf.NotAfter)
 	}
 	c.cert, c.key, c.last = cert, key, &pair
-	return nil
+	return c.last, nil
 }

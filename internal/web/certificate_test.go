@@ -26,7 +26,7 @@ import (
 // certFiles is a folder with the certificate and the key of a server.
 type certFiles struct{ t *testing.T }
 
-// pair makes a certificate for 127.0.0.1 and its key, as PEM.
+// pair creates a certificate for 127.0.0.1 and its key, as PEM.
 func (f certFiles) pair(name string) (cert, key []byte) {
 	f.t.Helper()
 	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -117,7 +117,7 @@ func TestHTTPS(t *testing.T) {
 	b := setup(t)
 	b.serveHTTP(t, short, func(c *ServerConfig) { c.TLSCert, c.TLSKey = cert, key })
 	addr := strings.TrimPrefix(b.url, "http://")
-	// ask asks over a connection of its own and says what was shown.
+	// ask connects again and returns the certificate of the server.
 	ask := func(trust []byte, edit func(*tls.Config)) (string, error) {
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(trust)
@@ -207,6 +207,6 @@ func TestHTTPS(t *testing.T) {
 	})
 
 	if log := b.log.String(); strings.Contains(log, "handshake error") {
-		t.Errorf("whoever knocks wrongly is in the log: %s", log)
+		t.Errorf("a failed handshake is logged: %s", log)
 	}
 }

@@ -71,7 +71,7 @@ func FuzzUnmarshalStrict(f *testing.F) {
 		if err != nil {
 			var lax any
 			if laxErr := json.Unmarshal(data, &lax); laxErr != nil || reward.CheckJSONText(data) != nil {
-				return // nobody could take it
+				return // no proxy would accept it either
 			}
 			if written, read := names(t, data, lax); written == read {
 				t.Fatalf("%q is JSON with no name twice, and refused: %v", data, err)
@@ -104,7 +104,7 @@ func FuzzPreferredWait(f *testing.F) {
 		if parts := splitUnquoted(header, ','); strings.Join(parts, ",") != header {
 			t.Fatalf("%q was split into %q", header, parts)
 		}
-		// A wait of the first header counts, whatever the second says.
+		// The wait of the first header counts, whatever the second one contains.
 		want := min(time.Duration(seconds)*time.Second, waitMax)
 		if got := PreferredWait([]string{"wait=" + strconv.Itoa(int(seconds)), header}); got != want {
 			t.Fatalf("a wait of %d s before %q is %s, want %s", seconds, header, got, want)

@@ -88,7 +88,8 @@ func TestSlowReaders(t *testing.T) {
 	})
 }
 
-// TestAnExportThatNobodyReads ends where it stands still, and looks cut.
+// TestAnExportThatNobodyReads checks that a stalled export ends, and that the client sees
+// that it is incomplete.
 func TestAnExportThatNobodyReads(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -138,7 +139,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, err := waiting.Read(one); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("a fourth one was let in: %d, %v", n, err)
+		t.Fatalf("a fourth one was admitted: %d, %v", n, err)
 	}
 	_ = buffered[0].Close()
 	if err := waiting.SetReadDeadline(time.Now().Add(patient)); err != nil {

@@ -113,7 +113,7 @@ func TestMountCloses(t *testing.T) {
 	}
 }
 
-// A caller who neither reads nor writes does not keep a handler from its end.
+// A caller that neither reads nor writes does not block the end of a handler.
 func TestMountCutsConnections(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -55,7 +55,7 @@ func IDOf(what, text string) (int64, error) {
 // panics and unknown routes into problems, and calls the operation.
 func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
-	r = withRequestID(w, r)
+	r = withMountPrefix(withRequestID(w, r))
 	id := RequestID(r.Context())
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	tw := &trackedWriter{ResponseWriter: w}

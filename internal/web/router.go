@@ -1,7 +1,7 @@
 // Package web is the HTTP plumbing of the API. A Router answers requests: it gives
 // them IDs, asks who may call an operation, and writes problems, ETags, CSV and
 // event streams. A Server serves a Router on a TCP address and protects it from
-// slow, greedy and foreign clients. The package knows no operation; those are in
+// slow, greedy and hostile clients. The package knows no operation; those are in
 // package api.
 package web
 

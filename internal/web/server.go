@@ -18,14 +18,6 @@ import (
 	"github.com/largesse/largesse/internal/service"
 )
 
-// How callers authenticate. AuthNone admits every caller that can reach the
-// address, so the address must be a loopback one.
-const (
-	AuthNone   = auth.ModeNone
-	AuthAPIKey = auth.ModeAPIKey
-	AuthJWT    = auth.ModeJWT // or an API key
-)
-
 // drainTimeout is the time that requests in progress have to end when the Server
 // stops.
 const drainTimeout = 5 * time.Second
@@ -34,7 +26,8 @@ const drainTimeout = 5 * time.Second
 type ServerConfig struct {
 	// Listen is host:port. Port 0 means any free port.
 	Listen string
-	// AuthMode is AuthNone, AuthAPIKey or AuthJWT.
+	// AuthMode is auth.ModeNone, auth.ModeAPIKey or auth.ModeJWT. With auth.ModeNone,
+	// Listen must be a loopback address.
 	AuthMode string
 	// Origins lists the origins of web pages that may call the API, e.g.
 	// https://shop.example.
@@ -63,14 +56,14 @@ type Server struct {
 
 // NewServer checks the configuration and returns a Server that is not bound yet.
 func NewServer(cfg ServerConfig) (*Server, error) {
-	if modes := []string{AuthNone, AuthAPIKey, AuthJWT}; !slices.Contains(modes, cfg.AuthMode) {
+	if modes := []string{auth.ModeNone, auth.ModeAPIKey, auth.ModeJWT}; !slices.Contains(modes, cfg.AuthMode) {
 		return nil, fmt.Errorf("auth.mode %q is unknown; use one of %s", cfg.AuthMode, strings.Join(modes, ", "))
 	}
 	host, _, err := net.SplitHostPort(cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("http.listen %q is not host:port: %w", cfg.Listen, err)
 	}
-	if cfg.AuthMode == AuthNone && !auth.IsLoopback(host) {
+	if cfg.AuthMode == auth.ModeNone && !auth.IsLoopback(host) {
 		return nil, fmt.Errorf("http.listen %q is not a loopback address; with auth.mode none, everybody who can reach it could pay: listen on 127.0.0.1, or set auth.mode", cfg.Listen)
 	}
 	cross := http.NewCrossOriginProtection()
@@ -198,7 +191,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, api *Router) {
 }
 
 // guard protects the API from web pages of other origins. Such a page cannot
-// change data. With AuthNone, it also cannot reach the API under a host name of
+// change data. With auth.ModeNone, it also cannot reach the API under a host name of
 // its own that resolves to this machine. Pages of the configured origins may read
 // the responses.
 func guard(api *Router, cross *http.CrossOriginProtection, authMode string, origins []string) http.Handler {
@@ -218,7 +211,7 @@ func guard(api *Router, cross *http.CrossOriginProtection, authMode string, orig
 			api.Fail(w, r, NewProblem(http.StatusForbidden, CodeCrossOrigin, "pages of this origin may not do this; http.allowed-origins lists the origins that may"))
 			return
 		}
-		if authMode == AuthNone && !auth.IsLoopback(hostOf(r.Host)) {
+		if authMode == auth.ModeNone && !auth.IsLoopback(hostOf(r.Host)) {
 			api.Fail(w, r, NewProblem(http.StatusMisdirectedRequest, CodeWrongHost,
 				"with auth.mode none, this server accepts only localhost and loopback addresses as the host"))
 			return

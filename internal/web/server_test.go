@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/largesse/largesse/internal/auth"
 )
 
 func TestServer(t *testing.T) {
@@ -19,7 +21,7 @@ func TestServer(t *testing.T) {
 	t.Run("RefusesWhatIsNotLoopback", func(t *testing.T) {
 		t.Parallel()
 		for _, listen := range []string{"0.0.0.0:0", ":0", "192.0.2.1:80", "[::]:0", "example.com:80", "127.0.0.1"} {
-			if _, err := NewServer(ServerConfig{Listen: listen, AuthMode: AuthNone}); err == nil {
+			if _, err := NewServer(ServerConfig{Listen: listen, AuthMode: auth.ModeNone}); err == nil {
 				t.Errorf("%s was taken", listen)
 			}
 		}
@@ -30,7 +32,7 @@ func TestServer(t *testing.T) {
 
 	t.Run("StartStopStress", func(t *testing.T) {
 		t.Parallel()
-		s, err := NewServer(ServerConfig{Listen: "localhost:0", AuthMode: AuthNone})
+		s, err := NewServer(ServerConfig{Listen: "localhost:0", AuthMode: auth.ModeNone})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +67,7 @@ func TestServer(t *testing.T) {
 	t.Run("TakenAddress", func(t *testing.T) {
 		t.Parallel()
 		other := setup(t)
-		s, err := NewServer(ServerConfig{Listen: strings.TrimPrefix(other.url, "http://"), AuthMode: AuthNone})
+		s, err := NewServer(ServerConfig{Listen: strings.TrimPrefix(other.url, "http://"), AuthMode: auth.ModeNone})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +80,7 @@ func TestServer(t *testing.T) {
 
 	t.Run("AnswersOnceItServesWhatIsBound", func(t *testing.T) {
 		t.Parallel()
-		s, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: AuthNone})
+		s, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +123,7 @@ func TestServer(t *testing.T) {
 
 	t.Run("StopGivesBackWhatIsBound", func(t *testing.T) {
 		t.Parallel()
-		s, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: AuthNone})
+		s, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +157,7 @@ func TestServer(t *testing.T) {
 				r.Header.Set("Sec-Fetch-Site", tt.site)
 			}
 			w := httptest.NewRecorder()
-			guard(b.api, http.NewCrossOriginProtection(), AuthNone, nil).ServeHTTP(w, r)
+			guard(b.api, http.NewCrossOriginProtection(), auth.ModeNone, nil).ServeHTTP(w, r)
 			if w.Code != tt.status {
 				t.Errorf("%+v: status %d", tt, w.Code)
 			}
@@ -178,11 +180,11 @@ func TestOrigins(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	const shop = "https://shop.example"
-	s, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: AuthNone, Origins: []string{shop}})
+	s, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone, Origins: []string{shop}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := guard(b.api, s.cross, AuthNone, []string{shop})
+	h := guard(b.api, s.cross, auth.ModeNone, []string{shop})
 	ask := func(method, origin string, more ...string) *httptest.ResponseRecorder {
 		r := httptest.NewRequestWithContext(t.Context(), method, "http://127.0.0.1/v1/things", strings.NewReader(`{"name":"Spring","type":"POINT","amount":5}`))
 		r.Header.Set("Content-Type", "application/json")
@@ -210,7 +212,7 @@ func TestOrigins(t *testing.T) {
 			t.Errorf("%s: %d %v", origin, w.Code, w.Header())
 		}
 	}
-	if _, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: AuthNone, Origins: []string{"shop"}}); err == nil {
+	if _, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone, Origins: []string{"shop"}}); err == nil {
 		t.Error("an origin that is none was taken")
 	}
 }

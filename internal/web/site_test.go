@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/obs"
 )
 
@@ -109,7 +110,7 @@ func (b *site) do(t *testing.T, method, path string, body io.Reader, headers ...
 	return answer{res.StatusCode, res.Header, string(text)}
 }
 
-// others asks something ordinary, as other callers do meanwhile.
+// others sends an ordinary request, like other callers in the meantime.
 func (b *site) others(t *testing.T) {
 	t.Helper()
 	b.do(t, "GET", "/v1/things", nil).want(t, http.StatusOK)
@@ -124,7 +125,7 @@ const patient = 10 * time.Second
 // serveHTTP puts a site behind a Server.
 func (b *site) serveHTTP(t *testing.T, limits Limits, edit ...func(*ServerConfig)) *Server {
 	t.Helper()
-	cfg := ServerConfig{Listen: "127.0.0.1:0", AuthMode: AuthNone, Limits: limits, Log: b.obs}
+	cfg := ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone, Limits: limits, Log: b.obs}
 	for _, e := range edit {
 		e(&cfg)
 	}

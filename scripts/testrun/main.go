@@ -113,7 +113,7 @@ func run(ctx context.Context, opts options, out io.Writer) (ok bool) {
 	return
 }
 
-// startServers starts one server of each kind while the caller goes on. The
+// startServers starts one server of each kind while the caller continues. The
 // returned function waits for them.
 func startServers(ctx context.Context, out io.Writer) func() (*fleet.Fleet, error) {
 	servers := sync.OnceValues(func() (*fleet.Fleet, error) {

@@ -20,8 +20,8 @@ type suite struct {
 	name string
 	// long suites run in make test-long, all others in make test.
 	long bool
-	// beside starts the suite together with the one before it.
-	beside bool
+	// joined starts the suite together with the one before it.
+	joined bool
 	// dirs are folders; the suite tests every package in and below them. A package
 	// belongs to the first suite that names it, so none is tested twice.
 	dirs []string
@@ -48,7 +48,7 @@ var suites = []suite{
 	{name: "money", dirs: []string{"internal/money"}},
 	{name: "bus", dirs: []string{"internal/bus"}},
 	{name: "house", dirs: []string{"scripts", "internal/reward", "internal/service", "internal/obs"}},
-	{name: "openapi", check: openapi, beside: true},
+	{name: "openapi", check: openapi, joined: true},
 	{name: "campaigns", call: campaignTests},
 	{name: "race", long: true, call: raceTests},
 	{name: "models", long: true, call: modelTests},
@@ -92,11 +92,11 @@ func choose(opts options) []suite {
 }
 
 // stages groups suites that run at the same time: suites of packages, and those
-// that run beside the suite before them.
+// that run together with the suite before them.
 func stages(chosen []suite) [][]suite {
 	var all [][]suite
 	for i, s := range chosen {
-		if i > 0 && (s.beside || s.ofPackages() && chosen[i-1].ofPackages()) {
+		if i > 0 && (s.joined || s.ofPackages() && chosen[i-1].ofPackages()) {
 			all[len(all)-1] = append(all[len(all)-1], s)
 		} else {
 			all = append(all, []suite{s})

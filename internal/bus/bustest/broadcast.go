@@ -87,14 +87,19 @@ func testBroadcastPartitions(t *testing.T, b *bench) {
 	seen := newLog()
 	c := b.broadcast(t, b.client, seen.handle)
 	wantReady(t, c)
-	made, err := b.admin(t).UpdatePartitions(t.Context(), 4, b.prefix+bus.TopicStarted)
+	admin := b.admin(t)
+	made, err := admin.UpdatePartitions(t.Context(), 4, b.prefix+bus.TopicStarted)
 	if err == nil {
 		err = made.Error()
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A new client knows the new partitions from the start.
+	// A new client knows the new partitions from the start, once the broker does.
+	eventually(t, "the broker knows the new partitions", func() bool {
+		topics, err := admin.ListTopics(t.Context(), b.prefix+bus.TopicStarted)
+		return err == nil && len(topics[b.prefix+bus.TopicStarted].Partitions) == 4
+	})
 	pub := bus.NewPublisher(b.open(t))
 	total := 0
 	eventually(t, "records of every partition came", func() bool {

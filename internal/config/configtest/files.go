@@ -1,4 +1,4 @@
-// Package configtest writes the files that settings name, for tests.
+// Package configtest writes files for settings, such as certificates, for tests.
 package configtest
 
 import (
@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// PutFile writes a file that only its owner may read.
+// PutFile writes a file that only its owner can read, and returns its path.
 func PutFile(t *testing.T, path, text string) string {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -25,8 +25,8 @@ func PutFile(t *testing.T, path, text string) string {
 	return path
 }
 
-// IssueCert writes a certificate that signs itself, good for 127.0.0.1 until a
-// time, and its key.
+// IssueCert writes a self-signed certificate for 127.0.0.1 that expires at until, and
+// its key.
 func IssueCert(t *testing.T, dir, name string, until time.Time) (cert, key string) {
 	t.Helper()
 	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

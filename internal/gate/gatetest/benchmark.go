@@ -8,7 +8,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Benchmark measures a driver with one call in flight. The metric askers/s is the
+// Benchmark measures a driver with one call in flight. The metric users/s is the
 // number of users per second.
 func Benchmark(b *testing.B, newGate func(b testing.TB) gate.Gate) {
 	const id = reward.TemplateID(42)
@@ -34,7 +34,7 @@ func Benchmark(b *testing.B, newGate func(b testing.TB) gate.Gate) {
 				b.Fatalf("%+v, %v", result, err)
 			}
 		}
-		b.ReportMetric(float64(b.N*batch)/b.Elapsed().Seconds(), "askers/s")
+		b.ReportMetric(float64(b.N*batch)/b.Elapsed().Seconds(), "users/s")
 	}
 	for _, batch := range []int{1, gate.AdmitMax} {
 		b.Run(fmt.Sprint("Admitted", batch), func(b *testing.B) {
@@ -79,6 +79,6 @@ func Benchmark(b *testing.B, newGate func(b testing.TB) gate.Gate) {
 				b.Fatal(err)
 			}
 		}
-		b.ReportMetric(float64(b.N*len(users))/b.Elapsed().Seconds(), "askers/s")
+		b.ReportMetric(float64(b.N*len(users))/b.Elapsed().Seconds(), "users/s")
 	})
 }

@@ -14,26 +14,26 @@ import (
 const (
 	clusterNodes = 3
 	clusterSlots = 16384
-	// clusterNodeTimeout is after how long a node that does not answer counts
-	// as away.
+	// clusterNodeTimeout is the time without a response after which a node
+	// counts as failed.
 	clusterNodeTimeout = 3 * time.Second
 )
 
-// Cluster is a Redis Cluster of three nodes without replicas, each with a
-// third of the slots. A node that is away takes its slots along; some seconds
-// later the others refuse all work until it is back. A Cluster is used by one
-// goroutine at a time.
+// Cluster is a Redis Cluster of three nodes without replicas, each with a third
+// of the slots. The slots of a stopped node are unavailable; some seconds later
+// the other nodes refuse all commands until it is back. A Cluster is not safe
+// for concurrent use.
 type Cluster struct {
 	nodes  []*Server
 	joined bool
 }
 
-// NewRedisCluster finds a Redis and makes a Cluster of it that keeps nothing
-// on disk but who belongs to it: a node comes back empty, with its slots.
+// NewRedisCluster finds a Redis and returns a Cluster that stores only its node
+// configuration on disk: a restarted node has its slots but no data.
 func NewRedisCluster(ctx context.Context, in Installer) (*Cluster, error) {
 	binary, err := in.findRedis(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("finding Redis: %w", err)
+		return nil, fmt.Errorf("find Redis: %w", err)
 	}
 	c := &Cluster{}
 	for i := range clusterNodes {
@@ -42,7 +42,7 @@ func NewRedisCluster(ctx context.Context, in Installer) (*Cluster, error) {
 	return c, nil
 }
 
-// clusterNode describes a node; its second port is for the other nodes.
+// clusterNode returns a node. Its second port is for the other nodes.
 func clusterNode(name, binary string) *Server {
 	return &Server{
 		name: name, ports: 2, farewell: syscall.SIGTERM, address: redisAddress, answers: redisAnswers,
@@ -54,10 +54,10 @@ func clusterNode(name, binary string) *Server {
 	}
 }
 
-// Name is redis-cluster.
+// Name returns redis-cluster.
 func (c *Cluster) Name() string { return "redis-cluster" }
 
-// Address names all nodes, as redis.url wants it:
+// Address returns the URLs of all nodes, as the setting redis.url expects them:
 // redis://127.0.0.1:a,redis://127.0.0.1:b,redis://127.0.0.1:c.
 func (c *Cluster) Address() string {
 	all := make([]string, 0, len(c.nodes))
@@ -67,12 +67,12 @@ func (c *Cluster) Address() string {
 	return strings.Join(all, ",")
 }
 
-// Nodes are the three servers, to be stopped, killed and started one by one.
-// Such a start is over when the node answers; WaitOK waits for the whole.
+// Nodes returns the three servers, which tests may stop, kill and start one by
+// one. Starting a node waits only for the node; WaitOK waits for the cluster.
 func (c *Cluster) Nodes() []*Server { return c.nodes }
 
-// Start starts all nodes and waits until the Cluster works. On an error none
-// is running.
+// Start starts all nodes and waits until the Cluster serves. After an error no
+// node runs.
 func (c *Cluster) Start(ctx context.Context) error {
 	if err := c.launch(ctx); err != nil {
 		return errors.Join(err, c.Kill())
@@ -80,8 +80,8 @@ func (c *Cluster) Start(ctx context.Context) error {
 	return c.await(ctx)
 }
 
-// Restart stops all nodes gently and starts them on the same ports; what was
-// in them is gone.
+// Restart stops all nodes gracefully and starts them on the same ports. Their
+// data is lost.
 func (c *Cluster) Restart(ctx context.Context) error {
 	if err := c.Stop(); err != nil {
 		return err
@@ -89,13 +89,13 @@ func (c *Cluster) Restart(ctx context.Context) error {
 	return c.Start(ctx)
 }
 
-// Stop asks all nodes to end and returns once they have.
+// Stop stops all nodes gracefully and returns after they have exited.
 func (c *Cluster) Stop() error { return c.each((*Server).Stop) }
 
-// Kill ends all nodes at once.
+// Kill kills all nodes.
 func (c *Cluster) Kill() error { return c.each((*Server).Kill) }
 
-// Remove stops all nodes and forgets the Cluster.
+// Remove stops all nodes and removes their data.
 func (c *Cluster) Remove() error {
 	c.joined = false
 	return c.each((*Server).Remove)
@@ -128,13 +128,13 @@ func (c *Cluster) await(ctx context.Context) error {
 	return nil
 }
 
-// join gives each node its slots and makes them known to each other.
+// join assigns the slots to the nodes and introduces the nodes to each other.
 func (c *Cluster) join(ctx context.Context) error {
 	first := c.nodes[0].at
 	for i, n := range c.nodes {
 		from, to := i*clusterSlots/clusterNodes, (i+1)*clusterSlots/clusterNodes-1
 		port := n.at.ports[0]
-		// Nodes with the same epoch would argue about who is right.
+		// Nodes with the same epoch would conflict.
 		_, errEpoch := ask(ctx, port, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
 		_, errSlots := ask(ctx, port, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(from), strconv.Itoa(to))
 		if err := errors.Join(errEpoch, errSlots); err != nil {
@@ -151,7 +151,7 @@ func (c *Cluster) join(ctx context.Context) error {
 	return nil
 }
 
-// WaitOK waits until every node knows all of them and serves.
+// WaitOK waits until every node knows all others and serves.
 func (c *Cluster) WaitOK(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
@@ -162,7 +162,7 @@ func (c *Cluster) WaitOK(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not whole within %s: %w", c.Name(), readyWithin, err)
+			return fmt.Errorf("%s was not complete within %s: %w", c.Name(), readyWithin, err)
 		case <-time.After(answerPause):
 		}
 	}
@@ -181,7 +181,7 @@ func clusterOK(ctx context.Context, port int) error {
 		"cluster_slots_assigned": strconv.Itoa(clusterSlots),
 	} {
 		if got := valueOf(info, name); got != want {
-			return fmt.Errorf("the node at port %d says %s:%s, want %s", port, name, got, want)
+			return fmt.Errorf("the node at port %d reports %s:%s, want %s", port, name, got, want)
 		}
 	}
 	return nil

@@ -1,16 +1,16 @@
-// Package fleet is real servers on loopback: found or installed, started,
-// stopped, killed and started again. `make test` starts one of each for all
-// suites (Start); a test that breaks servers starts its own (NewRedis,
+// Package fleet runs real servers on loopback for tests: it finds or installs
+// them, starts, stops, kills and restarts them. `make test` starts one of each
+// for all suites (Start); a test that breaks servers starts its own (NewRedis,
 // NewPostgres, …).
 //
-// What it holds to:
-//   - A server keeps its ports and its folder for as long as it is not removed,
-//     so that what is connected to it finds it again after a restart.
-//   - Ports are outside the range from which the system takes those of
-//     outgoing connections: no client of a server that is away gets its port.
-//   - Every process is a child with a group of its own. It is ended by its own
-//     id, and dies when this process does.
-//   - The data is in temporary folders and goes with the server.
+// Guarantees:
+//   - A server keeps its ports and its directory until it is removed, so that
+//     clients find it again after a restart.
+//   - Ports are outside the range of outgoing connections, so that no client of
+//     a stopped server gets its port.
+//   - Every process is a child with its own process group. It is ended by its
+//     own ID, and dies with this process.
+//   - The data is in temporary directories, which Remove deletes.
 package fleet
 
 import (
@@ -22,11 +22,11 @@ import (
 	"time"
 )
 
-// Variable names the environment variable in which the tests look for the
-// address of a server.
+// Variable is the environment variable from which tests read the address of a
+// server.
 type Variable string
 
-// The variables, one for each server of a Fleet.
+// The variables, one per server of a Fleet.
 const (
 	VariableKafka        Variable = "LARGESSE_TEST_KAFKA"
 	VariablePostgres     Variable = "LARGESSE_TEST_POSTGRES"
@@ -35,14 +35,15 @@ const (
 	VariableRedisCluster Variable = "LARGESSE_TEST_REDIS_CLUSTER"
 )
 
-// member is a server, or several that act as one.
+// member is a server, or several servers that act as one.
 type member interface {
 	Name() string
 	Address() string
 	Remove() error
 	launch(ctx context.Context) error
 	await(ctx context.Context) error
-	// endings tells each process that ended by itself, with the end of its log.
+	// endings describes each process that exited unexpectedly, with the end of
+	// its log.
 	endings() []string
 }
 
@@ -52,9 +53,9 @@ type Fleet struct {
 	variables []Variable
 }
 
-// Start finds, or installs, everything; then it starts one server of each kind
-// and waits until all of them answer. It tells out how it goes. On an error
-// nothing is left running.
+// Start finds or installs all servers, starts one of each kind, and waits until
+// all of them respond. It prints its progress to out. After an error no server
+// runs.
 func Start(ctx context.Context, in Installer, out io.Writer) (*Fleet, error) {
 	f := &Fleet{}
 	if err := f.start(ctx, in, out); err != nil {
@@ -67,8 +68,8 @@ func (f *Fleet) start(ctx context.Context, in Installer, out io.Writer) error {
 	if err := in.findCompiler(ctx); err != nil {
 		return err
 	}
-	// Everything is there before anything is started. Kafka is the first to be
-	// started, as it takes longest.
+	// Install everything before the first start. Start Kafka first, because it
+	// takes longest.
 	kafka, errKafka := NewKafka(ctx, in)
 	postgres, errPostgres := NewPostgres(ctx, in)
 	redis, errRedis := NewRedis(ctx, in)
@@ -97,13 +98,13 @@ func (f *Fleet) start(ctx context.Context, in Installer, out io.Writer) error {
 		if err := m.await(ctx); err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%s answers at %s\n", m.Name(), m.Address())
+		fmt.Fprintf(out, "%s is ready at %s\n", m.Name(), m.Address())
 	}
-	fmt.Fprintf(out, "servers up in %.1f s\n", time.Since(started).Seconds())
+	fmt.Fprintf(out, "servers started in %.1f s\n", time.Since(started).Seconds())
 	return nil
 }
 
-// Env is the addresses as NAME=value.
+// Env returns the addresses as NAME=value.
 func (f *Fleet) Env() []string {
 	env := make([]string, 0, len(f.members))
 	for i, m := range f.members {
@@ -112,8 +113,8 @@ func (f *Fleet) Env() []string {
 	return env
 }
 
-// Endings tells, by the names of the servers, which ended by themselves, how,
-// and the end of their logs.
+// Endings describes the servers that exited unexpectedly, with the end of their
+// logs, by name.
 func (f *Fleet) Endings() map[string][]string {
 	all := map[string][]string{}
 	for _, m := range f.members {
@@ -124,7 +125,7 @@ func (f *Fleet) Endings() map[string][]string {
 	return all
 }
 
-// Remove ends every server and removes its data.
+// Remove stops every server and removes its data.
 func (f *Fleet) Remove() error {
 	errs := make([]error, len(f.members))
 	var wg sync.WaitGroup

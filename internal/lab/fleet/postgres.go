@@ -14,17 +14,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// NewPostgres finds a PostgreSQL that keeps its promises (fsync on): it comes
-// back with all that was committed. It refuses to run as root, so it runs as
-// postgres when we are root.
+// NewPostgres finds a PostgreSQL and returns a server with fsync on, which
+// keeps all committed data across restarts and crashes. PostgreSQL refuses to
+// run as root, so root runs it as the user postgres.
 func NewPostgres(ctx context.Context, in Installer) (*Server, error) {
 	binaries, err := in.findPostgres(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("finding PostgreSQL: %w", err)
+		return nil, fmt.Errorf("find PostgreSQL: %w", err)
 	}
 	return &Server{
 		name: "postgres", ports: 1, address: postgresAddress,
-		farewell: syscall.SIGINT, // fast: does not wait for clients
+		farewell: syscall.SIGINT, // fast shutdown: does not wait for clients
 		prepare: func(ctx context.Context, at place) error {
 			cmd := exec.CommandContext(ctx, filepath.Join(binaries, "initdb"), "-D", postgresData(at), "-U", "postgres",
 				"-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
@@ -37,7 +37,7 @@ func NewPostgres(ctx context.Context, in Installer) (*Server, error) {
 			return nil
 		},
 		command: func(at place) (*exec.Cmd, error) {
-			cmd := exec.Command(filepath.Join(binaries, "postgres"), "-D", postgresData(at), "-p", strconv.Itoa(at.ports[0]), //nolint:noctx // Stop ends it with grace, a context would kill it
+			cmd := exec.Command(filepath.Join(binaries, "postgres"), "-D", postgresData(at), "-p", strconv.Itoa(at.ports[0]), //nolint:noctx // Stop ends it gracefully, a context would kill it
 				"-h", "127.0.0.1", "-k", at.dir, "-c", "max_connections=200", "-c", "fsync=on")
 			return cmd, asPostgres(cmd, at)
 		},
@@ -58,8 +58,8 @@ func postgresAddress(port int) string {
 
 func postgresData(at place) string { return filepath.Join(at.dir, "data") }
 
-// asPostgres makes cmd run in the server's folder, and as the user postgres,
-// who gets the folder, when we are root.
+// asPostgres makes cmd run in the directory of the server. If we are root, it
+// runs as the user postgres, who becomes the owner of the directory.
 func asPostgres(cmd *exec.Cmd, at place) error {
 	cmd.Dir, cmd.Env = at.dir, cLocale()
 	if os.Getuid() != 0 {
@@ -70,7 +70,7 @@ func asPostgres(cmd *exec.Cmd, at place) error {
 		return err
 	}
 	if err := os.Chown(at.dir, int(uid), int(gid)); err != nil {
-		return fmt.Errorf("giving %s to postgres: %w", at.dir, err)
+		return fmt.Errorf("change the owner of %s to postgres: %w", at.dir, err)
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: gid}}
 	return nil
@@ -79,12 +79,12 @@ func asPostgres(cmd *exec.Cmd, at place) error {
 func lookupUser(name string) (uid, gid uint32, err error) {
 	u, err := user.Lookup(name)
 	if err != nil {
-		return 0, 0, fmt.Errorf("looking up user %s: %w", name, err)
+		return 0, 0, fmt.Errorf("look up user %s: %w", name, err)
 	}
 	id, err := strconv.ParseUint(u.Uid, 10, 32)
 	group, groupErr := strconv.ParseUint(u.Gid, 10, 32)
 	if err := errors.Join(err, groupErr); err != nil {
-		return 0, 0, fmt.Errorf("user %s has ids that are no numbers: %w", name, err)
+		return 0, 0, fmt.Errorf("the IDs of user %s are not numbers: %w", name, err)
 	}
 	return uint32(id), uint32(group), nil
 }

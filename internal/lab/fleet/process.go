@@ -13,16 +13,17 @@ import (
 	"time"
 )
 
-// process is a child with a process group of its own, so that all it starts is
-// stopped with it, and that dies when this process is killed.
+// process is a child with its own process group, so that its children stop with
+// it. It dies if this process is killed.
 type process struct {
 	pid  int
 	cmd  *exec.Cmd
-	done chan struct{} // closed once it has ended
-	err  error         // how it ended; read after done
+	done chan struct{} // closed after it has exited
+	err  error         // result of the exit; read it after done
 }
 
-// ownGroup puts cmd into its own process group and ties it to our life.
+// ownGroup puts cmd into its own process group and ties it to the life of this
+// process.
 func ownGroup(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -31,9 +32,9 @@ func ownGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 }
 
-// startProcess starts cmd with its output going to log. Linux ties Pdeathsig
-// to the thread that started the child, so one thread does nothing but start
-// it and wait for its end.
+// startProcess starts cmd and sends its output to log. Linux ties Pdeathsig to
+// the thread that started the child, so a locked thread starts it and waits for
+// its exit.
 func startProcess(cmd *exec.Cmd, log *os.File) (*process, error) {
 	ownGroup(cmd)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -50,13 +51,13 @@ func startProcess(cmd *exec.Cmd, log *os.File) (*process, error) {
 		}
 	}()
 	if err := <-started; err != nil {
-		return nil, fmt.Errorf("starting %s: %w", cmd.Path, err)
+		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
 	p.pid = cmd.Process.Pid
 	return p, nil
 }
 
-// ended says whether the process has ended.
+// ended reports whether the process has exited.
 func (p *process) ended() bool {
 	select {
 	case <-p.done:
@@ -66,14 +67,15 @@ func (p *process) ended() bool {
 	}
 }
 
-// errDeaf says that a process had to be killed.
-var errDeaf = errors.New("it did not end when asked to and was killed")
+// errDeaf reports that a process had to be killed.
+var errDeaf = errors.New("it ignored the signal and was killed")
 
-// stop asks the process to end with sig, and kills what is left of its group
-// when it has, or when the grace is over. It returns once the process is gone.
+// stop sends sig to the process. After its exit or the grace period, it kills
+// the rest of the group. It returns after the process has exited.
 func (p *process) stop(sig syscall.Signal, grace time.Duration) error {
 	if !p.ended() {
-		// A failure means that it has just ended, which done tells too.
+		// An error means that the process has just exited, which done reports
+		// too.
 		_ = p.cmd.Process.Signal(sig)
 	}
 	timer := time.NewTimer(grace)
@@ -87,7 +89,7 @@ func (p *process) stop(sig syscall.Signal, grace time.Duration) error {
 	return errors.Join(late, p.kill())
 }
 
-// kill kills the whole group and waits for the process's end.
+// kill kills the whole group and waits for the process to exit.
 func (p *process) kill() error {
 	if err := killGroup(p.pid); err != nil {
 		return err
@@ -96,17 +98,17 @@ func (p *process) kill() error {
 	return nil
 }
 
-// killGroup kills what is left of a process group; an empty one is no error.
+// killGroup kills the rest of a process group. An empty group is not an error.
 func killGroup(pid int) error {
 	if err := syscall.Kill(-pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("killing process group %d: %w", pid, err)
+		return fmt.Errorf("kill process group %d: %w", pid, err)
 	}
 	return nil
 }
 
-// Output runs a command to its end, killing its whole group with ctx, and
-// returns what it printed on its standard output; with an error, also what it
-// printed on the other. env is added to our own environment.
+// Output runs a command and returns its standard output, and after an error
+// also its standard error. It kills the whole process group when ctx ends. env
+// is added to the environment of this process.
 func Output(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
@@ -114,13 +116,13 @@ func Output(ctx context.Context, dir string, env []string, name string, args ...
 	return outputOf(cmd)
 }
 
-// outputOf runs a command that was made with a context, as Output does.
+// outputOf is Output for a command that has a context.
 func outputOf(cmd *exec.Cmd) (string, error) {
 	runtime.LockOSThread() // see startProcess
 	defer runtime.UnlockOSThread()
 	ownGroup(cmd)
 	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
-	cmd.WaitDelay = 10 * time.Second // a grandchild must not hold the pipes for ever
+	cmd.WaitDelay = 10 * time.Second // a grandchild must not keep the pipes open forever
 	var out, problems strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &problems
 	if err := cmd.Run(); err != nil {
@@ -129,9 +131,9 @@ func outputOf(cmd *exec.Cmd) (string, error) {
 	return out.String(), nil
 }
 
-// Lines runs a command to its end, killing its whole group with ctx, and hands
-// over each line it prints, on either of its outputs. env is added to our own
-// environment.
+// Lines runs a command and passes each line of its standard output and standard
+// error to each. It kills the whole process group when ctx ends. env is added
+// to the environment of this process.
 func Lines(ctx context.Context, dir string, env []string, each func(line string), name string, args ...string) error {
 	runtime.LockOSThread() // see startProcess
 	defer runtime.UnlockOSThread()
@@ -141,20 +143,20 @@ func Lines(ctx context.Context, dir string, env []string, each func(line string)
 	ownGroup(cmd)
 	r, w, err := os.Pipe()
 	if err != nil {
-		return fmt.Errorf("making a pipe for %s: %w", name, err)
+		return fmt.Errorf("create a pipe for %s: %w", name, err)
 	}
 	defer r.Close()
 	cmd.Stdout, cmd.Stderr = w, w
 	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
 	err = cmd.Start()
-	_ = w.Close() // the child has its own
+	_ = w.Close() // the child has its own copy
 	if err != nil {
-		return fmt.Errorf("starting %s: %w", name, err)
+		return fmt.Errorf("start %s: %w", name, err)
 	}
 	ended := make(chan error, 1)
 	go func() {
 		err := cmd.Wait()
-		// A test's forgotten grandchild must not hold the pipe open for ever.
+		// A test's leaked grandchild must not keep the pipe open forever.
 		ended <- errors.Join(err, killGroup(cmd.Process.Pid))
 	}()
 	in := bufio.NewReader(r)
@@ -173,11 +175,11 @@ func Lines(ctx context.Context, dir string, env []string, each func(line string)
 	return nil
 }
 
-// Tail returns the last n lines of text, and how many there were before.
+// Tail returns the last n lines of text, and mentions how many it left out.
 func Tail(text string, n int) string {
 	all := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	if len(all) > n {
-		all = append([]string{fmt.Sprintf("… %d lines before", len(all)-n)}, all[len(all)-n:]...)
+		all = append([]string{fmt.Sprintf("… %d earlier lines", len(all)-n)}, all[len(all)-n:]...)
 	}
 	return strings.Join(all, "\n")
 }

@@ -14,22 +14,22 @@ import (
 	"time"
 )
 
-// NewRedis finds a Redis that keeps nothing on disk and evicts nothing: it
-// comes back empty.
+// NewRedis finds a Redis and returns a server without persistence and eviction.
+// It is empty after a restart.
 func NewRedis(ctx context.Context, in Installer) (*Server, error) {
 	binary, err := in.findRedis(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("finding Redis: %w", err)
+		return nil, fmt.Errorf("find Redis: %w", err)
 	}
 	return redisServer("redis", binary), nil
 }
 
-// NewValkey finds a Valkey that keeps nothing on disk and evicts nothing: it
-// comes back empty.
+// NewValkey finds a Valkey and returns a server without persistence and
+// eviction. It is empty after a restart.
 func NewValkey(ctx context.Context, in Installer) (*Server, error) {
 	binary, err := in.findValkey(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("finding Valkey: %w", err)
+		return nil, fmt.Errorf("find Valkey: %w", err)
 	}
 	return redisServer("valkey", binary), nil
 }
@@ -43,8 +43,8 @@ func redisServer(name, binary string) *Server {
 
 func redisAddress(port int) string { return "redis://" + loopback(port) }
 
-// redisCommand is Redis or Valkey without anything on disk; more are further
-// settings.
+// redisCommand returns the command of a Redis or Valkey without persistence.
+// more holds further settings.
 func redisCommand(binary string, at place, more ...string) *exec.Cmd {
 	args := append([]string{
 		"--port", strconv.Itoa(at.ports[0]), "--bind", "127.0.0.1", "--dir", at.dir,
@@ -55,20 +55,20 @@ func redisCommand(binary string, at place, more ...string) *exec.Cmd {
 	return cmd
 }
 
-// redisAnswers asks for the process id: whoever else answers at the port is
-// not ours.
+// redisAnswers checks the process ID of the server, because another server may
+// listen on the port.
 func redisAnswers(ctx context.Context, at place, pid int) error {
 	info, err := ask(ctx, at.ports[0], "INFO", "server")
 	if err != nil {
 		return err
 	}
 	if got := valueOf(info, "process_id"); got != strconv.Itoa(pid) {
-		return fmt.Errorf("process %q answers at port %d, not %d", got, at.ports[0], pid)
+		return fmt.Errorf("process %q responds at port %d, want %d", got, at.ports[0], pid)
 	}
 	return nil
 }
 
-// valueOf reads a line name:value.
+// valueOf returns the value of a line name:value.
 func valueOf(info, name string) string {
 	for line := range strings.Lines(info) {
 		if v, ok := strings.CutPrefix(line, name+":"); ok {
@@ -78,8 +78,8 @@ func valueOf(info, name string) string {
 	return ""
 }
 
-// ask sends one command over a connection of its own and returns the reply, an
-// integer as its digits. It does not understand arrays.
+// ask sends one command on its own connection and returns the reply; an integer
+// as its digits. It does not support arrays.
 func ask(ctx context.Context, port int, words ...string) (string, error) {
 	reply, err := exchange(ctx, port, words)
 	if err != nil {
@@ -96,7 +96,7 @@ func exchange(ctx context.Context, port int, words []string) (string, error) {
 		return "", err
 	}
 	defer conn.Close()
-	deadline, _ := ctx.Deadline() // it has one: see above
+	deadline, _ := ctx.Deadline() // set above
 	if err := conn.SetDeadline(deadline); err != nil {
 		return "", err
 	}

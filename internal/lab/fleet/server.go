@@ -13,54 +13,52 @@ import (
 )
 
 const (
-	// readyWithin is how long a server may take until it answers.
+	// readyWithin limits the wait until a server responds.
 	readyWithin = 90 * time.Second
-	// stopWithin is how long a server may take to end when asked to.
+	// stopWithin limits the wait until a server exits after its signal.
 	stopWithin = 10 * time.Second
-	// startTries is how many places a server is tried at for the first time.
+	// startTries is the number of places at which a new server is tried.
 	startTries = 3
-	// againWithin is how long a server that has been up is started again and
-	// again when it ends at once: what was there before it may still hold its
-	// port or its data.
+	// againWithin limits the repeated starts of an existing server that exits
+	// at once, because its previous process may still use its port or data.
 	againWithin = 20 * time.Second
-	// answerPause lies between two questions whether a server answers.
+	// answerPause is the interval between two checks whether a server responds.
 	answerPause = 50 * time.Millisecond
-	// logLines is how much of a log is told.
+	// logLines is the number of log lines in an error.
 	logLines = 40
 )
 
-// Server is one real server. It is made, not started, by NewRedis and its
-// like. A Server is used by one goroutine at a time.
+// Server is one real server. NewRedis and similar functions return a Server
+// that is not started. A Server is not safe for concurrent use.
 type Server struct {
 	name  string
-	ports int // how many it listens on; the first is for its clients
-	// prepare makes an empty folder ready. nil: nothing to do.
+	ports int // number of ports; the first is for clients
+	// prepare initializes an empty directory. Nil: nothing to do.
 	prepare func(ctx context.Context, at place) error
 	command func(at place) (*exec.Cmd, error)
-	// answers says whether the process pid serves.
+	// answers returns nil if the process pid serves.
 	answers  func(ctx context.Context, at place, pid int) error
 	address  func(port int) string
-	farewell syscall.Signal // asks it to end
+	farewell syscall.Signal // signal for a graceful exit
 
-	at      place // zero: none yet
-	settled bool  // it has answered there
+	at      place // zero: not chosen yet
+	settled bool  // whether it has responded there
 	process *process
 	log     *os.File
 }
 
-// place is where a server lives.
+// place is the directory and the ports of a server.
 type place struct {
 	dir   string
 	ports []int
 }
 
-// Name is what the server is, e.g. redis.
+// Name returns the name of the server, e.g. redis.
 func (s *Server) Name() string { return s.name }
 
-// Address is how clients reach the server, as the settings want it:
+// Address returns the address for clients, in the form of the settings:
 // redis://127.0.0.1:port, postgres://…, and 127.0.0.1:port for Kafka. It is
-// known from the first Start on and stays the same until Remove; before, it is
-// empty.
+// empty before the first Start and stays the same until Remove.
 func (s *Server) Address() string {
 	if len(s.at.ports) == 0 {
 		return ""
@@ -68,9 +66,9 @@ func (s *Server) Address() string {
 	return s.address(s.at.ports[0])
 }
 
-// Start starts the server and waits until it answers. The first time it
-// chooses free ports and a folder; after a Stop or a Kill it comes back on the
-// same ports with the data that was on disk. On an error it is not running.
+// Start starts the server and waits until it responds. The first Start chooses
+// free ports and a directory. After Stop or Kill, the server returns on the
+// same ports with the data on disk. After an error it does not run.
 func (s *Server) Start(ctx context.Context) error {
 	if err := s.launch(ctx); err != nil {
 		return err
@@ -78,8 +76,8 @@ func (s *Server) Start(ctx context.Context) error {
 	return s.await(ctx)
 }
 
-// Restart stops the server gently and starts it on the same ports, with the
-// data that was on disk.
+// Restart stops the server gracefully and starts it on the same ports with the
+// data on disk.
 func (s *Server) Restart(ctx context.Context) error {
 	if err := s.Stop(); err != nil {
 		return err
@@ -87,21 +85,21 @@ func (s *Server) Restart(ctx context.Context) error {
 	return s.Start(ctx)
 }
 
-// Stop asks the server to end, without waiting for its clients, and returns
-// once it has. It is an error when it had to be killed. A server that is not
-// running stays so.
+// Stop stops the server gracefully, without waiting for its clients, and
+// returns after it has exited. It returns an error if the server had to be
+// killed. It has no effect on a stopped server.
 func (s *Server) Stop() error {
 	return s.end(func() error { return s.process.stop(s.farewell, stopWithin) })
 }
 
-// Kill ends the server at once, as a crash would, and returns once its process
-// is gone. A server that is not running stays so.
+// Kill kills the server, as in a crash, and returns after its process has
+// exited. It has no effect on a stopped server.
 func (s *Server) Kill() error {
 	return s.end(func() error { return s.process.kill() })
 }
 
-// Remove stops the server and removes its data. A Start after it is a first
-// one.
+// Remove stops the server and removes its data. The next Start starts a new
+// server.
 func (s *Server) Remove() error {
 	err := s.Stop()
 	if s.at.dir != "" {
@@ -111,7 +109,7 @@ func (s *Server) Remove() error {
 	return err
 }
 
-// Running says whether the server's process is there.
+// Running reports whether the process of the server runs.
 func (s *Server) Running() bool { return s.process != nil && !s.process.ended() }
 
 func (s *Server) end(how func() error) error {
@@ -119,10 +117,10 @@ func (s *Server) end(how func() error) error {
 		return nil
 	}
 	err := how()
-	_ = s.log.Close() // what is in it was written by the server
+	_ = s.log.Close() // the server wrote the content
 	s.process, s.log = nil, nil
 	if err != nil {
-		return fmt.Errorf("ending %s at %s: %w", s.name, s.Address(), err)
+		return fmt.Errorf("stop %s at %s: %w", s.name, s.Address(), err)
 	}
 	return nil
 }
@@ -130,7 +128,7 @@ func (s *Server) end(how func() error) error {
 // launch starts the process.
 func (s *Server) launch(ctx context.Context) error {
 	if s.Running() {
-		return fmt.Errorf("starting %s: it is running at %s; stop it first", s.name, s.Address())
+		return fmt.Errorf("start %s: it already runs at %s; stop it first", s.name, s.Address())
 	}
 	if err := s.end(s.killEnded); err != nil {
 		return err
@@ -143,11 +141,11 @@ func (s *Server) launch(ctx context.Context) error {
 	return s.run()
 }
 
-// killEnded ends what a server that ended by itself may have left of its
-// group.
+// killEnded kills the rest of the process group of a server that exited
+// unexpectedly.
 func (s *Server) killEnded() error { return s.process.kill() }
 
-// settle chooses a place and makes it ready.
+// settle chooses a place and prepares it.
 func (s *Server) settle(ctx context.Context) error {
 	ports, err := freePorts(s.ports)
 	if err != nil {
@@ -155,14 +153,14 @@ func (s *Server) settle(ctx context.Context) error {
 	}
 	dir, err := os.MkdirTemp("", "largesse-"+s.name+"-")
 	if err != nil {
-		return fmt.Errorf("making a folder for %s: %w", s.name, err)
+		return fmt.Errorf("create a directory for %s: %w", s.name, err)
 	}
 	s.at = place{dir: dir, ports: ports}
 	if s.prepare == nil {
 		return nil
 	}
 	if err := s.prepare(ctx, s.at); err != nil {
-		return fmt.Errorf("preparing %s: %w", s.name, err)
+		return fmt.Errorf("prepare %s: %w", s.name, err)
 	}
 	return nil
 }
@@ -170,12 +168,12 @@ func (s *Server) settle(ctx context.Context) error {
 func (s *Server) run() error {
 	log, err := os.OpenFile(s.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("making a log for %s: %w", s.name, err)
+		return fmt.Errorf("create a log for %s: %w", s.name, err)
 	}
 	cmd, err := s.command(s.at)
 	if err != nil {
 		_ = log.Close() // empty
-		return fmt.Errorf("preparing %s: %w", s.name, err)
+		return fmt.Errorf("prepare %s: %w", s.name, err)
 	}
 	process, err := startProcess(cmd, log)
 	if err != nil {
@@ -186,9 +184,9 @@ func (s *Server) run() error {
 	return nil
 }
 
-// await waits until the server answers. A new one that ended at once is tried
-// at another place: somebody may have taken a port between our look and its
-// start. One that has been up is tried at its own place only.
+// await waits until the server responds. If a new server exits at once, it
+// tries another place: another process may have taken a port before the start.
+// An existing server is tried only at its own place.
 func (s *Server) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
@@ -200,7 +198,7 @@ func (s *Server) await(ctx context.Context) error {
 			return nil
 		}
 		if s.process.ended() {
-			end := fmt.Errorf("%s ended before it answered (%w):\n%s", s.name, s.process.err, s.logTail())
+			end := fmt.Errorf("%s exited before it responded (%w):\n%s", s.name, s.process.err, s.logTail())
 			if s.settled && time.Since(began) > againWithin || !s.settled && tries == startTries {
 				return errors.Join(end, s.Kill())
 			}
@@ -216,7 +214,7 @@ func (s *Server) await(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("%s did not answer within %s (%w):\n%s", s.name, readyWithin, err, s.logTail()), s.Kill())
+			return errors.Join(fmt.Errorf("%s did not respond within %s (%w):\n%s", s.name, readyWithin, err, s.logTail()), s.Kill())
 		case <-time.After(answerPause):
 		}
 	}
@@ -232,7 +230,7 @@ func (s *Server) endings() []string {
 	if s.process == nil || !s.process.ended() {
 		return nil
 	}
-	return []string{fmt.Sprintf("it ended by itself: %v\n%s", s.process.err, s.logTail())}
+	return []string{fmt.Sprintf("it exited unexpectedly: %v\n%s", s.process.err, s.logTail())}
 }
 
 func (s *Server) logPath() string { return filepath.Join(s.at.dir, "log.txt") }
@@ -240,13 +238,13 @@ func (s *Server) logPath() string { return filepath.Join(s.at.dir, "log.txt") }
 func (s *Server) logTail() string {
 	text, err := os.ReadFile(s.logPath())
 	if err != nil {
-		return fmt.Sprintf("(its log cannot be read: %v)", err)
+		return fmt.Sprintf("(reading its log failed: %v)", err)
 	}
 	return Tail(string(text), logLines)
 }
 
-// removeFolder removes a folder in which a killed server's children may still
-// write for a moment.
+// removeFolder removes a directory into which the children of a killed server
+// may still write for a moment.
 func removeFolder(dir string) error {
 	for deadline := time.Now().Add(5 * time.Second); ; {
 		err := os.RemoveAll(dir)
@@ -254,14 +252,14 @@ func removeFolder(dir string) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("removing a server's data: %w", err)
+			return fmt.Errorf("remove the data of a server: %w", err)
 		}
-		time.Sleep(answerPause) // polls a folder
+		time.Sleep(answerPause) // polls a directory
 	}
 }
 
-// cLocale is our environment with every locale setting replaced, so that no
-// server depends on which locales a machine has.
+// cLocale returns the environment of this process with all locale settings
+// replaced, so that servers do not depend on the locales of the machine.
 func cLocale() []string {
 	var env []string
 	for _, e := range os.Environ() {

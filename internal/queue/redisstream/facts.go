@@ -18,7 +18,7 @@ import (
 	"github.com/largesse/largesse/internal/service"
 )
 
-// Facts is what Look found out about the servers. The caller judges it.
+// Inspection is what Inspect found out about the servers. The caller judges it.
 type Inspection struct {
 	Nodes []NodeInspection // ordered by address
 	// NoSubscribe is the reason why wake-ups cannot be received; nil if they
@@ -55,7 +55,7 @@ type NodeInspection struct {
 	Clock  service.Clock
 }
 
-// Look connects to the servers and reads what it can. It changes nothing. It
+// Inspect connects to the servers and reads what it can. It changes nothing. It
 // returns an error if no server is reachable. ctx limits everything.
 func Inspect(ctx context.Context, cfg Config) (Inspection, error) {
 	option, err := redis.Option(cfg.URL)

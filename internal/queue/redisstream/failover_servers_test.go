@@ -12,7 +12,7 @@ import (
 
 // TestAMasterThatIsMasterAgainTellsWhatItTookBefore: a server loses a delivery
 // to a failover and is made the master again without a restart, as Sentinel
-// does it. Its run id is what it was; what it took before is not Mine.
+// does it. Its run id is what it was; what it took before is no first delivery.
 func TestAMasterThatIsMasterAgainTellsWhatItTookBefore(t *testing.T) {
 	t.Parallel()
 	first, second := newRig(t, ownRedis(t)), newRig(t, ownRedis(t))

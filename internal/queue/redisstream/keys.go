@@ -22,7 +22,7 @@ func ConsumerGroup(prefix string, s queue.Stream) string {
 // regroupedKey returns the key that is set when a missing group is created for
 // a stream with entries. It holds the ID of the newest entry at that time. The
 // new group delivers again what the lost group had delivered, so no entry up to
-// this ID is Mine. The stream's key is the hash tag, so both keys share a slot.
+// this ID can be a first delivery. The stream's key is the hash tag, so both keys share a slot.
 func regroupedKey(prefix string, s queue.Stream) string {
 	return "{" + StreamKey(prefix, s) + "}:regrouped"
 }

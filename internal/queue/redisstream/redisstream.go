@@ -6,11 +6,11 @@
 //   - A command is sent once. After a lost reply, the outcome is unknown.
 //   - Every entry carries the run of the server that stored it: the server's run
 //     ID and replication ID. After a restart or a failover, the server may have
-//     lost the record of deliveries, so an entry of another run is not Mine. The
+//     lost the record of deliveries, so an entry of another run is no first delivery. The
 //     run ID alone is not enough: a primary that becomes a replica and then the
 //     primary again keeps it, but gets a new replication ID.
 //   - A missing group is created from the beginning of the stream, never from its
-//     end. The entries that were in the stream before are not Mine.
+//     end. The entries that were in the stream before are no first deliveries.
 //   - Nothing trims a stream, and a stream with unfinished entries is never removed.
 //   - Every script uses keys of one cluster slot.
 //

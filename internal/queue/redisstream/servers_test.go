@@ -58,7 +58,7 @@ func serverURL(t testing.TB, variable string) string {
 	return url
 }
 
-// rig is a driver with keys of its own and a plain client beside it, which in
+// rig is a driver with keys of its own and a plain client next to it, which in
 // a Cluster sends a command to where its key is.
 type rig struct {
 	testing.TB

@@ -50,7 +50,7 @@ func ExerciseRules(t *testing.T, open Open, raw func(store.Store) Raw) {
 	} {
 		run(t, open, name, func(b *bundle) {
 			part(&arena{
-				bundle: b, raw: raw(b.Store), rnd: rand.New(rand.NewPCG(1, 2)), //nolint:gosec // the same rows every time
+				bundle: b, raw: raw(b.Store), rnd: rand.New(rand.NewPCG(1, 2)),
 				rows: make(map[store.PayoutID]rules.Row), ids: make(map[reward.PromotionID][]store.PayoutID), counts: make(map[summary]reward.Counts),
 				promotions: make(map[reward.PromotionID]reward.Promotion), attempts: make(map[attempt]bool),
 			})

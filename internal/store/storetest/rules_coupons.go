@@ -48,8 +48,9 @@ func (a *arena) counter() *counter {
 }
 
 // open adds a template with stock coupons left, and a call that settles a batch
-// of it. User a has held coupons; -1 means a cancelled coupon that keeps its
-// slot.
+// of it. If held is 1, user a has a coupon. If it is -1, user a has a cancelled
+// coupon that keeps its slot. The ID of that coupon is below those of the batch,
+// or above.
 func (s *counter) open(kind rules.SettleKind, stock int64, limit, held int) (*reward.CouponTemplate, *store.CouponSettleParams) {
 	t := reward.CouponTemplate{
 		ID: reward.TemplateID(len(s.templates) + 1), Name: "spring", PerUserLimit: limit, Mode: reward.ModeStream, CreatedAt: at(-3600),
@@ -58,11 +59,11 @@ func (s *counter) open(kind rules.SettleKind, stock int64, limit, held int) (*re
 	if len(s.templates)%2 == 0 {
 		t.ValidFor = time.Hour
 	}
-	for n := range max(held, -held) {
+	if held != 0 {
 		c := issued{
 			Coupon: reward.Coupon{
-				ID: reward.CouponID(int64(t.ID)*100 + int64(n)), TemplateID: t.ID, UserID: "a", Ticket: int64(n + 1), IssuedAt: at(-60),
-			}, slot: limit - n, version: 7,
+				ID: reward.CouponID(int64(t.ID)*100 + int64(t.ID%3)*40), TemplateID: t.ID, UserID: "a", Ticket: 4, IssuedAt: at(-60),
+			}, slot: 1 + len(s.templates)/2%limit, version: 7,
 		}
 		c.Code = fmt.Sprint(c.ID)
 		t.IssuedTotal++
@@ -127,10 +128,13 @@ func rulesOfIssue(a *arena) {
 	}
 	for i, requests := range sequences(3*2*3, 2) {
 		for stock := range 3 {
-			_, p := s.open(rules.SettleListed, int64(stock), 1+i%2, helds[(i/2+stock)%3])
+			t, p := s.open(rules.SettleListed, int64(stock), 1+i%2, helds[(i/2+stock)%3])
+			t.Settled += int64(i/4) % 2
+			s.templates[t.ID] = *t
 			for _, r := range requests {
 				o := odometer(r)
-				// Ticket 3 of generation 0 is settled; generation 2 is in the future.
+				// In generation 0, ticket 3 is rejected, and ticket 4 is the coupon of the user
+				// who holds one. Generation 2 is in the future.
 				(*batch)(p).ask(oneOf(&o, users...), 3+int64(o.pick(2)), int64(o.pick(3)))
 			}
 		}

@@ -187,8 +187,17 @@ func rulesOfDispatch(a *arena) {
 		early := a.row(p.ID, 5, reward.Retrying, true) // not due yet
 		early.Amount, early.DueAt = 0, now.Add(time.Microsecond)
 		a.keep(early)
+		other := a.row(p.ID, 6, from, true) // named by another dispatch
+		other.Amount, other.DueAt = 0, at(-50)
+		a.keep(other)
+		if !named {
+			candidates = append(candidates, other)
+		}
 		slices.Reverse(candidates)
 		add(p, from, named, 10, plenty, candidates)
+		if c := &calls[len(calls)-1]; named {
+			c.Refs = append(c.Refs, ref(p.ID, early.TargetID, early.Dispatch), ref(p.ID, other.TargetID, other.Dispatch-1))
+		}
 	}
 	a.put()
 	for _, c := range calls {

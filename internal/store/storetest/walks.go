@@ -20,9 +20,9 @@ import (
 type step struct {
 	name string
 	do   func(ctx context.Context, s store.Store) (any, error)
-	// handovers predicts the failed deliveries of the rows from the rows before
+	// failures predicts the failed deliveries of the rows from the rows before
 	// the step and its result. Nil means no change.
-	handovers func(predicted map[store.PayoutID]int32, before []reward.Payout, answer any)
+	failures func(predicted map[store.PayoutID]int32, before []reward.Payout, answer any)
 	// expect returns the required result, from the state before the step. Nil
 	// means that only the books are checked.
 	expect func(before *world) any
@@ -79,7 +79,7 @@ func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
 		}
 		return step{
 			name: "give back", do: func(ctx context.Context, s store.Store) (any, error) { return s.PayoutReturn(ctx, p) },
-			handovers: func(predicted map[store.PayoutID]int32, before []reward.Payout, _ any) {
+			failures: func(predicted map[store.PayoutID]int32, before []reward.Payout, _ any) {
 				for _, was := range before {
 					held := was.State == reward.Queued && slices.Contains(p.Refs, ref(was.PromotionID, was.TargetID, was.Dispatch))
 					if held && p.DeliveryFailed {
@@ -104,7 +104,7 @@ func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
 		}
 		return step{
 			name: "finish", do: func(ctx context.Context, s store.Store) (any, error) { return s.PayoutFinish(ctx, p) },
-			handovers: func(predicted map[store.PayoutID]int32, _ []reward.Payout, answer any) {
+			failures: func(predicted map[store.PayoutID]int32, _ []reward.Payout, answer any) {
 				for i, res := range answer.([]store.FinishResult) {
 					if o := p.Outcomes[i]; res.Changed {
 						predicted[store.PayoutID{PromotionID: o.PromotionID, TargetID: o.TargetID}] = 0
@@ -224,7 +224,7 @@ func walk(t *testing.T, stores ...store.Store) {
 		now := 100
 		known := newWorld()
 		known.read(bundles[0], first)
-		handovers := make(map[store.PayoutID]int32)
+		failures := make(map[store.PayoutID]int32)
 		for range rapid.IntRange(1, 25).Draw(rt, "steps") {
 			now += rapid.IntRange(0, 20).Draw(rt, "seconds")
 			st := drawStep(rt, first, known, now)
@@ -247,14 +247,14 @@ func walk(t *testing.T, stores ...store.Store) {
 				}
 				b.books(first)
 				b.books(first + 1)
-				if i == 0 && st.handovers != nil {
-					st.handovers(handovers, before.rows, answer)
+				if i == 0 && st.failures != nil {
+					st.failures(failures, before.rows, answer)
 				}
 				rows[i] = append(b.all(first), b.all(first+1)...)
 				b.lists(rows[i], listed, first, first+1)
 				for _, p := range rows[i] {
-					if want := handovers[store.PayoutID{PromotionID: p.PromotionID, TargetID: p.TargetID}]; p.FailedDeliveries != want {
-						rt.Fatalf("after %s store %d says %d handovers, want %d: %+v", st.name, i, p.FailedDeliveries, want, p)
+					if want := failures[store.PayoutID{PromotionID: p.PromotionID, TargetID: p.TargetID}]; p.FailedDeliveries != want {
+						rt.Fatalf("after %s store %d says %d failures, want %d: %+v", st.name, i, p.FailedDeliveries, want, p)
 					}
 				}
 			}

@@ -19,7 +19,7 @@ CREATE TABLE promotions (
     pause_reason       text        NOT NULL DEFAULT ''
 ) WITH (fillfactor = 20);
 
--- For PromotionActive, twice a second. It stays small with many final promotions.
+-- For PromotionActive, twice per second. It stays small with many final promotions.
 -- Every dispatch writes last_dispatched_at, which is in no index, so these
 -- updates stay on their page (HOT).
 CREATE INDEX promotions_active ON promotions (id)

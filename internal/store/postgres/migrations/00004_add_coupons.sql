@@ -41,7 +41,7 @@ CREATE TABLE IF NOT EXISTS coupon_templates (
     CHECK (issued_total >= live)
 ) WITH (fillfactor = 20);
 
--- For TemplateActive, twice a second. It stays small with many closed templates.
+-- For TemplateActive, twice per second. It stays small with many closed templates.
 CREATE INDEX IF NOT EXISTS coupon_templates_closes ON coupon_templates (closes_at);
 
 -- No foreign key: it would cost a lock per row. A transaction that inserts locks

@@ -21,7 +21,7 @@ CREATE TABLE promotions (
     stream_gone        INTEGER NOT NULL CHECK (stream_gone IN (0, 1))
 ) STRICT;
 
--- For PromotionActive, twice a second. It stays small with many final promotions.
+-- For PromotionActive, twice per second. It stays small with many final promotions.
 CREATE INDEX promotions_active ON promotions (id)
     WHERE status = 'RUNNING' OR (status = 'CANCELLED' AND finished_at IS NULL) OR stream_gone = 0;
 
