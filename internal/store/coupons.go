@@ -116,10 +116,10 @@ type Coupons interface {
 	// from one snapshot.
 	CouponRecount(ctx context.Context, id reward.TemplateID) (CouponCount, error)
 
-	// EntrantSave records users as entrants of a draw and reports whether it did. A
-	// user who is already recorded stays recorded once. It records nobody unless
-	// the draw is OPEN and the clock of the database is between Draw.From
-	// (included) and OpensAt (excluded).
+	// EntrantSave records users as entrants of a draw and reports whether it
+	// did. A user who is already recorded stays recorded once. It records no
+	// user unless the draw is OPEN and the clock of the database is between
+	// Draw.From (included) and OpensAt (excluded).
 	EntrantSave(ctx context.Context, id reward.TemplateID, users []string) (bool, error)
 	// EntrantHas reports which of the users are recorded.
 	EntrantHas(ctx context.Context, id reward.TemplateID, users []string) (map[string]bool, error)

@@ -15,10 +15,11 @@ import (
 
 const leadTTL = 15 * time.Second
 
-// fakeLeases is a database with one lease. The fields may be changed under mu.
+// fakeLeases is a database with one lease. Its fields may be changed while mu
+// is locked.
 type fakeLeases struct {
 	mu       sync.Mutex
-	err      error         // what every call fails with
+	err      error         // the error of every call
 	delay    time.Duration // of every call
 	owner    string
 	until    time.Time

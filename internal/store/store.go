@@ -99,8 +99,8 @@ type Promotions interface {
 	// No payout may be READY, QUEUED or RETRYING. In addition:
 	//
 	//   - A RUNNING promotion becomes COMPLETED if no upload has a lease that is
-	//     valid at now, and if the expected count (if any) is reached or the
-	//     promotion is closed.
+	//     valid at now. Its expected count (if any) must be reached, or it must be
+	//     closed.
 	//   - A CANCELLED promotion gets its FinishedAt if every UNKNOWN payout had
 	//     its deciding lookup: one that began at SettleFrom + settleAfter or
 	//     later, and whose result PayoutSettle has written. "Not found" would

@@ -16,7 +16,7 @@ import (
 	"github.com/largesse/largesse/internal/store/storetest"
 )
 
-// TestSlots reads what no method shows.
+// TestSlots reads slots, which no method shows.
 func TestSlots(t *testing.T) {
 	t.Parallel()
 	s := open(t).(*Store)
@@ -34,9 +34,9 @@ func TestSlots(t *testing.T) {
 }
 
 // BenchmarkCouponSettle issues b.N coupons of one template, each to another
-// user, in batches of several sizes, and one by one from ten connections as
-// issuing is mostly written: SELECT FOR UPDATE, INSERT, UPDATE. It reports coupons
-// a second.
+// user, and reports coupons per second. It uses batches of several sizes. For
+// comparison it issues them one by one from ten connections with SELECT FOR
+// UPDATE, INSERT and UPDATE.
 func BenchmarkCouponSettle(b *testing.B) {
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	stocked := func(b *testing.B, limit int) *Store {

@@ -127,11 +127,11 @@ func (s *Store) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams
 }
 
 // withdrawSQL returns the statement that takes the rows of the CTE found out of
-// their state, by rules.Withdraw. next is the state that follows, and handovers
+// their state, by rules.Withdraw. next is the state that follows, and failures
 // is added to the failed deliveries. $1 is the current time and $2 the
 // SettleFrom of rows that become UNKNOWN. The statement returns how many rows
 // moved.
-func withdrawSQL(found, next, maybeCalled, handovers string) string {
+func withdrawSQL(found, next, maybeCalled, failures string) string {
 	return named(`WITH found AS MATERIALIZED (` + found + `
 ), moved AS MATERIALIZED (
   SELECT f.promotion_id, f.target_id, f.summary_id, f.amount, f.was, (` + next + `)::int2 AS became, 0 AS answers,
@@ -142,7 +142,7 @@ func withdrawSQL(found, next, maybeCalled, handovers string) string {
     maybe_called = p.maybe_called OR v.maybe_called OR v.became = :UNKNOWN,
     settle_from = CASE v.became WHEN :UNKNOWN THEN $2::timestamptz ELSE p.settle_from END,
     looked_at = CASE v.became WHEN :UNKNOWN THEN NULL ELSE p.looked_at END,
-    handovers = least(p.handovers + ` + handovers + `, ` + strconv.Itoa(rules.FailedDeliveriesMax) + `)
+    handovers = least(p.handovers + ` + failures + `, ` + strconv.Itoa(rules.FailedDeliveriesMax) + `)
   FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
 ), ` + tally("moved") + `
 SELECT count(*) FROM moved`)

@@ -107,7 +107,7 @@ WHERE m.registered AND m.status = 'DRAFT' AND m.type = excluded.type RETURNING m
 		return stands, nil
 	case stands.Type != p.Type:
 		return reward.Promotion{}, reward.NewError(reward.KindConflict, reward.CodeTypeMismatch,
-			"promotion %d is known with type %s", p.ID, stands.Type)
+			"promotion %d exists with type %s", p.ID, stands.Type)
 	}
 	return reward.Promotion{}, reward.NewError(reward.KindConflict, reward.CodeExists, "promotion %d exists", p.ID)
 }

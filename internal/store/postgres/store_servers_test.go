@@ -46,7 +46,7 @@ func serverURL(t testing.TB) string {
 
 var schemas atomic.Int64
 
-// openEmpty opens a schema of the test's own, which goes with the test.
+// openEmpty opens an empty schema, which is dropped at the end of the test.
 func openEmpty(t testing.TB, connections int) *Store {
 	t.Helper()
 	schema := fmt.Sprintf("largesse test %d-%d", os.Getpid(), schemas.Add(1))
@@ -130,7 +130,7 @@ func TestMigrate(t *testing.T) {
 	})
 }
 
-// old opens a schema of the first migration with one QUEUED payout in it.
+// old opens a schema of the first migration with one QUEUED payout.
 func old(t *testing.T) *Store {
 	t.Helper()
 	s := openEmpty(t, 4)
@@ -190,7 +190,7 @@ func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
 			t.Errorf("after the way down there are %d rows", n)
 		}
 		if after := one(t, s, file); after != before {
-			t.Errorf("payouts was written anew: file %d became %d", before, after)
+			t.Errorf("payouts was rewritten: file %d became %d", before, after)
 		}
 	})
 	t.Run("AnInterruptedOneIsRepeated", func(t *testing.T) {
@@ -207,9 +207,9 @@ func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
 			if _, err := s.pool.Exec(t.Context(), `UPDATE dead_letters SET status = 'OPEN'`); err != nil {
 				t.Fatal(err)
 			}
-			// As if the process had died before it noted what it did.
+			// As if the process had crashed before it recorded the migration.
 			if n := one(t, s, `WITH d AS (DELETE FROM goose_db_version WHERE version_id > 1 RETURNING 1) SELECT count(*) FROM d`); n == 0 {
-				t.Fatal("no migration was noted")
+				t.Fatal("no migration was recorded")
 			}
 		}
 	})
@@ -271,8 +271,9 @@ func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
 	})
 }
 
-// TestUsersOfPayouts: whoever writes payouts, also a version that knows nothing
-// of their users, and what is there too often or too long misleads nobody.
+// TestUsersOfPayouts checks the table of users for every writer of payouts,
+// including a previous version that does not know it. Duplicate and stale rows
+// must not change a result.
 func TestUsersOfPayouts(t *testing.T) {
 	t.Parallel()
 	s := open(t).(*Store)
@@ -324,8 +325,8 @@ SELECT 1, i, 0, 1, now(), now(), 0, 0, 0, false, `
 	}
 }
 
-// TestHandoversEndAtTheirMost: nothing overflows, however often a payout is let
-// go.
+// TestHandoversEndAtTheirMost checks that the count of failed deliveries never
+// overflows.
 func TestHandoversEndAtTheirMost(t *testing.T) {
 	t.Parallel()
 	s := open(t).(*Store)
@@ -364,7 +365,8 @@ func TestRules(t *testing.T) {
 	})
 }
 
-// TestCountsAreRepaired spoils them by statements that the store has not.
+// TestCountsAreRepaired changes counts with statements that the store does not
+// have.
 func TestCountsAreRepaired(t *testing.T) {
 	t.Parallel()
 	s := open(t).(*Store)
@@ -374,8 +376,8 @@ func TestCountsAreRepaired(t *testing.T) {
 	})
 }
 
-// TestInstancesAreForgottenAfterADay moves their beats back, since the clock is
-// the database's.
+// TestInstancesAreForgottenAfterADay moves heartbeats back, because the clock
+// is that of the database.
 func TestInstancesAreForgottenAfterADay(t *testing.T) {
 	t.Parallel()
 	s := open(t).(*Store)
@@ -398,8 +400,8 @@ func TestIdempotencyKeysAreForgotten(t *testing.T) {
 	})
 }
 
-// TestForgettingKeysWaitsForNobody: a key that somebody holds is left to the
-// next call.
+// TestForgettingKeysWaitsForNobody checks that a locked key is left to the next
+// call.
 func TestForgettingKeysWaitsForNobody(t *testing.T) {
 	t.Parallel()
 	s := open(t).(*Store)
@@ -428,7 +430,7 @@ func TestForgettingKeysWaitsForNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Whoever waits is ended, for the holder does not end.
+	// End the waiting session, because the lock is never released.
 	begin(9, now.Add(time.Hour))
 	var left int
 	if err := conn.QueryRow(ctx, `SELECT count(*) FROM idempotency_keys`).Scan(&left); err != nil || left != 3 {
@@ -443,8 +445,8 @@ func TestForgettingKeysWaitsForNobody(t *testing.T) {
 	}
 }
 
-// waitForTries waits until so many transactions of the test were seen to wait
-// for a lock: each try is one of its own.
+// waitForTries waits until a number of transactions of the test have waited for
+// a lock. Each try is one transaction.
 func waitForTries(t *testing.T, s *Store, most int) {
 	t.Helper()
 	tries := make(map[string]bool)
@@ -494,11 +496,12 @@ func TestOpen(t *testing.T) {
 	})
 }
 
-// TestLocks: a row that somebody else holds delays a write and does not fail it.
+// TestLocks checks that a row locked by another transaction delays a write but
+// does not fail it.
 func TestLocks(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	// held returns a store with one QUEUED payout and a connection that holds it.
+	// held returns a store with one QUEUED payout and a connection that locks it.
 	held := func(t *testing.T, setting string) (*Store, *pgxpool.Conn) {
 		t.Helper()
 		s := open(t).(*Store)
@@ -557,8 +560,8 @@ func TestLocks(t *testing.T) {
 	})
 }
 
-// TestASilentNetworkEndsATry: a server that takes everything and answers
-// nothing must not hold a call for as long as its caller would wait.
+// TestASilentNetworkEndsATry checks that a try ends in time if the server
+// accepts everything and answers nothing.
 func TestASilentNetworkEndsATry(t *testing.T) {
 	t.Parallel()
 	if tryTimeout != 10*time.Second {
@@ -576,7 +579,7 @@ func TestASilentNetworkEndsATry(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	defer line.cut() // first: the pool waits for what it cancels
+	defer line.cut() // runs first: the pool waits for the calls that it cancels
 	s.tryTimeout = 300 * time.Millisecond
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	if _, err := s.PromotionRegister(t.Context(), []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, now); err != nil {
@@ -594,8 +597,8 @@ func TestASilentNetworkEndsATry(t *testing.T) {
 	}
 }
 
-// silentLine hands bytes on, both ways, until it is silent: from then on it
-// swallows them.
+// silentLine forwards bytes in both directions until it is silenced. It then
+// drops them.
 type silentLine struct {
 	listener net.Listener
 	silent   atomic.Bool
@@ -657,8 +660,8 @@ func (l *silentLine) hand(from, to net.Conn) {
 	}
 }
 
-// TestPlans holds that every statement of the main job reaches payouts by an
-// index, row by row, on a table that nobody has analysed.
+// TestPlans checks that every main statement reaches payouts by an index, row
+// by row, on a table that was never analyzed.
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	s := open(t).(*Store)
@@ -696,7 +699,7 @@ SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(
 			t.Fatal(err)
 		}
 	}
-	// What is rare has an index of its own, which makes the difference.
+	// Rare rows have their own index, which must be used.
 	indexes := map[string][]string{
 		"dispatch due": {"payouts_open", "payouts_back"}, "claim lookups": {"payouts_unknown", "payouts_again"},
 		"list RETRYING": {"payouts_trouble"}, "list UNKNOWN": {"payouts_trouble"}, "list UNKNOWN with a code": {"payouts_trouble"},
@@ -732,8 +735,8 @@ SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(
 				t.Errorf("%s has a %s:\n%s", name, bad, plan)
 			}
 		}
-		// Every index scan of what may be much looks for rows, not through all of
-		// them.
+		// Every index scan of a table that may be large finds single rows. It does not
+		// read all of them.
 		lines := strings.Split(plan, "\n")
 		for i, line := range lines {
 			if large.MatchString(line) && (i+1 == len(lines) || !strings.Contains(lines[i+1], "Index Cond")) {
@@ -743,9 +746,9 @@ SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(
 	}
 }
 
-// TestPlansOutliveASmallTable holds that a plan made while there are few rows
-// is as good when there are a million: every row is reached by its whole key.
-// Nobody analyses a table by himself before about as many rows have changed.
+// TestPlansOutliveASmallTable checks that a plan made with few rows is still
+// good with a million: every row is reached by its whole key. PostgreSQL
+// analyzes a table automatically only after about as many rows have changed.
 func TestPlansOutliveASmallTable(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -790,9 +793,9 @@ SELECT i, 1, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(1, ` + n
 			t.Fatal(err)
 		}
 	}
-	// Those that are told which rows to look at have no business in other indexes.
+	// Statements that name their rows must not use other indexes.
 	named := []string{"dispatch named", "give back", "finish", "settle", "heads", "attempts", "retry named", "resolve"}
-	// What payouts_back has is rare, so looking through it costs nothing.
+	// payouts_back has few rows, so reading all of it is cheap.
 	joined := regexp.MustCompile(`Join Filter: .*\b(target_id|user_id|ticket)\b(.*\n){1,3}.*using (payout|coupon)`)
 	back := regexp.MustCompile(`Join Filter: (.*\n){1,4}.*using payouts_back`)
 	for name, sql := range statements() {
@@ -808,7 +811,7 @@ SELECT i, 1, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(1, ` + n
 	}
 }
 
-// statements are those of the main job, and the shared ones.
+// statements returns the main statements and the shared ones.
 func statements() map[string]string {
 	retrying, unknown, failed := reward.Retrying, reward.Unknown, reward.Failed
 	all := map[string]string{
@@ -836,11 +839,11 @@ func statements() map[string]string {
 
 var parameter = regexp.MustCompile(`\$(\d+)`)
 
-// planOf is the plan that a statement keeps for every call.
+// planOf returns the plan that a prepared statement uses for every call.
 func planOf(t *testing.T, conn *pgxpool.Conn, name, sql string) string {
 	t.Helper()
 	ctx := t.Context()
-	// Prepared by name, since only then does the plan stand for every call.
+	// Prepare by name: only then is the plan reused for every call.
 	if _, err := conn.Conn().PgConn().Exec(ctx, "PREPARE probe AS "+sql).ReadAll(); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}

@@ -41,15 +41,15 @@ func TestStore(t *testing.T) {
 	storetest.Exercise(t, open)
 }
 
-// TestPlans holds that what is asked again and again does not walk through
-// payouts that have nothing to do with it.
+// TestPlans checks that frequent statements do not read payouts that they do
+// not need.
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, filepath.Join(t.TempDir(), "largesse.db"))
 	listed := func(state reward.State, code string) string { return listSQL(&state, code) }
 	type check struct {
 		query string
-		want  []string // the steps, in order, that read a table
+		want  []string // the steps that read a table, in order
 	}
 	checks := map[string]check{
 		"undecided": {undecidedSQL, []string{"SEARCH payouts USING INDEX payouts_open (promotion_id=? AND state=?)"}},
@@ -118,7 +118,7 @@ func TestPlans(t *testing.T) {
 		"finish a key":  {"SEARCH idempotency_keys USING INDEX sqlite_autoindex_idempotency_keys_1 (key=?)"},
 		"drop a key":    {"SEARCH idempotency_keys USING INDEX sqlite_autoindex_idempotency_keys_1 (key=?)"},
 		"release a key": {"SEARCH idempotency_keys USING INDEX sqlite_autoindex_idempotency_keys_1 (key=?)"},
-		"claim webhook deliveries": { // the index has only those that are not done
+		"claim webhook deliveries": { // the index has only open deliveries
 			"SEARCH webhooks USING INTEGER PRIMARY KEY (rowid=?)", "SCAN webhooks USING INDEX webhooks_open", "SCAN due",
 		},
 		"dead letters":        {"SEARCH dead_letters USING INTEGER PRIMARY KEY (rowid<?)"},
@@ -160,8 +160,8 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestMigrate holds that rows of an older schema live through a migration, up
-// and down.
+// TestMigrate checks that rows of an older schema survive a migration up and
+// down.
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -204,8 +204,8 @@ VALUES (1, 7, 0, 'u', 5, '', 1, 1, 0, 0, 0, 0, '', '', '', 0)`,
 	}
 }
 
-// TestHandoversEndAtTheirMost: nothing overflows, however often a payout is
-// let go.
+// TestHandoversEndAtTheirMost checks that the count of failed deliveries never
+// overflows.
 func TestHandoversEndAtTheirMost(t *testing.T) {
 	t.Parallel()
 	s := open(t).(*Store)
@@ -215,7 +215,8 @@ func TestHandoversEndAtTheirMost(t *testing.T) {
 	})
 }
 
-// TestCountsAreRepaired spoils them by statements that the store has not.
+// TestCountsAreRepaired changes counts with statements that the store does not
+// have.
 func TestCountsAreRepaired(t *testing.T) {
 	t.Parallel()
 	s := open(t).(*Store)
@@ -244,7 +245,7 @@ func TestRules(t *testing.T) {
 	})
 }
 
-// scanTexts reads every column as text; NULL is "".
+// scanTexts reads every column as text. NULL becomes the empty text.
 func scanTexts(rows *sql.Rows) ([]string, error) {
 	columns, err := rows.Columns()
 	if err != nil {
@@ -262,7 +263,7 @@ func scanTexts(rows *sql.Rows) ([]string, error) {
 	return texts, err
 }
 
-// TestSlots reads what no method shows.
+// TestSlots reads slots, which no method shows.
 func TestSlots(t *testing.T) {
 	t.Parallel()
 	s := open(t).(*Store)
@@ -279,8 +280,8 @@ func TestSlots(t *testing.T) {
 	})
 }
 
-// TestInstancesAreForgottenAfterADay moves their beats back, since the clock is
-// the database's.
+// TestInstancesAreForgottenAfterADay moves heartbeats back, because the clock
+// is that of the database.
 func TestInstancesAreForgottenAfterADay(t *testing.T) {
 	t.Parallel()
 	s := open(t).(*Store)
@@ -304,8 +305,8 @@ func TestIdempotencyKeysAreForgotten(t *testing.T) {
 	})
 }
 
-// TestActiveSeesAnotherProcess: what is kept of the active promotions ends with
-// anybody's commit, not only this process's.
+// TestActiveSeesAnotherProcess checks that a commit of any process invalidates
+// the cached list of active promotions.
 func TestActiveSeesAnotherProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "largesse.db")

@@ -16,7 +16,7 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// sum is 32 bytes that stand for a text.
+// sum returns 32 bytes that stand for a text.
 func sum(text string) []byte {
 	h := sha256.Sum256([]byte(text))
 	return h[:]
@@ -53,7 +53,7 @@ func exerciseViews(t *testing.T, open Open) {
 	})
 }
 
-// apiKey is a key that names everything it can.
+// apiKey returns a key with every field set.
 func apiKey(id int64) store.APIKey {
 	return store.APIKey{
 		ID: id, Name: hostile, Prefix: fmt.Sprintf("lg_%d", id), Hash: sum(fmt.Sprint("key ", id)), Role: "operator",
@@ -72,7 +72,7 @@ func exerciseAPIKeys(t *testing.T, open Open) {
 	run(t, open, "AreFoundByTheirHash", func(b *bundle) {
 		want := apiKey(1<<63 - 1)
 		given := want
-		given.LastUsedAt, given.RevokedAt, given.RevokedBy = at(1), at(2), "nobody" // not for the caller to say
+		given.LastUsedAt, given.RevokedAt, given.RevokedBy = at(1), at(2), "nobody" // the store ignores these
 		given.CreatedAt = epoch.In(time.FixedZone("KST", 9*60*60)).Add(time.Nanosecond)
 		given.ExpiresAt = want.ExpiresAt.In(given.CreatedAt.Location())
 		b.must(b.APIKeyCreate(b.ctx, given))
@@ -204,7 +204,7 @@ func exerciseAPIKeys(t *testing.T, open Open) {
 			for n := range 10 {
 				used := make(map[int64]time.Time)
 				for id := int64(1); id <= 20; id++ {
-					used[id] = at(10*w + (n+w)%10) // the last of all is at 79
+					used[id] = at(10*w + (n+w)%10) // the latest of all is at 79
 				}
 				if err := b.APIKeyUsed(b.ctx, used); err != nil {
 					return err
@@ -231,7 +231,7 @@ func (b *bundle) keyIDs(before int64, limit int) []int64 {
 	return ids
 }
 
-// auditLine is a line that names everything it can.
+// auditLine returns a line with every field set.
 func auditLine(id int64) store.AuditLine {
 	return store.AuditLine{
 		ID: id, At: at(int(id % 1000)), Actor: "kim " + hostile, Role: "admin", Action: "start-promotion", Subject: "/v1/promotions/12",
@@ -264,7 +264,7 @@ func exerciseAudits(t *testing.T, open Open) {
 		empty.Detail = strings.Repeat("x", 1<<20)
 		given := open
 		given.At = open.At.In(time.FixedZone("KST", 9*60*60)).Add(time.Nanosecond)
-		given.EndedAt, given.Status, given.Code = at(9), 200, "MADE_UP" // not known yet
+		given.EndedAt, given.Status, given.Code = at(9), 200, "MADE_UP" // the store ignores these
 		b.must(b.AuditBegin(b.ctx, given))
 		b.must(b.AuditBegin(b.ctx, empty))
 		got := b.audit(store.AuditListParams{Limit: 2})
@@ -277,8 +277,8 @@ func exerciseAudits(t *testing.T, open Open) {
 		ended := open
 		ended.EndedAt, ended.Status, ended.Code = at(10), 409, "ILLEGAL_STATE"
 		b.must(b.AuditEnd(b.ctx, open.ID, 409, "ILLEGAL_STATE", at(10).Add(time.Nanosecond)))
-		b.must(b.AuditEnd(b.ctx, open.ID, 200, "", at(11))) // it has ended
-		b.must(b.AuditEnd(b.ctx, 77, 200, "", at(11)))      // nobody's
+		b.must(b.AuditEnd(b.ctx, open.ID, 200, "", at(11))) // it has ended already
+		b.must(b.AuditEnd(b.ctx, 77, 200, "", at(11)))      // unknown
 		got = b.audit(store.AuditListParams{})
 		same(b, "lines", 2, len(got))
 		same(b, "ended", ended, got[0])
@@ -433,7 +433,7 @@ func exerciseIdempotencies(t *testing.T, open Open) {
 		first := b.begin(claim("k", "a", 1<<63-1, epoch.In(time.FixedZone("KST", 9*60*60)).Add(time.Nanosecond)))
 		same(b, "claimed", fresh("a", 1<<63-1, epoch), first)
 		same(b, "zone", "UTC", first.BegunAt.Location().String())
-		same(b, "in his hands", unclaimed(first), b.begin(claim("k", "a", 2, at(1))))
+		same(b, "owned", unclaimed(first), b.begin(claim("k", "a", 2, at(1))))
 		same(b, "another key", fresh("a", 3, at(1)), b.begin(claim("K", "a", 3, at(1))))
 
 		answer := "\x00\xff" + hostile + strings.Repeat("x", 1<<20)
@@ -477,7 +477,7 @@ func exerciseIdempotencies(t *testing.T, open Open) {
 		for _, seconds := range []int{0, 1, 31, 599} {
 			same(b, "another request", unclaimed(first), b.begin(claim("k", "b", 2, at(seconds))))
 		}
-		same(b, "his own again", true, b.begin(claim("k", "a", 3, at(599))).Claimed)
+		same(b, "their own again", true, b.begin(claim("k", "a", 3, at(599))).Claimed)
 		same(b, "finished", true, b.finishKey("k", at(599), "x"))
 		got := b.begin(claim("k", "b", 4, at(600)))
 		same(b, "fingerprint", sum("a"), got.Fingerprint)
@@ -489,10 +489,10 @@ func exerciseIdempotencies(t *testing.T, open Open) {
 		lapsed := at(30).Add(micro)
 		want := store.IdempotencyRecord{Claimed: true, Again: true, ID: 1, Fingerprint: sum("a"), FirstAt: epoch, BegunAt: lapsed}
 		same(b, "taken over", want, b.begin(claim("k", "a", 3, lapsed)))
-		same(b, "in his hands", unclaimed(want), b.begin(claim("k", "a", 4, at(60))))
+		same(b, "owned", unclaimed(want), b.begin(claim("k", "a", 4, at(60))))
 		same(b, "the one before is too late", false, b.finishKey("k", epoch, "late"))
 		b.must(b.IdempotencyDrop(b.ctx, sum("k"), epoch))
-		same(b, "still in his hands", unclaimed(want), b.begin(claim("k", "a", 5, at(60))))
+		same(b, "still owned", unclaimed(want), b.begin(claim("k", "a", 5, at(60))))
 		want.BegunAt = at(61)
 		same(b, "and again", want, b.begin(claim("k", "a", 6, at(61))))
 		same(b, "finished", true, b.finishKey("k", at(61), "x"))
@@ -502,14 +502,14 @@ func exerciseIdempotencies(t *testing.T, open Open) {
 		first := b.begin(claim("k", "a", 1, epoch))
 		b.must(b.IdempotencyRelease(b.ctx, sum("k"), at(1)))
 		b.must(b.IdempotencyRelease(b.ctx, sum("x"), epoch))
-		same(b, "released by nobody", unclaimed(first), b.begin(claim("k", "a", 2, at(1))))
+		same(b, "released by a stranger", unclaimed(first), b.begin(claim("k", "a", 2, at(1))))
 		b.must(b.IdempotencyRelease(b.ctx, sum("k"), epoch))
 		same(b, "another request", false, b.begin(claim("k", "b", 3, at(1))).Claimed)
 		same(b, "the one before is too late", false, b.finishKey("k", epoch, "late"))
-		// The clock of the next one may be behind.
+		// The clock of the next caller may be behind.
 		want := store.IdempotencyRecord{Claimed: true, Again: true, ID: 1, Fingerprint: sum("a"), FirstAt: epoch, BegunAt: at(-2)}
 		same(b, "taken over", want, b.begin(claim("k", "a", 4, at(-2))))
-		same(b, "in his hands", unclaimed(want), b.begin(claim("k", "a", 5, at(1))))
+		same(b, "owned", unclaimed(want), b.begin(claim("k", "a", 5, at(1))))
 		same(b, "finished", true, b.finishKey("k", at(-2), "x"))
 		b.must(b.IdempotencyRelease(b.ctx, sum("k"), at(-2)))
 		same(b, "done", done(want, "x"), b.begin(claim("k", "a", 6, at(1))))
@@ -527,7 +527,7 @@ func exerciseIdempotencies(t *testing.T, open Open) {
 		for range 2 {
 			b.must(b.IdempotencyDrop(b.ctx, sum("k"), epoch))
 		}
-		same(b, "nobody's to finish", false, b.finishKey("k", epoch, "late"))
+		same(b, "finished by a stranger", false, b.finishKey("k", epoch, "late"))
 		same(b, "free for any request", fresh("b", 3, at(1)), b.begin(claim("k", "b", 3, at(1))))
 	})
 	run(t, open, "WhatWasKeptLongEnoughIsForgotten", func(b *bundle) {
@@ -542,9 +542,9 @@ func exerciseIdempotencies(t *testing.T, open Open) {
 		late := at(600).Add(micro)
 		same(b, "forgotten answer, another request", fresh("b", 6, late), b.begin(claim("done", "b", 6, late)))
 		same(b, "forgotten claim, another request", fresh("b", 7, late), b.begin(claim("lapsed", "b", 7, late)))
-		same(b, "in somebody's hands", unclaimed(held), b.begin(claim("held", "a", 8, late)))
+		same(b, "owned by another caller", unclaimed(held), b.begin(claim("held", "a", 8, late)))
 		same(b, "of another request", unclaimed(held), b.begin(claim("held", "b", 8, late)))
-		same(b, "which he can finish", true, b.finishKey("held", at(580), "y"))
+		same(b, "which the owner can finish", true, b.finishKey("held", at(580), "y"))
 		same(b, "forgotten with it", fresh("a", 9, late), b.begin(claim("held", "a", 9, late)))
 		same(b, "late", false, b.finishKey("done", epoch, "x"))
 	})
@@ -566,15 +566,15 @@ func exerciseIdempotencies(t *testing.T, open Open) {
 	})
 }
 
-// exerciseClaimRaces: of many who ask at once one gets the key, whatever made it
-// free.
+// exerciseClaimRaces checks that exactly one of many concurrent callers gets a
+// key, whatever made the key free.
 func exerciseClaimRaces(t *testing.T, open Open) {
 	const workers, rounds = 24, 8
-	// race has every worker ask for each key, and returns who got it and what the
-	// others saw.
+	// race lets every worker claim each key. It returns which worker got it,
+	// and what the others saw.
 	race := func(b *bundle, now time.Time, more func(w, round int) error) (won, lost [rounds][]store.IdempotencyRecord) {
 		b.Helper()
-		var mu sync.Mutex // protects won, lost
+		var mu sync.Mutex // guards won, lost
 		b.must(together(workers, func(w int) error {
 			for round := range rounds {
 				if more != nil && w == 0 {
@@ -634,7 +634,7 @@ func exerciseClaimRaces(t *testing.T, open Open) {
 		for round := range rounds {
 			b.begin(claim(fmt.Sprint(round), "a", 1, epoch))
 		}
-		var finished [rounds]bool // written by the one who finishes
+		var finished [rounds]bool // written by the worker that finishes the key
 		won, lost := race(b, at(60), func(_, round int) (err error) {
 			finished[round], err = b.IdempotencyFinish(b.ctx, sum(fmt.Sprint(round)), epoch, []byte("x"))
 			return err
@@ -692,14 +692,14 @@ func exerciseClaimRaces(t *testing.T, open Open) {
 	})
 }
 
-// walkClaims takes random steps and compares what is answered with what the
-// interface says.
+// walkClaims takes random steps and compares the results with a model of the
+// interface.
 func walkClaims(t *testing.T, s store.Store) {
 	walks, now := 0, epoch
 	rapid.Check(t, func(rt *rapid.T) {
 		b := &bundle{reporter: rt, Store: s, ctx: t.Context()}
 		walks++
-		now = now.Add(2 * claimKept) // nothing of the walk before is left
+		now = now.Add(2 * claimKept) // all keys of the previous walk have expired
 		known := make(map[string]store.IdempotencyRecord)
 		inHands := func(r store.IdempotencyRecord) bool { return !r.Done && !r.BegunAt.Before(now.Add(-claimLease)) }
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
@@ -752,8 +752,8 @@ func walkClaims(t *testing.T, s store.Store) {
 	})
 }
 
-// ExerciseIdempotencyForgotten holds that each claim removes a bounded number of
-// keys that are forgotten, and none that are not. stored counts the rows.
+// ExerciseIdempotencyForgotten checks that each claim removes a limited number
+// of expired keys, and no others. stored counts the rows.
 func ExerciseIdempotencyForgotten(t *testing.T, s store.Store, stored func() (int, error)) {
 	t.Helper()
 	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
@@ -775,16 +775,16 @@ func ExerciseIdempotencyForgotten(t *testing.T, s store.Store, stored func() (in
 	b.begin(claim("young", "a", 1, at(300)))
 	b.begin(claim("held", "a", 1, at(590)))
 	want(old + 2)
-	// It is forgotten, although this call has others to remove.
+	// An expired key counts as unknown, even if this call removes other keys.
 	key := fmt.Sprint("old ", old-2)
 	same(b, "claimed", store.IdempotencyRecord{Claimed: true, ID: 2, Fingerprint: sum("b"), FirstAt: at(610), BegunAt: at(610)},
 		b.begin(claim(key, "b", 2, at(610))))
 	want(52)
 	same(b, "finished", true, b.finishKey(key, at(610), "y"))
 	b.begin(claim("new", "a", 1, at(610)))
-	want(4) // and held, young
+	want(4) // these 2, held and young
 	b.begin(claim("new", "a", 1, at(621)))
-	want(3) // held has lapsed
+	want(3) // the lease of held has ended
 	b.begin(claim("new", "a", 1, at(2000)))
 	want(1)
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Benchmark measures the three writes of the main job on b.N rows of one
-// promotion, each from four goroutines at once: insert (READY, 1,000 a batch),
-// dispatch (1,000 a batch) and, with the read of the heads that a consumer
-// does, finish (500 a batch). It reports rows a second for each.
+// Benchmark measures the main writes on b.N rows of one promotion, from four
+// goroutines at once. It inserts READY rows (batches of 1,000), dispatches them
+// (batches of 1,000), and finishes them (batches of 500) after reading them as
+// a consumer does. It reports rows per second for each.
 func Benchmark(b *testing.B, open Open) {
 	const workers, batch, finished = 4, 1000, 500
 	s := &bundle{reporter: b, Store: open(b), ctx: b.Context()}
@@ -77,9 +77,9 @@ func Benchmark(b *testing.B, open Open) {
 	same(s, "succeeded", int64(b.N), v.Counts.Payouts[reward.Succeeded])
 }
 
-// BenchmarkActive measures what every instance asks twice a second: the active
-// promotions, each with counts of work that is done, when nobody wrote since it
-// was asked before and when somebody did.
+// BenchmarkActive measures PromotionActive, which every instance calls twice
+// per second. It has promotions with counts of finished work. It measures calls
+// without a write since the last call, and calls after a write.
 func BenchmarkActive(b *testing.B, open Open) {
 	for _, count := range []int{1000, 10_000} {
 		b.Run(strconv.Itoa(count), func(b *testing.B) {
@@ -126,9 +126,9 @@ func BenchmarkActive(b *testing.B, open Open) {
 	}
 }
 
-// BenchmarkRequests measures the writes that requests and leases wait for: an
-// idempotency key that is claimed and finished, and a lease that is renewed
-// while the holders of its like are listed.
+// BenchmarkRequests measures the writes that API requests and leases wait for.
+// An idempotency key is claimed and finished. A lease is renewed while the
+// owners of similar leases are listed.
 func BenchmarkRequests(b *testing.B, open Open) {
 	s := &bundle{reporter: b, Store: open(b), ctx: b.Context()}
 	b.Run("Idempotency", func(b *testing.B) {

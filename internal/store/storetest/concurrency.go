@@ -13,7 +13,8 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// together runs n workers at once, behind one gate, and returns their errors.
+// together runs n workers, which start at the same time, and returns their
+// errors.
 func together(n int, work func(worker int) error) error {
 	var wg sync.WaitGroup
 	gate := make(chan struct{})
@@ -39,7 +40,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 			ids = append(ids, i)
 		}
 		b.saveReady(1, ids...)
-		var mu sync.Mutex // protects handed
+		var mu sync.Mutex // guards handed
 		handed := make(map[reward.Ref]int)
 		b.must(together(workers, func(w int) error {
 			for range 20 {
@@ -58,7 +59,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 		same(b, "handed out, up to the room", room, len(handed))
 		for r, n := range handed {
 			if n != 1 {
-				b.Errorf("%+v was handed out %d times", r, n)
+				b.Errorf("%+v was dispatched %d times", r, n)
 			}
 		}
 		b.books(1)
@@ -74,7 +75,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 				rows = append(rows, row(id, target))
 			}
 		}
-		var mu sync.Mutex // protects accepted, queued
+		var mu sync.Mutex // guards accepted, queued
 		accepted, queued := 0, 0
 		b.must(together(workers, func(int) error {
 			mine := shuffled(rows)
@@ -108,7 +109,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 			b.must(err)
 			n := int(v.Counts.Payouts[reward.Queued])
 			if n > room {
-				b.Errorf("promotion %d has %d queued, more than its room", id, n)
+				b.Errorf("promotion %d has %d QUEUED rows, more than its capacity", id, n)
 			}
 			inQueue += n
 			b.books(id)
@@ -126,7 +127,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 			}
 			b.saveQueued(id, targets...)
 		}
-		var mu sync.Mutex // protects changed
+		var mu sync.Mutex // guards changed
 		changed := make(map[reward.Ref]int)
 		b.must(together(workers, func(w int) error {
 			for range 3 {
@@ -176,7 +177,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 		for _, target := range targets {
 			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeNoLookup})
 		}
-		var mu sync.Mutex // protects taken
+		var mu sync.Mutex // guards taken
 		taken := make(map[reward.TargetID]int)
 		b.must(together(workers, func(int) error {
 			for range 10 {
@@ -195,12 +196,12 @@ func exerciseConcurrency(t *testing.T, open Open) {
 		same(b, "taken", len(targets), len(taken))
 		for target, n := range taken {
 			if n != 1 {
-				b.Errorf("target %d was taken %d times", target, n)
+				b.Errorf("target %d was claimed %d times", target, n)
 			}
 		}
 	})
 	run(t, open, "OneWinnerPerLease", func(b *bundle) {
-		var mu sync.Mutex // protects winners
+		var mu sync.Mutex // guards winners
 		winners := 0
 		b.must(together(workers, func(w int) error {
 			l, err := b.LeaseTake(b.ctx, store.LeaseTakeParams{Name: "x", Owner: fmt.Sprint(w), TTL: 1 << 40})
@@ -216,7 +217,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 	run(t, open, "InstancesBeatTogether", func(b *bundle) {
 		b.must(together(workers, func(w int) error {
 			for n := range 10 {
-				name := fmt.Sprint(w % 4) // two of a name
+				name := fmt.Sprint(w % 4) // two workers per name
 				if err := b.InstanceHeartbeat(b.ctx, store.Instance{Name: name, StartedAt: at(n)}, lease); err != nil {
 					return err
 				}
@@ -242,7 +243,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 					return err
 				}
 				if !slices.ContainsFunc(list, func(v store.PromotionView) bool { return v.ID == id }) {
-					return fmt.Errorf("promotion %d runs and is not among the %d active ones", id, len(list))
+					return fmt.Errorf("RUNNING promotion %d is not among the %d active ones", id, len(list))
 				}
 			}
 			return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// stock is a STREAM template with a hundred coupons, one for each user, as the
-// caller gives it; change alters it.
+// stock returns a STREAM template with a hundred coupons, one per user, as a
+// caller creates it. change modifies it.
 func stock(id reward.TemplateID, change ...func(*reward.CouponTemplate)) reward.CouponTemplate {
 	t := reward.CouponTemplate{
 		ID: id, Name: "spring", TotalQuantity: 100, PerUserLimit: 1, Mode: reward.ModeStream, WhenRedisAway: reward.FallbackDatabase,
@@ -26,7 +26,7 @@ func stock(id reward.TemplateID, change ...func(*reward.CouponTemplate)) reward.
 	return t
 }
 
-// template makes a template.
+// template creates a template.
 func (b *bundle) template(id reward.TemplateID, change ...func(*reward.CouponTemplate)) reward.CouponTemplate {
 	b.Helper()
 	t, err := b.TemplateCreate(b.ctx, stock(id, change...))
@@ -48,8 +48,8 @@ func validFor(d time.Duration) func(*reward.CouponTemplate) {
 	return func(t *reward.CouponTemplate) { t.ValidFor = d }
 }
 
-// window opens and closes a template so long after the present, by the clock of
-// the database, which is this machine's.
+// window sets the opening and closing time relative to the present. The
+// database uses the clock of this machine.
 func window(opens, closes time.Duration) func(*reward.CouponTemplate) {
 	return func(t *reward.CouponTemplate) { t.OpensAt, t.ClosesAt = fromNow(opens), fromNow(closes) }
 }
@@ -64,13 +64,13 @@ func (b *bundle) stands(id reward.TemplateID) reward.CouponTemplate {
 	return t
 }
 
-// ask is a request of a user with a ticket of generation 0. Its coupon's id
-// follows from the ticket.
+// ask returns the request of a user with a ticket of generation 0. The ID of
+// its coupon follows from the ticket.
 func ask(user string, ticket int64) rules.CouponRequest {
 	return rules.CouponRequest{UserID: user, Ticket: ticket, CouponID: reward.CouponID(ticket), Code: fmt.Sprintf("code%d", ticket)}
 }
 
-// asks are requests of users with the tickets from first on.
+// asks returns requests of users with consecutive tickets from first on.
 func asks(first int64, users ...string) []rules.CouponRequest {
 	list := make([]rules.CouponRequest, len(users))
 	for i, u := range users {
@@ -79,7 +79,7 @@ func asks(first int64, users ...string) []rules.CouponRequest {
 	return list
 }
 
-// crowd names users from "u<first>" on.
+// crowd returns user IDs from "u<first>" on.
 func crowd(first, n int) []string {
 	list := make([]string, n)
 	for i := range list {
@@ -88,13 +88,14 @@ func crowd(first, n int) []string {
 	return list
 }
 
-// inOrder settles the asks of a template of epoch 0 and generation 0.
+// inOrder settles requests of a template with epoch 0 and generation 0.
 func (b *bundle) inOrder(id reward.TemplateID, list ...rules.CouponRequest) store.CouponSettleResult {
 	b.Helper()
 	return b.settle(store.CouponSettleParams{TemplateID: id, Kind: rules.SettleInOrder, Requests: list})
 }
 
-// settle settles at second 10 and holds what is true of every settle.
+// settle settles requests at second 10, and checks what must hold after every
+// settlement.
 func (b *bundle) settle(p store.CouponSettleParams) store.CouponSettleResult {
 	b.Helper()
 	p.Now = at(10)
@@ -146,7 +147,7 @@ func (b *bundle) coupon(id reward.CouponID) reward.Coupon {
 	return c
 }
 
-// told is what the results say, in short: "issued", the reason of a rejection, or
+// told returns the results in short: "issued", the reason of a rejection, or
 // the name of another outcome.
 func told(res store.CouponSettleResult) []string {
 	list := make([]string, len(res.Results))
@@ -156,7 +157,7 @@ func told(res store.CouponSettleResult) []string {
 	return list
 }
 
-// holders reads the facts of everybody who has a slot, from a snapshot.
+// holders reads the holdings of all users with a slot, from a snapshot.
 func (b *bundle) holders(id reward.TemplateID) map[string]store.CouponHolding {
 	b.Helper()
 	_, facts, err := b.snapshot(id)
@@ -194,8 +195,8 @@ func (b *bundle) coupons(id reward.TemplateID) []reward.Coupon {
 	return list
 }
 
-// couponBooks fails unless what is kept of a template is what its rows say, and
-// no bound is passed.
+// couponBooks fails the test unless the stored counts of a template match its
+// rows and no limit is exceeded.
 func (b *bundle) couponBooks(id reward.TemplateID) {
 	b.Helper()
 	t := b.stands(id)
@@ -435,7 +436,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 	run(t, open, "ALoweredLimitTakesNothingAway", func(b *bundle) {
 		b.template(1, limit(3), reissue)
 		b.inOrder(1, asks(1, "a", "a", "a", "b", "b")...)
-		_, err := b.CouponCancel(b.ctx, 1, at(11)) // a keeps the slots 2 and 3
+		_, err := b.CouponCancel(b.ctx, 1, at(11)) // user a keeps the slots 2 and 3
 		b.must(err)
 		_, err = b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, PerUserLimit: new(2)})
 		b.must(err)
@@ -476,7 +477,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 		b.template(1)
 		for _, step := range []struct {
 			p    store.TemplateNewGenerationParams
-			want int64 // 0 = it is refused
+			want int64 // 0 means refused
 		}{
 			{raise(1, 0, 0), 1},
 			{raise(1, 0, 5), 0},
@@ -525,7 +526,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 	})
 }
 
-// noteMove is what a change of path leaves in Moved.
+// noteMove returns what a change of path records in Moved.
 func noteMove(t *reward.CouponTemplate, to reward.IssuePath) {
 	switch {
 	case t.Path == reward.PathGate && to == reward.PathDatabase:
@@ -547,7 +548,7 @@ func templateIDs(list []reward.CouponTemplate) []reward.TemplateID {
 	return ids
 }
 
-// sortedFacts orders facts by user.
+// sortedFacts sorts holdings by user.
 func sortedFacts(facts map[string]store.CouponHolding) []store.CouponHolding {
 	return slices.SortedFunc(maps.Values(facts), func(a, b store.CouponHolding) int { return cmp.Compare(a.UserID, b.UserID) })
 }

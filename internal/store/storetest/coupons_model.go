@@ -10,18 +10,18 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// shop is what a walk expects of one template: the rules of the seam once more,
-// one ask after the other.
+// shop is the expected state of one template in a walk. It states the rules of
+// the store a second time, request by request.
 type shop struct {
 	t       reward.CouponTemplate
 	coupons []*sold
 	refused []refused
 }
 
-// sold is a coupon with what no caller sees.
+// sold is a coupon with the fields that no caller sees.
 type sold struct {
 	reward.Coupon
-	slot    int // 0 = given back
+	slot    int // 0 means freed
 	version int64
 }
 
@@ -31,7 +31,7 @@ type refused struct {
 	version int64
 }
 
-// fact is what the gate has to know of a user.
+// fact returns the holding of a user.
 func (s *shop) fact(user string) store.CouponHolding {
 	f := store.CouponHolding{UserID: user}
 	for _, c := range s.coupons {
@@ -46,7 +46,7 @@ func (s *shop) fact(user string) store.CouponHolding {
 	return f
 }
 
-// facts are those of everybody who has a slot.
+// facts returns the holdings of all users with a slot.
 func (s *shop) facts() map[string]store.CouponHolding {
 	facts := make(map[string]store.CouponHolding)
 	for _, c := range s.coupons {
@@ -70,7 +70,7 @@ func (s *shop) known(generation, ticket int64) bool {
 		slices.ContainsFunc(s.refused, func(r refused) bool { return r.Generation == generation && r.Ticket == ticket })
 }
 
-// whole says why a batch is refused as a whole.
+// whole returns why a batch is refused.
 func (s *shop) whole(p store.CouponSettleParams) rules.SettleRefusal {
 	switch p.Kind {
 	case rules.SettleInOrder:
@@ -143,7 +143,7 @@ func (s *shop) settle(p store.CouponSettleParams) store.CouponSettleResult {
 	return res
 }
 
-// one settles one ask, at the version that comes next.
+// one settles one request at the next version.
 func (s *shop) one(p store.CouponSettleParams, a rules.CouponRequest) store.RequestResult {
 	now, direct := time.Now(), p.Kind == rules.SettleDirect
 	switch {
@@ -281,7 +281,7 @@ func (s *shop) change(p rules.TemplateChange) any {
 	return s.t
 }
 
-// list is every coupon, by ticket, then generation.
+// list returns every coupon, by ticket, then generation.
 func (s *shop) list() []reward.Coupon {
 	list := make([]reward.Coupon, len(s.coupons))
 	for i, c := range s.coupons {
@@ -293,7 +293,7 @@ func (s *shop) list() []reward.Coupon {
 	return list
 }
 
-// changes is what changed above a version.
+// changes returns what changed above a version.
 func (s *shop) changes(above int64, limit int) store.CouponChanges {
 	c := store.CouponChanges{Template: s.t}
 	facts := make(map[string]store.CouponHolding)
@@ -318,7 +318,7 @@ func (s *shop) changes(above int64, limit int) store.CouponChanges {
 	return c
 }
 
-// outcomes is the latest outcome of each user.
+// outcomes returns the latest outcome of each user.
 func (s *shop) outcomes() map[string]reward.IssueOutcome {
 	latest := make(map[string]reward.IssueOutcome)
 	add := func(o reward.IssueOutcome) {

@@ -14,8 +14,9 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// exerciseCouponRaces: many at once, at the same templates, and no bound is
-// passed, nobody is told of a deadlock, and every version is one change.
+// exerciseCouponRaces runs many calls on the same templates at once. No limit
+// may be exceeded, no caller may see a deadlock, and every version must be one
+// change.
 func exerciseCouponRaces(t *testing.T, open Open) {
 	const workers = 8
 	run(t, open, "IssuingCancellingUsingAndExpiring", func(b *bundle) {
@@ -42,7 +43,7 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 					if r.Outcome != rules.RequestIssued || i%3 == 0 {
 						continue
 					}
-					now := at(20 + 100*(w%2)) // half of the workers come when their time is over
+					now := at(20 + 100*(w%2)) // half of the workers come after the coupons expired
 					if i%3 == 1 {
 						change, err := b.CouponCancel(b.ctx, r.Coupon.ID, now)
 						versions.Add(change.To - change.From)
@@ -105,7 +106,7 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 		b.must(together(workers, func(w int) error {
 			for first := int64(1); first <= tickets; first += 15 {
 				list := asks(first, crowd(int(first), 30)...)
-				for i := range list { // each worker offers coupons of its own
+				for i := range list { // each worker offers its own coupons
 					list[i].CouponID += reward.CouponID(1000 * w)
 					list[i].Code = fmt.Sprint(list[i].CouponID)
 				}
@@ -179,7 +180,7 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 		const each = 8
 		b.template(1)
 		b.inOrder(1, asks(1, crowd(1, workers*each)...)...)
-		var mu sync.Mutex // protects cancelled
+		var mu sync.Mutex // guards cancelled
 		cancelled := make(map[int64]store.SettledRequest)
 		b.must(together(workers, func(w int) error {
 			for n := range each {
@@ -305,7 +306,7 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 					return err
 				}
 				if i := slices.Index(templateIDs(active), id); i < 0 || active[i].Version < t.Version {
-					return fmt.Errorf("template %d is older in the list than it was told before", id)
+					return fmt.Errorf("template %d is older in the list than in an earlier result", id)
 				}
 			}
 			return nil
@@ -346,6 +347,6 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 				noted.Add(1)
 			}
 		}))
-		same(b, "noted, and seen once it was closed", noted.Load(), after.Load())
+		same(b, "entrants recorded, and seen after the draw closed", noted.Load(), after.Load())
 	})
 }

@@ -79,7 +79,7 @@ func exerciseCouponReads(t *testing.T, open Open) {
 		same(b, "outcomes", map[string]reward.IssueOutcome{"a": limited, "b": issued}, got)
 		got, err = b.IssueOutcomes(b.ctx, 1, nil)
 		b.must(err)
-		same(b, "of nobody", map[string]reward.IssueOutcome{}, got)
+		same(b, "of no user", map[string]reward.IssueOutcome{}, got)
 		same(b, "issued", []bool{true, false}, []bool{issued.Issued(), limited.Issued()})
 		history, err := b.IssueHistory(b.ctx, "a", 10)
 		b.must(err)
@@ -90,7 +90,7 @@ func exerciseCouponReads(t *testing.T, open Open) {
 		history, err = b.IssueHistory(b.ctx, "nobody", 2)
 		b.must(err)
 		same(b, "nobody", 0, len(history))
-		// A coupon again: that is the latest now.
+		// The user gets another coupon, which is now the latest outcome.
 		b.inOrder(1, ask("a", 4))
 		same(b, "latest", reward.CouponID(4), b.outcome("a").Coupon.ID)
 	})
@@ -99,7 +99,7 @@ func exerciseCouponReads(t *testing.T, open Open) {
 		b.template(2)
 		b.inOrder(1, asks(1, "a", "b")...)                                                                                                   // 1
 		b.inOrder(1, asks(3, "a", "c", "d")...)                                                                                              // 2
-		b.settle(store.CouponSettleParams{TemplateID: 2, Requests: []rules.CouponRequest{{UserID: "z", Ticket: 1, CouponID: 9, Code: "9"}}}) // another's
+		b.settle(store.CouponSettleParams{TemplateID: 2, Requests: []rules.CouponRequest{{UserID: "z", Ticket: 1, CouponID: 9, Code: "9"}}}) // another template
 		_, err := b.CouponCancel(b.ctx, 1, at(15))                                                                                           // 3
 		b.must(err)
 		_, err = b.TemplateTouch(b.ctx, 1) // 4
@@ -150,7 +150,7 @@ func exerciseCouponReads(t *testing.T, open Open) {
 		var order []string
 		var got []store.CouponHolding
 		b.must(b.CouponSnapshot(b.ctx, 1, func(t reward.CouponTemplate) error {
-			same(b, "template", b.stands(1), t) // another read goes on meanwhile
+			same(b, "template", b.stands(1), t) // read while the snapshot is open
 			order = append(order, "begin")
 			return nil
 		}, func(portion []store.CouponHolding) error {

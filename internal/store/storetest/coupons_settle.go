@@ -102,8 +102,8 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 	run(t, open, "SevenLeftOfAHundred", func(b *bundle) {
 		b.template(1)
 		b.inOrder(1, asks(1, crowd(1, 93)...)...)
-		// 100 asks of 97 new users, three of them twice at the very front, and one
-		// who has a coupon.
+		// 100 requests of 97 new users, three of them twice at the very front, and of
+		// one user who has a coupon.
 		users := append([]string{"n1", "n1", "n2", "n2", "n3", "n3", "u1"}, crowd(1000, 93)...)
 		res := b.inOrder(1, asks(94, users...)...)
 		want := []string{"issued", userLimit, "issued", userLimit, "issued", userLimit, userLimit, "issued", "issued", "issued", "issued"}
@@ -124,7 +124,7 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		b.template(1, limit(3), reissue)
 		same(b, "first", []string{"issued", "issued", "issued"}, told(b.inOrder(1, asks(1, "a", "a", "b")...)))
 		same(b, "then", []string{"issued", userLimit, "issued", "issued", userLimit}, told(b.inOrder(1, asks(4, "a", "a", "b", "b", "b")...)))
-		// Slots 1 and 3 become free, in whatever order, and are filled again.
+		// Slots 1 and 3 become free in any order, and are filled again.
 		for _, id := range []reward.CouponID{4, 1} {
 			_, err := b.CouponCancel(b.ctx, id, at(11))
 			b.must(err)
@@ -134,7 +134,7 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		same(b, "facts", []store.CouponHolding{{UserID: "a", Held: 3, CouponID: 10}}, res.Holdings)
 		_, err := b.CouponCancel(b.ctx, 10, at(12))
 		b.must(err)
-		same(b, "his latest is an older one", store.CouponHolding{UserID: "a", Held: 2, CouponID: 9}, b.holders(1)["a"])
+		same(b, "their latest coupon is an older one", store.CouponHolding{UserID: "a", Held: 2, CouponID: 9}, b.holders(1)["a"])
 	})
 	run(t, open, "AnIdBelowTheOnesHeHasIsNotHisLatest", func(b *bundle) {
 		b.template(1, limit(2))
@@ -168,7 +168,7 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 			_, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 1, Requests: []rules.CouponRequest{bad}, Now: epoch})
 			b.wantCode(err, reward.CodeInvalid)
 		}
-		// What is refused for a reason cannot hold up the line.
+		// A request with a reason cannot block the waiting line.
 		res = b.inOrder(1, rules.CouponRequest{UserID: "a\x00\xff", Ticket: 2, Code: "\xff", Reason: reward.ReasonError},
 			rules.CouponRequest{UserID: "b", Ticket: 3, Reason: "\x00"})
 		same(b, "told", []string{reward.ReasonError, reward.ReasonError}, []string{res.Results[0].Reason, b.outcome("b").Reason})
@@ -220,8 +220,8 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 	})
 }
 
-// ExerciseSlots holds that a user gets the lowest slots that are free, which no
-// caller sees; slots reads them, by coupon, 0 = none.
+// ExerciseSlots checks that a user gets the lowest free slots, which no method
+// shows. slots reads them by coupon; 0 means none.
 func ExerciseSlots(t *testing.T, s store.Store, slots func() (map[reward.CouponID]int, error)) {
 	t.Helper()
 	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
@@ -242,7 +242,7 @@ func ExerciseSlots(t *testing.T, s store.Store, slots func() (map[reward.CouponI
 	want(map[reward.CouponID]int{1: 0, 2: 1, 3: 0, 4: 3, 5: 1, 6: 2, 7: 2, 8: 4})
 }
 
-// own makes somebody the issuer of a template.
+// own assigns a template to an issuer.
 func (b *bundle) own(id reward.TemplateID) {
 	b.Helper()
 	_, err := b.TemplateAssign(b.ctx, []reward.TemplateID{id}, "somebody")
@@ -265,7 +265,7 @@ func (b *bundle) offsets() map[int32]int64 {
 	return got
 }
 
-// outcome is the latest outcome of a user at template 1.
+// outcome returns the latest outcome of a user at template 1.
 func (b *bundle) outcome(user string) reward.IssueOutcome {
 	b.Helper()
 	got, err := b.IssueOutcomes(b.ctx, 1, []string{user})
@@ -347,14 +347,14 @@ func exerciseSettleListed(t *testing.T, open Open) {
 		settle([]rules.CouponRequest{ask("a", 1)}, 6, 9, 7)
 		same(b, "the highest", map[int32]int64{1: 9}, b.offsets())
 		settle(nil, 12)
-		same(b, "without asks", map[int32]int64{1: 12}, b.offsets())
+		same(b, "without requests", map[int32]int64{1: 12}, b.offsets())
 		settle([]rules.CouponRequest{ask("b", 2)}, 3)
 		same(b, "never back", map[int32]int64{1: 12}, b.offsets())
 	})
 }
 
 func exerciseSettleDirect(t *testing.T, open Open) {
-	// direct settles asks without tickets; ids begin at first.
+	// direct settles requests without tickets. Coupon IDs begin at first.
 	direct := func(b *bundle, first int64, users ...string) store.CouponSettleResult {
 		b.Helper()
 		list := asks(first, users...)
@@ -371,13 +371,13 @@ func exerciseSettleDirect(t *testing.T, open Open) {
 		b.generation(reward.PathDatabase)
 		res := direct(b, 1, "b", "b", "a")
 		same(b, "told", []string{"issued", userLimit, "issued"}, told(res))
-		same(b, "what he has", res.Results[0].Coupon, res.Results[1].Coupon)
+		same(b, "what they have", res.Results[0].Coupon, res.Results[1].Coupon)
 		same(b, "tickets", []int64{1, 2}, []int64{res.Results[0].Coupon.Ticket, res.Results[2].Coupon.Ticket})
 		same(b, "generation", int64(1), res.Results[2].Coupon.Generation)
 		same(b, "settled", int64(2), res.Template.Settled)
 		res = direct(b, 10, "a", "c", "d")
 		same(b, "told", []string{userLimit, "issued", soldOut}, told(res))
-		same(b, "what he has", b.coupon(3), res.Results[0].Coupon)
+		same(b, "what they have", b.coupon(3), res.Results[0].Coupon)
 		same(b, "nothing else", reward.Coupon{}, res.Results[2].Coupon)
 		res = direct(b, 20, "d", "a")
 		same(b, "nothing is settled", []string{soldOut, userLimit}, told(res))
@@ -462,7 +462,7 @@ func exerciseSettleDirect(t *testing.T, open Open) {
 			same(b, "told", []string{test.want, test.want}, told(res))
 			same(b, "fence", int64(4), res.Template.Fence)
 			same(b, "offsets", map[int32]int64{0: 1}, b.offsets())
-			// Who has a ticket was let in while it was open.
+			// A user with a ticket was admitted while the template was open.
 			if test.want != "issued" {
 				same(b, "in order", []string{"issued"}, told(b.inOrder(1, ask("a", 1))))
 			}

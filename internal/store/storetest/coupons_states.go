@@ -9,7 +9,7 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// exerciseCouponStates: what becomes of coupons after their issue.
+// exerciseCouponStates checks how coupons change after their issue.
 func exerciseCouponStates(t *testing.T, open Open) {
 	run(t, open, "CancelFreesThePlaceAndKeepsTheSlot", func(b *bundle) {
 		b.template(1, quantity(2))
@@ -25,7 +25,7 @@ func exerciseCouponStates(t *testing.T, open Open) {
 			From: 1, To: 2, Template: t, Holdings: []store.CouponHolding{{UserID: "a", Held: 1}}, Coupon: want,
 		}, change)
 		same(b, "live and ever issued", []int64{1, 2}, []int64{t.Live, t.IssuedTotal})
-		same(b, "not again to him", []string{userLimit, "issued", soldOut}, told(b.inOrder(1, asks(4, "a", "d", "e")...)))
+		same(b, "not to the same user again", []string{userLimit, "issued", soldOut}, told(b.inOrder(1, asks(4, "a", "d", "e")...)))
 		b.couponBooks(1)
 	})
 	run(t, open, "CancelGivesTheSlotBackWhereTheTemplateReissues", func(b *bundle) {
@@ -56,7 +56,7 @@ func exerciseCouponStates(t *testing.T, open Open) {
 		same(b, "told", []string{userLimit, "issued"}, told(b.inOrder(1, asks(3, "a", "b")...)))
 	})
 	run(t, open, "OnlyAnIssuedOneIsUsedOrCancelled", func(b *bundle) {
-		b.template(1, validFor(time.Minute)) // until second 70
+		b.template(1, validFor(time.Minute)) // valid until second 70
 		b.inOrder(1, asks(1, "a", "b", "c", "d")...)
 		used, err := b.CouponUse(b.ctx, 1, at(20).Add(1))
 		b.must(err)

@@ -15,22 +15,22 @@ import (
 
 const walkUsers = 5
 
-// shopStep is one operation of a random walk, and what it must answer.
+// shopStep is one operation of a random walk, with its required result.
 type shopStep struct {
 	name   string
 	do     func(ctx context.Context, s store.Store) (any, error)
 	expect func(s *shop) any
 }
 
-// shopWalk is where a walk over coupons stands.
+// shopWalk is the state of a walk over coupons.
 type shopWalk struct {
 	shop
 	now    time.Time
-	lastID int64 // of coupons, over all walks
+	lastID int64 // the highest coupon ID of all walks
 }
 
-// drawAsks draws asks for what probably comes next: tickets around the settled
-// one, users who come again and again.
+// drawAsks draws requests for what probably comes next: tickets around the
+// settled one, and users who return again and again.
 func (w *shopWalk) drawAsks(t *rapid.T, kind rules.SettleKind) []rules.CouponRequest {
 	next := w.t.Settled + 1
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) rules.CouponRequest {
@@ -67,7 +67,7 @@ func (w *shopWalk) draw(t *rapid.T) shopStep {
 	coupon := rapid.Custom(func(t *rapid.T) reward.CouponID {
 		n := rapid.IntRange(0, len(w.coupons)).Draw(t, "coupon")
 		if n == len(w.coupons) {
-			return reward.CouponID(1 << 40) // a stranger
+			return reward.CouponID(1 << 40) // an unknown coupon
 		}
 		return w.coupons[n].ID
 	})
@@ -148,7 +148,7 @@ func (w *shopWalk) draw(t *rapid.T) shopStep {
 	}
 	generation := mostly(t, "ends of", w.t.Generation)
 	return shopStep{
-		name: "note ends and own", do: func(ctx context.Context, s store.Store) (any, error) {
+		name: "record ends and assign", do: func(ctx context.Context, s store.Store) (any, error) {
 			noted, err := s.TemplateRecordEnds(ctx, id, generation, map[int32]int64{1: generation})
 			if err != nil {
 				return nil, err
@@ -168,7 +168,8 @@ func (w *shopWalk) draw(t *rapid.T) shopStep {
 	}
 }
 
-// allowed makes an answer of what the state of a coupon or a template forbids.
+// allowed turns an error that the state of a coupon or template requires into a
+// result.
 func allowed[T any](answer T, err error) (any, error) {
 	for _, code := range []string{
 		reward.CodeConflict, reward.CodeCouponNotFound, reward.CodeCouponUsed, reward.CodeCouponCancelled, reward.CodeCouponExpired,
@@ -180,8 +181,8 @@ func allowed[T any](answer T, err error) (any, error) {
 	return answer, err
 }
 
-// shops takes random steps on every store; after each, all of them answer and
-// hold what the rules say.
+// shops takes random steps on every store. After each step all stores must
+// return and store what the model says.
 func shops(t *testing.T, stores ...store.Store) {
 	bundles := make([]*bundle, len(stores))
 	for i, s := range stores {
@@ -207,7 +208,7 @@ func shops(t *testing.T, stores ...store.Store) {
 			made, err := b.TemplateCreate(b.ctx, given)
 			b.must(err)
 			w.t = made
-			_, err = b.CouponExpire(b.ctx, at(1<<30), plenty) // of walks before
+			_, err = b.CouponExpire(b.ctx, at(1<<30), plenty) // of earlier walks
 			b.must(err)
 		}
 		for range rapid.IntRange(1, 20).Draw(rt, "steps") {
@@ -227,7 +228,7 @@ func shops(t *testing.T, stores ...store.Store) {
 	})
 }
 
-// shopBooks fails unless a store holds what a shop does.
+// shopBooks fails the test unless a store matches a shop.
 func (b *bundle) shopBooks(s *shop, above int64, most int) {
 	b.Helper()
 	id := s.t.ID
@@ -243,8 +244,8 @@ func (b *bundle) shopBooks(s *shop, above int64, most int) {
 	b.couponBooks(id)
 }
 
-// exerciseCouponWalks: whatever is done, in whatever order, a store does what
-// the rules say.
+// exerciseCouponWalks checks that a store follows the rules after any sequence
+// of steps.
 func exerciseCouponWalks(t *testing.T, open Open) {
 	shops(t, open(t))
 }

@@ -58,9 +58,9 @@ func exerciseDispatch(t *testing.T, open Open) {
 		v, err := b.PromotionGet(b.ctx, 1)
 		b.must(err)
 		same(b, "last dispatch", at(11), v.LastDispatchedAt)
-		same(b, "stream gone", false, v.StreamDestroyed)
+		same(b, "stream destroyed", false, v.StreamDestroyed)
 		b.books(1)
-		// A clock behind does not take the last dispatch back.
+		// A clock that is behind does not move LastDispatchedAt back.
 		same(b, "rest", 2, len(dispatch(b, store.PayoutDispatchParams{Limit: 9, MaxLen: plenty, Now: at(-5)})))
 		v, err = b.PromotionGet(b.ctx, 1)
 		b.must(err)
@@ -173,7 +173,7 @@ func exerciseWithdraw(t *testing.T, open Open) {
 			same(b, "state", reward.Unknown, p.State)
 			same(b, "flag", true, p.MaybeCalled)
 			same(b, "settles from", at(25), p.SettleFrom)
-			same(b, "look-up due", at(10), p.DueAt)
+			same(b, "lookup due", at(10), p.DueAt)
 		}
 		b.books(1)
 	})

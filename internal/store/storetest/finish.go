@@ -104,7 +104,7 @@ func exerciseFinish(t *testing.T, open Open) {
 		b.books(1)
 	})
 	run(t, open, "FailuresRetryUpToTheLimit", func(b *bundle) {
-		b.running(1) // three retries: four answers
+		b.running(1) // three retries allow four attempts
 		b.saveQueued(1, 1)
 		for n := int32(1); n <= 3; n++ {
 			res := b.finish(rules.Outcome{Ref: ref(1, 1, n), Kind: rules.OutcomeFailed, RetryAt: at(20), Code: "HTTP_500"})
@@ -133,7 +133,7 @@ func exerciseFinish(t *testing.T, open Open) {
 		res = b.finish(rules.Outcome{Ref: ref(1, 2, 1), Kind: rules.OutcomeNoAnswer, RetryAt: at(20), GiveUp: true})
 		same(b, "given up", store.FinishResult{State: reward.Unknown, DueAt: at(10), Changed: true}, res)
 		res = b.finish(rules.Outcome{Ref: ref(1, 3, 1), Kind: rules.OutcomeNoLookup})
-		same(b, "no look-up", store.FinishResult{State: reward.Unknown, DueAt: at(10), Changed: true}, res)
+		same(b, "no lookup", store.FinishResult{State: reward.Unknown, DueAt: at(10), Changed: true}, res)
 		same(b, "settles from", at(25), b.payout(1, 3).SettleFrom)
 		b.books(1)
 	})
@@ -197,7 +197,7 @@ func exerciseFinish(t *testing.T, open Open) {
 		}
 		first := rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeFailed, RetryAt: at(20), Attempts: answers}
 		b.finish(first)
-		b.finish(first) // the caller did not hear the first time
+		b.finish(first) // a repeat, as after a lost reply
 		late := reward.Attempt{Dispatch: 0, At: at(10), Class: reward.AnswerRefused, Code: "LATE"}
 		b.finish(rules.Outcome{Ref: ref(1, 1, 0), Kind: rules.OutcomeRefused, Attempts: []reward.Attempt{late}})
 		b.finish(rules.Outcome{Ref: ref(1, 9, 1), Kind: rules.OutcomeRefused, Attempts: []reward.Attempt{late}})
@@ -229,8 +229,8 @@ func exerciseFinish(t *testing.T, open Open) {
 }
 
 func exerciseLookups(t *testing.T, open Open) {
-	// unknown makes targets UNKNOWN at second 10: they settle from 25, so a
-	// 404 counts when its look-up began at 85 or later.
+	// unknown makes targets UNKNOWN at second 10. Their SettleFrom is 25, so "not
+	// found" decides them if the lookup began at 85 or later.
 	unknown := func(b *bundle, targets ...reward.TargetID) {
 		b.Helper()
 		b.running(1)
@@ -305,7 +305,7 @@ func exerciseLookups(t *testing.T, open Open) {
 		)
 		p := b.payout(1, 1)
 		same(b, "early", reward.Unknown, p.State)
-		same(b, "next look-up", at(200), p.DueAt)
+		same(b, "next lookup", at(200), p.DueAt)
 		same(b, "settles from, as before", at(25), p.SettleFrom)
 		p = b.payout(1, 2)
 		same(b, "after the wait", reward.Failed, p.State)
@@ -315,7 +315,7 @@ func exerciseLookups(t *testing.T, open Open) {
 		unknown(b, 1)
 		settle(b, rules.Lookup{Ref: ref(1, 1, 1), BeganAt: at(99), NextAt: at(300)})
 		b.wantState(1, 1, reward.Unknown)
-		same(b, "next look-up", at(300), b.payout(1, 1).DueAt)
+		same(b, "next lookup", at(300), b.payout(1, 1).DueAt)
 	})
 	run(t, open, "NotFoundNamesUnknownAndItsDispatch", func(b *bundle) {
 		unknown(b, 1)
@@ -334,7 +334,7 @@ func exerciseLookups(t *testing.T, open Open) {
 		b.move(1, reward.PromotionCancelled)
 		settle(b, rules.Lookup{Ref: ref(1, 1, 1), NotFound: true, BeganAt: at(85), NextAt: at(200)})
 		b.wantState(1, 1, reward.Cancelled)
-		// And a late yes still wins.
+		// A late confirmation still wins.
 		settle(b, rules.Lookup{Ref: ref(1, 1, 1), Found: true, TransactionKey: "late", BeganAt: at(90)})
 		b.wantState(1, 1, reward.Succeeded)
 	})

@@ -9,8 +9,8 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// handOver lets a holder go without a word: the rows go back to READY.
-func (b *bundle) handOver(refs ...reward.Ref) {
+// failDelivery lets deliveries fail without an outcome: the rows go back to READY.
+func (b *bundle) failDelivery(refs ...reward.Ref) {
 	b.Helper()
 	n, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{
 		Refs: refs, MaybeCalled: true, DeliveryFailed: true, Lease: lease, Now: at(5),
@@ -19,7 +19,7 @@ func (b *bundle) handOver(refs ...reward.Ref) {
 	same(b, "handed over", len(refs), n)
 }
 
-// again dispatches everything READY of promotion 1 and returns it.
+// again dispatches all READY rows of promotion 1 and returns them.
 func (b *bundle) again() []reward.Payout {
 	b.Helper()
 	list, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{
@@ -30,7 +30,7 @@ func (b *bundle) again() []reward.Payout {
 	return list
 }
 
-// wantHandovers is of a target of promotion 1.
+// wantHandovers checks the failed deliveries of a target of promotion 1.
 func (b *bundle) wantHandovers(target reward.TargetID, want int32) {
 	b.Helper()
 	if got := b.payout(1, target).FailedDeliveries; got != want {
@@ -43,7 +43,7 @@ func exerciseHandovers(t *testing.T, open Open) {
 		b.running(1)
 		b.saveQueued(1, 1, 2, 3)
 		n, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{
-			Refs:           []reward.Ref{ref(1, 1, 1), ref(1, 1, 1), ref(1, 2, 7), ref(1, 9, 1)}, // twice; another dispatch; unknown
+			Refs:           []reward.Ref{ref(1, 1, 1), ref(1, 1, 1), ref(1, 2, 7), ref(1, 9, 1)}, // twice; another dispatch number; unknown
 			DeliveryFailed: true, Lease: lease, Now: at(5),
 		})
 		b.must(err)
@@ -58,7 +58,7 @@ func exerciseHandovers(t *testing.T, open Open) {
 		same(b, "given back", 1, n)
 		b.wantHandovers(2, 0)
 		b.again()
-		b.handOver(ref(1, 1, 2), ref(1, 3, 1))
+		b.failDelivery(ref(1, 1, 2), ref(1, 3, 1))
 		b.wantHandovers(1, 2)
 		b.wantHandovers(3, 1)
 		b.books(1)
@@ -66,7 +66,7 @@ func exerciseHandovers(t *testing.T, open Open) {
 	run(t, open, "AreInEveryReading", func(b *bundle) {
 		b.running(1)
 		b.saveQueued(1, 1, 2)
-		b.handOver(ref(1, 1, 1))
+		b.failDelivery(ref(1, 1, 1))
 		of := func(list []reward.Payout) []int32 {
 			sortPayouts(list)
 			var counts []int32
@@ -82,7 +82,7 @@ func exerciseHandovers(t *testing.T, open Open) {
 		same(b, "listed", []int32{1, 0}, of(b.all(1)))
 		b.wantHandovers(1, 1)
 		b.move(1, reward.PromotionCancelled)
-		b.handOver(ref(1, 1, 2))
+		b.failDelivery(ref(1, 1, 2))
 		b.wantState(1, 1, reward.Unknown)
 		looked, err := b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: 9, Until: at(60), Now: at(30)})
 		b.must(err)
@@ -95,7 +95,7 @@ func exerciseHandovers(t *testing.T, open Open) {
 		run(t, open, "StartAnewAfterTheOutcome"+name, func(b *bundle) {
 			b.running(1)
 			b.saveQueued(1, 1, 2)
-			b.handOver(ref(1, 1, 1), ref(1, 2, 1))
+			b.failDelivery(ref(1, 1, 1), ref(1, 2, 1))
 			b.again()
 			if kind != rules.OutcomePaid {
 				late := b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: kind, RetryAt: at(20)})
@@ -111,7 +111,7 @@ func exerciseHandovers(t *testing.T, open Open) {
 	run(t, open, "OnlyAnOutcomeForgetsThem", func(b *bundle) {
 		b.running(1)
 		b.saveQueued(1, 1, 2)
-		b.handOver(ref(1, 1, 1), ref(1, 2, 1))
+		b.failDelivery(ref(1, 1, 1), ref(1, 2, 1))
 		both := func(what string) {
 			b.Helper()
 			for target := reward.TargetID(1); target <= 2; target++ {
@@ -135,7 +135,7 @@ func exerciseHandovers(t *testing.T, open Open) {
 		both("a cancel")
 		_, err = b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: 9, Until: at(31), Now: at(30)})
 		b.must(err)
-		both("a look-up was taken")
+		both("a lookup was taken")
 		for _, l := range []rules.Lookup{
 			{BeganAt: at(32), NextAt: at(33)},
 			{BeganAt: at(200), NextAt: at(201), NotFound: true},
@@ -146,15 +146,15 @@ func exerciseHandovers(t *testing.T, open Open) {
 			b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{
 				Lookups: []rules.Lookup{first, second}, SettleAfter: settleAfter, Now: l.NextAt,
 			}))
-			both("a look-up")
+			both("a lookup")
 		}
 		b.wantState(1, 1, reward.Succeeded)
 		b.books(1)
 	})
 }
 
-// ExerciseHandoversMax holds that handovers end at their most. exec runs a
-// statement that every dialect knows.
+// ExerciseHandoversMax checks that failed deliveries stop at their maximum.
+// exec runs a statement that every dialect understands.
 func ExerciseHandoversMax(t *testing.T, s store.Store, exec func(sql string) error) {
 	t.Helper()
 	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
@@ -162,7 +162,7 @@ func ExerciseHandoversMax(t *testing.T, s store.Store, exec func(sql string) err
 	b.saveQueued(1, 1)
 	b.must(exec(fmt.Sprintf("UPDATE payouts SET handovers = %d", rules.FailedDeliveriesMax-1)))
 	for n := int32(1); n <= 3; n++ {
-		b.handOver(ref(1, 1, n))
+		b.failDelivery(ref(1, 1, n))
 		b.wantHandovers(1, rules.FailedDeliveriesMax)
 		same(b, "dispatched", rules.FailedDeliveriesMax, b.again()[0].FailedDeliveries)
 	}
@@ -170,9 +170,10 @@ func ExerciseHandoversMax(t *testing.T, s store.Store, exec func(sql string) err
 	b.wantHandovers(1, 0)
 }
 
-// AfterMigration holds that promotion 1, RUNNING, and its payout 7, QUEUED
-// before the handovers were counted, are whole and can go on. It leaves the
-// payout QUEUED, so that it may be called again.
+// AfterMigration checks that a payout of an older schema is complete and can
+// continue. Promotion 1 is RUNNING, and its payout 7 was QUEUED before failed
+// deliveries were counted. The check leaves the payout QUEUED, so that it can
+// run again.
 func AfterMigration(t *testing.T, s store.Store) {
 	t.Helper()
 	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
@@ -186,7 +187,7 @@ func AfterMigration(t *testing.T, s store.Store) {
 	same(b, "state", reward.Queued, p.State)
 	same(b, "handovers", 0, p.FailedDeliveries)
 	b.wantHistory("u", 10, store.PayoutID{PromotionID: 1, TargetID: 7})
-	b.handOver(ref(1, 7, p.Dispatch))
+	b.failDelivery(ref(1, 7, p.Dispatch))
 	b.wantHandovers(7, 1)
 	b.books(1)
 	res := b.finish(rules.Outcome{Ref: ref(1, 7, b.again()[0].Dispatch), Kind: rules.OutcomeNoAnswer, RetryAt: at(6)})

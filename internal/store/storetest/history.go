@@ -58,7 +58,7 @@ func exercisePayoutHistory(t *testing.T, open Open) {
 		for target := reward.TargetID(1); target <= 2; target++ {
 			many := make([]reward.Attempt, store.UserAnswersMax+7)
 			for i := range many {
-				many[i] = reward.Attempt{Dispatch: 1, At: at(60 - i), Class: reward.AnswerThrottled, Code: "BUSY"} // the latest comes first
+				many[i] = reward.Attempt{Dispatch: 1, At: at(60 - i), Class: reward.AnswerThrottled, Code: "BUSY"} // newest first
 			}
 			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeNoAnswer, RetryAt: at(90), Attempts: many})
 		}
@@ -93,7 +93,7 @@ func exercisePayoutHistory(t *testing.T, open Open) {
 		id := store.PayoutID{PromotionID: 1, TargetID: 1}
 		b.saveFor("ann", id, id)
 		b.saveFor("ann", id)
-		b.saveFor("bob", id) // a conflict
+		b.saveFor("bob", id) // refused as a conflict
 		b.wantHistory("ann", 10, id)
 		b.wantHistory("bob", 10)
 		b.move(1, reward.PromotionCancelled)
@@ -116,7 +116,8 @@ func exercisePayoutHistory(t *testing.T, open Open) {
 	})
 }
 
-// saveFor saves payouts of a user, QUEUED where their promotion is RUNNING.
+// saveFor saves payouts of a user. They are QUEUED if their promotion is
+// RUNNING.
 func (b *bundle) saveFor(user string, ids ...store.PayoutID) {
 	b.Helper()
 	rows := make([]store.NewPayout, len(ids))
@@ -127,7 +128,8 @@ func (b *bundle) saveFor(user string, ids ...store.PayoutID) {
 	b.must(err)
 }
 
-// wantHistory fails unless a user has these payouts, each as it is read alone.
+// wantHistory fails the test unless a user has these payouts, each as PayoutGet
+// returns it.
 func (b *bundle) wantHistory(user string, limit int, ids ...store.PayoutID) []store.UserPayout {
 	b.Helper()
 	list, err := b.PayoutHistory(b.ctx, user, limit)

@@ -18,8 +18,8 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// letters keeps count dead letters of a topic and returns their ids, the
-// oldest first.
+// letters stores count dead letters of a topic and returns their IDs, oldest
+// first.
 func (b *bundle) letters(topic, reason string, count int) []int64 {
 	b.Helper()
 	var ls []reward.DeadLetter
@@ -43,7 +43,8 @@ func (b *bundle) letterIDs(p store.DeadLetterListParams) []int64 {
 	return ids
 }
 
-// settleLetters settles at second 50 as somebody and returns what moved.
+// settleLetters closes dead letters at second 50 and returns which of them
+// moved.
 func (b *bundle) settleLetters(to reward.DeadLetterStatus, ids ...int64) []int64 {
 	b.Helper()
 	settled, err := b.DeadLetterClose(b.ctx, ids, to, "kim", at(50))
@@ -99,7 +100,7 @@ func exerciseDeadLetters(t *testing.T, open Open) {
 	run(t, open, "ListByEveryFilter", func(b *bundle) {
 		x := b.letters("x", "MALFORMED", 4)
 		y := b.letters("y", "POISON", 2)
-		z := b.letters(hostile+"\x00", "POISON\x00", 2) // kept without what no database can hold
+		z := b.letters(hostile+"\x00", "POISON\x00", 2) // stored without what no database can store
 		b.settleLetters(reward.DeadLetterReplayed, x[0], y[1])
 		b.settleLetters(reward.DeadLetterDiscarded, x[3])
 		for name, test := range map[string]struct {
@@ -147,7 +148,7 @@ func exerciseDeadLetters(t *testing.T, open Open) {
 		same(b, "again", []int64{}, b.settleLetters(reward.DeadLetterReplayed, ids...))
 		same(b, "none", []int64{}, b.settleLetters(reward.DeadLetterReplayed))
 
-		// A repeat of the record does not open it again, the next record is another.
+		// A repeat of the record does not reopen it. The next record is another one.
 		b.must(b.DeadLetterAdd(b.ctx, []reward.DeadLetter{
 			{Source: "x", Offset: "1", Reason: "MALFORMED", At: at(70)}, {Source: "x", Offset: "4", Reason: "MALFORMED", At: at(70)},
 		}))
@@ -171,7 +172,7 @@ func exerciseDeadLetters(t *testing.T, open Open) {
 	})
 	run(t, open, "OfAFullBatchEachIsSettledForOneOfMany", func(b *bundle) {
 		ids := b.letters("x", "MALFORMED", store.BatchMax)
-		var mu sync.Mutex // protects all
+		var mu sync.Mutex // guards all
 		var all []int64
 		b.must(together(4, func(worker int) error {
 			to := []reward.DeadLetterStatus{reward.DeadLetterReplayed, reward.DeadLetterDiscarded}[worker%2]
@@ -187,9 +188,9 @@ func exerciseDeadLetters(t *testing.T, open Open) {
 	})
 }
 
-// lettersAfterMigration holds that a dead letter of an older schema is OPEN.
-// It settles the one it finds, or makes one; the way down forgets what it was
-// settled as.
+// lettersAfterMigration checks that a dead letter of an older schema is OPEN.
+// It closes the one that it finds, or creates one. The migration down drops the
+// status.
 func (b *bundle) lettersAfterMigration() {
 	b.Helper()
 	b.must(b.DeadLetterAdd(b.ctx, []reward.DeadLetter{{Source: "x", Offset: "1", Reason: "MALFORMED", At: epoch}}))
@@ -200,7 +201,7 @@ func (b *bundle) lettersAfterMigration() {
 
 const hookURL = "https://example.test/hook?a=1&b='2'"
 
-// hooked makes a RUNNING promotion with a webhook.
+// hooked creates a RUNNING promotion with a webhook.
 func (b *bundle) hooked(id reward.PromotionID, canary reward.Canary) {
 	b.Helper()
 	_, err := b.PromotionCreate(b.ctx, reward.Promotion{
@@ -210,7 +211,7 @@ func (b *bundle) hooked(id reward.PromotionID, canary reward.Canary) {
 	b.move(id, reward.Running)
 }
 
-// breach pauses a RUNNING promotion and says so to its webhook.
+// breach pauses a RUNNING promotion with an event for its webhook.
 func (b *bundle) breach(ctx context.Context, id reward.PromotionID, now time.Time) error {
 	_, err := b.PromotionMove(ctx, store.PromotionMoveParams{
 		ID: id, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: "because", Event: store.EventBreach, Now: now,
@@ -218,7 +219,7 @@ func (b *bundle) breach(ctx context.Context, id reward.PromotionID, now time.Tim
 	return err
 }
 
-// takeHooks takes every delivery that is due at now, and holds it until then.
+// takeHooks claims every delivery that is due at now, until then.
 func (b *bundle) takeHooks(now, until time.Time) []store.WebhookDelivery {
 	b.Helper()
 	list, err := b.WebhookClaim(b.ctx, 100, until, now)
@@ -226,7 +227,7 @@ func (b *bundle) takeHooks(now, until time.Time) []store.WebhookDelivery {
 	return list
 }
 
-// deliveries is takeHooks without the ids.
+// deliveries is takeHooks without the IDs.
 func (b *bundle) deliveries(now, until time.Time) []store.WebhookDelivery {
 	b.Helper()
 	got := []store.WebhookDelivery{}
@@ -263,7 +264,7 @@ func exerciseWebhooks(t *testing.T, open Open) {
 		same(b, "completed", true, complete(b, 20))
 		same(b, "completed again", false, complete(b, 21))
 		same(b, "at the end", []store.WebhookDelivery{delivery(1, store.EventFinished, at(20))}, b.deliveries(at(20), at(1000)))
-		b.saveReady(1, 2) // runs again
+		b.saveReady(1, 2) // the promotion is RUNNING again
 		same(b, "reopened", none, b.deliveries(at(99), at(1000)))
 		b.move(1, reward.PromotionCancelled)
 		same(b, "cancelled with a READY row", false, complete(b, 30))
@@ -390,7 +391,7 @@ func exerciseWebhooks(t *testing.T, open Open) {
 			b.hooked(id, reward.Canary{})
 			b.must(b.breach(b.ctx, id, at(10)))
 		}
-		var mu sync.Mutex // protects taken
+		var mu sync.Mutex // guards taken
 		taken := make(map[int64]int)
 		b.must(together(4, func(int) error {
 			for {
@@ -410,7 +411,7 @@ func exerciseWebhooks(t *testing.T, open Open) {
 				}
 			}
 		}))
-		for _, d := range b.takeHooks(at(20), at(999)) { // whatever a taker passed over beside another
+		for _, d := range b.takeHooks(at(20), at(999)) { // those that concurrent claims skipped
 			taken[d.ID]++
 		}
 		for id, n := range taken {

@@ -13,7 +13,8 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// bounded makes a RUNNING promotion with three retries, a budget and a canary.
+// bounded creates a RUNNING promotion with three retries, a budget and a
+// canary.
 func (b *bundle) bounded(id reward.PromotionID, budget reward.Amount, canary reward.Canary) {
 	b.Helper()
 	_, err := b.PromotionCreate(b.ctx, reward.Promotion{
@@ -23,7 +24,8 @@ func (b *bundle) bounded(id reward.PromotionID, budget reward.Amount, canary rew
 	b.move(id, reward.Running)
 }
 
-// saveAmounts saves payouts worth amounts, in this order, targets from on.
+// saveAmounts saves payouts with these amounts, in this order, for targets from
+// on.
 func (b *bundle) saveAmounts(maxLen int, id reward.PromotionID, from reward.TargetID, amounts ...reward.Amount) []reward.TargetID {
 	b.Helper()
 	rows := make([]store.NewPayout, len(amounts))
@@ -37,7 +39,8 @@ func (b *bundle) saveAmounts(maxLen int, id reward.PromotionID, from reward.Targ
 	return targetsOf(res.Queued)
 }
 
-// dispatch dispatches at second 20 as many as are allowed and says which.
+// dispatch dispatches as many rows as are allowed at second 20, and returns
+// their targets.
 func (b *bundle) dispatch(id reward.PromotionID, from reward.State, limit int, refs ...reward.Ref) []reward.TargetID {
 	b.Helper()
 	list, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{
@@ -48,7 +51,7 @@ func (b *bundle) dispatch(id reward.PromotionID, from reward.State, limit int, r
 	return targetsOf(list)
 }
 
-// canary is that of promotion 1.
+// canary returns the canary of promotion 1.
 func (b *bundle) canary() reward.Canary {
 	b.Helper()
 	v, err := b.PromotionGet(b.ctx, 1)
@@ -56,7 +59,7 @@ func (b *bundle) canary() reward.Canary {
 	return v.Canary
 }
 
-// exposed is what a promotion has paid, and what it may have.
+// exposed returns the amount that a promotion has paid or may have paid.
 func exposed(c reward.Counts) reward.Amount {
 	return c.Amounts[reward.Succeeded] + c.Amounts[reward.Queued] + c.Amounts[reward.Retrying] + c.Amounts[reward.Unknown]
 }
@@ -67,7 +70,7 @@ func exerciseBudget(t *testing.T, open Open) {
 		b.bounded(1, 100, reward.Canary{})
 		b.saveAmounts(0, 1, 0, 40, 30, 20, 25, 5, 0)
 		same(b, "as many as fit", []reward.TargetID{0, 1, 2}, b.dispatch(1, reward.Ready, 9))
-		same(b, "nobody overtakes who does not fit", none, b.dispatch(1, reward.Ready, 9))
+		same(b, "no row overtakes one that does not fit", none, b.dispatch(1, reward.Ready, 9))
 		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeRefused})
 		same(b, "after one was refused", []reward.TargetID{3, 4, 5}, b.dispatch(1, reward.Ready, 9))
 	})
@@ -114,7 +117,7 @@ func exerciseBudget(t *testing.T, open Open) {
 		b.wantState(1, 1, reward.Ready)
 		b.books(1)
 		b.books(2)
-		// What is known takes nothing of it.
+		// Known targets do not count against the budget.
 		same(b, "known ones, and the next", []reward.TargetID{20}, b.saveAmounts(plenty, 1, 20, 10, 1))
 	})
 	run(t, open, "WhatMayBePaidCounts", func(b *bundle) {
@@ -139,7 +142,8 @@ func exerciseBudget(t *testing.T, open Open) {
 			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeFailed, RetryAt: at(11)})
 		}
 		same(b, "retried", []reward.TargetID{0}, b.dispatch(1, reward.Retrying, 1))
-		// A yes for one that nobody has sent passes the budget; then nothing goes.
+		// A confirmation of a row that was never dispatched exceeds the budget. After
+		// that nothing is dispatched.
 		b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{
 			Lookups: []rules.Lookup{{Ref: ref(1, 2, 1), Found: true, BeganAt: at(12)}}, Now: at(12),
 		}))
@@ -201,7 +205,7 @@ func exerciseCanary(t *testing.T, open Open) {
 		for target := range reward.TargetID(store.BatchMax) {
 			targets = append(targets, target)
 		}
-		b.saveReady(1, targets...) // all of them older than what comes back
+		b.saveReady(1, targets...) // all of them older than the rows that return
 		b.finish(rules.Outcome{Ref: ref(1, 5002, 1), Kind: rules.OutcomeFailed, RetryAt: at(11)})
 		n, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{
 			Refs: []reward.Ref{ref(1, 5000, 1), ref(1, 5001, 1)}, Lease: lease, Now: at(12),
@@ -211,7 +215,7 @@ func exerciseCanary(t *testing.T, open Open) {
 		same(b, "retried", []reward.TargetID{5002}, b.dispatch(1, reward.Retrying, 9))
 		same(b, "the first of them", []reward.TargetID{5000}, b.dispatch(1, reward.Ready, 1))
 		same(b, "named", []reward.TargetID{5001}, b.dispatch(1, reward.Ready, 9, ref(1, 1, 0), ref(1, 5001, 1), ref(1, 2, 0)))
-		same(b, "nobody else", none, b.dispatch(1, reward.Ready, 9))
+		same(b, "no others", none, b.dispatch(1, reward.Ready, 9))
 		same(b, "dispatched first", 3, b.canary().Dispatched)
 	})
 	run(t, open, "BothKindsGoInTheirOrder", func(b *bundle) {
@@ -219,7 +223,7 @@ func exerciseCanary(t *testing.T, open Open) {
 		b.saveAmounts(plenty, 1, 1, 1, 1)
 		_, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: []reward.Ref{ref(1, 1, 1), ref(1, 2, 1)}, Lease: lease, Now: at(5)})
 		b.must(err)
-		b.saveReady(1, 8) // due at 0, before those
+		b.saveReady(1, 8) // due at 0, before the others
 		_, err = b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(1, 9)}, Now: at(6)})
 		b.must(err)
 		same(b, "two", []reward.TargetID{1, 8}, b.dispatch(1, reward.Ready, 2))
@@ -242,7 +246,7 @@ func exerciseJudge(t *testing.T, open Open) {
 		b.must(err)
 		v, err := b.PromotionGet(b.ctx, id)
 		b.must(err)
-		same(b, "status it tells", v.Status, status)
+		same(b, "status it returns", v.Status, status)
 		return status, did
 	}
 	undecided := func(b *bundle, what string) {
@@ -304,7 +308,7 @@ func exerciseJudge(t *testing.T, open Open) {
 		same(b, "the others", []reward.TargetID{4, 5}, b.dispatch(1, reward.Ready, 9))
 	})
 	run(t, open, "FewerThanItAsksForJudgeNothing", func(b *bundle) {
-		// More may be on their way: a canary waits for as many as it asks for.
+		// More payouts may come: a canary waits until Targets were dispatched.
 		b.bounded(1, 0, three)
 		b.saveQueued(1, 1, 2)
 		for target := reward.TargetID(1); target <= 2; target++ {
@@ -356,13 +360,13 @@ func exerciseJudge(t *testing.T, open Open) {
 	})
 }
 
-// exerciseBounds: however many dispatch, save, finish and judge at once, neither
-// the budget nor the canary is ever passed.
+// exerciseBounds checks that budget and canary are never exceeded, however many
+// workers dispatch, save, finish and judge at once.
 func exerciseBounds(t *testing.T, open Open) {
 	const workers, targets = 6, 300
 	amount := func(target int) reward.Amount { return 1 + reward.Amount(target%17) }
-	// busy lets workers save all targets of promotion 1 and dispatch them, and
-	// calls also with what each of them got.
+	// busy lets workers save all targets of promotion 1 and dispatch them. It
+	// calls also with the rows that each worker dispatched.
 	busy := func(b *bundle, also func(worker int, got []reward.Payout) error) {
 		b.Helper()
 		b.must(together(workers, func(w int) error {
@@ -432,7 +436,7 @@ func exerciseBounds(t *testing.T, open Open) {
 	run(t, open, "NobodyPassesTheCanaryAndOneJudgesIt", func(b *bundle) {
 		const canary = 25
 		b.bounded(1, 0, reward.Canary{Targets: canary, MaxFailureRate: 1})
-		var mu sync.Mutex // protects first, judged
+		var mu sync.Mutex // guards first, judged
 		first, judged := make(map[reward.TargetID]bool), 0
 		busy(b, func(_ int, got []reward.Payout) error {
 			mu.Lock()
@@ -473,7 +477,7 @@ func exerciseBounds(t *testing.T, open Open) {
 	run(t, open, "ACanaryDispatchesExactlyItsTargets", func(b *bundle) {
 		const canary = 25
 		b.bounded(1, 0, reward.Canary{Targets: canary})
-		var mu sync.Mutex // protects first
+		var mu sync.Mutex // guards first
 		first := make(map[reward.TargetID]bool)
 		busy(b, func(w int, got []reward.Payout) error {
 			refs := make([]reward.Ref, 0, len(got))
@@ -603,7 +607,7 @@ func exerciseRetry(t *testing.T, open Open) {
 		same(b, "completed", true, moved)
 		gone, err := b.PromotionStreamDestroyed(b.ctx, 1, epoch)
 		b.must(err)
-		same(b, "stream gone", true, gone)
+		same(b, "stream destroyed", true, gone)
 		same(b, "nothing", 0, retry(b, "B"))
 		v, err := b.PromotionGet(b.ctx, 1)
 		b.must(err)
@@ -678,7 +682,7 @@ func exerciseRetry(t *testing.T, open Open) {
 		b.saveQueued(1, targets...)
 		_, err := b.PayoutFinish(b.ctx, p)
 		b.must(err)
-		var mu sync.Mutex // protects moved
+		var mu sync.Mutex // guards moved
 		moved := 0
 		b.must(together(4, func(int) error {
 			n, err := b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: 1, Now: at(50)})
@@ -801,7 +805,7 @@ func exerciseResolve(t *testing.T, open Open) {
 	run(t, open, "OneOfManyResolves", func(b *bundle) {
 		b.running(1)
 		unknown(b, 1)
-		var mu sync.Mutex // protects winners
+		var mu sync.Mutex // guards winners
 		winners := 0
 		b.must(together(6, func(w int) error {
 			p := paid(1)
@@ -821,10 +825,10 @@ func exerciseResolve(t *testing.T, open Open) {
 	})
 }
 
-// exerciseAgain: what a no has decided is looked up once more.
+// exerciseAgain checks the second lookup, after "not found" has decided a row.
 func exerciseAgain(t *testing.T, open Open) {
 	const after = 1000 * time.Second
-	// settle writes look-ups at a second.
+	// settle writes lookups at a second.
 	settle := func(b *bundle, seconds int, ls ...rules.Lookup) {
 		b.Helper()
 		b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{
@@ -843,7 +847,8 @@ func exerciseAgain(t *testing.T, open Open) {
 			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeNoLookup})
 		}
 	}
-	// decided makes targets FAILED at second 100: the next look-up is due at 1100.
+	// decided makes targets FAILED at second 100. Their second lookup is due at
+	// 1100.
 	decided := func(b *bundle, targets ...reward.TargetID) {
 		b.Helper()
 		unknown(b, targets...)
@@ -905,7 +910,7 @@ func exerciseAgain(t *testing.T, open Open) {
 	run(t, open, "OnlyByLookUpsThatBeganAfterItWasDecided", func(b *bundle) {
 		decided(b, 1)
 		before := b.payout(1, 1)
-		settle(b, 120, no(1, 90)) // the same call again
+		settle(b, 120, no(1, 90)) // a repeat
 		settle(b, 120, rules.Lookup{Ref: ref(1, 1, 1), BeganAt: at(99), NextAt: at(200)})
 		other := no(1, 1105)
 		other.Dispatch = 2
@@ -958,7 +963,7 @@ func exerciseAgain(t *testing.T, open Open) {
 			list, err := b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: 2, Until: at(5000), Now: at(1100)})
 			b.must(err)
 			if len(list) > 2 {
-				b.Fatalf("%d look-ups were taken, more than the limit", len(list))
+				b.Fatalf("%d lookups were taken, more than the limit", len(list))
 			}
 			for _, p := range list {
 				seen[p.TargetID]++
@@ -1011,7 +1016,7 @@ func exerciseCompare(t *testing.T, open Open) {
 						return err
 					}
 					if kept != rows {
-						return fmt.Errorf("%+v are kept, the rows say %+v", kept, rows)
+						return fmt.Errorf("%+v are stored, the rows have %+v", kept, rows)
 					}
 					continue
 				}
@@ -1036,8 +1041,8 @@ func exerciseCompare(t *testing.T, open Open) {
 	})
 }
 
-// ExerciseRepair spoils counts by exec, as no statement of ours can, and holds
-// that a repair makes them what the rows say.
+// ExerciseRepair changes counts with exec, as no method can, and checks that a
+// repair sets them to those of the rows.
 func ExerciseRepair(t *testing.T, s store.Store, exec func(sql string) error) {
 	t.Helper()
 	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
@@ -1050,7 +1055,7 @@ func ExerciseRepair(t *testing.T, s store.Store, exec func(sql string) error) {
 	b.finish(rules.Outcome{Ref: ref(1, 3, 1), Kind: rules.OutcomeRefused})
 	for what, test := range map[string]struct {
 		sql   string
-		whole bool // the counts of the whole promotion differ
+		whole bool // whether the counts of the whole promotion differ
 	}{
 		"a count":              {`UPDATE summaries SET queued = queued + 3 WHERE promotion_id = 1 AND summary_id = 0`, true},
 		"an amount":            {`UPDATE summaries SET succeeded_amount = 0 WHERE promotion_id = 1 AND summary_id = 0`, true},

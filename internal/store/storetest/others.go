@@ -81,7 +81,7 @@ func exerciseUploads(t *testing.T, open Open) {
 		u := store.Upload{ID: 7, PromotionID: 1, LeasedUntil: at(60), CreatedAt: epoch}
 		b.wantCode(b.UploadOpen(b.ctx, store.Upload{ID: 8, PromotionID: 9, LeasedUntil: at(60), CreatedAt: epoch}), reward.CodeNotFound)
 		b.must(b.UploadOpen(b.ctx, u))
-		b.must(b.UploadOpen(b.ctx, u)) // the caller did not hear the first time
+		b.must(b.UploadOpen(b.ctx, u)) // a repeat, as after a lost reply
 		b.draft(2)
 		other := u
 		other.PromotionID = 2
@@ -175,7 +175,7 @@ func exerciseLeases(t *testing.T, open Open) {
 		}
 		same(b, "by bytes, each once", []string{"B", "b", "c", "é"}, holders("coupon:"))
 		same(b, "of a pattern", []string{"pattern"}, holders("c%"))
-		same(b, "the own one too", []string{"asks"}, holders("~"))
+		same(b, "including its own", []string{"asks"}, holders("~"))
 		same(b, "not asked", []string{}, holders(""))
 		same(b, "of none", []string{}, holders("x"))
 		b.must(b.LeaseRelease(b.ctx, "coupon:2", "é"))
@@ -190,8 +190,8 @@ func exerciseInstances(t *testing.T, open Open) {
 		b.Helper()
 		b.must(b.InstanceHeartbeat(b.ctx, i, ttl))
 	}
-	// list reads the instances without what the database's clock says, which
-	// must lie around this process's.
+	// list reads the instances without the times of the database, which must be
+	// between two times of this process.
 	list := func(b *bundle) []store.Instance {
 		b.Helper()
 		got, err := b.InstanceList(b.ctx)
@@ -213,7 +213,7 @@ func exerciseInstances(t *testing.T, open Open) {
 			},
 		}
 		given := want
-		given.SeenAt, given.AliveUntil, given.Alive = at(5), at(6), false // not for the caller to say
+		given.SeenAt, given.AliveUntil, given.Alive = at(5), at(6), false // the store ignores these
 		given.StartedAt = epoch.In(time.FixedZone("KST", 9*60*60))
 		beat(b, given, time.Hour)
 		same(b, "instances", []store.Instance{want}, list(b))
@@ -290,9 +290,10 @@ func exerciseInstances(t *testing.T, open Open) {
 	})
 }
 
-// ExerciseInstancesForgotten holds that instances are listed for a day after
-// their latest beat and removed by the next beat of another. moveBack makes an
-// instance's latest beat so long ago; stored counts the rows.
+// ExerciseInstancesForgotten checks that an instance is listed for a day after
+// its last heartbeat, and that the next heartbeat of another instance then
+// removes it. moveBack moves the last heartbeat of an instance back. stored
+// counts the rows.
 func ExerciseInstancesForgotten(t *testing.T, s store.Store, moveBack func(name string, ago time.Duration) error,
 	stored func() (int, error),
 ) {

@@ -24,7 +24,7 @@ func exercisePromotions(t *testing.T, open Open) {
 		}
 		given := want
 		given.Status, given.StreamDestroyed = reward.Running, false
-		given.Canary.Dispatched, given.Canary.Judged, given.ApprovedBy = 5, true, "lee" // not for who creates it to say
+		given.Canary.Dispatched, given.Canary.Judged, given.ApprovedBy = 5, true, "lee" // the store ignores these
 		made, err := b.PromotionCreate(b.ctx, given)
 		b.must(err)
 		same(b, "made", want, made)
@@ -118,7 +118,7 @@ func exercisePromotions(t *testing.T, open Open) {
 		b.must(err)
 		same(b, "after a caller who left", 2, len(list))
 	})
-	// A driver may remember its latest answer, which no change may outlive.
+	// A driver may cache its latest result. Every change must invalidate it.
 	run(t, open, "TheActiveListFollowsEveryChange", func(b *bundle) {
 		list := func() []store.PromotionView {
 			b.Helper()
@@ -221,14 +221,14 @@ func exercisePromotions(t *testing.T, open Open) {
 			}
 			return ids
 		}
-		b.draft(1) // never
+		b.draft(1) // not active
 		b.running(3)
 		b.running(2)
 		b.draft(4)
-		b.move(4, reward.PromotionCancelled) // until finished
+		b.move(4, reward.PromotionCancelled) // active until it is finished
 		b.running(5)
 		b.saveQueued(5, 1)
-		b.move(5, reward.Paused) // its stream stands
+		b.move(5, reward.Paused) // its stream exists
 		same(b, "active", []reward.PromotionID{2, 3, 4, 5}, active())
 
 		moved, err := b.PromotionComplete(b.ctx, 4, settleAfter, at(2))
@@ -240,7 +240,7 @@ func exercisePromotions(t *testing.T, open Open) {
 		same(b, "active", []reward.PromotionID{2, 3, 5}, active())
 		gone, err := b.PromotionStreamDestroyed(b.ctx, 2, time.Time{})
 		b.must(err)
-		same(b, "2's stream gone", true, gone)
+		same(b, "stream of 2 destroyed", true, gone)
 		same(b, "active", []reward.PromotionID{3, 5}, active())
 	})
 	run(t, open, "StreamGoneNamesTheLastDispatch", func(b *bundle) {
@@ -262,7 +262,7 @@ func exercisePromotions(t *testing.T, open Open) {
 		same(b, "with its time", true, gone(epoch))
 		same(b, "again", false, gone(epoch))
 
-		// More work brings the promotion and its stream back.
+		// New rows make the promotion RUNNING again, and its stream exists again.
 		res, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(1, 2)}, MaxLen: 9, Now: at(30)})
 		b.must(err)
 		same(b, "queued of a completed one", 0, len(res.Queued))
@@ -284,7 +284,7 @@ func exercisePromotions(t *testing.T, open Open) {
 		b.wantCode(err, reward.CodeUploadNotFound)
 		b.wantCode(b.PromotionDelete(b.ctx, 1), reward.CodeNotFound)
 
-		b.running(1) // the id is free, and nothing of the old one is left
+		b.running(1) // the ID is free, and no row of the old promotion is left
 		b.books(1)
 		same(b, "rows", 0, len(b.all(1)))
 		b.wantCode(b.PromotionDelete(b.ctx, 1), reward.CodeIllegalState)
@@ -364,7 +364,7 @@ func exerciseRegistrations(t *testing.T, open Open) {
 		v, err := b.PromotionGet(b.ctx, 7)
 		b.must(err)
 		same(b, "read", want, v.Promotion)
-		for _, id := range []reward.PromotionID{7, 8} { // completed already; running already
+		for _, id := range []reward.PromotionID{7, 8} { // COMPLETED already; RUNNING already
 			_, err = b.PromotionCreate(b.ctx, reward.Promotion{ID: id, Name: "again", Type: reward.Point, CreatedAt: at(1)})
 			b.wantCode(err, reward.CodeExists)
 		}
@@ -464,8 +464,8 @@ func exerciseCompletion(t *testing.T, open Open) {
 		same(b, "outcome", []store.SaveOutcome{store.Duplicate}, res.Outcomes)
 		same(b, "status", reward.Completed, status(b))
 	})
-	// cancelled makes target 2 UNKNOWN at 10 in a CANCELLED promotion: it
-	// settles from 25, so a look-up decides when it began at 85 or later.
+	// cancelled makes target 2 UNKNOWN at 10 in a CANCELLED promotion. Its
+	// SettleFrom is 25, so a lookup decides it if it began at 85 or later.
 	cancelled := func(b *bundle) {
 		b.Helper()
 		b.running(1)
@@ -492,7 +492,7 @@ func exerciseCompletion(t *testing.T, open Open) {
 		settle(b, rules.Lookup{Ref: ref(1, 2, 7), BeganAt: at(85), NextAt: at(200)})
 		same(b, "looked up for another dispatch", false, complete(b, 1000))
 		settle(b, rules.Lookup{Ref: ref(1, 2, 1), BeganAt: at(85), NextAt: at(200)})
-		settle(b, rules.Lookup{Ref: ref(1, 2, 1), BeganAt: at(84), NextAt: at(200)}) // an older one, written later
+		settle(b, rules.Lookup{Ref: ref(1, 2, 1), BeganAt: at(84), NextAt: at(200)}) // an older lookup, written later
 		b.wantState(1, 2, reward.Unknown)
 		same(b, "looked up in time", true, complete(b, 101))
 		v, err := b.PromotionGet(b.ctx, 1)
@@ -518,7 +518,7 @@ func exerciseCompletion(t *testing.T, open Open) {
 		for target := reward.TargetID(1); target <= 3; target++ {
 			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeNoLookup})
 		}
-		// What looked before the cancel counts too.
+		// A lookup from before the cancel counts too.
 		settle(b,
 			rules.Lookup{Ref: ref(1, 1, 1), BeganAt: at(85), NextAt: at(200)},
 			rules.Lookup{Ref: ref(1, 2, 1), BeganAt: at(20), NextAt: at(200)},

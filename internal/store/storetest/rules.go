@@ -17,20 +17,20 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Raw reaches the tables of a store without its methods, so that rows can begin
-// in any state, also in one that no sequence of calls leads to.
+// Raw reads and writes the tables of a store without its methods. Rows can then
+// begin in any state, even in one that no sequence of calls reaches.
 type Raw struct {
 	Exec func(sql string) error
-	// Query returns every row as text; NULL is "".
+	// Query returns every row as text. NULL becomes the empty text.
 	Query func(sql string) ([][]string, error)
-	// Moment is a time as a literal, Micros the expression of the microseconds of
-	// a column.
+	// Moment returns a time as a literal. Micros returns an expression for the
+	// microseconds of a column.
 	Moment func(t time.Time) string
 	Micros func(column string) string
 }
 
 // ExerciseRules compares a driver with internal/rules, over every state, kind
-// and flag that a rule looks at: the rows, attempts and counts that its
+// and flag that a rule depends on. The rows, attempts and counts that its
 // statements leave must be those that the rules return.
 func ExerciseRules(t *testing.T, open Open, raw func(store.Store) Raw) {
 	t.Helper()
@@ -58,7 +58,7 @@ func ExerciseRules(t *testing.T, open Open, raw func(store.Store) Raw) {
 	}
 }
 
-// arena is a store, and what has to be in it by the rules.
+// arena is a store with the rows that it must have by the rules.
 type arena struct {
 	*bundle
 	raw        Raw
@@ -82,7 +82,7 @@ type attempt struct {
 	reward.Attempt
 }
 
-// odometer counts through every combination of choices: case i picks its
+// odometer counts through every combination of choices. Case i picks its
 // choices one after the other.
 type odometer int
 
@@ -94,13 +94,13 @@ func (o *odometer) pick(of int) int {
 
 func (o *odometer) flag() bool { return o.pick(2) == 1 }
 
-// oneOf picks one of the values.
+// oneOf returns one of the values.
 func oneOf[T any](o *odometer, values ...T) T { return values[o.pick(len(values))] }
 
 // statuses are those of promotions that can have payouts in any state.
 var statuses = []reward.PromotionStatus{reward.Running, reward.Paused, reward.Completed, reward.PromotionCancelled, reward.Draft}
 
-// promotion is one in a status.
+// promotion returns a promotion in a status.
 func promotion(id reward.PromotionID, status reward.PromotionStatus) reward.Promotion {
 	p := reward.Promotion{
 		ID: id, Name: "summer", Type: reward.Point, Status: status, Amount: 100, Currency: "KRW", MaxRetries: 3, Weight: 1, CreatedAt: at(-3600),
@@ -117,14 +117,14 @@ func promotion(id reward.PromotionID, status reward.PromotionStatus) reward.Prom
 	return p
 }
 
-// begins adds a promotion to what put writes.
+// begins adds a promotion to the rows that put writes.
 func (a *arena) begins(p reward.Promotion) {
 	a.promotions[p.ID] = p
 	a.counts[summary{p.ID, 0}] = reward.Counts{}
 }
 
-// row is a payout in a state, dispatched twice. What the rule under test does
-// not look at is drawn; two of three rows belong to a summary.
+// row returns a payout in a state that was dispatched twice. Fields that the
+// tested rule does not use are random. Two of three rows belong to a summary.
 func (a *arena) row(id reward.PromotionID, target reward.TargetID, state reward.State, flagged bool) rules.Row {
 	r := rules.Row{Payout: reward.Payout{
 		PromotionID: id, TargetID: target, SummaryID: reward.SummaryID(a.rnd.IntN(3)), UserID: "user", Amount: reward.Amount(1 + a.rnd.IntN(5)),
@@ -147,7 +147,7 @@ func (a *arena) row(id reward.PromotionID, target reward.TargetID, state reward.
 	return r
 }
 
-// keep adds a row to what put writes.
+// keep adds a row to the rows that put writes.
 func (a *arena) keep(r rules.Row) {
 	id := idOf(r.Payout)
 	if _, ok := a.rows[id]; ok {
@@ -161,7 +161,7 @@ func (a *arena) keep(r rules.Row) {
 	})
 }
 
-// count changes the counts that a row is in.
+// count changes the counts that include a row.
 func (a *arena) count(r rules.Row, change func(c *reward.Counts)) {
 	for _, id := range slices.Compact([]reward.SummaryID{0, r.SummaryID}) {
 		c := a.counts[summary{r.PromotionID, id}]
@@ -170,7 +170,7 @@ func (a *arena) count(r rules.Row, change func(c *reward.Counts)) {
 	}
 }
 
-// becomes takes in what a rule returned.
+// becomes stores the expected result of a rule.
 func (a *arena) becomes(next rules.Row, t rules.Tally, attempts ...reward.Attempt) {
 	was := a.rows[idOf(next.Payout)]
 	if t.Was != was.State || t.Became != next.State || !t.Changed && next != was {
@@ -189,7 +189,7 @@ func (a *arena) becomes(next rules.Row, t rules.Tally, attempts ...reward.Attemp
 	}
 }
 
-// errorf reports a difference, at most a few of them.
+// errorf reports a difference. It reports only the first few.
 func (a *arena) errorf(format string, args ...any) {
 	if a.wrong++; a.wrong <= 5 {
 		a.Errorf(format, args...)
@@ -207,7 +207,7 @@ func literal(v any) string {
 	}
 }
 
-// moment is a literal; NULL for the zero time.
+// moment returns a time as a literal, NULL for the zero time.
 func (a *arena) moment(t time.Time) sqlText {
 	if t.IsZero() {
 		return "NULL"
@@ -215,10 +215,10 @@ func (a *arena) moment(t time.Time) sqlText {
 	return sqlText(a.raw.Moment(t))
 }
 
-// sqlText is no value but a piece of SQL.
+// sqlText is a piece of SQL, not a value.
 type sqlText string
 
-// insert writes rows, a thousand in a statement.
+// insert writes rows, a thousand per statement.
 func (a *arena) insert(into string, rows [][]any) {
 	a.Helper()
 	for part := range slices.Chunk(rows, 1000) {
@@ -311,8 +311,8 @@ func (f *fields) moment() time.Time {
 	return time.UnixMicro(f.number()).UTC()
 }
 
-// query calls read with each row of a statement, in which micros(…) stands for
-// times.
+// query calls read with each row of a statement. In the statement, micros(…)
+// stands for a time.
 func (a *arena) query(sql string, read func(f *fields)) {
 	a.Helper()
 	for {
@@ -330,8 +330,8 @@ func (a *arena) query(sql string, read func(f *fields)) {
 	}
 }
 
-// holds fails unless promotions, rows, attempts and counts are those of the
-// rules.
+// holds fails the test unless promotions, rows, attempts and counts are those
+// of the rules.
 func (a *arena) holds(when string) {
 	a.Helper()
 	rows := make(map[store.PayoutID]rules.Row, len(a.rows))
@@ -397,7 +397,7 @@ func compare[K comparable, V any](a *arena, what string, want, got map[K]V) {
 	}
 }
 
-// equal is quick where it can be: cmp takes its time over thousands of rows.
+// equal compares quickly where it can: cmp is slow over thousands of rows.
 func equal[V any](a, b V) bool {
 	if r, ok := any(a).(rules.Row); ok {
 		return r == any(b).(rules.Row)

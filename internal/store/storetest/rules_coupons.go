@@ -11,10 +11,10 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// issued is a coupon with what only the store knows of it.
+// issued is a coupon with the fields that only the store uses.
 type issued struct {
 	reward.Coupon
-	slot    int // 0 = given back
+	slot    int // 0 means freed
 	version int64
 }
 
@@ -30,7 +30,8 @@ type ticket struct {
 	ticket, generation int64
 }
 
-// counter is the templates of an arena, their coupons and rejected requests.
+// counter has the templates of an arena with their coupons and rejected
+// requests.
 type counter struct {
 	*arena
 	templates map[reward.TemplateID]reward.CouponTemplate
@@ -47,8 +48,9 @@ func (a *arena) counter() *counter {
 }
 
 // open adds a template with stock coupons left, and a call that settles a batch
-// of it. User a has a coupon when held is 1, and one that was cancelled and keeps
-// its slot when it is -1. Its id is below those of the batch, or above.
+// of it. If held is 1, user a has a coupon. If it is -1, user a has a cancelled
+// coupon that keeps its slot. The ID of that coupon is below those of the batch,
+// or above.
 func (s *counter) open(kind rules.SettleKind, stock int64, limit, held int) (*reward.CouponTemplate, *store.CouponSettleParams) {
 	t := reward.CouponTemplate{
 		ID: reward.TemplateID(len(s.templates) + 1), Name: "spring", PerUserLimit: limit, Mode: reward.ModeStream, CreatedAt: at(-3600),
@@ -73,7 +75,7 @@ func (s *counter) open(kind rules.SettleKind, stock int64, limit, held int) (*re
 	}
 	s.rejected[ticket{t.ID, 3, 0}] = rejected{version: 7, user: "z", reason: soldOut, at: at(-30)}
 	t.TotalQuantity = max(t.Live+stock, 1)
-	if t.Live+stock == 0 { // a stock of none needs somebody who has it
+	if t.Live+stock == 0 { // without stock, some user must have the coupon
 		c := issued{Coupon: reward.Coupon{
 			ID: reward.CouponID(int64(t.ID)*100 + 99), TemplateID: t.ID, UserID: "y", Ticket: 2, IssuedAt: at(-60),
 		}, slot: 1, version: 7}
@@ -88,7 +90,8 @@ func (s *counter) open(kind rules.SettleKind, stock int64, limit, held int) (*re
 	return &t, &s.calls[len(s.calls)-1]
 }
 
-// ask adds a request to a batch. User r is user a, who is rejected already.
+// ask adds a request to a batch. User r stands for user a with a request that
+// is rejected already.
 func (p *batch) ask(user string, number, generation int64) {
 	r := rules.CouponRequest{
 		UserID: user, Ticket: number, Generation: generation, CouponID: reward.CouponID(int64(p.TemplateID)*100 + 50 + int64(len(p.Requests))),
@@ -119,7 +122,7 @@ func rulesOfIssue(a *arena) {
 			inOrder(requests, int64(o.pick(3)), 1+o.pick(2), helds[(i+j)%3])
 		}
 	}
-	for range 500 { // four requests, drawn
+	for range 500 { // four random requests
 		n := func(below int) int { return a.rnd.IntN(below) }
 		inOrder([]int{n(12), n(12), n(12), n(12)}, int64(n(4)), 1+n(2), helds[n(3)])
 	}
@@ -130,7 +133,8 @@ func rulesOfIssue(a *arena) {
 			s.templates[t.ID] = *t
 			for _, r := range requests {
 				o := odometer(r)
-				// Of generation 0 ticket 3 is rejected, and 4 is a coupon of who holds one; generation 2 is yet to come.
+				// In generation 0, ticket 3 is rejected, and ticket 4 is the coupon of the user
+				// who holds one. Generation 2 is in the future.
 				(*batch)(p).ask(oneOf(&o, users...), 3+int64(o.pick(2)), int64(o.pick(3)))
 			}
 		}
@@ -164,7 +168,7 @@ func rulesOfRefuse(a *arena) {
 		o := odometer(i)
 		_, p := s.open(rules.SettleListed, 3, 1, 0)
 		p.EndsGeneration += int64(o.pick(2))
-		p.Epoch += int64(o.pick(2)) // of no importance here
+		p.Epoch += int64(o.pick(2)) // must have no effect here
 		p.Generation += int64(o.pick(2))
 		(*batch)(p).ask("a", 4, 1)
 	}
@@ -173,7 +177,7 @@ func rulesOfRefuse(a *arena) {
 		t, p := s.open(rules.SettleDirect, 3, 1, 0)
 		p.Path = oneOf(&o, reward.PathGate, reward.PathDatabase)
 		p.Generation += int64(o.pick(2))
-		p.Fence = oneOf[int64](&o, 0, 4, 5, 6) // the template's is 5
+		p.Fence = oneOf[int64](&o, 0, 4, 5, 6) // the template has 5
 		t.OpensAt = oneOf(&o, time.Time{}, fromNow(-2*time.Hour), fromNow(2*time.Hour))
 		t.ClosesAt = oneOf(&o, time.Time{}, fromNow(-time.Hour), fromNow(3*time.Hour))
 		s.templates[t.ID] = *t
@@ -182,7 +186,7 @@ func rulesOfRefuse(a *arena) {
 	s.settle()
 }
 
-// settle writes the templates, makes the calls, and compares.
+// settle writes the templates, makes the calls, and compares the results.
 func (s *counter) settle() {
 	s.put()
 	for _, p := range s.calls {
@@ -190,7 +194,7 @@ func (s *counter) settle() {
 		s.must(err)
 		want := s.settled(p)
 		if !cmp.Equal(want, got) {
-			s.errorf("%+v: told (-want +got):\n%s", p, cmp.Diff(want, got))
+			s.errorf("%+v: result (-want +got):\n%s", p, cmp.Diff(want, got))
 		}
 	}
 	s.stand("settled")
@@ -237,7 +241,7 @@ func (s *counter) settled(p store.CouponSettleParams) store.CouponSettleResult {
 	return store.Settled(&done, b)
 }
 
-// holdings are those of the users at a template.
+// holdings returns the holdings of the users at a template.
 func (s *counter) holdings(id reward.TemplateID) map[string]rules.Holding {
 	holdings := make(map[string]rules.Holding)
 	for n := range reward.CouponID(100) {
@@ -283,8 +287,8 @@ draw_state, created_at, generation, settled, version, live, issued_total, epoch,
 	s.stand("before the test")
 }
 
-// stand fails unless templates, coupons and rejected requests are those of the
-// rules.
+// stand fails the test unless templates, coupons and rejected requests are
+// those of the rules.
 func (s *counter) stand(when string) {
 	s.Helper()
 	coupons := make(map[reward.CouponID]issued, len(s.coupons))

@@ -11,17 +11,17 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// The kinds of rows that a dispatch tells apart.
+// The kinds of rows that a dispatch distinguishes.
 const (
 	freshOne      = iota // never dispatched, of amount 1
 	freshTwo             // the same, of amount 2
-	returnedTwo          // dispatched before, and certainly not charged
-	returnedFlags        // dispatched before, and perhaps charged
+	returnedTwo          // dispatched before, certainly not charged
+	returnedFlags        // dispatched before, possibly charged
 	readyKinds
 )
 
-// budgets and canaries are what dispatches are bounded by; each promotion has
-// spent an amount of 1.
+// budgets and canaries are the limits of the dispatches. Each promotion has spent
+// an amount of 1.
 var (
 	budgets  = []reward.Amount{0, 1, 4, 6}
 	canaries = []reward.Canary{{}, {Targets: 2, Dispatched: 1}, {Targets: 2, Dispatched: 2}, {Targets: 1, Dispatched: 1, Judged: true}}
@@ -42,7 +42,7 @@ func sequences(kinds, length int) [][]int {
 	return list
 }
 
-// ready is a READY row of a kind.
+// ready returns a READY row of a kind.
 func (a *arena) ready(id reward.PromotionID, target reward.TargetID, kind int) rules.Row {
 	r := a.row(id, target, reward.Ready, kind == returnedFlags)
 	r.Amount = 2
@@ -55,14 +55,14 @@ func (a *arena) ready(id reward.PromotionID, target reward.TargetID, kind int) r
 	return r
 }
 
-// spent keeps a row that the budget of a promotion counts already.
+// spent adds a row that the budget of a promotion counts already.
 func (a *arena) spent(id reward.PromotionID, state reward.State) {
 	r := a.row(id, 1000, state, false)
 	r.Amount = 1
 	a.keep(r)
 }
 
-// allow returns what the rules let a promotion dispatch.
+// allow returns the allowance of a promotion by the rules.
 func (a *arena) allow(id reward.PromotionID, capacity int64) *rules.Allowance {
 	flagged := reward.Amount(0)
 	for _, r := range a.of(id) {
@@ -73,8 +73,8 @@ func (a *arena) allow(id reward.PromotionID, capacity int64) *rules.Allowance {
 	return rules.Allow(a.promotions[id], a.counts[summary{id, 0}], flagged, capacity)
 }
 
-// dispatches is what follows for a promotion of rows that became QUEUED, first
-// of them for the first time.
+// dispatches updates a promotion after rows became QUEUED, first of them for
+// the first time.
 func (a *arena) dispatches(id reward.PromotionID, rows, first int64) {
 	p := a.promotions[id]
 	if rows > 0 {
@@ -86,7 +86,7 @@ func (a *arena) dispatches(id reward.PromotionID, rows, first int64) {
 	a.promotions[id] = p
 }
 
-// dispatched applies the rules to a dispatch of candidates, in their order, and
+// dispatched applies the rules to a dispatch of candidates, in order, and
 // returns the rows that become QUEUED.
 func (a *arena) dispatched(id reward.PromotionID, capacity int64, candidates []rules.Row) []reward.Payout {
 	allowed := a.allow(id, capacity)
@@ -121,7 +121,7 @@ func rulesOfDispatch(a *arena) {
 	add := func(p reward.Promotion, from reward.State, named bool, limit, maxLen int, candidates []rules.Row) {
 		params := store.PayoutDispatchParams{PromotionID: p.ID, From: from, Limit: limit, MaxLen: maxLen, Now: now}
 		if named {
-			params.Refs = []reward.Ref{ref(p.ID, 999, 1), ref(p.ID+1, 0, 0)} // nobody; another promotion
+			params.Refs = []reward.Ref{ref(p.ID, 999, 1), ref(p.ID+1, 0, 0)} // an unknown target; another promotion
 			for _, r := range candidates {
 				params.Refs = append(params.Refs, ref(p.ID, r.TargetID, r.Dispatch))
 			}
@@ -137,7 +137,7 @@ func rulesOfDispatch(a *arena) {
 			p.MaxAmount, p.Canary, p.StreamDestroyed = oneOf(&o, budgets...), oneOf(&o, canaries...), i%2 == 0
 			named, tight := o.flag(), o.flag()
 			if len(kinds) == 3 && (i+j%16)%4 != j/16 {
-				continue // the longest ones in one of four ways, in turn
+				continue // try the longest ones in only one of four ways, in turn
 			}
 			a.begins(p)
 			spent := spends[(i+j)%len(spends)]
@@ -154,7 +154,7 @@ func rulesOfDispatch(a *arena) {
 			}
 			var candidates []rules.Row
 			for n, kind := range kinds {
-				// By time they come in the order of kinds, by target in the reverse one.
+				// Their order by time is that of the kinds; by target it is reversed.
 				r := a.ready(p.ID, reward.TargetID(10-n), kind)
 				r.DueAt = at(-20 + n)
 				a.keep(r)
@@ -163,11 +163,11 @@ func rulesOfDispatch(a *arena) {
 			add(p, reward.Ready, named, limit, maxLen, candidates)
 		}
 	}
-	for j := range 5 * 2 * 3 * 2 * 3 { // what is RETRYING; and who may dispatch
+	for j := range 5 * 2 * 3 * 2 * 3 { // RETRYING rows, and promotions in every status
 		o := odometer(j)
 		p := promotion(reward.PromotionID(1_000_000+j), oneOf(&o, statuses...))
 		from := oneOf(&o, reward.Ready, reward.Retrying)
-		p.MaxAmount = oneOf[reward.Amount](&o, 0, 4, 5) // none; passed already; reached
+		p.MaxAmount = oneOf[reward.Amount](&o, 0, 4, 5) // no budget; exceeded already; reached
 		named := o.flag()
 		p.Canary = oneOf(&o, reward.Canary{}, canaries[1], canaries[2])
 		a.begins(p)
@@ -179,7 +179,7 @@ func rulesOfDispatch(a *arena) {
 		for n := range 2 {
 			r := a.row(p.ID, reward.TargetID(n), from, from == reward.Ready || n == 0)
 			if r.Amount, r.DueAt = 1, at(-n); from == reward.Ready {
-				r.DueAt = at(30 - n) // READY is due since it was saved, by whichever clock
+				r.DueAt = at(30 - n) // READY rows are always due
 			}
 			a.keep(r)
 			candidates = append(candidates, r)
@@ -207,7 +207,7 @@ func rulesOfDispatch(a *arena) {
 		sortPayouts(got)
 		want := a.dispatched(c.PromotionID, min(int64(c.Limit), int64(c.MaxLen)-queued), c.candidates)
 		if !equal(want, withoutNil(got)) {
-			a.errorf("%+v of %+v: told %+v, want %+v", c, a.promotions[c.PromotionID], got, want)
+			a.errorf("%+v of %+v: got %+v, want %+v", c, a.promotions[c.PromotionID], got, want)
 		}
 	}
 	a.holds("dispatched")
@@ -229,7 +229,7 @@ func rulesOfSave(a *arena) {
 			a.keep(r)
 		}
 		for n, kind := range kinds {
-			k := key{tight, int(id) / 300} // no batch above BatchMax, none that cuts a promotion apart
+			k := key{tight, int(id) / 300} // no batch above BatchMax, and none that splits a promotion
 			rows[k] = append(rows[k], store.NewPayout{
 				PromotionID: id, TargetID: reward.TargetID(n), SummaryID: reward.SummaryID(n), UserID: fmt.Sprint(n), Amount: reward.Amount(kind + 1),
 			})
@@ -288,7 +288,7 @@ func rulesOfSave(a *arena) {
 		sortPayouts(want)
 		sortPayouts(got.Queued)
 		if !equal(want, withoutNil(got.Queued)) {
-			a.errorf("told of %+v QUEUED, want %+v", got.Queued, want)
+			a.errorf("got %+v QUEUED, want %+v", got.Queued, want)
 		}
 	}
 	a.holds("saved")

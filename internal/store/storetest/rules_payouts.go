@@ -9,11 +9,11 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// now is when the rules are applied.
+// now is the time at which the rules are applied.
 var now = at(0)
 
-// fourStatuses begins a promotion in each status that has been started, from
-// first on.
+// fourStatuses adds a promotion in each status after DRAFT, with IDs from first
+// on.
 func (a *arena) fourStatuses(first reward.PromotionID) {
 	for i, status := range statuses[:4] {
 		a.begins(promotion(first+reward.PromotionID(i), status))
@@ -60,7 +60,7 @@ func rulesOfFinish(a *arena) {
 			a.becomes(next, tally, attempts...)
 			want := store.FinishResult{State: next.State, Attempts: next.Attempts, DueAt: next.DueAt, Changed: tally.Changed}
 			if results[j] != want {
-				a.errorf("%+v finished by %+v: told %+v, want %+v", was, o, results[j], want)
+				a.errorf("%+v finished by %+v: got %+v, want %+v", was, o, results[j], want)
 			}
 		}
 	}
@@ -77,7 +77,7 @@ func rulesOfSettle(a *arena) {
 		r := a.row(reward.PromotionID(1+o.pick(4)), reward.TargetID(i), state, false)
 		l := rules.Lookup{
 			Ref: ref(r.PromotionID, r.TargetID, r.Dispatch), Found: answer == 1, NotFound: answer == 2, TransactionKey: fmt.Sprint("tx", i),
-			BeganAt: oneOf(&o, at(-60), at(-60).Add(-time.Microsecond)), // SettleFrom + settleAfter, and UpdatedAt; just before
+			BeganAt: oneOf(&o, at(-60), at(-60).Add(-time.Microsecond)), // exactly SettleFrom + settleAfter and UpdatedAt; just before that
 			NextAt:  at(40),
 		}
 		if !right {
@@ -119,7 +119,7 @@ func rulesOfSettle(a *arena) {
 }
 
 func rulesOfWithdraw(a *arena) {
-	const returned, swept, cancelled = 1, 11, 21 // the first promotions of each
+	const returned, swept, cancelled = 1, 11, 21 // the first promotion of each
 	a.fourStatuses(returned)
 	a.fourStatuses(swept)
 	a.fourStatuses(cancelled)
@@ -197,7 +197,7 @@ func rulesOfWithdraw(a *arena) {
 	a.holds("withdrawn")
 }
 
-// of returns the rows of a promotion as the rules have them.
+// of returns the expected rows of a promotion.
 func (a *arena) of(id reward.PromotionID) []rules.Row {
 	list := make([]rules.Row, len(a.ids[id]))
 	for i, id := range a.ids[id] {
@@ -220,7 +220,7 @@ func rulesOfRetry(a *arena) {
 			}
 		}
 	}
-	const paid = reward.PromotionID(100) // completed, and nothing in it is FAILED
+	const paid = reward.PromotionID(100) // COMPLETED, without a FAILED row
 	a.begins(promotion(paid, reward.Completed))
 	a.keep(a.row(paid, 1, reward.Succeeded, false))
 	a.put()

@@ -47,7 +47,7 @@ func rulesOfComplete(a *arena) {
 		o := odometer(i)
 		id := reward.PromotionID(1 + i)
 		status := o.pick(6)
-		p := promotion(id, reward.PromotionCancelled) // with its end, or without
+		p := promotion(id, reward.PromotionCancelled) // with or without FinishedAt
 		if status < 5 {
 			p = promotion(id, statuses[status])
 		} else {
@@ -57,7 +57,7 @@ func rulesOfComplete(a *arena) {
 		for n, state := range []reward.State{reward.Succeeded, reward.Failed} {
 			a.keep(a.row(id, reward.TargetID(n), state, false))
 		}
-		switch o.pick(4) { // what is open
+		switch o.pick(4) { // which rows are open
 		case 1:
 			a.keep(a.row(id, 10, reward.Ready, false))
 		case 2:
@@ -73,7 +73,7 @@ func rulesOfComplete(a *arena) {
 			a.keep(r)
 			total++
 		}
-		switch o.pick(4) { // what was expected
+		switch o.pick(4) { // the expected count
 		case 1:
 			p.ExpectedCount = &total
 		case 2:

@@ -64,7 +64,7 @@ func exerciseSave(t *testing.T, open Open) {
 		b.wantCode(err, reward.CodeInvalid)
 		_, err = b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{huge(1)}, Now: epoch})
 		b.must(err)
-		// In another state, so that no single sum is too large.
+		// The row is in another state, so that no sum of one state is too large.
 		_, err = b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{huge(2)}, MaxLen: 1, Now: epoch})
 		b.wantCode(err, reward.CodeInvalid)
 		same(b, "rows", 1, len(b.all(1)))
@@ -78,7 +78,7 @@ func exerciseSave(t *testing.T, open Open) {
 		otherUser.UserID += "x"
 		otherCode.VoucherCode = "V"
 		otherSummary := row(1, 2)
-		otherSummary.SummaryID = 9 // not part of what is sent
+		otherSummary.SummaryID = 9 // the comparison ignores the summary
 		fresh, freshOther := row(1, 3), row(1, 3)
 		freshOther.Amount = 1
 		res, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{
@@ -115,13 +115,13 @@ func exerciseSave(t *testing.T, open Open) {
 		b.wantState(1, 2, reward.Ready)
 		b.wantState(1, 1, reward.Ready)
 		same(b, "no room left", 0, len(b.save(3, 1, 6).Queued))
-		// What is known takes no room.
+		// Known targets use no capacity.
 		same(b, "room for one", 1, len(b.save(4, 1, 1, 2, 3, 7, 8).Queued))
 		b.wantState(1, 7, reward.Queued)
 		v, err := b.PromotionGet(b.ctx, 1)
 		b.must(err)
 		same(b, "last dispatch", epoch, v.LastDispatchedAt)
-		same(b, "stream gone", false, v.StreamDestroyed)
+		same(b, "stream destroyed", false, v.StreamDestroyed)
 		b.books(1)
 	})
 	run(t, open, "FollowsTheStatusOfEachPromotion", func(b *bundle) {

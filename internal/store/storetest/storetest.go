@@ -1,4 +1,5 @@
-// Package storetest is the one suite that every driver of store.Store passes.
+// Package storetest is the conformance suite of store.Store. Every driver
+// passes it.
 package storetest
 
 import (
@@ -15,11 +16,11 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Open returns a store of the driver under test: migrated, empty, its own, and
-// closed when the test ends.
+// Open returns a migrated, empty store of the driver under test. The store
+// belongs to the test alone and is closed when the test ends.
 type Open func(t testing.TB) store.Store
 
-// Exercise runs the suite over a driver.
+// Exercise runs the suite on a driver.
 func Exercise(t *testing.T, open Open) {
 	t.Helper()
 	for name, part := range map[string]func(*testing.T, Open){
@@ -74,20 +75,20 @@ func Exercise(t *testing.T, open Open) {
 	}
 }
 
-// The times that the suite uses: a moment with microseconds, and the settings
-// that decide about look-ups.
+// The times that the suite uses: one with microseconds, and the settings of
+// lookups.
 var epoch = time.Date(2026, 11, 21, 10, 0, 0, 123456000, time.UTC)
 
 const (
 	lease       = 15 * time.Second
 	settleAfter = time.Minute
-	plenty      = 100_000 // room enough for every test
+	plenty      = 100_000 // enough capacity for every test
 )
 
-// at is a moment after epoch.
+// at returns the time that is a number of seconds after epoch.
 func at(seconds int) time.Time { return epoch.Add(time.Duration(seconds) * time.Second) }
 
-// reporter is what a test and one run of a property have in common.
+// reporter is what a test and a run of a random property have in common.
 type reporter interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -95,8 +96,8 @@ type reporter interface {
 	Fatalf(format string, args ...any)
 }
 
-// bundle is a store and what a test asks of it; every step that must work
-// fails the test by itself.
+// bundle is a store with helpers. A helper fails the test if the step that it
+// takes fails.
 type bundle struct {
 	reporter
 	store.Store
@@ -108,7 +109,7 @@ func setup(t testing.TB, open Open) *bundle {
 	return &bundle{reporter: t, Store: open(t), ctx: t.Context()}
 }
 
-// run runs a subtest with a store of its own.
+// run runs a subtest with its own store.
 func run(t *testing.T, open Open, name string, test func(b *bundle)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -124,7 +125,7 @@ func (b *bundle) must(err error) {
 	}
 }
 
-// wantCode fails unless err carries the code.
+// wantCode fails the test unless err has the code.
 func (b *bundle) wantCode(err error, code string) {
 	b.Helper()
 	if !reward.HasCode(err, code) {
@@ -132,7 +133,7 @@ func (b *bundle) wantCode(err error, code string) {
 	}
 }
 
-// same fails unless got is want.
+// same fails the test unless got equals want.
 func same[T any](b *bundle, what string, want, got T) {
 	b.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -140,7 +141,7 @@ func same[T any](b *bundle, what string, want, got T) {
 	}
 }
 
-// draft makes a DRAFT with three retries.
+// draft creates a DRAFT with three retries.
 func (b *bundle) draft(id reward.PromotionID) {
 	b.Helper()
 	_, err := b.PromotionCreate(b.ctx, reward.Promotion{
@@ -149,7 +150,7 @@ func (b *bundle) draft(id reward.PromotionID) {
 	b.must(err)
 }
 
-// running makes a RUNNING promotion with three retries.
+// running creates a RUNNING promotion with three retries.
 func (b *bundle) running(id reward.PromotionID) {
 	b.Helper()
 	b.draft(id)
@@ -166,8 +167,8 @@ func (b *bundle) move(id reward.PromotionID, to reward.PromotionStatus) reward.P
 	return p
 }
 
-// row is a payout to insert: user and amount follow from the target, and so
-// does its summary: 0, 1 or 2.
+// row returns a payout to insert. Its user, amount and summary (0, 1 or 2)
+// follow from the target.
 func row(id reward.PromotionID, target reward.TargetID) store.NewPayout {
 	return store.NewPayout{
 		PromotionID: id, TargetID: target, SummaryID: reward.SummaryID(target % 3),
@@ -242,8 +243,8 @@ func (b *bundle) all(id reward.PromotionID) []reward.Payout {
 	}
 }
 
-// books fails unless the counts of a promotion and of each of its summaries
-// are those of its rows.
+// books fails the test unless the counts of a promotion and of each of its
+// summaries match its rows.
 func (b *bundle) books(id reward.PromotionID) {
 	b.Helper()
 	v, err := b.PromotionGet(b.ctx, id)

@@ -15,23 +15,23 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// step is one operation of a random walk; it returns what the caller sees, in
+// step is one operation of a random walk. It returns what the caller sees, in
 // an order that does not depend on the driver.
 type step struct {
 	name string
 	do   func(ctx context.Context, s store.Store) (any, error)
-	// handovers carries a prediction on: the handovers of the rows, given the
-	// rows before the step and its answer. nil changes none.
-	handovers func(predicted map[store.PayoutID]int32, before []reward.Payout, answer any)
-	// expect says what the answer must be, given how everything stood before the
-	// step; nil = whatever the books allow.
+	// failures predicts the failed deliveries of the rows from the rows before
+	// the step and its result. Nil means no change.
+	failures func(predicted map[store.PayoutID]int32, before []reward.Payout, answer any)
+	// expect returns the required result, from the state before the step. Nil
+	// means that only the books are checked.
 	expect func(before *world) any
 }
 
 const walkTargets = 9
 
-// drawStep draws an operation on promotions first and first+1. w is how they
-// stand, for dispatch numbers that often are right.
+// drawStep draws an operation on promotions first and first+1. w is their
+// state, so that dispatch numbers are often right.
 func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
 	rows := w.rows
 	promotion := rapid.Custom(func(t *rapid.T) reward.PromotionID {
@@ -79,7 +79,7 @@ func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
 		}
 		return step{
 			name: "give back", do: func(ctx context.Context, s store.Store) (any, error) { return s.PayoutReturn(ctx, p) },
-			handovers: func(predicted map[store.PayoutID]int32, before []reward.Payout, _ any) {
+			failures: func(predicted map[store.PayoutID]int32, before []reward.Payout, _ any) {
 				for _, was := range before {
 					held := was.State == reward.Queued && slices.Contains(p.Refs, ref(was.PromotionID, was.TargetID, was.Dispatch))
 					if held && p.DeliveryFailed {
@@ -104,7 +104,7 @@ func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
 		}
 		return step{
 			name: "finish", do: func(ctx context.Context, s store.Store) (any, error) { return s.PayoutFinish(ctx, p) },
-			handovers: func(predicted map[store.PayoutID]int32, _ []reward.Payout, answer any) {
+			failures: func(predicted map[store.PayoutID]int32, _ []reward.Payout, answer any) {
 				for i, res := range answer.([]store.FinishResult) {
 					if o := p.Outcomes[i]; res.Changed {
 						predicted[store.PayoutID{PromotionID: o.PromotionID, TargetID: o.TargetID}] = 0
@@ -114,9 +114,9 @@ func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
 		}
 	case 8:
 		p := store.PayoutClaimLookupsParams{Limit: store.BatchMax, Until: at.Add(lease), Now: at}
-		return step{name: "take look-ups", do: func(ctx context.Context, s store.Store) (any, error) {
+		return step{name: "take lookups", do: func(ctx context.Context, s store.Store) (any, error) {
 			list, err := s.PayoutClaimLookups(ctx, p)
-			list = slices.DeleteFunc(list, func(p reward.Payout) bool { return p.PromotionID < first }) // of walks before
+			list = slices.DeleteFunc(list, func(p reward.Payout) bool { return p.PromotionID < first }) // of earlier walks
 			sortPayouts(list)
 			return withoutNil(list), err
 		}, expect: func(before *world) any { return before.lookups(p) }}
@@ -183,7 +183,8 @@ func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
 	}}
 }
 
-// legal makes an answer of what the state of a row or a promotion forbids.
+// legal turns an error that the state of a row or promotion requires into a
+// result.
 func legal(answer any, err error) (any, error) {
 	for _, code := range []string{reward.CodeIllegalState, reward.CodePayoutNotFound} {
 		if reward.HasCode(err, code) {
@@ -200,8 +201,8 @@ func withoutNil(list []reward.Payout) []reward.Payout {
 	return list
 }
 
-// walk takes the same random steps on every store; after each, all of them
-// answer the same, and their books balance.
+// walk takes the same random steps on every store. After each step all stores
+// must return the same, and their books must balance.
 func walk(t *testing.T, stores ...store.Store) {
 	bundles := make([]*bundle, len(stores))
 	for i, s := range stores {
@@ -223,7 +224,7 @@ func walk(t *testing.T, stores ...store.Store) {
 		now := 100
 		known := newWorld()
 		known.read(bundles[0], first)
-		handovers := make(map[store.PayoutID]int32)
+		failures := make(map[store.PayoutID]int32)
 		for range rapid.IntRange(1, 25).Draw(rt, "steps") {
 			now += rapid.IntRange(0, 20).Draw(rt, "seconds")
 			st := drawStep(rt, first, known, now)
@@ -231,7 +232,7 @@ func walk(t *testing.T, stores ...store.Store) {
 			var expected any
 			before := known.clone()
 			if st.expect != nil {
-				expected = st.expect(known) // which also learns what no row shows
+				expected = st.expect(known) // this also updates what no method shows
 			}
 			rows := make([][]reward.Payout, len(bundles))
 			answers := make([]any, len(bundles))
@@ -246,14 +247,14 @@ func walk(t *testing.T, stores ...store.Store) {
 				}
 				b.books(first)
 				b.books(first + 1)
-				if i == 0 && st.handovers != nil {
-					st.handovers(handovers, before.rows, answer)
+				if i == 0 && st.failures != nil {
+					st.failures(failures, before.rows, answer)
 				}
 				rows[i] = append(b.all(first), b.all(first+1)...)
 				b.lists(rows[i], listed, first, first+1)
 				for _, p := range rows[i] {
-					if want := handovers[store.PayoutID{PromotionID: p.PromotionID, TargetID: p.TargetID}]; p.FailedDeliveries != want {
-						rt.Fatalf("after %s store %d says %d handovers, want %d: %+v", st.name, i, p.FailedDeliveries, want, p)
+					if want := failures[store.PayoutID{PromotionID: p.PromotionID, TargetID: p.TargetID}]; p.FailedDeliveries != want {
+						rt.Fatalf("after %s store %d says %d failures, want %d: %+v", st.name, i, p.FailedDeliveries, want, p)
 					}
 				}
 			}
@@ -280,8 +281,8 @@ func walk(t *testing.T, stores ...store.Store) {
 	})
 }
 
-// activeBooks fails unless those of the promotions that need care, and no
-// others, are among the active ones, as they stand.
+// activeBooks fails the test unless PromotionActive returns exactly the
+// promotions that still need work, as they are.
 func (b *bundle) activeBooks(ids ...reward.PromotionID) {
 	b.Helper()
 	var want, got []store.PromotionView
@@ -310,14 +311,14 @@ func view(t *rapid.T, b *bundle, id reward.PromotionID) store.PromotionView {
 	return v
 }
 
-// exerciseWalks: whatever is done, in whatever order, counts are what the
-// rows say.
+// exerciseWalks checks that the counts match the rows after any sequence of
+// steps.
 func exerciseWalks(t *testing.T, open Open) {
 	walk(t, open(t))
 }
 
-// Agree takes the same random steps on two drivers and fails when they ever
-// answer differently.
+// Agree takes the same random steps on two drivers. It fails if they ever
+// return different results.
 func Agree(t *testing.T, left, right store.Store) {
 	t.Helper()
 	walk(t, left, right)

@@ -12,13 +12,13 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// world is what a walk knows of its promotions and payouts. Its methods are the
-// rules of the seam once more, one row after the other: they say what a step
-// must answer.
+// world is the expected state of the promotions and payouts of a walk. Its
+// methods state the rules of the store a second time, row by row: they return
+// what a step must return.
 type world struct {
 	views map[reward.PromotionID]store.PromotionView
 	rows  []reward.Payout
-	again map[store.PayoutID]bool // to be looked up once more, which no row shows
+	again map[store.PayoutID]bool // rows with a second lookup, which no method shows
 }
 
 func newWorld() *world { return &world{again: make(map[store.PayoutID]bool)} }
@@ -27,7 +27,7 @@ func (w *world) clone() *world {
 	return &world{views: maps.Clone(w.views), rows: slices.Clone(w.rows), again: maps.Clone(w.again)}
 }
 
-// read takes in how promotions first and first+1 stand.
+// read stores the state of promotions first and first+1.
 func (w *world) read(b *bundle, first reward.PromotionID) {
 	b.Helper()
 	w.views, w.rows = make(map[reward.PromotionID]store.PromotionView), nil
@@ -48,7 +48,7 @@ func idOf(p reward.Payout) store.PayoutID {
 	return store.PayoutID{PromotionID: p.PromotionID, TargetID: p.TargetID}
 }
 
-// find returns the row of an id as it stands, to look at or to change.
+// find returns the row of an ID, to read or to change.
 func (w *world) find(id store.PayoutID) *reward.Payout {
 	for i := range w.rows {
 		if idOf(w.rows[i]) == id {
@@ -58,8 +58,8 @@ func (w *world) find(id store.PayoutID) *reward.Payout {
 	return nil
 }
 
-// drawLevers draws promotions first and first+1, often with a budget or a canary
-// that some walks reach.
+// drawLevers draws the settings of promotions first and first+1. They often
+// have a budget or a canary that some walks reach.
 func drawLevers(t *rapid.T, first reward.PromotionID) []reward.Promotion {
 	var list []reward.Promotion
 	for id := first; id <= first+1; id++ {
@@ -76,7 +76,7 @@ func drawLevers(t *rapid.T, first reward.PromotionID) []reward.Promotion {
 	return list
 }
 
-// drawList draws what a listing asks for; its page is for the caller to add.
+// drawList draws the filter of a listing. The caller adds the page.
 func drawList(t *rapid.T) store.PayoutListParams {
 	p := store.PayoutListParams{Code: rapid.SampledFrom([]string{"", "A"}).Draw(t, "listed code"), Limit: walkTargets + 1}
 	if rapid.Bool().Draw(t, "listed by state") {
@@ -90,7 +90,7 @@ func drawList(t *rapid.T) store.PayoutListParams {
 	return p
 }
 
-// lists fails unless a listing returns those of rows that it asks for.
+// lists fails the test unless a listing returns the rows that match it.
 func (b *bundle) lists(rows []reward.Payout, p store.PayoutListParams, ids ...reward.PromotionID) {
 	b.Helper()
 	for _, id := range ids {
@@ -108,11 +108,11 @@ func (b *bundle) lists(rows []reward.Payout, p store.PayoutListParams, ids ...re
 	}
 }
 
-// bounds fails unless a step kept budget and canary.
+// bounds fails the test unless a step respected budget and canary.
 func (b *bundle) bounds(before, after *world) {
 	b.Helper()
 	first := make(map[reward.PromotionID]int64) // dispatched for the first time
-	gone := make(map[reward.PromotionID]bool)   // something became QUEUED
+	gone := make(map[reward.PromotionID]bool)   // a row became QUEUED
 	for _, p := range after.rows {
 		was := before.find(idOf(p))
 		if p.State == reward.Queued && (was == nil || was.Dispatch != p.Dispatch) {
@@ -137,7 +137,7 @@ func (b *bundle) bounds(before, after *world) {
 	}
 }
 
-// flagged is what the READY rows are worth that may have been called.
+// flagged returns the total amount of READY rows that may have been charged.
 func (w *world) flagged(id reward.PromotionID) (sum reward.Amount) {
 	for _, p := range w.rows {
 		if p.PromotionID == id && p.State == reward.Ready && p.MaybeCalled {
@@ -147,7 +147,8 @@ func (w *world) flagged(id reward.PromotionID) (sum reward.Amount) {
 	return sum
 }
 
-// allowed says which of the candidates, in their order, may become QUEUED.
+// allowed returns the candidates that may become QUEUED. They are considered in
+// order.
 func (w *world) allowed(id reward.PromotionID, limit int, candidates []reward.Payout) map[reward.TargetID]bool {
 	v := w.views[id]
 	targets := make(map[reward.TargetID]bool)
@@ -180,7 +181,7 @@ func (w *world) allowed(id reward.PromotionID, limit int, candidates []reward.Pa
 	return targets
 }
 
-// saved is the answer of a save: its result in an order of our own.
+// saved is the result of a save, sorted.
 type saved struct {
 	Outcomes []store.SaveOutcome
 	Queued   []reward.Payout
@@ -270,7 +271,7 @@ func (w *world) lookups(p store.PayoutClaimLookupsParams) []reward.Payout {
 	return list
 }
 
-// settled learns who is to be looked up once more.
+// settled updates the set of rows with a second lookup.
 func (w *world) settled(p store.PayoutSettleParams) {
 	for _, l := range p.Lookups {
 		id := store.PayoutID{PromotionID: l.PromotionID, TargetID: l.TargetID}

@@ -19,14 +19,15 @@ CREATE TABLE promotions (
     pause_reason       text        NOT NULL DEFAULT ''
 ) WITH (fillfactor = 20);
 
--- What pools and keepers look at twice a second, however many promotions are
--- over. Every dispatch writes last_dispatched_at; it is in no index, so those
--- updates stay on their page.
+-- For PromotionActive, twice per second. It stays small with many final promotions.
+-- Every dispatch writes last_dispatched_at, which is in no index, so these
+-- updates stay on their page (HOT).
 CREATE INDEX promotions_active ON promotions (id)
     WHERE status = 'RUNNING' OR (status = 'CANCELLED' AND finished_at IS NULL) OR NOT stream_gone;
 
--- Counts per promotion (summary_id 0) and per promotionSummaryId. The row of
--- the whole promotion is its lock: who moves counts locks it before the others.
+-- Counts of each promotion (summary_id 0) and of each promotionSummaryId. The row
+-- of the whole promotion is its lock: a transaction that moves counts locks it
+-- before the others.
 CREATE TABLE summaries (
     promotion_id     bigint NOT NULL REFERENCES promotions (id) ON DELETE CASCADE,
     summary_id       bigint NOT NULL CHECK (summary_id >= 0),
@@ -46,14 +47,14 @@ CREATE TABLE summaries (
     cancelled_amount bigint NOT NULL DEFAULT 0 CHECK (cancelled_amount >= 0),
     attempts         bigint NOT NULL DEFAULT 0 CHECK (attempts >= 0),
     PRIMARY KEY (promotion_id, summary_id),
-    -- The sum overflows, and so refuses a batch, before any later move of its
-    -- amounts between states could.
+    -- The sum of all amounts overflows first. It therefore refuses a batch whose
+    -- amounts could overflow a single state later.
     CHECK (ready_amount + queued_amount + retrying_amount + unknown_amount
         + succeeded_amount + failed_amount + cancelled_amount >= 0)
 ) WITH (fillfactor = 20);
 
--- No foreign key to promotions: it would cost a lock per row. Who inserts holds
--- the promotion's summary row, which has one.
+-- No foreign key to promotions: it would cost a lock per row. A transaction that
+-- inserts locks the promotion's summary row, which has a foreign key.
 CREATE TABLE payouts (
     promotion_id        bigint      NOT NULL,
     target_id           bigint      NOT NULL CHECK (target_id >= 0),
@@ -63,7 +64,7 @@ CREATE TABLE payouts (
     updated_at          timestamptz NOT NULL,
     first_dispatched_at timestamptz,
     settle_from         timestamptz,
-    looked_at           timestamptz, -- when the latest look-up that left it UNKNOWN began
+    looked_at           timestamptz, -- begin of the latest lookup that left the row UNKNOWN
     dispatch            integer     NOT NULL CHECK (dispatch >= 0),
     attempts            integer     NOT NULL CHECK (attempts >= 0),
     state               smallint    NOT NULL CHECK (state BETWEEN 0 AND 6),
@@ -81,7 +82,7 @@ CREATE TABLE payouts (
 CREATE INDEX payouts_open ON payouts (promotion_id, state, due_at, target_id) WHERE state < 4;
 CREATE INDEX payouts_unknown ON payouts (due_at) WHERE state = 3;
 
--- The key makes a repeated write of the same answers harmless.
+-- The key makes a repeated write of the same attempts harmless.
 CREATE TABLE attempts (
     promotion_id bigint      NOT NULL,
     target_id    bigint      NOT NULL,

@@ -1,15 +1,15 @@
 -- +goose NO TRANSACTION
--- Each statement is a transaction of its own and can be repeated: instances of
--- the version before may be at work, and would deadlock with one that holds
--- two tables. A constant default rewrites no table; a CHECK on payouts would
--- read the whole of it.
+-- Each statement is its own transaction and can be repeated. Instances of the
+-- previous version may be running, and would deadlock with a transaction that
+-- locks two tables. A constant default rewrites no table. There is no CHECK on
+-- payouts, because adding one would read the whole table.
 
 -- +goose Up
 ALTER TABLE payouts ADD COLUMN IF NOT EXISTS handovers smallint NOT NULL DEFAULT 0;
 ALTER TABLE promotions ADD COLUMN IF NOT EXISTS consumers_per_instance integer NOT NULL DEFAULT 0
     CHECK (consumers_per_instance >= 0);
 
--- What instances tell of themselves; roles and pools are JSON.
+-- The running instances; roles and pools are JSON.
 CREATE TABLE IF NOT EXISTS instances (
     name        text        COLLATE "C" PRIMARY KEY,
     version     text        NOT NULL,

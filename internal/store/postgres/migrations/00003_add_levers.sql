@@ -1,5 +1,5 @@
 -- +goose NO TRANSACTION
--- As in 00002, each statement can be repeated and none writes payouts anew.
+-- As in 00002, each statement can be repeated, and none rewrites payouts.
 
 -- +goose Up
 ALTER TABLE promotions
@@ -19,19 +19,20 @@ ALTER TABLE promotions
 CREATE INDEX IF NOT EXISTS promotions_due ON promotions (starts_at, id)
     WHERE status = 'DRAFT' AND starts_at IS NOT NULL;
 
--- A no has decided it, and it is looked up once more at due_at.
+-- "Not found" has decided the row, and a second lookup follows at due_at.
 ALTER TABLE payouts ADD COLUMN IF NOT EXISTS again boolean NOT NULL DEFAULT false;
 
--- Most rows are READY once, QUEUED once and SUCCEEDED for ever: these indexes
--- hold none of those.
---   payouts_again    who is looked up once more
---   payouts_trouble  what people list, in a promotion of which most is SUCCEEDED
---   payouts_failed   the same by error code, and what a retry looks for
+-- Most rows are READY once, QUEUED once and then SUCCEEDED. These indexes hold
+-- none of those:
+--   payouts_again    rows with a second lookup
+--   payouts_trouble  rows that operators list in a mostly SUCCEEDED promotion
+--   payouts_failed   the same by error code, and the rows of a retry
 --   payouts_back     READY rows that were dispatched before, which a canary does
---                    not hold up
--- A small table gets them at once. Building them on a large one must not stop
--- who writes it, and waits for whoever is at work anywhere in the database; it
--- leaves an invalid index behind when it fails, which the next try removes.
+--                    not block
+-- A small table gets them at once. On a large table they are built concurrently,
+-- which does not block writers, but waits for all running transactions of the
+-- database. If a build fails it leaves an invalid index, which the next try
+-- removes.
 -- +goose StatementBegin
 DO $$
 DECLARE
@@ -64,8 +65,8 @@ ALTER TABLE dead_letters
     ADD COLUMN IF NOT EXISTS settled_by text NOT NULL DEFAULT '';
 CREATE INDEX IF NOT EXISTS dead_letters_open ON dead_letters (id) WHERE status = 'OPEN';
 
--- What webhooks have to be told; status is the HTTP status of the latest try.
--- Only a DRAFT is ever deleted, and nobody is told of one.
+-- Deliveries to webhooks; status is the HTTP status of the latest attempt. Only
+-- DRAFTs are ever deleted, and a DRAFT has no deliveries.
 CREATE TABLE IF NOT EXISTS webhooks (
     id           bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     promotion_id bigint      NOT NULL,
@@ -86,7 +87,7 @@ CREATE TABLE IF NOT EXISTS reconciliations (
     report bytea       NOT NULL
 );
 
--- When the database was last restored from a backup; one row at most.
+-- When the database was last restored from a backup; at most one row.
 CREATE TABLE IF NOT EXISTS restore_mark (
     one boolean     PRIMARY KEY CHECK (one),
     at  timestamptz NOT NULL

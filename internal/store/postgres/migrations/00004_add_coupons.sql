@@ -2,10 +2,10 @@
 -- As in 00002, each statement can be repeated.
 
 -- +goose Up
--- The row of a template is its lock: who issues, cancels or changes anything
--- takes it first. What every batch writes (settled, version, live, …) is in no
--- index, so that those updates stay on their page. Of valid_for the unit is
--- seconds; ends is JSON.
+-- The row of a template is its lock: every transaction that issues, cancels or
+-- changes anything locks it first. The columns that every batch writes (settled,
+-- version, live, …) are in no index, so these updates stay on their page (HOT).
+-- valid_for is in seconds; ends is JSON.
 CREATE TABLE IF NOT EXISTS coupon_templates (
     id              bigint      PRIMARY KEY CHECK (id > 0),
     total_quantity  bigint      NOT NULL CHECK (total_quantity > 0),
@@ -36,18 +36,18 @@ CREATE TABLE IF NOT EXISTS coupon_templates (
     ends            text        NOT NULL DEFAULT '',
     draw_seed       bytea,
     draw_list       bytea,
-    -- The last defence against selling more than there is.
+    -- The last defense against issuing more coupons than the quantity.
     CHECK (live >= 0 AND live <= total_quantity),
     CHECK (issued_total >= live)
 ) WITH (fillfactor = 20);
 
--- What instances look at twice a second, however many templates are over.
+-- For TemplateActive, twice per second. It stays small with many closed templates.
 CREATE INDEX IF NOT EXISTS coupon_templates_closes ON coupon_templates (closes_at);
 
--- No foreign key: it would cost a lock per row. Who inserts holds the row of the
--- template. slot is NULL where a cancelled coupon gave it back; NULLs do not
--- collide, so the last constraint is the limit per user, and its index finds
--- all coupons of a user at a template.
+-- No foreign key: it would cost a lock per row. A transaction that inserts locks
+-- the row of the template. slot is NULL if cancelling the coupon freed it. NULLs
+-- do not conflict, so the last constraint enforces the limit per user. Its index
+-- also finds all coupons of a user at a template.
 CREATE TABLE IF NOT EXISTS coupons (
     id           bigint      PRIMARY KEY CHECK (id > 0),
     template_id  bigint      NOT NULL,
@@ -71,8 +71,8 @@ CREATE INDEX IF NOT EXISTS coupons_version ON coupons (template_id, version);
 CREATE INDEX IF NOT EXISTS coupons_user ON coupons (user_id, id);
 CREATE INDEX IF NOT EXISTS coupons_expiry ON coupons (expires_at) WHERE status = 0 AND expires_at IS NOT NULL;
 
--- Requests that were accepted and then refused. That no ticket is here and in
--- coupons too is kept by the template's lock.
+-- Admitted requests that were rejected. The lock of the template makes sure that
+-- no ticket is both here and in coupons.
 CREATE TABLE IF NOT EXISTS coupon_rejections (
     template_id bigint      NOT NULL,
     ticket      bigint      NOT NULL CHECK (ticket > 0),
@@ -92,7 +92,7 @@ CREATE TABLE IF NOT EXISTS coupon_entrants (
     PRIMARY KEY (template_id, user_id)
 );
 
--- Intervals in which a template refused everybody, numbered from 1.
+-- Intervals in which a template refused every request, numbered from 1.
 CREATE TABLE IF NOT EXISTS coupon_refusals (
     template_id bigint      NOT NULL,
     number      bigint      NOT NULL,

@@ -2,8 +2,8 @@
 -- As in 00002, each statement can be repeated.
 
 -- +goose Up
--- Who may call, without the secrets. What use writes (last_used_at) is in no
--- index, so that those updates stay on their page.
+-- API keys, without their secrets. last_used_at is in no index, so its updates
+-- stay on their page (HOT).
 CREATE TABLE IF NOT EXISTS api_keys (
     id           bigint      PRIMARY KEY CHECK (id > 0),
     created_at   timestamptz NOT NULL,
@@ -19,9 +19,9 @@ CREATE TABLE IF NOT EXISTS api_keys (
     CONSTRAINT api_keys_hash UNIQUE (hash)
 ) WITH (fillfactor = 50);
 
--- Who asked for what; one index per question, in the order of the pages. "C"
--- lets an index find what begins with a text. A line is written twice, and no
--- index has what its end writes.
+-- Who changed what. Each kind of query has an index in the order of its pages.
+-- With the collation "C" an index finds texts by prefix. A line is written twice;
+-- no index has the columns that its end writes.
 CREATE TABLE IF NOT EXISTS audit (
     id         bigint      PRIMARY KEY CHECK (id > 0),
     at         timestamptz NOT NULL,
@@ -39,8 +39,8 @@ CREATE INDEX IF NOT EXISTS audit_actor ON audit (actor, id);
 CREATE INDEX IF NOT EXISTS audit_action ON audit (action, id);
 CREATE INDEX IF NOT EXISTS audit_subject ON audit (subject, id);
 
--- What was answered under which idempotency key. answer is NULL until it is
--- known, and in no index, as is begun_at. Rows go as fast as they come.
+-- Responses by idempotency key. answer is NULL until it is known. answer and
+-- begun_at are in no index. Rows are deleted as fast as they are inserted.
 CREATE TABLE IF NOT EXISTS idempotency_keys (
     key         bytea       PRIMARY KEY CHECK (octet_length(key) = 32),
     id          bigint      NOT NULL,

@@ -2,23 +2,24 @@
 -- As in 00002, each statement can be repeated.
 
 -- +goose Up
--- Which payouts each user has. An index of payouts gets an entry more whenever
--- a payout changes its state: to save, dispatch and finish one then takes 1.5
--- times the work, against 1.15 times with a row that is written here once.
--- Nothing here is unique, so nothing here can keep a payout from being saved: who
--- reads takes what is there twice once, and looks at the payout.
+-- The payouts of each user. An index on payouts would get an entry with every
+-- change of state: saving, dispatching and finishing a payout would then take 1.5
+-- times the work. A row that is written here once costs 1.15 times.
+-- Nothing here is unique, so nothing here can prevent the save of a payout. A
+-- reader ignores duplicates and reads the payout itself.
 CREATE TABLE IF NOT EXISTS payout_users (
     promotion_id bigint NOT NULL,
     target_id    bigint NOT NULL,
     user_id      text   COLLATE "C" NOT NULL
 );
--- Who publishes all tables for replication could not delete payouts else.
+-- Without a replica identity, a publication of all tables would make deletes of
+-- payouts fail.
 ALTER TABLE payout_users REPLICA IDENTITY FULL;
 CREATE INDEX IF NOT EXISTS payout_users_user ON payout_users (user_id, promotion_id DESC, target_id);
 
--- Triggers keep it: that costs no more than a part of the INSERT of payouts
--- would, and instances of the version before, which know nothing of it, are at
--- work too.
+-- Triggers maintain it. They cost no more than a part of the INSERT of payouts
+-- would. They also cover running instances of the previous version, which do not
+-- know this table.
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION payout_users_keep() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -38,8 +39,8 @@ CREATE OR REPLACE TRIGGER payout_users_add AFTER INSERT ON payouts
 CREATE OR REPLACE TRIGGER payout_users_remove AFTER DELETE ON payouts
     REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION payout_users_keep();
 
--- What was saved before the triggers. It reads the whole of payouts, and locks
--- none of them.
+-- Payouts that were saved before the triggers existed. This reads the whole table
+-- and locks no row.
 -- +goose StatementBegin
 DO $$
 BEGIN

@@ -1,6 +1,6 @@
 -- +goose Up
--- Times are microseconds since 1970, UTC; NULL is no time. STRICT refuses sums
--- that outgrow 63 bits, which would become floating point.
+-- Times are in microseconds since 1970, UTC; NULL is no time. STRICT refuses sums
+-- that exceed 63 bits, because they would become floating point.
 CREATE TABLE promotions (
     id                 INTEGER PRIMARY KEY CHECK (id > 0),
     name               TEXT    NOT NULL,
@@ -21,11 +21,11 @@ CREATE TABLE promotions (
     stream_gone        INTEGER NOT NULL CHECK (stream_gone IN (0, 1))
 ) STRICT;
 
--- What pools and keepers look at twice a second, however many promotions are over.
+-- For PromotionActive, twice per second. It stays small with many final promotions.
 CREATE INDEX promotions_active ON promotions (id)
     WHERE status = 'RUNNING' OR (status = 'CANCELLED' AND finished_at IS NULL) OR stream_gone = 0;
 
--- Counts per promotion (summary_id 0) and per promotionSummaryId.
+-- Counts of each promotion (summary_id 0) and of each promotionSummaryId.
 CREATE TABLE summaries (
     promotion_id     INTEGER NOT NULL REFERENCES promotions (id) ON DELETE CASCADE,
     summary_id       INTEGER NOT NULL CHECK (summary_id >= 0),
@@ -45,8 +45,8 @@ CREATE TABLE summaries (
     cancelled_amount INTEGER NOT NULL DEFAULT 0 CHECK (cancelled_amount >= 0),
     attempts         INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
     PRIMARY KEY (promotion_id, summary_id),
-    -- The sum outgrows its type, and so refuses a batch, before any later move
-    -- of its amounts between states could.
+    -- The sum of all amounts overflows first. It therefore refuses a batch whose
+    -- amounts could overflow a single state later.
     CHECK (typeof(ready_amount + queued_amount + retrying_amount + unknown_amount
         + succeeded_amount + failed_amount + cancelled_amount) = 'integer')
 ) STRICT, WITHOUT ROWID;
@@ -65,7 +65,7 @@ CREATE TABLE payouts (
     due_at              INTEGER NOT NULL,
     first_dispatched_at INTEGER,
     settle_from         INTEGER,
-    looked_at           INTEGER, -- when the latest look-up that left it UNKNOWN began
+    looked_at           INTEGER, -- begin of the latest lookup that left the row UNKNOWN
     transaction_key     TEXT    NOT NULL,
     error_code          TEXT    NOT NULL,
     error_message       TEXT    NOT NULL,
@@ -78,7 +78,7 @@ CREATE TABLE payouts (
 CREATE INDEX payouts_open ON payouts (promotion_id, state, due_at, target_id) WHERE state < 4;
 CREATE INDEX payouts_unknown ON payouts (due_at) WHERE state = 3;
 
--- The key makes a repeated write of the same answers harmless.
+-- The key makes a repeated write of the same attempts harmless.
 CREATE TABLE attempts (
     promotion_id INTEGER NOT NULL,
     target_id    INTEGER NOT NULL,

@@ -1,9 +1,9 @@
 -- +goose Up
--- A CHECK on payouts would read the whole table.
+-- No CHECK on payouts: adding one would read the whole table.
 ALTER TABLE payouts ADD COLUMN handovers INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE promotions ADD COLUMN consumers_per_instance INTEGER NOT NULL DEFAULT 0 CHECK (consumers_per_instance >= 0);
 
--- What instances tell of themselves; roles and pools are JSON.
+-- The running instances; roles and pools are JSON.
 CREATE TABLE instances (
     name        TEXT    PRIMARY KEY,
     version     TEXT    NOT NULL,

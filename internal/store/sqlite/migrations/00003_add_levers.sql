@@ -14,13 +14,13 @@ ALTER TABLE promotions ADD COLUMN approved_by TEXT NOT NULL DEFAULT '';
 
 CREATE INDEX promotions_due ON promotions (starts_at, id) WHERE status = 'DRAFT' AND starts_at IS NOT NULL;
 
--- again: a no has decided it, and it is looked up once more at due_at.
+-- again: "not found" has decided the row, and a second lookup follows at due_at.
 ALTER TABLE payouts ADD COLUMN again INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX payouts_lookups ON payouts (due_at) WHERE state = 3 OR again = 1;
 DROP INDEX payouts_unknown;
--- What most rows never are: RETRYING, UNKNOWN and FAILED, for people's lists and
--- retries, and READY once more, which a canary does not hold up. One index, as
--- each costs every write of a payout, also of those that are not in it.
+-- Rare rows: RETRYING, UNKNOWN and FAILED, for lists and retries, and READY rows
+-- that were dispatched before, which a canary does not block. This is one index,
+-- because each index slows every write of a payout, even of rows not in it.
 CREATE INDEX payouts_rare ON payouts (promotion_id, state, target_id, error_code)
     WHERE state = 2 OR state = 3 OR state = 5 OR (state = 0 AND dispatch > 0);
 
@@ -29,7 +29,7 @@ ALTER TABLE dead_letters ADD COLUMN settled_at INTEGER;
 ALTER TABLE dead_letters ADD COLUMN settled_by TEXT NOT NULL DEFAULT '';
 CREATE INDEX dead_letters_open ON dead_letters (id) WHERE status = 'OPEN';
 
--- What webhooks have to be told; status is the HTTP status of the latest try.
+-- Deliveries to webhooks; status is the HTTP status of the latest attempt.
 CREATE TABLE webhooks (
     id           INTEGER PRIMARY KEY AUTOINCREMENT,
     promotion_id INTEGER NOT NULL REFERENCES promotions (id) ON DELETE CASCADE,
@@ -51,7 +51,7 @@ CREATE TABLE reconciliations (
     at     INTEGER NOT NULL
 ) STRICT;
 
--- When the database was last restored from a backup; one row at most.
+-- When the database was last restored from a backup; at most one row.
 CREATE TABLE restore_mark (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     at  INTEGER NOT NULL

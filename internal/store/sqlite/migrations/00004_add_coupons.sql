@@ -1,5 +1,5 @@
 -- +goose Up
--- Of valid_for the unit is seconds; ends is JSON.
+-- valid_for is in seconds; ends is JSON.
 CREATE TABLE coupon_templates (
     id              INTEGER PRIMARY KEY CHECK (id > 0),
     name            TEXT    NOT NULL,
@@ -30,14 +30,14 @@ CREATE TABLE coupon_templates (
     moved_settled   INTEGER NOT NULL DEFAULT 0,
     moved_until     INTEGER NOT NULL DEFAULT 0,
     ends            TEXT    NOT NULL DEFAULT '',
-    -- The last defence against selling more than there is.
+    -- The last defense against issuing more coupons than the quantity.
     CHECK (live >= 0 AND live <= total_quantity),
     CHECK (issued_total >= live)
 ) STRICT;
 CREATE INDEX coupon_templates_closes ON coupon_templates (closes_at);
 
--- slot is NULL where a cancelled coupon gave it back; NULLs do not collide, so
--- the unique slot is the limit per user, and its index finds all coupons of a
+-- slot is NULL if cancelling the coupon freed it. NULLs do not conflict, so the
+-- unique slot enforces the limit per user. Its index also finds all coupons of a
 -- user at a template.
 CREATE TABLE coupons (
     id           INTEGER PRIMARY KEY CHECK (id > 0),
@@ -62,7 +62,7 @@ CREATE INDEX coupons_version ON coupons (template_id, version);
 CREATE INDEX coupons_user ON coupons (user_id, id);
 CREATE INDEX coupons_expiry ON coupons (expires_at) WHERE status = 0 AND expires_at IS NOT NULL;
 
--- Requests that were accepted and then refused.
+-- Admitted requests that were rejected.
 CREATE TABLE coupon_rejections (
     template_id INTEGER NOT NULL,
     ticket      INTEGER NOT NULL CHECK (ticket > 0),
@@ -82,7 +82,7 @@ CREATE TABLE coupon_entrants (
     PRIMARY KEY (template_id, user_id)
 ) STRICT, WITHOUT ROWID;
 
--- Intervals in which a template refused everybody, numbered from 1.
+-- Intervals in which a template refused every request, numbered from 1.
 CREATE TABLE coupon_refusals (
     template_id INTEGER NOT NULL,
     number      INTEGER NOT NULL,

@@ -1,5 +1,5 @@
 -- +goose Up
--- Who may call, without the secrets.
+-- API keys, without their secrets.
 CREATE TABLE api_keys (
     id           INTEGER PRIMARY KEY CHECK (id > 0),
     name         TEXT    NOT NULL,
@@ -15,7 +15,7 @@ CREATE TABLE api_keys (
 ) STRICT;
 CREATE UNIQUE INDEX api_keys_hash ON api_keys (hash);
 
--- Who asked for what; one index per question. Each ends with the id.
+-- Who changed what. Each kind of query has an index, which ends with the ID.
 CREATE TABLE audit (
     id         INTEGER PRIMARY KEY CHECK (id > 0),
     at         INTEGER NOT NULL,
@@ -33,8 +33,7 @@ CREATE INDEX audit_actor ON audit (actor);
 CREATE INDEX audit_action ON audit (action);
 CREATE INDEX audit_subject ON audit (subject);
 
--- What was answered under which idempotency key; answer is NULL until it is
--- known.
+-- Responses by idempotency key; answer is NULL until it is known.
 CREATE TABLE idempotency_keys (
     key         BLOB    NOT NULL PRIMARY KEY CHECK (length(key) = 32),
     fingerprint BLOB    NOT NULL CHECK (length(fingerprint) = 32),
