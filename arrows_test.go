@@ -154,7 +154,7 @@ func TestArrowsPointDown(t *testing.T) {
 		seen[from] = true
 		for _, to := range file.imports(t) {
 			if isSuite(from) {
-				// A suite may use other suites' helpers, its seam and the
+				// A suite may use other suites' helpers, its interface and the
 				// ground floor.
 				seam := path.Dir(from)
 				if to == seam || isSuite(to) || slices.Contains(groundRooms, to) || slices.Contains(forDriversOf[seam], to) {

@@ -137,8 +137,8 @@ func (c *crowd) progress(id string) (p client.Promotion, ok bool) {
 }
 
 // TestChaos: four instances pay one promotion. One is killed every few seconds
-// and another one started; one is stopped for longer than its lease and goes
-// on; Redis is emptied twice and killed once, PostgreSQL is restarted. Everybody
+// and another one started; one is stopped for longer than its lease and
+// continues; Redis is emptied twice and killed once, PostgreSQL is restarted. Everybody
 // is paid exactly once, the books balance, nothing is left over.
 func TestChaos(t *testing.T) {
 	const (

@@ -492,7 +492,7 @@ func TestCouponRanks(t *testing.T) {
 }
 
 // TestCouponIssuerHangs: the issuer is stopped for longer than its lease in the
-// middle of its work, and goes on afterwards: no coupon twice, no hole, no
+// middle of its work, and continues afterwards: no coupon twice, no hole, no
 // disorder, and others issue meanwhile.
 func TestCouponIssuerHangs(t *testing.T) {
 	r := newCouponRig(t, 3, server(t, "LARGESSE_TEST_REDIS"))

@@ -294,7 +294,7 @@ func cpuTime(t *testing.T, p *process) time.Duration {
 }
 
 // TestRedisIsAwayForAMinute: the pools wait, without a busy loop and without a
-// flood of lines; readiness says so; all goes on after.
+// flood of lines; readiness says so; all continues after.
 func TestRedisIsAwayForAMinute(t *testing.T) {
 	const targets = 10_000
 	sim, simURL := startSim(t, moneysim.Faults{LatencyMs: 50})

@@ -105,7 +105,7 @@ func ExampleWithIdempotencyKey() {
 	// Output: true <nil>
 }
 
-// The answer to an upload says what became of each line. Known targets are
+// The answer to an upload says how each line ended. Known targets are
 // duplicates, so the same file may be sent again.
 func ExampleClient_UploadTargets() {
 	url, stop := exampleServer()

@@ -60,7 +60,7 @@ func streamOf(body string) *http.Response {
 	return answer(200, "text/event-stream; charset=utf-8", body)
 }
 
-// hanging is an answer whose body goes on after text, until its call is given up.
+// hanging is an answer whose body continues after text, until its call is given up.
 func hanging(r *http.Request, text string) *http.Response {
 	read, write := io.Pipe()
 	go func() {

@@ -21,7 +21,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// TestKeysAndTokens goes from no key at all to a shopper with a token of his
+// TestKeysAndTokens goes from no key at all to a shopper with a token of their
 // own, through the whole program.
 func TestKeysAndTokens(t *testing.T) {
 	t.Parallel()

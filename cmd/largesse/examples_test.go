@@ -272,7 +272,7 @@ func newStage(t *testing.T, flags ...string) *stage {
 	return st
 }
 
-// runningCommand is a run of the command line that goes on.
+// runningCommand is a run of the command line that continues.
 type runningCommand struct {
 	stdout *bufio.Reader
 	stderr *bytes.Buffer // read after end

@@ -76,7 +76,7 @@ func TestRateMeter(t *testing.T) {
 	}
 }
 
-// TestRateMeterStill: what stands still has no rate and no end, and what comes
+// TestRateMeterStill: what makes no progress has no rate and no end, and what comes
 // after is not slowed down by it.
 func TestRateMeterStill(t *testing.T) {
 	t.Parallel()

@@ -206,7 +206,7 @@ func (m *rateMeter) look(p client.Promotion, now time.Time) *snapshot {
 	done := p.Counts.Done()
 	if last := len(m.looks) - 1; last < 0 || done != m.looks[last].done || p.Status != "RUNNING" || done == p.TotalCount {
 		if now.Sub(m.moved) >= stillLeast {
-			m.looks = m.looks[max(last, 0):] // after a standstill, the rate starts anew
+			m.looks = m.looks[max(last, 0):] // after a standstill, the rate starts again
 		}
 		m.moved = now
 	}

@@ -137,7 +137,7 @@ func TestSimTidiesUp(t *testing.T) {
 }
 
 // chargesTwice stands between the checker and the provider: the first charge
-// that its ledger tells of is there twice.
+// that its ledger reports is there twice.
 func chargesTwice(t *testing.T) func(provider string) string {
 	return func(provider string) string {
 		to, err := url.Parse(provider)

@@ -585,7 +585,7 @@ func TestIdempotency(t *testing.T) {
 	})
 }
 
-// lapse lets the lease of an idempotency key expire.
+// expire lets the lease of an idempotency key expire.
 func (f *fakeRows) lapse() {
 	defer f.lock()()
 	for key, r := range f.records {

@@ -23,7 +23,7 @@ import (
 
 // What web promises of streams and stops.
 const (
-	readerWait = 10 * time.Second // how long a reader may stand still
+	readerWait = 10 * time.Second // how long a reader may make no progress
 	stopWait   = 5 * time.Second  // how long a stop waits
 )
 
@@ -217,7 +217,7 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 			w.api.cfg.Verifier = badge
 			p := w.open(t, promotionEvents, "Authorization", "Bearer lgs_k")
 			p.hear(t, "RUNNING")
-			go func() { _, _ = io.Copy(io.Discard, p.remote) }() // it goes on reading
+			go func() { _, _ = io.Copy(io.Discard, p.remote) }() // it continues reading
 			time.Sleep(time.Minute)
 			if w.watchers() != 1 {
 				t.Error("it ended before")
@@ -345,7 +345,7 @@ func TestEventStreamsOverTheNetwork(t *testing.T) {
 	second, leaveSecond := follow()
 	defer leaveSecond()
 	await(second, "event: state")
-	leave() // the other one goes on
+	leave() // the other one continues
 	n, err := reward.ParsePromotionID(id)
 	if err != nil {
 		t.Fatal(err)

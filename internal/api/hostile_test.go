@@ -377,7 +377,7 @@ func (s *pacedSender) Read(p []byte) (int, error) {
 	return min(s.bytes, len(p)), nil
 }
 
-// TestGuardedBody: with 10 s and 32 bytes a second, 320 bytes have to come within
+// TestGuardedBody: with 10 s and 32 bytes per second, 320 bytes have to come within
 // 10 s of the sender's time.
 func TestGuardedBody(t *testing.T) {
 	t.Parallel()

@@ -26,7 +26,7 @@ type fakeShop struct {
 	coupons   []reward.Coupon                // by id, and by ticket
 	statuses  map[string]coupon.Status       // by request id
 	refusals  map[string]error               // by request id
-	asked     []string                       // by whom, as request ids
+	asked     []string                       // request IDs of the users who asked
 	history   coupon.History
 	named     []reward.TemplateID // of the latest History
 

@@ -41,7 +41,7 @@ func TestWriteTargets(t *testing.T) {
 	}
 }
 
-// books is an API that tells of one promotion of two targets, and the
+// books is an API that reports one promotion of two targets, and the
 // provider's ledger of it; tests spoil one or the other.
 type books struct {
 	promotion client.Promotion

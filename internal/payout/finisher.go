@@ -67,7 +67,7 @@ func NewFinisher(rows store.Payouts, q queue.Queue, retry *RetryProcessor, lease
 	}
 }
 
-// run writes until ctx ends. Nothing may hand over items after that.
+// run writes until ctx ends. Nothing may pass items to it after that.
 func (f *Finisher) run(ctx context.Context) {
 	var working sync.WaitGroup
 	for range finishWorkers {
@@ -122,11 +122,11 @@ func (f *Finisher) finish(it *pool.Item, out rules.Outcome) {
 	f.work <- finished{it, out}
 }
 
-// ack hands over an entry that needs no outcome: its row is not QUEUED under
+// ack passes on an entry that needs no outcome: its row is not QUEUED under
 // this dispatch any more, or a dead letter holds its bytes.
 func (f *Finisher) ack(it *pool.Item) { f.acks <- it }
 
-// returnToReady hands over an entry that this consumer must not charge now: for
+// returnToReady passes on an entry that this consumer must not charge now: for
 // example it was claimed, its pool ends, or its promotion is paused. The row
 // returns to READY, or becomes UNKNOWN in a CANCELLED promotion. The next charge
 // has the same idempotency key.

@@ -92,7 +92,7 @@ func (p *Processor) Handle(ctx context.Context, items []*pool.Item) {
 }
 
 // ProcessStreamMessages reads the rows of a batch of entries at once, and starts
-// to charge the payouts that may be charged. For each other entry it hands over
+// to charge the payouts that may be charged. For each other entry it passes on
 // an outcome or a return, or stores a dead letter.
 func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Item) {
 	ids := make([]store.PayoutID, 0, len(items))

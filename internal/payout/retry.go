@@ -56,7 +56,7 @@ func NewRetryProcessor(p bus.Publisher, rows store.Payouts, producer *Producer, 
 	}
 }
 
-// publish hands over one record per retry to be published. It never blocks.
+// publish passes one record per retry to be published. It never blocks.
 func (r *RetryProcessor) publish(retries []retryOf) {
 	records := make([]bus.Record, 0, len(retries))
 	for _, x := range retries {

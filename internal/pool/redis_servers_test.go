@@ -337,8 +337,8 @@ func TestStartConsumersTwice(t *testing.T) {
 	})
 }
 
-// TestCleanupStreamOfSeveralInstances is 7.5: an instance that stops removes its own
-// consumers only; the last one takes the stream, when it may.
+// TestCleanupStreamOfSeveralInstances stops two instances: each removes only its
+// own consumers, and the last one destroys the stream when it may.
 func TestCleanupStreamOfSeveralInstances(t *testing.T) {
 	overServers(t, func(t *testing.T, w *world) {
 		a, b := w.instance("host-a", nil), w.instance("host-b", nil)
@@ -533,7 +533,7 @@ func TestManualStop(t *testing.T) {
 	})
 }
 
-// TestGracefulShutdown is 6.4: a stop waits for pending entries.
+// TestGracefulShutdown checks that a stop waits for pending entries.
 func TestGracefulShutdown(t *testing.T) {
 	overServers(t, func(t *testing.T, w *world) {
 		in := w.instance("host-1", nil)
