@@ -29,9 +29,9 @@ func TestCouponIssue(t *testing.T) {
 		{
 			"Waits",
 			answer{202, `{"requestId":"42:u7","status":"WAITING","ticket":981,"queueRank":1200,"estimatedWaitMillis":2345}`},
-			result{exitDone, "user u7 waits with ticket 981, 1,200 people in front, about 2.3s left" + again, ""},
+			result{exitDone, "user u7 waits with ticket 981, 1,200 people ahead, about 2.3s left" + again, ""},
 		},
-		{"IsNextButOne", answer{202, `{"status":"WAITING","ticket":9,"queueRank":1}`}, result{exitDone, "user u7 waits with ticket 9, 1 person in front" + again, ""}},
+		{"IsNextButOne", answer{202, `{"status":"WAITING","ticket":9,"queueRank":1}`}, result{exitDone, "user u7 waits with ticket 9, 1 person ahead" + again, ""}},
 		{"IsDrawn", answer{202, `{"requestId":"42:u7","status":"WAITING"}`}, result{exitDone, "user u7 takes part in the draw" + again, ""}},
 		{
 			"SoldOut",

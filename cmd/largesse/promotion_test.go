@@ -332,8 +332,8 @@ func TestPromotionCreate(t *testing.T) {
 	t.Run("SaysHowToGoOnAfterAFailure", func(t *testing.T) {
 		t.Parallel()
 		for uri, want := range map[string]string{
-			"POST /v1/promotions/7/targets": "promotion 7 is created, but its upload failed: sorry (UNAVAILABLE); you can safely upload the same file again; go on by: largesse promotion upload 7 " + file,
-			"POST /v1/promotions/7/start":   "promotion 7 is created, but did not start: sorry (UNAVAILABLE); go on by: largesse promotion start 7",
+			"POST /v1/promotions/7/targets": "promotion 7 is created, but its upload failed: sorry (UNAVAILABLE); you can safely upload the same file again; continue with: largesse promotion upload 7 " + file,
+			"POST /v1/promotions/7/start":   "promotion 7 is created, but did not start: sorry (UNAVAILABLE); continue with: largesse promotion start 7",
 		} {
 			a := answers()
 			a[uri] = answer{503, `{"code":"UNAVAILABLE","detail":"sorry"}`}

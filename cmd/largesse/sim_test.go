@@ -87,7 +87,7 @@ func TestSim(t *testing.T) {
 		if text != want || code != exitFailed {
 			t.Errorf("code %d, %q", code, text)
 		}
-		planted := []string{"no target is charged more than once (1 of ", "who succeeded was charged, the right amount, ", "what must hold at any moment did so "}
+		planted := []string{"no target is charged more than once (1 of ", "every succeeded payout was charged the right amount, ", "what must hold at any moment held at every check "}
 		for _, want := range planted {
 			want = "  BROKEN  " + want
 			if !strings.Contains(stdout.String(), want) {
