@@ -532,10 +532,10 @@ func TestProblem(t *testing.T) {
 		{
 			"ShowsThePageOfAProxy", "text/html", "<h1>Bad\n  Gateway</h1>\xff", 502,
 			map[string]string{"Retry-After": "soon"},
-			client.Problem{Status: 502, Title: "Bad Gateway", Detail: "the server answered 502: <h1>Bad Gateway</h1>"},
-			"the server answered 502: <h1>Bad Gateway</h1> (HTTP 502)",
+			client.Problem{Status: 502, Title: "Bad Gateway", Detail: "the server responded with 502: <h1>Bad Gateway</h1>"},
+			"the server responded with 502: <h1>Bad Gateway</h1> (HTTP 502)",
 		},
-		{"SurvivesABrokenDocument", "application/problem+json", "{", 500, nil, client.Problem{Status: 500, Title: "Internal Server Error", Detail: "the server answered 500: {"}, "the server answered 500: { (HTTP 500)"},
+		{"SurvivesABrokenDocument", "application/problem+json", "{", 500, nil, client.Problem{Status: 500, Title: "Internal Server Error", Detail: "the server responded with 500: {"}, "the server responded with 500: { (HTTP 500)"},
 		{"SurvivesAnEmptyAnswer", "", "", 404, nil, client.Problem{Status: 404, Title: "Not Found"}, "Not Found (HTTP 404)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -584,7 +584,7 @@ func TestFailures(t *testing.T) {
 		c := serve(t, client.Options{}, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") })
 		_, err := c.Promotion(context.Background(), "7")
 		var syntax *json.SyntaxError
-		if !errors.As(err, &syntax) || !strings.Contains(err.Error(), "a Largesse server?") {
+		if !errors.As(err, &syntax) || !strings.Contains(err.Error(), "a Largesse server") {
 			t.Errorf("error %v", err)
 		}
 	})

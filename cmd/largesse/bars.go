@@ -70,7 +70,7 @@ func (b *bars) update(name string, done, total int64) {
 		return
 	}
 	x.lastAt, x.done = time.Now(), done == total
-	_, _ = fmt.Fprintf(b.lines, "  %-18s %9s of %s  %s\n", name, number(done), number(total), rateAndLeft(done, total, time.Since(x.from)))
+	_, _ = fmt.Fprintf(b.lines, "  %-20s %9s of %s  %s\n", name, number(done), number(total), rateAndLeft(done, total, time.Since(x.from)))
 }
 
 // close stops the bars and leaves them on the terminal.

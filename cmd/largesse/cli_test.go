@@ -146,20 +146,20 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"completion", "powershel"}, `largesse: completion has no command "powershel"; did you mean powershell?`},
 		{[]string{"completion", "bash", "x"}, `largesse: completion bash takes no arguments, but got "x"`},
 		{[]string{"promotion", "list", "7"}, `largesse: promotion list takes no arguments, but got "7"`},
-		{[]string{"promotion", "show"}, "largesse: promotion show needs a promotion's ID, but got 0 arguments"},
-		{[]string{"promotion", "upload", "7"}, "needs a promotion's ID and a FILE, but got 1 argument;"},
+		{[]string{"promotion", "show"}, "largesse: promotion show needs a promotion ID, but got 0 arguments"},
+		{[]string{"promotion", "upload", "7"}, "needs a promotion ID and a FILE, but got 1 argument;"},
 		{[]string{"promotion", "list", "--limt", "5"}, "unknown flag: --limt; did you mean --limit?"},
 		{[]string{"promotion", "list", "--limit", "x"}, `--limit "x" must be a whole number; see largesse promotion list --help`},
 		{[]string{"demo", "--targets", "abc"}, `--targets "abc" must be a whole number;`},
-		{[]string{"demo", "--targets", "0"}, "--targets 0 is not between 1 and 1000000"},
+		{[]string{"demo", "--targets", "0"}, "--targets 0 must be from 1 to 1000000"},
 		{[]string{"sim", "--steps", "0"}, "--steps 0 must be from 1 to 20000"},
 		{[]string{"sim", "--seed", "-1"}, `--seed "-1" must be a whole number from 0`},
-		{[]string{"sim", "--data", "."}, "--data . is not empty: a plan begins with nothing"},
+		{[]string{"sim", "--data", "."}, "--data . is not empty: use a new or empty directory"},
 		{[]string{"promotion", "watch", "7", "--every", "5"}, `--every "5" must be a duration`},
-		{[]string{"promotion", "show", "abc"}, `"abc" is no promotion's ID: that is a whole number from 1`},
-		{[]string{"promotion", "start", "0"}, `"0" is no promotion's ID`},
-		{[]string{"promotion", "upload", "007", "f.csv"}, `"007" is no promotion's ID`},
-		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--id", "-1"}, `"-1" is no promotion's ID`},
+		{[]string{"promotion", "show", "abc"}, `"abc" is not a promotion ID: it must be a whole number from 1`},
+		{[]string{"promotion", "start", "0"}, `"0" is not a promotion ID`},
+		{[]string{"promotion", "upload", "007", "f.csv"}, `"007" is not a promotion ID`},
+		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--id", "-1"}, `"-1" is not a promotion ID`},
 		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--amount", "0"}, "--amount 0 must be from 1 to 1000000000000000"},
 		{[]string{"promotion", "create", "--name", "x", "--type", "voucher", "--amount", "-1"}, "--amount -1 must be from 0 to"},
 		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--amount", "1000000000000001"}, "--amount 1000000000000001 must be from 1 to"},
@@ -168,71 +168,71 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--consumers-per-instance", "0"}, "--consumers-per-instance 0 must be from 1 to 256"},
 		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--consumers-per-instance", "257"}, "--consumers-per-instance 257 must be from 1 to 256"},
 		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--currency", "eur"}, `--currency "eur" must be three capital letters`},
-		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--voucher", "V-1"}, "--voucher is for --type voucher only"},
+		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--voucher", "V-1"}, "--voucher needs --type voucher"},
 		{[]string{"promotion", "create", "--name", strings.Repeat("é", 201), "--type", "point"}, "--name must have 1 to 200 characters, not 201"},
 		{[]string{"promotion", "payouts", "7", "--target", "x"}, `--target "x" must be a whole number from 0`},
-		{[]string{"promotion", "list", "--status", "foo"}, `--status "foo" is none of draft, running,`},
-		{[]string{"promotion", "upload", "7", "cli_test.go"}, "cli_test.go ends in none of .csv, .ndjson and .jsonl"},
+		{[]string{"promotion", "list", "--status", "foo"}, `--status "foo" must be one of draft, running,`},
+		{[]string{"promotion", "upload", "7", "cli_test.go"}, "the name of cli_test.go does not end with .csv, .ndjson or .jsonl"},
 		{[]string{"serve", "--config", "nofile.yaml"}, "nofile.yaml"},
 		{[]string{"config", "--config", "cli_test.go"}, "it is not YAML"},
-		{[]string{"promotion", "list", "--limit=-1"}, "--limit -1 is below 0"},
-		{[]string{"promotion", "list", "--server", "localhost"}, `the server's address "localhost" must look like http://127.0.0.1:8080`},
+		{[]string{"promotion", "list", "--limit=-1"}, "--limit -1 must be at least 0"},
+		{[]string{"promotion", "list", "--server", "localhost"}, `the server address "localhost" must look like http://127.0.0.1:8080`},
 		{[]string{"promotion", "create", "--type", "point"}, "--name is missing"},
 		{[]string{"promotion", "create", "--name", "x", "--type", "cash"}, "--type must be point or voucher"},
 		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--rate", "0"}, "--rate 0 must be at least 1"},
-		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--canary-max-failure-rate", "0.1"}, "goes with --canary-targets"},
+		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--canary-max-failure-rate", "0.1"}, "needs --canary-targets"},
 		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--starts-at", "noon"}, `--starts-at "noon" must look like 2026-12-24T18:00:00Z`},
-		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--starts-at", "2099-01-01T00:00:00Z", "--start"}, "give one of them"},
-		{[]string{"promotion", "export", "7", "--state", "lost"}, `--state "lost" is none of ready,`},
-		{[]string{"promotion", "resolve", "7", "x", "--outcome", "failed", "--note", "n"}, `"x" is no target's id`},
+		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--starts-at", "2099-01-01T00:00:00Z", "--start"}, "use only one of them"},
+		{[]string{"promotion", "export", "7", "--state", "lost"}, `--state "lost" must be one of ready,`},
+		{[]string{"promotion", "resolve", "7", "x", "--outcome", "failed", "--note", "n"}, `"x" is not a target ID`},
 		{[]string{"promotion", "resolve", "7", "8", "--note", "n"}, "--outcome must be succeeded or failed"},
 		{[]string{"promotion", "resolve", "7", "8", "--outcome", "failed"}, "--note is missing"},
 		{[]string{"promotion", "resolve", "7", "8", "--outcome", "succeeded", "--note", "n"}, "--transaction-key is missing"},
-		{[]string{"promotion", "resolve", "7", "8", "--outcome", "failed", "--note", "n", "--transaction-key", "T"}, "--transaction-key is for --outcome succeeded only"},
-		{[]string{"deadletter", "list", "--status", "gone"}, `--status "gone" is none of open,`},
-		{[]string{"deadletter", "show"}, "deadletter show needs a dead letter's ID, but got 0 arguments"},
-		{[]string{"deadletter", "show", "x"}, `"x" is no dead letter's ID`},
+		{[]string{"promotion", "resolve", "7", "8", "--outcome", "failed", "--note", "n", "--transaction-key", "T"}, "--transaction-key needs --outcome succeeded"},
+		{[]string{"deadletter", "list", "--status", "gone"}, `--status "gone" must be one of open,`},
+		{[]string{"deadletter", "show"}, "deadletter show needs a dead letter ID, but got 0 arguments"},
+		{[]string{"deadletter", "show", "x"}, `"x" is not a dead letter ID`},
 		{[]string{"deadletter", "replay"}, "deadletter replay needs IDs, --source, --reason or --all"},
-		{[]string{"deadletter", "discard", "7", "--all"}, "exclude each other"},
-		{[]string{"deadletter", "discard", "--all", "--reason", "X"}, "exclude each other"},
+		{[]string{"deadletter", "discard", "7", "--all"}, "use only one of IDs, a filter"},
+		{[]string{"deadletter", "discard", "--all", "--reason", "X"}, "use only one of IDs, a filter"},
 		{[]string{"deadletter", "discard", "--all"}, "this would discard all open dead letters; add --yes"},
 		{[]string{"reconcile"}, "reconcile needs either --promotion ID, --template ID or --all"},
 		{[]string{"reconcile", "--all", "--promotion", "7"}, "reconcile needs either"},
 		{[]string{"reconcile", "--template", "42", "--promotion", "7"}, "reconcile needs either"},
-		{[]string{"reconcile", "--template", "x"}, `"x" is no template's ID: that is a whole number from 1; see largesse template list`},
-		{[]string{"template", "show"}, "template show needs a template's ID, but got 0 arguments"},
-		{[]string{"template", "entrants", "x"}, `"x" is no template's ID`},
+		{[]string{"reconcile", "--template", "x"}, `"x" is not a template ID: it must be a whole number from 1; see largesse template list`},
+		{[]string{"template", "show"}, "template show needs a template ID, but got 0 arguments"},
+		{[]string{"template", "entrants", "x"}, `"x" is not a template ID`},
 		{[]string{"template", "create", "--quantity", "5"}, "--name is missing"},
 		{[]string{"template", "create", "--name", "x"}, "--quantity is missing"},
 		{[]string{"template", "create", "--name", " ", "--quantity", "5"}, "--name must have 1 to 200 characters"},
 		{[]string{"template", "create", "--name", "x", "--quantity", "0"}, "--quantity 0 must be from 1 to 1000000000"},
-		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--id", "007"}, `"007" is no template's ID`},
+		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--id", "007"}, `"007" is not a template ID`},
 		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--per-user", "101"}, "--per-user 101 must be from 1 to 100"},
 		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--opens", "noon"}, `--opens "noon" must look like 2026-12-24T18:00:00Z`},
 		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--opens", "2026-12-24T18:00:00Z", "--closes", "2026-12-24T18:00:00Z"}, "--closes must be after --opens"},
-		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--draw-from", "2026-12-24T18:00:00Z"}, "--draw-from goes with --opens"},
+		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--draw-from", "2026-12-24T18:00:00Z"}, "--draw-from needs --opens"},
 		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--valid-for", "1500ms"}, "--valid-for 1.5s must be whole seconds"},
-		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--mode", "fast"}, `--mode "fast" is none of stream, kafka, sync`},
-		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--when-redis-away", "cry"}, `--when-redis-away "cry" is none of database, wait`},
-		{[]string{"template", "set", "42"}, "template set needs something to set"},
+		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--mode", "fast"}, `--mode "fast" must be one of stream, kafka, sync`},
+		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--when-redis-away", "cry"}, `--when-redis-away "cry" must be one of database, wait`},
+		{[]string{"template", "set", "42"}, "template set needs at least one flag"},
 		{[]string{"template", "set", "42", "--closes", "later"}, `--closes "later" must look like`},
-		{[]string{"template", "watch", "42", "--every", "1ms"}, "--every 1ms is below 10ms"},
+		{[]string{"template", "watch", "42", "--every", "1ms"}, "--every 1ms must be at least 10ms"},
 		{[]string{"coupon", "issue", "42"}, "--user is missing"},
 		{[]string{"coupon", "issue", "42", "--user", strings.Repeat("x", 256)}, "--user: userId is longer than"},
-		{[]string{"coupon", "issue", "x", "--user", "u7"}, `"x" is no template's ID`},
+		{[]string{"coupon", "issue", "x", "--user", "u7"}, `"x" is not a template ID`},
 		{[]string{"coupon", "issue", "42", "--user", "u7", "--wait", "31s"}, "--wait 31s must be from 0s to 30s"},
-		{[]string{"coupon", "use", "x"}, `"x" is no coupon's ID`},
+		{[]string{"coupon", "use", "x"}, `"x" is not a coupon ID`},
 		{[]string{"coupon", "list"}, "coupon list needs either --template ID or --user USER"},
 		{[]string{"coupon", "list", "--template", "42", "--user", "u7"}, "coupon list needs either"},
 		{[]string{"user", "history"}, "user history needs a USER, but got 0 arguments"},
-		{[]string{"user", "history", "u7", "--template", "x"}, `"x" is no template's ID`},
-		{[]string{"reconcile", "--promotion", "x"}, `"x" is no promotion's ID`},
-		{[]string{"promotion", "payouts", "7", "--state", "lost"}, `--state "lost" is none of ready,`},
-		{[]string{"promotion", "upload", "7", "f", "--format", "xml"}, `--format "xml" is neither csv nor ndjson`},
-		{[]string{"promotion", "watch", "7", "--every", "1ms"}, "--every 1ms is below 10ms"},
-		{[]string{"version", "--output", "xml"}, `--output "xml" is neither table nor json`},
-		{[]string{"moneysim", "--listen", "8090"}, `--listen "8090" must be host:port, e.g. 127.0.0.1:8090`},
-		{[]string{"moneysim", "--latency", "-1s"}, "--latency and --jitter must not be below 0s"},
+		{[]string{"user", "history", "u7", "--template", "x"}, `"x" is not a template ID`},
+		{[]string{"reconcile", "--promotion", "x"}, `"x" is not a promotion ID`},
+		{[]string{"promotion", "payouts", "7", "--state", "lost"}, `--state "lost" must be one of ready,`},
+		{[]string{"promotion", "upload", "7", "f", "--format", "xml"}, `--format "xml" must be csv or ndjson`},
+		{[]string{"promotion", "watch", "7", "--every", "1ms"}, "--every 1ms must be at least 10ms"},
+		{[]string{"version", "--output", "xml"}, `--output "xml" must be table or json`},
+		{[]string{"moneysim", "--listen", "8090"}, `--listen "8090" must look like host:port, e.g. 127.0.0.1:8090`},
+		{[]string{"moneysim", "--latency", "-1s"}, "--latency and --jitter must be at least 0s"},
 		{[]string{"moneysim", "--error-rate", "2"}, "errorRate must be from 0 to 1"},
 		{[]string{"moneysim", "--slow-drip-rate", "2"}, "slowDripRate must be from 0 to 1"},
 		{[]string{"moneysim", "--duplicate-rate", "2"}, "duplicateRate must be from 0 to 1"},
@@ -268,7 +268,7 @@ func TestFailures(t *testing.T) {
 		server := httptest.NewServer(http.NotFoundHandler())
 		server.Close()
 		r := largesseRun(t.Context(), "", nil, "promotion", "list", "--server", server.URL)
-		if r.code != exitFailed || strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, "is the server up (largesse serve)?") {
+		if r.code != exitFailed || strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, "start it (largesse serve)") {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -299,7 +299,7 @@ func TestFailures(t *testing.T) {
 		t.Parallel()
 		env, _ := fakeServer(t, map[string]answer{"GET /v1/promotions/7": {500, `{"code":"INTERNAL","detail":"sorry","requestId":"r9"}`}})
 		r := largesseRun(t.Context(), "", env, "promotion", "show", "7")
-		if r.code != exitFailed || !strings.Contains(r.stderr, "the server's log has more under request r9") {
+		if r.code != exitFailed || !strings.Contains(r.stderr, "see the server's log for request r9") {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -326,7 +326,7 @@ func TestFailures(t *testing.T) {
 		t.Parallel()
 		env, _ := fakeServer(t, map[string]answer{"GET /v1/promotions/7": {401, `{"code":"UNAUTHORIZED","detail":"no key"}`}})
 		r := largesseRun(t.Context(), "", env, "promotion", "show", "7")
-		if r.code != exitFailed || !strings.Contains(r.stderr, "give an API key by LARGESSE_API_KEY or --api-key") {
+		if r.code != exitFailed || !strings.Contains(r.stderr, "set LARGESSE_API_KEY or --api-key") {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -462,7 +462,7 @@ func TestDeadLetterList(t *testing.T) {
 		r := largesseRun(t.Context(), "", env, "deadletter", "list", "--limit", "1")
 		want := "ID  AT                    STATUS  SOURCE                            PARTITION  OFFSET  REASON     DETAIL\n" +
 			"2   2026-11-21 10:00:00Z  OPEN    campaign-promotion-point-publish  1          9       MALFORMED  not JSON\uFFFD[0m\n"
-		if diff := cmp.Diff(result{exitDone, want, "there are more than 1; --limit 0 shows all\n"}, r, cmp.AllowUnexported(result{})); diff != "" {
+		if diff := cmp.Diff(result{exitDone, want, "only the first 1 are shown; --limit 0 shows all\n"}, r, cmp.AllowUnexported(result{})); diff != "" {
 			t.Error(diff)
 		}
 	})

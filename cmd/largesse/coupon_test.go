@@ -14,24 +14,24 @@ const couponJSON = `{"id":"2","code":"C-2","templateId":"42","userId":"u7","tick
 func TestCouponIssue(t *testing.T) {
 	t.Parallel()
 	const uri = "POST /v1/coupons/42/issue"
-	const again = "; ask again by: largesse coupon issue 42 --user u7 --wait 5s\n"
+	const again = "; check again: largesse coupon issue 42 --user u7 --wait 5s\n"
 	for _, tt := range []struct {
 		name   string
 		answer answer
 		want   result
 	}{
-		{"Issued", answer{201, `{"requestId":"42:u7","status":"ISSUED","coupon":` + couponJSON + `}`}, result{exitDone, "user u7 has coupon 2 with the code C-2\n", ""}},
+		{"Issued", answer{201, `{"requestId":"42:u7","status":"ISSUED","coupon":` + couponJSON + `}`}, result{exitDone, "user u7 has coupon 2 with code C-2\n", ""}},
 		{
 			"HadBefore",
 			answer{200, `{"requestId":"42:u7","status":"ISSUED","coupon":` + couponJSON + `,"duplicate":true}`},
-			result{exitDone, "user u7 has coupon 2 with the code C-2, as before\n", ""},
+			result{exitDone, "user u7 has coupon 2 with code C-2, from an earlier request\n", ""},
 		},
 		{
 			"Waits",
 			answer{202, `{"requestId":"42:u7","status":"WAITING","ticket":981,"queueRank":1200,"estimatedWaitMillis":2345}`},
-			result{exitDone, "user u7 waits with ticket 981, 1,200 people in front, about 2.3s left" + again, ""},
+			result{exitDone, "user u7 waits with ticket 981, 1,200 people ahead, about 2.3s left" + again, ""},
 		},
-		{"IsNextButOne", answer{202, `{"status":"WAITING","ticket":9,"queueRank":1}`}, result{exitDone, "user u7 waits with ticket 9, 1 person in front" + again, ""}},
+		{"IsNextButOne", answer{202, `{"status":"WAITING","ticket":9,"queueRank":1}`}, result{exitDone, "user u7 waits with ticket 9, 1 person ahead" + again, ""}},
 		{"IsDrawn", answer{202, `{"requestId":"42:u7","status":"WAITING"}`}, result{exitDone, "user u7 takes part in the draw" + again, ""}},
 		{
 			"SoldOut",
@@ -115,14 +115,14 @@ func TestUserHistory(t *testing.T) {
 	want := "AT                    TEMPLATE  TICKET  STATUS    REASON    COUPON  COUPON STATUS\n" +
 		"2026-11-21 11:00:00Z  42        1,012   REJECTED  SOLD_OUT\n" +
 		"2026-11-21 10:00:00Z  42        5       ISSUED              2       ISSUED\n" +
-		"template 43 was CLOSED for everybody from 2026-11-21 12:00:00Z to this day\n" +
-		"template 43 was SOLD_OUT for everybody from 2026-11-21 10:00:00Z until 2026-11-21 11:00:00Z\n"
-	const nothing = "no promotion has a payout for user u7\n"
+		"template 43 was CLOSED for everyone from 2026-11-21 12:00:00Z until now\n" +
+		"template 43 was SOLD_OUT for everyone from 2026-11-21 10:00:00Z until 2026-11-21 11:00:00Z\n"
+	const nothing = "user u7 has no payouts\n"
 	if diff := cmp.Diff(result{exitDone, want, nothing}, r, cmp.AllowUnexported(result{})); diff != "" {
 		t.Error(diff)
 	}
 	r = largesseRun(t.Context(), "", env, "user", "history", "u7")
-	if r.code != exitDone || r.stdout != "" || r.stderr != "no request of user u7 was accepted and has ended; name templates by --template to see when they refused everybody\n"+nothing {
+	if r.code != exitDone || r.stdout != "" || r.stderr != "user u7 has no admitted request with an outcome; name templates with --template to see when they refused everyone\n"+nothing {
 		t.Errorf("%+v", r)
 	}
 	var out client.History

@@ -48,7 +48,7 @@ func TestDemo(t *testing.T) {
 		stderr string
 	}{
 		{"TidiesUpWhenNobodyReads", syscall.EPIPE, ""},
-		{"SaysHowToGoOnWhenInterrupted", nil, "largesse: interrupted: run it again, or with --data to go on where it stopped\n"},
+		{"SaysHowToGoOnWhenInterrupted", nil, "largesse: interrupted: run it again, or with --data to continue where it stopped\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			temp := t.TempDir()

@@ -19,7 +19,7 @@ func TestDoctorAfterRestore(t *testing.T) {
 	}
 	before := time.Now().Add(-time.Second)
 	r := largesseRun(t.Context(), "", nil, "doctor", "--after-restore", "--data-dir", data, "--money-url", "http://127.0.0.1:1", "--listen", "127.0.0.1:0")
-	if !strings.Contains(r.stderr, "every payout is looked up before it is called until") {
+	if !strings.Contains(r.stderr, "every payout is looked up before it is charged") {
 		t.Errorf("%+v", r)
 	}
 	cfg := config.Default()

@@ -306,8 +306,8 @@ func (r *runningCommand) end() int {
 // one knows that they are up.
 var lasting = map[string]string{
 	"largesse serve":       "serving on http://127.0.0.1:",
-	"largesse moneysim":    "the simulated Money API listens on http://127.0.0.1:",
-	"largesse demo --keep": "The server stays up at http://127.0.0.1:",
+	"largesse moneysim":    "simulated Money API at http://127.0.0.1:",
+	"largesse demo --keep": "The server keeps running at http://127.0.0.1:",
 }
 
 // shorter is what is added to commands that would run for long, or on ports that
@@ -356,8 +356,8 @@ func (st *stage) run(t *testing.T, line string, more ...string) {
 		if d := json.NewDecoder(strings.NewReader(r.stdout)); d.Decode(new(any)) != nil || d.More() {
 			t.Errorf("%v: no JSON: %q", args, r.stdout)
 		}
-	} else if r.stdout == "" && !strings.HasPrefix(r.stderr, "there are no ") && !strings.HasPrefix(r.stderr, "no request of user ") &&
-		!strings.HasPrefix(r.stderr, "no payout is like that") && !strings.HasPrefix(r.stderr, "nothing was changed") {
+	} else if r.stdout == "" && !strings.HasPrefix(r.stderr, "there are no ") && !strings.HasPrefix(r.stderr, "user ") &&
+		!strings.HasPrefix(r.stderr, "there are no such payouts") && !strings.HasPrefix(r.stderr, "there are no changes") {
 		t.Errorf("%v says nothing: %+v", args, r)
 	}
 	if p.to != "" && more == nil {

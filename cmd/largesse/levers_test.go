@@ -188,7 +188,7 @@ func TestReconcile(t *testing.T) {
 		t.Parallel()
 		env, _ := fakeServer(t, map[string]answer{uri: {201, `{"id":"9","checked":1,"drifts":[{"promotionId":"7","what":"charges.above","detail":"d","repaired":false}]}`}})
 		r := largesseRun(t.Context(), "", env, "reconcile", "--all", "--output", "json")
-		if r.code != exitFailed || !strings.Contains(r.stdout, `"charges.above"`) || r.stderr != "largesse: 1 difference left; reconciliation 9 keeps the report\n" {
+		if r.code != exitFailed || !strings.Contains(r.stdout, `"charges.above"`) || r.stderr != "largesse: 1 difference left; see the report of reconciliation 9\n" {
 			t.Errorf("%+v", r)
 		}
 	})

@@ -79,7 +79,7 @@ func TestManTwiceIsTheSame(t *testing.T) {
 	if first := read(); first != read() || !strings.Contains(first, `"Largesse Manual"`) {
 		t.Error("the pages differ")
 	}
-	if r := largesseRun(t.Context(), "", nil, "man", "a", "b"); r.code != exitWrongUse || !strings.Contains(r.stderr, "man takes one DIR at most, but got 2 arguments") {
+	if r := largesseRun(t.Context(), "", nil, "man", "a", "b"); r.code != exitWrongUse || !strings.Contains(r.stderr, "man takes at most one DIR, but got 2 arguments") {
 		t.Errorf("%+v", r)
 	}
 	file := filepath.Join(dir, "largesse.1")

@@ -62,7 +62,7 @@ targets announced  4
   cancelled        0
 amount             2,000
 amount paid        1,000
-time left          1m30s
+remaining time     1m30s
 created            2026-11-21 10:00:00Z
 started            2026-11-21 10:01:00Z
 `
@@ -75,7 +75,7 @@ func TestPromotionShowClosed(t *testing.T) {
 	t.Parallel()
 	env, _ := fakeServer(t, map[string]answer{"GET /v1/promotions/7": {body: strings.Replace(runningJSON, `"type"`, `"closed":true,"type"`, 1)}})
 	r := largesseRun(t.Context(), "", env, "promotion", "show", "7")
-	if r.code != exitDone || !strings.Contains(r.stdout, "\nclosed             no more targets are awaited\n") {
+	if r.code != exitDone || !strings.Contains(r.stdout, "\nclosed             no more targets expected\n") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -140,10 +140,10 @@ host-1-1�  host-1    no     0        1m1.5s
 	})
 
 	for _, tt := range []struct{ name, body, want string }{
-		{"None", `{"exists":false,"consumers":[]}`, "stream  none: nothing has been dispatched, or all of it is settled\n"},
+		{"None", `{"exists":false,"consumers":[]}`, "stream  none: nothing is dispatched\n"},
 		{
 			"InProcess", `{"exists":true,"length":2,"lag":2,"pending":0,"consumers":[]}`,
-			"stream      in the server's process\nentries     2\n  not read  2\n  pending   0\n\nit has no consumers\n",
+			"stream      in the process of the server\nentries     2\n  not read  2\n  pending   0\n\nthe stream has no consumers\n",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -164,7 +164,7 @@ host-1-1�  host-1    no     0        1m1.5s
 			"GET /v1/promotions/7/stream": {503, `{"code":"UNAVAILABLE","detail":"the work queue does not answer; ask again later","status":503}`},
 		})
 		r := largesseRun(t.Context(), "", env, "promotion", "show", "7", "--stream")
-		if r.code != exitDone || r.stderr != "" || !strings.HasPrefix(r.stdout, "id ") || !strings.HasSuffix(r.stdout, "\n\nstream  not known: the work queue does not answer\n") {
+		if r.code != exitDone || r.stderr != "" || !strings.HasPrefix(r.stdout, "id ") || !strings.HasSuffix(r.stdout, "\n\nstream  unknown: the work queue does not answer\n") {
 			t.Errorf("%+v", r)
 		}
 		r = largesseRun(t.Context(), "", env, "promotion", "show", "7", "--stream", "--output", "json")
@@ -251,7 +251,7 @@ func TestPromotionCreate(t *testing.T) {
 		t.Parallel()
 		env, asked := fakeServer(t, answers())
 		r := largesseRun(t.Context(), "", env, "promotion", "create", "--name", "Gifts", "--type", "voucher", "--voucher", "V-1", "--id", "7", "--max-retries", "0", "--consumers-per-instance", "4")
-		if r.code != exitDone || r.stdout != "promotion 7 is DRAFT with 2 targets; watch it by: largesse promotion watch 7\n" {
+		if r.code != exitDone || r.stdout != "promotion 7 is DRAFT with 2 targets; watch it with: largesse promotion watch 7\n" {
 			t.Errorf("%+v", r)
 		}
 		want := []string{`POST /v1/promotions {"id":"7","name":"Gifts","type":"VOUCHER","voucherCode":"V-1","maxRetries":0,"consumersPerInstance":4}`}
@@ -265,11 +265,11 @@ func TestPromotionCreate(t *testing.T) {
 		env, asked := fakeServer(t, answers())
 		args := []string{"promotion", "create", "--name", "Spring", "--type", "point", "--amount", "1000", "--file", file, "--start"}
 		r := largesseRun(t.Context(), "", env, args...)
-		if r.code != exitDone || r.stdout != "2 accepted (amount 2,000), 1 duplicate, 0 conflicts, 2 rejected\npromotion 7 is RUNNING with 2 targets; watch it by: largesse promotion watch 7\n" {
+		if r.code != exitDone || r.stdout != "2 accepted (amount 2,000), 1 duplicate, 0 conflicts, 2 rejected\npromotion 7 is RUNNING with 2 targets; watch it with: largesse promotion watch 7\n" {
 			t.Errorf("%+v", r)
 		}
 		server := strings.TrimPrefix(env[0], "LARGESSE_SERVER=")
-		if r.stderr != "line 3: BAD_ID \"x\" is no number\nand 1 more; all of them: "+server+"/v1/promotions/7/uploads/5/report\n" {
+		if r.stderr != "line 3: BAD_ID \"x\" is no number\nand 1 more; full report: "+server+"/v1/promotions/7/uploads/5/report\n" {
 			t.Errorf("stderr %q", r.stderr)
 		}
 		r = largesseRun(t.Context(), "", env, append(args, "--output", "json")...)
@@ -311,7 +311,7 @@ func TestPromotionCreate(t *testing.T) {
 		env, asked := fakeServer(t, nil)
 		for _, path := range []string{file + "x", t.TempDir()} {
 			r := largesseRun(t.Context(), "", env, "promotion", "create", "--name", "Spring", "--type", "point", "--file", path)
-			if r.code != exitFailed || !strings.Contains(r.stderr, "open the targets") {
+			if r.code != exitFailed || !strings.Contains(r.stderr, "open the file of targets") {
 				t.Errorf("%+v", r)
 			}
 		}
@@ -332,8 +332,8 @@ func TestPromotionCreate(t *testing.T) {
 	t.Run("SaysHowToGoOnAfterAFailure", func(t *testing.T) {
 		t.Parallel()
 		for uri, want := range map[string]string{
-			"POST /v1/promotions/7/targets": "promotion 7 is made, but its upload failed: sorry (UNAVAILABLE); uploading the same file again is safe; go on by: largesse promotion upload 7 " + file,
-			"POST /v1/promotions/7/start":   "promotion 7 is made, but did not start: sorry (UNAVAILABLE); go on by: largesse promotion start 7",
+			"POST /v1/promotions/7/targets": "promotion 7 is created, but its upload failed: sorry (UNAVAILABLE); you can safely upload the same file again; continue with: largesse promotion upload 7 " + file,
+			"POST /v1/promotions/7/start":   "promotion 7 is created, but did not start: sorry (UNAVAILABLE); continue with: largesse promotion start 7",
 		} {
 			a := answers()
 			a[uri] = answer{503, `{"code":"UNAVAILABLE","detail":"sorry"}`}

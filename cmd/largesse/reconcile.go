@@ -67,7 +67,7 @@ gates. It never moves money. The exit code is 1 if a difference remains.`,
 			return err
 		}
 		if left := r.Left(); left > 0 {
-			return fmt.Errorf("%s remain; see the report of reconciliation %s", countOf(int64(left), "difference"), r.ID)
+			return fmt.Errorf("%s left; see the report of reconciliation %s", countOf(int64(left), "difference"), r.ID)
 		}
 		return nil
 	}

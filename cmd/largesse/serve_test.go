@@ -27,7 +27,7 @@ func TestServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := t.TempDir()
-	if r := largesseRun(t.Context(), "", nil, "migrate", "--data-dir", data); r.code != exitDone || r.stdout != "the database is up to date\n" {
+	if r := largesseRun(t.Context(), "", nil, "migrate", "--data-dir", data); r.code != exitDone || r.stdout != "the schema of the database is up to date\n" {
 		t.Fatalf("migrate: %+v", r)
 	}
 

@@ -43,7 +43,7 @@ func TestSim(t *testing.T) {
 		}
 		for _, want := range []string{
 			"seed 3, 60 steps\n", "\nPROMOTION  ", "\nTEMPLATE  ", "  holds   no target is charged more than once (",
-			"the same plan again: largesse sim --seed 3 --steps 60\n",
+			"run the same plan again with: largesse sim --seed 3 --steps 60\n",
 		} {
 			if !strings.Contains(r.stdout, want) {
 				t.Errorf("it lacks %q:\n%s", want, r.stdout)
@@ -83,11 +83,11 @@ func TestSim(t *testing.T) {
 			t.Fatalf("nothing is found:\n%s", &stdout)
 		}
 		text, code := describe(t.Context(), err, false)
-		want := "the books do not balance; the data, the engine's log and the trace are in " + dir + "; replay it by: largesse sim --seed 1 --steps 30"
+		want := "the books do not balance; the data, the engine's log and the trace are in " + dir + "; repeat the run with: largesse sim --seed 1 --steps 30"
 		if text != want || code != exitFailed {
 			t.Errorf("code %d, %q", code, text)
 		}
-		planted := []string{"no target is charged more than once (1 of ", "who succeeded was charged, the right amount, ", "what must hold at any moment did so "}
+		planted := []string{"no target is charged more than once (1 of ", "every succeeded payout was charged the right amount, ", "what must hold at any moment held at every check "}
 		for _, want := range planted {
 			want = "  BROKEN  " + want
 			if !strings.Contains(stdout.String(), want) {
@@ -108,7 +108,7 @@ func TestSim(t *testing.T) {
 		t.Parallel()
 		s := &simulation{cli: &cli{world: world{stdout: &bytes.Buffer{}}, output: outputTable}, seed: 5, steps: 10, dir: t.TempDir(), between: func(string) string { return "http://127.0.0.1:1" }}
 		err := s.run(t.Context())
-		if err == nil || !strings.Contains(err.Error(), "connection refused") || !strings.HasSuffix(err.Error(), "; replay it by: largesse sim --seed 5 --steps 10") {
+		if err == nil || !strings.Contains(err.Error(), "connection refused") || !strings.HasSuffix(err.Error(), "; repeat the run with: largesse sim --seed 5 --steps 10") {
 			t.Errorf("%v", err)
 		}
 	})

@@ -22,7 +22,7 @@ const templateJSON = `{"id":"42","name":"Spring","totalQuantity":10000,"perUserL
 func TestTemplateCreate(t *testing.T) {
 	t.Parallel()
 	env, asked := fakeServer(t, map[string]answer{"POST /v1/coupon-templates": {201, templateJSON}})
-	const done = "template 42 has 10,000 coupons and opens at 2026-11-21 10:00:00Z; watch it by: largesse template watch 42\n"
+	const done = "template 42 has 10,000 coupons and opens at 2026-11-21 10:00:00Z; watch it with: largesse template watch 42\n"
 	for _, more := range [][]string{
 		nil,
 		{
@@ -51,7 +51,7 @@ func TestTemplateSetAndClose(t *testing.T) {
 		"PATCH /v1/coupon-templates/42":      {body: templateJSON},
 		"POST /v1/coupon-templates/42/close": {body: templateJSON},
 	})
-	const changed = "template 42 is changed; see it by: largesse template show 42\n"
+	const changed = "template 42 is changed; show it with: largesse template show 42\n"
 	for _, tt := range []struct {
 		args []string
 		want string
@@ -59,7 +59,7 @@ func TestTemplateSetAndClose(t *testing.T) {
 		{[]string{"set", "42", "--quantity", "20000", "--name", "N", "--per-user", "3", "--mode", "sync", "--when-redis-away", "Wait", "--reissue-after-cancel"}, changed},
 		{[]string{"set", "42", "--opens", "none", "--closes", "2026-11-21T10:00:00Z", "--valid-for", "1h"}, changed},
 		{[]string{"set", "42", "--closes", "none", "--valid-for", "0"}, changed},
-		{[]string{"close", "42"}, "template 42 is closed; still served: 1,000 people in line\n"},
+		{[]string{"close", "42"}, "template 42 is closed; 1,000 people in line will still be served\n"},
 	} {
 		if r := largesseRun(t.Context(), "", env, append([]string{"template"}, tt.args...)...); r != (result{exitDone, tt.want, ""}) {
 			t.Errorf("%v: %+v", tt.args, r)
@@ -101,14 +101,14 @@ quantity               10,000
   live                 3,000
   waiting              ?
   stock                6,000
-issued ever            3,001
+ever issued            3,001
 per user               1
-valid for              1h0m0s
-re-issue after cancel  yes
-when Redis is away     DATABASE
+coupons valid for      1h0m0s
+reissue after cancel   yes
+during a Redis outage  DATABASE
 path                   DATABASE
-not known              who waits: the gate does not answer
-draw                   DONE, takes part who asks from 2020-11-20 10:00:00Z
+unknown                waiting users: the gate does not answer
+draw                   DONE, for users who enter from 2020-11-20 10:00:00Z
   commitment           ab
   seed                 cd
   list hash            ef
@@ -162,7 +162,7 @@ func TestTemplateEntrants(t *testing.T) {
 	}{
 		{[]string{"42"}, result{exitDone, "a b\nu,7\nü 8\n", ""}},
 		{[]string{"42", "--output", "json"}, result{exitDone, "[\n  \"a\\tb\",\n  \"u,7\",\n  \"ü 8\"\n]\n", ""}},
-		{[]string{"43"}, result{exitDone, "", "nobody took part in the draw\n"}},
+		{[]string{"43"}, result{exitDone, "", "the draw has no entrants\n"}},
 		{[]string{"43", "--output", "json"}, result{exitDone, "[]\n", ""}},
 		{[]string{"44"}, result{exitFailed, "", "largesse: the draw is OPEN (ILLEGAL_STATE)\n"}},
 	} {
@@ -209,7 +209,7 @@ func TestTemplateWatch(t *testing.T) {
 			lines[0] != "OPEN 0% of 10, live 0, waiting 0, stock 10" ||
 			!strings.HasPrefix(lines[1], "SOLD OUT 40% of 10, live 4, waiting 6, stock 0, ") || !strings.HasSuffix(lines[1], "/s") ||
 			!strings.HasPrefix(lines[2], "CLOSED 80% of 10, live 8, waiting 2, stock 0") ||
-			!strings.HasPrefix(lines[3], "CLOSED 100% of 10, live 10, waiting 0, stock 0, issued ever 8") {
+			!strings.HasPrefix(lines[3], "CLOSED 100% of 10, live 10, waiting 0, stock 0, ever issued 8") {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -236,7 +236,7 @@ func TestTemplateWatch(t *testing.T) {
 		if got := stackedBar(f.layers(), 10, false); got != "█████▒▒···" {
 			t.Errorf("bar %q", got)
 		}
-		if got := f.counts(); !strings.HasSuffix(got, ", stock 3, Redis is away") {
+		if got := f.counts(); !strings.HasSuffix(got, ", stock 3, Redis is unavailable") {
 			t.Errorf("counts %q", got)
 		}
 		opens := time.Now().Add(time.Hour)

@@ -218,7 +218,7 @@ func TestConfirmOnATerminal(t *testing.T) {
 			if _, err := term.person.WriteString(said); err != nil {
 				t.Fatal(err)
 			}
-			if code := <-answered; code != want || !strings.HasPrefix(stderr.String(), "This will discard all open dead letters. Go on? [y/N] ") {
+			if code := <-answered; code != want || !strings.HasPrefix(stderr.String(), "This will discard all open dead letters. Continue? [y/N] ") {
 				t.Errorf("code %d, stderr %q", code, &stderr)
 			}
 			term.end(t)

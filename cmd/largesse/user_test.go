@@ -38,11 +38,11 @@ func TestUserHistoryOfPayouts(t *testing.T) {
 			"2                  COMPLETED  7       10      SUCCEEDED  2         2026-11-21 10:00:00Z  t-2          PAID\n" +
 			"1                  CANCELLED  7       10      SUCCEEDED  0         2026-11-21 10:00:00Z  t-1          RESOLVED eve asked the bank\n" +
 			"promotion 12 is PAUSED: the provider\uFFFD[2J is away\n"
-		noCoupons = "no request of user u7 was accepted and has ended; name templates by --template to see when they refused everybody\n"
+		noCoupons = "user u7 has no admitted request with an outcome; name templates with --template to see when they refused everyone\n"
 	)
 	for want, args := range map[string][]string{
 		table: nil,
-		"template 42 was CLOSED for everybody from 2026-11-21 12:00:00Z to this day\n\n" + table: {"--template", "42"},
+		"template 42 was CLOSED for everyone from 2026-11-21 12:00:00Z until now\n\n" + table: {"--template", "42"},
 	} {
 		r := largesseRun(t.Context(), "", env, append([]string{"user", "history", "u7"}, args...)...)
 		if diff := cmp.Diff(result{exitDone, want, noCoupons}, r, cmp.AllowUnexported(result{})); diff != "" {

@@ -99,7 +99,7 @@ func CheckBooks(ctx context.Context, c *client.Client, promotion string, expecte
 	}
 	counts := p.Counts
 	a.judge("every accepted target has exactly one row", rows == int64(expected.Good) && int64(len(seen)) == rows && amount == expected.Amount,
-		"%v rows worth %v, %v targets worth %v", rows, amount, expected.Good, expected.Amount)
+		"rows: %v worth %v, targets: %v worth %v", rows, amount, expected.Good, expected.Amount)
 	a.judge("every row is in one final state", p.Status == "COMPLETED" && final == rows,
 		"%v of %v final, the promotion is %s", final, rows, p.Status)
 	a.judge("the counts match the rows", counts.Succeeded == succeeded && counts.Failed == failed && counts.Done() == rows && p.TotalCount == rows,

@@ -159,65 +159,65 @@ func TestSimPromotionBooks(t *testing.T) {
 		},
 		"FailedAndCharged": {
 			func(c *promotionCase) { c.charges["2"] = Entry{Charges: 1, Amount: 5} },
-			[]string{"who failed, was cancelled or is a draft's was not charged"},
+			[]string{"nothing was charged that failed, was cancelled or belongs to a draft"},
 		},
 		"CancelledAndCharged": {
 			func(c *promotionCase) { c.charges["3"] = Entry{Charges: 1, Amount: 5} },
-			[]string{"who failed, was cancelled or is a draft's was not charged"},
+			[]string{"nothing was charged that failed, was cancelled or belongs to a draft"},
 		},
 		"ADraftIsPaid": {
 			func(c *promotionCase) { c.p.Status = "DRAFT" },
-			[]string{"who failed, was cancelled or is a draft's was not charged"},
+			[]string{"nothing was charged that failed, was cancelled or belongs to a draft"},
 		},
 		"SucceededAndNotCharged": {
 			func(c *promotionCase) { delete(c.charges, "1") },
-			[]string{"who succeeded was charged, the right amount, under the key we hold"},
+			[]string{"every succeeded payout was charged the right amount, with the same transaction key"},
 		},
 		"AnotherKey": {
 			func(c *promotionCase) { c.charges["1"] = Entry{Charges: 1, Amount: 10, TransactionKey: "T-9"} },
-			[]string{"who succeeded was charged, the right amount, under the key we hold"},
+			[]string{"every succeeded payout was charged the right amount, with the same transaction key"},
 		},
 		"TheCountsAreOff": {
 			func(c *promotionCase) { c.p.Counts.Failed, c.p.Counts.Cancelled = 2, 0 },
-			[]string{"the counts and sums of a promotion are its rows"},
+			[]string{"the counts and sums of every promotion match its rows"},
 		},
 		"TheSumIsOff": {
 			func(c *promotionCase) { c.p.AmountSucceeded = 11 },
-			[]string{"the counts and sums of a promotion are its rows"},
+			[]string{"the counts and sums of every promotion match its rows"},
 		},
 		"ARowTwice": {
 			func(c *promotionCase) { c.rows = append(c.rows, c.rows[1]) },
-			[]string{"the counts and sums of a promotion are its rows"},
+			[]string{"the counts and sums of every promotion match its rows"},
 		},
 		"AStrangerIsCharged": {
 			func(c *promotionCase) { c.charges["9"] = Entry{Charges: 1, Amount: 5} },
-			[]string{"nobody else was charged"},
+			[]string{"nothing else was charged"},
 		},
 		"ATargetIsLost": {
 			func(c *promotionCase) { c.sent.known[7] = true },
-			[]string{"every target that was taken is a row, with an amount that was sent"},
+			[]string{"every accepted target has a row with an amount that was sent"},
 		},
 		"AnAmountThatNobodySent": {
 			func(c *promotionCase) { c.sent.amounts[2] = []int64{21} },
-			[]string{"every target that was taken is a row, with an amount that was sent"},
+			[]string{"every accepted target has a row with an amount that was sent"},
 		},
 		"ARowNobodySent": {
 			func(c *promotionCase) { delete(c.sent.amounts, 3) },
-			[]string{"every target that was taken is a row, with an amount that was sent"},
+			[]string{"every accepted target has a row with an amount that was sent"},
 		},
 		"ARowIsOpen": {
 			func(c *promotionCase) {
 				c.rows[1].State, c.p.Counts = "UNKNOWN", client.Counts{Succeeded: 1, Unknown: 1, Cancelled: 1}
 			},
-			[]string{"everything has come to an end"},
+			[]string{"nothing is open any more"},
 		},
 		"ItStillRuns": {
 			func(c *promotionCase) { c.p.Status = "RUNNING" },
-			[]string{"everything has come to an end"},
+			[]string{"nothing is open any more"},
 		},
 		"ABudgetIsPassed": {
 			func(c *promotionCase) { c.sent.maxAmount = 9 },
-			[]string{"no budget is passed"},
+			[]string{"no budget is exceeded"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -275,9 +275,9 @@ func TestSimTemplateBooks(t *testing.T) {
 		t.Fatalf("good books break %v: %+v, %+v", got, b.verdicts(), books)
 	}
 	const (
-		tickets  = "tickets from 1 on without a hole, each once (mode STREAM)"
-		counters = "the counters of a template are its rows"
-		promised = "every coupon that somebody was told of is there, as he was told"
+		tickets  = "tickets start at 1, have no gap and no duplicate (mode STREAM)"
+		counters = "the counters of every template match its rows"
+		promised = "every coupon that a response contained exists unchanged"
 	)
 	for name, tt := range map[string]struct {
 		spoil func(*templateCase)
@@ -287,11 +287,11 @@ func TestSimTemplateBooks(t *testing.T) {
 			func(c *templateCase) {
 				c.t.TotalQuantity, c.t.Counters = 1, client.TemplateCounters{TotalQuantity: 1, Stock: -1, Count: 2, IssuedTotal: 3}
 			},
-			[]string{"no more coupons live than there are"},
+			[]string{"no template has more live coupons than its quantity"},
 		},
 		"MoreThanTheLimit": {
 			func(c *templateCase) { c.t.ReissueAfterCancel = false },
-			[]string{"nobody has more coupons than the limit"},
+			[]string{"no user has more coupons than the limit"},
 		},
 		"TheCountIsOff":       {func(c *templateCase) { c.t.Counters.Count = 1 }, []string{counters}},
 		"TheStockIsOff":       {func(c *templateCase) { c.t.Counters.Stock = 1 }, []string{counters}},
@@ -305,13 +305,13 @@ func TestSimTemplateBooks(t *testing.T) {
 		}, []string{promised}},
 		"ACancelIsUndone": {
 			func(c *templateCase) { c.sent.final["2"] = "CANCELLED" },
-			[]string{"a coupon that was used or cancelled stays so"},
+			[]string{"every used or cancelled coupon stays so"},
 		},
 		"SomebodyWaits": {
 			func(c *templateCase) {
 				c.t.TotalQuantity, c.t.Counters = 3, client.TemplateCounters{TotalQuantity: 3, Count: 2, IssuedTotal: 3, Waiting: 1}
 			},
-			[]string{"nobody waits any more"},
+			[]string{"no request waits any more"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -353,7 +353,7 @@ func TestSimReport(t *testing.T) {
 	b.reconciliation("promotion 1", client.Reconciliation{Drifts: []client.Drift{{What: "counts"}}})
 	b.answered.hold(false, "step 3: %s", "500")
 	report.Verdicts = b.verdicts()
-	if diff := cmp.Diff([]string{"a reconciliation finds no difference", "every call was answered by the rules while the engine was up"}, broken(b)); diff != "" || report.Holds() {
+	if diff := cmp.Diff([]string{"reconciliations find no difference", "every call got a documented response while the engine was up"}, broken(b)); diff != "" || report.Holds() {
 		t.Errorf("holds: %v\n%s", report.Holds(), diff)
 	}
 }

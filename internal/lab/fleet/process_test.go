@@ -244,7 +244,7 @@ func TestTailKeepsTheEnd(t *testing.T) {
 	if got := Tail("a\nb\nc\n", 3); got != "a\nb\nc" {
 		t.Errorf("got %q", got)
 	}
-	if got := Tail("a\nb\nc\n", 1); got != "… 2 lines before\nc" {
+	if got := Tail("a\nb\nc\n", 1); got != "… 2 earlier lines\nc" {
 		t.Errorf("got %q", got)
 	}
 }
