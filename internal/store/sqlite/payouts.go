@@ -163,7 +163,7 @@ const (
 
 // PayoutHistory returns the payouts of a user in all promotions.
 func (s *Store) PayoutHistory(ctx context.Context, user string, limit int) ([]store.UserPayout, error) {
-	if reward.CheckText(user) != nil {
+	if len(store.StorableUsers([]string{user})) == 0 {
 		return nil, nil // no payout can have this user ID
 	}
 	most := max(limit, 0)
