@@ -10,7 +10,7 @@ import (
 )
 
 // The layers of the module. A package imports only packages of lower layers, and the
-// packages of its own layer that its row in rooms names.
+// packages of its own layer that its row in packages names.
 const (
 	ground  = iota // shared types and services
 	seams          // rows, work, messages, money, and the pools over them
@@ -38,9 +38,9 @@ var forDrivers = []string{"internal/redis", "internal/store/rows"}
 // forDriversOf lists what the drivers of one interface and its suite may also import.
 var forDriversOf = map[string][]string{"internal/store": {"internal/rules"}}
 
-// rooms is the map of packages. Drivers, such as internal/store/postgres, are not in
+// packages is the map of packages. Drivers, such as internal/store/postgres, are not in
 // it: they may import their interface, the ground layer and the packages for drivers.
-var rooms = map[string]room{
+var packages = map[string]room{
 	"internal/reward":  {ground, []string{}},
 	"internal/service": {ground, []string{"internal/reward"}},
 	"internal/obs":     {ground, []string{"internal/reward"}},
@@ -106,7 +106,7 @@ func mayImport(from, to string) string {
 	if isSuite(to) {
 		return fmt.Sprintf("%s imports the suite %s: suites are imported from _test.go files only", from, to)
 	}
-	plan, known := rooms[from]
+	plan, known := packages[from]
 	if !known && isDriver(from) {
 		seam := path.Dir(from)
 		shared := slices.Contains(forDrivers, to) && (!isDriver(to) || path.Dir(to) == seam)
@@ -117,7 +117,7 @@ func mayImport(from, to string) string {
 			from, to, seam, strings.Join(groundRooms, ", "), to)
 	}
 	if !known {
-		return fmt.Sprintf("%s has no place in the plan: a new room needs a page in docs/adr/ (what it owns, what it may import, how it stops) and a line in rooms of arrows_test.go", from)
+		return fmt.Sprintf("%s has no place in the plan: a new room needs a page in docs/adr/ (what it owns, what it may import, how it stops) and a line in packages of arrows_test.go", from)
 	}
 	if plan.only != nil {
 		if slices.Contains(plan.only, to) {
@@ -135,7 +135,7 @@ func mayImport(from, to string) string {
 	if slices.Contains(forDrivers, to) {
 		return fmt.Sprintf("%s imports %s, which is there for drivers alone: it should take a seam, and internal/engine hands the driver in", from, to)
 	}
-	target, known := rooms[to]
+	target, known := packages[to]
 	if known && strings.HasPrefix(to, "internal/") && target.floor < plan.floor {
 		return ""
 	}
@@ -169,12 +169,12 @@ func TestArrowsPointDown(t *testing.T) {
 		}
 	}
 	for _, from := range slices.Sorted(maps.Keys(seen)) {
-		if _, known := rooms[from]; !known && !isDriver(from) {
-			t.Errorf("%s has no place in the plan: a new room needs a page in docs/adr/ and a line in rooms of arrows_test.go", from)
+		if _, known := packages[from]; !known && !isDriver(from) {
+			t.Errorf("%s has no place in the plan: a new room needs a page in docs/adr/ and a line in packages of arrows_test.go", from)
 		}
 	}
 	if len(seen) < len(groundRooms) {
-		t.Fatalf("only %d rooms found: the source was not read", len(seen))
+		t.Fatalf("only %d packages found: the source was not read", len(seen))
 	}
 }
 

@@ -146,6 +146,7 @@ func ExampleWithProvider() {
 		return
 	}
 	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
 	ended := make(chan error)
 	go func() { ended <- engine.Run(ctx) }()
 
@@ -153,14 +154,24 @@ func ExampleWithProvider() {
 	p, _ := api.CreatePromotion(ctx, client.NewPromotion{Name: "spring", Type: "POINT", Amount: 100})
 	_, _ = api.UploadTargets(ctx, p.ID, strings.NewReader("targetId,userId\n1,ann\n2,mallory\n"), client.UploadOptions{})
 	_, _ = api.StartPromotion(ctx, p.ID)
-	for seen := range api.WatchPromotion(ctx, p.ID, client.WatchOptions{}) {
+	for seen, err := range api.WatchPromotion(ctx, p.ID, client.WatchOptions{}) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
 		p = seen
 	}
-	for payout := range api.Payouts(ctx, p.ID, client.PayoutFilter{}) {
+	for payout, err := range api.Payouts(ctx, p.ID, client.PayoutFilter{}) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
 		fmt.Printf("%s %s %q\n", payout.UserID, payout.State, payout.ErrorCode)
 	}
 	stop()
-	<-ended
+	if err := <-ended; err != nil {
+		fmt.Println(err)
+	}
 	// Output:
 	// ann SUCCEEDED ""
 	// mallory FAILED "ACCOUNT_CLOSED"
@@ -239,7 +250,9 @@ func ExampleEngine_Handler() {
 	fmt.Println("staff:", get("staff"))
 	fmt.Println("others:", get("guess"))
 	stop()
-	<-ended
+	if err := <-ended; err != nil {
+		fmt.Println(err)
+	}
 	// Output:
 	// before Run: 503
 	// staff: 200

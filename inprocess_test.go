@@ -74,21 +74,27 @@ func TestTransportAnswers(t *testing.T) {
 		body    string
 		length  int64
 	}{
-		"Nothing":   {http.MethodGet, func(http.ResponseWriter, *http.Request) {}, 200, "", -1},
-		"Status":    {http.MethodGet, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404); w.WriteHeader(500) }, 404, "", -1},
-		"EarlyHint": {http.MethodGet, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(201) }, 201, "", -1},
+		"Nothing": {http.MethodGet, func(http.ResponseWriter, *http.Request) {}, 200, "", -1},
+		"Status": {http.MethodGet, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusNotFound)
+			w.WriteHeader(http.StatusInternalServerError)
+		}, 404, "", -1},
+		"EarlyHint": {http.MethodGet, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusEarlyHints)
+			w.WriteHeader(http.StatusCreated)
+		}, 201, "", -1},
 		"Length": {http.MethodGet, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "2")
 			_, _ = io.WriteString(w, "ok")
 		}, 200, "ok", 2},
 		"Head": {http.MethodHead, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }, 200, "", -1},
 		"NoContent": {http.MethodGet, func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(204)
+			w.WriteHeader(http.StatusNoContent)
 			if _, err := io.WriteString(w, "ok"); !errors.Is(err, http.ErrBodyNotAllowed) {
 				t.Errorf("Write = %v", err)
 			}
 		}, 204, "", -1},
-		"UnreadBody": {http.MethodPost, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, 401, "", -1},
+		"UnreadBody": {http.MethodPost, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }, 401, "", -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

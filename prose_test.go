@@ -171,7 +171,7 @@ func goComments(text []byte) [][]proseLine {
 		}
 		line := file.Line(pos)
 		if tok != token.COMMENT {
-			if !(tok == token.SEMICOLON && lit == "\n") {
+			if tok != token.SEMICOLON || lit != "\n" {
 				code = line
 			}
 			continue

@@ -144,7 +144,11 @@ func ExampleClient_Payouts() {
 	}
 	_, _ = api.UploadTargets(ctx, p.ID, strings.NewReader("targetId,userId\n1,ann\n2,mallory\n"), client.UploadOptions{})
 	_, _ = api.StartPromotion(ctx, p.ID)
-	for range api.WatchPromotion(ctx, p.ID, client.WatchOptions{}) { // until it is done
+	for _, err := range api.WatchPromotion(ctx, p.ID, client.WatchOptions{}) { // until it is done
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
 	}
 	for payout, err := range api.Payouts(ctx, p.ID, client.PayoutFilter{State: "FAILED"}) {
 		fmt.Println(payout.TargetID, payout.State, payout.ErrorCode, err)

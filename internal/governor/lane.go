@@ -60,7 +60,7 @@ func (l *lane) take(leased time.Duration, run Run) {
 	l.runs = append(l.runs, slots{at: leased + run.In, every: run.Every, count: run.Count})
 }
 
-// drop removes send times that passed more than the duration lapse ago.
+// drop removes send times that passed more than expiry ago.
 func (l *lane) drop(now time.Duration) {
 	for len(l.runs) > 0 {
 		s := &l.runs[0]

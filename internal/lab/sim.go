@@ -422,14 +422,14 @@ func (r *running) create(ctx context.Context, api *client.Client, id string, s S
 	r.note.promotion(s)
 	r.mu.Unlock()
 	p := client.NewPromotion{
-		ID: id, Name: "sim " + id, Type: "POINT", MaxRetries: &s.Levers.MaxRetries,
-		RatePerSecond: s.Levers.RatePerSecond, Weight: s.Levers.Weight, MaxAmount: s.Levers.MaxAmount,
+		ID: id, Name: "sim " + id, Type: "POINT", MaxRetries: &s.Controls.MaxRetries,
+		RatePerSecond: s.Controls.RatePerSecond, Weight: s.Controls.Weight, MaxAmount: s.Controls.MaxAmount,
 	}
 	if s.Voucher {
 		p.Type, p.VoucherCode = "VOUCHER", voucherCode
 	}
-	if s.Levers.Canary > 0 {
-		p.Canary = &client.NewCanary{Targets: s.Levers.Canary}
+	if s.Controls.Canary > 0 {
+		p.Canary = &client.NewCanary{Targets: s.Controls.Canary}
 	}
 	made, err := api.CreatePromotion(ctx, p)
 	if err == nil {

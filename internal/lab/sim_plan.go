@@ -47,15 +47,15 @@ type Step struct {
 	First int `json:"first,omitempty"`
 	Count int `json:"count,omitempty"`
 	// Amount is the amount of the first target; see amountIn.
-	Amount   int64    `json:"amount,omitempty"`
-	Bad      int      `json:"bad,omitempty"`     // malformed lines or records mixed in
-	Repeat   bool     `json:"repeat,omitempty"`  // whether it is sent twice
-	Voucher  bool     `json:"voucher,omitempty"` // VOUCHER if true, otherwise POINT
-	Levers   *Levers  `json:"levers,omitempty"`  // controls of a new promotion
-	Stock    *Stock   `json:"stock,omitempty"`   // settings of a new template
-	Quantity int64    `json:"quantity,omitempty"`
-	Faults   *Weather `json:"faults,omitempty"`
-	Pause    Millis   `json:"pauseMillis,omitempty"` // pause after the action
+	Amount   int64     `json:"amount,omitempty"`
+	Bad      int       `json:"bad,omitempty"`     // malformed lines or records mixed in
+	Repeat   bool      `json:"repeat,omitempty"`  // whether it is sent twice
+	Voucher  bool      `json:"voucher,omitempty"` // VOUCHER if true, otherwise POINT
+	Controls *Controls `json:"levers,omitempty"`  // controls of a new promotion
+	Stock    *Stock    `json:"stock,omitempty"`   // settings of a new template
+	Quantity int64     `json:"quantity,omitempty"`
+	Faults   *Weather  `json:"faults,omitempty"`
+	Pause    Millis    `json:"pauseMillis,omitempty"` // pause after the action
 	// Format is the format of a file of targets.
 	Format client.Format `json:"format,omitempty"`
 }
@@ -66,8 +66,8 @@ type Millis int
 // Duration returns m as a time.Duration.
 func (m Millis) Duration() time.Duration { return time.Duration(m) * time.Millisecond }
 
-// Levers holds the controls of a new promotion.
-type Levers struct {
+// Controls are the settings of a new promotion that control how it runs.
+type Controls struct {
 	MaxRetries    int   `json:"maxRetries"`
 	RatePerSecond int   `json:"ratePerSecond,omitempty"`
 	Weight        int   `json:"weight,omitempty"`
@@ -281,7 +281,7 @@ func (p *plan) promotion(act string) Step {
 	}
 	switch act {
 	case actCreate:
-		s.Levers = p.levers()
+		s.Controls = p.levers()
 	case actUpload, actCut, actPublish:
 		s.First, s.Count = p.IntN(planTargets), 1+p.IntN(planBatch)
 		s.Amount = 100 * s.Promotion
@@ -304,8 +304,8 @@ func (p *plan) promotion(act string) Step {
 	return s
 }
 
-func (p *plan) levers() *Levers {
-	l := &Levers{MaxRetries: p.IntN(3)}
+func (p *plan) levers() *Controls {
+	l := &Controls{MaxRetries: p.IntN(3)}
 	if p.chance(0.15) {
 		l.RatePerSecond = 100 + p.IntN(400)
 	}
