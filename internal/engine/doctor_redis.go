@@ -91,7 +91,7 @@ func judgeMemory(n redisstream.NodeInspection) Check {
 	return c
 }
 
-// judgePersistence never fails, because everything in Redis can be rebuilt.
+// judgePersistence never fails, because Largesse recovers from the loss of all data in Redis.
 func judgePersistence(n redisstream.NodeInspection) Check {
 	const heals = "lost entries are dispatched again from the database under the same idempotency keys"
 	switch {
