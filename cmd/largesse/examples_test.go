@@ -306,7 +306,7 @@ func (r *runningCommand) end() int {
 // one knows that they are up.
 var lasting = map[string]string{
 	"largesse serve":       "serving on http://127.0.0.1:",
-	"largesse moneysim":    "simulated Money API at http://127.0.0.1:",
+	"largesse moneysim":    "the simulated Money API listens on http://127.0.0.1:",
 	"largesse demo --keep": "The server keeps running at http://127.0.0.1:",
 }
 

@@ -66,7 +66,7 @@ order, and --seed decides which request gets which fault.`,
 			return err
 		}
 		if c.output == outputTable {
-			fmt.Fprintf(c.stdout, "simulated Money API at http://%s\n", addr)
+			fmt.Fprintf(c.stdout, "the simulated Money API listens on http://%s\n", addr)
 		} else if err := c.printJSON(map[string]string{"url": "http://" + addr}); err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ order, and --seed decides which request gets which fault.`,
 		if c.output == outputJSON {
 			return c.printJSON(stats)
 		}
-		_, err = fmt.Fprintf(c.stdout, "charges: %d, amount: %d, requests: %d, requests for a charged key: %d\n", stats.Charges, stats.Amount, stats.Requests, stats.DuplicateKeys)
+		_, err = fmt.Fprintf(c.stdout, "charges %d, amount %d, requests %d, of a charged key %d\n", stats.Charges, stats.Amount, stats.Requests, stats.DuplicateKeys)
 		return err
 	}
 	return cmd
