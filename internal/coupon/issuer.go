@@ -67,16 +67,19 @@ type Issuer struct {
 // errEpochLost means that another instance issues this template now.
 var errEpochLost = errors.New("the template was assigned to another instance")
 
-// These errors make the next round start with a claim.
+// A claim normally resolves these errors, so run logs them only if they last.
 var (
 	errStale = errors.New("the requests belong to an earlier generation")
 	errGap   = errors.New("a ticket is missing between the settled tickets and the pending ones")
 )
 
 // run issues until ctx ends or another instance has a newer epoch. Normally it reads
-// new requests. It claims requests that were delivered before at the start, after
-// each failure, at a gap, and when a read returns nothing although the stream has
-// requests.
+// new requests. In these cases it claims delivered requests instead, until a claim
+// returns none:
+//   - at the start,
+//   - after each failure (a gap is one),
+//   - after a reload of the gate,
+//   - when a read returns nothing although the stream has requests.
 func (i *Issuer) run(ctx context.Context) {
 	claim, tries := true, 0
 	report := i.log.Streak("issuing coupons failed", "")
@@ -87,8 +90,8 @@ func (i *Issuer) run(ctx context.Context) {
 			i.log.Info("template reassigned, issuer stopped", "template_id", i.id, "epoch", i.epoch)
 			return
 		case err != nil && ctx.Err() == nil:
-			// A claim resolves another generation and a gap. Log these causes only if
-			// they last.
+			// The claim of the next round normally resolves these causes. Log them only
+			// if they last.
 			if usual := errors.Is(err, errStale) || errors.Is(err, errGap) || errors.Is(err, gate.ErrNotLoaded); !usual || tries >= usualMax {
 				report(err, "template_id", i.id, "attempt", tries+1)
 			}
@@ -152,8 +155,8 @@ func (i *Issuer) round(ctx context.Context, claim bool) (nextStep, error) {
 	return waitForHint, nil
 }
 
-// reload loads a gate that exists but must not be served. If there is no gate, no
-// request waits, and the next request loads the gate.
+// reload loads a gate that exists but must not be served (see served). If there is
+// no gate, no request waits, and the next request loads the gate.
 func (i *Issuer) reload(ctx context.Context) (nextStep, error) {
 	h, err := i.gate.Headers(ctx, []reward.TemplateID{i.id})
 	if err != nil || !h[0].Exists {
@@ -173,7 +176,9 @@ func (i *Issuer) reload(ctx context.Context) (nextStep, error) {
 func (i *Issuer) pipeline(ctx context.Context, requests []gate.Request) error {
 	applied := make(chan error, 1) // result of applying the previous batch
 	applied <- nil
-	defer func() { _ = <-applied }() //nolint:staticcheck // waits for it; its error was handled
+	// After a failed read, the last apply still runs: wait for it. Its error is
+	// dropped, because the next round claims in any case.
+	defer func() { _ = <-applied }() //nolint:staticcheck // only the wait matters
 	for len(requests) > 0 {
 		type reading struct {
 			requests []gate.Request
@@ -275,7 +280,8 @@ func (i *Issuer) settle(ctx context.Context, requests []gate.Request) (apply fun
 	case rules.RefusedEpoch:
 		return nil, errEpochLost
 	default:
-		// Another generation: the gate that gave these requests is no longer served.
+		// Another generation, or the database path: the gate that gave these requests
+		// must not be served any more.
 		i.templates.hint()
 		if _, err := i.reload(ctx); err != nil {
 			return nil, err
@@ -339,7 +345,7 @@ func (i *Issuer) afterFailure(requests []gate.Request, err error) error {
 	}
 	i.alone = true
 	if i.attempts == attemptsMax {
-		i.log.Error("coupon request rejected", err, "template_id", i.id, "ticket", requests[0].Ticket)
+		i.log.Error("coupon request invalid, rejecting it", err, "template_id", i.id, "ticket", requests[0].Ticket)
 	}
 	return err
 }

@@ -204,8 +204,8 @@ func keepLineAbove(t *reward.CouponTemplate, old gate.Header) int64 {
 	return t.Settled
 }
 
-// served reports whether a gate may be served, according to a row that was read
-// after the header.
+// served reports whether a gate may be served: it is loaded, and it agrees with the
+// template's row, which was read after the header.
 func served(h gate.Header, row *reward.CouponTemplate) bool {
 	return h.Loaded && h.Generation == row.Generation && h.Version <= row.Version && h.Settled <= row.Settled && row.Path == reward.PathGate
 }

@@ -89,8 +89,8 @@ type PositionsResult struct {
 // Header describes a gate.
 type Header struct {
 	// Exists reports whether there is a gate; without one, the other fields are
-	// zero. Loaded reports whether the gate may be served: it belongs to the present
-	// run of the server, and the request stream and its group exist.
+	// zero. Loaded is false if calls return ErrNotLoaded. It reports whether the gate
+	// belongs to the present run of the server and has its request stream and group.
 	Exists, Loaded      bool
 	Generation, Version int64
 	Settled             int64         // all tickets up to this one are settled

@@ -25,8 +25,8 @@ import (
 type Limits struct {
 	MoneyTimeout time.Duration // of one call
 	Lease        time.Duration // of an entry
-	// SettleAfter is the longest time after which a charge may still take effect
-	// at the provider.
+	// SettleAfter is how long after it was sent a charge may still take effect at
+	// the provider. "Not found" decides a payout from SettleFrom + SettleAfter on.
 	SettleAfter time.Duration
 	// IdempotencyWindow is how long the provider remembers an idempotency key. A
 	// payout that may outlive it is looked up before a charge; see
@@ -42,14 +42,21 @@ type Limits struct {
 // Processor handles the entries that the pools deliver: it checks them, charges
 // the provider, and hands the outcomes to the finisher.
 //
-// It charges only if all of this holds:
+// It checks at delivery:
 //   - The row is QUEUED under the entry's dispatch.
 //   - This is the entry's first delivery.
+//
+// It checks right before the first byte of the call:
 //   - The promotion is RUNNING, in a view that is at most viewAgeMax old.
 //   - The lease of the entry lasts for a whole call.
+//   - In direct mode, the dispatch is not too old for a call.
+//
+// A payout whose key the provider may have forgotten is looked up first; see
+// keyMayBeForgotten.
 //
 // After a crash, another consumer claims the entry. A claimed entry is never
-// charged: its payout returns to READY.
+// charged: its payout is returned (see rules.WithdrawReturn), or becomes UNKNOWN
+// because it is poison.
 type Processor struct {
 	Store    store.Store
 	Provider Provider
@@ -68,8 +75,8 @@ type Processor struct {
 
 // poisonAfter is the number of failed deliveries in a row after which a payout is
 // poison. Each of them belongs to another dispatch, because a failed delivery
-// returns the payout to READY. Crashes of instances fail deliveries, too, so the
-// number is larger than what they do to one payout.
+// returns the payout to READY. A crash of an instance also fails a delivery, so
+// poisonAfter is more than the crashes that one payout is likely to meet.
 const poisonAfter = 10
 
 // unreadable is the detail of a dead letter for an entry that another program
@@ -78,12 +85,12 @@ const unreadable = "the entry has no readable key, message or dispatch"
 
 // The reasons not to start a call.
 var (
-	errStale     = errors.New("payout: the view of the promotion is too old")
-	errPaused    = errors.New("payout: the promotion is not running")
-	errCancelled = errors.New("payout: the promotion is cancelled")
-	errLease     = errors.New("payout: the lease does not outlast the call")
-	errLate      = errors.New("payout: the dispatch is too old for a call")
-	errForgotten = errors.New("payout: the provider may have forgotten the key")
+	errStale      = errors.New("payout: the view of the promotion is too old")
+	errNotRunning = errors.New("payout: the promotion is not running")
+	errCancelled  = errors.New("payout: the promotion is cancelled")
+	errLease      = errors.New("payout: the lease does not outlast the call")
+	errLate       = errors.New("payout: the dispatch is too old for a call")
+	errForgotten  = errors.New("payout: the provider may have forgotten the key")
 )
 
 // Handle takes ownership of items and returns immediately.
@@ -211,7 +218,8 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 	}()
 	out := rules.Outcome{Ref: row.Ref()}
 	// sent means that an earlier charge of this dispatch may have taken effect.
-	// looked means that a lookup after it had the result "not found".
+	// looked means that a lookup had the result "not found" and that no charge was
+	// throttled since.
 	sent, looked := false, false
 	check := func() error {
 		if p.keyMayBeForgotten(row) && !looked {
@@ -307,9 +315,10 @@ func (p *Processor) acquire(it *pool.Item, row reward.Payout, out rules.Outcome,
 }
 
 // call makes one charge under a permit and reports its outcome to the governor,
-// even if charge panics. If the charge is a probe and fails, call also looks up
-// the payout. So the governor learns whether the provider works although it did
-// not confirm the charge, or fails for charges only.
+// even if charge panics. If the charge is a probe without a conclusive response,
+// call also looks up the payout for the governor. A charge that is found means
+// that the provider works. "Not found" means that it answers lookups but not
+// charges.
 func (p *Processor) call(ctx context.Context, permit *governor.Permit, row reward.Payout, charge func() money.Answer) (ans money.Answer, found money.LookupResult) {
 	began := time.Now()
 	outcome := governor.Outcome{Class: reward.AnswerNotSent, Local: true}
@@ -393,8 +402,8 @@ func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it
 		p.Finisher.returnToReady(it)
 		return true, false
 	default:
-		// Nothing is known and nothing was sent: look it up again later, unless
-		// the row is overdue.
+		// Nothing is known, and this round has sent no charge: look it up again
+		// later, unless the row is overdue.
 		now := time.Now()
 		out.Kind, out.Sent, out.GiveUp = rules.OutcomeNoAnswer, sent, p.overdue(row)
 		out.RetryAt = now.Add(service.Backoff(min(int(row.Dispatch)-1, silentSteps), retryBackoff, retryBackoffMax))
@@ -406,8 +415,8 @@ func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it
 
 // throttled waits as the provider asks, and reports whether to try again. If the
 // wait is longer than the lease, the payout becomes RETRYING, and no attempt is
-// counted. An overdue payout becomes UNKNOWN at once, but only if an earlier
-// charge of this dispatch may have taken effect.
+// counted. An overdue payout becomes UNKNOWN at once, but only if sent says that a
+// charge of this dispatch, which may be the throttled one, may have taken effect.
 func (p *Processor) throttled(ctx context.Context, it *pool.Item, row reward.Payout, out rules.Outcome, ans money.Answer, sent bool, try int) bool {
 	pause := max(ans.RetryAfter, service.Backoff(try, 100*time.Millisecond, 5*time.Second))
 	giveUp := sent && p.overdue(row)
@@ -445,7 +454,7 @@ func (p *Processor) check(it *pool.Item) error {
 	case status == reward.PromotionCancelled:
 		return errCancelled
 	case status != reward.Running:
-		return errPaused
+		return errNotRunning
 	case it.LeaseLeft() < p.Limits.MoneyTimeout:
 		return errLease
 	}
@@ -461,13 +470,13 @@ func (p *Processor) unsent(ctx context.Context, it *pool.Item, out rules.Outcome
 		out.Kind, out.Sent = rules.OutcomeCancelled, sent
 		p.Finisher.finish(it, out)
 		return false
-	case errors.Is(err, errPaused) && p.knownPaused(it), errors.Is(err, errLate):
+	case errors.Is(err, errNotRunning) && p.knownPaused(it), errors.Is(err, errLate):
 		p.Finisher.returnToReady(it)
 		return false
 	case errors.Is(err, errLease):
 		it.Release()
 		return false
-	case errors.Is(err, errStale), errors.Is(err, errPaused):
+	case errors.Is(err, errStale), errors.Is(err, errNotRunning):
 		return p.wait(ctx, it, refreshInterval)
 	}
 	p.warn(ctx, obs.Money, "Money API unavailable", err, "promotion_id", it.Stream.PromotionID, "target_id", it.TargetID)
@@ -488,8 +497,8 @@ func (p *Processor) warn(ctx context.Context, c obs.Component, message string, e
 	}
 }
 
-// knownPaused reports whether the view has the promotion, as PAUSED. An entry can
-// arrive before the view has its promotion, which then is not paused.
+// knownPaused reports whether the view shows the promotion as PAUSED. It is false
+// while the view does not have the promotion: an entry can arrive before that.
 func (p *Processor) knownPaused(it *pool.Item) bool {
 	status, _ := p.Cache.Status(it.Stream.PromotionID)
 	return status == reward.Paused
@@ -508,7 +517,7 @@ func (p *Processor) wait(ctx context.Context, it *pool.Item, d time.Duration) bo
 		case <-it.ReadContext().Done():
 			timer.Stop()
 			if p.knownPaused(it) || p.cancelled(it) {
-				return true // the next check returns errPaused or errCancelled
+				return true // ReadContext has ended, so acquire passes the entry on
 			}
 			p.Finisher.returnToReady(it)
 			return false
@@ -582,9 +591,9 @@ func (p *Processor) lookUpAfter(ctx context.Context, it *pool.Item, row reward.P
 }
 
 // pause pauses a promotion because the provider's response ans shows that the
-// settings are wrong, so that no call can succeed. It ignores calls that began
-// less than viewAgeMax after the latest such pause, or earlier: they must not
-// pause the promotion again after a resume.
+// settings are wrong, so that no call can succeed. It ignores a call that began
+// earlier than viewAgeMax after the latest such pause. The call may not have seen
+// that pause, and must not pause the promotion again after a resume.
 func (p *Processor) pause(ctx context.Context, id reward.PromotionID, began time.Time, ans money.Answer) {
 	p.pausing.Lock()
 	defer p.pausing.Unlock()

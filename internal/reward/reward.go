@@ -280,7 +280,8 @@ type Payout struct {
 	State       State
 	// Dispatch is the number of the latest dispatch. It fences late writers.
 	Dispatch int32
-	// Attempts counts provider responses only.
+	// Attempts counts the outcomes "paid", "refused" and "failed" (5xx) of the
+	// dispatches. A retry of a FAILED payout sets it to 0.
 	Attempts int32
 	// MaybeCalled reports whether an earlier dispatch may have reached the
 	// provider without a final response.
@@ -338,8 +339,10 @@ const (
 	AnswerResolved AnswerClass = "RESOLVED"
 )
 
-// Attempt is a recorded response other than a success of the first call. It is
-// stored permanently.
+// Attempt records a charge that was refused, failed or had no response, a
+// throttled call that the consumer does not repeat, or how a person resolved the
+// payout. A charge that is answered "paid" leaves none. An Attempt is stored
+// permanently.
 type Attempt struct {
 	Dispatch int32
 	At       time.Time

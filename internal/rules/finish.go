@@ -14,7 +14,8 @@ type OutcomeKind int8
 // it is. A row is flagged if MaybeCalled is set.
 const (
 	// OutcomePaid: the provider confirmed the charge. The row becomes SUCCEEDED from
-	// any state and dispatch. One attempt is counted.
+	// any other state and any dispatch, and one attempt is counted. A SUCCEEDED row
+	// stays as it is.
 	OutcomePaid OutcomeKind = iota
 	// OutcomeRefused: the provider refused the charge. The row becomes FAILED, or
 	// UNKNOWN if it is flagged or Sent is set. One attempt is counted.
@@ -23,11 +24,13 @@ const (
 	// flagged and due at RetryAt. If its attempts exceed the promotion's MaxRetries
 	// it becomes UNKNOWN instead. One attempt is counted.
 	OutcomeFailed
-	// OutcomeNoAnswer: the provider did not answer. The row becomes RETRYING,
-	// flagged and due at RetryAt, or UNKNOWN if GiveUp is set. No attempt is counted.
+	// OutcomeNoAnswer: nothing conclusive is known. There was no response, a
+	// throttled call that the consumer does not repeat, or an inconclusive lookup
+	// before the charge. The row becomes RETRYING, flagged and due at RetryAt, or
+	// UNKNOWN if GiveUp is set. No attempt is counted.
 	OutcomeNoAnswer
-	// OutcomeNoLookup: a lookup had to come before the charge, and had no answer.
-	// The row becomes UNKNOWN.
+	// OutcomeNoLookup: the payout is poison, so it is not charged again. The row
+	// becomes UNKNOWN. No attempt is counted.
 	OutcomeNoLookup
 	// OutcomeCancelled: the promotion was cancelled. The row becomes CANCELLED, or
 	// UNKNOWN if it is flagged or Sent is set.
@@ -39,14 +42,16 @@ const (
 type Outcome struct {
 	reward.Ref
 	Kind OutcomeKind
-	// Sent reports whether this consumer had sent an earlier charge for the same
-	// dispatch. A charge that was answered with 503 counts as sent.
+	// Sent reports whether an earlier charge of the same dispatch may have taken
+	// effect: it was answered with 503, or was a probe that failed. A charge that
+	// was answered with 429 does not count.
 	Sent           bool
 	TransactionKey string
 	Code, Message  string
 	RetryAt        time.Time // zero means at once
 	GiveUp         bool      // for OutcomeNoAnswer: do not retry
-	// Attempts are the attempts to record. A first charge that succeeds has none.
+	// Attempts are the attempts to record. A charge that is answered "paid" has
+	// none.
 	Attempts []reward.Attempt
 }
 

@@ -68,8 +68,9 @@ func (r CouponRequest) Storable() CouponRequest {
 	return r
 }
 
-// SettleRefusal says why a whole batch was refused. A refused batch changes
-// nothing.
+// SettleRefusal says why the database refused a whole batch. A refused batch
+// changes nothing: none of its requests is rejected. The refusal of a single
+// request by a gate is something else.
 type SettleRefusal int8
 
 // The refusals. The name of each is what the template has different.

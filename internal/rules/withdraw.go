@@ -14,7 +14,8 @@ type WithdrawalKind int8
 const (
 	// WithdrawReturn expects a QUEUED row with the dispatch number of the
 	// withdrawal. The row becomes READY. In a CANCELLED promotion it becomes UNKNOWN
-	// if it is flagged or MaybeCalled is set, otherwise CANCELLED.
+	// if it was flagged before or Withdrawal.MaybeCalled flags it, otherwise
+	// CANCELLED.
 	WithdrawReturn WithdrawalKind = iota
 	// WithdrawSweep expects a QUEUED row that was dispatched before Before. The row
 	// becomes READY and flagged, or UNKNOWN in a CANCELLED promotion.
@@ -30,7 +31,7 @@ type Withdrawal struct {
 	Dispatch int32     // for WithdrawReturn
 	Before   time.Time // for WithdrawSweep
 	// MaybeCalled is for WithdrawReturn. It reports whether the provider may have
-	// been called for this dispatch.
+	// been called for this dispatch. It flags the row.
 	MaybeCalled bool
 	// DeliveryFailed is for WithdrawReturn. It reports whether the consumer ended
 	// without an outcome, which counts as a failed delivery.

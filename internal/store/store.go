@@ -101,10 +101,10 @@ type Promotions interface {
 	//   - A RUNNING promotion becomes COMPLETED if no upload has a lease that is
 	//     valid at now. Its expected count (if any) must be reached, or it must be
 	//     closed.
-	//   - A CANCELLED promotion gets its FinishedAt if every UNKNOWN payout had
-	//     its deciding lookup: one that began at SettleFrom + settleAfter or
-	//     later, and whose result PayoutSettle has written. "Not found" would
-	//     have decided the payout, so only inconclusive lookups leave it UNKNOWN.
+	//   - A CANCELLED promotion gets its FinishedAt if PayoutSettle has written,
+	//     for every payout that is still UNKNOWN, a result whose BeganAt is
+	//     SettleFrom + settleAfter or later. Such a result was inconclusive: any
+	//     other would have ended UNKNOWN.
 	PromotionComplete(ctx context.Context, id reward.PromotionID, settleAfter time.Duration, now time.Time) (bool, error)
 	// PromotionStreamDestroyed marks the stream of a COMPLETED or CANCELLED
 	// promotion as destroyed, and reports whether it did. It expects the
@@ -210,14 +210,15 @@ type Payouts interface {
 	// the commit of every transaction that queues rows. Rows that another
 	// transaction has locked are skipped.
 	//
-	// Within the budget, rows are taken in the order of the batch, or by target
-	// if Refs is set. No row after the first one that exceeds the budget is taken.
-	// If a late confirmation has already exceeded it, no row is dispatched, not
-	// even a RETRYING one.
+	// Rows are taken by DueAt, then target ID, or only by target ID if Refs is
+	// set. No row after the first one that exceeds the budget is taken. If a late
+	// confirmation has already exceeded it, no row is dispatched, not even a
+	// RETRYING one.
 	PayoutDispatch(ctx context.Context, p PayoutDispatchParams) ([]reward.Payout, error)
 	// PayoutReturn moves QUEUED rows back to READY and returns how many it moved.
 	// It expects the dispatch numbers of Refs. In a CANCELLED promotion a row
-	// becomes UNKNOWN if it is flagged or MaybeCalled is set, otherwise CANCELLED.
+	// becomes UNKNOWN if it was flagged before or p.MaybeCalled flags it, otherwise
+	// CANCELLED.
 	PayoutReturn(ctx context.Context, p PayoutReturnParams) (int, error)
 	// PayoutSweep returns rows of one promotion that no stream has any more. It
 	// takes QUEUED rows dispatched before Before, at most BatchMax, and returns
@@ -240,10 +241,11 @@ type Payouts interface {
 	// PayoutSettle writes the results of lookups in one transaction, by
 	// rules.Settle.
 	PayoutSettle(ctx context.Context, p PayoutSettleParams) error
-	// PayoutCancelStep takes open rows of a CANCELLED promotion out of the work,
-	// at most BatchMax, and returns how many it moved. READY rows become CANCELLED,
-	// or UNKNOWN if they are flagged. RETRYING rows become UNKNOWN. Call it until
-	// it returns 0.
+	// PayoutCancelStep takes the READY and RETRYING rows of a CANCELLED promotion
+	// out of the work, at most BatchMax, and returns how many it moved. READY rows
+	// become CANCELLED, or UNKNOWN if they are flagged. RETRYING rows become
+	// UNKNOWN. Call it until it returns 0. QUEUED rows leave their state by
+	// PayoutFinish, PayoutReturn or PayoutSweep.
 	PayoutCancelStep(ctx context.Context, p PayoutCancelStepParams) (int, error)
 
 	// PayoutRetry moves FAILED rows of one promotion back to READY, at most
@@ -286,8 +288,8 @@ type PayoutID struct {
 
 // Offset is the next offset to read from a partition of a log.
 type Offset struct {
-	// Topic identifies the log. It holds the topic name and what distinguishes
-	// this topic from another one of the same name.
+	// Topic identifies the log, as the parameter of OffsetsGet does. It holds the
+	// topic name and what distinguishes this topic from another one of that name.
 	Topic     string
 	Partition int32
 	Next      int64
@@ -418,21 +420,21 @@ type PayoutListParams struct {
 	Code        string        // ErrorCode; empty means any
 }
 
-// UserAnswersMax limits the attempts in each UserPayout.
+// UserAnswersMax limits the attempts in each UserPayout (its Answers).
 const UserAnswersMax = 50
 
 // UserPayout is a payout with its latest recorded attempts.
 type UserPayout struct {
 	reward.Payout
-	Answers []reward.Attempt // oldest first, at most UserAnswersMax
+	Answers []reward.Attempt // the attempts: oldest first, at most UserAnswersMax
 }
 
 // WithAnswers returns the payouts of list in the same order, each with its
 // attempts.
-func WithAnswers(list []reward.Payout, answers map[PayoutID][]reward.Attempt) []UserPayout {
+func WithAnswers(list []reward.Payout, attempts map[PayoutID][]reward.Attempt) []UserPayout {
 	out := make([]UserPayout, len(list))
 	for i, p := range list {
-		out[i] = UserPayout{Payout: p, Answers: answers[PayoutID{PromotionID: p.PromotionID, TargetID: p.TargetID}]}
+		out[i] = UserPayout{Payout: p, Answers: attempts[PayoutID{PromotionID: p.PromotionID, TargetID: p.TargetID}]}
 	}
 	return out
 }
@@ -461,12 +463,14 @@ func (p *PayoutResolveParams) Resolution() rules.Resolution {
 	return rules.Resolution{Paid: p.Paid, TransactionKey: p.TransactionKey, Note: p.Note, By: p.By}
 }
 
-// Summaries reads the counts of promotions and of their summaries.
+// Summaries reads, checks and repairs the counts of promotions. A summary is the
+// counts of a promotion's payouts that share a SummaryID above 0.
 type Summaries interface {
 	// SummaryList returns at most limit summaries of a promotion with an ID above
 	// 0, ordered by ID.
 	SummaryList(ctx context.Context, id reward.PromotionID, limit int) ([]reward.Summary, error)
-	// SummaryRecount counts the rows of a promotion. It changes nothing.
+	// SummaryRecount returns the counts that the rows of a promotion add up to. It
+	// changes nothing.
 	SummaryRecount(ctx context.Context, id reward.PromotionID) (reward.Counts, error)
 	// SummaryCompare returns the stored counts of a promotion and those that its
 	// rows add up to, from one snapshot. With repair it then sets the stored counts
@@ -616,7 +620,7 @@ type InstancePool struct {
 	PromotionID reward.PromotionID   `json:"promotionId"`
 	Type        reward.PromotionType `json:"type"`
 	Consumers   int                  `json:"consumers"`
-	Pending     int                  `json:"inHand"` // entries delivered, not acknowledged
+	Pending     int                  `json:"inHand"` // pending entries; the API calls them inHand
 	StartedAt   time.Time            `json:"startedAt"`
 }
 

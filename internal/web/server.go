@@ -120,7 +120,7 @@ func (s *Server) Start(ctx context.Context, api *Router) error {
 	ln := s.bound
 	s.bound, s.live = nil, true
 	api.Undrain()
-	s.base.Stop() // a run that is about to end may still do its last step
+	s.base.Stop() // a previous run has set live to false: wait until it has returned
 	s.base.Start(ctx, func(ctx context.Context) {
 		s.serve(ctx, ln, api)
 		s.mu.Lock()
@@ -220,7 +220,8 @@ func guard(api *Router, cross *http.CrossOriginProtection, authMode string, orig
 	})
 }
 
-// IdempotencyHeader is the header with the key of a request that may be repeated.
+// IdempotencyHeader is the header with the key that a caller chooses for an API
+// request that may be repeated. A payout's idempotency key is something else.
 const IdempotencyHeader = "Idempotency-Key"
 
 // allowOrigin tells a browser what a page of another origin may do. Cookies are

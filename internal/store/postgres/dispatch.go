@@ -216,8 +216,8 @@ func (s *Store) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int
 		int64(p.PromotionID), instant(p.Before), int64(store.BatchMax))
 }
 
-// PayoutCancelStep takes open rows of a CANCELLED promotion out of the work,
-// READY rows first.
+// PayoutCancelStep takes READY and RETRYING rows of a CANCELLED promotion out of
+// the work, READY rows first.
 func (s *Store) PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepParams) (int, error) {
 	moved := 0
 	for _, from := range []reward.State{reward.Ready, reward.Retrying} {

@@ -226,8 +226,8 @@ WHERE p.promotion_id = ? AND p.state = 1 AND p.state < 4 AND p.due_at < ? ORDER 
 	return moved, nil
 }
 
-// PayoutCancelStep takes open rows of a CANCELLED promotion out of the work,
-// READY rows first.
+// PayoutCancelStep takes READY and RETRYING rows of a CANCELLED promotion out of
+// the work, READY rows first.
 func (s *Store) PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepParams) (int, error) {
 	moved := 0
 	err := s.write(ctx, "cancel payouts", func(tx *tx) error {

@@ -383,8 +383,8 @@ func (s *Store) change(ctx context.Context, what string, id reward.PromotionID,
 	return changed, nil
 }
 
-// undecidedSQL finds an UNKNOWN payout without its deciding lookup. It names
-// the index, because the planner would otherwise read all payouts of the
+// undecidedSQL finds an UNKNOWN payout for which rules.LookupDone is false. It
+// names the index, because the planner would otherwise read all payouts of the
 // promotion.
 const undecidedSQL = `SELECT 1 FROM payouts INDEXED BY payouts_open
 WHERE promotion_id = ? AND state = 3 AND state < 4 AND (looked_at IS NULL OR looked_at < settle_from + ?)
