@@ -46,8 +46,8 @@ type route interface {
 	// request handles one request. After gate.ErrNotLoaded, errTemplateChanged
 	// and errNotNow the caller must call Intake.prepareRetry and try again.
 	request(ctx context.Context, t *reward.CouponTemplate, user string) (Status, error)
-	// wait waits for calls that still run although their requests have ended
-	// without the result.
+	// wait waits until no call runs. A call may continue after the request that it
+	// was made for has timed out.
 	wait()
 }
 
@@ -148,8 +148,8 @@ func statusUnavailable(err error) error {
 	return unavailable(err, "the status of the request is unknown at the moment; try again")
 }
 
-// wait waits for calls that still run although their requests have ended without
-// the result.
+// wait waits until no call runs. A call may continue after the request that it was
+// made for has timed out.
 func (i *Intake) wait() {
 	for _, r := range []route{i.gate, i.lock, i.database, i.draw, i.closed} {
 		r.wait()
@@ -177,7 +177,8 @@ func refuse(t *reward.CouponTemplate, code string) *reward.Error {
 	return &reward.Error{Kind: reward.KindConflict, Code: code, Detail: detail, OpensAt: opensAt}
 }
 
-// refuseRejected turns the rejection of a request without a ticket into an error.
+// refuseRejected turns StatusRejected into an error, for a request that was decided
+// at once and never had a ticket.
 // Nothing is stored for such a request, so the user could not ask for its status
 // later.
 func refuseRejected(t *reward.CouponTemplate, status Status) (Status, error) {

@@ -20,8 +20,9 @@ const (
 	retryAfterMax = 24 * time.Hour // limit of a Retry-After: a longer one is probably a mistake
 )
 
-// The codes of Largesse. Most mean that there was no response. A response to a
-// charge or a lookup that has no code gets HTTP_ and its status instead.
+// The codes of Largesse. Most mean that there was no response. Any other
+// response to a charge or a lookup that has no code gets HTTP_ and its status; a
+// paid one gets no code.
 const (
 	CodeTimeout      = "TIMEOUT"            // sent, without a complete response in time
 	CodeReset        = "RESET"              // sent, and the connection broke
@@ -97,8 +98,8 @@ func classifyLookup(r reply, now time.Time) LookupResult {
 		a.Class = reward.AnswerRefused
 		return LookupResult{NotFound: true, Answer: a}
 	case a.Class == reward.AnswerPaid, a.Class == reward.AnswerRefused:
-		// This is a response to a charge, not to a lookup, so it proves nothing
-		// about the key.
+		// This would mean paid or refused for a charge. For a lookup it proves
+		// nothing about the key.
 		a = Answer{
 			Class: reward.AnswerUnknown, Status: r.status, Code: fmt.Sprintf("HTTP_%d", r.status), Message: a.Message,
 			RetryAfter: a.RetryAfter, Err: fmt.Errorf("status %d is no response to a lookup", r.status),

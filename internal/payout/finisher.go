@@ -26,7 +26,7 @@ const (
 // acknowledged: it acknowledges those whose outcome is committed, and returns
 // the payouts of the others to READY.
 //
-// Stop the Finisher last: first every part that hands it items.
+// Before you stop the Finisher, stop every part that hands it items.
 type Finisher struct {
 	service.Base
 	rows    store.Payouts

@@ -153,8 +153,8 @@ type Queue interface {
 	// the database no longer needs: its row is not QUEUED under its dispatch, or
 	// a dead letter holds its bytes.
 	Ack(ctx context.Context, s Stream, ids []string) error
-	// RemoveConsumer gives the pending entries of a consumer to the consumer heir,
-	// and then removes the first one. If heir is empty and there are pending
+	// RemoveConsumer removes consumer, after it has given its pending entries to the
+	// consumer heir. If heir is empty and there are pending
 	// entries, it removes nothing and reports false.
 	RemoveConsumer(ctx context.Context, s Stream, consumer, heir string) (removed bool, err error)
 	// Destroy removes an empty stream and its group. It reports false if the

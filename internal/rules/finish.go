@@ -24,9 +24,9 @@ const (
 	// flagged and due at RetryAt. If its attempts exceed the promotion's MaxRetries
 	// it becomes UNKNOWN instead. One attempt is counted.
 	OutcomeFailed
-	// OutcomeNoAnswer: nothing conclusive is known. There was no response, a
-	// throttled call that the consumer does not repeat, or an inconclusive lookup
-	// before the charge. The row becomes RETRYING, flagged and due at RetryAt, or
+	// OutcomeNoAnswer: nothing conclusive is known. There was no response or an
+	// inconclusive one, a throttled call that the consumer does not repeat, or an
+	// inconclusive lookup before the charge. The row becomes RETRYING, flagged and due at RetryAt, or
 	// UNKNOWN if GiveUp is set. No attempt is counted.
 	OutcomeNoAnswer
 	// OutcomeNoLookup: the payout is poison, so it is not charged again. The row
