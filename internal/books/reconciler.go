@@ -1,6 +1,6 @@
 // Package books checks the books of promotions. It compares the stored counts
-// with the rows, on demand the streams with the QUEUED rows, and the rows with
-// the provider's charges. It pauses promotions whose books do not balance.
+// with the rows, and the rows with the provider's charges. On demand it also
+// compares the streams with the QUEUED rows. It pauses promotions whose books do not balance.
 package books
 
 import (
@@ -244,8 +244,9 @@ func (r *Reconciler) round(ctx context.Context, report func(error, ...any)) {
 }
 
 // check checks the books of a promotion. It checks a new difference again after
-// confirmAfter; a difference found twice is a breach. To confirm a difference
-// with the provider, it reads the provider's list again from the start.
+// confirmAfter; a difference found twice is a breach. Before a difference with
+// the provider counts as a breach, check reads the provider's list again from the
+// start.
 func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watched) error {
 	var drifts []Drift
 	suspected := slices.ContainsFunc(w.suspects, func(d Drift) bool { return !d.ofCharges() })

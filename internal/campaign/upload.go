@@ -190,7 +190,8 @@ func readBatches(ctx context.Context, reader *TargetReader, to chan<- targetBatc
 // errPumpStopped ends reading after a batch could not be handled.
 var errPumpStopped = errors.New("campaign: the previous batch failed")
 
-// readBatch reads the next lines, up to store.BatchMax of either kind.
+// readBatch reads the next lines: up to store.BatchMax valid ones or store.BatchMax
+// bad ones, whichever comes first.
 func readBatch(ctx context.Context, reader *TargetReader, failed <-chan struct{}) (targetBatch, error) {
 	var b targetBatch
 	for len(b.rows) < store.BatchMax && len(b.bad) < store.BatchMax {
@@ -237,8 +238,8 @@ func newTally(view store.PromotionView) tally {
 }
 
 // fits refuses a batch that would make the promotion's total overflow if all of
-// it were accepted. A single line cannot do that: with reward.AmountMax per
-// target it takes thousands of them.
+// it were accepted. Only a promotion with thousands of targets can get there, because
+// no amount is above reward.AmountMax.
 func (t *tally) fits(b targetBatch) error {
 	left := t.amountLeft - t.result.Amount
 	for i, r := range b.rows {

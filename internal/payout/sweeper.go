@@ -50,8 +50,8 @@ func NewSweeper(s store.Store, q queue.Queue, cache *StatusCache, manager *pool.
 // DispatchHorizon is MoneyTimeout plus Lease. A dispatch that is not in its
 // stream at this age never gets there: the queue refuses to add dispatches older
 // than half of it. An entry that is in its stream has no such limit: its payout
-// may be charged at any age. Only in direct mode (Config.Direct) does no call
-// start for a dispatch older than half of the horizon.
+// may be charged at any age. Direct mode (Config.Direct) is different: there,
+// no call starts for a dispatch older than half of the horizon.
 func (l Limits) DispatchHorizon() time.Duration { return l.MoneyTimeout + l.Lease }
 
 // SweepAll returns every QUEUED payout to READY, or moves it to UNKNOWN if its
@@ -171,8 +171,8 @@ func (s *Sweeper) cleanUp(ctx context.Context, v store.PromotionView, sweep bool
 // dispatch horizon after its dispatch, by the queue's clock. So an entry is
 // missing if its row was dispatched more than one horizon before the oldest
 // entry was added. If the stream is empty, sweep compares with the present time
-// instead: then the clocks of this instance and of the queue may differ by up to
-// half a horizon. A payout whose entry waits in the stream is never returned,
+// instead. That is safe while the clocks of this instance and of the queue differ
+// by at most half a horizon. A payout whose entry waits in the stream is never returned,
 // however old its dispatch is.
 //
 // In direct mode each instance has a queue of its own, and sweep cannot read the

@@ -2,7 +2,9 @@
 // to match the promotions' rows. A Registry holds the pools of this instance. A
 // Pool reads entries for its consumers and passes them to a Handler.
 //
-// A consumer never exceeds its limits of calls in flight and of pending entries.
+// A consumer reads no more new entries than its limits of calls in flight and of
+// pending entries allow. A claim at the same time as a read may exceed the limit of
+// pending entries; claimed entries are never charged.
 // An entry that is not acknowledged stays in the stream, and a consumer claims it
 // when its lease expires. Stopping a pool loses no entry.
 package pool
@@ -177,8 +179,8 @@ func (p *Pool) start(ended func()) {
 func (p *Pool) stop() { p.stopRead() }
 
 // finishPending waits until every item is released. After StopTimeout it cancels
-// the handlers' context and waits on: entries without an outcome stay in the
-// stream.
+// the handlers' context and continues to wait. Entries that are not acknowledged
+// stay in the stream.
 func (p *Pool) finishPending() {
 	cut := time.AfterFunc(p.cfg.StopTimeout, p.stopWork)
 	defer cut.Stop()

@@ -44,7 +44,8 @@ type Server struct {
 	base service.Base
 	cfg  ServerConfig
 	log  obs.Log
-	// cross lets pages of the configured origins, and no others, change data.
+	// cross lets a page change data only if its origin is that of the server or is
+	// configured.
 	cross *http.CrossOriginProtection
 	cert  *certificate // nil: plain HTTP
 
