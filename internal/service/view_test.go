@@ -112,6 +112,7 @@ func TestView(t *testing.T) {
 				time.Sleep(settle / 10)
 			}
 			time.Sleep(interval / 2)
+			synctest.Wait()
 			if len(reads) != 2 || !reads[1].Equal(hinted.Add(settle)) {
 				t.Errorf("reads at %v, want the second %v after %v", reads, settle, hinted)
 			}
@@ -132,6 +133,7 @@ func TestView(t *testing.T) {
 			stop := run(t, v)
 			defer stop()
 			time.Sleep(interval / 2)
+			synctest.Wait()
 			if reads != 2 {
 				t.Errorf("%d reads, want 2", reads)
 			}

@@ -29,10 +29,10 @@ type fakeLeases struct {
 func (f *fakeLeases) LeaseTake(ctx context.Context, p LeaseTakeParams) (Lease, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.delay > 0 {
+	if delay := f.delay; delay > 0 {
 		f.mu.Unlock()
 		select {
-		case <-time.After(f.delay):
+		case <-time.After(delay):
 		case <-ctx.Done():
 		}
 		f.mu.Lock()
