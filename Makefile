@@ -10,7 +10,7 @@ build: ## Build bin/largesse
 	CGO_ENABLED=0 go build -trimpath -o bin/largesse ./cmd/largesse
 
 .PHONY: test
-test: ## Run every correctness suite on real Redis, Valkey, PostgreSQL and Kafka, which it installs and starts (~12 min)
+test: ## Run every correctness suite on real Redis, Valkey, PostgreSQL and Kafka, which it installs and starts (~9 min)
 	@go run ./scripts/testrun
 
 .PHONY: test-long
