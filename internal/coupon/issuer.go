@@ -20,7 +20,7 @@ const (
 	// attemptsMax is how often the database may find a single request invalid before
 	// the issuer rejects it with ReasonError.
 	attemptsMax = 3
-	// gapsMax is the number of claims in a row with a gap after which the gate is
+	// gapsMax is the number of batches in a row with a gap after which the gate is
 	// loaded again. A gap is a ticket that is missing. Normally the next claim returns
 	// its request. If not, someone has deleted the request manually. Its user is still
 	// in the waiting line, and a load creates the requests again from that line.
@@ -61,7 +61,7 @@ type Issuer struct {
 	// invalid data in a batch.
 	alone    bool
 	attempts int // how often the database found the present request invalid
-	gaps     int // claims in a row that left a gap
+	gaps     int // batches in a row that left a gap
 }
 
 // errEpochLost means that another instance issues this template now.
@@ -301,7 +301,7 @@ func (i *Issuer) settle(ctx context.Context, requests []gate.Request) (apply fun
 	}, nil
 }
 
-// reloadOnGap reloads the gate when a gap lasts for gapsMax claims. It returns
+// reloadOnGap reloads the gate when a gap lasts for gapsMax batches. It returns
 // errGap for a gap that may still close.
 func (i *Issuer) reloadOnGap(ctx context.Context, gap bool) error {
 	if !gap {

@@ -164,7 +164,8 @@ type ApplyParams struct {
 	Done     []SettledTicket
 	Outcomes []Outcome
 	// ServiceTime is the latest measurement; 0 = none. While users wait in line, the
-	// gate adopts it only if it is shorter than its own; otherwise always.
+	// gate adopts it only if it is shorter than its own or its own is 0; otherwise
+	// always.
 	ServiceTime time.Duration
 	// Repair writes State, Holdings and Done even if the gate is at State.Version
 	// already. Outcomes are written only if it is below.

@@ -53,8 +53,8 @@ type Config struct {
 	// only instance.
 	Rates Rates
 	// Instances returns the number n of running instances, including this one.
-	// An instance leases at most one nth of the send times of all calls ahead of
-	// time. While Rates fails, it starts calls at one nth of each rate, by its own
+	// Of the send times of the rate of all calls, an instance leases at most one nth
+	// ahead of time. While Rates fails, it starts calls at one nth of each rate, by its own
 	// clock. Instances must be quick and not call the Governor. Nil means 1.
 	Instances func() int
 	Metrics   *obs.Metrics
@@ -424,8 +424,8 @@ func (g *Governor) grant(now time.Duration) {
 // demand returns how many send times of the rate of all calls this instance could
 // use soon. A call of a promotion with a rate of its own needs two send times: one
 // of that rate and one of the rate of all calls. So demand counts no more calls of
-// such a promotion than it has send times of its own, up to the time until which
-// send times of all calls are leased.
+// such a promotion than it has send times of its own that are due within
+// g.all.lead.
 func (g *Governor) demand(now time.Duration) int {
 	most := g.soon(now)
 	total := g.plain

@@ -375,9 +375,9 @@ func (p *Processor) overdue(row reward.Payout) bool {
 }
 
 // lookUpFirst looks up a payout for which keyMayBeForgotten is true. If done is
-// true, the entry was passed on or released. If again is true, the lookup could
-// not be made yet. If both are false, the result is "not found", and the payout
-// may be charged.
+// true, the entry was passed on or released. If again is true, the lookup was not
+// sent or was throttled. If both are false, the result is "not found", and the
+// payout may be charged.
 func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it *pool.Item, row reward.Payout, out rules.Outcome, sent bool, try int) (done, again bool) {
 	if err := p.check(it); err != nil {
 		permit.Done(governor.Outcome{Class: reward.AnswerNotSent, Local: true})

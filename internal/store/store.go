@@ -10,7 +10,8 @@
 //     changes everything that it promises, or nothing.
 //   - A change of state names the state, and where it matters the dispatch
 //     number, that it expects. A row that has moved on stays as it is, so a
-//     repeated call does no harm.
+//     repeated call does no harm. Only a confirmed charge (PayoutFinish,
+//     PayoutSettle) makes a row SUCCEEDED from any state and dispatch.
 //   - Every change of a payout's state moves the counts of its promotion in the
 //     same transaction.
 //   - A batch has at most BatchMax items. The caller cuts larger ones.
@@ -230,8 +231,9 @@ type Payouts interface {
 	// PayoutFinish writes the outcomes of dispatches in one transaction, by
 	// rules.Finish. It returns one result per outcome, in order.
 	//
-	// An outcome whose row has moved on changes nothing, but its attempts are
-	// recorded. An outcome that changes its row sets FailedDeliveries to 0.
+	// An outcome whose row has moved on changes nothing unless it is
+	// rules.OutcomePaid, but its attempts are recorded. An outcome that changes its
+	// row sets FailedDeliveries to 0.
 	PayoutFinish(ctx context.Context, p PayoutFinishParams) ([]FinishResult, error)
 	// PayoutClaimLookups returns at most Limit payouts of any promotion whose
 	// lookup is due at Now. These are UNKNOWN payouts, and those that a lookup has
