@@ -335,10 +335,10 @@ func TestUploadWithABrokenBody(t *testing.T) {
 		id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
 		body, feed := io.Pipe()
 		go func() {
-			_, _ = io.WriteString(feed, "targetId\n") // the reader reports the error
-			for i := range 30 {
+			_, _ = io.WriteString(feed, "targetId,userId\n") // the reader reports the error
+			for i := range 30 { // 300 bytes per second, so that a busy machine is steady enough, too
 				time.Sleep(50 * time.Millisecond)
-				_, _ = fmt.Fprintln(feed, i)
+				_, _ = fmt.Fprintf(feed, "%d,a-user-of-%d\n", i, i)
 			}
 			_ = feed.Close()
 		}()
