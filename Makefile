@@ -22,7 +22,7 @@ test-fast: ## Run the tests that need only Go and no second process, without the
 	go test -short -p 4 -parallel 6 ./...
 
 .PHONY: fuzz
-fuzz: ## Let every fuzz function look for a finding, 30 s each
+fuzz: ## Let every fuzz function look for a finding, 10 s each
 	@go run ./scripts/testrun -suite fuzz
 
 .PHONY: openapi

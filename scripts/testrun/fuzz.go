@@ -12,7 +12,7 @@ import (
 
 const (
 	// fuzzTime is how long each fuzz function looks for a finding.
-	fuzzTime = "30s"
+	fuzzTime = "10s"
 	// fuzzShrink limits how often an input is tried to make it shorter, which takes
 	// up to a minute each by default.
 	fuzzShrink = "100x"
