@@ -336,7 +336,7 @@ func TestUploadWithABrokenBody(t *testing.T) {
 		body, feed := io.Pipe()
 		go func() {
 			_, _ = io.WriteString(feed, "targetId,userId\n") // the reader reports the error
-			for i := range 30 { // 300 bytes per second, so that a busy machine is steady enough, too
+			for i := range 30 {                              // 300 bytes per second, so that a busy machine is steady enough, too
 				time.Sleep(50 * time.Millisecond)
 				_, _ = fmt.Fprintf(feed, "%d,a-user-of-%d\n", i, i)
 			}
