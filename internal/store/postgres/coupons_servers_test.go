@@ -22,12 +22,14 @@ func TestSlots(t *testing.T) {
 	s := open(t).(*Store)
 	storetest.ExerciseSlots(t, s, func() (map[reward.CouponID]int, error) {
 		slots := make(map[reward.CouponID]int)
-		err := s.query(t.Context(), "read slots", `SELECT id, coalesce(slot, 0) FROM coupons`, func(rows pgx.Rows) error {
-			var id int64
-			var slot int
-			err := rows.Scan(&id, &slot)
-			slots[reward.CouponID(id)] = slot
-			return err
+		err := s.send(t.Context(), "read slots", func(b *pgx.Batch) {
+			b.Queue(`SELECT id, coalesce(slot, 0) FROM coupons`).Query(each(func(rows pgx.Rows) error {
+				var id int64
+				var slot int
+				err := rows.Scan(&id, &slot)
+				slots[reward.CouponID(id)] = slot
+				return err
+			}))
 		})
 		return slots, err
 	})

@@ -288,11 +288,6 @@ func each(scan func(pgx.Rows) error) func(pgx.Rows) error {
 	}
 }
 
-// query runs one statement that only reads.
-func (s *Store) query(ctx context.Context, what, sql string, scan func(pgx.Rows) error, args ...any) error {
-	return s.send(ctx, what, func(b *pgx.Batch) { b.Queue(sql, args...).Query(each(scan)) })
-}
-
 // instant returns t as the database stores it: UTC, in microseconds.
 func instant(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
