@@ -54,6 +54,8 @@ type Config struct {
 	// Degraded returns the names of the parts that are unavailable. Nil means that
 	// none ever is.
 	Degraded func() []string
+	// Troubles holds what degrades the instance, with the reasons.
+	Troubles *obs.Troubles
 	// Verifier authenticates callers. Nil means that every caller is an admin.
 	Verifier auth.Verifier
 	// CallerLimits limits the calls of each caller, and UserLimits the coupon

@@ -3,10 +3,12 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/web"
 )
 
@@ -15,8 +17,9 @@ const pingTimeout = 2 * time.Second
 
 // Health is the body of a successful response of /healthz and /readyz.
 type Health struct {
-	Status   string   `json:"status" enum:"ok"`
-	Degraded []string `json:"degraded" nullable:"false" doc:"Unavailable parts, without which the instance can still do a part of its work"`
+	Status   string        `json:"status" enum:"ok"`
+	Degraded []string      `json:"degraded" nullable:"false" doc:"Parts that do not work as they should; part of the instance's work waits"`
+	Troubles []obs.Trouble `json:"troubles,omitempty" nullable:"false" doc:"Why parts are degraded, where the instance knows it"`
 }
 
 type healthOutput struct {
@@ -52,6 +55,12 @@ func (a *API) ready(ctx context.Context, _ *struct{}) (*healthOutput, error) {
 	out := Health{Status: "ok", Degraded: []string{}}
 	if a.cfg.Degraded != nil {
 		out.Degraded = append(out.Degraded, a.cfg.Degraded()...)
+	}
+	out.Troubles = a.cfg.Troubles.List()
+	for _, t := range out.Troubles {
+		if !slices.Contains(out.Degraded, t.Part) {
+			out.Degraded = append(out.Degraded, t.Part)
+		}
 	}
 	return &healthOutput{Body: out}, nil
 }

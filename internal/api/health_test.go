@@ -7,20 +7,28 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/obs"
 )
 
 func TestHealth(t *testing.T) {
 	t.Parallel()
+	troubles := obs.NewTroubles(nil, obs.Log{})
+	troubles.Set(obs.PartProvider, "the circuit breaker is open")
 	b := setup(t, func(c *Config) {
 		c.Degraded = func() []string { return []string{"redis"} }
+		c.Troubles = troubles
 	})
 	if a := b.json(t, "GET", "/healthz", ""); a.status != 200 || a.text(t, "status") != "ok" {
 		t.Errorf("%+v", a)
 	}
 	a := b.json(t, "GET", "/readyz", "")
 	a.want(t, http.StatusOK)
-	if diff := cmp.Diff([]any{"redis"}, a.object(t)["degraded"]); diff != "" {
+	if diff := cmp.Diff([]any{"redis", "provider"}, a.object(t)["degraded"]); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if !strings.Contains(a.body, `"reason":"the circuit breaker is open"`) {
+		t.Errorf("no reason: %s", a.body)
 	}
 	b.api.Drain()
 	b.json(t, "GET", "/readyz", "").wantProblem(t, http.StatusServiceUnavailable, "DRAINING")

@@ -55,6 +55,7 @@ type Engine struct {
 	instance string
 	version  string
 	metrics  *obs.Metrics
+	troubles *obs.Troubles
 	provider payout.Provider
 	local    money.LocalProvider // nil: none
 	unbound  bool                // the API has no listener
@@ -105,6 +106,7 @@ func New(cfg config.Config, log obs.Log, opts ...Option) (*Engine, error) {
 		cfg: cfg, log: log, own: log.For(obs.Engine), instance: service.InstanceID(), version: "devel",
 		metrics: obs.NewMetrics(), lost: make(chan error, 1),
 	}
+	e.troubles = obs.NewTroubles(e.metrics, e.own)
 	for _, o := range opts {
 		o(e)
 	}
@@ -417,7 +419,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		Direct:       !stream.Enabled,
 		QueueIsLocal: e.alone(),
 		Ingest:       e.plays(config.RoleIngest), Payout: e.plays(config.RolePayout), Housekeeping: e.plays(config.RoleHousekeeping),
-		Metrics: e.metrics, Log: e.log,
+		Metrics: e.metrics, Troubles: e.troubles, Log: e.log,
 	})
 	if err != nil {
 		return err
@@ -580,7 +582,7 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		Uploads: campaign.NewUploads(campaign.UploadsConfig{
 			Rows: e.store, Saver: e.flow, IDs: ids, Log: e.log, Hint: e.flow.Hint,
 		}),
-		Rows: e.store, Streams: e.queue, StreamNames: e.streamNames, Degraded: e.degraded,
+		Rows: e.store, Streams: e.queue, StreamNames: e.streamNames, Degraded: e.degraded, Troubles: e.troubles,
 		Version: e.version, Metrics: e.metrics, Log: e.log,
 	})
 	e.onClose(func() { e.mount.Close(notUp) })

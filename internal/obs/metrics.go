@@ -59,6 +59,7 @@ type Metrics struct {
 	couponAsks, coupons   *prometheus.CounterVec
 	gateLoads             prometheus.Counter
 	requests              *prometheus.CounterVec
+	troubles              *prometheus.GaugeVec
 
 	pools    poolCollector
 	parts    partCollector
@@ -105,6 +106,9 @@ func NewMetrics() *Metrics {
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "largesse_http_requests_total", Help: "API requests that this instance answered, by operation and HTTP status.",
 		}, []string{"operation", "status"}),
+		troubles: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "largesse_degraded", Help: "1 while a part of this instance is degraded; /readyz gives the reason.",
+		}, []string{"part"}),
 		pools:    newPoolCollector(),
 		parts:    newPartCollector(),
 		governor: newGovernorCollector(),
@@ -112,7 +116,7 @@ func NewMetrics() *Metrics {
 	}
 	m.registry.MustRegister(
 		m.claims, m.sweeps, m.poolStarts, m.idleStops, m.deadLetters, m.payouts, m.calls, m.callSeconds, m.callsOpen,
-		m.breaches, m.broken, m.webhooks, m.couponAsks, m.coupons, m.gateLoads, m.requests,
+		m.breaches, m.broken, m.webhooks, m.couponAsks, m.coupons, m.gateLoads, m.requests, m.troubles,
 		&m.pools, &m.parts, &m.governor, &m.streams,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -291,6 +295,17 @@ func (m *Metrics) GovernorFrom(read func() GovernorFigures) {
 func (m *Metrics) PartsFrom(read func() map[string]bool) {
 	if !m.off() {
 		m.parts.read.Store(&read)
+	}
+}
+
+// degraded records whether a part is in trouble.
+func (m *Metrics) degraded(part string, is bool) {
+	switch {
+	case m.off():
+	case is:
+		m.troubles.WithLabelValues(part).Set(1)
+	default:
+		m.troubles.WithLabelValues(part).Set(0)
 	}
 }
 

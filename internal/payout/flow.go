@@ -51,7 +51,9 @@ type Config struct {
 	// Ingest, Payout and Housekeeping are the roles that this instance runs.
 	Ingest, Payout, Housekeeping bool
 	Metrics                      *obs.Metrics
-	Log                          obs.Log
+	// Troubles takes what degrades the instance.
+	Troubles *obs.Troubles
+	Log      obs.Log
 }
 
 // directMaxLen limits, in direct mode, the entries of one promotion in the queue
