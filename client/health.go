@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// Health checks whether the server's own loops run. Nil means that they do.
+// Health checks whether the server answers. Nil means that it does.
 func (c *Client) Health(ctx context.Context) error {
 	return c.call(ctx, request{method: http.MethodGet, path: []string{"healthz"}}, nil)
 }
