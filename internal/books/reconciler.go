@@ -253,12 +253,12 @@ func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watche
 	compared := !time.Now().Before(w.compareAt) || !w.broken && suspected
 	if compared {
 		began := time.Now()
-		kept, rows, err := r.cfg.Store.SummaryCompare(ctx, id, false)
+		c, err := r.cfg.Store.SummaryCompare(ctx, id, false)
 		if err != nil {
 			return fmt.Errorf("compare the counts with the rows: %w", err)
 		}
 		w.compareAt = time.Now().Add(compareFactor * time.Since(began))
-		drifts = compareCounts(id, &kept, &rows)
+		drifts = compareCounts(id, &c)
 	}
 	view, charged, listed, err := r.list(ctx, id, w)
 	if err != nil {

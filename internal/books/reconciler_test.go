@@ -115,7 +115,7 @@ func (s *comparing) owner() string {
 	return s.lease.Owner
 }
 
-func (s *comparing) SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (kept, rows reward.Counts, err error) {
+func (s *comparing) SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (store.Comparison, error) {
 	s.mu.Lock()
 	s.n++
 	s.mu.Unlock()

@@ -24,6 +24,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -475,10 +476,33 @@ type Summaries interface {
 	// changes nothing.
 	SummaryRecount(ctx context.Context, id reward.PromotionID) (reward.Counts, error)
 	// SummaryCompare returns the stored counts of a promotion and those that its
-	// rows add up to, from one snapshot. With repair it then sets the stored counts
-	// that differ to those of the rows, under the lock of the counts. This includes
-	// the counts of each summary.
-	SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (kept, rows reward.Counts, err error)
+	// rows add up to, from one snapshot.
+	//
+	// With repair it then corrects the stored counts that differ, including those
+	// of each summary. It adds the difference to them, because every other change
+	// moves rows and counts alike. So it holds no lock while it reads the rows. An
+	// ended promotion that has payouts left continues: a COMPLETED one becomes RUNNING
+	// again, in the same transaction. Before it returns, it compares again. If
+	// other programs change the counts meanwhile, that may be in vain and an error.
+	SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (Comparison, error)
+}
+
+// Comparison is what SummaryCompare found before it repaired anything.
+type Comparison struct {
+	Kept reward.Counts // the stored counts
+	Rows reward.Counts // those that the rows add up to
+	// Ended reports whether the promotion is COMPLETED, or CANCELLED and finished.
+	// No payout may then be READY, QUEUED or RETRYING.
+	Ended bool
+}
+
+// RepairsMax limits how often SummaryCompare corrects counts before it fails.
+const RepairsMax = 4
+
+// StillDiffer returns the error for counts that differ after RepairsMax repairs.
+func StillDiffer(id reward.PromotionID) error {
+	return fmt.Errorf("the counts of promotion %d changed during each of %d repairs; "+
+		"end the programs that change the tables of the database, then repair again", id, RepairsMax)
 }
 
 // DeadLetters stores messages that could not be read or processed.
