@@ -91,7 +91,7 @@ type Drift struct {
 	// What differs: "counts.<state>", "amounts.<state>" or "attempts" (Kept
 	// against Store, the rows), "open" (the same: the payouts left in an ended
 	// promotion), "stream" (Redis against Store, the QUEUED rows),
-	// "charges.above", "charges.below", "charges.amount.above" or
+	// "charges.twice" (two confirmed transactions of one payout), "charges.above", "charges.below", "charges.amount.above" or
 	// "charges.amount.below" (Provider against Store, the limit by the rows).
 	What     string `json:"what"`
 	Store    *int64 `json:"store"`
@@ -110,6 +110,7 @@ const (
 	driftAmountBelow = "charges.amount.below"
 	driftStream      = "stream"
 	driftOpen        = "open"
+	driftTwice       = "charges.twice"
 )
 
 // ofCharges reports whether the drift concerns the provider's charges.

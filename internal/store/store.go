@@ -25,6 +25,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -52,6 +53,8 @@ type Store interface {
 
 	// Ping returns an error if the database cannot be reached.
 	Ping(ctx context.Context) error
+	// Clock returns the time of the database.
+	Clock(ctx context.Context) (time.Time, error)
 	// Migrate brings the schema up to date. Several instances may call it at the
 	// same time.
 	Migrate(ctx context.Context) error
@@ -242,8 +245,8 @@ type Payouts interface {
 	// sets their DueAt to Until, so that no other caller claims them before then.
 	PayoutClaimLookups(ctx context.Context, p PayoutClaimLookupsParams) ([]reward.Payout, error)
 	// PayoutSettle writes the results of lookups in one transaction, by
-	// rules.Settle.
-	PayoutSettle(ctx context.Context, p PayoutSettleParams) error
+	// rules.Settle. It returns those that prove a second charge.
+	PayoutSettle(ctx context.Context, p PayoutSettleParams) ([]SecondCharge, error)
 	// PayoutCancelStep takes the READY and RETRYING rows of a CANCELLED promotion
 	// out of the work, at most BatchMax, and returns how many it moved. READY rows
 	// become CANCELLED, or UNKNOWN if they are flagged. RETRYING rows become
@@ -389,6 +392,21 @@ type FinishResult struct {
 	DueAt    time.Time
 	// Changed is false if the row had moved on, so the outcome did not change it.
 	Changed bool
+	// Recorded is the transaction key in the row if the outcome proves a second
+	// charge (rules.SecondCharge). Otherwise it is empty.
+	Recorded string
+}
+
+// SecondChargeNumber is the number of an attempt that records a second charge. The
+// number of any other attempt is its position in its outcome.
+const SecondChargeNumber = math.MaxInt16
+
+// SecondCharge is a confirmation of a payout that was confirmed with another
+// transaction key before.
+type SecondCharge struct {
+	reward.Ref
+	Recorded       string // the transaction key in the row
+	TransactionKey string // the other one, which an attempt records
 }
 
 // PayoutClaimLookupsParams says how many lookups to claim, and for how long.
