@@ -25,7 +25,7 @@ type Lookup struct {
 	// row only becomes due at NextAt.
 	BeganAt time.Time
 	NextAt  time.Time
-	Attempt  *reward.Attempt // the attempt to record; nil means none
+	Attempt *reward.Attempt // the attempt to record; nil means none
 }
 
 // Terms are the durations that Settle uses.

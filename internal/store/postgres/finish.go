@@ -17,7 +17,7 @@ import (
 var finishSQL = named(`WITH found AS MATERIALIZED (
   SELECT o.*, p.summary_id, p.amount, p.state AS was, p.attempts, p.maybe_called, p.due_at,
     p.state = :QUEUED AND p.dispatch = o.named AS held,
-    CASE WHEN o.kind = :OUTCOME_PAID AND `+secondCharge+` THEN p.transaction_key ELSE '' END AS recorded
+    CASE WHEN o.kind = :OUTCOME_PAID AND ` + secondCharge + ` THEN p.transaction_key ELSE '' END AS recorded
   FROM unnest($3::int8[], $4::int8[], $5::int4[], $6::int2[], $7::bool[], $8::text[], $9::text[], $10::text[],
       $11::timestamptz[], $12::bool[])
     WITH ORDINALITY AS o(promotion_id, target_id, named, kind, sent, key, code, message, retry_at, give_up, ord)
