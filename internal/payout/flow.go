@@ -150,7 +150,7 @@ func (f *Flow) listen(publisher bus.Publisher) error {
 	cfg := f.cfg
 	if cfg.Payout {
 		for _, k := range kinds {
-			l := NewRetryListener(k.promotionType, cfg.Store, f.retry, publisher, cfg.Log)
+			l := NewRetryListener(k.promotionType, cfg.Store, f.retry, cfg.Bus, publisher, cfg.Log)
 			listener, err := bus.NewListener(cfg.Bus, bus.ListenerConfig{
 				Group: k.retryGroup, Topic: k.retryTopic, Handle: l.ProcessTopicMessages, Log: cfg.Log,
 			})
@@ -173,7 +173,7 @@ func (f *Flow) listen(publisher bus.Publisher) error {
 			}
 			f.listeners = append(f.listeners, listener)
 		}
-		started := NewStartedListener(cfg.Store, publisher, f.cache.Hint, cfg.Log)
+		started := NewStartedListener(cfg.Store, cfg.Bus, publisher, f.cache.Hint, cfg.Log)
 		broadcast, err := bus.NewBroadcast(cfg.Bus, bus.BroadcastConfig{
 			Topic: bus.TopicStarted, Handle: started.ProcessTopicMessages, Log: cfg.Log,
 		})
