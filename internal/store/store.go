@@ -51,6 +51,8 @@ type Store interface {
 
 	// Ping returns an error if the database cannot be reached.
 	Ping(ctx context.Context) error
+	// Clock returns the time of the database's clock.
+	Clock(ctx context.Context) (time.Time, error)
 	// Migrate brings the schema up to date. Several instances may call it at the
 	// same time.
 	Migrate(ctx context.Context) error
