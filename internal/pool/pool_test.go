@@ -155,6 +155,7 @@ func TestManager(t *testing.T) {
 	t.Parallel()
 	t.Run("StartsOnePoolWithItsConsumersRegistered", func(t *testing.T) {
 		bubble(t, func(t *testing.T, q queue.Queue, _ *recorder, m *Manager) {
+			add(t, q, 1, 1)
 			m.Converge(work(1000))
 			m.Converge(work(1000))
 			synctest.Wait()
@@ -169,12 +170,28 @@ func TestManager(t *testing.T) {
 	})
 	t.Run("GrowsWithTheTargets", func(t *testing.T) {
 		bubble(t, func(t *testing.T, q queue.Queue, _ *recorder, m *Manager) {
+			add(t, q, 1, 1)
 			m.Converge(work(10))
 			synctest.Wait()
 			m.Converge(work(10_000))
 			time.Sleep(time.Second) // fake time: the poller rests at most 100 ms
 			consumers, err := q.Consumers(t.Context(), stream)
 			if err != nil || len(consumers) != 4 {
+				t.Fatalf("Consumers = %v, %v", consumers, err)
+			}
+		})
+	})
+	t.Run("RegistersItsConsumersWhenTheStreamComes", func(t *testing.T) {
+		bubble(t, func(t *testing.T, q queue.Queue, _ *recorder, m *Manager) {
+			m.Converge(work(1000))
+			time.Sleep(time.Second) // fake time
+			if info, err := q.Info(t.Context(), stream); err != nil || info.Exists {
+				t.Fatalf("Info = %+v, %v; a pool makes no stream", info, err)
+			}
+			add(t, q, 1, 1)
+			time.Sleep(200 * time.Millisecond) // fake time: the poller rests at most 100 ms
+			consumers, err := q.Consumers(t.Context(), stream)
+			if err != nil || len(consumers) != 2 {
 				t.Fatalf("Consumers = %v, %v", consumers, err)
 			}
 		})
