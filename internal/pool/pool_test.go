@@ -357,6 +357,44 @@ func TestManager(t *testing.T) {
 	})
 }
 
+// slowQueue takes a moment for each read and claim.
+type slowQueue struct{ queue.Queue }
+
+func (q slowQueue) Read(ctx context.Context, s queue.Stream, reads []queue.ReadParams) ([]queue.Entry, error) {
+	time.Sleep(10 * time.Millisecond) // fake time
+	return q.Queue.Read(ctx, s, reads)
+}
+
+func (q slowQueue) Claim(ctx context.Context, p queue.ClaimParams) (queue.Claimed, error) {
+	time.Sleep(10 * time.Millisecond) // fake time
+	return q.Queue.Claim(ctx, p)
+}
+
+// TestAReadAndAClaimShareTheCapacity has a pool read and claim at the same time.
+func TestAReadAndAClaimShareTheCapacity(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := queue.NewMemory()
+		defer q.Close()
+		add(t, q, 1, 100)
+		if got, err := q.Read(t.Context(), stream, []queue.ReadParams{{Consumer: "dead", Count: 50}}); err != nil || len(got) != 50 {
+			t.Fatal(len(got), err)
+		}
+		time.Sleep(time.Minute) // fake time: the leases of the dead consumer are over
+		r := &recorder{open: make(map[*Item]bool)}
+		cfg := testConfig(slowQueue{q}, r)
+		m := NewManager(cfg)
+		m.Run(t.Context())
+		defer m.StopAll()
+		defer r.releaseRest()
+		m.Converge([]Spec{{Stream: stream, Total: 1, Work: true}})
+		time.Sleep(time.Minute) // fake time: many claims
+		if got := m.Pools()[0].Pending; got != cfg.InFlight {
+			t.Errorf("%d entries are pending, want %d", got, cfg.InFlight)
+		}
+	})
+}
+
 // listlessQueue fails to list consumers.
 type listlessQueue struct{ queue.Queue }
 
