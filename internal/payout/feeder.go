@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -57,6 +58,7 @@ func (f *Feeder) SpaceFreed() {
 
 // run feeds all promotions in rounds until ctx ends.
 func (f *Feeder) run(ctx context.Context) {
+	f.producer.clock.await(ctx)
 	for ctx.Err() == nil {
 		fresh := f.cache.next()
 		if f.round(ctx) {
@@ -110,10 +112,11 @@ func (f *Feeder) round(ctx context.Context) bool {
 }
 
 // feed dispatches up to rounds batches of a promotion's payouts in state from,
-// while there is capacity. It returns how many entries the queue accepted. While
+// while there is capacity. It dispatches nothing that the queue would refuse
+// because of its clock. It returns how many entries the queue accepted. While
 // the queue adds the entries of one batch, feed dispatches the next batch.
 func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.State, rounds int) int {
-	if v.Counts.Payouts[from] == 0 {
+	if v.Counts.Payouts[from] == 0 || !f.producer.clock.accepts(queue.StreamOf(v.Promotion)) {
 		return 0
 	}
 	taken := 0
