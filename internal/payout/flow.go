@@ -67,6 +67,7 @@ const directMaxLen = 10_000
 // methods are safe for concurrent use.
 type Flow struct {
 	cfg       Config
+	clock     *queueClock
 	intake    *Intake
 	cache     *StatusCache
 	manager   *pool.Manager
@@ -101,8 +102,9 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	cfg.Store = rows
 	f := &Flow{cfg: cfg}
 	f.cache = NewStatusCache(cfg.Store, cfg.Log)
+	f.clock = newQueueClock(cfg.Queue, cfg.Limits.DispatchHorizon(), cfg.Troubles, cfg.Log)
 	producer := &Producer{
-		Queue: cfg.Queue, Rows: cfg.Store, MaxLen: cfg.MaxLen,
+		Queue: cfg.Queue, Rows: cfg.Store, MaxLen: cfg.MaxLen, clock: f.clock,
 		DispatchHorizon: cfg.Limits.DispatchHorizon(), Lease: cfg.Limits.Lease, Log: cfg.Log,
 	}
 	f.intake = &Intake{Rows: cfg.Store, Producer: producer, MaxLen: cfg.MaxLen}
@@ -224,6 +226,7 @@ func (f *Flow) Start(ctx context.Context) error {
 		}
 	}
 	start := func(b *service.Base, run func(context.Context)) { b.Start(context.WithoutCancel(ctx), run) }
+	start(&f.clock.Base, f.clock.run)
 	start(&f.cache.Base, f.cache.run)
 	if f.cfg.Payout {
 		start(&f.finisher.Base, f.finisher.run)
@@ -266,6 +269,7 @@ func (f *Flow) Stop() {
 	f.governor.Close()
 	f.finisher.Stop()
 	f.cache.Stop()
+	f.clock.Stop()
 }
 
 // ownCapacity returns how many entries this instance's queue may hold for a
