@@ -613,9 +613,10 @@ const InstanceRetention = 24 * time.Hour
 // times come from the clock of the database.
 type Instances interface {
 	// InstanceHeartbeat stores what an instance does and that it is alive for ttl
-	// from now. It also removes instances that were last seen InstanceRetention
-	// ago. A text that the database cannot store is CodeInvalid.
-	InstanceHeartbeat(ctx context.Context, i Instance, ttl time.Duration) error
+	// from now, and returns how many instances are alive, including this one. It
+	// also removes instances that were last seen InstanceRetention ago. A text that
+	// the database cannot store is CodeInvalid.
+	InstanceHeartbeat(ctx context.Context, i Instance, ttl time.Duration) (alive int, err error)
 	// InstanceRemove removes an instance that stops normally. A missing one is no
 	// error.
 	InstanceRemove(ctx context.Context, name string) error
