@@ -203,6 +203,13 @@ func (f *Flow) Hint(reward.PromotionID) { f.cache.Hint() }
 // Views returns the active promotions as of the latest read.
 func (f *Flow) Views() map[reward.PromotionID]*store.PromotionView { return f.cache.Views() }
 
+// ViewAge returns the age of the view of the active promotions. An instance whose
+// view is older than a second starts no charge.
+func (f *Flow) ViewAge() time.Duration {
+	_, age := f.cache.Status(0)
+	return age
+}
+
 // Pools returns the state of this instance's pools.
 func (f *Flow) Pools() []pool.Status { return f.manager.Pools() }
 
