@@ -42,8 +42,6 @@ type Manager struct {
 	cfg      Config
 	registry *Registry
 
-	tidying sync.WaitGroup
-
 	mu    sync.Mutex // protects the fields below; pools start and stop under it
 	specs map[reward.PromotionID]Spec
 	busy  map[reward.PromotionID]bool // the specs with Work that are not Paused
@@ -129,10 +127,6 @@ func (m *Manager) followLocked(changed []Spec, gone []reward.PromotionID) {
 
 // replace replaces a spec; nil removes it. The caller holds mu.
 func (m *Manager) replace(id reward.PromotionID, s *Spec) {
-	before, known := m.specs[id]
-	if known && (s == nil || s.over()) && !before.Final && m.registry.get(id) == nil {
-		m.tidy(before.Stream)
-	}
 	delete(m.busy, id)
 	if s == nil {
 		delete(m.specs, id)
@@ -164,23 +158,6 @@ func (m *Manager) divide() {
 		share := max(calls*own/consumers, calls/len(pools))
 		p.share.Store(int64(max((share+own-1)/own, 1)))
 	}
-}
-
-// tidy destroys, in the background, the stream of a promotion whose pool has
-// nothing left to do, if the stream is empty. Such a stream can exist although
-// another instance has destroyed it: the last read of a pool of this instance may
-// have created it again.
-func (m *Manager) tidy(s queue.Stream) {
-	if m.ended {
-		return
-	}
-	m.tidying.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), m.cfg.StopTimeout)
-		defer cancel()
-		if _, err := m.cfg.Queue.Destroy(ctx, s); err != nil {
-			m.cfg.Log.For(obs.Registry).Warn("destroying stream failed", err, "promotion_id", s.PromotionID)
-		}
-	})
 }
 
 // Wake says that a stream may have unread entries. It starts the pool of the
@@ -295,6 +272,5 @@ func (m *Manager) StopAll() {
 	for _, p := range pools {
 		<-p.done
 	}
-	m.tidying.Wait()
 	m.Base.Stop()
 }
