@@ -49,9 +49,10 @@ type StatusCache struct {
 	markedAt time.Time // when the restore mark was read
 	wholeAt  time.Time // when to read the whole list again
 
-	background sync.WaitGroup
-	whole      chan store.PromotionChanges // a whole list that was read in the background
-	reading    atomic.Bool                 // a whole list is being read in the background
+	background  sync.WaitGroup
+	reportWhole func(err error, attrs ...any) // logs failed reads in the background
+	whole       chan store.PromotionChanges   // a whole list that was read in the background
+	reading     atomic.Bool                   // a whole list is being read in the background
 
 	mu        sync.Mutex // protects followers
 	followers map[*follower]bool
@@ -77,7 +78,9 @@ type cacheRows interface {
 // NewStatusCache returns a cache that has read nothing yet.
 func NewStatusCache(rows cacheRows, log obs.Log) *StatusCache {
 	c := &StatusCache{rows: rows, whole: make(chan store.PromotionChanges, 1), followers: make(map[*follower]bool)}
-	report := log.For(obs.Manager).Streak("status cache unavailable", "status cache available again")
+	log = log.For(obs.Manager)
+	c.reportWhole = log.Streak("reading all active promotions failed", "")
+	report := log.Streak("status cache unavailable", "status cache available again")
 	c.view = service.NewView(refreshInterval, hintDelay, c.read, func(err error) {
 		report(err)
 		if err != nil {
@@ -152,7 +155,11 @@ func (c *StatusCache) readWhole(ctx context.Context) {
 		defer c.reading.Store(false)
 		ctx, cancel := context.WithTimeout(ctx, wholeInterval)
 		defer cancel()
-		if w, err := c.rows.PromotionChanges(ctx, ""); err == nil {
+		w, err := c.rows.PromotionChanges(ctx, "")
+		if ctx.Err() == nil {
+			c.reportWhole(err)
+		}
+		if err == nil {
 			select {
 			case c.whole <- w:
 			case <-ctx.Done():

@@ -30,14 +30,16 @@ ORDER BY m.id`
 	// sequence cannot tell that. A transaction that got a lower number may commit
 	// after a reader has seen a higher one, and the reader would never ask for it.
 	//
-	// OFFSET 0 keeps the planner from reading a whole table, which is good only while
+	// A note with an ID that this server has not given yet was restored from another
+	// one. OFFSET 0 keeps the planner from reading a whole table, which is good only while
 	// the table is small. If $1 is not this server, or its transaction IDs have gone back, known is false
 	// and there are no promotions.
 	changesSQL = `WITH stand AS MATERIALIZED (
   SELECT server, snapshot, server = $1::int8 AND pg_snapshot_xmax(snapshot) >= pg_snapshot_xmax($2::pg_snapshot) AS known
   FROM (` + standSQL + `) present
 ), news AS MATERIALIZED (
-  SELECT c.promotion_id FROM changes c WHERE c.changed >= pg_snapshot_xmax($2::pg_snapshot)
+  SELECT c.promotion_id FROM changes c
+  WHERE c.changed >= pg_snapshot_xmax($2::pg_snapshot) AND c.changed < pg_snapshot_xmax(pg_current_snapshot())
   UNION
   SELECT c.promotion_id FROM pg_snapshot_xip($2::pg_snapshot) AS x(id),
     LATERAL (SELECT c.promotion_id FROM changes c WHERE c.changed = x.id OFFSET 0) c

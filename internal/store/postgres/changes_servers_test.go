@@ -234,6 +234,29 @@ func TestAMarkOfAnotherServerReadsAll(t *testing.T) {
 	}
 }
 
+// TestRestoredNotesCostNothing: a dump of another server brings notes with IDs that
+// this server has not given yet. They are no changes.
+func TestRestoredNotesCostNothing(t *testing.T) {
+	t.Parallel()
+	s, ctx := registered(t, 3), t.Context()
+	var f storetest.Follower
+	if err := f.Follow(ctx, s); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.pool.Exec(ctx, `UPDATE changes SET changed = '9000000000000000'`); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Follow(ctx, s); err != nil || f.Read != 0 || f.Whole {
+		t.Errorf("%d promotions read, whole list %t, %v", f.Read, f.Whole, err)
+	}
+	if _, err := s.PromotionClose(ctx, 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Follow(ctx, s); err != nil || f.Read != 1 || !f.Views[2].Closed {
+		t.Errorf("after a change %d promotions were read, %v", f.Read, err)
+	}
+}
+
 // TestNotesWaitForNobody: notes of two transactions for one promotion never wait
 // for each other, because one notes its row and the other its counts. The rows
 // themselves keep their HOT updates.
