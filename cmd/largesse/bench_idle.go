@@ -14,8 +14,6 @@ import (
 	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/lab"
 	"github.com/largesse/largesse/internal/obs"
-	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/store"
 )
 
 // idleBench is one run of bench idle.
@@ -98,7 +96,7 @@ func (b *idleBench) run(ctx context.Context) error {
 	var f figures
 	made := 0
 	for _, n := range b.promotions {
-		if err := b.create(ctx, made, n); err != nil {
+		if err := lab.StartPromotions(ctx, b.engines[0].Store(), made+1, n); err != nil {
 			return err
 		}
 		made = n
@@ -160,21 +158,6 @@ func (b *idleBench) start(ctx context.Context) error {
 		return err
 	}
 	b.engines = append(b.engines, e)
-	return nil
-}
-
-// create makes RUNNING promotions with IDs above from, up to to, that expect a target.
-func (b *idleBench) create(ctx context.Context, from, to int) error {
-	expected := int64(1)
-	for first := from + 1; first <= to; first += store.BatchMax {
-		var rs []store.Registration
-		for id := first; id <= min(to, first+store.BatchMax-1); id++ {
-			rs = append(rs, store.Registration{ID: reward.PromotionID(id), Type: reward.Point, Started: true, ExpectedCount: &expected})
-		}
-		if _, err := b.engines[0].Store().PromotionRegister(ctx, rs, time.Now()); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 

@@ -11,6 +11,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/rueidis"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
 )
 
 // Costs are the costs of this process, and of the servers, since their start.
@@ -98,4 +101,20 @@ func cpuTime() time.Duration {
 		ticks += n
 	}
 	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// StartPromotions makes RUNNING promotions with the IDs from first to last. Each
+// waits for one target.
+func StartPromotions(ctx context.Context, rows store.Promotions, first, last int) error {
+	expected := int64(1)
+	for ; first <= last; first += store.BatchMax {
+		var rs []store.Registration
+		for id := first; id <= min(last, first+store.BatchMax-1); id++ {
+			rs = append(rs, store.Registration{ID: reward.PromotionID(id), Type: reward.Point, Started: true, ExpectedCount: &expected})
+		}
+		if _, err := rows.PromotionRegister(ctx, rs, time.Now()); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -26,6 +26,8 @@ const (
 	markInterval = 10 * time.Second
 	// wholeInterval separates reads of all active promotions.
 	wholeInterval = 30 * time.Second
+	// wholeJitter spreads these reads, so that few instances do them at once.
+	wholeJitter = 0.5
 	// hintDelay limits how often hints cause a read.
 	hintDelay = 20 * time.Millisecond
 )
@@ -129,7 +131,7 @@ func (c *StatusCache) read(life context.Context) (active, error) {
 	}
 	now.apply(changes)
 	if changes.Whole {
-		c.wholeAt = readAt.Add(service.Jitter(wholeInterval, 0.2))
+		c.wholeAt = readAt.Add(service.Jitter(wholeInterval, wholeJitter))
 	}
 	if readAt.Sub(c.markedAt) >= markInterval {
 		if now.restoredAt, err = c.rows.RestoreMark(ctx); err != nil {
@@ -139,7 +141,7 @@ func (c *StatusCache) read(life context.Context) (active, error) {
 	}
 	c.mark = changes.Mark
 	if !readAt.Before(c.wholeAt) {
-		c.wholeAt = readAt.Add(service.Jitter(wholeInterval, 0.2))
+		c.wholeAt = readAt.Add(service.Jitter(wholeInterval, wholeJitter))
 		c.readWhole(life)
 	}
 	return now, nil

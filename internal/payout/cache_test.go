@@ -135,7 +135,7 @@ func TestAViewIsFreshHoweverLongTheListIs(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 		wholes, read := rows.counts()
-		if wholes < 5*60/36 || wholes > 5*60/24+1 || read != 0 {
+		if wholes < 5*60/45 || wholes > 5*60/15+1 || read != 0 {
 			t.Errorf("in 5 min, the whole list was read %d times, and %d unchanged promotions", wholes, read)
 		}
 	})

@@ -74,6 +74,7 @@ func (s *Store) PromotionChanges(ctx context.Context, since string) (store.Promo
 	}
 	c, _, err := s.changes(ctx, "read active promotions", wholeSQL)
 	c.Whole = true
+	s.activeCount.Store(int64(len(c.Active)))
 	return c, err
 }
 
@@ -90,6 +91,9 @@ func (s *Store) changes(ctx context.Context, what, sql string, args ...any) (c s
 	scan := promotionScanner(&v.Promotion, append(countsInto(&v.Counts), &server, &snapshot, &known, &id)...)
 	err = s.send(ctx, what, func(b *pgx.Batch) {
 		c = store.PromotionChanges{}
+		if len(args) == 0 {
+			c.Active = make([]store.PromotionView, 0, s.activeCount.Load()+16)
+		}
 		b.Queue(sql, args...).Query(each(func(rows pgx.Rows) error {
 			if rows.RawValues()[0] != nil {
 				err := scan(rows)

@@ -68,6 +68,8 @@ type Store struct {
 	schema     string
 	tryTimeout time.Duration
 	templates  atomic.Pointer[templateList] // the latest one; nil means none yet
+	// activeCount is about how many promotions are active.
+	activeCount atomic.Int64
 }
 
 // poolConfig returns the configuration of every connection.

@@ -15,7 +15,7 @@ CREATE TABLE IF NOT EXISTS changes (
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.1);
 CREATE INDEX IF NOT EXISTS changes_changed ON changes (changed);
 
--- Triggers note a change, whoever makes it: also running instances of the previous
+-- Triggers note a change by any statement, also by running instances of the previous
 -- version, which do not know this table. A note costs a transaction about 20 µs
 -- and 300 bytes of WAL for each promotion.
 -- +goose StatementBegin
