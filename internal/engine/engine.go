@@ -733,5 +733,13 @@ func (e *Engine) Store() store.Store { return e.store }
 // Queue returns the open work queue, for tests.
 func (e *Engine) Queue() queue.Queue { return e.queue }
 
+// ViewAge returns the age of this instance's view of the promotions, for
+// measurements.
+func (e *Engine) ViewAge() time.Duration { return e.flow.ViewAge() }
+
+// ActivePromotions returns how many active promotions this instance knows, for
+// measurements.
+func (e *Engine) ActivePromotions() int { return len(e.flow.Views()) }
+
 // Coupons returns the coupon flow of this instance, for tests and measurements.
 func (e *Engine) Coupons() *coupon.Flow { return e.coupons }

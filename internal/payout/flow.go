@@ -134,17 +134,33 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	f.guard = NewGuard(GuardConfig{
 		Store: cfg.Store, Cache: f.cache, ApprovalAbove: cfg.ApprovalAbove, Start: cfg.Start, Log: cfg.Log,
 	})
-	f.cache.onRefresh = func(views []store.PromotionView) {
-		for _, v := range views {
-			if v.Status == reward.Paused || v.Status == reward.PromotionCancelled {
-				f.governor.CancelWaiting(v.ID)
-			}
-		}
-		if cfg.Payout {
-			f.manager.Converge(f.specs(views))
+	f.cache.onRefresh = f.refreshed
+	return f
+}
+
+// refreshed follows a read of the cache.
+func (f *Flow) refreshed(now active) {
+	for id := range f.governor.State().Waiting {
+		if v := now.views[id]; v != nil && (v.Status == reward.Paused || v.Status == reward.PromotionCancelled) {
+			f.governor.CancelWaiting(id)
 		}
 	}
-	return f
+	switch {
+	case !f.cfg.Payout:
+	case f.cfg.Direct:
+		f.manager.Converge(f.directSpecs(now.views))
+	default:
+		var specs []pool.Spec
+		var gone []reward.PromotionID
+		for _, id := range now.changed {
+			if v := now.views[id]; v != nil {
+				specs = append(specs, specOf(*v))
+			} else {
+				gone = append(gone, id)
+			}
+		}
+		f.manager.Follow(specs, gone)
+	}
 }
 
 // listen creates the listeners that the roles need.
@@ -292,16 +308,14 @@ func (f *Flow) ownCapacity(v store.PromotionView) int {
 	return n
 }
 
-// specs returns the pools that should run.
-func (f *Flow) specs(views []store.PromotionView) []pool.Spec {
+// directSpecs returns the pools that should run in direct mode. A swept payout may
+// have left an entry in the queue of this instance, which the row does not show. A
+// pool must still acknowledge that entry.
+func (f *Flow) directSpecs(views map[reward.PromotionID]*store.PromotionView) []pool.Spec {
 	out := make([]pool.Spec, 0, len(views))
 	for _, v := range views {
-		s := specOf(v)
-		if f.cfg.Direct && !s.Work {
-			// A swept payout may have left an entry in this queue, which the row
-			// does not show. A pool must still acknowledge that entry.
-			s.Work = f.intake.Producer.StreamLen(context.Background(), v) > 0
-		}
+		s := specOf(*v)
+		s.Work = s.Work || f.intake.Producer.StreamLen(context.Background(), *v) > 0
 		out = append(out, s)
 	}
 	return out

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -223,35 +222,6 @@ func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) 
 	}
 	return s.views(ctx, "list promotions",
 		`WHERE m.id < $1 AND ($2::text = '' OR m.status = $2::text) ORDER BY m.id DESC LIMIT $3`, before, string(p.Status), p.Limit)
-}
-
-// activeSQL reads the active promotions with a version of the list. If $1 is
-// that version, it returns only the version. The version is computed from xmin
-// and ctid, which change with every update of a row. It therefore needs no
-// column and no write.
-var activeSQL = `WITH active AS MATERIALIZED (
-  SELECT m.id, hashtextextended(concat_ws(' ', m.id, m.xmin, m.ctid, s.xmin, s.ctid), 0) AS version
-  FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0
-  WHERE m.status = 'RUNNING' OR (m.status = 'CANCELLED' AND m.finished_at IS NULL) OR NOT m.stream_gone
-), stand AS MATERIALIZED (
-  SELECT coalesce(bit_xor(version), 0) AS version FROM active
-)
-SELECT ` + promotionColumns + `, ` + countsSQL + `, stand.version
-FROM stand LEFT JOIN (active
-  JOIN promotions m ON m.id = active.id
-  JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0) ON stand.version <> $1
-ORDER BY m.id`
-
-// PromotionActive returns the promotions that still need work.
-func (s *Store) PromotionActive(ctx context.Context) ([]store.PromotionView, error) {
-	list, err := readActive(ctx, s, "list active promotions", &s.active, activeSQL, func(version *int64) (*store.PromotionView, func(pgx.Rows) error) {
-		v := new(store.PromotionView)
-		return v, promotionScanner(&v.Promotion, append(countsInto(&v.Counts), version)...)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return slices.Clone(list), nil
 }
 
 const dueSQL = `WHERE m.status = 'DRAFT' AND m.starts_at <= $1 ORDER BY m.starts_at, m.id LIMIT $2`

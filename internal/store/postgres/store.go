@@ -38,7 +38,6 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 
-	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
@@ -68,9 +67,9 @@ type Store struct {
 	pool       *pgxpool.Pool
 	schema     string
 	tryTimeout time.Duration
-	// active and templates cache the latest lists; nil means none yet.
-	active    atomic.Pointer[activeList[store.PromotionView]]
-	templates atomic.Pointer[activeList[reward.CouponTemplate]]
+	templates  atomic.Pointer[templateList] // the latest one; nil means none yet
+	// activeCount is about how many promotions are active.
+	activeCount atomic.Int64
 }
 
 // poolConfig returns the configuration of every connection.

@@ -722,7 +722,8 @@ SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(
 		"active templates": {"coupon_templates_closes", "coupon_templates_pkey"}, "has entrants": {"coupon_entrants_pkey"},
 		"list entrants": {"coupon_entrants_pkey"}, "record a refusal": {"coupon_refusals_pkey"},
 		"payouts of a user": {"payout_users_user", "payouts_pkey"}, "answers of a user": {"payout_users_user", "payouts_pkey", "attempts_pkey"},
-		"views": {"promotions_pkey", "summaries_pkey"}, "find an API key": {"api_keys_hash"}, "list API keys": {"api_keys_pkey"},
+		"views": {"promotions_pkey", "summaries_pkey"}, "active": {"promotions_active"}, "whole list": {"promotions_active"},
+		"changes": {"changes_changed", "promotions_active", "summaries_pkey"}, "find an API key": {"api_keys_hash"}, "list API keys": {"api_keys_pkey"},
 		"use an API key": {"api_keys_pkey"}, "audit": {"audit_pkey"}, "audit of a subject": {"audit_subject"}, "audit below": {"audit_subject", "audit_pkey"},
 		"audit of an actor": {"audit_actor"}, "audit of an action": {"audit_action"}, "end an audit line": {"audit_pkey"},
 		"read a key": {"idempotency_keys_pkey"}, "delete expired keys": {"idempotency_keys_first", "idempotency_keys_pkey"},
@@ -730,7 +731,7 @@ SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(
 		"claim webhook deliveries": {"webhooks_open", "webhooks_pkey"}, "dead letters": {"dead_letters_pkey"}, "open dead letters": {"dead_letters_open"},
 		"assign a template": {"coupon_templates_pkey"}, "list refusals": {"coupon_refusals_pkey"},
 	}
-	large := regexp.MustCompile(`using (payout|attempts|coupon|audit|idempotency_keys|api_keys)`)
+	large := regexp.MustCompile(`using (changes|payout|attempts|coupon|audit|idempotency_keys|api_keys)`)
 	for name, sql := range statements() {
 		plan := planOf(t, conn, name, sql)
 		for _, index := range indexes[name] {
@@ -826,7 +827,8 @@ func statements() map[string]string {
 		"insert": insertSQL, "dispatch due": dispatchDue, "dispatch named": dispatchNamed, "give back": returnSQL,
 		"sweep": sweepSQL, "cancel": cancelSQL, "finish": finishSQL, "settle": settleSQL, "heads": headsSQL,
 		"claim lookups": claimLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
-		"summaries": addSummaries, "correct": correctSQL, "complete": completeSQL, "active": activeSQL, "due": viewSQL + dueSQL,
+		"summaries": addSummaries, "correct": correctSQL, "complete": completeSQL, "due": viewSQL + dueSQL,
+		"active": viewSQL + activeList, "whole list": wholeSQL, "changes": changesSQL,
 		"move": moveSQL, "judge": judgeSQL, "retry": retryAny, "retry a code": retryCode, "retry named": retryNamed, "resolve": resolveSQL,
 		"list": listSQL(nil, ""), "list RETRYING": listSQL(&retrying, ""), "list UNKNOWN": listSQL(&unknown, ""),
 		"settle coupons in order": settleInOrder, "settle coupons listed": settleListed, "settle coupons directly": settleDirect,

@@ -31,16 +31,14 @@ var _ store.Store = (*Store)(nil)
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// readers is the number of reading connections. activeList uses one of them
-// permanently.
-const readers = 5
+// readers is the number of reading connections.
+const readers = 4
 
 // Store implements store.Store. All methods are safe for concurrent use.
 type Store struct {
 	rows.Tables
 	writer *sql.DB // one connection
 	reader *sql.DB
-	active activeList
 }
 
 // Open opens the file at path and creates it if it does not exist. It does not
@@ -87,7 +85,6 @@ func (s *Store) Clock(context.Context) (time.Time, error) { return time.Now(), n
 
 // Close closes the file, after running writes have ended.
 func (s *Store) Close() {
-	s.active.close()
 	_ = s.reader.Close() // a failure loses nothing: commits are synced
 	_ = s.writer.Close()
 }
