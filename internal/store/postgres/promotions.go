@@ -221,9 +221,19 @@ func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) 
 	if before == 0 {
 		before = 1<<63 - 1
 	}
-	return s.views(ctx, "list promotions",
-		`WHERE m.id < $1 AND ($2::text = '' OR m.status = $2::text) ORDER BY m.id DESC LIMIT $3`, before, string(p.Status), p.Limit)
+	if p.Status == "" {
+		return s.views(ctx, "list promotions", promotionsAll, before, max(p.Limit, 0))
+	}
+	return s.views(ctx, "list promotions", promotionsIn, before, max(p.Limit, 0), string(p.Status))
 }
+
+const (
+	promotionsAll = `WHERE m.id < $1 ORDER BY m.id DESC LIMIT $2`
+
+	// promotionsIn lists the promotions with status $3. Like listIn, it orders by
+	// the column of the filter.
+	promotionsIn = `WHERE (m.status, m.id) < ($3::text, $1::int8) AND m.status >= $3::text ORDER BY m.status DESC, m.id DESC LIMIT $2`
+)
 
 // activeSQL reads the active promotions with a version of the list. If $1 is
 // that version, it returns only the version. The version is computed from xmin

@@ -106,6 +106,7 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 	params["enable_bitmapscan"] = "off"
 	params["enable_hashjoin"] = "off"
 	params["enable_mergejoin"] = "off"
+	params["enable_incremental_sort"] = "off"
 	params["plan_cache_mode"] = "force_generic_plan"
 	params["jit"] = "off"
 	return pc, nil

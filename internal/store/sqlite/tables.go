@@ -14,7 +14,12 @@ import (
 const clock = `CAST(unixepoch('subsec') * 1000000 AS INTEGER)`
 
 // dialect has no SkipLocked, because one transaction writes at a time.
-var dialect = rows.Dialect{Clock: clock}
+var dialect = rows.Dialect{Clock: clock, Walk: func(columns, values []string) (where, order string) {
+	for i, c := range columns {
+		where += c + ` = ` + values[i] + ` AND `
+	}
+	return where + `id < $1`, `id DESC`
+}}
 
 // tables runs the statements of package rows.
 type tables struct {
