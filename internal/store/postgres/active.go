@@ -28,7 +28,7 @@ func readActive[T any](ctx context.Context, s *Store, what string, kept *atomic.
 	}
 	var read activeList[T]
 	v, scan := reader(&read.version)
-	err := s.send(ctx, what, func(b *pgx.Batch) {
+	err := s.read(ctx, what, func(b *pgx.Batch) {
 		read.list = nil
 		b.Queue(sql, append([]any{known.version}, args...)...).Query(each(func(rows pgx.Rows) error {
 			if rows.RawValues()[0] == nil { // unchanged: the row has only the version

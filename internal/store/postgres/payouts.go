@@ -50,7 +50,7 @@ func (s *Store) PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]rewa
 		promotions[i], targets[i] = int64(id.PromotionID), int64(id.TargetID)
 	}
 	var list []reward.Payout
-	err := s.send(ctx, "read payouts", func(b *pgx.Batch) {
+	err := s.read(ctx, "read payouts", func(b *pgx.Batch) {
 		list = make([]reward.Payout, 0, len(ids))
 		b.Queue(headsSQL, promotions, targets).Query(payoutsInto(&list))
 	})
@@ -64,7 +64,7 @@ func (s *Store) PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]rewa
 func (s *Store) PayoutGet(ctx context.Context, id store.PayoutID) (reward.Payout, []reward.Attempt, error) {
 	var found []reward.Payout
 	var attempts []reward.Attempt
-	err := s.send(ctx, "read a payout", func(b *pgx.Batch) {
+	err := s.read(ctx, "read a payout", func(b *pgx.Batch) {
 		found, attempts = nil, nil
 		b.Queue(`SELECT `+payoutColumns+` FROM payouts p WHERE p.promotion_id = $1 AND p.target_id = $2`,
 			int64(id.PromotionID), int64(id.TargetID)).Query(payoutsInto(&found))
@@ -142,7 +142,7 @@ func (s *Store) PayoutList(ctx context.Context, p store.PayoutListParams) ([]rew
 		args = append(args, reward.SanitizeText(p.Code))
 	}
 	var list []reward.Payout
-	err := s.sendLong(ctx, "list payouts", func(b *pgx.Batch) {
+	err := s.readLong(ctx, "list payouts", func(b *pgx.Batch) {
 		list = nil
 		b.Queue(listSQL(p.State, p.Code), args...).Query(payoutsInto(&list))
 	})
@@ -180,7 +180,7 @@ func (s *Store) PayoutHistory(ctx context.Context, user string, limit int) ([]st
 	most := int64(max(limit, 0))
 	var found []reward.Payout
 	var answers map[store.PayoutID][]reward.Attempt
-	err := s.send(ctx, "read the payouts of a user", func(b *pgx.Batch) {
+	err := s.read(ctx, "read the payouts of a user", func(b *pgx.Batch) {
 		found, answers = nil, make(map[store.PayoutID][]reward.Attempt)
 		b.Queue(oneSnapshot)
 		b.Queue(historyPayouts, user, most).Query(payoutsInto(&found))

@@ -179,7 +179,7 @@ func (s *Store) views(ctx context.Context, what, where string, args ...any) ([]s
 	var list []store.PromotionView
 	var v store.PromotionView
 	scan := promotionScanner(&v.Promotion, countsInto(&v.Counts)...)
-	err := s.send(ctx, what, func(b *pgx.Batch) {
+	err := s.read(ctx, what, func(b *pgx.Batch) {
 		list = nil
 		b.Queue(viewSQL+where, args...).Query(each(func(rows pgx.Rows) error {
 			err := scan(rows)

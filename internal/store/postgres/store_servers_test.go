@@ -91,6 +91,31 @@ func BenchmarkActive(b *testing.B) { storetest.BenchmarkActive(b, open) }
 
 func BenchmarkRequests(b *testing.B) { storetest.BenchmarkRequests(b, open) }
 
+func TestViewers(t *testing.T) {
+	t.Parallel()
+	storetest.ExerciseViewers(t, open, storetest.ViewerConnections{
+		Hold: func(ctx context.Context, s store.Store) (func(), error) {
+			viewers := s.(*Store).viewers
+			var held []*pgxpool.Conn
+			for range viewers.Config().MaxConns {
+				conn, err := viewers.Acquire(ctx)
+				if err != nil {
+					return nil, err
+				}
+				held = append(held, conn)
+			}
+			return sync.OnceFunc(func() {
+				for _, conn := range held {
+					conn.Release()
+				}
+			}), nil
+		},
+		Endless: func(ctx context.Context, s store.Store) error {
+			return s.(*Store).readLong(ctx, "sleep", func(b *pgx.Batch) { b.Queue(`SELECT pg_sleep(60)`) })
+		},
+	})
+}
+
 func TestStoreAgreesWithSQLite(t *testing.T) {
 	t.Parallel()
 	other, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "largesse.db"))

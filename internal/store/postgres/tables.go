@@ -34,12 +34,12 @@ func (t tables) Write(ctx context.Context, what string, build func() []rows.Stat
 
 // Read runs one statement.
 func (t tables) Read(ctx context.Context, what string, build func() rows.Statement) error {
-	return t.s.send(ctx, what, func(b *pgx.Batch) { queue(b, build()) })
+	return t.s.read(ctx, what, func(b *pgx.Batch) { queue(b, build()) })
 }
 
 // ReadLong runs one statement for as long as ctx allows.
 func (t tables) ReadLong(ctx context.Context, what string, build func() rows.Statement) error {
-	return t.s.sendLong(ctx, what, func(b *pgx.Batch) { queue(b, build()) })
+	return t.s.readLong(ctx, what, func(b *pgx.Batch) { queue(b, build()) })
 }
 
 // queue adds statements to a batch.

@@ -190,7 +190,7 @@ func (s *Store) PayoutHistory(ctx context.Context, user string, limit int) ([]st
 	most := max(limit, 0)
 	var found []reward.Payout
 	answers := make(map[store.PayoutID][]reward.Attempt)
-	err := s.snapshot(ctx, "read the payouts of a user", func(q querier) (err error) {
+	err := s.snapshot(ctx, "read the payouts of a user", func(ctx context.Context, q querier) (err error) {
 		if found, err = collect(ctx, q, scanPayout, historyPayouts, user, most); err != nil {
 			return err
 		}

@@ -233,7 +233,7 @@ var (
 // PromotionActive returns the promotions that still need work. It is called
 // often, and mostly nothing has changed, so the list is cached.
 func (s *Store) PromotionActive(ctx context.Context) ([]store.PromotionView, error) {
-	list, err := s.active.read(ctx, s.reader)
+	list, err := s.active.read(ctx, s.reader.DB)
 	if err != nil {
 		return nil, fmt.Errorf("list active promotions: %w", err)
 	}

@@ -1,11 +1,13 @@
 package sqlite
 
 import (
+	"context"
 	"database/sql"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,6 +41,32 @@ func openAt(t testing.TB, path string) *Store {
 func TestStore(t *testing.T) {
 	t.Parallel()
 	storetest.Exercise(t, open)
+}
+
+func TestViewers(t *testing.T) {
+	t.Parallel()
+	storetest.ExerciseViewers(t, open, storetest.ViewerConnections{
+		Hold: func(ctx context.Context, s store.Store) (func(), error) {
+			viewers := s.(*Store).reader.viewers
+			var held []*sql.Conn
+			for range viewers.Stats().MaxOpenConnections {
+				conn, err := viewers.Conn(ctx)
+				if err != nil {
+					return nil, err
+				}
+				held = append(held, conn)
+			}
+			return sync.OnceFunc(func() {
+				for _, conn := range held {
+					_ = conn.Close()
+				}
+			}), nil
+		},
+		Endless: func(ctx context.Context, s store.Store) error {
+			_, err := collect(ctx, s.(*Store).reader, scanInt, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n`)
+			return err
+		},
+	})
 }
 
 // TestPlans checks that frequent statements do not read payouts that they do

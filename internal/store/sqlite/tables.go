@@ -84,17 +84,20 @@ func (t *tables) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 // Read runs a statement on a reading connection.
 func (t *tables) Read(ctx context.Context, what string, build func() rows.Statement) error {
 	s := build()
-	found, err := t.s.reader.QueryContext(ctx, s.SQL, bind(s.Args)...)
-	if err == nil {
-		err = scan(found, s.Row)
-	}
+	err := t.s.reader.read(ctx, func(ctx context.Context, db reading) error {
+		found, err := db.QueryContext(ctx, s.SQL, bind(s.Args)...)
+		if err == nil {
+			err = scan(found, s.Row)
+		}
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
 }
 
-// ReadLong is Read, which has no time limit in this driver.
+// ReadLong is Read, which has no time limit in this driver except for viewers.
 func (t *tables) ReadLong(ctx context.Context, what string, build func() rows.Statement) error {
 	return t.Read(ctx, what, build)
 }
