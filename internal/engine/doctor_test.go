@@ -115,7 +115,7 @@ func TestJudgePostgres(t *testing.T) {
 		check     string
 		want      CheckStatus
 	}{
-		"good":                     {func(*postgres.Inspection) {}, 4, "", CheckOK},
+		"good":                     {func(*postgres.Inspection) {}, 3, "", CheckOK},
 		"oldest":                   {func(f *postgres.Inspection) { f.VersionNumber = 15_00_00 }, 1, "", CheckOK},
 		"untested":                 {func(f *postgres.Inspection) { f.VersionNumber = 14_00_09 }, 1, "database", CheckWarn},
 		"too old":                  {func(f *postgres.Inspection) { f.VersionNumber = 12_00_09 }, 1, "database", CheckFail},
@@ -127,8 +127,8 @@ func TestJudgePostgres(t *testing.T) {
 		"ahead":                    {func(f *postgres.Inspection) { f.SchemaVersion = 4 }, 1, "database.schema", CheckFail},
 		"no schema":                {func(f *postgres.Inspection) { f.Schema, f.SchemaVersion, f.MayCreate = "", 0, false }, 1, "database.schema", CheckFail},
 		"clock":                    {func(f *postgres.Inspection) { f.Clock.Ahead = time.Minute }, 1, "database.clock", CheckFail},
-		"not enough beside others": {func(f *postgres.Inspection) { f.ConnectionsOthers = 20 }, 4, "database.connections", CheckWarn},
-		"not enough for instances": {func(*postgres.Inspection) {}, 5, "database.connections", CheckFail},
+		"not enough beside others": {func(f *postgres.Inspection) { f.ConnectionsOthers = 30 }, 3, "database.connections", CheckWarn},
+		"not enough for instances": {func(*postgres.Inspection) {}, 4, "database.connections", CheckFail},
 		"fsync off":                {func(f *postgres.Inspection) { f.Unsafe = []string{"fsync = off"} }, 1, "database.durability", CheckWarn},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -310,7 +310,9 @@ func TestLookAtMoney(t *testing.T) {
 		{http.StatusNotFound, `{"code":"NOT_FOUND"}`, CheckOK},
 		{http.StatusOK, `{"transactionKey":"t"}`, CheckOK},
 		{http.StatusNotFound, `page not found`, CheckFail},
-		{http.StatusOK, `<html>`, CheckWarn},
+		{http.StatusOK, `<html>`, CheckFail},
+		{http.StatusOK, `{}`, CheckFail},
+		{http.StatusCreated, `{"transaction":"t"}`, CheckFail},
 		{http.StatusBadGateway, ``, CheckWarn},
 		{http.StatusUnauthorized, ``, CheckFail},
 		{http.StatusForbidden, `{"code":"NO"}`, CheckFail},
@@ -327,6 +329,9 @@ func TestLookAtMoney(t *testing.T) {
 		server.Close()
 		if onlyOne[0].Status != tc.want {
 			t.Errorf("%d %q: %+v, want %s", tc.status, tc.body, onlyOne, tc.want)
+		}
+		if keyless := tc.want == CheckFail && tc.status < 300; keyless != strings.Contains(onlyOne[0].Advice, "transactionKey") {
+			t.Errorf("%d %q: the advice is %q", tc.status, tc.body, onlyOne[0].Advice)
 		}
 		if len(asked) != 1 || <-asked != "GET /v1/transactions/0:0" {
 			t.Errorf("%d: more requests than one lookup", tc.status)

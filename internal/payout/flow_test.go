@@ -28,8 +28,8 @@ type ledgerProvider struct {
 	// script returns the response to call n (from 0) of a target; nil means
 	// paid.
 	script func(t reward.TargetID, n int) money.Answer
-	// away makes lookups fail.
-	away bool
+	// away makes lookups fail. confirms makes them confirm every payout.
+	away, confirms bool
 }
 
 func newProvider(script func(reward.TargetID, int) money.Answer) *ledgerProvider {
@@ -80,7 +80,7 @@ func (p *ledgerProvider) Lookup(_ context.Context, _ reward.PromotionID, t rewar
 	switch {
 	case p.away:
 		return money.LookupResult{}
-	case p.charged[t] > 0:
+	case p.charged[t] > 0 || p.confirms:
 		return money.LookupResult{Found: true, TransactionKey: "T-" + t.String()}
 	}
 	return money.LookupResult{NotFound: true}
@@ -415,7 +415,7 @@ func TestFlow(t *testing.T) {
 			s.create(200, 5)
 			s.start()
 			s.until("under way", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] > 10 })
-			blind.blind.Store(true) // PromotionActive fails from now on
+			blind.blind.Store(true) // PromotionChanges fails from now on
 			time.Sleep(2 * time.Second)
 			before := s.provider.total()
 			time.Sleep(20 * time.Second)

@@ -36,6 +36,8 @@ type Sweeper struct {
 	// stream is added when its promotion has QUEUED payouts, and removed when it
 	// has no consumers left. Only run's goroutine uses the map.
 	consumed map[queue.Stream]bool
+	// destroyed holds the streams whose absence is to be confirmed.
+	destroyed destroyedStreams
 }
 
 // NewSweeper returns a sweeper that works on the promotions of the cache.
@@ -167,13 +169,13 @@ func (s *Sweeper) cleanUp(ctx context.Context, v store.PromotionView, sweep bool
 // sweep returns the QUEUED payouts of a promotion whose entry is missing from
 // the stream.
 //
-// It reads the stream before the rows. The queue adds no entry more than half a
-// dispatch horizon after its dispatch, by the queue's clock. So an entry is
-// missing if its row was dispatched more than one horizon before the oldest
-// entry was added. If the stream is empty, sweep compares with the present time
-// instead. That is safe while the clocks of this instance and of the queue differ
-// by at most half a horizon. A payout whose entry waits in the stream is never returned,
-// however old its dispatch is.
+// It reads the stream before the rows. The queue adds no entry more than one
+// dispatch horizon after its dispatch, by the clock of the stream's server. So an
+// entry is missing if its row was dispatched more than one horizon before the
+// oldest entry was added or, if the stream is empty, before the server's time at
+// the read. The clock of this instance does not matter, unless it is behind. A
+// payout whose entry waits in the stream is never returned, however old its
+// dispatch is.
 //
 // In direct mode each instance has a queue of its own, and sweep cannot read the
 // others. It always compares with the present time. No consumer starts a call
@@ -186,6 +188,9 @@ func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) error {
 		return err
 	}
 	s.metrics.SetStream(v.Type, v.ID, info.Len, info.Lag(), info.Pending, age(info.OldestPendingAt, before))
+	if !s.limits.direct && info.At.Before(before) {
+		before = info.At
+	}
 	if info.Len > 0 && info.OldestAt.Before(before) && !s.limits.direct {
 		before = info.OldestAt
 	}
@@ -251,22 +256,40 @@ func (s *Sweeper) cancelRows(ctx context.Context, v store.PromotionView) error {
 // dispatch horizon has passed since the last dispatch, so that no late entry can
 // arrive. If the
 // stream has entries, destroy acknowledges those that need no outcome, and a
-// later round destroys the stream.
+// later round destroys the stream. The promotion's row says that the stream is
+// destroyed only when it is still missing destroyedTwice later: until then, Redis
+// may lose the removal.
 func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
 	if time.Since(v.LastDispatchedAt) < s.limits.DispatchHorizon() || s.manager.Active(v.ID) {
 		return nil
 	}
-	gone, err := s.queue.Destroy(ctx, queue.StreamOf(v.Promotion))
+	stream := queue.StreamOf(v.Promotion)
+	if ago, destroyed := s.destroyed.since(v.ID, v.LastDispatchedAt); destroyed {
+		if ago < destroyedTwice {
+			return nil
+		}
+		info, err := s.queue.Info(ctx, stream)
+		if err != nil {
+			return err
+		}
+		if !info.Exists {
+			if _, err := s.store.PromotionStreamDestroyed(ctx, v.ID, v.LastDispatchedAt); err != nil {
+				return err
+			}
+			s.destroyed.remove(v.ID)
+			s.log.Info("stream destroyed", "promotion_id", v.ID)
+			return nil
+		}
+	}
+	gone, err := s.queue.Destroy(ctx, stream)
 	if err != nil {
 		return err
 	}
 	if !gone {
-		return s.clear(ctx, queue.StreamOf(v.Promotion))
+		s.destroyed.remove(v.ID)
+		return s.clear(ctx, stream)
 	}
-	if _, err := s.store.PromotionStreamDestroyed(ctx, v.ID, v.LastDispatchedAt); err != nil {
-		return err
-	}
-	s.log.Info("stream destroyed", "promotion_id", v.ID)
+	s.destroyed.add(v.ID, v.LastDispatchedAt)
 	return nil
 }
 

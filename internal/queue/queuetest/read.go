@@ -39,18 +39,35 @@ func exerciseReadSeveral(t *testing.T, b *bundle) {
 	b.wantPending("none", -1)
 }
 
-func exerciseReadMissing(t *testing.T, b *bundle) {
-	if got := b.read("a", 10); len(got) != 0 {
-		t.Fatalf("a missing stream gave %+v", got)
+func exerciseOnlyAdd(t *testing.T, b *bundle) {
+	// A pool that polls late finds the stream of a finished promotion destroyed.
+	poll := func() {
+		t.Helper()
+		if must(b.q.Create(b.ctx, b.s, []string{"a", "b"}))(t) {
+			t.Fatal("Create says that a missing stream exists")
+		}
+		if got := b.read("a", 10); len(got) != 0 {
+			t.Fatalf("a missing stream gave %+v", got)
+		}
+		if got := b.claim("a", 0, 10); len(got) != 0 {
+			t.Fatalf("a missing stream gave %+v", got)
+		}
+		if b.info().Exists {
+			t.Fatal("a stream exists that nobody added to")
+		}
+		b.wantPending("a", -1)
 	}
-	if got := b.claim("a", 0, 10); len(got) != 0 {
-		t.Fatalf("a missing stream gave %+v", got)
-	}
-	if !b.info().Exists {
-		t.Fatal("Read has not made the stream")
-	}
+	poll()
 	b.add(0, 2)
-	b.wantTargets(b.read("a", 10), 0, 2)
+	got := b.read("a", 10)
+	b.wantTargets(got, 0, 2)
+	b.ok(b.q.Ack(b.ctx, b.s, ids(got)))
+	if !must(b.q.Destroy(b.ctx, b.s))(t) {
+		t.Fatal("an empty stream was not destroyed")
+	}
+	poll()
+	b.add(2, 1)
+	b.wantTargets(b.read("b", 10), 2, 1)
 }
 
 func exerciseConcurrentReaders(t *testing.T, b *bundle) {
@@ -148,6 +165,9 @@ func exerciseInfo(t *testing.T, b *bundle) {
 	if !i.OldestPendingAt.IsZero() || i.Lag() != 4 {
 		t.Fatalf("nothing is pending, and Info is %+v", i)
 	}
+	if i.At.Before(i.OldestAt) || i.At.After(time.Now().Add(time.Second)) {
+		t.Fatalf("the oldest was added at %v, and Info is of %v", i.OldestAt, i.At)
+	}
 	if i.OldestAt.Before(before) || i.OldestAt.After(time.Now().Add(time.Second)) {
 		t.Fatalf("OldestAt is %v, it is now %v", i.OldestAt, time.Now())
 	}
@@ -173,7 +193,8 @@ func exerciseInfo(t *testing.T, b *bundle) {
 }
 
 func exerciseMissing(t *testing.T, b *bundle) {
-	if i := b.info(); i != (queue.Info{}) {
+	i := b.info()
+	if i.At = (time.Time{}); i != (queue.Info{}) {
 		t.Fatalf("Info is %+v", i)
 	}
 	if c := must(b.q.Consumers(b.ctx, b.s))(t); len(c) != 0 {

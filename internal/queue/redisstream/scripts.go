@@ -14,19 +14,28 @@ var (
 	addEntriesText string
 	//go:embed read_entries.lua
 	readEntriesText string
+	//go:embed claim_entries.lua
+	claimEntriesText string
+	//go:embed adopt_entries.lua
+	adoptEntriesText string
 	//go:embed extend_entries.lua
 	extendEntriesText string
 	//go:embed make_group.lua
 	makeGroupText string
 	//go:embed remove_consumer.lua
 	removeConsumerText string
+	//go:embed stream_info.lua
+	streamInfoText string
 	//go:embed destroy_stream.lua
 	destroyStreamText string
 
 	addEntries     = rueidis.NewLuaScript(addEntriesText)
 	readEntries    = rueidis.NewLuaScript(readEntriesText)
+	claimEntries   = rueidis.NewLuaScript(claimEntriesText)
+	adoptEntries   = rueidis.NewLuaScript(adoptEntriesText)
 	extendEntries  = rueidis.NewLuaScript(extendEntriesText)
 	makeGroup      = rueidis.NewLuaScript(makeGroupText)
 	removeConsumer = rueidis.NewLuaScript(removeConsumerText)
+	streamInfo     = rueidis.NewLuaScript(streamInfoText)
 	destroyStream  = rueidis.NewLuaScript(destroyStreamText)
 )
