@@ -81,17 +81,8 @@ func (h *heartbeat) beat(ctx context.Context) (int, error) {
 	if err := h.rows.InstanceHeartbeat(ctx, self, heartbeatTTL); err != nil {
 		return 0, err
 	}
-	all, err := h.rows.InstanceList(ctx)
-	if err != nil {
-		return 0, err
-	}
-	alive := 0
-	for _, i := range all {
-		if i.Alive {
-			alive++
-		}
-	}
-	return alive, nil
+	alive, err := h.rows.InstanceAlive(ctx)
+	return len(alive), err
 }
 
 // remove removes the row. If it fails, the instance counts as alive until
