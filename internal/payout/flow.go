@@ -63,18 +63,22 @@ const directMaxLen = 10_000
 // Flow connects the parts that pay, and starts and stops them in order. Its
 // methods are safe for concurrent use.
 type Flow struct {
-	cfg       Config
-	intake    *Intake
-	cache     *StatusCache
-	manager   *pool.Manager
-	governor  *governor.Governor
-	finisher  *Finisher
-	retry     *RetryProcessor
-	feeder    *Feeder
-	sweeper   *Sweeper
-	settler   *Settler
-	guard     *Guard
-	listeners []interface {
+	cfg      Config
+	intake   *Intake
+	cache    *StatusCache
+	manager  *pool.Manager
+	governor *governor.Governor
+	finisher *Finisher
+	retry    *RetryProcessor
+	feeder   *Feeder
+	// rows and streams are this instance's parts of the housekeeping: rows of the
+	// work that needs the database only, streams of the work that needs the queue.
+	// They are nil if this instance is alone.
+	rows, streams *store.Share
+	sweeper       *Sweeper
+	settler       *Settler
+	guard         *Guard
+	listeners     []interface {
 		Start(ctx context.Context)
 		Stop()
 	}
@@ -123,6 +127,7 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	}
 	f.manager = pool.NewManager(cfg.Pool)
 	f.sweeper = NewSweeper(cfg.Store, cfg.Queue, f.cache, f.manager, cfg.Limits, cfg.Metrics, cfg.Log)
+	f.divide()
 	f.settler = NewSettler(cfg.Store, cfg.Provider, f.governor, f.cache, cfg.Limits, cfg.Log)
 	f.guard = NewGuard(GuardConfig{
 		Store: cfg.Store, Cache: f.cache, ApprovalAbove: cfg.ApprovalAbove, Start: cfg.Start, Log: cfg.Log,
@@ -138,6 +143,23 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 		}
 	}
 	return f
+}
+
+// divide divides the housekeeping among the instances, unless this one is alone.
+// An instance that cannot read the promotions, or reach the queue, leaves its part
+// to those that can.
+func (f *Flow) divide() {
+	if f.cfg.QueueIsLocal {
+		f.sweeper.ownsRows = func(reward.PromotionID) bool { return true }
+		f.sweeper.ownsStreams = f.sweeper.ownsRows
+		return
+	}
+	log, lease := f.cfg.Log.For(obs.Sweeper), f.cfg.Limits.Lease
+	reads := func() bool { return f.cache.FreshWithin(lease) }
+	f.rows = store.NewShare(f.cfg.Store, "housekeeping of rows", f.cfg.Pool.Instance, reads, log)
+	f.streams = store.NewShare(f.cfg.Store, "housekeeping of streams", f.cfg.Pool.Instance,
+		func() bool { return reads() && !f.sweeper.sweeping.stuck(lease) }, log)
+	f.sweeper.ownsRows, f.sweeper.ownsStreams = f.rows.Owns, f.streams.Owns
 }
 
 // listen creates the listeners that the roles need.
@@ -187,6 +209,10 @@ func (f *Flow) Hint(reward.PromotionID) { f.cache.Hint() }
 // Views returns the active promotions as of the latest read.
 func (f *Flow) Views() map[reward.PromotionID]*store.PromotionView { return f.cache.Views() }
 
+// Owns reports whether the housekeeping of a promotion's rows is this instance's
+// part now. Instances with the role housekeeping divide the promotions.
+func (f *Flow) Owns(id reward.PromotionID) bool { return f.sweeper.ownsRows(id) }
+
 // Pools returns the state of this instance's pools.
 func (f *Flow) Pools() []pool.Status { return f.manager.Pools() }
 
@@ -213,6 +239,10 @@ func (f *Flow) Start(ctx context.Context) error {
 		start(&f.feeder.Base, f.feeder.run)
 	}
 	if f.cfg.Housekeeping {
+		if f.rows != nil {
+			start(&f.rows.Base, f.rows.Run)
+			start(&f.streams.Base, f.streams.Run)
+		}
 		start(&f.sweeper.Base, f.sweeper.run)
 		if f.cfg.Provider != nil {
 			start(&f.settler.Base, f.settler.run)
@@ -239,6 +269,10 @@ func (f *Flow) Stop() {
 	f.sweeper.Stop()
 	f.settler.Stop()
 	f.guard.Stop()
+	if f.rows != nil {
+		f.rows.Stop()
+		f.streams.Stop()
+	}
 	// An unavailable database must not delay the stop. If an outcome cannot be
 	// written in time, its entry stays pending.
 	late := time.AfterFunc(2*f.cfg.Pool.StopTimeout+time.Second, f.finisher.giveUp)

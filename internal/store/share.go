@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"hash/fnv"
 	"slices"
 	"sync/atomic"
@@ -16,8 +17,13 @@ import (
 // fixed, so that all instances divide them in the same way.
 const shareRanges = 256
 
-// shareTTL is how long an instance keeps its part after it has renewed its lease.
-const shareTTL = 15 * time.Second
+const (
+	// shareTTL is how long an instance keeps its part after it has renewed its
+	// lease, and how long it stays away after it was not able to do the work.
+	shareTTL = 15 * time.Second
+	// ablePause separates checks whether an instance is able to begin.
+	ablePause = 500 * time.Millisecond
+)
 
 // Share is the part of the promotions that this instance works on, so that many
 // instances divide a work that any of them could do.
@@ -31,9 +37,11 @@ const shareTTL = 15 * time.Second
 // read the leases at different times. So the work must be harmless if two do it,
 // and must not depend on what this instance did before.
 type Share struct {
+	service.Base
 	rows     Leases
 	work     string
 	instance string
+	able     func() bool
 	log      obs.Log
 	part     atomic.Pointer[part]
 }
@@ -46,9 +54,10 @@ type part struct {
 }
 
 // NewShare returns a Share that has no promotion before Run. Instances that name
-// the same work divide it. No two of them may have the same name.
-func NewShare(rows Leases, work, instance string, log obs.Log) *Share {
-	return &Share{rows: rows, work: work + " ", instance: instance, log: log}
+// the same work divide it. No two of them may have the same name. While able
+// reports false, this instance leaves its part to the others.
+func NewShare(rows Leases, work, instance string, able func() bool, log obs.Log) *Share {
+	return &Share{rows: rows, work: work + " ", instance: instance, able: able, log: log}
 }
 
 // Owns reports whether this instance works on a promotion now.
@@ -58,20 +67,41 @@ func (s *Share) Owns(id reward.PromotionID) bool {
 }
 
 // Run takes part in the work until ctx ends, and then leaves its promotions to
-// the others.
+// the others. If this instance stops being able to do the work, it stays away for
+// shareTTL, so that every other instance notices.
 func (s *Share) Run(ctx context.Context) {
 	report := s.log.Streak("lease unavailable", "lease available again")
 	for ctx.Err() == nil {
-		err := s.renew(ctx)
-		if ctx.Err() == nil {
-			report(err, "lease", s.work+s.instance)
+		switch {
+		case s.able():
+			err := s.renew(ctx)
+			if ctx.Err() == nil {
+				report(err, "lease", s.work+s.instance)
+			}
+			service.Sleep(ctx, service.Jitter(shareTTL/3, 0.2))
+		case s.part.Load() != nil:
+			s.log.Warn("work left to others", errNotAble, "work", s.work+s.instance)
+			s.leave(ctx)
+			service.Sleep(ctx, shareTTL)
+		default:
+			service.Sleep(ctx, ablePause)
 		}
-		service.Sleep(ctx, service.Jitter(shareTTL/3, 0.2))
 	}
-	s.part.Store(nil)
-	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseCallTimeout)
+	s.leave(context.WithoutCancel(ctx))
+}
+
+// errNotAble is the reason why an instance leaves its part to the others.
+var errNotAble = errors.New("this instance cannot do it now: it cannot read the promotions, or no step succeeds")
+
+// leave gives up the part and releases the lease. If the release fails, the lease
+// expires.
+func (s *Share) leave(ctx context.Context) {
+	if s.part.Swap(nil) == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaseCallTimeout)
 	defer cancel()
-	if err := s.rows.LeaseRelease(release, s.work+s.instance, s.instance); err != nil {
+	if err := s.rows.LeaseRelease(ctx, s.work+s.instance, s.instance); err != nil {
 		s.log.Warn("releasing lease failed", err, "lease", s.work+s.instance)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,7 +72,7 @@ type sharer struct {
 
 func join(t *testing.T, rows Leases, instance string) sharer {
 	t.Helper()
-	s := NewShare(rows, "work", instance, obs.Log{})
+	s := NewShare(rows, "work", instance, always, obs.Log{})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -83,6 +84,8 @@ func join(t *testing.T, rows Leases, instance string) sharer {
 		<-done
 	}}
 }
+
+func always() bool { return true }
 
 // ids are promotions in sequence and far apart.
 func ids() []reward.PromotionID {
@@ -136,7 +139,7 @@ func TestShare(t *testing.T) {
 	t.Run("OneInstanceHasAllAtOnceAndNoneBeforeAndAfter", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			idle := NewShare(&memberLeases{}, "work", "one", obs.Log{})
+			idle := NewShare(&memberLeases{}, "work", "one", always, obs.Log{})
 			if idle.Owns(1) {
 				t.Error("a promotion has an owner before Run")
 			}
@@ -276,6 +279,53 @@ func TestShare(t *testing.T) {
 		})
 	})
 
+	t.Run("WhoIsNotAbleLeavesItsPartForAWhile", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			rows := &memberLeases{}
+			var able atomic.Bool
+			able.Store(true)
+			one := join(t, rows, "one")
+			s := NewShare(rows, "work", "two", able.Load, obs.Log{})
+			s.Start(t.Context(), s.Run)
+			two := sharer{s, s.Stop}
+			time.Sleep(settled)
+			divided(t, one, two)
+			able.Store(false)
+			time.Sleep(shareTTL/3*6/5 + time.Second)
+			able.Store(true)
+			if none, _, _ := count(owners(two)); none != len(ids()) {
+				t.Error("an instance that was not able keeps its part")
+			}
+			time.Sleep(shareTTL/3*6/5 + time.Second)
+			divided(t, one) // it has noticed before the other one comes back
+			time.Sleep(settled)
+			divided(t, one, two)
+			one.stop()
+			two.stop()
+		})
+	})
+
+	t.Run("WhoIsNotAbleYetTakesNothing", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			rows := &memberLeases{}
+			var able atomic.Bool
+			s := NewShare(rows, "work", "one", able.Load, obs.Log{})
+			s.Start(t.Context(), s.Run)
+			time.Sleep(settled)
+			if len(rows.held) != 0 || s.Owns(1) {
+				t.Errorf("it holds %v", rows.held)
+			}
+			able.Store(true)
+			time.Sleep(ablePause + time.Millisecond)
+			if !s.Owns(1) {
+				t.Error("it has no part soon after it is able")
+			}
+			s.Stop()
+		})
+	})
+
 	t.Run("AShortOutageOfTheDatabaseChangesNothingAndIsLogged", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
@@ -285,7 +335,7 @@ func TestShare(t *testing.T) {
 				t.Fatal(err)
 			}
 			rows := &memberLeases{}
-			s := NewShare(rows, "work", "one", log)
+			s := NewShare(rows, "work", "one", always, log)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			go func() {
