@@ -178,9 +178,9 @@ func compareCounts(id reward.PromotionID, kept, rows *reward.Counts) []Drift {
 	return drifts
 }
 
-// compareCharges compares the counts of the rows with the provider's charges:
-// first was read before the counts, then after them. Charges only grow, so
-// always
+// compareCharges compares the stored counts with the provider's charges. The
+// worth first was read before the counts, and the worth then was read after them.
+// Charges only grow, so always
 //
 //	first ≤ SUCCEEDED + every payout that may have been charged
 //	SUCCEEDED ≤ then

@@ -41,8 +41,8 @@ type doubt struct {
 
 // Run compares, for one promotion or all active ones, the stored counts with
 // the rows, the stream with the QUEUED rows, and the provider's charges with
-// the rows. It checks differences that may be transient again after 10 s, and
-// returns only then if there are any. It pauses a running promotion whose
+// the rows. If there are differences that may be transient, it checks them again
+// after 10 s and returns only then. It pauses a running promotion whose
 // charges do not match the rows. It stores the report; see Get.
 func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliation, error) {
 	var ids []reward.PromotionID

@@ -1,5 +1,5 @@
 // Package books checks the books of promotions. It compares the stored counts
-// with the rows, and the rows with the provider's charges. On demand it also
+// with the rows and with the provider's charges. On demand it also
 // compares the streams with the QUEUED rows. It pauses promotions whose books do not balance.
 package books
 
@@ -81,11 +81,11 @@ type Config struct {
 	Log             obs.Log
 }
 
-// Reconciler compares the stored counts with the rows, and the rows with the
-// provider's charges. Between Start and Stop, it checks every promotion of this
-// instance that is active or has just become final. It pauses a promotion whose
-// books do not balance in two checks in a row. Run makes one reconciliation on
-// demand, and can repair. Run and Get are safe for concurrent use.
+// Reconciler compares the stored counts with the rows and with the provider's
+// charges. Between Start and Stop, it checks every promotion of this instance that
+// is active or has just become final. It pauses a promotion whose books do not
+// balance in two checks in a row. Run makes one reconciliation on demand, and can
+// repair. Run and Get are safe for concurrent use.
 //
 // While promotions change hands, two instances may check the same one, or none
 // may. That is harmless: a check changes nothing, and a pause names the status

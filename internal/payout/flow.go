@@ -169,7 +169,7 @@ func (f *Flow) listen(publisher bus.Publisher) error {
 		for _, k := range kinds {
 			l := NewRetryListener(k.promotionType, cfg.Store, f.retry, publisher, cfg.Log)
 			listener, err := bus.NewListener(cfg.Bus, bus.ListenerConfig{
-				Group: k.retryGroup, Topic: k.retryTopic, Handle: l.ProcessTopicMessages, Log: cfg.Log,
+				Group: k.retryGroup, Topic: k.retryTopic, Handle: l.ProcessTopicMessages, Healthy: f.Connected, Log: cfg.Log,
 			})
 			if err != nil {
 				return err
@@ -183,7 +183,7 @@ func (f *Flow) listen(publisher bus.Publisher) error {
 			l.starts = cfg.Direct
 			listener, err := bus.NewListener(cfg.Bus, bus.ListenerConfig{
 				Group: k.publishGroup, Topic: k.publishTopic, Handle: l.ProcessTopicMessages,
-				Offsets: l.Offsets, Log: cfg.Log,
+				Offsets: l.Offsets, Healthy: f.Connected, Log: cfg.Log,
 			})
 			if err != nil {
 				return err
@@ -212,6 +212,20 @@ func (f *Flow) Views() map[reward.PromotionID]*store.PromotionView { return f.ca
 // Owns reports whether the housekeeping of a promotion's rows is this instance's
 // part now. Instances with the role housekeeping divide the promotions.
 func (f *Flow) Owns(id reward.PromotionID) bool { return f.sweeper.ownsRows(id) }
+
+// cutOffAfter is the age of the view after which an instance counts as cut off
+// from the database, and leaves its Kafka partitions to others.
+const cutOffAfter = 20 * time.Second
+
+// Connected reports whether this instance has read the database within
+// cutOffAfter.
+func (f *Flow) Connected() bool { return f.cache.FreshWithin(cutOffAfter) }
+
+// ViewAge returns the age of the view of the promotions.
+func (f *Flow) ViewAge() time.Duration {
+	_, readAt := f.cache.view.Get()
+	return time.Since(readAt)
+}
 
 // Pools returns the state of this instance's pools.
 func (f *Flow) Pools() []pool.Status { return f.manager.Pools() }

@@ -58,6 +58,8 @@ type Sweeper struct {
 
 	completing, cancelling, sweeping *crew
 	evictor                          *evictor
+	// destroyed holds the streams whose absence is to be confirmed.
+	destroyed destroyedStreams
 }
 
 // NewSweeper returns a sweeper that works on those promotions of the cache that
@@ -276,33 +278,54 @@ func (s *Sweeper) cancelRows(ctx context.Context, v store.PromotionView) (result
 	return stepDone, err
 }
 
-// destroyable reports whether the stream of a promotion can be destroyed as far as
-// this instance knows: the promotion is final, no payout waits, and the last
-// dispatch was one dispatch horizon ago, so that no late entry can arrive.
+// destroyable reports whether the stream of a promotion can be destroyed, or its
+// absence confirmed, as far as this instance knows: the promotion is final, no
+// payout waits, and the last dispatch was one dispatch horizon ago, so that no late
+// entry can arrive.
 func (s *Sweeper) destroyable(v *store.PromotionView) bool {
-	return (v.Status == reward.Completed || v.Status == reward.PromotionCancelled) && !v.StreamDestroyed && v.Counts.Undecided() == 0 &&
-		time.Since(v.LastDispatchedAt) >= s.limits.DispatchHorizon() && !s.manager.Active(v.ID)
+	if v.Status != reward.Completed && v.Status != reward.PromotionCancelled || v.StreamDestroyed || v.Counts.Undecided() > 0 ||
+		time.Since(v.LastDispatchedAt) < s.limits.DispatchHorizon() || s.manager.Active(v.ID) {
+		return false
+	}
+	ago, destroyed := s.destroyed.since(v.ID, v.LastDispatchedAt)
+	return !destroyed || ago >= destroyedTwice
 }
 
-// destroy destroys the stream of a final promotion, not before one dispatch
-// horizon after its last dispatch, so that no late entry can arrive. If the
+// destroy destroys the stream of a final promotion. It first waits until one
+// dispatch horizon has passed since the last dispatch, so that no late entry can
+// arrive. If the
 // stream has entries, destroy acknowledges those that need no outcome, and a
-// later round destroys the stream.
+// later round destroys the stream. The promotion's row says that the stream is
+// destroyed only when it is still missing destroyedTwice later: until then, Redis
+// may lose the removal.
 func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
 	if !s.destroyable(&v) {
 		return nil
 	}
-	gone, err := s.queue.Destroy(ctx, queue.StreamOf(v.Promotion))
+	stream := queue.StreamOf(v.Promotion)
+	if _, destroyed := s.destroyed.since(v.ID, v.LastDispatchedAt); destroyed {
+		info, err := s.queue.Info(ctx, stream)
+		if err != nil {
+			return err
+		}
+		if !info.Exists {
+			if _, err := s.store.PromotionStreamDestroyed(ctx, v.ID, v.LastDispatchedAt); err != nil {
+				return err
+			}
+			s.destroyed.remove(v.ID)
+			s.log.Info("stream destroyed", "promotion_id", v.ID)
+			return nil
+		}
+	}
+	gone, err := s.queue.Destroy(ctx, stream)
 	if err != nil {
 		return err
 	}
 	if !gone {
-		return s.clear(ctx, queue.StreamOf(v.Promotion))
+		s.destroyed.remove(v.ID)
+		return s.clear(ctx, stream)
 	}
-	if _, err := s.store.PromotionStreamDestroyed(ctx, v.ID, v.LastDispatchedAt); err != nil {
-		return err
-	}
-	s.log.Info("stream destroyed", "promotion_id", v.ID)
+	s.destroyed.add(v.ID, v.LastDispatchedAt)
 	return nil
 }
 

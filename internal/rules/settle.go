@@ -38,7 +38,8 @@ type Terms struct {
 	//   - NotFound: the decision is confirmed, and no other lookup follows.
 	//   - Inconclusive: the row is due again at NextAt and does not change otherwise.
 	//
-	// A second lookup that began before the decision changes nothing.
+	// A second lookup that began before the decision changes nothing, unless it is
+	// Found.
 	AgainAfter time.Duration
 }
 

@@ -51,6 +51,8 @@ type Store interface {
 
 	// Ping returns an error if the database cannot be reached.
 	Ping(ctx context.Context) error
+	// Clock returns the time of the database's clock.
+	Clock(ctx context.Context) (time.Time, error)
 	// Migrate brings the schema up to date. Several instances may call it at the
 	// same time.
 	Migrate(ctx context.Context) error
@@ -64,8 +66,8 @@ type Promotions interface {
 	// PromotionCreate inserts a DRAFT promotion and returns it as stored.
 	//
 	// A DRAFT that Kafka registered is completed with the fields of p (name,
-	// amount and so on), but only once. Any other known ID is CodeExists. A
-	// registered promotion of another type is CodeTypeMismatch.
+	// amount and so on), but only once. A known ID of another type is
+	// CodeTypeMismatch. Any other known ID is CodeExists.
 	//
 	// Weight 0 becomes 1. ApprovedBy is empty afterwards, even if the registered
 	// DRAFT was approved. The progress fields of p.Canary are ignored.
@@ -509,9 +511,9 @@ type DeadLetterListParams struct {
 // completing until its lease expires. A method that changes an upload returns
 // CodeUploadNotFound if it does not exist.
 type Uploads interface {
-	// UploadOpen inserts an upload. A repeat with the same promotion and CreatedAt
-	// changes nothing. Any other known ID is CodeExists. A missing promotion is
-	// CodeNotFound.
+	// UploadOpen inserts an upload. While the upload is open, a repeat with the same
+	// promotion and CreatedAt changes nothing. Any other known ID is CodeExists. A
+	// missing promotion is CodeNotFound.
 	UploadOpen(ctx context.Context, u Upload) error
 	// UploadExtend moves the end of the lease of an open upload. A closed upload is
 	// CodeIllegalState.

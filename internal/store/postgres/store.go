@@ -138,6 +138,15 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
+// Clock returns the time of the database server.
+func (s *Store) Clock(ctx context.Context) (time.Time, error) {
+	var now time.Time
+	if err := s.pool.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now); err != nil {
+		return time.Time{}, fmt.Errorf("read the database's clock: %w", err)
+	}
+	return now, nil
+}
+
 // Close closes every connection.
 func (s *Store) Close() { s.pool.Close() }
 

@@ -82,6 +82,9 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
+// Clock returns the time of this machine, whose clock SQLite uses.
+func (s *Store) Clock(context.Context) (time.Time, error) { return time.Now(), nil }
+
 // Close closes the file, after running writes have ended.
 func (s *Store) Close() {
 	s.active.close()

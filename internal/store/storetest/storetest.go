@@ -284,6 +284,12 @@ func exerciseStore(t *testing.T, open Open) {
 		b.running(1)
 		b.saveReady(1, 1)
 		b.must(b.Ping(b.ctx))
+		before := time.Now()
+		clock, err := b.Clock(b.ctx)
+		b.must(err)
+		if after := time.Now(); clock.Before(before.Add(-time.Minute)) || clock.After(after.Add(time.Minute)) {
+			b.Fatalf("the database's clock says %s at %s", clock, after)
+		}
 		b.must(b.Migrate(b.ctx))
 		b.wantState(1, 1, reward.Ready)
 	})

@@ -212,10 +212,10 @@ func walk(t *testing.T, stores ...store.Store) {
 	rapid.Check(t, func(rt *rapid.T) {
 		first := next
 		next += 2
-		levers := drawLevers(rt, first)
+		controls := drawControls(rt, first)
 		for _, b := range bundles {
 			b.reporter = rt
-			for _, p := range levers {
+			for _, p := range controls {
 				_, err := b.PromotionCreate(b.ctx, p)
 				b.must(err)
 				b.move(p.ID, reward.Running)
