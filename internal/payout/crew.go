@@ -17,13 +17,16 @@ const (
 	stepDone  result = iota // there is nothing left to do for now
 	stepAgain               // there is more to do at once
 	stepWaits               // what it waits for has not happened yet
+	stepRests               // nothing is urgent until the promotion changes
 )
 
-// The pauses of a promotion whose step failed or waits, from the shortest to the
-// longest.
 const (
+	// The pauses of a promotion whose step failed or waits, from the shortest to
+	// the longest.
 	stepPause    = 500 * time.Millisecond
 	stepPauseMax = 10 * time.Second
+	// stepRest is the pause of a promotion that rests.
+	stepRest = 30 * time.Second
 )
 
 // crew does one kind of work for many promotions. Its steps run in parallel, at
@@ -57,6 +60,7 @@ type job struct {
 	waits     bool // in a line, or its step runs
 	failed    int  // steps that failed in a row
 	inVain    int  // steps in a row that ended as stepWaits
+	early     bool // a change of the promotion ends its pause
 	notBefore time.Time
 }
 
@@ -87,9 +91,9 @@ func (c *crew) offer(ctx context.Context, views []*store.PromotionView) {
 			j = &job{view: v}
 			c.jobs[v.ID] = j
 		}
-		changed := j.view.Counts != v.Counts
+		changed := j.view.Counts != v.Counts || j.view.Status != v.Status
 		j.view = v
-		if !j.waits && (!now.Before(j.notBefore) || j.inVain > 0 && changed) {
+		if !j.waits && (!now.Before(j.notBefore) || j.early && changed) {
 			c.enqueue(v.ID, j)
 		}
 	}
@@ -145,7 +149,7 @@ func (c *crew) end(ctx context.Context, l *line, id reward.PromotionID, j *job, 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l.busy--
-	j.waits = false
+	j.waits, j.early = false, err == nil && (r == stepWaits || r == stepRests)
 	switch {
 	case ctx.Err() != nil || c.jobs[id] != j: // no longer offered
 	case err != nil:
@@ -167,6 +171,8 @@ func (c *crew) end(ctx context.Context, l *line, id reward.PromotionID, j *job, 
 		case stepWaits:
 			j.notBefore = time.Now().Add(service.Backoff(j.inVain, stepPause, stepPauseMax))
 			j.inVain++
+		case stepRests:
+			j.notBefore = time.Now().Add(service.Jitter(stepRest, 0.2))
 		case stepDone:
 			j.inVain = 0
 			j.notBefore = time.Now().Add(service.Jitter(c.pause, 0.2))

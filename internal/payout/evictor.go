@@ -49,7 +49,7 @@ func newEvictor(rows store.Instances, q queue.Queue, lease time.Duration, log ob
 }
 
 // offer replaces the promotions whose streams are checked: the busy ones, which
-// have QUEUED payouts, and those that may still have consumers. owned returns the
+// have QUEUED payouts and are not paused, and those that may still have consumers. owned returns the
 // view of a promotion, or nil if this instance does not check its stream.
 func (e *evictor) offer(ctx context.Context, busy []*store.PromotionView, owned func(reward.PromotionID) *store.PromotionView) {
 	e.mu.Lock()

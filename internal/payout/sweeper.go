@@ -132,8 +132,8 @@ func (s *Sweeper) run(ctx context.Context) {
 func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]*store.PromotionView) {
 	var (
 		completing, cancelling, sweeping []*store.PromotionView
-		busy                             []*store.PromotionView // with QUEUED payouts
-		ids                              []reward.PromotionID   // of busy
+		busy                             []*store.PromotionView // with QUEUED payouts that somebody may read
+		ids                              []reward.PromotionID   // with QUEUED payouts
 	)
 	for id, v := range views {
 		if s.ownsRows(id) {
@@ -149,7 +149,10 @@ func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]*store
 		}
 		switch {
 		case v.Counts.Payouts[reward.Queued] > 0:
-			sweeping, busy, ids = append(sweeping, v), append(busy, v), append(ids, id)
+			sweeping, ids = append(sweeping, v), append(ids, id)
+			if v.Status != reward.Paused {
+				busy = append(busy, v)
+			}
 		case s.destroyable(v):
 			sweeping = append(sweeping, v)
 		}
@@ -214,6 +217,9 @@ func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) (result, err
 	}
 	if n > 0 {
 		s.cache.Hint()
+	}
+	if v.Status == reward.Paused {
+		return stepRests, err // what is swept would not be dispatched before a resume
 	}
 	return stepDone, err
 }

@@ -313,6 +313,37 @@ func TestSweeper(t *testing.T) {
 		})
 	})
 
+	t.Run("APausedPromotionCostsTheQueueLittleUntilItsResume", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			quiet := &watchedQueue{}
+			s := keeper(t, nil, func(q queue.Queue) queue.Queue { quiet.Queue = q; return quiet })
+			defer s.close()
+			s.started(promotion, 5, 5)
+			s.move(reward.Running, reward.Paused)
+			s.start()
+			time.Sleep(10 * time.Second) // its payouts are not lost yet
+			if _, err := s.queue.Add(t.Context(), queue.AddParams{
+				Stream: theStream, MaxLen: 10, Deadline: time.Now().Add(time.Hour), Entries: []queue.NewEntry{{TargetID: 1, Dispatch: 1}},
+			}); err != nil {
+				t.Fatal(err)
+			}
+			from := len(quiet.noted())
+			time.Sleep(10 * time.Minute)
+			if got := quiet.noted()[from:]; len(got) < 15 || len(got) > 30 {
+				t.Errorf("%d commands in ten minutes: %v", len(got), got)
+			}
+			entries, err := s.queue.Range(t.Context(), theStream, 10)
+			if err != nil || len(entries) != 1 {
+				t.Fatal(entries, err)
+			}
+			if err := s.queue.Ack(t.Context(), theStream, []string{entries[0].ID}); err != nil { // it is lost
+				t.Fatal(err)
+			}
+			s.move(reward.Paused, reward.Running)
+			s.soon(2*time.Second, "swept", func() bool { return s.of(promotion).Counts.Payouts[reward.Ready] == 5 })
+		})
+	})
+
 	t.Run("TwoInstancesDivideTheStreams", func(t *testing.T) {
 		onFakeTime(t, func(t *testing.T) {
 			const promotions = 60
