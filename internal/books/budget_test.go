@@ -64,12 +64,12 @@ func (m *manyBooks) PromotionGet(_ context.Context, id reward.PromotionID) (stor
 	return *m.views[id], nil
 }
 
-func (m *manyBooks) SummaryCompare(_ context.Context, id reward.PromotionID, _ bool) (kept, rows reward.Counts, err error) {
+func (m *manyBooks) SummaryCompare(_ context.Context, id reward.PromotionID, _ bool) (store.Comparison, error) {
 	time.Sleep(2 * time.Millisecond)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.checked[id] = append(m.checked[id], time.Now())
-	return m.views[id].Counts, m.views[id].Counts, nil
+	return store.Comparison{Kept: m.views[id].Counts, Rows: m.views[id].Counts}, nil
 }
 
 // since returns how many promotions were checked after a time, and how often.

@@ -420,7 +420,8 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		Direct:       !stream.Enabled,
 		QueueIsLocal: e.alone(),
 		Ingest:       e.plays(config.RoleIngest), Payout: e.plays(config.RolePayout), Housekeeping: e.plays(config.RoleHousekeeping),
-		Metrics: e.metrics, Troubles: e.troubles, Log: e.log,
+		ChargedTwice: func(ctx context.Context, c store.SecondCharge) { e.books.ChargedTwice(ctx, c) },
+		Metrics:      e.metrics, Troubles: e.troubles, Log: e.log,
 	})
 	if err != nil {
 		return err

@@ -50,7 +50,10 @@ type Config struct {
 	Start func(ctx context.Context, id reward.PromotionID) error
 	// Ingest, Payout and Housekeeping are the roles that this instance runs.
 	Ingest, Payout, Housekeeping bool
-	Metrics                      *obs.Metrics
+	// ChargedTwice is called for a payout that the provider confirmed with two
+	// transaction keys. It may be nil.
+	ChargedTwice func(ctx context.Context, c store.SecondCharge)
+	Metrics      *obs.Metrics
 	// Troubles takes what degrades the instance.
 	Troubles *obs.Troubles
 	Log      obs.Log
@@ -98,6 +101,8 @@ func New(cfg Config) (*Flow, error) {
 // wire creates every part except the listeners.
 func wire(cfg Config, publisher bus.Publisher) *Flow {
 	cfg.Limits.direct = cfg.Direct
+	rows := newFlowStore(cfg.Store, cfg.ChargedTwice)
+	cfg.Store = rows
 	f := &Flow{cfg: cfg}
 	f.cache = NewStatusCache(cfg.Store, cfg.Log)
 	producer := &Producer{
@@ -128,7 +133,7 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	f.manager = pool.NewManager(cfg.Pool)
 	f.sweeper = NewSweeper(cfg.Store, cfg.Queue, f.cache, f.manager, cfg.Limits, cfg.Metrics, cfg.Log)
 	f.divide()
-	f.settler = NewSettler(cfg.Store, cfg.Provider, f.governor, f.cache, cfg.Limits, cfg.Log)
+	f.settler = NewSettler(rows, cfg.Provider, f.governor, f.cache, cfg.Limits, cfg.Log)
 	f.guard = NewGuard(GuardConfig{
 		Store: cfg.Store, Cache: f.cache, ApprovalAbove: cfg.ApprovalAbove, Start: cfg.Start, Log: cfg.Log,
 	})

@@ -68,6 +68,7 @@ type Processor struct {
 	Log      obs.Log
 
 	warnedAt atomic.Int64 // Unix nanoseconds of the latest line that warn wrote
+	keyless  keyless
 
 	pausing  sync.Mutex // held while pausing a promotion; protects pausedAt
 	pausedAt map[reward.PromotionID]time.Time
@@ -551,6 +552,9 @@ func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payo
 	now := time.Now()
 	out.Sent, out.Code, out.Message = sent, ans.Code, ans.Message
 	out.RetryAt = now.Add(service.Backoff(int(row.Attempts), retryBackoff, retryBackoffMax))
+	if ans.Class == reward.AnswerPaid || ans.Class == reward.AnswerRefused {
+		p.keyless.reset(it.Stream.Type)
+	}
 	switch ans.Class {
 	case reward.AnswerPaid:
 		out.Kind, out.TransactionKey, out.Code, out.Message = rules.OutcomePaid, ans.TransactionKey, "", ""
@@ -566,9 +570,14 @@ func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payo
 		// dispatches, although some of them may not have led to a charge.
 		out.RetryAt = now.Add(service.Backoff(min(int(row.Dispatch)-1, silentSteps), retryBackoff, retryBackoffMax))
 		out.GiveUp = p.overdue(row)
-		if key, paid := p.lookUpAfter(ctx, it, row); paid {
+		switch key, paid := p.lookUpAfter(ctx, it, row); {
+		case paid:
+			p.keyless.reset(it.Stream.Type)
 			out.Kind, out.TransactionKey = rules.OutcomePaid, key
 			out.Code, out.Message = "", ""
+		case ans.WithoutKey() && p.keyless.add(it.Stream.Type):
+			p.pauseFor(ctx, row.PromotionID, now, fmt.Sprintf("the provider responded %d to %d charges in a row, but named no transaction: "+
+				`a charge must be answered with {"transactionKey": "…"}; correct the provider or money.url, then resume`, ans.Status, keylessMax))
 		}
 	}
 	out.Attempts = []reward.Attempt{attemptOf(row, now, ans)}
@@ -596,12 +605,16 @@ func (p *Processor) lookUpAfter(ctx context.Context, it *pool.Item, row reward.P
 // before the latest such pause or less than viewAgeMax after it. The call may not
 // have seen that pause, and must not pause the promotion again after a resume.
 func (p *Processor) pause(ctx context.Context, id reward.PromotionID, began time.Time, ans money.Answer) {
+	p.pauseFor(ctx, id, began,
+		fmt.Sprintf("the provider responded %d %s %s: check money.url and the credentials, then resume", ans.Status, ans.Code, ans.Message))
+}
+
+func (p *Processor) pauseFor(ctx context.Context, id reward.PromotionID, began time.Time, reason string) {
 	p.pausing.Lock()
 	defer p.pausing.Unlock()
 	if began.Before(p.pausedAt[id].Add(viewAgeMax)) {
 		return
 	}
-	reason := fmt.Sprintf("the provider responded %d %s %s: check money.url and the credentials, then resume", ans.Status, ans.Code, ans.Message)
 	_, err := p.Store.PromotionMove(ctx, store.PromotionMoveParams{
 		ID: id, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: reason, Now: time.Now(),
 	})

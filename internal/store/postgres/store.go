@@ -140,12 +140,11 @@ func (s *Store) Ping(ctx context.Context) error {
 }
 
 // Clock returns the time of the database server.
-func (s *Store) Clock(ctx context.Context) (time.Time, error) {
-	var now time.Time
-	if err := s.pool.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now); err != nil {
-		return time.Time{}, fmt.Errorf("read the database's clock: %w", err)
-	}
-	return now, nil
+func (s *Store) Clock(ctx context.Context) (now time.Time, err error) {
+	err = s.send(ctx, "read the clock of the database", func(b *pgx.Batch) {
+		b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error { return row.Scan(&now) })
+	})
+	return now.UTC(), err
 }
 
 // Close closes every connection.

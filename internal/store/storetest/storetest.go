@@ -227,6 +227,15 @@ func (b *bundle) finish(o rules.Outcome) store.FinishResult {
 	return res[0]
 }
 
+// settleLookups writes results of lookups and returns the second charges that they
+// prove.
+func (b *bundle) settleLookups(p store.PayoutSettleParams) []store.SecondCharge {
+	b.Helper()
+	twice, err := b.PayoutSettle(b.ctx, p)
+	b.must(err)
+	return twice
+}
+
 // all reads every payout of a promotion, page by page.
 func (b *bundle) all(id reward.PromotionID) []reward.Payout {
 	b.Helper()
