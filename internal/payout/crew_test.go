@@ -87,6 +87,7 @@ func (s *shift) during(d time.Duration, ids ...reward.PromotionID) {
 		s.offer(s.ctx, views)
 		time.Sleep(500 * time.Millisecond)
 	}
+	synctest.Wait() // so that the test may read what the steps wrote
 }
 
 func TestCrew(t *testing.T) {

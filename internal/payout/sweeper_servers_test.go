@@ -199,11 +199,8 @@ func redisPID(t *testing.T, server *fleet.Server) int {
 // promotions are recorded meanwhile. All of them complete.
 func TestCompletionNeedsNoRedis(t *testing.T) {
 	t.Parallel()
-	const (
-		waiting  reward.PromotionID = 1
-		finished                    = 40
-		targets                     = 5
-	)
+	const waiting reward.PromotionID = 1
+	const finished, targets = 40, 5
 	server, hang := hangingRedis(t)
 	q, err := redisstream.Open(t.Context(), redisstream.Config{URL: server.Address()})
 	if err != nil {

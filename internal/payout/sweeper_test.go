@@ -184,6 +184,8 @@ func TestSweeper(t *testing.T) {
 			s.cancelled(small)
 			s.soon(2*time.Second, "completed", func() bool { return s.of(other).Status == reward.Completed })
 			s.soon(2*time.Second, "cancelled", func() bool { return !s.of(small).FinishedAt.IsZero() })
+			endless.mu.Lock()
+			defer endless.mu.Unlock()
 			if v := s.of(huge); endless.chunks < 6 || v.Counts.Payouts[reward.Ready] != 10 {
 				t.Errorf("%d chunks of the long cancel, %+v", endless.chunks, v)
 			}
