@@ -442,7 +442,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		streams = e.queue
 	}
 	e.books = books.New(books.Config{
-		Store: e.store, Queue: streams, Charges: flow, Views: flow.Views, Hint: flow.Hint, Instance: e.instance,
+		Store: e.store, Queue: streams, Charges: flow, Views: flow.Views, Owns: flow.Owns, Hint: flow.Hint,
 		Interval: e.cfg.Reconcile.Interval, DispatchHorizon: limits.DispatchHorizon(), Metrics: e.metrics, Log: e.log,
 	})
 	webhooks := campaign.NewWebhooks(campaign.WebhooksConfig{Rows: e.store, Secret: e.cfg.Webhook.Secret, Metrics: e.metrics, Log: e.log})
