@@ -78,11 +78,7 @@ func (h *heartbeat) beat(ctx context.Context) (int, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
-	if err := h.rows.InstanceHeartbeat(ctx, self, heartbeatTTL); err != nil {
-		return 0, err
-	}
-	alive, err := h.rows.InstanceAlive(ctx)
-	return len(alive), err
+	return h.rows.InstanceHeartbeat(ctx, self, heartbeatTTL)
 }
 
 // remove removes the row. If it fails, the instance counts as alive until
