@@ -229,7 +229,9 @@ type Payouts interface {
 	// PayoutGetMany returns the payouts among ids that exist, in no fixed order.
 	PayoutGetMany(ctx context.Context, ids []PayoutID) ([]reward.Payout, error)
 	// PayoutFinish writes the outcomes of dispatches in one transaction, by
-	// rules.Finish. It returns one result per outcome, in order.
+	// rules.Finish. It returns one result per outcome, in order. Several promotions
+	// share a batch, so PayoutFinish and PayoutReturn do not wait long for a locked
+	// row; see ErrLocked and ConstraintError.
 	//
 	// An outcome whose row has moved on changes nothing unless it is
 	// rules.OutcomePaid, but its attempts are recorded. An outcome that changes its

@@ -173,11 +173,14 @@ var (
 		`CASE WHEN f.was = :READY AND NOT f.maybe_called THEN :CANCELLED ELSE :UNKNOWN END`, `false`, `0`)
 )
 
-func (s *Store) withdraw(ctx context.Context, what, sql string, now time.Time, lease time.Duration, args ...any) (int, error) {
+// sender is send or sendShared.
+type sender func(ctx context.Context, what string, build func(b *pgx.Batch)) error
+
+func withdraw(ctx context.Context, send sender, what, sql string, now time.Time, lease time.Duration, args ...any) (int, error) {
 	var n int
 	now = instant(now)
 	args = append([]any{now, instant(now.Add(lease))}, args...)
-	err := s.send(ctx, what, func(b *pgx.Batch) {
+	err := send(ctx, what, func(b *pgx.Batch) {
 		b.Queue(sql, args...).Query(each(func(rows pgx.Rows) error { return rows.Scan(&n) }))
 	})
 	if err != nil {
@@ -206,13 +209,13 @@ func (s *Store) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (i
 	if p.DeliveryFailed {
 		handovers = 1
 	}
-	return s.withdraw(ctx, "return payouts", returnSQL, p.Now, p.Lease,
+	return withdraw(ctx, s.sendShared, "return payouts", returnSQL, p.Now, p.Lease,
 		promotions, targets, dispatches, p.MaybeCalled, handovers)
 }
 
 // PayoutSweep returns QUEUED rows that no stream has to READY.
 func (s *Store) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int, error) {
-	return s.withdraw(ctx, "sweep payouts", sweepSQL, p.Now, p.Lease,
+	return withdraw(ctx, s.send, "sweep payouts", sweepSQL, p.Now, p.Lease,
 		int64(p.PromotionID), instant(p.Before), int64(store.BatchMax))
 }
 
@@ -224,7 +227,7 @@ func (s *Store) PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepPa
 		if moved == store.BatchMax {
 			break
 		}
-		n, err := s.withdraw(ctx, "cancel payouts", cancelSQL, p.Now, p.Lease,
+		n, err := withdraw(ctx, s.send, "cancel payouts", cancelSQL, p.Now, p.Lease,
 			int64(p.PromotionID), int16(from), int64(store.BatchMax-moved))
 		if err != nil {
 			return moved, err

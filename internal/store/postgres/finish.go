@@ -103,7 +103,7 @@ func (s *Store) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([
 		}
 	}
 	results := make([]store.FinishResult, len(p.Outcomes))
-	err := s.send(ctx, "finish payouts", func(b *pgx.Batch) {
+	err := s.sendShared(ctx, "finish payouts", func(b *pgx.Batch) {
 		for _, round := range rounds {
 			args := finishArgs(p.Outcomes, round, now)
 			b.Queue(finishSQL, append([]any{now, settleFrom}, args...)...).Query(each(func(rows pgx.Rows) error {

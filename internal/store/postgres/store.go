@@ -28,6 +28,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -210,26 +212,50 @@ const tryTimeout = 10 * time.Second
 // send runs a batch as one implicit transaction. build queues the statements
 // with the functions that read their rows. It starts again on each try.
 func (s *Store) send(ctx context.Context, what string, build func(b *pgx.Batch)) error {
-	return s.sendWithin(ctx, s.tryTimeout, what, build)
+	return s.sendWithin(ctx, s.tryTimeout, what, rolledBack, build)
+}
+
+// sharedLockWait is how long a transaction of several promotions waits for a lock.
+// It is longer than any transaction of this package holds one, but it delays all
+// of these promotions.
+const sharedLockWait = time.Second
+
+// sendShared is send for batches that several promotions share. If one of them is
+// locked, it fails with store.ErrLocked after sharedLockWait, and the caller sends
+// the others by themselves. A refusal by a constraint is a *store.ConstraintError.
+func (s *Store) sendShared(ctx context.Context, what string, build func(b *pgx.Batch)) error {
+	again := func(err error) bool { return rolledBack(err) && !hasState(err, "55P03") }
+	err := s.sendWithin(ctx, s.tryTimeout, what, again, func(b *pgx.Batch) {
+		b.Queue(`SELECT set_config('lock_timeout', $1, true)`, strconv.Itoa(int(sharedLockWait.Milliseconds())))
+		build(b)
+	})
+	var pe *pgconn.PgError
+	switch {
+	case hasState(err, "55P03"):
+		return fmt.Errorf("%w: %w", store.ErrLocked, err)
+	case errors.As(err, &pe) && strings.HasPrefix(pe.Code, "23"):
+		return &store.ConstraintError{Constraint: pe.ConstraintName, Err: err}
+	}
+	return err
 }
 
 // sendLong is send for statements whose duration grows with a promotion. Only
 // the caller can limit it.
 func (s *Store) sendLong(ctx context.Context, what string, build func(b *pgx.Batch)) error {
-	return s.sendWithin(ctx, 0, what, build)
+	return s.sendWithin(ctx, 0, what, rolledBack, build)
 }
 
-// sendWithin sends a batch until it succeeds, certainly failed or used all tries.
-// timeout limits each try; 0 means no limit.
-func (s *Store) sendWithin(ctx context.Context, timeout time.Duration, what string, build func(b *pgx.Batch)) error {
+// sendWithin sends a batch until it succeeds, fails with an error that again
+// refuses, or used all tries. timeout limits each try; 0 means no limit.
+func (s *Store) sendWithin(ctx context.Context, timeout time.Duration, what string, again func(error) bool, build func(b *pgx.Batch)) error {
 	for try := 0; ; try++ {
 		b := &pgx.Batch{}
 		build(b)
-		again, err := s.once(ctx, timeout, what, b)
+		late, err := s.once(ctx, timeout, what, b)
 		if err == nil {
 			return nil
 		}
-		if !again || try+1 == triesMax || !service.Sleep(ctx, service.Backoff(try, 5*time.Millisecond, 250*time.Millisecond)) {
+		if late || !again(err) || try+1 == triesMax || !service.Sleep(ctx, service.Backoff(try, 5*time.Millisecond, 250*time.Millisecond)) {
 			return err
 		}
 	}
@@ -237,20 +263,20 @@ func (s *Store) sendWithin(ctx context.Context, timeout time.Duration, what stri
 
 // once is one try. A try without an answer in time is not repeated: it may have
 // been committed, and the next try would wait as long.
-func (s *Store) once(ctx context.Context, timeout time.Duration, what string, b *pgx.Batch) (again bool, err error) {
+func (s *Store) once(ctx context.Context, timeout time.Duration, what string, b *pgx.Batch) (late bool, err error) {
 	if timeout > 0 {
-		late := fmt.Errorf("%s: no answer within %v", what, timeout)
-		within, cancel := context.WithTimeoutCause(ctx, timeout, late)
+		tooLate := fmt.Errorf("%s: no answer within %v", what, timeout)
+		within, cancel := context.WithTimeoutCause(ctx, timeout, tooLate)
 		defer cancel()
 		err = s.pool.SendBatch(within, b).Close()
-		if err != nil && errors.Is(context.Cause(within), late) {
-			return false, fmt.Errorf("%w: %w", late, err)
+		if err != nil && errors.Is(context.Cause(within), tooLate) {
+			return true, fmt.Errorf("%w: %w", tooLate, err)
 		}
 	} else {
 		err = s.pool.SendBatch(ctx, b).Close()
 	}
 	if err != nil {
-		return rolledBack(err), fmt.Errorf("%s: %w", what, err)
+		return false, fmt.Errorf("%s: %w", what, err)
 	}
 	return false, nil
 }

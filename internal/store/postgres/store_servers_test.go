@@ -870,3 +870,63 @@ func planOf(t *testing.T, conn *pgxpool.Conn, name, sql string) string {
 	}
 	return plan.String()
 }
+
+// finishOne records that a dispatched payout was paid.
+func finishOne(t *testing.T, s *Store, id reward.PromotionID) error {
+	t.Helper()
+	_, err := s.PayoutFinish(t.Context(), store.PayoutFinishParams{
+		Outcomes: []rules.Outcome{{Ref: reward.Ref{PromotionID: id, TargetID: 1, Dispatch: 1}, Kind: rules.OutcomePaid, TransactionKey: "T"}},
+		Now:      time.Now(),
+	})
+	return err
+}
+
+// TestFinishSaysWhyItsRowsAreRefused locks and then breaks the counts of a
+// promotion.
+func TestFinishSaysWhyItsRowsAreRefused(t *testing.T) {
+	t.Parallel()
+	s := open(t).(*Store)
+	ctx := t.Context()
+	if _, err := s.PromotionRegister(ctx, []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	saved, err := s.PayoutSave(ctx, store.PayoutSaveParams{
+		Rows: []store.NewPayout{{PromotionID: 1, TargetID: 1, UserID: "u", Amount: 1}}, MaxLen: 1, Now: time.Now(),
+	})
+	if err != nil || len(saved.Queued) != 1 {
+		t.Fatalf("saved %+v, %v", saved, err)
+	}
+	tx, err := s.pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(ctx, `SELECT FROM summaries FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	// The connection sends nothing for longer than sharedLockWait.
+	if _, err := tx.Exec(ctx, `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
+		t.Fatal(err)
+	}
+	if err := finishOne(t, s, 1); !errors.Is(err, store.ErrLocked) {
+		t.Errorf("finish beside a lock: %v", err)
+	}
+	if _, err := s.PayoutReturn(ctx, store.PayoutReturnParams{Refs: []reward.Ref{{PromotionID: 1, TargetID: 1, Dispatch: 1}}, Now: time.Now()}); !errors.Is(err, store.ErrLocked) {
+		t.Errorf("return beside a lock: %v", err)
+	}
+	if _, err := tx.Exec(ctx, `UPDATE summaries SET queued = 0`); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var broken *store.ConstraintError
+	if err := finishOne(t, s, 1); !errors.As(err, &broken) || broken.Constraint != "summaries_queued_check" {
+		t.Errorf("finish with broken counts: %v", err)
+	}
+	if _, _, err := s.SummaryCompare(ctx, 1, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := finishOne(t, s, 1); err != nil {
+		t.Errorf("finish after the repair: %v", err)
+	}
+}
