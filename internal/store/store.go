@@ -228,8 +228,9 @@ type Payouts interface {
 	PayoutSweep(ctx context.Context, p PayoutSweepParams) (int, error)
 	// PayoutGetMany returns the payouts among ids that exist, in no fixed order.
 	PayoutGetMany(ctx context.Context, ids []PayoutID) ([]reward.Payout, error)
-	// PayoutFinish writes the outcomes of dispatches in one transaction, by
-	// rules.Finish. It returns one result per outcome, in order. Several promotions
+	// PayoutFinish writes the outcomes of dispatches, by rules.Finish, with their
+	// counts. It returns one result per outcome, in order. After an error, some of
+	// the outcomes may be written; to write them again changes nothing. Several promotions
 	// share a batch, so PayoutFinish and PayoutReturn do not wait long for a locked
 	// row; see ErrLocked and ConstraintError.
 	//

@@ -215,10 +215,11 @@ func (s *Store) send(ctx context.Context, what string, build func(b *pgx.Batch))
 	return s.sendWithin(ctx, s.tryTimeout, what, rolledBack, build)
 }
 
-// sharedLockWait is how long a transaction of several promotions waits for a lock.
-// It is longer than any transaction of this package holds one, but it delays all
-// of these promotions.
-const sharedLockWait = time.Second
+// sharedLockWait is how long a transaction of several promotions waits for a lock,
+// which delays all of them. It is longer than deadlock_timeout, which is 1 s
+// unless an operator changes it: the server ends only one of the transactions that
+// wait for each other.
+const sharedLockWait = 1500 * time.Millisecond
 
 // sendShared is send for batches that several promotions share. If one of them is
 // locked, it fails with store.ErrLocked after sharedLockWait, and the caller sends

@@ -87,6 +87,47 @@ func TestStore(t *testing.T) {
 
 func BenchmarkStore(b *testing.B) { storetest.Benchmark(b, open) }
 
+// BenchmarkFinish compares the two statements that write outcomes, on 1,000 rows
+// each in turn.
+func BenchmarkFinish(b *testing.B) {
+	s := open(b).(*Store)
+	ctx, now := b.Context(), time.Now()
+	if _, err := s.PromotionRegister(ctx, []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, now); err != nil {
+		b.Fatal(err)
+	}
+	took := make(map[string]time.Duration)
+	next := reward.TargetID(0)
+	for b.Loop() {
+		for name, sql := range map[string]string{"held": finishHeldSQL, "any": finishSQL} {
+			var rows []store.NewPayout
+			f := finishing{now: instant(now), settleFrom: instant(now), results: make([]store.FinishResult, store.BatchMax)}
+			round := make([]int, store.BatchMax)
+			for i := range store.BatchMax {
+				next++
+				rows = append(rows, store.NewPayout{PromotionID: 1, TargetID: next, UserID: fmt.Sprint(next), Amount: 5})
+				f.outcomes = append(f.outcomes, rules.Outcome{
+					Ref: reward.Ref{PromotionID: 1, TargetID: next, Dispatch: 1}, Kind: rules.OutcomePaid,
+					TransactionKey: "6f1e0a52-7c43-4f1b-9a57-" + fmt.Sprintf("%012d", next),
+				})
+				round[i] = i
+			}
+			saved, err := s.PayoutSave(ctx, store.PayoutSaveParams{Rows: rows, MaxLen: store.BatchMax, Now: now})
+			if err != nil || len(saved.Queued) != store.BatchMax {
+				b.Fatal(len(saved.Queued), err)
+			}
+			began := time.Now()
+			rest, err := f.send(ctx, s, sql, [][]int{round})
+			took[name] += time.Since(began)
+			if err != nil || len(rest) > 0 {
+				b.Fatal(len(rest), err)
+			}
+		}
+	}
+	for name, d := range took {
+		b.ReportMetric(float64(d.Microseconds())/1000/float64(b.N), name+"-ms/1000")
+	}
+}
+
 func BenchmarkActive(b *testing.B) { storetest.BenchmarkActive(b, open) }
 
 func BenchmarkRequests(b *testing.B) { storetest.BenchmarkRequests(b, open) }
@@ -542,7 +583,12 @@ func TestLocks(t *testing.T) {
 	t.Run("TriesAgainWhenALockIsNotHadInTime", func(t *testing.T) {
 		t.Parallel()
 		s, conn := held(t, "SET LOCAL idle_in_transaction_session_timeout = 0")
-		done := finish(t, s)
+		done := make(chan error, 1)
+		go func() {
+			done <- s.PayoutSettle(t.Context(), store.PayoutSettleParams{Now: now, Lookups: []rules.Lookup{
+				{Ref: reward.Ref{PromotionID: 1, TargetID: 1, Dispatch: 1}, Found: true, BeganAt: now, NextAt: now},
+			}})
+		}()
 		waitForTries(t, s, 2)
 		if _, err := conn.Exec(t.Context(), "ROLLBACK"); err != nil {
 			t.Fatal(err)
@@ -794,7 +840,7 @@ SELECT i, 1, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(1, ` + n
 		}
 	}
 	// Statements that name their rows must not use other indexes.
-	named := []string{"dispatch named", "give back", "finish", "settle", "heads", "attempts", "retry named", "resolve"}
+	named := []string{"dispatch named", "give back", "finish", "finish held", "settle", "heads", "attempts", "retry named", "resolve"}
 	// payouts_back has few rows, so reading all of it is cheap.
 	joined := regexp.MustCompile(`Join Filter: .*\b(target_id|user_id|ticket)\b(.*\n){1,3}.*using (payout|coupon)`)
 	back := regexp.MustCompile(`Join Filter: (.*\n){1,4}.*using payouts_back`)
@@ -816,7 +862,7 @@ func statements() map[string]string {
 	retrying, unknown, failed := reward.Retrying, reward.Unknown, reward.Failed
 	all := map[string]string{
 		"insert": insertSQL, "dispatch due": dispatchDue, "dispatch named": dispatchNamed, "give back": returnSQL,
-		"sweep": sweepSQL, "cancel": cancelSQL, "finish": finishSQL, "settle": settleSQL, "heads": headsSQL,
+		"sweep": sweepSQL, "cancel": cancelSQL, "finish": finishSQL, "finish held": finishHeldSQL, "settle": settleSQL, "heads": headsSQL,
 		"claim lookups": claimLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
 		"summaries": addSummaries, "complete": completeSQL, "active": activeSQL, "due": viewSQL + dueSQL,
 		"move": moveSQL, "judge": judgeSQL, "retry": retryAny, "retry a code": retryCode, "retry named": retryNamed, "resolve": resolveSQL,
