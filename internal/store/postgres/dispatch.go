@@ -21,13 +21,17 @@ const (
 	// canaryCapacity is the number of rows that may be dispatched for the first
 	// time.
 	canaryCapacity = `CASE WHEN ` + canaryOpen + ` THEN greatest(0, m.canary_targets - m.canary_dispatched) END`
+	// budgetUnspent is what the budget leaves, before READY rows are counted that
+	// may have been charged.
+	budgetUnspent = `(m.max_amount - (s.succeeded_amount + s.queued_amount + s.retrying_amount + s.unknown_amount))`
 	// budgetCapacity is the amount of READY rows that may be queued if no
-	// charge of them can have left. The budget counts all others already. The
-	// sum of all amounts of a promotion fits in 63 bits, so these sums do too.
-	budgetCapacity = `CASE WHEN m.max_amount > 0
-    THEN m.max_amount - (s.succeeded_amount + s.queued_amount + s.retrying_amount + s.unknown_amount)
+	// charge of them can have left. The budget counts all others already. It
+	// reads each READY row that was dispatched before, so evaluate it once per
+	// promotion, and only if budgetUnspent is less than all READY rows. The sum of
+	// all amounts of a promotion fits in 63 bits, so these sums do too.
+	budgetCapacity = budgetUnspent + `
       - coalesce((SELECT sum(b.amount)::int8 FROM payouts b
-          WHERE b.promotion_id = m.id AND b.state = :READY AND b.dispatch > 0 AND b.maybe_called), 0) END`
+          WHERE b.promotion_id = m.id AND b.state = :READY AND b.dispatch > 0 AND b.maybe_called), 0)`
 )
 
 // dispatchSQL returns the statement that queues rows of from in the given
@@ -48,7 +52,8 @@ func dispatchSQL(from, order string) string {
 	}
 	return named(`WITH room AS MATERIALIZED (
   SELECT greatest(0, least($3::int8, $4::int8 - s.queued)) AS rows,
-    CASE $2::int2 WHEN :READY THEN ` + canaryCapacity + ` END AS canary, ` + budgetCapacity + ` AS budget
+    CASE $2::int2 WHEN :READY THEN ` + canaryCapacity + ` END AS canary,
+    CASE WHEN m.max_amount > 0 AND ` + budgetUnspent + ` < s.ready_amount THEN ` + budgetCapacity + ` END AS budget
   FROM summaries s JOIN promotions m ON m.id = s.promotion_id
   WHERE s.promotion_id = $1 AND s.summary_id = 0 AND m.status = 'RUNNING'
 ), picked AS ` + pick(``, `rows FROM room WHERE canary IS NULL`) + `,

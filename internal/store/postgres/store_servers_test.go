@@ -976,3 +976,63 @@ func TestFinishSaysWhyItsRowsAreRefused(t *testing.T) {
 		t.Errorf("finish after the repair: %v", err)
 	}
 }
+
+// TestABudgetCostsASaveLittle saves into a running promotion with a budget, beside
+// 100,000 READY rows that may have been charged. The budget must count them, and is
+// nearly spent.
+func TestABudgetCostsASaveLittle(t *testing.T) {
+	t.Parallel()
+	const flagged = 100_000
+	s := open(t).(*Store)
+	ctx := t.Context()
+	for _, id := range []reward.PromotionID{1, 2} {
+		if _, err := s.PromotionRegister(ctx, []store.Registration{{ID: id, Type: reward.Point, Started: true}}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		for _, sql := range []string{
+			`INSERT INTO payouts (promotion_id, target_id, summary_id, amount, due_at, updated_at, first_dispatched_at, dispatch, attempts,
+  state, maybe_called, user_id, voucher_code, transaction_key, error_code, error_message)
+SELECT $1::int8, i, 0, 1, now(), now(), now(), 1, 0, 0, true, 'u', '', '', '', '' FROM generate_series(1, $2::int8) i`,
+			`UPDATE summaries SET ready = $2, ready_amount = $2 WHERE promotion_id = $1`,
+		} {
+			if _, err := s.pool.Exec(ctx, sql, id, int64(flagged)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// Of the rows saved, 500 fit into the budget.
+	if _, err := s.pool.Exec(ctx, `UPDATE promotions SET max_amount = $1 WHERE id = 1`, flagged+500); err != nil {
+		t.Fatal(err)
+	}
+	next := reward.TargetID(flagged)
+	save := func(id reward.PromotionID, n int) (queued int, took time.Duration) {
+		rows := make([]store.NewPayout, n)
+		for i := range rows {
+			next++
+			rows[i] = store.NewPayout{PromotionID: id, TargetID: next, UserID: "u", Amount: 1}
+		}
+		began := time.Now()
+		res, err := s.PayoutSave(ctx, store.PayoutSaveParams{Rows: rows, MaxLen: 5000, Now: time.Now()})
+		if err != nil {
+			t.Fatalf("save %d rows: %v", n, err)
+		}
+		return len(res.Queued), time.Since(began)
+	}
+	save(2, 1000) // warms up
+	var free, bound time.Duration
+	for range 3 {
+		_, took := save(2, 1000)
+		free += took
+	}
+	for i := range 3 {
+		queued, took := save(1, 1000)
+		bound += took
+		if want := map[int]int{0: 500}[i]; queued != want {
+			t.Errorf("save %d queued %d rows, want %d", i, queued, want)
+		}
+	}
+	t.Logf("saving 1,000 rows takes %v, and %v with a budget", free/3, bound/3)
+	if bound > 20*free {
+		t.Errorf("a budget makes saving 1,000 rows %.0f times as slow", float64(bound)/float64(free))
+	}
+}
