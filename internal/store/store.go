@@ -212,7 +212,8 @@ type Payouts interface {
 	// transaction has locked are skipped.
 	//
 	// Rows are taken by DueAt, then target ID, or only by target ID if Refs is
-	// set. No row after the first one that exceeds the budget is taken. If a late
+	// set. In a promotion of which many rows were dispatched already, rows that were
+	// saved with an earlier DueAt since then may follow up to 10 s later. No row after the first one that exceeds the budget is taken. If a late
 	// confirmation has already exceeded it, no row is dispatched, not even a
 	// RETRYING one.
 	PayoutDispatch(ctx context.Context, p PayoutDispatchParams) ([]reward.Payout, error)

@@ -70,6 +70,7 @@ type Store struct {
 	pool       *pgxpool.Pool
 	schema     string
 	tryTimeout time.Duration
+	low        lowWater
 	// active and templates cache the latest lists; nil means none yet.
 	active    atomic.Pointer[activeList[store.PromotionView]]
 	templates atomic.Pointer[activeList[reward.CouponTemplate]]

@@ -954,10 +954,10 @@ func TestFinishSaysWhyItsRowsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := finishOne(t, s, 1); !errors.Is(err, store.ErrLocked) {
-		t.Errorf("finish beside a lock: %v", err)
+		t.Errorf("finish under a lock: %v", err)
 	}
 	if _, err := s.PayoutReturn(ctx, store.PayoutReturnParams{Refs: []reward.Ref{{PromotionID: 1, TargetID: 1, Dispatch: 1}}, Now: time.Now()}); !errors.Is(err, store.ErrLocked) {
-		t.Errorf("return beside a lock: %v", err)
+		t.Errorf("return under a lock: %v", err)
 	}
 	if _, err := tx.Exec(ctx, `UPDATE summaries SET queued = 0`); err != nil {
 		t.Fatal(err)
@@ -977,7 +977,7 @@ func TestFinishSaysWhyItsRowsAreRefused(t *testing.T) {
 	}
 }
 
-// TestABudgetCostsASaveLittle saves into a running promotion with a budget, beside
+// TestABudgetCostsASaveLittle saves into a running promotion with a budget and
 // 100,000 READY rows that may have been charged. The budget must count them, and is
 // nearly spent.
 func TestABudgetCostsASaveLittle(t *testing.T) {
@@ -1035,4 +1035,48 @@ SELECT $1::int8, i, 0, 1, now(), now(), now(), 1, 0, 0, true, 'u', '', '', '', '
 	if bound > 20*free {
 		t.Errorf("a budget makes saving 1,000 rows %.0f times as slow", float64(bound)/float64(free))
 	}
+}
+
+// TestRowsBelowTheLowWaterMarkAreDispatched saves rows with an earlier clock after
+// many rows of a promotion were dispatched.
+func TestRowsBelowTheLowWaterMarkAreDispatched(t *testing.T) {
+	t.Parallel()
+	s := open(t).(*Store)
+	ctx, now := t.Context(), time.Now()
+	if _, err := s.PromotionRegister(ctx, []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, now); err != nil {
+		t.Fatal(err)
+	}
+	next := reward.TargetID(0)
+	save := func(n int, at time.Time) {
+		t.Helper()
+		rows := make([]store.NewPayout, n)
+		for i := range rows {
+			next++
+			rows[i] = store.NewPayout{PromotionID: 1, TargetID: next, UserID: "u", Amount: 1}
+		}
+		if _, err := s.PayoutSave(ctx, store.PayoutSaveParams{Rows: rows, Now: at}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dispatch := func(limit, want int) {
+		t.Helper()
+		list, err := s.PayoutDispatch(ctx, store.PayoutDispatchParams{PromotionID: 1, Limit: limit, MaxLen: 1 << 20, Now: now})
+		if err != nil || len(list) != want {
+			t.Fatalf("dispatched %d rows, want %d, %v", len(list), want, err)
+		}
+	}
+	for range lowAfter / store.BatchMax {
+		save(store.BatchMax, now)
+		dispatch(store.BatchMax, store.BatchMax)
+	}
+	if s.low.get(1).IsZero() {
+		t.Fatal("there is no mark")
+	}
+	save(3, now.Add(-time.Hour))
+	dispatch(10, 3)
+	save(3, now.Add(-time.Hour))
+	save(3, now.Add(time.Second))
+	dispatch(2, 2)
+	dispatch(10, 4)
+	dispatch(10, 0)
 }
