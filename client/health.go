@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"time"
 )
 
 // Health checks whether the server answers. Nil means that it does.
@@ -12,7 +13,15 @@ func (c *Client) Health(ctx context.Context) error {
 
 // Readiness describes a server that can serve requests.
 type Readiness struct {
-	Degraded []string `json:"degraded"` // parts that are unavailable, e.g. queue or kafka
+	Degraded []string  `json:"degraded"` // parts that do not work as they should, e.g. queue, kafka or provider
+	Troubles []Trouble `json:"troubles"` // why, where the server knows it
+}
+
+// Trouble is the reason why a part of a server is degraded.
+type Trouble struct {
+	Part   string    `json:"part"`
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
 }
 
 // Ready checks whether the server can serve requests. If it cannot (503), Ready

@@ -16,9 +16,9 @@ import (
 // ReconcileCommand describes a reconciliation to run.
 type ReconcileCommand struct {
 	PromotionID *reward.PromotionID // nil means all active promotions
-	// Repair recomputes the stored counts from the rows. It also acknowledges
-	// stream entries that no QUEUED row needs. Nothing else can be repaired
-	// automatically.
+	// Repair sets the stored counts to those of the rows, and lets an ended
+	// promotion go on that has payouts left. It also acknowledges stream entries
+	// that no QUEUED row needs. Nothing else can be repaired automatically.
 	Repair bool
 }
 
@@ -83,11 +83,11 @@ func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliat
 // inspect compares once. It adds certain differences to the report and returns
 // the others.
 func (r *Reconciler) inspect(ctx context.Context, id reward.PromotionID, repair bool, report *Reconciliation) (doubt, error) {
-	kept, rows, err := r.cfg.Store.SummaryCompare(ctx, id, repair)
+	c, err := r.cfg.Store.SummaryCompare(ctx, id, repair)
 	if err != nil {
 		return doubt{}, fmt.Errorf("compare the counts with the rows: %w", err)
 	}
-	for _, d := range compareCounts(id, &kept, &rows) {
+	for _, d := range compareCounts(id, &c) {
 		d.Repaired = repair
 		report.Drifts = append(report.Drifts, d)
 	}

@@ -193,16 +193,17 @@ func (f *Finisher) returnItems(ctx context.Context, items []*pool.Item, claimed 
 	for i, it := range items {
 		refs[i] = reward.Ref{PromotionID: it.Stream.PromotionID, TargetID: it.TargetID, Dispatch: it.Dispatch}
 	}
-	_, err := f.rows.PayoutReturn(ctx, store.PayoutReturnParams{
+	returned, err := f.rows.PayoutReturn(ctx, store.PayoutReturnParams{
 		Refs: refs, MaybeCalled: true, DeliveryFailed: claimed, Lease: f.lease, Now: time.Now(),
 	})
 	if err != nil {
 		return err
 	}
 	f.acknowledge(ctx, items)
-	// count is the number of entries. A row that has changed meanwhile stays as it
-	// is.
-	f.log.Info("payouts returned to READY", "count", len(items), "claimed", claimed)
+	// A row that has changed meanwhile stays as it is.
+	if returned > 0 {
+		f.log.Info("payouts returned to READY", "count", returned, "claimed", claimed)
+	}
 	f.onReturn()
 	return nil
 }

@@ -130,7 +130,10 @@ func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
 			})
 		}
 		return step{
-			name: "settle", do: func(ctx context.Context, s store.Store) (any, error) { return nil, s.PayoutSettle(ctx, p) },
+			name: "settle", do: func(ctx context.Context, s store.Store) (any, error) {
+				_, err := s.PayoutSettle(ctx, p)
+				return nil, err
+			},
 			expect: func(before *world) any {
 				before.settled(p)
 				return nil
