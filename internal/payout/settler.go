@@ -105,9 +105,9 @@ func (s *Settler) round(ctx context.Context) (int, error) {
 func (s *Settler) query(ctx context.Context, row reward.Payout, began *time.Time) money.LookupResult {
 	waiting, cancel := context.WithTimeout(ctx, settleLease/3)
 	defer cancel()
-	permit, err := s.governor.Acquire(waiting, s.cache.job(row.PromotionID))
+	permit, err := s.governor.Acquire(waiting, jobOf(s.cache, row))
 	for errors.Is(err, governor.ErrWaitCancelled) { // a pause or cancel stops charges, not lookups
-		permit, err = s.governor.Acquire(waiting, s.cache.job(row.PromotionID))
+		permit, err = s.governor.Acquire(waiting, jobOf(s.cache, row))
 	}
 	if err != nil {
 		return money.LookupResult{}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 )
 
@@ -56,9 +57,9 @@ type Config struct {
 	// returns false, the pools read, claim and renew nothing, so that other
 	// instances can claim the entries. Nil means always.
 	Healthy func() bool
-	// AcceptsWork reports whether pools may read new entries. While it returns
+	// AcceptsWork reports whether the pool of a promotion may read new entries. While it returns
 	// false, they still renew and claim. Nil means always.
-	AcceptsWork func() bool
+	AcceptsWork func(id reward.PromotionID) bool
 	// PendingMax limits the pending entries of this instance, but not strictly:
 	// pools of different sizes together may have twice as many, and each consumer
 	// may always make one call. Zero means no limit.
@@ -191,7 +192,9 @@ func (p *Pool) finishPending() {
 	}
 }
 
-func (p *Pool) acceptsWork() bool { return p.cfg.AcceptsWork == nil || p.cfg.AcceptsWork() }
+func (p *Pool) acceptsWork() bool {
+	return p.cfg.AcceptsWork == nil || p.cfg.AcceptsWork(p.stream.PromotionID)
+}
 
 func (p *Pool) healthy() bool { return p.cfg.Healthy == nil || p.cfg.Healthy() }
 
