@@ -107,8 +107,8 @@ func (s *faultyStore) PayoutFinish(ctx context.Context, p store.PayoutFinishPara
 	return stepped(s.faults, "PayoutFinish", func() ([]store.FinishResult, error) { return s.Store.PayoutFinish(ctx, p) })
 }
 
-func (s *faultyStore) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) error {
-	return s.faults.do("PayoutSettle", func() error { return s.Store.PayoutSettle(ctx, p) })
+func (s *faultyStore) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) ([]store.SecondCharge, error) {
+	return stepped(s.faults, "PayoutSettle", func() ([]store.SecondCharge, error) { return s.Store.PayoutSettle(ctx, p) })
 }
 
 // faultyQueue is a queue whose calls can fail.
@@ -121,8 +121,8 @@ func (q *faultyQueue) Add(ctx context.Context, p queue.AddParams) (int, error) {
 	return stepped(q.faults, "Add", func() (int, error) { return q.Queue.Add(ctx, p) })
 }
 
-func (q *faultyQueue) Create(ctx context.Context, s queue.Stream, consumers []string) error {
-	return q.faults.do("Create", func() error { return q.Queue.Create(ctx, s, consumers) })
+func (q *faultyQueue) Create(ctx context.Context, s queue.Stream, consumers []string) (bool, error) {
+	return stepped(q.faults, "Create", func() (bool, error) { return q.Queue.Create(ctx, s, consumers) })
 }
 
 func (q *faultyQueue) Read(ctx context.Context, s queue.Stream, reads []queue.ReadParams) ([]queue.Entry, error) {
@@ -133,12 +133,12 @@ func (q *faultyQueue) Read(ctx context.Context, s queue.Stream, reads []queue.Re
 	return entries, q.faults.do("Read", func() error { return nil })
 }
 
-func (q *faultyQueue) Claim(ctx context.Context, p queue.ClaimParams) ([]queue.Entry, error) {
-	entries, err := q.Queue.Claim(ctx, p)
-	if err != nil || len(entries) == 0 {
-		return entries, err
+func (q *faultyQueue) Claim(ctx context.Context, p queue.ClaimParams) (queue.Claimed, error) {
+	claimed, err := q.Queue.Claim(ctx, p)
+	if err != nil || len(claimed.Entries) == 0 {
+		return claimed, err
 	}
-	return entries, q.faults.do("Claim", func() error { return nil })
+	return claimed, q.faults.do("Claim", func() error { return nil })
 }
 
 func (q *faultyQueue) Ack(ctx context.Context, s queue.Stream, ids []string) error {

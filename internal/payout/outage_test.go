@@ -308,6 +308,30 @@ func TestOutages(t *testing.T) {
 			}
 		})
 	})
+	t.Run("AStreamThatRedisBringsBackIsDestroyedAgain", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			s := newStage(t, newProvider(nil), nil)
+			defer s.close()
+			s.create(10, 5)
+			s.start()
+			s.until("the sweeper has destroyed the stream", func(v store.PromotionView) bool {
+				return v.Status == reward.Completed && time.Since(v.LastDispatchedAt) > testLimits().DispatchHorizon()+2*time.Second
+			})
+			// A failover loses the last second of Redis: the acknowledgement and
+			// the removal of the stream.
+			if n, err := s.queue.Add(t.Context(), queue.AddParams{
+				Stream: theStream, MaxLen: 10, Deadline: time.Now().Add(time.Minute),
+				Entries: []queue.NewEntry{{TargetID: 1, Dispatch: 1, Message: []byte(`{}`)}},
+			}); err != nil || n != 1 {
+				t.Fatal(n, err)
+			}
+			s.until("the row says that the stream is gone", func(v store.PromotionView) bool { return v.StreamDestroyed })
+			time.Sleep(time.Minute)
+			if info, err := s.queue.Info(t.Context(), theStream); err != nil || info.Exists {
+				t.Errorf("Info = %+v, %v", info, err)
+			}
+		})
+	})
 	t.Run("ACancelIsNotFinishedBeforeTheLookUpThatDecides", func(t *testing.T) {
 		onFakeTime(t, func(t *testing.T) {
 			s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer {

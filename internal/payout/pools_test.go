@@ -58,9 +58,9 @@ func (q *awayQueue) Add(ctx context.Context, p queue.AddParams) (int, error) {
 	return q.Queue.Add(ctx, p)
 }
 
-func (q *awayQueue) Create(ctx context.Context, s queue.Stream, names []string) error {
+func (q *awayQueue) Create(ctx context.Context, s queue.Stream, names []string) (bool, error) {
 	if err := q.there(false); err != nil {
-		return err
+		return false, err
 	}
 	return q.Queue.Create(ctx, s, names)
 }
@@ -72,9 +72,9 @@ func (q *awayQueue) Read(ctx context.Context, s queue.Stream, reads []queue.Read
 	return q.Queue.Read(ctx, s, reads)
 }
 
-func (q *awayQueue) Claim(ctx context.Context, p queue.ClaimParams) ([]queue.Entry, error) {
+func (q *awayQueue) Claim(ctx context.Context, p queue.ClaimParams) (queue.Claimed, error) {
 	if err := q.there(false); err != nil {
-		return nil, err
+		return queue.Claimed{}, err
 	}
 	return q.Queue.Claim(ctx, p)
 }
@@ -435,9 +435,6 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			}
 			beat("dead-1", time.Microsecond)
 			beat("alive-2", time.Hour)
-			if err := s.queue.Create(t.Context(), stream, []string{"alive-2-0", "dead-1-0", "dead-1-1"}); err != nil {
-				t.Fatal(err)
-			}
 			now := time.Now()
 			rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{PromotionID: promotion, From: reward.Ready, Limit: 1, MaxLen: 20, Now: now})
 			if err != nil || len(rows) != 1 || rows[0].TargetID != 1 {
@@ -445,6 +442,9 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			}
 			if n := s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows, now); n != 1 {
 				t.Fatalf("%d enqueued", n)
+			}
+			if _, err := s.queue.Create(t.Context(), stream, []string{"alive-2-0", "dead-1-0", "dead-1-1"}); err != nil {
+				t.Fatal(err)
 			}
 			if got, err := s.queue.Read(t.Context(), stream, []queue.ReadParams{{Consumer: "dead-1-0", Count: 1}}); err != nil || len(got) != 1 {
 				t.Fatalf("read %v, %v", got, err)
@@ -463,7 +463,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 				t.Fatalf("consumers %+v, %v; want the living one with the pending entries of the dead one", left, err)
 			}
 			claimed, err := s.queue.Claim(t.Context(), queue.ClaimParams{Stream: stream, Consumer: "alive-2-0", MinIdle: 19 * time.Second, Count: 1})
-			if err != nil || len(claimed) != 1 {
+			if err != nil || len(claimed.Entries) != 1 {
 				t.Fatalf("claimed %v, %v; want the same idle time", claimed, err)
 			}
 			s.start()

@@ -36,6 +36,8 @@ type Sweeper struct {
 	// stream is added when its promotion has QUEUED payouts, and removed when it
 	// has no consumers left. Only run's goroutine uses the map.
 	consumed map[queue.Stream]bool
+	// destroyed holds the streams whose absence is to be confirmed.
+	destroyed destroyedStreams
 }
 
 // NewSweeper returns a sweeper that works on the promotions of the cache.
@@ -247,25 +249,44 @@ func (s *Sweeper) cancelRows(ctx context.Context, v store.PromotionView) error {
 	}
 }
 
-// destroy destroys the stream of a final promotion, not before one dispatch
-// horizon after its last dispatch, so that no late entry can arrive. If the
+// destroy destroys the stream of a final promotion. It first waits until one
+// dispatch horizon has passed since the last dispatch, so that no late entry can
+// arrive. If the
 // stream has entries, destroy acknowledges those that need no outcome, and a
-// later round destroys the stream.
+// later round destroys the stream. The promotion's row says that the stream is
+// destroyed only when it is still missing destroyedTwice later: until then, Redis
+// may lose the removal.
 func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
 	if time.Since(v.LastDispatchedAt) < s.limits.DispatchHorizon() || s.manager.Active(v.ID) {
 		return nil
 	}
-	gone, err := s.queue.Destroy(ctx, queue.StreamOf(v.Promotion))
+	stream := queue.StreamOf(v.Promotion)
+	if ago, destroyed := s.destroyed.since(v.ID, v.LastDispatchedAt); destroyed {
+		if ago < destroyedTwice {
+			return nil
+		}
+		info, err := s.queue.Info(ctx, stream)
+		if err != nil {
+			return err
+		}
+		if !info.Exists {
+			if _, err := s.store.PromotionStreamDestroyed(ctx, v.ID, v.LastDispatchedAt); err != nil {
+				return err
+			}
+			s.destroyed.remove(v.ID)
+			s.log.Info("stream destroyed", "promotion_id", v.ID)
+			return nil
+		}
+	}
+	gone, err := s.queue.Destroy(ctx, stream)
 	if err != nil {
 		return err
 	}
 	if !gone {
-		return s.clear(ctx, queue.StreamOf(v.Promotion))
+		s.destroyed.remove(v.ID)
+		return s.clear(ctx, stream)
 	}
-	if _, err := s.store.PromotionStreamDestroyed(ctx, v.ID, v.LastDispatchedAt); err != nil {
-		return err
-	}
-	s.log.Info("stream destroyed", "promotion_id", v.ID)
+	s.destroyed.add(v.ID, v.LastDispatchedAt)
 	return nil
 }
 

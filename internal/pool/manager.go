@@ -42,8 +42,6 @@ type Manager struct {
 	cfg      Config
 	registry *Registry
 
-	tidying sync.WaitGroup
-
 	mu    sync.Mutex // protects specs and ended; pools start and stop under it
 	specs map[reward.PromotionID]Spec
 	ended bool
@@ -82,12 +80,6 @@ func (m *Manager) Converge(specs []Spec) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for id, before := range m.specs {
-		s, known := wanted[id]
-		if (!known || s.over()) && !before.Final && m.registry.get(id) == nil {
-			m.tidy(before.Stream)
-		}
-	}
 	m.specs = wanted
 	for id, s := range wanted {
 		switch p := m.registry.get(id); {
@@ -128,23 +120,6 @@ func (m *Manager) divide() {
 		share := max(calls*own/consumers, calls/len(pools))
 		p.share.Store(int64(max((share+own-1)/own, 1)))
 	}
-}
-
-// tidy destroys, in the background, the stream of a promotion whose pool has
-// nothing left to do, if the stream is empty. Such a stream can exist although
-// another instance has destroyed it: the last read of a pool of this instance may
-// have created it again.
-func (m *Manager) tidy(s queue.Stream) {
-	if m.ended {
-		return
-	}
-	m.tidying.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), m.cfg.StopTimeout)
-		defer cancel()
-		if _, err := m.cfg.Queue.Destroy(ctx, s); err != nil {
-			m.cfg.Log.For(obs.Registry).Warn("destroying stream failed", err, "promotion_id", s.PromotionID)
-		}
-	})
 }
 
 // Wake says that a stream may have unread entries. It starts the pool of the
@@ -259,6 +234,5 @@ func (m *Manager) StopAll() {
 	for _, p := range pools {
 		<-p.done
 	}
-	m.tidying.Wait()
 	m.Base.Stop()
 }

@@ -72,9 +72,9 @@ func (s *severable) sever(yes bool) {
 	s.cut = yes
 }
 
-func (s *severable) Create(ctx context.Context, st queue.Stream, names []string) error {
+func (s *severable) Create(ctx context.Context, st queue.Stream, names []string) (bool, error) {
 	if err := s.severed(); err != nil {
-		return err
+		return false, err
 	}
 	return s.Queue.Create(ctx, st, names)
 }
@@ -86,9 +86,9 @@ func (s *severable) Read(ctx context.Context, st queue.Stream, reads []queue.Rea
 	return s.Queue.Read(ctx, st, reads)
 }
 
-func (s *severable) Claim(ctx context.Context, p queue.ClaimParams) ([]queue.Entry, error) {
+func (s *severable) Claim(ctx context.Context, p queue.ClaimParams) (queue.Claimed, error) {
 	if err := s.severed(); err != nil {
-		return nil, err
+		return queue.Claimed{}, err
 	}
 	return s.Queue.Claim(ctx, p)
 }

@@ -21,28 +21,26 @@ func (p *Pool) poll(readCtx, workCtx context.Context) {
 	log := p.cfg.Log.For(obs.Poller)
 	report := log.Streak("work queue unavailable", "work queue available again")
 	pause := pollIntervalMin
-	created, failures := 0, 0 // registered consumers; failed commands in a row
+	registered, failures := 0, 0 // consumers that a Create named; failed commands in a row
+	missing := false             // the stream did not exist at the latest Create
 	for readCtx.Err() == nil {
-		if names := p.Consumers(); created < len(names) {
-			// Create also creates the group if it is missing.
-			if err := p.cfg.Queue.Create(readCtx, p.stream, names); err != nil {
+		if names := p.Consumers(); registered < len(names) {
+			exists, err := p.cfg.Queue.Create(readCtx, p.stream, names)
+			if err != nil {
 				failures++
 				p.outage(readCtx, report, err, failures)
 				continue
 			}
-			created = len(names)
-			log.Info("consumers registered", "promotion_id", p.stream.PromotionID, "consumers", created)
+			registered, missing = len(names), !exists
+			if exists {
+				log.Info("consumers registered", "promotion_id", p.stream.PromotionID, "consumers", len(names))
+			}
 		}
-		reads := p.reads()
-		if len(reads) == 0 || !p.healthy() || !p.acceptsWork() {
+		items, asked, err := p.read(readCtx, workCtx)
+		if !asked {
 			p.rest(readCtx, p.cfg.PollInterval)
 			continue
 		}
-		// Do not use readCtx: a stop must not lose entries that the queue has
-		// delivered.
-		bounded, cancel := context.WithTimeout(workCtx, p.cfg.StopTimeout)
-		entries, err := p.cfg.Queue.Read(bounded, p.stream, reads)
-		cancel()
 		if err != nil {
 			failures++
 			p.outage(readCtx, report, err, failures)
@@ -51,11 +49,14 @@ func (p *Pool) poll(readCtx, workCtx context.Context) {
 		if failures > 0 {
 			report(nil, "promotion_id", p.stream.PromotionID)
 			failures = 0
-			created = 0 // the server may have lost the consumers, so register them again
+			registered = 0 // the server may have lost the consumers, so register them again
 		}
-		if len(entries) > 0 {
+		if len(items) > 0 {
+			if missing { // the stream exists by now
+				registered = 0
+			}
 			pause = pollIntervalMin
-			p.cfg.Handler.Handle(workCtx, p.take(entries, ""))
+			p.cfg.Handler.Handle(workCtx, items)
 			continue
 		}
 		if p.idleFor() >= p.cfg.IdleTimeout {
@@ -69,6 +70,28 @@ func (p *Pool) poll(readCtx, workCtx context.Context) {
 			pause = min(2*pause, p.cfg.PollInterval)
 		}
 	}
+}
+
+// read reads new entries for all consumers that have capacity. asked is false if
+// the pool wants none now.
+func (p *Pool) read(readCtx, workCtx context.Context) (items []*Item, asked bool, err error) {
+	if !p.lockFetch(readCtx) {
+		return nil, false, nil
+	}
+	defer p.unlockFetch()
+	reads := p.reads()
+	if len(reads) == 0 || !p.healthy() || !p.acceptsWork() {
+		return nil, false, nil
+	}
+	// Do not use readCtx: a stop must not lose entries that the queue has
+	// delivered.
+	bounded, cancel := context.WithTimeout(workCtx, p.cfg.StopTimeout)
+	defer cancel()
+	entries, err := p.cfg.Queue.Read(bounded, p.stream, reads)
+	if err != nil {
+		return nil, true, err
+	}
+	return p.take(entries, ""), true, nil
 }
 
 // reads returns read requests for all consumers that have capacity. Each request
@@ -122,15 +145,15 @@ func (p *Pool) idleFor() time.Duration {
 
 // maintain renews the leases of pending entries, claims entries whose lease has
 // expired, and registers the pool's consumers again. The latter is for a server
-// that lost its data: a read creates the group again, but only those consumers
-// that read. maintain does not warn about failures, because poll does.
+// that lost its data: a read registers only those consumers that read. maintain does not warn about failures, because poll does.
 func (p *Pool) maintain(ctx context.Context) {
 	log := p.cfg.Log.For(obs.Consumer)
 	tick := time.NewTicker(p.cfg.Lease / 5)
 	defer tick.Stop()
+	from := "" // where the next claim continues
 	for {
 		if p.healthy() {
-			p.claim(ctx, log)
+			from = p.claim(ctx, log, from)
 		}
 		select {
 		case <-tick.C:
@@ -141,7 +164,7 @@ func (p *Pool) maintain(ctx context.Context) {
 			continue
 		}
 		p.extend(ctx, log)
-		if err := p.cfg.Queue.Create(ctx, p.stream, p.Consumers()); err != nil && ctx.Err() == nil {
+		if _, err := p.cfg.Queue.Create(ctx, p.stream, p.Consumers()); err != nil && ctx.Err() == nil {
 			log.Debug("registering consumers failed", "error", err, "promotion_id", p.stream.PromotionID)
 		}
 	}
@@ -188,29 +211,60 @@ func (p *Pool) extend(ctx context.Context, log obs.Log) {
 	}
 }
 
-// claim takes over entries whose lease has expired.
-func (p *Pool) claim(ctx context.Context, log obs.Log) {
+// claim takes over entries whose lease has expired. It stops when a claim has
+// found fewer than it asked for. from is where the claim before stopped; claim
+// returns where the next one continues.
+func (p *Pool) claim(ctx context.Context, log obs.Log, from string) (next string) {
 	for ctx.Err() == nil {
-		consumer, free := p.freest()
-		if free <= 0 {
-			return
-		}
-		entries, err := p.cfg.Queue.Claim(ctx, queue.ClaimParams{
-			Stream: p.stream, Consumer: consumer, MinIdle: p.cfg.Lease, Count: min(free, 100),
-		})
-		if len(entries) > 0 {
-			p.cfg.Metrics.Claimed(len(entries))
-			log.Info("expired entries claimed", "promotion_id", p.stream.PromotionID, "count", len(entries))
-			p.cfg.Handler.Handle(ctx, p.take(entries, consumer))
+		items, asked, next, err := p.claimSome(ctx, from)
+		from = next
+		if len(items) > 0 {
+			p.cfg.Metrics.Claimed(len(items))
+			log.Info("expired entries claimed", "promotion_id", p.stream.PromotionID, "count", len(items))
+			p.cfg.Handler.Handle(ctx, items)
 		}
 		if err != nil && ctx.Err() == nil {
 			log.Debug("claiming entries failed", "error", err, "promotion_id", p.stream.PromotionID)
 		}
-		if err != nil || len(entries) == 0 {
-			return
+		if err != nil || len(items) < asked || asked == 0 {
+			break
 		}
 	}
+	return from
 }
+
+// claimSome claims entries for the consumer with the most capacity. asked is how
+// many it wanted.
+func (p *Pool) claimSome(ctx context.Context, from string) (items []*Item, asked int, next string, err error) {
+	if !p.lockFetch(ctx) {
+		return nil, 0, from, nil
+	}
+	defer p.unlockFetch()
+	consumer, free := p.freest()
+	if free <= 0 {
+		return nil, 0, from, nil
+	}
+	asked = min(free, 100)
+	bounded, cancel := context.WithTimeout(ctx, p.cfg.StopTimeout)
+	defer cancel()
+	claimed, err := p.cfg.Queue.Claim(bounded, queue.ClaimParams{
+		Stream: p.stream, Consumer: consumer, MinIdle: p.cfg.Lease, Count: asked, From: from,
+	})
+	return p.take(claimed.Entries, consumer), asked, claimed.Next, err
+}
+
+// lockFetch waits until no other read or claim is in progress, and reports false
+// if ctx ended first.
+func (p *Pool) lockFetch(ctx context.Context) bool {
+	select {
+	case p.fetch <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (p *Pool) unlockFetch() { <-p.fetch }
 
 // freest returns the consumer with the most capacity, and its capacity. The
 // capacity is zero if no consumer has any.

@@ -2,9 +2,8 @@
 // to match the promotions' rows. A Registry holds the pools of this instance. A
 // Pool reads entries for its consumers and passes them to a Handler.
 //
-// A consumer reads no more new entries than its limits of calls in flight and of
-// pending entries allow. A claim at the same time as a read may exceed the limit of
-// pending entries; claimed entries are never charged.
+// A consumer gets no more entries, new or claimed, than its limits of calls in
+// flight and of pending entries allow.
 // An entry that is not acknowledged stays in the stream, and a consumer claims it
 // when its lease expires. Stopping a pool loses no entry.
 package pool
@@ -41,7 +40,8 @@ type Config struct {
 	// InFlight limits the calls in flight of one consumer. The consumer may have
 	// twice as many pending entries, because outcomes are written after calls.
 	InFlight int
-	// BatchSize limits the entries that a consumer reads at once.
+	// BatchSize limits the entries of one read request. A poll may send several
+	// requests for one consumer.
 	BatchSize int
 	// PollInterval limits the pause after an empty read.
 	PollInterval time.Duration
@@ -93,6 +93,11 @@ type Pool struct {
 	stopRead context.CancelFunc // ends polling
 	stopWork context.CancelFunc // ends handling
 
+	// fetch makes a read and a claim wait for each other, from the count of what is
+	// free until the entries are counted as pending. Otherwise both would fill the
+	// same capacity. Who has sent to it has it.
+	fetch chan struct{}
+
 	mu       sync.Mutex // protects what follows
 	names    []string   // consumer names, by index
 	pending  []int      // pending entries, by consumer
@@ -105,7 +110,7 @@ type Pool struct {
 func newPool(cfg Config, s queue.Stream, consumers int) *Pool {
 	p := &Pool{
 		cfg: cfg, stream: s, startedAt: time.Now(),
-		wake: service.NewHint(), done: make(chan struct{}),
+		wake: service.NewHint(), done: make(chan struct{}), fetch: make(chan struct{}, 1),
 		items: make(map[*Item]struct{}), lastWork: time.Now(),
 	}
 	p.empty = sync.NewCond(&p.mu)
@@ -198,7 +203,11 @@ func (p *Pool) acceptsWork() bool {
 
 func (p *Pool) healthy() bool { return p.cfg.Healthy == nil || p.cfg.Healthy() }
 
+// take counts entries as pending, and returns their items.
 func (p *Pool) take(entries []queue.Entry, claimedBy string) []*Item {
+	if len(entries) == 0 {
+		return nil
+	}
 	items := make([]*Item, len(entries))
 	leaseEnd := int64(time.Since(p.startedAt) + p.cfg.Lease)
 	p.mu.Lock()
@@ -299,8 +308,8 @@ func (p *Pool) removeConsumers() {
 	if !p.final.Load() {
 		return
 	}
-	// The queue destroys only empty streams. A late read or add may create this
-	// one again. The sweeper then destroys it, because the promotion's row does
+	// The queue destroys only empty streams. A late add may create this one
+	// again. The sweeper then destroys it, because the promotion's row does
 	// not say yet that the stream is destroyed.
 	if _, err := p.cfg.Queue.Destroy(ctx, p.stream); err != nil {
 		p.cfg.Log.For(obs.Registry).Warn("destroying stream failed", err, "promotion_id", p.stream.PromotionID)

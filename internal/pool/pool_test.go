@@ -155,6 +155,7 @@ func TestManager(t *testing.T) {
 	t.Parallel()
 	t.Run("StartsOnePoolWithItsConsumersRegistered", func(t *testing.T) {
 		bubble(t, func(t *testing.T, q queue.Queue, _ *recorder, m *Manager) {
+			add(t, q, 1, 1)
 			m.Converge(work(1000))
 			m.Converge(work(1000))
 			synctest.Wait()
@@ -169,12 +170,28 @@ func TestManager(t *testing.T) {
 	})
 	t.Run("GrowsWithTheTargets", func(t *testing.T) {
 		bubble(t, func(t *testing.T, q queue.Queue, _ *recorder, m *Manager) {
+			add(t, q, 1, 1)
 			m.Converge(work(10))
 			synctest.Wait()
 			m.Converge(work(10_000))
 			time.Sleep(time.Second) // fake time: the poller rests at most 100 ms
 			consumers, err := q.Consumers(t.Context(), stream)
 			if err != nil || len(consumers) != 4 {
+				t.Fatalf("Consumers = %v, %v", consumers, err)
+			}
+		})
+	})
+	t.Run("RegistersItsConsumersWhenTheStreamComes", func(t *testing.T) {
+		bubble(t, func(t *testing.T, q queue.Queue, _ *recorder, m *Manager) {
+			m.Converge(work(1000))
+			time.Sleep(time.Second) // fake time
+			if info, err := q.Info(t.Context(), stream); err != nil || info.Exists {
+				t.Fatalf("Info = %+v, %v; a pool makes no stream", info, err)
+			}
+			add(t, q, 1, 1)
+			time.Sleep(200 * time.Millisecond) // fake time: the poller rests at most 100 ms
+			consumers, err := q.Consumers(t.Context(), stream)
+			if err != nil || len(consumers) != 2 {
 				t.Fatalf("Consumers = %v, %v", consumers, err)
 			}
 		})
@@ -337,6 +354,44 @@ func TestManager(t *testing.T) {
 			}
 			<-stuck.released
 		})
+	})
+}
+
+// slowQueue takes a moment for each read and claim.
+type slowQueue struct{ queue.Queue }
+
+func (q slowQueue) Read(ctx context.Context, s queue.Stream, reads []queue.ReadParams) ([]queue.Entry, error) {
+	time.Sleep(10 * time.Millisecond) // fake time
+	return q.Queue.Read(ctx, s, reads)
+}
+
+func (q slowQueue) Claim(ctx context.Context, p queue.ClaimParams) (queue.Claimed, error) {
+	time.Sleep(10 * time.Millisecond) // fake time
+	return q.Queue.Claim(ctx, p)
+}
+
+// TestAReadAndAClaimShareTheCapacity has a pool read and claim at the same time.
+func TestAReadAndAClaimShareTheCapacity(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := queue.NewMemory()
+		defer q.Close()
+		add(t, q, 1, 100)
+		if got, err := q.Read(t.Context(), stream, []queue.ReadParams{{Consumer: "dead", Count: 50}}); err != nil || len(got) != 50 {
+			t.Fatal(len(got), err)
+		}
+		time.Sleep(time.Minute) // fake time: the leases of the dead consumer are over
+		r := &recorder{open: make(map[*Item]bool)}
+		cfg := testConfig(slowQueue{q}, r)
+		m := NewManager(cfg)
+		m.Run(t.Context())
+		defer m.StopAll()
+		defer r.releaseRest()
+		m.Converge([]Spec{{Stream: stream, Total: 1, Work: true}})
+		time.Sleep(time.Minute) // fake time: many claims
+		if got := m.Pools()[0].Pending; got != cfg.InFlight {
+			t.Errorf("%d entries are pending, want %d", got, cfg.InFlight)
+		}
 	})
 }
 

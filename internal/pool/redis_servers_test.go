@@ -189,6 +189,19 @@ func (w *world) enqueue(q queue.Queue, s queue.Stream, from, n int) {
 	}
 }
 
+// open makes an empty stream: only an add makes one.
+func (w *world) open(q queue.Queue, s queue.Stream) {
+	w.Helper()
+	w.enqueue(q, s, 0, 1)
+	entries, err := q.Range(w.Context(), s, 1)
+	if err != nil || len(entries) != 1 {
+		w.Fatal(entries, err)
+	}
+	if err := q.Ack(w.Context(), s, []string{entries[0].ID}); err != nil {
+		w.Fatal(err)
+	}
+}
+
 // until waits for something that has to happen.
 func (w *world) until(within time.Duration, what string, so func() bool) {
 	w.Helper()
@@ -276,6 +289,7 @@ func final(s queue.Stream, total int64) pool.Spec {
 func TestStartConsumers(t *testing.T) {
 	overServers(t, func(t *testing.T, w *world) {
 		in := w.instance("host-1", nil)
+		w.open(in.q, voucher)
 		in.Start(spec(voucher, 1000))
 		if !in.Active(1) {
 			t.Fatal("the pool is not registered")
@@ -323,6 +337,7 @@ func TestStopConsumers(t *testing.T) {
 func TestStartConsumersTwice(t *testing.T) {
 	overServers(t, func(t *testing.T, w *world) {
 		in := w.instance("host-1", nil)
+		w.open(in.q, voucher)
 		in.Start(spec(voucher, 1000))
 		w.until(patience, "the consumers are registered", func() bool { return len(w.consumers(voucher)) == 2 })
 		before := in.Pools()
@@ -339,6 +354,7 @@ func TestStartConsumersTwice(t *testing.T) {
 func TestCleanupStreamOfSeveralInstances(t *testing.T) {
 	overServers(t, func(t *testing.T, w *world) {
 		a, b := w.instance("host-a", nil), w.instance("host-b", nil)
+		w.open(a.q, voucher)
 		a.Start(spec(voucher, 1000))
 		b.Start(spec(voucher, 1000))
 		both := []string{"host-a-0", "host-a-1", "host-b-0", "host-b-1"}
@@ -387,6 +403,8 @@ func TestCleanupStreamOfSeveralInstances(t *testing.T) {
 func TestShutdownAll(t *testing.T) {
 	overServers(t, func(t *testing.T, w *world) {
 		in := w.instance("host-1", nil)
+		w.open(in.q, voucher)
+		w.open(in.q, point)
 		in.Converge([]pool.Spec{spec(voucher, 1000), spec(point, 5000)})
 		w.until(patience, "both pools have their consumers", func() bool { return len(w.consumers(voucher)) == 2 && len(w.consumers(point)) == 4 })
 		w.enqueue(in.q, voucher, 0, 5)
@@ -512,6 +530,7 @@ func TestIdleAutoStop(t *testing.T) {
 func TestManualStop(t *testing.T) {
 	overServers(t, func(t *testing.T, w *world) {
 		in := w.instance("host-1", func(c *pool.Config) { c.PollInterval = time.Hour })
+		w.open(in.q, voucher)
 		in.Start(spec(voucher, 100_000))
 		w.until(patience, "the consumers are registered", func() bool { return len(w.consumers(voucher)) == 8 })
 		stopped := make(chan struct{})
@@ -568,6 +587,7 @@ func TestConsumersComeBackAfterALoss(t *testing.T) {
 	overServers(t, func(t *testing.T, w *world) {
 		brief := func(c *pool.Config) { c.Lease = time.Second }
 		a, b := w.instance("host-a", brief), w.instance("host-b", brief)
+		w.open(a.q, voucher)
 		a.Start(spec(voucher, 1000))
 		b.Start(spec(voucher, 1000))
 		all := []string{"host-a-0", "host-a-1", "host-b-0", "host-b-1"}

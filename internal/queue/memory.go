@@ -108,7 +108,13 @@ func (m *Memory) Add(ctx context.Context, p AddParams) (int, error) {
 	if now.After(p.Deadline) || len(decoded) == 0 {
 		return 0, nil
 	}
-	s := m.streamLocked(p.Stream)
+	s := m.streams[p.Stream]
+	if s == nil {
+		s = &memoryStream{
+			entries: list.New(), byID: map[string]*memoryEntry{},
+			pending: list.New(), consumers: map[string]*memoryConsumer{},
+		}
+	}
 	allRead := s.unread == nil
 	added := min(len(decoded), max(0, p.MaxLen-s.entries.Len()))
 	for _, entry := range decoded[:added] {
@@ -121,7 +127,11 @@ func (m *Memory) Add(ctx context.Context, p AddParams) (int, error) {
 			s.unread = e.inEntries
 		}
 	}
-	if allRead && added > 0 {
+	if added == 0 {
+		return 0, nil
+	}
+	m.streams[p.Stream] = s
+	if allRead {
 		select {
 		case m.wakes <- p.Stream:
 		default:
@@ -139,18 +149,21 @@ func (id memoryID) next(now time.Time) memoryID {
 }
 
 // Create implements Queue.
-func (m *Memory) Create(ctx context.Context, stream Stream, consumers []string) error {
+func (m *Memory) Create(ctx context.Context, stream Stream, consumers []string) (bool, error) {
 	if err := m.lock(ctx); err != nil {
-		return err
+		return false, err
 	}
 	defer m.mu.Unlock()
-	s, now := m.streamLocked(stream), time.Now()
+	s, now := m.streams[stream], time.Now()
+	if s == nil {
+		return false, nil
+	}
 	for _, name := range consumers {
 		if s.consumers[name] == nil {
 			s.consumers[name] = &memoryConsumer{name: name, seenAt: now}
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // Read implements Queue.
@@ -159,8 +172,11 @@ func (m *Memory) Read(ctx context.Context, stream Stream, reads []ReadParams) ([
 		return nil, err
 	}
 	defer m.mu.Unlock()
+	s, now := m.streams[stream], time.Now()
+	if s == nil {
+		return nil, nil
+	}
 	var out []Entry
-	s, now := m.streamLocked(stream), time.Now()
 	for _, r := range reads {
 		if r.Count <= 0 {
 			continue
@@ -178,14 +194,18 @@ func (m *Memory) Read(ctx context.Context, stream Stream, reads []ReadParams) ([
 	return out, nil
 }
 
-// Claim implements Queue.
-func (m *Memory) Claim(ctx context.Context, p ClaimParams) ([]Entry, error) {
+// Claim implements Queue. It scans only entries whose lease has expired, so it needs
+// no Next.
+func (m *Memory) Claim(ctx context.Context, p ClaimParams) (Claimed, error) {
 	if err := m.lock(ctx); err != nil {
-		return nil, err
+		return Claimed{}, err
 	}
 	defer m.mu.Unlock()
-	var out []Entry
-	s, now := m.streamLocked(p.Stream), time.Now()
+	s, now := m.streams[p.Stream], time.Now()
+	if s == nil {
+		return Claimed{}, nil
+	}
+	var out Claimed
 	c := s.consumer(p.Consumer, now)
 	// A claimed entry moves to the back, so look at each entry only once.
 	for range min(p.Count, s.pending.Len()) {
@@ -196,7 +216,7 @@ func (m *Memory) Claim(ctx context.Context, p ClaimParams) ([]Entry, error) {
 		s.give(e, c, now)
 		got := e.entry
 		got.Consumer = c.name
-		out = append(out, got)
+		out.Entries = append(out.Entries, got)
 	}
 	return out, nil
 }
@@ -369,20 +389,6 @@ func (m *Memory) Close() {
 	}
 	m.closed, m.streams = true, nil
 	close(m.wakes)
-}
-
-// streamLocked returns a stream and its group, and creates them if they are
-// missing.
-func (m *Memory) streamLocked(stream Stream) *memoryStream {
-	s := m.streams[stream]
-	if s == nil {
-		s = &memoryStream{
-			entries: list.New(), byID: map[string]*memoryEntry{},
-			pending: list.New(), consumers: map[string]*memoryConsumer{},
-		}
-		m.streams[stream] = s
-	}
-	return s
 }
 
 // consumer returns a consumer that has just called, and creates it if it is

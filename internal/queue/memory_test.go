@@ -170,5 +170,5 @@ func claim(t *testing.T, q queue.Queue, idle time.Duration, n int) []queue.Entry
 	if err != nil {
 		t.Fatal(err)
 	}
-	return got
+	return got.Entries
 }

@@ -104,6 +104,16 @@ type ClaimParams struct {
 	Consumer string
 	MinIdle  time.Duration
 	Count    int
+	// From is the Next of an earlier claim; empty starts at the oldest pending
+	// entry.
+	From string
+}
+
+// Claimed is the result of a claim.
+type Claimed struct {
+	Entries []Entry
+	// Next is where the next claim continues; empty is the oldest pending entry.
+	Next string
 }
 
 // ConsumerInfo describes a consumer of a group.
@@ -130,22 +140,28 @@ type Info struct {
 func (i Info) Lag() int64 { return max(i.Len-i.Pending, 0) }
 
 // Queue is the interface of the work queue. All methods are safe for concurrent
-// use. Add, Read, Claim and Create create the stream and the group if they are
-// missing; a new group starts at the oldest entry. The other methods treat a missing
-// stream or group as empty.
+// use. Only Add creates a stream, with its group, which starts at the oldest entry.
+// The other methods treat a missing stream as empty, so that a late call does not
+// leave a stream behind that no promotion needs. Read, Claim and Create create the
+// group of a stream that has lost it.
 type Queue interface {
 	// Add appends the first entries of a batch, as many as fit, and returns their
 	// number. The number is 0 if the deadline has passed or the stream is full.
 	// If the stream had no unread entry before, Add sends a hint to Wakes.
 	Add(ctx context.Context, p AddParams) (added int, err error)
-	// Create creates what is missing of the group and the consumers.
-	Create(ctx context.Context, s Stream, consumers []string) error
+	// Create creates what is missing of the group and the consumers, and reports
+	// whether the stream exists. It does nothing for a missing stream.
+	Create(ctx context.Context, s Stream, consumers []string) (exists bool, err error)
 	// Read delivers new entries to consumers in one round trip. It never
 	// blocks.
 	Read(ctx context.Context, s Stream, reads []ReadParams) ([]Entry, error)
 	// Claim gives entries whose lease has expired to a consumer, and a new lease
-	// to them. FirstDelivery is false for all of them.
-	Claim(ctx context.Context, p ClaimParams) ([]Entry, error)
+	// to them. FirstDelivery is false for all of them. If there are many pending
+	// entries, a claim scans only a part of them, and five claims that continue at
+	// Next scan all. A claim with an empty From also adopts: it gives a lease to
+	// old entries that were delivered and are pending with no consumer, so that a
+	// later claim gets them.
+	Claim(ctx context.Context, p ClaimParams) (Claimed, error)
 	// Extend renews the lease of the entries that the consumer still owns, and
 	// returns their IDs. It does not change entries that another consumer owns.
 	Extend(ctx context.Context, s Stream, consumer string, ids []string) (owned []string, err error)

@@ -10,7 +10,7 @@ import (
 )
 
 // checkVersions returns an error if a server is too old for the commands that
-// Largesse uses, such as XAUTOCLAIM that drops deleted entries.
+// Largesse uses, such as XCLAIM that drops deleted entries.
 func checkVersions(ctx context.Context, all rueidis.Client) error {
 	for address, node := range all.Nodes() {
 		info, err := node.Do(ctx, node.B().Info().Section("server").Build()).ToString()

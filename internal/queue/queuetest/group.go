@@ -14,8 +14,9 @@ import (
 
 func exerciseCreate(t *testing.T, b *bundle) {
 	names := []string{"host-1-0", "host-1-1", "host-1-2"}
+	b.add(0, 2)
 	for range 2 { // the second call changes nothing
-		b.ok(b.q.Create(b.ctx, b.s, names))
+		must(b.q.Create(b.ctx, b.s, names))(t)
 	}
 	var got []string
 	for _, c := range must(b.q.Consumers(b.ctx, b.s))(t) {
@@ -28,9 +29,8 @@ func exerciseCreate(t *testing.T, b *bundle) {
 	if !slices.Equal(got, names) {
 		t.Fatalf("consumers are %v, want %v", got, names)
 	}
-	b.add(0, 2)
 	b.read("host-1-0", 1)
-	b.ok(b.q.Create(b.ctx, b.s, nil)) // the group keeps its position
+	must(b.q.Create(b.ctx, b.s, nil))(t) // the group keeps its position
 	b.wantTargets(b.read("host-1-1", 10), 1, 1)
 }
 
@@ -86,8 +86,8 @@ func exerciseRemoveConsumerNoHeir(t *testing.T, b *bundle) {
 }
 
 func exerciseDestroy(t *testing.T, b *bundle) {
-	b.ok(b.q.Create(b.ctx, b.s, []string{"a"}))
 	b.add(0, 1)
+	must(b.q.Create(b.ctx, b.s, []string{"a"}))(t)
 	if must(b.q.Destroy(b.ctx, b.s))(t) {
 		t.Fatal("an unread entry was destroyed")
 	}
@@ -198,7 +198,7 @@ func (b *bundle) calls() map[string]func() error {
 			_, err := q.Add(ctx, queue.AddParams{Stream: s, MaxLen: 9, Deadline: time.Now().Add(time.Minute), Entries: newEntries(0, 1)})
 			return err
 		},
-		"Create": func() error { return q.Create(ctx, s, []string{"a"}) },
+		"Create": func() error { _, err := q.Create(ctx, s, []string{"a"}); return err },
 		"Read": func() error {
 			_, err := q.Read(ctx, s, []queue.ReadParams{{Consumer: "a", Count: 1}})
 			return err

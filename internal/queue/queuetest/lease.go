@@ -69,7 +69,7 @@ func exerciseConcurrentClaims(t *testing.T, b *bundle) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			for _, e := range got {
+			for _, e := range got.Entries {
 				seen[e.TargetID]++
 			}
 		})

@@ -28,7 +28,7 @@ func Exercise(t *testing.T, newQueue func(t testing.TB) queue.Queue) {
 		"AddKeepsWhatItCannotRead":                 exerciseUnreadable,
 		"ReadGivesAnEntryOnce":                     exerciseReadOnce,
 		"ReadServesConsumersInTurn":                exerciseReadSeveral,
-		"ReadMakesWhatIsMissing":                   exerciseReadMissing,
+		"OnlyAddMakesAStream":                      exerciseOnlyAdd,
 		"ReadersShareWithoutOverlap":               exerciseConcurrentReaders,
 		"AddersNeverExceedMaxLen":                  exerciseConcurrentAdders,
 		"ClaimTakesIdleEntriesOnly":                exerciseClaim,
@@ -120,7 +120,7 @@ func (b *bundle) read(consumer string, n int) []queue.Entry {
 
 func (b *bundle) claim(consumer string, minIdle time.Duration, n int) []queue.Entry {
 	b.Helper()
-	return must(b.q.Claim(b.ctx, queue.ClaimParams{Stream: b.s, Consumer: consumer, MinIdle: minIdle, Count: n}))(b)
+	return must(b.q.Claim(b.ctx, queue.ClaimParams{Stream: b.s, Consumer: consumer, MinIdle: minIdle, Count: n}))(b).Entries
 }
 
 func (b *bundle) info() queue.Info {

@@ -39,18 +39,35 @@ func exerciseReadSeveral(t *testing.T, b *bundle) {
 	b.wantPending("none", -1)
 }
 
-func exerciseReadMissing(t *testing.T, b *bundle) {
-	if got := b.read("a", 10); len(got) != 0 {
-		t.Fatalf("a missing stream gave %+v", got)
+func exerciseOnlyAdd(t *testing.T, b *bundle) {
+	// A pool that polls late finds the stream of a finished promotion destroyed.
+	poll := func() {
+		t.Helper()
+		if must(b.q.Create(b.ctx, b.s, []string{"a", "b"}))(t) {
+			t.Fatal("Create says that a missing stream exists")
+		}
+		if got := b.read("a", 10); len(got) != 0 {
+			t.Fatalf("a missing stream gave %+v", got)
+		}
+		if got := b.claim("a", 0, 10); len(got) != 0 {
+			t.Fatalf("a missing stream gave %+v", got)
+		}
+		if b.info().Exists {
+			t.Fatal("a stream exists that nobody added to")
+		}
+		b.wantPending("a", -1)
 	}
-	if got := b.claim("a", 0, 10); len(got) != 0 {
-		t.Fatalf("a missing stream gave %+v", got)
-	}
-	if !b.info().Exists {
-		t.Fatal("Read has not made the stream")
-	}
+	poll()
 	b.add(0, 2)
-	b.wantTargets(b.read("a", 10), 0, 2)
+	got := b.read("a", 10)
+	b.wantTargets(got, 0, 2)
+	b.ok(b.q.Ack(b.ctx, b.s, ids(got)))
+	if !must(b.q.Destroy(b.ctx, b.s))(t) {
+		t.Fatal("an empty stream was not destroyed")
+	}
+	poll()
+	b.add(2, 1)
+	b.wantTargets(b.read("b", 10), 2, 1)
 }
 
 func exerciseConcurrentReaders(t *testing.T, b *bundle) {

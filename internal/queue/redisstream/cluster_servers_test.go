@@ -38,11 +38,11 @@ func TestStreamsAreSpreadOverTheCluster(t *testing.T) {
 	woken := map[queue.Stream]bool{}
 	for i := range manyStreams {
 		s := streamOf(i)
-		if err := r.q.Create(ctx, s, []string{"a", "b"}); err != nil {
-			t.Fatal(err)
-		}
 		if added, err := r.q.Add(ctx, r.paramsOf(s, 3)); err != nil || added != 3 {
 			t.Fatalf("added %d to %v, %v", added, s, err)
+		}
+		if exists, err := r.q.Create(ctx, s, []string{"a", "b"}); err != nil || !exists {
+			t.Fatal(exists, err)
 		}
 	}
 	timeout := time.NewTimer(patience)
@@ -114,14 +114,14 @@ func (r *rig) finish(s queue.Stream) {
 	consumers, err := r.q.Consumers(ctx, s)
 	check("its entry went to the other", err, len(consumers) == 1 && consumers[0].Pending == 3)
 	claimed, err := r.q.Claim(ctx, queue.ClaimParams{Stream: s, Consumer: "c", Count: 10})
-	check("three are claimed", err, len(claimed) == 3)
+	check("three are claimed", err, len(claimed.Entries) == 3)
 	info, err := r.q.Info(ctx, s)
 	check("three are pending", err, info.Len == 3 && info.Pending == 3)
 	entries, err := r.q.Range(ctx, s, 10)
 	check("three are there", err, len(entries) == 3)
 	gone, err := r.q.Destroy(ctx, s)
 	check("the stream is not destroyed yet", err, !gone)
-	err = r.q.Ack(ctx, s, []string{claimed[0].ID, claimed[1].ID, claimed[2].ID})
+	err = r.q.Ack(ctx, s, []string{claimed.Entries[0].ID, claimed.Entries[1].ID, claimed.Entries[2].ID})
 	check("they are acknowledged", err, true)
 	gone, err = r.q.Destroy(ctx, s)
 	check("the stream is destroyed", err, gone)

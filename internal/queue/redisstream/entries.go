@@ -21,6 +21,15 @@ const fieldRun = "run"
 // to one command, and Lua's stack is limited.
 const extendMax = 500
 
+const (
+	claimMax = 500 // entries of one step of Claim, for the same reason
+	// scanMax is the longest pending list that one Claim scans in full. The
+	// server needs about half a millisecond for it.
+	scanMax    = 10_000
+	adoptMax   = 100 // entries that one step of adopt looks at
+	adoptSteps = 100 // steps of one adopt
+)
+
 // Add implements queue.Queue.
 func (q *Queue) Add(ctx context.Context, p queue.AddParams) (int, error) {
 	if len(p.Entries) == 0 {
@@ -179,39 +188,74 @@ func (id entryID) at() time.Time {
 	return time.UnixMilli(int64(id.millis)) //nolint:gosec // milliseconds fit
 }
 
-// Claim implements queue.Queue. One XAUTOCLAIM scans at most ten times Count
-// entries, so Claim repeats it until it has enough entries or has seen all.
-func (q *Queue) Claim(ctx context.Context, p queue.ClaimParams) ([]queue.Entry, error) {
+// Claim implements queue.Queue. A call that starts at the oldest pending entry
+// first adopts the entries that are pending with no consumer.
+func (q *Queue) Claim(ctx context.Context, p queue.ClaimParams) (queue.Claimed, error) {
+	if p.From == "" {
+		if err := q.adopt(ctx, p); err != nil {
+			return queue.Claimed{}, err
+		}
+	}
 	key := StreamKey(q.prefix, p.Stream)
-	var out []queue.Entry
-	cursor := "0-0"
-	for len(out) < p.Count {
-		var page []queue.Entry
+	out := queue.Claimed{Next: p.From}
+	for more := p.Count > 0; more; {
+		args := []string{
+			ConsumerGroup(q.prefix, p.Stream), p.Consumer, idleMillis(p.MinIdle),
+			strconv.Itoa(min(p.Count-len(out.Entries), claimMax)), out.Next, strconv.Itoa(scanMax),
+		}
 		err := q.withGroup(ctx, p.Stream, func() (bool, error) {
-			cmd := q.client.B().Xautoclaim().Key(key).Group(ConsumerGroup(q.prefix, p.Stream)).
-				Consumer(p.Consumer).MinIdleTime(idleMillis(p.MinIdle)).Start(cursor).
-				Count(int64(p.Count - len(out))).Build()
-			reply, err := q.client.Do(ctx, cmd).ToArray()
+			reply, err := claimEntries.Exec(ctx, q.client, []string{key}, args).ToArray()
 			if isNoGroup(err) {
 				return true, nil
 			}
+			var page []queue.Entry
 			if err == nil {
-				cursor, page, err = decodeClaim(reply, p.Consumer)
+				out.Next, more, page, err = decodeClaim(reply, p.Consumer)
 			}
 			if err != nil {
-				return false, fmt.Errorf("redisstream: XAUTOCLAIM %s: %w", key, err)
+				return false, fmt.Errorf("redisstream: claim_entries %s: %w", key, err)
 			}
+			out.Entries = append(out.Entries, page...)
 			return false, nil
 		})
 		if err != nil {
 			return out, err
 		}
-		out = append(out, page...)
-		if cursor == "0-0" {
+		more = more && len(out.Entries) < p.Count
+	}
+	return out, nil
+}
+
+// adopt gives a lease to entries that were added at least MinIdle ago, were
+// delivered, and are pending with no consumer. It looks at the oldest entries,
+// and continues while it finds some.
+func (q *Queue) adopt(ctx context.Context, p queue.ClaimParams) error {
+	key, from, total := StreamKey(q.prefix, p.Stream), "-", int64(0)
+	for range adoptSteps {
+		args := []string{
+			ConsumerGroup(q.prefix, p.Stream), p.Consumer, idleMillis(p.MinIdle), from, strconv.Itoa(adoptMax),
+		}
+		reply, err := adoptEntries.Exec(ctx, q.client, []string{key}, args).ToArray()
+		if err == nil && len(reply) != 2 {
+			err = fmt.Errorf("the reply has %d elements", len(reply))
+		}
+		if err != nil {
+			return fmt.Errorf("redisstream: adopt_entries %s: %w", key, err)
+		}
+		adopted, errAdopted := reply[0].AsInt64()
+		next, errNext := reply[1].ToString()
+		if err := errors.Join(errAdopted, errNext); err != nil {
+			return fmt.Errorf("redisstream: adopt_entries %s: %w", key, err)
+		}
+		total += adopted
+		if from = next; from == "" {
 			break
 		}
 	}
-	return out, nil
+	if total > 0 {
+		q.log.Info("entries without a consumer adopted", "promotion_id", p.Stream.PromotionID, "count", total)
+	}
+	return nil
 }
 
 // idleMillis rounds up and adds one: the server stores the time of delivery in
@@ -223,24 +267,26 @@ func idleMillis(d time.Duration) string {
 	return strconv.FormatInt((d+time.Millisecond-1).Milliseconds()+1, 10)
 }
 
-func decodeClaim(reply []rueidis.RedisMessage, consumer string) (cursor string, out []queue.Entry, err error) {
-	if len(reply) < 2 {
-		return "", nil, fmt.Errorf("the reply has %d elements", len(reply))
+// decodeClaim decodes the reply of claim_entries.
+func decodeClaim(reply []rueidis.RedisMessage, consumer string) (next string, more bool, out []queue.Entry, err error) {
+	if len(reply) != 3 {
+		return "", false, nil, fmt.Errorf("the reply has %d elements", len(reply))
 	}
-	cursor, errCursor := reply[0].ToString()
-	rows, errRows := reply[1].ToArray()
-	if err := errors.Join(errCursor, errRows); err != nil {
-		return "", nil, err
+	next, errNext := reply[0].ToString()
+	full, errFull := reply[1].AsInt64()
+	rows, errRows := reply[2].ToArray()
+	if err := errors.Join(errNext, errFull, errRows); err != nil {
+		return "", false, nil, err
 	}
 	for _, row := range rows {
 		e, _, err := decodeEntry(row)
 		if err != nil {
-			return "", nil, err
+			return "", false, nil, err
 		}
 		e.Consumer = consumer
 		out = append(out, e)
 	}
-	return cursor, out, nil
+	return next, full == 1, out, nil
 }
 
 // Extend implements queue.Queue.
@@ -259,7 +305,7 @@ func (q *Queue) Extend(ctx context.Context, s queue.Stream, consumer string, ids
 }
 
 // Ack implements queue.Queue. It deletes an entry before it acknowledges it. If
-// the server crashes between the two, XAUTOCLAIM drops the pending entry that
+// the server crashes between the two, XCLAIM drops the pending entry that
 // no longer exists. In the other order, an entry that is no longer pending
 // would stay forever.
 func (q *Queue) Ack(ctx context.Context, s queue.Stream, ids []string) error {

@@ -152,8 +152,9 @@ func probes(prefix string) [][]string {
 		{"XRANGE", key, "-", "+", "COUNT", "1"},
 		{"XREVRANGE", key, "+", "-", "COUNT", "1"},
 		{"XPENDING", key, group},
+		{"TIME"},
 		{"XCLAIM", key, group, "c", "1", "0-1", "JUSTID"},
-		{"XAUTOCLAIM", key, group, "c", "1", "0"},
+		{"XAUTOCLAIM", key, group, "c", "1", "0"}, // used by the gates of the coupons
 		{"XGROUP", "CREATE", key, group, "0"},
 		{"XGROUP", "CREATECONSUMER", key, group, "c"},
 		{"XGROUP", "DELCONSUMER", key, group, "c"},

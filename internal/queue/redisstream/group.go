@@ -29,48 +29,28 @@ const (
 var errGroupVanishes = errors.New("the group disappears repeatedly: find out which other system deletes it")
 
 // Create implements queue.Queue.
-func (q *Queue) Create(ctx context.Context, s queue.Stream, consumers []string) error {
-	if err := q.makeGroup(ctx, s); err != nil {
-		return err
-	}
-	if len(consumers) == 0 {
-		return nil
-	}
-	key, group := StreamKey(q.prefix, s), ConsumerGroup(q.prefix, s)
-	cmds := make(rueidis.Commands, len(consumers))
-	for i, c := range consumers {
-		cmds[i] = q.client.B().XgroupCreateconsumer().Key(key).Group(group).Consumer(c).Build()
-	}
-	for i, reply := range q.client.DoMulti(ctx, cmds...) {
-		if err := reply.Error(); err != nil {
-			return fmt.Errorf("redisstream: XGROUP CREATECONSUMER %s %s: %w", key, consumers[i], err)
-		}
-	}
-	return nil
-}
-
-func (q *Queue) makeGroup(ctx context.Context, s queue.Stream) error {
+func (q *Queue) Create(ctx context.Context, s queue.Stream, consumers []string) (bool, error) {
 	key := StreamKey(q.prefix, s)
-	made, err := makeGroup.Exec(ctx, q.client,
-		[]string{key, regroupedKey(q.prefix, s)}, []string{ConsumerGroup(q.prefix, s)}).AsBool()
+	args := append([]string{ConsumerGroup(q.prefix, s)}, consumers...)
+	made, err := makeGroup.Exec(ctx, q.client, []string{key, regroupedKey(q.prefix, s)}, args).AsInt64()
 	if err != nil {
-		return fmt.Errorf("redisstream: make_group %s: %w", key, err)
+		return false, fmt.Errorf("redisstream: make_group %s: %w", key, err)
 	}
-	if made {
+	if made == 1 {
 		q.log.Info("consumer group created", "promotion_id", s.PromotionID, "type", s.Type)
 	}
-	return nil
+	return made >= 0, nil
 }
 
-// withGroup runs a call. If the call reports that the group is missing, and has
-// therefore done nothing, withGroup creates the group and runs the call again.
+// withGroup runs a call. If the call reports that the stream lacks the group, and
+// has therefore done nothing, withGroup creates the group and runs the call again.
 func (q *Queue) withGroup(ctx context.Context, s queue.Stream, call func() (noGroup bool, err error)) error {
 	for range groupAttempts {
 		noGroup, err := call()
 		if err != nil || !noGroup {
 			return err
 		}
-		if err := q.makeGroup(ctx, s); err != nil {
+		if _, err := q.Create(ctx, s, nil); err != nil {
 			return err
 		}
 	}

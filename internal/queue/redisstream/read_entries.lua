@@ -6,8 +6,11 @@
 -- ARGV[2…] per consumer: name, maximum entries
 -- returns  {run of this server as in add_entries, value of KEYS[2] or '',
 --           {index of the consumer in ARGV from 0, its entries, …}};
---          an empty array if there is no new entry;
---          an error NOGROUP, with nothing delivered, if the group is missing
+--          an empty array if there is no new entry, or no stream;
+--          an error NOGROUP, with nothing delivered, if the stream lacks the group
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  return {}
+end
 local found = {}
 for i = 2, #ARGV, 2 do
   local reply = redis.call('XREADGROUP', 'GROUP', ARGV[1], ARGV[i],

@@ -14,6 +14,10 @@ var (
 	addEntriesText string
 	//go:embed read_entries.lua
 	readEntriesText string
+	//go:embed claim_entries.lua
+	claimEntriesText string
+	//go:embed adopt_entries.lua
+	adoptEntriesText string
 	//go:embed extend_entries.lua
 	extendEntriesText string
 	//go:embed make_group.lua
@@ -25,6 +29,8 @@ var (
 
 	addEntries     = rueidis.NewLuaScript(addEntriesText)
 	readEntries    = rueidis.NewLuaScript(readEntriesText)
+	claimEntries   = rueidis.NewLuaScript(claimEntriesText)
+	adoptEntries   = rueidis.NewLuaScript(adoptEntriesText)
 	extendEntries  = rueidis.NewLuaScript(extendEntriesText)
 	makeGroup      = rueidis.NewLuaScript(makeGroupText)
 	removeConsumer = rueidis.NewLuaScript(removeConsumerText)

@@ -268,8 +268,14 @@ func TestScripts(t *testing.T) {
 		r.do("XGROUP", "DESTROY", key, group)
 		want("add without a group", r.eval(addEntriesText, one, group, "10", far, "1", "{}", "1"), int64(-1), int64(0))
 		want("nothing added", r.eval("return redis.call('XLEN', KEYS[1])", one), int64(1))
-		r.do("DEL", key)
-		want("make", r.eval(makeGroupText, two, group), int64(1))
+		want("make over an entry", r.eval(makeGroupText, two, group), int64(1))
+		r.do("DEL", key, mark)
+		want("make in no stream", r.eval(makeGroupText, two, group, "a"), int64(-1))
+		want("read in no stream", r.eval(readEntriesText, two, group, "a", "1"), []any{})
+		want("claim in no stream", r.eval(claimEntriesText, one, group, "a", "0", "1", "", "10"), "", int64(0), []any{})
+		want("adopt in no stream", r.eval(adoptEntriesText, one, group, "a", "0", "-", "10"), int64(0), "")
+		want("nothing made", r.eval("return redis.call('EXISTS', KEYS[1], KEYS[2])", two), int64(0))
+		r.do("XGROUP", "CREATE", key, group, "0", "MKSTREAM")
 		want("make again", r.eval(makeGroupText, two, group), int64(0))
 		want("no mark for an empty stream", r.eval("return redis.call('EXISTS', KEYS[1])", two[1:]), int64(0))
 		want("add late", r.eval(addEntriesText, one, group, "10", "1000", "1", "{}", "1"), int64(0), int64(0))
@@ -287,6 +293,16 @@ func TestScripts(t *testing.T) {
 		want("extend", r.eval(extendEntriesText, one, group, "b", id(0), id(1), "1-1"), []any{id(1)})
 		want("extend nothing", r.eval(extendEntriesText, one, group, "c", id(0)), []any{})
 		want("delivery counts stay", r.eval("return redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 9)[2][4]", one, group), int64(1))
+		want("nothing to adopt", r.eval(adoptEntriesText, one, group, "c", "0", "-", "10"), int64(0), "")
+		want("claim nothing", r.eval(claimEntriesText, one, group, "b", "60000", "5", "", "10"), "", int64(0), []any{})
+		want("claim one", r.eval(claimEntriesText, one, group, "b", "0", "1", "", "10"), "("+id(0), int64(1), stored[:1])
+		want("claim the rest", r.eval(claimEntriesText, one, group, "b", "0", "5", "("+id(0), "10"), "", int64(0), stored[1:])
+		r.do("XGROUP", "DELCONSUMER", key, group, "b")
+		want("adopt nothing young", r.eval(adoptEntriesText, one, group, "b", "60000", "-", "10"), int64(0), "")
+		want("adopt two", r.eval(adoptEntriesText, one, group, "a", "0", "-", "2"), int64(2), "("+id(1))
+		want("adopt the rest", r.eval(adoptEntriesText, one, group, "b", "0", "("+id(1), "2"), int64(1), "("+id(2))
+		want("adopt no more", r.eval(adoptEntriesText, one, group, "b", "0", "("+id(2), "2"), int64(0), "")
+		r.do("XCLAIM", key, group, "b", "0", id(1), "JUSTID")
 		want("remove without heir", r.eval(removeConsumerText, one, group, "b", "", "1"), int64(-1))
 		want("remove, step 1", r.eval(removeConsumerText, one, group, "b", "a", "1"), int64(1))
 		want("remove, step 2", r.eval(removeConsumerText, one, group, "b", "a", "1"), int64(1))
@@ -374,7 +390,7 @@ func TestEntriesOfOtherClients(t *testing.T) {
 			t.Errorf("our own entry is %+v", got[3])
 		}
 		claimed, err := r.q.Claim(t.Context(), queue.ClaimParams{Stream: r.s, Consumer: "b", Count: 10})
-		if err != nil || len(claimed) != 4 || claimed[0].Readable || string(claimed[0].Message) != `{"hello":"world"}` {
+		if err != nil || len(claimed.Entries) != 4 || claimed.Entries[0].Readable || string(claimed.Entries[0].Message) != `{"hello":"world"}` {
 			t.Errorf("claimed %+v, %v", claimed, err)
 		}
 	})
@@ -387,12 +403,12 @@ func TestAMissingGroupIsMadeFromTheBeginning(t *testing.T) {
 		"Range": func(r *rig) error { _, err := r.q.Range(r.Context(), r.s, 1); return err },
 		"Claim": func(r *rig) error {
 			got, err := r.q.Claim(r.Context(), queue.ClaimParams{Stream: r.s, Consumer: "b", Count: 10})
-			if len(got) != 0 {
+			if len(got.Entries) != 0 {
 				r.Errorf("claimed %+v from a group that was missing", got)
 			}
 			return err
 		},
-		"Create": func(r *rig) error { return r.q.Create(r.Context(), r.s, []string{"a"}) },
+		"Create": func(r *rig) error { _, err := r.q.Create(r.Context(), r.s, []string{"a"}); return err },
 		"Extend": func(r *rig) error { _, err := r.q.Extend(r.Context(), r.s, "a", []string{"1-1"}); return err },
 		"Ack":    func(r *rig) error { return r.q.Ack(r.Context(), r.s, []string{"1-1"}) },
 		"RemoveConsumer": func(r *rig) error {
@@ -457,7 +473,7 @@ func TestAckLeavesNoOrphan(t *testing.T) {
 		// The server stopped between the two commands of an Ack.
 		r.do("XDEL", r.key(), got[0].ID)
 		claimed, err := r.q.Claim(t.Context(), queue.ClaimParams{Stream: r.s, Consumer: "b", Count: 10})
-		if err != nil || len(claimed) != 1 || claimed[0].ID != got[1].ID {
+		if err != nil || len(claimed.Entries) != 1 || claimed.Entries[0].ID != got[1].ID {
 			t.Fatalf("claimed %+v, %v", claimed, err)
 		}
 		info, err := r.q.Info(t.Context(), r.s)
@@ -588,10 +604,10 @@ func TestADrainedStreamKeepsItsGroup(t *testing.T) {
 	t.Parallel()
 	overServers(t, func(t *testing.T, url string) {
 		r := newRig(t, url)
-		if err := r.q.Create(t.Context(), r.s, []string{"a"}); err != nil {
+		r.add(0, 1)
+		if _, err := r.q.Create(t.Context(), r.s, []string{"a"}); err != nil {
 			t.Fatal(err)
 		}
-		r.add(0, 1)
 		got := r.read(1)
 		if err := r.q.Ack(t.Context(), r.s, []string{got[0].ID}); err != nil {
 			t.Fatal(err)
@@ -601,8 +617,8 @@ func TestADrainedStreamKeepsItsGroup(t *testing.T) {
 				t.Fatalf("read %+v", got)
 			}
 		}
-		if n := r.log.count("consumer group created"); n != 1 {
-			t.Fatalf("the group was made %d times", n)
+		if n := r.log.count("consumer group created"); n != 0 {
+			t.Fatalf("the group was made again %d times", n)
 		}
 		if consumers, err := r.q.Consumers(t.Context(), r.s); err != nil || len(consumers) != 1 {
 			t.Fatalf("consumers are %+v, %v", consumers, err)

@@ -478,7 +478,7 @@ func exerciseCompletion(t *testing.T, open Open) {
 	}
 	settle := func(b *bundle, ls ...rules.Lookup) {
 		b.Helper()
-		b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{Lookups: ls, SettleAfter: settleAfter, Now: at(100)}))
+		b.settleLookups(store.PayoutSettleParams{Lookups: ls, SettleAfter: settleAfter, Now: at(100)})
 	}
 	run(t, open, "ACancelledOneEndsWhenTheDecidingLookUpGotNoAnswer", func(b *bundle) {
 		cancelled(b)
