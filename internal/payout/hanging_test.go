@@ -108,3 +108,40 @@ func TestHangingPayees(t *testing.T) {
 		})
 	}
 }
+
+// TestAResumeDoesNotWaitForHangingCalls checks that a resumed promotion pays within a
+// second, although calls from before the pause still hang.
+func TestAResumeDoesNotWaitForHangingCalls(t *testing.T) {
+	t.Parallel()
+	for name, inFlight := range map[string]int{"EveryPlaceOfThePoolHangs": 8, "SomeHang": 64} {
+		t.Run(name, func(t *testing.T) {
+			onFakeTime(t, func(t *testing.T) {
+				const hanging, n = 16, 600
+				p := &hangingProvider{ledgerProvider: newProvider(nil), hangs: func(id reward.TargetID) bool { return id <= hanging }}
+				s := newStage(t, p.ledgerProvider, nil)
+				s.with(func(cfg *Config) {
+					cfg.Provider, cfg.MaxLen, cfg.Pool.InFlight, cfg.Pool.BatchSize = p, 100, inFlight, 100
+				}, dropPublisher{})
+				defer s.close()
+				s.createAs(n, func(*reward.Promotion) {})
+				s.start()
+				s.until("under way", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Queued] > 0 })
+				time.Sleep(30 * time.Millisecond)
+				for range 3 {
+					s.move(reward.Running, reward.Paused)
+					time.Sleep(300 * time.Millisecond) // fake time: only calls that hang are left
+					paid := s.view().Counts.Payouts[reward.Succeeded]
+					s.move(reward.Paused, reward.Running)
+					began := time.Now()
+					s.until("paid again", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] > paid })
+					took := time.Since(began)
+					t.Logf("paid %v after the resume, %d calls in flight", took, s.flow.governor.State().Open)
+					if took > time.Second {
+						t.Errorf("paid again %v after the resume", took)
+					}
+				}
+				s.until("all others paid", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] == n-hanging })
+			})
+		})
+	}
+}

@@ -139,11 +139,15 @@ func (m *Manager) Wake(s queue.Stream) {
 	m.startLocked(spec)
 }
 
-// follow applies a spec to a running pool: the pool is not idle while there is
-// Work, and gets more consumers if it has too few.
+// follow applies a spec to a pool: the pool is not idle while there is Work, reads
+// again if it was asked to end and has not ended yet, and gets more consumers if it
+// has too few.
 func (m *Manager) follow(p *Pool, s Spec) {
 	if s.Work {
 		p.touch()
+		if !m.ended && p.resume() {
+			m.cfg.Log.For(obs.Manager).Info("pool resumed", "promotion_id", s.Stream.PromotionID)
+		}
 	}
 	if p.grow(m.consumers(s)) {
 		p.Wake()
