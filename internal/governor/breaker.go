@@ -103,10 +103,11 @@ type breaker struct {
 	ended  ProbeResult // of the latest turn, until the other instances know it
 }
 
-// payee identifies a payout. A payee without a target is unknown.
+// payee identifies a payout, if it is known.
 type payee struct {
 	promotion reward.PromotionID
 	target    reward.TargetID
+	known     bool
 }
 
 // counted holds the rows of failures in which a payout was counted last.
@@ -167,7 +168,7 @@ func (b *breaker) dead(now time.Duration, p *Permit, unconnected bool, calls uin
 		b.freshRow++
 	}
 	inRow, inFreshRow := true, p.call >= b.since
-	if !unconnected && p.payee.target != 0 {
+	if !unconnected && p.payee.known {
 		before, known := b.seen[p.payee]
 		inRow = !known || before.row != b.row
 		inFreshRow = inFreshRow && (!known || before.freshRow != b.freshRow)

@@ -73,9 +73,11 @@ type Config struct {
 // Job says what a call is for, and what limits the promotion's calls.
 type Job struct {
 	PromotionID reward.PromotionID
-	// TargetID is the target of the call's payout. The breaker counts the failures
-	// of one payout in a row once. Zero means unknown: each failure counts.
-	TargetID reward.TargetID
+	// TargetID is the target of the call's payout, if HasTarget is set. The breaker
+	// counts the failures of one payout in a row once. Without a target, each failure
+	// counts.
+	TargetID  reward.TargetID
+	HasTarget bool
 	// Hangs reports that several calls for this payout ended without an answer. Its
 	// calls use a tenth of the limit at most, together with other such calls.
 	Hangs bool
@@ -464,7 +466,7 @@ func (g *Governor) newPermit(job Job, hangs bool) *Permit {
 		g.hanging.open++
 	}
 	return &Permit{
-		g: g, call: g.calls, payee: payee{job.PromotionID, job.TargetID}, hangs: hangs, own: job.Hangs, probe: g.breaker.opened,
+		g: g, call: g.calls, payee: payee{job.PromotionID, job.TargetID, job.HasTarget}, hangs: hangs, own: job.Hangs, probe: g.breaker.opened,
 	}
 }
 

@@ -212,7 +212,7 @@ func TestGovernorUnderEverything(t *testing.T) {
 				group.Go(func() {
 					for {
 						ctx, cancel := context.WithTimeout(t.Context(), time.Duration(mine.IntN(5000))*time.Millisecond)
-						job := Job{PromotionID: id, TargetID: reward.TargetID(mine.IntN(50)), Hangs: mine.IntN(5) == 0, Weight: mine.IntN(4)}
+						job := Job{PromotionID: id, TargetID: reward.TargetID(mine.IntN(50)), HasTarget: true, Hangs: mine.IntN(5) == 0, Weight: mine.IntN(4)}
 						if id%3 == 0 {
 							job.RatePerSecond = mine.IntN(3) * 40
 						}

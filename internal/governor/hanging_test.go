@@ -67,7 +67,7 @@ func TestBreakerJudgesTheProvider(t *testing.T) {
 					if g.State().BreakerOpen {
 						break
 					}
-					acquire(t, g, Job{PromotionID: 1, TargetID: reward.TargetID(1 + i%tc.payees)}).Done(tc.o)
+					acquire(t, g, Job{PromotionID: 1, TargetID: reward.TargetID(i % tc.payees), HasTarget: true}).Done(tc.o)
 				}
 				if s := g.State(); s.BreakerOpen != tc.opens {
 					t.Errorf("state %+v", s)
@@ -91,7 +91,7 @@ func TestBreakerForgets(t *testing.T) {
 	h := hanging{}
 	g := &Governor{flows: map[queueKey]*promotionQueue{}}
 	for i := range 3 * payeesMax {
-		p := &Permit{call: uint64(i), payee: payee{reward.PromotionID(i + 1), reward.TargetID(i + 1)}}
+		p := &Permit{call: uint64(i), payee: payee{reward.PromotionID(i + 1), reward.TargetID(i), true}}
 		b.result(0, p, silence, uint64(10*i), 1<<30)
 		h.result(g, p, silence, true, 0)
 	}
@@ -112,7 +112,7 @@ func TestProbesGoToOthersFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newTest(t, Config{})
 		for i := range failuresToOpen {
-			acquire(t, g, Job{PromotionID: 1, TargetID: reward.TargetID(i + 1)}).Done(silence)
+			acquire(t, g, Job{PromotionID: 1, TargetID: reward.TargetID(i), HasTarget: true}).Done(silence)
 		}
 		out := make(chan ended, 10)
 		next := func() ended {
@@ -123,8 +123,8 @@ func TestProbesGoToOthersFirst(t *testing.T) {
 			}
 			return e
 		}
-		line(t.Context(), g, Job{PromotionID: 1, TargetID: 1, Hangs: true}, 2, out)
-		line(t.Context(), g, Job{PromotionID: 1, TargetID: 30}, 3, out)
+		line(t.Context(), g, Job{PromotionID: 1, TargetID: 1, HasTarget: true, Hangs: true}, 2, out)
+		line(t.Context(), g, Job{PromotionID: 1, TargetID: 30, HasTarget: true}, 3, out)
 		first := next()
 		if first.job.Hangs {
 			t.Error("the first probe is of a payout that hangs")

@@ -291,7 +291,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 // jobOf returns what the governor must know about a call for a payout.
 func jobOf(cache *StatusCache, row reward.Payout) governor.Job {
 	job := cache.job(row.PromotionID)
-	job.TargetID = row.TargetID
+	job.TargetID, job.HasTarget = row.TargetID, true
 	job.Hangs = row.Dispatch > hangsAfter && row.ErrorCode == money.CodeTimeout
 	return job
 }
