@@ -184,9 +184,9 @@ func (g *Governor) learn(now, sent time.Duration, n News, known Shared) {
 		switch {
 		case len(b.probes) > 0:
 			b.turn = known.Turn
+		case b.ended.Ended: // the others do not know yet how the latest probe ended
 		case known.Turn:
 			b.turn, b.probeAt = true, min(b.probeAt, now-probeGrace)
-		case b.ended.Ended: // the others do not know yet how the latest probe ended
 		default:
 			b.turn, b.tries, b.probeAt = false, known.Tries, now+known.ProbeIn
 		}

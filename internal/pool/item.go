@@ -20,7 +20,7 @@ type Item struct {
 
 	pool     *Pool
 	readCtx  context.Context //nolint:containedctx // see ReadContext
-	consumer int // index within the pool
+	consumer int             // index within the pool
 	// leaseEnd is the end of the lease, in nanoseconds after pool.startedAt, by
 	// the monotonic clock.
 	leaseEnd  atomic.Int64

@@ -102,9 +102,9 @@ type Pool struct {
 	readCtx  context.Context    //nolint:containedctx // ends when the pool stops reading; see Item.ReadContext
 	stopRead context.CancelFunc // ends polling
 	over     bool               // the pool ends: it cannot read again
-	names    []string   // consumer names, by index
-	pending  []int      // pending entries, by consumer
-	calls    []int      // pending entries whose call may be in flight, by consumer
+	names    []string           // consumer names, by index
+	pending  []int              // pending entries, by consumer
+	calls    []int              // pending entries whose call may be in flight, by consumer
 	items    map[*Item]struct{}
 	lastWork time.Time
 	empty    *sync.Cond // signalled when items is empty
