@@ -29,7 +29,7 @@ type Config struct {
 	// Pool sizes the consumer pools. New sets Queue, Handler, Healthy, AcceptsWork,
 	// Metrics and Log.
 	Pool pool.Config
-	// Governor limits the calls. New sets Metrics and Log.
+	// Governor limits the calls. New sets Metrics, Troubles and Log.
 	Governor governor.Config
 	// MaxLen limits the entries of each stream.
 	MaxLen int
@@ -118,12 +118,12 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	f.retry = NewRetryProcessor(publisher, cfg.Store, producer, cfg.Log)
 	f.feeder = NewFeeder(cfg.Store, f.cache, producer, cfg.MaxLen, cfg.Log)
 	if cfg.Direct {
-		f.feeder.acceptsWork = func() bool { return f.governor.AcceptsWork() }
+		f.feeder.acceptsWork = func(id reward.PromotionID) bool { return f.governor.AcceptsWork(id) }
 		f.feeder.ownCapacity = f.ownCapacity
 	}
 	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease,
 		f.feeder.SpaceFreed, f.cache.Hint, cfg.Metrics, cfg.Log)
-	cfg.Governor.Metrics, cfg.Governor.Log = cfg.Metrics, cfg.Log
+	cfg.Governor.Metrics, cfg.Governor.Troubles, cfg.Governor.Log = cfg.Metrics, cfg.Troubles, cfg.Log
 	f.governor = governor.New(cfg.Governor)
 	cfg.Pool.AcceptsWork = f.governor.AcceptsWork
 	cfg.Pool.Queue, cfg.Pool.Metrics, cfg.Pool.Log = cfg.Queue, cfg.Metrics, cfg.Log
