@@ -237,7 +237,12 @@ func (e *Engine) openStore(ctx context.Context) error {
 // it.
 func OpenStore(ctx context.Context, cfg config.Config, instance string) (store.Store, error) {
 	if cfg.Database.URL == "" {
-		return sqlite.Open(ctx, sqlitePath(cfg))
+		s, err := sqlite.Open(ctx, sqlitePath(cfg))
+		if err != nil {
+			return nil, err
+		}
+		s.LimitViewers(cfg.Database.ReadConnections)
+		return s, nil
 	}
 	return postgres.Open(ctx, postgresConfig(cfg, instance))
 }
@@ -374,13 +379,14 @@ func (e *Engine) openRates(ctx context.Context) (governor.Rates, error) {
 	return rates, nil
 }
 
-// unshared is the governor.Rates of instances without Redis. They cannot share rates,
-// so each one uses its part of them.
+// unshared is the governor.Rates of instances without Redis. They share nothing: each
+// one uses its part of the rates, its own circuit breaker, and the Retry-After of its
+// own calls.
 type unshared struct{}
 
 // Lease implements governor.Rates.
 func (unshared) Lease(context.Context, governor.LeaseParams) (governor.Run, error) {
-	return governor.Run{}, errors.New("redis.url is empty, so instances cannot share rates: each one uses its part of them")
+	return governor.Run{}, fmt.Errorf("redis.url is empty: %w", governor.ErrUnshared)
 }
 
 func (e *Engine) startFlow(ctx context.Context) error {
@@ -437,7 +443,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		streams = e.queue
 	}
 	e.books = books.New(books.Config{
-		Store: e.store, Queue: streams, Charges: flow, Views: flow.Views, Hint: flow.Hint, Instance: e.instance,
+		Store: e.store, Queue: streams, Charges: flow, Views: flow.Views, Owns: flow.Owns, Hint: flow.Hint,
 		Interval: e.cfg.Reconcile.Interval, DispatchHorizon: limits.DispatchHorizon(), Metrics: e.metrics, Log: e.log,
 	})
 	webhooks := campaign.NewWebhooks(campaign.WebhooksConfig{Rows: e.store, Secret: e.cfg.Webhook.Secret, Metrics: e.metrics, Log: e.log})
@@ -591,7 +597,8 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		Uploads: campaign.NewUploads(campaign.UploadsConfig{
 			Rows: e.store, Saver: e.flow, IDs: ids, Log: e.log, Hint: e.flow.Hint,
 		}),
-		Rows: e.store, Streams: e.queue, StreamNames: e.streamNames, Degraded: e.degraded, Troubles: e.troubles,
+		ReadsPerCaller: max(1, e.cfg.Database.ReadConnections-1),
+		Rows:           e.store, Streams: e.queue, StreamNames: e.streamNames, Degraded: e.degraded, Troubles: e.troubles,
 		Version: e.version, Metrics: e.metrics, Log: e.log,
 	})
 	e.onClose(func() { e.mount.Close(notUp) })
@@ -732,6 +739,14 @@ func (e *Engine) Store() store.Store { return e.store }
 
 // Queue returns the open work queue, for tests.
 func (e *Engine) Queue() queue.Queue { return e.queue }
+
+// ViewAge returns the age of this instance's view of the promotions, for
+// measurements.
+func (e *Engine) ViewAge() time.Duration { return e.flow.ViewAge() }
+
+// ActivePromotions returns how many active promotions this instance knows, for
+// measurements.
+func (e *Engine) ActivePromotions() int { return len(e.flow.Views()) }
 
 // Coupons returns the coupon flow of this instance, for tests and measurements.
 func (e *Engine) Coupons() *coupon.Flow { return e.coupons }

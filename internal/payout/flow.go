@@ -30,7 +30,7 @@ type Config struct {
 	// Pool sizes the consumer pools. New sets Queue, Handler, Healthy, AcceptsWork,
 	// Metrics and Log.
 	Pool pool.Config
-	// Governor limits the calls. New sets Metrics and Log.
+	// Governor limits the calls. New sets Metrics, Troubles and Log.
 	Governor governor.Config
 	// MaxLen limits the entries of each stream.
 	MaxLen int
@@ -67,18 +67,23 @@ const directMaxLen = 10_000
 // Flow connects the parts that pay, and starts and stops them in order. Its
 // methods are safe for concurrent use.
 type Flow struct {
-	cfg       Config
-	intake    *Intake
-	cache     *StatusCache
-	manager   *pool.Manager
-	governor  *governor.Governor
-	finisher  *Finisher
-	retry     *RetryProcessor
-	feeder    *Feeder
-	sweeper   *Sweeper
-	settler   *Settler
-	guard     *Guard
-	listeners []interface {
+	cfg      Config
+	clock    *queueClock
+	intake   *Intake
+	cache    *StatusCache
+	manager  *pool.Manager
+	governor *governor.Governor
+	finisher *Finisher
+	retry    *RetryProcessor
+	feeder   *Feeder
+	// rows and streams are this instance's parts of the housekeeping: rows of the
+	// work that needs the database only, streams of the work that needs the queue.
+	// They are nil if this instance is alone.
+	rows, streams *store.Share
+	sweeper       *Sweeper
+	settler       *Settler
+	guard         *Guard
+	listeners     []interface {
 		Start(ctx context.Context)
 		Stop()
 	}
@@ -102,8 +107,9 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	cfg.Store = rows
 	f := &Flow{cfg: cfg}
 	f.cache = NewStatusCache(cfg.Store, cfg.Log)
+	f.clock = newQueueClock(cfg.Queue, cfg.Limits.DispatchHorizon(), cfg.Troubles, cfg.Log)
 	producer := &Producer{
-		Queue: cfg.Queue, Rows: cfg.Store, MaxLen: cfg.MaxLen,
+		Queue: cfg.Queue, Rows: cfg.Store, MaxLen: cfg.MaxLen, clock: f.clock,
 		DispatchHorizon: cfg.Limits.DispatchHorizon(), Lease: cfg.Limits.Lease, Log: cfg.Log,
 	}
 	f.intake = &Intake{Rows: cfg.Store, Producer: producer, MaxLen: cfg.MaxLen}
@@ -113,16 +119,16 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	f.retry = NewRetryProcessor(publisher, cfg.Store, producer, cfg.Log)
 	f.feeder = NewFeeder(cfg.Store, f.cache, producer, cfg.MaxLen, cfg.Log)
 	if cfg.Direct {
-		f.feeder.acceptsWork = func() bool { return f.governor.AcceptsWork() }
+		f.feeder.acceptsWork = func(id reward.PromotionID) bool { return f.governor.AcceptsWork(id) }
 		f.feeder.ownCapacity = f.ownCapacity
 	}
 	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease,
 		f.feeder.SpaceFreed, f.cache.Hint, f.pauseStuck, cfg.Troubles, cfg.Metrics, cfg.Log)
 	f.feeder.parked = f.finisher.parking.has
-	cfg.Governor.Metrics, cfg.Governor.Log = cfg.Metrics, cfg.Log
+	cfg.Governor.Metrics, cfg.Governor.Troubles, cfg.Governor.Log = cfg.Metrics, cfg.Troubles, cfg.Log
 	f.governor = governor.New(cfg.Governor)
 	cfg.Pool.AcceptsWork = func(id reward.PromotionID) bool {
-		return f.governor.AcceptsWork() && !f.finisher.parking.has(id)
+		return f.governor.AcceptsWork(id) && !f.finisher.parking.has(id)
 	}
 	cfg.Pool.Queue, cfg.Pool.Metrics, cfg.Pool.Log = cfg.Queue, cfg.Metrics, cfg.Log
 	cfg.Pool.Healthy = func() bool { return f.cache.FreshWithin(cfg.Limits.Lease) }
@@ -132,21 +138,55 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	}
 	f.manager = pool.NewManager(cfg.Pool)
 	f.sweeper = NewSweeper(cfg.Store, cfg.Queue, f.cache, f.manager, cfg.Limits, cfg.Metrics, cfg.Log)
+	f.divide()
 	f.settler = NewSettler(rows, cfg.Provider, f.governor, f.cache, cfg.Limits, cfg.Log)
 	f.guard = NewGuard(GuardConfig{
 		Store: cfg.Store, Cache: f.cache, ApprovalAbove: cfg.ApprovalAbove, Start: cfg.Start, Log: cfg.Log,
 	})
-	f.cache.onRefresh = func(views []store.PromotionView) {
-		for _, v := range views {
-			if v.Status == reward.Paused || v.Status == reward.PromotionCancelled {
-				f.governor.CancelWaiting(v.ID)
-			}
-		}
-		if cfg.Payout {
-			f.manager.Converge(f.specs(views))
+	f.cache.onRefresh = f.refreshed
+	return f
+}
+
+// refreshed follows a read of the cache.
+func (f *Flow) refreshed(now active) {
+	for id := range f.governor.State().Waiting {
+		if v := now.views[id]; v != nil && (v.Status == reward.Paused || v.Status == reward.PromotionCancelled) {
+			f.governor.CancelWaiting(id)
 		}
 	}
-	return f
+	switch {
+	case !f.cfg.Payout:
+	case f.cfg.Direct:
+		f.manager.Converge(f.directSpecs(now.views))
+	default:
+		var specs []pool.Spec
+		var gone []reward.PromotionID
+		for _, id := range now.changed {
+			if v := now.views[id]; v != nil {
+				specs = append(specs, specOf(*v))
+			} else {
+				gone = append(gone, id)
+			}
+		}
+		f.manager.Follow(specs, gone)
+	}
+}
+
+// divide divides the housekeeping among the instances, unless this one is alone.
+// An instance that cannot read the promotions, or reach the queue, leaves its part
+// to those that can.
+func (f *Flow) divide() {
+	if f.cfg.QueueIsLocal {
+		f.sweeper.ownsRows = func(reward.PromotionID) bool { return true }
+		f.sweeper.ownsStreams = f.sweeper.ownsRows
+		return
+	}
+	log, lease := f.cfg.Log.For(obs.Sweeper), f.cfg.Limits.Lease
+	reads := func() bool { return f.cache.FreshWithin(lease) }
+	f.rows = store.NewShare(f.cfg.Store, "housekeeping of rows", f.cfg.Pool.Instance, reads, log)
+	f.streams = store.NewShare(f.cfg.Store, "housekeeping of streams", f.cfg.Pool.Instance,
+		func() bool { return reads() && !f.sweeper.sweeping.stuck(lease) }, log)
+	f.sweeper.ownsRows, f.sweeper.ownsStreams = f.rows.Owns, f.streams.Owns
 }
 
 // listen creates the listeners that the roles need.
@@ -196,6 +236,10 @@ func (f *Flow) Hint(reward.PromotionID) { f.cache.Hint() }
 // Views returns the active promotions as of the latest read.
 func (f *Flow) Views() map[reward.PromotionID]*store.PromotionView { return f.cache.Views() }
 
+// Owns reports whether the housekeeping of a promotion's rows is this instance's
+// part now. Instances with the role housekeeping divide the promotions.
+func (f *Flow) Owns(id reward.PromotionID) bool { return f.sweeper.ownsRows(id) }
+
 // cutOffAfter is the age of the view after which an instance counts as cut off
 // from the database, and leaves its Kafka partitions to others.
 const cutOffAfter = 20 * time.Second
@@ -228,6 +272,7 @@ func (f *Flow) Start(ctx context.Context) error {
 		}
 	}
 	start := func(b *service.Base, run func(context.Context)) { b.Start(context.WithoutCancel(ctx), run) }
+	start(&f.clock.Base, f.clock.run)
 	start(&f.cache.Base, f.cache.run)
 	if f.cfg.Payout {
 		start(&f.finisher.Base, f.finisher.run)
@@ -236,6 +281,10 @@ func (f *Flow) Start(ctx context.Context) error {
 		start(&f.feeder.Base, f.feeder.run)
 	}
 	if f.cfg.Housekeeping {
+		if f.rows != nil {
+			start(&f.rows.Base, f.rows.Run)
+			start(&f.streams.Base, f.streams.Run)
+		}
 		start(&f.sweeper.Base, f.sweeper.run)
 		if f.cfg.Provider != nil {
 			start(&f.settler.Base, f.settler.run)
@@ -262,6 +311,10 @@ func (f *Flow) Stop() {
 	f.sweeper.Stop()
 	f.settler.Stop()
 	f.guard.Stop()
+	if f.rows != nil {
+		f.rows.Stop()
+		f.streams.Stop()
+	}
 	// An unavailable database must not delay the stop. If an outcome cannot be
 	// written in time, its entry stays pending.
 	late := time.AfterFunc(2*f.cfg.Pool.StopTimeout+time.Second, f.finisher.giveUp)
@@ -270,6 +323,7 @@ func (f *Flow) Stop() {
 	f.governor.Close()
 	f.finisher.Stop()
 	f.cache.Stop()
+	f.clock.Stop()
 }
 
 // pauseStuck pauses a promotion whose outcomes cannot be recorded.
@@ -307,16 +361,14 @@ func (f *Flow) ownCapacity(v store.PromotionView) int {
 	return n
 }
 
-// specs returns the pools that should run.
-func (f *Flow) specs(views []store.PromotionView) []pool.Spec {
+// directSpecs returns the pools that should run in direct mode. A swept payout may
+// have left an entry in the queue of this instance, which the row does not show. A
+// pool must still acknowledge that entry.
+func (f *Flow) directSpecs(views map[reward.PromotionID]*store.PromotionView) []pool.Spec {
 	out := make([]pool.Spec, 0, len(views))
 	for _, v := range views {
-		s := specOf(v)
-		if f.cfg.Direct && !s.Work {
-			// A swept payout may have left an entry in this queue, which the row
-			// does not show. A pool must still acknowledge that entry.
-			s.Work = f.intake.Producer.StreamLen(context.Background(), v) > 0
-		}
+		s := specOf(*v)
+		s.Work = s.Work || f.intake.Producer.StreamLen(context.Background(), *v) > 0
 		out = append(out, s)
 	}
 	return out

@@ -16,6 +16,9 @@
 // conflict only with other inserts, which hold the same summary row. A dispatch
 // skips locked payouts.
 //
+// Reads whose result is only shown (store.ForViewer) have connections of their
+// own, so that no number of them takes those of the payouts.
+//
 // For coupons the order is simpler: first the row of the template, then offsets
 // and the coupons of that template. A statement that changes coupons without their
 // template locks one row, or skips locked rows.
@@ -40,7 +43,6 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 
-	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
@@ -60,6 +62,9 @@ type Config struct {
 	Schema string
 	// MaxConnections limits the connection pool; 0 means 20.
 	MaxConnections int
+	// ReadConnections limits the pool of reads for viewers; 0 means
+	// store.ViewerConnections.
+	ReadConnections int
 	// ApplicationName is shown in pg_stat_activity; empty means largesse.
 	ApplicationName string
 }
@@ -68,12 +73,14 @@ type Config struct {
 type Store struct {
 	rows.Tables
 	pool       *pgxpool.Pool
+	viewers    *pgxpool.Pool // for reads of store.ForViewer only
 	schema     string
 	tryTimeout time.Duration
 	low        lowWater
-	// active and templates cache the latest lists; nil means none yet.
-	active    atomic.Pointer[activeList[store.PromotionView]]
-	templates atomic.Pointer[activeList[reward.CouponTemplate]]
+	templates  atomic.Pointer[templateList] // the latest one; nil means none yet
+	// activeCount is about how many promotions are active.
+	activeCount atomic.Int64
+	cancelled   marks // of PayoutCancelStep
 }
 
 // poolConfig returns the configuration of every connection.
@@ -109,8 +116,26 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 	params["enable_bitmapscan"] = "off"
 	params["enable_hashjoin"] = "off"
 	params["enable_mergejoin"] = "off"
+	params["enable_incremental_sort"] = "off"
 	params["plan_cache_mode"] = "force_generic_plan"
 	params["jit"] = "off"
+	return pc, nil
+}
+
+// viewerConfig returns the configuration of the connections of viewers. The
+// server ends a read that is too slow, even if this process has crashed.
+func viewerConfig(cfg Config) (*pgxpool.Config, error) {
+	pc, err := poolConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	pc.MaxConns = store.ViewerConnections
+	if cfg.ReadConnections > 0 {
+		pc.MaxConns = int32(min(cfg.ReadConnections, 1<<16))
+	}
+	params := pc.ConnConfig.RuntimeParams
+	params["statement_timeout"] = strconv.FormatInt(store.ViewerTimeout.Milliseconds(), 10)
+	params["default_transaction_read_only"] = "on"
 	return pc, nil
 }
 
@@ -124,10 +149,20 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	s := &Store{pool: pool, schema: cfg.Schema, tryTimeout: tryTimeout}
+	vc, err := viewerConfig(cfg)
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	viewers, err := pgxpool.NewWithConfig(ctx, vc)
+	if err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	s := &Store{pool: pool, viewers: viewers, schema: cfg.Schema, tryTimeout: tryTimeout}
 	s.Tables = rows.New(tables{s}, dialect)
 	if err := s.Ping(ctx); err != nil {
-		pool.Close()
+		s.Close()
 		return nil, err
 	}
 	return s, nil
@@ -150,7 +185,10 @@ func (s *Store) Clock(ctx context.Context) (now time.Time, err error) {
 }
 
 // Close closes every connection.
-func (s *Store) Close() { s.pool.Close() }
+func (s *Store) Close() {
+	s.viewers.Close()
+	s.pool.Close()
+}
 
 // Migrate brings the schema up to date. A lock of the database lets one session
 // migrate at a time.
@@ -221,7 +259,7 @@ const tryTimeout = 10 * time.Second
 // send runs a batch as one implicit transaction. build queues the statements
 // with the functions that read their rows. It starts again on each try.
 func (s *Store) send(ctx context.Context, what string, build func(b *pgx.Batch)) error {
-	return s.sendWithin(ctx, s.tryTimeout, what, rolledBack, build)
+	return s.sendWithin(ctx, s.tryTimeout, what, build)
 }
 
 // sharedLockWait is how long a transaction of several promotions waits for a lock,
@@ -234,10 +272,13 @@ const sharedLockWait = 1500 * time.Millisecond
 // locked, it fails with store.ErrLocked after sharedLockWait, and the caller sends
 // the others by themselves. A refusal by a constraint is a *store.ConstraintError.
 func (s *Store) sendShared(ctx context.Context, what string, build func(b *pgx.Batch)) error {
-	again := func(err error) bool { return rolledBack(err) && !hasState(err, "55P03") }
-	err := s.sendWithin(ctx, s.tryTimeout, what, again, func(b *pgx.Batch) {
+	limited := func(b *pgx.Batch) {
 		b.Queue(`SELECT set_config('lock_timeout', $1, true)`, strconv.Itoa(int(sharedLockWait.Milliseconds())))
 		build(b)
+	}
+	err := try(ctx, limited, func(b *pgx.Batch) (bool, error) {
+		again, err := s.once(ctx, s.tryTimeout, what, b)
+		return again && !hasState(err, "55P03"), err
 	})
 	var pe *pgconn.PgError
 	switch {
@@ -252,41 +293,92 @@ func (s *Store) sendShared(ctx context.Context, what string, build func(b *pgx.B
 // sendLong is send for statements whose duration grows with a promotion. Only
 // the caller can limit it.
 func (s *Store) sendLong(ctx context.Context, what string, build func(b *pgx.Batch)) error {
-	return s.sendWithin(ctx, 0, what, rolledBack, build)
+	return s.sendWithin(ctx, 0, what, build)
 }
 
-// sendWithin sends a batch until it succeeds, fails with an error that again
-// refuses, or used all tries. timeout limits each try; 0 means no limit.
-func (s *Store) sendWithin(ctx context.Context, timeout time.Duration, what string, again func(error) bool, build func(b *pgx.Batch)) error {
-	for try := 0; ; try++ {
+// sendWithin sends a batch until it succeeds, certainly failed or used all tries.
+// timeout limits each try; 0 means no limit.
+func (s *Store) sendWithin(ctx context.Context, timeout time.Duration, what string, build func(b *pgx.Batch)) error {
+	return try(ctx, build, func(b *pgx.Batch) (bool, error) { return s.once(ctx, timeout, what, b) })
+}
+
+// try builds a batch and calls do with it, again while do reports that it may.
+func try(ctx context.Context, build func(b *pgx.Batch), do func(b *pgx.Batch) (again bool, err error)) error {
+	for n := 0; ; n++ {
 		b := &pgx.Batch{}
 		build(b)
-		late, err := s.once(ctx, timeout, what, b)
+		again, err := do(b)
 		if err == nil {
 			return nil
 		}
-		if late || !again(err) || try+1 == triesMax || !service.Sleep(ctx, service.Backoff(try, 5*time.Millisecond, 250*time.Millisecond)) {
+		if !again || n+1 == triesMax || !service.Sleep(ctx, service.Backoff(n, 5*time.Millisecond, 250*time.Millisecond)) {
 			return err
 		}
 	}
 }
 
+// read is send for a batch that changes nothing. It keeps the limits of a read
+// for a viewer.
+func (s *Store) read(ctx context.Context, what string, build func(b *pgx.Batch)) error {
+	if !store.IsForViewer(ctx) {
+		return s.send(ctx, what, build)
+	}
+	return try(ctx, build, func(b *pgx.Batch) (bool, error) { return s.view(ctx, what, b) })
+}
+
+// readLong is read for statements whose duration grows with a promotion. Only
+// the caller can limit it, unless it is a viewer.
+func (s *Store) readLong(ctx context.Context, what string, build func(b *pgx.Batch)) error {
+	if store.IsForViewer(ctx) {
+		return s.read(ctx, what, build)
+	}
+	return s.sendLong(ctx, what, build)
+}
+
+// viewerGrace is the time after which a viewer stops to wait for the end of a
+// statement that the server should have ended.
+const viewerGrace = time.Second
+
+// view is one try of a read for a viewer.
+func (s *Store) view(ctx context.Context, what string, b *pgx.Batch) (again bool, err error) {
+	wait, cancel := context.WithTimeout(ctx, store.ViewerWait)
+	conn, err := s.viewers.Acquire(wait)
+	cancel()
+	switch {
+	case err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+		return false, fmt.Errorf("%s: %w", what, store.ViewersBusy(err))
+	case err != nil:
+		return rolledBack(err), fmt.Errorf("%s: %w", what, err)
+	}
+	defer conn.Release()
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.ViewerTimeout+viewerGrace)
+	defer cancel()
+	err = conn.SendBatch(within, b).Close()
+	switch {
+	case err == nil:
+		return false, nil
+	case within.Err() != nil || hasState(err, "57014"): // the server cancelled it
+		return false, fmt.Errorf("%s: %w", what, store.ViewerTimedOut(err))
+	}
+	return rolledBack(err), fmt.Errorf("%s: %w", what, err)
+}
+
 // once is one try. A try without an answer in time is not repeated: it may have
 // been committed, and the next try would wait as long.
-func (s *Store) once(ctx context.Context, timeout time.Duration, what string, b *pgx.Batch) (late bool, err error) {
+func (s *Store) once(ctx context.Context, timeout time.Duration, what string, b *pgx.Batch) (again bool, err error) {
 	if timeout > 0 {
-		tooLate := fmt.Errorf("%s: no answer within %v", what, timeout)
-		within, cancel := context.WithTimeoutCause(ctx, timeout, tooLate)
+		late := fmt.Errorf("%s: no answer within %v", what, timeout)
+		within, cancel := context.WithTimeoutCause(ctx, timeout, late)
 		defer cancel()
 		err = s.pool.SendBatch(within, b).Close()
-		if err != nil && errors.Is(context.Cause(within), tooLate) {
-			return true, fmt.Errorf("%w: %w", tooLate, err)
+		if err != nil && errors.Is(context.Cause(within), late) {
+			return false, fmt.Errorf("%w: %w", late, err)
 		}
 	} else {
 		err = s.pool.SendBatch(ctx, b).Close()
 	}
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", what, err)
+		return rolledBack(err), fmt.Errorf("%s: %w", what, err)
 	}
 	return false, nil
 }
