@@ -6,6 +6,7 @@ package payout
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -29,7 +30,7 @@ type Config struct {
 	// Pool sizes the consumer pools. New sets Queue, Handler, Healthy, AcceptsWork,
 	// Metrics and Log.
 	Pool pool.Config
-	// Governor limits the calls. New sets Metrics and Log.
+	// Governor limits the calls. New sets Metrics, Troubles and Log.
 	Governor governor.Config
 	// MaxLen limits the entries of each stream.
 	MaxLen int
@@ -118,14 +119,17 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	f.retry = NewRetryProcessor(publisher, cfg.Store, producer, cfg.Log)
 	f.feeder = NewFeeder(cfg.Store, f.cache, producer, cfg.MaxLen, cfg.Log)
 	if cfg.Direct {
-		f.feeder.acceptsWork = func() bool { return f.governor.AcceptsWork() }
+		f.feeder.acceptsWork = func(id reward.PromotionID) bool { return f.governor.AcceptsWork(id) }
 		f.feeder.ownCapacity = f.ownCapacity
 	}
 	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease,
-		f.feeder.SpaceFreed, f.cache.Hint, cfg.Metrics, cfg.Log)
-	cfg.Governor.Metrics, cfg.Governor.Log = cfg.Metrics, cfg.Log
+		f.feeder.SpaceFreed, f.cache.Hint, f.pauseStuck, cfg.Troubles, cfg.Metrics, cfg.Log)
+	f.feeder.parked = f.finisher.parking.has
+	cfg.Governor.Metrics, cfg.Governor.Troubles, cfg.Governor.Log = cfg.Metrics, cfg.Troubles, cfg.Log
 	f.governor = governor.New(cfg.Governor)
-	cfg.Pool.AcceptsWork = f.governor.AcceptsWork
+	cfg.Pool.AcceptsWork = func(id reward.PromotionID) bool {
+		return f.governor.AcceptsWork(id) && !f.finisher.parking.has(id)
+	}
 	cfg.Pool.Queue, cfg.Pool.Metrics, cfg.Pool.Log = cfg.Queue, cfg.Metrics, cfg.Log
 	cfg.Pool.Healthy = func() bool { return f.cache.FreshWithin(cfg.Limits.Lease) }
 	cfg.Pool.Handler = &Processor{
@@ -320,6 +324,21 @@ func (f *Flow) Stop() {
 	f.finisher.Stop()
 	f.cache.Stop()
 	f.clock.Stop()
+}
+
+// pauseStuck pauses a promotion whose outcomes cannot be recorded.
+func (f *Flow) pauseStuck(ctx context.Context, id reward.PromotionID, reason string) {
+	log := f.cfg.Log.For(obs.Processor)
+	_, err := f.cfg.Store.PromotionMove(ctx, store.PromotionMoveParams{
+		ID: id, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: reason, Now: time.Now(),
+	})
+	switch {
+	case err == nil:
+		log.Error("promotion paused", errors.New(reason), "promotion_id", id)
+		f.cache.Hint()
+	case !reward.HasCode(err, reward.CodeIllegalState) && ctx.Err() == nil:
+		log.Warn("pausing promotion failed", err, "promotion_id", id)
+	}
 }
 
 // ownCapacity returns how many entries this instance's queue may hold for a

@@ -40,7 +40,7 @@ type suite struct {
 var suites = []suite{
 	{name: "lint", check: lint},
 	{name: "rest", everyOther: true},
-	{name: "payout", dirs: []string{"internal/payout", "internal/campaign", "internal/books"}},
+	{name: "payout", dirs: []string{"internal/payout", "internal/campaign", "internal/books", "internal/models/payout"}},
 	{name: "store", dirs: []string{"internal/store"}},
 	{name: "coupon", dirs: []string{"internal/coupon", "internal/gate"}},
 	{name: "lab", dirs: []string{"internal/lab"}},

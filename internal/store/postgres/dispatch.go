@@ -21,13 +21,17 @@ const (
 	// canaryCapacity is the number of rows that may be dispatched for the first
 	// time.
 	canaryCapacity = `CASE WHEN ` + canaryOpen + ` THEN greatest(0, m.canary_targets - m.canary_dispatched) END`
+	// budgetUnspent is what the budget leaves, before READY rows are counted that
+	// may have been charged.
+	budgetUnspent = `(m.max_amount - (s.succeeded_amount + s.queued_amount + s.retrying_amount + s.unknown_amount))`
 	// budgetCapacity is the amount of READY rows that may be queued if no
-	// charge of them can have left. The budget counts all others already. The
-	// sum of all amounts of a promotion fits in 63 bits, so these sums do too.
-	budgetCapacity = `CASE WHEN m.max_amount > 0
-    THEN m.max_amount - (s.succeeded_amount + s.queued_amount + s.retrying_amount + s.unknown_amount)
+	// charge of them can have left. The budget counts all others already. It
+	// reads each READY row that was dispatched before, so evaluate it once per
+	// promotion, and only if budgetUnspent is less than all READY rows. The sum of
+	// all amounts of a promotion fits in 63 bits, so these sums do too.
+	budgetCapacity = budgetUnspent + `
       - coalesce((SELECT sum(b.amount)::int8 FROM payouts b
-          WHERE b.promotion_id = m.id AND b.state = :READY AND b.dispatch > 0 AND b.maybe_called), 0) END`
+          WHERE b.promotion_id = m.id AND b.state = :READY AND b.dispatch > 0 AND b.maybe_called), 0)`
 )
 
 // dispatchSQL returns the statement that queues rows of from in the given
@@ -48,7 +52,8 @@ func dispatchSQL(from, order string) string {
 	}
 	return named(`WITH room AS MATERIALIZED (
   SELECT greatest(0, least($3::int8, $4::int8 - s.queued)) AS rows,
-    CASE $2::int2 WHEN :READY THEN ` + canaryCapacity + ` END AS canary, ` + budgetCapacity + ` AS budget
+    CASE $2::int2 WHEN :READY THEN ` + canaryCapacity + ` END AS canary,
+    CASE WHEN m.max_amount > 0 AND ` + budgetUnspent + ` < s.ready_amount THEN ` + budgetCapacity + ` END AS budget
   FROM summaries s JOIN promotions m ON m.id = s.promotion_id
   WHERE s.promotion_id = $1 AND s.summary_id = 0 AND m.status = 'RUNNING'
 ), picked AS ` + pick(``, `rows FROM room WHERE canary IS NULL`) + `,
@@ -77,22 +82,56 @@ allowed AS (
       + CASE WHEN ` + canaryOpen + ` THEN (SELECT count(*) FROM queued WHERE dispatch = 1) ELSE 0 END
   WHERE m.id = $1 AND EXISTS (SELECT 1 FROM moved)
 )
-SELECT ` + payoutColumns + ` FROM queued p`)
+SELECT ` + payoutColumns + `, (SELECT rows FROM room), (SELECT max(due_at) FROM picked WHERE (SELECT budget IS NULL FROM room))
+FROM queued p`)
 }
 
 var (
 	dispatchDue = dispatchSQL(`payouts p
-  WHERE p.promotion_id = $1 AND p.state = $2::int2 AND p.state < :SUCCEEDED AND p.due_at <= $6::timestamptz`, `p.due_at, p.target_id`)
+  WHERE p.promotion_id = $1 AND p.state = $2::int2 AND p.state < :SUCCEEDED AND p.due_at BETWEEN $7::timestamptz AND $6::timestamptz`,
+		`p.due_at, p.target_id`)
 	dispatchNamed = dispatchSQL(`(SELECT $1::int8 AS promotion_id, $2::int2 AS state, n.* FROM unnest($7::int8[], $8::int4[]) AS n(target_id, dispatch) OFFSET 0) i
   JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id
   WHERE p.state = i.state AND p.dispatch = i.dispatch AND p.due_at <= $6::timestamptz`, `p.target_id`)
 )
 
-// PayoutDispatch moves due payouts to QUEUED.
+// PayoutDispatch moves due payouts to QUEUED. It takes READY rows from the
+// low-water mark of the promotion on. If there are fewer than it may take, it
+// continues with those below the mark.
 func (s *Store) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams) ([]reward.Payout, error) {
-	if p.From != reward.Ready && p.From != reward.Retrying {
+	switch {
+	case p.From != reward.Ready && p.From != reward.Retrying:
 		return nil, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "payouts in state %s cannot be dispatched; use READY or RETRYING", p.From)
+	case p.From != reward.Ready || p.Refs != nil:
+		d, err := s.dispatch(ctx, p, time.Time{})
+		return d.rows, err
 	}
+	low := s.low.get(p.PromotionID)
+	d, err := s.dispatch(ctx, p, low)
+	if err != nil {
+		return nil, err
+	}
+	if !low.IsZero() && (len(d.rows) == 0 || len(d.rows) < d.room) {
+		taken := d.rows
+		p.Limit -= len(taken)
+		if d, err = s.dispatch(ctx, p, time.Time{}); err != nil && len(taken) == 0 {
+			return nil, err
+		}
+		d.rows = append(taken, d.rows...)
+	}
+	s.low.dispatched(p.PromotionID, len(d.rows), d.last)
+	return d.rows, nil
+}
+
+// dispatched is what one transaction moved to QUEUED.
+type dispatched struct {
+	rows []reward.Payout
+	room int       // how many it could have moved
+	last time.Time // the highest DueAt before, if no row up to there is left; or zero
+}
+
+// dispatch moves due payouts whose DueAt is not below low.
+func (s *Store) dispatch(ctx context.Context, p store.PayoutDispatchParams, low time.Time) (dispatched, error) {
 	now := instant(p.Now)
 	due := pgtype.Timestamptz{Time: now, Valid: true}
 	if p.From == reward.Ready { // READY rows are always due, even if another clock saved them later than Now
@@ -100,7 +139,13 @@ func (s *Store) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams
 	}
 	sql := dispatchDue
 	args := []any{int64(p.PromotionID), int16(p.From), int64(max(p.Limit, 0)), int64(p.MaxLen), now, due}
-	if p.Refs != nil {
+	if p.Refs == nil {
+		from := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+		if !low.IsZero() {
+			from = pgtype.Timestamptz{Time: low, Valid: true}
+		}
+		args = append(args, from)
+	} else {
 		targets, dispatches := make([]int64, 0, len(p.Refs)), make([]int32, 0, len(p.Refs))
 		seen := make(map[reward.Ref]bool, len(p.Refs))
 		for _, r := range p.Refs {
@@ -110,20 +155,25 @@ func (s *Store) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams
 			}
 		}
 		if len(targets) == 0 {
-			return nil, nil
+			return dispatched{}, nil
 		}
 		sql, args = dispatchNamed, append(args, targets, dispatches)
 	}
-	var list []reward.Payout
+	var d dispatched
 	err := s.send(ctx, "dispatch payouts", func(b *pgx.Batch) {
-		list = make([]reward.Payout, 0, min(max(p.Limit, 0), store.BatchMax))
+		d = dispatched{rows: make([]reward.Payout, 0, min(max(p.Limit, 0), store.BatchMax))}
+		var last *time.Time
 		b.Queue(lockTotals, []int64{int64(p.PromotionID)})
-		b.Queue(sql, args...).Query(payoutsInto(&list))
+		b.Queue(sql, args...).Query(each(func(rows pgx.Rows) error {
+			row, err := scanPayout(rows, &d.room, &last)
+			d.rows, d.last = append(d.rows, row), timeOf(last)
+			return err
+		}))
 	})
 	if err != nil {
-		return nil, err
+		return dispatched{}, err
 	}
-	return list, nil
+	return d, nil
 }
 
 // withdrawSQL returns the statement that takes the rows of the CTE found out of
@@ -175,11 +225,14 @@ var (
 		`, l.due_at, l.target_id FROM found l ORDER BY l.due_at DESC, l.target_id DESC LIMIT 1`)
 )
 
-func (s *Store) withdraw(ctx context.Context, what, sql string, now time.Time, lease time.Duration, args ...any) (int, error) {
+// sender is send or sendShared.
+type sender func(ctx context.Context, what string, build func(b *pgx.Batch)) error
+
+func withdraw(ctx context.Context, send sender, what, sql string, now time.Time, lease time.Duration, args ...any) (int, error) {
 	var n int
 	now = instant(now)
 	args = append([]any{now, instant(now.Add(lease))}, args...)
-	err := s.send(ctx, what, func(b *pgx.Batch) {
+	err := send(ctx, what, func(b *pgx.Batch) {
 		b.Queue(sql, args...).Query(each(func(rows pgx.Rows) error { return rows.Scan(&n) }))
 	})
 	if err != nil {
@@ -208,13 +261,13 @@ func (s *Store) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (i
 	if p.DeliveryFailed {
 		handovers = 1
 	}
-	return s.withdraw(ctx, "return payouts", returnSQL, p.Now, p.Lease,
+	return withdraw(ctx, s.sendShared, "return payouts", returnSQL, p.Now, p.Lease,
 		promotions, targets, dispatches, p.MaybeCalled, handovers)
 }
 
 // PayoutSweep returns QUEUED rows that no stream has to READY.
 func (s *Store) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int, error) {
-	return s.withdraw(ctx, "sweep payouts", sweepSQL, p.Now, p.Lease,
+	return withdraw(ctx, s.send, "sweep payouts", sweepSQL, p.Now, p.Lease,
 		int64(p.PromotionID), instant(p.Before), int64(store.BatchMax))
 }
 

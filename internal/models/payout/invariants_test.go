@@ -1,0 +1,72 @@
+package payout
+
+// check returns the invariant that a state breaks, or "".
+func (m *model) check(s *state) string {
+	var counted [rowStates]uint8
+	for r := range m.rows {
+		x := &s.rows[r]
+		if x.state != rowMissing {
+			counted[x.state]++
+		}
+		switch {
+		case x.charges > 1:
+			return "the provider pays one payout twice"
+		case x.state == rowSucceeded && x.charges == 0:
+			return "SUCCEEDED and never charged"
+		case (x.state == rowFailed || x.state == rowCancelled) && x.charges > 0 && !m.corrects(s, r):
+			return rowStateNames[x.state] + " although charged"
+		case s.status == promotionDeleted && x.state != rowMissing:
+			return "a row of a deleted promotion"
+		}
+	}
+	switch {
+	case counted != s.counts:
+		return "the counts differ from the rows"
+	case s.status == promotionCompleted && m.undecided(s):
+		return "COMPLETED while work remains"
+	}
+	return ""
+}
+
+// corrects reports whether an instance will write that a row was charged.
+func (m *model) corrects(s *state, r uint8) bool {
+	for i := range s.all {
+		h := s.all[i]
+		called := h.phase == phaseSent || h.phase == phaseAnswered && h.answer == answerPaid
+		if called && h.row == r || h.job == jobSettle && h.jobRow == r && h.jobFound {
+			return true
+		}
+	}
+	return false
+}
+
+// end reports whether everything is over: the rows are final and true, the promotion
+// is final, its stream is gone, and nothing is under way.
+func (m *model) end(s *state) bool {
+	if int(s.saved) < len(m.records) || s.length > 0 || s.exists {
+		return false
+	}
+	if s.status == promotionDeleted {
+		for r := range m.rows {
+			if s.rows[r].state != rowMissing || s.rows[r].charges > 0 {
+				return false
+			}
+		}
+		return true
+	}
+	if !s.gone || !s.final() {
+		return false
+	}
+	for r := range m.rows {
+		x := &s.rows[r]
+		if !x.state.final() || x.strayBefore+x.strayAfter > 0 || x.charges > 0 && x.state != rowSucceeded {
+			return false
+		}
+	}
+	for i := range s.all {
+		if h := &s.all[i]; h.phase != phaseIdle || h.job != jobNone || h.stalled {
+			return false
+		}
+	}
+	return true
+}

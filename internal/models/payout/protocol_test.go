@@ -1,0 +1,137 @@
+package payout
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// tiny is smaller than small: a stream with one place, no retry.
+func tiny(f faults) options { return options{rows: 1, maxLen: 1, faults: f} }
+
+func repeated(o options) options   { o.repeatedRecord = true; return o }
+func direct(o options) options     { o.direct = true; return o }
+func drafted(o options) options    { o.draft = true; return o }
+func pooled(o options) options     { o.pools = true; return o }
+func inSteps(o options) options    { o.destroyInSteps = true; return o }
+func atSocket(o options) options   { o.stallAtSocket = true; return o }
+func twoTargets(o options) options { o.rows = 2; return o }
+
+// statesMax is more than the states of any run in make test.
+const statesMax = 1_500_000
+
+// holds requires that no state of a run breaks an invariant, and that each has a way
+// to the end.
+func holds(t *testing.T, o options, limit int) {
+	t.Helper()
+	res := explore(o, limit)
+	t.Logf("%d states, %d steps", res.states, res.transitions)
+	switch {
+	case res.breach != "":
+		t.Errorf("%s: %s%s", o, res.breach, res.text())
+	case !res.complete:
+		t.Errorf("%s: more than %d states", o, limit)
+	}
+}
+
+// TestProtocolHolds sees every state of small runs with one to three faults.
+func TestProtocolHolds(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("10 s of CPU")
+	}
+	for _, o := range []options{
+		small(faults{}),
+		tiny(faults{faultCrash: 1, faultRefusal: 1}),
+		small(faults{faultFlush: 1, faultRefusal: 1}),
+		small(faults{faultStall: 1}),
+		small(faults{faultCancel: 1}),
+		small(faults{faultOrphan: 1, faultRefusal: 1}),
+		small(faults{faultGroupLost: 1}),
+		small(faults{faultForgottenDelivery: 1}),
+		tiny(faults{faultLostReply: 1, faultNoResponse: 1}),
+		small(faults{faultServerError: 1}),
+		tiny(faults{faultNoResponse: 1, faultWindow: 1}),
+		small(faults{faultRefusal: 1, faultRetry: 1}),
+		tiny(faults{faultPause: 1, faultNoLookup: 1}),
+		pooled(tiny(faults{faultCrash: 1})),
+		inSteps(tiny(faults{faultForgottenAck: 1})),
+		direct(small(faults{})),
+		direct(tiny(faults{faultRefusal: 1, faultCancel: 1})),
+		drafted(tiny(faults{faultCancel: 1})),
+		repeated(small(faults{})),
+	} {
+		t.Run(o.String(), func(t *testing.T) { holds(t, o, statesMax) })
+	}
+}
+
+// everything is every fault at once.
+func everything() faults {
+	all := faults{
+		faultCrash: 3, faultStall: 2, faultFlush: 2, faultNoResponse: 2, faultServerError: 2, faultOrphan: 2,
+	}
+	for f := range all {
+		if all[f] == 0 && fault(f) != faultRepeatedAdd { //nolint:gosec // f is small
+			all[f] = 1
+		}
+	}
+	return all
+}
+
+// walked are the runs that random walks go through: two targets, every fault.
+func walked() []options {
+	all := options{rows: 2, maxLen: 3, maxRetries: 1, repeatedRecord: true, destroyInSteps: true, faults: everything()}
+	withPools := pooled(all)
+	withPools.draft = true
+	alone := direct(all)
+	alone.destroyInSteps = false
+	for _, f := range []fault{faultFlush, faultForgottenDelivery, faultGroupLost, faultOrphan, faultForgottenAck} {
+		alone.faults[f] = 0 // these need Redis
+	}
+	armed := atSocket(all)
+	armed.faults[faultStall] = 0
+	return []options{all, withPools, alone, armed}
+}
+
+// TestWalks goes through large runs at random: with every fault first, then to the
+// end. Together the walks take every step that the code or its surroundings can take.
+func TestWalks(t *testing.T) {
+	t.Parallel()
+	walks := 3000
+	if testing.Short() {
+		walks = 100
+	}
+	walksHold(t, walks, 1)
+}
+
+func walksHold(t *testing.T, walks int, seed uint64) {
+	t.Helper()
+	var taken [stepCount]bool
+	for k, o := range walked() {
+		m, total, longest := newModel(o), 0, 0
+		random := rand.New(rand.NewPCG(seed, uint64(k))) //nolint:gosec // k is small
+		for n := range walks {
+			steps, res := walk(m, random, &taken)
+			total, longest = total+steps, max(longest, steps)
+			if res.breach != "" {
+				t.Fatalf("%s: walk %d: %s%s", o, n, res.breach, res.text())
+			}
+		}
+		t.Logf("%s: %d walks, %d steps, the longest has %d", o, walks, total, longest)
+	}
+	for st := range poolCreatesStream {
+		if !taken[st] && st != destroysAtOnce && walks >= 3000 {
+			t.Errorf("no walk took the step %q", steps[st].text)
+		}
+	}
+}
+
+// text returns the trace to print.
+func (r result) text() string {
+	var b strings.Builder
+	for n, line := range r.trace {
+		fmt.Fprintf(&b, "\n%4d %s", n+1, line)
+	}
+	return b.String() + "\n     " + r.last
+}
