@@ -92,6 +92,15 @@ type Promotions interface {
 	// RUNNING ones, CANCELLED ones without FinishedAt, and those whose stream is
 	// not marked as destroyed.
 	PromotionActive(ctx context.Context) ([]PromotionView, error)
+	// PromotionChanges returns what has changed in the list of PromotionActive since
+	// the call that returned the mark since. It costs as much as there is to return.
+	// It returns the whole list if since is empty, or not from this database as it
+	// is now: the server has restarted, or is another one.
+	//
+	// Every change that is committed before the call begins, and that the earlier
+	// call did not return, is in the result. The order in which transactions began
+	// does not matter. A promotion may be returned although it is as before.
+	PromotionChanges(ctx context.Context, since string) (PromotionChanges, error)
 	// PromotionMove changes the status and returns the promotion afterwards. A
 	// status that is not in From is CodeIllegalState, and nothing changes.
 	//
@@ -157,6 +166,19 @@ type Registration struct {
 type PromotionView struct {
 	reward.Promotion
 	Counts reward.Counts
+}
+
+// PromotionChanges is the result of the method of that name.
+type PromotionChanges struct {
+	// Whole reports whether Active is the whole list.
+	Whole bool
+	// Active are the active promotions that have changed, ordered by ID.
+	Active []PromotionView
+	// Inactive are promotions that have changed and are not active. It is empty if
+	// Whole is set.
+	Inactive []reward.PromotionID
+	// Mark is the since of the next call. Callers do not interpret it.
+	Mark string
 }
 
 // PromotionListParams selects a page of promotions.
@@ -635,9 +657,10 @@ const InstanceRetention = 24 * time.Hour
 // times come from the clock of the database.
 type Instances interface {
 	// InstanceHeartbeat stores what an instance does and that it is alive for ttl
-	// from now. It also removes instances that were last seen InstanceRetention
-	// ago. A text that the database cannot store is CodeInvalid.
-	InstanceHeartbeat(ctx context.Context, i Instance, ttl time.Duration) error
+	// from now, and returns how many instances are alive, including this one. It
+	// also removes instances that were last seen InstanceRetention ago. A text that
+	// the database cannot store is CodeInvalid.
+	InstanceHeartbeat(ctx context.Context, i Instance, ttl time.Duration) (alive int, err error)
 	// InstanceRemove removes an instance that stops normally. A missing one is no
 	// error.
 	InstanceRemove(ctx context.Context, name string) error

@@ -65,6 +65,7 @@ func Exercise(t *testing.T, open Open) {
 		"APIKeys":         exerciseAPIKeys,
 		"Audits":          exerciseAudits,
 		"Idempotencies":   exerciseIdempotencies,
+		"Changes":         exerciseChanges,
 		"Concurrency":     exerciseConcurrency,
 		"Walks":           exerciseWalks,
 	} {
@@ -101,7 +102,8 @@ type reporter interface {
 type bundle struct {
 	reporter
 	store.Store
-	ctx context.Context
+	ctx      context.Context
+	followed Follower
 }
 
 func setup(t testing.TB, open Open) *bundle {
