@@ -13,8 +13,8 @@ const (
 	eventStreamType = "text/event-stream"
 	// eventLineMax limits one line of an event stream, in bytes.
 	eventLineMax = 1 << 20
-	// eventRetryLeast is the shortest interval that a server can request.
-	eventRetryLeast = 100 * time.Millisecond
+	// eventRetryMin is the shortest interval that a server can request.
+	eventRetryMin = 100 * time.Millisecond
 )
 
 // event is one server-sent event.
@@ -52,7 +52,7 @@ func (s *eventStream) events() iter.Seq2[event, error] {
 				e.id = string(value)
 			case "retry":
 				if millis, err := strconv.ParseUint(string(value), 10, 16); err == nil {
-					s.retry = max(time.Duration(millis)*time.Millisecond, eventRetryLeast)
+					s.retry = max(time.Duration(millis)*time.Millisecond, eventRetryMin)
 				}
 			case "": // an empty line ends an event; a comment has no name either
 				if len(lines.Bytes()) > 0 {

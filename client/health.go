@@ -3,16 +3,25 @@ package client
 import (
 	"context"
 	"net/http"
+	"time"
 )
 
-// Health checks whether the server's own loops run. Nil means that they do.
+// Health checks whether the server answers. Nil means that it does.
 func (c *Client) Health(ctx context.Context) error {
 	return c.call(ctx, request{method: http.MethodGet, path: []string{"healthz"}}, nil)
 }
 
 // Readiness describes a server that can serve requests.
 type Readiness struct {
-	Degraded []string `json:"degraded"` // parts that are unavailable, e.g. queue or kafka
+	Degraded []string  `json:"degraded"` // parts that do not work as they should, e.g. queue, kafka or provider
+	Troubles []Trouble `json:"troubles"` // why, where the server knows it
+}
+
+// Trouble is the reason why a part of a server is degraded.
+type Trouble struct {
+	Part   string    `json:"part"`
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
 }
 
 // Ready checks whether the server can serve requests. If it cannot (503), Ready

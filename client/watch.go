@@ -46,10 +46,10 @@ const (
 	// retryDefault is the interval before a reconnect, unless the server named
 	// one.
 	retryDefault = 2 * time.Second
-	// againFirst and againMost limit the backoff while the server does not
+	// againFirst and againMax limit the backoff while the server does not
 	// answer.
 	againFirst = 100 * time.Millisecond
-	againMost  = 5 * time.Second
+	againMax   = 5 * time.Second
 )
 
 var (
@@ -129,7 +129,7 @@ func (w *watching[T]) run(ctx context.Context) error {
 		default:
 			w.tellWaiting(err)
 			pause = max(again/2+rand.N(again), retryAfter(err)) //nolint:gosec // as above
-			again = min(2*again, againMost)
+			again = min(2*again, againMax)
 		}
 		timer := time.NewTimer(pause)
 		select {

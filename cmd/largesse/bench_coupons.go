@@ -30,9 +30,9 @@ type couponBench struct {
 
 // The limits of the printed ratios.
 const (
-	gateRatioLeast  = 1.0
-	issueRatioLeast = 25.0
-	byHandOpen      = 10 // connections that issue one coupon per transaction
+	gateRatioMin  = 1.0
+	issueRatioMin = 25.0
+	byHandOpen    = 10 // connections that issue one coupon per transaction
 )
 
 func (c *cli) benchCouponsCommand() *cobra.Command {
@@ -106,10 +106,10 @@ func (b *couponBench) run(ctx context.Context) error {
 	f.note("machine", fmt.Sprintf("%d cores, %s", runtime.NumCPU(), runtime.Version()))
 	f.add("gate through the engine", gateRate, fmt.Sprintf("%s requests/s, %s at once", number(int64(gateRate)), number(int64(b.workers))))
 	f.add("hand-written script, redis-benchmark -P 16", handGate, number(int64(handGate))+" requests/s")
-	ratio(gateRate/handGate, gateRatioLeast)
+	ratio(gateRate/handGate, gateRatioMin)
 	f.add("request to committed coupon, in order", issue.rate, number(int64(issue.rate))+" coupons/s")
 	f.add(fmt.Sprintf("one transaction per coupon, FOR UPDATE, %d connections", byHandOpen), handIssue, number(int64(handIssue))+" coupons/s")
-	ratio(issue.rate/handIssue, issueRatioLeast)
+	ratio(issue.rate/handIssue, issueRatioMin)
 	f.correct("correct", issue.detail, issue.correct)
 	if err := b.printFigures(f); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 
 const (
 	completionTimeout = time.Second // limit of the wait after Tab
-	completionMost    = 50          // IDs offered at once
+	completionMax     = 50          // IDs offered at once
 )
 
 // movable maps a command to the status of the promotions it accepts.
@@ -93,7 +93,7 @@ func offered[T any](cmd *cobra.Command, c *cli, begun string, list func(context.
 	}
 	var out []string
 	for one, err := range list(ctx, cl) {
-		if err != nil || len(out) == completionMost {
+		if err != nil || len(out) == completionMax {
 			break
 		}
 		if id, about := tell(one); strings.HasPrefix(id, begun) {

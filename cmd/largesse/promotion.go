@@ -198,7 +198,7 @@ func (c *cli) printPromotion(p client.Promotion) error {
 	if p.ConsumersPerInstance > 0 {
 		d.add("consumers per instance", strconv.Itoa(p.ConsumersPerInstance))
 	}
-	printLevers(d.add, p)
+	printControls(d.add, p)
 	d.add("targets", number(p.TotalCount))
 	if p.ExpectedCount != nil {
 		d.add("targets announced", number(*p.ExpectedCount))
@@ -223,7 +223,7 @@ func (c *cli) printPromotion(p client.Promotion) error {
 
 // printControls prints the controls that are set: rate, weight, budget, canary,
 // schedule, webhook and approval.
-func printLevers(line func(name, value string), p client.Promotion) {
+func printControls(line func(name, value string), p client.Promotion) {
 	if p.RatePerSecond > 0 {
 		line("rate per second", number(int64(p.RatePerSecond)))
 	}

@@ -465,7 +465,7 @@ func TestPromotionWatch(t *testing.T) {
 		now := time.Now()
 		for still := range 15 {
 			s := &snapshot{Promotion: client.Promotion{Status: "RUNNING", TotalCount: 2, Counts: client.Counts{Queued: 2}}}
-			if s.still = time.Duration(still) * time.Second; s.still >= stillLeast {
+			if s.still = time.Duration(still) * time.Second; s.still >= stillMin {
 				s.silent = w.silentParts(t.Context(), now.Add(s.still))
 			} else {
 				s.still = 0

@@ -136,11 +136,11 @@ func (w *watch) look(ctx context.Context, p client.Promotion, now time.Time) err
 // silentParts reads the degraded parts of the server, at most every few
 // seconds. It returns nil if the server does not answer.
 func (w *watch) silentParts(ctx context.Context, now time.Time) []string {
-	if now.Sub(w.asked) < stillLeast {
+	if now.Sub(w.asked) < stillMin {
 		return w.silent
 	}
 	w.asked = now
-	ctx, cancel := context.WithTimeout(ctx, stillLeast)
+	ctx, cancel := context.WithTimeout(ctx, stillMin)
 	defer cancel()
 	ready, err := w.client.Ready(ctx)
 	if err != nil {
@@ -187,7 +187,7 @@ const (
 	rateWindow = 10 * time.Second
 	// stillMin is the time without a final payout after which the output says
 	// so. stillInterval is the interval between two such lines.
-	stillLeast = 3 * time.Second
+	stillMin   = 3 * time.Second
 	stillAgain = 10 * time.Second
 )
 
@@ -205,7 +205,7 @@ type look struct {
 func (m *rateMeter) look(p client.Promotion, now time.Time) *snapshot {
 	done := p.Counts.Done()
 	if last := len(m.looks) - 1; last < 0 || done != m.looks[last].done || p.Status != "RUNNING" || done == p.TotalCount {
-		if now.Sub(m.moved) >= stillLeast {
+		if now.Sub(m.moved) >= stillMin {
 			m.looks = m.looks[max(last, 0):] // after a standstill, the rate starts again
 		}
 		m.moved = now
@@ -215,7 +215,7 @@ func (m *rateMeter) look(p client.Promotion, now time.Time) *snapshot {
 		m.looks = m.looks[1:]
 	}
 	s := &snapshot{Promotion: p}
-	if still := now.Sub(m.moved); still >= stillLeast {
+	if still := now.Sub(m.moved); still >= stillMin {
 		s.still = still
 		return s
 	}

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	simSteps     = 200
-	simStepsMost = 20_000
+	simSteps    = 200
+	simStepsMax = 20_000
 )
 
 func (c *cli) simCommand() *cobra.Command {
@@ -51,8 +51,8 @@ timing may need several runs.`,
   largesse sim --seed 7 --steps 20 --plan`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if s.steps < 1 || s.steps > simStepsMost {
-				return wrongUse("--steps %d must be from 1 to %d", s.steps, simStepsMost)
+			if s.steps < 1 || s.steps > simStepsMax {
+				return wrongUse("--steps %d must be from 1 to %d", s.steps, simStepsMax)
 			}
 			if !cmd.Flags().Changed("seed") {
 				s.seed = rand.Uint64N(1_000_000) //nolint:gosec // the seed is printed, so it is not a secret

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	columnGap   = 2
-	flushEvery  = 200 // rows that are aligned together, so that a long list needs little memory and appears early
-	cutLeast    = 8   // width to which a column in cuts shrinks first
-	columnLeast = 3   // width to which any other column may shrink
-	wrapLeast   = 24  // width of a wrapped last column
+	columnGap  = 2
+	flushEvery = 200 // rows that are aligned together, so that a long list needs little memory and appears early
+	cutMin     = 8   // width to which a column in cuts shrinks first
+	columnMin  = 3   // width to which any other column may shrink
+	wrapMin    = 24  // width of a wrapped last column
 )
 
 // table aligns cells in columns. On a terminal it fits the width: it first cuts
@@ -110,21 +110,21 @@ func (t *table) layout() []int {
 	}
 	room := t.width - columnGap*(len(widths)-1)
 	last := len(widths) - 1
-	if left := room - sum(widths[:last]); t.wrap && left >= wrapLeast {
+	if left := room - sum(widths[:last]); t.wrap && left >= wrapMin {
 		widths[last] = min(widths[last], left)
 	}
 	t.shrink(widths, room, func(i int) int {
 		if t.header != nil && slices.Contains(t.cuts, t.header[i]) {
-			return cutLeast
+			return cutMin
 		}
 		return widths[i]
 	})
-	t.shrink(widths, room, func(i int) int { return max(cells[i], columnLeast) })
+	t.shrink(widths, room, func(i int) int { return max(cells[i], columnMin) })
 	t.shrink(widths, room, func(i int) int {
 		if i == 0 {
 			return widths[0] // the ID, which identifies the row
 		}
-		return columnLeast
+		return columnMin
 	})
 	t.shrink(widths, room, func(int) int { return 1 })
 	return widths

@@ -30,7 +30,7 @@ func (a *API) addHealth() {
 	tags := []string{"health"}
 	call(a, huma.Operation{
 		OperationID: "alive", Method: http.MethodGet, Path: "/healthz", Tags: tags,
-		Summary: "Check whether this instance's own loops run, without calling other servers",
+		Summary: "Check whether this instance answers, without calling other servers",
 	}, a.healthz)
 	call(a, huma.Operation{
 		OperationID: "ready", Method: http.MethodGet, Path: "/readyz", Tags: tags,

@@ -37,7 +37,7 @@ type Payout struct {
 // PayoutDetail is a payout with its attempts.
 type PayoutDetail struct {
 	Payout
-	AttemptLog []Attempt `json:"attemptLog" nullable:"false" doc:"Provider responses, oldest first. A success at the first call is not an entry; state and transactionKey show it"`
+	AttemptLog []Attempt `json:"attemptLog" nullable:"false" doc:"Provider responses, oldest first. A success at the first call is not an entry; state and transactionKey show it. A second confirmation with another transaction key is: code is SECOND_CHARGE, message is the key"`
 }
 
 // Attempt is a provider response, or its absence.

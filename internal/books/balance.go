@@ -9,6 +9,7 @@ import (
 
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
 )
 
 // Charges is a provider's list of charges.
@@ -88,8 +89,9 @@ func (b *chargeBook) read(ctx context.Context, c Charges, id reward.PromotionID,
 type Drift struct {
 	PromotionID reward.PromotionID `json:"promotionId,string"`
 	// What differs: "counts.<state>", "amounts.<state>" or "attempts" (Kept
-	// against Store, the rows), "stream" (Redis against Store, the QUEUED
-	// rows), "charges.above", "charges.below", "charges.amount.above" or
+	// against Store, the rows), "open" (the same: the payouts left in an ended
+	// promotion), "stream" (Redis against Store, the QUEUED rows),
+	// "charges.twice" (two confirmed transactions of one payout), "charges.above", "charges.below", "charges.amount.above" or
 	// "charges.amount.below" (Provider against Store, the limit by the rows).
 	What     string `json:"what"`
 	Store    *int64 `json:"store"`
@@ -100,13 +102,15 @@ type Drift struct {
 	Repaired bool   `json:"repaired"`
 }
 
-// Values of Drift.What for the provider and for the stream.
+// Values of Drift.What for the provider, the stream, and ended promotions.
 const (
 	driftAbove       = "charges.above"
 	driftBelow       = "charges.below"
 	driftAmountAbove = "charges.amount.above"
 	driftAmountBelow = "charges.amount.below"
 	driftStream      = "stream"
+	driftOpen        = "open"
+	driftTwice       = "charges.twice"
 )
 
 // ofCharges reports whether the drift concerns the provider's charges.
@@ -160,9 +164,12 @@ func grew(before, now []Drift) bool {
 	return false
 }
 
-// compareCounts compares the stored counts with those of the rows.
-func compareCounts(id reward.PromotionID, kept, rows *reward.Counts) []Drift {
+// compareCounts compares the stored counts with those of the rows. It also
+// compares the number of payouts that still need work with the status: in an
+// ended promotion there are none.
+func compareCounts(id reward.PromotionID, c *store.Comparison) []Drift {
 	var drifts []Drift
+	kept, rows := &c.Kept, &c.Rows
 	compare := func(what, detail string, kept, rows int64) {
 		if kept != rows {
 			drifts = append(drifts, Drift{
@@ -175,12 +182,15 @@ func compareCounts(id reward.PromotionID, kept, rows *reward.Counts) []Drift {
 		compare("amounts."+s.JSONName(), "the stored amount of "+s.String()+" is %d, but the rows add up to %d", int64(kept.Amounts[s]), int64(rows.Amounts[s]))
 	}
 	compare("attempts", "the stored count of attempts is %d, but the rows add up to %d", kept.Attempts, rows.Attempts)
+	if c.Ended {
+		compare(driftOpen, "the promotion has ended and should have %d payouts left, but %d rows are READY, QUEUED or RETRYING", 0, rows.Undecided())
+	}
 	return drifts
 }
 
-// compareCharges compares the counts of the rows with the provider's charges:
-// first was read before the counts, then after them. Charges only grow, so
-// always
+// compareCharges compares the stored counts with the provider's charges. The
+// worth first was read before the counts, and the worth then was read after them.
+// Charges only grow, so always
 //
 //	first ≤ SUCCEEDED + every payout that may have been charged
 //	SUCCEEDED ≤ then

@@ -8,6 +8,7 @@ import (
 
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
 )
 
 // growing is a list that grows faster than it is read.
@@ -65,4 +66,19 @@ func TestChargeBook(t *testing.T) {
 			t.Errorf("%+v, %v", b, err)
 		}
 	})
+}
+
+func TestOpenPayoutsOfAnEndedPromotionAreADrift(t *testing.T) {
+	t.Parallel()
+	var c store.Comparison
+	c.Rows.Payouts[reward.Ready], c.Rows.Payouts[reward.Queued], c.Rows.Payouts[reward.Unknown] = 3, 2, 9
+	c.Kept = c.Rows
+	if drifts := compareCounts(promotion, &c); len(drifts) > 0 {
+		t.Errorf("a promotion that goes on has the differences %+v", drifts)
+	}
+	c.Ended = true
+	drifts := compareCounts(promotion, &c)
+	if len(drifts) != 1 || drifts[0].What != driftOpen || *drifts[0].Kept != 0 || *drifts[0].Store != 5 {
+		t.Errorf("an ended promotion with 5 payouts left has the differences %+v", drifts)
+	}
 }

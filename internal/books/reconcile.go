@@ -16,9 +16,9 @@ import (
 // ReconcileCommand describes a reconciliation to run.
 type ReconcileCommand struct {
 	PromotionID *reward.PromotionID // nil means all active promotions
-	// Repair recomputes the stored counts from the rows. It also acknowledges
-	// stream entries that no QUEUED row needs. Nothing else can be repaired
-	// automatically.
+	// Repair sets the stored counts to those of the rows, and lets an ended
+	// promotion go on that has payouts left. It also acknowledges stream entries
+	// that no QUEUED row needs. Nothing else can be repaired automatically.
 	Repair bool
 }
 
@@ -41,8 +41,8 @@ type doubt struct {
 
 // Run compares, for one promotion or all active ones, the stored counts with
 // the rows, the stream with the QUEUED rows, and the provider's charges with
-// the rows. It checks differences that may be transient again after 10 s, and
-// returns only then if there are any. It pauses a running promotion whose
+// the rows. If there are differences that may be transient, it checks them again
+// after 10 s and returns only then. It pauses a running promotion whose
 // charges do not match the rows. It stores the report; see Get.
 func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliation, error) {
 	var ids []reward.PromotionID
@@ -83,11 +83,11 @@ func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliat
 // inspect compares once. It adds certain differences to the report and returns
 // the others.
 func (r *Reconciler) inspect(ctx context.Context, id reward.PromotionID, repair bool, report *Reconciliation) (doubt, error) {
-	kept, rows, err := r.cfg.Store.SummaryCompare(ctx, id, repair)
+	c, err := r.cfg.Store.SummaryCompare(ctx, id, repair)
 	if err != nil {
 		return doubt{}, fmt.Errorf("compare the counts with the rows: %w", err)
 	}
-	for _, d := range compareCounts(id, &kept, &rows) {
+	for _, d := range compareCounts(id, &c) {
 		d.Repaired = repair
 		report.Drifts = append(report.Drifts, d)
 	}

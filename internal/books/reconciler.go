@@ -1,5 +1,5 @@
 // Package books checks the books of promotions. It compares the stored counts
-// with the rows, and the rows with the provider's charges. On demand it also
+// with the rows and with the provider's charges. On demand it also
 // compares the streams with the QUEUED rows. It pauses promotions whose books do not balance.
 package books
 
@@ -78,8 +78,8 @@ type Config struct {
 	Log             obs.Log
 }
 
-// Reconciler compares the stored counts with the rows, and the rows with the
-// provider's charges. Between Start and Stop, one instance at a time checks
+// Reconciler compares the stored counts with the rows and with the provider's
+// charges. Between Start and Stop, one instance at a time checks
 // every promotion that is active or has just become final. It pauses a
 // promotion whose books do not balance in two checks in a row. Run makes one
 // reconciliation on demand, and can repair. Run and Get are safe for concurrent
@@ -253,12 +253,12 @@ func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watche
 	compared := !time.Now().Before(w.compareAt) || !w.broken && suspected
 	if compared {
 		began := time.Now()
-		kept, rows, err := r.cfg.Store.SummaryCompare(ctx, id, false)
+		c, err := r.cfg.Store.SummaryCompare(ctx, id, false)
 		if err != nil {
 			return fmt.Errorf("compare the counts with the rows: %w", err)
 		}
 		w.compareAt = time.Now().Add(compareFactor * time.Since(began))
-		drifts = compareCounts(id, &kept, &rows)
+		drifts = compareCounts(id, &c)
 	}
 	view, charged, listed, err := r.list(ctx, id, w)
 	if err != nil {
@@ -426,6 +426,29 @@ func (r *Reconciler) handle(ctx context.Context, v store.PromotionView, drifts [
 		r.log.Warn("saving report failed", err, "promotion_id", v.ID)
 	}
 	return nil
+}
+
+// ChargedTwice handles a payout that the provider confirmed with two transaction
+// keys. It pauses the promotion if it is RUNNING, and counts, logs and reports the
+// breach. An attempt of the payout keeps the second key.
+func (r *Reconciler) ChargedTwice(ctx context.Context, c store.SecondCharge) {
+	one, two := int64(1), int64(2)
+	drift := Drift{
+		PromotionID: c.PromotionID, What: driftTwice, Store: &one, Provider: &two,
+		Detail: fmt.Sprintf("the provider has charged target %s twice: its payout has transaction %s, and the provider confirmed %s too",
+			c.TargetID, reward.Quote(c.Recorded), reward.Quote(c.TransactionKey)),
+	}
+	report := Reconciliation{ID: r.ids.Next(), Checked: 1, Drifts: []Drift{drift}, At: time.Now().UTC()}
+	err := r.pause(ctx, c.PromotionID, fmt.Sprintf("%s (reconciliation %d)", drift.Detail, report.ID))
+	if err != nil && !reward.HasCode(err, reward.CodeIllegalState) {
+		r.log.Warn("pausing promotion failed", err, "promotion_id", c.PromotionID)
+	}
+	r.cfg.Metrics.Breached()
+	r.log.Error("payout charged twice", errors.New(drift.Detail), "promotion_id", c.PromotionID, "target_id", c.TargetID,
+		"paused", err == nil, "reconciliation", report.ID)
+	if err := r.save(ctx, report); err != nil {
+		r.log.Warn("saving report failed", err, "promotion_id", c.PromotionID)
+	}
 }
 
 // sentence joins the details of up to reasonMax differences.

@@ -115,7 +115,7 @@ func (s *comparing) owner() string {
 	return s.lease.Owner
 }
 
-func (s *comparing) SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (kept, rows reward.Counts, err error) {
+func (s *comparing) SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (store.Comparison, error) {
 	s.mu.Lock()
 	s.n++
 	s.mu.Unlock()
@@ -403,6 +403,43 @@ func TestReconciler(t *testing.T) {
 			report, err := l.rec.Get(t.Context(), id)
 			if err != nil || len(report.Drifts) != 2 || report.Drifts[0].What != driftAbove || *report.Drifts[0].Store != 25 || *report.Drifts[0].Provider != 26 {
 				t.Errorf("%+v, %v", report, err)
+			}
+		})
+	})
+
+	t.Run("ASecondTransactionPausesAtOnce", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 5, 2)
+			defer l.close()
+			c := store.SecondCharge{
+				Ref: reward.Ref{PromotionID: promotion, TargetID: 2, Dispatch: 1}, Recorded: "T", TransactionKey: "T-again",
+			}
+			l.rec.ChargedTwice(t.Context(), c)
+			why := l.view().PauseReason
+			if l.view().Status != reward.Paused || l.shown(breachesMetric) != "1" || l.log.count("payout charged twice") != 1 {
+				t.Errorf("status %s, %s breaches, log %d", l.view().Status, l.shown(breachesMetric), l.log.count("payout charged twice"))
+			}
+			for _, part := range []string{"target 2 twice", `"T"`, `"T-again"`} {
+				if !strings.Contains(why, part) {
+					t.Errorf("%q does not say %q", why, part)
+				}
+			}
+			hooks, err := l.rows.WebhookClaim(t.Context(), 10, time.Now().Add(time.Minute), time.Now())
+			if err != nil || len(hooks) != 1 || hooks[0].Event != store.EventBreach {
+				t.Errorf("webhooks %+v, %v", hooks, err)
+			}
+			var id int64
+			if _, err := fmt.Sscanf(why[strings.Index(why, "(reconciliation"):], "(reconciliation %d)", &id); err != nil {
+				t.Fatalf("%q: %v", why, err)
+			}
+			report, err := l.rec.Get(t.Context(), id)
+			if err != nil || len(report.Drifts) != 1 || report.Drifts[0].What != driftTwice {
+				t.Errorf("%+v, %v", report, err)
+			}
+			// A promotion that does not run cannot be paused; all else is the same.
+			l.rec.ChargedTwice(t.Context(), c)
+			if l.shown(breachesMetric) != "2" || l.log.count("payout charged twice") != 2 || l.log.count("pausing promotion failed") > 0 {
+				t.Errorf("a breach of a paused promotion: %s breaches", l.shown(breachesMetric))
 			}
 		})
 	})

@@ -31,6 +31,11 @@ const (
 	// failed one.
 	commitTimeout = 2 * time.Second
 	leaveTimeout  = 2 * time.Second
+
+	// healthInterval separates calls of ListenerConfig.Healthy of a member, and
+	// joinInterval those before it joins.
+	healthInterval = time.Second
+	joinInterval   = 100 * time.Millisecond
 )
 
 // ListenerConfig configures a Listener.
@@ -42,7 +47,11 @@ type ListenerConfig struct {
 	Offsets OffsetsFunc
 	// BatchMax limits the records of a batch. Zero means 1000.
 	BatchMax int
-	Log      obs.Log
+	// Healthy reports whether this instance can handle records at all. While it
+	// cannot, the listener is no member of its group, so that other instances
+	// get its partitions. Nil means always. Healthy must be quick.
+	Healthy func() bool
+	Log     obs.Log
 }
 
 // Listener consumes a topic as a member of a group. It commits records after
@@ -89,11 +98,45 @@ func (l *Listener) options(m *membership) []kgo.Opt {
 	)
 }
 
+// run is a member of the group while the instance is healthy.
 func (l *Listener) run(ctx context.Context) {
+	for l.await(ctx, true, joinInterval) {
+		session, end := context.WithCancel(ctx)
+		watched := make(chan struct{})
+		go func() {
+			defer close(watched)
+			if l.await(session, false, healthInterval) {
+				l.log.Warn("leaving group", errUnhealthy, "topic", l.cfg.Topic, "group", l.cfg.Group)
+			}
+			end()
+		}()
+		l.consume(session)
+		end()
+		<-watched
+	}
+}
+
+var errUnhealthy = errors.New("this instance cannot handle records; other instances take over its partitions until it can")
+
+// await calls Healthy once per interval until it returns want. It returns false if
+// ctx ended.
+func (l *Listener) await(ctx context.Context, want bool, interval time.Duration) bool {
+	for ctx.Err() == nil {
+		if healthy := l.cfg.Healthy == nil || l.cfg.Healthy(); healthy == want {
+			return true
+		}
+		service.Sleep(ctx, service.Jitter(interval, 0.1))
+	}
+	return false
+}
+
+// consume joins the group, handles records until ctx ends, and leaves the group.
+func (l *Listener) consume(ctx context.Context) {
 	m := &membership{owned: map[int32]uint64{}}
 	kafka, err := kgo.NewClient(l.options(m)...)
 	if err != nil {
 		l.log.Error("creating Kafka client failed", err, "topic", l.cfg.Topic, "group", l.cfg.Group)
+		service.Sleep(ctx, retryLimit)
 		return
 	}
 	l.log.Info("consumer joined group", "topic", l.cfg.Topic, "group", l.cfg.Group)

@@ -92,12 +92,12 @@ func (c CreateCommand) Check(now time.Time) []reward.FieldError {
 		refuse("consumersPerInstance", "must be from 1 to %d, not %d; omit it to use the promotion's size",
 			reward.PromotionConsumersMax, *n)
 	}
-	c.checkLevers(now, refuse)
+	c.checkControls(now, refuse)
 	return wrong
 }
 
-// checkLevers checks the fields that control the promotion while it runs.
-func (c CreateCommand) checkLevers(now time.Time, refuse func(field, format string, args ...any)) {
+// checkControls checks the fields that control the promotion while it runs.
+func (c CreateCommand) checkControls(now time.Time, refuse func(field, format string, args ...any)) {
 	if n := c.RatePerSecond; n != nil && (*n < 1 || *n > PromotionRatePerSecondMax) {
 		refuse("ratePerSecond", "must be from 1 to %d, not %d; omit it for no limit", PromotionRatePerSecondMax, *n)
 	}
@@ -191,7 +191,7 @@ func (s *Promotions) Create(ctx context.Context, c CreateCommand) (store.Promoti
 	if c.Amount != nil {
 		p.Amount = *c.Amount
 	}
-	c.setLevers(&p)
+	c.setControls(&p)
 	if c.ID != nil {
 		p.ID = *c.ID
 	} else {
@@ -204,8 +204,8 @@ func (s *Promotions) Create(ctx context.Context, c CreateCommand) (store.Promoti
 	return s.changed(ctx, p.ID, "created")
 }
 
-// setLevers sets the fields that control the promotion while it runs.
-func (c CreateCommand) setLevers(p *reward.Promotion) {
+// setControls sets the fields that control the promotion while it runs.
+func (c CreateCommand) setControls(p *reward.Promotion) {
 	if c.RatePerSecond != nil {
 		p.RatePerSecond = *c.RatePerSecond
 	}

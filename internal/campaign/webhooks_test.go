@@ -113,11 +113,11 @@ func (h *hookRows) setAway(away bool) {
 
 // receivers replaces the network: each host responds as its script says.
 type receivers struct {
-	mu       sync.Mutex // protects the fields below
-	script   map[string]func(ctx context.Context, n int) (status int, err error)
-	got      []received
-	openNow  map[string]int
-	openMost map[string]int // by host; "" for all hosts together
+	mu      sync.Mutex // protects the fields below
+	script  map[string]func(ctx context.Context, n int) (status int, err error)
+	got     []received
+	openNow map[string]int
+	openMax map[string]int // by host; "" for all hosts together
 }
 
 type received struct {
@@ -128,7 +128,7 @@ type received struct {
 }
 
 func newReceivers() *receivers {
-	return &receivers{script: map[string]func(context.Context, int) (int, error){}, openNow: map[string]int{}, openMost: map[string]int{}}
+	return &receivers{script: map[string]func(context.Context, int) (int, error){}, openNow: map[string]int{}, openMax: map[string]int{}}
 }
 
 func (r *receivers) set(host string, script func(ctx context.Context, n int) (status int, err error)) {
@@ -140,7 +140,7 @@ func (r *receivers) set(host string, script func(ctx context.Context, n int) (st
 func (r *receivers) open(host string, n int) {
 	for _, name := range []string{host, ""} {
 		r.openNow[name] += n
-		r.openMost[name] = max(r.openMost[name], r.openNow[name])
+		r.openMax[name] = max(r.openMax[name], r.openNow[name])
 	}
 }
 
@@ -191,7 +191,7 @@ func (r *receivers) count(host string) int { return len(r.of(host)) }
 func (r *receivers) most() map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return maps.Clone(r.openMost)
+	return maps.Clone(r.openMax)
 }
 
 // dead is a host that does not respond.

@@ -41,7 +41,7 @@ var Settings = []Setting{
 	{Name: "redis.stream.max-len", Default: "100000", Kind: KindInt, Doc: "maximum dispatched, unfinished payouts per promotion; at least 1; the rest wait in the database"},
 	{Name: "redis.stream.poll-interval-ms", Default: "100", Kind: KindInt, Doc: "maximum pause between empty polls, in milliseconds; 1 to 60000"},
 	{Name: "redis.stream.idle-timeout-seconds", Default: "30", Kind: KindInt, Doc: "seconds without work after which a consumer pool stops; 1 to 86400"},
-	{Name: "redis.stream.batch-size", Default: "10", Kind: KindInt, Doc: "maximum entries that a consumer reads at once; 1 to 1000"},
+	{Name: "redis.stream.batch-size", Default: "10", Kind: KindInt, Doc: "maximum entries per read request; 1 to 1000"},
 	{Name: "redis.stream.min-consumer-per-instance", Default: "1", Kind: KindInt, Doc: "minimum consumers per promotion on this instance; at least 1"},
 	{Name: "redis.stream.max-consumer-per-instance", Default: "32", Kind: KindInt, Doc: "maximum consumers per promotion on this instance; at most 256"},
 	{Name: "redis.stream.in-flight-per-consumer", Default: "64", Kind: KindInt, Doc: "maximum provider calls in flight per consumer; 1 to 10000; 1: one after another"},

@@ -73,7 +73,7 @@ func (v *validation) run() {
 	v.kafka(c.Kafka)
 	v.kafkaSecurity(c.Kafka)
 	v.money(c.Money)
-	v.levers(c)
+	v.controls(c)
 	v.coupon(c)
 	v.atLeast("reconcile.interval", c.Reconcile.Interval, time.Second)
 	v.http(c)
@@ -217,7 +217,7 @@ func (v *validation) coupon(c Config) {
 	v.between("coupon.average-processing-millis", c.Coupon.AverageProcessingMillis, 0, 3_600_000)
 }
 
-func (v *validation) levers(c Config) {
+func (v *validation) controls(c Config) {
 	if c.Approval.Above < 0 {
 		v.wrong("approval.above", "must be at least 0")
 	}

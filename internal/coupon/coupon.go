@@ -69,7 +69,7 @@ func unavailable(err error, format string, args ...any) *reward.Error {
 }
 
 // newAsk returns a request to settle, with the ID and code of a new coupon. A
-// request that was not admitted at a gate has generation 0 and ticket 0.
+// request without a ticket (see rules.SettleDirect) has generation 0 and ticket 0.
 func newAsk(ids *service.IDs, user string, generation, ticket int64) rules.CouponRequest {
 	return rules.CouponRequest{
 		UserID: user, Generation: generation, Ticket: ticket,

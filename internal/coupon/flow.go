@@ -25,9 +25,11 @@ const (
 type FlowConfig struct {
 	Store store.Store
 	Gate  gate.Gate
-	// Bus carries the requests of KAFKA mode.
-	Bus      *bus.Client
-	Instance string
+	// Bus carries the requests of KAFKA mode. Connected reports whether this
+	// instance can settle them; while it cannot, it reads none. Nil means always.
+	Bus       *bus.Client
+	Connected func() bool
+	Instance  string
 	// Concurrency limits the concurrent transactions of KAFKA mode, and those of
 	// the database path. LockWait and LockLease belong to SYNC mode.
 	Concurrency         int
@@ -121,7 +123,8 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 	}
 	var err error
 	f.listener, err = bus.NewListener(cfg.Bus, bus.ListenerConfig{
-		Group: bus.GroupCouponIssue, Topic: bus.TopicCouponIssue, Handle: l.ProcessTopicMessages, Offsets: l.Offsets, Log: cfg.Log,
+		Group: bus.GroupCouponIssue, Topic: bus.TopicCouponIssue, Handle: l.ProcessTopicMessages, Offsets: l.Offsets,
+		Healthy: cfg.Connected, Log: cfg.Log,
 	})
 	return f, err
 }

@@ -52,7 +52,7 @@ type route interface {
 }
 
 // errTemplateChanged means that the template that the route was chosen for is not
-// the latest version.
+// the latest version, or that its gate was behind: try again.
 var errTemplateChanged = errors.New("the template has changed in the meantime")
 
 // route chooses the route for a template.

@@ -20,8 +20,7 @@ const (
 	// attemptsMax is how often the database may find a single request invalid before
 	// the issuer rejects it with ReasonError.
 	attemptsMax = 3
-	// gapsMax is the number of batches in a row with a gap after which the gate is
-	// loaded again. A gap is a ticket that is missing. Normally the next claim returns
+	// After gapsMax batches in a row that left a gap, the gate is loaded again. A gap is a ticket that is missing. Normally the next claim returns
 	// its request. If not, someone has deleted the request manually. Its user is still
 	// in the waiting line, and a load creates the requests again from that line.
 	gapsMax = 5
@@ -50,7 +49,7 @@ type Issuer struct {
 	ids       *service.IDs
 	metrics   *obs.Metrics
 	log       obs.Log
-	settled   func(id reward.TemplateID) // called after each batch
+	settled   func(id reward.TemplateID) // called after each settled batch; not in KAFKA mode
 	// average is the configured service time per request. Zero means that it is
 	// measured.
 	average time.Duration

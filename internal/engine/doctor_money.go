@@ -48,6 +48,8 @@ func judgeMoney(l money.LookupResult, took, timeout time.Duration) Check {
 		return c.but(CheckFail, "correct the credentials (money.token-file, money.auth-header, money.client-cert): it rejects them")
 	case status == http.StatusNotFound && !l.NotFound:
 		return c.but(CheckFail, "check that money.url ends with the right path: the 404 of a lookup must contain a JSON code, or payouts in UNKNOWN can never be settled")
+	case l.Answer.WithoutKey():
+		return c.but(CheckFail, "correct the provider, or check that money.url ends with the right path: a response of 200 must name the transaction, as {\"transactionKey\": \"…\"}, or no payout can be settled and promotions pause")
 	case !l.Found && !l.NotFound:
 		return c.but(CheckWarn, "ask the provider: the response to a lookup should be 200 or 404, or payouts in UNKNOWN cannot be settled")
 	case took > timeout/2:

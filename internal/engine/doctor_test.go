@@ -310,7 +310,9 @@ func TestLookAtMoney(t *testing.T) {
 		{http.StatusNotFound, `{"code":"NOT_FOUND"}`, CheckOK},
 		{http.StatusOK, `{"transactionKey":"t"}`, CheckOK},
 		{http.StatusNotFound, `page not found`, CheckFail},
-		{http.StatusOK, `<html>`, CheckWarn},
+		{http.StatusOK, `<html>`, CheckFail},
+		{http.StatusOK, `{}`, CheckFail},
+		{http.StatusCreated, `{"transaction":"t"}`, CheckFail},
 		{http.StatusBadGateway, ``, CheckWarn},
 		{http.StatusUnauthorized, ``, CheckFail},
 		{http.StatusForbidden, `{"code":"NO"}`, CheckFail},
@@ -327,6 +329,9 @@ func TestLookAtMoney(t *testing.T) {
 		server.Close()
 		if onlyOne[0].Status != tc.want {
 			t.Errorf("%d %q: %+v, want %s", tc.status, tc.body, onlyOne, tc.want)
+		}
+		if keyless := tc.want == CheckFail && tc.status < 300; keyless != strings.Contains(onlyOne[0].Advice, "transactionKey") {
+			t.Errorf("%d %q: the advice is %q", tc.status, tc.body, onlyOne[0].Advice)
 		}
 		if len(asked) != 1 || <-asked != "GET /v1/transactions/0:0" {
 			t.Errorf("%d: more requests than one lookup", tc.status)

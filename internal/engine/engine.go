@@ -72,7 +72,7 @@ type Engine struct {
 	coupons *coupon.Flow
 	mount   *web.Mount
 	server  *web.Server // nil without the role api, or unbound
-	pulse   *pulse      // nil without the role api
+	pulse   *pulse
 }
 
 // Option configures an Engine.
@@ -195,6 +195,7 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 	if err := e.startCoupons(ctx); err != nil {
 		return err
 	}
+	e.startMonitor(ctx)
 	if err := e.startAPI(ctx); err != nil {
 		return err
 	}
@@ -419,7 +420,8 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		Direct:       !stream.Enabled,
 		QueueIsLocal: e.alone(),
 		Ingest:       e.plays(config.RoleIngest), Payout: e.plays(config.RolePayout), Housekeeping: e.plays(config.RoleHousekeeping),
-		Metrics: e.metrics, Troubles: e.troubles, Log: e.log,
+		ChargedTwice: func(ctx context.Context, c store.SecondCharge) { e.books.ChargedTwice(ctx, c) },
+		Metrics:      e.metrics, Troubles: e.troubles, Log: e.log,
 	})
 	if err != nil {
 		return err
@@ -488,7 +490,7 @@ func (e *Engine) startCoupons(ctx context.Context) error {
 		c.FallbackAfter = 0 // no gate will become available
 	}
 	flow, err := coupon.NewFlow(coupon.FlowConfig{
-		Store: e.store, Gate: e.gate, Bus: e.bus, Instance: e.instance,
+		Store: e.store, Gate: e.gate, Bus: e.bus, Connected: e.flow.Connected, Instance: e.instance,
 		Concurrency: c.ConsumerConcurrency, LockWait: c.LockWait, LockLease: c.LockLease,
 		RefusalTTL: c.AvailabilityTTL, FallbackAfter: c.FallbackAfter, QueueTTL: c.QueueTTL,
 		Average:        time.Duration(c.AverageProcessingMillis) * time.Millisecond,
@@ -553,14 +555,21 @@ func (e *Engine) promotions(ids *service.IDs) *campaign.Promotions {
 	})
 }
 
-func (e *Engine) startAPI(ctx context.Context) error {
-	if !e.plays(config.RoleAPI) {
-		return nil
-	}
+// startMonitor starts to watch the parts that this instance depends on.
+func (e *Engine) startMonitor(ctx context.Context) {
 	e.pulse = &pulse{parts: map[string]func(context.Context) error{
 		partStore: e.store.Ping, partQueue: e.queue.Ping, partKafka: e.bus.Ping,
 	}}
 	e.metrics.PartsFrom(e.pulse.up)
+	m := &monitor{pulse: e.pulse, troubles: e.troubles, viewAge: e.flow.ViewAge, clock: e.store.Clock}
+	m.Start(context.WithoutCancel(ctx), m.run)
+	e.onClose(m.Stop)
+}
+
+func (e *Engine) startAPI(ctx context.Context) error {
+	if !e.plays(config.RoleAPI) {
+		return nil
+	}
 	ids := service.NewIDs()
 	verifier, err := e.openVerifier(ctx)
 	if err != nil {

@@ -223,7 +223,7 @@ type HintKind int8
 // The kinds of hints.
 const (
 	HintRequests HintKind = iota // the empty request stream of a template got an entry
-	HintOutcomes                 // a template's outcomes, or its line, have changed
+	HintOutcomes                 // a template's outcomes, or its line, have changed; in ModeKafka also: requests were acknowledged
 )
 
 // Hint is a signal that may be lost or superfluous.
@@ -252,8 +252,8 @@ type Gate interface {
 	// ReadMax. It never waits. ErrNotLoaded may also mean that the group is missing.
 	// Requests of a lost reply are not read again; Claim returns them.
 	Read(ctx context.Context, id reward.TemplateID, consumer string, count int) ([]Request, error)
-	// Claim claims all delivered and unacknowledged requests of any consumer, in
-	// ticket order: at most count, with tickets above after. To claim all, call it
+	// Claim claims delivered and unacknowledged requests of any consumer: the first
+	// count with tickets above after, in ticket order. To claim all, call it
 	// again with the last ticket until it returns none.
 	Claim(ctx context.Context, id reward.TemplateID, consumer string, after int64, count int) ([]Request, error)
 	// Ack acknowledges and deletes the requests with these tickets of a generation.
@@ -296,7 +296,7 @@ type Gate interface {
 	// do not change, so they may exceed what the gate promises.
 	CapTotal(ctx context.Context, id reward.TemplateID, total int64) (bool, error)
 	// Retire removes a gate, loaded or not, that has an empty line, no unacknowledged
-	// requests, and no request since the duration idle. It reports whether there is no
+	// requests, and has had no request for the duration idle. It reports whether there is no
 	// gate now.
 	Retire(ctx context.Context, id reward.TemplateID, idle time.Duration) (bool, error)
 	// Holdings returns a page of the holdings, for comparisons. The first cursor is

@@ -10,8 +10,8 @@
 //     preferred afterwards.
 //   - A rate is a series of points in time, its send times. At each send time, one
 //     instance may start one call. A send time that is not used is lost.
-//   - After a response that throttles, no call starts until its Retry-After has
-//     passed, or 5 minutes.
+//   - After a response that throttles and has a Retry-After, no call starts for
+//     that time, but for at most 5 minutes.
 //   - While the provider does not respond, one call at a time may start: a probe.
 //
 // One mutex protects all state. A call that waits needs no goroutine but its
@@ -53,8 +53,8 @@ type Config struct {
 	// only instance.
 	Rates Rates
 	// Instances returns the number n of running instances, including this one.
-	// Of the send times of the rate of all calls, an instance leases at most one nth
-	// ahead of time. While Rates fails, it starts calls at one nth of each rate, by its own
+	// An instance leases at most one nth of the next send times of the rate of all
+	// calls. While Rates fails, it starts calls at one nth of each rate, by its own
 	// clock. Instances must be quick and not call the Governor. Nil means 1.
 	Instances func() int
 	Metrics   *obs.Metrics

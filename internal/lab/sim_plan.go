@@ -281,7 +281,7 @@ func (p *plan) promotion(act string) Step {
 	}
 	switch act {
 	case actCreate:
-		s.Controls = p.levers()
+		s.Controls = p.controls()
 	case actUpload, actCut, actPublish:
 		s.First, s.Count = p.IntN(planTargets), 1+p.IntN(planBatch)
 		s.Amount = 100 * s.Promotion
@@ -304,7 +304,7 @@ func (p *plan) promotion(act string) Step {
 	return s
 }
 
-func (p *plan) levers() *Controls {
+func (p *plan) controls() *Controls {
 	l := &Controls{MaxRetries: p.IntN(3)}
 	if p.chance(0.15) {
 		l.RatePerSecond = 100 + p.IntN(400)

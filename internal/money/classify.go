@@ -20,9 +20,9 @@ const (
 	retryAfterMax = 24 * time.Hour // limit of a Retry-After: a longer one is probably a mistake
 )
 
-// The codes of Largesse. Most mean that there was no response. Any other
-// response to a charge or a lookup that has no code gets HTTP_ and its status; a
-// paid one gets no code.
+// The codes of Largesse. Most mean that there was no response. A response
+// to a charge or a lookup that has no code of its own gets NO_TRANSACTION_KEY, or in
+// all other cases HTTP_ and its status. A paid response gets no code.
 const (
 	CodeTimeout      = "TIMEOUT"            // sent, without a complete response in time
 	CodeReset        = "RESET"              // sent, and the connection broke

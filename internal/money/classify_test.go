@@ -120,6 +120,9 @@ func TestClassify(t *testing.T) {
 		if (got.Err != nil) != (got.Class == reward.AnswerUnknown) {
 			t.Errorf("%d %s: class %s with error %v", r.status, r.body, got.Class, got.Err)
 		}
+		if success := r.status >= 200 && r.status <= 299; got.WithoutKey() != (success && got.Class == reward.AnswerUnknown) {
+			t.Errorf("%d %s: class %s, without a key: %t", r.status, r.body, got.Class, got.WithoutKey())
+		}
 	}
 }
 

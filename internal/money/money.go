@@ -37,6 +37,14 @@ type Answer struct {
 	Err            error         // UNSENT and UNKNOWN: the cause
 }
 
+// WithoutKey reports whether a complete response says success but names no
+// transaction that Largesse can read. The charge may have taken effect. The provider
+// or the settings are wrong.
+func (a Answer) WithoutKey() bool {
+	return a.Class == reward.AnswerUnknown && a.Status >= 200 && a.Status <= 299 &&
+		a.Code != CodeTimeout && a.Code != CodeReset && a.Code != CodeStopped
+}
+
 // LookupResult is what the provider knows about an idempotency key. If neither
 // Found nor NotFound is set, the lookup was inconclusive.
 type LookupResult struct {

@@ -74,9 +74,9 @@ func TestBalanceHoldsWhileMoneyMoves(t *testing.T) {
 				looks := 0
 				look := func() {
 					looks++
-					stored, rows, err := s.store.SummaryCompare(t.Context(), promotion, false)
-					if err != nil || stored != rows {
-						t.Fatalf("stored %+v, rows %+v, %v", stored, rows, err)
+					c, err := s.store.SummaryCompare(t.Context(), promotion, false)
+					if err != nil || c.Kept != c.Rows {
+						t.Fatalf("stored %+v, rows %+v, %v", c.Kept, c.Rows, err)
 					}
 					// A difference would be compared again 10 s later before it
 					// is reported, so the report comes at once if there is

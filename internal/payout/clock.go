@@ -4,133 +4,63 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/largesse/largesse/internal/obs"
-	"github.com/largesse/largesse/internal/queue"
-	"github.com/largesse/largesse/internal/service"
 )
 
 const (
-	clockInterval = 2 * time.Second // between two comparisons of the clocks
-	clockTimeout  = 2 * time.Second // of one comparison
+	clockInterval = 10 * time.Second // between reads of the database's clock
+	clockTimeout  = 2 * time.Second  // of a read
+	clockBackoff  = time.Second      // after a failed read
+	// clockAgeMax is the age of a read above which the time is not known any more.
+	clockAgeMax = 5 * time.Minute
+	// clockJump is a difference between the wall clock of this host and the time
+	// that has passed. A larger one means that the clock was set or that the host
+	// was suspended.
+	clockJump = time.Second
 )
 
-// queueClock compares the clocks of the queue's servers with this instance's, and
-// reports a difference that matters as a trouble. A comparison that fails changes
-// nothing: the one before counts on. A nil queueClock finds all clocks right. Its
-// methods are safe for concurrent use.
-type queueClock struct {
-	service.Base
-	queue    queue.Queue
-	horizon  time.Duration // Limits.DispatchHorizon
-	troubles *obs.Troubles
-	log      obs.Log
+// clock tells the time of the database. Instances have clocks of their own, which
+// may be wrong; a "not found" must not be judged by them. It reads the time of the
+// database now and then, and adds the time that has passed since. It is safe for
+// concurrent use.
+type clock struct {
+	read func(ctx context.Context) (time.Time, error)
 
-	clocks   atomic.Pointer[queue.Clocks] // nil before the first comparison
-	compared chan struct{}                // closed after the first comparison
-	once     sync.Once                    // closes compared
+	mu           sync.Mutex // protects the fields below
+	at           time.Time  // of the database, at the latest read
+	began, ended time.Time  // of that read, on this host; zero before the first one
+	failedAt     time.Time  // the latest failed read since
 }
 
-func newQueueClock(q queue.Queue, horizon time.Duration, troubles *obs.Troubles, log obs.Log) *queueClock {
-	return &queueClock{
-		queue: q, horizon: horizon, troubles: troubles, log: log.For(obs.Producer), compared: make(chan struct{}),
-	}
-}
-
-// run compares the clocks until ctx ends.
-func (c *queueClock) run(ctx context.Context) {
-	for {
-		c.compare(ctx)
-		if !service.Sleep(ctx, service.Jitter(clockInterval, 0.2)) {
-			return
+// between returns two times. The database's clock is not before the first and not
+// after the second one. They differ by the duration of the latest read.
+func (c *clock) between(ctx context.Context) (earliest, latest time.Time, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	passed := now.Sub(c.ended) // by the monotonic clock
+	jump := now.Round(0).Sub(c.ended.Round(0)) - passed
+	unknown := c.ended.IsZero() || passed > clockAgeMax || jump.Abs() > clockJump
+	if unknown || passed > clockInterval && now.Sub(c.failedAt) > clockBackoff {
+		if err := c.refresh(ctx); err != nil {
+			if unknown {
+				return time.Time{}, time.Time{}, err
+			}
+			c.failedAt = time.Now()
 		}
+		now = time.Now()
 	}
+	return c.at.Add(now.Sub(c.ended)), c.at.Add(now.Sub(c.began)), nil
 }
 
-func (c *queueClock) compare(ctx context.Context) {
-	defer c.once.Do(func() { close(c.compared) })
-	bounded, cancel := context.WithTimeout(ctx, clockTimeout)
+func (c *clock) refresh(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
-	clocks, err := c.queue.Clocks(bounded)
+	began := time.Now()
+	at, err := c.read(ctx)
 	if err != nil {
-		c.log.Debug("comparing clocks failed", "error", err)
-		return
+		return fmt.Errorf("read the clock of the database: %w", err)
 	}
-	c.clocks.Store(&clocks)
-	if reason := c.judge(clocks.Worst); reason != "" {
-		c.troubles.Set(obs.PartRedisClock, reason)
-	} else {
-		c.troubles.Clear(obs.PartRedisClock)
-	}
-}
-
-// judge returns what is wrong with a clock, or "" for a difference that is small.
-func (c *queueClock) judge(clock service.Clock) string {
-	if clock.Skew() <= c.horizon/10 {
-		return ""
-	}
-	skew := clock.Ahead.Abs().Round(100 * time.Millisecond)
-	const remedy = "synchronize both clocks by NTP"
-	switch {
-	case clock.Ahead > c.aheadMax():
-		return fmt.Sprintf("Redis's clock is %s ahead of this instance's: this instance dispatches no payouts until the difference is below %s; %s", skew, c.aheadMax(), remedy)
-	case clock.Ahead > 0:
-		return fmt.Sprintf("Redis's clock is %s ahead of this instance's: dispatching payouts stops at %s; %s", skew, c.aheadMax(), remedy)
-	}
-	return fmt.Sprintf("Redis's clock is %s behind this instance's: payouts that Redis loses are noticed that much later; %s", skew, remedy)
-}
-
-// aheadMax is the largest difference at which this instance dispatches. The queue
-// adds nothing one horizon after a dispatch, by the server's clock, so a quarter
-// of the horizon is left for the add.
-func (c *queueClock) aheadMax() time.Duration { return c.horizon * 3 / 4 }
-
-// await waits for the first comparison.
-func (c *queueClock) await(ctx context.Context) {
-	if c == nil {
-		return
-	}
-	select {
-	case <-c.compared:
-	case <-ctx.Done():
-	}
-}
-
-// ahead returns how far the clock of a stream's server is ahead.
-func (c *queueClock) ahead(s queue.Stream) time.Duration {
-	if c == nil {
-		return 0
-	}
-	clocks := c.clocks.Load()
-	if clocks == nil {
-		return 0
-	}
-	return clocks.Of(s).Ahead
-}
-
-// accepts reports whether the queue would accept a payout of a stream that is
-// dispatched now.
-func (c *queueClock) accepts(s queue.Stream) bool { return c == nil || c.ahead(s) <= c.aheadMax() }
-
-// acceptsAll reports whether the queue would accept every payout.
-func (c *queueClock) acceptsAll() bool {
-	if c == nil {
-		return true
-	}
-	clocks := c.clocks.Load()
-	return clocks == nil || clocks.Worst.Ahead <= c.aheadMax()
-}
-
-// deadline returns the time by the clock of a stream's server after which the
-// queue must refuse a payout that was dispatched at dispatchedAt: half a horizon
-// later by this instance's clock, but at most a whole one by the plain numbers.
-//
-// The sweeper returns a row when the stream's server shows a time more than a
-// horizon after dispatchedAt: by the ID of its oldest entry, or by its clock if
-// the stream is empty. So even if the difference was measured wrong, or has
-// changed, no payout is swept that has an entry or still gets one.
-func (c *queueClock) deadline(s queue.Stream, dispatchedAt time.Time, horizon time.Duration) time.Time {
-	return dispatchedAt.Add(horizon/2 + min(c.ahead(s), horizon/2))
+	c.at, c.began, c.ended = at, began, time.Now()
+	return nil
 }

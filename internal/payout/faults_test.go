@@ -107,8 +107,8 @@ func (s *faultyStore) PayoutFinish(ctx context.Context, p store.PayoutFinishPara
 	return stepped(s.faults, "PayoutFinish", func() ([]store.FinishResult, error) { return s.Store.PayoutFinish(ctx, p) })
 }
 
-func (s *faultyStore) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) error {
-	return s.faults.do("PayoutSettle", func() error { return s.Store.PayoutSettle(ctx, p) })
+func (s *faultyStore) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) ([]store.SecondCharge, error) {
+	return stepped(s.faults, "PayoutSettle", func() ([]store.SecondCharge, error) { return s.Store.PayoutSettle(ctx, p) })
 }
 
 // faultyQueue is a queue whose calls can fail.

@@ -17,11 +17,24 @@ const (
 	feedInterval = 20 * time.Millisecond // between rounds while there is work
 	feedWorkers  = 4                     // promotions fed in parallel
 	feedRounds   = 16                    // batches of one promotion in a round
+	// feedPatience is how long a round waits for a promotion. A feed that takes
+	// longer continues alone, and another promotion takes its place.
+	feedPatience = 250 * time.Millisecond
+	// feedsMax limits the feeds that run at once, because each uses a connection.
+	feedsMax = 2 * feedWorkers
+	// feedTimeout limits a dispatch: the counts of the promotion may be locked. A
+	// promotion whose dispatch took longer gets more time, up to feedTimeoutMax,
+	// after a backoff. No more than feedWorkers of these are fed at once.
+	feedTimeout    = 2 * time.Second
+	feedTimeoutMax = 8 * time.Second
+	feedBackoff    = 500 * time.Millisecond
+	feedBackoffMax = 4 * time.Second
 )
 
 // Feeder dispatches READY payouts into their stream while the stream has
 // capacity. The other payouts wait in the database. The Feeder also dispatches
 // RETRYING payouts that are due, even if their record on the retry topic was lost.
+// A promotion whose dispatch is slow or locked does not keep it from the others.
 type Feeder struct {
 	service.Base
 	rows     store.Payouts
@@ -36,14 +49,30 @@ type Feeder struct {
 	acceptsWork func() bool
 	hint        service.Hint                  // given when a stream may have capacity again
 	starved     atomic.Bool                   // in the latest round, a promotion had no capacity for its READY payouts
+	moved       atomic.Bool                   // an entry was added since the round began
 	report      func(err error, attrs ...any) // logs failed dispatches
+
+	feeding sync.WaitGroup // the feeds that run
+
+	mu    sync.Mutex // protects the fields below
+	feeds map[reward.PromotionID]*feed
+	busy  int // feeds that run
+	slow  int // those of them whose latest dispatch took too long
+}
+
+// feed is what the feeder knows about a promotion that it feeds, or whose latest
+// dispatch took too long.
+type feed struct {
+	busy      bool
+	timeouts  int       // dispatches in a row that took too long
+	notBefore time.Time // earliest time of the next feed
 }
 
 // NewFeeder returns a feeder that works on the promotions of the cache and
 // keeps at most maxLen payouts of a promotion QUEUED.
 func NewFeeder(rows store.Payouts, cache *StatusCache, producer *Producer, maxLen int, log obs.Log) *Feeder {
 	return &Feeder{
-		rows: rows, cache: cache, producer: producer, maxLen: maxLen,
+		rows: rows, cache: cache, producer: producer, maxLen: maxLen, feeds: make(map[reward.PromotionID]*feed),
 		hint: service.NewHint(), report: log.For(obs.Feeder).Streak("dispatching payouts failed", ""),
 	}
 }
@@ -58,6 +87,7 @@ func (f *Feeder) SpaceFreed() {
 
 // run feeds all promotions in rounds until ctx ends.
 func (f *Feeder) run(ctx context.Context) {
+	defer f.feeding.Wait()
 	f.producer.clock.await(ctx)
 	for ctx.Err() == nil {
 		fresh := f.cache.next()
@@ -74,16 +104,13 @@ func (f *Feeder) run(ctx context.Context) {
 	}
 }
 
-// round feeds every running promotion once, and reports whether it added any
-// entry.
+// round feeds every running promotion once, unless an earlier feed still runs, and
+// reports whether any entry was added. It waits up to feedPatience for each.
 func (f *Feeder) round(ctx context.Context) bool {
-	var (
-		moved bool
-		mu    sync.Mutex // protects moved
-		wg    sync.WaitGroup
-		slots = make(chan struct{}, feedWorkers)
-	)
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, feedWorkers)
 	f.starved.Store(false)
+	f.moved.Store(false)
 	for _, v := range f.cache.Views() {
 		if v.Status != reward.Running {
 			continue
@@ -92,34 +119,95 @@ func (f *Feeder) round(ctx context.Context) bool {
 			continue
 		}
 		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			n := f.feed(ctx, *v, reward.Retrying, 1)
-			if v.Counts.Payouts[reward.Ready] > 0 {
-				fed := f.feed(ctx, *v, reward.Ready, feedRounds)
-				if fed == 0 {
-					f.starved.Store(true)
-				}
-				n += fed
+		timeout, ok := f.begin(v.ID)
+		if !ok {
+			<-slots
+			continue
+		}
+		wg.Add(1)
+		release := sync.OnceFunc(func() {
+			<-slots
+			wg.Done()
+		})
+		patience := time.AfterFunc(feedPatience, release)
+		f.feeding.Go(func() {
+			late := f.feedOne(ctx, *v, timeout)
+			f.end(v.ID, late)
+			if !patience.Stop() {
+				f.hint.Give() // the round did not wait: there may be more to feed
 			}
-			mu.Lock()
-			moved = moved || n > 0
-			mu.Unlock()
+			release()
 		})
 	}
 	wg.Wait()
-	return moved
+	return f.moved.Load()
+}
+
+// begin reports whether a promotion can be fed now, and how long a dispatch may
+// take.
+func (f *Feeder) begin(id reward.PromotionID) (timeout time.Duration, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e := f.feeds[id]
+	if e == nil {
+		e = &feed{}
+	}
+	if e.busy || f.busy >= feedsMax || e.timeouts > 0 && (f.slow >= feedWorkers || time.Now().Before(e.notBefore)) {
+		return 0, false
+	}
+	f.feeds[id] = e
+	e.busy = true
+	f.busy++
+	if e.timeouts > 0 {
+		f.slow++
+	}
+	return min(feedTimeout<<min(e.timeouts, 4), feedTimeoutMax), true
+}
+
+// end records the end of a feed. late reports whether a dispatch took too long.
+func (f *Feeder) end(id reward.PromotionID, late bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e := f.feeds[id]
+	e.busy = false
+	f.busy--
+	if e.timeouts > 0 {
+		f.slow--
+	}
+	if !late {
+		delete(f.feeds, id)
+		return
+	}
+	e.notBefore = time.Now().Add(service.Backoff(e.timeouts, feedBackoff, feedBackoffMax))
+	e.timeouts++
+}
+
+// feedOne feeds one promotion, and reports whether a dispatch took longer than
+// timeout.
+func (f *Feeder) feedOne(ctx context.Context, v store.PromotionView, timeout time.Duration) (late bool) {
+	n, late := f.feed(ctx, v, reward.Retrying, 1, timeout)
+	if !late && v.Counts.Payouts[reward.Ready] > 0 {
+		var fed int
+		if fed, late = f.feed(ctx, v, reward.Ready, feedRounds, timeout); fed == 0 {
+			f.starved.Store(true)
+		}
+		n += fed
+	}
+	if n > 0 {
+		f.moved.Store(true)
+	}
+	return late
 }
 
 // feed dispatches up to rounds batches of a promotion's payouts in state from,
 // while there is capacity. It dispatches nothing that the queue would refuse
-// because of its clock. It returns how many entries the queue accepted. While
-// the queue adds the entries of one batch, feed dispatches the next batch.
-func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.State, rounds int) int {
+// because of its clock. It returns how many entries the queue accepted, and whether
+// a dispatch took longer than timeout. While the queue adds the entries of one
+// batch, feed dispatches the next batch.
+func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.State, rounds int, timeout time.Duration) (taken int, late bool) {
 	if v.Counts.Payouts[from] == 0 || !f.producer.clock.accepts(queue.StreamOf(v.Promotion)) {
-		return 0
+		return 0, false
 	}
-	taken := 0
 	var adding chan int // the number of entries that the latest add accepted
 	for range rounds {
 		limit := store.BatchMax
@@ -135,9 +223,12 @@ func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.St
 			}
 		}
 		now := time.Now()
-		rows, err := f.rows.PayoutDispatch(ctx, store.PayoutDispatchParams{
+		within, cancel := context.WithTimeout(ctx, timeout)
+		rows, err := f.rows.PayoutDispatch(within, store.PayoutDispatchParams{
 			PromotionID: v.ID, From: from, Limit: limit, MaxLen: f.maxLen, Now: now,
 		})
+		late = err != nil && within.Err() != nil
+		cancel()
 		if ctx.Err() == nil {
 			f.report(err, "promotion_id", v.ID)
 		}
@@ -167,5 +258,5 @@ func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.St
 	if adding != nil {
 		taken += <-adding
 	}
-	return taken
+	return taken, late
 }

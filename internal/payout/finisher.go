@@ -159,7 +159,7 @@ func (f *Finisher) writeReturns(ctx context.Context, items []*pool.Item) {
 		if len(some) == 0 {
 			continue
 		}
-		_, err := f.rows.PayoutReturn(ctx, store.PayoutReturnParams{
+		returned, err := f.rows.PayoutReturn(ctx, store.PayoutReturnParams{
 			Refs: refs, MaybeCalled: true, DeliveryFailed: claimed, Lease: f.lease, Now: time.Now(),
 		})
 		if err != nil {
@@ -172,9 +172,10 @@ func (f *Finisher) writeReturns(ctx context.Context, items []*pool.Item) {
 			continue
 		}
 		f.acknowledge(ctx, some)
-		// count is the number of entries. A row that has changed meanwhile stays
-		// as it is.
-		f.log.Info("payouts returned to READY", "count", len(some), "claimed", claimed)
+		// A row that has changed meanwhile stays as it is.
+		if returned > 0 {
+			f.log.Info("payouts returned to READY", "count", returned, "claimed", claimed)
+		}
 		f.onReturn()
 	}
 }

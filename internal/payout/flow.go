@@ -50,7 +50,10 @@ type Config struct {
 	Start func(ctx context.Context, id reward.PromotionID) error
 	// Ingest, Payout and Housekeeping are the roles that this instance runs.
 	Ingest, Payout, Housekeeping bool
-	Metrics                      *obs.Metrics
+	// ChargedTwice is called for a payout that the provider confirmed with two
+	// transaction keys. It may be nil.
+	ChargedTwice func(ctx context.Context, c store.SecondCharge)
+	Metrics      *obs.Metrics
 	// Troubles takes what degrades the instance.
 	Troubles *obs.Troubles
 	Log      obs.Log
@@ -95,6 +98,8 @@ func New(cfg Config) (*Flow, error) {
 // wire creates every part except the listeners.
 func wire(cfg Config, publisher bus.Publisher) *Flow {
 	cfg.Limits.direct = cfg.Direct
+	rows := newFlowStore(cfg.Store, cfg.ChargedTwice)
+	cfg.Store = rows
 	f := &Flow{cfg: cfg}
 	f.cache = NewStatusCache(cfg.Store, cfg.Log)
 	f.clock = newQueueClock(cfg.Queue, cfg.Limits.DispatchHorizon(), cfg.Troubles, cfg.Log)
@@ -125,7 +130,7 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	}
 	f.manager = pool.NewManager(cfg.Pool)
 	f.sweeper = NewSweeper(cfg.Store, cfg.Queue, f.cache, f.manager, cfg.Limits, cfg.Metrics, cfg.Log)
-	f.settler = NewSettler(cfg.Store, cfg.Provider, f.governor, f.cache, cfg.Limits, cfg.Log)
+	f.settler = NewSettler(rows, cfg.Provider, f.governor, f.cache, cfg.Limits, cfg.Log)
 	f.guard = NewGuard(GuardConfig{
 		Store: cfg.Store, Cache: f.cache, ApprovalAbove: cfg.ApprovalAbove, Start: cfg.Start, Log: cfg.Log,
 	})
@@ -147,9 +152,9 @@ func (f *Flow) listen(publisher bus.Publisher) error {
 	cfg := f.cfg
 	if cfg.Payout {
 		for _, k := range kinds {
-			l := NewRetryListener(k.promotionType, cfg.Store, f.retry, publisher, cfg.Log)
+			l := NewRetryListener(k.promotionType, cfg.Store, f.retry, cfg.Bus, publisher, cfg.Log)
 			listener, err := bus.NewListener(cfg.Bus, bus.ListenerConfig{
-				Group: k.retryGroup, Topic: k.retryTopic, Handle: l.ProcessTopicMessages, Log: cfg.Log,
+				Group: k.retryGroup, Topic: k.retryTopic, Handle: l.ProcessTopicMessages, Healthy: f.Connected, Log: cfg.Log,
 			})
 			if err != nil {
 				return err
@@ -163,14 +168,14 @@ func (f *Flow) listen(publisher bus.Publisher) error {
 			l.starts = cfg.Direct
 			listener, err := bus.NewListener(cfg.Bus, bus.ListenerConfig{
 				Group: k.publishGroup, Topic: k.publishTopic, Handle: l.ProcessTopicMessages,
-				Offsets: l.Offsets, Log: cfg.Log,
+				Offsets: l.Offsets, Healthy: f.Connected, Log: cfg.Log,
 			})
 			if err != nil {
 				return err
 			}
 			f.listeners = append(f.listeners, listener)
 		}
-		started := NewStartedListener(cfg.Store, publisher, f.cache.Hint, cfg.Log)
+		started := NewStartedListener(cfg.Store, cfg.Bus, publisher, f.cache.Hint, cfg.Log)
 		broadcast, err := bus.NewBroadcast(cfg.Bus, bus.BroadcastConfig{
 			Topic: bus.TopicStarted, Handle: started.ProcessTopicMessages, Log: cfg.Log,
 		})
@@ -188,6 +193,20 @@ func (f *Flow) Hint(reward.PromotionID) { f.cache.Hint() }
 
 // Views returns the active promotions as of the latest read.
 func (f *Flow) Views() map[reward.PromotionID]*store.PromotionView { return f.cache.Views() }
+
+// cutOffAfter is the age of the view after which an instance counts as cut off
+// from the database, and leaves its Kafka partitions to others.
+const cutOffAfter = 20 * time.Second
+
+// Connected reports whether this instance has read the database within
+// cutOffAfter.
+func (f *Flow) Connected() bool { return f.cache.FreshWithin(cutOffAfter) }
+
+// ViewAge returns the age of the view of the promotions.
+func (f *Flow) ViewAge() time.Duration {
+	_, readAt := f.cache.view.Get()
+	return time.Since(readAt)
+}
 
 // Pools returns the state of this instance's pools.
 func (f *Flow) Pools() []pool.Status { return f.manager.Pools() }

@@ -28,8 +28,8 @@ type ledgerProvider struct {
 	// script returns the response to call n (from 0) of a target; nil means
 	// paid.
 	script func(t reward.TargetID, n int) money.Answer
-	// away makes lookups fail.
-	away bool
+	// away makes lookups fail. confirms makes them confirm every payout.
+	away, confirms bool
 }
 
 func newProvider(script func(reward.TargetID, int) money.Answer) *ledgerProvider {
@@ -80,7 +80,7 @@ func (p *ledgerProvider) Lookup(_ context.Context, _ reward.PromotionID, t rewar
 	switch {
 	case p.away:
 		return money.LookupResult{}
-	case p.charged[t] > 0:
+	case p.charged[t] > 0 || p.confirms:
 		return money.LookupResult{Found: true, TransactionKey: "T-" + t.String()}
 	}
 	return money.LookupResult{NotFound: true}

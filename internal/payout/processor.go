@@ -25,8 +25,8 @@ import (
 type Limits struct {
 	MoneyTimeout time.Duration // of one call
 	Lease        time.Duration // of an entry
-	// SettleAfter is how long after it was sent a charge may still take effect at
-	// the provider. "Not found" decides a payout from SettleFrom + SettleAfter on.
+	// SettleAfter is how long a charge may still take effect at the provider after
+	// it was sent. "Not found" decides a payout from SettleFrom + SettleAfter on.
 	SettleAfter time.Duration
 	// IdempotencyWindow is how long the provider remembers an idempotency key. A
 	// payout that may outlive it is looked up before a charge; see
@@ -68,6 +68,7 @@ type Processor struct {
 	Log      obs.Log
 
 	warnedAt atomic.Int64 // Unix nanoseconds of the latest line that warn wrote
+	keyless  keyless
 
 	pausing  sync.Mutex // held while pausing a promotion; protects pausedAt
 	pausedAt map[reward.PromotionID]time.Time
@@ -99,8 +100,9 @@ func (p *Processor) Handle(ctx context.Context, items []*pool.Item) {
 }
 
 // ProcessStreamMessages reads the rows of a batch of entries at once, and starts
-// to charge the payouts that may be charged. For each other entry it passes on
-// an outcome or a return, or stores a dead letter.
+// to charge the payouts that may be charged. Each other entry is passed on with
+// an outcome or a return, stored as a dead letter, or only acknowledged if its
+// dispatch is over. If the rows cannot be read, all entries are released.
 func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Item) {
 	ids := make([]store.PayoutID, 0, len(items))
 	for _, it := range items {
@@ -388,6 +390,7 @@ func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it
 	found := lookup(ctx, p.Provider, permit, row)
 	switch {
 	case found.Found:
+		p.keyless.reset(it.Stream.Type)
 		out.Kind, out.TransactionKey = rules.OutcomePaid, found.TransactionKey
 	case found.NotFound:
 		return false, false
@@ -408,6 +411,9 @@ func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it
 		out.Kind, out.Sent, out.GiveUp = rules.OutcomeNoAnswer, sent, p.overdue(row)
 		out.RetryAt = now.Add(service.Backoff(min(int(row.Dispatch)-1, silentSteps), retryBackoff, retryBackoffMax))
 		out.Code, out.Message = found.Answer.Code, found.Answer.Message
+		if found.Answer.WithoutKey() {
+			p.noteKeyless(ctx, it, found.Answer, began)
+		}
 	}
 	p.Finisher.finish(it, out)
 	return true, false
@@ -415,8 +421,8 @@ func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it
 
 // throttled waits as the provider asks, and reports whether to try again. If the
 // wait is longer than the lease, the payout becomes RETRYING, and no attempt is
-// counted. An overdue payout becomes UNKNOWN at once, but only if sent says that a
-// charge of this dispatch, which may be the throttled one, may have taken effect.
+// counted. If sent is true, an overdue payout becomes UNKNOWN at once: a charge of
+// this dispatch, perhaps the throttled one, may have taken effect.
 func (p *Processor) throttled(ctx context.Context, it *pool.Item, row reward.Payout, out rules.Outcome, ans money.Answer, sent bool, try int) bool {
 	pause := max(ans.RetryAfter, service.Backoff(try, 100*time.Millisecond, 5*time.Second))
 	giveUp := sent && p.overdue(row)
@@ -550,6 +556,9 @@ func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payo
 	now := time.Now()
 	out.Sent, out.Code, out.Message = sent, ans.Code, ans.Message
 	out.RetryAt = now.Add(service.Backoff(int(row.Attempts), retryBackoff, retryBackoffMax))
+	if ans.Class == reward.AnswerPaid || ans.Class == reward.AnswerRefused {
+		p.keyless.reset(it.Stream.Type)
+	}
 	switch ans.Class {
 	case reward.AnswerPaid:
 		out.Kind, out.TransactionKey, out.Code, out.Message = rules.OutcomePaid, ans.TransactionKey, "", ""
@@ -565,13 +574,26 @@ func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payo
 		// dispatches, although some of them may not have led to a charge.
 		out.RetryAt = now.Add(service.Backoff(min(int(row.Dispatch)-1, silentSteps), retryBackoff, retryBackoffMax))
 		out.GiveUp = p.overdue(row)
-		if key, paid := p.lookUpAfter(ctx, it, row); paid {
+		switch key, paid := p.lookUpAfter(ctx, it, row); {
+		case paid:
+			p.keyless.reset(it.Stream.Type)
 			out.Kind, out.TransactionKey = rules.OutcomePaid, key
 			out.Code, out.Message = "", ""
+		case ans.WithoutKey():
+			p.noteKeyless(ctx, it, ans, now)
 		}
 	}
 	out.Attempts = []reward.Attempt{attemptOf(row, now, ans)}
 	p.Finisher.finish(it, out)
+}
+
+// noteKeyless counts a success without a transaction key, and pauses the promotion
+// if there are too many in a row. began is when the call began, at the latest.
+func (p *Processor) noteKeyless(ctx context.Context, it *pool.Item, ans money.Answer, began time.Time) {
+	if p.keyless.add(it.Stream.Type) {
+		p.pauseFor(ctx, it.Stream.PromotionID, began, fmt.Sprintf("the provider responded %d to %d calls in a row, but named no transaction: "+
+			`such a response must have {"transactionKey": "…"}; correct the provider or money.url, then resume`, ans.Status, keylessMax))
+	}
 }
 
 // lookUpAfter looks up once whether a charge without a conclusive response has
@@ -592,15 +614,19 @@ func (p *Processor) lookUpAfter(ctx context.Context, it *pool.Item, row reward.P
 
 // pause pauses a promotion because the provider's response ans shows that the
 // settings are wrong, so that no call can succeed. It ignores a call that began
-// earlier than viewAgeMax after the latest such pause. The call may not have seen
-// that pause, and must not pause the promotion again after a resume.
+// before the latest such pause or less than viewAgeMax after it. The call may not
+// have seen that pause, and must not pause the promotion again after a resume.
 func (p *Processor) pause(ctx context.Context, id reward.PromotionID, began time.Time, ans money.Answer) {
+	p.pauseFor(ctx, id, began,
+		fmt.Sprintf("the provider responded %d %s %s: check money.url and the credentials, then resume", ans.Status, ans.Code, ans.Message))
+}
+
+func (p *Processor) pauseFor(ctx context.Context, id reward.PromotionID, began time.Time, reason string) {
 	p.pausing.Lock()
 	defer p.pausing.Unlock()
 	if began.Before(p.pausedAt[id].Add(viewAgeMax)) {
 		return
 	}
-	reason := fmt.Sprintf("the provider responded %d %s %s: check money.url and the credentials, then resume", ans.Status, ans.Code, ans.Message)
 	_, err := p.Store.PromotionMove(ctx, store.PromotionMoveParams{
 		ID: id, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: reason, Now: time.Now(),
 	})

@@ -17,11 +17,14 @@ import (
 
 const (
 	settleInterval = time.Second // between rounds
-	settleBatch    = 200         // rows claimed at once
-	settleCalls    = 16          // lookups in parallel
-	// settleLease is how long no other instance looks up a row that this
-	// instance has claimed.
-	settleLease = 30 * time.Second
+	// settleBatch is the number of rows claimed at once. Their lookups run in
+	// parallel, so a take lasts no longer than its slowest lookup.
+	settleBatch = 16
+	settleTakes = 4 // takes in parallel
+	// settlePermitTimeout limits the wait for a permit, and settleWriteTimeout the
+	// write of the results.
+	settlePermitTimeout = 10 * time.Second
+	settleWriteTimeout  = 10 * time.Second
 	// lookupIntervalMin and lookupIntervalMax limit the time between two
 	// lookups of a payout.
 	lookupIntervalMin = 2 * time.Second
@@ -32,9 +35,10 @@ const (
 // "Confirmed" makes a payout SUCCEEDED. "Not found" makes it FAILED (CANCELLED in a
 // CANCELLED promotion), but only if the lookup began at least SettleAfter after
 // the payout's SettleFrom: by then no earlier charge can take effect any more.
+// Both times are the database's: the clocks of the instances may differ.
 type Settler struct {
 	service.Base
-	rows     store.Payouts
+	rows     *flowStore
 	provider Provider
 	governor *governor.Governor
 	cache    *StatusCache
@@ -43,7 +47,7 @@ type Settler struct {
 }
 
 // NewSettler returns a settler whose lookups wait for the governor.
-func NewSettler(rows store.Payouts, p Provider, g *governor.Governor, cache *StatusCache, limits Limits, log obs.Log) *Settler {
+func NewSettler(rows *flowStore, p Provider, g *governor.Governor, cache *StatusCache, limits Limits, log obs.Log) *Settler {
 	return &Settler{rows: rows, provider: p, governor: g, cache: cache, limits: limits, log: log.For(obs.Settler)}
 }
 
@@ -53,74 +57,129 @@ func NewSettler(rows store.Payouts, p Provider, g *governor.Governor, cache *Sta
 // lookup finds most of these charges, and the balance sheet shows the others.
 func (l Limits) againAfter() time.Duration { return min(10*l.SettleAfter, l.IdempotencyWindow/2) }
 
-// run looks up payouts until ctx ends.
+// lookupTimeout limits a take of lookups: the wait for a permit, a dial and a
+// response.
+func (l Limits) lookupTimeout() time.Duration { return settlePermitTimeout + 2*l.MoneyTimeout }
+
+// settleHold is how long no other instance looks up a row that this instance has
+// claimed. It outlasts the take.
+func (l Limits) settleHold() time.Duration {
+	return l.lookupTimeout() + settleWriteTimeout + 5*time.Second
+}
+
+// run looks up payouts until ctx ends, several takes at a time.
 func (s *Settler) run(ctx context.Context) {
 	report := s.log.Streak("looking up payouts failed", "")
-	for ctx.Err() == nil {
-		n, err := s.round(ctx)
+	failed := func(err error) {
 		if ctx.Err() == nil {
 			report(err)
 		}
-		if n < settleBatch {
+	}
+	slots := make(chan struct{}, settleTakes)
+	var working sync.WaitGroup
+	defer working.Wait()
+	for ctx.Err() == nil {
+		slots <- struct{}{}
+		t, err := s.claim(ctx)
+		if err != nil {
+			failed(err)
+		}
+		working.Go(func() {
+			defer func() { <-slots }()
+			if len(t.rows) > 0 {
+				failed(s.settle(ctx, t))
+			}
+		})
+		if len(t.rows) < settleBatch {
 			service.Sleep(ctx, service.Jitter(settleInterval, 0.2))
 		}
 	}
 }
 
-// round claims payouts whose lookup is due, looks each of them up, and records the
-// results. It returns how many there were. After a crash in between, their next
-// lookup is due when settleLease has passed.
-func (s *Settler) round(ctx context.Context) (int, error) {
-	now := time.Now()
-	rows, err := s.rows.PayoutClaimLookups(ctx, store.PayoutClaimLookupsParams{
-		Limit: settleBatch, Until: now.Add(settleLease), Now: now,
-	})
-	if err != nil || len(rows) == 0 {
-		return 0, err
-	}
-	lookups := make([]rules.Lookup, len(rows))
-	slots := make(chan struct{}, settleCalls)
-	var wg sync.WaitGroup
-	for i, row := range rows {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			lookups[i] = s.lookup(ctx, row)
-		})
-	}
-	wg.Wait()
-	err = s.rows.PayoutSettle(ctx, store.PayoutSettleParams{
-		Lookups: lookups, SettleAfter: s.limits.SettleAfter, AgainAfter: s.limits.againAfter(), Now: time.Now(),
-	})
-	if err != nil {
-		return 0, err
-	}
-	s.log.Debug("lookups recorded", "count", len(rows))
-	s.cache.Hint()
-	return len(rows), nil
+// take is what a settler has claimed.
+type take struct {
+	rows []reward.Payout
+	// until is when the results must be written. After a crash, the rows are due
+	// again then.
+	until time.Time // by the clock of this host
 }
 
-// query looks a payout up when the governor permits it, and sets began to that
-// time. If there is no permit within a third of settleLease, the result is empty.
-func (s *Settler) query(ctx context.Context, row reward.Payout, began *time.Time) money.LookupResult {
-	waiting, cancel := context.WithTimeout(ctx, settleLease/3)
+// claim claims payouts whose lookup is due.
+func (s *Settler) claim(ctx context.Context) (take, error) {
+	began := time.Now()
+	earliest, latest, err := s.rows.clock.between(ctx)
+	if err != nil {
+		return take{}, err
+	}
+	hold := s.limits.settleHold()
+	rows, err := s.rows.PayoutClaimLookups(ctx, store.PayoutClaimLookupsParams{
+		Limit: settleBatch, Until: latest.Add(hold), Now: earliest,
+	})
+	return take{rows: rows, until: began.Add(hold)}, err
+}
+
+// settle looks up claimed payouts and records the results.
+func (s *Settler) settle(ctx context.Context, t take) error {
+	writing, cancel := context.WithDeadline(ctx, t.until)
+	defer cancel()
+	asking, stop := context.WithDeadline(ctx, t.until.Add(-settleWriteTimeout))
+	defer stop()
+	lookups := make([]rules.Lookup, len(t.rows))
+	failed := make([]error, len(t.rows))
+	var wg sync.WaitGroup
+	for i, row := range t.rows {
+		wg.Go(func() { lookups[i], failed[i] = s.lookup(asking, row) })
+	}
+	wg.Wait()
+	if err := errors.Join(failed...); err != nil {
+		return err
+	}
+	_, err := s.rows.PayoutSettle(writing, store.PayoutSettleParams{
+		Lookups: lookups, SettleAfter: s.limits.SettleAfter, AgainAfter: s.limits.againAfter(),
+	})
+	if err != nil {
+		return err
+	}
+	s.log.Debug("lookups recorded", "count", len(lookups))
+	s.cache.Hint()
+	return nil
+}
+
+// query looks a payout up when the governor permits it. It returns when it asked
+// the provider, by the database's clock: zero if it did not, because there was no
+// permit in time or no connection.
+func (s *Settler) query(ctx context.Context, row reward.Payout) (res money.LookupResult, began time.Time, err error) {
+	waiting, cancel := context.WithTimeout(ctx, settlePermitTimeout)
 	defer cancel()
 	permit, err := s.governor.Acquire(waiting, s.cache.job(row.PromotionID))
 	for errors.Is(err, governor.ErrWaitCancelled) { // a pause or cancel stops charges, not lookups
 		permit, err = s.governor.Acquire(waiting, s.cache.job(row.PromotionID))
 	}
 	if err != nil {
-		return money.LookupResult{}
+		return money.LookupResult{}, time.Time{}, nil // it was not asked
 	}
-	*began = time.Now()
-	return lookup(ctx, s.provider, permit, row)
+	began, _, err = s.rows.clock.between(ctx)
+	if err != nil {
+		permit.Done(governor.Outcome{Class: reward.AnswerNotSent, Local: true})
+		return money.LookupResult{}, time.Time{}, err
+	}
+	if res = lookup(ctx, s.provider, permit, row); res.Answer.Class == reward.AnswerNotSent {
+		began = time.Time{}
+	}
+	return res, began, nil
 }
 
 // lookup looks a payout up, and sets when it is looked up again if the result does
 // not settle it.
-func (s *Settler) lookup(ctx context.Context, row reward.Payout) rules.Lookup {
-	began := time.Now()
-	res := s.query(ctx, row, &began)
+func (s *Settler) lookup(ctx context.Context, row reward.Payout) (rules.Lookup, error) {
+	res, began, err := s.query(ctx, row)
+	if err != nil {
+		return rules.Lookup{}, err
+	}
+	now, _, err := s.rows.clock.between(ctx)
+	if err != nil {
+		return rules.Lookup{}, err
+	}
 	decides := row.SettleFrom.Add(s.limits.SettleAfter)
 	out := rules.Lookup{
 		Ref:   row.Ref(),
@@ -128,11 +187,11 @@ func (s *Settler) lookup(ctx context.Context, row reward.Payout) rules.Lookup {
 		NotFound: res.NotFound, BeganAt: began,
 	}
 	// The longer the payout has been UNKNOWN, the longer the interval.
-	since := max(began.Sub(row.SettleFrom), 0)
-	out.NextAt = time.Now().Add(service.Jitter(min(max(since/2, lookupIntervalMin), lookupIntervalMax), 0.25))
+	since := max(now.Sub(row.SettleFrom), 0)
+	out.NextAt = now.Add(service.Jitter(min(max(since/2, lookupIntervalMin), lookupIntervalMax), 0.25))
 	if res.NotFound && began.Before(decides) && out.NextAt.Before(decides) {
 		// "Not found" settles nothing before then.
 		out.NextAt = decides.Add(service.Jitter(100*time.Millisecond, 0.5))
 	}
-	return out
+	return out, nil
 }

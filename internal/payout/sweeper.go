@@ -252,8 +252,9 @@ func (s *Sweeper) cancelRows(ctx context.Context, v store.PromotionView) error {
 	}
 }
 
-// destroy destroys the stream of a final promotion, not before one dispatch
-// horizon after its last dispatch, so that no late entry can arrive. If the
+// destroy destroys the stream of a final promotion. It first waits until one
+// dispatch horizon has passed since the last dispatch, so that no late entry can
+// arrive. If the
 // stream has entries, destroy acknowledges those that need no outcome, and a
 // later round destroys the stream. The promotion's row says that the stream is
 // destroyed only when it is still missing destroyedTwice later: until then, Redis

@@ -39,7 +39,8 @@ type Config struct {
 	// InFlight limits the calls in flight of one consumer. The consumer may have
 	// twice as many pending entries, because outcomes are written after calls.
 	InFlight int
-	// BatchSize limits the entries that a consumer reads at once.
+	// BatchSize limits the entries of one read request. A poll may send several
+	// requests for one consumer.
 	BatchSize int
 	// PollInterval limits the pause after an empty read.
 	PollInterval time.Duration

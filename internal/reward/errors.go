@@ -83,6 +83,9 @@ const (
 	// CodePoison means that too many deliveries in a row ended without an
 	// outcome.
 	CodePoison = "POISON"
+	// CodeSecondCharge means that the provider confirmed a payout with two
+	// transaction keys, so it has charged it twice.
+	CodeSecondCharge = "SECOND_CHARGE"
 	// CodeDeadLetterNotFound, CodeReconciliationNotFound and CodeAPIKeyNotFound: unknown ID.
 	CodeDeadLetterNotFound     = "DEAD_LETTER_NOT_FOUND"
 	CodeReconciliationNotFound = "RECONCILIATION_NOT_FOUND"

@@ -15,7 +15,8 @@ type OutcomeKind int8
 const (
 	// OutcomePaid: the provider confirmed the charge. The row becomes SUCCEEDED from
 	// any other state and any dispatch, and one attempt is counted. A SUCCEEDED row
-	// stays as it is.
+	// stays as it is. If it has another transaction key, that is a SecondCharge, and
+	// an attempt records the new key.
 	OutcomePaid OutcomeKind = iota
 	// OutcomeRefused: the provider refused the charge. The row becomes FAILED, or
 	// UNKNOWN if it is flagged or Sent is set. One attempt is counted.
@@ -60,7 +61,27 @@ type Outcome struct {
 // moved on and stays as it is.
 func Finish(r Row, o Outcome, p reward.Promotion, lease time.Duration, now time.Time) (Row, []reward.Attempt, Tally) {
 	next, tally := finish(r, o, p, lease, now)
-	return next, sanitized(o.Attempts), tally
+	attempts := sanitized(o.Attempts)
+	if o.Kind == OutcomePaid && SecondCharge(r, o.TransactionKey) {
+		attempts = append(attempts, secondCharge(o.Dispatch, o.TransactionKey, now))
+	}
+	return next, attempts, tally
+}
+
+// SecondCharge reports whether a confirmation with a transaction key proves that a
+// row was charged twice: it is SUCCEEDED with another one. Without a key, a
+// confirmation proves nothing.
+func SecondCharge(r Row, transactionKey string) bool {
+	key := reward.SanitizeText(transactionKey)
+	return r.State == reward.Succeeded && r.TransactionKey != "" && key != "" && key != r.TransactionKey
+}
+
+// secondCharge returns the attempt that keeps the transaction key of a second
+// charge.
+func secondCharge(dispatch int32, transactionKey string, now time.Time) reward.Attempt {
+	return reward.Attempt{
+		Dispatch: dispatch, At: instant(now), Class: reward.AnswerPaid, Code: reward.CodeSecondCharge, Message: reward.SanitizeText(transactionKey),
+	}
 }
 
 func finish(r Row, o Outcome, p reward.Promotion, lease time.Duration, now time.Time) (Row, Tally) {

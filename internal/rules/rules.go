@@ -26,7 +26,7 @@ type Row struct {
 	// Again reports that the row is FAILED or CANCELLED because a lookup did not
 	// find its charge, and that one more lookup at DueAt must confirm this.
 	Again bool
-	// LookedAt is the latest begin of a lookup that left the row UNKNOWN. It is
+	// LookedAt is when the latest lookup that left the row UNKNOWN began. It is
 	// zero if there was none since the row became UNKNOWN.
 	LookedAt time.Time
 }

@@ -21,9 +21,11 @@ type Lookup struct {
 	// An earlier or inconclusive lookup leaves the row UNKNOWN. It is due again at
 	// NextAt, and its LookedAt becomes BeganAt if that is later.
 	NotFound bool
-	BeganAt  time.Time
-	NextAt   time.Time
-	Attempt  *reward.Attempt // the attempt to record; nil means none
+	// BeganAt is when the provider was asked. Zero means that it was not asked: the
+	// row only becomes due at NextAt.
+	BeganAt time.Time
+	NextAt  time.Time
+	Attempt *reward.Attempt // the attempt to record; nil means none
 }
 
 // Terms are the durations that Settle uses.
@@ -38,7 +40,8 @@ type Terms struct {
 	//   - NotFound: the decision is confirmed, and no other lookup follows.
 	//   - Inconclusive: the row is due again at NextAt and does not change otherwise.
 	//
-	// A second lookup that began before the decision changes nothing.
+	// A second lookup that began before the decision changes nothing, unless it is
+	// Found.
 	AgainAfter time.Duration
 }
 
@@ -51,6 +54,9 @@ func Settle(r Row, l Lookup, p reward.Promotion, t Terms, now time.Time) (Row, [
 		attempts = sanitized([]reward.Attempt{*l.Attempt})
 	}
 	next, tally := settle(r, l, p, t, now)
+	if l.Found && SecondCharge(r, l.TransactionKey) {
+		attempts = append(attempts, secondCharge(l.Dispatch, l.TransactionKey, now))
+	}
 	return next, attempts, tally
 }
 

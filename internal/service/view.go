@@ -23,8 +23,9 @@ type View[T any] struct {
 	next   chan struct{} // closed and replaced at each successful read
 }
 
-// NewView returns a View without a value. Run reads every interval, varied by a
-// tenth, or settle after a hint, so that one read covers a burst of hints.
+// NewView returns a View without a value. Run reads once per interval, varied
+// by a tenth. After a hint it waits only for the duration settle, so that one read
+// covers a burst of hints.
 // Reads never overlap; read limits its own duration.
 //
 // If report is not nil, it is called after each read: with nil once the new
@@ -60,7 +61,7 @@ func (v *View[T]) Next() <-chan struct{} {
 	return v.next
 }
 
-// Hint makes Run read sooner. A read that begins after the hint follows.
+// Hint makes Run read sooner. At least one read begins after the hint.
 func (v *View[T]) Hint() { v.hint.Give() }
 
 // Read reads now and replaces the value, or returns the error and keeps the
@@ -90,7 +91,7 @@ func (v *View[T]) Read(ctx context.Context) error {
 	return err
 }
 
-// Run reads until ctx ends, and first at once.
+// Run reads at once, and then again and again until ctx ends.
 func (v *View[T]) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = v.Read(ctx) // report has the error

@@ -24,6 +24,8 @@ package store
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -51,6 +53,8 @@ type Store interface {
 
 	// Ping returns an error if the database cannot be reached.
 	Ping(ctx context.Context) error
+	// Clock returns the time of the database.
+	Clock(ctx context.Context) (time.Time, error)
 	// Migrate brings the schema up to date. Several instances may call it at the
 	// same time.
 	Migrate(ctx context.Context) error
@@ -64,8 +68,8 @@ type Promotions interface {
 	// PromotionCreate inserts a DRAFT promotion and returns it as stored.
 	//
 	// A DRAFT that Kafka registered is completed with the fields of p (name,
-	// amount and so on), but only once. Any other known ID is CodeExists. A
-	// registered promotion of another type is CodeTypeMismatch.
+	// amount and so on), but only once. A known ID of another type is
+	// CodeTypeMismatch. Any other known ID is CodeExists.
 	//
 	// Weight 0 becomes 1. ApprovedBy is empty afterwards, even if the registered
 	// DRAFT was approved. The progress fields of p.Canary are ignored.
@@ -199,7 +203,9 @@ type Payouts interface {
 	// A COMPLETED promotion that gains rows becomes RUNNING again.
 	//
 	// If a batch names a target twice, the first one counts. Offsets never move
-	// back. A dead letter with a known source, partition and offset is dropped.
+	// back. If the outcome of any row is Conflict, the offsets are not stored: the
+	// caller stores them together with the dead letters of the conflicts. A dead
+	// letter with a known source, partition, offset and log is dropped.
 	PayoutSave(ctx context.Context, p PayoutSaveParams) (PayoutSaveResult, error)
 
 	// PayoutDispatch moves due payouts of one RUNNING promotion to QUEUED, each
@@ -241,8 +247,8 @@ type Payouts interface {
 	// sets their DueAt to Until, so that no other caller claims them before then.
 	PayoutClaimLookups(ctx context.Context, p PayoutClaimLookupsParams) ([]reward.Payout, error)
 	// PayoutSettle writes the results of lookups in one transaction, by
-	// rules.Settle.
-	PayoutSettle(ctx context.Context, p PayoutSettleParams) error
+	// rules.Settle. It returns those that prove a second charge.
+	PayoutSettle(ctx context.Context, p PayoutSettleParams) ([]SecondCharge, error)
 	// PayoutCancelStep takes the READY and RETRYING rows of a CANCELLED promotion
 	// out of the work, at most BatchMax, and returns how many it moved. READY rows
 	// become CANCELLED, or UNKNOWN if they are flagged. RETRYING rows become
@@ -388,6 +394,21 @@ type FinishResult struct {
 	DueAt    time.Time
 	// Changed is false if the row had moved on, so the outcome did not change it.
 	Changed bool
+	// Recorded is the transaction key in the row if the outcome proves a second
+	// charge (rules.SecondCharge). Otherwise it is empty.
+	Recorded string
+}
+
+// SecondChargeNumber is the number of an attempt that records a second charge. The
+// number of any other attempt is its position in its outcome.
+const SecondChargeNumber = math.MaxInt16
+
+// SecondCharge is a confirmation of a payout that was confirmed with another
+// transaction key before.
+type SecondCharge struct {
+	reward.Ref
+	Recorded       string // the transaction key in the row
+	TransactionKey string // the other one, which an attempt records
 }
 
 // PayoutClaimLookupsParams says how many lookups to claim, and for how long.
@@ -475,16 +496,39 @@ type Summaries interface {
 	// changes nothing.
 	SummaryRecount(ctx context.Context, id reward.PromotionID) (reward.Counts, error)
 	// SummaryCompare returns the stored counts of a promotion and those that its
-	// rows add up to, from one snapshot. With repair it then sets the stored counts
-	// that differ to those of the rows, under the lock of the counts. This includes
-	// the counts of each summary.
-	SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (kept, rows reward.Counts, err error)
+	// rows add up to, from one snapshot.
+	//
+	// With repair it then corrects the stored counts that differ, including those
+	// of each summary. It adds the difference to them, because every other change
+	// moves rows and counts alike. So it holds no lock while it reads the rows. An
+	// ended promotion that has payouts left continues: a COMPLETED one becomes RUNNING
+	// again, in the same transaction. Before it returns, it compares again. If
+	// other programs change the counts meanwhile, that may be in vain and an error.
+	SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (Comparison, error)
+}
+
+// Comparison is what SummaryCompare found before it repaired anything.
+type Comparison struct {
+	Kept reward.Counts // the stored counts
+	Rows reward.Counts // those that the rows add up to
+	// Ended reports whether the promotion is COMPLETED, or CANCELLED and finished.
+	// No payout may then be READY, QUEUED or RETRYING.
+	Ended bool
+}
+
+// RepairsMax limits how often SummaryCompare corrects counts before it fails.
+const RepairsMax = 4
+
+// StillDiffer returns the error for counts that differ after RepairsMax repairs.
+func StillDiffer(id reward.PromotionID) error {
+	return fmt.Errorf("the counts of promotion %d changed during each of %d repairs; "+
+		"end the programs that change the tables of the database, then repair again", id, RepairsMax)
 }
 
 // DeadLetters stores messages that could not be read or processed.
 type DeadLetters interface {
-	// DeadLetterAdd stores dead letters as OPEN. One with a known source, partition
-	// and offset is dropped.
+	// DeadLetterAdd stores dead letters as OPEN. One with a known source, partition,
+	// offset and log is dropped.
 	DeadLetterAdd(ctx context.Context, ls []reward.DeadLetter) error
 	// DeadLetterGet returns one dead letter, or CodeDeadLetterNotFound.
 	DeadLetterGet(ctx context.Context, id int64) (reward.DeadLetter, error)
@@ -509,9 +553,9 @@ type DeadLetterListParams struct {
 // completing until its lease expires. A method that changes an upload returns
 // CodeUploadNotFound if it does not exist.
 type Uploads interface {
-	// UploadOpen inserts an upload. A repeat with the same promotion and CreatedAt
-	// changes nothing. Any other known ID is CodeExists. A missing promotion is
-	// CodeNotFound.
+	// UploadOpen inserts an upload. While the upload is open, a repeat with the same
+	// promotion and CreatedAt changes nothing. Any other known ID is CodeExists. A
+	// missing promotion is CodeNotFound.
 	UploadOpen(ctx context.Context, u Upload) error
 	// UploadExtend moves the end of the lease of an open upload. A closed upload is
 	// CodeIllegalState.

@@ -191,10 +191,10 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, api *Router) {
 	s.log.Info("API server stopped", "address", ln.Addr().String())
 }
 
-// guard protects the API from web pages of other origins. Such a page cannot
-// change data. With auth.ModeNone, it also cannot reach the API under a host name of
-// its own that resolves to this machine. Pages of the configured origins may read
-// the responses.
+// guard protects the API from web pages of origins that are not configured. Such a
+// page cannot change data. With auth.ModeNone, it also cannot reach the API under a host name of
+// its own that resolves to this machine. Pages of the configured origins may call
+// the API and read the responses.
 func guard(api *Router, cross *http.CrossOriginProtection, authMode string, origins []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(origins) > 0 {

@@ -38,6 +38,7 @@ func Exercise(t *testing.T, brokers []string) {
 		"AFailedBatchComesAgainAndIsNotCommitted":   testRetry,
 		"TwoListenersShareAndTakeOver":              testShare,
 		"AFailingListenerLetsPartitionsGo":          testFailingShare,
+		"AnUnhealthyListenerLeavesAndComesBack":     testUnhealthy,
 		"StoredOffsetsWin":                          testStoredOffsets,
 		"OffsetsBeyondTheLogMeanItsBeginning":       testOffsetsBeyond,
 		"NothingIsReadBeforeStoredOffsetsAreKnown":  testOffsetsFail,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -143,6 +144,56 @@ func testFailingShare(t *testing.T, b *bench) {
 	wantStops(t, failing.Stop)
 	seen.wait(t, total)
 	b.waitNoLag(t)
+}
+
+// testUnhealthy has a listener whose instance can handle nothing for a while. It
+// must leave all partitions to the other one, and take some back afterwards.
+func testUnhealthy(t *testing.T, b *bench) {
+	const total = 600
+	var sick atomic.Bool
+	a, z, both := newLog(), newLog(), newLog()
+	into := func(own *log) bus.HandleFunc {
+		return func(ctx context.Context, records []bus.Record) error {
+			return errors.Join(own.handle(ctx, records), both.handle(ctx, records))
+		}
+	}
+	handle := into(a)
+	first, err := bus.NewListener(b.open(t), bus.ListenerConfig{
+		Group: group, Topic: topic, Healthy: func() bool { return !sick.Load() },
+		Handle: func(ctx context.Context, records []bus.Record) error {
+			if sick.Load() {
+				<-ctx.Done() // a database that hangs
+				return ctx.Err()
+			}
+			return handle(ctx, records)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Start(t.Context())
+	t.Cleanup(first.Stop)
+	b.listen(t, b.open(t), into(z), nil, 0)
+	sent := 0
+	share := func() {
+		t.Helper()
+		before := a.distinct()
+		eventually(t, "both listeners were given records", func() bool {
+			b.publish(t, sent, 50)
+			sent += 50
+			return a.distinct() > before && z.distinct() > 0
+		})
+	}
+	share()
+	sick.Store(true)
+	b.publish(t, sent, total)
+	sent += total
+	both.wait(t, sent)
+	b.waitNoLag(t)
+	sick.Store(false)
+	share()
+	both.wait(t, sent)
+	wantStops(t, first.Stop)
 }
 
 // handleAll makes the group commit all records of the topic, and returns them.

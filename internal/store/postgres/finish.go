@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,7 +16,8 @@ import (
 // rows in key order, and decides by the state that it then finds.
 var finishSQL = named(`WITH found AS MATERIALIZED (
   SELECT o.*, p.summary_id, p.amount, p.state AS was, p.attempts, p.maybe_called, p.due_at,
-    p.state = :QUEUED AND p.dispatch = o.named AS held
+    p.state = :QUEUED AND p.dispatch = o.named AS held,
+    CASE WHEN o.kind = :OUTCOME_PAID AND ` + secondCharge + ` THEN p.transaction_key ELSE '' END AS recorded
   FROM unnest($3::int8[], $4::int8[], $5::int4[], $6::int2[], $7::bool[], $8::text[], $9::text[], $10::text[],
       $11::timestamptz[], $12::bool[])
     WITH ORDINALITY AS o(promotion_id, target_id, named, kind, sent, key, code, message, retry_at, give_up, ord)
@@ -46,10 +48,23 @@ var finishSQL = named(`WITH found AS MATERIALIZED (
     error_code = CASE WHEN v.became = :SUCCEEDED THEN '' WHEN v.code = '' AND v.message = '' THEN p.error_code ELSE v.code END,
     error_message = CASE WHEN v.became = :SUCCEEDED THEN '' WHEN v.code = '' AND v.message = '' THEN p.error_message ELSE v.message END
   FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
-), ` + tally("moved") + `
+), ` + keepSecondCharges + `, ` + tally("moved") + `
 SELECT ord, became, attempts + CASE WHEN became <> was AND kind <= :OUTCOME_FAILED THEN 1 ELSE 0 END,
-  CASE WHEN became = was THEN due_at WHEN became = :RETRYING THEN retry_at ELSE $1::timestamptz END, became <> was
+  CASE WHEN became = was THEN due_at WHEN became = :RETRYING THEN retry_at ELSE $1::timestamptz END, became <> was, recorded
 FROM judged`)
+
+var (
+	// secondCharge is rules.SecondCharge for row p and a confirmation o.
+	secondCharge = `p.state = :SUCCEEDED AND p.transaction_key <> '' AND o.key <> '' AND o.key <> p.transaction_key`
+
+	// keepSecondCharges records the transaction keys of second charges that found
+	// has.
+	keepSecondCharges = `kept AS (
+  INSERT INTO attempts (promotion_id, target_id, at, dispatch, number, class, code, message)
+  SELECT f.promotion_id, f.target_id, $1::timestamptz, f.named, ` + strconv.Itoa(store.SecondChargeNumber) + `, '` + string(reward.AnswerPaid) + `', '` + reward.CodeSecondCharge + `', f.key
+  FROM found f WHERE f.recorded <> '' ORDER BY f.promotion_id, f.target_id ON CONFLICT DO NOTHING
+)`
+)
 
 // attemptsSQL stores attempts of payouts that exist.
 const attemptsSQL = `INSERT INTO attempts (promotion_id, target_id, at, dispatch, number, class, code, message)
@@ -109,7 +124,7 @@ func (s *Store) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([
 			b.Queue(finishSQL, append([]any{now, settleFrom}, args...)...).Query(each(func(rows pgx.Rows) error {
 				var ord int64
 				var r store.FinishResult
-				if err := rows.Scan(&ord, (*int16)(&r.State), &r.Attempts, &r.DueAt, &r.Changed); err != nil {
+				if err := rows.Scan(&ord, (*int16)(&r.State), &r.Attempts, &r.DueAt, &r.Changed, &r.Recorded); err != nil {
 					return err
 				}
 				r.DueAt = r.DueAt.UTC()
@@ -154,11 +169,13 @@ func finishArgs(outcomes []rules.Outcome, round []int, now time.Time) []any {
 // $13, unless that is NULL. A row that stays UNKNOWN only gets the time of its
 // next lookup and the begin of the latest one.
 var settleSQL = named(`WITH found AS MATERIALIZED (
-  SELECT l.*, p.summary_id, p.amount, p.state AS was, p.settle_from, p.state = :UNKNOWN AND p.dispatch = l.named AS held,
-    p.again AND p.dispatch = l.named AND l.began_at >= p.updated_at AS repeated
+  SELECT o.*, p.summary_id, p.amount, p.state AS was, p.settle_from, p.state = :UNKNOWN AND p.dispatch = o.named AS held,
+    p.again AND p.dispatch = o.named AND o.began_at >= p.updated_at AS repeated,
+    CASE WHEN o.found AND ` + secondCharge + ` THEN p.transaction_key ELSE '' END AS recorded
   FROM unnest($3::int8[], $4::int8[], $5::int4[], $6::bool[], $7::text[], $8::bool[], $9::timestamptz[], $10::timestamptz[],
-      $11::text[], $12::text[]) AS l(promotion_id, target_id, named, found, key, missing, began_at, next_at, code, message)
-  JOIN payouts p ON p.promotion_id = l.promotion_id AND p.target_id = l.target_id
+      $11::text[], $12::text[]) WITH ORDINALITY
+    AS o(promotion_id, target_id, named, found, key, missing, began_at, next_at, code, message, ord)
+  JOIN payouts p ON p.promotion_id = o.promotion_id AND p.target_id = o.target_id
   ORDER BY p.promotion_id, p.target_id FOR NO KEY UPDATE OF p
 ), judged AS MATERIALIZED (
   SELECT f.*, (CASE
@@ -184,13 +201,13 @@ var settleSQL = named(`WITH found AS MATERIALIZED (
     error_message = CASE WHEN v.became = :SUCCEEDED THEN '' WHEN p.error_code = '' AND p.error_message = '' THEN v.message
       ELSE p.error_message END
   FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
-), ` + tally("moved") + `
-SELECT count(*) FROM moved`)
+), ` + keepSecondCharges + `, ` + tally("moved") + `
+SELECT ord, recorded FROM found WHERE recorded <> ''`)
 
 // PayoutSettle writes the results of lookups.
-func (s *Store) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) error {
+func (s *Store) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) ([]store.SecondCharge, error) {
 	if len(p.Lookups) == 0 {
-		return nil
+		return nil, nil
 	}
 	rounds := store.Rounds(p.Lookups, func(l *rules.Lookup) store.PayoutID {
 		return store.PayoutID{PromotionID: l.PromotionID, TargetID: l.TargetID}
@@ -206,12 +223,29 @@ func (s *Store) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) er
 	if p.AgainAfter > 0 {
 		again = maybe(instant(p.Now.Add(p.AgainAfter)))
 	}
-	return s.send(ctx, "settle lookups", func(b *pgx.Batch) {
+	var twice []store.SecondCharge
+	err := s.send(ctx, "settle lookups", func(b *pgx.Batch) {
+		twice = nil
 		for _, round := range rounds {
-			b.Queue(settleSQL, append(append([]any{now, p.SettleAfter}, lookupArgs(p.Lookups, round)...), again)...)
+			args := append(append([]any{now, p.SettleAfter}, lookupArgs(p.Lookups, round)...), again)
+			b.Queue(settleSQL, args...).Query(each(func(rows pgx.Rows) error {
+				var ord int64
+				var c store.SecondCharge
+				if err := rows.Scan(&ord, &c.Recorded); err != nil {
+					return err
+				}
+				l := &p.Lookups[round[ord-1]]
+				c.Ref, c.TransactionKey = l.Ref, l.TransactionKey
+				twice = append(twice, c)
+				return nil
+			}))
 		}
 		attempts.queue(b)
 	})
+	if err != nil {
+		return nil, err
+	}
+	return twice, nil
 }
 
 // lookupArgs returns the lookups of one round as columns.
@@ -219,13 +253,16 @@ func lookupArgs(lookups []rules.Lookup, round []int) []any {
 	n := len(round)
 	promotions, targets, dispatches := make([]int64, n), make([]int64, n), make([]int32, n)
 	founds, missings := make([]bool, n), make([]bool, n)
-	begans, nexts := make([]time.Time, n), make([]time.Time, n)
+	begans, nexts := make([]*time.Time, n), make([]time.Time, n)
 	keys, codes, messages := make([]string, n), make([]string, n), make([]string, n)
 	for i, at := range round {
 		l := &lookups[at]
 		promotions[i], targets[i], dispatches[i] = int64(l.PromotionID), int64(l.TargetID), l.Dispatch
 		founds[i], missings[i] = l.Found, l.NotFound
-		begans[i], nexts[i] = instant(l.BeganAt), instant(l.NextAt)
+		nexts[i] = instant(l.NextAt)
+		if !l.BeganAt.IsZero() {
+			begans[i] = maybe(instant(l.BeganAt))
+		}
 		keys[i] = reward.SanitizeText(l.TransactionKey)
 		if l.Attempt != nil {
 			codes[i], messages[i] = reward.SanitizeText(l.Attempt.Code), reward.SanitizeText(l.Attempt.Message)

@@ -138,6 +138,14 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
+// Clock returns the time of the database server.
+func (s *Store) Clock(ctx context.Context) (now time.Time, err error) {
+	err = s.send(ctx, "read the clock of the database", func(b *pgx.Batch) {
+		b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error { return row.Scan(&now) })
+	})
+	return now.UTC(), err
+}
+
 // Close closes every connection.
 func (s *Store) Close() { s.pool.Close() }
 

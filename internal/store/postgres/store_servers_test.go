@@ -369,11 +369,19 @@ func TestRules(t *testing.T) {
 // have.
 func TestCountsAreRepaired(t *testing.T) {
 	t.Parallel()
-	s := open(t).(*Store)
-	storetest.ExerciseRepair(t, s, func(sql string) error {
-		_, err := s.pool.Exec(t.Context(), sql)
-		return err
-	})
+	for name, exercise := range map[string]func(*testing.T, store.Store, func(sql string) error){
+		"OfEveryKind": storetest.ExerciseRepair, "OfAnEndedPromotion": storetest.ExerciseRepairOfEnded,
+		"AmongWrites": storetest.ExerciseRepairAmongWrites,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t).(*Store)
+			exercise(t, s, func(sql string) error {
+				_, err := s.pool.Exec(t.Context(), sql)
+				return err
+			})
+		})
+	}
 }
 
 // TestInstancesAreForgottenAfterADay moves heartbeats back, because the clock
@@ -818,7 +826,7 @@ func statements() map[string]string {
 		"insert": insertSQL, "dispatch due": dispatchDue, "dispatch named": dispatchNamed, "give back": returnSQL,
 		"sweep": sweepSQL, "cancel": cancelSQL, "finish": finishSQL, "settle": settleSQL, "heads": headsSQL,
 		"claim lookups": claimLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
-		"summaries": addSummaries, "complete": completeSQL, "active": activeSQL, "due": viewSQL + dueSQL,
+		"summaries": addSummaries, "correct": correctSQL, "complete": completeSQL, "active": activeSQL, "due": viewSQL + dueSQL,
 		"move": moveSQL, "judge": judgeSQL, "retry": retryAny, "retry a code": retryCode, "retry named": retryNamed, "resolve": resolveSQL,
 		"list": listSQL(nil, ""), "list RETRYING": listSQL(&retrying, ""), "list UNKNOWN": listSQL(&unknown, ""),
 		"settle coupons in order": settleInOrder, "settle coupons listed": settleListed, "settle coupons directly": settleDirect,

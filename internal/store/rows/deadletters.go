@@ -4,14 +4,33 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
 
-const addLetter = `INSERT INTO dead_letters (source, part, off, key, value, reason, detail, at)
+const (
+	addLetter = `INSERT INTO dead_letters (source, part, off, key, value, reason, detail, at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING`
+
+	// adoptLetter adds the log to a dead letter of a version that did not store
+	// logs, if it has the same bytes. Without that, the same record would be stored
+	// twice.
+	adoptLetter = `UPDATE dead_letters SET off = $4 WHERE source = $1 AND part = $2 AND off = $3 AND value IS NOT DISTINCT FROM $5
+AND NOT EXISTS (SELECT 1 FROM dead_letters d WHERE d.source = $1 AND d.part = $2 AND d.off = $4)`
+)
+
+// place returns what the column off has for a dead letter: its offset and, after a
+// space, its log if it has one. The column is in the key, so that each log of a
+// topic has offsets of its own.
+func place(l *reward.DeadLetter) string {
+	if l.Log == "" {
+		return reward.SanitizeText(l.Offset)
+	}
+	return reward.SanitizeText(l.Offset + " " + l.Log)
+}
 
 // AddDeadLetters returns the statements that insert dead letters. They are in
 // key order, so that two transactions with the same dead letters cannot
@@ -19,13 +38,17 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING`
 func AddDeadLetters(ls []reward.DeadLetter) []Statement {
 	sorted := slices.Clone(ls)
 	slices.SortStableFunc(sorted, func(a, b reward.DeadLetter) int {
-		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
+		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Partition, b.Partition), cmp.Compare(place(&a), place(&b)))
 	})
-	statements := make([]Statement, len(sorted))
-	for i, l := range sorted {
-		statements[i] = Statement{SQL: addLetter, Args: []any{
-			reward.SanitizeText(l.Source), l.Partition, reward.SanitizeText(l.Offset), l.Key, l.Value, reward.SanitizeText(l.Reason), reward.SanitizeText(l.Detail), l.At,
-		}}
+	statements := make([]Statement, 0, 2*len(sorted))
+	for _, l := range sorted {
+		source, at := reward.SanitizeText(l.Source), place(&l)
+		if l.Log != "" {
+			statements = append(statements, Statement{SQL: adoptLetter, Args: []any{source, l.Partition, reward.SanitizeText(l.Offset), at, l.Value}})
+		}
+		statements = append(statements, Statement{SQL: addLetter, Args: []any{
+			source, l.Partition, at, l.Key, l.Value, reward.SanitizeText(l.Reason), reward.SanitizeText(l.Detail), l.At,
+		}})
 	}
 	return statements
 }
@@ -41,8 +64,10 @@ func (t *Tables) DeadLetterAdd(ctx context.Context, ls []reward.DeadLetter) erro
 const letterSQL = `SELECT id, source, part, off, key, value, reason, detail, at, status, settled_at, settled_by FROM dead_letters `
 
 func scanLetter(scan Scan, l *reward.DeadLetter) error {
-	return scan(&l.ID, &l.Source, &l.Partition, &l.Offset, &l.Key, &l.Value, &l.Reason, &l.Detail, (*at)(&l.At), &l.Status,
+	err := scan(&l.ID, &l.Source, &l.Partition, &l.Offset, &l.Key, &l.Value, &l.Reason, &l.Detail, (*at)(&l.At), &l.Status,
 		(*at)(&l.SettledAt), &l.SettledBy)
+	l.Offset, l.Log, _ = strings.Cut(l.Offset, " ")
+	return err
 }
 
 // DeadLetterGet returns one dead letter.

@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	// takeLease reads the clock again if it finds the lease of another owner,
-	// because it may have waited for the row.
+	// takeLease reads the clock again if the lease exists, because it may have waited for the row.
 	takeLease = `INSERT INTO leases AS l (name, owner, until) VALUES ($1, $2, :clock + CAST($3 AS interval))
 ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = :clock + CAST($3 AS interval)
 WHERE l.owner = excluded.owner OR l.until <= :clock RETURNING name`
 
-	// leaseOwners reads all leases. There are only few at any time.
+	// leaseOwners returns the owners of the valid leases whose names begin with a
+	// prefix. It scans the table, which has few rows at any time.
 	leaseOwners = `SELECT DISTINCT owner FROM leases
 WHERE substr(name, 1, length(CAST($1 AS text))) = CAST($1 AS text) AND until > :clock`
 )

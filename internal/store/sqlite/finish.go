@@ -19,6 +19,9 @@ type attemptWriter struct {
 // write stores attempts of one payout, numbered from 0.
 func (w *attemptWriter) write(id store.PayoutID, attempts ...reward.Attempt) error {
 	for number, a := range attempts {
+		if a.Code == reward.CodeSecondCharge && a.Class == reward.AnswerPaid {
+			number = store.SecondChargeNumber
+		}
 		if w.stmt == nil {
 			stmt, err := w.tx.PrepareContext(w.tx.ctx, `INSERT INTO attempts (promotion_id, target_id, at, dispatch, number, class, code,
   message) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`)
@@ -133,6 +136,9 @@ func (s *Store) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([
 			func(i int, r rules.Row, m reward.Promotion) (rules.Row, []reward.Attempt, rules.Tally) {
 				next, attempts, tally := rules.Finish(r, p.Outcomes[i], m, p.Lease, p.Now)
 				results[i] = store.FinishResult{State: next.State, Attempts: next.Attempts, DueAt: next.DueAt, Changed: tally.Changed}
+				if o := p.Outcomes[i]; o.Kind == rules.OutcomePaid && rules.SecondCharge(r, o.TransactionKey) {
+					results[i].Recorded = r.TransactionKey
+				}
 				return next, attempts, tally
 			})
 	})
@@ -143,17 +149,26 @@ func (s *Store) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([
 }
 
 // PayoutSettle writes the results of lookups.
-func (s *Store) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) error {
+func (s *Store) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) ([]store.SecondCharge, error) {
 	if len(p.Lookups) == 0 {
-		return nil
+		return nil, nil
 	}
 	terms := rules.Terms{SettleAfter: p.SettleAfter, AgainAfter: p.AgainAfter}
-	return s.write(ctx, "settle lookups", func(tx *tx) error {
+	var twice []store.SecondCharge
+	err := s.write(ctx, "settle lookups", func(tx *tx) error {
 		return rewriteEach(tx, p.Lookups, func(l rules.Lookup) reward.Ref { return l.Ref },
 			func(i int, r rules.Row, m reward.Promotion) (rules.Row, []reward.Attempt, rules.Tally) {
-				return rules.Settle(r, p.Lookups[i], m, terms, p.Now)
+				l := p.Lookups[i]
+				if l.Found && rules.SecondCharge(r, l.TransactionKey) {
+					twice = append(twice, store.SecondCharge{Ref: l.Ref, Recorded: r.TransactionKey, TransactionKey: l.TransactionKey})
+				}
+				return rules.Settle(r, l, m, terms, p.Now)
 			})
 	})
+	if err != nil {
+		return nil, err
+	}
+	return twice, nil
 }
 
 // PayoutRetry returns FAILED rows to READY.

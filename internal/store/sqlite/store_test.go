@@ -219,11 +219,19 @@ func TestHandoversEndAtTheirMost(t *testing.T) {
 // have.
 func TestCountsAreRepaired(t *testing.T) {
 	t.Parallel()
-	s := open(t).(*Store)
-	storetest.ExerciseRepair(t, s, func(sql string) error {
-		_, err := s.writer.ExecContext(t.Context(), sql)
-		return err
-	})
+	for name, exercise := range map[string]func(*testing.T, store.Store, func(sql string) error){
+		"OfEveryKind": storetest.ExerciseRepair, "OfAnEndedPromotion": storetest.ExerciseRepairOfEnded,
+		"AmongWrites": storetest.ExerciseRepairAmongWrites,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t).(*Store)
+			exercise(t, s, func(sql string) error {
+				_, err := s.writer.ExecContext(t.Context(), sql)
+				return err
+			})
+		})
+	}
 }
 
 // TestRules compares the driver with the rules, case by case.

@@ -5,11 +5,14 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
 )
@@ -144,93 +147,114 @@ GROUP BY summary_id, state`, int64(id))
 	return sums, err
 }
 
-// comparison has the stored counts of a promotion and those of its rows, by
-// summary.
+// comparison is what a read of both sides found.
 type comparison struct {
-	kept, rows map[reward.SummaryID]reward.Counts
+	store.Comparison
+	differing map[reward.SummaryID]reward.Counts // what the rows have more than is stored
+	repairs   int64                              // before the read
 }
 
-// compare reads both sides. q must read from one snapshot.
-func compare(ctx context.Context, q querier, id reward.PromotionID) (comparison, error) {
-	c := comparison{kept: make(map[reward.SummaryID]reward.Counts)}
-	_, err := collect(ctx, q, func(rows *sql.Rows) (struct{}, error) {
-		var summary reward.SummaryID
-		var counts reward.Counts
-		err := rows.Scan(append([]any{&summary}, countsInto(&counts)...)...)
-		c.kept[summary] = counts
-		return struct{}{}, err
-	}, `SELECT s.summary_id, `+countsSQL+` FROM summaries s WHERE s.promotion_id = ?`, int64(id))
-	if err != nil {
-		return c, err
+// SummaryCompare compares the stored counts with those of the rows. It reads the
+// rows outside of the writing transaction, so others can write meanwhile.
+// Every transaction moves rows and counts alike, so the difference stays the same
+// until it is added, unless another repair adds it first.
+func (s *Store) SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (store.Comparison, error) {
+	first, err := s.readCounts(ctx, id)
+	if err != nil || !repair {
+		return first.Comparison, err
 	}
-	if _, ok := c.kept[0]; !ok {
-		return c, store.NoPromotion(id)
+	c := first
+	for n := 0; len(c.differing) > 0 || c.Ended && c.Rows.Undecided() > 0; n++ {
+		if n == store.RepairsMax {
+			return store.Comparison{}, store.StillDiffer(id)
+		}
+		if err := s.correctCounts(ctx, id, &c); err != nil {
+			return store.Comparison{}, err
+		}
+		if c, err = s.readCounts(ctx, id); err != nil {
+			return store.Comparison{}, err
+		}
 	}
-	c.rows, err = recount(ctx, q, id)
+	return first.Comparison, nil
+}
+
+// readCounts reads both sides in one snapshot.
+func (s *Store) readCounts(ctx context.Context, id reward.PromotionID) (c comparison, err error) {
+	err = s.snapshot(ctx, "compare the counts of a promotion", func(q querier) error {
+		c = comparison{differing: make(map[reward.SummaryID]reward.Counts)}
+		found := false
+		_, err := collect(ctx, q, func(rows *sql.Rows) (struct{}, error) {
+			var summary reward.SummaryID
+			var counts reward.Counts
+			var repairs int64
+			err := rows.Scan(append(append([]any{&summary}, countsInto(&counts)...), &repairs, &c.Ended)...)
+			if summary == 0 {
+				found, c.Kept, c.repairs = true, counts, repairs
+			}
+			c.differing[summary] = minus(reward.Counts{}, counts)
+			return struct{}{}, err
+		}, `SELECT s.summary_id, `+countsSQL+`, s.repairs, m.finished_at IS NOT NULL FROM summaries s JOIN promotions m ON m.id = s.promotion_id
+WHERE s.promotion_id = ?`, int64(id))
+		if err != nil {
+			return err
+		}
+		if !found {
+			return store.NoPromotion(id)
+		}
+		counted, err := recount(ctx, q, id)
+		if err != nil {
+			return err
+		}
+		c.Rows = counted[0]
+		for summary, n := range counted {
+			kept := minus(reward.Counts{}, c.differing[summary])
+			c.differing[summary] = minus(n, kept)
+		}
+		maps.DeleteFunc(c.differing, func(_ reward.SummaryID, d reward.Counts) bool { return d == reward.Counts{} })
+		return nil
+	})
 	return c, err
 }
 
-// drifts returns the summaries whose counts differ. A summary without rows has
-// no counts.
-func (c comparison) drifts() []reward.SummaryID {
-	var ids []reward.SummaryID
-	for id, kept := range c.kept {
-		if kept != c.rows[id] {
-			ids = append(ids, id)
-		}
+// minus returns a − b.
+func minus(a, b reward.Counts) reward.Counts {
+	for i := range a.Payouts {
+		a.Payouts[i] -= b.Payouts[i]
+		a.Amounts[i] -= b.Amounts[i]
 	}
-	for id := range c.rows {
-		if _, ok := c.kept[id]; !ok {
-			ids = append(ids, id)
-		}
-	}
-	return ids
+	a.Attempts -= b.Attempts
+	return a
 }
 
-// SummaryCompare compares the stored counts with those of the rows. It opens a
-// writing transaction only if they differ and repair is set.
-func (s *Store) SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (kept, rows reward.Counts, err error) {
-	c, err := s.compared(ctx, id)
-	if err == nil && repair && len(c.drifts()) > 0 {
-		err = s.write(ctx, "repair the counts of a promotion", func(tx *tx) (err error) {
-			if c, err = compare(tx.ctx, tx, id); err != nil {
-				return err
-			}
-			for _, summary := range c.drifts() {
-				if err := tx.setCounts(summaryKey{id, summary}, c.rows[summary]); err != nil {
+// correctCounts adds the differences to the stored counts unless they were
+// repaired since the differences were read, and lets an ended promotion go on that
+// has payouts left.
+func (s *Store) correctCounts(ctx context.Context, id reward.PromotionID, c *comparison) error {
+	return s.write(ctx, "repair the counts of a promotion", func(tx *tx) error {
+		repairs, _, err := one(tx.ctx, tx, scanInt, `SELECT repairs FROM summaries WHERE promotion_id = ? AND summary_id = 0`, int64(id))
+		if err != nil {
+			return err
+		}
+		if repairs == c.repairs {
+			for summary, d := range c.differing {
+				if err := tx.exec(`INSERT INTO summaries (promotion_id, summary_id) VALUES (?, ?) ON CONFLICT DO NOTHING`, int64(id), int64(summary)); err != nil {
 					return err
 				}
+				tx.moves[summaryKey{id, summary}] = &delta{Counts: d}
 			}
-			return nil
-		})
-	}
-	if err != nil {
-		return reward.Counts{}, reward.Counts{}, err
-	}
-	return c.kept[0], c.rows[0], nil
-}
-
-func (s *Store) compared(ctx context.Context, id reward.PromotionID) (comparison, error) {
-	tx, err := s.reader.BeginTx(ctx, nil)
-	if err != nil {
-		return comparison{}, fmt.Errorf("compare the counts of a promotion: %w", err)
-	}
-	defer tx.Rollback() //nolint:errcheck // nothing was written
-	c, err := compare(ctx, tx, id)
-	if err != nil {
-		return c, fmt.Errorf("compare the counts of a promotion: %w", err)
-	}
-	return c, nil
-}
-
-// setCounts replaces the counts of a summary.
-func (t *tx) setCounts(k summaryKey, c reward.Counts) error {
-	if err := t.exec(`DELETE FROM summaries WHERE promotion_id = ? AND summary_id = ?`, int64(k.promotion), int64(k.id)); err != nil {
-		return err
-	}
-	if err := t.exec(`INSERT INTO summaries (promotion_id, summary_id) VALUES (?, ?)`, int64(k.promotion), int64(k.id)); err != nil {
-		return err
-	}
-	t.moves[k] = &delta{Counts: c}
-	return nil
+			if err := tx.exec(`UPDATE summaries SET repairs = repairs + 1 WHERE promotion_id = ? AND summary_id = 0`, int64(id)); err != nil {
+				return err
+			}
+			if err := tx.writeMoves(); err != nil {
+				return err
+			}
+		}
+		v, err := tx.view(id)
+		if err != nil || v.FinishedAt.IsZero() || v.Counts.Undecided() == 0 {
+			return err
+		}
+		reopened := rules.Reopen(v.Promotion)
+		reopened.FinishedAt = time.Time{} // a CANCELLED promotion stays CANCELLED
+		return tx.put(&reopened)
+	})
 }

@@ -29,9 +29,28 @@ func exerciseFinish(t *testing.T, open Open) {
 		same(b, "row", paid, b.payout(1, 1))
 		for _, kind := range kinds {
 			res = b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: kind, TransactionKey: "other", Code: "X", RetryAt: at(99)})
-			same(b, "late", store.FinishResult{State: reward.Succeeded, Attempts: 1, DueAt: at(10)}, res)
+			want := store.FinishResult{State: reward.Succeeded, Attempts: 1, DueAt: at(10)}
+			if kind == rules.OutcomePaid {
+				want.Recorded = hostile // by another transaction: charged twice
+			}
+			same(b, "late", want, res)
 		}
 		same(b, "row after late ones", paid, b.payout(1, 1))
+		for _, key := range []string{hostile, ""} {
+			res = b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid, TransactionKey: key})
+			same(b, "the same charge", "", res.Recorded)
+		}
+		twice := b.settleLookups(store.PayoutSettleParams{Now: at(20), Lookups: []rules.Lookup{
+			{Ref: ref(1, 1, 1), Found: true, TransactionKey: "third", BeganAt: at(19)},
+		}})
+		same(b, "found by a lookup", []store.SecondCharge{{Ref: ref(1, 1, 1), Recorded: hostile, TransactionKey: "third"}}, twice)
+		same(b, "row after all", paid, b.payout(1, 1))
+		_, attempts, err := b.PayoutGet(b.ctx, store.PayoutID{PromotionID: 1, TargetID: 1})
+		b.must(err)
+		same(b, "attempts", []reward.Attempt{
+			{Dispatch: 1, At: at(10), Class: reward.AnswerPaid, Code: reward.CodeSecondCharge, Message: "other"},
+			{Dispatch: 1, At: at(20), Class: reward.AnswerPaid, Code: reward.CodeSecondCharge, Message: "third"},
+		}, attempts)
 		b.books(1)
 	})
 	run(t, open, "LateWritersChangeNothing", func(b *bundle) {
@@ -181,7 +200,7 @@ func exerciseFinish(t *testing.T, open Open) {
 			{State: reward.Succeeded, Attempts: 1, DueAt: at(10), Changed: true},
 			{State: reward.Succeeded, Attempts: 2, DueAt: at(10), Changed: true},
 			{State: reward.Retrying, Attempts: 1, DueAt: at(20)},
-			{State: reward.Succeeded, Attempts: 1, DueAt: at(10)},
+			{State: reward.Succeeded, Attempts: 1, DueAt: at(10), Recorded: "a"},
 		}, res)
 		same(b, "key", "a", b.payout(1, 1).TransactionKey)
 		b.books(1)
@@ -224,7 +243,7 @@ func exerciseFinish(t *testing.T, open Open) {
 		res, err := b.PayoutFinish(b.ctx, store.PayoutFinishParams{Now: at(1)})
 		b.must(err)
 		same(b, "results", 0, len(res))
-		b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{Now: at(1)}))
+		b.settleLookups(store.PayoutSettleParams{Now: at(1)})
 	})
 }
 
@@ -241,7 +260,7 @@ func exerciseLookups(t *testing.T, open Open) {
 	}
 	settle := func(b *bundle, ls ...rules.Lookup) {
 		b.Helper()
-		b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{Lookups: ls, SettleAfter: settleAfter, Now: at(100)}))
+		b.settleLookups(store.PayoutSettleParams{Lookups: ls, SettleAfter: settleAfter, Now: at(100)})
 		b.books(1)
 	}
 	run(t, open, "AreTakenOnceWhenDue", func(b *bundle) {

@@ -478,12 +478,15 @@ func exerciseCompletion(t *testing.T, open Open) {
 	}
 	settle := func(b *bundle, ls ...rules.Lookup) {
 		b.Helper()
-		b.must(b.PayoutSettle(b.ctx, store.PayoutSettleParams{Lookups: ls, SettleAfter: settleAfter, Now: at(100)}))
+		b.settleLookups(store.PayoutSettleParams{Lookups: ls, SettleAfter: settleAfter, Now: at(100)})
 	}
 	run(t, open, "ACancelledOneEndsWhenTheDecidingLookUpGotNoAnswer", func(b *bundle) {
 		cancelled(b)
 		same(b, "before its settle time", false, complete(b, 84))
 		same(b, "after it, never looked up", false, complete(b, 1000))
+		settle(b, rules.Lookup{Ref: ref(1, 2, 1), NextAt: at(200)})
+		same(b, "a look-up that was not made", false, complete(b, 1000))
+		same(b, "due again", at(200), b.payout(1, 2).DueAt)
 		early := at(85).Add(-time.Microsecond)
 		settle(b, rules.Lookup{Ref: ref(1, 2, 1), BeganAt: early, NextAt: at(200)})
 		same(b, "looked up too early", false, complete(b, 1000))

@@ -185,6 +185,9 @@ func (a *arena) becomes(next rules.Row, t rules.Tally, attempts ...reward.Attemp
 		c.Attempts += t.Answers
 	})
 	for n, at := range attempts {
+		if at.Code == reward.CodeSecondCharge {
+			n = store.SecondChargeNumber
+		}
 		a.attempts[attempt{ref(next.PromotionID, next.TargetID, at.Dispatch), n, at}] = true
 	}
 }

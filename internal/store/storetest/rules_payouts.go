@@ -1,7 +1,9 @@
 package storetest
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -30,6 +32,7 @@ func rulesOfFinish(a *arena) {
 		flagged, sent, giveUp := o.flag(), o.flag(), o.flag()
 		r := a.row(reward.PromotionID(1+o.pick(4)), reward.TargetID(i), state, flagged)
 		r.Attempts = oneOf[int32](&o, 2, 3) // below the limit, and at it
+		charged(&r, i)
 		out := rules.Outcome{
 			Ref: ref(r.PromotionID, r.TargetID, r.Dispatch), Kind: kind, Sent: sent, GiveUp: giveUp, TransactionKey: fmt.Sprint("tx", i),
 		}
@@ -59,6 +62,9 @@ func rulesOfFinish(a *arena) {
 			next, attempts, tally := rules.Finish(was, o, a.promotions[o.PromotionID], lease, now)
 			a.becomes(next, tally, attempts...)
 			want := store.FinishResult{State: next.State, Attempts: next.Attempts, DueAt: next.DueAt, Changed: tally.Changed}
+			if o.Kind == rules.OutcomePaid && rules.SecondCharge(was, o.TransactionKey) {
+				want.Recorded = was.TransactionKey
+			}
 			if results[j] != want {
 				a.errorf("%+v finished by %+v: got %+v, want %+v", was, o, results[j], want)
 			}
@@ -67,9 +73,17 @@ func rulesOfFinish(a *arena) {
 	a.holds("finished")
 }
 
+// charged gives a SUCCEEDED row no transaction key, that of confirmation i, or
+// another one.
+func charged(r *rules.Row, i int) {
+	if r.State == reward.Succeeded {
+		r.TransactionKey = []string{"", fmt.Sprint("tx", i), "other"}[i%3]
+	}
+}
+
 func rulesOfSettle(a *arena) {
 	a.fourStatuses(1)
-	const cases = 7 * 2 * 3 * 4 * 2 * 2 * 2 * 2 * 2 * 3
+	const cases = 7 * 2 * 3 * 4 * 3 * 2 * 2 * 2 * 2 * 3
 	byTerms := make(map[time.Duration][]rules.Lookup)
 	for i := range cases {
 		o := odometer(i)
@@ -77,7 +91,8 @@ func rulesOfSettle(a *arena) {
 		r := a.row(reward.PromotionID(1+o.pick(4)), reward.TargetID(i), state, false)
 		l := rules.Lookup{
 			Ref: ref(r.PromotionID, r.TargetID, r.Dispatch), Found: answer == 1, NotFound: answer == 2, TransactionKey: fmt.Sprint("tx", i),
-			BeganAt: oneOf(&o, at(-60), at(-60).Add(-time.Microsecond)), // exactly SettleFrom + settleAfter and UpdatedAt; just before that
+			// Exactly SettleFrom + settleAfter and UpdatedAt; just before that; not asked.
+			BeganAt: oneOf(&o, at(-60), at(-60).Add(-time.Microsecond), time.Time{}),
 			NextAt:  at(40),
 		}
 		if !right {
@@ -99,6 +114,7 @@ func rulesOfSettle(a *arena) {
 		if r.LookedAt = oneOf(&o, time.Time{}, at(-90), at(-30)); r.SettleFrom.IsZero() {
 			r.LookedAt = time.Time{}
 		}
+		charged(&r, i)
 		a.keep(r)
 		byTerms[againAfter] = append(byTerms[againAfter], l)
 	}
@@ -106,12 +122,22 @@ func rulesOfSettle(a *arena) {
 	for againAfter, lookups := range byTerms {
 		for i := 0; i < len(lookups); i += store.BatchMax {
 			batch := lookups[i:min(i+store.BatchMax, len(lookups))]
-			a.must(a.PayoutSettle(a.ctx, store.PayoutSettleParams{Lookups: batch, SettleAfter: settleAfter, AgainAfter: againAfter, Now: now}))
+			twice := a.settleLookups(store.PayoutSettleParams{Lookups: batch, SettleAfter: settleAfter, AgainAfter: againAfter, Now: now})
+			var want []store.SecondCharge
 			for _, l := range batch {
 				was := a.rows[store.PayoutID{PromotionID: l.PromotionID, TargetID: l.TargetID}]
 				terms := rules.Terms{SettleAfter: settleAfter, AgainAfter: againAfter}
 				next, attempts, tally := rules.Settle(was, l, a.promotions[l.PromotionID], terms, now)
 				a.becomes(next, tally, attempts...)
+				if l.Found && rules.SecondCharge(was, l.TransactionKey) {
+					want = append(want, store.SecondCharge{Ref: l.Ref, Recorded: was.TransactionKey, TransactionKey: l.TransactionKey})
+				}
+			}
+			byTarget := func(a, b store.SecondCharge) int { return cmp.Compare(a.TargetID, b.TargetID) }
+			slices.SortFunc(twice, byTarget)
+			slices.SortFunc(want, byTarget)
+			if !slices.Equal(twice, want) {
+				a.errorf("second charges %+v, want %+v", twice, want)
 			}
 		}
 	}

@@ -227,6 +227,15 @@ func (b *bundle) finish(o rules.Outcome) store.FinishResult {
 	return res[0]
 }
 
+// settleLookups writes results of lookups and returns the second charges that they
+// prove.
+func (b *bundle) settleLookups(p store.PayoutSettleParams) []store.SecondCharge {
+	b.Helper()
+	twice, err := b.PayoutSettle(b.ctx, p)
+	b.must(err)
+	return twice
+}
+
 // all reads every payout of a promotion, page by page.
 func (b *bundle) all(id reward.PromotionID) []reward.Payout {
 	b.Helper()
@@ -284,8 +293,23 @@ func exerciseStore(t *testing.T, open Open) {
 		b.running(1)
 		b.saveReady(1, 1)
 		b.must(b.Ping(b.ctx))
+		before := time.Now()
+		clock, err := b.Clock(b.ctx)
+		b.must(err)
+		if after := time.Now(); clock.Before(before.Add(-time.Minute)) || clock.After(after.Add(time.Minute)) {
+			b.Fatalf("the database's clock says %s at %s", clock, after)
+		}
 		b.must(b.Migrate(b.ctx))
 		b.wantState(1, 1, reward.Ready)
+	})
+	run(t, open, "TellsTheTime", func(b *bundle) {
+		before, err := b.Clock(b.ctx)
+		b.must(err)
+		after, err := b.Clock(b.ctx)
+		b.must(err)
+		if off := time.Until(before).Abs(); off > time.Minute || after.Before(before) {
+			b.Fatalf("the clock shows %v and then %v", before, after)
+		}
 	})
 	run(t, open, "ACallerWhoLeftChangesNothing", func(b *bundle) {
 		b.running(1)

@@ -130,7 +130,10 @@ func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
 			})
 		}
 		return step{
-			name: "settle", do: func(ctx context.Context, s store.Store) (any, error) { return nil, s.PayoutSettle(ctx, p) },
+			name: "settle", do: func(ctx context.Context, s store.Store) (any, error) {
+				_, err := s.PayoutSettle(ctx, p)
+				return nil, err
+			},
 			expect: func(before *world) any {
 				before.settled(p)
 				return nil
@@ -212,10 +215,10 @@ func walk(t *testing.T, stores ...store.Store) {
 	rapid.Check(t, func(rt *rapid.T) {
 		first := next
 		next += 2
-		levers := drawLevers(rt, first)
+		controls := drawControls(rt, first)
 		for _, b := range bundles {
 			b.reporter = rt
-			for _, p := range levers {
+			for _, p := range controls {
 				_, err := b.PromotionCreate(b.ctx, p)
 				b.must(err)
 				b.move(p.ID, reward.Running)

@@ -58,9 +58,9 @@ func (w *world) find(id store.PayoutID) *reward.Payout {
 	return nil
 }
 
-// drawLevers draws the settings of promotions first and first+1. They often
+// drawControls draws the settings of promotions first and first+1. They often
 // have a budget or a canary that some walks reach.
-func drawLevers(t *rapid.T, first reward.PromotionID) []reward.Promotion {
+func drawControls(t *rapid.T, first reward.PromotionID) []reward.Promotion {
 	var list []reward.Promotion
 	for id := first; id <= first+1; id++ {
 		p := reward.Promotion{ID: id, Name: "summer", Type: reward.Point, Amount: 100, MaxRetries: 3, CreatedAt: epoch}

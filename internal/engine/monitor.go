@@ -1,0 +1,89 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/service"
+)
+
+const (
+	monitorInterval = time.Second
+	// viewLateAfter is the age of the view above which the instance counts as
+	// degraded. No new charge starts with a view older than 1 s, so a slow read
+	// alone is not reported.
+	viewLateAfter = 3 * time.Second
+	// skewMax is the difference to the database's clock above which the instance
+	// counts as degraded. Times of different instances meet in rows: due times,
+	// schedules and leases.
+	skewMax = 2 * time.Second
+	// skewInterval separates measurements of the database's clock.
+	skewInterval = 10 * time.Second
+)
+
+// monitor checks what this instance depends on, and reports what degrades it.
+type monitor struct {
+	service.Base
+	pulse    *pulse
+	troubles *obs.Troubles
+	// viewAge returns the age of the view of the promotions.
+	viewAge func() time.Duration
+	// clock returns the time of the database.
+	clock   func(ctx context.Context) (time.Time, error)
+	askedAt time.Time // when the clock was last read; only run uses it
+}
+
+// lostReasons says what an outage of a part means.
+var lostReasons = map[string]string{
+	partStore: "the database did not answer within 1 s: nothing is saved, dispatched or charged on this instance until it does",
+	partQueue: "Redis did not answer within 1 s: payouts wait in the database until it does",
+	partKafka: "Kafka did not answer within 1 s: its records wait until it does; payouts in the database are paid",
+}
+
+// run checks until ctx ends.
+func (m *monitor) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		m.check(ctx)
+		service.Sleep(ctx, service.Jitter(monitorInterval, 0.1))
+	}
+}
+
+func (m *monitor) check(ctx context.Context) {
+	up := m.pulse.up()
+	for part, reason := range lostReasons {
+		m.report(part, !up[part], reason)
+	}
+	age := m.viewAge()
+	m.report(obs.PartView, age > viewLateAfter,
+		"this instance could not read the promotions for more than 3 s, so it starts no charge: check its connection to the database")
+	if up[partStore] && time.Since(m.askedAt) >= skewInterval {
+		m.askedAt = time.Now()
+		m.compareClocks(ctx)
+	}
+}
+
+// compareClocks measures by how much the database's clock differs from this
+// instance's. The reply took some time, so the difference is known to half of it.
+func (m *monitor) compareClocks(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, pulseTimeout)
+	defer cancel()
+	before := time.Now()
+	there, err := m.clock(ctx)
+	if err != nil {
+		return // the pulse reports an outage
+	}
+	took := time.Since(before)
+	skew := there.Sub(before.Add(took / 2))
+	m.report(obs.PartDatabaseClock, skew.Abs()-took/2 > skewMax, fmt.Sprintf(
+		"the database's clock and this instance's differ by %s: synchronize both, for example with NTP", skew.Abs().Round(time.Second)))
+}
+
+func (m *monitor) report(part string, is bool, reason string) {
+	if is {
+		m.troubles.Set(part, reason)
+		return
+	}
+	m.troubles.Clear(part)
+}

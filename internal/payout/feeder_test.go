@@ -1,0 +1,130 @@
+package payout
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// lockedRows are RUNNING promotions with READY payouts. A dispatch of a locked one
+// waits for 16 s, as long as the store waits for a lock in all its tries.
+type lockedRows struct {
+	store.Store
+
+	mu       sync.Mutex // protects the fields below
+	ids      []reward.PromotionID
+	locked   map[reward.PromotionID]bool
+	waiting  int // dispatches that wait for a lock
+	waitMax  int
+	fedAt    map[reward.PromotionID]time.Time
+	longest  map[reward.PromotionID]time.Duration // between two dispatches
+	attempts map[reward.PromotionID]int
+}
+
+func (r *lockedRows) PromotionActive(context.Context) ([]store.PromotionView, error) {
+	var list []store.PromotionView
+	for _, id := range r.ids {
+		v := store.PromotionView{Promotion: reward.Promotion{ID: id, Type: reward.Point, Status: reward.Running}}
+		v.Counts.Payouts[reward.Ready] = 1000
+		list = append(list, v)
+	}
+	return list, nil
+}
+
+func (r *lockedRows) RestoreMark(context.Context) (time.Time, error) { return time.Time{}, nil }
+
+func (r *lockedRows) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams) ([]reward.Payout, error) {
+	r.mu.Lock()
+	locked := r.locked[p.PromotionID]
+	r.attempts[p.PromotionID]++
+	if locked {
+		r.waiting++
+		r.waitMax = max(r.waitMax, r.waiting)
+	}
+	r.mu.Unlock()
+	if locked {
+		for until := time.Now().Add(16 * time.Second); locked && time.Now().Before(until) && ctx.Err() == nil; {
+			service.Sleep(ctx, 50*time.Millisecond)
+			r.mu.Lock()
+			locked = r.locked[p.PromotionID]
+			r.mu.Unlock()
+		}
+		r.mu.Lock()
+		r.waiting--
+		r.mu.Unlock()
+		if locked {
+			return nil, errors.New("lock timeout")
+		}
+	}
+	time.Sleep(5 * time.Millisecond)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	r.longest[p.PromotionID] = max(r.longest[p.PromotionID], now.Sub(r.fedAt[p.PromotionID]))
+	r.fedAt[p.PromotionID] = now
+	return []reward.Payout{{PromotionID: p.PromotionID, TargetID: reward.TargetID(r.attempts[p.PromotionID]), State: reward.Queued, Dispatch: 1}}, nil
+}
+
+// TestFeederPassesLockedPromotions checks that promotions whose counts are locked do
+// not keep the feeder from the others, do not use many connections, and are fed
+// soon after the locks are gone.
+func TestFeederPassesLockedPromotions(t *testing.T) {
+	onFakeTime(t, func(t *testing.T) {
+		const healthy, locked = 20, 10
+		r := &lockedRows{
+			locked: make(map[reward.PromotionID]bool), fedAt: make(map[reward.PromotionID]time.Time),
+			longest: make(map[reward.PromotionID]time.Duration), attempts: make(map[reward.PromotionID]int),
+		}
+		for id := range reward.PromotionID(healthy + locked) {
+			r.ids = append(r.ids, id+1)
+			r.fedAt[id+1] = time.Now()
+		}
+		cache := NewStatusCache(r, obs.Log{})
+		q := queue.NewMemory()
+		defer q.Close()
+		f := NewFeeder(r, cache, &Producer{Queue: q, Rows: r, MaxLen: 1 << 20, DispatchHorizon: time.Hour}, 1<<20, obs.Log{})
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { cache.run(ctx) })
+		running.Go(func() { f.run(ctx) })
+		time.Sleep(5 * time.Second)
+		r.mu.Lock()
+		for id := range r.ids[:locked] {
+			r.locked[r.ids[id]] = true
+		}
+		r.mu.Unlock()
+		time.Sleep(time.Minute)
+		r.mu.Lock()
+		for _, id := range r.ids[locked:] {
+			if r.longest[id] > 3*time.Second {
+				t.Errorf("promotion %s was not fed for %v while others were locked", id, r.longest[id])
+			}
+		}
+		if r.waitMax > 2*feedWorkers {
+			t.Errorf("%d dispatches waited for locks at once", r.waitMax)
+		}
+		clear(r.locked)
+		unlocked := time.Now()
+		r.mu.Unlock()
+		time.Sleep(15 * time.Second)
+		r.mu.Lock()
+		for _, id := range slices.Sorted(maps.Keys(r.fedAt)) {
+			if r.fedAt[id].Before(unlocked) {
+				t.Errorf("promotion %s was not fed within 15 s after its lock was gone", id)
+			}
+		}
+		r.mu.Unlock()
+		stop()
+		running.Wait()
+	})
+}

@@ -1,0 +1,92 @@
+package payout
+
+import (
+	"context"
+
+	"github.com/largesse/largesse/internal/store"
+)
+
+// flowStore is the store of a flow. It writes what may make a payout UNKNOWN with
+// the time of the database, because another instance decides by that time when
+// "not found" settles the payout. It also reports payouts that were charged twice.
+type flowStore struct {
+	store.Store
+	clock *clock
+	// chargedTwice is called for a payout that was confirmed with another
+	// transaction key before. It may be nil.
+	chargedTwice func(ctx context.Context, c store.SecondCharge)
+}
+
+// newFlowStore returns the store of a flow.
+func newFlowStore(s store.Store, chargedTwice func(context.Context, store.SecondCharge)) *flowStore {
+	return &flowStore{Store: s, clock: &clock{read: s.Clock}, chargedTwice: chargedTwice}
+}
+
+// PayoutFinish writes outcomes with the time of the database.
+func (s *flowStore) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([]store.FinishResult, error) {
+	_, now, err := s.clock.between(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.Now = now
+	results, err := s.Store.PayoutFinish(ctx, p)
+	for i, r := range results {
+		if r.Recorded != "" {
+			o := p.Outcomes[i]
+			s.report(ctx, store.SecondCharge{Ref: o.Ref, Recorded: r.Recorded, TransactionKey: o.TransactionKey})
+		}
+	}
+	return results, err
+}
+
+// PayoutSettle writes results of lookups with the time of the database.
+func (s *flowStore) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) ([]store.SecondCharge, error) {
+	_, now, err := s.clock.between(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.Now = now
+	twice, err := s.Store.PayoutSettle(ctx, p)
+	for _, c := range twice {
+		s.report(ctx, c)
+	}
+	return twice, err
+}
+
+// PayoutReturn returns payouts with the time of the database.
+func (s *flowStore) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (int, error) {
+	_, now, err := s.clock.between(ctx)
+	if err != nil {
+		return 0, err
+	}
+	p.Now = now
+	return s.Store.PayoutReturn(ctx, p)
+}
+
+// PayoutSweep sweeps payouts with the time of the database.
+func (s *flowStore) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int, error) {
+	_, now, err := s.clock.between(ctx)
+	if err != nil {
+		return 0, err
+	}
+	p.Now = now
+	return s.Store.PayoutSweep(ctx, p)
+}
+
+// PayoutCancelStep cancels payouts with the time of the database.
+func (s *flowStore) PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepParams) (int, error) {
+	_, now, err := s.clock.between(ctx)
+	if err != nil {
+		return 0, err
+	}
+	p.Now = now
+	return s.Store.PayoutCancelStep(ctx, p)
+}
+
+func (s *flowStore) report(ctx context.Context, c store.SecondCharge) {
+	if s.chargedTwice != nil {
+		s.chargedTwice(context.WithoutCancel(ctx), c)
+	}
+}
+
+var _ store.Payouts = (*flowStore)(nil)

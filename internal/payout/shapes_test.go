@@ -1,0 +1,131 @@
+package payout
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/money"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// lockedText is a log to read.
+type lockedText struct {
+	mu   sync.Mutex // protects text
+	text strings.Builder
+}
+
+func (l *lockedText) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lockedText) count(what string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), what)
+}
+
+// unnamed is the response of a provider that answers 200 and an empty object.
+var unnamed = money.Answer{Class: reward.AnswerUnknown, Status: 200, Code: money.CodeNoKey, Message: "{}"}
+
+// TestAProviderThatNamesNoTransactionPausesThePromotion checks that a provider
+// whose responses have the wrong shape is noticed, fails no payout, and pays all of
+// them once it is corrected.
+func TestAProviderThatNamesNoTransactionPausesThePromotion(t *testing.T) {
+	onFakeTime(t, func(t *testing.T) {
+		const payouts = 60
+		var correct atomic.Bool
+		s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer {
+			if correct.Load() {
+				return money.Answer{Class: reward.AnswerPaid}
+			}
+			return unnamed
+		}), nil)
+		var lines lockedText
+		log, err := obs.NewLog(&lines, "warn", "text")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.with(func(cfg *Config) { cfg.Log = log }, dropPublisher{})
+		defer s.close()
+		s.create(payouts, 0)
+		s.start()
+		v := s.until("paused", func(v store.PromotionView) bool { return v.Status == reward.Paused })
+		for _, part := range []string{"transactionKey", "200", "resume"} {
+			if !strings.Contains(v.PauseReason, part) {
+				t.Errorf("the reason %q does not say %q", v.PauseReason, part)
+			}
+		}
+		time.Sleep(time.Minute)
+		v = s.view()
+		if v.Status != reward.Paused || v.Counts.Payouts[reward.Failed] > 0 || v.Counts.Attempts > 0 {
+			t.Errorf("status %s, counts %+v", v.Status, v.Counts)
+		}
+		if n := lines.count("promotion paused"); n != 1 {
+			t.Errorf("the log has %d lines about the pause", n)
+		}
+		s.move(reward.Paused, reward.Running) // too early: nothing was corrected
+		s.until("paused again", func(v store.PromotionView) bool { return v.Status == reward.Paused })
+		correct.Store(true)
+		time.Sleep(time.Minute)
+		s.move(reward.Paused, reward.Running)
+		s.until("paid", paidOut)
+		s.balance(payouts)
+		if v := s.view(); v.Counts.Payouts[reward.Succeeded] != payouts {
+			t.Errorf("counts %+v", v.Counts)
+		}
+	})
+}
+
+// TestAProviderThatNamesTransactionsLaterIsNotPaused checks that a provider whose
+// lookups name the transactions works, although its charges do not.
+func TestAProviderThatNamesTransactionsLaterIsNotPaused(t *testing.T) {
+	onFakeTime(t, func(t *testing.T) {
+		const payouts = 60
+		p := newProvider(func(reward.TargetID, int) money.Answer { return unnamed })
+		p.confirms = true
+		s := newStage(t, p, nil)
+		defer s.close()
+		s.create(payouts, 0)
+		s.start()
+		s.until("paid", func(v store.PromotionView) bool {
+			if v.Status == reward.Paused {
+				t.Fatalf("paused: %s", v.PauseReason)
+			}
+			return paidOut(v)
+		})
+	})
+}
+
+// TestALookupThatNamesNoTransactionPausesToo checks payouts that are looked up
+// before they are charged, at a provider that answers lookups with the wrong shape.
+func TestALookupThatNamesNoTransactionPausesToo(t *testing.T) {
+	onFakeTime(t, func(t *testing.T) {
+		s := newStage(t, newProvider(nil), nil)
+		s.with(func(cfg *Config) {
+			cfg.Provider = unnamedLookups{s.provider}
+			cfg.Limits.IdempotencyWindow = cfg.Limits.SettleAfter - time.Second // every key may be forgotten
+		}, dropPublisher{})
+		defer s.close()
+		s.create(30, 0)
+		s.start()
+		v := s.until("paused", func(v store.PromotionView) bool { return v.Status == reward.Paused })
+		if !strings.Contains(v.PauseReason, "transactionKey") || s.provider.callsOf(1) > 0 {
+			t.Errorf("%q, %d charges", v.PauseReason, s.provider.callsOf(1))
+		}
+	})
+}
+
+// unnamedLookups answers every lookup with 200 and an empty object.
+type unnamedLookups struct{ *ledgerProvider }
+
+func (unnamedLookups) Lookup(context.Context, reward.PromotionID, reward.TargetID) money.LookupResult {
+	return money.LookupResult{Answer: unnamed}
+}

@@ -1,0 +1,127 @@
+//go:build servers
+
+package largesse_test
+
+import (
+	"net/url"
+	"slices"
+	"testing"
+
+	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/lab/fleet"
+	"github.com/largesse/largesse/internal/money/moneysim"
+)
+
+// pair is two instances of one fleet. The first reaches PostgreSQL and Redis only
+// through relays, so that a test can cut it off while the second works.
+type pair struct {
+	first, second   *rig
+	database, redis *fleet.Relay
+}
+
+func newPair(t *testing.T) *pair {
+	t.Helper()
+	var shared config.Config
+	servers("LARGESSE_TEST_REDIS").config(t, &shared)
+	p := &pair{database: relayOf(t, shared.Database.URL), redis: relayOf(t, shared.Redis.URL)}
+	fleetOf := world{name: "servers", config: func(_ *testing.T, cfg *config.Config) {
+		cfg.Database, cfg.Kafka = shared.Database, shared.Kafka
+		cfg.Database.MaxConnections, cfg.Coupon.ConsumerConcurrency = shared.Database.MaxConnections, shared.Coupon.ConsumerConcurrency
+		cfg.Redis.URL, cfg.Redis.KeyPrefix = shared.Redis.URL, shared.Redis.KeyPrefix
+	}}
+	p.second = newRig(t, fleetOf, moneysim.Faults{LatencyMs: 5})
+	p.first = newRig(t, fleetOf, moneysim.Faults{}, func(cfg *config.Config) {
+		cfg.Database.URL = through(t, p.database, shared.Database.URL)
+		cfg.Redis.URL = through(t, p.redis, shared.Redis.URL)
+		cfg.Money.URL = p.second.simURL
+	})
+	return p
+}
+
+func relayOf(t *testing.T, address string) *fleet.Relay {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := fleet.NewRelay(t.Context(), u.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+// through returns the address with the relay's host and port.
+func through(t *testing.T, r *fleet.Relay, address string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host = r.Addr()
+	return u.String()
+}
+
+// degraded returns the parts that an instance calls degraded, or UNAVAILABLE if
+// it is not ready.
+func (r *rig) degraded() []string {
+	r.t.Helper()
+	ready, err := r.api.Ready(r.t.Context())
+	if err != nil {
+		return []string{"UNAVAILABLE"}
+	}
+	return ready.Degraded
+}
+
+// TestInstanceCutOffFromTheDatabase cuts one of two instances off from PostgreSQL
+// alone. The other takes over its Kafka partitions and pays everything.
+func TestInstanceCutOffFromTheDatabase(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	warm := p.second.publishing(821, 300)
+	records, err := warm.Publish(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.second.balance("821", records)
+
+	p.database.Hang()
+	p.first.eventually("the instance is not ready", func() bool { return slices.Equal(p.first.degraded(), []string{"UNAVAILABLE"}) })
+	cut := p.second.publishing(822, 600)
+	if records, err = cut.Publish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.second.balance("822", records)
+	if n := value(p.first.scrape(), "largesse_degraded", "store"); n != 1 {
+		t.Errorf("largesse_degraded of the store is %v on the instance that is cut off", n)
+	}
+	if got := p.second.degraded(); len(got) > 0 {
+		t.Errorf("the other instance calls itself degraded: %v", got)
+	}
+
+	p.database.Resume()
+	p.first.eventually("the instance is ready again", func() bool { return len(p.first.degraded()) == 0 })
+	again := p.second.publishing(823, 300)
+	if records, err = again.Publish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.second.balance("823", records)
+}
+
+// TestInstanceCutOffFromRedis makes Redis hang for one of two instances. The other
+// pays everything, and the first says what is wrong.
+func TestInstanceCutOffFromRedis(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.redis.Hang()
+	p.first.eventually("the instance is degraded", func() bool { return slices.Contains(p.first.degraded(), "queue") })
+	id, workload := p.second.create(2000, false, client.NewPromotion{})
+	p.second.balance(id, workload)
+	if n := value(p.first.scrape(), "largesse_degraded", "queue"); n != 1 {
+		t.Errorf("largesse_degraded of the queue is %v", n)
+	}
+	p.redis.Resume()
+	p.first.eventually("the instance works again", func() bool { return len(p.first.degraded()) == 0 })
+}
