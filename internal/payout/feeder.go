@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -87,6 +88,7 @@ func (f *Feeder) SpaceFreed() {
 // run feeds all promotions in rounds until ctx ends.
 func (f *Feeder) run(ctx context.Context) {
 	defer f.feeding.Wait()
+	f.producer.clock.await(ctx)
 	follow := f.cache.follow()
 	defer follow.end()
 	waiting := make(map[reward.PromotionID]bool) // promotions with payouts to dispatch
@@ -212,11 +214,12 @@ func (f *Feeder) feedOne(ctx context.Context, v store.PromotionView, timeout tim
 }
 
 // feed dispatches up to rounds batches of a promotion's payouts in state from,
-// while there is capacity. It returns how many entries the queue accepted, and
-// whether a dispatch took longer than timeout. While the queue adds the entries of
-// one batch, feed dispatches the next batch.
+// while there is capacity. It dispatches nothing that the queue would refuse
+// because of its clock. It returns how many entries the queue accepted, and whether
+// a dispatch took longer than timeout. While the queue adds the entries of one
+// batch, feed dispatches the next batch.
 func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.State, rounds int, timeout time.Duration) (taken int, late bool) {
-	if v.Counts.Payouts[from] == 0 {
+	if v.Counts.Payouts[from] == 0 || !f.producer.clock.accepts(queue.StreamOf(v.Promotion)) {
 		return 0, false
 	}
 	var adding chan int // the number of entries that the latest add accepted

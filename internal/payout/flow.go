@@ -67,6 +67,7 @@ const directMaxLen = 10_000
 // methods are safe for concurrent use.
 type Flow struct {
 	cfg       Config
+	clock     *queueClock
 	intake    *Intake
 	cache     *StatusCache
 	manager   *pool.Manager
@@ -101,8 +102,9 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	cfg.Store = rows
 	f := &Flow{cfg: cfg}
 	f.cache = NewStatusCache(cfg.Store, cfg.Log)
+	f.clock = newQueueClock(cfg.Queue, cfg.Limits.DispatchHorizon(), cfg.Troubles, cfg.Log)
 	producer := &Producer{
-		Queue: cfg.Queue, Rows: cfg.Store, MaxLen: cfg.MaxLen,
+		Queue: cfg.Queue, Rows: cfg.Store, MaxLen: cfg.MaxLen, clock: f.clock,
 		DispatchHorizon: cfg.Limits.DispatchHorizon(), Lease: cfg.Limits.Lease, Log: cfg.Log,
 	}
 	f.intake = &Intake{Rows: cfg.Store, Producer: producer, MaxLen: cfg.MaxLen}
@@ -166,7 +168,7 @@ func (f *Flow) listen(publisher bus.Publisher) error {
 	cfg := f.cfg
 	if cfg.Payout {
 		for _, k := range kinds {
-			l := NewRetryListener(k.promotionType, cfg.Store, f.retry, publisher, cfg.Log)
+			l := NewRetryListener(k.promotionType, cfg.Store, f.retry, cfg.Bus, publisher, cfg.Log)
 			listener, err := bus.NewListener(cfg.Bus, bus.ListenerConfig{
 				Group: k.retryGroup, Topic: k.retryTopic, Handle: l.ProcessTopicMessages, Healthy: f.Connected, Log: cfg.Log,
 			})
@@ -189,7 +191,7 @@ func (f *Flow) listen(publisher bus.Publisher) error {
 			}
 			f.listeners = append(f.listeners, listener)
 		}
-		started := NewStartedListener(cfg.Store, publisher, f.cache.Hint, cfg.Log)
+		started := NewStartedListener(cfg.Store, cfg.Bus, publisher, f.cache.Hint, cfg.Log)
 		broadcast, err := bus.NewBroadcast(cfg.Bus, bus.BroadcastConfig{
 			Topic: bus.TopicStarted, Handle: started.ProcessTopicMessages, Log: cfg.Log,
 		})
@@ -240,6 +242,7 @@ func (f *Flow) Start(ctx context.Context) error {
 		}
 	}
 	start := func(b *service.Base, run func(context.Context)) { b.Start(context.WithoutCancel(ctx), run) }
+	start(&f.clock.Base, f.clock.run)
 	start(&f.cache.Base, f.cache.run)
 	if f.cfg.Payout {
 		start(&f.finisher.Base, f.finisher.run)
@@ -282,6 +285,7 @@ func (f *Flow) Stop() {
 	f.governor.Close()
 	f.finisher.Stop()
 	f.cache.Stop()
+	f.clock.Stop()
 }
 
 // ownCapacity returns how many entries this instance's queue may hold for a

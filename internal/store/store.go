@@ -225,7 +225,9 @@ type Payouts interface {
 	// A COMPLETED promotion that gains rows becomes RUNNING again.
 	//
 	// If a batch names a target twice, the first one counts. Offsets never move
-	// back. A dead letter with a known source, partition and offset is dropped.
+	// back. If the outcome of any row is Conflict, the offsets are not stored: the
+	// caller stores them together with the dead letters of the conflicts. A dead
+	// letter with a known source, partition, offset and log is dropped.
 	PayoutSave(ctx context.Context, p PayoutSaveParams) (PayoutSaveResult, error)
 
 	// PayoutDispatch moves due payouts of one RUNNING promotion to QUEUED, each
@@ -547,8 +549,8 @@ func StillDiffer(id reward.PromotionID) error {
 
 // DeadLetters stores messages that could not be read or processed.
 type DeadLetters interface {
-	// DeadLetterAdd stores dead letters as OPEN. One with a known source, partition
-	// and offset is dropped.
+	// DeadLetterAdd stores dead letters as OPEN. One with a known source, partition,
+	// offset and log is dropped.
 	DeadLetterAdd(ctx context.Context, ls []reward.DeadLetter) error
 	// DeadLetterGet returns one dead letter, or CodeDeadLetterNotFound.
 	DeadLetterGet(ctx context.Context, id int64) (reward.DeadLetter, error)

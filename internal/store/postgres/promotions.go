@@ -178,7 +178,7 @@ func (s *Store) views(ctx context.Context, what, where string, args ...any) ([]s
 	var list []store.PromotionView
 	var v store.PromotionView
 	scan := promotionScanner(&v.Promotion, countsInto(&v.Counts)...)
-	err := s.send(ctx, what, func(b *pgx.Batch) {
+	err := s.read(ctx, what, func(b *pgx.Batch) {
 		list = nil
 		b.Queue(viewSQL+where, args...).Query(each(func(rows pgx.Rows) error {
 			err := scan(rows)
@@ -220,9 +220,19 @@ func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) 
 	if before == 0 {
 		before = 1<<63 - 1
 	}
-	return s.views(ctx, "list promotions",
-		`WHERE m.id < $1 AND ($2::text = '' OR m.status = $2::text) ORDER BY m.id DESC LIMIT $3`, before, string(p.Status), p.Limit)
+	if p.Status == "" {
+		return s.views(ctx, "list promotions", promotionsAll, before, max(p.Limit, 0))
+	}
+	return s.views(ctx, "list promotions", promotionsIn, before, max(p.Limit, 0), string(p.Status))
 }
+
+const (
+	promotionsAll = `WHERE m.id < $1 ORDER BY m.id DESC LIMIT $2`
+
+	// promotionsIn lists the promotions with status $3. Like listIn, it orders by
+	// the column of the filter.
+	promotionsIn = `WHERE (m.status, m.id) < ($3::text, $1::int8) AND m.status >= $3::text ORDER BY m.status DESC, m.id DESC LIMIT $2`
+)
 
 const dueSQL = `WHERE m.status = 'DRAFT' AND m.starts_at <= $1 ORDER BY m.starts_at, m.id LIMIT $2`
 

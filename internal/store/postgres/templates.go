@@ -58,7 +58,7 @@ func queueTemplate(b *pgx.Batch, id reward.TemplateID, t *reward.CouponTemplate)
 // TemplateGet returns a template.
 func (s *Store) TemplateGet(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error) {
 	var t reward.CouponTemplate
-	err := s.send(ctx, "read a coupon template", func(b *pgx.Batch) { queueTemplate(b, id, &t) })
+	err := s.read(ctx, "read a coupon template", func(b *pgx.Batch) { queueTemplate(b, id, &t) })
 	return t, templateError(t.ID, id, err)
 }
 
@@ -78,7 +78,7 @@ func (s *Store) TemplateList(ctx context.Context, before reward.TemplateID, limi
 	}
 	var list []reward.CouponTemplate
 	var t reward.CouponTemplate
-	err := s.send(ctx, "list coupon templates", func(b *pgx.Batch) {
+	err := s.read(ctx, "list coupon templates", func(b *pgx.Batch) {
 		list = nil
 		scan := templateScanner(&t)
 		b.Queue(`SELECT `+templateColumns+` FROM coupon_templates t WHERE t.id < $1 ORDER BY t.id DESC LIMIT $2`,

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -212,13 +213,21 @@ func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) 
 	if before == 0 {
 		before = 1<<63 - 1
 	}
-	list, err := collect(ctx, s.reader, viewScanner(), viewSQL+`WHERE m.id < ? AND (? = '' OR m.status = ?) ORDER BY m.id DESC LIMIT ?`,
-		before, string(p.Status), string(p.Status), p.Limit)
+	query := listPromotions
+	if p.Status != "" {
+		query = promotionsIn
+	}
+	list, err := collect(ctx, s.reader, viewScanner(), query, before, max(p.Limit, 0), string(p.Status))
 	if err != nil {
 		return nil, fmt.Errorf("list promotions: %w", err)
 	}
 	return list, nil
 }
+
+var (
+	listPromotions = viewSQL + `WHERE m.id < ?1 ORDER BY m.id DESC LIMIT ?2`
+	promotionsIn   = viewSQL + `WHERE m.id < ?1 AND m.status = ?3 ORDER BY m.id DESC LIMIT ?2`
+)
 
 const activeWhere = `(m.status = 'RUNNING' OR (m.status = 'CANCELLED' AND m.finished_at IS NULL) OR m.stream_gone = 0)`
 
@@ -334,8 +343,9 @@ func (s *Store) PromotionApprove(ctx context.Context, id reward.PromotionID, by 
 	})
 }
 
-// dueSQL lists the DRAFTs to start, by StartsAt.
-var dueSQL = viewSQL + `WHERE m.status = 'DRAFT' AND m.starts_at <= ? ORDER BY m.starts_at, m.id LIMIT ?`
+// dueSQL lists the DRAFTs to start, by StartsAt. It names the index, because the
+// planner may otherwise read all DRAFTs.
+var dueSQL = strings.Replace(viewSQL, "promotions m", "promotions m INDEXED BY promotions_due", 1) + `WHERE m.status = 'DRAFT' AND m.starts_at <= ? ORDER BY m.starts_at, m.id LIMIT ?`
 
 // PromotionDue returns the DRAFTs whose StartsAt has passed.
 func (s *Store) PromotionDue(ctx context.Context, now time.Time, limit int) ([]store.PromotionView, error) {

@@ -304,6 +304,15 @@ func exerciseStore(t *testing.T, open Open) {
 		b.must(b.Migrate(b.ctx))
 		b.wantState(1, 1, reward.Ready)
 	})
+	run(t, open, "TellsTheTime", func(b *bundle) {
+		before, err := b.Clock(b.ctx)
+		b.must(err)
+		after, err := b.Clock(b.ctx)
+		b.must(err)
+		if off := time.Until(before).Abs(); off > time.Minute || after.Before(before) {
+			b.Fatalf("the clock shows %v and then %v", before, after)
+		}
+	})
 	run(t, open, "ACallerWhoLeftChangesNothing", func(b *bundle) {
 		b.running(1)
 		ctx, cancel := context.WithCancel(b.ctx)
