@@ -46,7 +46,7 @@ type Feeder struct {
 	ownCapacity func(v store.PromotionView) int
 	// acceptsWork, in direct mode, reports whether the governor accepts calls.
 	// While it does not, the Feeder dispatches nothing. Nil means always.
-	acceptsWork func() bool
+	acceptsWork func(id reward.PromotionID) bool
 	hint        service.Hint                  // given when a stream may have capacity again
 	starved     atomic.Bool                   // in the latest round, a promotion had no capacity for its READY payouts
 	moved       atomic.Bool                   // an entry was added since the round began
@@ -226,7 +226,7 @@ func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.St
 	for range rounds {
 		limit := store.BatchMax
 		if f.ownCapacity != nil {
-			if f.acceptsWork != nil && !f.acceptsWork() {
+			if f.acceptsWork != nil && !f.acceptsWork(v.ID) {
 				break
 			}
 			// Count the own entries: a QUEUED row does not show in which

@@ -130,8 +130,8 @@ func (s *Store) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams
 // their state, by rules.Withdraw. next is the state that follows, and failures
 // is added to the failed deliveries. $1 is the current time and $2 the
 // SettleFrom of rows that become UNKNOWN. The statement returns how many rows
-// moved.
-func withdrawSQL(found, next, maybeCalled, failures string) string {
+// moved, and the columns of result.
+func withdrawSQL(found, next, maybeCalled, failures, result string) string {
 	return named(`WITH found AS MATERIALIZED (` + found + `
 ), moved AS MATERIALIZED (
   SELECT f.promotion_id, f.target_id, f.summary_id, f.amount, f.was, (` + next + `)::int2 AS became, 0 AS answers,
@@ -145,7 +145,7 @@ func withdrawSQL(found, next, maybeCalled, failures string) string {
     handovers = least(p.handovers + ` + failures + `, ` + strconv.Itoa(rules.FailedDeliveriesMax) + `)
   FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
 ), ` + tally("moved") + `
-SELECT count(*) FROM moved`)
+SELECT (SELECT count(*) FROM moved)` + result)
 }
 
 const withdrawn = `p.promotion_id, p.target_id, p.summary_id, p.amount, p.state AS was, p.maybe_called`
@@ -157,20 +157,22 @@ var (
   JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id
   WHERE p.state = i.state AND p.dispatch = i.dispatch
   ORDER BY p.promotion_id, p.target_id FOR NO KEY UPDATE OF p`,
-		`CASE WHEN m.status <> 'CANCELLED' THEN :READY WHEN f.maybe_called OR $6::bool THEN :UNKNOWN ELSE :CANCELLED END`, `$6::bool`, `$7::int`)
+		`CASE WHEN m.status <> 'CANCELLED' THEN :READY WHEN f.maybe_called OR $6::bool THEN :UNKNOWN ELSE :CANCELLED END`, `$6::bool`, `$7::int`, ``)
 
 	sweepSQL = withdrawSQL(`
   SELECT `+withdrawn+` FROM payouts p
   WHERE p.promotion_id = $3 AND p.state = :QUEUED AND p.state < :SUCCEEDED AND p.due_at < $4::timestamptz
   ORDER BY p.due_at, p.target_id LIMIT $5::int8 FOR NO KEY UPDATE OF p SKIP LOCKED`,
-		`CASE m.status WHEN 'CANCELLED' THEN :UNKNOWN ELSE :READY END`, `true`, `0`)
+		`CASE m.status WHEN 'CANCELLED' THEN :UNKNOWN ELSE :READY END`, `true`, `0`, ``)
 
-	// Two scans, each in the order of its index; READY rows first.
+	// Two scans, each in the order of its index; READY rows first. The result ends
+	// with the last row; see marks.
 	cancelSQL = withdrawSQL(`
-  SELECT `+withdrawn+` FROM payouts p JOIN promotions m ON m.id = p.promotion_id AND m.status = 'CANCELLED'
-  WHERE p.promotion_id = $3 AND p.state = $4::int2 AND p.state < :SUCCEEDED
+  SELECT `+withdrawn+`, p.due_at FROM payouts p JOIN promotions m ON m.id = p.promotion_id AND m.status = 'CANCELLED'
+  WHERE p.promotion_id = $3 AND p.state = $4::int2 AND p.state < :SUCCEEDED AND (p.due_at, p.target_id) > ($6::timestamptz, $7::int8)
   ORDER BY p.due_at, p.target_id LIMIT $5::int8 FOR NO KEY UPDATE OF p SKIP LOCKED`,
-		`CASE WHEN f.was = :READY AND NOT f.maybe_called THEN :CANCELLED ELSE :UNKNOWN END`, `false`, `0`)
+		`CASE WHEN f.was = :READY AND NOT f.maybe_called THEN :CANCELLED ELSE :UNKNOWN END`, `false`, `0`,
+		`, l.due_at, l.target_id FROM found l ORDER BY l.due_at DESC, l.target_id DESC LIMIT 1`)
 )
 
 func (s *Store) withdraw(ctx context.Context, what, sql string, now time.Time, lease time.Duration, args ...any) (int, error) {
@@ -221,17 +223,40 @@ func (s *Store) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int
 func (s *Store) PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepParams) (int, error) {
 	moved := 0
 	for _, from := range []reward.State{reward.Ready, reward.Retrying} {
-		if moved == store.BatchMax {
-			break
+		key := markKey{p.PromotionID, from}
+		for after := s.cancelled.get(key); moved < store.BatchMax; after = beginning {
+			n, last, err := s.cancelRows(ctx, p, from, store.BatchMax-moved, after)
+			if err != nil {
+				return moved, err
+			}
+			moved += n
+			s.cancelled.set(key, last)
+			if after == beginning {
+				break
+			}
 		}
-		n, err := s.withdraw(ctx, "cancel payouts", cancelSQL, p.Now, p.Lease,
-			int64(p.PromotionID), int16(from), int64(store.BatchMax-moved))
-		if err != nil {
-			return moved, err
-		}
-		moved += n
 	}
 	return moved, nil
+}
+
+// cancelRows takes at most limit rows out of the work that come after a mark. It
+// returns the mark for the next chunk.
+func (s *Store) cancelRows(ctx context.Context, p store.PayoutCancelStepParams, from reward.State, limit int, after mark) (int, mark, error) {
+	var n int
+	var last mark
+	now := instant(p.Now)
+	err := s.send(ctx, "cancel payouts", func(b *pgx.Batch) {
+		n, last = 0, beginning
+		b.Queue(cancelSQL, now, instant(now.Add(p.Lease)), int64(p.PromotionID), int16(from), int64(limit), instant(after.dueAt), after.target).
+			Query(each(func(rows pgx.Rows) error { return rows.Scan(&n, &last.dueAt, &last.target) }))
+	})
+	if err != nil {
+		return 0, beginning, err
+	}
+	if n < limit {
+		last = beginning
+	}
+	return n, last, nil
 }
 
 // PayoutClaimLookups claims payouts whose lookup is due.

@@ -78,6 +78,7 @@ type Store struct {
 	templates  atomic.Pointer[templateList] // the latest one; nil means none yet
 	// activeCount is about how many promotions are active.
 	activeCount atomic.Int64
+	cancelled   marks // of PayoutCancelStep
 }
 
 // poolConfig returns the configuration of every connection.
