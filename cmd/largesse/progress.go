@@ -75,8 +75,8 @@ type snapshot struct {
 	left time.Duration // 0: unknown
 	// still is the time since the last payout became final while others are
 	// open; 0: too short to report.
-	still  time.Duration
-	silent []string // degraded parts of the server, only if still is set
+	still time.Duration
+	parts []string // what does not work on the server, only if still is set
 }
 
 // total returns the number of targets that are expected so far.
@@ -87,7 +87,7 @@ func (s *snapshot) total() int64 {
 	return s.TotalCount
 }
 
-// partNames maps the server's names of degraded parts to texts.
+// partNames maps the server's names of parts that do not answer to texts.
 var partNames = map[string]string{"queue": "the work queue", "kafka": "Kafka"}
 
 // pace describes the rate and the remaining time, or why nothing is paid.
@@ -95,11 +95,8 @@ func (s *snapshot) pace() string {
 	var b strings.Builder
 	if s.still > 0 {
 		fmt.Fprintf(&b, "nothing paid for %s", s.still.Truncate(time.Second))
-		for _, part := range s.silent {
-			if name := partNames[part]; name != "" {
-				part = name
-			}
-			fmt.Fprintf(&b, ", %s does not answer", printable(part))
+		for _, part := range s.parts {
+			fmt.Fprintf(&b, ", %s", printable(part))
 		}
 		return b.String()
 	}

@@ -455,7 +455,8 @@ func TestPromotionWatch(t *testing.T) {
 
 	t.Run("TellsOfAStandstillNowAndThen", func(t *testing.T) {
 		t.Parallel()
-		env, asked := fakeServer(t, map[string]answer{"GET /readyz": {body: `{"status":"ok","degraded":["queue"]}`}})
+		env, asked := fakeServer(t, map[string]answer{"GET /readyz": {body: `{"status":"ok","degraded":["queue","provider"],
+			"troubles":[{"part":"provider","reason":"the provider does not respond"}]}`}})
 		cl, err := client.New(strings.TrimPrefix(env[0], "LARGESSE_SERVER="), client.Options{Transport: &http.Transport{DisableKeepAlives: true}})
 		if err != nil {
 			t.Fatal(err)
@@ -466,7 +467,7 @@ func TestPromotionWatch(t *testing.T) {
 		for still := range 15 {
 			s := &snapshot{Promotion: client.Promotion{Status: "RUNNING", TotalCount: 2, Counts: client.Counts{Queued: 2}}}
 			if s.still = time.Duration(still) * time.Second; s.still >= stillMin {
-				s.silent = w.silentParts(t.Context(), now.Add(s.still))
+				s.parts = w.degraded(t.Context(), now.Add(s.still))
 			} else {
 				s.still = 0
 			}
@@ -475,8 +476,8 @@ func TestPromotionWatch(t *testing.T) {
 			}
 		}
 		want := `RUNNING 0% of 2, queued 2
-RUNNING 0% of 2, queued 2, nothing paid for 3s, the work queue does not answer
-RUNNING 0% of 2, queued 2, nothing paid for 13s, the work queue does not answer
+RUNNING 0% of 2, queued 2, nothing paid for 3s, the work queue does not answer, the provider does not respond
+RUNNING 0% of 2, queued 2, nothing paid for 13s, the work queue does not answer, the provider does not respond
 `
 		if diff := cmp.Diff(want, out.String()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)

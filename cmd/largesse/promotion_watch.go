@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,8 +20,9 @@ func (c *cli) promotionWatchCommand() *cobra.Command {
 		Short: "Follow a promotion until it is completed or cancelled",
 		Long: `Follow a promotion until it is completed or cancelled. On a terminal, a bar shows
 its states; elsewhere, each change prints a line, or a JSON object with --output
-json. If nothing was paid for 3 s, the output says so and names the part of the
-server that does not answer. Ctrl-C ends only the command, not the promotion.`,
+json. If nothing was paid for 3 s, the output says so and names each part of the
+server that does not work as it should, and why. Ctrl-C ends only the command, not
+the promotion.`,
 		Example: `  largesse promotion watch 12345
   largesse promotion watch 12345 --every 10s --output json`,
 		Args: promotionArgs(),
@@ -54,8 +56,8 @@ type watch struct {
 	told  string        // latest line without the parts that change with the clock
 	still time.Duration // still of the latest line
 
-	asked  time.Time // time of the latest read of the degraded parts
-	silent []string  // result of that read
+	asked time.Time // time of the latest read of the degraded parts
+	parts []string  // result of that read
 }
 
 // run shows the promotion at an interval while the server answers, and at once
@@ -128,26 +130,36 @@ func (w *watch) follow(ctx context.Context) <-chan watchNews {
 func (w *watch) look(ctx context.Context, p client.Promotion, now time.Time) error {
 	s := w.rate.look(p, now)
 	if s.still > 0 && w.output != outputJSON {
-		s.silent = w.silentParts(ctx, now)
+		s.parts = w.degraded(ctx, now)
 	}
 	return w.show(s)
 }
 
-// silentParts reads the degraded parts of the server, at most every few
-// seconds. It returns nil if the server does not answer.
-func (w *watch) silentParts(ctx context.Context, now time.Time) []string {
+// degraded reads which parts of the server do not work as they should, and why, at
+// most every few seconds. It returns nil if the server does not answer.
+func (w *watch) degraded(ctx context.Context, now time.Time) []string {
 	if now.Sub(w.asked) < stillMin {
-		return w.silent
+		return w.parts
 	}
-	w.asked = now
+	w.asked, w.parts = now, nil
 	ctx, cancel := context.WithTimeout(ctx, stillMin)
 	defer cancel()
 	ready, err := w.client.Ready(ctx)
 	if err != nil {
-		ready.Degraded = nil
+		return nil
 	}
-	w.silent = ready.Degraded
-	return w.silent
+	reasons := make(map[string]string, len(ready.Troubles))
+	for _, t := range ready.Troubles {
+		reasons[t.Part] = t.Reason
+	}
+	for _, part := range ready.Degraded {
+		text := reasons[part]
+		if text == "" {
+			text = cmp.Or(partNames[part], part) + " does not answer"
+		}
+		w.parts = append(w.parts, text)
+	}
+	return w.parts
 }
 
 func (w *watch) show(s *snapshot) error {
@@ -167,7 +179,7 @@ func (w *watch) show(s *snapshot) error {
 		w.bar.show(s)
 		return nil
 	}
-	line, told := s.line(), s.counts()+strings.Join(s.silent, ",")
+	line, told := s.line(), s.counts()+strings.Join(s.parts, ",")
 	if line == w.shown || s.still > 0 && told == w.told && w.still > 0 && s.still < w.still+stillAgain {
 		return nil
 	}

@@ -6,7 +6,6 @@ package books
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,10 +26,14 @@ import (
 const (
 	defaultInterval = time.Minute
 	roundInterval   = time.Second // between rounds of checks
-	// roundMax limits the active promotions without a suspected difference that
-	// one round checks, to limit the load. If there are many, each is checked
-	// less often than Config.Interval.
-	roundMax = 1
+	// roundBudget limits the time that a round spends on active promotions without
+	// a suspected difference that have changed since their books last balanced. A
+	// round checks at least one of them. If there are many, each is checked less
+	// often than Config.Interval.
+	roundBudget = roundInterval / 10
+	// roundUnchanged limits those that have not changed since then. Their books can
+	// only differ by what the provider or a person did meanwhile.
+	roundUnchanged = 1
 	// confirmAfter is the time after which a difference must be found again
 	// before it counts.
 	confirmAfter = 10 * time.Second
@@ -48,10 +51,9 @@ const (
 	// chargesPagesMax limits the pages that a check reads before the counts. The
 	// read after the counts needs no limit: it ends when it has reached them.
 	chargesPagesMax = 1000
-	// leaseName is the lease of the instance that checks the books. The
-	// instance renews it three times per leaseTTL.
-	leaseName   = "reconciler"
-	leaseTTL    = 15 * time.Second
+	// takeover is how long it takes at most until another instance checks the
+	// promotions of one that has crashed, and some time more.
+	takeover    = 30 * time.Second
 	rowsTimeout = 2 * time.Second // of a small read or write of rows
 	reasonMax   = 4               // differences named in a pauseReason
 )
@@ -65,10 +67,11 @@ type Config struct {
 	Charges Charges
 	// Views returns the active promotions. Only the background loop calls it.
 	Views func() map[reward.PromotionID]*store.PromotionView
+	// Owns reports whether this instance checks a promotion now. Nil means that it
+	// checks all of them. Only the background loop calls it.
+	Owns func(reward.PromotionID) bool
 	// Hint is called with a promotion that was paused; it may be nil.
 	Hint func(reward.PromotionID)
-	// Instance is the name of this instance.
-	Instance string
 	// Interval separates the checks of a promotion. Zero means a minute.
 	Interval time.Duration
 	// DispatchHorizon is the age at which a dispatch that is not in its stream
@@ -79,20 +82,22 @@ type Config struct {
 }
 
 // Reconciler compares the stored counts with the rows and with the provider's
-// charges. Between Start and Stop, one instance at a time checks
-// every promotion that is active or has just become final. It pauses a
-// promotion whose books do not balance in two checks in a row. Run makes one
-// reconciliation on demand, and can repair. Run and Get are safe for concurrent
-// use.
+// charges. Between Start and Stop, it checks every promotion of this instance that
+// is active or has just become final. It pauses a promotion whose books do not
+// balance in two checks in a row. Run makes one reconciliation on demand, and can
+// repair. Run and Get are safe for concurrent use.
+//
+// While promotions change hands, two instances may check the same one, or none
+// may. That is harmless: a check changes nothing, and a pause names the status
+// that it expects. The new owner finds a difference by itself, and reports it again.
 //
 // After a resume, a promotion is not paused again for the same difference
 // unless the difference grows or another instance takes over.
 type Reconciler struct {
 	service.Base
-	cfg   Config
-	owner string
-	ids   *service.IDs
-	log   obs.Log
+	cfg Config
+	ids *service.IDs
+	log obs.Log
 
 	// Only the goroutine of loop uses the fields of this block.
 	watched         map[reward.PromotionID]*watched
@@ -106,8 +111,13 @@ type Reconciler struct {
 
 // watched is the state of a promotion between two checks.
 type watched struct {
-	seenAt    time.Time // when it was last active
-	gone      bool      // it is no longer active
+	owned  bool      // this instance checks it
+	seenAt time.Time // when it was last active
+	gone   bool      // it is no longer active
+	// seen are its counts in the latest view. clean are those of the view before the
+	// latest check, or nil if that check found a difference or could not look.
+	seen      reward.Counts
+	clean     *reward.Counts
 	nextAt    time.Time // of the next check
 	compareAt time.Time // earliest time of the next comparison of its rows
 	book      chargeBook
@@ -115,6 +125,9 @@ type watched struct {
 	broken    bool    // its books do not balance
 	unusable  bool    // the latest response was not a valid list
 }
+
+// changed reports whether the counts have changed since the books last balanced.
+func (w *watched) changed() bool { return w.clean == nil || *w.clean != w.seen }
 
 // breach records the handled differences of a promotion.
 type breach struct {
@@ -128,7 +141,7 @@ func New(cfg Config) *Reconciler {
 		cfg.Interval = defaultInterval
 	}
 	return &Reconciler{
-		cfg: cfg, owner: cfg.Instance + "/" + rand.Text()[:8], ids: service.NewIDs(), log: cfg.Log.For(obs.Balance),
+		cfg: cfg, ids: service.NewIDs(), log: cfg.Log.For(obs.Balance),
 		watched: make(map[reward.PromotionID]*watched), known: make(map[reward.PromotionID]breach),
 	}
 }
@@ -136,36 +149,53 @@ func New(cfg Config) *Reconciler {
 // Start checks the books in the background until Stop.
 func (r *Reconciler) Start(ctx context.Context) { r.Base.Start(ctx, r.loop) }
 
-// loop checks the books while it holds the lease, until ctx ends.
+// loop checks promotions until ctx ends.
 func (r *Reconciler) loop(ctx context.Context) {
-	store.Lead(ctx, store.LeadParams{
-		Rows: r.cfg.Store, Lease: store.LeaseTakeParams{Name: leaseName, Owner: r.owner, TTL: leaseTTL},
-		Lead: r.lead, Follow: func() { r.watch(time.Now(), false) }, Log: r.log,
-	})
+	defer func() {
+		for id, w := range r.watched {
+			r.release(id, w)
+		}
+	}()
+	report := r.log.Streak("checking balance failed", "")
+	for {
+		r.watch(time.Now())
+		r.round(ctx, report)
+		if !service.Sleep(ctx, service.Jitter(roundInterval, 0.2)) {
+			return
+		}
+	}
 }
 
-// watch updates the watched promotions. When a promotion is no longer active,
-// the leader checks it one last time. Other instances drop it after a time in
-// which the leader normally has done so.
-func (r *Reconciler) watch(now time.Time, leading bool) {
+// watch updates the watched promotions. It watches those of other instances too:
+// the next owner checks those that are no longer active. When a promotion
+// is no longer active, its owner checks it one last time; the other instances drop
+// it after a time in which the owner, or the next one, normally has done so.
+func (r *Reconciler) watch(now time.Time) {
 	views := r.cfg.Views()
-	for id := range views {
+	for id, v := range views {
 		w := r.watched[id]
 		if w == nil {
-			w = &watched{nextAt: r.spread(now)}
+			w = &watched{}
 			r.watched[id] = w
 		}
-		w.seenAt, w.gone = now, false
+		w.seenAt, w.gone, w.seen = now, false, v.Counts
 	}
 	for id, w := range r.watched {
-		if _, active := views[id]; active {
-			continue
+		_, active := views[id]
+		switch owned := r.cfg.Owns == nil || r.cfg.Owns(id); {
+		case owned && !w.owned:
+			w.owned, w.nextAt = true, r.spread(now)
+			if !active {
+				w.gone, w.nextAt = true, now
+			}
+		case !owned && w.owned:
+			r.release(id, w)
 		}
-		if !leading && now.Sub(w.seenAt) > 2*r.cfg.Interval+leaseTTL {
+		switch {
+		case active:
+		case !w.owned && now.Sub(w.seenAt) > 2*r.cfg.Interval+takeover:
 			delete(r.watched, id)
-			continue
-		}
-		if !w.gone {
+		case !w.gone:
 			w.gone = true
 			if len(w.suspects) == 0 { // otherwise its second check is due soon
 				w.nextAt = now
@@ -174,58 +204,41 @@ func (r *Reconciler) watch(now time.Time, leading bool) {
 	}
 }
 
+// release discards what this instance knows of a promotion that another one
+// checks from now on.
+func (r *Reconciler) release(id reward.PromotionID, w *watched) {
+	if w.broken {
+		r.cfg.Metrics.SetBalance(id, false) // the next owner sets it
+	}
+	*w = watched{seenAt: w.seenAt, gone: w.gone, seen: w.seen}
+}
+
 // spread returns a random time for the first check, to spread the checks.
 func (r *Reconciler) spread(now time.Time) time.Time {
 	return now.Add(time.Duration(mathrand.Int64N(int64(r.cfg.Interval)))) //nolint:gosec // jitter is no secret
 }
 
-// lead checks promotions until the lease is lost or ctx ends.
-func (r *Reconciler) lead(ctx context.Context) {
-	now := time.Now()
-	r.watch(now, true)
-	for _, w := range r.watched { // discard the results of an earlier time as leader
-		*w = watched{seenAt: w.seenAt, gone: w.gone, nextAt: r.spread(now)}
-		if w.gone {
-			w.nextAt = now
-		}
-	}
-	defer func() {
-		for id, w := range r.watched {
-			if w.broken {
-				r.cfg.Metrics.SetBalance(id, false) // the next leader sets it
-			}
-		}
-	}()
-	report := r.log.Streak("checking balance failed", "")
-	for {
-		r.watch(time.Now(), true)
-		r.round(ctx, report)
-		if !service.Sleep(ctx, service.Jitter(roundInterval, 0.2)) {
-			return
-		}
-	}
-}
-
 // round checks promotions that are due and reports each result.
 func (r *Reconciler) round(ctx context.Context, report func(error, ...any)) {
-	var due []reward.PromotionID
+	type check struct {
+		id reward.PromotionID
+		*watched
+	}
+	var due []check
 	now := time.Now()
 	for id, w := range r.watched {
-		if !now.Before(w.nextAt) {
-			due = append(due, id)
+		if w.owned && !now.Before(w.nextAt) {
+			due = append(due, check{id, w})
 		}
 	}
-	slices.SortFunc(due, func(a, b reward.PromotionID) int {
-		return cmp.Or(r.watched[a].nextAt.Compare(r.watched[b].nextAt), cmp.Compare(a, b))
-	})
-	checked := 0 // of those without a suspected difference
-	for _, id := range due {
-		w := r.watched[id]
-		if len(w.suspects) == 0 && !w.gone {
-			if checked == roundMax {
-				continue
-			}
-			checked++
+	slices.SortFunc(due, func(a, b check) int { return cmp.Or(a.nextAt.Compare(b.nextAt), cmp.Compare(a.id, b.id)) })
+	var spent time.Duration // on those that have changed
+	unchanged := 0          // checked
+	for _, c := range due {
+		id, w := c.id, c.watched
+		began, limited, changed := time.Now(), len(w.suspects) == 0 && !w.gone, w.changed()
+		if limited && (changed && spent >= roundBudget || !changed && unchanged == roundUnchanged) {
+			continue
 		}
 		err := r.check(ctx, id, w)
 		switch {
@@ -239,6 +252,12 @@ func (r *Reconciler) round(ctx context.Context, report func(error, ...any)) {
 			report(err, "promotion_id", id)
 		default:
 			report(nil)
+		}
+		switch {
+		case limited && changed:
+			spent += time.Since(began)
+		case limited:
+			unchanged++
 		}
 	}
 }
@@ -279,10 +298,15 @@ func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watche
 		}
 	}
 	w.suspects = append(drifts, unchecked...)
+	w.clean = nil
 	switch {
 	case len(w.suspects) == 0:
 		r.balanced(id, w)
 		w.broken = false
+		if listed || !r.listUnavailable && !w.unusable { // the provider may have no list
+			seen := w.seen
+			w.clean = &seen
+		}
 		if w.gone {
 			delete(r.watched, id)
 		}

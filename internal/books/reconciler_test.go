@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,41 +79,13 @@ func (l *chargeList) calls() int {
 	return len(l.asked)
 }
 
-// comparing is a store that counts its comparisons, delays each of them, and
-// has a lease on fake time.
+// comparing is a store that counts its comparisons and delays each of them.
 type comparing struct {
 	store.Store
 	takes time.Duration
 
-	mu    sync.Mutex // protects the fields below
-	n     int
-	lease store.Lease
-	deaf  string // the owner whose releases are lost
-}
-
-func (s *comparing) LeaseTake(_ context.Context, p store.LeaseTakeParams) (store.Lease, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lease.Owner != p.Owner && time.Now().Before(s.lease.Until) {
-		return store.Lease{Owner: s.lease.Owner, Until: s.lease.Until}, nil
-	}
-	s.lease = store.Lease{OK: true, Owner: p.Owner, Until: time.Now().Add(p.TTL)}
-	return s.lease, nil
-}
-
-func (s *comparing) LeaseRelease(_ context.Context, _, owner string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lease.Owner == owner && s.deaf != owner {
-		s.lease = store.Lease{}
-	}
-	return nil
-}
-
-func (s *comparing) owner() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lease.Owner
+	mu sync.Mutex // protects n
+	n  int
 }
 
 func (s *comparing) SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (store.Comparison, error) {
@@ -231,13 +204,13 @@ func newLedger(t *testing.T, n, paid int) *ledger {
 	}
 	l.views = &activeViews{rows: rows}
 	l.views.Start(t.Context(), l.views.run)
-	l.rec = l.reconciler("one", log)
+	l.rec = l.reconciler(nil, log)
 	return l
 }
 
-func (l *ledger) reconciler(instance string, log obs.Log) *Reconciler {
+func (l *ledger) reconciler(owns func(reward.PromotionID) bool, log obs.Log) *Reconciler {
 	return New(Config{
-		Store: l.rows, Queue: l.queue, Charges: l.list, Views: l.views.get, Instance: instance,
+		Store: l.rows, Queue: l.queue, Charges: l.list, Views: l.views.get, Owns: owns,
 		Interval: testInterval, DispatchHorizon: testHorizon, Metrics: l.metrics, Log: log,
 	})
 }
@@ -633,54 +606,57 @@ func TestReconciler(t *testing.T) {
 	})
 
 	t.Run("OneInstanceKeepsTheBooksAndAnotherTakesOver", func(t *testing.T) {
-		for _, dies := range []bool{false, true} {
-			t.Run(map[bool]string{false: "AfterAStop", true: "AfterADeath"}[dies], func(t *testing.T) {
-				onFakeTime(t, func(t *testing.T) {
-					l := newLedger(t, 25, 25)
-					defer l.close()
-					other := l.reconciler("two", obs.Log{})
-					l.start()
-					l.within(testInterval+3*roundInterval, "led", func() bool { return l.list.calls() > 0 })
-					other.Start(t.Context())
-					defer other.Stop()
-					before := l.list.calls()
-					time.Sleep(10 * testInterval)
-					// Three pages in the first check, one in each later check.
-					if n := l.list.calls() - before; n < 9 || n > 14 || l.rows.owner() != l.rec.owner {
-						t.Errorf("the list was asked for %d pages in ten minutes, by %s", n, l.rows.owner())
-					}
-					if dies {
-						l.rows.mu.Lock()
-						l.rows.deaf = l.rec.owner
-						l.rows.mu.Unlock()
-					}
-					l.rec.Stop()
-					l.list.add(1)
-					l.within(pausedWithin+2*leaseTTL, "paused", l.paused)
-					if l.rows.owner() != other.owner {
-						t.Errorf("%s has the lease", l.rows.owner())
-					}
-				})
-			})
-		}
-	})
-
-	t.Run("WhoLosesTheLeaseStops", func(t *testing.T) {
 		onFakeTime(t, func(t *testing.T) {
 			l := newLedger(t, 25, 25)
 			defer l.close()
+			var owner atomic.Int32
+			owner.Store(1)
+			l.rec.cfg.Owns = func(reward.PromotionID) bool { return owner.Load() == 1 }
+			other := l.reconciler(func(reward.PromotionID) bool { return owner.Load() == 2 }, obs.Log{})
 			l.start()
-			l.healthy(testInterval)
-			l.rows.mu.Lock()
-			l.rows.lease = store.Lease{OK: true, Owner: "somebody else", Until: time.Now().Add(time.Hour)}
-			l.rows.mu.Unlock()
-			time.Sleep(leaseTTL)
+			l.within(testInterval+3*roundInterval, "checked", func() bool { return l.list.calls() > 0 })
+			other.Start(t.Context())
+			defer other.Stop()
 			before := l.list.calls()
+			time.Sleep(10 * testInterval)
+			// Three pages in the first check, one in each later check.
+			if n := l.list.calls() - before; n < 9 || n > 14 {
+				t.Errorf("the list was asked for %d pages in ten minutes", n)
+			}
+			owner.Store(0) // nobody owns it for a moment
+			time.Sleep(roundInterval * 6 / 5)
+			before = l.list.calls()
 			l.list.add(1)
 			l.healthy(10 * testInterval)
 			if n := l.list.calls(); n != before {
-				t.Errorf("asked %d times without the lease", n-before)
+				t.Errorf("asked %d times without an owner", n-before)
 			}
+			owner.Store(2)
+			l.within(pausedWithin, "paused", l.paused)
+			if l.log.count("level=ERROR") != 0 {
+				t.Error("the instance that has lost the promotion has found the difference")
+			}
+		})
+	})
+
+	t.Run("ANewOwnerChecksWhatEndedMeanwhile", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			l := newLedger(t, 25, 25)
+			defer l.close()
+			var owns atomic.Bool
+			l.rec.cfg.Owns = func(reward.PromotionID) bool { return owns.Load() }
+			l.start()
+			time.Sleep(2 * viewsEvery)
+			if done, err := l.rows.PromotionComplete(t.Context(), promotion, time.Minute, time.Now()); err != nil || !done {
+				t.Fatal(done, err)
+			}
+			if gone, err := l.rows.PromotionStreamDestroyed(t.Context(), promotion, l.view().LastDispatchedAt); err != nil || !gone {
+				t.Fatal(gone, err)
+			}
+			l.list.add(1)
+			time.Sleep(takeover)
+			owns.Store(true)
+			l.within(confirmAfter+5*roundInterval, "found", func() bool { return l.shown(brokenMetric) == "1" })
 		})
 	})
 

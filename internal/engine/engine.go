@@ -379,13 +379,14 @@ func (e *Engine) openRates(ctx context.Context) (governor.Rates, error) {
 	return rates, nil
 }
 
-// unshared is the governor.Rates of instances without Redis. They cannot share rates,
-// so each one uses its part of them.
+// unshared is the governor.Rates of instances without Redis. They share nothing: each
+// one uses its part of the rates, its own circuit breaker, and the Retry-After of its
+// own calls.
 type unshared struct{}
 
 // Lease implements governor.Rates.
 func (unshared) Lease(context.Context, governor.LeaseParams) (governor.Run, error) {
-	return governor.Run{}, errors.New("redis.url is empty, so instances cannot share rates: each one uses its part of them")
+	return governor.Run{}, fmt.Errorf("redis.url is empty: %w", governor.ErrUnshared)
 }
 
 func (e *Engine) startFlow(ctx context.Context) error {
@@ -442,7 +443,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		streams = e.queue
 	}
 	e.books = books.New(books.Config{
-		Store: e.store, Queue: streams, Charges: flow, Views: flow.Views, Hint: flow.Hint, Instance: e.instance,
+		Store: e.store, Queue: streams, Charges: flow, Views: flow.Views, Owns: flow.Owns, Hint: flow.Hint,
 		Interval: e.cfg.Reconcile.Interval, DispatchHorizon: limits.DispatchHorizon(), Metrics: e.metrics, Log: e.log,
 	})
 	webhooks := campaign.NewWebhooks(campaign.WebhooksConfig{Rows: e.store, Secret: e.cfg.Webhook.Secret, Metrics: e.metrics, Log: e.log})

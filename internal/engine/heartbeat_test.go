@@ -48,6 +48,8 @@ func (f *fakeInstances) InstanceRemove(ctx context.Context, name string) error {
 
 func (f *fakeInstances) InstanceList(context.Context) ([]store.Instance, error) { return nil, nil }
 
+func (f *fakeInstances) InstanceAlive(context.Context) ([]string, error) { return nil, nil }
+
 func (f *fakeInstances) set(away bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,16 +1,14 @@
 package governor
 
 import (
-	"errors"
 	"math"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 )
-
-var errNoLife = errors.New("the provider does not respond: only one probe call is sent every few seconds")
 
 const (
 	failuresToOpen     = 20  // failures in a row that open the breaker; at least as many as calls are in flight
@@ -20,6 +18,12 @@ const (
 	probeIntervalMax   = 3500 * time.Millisecond
 	probeRetryInterval = 100 * time.Millisecond // after a probe that said nothing about the provider
 	probeJitter        = 0.2
+	// probeGrace is how long a due probe waits for a payout that does not hang.
+	probeGrace = time.Second
+	// probePatience is how long a probe must have been in flight before another
+	// one may start, and probesMax the number of probes in flight.
+	probePatience = time.Second
+	probesMax     = 3
 )
 
 // sign is what an outcome says about the provider.
@@ -66,8 +70,12 @@ func (o Outcome) throttles() bool {
 // respond. Failures are often faster than successful charges. So it does not open
 // after failuresToOpen failures in a row if more calls than that are in flight: one
 // of them may still succeed.
+//
+// It judges the provider, not a payee: of the failures in a row, those of one
+// payout count once. A call without a connection says nothing about its payee, so
+// it always counts.
 type breaker struct {
-	failures int // failures in a row
+	failures int // payouts that failed in a row
 
 	// fresh counts the failures of calls whose number is at least since. It is
 	// there for a provider that has just crashed: responses to earlier calls
@@ -75,15 +83,43 @@ type breaker struct {
 	since uint64
 	fresh int
 
+	// seen holds the payouts that failed lately, each with the numbers of the rows
+	// of failures in which it was counted last. It is dropped when it is full: then
+	// a payout may count twice.
+	seen          map[payee]counted
+	row, freshRow uint64
+
 	opened  bool
-	probing bool          // a probe is in flight
-	tries   int           // failed probes since the breaker opened, or since a probe with LookupAnswered
-	probeAt time.Duration // earliest time of the next probe
+	adopted bool                 // it opened because another instance's breaker did
+	allowAt time.Duration        // earliest time of the first probe
+	probes  []reward.PromotionID // promotions of the probes in flight; see Governor.mayProbe
+	begunAt time.Duration        // start of the latest probe
+	tries   int                  // failed probes since the breaker opened, or since a probe with LookupAnswered
+	probeAt time.Duration        // earliest time of the next probe
+
+	told   bool        // the other instances know that it opened
+	single bool        // others have calls answered, so this instance probes without turns
+	turn   bool        // it is this instance's turn to probe
+	ended  ProbeResult // of the latest turn, until the other instances know it
 }
+
+// payee identifies a payout, if it is known.
+type payee struct {
+	promotion reward.PromotionID
+	target    reward.TargetID
+	known     bool
+}
+
+// counted holds the rows of failures in which a payout was counted last.
+type counted struct{ row, freshRow uint64 }
+
+// payeesMax limits the payouts that a breaker remembers.
+const payeesMax = 8192
 
 func (b *breaker) closed() bool { return !b.opened }
 
-// callLimit returns how many calls the breaker allows in flight.
+// callLimit returns how many calls the breaker allows in flight, apart from those
+// of payouts that hang.
 func (b *breaker) callLimit() int {
 	if b.failures < failuresToLimit {
 		return math.MaxInt
@@ -91,59 +127,94 @@ func (b *breaker) callLimit() int {
 	return max(failuresToOpen-b.failures, 1)
 }
 
-// probeDue reports whether a probe may be sent now.
-func (b *breaker) probeDue(now time.Duration) bool {
-	return b.opened && !b.probing && now >= b.probeAt
-}
-
 // result takes a call that has ended into account. answered is the call's
 // Outcome.LookupAnswered, calls the number of permits ever granted, and open the
-// number of calls in flight.
-func (b *breaker) result(now time.Duration, p *Permit, s sign, answered bool, calls uint64, open int) {
+// number of calls in flight. It reports whether the call counts: a further failure
+// of a payout in a row does not.
+func (b *breaker) result(now time.Duration, p *Permit, o Outcome, calls uint64, open int) (counts bool) {
+	s := o.sign()
 	switch {
 	case b.opened && !p.probe: // it started before the breaker opened
 	case p.probe && s == signAlive:
 		*b = breaker{}
 	case p.probe && s == signDead:
-		b.probing = false
 		b.tries++
-		if answered {
+		if o.LookupAnswered {
 			b.tries = 0
 		}
-		b.probeAt = now + probeInterval(b.tries)
+		b.probed(p, now+probeInterval(b.tries))
 	case p.probe:
-		b.unprobed(now)
+		b.unprobed(p, now)
 	case s == signAlive:
 		b.failures = 0
+		b.row++
 		if p.call >= b.since {
 			b.fresh = 0
 		}
+		if b.fresh == 0 {
+			b.seen = nil
+		}
 	case s == signDead:
-		b.dead(now, p.call, calls, open)
+		return b.dead(now, p, o.Class == reward.AnswerNotSent, calls, open)
 	}
+	return true
 }
 
 // dead takes a failed call into account, and opens the breaker if there are enough
-// failures.
-func (b *breaker) dead(now time.Duration, call, calls uint64, open int) {
-	b.failures++
+// failures. unconnected says that there was no connection to the provider.
+func (b *breaker) dead(now time.Duration, p *Permit, unconnected bool, calls uint64, open int) (counts bool) {
 	if b.fresh == 0 {
-		b.since = call
+		b.since = p.call
+		b.freshRow++
 	}
-	if call >= b.since {
+	inRow, inFreshRow := true, p.call >= b.since
+	if !unconnected && p.payee.known {
+		before, known := b.seen[p.payee]
+		inRow = !known || before.row != b.row
+		inFreshRow = inFreshRow && (!known || before.freshRow != b.freshRow)
+		b.see(p.payee)
+	}
+	if inRow {
+		b.failures++
+	}
+	if inFreshRow {
 		b.fresh++
 	}
 	begun := float64(calls - b.since + 1)
 	if b.failures >= max(failuresToOpen, open) || b.fresh >= failuresToOpen && float64(b.fresh) >= freshShare*begun {
-		*b = breaker{opened: true, probeAt: now + probeInterval(0)}
+		b.open(now)
 	}
+	return inRow
+}
+
+func (b *breaker) see(x payee) {
+	if b.seen == nil || len(b.seen) >= payeesMax {
+		b.seen = make(map[payee]counted)
+	}
+	b.seen[x] = counted{b.row, b.freshRow}
+}
+
+// open opens the breaker.
+func (b *breaker) open(now time.Duration) {
+	at := now + probeInterval(0)
+	*b = breaker{opened: true, allowAt: at, probeAt: at}
 }
 
 // unprobed schedules the next probe after one that said nothing about the
 // provider.
-func (b *breaker) unprobed(now time.Duration) {
-	b.probing = false
-	b.probeAt = now + service.Jitter(probeRetryInterval, probeJitter)
+func (b *breaker) unprobed(p *Permit, now time.Duration) {
+	b.probed(p, now+service.Jitter(probeRetryInterval, probeJitter))
+}
+
+// probed ends a probe, and schedules the next one.
+func (b *breaker) probed(p *Permit, next time.Duration) {
+	if i := slices.Index(b.probes, p.payee.promotion); i >= 0 {
+		b.probes = slices.Delete(b.probes, i, i+1)
+	}
+	b.probeAt = next
+	if b.turn {
+		b.turn, b.ended = false, ProbeResult{Ended: true, Tries: b.tries}
+	}
 }
 
 // probeInterval returns how long the breaker waits after n failed probes before the

@@ -38,12 +38,12 @@ func TestBreaker(t *testing.T) {
 					}
 					stop := v.start(t, g, job, 570)
 					time.Sleep(from + 30*time.Second)
-					if !g.State().BreakerOpen || g.AcceptsWork() {
-						t.Errorf("state %+v, taking %v", g.State(), g.AcceptsWork())
+					if !g.State().BreakerOpen || g.AcceptsWork(1) {
+						t.Errorf("state %+v, taking %v", g.State(), g.AcceptsWork(1))
 					}
 					// The last probe may have gone out just before the end.
 					time.Sleep(outage + 15*time.Second - 30*time.Second)
-					if s := g.State(); s.BreakerOpen || !g.AcceptsWork() || s.Limit <= limitRestart {
+					if s := g.State(); s.BreakerOpen || !g.AcceptsWork(1) || s.Limit <= limitRestart {
 						t.Errorf("15 s later: %+v", s)
 					}
 					stop()
@@ -107,7 +107,7 @@ func TestBreaker(t *testing.T) {
 			for range failuresToOpen {
 				acquire(t, g, job).Done(Outcome{Class: reward.AnswerFailed, Status: 500})
 			}
-			if g.AcceptsWork() || !g.State().BreakerOpen {
+			if g.AcceptsWork(1) || !g.State().BreakerOpen {
 				t.Fatal("the breaker is closed")
 			}
 			out := make(chan ended, 10)
@@ -143,7 +143,7 @@ func TestBreaker(t *testing.T) {
 				t.Errorf("the next probe (%v) after %v", probe.Probe(), d)
 			}
 			probe.Done(Outcome{Class: reward.AnswerRefused, Status: 400})
-			if s := g.State(); s.BreakerOpen || s.Limit != limitRestart || !g.AcceptsWork() {
+			if s := g.State(); s.BreakerOpen || s.Limit != limitRestart || !g.AcceptsWork(1) {
 				t.Errorf("state %+v", s)
 			}
 		})
@@ -157,16 +157,16 @@ func TestBreaker(t *testing.T) {
 			for range failuresToOpen {
 				acquire(t, g, job).Done(Outcome{Class: reward.AnswerFailed, Status: 500})
 			}
-			if g.AcceptsWork() {
+			if g.AcceptsWork(1) {
 				t.Error("takes at once")
 			}
 			time.Sleep(2 * time.Second)
-			if !g.AcceptsWork() {
+			if !g.AcceptsWork(1) {
 				t.Error("does not take when a probe is due")
 			}
 			p := acquire(t, g, job)
-			if !p.Probe() || g.AcceptsWork() {
-				t.Errorf("probe %v, taking %v", p.Probe(), g.AcceptsWork())
+			if !p.Probe() || g.AcceptsWork(1) {
+				t.Errorf("probe %v, taking %v", p.Probe(), g.AcceptsWork(1))
 			}
 			p.Done(paid)
 		})

@@ -10,9 +10,16 @@
 //     preferred afterwards.
 //   - A rate is a series of points in time, its send times. At each send time, one
 //     instance may start one call. A send time that is not used is lost.
-//   - After a response that throttles and has a Retry-After, no call starts for
-//     that time, but for at most 5 minutes.
-//   - While the provider does not respond, one call at a time may start: a probe.
+//   - After a response that throttles and has a Retry-After, no call of any instance
+//     starts for that time, but for at most 5 minutes.
+//   - While the provider does not respond, one call at a time may start, of all
+//     instances together: a probe. A probe that hangs is not waited for if another
+//     promotion has a call.
+//   - Calls of payouts that hang use a tenth of the limit at most.
+//
+// What instances know of the provider they exchange through Config.Rates while they
+// make calls. An instance that cannot exchange uses its own breaker and the
+// Retry-After of its own calls.
 //
 // One mutex protects all state. A call that waits needs no goroutine but its
 // caller's.
@@ -21,6 +28,7 @@ package governor
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,7 +44,6 @@ var (
 
 const (
 	defaultMax    = 2048
-	retryAfterMax = 5 * time.Minute  // a longer Retry-After counts as this
 	timerMin      = time.Millisecond // shortest timer
 	idleQueuesMax = 64               // about how many queues without waiters are kept
 )
@@ -49,8 +56,8 @@ type Config struct {
 	// RatePerSecond limits the calls of all instances together. Zero means no
 	// limit.
 	RatePerSecond int
-	// Rates leases send times, each to one instance. Nil means that this is the
-	// only instance.
+	// Rates is what the instances share: send times, and what they know of the
+	// provider. Nil means that this is the only instance.
 	Rates Rates
 	// Instances returns the number n of running instances, including this one.
 	// An instance leases at most one nth of the next send times of the rate of all
@@ -58,12 +65,22 @@ type Config struct {
 	// clock. Instances must be quick and not call the Governor. Nil means 1.
 	Instances func() int
 	Metrics   *obs.Metrics
-	Log       obs.Log
+	// Troubles takes the state of the provider, and whether Rates fails.
+	Troubles *obs.Troubles
+	Log      obs.Log
 }
 
-// Job says which promotion a call is for, and what limits the promotion's calls.
+// Job says what a call is for, and what limits the promotion's calls.
 type Job struct {
 	PromotionID reward.PromotionID
+	// TargetID is the target of the call's payout, if HasTarget is set. The breaker
+	// counts the failures of one payout in a row once. Without a target, each failure
+	// counts.
+	TargetID  reward.TargetID
+	HasTarget bool
+	// Hangs reports that several calls for this payout ended without an answer. Its
+	// calls use a tenth of the limit at most, together with other such calls.
+	Hangs bool
 	// Weight is how many calls the promotion gets in relation to the weights of
 	// other promotions that wait. A value below 1 counts as 1.
 	Weight int
@@ -87,17 +104,22 @@ type Governor struct {
 	calls   uint64 // number of permits ever granted
 	limit   limiter
 	breaker breaker
+	alive   time.Duration // time at which the provider last answered and worked; 0: none
 	blocked time.Duration // end of the Retry-After; 0: none
+	hanging hanging
 
-	waiting int // waiters of all queues
-	plain   int // waiters of the queues without a rate of their own
-	flows   map[reward.PromotionID]*promotionQueue
-	ready   readyHeap  // queues whose first waiter may get the next permit
+	waiting int    // waiters of all queues
+	fresh   int    // waiters whose own payout does not hang
+	plain   [2]int // waiters of the queues without a rate of their own, by indexOf
+	flows   map[queueKey]*promotionQueue
+	ready   readyHeap  // queues whose first waiter may get the next permit, apart from those that hang
 	parked  parkedHeap // queues whose own rate has no send time due
 	virtual float64    // virtual time of start-time fair queueing; see promotionQueue
 
 	all     *lane // send times of the rate of all calls; nil: no such rate
 	sharing sharing
+	told    told
+	report  report
 
 	timer *time.Timer
 	armed time.Duration // time at which the timer fires; 0: not set
@@ -114,15 +136,18 @@ func New(cfg Config) *Governor {
 	ctx, cancel := context.WithCancel(context.Background())
 	g := &Governor{
 		cfg: cfg, log: cfg.Log.For(obs.Governor), born: time.Now(), ctx: ctx, cancel: cancel,
-		limit: newLimiter(cfg.MaxConcurrency), flows: make(map[reward.PromotionID]*promotionQueue),
-		timer: time.NewTimer(time.Hour),
+		limit: newLimiter(cfg.MaxConcurrency), flows: make(map[queueKey]*promotionQueue),
+		timer: time.NewTimer(time.Hour), told: newTold(),
 	}
 	g.timer.Stop()
 	if cfg.RatePerSecond > 0 {
-		g.all = newLane(nameOfAll, cfg.RatePerSecond)
+		g.all = newLane(NameOfAll, cfg.RatePerSecond)
 	}
 	cfg.Metrics.GovernorFrom(g.figures)
 	g.own.Go(g.loop)
+	if cfg.Rates != nil {
+		g.own.Go(g.exchangeLoop)
+	}
 	return g
 }
 
@@ -149,6 +174,9 @@ func (g *Governor) now() time.Duration { return time.Since(g.born) + 1 }
 type Permit struct {
 	g     *Governor
 	call  uint64 // number of the call
+	payee payee
+	hangs bool // the call uses the share of the payouts that hang
+	own   bool // the payout itself hangs
 	probe bool
 	done  bool // protected by g.mu
 }
@@ -183,8 +211,9 @@ func (g *Governor) Acquire(ctx context.Context, job Job) (*Permit, error) {
 	case g.closed:
 		g.mu.Unlock()
 		return nil, ErrClosed
-	case g.waiting == 0 && g.all == nil && job.RatePerSecond <= 0 && g.blocked == 0 && g.breaker.closed() && g.open < g.room():
-		p := g.newPermit()
+	case g.waiting == 0 && g.all == nil && job.RatePerSecond <= 0 && g.blocked == 0 && g.breaker.closed() && g.informed() &&
+		!job.Hangs && !g.hangs(job.PromotionID) && g.room() > 0:
+		p := g.newPermit(job, false)
 		g.mu.Unlock()
 		return p, nil
 	}
@@ -214,10 +243,10 @@ func (g *Governor) leave(w *waiter, because error) error {
 	case w.err != nil:
 		return w.err
 	case w.permit != nil:
-		g.open--
-		w.permit.done = true
+		g.giveBack(w.permit)
 		if w.permit.probe {
-			g.breaker.unprobed(now)
+			g.breaker.unprobed(w.permit, now)
+			g.told.news()
 		}
 	default:
 		g.remove(w, now)
@@ -235,25 +264,64 @@ func (p *Permit) Done(o Outcome) {
 	if p.done {
 		return
 	}
-	p.done = true
-	g.open--
+	g.giveBack(p)
 	now := g.now()
-	if o.throttles() && o.RetryAfter > 0 {
-		g.blocked = max(g.blocked, now+min(o.RetryAfter, retryAfterMax))
+	if o.throttles() {
+		g.throttled(now, o)
+	} else if o.Status != 0 {
+		g.report.throttles = 0
 	}
 	wasOpen := g.breaker.opened
-	g.breaker.result(now, p, o.sign(), o.LookupAnswered, g.calls, g.open)
-	if wasOpen && !g.breaker.opened {
+	counts := g.breaker.result(now, p, o, g.calls, g.open)
+	if o.sign() == signAlive {
+		g.alive = now
+		if wasOpen {
+			g.told.news() // another instance may believe that the provider is down
+		}
+	}
+	switch {
+	case wasOpen && !g.breaker.opened:
 		g.limit.restart(now, g.open)
-		g.log.Info("provider available again")
-	} else {
+	case counts && !(p.hangs && o.unanswered()):
 		g.limit.result(now, g.open, o)
 	}
-	if !wasOpen && g.breaker.opened {
-		g.log.Warn("provider unavailable", errNoLife, "status", o.Status, "class", string(o.Class))
+	g.hanging.result(g, p, o, counts, now)
+	switch {
+	case !wasOpen && g.breaker.opened:
+		g.report.last = o
+		g.told.news()
+	case p.probe:
+		g.report.last = o
+		g.told.news()
 	}
-	if g.waiting > 0 {
+	g.tell(now)
+	if g.waiting > 0 || g.report.until > now {
 		g.pump(now)
+	}
+}
+
+// giveBack ends a permit.
+func (g *Governor) giveBack(p *Permit) {
+	p.done = true
+	g.open--
+	if p.hangs {
+		g.hanging.open--
+	}
+}
+
+// throttled takes a response that asks for fewer calls into account.
+func (g *Governor) throttled(now time.Duration, o Outcome) {
+	g.report.throttles++
+	if o.RetryAfter > 0 {
+		until := now + min(o.RetryAfter, RetryAfterMax)
+		if until > g.blocked {
+			g.blocked = until
+			g.told.block = until
+			g.told.news()
+		}
+		g.report.until = max(g.report.until, g.blocked+throttleLinger)
+	} else if g.report.throttles >= throttlesToReport {
+		g.report.until = max(g.report.until, now+throttleLinger)
 	}
 }
 
@@ -262,18 +330,45 @@ func (p *Permit) Done(o Outcome) {
 func (g *Governor) CancelWaiting(id reward.PromotionID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if f := g.flows[id]; f != nil && f.waiting > 0 {
-		g.cancelWaiting(f, ErrWaitCancelled)
+	cancelled := false
+	for _, hangs := range []bool{false, true} {
+		if f := g.flows[queueKey{id, hangs}]; f != nil && f.waiting > 0 {
+			g.cancelWaiting(f, ErrWaitCancelled)
+			cancelled = true
+		}
+	}
+	if cancelled {
 		g.pump(g.now())
 	}
 }
 
-// AcceptsWork reports whether consumers should read new entries. It is false while
-// the breaker is open, unless a probe is due and no call waits to be it.
-func (g *Governor) AcceptsWork() bool {
+// AcceptsWork reports whether consumers should read new entries of a promotion.
+// While the breaker is open, it is true from the first due probe on if the promotion
+// has no call that could be the probe: a probe must not depend on the promotions
+// whose calls wait already.
+func (g *Governor) AcceptsWork(id reward.PromotionID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return !g.breaker.opened || g.waiting == 0 && g.breaker.probeDue(g.now())
+	b := &g.breaker
+	switch {
+	case !b.opened:
+		return true
+	case g.now() < b.allowAt, slices.Contains(b.probes, id):
+		return false
+	}
+	for _, hangs := range []bool{false, true} {
+		if f := g.flows[queueKey{id, hangs}]; f != nil && f.fresh > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Responds reports whether the provider responds, as far as the breaker knows.
+func (g *Governor) Responds() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.breaker.closed()
 }
 
 // Close makes waiting calls fail with ErrClosed and waits for the governor's
@@ -317,9 +412,9 @@ func (g *Governor) State() State {
 	if g.blocked > g.now() {
 		s.BlockedUntil = g.born.Add(g.blocked)
 	}
-	for id, f := range g.flows {
+	for key, f := range g.flows {
 		if f.waiting > 0 {
-			s.Waiting[id] = f.waiting
+			s.Waiting[key.id] += f.waiting
 		}
 	}
 	return s
@@ -333,37 +428,46 @@ func (g *Governor) figures() obs.GovernorFigures {
 	}
 }
 
-// room returns how many calls may be in flight while the breaker is closed.
-func (g *Governor) room() int { return min(g.limit.now(), g.breaker.callLimit()) }
+// room returns how many calls may start while the breaker is closed, apart from
+// those of payouts that hang.
+func (g *Governor) room() int {
+	return max(min(g.limit.now()-g.open, g.breaker.callLimit()-(g.open-g.hanging.open)), 0)
+}
 
-// places returns how many calls may start now if no rate limits them.
-func (g *Governor) places(now time.Duration) int {
+// places returns how many calls may start now if no rate limits them, by indexOf.
+func (g *Governor) places(now time.Duration) [2]int {
 	switch {
-	case now < g.blocked:
-		return 0
+	case now < g.blocked, !g.informed():
+		return [2]int{}
 	case !g.breaker.opened:
-		return max(g.room()-g.open, 0)
-	case g.breaker.probeDue(now) && g.open < g.limit.now():
-		return 1
+		return [2]int{g.room(), g.hanging.room(g.limit.now(), g.open)}
+	case g.mayProbe(now):
+		return [2]int{1, 1}
 	}
-	return 0
+	return [2]int{}
 }
 
 // soon returns how many calls may start within the duration Ahead if no rate
-// limits them, and if the calls in flight take as long as usual.
-func (g *Governor) soon(now time.Duration) int {
+// limits them, and if the calls in flight take as long as usual. It counts no
+// places that no call waits for.
+func (g *Governor) soon(now time.Duration) [2]int {
 	places := g.places(now)
-	if now < g.blocked || g.breaker.opened || g.limit.median == 0 {
-		return places
+	if now >= g.blocked && !g.breaker.opened && g.limit.median > 0 {
+		places[0] += int(float64(g.open-g.hanging.open) * min(float64(Ahead)/float64(g.limit.median), 1))
 	}
-	return places + int(float64(g.open)*min(float64(Ahead)/float64(g.limit.median), 1))
+	return [2]int{min(places[0], g.waiting-g.hanging.waiting), min(places[1], g.hanging.waiting)}
 }
 
-func (g *Governor) newPermit() *Permit {
+func (g *Governor) newPermit(job Job, hangs bool) *Permit {
 	g.open++
 	g.calls++
 	g.limit.opened(g.open)
-	return &Permit{g: g, call: g.calls, probe: g.breaker.opened}
+	if hangs {
+		g.hanging.open++
+	}
+	return &Permit{
+		g: g, call: g.calls, payee: payee{job.PromotionID, job.TargetID, job.HasTarget}, hangs: hangs, own: job.Hangs, probe: g.breaker.opened,
+	}
 }
 
 // pump grants permits to the calls that may start, requests missing send times, and
@@ -375,13 +479,14 @@ func (g *Governor) pump(now time.Duration) {
 	if now >= g.blocked {
 		g.blocked = 0
 	}
+	g.tell(now)
 	for {
 		g.grant(now)
 		if g.all == nil || g.waiting == 0 {
 			break
 		}
 		demand := g.demand(now)
-		if !g.ask(g.all, demand, 2*g.plain < demand, now) {
+		if !g.ask(g.all, demand, 2*(g.plain[0]+g.plain[1]) < demand, now) {
 			break
 		}
 	}
@@ -391,34 +496,75 @@ func (g *Governor) pump(now time.Duration) {
 // grant grants permits until the limit is reached, no send time is due or no call
 // waits.
 func (g *Governor) grant(now time.Duration) {
-	for g.waiting > 0 && g.places(now) > 0 {
-		for len(g.parked) > 0 && g.parked[0].wakeAt <= now {
-			g.place(g.parked[0], now)
-		}
-		if len(g.ready) == 0 || g.all != nil && !g.all.due(now) {
+	for g.waiting > 0 {
+		w := g.pick(now)
+		if w == nil {
 			return
 		}
-		f := g.ready[0]
-		if f.lane != nil && !f.lane.due(now) {
-			g.place(f, now)
-			continue
-		}
+		f := w.flow
 		if g.all != nil {
 			g.all.use()
 		}
 		if f.lane != nil {
 			f.lane.use()
 		}
-		w := f.first
-		w.permit = g.newPermit()
+		w.permit = g.newPermit(w.job, f.hangs)
 		if w.permit.probe {
-			g.breaker.probing = true
+			b := &g.breaker
+			b.probes, b.begunAt = append(b.probes, f.id), now
+			f.probed = g.calls
 		}
 		g.virtual = max(g.virtual, f.start)
-		f.finish = f.start + 1/float64(w.weight)
+		f.finish = f.start + 1/float64(max(w.job.Weight, 1))
 		g.remove(w, now)
 		w.ready <- struct{}{}
 	}
+}
+
+// pick returns the waiter that gets a permit now, or nil. The send times that it
+// needs are due.
+func (g *Governor) pick(now time.Duration) *waiter {
+	for {
+		places := g.places(now)
+		if places == [2]int{} {
+			return nil
+		}
+		for len(g.parked) > 0 && g.parked[0].wakeAt <= now {
+			g.place(g.parked[0], now)
+		}
+		if g.all != nil && !g.all.due(now) {
+			return nil
+		}
+		var w *waiter
+		if g.breaker.opened {
+			w = g.pickProbe(now)
+		} else {
+			w = g.first(places)
+		}
+		if w == nil {
+			return nil
+		}
+		if f := w.flow; f.lane != nil && !f.lane.due(now) {
+			g.place(f, now)
+			continue
+		}
+		return w
+	}
+}
+
+// first returns the first waiter of the queues that have places, or nil.
+func (g *Governor) first(places [2]int) *waiter {
+	var f *promotionQueue
+	if places[0] > 0 && len(g.ready) > 0 {
+		f = g.ready[0]
+	}
+	if h := g.hanging.ready; places[1] > 0 && len(h) > 0 && (f == nil || h[0].before(f)) {
+		f = h[0]
+	}
+	if f == nil {
+		return nil
+	}
+	return f.first
 }
 
 // demand returns how many send times of the rate of all calls this instance could
@@ -427,25 +573,35 @@ func (g *Governor) grant(now time.Duration) {
 // such a promotion than it has send times of its own that are due within
 // g.all.lead.
 func (g *Governor) demand(now time.Duration) int {
-	most := g.soon(now)
-	total := g.plain
-	for _, flows := range [][]*promotionQueue{g.ready, g.parked} {
+	left := g.soon(now)
+	total := 0
+	take := func(kind, n int) {
+		n = min(n, left[kind])
+		left[kind] -= n
+		total += n
+	}
+	take(0, g.plain[0])
+	take(1, g.plain[1])
+	for _, flows := range [][]*promotionQueue{g.ready, g.hanging.ready, g.parked} {
 		for _, f := range flows {
-			if total >= most {
-				return most
+			if left == [2]int{} {
+				return total
 			}
 			if f.lane != nil {
-				total += min(f.waiting, f.lane.dueBy(now, now+g.all.lead))
+				take(indexOf(f.hangs), min(f.waiting, f.lane.dueBy(now, now+g.all.lead)))
 			}
 		}
 	}
-	return min(total, most)
+	return total
 }
 
 // arm sets the timer for the next change. A timer that fires early does no
 // harm.
 func (g *Governor) arm(now time.Duration) {
 	at := g.next(now)
+	if until := g.report.until; until > now && (at == 0 || until < at) {
+		at = until
+	}
 	if at == 0 {
 		return
 	}
@@ -465,9 +621,9 @@ func (g *Governor) next(now time.Duration) time.Duration {
 		return 0
 	case now < g.blocked:
 		return g.blocked
-	case g.breaker.opened && now < g.breaker.probeAt:
-		return g.breaker.probeAt
-	case g.places(now) == 0:
+	case g.breaker.opened && !g.mayProbe(now):
+		return g.nextProbe(now)
+	case g.places(now) == [2]int{}:
 		return 0
 	}
 	var at time.Duration
@@ -480,7 +636,7 @@ func (g *Governor) next(now time.Duration) time.Duration {
 		sooner(g.parked[0].wakeAt)
 	}
 	if g.all != nil {
-		if t, ok := g.all.first(); ok && len(g.ready) > 0 {
+		if t, ok := g.all.first(); ok && len(g.ready)+len(g.hanging.ready) > 0 {
 			sooner(t)
 		}
 		if !g.all.asking && g.all.askAt > now {

@@ -212,7 +212,7 @@ func TestGovernorUnderEverything(t *testing.T) {
 				group.Go(func() {
 					for {
 						ctx, cancel := context.WithTimeout(t.Context(), time.Duration(mine.IntN(5000))*time.Millisecond)
-						job := Job{PromotionID: id, Weight: mine.IntN(4)}
+						job := Job{PromotionID: id, TargetID: reward.TargetID(mine.IntN(50)), HasTarget: true, Hangs: mine.IntN(5) == 0, Weight: mine.IntN(4)}
 						if id%3 == 0 {
 							job.RatePerSecond = mine.IntN(3) * 40
 						}
@@ -272,11 +272,15 @@ func checkBooks(t *testing.T, g *Governor) {
 	t.Helper()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	total, plain, flows := 0, 0, 0
+	total, fresh, flows := 0, 0, 0
+	var plain [2]int
 	for _, f := range g.flows {
 		n := 0
 		for w := f.first; w != nil; w = w.next {
 			n++
+			if !w.job.Hangs {
+				fresh++
+			}
 			if w.permit != nil || w.err != nil || w.flow != f {
 				t.Errorf("promotion %v has an unexpected waiter", f.id)
 			}
@@ -286,15 +290,19 @@ func checkBooks(t *testing.T, g *Governor) {
 		}
 		total += n
 		if f.lane == nil {
-			plain += n
+			plain[indexOf(f.hangs)] += n
 		}
 		if n > 0 {
 			flows++
 		}
 	}
-	if total != g.waiting || plain != g.plain || flows != len(g.ready)+len(g.parked) {
-		t.Errorf("%d wait, it counts %d; %d without a rate, it counts %d; %d promotions, %d in heaps",
-			total, g.waiting, plain, g.plain, flows, len(g.ready)+len(g.parked))
+	heaps := len(g.ready) + len(g.hanging.ready) + len(g.parked)
+	if total != g.waiting || plain != g.plain || fresh != g.fresh || flows != heaps {
+		t.Errorf("%d wait, it counts %d; %d without a rate, it counts %d; %d do not hang, it counts %d; %d promotions, %d in heaps",
+			total, g.waiting, plain, g.plain, fresh, g.fresh, flows, heaps)
+	}
+	if most := max(g.cfg.MaxConcurrency/hangingPart, 1); g.hanging.open < 0 || g.hanging.open > min(g.open, most) {
+		t.Errorf("%d calls of payouts that hang are open, at most %d should be", g.hanging.open, most)
 	}
 	if g.open < 0 || g.open > g.cfg.MaxConcurrency || g.limit.now() < 1 || g.limit.now() > g.cfg.MaxConcurrency {
 		t.Errorf("%d open, limit %d, at most %d", g.open, g.limit.now(), g.cfg.MaxConcurrency)

@@ -6,8 +6,6 @@ import (
 )
 
 const (
-	nameOfAll = "all" // name of the rate of all calls; other rates are named by promotion ID
-
 	// pacing is the part of a rate that is used. It is below 1 because calls
 	// take different times to reach the provider, where no second may have more
 	// calls than the rate.
@@ -18,23 +16,24 @@ const (
 	leaseTimeout    = 250 * time.Millisecond
 	leaseBackoff    = 50 * time.Millisecond  // after a failed lease
 	outageAfter     = 500 * time.Millisecond // time of failing leases after which an outage begins
-	tryInterval     = time.Second            // between trial leases during an outage
+	tryInterval     = time.Second            // between exchanges during an outage
 	backGrace       = 3 * time.Second        // time after an outage until the other instances have noticed its end
 	recheckInterval = time.Second            // between checks of a parked queue without a known send time
+	kindInterval    = 50 * time.Millisecond  // between checks of a parked queue whose kind has no places while the other has
 )
 
 // lane is one rate and the send times of it that this instance has leased and not
 // used yet.
 type lane struct {
 	name     string
-	pace     float64         // send times per second of all instances
-	flow     *promotionQueue // queue of the promotion whose rate this is; nil: the rate of all calls
-	runs     []slots         // send times, in the order of their leases
-	asking   bool            // a request for send times is in flight
-	askAt    time.Duration   // earliest time of the next request
-	lead     time.Duration   // how far ahead of time the latest request found the next free send time
-	trip     time.Duration   // duration of the latest request
-	schedule rateSchedule    // send times by this instance's clock, while Config.Rates is nil or fails
+	pace     float64            // send times per second of all instances
+	flows    [2]*promotionQueue // queues of the promotion whose rate this is, by indexOf; none: the rate of all calls
+	runs     []slots            // send times, in the order of their leases
+	asking   bool               // a request for send times is in flight
+	askAt    time.Duration      // earliest time of the next request
+	lead     time.Duration      // how far ahead of time the latest request found the next free send time
+	trip     time.Duration      // duration of the latest request
+	schedule rateSchedule       // send times by this instance's clock, while Config.Rates is nil or fails
 }
 
 // slots is what is left of the send times of one lease.
@@ -46,6 +45,9 @@ type slots struct {
 func (s slots) last() time.Duration { return s.at + time.Duration(s.count-1)*s.every }
 
 func paceOf(perSecond int) float64 { return pacing * float64(perSecond) }
+
+// own reports whether this is the rate of one promotion.
+func (l *lane) own() bool { return l.flows != [2]*promotionQueue{} }
 
 func newLane(name string, perSecond int) *lane { return &lane{name: name, pace: paceOf(perSecond)} }
 
@@ -126,9 +128,10 @@ func (l *lane) held(now time.Duration) (count int, last time.Duration) {
 type sharing struct {
 	failing time.Duration // when leases began to fail; 0: the latest one succeeded
 	away    bool          // an outage: this instance uses its part of each rate, by its own clock
-	tryAt   time.Duration // earliest time of the next trial lease
-	trying  bool          // a trial lease is in flight
+	tryAt   time.Duration // earliest time of the next exchange during an outage
 	back    time.Duration // end of the grace period after an outage
+	// unshared says that no instance shares anything, so this is no outage.
+	unshared bool
 }
 
 // ask requests send times of a rate that can be used soon. It requests at most
@@ -150,7 +153,7 @@ func (g *Governor) ask(l *lane, demand int, exact bool, now time.Duration) bool 
 		part = 1 / float64(max(g.cfg.Instances(), 1))
 	}
 	share, rest := part, 0.5
-	if l.flow != nil && g.all != nil {
+	if l.own() && g.all != nil {
 		share, rest = 1, 0.75
 	}
 	have, last := l.held(now)
@@ -164,7 +167,7 @@ func (g *Governor) ask(l *lane, demand int, exact bool, now time.Duration) bool 
 	case alone:
 		return l.takeOwn(now, p)
 	case s.away:
-		g.try(l, now)
+		// The exchange loop tries whether Config.Rates works again.
 		p.PerSecond *= part
 		return l.takeOwn(now, p)
 	case now < s.back:
@@ -176,6 +179,9 @@ func (g *Governor) ask(l *lane, demand int, exact bool, now time.Duration) bool 
 		}
 		p.PerSecond, p.Count = l.pace, run.Count
 	}
+	if l == g.all {
+		p.News = g.newsFor(now)
+	}
 	l.asking = true
 	g.own.Go(func() { g.lease(l, p) })
 	return false
@@ -185,24 +191,6 @@ func (l *lane) takeOwn(now time.Duration, p LeaseParams) bool {
 	run := l.schedule.lease(now, p.Every(), p.Count)
 	l.take(now, run)
 	return run.Count > 0
-}
-
-// try makes a trial lease: of one send time, which no call uses. It finds out
-// whether Config.Rates works again.
-func (g *Governor) try(l *lane, now time.Duration) {
-	s := &g.sharing
-	if s.trying || now < s.tryAt {
-		return
-	}
-	s.trying, s.tryAt = true, now+tryInterval
-	p := LeaseParams{Name: l.name, PerSecond: l.pace, Count: 1}
-	g.own.Go(func() {
-		_, err := g.leaseOnce(p)
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		s.trying = false
-		g.leased(g.now(), g.now(), err)
-	})
 }
 
 // lease leases send times of Config.Rates, and grants the permits that they allow.
@@ -216,6 +204,9 @@ func (g *Governor) lease(l *lane, p LeaseParams) {
 	g.leased(sent, now, err)
 	if err != nil {
 		l.askAt = now + leaseBackoff
+		if p.News != nil {
+			g.untold(now)
+		}
 	} else {
 		l.trip = now - sent
 		run.Count = min(max(run.Count, 0), p.Count)
@@ -223,9 +214,15 @@ func (g *Governor) lease(l *lane, p LeaseParams) {
 		// The reply counts from when the server made it. The middle of the trip
 		// is the best estimate of that time.
 		l.take(sent+l.trip/2, run)
+		if p.News != nil {
+			g.learn(now, sent, *p.News, run.Shared)
+			g.told.rouse() // so that the exchange loop notices when this instance makes no more calls
+		}
 	}
-	if l.flow != nil && l.flow.lane == l && l.flow.waiting > 0 {
-		g.place(l.flow, now)
+	for _, f := range l.flows {
+		if f != nil && f.lane == l && f.waiting > 0 {
+			g.place(f, now)
+		}
 	}
 	g.pump(now)
 }
@@ -234,24 +231,4 @@ func (g *Governor) leaseOnce(p LeaseParams) (Run, error) {
 	ctx, cancel := context.WithTimeout(g.ctx, leaseTimeout)
 	defer cancel()
 	return g.cfg.Rates.Lease(ctx, p)
-}
-
-// leased updates sharing with the result of a lease. Failures for less than
-// outageAfter are no outage: their send times are lost.
-func (g *Governor) leased(sent, now time.Duration, err error) {
-	s := &g.sharing
-	switch {
-	case g.closed:
-	case err == nil:
-		s.failing = 0
-		if s.away {
-			s.away, s.back = false, now+backGrace
-			g.log.Info("shared rates available again")
-		}
-	case s.failing == 0:
-		s.failing = sent
-	case !s.away && now-s.failing >= outageAfter:
-		s.away, s.tryAt = true, now+tryInterval
-		g.log.Warn("shared rates unavailable", err, "instances", max(g.cfg.Instances(), 1))
-	}
 }

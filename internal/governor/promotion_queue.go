@@ -13,12 +13,18 @@ import (
 // virtual time if that is later. Its finish tag is 1/weight after its start tag.
 // The call with the lowest start tag goes first, and its start tag becomes the
 // virtual time.
+//
+// A promotion has a second queue for payouts that hang, so that they delay no
+// other payout of it. Both have the same lane.
 type promotionQueue struct {
 	id          reward.PromotionID
+	hangs       bool    // the queue of payouts that hang
 	start       float64 // start tag of the first waiter
 	finish      float64 // finish tag of the latest call
 	first, last *waiter
 	waiting     int
+	fresh       int    // waiters whose own payout does not hang
+	probed      uint64 // number of the latest probe from this queue; 0: none
 
 	lane   *lane         // send times of the promotion's own rate; nil: no such rate
 	wakeAt time.Duration // while parked: time of the next check
@@ -35,12 +41,18 @@ const (
 	inParked
 )
 
+// queueKey identifies a queue.
+type queueKey struct {
+	id    reward.PromotionID
+	hangs bool
+}
+
 // waiter is an Acquire that waits. The governor's mutex protects permit and err
 // until ready has delivered its value.
 type waiter struct {
 	flow       *promotionQueue
 	prev, next *waiter
-	weight     int
+	job        Job
 	ready      chan struct{} // gets one value when permit or err is set
 	permit     *Permit
 	err        error
@@ -48,13 +60,21 @@ type waiter struct {
 
 // enqueue adds a waiter to the end of its promotion's queue.
 func (g *Governor) enqueue(job Job, now time.Duration) *waiter {
-	f := g.flows[job.PromotionID]
+	w := &waiter{job: job, ready: make(chan struct{}, 1)}
+	g.push(w, now)
+	return w
+}
+
+// push adds a waiter to the end of its promotion's queue.
+func (g *Governor) push(w *waiter, now time.Duration) {
+	key := queueKey{w.job.PromotionID, w.job.Hangs || g.hangs(w.job.PromotionID)}
+	f := g.flows[key]
 	if f == nil {
 		g.forget(now)
-		f = &promotionQueue{id: job.PromotionID}
-		g.flows[job.PromotionID] = f
+		f = &promotionQueue{id: key.id, hangs: key.hangs}
+		g.flows[key] = f
 	}
-	w := &waiter{flow: f, weight: max(job.Weight, 1), ready: make(chan struct{}, 1), prev: f.last}
+	w.flow, w.prev, w.next = f, f.last, nil
 	if f.last == nil {
 		f.first = w
 		f.start = max(f.finish, g.virtual)
@@ -62,10 +82,13 @@ func (g *Governor) enqueue(job Job, now time.Duration) *waiter {
 		f.last.next = w
 	}
 	f.last = w
-	g.setRate(f, job.RatePerSecond)
+	g.setRate(f, w.job.RatePerSecond)
 	g.count(f, 1)
+	if !w.job.Hangs {
+		f.fresh++
+		g.fresh++
+	}
 	g.place(f, now)
-	return w
 }
 
 // setRate gives a promotion's queue the rate of its latest call.
@@ -80,10 +103,23 @@ func (g *Governor) setRate(f *promotionQueue, perSecond int) {
 	g.count(f, -waited)
 	f.lane = nil
 	if perSecond > 0 {
-		f.lane = newLane(f.id.String(), perSecond)
-		f.lane.flow = f
+		if other := g.flows[queueKey{f.id, !f.hangs}]; other != nil && other.lane != nil {
+			f.lane = other.lane
+			f.lane.pace = paceOf(perSecond)
+		} else {
+			f.lane = newLane(f.id.String(), perSecond)
+		}
+		f.lane.flows[indexOf(f.hangs)] = f
 	}
 	g.count(f, waited)
+}
+
+// indexOf returns the index of a kind of queue: 1 for payouts that hang, else 0.
+func indexOf(hangs bool) int {
+	if hangs {
+		return 1
+	}
+	return 0
 }
 
 // count adds n to the counts of waiters.
@@ -91,7 +127,10 @@ func (g *Governor) count(f *promotionQueue, n int) {
 	f.waiting += n
 	g.waiting += n
 	if f.lane == nil {
-		g.plain += n
+		g.plain[indexOf(f.hangs)] += n
+	}
+	if f.hangs {
+		g.hanging.waiting += n
 	}
 }
 
@@ -111,6 +150,10 @@ func (g *Governor) remove(w *waiter, now time.Duration) {
 	}
 	w.prev, w.next = nil, nil
 	g.count(f, -1)
+	if !w.job.Hangs {
+		f.fresh--
+		g.fresh--
+	}
 	g.place(f, now)
 }
 
@@ -123,6 +166,8 @@ func (g *Governor) cancelWaiting(f *promotionQueue, because error) {
 	}
 	f.last = nil
 	g.count(f, -f.waiting)
+	g.fresh -= f.fresh
+	f.fresh = 0
 	g.move(f, inNone)
 }
 
@@ -138,14 +183,17 @@ func (g *Governor) place(f *promotionQueue, now time.Duration) {
 		g.makeReady(f)
 		return
 	}
-	soon := g.soon(now)
+	kind := indexOf(f.hangs)
+	soon := g.soon(now)[kind]
 	g.ask(f.lane, min(f.waiting, soon), false, now)
 	switch {
 	case f.lane.due(now):
 		g.makeReady(f)
 		return
+	case soon == 0 && g.places(now)[1-kind] > 0:
+		f.wakeAt = now + kindInterval // the other kind's places are no use
 	case soon == 0:
-		f.wakeAt = now // as soon as there is a send time
+		f.wakeAt = now // as soon as there is a place
 	default:
 		f.wakeAt = max(g.lookAgain(f.lane, now), now+timerMin)
 	}
@@ -180,7 +228,7 @@ func (g *Governor) makeReady(f *promotionQueue) {
 	}
 	f.start = start
 	if f.in == inReady {
-		heap.Fix(&g.ready, f.at)
+		heap.Fix(g.readyOf(f), f.at)
 		return
 	}
 	g.move(f, inReady)
@@ -191,7 +239,7 @@ func (g *Governor) makeReady(f *promotionQueue) {
 func (g *Governor) move(f *promotionQueue, to queueState) {
 	switch {
 	case f.in == inReady && to != inReady:
-		heap.Remove(&g.ready, f.at)
+		heap.Remove(g.readyOf(f), f.at)
 	case f.in == inParked && to != inParked:
 		heap.Remove(&g.parked, f.at)
 	case f.in == inParked:
@@ -202,38 +250,49 @@ func (g *Governor) move(f *promotionQueue, to queueState) {
 	f.in = to
 	switch {
 	case to == inReady && was != inReady:
-		heap.Push(&g.ready, f)
+		heap.Push(g.readyOf(f), f)
 	case to == inParked:
 		heap.Push(&g.parked, f)
 	}
+}
+
+// readyOf returns the heap for a queue that is ready.
+func (g *Governor) readyOf(f *promotionQueue) *readyHeap {
+	if f.hangs {
+		return &g.hanging.ready
+	}
+	return &g.ready
 }
 
 // forget drops queues without waiters once there are many of them. With its queue,
 // a promotion loses the finish tag of its latest call, so its next call may start
 // earlier than is fair, by at most one call.
 func (g *Governor) forget(now time.Duration) {
-	if len(g.flows) < idleQueuesMax+2*(len(g.ready)+len(g.parked)) {
+	if len(g.flows) < idleQueuesMax+2*(len(g.ready)+len(g.hanging.ready)+len(g.parked)) {
 		return
 	}
-	for id, f := range g.flows {
+	for key, f := range g.flows {
 		if f.waiting == 0 && (f.lane == nil || !f.lane.asking && f.lane.schedule.next <= now) {
-			delete(g.flows, id)
+			delete(g.flows, key)
 		}
 	}
+}
+
+// before reports whether the queue's first waiter goes before that of another.
+func (f *promotionQueue) before(other *promotionQueue) bool {
+	if f.start != other.start {
+		return f.start < other.start
+	}
+	return f.id < other.id
 }
 
 // readyHeap has the queue with the lowest start tag first; of equal ones, the queue
 // of the promotion with the lower ID.
 type readyHeap []*promotionQueue
 
-func (h readyHeap) Len() int { return len(h) }
-func (h readyHeap) Less(i, j int) bool {
-	if h[i].start != h[j].start {
-		return h[i].start < h[j].start
-	}
-	return h[i].id < h[j].id
-}
-func (h readyHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i]; h[i].at, h[j].at = i, j }
+func (h readyHeap) Len() int           { return len(h) }
+func (h readyHeap) Less(i, j int) bool { return h[i].before(h[j]) }
+func (h readyHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].at, h[j].at = i, j }
 
 // Push implements heap.Interface.
 func (h *readyHeap) Push(x any) { push((*[]*promotionQueue)(h), x) }

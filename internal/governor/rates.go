@@ -6,25 +6,92 @@ import (
 	"time"
 )
 
-// Ahead limits how far in the future a leased send time may be.
-const Ahead = 100 * time.Millisecond
+const (
+	// Ahead limits how far in the future a leased send time may be.
+	Ahead = 100 * time.Millisecond
+	// NameOfAll is the name of the rate of all calls. The other rates are named by
+	// promotion ID.
+	NameOfAll = "all"
+	// RetryAfterMax is the longest Retry-After: a longer one counts as this.
+	RetryAfterMax = 5 * time.Minute
+)
 
-// Rates leases send times to instances. A rate is identified by its name. Its send
-// times follow each other at equal intervals. Each of them is leased once, to one
-// instance, at most Ahead before it comes. A send time that is not leased before it
-// comes is lost. Implementations are safe for concurrent use and pass the suite
+// Rates is what the instances share: send times, and what they know of the
+// provider. Implementations are safe for concurrent use and pass the suite
 // governortest.
+//
+// Send times: a rate is identified by its name. Its send times follow each other at
+// equal intervals. Each of them is leased once, to one instance, at most Ahead
+// before it comes. A send time that is not leased before it comes is lost.
+//
+// The provider: the instances share the end of the latest Retry-After, whether the
+// provider is down, and whose turn it is to probe it. It is down from the first
+// report of an open breaker until an instance reports a later answer. While it
+// is down, at most one instance at a time has the turn. A turn lasts TurnLength, and
+// as long as its owner asks again within that time. What is shared is forgotten
+// after KeptFor without a change.
 type Rates interface {
-	// Lease leases the next send times of a rate. After an error, the send times
-	// may or may not be leased: they are lost.
+	// Lease leases the next send times of a rate, and exchanges what the instances
+	// know of the provider, if p has News. After an error, the send times may or may
+	// not be leased: they are lost. The news may or may not be known: tell them
+	// again.
 	Lease(ctx context.Context, p LeaseParams) (Run, error)
 }
+
+// ErrUnshared is the error of a Rates whose instances share nothing, because they
+// have no server for that.
+var ErrUnshared = errors.New("governor: instances share nothing")
+
+const (
+	// TurnLength is how long a turn to probe lasts if its owner does not ask again.
+	TurnLength = 2 * time.Second
+	// KeptFor is how long what is shared of the provider is kept without a change.
+	KeptFor = 15 * time.Minute
+	// ProbeInMax limits how far ahead a News may set the next probe.
+	ProbeInMax = 10 * time.Second
+)
 
 // LeaseParams is a request for send times.
 type LeaseParams struct {
 	Name      string  // name of the rate
 	PerSecond float64 // rate, above 0; a change applies from this lease on
-	Count     int     // maximum number of send times, at least 1
+	Count     int     // maximum number of send times, at least 1; 0 with News leases none
+	// News is what this instance knows of the provider; nil exchanges nothing. Only
+	// the rate with the name NameOfAll exchanges.
+	News *News
+}
+
+// News is what an instance tells the others about the provider. All times count
+// from the moment that it was sent.
+type News struct {
+	Instance string        // who sends it: unique
+	Block    time.Duration // no call of any instance may start for so long; 0: no news; at most RetryAfterMax
+	Alive    time.Duration // how long ago the provider last answered and worked; 0: never
+	Down     bool          // this instance's breaker opened
+	Want     bool          // this instance could probe, or is probing in its turn
+	Probe    ProbeResult
+	ProbeIn  time.Duration // with Down or Probe.Ended: time until the next probe, at most ProbeInMax
+}
+
+// ProbeResult says how a probe in this instance's turn ended. A successful one is an
+// answer instead.
+type ProbeResult struct {
+	Ended bool
+	Tries int // failed probes so far
+}
+
+// Shared is what the instances know of the provider. All times count from the
+// reply.
+type Shared struct {
+	Blocked time.Duration // no call may start for so long
+	Down    bool          // the provider is down
+	DownFor time.Duration // with Down: since when
+	// Up, without Down, reports that the provider was down and has answered
+	// since. Without Down and Up, nothing is known.
+	Up      bool
+	Turn    bool          // with Down: it is the asking instance's turn to probe
+	ProbeIn time.Duration // with Down and without Turn: earliest time of a turn
+	Tries   int           // with Down: failed probes so far
 }
 
 // Validate returns an error if a field is missing or out of range.
@@ -34,8 +101,16 @@ func (p LeaseParams) Validate() error {
 		return errors.New("governor: the lease has no name")
 	case !(p.PerSecond > 0):
 		return errors.New("governor: the lease's rate must be above 0 per second")
-	case p.Count < 1:
-		return errors.New("governor: the lease must be for at least 1 send time")
+	case p.Count < 0, p.Count == 0 && p.News == nil:
+		return errors.New("governor: the lease must be for at least 1 send time, or have news")
+	case p.News == nil:
+		return nil
+	case p.Name != NameOfAll:
+		return errors.New("governor: only the rate of all calls exchanges news")
+	case p.News.Instance == "":
+		return errors.New("governor: the news have no instance")
+	case p.News.Block < 0, p.News.Alive < 0, p.News.ProbeIn < 0, p.News.Probe.Tries < 0:
+		return errors.New("governor: a number in the news is below 0")
 	}
 	return nil
 }
@@ -51,6 +126,7 @@ func (p LeaseParams) Every() time.Duration {
 type Run struct {
 	In, Every time.Duration
 	Count     int
+	Shared    Shared // with LeaseParams.News
 }
 
 // rateSchedule leases the send times of one rate to this instance alone.

@@ -207,7 +207,7 @@ func TestRates(t *testing.T) {
 			for i := range 3 {
 				cfg := Config{RatePerSecond: limit, Rates: shared, Instances: func() int { return 3 }}
 				if i == 0 {
-					cfg.Log = log
+					cfg.Troubles = obs.NewTroubles(nil, log)
 				}
 				all = append(all, newTest(t, cfg))
 				group.Go(v.work(ctx, all[i], job, 200, 0))
@@ -229,8 +229,8 @@ func TestRates(t *testing.T) {
 			wantRate(t, v, 1*time.Second, 10*time.Second, limit, 0.95)
 			wantRate(t, v, 11*time.Second, 20*time.Second, limit, 0.92)
 			wantRate(t, v, 20*time.Second, 30*time.Second, limit, 0.92)
-			for _, message := range []string{"shared rates unavailable", "shared rates available again"} {
-				if n := strings.Count(text.String(), `msg="`+message+`"`); n != 1 {
+			for _, message := range []string{`"instance degraded" part=rates`, `"instance no longer degraded" part=rates`} {
+				if n := strings.Count(text.String(), message); n != 1 {
 					t.Errorf("%d lines %s:\n%s", n, message, text.String())
 				}
 			}

@@ -20,6 +20,7 @@ type Trouble struct {
 // of the parts of largesse_up.
 const (
 	PartProvider      = "provider"       // the circuit breaker is open, or the provider throttles
+	PartRates         = "rates"          // what instances share of rates and the provider cannot be read
 	PartRedisClock    = "redis-clock"    // Redis's clock is off
 	PartDatabaseClock = "database-clock" // the database's clock is off
 	PartView          = "view"           // the view of the promotions is too old for new charges

@@ -120,7 +120,7 @@ func (c *StatusCache) read(life context.Context) (active, error) {
 	since := c.mark
 	c.mark = "" // unless this read succeeds
 	select {
-	case w := <-c.whole: // what has changed since then follows
+	case w := <-c.whole:
 		now.apply(w)
 		since = w.Mark
 	default:
@@ -147,12 +147,13 @@ func (c *StatusCache) read(life context.Context) (active, error) {
 	return now, nil
 }
 
-// readWhole reads the whole list in the background. The next read continues from
-// it. If it fails, the next whole read is due a wholeInterval later.
+// readWhole reads the whole list in the background. The read that takes it then
+// repeats the changes since now. If it fails, the next one is due a wholeInterval later.
 func (c *StatusCache) readWhole(ctx context.Context) {
 	if c.reading.Swap(true) {
 		return
 	}
+	since := c.mark // not later than the list, so that no change is hidden in the list
 	c.background.Go(func() {
 		defer c.reading.Store(false)
 		ctx, cancel := context.WithTimeout(ctx, wholeInterval)
@@ -162,6 +163,7 @@ func (c *StatusCache) readWhole(ctx context.Context) {
 			c.reportWhole(err)
 		}
 		if err == nil {
+			w.Mark = since
 			select {
 			case c.whole <- w:
 			case <-ctx.Done():
@@ -170,7 +172,8 @@ func (c *StatusCache) readWhole(ctx context.Context) {
 	})
 }
 
-// apply applies changes to a copy of the views, and notes which views they change.
+// apply applies changes to a copy of the views, and notes them. A promotion that has
+// changed twice may have the same view as before. It has changed nevertheless.
 func (a *active) apply(c store.PromotionChanges) {
 	if !c.Whole && len(c.Active)+len(c.Inactive) == 0 {
 		return
@@ -181,7 +184,7 @@ func (a *active) apply(c store.PromotionChanges) {
 	}
 	for i := range c.Active {
 		v := &c.Active[i]
-		if before := a.views[v.ID]; before != nil && sameView(*before, *v) {
+		if before := a.views[v.ID]; c.Whole && before != nil && sameView(*before, *v) {
 			v = before
 		} else {
 			a.changed = append(a.changed, v.ID)

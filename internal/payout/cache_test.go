@@ -173,6 +173,10 @@ func TestCacheFollowsChanges(t *testing.T) {
 		time.Sleep(time.Second)
 		expect("changed again", early, 2)
 		expect("both together", late, 2, 3, 4)
+		rows.set(1, reward.Paused)
+		rows.set(1, reward.Running)
+		time.Sleep(time.Second)
+		expect("changed and changed back", early, 1)
 		want := map[reward.PromotionID]reward.PromotionStatus{1: reward.Running, 2: reward.Running, 4: reward.Running}
 		if diff := cmp.Diff(want, c.statuses()); diff != "" {
 			t.Errorf("views (-want +got):\n%s", diff)

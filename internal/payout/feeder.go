@@ -46,11 +46,14 @@ type Feeder struct {
 	ownCapacity func(v store.PromotionView) int
 	// acceptsWork, in direct mode, reports whether the governor accepts calls.
 	// While it does not, the Feeder dispatches nothing. Nil means always.
-	acceptsWork func() bool
-	hint        service.Hint                  // given when a stream may have capacity again
-	starved     atomic.Bool                   // in the latest round, a promotion had no capacity for its READY payouts
-	moved       atomic.Bool                   // an entry was added since the round began
-	report      func(err error, attrs ...any) // logs failed dispatches
+	acceptsWork func(id reward.PromotionID) bool
+	// parked reports whether outcomes of a promotion wait to be recorded. The Feeder
+	// then dispatches nothing of it. Nil means that none do.
+	parked  func(id reward.PromotionID) bool
+	hint    service.Hint                  // given when a stream may have capacity again
+	starved atomic.Bool                   // in the latest round, a promotion had no capacity for its READY payouts
+	moved   atomic.Bool                   // an entry was added since the round began
+	report  func(err error, attrs ...any) // logs failed dispatches
 
 	feeding sync.WaitGroup // the feeds that run
 
@@ -129,8 +132,8 @@ func (f *Feeder) round(ctx context.Context, waiting map[reward.PromotionID]bool)
 	views := f.cache.Views()
 	for id := range waiting {
 		v := views[id]
-		if v == nil || !feeds(v) {
-			continue // the next round drops it
+		if v == nil || !feeds(v) || f.parked != nil && f.parked(id) {
+			continue // until a view says more, or the outcomes are recorded
 		}
 		slots <- struct{}{}
 		timeout, ok := f.begin(v.ID)
@@ -226,7 +229,7 @@ func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.St
 	for range rounds {
 		limit := store.BatchMax
 		if f.ownCapacity != nil {
-			if f.acceptsWork != nil && !f.acceptsWork() {
+			if f.acceptsWork != nil && !f.acceptsWork(v.ID) {
 				break
 			}
 			// Count the own entries: a QUEUED row does not show in which

@@ -26,6 +26,9 @@ const (
 // acknowledged: it acknowledges those whose outcome is committed, and returns
 // the payouts of the others to READY.
 //
+// Promotions share batches. If a batch fails, the Finisher writes the outcomes
+// of each promotion by themselves, and parks those that fail again; see parking.
+//
 // Before you stop the Finisher, stop every part that hands it items.
 type Finisher struct {
 	service.Base
@@ -34,6 +37,8 @@ type Finisher struct {
 	retry   *RetryProcessor
 	lease   time.Duration
 	log     obs.Log
+	report  func(error, ...any) // logs failed writes
+	parking *parking
 	work    chan finished
 	acks    chan *pool.Item
 	returns chan *pool.Item
@@ -54,15 +59,22 @@ type finished struct {
 	outcome rules.Outcome
 }
 
+func (x finished) promotion() reward.PromotionID { return x.item.Stream.PromotionID }
+
 // NewFinisher returns a finisher. It hands payouts that became RETRYING to
 // retry, which publishes them to the retry topics. It calls onDone after each
-// batch of outcomes and onReturn after each batch of returned payouts.
-func NewFinisher(rows store.Payouts, q queue.Queue, retry *RetryProcessor, lease time.Duration, onDone, onReturn func(), metrics *obs.Metrics, log obs.Log) *Finisher {
+// batch of outcomes and onReturn after each batch of returned payouts. It calls
+// pause if the database refuses the rows of a promotion again and again.
+func NewFinisher(rows store.Payouts, q queue.Queue, retry *RetryProcessor, lease time.Duration, onDone, onReturn func(),
+	pause func(ctx context.Context, id reward.PromotionID, reason string), troubles *obs.Troubles, metrics *obs.Metrics, log obs.Log,
+) *Finisher {
 	writing, giveUp := context.WithCancel(context.Background())
+	log = log.For(obs.Processor)
 	return &Finisher{
 		writing: writing, giveUp: giveUp, onDone: onDone, onReturn: onReturn, metrics: metrics,
-		rows: rows, queue: q, retry: retry, lease: lease, log: log.For(obs.Processor),
-		work: make(chan finished, 2*finishBatch), acks: make(chan *pool.Item, 2*finishBatch),
+		rows: rows, queue: q, retry: retry, lease: lease, log: log, report: log.Streak("writing outcomes failed", ""),
+		parking: newParking(pause, troubles),
+		work:    make(chan finished, 2*finishBatch), acks: make(chan *pool.Item, 2*finishBatch),
 		returns: make(chan *pool.Item, 2*finishBatch),
 	}
 }
@@ -75,7 +87,9 @@ func (f *Finisher) run(ctx context.Context) {
 	}
 	working.Go(func() { inBatches(ctx, f.acks, f.acknowledge) })
 	working.Go(func() { inBatches(ctx, f.returns, f.writeReturns) })
+	working.Go(func() { f.retryParked(ctx) })
 	working.Wait()
+	release(f.parking.empty())
 }
 
 // inBatches passes the values of a channel to use, in batches, until ctx ends.
@@ -139,78 +153,126 @@ func (f *Finisher) returnToReady(it *pool.Item) {
 }
 
 // writeReturns returns the payouts of a batch to READY. A claimed entry counts as
-// a failed delivery, because its previous owner recorded no outcome. If the
-// write fails, the entries stay pending until a consumer claims them.
+// a failed delivery, because its previous owner recorded no outcome. If a batch
+// fails, it returns the payouts of each promotion by themselves. If a write fails,
+// and while outcomes of the promotion are parked, the entries stay pending until a
+// consumer claims them.
 func (f *Finisher) writeReturns(ctx context.Context, items []*pool.Item) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := f.untilGivenUp(ctx)
 	defer cancel()
-	defer context.AfterFunc(f.writing, cancel)()
 	for _, claimed := range []bool{true, false} {
-		var (
-			some []*pool.Item
-			refs []reward.Ref
-		)
+		var some []*pool.Item
 		for _, it := range items {
-			if claimed == it.Claimed {
-				some = append(some, it)
-				refs = append(refs, reward.Ref{PromotionID: it.Stream.PromotionID, TargetID: it.TargetID, Dispatch: it.Dispatch})
-			}
-		}
-		if len(some) == 0 {
-			continue
-		}
-		returned, err := f.rows.PayoutReturn(ctx, store.PayoutReturnParams{
-			Refs: refs, MaybeCalled: true, DeliveryFailed: claimed, Lease: f.lease, Now: time.Now(),
-		})
-		if err != nil {
-			if ctx.Err() == nil {
-				f.log.Warn("returning payouts failed", err, "count", len(some))
-			}
-			for _, it := range some {
+			switch {
+			case claimed != it.Claimed:
+			case f.parking.has(it.Stream.PromotionID):
 				it.Release()
+			default:
+				some = append(some, it)
 			}
+		}
+		if len(some) == 0 || f.returnItems(ctx, some, claimed) == nil {
 			continue
 		}
-		f.acknowledge(ctx, some)
-		// A row that has changed meanwhile stays as it is.
-		if returned > 0 {
-			f.log.Info("payouts returned to READY", "count", returned, "claimed", claimed)
+		for _, part := range byPromotion(some, func(it *pool.Item) reward.PromotionID { return it.Stream.PromotionID }) {
+			if err := f.returnItems(ctx, part, claimed); err != nil {
+				if ctx.Err() == nil {
+					f.log.Warn("returning payouts failed", err, "promotion_id", part[0].Stream.PromotionID, "count", len(part))
+				}
+				for _, it := range part {
+					it.Release()
+				}
+			}
 		}
-		f.onReturn()
 	}
 }
 
-// write commits a batch. It tries again until the batch is written or the
-// finisher gives up. It halves a batch that contains data that the database
-// cannot store. If a single outcome cannot be stored, its entry stays pending.
-func (f *Finisher) write(ctx context.Context, batch []finished) {
+// returnItems returns payouts to READY in one transaction.
+func (f *Finisher) returnItems(ctx context.Context, items []*pool.Item, claimed bool) error {
+	refs := make([]reward.Ref, len(items))
+	for i, it := range items {
+		refs[i] = reward.Ref{PromotionID: it.Stream.PromotionID, TargetID: it.TargetID, Dispatch: it.Dispatch}
+	}
+	returned, err := f.rows.PayoutReturn(ctx, store.PayoutReturnParams{
+		Refs: refs, MaybeCalled: true, DeliveryFailed: claimed, Lease: f.lease, Now: time.Now(),
+	})
+	if err != nil {
+		return err
+	}
+	f.acknowledge(ctx, items)
+	// A row that has changed meanwhile stays as it is.
+	if returned > 0 {
+		f.log.Info("payouts returned to READY", "count", returned, "claimed", claimed)
+	}
+	f.onReturn()
+	return nil
+}
+
+// byPromotion groups the elements of a batch.
+func byPromotion[T any](batch []T, promotion func(T) reward.PromotionID) [][]T {
+	var parts [][]T
+	at := make(map[reward.PromotionID]int)
+	for _, x := range batch {
+		id := promotion(x)
+		i, known := at[id]
+		if !known {
+			i = len(parts)
+			at[id] = i
+			parts = append(parts, nil)
+		}
+		parts[i] = append(parts[i], x)
+	}
+	return parts
+}
+
+// untilGivenUp returns a context that also ends when the finisher gives up.
+func (f *Finisher) untilGivenUp(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(f.writing, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// write commits a batch, except outcomes of promotions that have parked ones,
+// which it parks too. If the batch fails, it commits the outcomes of each
+// promotion by themselves, and parks those that fail. After a failure that no
+// row has caused it parks the others at once: the database is away, and each
+// further try would wait for it.
+func (f *Finisher) write(ctx context.Context, batch []finished) {
+	ctx, cancel := f.untilGivenUp(ctx)
 	defer cancel()
-	defer context.AfterFunc(f.writing, cancel)()
+	if batch = f.parking.sift(batch); len(batch) == 0 {
+		return
+	}
+	err := f.commit(ctx, batch)
+	if err == nil {
+		return
+	}
+	parts := byPromotion(batch, finished.promotion)
+	away := len(parts) == 1
+	for _, part := range parts {
+		if !away {
+			again := f.commit(ctx, part)
+			if again == nil {
+				continue
+			}
+			err, away = again, !ofRows(again)
+		}
+		f.parking.park(part, err)
+	}
+}
+
+// commit writes outcomes in one transaction and acknowledges their entries.
+func (f *Finisher) commit(ctx context.Context, batch []finished) error {
 	outcomes := make([]rules.Outcome, len(batch))
 	for i, b := range batch {
 		outcomes[i] = b.outcome
 	}
-	var results []store.FinishResult
-	report := f.log.Streak("writing outcomes failed", "")
-	for try := 0; ; try++ {
-		var err error
-		results, err = f.rows.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: outcomes, Lease: f.lease, Now: time.Now()})
-		if err == nil {
-			break
+	results, err := f.rows.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: outcomes, Lease: f.lease, Now: time.Now()})
+	if err != nil {
+		if ctx.Err() == nil {
+			f.report(err, "promotion_id", batch[0].promotion(), "count", len(batch))
 		}
-		if reward.KindOf(err) == reward.KindInvalid && len(batch) > 1 {
-			f.write(ctx, batch[:len(batch)/2])
-			f.write(ctx, batch[len(batch)/2:])
-			return
-		}
-		report(err, "count", len(batch))
-		if reward.KindOf(err) == reward.KindInvalid || !service.Sleep(ctx, service.Backoff(try, 20*time.Millisecond, 2*time.Second)) {
-			for _, b := range batch {
-				b.item.Release()
-			}
-			return
-		}
+		return err
 	}
 	items := make([]*pool.Item, len(batch))
 	var retries []retryOf
@@ -230,6 +292,7 @@ func (f *Finisher) write(ctx context.Context, batch []finished) {
 		f.retry.publish(retries)
 	}
 	f.onDone()
+	return nil
 }
 
 // acknowledge removes entries from their streams and releases their items. If

@@ -6,6 +6,7 @@ package payout
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -29,7 +30,7 @@ type Config struct {
 	// Pool sizes the consumer pools. New sets Queue, Handler, Healthy, AcceptsWork,
 	// Metrics and Log.
 	Pool pool.Config
-	// Governor limits the calls. New sets Metrics and Log.
+	// Governor limits the calls. New sets Metrics, Troubles and Log.
 	Governor governor.Config
 	// MaxLen limits the entries of each stream.
 	MaxLen int
@@ -66,19 +67,23 @@ const directMaxLen = 10_000
 // Flow connects the parts that pay, and starts and stops them in order. Its
 // methods are safe for concurrent use.
 type Flow struct {
-	cfg       Config
-	clock     *queueClock
-	intake    *Intake
-	cache     *StatusCache
-	manager   *pool.Manager
-	governor  *governor.Governor
-	finisher  *Finisher
-	retry     *RetryProcessor
-	feeder    *Feeder
-	sweeper   *Sweeper
-	settler   *Settler
-	guard     *Guard
-	listeners []interface {
+	cfg      Config
+	clock    *queueClock
+	intake   *Intake
+	cache    *StatusCache
+	manager  *pool.Manager
+	governor *governor.Governor
+	finisher *Finisher
+	retry    *RetryProcessor
+	feeder   *Feeder
+	// rows and streams are this instance's parts of the housekeeping: rows of the
+	// work that needs the database only, streams of the work that needs the queue.
+	// They are nil if this instance is alone.
+	rows, streams *store.Share
+	sweeper       *Sweeper
+	settler       *Settler
+	guard         *Guard
+	listeners     []interface {
 		Start(ctx context.Context)
 		Stop()
 	}
@@ -114,14 +119,17 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	f.retry = NewRetryProcessor(publisher, cfg.Store, producer, cfg.Log)
 	f.feeder = NewFeeder(cfg.Store, f.cache, producer, cfg.MaxLen, cfg.Log)
 	if cfg.Direct {
-		f.feeder.acceptsWork = func() bool { return f.governor.AcceptsWork() }
+		f.feeder.acceptsWork = func(id reward.PromotionID) bool { return f.governor.AcceptsWork(id) }
 		f.feeder.ownCapacity = f.ownCapacity
 	}
 	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease,
-		f.feeder.SpaceFreed, f.cache.Hint, cfg.Metrics, cfg.Log)
-	cfg.Governor.Metrics, cfg.Governor.Log = cfg.Metrics, cfg.Log
+		f.feeder.SpaceFreed, f.cache.Hint, f.pauseStuck, cfg.Troubles, cfg.Metrics, cfg.Log)
+	f.feeder.parked = f.finisher.parking.has
+	cfg.Governor.Metrics, cfg.Governor.Troubles, cfg.Governor.Log = cfg.Metrics, cfg.Troubles, cfg.Log
 	f.governor = governor.New(cfg.Governor)
-	cfg.Pool.AcceptsWork = f.governor.AcceptsWork
+	cfg.Pool.AcceptsWork = func(id reward.PromotionID) bool {
+		return f.governor.AcceptsWork(id) && !f.finisher.parking.has(id)
+	}
 	cfg.Pool.Queue, cfg.Pool.Metrics, cfg.Pool.Log = cfg.Queue, cfg.Metrics, cfg.Log
 	cfg.Pool.Healthy = func() bool { return f.cache.FreshWithin(cfg.Limits.Lease) }
 	cfg.Pool.Handler = &Processor{
@@ -130,6 +138,7 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	}
 	f.manager = pool.NewManager(cfg.Pool)
 	f.sweeper = NewSweeper(cfg.Store, cfg.Queue, f.cache, f.manager, cfg.Limits, cfg.Metrics, cfg.Log)
+	f.divide()
 	f.settler = NewSettler(rows, cfg.Provider, f.governor, f.cache, cfg.Limits, cfg.Log)
 	f.guard = NewGuard(GuardConfig{
 		Store: cfg.Store, Cache: f.cache, ApprovalAbove: cfg.ApprovalAbove, Start: cfg.Start, Log: cfg.Log,
@@ -161,6 +170,23 @@ func (f *Flow) refreshed(now active) {
 		}
 		f.manager.Follow(specs, gone)
 	}
+}
+
+// divide divides the housekeeping among the instances, unless this one is alone.
+// An instance that cannot read the promotions, or reach the queue, leaves its part
+// to those that can.
+func (f *Flow) divide() {
+	if f.cfg.QueueIsLocal {
+		f.sweeper.ownsRows = func(reward.PromotionID) bool { return true }
+		f.sweeper.ownsStreams = f.sweeper.ownsRows
+		return
+	}
+	log, lease := f.cfg.Log.For(obs.Sweeper), f.cfg.Limits.Lease
+	reads := func() bool { return f.cache.FreshWithin(lease) }
+	f.rows = store.NewShare(f.cfg.Store, "housekeeping of rows", f.cfg.Pool.Instance, reads, log)
+	f.streams = store.NewShare(f.cfg.Store, "housekeeping of streams", f.cfg.Pool.Instance,
+		func() bool { return reads() && !f.sweeper.sweeping.stuck(lease) }, log)
+	f.sweeper.ownsRows, f.sweeper.ownsStreams = f.rows.Owns, f.streams.Owns
 }
 
 // listen creates the listeners that the roles need.
@@ -210,6 +236,10 @@ func (f *Flow) Hint(reward.PromotionID) { f.cache.Hint() }
 // Views returns the active promotions as of the latest read.
 func (f *Flow) Views() map[reward.PromotionID]*store.PromotionView { return f.cache.Views() }
 
+// Owns reports whether the housekeeping of a promotion's rows is this instance's
+// part now. Instances with the role housekeeping divide the promotions.
+func (f *Flow) Owns(id reward.PromotionID) bool { return f.sweeper.ownsRows(id) }
+
 // cutOffAfter is the age of the view after which an instance counts as cut off
 // from the database, and leaves its Kafka partitions to others.
 const cutOffAfter = 20 * time.Second
@@ -251,6 +281,10 @@ func (f *Flow) Start(ctx context.Context) error {
 		start(&f.feeder.Base, f.feeder.run)
 	}
 	if f.cfg.Housekeeping {
+		if f.rows != nil {
+			start(&f.rows.Base, f.rows.Run)
+			start(&f.streams.Base, f.streams.Run)
+		}
 		start(&f.sweeper.Base, f.sweeper.run)
 		if f.cfg.Provider != nil {
 			start(&f.settler.Base, f.settler.run)
@@ -277,6 +311,10 @@ func (f *Flow) Stop() {
 	f.sweeper.Stop()
 	f.settler.Stop()
 	f.guard.Stop()
+	if f.rows != nil {
+		f.rows.Stop()
+		f.streams.Stop()
+	}
 	// An unavailable database must not delay the stop. If an outcome cannot be
 	// written in time, its entry stays pending.
 	late := time.AfterFunc(2*f.cfg.Pool.StopTimeout+time.Second, f.finisher.giveUp)
@@ -286,6 +324,21 @@ func (f *Flow) Stop() {
 	f.finisher.Stop()
 	f.cache.Stop()
 	f.clock.Stop()
+}
+
+// pauseStuck pauses a promotion whose outcomes cannot be recorded.
+func (f *Flow) pauseStuck(ctx context.Context, id reward.PromotionID, reason string) {
+	log := f.cfg.Log.For(obs.Processor)
+	_, err := f.cfg.Store.PromotionMove(ctx, store.PromotionMoveParams{
+		ID: id, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: reason, Now: time.Now(),
+	})
+	switch {
+	case err == nil:
+		log.Error("promotion paused", errors.New(reason), "promotion_id", id)
+		f.cache.Hint()
+	case !reward.HasCode(err, reward.CodeIllegalState) && ctx.Err() == nil:
+		log.Warn("pausing promotion failed", err, "promotion_id", id)
+	}
 }
 
 // ownCapacity returns how many entries this instance's queue may hold for a

@@ -35,11 +35,13 @@ type Guard struct {
 	cfg GuardConfig
 	log obs.Log
 	// decided holds each promotion's counts of recent reads, oldest first.
-	// waiting holds the promotions whose budget blocks every payout, and failed those
-	// whose latest check failed. Only run's goroutine uses these maps.
+	// waiting holds the promotions whose budget blocks every payout. again holds those
+	// to check at the next read although they may not have changed: their check
+	// failed, or they were paused, and may be resumed by then. Only run's goroutine uses
+	// these maps.
 	decided map[reward.PromotionID][]decidedCounts
 	waiting map[reward.PromotionID]waitingSince
-	failed  map[reward.PromotionID]bool
+	again   map[reward.PromotionID]bool
 }
 
 // GuardConfig configures a Guard.
@@ -64,7 +66,7 @@ func NewGuard(cfg GuardConfig) *Guard {
 	return &Guard{
 		cfg: cfg, log: cfg.Log.For(obs.Guard),
 		decided: make(map[reward.PromotionID][]decidedCounts), waiting: make(map[reward.PromotionID]waitingSince),
-		failed: make(map[reward.PromotionID]bool),
+		again: make(map[reward.PromotionID]bool),
 	}
 }
 
@@ -86,15 +88,14 @@ func (g *Guard) run(ctx context.Context) {
 	}
 }
 
-// round checks the promotions that have changed, those whose check failed, and
-// those whose budget blocks every payout.
+// round checks the promotions that have changed, and those of again and waiting.
 func (g *Guard) round(ctx context.Context, follow *follower) {
 	due, views := follow.take()
-	maps.Copy(due, g.failed)
+	maps.Copy(due, g.again)
 	for id := range g.waiting {
 		due[id] = true
 	}
-	clear(g.failed)
+	clear(g.again)
 	for id := range due {
 		v := views[id]
 		if v == nil || v.Status != reward.Running {
@@ -103,7 +104,7 @@ func (g *Guard) round(ctx context.Context, follow *follower) {
 			continue
 		}
 		if err := g.watch(ctx, *v); err != nil && ctx.Err() == nil {
-			g.failed[id] = true
+			g.again[id] = true
 			if !reward.HasCode(err, reward.CodeIllegalState) {
 				g.log.Warn("checking promotion failed", err, "promotion_id", id)
 			}
@@ -206,6 +207,7 @@ func (g *Guard) pause(ctx context.Context, v store.PromotionView, event, reason 
 		return err
 	}
 	// A resumed promotion starts with an empty window.
+	g.again[v.ID] = true
 	delete(g.decided, v.ID)
 	delete(g.waiting, v.ID)
 	g.log.Warn("promotion paused", errors.New(reason), "promotion_id", v.ID)

@@ -363,6 +363,7 @@ func TestRestoreMark(t *testing.T) {
 // stubbornRows refuse the first moves of a promotion.
 type stubbornRows struct {
 	store.Promotions
+	rows     *countedRows
 	refusals int
 	moves    []store.PromotionMoveParams
 }
@@ -372,6 +373,7 @@ func (r *stubbornRows) PromotionMove(_ context.Context, p store.PromotionMovePar
 	if len(r.moves) <= r.refusals {
 		return reward.Promotion{}, errors.New("the database is away")
 	}
+	r.rows.set(p.ID, p.To)
 	return reward.Promotion{ID: p.ID, Status: p.To}, nil
 }
 
@@ -387,7 +389,7 @@ func TestGuardRepeatsAFailedCheck(t *testing.T) {
 		rows.mu.Unlock()
 		c, stop := startCache(t, rows)
 		defer stop()
-		moving := &stubbornRows{refusals: 2}
+		moving := &stubbornRows{rows: rows, refusals: 2}
 		g := NewGuard(GuardConfig{Store: moving, Cache: c, ApprovalAbove: 999})
 		g.Start(t.Context(), g.run)
 		time.Sleep(10 * time.Second)

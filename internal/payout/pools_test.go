@@ -455,7 +455,11 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.flow.sweeper.evict(t.Context(), map[reward.PromotionID]*store.PromotionView{promotion: &v}); err != nil {
+			evictor := s.flow.sweeper.evictor
+			if err := evictor.alive.Read(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := evictor.evict(t.Context(), v); err != nil {
 				t.Fatal(err)
 			}
 			left, err := s.queue.Consumers(t.Context(), stream)

@@ -288,6 +288,14 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 	}
 }
 
+// jobOf returns what the governor must know about a call for a payout.
+func jobOf(cache *StatusCache, row reward.Payout) governor.Job {
+	job := cache.job(row.PromotionID)
+	job.TargetID, job.HasTarget = row.TargetID, true
+	job.Hangs = row.Dispatch > hangsAfter && row.ErrorCode == money.CodeTimeout
+	return job
+}
+
 // acquire waits for a permit. If the promotion no longer runs or the pool ends, it
 // passes the entry to the finisher and returns false. In direct mode it also does
 // so if the dispatch becomes too old for a call.
@@ -300,7 +308,7 @@ func (p *Processor) acquire(it *pool.Item, row reward.Payout, out rules.Outcome,
 		defer cancel()
 	}
 	for {
-		permit, err := p.Governor.Acquire(waiting, p.Cache.job(it.Stream.PromotionID))
+		permit, err := p.Governor.Acquire(waiting, jobOf(p.Cache, row))
 		switch {
 		case err == nil:
 			return permit, true
@@ -599,12 +607,12 @@ func (p *Processor) noteKeyless(ctx context.Context, it *pool.Item, ans money.An
 // lookUpAfter looks up once whether a charge without a conclusive response has
 // taken effect. It looks nothing up while the governor accepts no work.
 func (p *Processor) lookUpAfter(ctx context.Context, it *pool.Item, row reward.Payout) (key string, paid bool) {
-	if !p.Governor.AcceptsWork() {
+	if !p.Governor.Responds() {
 		return "", false
 	}
 	waiting, cancel := context.WithTimeout(it.ReadContext(), p.Limits.MoneyTimeout)
 	defer cancel()
-	permit, err := p.Governor.Acquire(waiting, p.Cache.job(row.PromotionID))
+	permit, err := p.Governor.Acquire(waiting, jobOf(p.Cache, row))
 	if err != nil {
 		return "", false
 	}
@@ -649,6 +657,9 @@ const (
 	// doubles for each further charge, up to retryBackoffMax.
 	retryBackoff    = time.Second
 	retryBackoffMax = time.Minute
+	// hangsAfter is the number of dispatches after which a payout whose latest call
+	// timed out counts as one that hangs; see governor.Job.
+	hangsAfter = 2
 	// silentSteps limits how often the backoff doubles after charges without a
 	// conclusive response.
 	silentSteps = 4

@@ -156,7 +156,7 @@ func TestClocks(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := s.flow.sweeper.sweep(t.Context(), v); err != nil {
+				if _, err := s.flow.sweeper.sweep(t.Context(), v); err != nil {
 					t.Fatal(err)
 				}
 				return s.row(1).State

@@ -151,9 +151,9 @@ func (s *Settler) settle(ctx context.Context, t take) error {
 func (s *Settler) query(ctx context.Context, row reward.Payout) (res money.LookupResult, began time.Time, err error) {
 	waiting, cancel := context.WithTimeout(ctx, settlePermitTimeout)
 	defer cancel()
-	permit, err := s.governor.Acquire(waiting, s.cache.job(row.PromotionID))
+	permit, err := s.governor.Acquire(waiting, jobOf(s.cache, row))
 	for errors.Is(err, governor.ErrWaitCancelled) { // a pause or cancel stops charges, not lookups
-		permit, err = s.governor.Acquire(waiting, s.cache.job(row.PromotionID))
+		permit, err = s.governor.Acquire(waiting, jobOf(s.cache, row))
 	}
 	if err != nil {
 		return money.LookupResult{}, time.Time{}, nil // it was not asked

@@ -2,7 +2,7 @@ package payout
 
 import (
 	"context"
-	"fmt"
+	"sync"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
@@ -13,7 +13,16 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-const sweepInterval = time.Second
+const (
+	sweepInterval = time.Second // between sweeps of a promotion
+
+	// The steps of the sweeper that run in parallel, of each kind. A step for a
+	// promotion that hangs keeps its slot until its deadline.
+	completeSlots, completeTimeout = 4, 5 * time.Second
+	cancelSlots, cancelTimeout     = 2, 10 * time.Second
+	sweepSlots, sweepTimeout       = 16, 5 * time.Second
+	evictSlots, evictTimeout       = 4, 5 * time.Second
+)
 
 // Sweeper cleans up promotions:
 //   - It returns QUEUED payouts to READY if their entry is missing from the
@@ -22,31 +31,49 @@ const sweepInterval = time.Second
 //   - It cancels the READY and RETRYING payouts of CANCELLED promotions.
 //   - It removes the consumers of dead instances.
 //   - It destroys the streams of final promotions.
+//
+// Instances divide the promotions among each other; see store.Share. For a
+// moment two sweepers may have the same promotion, or an instance may sweep one
+// that it has lost. That is harmless: each statement names the states and
+// dispatches that it expects, and a sweeper does nothing that any other could
+// not do at the same time.
+//
+// Each kind of work has a crew of its own, so that none waits for another one.
+// Completing and cancelling need the database only, so they go on while the
+// queue hangs. They are divided separately from the work on streams: an instance
+// that cannot reach the queue leaves only its streams to others.
 type Sweeper struct {
 	service.Base
 	store   store.Store
 	queue   queue.Queue
 	cache   *StatusCache
 	manager *pool.Manager
+	// ownsRows and ownsStreams report whether this instance does the work on the
+	// rows, and on the stream, of a promotion. They are set before run.
+	ownsRows, ownsStreams func(reward.PromotionID) bool
+
 	limits  Limits
 	metrics *obs.Metrics
 	log     obs.Log
-	report  func(error, ...any) // logs consecutive failed rounds; see obs.Log.Streak
-	// consumed holds the streams to check for consumers of dead instances. A
-	// stream is added when its promotion has QUEUED payouts, and removed when it
-	// has no consumers left. Only run's goroutine uses the map.
-	consumed map[queue.Stream]bool
+
+	completing, cancelling, sweeping *crew
+	evictor                          *evictor
 	// destroyed holds the streams whose absence is to be confirmed.
 	destroyed destroyedStreams
 }
 
-// NewSweeper returns a sweeper that works on the promotions of the cache.
+// NewSweeper returns a sweeper that works on those promotions of the cache that
+// this instance owns.
 func NewSweeper(s store.Store, q queue.Queue, cache *StatusCache, manager *pool.Manager, limits Limits, metrics *obs.Metrics, log obs.Log) *Sweeper {
 	log = log.For(obs.Sweeper)
-	return &Sweeper{
+	sw := &Sweeper{
 		store: s, queue: q, cache: cache, manager: manager, limits: limits,
-		metrics: metrics, log: log, report: log.Streak("sweeping failed", ""), consumed: make(map[queue.Stream]bool),
+		metrics: metrics, log: log, evictor: newEvictor(s, q, limits.Lease, log),
 	}
+	sw.completing = newCrew(completeSlots, completeTimeout, 0, log.Streak("completing promotions failed", ""), sw.complete)
+	sw.cancelling = newCrew(cancelSlots, cancelTimeout, 0, log.Streak("cancelling payouts failed", ""), sw.cancelRows)
+	sw.sweeping = newCrew(sweepSlots, sweepTimeout, sweepInterval, log.Streak("sweeping failed", ""), sw.tend)
+	return sw
 }
 
 // DispatchHorizon is MoneyTimeout plus Lease. A dispatch that is not in its
@@ -72,98 +99,83 @@ func (s *Sweeper) SweepAll(ctx context.Context) error {
 		now := time.Now()
 		// The minute covers dispatch times that seem to be in the future because
 		// the clock was set back.
-		if _, err := s.sweepBefore(ctx, v.ID, now.Add(time.Minute), now); err != nil {
-			return err
+		for n := store.BatchMax; n == store.BatchMax; {
+			if n, err = s.sweepBefore(ctx, v.ID, now.Add(time.Minute), now); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// run does a round each time the cache has read the promotions, until ctx ends.
-// Once per sweepInterval the round includes a sweep. Once per lease, run removes
-// the consumers of dead instances.
+// run gives the promotions to the crews each time the cache has read them, until
+// ctx ends.
 func (s *Sweeper) run(ctx context.Context) {
-	sweepAt, evictAt := time.Now(), time.Now().Add(s.limits.Lease)
+	var alive sync.WaitGroup
+	alive.Go(func() { s.evictor.alive.Run(ctx) })
 	for ctx.Err() == nil {
 		fresh := s.cache.next()
-		views := s.cache.Views()
-		sweep := !time.Now().Before(sweepAt)
-		if sweep {
-			sweepAt = time.Now().Add(service.Jitter(sweepInterval, 0.2))
-		}
-		s.round(ctx, views, sweep)
-		if !time.Now().Before(evictAt) {
-			evictAt = time.Now().Add(service.Jitter(s.limits.Lease, 0.2))
-			if err := s.evict(ctx, views); err != nil && ctx.Err() == nil {
-				s.log.Warn("removing consumer failed", err)
-			}
-		}
+		s.round(ctx, s.cache.Views())
 		select {
 		case <-fresh:
 		case <-ctx.Done():
 		}
 	}
+	for _, c := range []*crew{s.completing, s.cancelling, s.sweeping, s.evictor.crew} {
+		c.wait()
+	}
+	alive.Wait()
 }
 
-// round cleans up every promotion, and sweeps streams if sweep is set. It reports
-// the failures of all promotions in one line.
-func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]*store.PromotionView, sweep bool) {
-	var first error
-	failed := 0
-	if sweep {
-		busy := busyStreams(views)
-		ids := make([]reward.PromotionID, len(busy))
-		for i, stream := range busy {
-			ids[i] = stream.PromotionID
-		}
-		s.metrics.KeepStreams(ids)
-	}
-	for _, v := range views {
-		if err := s.cleanUp(ctx, *v, sweep); err != nil && ctx.Err() == nil {
-			failed++
-			if first == nil {
-				first = fmt.Errorf("promotion %s: %w", v.ID, err)
+// round gives each crew the promotions that need its work. A promotion without
+// QUEUED payouts, and without a stream to destroy, costs the queue no command.
+func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]*store.PromotionView) {
+	var (
+		completing, cancelling, sweeping []*store.PromotionView
+		busy                             []*store.PromotionView // with QUEUED payouts that somebody may read
+		ids                              []reward.PromotionID   // with QUEUED payouts
+	)
+	for id, v := range views {
+		if s.ownsRows(id) {
+			if completable(v) {
+				completing = append(completing, v)
+			}
+			if v.Status == reward.PromotionCancelled && v.Counts.Payouts[reward.Ready]+v.Counts.Payouts[reward.Retrying] > 0 {
+				cancelling = append(cancelling, v)
 			}
 		}
+		if !s.ownsStreams(id) {
+			continue
+		}
+		switch {
+		case v.Counts.Payouts[reward.Queued] > 0:
+			sweeping, ids = append(sweeping, v), append(ids, id)
+			if v.Status != reward.Paused {
+				busy = append(busy, v)
+			}
+		case s.destroyable(v):
+			sweeping = append(sweeping, v)
+		}
 	}
-	switch {
-	case first != nil:
-		s.report(first, "promotions", failed)
-	case sweep:
-		// A round without a sweep does not use the queue, so its success does not
-		// end a series of failures.
-		s.report(nil)
-	}
+	s.completing.offer(ctx, completing)
+	s.cancelling.offer(ctx, cancelling)
+	s.metrics.KeepStreams(ids)
+	s.sweeping.offer(ctx, sweeping)
+	s.evictor.offer(ctx, busy, func(id reward.PromotionID) *store.PromotionView {
+		if !s.ownsStreams(id) {
+			return nil
+		}
+		return views[id]
+	})
 }
 
-// cleanUp completes, cancels, sweeps or destroys what belongs to one promotion,
-// depending on its status and counts.
-func (s *Sweeper) cleanUp(ctx context.Context, v store.PromotionView, sweep bool) error {
-	switch v.Status {
-	case reward.Running:
-		if complete(v) {
-			return s.complete(ctx, v)
-		}
-	case reward.PromotionCancelled:
-		if err := s.cancelRows(ctx, v); err != nil {
-			return err
-		}
-		if v.FinishedAt.IsZero() && v.Counts.Undecided() == 0 {
-			if err := s.complete(ctx, v); err != nil {
-				return err
-			}
-		}
-	}
-	if !sweep {
-		return nil
-	}
+// tend is the step of a promotion that has QUEUED payouts, or a stream to
+// destroy.
+func (s *Sweeper) tend(ctx context.Context, v store.PromotionView) (result, error) {
 	if v.Counts.Payouts[reward.Queued] > 0 {
 		return s.sweep(ctx, v)
 	}
-	if (v.Status == reward.Completed || v.Status == reward.PromotionCancelled) && !v.StreamDestroyed && v.Counts.Undecided() == 0 {
-		return s.destroy(ctx, v)
-	}
-	return nil
+	return stepDone, s.destroy(ctx, v)
 }
 
 // sweep returns the QUEUED payouts of a promotion whose entry is missing from
@@ -181,11 +193,19 @@ func (s *Sweeper) cleanUp(ctx context.Context, v store.PromotionView, sweep bool
 // others. It always compares with the present time. No consumer starts a call
 // more than half a horizon after the dispatch, and a call is shorter than the
 // other half, because Lease is longer than MoneyTimeout.
-func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) error {
+//
+// One step sweeps at most store.BatchMax rows and reads the stream first, so every
+// chunk rests on a stream that was read before its rows. A chunk that comes late
+// is right too: entries are added at the end only, so the oldest entry never gets
+// older; a row that was dispatched a horizon before it is in no stream, nothing
+// can add its entry any more, and a later dispatch of the payout is younger. So it
+// does not matter how long a step takes, how many there are, or who else sweeps
+// meanwhile.
+func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) (result, error) {
 	before := time.Now()
 	info, err := s.queue.Info(ctx, queue.StreamOf(v.Promotion))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	s.metrics.SetStream(v.Type, v.ID, info.Len, info.Lag(), info.Pending, age(info.OldestPendingAt, before))
 	if !s.limits.direct && info.At.Before(before) {
@@ -195,79 +215,103 @@ func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) error {
 		before = info.OldestAt
 	}
 	n, err := s.sweepBefore(ctx, v.ID, before.Add(-s.limits.DispatchHorizon()), time.Now())
+	if n == store.BatchMax {
+		return stepAgain, err
+	}
 	if n > 0 {
 		s.cache.Hint()
 	}
-	return err
+	if v.Status == reward.Paused {
+		return stepRests, err // what is swept would not be dispatched before a resume
+	}
+	return stepDone, err
 }
 
-// sweepBefore sweeps the QUEUED rows that were dispatched before a given time.
-// They return to READY, or become UNKNOWN in a CANCELLED promotion.
+// sweepBefore sweeps up to store.BatchMax QUEUED rows that were dispatched before
+// a given time, and returns how many there were. They return to READY, or become
+// UNKNOWN in a CANCELLED promotion.
 func (s *Sweeper) sweepBefore(ctx context.Context, id reward.PromotionID, before, now time.Time) (int, error) {
-	total := 0
-	for {
-		n, err := s.store.PayoutSweep(ctx, store.PayoutSweepParams{
-			PromotionID: id, Before: before, Lease: s.limits.Lease, Now: now,
-		})
-		total += n
-		if err != nil || n < store.BatchMax {
-			if total > 0 {
-				s.metrics.Swept(total)
-				s.log.Info("lost payouts returned to READY", "promotion_id", id, "count", total)
-			}
-			return total, err
-		}
+	n, err := s.store.PayoutSweep(ctx, store.PayoutSweepParams{
+		PromotionID: id, Before: before, Lease: s.limits.Lease, Now: now,
+	})
+	if n > 0 {
+		s.metrics.Swept(n)
+		s.log.Info("lost payouts returned to READY", "promotion_id", id, "count", n)
 	}
+	return n, err
+}
+
+// completable reports whether the counts allow a promotion to end, as far as a
+// view shows. complete decides.
+func completable(v *store.PromotionView) bool {
+	switch v.Status {
+	case reward.Running:
+		return complete(*v)
+	case reward.PromotionCancelled:
+		return v.FinishedAt.IsZero() && v.Counts.Undecided() == 0
+	}
+	return false
 }
 
 // complete makes a RUNNING promotion COMPLETED, or records the end of a CANCELLED
-// one as FinishedAt, if the store finds that the rows allow it.
-func (s *Sweeper) complete(ctx context.Context, v store.PromotionView) error {
+// one as FinishedAt, if the store finds that the rows allow it. Otherwise the
+// promotion waits: for an open upload, or for lookups.
+func (s *Sweeper) complete(ctx context.Context, v store.PromotionView) (result, error) {
 	done, err := s.store.PromotionComplete(ctx, v.ID, s.limits.SettleAfter, time.Now())
-	if done {
+	switch {
+	case done:
 		s.log.Info("promotion finished", "promotion_id", v.ID, "previous_status", v.Status)
 		s.cache.Hint()
+	case err == nil:
+		return stepWaits, nil
 	}
-	return err
+	return stepDone, err
 }
 
-// cancelRows moves the READY and RETRYING rows of a CANCELLED promotion to
-// CANCELLED, or to UNKNOWN if they may have been charged. Its QUEUED rows end
-// when a consumer gets their entry, or by a sweep. cancelRows runs in every
-// round, because a save that began before the cancel may add READY rows after it.
-func (s *Sweeper) cancelRows(ctx context.Context, v store.PromotionView) error {
-	if v.Counts.Payouts[reward.Ready] == 0 && v.Counts.Payouts[reward.Retrying] == 0 {
-		return nil
+// cancelRows moves READY and RETRYING rows of a CANCELLED promotion to CANCELLED,
+// or to UNKNOWN if they may have been charged, up to store.BatchMax of them. Its
+// QUEUED rows end when a consumer gets their entry, or by a sweep. A CANCELLED
+// promotion never runs again, and the statement names that status and the states,
+// so the chunks of a cancel need no order and may be repeated. A save that began
+// before the cancel may add READY rows after any chunk: the next view shows them.
+func (s *Sweeper) cancelRows(ctx context.Context, v store.PromotionView) (result, error) {
+	n, err := s.store.PayoutCancelStep(ctx, store.PayoutCancelStepParams{
+		PromotionID: v.ID, Lease: s.limits.Lease, Now: time.Now(),
+	})
+	switch {
+	case n == store.BatchMax:
+		return stepAgain, err
+	case n > 0:
+		s.cache.Hint()
 	}
-	for {
-		n, err := s.store.PayoutCancelStep(ctx, store.PayoutCancelStepParams{
-			PromotionID: v.ID, Lease: s.limits.Lease, Now: time.Now(),
-		})
-		if n > 0 {
-			s.cache.Hint()
-		}
-		if err != nil || n < store.BatchMax {
-			return err
-		}
+	return stepDone, err
+}
+
+// destroyable reports whether the stream of a promotion can be destroyed, or its
+// absence confirmed, as far as this instance knows: the promotion is final, no
+// payout waits, and the last dispatch was one dispatch horizon ago, so that no late
+// entry can arrive.
+func (s *Sweeper) destroyable(v *store.PromotionView) bool {
+	if v.Status != reward.Completed && v.Status != reward.PromotionCancelled || v.StreamDestroyed || v.Counts.Undecided() > 0 ||
+		time.Since(v.LastDispatchedAt) < s.limits.DispatchHorizon() || s.manager.Active(v.ID) {
+		return false
 	}
+	ago, destroyed := s.destroyed.since(v.ID, v.LastDispatchedAt)
+	return !destroyed || ago >= destroyedTwice
 }
 
 // destroy destroys the stream of a final promotion. It first waits until one
 // dispatch horizon has passed since the last dispatch, so that no late entry can
-// arrive. If the
-// stream has entries, destroy acknowledges those that need no outcome, and a
-// later round destroys the stream. The promotion's row says that the stream is
-// destroyed only when it is still missing destroyedTwice later: until then, Redis
-// may lose the removal.
+// arrive. If the stream has entries, destroy acknowledges those that need no
+// outcome, and a later round destroys the stream. The promotion's row says that the
+// stream is destroyed only when it is still missing destroyedTwice later: until
+// then, Redis may lose the removal.
 func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
-	if time.Since(v.LastDispatchedAt) < s.limits.DispatchHorizon() || s.manager.Active(v.ID) {
+	if !s.destroyable(&v) {
 		return nil
 	}
 	stream := queue.StreamOf(v.Promotion)
-	if ago, destroyed := s.destroyed.since(v.ID, v.LastDispatchedAt); destroyed {
-		if ago < destroyedTwice {
-			return nil
-		}
+	if _, destroyed := s.destroyed.since(v.ID, v.LastDispatchedAt); destroyed {
 		info, err := s.queue.Info(ctx, stream)
 		if err != nil {
 			return err
@@ -338,80 +382,6 @@ func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
 		}
 	}
 	return s.queue.Ack(ctx, stream, done)
-}
-
-// evict removes the consumers of dead instances. Their pending entries go to a
-// consumer of a living instance and keep their idle time, so that their leases
-// still expire. If there is no such consumer, a consumer with pending entries
-// stays. An instance that was only slow registers its consumers again, but has
-// lost its entries.
-func (s *Sweeper) evict(ctx context.Context, views map[reward.PromotionID]*store.PromotionView) error {
-	for _, stream := range busyStreams(views) {
-		s.consumed[stream] = true
-	}
-	if len(s.consumed) == 0 {
-		return nil
-	}
-	instances, err := s.store.InstanceList(ctx)
-	if err != nil {
-		return err
-	}
-	alive := make(map[string]bool, len(instances))
-	for _, i := range instances {
-		alive[i.Name] = i.Alive
-	}
-	var failed error
-	for stream := range s.consumed {
-		left, err := s.evictFrom(ctx, stream, alive)
-		if err != nil && failed == nil {
-			failed = fmt.Errorf("promotion %s: %w", stream.PromotionID, err)
-		}
-		if err == nil && left == 0 {
-			delete(s.consumed, stream)
-		}
-	}
-	return failed
-}
-
-// evictFrom removes dead consumers of a stream and returns how many remain.
-func (s *Sweeper) evictFrom(ctx context.Context, stream queue.Stream, alive map[string]bool) (left int, err error) {
-	consumers, err := s.queue.Consumers(ctx, stream)
-	if err != nil {
-		return 0, err
-	}
-	heir := ""
-	var dead []string
-	for _, c := range consumers {
-		switch {
-		case alive[pool.InstanceOf(c.Name)]:
-			heir = c.Name
-		case c.Idle > s.limits.Lease:
-			dead = append(dead, c.Name)
-		}
-	}
-	left = len(consumers)
-	for _, name := range dead {
-		removed, err := s.queue.RemoveConsumer(ctx, stream, name, heir)
-		if err != nil {
-			return left, err
-		}
-		if removed {
-			left--
-			s.log.Info("dead consumer removed", "promotion_id", stream.PromotionID, "consumer", name)
-		}
-	}
-	return left, nil
-}
-
-// busyStreams returns the streams of the promotions that have QUEUED payouts.
-func busyStreams(views map[reward.PromotionID]*store.PromotionView) []queue.Stream {
-	var busy []queue.Stream
-	for _, v := range views {
-		if v.Counts.Payouts[reward.Queued] > 0 {
-			busy = append(busy, queue.StreamOf(v.Promotion))
-		}
-	}
-	return busy
 }
 
 // age returns how long before now t was, or zero if t is zero or after now.

@@ -19,7 +19,8 @@ type Item struct {
 	Claimed bool
 
 	pool     *Pool
-	consumer int // index within the pool
+	readCtx  context.Context //nolint:containedctx // see ReadContext
+	consumer int             // index within the pool
 	// leaseEnd is the end of the lease, in nanoseconds after pool.startedAt, by
 	// the monotonic clock.
 	leaseEnd  atomic.Int64
@@ -35,7 +36,7 @@ func (it *Item) LeaseLeft() time.Duration {
 // ReadContext returns a context that ends when the pool stops reading, because the
 // instance stops, or because the promotion was paused or has ended. The handler
 // should then return the payouts of all items for which no call is in flight.
-func (it *Item) ReadContext() context.Context { return it.pool.readCtx }
+func (it *Item) ReadContext() context.Context { return it.readCtx }
 
 // CallEnded says that the handler makes no more calls for this item. The consumer
 // may then start another call while the outcome of this one is written. CallEnded

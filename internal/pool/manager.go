@@ -114,7 +114,7 @@ func (m *Manager) followLocked(changed []Spec, gone []reward.PromotionID) {
 		case s.Paused || s.over():
 			m.end(id, p)
 		default:
-			m.grow(p, s)
+			m.apply(p, s)
 		}
 	}
 	for id := range m.busy {
@@ -177,11 +177,15 @@ func (m *Manager) Wake(s queue.Stream) {
 	m.startLocked(spec)
 }
 
-// grow applies a spec to a running pool: the pool is not idle while there is
-// Work, and gets more consumers if it has too few.
-func (m *Manager) grow(p *Pool, s Spec) {
+// apply applies a spec to a pool: the pool is not idle while there is Work, reads
+// again if it was asked to end and has not ended yet, and gets more consumers if it
+// has too few.
+func (m *Manager) apply(p *Pool, s Spec) {
 	if s.Work {
 		p.touch()
+		if !m.ended && p.resume() {
+			m.cfg.Log.For(obs.Manager).Info("pool resumed", "promotion_id", s.Stream.PromotionID)
+		}
 	}
 	if p.grow(m.consumers(s)) {
 		p.Wake()

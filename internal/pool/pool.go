@@ -4,6 +4,8 @@
 //
 // A consumer gets no more entries, new or claimed, than its limits of calls in
 // flight and of pending entries allow.
+// The calls from before a pause count only as pending: they may hang, and must not
+// delay a resumed promotion.
 // An entry that is not acknowledged stays in the stream, and a consumer claims it
 // when its lease expires. Stopping a pool loses no entry.
 package pool
@@ -17,6 +19,7 @@ import (
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 )
 
@@ -56,9 +59,9 @@ type Config struct {
 	// returns false, the pools read, claim and renew nothing, so that other
 	// instances can claim the entries. Nil means always.
 	Healthy func() bool
-	// AcceptsWork reports whether pools may read new entries. While it returns
-	// false, they still renew and claim. Nil means always.
-	AcceptsWork func() bool
+	// AcceptsWork reports whether the pool of a promotion may read new entries.
+	// While it returns false, the pool still renews and claims. Nil means always.
+	AcceptsWork func(id reward.PromotionID) bool
 	// PendingMax limits the pending entries of this instance, but not strictly:
 	// pools of different sizes together may have twice as many, and each consumer
 	// may always make one call. Zero means no limit.
@@ -88,8 +91,6 @@ type Pool struct {
 	// because nothing is left to do for the promotion.
 	final atomic.Bool
 
-	readCtx  context.Context    //nolint:containedctx // ends when the pool stops reading; see Item.ReadContext
-	stopRead context.CancelFunc // ends polling
 	stopWork context.CancelFunc // ends handling
 
 	// fetch makes a read and a claim wait for each other, from the count of what is
@@ -97,10 +98,13 @@ type Pool struct {
 	// same capacity. Who has sent to it has it.
 	fetch chan struct{}
 
-	mu       sync.Mutex // protects what follows
-	names    []string   // consumer names, by index
-	pending  []int      // pending entries, by consumer
-	calls    []int      // pending entries whose call may be in flight, by consumer
+	mu       sync.Mutex         // protects what follows
+	readCtx  context.Context    //nolint:containedctx // ends when the pool stops reading; see Item.ReadContext
+	stopRead context.CancelFunc // ends polling
+	over     bool               // the pool ends: it cannot read again
+	names    []string           // consumer names, by index
+	pending  []int              // pending entries, by consumer
+	calls    []int              // pending entries whose call may be in flight, by consumer
 	items    map[*Item]struct{}
 	lastWork time.Time
 	empty    *sync.Cond // signalled when items is empty
@@ -112,6 +116,7 @@ func newPool(cfg Config, s queue.Stream, consumers int) *Pool {
 		wake: service.NewHint(), done: make(chan struct{}), fetch: make(chan struct{}, 1),
 		items: make(map[*Item]struct{}), lastWork: time.Now(),
 	}
+	p.readCtx, p.stopRead = context.WithCancel(context.Background())
 	p.empty = sync.NewCond(&p.mu)
 	p.grow(consumers)
 	return p
@@ -159,44 +164,91 @@ func (p *Pool) Wake() { p.wake.Give() }
 // start starts the pool, which runs in the background until it is stopped or has
 // been idle for IdleTimeout. It calls ended last.
 func (p *Pool) start(ended func()) {
-	readCtx, stopRead := context.WithCancel(context.Background())
 	workCtx, stopWork := context.WithCancel(context.Background())
-	p.readCtx, p.stopRead, p.stopWork = readCtx, stopRead, stopWork
+	p.stopWork = stopWork
 	go func() {
 		defer close(p.done)
 		defer ended()
 		defer stopWork()
-		defer stopRead()
 
 		var maintaining sync.WaitGroup
 		maintaining.Go(func() { p.maintain(workCtx) })
-		p.poll(readCtx, workCtx)
-		stopRead()
-		p.finishPending()
+		for resumed := true; resumed; {
+			readCtx := p.reading()
+			p.poll(readCtx, workCtx)
+			if readCtx.Err() == nil { // it was idle
+				p.stop()
+			}
+			resumed = p.finishPending()
+		}
 		stopWork()
 		maintaining.Wait()
 		p.removeConsumers()
 	}()
 }
 
+// reading returns the context that ends when the pool stops reading.
+func (p *Pool) reading() context.Context {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.readCtx
+}
+
 // stop asks the pool to end, and does not wait. When the pool has ended, done is
 // closed.
-func (p *Pool) stop() { p.stopRead() }
+func (p *Pool) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopRead()
+}
 
-// finishPending waits until every item is released. After StopTimeout it cancels
-// the handlers' context and continues to wait. Entries that are not acknowledged
-// stay in the stream.
-func (p *Pool) finishPending() {
-	cut := time.AfterFunc(p.cfg.StopTimeout, p.stopWork)
+// resume makes a pool that was asked to end read again, if it still waits for
+// pending entries. Their calls may hang, so they take no capacity from new ones.
+// resume reports whether it did that.
+func (p *Pool) resume() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over || p.readCtx.Err() == nil {
+		return false
+	}
+	p.readCtx, p.stopRead = context.WithCancel(context.Background())
+	p.final.Store(false)
+	for it := range p.items {
+		p.endCallLocked(it)
+	}
+	p.empty.Broadcast()
+	return true
+}
+
+// finishPending waits until every item is released, and reports false then. After
+// StopTimeout it cancels the handlers' context and continues to wait. Entries that
+// are not acknowledged stay in the stream. If the pool is resumed before that,
+// finishPending returns true at once.
+func (p *Pool) finishPending() (resumed bool) {
+	cut := time.AfterFunc(p.cfg.StopTimeout, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.readCtx.Err() != nil {
+			p.over = true
+			p.stopWork()
+		}
+	})
 	defer cut.Stop()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.items) > 0 {
+	for len(p.items) > 0 && p.readCtx.Err() != nil {
 		p.empty.Wait()
 	}
+	if p.readCtx.Err() == nil {
+		return true
+	}
+	p.over = true
+	return false
 }
 
-func (p *Pool) acceptsWork() bool { return p.cfg.AcceptsWork == nil || p.cfg.AcceptsWork() }
+func (p *Pool) acceptsWork() bool {
+	return p.cfg.AcceptsWork == nil || p.cfg.AcceptsWork(p.stream.PromotionID)
+}
 
 func (p *Pool) healthy() bool { return p.cfg.Healthy == nil || p.cfg.Healthy() }
 
@@ -217,7 +269,9 @@ func (p *Pool) take(entries []queue.Entry, claimedBy string) []*Item {
 		if claimedBy != "" {
 			e.Consumer = claimedBy
 		}
-		it := &Item{Entry: e, Stream: p.stream, Claimed: claimedBy != "", pool: p, consumer: index[e.Consumer]}
+		it := &Item{
+			Entry: e, Stream: p.stream, Claimed: claimedBy != "", pool: p, readCtx: p.readCtx, consumer: index[e.Consumer],
+		}
 		it.leaseEnd.Store(leaseEnd)
 		p.items[it] = struct{}{}
 		p.pending[it.consumer]++

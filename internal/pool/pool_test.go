@@ -310,6 +310,36 @@ func TestManager(t *testing.T) {
 			}
 		})
 	})
+	t.Run("AResumeDoesNotWaitForWhatIsInHand", func(t *testing.T) {
+		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
+			add(t, q, 1, 9)
+			m.Converge(work(10))
+			synctest.Wait()
+			old := r.take()
+			m.Converge([]Spec{{Stream: stream, Total: 10, Work: true, Paused: true}})
+			time.Sleep(time.Second) // fake time
+			if len(old) != 3 || len(r.take()) != 0 {
+				t.Fatalf("%d entries in hand", len(old))
+			}
+			m.Converge(work(10))
+			synctest.Wait()
+			fresh := r.take()
+			if len(fresh) != 3 || fresh[0].ReadContext().Err() != nil || old[0].ReadContext().Err() == nil {
+				t.Fatalf("%d new entries, while the old ones are in hand", len(fresh))
+			}
+			time.Sleep(20 * time.Second) // fake time: longer than the stop timeout and the lease
+			if old[0].LeaseLeft() <= 0 || fresh[0].LeaseLeft() <= 0 {
+				t.Errorf("leases %v and %v are left", old[0].LeaseLeft(), fresh[0].LeaseLeft())
+			}
+			ack(t, q, r, old)
+			ack(t, q, r, fresh)
+			synctest.Wait()
+			ack(t, q, r, r.take())
+			if info, err := q.Info(t.Context(), stream); err != nil || info.Len != 0 {
+				t.Errorf("Info = %+v, %v", info, err)
+			}
+		})
+	})
 	t.Run("AFinalDrainedPromotionTakesItsStreamAlong", func(t *testing.T) {
 		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
 			add(t, q, 1, 1)

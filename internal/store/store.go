@@ -240,7 +240,8 @@ type Payouts interface {
 	// transaction has locked are skipped.
 	//
 	// Rows are taken by DueAt, then target ID, or only by target ID if Refs is
-	// set. No row after the first one that exceeds the budget is taken. If a late
+	// set. In a promotion of which many rows were dispatched already, rows that were
+	// saved with an earlier DueAt since then may follow up to 10 s later. No row after the first one that exceeds the budget is taken. If a late
 	// confirmation has already exceeded it, no row is dispatched, not even a
 	// RETRYING one.
 	PayoutDispatch(ctx context.Context, p PayoutDispatchParams) ([]reward.Payout, error)
@@ -256,8 +257,11 @@ type Payouts interface {
 	PayoutSweep(ctx context.Context, p PayoutSweepParams) (int, error)
 	// PayoutGetMany returns the payouts among ids that exist, in no fixed order.
 	PayoutGetMany(ctx context.Context, ids []PayoutID) ([]reward.Payout, error)
-	// PayoutFinish writes the outcomes of dispatches in one transaction, by
-	// rules.Finish. It returns one result per outcome, in order.
+	// PayoutFinish writes the outcomes of dispatches, by rules.Finish, with their
+	// counts. It returns one result per outcome, in order. After an error, some of
+	// the outcomes may be written; to write them again changes nothing. Several promotions
+	// share a batch, so PayoutFinish and PayoutReturn do not wait long for a locked
+	// row; see ErrLocked and ConstraintError.
 	//
 	// An outcome whose row has moved on changes nothing unless it is
 	// rules.OutcomePaid, but its attempts are recorded. An outcome that changes its
@@ -667,6 +671,9 @@ type Instances interface {
 	// InstanceList returns every instance seen within InstanceRetention, ordered
 	// by the bytes of its name.
 	InstanceList(ctx context.Context) ([]Instance, error)
+	// InstanceAlive returns the names of the instances that are alive, ordered by
+	// their bytes. It reads nothing else, so it stays cheap with many pools.
+	InstanceAlive(ctx context.Context) ([]string, error)
 }
 
 // Instance is what a running process of Largesse reports about itself.

@@ -18,15 +18,21 @@ import (
 func Exercise(t *testing.T, newRates func(t testing.TB) governor.Rates) {
 	t.Helper()
 	for name, exercise := range map[string]func(*bundle){
-		"GivesOutWhatIsAskedFor":      exerciseCount,
-		"GivesOutNoMoreThanAhead":     exerciseAhead,
-		"ASlowRateGivesOneAtATime":    exerciseSlow,
-		"NeverMakesUpForWhatIsGone":   exerciseNoCatchingUp,
-		"RatesAreApart":               exerciseApart,
-		"ManyShareOne":                exerciseConcurrent,
-		"ARaisedPaceHoldsAtOnce":      exerciseRaised,
-		"RefusesWhatMakesNoSense":     exerciseNonsense,
-		"ACancelledLeaseTakesNothing": exerciseCancelled,
+		"GivesOutWhatIsAskedFor":       exerciseCount,
+		"GivesOutNoMoreThanAhead":      exerciseAhead,
+		"ASlowRateGivesOneAtATime":     exerciseSlow,
+		"NeverMakesUpForWhatIsGone":    exerciseNoCatchingUp,
+		"RatesAreApart":                exerciseApart,
+		"ManyShareOne":                 exerciseConcurrent,
+		"ARaisedPaceHoldsAtOnce":       exerciseRaised,
+		"RefusesWhatMakesNoSense":      exerciseNonsense,
+		"ACancelledLeaseTakesNothing":  exerciseCancelled,
+		"NewsLeaseNothingByThemselves": exerciseNewsOnly,
+		"ABlockHoldsForAll":            exerciseBlock,
+		"OneDownIsDownForAll":          exerciseDown,
+		"OneAtATimeHasTheTurn":         exerciseTurn,
+		"ATurnOfTheDeadEnds":           exerciseDeadOwner,
+		"ASignOfLifeEndsIt":            exerciseAlive,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -169,6 +175,10 @@ func exerciseNonsense(b *bundle) {
 		{Name: "all", PerSecond: math.NaN(), Count: 1},
 		{Name: "all", PerSecond: 1},
 		{Name: "all", PerSecond: 1, Count: -1},
+		{Name: "all", PerSecond: 1, Count: 1, News: &governor.News{}},
+		{Name: "all", PerSecond: 1, Count: 1, News: &governor.News{Instance: "a", Block: -1}},
+		{Name: "all", PerSecond: 1, Count: 1, News: &governor.News{Instance: "a", Alive: -1}},
+		{Name: "7", PerSecond: 1, Count: 1, News: &governor.News{Instance: "a"}},
 	} {
 		if run, err := b.rates.Lease(b.Context(), p); err == nil {
 			b.Errorf("%+v gave %+v", p, run)
@@ -184,5 +194,148 @@ func exerciseCancelled(b *bundle) {
 	}
 	if run := b.lease("all", 0.1, 1); run.Count != 1 {
 		b.Errorf("then %+v", run)
+	}
+}
+
+// tell exchanges news without a lease.
+func (b *bundle) tell(n governor.News) governor.Shared {
+	b.Helper()
+	run, err := b.rates.Lease(b.Context(), governor.LeaseParams{Name: governor.NameOfAll, PerSecond: 10, News: &n})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if run.Count != 0 {
+		b.Fatalf("asked for no send times, got %+v", run)
+	}
+	return run.Shared
+}
+
+// about checks a time that has passed since it was set to want.
+func (b *bundle) about(what string, got, want time.Duration, since time.Time) {
+	b.Helper()
+	if least := want - time.Since(since) - time.Millisecond; got > want || got < least {
+		b.Errorf("%s: %v, want %v, or a little less", what, got, want)
+	}
+}
+
+func exerciseNewsOnly(b *bundle) {
+	if known := b.tell(governor.News{Instance: "a"}); known != (governor.Shared{}) {
+		b.Errorf("at first, %+v is known", known)
+	}
+	run := b.lease(governor.NameOfAll, 10, 1)
+	if run.Count != 1 || run.In > time.Millisecond || run.Shared != (governor.Shared{}) {
+		b.Errorf("the first lease is %+v", run)
+	}
+	both, err := b.rates.Lease(b.Context(), governor.LeaseParams{
+		Name: governor.NameOfAll, PerSecond: 10, Count: 1, News: &governor.News{Instance: "a", Block: time.Second},
+	})
+	if err != nil || both.Count != 1 || both.Shared.Blocked == 0 {
+		b.Errorf("a lease with news is %+v, %v", both, err)
+	}
+}
+
+func exerciseBlock(b *bundle) {
+	began := time.Now()
+	b.about("for the teller", b.tell(governor.News{Instance: "a", Block: 3 * time.Second}).Blocked, 3*time.Second, began)
+	b.about("for another", b.tell(governor.News{Instance: "b"}).Blocked, 3*time.Second, began)
+	b.about("after a shorter one", b.tell(governor.News{Instance: "b", Block: time.Second}).Blocked, 3*time.Second, began)
+	again := time.Now()
+	b.about("after a longer one", b.tell(governor.News{Instance: "b", Block: 4 * time.Second}).Blocked, 4*time.Second, again)
+	again = time.Now()
+	b.about("after one that is too long", b.tell(governor.News{Instance: "b", Block: time.Hour}).Blocked, governor.RetryAfterMax, again)
+}
+
+func exerciseDown(b *bundle) {
+	began := time.Now()
+	known := b.tell(governor.News{Instance: "a", Down: true, ProbeIn: time.Second, Alive: time.Hour})
+	if !known.Down || known.Turn || known.Up {
+		b.Fatalf("the teller knows %+v", known)
+	}
+	b.wait(20 * time.Millisecond)
+	known = b.tell(governor.News{Instance: "b", Want: true})
+	if !known.Down || known.Turn || known.DownFor < 20*time.Millisecond-time.Millisecond || known.DownFor > time.Since(began) {
+		b.Errorf("another knows %+v", known)
+	}
+	b.about("the first probe", known.ProbeIn, time.Second, began)
+	// Who finds out later changes nothing.
+	known = b.tell(governor.News{Instance: "b", Down: true, ProbeIn: 9 * time.Second})
+	b.about("the first probe after a second report", known.ProbeIn, time.Second, began)
+	// An answer before it is no proof.
+	if known = b.tell(governor.News{Instance: "c", Alive: time.Minute}); !known.Down {
+		b.Errorf("an earlier answer ended it: %+v", known)
+	}
+}
+
+func exerciseTurn(b *bundle) {
+	b.tell(governor.News{Instance: "a", Down: true})
+	if known := b.tell(governor.News{Instance: "a"}); known.Turn {
+		b.Errorf("one that does not want a turn got it: %+v", known)
+	}
+	for range 3 { // while its probe is in flight
+		if known := b.tell(governor.News{Instance: "b", Want: true}); !known.Turn {
+			b.Fatalf("nobody has the turn, but %+v", known)
+		}
+		if known := b.tell(governor.News{Instance: "a", Want: true}); known.Turn || known.ProbeIn <= 0 || known.ProbeIn > governor.TurnLength {
+			b.Fatalf("another has the turn, but %+v", known)
+		}
+	}
+	// Only the owner's probe counts.
+	b.tell(governor.News{Instance: "a", Want: true, Probe: governor.ProbeResult{Ended: true, Tries: 7}, ProbeIn: 9 * time.Second})
+	if known := b.tell(governor.News{Instance: "b", Want: true}); !known.Turn || known.Tries != 0 {
+		b.Errorf("a probe out of turn changed the turn: %+v", known)
+	}
+	ended := time.Now()
+	known := b.tell(governor.News{Instance: "b", Want: true, Probe: governor.ProbeResult{Ended: true, Tries: 2}, ProbeIn: 200 * time.Millisecond})
+	if known.Turn || known.Tries != 2 {
+		b.Errorf("after its probe, %+v", known)
+	}
+	for {
+		known = b.tell(governor.News{Instance: "a", Want: true})
+		if known.Turn {
+			break
+		}
+		b.wait(known.ProbeIn + time.Millisecond)
+	}
+	if took := time.Since(ended); took < 200*time.Millisecond || took > time.Second || known.Tries != 2 {
+		b.Errorf("the next turn came after %v: %+v", took, known)
+	}
+	// One that changes its mind passes the turn on.
+	b.tell(governor.News{Instance: "a"})
+	if known = b.tell(governor.News{Instance: "b", Want: true}); !known.Turn {
+		b.Errorf("nobody wants the turn, but %+v", known)
+	}
+}
+
+func exerciseDeadOwner(b *bundle) {
+	b.tell(governor.News{Instance: "a", Down: true})
+	began := time.Now()
+	if known := b.tell(governor.News{Instance: "a", Want: true}); !known.Turn {
+		b.Fatalf("no turn: %+v", known)
+	}
+	for {
+		known := b.tell(governor.News{Instance: "b", Want: true})
+		if known.Turn {
+			break
+		}
+		b.wait(known.ProbeIn + time.Millisecond)
+	}
+	if took := time.Since(began); took < governor.TurnLength || took > 2*governor.TurnLength {
+		b.Errorf("a turn without a sign of its owner lasted %v", took)
+	}
+}
+
+func exerciseAlive(b *bundle) {
+	b.tell(governor.News{Instance: "a", Down: true})
+	b.tell(governor.News{Instance: "a", Want: true})
+	b.wait(20 * time.Millisecond)
+	if known := b.tell(governor.News{Instance: "b", Alive: time.Millisecond}); known.Down || !known.Up {
+		b.Errorf("after an answer: %+v", known)
+	}
+	if known := b.tell(governor.News{Instance: "a", Want: true, Probe: governor.ProbeResult{Ended: true, Tries: 1}}); known.Down || known.Turn || !known.Up {
+		b.Errorf("the owner of the turn knows %+v", known)
+	}
+	// The next outage starts from the beginning.
+	if known := b.tell(governor.News{Instance: "c", Down: true, ProbeIn: time.Second}); !known.Down || known.Up || known.Tries != 0 {
+		b.Errorf("the next outage: %+v", known)
 	}
 }

@@ -1,24 +1,135 @@
--- Leases the next send times of a rate.
+-- Leases the next send times of a rate, and exchanges what instances know of the
+-- provider. internal/governor/rates.go says what the fields mean. All times are in
+-- microseconds.
 --
--- KEYS[1]  the rate's next send time in microseconds since 1970
--- ARGV[1]  microseconds between two send times, possibly with a fraction
--- ARGV[2]  maximum number of send times
--- ARGV[3]  latest send time, in microseconds from now
--- returns  {microseconds until the first, number of send times}; without any:
---          microseconds after which a caller should ask again
+-- KEYS[1]  the rate's next send time, since 1970
+-- KEYS[2]  what instances know of the provider: a hash; only with news
+-- ARGV[1]  time between two send times, possibly with a fraction
+-- ARGV[2]  maximum number of send times; 0 leases none
+-- ARGV[3]  latest send time, from now
+-- ARGV[4]  the length of a turn to probe
+-- ARGV[5]  the longest block
+-- ARGV[6]  the longest time until a probe
+-- ARGV[7]  how long the hash is kept, in milliseconds
+-- ARGV[8]  the instance; the next ones are its news
+-- ARGV[9]  block for
+-- ARGV[10] alive ago; 0: never
+-- ARGV[11] down: 0 or 1
+-- ARGV[12] want: 0 or 1
+-- ARGV[13] failed probes after a probe that ended; -1: none ended
+-- ARGV[14] next probe in
+-- returns  {time until the first send time, number of send times}; without any:
+--          time after which a caller should ask again. With news, then: blocked for,
+--          down, down for, up, turn, probe in, tries
 --
 -- A missing key means the same as a time in the past.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local every, most, ahead = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local next = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), now)
-if next > now + ahead + every + 1 then
-  next = now + every -- the rate was slower before, or the clock was set back
+
+local function lease()
+  local every, most, ahead = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+  if most == 0 then
+    return 0, 0
+  end
+  local next = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), now)
+  if next > now + ahead + every + 1 then
+    next = now + every -- the rate was slower before, or the clock was set back
+  end
+  if next > now + ahead then
+    return math.ceil(next - now - ahead), 0
+  end
+  local count = math.min(most, math.floor((now + ahead - next) / every) + 1)
+  local after = next + count * every
+  redis.call('SET', KEYS[1], string.format('%.0f', after), 'PX', math.ceil((after - now) / 1000) + 1000)
+  return math.floor(next - now), count
 end
-if next > now + ahead then
-  return {math.ceil(next - now - ahead), 0}
+
+local first, count = lease()
+if #KEYS == 1 then
+  return {first, count}
 end
-local count = math.min(most, math.floor((now + ahead - next) / every) + 1)
-local after = next + count * every
-redis.call('SET', KEYS[1], string.format('%.0f', after), 'PX', math.ceil((after - now) / 1000) + 1000)
-return {math.floor(next - now), count}
+
+local turn, block_max, probe_max = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local me = ARGV[8]
+local block, alive, probe_in = tonumber(ARGV[9]), tonumber(ARGV[10]), math.min(tonumber(ARGV[14]), probe_max)
+local down_news, want, ended = ARGV[11] == '1', ARGV[12] == '1', tonumber(ARGV[13])
+
+local names = {'blocked', 'down', 'up', 'probe', 'owner', 'until', 'tries'}
+local state = redis.call('HMGET', KEYS[2], unpack(names))
+local s = {}
+for i, name in ipairs(names) do
+  s[name] = state[i] or ''
+end
+-- A clock that was set back leaves times far ahead.
+local function at(name, most)
+  local t = math.min(tonumber(s[name]) or 0, now + most)
+  s[name] = t
+end
+at('blocked', block_max)
+at('down', 0)
+at('probe', probe_max)
+at('until', turn)
+
+local changed = false
+local function set(name, value)
+  s[name] = value
+  changed = true
+end
+
+if block > 0 and now + math.min(block, block_max) > s.blocked then
+  set('blocked', now + math.min(block, block_max))
+end
+if down_news and s.down == 0 then
+  set('down', now)
+  set('up', '')
+  set('probe', now + probe_in)
+  set('owner', '')
+  set('tries', 0)
+end
+if s.down > 0 and alive > 0 and now - alive > s.down then
+  set('down', 0)
+  set('up', '1')
+  set('owner', '')
+end
+local has_turn = 0
+if s.down > 0 then
+  if s.owner ~= '' and s['until'] <= now then
+    set('owner', '')
+  end
+  if s.owner == me then
+    if ended >= 0 then
+      set('owner', '')
+      set('tries', ended)
+      set('probe', now + probe_in)
+    elseif not want then
+      set('owner', '')
+    end
+  end
+  if want and ended < 0 and (s.owner == me or s.owner == '' and s.probe <= now) then
+    if s.owner ~= me or s['until'] - now < turn / 2 then
+      set('until', now + turn)
+    end
+    if s.owner ~= me then
+      set('owner', me)
+    end
+    has_turn = 1
+  end
+end
+if changed then
+  redis.call('HSET', KEYS[2], 'blocked', string.format('%.0f', s.blocked), 'down', string.format('%.0f', s.down), 'up', s.up,
+    'probe', string.format('%.0f', s.probe), 'owner', s.owner, 'until', string.format('%.0f', s['until']), 'tries', s.tries)
+  redis.call('PEXPIRE', KEYS[2], ARGV[7])
+end
+
+local next_probe = 0
+if has_turn == 0 then
+  next_probe = math.max(s.probe - now, 0)
+  if s.owner ~= '' then
+    next_probe = math.max(next_probe, s['until'] - now)
+  end
+end
+local down, down_for = 0, 0
+if s.down > 0 then
+  down, down_for = 1, now - s.down
+end
+return {first, count, math.max(s.blocked - now, 0), down, down_for, s.up == '1' and 1 or 0, has_turn, next_probe, tonumber(s.tries) or 0}

@@ -2,6 +2,10 @@
 // Valkey (7.2 or later), a single server or a Cluster. Each rate is one key,
 // which one script writes by the server's clock. The key expires a second after
 // its last send time. Losing it loses only the schedule of the next 100 ms.
+//
+// What instances know of the provider is another key, which the same script writes.
+// Losing it loses a Retry-After; an instance whose breaker is open tells the others
+// again.
 package redisrate
 
 import (
@@ -65,16 +69,55 @@ func (r *Rates) Lease(ctx context.Context, p governor.LeaseParams) (governor.Run
 	if err := p.Validate(); err != nil {
 		return governor.Run{}, err
 	}
-	reply, err := leaseRun.Exec(ctx, r.client, []string{rateKey(r.prefix, p.Name)}, []string{
-		strconv.FormatFloat(float64(p.Every())/float64(time.Microsecond), 'f', 3, 64),
-		strconv.Itoa(p.Count),
-		strconv.FormatInt(governor.Ahead.Microseconds(), 10),
-	}).AsIntSlice()
+	keys := []string{rateKey(r.prefix, p.Name)}
+	args := []string{
+		strconv.FormatFloat(float64(p.Every())/float64(time.Microsecond), 'f', 3, 64), strconv.Itoa(p.Count), micros(governor.Ahead),
+	}
+	numbers := 2
+	if n := p.News; n != nil {
+		keys = append(keys, providerKey(r.prefix, p.Name))
+		args = append(args, newsArgs(n)...)
+		numbers = 9
+	}
+	reply, err := leaseRun.Exec(ctx, r.client, keys, args).AsIntSlice()
 	if err != nil {
 		return governor.Run{}, fmt.Errorf("redisrate: rate %s: %w", p.Name, err)
 	}
-	if len(reply) != 2 {
-		return governor.Run{}, fmt.Errorf("redisrate: rate %s: the script returned %d numbers, not 2", p.Name, len(reply))
+	if len(reply) != numbers {
+		return governor.Run{}, fmt.Errorf("redisrate: rate %s: the script returned %d numbers, not %d", p.Name, len(reply), numbers)
 	}
-	return governor.Run{In: time.Duration(reply[0]) * time.Microsecond, Every: p.Every(), Count: int(reply[1])}, nil
+	after := func(i int) time.Duration { return time.Duration(reply[i]) * time.Microsecond }
+	run := governor.Run{In: after(0), Every: p.Every(), Count: int(reply[1])}
+	if p.News != nil {
+		run.Shared = governor.Shared{
+			Blocked: after(2), Down: reply[3] == 1, DownFor: after(4), Up: reply[5] == 1,
+			Turn: reply[6] == 1, ProbeIn: after(7), Tries: int(reply[8]),
+		}
+	}
+	return run, nil
 }
+
+// newsArgs returns the script's arguments for news.
+func newsArgs(n *governor.News) []string {
+	flag := func(b bool) string {
+		if b {
+			return "1"
+		}
+		return "0"
+	}
+	ended := "-1"
+	if n.Probe.Ended {
+		ended = strconv.Itoa(n.Probe.Tries)
+	}
+	alive := n.Alive
+	if alive > 0 {
+		alive = max(alive, time.Microsecond)
+	}
+	return []string{
+		micros(governor.TurnLength), micros(governor.RetryAfterMax), micros(governor.ProbeInMax),
+		strconv.FormatInt(governor.KeptFor.Milliseconds(), 10),
+		n.Instance, micros(n.Block), micros(alive), flag(n.Down), flag(n.Want), ended, micros(n.ProbeIn),
+	}
+}
+
+func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }

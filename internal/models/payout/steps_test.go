@@ -166,7 +166,7 @@ var steps = [stepCount]struct{ text, code string }{
 	cancelsReady:         {"cancel: READY becomes CANCELLED", "payout.Sweeper.cancelRows store.Payouts.PayoutCancelStep rules.WithdrawCancel"},
 	cancelsToUnknown:     {"cancel: the row becomes UNKNOWN", "payout.Sweeper.cancelRows store.Payouts.PayoutCancelStep rules.WithdrawCancel"},
 	completes:            {"the promotion is COMPLETED", "payout.Sweeper.complete store.Promotions.PromotionComplete rules.Complete"},
-	destroyBegins:        {"sweeper sees that the stream may be destroyed", "payout.Sweeper.cleanUp payout.Sweeper.destroy"},
+	destroyBegins:        {"sweeper sees that the stream may be destroyed", "payout.Sweeper.destroyable payout.Sweeper.destroy"},
 	destroys:             {"destroys the empty stream", "payout.Sweeper.destroy queue.Queue.Destroy queue/redisstream/destroy_stream.lua"},
 	destroyFindsNone:     {"finds no stream to destroy", "payout.Sweeper.destroy queue.Queue.Destroy queue.Queue.Info"},
 	destroyRefused:       {"does not destroy: the stream has entries", "payout.Sweeper.destroy queue.Queue.Destroy queue/redisstream/destroy_stream.lua"},

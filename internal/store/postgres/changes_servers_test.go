@@ -81,6 +81,9 @@ func TestACancelThatCommitsLateIsFollowed(t *testing.T) {
 				if f.Read != 1 || !f.Views[2].Closed || f.Views[1].Status != reward.Running {
 					t.Fatalf("%d promotions read: %+v", f.Read, f.Views)
 				}
+				if follow(); f.Read != 0 { // an open transaction, even of another database, repeats no change
+					t.Fatalf("%d promotions read again", f.Read)
+				}
 			}
 			if err := late.Commit(ctx); err != nil {
 				t.Fatal(err)

@@ -21,13 +21,17 @@ const (
 	// canaryCapacity is the number of rows that may be dispatched for the first
 	// time.
 	canaryCapacity = `CASE WHEN ` + canaryOpen + ` THEN greatest(0, m.canary_targets - m.canary_dispatched) END`
+	// budgetUnspent is what the budget leaves, before READY rows are counted that
+	// may have been charged.
+	budgetUnspent = `(m.max_amount - (s.succeeded_amount + s.queued_amount + s.retrying_amount + s.unknown_amount))`
 	// budgetCapacity is the amount of READY rows that may be queued if no
-	// charge of them can have left. The budget counts all others already. The
-	// sum of all amounts of a promotion fits in 63 bits, so these sums do too.
-	budgetCapacity = `CASE WHEN m.max_amount > 0
-    THEN m.max_amount - (s.succeeded_amount + s.queued_amount + s.retrying_amount + s.unknown_amount)
+	// charge of them can have left. The budget counts all others already. It
+	// reads each READY row that was dispatched before, so evaluate it once per
+	// promotion, and only if budgetUnspent is less than all READY rows. The sum of
+	// all amounts of a promotion fits in 63 bits, so these sums do too.
+	budgetCapacity = budgetUnspent + `
       - coalesce((SELECT sum(b.amount)::int8 FROM payouts b
-          WHERE b.promotion_id = m.id AND b.state = :READY AND b.dispatch > 0 AND b.maybe_called), 0) END`
+          WHERE b.promotion_id = m.id AND b.state = :READY AND b.dispatch > 0 AND b.maybe_called), 0)`
 )
 
 // dispatchSQL returns the statement that queues rows of from in the given
@@ -48,7 +52,8 @@ func dispatchSQL(from, order string) string {
 	}
 	return named(`WITH room AS MATERIALIZED (
   SELECT greatest(0, least($3::int8, $4::int8 - s.queued)) AS rows,
-    CASE $2::int2 WHEN :READY THEN ` + canaryCapacity + ` END AS canary, ` + budgetCapacity + ` AS budget
+    CASE $2::int2 WHEN :READY THEN ` + canaryCapacity + ` END AS canary,
+    CASE WHEN m.max_amount > 0 AND ` + budgetUnspent + ` < s.ready_amount THEN ` + budgetCapacity + ` END AS budget
   FROM summaries s JOIN promotions m ON m.id = s.promotion_id
   WHERE s.promotion_id = $1 AND s.summary_id = 0 AND m.status = 'RUNNING'
 ), picked AS ` + pick(``, `rows FROM room WHERE canary IS NULL`) + `,
@@ -77,22 +82,56 @@ allowed AS (
       + CASE WHEN ` + canaryOpen + ` THEN (SELECT count(*) FROM queued WHERE dispatch = 1) ELSE 0 END
   WHERE m.id = $1 AND EXISTS (SELECT 1 FROM moved)
 )
-SELECT ` + payoutColumns + ` FROM queued p`)
+SELECT ` + payoutColumns + `, (SELECT rows FROM room), (SELECT max(due_at) FROM picked WHERE (SELECT budget IS NULL FROM room))
+FROM queued p`)
 }
 
 var (
 	dispatchDue = dispatchSQL(`payouts p
-  WHERE p.promotion_id = $1 AND p.state = $2::int2 AND p.state < :SUCCEEDED AND p.due_at <= $6::timestamptz`, `p.due_at, p.target_id`)
+  WHERE p.promotion_id = $1 AND p.state = $2::int2 AND p.state < :SUCCEEDED AND p.due_at BETWEEN $7::timestamptz AND $6::timestamptz`,
+		`p.due_at, p.target_id`)
 	dispatchNamed = dispatchSQL(`(SELECT $1::int8 AS promotion_id, $2::int2 AS state, n.* FROM unnest($7::int8[], $8::int4[]) AS n(target_id, dispatch) OFFSET 0) i
   JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id
   WHERE p.state = i.state AND p.dispatch = i.dispatch AND p.due_at <= $6::timestamptz`, `p.target_id`)
 )
 
-// PayoutDispatch moves due payouts to QUEUED.
+// PayoutDispatch moves due payouts to QUEUED. It takes READY rows from the
+// low-water mark of the promotion on. If there are fewer than it may take, it
+// continues with those below the mark.
 func (s *Store) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams) ([]reward.Payout, error) {
-	if p.From != reward.Ready && p.From != reward.Retrying {
+	switch {
+	case p.From != reward.Ready && p.From != reward.Retrying:
 		return nil, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "payouts in state %s cannot be dispatched; use READY or RETRYING", p.From)
+	case p.From != reward.Ready || p.Refs != nil:
+		d, err := s.dispatch(ctx, p, time.Time{})
+		return d.rows, err
 	}
+	low := s.low.get(p.PromotionID)
+	d, err := s.dispatch(ctx, p, low)
+	if err != nil {
+		return nil, err
+	}
+	if !low.IsZero() && (len(d.rows) == 0 || len(d.rows) < d.room) {
+		taken := d.rows
+		p.Limit -= len(taken)
+		if d, err = s.dispatch(ctx, p, time.Time{}); err != nil && len(taken) == 0 {
+			return nil, err
+		}
+		d.rows = append(taken, d.rows...)
+	}
+	s.low.dispatched(p.PromotionID, len(d.rows), d.last)
+	return d.rows, nil
+}
+
+// dispatched is what one transaction moved to QUEUED.
+type dispatched struct {
+	rows []reward.Payout
+	room int       // how many it could have moved
+	last time.Time // the highest DueAt before, if no row up to there is left; or zero
+}
+
+// dispatch moves due payouts whose DueAt is not below low.
+func (s *Store) dispatch(ctx context.Context, p store.PayoutDispatchParams, low time.Time) (dispatched, error) {
 	now := instant(p.Now)
 	due := pgtype.Timestamptz{Time: now, Valid: true}
 	if p.From == reward.Ready { // READY rows are always due, even if another clock saved them later than Now
@@ -100,7 +139,13 @@ func (s *Store) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams
 	}
 	sql := dispatchDue
 	args := []any{int64(p.PromotionID), int16(p.From), int64(max(p.Limit, 0)), int64(p.MaxLen), now, due}
-	if p.Refs != nil {
+	if p.Refs == nil {
+		from := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+		if !low.IsZero() {
+			from = pgtype.Timestamptz{Time: low, Valid: true}
+		}
+		args = append(args, from)
+	} else {
 		targets, dispatches := make([]int64, 0, len(p.Refs)), make([]int32, 0, len(p.Refs))
 		seen := make(map[reward.Ref]bool, len(p.Refs))
 		for _, r := range p.Refs {
@@ -110,28 +155,33 @@ func (s *Store) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams
 			}
 		}
 		if len(targets) == 0 {
-			return nil, nil
+			return dispatched{}, nil
 		}
 		sql, args = dispatchNamed, append(args, targets, dispatches)
 	}
-	var list []reward.Payout
+	var d dispatched
 	err := s.send(ctx, "dispatch payouts", func(b *pgx.Batch) {
-		list = make([]reward.Payout, 0, min(max(p.Limit, 0), store.BatchMax))
+		d = dispatched{rows: make([]reward.Payout, 0, min(max(p.Limit, 0), store.BatchMax))}
+		var last *time.Time
 		b.Queue(lockTotals, []int64{int64(p.PromotionID)})
-		b.Queue(sql, args...).Query(payoutsInto(&list))
+		b.Queue(sql, args...).Query(each(func(rows pgx.Rows) error {
+			row, err := scanPayout(rows, &d.room, &last)
+			d.rows, d.last = append(d.rows, row), timeOf(last)
+			return err
+		}))
 	})
 	if err != nil {
-		return nil, err
+		return dispatched{}, err
 	}
-	return list, nil
+	return d, nil
 }
 
 // withdrawSQL returns the statement that takes the rows of the CTE found out of
 // their state, by rules.Withdraw. next is the state that follows, and failures
 // is added to the failed deliveries. $1 is the current time and $2 the
 // SettleFrom of rows that become UNKNOWN. The statement returns how many rows
-// moved.
-func withdrawSQL(found, next, maybeCalled, failures string) string {
+// moved, and the columns of result.
+func withdrawSQL(found, next, maybeCalled, failures, result string) string {
 	return named(`WITH found AS MATERIALIZED (` + found + `
 ), moved AS MATERIALIZED (
   SELECT f.promotion_id, f.target_id, f.summary_id, f.amount, f.was, (` + next + `)::int2 AS became, 0 AS answers,
@@ -145,7 +195,7 @@ func withdrawSQL(found, next, maybeCalled, failures string) string {
     handovers = least(p.handovers + ` + failures + `, ` + strconv.Itoa(rules.FailedDeliveriesMax) + `)
   FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
 ), ` + tally("moved") + `
-SELECT count(*) FROM moved`)
+SELECT (SELECT count(*) FROM moved)` + result)
 }
 
 const withdrawn = `p.promotion_id, p.target_id, p.summary_id, p.amount, p.state AS was, p.maybe_called`
@@ -157,27 +207,32 @@ var (
   JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id
   WHERE p.state = i.state AND p.dispatch = i.dispatch
   ORDER BY p.promotion_id, p.target_id FOR NO KEY UPDATE OF p`,
-		`CASE WHEN m.status <> 'CANCELLED' THEN :READY WHEN f.maybe_called OR $6::bool THEN :UNKNOWN ELSE :CANCELLED END`, `$6::bool`, `$7::int`)
+		`CASE WHEN m.status <> 'CANCELLED' THEN :READY WHEN f.maybe_called OR $6::bool THEN :UNKNOWN ELSE :CANCELLED END`, `$6::bool`, `$7::int`, ``)
 
 	sweepSQL = withdrawSQL(`
   SELECT `+withdrawn+` FROM payouts p
   WHERE p.promotion_id = $3 AND p.state = :QUEUED AND p.state < :SUCCEEDED AND p.due_at < $4::timestamptz
   ORDER BY p.due_at, p.target_id LIMIT $5::int8 FOR NO KEY UPDATE OF p SKIP LOCKED`,
-		`CASE m.status WHEN 'CANCELLED' THEN :UNKNOWN ELSE :READY END`, `true`, `0`)
+		`CASE m.status WHEN 'CANCELLED' THEN :UNKNOWN ELSE :READY END`, `true`, `0`, ``)
 
-	// Two scans, each in the order of its index; READY rows first.
+	// Two scans, each in the order of its index; READY rows first. The result ends
+	// with the last row; see marks.
 	cancelSQL = withdrawSQL(`
-  SELECT `+withdrawn+` FROM payouts p JOIN promotions m ON m.id = p.promotion_id AND m.status = 'CANCELLED'
-  WHERE p.promotion_id = $3 AND p.state = $4::int2 AND p.state < :SUCCEEDED
+  SELECT `+withdrawn+`, p.due_at FROM payouts p JOIN promotions m ON m.id = p.promotion_id AND m.status = 'CANCELLED'
+  WHERE p.promotion_id = $3 AND p.state = $4::int2 AND p.state < :SUCCEEDED AND (p.due_at, p.target_id) > ($6::timestamptz, $7::int8)
   ORDER BY p.due_at, p.target_id LIMIT $5::int8 FOR NO KEY UPDATE OF p SKIP LOCKED`,
-		`CASE WHEN f.was = :READY AND NOT f.maybe_called THEN :CANCELLED ELSE :UNKNOWN END`, `false`, `0`)
+		`CASE WHEN f.was = :READY AND NOT f.maybe_called THEN :CANCELLED ELSE :UNKNOWN END`, `false`, `0`,
+		`, l.due_at, l.target_id FROM found l ORDER BY l.due_at DESC, l.target_id DESC LIMIT 1`)
 )
 
-func (s *Store) withdraw(ctx context.Context, what, sql string, now time.Time, lease time.Duration, args ...any) (int, error) {
+// sender is send or sendShared.
+type sender func(ctx context.Context, what string, build func(b *pgx.Batch)) error
+
+func withdraw(ctx context.Context, send sender, what, sql string, now time.Time, lease time.Duration, args ...any) (int, error) {
 	var n int
 	now = instant(now)
 	args = append([]any{now, instant(now.Add(lease))}, args...)
-	err := s.send(ctx, what, func(b *pgx.Batch) {
+	err := send(ctx, what, func(b *pgx.Batch) {
 		b.Queue(sql, args...).Query(each(func(rows pgx.Rows) error { return rows.Scan(&n) }))
 	})
 	if err != nil {
@@ -206,13 +261,13 @@ func (s *Store) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (i
 	if p.DeliveryFailed {
 		handovers = 1
 	}
-	return s.withdraw(ctx, "return payouts", returnSQL, p.Now, p.Lease,
+	return withdraw(ctx, s.sendShared, "return payouts", returnSQL, p.Now, p.Lease,
 		promotions, targets, dispatches, p.MaybeCalled, handovers)
 }
 
 // PayoutSweep returns QUEUED rows that no stream has to READY.
 func (s *Store) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int, error) {
-	return s.withdraw(ctx, "sweep payouts", sweepSQL, p.Now, p.Lease,
+	return withdraw(ctx, s.send, "sweep payouts", sweepSQL, p.Now, p.Lease,
 		int64(p.PromotionID), instant(p.Before), int64(store.BatchMax))
 }
 
@@ -221,17 +276,40 @@ func (s *Store) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int
 func (s *Store) PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepParams) (int, error) {
 	moved := 0
 	for _, from := range []reward.State{reward.Ready, reward.Retrying} {
-		if moved == store.BatchMax {
-			break
+		key := markKey{p.PromotionID, from}
+		for after := s.cancelled.get(key); moved < store.BatchMax; after = beginning {
+			n, last, err := s.cancelRows(ctx, p, from, store.BatchMax-moved, after)
+			if err != nil {
+				return moved, err
+			}
+			moved += n
+			s.cancelled.set(key, last)
+			if after == beginning {
+				break
+			}
 		}
-		n, err := s.withdraw(ctx, "cancel payouts", cancelSQL, p.Now, p.Lease,
-			int64(p.PromotionID), int16(from), int64(store.BatchMax-moved))
-		if err != nil {
-			return moved, err
-		}
-		moved += n
 	}
 	return moved, nil
+}
+
+// cancelRows takes at most limit rows out of the work that come after a mark. It
+// returns the mark for the next chunk.
+func (s *Store) cancelRows(ctx context.Context, p store.PayoutCancelStepParams, from reward.State, limit int, after mark) (int, mark, error) {
+	var n int
+	var last mark
+	now := instant(p.Now)
+	err := s.send(ctx, "cancel payouts", func(b *pgx.Batch) {
+		n, last = 0, beginning
+		b.Queue(cancelSQL, now, instant(now.Add(p.Lease)), int64(p.PromotionID), int16(from), int64(limit), instant(after.dueAt), after.target).
+			Query(each(func(rows pgx.Rows) error { return rows.Scan(&n, &last.dueAt, &last.target) }))
+	})
+	if err != nil {
+		return 0, beginning, err
+	}
+	if n < limit {
+		last = beginning
+	}
+	return n, last, nil
 }
 
 // PayoutClaimLookups claims payouts whose lookup is due.

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,15 +13,51 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// finishSQL writes the outcomes of dispatches, by rules.Finish. It locks the
+// outcomesGiven are the outcomes of a round, in key order.
+const outcomesGiven = `unnest($3::int8[], $4::int8[], $5::int4[], $6::int2[], $7::bool[], $8::text[], $9::text[], $10::text[],
+      $11::timestamptz[], $12::bool[])
+    WITH ORDINALITY AS o(promotion_id, target_id, named, kind, sent, key, code, message, retry_at, give_up, ord)`
+
+// finishHeldSQL writes the outcomes of rows that are QUEUED under the named
+// dispatch, by rules.Finish. These are nearly all. Its WHERE names the state, so
+// that one UPDATE knows the state before it, and locks the rows in key order. It
+// returns nothing for the other outcomes. The state is a column of the outcomes, and
+// the promotion is no part of the join: otherwise, a plan made for a small table
+// reads all rows of a promotion.
+var finishHeldSQL = named(strings.ReplaceAll(`WITH written AS (
+  UPDATE payouts p SET state = :became, attempts = p.attempts + (o.kind <= :OUTCOME_FAILED)::int, updated_at = $1::timestamptz,
+    due_at = CASE WHEN :became = :RETRYING THEN o.retry_at ELSE $1::timestamptz END,
+    handovers = 0, again = false, maybe_called = p.maybe_called OR :became IN (:RETRYING, :UNKNOWN),
+    settle_from = CASE :became WHEN :UNKNOWN THEN $2::timestamptz ELSE p.settle_from END,
+    looked_at = CASE :became WHEN :UNKNOWN THEN NULL ELSE p.looked_at END,
+    transaction_key = CASE o.kind WHEN :OUTCOME_PAID THEN o.key ELSE p.transaction_key END,
+    error_code = CASE WHEN o.kind = :OUTCOME_PAID THEN '' WHEN o.code = '' AND o.message = '' THEN p.error_code ELSE o.code END,
+    error_message = CASE WHEN o.kind = :OUTCOME_PAID THEN '' WHEN o.code = '' AND o.message = '' THEN p.error_message ELSE o.message END
+  FROM (SELECT o.*, :QUEUED AS state FROM `+outcomesGiven+` WHERE o.kind <= :OUTCOME_CANCELLED OFFSET 0) o
+  WHERE p.promotion_id = o.promotion_id AND p.target_id = o.target_id AND p.state = o.state AND p.dispatch = o.named
+  RETURNING o.ord, p.promotion_id, p.summary_id, p.amount, p.state, p.attempts, p.due_at, (o.kind <= :OUTCOME_FAILED)::int AS answers
+), moved AS MATERIALIZED (
+  SELECT promotion_id, summary_id, amount, :QUEUED::int2 AS was, state AS became, answers FROM written
+), `+tally("moved")+`
+SELECT ord, state, attempts, due_at, true, '' FROM written`, ":became", `(CASE o.kind
+      WHEN :OUTCOME_PAID THEN :SUCCEEDED
+      WHEN :OUTCOME_REFUSED THEN CASE WHEN p.maybe_called OR o.sent THEN :UNKNOWN ELSE :FAILED END
+      WHEN :OUTCOME_FAILED
+        THEN CASE WHEN (SELECT m.status <> 'CANCELLED' AND p.attempts + 1 <= m.max_retries FROM promotions m WHERE m.id = o.promotion_id)
+          THEN :RETRYING ELSE :UNKNOWN END
+      WHEN :OUTCOME_NO_ANSWER
+        THEN CASE WHEN NOT o.give_up AND (SELECT m.status <> 'CANCELLED' FROM promotions m WHERE m.id = o.promotion_id)
+          THEN :RETRYING ELSE :UNKNOWN END
+      WHEN :OUTCOME_CANCELLED THEN CASE WHEN p.maybe_called OR o.sent THEN :UNKNOWN ELSE :CANCELLED END
+      ELSE :UNKNOWN END)`))
+
+// finishSQL writes outcomes of rows in any state, by rules.Finish. It locks the
 // rows in key order, and decides by the state that it then finds.
 var finishSQL = named(`WITH found AS MATERIALIZED (
   SELECT o.*, p.summary_id, p.amount, p.state AS was, p.attempts, p.maybe_called, p.due_at,
     p.state = :QUEUED AND p.dispatch = o.named AS held,
     CASE WHEN o.kind = :OUTCOME_PAID AND ` + secondCharge + ` THEN p.transaction_key ELSE '' END AS recorded
-  FROM unnest($3::int8[], $4::int8[], $5::int4[], $6::int2[], $7::bool[], $8::text[], $9::text[], $10::text[],
-      $11::timestamptz[], $12::bool[])
-    WITH ORDINALITY AS o(promotion_id, target_id, named, kind, sent, key, code, message, retry_at, give_up, ord)
+  FROM ` + outcomesGiven + `
   JOIN payouts p ON p.promotion_id = o.promotion_id AND p.target_id = o.target_id
   ORDER BY p.promotion_id, p.target_id FOR NO KEY UPDATE OF p
 ), judged AS MATERIALIZED (
@@ -101,34 +138,66 @@ func (b *attemptBatch) queue(batch *pgx.Batch) {
 	}
 }
 
-// PayoutFinish writes the outcomes of dispatches.
+// PayoutFinish writes the outcomes of dispatches. Outcomes of rows that are not
+// QUEUED under their dispatch follow in a second transaction: with both statements
+// in one, two batches with the same rows could lock them in different orders.
 func (s *Store) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([]store.FinishResult, error) {
 	if len(p.Outcomes) == 0 {
 		return nil, nil
 	}
-	now := instant(p.Now)
-	settleFrom := instant(now.Add(p.Lease))
+	f := finishing{outcomes: p.Outcomes, now: instant(p.Now), settleFrom: instant(p.Now.Add(p.Lease)), results: make([]store.FinishResult, len(p.Outcomes))}
 	rounds := store.Rounds(p.Outcomes, func(o *rules.Outcome) store.PayoutID {
 		return store.PayoutID{PromotionID: o.PromotionID, TargetID: o.TargetID}
 	})
+	if len(rounds) == 1 {
+		rest, err := f.send(ctx, s, finishHeldSQL, rounds)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(rest) == 0:
+			return f.results, nil
+		}
+		rounds = [][]int{rest}
+	}
+	if _, err := f.send(ctx, s, finishSQL, rounds); err != nil {
+		return nil, err
+	}
+	return f.results, nil
+}
+
+// finishing is one call of PayoutFinish.
+type finishing struct {
+	outcomes        []rules.Outcome
+	now, settleFrom time.Time
+	results         []store.FinishResult
+	noted           bool // the attempts are stored
+}
+
+// send writes rounds of outcomes by a statement, and the attempts of all outcomes
+// if they are not stored yet, in one transaction. It returns the outcomes that the
+// statement left out.
+func (f *finishing) send(ctx context.Context, s *Store, sql string, rounds [][]int) (rest []int, err error) {
 	var attempts attemptBatch
-	for _, o := range p.Outcomes {
-		for n, a := range o.Attempts {
-			attempts.add(o.Ref, n, a)
+	if !f.noted {
+		for _, o := range f.outcomes {
+			for n, a := range o.Attempts {
+				attempts.add(o.Ref, n, a)
+			}
 		}
 	}
-	results := make([]store.FinishResult, len(p.Outcomes))
-	err := s.send(ctx, "finish payouts", func(b *pgx.Batch) {
+	done := make([]bool, len(f.outcomes))
+	err = s.sendShared(ctx, "finish payouts", func(b *pgx.Batch) {
+		clear(done)
 		for _, round := range rounds {
-			args := finishArgs(p.Outcomes, round, now)
-			b.Queue(finishSQL, append([]any{now, settleFrom}, args...)...).Query(each(func(rows pgx.Rows) error {
+			args := finishArgs(f.outcomes, round, f.now)
+			b.Queue(sql, append([]any{f.now, f.settleFrom}, args...)...).Query(each(func(rows pgx.Rows) error {
 				var ord int64
 				var r store.FinishResult
 				if err := rows.Scan(&ord, (*int16)(&r.State), &r.Attempts, &r.DueAt, &r.Changed, &r.Recorded); err != nil {
 					return err
 				}
 				r.DueAt = r.DueAt.UTC()
-				results[round[ord-1]] = r
+				f.results[round[ord-1]], done[round[ord-1]] = r, true
 				return nil
 			}))
 		}
@@ -142,7 +211,15 @@ func (s *Store) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([
 	case err != nil:
 		return nil, err
 	}
-	return results, nil
+	f.noted = true
+	for _, round := range rounds {
+		for _, i := range round {
+			if !done[i] {
+				rest = append(rest, i)
+			}
+		}
+	}
+	return rest, nil
 }
 
 // finishArgs returns the outcomes of one round as columns.

@@ -21,7 +21,8 @@ SELECT i.promotion_id, i.summary_id FROM unnest($1::int8[], $2::int8[]) AS i(pro
 WHERE NOT EXISTS (SELECT 1 FROM summaries s WHERE s.promotion_id = i.promotion_id AND s.summary_id = i.summary_id)
 ORDER BY i.promotion_id, i.summary_id ON CONFLICT DO NOTHING`
 
-// insertSQL inserts the new rows of a batch. The caller holds the locks of the
+// insertSQL inserts the new rows of a batch. The first row of each promotion has
+// what the budget leaves, so that it is added up once. The caller holds the locks of the
 // summary rows, so no other transaction can insert the same targets or use the
 // capacity. It returns the rows that were known and those that it queued.
 var insertSQL = named(`WITH probed AS MATERIALIZED (
@@ -29,17 +30,24 @@ var insertSQL = named(`WITH probed AS MATERIALIZED (
   FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::text[], $5::int8[], $6::text[])
     WITH ORDINALITY AS i(promotion_id, target_id, summary_id, user_id, amount, voucher_code, ord)
   LEFT JOIN payouts e ON e.promotion_id = i.promotion_id AND e.target_id = i.target_id
-), fresh AS MATERIALIZED (
-  SELECT i.*, (CASE
-      WHEN m.status = 'CANCELLED' THEN :CANCELLED
-      WHEN m.status = 'RUNNING' AND row_number() OVER front <= least($7::int8 - s.queued, ` + canaryCapacity + `)
-        AND coalesce(sum(CASE WHEN m.max_amount > 0 THEN i.amount END) OVER front <= ` + budgetCapacity + `, true) THEN :QUEUED
-      ELSE :READY END)::int2 AS state
+), ranked AS MATERIALIZED (
+  SELECT i.*, m.status, row_number() OVER front AS place, least($7::int8 - s.queued, ` + canaryCapacity + `) AS capacity,
+    sum(i.amount) OVER front AS worth,
+    CASE WHEN row_number() OVER front = 1 AND m.status = 'RUNNING' AND m.max_amount > 0
+        AND ` + budgetUnspent + ` < s.ready_amount + sum(i.amount) OVER (PARTITION BY i.promotion_id)
+      THEN ` + budgetCapacity + ` END AS budget
   FROM probed i
   JOIN promotions m ON m.id = i.promotion_id
   JOIN summaries s ON s.promotion_id = i.promotion_id AND s.summary_id = 0
   WHERE i.known_amount IS NULL
   WINDOW front AS (PARTITION BY i.promotion_id ORDER BY i.ord ROWS UNBOUNDED PRECEDING)
+), fresh AS MATERIALIZED (
+  SELECT p.*, (CASE
+      WHEN p.status = 'CANCELLED' THEN :CANCELLED
+      WHEN p.status = 'RUNNING' AND p.place <= p.capacity
+        AND coalesce(p.worth <= first_value(p.budget) OVER (PARTITION BY p.promotion_id ORDER BY p.ord), true) THEN :QUEUED
+      ELSE :READY END)::int2 AS state
+  FROM ranked p
 ), inserted AS (
   INSERT INTO payouts (promotion_id, target_id, summary_id, user_id, amount, voucher_code, state, dispatch, attempts,
     maybe_called, due_at, first_dispatched_at, transaction_key, error_code, error_message, updated_at)

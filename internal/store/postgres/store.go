@@ -32,6 +32,7 @@ import (
 	"hash/fnv"
 	"io/fs"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -75,9 +76,11 @@ type Store struct {
 	viewers    *pgxpool.Pool // for reads of store.ForViewer only
 	schema     string
 	tryTimeout time.Duration
+	low        lowWater
 	templates  atomic.Pointer[templateList] // the latest one; nil means none yet
 	// activeCount is about how many promotions are active.
 	activeCount atomic.Int64
+	cancelled   marks // of PayoutCancelStep
 }
 
 // poolConfig returns the configuration of every connection.
@@ -257,6 +260,34 @@ const tryTimeout = 10 * time.Second
 // with the functions that read their rows. It starts again on each try.
 func (s *Store) send(ctx context.Context, what string, build func(b *pgx.Batch)) error {
 	return s.sendWithin(ctx, s.tryTimeout, what, build)
+}
+
+// sharedLockWait is how long a transaction of several promotions waits for a lock,
+// which delays all of them. It is longer than deadlock_timeout, which is 1 s
+// unless an operator changes it: the server ends only one of the transactions that
+// wait for each other.
+const sharedLockWait = 1500 * time.Millisecond
+
+// sendShared is send for batches that several promotions share. If one of them is
+// locked, it fails with store.ErrLocked after sharedLockWait, and the caller sends
+// the others by themselves. A refusal by a constraint is a *store.ConstraintError.
+func (s *Store) sendShared(ctx context.Context, what string, build func(b *pgx.Batch)) error {
+	limited := func(b *pgx.Batch) {
+		b.Queue(`SELECT set_config('lock_timeout', $1, true)`, strconv.Itoa(int(sharedLockWait.Milliseconds())))
+		build(b)
+	}
+	err := try(ctx, limited, func(b *pgx.Batch) (bool, error) {
+		again, err := s.once(ctx, s.tryTimeout, what, b)
+		return again && !hasState(err, "55P03"), err
+	})
+	var pe *pgconn.PgError
+	switch {
+	case hasState(err, "55P03"):
+		return fmt.Errorf("%w: %w", store.ErrLocked, err)
+	case errors.As(err, &pe) && strings.HasPrefix(pe.Code, "23"):
+		return &store.ConstraintError{Constraint: pe.ConstraintName, Err: err}
+	}
+	return err
 }
 
 // sendLong is send for statements whose duration grows with a promotion. Only

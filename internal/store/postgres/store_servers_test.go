@@ -87,6 +87,47 @@ func TestStore(t *testing.T) {
 
 func BenchmarkStore(b *testing.B) { storetest.Benchmark(b, open) }
 
+// BenchmarkFinish compares the two statements that write outcomes, on 1,000 rows
+// each in turn.
+func BenchmarkFinish(b *testing.B) {
+	s := open(b).(*Store)
+	ctx, now := b.Context(), time.Now()
+	if _, err := s.PromotionRegister(ctx, []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, now); err != nil {
+		b.Fatal(err)
+	}
+	took := make(map[string]time.Duration)
+	next := reward.TargetID(0)
+	for b.Loop() {
+		for name, sql := range map[string]string{"held": finishHeldSQL, "any": finishSQL} {
+			var rows []store.NewPayout
+			f := finishing{now: instant(now), settleFrom: instant(now), results: make([]store.FinishResult, store.BatchMax)}
+			round := make([]int, store.BatchMax)
+			for i := range store.BatchMax {
+				next++
+				rows = append(rows, store.NewPayout{PromotionID: 1, TargetID: next, UserID: fmt.Sprint(next), Amount: 5})
+				f.outcomes = append(f.outcomes, rules.Outcome{
+					Ref: reward.Ref{PromotionID: 1, TargetID: next, Dispatch: 1}, Kind: rules.OutcomePaid,
+					TransactionKey: "6f1e0a52-7c43-4f1b-9a57-" + fmt.Sprintf("%012d", next),
+				})
+				round[i] = i
+			}
+			saved, err := s.PayoutSave(ctx, store.PayoutSaveParams{Rows: rows, MaxLen: store.BatchMax, Now: now})
+			if err != nil || len(saved.Queued) != store.BatchMax {
+				b.Fatal(len(saved.Queued), err)
+			}
+			began := time.Now()
+			rest, err := f.send(ctx, s, sql, [][]int{round})
+			took[name] += time.Since(began)
+			if err != nil || len(rest) > 0 {
+				b.Fatal(len(rest), err)
+			}
+		}
+	}
+	for name, d := range took {
+		b.ReportMetric(float64(d.Microseconds())/1000/float64(b.N), name+"-ms/1000")
+	}
+}
+
 func BenchmarkActive(b *testing.B) { storetest.BenchmarkActive(b, open) }
 
 func BenchmarkRequests(b *testing.B) { storetest.BenchmarkRequests(b, open) }
@@ -575,7 +616,13 @@ func TestLocks(t *testing.T) {
 	t.Run("TriesAgainWhenALockIsNotHadInTime", func(t *testing.T) {
 		t.Parallel()
 		s, conn := held(t, "SET LOCAL idle_in_transaction_session_timeout = 0")
-		done := finish(t, s)
+		done := make(chan error, 1)
+		go func() {
+			_, err := s.PayoutSettle(t.Context(), store.PayoutSettleParams{Now: now, Lookups: []rules.Lookup{
+				{Ref: reward.Ref{PromotionID: 1, TargetID: 1, Dispatch: 1}, Found: true, BeganAt: now, NextAt: now},
+			}})
+			done <- err
+		}()
 		waitForTries(t, s, 2)
 		if _, err := conn.Exec(t.Context(), "ROLLBACK"); err != nil {
 			t.Fatal(err)
@@ -825,7 +872,7 @@ SELECT i, 1, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(1, ` + n
 		}
 	}
 	// Statements that name their rows must not use other indexes.
-	named := []string{"dispatch named", "give back", "finish", "settle", "heads", "attempts", "retry named", "resolve"}
+	named := []string{"dispatch named", "give back", "finish", "finish held", "settle", "heads", "attempts", "retry named", "resolve"}
 	// payouts_back has few rows, so reading all of it is cheap.
 	joined := regexp.MustCompile(`Join Filter: .*\b(target_id|user_id|ticket)\b(.*\n){1,3}.*using (payout|coupon)`)
 	back := regexp.MustCompile(`Join Filter: (.*\n){1,4}.*using payouts_back`)
@@ -930,7 +977,7 @@ SELECT i, now(), 'a' || i % 9, 'admin', 'retry-payouts', '/v1/promotions/' || i 
 func statements() map[string]string {
 	all := map[string]string{
 		"insert": insertSQL, "dispatch due": dispatchDue, "dispatch named": dispatchNamed, "give back": returnSQL,
-		"sweep": sweepSQL, "cancel": cancelSQL, "finish": finishSQL, "settle": settleSQL, "heads": headsSQL,
+		"sweep": sweepSQL, "cancel": cancelSQL, "finish": finishSQL, "finish held": finishHeldSQL, "settle": settleSQL, "heads": headsSQL,
 		"claim lookups": claimLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
 		"summaries": addSummaries, "correct": correctSQL, "complete": completeSQL, "due": viewSQL + dueSQL,
 		"active": viewSQL + activeList, "whole list": wholeSQL, "changes": changesSQL,
@@ -983,4 +1030,168 @@ func planOf(t *testing.T, conn *pgxpool.Conn, name, sql string) string {
 		plan.WriteByte('\n')
 	}
 	return plan.String()
+}
+
+// finishOne records that a dispatched payout was paid.
+func finishOne(t *testing.T, s *Store, id reward.PromotionID) error {
+	t.Helper()
+	_, err := s.PayoutFinish(t.Context(), store.PayoutFinishParams{
+		Outcomes: []rules.Outcome{{Ref: reward.Ref{PromotionID: id, TargetID: 1, Dispatch: 1}, Kind: rules.OutcomePaid, TransactionKey: "T"}},
+		Now:      time.Now(),
+	})
+	return err
+}
+
+// TestFinishSaysWhyItsRowsAreRefused locks and then breaks the counts of a
+// promotion.
+func TestFinishSaysWhyItsRowsAreRefused(t *testing.T) {
+	t.Parallel()
+	s := open(t).(*Store)
+	ctx := t.Context()
+	if _, err := s.PromotionRegister(ctx, []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	saved, err := s.PayoutSave(ctx, store.PayoutSaveParams{
+		Rows: []store.NewPayout{{PromotionID: 1, TargetID: 1, UserID: "u", Amount: 1}}, MaxLen: 1, Now: time.Now(),
+	})
+	if err != nil || len(saved.Queued) != 1 {
+		t.Fatalf("saved %+v, %v", saved, err)
+	}
+	tx, err := s.pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(ctx, `SELECT FROM summaries FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	// The connection sends nothing for longer than sharedLockWait.
+	if _, err := tx.Exec(ctx, `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
+		t.Fatal(err)
+	}
+	if err := finishOne(t, s, 1); !errors.Is(err, store.ErrLocked) {
+		t.Errorf("finish under a lock: %v", err)
+	}
+	if _, err := s.PayoutReturn(ctx, store.PayoutReturnParams{Refs: []reward.Ref{{PromotionID: 1, TargetID: 1, Dispatch: 1}}, Now: time.Now()}); !errors.Is(err, store.ErrLocked) {
+		t.Errorf("return under a lock: %v", err)
+	}
+	if _, err := tx.Exec(ctx, `UPDATE summaries SET queued = 0`); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var broken *store.ConstraintError
+	if err := finishOne(t, s, 1); !errors.As(err, &broken) || broken.Constraint != "summaries_queued_check" {
+		t.Errorf("finish with broken counts: %v", err)
+	}
+	if _, err := s.SummaryCompare(ctx, 1, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := finishOne(t, s, 1); err != nil {
+		t.Errorf("finish after the repair: %v", err)
+	}
+}
+
+// TestABudgetCostsASaveLittle saves into a running promotion with a budget and
+// 100,000 READY rows that may have been charged. The budget must count them, and is
+// nearly spent.
+func TestABudgetCostsASaveLittle(t *testing.T) {
+	t.Parallel()
+	const flagged = 100_000
+	s := open(t).(*Store)
+	ctx := t.Context()
+	for _, id := range []reward.PromotionID{1, 2} {
+		if _, err := s.PromotionRegister(ctx, []store.Registration{{ID: id, Type: reward.Point, Started: true}}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		for _, sql := range []string{
+			`INSERT INTO payouts (promotion_id, target_id, summary_id, amount, due_at, updated_at, first_dispatched_at, dispatch, attempts,
+  state, maybe_called, user_id, voucher_code, transaction_key, error_code, error_message)
+SELECT $1::int8, i, 0, 1, now(), now(), now(), 1, 0, 0, true, 'u', '', '', '', '' FROM generate_series(1, $2::int8) i`,
+			`UPDATE summaries SET ready = $2, ready_amount = $2 WHERE promotion_id = $1`,
+		} {
+			if _, err := s.pool.Exec(ctx, sql, id, int64(flagged)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// Of the rows saved, 500 fit into the budget.
+	if _, err := s.pool.Exec(ctx, `UPDATE promotions SET max_amount = $1 WHERE id = 1`, flagged+500); err != nil {
+		t.Fatal(err)
+	}
+	next := reward.TargetID(flagged)
+	save := func(id reward.PromotionID, n int) (queued int, took time.Duration) {
+		rows := make([]store.NewPayout, n)
+		for i := range rows {
+			next++
+			rows[i] = store.NewPayout{PromotionID: id, TargetID: next, UserID: "u", Amount: 1}
+		}
+		began := time.Now()
+		res, err := s.PayoutSave(ctx, store.PayoutSaveParams{Rows: rows, MaxLen: 5000, Now: time.Now()})
+		if err != nil {
+			t.Fatalf("save %d rows: %v", n, err)
+		}
+		return len(res.Queued), time.Since(began)
+	}
+	save(2, 1000) // warms up
+	var free, bound time.Duration
+	for range 3 {
+		_, took := save(2, 1000)
+		free += took
+	}
+	for i := range 3 {
+		queued, took := save(1, 1000)
+		bound += took
+		if want := map[int]int{0: 500}[i]; queued != want {
+			t.Errorf("save %d queued %d rows, want %d", i, queued, want)
+		}
+	}
+	t.Logf("saving 1,000 rows takes %v, and %v with a budget", free/3, bound/3)
+	if bound > 20*free {
+		t.Errorf("a budget makes saving 1,000 rows %.0f times as slow", float64(bound)/float64(free))
+	}
+}
+
+// TestRowsBelowTheLowWaterMarkAreDispatched saves rows with an earlier clock after
+// many rows of a promotion were dispatched.
+func TestRowsBelowTheLowWaterMarkAreDispatched(t *testing.T) {
+	t.Parallel()
+	s := open(t).(*Store)
+	ctx, now := t.Context(), time.Now()
+	if _, err := s.PromotionRegister(ctx, []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, now); err != nil {
+		t.Fatal(err)
+	}
+	next := reward.TargetID(0)
+	save := func(n int, at time.Time) {
+		t.Helper()
+		rows := make([]store.NewPayout, n)
+		for i := range rows {
+			next++
+			rows[i] = store.NewPayout{PromotionID: 1, TargetID: next, UserID: "u", Amount: 1}
+		}
+		if _, err := s.PayoutSave(ctx, store.PayoutSaveParams{Rows: rows, Now: at}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dispatch := func(limit, want int) {
+		t.Helper()
+		list, err := s.PayoutDispatch(ctx, store.PayoutDispatchParams{PromotionID: 1, Limit: limit, MaxLen: 1 << 20, Now: now})
+		if err != nil || len(list) != want {
+			t.Fatalf("dispatched %d rows, want %d, %v", len(list), want, err)
+		}
+	}
+	for range lowAfter / store.BatchMax {
+		save(store.BatchMax, now)
+		dispatch(store.BatchMax, store.BatchMax)
+	}
+	if s.low.get(1).IsZero() {
+		t.Fatal("there is no mark")
+	}
+	save(3, now.Add(-time.Hour))
+	dispatch(10, 3)
+	save(3, now.Add(-time.Hour))
+	save(3, now.Add(time.Second))
+	dispatch(2, 2)
+	dispatch(10, 4)
+	dispatch(10, 0)
 }

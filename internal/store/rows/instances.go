@@ -2,6 +2,7 @@ package rows
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/largesse/largesse/internal/store"
@@ -23,6 +24,8 @@ DELETE FROM instances WHERE name IN (SELECT name FROM old)`
 
 	listInstances = `SELECT i.name, i.version, i.roles, i.pools, i.started_at, i.seen_at, i.alive_until, i.alive_until > c.now
 FROM (SELECT :clock AS now) c JOIN instances i ON i.seen_at > c.now - CAST($1 AS interval) ORDER BY i.name`
+
+	aliveInstances = `SELECT i.name FROM (SELECT :clock AS now) c JOIN instances i ON i.alive_until > c.now`
 )
 
 // InstanceHeartbeat stores what an instance does, and counts those that are alive.
@@ -59,4 +62,11 @@ func (t *Tables) InstanceList(ctx context.Context) ([]store.Instance, error) {
 		}
 		return i.Decode(roles, pools)
 	}, t.listInstances, store.InstanceRetention)
+}
+
+// InstanceAlive returns the names of the instances that are alive.
+func (t *Tables) InstanceAlive(ctx context.Context) ([]string, error) {
+	names, err := list(ctx, t.db.Read, "list living instances", scanText, t.aliveInstances)
+	slices.Sort(names)
+	return names, err
 }

@@ -82,14 +82,14 @@ func New(db DB, d Dialect) Tables { return Tables{db: db, dialect: d, texts: d.t
 
 // texts are the statements that depend on the dialect.
 type texts struct {
-	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, claimWebhooks, expireCoupons string
+	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, aliveInstances, claimWebhooks, expireCoupons string
 }
 
 func (d Dialect) texts() texts {
 	text := strings.NewReplacer(":clock", d.Clock, ":skip_locked", d.SkipLocked).Replace
 	return texts{
 		deleteExpiredKeys: text(deleteExpiredKeys), takeLease: text(takeLease), leaseOwners: text(leaseOwners), heartbeat: text(heartbeat),
-		deleteOldInstances: text(deleteOldInstances), countAlive: text(countAlive), listInstances: text(listInstances), claimWebhooks: text(claimWebhooks),
+		deleteOldInstances: text(deleteOldInstances), countAlive: text(countAlive), listInstances: text(listInstances), aliveInstances: text(aliveInstances), claimWebhooks: text(claimWebhooks),
 		expireCoupons: text(expireCoupons),
 	}
 }

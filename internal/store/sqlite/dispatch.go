@@ -195,7 +195,7 @@ func (s *Store) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (i
 		return nil
 	})
 	if err != nil {
-		return 0, err
+		return 0, refused(err)
 	}
 	return moved, nil
 }

@@ -143,7 +143,7 @@ func (s *Store) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([
 			})
 	})
 	if err != nil {
-		return nil, err
+		return nil, refused(err)
 	}
 	return results, nil
 }

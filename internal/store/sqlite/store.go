@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/pressly/goose/v3"
@@ -241,6 +242,17 @@ func maybeTime(n sql.NullInt64) time.Time {
 
 // instant returns t as it comes back from the database.
 func instant(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
+
+// refused returns a *store.ConstraintError if a CHECK of the database has refused
+// a transaction.
+func refused(err error) error {
+	if !hasCode(err, badCheck) {
+		return err
+	}
+	// The message ends with the constraint.
+	text := err.Error()
+	return &store.ConstraintError{Constraint: "CHECK (" + text[strings.LastIndex(text, ": ")+2:] + ")", Err: err}
+}
 
 // hasCode reports whether err has one of these extended result codes of SQLite.
 func hasCode(err error, codes ...int) bool {

@@ -249,6 +249,9 @@ func exerciseInstances(t *testing.T, open Open) {
 			got = append(got, i.Name)
 		}
 		same(b, "names", names, got)
+		living, err := b.InstanceAlive(b.ctx)
+		b.must(err)
+		same(b, "names of the living", names, living)
 	})
 	run(t, open, "AreDeadAfterTheirTimeAndComeBack", func(b *bundle) {
 		alive := func() []bool {
@@ -263,6 +266,9 @@ func exerciseInstances(t *testing.T, open Open) {
 		beat(b, store.Instance{Name: "b", StartedAt: epoch}, -time.Second)
 		beat(b, store.Instance{Name: "c", StartedAt: epoch}, 0)
 		same(b, "alive", []bool{true, false, false}, alive())
+		living, err := b.InstanceAlive(b.ctx)
+		b.must(err)
+		same(b, "names of the living", []string{"a"}, living)
 		beat(b, store.Instance{Name: "b", StartedAt: epoch}, time.Hour)
 		beat(b, store.Instance{Name: "a", StartedAt: epoch}, -time.Second)
 		same(b, "alive", []bool{false, true, false}, alive())

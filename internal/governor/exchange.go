@@ -1,0 +1,242 @@
+package governor
+
+import (
+	"crypto/rand"
+	"errors"
+	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+)
+
+// exchangeInterval separates the exchanges of an instance that makes calls. A call
+// may start so long after another instance has received a Retry-After.
+const exchangeInterval = 50 * time.Millisecond
+
+// told says what this instance has told the others about the provider, and knows
+// from them. The governor's mutex protects it, apart from wake.
+type told struct {
+	instance string        // name of this instance
+	block    time.Duration // end of a Retry-After that the others do not know; 0: none
+	informed bool          // the latest exchange is recent
+	at       time.Duration // end of the latest exchange
+	failed   bool          // the latest exchange failed
+	urgent   bool          // there is news
+	wake     chan struct{} // has a value if an exchange is due at once
+}
+
+func newTold() told { return told{instance: rand.Text(), wake: make(chan struct{}, 1)} }
+
+// news says that the others should hear of the provider at once. It never blocks.
+func (t *told) news() {
+	t.urgent = true
+	t.rouse()
+}
+
+// rouse brings the next exchange forward.
+func (t *told) rouse() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// exchanges reports whether this instance exchanges what it knows with others.
+func (g *Governor) exchanges() bool { return g.cfg.Rates != nil && !g.sharing.away }
+
+// takesTurns reports whether probes must wait for a turn. They need not if the other
+// instances have calls answered: then the breaker is open because this instance
+// cannot reach the provider.
+func (g *Governor) takesTurns() bool { return g.exchanges() && !g.breaker.single }
+
+// informed reports whether this instance knows what the others know of the
+// provider. If not, it brings the exchange forward that informs it.
+func (g *Governor) informed() bool {
+	if !g.exchanges() || g.told.informed {
+		return true
+	}
+	g.told.rouse()
+	return false
+}
+
+// exchangeLoop exchanges at intervals while this instance makes calls.
+func (g *Governor) exchangeLoop() {
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	for {
+		select {
+		case <-g.ctx.Done():
+			return
+		case <-g.told.wake:
+		case <-timer.C:
+		}
+		wait, again := g.exchange()
+		timer.Stop()
+		if again {
+			timer.Reset(wait)
+		}
+	}
+}
+
+// exchange makes an exchange if one is due. It returns when the next one is due, and
+// false if there is none: this instance makes no calls.
+func (g *Governor) exchange() (wait time.Duration, again bool) {
+	g.mu.Lock()
+	now := g.now()
+	due := g.exchangeAt(now)
+	var p LeaseParams
+	if due <= now {
+		p = LeaseParams{Name: NameOfAll, PerSecond: 1, News: g.newsFor(now)}
+		if g.all != nil {
+			p.PerSecond = g.all.pace
+		}
+		if g.sharing.away {
+			g.sharing.tryAt = now + tryInterval
+		}
+	}
+	g.mu.Unlock()
+	if p.News == nil {
+		return due - now, due > 0
+	}
+	run, err := g.leaseOnce(p)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	sent := now
+	now = g.now()
+	g.leased(sent, now, err)
+	if err == nil {
+		g.learn(now, sent, *p.News, run.Shared)
+	} else {
+		g.untold(now)
+	}
+	g.pump(now)
+	if due = g.exchangeAt(now); due == 0 {
+		return 0, false
+	}
+	return max(due-now, timerMin), true
+}
+
+// exchangeAt returns when the next exchange is due, or 0 if none is.
+func (g *Governor) exchangeAt(now time.Duration) time.Duration {
+	t := &g.told
+	switch {
+	case g.closed:
+		return 0
+	case g.sharing.unshared:
+		return 0
+	case g.open == 0 && g.waiting == 0 && !t.urgent && !g.breaker.opened && !g.sharing.away:
+		t.informed = false // the next call must wait for an exchange
+		return 0
+	case g.sharing.away:
+		return g.sharing.tryAt
+	case (t.urgent || !t.informed) && !t.failed:
+		return now
+	}
+	return t.at + exchangeInterval
+}
+
+// newsFor returns what to tell the others.
+func (g *Governor) newsFor(now time.Duration) *News {
+	t, b := &g.told, &g.breaker
+	n := &News{Instance: t.instance}
+	t.urgent = false
+	if t.block > now {
+		n.Block = t.block - now
+	}
+	if g.alive > 0 {
+		n.Alive = max(now-g.alive, 1)
+	}
+	if b.opened {
+		n.Down = !b.adopted && !b.told
+		n.Probe = b.ended
+		n.Want = !b.single && (len(b.probes) > 0 || g.wantsProbe(now))
+		n.ProbeIn = min(max(b.probeAt-now, 0), ProbeInMax)
+	}
+	return n
+}
+
+// untold notes that news may not have arrived.
+func (g *Governor) untold(now time.Duration) {
+	g.told.urgent, g.told.failed, g.told.at = true, true, now
+}
+
+// learn takes the reply to n into account. It was asked for at sent.
+func (g *Governor) learn(now, sent time.Duration, n News, known Shared) {
+	t, b := &g.told, &g.breaker
+	t.informed, t.failed, t.at = true, false, now
+	if n.Block > 0 && t.block <= sent+n.Block {
+		t.block = 0
+	}
+	if known.Blocked > 0 {
+		g.blocked = max(g.blocked, now+min(known.Blocked, RetryAfterMax))
+		g.report.until = max(g.report.until, g.blocked+throttleLinger)
+	}
+	if n.Probe == b.ended {
+		b.ended = ProbeResult{}
+	}
+	switch {
+	case known.Down && !b.opened:
+		if g.alive <= sent {
+			b.open(now)
+			b.adopted, b.probeAt = true, now+known.ProbeIn
+		}
+	case known.Down && (n.Down || b.told || b.adopted):
+		b.told, b.single = true, false
+		switch {
+		case len(b.probes) > 0:
+			b.turn = known.Turn
+		case b.ended.Ended: // the others do not know yet how the latest probe ended
+		case known.Turn:
+			b.turn, b.probeAt = true, min(b.probeAt, now-probeGrace)
+		default:
+			b.turn, b.tries, b.probeAt = false, known.Tries, now+known.ProbeIn
+		}
+	case known.Down, !b.opened: // this instance has yet to tell what it knows
+	case b.adopted:
+		g.closeBreaker(now)
+	case b.told && known.Up && !b.single:
+		// Others have calls answered. Look at once whether this instance does, too.
+		b.single, b.turn, b.tries, b.probeAt = true, false, 0, now
+	case b.told && !known.Up:
+		b.told, b.single, b.turn = false, false, false // what was shared is lost
+		t.news()
+	}
+}
+
+// closeBreaker closes the breaker because other instances have calls answered. After
+// a moment without calls, the limit is still right.
+func (g *Governor) closeBreaker(now time.Duration) {
+	if now-g.breaker.allowAt > 0 {
+		g.limit.restart(now, g.open)
+	}
+	g.breaker = breaker{}
+}
+
+// unsharedReason is the reason of a trouble.
+const unsharedReason = "what instances share through Redis cannot be read: this instance uses its part of each rate, and its own circuit breaker; check Redis"
+
+// leased updates sharing with the result of a lease. Failures for less than
+// outageAfter are no outage: their send times are lost.
+func (g *Governor) leased(sent, now time.Duration, err error) {
+	s := &g.sharing
+	switch {
+	case g.closed:
+	case err == nil:
+		s.failing = 0
+		if s.away {
+			s.away, s.back = false, now+backGrace
+			g.told.informed, g.breaker.told, g.breaker.single = false, false, false
+			g.cfg.Troubles.Clear(obs.PartRates)
+		}
+	case errors.Is(err, ErrUnshared):
+		if !s.unshared {
+			s.away, s.unshared = true, true
+			g.log.Info("instances share no rates: this one uses its part of them", "instances", max(g.cfg.Instances(), 1))
+		}
+	case s.failing == 0:
+		s.failing = sent
+	case !s.away && now-s.failing >= outageAfter:
+		s.away, s.tryAt = true, now+tryInterval
+		g.log.Debug("shared rates unavailable", "error", err)
+		g.cfg.Troubles.Set(obs.PartRates, unsharedReason)
+	}
+}

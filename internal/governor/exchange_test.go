@@ -1,0 +1,320 @@
+package governor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// fleet runs instances that share what they know, each with n calls of its own
+// promotion under way or waiting, until the function that it returns is called.
+func fleet(t *testing.T, v *provider, rates Rates, n int, cfgs ...Config) (all []*Governor, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	for i, cfg := range cfgs {
+		cfg.Rates, cfg.Instances = rates, func() int { return len(cfgs) }
+		g := newTest(t, cfg)
+		all = append(all, g)
+		group.Go(v.work(ctx, g, Job{PromotionID: reward.PromotionID(i + 1)}, n, 0))
+	}
+	return all, func() {
+		cancel()
+		group.Wait()
+	}
+}
+
+func TestInstancesShareARetryAfter(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]Config{"NoRate": {}, "ARateOfAllCalls": {RatePerSecond: 300}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const after, at = 5 * time.Second, 10 * time.Second
+				v := newProvider(100 * time.Millisecond)
+				said := false
+				v.says = func(_ int, now time.Duration) Outcome {
+					if now < at || said {
+						return paid
+					}
+					said = true
+					return Outcome{Class: reward.AnswerThrottled, Status: 429, RetryAfter: after, Took: time.Millisecond}
+				}
+				rates := &distant{trip: time.Millisecond}
+				_, stop := fleet(t, v, rates, 20, cfg, cfg, cfg)
+				// One more makes its first call while the others are blocked.
+				late := newTest(t, Config{Rates: rates, Instances: func() int { return 4 }})
+				time.Sleep(at + 2*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				wait := v.work(ctx, late, Job{PromotionID: 9}, 5, 5)
+				time.Sleep(8 * time.Second)
+				wait()
+				stop()
+				// News takes an interval and two trips. So do leased send times.
+				told := at + exchangeInterval + 60*time.Millisecond
+				if n := v.calls(told, at+after); n != 0 {
+					t.Errorf("%d calls after the others heard of it, and before its end", n)
+				}
+				if n := v.calls(at+after, at+after+time.Second); n < 100 {
+					t.Errorf("%d calls in the second after it", n)
+				}
+			})
+		})
+	}
+}
+
+// An outage of a minute that three instances see costs few more calls than one that
+// one instance sees, and all of them continue soon after it.
+func TestInstancesShareProbes(t *testing.T) {
+	t.Parallel()
+	const from, outage = 10 * time.Second, 60 * time.Second
+	for name, dead := range map[string]Outcome{
+		"Refused":     {Class: reward.AnswerNotSent, Took: time.Millisecond},
+		"5xx":         {Class: reward.AnswerFailed, Status: 502, Took: 5 * time.Millisecond},
+		"Unavailable": {Class: reward.AnswerThrottled, Status: 503, Took: 5 * time.Millisecond},
+		"Silent":      {Class: reward.AnswerUnknown, Took: 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				v := newProvider(200 * time.Millisecond)
+				v.says = func(_ int, at time.Duration) Outcome {
+					if at >= from && at < from+outage {
+						return dead
+					}
+					return paid
+				}
+				cfg := Config{MaxConcurrency: 30}
+				all, stop := fleet(t, v, &distant{trip: time.Millisecond}, 200, cfg, cfg, cfg)
+				time.Sleep(from + outage/2)
+				for i, g := range all {
+					if s := g.State(); !s.BreakerOpen {
+						t.Errorf("instance %d: %+v", i, s)
+					}
+				}
+				time.Sleep(outage/2 + 15*time.Second)
+				for i, g := range all {
+					if s := g.State(); s.BreakerOpen || s.Limit <= limitRestart {
+						t.Errorf("15 s later, instance %d: %+v", i, s)
+					}
+				}
+				stop()
+				opening, probes := v.calls(from, from+6*time.Second), v.calls(from+6*time.Second, from+outage)
+				t.Logf("%d calls in the first 6 s, then %d probes", opening, probes)
+				if opening > 3*45 || probes > 20 || probes < 5 {
+					t.Errorf("%d calls in the first 6 s, then %d probes", opening, probes)
+				}
+				if n := v.calls(from+outage, from+outage+15*time.Second); n < 1500 {
+					t.Errorf("%d calls in the 15 s after it", n)
+				}
+			})
+		})
+	}
+}
+
+// An instance that cannot reach the provider, although the others do, slows only
+// itself.
+func TestOneInstanceIsCutOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v, cut := newProvider(100*time.Millisecond), newProvider(time.Millisecond)
+		cut.says = func(_ int, at time.Duration) Outcome {
+			if at > 20*time.Second && at < 80*time.Second {
+				return Outcome{Class: reward.AnswerNotSent, Took: time.Millisecond}
+			}
+			return paid
+		}
+		rates := &distant{trip: time.Millisecond}
+		all, stop := fleet(t, v, rates, 100, Config{MaxConcurrency: 50}, Config{MaxConcurrency: 50})
+		alone, stopAlone := fleet(t, cut, rates, 100, Config{MaxConcurrency: 50})
+		time.Sleep(80 * time.Second)
+		if !alone[0].State().BreakerOpen || all[0].State().BreakerOpen || all[1].State().BreakerOpen {
+			t.Errorf("states %+v, %+v, %+v", alone[0].State(), all[0].State(), all[1].State())
+		}
+		time.Sleep(10 * time.Second)
+		if alone[0].State().BreakerOpen {
+			t.Errorf("10 s after the cut: %+v", alone[0].State())
+		}
+		stop()
+		stopAlone()
+		before, during := v.calls(10*time.Second, 20*time.Second), v.calls(20*time.Second, 80*time.Second)
+		if float64(during) < 0.9*6*float64(before) {
+			t.Errorf("%d calls in 10 s before, %d in 60 s while one was cut off", before, during)
+		}
+		if n := cut.calls(20*time.Second, 80*time.Second); n > 150 {
+			t.Errorf("the one that was cut off made %d calls", n)
+		}
+	})
+}
+
+// Without the shared state, each instance uses its own breaker, and says so.
+func TestOwnBreakerWhileRatesAreAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const outage = 60 * time.Second
+		v := newProvider(100 * time.Millisecond)
+		v.says = func(_ int, at time.Duration) Outcome {
+			if at > 10*time.Second && at < 10*time.Second+outage {
+				return Outcome{Class: reward.AnswerFailed, Status: 500, Took: time.Millisecond}
+			}
+			return paid
+		}
+		rates, troubles := &distant{trip: time.Millisecond}, obs.NewTroubles(nil, obs.Log{})
+		all, stop := fleet(t, v, rates, 50, Config{Troubles: troubles}, Config{}, Config{})
+		time.Sleep(15 * time.Second)
+		rates.away.Store(true)
+		time.Sleep(15 * time.Second)
+		parts := func() (out string) {
+			for _, x := range troubles.List() {
+				out += x.Part + " "
+			}
+			return out
+		}
+		if got := parts(); got != "provider rates " {
+			t.Errorf("troubles: %s", got)
+		}
+		if n := v.calls(20*time.Second, 30*time.Second); n < 6 || n > 15 {
+			t.Errorf("%d probes in 10 s, want those of three instances", n)
+		}
+		rates.away.Store(false)
+		time.Sleep(15 * time.Second)
+		if got := parts(); got != "provider " {
+			t.Errorf("troubles: %s", got)
+		}
+		if n := v.calls(35*time.Second, 45*time.Second); n < 2 || n > 4 {
+			t.Errorf("%d probes in 10 s, want those of one instance", n)
+		}
+		time.Sleep(outage)
+		stop()
+		if got := parts(); got != "" || all[0].State().BreakerOpen {
+			t.Errorf("troubles: %s; %+v", got, all[0].State())
+		}
+	})
+}
+
+// An instance that makes calls exchanges what it knows 20 times per second, however
+// many calls it makes, and one without calls never.
+func TestExchangesCostLittle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v, rates := newProvider(10*time.Millisecond), &distant{trip: time.Millisecond}
+		_, stop := fleet(t, v, rates, 100, Config{})
+		time.Sleep(20 * time.Second)
+		stop()
+		if n, calls := rates.leases.Load(), v.calls(0, 20*time.Second); n < 350 || n > 420 || calls < 100_000 {
+			t.Errorf("%d exchanges in 20 s with %d calls", n, calls)
+		}
+		time.Sleep(time.Second)
+		before := rates.leases.Load()
+		time.Sleep(time.Minute)
+		if n := rates.leases.Load() - before; n != 0 {
+			t.Errorf("%d exchanges in a minute without calls", n)
+		}
+	})
+}
+
+// unsharedRates is what instances have that share nothing.
+type unsharedRates struct{}
+
+func (unsharedRates) Lease(context.Context, LeaseParams) (Run, error) {
+	return Run{}, fmt.Errorf("no server: %w", ErrUnshared)
+}
+
+// Instances that share nothing by their settings are no trouble.
+func TestUnshared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		log, err := obs.NewLog(&text, "info", "text")
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, troubles := newProvider(10*time.Millisecond), obs.NewTroubles(nil, obs.Log{})
+		_, stop := fleet(t, v, unsharedRates{}, 10, Config{Log: log, Troubles: troubles})
+		time.Sleep(time.Minute)
+		stop()
+		if n := v.calls(0, time.Minute); n < 10_000 {
+			t.Errorf("%d calls", n)
+		}
+		if n := strings.Count(text.String(), "\n"); n != 1 || len(troubles.List()) != 0 {
+			t.Errorf("%d lines, troubles %v:\n%s", n, troubles.List(), text.String())
+		}
+	})
+}
+
+// The troubles and their reasons, and when they end.
+func TestTroublesOfTheProvider(t *testing.T) {
+	t.Parallel()
+	job := Job{PromotionID: 1}
+	reason := func(troubles *obs.Troubles) string {
+		all := troubles.List()
+		if len(all) != 1 || all[0].Part != obs.PartProvider {
+			return ""
+		}
+		return all[0].Reason
+	}
+	t.Run("TheBreakerIsOpen", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			var text bytes.Buffer
+			log, err := obs.NewLog(&text, "info", "text")
+			if err != nil {
+				t.Fatal(err)
+			}
+			troubles := obs.NewTroubles(nil, log)
+			g := newTest(t, Config{Troubles: troubles, Log: log})
+			for range failuresToOpen {
+				acquire(t, g, job).Done(Outcome{Class: reward.AnswerFailed, Status: 502})
+			}
+			if got := reason(troubles); !strings.Contains(got, "does not respond") || !strings.Contains(got, "502") {
+				t.Errorf("reason %q", got)
+			}
+			acquire(t, g, job).Done(paid)
+			if got := reason(troubles); got != "" {
+				t.Errorf("reason %q after it", got)
+			}
+			if n := strings.Count(text.String(), "\n"); n != 2 {
+				t.Errorf("%d lines, want one for its start and one for its end:\n%s", n, text.String())
+			}
+		})
+	})
+	for name, o := range map[string]Outcome{
+		"RetryAfter": {Class: reward.AnswerThrottled, Status: 429, RetryAfter: 30 * time.Second},
+		"Only429":    {Class: reward.AnswerThrottled, Status: 429},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				troubles := obs.NewTroubles(nil, obs.Log{})
+				g := newTest(t, Config{Troubles: troubles})
+				var permits []*Permit
+				for range throttlesToReport {
+					permits = append(permits, acquire(t, g, job))
+				}
+				for _, p := range permits {
+					p.Done(o)
+				}
+				if got := reason(troubles); !strings.Contains(got, "asks for fewer calls") {
+					t.Errorf("reason %q", got)
+				}
+				time.Sleep(o.RetryAfter + throttleLinger + time.Second)
+				if got := reason(troubles); got != "" {
+					t.Errorf("reason %q after it, without any call", got)
+				}
+			})
+		})
+	}
+	if errors.Is(errAway, ErrUnshared) {
+		t.Error("an outage counts as unshared")
+	}
+}

@@ -1,0 +1,55 @@
+//go:build servers && load
+
+package payout
+
+import (
+	"context"
+	"testing"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// TestAHeldLockCostsOthersLittle compares how fast a promotion is paid while
+// another one is locked, and without that.
+func TestAHeldLockCostsOthersLittle(t *testing.T) {
+	const targets, rounds = 5_000, 3
+	n := newNeighbours(t)
+	if err := n.flow.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var free, beside float64 // seconds
+	next := healthy
+	pay := func() float64 {
+		id := next
+		next++
+		n.create(id, targets)
+		return n.pay(id, targets).Seconds()
+	}
+	pay() // warms up
+	for range rounds {
+		free += pay()
+	}
+	n.create(sick, 300)
+	n.within(patience, "calling", func() bool { return n.callsOf(sick) >= calling })
+	tx, err := n.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), `SELECT FROM summaries WHERE promotion_id = $1 FOR UPDATE`, sick); err != nil {
+		t.Fatal(err)
+	}
+	n.open()
+	n.within(patience, "in trouble", func() bool { return n.trouble(obs.PartOutcomes) != "" })
+	for range rounds {
+		beside += pay()
+	}
+	t.Logf("%d payouts take %.2f s, and %.2f s beside a locked promotion: %.2f of the throughput", rounds*targets, free, beside, free/beside)
+	if free/beside < 0.9 {
+		t.Errorf("a locked promotion leaves others %.2f of their throughput, want 0.9", free/beside)
+	}
+	if paid := n.get(sick).Counts.Payouts[reward.Succeeded]; paid != 0 {
+		t.Errorf("%d payouts of the locked promotion were recorded", paid)
+	}
+}

@@ -1,0 +1,296 @@
+package payout
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	parkedWorkers = 4 // promotions whose parked outcomes are written in parallel
+	// parkedBackoff is the pause after the first failed write of a promotion's
+	// parked outcomes. It doubles with each further failure, up to
+	// parkedBackoffMax.
+	parkedBackoff    = 20 * time.Millisecond
+	parkedBackoffMax = 5 * time.Second
+	// stuckAfter is the number of failed writes in a row, without another
+	// promotion's outcomes, after which a promotion is stuck.
+	stuckAfter = 4
+)
+
+// parking holds, for each promotion, the outcomes that could not be written. New
+// outcomes of such a promotion join them, so that they make no other
+// promotion's batch fail. The Finisher writes the outcomes of one promotion at a
+// time, apart from all others. While a promotion has parked outcomes, its pool
+// reads no new entries, and so holds at most its limit of pending entries; that
+// bounds the memory.
+//
+// A stuck promotion is a trouble of the instance. If the cause is its rows, it is
+// also paused. The outcomes stay parked meanwhile: when the rows are repaired, the
+// next try writes them. All methods are safe for concurrent use.
+type parking struct {
+	pause    func(ctx context.Context, id reward.PromotionID, reason string)
+	troubles *obs.Troubles
+	changed  service.Hint // outcomes were parked, or a try has ended
+
+	mu    sync.Mutex // protects what follows
+	lanes map[reward.PromotionID]*lane
+	ended bool // nothing is parked any more
+}
+
+// lane holds the parked outcomes of one promotion.
+type lane struct {
+	outcomes []finished
+	// size is how many outcomes the next try writes. A transaction that the
+	// database refuses because of its rows makes it half as large, and moves these
+	// outcomes to the end. So one bad row does not keep the others.
+	size     int
+	failures int // in a row
+	err      error
+	due      time.Time // of the next try
+	trying   bool
+}
+
+func newParking(pause func(context.Context, reward.PromotionID, string), troubles *obs.Troubles) *parking {
+	return &parking{pause: pause, troubles: troubles, changed: service.NewHint(), lanes: make(map[reward.PromotionID]*lane)}
+}
+
+// has reports whether a promotion has parked outcomes.
+func (p *parking) has(id reward.PromotionID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lanes[id] != nil
+}
+
+// vacant reports whether nothing is parked.
+func (p *parking) vacant() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.lanes) == 0
+}
+
+// sift parks the outcomes of promotions that have parked ones, and returns the
+// others.
+func (p *parking) sift(batch []finished) []finished {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.lanes) == 0 {
+		return batch
+	}
+	others := make([]finished, 0, len(batch))
+	for _, x := range batch {
+		if l := p.lanes[x.promotion()]; l != nil {
+			l.outcomes = append(l.outcomes, x)
+		} else {
+			others = append(others, x)
+		}
+	}
+	return others
+}
+
+// park parks outcomes of one promotion that could not be written because of err.
+func (p *parking) park(part []finished, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		release(part)
+		return
+	}
+	id := part[0].promotion()
+	l := p.lanes[id]
+	if l == nil {
+		l = &lane{size: finishBatch, failures: 1, err: err, due: time.Now().Add(service.Backoff(0, parkedBackoff, parkedBackoffMax))}
+		p.lanes[id] = l
+	}
+	l.outcomes = append(l.outcomes, part...)
+	p.changed.Give()
+}
+
+// empty ends the parking, and returns the outcomes that no try holds.
+func (p *parking) empty() []finished {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = true
+	var all []finished
+	for id, l := range p.lanes {
+		if !l.trying {
+			all = append(all, l.outcomes...)
+			delete(p.lanes, id)
+		}
+	}
+	return all
+}
+
+// release leaves entries pending until a consumer claims them.
+func release(outcomes []finished) {
+	for _, x := range outcomes {
+		x.item.Release()
+	}
+}
+
+// next takes the lane whose try is due first, with the outcomes to write. If none
+// is due, it returns the pause until one is; 0 means that there is none.
+func (p *parking) next() (id reward.PromotionID, part []finished, pause time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var first *lane
+	for of, l := range p.lanes {
+		if !l.trying && (first == nil || l.due.Before(first.due)) {
+			id, first = of, l
+		}
+	}
+	if first == nil || p.ended {
+		return 0, nil, 0
+	}
+	if pause = time.Until(first.due); pause > 0 {
+		return 0, nil, pause
+	}
+	first.trying = true
+	return id, slices.Clone(first.outcomes[:min(first.size, len(first.outcomes))]), 0
+}
+
+// tried records how the try of a part has ended. It returns the outcomes to
+// release, and the reason to pause the promotion, or "".
+func (p *parking) tried(id reward.PromotionID, part []finished, err error) (left []finished, pause string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.lanes[id]
+	l.trying = false
+	rest := slices.Clone(l.outcomes[len(part):])
+	switch {
+	case err == nil:
+		l.outcomes, l.size, l.failures, l.due = rest, min(2*l.size, finishBatch), 0, time.Now()
+	case len(part) == 1 && reward.KindOf(err) == reward.KindInvalid:
+		// The database can never store this one.
+		left, l.outcomes, l.due = part, rest, time.Now()
+	default:
+		l.outcomes, l.err = append(rest, part...), err
+		l.due = time.Now().Add(service.Backoff(l.failures, parkedBackoff, parkedBackoffMax))
+		l.failures++
+		if ofRows(err) && !errors.Is(err, store.ErrLocked) {
+			l.size = max(len(part)/2, 1)
+		}
+		var broken *store.ConstraintError
+		if l.failures >= stuckAfter && errors.As(err, &broken) {
+			pause = whyStuck(id, err)
+		}
+	}
+	if p.ended {
+		left, l.outcomes = append(left, l.outcomes...), nil
+	}
+	if len(l.outcomes) == 0 {
+		delete(p.lanes, id)
+	}
+	p.report()
+	p.changed.Give()
+	return left, pause
+}
+
+// report reports the stuck promotions as a trouble. The caller holds mu.
+func (p *parking) report() {
+	var stuck []reward.PromotionID
+	for id, l := range p.lanes {
+		if l.failures >= stuckAfter {
+			stuck = append(stuck, id)
+		}
+	}
+	if len(stuck) == 0 {
+		p.troubles.Clear(obs.PartOutcomes)
+		return
+	}
+	// Those whose rows need a repair come first: the others may only wait.
+	slices.SortFunc(stuck, func(a, b reward.PromotionID) int {
+		return cmp.Or(cmp.Compare(urgency(p.lanes[a].err), urgency(p.lanes[b].err)), cmp.Compare(a, b))
+	})
+	reason := whyStuck(stuck[0], p.lanes[stuck[0]].err)
+	if len(stuck) > 1 {
+		reason += fmt.Sprintf(" (outcomes of %d other promotions wait, too)", len(stuck)-1)
+	}
+	p.troubles.Set(obs.PartOutcomes, reason)
+}
+
+// urgency orders the causes of a stuck promotion.
+func urgency(err error) int {
+	var broken *store.ConstraintError
+	switch {
+	case errors.As(err, &broken):
+		return 0
+	case errors.Is(err, store.ErrLocked):
+		return 1
+	}
+	return 2
+}
+
+// ofRows reports whether an error comes from rows of a batch, so that other rows
+// may be written. Any other error may come from the server or the network.
+func ofRows(err error) bool { return urgency(err) < 2 || reward.KindOf(err) == reward.KindInvalid }
+
+// whyStuck says why outcomes of a promotion cannot be recorded, and what to do.
+func whyStuck(id reward.PromotionID, err error) string {
+	what := fmt.Sprintf("outcomes of promotion %s cannot be recorded: ", id)
+	var broken *store.ConstraintError
+	switch {
+	case errors.As(err, &broken):
+		return what + fmt.Sprintf("its rows or counts break %s of the database; run largesse reconcile --promotion %s --repair, then resume it", broken.Constraint, id)
+	case errors.Is(err, store.ErrLocked):
+		return what + "another session holds a lock on its rows; find it with pg_locks and pg_stat_activity, and end it"
+	}
+	return what + "the database does not take them; see the log"
+}
+
+// retryParked writes parked outcomes until ctx ends or the finisher gives up.
+func (f *Finisher) retryParked(ctx context.Context) {
+	ctx, cancel := f.untilGivenUp(ctx)
+	defer cancel()
+	var trying sync.WaitGroup
+	slots := make(chan struct{}, parkedWorkers)
+	for ctx.Err() == nil {
+		slots <- struct{}{}
+		id, part, pause := f.parking.next()
+		if part != nil {
+			trying.Go(func() {
+				defer func() { <-slots }()
+				f.try(ctx, id, part)
+			})
+			continue
+		}
+		<-slots
+		if pause == 0 {
+			pause = time.Hour
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-f.parking.changed:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+	release(f.parking.empty())
+	trying.Wait()
+}
+
+// try writes parked outcomes of one promotion.
+func (f *Finisher) try(ctx context.Context, id reward.PromotionID, part []finished) {
+	err := f.commit(ctx, part)
+	left, pause := f.parking.tried(id, part, err)
+	if len(left) > 0 {
+		f.log.Warn("outcomes left pending", err, "promotion_id", id, "count", len(left))
+	}
+	release(left)
+	if err == nil && f.parking.vacant() {
+		f.report(nil)
+	}
+	if pause != "" {
+		f.parking.pause(ctx, id, pause)
+	}
+}

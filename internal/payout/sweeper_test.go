@@ -1,0 +1,483 @@
+package payout
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// endlessCancel is a store in which the cancel of one promotion takes for ever:
+// each chunk takes ten seconds, and there is always another one.
+type endlessCancel struct {
+	store.Store
+	id reward.PromotionID
+
+	mu     sync.Mutex // protects chunks
+	chunks int
+}
+
+func (s *endlessCancel) PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepParams) (int, error) {
+	if p.PromotionID != s.id {
+		return s.Store.PayoutCancelStep(ctx, p)
+	}
+	s.mu.Lock()
+	s.chunks++
+	s.mu.Unlock()
+	select {
+	case <-time.After(9 * time.Second):
+		return store.BatchMax, nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// watchedQueue is a queue that notes its commands. Those about one stream hang.
+type watchedQueue struct {
+	queue.Queue
+	hangs func(queue.Stream) bool // nil: none
+
+	mu       sync.Mutex // protects commands
+	commands []string
+}
+
+func (q *watchedQueue) note(ctx context.Context, name string, s queue.Stream) error {
+	q.mu.Lock()
+	q.commands = append(q.commands, fmt.Sprintf("%s %d", name, s.PromotionID))
+	q.mu.Unlock()
+	if q.hangs != nil && q.hangs(s) {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return nil
+}
+
+func (q *watchedQueue) noted() []string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(q.commands)
+}
+
+func (q *watchedQueue) Info(ctx context.Context, s queue.Stream) (queue.Info, error) {
+	if err := q.note(ctx, "Info", s); err != nil {
+		return queue.Info{}, err
+	}
+	return q.Queue.Info(ctx, s)
+}
+
+func (q *watchedQueue) Consumers(ctx context.Context, s queue.Stream) ([]queue.ConsumerInfo, error) {
+	if err := q.note(ctx, "Consumers", s); err != nil {
+		return nil, err
+	}
+	return q.Queue.Consumers(ctx, s)
+}
+
+func (q *watchedQueue) Destroy(ctx context.Context, s queue.Stream) (bool, error) {
+	if err := q.note(ctx, "Destroy", s); err != nil {
+		return false, err
+	}
+	return q.Queue.Destroy(ctx, s)
+}
+
+// started creates a running promotion with n payouts, of which up to maxLen are
+// dispatched.
+func (s *stage) started(id reward.PromotionID, n, maxLen int) {
+	s.t.Helper()
+	expected := int64(n)
+	_, err := s.store.PromotionRegister(s.t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true, ExpectedCount: &expected}}, time.Now())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for from := 0; from < n; from += store.BatchMax {
+		var rows []store.NewPayout
+		for i := from; i < min(n, from+store.BatchMax); i++ {
+			rows = append(rows, store.NewPayout{PromotionID: id, TargetID: reward.TargetID(i + 1), UserID: "u", Amount: 5})
+		}
+		if _, err := s.store.PayoutSave(s.t.Context(), store.PayoutSaveParams{Rows: rows, MaxLen: maxLen, Now: time.Now()}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// paid records that the first dispatch of n payouts was paid.
+func (s *stage) paid(id reward.PromotionID, n int) {
+	s.t.Helper()
+	var outcomes []rules.Outcome
+	for i := range n {
+		outcomes = append(outcomes, rules.Outcome{
+			Ref: reward.Ref{PromotionID: id, TargetID: reward.TargetID(i + 1), Dispatch: 1}, Kind: rules.OutcomePaid, TransactionKey: "T",
+		})
+	}
+	if _, err := s.store.PayoutFinish(s.t.Context(), store.PayoutFinishParams{Outcomes: outcomes, Lease: time.Second, Now: time.Now()}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *stage) cancelled(id reward.PromotionID) {
+	s.t.Helper()
+	_, err := s.store.PromotionMove(s.t.Context(), store.PromotionMoveParams{
+		ID: id, From: []reward.PromotionStatus{reward.Running}, To: reward.PromotionCancelled, Now: time.Now(),
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *stage) of(id reward.PromotionID) store.PromotionView {
+	s.t.Helper()
+	v, err := s.store.PromotionGet(s.t.Context(), id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return v
+}
+
+// soon lets up to d of fake time pass until the condition holds.
+func (s *stage) soon(d time.Duration, what string, holds func() bool) {
+	s.t.Helper()
+	for began := time.Now(); !holds(); time.Sleep(50 * time.Millisecond) {
+		if time.Since(began) > d {
+			s.t.Fatalf("not %s within %v", what, d)
+		}
+	}
+}
+
+// keeper is a stage that does the housekeeping only, and does not pay.
+func keeper(t *testing.T, rows func(store.Store) store.Store, q func(queue.Queue) queue.Queue) *stage {
+	t.Helper()
+	s := newStage(t, newProvider(nil), nil)
+	s.with(func(cfg *Config) {
+		cfg.Payout = false
+		if rows != nil {
+			cfg.Store = rows(cfg.Store)
+		}
+		if q != nil {
+			cfg.Queue = q(cfg.Queue)
+		}
+	}, dropPublisher{})
+	return s
+}
+
+func TestSweeper(t *testing.T) {
+	t.Parallel()
+
+	t.Run("ALongCancelHoldsNobodyUp", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			const huge, other, small reward.PromotionID = 1, 2, 3
+			endless := &endlessCancel{id: huge}
+			s := keeper(t, func(rows store.Store) store.Store { endless.Store = rows; return endless }, nil)
+			defer s.close()
+			s.started(huge, 10, 0)
+			s.started(other, 10, 10)
+			s.started(small, 10, 0)
+			s.cancelled(huge)
+			s.start()
+			time.Sleep(time.Minute)
+			s.paid(other, 10)
+			s.cancelled(small)
+			s.soon(2*time.Second, "completed", func() bool { return s.of(other).Status == reward.Completed })
+			s.soon(2*time.Second, "cancelled", func() bool { return !s.of(small).FinishedAt.IsZero() })
+			endless.mu.Lock()
+			defer endless.mu.Unlock()
+			if v := s.of(huge); endless.chunks < 6 || v.Counts.Payouts[reward.Ready] != 10 {
+				t.Errorf("%d chunks of the long cancel, %+v", endless.chunks, v)
+			}
+		})
+	})
+
+	t.Run("CompletionAndCancelNeedNoQueue", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			const waiting, finished = 100, 40
+			hung := &watchedQueue{hangs: func(queue.Stream) bool { return true }}
+			s := keeper(t, nil, func(q queue.Queue) queue.Queue { hung.Queue = q; return hung })
+			defer s.close()
+			for i := range waiting {
+				s.started(reward.PromotionID(1000+i), 5, 5)
+			}
+			for i := range finished {
+				s.started(reward.PromotionID(1+i), 5, 5)
+			}
+			s.started(999, 5, 0)
+			s.start()
+			time.Sleep(time.Minute)
+			s.cancelled(999)
+			for i := range finished {
+				s.paid(reward.PromotionID(1+i), 5)
+			}
+			s.soon(3*time.Second, "all completed", func() bool {
+				for i := range finished {
+					if s.of(reward.PromotionID(1+i)).Status != reward.Completed {
+						return false
+					}
+				}
+				return !s.of(999).FinishedAt.IsZero()
+			})
+		})
+	})
+
+	t.Run("AStreamThatHangsHoldsNoOtherUp", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			// Half of the streams hang, as those of one node of a Cluster do. The
+			// entries of all are lost.
+			const each = 30
+			partly := &watchedQueue{hangs: func(s queue.Stream) bool { return s.PromotionID%2 == 1 }}
+			s := keeper(t, nil, func(q queue.Queue) queue.Queue { partly.Queue = q; return partly })
+			defer s.close()
+			for i := range 2 * each {
+				s.started(reward.PromotionID(1+i), 5, 5)
+			}
+			s.start()
+			horizon := testLimits().DispatchHorizon()
+			time.Sleep(horizon)
+			s.soon(2*sweepTimeout, "all swept that can be", func() bool {
+				for i := range each {
+					if s.of(reward.PromotionID(2 + 2*i)).Counts.Payouts[reward.Ready] != 5 {
+						return false
+					}
+				}
+				return true
+			})
+			// Streams that keep hanging leave the other slots to those that do not.
+			before := len(partly.noted())
+			s.started(1000, 5, 5)
+			time.Sleep(horizon)
+			s.soon(2*time.Second+sweepInterval, "swept", func() bool { return s.of(1000).Counts.Payouts[reward.Ready] == 5 })
+			hung := 0
+			for _, c := range partly.noted()[before:] {
+				var id int
+				if _, err := fmt.Sscanf(c, "Info %d", &id); err == nil && id%2 == 1 {
+					hung++
+				}
+			}
+			if most := 2 * int(horizon/sweepTimeout); hung > most {
+				t.Errorf("%d commands about streams that hang in %v, want at most %d", hung, horizon, most)
+			}
+		})
+	})
+
+	t.Run("EachChunkOfASweepReadsTheStreamBeforeTheRows", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			var order sweepOrder
+			s := keeper(t,
+				func(rows store.Store) store.Store { return &orderedStore{rows, &order} },
+				func(q queue.Queue) queue.Queue { return &orderedQueue{q, &order} })
+			defer s.close()
+			s.started(1, 2500, 5000)
+			s.started(2, 1, 5000)
+			s.start()
+			time.Sleep(testLimits().DispatchHorizon() - 2*time.Second)
+			order.forget()
+			s.soon(5*time.Second, "swept", func() bool {
+				return s.of(1).Counts.Payouts[reward.Ready] == 2500 && s.of(2).Counts.Payouts[reward.Ready] == 1
+			})
+			swept := order.of(1)
+			var moved []int
+			for i, step := range swept {
+				switch {
+				case i%2 == 0 && step != -1, i%2 == 1 && step == -1:
+					t.Fatalf("stream (-1) and rows alternate not: %v", swept)
+				case step > 0:
+					moved = append(moved, step)
+				}
+			}
+			if !slices.Equal(moved, []int{1000, 1000, 500}) {
+				t.Errorf("chunks %v", moved)
+			}
+		})
+	})
+
+	t.Run("WhatIsIdleCostsTheQueueNothing", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			idle := &watchedQueue{}
+			s := keeper(t, nil, func(q queue.Queue) queue.Queue { idle.Queue = q; return idle })
+			defer s.close()
+			for i := range 100 {
+				id := reward.PromotionID(1 + i)
+				expected := int64(10) // of which five have not arrived
+				if _, err := s.store.PromotionRegister(t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true, ExpectedCount: &expected}}, time.Now()); err != nil {
+					t.Fatal(err)
+				}
+				s.started(id, 5, 5)
+				s.paid(id, 5)
+			}
+			s.start()
+			time.Sleep(10 * time.Minute)
+			if got := idle.noted(); len(got) != 0 || len(s.flow.Views()) != 100 {
+				t.Errorf("%d active promotions without work cost %d commands: %v", len(s.flow.Views()), len(got), got[:min(len(got), 5)])
+			}
+		})
+	})
+
+	t.Run("APausedPromotionCostsTheQueueLittleUntilItsResume", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			quiet := &watchedQueue{}
+			s := keeper(t, nil, func(q queue.Queue) queue.Queue { quiet.Queue = q; return quiet })
+			defer s.close()
+			s.started(promotion, 5, 5)
+			s.move(reward.Running, reward.Paused)
+			s.start()
+			time.Sleep(10 * time.Second) // its payouts are not lost yet
+			if _, err := s.queue.Add(t.Context(), queue.AddParams{
+				Stream: theStream, MaxLen: 10, Deadline: time.Now().Add(time.Hour), Entries: []queue.NewEntry{{TargetID: 1, Dispatch: 1}},
+			}); err != nil {
+				t.Fatal(err)
+			}
+			from := len(quiet.noted())
+			time.Sleep(10 * time.Minute)
+			if got := quiet.noted()[from:]; len(got) < 15 || len(got) > 30 {
+				t.Errorf("%d commands in ten minutes: %v", len(got), got)
+			}
+			entries, err := s.queue.Range(t.Context(), theStream, 10)
+			if err != nil || len(entries) != 1 {
+				t.Fatal(entries, err)
+			}
+			if err := s.queue.Ack(t.Context(), theStream, []string{entries[0].ID}); err != nil { // it is lost
+				t.Fatal(err)
+			}
+			s.move(reward.Paused, reward.Running)
+			s.soon(2*time.Second, "swept", func() bool { return s.of(promotion).Counts.Payouts[reward.Ready] == 5 })
+		})
+	})
+
+	t.Run("TwoInstancesDivideTheStreams", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			const promotions = 60
+			one, two := &watchedQueue{}, &watchedQueue{}
+			s := keeper(t, nil, func(q queue.Queue) queue.Queue { one.Queue = q; return one })
+			defer s.close()
+			second := s.second(s.store, func(cfg *Config) { two.Queue, cfg.Queue = s.queue, two })
+			for i := range promotions {
+				id := reward.PromotionID(1 + i)
+				s.started(id, 5, 5)
+				for n := range 5 { // entries that nobody reads, so that nothing is swept
+					_, err := s.queue.Add(t.Context(), queue.AddParams{
+						Stream: queue.Stream{Type: reward.Point, PromotionID: id}, MaxLen: 10, Deadline: time.Now().Add(time.Hour),
+						Entries: []queue.NewEntry{{TargetID: reward.TargetID(n + 1), Dispatch: 1}},
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			s.start()
+			if err := second.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second) // until each knows the other one
+			from, fromTwo := len(one.noted()), len(two.noted())
+			time.Sleep(time.Minute)
+			a, b := about(one.noted()[from:]), about(two.noted()[fromTwo:])
+			for id := range a {
+				if b[id] {
+					t.Errorf("both instances read stream %s", id)
+				}
+			}
+			if len(a)+len(b) != promotions || len(a) < promotions/5 || len(b) < promotions/5 {
+				t.Errorf("%d and %d streams of %d", len(a), len(b), promotions)
+			}
+			second.Stop()
+			time.Sleep(10 * time.Second)
+			from = len(one.noted())
+			time.Sleep(10 * time.Second)
+			if n := len(about(one.noted()[from:])); n != promotions {
+				t.Errorf("%d of %d streams after the other instance left", n, promotions)
+			}
+		})
+	})
+
+	t.Run("WhoCannotReachTheQueueLeavesTheStreamsToOthers", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			const promotions = 20
+			hung := &watchedQueue{hangs: func(queue.Stream) bool { return true }}
+			s := keeper(t, nil, func(q queue.Queue) queue.Queue { hung.Queue = q; return hung })
+			defer s.close()
+			second := s.second(s.store, func(cfg *Config) { cfg.Queue = s.queue })
+			for i := range promotions {
+				s.started(reward.PromotionID(1+i), 5, 5) // without entries
+			}
+			s.start()
+			if err := second.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			defer second.Stop()
+			began := time.Now()
+			s.soon(2*time.Minute, "all swept", func() bool {
+				for i := range promotions {
+					if s.of(reward.PromotionID(1 + i)).Counts.Payouts[reward.Ready] != 5 {
+						return false
+					}
+				}
+				return true
+			})
+			t.Logf("after %v", time.Since(began))
+		})
+	})
+}
+
+// about returns the streams that commands are about.
+func about(commands []string) map[string]bool {
+	ids := make(map[string]bool)
+	for _, c := range commands {
+		var name, id string
+		if _, err := fmt.Sscan(c, &name, &id); err == nil && name == "Info" {
+			ids[id] = true
+		}
+	}
+	return ids
+}
+
+// sweepOrder notes for each promotion when its stream (-1) and its rows (how many
+// moved) were swept.
+type sweepOrder struct {
+	mu    sync.Mutex // protects steps
+	steps map[reward.PromotionID][]int
+}
+
+func (o *sweepOrder) note(id reward.PromotionID, step int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.steps == nil {
+		o.steps = make(map[reward.PromotionID][]int)
+	}
+	o.steps[id] = append(o.steps[id], step)
+}
+
+func (o *sweepOrder) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.steps = nil
+}
+
+func (o *sweepOrder) of(id reward.PromotionID) []int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.steps[id])
+}
+
+type orderedStore struct {
+	store.Store
+	order *sweepOrder
+}
+
+func (s *orderedStore) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int, error) {
+	n, err := s.Store.PayoutSweep(ctx, p)
+	s.order.note(p.PromotionID, n)
+	return n, err
+}
+
+type orderedQueue struct {
+	queue.Queue
+	order *sweepOrder
+}
+
+func (q *orderedQueue) Info(ctx context.Context, s queue.Stream) (queue.Info, error) {
+	q.order.note(s.PromotionID, -1)
+	return q.Queue.Info(ctx, s)
+}
