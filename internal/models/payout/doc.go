@@ -16,10 +16,14 @@
 //
 // Some steps of the model stand for several ways in the code:
 //
-//   - An outcome "paid" is one step. The databases write it with an UPDATE that names
-//     QUEUED and the dispatch, and the remaining rows with a statement that locks them
-//     first. Both are in one transaction, the first changes only rows that the second
-//     would change in the same way, and moves the counts from the state that it named.
+//   - An outcome is one step. PostgreSQL writes a batch with an UPDATE that names QUEUED
+//     and the dispatch, and the remaining rows in a second transaction with a statement
+//     that locks them first. Each row is changed by one of the two: a row that is not
+//     QUEUED under a dispatch never is again, so the second one changes a row only if it
+//     was paid. A crash in between is a crash before that row's outcome, because entries
+//     are acknowledged after both.
+//   - PostgreSQL reads the status of the promotion without a lock. So the model also
+//     lets a row become READY or RETRYING after a cancel, which then takes it.
 //   - A sweep is two steps of any instance at any time: it reads the stream, then it
 //     writes. One sweeper that owns a part of the promotions does less than that.
 //   - A retry that is due, from the retry topic or from the rows, is a dispatch.

@@ -70,6 +70,12 @@ func (m *model) handBack(s *state, i uint8) bool {
 	}
 	t.all[i].phase = phaseWritten
 	m.emit(t, returnsOwn, i, r)
+	if s.status == promotionCancelled && open {
+		t := *s
+		m.toReady(&t, r, !m.without[returnFlags])
+		t.all[i].phase = phaseWritten
+		m.emit(t, returnsLate, i, r)
+	}
 
 	if h.phase == phaseChecked {
 		t := *s
@@ -188,7 +194,11 @@ func (m *model) write(s *state, i uint8) {
 		t := *s
 		m.move(&t, r, rowQueued, rowRetrying)
 		t.rows[r].maybeCalled = true
-		written(t, writesRetrying)
+		if t.status == promotionCancelled { // the statement read the status before
+			written(t, writesRetryingLate)
+		} else {
+			written(t, writesRetrying)
+		}
 	}
 	unknown := func(st step) {
 		t := *s
@@ -217,22 +227,18 @@ func (m *model) write(s *state, i uint8) {
 			unknown(writesRefusedUnknown)
 		}
 	case h.answer == answerFailed:
-		if !live {
-			unknown(writesUnknown)
-			break
-		}
 		counted := *s
 		counted.rows[r].attempts++
 		s = &counted
-		if s.rows[r].attempts <= m.maxRetries {
+		mayRetry := s.rows[r].attempts <= m.maxRetries
+		if mayRetry {
 			retrying()
-		} else {
+		}
+		if !mayRetry || !live {
 			unknown(writesUnknown)
 		}
 	default:
-		if live {
-			retrying()
-		}
+		retrying()
 		unknown(writesUnknown)
 	}
 }

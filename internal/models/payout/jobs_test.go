@@ -13,17 +13,9 @@ func (m *model) job(s *state, i uint8) {
 	case jobAdd:
 		m.add(s, i)
 	case jobReturn:
-		if s.queuedUnder(r, h.jobDispatch) {
-			m.returned(&t, r, false)
-		}
-		me.endJob()
-		m.emit(t, returnsRefused, i, r)
+		m.returnJob(s, i, false, returnsRefused)
 	case jobSweep:
-		if s.queuedUnder(r, h.jobDispatch) {
-			m.returned(&t, r, !m.without[sweepFlags])
-		}
-		me.endJob()
-		m.emit(t, sweepWrites, i, r)
+		m.returnJob(s, i, !m.without[sweepFlags], sweepWrites)
 	case jobSettle:
 		if h.jobFound {
 			m.move(&t, r, rowUnknown, rowSucceeded)
@@ -38,6 +30,24 @@ func (m *model) job(s *state, i uint8) {
 		m.emit(t, settles, i, r)
 	default:
 		m.destroy(s, i)
+	}
+}
+
+// returnJob lets an instance write the return that is its job.
+func (m *model) returnJob(s *state, i uint8, maybeCalled bool, st step) {
+	r := s.all[i].jobRow
+	open := s.queuedUnder(r, s.all[i].jobDispatch)
+	t := *s
+	if open {
+		m.returned(&t, r, maybeCalled)
+	}
+	t.all[i].endJob()
+	m.emit(t, st, i, r)
+	if s.status == promotionCancelled && open {
+		t := *s
+		m.toReady(&t, r, maybeCalled)
+		t.all[i].endJob()
+		m.emit(t, returnsLate, i, r)
 	}
 }
 

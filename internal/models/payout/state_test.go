@@ -286,17 +286,21 @@ func (m *model) dispatch(s *state, r uint8, expected rowState) {
 
 // returned moves a QUEUED row to READY, or out of the promotion if it is CANCELLED.
 func (m *model) returned(s *state, r uint8, maybeCalled bool) {
-	x := &s.rows[r]
-	maybeCalled = maybeCalled || x.maybeCalled
 	switch {
 	case s.status != promotionCancelled:
-		m.move(s, r, rowQueued, rowReady)
-		x.maybeCalled = maybeCalled
-	case maybeCalled:
+		m.toReady(s, r, maybeCalled)
+	case maybeCalled || s.rows[r].maybeCalled:
 		m.toUnknown(s, r, rowQueued)
 	default:
 		m.move(s, r, rowQueued, rowCancelled)
 	}
+}
+
+// toReady moves a QUEUED row to READY. It may do so after a cancel, by a statement that
+// read the status of the promotion before: the cancel then takes the row.
+func (m *model) toReady(s *state, r uint8, maybeCalled bool) {
+	m.move(s, r, rowQueued, rowReady)
+	s.rows[r].maybeCalled = s.rows[r].maybeCalled || maybeCalled
 }
 
 // stray leaves the request of an instance on its way without a caller.

@@ -34,6 +34,7 @@ const (
 	checksCharge
 	returnsClaimed
 	returnsOwn
+	returnsLate
 	poisons
 	cancelsPending
 	looksUpPaid
@@ -47,6 +48,7 @@ const (
 	writesFailed
 	writesRefusedUnknown
 	writesRetrying
+	writesRetryingLate
 	writesUnknown
 	writesTooLate
 	acknowledges
@@ -123,23 +125,24 @@ var steps = [stepCount]struct{ text, code string }{
 	savesNothing:         {"reads a record of a deleted promotion", "payout.PublishListener.ProcessTopicMessages store.Payouts.PayoutSave"},
 	dispatches:           {"dispatches the row", "payout.Feeder.feed payout.RetryProcessor.dispatch store.Payouts.PayoutDispatch"},
 	adds:                 {"adds the entry", "payout.Producer.add queue.Queue.Add queue/redisstream/add_entries.lua"},
-	addRefusedLate:       {"adds nothing: too late", "payout.Producer.add queue.AddParams queue/redisstream/add_entries.lua"},
-	addRefusedFull:       {"adds nothing: the stream is full", "payout.Producer.add queue.AddParams queue/redisstream/add_entries.lua"},
+	addRefusedLate:       {"adds nothing: too late", "payout.Producer.add queue.AddParams.Deadline queue/redisstream/add_entries.lua"},
+	addRefusedFull:       {"adds nothing: the stream is full", "payout.Producer.add queue.AddParams.MaxLen queue/redisstream/add_entries.lua"},
 	returnsRefused:       {"returns the row that was not added", "payout.Producer.add store.Payouts.PayoutReturn rules.WithdrawReturn"},
 	sweepReads:           {"sweeper reads the stream, then the row", "payout.Sweeper.sweep queue.Queue.Info"},
 	sweepWrites:          {"sweeper returns the row if it still has the dispatch", "payout.Sweeper.sweepBefore store.Payouts.PayoutSweep rules.WithdrawSweep"},
 	readsView:            {"reads the promotion", "payout.StatusCache.read"},
 	poolStarts:           {"starts a pool", "pool.Manager.Converge"},
 	poolEnds:             {"ends its pool, and destroys the stream if it is empty", "pool.Manager.Converge pool.Pool.removeConsumers"},
-	lastConsumerDestroys: {"destroys the empty stream as its pool ends", "pool.Manager.tidy pool.Pool.removeConsumers queue.Queue.Destroy"},
+	lastConsumerDestroys: {"destroys the empty stream as its pool ends", "pool.Pool.removeConsumers queue.Queue.Destroy"},
 	reads:                {"reads the entry", "pool.Pool.poll queue.Queue.Read queue.Entry queue/redisstream/read_entries.lua"},
 	claims:               {"claims the entry", "pool.Pool.claim queue.Queue.Claim"},
-	adopts:               {"adopts the entry that is pending with no consumer", "pool.Pool.claim"},
+	adopts:               {"adopts the entry that is pending with no consumer", "pool.Pool.claim queue.Queue.Claim queue/redisstream/adopt_entries.lua"},
 	releases:             {"releases the entry", "pool.Item.Release payout.Processor.unsent payout.Processor.wait"},
 	checksOver:           {"sees that the dispatch is over", "payout.Processor.ProcessStreamMessages payout.Finisher.ack"},
 	checksCharge:         {"sees that the row is to be charged", "payout.Processor.ProcessStreamMessages payout.Processor.heads"},
 	returnsClaimed:       {"returns the row of the claimed entry", "payout.Processor.ProcessStreamMessages payout.Finisher.writeReturns rules.WithdrawReturn"},
 	returnsOwn:           {"returns the row: no call is in flight", "payout.Processor.acquire payout.Processor.wait payout.Finisher.writeReturns rules.WithdrawReturn"},
+	returnsLate:          {"returns the row by a statement that began before the cancel", "store.Payouts.PayoutReturn store.Payouts.PayoutSweep"},
 	poisons:              {"makes the poison payout UNKNOWN", "payout.Processor.poison rules.OutcomeNoLookup"},
 	cancelsPending:       {"ends the dispatch: cancelled", "payout.Processor.ProcessStreamMessages payout.Processor.acquire payout.Processor.unsent rules.OutcomeCancelled"},
 	looksUpPaid:          {"looks up before the charge: confirmed", "payout.Processor.lookUpFirst"},
@@ -153,20 +156,21 @@ var steps = [stepCount]struct{ text, code string }{
 	writesFailed:         {"writes FAILED: refused", "payout.Finisher.write store.Payouts.PayoutFinish rules.OutcomeRefused"},
 	writesRefusedUnknown: {"writes UNKNOWN: refused, but another charge is possible", "payout.Finisher.write store.Payouts.PayoutFinish rules.OutcomeRefused"},
 	writesRetrying:       {"writes RETRYING", "payout.Finisher.write store.Payouts.PayoutFinish rules.OutcomeFailed rules.OutcomeNoAnswer"},
+	writesRetryingLate:   {"writes RETRYING by a statement that began before the cancel", "payout.Finisher.write store.Payouts.PayoutFinish"},
 	writesUnknown:        {"writes UNKNOWN", "payout.Finisher.write store.Payouts.PayoutFinish rules.OutcomeFailed rules.OutcomeNoAnswer"},
 	writesTooLate:        {"writes nothing: the dispatch is over", "payout.Finisher.write store.Payouts.PayoutFinish rules.Finish"},
 	acknowledges:         {"acknowledges the entry", "payout.Finisher.acknowledge queue.Queue.Ack"},
 	lookupConfirmed:      {"settler looks up: confirmed", "payout.Settler.lookup payout.Settler.query"},
 	lookupNotFound:       {"settler looks up: not found", "payout.Settler.lookup payout.Settler.query"},
-	settles:              {"settler writes the result", "payout.Settler.round store.Payouts.PayoutSettle rules.Settle"},
+	settles:              {"settler writes the result", "payout.Settler.settle store.Payouts.PayoutSettle rules.Settle"},
 	cancelsReady:         {"cancel: READY becomes CANCELLED", "payout.Sweeper.cancelRows store.Payouts.PayoutCancelStep rules.WithdrawCancel"},
 	cancelsToUnknown:     {"cancel: the row becomes UNKNOWN", "payout.Sweeper.cancelRows store.Payouts.PayoutCancelStep rules.WithdrawCancel"},
 	completes:            {"the promotion is COMPLETED", "payout.Sweeper.complete store.Promotions.PromotionComplete rules.Complete"},
 	destroyBegins:        {"sweeper sees that the stream may be destroyed", "payout.Sweeper.cleanUp payout.Sweeper.destroy"},
 	destroys:             {"destroys the empty stream", "payout.Sweeper.destroy queue.Queue.Destroy queue/redisstream/destroy_stream.lua"},
-	destroyFindsNone:     {"finds no stream to destroy", "payout.Sweeper.destroy queue.Queue.Destroy queue/redisstream/destroy_stream.lua"},
+	destroyFindsNone:     {"finds no stream to destroy", "payout.Sweeper.destroy queue.Queue.Destroy queue.Queue.Info"},
 	destroyRefused:       {"does not destroy: the stream has entries", "payout.Sweeper.destroy queue.Queue.Destroy queue/redisstream/destroy_stream.lua"},
-	destroyWaits:         {"10 s pass since the first destroy", "payout.Sweeper.destroy"},
+	destroyWaits:         {"10 s pass since the first destroy", "payout.Sweeper.destroy payout.destroyedTwice payout.destroyedStreams"},
 	marksGone:            {"writes that the stream is destroyed, if nothing was dispatched", "payout.Sweeper.destroy store.Promotions.PromotionStreamDestroyed"},
 	destroysAtOnce:       {"the stream is destroyed, and the row says so", "payout.Sweeper.destroy store.Promotions.PromotionStreamDestroyed"},
 	clears:               {"sweeper acknowledges what needs no outcome", "payout.Sweeper.clear queue.Queue.Range queue.Queue.Ack"},
