@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -172,11 +171,7 @@ func (a *API) identify(r *http.Request, free bool) (p auth.Principal, token stri
 
 // permit checks the rate limit and the role of a caller.
 func (a *API) permit(p auth.Principal, allowed []auth.Role) error {
-	name := string(p.Role) + " " + p.Name
-	if p.KeyID != 0 {
-		name = strconv.FormatInt(p.KeyID, 10)
-	}
-	if wait, ok := a.cfg.CallerLimits.Allow(name); !ok {
+	if wait, ok := a.cfg.CallerLimits.Allow(limitName(p)); !ok {
 		return tooMany(wait, "the caller sent too many requests (http.rate-limit)")
 	}
 	if !slices.Contains(allowed, p.Role) {

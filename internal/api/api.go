@@ -72,6 +72,8 @@ type Config struct {
 	// UploadsMost limits the uploads that are read at a time. Zero means 256.
 	UploadIdle  time.Duration
 	UploadsMost int
+	// ReadsPerCaller limits the reads that run for a caller at a time. Zero means 4.
+	ReadsPerCaller int
 	// Version is the program's version, for /openapi.json. Empty means dev.
 	Version string
 	Log     obs.Log
@@ -101,8 +103,8 @@ type API struct {
 	spec     []byte // GET /openapi.json
 	rates    *estimator
 	progress *progressHub
-	uploads  chan struct{}     // holds one token per upload that is read
-	exports  chan struct{}     // holds one token per export that reads a page
+	uploads  chan struct{} // holds one token per upload that is read
+	reads    *readLimits
 	failures *auth.RateLimiter // invalid keys and tokens by address
 }
 
@@ -127,6 +129,9 @@ func New(cfg Config) *API {
 	if cfg.UploadsMost == 0 {
 		cfg.UploadsMost = uploadsDefault
 	}
+	if cfg.ReadsPerCaller == 0 {
+		cfg.ReadsPerCaller = readsDefault
+	}
 	if cfg.Version == "" {
 		cfg.Version = "dev"
 	}
@@ -142,7 +147,7 @@ func New(cfg Config) *API {
 	a := &API{
 		cfg: cfg, log: cfg.Log.For(obs.API), rates: newEstimator(),
 		uploads:  make(chan struct{}, cfg.UploadsMost),
-		exports:  make(chan struct{}, exportReadsMax),
+		reads:    newReadLimits(cfg.ReadsPerCaller),
 		failures: auth.NewLimits(failuresPerSecond),
 	}
 	a.Router = web.NewRouter(web.RouterConfig{Title: Title, Version: cfg.Version, Gate: a.admit, Metrics: cfg.Metrics, Log: cfg.Log})
@@ -176,14 +181,24 @@ func New(cfg Config) *API {
 	return a
 }
 
-// call adds a JSON operation. If it changes something, it is audited. See
-// operationCodes for its errors.
+// call adds a JSON operation. If it changes something, it is audited. If it only
+// reads, it has the limits of reads. See operationCodes for its errors.
 func call[I, O any](a *API, op huma.Operation, f func(ctx context.Context, in *I) (*O, error)) {
 	op.BodyReadTimeout, op.MaxBodyBytes = a.cfg.BodyWait, bodyMax
 	read := op.Method == http.MethodGet
 	describeAccess(&op)
 	if read && strings.HasPrefix(op.Path, "/v1/") && !long[op.OperationID] {
 		web.ETag(&op)
+	}
+	if read && !unlimited[op.OperationID] {
+		show := f
+		f = func(ctx context.Context, in *I) (out *O, err error) {
+			err = a.read(ctx, func(ctx context.Context) error {
+				out, err = show(ctx, in)
+				return err
+			})
+			return out, err
+		}
 	}
 	if !read && !unaudited[op.OperationID] {
 		change := f

@@ -246,12 +246,8 @@ func (a *API) listPayouts(ctx context.Context, in *payoutListInput) (*payoutList
 	return out, nil
 }
 
-const (
-	// exportPageRows is the number of payouts that an export holds in memory, and
-	// exportReadsMax the number of exports that read a page at a time.
-	exportPageRows = 100
-	exportReadsMax = 4
-)
+// exportPageRows is the number of payouts that an export holds in memory.
+const exportPageRows = 100
 
 func (a *API) exportPayouts(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
@@ -267,8 +263,18 @@ func (a *API) export(ctx context.Context, out *web.CSV, in payoutListInput) erro
 	if err != nil {
 		return err
 	}
-	for {
-		rows, last, err := a.exportPage(ctx, p)
+	leave, err := a.reads.enterExport(limitName(callerOf(ctx).Principal))
+	if err != nil {
+		return err
+	}
+	defer leave()
+	for first := true; ; first = false {
+		var rows [][]string
+		var last reward.TargetID
+		err := a.readPage(ctx, first, func(ctx context.Context) (err error) {
+			rows, last, err = a.exportPage(ctx, p)
+			return err
+		})
 		if err != nil {
 			return err
 		}
@@ -283,15 +289,8 @@ func (a *API) export(ctx context.Context, out *web.CSV, in payoutListInput) erro
 	}
 }
 
-// exportPage reads a page. It limits the number of concurrent reads, so that many
-// exports do not overload the database.
+// exportPage reads a page, as rows of CSV.
 func (a *API) exportPage(ctx context.Context, p store.PayoutListParams) (rows [][]string, last reward.TargetID, err error) {
-	select {
-	case a.exports <- struct{}{}:
-		defer func() { <-a.exports }()
-	case <-ctx.Done():
-		return nil, 0, context.Cause(ctx)
-	}
 	payouts, err := a.cfg.Promotions.Payouts(ctx, p)
 	if err != nil {
 		return nil, 0, err

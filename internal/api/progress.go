@@ -96,7 +96,7 @@ type progressFrame struct {
 func newProgressHub(a *API) *progressHub {
 	return &progressHub{
 		read: func(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error) {
-			return a.cfg.Rows.PromotionViews(ctx, ids)
+			return a.cfg.Rows.PromotionViews(store.ForViewer(ctx), ids)
 		},
 		show: a.promotionOf, log: a.log,
 		hint: service.NewHint(), topics: make(map[reward.PromotionID]*progressTopic),

@@ -334,11 +334,22 @@ func (a *API) report(r *http.Request, out *web.CSV) error {
 	if err != nil {
 		return web.Malformed("uploadId", err.Error())
 	}
-	if _, err := a.cfg.Uploads.Get(r.Context(), promotion, id); err != nil {
+	leave, err := a.reads.enterExport(limitName(callerOf(r.Context()).Principal))
+	if err != nil {
 		return err
 	}
+	defer leave()
 	for after := int64(0); ; {
-		errs, err := a.cfg.Uploads.Errors(r.Context(), id, after, store.BatchMax)
+		var errs []store.LineError
+		err := a.readPage(r.Context(), after == 0, func(ctx context.Context) (err error) {
+			if after == 0 {
+				if _, err := a.cfg.Uploads.Get(ctx, promotion, id); err != nil {
+					return err
+				}
+			}
+			errs, err = a.cfg.Uploads.Errors(ctx, id, after, store.BatchMax)
+			return err
+		})
 		if err != nil {
 			return err
 		}

@@ -17,12 +17,12 @@ type DeadRecord struct {
 	Detail string
 }
 
-// DeadLetters returns the rows that store dead records.
-func DeadLetters(dead []DeadRecord) []reward.DeadLetter {
+// DeadLetters returns the rows that store dead records of one log (Logs).
+func DeadLetters(logID string, dead []DeadRecord) []reward.DeadLetter {
 	out := make([]reward.DeadLetter, len(dead))
 	for i, d := range dead {
 		out[i] = reward.DeadLetter{
-			Source: d.Topic, Partition: d.Partition, Offset: strconv.FormatInt(d.Offset, 10),
+			Source: d.Topic, Partition: d.Partition, Offset: strconv.FormatInt(d.Offset, 10), Log: logID,
 			Key: d.Key, Value: d.Value, Reason: d.Reason, Detail: d.Detail, At: time.Now(),
 		}
 	}

@@ -32,6 +32,13 @@ func (p *LogPosition) Start(ctx context.Context, logs Logs, topic string, read f
 	return read(ctx, id)
 }
 
+// ID returns the ID of the log, as of the last assignment.
+func (p *LogPosition) ID() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.id
+}
+
 // After returns the ID of the log, and the offset after the last record of each
 // partition.
 func (p *LogPosition) After(records []Record) (logID string, next map[int32]int64) {
@@ -39,7 +46,5 @@ func (p *LogPosition) After(records []Record) (logID string, next map[int32]int6
 	for _, r := range records {
 		next[r.Partition] = max(next[r.Partition], r.Offset+1)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.id, next
+	return p.ID(), next
 }

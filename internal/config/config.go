@@ -38,6 +38,9 @@ type Data struct {
 type Database struct {
 	URL            string `koanf:"url"`
 	MaxConnections int    `koanf:"max-connections"`
+	// ReadConnections is the number of further connections for reads through the
+	// API. SQLite has as many.
+	ReadConnections int `koanf:"read-connections"`
 }
 
 // Redis configures the work queue and the gate. With an empty URL, they run in this

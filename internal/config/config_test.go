@@ -29,7 +29,7 @@ func TestLoadConfig(t *testing.T) {
 		}
 		want := Config{
 			Data:     Data{Dir: "./largesse-data"},
-			Database: Database{MaxConnections: 20},
+			Database: Database{MaxConnections: 20, ReadConnections: 5},
 			Redis: Redis{Stream: Stream{
 				Enabled: true, MaxLen: 100_000, PollIntervalMs: 100, IdleTimeoutSeconds: 30, BatchSize: 10,
 				MinConsumerPerInstance: 1, MaxConsumerPerInstance: 32, InFlightPerConsumer: 64, LeaseSeconds: 15,
@@ -249,6 +249,8 @@ func TestValidate(t *testing.T) {
 		{"database.url", "postgres:///db", "must name a host"},
 		{"database.url", "host=h dbname=d", "must start with postgres://"},
 		{"database.max-connections", "1", "must be from 2 to 10000"},
+		{"database.read-connections", "0", "must be from 1 to 1000"},
+		{"database.read-connections", "1000", ""},
 		{"redis.url", "redis://h:6379/0,rediss://i:6380", ""},
 		{"redis.url", "redis://h,", "must start with redis:// or rediss://"},
 		{"redis.url", "http://h", "must start with redis:// or rediss://"},

@@ -59,6 +59,7 @@ func (v *validation) run() {
 	}
 	v.url("database.url", c.Database.URL, "postgres", "postgresql")
 	v.between("database.max-connections", c.Database.MaxConnections, 2, 10_000)
+	v.between("database.read-connections", c.Database.ReadConnections, 1, 1000)
 	if c.Redis.URL != "" {
 		for address := range strings.SplitSeq(c.Redis.URL, ",") {
 			if !v.url("redis.url", address, "redis", "rediss") {

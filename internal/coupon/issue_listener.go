@@ -128,7 +128,7 @@ func (l *IssueListener) nextOffsets(records []bus.Record) []store.Offset {
 // saveOffsets stores the offsets after records, and dead letters, in one
 // transaction.
 func (l *IssueListener) saveOffsets(ctx context.Context, records []bus.Record, dead []bus.DeadRecord) error {
-	p := store.PayoutSaveParams{DeadLetters: bus.DeadLetters(dead), Offsets: l.nextOffsets(records), Now: time.Now()}
+	p := store.PayoutSaveParams{DeadLetters: bus.DeadLetters(l.position.ID(), dead), Offsets: l.nextOffsets(records), Now: time.Now()}
 	if _, err := l.rows.PayoutSave(ctx, p); err != nil {
 		return err
 	}

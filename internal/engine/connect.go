@@ -18,7 +18,8 @@ func sqlitePath(cfg config.Config) string { return filepath.Join(cfg.Data.Dir, "
 
 func postgresConfig(cfg config.Config, instance string) postgres.Config {
 	return postgres.Config{
-		URL: cfg.Database.URL, MaxConnections: cfg.Database.MaxConnections, ApplicationName: "largesse " + instance,
+		URL: cfg.Database.URL, MaxConnections: cfg.Database.MaxConnections, ReadConnections: cfg.Database.ReadConnections,
+		ApplicationName: "largesse " + instance,
 	}
 }
 

@@ -122,14 +122,15 @@ func judgePostgres(f postgres.Inspection, instances int, cfg config.Config) []Ch
 	}
 	return []Check{
 		version, writes, schema, judgeClock("database.clock", "the clock of the database is", f.Clock, cfg),
-		judgeConnections(f, instances, cfg.Database.MaxConnections), durability,
+		judgeConnections(f, instances, cfg.Database), durability,
 	}
 }
 
-func judgeConnections(f postgres.Inspection, instances, each int) Check {
-	need, free := instances*each, f.ConnectionsMax-f.ConnectionsOthers
-	c := passed("database.connections", "%d instances × database.max-connections %d, of at most %d; other programs use %d now", instances, each, f.ConnectionsMax, f.ConnectionsOthers)
-	advice := "lower database.max-connections, or raise max_connections of the server or the connection limit of this role or database"
+func judgeConnections(f postgres.Inspection, instances int, each config.Database) Check {
+	need, free := instances*(each.MaxConnections+each.ReadConnections), f.ConnectionsMax-f.ConnectionsOthers
+	c := passed("database.connections", "%d instances × (database.max-connections %d + database.read-connections %d), of at most %d; other programs use %d now",
+		instances, each.MaxConnections, each.ReadConnections, f.ConnectionsMax, f.ConnectionsOthers)
+	advice := "lower database.max-connections or database.read-connections, or raise max_connections of the server or the connection limit of this role or database"
 	switch {
 	case need > f.ConnectionsMax:
 		return c.but(CheckFail, "%s", advice)
@@ -142,7 +143,7 @@ func judgeConnections(f postgres.Inspection, instances, each int) Check {
 // knownInstances returns the running instances, and those of the last day that ended
 // without a shutdown.
 func knownInstances(ctx context.Context, cfg config.Config) ([]store.Instance, error) {
-	cfg.Database.MaxConnections = 1
+	cfg.Database.MaxConnections, cfg.Database.ReadConnections = 1, 1
 	rows, err := OpenStore(ctx, cfg, "doctor "+service.InstanceID())
 	if err != nil {
 		return nil, err

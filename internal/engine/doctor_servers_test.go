@@ -108,11 +108,11 @@ func TestDoctorPostgres(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer rows.Close()
-		if err := rows.InstanceHeartbeat(t.Context(), store.Instance{Name: "other-1", Version: "v0", Roles: config.Roles, StartedAt: time.Now()}, time.Minute); err != nil {
+		if _, err := rows.InstanceHeartbeat(t.Context(), store.Instance{Name: "other-1", Version: "v0", Roles: config.Roles, StartedAt: time.Now()}, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		onlyBut(t, look(t, cfg.Database.URL), CheckWarn, "instances")
-		if err := rows.InstanceHeartbeat(t.Context(), store.Instance{Name: "killed-1", Version: "v1", Roles: config.Roles, StartedAt: time.Now()}, time.Microsecond); err != nil {
+		if _, err := rows.InstanceHeartbeat(t.Context(), store.Instance{Name: "killed-1", Version: "v1", Roles: config.Roles, StartedAt: time.Now()}, time.Microsecond); err != nil {
 			t.Fatal(err)
 		}
 		onlyBut(t, look(t, cfg.Database.URL), CheckWarn, "instances", "instances.lost")

@@ -115,7 +115,7 @@ func TestJudgePostgres(t *testing.T) {
 		check     string
 		want      CheckStatus
 	}{
-		"good":                     {func(*postgres.Inspection) {}, 4, "", CheckOK},
+		"good":                     {func(*postgres.Inspection) {}, 3, "", CheckOK},
 		"oldest":                   {func(f *postgres.Inspection) { f.VersionNumber = 15_00_00 }, 1, "", CheckOK},
 		"untested":                 {func(f *postgres.Inspection) { f.VersionNumber = 14_00_09 }, 1, "database", CheckWarn},
 		"too old":                  {func(f *postgres.Inspection) { f.VersionNumber = 12_00_09 }, 1, "database", CheckFail},
@@ -127,8 +127,8 @@ func TestJudgePostgres(t *testing.T) {
 		"ahead":                    {func(f *postgres.Inspection) { f.SchemaVersion = 4 }, 1, "database.schema", CheckFail},
 		"no schema":                {func(f *postgres.Inspection) { f.Schema, f.SchemaVersion, f.MayCreate = "", 0, false }, 1, "database.schema", CheckFail},
 		"clock":                    {func(f *postgres.Inspection) { f.Clock.Ahead = time.Minute }, 1, "database.clock", CheckFail},
-		"not enough beside others": {func(f *postgres.Inspection) { f.ConnectionsOthers = 20 }, 4, "database.connections", CheckWarn},
-		"not enough for instances": {func(*postgres.Inspection) {}, 5, "database.connections", CheckFail},
+		"not enough beside others": {func(f *postgres.Inspection) { f.ConnectionsOthers = 30 }, 3, "database.connections", CheckWarn},
+		"not enough for instances": {func(*postgres.Inspection) {}, 4, "database.connections", CheckFail},
 		"fsync off":                {func(f *postgres.Inspection) { f.Unsafe = []string{"fsync = off"} }, 1, "database.durability", CheckWarn},
 	} {
 		t.Run(name, func(t *testing.T) {

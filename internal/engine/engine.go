@@ -237,7 +237,12 @@ func (e *Engine) openStore(ctx context.Context) error {
 // it.
 func OpenStore(ctx context.Context, cfg config.Config, instance string) (store.Store, error) {
 	if cfg.Database.URL == "" {
-		return sqlite.Open(ctx, sqlitePath(cfg))
+		s, err := sqlite.Open(ctx, sqlitePath(cfg))
+		if err != nil {
+			return nil, err
+		}
+		s.LimitViewers(cfg.Database.ReadConnections)
+		return s, nil
 	}
 	return postgres.Open(ctx, postgresConfig(cfg, instance))
 }
@@ -592,7 +597,8 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		Uploads: campaign.NewUploads(campaign.UploadsConfig{
 			Rows: e.store, Saver: e.flow, IDs: ids, Log: e.log, Hint: e.flow.Hint,
 		}),
-		Rows: e.store, Streams: e.queue, StreamNames: e.streamNames, Degraded: e.degraded, Troubles: e.troubles,
+		ReadsPerCaller: max(1, e.cfg.Database.ReadConnections-1),
+		Rows:           e.store, Streams: e.queue, StreamNames: e.streamNames, Degraded: e.degraded, Troubles: e.troubles,
 		Version: e.version, Metrics: e.metrics, Log: e.log,
 	})
 	e.onClose(func() { e.mount.Close(notUp) })
@@ -733,6 +739,14 @@ func (e *Engine) Store() store.Store { return e.store }
 
 // Queue returns the open work queue, for tests.
 func (e *Engine) Queue() queue.Queue { return e.queue }
+
+// ViewAge returns the age of this instance's view of the promotions, for
+// measurements.
+func (e *Engine) ViewAge() time.Duration { return e.flow.ViewAge() }
+
+// ActivePromotions returns how many active promotions this instance knows, for
+// measurements.
+func (e *Engine) ActivePromotions() int { return len(e.flow.Views()) }
 
 // Coupons returns the coupon flow of this instance, for tests and measurements.
 func (e *Engine) Coupons() *coupon.Flow { return e.coupons }

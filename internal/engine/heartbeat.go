@@ -78,20 +78,7 @@ func (h *heartbeat) beat(ctx context.Context) (int, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
-	if err := h.rows.InstanceHeartbeat(ctx, self, heartbeatTTL); err != nil {
-		return 0, err
-	}
-	all, err := h.rows.InstanceList(ctx)
-	if err != nil {
-		return 0, err
-	}
-	alive := 0
-	for _, i := range all {
-		if i.Alive {
-			alive++
-		}
-	}
-	return alive, nil
+	return h.rows.InstanceHeartbeat(ctx, self, heartbeatTTL)
 }
 
 // remove removes the row. If it fails, the instance counts as alive until

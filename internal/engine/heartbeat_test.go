@@ -29,14 +29,14 @@ type fakeInstances struct {
 	gone  []string
 }
 
-func (f *fakeInstances) InstanceHeartbeat(_ context.Context, i store.Instance, ttl time.Duration) error {
+func (f *fakeInstances) InstanceHeartbeat(_ context.Context, i store.Instance, ttl time.Duration) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.beats, f.at, f.ttl = append(f.beats, i), append(f.at, time.Now()), ttl
 	if f.away {
-		return errors.New("the database is away")
+		return 0, errors.New("the database is away")
 	}
-	return nil
+	return 3, nil
 }
 
 func (f *fakeInstances) InstanceRemove(ctx context.Context, name string) error {
@@ -106,6 +106,9 @@ func TestHeartbeat(t *testing.T) {
 			told.Pools = []store.InstancePool{{PromotionID: 7, Type: reward.Voucher, Consumers: 2, Pending: 3, StartedAt: begin.UTC()}}
 			if diff := cmp.Diff([]store.Instance{self, self, told, told}, rows.beats); diff != "" {
 				t.Errorf("told (-want +got):\n%s", diff)
+			}
+			if n := h.instances(); n != 3 {
+				t.Errorf("%d instances, want 3", n)
 			}
 			if rows.ttl != 15*time.Second {
 				t.Errorf("alive for %v", rows.ttl)

@@ -25,7 +25,7 @@ func openFilesMax() int {
 // everything else. Otherwise, callers could use up the files that the instance
 // needs to reach its servers.
 func apiConnections(cfg config.Config, files int) int {
-	left := files - cfg.Money.MaxConcurrency - cfg.Database.MaxConnections - filesAside
+	left := files - cfg.Money.MaxConcurrency - cfg.Database.MaxConnections - cfg.Database.ReadConnections - filesAside
 	return min(cfg.HTTP.MaxConnections, max(left, apiConnectionsMin))
 }
 

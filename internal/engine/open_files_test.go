@@ -10,7 +10,7 @@ func TestAPIConnections(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ set, files, want int }{
 		{20_000, 1 << 20, 20_000},
-		{20_000, 20_000, 20_000 - 2048 - 20 - filesAside},
+		{20_000, 20_000, 20_000 - 2048 - 25 - filesAside},
 		{10_000, 20_000, 10_000},
 		{20_000, 1024, apiConnectionsMin},
 	} {

@@ -93,7 +93,7 @@ func NewMetrics() *Metrics {
 		callsOpen: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "largesse_provider_calls_open", Help: "Calls to the provider in flight, including lookups.",
 		}),
-		breaches: counter("largesse_balance_breaches_total", "Times that a reconciliation found the books of a promotion out of balance."),
+		breaches: counter("largesse_balance_breaches_total", "Times that the books of a promotion were found out of balance, or that a payout was charged twice."),
 		broken: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "largesse_balance_broken", Help: "1 while the books of the promotion do not balance.",
 		}, []string{"promotion_id"}),

@@ -2,6 +2,10 @@ package payout
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/largesse/largesse/internal/governor"
@@ -20,25 +24,48 @@ const (
 	// database was restored from a backup. The mark is set before instances start
 	// again, and the first read of an instance includes it.
 	markInterval = 10 * time.Second
+	// wholeInterval separates reads of all active promotions.
+	wholeInterval = 30 * time.Second
+	// wholeJitter spreads these reads, so that few instances do them at once.
+	wholeJitter = 0.5
 	// hintDelay limits how often hints cause a read.
 	hintDelay = 20 * time.Millisecond
 )
 
-// StatusCache holds the active promotions as of the latest read. It reads all of
-// them with one query, every refreshInterval and sooner on a hint. It is safe for
-// concurrent use.
+// StatusCache holds the active promotions as of the latest read. It reads what has
+// changed every refreshInterval, and sooner on a hint. It is safe for concurrent
+// use.
+//
+// It reads the whole list at first, after a failed read, and every wholeInterval in
+// case that a change was missed. The last kind of read runs in the background and
+// delays no other, so a list that takes seconds to read makes no view old.
 type StatusCache struct {
 	service.Base
-	rows      cacheRows
-	view      *service.View[active]
-	onRefresh func(views []store.PromotionView) // called after each successful read; may be nil
-	markedAt  time.Time                         // when the restore mark was read; only read uses it
+	rows cacheRows
+	view *service.View[active]
+	// onRefresh is called after each successful read with its result; it may be nil.
+	onRefresh func(active)
+
+	// The next fields are used by reads alone, which do not overlap.
+	mark     string    // of the latest read; empty: the next one reads the whole list
+	markedAt time.Time // when the restore mark was read
+	wholeAt  time.Time // when to read the whole list again
+
+	background  sync.WaitGroup
+	reportWhole func(err error, attrs ...any) // logs failed reads in the background
+	whole       chan store.PromotionChanges   // a whole list that was read in the background
+	reading     atomic.Bool                   // a whole list is being read in the background
+
+	mu        sync.Mutex // protects followers
+	followers map[*follower]bool
 }
 
 // active is the result of one read.
 type active struct {
-	list  []store.PromotionView
 	views map[reward.PromotionID]*store.PromotionView
+	// changed are the promotions that this read has found changed, and those that
+	// are no longer active.
+	changed []reward.PromotionID
 	// restoredAt is when the database was restored from a backup; zero means
 	// never.
 	restoredAt time.Time
@@ -46,19 +73,29 @@ type active struct {
 
 // cacheRows is the part of the store that the cache reads.
 type cacheRows interface {
-	PromotionActive(ctx context.Context) ([]store.PromotionView, error)
+	PromotionChanges(ctx context.Context, since string) (store.PromotionChanges, error)
 	RestoreMark(ctx context.Context) (time.Time, error)
 }
 
 // NewStatusCache returns a cache that has read nothing yet.
 func NewStatusCache(rows cacheRows, log obs.Log) *StatusCache {
-	c := &StatusCache{rows: rows}
-	report := log.For(obs.Manager).Streak("status cache unavailable", "status cache available again")
+	c := &StatusCache{rows: rows, whole: make(chan store.PromotionChanges, 1), followers: make(map[*follower]bool)}
+	log = log.For(obs.Manager)
+	c.reportWhole = log.Streak("reading all active promotions failed", "")
+	report := log.Streak("status cache unavailable", "status cache available again")
 	c.view = service.NewView(refreshInterval, hintDelay, c.read, func(err error) {
 		report(err)
-		if err == nil && c.onRefresh != nil {
-			now, _ := c.view.Get()
-			c.onRefresh(now.list)
+		if err != nil {
+			return
+		}
+		now, _ := c.view.Get()
+		c.mu.Lock()
+		for f := range c.followers {
+			f.add(now.changed)
+		}
+		c.mu.Unlock()
+		if c.onRefresh != nil {
+			c.onRefresh(now)
 		}
 	})
 	return c
@@ -68,29 +105,153 @@ func NewStatusCache(rows cacheRows, log obs.Log) *StatusCache {
 func (c *StatusCache) Hint() { c.view.Hint() }
 
 // run reads until ctx ends.
-func (c *StatusCache) run(ctx context.Context) { c.view.Run(ctx) }
+func (c *StatusCache) run(ctx context.Context) {
+	c.view.Run(ctx)
+	c.background.Wait()
+}
 
-// read reads the active promotions, and the restore mark if it is due.
-func (c *StatusCache) read(ctx context.Context) (active, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+// read reads what has changed, and the restore mark if it is due.
+func (c *StatusCache) read(life context.Context) (active, error) {
+	ctx, cancel := context.WithTimeout(life, 5*time.Second)
 	defer cancel()
 	readAt := time.Now()
-	list, err := c.rows.PromotionActive(ctx)
+	before, _ := c.view.Get()
+	now := active{views: before.views, restoredAt: before.restoredAt}
+	since := c.mark
+	c.mark = "" // unless this read succeeds
+	select {
+	case w := <-c.whole: // what has changed since then follows
+		now.apply(w)
+		since = w.Mark
+	default:
+	}
+	changes, err := c.rows.PromotionChanges(ctx, since)
 	if err != nil {
 		return active{}, err
 	}
-	before, _ := c.view.Get()
-	now := active{list: list, views: make(map[reward.PromotionID]*store.PromotionView, len(list)), restoredAt: before.restoredAt}
+	now.apply(changes)
+	if changes.Whole {
+		c.wholeAt = readAt.Add(service.Jitter(wholeInterval, wholeJitter))
+	}
 	if readAt.Sub(c.markedAt) >= markInterval {
 		if now.restoredAt, err = c.rows.RestoreMark(ctx); err != nil {
 			return active{}, err
 		}
 		c.markedAt = readAt
 	}
-	for i := range list {
-		now.views[list[i].ID] = &list[i]
+	c.mark = changes.Mark
+	if !readAt.Before(c.wholeAt) {
+		c.wholeAt = readAt.Add(service.Jitter(wholeInterval, wholeJitter))
+		c.readWhole(life)
 	}
 	return now, nil
+}
+
+// readWhole reads the whole list in the background. The next read continues from
+// it. If it fails, the next whole read is due a wholeInterval later.
+func (c *StatusCache) readWhole(ctx context.Context) {
+	if c.reading.Swap(true) {
+		return
+	}
+	c.background.Go(func() {
+		defer c.reading.Store(false)
+		ctx, cancel := context.WithTimeout(ctx, wholeInterval)
+		defer cancel()
+		w, err := c.rows.PromotionChanges(ctx, "")
+		if ctx.Err() == nil {
+			c.reportWhole(err)
+		}
+		if err == nil {
+			select {
+			case c.whole <- w:
+			case <-ctx.Done():
+			}
+		}
+	})
+}
+
+// apply applies changes to a copy of the views, and notes which views they change.
+func (a *active) apply(c store.PromotionChanges) {
+	if !c.Whole && len(c.Active)+len(c.Inactive) == 0 {
+		return
+	}
+	next := make(map[reward.PromotionID]*store.PromotionView, len(c.Active))
+	if !c.Whole {
+		next = maps.Clone(a.views)
+	}
+	for i := range c.Active {
+		v := &c.Active[i]
+		if before := a.views[v.ID]; before != nil && sameView(*before, *v) {
+			v = before
+		} else {
+			a.changed = append(a.changed, v.ID)
+		}
+		next[v.ID] = v
+	}
+	gone := c.Inactive
+	if c.Whole {
+		gone = slices.Collect(maps.Keys(a.views))
+	}
+	for _, id := range gone {
+		if _, known := a.views[id]; known && (!c.Whole || next[id] == nil) {
+			a.changed = append(a.changed, id)
+			delete(next, id)
+		}
+	}
+	a.views = next
+}
+
+// sameView reports whether two views are equal.
+func sameView(a, b store.PromotionView) bool {
+	if a.ExpectedCount != nil && b.ExpectedCount != nil && *a.ExpectedCount == *b.ExpectedCount {
+		a.ExpectedCount = b.ExpectedCount
+	}
+	return a == b
+}
+
+// follower collects the promotions that have changed, for a part that works on
+// those alone.
+type follower struct {
+	cache *StatusCache
+	fresh service.Hint // given by each successful read
+
+	mu      sync.Mutex // protects changed
+	changed map[reward.PromotionID]bool
+}
+
+// follow returns a follower, for which every active promotion has changed at first.
+// Call end when it is not needed any more.
+func (c *StatusCache) follow() *follower {
+	f := &follower{cache: c, fresh: service.NewHint(), changed: make(map[reward.PromotionID]bool)}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.followers[f] = true
+	f.add(slices.Collect(maps.Keys(c.Views())))
+	return f
+}
+
+func (f *follower) end() {
+	f.cache.mu.Lock()
+	defer f.cache.mu.Unlock()
+	delete(f.cache.followers, f)
+}
+
+func (f *follower) add(ids []reward.PromotionID) {
+	f.mu.Lock()
+	for _, id := range ids {
+		f.changed[id] = true
+	}
+	f.mu.Unlock()
+	f.fresh.Give()
+}
+
+// take returns the promotions that have changed since the call before, with the
+// views to use for them. One without a view is no longer active.
+func (f *follower) take() (changed map[reward.PromotionID]bool, views map[reward.PromotionID]*store.PromotionView) {
+	f.mu.Lock()
+	changed, f.changed = f.changed, make(map[reward.PromotionID]bool)
+	f.mu.Unlock()
+	return changed, f.cache.Views()
 }
 
 // Status returns the status of a promotion and the age of the view that has it.

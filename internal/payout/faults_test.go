@@ -62,7 +62,7 @@ func (f *faults) do(name string, call func() error) error {
 type faultyStore struct {
 	store.Store
 	faults *faults
-	blind  atomic.Bool // PromotionActive fails
+	blind  atomic.Bool // PromotionChanges fails
 	away   atomic.Bool // PayoutFinish fails
 }
 
@@ -73,11 +73,11 @@ func stepped[T any](f *faults, name string, call func() (T, error)) (T, error) {
 	return out, err
 }
 
-func (s *faultyStore) PromotionActive(ctx context.Context) ([]store.PromotionView, error) {
+func (s *faultyStore) PromotionChanges(ctx context.Context, since string) (store.PromotionChanges, error) {
 	if s.blind.Load() {
-		return nil, errFault
+		return store.PromotionChanges{}, errFault
 	}
-	return s.Store.PromotionActive(ctx)
+	return s.Store.PromotionChanges(ctx, since)
 }
 
 func (s *faultyStore) PromotionComplete(ctx context.Context, id reward.PromotionID, after time.Duration, now time.Time) (bool, error) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -87,14 +88,25 @@ func (f *Feeder) SpaceFreed() {
 // run feeds all promotions in rounds until ctx ends.
 func (f *Feeder) run(ctx context.Context) {
 	defer f.feeding.Wait()
+	f.producer.clock.await(ctx)
+	follow := f.cache.follow()
+	defer follow.end()
+	waiting := make(map[reward.PromotionID]bool) // promotions with payouts to dispatch
 	for ctx.Err() == nil {
-		fresh := f.cache.next()
-		if f.round(ctx) {
+		changed, views := follow.take()
+		for id := range changed {
+			if v := views[id]; v != nil && feeds(v) {
+				waiting[id] = true
+			} else {
+				delete(waiting, id)
+			}
+		}
+		if f.round(ctx, waiting) {
 			service.Sleep(ctx, feedInterval)
 			continue
 		}
 		select {
-		case <-fresh:
+		case <-follow.fresh:
 		case <-f.hint:
 			service.Sleep(ctx, feedInterval)
 		case <-ctx.Done():
@@ -102,19 +114,23 @@ func (f *Feeder) run(ctx context.Context) {
 	}
 }
 
-// round feeds every running promotion once, unless an earlier feed still runs, and
+// feeds reports whether a promotion has payouts to dispatch, now or later.
+func feeds(v *store.PromotionView) bool {
+	return v.Status == reward.Running && v.Counts.Payouts[reward.Ready]+v.Counts.Payouts[reward.Retrying] > 0
+}
+
+// round feeds every promotion that waits once, unless an earlier feed still runs, and
 // reports whether any entry was added. It waits up to feedPatience for each.
-func (f *Feeder) round(ctx context.Context) bool {
+func (f *Feeder) round(ctx context.Context, waiting map[reward.PromotionID]bool) bool {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, feedWorkers)
 	f.starved.Store(false)
 	f.moved.Store(false)
-	for _, v := range f.cache.Views() {
-		if v.Status != reward.Running {
-			continue
-		}
-		if v.Counts.Payouts[reward.Ready] == 0 && v.Counts.Payouts[reward.Retrying] == 0 {
-			continue
+	views := f.cache.Views()
+	for id := range waiting {
+		v := views[id]
+		if v == nil || !feeds(v) {
+			continue // the next round drops it
 		}
 		slots <- struct{}{}
 		timeout, ok := f.begin(v.ID)
@@ -198,11 +214,12 @@ func (f *Feeder) feedOne(ctx context.Context, v store.PromotionView, timeout tim
 }
 
 // feed dispatches up to rounds batches of a promotion's payouts in state from,
-// while there is capacity. It returns how many entries the queue accepted, and
-// whether a dispatch took longer than timeout. While the queue adds the entries of
-// one batch, feed dispatches the next batch.
+// while there is capacity. It dispatches nothing that the queue would refuse
+// because of its clock. It returns how many entries the queue accepted, and whether
+// a dispatch took longer than timeout. While the queue adds the entries of one
+// batch, feed dispatches the next batch.
 func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.State, rounds int, timeout time.Duration) (taken int, late bool) {
-	if v.Counts.Payouts[from] == 0 {
+	if v.Counts.Payouts[from] == 0 || !f.producer.clock.accepts(queue.StreamOf(v.Promotion)) {
 		return 0, false
 	}
 	var adding chan int // the number of entries that the latest add accepted

@@ -31,14 +31,14 @@ type lockedRows struct {
 	attempts map[reward.PromotionID]int
 }
 
-func (r *lockedRows) PromotionActive(context.Context) ([]store.PromotionView, error) {
+func (r *lockedRows) PromotionChanges(context.Context, string) (store.PromotionChanges, error) {
 	var list []store.PromotionView
 	for _, id := range r.ids {
 		v := store.PromotionView{Promotion: reward.Promotion{ID: id, Type: reward.Point, Status: reward.Running}}
 		v.Counts.Payouts[reward.Ready] = 1000
 		list = append(list, v)
 	}
-	return list, nil
+	return store.PromotionChanges{Whole: true, Active: list, Mark: "1"}, nil
 }
 
 func (r *lockedRows) RestoreMark(context.Context) (time.Time, error) { return time.Time{}, nil }

@@ -67,6 +67,7 @@ const directMaxLen = 10_000
 // methods are safe for concurrent use.
 type Flow struct {
 	cfg       Config
+	clock     *queueClock
 	intake    *Intake
 	cache     *StatusCache
 	manager   *pool.Manager
@@ -101,8 +102,9 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	cfg.Store = rows
 	f := &Flow{cfg: cfg}
 	f.cache = NewStatusCache(cfg.Store, cfg.Log)
+	f.clock = newQueueClock(cfg.Queue, cfg.Limits.DispatchHorizon(), cfg.Troubles, cfg.Log)
 	producer := &Producer{
-		Queue: cfg.Queue, Rows: cfg.Store, MaxLen: cfg.MaxLen,
+		Queue: cfg.Queue, Rows: cfg.Store, MaxLen: cfg.MaxLen, clock: f.clock,
 		DispatchHorizon: cfg.Limits.DispatchHorizon(), Lease: cfg.Limits.Lease, Log: cfg.Log,
 	}
 	f.intake = &Intake{Rows: cfg.Store, Producer: producer, MaxLen: cfg.MaxLen}
@@ -132,17 +134,33 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	f.guard = NewGuard(GuardConfig{
 		Store: cfg.Store, Cache: f.cache, ApprovalAbove: cfg.ApprovalAbove, Start: cfg.Start, Log: cfg.Log,
 	})
-	f.cache.onRefresh = func(views []store.PromotionView) {
-		for _, v := range views {
-			if v.Status == reward.Paused || v.Status == reward.PromotionCancelled {
-				f.governor.CancelWaiting(v.ID)
-			}
-		}
-		if cfg.Payout {
-			f.manager.Converge(f.specs(views))
+	f.cache.onRefresh = f.refreshed
+	return f
+}
+
+// refreshed follows a read of the cache.
+func (f *Flow) refreshed(now active) {
+	for id := range f.governor.State().Waiting {
+		if v := now.views[id]; v != nil && (v.Status == reward.Paused || v.Status == reward.PromotionCancelled) {
+			f.governor.CancelWaiting(id)
 		}
 	}
-	return f
+	switch {
+	case !f.cfg.Payout:
+	case f.cfg.Direct:
+		f.manager.Converge(f.directSpecs(now.views))
+	default:
+		var specs []pool.Spec
+		var gone []reward.PromotionID
+		for _, id := range now.changed {
+			if v := now.views[id]; v != nil {
+				specs = append(specs, specOf(*v))
+			} else {
+				gone = append(gone, id)
+			}
+		}
+		f.manager.Follow(specs, gone)
+	}
 }
 
 // listen creates the listeners that the roles need.
@@ -150,7 +168,7 @@ func (f *Flow) listen(publisher bus.Publisher) error {
 	cfg := f.cfg
 	if cfg.Payout {
 		for _, k := range kinds {
-			l := NewRetryListener(k.promotionType, cfg.Store, f.retry, publisher, cfg.Log)
+			l := NewRetryListener(k.promotionType, cfg.Store, f.retry, cfg.Bus, publisher, cfg.Log)
 			listener, err := bus.NewListener(cfg.Bus, bus.ListenerConfig{
 				Group: k.retryGroup, Topic: k.retryTopic, Handle: l.ProcessTopicMessages, Healthy: f.Connected, Log: cfg.Log,
 			})
@@ -173,7 +191,7 @@ func (f *Flow) listen(publisher bus.Publisher) error {
 			}
 			f.listeners = append(f.listeners, listener)
 		}
-		started := NewStartedListener(cfg.Store, publisher, f.cache.Hint, cfg.Log)
+		started := NewStartedListener(cfg.Store, cfg.Bus, publisher, f.cache.Hint, cfg.Log)
 		broadcast, err := bus.NewBroadcast(cfg.Bus, bus.BroadcastConfig{
 			Topic: bus.TopicStarted, Handle: started.ProcessTopicMessages, Log: cfg.Log,
 		})
@@ -224,6 +242,7 @@ func (f *Flow) Start(ctx context.Context) error {
 		}
 	}
 	start := func(b *service.Base, run func(context.Context)) { b.Start(context.WithoutCancel(ctx), run) }
+	start(&f.clock.Base, f.clock.run)
 	start(&f.cache.Base, f.cache.run)
 	if f.cfg.Payout {
 		start(&f.finisher.Base, f.finisher.run)
@@ -266,6 +285,7 @@ func (f *Flow) Stop() {
 	f.governor.Close()
 	f.finisher.Stop()
 	f.cache.Stop()
+	f.clock.Stop()
 }
 
 // ownCapacity returns how many entries this instance's queue may hold for a
@@ -288,16 +308,14 @@ func (f *Flow) ownCapacity(v store.PromotionView) int {
 	return n
 }
 
-// specs returns the pools that should run.
-func (f *Flow) specs(views []store.PromotionView) []pool.Spec {
+// directSpecs returns the pools that should run in direct mode. A swept payout may
+// have left an entry in the queue of this instance, which the row does not show. A
+// pool must still acknowledge that entry.
+func (f *Flow) directSpecs(views map[reward.PromotionID]*store.PromotionView) []pool.Spec {
 	out := make([]pool.Spec, 0, len(views))
 	for _, v := range views {
-		s := specOf(v)
-		if f.cfg.Direct && !s.Work {
-			// A swept payout may have left an entry in this queue, which the row
-			// does not show. A pool must still acknowledge that entry.
-			s.Work = f.intake.Producer.StreamLen(context.Background(), v) > 0
-		}
+		s := specOf(*v)
+		s.Work = s.Work || f.intake.Producer.StreamLen(context.Background(), *v) > 0
 		out = append(out, s)
 	}
 	return out

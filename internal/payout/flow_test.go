@@ -415,7 +415,7 @@ func TestFlow(t *testing.T) {
 			s.create(200, 5)
 			s.start()
 			s.until("under way", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] > 10 })
-			blind.blind.Store(true) // PromotionActive fails from now on
+			blind.blind.Store(true) // PromotionChanges fails from now on
 			time.Sleep(2 * time.Second)
 			before := s.provider.total()
 			time.Sleep(20 * time.Second)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
@@ -34,10 +35,11 @@ type Guard struct {
 	cfg GuardConfig
 	log obs.Log
 	// decided holds each promotion's counts of recent reads, oldest first.
-	// waiting holds the promotions whose budget blocks every payout. Only run's
-	// goroutine uses these maps.
+	// waiting holds the promotions whose budget blocks every payout, and failed those
+	// whose latest check failed. Only run's goroutine uses these maps.
 	decided map[reward.PromotionID][]decidedCounts
 	waiting map[reward.PromotionID]waitingSince
+	failed  map[reward.PromotionID]bool
 }
 
 // GuardConfig configures a Guard.
@@ -62,46 +64,55 @@ func NewGuard(cfg GuardConfig) *Guard {
 	return &Guard{
 		cfg: cfg, log: cfg.Log.For(obs.Guard),
 		decided: make(map[reward.PromotionID][]decidedCounts), waiting: make(map[reward.PromotionID]waitingSince),
+		failed: make(map[reward.PromotionID]bool),
 	}
 }
 
 // run watches until ctx ends.
 func (g *Guard) run(ctx context.Context) {
+	follow := g.cfg.Cache.follow()
+	defer follow.end()
 	startAt := time.Now()
 	for ctx.Err() == nil {
-		fresh := g.cfg.Cache.next()
-		views := g.cfg.Cache.Views()
-		for id := range g.decided {
-			if v := views[id]; v == nil || v.Status != reward.Running {
-				delete(g.decided, id) // a resumed promotion starts over
-			}
-		}
-		for id := range g.waiting {
-			if v := views[id]; v == nil || v.Status != reward.Running {
-				delete(g.waiting, id)
-			}
-		}
-		for _, v := range views {
-			if err := g.watch(ctx, *v); err != nil && ctx.Err() == nil && !reward.HasCode(err, reward.CodeIllegalState) {
-				g.log.Warn("checking promotion failed", err, "promotion_id", v.ID)
-			}
-		}
+		g.round(ctx, follow)
 		if now := time.Now(); !now.Before(startAt) && g.cfg.Start != nil {
 			startAt = now.Add(service.Jitter(startInterval, 0.2))
 			g.startDue(ctx, now)
 		}
 		select {
-		case <-fresh:
+		case <-follow.fresh:
 		case <-ctx.Done():
 		}
 	}
 }
 
-// watch checks one promotion.
-func (g *Guard) watch(ctx context.Context, v store.PromotionView) error {
-	if v.Status != reward.Running {
-		return nil
+// round checks the promotions that have changed, those whose check failed, and
+// those whose budget blocks every payout.
+func (g *Guard) round(ctx context.Context, follow *follower) {
+	due, views := follow.take()
+	maps.Copy(due, g.failed)
+	for id := range g.waiting {
+		due[id] = true
 	}
+	clear(g.failed)
+	for id := range due {
+		v := views[id]
+		if v == nil || v.Status != reward.Running {
+			delete(g.decided, id) // a resumed promotion starts over
+			delete(g.waiting, id)
+			continue
+		}
+		if err := g.watch(ctx, *v); err != nil && ctx.Err() == nil {
+			g.failed[id] = true
+			if !reward.HasCode(err, reward.CodeIllegalState) {
+				g.log.Warn("checking promotion failed", err, "promotion_id", id)
+			}
+		}
+	}
+}
+
+// watch checks one RUNNING promotion.
+func (g *Guard) watch(ctx context.Context, v store.PromotionView) error {
 	if v.CanaryDecided() {
 		return g.judge(ctx, v)
 	}

@@ -2,6 +2,7 @@ package payout
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -357,4 +358,47 @@ func TestRestoreMark(t *testing.T) {
 			})
 		})
 	}
+}
+
+// stubbornRows refuse the first moves of a promotion.
+type stubbornRows struct {
+	store.Promotions
+	refusals int
+	moves    []store.PromotionMoveParams
+}
+
+func (r *stubbornRows) PromotionMove(_ context.Context, p store.PromotionMoveParams) (reward.Promotion, error) {
+	r.moves = append(r.moves, p)
+	if len(r.moves) <= r.refusals {
+		return reward.Promotion{}, errors.New("the database is away")
+	}
+	return reward.Promotion{ID: p.ID, Status: p.To}, nil
+}
+
+// TestGuardRepeatsAFailedCheck, although the promotion does not change, and checks
+// an unchanged promotion only once otherwise.
+func TestGuardRepeatsAFailedCheck(t *testing.T) {
+	onFakeTime(t, func(t *testing.T) {
+		rows := newCountedRows(3, 0)
+		rows.mu.Lock()
+		v := rows.rows[2]
+		v.Counts.Amounts[reward.Ready] = 1000
+		rows.rows[2] = v
+		rows.mu.Unlock()
+		c, stop := startCache(t, rows)
+		defer stop()
+		moving := &stubbornRows{refusals: 2}
+		g := NewGuard(GuardConfig{Store: moving, Cache: c, ApprovalAbove: 999})
+		g.Start(t.Context(), g.run)
+		time.Sleep(10 * time.Second)
+		g.Stop()
+		if len(moving.moves) != 3 {
+			t.Fatalf("%d moves were tried, want two that fail and one more", len(moving.moves))
+		}
+		for _, m := range moving.moves {
+			if m.ID != 2 || m.To != reward.Paused {
+				t.Errorf("promotion %d moves to %s", m.ID, m.To)
+			}
+		}
+	})
 }

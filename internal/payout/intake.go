@@ -24,6 +24,9 @@ type Intake struct {
 // returns these rows to READY.
 func (in *Intake) Save(ctx context.Context, t reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
 	p.Now, p.MaxLen = time.Now(), in.MaxLen
+	if !in.Producer.clock.acceptsAll() {
+		p.MaxLen = 0 // the rows wait for a feeder whose clock the queue accepts
+	}
 	res, err := in.Rows.PayoutSave(ctx, p)
 	if err != nil {
 		return res, err

@@ -53,9 +53,10 @@ type parsed struct {
 }
 
 // ProcessTopicMessages saves a batch of records. One transaction writes the rows,
-// the dead letters and the next offsets; then entries are added to the streams.
-// Dead letters of records that conflict with saved targets follow in a second
-// transaction. If it returns nil, all rows and dead letters are stored.
+// the dead letters and the next offsets; then entries are added to the streams. If
+// records conflict with saved targets, the offsets follow in a second transaction
+// with the dead letters of these records. After a crash in between, the records are
+// read again. If it returns nil, all rows and dead letters are stored.
 func (l *PublishListener) ProcessTopicMessages(ctx context.Context, records []bus.Record) error {
 	for len(records) > 0 {
 		chunk := records[:min(len(records), store.BatchMax)]
@@ -91,9 +92,6 @@ func (l *PublishListener) process(ctx context.Context, records []bus.Record) err
 	if err != nil {
 		// The cause may be a promotion that was deleted after it was registered.
 		l.forget()
-		return err
-	}
-	if err := storeDead(ctx, l.store, conflicts); err != nil {
 		return err
 	}
 	bus.PublishDead(ctx, l.publisher, l.log, append(dead, conflicts...))
@@ -189,9 +187,11 @@ func (l *PublishListener) forget() {
 // save writes a batch. If the database finds data in it that it cannot store, save
 // halves the batch until that record is alone, and makes it a dead letter. It
 // writes the offsets with the last part. After a crash in between, the listener
-// reads the records again, which changes nothing.
+// reads the records again, which changes nothing. It stores the dead letters of
+// conflicts with the offsets, or before them.
 func (l *PublishListener) save(ctx context.Context, good []parsed, dead []bus.DeadRecord, offsets []store.Offset) (conflicts []bus.DeadRecord, err error) {
-	params := store.PayoutSaveParams{Offsets: offsets, DeadLetters: bus.DeadLetters(dead)}
+	log := l.position.ID()
+	params := store.PayoutSaveParams{Offsets: offsets, DeadLetters: bus.DeadLetters(log, dead)}
 	for _, g := range good {
 		params.Rows = append(params.Rows, rowOf(g.message))
 	}
@@ -205,6 +205,13 @@ func (l *PublishListener) save(ctx context.Context, good []parsed, dead []bus.De
 					Detail: fmt.Sprintf("target %s exists in promotion %s with another amount, user or voucher code", good[i].message.TargetID, good[i].message.PromotionID),
 				})
 			}
+		}
+		if len(conflicts) == 0 {
+			return nil, nil
+		}
+		_, err = l.store.PayoutSave(ctx, store.PayoutSaveParams{Offsets: offsets, DeadLetters: bus.DeadLetters(log, conflicts), Now: time.Now()})
+		if err != nil {
+			return nil, fmt.Errorf("save dead letters of %s: %w", l.kind.publishTopic, err)
 		}
 		return conflicts, nil
 	case reward.KindOf(err) != reward.KindInvalid:
@@ -247,14 +254,15 @@ func (l *PublishListener) nextOffsets(records []bus.Record) []store.Offset {
 // late misses no promotion.
 type StartedListener struct {
 	store     store.Store
+	logs      bus.Logs
 	publisher bus.Publisher
 	hint      func()
 	log       obs.Log
 }
 
 // NewStartedListener returns the listener of the started topic.
-func NewStartedListener(s store.Store, p bus.Publisher, hint func(), log obs.Log) *StartedListener {
-	return &StartedListener{store: s, publisher: p, hint: hint, log: log.For(obs.Listener)}
+func NewStartedListener(s store.Store, logs bus.Logs, p bus.Publisher, hint func(), log obs.Log) *StartedListener {
+	return &StartedListener{store: s, logs: logs, publisher: p, hint: hint, log: log.For(obs.Listener)}
 }
 
 // ProcessTopicMessages registers the promotions that a batch of records
@@ -292,7 +300,7 @@ func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bu
 		}
 		rs, from = rs[n:], from[n:]
 	}
-	if err := storeDead(ctx, l.store, dead); err != nil {
+	if err := storeDead(ctx, l.store, l.logs, dead); err != nil {
 		return err
 	}
 	bus.PublishDead(ctx, l.publisher, l.log, dead)
@@ -308,13 +316,14 @@ type RetryListener struct {
 	kind      kind
 	store     store.DeadLetters
 	retry     *RetryProcessor
+	logs      bus.Logs
 	publisher bus.Publisher
 	log       obs.Log
 }
 
 // NewRetryListener returns the listener of a type's retry topic.
-func NewRetryListener(t reward.PromotionType, s store.DeadLetters, r *RetryProcessor, p bus.Publisher, log obs.Log) *RetryListener {
-	return &RetryListener{kind: kindOf(t), store: s, retry: r, publisher: p, log: log.For(obs.Listener)}
+func NewRetryListener(t reward.PromotionType, s store.DeadLetters, r *RetryProcessor, logs bus.Logs, p bus.Publisher, log obs.Log) *RetryListener {
+	return &RetryListener{kind: kindOf(t), store: s, retry: r, logs: logs, publisher: p, log: log.For(obs.Listener)}
 }
 
 // ProcessTopicMessages passes on a batch of retries.
@@ -331,7 +340,7 @@ func (l *RetryListener) ProcessTopicMessages(ctx context.Context, records []bus.
 		}
 		messages = append(messages, m)
 	}
-	if err := storeDead(ctx, l.store, dead); err != nil {
+	if err := storeDead(ctx, l.store, l.logs, dead); err != nil {
 		return err
 	}
 	bus.PublishDead(ctx, l.publisher, l.log, dead)
@@ -339,12 +348,16 @@ func (l *RetryListener) ProcessTopicMessages(ctx context.Context, records []bus.
 	return nil
 }
 
-// storeDead stores dead letters as rows. A repeat changes nothing.
-func storeDead(ctx context.Context, s store.DeadLetters, dead []bus.DeadRecord) error {
+// storeDead stores dead letters of one topic as rows. A repeat changes nothing.
+func storeDead(ctx context.Context, s store.DeadLetters, logs bus.Logs, dead []bus.DeadRecord) error {
 	if len(dead) == 0 {
 		return nil
 	}
-	if err := s.DeadLetterAdd(ctx, bus.DeadLetters(dead)); err != nil {
+	log, err := logs.LogID(ctx, dead[0].Topic)
+	if err != nil {
+		return fmt.Errorf("store %d dead letters: %w", len(dead), err)
+	}
+	if err := s.DeadLetterAdd(ctx, bus.DeadLetters(log, dead)); err != nil {
 		return fmt.Errorf("store %d dead letters: %w", len(dead), err)
 	}
 	return nil

@@ -215,7 +215,7 @@ func TestPublishListener(t *testing.T) {
 func TestStartedListener(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, -1)
-	l := NewStartedListener(d.rows, d.publisher, func() {}, obs.Log{})
+	l := NewStartedListener(d.rows, oneLog{}, d.publisher, func() {}, obs.Log{})
 	started := func(offset int64, value string) bus.Record {
 		return bus.Record{Topic: bus.TopicStarted, Offset: offset, Value: []byte(value)}
 	}
@@ -276,6 +276,86 @@ func TestRetriesDueSoonDoNotWaitBehindLaterOnes(t *testing.T) {
 		synctest.Wait()
 		if a := s.row(rows[0].TargetID); a.State != reward.Queued || a.Dispatch != 2 {
 			t.Errorf("row %+v", a)
+		}
+	})
+}
+
+// namedLogs names the log of every topic.
+type namedLogs string
+
+func (l namedLogs) LogID(_ context.Context, topic string) (string, error) {
+	return topic + "@" + string(l), nil
+}
+
+// away is a store that crashes before it stores a dead letter on its own.
+type away struct{ store.Store }
+
+func (away) DeadLetterAdd(context.Context, []reward.DeadLetter) error { return errFault }
+
+func TestDeadLettersAreNotLost(t *testing.T) {
+	t.Parallel()
+	t.Run("OfATopicThatWasMadeAnew", func(t *testing.T) {
+		t.Parallel()
+		d := newDesk(t, -1)
+		read := func(log namedLogs, value string) {
+			t.Helper()
+			l := NewPublishListener(reward.Point, d.rows, d.listener.intake, log, d.publisher, func() {}, obs.Log{})
+			if _, err := l.Offsets(t.Context(), bus.TopicPointPublish); err != nil {
+				t.Fatal(err)
+			}
+			d.offset = 0
+			if err := l.ProcessTopicMessages(t.Context(), d.records(value)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		read("1", "bad")
+		read("1", "bad") // again, after a crash
+		read("2", "worse")
+		read("2", "worse")
+		list, err := d.rows.DeadLetterList(t.Context(), store.DeadLetterListParams{Limit: 100})
+		if err != nil || len(list) != 2 || string(list[0].Value) != "worse" || string(list[1].Value) != "bad" || list[0].Offset != "0" {
+			t.Errorf("%+v, %v", list, err)
+		}
+	})
+	t.Run("OfTheOtherTopics", func(t *testing.T) {
+		t.Parallel()
+		d := newDesk(t, -1)
+		for _, log := range []namedLogs{"1", "1", "2"} {
+			started := NewStartedListener(d.rows, log, d.publisher, func() {}, obs.Log{})
+			retry := NewRetryListener(reward.Point, d.rows, NewRetryProcessor(d.publisher, d.rows, nil, obs.Log{}), log, d.publisher, obs.Log{})
+			for topic, process := range map[string]bus.HandleFunc{
+				bus.TopicStarted: started.ProcessTopicMessages, bus.TopicPointRetry: retry.ProcessTopicMessages,
+			} {
+				if err := process(t.Context(), []bus.Record{{Topic: topic, Value: []byte("bad")}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		list, err := d.rows.DeadLetterList(t.Context(), store.DeadLetterListParams{Limit: 100})
+		if err != nil || len(list) != 4 {
+			t.Errorf("%+v, %v", list, err)
+		}
+	})
+	t.Run("OfConflictsWithTheOffsets", func(t *testing.T) {
+		t.Parallel()
+		d := newDesk(t, -1)
+		rows := d.rows
+		if err := d.listener.ProcessTopicMessages(t.Context(), d.records(point(1, 1, 100), point(1, 2, 100))); err != nil {
+			t.Fatal(err)
+		}
+		d.listener.store = away{rows}
+		err := d.listener.ProcessTopicMessages(t.Context(), d.records(point(1, 3, 100), point(1, 1, 999), "bad", point(1, 4, 1), point(1, 4, 2)))
+		next, offsetsErr := rows.OffsetsGet(t.Context(), bus.TopicPointPublish+"@1")
+		if offsetsErr != nil {
+			t.Fatal(offsetsErr)
+		}
+		letters := d.deadLetters(t)
+		stored := letters["3"] == reward.CodeConflict && letters["4"] == reward.CodeMalformed && letters["6"] == reward.CodeConflict
+		if next[3] > 3 && !stored {
+			t.Errorf("the offset is %d, so nobody reads the records again, but the dead letters are %v (%v)", next[3], letters, err)
+		}
+		if err != nil || !stored || next[3] != 7 {
+			t.Errorf("offset %d, dead letters %v, %v", next[3], letters, err)
 		}
 	})
 }

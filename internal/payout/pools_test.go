@@ -429,7 +429,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			// Heartbeats use the database's clock, which is real: an hour of
 			// fake time takes a moment there.
 			beat := func(name string, ttl time.Duration) {
-				if err := s.store.InstanceHeartbeat(t.Context(), store.Instance{Name: name, StartedAt: time.Now()}, ttl); err != nil {
+				if _, err := s.store.InstanceHeartbeat(t.Context(), store.Instance{Name: name, StartedAt: time.Now()}, ttl); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -398,6 +398,7 @@ func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it
 	found := lookup(ctx, p.Provider, permit, row)
 	switch {
 	case found.Found:
+		p.keyless.reset(it.Stream.Type)
 		out.Kind, out.TransactionKey = rules.OutcomePaid, found.TransactionKey
 	case found.NotFound:
 		return false, false
@@ -418,6 +419,9 @@ func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it
 		out.Kind, out.Sent, out.GiveUp = rules.OutcomeNoAnswer, sent, p.overdue(row)
 		out.RetryAt = now.Add(service.Backoff(min(int(row.Dispatch)-1, silentSteps), retryBackoff, retryBackoffMax))
 		out.Code, out.Message = found.Answer.Code, found.Answer.Message
+		if found.Answer.WithoutKey() {
+			p.noteKeyless(ctx, it, found.Answer, began)
+		}
 	}
 	p.Finisher.finish(it, out)
 	return true, false
@@ -583,13 +587,21 @@ func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payo
 			p.keyless.reset(it.Stream.Type)
 			out.Kind, out.TransactionKey = rules.OutcomePaid, key
 			out.Code, out.Message = "", ""
-		case ans.WithoutKey() && p.keyless.add(it.Stream.Type):
-			p.pauseFor(ctx, row.PromotionID, now, fmt.Sprintf("the provider responded %d to %d charges in a row, but named no transaction: "+
-				`a charge must be answered with {"transactionKey": "…"}; correct the provider or money.url, then resume`, ans.Status, keylessMax))
+		case ans.WithoutKey():
+			p.noteKeyless(ctx, it, ans, now)
 		}
 	}
 	out.Attempts = []reward.Attempt{attemptOf(row, now, ans)}
 	p.Finisher.finish(it, out)
+}
+
+// noteKeyless counts a success without a transaction key, and pauses the promotion
+// if there are too many in a row. began is when the call began, at the latest.
+func (p *Processor) noteKeyless(ctx context.Context, it *pool.Item, ans money.Answer, began time.Time) {
+	if p.keyless.add(it.Stream.Type) {
+		p.pauseFor(ctx, it.Stream.PromotionID, began, fmt.Sprintf("the provider responded %d to %d calls in a row, but named no transaction: "+
+			`such a response must have {"transactionKey": "…"}; correct the provider or money.url, then resume`, ans.Status, keylessMax))
+	}
 }
 
 // lookUpAfter looks up once whether a charge without a conclusive response has

@@ -21,10 +21,11 @@ type Producer struct {
 	// MaxLen limits the entries of each stream.
 	MaxLen int
 	// DispatchHorizon is Limits.DispatchHorizon. The queue refuses to add an
-	// entry whose dispatch is older than half of it.
+	// entry whose dispatch is older than half of it; see queueClock.deadline.
 	DispatchHorizon time.Duration
 	Lease           time.Duration // of an entry
 	Log             obs.Log
+	clock           *queueClock // nil: all clocks are right
 
 	once   sync.Once // sets report
 	report func(error, ...any)
@@ -69,7 +70,7 @@ func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Pay
 		entries[i] = queue.NewEntry{TargetID: m.TargetID, Dispatch: payouts[i].Dispatch, Message: buf[from:len(buf):len(buf)]}
 	}
 	added, err := p.Queue.Add(ctx, queue.AddParams{
-		Stream: s, MaxLen: p.MaxLen, Deadline: dispatchedAt.Add(p.DispatchHorizon / 2), Entries: entries,
+		Stream: s, MaxLen: p.MaxLen, Deadline: p.clock.deadline(s, dispatchedAt, p.DispatchHorizon), Entries: entries,
 	})
 	p.once.Do(func() { p.report = log.Streak("work queue unavailable", "work queue available again") })
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -174,6 +175,9 @@ func (r *RetryProcessor) takeDue(now time.Time) map[batchKey][]reward.Ref {
 // of their record. If that fails, the feeder dispatches them.
 func (r *RetryProcessor) dispatch(ctx context.Context, due map[batchKey][]reward.Ref) {
 	for k, refs := range due {
+		if !r.producer.clock.accepts(queue.Stream{Type: k.promotionType, PromotionID: k.promotion}) {
+			continue
+		}
 		now := time.Now()
 		rows, err := r.rows.PayoutDispatch(ctx, store.PayoutDispatchParams{
 			PromotionID: k.promotion, From: reward.Retrying, Refs: refs,

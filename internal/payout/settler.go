@@ -156,7 +156,7 @@ func (s *Settler) query(ctx context.Context, row reward.Payout) (res money.Looku
 		permit, err = s.governor.Acquire(waiting, jobOf(s.cache, row))
 	}
 	if err != nil {
-		return money.LookupResult{}, time.Time{}, nil //nolint:nilerr // it was not asked
+		return money.LookupResult{}, time.Time{}, nil // it was not asked
 	}
 	began, _, err = s.rows.clock.between(ctx)
 	if err != nil {

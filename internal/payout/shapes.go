@@ -6,11 +6,11 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// keylessMax is the number of charges in a row without a transaction key after
-// which the settings or the provider are wrong.
+// keylessMax is the number of calls in a row without a transaction key after which
+// the settings or the provider are wrong.
 const keylessMax = 20
 
-// keyless counts charges in a row that the provider answered with success but
+// keyless counts calls in a row that the provider answered with success but
 // without a transaction key, and that no lookup confirmed. Such a charge may have
 // taken effect, so its payout is looked up and charged again with the same key. If
 // there are many, that never ends. It counts each type of promotion separately,
@@ -20,7 +20,7 @@ type keyless struct {
 	counts map[reward.PromotionType]int
 }
 
-// add counts a charge without a key, and reports whether there are too many.
+// add counts a call without a key, and reports whether there are too many.
 func (k *keyless) add(t reward.PromotionType) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

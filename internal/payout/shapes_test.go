@@ -1,6 +1,7 @@
 package payout
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -101,4 +102,30 @@ func TestAProviderThatNamesTransactionsLaterIsNotPaused(t *testing.T) {
 			return paidOut(v)
 		})
 	})
+}
+
+// TestALookupThatNamesNoTransactionPausesToo checks payouts that are looked up
+// before they are charged, at a provider that answers lookups with the wrong shape.
+func TestALookupThatNamesNoTransactionPausesToo(t *testing.T) {
+	onFakeTime(t, func(t *testing.T) {
+		s := newStage(t, newProvider(nil), nil)
+		s.with(func(cfg *Config) {
+			cfg.Provider = unnamedLookups{s.provider}
+			cfg.Limits.IdempotencyWindow = cfg.Limits.SettleAfter - time.Second // every key may be forgotten
+		}, dropPublisher{})
+		defer s.close()
+		s.create(30, 0)
+		s.start()
+		v := s.until("paused", func(v store.PromotionView) bool { return v.Status == reward.Paused })
+		if !strings.Contains(v.PauseReason, "transactionKey") || s.provider.callsOf(1) > 0 {
+			t.Errorf("%q, %d charges", v.PauseReason, s.provider.callsOf(1))
+		}
+	})
+}
+
+// unnamedLookups answers every lookup with 200 and an empty object.
+type unnamedLookups struct{ *ledgerProvider }
+
+func (unnamedLookups) Lookup(context.Context, reward.PromotionID, reward.TargetID) money.LookupResult {
+	return money.LookupResult{Answer: unnamed}
 }

@@ -169,13 +169,13 @@ func (s *Sweeper) cleanUp(ctx context.Context, v store.PromotionView, sweep bool
 // sweep returns the QUEUED payouts of a promotion whose entry is missing from
 // the stream.
 //
-// It reads the stream before the rows. The queue adds no entry more than half a
-// dispatch horizon after its dispatch, by the queue's clock. So an entry is
-// missing if its row was dispatched more than one horizon before the oldest
-// entry was added. If the stream is empty, sweep compares with the present time
-// instead. That is safe while the clocks of this instance and of the queue differ
-// by at most half a horizon. A payout whose entry waits in the stream is never returned,
-// however old its dispatch is.
+// It reads the stream before the rows. The queue adds no entry more than one
+// dispatch horizon after its dispatch, by the clock of the stream's server. So an
+// entry is missing if its row was dispatched more than one horizon before the
+// oldest entry was added or, if the stream is empty, before the server's time at
+// the read. The clock of this instance does not matter, unless it is behind. A
+// payout whose entry waits in the stream is never returned, however old its
+// dispatch is.
 //
 // In direct mode each instance has a queue of its own, and sweep cannot read the
 // others. It always compares with the present time. No consumer starts a call
@@ -188,6 +188,9 @@ func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) error {
 		return err
 	}
 	s.metrics.SetStream(v.Type, v.ID, info.Len, info.Lag(), info.Pending, age(info.OldestPendingAt, before))
+	if !s.limits.direct && info.At.Before(before) {
+		before = info.At
+	}
 	if info.Len > 0 && info.OldestAt.Before(before) && !s.limits.direct {
 		before = info.OldestAt
 	}

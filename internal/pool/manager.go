@@ -34,22 +34,23 @@ type Spec struct {
 // over reports whether the pool has nothing left to do.
 func (s Spec) over() bool { return s.Final && !s.Work }
 
-// Manager starts and stops pools so that they match the specs of the latest
-// Converge. A hint makes it start a pool sooner. Its methods are safe for
+// Manager starts and stops pools so that they match the specs of the promotions. A
+// hint makes it start a pool sooner. Its methods are safe for
 // concurrent use.
 type Manager struct {
 	service.Base
 	cfg      Config
 	registry *Registry
 
-	mu    sync.Mutex // protects specs and ended; pools start and stop under it
+	mu    sync.Mutex // protects the fields below; pools start and stop under it
 	specs map[reward.PromotionID]Spec
+	busy  map[reward.PromotionID]bool // the specs with Work that are not Paused
 	ended bool
 }
 
 // NewManager returns a Manager without pools.
 func NewManager(cfg Config) *Manager {
-	return &Manager{cfg: cfg, registry: newRegistry(), specs: make(map[reward.PromotionID]Spec)}
+	return &Manager{cfg: cfg, registry: newRegistry(), specs: make(map[reward.PromotionID]Spec), busy: make(map[reward.PromotionID]bool)}
 }
 
 // Run handles hints in the background until StopAll.
@@ -70,34 +71,71 @@ func (m *Manager) Run(ctx context.Context) {
 	})
 }
 
-// Converge starts missing pools, and adds consumers to pools that are too small.
-// It stops a pool if its promotion is paused, is final without work, or is not in
-// specs. It does not wait until pools have started or ended.
+// Converge replaces all specs; see Follow.
 func (m *Manager) Converge(specs []Spec) {
-	wanted := make(map[reward.PromotionID]Spec, len(specs))
+	wanted := make(map[reward.PromotionID]bool, len(specs))
 	for _, s := range specs {
-		wanted[s.Stream.PromotionID] = s
+		wanted[s.Stream.PromotionID] = true
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.specs = wanted
-	for id, s := range wanted {
-		switch p := m.registry.get(id); {
-		case p != nil && (s.Paused || s.over()):
-			m.end(id, p)
-		case p != nil:
-			m.follow(p, s)
-		case s.Work && !s.Paused:
-			m.startLocked(s)
+	var gone []reward.PromotionID
+	for id := range m.specs {
+		if !wanted[id] {
+			gone = append(gone, id)
 		}
 	}
+	m.followLocked(specs, gone)
+}
+
+// Follow replaces the specs that have changed, and removes those that are gone. Then
+// it makes the pools match all specs: it starts missing pools, and adds consumers to
+// pools that are too small. It stops a pool if its promotion is paused, is final
+// without work, or has no spec. It does not wait until pools have started or ended.
+// Its cost does not depend on the number of promotions without work.
+func (m *Manager) Follow(changed []Spec, gone []reward.PromotionID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.followLocked(changed, gone)
+}
+
+func (m *Manager) followLocked(changed []Spec, gone []reward.PromotionID) {
+	for _, id := range gone {
+		m.replace(id, nil)
+	}
+	for _, s := range changed {
+		m.replace(s.Stream.PromotionID, &s)
+	}
 	for id, p := range m.registry.all() {
-		if _, ok := wanted[id]; !ok {
+		switch s, wanted := m.specs[id]; {
+		case !wanted:
 			p.final.Store(true)
 			p.stop()
+		case s.Paused || s.over():
+			m.end(id, p)
+		default:
+			m.grow(p, s)
+		}
+	}
+	for id := range m.busy {
+		if m.registry.get(id) == nil {
+			m.startLocked(m.specs[id])
 		}
 	}
 	m.divide()
+}
+
+// replace replaces a spec; nil removes it. The caller holds mu.
+func (m *Manager) replace(id reward.PromotionID, s *Spec) {
+	delete(m.busy, id)
+	if s == nil {
+		delete(m.specs, id)
+		return
+	}
+	m.specs[id] = *s
+	if s.Work && !s.Paused {
+		m.busy[id] = true
+	}
 }
 
 // divide divides half of PendingMax among the pools, as the limit of their calls.
@@ -139,10 +177,10 @@ func (m *Manager) Wake(s queue.Stream) {
 	m.startLocked(spec)
 }
 
-// follow applies a spec to a pool: the pool is not idle while there is Work, reads
+// grow applies a spec to a pool: the pool is not idle while there is Work, reads
 // again if it was asked to end and has not ended yet, and gets more consumers if it
 // has too few.
-func (m *Manager) follow(p *Pool, s Spec) {
+func (m *Manager) grow(p *Pool, s Spec) {
 	if s.Work {
 		p.touch()
 		if !m.ended && p.resume() {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/largesse/largesse/internal/service"
 )
 
 // ErrClosed is the error of every method of a closed Memory.
@@ -339,9 +341,9 @@ func (m *Memory) Info(ctx context.Context, stream Stream) (Info, error) {
 	defer m.mu.Unlock()
 	s := m.streams[stream]
 	if s == nil {
-		return Info{}, nil
+		return Info{At: time.Now()}, nil
 	}
-	info := Info{Exists: true, Len: int64(s.entries.Len()), Pending: int64(s.pending.Len())}
+	info := Info{At: time.Now(), Exists: true, Len: int64(s.entries.Len()), Pending: int64(s.pending.Len())}
 	if oldest := s.entries.Front(); oldest != nil {
 		info.OldestAt = oldest.Value.(*memoryEntry).addedAt
 		if oldest != s.unread { // the entries before the first unread one are pending
@@ -370,6 +372,15 @@ func (m *Memory) Range(ctx context.Context, stream Stream, count int) ([]Entry, 
 
 // Wakes implements Queue.
 func (m *Memory) Wakes() <-chan Stream { return m.wakes }
+
+// Clocks implements Queue. The clock is this process's.
+func (m *Memory) Clocks(ctx context.Context) (Clocks, error) {
+	if err := m.lock(ctx); err != nil {
+		return Clocks{}, err
+	}
+	m.mu.Unlock()
+	return Clocks{Of: func(Stream) service.Clock { return service.Clock{} }}, nil
+}
 
 // Ping implements Queue.
 func (m *Memory) Ping(ctx context.Context) error {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
 )
 
 // Stream identifies the stream of a promotion.
@@ -134,6 +135,15 @@ type Info struct {
 	// OldestPendingAt is the time at which the oldest pending entry was added;
 	// zero if none is pending.
 	OldestPendingAt time.Time
+	// At is the time of this description, by the server's clock.
+	At time.Time
+}
+
+// Clocks holds the clocks of the servers, compared with the clock of this process.
+type Clocks struct {
+	Worst service.Clock // the one that differs most
+	// Of returns the clock of the server that has a stream.
+	Of func(s Stream) service.Clock
 }
 
 // Lag returns the number of entries that no consumer has read.
@@ -185,6 +195,8 @@ type Queue interface {
 	// Wakes delivers hints that a stream may have unread entries. Hints may be
 	// lost or superfluous. Close closes the channel.
 	Wakes() <-chan Stream
+	// Clocks compares the clocks of the servers with the clock of this process.
+	Clocks(ctx context.Context) (Clocks, error)
 	// Ping returns an error if the server is unavailable.
 	Ping(ctx context.Context) error
 	Close()

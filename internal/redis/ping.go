@@ -2,8 +2,10 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -83,53 +85,77 @@ func nodeWell(ctx context.Context, node rueidis.Client) error {
 	return nil
 }
 
+// slotRange is a range of slots of a Cluster.
+type slotRange struct {
+	from, to uint16
+	owner    string // address of the primary
+}
+
 // slotOwners asks a node which nodes own slots, and returns their addresses.
 func slotOwners(ctx context.Context, address string, node rueidis.Client) ([]string, error) {
-	ranges, err := node.Do(ctx, node.B().ClusterSlots().Build()).ToArray()
+	ranges, err := slotRanges(ctx, address, node)
 	if err != nil {
-		return nil, fmt.Errorf("CLUSTER SLOTS at %s: %w", address, err)
+		return nil, err
 	}
 	owners := make([]string, 0, len(ranges))
 	for _, r := range ranges {
-		owner, err := slotOwner(address, r)
-		if err != nil {
-			return nil, fmt.Errorf("CLUSTER SLOTS at %s: %w", address, err)
-		}
-		owners = append(owners, owner)
+		owners = append(owners, r.owner)
 	}
 	slices.Sort(owners)
 	return slices.Compact(owners), nil
 }
 
-// slotOwner decodes [from, to, [host, port, …], …]. A node that does not know
+// slotRanges asks a node which nodes own which slots.
+func slotRanges(ctx context.Context, address string, node rueidis.Client) ([]slotRange, error) {
+	rows, err := node.Do(ctx, node.B().ClusterSlots().Build()).ToArray()
+	if err != nil {
+		return nil, fmt.Errorf("CLUSTER SLOTS at %s: %w", address, err)
+	}
+	ranges := make([]slotRange, 0, len(rows))
+	for _, row := range rows {
+		r, err := decodeSlots(address, row)
+		if err != nil {
+			return nil, fmt.Errorf("CLUSTER SLOTS at %s: %w", address, err)
+		}
+		ranges = append(ranges, r)
+	}
+	return ranges, nil
+}
+
+// decodeSlots decodes [from, to, [host, port, …], …]. A node that does not know
 // its own host is the asked one.
-func slotOwner(asked string, row rueidis.RedisMessage) (string, error) {
+func decodeSlots(asked string, row rueidis.RedisMessage) (slotRange, error) {
 	parts, err := row.ToArray()
 	if err != nil {
-		return "", err
+		return slotRange{}, err
 	}
 	if len(parts) < 3 {
-		return "", fmt.Errorf("a range has %d elements", len(parts))
+		return slotRange{}, fmt.Errorf("a range has %d elements", len(parts))
 	}
-	owner, err := parts[2].ToArray()
-	if err != nil {
-		return "", err
+	from, errFrom := parts[0].AsInt64()
+	to, errTo := parts[1].AsInt64()
+	owner, errOwner := parts[2].ToArray()
+	if err := errors.Join(errFrom, errTo, errOwner); err != nil {
+		return slotRange{}, err
+	}
+	if from < 0 || to > math.MaxUint16 || from > to {
+		return slotRange{}, fmt.Errorf("a range is from %d to %d", from, to)
 	}
 	if len(owner) < 2 {
-		return "", fmt.Errorf("a node has %d elements", len(owner))
+		return slotRange{}, fmt.Errorf("a node has %d elements", len(owner))
 	}
 	host := ""
 	if !owner[0].IsNil() {
 		if host, err = owner[0].ToString(); err != nil {
-			return "", err
+			return slotRange{}, err
 		}
 	}
 	port, err := owner[1].AsInt64()
 	if err != nil {
-		return "", err
+		return slotRange{}, err
 	}
 	if host == "" {
 		host, _, err = net.SplitHostPort(asked)
 	}
-	return net.JoinHostPort(host, strconv.FormatInt(port, 10)), err
+	return slotRange{uint16(from), uint16(to), net.JoinHostPort(host, strconv.FormatInt(port, 10))}, err
 }

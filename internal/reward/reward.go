@@ -358,6 +358,9 @@ type DeadLetter struct {
 	Source    string
 	Partition int32  // 0 for streams
 	Offset    string // Kafka offset, or ID of a stream entry
+	// Log identifies the log that Offset is in: a topic that was deleted and
+	// created again has another one. It is empty for streams.
+	Log       string
 	Key       []byte
 	Value     []byte
 	Reason    string // code, e.g. MALFORMED, TYPE_MISMATCH

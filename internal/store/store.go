@@ -92,6 +92,15 @@ type Promotions interface {
 	// RUNNING ones, CANCELLED ones without FinishedAt, and those whose stream is
 	// not marked as destroyed.
 	PromotionActive(ctx context.Context) ([]PromotionView, error)
+	// PromotionChanges returns what has changed in the list of PromotionActive since
+	// the call that returned the mark since. It costs as much as there is to return.
+	// It returns the whole list if since is empty, or not from this database as it
+	// is now: the server has restarted, or is another one.
+	//
+	// Every change that is committed before the call begins, and that the earlier
+	// call did not return, is in the result. The order in which transactions began
+	// does not matter. A promotion may be returned although it is as before.
+	PromotionChanges(ctx context.Context, since string) (PromotionChanges, error)
 	// PromotionMove changes the status and returns the promotion afterwards. A
 	// status that is not in From is CodeIllegalState, and nothing changes.
 	//
@@ -159,6 +168,19 @@ type PromotionView struct {
 	Counts reward.Counts
 }
 
+// PromotionChanges is the result of the method of that name.
+type PromotionChanges struct {
+	// Whole reports whether Active is the whole list.
+	Whole bool
+	// Active are the active promotions that have changed, ordered by ID.
+	Active []PromotionView
+	// Inactive are promotions that have changed and are not active. It is empty if
+	// Whole is set.
+	Inactive []reward.PromotionID
+	// Mark is the since of the next call. Callers do not interpret it.
+	Mark string
+}
+
 // PromotionListParams selects a page of promotions.
 type PromotionListParams struct {
 	Before reward.PromotionID // only IDs below; 0 starts at the newest
@@ -203,7 +225,9 @@ type Payouts interface {
 	// A COMPLETED promotion that gains rows becomes RUNNING again.
 	//
 	// If a batch names a target twice, the first one counts. Offsets never move
-	// back. A dead letter with a known source, partition and offset is dropped.
+	// back. If the outcome of any row is Conflict, the offsets are not stored: the
+	// caller stores them together with the dead letters of the conflicts. A dead
+	// letter with a known source, partition, offset and log is dropped.
 	PayoutSave(ctx context.Context, p PayoutSaveParams) (PayoutSaveResult, error)
 
 	// PayoutDispatch moves due payouts of one RUNNING promotion to QUEUED, each
@@ -525,8 +549,8 @@ func StillDiffer(id reward.PromotionID) error {
 
 // DeadLetters stores messages that could not be read or processed.
 type DeadLetters interface {
-	// DeadLetterAdd stores dead letters as OPEN. One with a known source, partition
-	// and offset is dropped.
+	// DeadLetterAdd stores dead letters as OPEN. One with a known source, partition,
+	// offset and log is dropped.
 	DeadLetterAdd(ctx context.Context, ls []reward.DeadLetter) error
 	// DeadLetterGet returns one dead letter, or CodeDeadLetterNotFound.
 	DeadLetterGet(ctx context.Context, id int64) (reward.DeadLetter, error)
@@ -633,9 +657,10 @@ const InstanceRetention = 24 * time.Hour
 // times come from the clock of the database.
 type Instances interface {
 	// InstanceHeartbeat stores what an instance does and that it is alive for ttl
-	// from now. It also removes instances that were last seen InstanceRetention
-	// ago. A text that the database cannot store is CodeInvalid.
-	InstanceHeartbeat(ctx context.Context, i Instance, ttl time.Duration) error
+	// from now, and returns how many instances are alive, including this one. It
+	// also removes instances that were last seen InstanceRetention ago. A text that
+	// the database cannot store is CodeInvalid.
+	InstanceHeartbeat(ctx context.Context, i Instance, ttl time.Duration) (alive int, err error)
 	// InstanceRemove removes an instance that stops normally. A missing one is no
 	// error.
 	InstanceRemove(ctx context.Context, name string) error

@@ -10,6 +10,7 @@ import (
 
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
 )
 
 func exerciseCreate(t *testing.T, b *bundle) {
@@ -155,6 +156,15 @@ func exerciseDestroyRace(t *testing.T, b *bundle) {
 	}
 }
 
+func exerciseClocks(t *testing.T, b *bundle) {
+	clocks := must(b.q.Clocks(b.ctx))(t)
+	for _, c := range []service.Clock{clocks.Worst, clocks.Of(b.s)} {
+		if c.Skew() > 500*time.Millisecond || c.RoundTrip < 0 { // the servers are on this machine
+			t.Fatalf("a clock is %+v", c)
+		}
+	}
+}
+
 func exerciseWakes(_ *testing.T, b *bundle) {
 	b.add(0, 2)
 	b.wantWake(b.s)
@@ -214,6 +224,7 @@ func (b *bundle) calls() map[string]func() error {
 		"Consumers":      func() error { _, err := q.Consumers(ctx, s); return err },
 		"Info":           func() error { _, err := q.Info(ctx, s); return err },
 		"Range":          func() error { _, err := q.Range(ctx, s, 1); return err },
+		"Clocks":         func() error { _, err := q.Clocks(ctx); return err },
 		"Ping":           func() error { return q.Ping(ctx) },
 	}
 }

@@ -45,6 +45,7 @@ func Exercise(t *testing.T, newQueue func(t testing.TB) queue.Queue) {
 		"DestroyNeverStrandsALateAdd":              exerciseDestroyRace,
 		"InfoAndRangeTakeNothing":                  exerciseInfo,
 		"EverythingElseCountsAMissingStreamAsNone": exerciseMissing,
+		"ClocksAreComparedWithOurs":                exerciseClocks,
 		"StreamsAreApart":                          exerciseStreamsApart,
 		"WakesTellOfFirstWork":                     exerciseWakes,
 		"ACancelledCallDoesNothing":                exerciseCancelled,

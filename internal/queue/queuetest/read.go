@@ -165,6 +165,9 @@ func exerciseInfo(t *testing.T, b *bundle) {
 	if !i.OldestPendingAt.IsZero() || i.Lag() != 4 {
 		t.Fatalf("nothing is pending, and Info is %+v", i)
 	}
+	if i.At.Before(i.OldestAt) || i.At.After(time.Now().Add(time.Second)) {
+		t.Fatalf("the oldest was added at %v, and Info is of %v", i.OldestAt, i.At)
+	}
 	if i.OldestAt.Before(before) || i.OldestAt.After(time.Now().Add(time.Second)) {
 		t.Fatalf("OldestAt is %v, it is now %v", i.OldestAt, time.Now())
 	}
@@ -190,7 +193,8 @@ func exerciseInfo(t *testing.T, b *bundle) {
 }
 
 func exerciseMissing(t *testing.T, b *bundle) {
-	if i := b.info(); i != (queue.Info{}) {
+	i := b.info()
+	if i.At = (time.Time{}); i != (queue.Info{}) {
 		t.Fatalf("Info is %+v", i)
 	}
 	if c := must(b.q.Consumers(b.ctx, b.s))(t); len(c) != 0 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/redis"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -56,11 +57,11 @@ func TestStreamsAreSpreadOverTheCluster(t *testing.T) {
 		}
 	}
 
-	// The server and slotOf are of one opinion, and every node has its part.
+	// The server and redis.Slot are of one opinion, and every node has its part.
 	for i := range manyStreams {
 		for _, key := range []string{StreamKey(r.prefix, streamOf(i)), regroupedKey(r.prefix, streamOf(i))} {
-			if slot := plain(t, r.do("CLUSTER", "KEYSLOT", key)); slot != int64(slotOf(key)) {
-				t.Fatalf("%s is in slot %d, says the server %v", key, slotOf(key), slot)
+			if slot := plain(t, r.do("CLUSTER", "KEYSLOT", key)); slot != int64(redis.Slot(key)) {
+				t.Fatalf("%s is in slot %d, says the server %v", key, redis.Slot(key), slot)
 			}
 		}
 	}

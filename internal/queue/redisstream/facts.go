@@ -2,7 +2,6 @@ package redisstream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -91,16 +90,7 @@ func (n *NodeInspection) read(ctx context.Context, node rueidis.Client, prefix s
 		return fmt.Errorf("INFO: %w", err)
 	}
 	n.readInfo(info)
-	n.Clock, err = service.CompareClock(func() (time.Time, error) {
-		parts, err := node.Do(ctx, node.B().Time().Build()).AsIntSlice()
-		if err == nil && len(parts) != 2 {
-			err = errors.New("TIME did not return a time")
-		}
-		if err != nil {
-			return time.Time{}, err
-		}
-		return time.Unix(parts[0], parts[1]*int64(time.Microsecond)), nil
-	})
+	n.Clock, err = redis.CompareClock(ctx, node)
 	if err != nil {
 		return fmt.Errorf("TIME: %w", err)
 	}

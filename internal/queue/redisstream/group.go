@@ -1,7 +1,6 @@
 package redisstream
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/service"
 )
 
 const (
@@ -137,60 +137,59 @@ func consumerInfo(row rueidis.RedisMessage) (queue.ConsumerInfo, error) {
 // Info implements queue.Queue.
 func (q *Queue) Info(ctx context.Context, s queue.Stream) (queue.Info, error) {
 	key := StreamKey(q.prefix, s)
-	replies := q.client.DoMulti(ctx,
-		q.client.B().Exists().Key(key).Build(),
-		q.client.B().Xlen().Key(key).Build(),
-		q.client.B().Xpending().Key(key).Group(ConsumerGroup(q.prefix, s)).Build(),
-		q.client.B().Xrange().Key(key).Start("-").End("+").Count(1).Build())
-	exists, errExists := replies[0].AsBool()
-	length, errLen := replies[1].AsInt64()
-	pending, oldestPending, errPending := pendingSummary(replies[2])
-	oldest, errRange := replies[3].ToArray()
-	// An unavailable server fails all of them with the same error: one is
-	// enough.
-	if err := cmp.Or(errExists, errLen, errPending, errRange); err != nil {
-		return queue.Info{}, fmt.Errorf("redisstream: EXISTS, XLEN, XPENDING, XRANGE %s: %w", key, err)
+	reply, err := streamInfo.Exec(ctx, q.client, []string{key}, []string{ConsumerGroup(q.prefix, s)}).ToArray()
+	var info queue.Info
+	if err == nil {
+		info, err = decodeInfo(reply)
 	}
-	info := queue.Info{Exists: exists, Len: length, Pending: pending}
-	if oldestPending != "" {
-		id, err := parseEntryID(oldestPending)
-		if err != nil {
-			return queue.Info{}, fmt.Errorf("redisstream: XPENDING %s: %w", key, err)
-		}
-		info.OldestPendingAt = id.at()
-	}
-	if len(oldest) == 0 {
-		return info, nil
-	}
-	entry, err := oldest[0].AsXRangeEntry()
 	if err != nil {
-		return queue.Info{}, fmt.Errorf("redisstream: XRANGE %s: %w", key, err)
+		return queue.Info{}, fmt.Errorf("redisstream: stream_info %s: %w", key, err)
 	}
-	id, err := parseEntryID(entry.ID)
-	if err != nil {
-		return queue.Info{}, fmt.Errorf("redisstream: XRANGE %s: %w", key, err)
-	}
-	info.OldestAt = id.at()
 	return info, nil
 }
 
-// pendingSummary reads from XPENDING's summary the number of pending entries
-// and the ID of the oldest one ("" if there is none). A missing group has no
-// pending entries.
-func pendingSummary(reply rueidis.RedisResult) (count int64, oldest string, err error) {
-	summary, err := reply.ToArray()
-	if isNoGroup(err) {
-		return 0, "", nil
+// decodeInfo decodes the reply of stream_info.
+func decodeInfo(reply []rueidis.RedisMessage) (queue.Info, error) {
+	if len(reply) != 7 {
+		return queue.Info{}, fmt.Errorf("the reply has %d elements", len(reply))
 	}
+	var numbers [7]int64
+	var errs []error
+	for _, i := range []int{0, 1, 2, 5, 6} {
+		n, err := reply[i].AsInt64()
+		numbers[i], errs = n, append(errs, err)
+	}
+	oldestAt, errOldest := addedAt(reply[3])
+	oldestPendingAt, errPending := addedAt(reply[4])
+	return queue.Info{
+		Exists: numbers[0] == 1, Len: numbers[1], Pending: numbers[2],
+		OldestAt: oldestAt, OldestPendingAt: oldestPendingAt,
+		At: time.Unix(numbers[5], numbers[6]*int64(time.Microsecond)),
+	}, errors.Join(append(errs, errOldest, errPending)...)
+}
+
+// addedAt returns the time at which the entry with an ID was added, or zero if
+// the ID is empty.
+func addedAt(reply rueidis.RedisMessage) (time.Time, error) {
+	text, err := reply.ToString()
+	if err != nil || text == "" {
+		return time.Time{}, err
+	}
+	id, err := parseEntryID(text)
 	if err != nil {
-		return 0, "", err
+		return time.Time{}, err
 	}
-	if len(summary) < 2 {
-		return 0, "", fmt.Errorf("XPENDING: the reply has %d elements", len(summary))
+	return id.at(), nil
+}
+
+// Clocks implements queue.Queue.
+func (q *Queue) Clocks(ctx context.Context) (queue.Clocks, error) {
+	clocks, err := q.client.CompareClocks(ctx)
+	if err != nil {
+		return queue.Clocks{}, fmt.Errorf("redisstream: %w", err)
 	}
-	if count, err = summary[0].AsInt64(); err != nil || count == 0 {
-		return 0, "", err
-	}
-	oldest, err = summary[1].ToString()
-	return count, oldest, err
+	return queue.Clocks{
+		Worst: clocks.Worst(),
+		Of:    func(s queue.Stream) service.Clock { return clocks.Of(StreamKey(q.prefix, s)) },
+	}, nil
 }

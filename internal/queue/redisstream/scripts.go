@@ -24,6 +24,8 @@ var (
 	makeGroupText string
 	//go:embed remove_consumer.lua
 	removeConsumerText string
+	//go:embed stream_info.lua
+	streamInfoText string
 	//go:embed destroy_stream.lua
 	destroyStreamText string
 
@@ -34,5 +36,6 @@ var (
 	extendEntries  = rueidis.NewLuaScript(extendEntriesText)
 	makeGroup      = rueidis.NewLuaScript(makeGroupText)
 	removeConsumer = rueidis.NewLuaScript(removeConsumerText)
+	streamInfo     = rueidis.NewLuaScript(streamInfoText)
 	destroyStream  = rueidis.NewLuaScript(destroyStreamText)
 )

@@ -58,7 +58,7 @@ func queueCoupon(b *pgx.Batch, id reward.CouponID, c *reward.Coupon) {
 // CouponGet returns a coupon.
 func (s *Store) CouponGet(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 	var c reward.Coupon
-	err := s.send(ctx, "read a coupon", func(b *pgx.Batch) { queueCoupon(b, id, &c) })
+	err := s.read(ctx, "read a coupon", func(b *pgx.Batch) { queueCoupon(b, id, &c) })
 	if err == nil && c.ID == 0 {
 		err = store.NoCoupon(id)
 	}

@@ -33,7 +33,7 @@ func (s *Store) CouponList(ctx context.Context, p store.CouponListParams) ([]rew
 		sql, args = couponsOfUser, []any{reward.SanitizeText(p.UserID), before, int64(max(p.Limit, 0))}
 	}
 	var list []reward.Coupon
-	err := s.send(ctx, "list coupons", func(b *pgx.Batch) {
+	err := s.read(ctx, "list coupons", func(b *pgx.Batch) {
 		list = nil
 		b.Queue(sql, args...).Query(couponsInto(func(c *reward.Coupon) { list = append(list, *c) }))
 	})
@@ -66,7 +66,7 @@ CROSS JOIN LATERAL (
 // returns the outcomes that they read.
 func (s *Store) outcomes(ctx context.Context, what, coupons, rejections string, args []any) ([]reward.IssueOutcome, error) {
 	var list []reward.IssueOutcome
-	err := s.send(ctx, what, func(b *pgx.Batch) {
+	err := s.read(ctx, what, func(b *pgx.Batch) {
 		list = nil
 		b.Queue(coupons, args...).Query(couponsInto(func(c *reward.Coupon) { list = append(list, store.IssuedOutcome(c)) }))
 		b.Queue(rejections, args...).Query(each(func(rows pgx.Rows) error {

@@ -57,7 +57,7 @@ func (s *Store) EntrantSave(ctx context.Context, id reward.TemplateID, users []s
 // EntrantHas reports which of the users are recorded.
 func (s *Store) EntrantHas(ctx context.Context, id reward.TemplateID, users []string) (map[string]bool, error) {
 	var has map[string]bool
-	err := s.send(ctx, "read entrants", func(b *pgx.Batch) {
+	err := s.read(ctx, "read entrants", func(b *pgx.Batch) {
 		has = make(map[string]bool, len(users))
 		b.Queue(hasEntrants, int64(id), store.StorableUsers(users)).Query(each(func(rows pgx.Rows) error {
 			var user string

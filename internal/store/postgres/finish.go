@@ -290,8 +290,8 @@ SELECT m.status, (SELECT count(*) FROM moved) FROM promotions m WHERE m.id = $2`
 }
 
 var (
-	retryAny   = retrySQL(`payouts p`, `p.promotion_id = $2 AND p.state = :FAILED`)
-	retryCode  = retrySQL(`payouts p`, `p.promotion_id = $2 AND p.state = :FAILED AND p.error_code = $4`)
+	retryAny   = retrySQL(`payouts p`, `p.promotion_id = $2 AND p.state = :FAILED`+listed)
+	retryCode  = retrySQL(`payouts p`, `p.promotion_id = $2 AND p.state = :FAILED AND p.error_code = $4 AND p.error_code <> ''`)
 	retryNamed = retrySQL(`(SELECT DISTINCT $2::int8 AS promotion_id, :FAILED AS state, target_id FROM unnest($5::int8[]) AS n(target_id)) i
     JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id`, `p.state = i.state AND ($4 = '' OR p.error_code = $4)`)
 )

@@ -2,7 +2,9 @@ package postgres
 
 import (
 	"context"
+	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -48,7 +50,7 @@ func (s *Store) PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]rewa
 		promotions[i], targets[i] = int64(id.PromotionID), int64(id.TargetID)
 	}
 	var list []reward.Payout
-	err := s.send(ctx, "read payouts", func(b *pgx.Batch) {
+	err := s.read(ctx, "read payouts", func(b *pgx.Batch) {
 		list = make([]reward.Payout, 0, len(ids))
 		b.Queue(headsSQL, promotions, targets).Query(payoutsInto(&list))
 	})
@@ -62,7 +64,7 @@ func (s *Store) PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]rewa
 func (s *Store) PayoutGet(ctx context.Context, id store.PayoutID) (reward.Payout, []reward.Attempt, error) {
 	var found []reward.Payout
 	var attempts []reward.Attempt
-	err := s.send(ctx, "read a payout", func(b *pgx.Batch) {
+	err := s.read(ctx, "read a payout", func(b *pgx.Batch) {
 		found, attempts = nil, nil
 		b.Queue(`SELECT `+payoutColumns+` FROM payouts p WHERE p.promotion_id = $1 AND p.target_id = $2`,
 			int64(id.PromotionID), int64(id.TargetID)).Query(payoutsInto(&found))
@@ -86,18 +88,47 @@ ORDER BY at, dispatch, number`, int64(id.PromotionID), int64(id.TargetID)).Query
 
 // listSQL returns the statement that lists payouts of promotion $1 with a
 // target above $2, at most $3. If they are given, it filters by state and error
-// code $4. The state is a literal, because the planner uses the partial indexes
-// of a state only then.
+// code $4.
+//
+// The states are literals, because the planner uses a partial index only then.
+// The statements that filter compare and order by the state too. Otherwise the
+// planner may read all payouts of the promotion by target, and expect to find a
+// page among the first ones.
 func listSQL(state *reward.State, code string) string {
-	where := ""
-	if state != nil {
-		where = " AND p.state = " + strconv.Itoa(int(*state))
+	switch {
+	case state == nil && code == "":
+		return `SELECT ` + payoutColumns + ` FROM payouts p
+WHERE p.promotion_id = $1 AND p.target_id > $2 ORDER BY p.target_id LIMIT $3`
+	case state == nil:
+		var states []string
+		for s := range reward.StateCount {
+			states = append(states, `SELECT * FROM (`+listIn(s, code)+`) s`)
+		}
+		return `SELECT * FROM (` + strings.Join(states, " UNION ALL\n") + `) p ORDER BY p.target_id LIMIT $3`
+	case *state == reward.Queued && code == "":
+		// The sum keeps the planner from the order of the primary key.
+		return named(`SELECT ` + payoutColumns + ` FROM (
+  SELECT o.promotion_id, o.target_id FROM payouts o WHERE o.promotion_id = $1 AND o.state = :QUEUED AND o.state < :SUCCEEDED AND o.target_id > $2
+  ORDER BY o.target_id + 0 LIMIT $3
+) i JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id ORDER BY p.target_id`)
 	}
+	return listIn(*state, code)
+}
+
+// listed is the condition of payouts_listed.
+var listed = named(` AND p.state - :QUEUED <> 0`)
+
+// listIn is listSQL for one state. It compares rows on both ends, so that the
+// planner cannot use payouts_open, which has another order.
+func listIn(state reward.State, code string) string {
+	where := listed
 	if code != "" {
-		where += " AND p.error_code = $4"
+		where = ` AND p.error_code = $4 AND p.error_code <> ''`
 	}
+	n := strconv.Itoa(int(state))
 	return `SELECT ` + payoutColumns + ` FROM payouts p
-WHERE p.promotion_id = $1 AND p.target_id > $2` + where + ` ORDER BY p.target_id LIMIT $3`
+WHERE p.promotion_id = $1` + where + ` AND (p.state, p.target_id) > (` + n + `, $2) AND (p.state, p.target_id) <= (` + n + `, ` + strconv.FormatInt(math.MaxInt64, 10) + `)
+ORDER BY p.state, p.target_id LIMIT $3`
 }
 
 // PayoutList returns a page of payouts by target ID.
@@ -111,7 +142,7 @@ func (s *Store) PayoutList(ctx context.Context, p store.PayoutListParams) ([]rew
 		args = append(args, reward.SanitizeText(p.Code))
 	}
 	var list []reward.Payout
-	err := s.sendLong(ctx, "list payouts", func(b *pgx.Batch) {
+	err := s.readLong(ctx, "list payouts", func(b *pgx.Batch) {
 		list = nil
 		b.Queue(listSQL(p.State, p.Code), args...).Query(payoutsInto(&list))
 	})
@@ -149,7 +180,7 @@ func (s *Store) PayoutHistory(ctx context.Context, user string, limit int) ([]st
 	most := int64(max(limit, 0))
 	var found []reward.Payout
 	var answers map[store.PayoutID][]reward.Attempt
-	err := s.send(ctx, "read the payouts of a user", func(b *pgx.Batch) {
+	err := s.read(ctx, "read the payouts of a user", func(b *pgx.Batch) {
 		found, answers = nil, make(map[store.PayoutID][]reward.Attempt)
 		b.Queue(oneSnapshot)
 		b.Queue(historyPayouts, user, most).Query(payoutsInto(&found))

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -179,7 +178,7 @@ func (s *Store) views(ctx context.Context, what, where string, args ...any) ([]s
 	var list []store.PromotionView
 	var v store.PromotionView
 	scan := promotionScanner(&v.Promotion, countsInto(&v.Counts)...)
-	err := s.send(ctx, what, func(b *pgx.Batch) {
+	err := s.read(ctx, what, func(b *pgx.Batch) {
 		list = nil
 		b.Queue(viewSQL+where, args...).Query(each(func(rows pgx.Rows) error {
 			err := scan(rows)
@@ -221,38 +220,19 @@ func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) 
 	if before == 0 {
 		before = 1<<63 - 1
 	}
-	return s.views(ctx, "list promotions",
-		`WHERE m.id < $1 AND ($2::text = '' OR m.status = $2::text) ORDER BY m.id DESC LIMIT $3`, before, string(p.Status), p.Limit)
-}
-
-// activeSQL reads the active promotions with a version of the list. If $1 is
-// that version, it returns only the version. The version is computed from xmin
-// and ctid, which change with every update of a row. It therefore needs no
-// column and no write.
-var activeSQL = `WITH active AS MATERIALIZED (
-  SELECT m.id, hashtextextended(concat_ws(' ', m.id, m.xmin, m.ctid, s.xmin, s.ctid), 0) AS version
-  FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0
-  WHERE m.status = 'RUNNING' OR (m.status = 'CANCELLED' AND m.finished_at IS NULL) OR NOT m.stream_gone
-), stand AS MATERIALIZED (
-  SELECT coalesce(bit_xor(version), 0) AS version FROM active
-)
-SELECT ` + promotionColumns + `, ` + countsSQL + `, stand.version
-FROM stand LEFT JOIN (active
-  JOIN promotions m ON m.id = active.id
-  JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0) ON stand.version <> $1
-ORDER BY m.id`
-
-// PromotionActive returns the promotions that still need work.
-func (s *Store) PromotionActive(ctx context.Context) ([]store.PromotionView, error) {
-	list, err := readActive(ctx, s, "list active promotions", &s.active, activeSQL, func(version *int64) (*store.PromotionView, func(pgx.Rows) error) {
-		v := new(store.PromotionView)
-		return v, promotionScanner(&v.Promotion, append(countsInto(&v.Counts), version)...)
-	})
-	if err != nil {
-		return nil, err
+	if p.Status == "" {
+		return s.views(ctx, "list promotions", promotionsAll, before, max(p.Limit, 0))
 	}
-	return slices.Clone(list), nil
+	return s.views(ctx, "list promotions", promotionsIn, before, max(p.Limit, 0), string(p.Status))
 }
+
+const (
+	promotionsAll = `WHERE m.id < $1 ORDER BY m.id DESC LIMIT $2`
+
+	// promotionsIn lists the promotions with status $3. Like listIn, it orders by
+	// the column of the filter.
+	promotionsIn = `WHERE (m.status, m.id) < ($3::text, $1::int8) AND m.status >= $3::text ORDER BY m.status DESC, m.id DESC LIMIT $2`
+)
 
 const dueSQL = `WHERE m.status = 'DRAFT' AND m.starts_at <= $1 ORDER BY m.starts_at, m.id LIMIT $2`
 

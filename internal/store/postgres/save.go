@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -54,6 +55,8 @@ var insertSQL = named(`WITH probed AS MATERIALIZED (
   UPDATE promotions m SET last_dispatched_at = greatest(m.last_dispatched_at, $8::timestamptz), stream_gone = false,
     canary_dispatched = m.canary_dispatched + CASE WHEN ` + canaryOpen + ` THEN d.rows ELSE 0 END
   FROM dispatched d WHERE m.id = d.id
+), placed AS (` + offsetsSQL(9, `WHERE NOT EXISTS (SELECT 1 FROM probed c WHERE c.known_amount IS NOT NULL
+    AND (c.known_user, c.known_amount, c.known_code) IS DISTINCT FROM (c.user_id, c.amount, c.voucher_code))`) + `
 )
 SELECT promotion_id, target_id, known_user, known_amount, known_code FROM probed WHERE known_amount IS NOT NULL
 UNION ALL SELECT promotion_id, target_id, NULL, NULL, NULL FROM inserted WHERE became = :QUEUED`)
@@ -72,9 +75,15 @@ UPDATE promotions m SET finished_at = NULL, stream_gone = m.stream_gone AND m.st
   status = CASE m.status WHEN 'COMPLETED' THEN 'RUNNING' ELSE m.status END
 FROM gained g WHERE m.id = g.id`
 
-const offsetsSQL = `INSERT INTO kafka_offsets AS o (topic, part, next)
-SELECT * FROM unnest($1::text[], $2::int4[], $3::int8[])
-ON CONFLICT (topic, part) DO UPDATE SET next = excluded.next WHERE o.next < excluded.next`
+// putOffsets stores the offsets of a batch without rows.
+var putOffsets = offsetsSQL(1, "")
+
+// offsetsSQL stores offsets, given as parameters from first on, if where holds.
+func offsetsSQL(first int, where string) string {
+	return fmt.Sprintf(`INSERT INTO kafka_offsets AS o (topic, part, next)
+SELECT n.* FROM unnest($%d::text[], $%d::int4[], $%d::int8[]) AS n(topic, part, next) %s
+ON CONFLICT (topic, part) DO UPDATE SET next = excluded.next WHERE o.next < excluded.next`, first, first+1, first+2, where)
+}
 
 // PayoutSave inserts a batch of payouts with their counts, offsets and dead
 // letters.
@@ -85,6 +94,9 @@ func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store
 		return store.PayoutSaveResult{}, err
 	}
 	offsets := newOffsetBatch(p.Offsets)
+	if batch.conflicting {
+		offsets = offsetBatch{}
+	}
 	var known map[store.PayoutID]store.NewPayout
 	var queued []store.PayoutID
 	err = s.send(ctx, "save payouts", func(b *pgx.Batch) {
@@ -93,7 +105,7 @@ func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store
 			b.Queue(lockTotals, batch.ids)
 			b.Queue(addSummaries, batch.summaryPromotions, batch.summaryIDs)
 			b.Queue(insertSQL, batch.promotions, batch.targets, batch.summaries, batch.users, batch.amounts, batch.codes,
-				int64(p.MaxLen), now).Query(each(func(rows pgx.Rows) error {
+				int64(p.MaxLen), now, offsets.topics, offsets.parts, offsets.nexts).Query(each(func(rows pgx.Rows) error {
 				var id store.PayoutID
 				var user, code *string
 				var amount *int64
@@ -108,9 +120,8 @@ func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store
 				return nil
 			}))
 			b.Queue(reopenSQL, batch.ids)
-		}
-		if len(offsets.topics) > 0 {
-			b.Queue(offsetsSQL, offsets.topics, offsets.parts, offsets.nexts)
+		} else if len(offsets.topics) > 0 {
+			b.Queue(putOffsets, offsets.topics, offsets.parts, offsets.nexts)
 		}
 		queue(b, rows.AddDeadLetters(p.DeadLetters)...)
 	})
@@ -135,6 +146,7 @@ type saveBatch struct {
 	promotions, targets, summaries, amounts []int64
 	users, codes                            []string
 	first                                   map[store.PayoutID]int // its position in the caller's rows
+	conflicting                             bool                   // two rows of a target differ
 
 	ids                           []int64 // promotions, ascending
 	summaryPromotions, summaryIDs []int64
@@ -149,7 +161,8 @@ func newSaveBatch(rows []store.NewPayout) (*saveBatch, error) {
 			return nil, err
 		}
 		id := store.PayoutID{PromotionID: r.PromotionID, TargetID: r.TargetID}
-		if _, ok := b.first[id]; ok {
+		if at, ok := b.first[id]; ok {
+			b.conflicting = b.conflicting || !sameContent(&rows[at], &r)
 			continue
 		}
 		b.first[id] = i
@@ -190,7 +203,7 @@ func (b *saveBatch) result(rows []store.NewPayout, known map[store.PayoutID]stor
 			stands = rows[b.first[id]]
 		}
 		res.Outcomes[i] = store.Conflict
-		if stands.Amount == r.Amount && stands.UserID == r.UserID && stands.VoucherCode == r.VoucherCode {
+		if sameContent(&stands, &r) {
 			res.Outcomes[i] = store.Duplicate
 		}
 	}
@@ -203,6 +216,11 @@ func (b *saveBatch) result(rows []store.NewPayout, known map[store.PayoutID]stor
 		})
 	}
 	return res
+}
+
+// sameContent reports whether two rows of a target pay the same.
+func sameContent(a, b *store.NewPayout) bool {
+	return a.Amount == b.Amount && a.UserID == b.UserID && a.VoucherCode == b.VoucherCode
 }
 
 // offsetBatch has the highest offset of each partition, in key order.

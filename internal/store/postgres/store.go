@@ -16,6 +16,9 @@
 // conflict only with other inserts, which hold the same summary row. A dispatch
 // skips locked payouts.
 //
+// Reads whose result is only shown (store.ForViewer) have connections of their
+// own, so that no number of them takes those of the payouts.
+//
 // For coupons the order is simpler: first the row of the template, then offsets
 // and the coupons of that template. A statement that changes coupons without their
 // template locks one row, or skips locked rows.
@@ -28,6 +31,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -38,7 +42,6 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 
-	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
@@ -58,6 +61,9 @@ type Config struct {
 	Schema string
 	// MaxConnections limits the connection pool; 0 means 20.
 	MaxConnections int
+	// ReadConnections limits the pool of reads for viewers; 0 means
+	// store.ViewerConnections.
+	ReadConnections int
 	// ApplicationName is shown in pg_stat_activity; empty means largesse.
 	ApplicationName string
 }
@@ -66,11 +72,12 @@ type Config struct {
 type Store struct {
 	rows.Tables
 	pool       *pgxpool.Pool
+	viewers    *pgxpool.Pool // for reads of store.ForViewer only
 	schema     string
 	tryTimeout time.Duration
-	// active and templates cache the latest lists; nil means none yet.
-	active    atomic.Pointer[activeList[store.PromotionView]]
-	templates atomic.Pointer[activeList[reward.CouponTemplate]]
+	templates  atomic.Pointer[templateList] // the latest one; nil means none yet
+	// activeCount is about how many promotions are active.
+	activeCount atomic.Int64
 }
 
 // poolConfig returns the configuration of every connection.
@@ -106,8 +113,26 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 	params["enable_bitmapscan"] = "off"
 	params["enable_hashjoin"] = "off"
 	params["enable_mergejoin"] = "off"
+	params["enable_incremental_sort"] = "off"
 	params["plan_cache_mode"] = "force_generic_plan"
 	params["jit"] = "off"
+	return pc, nil
+}
+
+// viewerConfig returns the configuration of the connections of viewers. The
+// server ends a read that is too slow, even if this process has crashed.
+func viewerConfig(cfg Config) (*pgxpool.Config, error) {
+	pc, err := poolConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	pc.MaxConns = store.ViewerConnections
+	if cfg.ReadConnections > 0 {
+		pc.MaxConns = int32(min(cfg.ReadConnections, 1<<16))
+	}
+	params := pc.ConnConfig.RuntimeParams
+	params["statement_timeout"] = strconv.FormatInt(store.ViewerTimeout.Milliseconds(), 10)
+	params["default_transaction_read_only"] = "on"
 	return pc, nil
 }
 
@@ -121,10 +146,20 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	s := &Store{pool: pool, schema: cfg.Schema, tryTimeout: tryTimeout}
+	vc, err := viewerConfig(cfg)
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	viewers, err := pgxpool.NewWithConfig(ctx, vc)
+	if err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	s := &Store{pool: pool, viewers: viewers, schema: cfg.Schema, tryTimeout: tryTimeout}
 	s.Tables = rows.New(tables{s}, dialect)
 	if err := s.Ping(ctx); err != nil {
-		pool.Close()
+		s.Close()
 		return nil, err
 	}
 	return s, nil
@@ -147,7 +182,10 @@ func (s *Store) Clock(ctx context.Context) (now time.Time, err error) {
 }
 
 // Close closes every connection.
-func (s *Store) Close() { s.pool.Close() }
+func (s *Store) Close() {
+	s.viewers.Close()
+	s.pool.Close()
+}
 
 // Migrate brings the schema up to date. A lock of the database lets one session
 // migrate at a time.
@@ -230,17 +268,68 @@ func (s *Store) sendLong(ctx context.Context, what string, build func(b *pgx.Bat
 // sendWithin sends a batch until it succeeds, certainly failed or used all tries.
 // timeout limits each try; 0 means no limit.
 func (s *Store) sendWithin(ctx context.Context, timeout time.Duration, what string, build func(b *pgx.Batch)) error {
-	for try := 0; ; try++ {
+	return try(ctx, build, func(b *pgx.Batch) (bool, error) { return s.once(ctx, timeout, what, b) })
+}
+
+// try builds a batch and calls do with it, again while do reports that it may.
+func try(ctx context.Context, build func(b *pgx.Batch), do func(b *pgx.Batch) (again bool, err error)) error {
+	for n := 0; ; n++ {
 		b := &pgx.Batch{}
 		build(b)
-		again, err := s.once(ctx, timeout, what, b)
+		again, err := do(b)
 		if err == nil {
 			return nil
 		}
-		if !again || try+1 == triesMax || !service.Sleep(ctx, service.Backoff(try, 5*time.Millisecond, 250*time.Millisecond)) {
+		if !again || n+1 == triesMax || !service.Sleep(ctx, service.Backoff(n, 5*time.Millisecond, 250*time.Millisecond)) {
 			return err
 		}
 	}
+}
+
+// read is send for a batch that changes nothing. It keeps the limits of a read
+// for a viewer.
+func (s *Store) read(ctx context.Context, what string, build func(b *pgx.Batch)) error {
+	if !store.IsForViewer(ctx) {
+		return s.send(ctx, what, build)
+	}
+	return try(ctx, build, func(b *pgx.Batch) (bool, error) { return s.view(ctx, what, b) })
+}
+
+// readLong is read for statements whose duration grows with a promotion. Only
+// the caller can limit it, unless it is a viewer.
+func (s *Store) readLong(ctx context.Context, what string, build func(b *pgx.Batch)) error {
+	if store.IsForViewer(ctx) {
+		return s.read(ctx, what, build)
+	}
+	return s.sendLong(ctx, what, build)
+}
+
+// viewerGrace is the time after which a viewer stops to wait for the end of a
+// statement that the server should have ended.
+const viewerGrace = time.Second
+
+// view is one try of a read for a viewer.
+func (s *Store) view(ctx context.Context, what string, b *pgx.Batch) (again bool, err error) {
+	wait, cancel := context.WithTimeout(ctx, store.ViewerWait)
+	conn, err := s.viewers.Acquire(wait)
+	cancel()
+	switch {
+	case err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+		return false, fmt.Errorf("%s: %w", what, store.ViewersBusy(err))
+	case err != nil:
+		return rolledBack(err), fmt.Errorf("%s: %w", what, err)
+	}
+	defer conn.Release()
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.ViewerTimeout+viewerGrace)
+	defer cancel()
+	err = conn.SendBatch(within, b).Close()
+	switch {
+	case err == nil:
+		return false, nil
+	case within.Err() != nil || hasState(err, "57014"): // the server cancelled it
+		return false, fmt.Errorf("%s: %w", what, store.ViewerTimedOut(err))
+	}
+	return rolledBack(err), fmt.Errorf("%s: %w", what, err)
 }
 
 // once is one try. A try without an answer in time is not repeated: it may have

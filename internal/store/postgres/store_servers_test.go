@@ -91,6 +91,31 @@ func BenchmarkActive(b *testing.B) { storetest.BenchmarkActive(b, open) }
 
 func BenchmarkRequests(b *testing.B) { storetest.BenchmarkRequests(b, open) }
 
+func TestViewers(t *testing.T) {
+	t.Parallel()
+	storetest.ExerciseViewers(t, open, storetest.ViewerConnections{
+		Hold: func(ctx context.Context, s store.Store) (func(), error) {
+			viewers := s.(*Store).viewers
+			var held []*pgxpool.Conn
+			for range viewers.Config().MaxConns {
+				conn, err := viewers.Acquire(ctx)
+				if err != nil {
+					return nil, err
+				}
+				held = append(held, conn)
+			}
+			return sync.OnceFunc(func() {
+				for _, conn := range held {
+					conn.Release()
+				}
+			}), nil
+		},
+		Endless: func(ctx context.Context, s store.Store) error {
+			return s.(*Store).readLong(ctx, "sleep", func(b *pgx.Batch) { b.Queue(`SELECT pg_sleep(60)`) })
+		},
+	})
+}
+
 func TestStoreAgreesWithSQLite(t *testing.T) {
 	t.Parallel()
 	other, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "largesse.db"))
@@ -710,9 +735,7 @@ SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(
 	// Rare rows have their own index, which must be used.
 	indexes := map[string][]string{
 		"dispatch due": {"payouts_open", "payouts_back"}, "claim lookups": {"payouts_unknown", "payouts_again"},
-		"list RETRYING": {"payouts_trouble"}, "list UNKNOWN": {"payouts_trouble"}, "list UNKNOWN with a code": {"payouts_trouble"},
-		"list FAILED": {"payouts_trouble"}, "list a code": {"payouts_failed"},
-		"retry": {"payouts_trouble"}, "retry a code": {"payouts_failed"}, "due": {"promotions_due"},
+		"retry": {"payouts_listed"}, "retry a code": {"payouts_code"}, "due": {"promotions_due"},
 		"settle coupons in order": {"coupons_slot"}, "settle coupons listed": {"coupons_slot", "coupons_ticket", "coupon_rejections_pkey"},
 		"settle coupons directly": {"coupons_slot"}, "own coupons": {"coupons_slot"}, "coupons of a template": {"coupons_ticket"},
 		"coupons of a user": {"coupons_user"}, "latest coupons": {"coupons_slot"}, "latest rejections": {"coupon_rejections_user"},
@@ -722,15 +745,15 @@ SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(
 		"active templates": {"coupon_templates_closes", "coupon_templates_pkey"}, "has entrants": {"coupon_entrants_pkey"},
 		"list entrants": {"coupon_entrants_pkey"}, "record a refusal": {"coupon_refusals_pkey"},
 		"payouts of a user": {"payout_users_user", "payouts_pkey"}, "answers of a user": {"payout_users_user", "payouts_pkey", "attempts_pkey"},
-		"views": {"promotions_pkey", "summaries_pkey"}, "find an API key": {"api_keys_hash"}, "list API keys": {"api_keys_pkey"},
-		"use an API key": {"api_keys_pkey"}, "audit": {"audit_pkey"}, "audit of a subject": {"audit_subject"}, "audit below": {"audit_subject", "audit_pkey"},
-		"audit of an actor": {"audit_actor"}, "audit of an action": {"audit_action"}, "end an audit line": {"audit_pkey"},
+		"views": {"promotions_pkey", "summaries_pkey"}, "active": {"promotions_active"}, "whole list": {"promotions_active"},
+		"changes": {"changes_changed", "promotions_active", "summaries_pkey"}, "find an API key": {"api_keys_hash"}, "list API keys": {"api_keys_pkey"},
+		"use an API key": {"api_keys_pkey"}, "end an audit line": {"audit_pkey"},
 		"read a key": {"idempotency_keys_pkey"}, "delete expired keys": {"idempotency_keys_first", "idempotency_keys_pkey"},
 		"finish a key": {"idempotency_keys_pkey"}, "drop a key": {"idempotency_keys_pkey"}, "release a key": {"idempotency_keys_pkey"},
-		"claim webhook deliveries": {"webhooks_open", "webhooks_pkey"}, "dead letters": {"dead_letters_pkey"}, "open dead letters": {"dead_letters_open"},
-		"assign a template": {"coupon_templates_pkey"}, "list refusals": {"coupon_refusals_pkey"},
+		"claim webhook deliveries": {"webhooks_open", "webhooks_pkey"},
+		"assign a template":        {"coupon_templates_pkey"}, "list refusals": {"coupon_refusals_pkey"},
 	}
-	large := regexp.MustCompile(`using (payout|attempts|coupon|audit|idempotency_keys|api_keys)`)
+	large := regexp.MustCompile(`using (changes|payout|attempts|coupon|audit|idempotency_keys|api_keys)`)
 	for name, sql := range statements() {
 		plan := planOf(t, conn, name, sql)
 		for _, index := range indexes[name] {
@@ -819,16 +842,99 @@ SELECT i, 1, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(1, ` + n
 	}
 }
 
+// lists returns the statement of each list of payouts and promotions, with each
+// of its filters.
+func lists() map[string]string {
+	all := map[string]string{
+		"list": listSQL(nil, ""), "list a code": listSQL(nil, "A"), "list promotions": viewSQL + promotionsAll, "list promotions in a status": viewSQL + promotionsIn,
+	}
+	for s := range reward.StateCount {
+		all["list "+s.String()], all["list "+s.String()+" with a code"] = listSQL(&s, ""), listSQL(&s, "A")
+	}
+	return all
+}
+
+// TestListsHaveIndexes checks that each filter of each list has an index in the
+// order of the list, whatever the planner expects to find: in a table that was
+// never analyzed, in a small one, and in one with almost only finished rows.
+func TestListsHaveIndexes(t *testing.T) {
+	t.Parallel()
+	indexes := map[string]string{
+		"list": "payouts_pkey", "list a code": "payouts_code", "list QUEUED": "payouts_open", "list promotions": "promotions_pkey",
+		"list promotions in a status": "promotions_status",
+		"audit":                       "audit_pkey", "audit of a subject": "audit_subject", "audit below": "audit_subject", "audit below by an actor": "audit_subject",
+		"audit of an actor": "audit_actor", "audit of an action": "audit_action", "audit of an actor with an action": "audit_actor",
+		"dead letters": "dead_letters_pkey", "dead letters with a status": "dead_letters_status",
+		"dead letters of a source": "dead_letters_source", "dead letters of a source with a status": "dead_letters_source",
+		"dead letters with a reason": "dead_letters_reason", "dead letters with a reason and a status": "dead_letters_reason",
+		"dead letters of a source with a reason": "dead_letters_source_reason", "dead letters of a source with a reason and a status": "dead_letters_source_reason",
+	}
+	for s := range reward.StateCount {
+		indexes["list "+s.String()+" with a code"] = "payouts_code"
+		if s != reward.Queued {
+			indexes["list "+s.String()] = "payouts_listed"
+		}
+	}
+	all := lists()
+	maps.Copy(all, dialect.Statements())
+	for _, c := range []struct {
+		rows     string
+		analysed bool
+	}{{"0", false}, {"100", true}, {"30000", false}, {"30000", true}} {
+		t.Run(fmt.Sprintf("%s rows, analysed %t", c.rows, c.analysed), func(t *testing.T) {
+			t.Parallel()
+			s := open(t).(*Store)
+			conn, err := s.pool.Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Release()
+			then := "SELECT 1"
+			if c.analysed {
+				then = "ANALYZE promotions, summaries, payouts, dead_letters, audit"
+			}
+			for _, sql := range []string{
+				`ALTER TABLE payouts SET (autovacuum_enabled = off)`, `ALTER TABLE promotions SET (autovacuum_enabled = off)`,
+				`ALTER TABLE dead_letters SET (autovacuum_enabled = off)`, `ALTER TABLE audit SET (autovacuum_enabled = off)`,
+				`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries, registered, stream_gone, created_at)
+SELECT i, '', 'POINT', 'COMPLETED', 0, '', '', 5, false, true, now() FROM generate_series(1, ` + c.rows + ` / 10) i`,
+				`INSERT INTO summaries (promotion_id, summary_id) SELECT i, 0 FROM generate_series(1, ` + c.rows + ` / 10) i`,
+				`INSERT INTO payouts (promotion_id, target_id, summary_id, amount, due_at, updated_at, dispatch, attempts, state,
+  maybe_called, user_id, voucher_code, transaction_key, error_code, error_message)
+SELECT 1 + i % (` + c.rows + ` / 10), i, 0, 1, now(), now(), 0, 0, CASE i % 1000 WHEN 7 THEN 5 ELSE 4 END, false, '', '', '',
+  CASE i % 1000 WHEN 7 THEN 'A' ELSE '' END, '' FROM generate_series(1, ` + c.rows + `) i`,
+				`INSERT INTO dead_letters (source, part, off, reason, detail, at, status)
+SELECT 'a', 0, i, CASE i % 1000 WHEN 7 THEN 'B' ELSE 'A' END, '', now(), 'DISCARDED' FROM generate_series(1, ` + c.rows + `) i`,
+				`INSERT INTO audit (id, at, actor, role, action, subject, request_id, detail)
+SELECT i, now(), 'a' || i % 9, 'admin', 'retry-payouts', '/v1/promotions/' || i % 99, '', '' FROM generate_series(1, ` + c.rows + `) i`,
+				then,
+			} {
+				if _, err := conn.Exec(t.Context(), sql); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for name, index := range indexes {
+				if c.rows == "0" && name == "list promotions in a status" {
+					continue // there is nothing to join
+				}
+				plan := planOf(t, conn, name, all[name])
+				if !regexp.MustCompile(`using `+index+` `).MatchString(plan) || strings.Contains(plan, "Seq Scan") {
+					t.Errorf("%s does without %s:\n%s", name, index, plan)
+				}
+			}
+		})
+	}
+}
+
 // statements returns the main statements and the shared ones.
 func statements() map[string]string {
-	retrying, unknown, failed := reward.Retrying, reward.Unknown, reward.Failed
 	all := map[string]string{
 		"insert": insertSQL, "dispatch due": dispatchDue, "dispatch named": dispatchNamed, "give back": returnSQL,
 		"sweep": sweepSQL, "cancel": cancelSQL, "finish": finishSQL, "settle": settleSQL, "heads": headsSQL,
 		"claim lookups": claimLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
-		"summaries": addSummaries, "correct": correctSQL, "complete": completeSQL, "active": activeSQL, "due": viewSQL + dueSQL,
+		"summaries": addSummaries, "correct": correctSQL, "complete": completeSQL, "due": viewSQL + dueSQL,
+		"active": viewSQL + activeList, "whole list": wholeSQL, "changes": changesSQL,
 		"move": moveSQL, "judge": judgeSQL, "retry": retryAny, "retry a code": retryCode, "retry named": retryNamed, "resolve": resolveSQL,
-		"list": listSQL(nil, ""), "list RETRYING": listSQL(&retrying, ""), "list UNKNOWN": listSQL(&unknown, ""),
 		"settle coupons in order": settleInOrder, "settle coupons listed": settleListed, "settle coupons directly": settleDirect,
 		"own coupons": existingSQL, "lock a template": lockTemplate, "lock the template of a coupon": lockCouponTemplate,
 		"cancel a coupon": cancelCoupon, "use a coupon": useCoupon, "holder": holderSQL, "a coupon": couponSQL,
@@ -838,9 +944,9 @@ func statements() map[string]string {
 		"a template": templateSQL, "active templates": activeTemplates, "change a template": changeTemplate,
 		"save entrants": saveEntrants, "has entrants": hasEntrants, "record a refusal": recordRefusal,
 		"payouts of a user": historyPayouts, "answers of a user": historyAnswers,
-		"views":       viewSQL + viewsOf,
-		"list FAILED": listSQL(&failed, ""), "list a code": listSQL(&failed, "A"), "list UNKNOWN with a code": listSQL(&unknown, "A"),
+		"views": viewSQL + viewsOf,
 	}
+	maps.Copy(all, lists())
 	maps.Copy(all, dialect.Statements())
 	return all
 }

@@ -3,13 +3,22 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
-var dialect = rows.Dialect{Clock: `clock_timestamp()`, SkipLocked: `FOR UPDATE SKIP LOCKED`}
+var dialect = rows.Dialect{Clock: `clock_timestamp()`, SkipLocked: `FOR UPDATE SKIP LOCKED`, Walk: walk}
+
+// walk compares rows, and orders by the columns too. With plain equality, the
+// planner may walk the primary key instead and expect to find a page soon. It
+// cannot know the values, because it plans once for all of them.
+func walk(columns, values []string) (where, order string) {
+	c, v := strings.Join(columns, ", "), strings.Join(values, ", ")
+	return `(` + c + `, id) < (` + v + `, $1) AND (` + c + `) >= (` + v + `)`, strings.Join(columns, ` DESC, `) + ` DESC, id DESC`
+}
 
 // tables runs the statements of package rows, each call as one batch.
 type tables struct{ s *Store }
@@ -25,12 +34,12 @@ func (t tables) Write(ctx context.Context, what string, build func() []rows.Stat
 
 // Read runs one statement.
 func (t tables) Read(ctx context.Context, what string, build func() rows.Statement) error {
-	return t.s.send(ctx, what, func(b *pgx.Batch) { queue(b, build()) })
+	return t.s.read(ctx, what, func(b *pgx.Batch) { queue(b, build()) })
 }
 
 // ReadLong runs one statement for as long as ctx allows.
 func (t tables) ReadLong(ctx context.Context, what string, build func() rows.Statement) error {
-	return t.s.sendLong(ctx, what, func(b *pgx.Batch) { queue(b, build()) })
+	return t.s.readLong(ctx, what, func(b *pgx.Batch) { queue(b, build()) })
 }
 
 // queue adds statements to a batch.

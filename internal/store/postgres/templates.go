@@ -58,7 +58,7 @@ func queueTemplate(b *pgx.Batch, id reward.TemplateID, t *reward.CouponTemplate)
 // TemplateGet returns a template.
 func (s *Store) TemplateGet(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error) {
 	var t reward.CouponTemplate
-	err := s.send(ctx, "read a coupon template", func(b *pgx.Batch) { queueTemplate(b, id, &t) })
+	err := s.read(ctx, "read a coupon template", func(b *pgx.Batch) { queueTemplate(b, id, &t) })
 	return t, templateError(t.ID, id, err)
 }
 
@@ -78,7 +78,7 @@ func (s *Store) TemplateList(ctx context.Context, before reward.TemplateID, limi
 	}
 	var list []reward.CouponTemplate
 	var t reward.CouponTemplate
-	err := s.send(ctx, "list coupon templates", func(b *pgx.Batch) {
+	err := s.read(ctx, "list coupon templates", func(b *pgx.Batch) {
 		list = nil
 		scan := templateScanner(&t)
 		b.Queue(`SELECT `+templateColumns+` FROM coupon_templates t WHERE t.id < $1 ORDER BY t.id DESC LIMIT $2`,
@@ -94,8 +94,10 @@ func (s *Store) TemplateList(ctx context.Context, before reward.TemplateID, limi
 	return list, nil
 }
 
-// activeTemplates is activeSQL for templates. It reads those that close after
-// $2 or never close.
+// activeTemplates reads the templates that close after $2 or never close, with a
+// version of the list. If $1 is that version, it returns only the version. The
+// version is computed from xmin and ctid, which change with every update of a row.
+// It therefore needs no column and no write.
 const activeTemplates = `WITH active AS MATERIALIZED (
   SELECT t.id, hashtextextended(concat_ws(' ', t.id, t.xmin, t.ctid), 0) AS version FROM coupon_templates t WHERE t.closes_at > $2
   UNION ALL
@@ -107,17 +109,44 @@ SELECT ` + templateColumns + `, stand.version
 FROM stand LEFT JOIN (active JOIN coupon_templates t ON t.id = active.id) ON stand.version <> $1
 ORDER BY t.id`
 
-// TemplateActive returns the templates that are not closed yet.
+// templateList is a result of TemplateActive with its version.
+type templateList struct {
+	version int64
+	list    []reward.CouponTemplate
+}
+
+// TemplateActive returns the templates that are not closed yet. It is called often,
+// and the list rarely changes, so the database sends an unchanged list only once.
 func (s *Store) TemplateActive(ctx context.Context, closedAfter time.Time) ([]reward.CouponTemplate, error) {
-	shared, err := readActive(ctx, s, "list active coupon templates", &s.templates, activeTemplates,
-		func(version *int64) (*reward.CouponTemplate, func(pgx.Rows) error) {
-			t := new(reward.CouponTemplate)
-			return t, templateScanner(t, version)
-		}, instant(closedAfter))
+	known := s.templates.Load()
+	if known == nil {
+		known = &templateList{}
+	}
+	var read templateList
+	var t reward.CouponTemplate
+	scan := templateScanner(&t, &read.version)
+	err := s.send(ctx, "list active coupon templates", func(b *pgx.Batch) {
+		read.list = nil
+		b.Queue(activeTemplates, known.version, instant(closedAfter)).Query(each(func(rows pgx.Rows) error {
+			if rows.RawValues()[0] == nil { // unchanged: the row has only the version
+				into := make([]any, len(rows.FieldDescriptions()))
+				into[len(into)-1] = &read.version
+				return rows.Scan(into...)
+			}
+			err := scan(rows)
+			read.list = append(read.list, t)
+			return err
+		}))
+	})
 	if err != nil {
 		return nil, err
 	}
-	list := slices.Clone(shared)
+	if read.version == known.version {
+		read = *known
+	} else {
+		s.templates.Store(&read)
+	}
+	list := slices.Clone(read.list)
 	for i := range list {
 		list[i] = store.CloneTemplate(list[i])
 	}

@@ -31,34 +31,38 @@ func (t *Tables) AuditEnd(ctx context.Context, id int64, status int, code string
 }
 
 // auditSQL returns the statement that reads a page of the audit. Lines of one
-// subject, actor or action have an index in the order of the page. Lines below
-// a subject do not: the statement reads all of them before it cuts the page.
-// Without another filter it reads them from the index alone.
-func auditSQL(p store.AuditListParams) (sql string, args []any) {
+// subject, actor or action have an index in the order of the page; with several
+// filters it walks the first of these. Lines below a subject do not: the statement
+// reads all of them before it cuts the page. Without another filter it reads them
+// from the index alone.
+func (d Dialect) auditSQL(p store.AuditListParams) (sql string, args []any) {
 	args = []any{below(p.Before), max(p.Limit, 0)}
 	param := func(v string) string {
 		args = append(args, v)
-		return "$" + strconv.Itoa(len(args))
-	}
-	where := `WHERE id < $1`
-	from, until, under := p.Below()
-	if under {
-		where += ` AND subject >= ` + param(from) + ` AND subject < ` + param(until)
-	} else if p.Subject != "" {
-		where += ` AND subject = ` + param(p.Subject)
-	}
-	if p.Actor != "" {
-		where += ` AND actor = ` + param(p.Actor)
-	}
-	if p.Action != "" {
-		where += ` AND action = ` + param(p.Action)
+		return "CAST($" + strconv.Itoa(len(args)) + " AS text)"
 	}
 	const columns = `id, at, actor, role, action, subject, detail, request_id, ended_at, status, code`
+	where, order := `id < $1`, `id DESC`
+	from, until, under := p.Below()
+	walks := under
+	if under {
+		where += ` AND subject >= ` + param(from) + ` AND subject < ` + param(until)
+	}
+	for _, filter := range []struct{ column, value string }{{"subject", p.Subject}, {"actor", p.Actor}, {"action", p.Action}} {
+		switch {
+		case filter.value == "" || under && filter.column == "subject":
+		case walks:
+			where += ` AND ` + filter.column + ` || '' = ` + param(filter.value) // keeps the planner from another index
+		default:
+			walks = true
+			where, order = d.Walk([]string{filter.column}, []string{param(filter.value)})
+		}
+	}
 	if !under {
-		return `SELECT ` + columns + ` FROM audit ` + where + ` ORDER BY id DESC LIMIT $2`, args
+		return `SELECT ` + columns + ` FROM audit WHERE ` + where + ` ORDER BY ` + order + ` LIMIT $2`, args
 	}
 	return `WITH below AS MATERIALIZED (
-  SELECT id AS line FROM audit ` + where + `
+  SELECT id AS line FROM audit WHERE ` + where + `
 ), page AS MATERIALIZED (
   SELECT line FROM below ORDER BY line DESC LIMIT $2
 )
@@ -70,7 +74,7 @@ func (t *Tables) AuditList(ctx context.Context, p store.AuditListParams) ([]stor
 	if err := p.Check(); err != nil {
 		return nil, err
 	}
-	sql, args := auditSQL(p)
+	sql, args := t.dialect.auditSQL(p)
 	return list(ctx, t.db.ReadLong, "list the audit", func(scan Scan, l *store.AuditLine) error {
 		return scan(&l.ID, (*at)(&l.At), &l.Actor, &l.Role, &l.Action, &l.Subject, &l.Detail, &l.RequestID, (*at)(&l.EndedAt),
 			&l.Status, &l.Code)

@@ -3,15 +3,35 @@ package rows
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
 
-const addLetter = `INSERT INTO dead_letters (source, part, off, key, value, reason, detail, at)
+const (
+	addLetter = `INSERT INTO dead_letters (source, part, off, key, value, reason, detail, at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING`
+
+	// adoptLetter adds the log to a dead letter of a version that did not store
+	// logs, if it has the same bytes. Without that, the same record would be stored
+	// twice.
+	adoptLetter = `UPDATE dead_letters SET off = $4 WHERE source = $1 AND part = $2 AND off = $3 AND value IS NOT DISTINCT FROM $5
+AND NOT EXISTS (SELECT 1 FROM dead_letters d WHERE d.source = $1 AND d.part = $2 AND d.off = $4)`
+)
+
+// place returns what the column off has for a dead letter: its offset and, after a
+// space, its log if it has one. The column is in the key, so that each log of a
+// topic has offsets of its own.
+func place(l *reward.DeadLetter) string {
+	if l.Log == "" {
+		return reward.SanitizeText(l.Offset)
+	}
+	return reward.SanitizeText(l.Offset + " " + l.Log)
+}
 
 // AddDeadLetters returns the statements that insert dead letters. They are in
 // key order, so that two transactions with the same dead letters cannot
@@ -19,13 +39,17 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING`
 func AddDeadLetters(ls []reward.DeadLetter) []Statement {
 	sorted := slices.Clone(ls)
 	slices.SortStableFunc(sorted, func(a, b reward.DeadLetter) int {
-		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
+		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Partition, b.Partition), cmp.Compare(place(&a), place(&b)))
 	})
-	statements := make([]Statement, len(sorted))
-	for i, l := range sorted {
-		statements[i] = Statement{SQL: addLetter, Args: []any{
-			reward.SanitizeText(l.Source), l.Partition, reward.SanitizeText(l.Offset), l.Key, l.Value, reward.SanitizeText(l.Reason), reward.SanitizeText(l.Detail), l.At,
-		}}
+	statements := make([]Statement, 0, 2*len(sorted))
+	for _, l := range sorted {
+		source, at := reward.SanitizeText(l.Source), place(&l)
+		if l.Log != "" {
+			statements = append(statements, Statement{SQL: adoptLetter, Args: []any{source, l.Partition, reward.SanitizeText(l.Offset), at, l.Value}})
+		}
+		statements = append(statements, Statement{SQL: addLetter, Args: []any{
+			source, l.Partition, at, l.Key, l.Value, reward.SanitizeText(l.Reason), reward.SanitizeText(l.Detail), l.At,
+		}})
 	}
 	return statements
 }
@@ -38,11 +62,16 @@ func (t *Tables) DeadLetterAdd(ctx context.Context, ls []reward.DeadLetter) erro
 	return t.db.Write(ctx, "store dead letters", func() []Statement { return AddDeadLetters(ls) })
 }
 
-const letterSQL = `SELECT id, source, part, off, key, value, reason, detail, at, status, settled_at, settled_by FROM dead_letters `
+const (
+	letterColumns = `id, source, part, off, key, value, reason, detail, at, status, settled_at, settled_by`
+	letterSQL     = `SELECT ` + letterColumns + ` FROM dead_letters `
+)
 
 func scanLetter(scan Scan, l *reward.DeadLetter) error {
-	return scan(&l.ID, &l.Source, &l.Partition, &l.Offset, &l.Key, &l.Value, &l.Reason, &l.Detail, (*at)(&l.At), &l.Status,
+	err := scan(&l.ID, &l.Source, &l.Partition, &l.Offset, &l.Key, &l.Value, &l.Reason, &l.Detail, (*at)(&l.At), &l.Status,
 		(*at)(&l.SettledAt), &l.SettledBy)
+	l.Offset, l.Log, _ = strings.Cut(l.Offset, " ")
+	return err
 }
 
 // DeadLetterGet returns one dead letter.
@@ -51,22 +80,43 @@ func (t *Tables) DeadLetterGet(ctx context.Context, id int64) (reward.DeadLetter
 	return first(found, err, reward.NewError(reward.KindNotFound, reward.CodeDeadLetterNotFound, "there is no dead letter %d", id))
 }
 
-// lettersSQL returns the statement that lists dead letters below $1 with source
-// $2, reason $3 and status $4, unless these are empty. OPEN dead letters have
-// their own index, which the database uses only for a literal.
-func lettersSQL(status reward.DeadLetterStatus) string {
-	where := `WHERE id < $1 AND (CAST($2 AS text) = '' OR source = $2) AND (CAST($3 AS text) = '' OR reason = $3)
-AND (CAST($4 AS text) = '' OR status = $4)`
-	if status == reward.DeadLetterOpen {
-		where += ` AND status = 'OPEN'`
+// lettersSQL returns the statement that reads a page of dead letters. Each set
+// of filters has an index that ends with the status and the ID. Without a status,
+// the statement merges a page of each status.
+func (d Dialect) lettersSQL(p store.DeadLetterListParams) (sql string, args []any) {
+	args = []any{below(p.Before), max(p.Limit, 0)}
+	if p.Source == "" && p.Reason == "" && p.Status == "" {
+		return letterSQL + `WHERE id < $1 ORDER BY id DESC LIMIT $2`, args
 	}
-	return letterSQL + where + ` ORDER BY id DESC LIMIT $5`
+	var columns, values []string
+	for _, filter := range []struct{ column, value string }{{"source", p.Source}, {"reason", p.Reason}} {
+		if filter.value != "" {
+			args = append(args, reward.SanitizeText(filter.value))
+			columns, values = append(columns, filter.column), append(values, fmt.Sprintf("CAST($%d AS text)", len(args)))
+		}
+	}
+	columns = append(columns, "status")
+	statuses := []reward.DeadLetterStatus{reward.DeadLetterOpen, reward.DeadLetterReplayed, reward.DeadLetterDiscarded}
+	if p.Status != "" {
+		args = append(args, reward.SanitizeText(string(p.Status)))
+		where, order := d.Walk(columns, append(values, fmt.Sprintf("CAST($%d AS text)", len(args))))
+		return letterSQL + `WHERE ` + where + ` ORDER BY ` + order + ` LIMIT $2`, args
+	}
+	pages := make([]string, len(statuses))
+	for i, status := range statuses {
+		where, order := d.Walk(columns, append(slices.Clone(values), "'"+string(status)+"'"))
+		pages[i] = `SELECT * FROM (SELECT id AS letter FROM dead_letters WHERE ` + where + ` ORDER BY ` + order + ` LIMIT $2) s`
+	}
+	return `WITH page AS MATERIALIZED (
+  SELECT letter FROM (` + strings.Join(pages, "\n  UNION ALL ") + `) s ORDER BY letter DESC LIMIT $2
+)
+SELECT ` + letterColumns + ` FROM page JOIN dead_letters ON id = letter ORDER BY id DESC`, args
 }
 
 // DeadLetterList returns a page of dead letters by descending ID.
 func (t *Tables) DeadLetterList(ctx context.Context, p store.DeadLetterListParams) ([]reward.DeadLetter, error) {
-	return list(ctx, t.db.ReadLong, "list dead letters", scanLetter, lettersSQL(p.Status),
-		below(p.Before), reward.SanitizeText(p.Source), reward.SanitizeText(p.Reason), reward.SanitizeText(string(p.Status)), max(p.Limit, 0))
+	sql, args := t.dialect.lettersSQL(p)
+	return list(ctx, t.db.ReadLong, "list dead letters", scanLetter, sql, args...)
 }
 
 const closeLetter = `UPDATE dead_letters SET status = $2, settled_at = $3, settled_by = $4 WHERE id = $1 AND status = 'OPEN' RETURNING id`

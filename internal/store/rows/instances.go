@@ -19,23 +19,27 @@ ON CONFLICT (name) DO UPDATE SET version = excluded.version, roles = excluded.ro
 )
 DELETE FROM instances WHERE name IN (SELECT name FROM old)`
 
+	countAlive = `SELECT count(*) FROM instances WHERE alive_until > :clock`
+
 	listInstances = `SELECT i.name, i.version, i.roles, i.pools, i.started_at, i.seen_at, i.alive_until, i.alive_until > c.now
 FROM (SELECT :clock AS now) c JOIN instances i ON i.seen_at > c.now - CAST($1 AS interval) ORDER BY i.name`
 )
 
-// InstanceHeartbeat stores what an instance does. It writes its own row first,
-// and waits for no lock of the rows that it deletes.
-func (t *Tables) InstanceHeartbeat(ctx context.Context, i store.Instance, ttl time.Duration) error {
+// InstanceHeartbeat stores what an instance does, and counts those that are alive.
+// It writes its own row first, and waits for no lock of the rows that it deletes.
+func (t *Tables) InstanceHeartbeat(ctx context.Context, i store.Instance, ttl time.Duration) (alive int, err error) {
 	roles, pools, err := i.Encode()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return t.db.Write(ctx, "record a heartbeat", func() []Statement {
+	err = t.db.Write(ctx, "record a heartbeat", func() []Statement {
 		return []Statement{
 			{SQL: t.heartbeat, Args: []any{i.Name, i.Version, roles, pools, i.StartedAt, ttl}},
 			{SQL: t.deleteOldInstances, Args: []any{store.InstanceRetention}},
+			{SQL: t.countAlive, Row: func(scan Scan) error { return scan(&alive) }},
 		}
 	})
+	return alive, err
 }
 
 // InstanceRemove removes an instance that stops normally.

@@ -20,7 +20,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -64,28 +63,33 @@ type Dialect struct {
 	// that other transactions have locked. It is empty if one transaction
 	// writes at a time.
 	SkipLocked string
+	// Walk returns the condition and the order of a page by descending ID. Its
+	// rows have an ID below $1 and the given values in the given columns. The
+	// database must walk the index on these columns and the ID.
+	Walk func(columns, values []string) (where, order string)
 }
 
 // Tables implements the shared part of store.Store. Its methods are safe for
 // concurrent use.
 type Tables struct {
-	db DB
+	db      DB
+	dialect Dialect
 	texts
 }
 
 // New returns the shared methods over db.
-func New(db DB, d Dialect) Tables { return Tables{db: db, texts: d.texts()} }
+func New(db DB, d Dialect) Tables { return Tables{db: db, dialect: d, texts: d.texts()} }
 
 // texts are the statements that depend on the dialect.
 type texts struct {
-	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, listInstances, claimWebhooks, expireCoupons string
+	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, claimWebhooks, expireCoupons string
 }
 
 func (d Dialect) texts() texts {
 	text := strings.NewReplacer(":clock", d.Clock, ":skip_locked", d.SkipLocked).Replace
 	return texts{
 		deleteExpiredKeys: text(deleteExpiredKeys), takeLease: text(takeLease), leaseOwners: text(leaseOwners), heartbeat: text(heartbeat),
-		deleteOldInstances: text(deleteOldInstances), listInstances: text(listInstances), claimWebhooks: text(claimWebhooks),
+		deleteOldInstances: text(deleteOldInstances), countAlive: text(countAlive), listInstances: text(listInstances), claimWebhooks: text(claimWebhooks),
 		expireCoupons: text(expireCoupons),
 	}
 }
@@ -94,7 +98,11 @@ func (d Dialect) texts() texts {
 // the drivers check their query plans.
 func (d Dialect) Statements() map[string]string {
 	audit := func(p store.AuditListParams) string {
-		sql, _ := auditSQL(p)
+		sql, _ := d.auditSQL(p)
+		return sql
+	}
+	letters := func(p store.DeadLetterListParams) string {
+		sql, _ := d.lettersSQL(p)
 		return sql
 	}
 	t := d.texts()
@@ -103,10 +111,18 @@ func (d Dialect) Statements() map[string]string {
 		"audit": audit(store.AuditListParams{}), "audit of a subject": audit(store.AuditListParams{Subject: "/a"}),
 		"audit below": audit(store.AuditListParams{Subject: "/a/"}), "audit below by an actor": audit(store.AuditListParams{Subject: "/a/", Actor: "a"}),
 		"audit of an actor": audit(store.AuditListParams{Actor: "a"}), "audit of an action": audit(store.AuditListParams{Action: "a"}),
-		"end an audit line": endAudit, "claim a key": claimKey, "read a key": readKey, "delete expired keys": t.deleteExpiredKeys, "finish a key": finishKey,
+		"audit of an actor with an action": audit(store.AuditListParams{Actor: "a", Action: "a"}),
+		"end an audit line":                endAudit, "claim a key": claimKey, "read a key": readKey, "delete expired keys": t.deleteExpiredKeys, "finish a key": finishKey,
 		"drop a key": dropKey, "release a key": releaseKey, "claim webhook deliveries": t.claimWebhooks,
-		"dead letters": lettersSQL(""), "open dead letters": lettersSQL(reward.DeadLetterOpen), "close a dead letter": closeLetter,
-		"assign a template": assignTemplate, "list entrants": listEntrants, "list refusals": listRefusals, "recount coupons": recountCoupons,
+		"dead letters": letters(store.DeadLetterListParams{}), "dead letters with a status": letters(store.DeadLetterListParams{Status: "OPEN"}),
+		"dead letters of a source":                            letters(store.DeadLetterListParams{Source: "a"}),
+		"dead letters of a source with a status":              letters(store.DeadLetterListParams{Source: "a", Status: "OPEN"}),
+		"dead letters with a reason":                          letters(store.DeadLetterListParams{Reason: "a"}),
+		"dead letters with a reason and a status":             letters(store.DeadLetterListParams{Reason: "a", Status: "OPEN"}),
+		"dead letters of a source with a reason":              letters(store.DeadLetterListParams{Source: "a", Reason: "a"}),
+		"dead letters of a source with a reason and a status": letters(store.DeadLetterListParams{Source: "a", Reason: "a", Status: "OPEN"}),
+		"close a dead letter":                                 closeLetter,
+		"assign a template":                                   assignTemplate, "list entrants": listEntrants, "list refusals": listRefusals, "recount coupons": recountCoupons,
 		"expire coupons": t.expireCoupons,
 	}
 }

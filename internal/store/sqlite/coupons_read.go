@@ -113,13 +113,16 @@ func scanSettled(rows *sql.Rows) (a store.SettledRequest, err error) {
 
 // snapshot runs fn in one reading transaction, so that all its reads see the
 // same commit.
-func (s *Store) snapshot(ctx context.Context, what string, fn func(q querier) error) error {
-	tx, err := s.reader.BeginTx(ctx, nil)
+func (s *Store) snapshot(ctx context.Context, what string, fn func(ctx context.Context, q querier) error) error {
+	err := s.reader.read(ctx, func(ctx context.Context, db reading) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback() //nolint:errcheck // nothing was written
+		return fn(ctx, tx)
+	})
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	defer tx.Rollback() //nolint:errcheck // nothing was written
-	if err := fn(tx); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
@@ -129,7 +132,7 @@ func (s *Store) snapshot(ctx context.Context, what string, fn func(q querier) er
 func (s *Store) CouponChanges(ctx context.Context, id reward.TemplateID, above int64, limit int) (store.CouponChanges, error) {
 	limit = max(limit, 0)
 	var c store.CouponChanges
-	err := s.snapshot(ctx, "read the changes of a coupon template", func(q querier) (err error) {
+	err := s.snapshot(ctx, "read the changes of a coupon template", func(ctx context.Context, q querier) (err error) {
 		if c.Template, err = templateOf(ctx, q, id); err != nil {
 			return err
 		}
@@ -169,7 +172,7 @@ func (s *Store) CouponChanges(ctx context.Context, id reward.TemplateID, above i
 func (s *Store) CouponSnapshot(ctx context.Context, id reward.TemplateID, begin func(reward.CouponTemplate) error,
 	facts func([]store.CouponHolding) error,
 ) error {
-	return s.snapshot(ctx, "read a snapshot of a coupon template", func(q querier) error {
+	return s.snapshot(ctx, "read a snapshot of a coupon template", func(ctx context.Context, q querier) error {
 		t, err := templateOf(ctx, q, id)
 		if err != nil {
 			return err

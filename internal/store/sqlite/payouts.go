@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -120,18 +121,38 @@ func listSQL(state *reward.State, code string) string { return pageSQL(payoutCol
 // names the index, because the planner may otherwise read all payouts of the
 // promotion.
 func pageSQL(columns string, state *reward.State, code string) string {
-	index, where := "", ""
-	if state != nil {
-		where = " AND p.state = ?3"
-		if *state == reward.Retrying || *state == reward.Unknown || *state == reward.Failed {
-			index, where = " INDEXED BY payouts_rare", where+" AND "+rare
+	switch {
+	case state == nil && code == "":
+		return `SELECT ` + columns + ` FROM payouts p WHERE p.promotion_id = ?1 AND p.target_id > ?2 ORDER BY p.target_id LIMIT ?5`
+	case state == nil:
+		var states []string
+		for s := range reward.StateCount {
+			states = append(states, `SELECT * FROM (`+pageOf(`p.target_id AS target`, strconv.Itoa(int(s)), `payouts_code`, withCode)+`)`)
 		}
+		return pageOn(columns, `SELECT target FROM (`+strings.Join(states, " UNION ALL\n")+`) ORDER BY target LIMIT ?5`)
+	case code != "":
+		return pageOf(columns, "?3", `payouts_code`, withCode)
+	case *state == reward.Queued:
+		return pageOn(columns, pageOf(`p.target_id AS target`, "?3", `payouts_open`, ` AND p.state < 4`))
+	case *state == reward.Retrying || *state == reward.Unknown || *state == reward.Failed:
+		return pageOf(columns, "?3", `payouts_rare`, ` AND `+rare)
 	}
-	if code != "" {
-		where += " AND p.error_code = ?4"
-	}
-	return `SELECT ` + columns + ` FROM payouts p` + index + `
-WHERE p.promotion_id = ?1 AND p.target_id > ?2` + where + ` ORDER BY p.target_id LIMIT ?5`
+	return pageOf(columns, "?3", `payouts_settled`, ` AND (state = 0 OR state = 4 OR state = 6)`)
+}
+
+// withCode filters by error code ?4. It repeats the condition of payouts_code.
+const withCode = ` AND p.error_code = ?4 AND p.error_code <> ''`
+
+// pageOf is pageSQL for one state, with an index and what the index needs.
+func pageOf(columns, state, index, where string) string {
+	return `SELECT ` + columns + ` FROM payouts p INDEXED BY ` + index + `
+WHERE p.promotion_id = ?1 AND p.state = ` + state + ` AND p.target_id > ?2` + where + ` ORDER BY p.target_id LIMIT ?5`
+}
+
+// pageOn reads columns of the payouts that targets selects, by target.
+func pageOn(columns, targets string) string {
+	return `SELECT ` + columns + ` FROM (` + targets + `) i
+CROSS JOIN payouts p ON p.promotion_id = ?1 AND p.target_id = i.target ORDER BY p.target_id`
 }
 
 // PayoutList returns a page of payouts by target ID.
@@ -169,7 +190,7 @@ func (s *Store) PayoutHistory(ctx context.Context, user string, limit int) ([]st
 	most := max(limit, 0)
 	var found []reward.Payout
 	answers := make(map[store.PayoutID][]reward.Attempt)
-	err := s.snapshot(ctx, "read the payouts of a user", func(q querier) (err error) {
+	err := s.snapshot(ctx, "read the payouts of a user", func(ctx context.Context, q querier) (err error) {
 		if found, err = collect(ctx, q, scanPayout, historyPayouts, user, most); err != nil {
 			return err
 		}

@@ -5,8 +5,8 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"slices"
-	"sync"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -213,77 +213,99 @@ func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) 
 	if before == 0 {
 		before = 1<<63 - 1
 	}
-	list, err := collect(ctx, s.reader, viewScanner(), viewSQL+`WHERE m.id < ? AND (? = '' OR m.status = ?) ORDER BY m.id DESC LIMIT ?`,
-		before, string(p.Status), string(p.Status), p.Limit)
+	query := listPromotions
+	if p.Status != "" {
+		query = promotionsIn
+	}
+	list, err := collect(ctx, s.reader, viewScanner(), query, before, max(p.Limit, 0), string(p.Status))
 	if err != nil {
 		return nil, fmt.Errorf("list promotions: %w", err)
 	}
 	return list, nil
 }
 
-// PromotionActive returns the promotions that still need work. It is called
-// often, and mostly nothing has changed, so the list is cached.
+var (
+	listPromotions = viewSQL + `WHERE m.id < ?1 ORDER BY m.id DESC LIMIT ?2`
+	promotionsIn   = viewSQL + `WHERE m.id < ?1 AND m.status = ?3 ORDER BY m.id DESC LIMIT ?2`
+)
+
+const activeWhere = `(m.status = 'RUNNING' OR (m.status = 'CANCELLED' AND m.finished_at IS NULL) OR m.stream_gone = 0)`
+
+var (
+	activeSQL = viewSQL + `WHERE ` + activeWhere + ` ORDER BY m.id`
+
+	// changesSQL reads the promotions whose latest change has a number above $1. One
+	// transaction writes at a time, so changes become visible in the order of their
+	// numbers.
+	changesSQL = `SELECT c.number, m.id, ` + activeWhere + ` FROM changes c JOIN promotions m ON m.id = c.promotion_id
+WHERE c.number > ? ORDER BY c.number`
+)
+
+// PromotionActive returns the promotions that still need work.
 func (s *Store) PromotionActive(ctx context.Context) ([]store.PromotionView, error) {
-	list, err := s.active.read(ctx, s.reader)
+	list, err := collect(ctx, s.reader, viewScanner(), activeSQL)
 	if err != nil {
 		return nil, fmt.Errorf("list active promotions: %w", err)
 	}
 	return list, nil
 }
 
-// activeList caches the result of PromotionActive. The result is valid until
-// any process commits to the file.
-type activeList struct {
-	mu      sync.Mutex // guards the fields below
-	conn    *sql.Conn  // data_version values are comparable only on one connection
-	version int64
-	list    []store.PromotionView
+// PromotionChanges returns what has changed in the list of active promotions. Its
+// mark is the number of the latest change.
+func (s *Store) PromotionChanges(ctx context.Context, since string) (store.PromotionChanges, error) {
+	tx, err := s.reader.BeginTx(ctx, nil)
+	if err != nil {
+		return store.PromotionChanges{}, fmt.Errorf("read changed promotions: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // it has written nothing
+	var c store.PromotionChanges
+	if since == "" {
+		c, err = wholeList(ctx, tx)
+	} else {
+		c, err = changesSince(ctx, tx, since)
+	}
+	if err != nil {
+		return store.PromotionChanges{}, fmt.Errorf("read changed promotions: %w", err)
+	}
+	return c, nil
 }
 
-var activeSQL = viewSQL + `WHERE m.status = 'RUNNING' OR (m.status = 'CANCELLED' AND m.finished_at IS NULL) OR m.stream_gone = 0
-ORDER BY m.id`
-
-func (a *activeList) read(ctx context.Context, db *sql.DB) (list []store.PromotionView, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	defer func() {
-		if err != nil {
-			a.forget()
-		}
-	}()
-	fresh := a.conn == nil
-	if fresh {
-		if a.conn, err = db.Conn(ctx); err != nil {
-			return nil, err
-		}
+func wholeList(ctx context.Context, tx *sql.Tx) (store.PromotionChanges, error) {
+	mark, _, err := one(ctx, tx, scanInt, `SELECT coalesce(max(number), 0) FROM changes`)
+	if err != nil {
+		return store.PromotionChanges{}, err
 	}
-	// Read the version before the list. A commit in between then counts as a change
-	// at the next call.
-	var version int64
-	if err := a.conn.QueryRowContext(ctx, `PRAGMA data_version`).Scan(&version); err != nil {
-		return nil, err
-	}
-	if fresh || version != a.version {
-		if a.list, err = collect(ctx, a.conn, viewScanner(), activeSQL); err != nil {
-			return nil, err
-		}
-		a.version = version
-	}
-	return slices.Clone(a.list), nil
+	list, err := collect(ctx, tx, viewScanner(), activeSQL)
+	return store.PromotionChanges{Whole: true, Active: list, Mark: strconv.FormatInt(mark, 10)}, err
 }
 
-func (a *activeList) close() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.forget()
-}
-
-// forget releases the connection and drops the list.
-func (a *activeList) forget() {
-	if a.conn != nil {
-		_ = a.conn.Close() // returns it to the pool; nothing is left to do after a failure
+func changesSince(ctx context.Context, tx *sql.Tx, since string) (store.PromotionChanges, error) {
+	c := store.PromotionChanges{Mark: since}
+	mark, err := strconv.ParseInt(since, 10, 64)
+	if err != nil {
+		return c, fmt.Errorf("the mark is not of this database: %w", err)
 	}
-	a.conn, a.list = nil, nil
+	var active []int64
+	if _, err := collect(ctx, tx, func(rows *sql.Rows) (struct{}, error) {
+		var id int64
+		var isActive bool
+		err := rows.Scan(&mark, &id, &isActive)
+		if isActive {
+			active = append(active, id)
+		} else {
+			c.Inactive = append(c.Inactive, reward.PromotionID(id))
+		}
+		return struct{}{}, err
+	}, changesSQL, mark); err != nil || len(active)+len(c.Inactive) == 0 {
+		return c, err
+	}
+	c.Mark = strconv.FormatInt(mark, 10)
+	array, err := json.Marshal(active)
+	if err != nil {
+		return c, err
+	}
+	c.Active, err = collect(ctx, tx, viewScanner(), viewsOf, string(array))
+	return c, err
 }
 
 // PromotionMove changes the status of a promotion.
@@ -321,8 +343,9 @@ func (s *Store) PromotionApprove(ctx context.Context, id reward.PromotionID, by 
 	})
 }
 
-// dueSQL lists the DRAFTs to start, by StartsAt.
-var dueSQL = viewSQL + `WHERE m.status = 'DRAFT' AND m.starts_at <= ? ORDER BY m.starts_at, m.id LIMIT ?`
+// dueSQL lists the DRAFTs to start, by StartsAt. It names the index, because the
+// planner may otherwise read all DRAFTs.
+var dueSQL = strings.Replace(viewSQL, "promotions m", "promotions m INDEXED BY promotions_due", 1) + `WHERE m.status = 'DRAFT' AND m.starts_at <= ? ORDER BY m.starts_at, m.id LIMIT ?`
 
 // PromotionDue returns the DRAFTs whose StartsAt has passed.
 func (s *Store) PromotionDue(ctx context.Context, now time.Time, limit int) ([]store.PromotionView, error) {

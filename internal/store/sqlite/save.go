@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"slices"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -42,8 +43,10 @@ func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store
 		if err := sv.finish(); err != nil {
 			return err
 		}
-		if err := tx.putOffsets(p.Offsets); err != nil {
-			return err
+		if !slices.Contains(res.Outcomes, store.Conflict) {
+			if err := tx.putOffsets(p.Offsets); err != nil {
+				return err
+			}
 		}
 		for _, l := range rows.AddDeadLetters(p.DeadLetters) {
 			if err := tx.exec(l.SQL, bind(l.Args)...); err != nil {

@@ -31,16 +31,14 @@ var _ store.Store = (*Store)(nil)
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// readers is the number of reading connections. activeList uses one of them
-// permanently.
-const readers = 5
+// readersMax is the number of reading connections that are not for viewers.
+const readersMax = 4
 
 // Store implements store.Store. All methods are safe for concurrent use.
 type Store struct {
 	rows.Tables
 	writer *sql.DB // one connection
-	reader *sql.DB
-	active activeList
+	reader *readers
 }
 
 // Open opens the file at path and creates it if it does not exist. It does not
@@ -51,12 +49,10 @@ func Open(ctx context.Context, path string) (*Store, error) {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	writer.SetMaxOpenConns(1)
-	reader, err := sql.Open("sqlite", dsn(path, "_pragma=query_only(1)"))
+	reader, err := openReaders(path)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), writer.Close())
 	}
-	reader.SetMaxOpenConns(readers)
-	reader.SetMaxIdleConns(readers)
 	s := &Store{writer: writer, reader: reader}
 	s.Tables = newTables(s)
 	// Connect the writer first: it creates the file and switches it to WAL.
@@ -87,8 +83,7 @@ func (s *Store) Clock(context.Context) (time.Time, error) { return time.Now(), n
 
 // Close closes the file, after running writes have ended.
 func (s *Store) Close() {
-	s.active.close()
-	_ = s.reader.Close() // a failure loses nothing: commits are synced
+	_ = s.reader.close() // a failure loses nothing: commits are synced
 	_ = s.writer.Close()
 }
 
@@ -182,13 +177,19 @@ type querier interface {
 }
 
 // collect returns every row of a query, read by scan.
-func collect[T any](ctx context.Context, q querier, scan func(*sql.Rows) (T, error), query string, args ...any) ([]T, error) {
+func collect[T any](ctx context.Context, q querier, scan func(*sql.Rows) (T, error), query string, args ...any) (list []T, err error) {
+	if r, ok := q.(*readers); ok {
+		err = r.read(ctx, func(ctx context.Context, db reading) (err error) {
+			list, err = collect(ctx, db, scan, query, args...)
+			return err
+		})
+		return list, err
+	}
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var list []T
 	for rows.Next() {
 		v, err := scan(rows)
 		if err != nil {

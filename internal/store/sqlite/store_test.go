@@ -1,11 +1,13 @@
 package sqlite
 
 import (
+	"context"
 	"database/sql"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,6 +43,32 @@ func TestStore(t *testing.T) {
 	storetest.Exercise(t, open)
 }
 
+func TestViewers(t *testing.T) {
+	t.Parallel()
+	storetest.ExerciseViewers(t, open, storetest.ViewerConnections{
+		Hold: func(ctx context.Context, s store.Store) (func(), error) {
+			viewers := s.(*Store).reader.viewers
+			var held []*sql.Conn
+			for range viewers.Stats().MaxOpenConnections {
+				conn, err := viewers.Conn(ctx)
+				if err != nil {
+					return nil, err
+				}
+				held = append(held, conn)
+			}
+			return sync.OnceFunc(func() {
+				for _, conn := range held {
+					_ = conn.Close()
+				}
+			}), nil
+		},
+		Endless: func(ctx context.Context, s store.Store) error {
+			_, err := collect(ctx, s.(*Store).reader, scanInt, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n`)
+			return err
+		},
+	})
+}
+
 // TestPlans checks that frequent statements do not read payouts that they do
 // not need.
 func TestPlans(t *testing.T) {
@@ -62,15 +90,15 @@ func TestPlans(t *testing.T) {
 			"SEARCH p USING PRIMARY KEY (promotion_id=? AND target_id=?)",
 			"SEARCH payouts USING INDEX payouts_lookups (due_at<?)",
 		}},
-		"list retrying": {listed(reward.Retrying, ""), []string{"SEARCH p USING INDEX payouts_rare (promotion_id=? AND state=? AND target_id>?)"}},
-		"list unknown":  {listed(reward.Unknown, "A"), []string{"SEARCH p USING INDEX payouts_rare (promotion_id=? AND state=? AND target_id>?)"}},
-		"list failed":   {listed(reward.Failed, ""), []string{"SEARCH p USING INDEX payouts_rare (promotion_id=? AND state=? AND target_id>?)"}},
-		"list":          {listSQL(nil, ""), []string{"SEARCH p USING PRIMARY KEY (promotion_id=? AND target_id>?)"}},
+		"list": {listSQL(nil, ""), []string{"SEARCH p USING PRIMARY KEY (promotion_id=? AND target_id>?)"}},
 		"payouts of a user": {historyPayouts, []string{
 			"SEARCH p USING INDEX payouts_user (user_id=?)",
 		}},
 		"answers of a user": {historyAnswers, []string{
 			"SEARCH p USING COVERING INDEX payouts_user (user_id=?)", "SCAN p", "SEARCH a USING PRIMARY KEY (promotion_id=? AND target_id=?)",
+		}},
+		"list promotions in a status": {promotionsIn, []string{
+			"SEARCH m USING INDEX promotions_status (status=? AND rowid<?)", "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)",
 		}},
 		"due": {dueSQL, []string{
 			"SEARCH m USING INDEX promotions_due (starts_at<?)", "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)",
@@ -91,6 +119,28 @@ func TestPlans(t *testing.T) {
 		}},
 		"holders": {holdersSQL, []string{"SEARCH coupons USING INDEX coupons_slot (template_id=?)"}},
 	}
+	for state, index := range map[reward.State]string{
+		reward.Ready: "payouts_settled", reward.Retrying: "payouts_rare", reward.Unknown: "payouts_rare",
+		reward.Succeeded: "payouts_settled", reward.Failed: "payouts_rare", reward.Cancelled: "payouts_settled",
+	} {
+		checks["list "+state.String()] = check{listed(state, ""), []string{"SEARCH p USING INDEX " + index + " (promotion_id=? AND state=? AND target_id>?)"}}
+	}
+	byKey := "SEARCH p USING PRIMARY KEY (promotion_id=? AND target_id=?)"
+	checks["list QUEUED"] = check{
+		listed(reward.Queued, ""), []string{"SEARCH p USING COVERING INDEX payouts_open (promotion_id=? AND state=?)", "SCAN i", byKey},
+	}
+	ofCode := " payouts_code (promotion_id=? AND error_code=? AND state=? AND target_id>?)"
+	for state := range reward.StateCount {
+		checks["list "+state.String()+" with a code"] = check{listed(state, "A"), []string{"SEARCH p USING INDEX" + ofCode}}
+	}
+	checks["list a code"] = check{
+		listSQL(nil, "A"), append(slices.Repeat([]string{"SEARCH p USING COVERING INDEX" + ofCode}, int(reward.StateCount)), "SCAN i", byKey),
+	}
+	// A list without a status merges the pages of three.
+	merged := func(index string) []string {
+		return append(slices.Repeat([]string{"SEARCH dead_letters USING COVERING INDEX " + index, "SCAN s"}, 3), "SCAN page",
+			"SEARCH dead_letters USING INTEGER PRIMARY KEY (rowid=?)")
+	}
 	shared := dialect.Statements()
 	for name, want := range map[string][]string{
 		"find an API key":    {"SEARCH api_keys USING INDEX api_keys_hash (hash=?)"},
@@ -103,14 +153,15 @@ func TestPlans(t *testing.T) {
 			"SEARCH audit USING INTEGER PRIMARY KEY (rowid=?)",
 		},
 		"audit below by an actor": {
-			"SEARCH audit USING INDEX audit_actor (actor=? AND rowid<?)", "SCAN below", "SCAN page",
+			"SEARCH audit USING INDEX audit_subject (subject>? AND subject<?)", "SCAN below", "SCAN page",
 			"SEARCH audit USING INTEGER PRIMARY KEY (rowid=?)",
 		},
-		"audit of an actor":  {"SEARCH audit USING INDEX audit_actor (actor=? AND rowid<?)"},
-		"audit of an action": {"SEARCH audit USING INDEX audit_action (action=? AND rowid<?)"},
-		"end an audit line":  {"SEARCH audit USING INTEGER PRIMARY KEY (rowid=?)"},
-		"claim a key":        nil, // an INSERT reads nothing
-		"read a key":         {"SEARCH idempotency_keys USING INDEX sqlite_autoindex_idempotency_keys_1 (key=?)"},
+		"audit of an actor with an action": {"SEARCH audit USING INDEX audit_actor (actor=? AND rowid<?)"},
+		"audit of an actor":                {"SEARCH audit USING INDEX audit_actor (actor=? AND rowid<?)"},
+		"audit of an action":               {"SEARCH audit USING INDEX audit_action (action=? AND rowid<?)"},
+		"end an audit line":                {"SEARCH audit USING INTEGER PRIMARY KEY (rowid=?)"},
+		"claim a key":                      nil, // an INSERT reads nothing
+		"read a key":                       {"SEARCH idempotency_keys USING INDEX sqlite_autoindex_idempotency_keys_1 (key=?)"},
 		"delete expired keys": {
 			"SEARCH idempotency_keys USING COVERING INDEX sqlite_autoindex_idempotency_keys_1 (key=?)",
 			"SEARCH idempotency_keys USING INDEX idempotency_keys_first (first_at<?)", "SCAN old",
@@ -121,8 +172,16 @@ func TestPlans(t *testing.T) {
 		"claim webhook deliveries": { // the index has only open deliveries
 			"SEARCH webhooks USING INTEGER PRIMARY KEY (rowid=?)", "SCAN webhooks USING INDEX webhooks_open", "SCAN due",
 		},
-		"dead letters":        {"SEARCH dead_letters USING INTEGER PRIMARY KEY (rowid<?)"},
-		"open dead letters":   {"SEARCH dead_letters USING INDEX dead_letters_open (id<?)"},
+		"dead letters":                            {"SEARCH dead_letters USING INTEGER PRIMARY KEY (rowid<?)"},
+		"dead letters with a status":              {"SEARCH dead_letters USING INDEX dead_letters_status (status=? AND rowid<?)"},
+		"dead letters of a source":                merged("dead_letters_source (source=? AND status=? AND rowid<?)"),
+		"dead letters of a source with a status":  {"SEARCH dead_letters USING INDEX dead_letters_source (source=? AND status=? AND rowid<?)"},
+		"dead letters with a reason":              merged("dead_letters_reason (reason=? AND status=? AND rowid<?)"),
+		"dead letters with a reason and a status": {"SEARCH dead_letters USING INDEX dead_letters_reason (reason=? AND status=? AND rowid<?)"},
+		"dead letters of a source with a reason":  merged("dead_letters_source_reason (source=? AND reason=? AND status=? AND rowid<?)"),
+		"dead letters of a source with a reason and a status": {
+			"SEARCH dead_letters USING INDEX dead_letters_source_reason (source=? AND reason=? AND status=? AND rowid<?)",
+		},
 		"close a dead letter": {"SEARCH dead_letters USING INTEGER PRIMARY KEY (rowid=?)"},
 		"assign a template":   {"SEARCH coupon_templates USING INTEGER PRIMARY KEY (rowid=?)"},
 		"list entrants":       {"SEARCH coupon_entrants USING PRIMARY KEY (template_id=? AND user_id>?)"},

@@ -14,7 +14,12 @@ import (
 const clock = `CAST(unixepoch('subsec') * 1000000 AS INTEGER)`
 
 // dialect has no SkipLocked, because one transaction writes at a time.
-var dialect = rows.Dialect{Clock: clock}
+var dialect = rows.Dialect{Clock: clock, Walk: func(columns, values []string) (where, order string) {
+	for i, c := range columns {
+		where += c + ` = ` + values[i] + ` AND `
+	}
+	return where + `id < $1`, `id DESC`
+}}
 
 // tables runs the statements of package rows.
 type tables struct {
@@ -79,17 +84,20 @@ func (t *tables) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 // Read runs a statement on a reading connection.
 func (t *tables) Read(ctx context.Context, what string, build func() rows.Statement) error {
 	s := build()
-	found, err := t.s.reader.QueryContext(ctx, s.SQL, bind(s.Args)...)
-	if err == nil {
-		err = scan(found, s.Row)
-	}
+	err := t.s.reader.read(ctx, func(ctx context.Context, db reading) error {
+		found, err := db.QueryContext(ctx, s.SQL, bind(s.Args)...)
+		if err == nil {
+			err = scan(found, s.Row)
+		}
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
 }
 
-// ReadLong is Read, which has no time limit in this driver.
+// ReadLong is Read, which has no time limit in this driver except for viewers.
 func (t *tables) ReadLong(ctx context.Context, what string, build func() rows.Statement) error {
 	return t.Read(ctx, what, build)
 }

@@ -180,7 +180,7 @@ func (s *Store) SummaryCompare(ctx context.Context, id reward.PromotionID, repai
 
 // readCounts reads both sides in one snapshot.
 func (s *Store) readCounts(ctx context.Context, id reward.PromotionID) (c comparison, err error) {
-	err = s.snapshot(ctx, "compare the counts of a promotion", func(q querier) error {
+	err = s.snapshot(ctx, "compare the counts of a promotion", func(ctx context.Context, q querier) error {
 		c = comparison{differing: make(map[reward.SummaryID]reward.Counts)}
 		found := false
 		_, err := collect(ctx, q, func(rows *sql.Rows) (struct{}, error) {

@@ -77,9 +77,8 @@ func Benchmark(b *testing.B, open Open) {
 	same(s, "succeeded", int64(b.N), v.Counts.Payouts[reward.Succeeded])
 }
 
-// BenchmarkActive measures PromotionActive, which every instance calls twice
-// per second. It has promotions with counts of finished work. It measures calls
-// without a write since the last call, and calls after a write.
+// BenchmarkActive measures PromotionActive, and PromotionChanges, which every
+// instance calls twice per second. The promotions have counts of finished work.
 func BenchmarkActive(b *testing.B, open Open) {
 	for _, count := range []int{1000, 10_000} {
 		b.Run(strconv.Itoa(count), func(b *testing.B) {
@@ -100,26 +99,36 @@ func BenchmarkActive(b *testing.B, open Open) {
 				_, err = s.PayoutFinish(s.ctx, finish)
 				s.must(err)
 			}
-			ask := func(b *testing.B) {
-				list, err := s.PromotionActive(s.ctx)
-				if err != nil || len(list) != count {
-					b.Fatalf("%d active promotions, %v", len(list), err)
-				}
-			}
-			b.Run("Idle", func(b *testing.B) {
+			b.Run("WholeList", func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					ask(b)
+					list, err := s.PromotionActive(s.ctx)
+					if err != nil || len(list) != count {
+						b.Fatalf("%d active promotions, %v", len(list), err)
+					}
 				}
 			})
-			b.Run("AfterAChange", func(b *testing.B) {
+			var f Follower
+			s.must(f.Follow(s.ctx, s))
+			follow := func(b *testing.B, want int) {
+				if err := f.Follow(s.ctx, s); err != nil || f.Read != want || f.Whole {
+					b.Fatalf("%d promotions read, %v, want %d", f.Read, err, want)
+				}
+			}
+			b.Run("NoChange", func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					follow(b, 0)
+				}
+			})
+			b.Run("OneChange", func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					b.StopTimer()
-					_, err := s.LeaseTake(s.ctx, store.LeaseTakeParams{Name: "x", Owner: "x", TTL: time.Hour})
+					_, err := s.PromotionClose(s.ctx, 7)
 					s.must(err)
 					b.StartTimer()
-					ask(b)
+					follow(b, 1)
 				}
 			})
 		})

@@ -218,7 +218,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 		b.must(together(workers, func(w int) error {
 			for n := range 10 {
 				name := fmt.Sprint(w % 4) // two workers per name
-				if err := b.InstanceHeartbeat(b.ctx, store.Instance{Name: name, StartedAt: at(n)}, lease); err != nil {
+				if _, err := b.InstanceHeartbeat(b.ctx, store.Instance{Name: name, StartedAt: at(n)}, lease); err != nil {
 					return err
 				}
 				if _, err := b.InstanceList(b.ctx); err != nil {

@@ -201,7 +201,8 @@ func AfterMigration(t *testing.T, s store.Store) {
 	b.saveReady(1, 8)
 	b.wantHandovers(8, 0)
 	b.wantHistory("u8", 10, store.PayoutID{PromotionID: 1, TargetID: 8})
-	b.must(b.InstanceHeartbeat(b.ctx, store.Instance{Name: "a", StartedAt: epoch}, lease))
+	_, err = b.InstanceHeartbeat(b.ctx, store.Instance{Name: "a", StartedAt: epoch}, lease)
+	b.must(err)
 	same(b, "instances", 1, instances(b))
 }
 

@@ -85,6 +85,36 @@ func exerciseDeadLetters(t *testing.T, open Open) {
 		_, err = b.DeadLetterGet(b.ctx, list[0].ID+1)
 		b.wantCode(err, reward.CodeDeadLetterNotFound)
 	})
+	run(t, open, "EachLogOfATopicHasItsOwn", func(b *bundle) {
+		letter := func(log, value string) reward.DeadLetter {
+			return reward.DeadLetter{Source: "topic", Offset: "0", Log: log, Key: []byte("k"), Value: []byte(value), Reason: "MALFORMED", At: epoch}
+		}
+		stored := func(want ...reward.DeadLetter) {
+			b.Helper()
+			list, err := b.DeadLetterList(b.ctx, store.DeadLetterListParams{Limit: 9})
+			b.must(err)
+			slices.Reverse(list)
+			for i := range want {
+				want[i].Status = reward.DeadLetterOpen
+			}
+			if diff := cmp.Diff(want, list, cmpopts.IgnoreFields(reward.DeadLetter{}, "ID")); diff != "" {
+				b.Fatalf("dead letters (-want +got):\n%s", diff)
+			}
+		}
+		one, two, old := letter("topic@1", "one"), letter("topic@2", "two"), letter("", "old")
+		for range 2 {
+			b.must(b.DeadLetterAdd(b.ctx, []reward.DeadLetter{two, one}))
+		}
+		stored(one, two)
+		b.must(b.DeadLetterAdd(b.ctx, []reward.DeadLetter{old})) // of a version that stored no logs
+		stored(one, two, old)
+		// The same record is read again, and another one of another log.
+		adopted := letter("topic@3", "old")
+		b.must(b.DeadLetterAdd(b.ctx, []reward.DeadLetter{letter("topic@4", "new"), adopted}))
+		stored(one, two, adopted, letter("topic@4", "new"))
+		b.must(b.DeadLetterAdd(b.ctx, []reward.DeadLetter{adopted, one}))
+		stored(one, two, adopted, letter("topic@4", "new"))
+	})
 	run(t, open, "AreKeptWithTheBatchTheyAreOf", func(b *bundle) {
 		b.running(1)
 		letter := []reward.DeadLetter{{Source: "topic", Offset: "7", Reason: "MALFORMED", At: epoch}}

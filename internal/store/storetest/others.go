@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -188,7 +189,12 @@ func exerciseLeases(t *testing.T, open Open) {
 func exerciseInstances(t *testing.T, open Open) {
 	beat := func(b *bundle, i store.Instance, ttl time.Duration) {
 		b.Helper()
-		b.must(b.InstanceHeartbeat(b.ctx, i, ttl))
+		alive, err := b.InstanceHeartbeat(b.ctx, i, ttl)
+		b.must(err)
+		list, err := b.InstanceList(b.ctx)
+		b.must(err)
+		list = slices.DeleteFunc(list, func(i store.Instance) bool { return !i.Alive })
+		same(b, "alive", len(list), alive)
 	}
 	// list reads the instances without the times of the database, which must be
 	// between two times of this process.
@@ -283,7 +289,8 @@ func exerciseInstances(t *testing.T, open Open) {
 			{Name: "a", Pools: []store.InstancePool{{Type: "\xff"}}},
 			{Name: "a", Pools: []store.InstancePool{{Type: "nul\x00"}}},
 		} {
-			b.wantCode(b.InstanceHeartbeat(b.ctx, i, time.Hour), reward.CodeInvalid)
+			_, err := b.InstanceHeartbeat(b.ctx, i, time.Hour)
+			b.wantCode(err, reward.CodeInvalid)
 		}
 		b.wantCode(b.InstanceRemove(b.ctx, "nul\x00"), reward.CodeInvalid)
 		same(b, "instances", 0, len(list(b)))
@@ -301,7 +308,8 @@ func ExerciseInstancesForgotten(t *testing.T, s store.Store, moveBack func(name 
 	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
 	beat := func(name string) {
 		b.Helper()
-		b.must(b.InstanceHeartbeat(b.ctx, store.Instance{Name: name, StartedAt: epoch}, 48*time.Hour))
+		_, err := b.InstanceHeartbeat(b.ctx, store.Instance{Name: name, StartedAt: epoch}, 48*time.Hour)
+		b.must(err)
 	}
 	want := func(listed, rows int) {
 		b.Helper()

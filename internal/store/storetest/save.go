@@ -10,6 +10,41 @@ import (
 )
 
 func exerciseSave(t *testing.T, open Open) {
+	run(t, open, "AConflictHoldsTheOffsets", func(b *bundle) {
+		b.running(1)
+		offset := int64(0)
+		next := func(stored bool, rows ...store.NewPayout) {
+			b.Helper()
+			want := map[int32]int64{4: offset}
+			offset++
+			if stored {
+				want[4] = offset
+			}
+			_, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{
+				Rows: rows, Offsets: []store.Offset{{Topic: "topic", Partition: 4, Next: offset}}, MaxLen: plenty, Now: epoch,
+			})
+			b.must(err)
+			offsets, err := b.OffsetsGet(b.ctx, "topic")
+			b.must(err)
+			same(b, "offsets", want, offsets)
+			offset = want[4]
+		}
+		other := func(change func(r *store.NewPayout)) store.NewPayout {
+			r := row(1, 1)
+			change(&r)
+			return r
+		}
+		next(true, row(1, 1), row(1, 2))
+		next(true, row(1, 1)) // a duplicate
+		next(false, row(1, 3), other(func(r *store.NewPayout) { r.Amount++ }))
+		next(false, other(func(r *store.NewPayout) { r.UserID = "x" }))
+		next(false, other(func(r *store.NewPayout) { r.VoucherCode = "x" }))
+		next(false, row(1, 4), store.NewPayout{PromotionID: 1, TargetID: 4, Amount: 7}) // within the batch
+		next(true, other(func(r *store.NewPayout) { r.SummaryID++ }))
+		next(true)
+		next(true, row(1, 4), row(1, 5), row(1, 5))
+		b.books(1)
+	})
 	run(t, open, "KeepsHostileText", func(b *bundle) {
 		b.draft(1)
 		rows := []store.NewPayout{

@@ -65,6 +65,7 @@ func Exercise(t *testing.T, open Open) {
 		"APIKeys":         exerciseAPIKeys,
 		"Audits":          exerciseAudits,
 		"Idempotencies":   exerciseIdempotencies,
+		"Changes":         exerciseChanges,
 		"Concurrency":     exerciseConcurrency,
 		"Walks":           exerciseWalks,
 	} {
@@ -101,7 +102,8 @@ type reporter interface {
 type bundle struct {
 	reporter
 	store.Store
-	ctx context.Context
+	ctx      context.Context
+	followed Follower
 }
 
 func setup(t testing.TB, open Open) *bundle {
@@ -301,6 +303,15 @@ func exerciseStore(t *testing.T, open Open) {
 		}
 		b.must(b.Migrate(b.ctx))
 		b.wantState(1, 1, reward.Ready)
+	})
+	run(t, open, "TellsTheTime", func(b *bundle) {
+		before, err := b.Clock(b.ctx)
+		b.must(err)
+		after, err := b.Clock(b.ctx)
+		b.must(err)
+		if off := time.Until(before).Abs(); off > time.Minute || after.Before(before) {
+			b.Fatalf("the clock shows %v and then %v", before, after)
+		}
 	})
 	run(t, open, "ACallerWhoLeftChangesNothing", func(b *bundle) {
 		b.running(1)

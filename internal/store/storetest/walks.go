@@ -250,6 +250,15 @@ func walk(t *testing.T, stores ...store.Store) {
 				}
 				b.books(first)
 				b.books(first + 1)
+				b.must(b.followed.Follow(b.ctx, b))
+				for id := first; id <= first+1; id++ {
+					now := view(rt, b, id)
+					got, active := b.followed.Views[id]
+					same(b, st.name+": active", isActive(now), active)
+					if active {
+						same(b, st.name+": followed", now, got)
+					}
+				}
 				if i == 0 && st.failures != nil {
 					st.failures(failures, before.rows, answer)
 				}
@@ -292,7 +301,7 @@ func (b *bundle) activeBooks(ids ...reward.PromotionID) {
 	for _, id := range ids {
 		v, err := b.PromotionGet(b.ctx, id)
 		b.must(err)
-		if v.Status == reward.Running || (v.Status == reward.PromotionCancelled && v.FinishedAt.IsZero()) || !v.StreamDestroyed {
+		if isActive(v) {
 			want = append(want, v)
 		}
 	}

@@ -1,0 +1,149 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
+)
+
+const (
+	// readsDefault is the default number of reads that run for a caller at a time.
+	readsDefault = store.ViewerConnections - 1
+	// readsWaitingMax limits the reads of a caller that wait for their turn, and
+	// readWait the wait.
+	readsWaitingMax = 32
+	readWait        = store.ViewerWait
+	// exportsMax limits the exports of a caller that are open at a time.
+	exportsMax = 8
+	// exportTries limits the tries to read a page of an export that has begun.
+	exportTries = 10
+)
+
+// unlimited contains the operations that read and are not limited for each
+// caller. Coupon requests are followed by thousands of users with the key of one
+// shop, and event streams are read once for all watchers.
+var unlimited = map[string]bool{"get-issue-request": true, "watch-issue-request": true, "watch-promotion": true}
+
+// readLimits limits the reads and exports of each caller, so that one caller
+// leaves connections of the database to others. It is safe for concurrent use.
+type readLimits struct {
+	each int // reads of a caller that run at a time
+
+	mu      sync.Mutex // protects what follows
+	callers map[string]*callerReads
+}
+
+// callerReads are the reads of one caller. They are dropped when there are none.
+type callerReads struct {
+	running        chan struct{} // holds a token per read that runs
+	reads, exports int           // reads include those that wait
+}
+
+func newReadLimits(each int) *readLimits {
+	return &readLimits{each: each, callers: make(map[string]*callerReads)}
+}
+
+// enter waits until a read of a caller may run. The read calls leave at its end.
+// If the caller has too many reads, or the wait is too long, the error says when
+// to try again.
+func (l *readLimits) enter(ctx context.Context, caller string) (leave func(), err error) {
+	c, ok := l.add(caller, func(c *callerReads) bool {
+		c.reads++
+		return c.reads <= l.each+readsWaitingMax
+	})
+	drop := func() { l.remove(caller, func(c *callerReads) { c.reads-- }) }
+	if ok {
+		timer := time.NewTimer(readWait)
+		defer timer.Stop()
+		select {
+		case c.running <- struct{}{}:
+			return func() { <-c.running; drop() }, nil
+		case <-timer.C:
+		case <-ctx.Done():
+			drop()
+			return nil, context.Cause(ctx)
+		}
+	}
+	drop()
+	return nil, tooMany(time.Second, fmt.Sprintf("the caller has too many reads under way: %d run and %d wait at a time; send fewer at a time", l.each, readsWaitingMax))
+}
+
+// enterExport counts an open export of a caller. It calls leave at its end.
+func (l *readLimits) enterExport(caller string) (leave func(), err error) {
+	_, ok := l.add(caller, func(c *callerReads) bool {
+		c.exports++
+		return c.exports <= exportsMax
+	})
+	leave = func() { l.remove(caller, func(c *callerReads) { c.exports-- }) }
+	if !ok {
+		leave()
+		return nil, tooMany(time.Second, fmt.Sprintf("the caller has %d exports open, which is the limit; wait until one has ended", exportsMax))
+	}
+	return leave, nil
+}
+
+func (l *readLimits) add(caller string, count func(c *callerReads) bool) (*callerReads, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.callers[caller]
+	if c == nil {
+		c = &callerReads{running: make(chan struct{}, l.each)}
+		l.callers[caller] = c
+	}
+	return c, count(c)
+}
+
+func (l *readLimits) remove(caller string, count func(c *callerReads)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.callers[caller]
+	if count(c); c.reads == 0 && c.exports == 0 {
+		delete(l.callers, caller)
+	}
+}
+
+// limitName returns the name that limits count a caller by. Without
+// authentication it is the name that the caller gives itself.
+func limitName(p auth.Principal) string {
+	if p.KeyID != 0 {
+		return strconv.FormatInt(p.KeyID, 10)
+	}
+	return string(p.Role) + " " + p.Name
+}
+
+// read calls f within the limits of the caller, with the context for its reads.
+func (a *API) read(ctx context.Context, f func(ctx context.Context) error) error {
+	leave, err := a.reads.enter(ctx, limitName(callerOf(ctx).Principal))
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return f(store.ForViewer(ctx))
+}
+
+// readPage is read for a page of an export. An export that has begun cannot
+// answer with an error any more, so it tries again for some time.
+func (a *API) readPage(ctx context.Context, first bool, f func(ctx context.Context) error) error {
+	for n := 1; ; n++ {
+		err := a.read(ctx, f)
+		if first || err == nil || n == exportTries || !busy(err) || !service.Sleep(ctx, time.Second) {
+			return err
+		}
+	}
+}
+
+// busy reports whether a read may succeed a little later.
+func busy(err error) bool {
+	p, ok := errors.AsType[*web.Problem](err)
+	return ok && p.Status == http.StatusTooManyRequests || reward.HasCode(err, reward.CodeUnavailable)
+}

@@ -1,0 +1,136 @@
+package payout
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/service"
+)
+
+const (
+	compareInterval = 2 * time.Second // between two comparisons of the clocks
+	compareTimeout  = 2 * time.Second // of one comparison
+)
+
+// queueClock compares the clocks of the queue's servers with this instance's, and
+// reports a difference that matters as a trouble. A comparison that fails changes
+// nothing: the one before counts on. A nil queueClock finds all clocks right. Its
+// methods are safe for concurrent use.
+type queueClock struct {
+	service.Base
+	queue    queue.Queue
+	horizon  time.Duration // Limits.DispatchHorizon
+	troubles *obs.Troubles
+	log      obs.Log
+
+	clocks   atomic.Pointer[queue.Clocks] // nil before the first comparison
+	compared chan struct{}                // closed after the first comparison
+	once     sync.Once                    // closes compared
+}
+
+func newQueueClock(q queue.Queue, horizon time.Duration, troubles *obs.Troubles, log obs.Log) *queueClock {
+	return &queueClock{
+		queue: q, horizon: horizon, troubles: troubles, log: log.For(obs.Producer), compared: make(chan struct{}),
+	}
+}
+
+// run compares the clocks until ctx ends.
+func (c *queueClock) run(ctx context.Context) {
+	for {
+		c.compare(ctx)
+		if !service.Sleep(ctx, service.Jitter(compareInterval, 0.2)) {
+			return
+		}
+	}
+}
+
+func (c *queueClock) compare(ctx context.Context) {
+	defer c.once.Do(func() { close(c.compared) })
+	bounded, cancel := context.WithTimeout(ctx, compareTimeout)
+	defer cancel()
+	clocks, err := c.queue.Clocks(bounded)
+	if err != nil {
+		c.log.Debug("comparing clocks failed", "error", err)
+		return
+	}
+	c.clocks.Store(&clocks)
+	if reason := c.judge(clocks.Worst); reason != "" {
+		c.troubles.Set(obs.PartRedisClock, reason)
+	} else {
+		c.troubles.Clear(obs.PartRedisClock)
+	}
+}
+
+// judge returns what is wrong with a clock, or "" for a difference that is small.
+func (c *queueClock) judge(clock service.Clock) string {
+	if clock.Skew() <= c.horizon/10 {
+		return ""
+	}
+	skew := clock.Ahead.Abs().Round(100 * time.Millisecond)
+	const remedy = "synchronize both clocks by NTP"
+	switch {
+	case clock.Ahead > c.aheadMax():
+		return fmt.Sprintf("Redis's clock is %s ahead of this instance's: this instance dispatches no payouts until the difference is below %s; %s", skew, c.aheadMax(), remedy)
+	case clock.Ahead > 0:
+		return fmt.Sprintf("Redis's clock is %s ahead of this instance's: dispatching payouts stops at %s; %s", skew, c.aheadMax(), remedy)
+	}
+	return fmt.Sprintf("Redis's clock is %s behind this instance's: payouts that Redis loses are noticed that much later; %s", skew, remedy)
+}
+
+// aheadMax is the largest difference at which this instance dispatches. The queue
+// adds nothing one horizon after a dispatch, by the server's clock, so a quarter
+// of the horizon is left for the add.
+func (c *queueClock) aheadMax() time.Duration { return c.horizon * 3 / 4 }
+
+// await waits for the first comparison.
+func (c *queueClock) await(ctx context.Context) {
+	if c == nil {
+		return
+	}
+	select {
+	case <-c.compared:
+	case <-ctx.Done():
+	}
+}
+
+// ahead returns how far the clock of a stream's server is ahead.
+func (c *queueClock) ahead(s queue.Stream) time.Duration {
+	if c == nil {
+		return 0
+	}
+	clocks := c.clocks.Load()
+	if clocks == nil {
+		return 0
+	}
+	return clocks.Of(s).Ahead
+}
+
+// accepts reports whether the queue would accept a payout of a stream that is
+// dispatched now.
+func (c *queueClock) accepts(s queue.Stream) bool { return c == nil || c.ahead(s) <= c.aheadMax() }
+
+// acceptsAll reports whether the queue would accept every payout.
+func (c *queueClock) acceptsAll() bool {
+	if c == nil {
+		return true
+	}
+	clocks := c.clocks.Load()
+	return clocks == nil || clocks.Worst.Ahead <= c.aheadMax()
+}
+
+// deadline returns the time by the clock of a stream's server after which the
+// queue must refuse a payout that was dispatched at dispatchedAt: half a horizon
+// later by this instance's clock, but at most a whole one by the plain numbers.
+//
+// The sweeper returns a row when the stream's server shows a time more than a
+// horizon after dispatchedAt: by the ID of its oldest entry, or by its clock if
+// the stream is empty. So even if the difference was measured wrong, or has
+// changed, no payout is swept that has an entry or still gets one.
+func (c *queueClock) deadline(s queue.Stream, dispatchedAt time.Time, horizon time.Duration) time.Time {
+	return dispatchedAt.Add(horizon/2 + min(c.ahead(s), horizon/2))
+}

@@ -1,0 +1,173 @@
+package payout
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// shiftedQueue is a queue whose server's clock is ahead of the instance's.
+type shiftedQueue struct {
+	queue.Queue
+	ahead atomic.Int64 // a time.Duration
+	adds  atomic.Int64
+}
+
+func (q *shiftedQueue) shift() time.Duration { return time.Duration(q.ahead.Load()) }
+
+func (q *shiftedQueue) Add(ctx context.Context, p queue.AddParams) (int, error) {
+	q.adds.Add(1)
+	p.Deadline = p.Deadline.Add(-q.shift())
+	return q.Queue.Add(ctx, p)
+}
+
+func (q *shiftedQueue) Info(ctx context.Context, s queue.Stream) (queue.Info, error) {
+	info, err := q.Queue.Info(ctx, s)
+	for _, at := range []*time.Time{&info.At, &info.OldestAt, &info.OldestPendingAt} {
+		if !at.IsZero() {
+			*at = at.Add(q.shift())
+		}
+	}
+	return info, err
+}
+
+func (q *shiftedQueue) Clocks(context.Context) (queue.Clocks, error) {
+	c := service.Clock{Ahead: q.shift(), RoundTrip: time.Millisecond}
+	return queue.Clocks{Worst: c, Of: func(queue.Stream) service.Clock { return c }}, nil
+}
+
+// skewedStage is a stage whose queue's clock is ahead.
+func skewedStage(t *testing.T, ahead time.Duration) (*stage, *shiftedQueue, *obs.Troubles) {
+	t.Helper()
+	q := &shiftedQueue{}
+	q.ahead.Store(int64(ahead))
+	s := newStage(t, newProvider(nil), func(rows store.Store, inner queue.Queue) (store.Store, queue.Queue) {
+		q.Queue = inner
+		return rows, q
+	})
+	troubles := obs.NewTroubles(nil, obs.Log{})
+	s.with(func(cfg *Config) { cfg.Troubles = troubles }, dropPublisher{})
+	return s, q, troubles
+}
+
+// undisturbed checks that each payout was dispatched and called once.
+func (s *stage) undisturbed(n int) {
+	s.t.Helper()
+	s.balance(n)
+	for i := range n {
+		target := reward.TargetID(i + 1)
+		if row := s.row(target); row.Dispatch != 1 || s.provider.callsOf(target) != 1 {
+			s.t.Errorf("target %d was dispatched %d times and called %d times", target, row.Dispatch, s.provider.callsOf(target))
+		}
+	}
+}
+
+func TestClocks(t *testing.T) {
+	t.Parallel()
+	const targets = 100
+	for name, ahead := range map[string]time.Duration{
+		"TwelveSecondsAhead": 12 * time.Second, "AMinuteBehind": -time.Minute, "AnHourBehind": -time.Hour,
+	} {
+		t.Run(name, func(t *testing.T) {
+			onFakeTime(t, func(t *testing.T) {
+				s, _, troubles := skewedStage(t, ahead)
+				defer s.close()
+				s.create(targets, 5)
+				s.start()
+				s.until("paid out", paidOut)
+				s.undisturbed(targets)
+				list := troubles.List()
+				if len(list) != 1 || list[0].Part != obs.PartRedisClock || !strings.Contains(list[0].Reason, "NTP") {
+					t.Errorf("the troubles are %+v", list)
+				}
+			})
+		})
+	}
+	t.Run("AMinuteAheadAndRightAgain", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			s, q, troubles := skewedStage(t, time.Minute)
+			defer s.close()
+			s.create(targets, 5)
+			s.start()
+			time.Sleep(time.Minute) // fake time
+			if n := q.adds.Load(); n != 0 {
+				t.Errorf("%d batches were dispatched that the queue must refuse", n)
+			}
+			if list := troubles.List(); len(list) != 1 || !strings.Contains(list[0].Reason, "1m0s ahead") {
+				t.Errorf("the troubles are %+v", list)
+			}
+			q.ahead.Store(0)
+			s.until("paid out", paidOut)
+			s.undisturbed(targets)
+			if list := troubles.List(); len(list) != 0 {
+				t.Errorf("the troubles are still %+v", list)
+			}
+		})
+	})
+	// The clock of one instance is wrong, those of Redis and the other are right.
+	for name, ahead := range map[string]time.Duration{
+		"AnInstanceAMinuteLate": time.Minute, "AnInstanceAMinuteEarly": -time.Minute,
+	} {
+		t.Run(name, func(t *testing.T) {
+			onFakeTime(t, func(t *testing.T) {
+				s := newStage(t, newProvider(nil), nil)
+				defer s.close()
+				troubles := obs.NewTroubles(nil, obs.Log{})
+				odd := &shiftedQueue{Queue: s.queue}
+				odd.ahead.Store(int64(ahead))
+				other := s.second(s.store, func(cfg *Config) { cfg.Queue, cfg.Troubles = odd, troubles })
+				if err := other.Start(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				defer other.Stop()
+				s.create(targets, 5)
+				s.start()
+				s.until("paid out", paidOut)
+				s.undisturbed(targets)
+				if list := troubles.List(); len(list) != 1 || list[0].Part != obs.PartRedisClock {
+					t.Errorf("the troubles of the odd instance are %+v", list)
+				}
+			})
+		})
+	}
+	// To an instance whose clock is early, Redis and every row seem to be late.
+	t.Run("AnEarlyInstanceSweepsNothing", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			const late = 25 * time.Second
+			s, _, _ := skewedStage(t, -late)
+			defer s.close()
+			s.create(1, 5)
+			if rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
+				PromotionID: promotion, From: reward.Ready, Limit: 1, MaxLen: 20, Now: time.Now().Add(-late),
+			}); err != nil || len(rows) != 1 {
+				t.Fatal(rows, err)
+			}
+			sweep := func() reward.State {
+				t.Helper()
+				v, err := s.store.PromotionGet(t.Context(), promotion)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := s.flow.sweeper.sweep(t.Context(), v); err != nil {
+					t.Fatal(err)
+				}
+				return s.row(1).State
+			}
+			if state := sweep(); state != reward.Queued {
+				t.Errorf("a payout that was dispatched now is %s", state)
+			}
+			time.Sleep(testLimits().DispatchHorizon() + time.Second) // fake time
+			if state := sweep(); state != reward.Ready {
+				t.Errorf("a payout without an entry is %s after the dispatch horizon", state)
+			}
+		})
+	})
+}
