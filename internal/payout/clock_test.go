@@ -12,7 +12,7 @@ func TestClock(t *testing.T) {
 	onFakeTime(t, func(t *testing.T) {
 		const ahead, roundTrip = time.Hour, 100 * time.Millisecond
 		reads := 0
-		var away error = errFault
+		away := errFault
 		c := &clock{read: func(context.Context) (time.Time, error) {
 			reads++
 			time.Sleep(roundTrip / 2)

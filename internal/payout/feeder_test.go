@@ -128,3 +128,38 @@ func TestFeederPassesLockedPromotions(t *testing.T) {
 		running.Wait()
 	})
 }
+
+// TestFeederReturnsToALockedPromotion checks that a promotion is fed after its lock
+// is gone, although nothing else happens.
+func TestFeederReturnsToALockedPromotion(t *testing.T) {
+	onFakeTime(t, func(t *testing.T) {
+		r := &lockedRows{
+			locked: map[reward.PromotionID]bool{1: true}, ids: []reward.PromotionID{1}, fedAt: make(map[reward.PromotionID]time.Time),
+			longest: make(map[reward.PromotionID]time.Duration), attempts: make(map[reward.PromotionID]int),
+		}
+		cache := NewStatusCache(r, obs.Log{})
+		q := queue.NewMemory()
+		defer q.Close()
+		f := NewFeeder(r, cache, &Producer{Queue: q, Rows: r, MaxLen: 1 << 20, DispatchHorizon: time.Hour}, 1<<20, obs.Log{})
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { cache.run(ctx) })
+		running.Go(func() { f.run(ctx) })
+		time.Sleep(time.Minute)
+		r.mu.Lock()
+		tries, unlocked := r.attempts[1], time.Now()
+		clear(r.locked)
+		r.mu.Unlock()
+		if tries < 5 {
+			t.Errorf("a locked promotion was tried %d times in a minute", tries)
+		}
+		time.Sleep(5 * time.Second)
+		r.mu.Lock()
+		if r.fedAt[1].Before(unlocked) {
+			t.Error("not fed within 5 s after the lock was gone")
+		}
+		r.mu.Unlock()
+		stop()
+		running.Wait()
+	})
+}

@@ -27,7 +27,7 @@ func (c *Client) CompareClocks(ctx context.Context) (Clocks, error) {
 	nodes := c.Nodes()
 	var (
 		mu     sync.Mutex // protects out and failed
-		failed = error(rueidis.ErrClosing)
+		failed = rueidis.ErrClosing
 		wg     sync.WaitGroup
 	)
 	for address, node := range nodes {

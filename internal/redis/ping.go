@@ -157,5 +157,5 @@ func decodeSlots(asked string, row rueidis.RedisMessage) (slotRange, error) {
 	if host == "" {
 		host, _, err = net.SplitHostPort(asked)
 	}
-	return slotRange{uint16(from), uint16(to), net.JoinHostPort(host, strconv.FormatInt(port, 10))}, err
+	return slotRange{uint16(from), uint16(to), net.JoinHostPort(host, strconv.FormatInt(port, 10))}, err //nolint:gosec // checked above
 }
