@@ -19,7 +19,7 @@ func TestStepsNameCode(t *testing.T) {
 		if about.text == "" {
 			t.Errorf("step %d has no text", st)
 		}
-		if inCode := step(st) < firstOutside; inCode != (about.code != "") { //nolint:gosec // st is small
+		if inCode := step(st) < firstOutside; inCode != (about.code != "") {
 			t.Errorf("step %q names code %q", about.text, about.code)
 		}
 		for _, name := range strings.Fields(about.code) {

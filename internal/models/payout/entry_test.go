@@ -133,7 +133,7 @@ func (m *model) cancelPending(s *state, i uint8) {
 	x := s.rows[r]
 	t := *s
 	if s.queuedUnder(r, h.dispatch) {
-		if h.firstDelivery && !x.maybeCalled && !(h.sent && !m.without[cancelLooksUpSent]) {
+		if h.firstDelivery && !x.maybeCalled && (!h.sent || m.without[cancelLooksUpSent]) {
 			m.move(&t, r, rowQueued, rowCancelled)
 		} else {
 			m.toUnknown(&t, r, rowQueued)

@@ -72,7 +72,7 @@ func everything() faults {
 		faultCrash: 3, faultStall: 2, faultFlush: 2, faultNoResponse: 2, faultServerError: 2, faultOrphan: 2,
 	}
 	for f := range all {
-		if all[f] == 0 && fault(f) != faultRepeatedAdd { //nolint:gosec // f is small
+		if all[f] == 0 && fault(f) != faultRepeatedAdd {
 			all[f] = 1
 		}
 	}
@@ -110,7 +110,7 @@ func walksHold(t *testing.T, walks int, seed uint64) {
 	var taken [stepCount]bool
 	for k, o := range walked() {
 		m, total, longest := newModel(o), 0, 0
-		random := rand.New(rand.NewPCG(seed, uint64(k))) //nolint:gosec // k is small
+		random := rand.New(rand.NewPCG(seed, uint64(k)))
 		for n := range walks {
 			steps, res := walk(m, random, &taken)
 			total, longest = total+steps, max(longest, steps)

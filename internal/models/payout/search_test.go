@@ -110,7 +110,7 @@ func (q *search) add(s state, parent int, by label) (int, bool) {
 
 // slot returns the place of a state in the table, or the empty place for it.
 func (q *search) slot(s *state) uint64 {
-	mask := uint64(len(q.table) - 1)
+	mask := uint64(len(q.table) - 1) //nolint:gosec // a length
 	slot := maphash.Comparable(q.seed, *s) & mask
 	for q.table[slot] != 0 && *q.at(int(q.table[slot] - 1)) != *s {
 		slot = (slot + 1) & mask
@@ -122,7 +122,7 @@ func (q *search) slot(s *state) uint64 {
 func (q *search) grow() {
 	q.table = make([]uint32, 4*len(q.table))
 	for n := range q.parent {
-		q.table[q.slot(q.at(n))] = uint32(n + 1) //nolint:gosec // there are fewer states
+		q.table[q.slot(q.at(n))] = uint32(n + 1)
 	}
 }
 

@@ -347,13 +347,13 @@ func (m *model) canonical(s *state) (swapped bool) {
 	}
 	for i := range s.all {
 		h := &s.all[i]
-		switch {
-		case h.phase == phaseIdle:
+		switch h.phase {
+		case phaseIdle:
 			h.forget()
-		case h.phase == phaseWritten:
+		case phaseWritten:
 			h.firstDelivery, h.lease, h.sent, h.answer = false, false, false, 0
 			fallthrough
-		case h.phase == phaseAnswered:
+		case phaseAnswered:
 			h.looked, h.halfOver = false, false
 		}
 		if h.phase != phaseSent {

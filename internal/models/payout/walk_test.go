@@ -72,7 +72,7 @@ func choose(all []transition, random *rand.Rand, calm bool) (next transition, ok
 	common := !calm && random.IntN(rareEvery) > 0
 	var fitting []transition
 	for _, t := range all {
-		if t.fault == fault && !(common && rare[t.label.step]) {
+		if t.fault == fault && (!common || !rare[t.label.step]) {
 			fitting = append(fitting, t)
 		}
 	}
