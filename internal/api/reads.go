@@ -23,6 +23,9 @@ const (
 	// readWait the wait.
 	readsWaitingMax = 32
 	readWait        = store.ViewerWait
+	// refusalPause delays the refusal of further reads. Refusing clients that try
+	// again at once would otherwise take the processor from payouts.
+	refusalPause = 500 * time.Millisecond
 	// exportsMax limits the exports of a caller that are open at a time.
 	exportsMax = 8
 	// exportTries limits the tries to read a page of an export that has begun.
@@ -62,17 +65,20 @@ func (l *readLimits) enter(ctx context.Context, caller string) (leave func(), er
 		return c.reads <= l.each+readsWaitingMax
 	})
 	drop := func() { l.remove(caller, func(c *callerReads) { c.reads-- }) }
-	if ok {
-		timer := time.NewTimer(readWait)
-		defer timer.Stop()
-		select {
-		case c.running <- struct{}{}:
-			return func() { <-c.running; drop() }, nil
-		case <-timer.C:
-		case <-ctx.Done():
-			drop()
-			return nil, context.Cause(ctx)
-		}
+	running, wait := c.running, readWait
+	if !ok {
+		drop()
+		running, wait, drop = nil, refusalPause, func() {}
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case running <- struct{}{}:
+		return func() { <-running; drop() }, nil
+	case <-timer.C:
+	case <-ctx.Done():
+		drop()
+		return nil, context.Cause(ctx)
 	}
 	drop()
 	return nil, tooMany(time.Second, fmt.Sprintf("the caller has too many reads under way: %d run and %d wait at a time; send fewer at a time", l.each, readsWaitingMax))

@@ -44,8 +44,12 @@ func TestReadLimits(t *testing.T) {
 				}()
 			}
 			synctest.Wait()
+			began := time.Now()
 			_, err := l.enter(t.Context(), "a")
 			refused(t, err)
+			if waited := time.Since(began); waited != refusalPause {
+				t.Errorf("it was refused after %v, want %v", waited, refusalPause)
+			}
 			other, err := l.enter(t.Context(), "b")
 			if err != nil {
 				t.Fatalf("another caller is refused: %v", err)

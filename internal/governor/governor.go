@@ -282,7 +282,7 @@ func (p *Permit) Done(o Outcome) {
 	switch {
 	case wasOpen && !g.breaker.opened:
 		g.limit.restart(now, g.open)
-	case counts && !(p.hangs && o.unanswered()):
+	case counts && (!p.hangs || !o.unanswered()):
 		g.limit.result(now, g.open, o)
 	}
 	g.hanging.result(g, p, o, counts, now)
