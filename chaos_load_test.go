@@ -35,28 +35,6 @@ func chaosTargets(t *testing.T) int {
 	return n
 }
 
-// ownServer starts a server that a test may restart, and that ends with it.
-func ownServer(t *testing.T, make func(in fleet.Installer) (*fleet.Server, error)) *fleet.Server {
-	t.Helper()
-	in, err := fleet.Look()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := make(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 func ownRedis(t *testing.T) *fleet.Server {
 	t.Helper()
 	return ownServer(t, func(in fleet.Installer) (*fleet.Server, error) { return fleet.NewRedis(t.Context(), in) })

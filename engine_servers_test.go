@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/lab/fleet"
 )
 
 // TestEngineServers runs the payout suite on real PostgreSQL, Redis (and, for
@@ -98,4 +99,26 @@ func ownSchema(t *testing.T, base, name string) string {
 	q.Set("search_path", name)
 	u.RawQuery = q.Encode()
 	return u.String()
+}
+
+// ownServer starts a server that a test may restart, and that ends with it.
+func ownServer(t *testing.T, make func(in fleet.Installer) (*fleet.Server, error)) *fleet.Server {
+	t.Helper()
+	in, err := fleet.Look()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := make(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
 }

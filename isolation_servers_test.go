@@ -5,7 +5,11 @@ package largesse_test
 import (
 	"net/url"
 	"slices"
+	"strconv"
 	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/config"
@@ -22,12 +26,12 @@ type pair struct {
 
 func newPair(t *testing.T) *pair {
 	t.Helper()
-	var shared config.Config
+	shared := config.Default()
 	servers("LARGESSE_TEST_REDIS").config(t, &shared)
 	p := &pair{database: relayOf(t, shared.Database.URL), redis: relayOf(t, shared.Redis.URL)}
 	fleetOf := world{name: "servers", config: func(_ *testing.T, cfg *config.Config) {
 		cfg.Database, cfg.Kafka = shared.Database, shared.Kafka
-		cfg.Database.MaxConnections, cfg.Coupon.ConsumerConcurrency = shared.Database.MaxConnections, shared.Coupon.ConsumerConcurrency
+		cfg.Coupon.ConsumerConcurrency = shared.Coupon.ConsumerConcurrency
 		cfg.Redis.URL, cfg.Redis.KeyPrefix = shared.Redis.URL, shared.Redis.KeyPrefix
 	}}
 	p.second = newRig(t, fleetOf, moneysim.Faults{LatencyMs: 5})
@@ -36,6 +40,7 @@ func newPair(t *testing.T) *pair {
 		cfg.Redis.URL = through(t, p.redis, shared.Redis.URL)
 		cfg.Money.URL = p.second.simURL
 	})
+	p.first.sim, p.first.simURL = p.second.sim, p.second.simURL
 	return p
 }
 
@@ -124,4 +129,79 @@ func TestInstanceCutOffFromRedis(t *testing.T) {
 	}
 	p.redis.Resume()
 	p.first.eventually("the instance works again", func() bool { return len(p.first.degraded()) == 0 })
+}
+
+// TestDatabaseHangs makes PostgreSQL hang for the only instance in the middle of a
+// promotion. Nothing is charged meanwhile, and everything continues by itself.
+func TestDatabaseHangs(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.second.stop()
+	id, workload := p.first.create(3000, false, client.NewPromotion{RatePerSecond: 500})
+	p.first.until(id, "begun", func(now client.Promotion) bool { return now.Counts.Succeeded > 0 })
+	p.database.Hang()
+	p.first.eventually("the instance is not ready", func() bool { return slices.Equal(p.first.degraded(), []string{"UNAVAILABLE"}) })
+	p.first.eventually("the view is reported as too old", func() bool { return value(p.first.scrape(), "largesse_degraded", "view") == 1 })
+	charged := p.second.sim.Stats().Requests
+	time.Sleep(time.Second) // nothing may be sent in this time
+	if now := p.second.sim.Stats().Requests; now != charged {
+		t.Errorf("%d calls were sent while the database hung", now-charged)
+	}
+	p.database.Resume()
+	p.first.balance(id, workload)
+	p.first.eventually("the instance is ready again", func() bool { return len(p.first.degraded()) == 0 })
+}
+
+// TestRedisIsFull lets Redis refuse every write for lack of memory. Payouts wait in
+// rows, the instance says so, and everything is paid when there is memory again.
+func TestRedisIsFull(t *testing.T) {
+	t.Parallel()
+	redis := ownServer(t, func(in fleet.Installer) (*fleet.Server, error) { return fleet.NewRedis(t.Context(), in) })
+	limit := func(bytes string) {
+		t.Helper()
+		conn, err := rueidis.NewClient(rueidis.MustParseURL(redis.Address()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		set := conn.B().ConfigSet().ParameterValue().ParameterValue("maxmemory", bytes).ParameterValue("maxmemory-policy", "noeviction").Build()
+		if err := conn.Do(t.Context(), set).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := newRig(t, servers("LARGESSE_TEST_REDIS"), moneysim.Faults{}, func(cfg *config.Config) { cfg.Redis.URL = redis.Address() })
+	warm, first := r.create(100, false, client.NewPromotion{})
+	r.balance(warm, first)
+	limit("1")
+	id, workload := r.create(500, false, client.NewPromotion{})
+	r.eventually("the instance says that entries cannot be added", func() bool { return slices.Contains(r.degraded(), "streams") })
+	if n := value(r.scrape(), "largesse_degraded", "streams"); n != 1 {
+		t.Errorf("largesse_degraded of the streams is %v", n)
+	}
+	limit("0")
+	r.balance(id, workload)
+	r.eventually("the instance works again", func() bool { return len(r.degraded()) == 0 })
+}
+
+// TestAHangingProviderStopsNoOtherWork lets the provider never answer. Uploads and
+// coupons go on, and the instance says what is wrong.
+func TestAHangingProviderStopsNoOtherWork(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers("LARGESSE_TEST_REDIS"), moneysim.Faults{TimeoutRate: 1})
+	id, _ := r.create(500, false, client.NewPromotion{})
+	r.eventually("the instance is degraded by the provider", func() bool { return slices.Contains(r.degraded(), "provider") })
+	template, err := r.api.CreateTemplate(t.Context(), client.NewTemplate{Name: t.Name(), TotalQuantity: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		res, err := r.api.IssueCoupon(t.Context(), template.ID, "u"+strconv.Itoa(i), 10*time.Second)
+		if err != nil || res.Status != "ISSUED" {
+			t.Fatalf("coupon %d: %+v, %v", i, res, err)
+		}
+	}
+	if err := r.sim.SetFaults(moneysim.Faults{}); err != nil {
+		t.Fatal(err)
+	}
+	r.until(id, "settled", settled)
 }

@@ -26,12 +26,13 @@ import (
 const (
 	defaultInterval = time.Minute
 	roundInterval   = time.Second // between rounds of checks
-	// roundBudget limits the time that a round spends on active promotions without
-	// a suspected difference that have changed since their books last balanced. A
+	// roundBudget limits the time that a round spends on promotions that are active,
+	// have changed since their books last balanced, and have no suspected difference. A
 	// round checks at least one of them. If there are many, each is checked less
 	// often than Config.Interval.
 	roundBudget = roundInterval / 10
-	// roundUnchanged limits those that have not changed since then. Their books can
+	// roundUnchanged is how many active promotions a round checks that have neither
+	// changed since their books last balanced nor a suspected difference. Their books can
 	// only differ by what the provider or a person did meanwhile.
 	roundUnchanged = 1
 	// confirmAfter is the time after which a difference must be found again
@@ -48,11 +49,12 @@ const (
 	// noChargesBackoff is the pause after the provider has said that it has no
 	// list.
 	noChargesBackoff = time.Hour
-	// chargesPagesMax limits the pages that a check reads before the counts. The
+	// chargesPagesMax limits the pages of the provider's list that a check reads
+	// before it reads the counts. The
 	// read after the counts needs no limit: it ends when it has reached them.
 	chargesPagesMax = 1000
-	// takeover is how long it takes at most until another instance checks the
-	// promotions of one that has crashed, and some time more.
+	// takeover is a little longer than it takes until another instance checks the
+	// promotions of one that has crashed.
 	takeover    = 30 * time.Second
 	rowsTimeout = 2 * time.Second // of a small read or write of rows
 	reasonMax   = 4               // differences named in a pauseReason
@@ -167,7 +169,8 @@ func (r *Reconciler) loop(ctx context.Context) {
 }
 
 // watch updates the watched promotions. It watches those of other instances too:
-// the next owner checks those that are no longer active. When a promotion
+// if this instance becomes the owner, it must also check those that are no longer
+// active by then. When a promotion
 // is no longer active, its owner checks it one last time; the other instances drop
 // it after a time in which the owner, or the next one, normally has done so.
 func (r *Reconciler) watch(now time.Time) {

@@ -31,8 +31,10 @@ type monitor struct {
 	// viewAge returns the age of the view of the promotions.
 	viewAge func() time.Duration
 	// clock returns the time of the database.
-	clock   func(ctx context.Context) (time.Time, error)
-	askedAt time.Time // when the clock was last read; only run uses it
+	clock func(ctx context.Context) (time.Time, error)
+	// began is when run began, and askedAt when it last read the clock; only run uses
+	// these.
+	began, askedAt time.Time
 }
 
 // lostReasons says what an outage of a part means.
@@ -44,6 +46,7 @@ var lostReasons = map[string]string{
 
 // run checks until ctx ends.
 func (m *monitor) run(ctx context.Context) {
+	m.began = time.Now()
 	for ctx.Err() == nil {
 		m.check(ctx)
 		service.Sleep(ctx, service.Jitter(monitorInterval, 0.1))
@@ -55,7 +58,7 @@ func (m *monitor) check(ctx context.Context) {
 	for part, reason := range lostReasons {
 		m.report(part, !up[part], reason)
 	}
-	age := m.viewAge()
+	age := min(m.viewAge(), time.Since(m.began)) // there is no view before the first read
 	m.report(obs.PartView, age > viewLateAfter,
 		"this instance could not read the promotions for more than 3 s, so it starts no charge: check its connection to the database")
 	if up[partStore] && time.Since(m.askedAt) >= skewInterval {

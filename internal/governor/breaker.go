@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	failuresToOpen     = 20  // failures in a row that open the breaker; at least as many as calls are in flight
+	failuresToOpen     = 20  // failures in a row that open the breaker; if more calls are in flight, as many as those
 	freshShare         = 0.6 // share of failures among recent calls that opens the breaker, if they are at least failuresToOpen
-	failuresToLimit    = 10  // failures in a row after which no more calls may be in flight than are missing to failuresToOpen
+	failuresToLimit    = 10  // from so many failures in a row on, only failuresToOpen − failures calls may be in flight, but at least 1
 	probeIntervalMin   = time.Second
 	probeIntervalMax   = 3500 * time.Millisecond
 	probeRetryInterval = 100 * time.Millisecond // after a probe that said nothing about the provider
@@ -83,8 +83,8 @@ type breaker struct {
 	since uint64
 	fresh int
 
-	// seen holds the payouts that failed lately, each with the numbers of the rows
-	// of failures in which it was counted last. It is dropped when it is full: then
+	// seen holds the payouts that failed lately, each with the numbers of the series
+	// of failures in which it was last counted. It is dropped when it is full: then
 	// a payout may count twice.
 	seen          map[payee]counted
 	row, freshRow uint64
@@ -98,7 +98,7 @@ type breaker struct {
 	probeAt time.Duration        // earliest time of the next probe
 
 	told   bool        // the other instances know that it opened
-	single bool        // others have calls answered, so this instance probes without turns
+	single bool        // the provider answers other instances, so this one probes without waiting for its turn
 	turn   bool        // it is this instance's turn to probe
 	ended  ProbeResult // of the latest turn, until the other instances know it
 }
@@ -110,7 +110,8 @@ type payee struct {
 	known     bool
 }
 
-// counted holds the rows of failures in which a payout was counted last.
+// counted holds the numbers of the series of failures in which a payout was last
+// counted.
 type counted struct{ row, freshRow uint64 }
 
 // payeesMax limits the payouts that a breaker remembers.
@@ -127,10 +128,9 @@ func (b *breaker) callLimit() int {
 	return max(failuresToOpen-b.failures, 1)
 }
 
-// result takes a call that has ended into account. answered is the call's
-// Outcome.LookupAnswered, calls the number of permits ever granted, and open the
-// number of calls in flight. It reports whether the call counts: a further failure
-// of a payout in a row does not.
+// result takes a call that has ended into account. calls is the number of permits
+// ever granted, and open the number of calls in flight. It reports whether the call
+// counts: a payout that fails again in the same series of failures does not.
 func (b *breaker) result(now time.Duration, p *Permit, o Outcome, calls uint64, open int) (counts bool) {
 	s := o.sign()
 	switch {

@@ -25,7 +25,7 @@ const (
 	PartDatabaseClock = "database-clock" // the database's clock is off
 	PartView          = "view"           // the view of the promotions is too old for new charges
 	PartOutcomes      = "outcomes"       // outcomes of charges cannot be written
-	PartIngest        = "ingest"         // target records are not read
+	PartStreams       = "streams"        // entries cannot be added to the streams
 )
 
 // Troubles holds the troubles of one instance. The part that sees a trouble

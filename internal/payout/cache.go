@@ -147,13 +147,13 @@ func (c *StatusCache) read(life context.Context) (active, error) {
 	return now, nil
 }
 
-// readWhole reads the whole list in the background. The read that takes it then
-// repeats the changes since now. If it fails, the next one is due a wholeInterval later.
+// readWhole reads the whole list in the background. The next regular read takes the
+// list over, and reads again all changes that were made since this call. If it fails, the next one is due a wholeInterval later.
 func (c *StatusCache) readWhole(ctx context.Context) {
 	if c.reading.Swap(true) {
 		return
 	}
-	since := c.mark // not later than the list, so that no change is hidden in the list
+	since := c.mark // older than the list: a change that the list already contains is read again
 	c.background.Go(func() {
 		defer c.reading.Store(false)
 		ctx, cancel := context.WithTimeout(ctx, wholeInterval)
@@ -172,8 +172,9 @@ func (c *StatusCache) readWhole(ctx context.Context) {
 	})
 }
 
-// apply applies changes to a copy of the views, and notes them. A promotion that has
-// changed twice may have the same view as before. It has changed nevertheless.
+// apply applies changes to a copy of the views, and notes them. A promotion in
+// a list of changes has changed even if its view is the same as before, because it may
+// have changed twice. In a whole list, only those with another view count as changed.
 func (a *active) apply(c store.PromotionChanges) {
 	if !c.Whole && len(c.Active)+len(c.Inactive) == 0 {
 		return
@@ -276,8 +277,9 @@ func (c *StatusCache) job(id reward.PromotionID) governor.Job {
 	return governor.Job{PromotionID: id}
 }
 
-// restoreDistrust is how long after a restore a payout may have been charged
-// although its row does not show it, because the backup is older than the charge.
+// restoreDistrust is how long after a restore the first dispatch of a payout is not
+// trusted: it may have been charged before the restore although its row does not show
+// it, because the backup is older than the charge.
 // Kafka records that are newer than the backup arrive again within this time.
 const restoreDistrust = 24 * time.Hour
 

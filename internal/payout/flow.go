@@ -109,7 +109,7 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	f.cache = NewStatusCache(cfg.Store, cfg.Log)
 	f.clock = newQueueClock(cfg.Queue, cfg.Limits.DispatchHorizon(), cfg.Troubles, cfg.Log)
 	producer := &Producer{
-		Queue: cfg.Queue, Rows: cfg.Store, MaxLen: cfg.MaxLen, clock: f.clock,
+		Queue: cfg.Queue, Rows: cfg.Store, MaxLen: cfg.MaxLen, clock: f.clock, Troubles: cfg.Troubles,
 		DispatchHorizon: cfg.Limits.DispatchHorizon(), Lease: cfg.Limits.Lease, Log: cfg.Log,
 	}
 	f.intake = &Intake{Rows: cfg.Store, Producer: producer, MaxLen: cfg.MaxLen}

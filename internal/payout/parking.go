@@ -22,8 +22,8 @@ const (
 	// parkedBackoffMax.
 	parkedBackoff    = 20 * time.Millisecond
 	parkedBackoffMax = 5 * time.Second
-	// stuckAfter is the number of failed writes in a row, without another
-	// promotion's outcomes, after which a promotion is stuck.
+	// stuckAfter is the number of failed writes in a row, of outcomes of this
+	// promotion only, after which a promotion is stuck.
 	stuckAfter = 4
 )
 

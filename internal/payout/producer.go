@@ -24,8 +24,10 @@ type Producer struct {
 	// entry whose dispatch is older than half of it; see queueClock.deadline.
 	DispatchHorizon time.Duration
 	Lease           time.Duration // of an entry
-	Log             obs.Log
-	clock           *queueClock // nil: all clocks are right
+	// Troubles takes that entries cannot be added; nil: nobody is told.
+	Troubles *obs.Troubles
+	Log      obs.Log
+	clock    *queueClock // nil: all clocks are right
 
 	once   sync.Once // sets report
 	report func(error, ...any)
@@ -75,9 +77,12 @@ func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Pay
 	p.once.Do(func() { p.report = log.Streak("work queue unavailable", "work queue available again") })
 	if err != nil {
 		p.report(err, "promotion_id", s.PromotionID, "count", len(entries))
+		p.Troubles.Set(obs.PartStreams, "entries cannot be added to the work streams, so dispatched payouts wait: check that Redis answers, "+
+			"accepts writes and has memory left (maxmemory)")
 		return 0
 	}
 	p.report(nil)
+	p.Troubles.Clear(obs.PartStreams)
 	log.Debug("payouts enqueued", "promotion_id", s.PromotionID, "count", added)
 	if added == len(payouts) {
 		return added

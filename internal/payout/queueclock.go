@@ -19,7 +19,7 @@ const (
 
 // queueClock compares the clocks of the queue's servers with this instance's, and
 // reports a difference that matters as a trouble. A comparison that fails changes
-// nothing: the one before counts on. A nil queueClock finds all clocks right. Its
+// nothing: the result of the one before stays valid. A nil queueClock finds all clocks right. Its
 // methods are safe for concurrent use.
 type queueClock struct {
 	service.Base
@@ -125,7 +125,8 @@ func (c *queueClock) acceptsAll() bool {
 
 // deadline returns the time by the clock of a stream's server after which the
 // queue must refuse a payout that was dispatched at dispatchedAt: half a horizon
-// later by this instance's clock, but at most a whole one by the plain numbers.
+// after dispatchedAt, corrected by the difference of the clocks, but at most a whole
+// horizon after dispatchedAt without any correction.
 //
 // The sweeper returns a row when the stream's server shows a time more than a
 // horizon after dispatchedAt: by the ID of its oldest entry, or by its clock if

@@ -35,8 +35,8 @@ const (
 // Instances divide the promotions among each other; see store.Share. For a
 // moment two sweepers may have the same promotion, or an instance may sweep one
 // that it has lost. That is harmless: each statement names the states and
-// dispatches that it expects, and a sweeper does nothing that any other could
-// not do at the same time.
+// dispatches that it expects, so another sweeper may do the same work at the same
+// time.
 //
 // Each kind of work has a crew of its own, so that none waits for another one.
 // Completing and cancelling need the database only, so they go on while the
@@ -197,9 +197,9 @@ func (s *Sweeper) tend(ctx context.Context, v store.PromotionView) (result, erro
 // One step sweeps at most store.BatchMax rows and reads the stream first, so every
 // chunk rests on a stream that was read before its rows. A chunk that comes late
 // is right too: entries are added at the end only, so the oldest entry never gets
-// older; a row that was dispatched a horizon before it is in no stream, nothing
-// can add its entry any more, and a later dispatch of the payout is younger. So it
-// does not matter how long a step takes, how many there are, or who else sweeps
+// older. If a row was dispatched a horizon before that entry was added, its own entry
+// is not in the stream and can no longer be added, and a later dispatch of the payout
+// is younger. So it does not matter how long a step takes, how many there are, or who else sweeps
 // meanwhile.
 func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) (result, error) {
 	before := time.Now()

@@ -138,9 +138,9 @@ func (m *Manager) replace(id reward.PromotionID, s *Spec) {
 	}
 }
 
-// divide divides half of PendingMax among the pools, as the limit of their calls.
-// A pool gets a part in proportion to its consumers, or an equal part for each
-// pool if that is larger. So a promotion with many consumers leaves capacity to
+// divide sets how many calls each consumer may have in flight. The limit of a pool is
+// the larger of two parts of half of PendingMax: its share by the number of consumers,
+// and one nth for n pools. All limits together may reach twice that half. So a promotion with many consumers leaves capacity to
 // those with few, and many small promotions leave capacity to a large one. The
 // caller holds mu.
 func (m *Manager) divide() {
@@ -152,7 +152,7 @@ func (m *Manager) divide() {
 	for _, p := range pools {
 		consumers += len(p.Consumers())
 	}
-	calls := m.cfg.PendingMax / 2 // the other half is for entries whose outcomes are being written
+	calls := m.cfg.PendingMax / 2 // half, because entries whose outcomes are being written need room too
 	for _, p := range pools {
 		own := len(p.Consumers())
 		share := max(calls*own/consumers, calls/len(pools))
@@ -177,9 +177,9 @@ func (m *Manager) Wake(s queue.Stream) {
 	m.startLocked(spec)
 }
 
-// apply applies a spec to a pool: the pool is not idle while there is Work, reads
-// again if it was asked to end and has not ended yet, and gets more consumers if it
-// has too few.
+// apply applies a spec to a pool. While there is Work, the pool does not count as
+// idle, and a pool that was asked to end but has not ended yet reads again. A pool
+// with too few consumers gets more.
 func (m *Manager) apply(p *Pool, s Spec) {
 	if s.Work {
 		p.touch()

@@ -169,7 +169,7 @@ type Queue interface {
 	// to them. FirstDelivery is false for all of them. If there are many pending
 	// entries, a claim scans only a part of them, and five claims that continue at
 	// Next scan all. A claim with an empty From also adopts: it gives a lease to
-	// old entries that were delivered and are pending with no consumer, so that a
+	// old entries that were delivered but belong to no consumer any more, so that a
 	// later claim gets them.
 	Claim(ctx context.Context, p ClaimParams) (Claimed, error)
 	// Extend renews the lease of the entries that the consumer still owns, and

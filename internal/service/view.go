@@ -45,7 +45,7 @@ func (v *View[T]) Steady() *View[T] {
 	return v
 }
 
-// Get returns the latest value and the time before its read began: the value
+// Get returns the latest value and a time taken right before its read began: the value
 // includes every change that was complete by then. Before the first successful
 // read, it returns zero values. Callers share the value and must not change it.
 func (v *View[T]) Get() (value T, readAt time.Time) {
@@ -65,7 +65,7 @@ func (v *View[T]) Next() <-chan struct{} {
 func (v *View[T]) Hint() { v.hint.Give() }
 
 // Read reads now and replaces the value, or returns the error and keeps the
-// value. It waits for a read that is running first.
+// value. If a read is running, it waits for that one first.
 func (v *View[T]) Read(ctx context.Context) error {
 	select {
 	case v.reading <- struct{}{}:

@@ -27,7 +27,7 @@ type viewerKey struct{}
 // end all the same, so that the number of reads never exceeds the number of
 // connections.
 //
-// Methods that write ignore the mark. A read after a write sees it.
+// Methods that write ignore the mark. A read sees the writes that ended before it.
 func ForViewer(ctx context.Context) context.Context { return context.WithValue(ctx, viewerKey{}, true) }
 
 // IsForViewer reports whether ctx comes from ForViewer.
