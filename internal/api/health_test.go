@@ -43,3 +43,14 @@ func TestHealth(t *testing.T) {
 		t.Errorf("healthz must not ask the store: %+v", a)
 	}
 }
+
+// TestProbesAreNotLimited checks that probes, which have no caller, do not share the
+// limits of one.
+func TestProbesAreNotLimited(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"alive", "ready"} {
+		if !unlimited[path] {
+			t.Errorf("the operation %s has the limits of reads", path)
+		}
+	}
+}

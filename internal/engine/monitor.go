@@ -11,6 +11,9 @@ import (
 
 const (
 	monitorInterval = time.Second
+	// silentMax is the number of checks in a row without an answer after which a
+	// server counts as unavailable. A single one may have met a full connection pool.
+	silentMax = 2
 	// viewLateAfter is the age of the view above which the instance counts as
 	// degraded. No new charge starts with a view older than 1 s, so a slow read
 	// alone is not reported.
@@ -35,6 +38,7 @@ type monitor struct {
 	// began is when run began, and askedAt when it last read the clock; only run uses
 	// these.
 	began, askedAt time.Time
+	silent         map[string]int // checks in a row without an answer, by part; only run uses it
 }
 
 // lostReasons says what an outage of a part means.
@@ -46,7 +50,7 @@ var lostReasons = map[string]string{
 
 // run checks until ctx ends.
 func (m *monitor) run(ctx context.Context) {
-	m.began = time.Now()
+	m.began, m.silent = time.Now(), make(map[string]int)
 	for ctx.Err() == nil {
 		m.check(ctx)
 		service.Sleep(ctx, service.Jitter(monitorInterval, 0.1))
@@ -56,7 +60,12 @@ func (m *monitor) run(ctx context.Context) {
 func (m *monitor) check(ctx context.Context) {
 	up := m.pulse.up()
 	for part, reason := range lostReasons {
-		m.report(part, !up[part], reason)
+		if up[part] {
+			m.silent[part] = 0
+		} else {
+			m.silent[part]++
+		}
+		m.report(part, m.silent[part] >= silentMax, reason)
 	}
 	age := min(m.viewAge(), time.Since(m.began)) // there is no view before the first read
 	m.report(obs.PartView, age > viewLateAfter,

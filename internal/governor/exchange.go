@@ -12,6 +12,10 @@ import (
 // may start so long after another instance has received a Retry-After.
 const exchangeInterval = 50 * time.Millisecond
 
+// exchangeIdleInterval separates those of an instance that has nothing to call while
+// the breaker is open.
+const exchangeIdleInterval = time.Second
+
 // told says what this instance has told the others about the provider, and knows
 // from them. The governor's mutex protects it, apart from wake.
 type told struct {
@@ -131,6 +135,9 @@ func (g *Governor) exchangeAt(now time.Duration) time.Duration {
 	case (t.urgent || !t.informed) && !t.failed:
 		return now
 	}
+	if g.open == 0 && g.waiting == 0 && !t.urgent {
+		return t.at + exchangeIdleInterval // the breaker is open, and nothing can be a probe
+	}
 	return t.at + exchangeInterval
 }
 
@@ -188,7 +195,10 @@ func (g *Governor) learn(now, sent time.Duration, n News, known Shared) {
 		case known.Turn:
 			b.turn, b.probeAt = true, min(b.probeAt, now-probeGrace)
 		default:
-			b.turn, b.tries, b.probeAt = false, known.Tries, now+known.ProbeIn
+			b.turn, b.tries = false, known.Tries
+			if known.ProbeIn > 0 || b.probeAt > now {
+				b.probeAt = now + known.ProbeIn // a probe that is due stays due since then
+			}
 		}
 	case known.Down, !b.opened: // this instance has yet to tell what it knows
 	case b.adopted:

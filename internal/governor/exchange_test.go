@@ -122,6 +122,45 @@ func TestInstancesShareProbes(t *testing.T) {
 	}
 }
 
+// TestOnlyHangingPayoutsWait opens the breaker of instances that share it, and has
+// only payouts wait that hung before. They must be probes too.
+func TestOnlyHangingPayoutsWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const from, outage = 5 * time.Second, 20 * time.Second
+		v := newProvider(200 * time.Millisecond)
+		v.says = func(_ int, at time.Duration) Outcome {
+			if at >= from && at < from+outage {
+				return Outcome{Class: reward.AnswerNotSent, Took: time.Millisecond}
+			}
+			return paid
+		}
+		rates := &distant{trip: time.Millisecond}
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		var all []*Governor
+		for i := range 2 {
+			g := newTest(t, Config{MaxConcurrency: 30, Rates: rates, Instances: func() int { return 2 }})
+			all = append(all, g)
+			group.Go(v.work(ctx, g, Job{PromotionID: reward.PromotionID(i + 1), Hangs: true}, 20, 0))
+		}
+		time.Sleep(from + outage/2)
+		for i, g := range all {
+			if !g.State().BreakerOpen {
+				t.Errorf("the breaker of instance %d is closed during the outage", i)
+			}
+		}
+		time.Sleep(outage/2 + 15*time.Second)
+		for i, g := range all {
+			if g.State().BreakerOpen {
+				t.Errorf("the breaker of instance %d is still open 15 s after the outage", i)
+			}
+		}
+		cancel()
+		group.Wait()
+	})
+}
+
 // An instance that cannot reach the provider, although the others do, slows only
 // itself.
 func TestOneInstanceIsCutOff(t *testing.T) {

@@ -184,7 +184,8 @@ func (a *active) apply(c store.PromotionChanges) {
 		next = maps.Clone(a.views)
 	}
 	for i := range c.Active {
-		v := &c.Active[i]
+		v := new(store.PromotionView) // a pointer into c.Active would keep all of it
+		*v = c.Active[i]
 		if before := a.views[v.ID]; c.Whole && before != nil && sameView(*before, *v) {
 			v = before
 		} else {

@@ -30,6 +30,7 @@ type clock struct {
 	at           time.Time  // of the database, at the latest read
 	began, ended time.Time  // of that read, on this host; zero before the first one
 	failedAt     time.Time  // the latest failed read since
+	reading      bool       // a call reads the clock
 }
 
 // between returns two times. The database's clock is not before the first and not
@@ -38,29 +39,41 @@ func (c *clock) between(ctx context.Context) (earliest, latest time.Time, err er
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	passed := now.Sub(c.ended) // by the monotonic clock
-	jump := now.Round(0).Sub(c.ended.Round(0)) - passed
-	unknown := c.ended.IsZero() || passed > clockAgeMax || jump.Abs() > clockJump
-	if unknown || passed > clockInterval && now.Sub(c.failedAt) > clockBackoff {
-		if err := c.refresh(ctx); err != nil {
-			if unknown {
-				return time.Time{}, time.Time{}, err
-			}
-			c.failedAt = time.Now()
-		}
+	unknown := !c.known(now)
+	if unknown || now.Sub(c.ended) > clockInterval && !c.reading && now.Sub(c.failedAt) > clockBackoff {
+		c.reading = true
+		c.mu.Unlock() // others use the time that is known
+		at, began, ended, err := c.ask(ctx)
+		c.mu.Lock()
+		c.reading = false
 		now = time.Now()
+		switch {
+		case err == nil:
+			c.at, c.began, c.ended = at, began, ended
+		case unknown && !c.known(now): // no other call has read it meanwhile
+			return time.Time{}, time.Time{}, err
+		default:
+			c.failedAt = now
+		}
 	}
 	return c.at.Add(now.Sub(c.ended)), c.at.Add(now.Sub(c.began)), nil
 }
 
-func (c *clock) refresh(ctx context.Context) error {
+// known reports whether the latest read still tells the time. The caller holds mu.
+func (c *clock) known(now time.Time) bool {
+	passed := now.Sub(c.ended) // by the monotonic clock
+	jump := now.Round(0).Sub(c.ended.Round(0)) - passed
+	return !c.ended.IsZero() && passed <= clockAgeMax && jump.Abs() <= clockJump
+}
+
+// ask reads the time of the database, and returns when the read began and ended.
+func (c *clock) ask(ctx context.Context) (at, began, ended time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
-	began := time.Now()
-	at, err := c.read(ctx)
+	began = time.Now()
+	at, err = c.read(ctx)
 	if err != nil {
-		return fmt.Errorf("read the clock of the database: %w", err)
+		return at, began, ended, fmt.Errorf("read the clock of the database: %w", err)
 	}
-	c.at, c.began, c.ended = at, began, time.Now()
-	return nil
+	return at, began, time.Now(), nil
 }

@@ -116,7 +116,7 @@ func (c *crew) wait() { c.working.Wait() }
 func (c *crew) enqueue(id reward.PromotionID, j *job) {
 	j.waits = true
 	l := &c.healthy
-	if j.failed > 0 {
+	if j.failed > 1 { // a single failure may have a cause that is gone
 		l = &c.failing
 	}
 	l.waiting = append(l.waiting, id)

@@ -134,7 +134,7 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	cfg.Pool.Healthy = func() bool { return f.cache.FreshWithin(cfg.Limits.Lease) }
 	cfg.Pool.Handler = &Processor{
 		Store: cfg.Store, Provider: cfg.Provider, Governor: f.governor, Cache: f.cache, Finisher: f.finisher,
-		Limits: cfg.Limits, Metrics: cfg.Metrics, Log: cfg.Log,
+		Limits: cfg.Limits, Metrics: cfg.Metrics, Log: cfg.Log, clock: rows.clock,
 	}
 	f.manager = pool.NewManager(cfg.Pool)
 	f.sweeper = NewSweeper(cfg.Store, cfg.Queue, f.cache, f.manager, cfg.Limits, cfg.Metrics, cfg.Log)

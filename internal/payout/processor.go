@@ -66,6 +66,7 @@ type Processor struct {
 	Limits   Limits
 	Metrics  *obs.Metrics
 	Log      obs.Log
+	clock    *clock // nil: the clock of this instance
 
 	warnedAt atomic.Int64 // Unix nanoseconds of the latest line that warn wrote
 	keyless  keyless
@@ -224,7 +225,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 	// throttled since.
 	sent, looked := false, false
 	check := func() error {
-		if p.keyMayBeForgotten(row) && !looked {
+		if p.keyMayBeForgotten(ctx, row) && !looked {
 			return errForgotten
 		}
 		if p.Limits.direct && time.Since(row.DueAt) > p.Limits.DispatchHorizon()/2 {
@@ -237,7 +238,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 		if !ok {
 			return
 		}
-		if p.keyMayBeForgotten(row) && !looked {
+		if p.keyMayBeForgotten(ctx, row) && !looked {
 			done, again := p.lookUpFirst(ctx, permit, it, row, out, sent, try)
 			if done {
 				return
@@ -373,15 +374,27 @@ func lookup(ctx context.Context, provider Provider, permit *governor.Permit, row
 // payout must be looked up first. One reason is that the provider may have
 // forgotten the key. The other is that the database was restored: an earlier
 // charge may be missing in the rows, and its key may be forgotten, too.
-func (p *Processor) keyMayBeForgotten(row reward.Payout) bool {
-	return time.Since(row.FirstDispatchedAt) > p.Limits.IdempotencyWindow-p.Limits.SettleAfter ||
+func (p *Processor) keyMayBeForgotten(ctx context.Context, row reward.Payout) bool {
+	age, known := p.age(ctx, row)
+	return !known || age > p.Limits.IdempotencyWindow-p.Limits.SettleAfter ||
 		row.FirstDispatchedAt.Before(p.Cache.LookupUntil())
+}
+
+// age returns how long ago a payout was first dispatched, at most, by the clock of
+// the database. It is not known if that clock cannot be read.
+func (p *Processor) age(ctx context.Context, row reward.Payout) (age time.Duration, known bool) {
+	if p.clock == nil {
+		return time.Since(row.FirstDispatchedAt), true
+	}
+	_, now, err := p.clock.between(ctx)
+	return now.Sub(row.FirstDispatchedAt), err == nil
 }
 
 // overdue reports whether the first dispatch of a payout is longer ago than
 // GiveUpAfter.
-func (p *Processor) overdue(row reward.Payout) bool {
-	return time.Since(row.FirstDispatchedAt) > p.Limits.GiveUpAfter
+func (p *Processor) overdue(ctx context.Context, row reward.Payout) bool {
+	age, known := p.age(ctx, row)
+	return known && age > p.Limits.GiveUpAfter
 }
 
 // lookUpFirst looks up a payout for which keyMayBeForgotten is true. If done is
@@ -416,7 +429,7 @@ func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it
 		// Nothing is known, and this round has sent no charge: look it up again
 		// later, unless the row is overdue.
 		now := time.Now()
-		out.Kind, out.Sent, out.GiveUp = rules.OutcomeNoAnswer, sent, p.overdue(row)
+		out.Kind, out.Sent, out.GiveUp = rules.OutcomeNoAnswer, sent, p.overdue(ctx, row)
 		out.RetryAt = now.Add(service.Backoff(min(int(row.Dispatch)-1, silentSteps), retryBackoff, retryBackoffMax))
 		out.Code, out.Message = found.Answer.Code, found.Answer.Message
 		if found.Answer.WithoutKey() {
@@ -433,7 +446,7 @@ func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it
 // this dispatch, perhaps the throttled one, may have taken effect.
 func (p *Processor) throttled(ctx context.Context, it *pool.Item, row reward.Payout, out rules.Outcome, ans money.Answer, sent bool, try int) bool {
 	pause := max(ans.RetryAfter, service.Backoff(try, 100*time.Millisecond, 5*time.Second))
-	giveUp := sent && p.overdue(row)
+	giveUp := sent && p.overdue(ctx, row)
 	if pause <= p.Limits.Lease && !giveUp {
 		return p.wait(ctx, it, pause)
 	}
@@ -581,7 +594,7 @@ func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payo
 		// No attempt is counted, so the backoff depends on the number of
 		// dispatches, although some of them may not have led to a charge.
 		out.RetryAt = now.Add(service.Backoff(min(int(row.Dispatch)-1, silentSteps), retryBackoff, retryBackoffMax))
-		out.GiveUp = p.overdue(row)
+		out.GiveUp = p.overdue(ctx, row)
 		switch key, paid := p.lookUpAfter(ctx, it, row); {
 		case paid:
 			p.keyless.reset(it.Stream.Type)

@@ -31,6 +31,52 @@ type Producer struct {
 
 	once   sync.Once // sets report
 	report func(error, ...any)
+
+	mu      sync.Mutex                 // protects failing
+	failing map[queue.Stream]time.Time // the latest failed add to a stream, none since
+}
+
+// failingFor is how long after a failed add its stream counts as failing.
+const failingFor = time.Minute
+
+// refused notes that an add to a stream failed.
+func (p *Producer) refused(s queue.Stream) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failing == nil {
+		p.failing = make(map[queue.Stream]time.Time)
+	}
+	p.failing[s] = time.Now()
+}
+
+// added notes that an add to a stream succeeded.
+func (p *Producer) added(s queue.Stream) {
+	p.mu.Lock()
+	_, was := p.failing[s]
+	delete(p.failing, s)
+	p.mu.Unlock()
+	if was {
+		p.review()
+	}
+}
+
+// review ends the trouble when no stream counts as failing any more. A stream may
+// get no further add, so it must be called now and then.
+func (p *Producer) review() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failing == nil {
+		return
+	}
+	for s, at := range p.failing {
+		if time.Since(at) > failingFor {
+			delete(p.failing, s)
+		}
+	}
+	if len(p.failing) == 0 {
+		p.failing = nil
+		p.Troubles.Clear(obs.PartStreams)
+	}
 }
 
 // Enqueue adds entries for payouts that have just become QUEUED, and returns how
@@ -77,12 +123,13 @@ func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Pay
 	p.once.Do(func() { p.report = log.Streak("work queue unavailable", "work queue available again") })
 	if err != nil {
 		p.report(err, "promotion_id", s.PromotionID, "count", len(entries))
+		p.refused(s)
 		p.Troubles.Set(obs.PartStreams, "entries cannot be added to the work streams, so dispatched payouts wait: check that Redis answers, "+
 			"accepts writes and has memory left (maxmemory)")
 		return 0
 	}
 	p.report(nil)
-	p.Troubles.Clear(obs.PartStreams)
+	p.added(s)
 	log.Debug("payouts enqueued", "promotion_id", s.PromotionID, "count", added)
 	if added == len(payouts) {
 		return added

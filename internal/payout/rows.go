@@ -2,6 +2,8 @@ package payout
 
 import (
 	"context"
+	"slices"
+	"time"
 
 	"github.com/largesse/largesse/internal/store"
 )
@@ -22,13 +24,31 @@ func newFlowStore(s store.Store, chargedTwice func(context.Context, store.Second
 	return &flowStore{Store: s, clock: &clock{read: s.Clock}, chargedTwice: chargedTwice}
 }
 
-// PayoutFinish writes outcomes with the time of the database.
+// PromotionDue returns the DRAFTs whose StartsAt has passed by the time of the
+// database, so that no instance with a fast clock starts one early.
+func (s *flowStore) PromotionDue(ctx context.Context, _ time.Time, limit int) ([]store.PromotionView, error) {
+	now, _, err := s.clock.between(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.Store.PromotionDue(ctx, now, limit)
+}
+
+// PayoutFinish writes outcomes with the time of the database. The time of a retry
+// keeps its distance from the present.
 func (s *flowStore) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([]store.FinishResult, error) {
 	_, now, err := s.clock.between(ctx)
 	if err != nil {
 		return nil, err
 	}
 	p.Now = now
+	outcomes := slices.Clone(p.Outcomes) // a failed write is repeated with the same ones
+	for i, o := range outcomes {
+		if !o.RetryAt.IsZero() {
+			outcomes[i].RetryAt = now.Add(time.Until(o.RetryAt))
+		}
+	}
+	p.Outcomes = outcomes
 	results, err := s.Store.PayoutFinish(ctx, p)
 	for i, r := range results {
 		if r.Recorded != "" {

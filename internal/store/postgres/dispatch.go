@@ -71,7 +71,7 @@ allowed AS (
     AND place <= (SELECT rows FROM room) AND coalesce(worth <= (SELECT budget FROM room), true)
 ), queued AS (
   UPDATE payouts p SET state = :QUEUED, dispatch = p.dispatch + 1, due_at = $5::timestamptz, updated_at = $5::timestamptz,
-    first_dispatched_at = coalesce(p.first_dispatched_at, $5::timestamptz)
+    first_dispatched_at = coalesce(p.first_dispatched_at, least($5::timestamptz, clock_timestamp()))
   FROM allowed k WHERE p.promotion_id = k.promotion_id AND p.target_id = k.target_id
   RETURNING ` + payoutColumns + `
 ), moved AS MATERIALIZED (

@@ -52,7 +52,7 @@ var insertSQL = named(`WITH probed AS MATERIALIZED (
   INSERT INTO payouts (promotion_id, target_id, summary_id, user_id, amount, voucher_code, state, dispatch, attempts,
     maybe_called, due_at, first_dispatched_at, transaction_key, error_code, error_message, updated_at)
   SELECT f.promotion_id, f.target_id, f.summary_id, f.user_id, f.amount, f.voucher_code, f.state, (f.state = :QUEUED)::int, 0,
-    false, $8::timestamptz, CASE f.state WHEN :QUEUED THEN $8::timestamptz END, '', '', '', $8::timestamptz
+    false, $8::timestamptz, CASE f.state WHEN :QUEUED THEN least($8::timestamptz, clock_timestamp()) END, '', '', '', $8::timestamptz
   FROM fresh f
   RETURNING promotion_id, target_id, summary_id, amount, NULL::int2 AS was, state AS became, 0 AS answers
 ), ` + tally("inserted") + `, dispatched AS MATERIALIZED (

@@ -31,10 +31,14 @@ BEGIN
 END
 $$;
 -- +goose StatementEnd
+-- A concurrent build waits for every older transaction, such as a backup. Only
+-- other migrations and VACUUM wait for it, so it may take its time.
+SET lock_timeout = '1h';
 CREATE INDEX CONCURRENTLY IF NOT EXISTS payouts_listed ON payouts (promotion_id, state, target_id) WHERE state - 1 <> 0;
 CREATE INDEX CONCURRENTLY IF NOT EXISTS payouts_code ON payouts (promotion_id, error_code, state, target_id) WHERE error_code <> '';
 DROP INDEX CONCURRENTLY IF EXISTS payouts_trouble;
 DROP INDEX CONCURRENTLY IF EXISTS payouts_failed;
+RESET lock_timeout;
 
 CREATE INDEX IF NOT EXISTS promotions_status ON promotions (status, id);
 
