@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,13 +18,13 @@ func TestMonitor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var (
-			down    string
-			viewAge time.Duration
-			skew    time.Duration
+			down          atomic.Value // string
+			viewAge, skew atomic.Int64 // nanoseconds
 		)
+		down.Store("")
 		ping := func(part string) func(context.Context) error {
 			return func(ctx context.Context) error {
-				if part == down {
+				if part == down.Load() {
 					<-ctx.Done()
 					return errors.New("no answer")
 				}
@@ -36,10 +37,10 @@ func TestMonitor(t *testing.T) {
 				partStore: ping(partStore), partQueue: ping(partQueue), partKafka: ping(partKafka),
 			}},
 			troubles: troubles,
-			viewAge:  func() time.Duration { return viewAge },
+			viewAge:  func() time.Duration { return time.Duration(viewAge.Load()) },
 			clock: func(context.Context) (time.Time, error) {
 				time.Sleep(200 * time.Millisecond)
-				return time.Now().Add(skew - 100*time.Millisecond), nil
+				return time.Now().Add(time.Duration(skew.Load()) - 100*time.Millisecond), nil
 			},
 		}
 		m.Start(t.Context(), m.run)
@@ -63,21 +64,21 @@ func TestMonitor(t *testing.T) {
 		}
 		want()
 		for _, part := range []string{partStore, partQueue, partKafka} {
-			down = part
+			down.Store(part)
 			want(part)
 		}
-		down = ""
+		down.Store("")
 		want()
-		viewAge = 2 * time.Second
+		viewAge.Store(int64(2 * time.Second))
 		want()
-		viewAge = 4 * time.Second
+		viewAge.Store(int64(4 * time.Second))
 		want(obs.PartView)
-		viewAge = 0
+		viewAge.Store(0)
 		for _, s := range []time.Duration{-3 * time.Second, 3 * time.Second} {
-			skew = s
+			skew.Store(int64(s))
 			want(obs.PartDatabaseClock)
 		}
-		skew = 1900 * time.Millisecond
+		skew.Store(int64(1900 * time.Millisecond))
 		want()
 	})
 }
