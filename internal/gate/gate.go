@@ -163,9 +163,9 @@ type ApplyParams struct {
 	// ticket stays. Other modes ignore Done.
 	Done     []SettledTicket
 	Outcomes []Outcome
-	// ServiceTime is the latest measurement; 0 = none. While users wait in line, the
-	// gate adopts it only if it is shorter than its own or its own is 0; otherwise
-	// always.
+	// ServiceTime is the latest measurement; 0 = none. While nobody waits in
+	// line, the gate always adopts it. While users wait, it adopts it only if it is
+	// shorter than its own, or its own is 0.
 	ServiceTime time.Duration
 	// Repair writes State, Holdings and Done even if the gate is at State.Version
 	// already. Outcomes are written only if it is below.

@@ -12,7 +12,7 @@ import (
 
 const (
 	failuresToOpen     = 20  // failures in a row that open the breaker; if more calls are in flight, as many as those
-	freshShare         = 0.6 // share of failures among recent calls that opens the breaker, if they are at least failuresToOpen
+	freshShare         = 0.6 // opens the breaker when this share of the recent calls failed, and at least failuresToOpen of them
 	failuresToLimit    = 10  // from so many failures in a row on, only failuresToOpen − failures calls may be in flight, but at least 1
 	probeIntervalMin   = time.Second
 	probeIntervalMax   = 3500 * time.Millisecond
@@ -77,14 +77,15 @@ func (o Outcome) throttles() bool {
 type breaker struct {
 	failures int // payouts that failed in a row
 
-	// fresh counts the failures of calls whose number is at least since. It is
-	// there for a provider that has just crashed: responses to earlier calls
+	// fresh counts failures of the call with the number since, which began the count,
+	// and of calls with higher numbers. It is there for a provider that has just crashed: responses to earlier calls
 	// still arrive and reset failures, but not fresh.
 	since uint64
 	fresh int
 
-	// seen holds the payouts that failed lately, each with the numbers of the series
-	// of failures in which it was last counted. It is dropped when it is full: then
+	// row is the number of the series of failures that failures counts, freshRow of
+	// the one that fresh counts. seen holds the payouts that failed lately, each with
+	// row and freshRow as they were at its latest failure. It is dropped when it is full: then
 	// a payout may count twice.
 	seen          map[payee]counted
 	row, freshRow uint64

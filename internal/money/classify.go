@@ -21,8 +21,8 @@ const (
 )
 
 // The codes of Largesse. Most mean that there was no response. A response
-// to a charge or a lookup that has no code of its own gets NO_TRANSACTION_KEY, or in
-// all other cases HTTP_ and its status. A paid response gets no code.
+// to a charge or a lookup that has no code of its own gets NO_TRANSACTION_KEY if its
+// status is 200, and otherwise HTTP_ and its status. A paid response gets no code.
 const (
 	CodeTimeout      = "TIMEOUT"            // sent, without a complete response in time
 	CodeReset        = "RESET"              // sent, and the connection broke

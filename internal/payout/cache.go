@@ -148,7 +148,8 @@ func (c *StatusCache) read(life context.Context) (active, error) {
 }
 
 // readWhole reads the whole list in the background. The next regular read takes the
-// list over, and reads again all changes that were made since this call. If it fails, the next one is due a wholeInterval later.
+// list over, and reads again all changes that were made since this call. If the
+// background read fails, the next one is due about a wholeInterval after it began.
 func (c *StatusCache) readWhole(ctx context.Context) {
 	if c.reading.Swap(true) {
 		return

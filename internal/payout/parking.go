@@ -52,7 +52,7 @@ type lane struct {
 	outcomes []finished
 	// size is how many outcomes the next try writes. A transaction that the
 	// database refuses because of its rows makes it half as large, and moves these
-	// outcomes to the end. So one bad row does not keep the others.
+	// outcomes to the end. So one bad row does not hold the others up.
 	size     int
 	failures int // in a row
 	err      error
@@ -138,7 +138,7 @@ func release(outcomes []finished) {
 }
 
 // next takes the lane whose try is due first, with the outcomes to write. If none
-// is due, it returns the pause until one is; 0 means that there is none.
+// is due, it returns the pause until one is, or 0 if no lane waits for a try or the parking has ended.
 func (p *parking) next() (id reward.PromotionID, part []finished, pause time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

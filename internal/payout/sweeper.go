@@ -185,7 +185,7 @@ func (s *Sweeper) tend(ctx context.Context, v store.PromotionView) (result, erro
 // dispatch horizon after its dispatch, by the clock of the stream's server. So an
 // entry is missing if its row was dispatched more than one horizon before the
 // oldest entry was added or, if the stream is empty, before the server's time at
-// the read. The clock of this instance does not matter, unless it is behind. A
+// the read. If the clock of this instance is behind, payouts are only returned later. A
 // payout whose entry waits in the stream is never returned, however old its
 // dispatch is.
 //

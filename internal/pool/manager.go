@@ -138,9 +138,10 @@ func (m *Manager) replace(id reward.PromotionID, s *Spec) {
 	}
 }
 
-// divide sets how many calls each consumer may have in flight. The limit of a pool is
-// the larger of two parts of half of PendingMax: its share by the number of consumers,
-// and one nth for n pools. All limits together may reach twice that half. So a promotion with many consumers leaves capacity to
+// divide sets how many calls each consumer may have in flight. The pools divide half
+// of PendingMax in two ways: in proportion to their consumers, and equally. Each pool
+// gets the larger of its two parts, and divides it among its consumers. So all pools
+// together may get about PendingMax. A promotion with many consumers leaves capacity to
 // those with few, and many small promotions leave capacity to a large one. The
 // caller holds mu.
 func (m *Manager) divide() {
