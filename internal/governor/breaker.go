@@ -77,14 +77,14 @@ func (o Outcome) throttles() bool {
 type breaker struct {
 	failures int // payouts that failed in a row
 
-	// fresh counts failures of the call with the number since, which began the count,
-	// and of calls with higher numbers. It is there for a provider that has just crashed: responses to earlier calls
+	// since is the number of the call whose failure began the count in fresh. fresh
+	// counts that failure, and failures of calls with higher numbers. It is there for a provider that has just crashed: responses to earlier calls
 	// still arrive and reset failures, but not fresh.
 	since uint64
 	fresh int
 
-	// row is the number of the series of failures that failures counts, freshRow of
-	// the one that fresh counts. seen holds the payouts that failed lately, each with
+	// Series of failures are numbered. row is the number of the series that the field
+	// failures is counting now, and freshRow that of the field fresh. seen holds the payouts that failed lately, each with
 	// row and freshRow as they were at its latest failure. It is dropped when it is full: then
 	// a payout may count twice.
 	seen          map[payee]counted

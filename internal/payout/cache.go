@@ -279,9 +279,9 @@ func (c *StatusCache) job(id reward.PromotionID) governor.Job {
 	return governor.Job{PromotionID: id}
 }
 
-// restoreDistrust is how long after a restore the first dispatch of a payout is not
-// trusted: it may have been charged before the restore although its row does not show
-// it, because the backup is older than the charge.
+// A payout that was first dispatched before a restore, or less than restoreDistrust
+// after it, is looked up before a charge: it may have been charged after the backup
+// was made, and then its row does not show the charge.
 // Kafka records that are newer than the backup arrive again within this time.
 const restoreDistrust = 24 * time.Hour
 

@@ -82,9 +82,10 @@ func (c *queueClock) judge(clock service.Clock) string {
 	return fmt.Sprintf("Redis's clock is %s behind this instance's: payouts that Redis loses are noticed that much later; %s", skew, remedy)
 }
 
-// aheadMax is the largest difference at which this instance dispatches. The queue
-// adds nothing one horizon after a dispatch, by the server's clock, so a quarter
-// of the horizon is left for the add.
+// aheadMax is the largest difference at which this instance dispatches. However
+// far the server's clock is ahead, the deadline is at most one horizon after the
+// dispatch by that clock (see deadline), so a quarter of the horizon is left for the
+// add.
 func (c *queueClock) aheadMax() time.Duration { return c.horizon * 3 / 4 }
 
 // await waits for the first comparison.

@@ -197,9 +197,10 @@ func (s *Sweeper) tend(ctx context.Context, v store.PromotionView) (result, erro
 // One step sweeps at most store.BatchMax rows and reads the stream first, so every
 // chunk rests on a stream that was read before its rows. A chunk that comes late
 // is right too: entries are added at the end only, so the oldest entry never gets
-// older. If a row was dispatched a horizon before that entry was added, its own entry
-// is not in the stream and can no longer be added, and a later dispatch of the payout
-// is younger. So it does not matter how long a step takes, how many there are, or who else sweeps
+// older. If a row was dispatched more than a horizon before that entry was added, its
+// own entry is not in the stream and can no longer be added. If the payout has been
+// dispatched again since the stream was read, its row has a newer dispatch time, and
+// the statement leaves it alone. So it does not matter how long a step takes, how many there are, or who else sweeps
 // meanwhile.
 func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) (result, error) {
 	before := time.Now()
