@@ -20,8 +20,8 @@ type Spec struct {
 	// the number of consumers, unless Consumers is above zero.
 	Total     int64
 	Consumers int
-	// Work reports whether there are QUEUED payouts, or other entries to
-	// acknowledge. Unless Paused is set, a pool must run then.
+	// Work reports whether there are QUEUED payouts, or entries to acknowledge whose
+	// payouts are no longer QUEUED. Unless Paused is set, a pool must run then.
 	Work bool
 	// Paused reports whether the promotion is paused: no pool may run, and unread
 	// entries stay in the stream.

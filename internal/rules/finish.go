@@ -69,8 +69,8 @@ func Finish(r Row, o Outcome, p reward.Promotion, lease time.Duration, now time.
 }
 
 // SecondCharge reports whether a confirmation with a transaction key proves that a
-// row was charged twice: it is SUCCEEDED with another one. Without a key, a
-// confirmation proves nothing.
+// row was charged twice: the row is SUCCEEDED with another transaction key. Without
+// a key, a confirmation proves nothing.
 func SecondCharge(r Row, transactionKey string) bool {
 	key := reward.SanitizeText(transactionKey)
 	return r.State == reward.Succeeded && r.TransactionKey != "" && key != "" && key != r.TransactionKey
