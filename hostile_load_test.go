@@ -399,14 +399,14 @@ func TestSlowLoris(t *testing.T) {
 		b.abuse(&ended, "POST /v1/promotions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n", drips(`{"name":"x"`))
 		b.abuse(&ended, "POST /v1/promotions/"+id+"/start HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n", drips(`x`))
 		b.abuse(&ended, "POST /v1/promotions/"+id+"/targets HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ntargetId\n\r\n", drips("2\r\n1\n\r\n"))
-		b.abuse(&ended, "GET /v1/promotions/"+big+"/payouts HTTP/1.1\r\nHost: localhost\r\nAccept: text/csv\r\n\r\n", func(conn net.Conn) {
+		b.abuse(&ended, "GET /v1/promotions/"+big+"/payouts HTTP/1.1\r\nHost: localhost\r\nLargesse-Actor: abuser\r\nAccept: text/csv\r\n\r\n", func(conn net.Conn) {
 			if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
 				b.t.Error(err)
 			}
 			// The client sees that a connection was cut when it writes.
 			drips("x")(conn)
 		})
-		b.abuse(&ended, "GET /v1/promotions/"+big+"/payouts?limit=1000 HTTP/1.1\r\nHost: localhost\r\n\r\n", func(conn net.Conn) {
+		b.abuse(&ended, "GET /v1/promotions/"+big+"/payouts?limit=1000 HTTP/1.1\r\nHost: localhost\r\nLargesse-Actor: abuser\r\n\r\n", func(conn net.Conn) {
 			if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
 				b.t.Error(err)
 			}
