@@ -243,7 +243,7 @@ func (s *Sweeper) sweepBefore(ctx context.Context, id reward.PromotionID, before
 }
 
 // completable reports whether the counts allow a promotion to end, as far as a
-// view shows. complete decides.
+// view shows. The store decides, when Sweeper.complete asks it.
 func completable(v *store.PromotionView) bool {
 	switch v.Status {
 	case reward.Running:
