@@ -81,6 +81,7 @@ func newAsk(ids *service.IDs, user string, generation, ticket int64) rules.Coupo
 func stateOf(t *reward.CouponTemplate) gate.State {
 	return gate.State{
 		Generation: t.Generation, Version: t.Version, Settled: t.Settled,
+		Base:  t.Base,
 		Total: t.TotalQuantity, Live: t.Live, IssuedTotal: t.IssuedTotal, PerUserLimit: t.PerUserLimit,
 		OpensAt: t.OpensAt, ClosesAt: t.ClosesAt, Mode: t.Mode,
 	}

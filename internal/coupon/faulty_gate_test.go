@@ -119,12 +119,12 @@ func (g *faultyGate) Headers(ctx context.Context, ids []reward.TemplateID) ([]ga
 	return through(g, func(in gate.Gate) ([]gate.Header, error) { return in.Headers(ctx, ids) })
 }
 
-func (g *faultyGate) Read(ctx context.Context, id reward.TemplateID, consumer string, count int) ([]gate.Request, error) {
-	return through(g, func(in gate.Gate) ([]gate.Request, error) { return in.Read(ctx, id, consumer, count) })
+func (g *faultyGate) Read(ctx context.Context, id reward.TemplateID, consumer string, count int) (gate.Delivery, error) {
+	return through(g, func(in gate.Gate) (gate.Delivery, error) { return in.Read(ctx, id, consumer, count) })
 }
 
-func (g *faultyGate) Claim(ctx context.Context, id reward.TemplateID, consumer string, after int64, count int) ([]gate.Request, error) {
-	return through(g, func(in gate.Gate) ([]gate.Request, error) { return in.Claim(ctx, id, consumer, after, count) })
+func (g *faultyGate) Claim(ctx context.Context, id reward.TemplateID, consumer string, after int64, count int) (gate.Delivery, error) {
+	return through(g, func(in gate.Gate) (gate.Delivery, error) { return in.Claim(ctx, id, consumer, after, count) })
 }
 
 func (g *faultyGate) Ack(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) (int, error) {
@@ -151,9 +151,27 @@ func (g *faultyGate) LoadBegin(ctx context.Context, id reward.TemplateID, token 
 	return through(g, func(in gate.Gate) (gate.LoadBeginResult, error) { return in.LoadBegin(ctx, id, token) })
 }
 
-func (g *faultyGate) LoadHoldings(ctx context.Context, id reward.TemplateID, token string, holdings []gate.Holding, settled []gate.SettledTicket) error {
+func (g *faultyGate) LoadClose(ctx context.Context, l gate.Load) error {
+	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.LoadClose(ctx, l) })
+	return err
+}
+
+func (g *faultyGate) LoadHoldings(ctx context.Context, l gate.Load, holdings []gate.Holding) error {
+	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.LoadHoldings(ctx, l, holdings) })
+	return err
+}
+
+func (g *faultyGate) LoadTrim(ctx context.Context, l gate.Load, settled int64) (int64, error) {
+	return through(g, func(in gate.Gate) (int64, error) { return in.LoadTrim(ctx, l, settled) })
+}
+
+func (g *faultyGate) LoadPage(ctx context.Context, l gate.Load, from int64) ([]gate.SettledTicket, error) {
+	return through(g, func(in gate.Gate) ([]gate.SettledTicket, error) { return in.LoadPage(ctx, l, from) })
+}
+
+func (g *faultyGate) LoadCopy(ctx context.Context, l gate.Load, generation, first int64, users []string) error {
 	_, err := through(g, func(in gate.Gate) (struct{}, error) {
-		return struct{}{}, in.LoadHoldings(ctx, id, token, holdings, settled)
+		return struct{}{}, in.LoadCopy(ctx, l, generation, first, users)
 	})
 	return err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,6 +49,7 @@ type GateMaintainer struct {
 	issuers   *IssuerManager
 	loader    *Loader
 	applier   *Applier
+	topic     *IssueTopic
 	drawer    *drawer
 	// fallbackAfter is how long an outage lasts before templates move to the
 	// database path; queueTTL is when an unused gate is removed.
@@ -76,7 +76,17 @@ type gateStatus struct {
 	// strandedSince is when users were first seen in line while the stream has no
 	// requests.
 	strandedSince time.Time
+	forgotten     forgotten
 	refusal       *string // recorded last; nil = unknown
+}
+
+// forgotten is what the GateMaintainer observes of the first ticket in line in KAFKA
+// mode, whose request the broker may have lost.
+type forgotten struct {
+	ticket int64 // the first ticket in line; 0 = nothing is observed
+	since  time.Time
+	ends   map[int32]int64 // of the topic, read strandedGrace later
+	passed bool            // the consumers have passed the ends
 }
 
 // run maintains the gates until ctx ends.
@@ -305,10 +315,13 @@ func (m *GateMaintainer) repairCounters(ctx context.Context, t *reward.CouponTem
 
 // reloadStranded reloads a gate whose users in line have no requests in the
 // stream: someone has deleted the requests manually. Normally an apply soon
-// removes such users from the line. In KAFKA mode the broker has their requests.
+// removes such users from the line.
 func (m *GateMaintainer) reloadStranded(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
+	if t.Mode == reward.ModeKafka {
+		return m.reloadForgotten(ctx, t, h, status)
+	}
 	switch {
-	case t.Mode == reward.ModeKafka, !h.Loaded, h.Waiting == 0, h.Backlog > 0, h.Version != t.Version:
+	case !h.Loaded, h.Waiting == 0, h.Backlog > 0, h.Version != t.Version:
 		status.strandedSince = time.Time{}
 	case status.strandedSince.IsZero():
 		status.strandedSince = time.Now()
@@ -316,9 +329,35 @@ func (m *GateMaintainer) reloadStranded(ctx context.Context, t *reward.CouponTem
 		status.strandedSince = time.Time{}
 		m.log.Error("requests missing, reloading gate", fmt.Errorf("%d users are in line and the stream has no requests", h.Waiting),
 			"template_id", t.ID, "waiting", h.Waiting)
-		return ignore(m.loader.reload(ctx, t.ID, math.MaxInt64), errNotNow)
+		return ignore(m.loader.remake(ctx, t.ID), errNotNow)
 	}
 	return nil
+}
+
+// reloadForgotten reloads a gate in KAFKA mode whose first user in line waits for a
+// record that the broker has lost. That is so if the user is still first although the
+// broker has every request and the consumers have passed all records. The load gives
+// those who still wait new tickets, whose records are published. A load without cause
+// would do no harm.
+func (m *GateMaintainer) reloadForgotten(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) (err error) {
+	seen := &status.forgotten
+	switch {
+	case !h.Loaded, h.Waiting == 0, h.Backlog > 0, h.Version != t.Version:
+		*seen = forgotten{}
+	case seen.ticket != h.FirstTicket:
+		*seen = forgotten{ticket: h.FirstTicket, since: time.Now()}
+	case time.Since(seen.since) < strandedGrace:
+	case seen.ends == nil:
+		seen.ends, err = m.topic.ends(ctx)
+	case !seen.passed:
+		seen.passed, err = m.topic.passed(ctx, seen.ends)
+	default:
+		*seen = forgotten{}
+		m.log.Error("requests missing, reloading gate", fmt.Errorf("%d users are in line and the broker has no record of the first", h.Waiting),
+			"template_id", t.ID, "waiting", h.Waiting)
+		return ignore(m.loader.remake(ctx, t.ID), errNotNow)
+	}
+	return err
 }
 
 // recordRefusal records when a template starts and stops refusing all users, so

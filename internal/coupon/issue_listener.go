@@ -140,20 +140,12 @@ func (l *IssueListener) saveOffsets(ctx context.Context, records []bus.Record, d
 // were stored in the same transaction; that requires a list of at most batchMax.
 func (l *IssueListener) settleAll(ctx context.Context, id reward.TemplateID, list []issueRecord, offsets []store.Offset) (stored bool, err error) {
 	for batch := range slices.Chunk(list, batchMax) {
-		for try := 0; ; try++ {
-			t, err := l.templates.read(ctx, id)
-			if err != nil {
-				return false, err
-			}
-			settled, err := l.settle(ctx, t, batch, offsets)
-			if errors.Is(err, errEndsChanged) && try < requestTriesMax {
-				continue
-			}
-			if err != nil {
-				return false, err
-			}
-			stored = settled
-			break
+		t, err := l.templates.read(ctx, id)
+		if err != nil {
+			return false, err
+		}
+		if stored, err = l.settle(ctx, t, batch, offsets); err != nil {
+			return false, err
 		}
 	}
 	return stored && offsets != nil, nil
@@ -217,20 +209,13 @@ func (l *IssueListener) requestExternal(ctx context.Context, list []issueRecord)
 	return l.topic.publisher.Publish(ctx, again)
 }
 
-// errEndsChanged means that a load has recorded new end offsets, so the void
-// records must be determined again.
-var errEndsChanged = errors.New("the end offsets of a newer generation have been recorded")
-
 // settle settles records in one transaction. It reports whether there was anything
 // to settle.
 func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, list []issueRecord, offsets []store.Offset) (bool, error) {
-	p := store.CouponSettleParams{TemplateID: t.ID, Kind: rules.SettleListed, EndsGeneration: t.EndsGeneration, Offsets: offsets, Now: time.Now()}
+	p := store.CouponSettleParams{TemplateID: t.ID, Kind: rules.SettleListed, Offsets: offsets, Now: time.Now()}
 	for _, r := range list {
-		switch {
-		case r.external(), t.Mode != reward.ModeKafka: // the mode was changed while the line was empty
+		if r.external() || t.Mode != reward.ModeKafka { // the mode was changed while the line was empty
 			continue
-		case r.event.Generation < t.EndsGeneration && r.Offset >= t.Ends[r.Partition]:
-			continue // void: a user who still waits has a ticket of a newer generation
 		}
 		p.Requests = append(p.Requests, newAsk(l.ids, r.event.UserID, r.event.Generation, r.event.Ticket))
 	}
@@ -241,9 +226,6 @@ func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, li
 	result, err := l.rows.CouponSettle(ctx, p)
 	if err != nil {
 		return false, err
-	}
-	if result.Refused != rules.NotRefused {
-		return false, errEndsChanged
 	}
 	with := applyExtras{serviceTime: l.average}
 	if l.average == 0 {

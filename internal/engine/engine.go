@@ -227,10 +227,12 @@ func (e *Engine) openStore(ctx context.Context) error {
 	}
 	e.store = s
 	e.onClose(s.Close)
-	if err := s.Migrate(ctx); err != nil {
-		return fmt.Errorf("migrating the database failed: %w", err)
-	}
-	return nil
+	return migrate(ctx, e.cfg, e.instance, s, func(instances []string) error {
+		e.log.Warn("waiting for instances of an older version to stop",
+			errors.New("the coupon protocol changes, and both versions must not issue coupons at the same time: stop these instances"),
+			"instances", instances)
+		return nil
+	})
 }
 
 // OpenStore opens the configured database without migrating it. The caller must close

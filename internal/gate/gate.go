@@ -7,12 +7,12 @@
 // Memory is the in-process driver, redisgate the driver for Redis and Valkey, and
 // gatetest the test suite that both pass.
 //
-// A driver serves a gate only during the server run that the gate was loaded into.
-// A restart, a failover or a FLUSHALL ends a run. After that, a call about a gate
-// does nothing and returns ErrNotLoaded. The exceptions are Headers, Ack, Retire,
-// LoadBegin, LoadHoldings and LoadSwap. Only LoadSwap creates a gate. The marker of
-// a loader (see LoadBegin), the data of a load in progress and the SYNC lock are
-// not part of a gate.
+// A driver serves a gate only during the server run that the gate was loaded into,
+// and only until a load closes it. A restart, a failover or a FLUSHALL ends a run.
+// A call about a gate that is not served does nothing and returns ErrNotLoaded. The
+// exceptions are Headers, Ack, Retire and the calls of a load. Only LoadSwap creates
+// or reopens a gate. The marker of a loader (see LoadBegin), the data of a load in
+// progress and the SYNC lock are not part of a gate.
 //
 // A driver sends each command to its server once. After an error other than
 // ErrNotLoaded, the command may or may not have taken effect. The caller may repeat
@@ -31,6 +31,10 @@ import (
 
 // ErrNotLoaded means that the gate must be loaded first.
 var ErrNotLoaded = errors.New("the gate is not loaded")
+
+// ErrLoadLost means that a load cannot continue: its marker has expired, another
+// loader holds it, or the server has another run. The call did nothing.
+var ErrLoadLost = errors.New("another loader has taken over, or the server has restarted")
 
 // AdmitMax limits the users of one Admit.
 const AdmitMax = 64
@@ -90,11 +94,13 @@ type PositionsResult struct {
 type Header struct {
 	// Exists reports whether there is a gate; without one, the other fields are
 	// zero. Loaded is false if calls return ErrNotLoaded. It reports whether the gate
-	// belongs to the present run of the server and has its request stream and group.
+	// belongs to the present run of the server, is not closed, and has its request
+	// stream and group.
 	Exists, Loaded      bool
 	Generation, Version int64
 	Settled             int64         // all tickets up to this one are settled
 	LastTicket          int64         // the highest ticket given
+	FirstTicket         int64         // the lowest ticket in line; 0 = the line is empty
 	Total               int64         // quantity of the template
 	Live                int64         // live coupons
 	IssuedTotal         int64         // all coupons ever issued
@@ -109,11 +115,19 @@ type Header struct {
 // the limit of a CapTotal is in force, the gate may promise less than both.
 func (h Header) Stock() int64 { return max(h.Total-h.Live-h.Waiting, 0) }
 
-// Request is an entry of the request stream.
+// Request is an entry of the request stream. Generation is that of the gate that
+// admitted or copied it. A load may keep the entries of earlier generations.
 type Request struct {
 	UserID     string
 	Ticket     int64
 	Generation int64
+}
+
+// Delivery is the result of Read and Claim. Generation is that of the gate at the
+// moment of the call. The requests may be settled only while the rows have it.
+type Delivery struct {
+	Generation int64
+	Requests   []Request
 }
 
 // Holding is a user's coupons as the gate knows them. The gate forgets a user with
@@ -130,9 +144,13 @@ type Holding struct {
 // decisions. Header explains the numbers.
 type State struct {
 	Generation, Version, Settled int64
-	Total, Live, IssuedTotal     int64
-	PerUserLimit                 int
-	OpensAt, ClosesAt            time.Time // zero = none; compared with the server's clock
+	// Base is the generation after which the present numbering of tickets begins:
+	// the tickets of a gate of this generation or an earlier one are not those of
+	// the rows.
+	Base                     int64
+	Total, Live, IssuedTotal int64
+	PerUserLimit             int
+	OpensAt, ClosesAt        time.Time // zero = none; compared with the server's clock
 	// Mode decides how requests leave the line: in ModeKafka one by one, by
 	// ApplyParams.Done; otherwise all with a ticket up to Settled.
 	Mode reward.IssueMode
@@ -146,7 +164,7 @@ type Outcome struct {
 	Reason   string
 }
 
-// SettledTicket is a settled ticket of a user.
+// SettledTicket is a ticket of a user.
 type SettledTicket struct {
 	UserID string
 	Ticket int64
@@ -180,40 +198,63 @@ type ApplyResult struct {
 	Version int64
 }
 
+// Load names a load in the calls that belong to it.
+type Load struct {
+	TemplateID reward.TemplateID
+	Token      string // of the loader
+	Run        string // of the server, as LoadBegin returned it
+}
+
 // LoadBeginResult is the result of LoadBegin.
 type LoadBeginResult struct {
 	// Held reports whether the loader holds the marker. If not, another loader does:
 	// wait for the gate, or for the marker to expire.
 	Held bool
-	// Run is the server's run, for LoadSwap.
+	// Run is the server's run, for the other calls of the load.
 	Run string
-	// Gate is the existing gate, loaded or not.
-	Gate Header
+	// Gate is the existing gate, loaded or not. Intact reports whether it has its
+	// request stream and group.
+	Gate   Header
+	Intact bool
 }
+
+// LoadKind says what becomes of an existing gate's line and request stream.
+type LoadKind int8
+
+// The kinds of load.
+const (
+	// LoadFresh: there is none; they begin empty.
+	LoadFresh LoadKind = iota
+	// LoadKeep: both stay as they are. LoadTrim has removed the users up to
+	// State.Settled from the line. The requests keep their generations.
+	LoadKeep
+	// LoadRemake: what LoadCopy has written replaces both.
+	LoadRemake
+)
 
 // SwapParams describes the gate that LoadSwap creates.
 type SwapParams struct {
-	TemplateID reward.TemplateID
-	Token, Run string
-	State      State
+	Load
+	Kind LoadKind
+	// Old is the generation of the gate as LoadBegin described it; 0 = there was none.
+	Old   int64
+	State State
 	// Holdings is the number of users that LoadHoldings has stored under this token,
 	// without those with Held 0.
 	Holdings int
-	// KeepAbove is the ticket above which the old line is kept; ModeKafka ignores it.
-	// Normally it is State.Settled. It is lower after an outage in which coupons were
-	// issued through the database. For example, the old line has tickets 11 to 20,
-	// and the database gave tickets 11 to 15 to other users: Settled is 15, but
-	// KeepAbove stays 10, because the users with the old tickets 11 to 15 still wait.
-	KeepAbove int64
+	// Copied is the number of users that LoadCopy has written.
+	Copied int64
 }
 
 // SwapResult is the result of LoadSwap.
 type SwapResult struct {
 	// Done is false if the swap was refused: the loader no longer holds the marker,
-	// the server has another run, stored holdings are missing, or a gate of this
-	// generation or a later one exists.
+	// the server has another run, stored holdings or copied users are missing, the
+	// existing gate is not closed, is not of generation Old, or is of State.Generation
+	// or a later one. With LoadKeep also: users up to State.Settled are still in line, or the
+	// request stream or its group is missing.
 	Done bool
-	// Waiting is the number of requests kept from the old line.
+	// Waiting is the number of users in the new line.
 	Waiting int64
 }
 
@@ -251,41 +292,54 @@ type Gate interface {
 	// Read delivers new requests to a consumer, in ticket order, at most count and
 	// ReadMax. It never waits. ErrNotLoaded may also mean that the group is missing.
 	// Requests of a lost reply are not read again; Claim returns them.
-	Read(ctx context.Context, id reward.TemplateID, consumer string, count int) ([]Request, error)
+	Read(ctx context.Context, id reward.TemplateID, consumer string, count int) (Delivery, error)
 	// Claim claims delivered and unacknowledged requests of any consumer: the first
 	// count with tickets above after, in ticket order. To claim all, call it
 	// again with the last ticket until it returns none.
-	Claim(ctx context.Context, id reward.TemplateID, consumer string, after int64, count int) ([]Request, error)
+	Claim(ctx context.Context, id reward.TemplateID, consumer string, after int64, count int) (Delivery, error)
 	// Ack acknowledges and deletes the requests with these tickets of a generation.
 	// It returns how many there were; a repeat finds none. It also works on a gate
-	// that is not loaded, if the gate has that generation.
+	// that is not loaded. In ModeKafka it does nothing while a load has closed the
+	// gate: the load gives the requests new tickets.
 	Ack(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) (int, error)
-	// Unacked reports for each ticket of a generation whether its request is still in
-	// the stream. ErrNotLoaded may also mean that the gate has another generation.
+	// Unacked reports for each ticket of the gate's generation whether its request is
+	// still in the stream. ErrNotLoaded may also mean that the gate has another
+	// generation.
 	Unacked(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) ([]bool, error)
 
 	// Apply brings the gate to a newer version of the rows. Late and repeated applies
-	// do no harm, and neither do lost ones.
+	// do no harm, and neither do lost ones. ErrNotLoaded may also mean that the gate is
+	// of State.Base or an earlier generation: its tickets have another numbering.
 	Apply(ctx context.Context, p ApplyParams) (ApplyResult, error)
+
+	// A load is these calls, in this order. Each touches at most LoadMax elements, and
+	// all but LoadBegin extend the marker. The calls between LoadBegin and LoadSwap
+	// return ErrLoadLost if the loader no longer holds the marker or the server has
+	// another run. After any other error, begin again.
 
 	// LoadBegin sets the marker of a loader for LoadMarkerTTL, unless another loader
 	// holds it. If it sets the marker, it deletes what an earlier load has stored, also
 	// one with the same token. So a loader may begin again with its token and a newer
 	// snapshot of the rows, once all its earlier calls have returned.
 	LoadBegin(ctx context.Context, id reward.TemplateID, token string) (LoadBeginResult, error)
-	// LoadHoldings stores holdings for LoadSwap, and users of the old line (with their
-	// old tickets) who are settled and must not be kept: at most LoadMax of each. It
-	// extends the marker, and does nothing if the loader does not hold it.
-	LoadHoldings(ctx context.Context, id reward.TemplateID, token string, holdings []Holding, settled []SettledTicket) error
-	// LoadSwap creates the new gate and moves the old line to it in one step. Users
-	// with a ticket above KeepAbove (in ModeKafka, all except the settled ones) keep
-	// their order and get tickets from State.Settled+1 on. Each has a request in the
-	// stream under the new generation. LoadSwap leaves out users who have reached
-	// PerUserLimit according to the new holdings: they got a coupon through the
-	// database, or the limit is lower now, and their request would be rejected.
-	//
-	// The new gate keeps the service time, but not the limit of CapTotal. The marker is
-	// removed. A repeat of a successful call is refused, because the generation exists.
+	// LoadClose closes an existing gate: it is not served until LoadSwap, so its line
+	// and its requests do not grow while they are trimmed or copied.
+	LoadClose(ctx context.Context, l Load) error
+	// LoadHoldings stores at most LoadMax holdings for LoadSwap.
+	LoadHoldings(ctx context.Context, l Load, holdings []Holding) error
+	// LoadTrim removes users with a ticket up to settled from the closed line, and
+	// returns how many such users are left.
+	LoadTrim(ctx context.Context, l Load, settled int64) (left int64, err error)
+	// LoadPage returns the users of the closed line from a rank on, at most LoadPageMax.
+	LoadPage(ctx context.Context, l Load, from int64) ([]SettledTicket, error)
+	// LoadCopy writes at most LoadPageMax users to the new line and the new request
+	// stream, with tickets from first on. Each call continues the previous one.
+	LoadCopy(ctx context.Context, l Load, generation, first int64, users []string) error
+	// LoadSwap creates or reopens the gate in one step, whose duration does not depend
+	// on the number of users. The gate keeps the service time, but not the limit of
+	// CapTotal. With LoadKeep, the next ticket follows the highest one that the gate
+	// has given, otherwise State.Settled and the copied users. The marker is removed.
+	// A repeat of a successful call is refused, because the generation exists.
 	LoadSwap(ctx context.Context, p SwapParams) (SwapResult, error)
 
 	// CapTotal limits Live plus the requests in line to total for CapTTL. It is for

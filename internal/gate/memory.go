@@ -18,8 +18,8 @@ var ErrClosed = errors.New("gate: closed")
 const hintsMax = 1024
 
 // Memory is the in-process driver. It has no goroutines. Its run is the process: all
-// gates end with it, so an existing gate is always loaded. It does not store
-// outcomes, because only the process that settles them could read them.
+// gates end with it, so an existing gate is loaded unless a load has closed it. It
+// does not store outcomes, because only the process that settles them could read them.
 type Memory struct {
 	run   string
 	hints chan Hint
@@ -41,6 +41,7 @@ type memoryTemplate struct {
 // memoryGate is an existing gate.
 type memoryGate struct {
 	state       State
+	closed      bool  // by a load
 	capTotal    int64 // of the latest CapTotal, until capUntil
 	capUntil    time.Time
 	lastTicket  int64
@@ -69,9 +70,19 @@ func (m *Memory) lock(ctx context.Context) error {
 	return nil
 }
 
-// lockGate locks the mutex and returns the gate. It returns ErrNotLoaded, with the
-// mutex unlocked, if there is none.
+// lockGate locks the mutex and returns a gate that is served. It returns
+// ErrNotLoaded, with the mutex unlocked, if there is none.
 func (m *Memory) lockGate(ctx context.Context, id reward.TemplateID) (*memoryGate, error) {
+	g, err := m.lockExisting(ctx, id)
+	if err == nil && g.closed {
+		m.mu.Unlock()
+		return nil, ErrNotLoaded
+	}
+	return g, err
+}
+
+// lockExisting is lockGate for a gate that may be closed.
+func (m *Memory) lockExisting(ctx context.Context, id reward.TemplateID) (*memoryGate, error) {
 	if err := m.lock(ctx); err != nil {
 		return nil, err
 	}
@@ -153,7 +164,7 @@ func (g *memoryGate) decide(user string, now time.Time, admit bool) Answer {
 	}
 	g.lastTicket++
 	g.line.push(user, g.lastTicket)
-	g.requests.add(user, g.lastTicket)
+	g.requests.add(Request{UserID: user, Ticket: g.lastTicket, Generation: g.state.Generation})
 	return Answer{Verdict: Admitted, Ticket: g.lastTicket, Rank: rank}
 }
 
@@ -199,8 +210,9 @@ func (g *memoryGate) header() Header {
 		return Header{}
 	}
 	return Header{
-		Exists: true, Loaded: true,
-		Generation: g.state.Generation, Version: g.state.Version, Settled: g.state.Settled, LastTicket: g.lastTicket,
+		Exists: true, Loaded: !g.closed,
+		Generation: g.state.Generation, Version: g.state.Version, Settled: g.state.Settled,
+		LastTicket: g.lastTicket, FirstTicket: g.line.first(),
 		Total: g.state.Total, Live: g.state.Live, IssuedTotal: g.state.IssuedTotal,
 		Waiting: int64(g.line.waiting), Backlog: int64(g.requests.length),
 		PublishedStock: max(g.state.Total-g.state.Live-int64(g.line.waiting), 0), // there is no separate counter
@@ -209,28 +221,28 @@ func (g *memoryGate) header() Header {
 }
 
 // Read implements Gate. In one process the consumer makes no difference.
-func (m *Memory) Read(ctx context.Context, id reward.TemplateID, _ string, count int) ([]Request, error) {
+func (m *Memory) Read(ctx context.Context, id reward.TemplateID, _ string, count int) (Delivery, error) {
 	g, err := m.lockGate(ctx, id)
 	if err != nil {
-		return nil, err
+		return Delivery{}, err
 	}
 	defer m.mu.Unlock()
-	return g.requests.read(g.state.Generation, min(count, ReadMax)), nil
+	return Delivery{Generation: g.state.Generation, Requests: g.requests.read(min(count, ReadMax))}, nil
 }
 
 // Claim implements Gate.
-func (m *Memory) Claim(ctx context.Context, id reward.TemplateID, _ string, after int64, count int) ([]Request, error) {
+func (m *Memory) Claim(ctx context.Context, id reward.TemplateID, _ string, after int64, count int) (Delivery, error) {
 	g, err := m.lockGate(ctx, id)
 	if err != nil {
-		return nil, err
+		return Delivery{}, err
 	}
 	defer m.mu.Unlock()
-	return g.requests.pending(g.state.Generation, after, min(count, ReadMax)), nil
+	return Delivery{Generation: g.state.Generation, Requests: g.requests.pending(after, min(count, ReadMax))}, nil
 }
 
 // Ack implements Gate.
 func (m *Memory) Ack(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) (int, error) {
-	g, err := m.lockGate(ctx, id)
+	g, err := m.lockExisting(ctx, id)
 	if err != nil {
 		if errors.Is(err, ErrNotLoaded) {
 			return 0, nil
@@ -238,10 +250,10 @@ func (m *Memory) Ack(ctx context.Context, id reward.TemplateID, generation int64
 		return 0, err
 	}
 	defer m.mu.Unlock()
-	if g.state.Generation != generation {
+	if g.closed && g.state.Mode == reward.ModeKafka {
 		return 0, nil
 	}
-	acked := g.requests.ack(tickets)
+	acked := g.requests.ack(generation, tickets)
 	if acked > 0 && g.state.Mode == reward.ModeKafka {
 		m.hintLocked(Hint{TemplateID: id, Kind: HintOutcomes})
 	}
@@ -260,7 +272,7 @@ func (m *Memory) Unacked(ctx context.Context, id reward.TemplateID, generation i
 	}
 	out := make([]bool, len(tickets))
 	for i, ticket := range tickets {
-		out[i] = g.requests.find(ticket) != nil
+		out[i] = g.requests.find(ticket, generation) != nil
 	}
 	return out, nil
 }
@@ -273,13 +285,15 @@ func (m *Memory) Apply(ctx context.Context, p ApplyParams) (ApplyResult, error) 
 	}
 	defer m.mu.Unlock()
 	switch have := g.state.Version; {
+	case g.state.Generation <= p.State.Base:
+		return ApplyResult{}, ErrNotLoaded
 	case p.State.Version < have, p.State.Version == have && !p.Repair:
 		return ApplyResult{Version: have}, nil
 	case have < p.From:
 		return ApplyResult{Behind: true, Version: have}, nil
 	}
 	if p.State.Mode != reward.ModeKafka {
-		g.line.removeUpTo(p.State.Settled)
+		g.line.removeUpTo(p.State.Settled, g.line.waiting)
 	} else {
 		for _, d := range p.Done {
 			if w := g.line.byUser[d.UserID]; w != nil && w.ticket == d.Ticket {
@@ -317,7 +331,7 @@ func (m *Memory) CapTotal(ctx context.Context, id reward.TemplateID, total int64
 
 // Retire implements Gate.
 func (m *Memory) Retire(ctx context.Context, id reward.TemplateID, idle time.Duration) (bool, error) {
-	g, err := m.lockGate(ctx, id)
+	g, err := m.lockExisting(ctx, id)
 	if err != nil {
 		if errors.Is(err, ErrNotLoaded) {
 			return true, nil

@@ -36,7 +36,7 @@ func TestLowerLasts(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := gate.State{Generation: 1, Version: 1, Total: 3, PerUserLimit: 1, Mode: reward.ModeStream}
-		swapped, err := g.LoadSwap(t.Context(), gate.SwapParams{TemplateID: id, Token: "loader", Run: begun.Run, State: s})
+		swapped, err := g.LoadSwap(t.Context(), gate.SwapParams{Load: gate.Load{TemplateID: id, Token: "loader", Run: begun.Run}, State: s})
 		if err != nil || !swapped.Done {
 			t.Fatal(swapped, err)
 		}

@@ -145,22 +145,13 @@ type CouponTemplate struct {
 	Owner string
 	// Fence is the highest token of the SYNC lock that has written.
 	Fence int64
-	// EndsGeneration is the latest generation whose Ends are known: the end
-	// offsets of the coupon-issue topic, by partition, read after the
-	// generation began. A record of an earlier generation at or after them is
-	// void.
-	EndsGeneration int64
-	Ends           map[int32]int64
-	// GateBypass is the latest change from the gate to PathDatabase.
-	GateBypass GateBypass
-}
-
-// GateBypass says which tickets were issued without the gate: those from Settled+1
-// to Until. In a gate of Generation, these numbers belong to other users.
-type GateBypass struct {
-	// Generation and Settled are the template's when it left the gate. Until is
-	// its Settled when it returned.
-	Generation, Settled, Until int64
+	// Base is the generation after which the present numbering of tickets
+	// begins. In a gate of Base or an earlier generation, the numbers belong to
+	// other users: coupons were issued through the database meanwhile.
+	Base int64
+	// Floor belongs to ModeKafka: a record of an earlier generation that is not
+	// settled is void. The request has a ticket of a later generation.
+	Floor int64
 }
 
 // CouponStatus is the state of a coupon.

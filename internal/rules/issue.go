@@ -21,19 +21,20 @@ const (
 	// stored as a row.
 	//
 	// The batch is refused with RefusedEpoch if Epoch is not the template's. It is
-	// refused with RefusedGeneration if Generation, or that of any request, is not
-	// the template's, or if its Path is not GATE.
+	// refused with RefusedGeneration if Generation is not the template's, or if its
+	// Path is not GATE. Generation is that of the gate when the requests were read;
+	// the requests themselves may be of earlier generations.
 	SettleInOrder SettleKind = iota
 	// SettleListed settles tickets from Kafka in mode KAFKA, with gaps. A request
-	// is RequestAlreadySettled if its generation and ticket are stored, or if its
-	// generation is above the template's. Settled becomes the highest ticket. A
-	// rejection is stored as a row.
-	//
-	// The batch is refused with RefusedEnds if EndsGeneration is not the template's.
+	// is RequestAlreadySettled if its generation and ticket are stored. It is void,
+	// which has the same outcome, if its generation is above the template's or below
+	// Floor. Settled becomes the highest ticket. A rejection is stored as a row.
 	SettleListed
 	// SettleDirect settles requests without tickets: in mode SYNC, and on the path
 	// PathDatabase. An issued request gets the ticket Settled+1. A rejection is not
-	// stored and takes no ticket.
+	// stored and takes no ticket. On the path PathDatabase an issued request sets
+	// Base to the template's generation: the gate, if it still exists, does not know
+	// of the ticket.
 	//
 	// By the clock of the database, all requests are RequestNotOpen before OpensAt
 	// and RequestClosed from ClosesAt on. The caller checks the state of a draw.
@@ -78,7 +79,6 @@ const (
 	NotRefused SettleRefusal = iota
 	RefusedEpoch
 	RefusedGeneration
-	RefusedEnds
 	RefusedPath
 	RefusedFence
 )
@@ -90,7 +90,7 @@ type RequestOutcome int8
 const (
 	RequestIssued RequestOutcome = iota
 	RequestRejected
-	RequestAlreadySettled // by an earlier call, which knows the outcome
+	RequestAlreadySettled // by an earlier call, which knows the outcome, or void
 	RequestGap            // a lower ticket is missing; SettleInOrder only
 	RequestNotOpen        // before OpensAt; SettleDirect only
 	RequestClosed         // from ClosesAt on; SettleDirect only
@@ -99,19 +99,19 @@ const (
 // IssueBatch is a batch of requests of one template. The fields from Epoch to
 // Fence are what the kind expects of the template.
 type IssueBatch struct {
-	Kind           SettleKind
-	Epoch          int64
-	Generation     int64
-	EndsGeneration int64
-	Path           reward.IssuePath
-	Fence          int64
-	Requests       []CouponRequest
-	Now            time.Time // IssuedAt of the coupons
+	Kind       SettleKind
+	Epoch      int64
+	Generation int64
+	Path       reward.IssuePath
+	Fence      int64
+	Requests   []CouponRequest
+	Now        time.Time // IssuedAt of the coupons
 }
 
 // Order returns the positions of the requests in the order of settlement: by
 // ticket, then generation. Of requests with the same ticket and generation only
-// the first is included. SettleDirect keeps the order of the batch.
+// the first is included; SettleInOrder includes a ticket once. SettleDirect keeps
+// the order of the batch.
 func (b *IssueBatch) Order() []int {
 	order := make([]int, len(b.Requests))
 	for i := range order {
@@ -125,7 +125,9 @@ func (b *IssueBatch) Order() []int {
 		return cmp.Or(cmp.Compare(r.Ticket, s.Ticket), cmp.Compare(r.Generation, s.Generation))
 	}
 	slices.SortStableFunc(order, compare)
-	return slices.CompactFunc(order, func(i, j int) bool { return compare(i, j) == 0 })
+	return slices.CompactFunc(order, func(i, j int) bool {
+		return compare(i, j) == 0 || b.Kind == SettleInOrder && b.Requests[i].Ticket == b.Requests[j].Ticket
+	})
 }
 
 // Refuse returns why template t refuses the whole batch, or NotRefused.
@@ -135,15 +137,10 @@ func Refuse(t *reward.CouponTemplate, b *IssueBatch) SettleRefusal {
 		if b.Epoch != t.Epoch {
 			return RefusedEpoch
 		}
-		other := slices.ContainsFunc(b.Requests, func(r CouponRequest) bool { return r.Generation != t.Generation })
-		if b.Generation != t.Generation || t.Path != reward.PathGate || other {
+		if b.Generation != t.Generation || t.Path != reward.PathGate {
 			return RefusedGeneration
 		}
-	case SettleListed:
-		if b.EndsGeneration != t.EndsGeneration {
-			return RefusedEnds
-		}
-	default:
+	case SettleDirect:
 		switch {
 		case b.Path != t.Path:
 			return RefusedPath
@@ -187,7 +184,7 @@ func Due(t *reward.CouponTemplate, b *IssueBatch, known func(*CouponRequest) (bo
 			}
 			next++
 		case SettleListed:
-			if r.Generation > t.Generation {
+			if r.Generation > t.Generation || r.Generation < t.Floor {
 				continue
 			}
 			if settled, err := known(r); err != nil {
@@ -282,6 +279,9 @@ func Issue(t reward.CouponTemplate, b *IssueBatch, due []int, holdings map[strin
 				d.Ticket = t.Settled + 1
 			}
 			t.Version, t.Settled = version, max(t.Settled, d.Ticket)
+			if direct && b.Path == reward.PathDatabase {
+				t.Base = t.Generation
+			}
 		}
 		decisions = append(decisions, d)
 	}

@@ -34,7 +34,7 @@ type Coupons interface {
 	// CodeExists. A template that reward.CheckTemplate refuses is CodeInvalid, and
 	// so is an unknown Mode or WhenRedisAway.
 	//
-	// The progress fields of t (Generation to Ends) are ignored: all are 0, and
+	// The progress fields of t (Generation to Floor) are ignored: all are 0, and
 	// Path is GATE. A draw is OPEN and has no List.
 	TemplateCreate(ctx context.Context, t reward.CouponTemplate) (reward.CouponTemplate, error)
 	// TemplateGet returns a template.
@@ -58,14 +58,13 @@ type Coupons interface {
 	// which is returned. Templates that do not exist are left out.
 	TemplateAssign(ctx context.Context, ids []reward.TemplateID, owner string) (map[reward.TemplateID]int64, error)
 	// TemplateNewGeneration raises Generation to the greater of Generation and
-	// AtLeast, plus 1, and sets Path. A change of Path is recorded in Moved. It
-	// returns the template and reports whether it changed it. It changes nothing
-	// if the generation is not From.
+	// AtLeast, plus 1, and sets Path. NewNumbering also sets Base to one less than
+	// the new generation. It returns the template and reports whether it changed it.
+	// It changes nothing if the generation is not From.
 	TemplateNewGeneration(ctx context.Context, p TemplateNewGenerationParams) (reward.CouponTemplate, bool, error)
-	// TemplateRecordEnds stores the end offsets of a generation by partition, and
-	// reports whether it did. It stores nothing if the template has another
-	// generation by now.
-	TemplateRecordEnds(ctx context.Context, id reward.TemplateID, generation int64, ends map[int32]int64) (bool, error)
+	// TemplateSetFloor sets Floor to a generation, and reports whether it did. It
+	// changes nothing if the template has another generation by now.
+	TemplateSetFloor(ctx context.Context, id reward.TemplateID, generation int64) (bool, error)
 
 	// CouponSettle settles coupon requests in one transaction, by rules.SettleKind.
 	// CouponSettleParams.Check lists what is CodeInvalid. A coupon ID or code that
@@ -112,6 +111,12 @@ type Coupons interface {
 	// holdings at a time, ordered by the bytes of the user ID. It stops at an error
 	// of begin or facts and returns it.
 	CouponSnapshot(ctx context.Context, id reward.TemplateID, begin func(reward.CouponTemplate) error, facts func([]CouponHolding) error) error
+	// CouponWaiting reports which users in the line of a gate still wait, in order.
+	// generation is the gate's, and there are at most BatchMax users. A user no longer
+	// waits if their ticket was settled under this generation or an earlier one. They
+	// do not wait either if a request of theirs was settled under a later one, with
+	// any ticket: that answered them.
+	CouponWaiting(ctx context.Context, id reward.TemplateID, generation int64, line []LineTicket) ([]bool, error)
 	// CouponRecount counts the coupons of a template and reads its stored counts,
 	// from one snapshot.
 	CouponRecount(ctx context.Context, id reward.TemplateID) (CouponCount, error)
@@ -149,20 +154,21 @@ type TemplateNewGenerationParams struct {
 	From    int64 // the expected generation; -1 means any
 	AtLeast int64 // the new generation is above this
 	Path    reward.IssuePath
+	// NewNumbering makes the numbers of all tickets so far invalid.
+	NewNumbering bool
 }
 
 // CouponSettleParams is a batch of at most BatchMax requests of one template.
 // rules.SettleKind says which of the fields Epoch to Fence a kind uses, and what
 // it expects of them.
 type CouponSettleParams struct {
-	TemplateID     reward.TemplateID
-	Kind           rules.SettleKind
-	Epoch          int64
-	Generation     int64
-	EndsGeneration int64
-	Path           reward.IssuePath
-	Fence          int64
-	Requests       []rules.CouponRequest
+	TemplateID reward.TemplateID
+	Kind       rules.SettleKind
+	Epoch      int64
+	Generation int64
+	Path       reward.IssuePath
+	Fence      int64
+	Requests   []rules.CouponRequest
 	// Offsets are stored in the same transaction, whatever the outcomes of the
 	// requests are. A refused batch does not store them.
 	Offsets []Offset
@@ -217,6 +223,12 @@ type SettledRequest struct {
 	UserID     string
 	Generation int64
 	Ticket     int64
+}
+
+// LineTicket is a user in the line of a gate, and their ticket.
+type LineTicket struct {
+	UserID string
+	Ticket int64
 }
 
 // CouponCount compares the coupons of a template with its stored counts.

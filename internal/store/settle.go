@@ -41,7 +41,7 @@ func (p *CouponSettleParams) Check() error {
 // Batch returns the batch for package rules.
 func (p *CouponSettleParams) Batch() *rules.IssueBatch {
 	return &rules.IssueBatch{
-		Kind: p.Kind, Epoch: p.Epoch, Generation: p.Generation, EndsGeneration: p.EndsGeneration, Path: p.Path, Fence: p.Fence,
+		Kind: p.Kind, Epoch: p.Epoch, Generation: p.Generation, Path: p.Path, Fence: p.Fence,
 		Requests: p.Requests, Now: p.Now,
 	}
 }

@@ -159,12 +159,11 @@ func exerciseRetire(t *testing.T, b *bundle) {
 	b.load(s)
 	equal(t, "holdings", b.holdings(), map[string]gate.Holding{})
 	// Retire does not delete the data of a load in progress.
-	token := newToken()
-	begun := must(b.g.LoadBegin(b.ctx, b.id, token))(t)
-	b.ok(b.g.LoadHoldings(b.ctx, b.id, token, []gate.Holding{{UserID: "a", Held: 1, CouponID: 1}}, nil))
+	l := b.begin()
+	b.ok(b.g.LoadHoldings(b.ctx, l.Load, []gate.Holding{{UserID: "a", Held: 1, CouponID: 1}}))
 	retire(0, true)
 	s.Generation = 3
-	params := gate.SwapParams{TemplateID: b.id, Token: token, Run: begun.Run, State: s, Holdings: 1}
+	params := gate.SwapParams{Load: l.Load, State: s, Holdings: 1}
 	equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true})
 }
 
@@ -296,7 +295,7 @@ func exerciseSeparateTemplates(t *testing.T, b *bundle) {
 	other.load(s, gate.Holding{UserID: "a", Held: 1, CouponID: 6})
 	b.admit(1, "a", "b", "c")
 	equal(t, "answers of the other", other.answers("a", "b", "c"), []gate.Answer{{Verdict: gate.AtUserLimit, CouponID: 6}, {Verdict: gate.Admitted, Ticket: 1}, {Verdict: gate.SoldOut}})
-	equal(t, "requests of the other", must(other.g.Read(b.ctx, other.id, "c", 10))(t), []gate.Request{{UserID: "b", Ticket: 1, Generation: 3}})
+	equal(t, "requests of the other", must(other.g.Read(b.ctx, other.id, "c", 10))(t).Requests, []gate.Request{{UserID: "b", Ticket: 1, Generation: 3}})
 	if token, ok, err := b.g.Lock(b.ctx, b.id, time.Hour); err != nil || !ok || token == 0 {
 		t.Fatal(ok, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -44,10 +45,12 @@ func Exercise(t *testing.T, newGate func(t testing.TB) gate.Gate) {
 		"ApplyOfManyHoldings":                   exerciseManyHoldings,
 		"CouponIDsAreExact":                     exerciseBigCoupons,
 		"ServiceTimeOnlyFallsWhileRequestsWait": exerciseService,
-		"LoadKeepsTheLine":                      exerciseLoad,
-		"LoadLeavesOutSettledUsersInKafkaMode":  exerciseLoadKafka,
-		"LoadKeepsTheLineAfterTheDatabasePath":  exerciseLoadAfterDatabase,
-		"LoadLeavesOutUsersAtTheLimit":          exerciseLoadUserLimit,
+		"LoadKeepsLineAndRequests":              exerciseLoadKeep,
+		"LoadMakesLineAndRequestsAgain":         exerciseLoadRemake,
+		"LoadKeepsTheNextTicket":                exerciseLoadNext,
+		"LoadClosesTheGate":                     exerciseLoadCloses,
+		"StepsOfALostLoadDoNothing":             exerciseLoadLost,
+		"ApplyOfAnotherNumberingIsRefused":      exerciseApplyBase,
 		"LoadStartsOver":                        exerciseLoadAgain,
 		"LoadOfALongLine":                       exerciseLongLine,
 		"SwapIsRefused":                         exerciseSwapRefused,
@@ -117,9 +120,9 @@ func (b *bundle) ok(err error) {
 }
 
 // equal fails the test unless got equals want.
-func equal[T any](t TB, what string, got, want T) {
+func equal[T any](t TB, what string, got, want T, options ...cmp.Option) {
 	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, options...); diff != "" {
 		t.Fatalf("%s (-want +got):\n%s", what, diff)
 	}
 }
@@ -134,18 +137,66 @@ var tokens atomic.Int64
 
 func newToken() string { return fmt.Sprintf("loader-%d", tokens.Add(1)) }
 
-// load loads the gate.
-func (b *bundle) load(s gate.State, holdings ...gate.Holding) gate.SwapResult {
+// loading is a load in progress.
+type loading struct {
+	gate.Load
+	*bundle
+	begun gate.LoadBeginResult
+}
+
+// begin begins a load and closes the gate.
+func (b *bundle) begin() *loading {
 	b.Helper()
 	token := newToken()
 	begun := must(b.g.LoadBegin(b.ctx, b.id, token))(b)
 	if !begun.Held {
 		b.Fatal("another loader holds the marker")
 	}
-	b.ok(b.g.LoadHoldings(b.ctx, b.id, token, holdings, nil))
-	swapped := must(b.g.LoadSwap(b.ctx, gate.SwapParams{
-		TemplateID: b.id, Token: token, Run: begun.Run, State: s, Holdings: len(holdings), KeepAbove: s.Settled,
-	}))(b)
+	l := &loading{Load: gate.Load{TemplateID: b.id, Token: token, Run: begun.Run}, bundle: b, begun: begun}
+	b.ok(b.g.LoadClose(b.ctx, l.Load))
+	return l
+}
+
+// prepare stores holdings, and trims or copies the line. gone are those in line who no
+// longer wait. It returns the parameters of the swap.
+func (l *loading) prepare(s gate.State, gone []gate.SettledTicket, holdings ...gate.Holding) gate.SwapParams {
+	l.Helper()
+	p := gate.SwapParams{Load: l.Load, Old: l.begun.Gate.Generation, State: s, Holdings: len(holdings)}
+	for chunk := range slices.Chunk(holdings, gate.LoadMax) {
+		l.ok(l.g.LoadHoldings(l.ctx, l.Load, chunk))
+	}
+	switch {
+	case !l.begun.Gate.Exists:
+	case s.Mode == reward.ModeStream && l.begun.Gate.Generation > s.Base:
+		p.Kind = gate.LoadKeep
+		for must(l.g.LoadTrim(l.ctx, l.Load, s.Settled))(l) > 0 {
+		}
+	default:
+		p.Kind = gate.LoadRemake
+		for from := int64(0); ; {
+			page := must(l.g.LoadPage(l.ctx, l.Load, from))(l)
+			if len(page) == 0 {
+				break
+			}
+			from += int64(len(page))
+			var users []string
+			for _, one := range page {
+				if !slices.Contains(gone, one) {
+					users = append(users, one.UserID)
+				}
+			}
+			l.ok(l.g.LoadCopy(l.ctx, l.Load, s.Generation, s.Settled+p.Copied+1, users))
+			p.Copied += int64(len(users))
+		}
+	}
+	return p
+}
+
+// load loads the gate. It keeps the line in ModeStream, unless the gate is of State.Base
+// or an earlier generation. Otherwise everyone in line gets a new ticket.
+func (b *bundle) load(s gate.State, holdings ...gate.Holding) gate.SwapResult {
+	b.Helper()
+	swapped := must(b.g.LoadSwap(b.ctx, b.begin().prepare(s, nil, holdings...)))(b)
 	if !swapped.Done {
 		b.Fatal("the swap was refused")
 	}

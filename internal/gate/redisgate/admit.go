@@ -99,7 +99,7 @@ func (g *Gate) Headers(ctx context.Context, ids []reward.TemplateID) ([]gate.Hea
 func (r *reply) header() gate.Header {
 	h := gate.Header{
 		Exists: r.number() == 1, Loaded: r.number() == 1,
-		Generation: r.number(), Version: r.number(), Settled: r.number(), LastTicket: r.number(),
+		Generation: r.number(), Version: r.number(), Settled: r.number(), LastTicket: r.number(), FirstTicket: r.number(),
 		Total: r.number(), Live: r.number(), IssuedTotal: r.number(), PublishedStock: r.number(),
 		Waiting: r.number(), Backlog: r.number(),
 	}

@@ -67,7 +67,7 @@ for i = 1, asking do
     verdict = 5
     if admits then
       local ticket = text(next + #admitted / 2 + 1)
-      request(ARGV[1], members[i], ARGV[3 + i], ticket, h[2])
+      request(REQUESTS, ARGV[1], members[i], ARGV[3 + i], ticket, h[2])
       admitted[#admitted + 1] = ticket
       admitted[#admitted + 1] = members[i]
       given[members[i]] = #admitted / 2

@@ -31,7 +31,7 @@ func (g *Gate) Apply(ctx context.Context, p gate.ApplyParams) (gate.ApplyResult,
 func stateArgs(s gate.State) []string {
 	return []string{
 		number(s.Version), number(s.Settled), number(s.Total), number(s.Live), number(s.IssuedTotal),
-		number(int64(s.PerUserLimit)), timeArg(s.OpensAt), timeArg(s.ClosesAt), string(s.Mode),
+		number(int64(s.PerUserLimit)), timeArg(s.OpensAt), timeArg(s.ClosesAt), string(s.Mode), number(s.Base),
 	}
 }
 

@@ -71,7 +71,7 @@ func admitKeys(prefix string, id reward.TemplateID) []string {
 func allKeys(prefix string, id reward.TemplateID) []string {
 	return append(admitKeys(prefix, id),
 		CountKey(prefix, id), IssuedKey(prefix, id), OutcomesKey(prefix, id), namedKey(prefix, id, "loading"),
-		namedKey(prefix, id, "loading-holders"), namedKey(prefix, id, "loading-gone"), namedKey(prefix, id, "loading-line"))
+		namedKey(prefix, id, "loading-holders"), namedKey(prefix, id, "loading-requests"), namedKey(prefix, id, "loading-line"))
 }
 
 // lockKeys returns the KEYS of the lock's scripts.

@@ -40,6 +40,14 @@ var (
 	loadBeginText string
 	//go:embed load_holdings.lua
 	loadHoldingsText string
+	//go:embed load_close.lua
+	loadCloseText string
+	//go:embed load_trim.lua
+	loadTrimText string
+	//go:embed load_page.lua
+	loadPageText string
+	//go:embed load_copy.lua
+	loadCopyText string
 	//go:embed load_swap.lua
 	loadSwapText string
 	//go:embed cap_total.lua
@@ -63,6 +71,10 @@ var (
 	apply        = newScript("apply", headText+applyText)
 	loadBegin    = newScript("load_begin", headText+loadBeginText)
 	loadHoldings = newScript("load_holdings", headText+loadHoldingsText)
+	loadClose    = newScript("load_close", headText+loadCloseText)
+	loadTrim     = newScript("load_trim", headText+loadTrimText)
+	loadPage     = newScript("load_page", headText+loadPageText)
+	loadCopy     = newScript("load_copy", headText+loadCopyText)
 	loadSwap     = newScript("load_swap", headText+loadSwapText)
 	capTotal     = newScript("cap_total", headText+capTotalText)
 	retire       = newScript("retire", headText+retireText)
@@ -148,8 +160,13 @@ func (s *script) result(reply rueidis.RedisResult, id reward.TemplateID) (rueidi
 	if err == nil {
 		return m, nil
 	}
-	if refusal, ok := rueidis.IsRedisErr(err); ok && strings.HasPrefix(refusal.Error(), "NOTLOADED") {
-		return m, gate.ErrNotLoaded
+	if refusal, ok := rueidis.IsRedisErr(err); ok {
+		switch {
+		case strings.HasPrefix(refusal.Error(), "NOTLOADED"):
+			return m, gate.ErrNotLoaded
+		case strings.HasPrefix(refusal.Error(), "LOADLOST"):
+			return m, gate.ErrLoadLost
+		}
 	}
 	return m, fmt.Errorf("redisgate: %s %s: %w", s.name, id, err)
 }

@@ -127,6 +127,40 @@ CROSS JOIN LATERAL (
 FROM coupons c WHERE c.template_id = $1 AND c.slot IS NOT NULL GROUP BY c.user_id ORDER BY c.user_id`
 )
 
+// waitingLine reads the positions, from 1, of those users $3 with tickets $4 that
+// still wait at template $1, whose gate has generation $2.
+const waitingLine = `SELECT a.ord FROM unnest($3::text[], $4::int8[]) WITH ORDINALITY AS a(user_id, ticket, ord)
+WHERE NOT EXISTS (SELECT 1 FROM coupons c
+    WHERE c.template_id = $1 AND c.ticket = a.ticket AND c.generation <= $2 AND c.user_id = a.user_id COLLATE "C")
+  AND NOT EXISTS (SELECT 1 FROM coupon_rejections r
+    WHERE r.template_id = $1 AND r.ticket = a.ticket AND r.generation <= $2 AND r.user_id = a.user_id COLLATE "C")
+  AND NOT EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = $1 AND c.user_id = a.user_id COLLATE "C" AND c.generation > $2)
+  AND NOT EXISTS (SELECT 1 FROM coupon_rejections r WHERE r.user_id = a.user_id COLLATE "C" AND r.template_id = $1 AND r.generation > $2)`
+
+// CouponWaiting reports which users in line still wait.
+func (s *Store) CouponWaiting(ctx context.Context, id reward.TemplateID, generation int64, line []store.LineTicket) ([]bool, error) {
+	users, tickets := make([]string, len(line)), make([]int64, len(line))
+	for i, l := range line {
+		users[i], tickets[i] = reward.SanitizeText(l.UserID), l.Ticket
+	}
+	var out []bool
+	err := s.read(ctx, "look up a waiting line", func(b *pgx.Batch) {
+		out = make([]bool, len(line))
+		b.Queue(waitingLine, int64(id), generation, users, tickets).Query(each(func(rows pgx.Rows) error {
+			var ord int64
+			err := rows.Scan(&ord)
+			if err == nil {
+				out[ord-1] = true
+			}
+			return err
+		}))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // holdingsInto returns a row reader of holdings.
 func holdingsInto(list *[]store.CouponHolding) func(pgx.Rows) error {
 	return each(func(rows pgx.Rows) error {

@@ -21,6 +21,7 @@ type issueKind struct {
 	generation string // of the coupon of request d; g is the template
 	ticket     string // of the coupon of request d; d.issued says whether it gets one
 	fence      string // the fence afterwards
+	base       string // the base afterwards, if a request was settled
 	kept       bool   // a rejection is stored as a row
 }
 
@@ -84,7 +85,8 @@ func issueSQL(k issueKind) string {
   SELECT count(*) FILTER (WHERE verdict = '') AS issued, max(ticket) AS top FROM decided
 ), moved AS (
   UPDATE coupon_templates t SET settled = greatest(t.settled, s.top), version = t.version + CASE WHEN s.top IS NULL THEN 0 ELSE 1 END,
-    live = t.live + s.issued, issued_total = t.issued_total + s.issued, fence = ` + k.fence + `
+    live = t.live + s.issued, issued_total = t.issued_total + s.issued, fence = ` + k.fence + `,
+    base = CASE WHEN s.top IS NULL THEN t.base ELSE ` + k.base + ` END
   FROM sums s, gate g WHERE t.id = $1 AND g.refused = :REFUSED_NOT AND (s.top IS NOT NULL OR t.fence <> ` + k.fence + `)
 )
 SELECT g.refused, g.shut, g.version, d.ord, d.ticket, d.verdict, d.held, d.latest FROM gate g LEFT JOIN decided d ON true`)
@@ -93,22 +95,20 @@ SELECT g.refused, g.shut, g.version, d.ord, d.ticket, d.verdict, d.held, d.lates
 var (
 	// settleInOrder gets the epoch in $12 and the generation in $13.
 	settleInOrder = issueSQL(issueKind{
-		refused: `CASE WHEN t.epoch <> $12 THEN :REFUSED_EPOCH WHEN t.generation <> $13 OR t.path <> 'GATE'
-    OR EXISTS (SELECT 1 FROM unnest($4::int8[]) AS a(generation) WHERE a.generation <> t.generation) THEN :REFUSED_GENERATION ELSE :REFUSED_NOT END`,
-		shut: `0`,
+		refused: `CASE WHEN t.epoch <> $12 THEN :REFUSED_EPOCH WHEN t.generation <> $13 OR t.path <> 'GATE' THEN :REFUSED_GENERATION ELSE :REFUSED_NOT END`,
+		shut:    `0`,
 		due: `SELECT n.* FROM gate g, (
     SELECT a.*, row_number() OVER (ORDER BY a.ord) AS step FROM asks a, gate g WHERE a.ticket > g.settled
   ) n WHERE n.ticket = g.settled + n.step`,
-		generation: `d.generation`, ticket: `d.ticket`, fence: `t.fence`, kept: true,
+		generation: `d.generation`, ticket: `d.ticket`, fence: `t.fence`, base: `t.base`, kept: true,
 	})
-	// settleListed gets the generation of the end offsets in $12.
 	settleListed = issueSQL(issueKind{
-		refused: `CASE WHEN t.ends_generation <> $12 THEN :REFUSED_ENDS ELSE :REFUSED_NOT END`,
+		refused: `:REFUSED_NOT`,
 		shut:    `0`,
-		due: `SELECT a.* FROM asks a, gate g WHERE a.generation <= g.generation
+		due: `SELECT a.* FROM asks a, gate g WHERE a.generation BETWEEN g.floor AND g.generation
     AND NOT EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = g.id AND c.ticket = a.ticket AND c.generation = a.generation)
     AND NOT EXISTS (SELECT 1 FROM coupon_rejections r WHERE r.template_id = g.id AND r.ticket = a.ticket AND r.generation = a.generation)`,
-		generation: `d.generation`, ticket: `d.ticket`, fence: `t.fence`, kept: true,
+		generation: `d.generation`, ticket: `d.ticket`, fence: `t.fence`, base: `t.base`, kept: true,
 	})
 	// settleDirect gets the path in $12, the generation in $13 and the fence in
 	// $14.
@@ -120,6 +120,7 @@ var (
 		due: `SELECT a.* FROM asks a`, generation: `g.generation`,
 		ticket: `CASE WHEN d.issued THEN g.settled + count(*) FILTER (WHERE d.issued) OVER (ORDER BY d.ord) END`,
 		fence:  `greatest(t.fence, $14::int8)`,
+		base:   `CASE WHEN $12 = 'DATABASE' THEN t.generation ELSE t.base END`,
 	})
 )
 
@@ -210,7 +211,7 @@ func settleArgs(p *store.CouponSettleParams, order []int) (sql string, args []an
 	case rules.SettleInOrder:
 		return settleInOrder, append(args, p.Epoch, p.Generation)
 	case rules.SettleListed:
-		return settleListed, append(args, p.EndsGeneration)
+		return settleListed, args
 	default:
 		return settleDirect, append(args, string(p.Path), p.Generation, p.Fence)
 	}

@@ -29,7 +29,7 @@ var named = func() func(string) string {
 		name("OUTCOME_", text, int(k))
 	}
 	for r, text := range map[rules.SettleRefusal]string{
-		rules.NotRefused: "NOT", rules.RefusedEpoch: "EPOCH", rules.RefusedGeneration: "GENERATION", rules.RefusedEnds: "ENDS",
+		rules.NotRefused: "NOT", rules.RefusedEpoch: "EPOCH", rules.RefusedGeneration: "GENERATION",
 		rules.RefusedPath: "PATH", rules.RefusedFence: "FENCE",
 	} {
 		name("REFUSED_", text, int(r))

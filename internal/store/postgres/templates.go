@@ -29,22 +29,20 @@ const lockTemplate = `SELECT 1 FROM coupon_templates t WHERE t.id = $1 FOR NO KE
 func templateScanner(t *reward.CouponTemplate, more ...any) func(pgx.Rows) error {
 	var opens, closes, from, created pgtype.Timestamptz
 	var valid int64
-	var ends text
 	into := append([]any{
 		(*int64)(&t.ID), (*text)(&t.Name), &t.TotalQuantity, &t.PerUserLimit, &opens, &closes, &valid, (*text)(&t.Mode),
 		&t.ReissueAfterCancel, (*text)(&t.WhenRedisAway), (*text)(&t.Draw.State), &from, &t.Draw.Seed, &t.Draw.List, &created,
 		&t.Generation, &t.Settled, &t.Version, &t.Live, &t.IssuedTotal, (*text)(&t.Path), &t.Epoch, (*text)(&t.Owner), &t.Fence,
-		&t.EndsGeneration, &ends, &t.GateBypass.Generation, &t.GateBypass.Settled, &t.GateBypass.Until,
+		&t.Base, &t.Floor,
 	}, more...)
-	return func(rows pgx.Rows) (err error) {
+	return func(rows pgx.Rows) error {
 		t.Draw.Seed, t.Draw.List = nil, nil // do not overwrite those of the previous row
 		if err := rows.Scan(into...); err != nil {
 			return err
 		}
 		t.OpensAt, t.ClosesAt, t.Draw.From, t.CreatedAt = utc(opens), utc(closes), utc(from), utc(created)
 		t.ValidFor = time.Duration(valid) * time.Second
-		t.Ends, err = store.DecodeEnds(string(ends))
-		return err
+		return nil
 	}
 }
 
@@ -241,20 +239,13 @@ func (s *Store) write(ctx context.Context, what string, id reward.TemplateID, sq
 func (s *Store) TemplateNewGeneration(ctx context.Context, p store.TemplateNewGenerationParams) (reward.CouponTemplate, bool, error) {
 	return s.write(ctx, "raise the generation of a coupon template", p.ID,
 		`UPDATE coupon_templates t SET generation = greatest(t.generation, $2) + 1, path = $3,
-  moved_generation = CASE WHEN t.path = 'GATE' AND $3 = 'DATABASE' THEN t.generation ELSE t.moved_generation END,
-  moved_settled = CASE WHEN t.path = 'GATE' AND $3 = 'DATABASE' THEN t.settled ELSE t.moved_settled END,
-  moved_until = CASE WHEN t.path = 'DATABASE' AND $3 = 'GATE' THEN t.settled ELSE t.moved_until END
-WHERE t.id = $1 AND ($4::int8 = -1 OR t.generation = $4::int8) RETURNING t.id`, p.AtLeast, string(p.Path), p.From)
+  base = CASE WHEN $5::bool THEN greatest(t.generation, $2) ELSE t.base END
+WHERE t.id = $1 AND ($4::int8 = -1 OR t.generation = $4::int8) RETURNING t.id`, p.AtLeast, string(p.Path), p.From, p.NewNumbering)
 }
 
-// TemplateRecordEnds stores the end offsets of a generation.
-func (s *Store) TemplateRecordEnds(ctx context.Context, id reward.TemplateID, generation int64, ends map[int32]int64) (bool, error) {
-	encoded, err := store.EncodeEnds(ends)
-	if err != nil {
-		return false, err
-	}
-	_, noted, err := s.write(ctx, "record the end offsets of a generation", id,
-		`UPDATE coupon_templates t SET ends_generation = t.generation, ends = $3 WHERE t.id = $1 AND t.generation = $2 RETURNING t.id`,
-		generation, encoded)
-	return noted, err
+// TemplateSetFloor sets the floor of a template to its generation.
+func (s *Store) TemplateSetFloor(ctx context.Context, id reward.TemplateID, generation int64) (bool, error) {
+	_, set, err := s.write(ctx, "set the floor of a coupon template", id,
+		`UPDATE coupon_templates t SET floor = t.generation WHERE t.id = $1 AND t.generation = $2 RETURNING t.id`, generation)
+	return set, err
 }

@@ -199,3 +199,33 @@ func (s *Store) CouponSnapshot(ctx context.Context, id reward.TemplateID, begin 
 		return facts(portion)
 	})
 }
+
+// waitingLine reads the positions of those users of the line ?3 that still wait at
+// template ?1, whose gate has generation ?2. ?3 is a list of [user, ticket].
+const waitingLine = `SELECT a.key FROM json_each(?3) a
+WHERE NOT EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = ?1 AND c.ticket = a.value ->> 1 AND c.generation <= ?2 AND c.user_id = a.value ->> 0)
+  AND NOT EXISTS (SELECT 1 FROM coupon_rejections r
+    WHERE r.template_id = ?1 AND r.ticket = a.value ->> 1 AND r.generation <= ?2 AND r.user_id = a.value ->> 0)
+  AND NOT EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = ?1 AND c.user_id = a.value ->> 0 AND c.generation > ?2)
+  AND NOT EXISTS (SELECT 1 FROM coupon_rejections r WHERE r.template_id = ?1 AND r.user_id = a.value ->> 0 AND r.generation > ?2)`
+
+// CouponWaiting reports which users in line still wait.
+func (s *Store) CouponWaiting(ctx context.Context, id reward.TemplateID, generation int64, line []store.LineTicket) ([]bool, error) {
+	pairs := make([][2]any, len(line))
+	for i, l := range line {
+		pairs[i] = [2]any{reward.SanitizeText(l.UserID), l.Ticket}
+	}
+	array, err := json.Marshal(pairs)
+	if err != nil {
+		return nil, err
+	}
+	waiting, err := collect(ctx, s.reader, scanInt, waitingLine, int64(id), generation, string(array))
+	if err != nil {
+		return nil, fmt.Errorf("look up a waiting line: %w", err)
+	}
+	out := make([]bool, len(line))
+	for _, i := range waiting {
+		out[i] = true
+	}
+	return out, nil
+}

@@ -80,15 +80,6 @@ func (s *shop) whole(p store.CouponSettleParams) rules.SettleRefusal {
 		if p.Generation != s.t.Generation || s.t.Path != reward.PathGate {
 			return rules.RefusedGeneration
 		}
-		for _, a := range p.Requests {
-			if a.Generation != s.t.Generation {
-				return rules.RefusedGeneration
-			}
-		}
-	case rules.SettleListed:
-		if p.EndsGeneration != s.t.EndsGeneration {
-			return rules.RefusedEnds
-		}
 	case rules.SettleDirect:
 		if p.Path != s.t.Path {
 			return rules.RefusedPath
@@ -134,6 +125,9 @@ func (s *shop) settle(p store.CouponSettleParams) store.CouponSettleResult {
 	}
 	if changed {
 		s.t.Version++
+		if p.Kind == rules.SettleDirect && p.Path == reward.PathDatabase {
+			s.t.Base = s.t.Generation
+		}
 	}
 	res.To, res.Template = s.t.Version, s.t
 	for user := range users {
@@ -151,7 +145,7 @@ func (s *shop) one(p store.CouponSettleParams, a rules.CouponRequest) store.Requ
 		return store.RequestResult{Outcome: rules.RequestAlreadySettled}
 	case p.Kind == rules.SettleInOrder && a.Ticket != s.t.Settled+1:
 		return store.RequestResult{Outcome: rules.RequestGap}
-	case p.Kind == rules.SettleListed && (a.Generation > s.t.Generation || s.known(a.Generation, a.Ticket)):
+	case p.Kind == rules.SettleListed && (a.Generation > s.t.Generation || a.Generation < s.t.Floor || s.known(a.Generation, a.Ticket)):
 		return store.RequestResult{Outcome: rules.RequestAlreadySettled}
 	case direct && now.Before(s.t.OpensAt):
 		return store.RequestResult{Outcome: rules.RequestNotOpen}

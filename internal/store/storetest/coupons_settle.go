@@ -63,10 +63,11 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		refused(rules.RefusedEpoch, func(p *store.CouponSettleParams) { p.Epoch, p.Generation = 2, 7 })
 		refused(rules.RefusedGeneration, func(p *store.CouponSettleParams) { p.Generation = 0 })
 		refused(rules.RefusedGeneration, func(p *store.CouponSettleParams) { p.Generation = 2 })
-		refused(rules.RefusedGeneration, func(p *store.CouponSettleParams) { p.Requests[1].Generation = 0 })
 		same(b, "no offsets", map[int32]int64{}, b.offsets())
+		p.Requests[0].Generation = 0 // an entry that a load has kept
 		same(b, "accepted", []string{"issued", "issued"}, told(b.settle(p)))
-		same(b, "generation of a coupon", int64(1), b.coupon(1).Generation)
+		same(b, "generation of a kept request", int64(0), b.coupon(1).Generation)
+		same(b, "generation of a coupon", int64(1), b.coupon(2).Generation)
 		same(b, "offsets", map[int32]int64{0: 5}, b.offsets())
 		b.generation(reward.PathDatabase)
 		refused(rules.RefusedGeneration, func(p *store.CouponSettleParams) {
@@ -319,19 +320,23 @@ func exerciseSettleListed(t *testing.T, open Open) {
 		same(b, "told", []string{userLimit, "issued"}, told(listed(b, present, old)))
 		same(b, "the latest", int64(1), b.outcome("a").Generation)
 	})
-	run(t, open, "IsRefusedWholeForOtherEnds", func(b *bundle) {
+	run(t, open, "BelowTheFloorIsVoid", func(b *bundle) {
 		b.template(1)
-		b.generation(reward.PathGate)
-		p := store.CouponSettleParams{
-			TemplateID: 1, Kind: rules.SettleListed, EndsGeneration: 1, Requests: []rules.CouponRequest{ask("a", 1)},
-			Offsets: []store.Offset{{Topic: "t", Partition: 3, Next: 7}},
+		for range 3 {
+			b.generation(reward.PathGate)
 		}
-		same(b, "refused", rules.RefusedEnds, b.settle(p).Refused)
-		same(b, "no offsets", map[int32]int64{}, b.offsets())
-		_, err := b.TemplateRecordEnds(b.ctx, 1, 1, map[int32]int64{3: 7})
+		of := func(user string, generation, ticket int64) rules.CouponRequest {
+			r := ask(user, ticket)
+			r.Generation = generation
+			return r
+		}
+		same(b, "without a floor", []string{"issued"}, told(listed(b, of("a", 1, 1))))
+		set, err := b.TemplateSetFloor(b.ctx, 1, 3)
 		b.must(err)
-		same(b, "settled", []string{"issued"}, told(b.settle(p)))
-		same(b, "offsets", map[int32]int64{3: 7}, b.offsets())
+		same(b, "set", true, set)
+		res := listed(b, of("a", 1, 1), of("b", 2, 2), of("c", 3, 3))
+		same(b, "told", []string{"before", "before", "issued"}, told(res))
+		same(b, "live", int64(2), res.Template.Live)
 	})
 	run(t, open, "OffsetsAreKeptWhateverBecomesOfTheAsks", func(b *bundle) {
 		b.template(1)

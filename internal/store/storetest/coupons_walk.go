@@ -76,7 +76,6 @@ func (w *shopWalk) draw(t *rapid.T) shopStep {
 		p := store.CouponSettleParams{
 			TemplateID: id, Kind: rules.SettleKind(rapid.Int8Range(0, 2).Draw(t, "kind")), Now: now, Path: w.t.Path,
 			Epoch: mostly(t, "epoch", w.t.Epoch), Generation: mostly(t, "generation", w.t.Generation),
-			EndsGeneration: mostly(t, "ends", w.t.EndsGeneration),
 		}
 		p.Requests = w.drawAsks(t, p.Kind)
 		if rapid.Bool().Draw(t, "with a fence") {
@@ -129,7 +128,8 @@ func (w *shopWalk) draw(t *rapid.T) shopStep {
 	case 12:
 		p := store.TemplateNewGenerationParams{
 			ID: id, From: mostly(t, "from", w.t.Generation), AtLeast: int64(rapid.IntRange(0, 5).Draw(t, "at least")),
-			Path: rapid.SampledFrom([]reward.IssuePath{reward.PathGate, reward.PathGate, reward.PathDatabase}).Draw(t, "path"),
+			Path:         rapid.SampledFrom([]reward.IssuePath{reward.PathGate, reward.PathGate, reward.PathDatabase}).Draw(t, "path"),
+			NewNumbering: rapid.Bool().Draw(t, "new numbering"),
 		}
 		return shopStep{
 			name: "raise", do: func(ctx context.Context, s store.Store) (any, error) {
@@ -139,31 +139,33 @@ func (w *shopWalk) draw(t *rapid.T) shopStep {
 			expect: func(s *shop) any {
 				raised := p.From == -1 || p.From == s.t.Generation
 				if raised {
-					noteMove(&s.t, p.Path)
 					s.t.Generation, s.t.Path = max(s.t.Generation, p.AtLeast)+1, p.Path
+					if p.NewNumbering {
+						s.t.Base = s.t.Generation - 1
+					}
 				}
 				return []any{s.t, raised}
 			},
 		}
 	}
-	generation := mostly(t, "ends of", w.t.Generation)
+	generation := mostly(t, "floor", w.t.Generation)
 	return shopStep{
-		name: "record ends and assign", do: func(ctx context.Context, s store.Store) (any, error) {
-			noted, err := s.TemplateRecordEnds(ctx, id, generation, map[int32]int64{1: generation})
+		name: "set floor and assign", do: func(ctx context.Context, s store.Store) (any, error) {
+			set, err := s.TemplateSetFloor(ctx, id, generation)
 			if err != nil {
 				return nil, err
 			}
 			epochs, err := s.TemplateAssign(ctx, []reward.TemplateID{id}, "me")
-			return []any{noted, epochs[id]}, err
+			return []any{set, epochs[id]}, err
 		},
 		expect: func(s *shop) any {
-			noted := generation == s.t.Generation
-			if noted {
-				s.t.EndsGeneration, s.t.Ends = generation, map[int32]int64{1: generation}
+			set := generation == s.t.Generation
+			if set {
+				s.t.Floor = generation
 			}
 			s.t.Epoch++
 			s.t.Owner = "me"
-			return []any{noted, s.t.Epoch}
+			return []any{set, s.t.Epoch}
 		},
 	}
 }

@@ -54,7 +54,7 @@ func (a *arena) counter() *counter {
 func (s *counter) open(kind rules.SettleKind, stock int64, limit, held int) (*reward.CouponTemplate, *store.CouponSettleParams) {
 	t := reward.CouponTemplate{
 		ID: reward.TemplateID(len(s.templates) + 1), Name: "spring", PerUserLimit: limit, Mode: reward.ModeStream, CreatedAt: at(-3600),
-		WhenRedisAway: reward.FallbackDatabase, Path: reward.PathGate, Generation: 1, Epoch: 3, EndsGeneration: 1, Fence: 5, Settled: 3, Version: 7,
+		WhenRedisAway: reward.FallbackDatabase, Path: reward.PathGate, Generation: 1, Epoch: 3, Floor: 1, Fence: 5, Settled: 3, Version: 7,
 	}
 	if len(s.templates)%2 == 0 {
 		t.ValidFor = time.Hour
@@ -85,7 +85,7 @@ func (s *counter) open(kind rules.SettleKind, stock int64, limit, held int) (*re
 	}
 	s.templates[t.ID] = t
 	s.calls = append(s.calls, store.CouponSettleParams{
-		TemplateID: t.ID, Kind: kind, Epoch: t.Epoch, Generation: t.Generation, EndsGeneration: t.EndsGeneration, Path: t.Path, Now: now,
+		TemplateID: t.ID, Kind: kind, Epoch: t.Epoch, Generation: t.Generation, Path: t.Path, Now: now,
 	})
 	return &t, &s.calls[len(s.calls)-1]
 }
@@ -130,11 +130,12 @@ func rulesOfIssue(a *arena) {
 		for stock := range 3 {
 			t, p := s.open(rules.SettleListed, int64(stock), 1+i%2, helds[(i/2+stock)%3])
 			t.Settled += int64(i/4) % 2
+			t.Floor = int64(i/8) % 2
 			s.templates[t.ID] = *t
 			for _, r := range requests {
 				o := odometer(r)
 				// In generation 0, ticket 3 is rejected, and ticket 4 is the coupon of the user
-				// who holds one. Generation 2 is in the future.
+				// who holds one. Generation 2 is in the future. Half of the templates have floor 1.
 				(*batch)(p).ask(oneOf(&o, users...), 3+int64(o.pick(2)), int64(o.pick(3)))
 			}
 		}
@@ -164,10 +165,9 @@ func rulesOfRefuse(a *arena) {
 		(*batch)(p).ask("a", 4, 1)
 		(*batch)(p).ask("b", 5, 1+int64(o.pick(2)))
 	}
-	for i := range 2 * 2 * 2 {
+	for i := range 2 * 2 {
 		o := odometer(i)
 		_, p := s.open(rules.SettleListed, 3, 1, 0)
-		p.EndsGeneration += int64(o.pick(2))
 		p.Epoch += int64(o.pick(2)) // must have no effect here
 		p.Generation += int64(o.pick(2))
 		(*batch)(p).ask("a", 4, 1)
@@ -266,11 +266,11 @@ func (s *counter) put() {
 		rows = append(rows, []any{
 			t.ID, t.Name, t.TotalQuantity, t.PerUserLimit, s.moment(t.OpensAt), s.moment(t.ClosesAt), int64(t.ValidFor / time.Second), string(t.Mode),
 			t.ReissueAfterCancel, string(t.WhenRedisAway), "", s.moment(t.CreatedAt), t.Generation, t.Settled, t.Version, t.Live, t.IssuedTotal,
-			t.Epoch, t.Fence, t.EndsGeneration, string(t.Path),
+			t.Epoch, t.Fence, t.Base, t.Floor, string(t.Path),
 		})
 	}
 	s.insert(`coupon_templates (id, name, total_quantity, per_user_limit, opens_at, closes_at, valid_for, mode, reissue, when_redis_away,
-draw_state, created_at, generation, settled, version, live, issued_total, epoch, fence, ends_generation, path)`, rows)
+draw_state, created_at, generation, settled, version, live, issued_total, epoch, fence, base, floor, path)`, rows)
 	rows = rows[:0]
 	for _, c := range s.coupons {
 		rows = append(rows, []any{
