@@ -46,14 +46,10 @@ func (a *Applier) apply(ctx context.Context, id reward.TemplateID, change *store
 	return nil
 }
 
-// bestEffortTimeout ends calls to the gate after a commit, so that no user waits
-// long for a gate that hangs. The GateMaintainer applies the change later.
-const bestEffortTimeout = 500 * time.Millisecond
-
 // applyBestEffort applies a change on behalf of a waiting user: it takes at most
-// bestEffortTimeout and ignores failures.
+// gateTimeout and ignores failures.
 func (a *Applier) applyBestEffort(ctx context.Context, id reward.TemplateID, change *store.CouponChange, with applyExtras) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bestEffortTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), gateTimeout)
 	defer cancel()
 	_ = a.apply(ctx, id, change, with) // the GateMaintainer finds a gate that is behind
 }

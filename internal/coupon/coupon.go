@@ -25,6 +25,10 @@ type IssueCommand struct {
 	UserID     string
 }
 
+// gateTimeout ends a call to a gate that a user or the beginning of an outage waits
+// for. The scripts take milliseconds; a server that takes longer hangs.
+const gateTimeout = 500 * time.Millisecond
+
 // Status is the status of a request.
 type Status struct {
 	RequestID string
@@ -82,7 +86,8 @@ func stateOf(t *reward.CouponTemplate) gate.State {
 	return gate.State{
 		Generation: t.Generation, Version: t.Version, Settled: t.Settled,
 		Base:  t.Base,
-		Total: t.TotalQuantity, Live: t.Live, IssuedTotal: t.IssuedTotal, PerUserLimit: t.PerUserLimit,
+		Total: t.TotalQuantity, Live: t.Live, IssuedTotal: t.IssuedTotal,
+		Granted: t.Granted, Used: t.Used, Grants: t.Grants, PerUserLimit: t.PerUserLimit,
 		OpensAt: t.OpensAt, ClosesAt: t.ClosesAt, Mode: t.Mode,
 	}
 }

@@ -71,7 +71,9 @@ func (d *DirectIssuer) IssueLocked(ctx context.Context, id reward.TemplateID, us
 		_ = d.gate.Unlock(ctx, id, token) // the lock expires anyway
 	}()
 	// Check the gate: the last coupons may have gone during the wait for the lock.
-	result, err := d.gate.Admit(ctx, id, users, false)
+	check, cancel := context.WithTimeout(ctx, gateTimeout)
+	result, err := d.gate.Admit(check, id, users, false)
+	cancel()
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +91,9 @@ func (d *DirectIssuer) IssueLocked(ctx context.Context, id reward.TemplateID, us
 func (d *DirectIssuer) lock(ctx context.Context, id reward.TemplateID) (int64, error) {
 	deadline := time.Now().Add(d.lockWait)
 	for try := 0; ; try++ {
-		token, ok, err := d.gate.Lock(ctx, id, d.lockLease)
+		call, cancel := context.WithTimeout(ctx, gateTimeout)
+		token, ok, err := d.gate.Lock(call, id, d.lockLease)
+		cancel()
 		switch {
 		case err != nil:
 			return 0, err

@@ -180,8 +180,8 @@ func (g *faultyGate) LoadSwap(ctx context.Context, p gate.SwapParams) (gate.Swap
 	return through(g, func(in gate.Gate) (gate.SwapResult, error) { return in.LoadSwap(ctx, p) })
 }
 
-func (g *faultyGate) CapTotal(ctx context.Context, id reward.TemplateID, total int64) (bool, error) {
-	return through(g, func(in gate.Gate) (bool, error) { return in.CapTotal(ctx, id, total) })
+func (g *faultyGate) Shrink(ctx context.Context, id reward.TemplateID) (gate.ShrinkResult, error) {
+	return through(g, func(in gate.Gate) (gate.ShrinkResult, error) { return in.Shrink(ctx, id) })
 }
 
 func (g *faultyGate) Retire(ctx context.Context, id reward.TemplateID, idle time.Duration) (bool, error) {

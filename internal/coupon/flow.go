@@ -25,6 +25,9 @@ const (
 type FlowConfig struct {
 	Store store.Store
 	Gate  gate.Gate
+	// NoGate reports that Gate never responds: all coupons are issued through the
+	// database.
+	NoGate bool
 	// Bus carries the requests of KAFKA mode. Connected reports whether this
 	// instance can settle them; while it cannot, it reads none. Nil means always.
 	Bus       *bus.Client
@@ -90,10 +93,11 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 	}
 	f.Notifier.load = f.loader.ensure
 	applier := &Applier{rows: cfg.Store, gate: cfg.Gate, loader: f.loader}
-	f.Intake = f.newIntake(applier, ids)
+	granter := &Granter{rows: cfg.Store, gate: cfg.Gate, applier: applier, windows: make(map[reward.TemplateID]*grantWindows)}
+	f.Intake = f.newIntake(applier, granter, ids)
 	f.Catalog = &Catalog{
-		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, applier: applier, refusals: f.refusals, ids: ids,
-		settled: f.Notifier.hint,
+		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, applier: applier, granter: granter, refusals: f.refusals, ids: ids,
+		noGate: cfg.NoGate, settled: f.Notifier.hint,
 	}
 	f.Reconciler = &Reconciler{
 		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, ids: ids, instance: cfg.Instance, interval: cfg.ReconcileEvery, log: f.log,
@@ -109,7 +113,7 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 		},
 	}
 	f.maintainer = &GateMaintainer{
-		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, issuers: f.issuers, loader: f.loader, applier: applier, topic: topic,
+		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, issuers: f.issuers, loader: f.loader, applier: applier, granter: granter, topic: topic,
 		drawer:        &drawer{rows: cfg.Store, templates: f.templates, ids: ids, settled: f.Notifier.hint, log: f.log},
 		fallbackAfter: cfg.FallbackAfter, queueTTL: cfg.QueueTTL, log: f.log, statuses: make(map[reward.TemplateID]*gateStatus),
 		slots: make(chan struct{}, tasksMax),
@@ -129,9 +133,12 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 	return f, err
 }
 
-func (f *Flow) newIntake(applier *Applier, ids *service.IDs) *Intake {
+func (f *Flow) newIntake(applier *Applier, granter *Granter, ids *service.IDs) *Intake {
 	cfg := f.cfg
-	admitter := &admitter{rows: cfg.Store, gate: cfg.Gate, templates: f.templates, applier: applier, refusals: f.refusals}
+	admitter := &admitter{
+		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, applier: applier, granter: granter, refusals: f.refusals,
+		suspect: func(began time.Time) { f.maintainer.suspect(began) },
+	}
 	direct := &DirectIssuer{
 		templates: f.templates, rows: cfg.Store, gate: cfg.Gate, applier: applier, ids: ids, slots: make(chan struct{}, cfg.Concurrency),
 		lockWait: cfg.LockWait, lockLease: cfg.LockLease, settled: f.Notifier.hint,

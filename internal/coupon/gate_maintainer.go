@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,8 +27,10 @@ const (
 	behindGrace = 500 * time.Millisecond
 	// strandedGrace is how long users may be in line while the stream has no
 	// requests before the gate is reloaded.
-	strandedGrace   = 2 * time.Second
-	gateCallTimeout = 2 * time.Second
+	strandedGrace = 2 * time.Second
+	// shrinkAfter is how long a gate without users in line keeps places after its
+	// latest request.
+	shrinkAfter = 5 * time.Second
 	// tasksMax limits the concurrent tasks, so that a long one (a load, a draw of a
 	// million entrants) blocks no other template.
 	tasksMax = 32
@@ -49,6 +52,7 @@ type GateMaintainer struct {
 	issuers   *IssuerManager
 	loader    *Loader
 	applier   *Applier
+	granter   *Granter
 	topic     *IssueTopic
 	drawer    *drawer
 	// fallbackAfter is how long an outage lasts before templates move to the
@@ -56,10 +60,13 @@ type GateMaintainer struct {
 	fallbackAfter, queueTTL time.Duration
 	log                     obs.Log
 
-	statuses  map[reward.TemplateID]*gateStatus
-	slots     chan struct{} // one per running task
-	tasks     sync.WaitGroup
-	downSince time.Time // when the gate's server stopped responding; zero = it responds
+	statuses map[reward.TemplateID]*gateStatus
+	slots    chan struct{} // one per running task
+	tasks    sync.WaitGroup
+	// suspectedAt is when a call to the gate began that failed, in microseconds; 0 =
+	// none failed since the latest round.
+	suspectedAt atomic.Int64
+	downSince   time.Time // when the gate's server stopped responding; zero = it responds
 }
 
 // gateStatus is what the GateMaintainer remembers of a template. While busy is
@@ -96,7 +103,7 @@ func (m *GateMaintainer) run(ctx context.Context) {
 		if err := m.round(ctx); ctx.Err() == nil {
 			report(err)
 		}
-		service.Sleep(ctx, service.Jitter(maintainInterval, 0.2))
+		service.Sleep(ctx, m.interval())
 	}
 	m.tasks.Wait()
 }
@@ -117,15 +124,18 @@ func (m *GateMaintainer) round(ctx context.Context) error {
 			status = &gateStatus{report: m.log.Streak("maintaining gates failed", "")}
 			m.statuses[t.ID] = status
 		}
+		drawing := t.Draw.State == reward.DrawOpen || t.Draw.State == reward.DrawClosed
+		if !drawing {
+			all = append(all, t) // busy or not: a task may wait for a server that hangs
+		}
 		if status.busy.Load() {
 			continue
 		}
-		if t.Draw.State == reward.DrawOpen || t.Draw.State == reward.DrawClosed {
+		if drawing {
 			// There is no gate before the draw.
 			m.runTask(ctx, t, status, func(ctx context.Context) error { return m.drawer.draw(ctx, t, epochs[t.ID]) })
 			continue
 		}
-		all = append(all, t)
 		if !now.Before(status.checkAt) || status.version != t.Version || t.Path == reward.PathDatabase {
 			due = append(due, t)
 		}
@@ -134,6 +144,16 @@ func (m *GateMaintainer) round(ctx context.Context) error {
 		if !active[id] {
 			delete(m.statuses, id)
 		}
+	}
+	began := now
+	if at := m.suspectedAt.Swap(0); at != 0 && m.downSince.IsZero() {
+		began, due = time.UnixMicro(at), m.idle(all)
+	}
+	if !m.downSince.IsZero() {
+		if err := m.ping(ctx); err != nil {
+			return errors.Join(err, m.fallBack(ctx, all))
+		}
+		m.downSince = time.Time{}
 	}
 	if len(due) == 0 {
 		return nil
@@ -147,6 +167,9 @@ func (m *GateMaintainer) round(ctx context.Context) error {
 		return nil
 	}
 	if down := m.ping(ctx); down != nil {
+		if m.downSince.IsZero() {
+			m.downSince = began // of the first call that failed
+		}
 		return errors.Join(err, m.fallBack(ctx, all))
 	}
 	// The server responds, so the error belongs to one template: check the others.
@@ -157,6 +180,15 @@ func (m *GateMaintainer) round(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// suspect reports that a call to the gate failed that began at a time, so that the next
+// round checks whether the gate's server responds, although no gate may be due.
+func (m *GateMaintainer) suspect(began time.Time) { m.suspectedAt.CompareAndSwap(0, began.UnixMicro()) }
+
+// idle returns those templates for which no task runs.
+func (m *GateMaintainer) idle(all []*reward.CouponTemplate) []*reward.CouponTemplate {
+	return slices.DeleteFunc(slices.Clone(all), func(t *reward.CouponTemplate) bool { return m.statuses[t.ID].busy.Load() })
 }
 
 // check maintains one template in a task.
@@ -184,7 +216,7 @@ func (m *GateMaintainer) runTask(ctx context.Context, t *reward.CouponTemplate, 
 }
 
 func (m *GateMaintainer) headers(ctx context.Context, list []*reward.CouponTemplate) ([]gate.Header, error) {
-	ctx, cancel := context.WithTimeout(ctx, gateCallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
 	ids := make([]reward.TemplateID, len(list))
 	for i, t := range list {
@@ -194,18 +226,34 @@ func (m *GateMaintainer) headers(ctx context.Context, list []*reward.CouponTempl
 }
 
 func (m *GateMaintainer) ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, gateCallTimeout)
+	timeout := gateTimeout
+	if left := m.untilFallback(); !m.downSince.IsZero() && left > 0 {
+		timeout = min(timeout, left) // do not wait past the moment to move
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return m.gate.Ping(ctx)
+}
+
+// untilFallback returns how long the gate's server may still be down before templates
+// move to the database path.
+func (m *GateMaintainer) untilFallback() time.Duration {
+	return m.fallbackAfter - time.Since(m.downSince)
+}
+
+// interval returns the time to the next round. During an outage, a round comes when
+// templates must move to the database path.
+func (m *GateMaintainer) interval() time.Duration {
+	if left := m.untilFallback(); !m.downSince.IsZero() && left > 0 {
+		return min(left, maintainInterval)
+	}
+	return service.Jitter(maintainInterval, 0.2)
 }
 
 // fallBack moves templates to the database path, if the gate's server has been
 // down for fallbackAfter.
 func (m *GateMaintainer) fallBack(ctx context.Context, all []*reward.CouponTemplate) error {
-	if m.downSince.IsZero() {
-		m.downSince = time.Now()
-	}
-	if time.Since(m.downSince) < m.fallbackAfter {
+	if m.untilFallback() > 0 {
 		return nil
 	}
 	var errs []error
@@ -256,6 +304,11 @@ func (m *GateMaintainer) maintain(ctx context.Context, t *reward.CouponTemplate,
 	if err := m.reloadStranded(ctx, t, h, status); err != nil {
 		return err
 	}
+	if served(h, t) && h.Version == t.Version {
+		if err := m.keepPlaces(ctx, t, h); err != nil {
+			return ignore(err, gate.ErrNotLoaded)
+		}
+	}
 	if err := m.recordRefusal(ctx, t, status, h.Stock() == 0); err != nil {
 		return err
 	}
@@ -267,6 +320,19 @@ func (m *GateMaintainer) maintain(ctx context.Context, t *reward.CouponTemplate,
 		}
 	}
 	return nil
+}
+
+// keepPlaces grants places to users in line who have none, and takes back places that
+// a gate without requests does not need: during a Redis outage others could get them.
+func (m *GateMaintainer) keepPlaces(ctx context.Context, t *reward.CouponTemplate, h gate.Header) error {
+	switch {
+	case t.Mode == reward.ModeSync:
+		return nil
+	case h.Waiting == 0 && h.Backlog == 0 && t.Promised() > 0 && time.Since(h.LastRequestAt) > shrinkAfter:
+		return ignore(m.granter.shrink(ctx, t.ID), errPlacesChange)
+	default:
+		return m.granter.cover(ctx, t.ID, h)
+	}
 }
 
 // catchUp brings an existing gate to the state of the rows. t may be older than

@@ -3,6 +3,7 @@ package coupon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -70,7 +71,7 @@ func (l *IssueListener) ProcessTopicMessages(ctx context.Context, records []bus.
 		// In the common case, one transaction settles the records and stores the
 		// offsets.
 		for id, list := range byTemplate {
-			stored, err := l.settleAll(ctx, id, list, l.nextOffsets(records))
+			stored, _, err := l.settleAll(ctx, id, list, l.nextOffsets(records))
 			if stored || err != nil && !reward.HasCode(err, reward.CodeTemplateNotFound) {
 				return err
 			}
@@ -87,9 +88,10 @@ func (l *IssueListener) ProcessTopicMessages(ctx context.Context, records []bus.
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			_, err := l.settleAll(ctx, id, list, nil)
+			_, never, err := l.settleAll(ctx, id, list, nil)
 			mu.Lock()
 			defer mu.Unlock()
+			dead = append(dead, never...)
 			if reward.HasCode(err, reward.CodeTemplateNotFound) {
 				unknown = append(unknown, id)
 				for _, r := range list {
@@ -137,18 +139,23 @@ func (l *IssueListener) saveOffsets(ctx context.Context, records []bus.Record, d
 }
 
 // settleAll settles the records of one template. stored reports whether the offsets
-// were stored in the same transaction; that requires a list of at most batchMax.
-func (l *IssueListener) settleAll(ctx context.Context, id reward.TemplateID, list []issueRecord, offsets []store.Offset) (stored bool, err error) {
+// were stored in the same transaction; that requires a list of at most batchMax without
+// dead records. never are the records with a ticket that no gate gave.
+func (l *IssueListener) settleAll(ctx context.Context, id reward.TemplateID, list []issueRecord, offsets []store.Offset) (
+	stored bool, never []bus.DeadRecord, err error,
+) {
 	for batch := range slices.Chunk(list, batchMax) {
 		t, err := l.templates.read(ctx, id)
 		if err != nil {
-			return false, err
+			return false, nil, err
 		}
-		if stored, err = l.settle(ctx, t, batch, offsets); err != nil {
-			return false, err
+		settled, dead, err := l.settle(ctx, t, batch, offsets)
+		if err != nil {
+			return false, nil, err
 		}
+		stored, never = settled, append(never, dead...)
 	}
-	return stored && offsets != nil, nil
+	return stored && offsets != nil && len(never) == 0, never, nil
 }
 
 const (
@@ -210,29 +217,39 @@ func (l *IssueListener) requestExternal(ctx context.Context, list []issueRecord)
 }
 
 // settle settles records in one transaction. It reports whether there was anything
-// to settle.
-func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, list []issueRecord, offsets []store.Offset) (bool, error) {
+// to settle, and returns the records with a ticket that no gate gave.
+func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, list []issueRecord, offsets []store.Offset) (bool, []bus.DeadRecord, error) {
 	p := store.CouponSettleParams{TemplateID: t.ID, Kind: rules.SettleListed, Offsets: offsets, Now: time.Now()}
+	var records []bus.Record // of the requests
 	for _, r := range list {
 		if r.external() || t.Mode != reward.ModeKafka { // the mode was changed while the line was empty
 			continue
 		}
 		p.Requests = append(p.Requests, newAsk(l.ids, r.event.UserID, r.event.Generation, r.event.Ticket))
+		records = append(records, r.Record)
 	}
 	if len(p.Requests) == 0 {
-		return false, nil
+		return false, nil, nil
 	}
 	began := time.Now()
 	result, err := l.rows.CouponSettle(ctx, p)
 	if err != nil {
-		return false, err
+		return false, nil, err
 	}
+	var never []bus.DeadRecord
 	with := applyExtras{serviceTime: l.average}
 	if l.average == 0 {
 		with.serviceTime = max(time.Since(began)/time.Duration(len(p.Requests)), time.Microsecond)
 	}
 	for i, r := range result.Results {
 		request := p.Requests[i]
+		if r.Outcome == rules.RequestNeverGiven {
+			never = append(never, bus.DeadRecord{
+				Record: records[i], Reason: reward.CodeNeverGiven,
+				Detail: fmt.Sprintf("no gate gave ticket %d of template %s: it is more than %d above the highest settled one", request.Ticket, t.ID, t.TotalQuantity),
+			})
+			continue
+		}
 		if request.Generation == result.Template.Generation {
 			with.done = append(with.done, gate.SettledTicket{UserID: request.UserID, Ticket: request.Ticket})
 		}
@@ -248,5 +265,5 @@ func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, li
 	}
 	l.applier.applyBestEffort(ctx, t.ID, &result.CouponChange, with)
 	l.settled(t.ID)
-	return true, nil
+	return true, never, nil
 }

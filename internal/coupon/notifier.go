@@ -246,7 +246,9 @@ func (n *Notifier) statuses(ctx context.Context, t *reward.CouponTemplate, users
 	var missing []string
 	var lineErr error
 	if drawn {
-		positions, err := n.gate.Positions(ctx, t.ID, users)
+		call, cancel := context.WithTimeout(ctx, gateTimeout)
+		positions, err := n.gate.Positions(call, t.ID, users)
+		cancel()
 		if err != nil {
 			lineErr = err // stored outcomes can still be reported
 			positions = gate.PositionsResult{Positions: make([]gate.Position, len(users))}

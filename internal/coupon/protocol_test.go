@@ -2,12 +2,15 @@ package coupon
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -122,7 +125,7 @@ func (h *hand) wantIssued(want ...string) {
 // with another numbering does not reach the gate that the template has left.
 func TestACancelDuringAnOutageTakesNobodyOutOfTheLine(t *testing.T) {
 	t.Parallel()
-	h := newHand(t, reward.CouponTemplate{TotalQuantity: 5}, nil)
+	h := newHand(t, reward.CouponTemplate{TotalQuantity: 200}, nil)
 	h.waits("ann", 1)
 	h.move(reward.PathDatabase)
 	s := h.request("bob") // through the database, with ticket 1
@@ -137,7 +140,7 @@ func TestACancelDuringAnOutageTakesNobodyOutOfTheLine(t *testing.T) {
 // behind when an outage begins still wait when it ends.
 func TestALoaderCrashesBeforeAnOutage(t *testing.T) {
 	t.Parallel()
-	h := newHand(t, reward.CouponTemplate{TotalQuantity: 5}, nil)
+	h := newHand(t, reward.CouponTemplate{TotalQuantity: 200}, nil)
 	h.waits("ann", 1)
 	h.move(reward.PathGate) // a loader raised the generation and crashed
 	h.move(reward.PathDatabase)
@@ -151,7 +154,7 @@ func TestALoaderCrashesBeforeAnOutage(t *testing.T) {
 // through the database returns to its gate as it was.
 func TestAnOutageWithoutRequestsKeepsTheTickets(t *testing.T) {
 	t.Parallel()
-	h := newHand(t, reward.CouponTemplate{TotalQuantity: 5}, nil)
+	h := newHand(t, reward.CouponTemplate{TotalQuantity: 200}, nil)
 	h.waits("ann", 1)
 	h.waits("bob", 2)
 	h.wantIssued("ann", "bob")
@@ -167,7 +170,7 @@ func TestAnOutageWithoutRequestsKeepsTheTickets(t *testing.T) {
 // coupon through the database gets no second one for the same request.
 func TestAnswersThroughTheDatabaseCountForTheLine(t *testing.T) {
 	t.Parallel()
-	h := newHand(t, reward.CouponTemplate{TotalQuantity: 9, PerUserLimit: 2}, nil)
+	h := newHand(t, reward.CouponTemplate{TotalQuantity: 200, PerUserLimit: 2}, nil)
 	h.waits("ann", 1)
 	h.waits("bob", 2)
 	h.move(reward.PathDatabase)
@@ -201,7 +204,7 @@ func (r *raisingRows) CouponSnapshot(ctx context.Context, id reward.TemplateID, 
 func TestASnapshotOfAnotherGenerationIsNotLoaded(t *testing.T) {
 	t.Parallel()
 	rows := &raisingRows{}
-	h := newHand(t, reward.CouponTemplate{TotalQuantity: 5}, func(s store.Store) store.Store {
+	h := newHand(t, reward.CouponTemplate{TotalQuantity: 200}, func(s store.Store) store.Store {
 		rows.Store = s
 		return rows
 	})
@@ -227,7 +230,7 @@ func TestASnapshotOfAnotherGenerationIsNotLoaded(t *testing.T) {
 // settled once the generation is raised, although a load may keep them.
 func TestHandsOfAnEarlierGateAreRefused(t *testing.T) {
 	t.Parallel()
-	h := newHand(t, reward.CouponTemplate{TotalQuantity: 5}, nil)
+	h := newHand(t, reward.CouponTemplate{TotalQuantity: 200}, nil)
 	h.waits("ann", 1)
 	h.waits("bob", 2)
 	read, err := h.gate.Read(t.Context(), h.id, "i", 10)
@@ -300,4 +303,195 @@ func TestLoadKinds(t *testing.T) {
 			t.Errorf("%+v: kind %d", c, got)
 		}
 	}
+}
+
+// TestPlacesOfTheLineAreNotGivenAway checks that users in line keep their places while
+// others request coupons through the database, and that the others get what is left.
+func TestPlacesOfTheLineAreNotGivenAway(t *testing.T) {
+	t.Parallel()
+	h := newHand(t, reward.CouponTemplate{TotalQuantity: 100}, nil)
+	for n := range 40 {
+		h.waits(fmt.Sprint("line", n), int64(n+1))
+	}
+	row, err := h.rows.TemplateGet(t.Context(), h.id)
+	h.must(err)
+	if row.Promised() < 40 {
+		t.Fatalf("%d places are promised to 40 users", row.Promised())
+	}
+	h.move(reward.PathDatabase)
+	issued, promised := 0, 0
+	for n := range 100 {
+		_, err := h.Intake.Request(t.Context(), IssueCommand{TemplateID: h.id, UserID: fmt.Sprint("other", n)})
+		switch {
+		case err == nil:
+			issued++
+		case reward.HasCode(err, reward.CodeUnavailable):
+			promised++
+		default:
+			t.Fatal(err)
+		}
+	}
+	if want := int(100 - row.Promised()); issued != want || promised != 100-want {
+		t.Fatalf("%d got one and %d were told to wait; %d places are promised", issued, promised, row.Promised())
+	}
+	h.must(h.loader.leaveDatabase(t.Context(), h.id))
+	if users := h.issued(); len(users) != issued+40 {
+		t.Fatalf("%d coupons, want %d", len(users), issued+40)
+	}
+	for n := range 100 - issued - 40 { // the rest is for newcomers
+		h.waits(fmt.Sprint("new", n), int64(issued+41+n))
+	}
+	if _, err := h.Intake.Request(t.Context(), IssueCommand{TemplateID: h.id, UserID: "late"}); !reward.HasCode(err, reward.CodeSoldOut) {
+		t.Fatal(err)
+	}
+}
+
+// TestAShrinkThatCrashes checks that a gate that gave up its places, while its caller
+// crashed, gets them again.
+func TestAShrinkThatCrashes(t *testing.T) {
+	t.Parallel()
+	h := newHand(t, reward.CouponTemplate{TotalQuantity: 3}, nil)
+	h.waits("ann", 1)
+	if _, err := h.gate.Shrink(t.Context(), h.id); err != nil {
+		t.Fatal(err)
+	}
+	h.waits("bob", 2)
+	h.waits("cid", 3)
+	h.wantIssued("ann", "bob", "cid")
+}
+
+// TestLoweringTheQuantity checks that the quantity can be lowered to what is issued and
+// promised, and no further.
+func TestLoweringTheQuantity(t *testing.T) {
+	t.Parallel()
+	h := newHand(t, reward.CouponTemplate{TotalQuantity: 100}, nil)
+	h.waits("ann", 1)
+	h.waits("bob", 2)
+	h.waits("cid", 3)
+	lower := func(total int64) error {
+		_, err := h.Catalog.Change(t.Context(), rules.TemplateChange{ID: h.id, TotalQuantity: &total})
+		return err
+	}
+	if err := lower(2); !reward.HasCode(err, reward.CodeConflict) {
+		t.Fatal(err)
+	}
+	h.must(lower(3))
+	if _, err := h.Intake.Request(t.Context(), IssueCommand{TemplateID: h.id, UserID: "dan"}); !reward.HasCode(err, reward.CodeSoldOut) {
+		t.Fatal(err)
+	}
+	h.must(lower(4))
+	h.waits("dan", 4)
+	h.wantIssued("ann", "bob", "cid", "dan")
+}
+
+// TestConcurrentChangesOfTheQuantity checks that everyone who was admitted gets a
+// coupon, although several people change the quantity at once.
+func TestConcurrentChangesOfTheQuantity(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		r.startAll(2)
+		id := r.create(reward.CouponTemplate{TotalQuantity: 2000})
+		var changing, requesting sync.WaitGroup
+		stop := make(chan struct{})
+		for admin := range 4 {
+			changing.Go(func() {
+				for n := 0; ; n++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					total := int64(300 + (n*377+admin*211)%1700)
+					i := r.instances[admin%2]
+					_, err := i.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &total})
+					if err != nil && !reward.HasCode(err, reward.CodeConflict) {
+						r.Errorf("lowering to %d: %v", total, err)
+					}
+				}
+			})
+		}
+		var mu sync.Mutex // protects admitted
+		var admitted []string
+		for worker := range 8 {
+			requesting.Go(func() {
+				for n := range 60 {
+					user := fmt.Sprintf("u%d-%d", worker, n)
+					if s, code := r.request(r.instances[worker%2], id, user); code == "" && s.Kind == StatusWaiting {
+						mu.Lock()
+						admitted = append(admitted, user)
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		requesting.Wait()
+		close(stop)
+		changing.Wait()
+		for _, user := range admitted {
+			if s := r.outcome(r.instances[0], id, user); s.Kind != StatusIssued {
+				r.Errorf("%s was admitted, and then %+v", user, s)
+			}
+		}
+		r.balanced(id)
+	})
+}
+
+// TestWithoutAGate checks a template of instances that share a database and no Redis.
+func TestWithoutAGate(t *testing.T) {
+	t.Parallel()
+	rows := openSQLite(t)
+	lost := newLosableGate()
+	t.Cleanup(lost.close)
+	away := lost.gate(t)
+	away.set(func(g *faultyGate) { g.down = true })
+	flow, err := NewFlow(FlowConfig{Store: rows, Gate: away, NoGate: true, Instance: "i", Concurrency: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	create := func(fallback reward.RedisFallback) (View, error) {
+		return flow.Catalog.Create(t.Context(), reward.CouponTemplate{Name: "drop", TotalQuantity: 10, PerUserLimit: 1, WhenRedisAway: fallback})
+	}
+	if _, err := create(reward.FallbackWait); !reward.HasCode(err, reward.CodeInvalid) {
+		t.Fatalf("a template that would wait forever: %v", err)
+	}
+	v, err := create("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait, lower := reward.FallbackWait, int64(5)
+	if _, err := flow.Catalog.Change(t.Context(), rules.TemplateChange{ID: v.ID, WhenRedisAway: &wait}); !reward.HasCode(err, reward.CodeInvalid) {
+		t.Fatal(err)
+	}
+	if v, err = flow.Catalog.Change(t.Context(), rules.TemplateChange{ID: v.ID, TotalQuantity: &lower}); err != nil || v.TotalQuantity != 5 {
+		t.Fatalf("%+v, %v", v, err)
+	}
+}
+
+// TestATicketThatNoGateGave checks that a forged record becomes a dead letter, and does
+// not move the tickets of the template.
+func TestATicketThatNoGateGave(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		i := r.start()
+		id := r.create(reward.CouponTemplate{TotalQuantity: 5, Mode: reward.ModeKafka})
+		r.take(i, id, "ann")
+		row, err := r.rows.TemplateGet(r.Context(), id)
+		if err != nil {
+			r.Fatal(err)
+		}
+		e := reward.CouponIssueEvent{TemplateID: id, UserID: "eve", Ticket: 1<<63 - 1, Generation: row.Generation, RequestID: reward.RequestID(id, "eve")}
+		r.publish(string(e.JSON()))
+		r.take(i, id, "bob")
+		r.until("it is a dead letter", func() bool {
+			letters, err := r.rows.DeadLetterList(r.Context(), store.DeadLetterListParams{Limit: 10})
+			if err != nil {
+				r.Fatal(err)
+			}
+			return len(letters) == 1 && letters[0].Reason == reward.CodeNeverGiven
+		})
+		if row, err = r.rows.TemplateGet(r.Context(), id); err != nil || row.Settled > 10 || row.Live != 2 {
+			r.Fatalf("%+v, %v", row, err)
+		}
+		r.balanced(id)
+	})
 }

@@ -76,8 +76,8 @@ func (*noGate) LoadSwap(context.Context, gate.SwapParams) (gate.SwapResult, erro
 	return gate.SwapResult{}, errNoGate
 }
 
-func (*noGate) CapTotal(context.Context, reward.TemplateID, int64) (bool, error) {
-	return false, errNoGate
+func (*noGate) Shrink(context.Context, reward.TemplateID) (gate.ShrinkResult, error) {
+	return gate.ShrinkResult{}, errNoGate
 }
 
 func (*noGate) Retire(context.Context, reward.TemplateID, time.Duration) (bool, error) {

@@ -39,9 +39,6 @@ var ErrLoadLost = errors.New("another loader has taken over, or the server has r
 // AdmitMax limits the users of one Admit.
 const AdmitMax = 64
 
-// CapTTL is how long the limit that CapTotal sets is in force.
-const CapTTL = 2 * time.Second
-
 // Verdict is the gate's decision about one user.
 type Verdict int8
 
@@ -57,6 +54,9 @@ const (
 	SoldOut
 	// Admitted: the user got the next ticket and is in line.
 	Admitted
+	// NoPlace: coupons are left to promise, but no granted place is free; it is checked
+	// after SoldOut. The rows may grant more.
+	NoPlace
 )
 
 // Answer is the Verdict on one user with the ticket or coupon that belongs to it.
@@ -70,9 +70,11 @@ type Answer struct {
 // AdmitResult is the result of Admit.
 type AdmitResult struct {
 	Answers []Answer // one per user, in order
-	// Generation, Version and ServiceTime are those of the Header.
-	Generation, Version int64
-	ServiceTime         time.Duration
+	// Generation, Version and ServiceTime are those of the Header, and so are Granted,
+	// Used, Grants and Waiting as they were before the call.
+	Generation, Version            int64
+	Granted, Used, Grants, Waiting int64
+	ServiceTime                    time.Duration
 }
 
 // Position is a user's position in line.
@@ -103,6 +105,9 @@ type Header struct {
 	FirstTicket         int64         // the lowest ticket in line; 0 = the line is empty
 	Total               int64         // quantity of the template
 	Live                int64         // live coupons
+	Granted             int64         // places that the rows have set aside for this gate, ever
+	Used                int64         // granted places whose ticket is settled
+	Grants              int64         // number of the latest change of Granted
 	IssuedTotal         int64         // all coupons ever issued
 	PublishedStock      int64         // the counter for other systems; -1 = missing
 	Waiting             int64         // requests in line
@@ -111,8 +116,8 @@ type Header struct {
 	ServiceTime         time.Duration // per request, for estimates of waiting times; 0 = not measured yet
 }
 
-// Stock returns the coupons left to promise. PublishedStock should be equal. While
-// the limit of a CapTotal is in force, the gate may promise less than both.
+// Stock returns the coupons left to promise. PublishedStock should be equal. Until the
+// rows grant more places, the gate may promise less than both.
 func (h Header) Stock() int64 { return max(h.Total-h.Live-h.Waiting, 0) }
 
 // Request is an entry of the request stream. Generation is that of the gate that
@@ -149,6 +154,7 @@ type State struct {
 	// the rows.
 	Base                     int64
 	Total, Live, IssuedTotal int64
+	Granted, Used, Grants    int64
 	PerUserLimit             int
 	OpensAt, ClosesAt        time.Time // zero = none; compared with the server's clock
 	// Mode decides how requests leave the line: in ModeKafka one by one, by
@@ -258,6 +264,9 @@ type SwapResult struct {
 	Waiting int64
 }
 
+// ShrinkResult is the result of Shrink: what the gate has afterwards.
+type ShrinkResult struct{ Generation, Version, Granted, Grants int64 }
+
 // HintKind says what a hint is about.
 type HintKind int8
 
@@ -276,8 +285,8 @@ type Hint struct {
 // Gate is implemented by drivers. All methods are safe for concurrent use.
 type Gate interface {
 	// Admit decides about at most AdmitMax users, in order, in one step; see Verdict.
-	// It admits users while Live plus the requests in line is below Total, or below
-	// the limit of CapTotal if that is lower. A repeat returns InLine with the same
+	// It admits users while Live plus the requests in line is below Total and, except
+	// in ModeSync, Used plus the requests in line is below Granted. A repeat returns InLine with the same
 	// ticket, or another verdict if the request was settled in the meantime. An
 	// admitted user who occurs twice is InLine the second time.
 	//
@@ -307,7 +316,8 @@ type Gate interface {
 	// generation.
 	Unacked(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) ([]bool, error)
 
-	// Apply brings the gate to a newer version of the rows. Late and repeated applies
+	// Apply brings the gate to a newer version of the rows. Granted is taken only if
+	// Grants is above the gate's, also by a repair: a late apply must not undo a Shrink. Late and repeated applies
 	// do no harm, and neither do lost ones. ErrNotLoaded may also mean that the gate is
 	// of State.Base or an earlier generation: its tickets have another numbering.
 	Apply(ctx context.Context, p ApplyParams) (ApplyResult, error)
@@ -336,19 +346,16 @@ type Gate interface {
 	// stream, with tickets from first on. Each call continues the previous one.
 	LoadCopy(ctx context.Context, l Load, generation, first int64, users []string) error
 	// LoadSwap creates or reopens the gate in one step, whose duration does not depend
-	// on the number of users. The gate keeps the service time, but not the limit of
-	// CapTotal. With LoadKeep, the next ticket follows the highest one that the gate
+	// on the number of users. The gate keeps the service time. With LoadKeep, the next ticket follows the highest one that the gate
 	// has given, otherwise State.Settled and the copied users. The marker is removed.
 	// A repeat of a successful call is refused, because the generation exists.
 	LoadSwap(ctx context.Context, p SwapParams) (SwapResult, error)
 
-	// CapTotal limits Live plus the requests in line to total for CapTTL. It is for
-	// lowering the quantity: limit the gate first, then change the row within CapTTL,
-	// or call CapTotal again. CapTotal does nothing and returns false if Live plus the
-	// requests in line already exceed total. An Apply does not end the limit, but the
-	// next CapTotal replaces it, also by a higher one. Header.Total and PublishedStock
-	// do not change, so they may exceed what the gate promises.
-	CapTotal(ctx context.Context, id reward.TemplateID, total int64) (bool, error)
+	// Shrink lowers Granted to the places that are used or in line, so that the gate
+	// promises no more until the rows grant it more. It never raises Granted. The caller
+	// then takes the places back in the rows. If it does not, the next grant tells the
+	// gate its places again.
+	Shrink(ctx context.Context, id reward.TemplateID) (ShrinkResult, error)
 	// Retire removes a gate, loaded or not, that has an empty line, no unacknowledged
 	// requests, and has had no request for the duration idle. It reports whether there is no
 	// gate now.

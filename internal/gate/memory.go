@@ -41,9 +41,7 @@ type memoryTemplate struct {
 // memoryGate is an existing gate.
 type memoryGate struct {
 	state       State
-	closed      bool  // by a load
-	capTotal    int64 // of the latest CapTotal, until capUntil
-	capUntil    time.Time
+	closed      bool // by a load
 	lastTicket  int64
 	serviceTime time.Duration
 	lastRequest time.Time
@@ -118,6 +116,7 @@ func (m *Memory) Admit(ctx context.Context, id reward.TemplateID, users []string
 	wasEmpty := g.requests.length == 0
 	out := AdmitResult{
 		Answers: make([]Answer, len(users)), Generation: g.state.Generation, Version: g.state.Version, ServiceTime: g.serviceTime,
+		Granted: g.state.Granted, Used: g.state.Used, Grants: g.state.Grants, Waiting: int64(g.line.waiting),
 	}
 	for i, user := range users {
 		out.Answers[i] = g.decide(user, now, admit)
@@ -134,15 +133,6 @@ func (g *memoryGate) atUserLimit(user string) bool {
 	return h != nil && h.Held >= g.state.PerUserLimit
 }
 
-// freeStock returns how many more users may be admitted; it may be negative.
-func (g *memoryGate) freeStock(now time.Time) int64 {
-	total := g.state.Total
-	if now.Before(g.capUntil) {
-		total = min(total, g.capTotal)
-	}
-	return total - g.state.Live - int64(g.line.waiting)
-}
-
 // decide decides about one user, and admits them if admit is true.
 func (g *memoryGate) decide(user string, now time.Time, admit bool) Answer {
 	if w := g.line.byUser[user]; w != nil {
@@ -157,8 +147,10 @@ func (g *memoryGate) decide(user string, now time.Time, admit bool) Answer {
 		return Answer{Verdict: NotOpen}
 	case !s.ClosesAt.IsZero() && !now.Before(s.ClosesAt):
 		return Answer{Verdict: Closed}
-	case g.freeStock(now) <= 0:
+	case s.Total-s.Live-rank <= 0:
 		return Answer{Verdict: SoldOut}
+	case s.Mode != reward.ModeSync && s.Granted-s.Used-rank <= 0:
+		return Answer{Verdict: NoPlace}
 	case !admit:
 		return Answer{Verdict: Admitted, Rank: rank}
 	}
@@ -214,6 +206,7 @@ func (g *memoryGate) header() Header {
 		Generation: g.state.Generation, Version: g.state.Version, Settled: g.state.Settled,
 		LastTicket: g.lastTicket, FirstTicket: g.line.first(),
 		Total: g.state.Total, Live: g.state.Live, IssuedTotal: g.state.IssuedTotal,
+		Granted: g.state.Granted, Used: g.state.Used, Grants: g.state.Grants,
 		Waiting: int64(g.line.waiting), Backlog: int64(g.requests.length),
 		PublishedStock: max(g.state.Total-g.state.Live-int64(g.line.waiting), 0), // there is no separate counter
 		LastRequestAt:  g.lastRequest, ServiceTime: g.serviceTime,
@@ -301,9 +294,12 @@ func (m *Memory) Apply(ctx context.Context, p ApplyParams) (ApplyResult, error) 
 			}
 		}
 	}
-	generation := g.state.Generation
+	before := g.state
 	g.state = p.State
-	g.state.Generation = generation // the gate's promises belong to its own generation
+	g.state.Generation = before.Generation // the gate's promises belong to its own generation
+	if before.Grants >= p.State.Grants {
+		g.state.Granted, g.state.Grants = before.Granted, before.Grants
+	}
 	g.lastTicket = max(g.lastTicket, p.State.Settled)
 	for _, f := range p.Holdings {
 		g.holdings.set(f)
@@ -315,18 +311,16 @@ func (m *Memory) Apply(ctx context.Context, p ApplyParams) (ApplyResult, error) 
 	return ApplyResult{Version: p.State.Version}, nil
 }
 
-// CapTotal implements Gate.
-func (m *Memory) CapTotal(ctx context.Context, id reward.TemplateID, total int64) (bool, error) {
+// Shrink implements Gate.
+func (m *Memory) Shrink(ctx context.Context, id reward.TemplateID) (ShrinkResult, error) {
 	g, err := m.lockGate(ctx, id)
 	if err != nil {
-		return false, err
+		return ShrinkResult{}, err
 	}
 	defer m.mu.Unlock()
-	if g.state.Live+int64(g.line.waiting) > total {
-		return false, nil
-	}
-	g.capTotal, g.capUntil = total, time.Now().Add(CapTTL)
-	return true, nil
+	s := &g.state
+	s.Granted = min(s.Granted, s.Used+int64(g.line.waiting))
+	return ShrinkResult{Generation: s.Generation, Version: s.Version, Granted: s.Granted, Grants: s.Grants}, nil
 }
 
 // Retire implements Gate.

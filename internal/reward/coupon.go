@@ -149,10 +149,17 @@ type CouponTemplate struct {
 	// begins. In a gate of Base or an earlier generation, the numbers belong to
 	// other users: coupons were issued through the database meanwhile.
 	Base int64
+	// Granted is the number of places ever granted to the gate, which gives a
+	// ticket only for a granted place. Used counts those whose ticket is
+	// settled. Grants numbers the changes of Granted.
+	Granted, Used, Grants int64
 	// Floor belongs to ModeKafka: a record of an earlier generation that is not
 	// settled is void. The request has a ticket of a later generation.
 	Floor int64
 }
+
+// Promised returns the places that are set aside for the gate: nobody else gets them.
+func (t *CouponTemplate) Promised() int64 { return t.Granted - t.Used }
 
 // CouponStatus is the state of a coupon.
 type CouponStatus int16
@@ -196,6 +203,9 @@ const (
 	ReasonUserLimit = "USER_LIMIT"
 	ReasonNotDrawn  = "NOT_DRAWN"
 	ReasonError     = "ERROR" // issuing failed repeatedly
+	// ReasonPromised is for requests that a template on PathDatabase cannot serve:
+	// the places left are promised to users in line at the gate. It is not stored.
+	ReasonPromised = "PROMISED"
 )
 
 // IssueOutcome is how a request ended: with Coupon, or rejected for Reason if

@@ -79,6 +79,7 @@ const (
 	CodeInvalid        = "INVALID"
 	CodeMalformed      = "MALFORMED"
 	CodeTypeMismatch   = "TYPE_MISMATCH"
+	CodeNeverGiven     = "NEVER_GIVEN" // a record of a coupon request has a ticket that no gate gave
 	CodeConflict       = "CONFLICT"
 	// CodePoison means that too many deliveries in a row ended without an
 	// outcome.

@@ -13,7 +13,8 @@ type SettleKind int8
 
 // The kinds. In all of them requests are settled in the order of their tickets.
 // A user who has PerUserLimit slots is rejected with ReasonUserLimit. If Live is
-// TotalQuantity, a request is rejected with ReasonSoldOut.
+// TotalQuantity, a request is rejected with ReasonSoldOut. A settled ticket uses a
+// granted place, as long as there are unused ones.
 const (
 	// SettleInOrder settles tickets of the gate in mode STREAM. It settles the
 	// tickets Settled+1, Settled+2 and so on. Those at or below Settled are
@@ -28,11 +29,14 @@ const (
 	// SettleListed settles tickets from Kafka in mode KAFKA, with gaps. A request
 	// is RequestAlreadySettled if its generation and ticket are stored. It is void,
 	// which has the same outcome, if its generation is above the template's or below
-	// Floor. Settled becomes the highest ticket. A rejection is stored as a row.
+	// Floor. It is RequestNeverGiven if its ticket is further above Settled than a
+	// gate can have given tickets. Settled becomes the highest ticket. A rejection is
+	// stored as a row. If a request is RequestNeverGiven, no offsets are stored.
 	SettleListed
 	// SettleDirect settles requests without tickets: in mode SYNC, and on the path
 	// PathDatabase. An issued request gets the ticket Settled+1. A rejection is not
-	// stored and takes no ticket. On the path PathDatabase an issued request sets
+	// stored and takes no ticket. It gets only places that are not promised to the
+	// gate, otherwise it is rejected with ReasonPromised. On the path PathDatabase an issued request sets
 	// Base to the template's generation: the gate, if it still exists, does not know
 	// of the ticket.
 	//
@@ -94,6 +98,7 @@ const (
 	RequestGap            // a lower ticket is missing; SettleInOrder only
 	RequestNotOpen        // before OpensAt; SettleDirect only
 	RequestClosed         // from ClosesAt on; SettleDirect only
+	RequestNeverGiven     // no gate gave this ticket; SettleListed only
 )
 
 // IssueBatch is a batch of requests of one template. The fields from Epoch to
@@ -184,7 +189,7 @@ func Due(t *reward.CouponTemplate, b *IssueBatch, known func(*CouponRequest) (bo
 			}
 			next++
 		case SettleListed:
-			if r.Generation > t.Generation || r.Generation < t.Floor {
+			if r.Generation > t.Generation || r.Generation < t.Floor || neverGiven(t, t.Settled, r.Ticket) {
 				continue
 			}
 			if settled, err := known(r); err != nil {
@@ -196,6 +201,14 @@ func Due(t *reward.CouponTemplate, b *IssueBatch, known func(*CouponRequest) (bo
 		due = append(due, at)
 	}
 	return due, nil
+}
+
+// neverGiven reports whether no gate of template t can have given a ticket, if settled
+// is the highest settled one: each ticket above belongs to a user in line, and a line
+// has at most TotalQuantity users. It may have more than there are promised places,
+// because a load after Redis lost data may copy a line of old data.
+func neverGiven(t *reward.CouponTemplate, settled, ticket int64) bool {
+	return ticket-settled > t.TotalQuantity
 }
 
 // Holding is what a user has of a template.
@@ -220,6 +233,7 @@ type Settlement struct {
 	// 0.
 	Shut      RequestOutcome
 	From      int64                 // Version before
+	Settled   int64                 // Settled before
 	Template  reward.CouponTemplate // as it is afterwards
 	Decisions []Decision
 	// Existing has, by user, the coupon to report to a user beyond a limit of 1.
@@ -263,6 +277,8 @@ func Issue(t reward.CouponTemplate, b *IssueBatch, due []int, holdings map[strin
 			d.Reason = r.Reason
 		case len(h.Slots) >= t.PerUserLimit:
 			d.Reason = reward.ReasonUserLimit
+		case direct && t.Promised() > 0 && t.Live+t.Promised() >= t.TotalQuantity:
+			d.Reason = reward.ReasonPromised
 		case t.Live >= t.TotalQuantity:
 			d.Reason = reward.ReasonSoldOut
 		default:
@@ -279,7 +295,10 @@ func Issue(t reward.CouponTemplate, b *IssueBatch, due []int, holdings map[strin
 				d.Ticket = t.Settled + 1
 			}
 			t.Version, t.Settled = version, max(t.Settled, d.Ticket)
-			if direct && b.Path == reward.PathDatabase {
+			switch {
+			case !direct:
+				t.Used = min(t.Used+1, t.Granted)
+			case b.Path == reward.PathDatabase:
 				t.Base = t.Generation
 			}
 		}
@@ -312,6 +331,8 @@ func (s *Settlement) Unsettled(b *IssueBatch, r *CouponRequest) RequestOutcome {
 		return s.Shut
 	case b.Kind == SettleInOrder && r.Ticket > s.Template.Settled:
 		return RequestGap
+	case b.Kind == SettleListed && r.Generation >= s.Template.Floor && r.Generation <= s.Template.Generation && neverGiven(&s.Template, s.Settled, r.Ticket):
+		return RequestNeverGiven
 	}
 	return RequestAlreadySettled
 }

@@ -63,6 +63,7 @@ type TemplateChange struct {
 // Apply returns template t with the change. A result that breaks a rule is
 // CodeInvalid.
 func (c *TemplateChange) Apply(t reward.CouponTemplate) (reward.CouponTemplate, error) {
+	mode := t.Mode
 	set(&t.Name, c.Name)
 	set(&t.TotalQuantity, c.TotalQuantity)
 	set(&t.PerUserLimit, c.PerUserLimit)
@@ -73,6 +74,9 @@ func (c *TemplateChange) Apply(t reward.CouponTemplate) (reward.CouponTemplate, 
 	set(&t.ReissueAfterCancel, c.ReissueAfterCancel)
 	set(&t.WhenRedisAway, c.WhenRedisAway)
 	t.OpensAt, t.ClosesAt = instant(t.OpensAt), instant(t.ClosesAt)
+	if c.Mode != nil && *c.Mode != mode {
+		t.Granted, t.Grants = t.Used, t.Grants+1 // the gate of the new mode begins without places
+	}
 	return t, checkTemplate(&t)
 }
 
@@ -91,10 +95,15 @@ func FixedByUse(from, to *reward.CouponTemplate) bool {
 // CheckChange returns CodeConflict for a change that the progress of a template
 // forbids. entrants reports whether its draw has any.
 func CheckChange(from, to *reward.CouponTemplate, entrants bool) error {
+	promised := from.Promised()
+	if from.Mode != to.Mode {
+		promised = 0 // Apply takes the places back
+	}
 	switch {
-	case to.TotalQuantity < from.Live:
+	case to.TotalQuantity < from.Live+promised:
 		return reward.NewError(reward.KindConflict, reward.CodeConflict,
-			"template %d has %d coupons that are not cancelled, so its quantity cannot be %d", from.ID, from.Live, to.TotalQuantity)
+			"template %d has %d coupons that are not cancelled and %d places promised to its waiting line, so its quantity cannot be %d",
+			from.ID, from.Live, promised, to.TotalQuantity)
 	case FixedByUse(from, to) && (entrants || from.Settled > 0 || from.Draw.State == reward.DrawClosed || from.Draw.State == reward.DrawDone):
 		return reward.NewError(reward.KindConflict, reward.CodeConflict,
 			"template %d was used, so its mode and the times of its draw cannot change", from.ID)
@@ -108,4 +117,33 @@ func SameSettings(a, b *reward.CouponTemplate) bool {
 	return a.Name == b.Name && a.TotalQuantity == b.TotalQuantity && a.PerUserLimit == b.PerUserLimit &&
 		a.OpensAt.Equal(b.OpensAt) && a.ClosesAt.Equal(b.ClosesAt) && a.ValidFor == b.ValidFor && a.Mode == b.Mode &&
 		a.ReissueAfterCancel == b.ReissueAfterCancel && a.WhenRedisAway == b.WhenRedisAway
+}
+
+// Grant grants at most places to the gate of template t, as many as are left. It
+// reports whether it changed t: not if t has another generation, path or number of
+// grants than the gate had seen, or if there is no place and the gate knows that. A
+// gate that knows of fewer than Granted places, because a Shrink was interrupted,
+// learns of them by a grant of none.
+func Grant(t *reward.CouponTemplate, generation, grants, granted, places int64) bool {
+	k := max(min(places, t.TotalQuantity-t.Live-t.Promised()), 0)
+	if t.Generation != generation || t.Path != reward.PathGate || t.Grants != grants || k == 0 && t.Granted <= granted {
+		return false
+	}
+	t.Granted += k
+	t.Grants++
+	t.Version++
+	return true
+}
+
+// Shrink takes back the places above granted, which the gate has not given and gives
+// no more. It reports whether it changed t: not if t has another generation, path or
+// number of grants than the gate.
+func Shrink(t *reward.CouponTemplate, generation, grants, granted int64) bool {
+	if t.Generation != generation || t.Path != reward.PathGate || t.Grants != grants {
+		return false
+	}
+	t.Granted = max(min(t.Granted, granted), t.Used)
+	t.Grants++
+	t.Version++
+	return true
 }

@@ -12,8 +12,8 @@ import (
 //
 // These invariants hold at every commit:
 //
-//   - Live of a template is the number of its coupons that are not CANCELLED. It
-//     is at most TotalQuantity.
+//   - Live of a template is the number of its coupons that are not CANCELLED. Live
+//     and the promised places (Granted less Used) are at most TotalQuantity.
 //   - IssuedTotal of a template is the number of all its coupons.
 //   - Template, generation and ticket are unique over coupons and rejected
 //     requests together.
@@ -23,7 +23,8 @@ import (
 //     slot stays taken.
 //
 // Version of a template grows by exactly 1 in each transaction that changes what
-// the gate must know: TemplateChange, TemplateTouch, CouponCancel, DrawDone, and
+// the gate must know: TemplateChange, TemplateTouch, TemplateGrant,
+// TemplateShrink, CouponCancel, DrawDone, and
 // each CouponSettle that settled a request. Coupons and rejected requests store
 // the version of their last change.
 //
@@ -34,7 +35,7 @@ type Coupons interface {
 	// CodeExists. A template that reward.CheckTemplate refuses is CodeInvalid, and
 	// so is an unknown Mode or WhenRedisAway.
 	//
-	// The progress fields of t (Generation to Floor) are ignored: all are 0, and
+	// The progress fields of t (from Generation on) are ignored: all are 0, and
 	// Path is GATE. A draw is OPEN and has no List.
 	TemplateCreate(ctx context.Context, t reward.CouponTemplate) (reward.CouponTemplate, error)
 	// TemplateGet returns a template.
@@ -47,7 +48,7 @@ type Coupons interface {
 	TemplateActive(ctx context.Context, closedAfter time.Time) ([]reward.CouponTemplate, error)
 	// TemplateChange changes the settings of a template and returns it.
 	//
-	// A TotalQuantity below Live is CodeConflict. So is another Mode, or another
+	// A TotalQuantity below Live and the promised places is CodeConflict. So is another Mode, or another
 	// opening time of a draw, once the template was used: a request was settled, a
 	// user entered the draw, or the draw is no longer OPEN. A result that
 	// reward.CheckTemplate refuses is CodeInvalid.
@@ -62,6 +63,12 @@ type Coupons interface {
 	// the new generation. It returns the template and reports whether it changed it.
 	// It changes nothing if the generation is not From.
 	TemplateNewGeneration(ctx context.Context, p TemplateNewGenerationParams) (reward.CouponTemplate, bool, error)
+	// TemplateGrant grants places to the gate, see rules.Grant. It returns the template
+	// and reports whether it changed it.
+	TemplateGrant(ctx context.Context, p TemplateGrantParams) (reward.CouponTemplate, bool, error)
+	// TemplateShrink takes back places that the gate has not given, see rules.Shrink.
+	// It returns the template and reports whether it changed it.
+	TemplateShrink(ctx context.Context, p TemplateShrinkParams) (reward.CouponTemplate, bool, error)
 	// TemplateSetFloor sets Floor to a generation, and reports whether it did. It
 	// changes nothing if the template has another generation by now.
 	TemplateSetFloor(ctx context.Context, id reward.TemplateID, generation int64) (bool, error)
@@ -158,6 +165,19 @@ type TemplateNewGenerationParams struct {
 	NewNumbering bool
 }
 
+// TemplateGrantParams says what the gate knows, and how many places it asks for.
+type TemplateGrantParams struct {
+	ID                          reward.TemplateID
+	Generation, Grants, Granted int64 // of the gate
+	Places                      int64
+}
+
+// TemplateShrinkParams says what a gate shrank to.
+type TemplateShrinkParams struct {
+	ID                          reward.TemplateID
+	Generation, Grants, Granted int64 // of the gate
+}
+
 // CouponSettleParams is a batch of at most BatchMax requests of one template.
 // rules.SettleKind says which of the fields Epoch to Fence a kind uses, and what
 // it expects of them.
@@ -170,7 +190,8 @@ type CouponSettleParams struct {
 	Fence      int64
 	Requests   []rules.CouponRequest
 	// Offsets are stored in the same transaction, whatever the outcomes of the
-	// requests are. A refused batch does not store them.
+	// requests are, unless one is RequestNeverGiven. A refused batch does not store
+	// them.
 	Offsets []Offset
 	Now     time.Time // IssuedAt of the coupons
 }

@@ -231,12 +231,13 @@ func exercisePositions(t *testing.T, b *bundle) {
 func exerciseHeaders(t *testing.T, b *bundle) {
 	s := gate.State{
 		Generation: 7, Version: 8, Settled: 5, Total: 100, Live: 4, IssuedTotal: 6, PerUserLimit: 3, Mode: reward.ModeKafka,
+		Granted: 30, Used: 20, Grants: 10,
 	}
 	b.load(s)
 	b.admit(6, "a", "b")
 	got := must(b.g.Headers(b.ctx, []reward.TemplateID{1, b.id, 2, b.id}))(t)
 	want := gate.Header{
-		Exists: true, Loaded: true, Generation: 7, Version: 8, Settled: 5, LastTicket: 7, FirstTicket: 6, Total: 100, Live: 4, IssuedTotal: 6, PublishedStock: 94, Waiting: 2, Backlog: 2,
+		Exists: true, Loaded: true, Generation: 7, Version: 8, Settled: 5, LastTicket: 7, FirstTicket: 6, Total: 100, Live: 4, IssuedTotal: 6, Granted: 30, Used: 20, Grants: 10, PublishedStock: 94, Waiting: 2, Backlog: 2,
 	}
 	for _, i := range []int{1, 3} {
 		if got[i].LastRequestAt.IsZero() {
@@ -286,8 +287,8 @@ func (b *bundle) callAll(check func(what string, err error)) {
 	s.Version = 1000
 	_, err = b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, State: s, Holdings: []gate.Holding{{UserID: "u", Held: 1}}})
 	check("Apply", err)
-	_, err = b.g.CapTotal(b.ctx, b.id, 1)
-	check("CapTotal", err)
+	_, err = b.g.Shrink(b.ctx, b.id)
+	check("Shrink", err)
 	_, _, _, err = b.g.Holdings(b.ctx, b.id, "")
 	check("Holdings", err)
 }

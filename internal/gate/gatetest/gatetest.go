@@ -56,10 +56,8 @@ func Exercise(t *testing.T, newGate func(t testing.TB) gate.Gate) {
 		"SwapIsRefused":                         exerciseSwapRefused,
 		"MarkerExcludesOtherLoaders":            exerciseMarker,
 		"MarkerExpires":                         exerciseMarkerExpires,
-		"CapNeverBreaksPromises":                exerciseCap,
-		"CapCountsWhateverIsApplied":            exerciseCapApply,
-		"CapExpires":                            exerciseCapExpires,
-		"SwapDropsTheCap":                       exerciseCapSwap,
+		"TicketsAreForGrantedPlaces":            exercisePlaces,
+		"ShrinkTakesBackPlaces":                 exerciseShrink,
 		"RetireRemovesUnusedGates":              exerciseRetire,
 		"HoldingsArePaged":                      exerciseHoldingsPages,
 		"LockHasOneHolder":                      exerciseLock,
@@ -128,10 +126,13 @@ func equal[T any](t TB, what string, got, want T, options ...cmp.Option) {
 }
 
 // state returns the state of an open template: 3 coupons, one per user, STREAM mode,
-// version 1, generation 1.
+// version 1, generation 1, and more places than any test needs.
 func state() gate.State {
-	return gate.State{Generation: 1, Version: 1, Total: 3, PerUserLimit: 1, Mode: reward.ModeStream}
+	return gate.State{Generation: 1, Version: 1, Total: 3, PerUserLimit: 1, Mode: reward.ModeStream, Granted: places, Grants: 1}
 }
+
+// places is the number of granted places in tests about something else.
+const places = 1 << 41
 
 var tokens atomic.Int64
 

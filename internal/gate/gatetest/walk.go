@@ -28,7 +28,7 @@ func walk(t *testing.T, g gate.Gate, lose func(t TB, id reward.TemplateID, all b
 		w.begin()
 		actions := map[string]func(*rapid.T){
 			"admit": w.admit, "settle": w.settle, "pass": w.pass, "cancel": w.cancel, "deliver": w.deliver, "cover": w.cover,
-			"read": w.read, "claim": w.claim, "ack": w.ack, "raise": w.raise, "capTotal": w.capTotal,
+			"read": w.read, "claim": w.claim, "ack": w.ack, "raise": w.raise, "grant": w.grant, "shrink": w.shrink,
 			"loadBegin": w.loadBegin, "loadClose": w.loadClose, "loadHoldings": w.loadHoldings, "loadTrim": w.loadTrim, "loadCopy": w.loadCopy,
 			"loadSwap": w.loadSwap, "": w.check,
 		}
@@ -53,8 +53,6 @@ type modelGate struct {
 	closed     bool
 	trimmed    bool // by a load, which does not change the published stock
 	state      gate.State
-	capTotal   int64     // of the latest CapTotal
-	cappedAt   time.Time // just before that call; zero = never capped
 	lastTicket int64
 	line       []gate.Request
 	requests   []modelRequest
@@ -100,7 +98,7 @@ type walker struct {
 	loaders  []*modelLoader
 	marker   *modelLoader // its holder; nil = none
 	markerAt time.Time    // when the marker was set or extended last
-	stalled  bool         // the machine was so slow that the marker or a cap may have expired
+	stalled  bool         // the machine was so slow that the marker may have expired
 }
 
 func (w *walker) now() *rowsAt { return &w.rows[len(w.rows)-1] }
@@ -129,14 +127,12 @@ func (w *walker) admit(t *rapid.T) {
 	users := rapid.SliceOfN(rapid.SampledFrom(walkUsers), 0, 4).Draw(t, "users")
 	admit := rapid.Bool().Draw(t, "admit")
 	result, err := w.g.Admit(w.ctx.Context(), w.id, users, admit)
-	if w.gate != nil && !w.gate.cappedAt.IsZero() && time.Since(w.gate.cappedAt) > gate.CapTTL {
-		w.stalled = true
-	}
 	if !w.served(t, "Admit", err) {
 		return
 	}
 	want := gate.AdmitResult{
 		Answers: make([]gate.Answer, len(users)), Generation: w.gate.state.Generation, Version: w.gate.state.Version, ServiceTime: w.gate.service,
+		Granted: w.gate.state.Granted, Used: w.gate.state.Used, Grants: w.gate.state.Grants, Waiting: int64(len(w.gate.line)),
 	}
 	for i, user := range users {
 		want.Answers[i] = w.decide(user, admit)
@@ -147,17 +143,15 @@ func (w *walker) admit(t *rapid.T) {
 func (w *walker) decide(user string, admit bool) gate.Answer {
 	g := w.gate
 	rank := slices.IndexFunc(g.line, func(s gate.Request) bool { return s.UserID == user })
-	total := g.state.Total
-	if !g.cappedAt.IsZero() {
-		total = min(total, g.capTotal)
-	}
 	switch waiting := int64(len(g.line)); {
 	case rank >= 0:
 		return gate.Answer{Verdict: gate.InLine, Ticket: g.line[rank].Ticket, Rank: int64(rank)}
 	case g.holdings[user].Held >= g.state.PerUserLimit:
 		return gate.Answer{Verdict: gate.AtUserLimit, CouponID: g.holdings[user].CouponID}
-	case total-g.state.Live-waiting <= 0:
+	case g.state.Total-g.state.Live-waiting <= 0:
 		return gate.Answer{Verdict: gate.SoldOut}
+	case g.state.Granted-g.state.Used-waiting <= 0:
+		return gate.Answer{Verdict: gate.NoPlace}
 	case !admit:
 		return gate.Answer{Verdict: gate.Admitted, Rank: waiting}
 	default:
@@ -208,6 +202,7 @@ func (w *walker) settle(t *rapid.T) {
 	w.settled[r] = true
 	now := w.change()
 	now.state.Settled = max(now.state.Settled, r.Ticket)
+	now.state.Used = min(now.state.Used+1, now.state.Granted)
 	now.done = []gate.SettledTicket{{UserID: r.UserID, Ticket: r.Ticket}}
 	now.issue(r.UserID)
 	w.applies = append(w.applies, w.covering(t, now.state.Version-1))
@@ -326,9 +321,12 @@ func (w *walker) apply(t *rapid.T, p gate.ApplyParams) {
 		}
 		return s.Ticket <= p.State.Settled
 	})
-	generation := g.state.Generation
+	before := g.state
 	g.state = p.State
-	g.state.Generation = generation
+	g.state.Generation = before.Generation
+	if p.State.Grants <= before.Grants {
+		g.state.Granted, g.state.Grants = before.Granted, before.Grants
+	}
 	g.lastTicket = max(g.lastTicket, p.State.Settled)
 	for _, f := range p.Holdings {
 		if g.holdings[f.UserID] = f; f.Held == 0 {
@@ -394,18 +392,22 @@ func (w *walker) ack(t *rapid.T) {
 
 func (w *walker) raise(*rapid.T) { w.now().state.Generation++ }
 
-func (w *walker) capTotal(t *rapid.T) {
-	total := rapid.Int64Range(0, 6).Draw(t, "total")
-	called := time.Now()
-	done, err := w.g.CapTotal(w.ctx.Context(), w.id, total)
-	if !w.served(t, "CapTotal", err) {
+// grant changes the places in the rows. Its apply may come late, or never.
+func (w *walker) grant(t *rapid.T) {
+	now := w.change()
+	now.state.Granted = max(now.state.Used, now.state.Granted+int64(rapid.IntRange(-2, 3).Draw(t, "places")))
+	now.state.Grants++
+	w.applies = append(w.applies, w.covering(t, now.state.Version-1))
+}
+
+func (w *walker) shrink(t *rapid.T) {
+	got, err := w.g.Shrink(w.ctx.Context(), w.id)
+	if !w.served(t, "Shrink", err) {
 		return
 	}
-	fits := w.gate.state.Live+int64(len(w.gate.line)) <= total
-	equal(t, "cappedAt", done, fits)
-	if fits {
-		w.gate.capTotal, w.gate.cappedAt = total, called
-	}
+	s := &w.gate.state
+	s.Granted = min(s.Granted, s.Used+int64(len(w.gate.line)))
+	equal(t, "shrink", got, gate.ShrinkResult{Generation: s.Generation, Version: s.Version, Granted: s.Granted, Grants: s.Grants})
 }
 
 // keepMarker records that the marker was extended, or that it may have expired.
@@ -623,6 +625,7 @@ func (w *walker) wantHeader(t TB, got gate.Header) {
 		want = gate.Header{
 			Exists: true, Loaded: g.loaded, Generation: g.state.Generation, Version: g.state.Version, Settled: g.state.Settled,
 			LastTicket: g.lastTicket, Total: g.state.Total, Live: g.state.Live, IssuedTotal: g.state.IssuedTotal,
+			Granted: g.state.Granted, Used: g.state.Used, Grants: g.state.Grants,
 			Waiting: int64(len(g.line)), Backlog: int64(len(g.requests)), LastRequestAt: got.LastRequestAt, ServiceTime: g.service,
 		}
 		if want.PublishedStock = want.Stock(); g.trimmed {
@@ -666,7 +669,7 @@ func (w *walker) check(t *rapid.T) {
 	if diff := cmp.Diff(rows.holdings, holdings); diff != "" {
 		t.Fatalf("holdings of version %d (-rows +gate):\n%s", g.state.Version, diff)
 	}
-	if s := rows.state; s.Live != g.state.Live || s.Settled != g.state.Settled || s.IssuedTotal != g.state.IssuedTotal {
+	if s := rows.state; s.Live != g.state.Live || s.Settled != g.state.Settled || s.Used != g.state.Used || s.IssuedTotal != g.state.IssuedTotal {
 		t.Fatalf("at version %d the rows have %+v, the gate %+v", g.state.Version, s, g.state)
 	}
 }

@@ -32,6 +32,7 @@ func stateArgs(s gate.State) []string {
 	return []string{
 		number(s.Version), number(s.Settled), number(s.Total), number(s.Live), number(s.IssuedTotal),
 		number(int64(s.PerUserLimit)), timeArg(s.OpensAt), timeArg(s.ClosesAt), string(s.Mode), number(s.Base),
+		number(s.Granted), number(s.Used), number(s.Grants),
 	}
 }
 

@@ -1,4 +1,4 @@
 -- Describes the gate.
 --
--- returns  15 numbers, see header in head.lua
+-- returns  18 numbers, see header in head.lua
 return header(run())

@@ -14,7 +14,7 @@ const group = "coupon-issue-group"
 // the key, so that all keys of a template are in one slot.
 
 // StockKey returns the key of the coupons left to promise, for example
-// coupon:{42}:stock. While a cap counts, the gate may promise less.
+// coupon:{42}:stock. Until more places are granted, the gate may promise less.
 func StockKey(prefix string, id reward.TemplateID) string { return namedKey(prefix, id, "stock") }
 
 // CountKey returns the key of the number of live coupons.

@@ -20,6 +20,9 @@
 -- ARGV[18]  closes, '' = never
 -- ARGV[19]  mode
 -- ARGV[20]  base; only apply.lua uses it
+-- ARGV[21]  granted
+-- ARGV[22]  used
+-- ARGV[23]  grants
 -- returns   {1 if it was done else 0, number of users in line}
 --
 -- gate.SwapResult lists when the swap is refused. No other script creates a gate.
@@ -40,7 +43,6 @@ if keep and (redis.call('ZCOUNT', LINE, '-inf', ARGV[12]) > 0 or not grouped()) 
 end
 
 redis.call('UNLINK', HOLDERS)
-redis.call('HDEL', TEMPLATE, 'cap', 'cap_until')
 if facts > 0 then
   redis.call('RENAME', NEW_HOLDERS, HOLDERS)
 end
@@ -62,6 +64,7 @@ local waiting = redis.call('ZCARD', LINE)
 redis.call('HSET', TEMPLATE, 'run', ARGV[2], 'generation', ARGV[10], 'version', ARGV[11],
   'settled', ARGV[12], 'next', text(last), 'total', ARGV[13], 'live', ARGV[14], 'issued_total', ARGV[15],
   'limit', ARGV[16], 'opens', ARGV[17], 'closes', ARGV[18], 'mode', ARGV[19],
+  'granted', ARGV[21], 'used', ARGV[22], 'grants', ARGV[23],
   'last_ask', text(micros()), 'service', h[3] or '0')
 redis.call('MSET', STOCK, text(math.max(tonumber(ARGV[13]) - tonumber(ARGV[14]) - waiting, 0)),
   COUNT, ARGV[14], ISSUED, ARGV[15])

@@ -52,7 +52,7 @@ func (r *rig) equal(what string, got, want any) {
 }
 
 func (r *rig) state(generation int64) gate.State {
-	return gate.State{Generation: generation, Version: 1, Total: 10, PerUserLimit: 1, Mode: reward.ModeStream}
+	return gate.State{Generation: generation, Version: 1, Total: 10, PerUserLimit: 1, Mode: reward.ModeStream, Granted: 1 << 40, Grants: 1}
 }
 
 // begin sets the marker and returns the parameters of the swap.
@@ -142,7 +142,7 @@ func (r *rig) calls() map[string]func() error {
 		"Read":      func() error { _, err := r.g.Read(ctx, r.id, "c", 10); return err },
 		"Claim":     func() error { _, err := r.g.Claim(ctx, r.id, "c", 0, 10); return err },
 		"Unacked":   func() error { _, err := r.g.Unacked(ctx, r.id, 1, []int64{1}); return err },
-		"CapTotal":  func() error { _, err := r.g.CapTotal(ctx, r.id, 5); return err },
+		"Shrink":    func() error { _, err := r.g.Shrink(ctx, r.id); return err },
 		"Holdings":  func() error { _, _, _, err := r.g.Holdings(ctx, r.id, ""); return err },
 		"Apply": func() error {
 			_, err := r.g.Apply(ctx, gate.ApplyParams{
@@ -244,7 +244,7 @@ func TestARestartWithOldData(t *testing.T) {
 	r.wantNotLoaded()
 	h := r.header()
 	h.LastRequestAt = time.Time{}
-	r.equal("header", h, gate.Header{Exists: true, Generation: 1, Version: 1, LastTicket: 3, FirstTicket: 1, Total: 10, PublishedStock: 7, Waiting: 3, Backlog: 3})
+	r.equal("header", h, gate.Header{Exists: true, Generation: 1, Version: 1, LastTicket: 3, FirstTicket: 1, Total: 10, Granted: 1 << 40, Grants: 1, PublishedStock: 7, Waiting: 3, Backlog: 3})
 	r.equal("a loader from before the loss", r.swap(late), gate.SwapResult{})
 	r.wantNotLoaded()
 	if acked, err := r.g.Ack(t.Context(), r.id, 1, []int64{1}); acked != 1 || err != nil {
@@ -320,8 +320,8 @@ func TestWrongTypes(t *testing.T) {
 		r := newRig(t, url)
 		keys := allKeys(r.prefix, r.id)
 		needs := map[string][]string{ // calls that must fail
-			keys[0]: {"Admit", "Positions", "Read", "Claim", "Unacked", "Apply", "CapTotal", "Holdings", "Ack", "LoadBegin", "LoadClose", "LoadTrim", "LoadPage", "LoadSwap", "Headers", "Retire"},
-			keys[1]: {"Admit", "Positions", "Apply", "CapTotal", "LoadTrim", "LoadPage", "LoadSwap", "Headers", "Retire"},
+			keys[0]: {"Admit", "Positions", "Read", "Claim", "Unacked", "Apply", "Shrink", "Holdings", "Ack", "LoadBegin", "LoadClose", "LoadTrim", "LoadPage", "LoadSwap", "Headers", "Retire"},
+			keys[1]: {"Admit", "Positions", "Apply", "Shrink", "LoadTrim", "LoadPage", "LoadSwap", "Headers", "Retire"},
 			keys[2]: {"Admit", "Read", "Claim", "Unacked", "Ack", "Headers"},
 			keys[3]: {"Admit", "Apply", "Holdings"},
 			keys[7]: {"Apply"},
@@ -330,7 +330,7 @@ func TestWrongTypes(t *testing.T) {
 		}
 		for key, must := range needs {
 			for _, name := range []string{
-				"Admit", "Positions", "Read", "Claim", "Unacked", "Apply", "CapTotal", "Holdings", "Ack", "LoadBegin", "LoadClose", "LoadHoldings",
+				"Admit", "Positions", "Read", "Claim", "Unacked", "Apply", "Shrink", "Holdings", "Ack", "LoadBegin", "LoadClose", "LoadHoldings",
 				"LoadTrim", "LoadPage", "LoadCopy", "LoadSwap", "Headers", "Retire",
 			} {
 				r.do(append([]string{"DEL"}, keys...)...)
@@ -483,8 +483,8 @@ func TestAFullServer(t *testing.T) {
 	if acked, err := r.g.Ack(t.Context(), r.id, 1, []int64{1, 2}); acked != 2 || err != nil {
 		t.Fatalf("Ack: %d, %v", acked, err)
 	}
-	if done, err := r.g.CapTotal(t.Context(), r.id, 4); !done || err != nil {
-		t.Fatalf("CapTotal: %v, %v", done, err)
+	if shrunk, err := r.g.Shrink(t.Context(), r.id); err != nil {
+		t.Fatalf("Shrink: %v, %v", shrunk, err)
 	}
 	s.Mode = reward.ModeStream
 	s.Generation = 2

@@ -50,8 +50,8 @@ var (
 	loadCopyText string
 	//go:embed load_swap.lua
 	loadSwapText string
-	//go:embed cap_total.lua
-	capTotalText string
+	//go:embed shrink.lua
+	shrinkText string
 	//go:embed retire.lua
 	retireText string
 	//go:embed holdings.lua
@@ -76,7 +76,7 @@ var (
 	loadPage     = newScript("load_page", headText+loadPageText)
 	loadCopy     = newScript("load_copy", headText+loadCopyText)
 	loadSwap     = newScript("load_swap", headText+loadSwapText)
-	capTotal     = newScript("cap_total", headText+capTotalText)
+	shrink       = newScript("shrink", headText+shrinkText)
 	retire       = newScript("retire", headText+retireText)
 	holdings     = newScript("holdings", headText+holdingsText)
 	lock         = newScript("lock", lockText)

@@ -17,6 +17,10 @@ import (
 type issueKind struct {
 	refused    string // why the batch is refused, as a rules.SettleRefusal
 	shut       string // 0, or the rules.RequestOutcome of all requests
+	room       string // places for coupons; g is the template
+	noRoom     string // why a request without a place is rejected
+	used       string // the used places afterwards; s.settled is the number of settled tickets
+	offsets    string // whether the offsets are stored
 	due        string // SELECT of the requests to decide
 	generation string // of the coupon of request d; g is the template
 	ticket     string // of the coupon of request d; d.issued says whether it gets one
@@ -45,15 +49,16 @@ func issueSQL(k issueKind) string {
 	}
 	return named(`WITH gate AS MATERIALIZED (
   SELECT t.*, (` + k.refused + `)::int2 AS refused, (` + k.shut + `)::int2 AS shut FROM coupon_templates t WHERE t.id = $1
-), kept_offsets AS (
-  INSERT INTO kafka_offsets AS o (topic, part, next)
-  SELECT i.* FROM unnest($9::text[], $10::int4[], $11::int8[]) AS i(topic, part, next), gate g WHERE g.refused = :REFUSED_NOT
-  ON CONFLICT (topic, part) DO UPDATE SET next = excluded.next WHERE o.next < excluded.next
 ), asks AS MATERIALIZED (
-  SELECT a.user_id COLLATE "C" AS user_id, a.generation, a.ticket, a.id, a.code, a.reason, a.ord
+  SELECT g.id AS template_id, a.user_id COLLATE "C" AS user_id, a.generation, a.ticket, a.id, a.code, a.reason, a.ord,
+    a.generation BETWEEN g.floor AND g.generation AS valid, a.ticket - g.settled > g.total_quantity AS beyond
   FROM gate g, unnest($3::text[], $4::int8[], $5::int8[], $6::int8[], $7::text[], $8::text[])
     WITH ORDINALITY AS a(user_id, generation, ticket, id, code, reason, ord)
   WHERE g.refused = :REFUSED_NOT AND g.shut = 0
+), kept_offsets AS (
+  INSERT INTO kafka_offsets AS o (topic, part, next)
+  SELECT i.* FROM unnest($9::text[], $10::int4[], $11::int8[]) AS i(topic, part, next), gate g WHERE g.refused = :REFUSED_NOT AND ` + k.offsets + `
+  ON CONFLICT (topic, part) DO UPDATE SET next = excluded.next WHERE o.next < excluded.next
 ), due AS MATERIALIZED (
   ` + k.due + `
 ), placed AS MATERIALIZED (
@@ -64,14 +69,14 @@ func issueSQL(k issueKind) string {
     FROM coupons c WHERE c.template_id = $1 AND c.user_id = d.user_id AND c.slot IS NOT NULL) h
 ), judged AS MATERIALIZED (
   SELECT p.*, p.reason = '' AND p.turn <= p.free
-      AND count(*) FILTER (WHERE p.reason = '' AND p.turn <= p.free) OVER (ORDER BY p.ord) <= g.total_quantity - g.live AS issued
+      AND count(*) FILTER (WHERE p.reason = '' AND p.turn <= p.free) OVER (ORDER BY p.ord) <= ` + k.room + ` AS issued
   FROM placed p, gate g
 ), decided AS MATERIALIZED (
   SELECT d.ord, d.id, d.code, d.user_id, d.held, d.latest, g.version + 1 AS version, g.valid_for,
     ` + k.generation + ` AS generation, ` + k.ticket + ` AS ticket,
     CASE WHEN d.issued THEN '' WHEN d.reason <> '' THEN d.reason
       WHEN count(*) FILTER (WHERE d.issued) OVER (PARTITION BY d.user_id ORDER BY d.ord) >= d.free THEN '` + reward.ReasonUserLimit + `'
-      ELSE '` + reward.ReasonSoldOut + `' END AS verdict,
+      ELSE ` + k.noRoom + ` END AS verdict,
     CASE WHEN g.per_user_limit = 1 THEN 1 WHEN d.issued THEN (
       SELECT n FROM generate_series(1, g.per_user_limit) AS n WHERE d.slots IS NULL OR n <> ALL (d.slots)
       ORDER BY n OFFSET d.turn - 1 LIMIT 1) END AS slot
@@ -82,19 +87,25 @@ func issueSQL(k issueKind) string {
     CASE WHEN d.valid_for > 0 THEN $2::timestamptz + make_interval(secs => d.valid_for) END, d.slot, d.code, d.user_id
   FROM decided d WHERE d.verdict = '' ORDER BY d.ord
 )` + rejected + `, sums AS MATERIALIZED (
-  SELECT count(*) FILTER (WHERE verdict = '') AS issued, max(ticket) AS top FROM decided
+  SELECT count(*) FILTER (WHERE verdict = '') AS issued, count(ticket) AS settled, max(ticket) AS top FROM decided
 ), moved AS (
   UPDATE coupon_templates t SET settled = greatest(t.settled, s.top), version = t.version + CASE WHEN s.top IS NULL THEN 0 ELSE 1 END,
     live = t.live + s.issued, issued_total = t.issued_total + s.issued, fence = ` + k.fence + `,
-    base = CASE WHEN s.top IS NULL THEN t.base ELSE ` + k.base + ` END
+    used = ` + k.used + `, base = CASE WHEN s.top IS NULL THEN t.base ELSE ` + k.base + ` END
   FROM sums s, gate g WHERE t.id = $1 AND g.refused = :REFUSED_NOT AND (s.top IS NOT NULL OR t.fence <> ` + k.fence + `)
 )
-SELECT g.refused, g.shut, g.version, d.ord, d.ticket, d.verdict, d.held, d.latest FROM gate g LEFT JOIN decided d ON true`)
+SELECT g.refused, g.shut, g.version, g.settled, d.ord, d.ticket, d.verdict, d.held, d.latest FROM gate g LEFT JOIN decided d ON true`)
 }
+
+const (
+	soldOutSQL = `'` + reward.ReasonSoldOut + `'`
+	usedSQL    = `least(t.used + s.settled, t.granted)`
+)
 
 var (
 	// settleInOrder gets the epoch in $12 and the generation in $13.
 	settleInOrder = issueSQL(issueKind{
+		room: `g.total_quantity - g.live`, noRoom: soldOutSQL, used: usedSQL, offsets: `true`,
 		refused: `CASE WHEN t.epoch <> $12 THEN :REFUSED_EPOCH WHEN t.generation <> $13 OR t.path <> 'GATE' THEN :REFUSED_GENERATION ELSE :REFUSED_NOT END`,
 		shut:    `0`,
 		due: `SELECT n.* FROM gate g, (
@@ -103,16 +114,21 @@ var (
 		generation: `d.generation`, ticket: `d.ticket`, fence: `t.fence`, base: `t.base`, kept: true,
 	})
 	settleListed = issueSQL(issueKind{
+		room: `g.total_quantity - g.live`, noRoom: soldOutSQL, used: usedSQL,
+		offsets: `NOT EXISTS (SELECT 1 FROM asks a WHERE a.valid AND a.beyond)`,
 		refused: `:REFUSED_NOT`,
 		shut:    `0`,
-		due: `SELECT a.* FROM asks a, gate g WHERE a.generation BETWEEN g.floor AND g.generation
-    AND NOT EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = g.id AND c.ticket = a.ticket AND c.generation = a.generation)
-    AND NOT EXISTS (SELECT 1 FROM coupon_rejections r WHERE r.template_id = g.id AND r.ticket = a.ticket AND r.generation = a.generation)`,
+		due: `SELECT a.* FROM asks a WHERE a.valid AND NOT a.beyond
+    AND NOT EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = a.template_id AND c.ticket = a.ticket AND c.generation = a.generation)
+    AND NOT EXISTS (SELECT 1 FROM coupon_rejections r WHERE r.template_id = a.template_id AND r.ticket = a.ticket AND r.generation = a.generation)`,
 		generation: `d.generation`, ticket: `d.ticket`, fence: `t.fence`, base: `t.base`, kept: true,
 	})
 	// settleDirect gets the path in $12, the generation in $13 and the fence in
 	// $14.
 	settleDirect = issueSQL(issueKind{
+		room:   `g.total_quantity - g.live - (g.granted - g.used)`,
+		noRoom: `CASE WHEN g.granted > g.used THEN '` + reward.ReasonPromised + `' ELSE ` + soldOutSQL + ` END`,
+		used:   `t.used`, offsets: `true`,
 		refused: `CASE WHEN t.path <> $12 THEN :REFUSED_PATH WHEN t.generation <> $13 THEN :REFUSED_GENERATION
     WHEN $14::int8 <> 0 AND t.fence >= $14::int8 THEN :REFUSED_FENCE ELSE :REFUSED_NOT END`,
 		shut: `CASE WHEN clock_timestamp() < t.opens_at THEN :REQUEST_NOT_OPEN
@@ -150,7 +166,7 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 			var ord, ticket, latest *int64
 			var verdict *string
 			var held *int32
-			if err := rows.Scan(&refused, &shut, &done.From, &ord, &ticket, &verdict, &held, &latest); err != nil {
+			if err := rows.Scan(&refused, &shut, &done.From, &done.Settled, &ord, &ticket, &verdict, &held, &latest); err != nil {
 				return err
 			}
 			done.Refused, done.Shut = rules.SettleRefusal(refused), rules.RequestOutcome(shut) //nolint:gosec // small constants

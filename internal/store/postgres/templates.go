@@ -33,7 +33,7 @@ func templateScanner(t *reward.CouponTemplate, more ...any) func(pgx.Rows) error
 		(*int64)(&t.ID), (*text)(&t.Name), &t.TotalQuantity, &t.PerUserLimit, &opens, &closes, &valid, (*text)(&t.Mode),
 		&t.ReissueAfterCancel, (*text)(&t.WhenRedisAway), (*text)(&t.Draw.State), &from, &t.Draw.Seed, &t.Draw.List, &created,
 		&t.Generation, &t.Settled, &t.Version, &t.Live, &t.IssuedTotal, (*text)(&t.Path), &t.Epoch, (*text)(&t.Owner), &t.Fence,
-		&t.Base, &t.Floor,
+		&t.Base, &t.Floor, &t.Granted, &t.Used, &t.Grants,
 	}, more...)
 	return func(rows pgx.Rows) error {
 		t.Draw.Seed, t.Draw.List = nil, nil // do not overwrite those of the previous row
@@ -155,8 +155,9 @@ func (s *Store) TemplateActive(ctx context.Context, closedAfter time.Time) ([]re
 // are still $11 to $19. $20 reports whether the change is forbidden once the
 // template was used. The caller holds the lock of the template.
 const changeTemplate = `UPDATE coupon_templates t SET (name, total_quantity, per_user_limit, opens_at, closes_at, valid_for, mode,
-  reissue, when_redis_away, version) = ROW ($2, $3, $4, $5, $6, $7, $8, $9, $10, t.version + 1)
-WHERE t.id = $1 AND t.live <= $3
+  reissue, when_redis_away, granted, grants, version) = ROW ($2, $3, $4, $5, $6, $7, $8, $9, $10,
+  CASE WHEN t.mode = $8 THEN t.granted ELSE t.used END, t.grants + CASE WHEN t.mode = $8 THEN 0 ELSE 1 END, t.version + 1)
+WHERE t.id = $1 AND t.live + CASE WHEN t.mode = $8 THEN t.granted - t.used ELSE 0 END <= $3
   AND (t.name, t.total_quantity, t.per_user_limit, t.opens_at, t.closes_at, t.valid_for, t.mode, t.reissue, t.when_redis_away)
     IS NOT DISTINCT FROM ($11::text, $12::int8, $13::int4, $14::timestamptz, $15::timestamptz, $16::int8, $17::text, $18::bool, $19::text)
   AND NOT ($20::bool AND (t.settled > 0 OR t.draw_state IN ('CLOSED', 'DONE')
@@ -241,6 +242,23 @@ func (s *Store) TemplateNewGeneration(ctx context.Context, p store.TemplateNewGe
 		`UPDATE coupon_templates t SET generation = greatest(t.generation, $2) + 1, path = $3,
   base = CASE WHEN $5::bool THEN greatest(t.generation, $2) ELSE t.base END
 WHERE t.id = $1 AND ($4::int8 = -1 OR t.generation = $4::int8) RETURNING t.id`, p.AtLeast, string(p.Path), p.From, p.NewNumbering)
+}
+
+// TemplateGrant grants places to the gate of a template, by rules.Grant.
+func (s *Store) TemplateGrant(ctx context.Context, p store.TemplateGrantParams) (reward.CouponTemplate, bool, error) {
+	return s.write(ctx, "grant places to a gate", p.ID, `UPDATE coupon_templates t
+SET granted = t.granted + k.places, grants = t.grants + 1, version = t.version + 1
+FROM (SELECT t.id, greatest(least($5::int8, t.total_quantity - t.live - (t.granted - t.used)), 0) AS places
+  FROM coupon_templates t WHERE t.id = $1) k
+WHERE t.id = $1 AND k.id = t.id AND t.generation = $2 AND t.path = 'GATE' AND t.grants = $3 AND (k.places > 0 OR t.granted > $4)
+RETURNING t.id`, p.Generation, p.Grants, p.Granted, p.Places)
+}
+
+// TemplateShrink takes back places that the gate has not given, by rules.Shrink.
+func (s *Store) TemplateShrink(ctx context.Context, p store.TemplateShrinkParams) (reward.CouponTemplate, bool, error) {
+	return s.write(ctx, "take back places of a gate", p.ID, `UPDATE coupon_templates t
+SET granted = greatest(least(t.granted, $4), t.used), grants = t.grants + 1, version = t.version + 1
+WHERE t.id = $1 AND t.generation = $2 AND t.path = 'GATE' AND t.grants = $3 RETURNING t.id`, p.Generation, p.Grants, p.Granted)
 }
 
 // TemplateSetFloor sets the floor of a template to its generation.

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +26,7 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 		}
 		i := &issuer{tx: tx, batch: batch, holdings: make(map[string]rules.Holding)}
 		defer i.close()
-		i.done = rules.Settlement{From: t.Version, Template: t, Refused: rules.Refuse(&t, batch), Existing: make(map[string]reward.Coupon)}
+		i.done = rules.Settlement{From: t.Version, Settled: t.Settled, Template: t, Refused: rules.Refuse(&t, batch), Existing: make(map[string]reward.Coupon)}
 		if i.done.Refused == rules.NotRefused {
 			err = i.settle(p.Offsets)
 		}
@@ -79,10 +80,13 @@ func (i *issuer) settle(offsets []store.Offset) error {
 	if err := i.prepare(); err != nil {
 		return err
 	}
-	if err := i.tx.putOffsets(offsets); err != nil {
-		return err
-	}
 	t := i.done.Template
+	never := func(r rules.CouponRequest) bool { return i.done.Unsettled(i.batch, &r) == rules.RequestNeverGiven }
+	if !slices.ContainsFunc(i.batch.Requests, never) {
+		if err := i.tx.putOffsets(offsets); err != nil {
+			return err
+		}
+	}
 	var due []int
 	var clock time.Time
 	var err error

@@ -19,7 +19,8 @@ func scanTemplate(rows *sql.Rows) (t reward.CouponTemplate, err error) {
 	var valid, created int64
 	if err := rows.Scan(&t.ID, &t.Name, &t.TotalQuantity, &t.PerUserLimit, &opens, &closes, &valid, &t.Mode, &t.ReissueAfterCancel,
 		&t.WhenRedisAway, &t.Draw.State, &from, &t.Draw.Seed, &t.Draw.List, &created, &t.Generation, &t.Settled, &t.Version, &t.Live,
-		&t.IssuedTotal, &t.Path, &t.Epoch, &t.Owner, &t.Fence, &t.Base, &t.Floor); err != nil {
+		&t.IssuedTotal, &t.Path, &t.Epoch, &t.Owner, &t.Fence, &t.Base, &t.Floor,
+		&t.Granted, &t.Used, &t.Grants); err != nil {
 		return t, err
 	}
 	t.OpensAt, t.ClosesAt, t.Draw.From, t.CreatedAt = maybeTime(opens), maybeTime(closes), maybeTime(from), timeOf(created)
@@ -40,11 +41,11 @@ func templateOf(ctx context.Context, q querier, id reward.TemplateID) (reward.Co
 func (t *tx) putTemplate(c *reward.CouponTemplate) error {
 	return t.exec(`UPDATE coupon_templates SET name = ?, total_quantity = ?, per_user_limit = ?, opens_at = ?, closes_at = ?,
   valid_for = ?, mode = ?, reissue = ?, when_redis_away = ?, draw_state = ?, draw_list = ?, generation = ?, settled = ?, version = ?,
-  live = ?, issued_total = ?, path = ?, epoch = ?, owner = ?, fence = ?, base = ?, floor = ?
-WHERE id = ?`,
+  live = ?, issued_total = ?, path = ?, epoch = ?, owner = ?, fence = ?, base = ?, floor = ?,
+  granted = ?, used = ?, grants = ? WHERE id = ?`,
 		c.Name, c.TotalQuantity, c.PerUserLimit, maybe(c.OpensAt), maybe(c.ClosesAt), int64(c.ValidFor/time.Second), string(c.Mode),
 		c.ReissueAfterCancel, string(c.WhenRedisAway), string(c.Draw.State), c.Draw.List, c.Generation, c.Settled, c.Version,
-		c.Live, c.IssuedTotal, string(c.Path), c.Epoch, c.Owner, c.Fence, c.Base, c.Floor, int64(c.ID))
+		c.Live, c.IssuedTotal, string(c.Path), c.Epoch, c.Owner, c.Fence, c.Base, c.Floor, c.Granted, c.Used, c.Grants, int64(c.ID))
 }
 
 // changeTemplate runs fn on a template, and stores the result if fn reports a
@@ -142,6 +143,20 @@ func (s *Store) TemplateNewGeneration(ctx context.Context, p store.TemplateNewGe
 			t.Base = t.Generation - 1
 		}
 		return true, nil
+	})
+}
+
+// TemplateGrant grants places to the gate of a template.
+func (s *Store) TemplateGrant(ctx context.Context, p store.TemplateGrantParams) (reward.CouponTemplate, bool, error) {
+	return s.changeTemplate(ctx, "grant places to a gate", p.ID, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
+		return rules.Grant(t, p.Generation, p.Grants, p.Granted, p.Places), nil
+	})
+}
+
+// TemplateShrink takes back places that the gate has not given.
+func (s *Store) TemplateShrink(ctx context.Context, p store.TemplateShrinkParams) (reward.CouponTemplate, bool, error) {
+	return s.changeTemplate(ctx, "take back places of a gate", p.ID, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
+		return rules.Shrink(t, p.Generation, p.Grants, p.Granted), nil
 	})
 }
 

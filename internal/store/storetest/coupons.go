@@ -152,7 +152,7 @@ func (b *bundle) coupon(id reward.CouponID) reward.Coupon {
 func told(res store.CouponSettleResult) []string {
 	list := make([]string, len(res.Results))
 	for i, r := range res.Results {
-		list[i] = [...]string{"issued", r.Reason, "before", "gap", "not open", "closed"}[r.Outcome]
+		list[i] = [...]string{"issued", r.Reason, "before", "gap", "not open", "closed", "never given"}[r.Outcome]
 	}
 	return list
 }
@@ -249,7 +249,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 		course := given
 		course.Generation, course.Settled, course.Version, course.Live, course.IssuedTotal = 1, 2, 3, 4, 5
 		course.Path, course.Epoch, course.Owner, course.Fence = reward.PathDatabase, 6, "x", 7
-		course.Base, course.Floor = 8, 9
+		course.Base, course.Floor, course.Granted, course.Used, course.Grants = 8, 9, 3, 2, 1
 		made, err := b.TemplateCreate(b.ctx, course)
 		b.must(err)
 		want := given
@@ -294,6 +294,8 @@ func exerciseTemplates(t *testing.T, open Open) {
 			"change":     func() error { _, err := b.TemplateChange(b.ctx, rules.TemplateChange{ID: 9}); return err },
 			"touch":      func() error { _, err := b.TemplateTouch(b.ctx, 9); return err },
 			"raise":      func() error { _, _, err := b.TemplateNewGeneration(b.ctx, raise(9, -1, 0)); return err },
+			"grant":      func() error { _, _, err := b.TemplateGrant(b.ctx, store.TemplateGrantParams{ID: 9}); return err },
+			"shrink":     func() error { _, _, err := b.TemplateShrink(b.ctx, store.TemplateShrinkParams{ID: 9}); return err },
 			"set floor":  func() error { _, err := b.TemplateSetFloor(b.ctx, 9, 0); return err },
 			"settle":     func() error { _, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 9}); return err },
 			"changes":    func() error { _, err := b.CouponChanges(b.ctx, 9, 0, 1); return err },
@@ -389,7 +391,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 		change(rules.TemplateChange{OpensAt: new(at(1).Add(1)), ClosesAt: new(at(2))})
 		want.OpensAt, want.ClosesAt, want.ValidFor = time.Time{}, time.Time{}, 0
 		change(rules.TemplateChange{OpensAt: &time.Time{}, ClosesAt: &time.Time{}, ValidFor: new(time.Duration(0))})
-		want.Mode, want.WhenRedisAway = reward.ModeSync, reward.FallbackWait
+		want.Mode, want.WhenRedisAway, want.Grants = reward.ModeSync, reward.FallbackWait, 1
 		change(rules.TemplateChange{Mode: new(reward.ModeSync), WhenRedisAway: new(reward.FallbackWait)})
 		other := stock(1)
 		other.Path = reward.PathGate

@@ -280,7 +280,7 @@ func exerciseSettleListed(t *testing.T, open Open) {
 		return b.settle(store.CouponSettleParams{TemplateID: 1, Kind: rules.SettleListed, Requests: list})
 	}
 	run(t, open, "SettlesWhatIsThereInAnyOrderOnce", func(b *bundle) {
-		b.template(1, quantity(4))
+		b.template(1, quantity(5))
 		res := listed(b, ask("e", 5), ask("b", 2))
 		same(b, "told", []string{"issued", "issued"}, told(res))
 		same(b, "settled", int64(5), res.Template.Settled)
@@ -289,7 +289,7 @@ func exerciseSettleListed(t *testing.T, open Open) {
 		same(b, "settled", int64(5), res.Template.Settled)
 		same(b, "facts", []store.CouponHolding{{UserID: "a", Held: 1, CouponID: 1}}, res.Holdings)
 		same(b, "a refusal is settled too", []string{"before"}, told(listed(b, ask("x", 3))))
-		same(b, "stock goes by ticket", []string{soldOut, "issued"}, told(listed(b, ask("y", 9), ask("d", 4))))
+		same(b, "stock goes by ticket", []string{soldOut, "issued", "issued"}, told(listed(b, ask("y", 9), ask("d", 4), ask("z", 8))))
 		same(b, "settled", int64(9), b.stands(1).Settled)
 	})
 	run(t, open, "TicketsAreOfAGeneration", func(b *bundle) {
@@ -319,6 +319,25 @@ func exerciseSettleListed(t *testing.T, open Open) {
 		present.Generation, present.CouponID, present.Code = 1, 2, "2"
 		same(b, "told", []string{userLimit, "issued"}, told(listed(b, present, old)))
 		same(b, "the latest", int64(1), b.outcome("a").Generation)
+	})
+	run(t, open, "ATicketThatNoGateGaveIsNotSettled", func(b *bundle) {
+		b.template(1, quantity(4))
+		settle := func(next int64, list ...rules.CouponRequest) store.CouponSettleResult {
+			b.Helper()
+			return b.settle(store.CouponSettleParams{
+				TemplateID: 1, Kind: rules.SettleListed, Requests: list, Offsets: []store.Offset{{Topic: "t", Partition: 1, Next: next}},
+			})
+		}
+		forged := ask("x", 5)
+		forged.Ticket = 1<<63 - 1
+		res := settle(5, ask("c", 3), forged, ask("a", 1), ask("e", 5))
+		same(b, "told", []string{"issued", "never given", "issued", "never given"}, told(res))
+		same(b, "settled", int64(3), res.Template.Settled)
+		same(b, "no offsets", map[int32]int64{}, b.offsets())
+		res = settle(6, ask("c", 3), ask("e", 5), ask("g", 7))
+		same(b, "told", []string{"before", "issued", "issued"}, told(res))
+		same(b, "settled", int64(7), res.Template.Settled)
+		same(b, "offsets", map[int32]int64{1: 6}, b.offsets())
 	})
 	run(t, open, "BelowTheFloorIsVoid", func(b *bundle) {
 		b.template(1)
@@ -473,4 +492,81 @@ func exerciseSettleDirect(t *testing.T, open Open) {
 			}
 		})
 	}
+}
+
+func exercisePromises(t *testing.T, open Open) {
+	grant := func(b *bundle, p store.TemplateGrantParams, done bool) reward.CouponTemplate {
+		b.Helper()
+		p.ID = 1
+		got, changed, err := b.TemplateGrant(b.ctx, p)
+		b.must(err)
+		same(b, "granted", done, changed)
+		return got
+	}
+	places := func(t reward.CouponTemplate) []int64 { return []int64{t.Granted, t.Used, t.Grants, t.Version} }
+	run(t, open, "AGrantSetsPlacesAside", func(b *bundle) {
+		b.template(1, quantity(5), reissue)
+		same(b, "granted", []int64{3, 0, 1, 1}, places(grant(b, store.TemplateGrantParams{Places: 3}, true)))
+		for what, p := range map[string]store.TemplateGrantParams{
+			"another generation": {Generation: 1, Grants: 1, Granted: 3, Places: 1},
+			"an older grant":     {Granted: 3, Places: 1},
+			"no places":          {Grants: 1, Granted: 3},
+		} {
+			same(b, what, []int64{3, 0, 1, 1}, places(grant(b, p, false)))
+		}
+		// A gate that a shrink has left smaller than the row learns of its places.
+		same(b, "nothing, told again", []int64{3, 0, 2, 2}, places(grant(b, store.TemplateGrantParams{Grants: 1, Granted: 2}, true)))
+		same(b, "the rest", []int64{5, 0, 3, 3}, places(grant(b, store.TemplateGrantParams{Grants: 2, Granted: 3, Places: 9}, true)))
+		_, err := b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, TotalQuantity: new(int64(4))})
+		b.wantCode(err, reward.CodeConflict)
+		b.inOrder(1, asks(1, "a", "a", "b")...) // a rejected ticket uses its place, too
+		same(b, "used", []int64{5, 3, 3, 4}, places(b.stands(1)))
+		_, err = b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, TotalQuantity: new(int64(4))})
+		b.must(err)
+		_, _, err = b.TemplateNewGeneration(b.ctx, store.TemplateNewGenerationParams{ID: 1, From: -1, Path: reward.PathDatabase})
+		b.must(err)
+		grant(b, store.TemplateGrantParams{Generation: 1, Grants: 3, Granted: 5, Places: 1}, false)
+	})
+	run(t, open, "NobodyElseGetsPromisedPlaces", func(b *bundle) {
+		b.template(1, quantity(3))
+		grant(b, store.TemplateGrantParams{Places: 2}, true)
+		_, _, err := b.TemplateNewGeneration(b.ctx, store.TemplateNewGenerationParams{ID: 1, From: -1, Path: reward.PathDatabase})
+		b.must(err)
+		direct := store.CouponSettleParams{TemplateID: 1, Kind: rules.SettleDirect, Generation: 1, Path: reward.PathDatabase}
+		direct.Requests = []rules.CouponRequest{ask("a", 1), ask("a", 2), ask("b", 3)}
+		res := b.settle(direct)
+		same(b, "told", []string{"issued", userLimit, reward.ReasonPromised}, told(res))
+		same(b, "places", []int64{2, 0, 1, 2}, places(res.Template))
+		same(b, "base", int64(1), res.Template.Base)
+		_, _, err = b.TemplateNewGeneration(b.ctx, raise(1, -1, 0))
+		b.must(err)
+		b.own(1)
+		kept := ask("w", 2)
+		kept.Generation = 2
+		res = b.settle(store.CouponSettleParams{TemplateID: 1, Kind: rules.SettleInOrder, Epoch: 1, Generation: 2, Requests: []rules.CouponRequest{kept}})
+		same(b, "told", []string{"issued"}, told(res))
+		same(b, "places", []int64{2, 1, 1, 3}, places(res.Template))
+	})
+	run(t, open, "AShrinkTakesBackWhatWasNotGiven", func(b *bundle) {
+		b.template(1, quantity(9))
+		grant(b, store.TemplateGrantParams{Places: 6}, true)
+		b.inOrder(1, asks(1, "a", "b")...)
+		for _, step := range []struct {
+			p    store.TemplateShrinkParams
+			want []int64
+			done bool
+		}{
+			{store.TemplateShrinkParams{Generation: 1, Grants: 1, Granted: 4}, []int64{6, 2, 1, 2}, false},
+			{store.TemplateShrinkParams{Granted: 4}, []int64{6, 2, 1, 2}, false},
+			{store.TemplateShrinkParams{Grants: 1, Granted: 4}, []int64{4, 2, 2, 3}, true},
+			{store.TemplateShrinkParams{Grants: 2, Granted: 5}, []int64{4, 2, 3, 4}, true}, // it never grants
+			{store.TemplateShrinkParams{Grants: 3, Granted: 1}, []int64{2, 2, 4, 5}, true}, // nor takes what is used
+		} {
+			step.p.ID = 1
+			got, done, err := b.TemplateShrink(b.ctx, step.p)
+			b.must(err)
+			same(b, "done", step.done, done)
+			same(b, "places", step.want, places(got))
+		}
+	})
 }

@@ -71,7 +71,7 @@ func (w *shopWalk) draw(t *rapid.T) shopStep {
 		}
 		return w.coupons[n].ID
 	})
-	switch rapid.IntRange(0, 13).Draw(t, "operation") {
+	switch rapid.IntRange(0, 15).Draw(t, "operation") {
 	case 0, 1, 2, 3, 4:
 		p := store.CouponSettleParams{
 			TemplateID: id, Kind: rules.SettleKind(rapid.Int8Range(0, 2).Draw(t, "kind")), Now: now, Path: w.t.Path,
@@ -126,6 +126,43 @@ func (w *shopWalk) draw(t *rapid.T) shopStep {
 			expect: func(s *shop) any { return s.change(p) },
 		}
 	case 12:
+		p := store.TemplateGrantParams{
+			ID: id, Generation: mostly(t, "generation", w.t.Generation), Grants: mostly(t, "grants", w.t.Grants),
+			Granted: mostly(t, "granted", w.t.Granted), Places: int64(rapid.IntRange(0, 4).Draw(t, "places")),
+		}
+		return shopStep{
+			name: "grant", do: func(ctx context.Context, s store.Store) (any, error) {
+				t, done, err := s.TemplateGrant(ctx, p)
+				return []any{t, done}, err
+			},
+			expect: func(s *shop) any {
+				places := max(0, min(p.Places, s.t.TotalQuantity-s.t.Live-(s.t.Granted-s.t.Used)))
+				done := p.Generation == s.t.Generation && p.Grants == s.t.Grants && s.t.Path == reward.PathGate && (places > 0 || s.t.Granted > p.Granted)
+				if done {
+					s.t.Granted, s.t.Grants, s.t.Version = s.t.Granted+places, s.t.Grants+1, s.t.Version+1
+				}
+				return []any{s.t, done}
+			},
+		}
+	case 13:
+		p := store.TemplateShrinkParams{
+			ID: id, Generation: mostly(t, "generation", w.t.Generation), Grants: mostly(t, "grants", w.t.Grants),
+			Granted: w.t.Used + int64(rapid.IntRange(-1, 6).Draw(t, "left")),
+		}
+		return shopStep{
+			name: "shrink", do: func(ctx context.Context, s store.Store) (any, error) {
+				t, done, err := s.TemplateShrink(ctx, p)
+				return []any{t, done}, err
+			},
+			expect: func(s *shop) any {
+				done := p.Generation == s.t.Generation && p.Grants == s.t.Grants && s.t.Path == reward.PathGate
+				if done {
+					s.t.Granted, s.t.Grants, s.t.Version = max(s.t.Used, min(s.t.Granted, p.Granted)), s.t.Grants+1, s.t.Version+1
+				}
+				return []any{s.t, done}
+			},
+		}
+	case 14:
 		p := store.TemplateNewGenerationParams{
 			ID: id, From: mostly(t, "from", w.t.Generation), AtLeast: int64(rapid.IntRange(0, 5).Draw(t, "at least")),
 			Path:         rapid.SampledFrom([]reward.IssuePath{reward.PathGate, reward.PathGate, reward.PathDatabase}).Draw(t, "path"),

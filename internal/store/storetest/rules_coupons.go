@@ -75,6 +75,8 @@ func (s *counter) open(kind rules.SettleKind, stock int64, limit, held int) (*re
 	}
 	s.rejected[ticket{t.ID, 3, 0}] = rejected{version: 7, user: "z", reason: soldOut, at: at(-30)}
 	t.TotalQuantity = max(t.Live+stock, 1)
+	t.Grants, t.Used = int64(len(s.templates)%5), int64(len(s.templates)%3)
+	t.Granted = t.Used + min(int64(len(s.templates)/3%3), stock)
 	if t.Live+stock == 0 { // without stock, some user must have the coupon
 		c := issued{Coupon: reward.Coupon{
 			ID: reward.CouponID(int64(t.ID)*100 + 99), TemplateID: t.ID, UserID: "y", Ticket: 2, IssuedAt: at(-60),
@@ -204,7 +206,7 @@ func (s *counter) settle() {
 func (s *counter) settled(p store.CouponSettleParams) store.CouponSettleResult {
 	t := s.templates[p.TemplateID]
 	b := p.Batch()
-	done := rules.Settlement{From: t.Version, Template: t, Existing: make(map[string]reward.Coupon)}
+	done := rules.Settlement{From: t.Version, Settled: t.Settled, Template: t, Existing: make(map[string]reward.Coupon)}
 	if done.Refused = rules.Refuse(&t, b); done.Refused != rules.NotRefused {
 		return store.Settled(&done, b)
 	}
@@ -266,11 +268,11 @@ func (s *counter) put() {
 		rows = append(rows, []any{
 			t.ID, t.Name, t.TotalQuantity, t.PerUserLimit, s.moment(t.OpensAt), s.moment(t.ClosesAt), int64(t.ValidFor / time.Second), string(t.Mode),
 			t.ReissueAfterCancel, string(t.WhenRedisAway), "", s.moment(t.CreatedAt), t.Generation, t.Settled, t.Version, t.Live, t.IssuedTotal,
-			t.Epoch, t.Fence, t.Base, t.Floor, string(t.Path),
+			t.Epoch, t.Fence, t.Base, t.Floor, t.Granted, t.Used, t.Grants, string(t.Path),
 		})
 	}
 	s.insert(`coupon_templates (id, name, total_quantity, per_user_limit, opens_at, closes_at, valid_for, mode, reissue, when_redis_away,
-draw_state, created_at, generation, settled, version, live, issued_total, epoch, fence, base, floor, path)`, rows)
+draw_state, created_at, generation, settled, version, live, issued_total, epoch, fence, base, floor, granted, used, grants, path)`, rows)
 	rows = rows[:0]
 	for _, c := range s.coupons {
 		rows = append(rows, []any{

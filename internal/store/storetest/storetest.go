@@ -54,6 +54,7 @@ func Exercise(t *testing.T, open Open) {
 		"Templates":       exerciseTemplates,
 		"SettleInOrder":   exerciseSettleInOrder,
 		"SettleListed":    exerciseSettleListed,
+		"Promises":        exercisePromises,
 		"SettleDirect":    exerciseSettleDirect,
 		"CouponStates":    exerciseCouponStates,
 		"CouponReads":     exerciseCouponReads,
