@@ -122,6 +122,87 @@ func TestInstancesShareProbes(t *testing.T) {
 	}
 }
 
+// down502 responds 502 for a while.
+func down502(from, to time.Duration) func(int, time.Duration) Outcome {
+	return func(_ int, at time.Duration) Outcome {
+		if at >= from && at < to {
+			return Outcome{Class: reward.AnswerFailed, Status: 502, Took: 5 * time.Millisecond}
+		}
+		return paid
+	}
+}
+
+// probesMost is the largest number of probes of all instances in a time that begins
+// when at least two have failed: each one starts probeIntervalMax after the one before
+// it, less the jitter.
+func probesMost(d time.Duration) int {
+	return int(d/time.Duration(float64(probeIntervalMax)*(1-probeJitter))) + 1
+}
+
+// TestLateNewsEndNoOutage has some exchanges arrive late, as they do when a server is
+// busy. The last answers came a few milliseconds before the outage was found: news of
+// them are no reason to believe that it is over.
+func TestLateNewsEndNoOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const from, outage = 10 * time.Second, 60 * time.Second
+		v := newProvider(20 * time.Millisecond)
+		v.says = down502(from, from+outage)
+		rates := &distant{trip: time.Millisecond, late: func(n int64) time.Duration {
+			if n%40 == 0 {
+				return 100 * time.Millisecond
+			}
+			return 0
+		}}
+		cfg := Config{MaxConcurrency: 30}
+		all, stop := fleet(t, v, rates, 200, cfg, cfg, cfg)
+		time.Sleep(from + outage + 15*time.Second)
+		for i, g := range all {
+			if g.State().BreakerOpen {
+				t.Errorf("the breaker of instance %d is still open 15 s after the outage", i)
+			}
+		}
+		stop()
+		opening, probes := v.calls(from, from+6*time.Second), v.calls(from+6*time.Second, from+outage)
+		t.Logf("%d calls in the first 6 s, then %d probes", opening, probes)
+		if opening > 3*45 || probes > probesMost(outage-6*time.Second) || probes < 5 {
+			t.Errorf("%d calls in the first 6 s, then %d probes", opening, probes)
+		}
+	})
+}
+
+// TestAnAnswerFromBeforeTheOutage has an answer arrive, late, to a call from before the
+// outage, on an instance whose own breaker is open. That breaker stays open, so the
+// answer must not end the outage for the others either.
+func TestAnAnswerFromBeforeTheOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const from, outage = 10 * time.Second, 60 * time.Second
+		v := newProvider(20 * time.Millisecond)
+		v.says = down502(from, from+outage)
+		cfg := Config{MaxConcurrency: 30}
+		all, stop := fleet(t, v, &distant{trip: 40 * time.Millisecond}, 200, cfg, cfg, cfg)
+		time.Sleep(from - time.Second)
+		late := acquire(t, all[0], Job{PromotionID: 9})
+		time.Sleep(21 * time.Second)
+		for i, g := range all {
+			g.mu.Lock()
+			if !g.breaker.opened || g.breaker.adopted {
+				t.Errorf("the breaker of instance %d did not open by itself: %+v", i, g.breaker)
+			}
+			g.mu.Unlock()
+		}
+		late.Done(paid)
+		time.Sleep(outage - 20*time.Second + 15*time.Second)
+		stop()
+		probes := v.calls(from+6*time.Second, from+outage)
+		t.Logf("%d probes", probes)
+		if probes > probesMost(outage-6*time.Second) || probes < 5 {
+			t.Errorf("%d probes", probes)
+		}
+	})
+}
+
 // TestOnlyHangingPayoutsWait opens the breaker of instances that share it, and has
 // only payouts wait that hung before. They must be probes too.
 func TestOnlyHangingPayoutsWait(t *testing.T) {
