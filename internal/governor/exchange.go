@@ -166,9 +166,12 @@ func (g *Governor) newsFor(now time.Duration) *News {
 		n.Answered = t.outage
 	}
 	if b.opened {
+		n.Want = !b.single && g.wantsTurn(now)
+		if b.turn && len(b.probes) > 0 && !n.Want {
+			b.giveUp(now)
+		}
 		n.Down = !b.adopted && !b.told
 		n.Probe = b.ended
-		n.Want = !b.single && (len(b.probes) > 0 || g.wantsProbe(now))
 		n.ProbeIn = min(max(b.probeAt-now, 0), ProbeInMax)
 	}
 	return n

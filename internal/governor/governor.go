@@ -14,7 +14,7 @@
 //     starts for that time, but for at most 5 minutes.
 //   - While the provider does not respond, one call at a time may start, of all
 //     instances together: a probe. A probe that hangs is not waited for if another
-//     promotion has a call.
+//     promotion or another instance has a call.
 //   - Calls of payouts that hang use a tenth of the limit at most.
 //
 // What instances know of the provider they exchange through Config.Rates while they

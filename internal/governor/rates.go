@@ -74,8 +74,8 @@ type News struct {
 	ProbeIn  time.Duration // with Down or Probe.Ended: time until the next probe, at most ProbeInMax
 }
 
-// ProbeResult says how a probe in this instance's turn ended. A successful one is an
-// answer instead.
+// ProbeResult says how a probe in this instance's turn ended, or that it has been in
+// flight for too long to wait for it. A successful one is an answer instead.
 type ProbeResult struct {
 	Ended bool
 	Tries int // failed probes so far
