@@ -177,8 +177,8 @@ func TestRedisIsFull(t *testing.T) {
 	r.eventually("the instance works again", func() bool { return len(r.degraded()) == 0 })
 }
 
-// TestAHangingProviderStopsNoOtherWork lets the provider never answer. Uploads and
-// coupons go on, and the instance says what is wrong.
+// TestAHangingProviderStopsNoOtherWork lets the provider never answer. Uploads,
+// coupons and commands go on, and the instance says what is wrong.
 func TestAHangingProviderStopsNoOtherWork(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, servers("LARGESSE_TEST_REDIS"), moneysim.Faults{TimeoutRate: 1})
@@ -194,8 +194,20 @@ func TestAHangingProviderStopsNoOtherWork(t *testing.T) {
 			t.Fatalf("coupon %d: %+v, %v", i, res, err)
 		}
 	}
+	other, _ := r.create(500, false, client.NewPromotion{})
+	if _, err := r.api.PausePromotion(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	r.until(other, "paused", func(p client.Promotion) bool { return p.Status == "PAUSED" })
+	if _, err := r.api.ResumePromotion(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(r.degraded(), "provider") {
+		t.Error("the instance is no longer degraded by the provider")
+	}
 	if err := r.sim.SetFaults(moneysim.Faults{}); err != nil {
 		t.Fatal(err)
 	}
 	r.until(id, "settled", settled)
+	r.until(other, "settled", settled)
 }
