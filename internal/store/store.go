@@ -54,6 +54,9 @@ type Store interface {
 	Ping(ctx context.Context) error
 	// Clock returns the time of the database.
 	Clock(ctx context.Context) (time.Time, error)
+	// FullAt returns when a transaction of this process last failed with ErrFull;
+	// the zero time if none did.
+	FullAt() time.Time
 	// Migrate brings the schema up to date. Several instances may call it at the
 	// same time.
 	Migrate(ctx context.Context) error
