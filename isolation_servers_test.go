@@ -113,8 +113,21 @@ func TestInstanceCutOffFromTheDatabase(t *testing.T) {
 	p.second.balance("823", records)
 }
 
+// troubled reports whether an instance of the fleet has a trouble, as this one shows
+// it to operators.
+func (r *rig) troubled(part string) bool {
+	r.t.Helper()
+	all, err := r.api.Instances(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return slices.ContainsFunc(all.Items, func(i client.Instance) bool {
+		return slices.ContainsFunc(i.Troubles, func(t client.Trouble) bool { return t.Part == part && t.Reason != "" })
+	})
+}
+
 // TestInstanceCutOffFromRedis makes Redis hang for one of two instances. The other
-// pays everything, and the first says what is wrong.
+// pays everything, and both say what is wrong with the first.
 func TestInstanceCutOffFromRedis(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -123,8 +136,13 @@ func TestInstanceCutOffFromRedis(t *testing.T) {
 	id, workload := p.second.create(2000, false, client.NewPromotion{})
 	p.second.balance(id, workload)
 	p.first.eventually("the metric says so", func() bool { return value(p.first.scrape(), "largesse_degraded", "queue") == 1 })
+	p.second.eventually("the other instance shows it", func() bool { return p.second.troubled("queue") })
+	if got := p.second.degraded(); len(got) > 0 {
+		t.Errorf("the other instance calls itself degraded: %v", got)
+	}
 	p.redis.Resume()
 	p.first.eventually("the instance works again", func() bool { return len(p.first.degraded()) == 0 })
+	p.second.eventually("the other instance shows no trouble", func() bool { return !p.second.troubled("queue") })
 }
 
 // TestDatabaseHangs makes PostgreSQL hang for the only instance in the middle of a

@@ -393,7 +393,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 	stream := e.cfg.Redis.Stream
 	heart := newHeartbeat(e.store, store.Instance{
 		Name: e.instance, Version: e.version, Roles: slices.Clone(e.cfg.Roles), StartedAt: time.Now(),
-	}, e.log)
+	}, e.troubles, e.log)
 	rates, err := e.openRates(ctx)
 	if err != nil {
 		return err

@@ -27,6 +27,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 )
@@ -667,6 +668,7 @@ type Instance struct {
 	Roles     []string
 	StartedAt time.Time
 	Pools     []InstancePool // ordered by promotion ID
+	Troubles  []obs.Trouble  // what degrades it, ordered by part
 	// SeenAt is the last heartbeat. At AliveUntil the instance counts as dead.
 	// Alive compares AliveUntil with the clock of the database at the read.
 	// InstanceHeartbeat ignores all three.
