@@ -4,11 +4,15 @@ package largesse_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,19 +59,22 @@ func (r *rig) template(t client.NewTemplate) string {
 	return made.ID
 }
 
-// issue requests n coupons, one per user, and expects each at once. It returns how
-// long that took.
-func (r *rig) issue(template string, from, n int) time.Duration {
+// issue requests n coupons, one per user, and repeats what got a 503.
+func (r *rig) issue(template string, from, n int) {
 	r.t.Helper()
-	began := time.Now()
 	for i := range n {
 		user := fmt.Sprintf("u%d", from+i)
-		res, err := r.api.IssueCoupon(r.t.Context(), template, user, 20*time.Second)
-		if err != nil || res.Status != "ISSUED" {
-			r.t.Fatalf("coupon of %s: %+v, %v", user, res, err)
-		}
+		r.eventually("a coupon for "+user, func() bool {
+			res, err := r.api.IssueCoupon(r.t.Context(), template, user, 20*time.Second)
+			if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == http.StatusServiceUnavailable {
+				return false
+			}
+			if err != nil || res.Status != "ISSUED" {
+				r.t.Fatalf("coupon of %s: %+v, %v", user, res, err)
+			}
+			return true
+		})
 	}
-	return time.Since(began)
 }
 
 // onePerUser checks that a template has issued one coupon to each of n users.
@@ -90,6 +97,33 @@ func (r *rig) onePerUser(template string, n int) {
 	}
 }
 
+// paced is a promotion whose rate decides how long it takes.
+const paced, pacedRate = 600, 100
+
+// pace pays a paced promotion, checks its books and returns how long that took.
+func (r *rig) pace() time.Duration {
+	r.t.Helper()
+	began := time.Now()
+	id, workload := r.create(paced, false, client.NewPromotion{RatePerSecond: pacedRate})
+	r.balance(id, workload)
+	return time.Since(began)
+}
+
+// keepsPace requires that a fault leaves a paced promotion 0.9 of its rate.
+func (r *rig) keepsPace(alone time.Duration, beside string) {
+	r.t.Helper()
+	kept := 0.0
+	for range 3 { // other processes may take the processor during one of them
+		if kept = max(kept, float64(alone)/float64(r.pace())); kept >= 0.9 {
+			break
+		}
+	}
+	r.t.Logf("a promotion of %d at %d/s kept %.2f of its rate beside %s", paced, pacedRate, kept, beside)
+	if kept < 0.9 {
+		r.t.Errorf("a promotion kept %.2f of its rate beside %s, want 0.9", kept, beside)
+	}
+}
+
 // TestKafkaHangs stops the process of Kafka in the middle of an intake. Promotions in
 // the database are paid at their rate, and coupons of all modes but KAFKA are issued.
 // Afterwards all records are paid, and every request of a KAFKA template has one coupon.
@@ -105,15 +139,7 @@ func TestKafkaHangs(t *testing.T) {
 	for _, template := range []string{stream, lock, topic} {
 		r.issue(template, 0, 20)
 	}
-	const targets, rate = 600, 100
-	timed := func() time.Duration {
-		t.Helper()
-		began := time.Now()
-		id, workload := r.create(targets, false, client.NewPromotion{RatePerSecond: rate})
-		r.balance(id, workload)
-		return time.Since(began)
-	}
-	free := timed()
+	alone := r.pace()
 
 	type published struct {
 		workload lab.Workload
@@ -137,16 +163,7 @@ func TestKafkaHangs(t *testing.T) {
 	if now := r.until("831", "begun", func(client.Promotion) bool { return true }); now.TotalCount >= records {
 		t.Fatal("Kafka hung only after all records were taken")
 	}
-	kept := 0.0
-	for range 3 { // other processes may take the processor during one of them
-		if kept = max(kept, float64(free)/float64(timed())); kept >= 0.9 {
-			break
-		}
-	}
-	t.Logf("a promotion of %d at %d/s kept %.2f of its rate while Kafka hung", targets, rate, kept)
-	if kept < 0.9 {
-		t.Errorf("a promotion kept %.2f of its rate while Kafka hung, want 0.9", kept)
-	}
+	r.keepsPace(alone, "a Kafka that hangs")
 	for _, template := range []string{stream, lock} {
 		r.issue(template, 20, 20)
 	}
@@ -229,5 +246,149 @@ func TestTheDiskOfPostgreSQLIsFull(t *testing.T) {
 	r.eventually("the instance works again", func() bool { return len(r.degraded()) == 0 })
 	if n := r.logged(`"instance degraded"`, "part=disk"); n != 1 {
 		t.Errorf("%d lines for one full disk, want 1", n)
+	}
+}
+
+// TestRedisHangs makes Redis hang for the only instance. Uploads and commands go on,
+// what is not dispatched of a promotion is cancelled, and coupons are issued in the
+// database. What waits for a dispatch is paid afterwards.
+func TestRedisHangs(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.second.stop()
+	r := p.first
+	template := r.template(client.NewTemplate{})
+	r.issue(template, 0, 20)
+	p.redis.Hang()
+	r.saysDegraded("queue")
+
+	id, workload := r.create(500, false, client.NewPromotion{})
+	unwanted, _ := r.create(5000, false, client.NewPromotion{Name: "unwanted"})
+	_, paused := r.api.PausePromotion(t.Context(), id)
+	_, resumed := r.api.ResumePromotion(t.Context(), id)
+	_, cancelled := r.api.CancelPromotion(t.Context(), unwanted)
+	if err := errors.Join(paused, resumed, cancelled); err != nil {
+		t.Errorf("commands while Redis hangs: %v", err)
+	}
+	r.until(unwanted, "cancelled but for what is dispatched", func(now client.Promotion) bool {
+		return now.Status == "CANCELLED" && now.Counts.Ready == 0 && now.Counts.Cancelled == 5000-now.Counts.Queued
+	})
+	r.issue(template, 20, 20)
+	if got := r.degraded(); !slices.Contains(got, "queue") {
+		t.Errorf("degraded: %v, want queue still", got)
+	}
+
+	p.redis.Resume()
+	r.balance(id, workload)
+	r.until(unwanted, "cancelled whole", func(now client.Promotion) bool {
+		return now.FinishedAt != nil && now.Counts.Cancelled+now.Counts.Succeeded == 5000
+	})
+	r.onePerUser(template, 40)
+	r.eventually("the instance works again", func() bool { return len(r.degraded()) == 0 })
+}
+
+// endless is a file of targets without an end, until it is closed.
+type endless struct {
+	next  int
+	lines []byte
+	over  atomic.Bool
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	if e.over.Load() {
+		return 0, io.EOF
+	}
+	for len(e.lines) < len(p) {
+		if e.next == 0 {
+			e.lines = append(e.lines, "targetId,userId,amount\n"...)
+		}
+		e.next++
+		e.lines = fmt.Appendf(e.lines, "%d,u%d,5\n", e.next, e.next)
+	}
+	n := copy(p, e.lines)
+	e.lines = e.lines[n:]
+	return n, nil
+}
+
+// TestAnEndlessUploadHoldsNoPayoutUp pays a promotion while somebody uploads targets
+// without an end into another one.
+func TestAnEndlessUploadHoldsNoPayoutUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers("LARGESSE_TEST_REDIS"), moneysim.Faults{LatencyMs: 5})
+	alone := r.pace()
+	made, err := r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "endless", Type: "POINT"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := &endless{}
+	type uploaded struct {
+		result client.UploadResult
+		err    error
+	}
+	ended := make(chan uploaded, 1)
+	go func() {
+		result, err := r.api.UploadTargets(t.Context(), made.ID, file, client.UploadOptions{})
+		ended <- uploaded{result, err}
+	}()
+	r.until(made.ID, "begun", func(now client.Promotion) bool { return now.TotalCount > 0 })
+	r.keepsPace(alone, "an endless upload")
+	before := r.until(made.ID, "begun", func(client.Promotion) bool { return true }).TotalCount
+	file.over.Store(true)
+	last := <-ended
+	if last.err != nil || last.result.Accepted < before {
+		t.Errorf("the upload ended with %+v, %v, want at least %d", last.result, last.err, before)
+	}
+	now := r.until(made.ID, "counted", func(now client.Promotion) bool { return now.TotalCount == last.result.Accepted })
+	if now.Counts.Ready != last.result.Accepted {
+		t.Errorf("%d targets are ready, %d were accepted", now.Counts.Ready, last.result.Accepted)
+	}
+}
+
+// TestAFloodOfReadsIsRefused pays a promotion while many clients of one caller list
+// payouts without a pause. Too many reads get a 429 or 503 with Retry-After, which
+// largesse_http_requests_total counts. TestReadsOfLargeTables measures the payouts.
+func TestAFloodOfReadsIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers("LARGESSE_TEST_REDIS"), moneysim.Faults{LatencyMs: 5})
+	big, workload := r.create(5000, false, client.NewPromotion{})
+	r.balance(big, workload)
+	ctx, cancel := context.WithCancel(t.Context())
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer cancel()
+	var refused atomic.Int64
+	for range 60 {
+		readers.Go(func() {
+			for ctx.Err() == nil {
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.engine.Addr()+"/v1/promotions/"+big+"/payouts?limit=1000", nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				req.Header.Set("Largesse-Actor", "reader")
+				res, err := http.DefaultClient.Do(req)
+				if err != nil {
+					continue // the end of the flood
+				}
+				_, err = io.Copy(io.Discard, res.Body)
+				_ = res.Body.Close()
+				switch res.StatusCode {
+				case http.StatusOK:
+				case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+					refused.Add(1)
+					if after := res.Header.Get("Retry-After"); err == nil && after == "" {
+						t.Errorf("a %d without Retry-After", res.StatusCode)
+					}
+				default:
+					t.Errorf("a read got %d", res.StatusCode)
+				}
+			}
+		})
+	}
+	r.eventually("reads are refused", func() bool { return refused.Load() > 0 })
+	r.pace()
+	seen := r.scrape()
+	if n := value(seen, "largesse_http_requests_total", "429") + value(seen, "largesse_http_requests_total", "503"); n < 1 {
+		t.Errorf("largesse_http_requests_total counts %v refusals of %d", n, refused.Load())
 	}
 }

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Leases the next send times of a rate, and exchanges what instances know of the
 -- provider. internal/governor/rates.go says what the fields mean. All times are in
 -- microseconds.
@@ -22,7 +23,9 @@
 --          time after which a caller should ask again. With news, then: blocked for,
 --          down, down for, up, turn, probe in, tries
 --
--- A missing key means the same as a time in the past.
+-- A missing key means the same as a time in the past. The script also runs when Redis
+-- is full: otherwise what was dispatched before could not be charged. It needs a few
+-- bytes per rate, for a while.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
