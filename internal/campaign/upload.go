@@ -396,7 +396,9 @@ func (u *upload) explain(err error) error {
 		return err
 	}
 	out := reward.Error{Kind: reward.KindUnavailable, Code: CodeUploadInterrupted, Detail: "the targets could not be saved", Err: err}
-	if e, ok := errors.AsType[*reward.Error](err); ok {
+	if e, ok := errors.AsType[*reward.Error](err); ok && e.Kind == reward.KindUnavailable {
+		out.Detail += ": " + e.Detail
+	} else if ok {
 		out = *e
 	}
 	out.Detail += fmt.Sprintf("; %d targets were accepted before that, and sending the same file again is safe", u.result.Accepted)

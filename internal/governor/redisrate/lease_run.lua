@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Leases the next send times of a rate, and exchanges what instances know of the
 -- provider. internal/governor/rates.go says what the fields mean. All times are in
 -- microseconds.
@@ -24,7 +25,9 @@
 --
 -- A missing key means the same as a time in the past. The field down of the hash is
 -- the number of the current outage: the time at which it was first reported. Apart
--- from that, its time means nothing.
+-- from that, its time means nothing. The script also runs when Redis is full: otherwise
+-- what was dispatched before could not be charged. It needs a few bytes per rate, for a
+-- while.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
