@@ -67,8 +67,8 @@ func (m *IssuerManager) run(ctx context.Context) {
 
 // round renews the lease, stops the issuers of templates that belong to other
 // instances, and starts those of its own. While no template is active it renews
-// nothing, so the lease expires. Whoever then sees a template first may take all of
-// them, and the others get theirs when they have taken their leases again.
+// nothing, so the lease expires. The first instance that then sees templates may take
+// all of them, and the others get theirs when they have taken their leases again.
 func (m *IssuerManager) round(ctx context.Context) error {
 	active := m.templates.active()
 	if len(active) == 0 {
