@@ -101,7 +101,7 @@ func (g *Governor) exchange() (wait time.Duration, again bool) {
 	now := g.now()
 	due := g.exchangeAt(now)
 	var p LeaseParams
-	if due <= now {
+	if due > 0 && due <= now {
 		p = LeaseParams{Name: NameOfAll, PerSecond: 1, News: g.newsFor(now)}
 		if g.all != nil {
 			p.PerSecond = g.all.pace

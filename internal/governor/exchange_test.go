@@ -414,6 +414,28 @@ func TestExchangesCostLittle(t *testing.T) {
 	})
 }
 
+// Calls far apart cost one exchange each, right before the call.
+func TestACallCostsOneExchange(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const calls = 20
+		rates := &distant{trip: time.Millisecond}
+		g := newTest(t, Config{Rates: rates})
+		for range calls {
+			permit, err := g.Acquire(t.Context(), Job{PromotionID: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+			permit.Done(paid)
+			time.Sleep(time.Second)
+		}
+		if n := rates.leases.Load(); n != calls {
+			t.Errorf("%d exchanges for %d calls", n, calls)
+		}
+	})
+}
+
 // unsharedRates is what instances have that share nothing.
 type unsharedRates struct{}
 

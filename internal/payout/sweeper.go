@@ -113,11 +113,21 @@ func (s *Sweeper) SweepAll(ctx context.Context) error {
 func (s *Sweeper) run(ctx context.Context) {
 	var alive sync.WaitGroup
 	alive.Go(func() { s.evictor.alive.Run(ctx) })
+	follow := s.cache.follow()
+	defer follow.end()
+	candidates := make(map[reward.PromotionID]bool)
 	for ctx.Err() == nil {
-		fresh := s.cache.next()
-		s.round(ctx, s.cache.Views())
+		changed, views := follow.take()
+		for id := range changed {
+			if v := views[id]; v != nil && needsSweeper(v) {
+				candidates[id] = true
+			} else {
+				delete(candidates, id)
+			}
+		}
+		s.round(ctx, candidates, views)
 		select {
-		case <-fresh:
+		case <-follow.fresh:
 		case <-ctx.Done():
 		}
 	}
@@ -127,20 +137,37 @@ func (s *Sweeper) run(ctx context.Context) {
 	alive.Wait()
 }
 
-// round gives each crew the promotions that need its work. A promotion without
-// QUEUED payouts, and without a stream to destroy, costs the queue no command.
-func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]*store.PromotionView) {
+// needsSweeper reports whether there is work for a crew, now or later, while the
+// promotion does not change. A promotion that waits for targets needs none.
+func needsSweeper(v *store.PromotionView) bool {
+	final := v.Status == reward.Completed || v.Status == reward.PromotionCancelled
+	return v.Counts.Payouts[reward.Queued] > 0 || completable(v) || cancellable(v) || final && !v.StreamDestroyed
+}
+
+// cancellable reports whether payouts of a promotion must become CANCELLED.
+func cancellable(v *store.PromotionView) bool {
+	return v.Status == reward.PromotionCancelled && v.Counts.Payouts[reward.Ready]+v.Counts.Payouts[reward.Retrying] > 0
+}
+
+// round gives each crew the promotions that need its work. Of those in views, only
+// candidates can. A promotion without QUEUED payouts, and without a stream to
+// destroy, costs the queue no command.
+func (s *Sweeper) round(ctx context.Context, candidates map[reward.PromotionID]bool, views map[reward.PromotionID]*store.PromotionView) {
 	var (
 		completing, cancelling, sweeping []*store.PromotionView
 		busy                             []*store.PromotionView // with QUEUED payouts that somebody may read
 		ids                              []reward.PromotionID   // with QUEUED payouts
 	)
-	for id, v := range views {
+	for id := range candidates {
+		v := views[id]
+		if v == nil { // no longer active
+			continue
+		}
 		if s.ownsRows(id) {
 			if completable(v) {
 				completing = append(completing, v)
 			}
-			if v.Status == reward.PromotionCancelled && v.Counts.Payouts[reward.Ready]+v.Counts.Payouts[reward.Retrying] > 0 {
+			if cancellable(v) {
 				cancelling = append(cancelling, v)
 			}
 		}
