@@ -72,7 +72,7 @@ func (r *lockedRows) PayoutDispatch(ctx context.Context, p store.PayoutDispatchP
 	now := time.Now()
 	r.longest[p.PromotionID] = max(r.longest[p.PromotionID], now.Sub(r.fedAt[p.PromotionID]))
 	r.fedAt[p.PromotionID] = now
-	return []reward.Payout{{PromotionID: p.PromotionID, TargetID: reward.TargetID(r.attempts[p.PromotionID]), State: reward.Queued, Dispatch: 1}}, nil
+	return []reward.Payout{{PromotionID: p.PromotionID, TargetID: reward.TargetID(r.attempts[p.PromotionID]), State: reward.Queued, Dispatch: 1, DueAt: now}}, nil
 }
 
 // TestFeederPassesLockedPromotions checks that promotions whose counts are locked do

@@ -440,7 +440,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			if err != nil || len(rows) != 1 || rows[0].TargetID != 1 {
 				t.Fatalf("dispatched %v, %v", rows, err)
 			}
-			if n := s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows, now); n != 1 {
+			if n := s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows); n != 1 {
 				t.Fatalf("%d enqueued", n)
 			}
 			if _, err := s.queue.Create(t.Context(), stream, []string{"alive-2-0", "dead-1-0", "dead-1-1"}); err != nil {
