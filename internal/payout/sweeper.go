@@ -132,8 +132,7 @@ func (s *Sweeper) run(ctx context.Context) {
 func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]*store.PromotionView) {
 	var (
 		completing, cancelling, sweeping []*store.PromotionView
-		busy                             []*store.PromotionView // with QUEUED payouts that somebody may read
-		ids                              []reward.PromotionID   // with QUEUED payouts
+		ids                              []reward.PromotionID // with QUEUED payouts
 	)
 	now, _, err := s.store.clock.between(ctx)
 	if err != nil {
@@ -154,9 +153,6 @@ func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]*store
 		switch {
 		case v.Counts.Payouts[reward.Queued] > 0:
 			sweeping, ids = append(sweeping, v), append(ids, id)
-			if v.Status != reward.Paused {
-				busy = append(busy, v)
-			}
 		case s.destroyable(v, now):
 			sweeping = append(sweeping, v)
 		}
@@ -165,12 +161,7 @@ func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]*store
 	s.cancelling.offer(ctx, cancelling)
 	s.metrics.KeepStreams(ids)
 	s.sweeping.offer(ctx, sweeping)
-	s.evictor.offer(ctx, busy, func(id reward.PromotionID) *store.PromotionView {
-		if !s.ownsStreams(id) {
-			return nil
-		}
-		return views[id]
-	})
+	s.evictor.offer(ctx, views, s.ownsStreams)
 }
 
 // tend is the step of a promotion that has QUEUED payouts, or a stream to
