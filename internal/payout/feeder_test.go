@@ -163,3 +163,46 @@ func TestFeederReturnsToALockedPromotion(t *testing.T) {
 		running.Wait()
 	})
 }
+
+// slowAdds is a queue whose adds take a second, and fail if their caller gives up.
+type slowAdds struct {
+	queue.Queue
+	began chan struct{}
+	once  sync.Once
+}
+
+func (q *slowAdds) Add(ctx context.Context, p queue.AddParams) (int, error) {
+	q.once.Do(func() { close(q.began) })
+	if !service.Sleep(ctx, time.Second) {
+		return 0, ctx.Err()
+	}
+	return q.Queue.Add(ctx, p)
+}
+
+// TestAStopLeavesNoPayoutWithoutItsEntry stops a flow while the feeder adds entries.
+func TestAStopLeavesNoPayoutWithoutItsEntry(t *testing.T) {
+	onFakeTime(t, func(t *testing.T) {
+		slow := &slowAdds{began: make(chan struct{})}
+		s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
+			slow.Queue = q
+			return rows, slow
+		})
+		defer s.queue.Close()
+		defer s.store.Close()
+		s.create(100, 5)
+		s.start()
+		<-slow.began
+		s.flow.Stop()
+		v, err := s.store.PromotionGet(t.Context(), promotion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := s.queue.Info(t.Context(), queue.StreamOf(v.Promotion))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if queued := v.Counts.Payouts[reward.Queued]; queued == 0 || queued != info.Len {
+			t.Errorf("%d payouts are QUEUED, and %d have an entry", queued, info.Len)
+		}
+	})
+}

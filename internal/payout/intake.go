@@ -32,7 +32,6 @@ func (in *Intake) Save(ctx context.Context, t reward.PromotionType, p store.Payo
 	}
 	// One add per promotion, in the order of arrival.
 	slices.SortStableFunc(res.Queued, func(a, b reward.Payout) int { return cmp.Compare(a.PromotionID, b.PromotionID) })
-	// The rows are QUEUED, so add their entries even if ctx has ended.
-	in.Producer.Enqueue(context.WithoutCancel(ctx), t, res.Queued)
+	in.Producer.Enqueue(ctx, t, res.Queued)
 	return res, nil
 }

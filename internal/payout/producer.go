@@ -36,6 +36,9 @@ type Producer struct {
 	failing map[queue.Stream]time.Time // the latest failed add to a stream, none since
 }
 
+// addTimeout limits an add, also during a stop.
+const addTimeout = 5 * time.Second
+
 // failingFor is how long after a failed add its stream counts as failing.
 const failingFor = time.Minute
 
@@ -81,7 +84,9 @@ func (p *Producer) review() {
 
 // Enqueue adds entries for payouts that have just become QUEUED, and returns how
 // many the queue accepted. There are at most store.BatchMax payouts, of promotions
-// of type t; those of one promotion must be adjacent and dispatched at one time.
+// of type t; those of one promotion must be adjacent and dispatched at one time. The
+// rows are QUEUED, so it adds their entries even if ctx ends: otherwise they would wait
+// for a dispatch horizon after each stop.
 func (p *Producer) Enqueue(ctx context.Context, t reward.PromotionType, dispatched []reward.Payout) int {
 	taken := 0
 	for len(dispatched) > 0 {
@@ -107,6 +112,8 @@ func (p *Producer) StreamLen(ctx context.Context, v store.PromotionView) int {
 }
 
 func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Payout) int {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), addTimeout)
+	defer cancel()
 	log := p.Log.For(obs.Producer)
 	entries := make([]queue.NewEntry, len(payouts))
 	buf := make([]byte, 0, 128*len(payouts))
