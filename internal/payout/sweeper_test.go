@@ -501,6 +501,10 @@ func (r sweptRows) RestoreMark(ctx context.Context) (time.Time, error) {
 
 func (sweptRows) InstanceAlive(context.Context) ([]string, error) { return nil, nil }
 
+func (sweptRows) InstanceList(context.Context) ([]store.Instance, error) { return nil, nil }
+
+func (sweptRows) Clock(context.Context) (time.Time, error) { return time.Now(), nil }
+
 func (sweptRows) PayoutSweep(context.Context, store.PayoutSweepParams) (int, error) { return 0, nil }
 
 // queue gives a promotion n QUEUED payouts.
@@ -522,7 +526,7 @@ func TestIdlePromotionsCostTheSweeperNothing(t *testing.T) {
 		cache := NewStatusCache(rows, obs.Log{})
 		memory := queue.NewMemory()
 		defer memory.Close()
-		s := NewSweeper(rows, memory, cache, pool.NewManager(pool.Config{}), Limits{Lease: 15 * time.Second, MoneyTimeout: time.Second}, obs.NewMetrics(), obs.Log{})
+		s := NewSweeper(newFlowStore(rows, nil), memory, cache, pool.NewManager(pool.Config{}), Limits{Lease: 15 * time.Second, MoneyTimeout: time.Second}, obs.NewMetrics(), obs.Log{})
 		var looked atomic.Int64
 		s.ownsRows = func(reward.PromotionID) bool { looked.Add(1); return true }
 		s.ownsStreams = s.ownsRows

@@ -561,8 +561,8 @@ type DeadLetterListParams struct {
 }
 
 // Uploads stores uploads of targets. An open upload keeps its promotion from
-// completing until its lease expires. A method that changes an upload returns
-// CodeUploadNotFound if it does not exist.
+// completing until its lease expires, which is a time of the database (see Clock).
+// A method that changes an upload returns CodeUploadNotFound if it does not exist.
 type Uploads interface {
 	// UploadOpen inserts an upload. While the upload is open, a repeat with the same
 	// promotion and CreatedAt changes nothing. Any other known ID is CodeExists. A
