@@ -43,7 +43,7 @@ func issueSQL(k issueKind) string {
 )`
 	}
 	return named(`WITH gate AS MATERIALIZED (
-  SELECT t.*, (` + k.refused + `)::int2 AS refused, (` + k.shut + `)::int2 AS shut FROM coupon_templates t WHERE t.id = $1
+  SELECT t.*, clock_timestamp() AS clock, (` + k.refused + `)::int2 AS refused, (` + k.shut + `)::int2 AS shut FROM coupon_templates t WHERE t.id = $1
 ), kept_offsets AS (
   INSERT INTO kafka_offsets AS o (topic, part, next)
   SELECT i.* FROM unnest($9::text[], $10::int4[], $11::int8[]) AS i(topic, part, next), gate g WHERE g.refused = :REFUSED_NOT
@@ -66,7 +66,7 @@ func issueSQL(k issueKind) string {
       AND count(*) FILTER (WHERE p.reason = '' AND p.turn <= p.free) OVER (ORDER BY p.ord) <= g.total_quantity - g.live AS issued
   FROM placed p, gate g
 ), decided AS MATERIALIZED (
-  SELECT d.ord, d.id, d.code, d.user_id, d.held, d.latest, g.version + 1 AS version, g.valid_for,
+  SELECT d.ord, d.id, d.code, d.user_id, d.held, d.latest, g.version + 1 AS version, g.valid_for, g.hold_seconds, g.clock,
     ` + k.generation + ` AS generation, ` + k.ticket + ` AS ticket,
     CASE WHEN d.issued THEN '' WHEN d.reason <> '' THEN d.reason
       WHEN count(*) FILTER (WHERE d.issued) OVER (PARTITION BY d.user_id ORDER BY d.ord) >= d.free THEN '` + reward.ReasonUserLimit + `'
@@ -76,9 +76,11 @@ func issueSQL(k issueKind) string {
       ORDER BY n OFFSET d.turn - 1 LIMIT 1) END AS slot
   FROM judged d, gate g
 ), inserted AS (
-  INSERT INTO coupons (id, template_id, generation, ticket, version, issued_at, expires_at, slot, code, user_id)
+  INSERT INTO coupons (id, template_id, generation, ticket, version, issued_at, expires_at, slot, code, user_id, status, held_until)
   SELECT d.id, $1, d.generation, d.ticket, d.version, $2::timestamptz,
-    CASE WHEN d.valid_for > 0 THEN $2::timestamptz + make_interval(secs => d.valid_for) END, d.slot, d.code, d.user_id
+    CASE WHEN d.valid_for > 0 THEN $2::timestamptz + make_interval(secs => d.valid_for) END, d.slot, d.code, d.user_id,
+    CASE WHEN d.hold_seconds > 0 THEN :COUPON_HELD ELSE :COUPON_ISSUED END,
+    CASE WHEN d.hold_seconds > 0 THEN d.clock + make_interval(secs => d.hold_seconds) END
   FROM decided d WHERE d.verdict = '' ORDER BY d.ord
 )` + rejected + `, sums AS MATERIALIZED (
   SELECT count(*) FILTER (WHERE verdict = '') AS issued, max(ticket) AS top FROM decided
@@ -87,7 +89,7 @@ func issueSQL(k issueKind) string {
     live = t.live + s.issued, issued_total = t.issued_total + s.issued, fence = ` + k.fence + `
   FROM sums s, gate g WHERE t.id = $1 AND g.refused = :REFUSED_NOT AND (s.top IS NOT NULL OR t.fence <> ` + k.fence + `)
 )
-SELECT g.refused, g.shut, g.version, d.ord, d.ticket, d.verdict, d.held, d.latest FROM gate g LEFT JOIN decided d ON true`)
+SELECT g.refused, g.shut, g.version, g.clock, d.ord, d.ticket, d.verdict, d.held, d.latest FROM gate g LEFT JOIN decided d ON true`)
 }
 
 var (
@@ -149,7 +151,7 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 			var ord, ticket, latest *int64
 			var verdict *string
 			var held *int32
-			if err := rows.Scan(&refused, &shut, &done.From, &ord, &ticket, &verdict, &held, &latest); err != nil {
+			if err := rows.Scan(&refused, &shut, &done.From, &done.Clock, &ord, &ticket, &verdict, &held, &latest); err != nil {
 				return err
 			}
 			done.Refused, done.Shut = rules.SettleRefusal(refused), rules.RequestOutcome(shut) //nolint:gosec // small constants

@@ -16,16 +16,16 @@ const templateSQL = `SELECT ` + rows.TemplateColumns + ` FROM coupon_templates t
 
 func scanTemplate(rows *sql.Rows) (t reward.CouponTemplate, err error) {
 	var opens, closes, from sql.NullInt64
-	var valid, created int64
+	var valid, hold, created int64
 	var ends string
 	if err := rows.Scan(&t.ID, &t.Name, &t.TotalQuantity, &t.PerUserLimit, &opens, &closes, &valid, &t.Mode, &t.ReissueAfterCancel,
 		&t.WhenRedisAway, &t.Draw.State, &from, &t.Draw.Seed, &t.Draw.List, &created, &t.Generation, &t.Settled, &t.Version, &t.Live,
 		&t.IssuedTotal, &t.Path, &t.Epoch, &t.Owner, &t.Fence, &t.EndsGeneration, &ends,
-		&t.GateBypass.Generation, &t.GateBypass.Settled, &t.GateBypass.Until); err != nil {
+		&t.GateBypass.Generation, &t.GateBypass.Settled, &t.GateBypass.Until, &hold); err != nil {
 		return t, err
 	}
 	t.OpensAt, t.ClosesAt, t.Draw.From, t.CreatedAt = maybeTime(opens), maybeTime(closes), maybeTime(from), timeOf(created)
-	t.ValidFor = time.Duration(valid) * time.Second
+	t.ValidFor, t.HoldFor = time.Duration(valid)*time.Second, time.Duration(hold)*time.Second
 	t.Ends, err = store.DecodeEnds(ends)
 	return t, err
 }
@@ -51,11 +51,11 @@ func (t *tx) putTemplate(c *reward.CouponTemplate) error {
 	err := t.exec(`UPDATE coupon_templates SET name = ?, total_quantity = ?, per_user_limit = ?, opens_at = ?, closes_at = ?,
   valid_for = ?, mode = ?, reissue = ?, when_redis_away = ?, draw_state = ?, draw_list = ?, generation = ?, settled = ?, version = ?,
   live = ?, issued_total = ?, path = ?, epoch = ?, owner = ?, fence = ?, ends_generation = ?, ends = ?,
-  moved_generation = ?, moved_settled = ?, moved_until = ? WHERE id = ?`,
+  moved_generation = ?, moved_settled = ?, moved_until = ?, hold_seconds = ? WHERE id = ?`,
 		c.Name, c.TotalQuantity, c.PerUserLimit, maybe(c.OpensAt), maybe(c.ClosesAt), int64(c.ValidFor/time.Second), string(c.Mode),
 		c.ReissueAfterCancel, string(c.WhenRedisAway), string(c.Draw.State), c.Draw.List, c.Generation, c.Settled, c.Version,
 		c.Live, c.IssuedTotal, string(c.Path), c.Epoch, c.Owner, c.Fence, c.EndsGeneration, ends,
-		c.GateBypass.Generation, c.GateBypass.Settled, c.GateBypass.Until, int64(c.ID))
+		c.GateBypass.Generation, c.GateBypass.Settled, c.GateBypass.Until, int64(c.HoldFor/time.Second), int64(c.ID))
 	return err
 }
 

@@ -1,0 +1,28 @@
+-- +goose NO TRANSACTION
+-- As in 00002, each statement can be repeated, and none rewrites a table.
+
+-- +goose Up
+-- How long a new coupon is held, in seconds; 0 means not at all.
+ALTER TABLE coupon_templates ADD COLUMN IF NOT EXISTS hold_seconds bigint NOT NULL DEFAULT 0;
+
+-- Status 4 is HELD. cancel_reason is empty if a caller cancelled the coupon.
+ALTER TABLE coupons
+    ADD COLUMN IF NOT EXISTS held_until    timestamptz,
+    ADD COLUMN IF NOT EXISTS cancel_reason text NOT NULL DEFAULT '';
+ALTER TABLE coupons
+    DROP CONSTRAINT IF EXISTS coupons_status_check,
+    DROP CONSTRAINT IF EXISTS coupons_status,
+    ADD CONSTRAINT coupons_status CHECK (status BETWEEN 0 AND 4 AND (status <> 4 OR held_until IS NOT NULL)) NOT VALID;
+ALTER TABLE coupons VALIDATE CONSTRAINT coupons_status;
+CREATE INDEX CONCURRENTLY IF NOT EXISTS coupons_held ON coupons (template_id, held_until) WHERE status = 4;
+
+-- +goose Down
+DROP INDEX IF EXISTS coupons_held;
+UPDATE coupons SET status = 0 WHERE status = 4;
+ALTER TABLE coupons
+    DROP CONSTRAINT IF EXISTS coupons_status,
+    DROP CONSTRAINT IF EXISTS coupons_status_check,
+    ADD CONSTRAINT coupons_status_check CHECK (status BETWEEN 0 AND 3),
+    DROP COLUMN IF EXISTS held_until,
+    DROP COLUMN IF EXISTS cancel_reason;
+ALTER TABLE coupon_templates DROP COLUMN IF EXISTS hold_seconds;
