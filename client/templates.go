@@ -16,6 +16,7 @@ type Template struct {
 	OpensAt         *time.Time `json:"opensAt,omitempty"`         // nil: open since its creation
 	ClosesAt        *time.Time `json:"closesAt,omitempty"`        // nil: it does not close
 	ValidForSeconds int64      `json:"validForSeconds,omitempty"` // from issue to expiry of a coupon; 0: coupons do not expire
+	HoldSeconds     int64      `json:"holdSeconds,omitempty"`     // in which a new coupon must be confirmed; 0: coupons are not held
 	Mode            string     `json:"mode"`                      // STREAM, KAFKA or SYNC
 	// ReissueAfterCancel reports whether a user whose coupon was cancelled may
 	// get another.
@@ -60,6 +61,7 @@ type NewTemplate struct {
 	OpensAt            *time.Time `json:"opensAt,omitempty"`
 	ClosesAt           *time.Time `json:"closesAt,omitempty"`
 	ValidForSeconds    int64      `json:"validForSeconds,omitempty"` // 0: coupons do not expire
+	HoldSeconds        int64      `json:"holdSeconds,omitempty"`     // at most ValidForSeconds; 0: coupons are not held
 	Mode               string     `json:"mode,omitempty"`            // STREAM, KAFKA or SYNC; empty: STREAM
 	ReissueAfterCancel *bool      `json:"reissueAfterCancel,omitempty"`
 	WhenRedisAway      string     `json:"whenRedisAway,omitempty"` // DATABASE or WAIT; empty: DATABASE
@@ -76,10 +78,11 @@ type TemplateChange struct {
 	Name          *string `json:"name,omitempty"`
 	TotalQuantity *int64  `json:"totalQuantity,omitempty"`
 	PerUserLimit  *int    `json:"perUserLimit,omitempty"`
-	// OpensAt, ClosesAt and ValidForSeconds can be cleared; see Clear.
+	// OpensAt, ClosesAt, ValidForSeconds and HoldSeconds can be cleared; see Clear.
 	OpensAt            *Clearable[time.Time] `json:"opensAt,omitempty"`
 	ClosesAt           *Clearable[time.Time] `json:"closesAt,omitempty"`
 	ValidForSeconds    *Clearable[int64]     `json:"validForSeconds,omitempty"`
+	HoldSeconds        *Clearable[int64]     `json:"holdSeconds,omitempty"`
 	Mode               *string               `json:"mode,omitempty"`
 	ReissueAfterCancel *bool                 `json:"reissueAfterCancel,omitempty"`
 	WhenRedisAway      *string               `json:"whenRedisAway,omitempty"`

@@ -20,7 +20,7 @@ func (c *cli) couponCommand() *cobra.Command {
 	cmd := c.talks(group(&cobra.Command{
 		Use:     "coupon",
 		Aliases: []string{"coupons"},
-		Short:   "Request, show, list, use and cancel coupons",
+		Short:   "Request, show, list, confirm, use and cancel coupons",
 		Example: `  largesse coupon issue 42 --user u7 --wait 5s
   largesse coupon list --user u7
   largesse coupon use ID`,
@@ -29,8 +29,9 @@ func (c *cli) couponCommand() *cobra.Command {
 		c.couponIssueCommand(),
 		c.couponListCommand(),
 		c.couponCallCommand("show", "Show a coupon", (*client.Client).Coupon),
+		c.couponCallCommand("confirm", "Confirm a HELD coupon, which makes it ISSUED", (*client.Client).ConfirmCoupon),
 		c.couponCallCommand("use", "Use an ISSUED coupon that has not expired", (*client.Client).UseCoupon),
-		c.couponCallCommand("cancel", "Cancel an ISSUED coupon that has not expired; it becomes available again", (*client.Client).CancelCoupon),
+		c.couponCallCommand("cancel", "Cancel a HELD coupon, or an ISSUED one that has not expired; it becomes available again", (*client.Client).CancelCoupon),
 	)
 	return cmd
 }
@@ -91,9 +92,12 @@ func (c *cli) printIssueRequest(template, user string, r client.IssueRequest) er
 		had := ""
 		if r.Duplicate {
 			had = ", from an earlier request"
-			if r.Coupon.Status != "ISSUED" {
+			if r.Coupon.Status != "ISSUED" && r.Coupon.Status != "HELD" {
 				had += "; it is " + printable(r.Coupon.Status)
 			}
+		}
+		if r.Coupon.Status == "HELD" {
+			had += fmt.Sprintf("; it is held until %s, confirm it with: largesse coupon confirm %s", moment(r.Coupon.HeldUntil), printable(r.Coupon.ID))
 		}
 		_, err := fmt.Fprintf(c.stdout, "user %s has coupon %s with code %s%s\n", printable(r.Coupon.UserID), printable(r.Coupon.ID), printable(r.Coupon.Code), had)
 		return err
@@ -173,9 +177,11 @@ func (c *cli) printCoupon(one client.Coupon) error {
 	d.add("user", one.UserID)
 	d.add("ticket", number(one.Ticket))
 	d.add("status", one.Status)
+	d.add("held until", moment(one.HeldUntil))
 	d.add("issued", moment(&one.IssuedAt))
 	d.add("used", moment(one.UsedAt))
 	d.add("cancelled", moment(one.CancelledAt))
+	d.add("reason", one.Reason)
 	d.add("expires", moment(one.ExpiresAt))
 	return d.flush()
 }

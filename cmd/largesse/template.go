@@ -213,6 +213,9 @@ func (c *cli) printTemplate(t client.Template) error {
 	if t.ValidForSeconds > 0 {
 		lines.add("coupons valid for", (time.Duration(t.ValidForSeconds) * time.Second).String())
 	}
+	if t.HoldSeconds > 0 {
+		lines.add("coupons held for", (time.Duration(t.HoldSeconds) * time.Second).String())
+	}
 	lines.add("reissue after cancel", yesNo(t.ReissueAfterCancel))
 	lines.add("during a Redis outage", t.WhenRedisAway)
 	lines.add("path", t.Path)

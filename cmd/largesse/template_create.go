@@ -25,6 +25,7 @@ type templateFlags struct {
 	perUser       int
 	opens, closes string
 	validFor      time.Duration
+	hold          time.Duration
 	mode, away    string
 	reissue       bool
 }
@@ -37,6 +38,7 @@ func (f *templateFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.opens, "opens", "", "time when the template opens, e.g. 2026-12-24T18:00:00Z")
 	flags.StringVar(&f.closes, "closes", "", "time when the template closes, e.g. 2026-12-31T18:00:00Z")
 	flags.DurationVar(&f.validFor, "valid-for", 0, "time from issue to expiry of a coupon, in whole seconds, e.g. 720h; 0: coupons do not expire")
+	flags.DurationVar(&f.hold, "hold", 0, "time in which a new coupon must be confirmed, in whole seconds, e.g. 10m; 0: coupons are not held")
 	flags.StringVar(&f.mode, "mode", "", "mode of issue: stream (in the order of requests), kafka or sync; default of a new template: stream")
 	flags.StringVar(&f.away, "when-redis-away", "", "behavior during a Redis outage: database (issue through the database) or wait; default of a new template: database")
 	flags.BoolVar(&f.reissue, "reissue-after-cancel", false, "whether a user whose coupon was cancelled may get another; default of a new template: true")
@@ -55,6 +57,8 @@ func (f *templateFlags) check(changed func(string) bool) error {
 		return wrongUse("--per-user %d must be from 1 to %d", f.perUser, reward.TemplatePerUserMax)
 	case f.validFor < 0 || f.validFor > reward.TemplateValidMax || f.validFor%time.Second != 0:
 		return wrongUse("--valid-for %s must be whole seconds, up to 100 years; 0: coupons do not expire", f.validFor)
+	case f.hold < 0 || f.hold > reward.TemplateHoldMax || f.hold%time.Second != 0:
+		return wrongUse("--hold %s must be whole seconds, up to 30 days; 0: coupons are not held", f.hold)
 	case changed("mode") && !slices.Contains(issueModes, strings.ToLower(f.mode)):
 		return wrongUse("--mode %q must be one of %s", f.mode, strings.Join(issueModes, ", "))
 	case changed("when-redis-away") && !slices.Contains(awayChoices, strings.ToLower(f.away)):
@@ -105,7 +109,8 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 		}
 		t := client.NewTemplate{
 			ID: id, Name: f.name, TotalQuantity: f.quantity, PerUserLimit: f.perUser, ValidForSeconds: int64(f.validFor / time.Second),
-			Mode: strings.ToUpper(f.mode), WhenRedisAway: strings.ToUpper(f.away),
+			HoldSeconds: int64(f.hold / time.Second),
+			Mode:        strings.ToUpper(f.mode), WhenRedisAway: strings.ToUpper(f.away),
 		}
 		if changed("reissue-after-cancel") {
 			t.ReissueAfterCancel = &f.reissue

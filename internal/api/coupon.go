@@ -17,6 +17,7 @@ import (
 type Coupons interface {
 	Coupon(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
 	Coupons(ctx context.Context, p store.CouponListParams) ([]reward.Coupon, error)
+	Confirm(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
 	Use(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
 	Cancel(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
 	History(ctx context.Context, user string, more ...reward.TemplateID) (coupon.History, error)
@@ -29,10 +30,12 @@ type Coupon struct {
 	TemplateID  string    `json:"templateId"`
 	UserID      string    `json:"userId"`
 	Ticket      int64     `json:"ticket" doc:"Ticket number; coupons are issued in the order of their tickets"`
-	Status      string    `json:"status" enum:"ISSUED,USED,CANCELLED,EXPIRED" doc:"Only a CANCELLED coupon becomes available again"`
+	Status      string    `json:"status" enum:"HELD,ISSUED,USED,CANCELLED,EXPIRED" doc:"HELD: it must be confirmed before heldUntil. Only a CANCELLED coupon becomes available again"`
+	HeldUntil   time.Time `json:"heldUntil,omitzero" doc:"End of the hold, by the clock of the database; absent: the coupon was not held, or it is confirmed"`
 	IssuedAt    time.Time `json:"issuedAt"`
 	UsedAt      time.Time `json:"usedAt,omitzero"`
 	CancelledAt time.Time `json:"cancelledAt,omitzero"`
+	Reason      string    `json:"reason,omitempty" doc:"Why it is CANCELLED: HOLD_EXPIRED if it was not confirmed in time; absent: by a request" example:"HOLD_EXPIRED"`
 	ExpiresAt   time.Time `json:"expiresAt,omitzero" doc:"Absent: the coupon does not expire"`
 }
 
@@ -40,6 +43,7 @@ func couponOf(c *reward.Coupon) *Coupon {
 	return &Coupon{
 		ID: c.ID.String(), Code: c.Code, TemplateID: c.TemplateID.String(), UserID: c.UserID, Ticket: c.Ticket, Status: c.Status.String(),
 		IssuedAt: c.IssuedAt.UTC(), UsedAt: c.UsedAt.UTC(), CancelledAt: c.CancelledAt.UTC(), ExpiresAt: c.ExpiresAt.UTC(),
+		HeldUntil: c.HeldUntil.UTC(), Reason: c.CancelReason,
 	}
 }
 
@@ -80,17 +84,23 @@ func (a *API) addCoupons() {
 		return a.cfg.Coupons.Coupon(ctx, id)
 	}))
 	for _, act := range []struct {
-		name, summary string
-		do            func(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
+		name, summary, codes string
+		do                   func(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
 	}{
 		{
-			"use", "Use an ISSUED coupon that has not expired",
+			"confirm", "Confirm a HELD coupon, which makes it ISSUED; an ISSUED coupon stays as it is", "HOLD_EXPIRED, ",
+			func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
+				return a.cfg.Coupons.Confirm(ctx, id)
+			},
+		},
+		{
+			"use", "Use an ISSUED coupon that has not expired", "COUPON_HELD, ",
 			func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 				return a.cfg.Coupons.Use(ctx, id)
 			},
 		},
 		{
-			"cancel", "Cancel an ISSUED coupon that has not expired; it becomes available again",
+			"cancel", "Cancel a HELD coupon, or an ISSUED one that has not expired; it becomes available again", "",
 			func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 				return a.cfg.Coupons.Cancel(ctx, id)
 			},
@@ -98,7 +108,7 @@ func (a *API) addCoupons() {
 	} {
 		call(a, huma.Operation{
 			OperationID: act.name + "-coupon", Method: http.MethodPost, Path: path + "/" + act.name, Tags: tags, Summary: act.summary,
-			Description: "409: COUPON_USED, COUPON_CANCELLED, COUPON_EXPIRED.",
+			Description: "409: " + act.codes + "COUPON_USED, COUPON_CANCELLED, COUPON_EXPIRED.",
 		}, a.couponCall(act.do))
 	}
 	call(a, huma.Operation{

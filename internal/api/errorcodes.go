@@ -71,6 +71,8 @@ var errorCodes = []errorCode{
 	{reward.CodeCouponUsed, http.StatusConflict, "The coupon was used", "Nothing; this is final"},
 	{reward.CodeCouponCancelled, http.StatusConflict, "The coupon was cancelled", "Nothing; this is final"},
 	{reward.CodeCouponExpired, http.StatusConflict, "The coupon has expired", "Nothing; this is final"},
+	{reward.CodeCouponHeld, http.StatusConflict, "The coupon is held and not confirmed yet", "Confirm it first, before heldUntil"},
+	{reward.CodeHoldExpired, http.StatusConflict, "The coupon was not confirmed in time", "Request another coupon"},
 	{CodeInProgress, http.StatusConflict, "A request with this Idempotency-Key is still in progress", "Repeat it after Retry-After seconds to get its response"},
 	{web.CodeTooLarge, http.StatusRequestEntityTooLarge, "The body exceeds the limit of this operation", "Send less at once; uploads of targets have no limit"},
 	{web.CodeUnsupportedMedia, http.StatusUnsupportedMediaType, "The operation does not accept this Content-Type or Content-Encoding", "Use one that /openapi.json names"},
@@ -156,7 +158,8 @@ var operationCodes = map[string][]string{
 	},
 	"get-issue-request":   {reward.CodeTemplateNotFound, reward.CodeRequestUnknown},
 	"watch-issue-request": {reward.CodeTemplateNotFound, reward.CodeRequestUnknown},
-	"get-coupon":          {reward.CodeCouponNotFound}, "use-coupon": couponMoves, "cancel-coupon": couponMoves,
+	"get-coupon":          {reward.CodeCouponNotFound}, "cancel-coupon": couponMoves,
+	"confirm-coupon": append([]string{reward.CodeHoldExpired}, couponMoves...), "use-coupon": append([]string{reward.CodeCouponHeld}, couponMoves...),
 	"list-user-coupons": nil, "get-user-history": {reward.CodeTemplateNotFound},
 
 	"list-dead-letters": nil, "get-dead-letter": {reward.CodeDeadLetterNotFound}, "discard-dead-letter": letterMoves,

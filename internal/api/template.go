@@ -39,6 +39,7 @@ type Template struct {
 	OpensAt            time.Time `json:"opensAt,omitzero" doc:"Absent: open since its creation"`
 	ClosesAt           time.Time `json:"closesAt,omitzero" doc:"Absent: it does not close"`
 	ValidForSeconds    int64     `json:"validForSeconds,omitempty" doc:"Seconds from issue to expiry of a coupon; absent: coupons do not expire"`
+	HoldSeconds        int64     `json:"holdSeconds,omitempty" doc:"Seconds in which a new coupon, which is HELD, must be confirmed; absent: coupons are ISSUED at once"`
 	Mode               string    `json:"mode" enum:"STREAM,KAFKA,SYNC" doc:"STREAM: requests wait in line and are served in order; KAFKA: requests are accepted once the broker has them, and served in no particular order; SYNC: coupons are issued under a lock, and the response has the outcome"`
 	ReissueAfterCancel bool      `json:"reissueAfterCancel" doc:"Whether a user whose coupon was cancelled may get another"`
 	WhenRedisAway      string    `json:"whenRedisAway" enum:"DATABASE,WAIT" doc:"During a Redis outage: DATABASE issues through the database; WAIT answers 503 until Redis is available"`
@@ -72,7 +73,7 @@ type Draw struct {
 func templateOf(v coupon.View) *Template {
 	t := &Template{
 		ID: v.ID.String(), Name: v.Name, TotalQuantity: v.TotalQuantity, PerUserLimit: v.PerUserLimit,
-		OpensAt: v.OpensAt.UTC(), ClosesAt: v.ClosesAt.UTC(), ValidForSeconds: int64(v.ValidFor / time.Second),
+		OpensAt: v.OpensAt.UTC(), ClosesAt: v.ClosesAt.UTC(), ValidForSeconds: int64(v.ValidFor / time.Second), HoldSeconds: int64(v.HoldFor / time.Second),
 		Mode: string(v.Mode), ReissueAfterCancel: v.ReissueAfterCancel, WhenRedisAway: string(v.WhenRedisAway), Path: string(v.Path),
 		Draw: drawOf(&v.Draw), CreatedAt: v.CreatedAt.UTC(),
 		Counters: Counters{TotalQuantity: v.TotalQuantity, Stock: v.Stock, Count: v.Live, IssuedTotal: v.IssuedTotal, Waiting: v.Waiting},
@@ -106,6 +107,7 @@ type CreateTemplate struct {
 	OpensAt            *time.Time  `json:"opensAt,omitempty" doc:"Absent: it opens at once"`
 	ClosesAt           *time.Time  `json:"closesAt,omitempty" doc:"Absent: it does not close"`
 	ValidForSeconds    *int64      `json:"validForSeconds,omitempty" minimum:"1" maximum:"3153600000" doc:"Seconds from issue to expiry of a coupon; absent: coupons do not expire"`
+	HoldSeconds        *int64      `json:"holdSeconds,omitempty" minimum:"1" maximum:"2592000" doc:"Seconds in which a new coupon must be confirmed; until then it is HELD, and afterwards CANCELLED. At most validForSeconds; absent: coupons are ISSUED at once"`
 	Mode               string      `json:"mode,omitempty" enum:"STREAM,KAFKA,SYNC" doc:"Absent: STREAM"`
 	ReissueAfterCancel *bool       `json:"reissueAfterCancel,omitempty" doc:"Absent: true"`
 	WhenRedisAway      string      `json:"whenRedisAway,omitempty" enum:"DATABASE,WAIT" doc:"Absent: DATABASE"`
@@ -135,6 +137,9 @@ func (b *CreateTemplate) template() (reward.CouponTemplate, []reward.FieldError)
 	assign(&t.ReissueAfterCancel, b.ReissueAfterCancel)
 	if b.ValidForSeconds != nil {
 		t.ValidFor = seconds(*b.ValidForSeconds)
+	}
+	if b.HoldSeconds != nil {
+		t.HoldFor = seconds(*b.HoldSeconds)
 	}
 	if b.Draw != nil {
 		t.Draw = reward.Draw{State: reward.DrawOpen, From: b.Draw.From}
@@ -178,6 +183,7 @@ type ChangeTemplate struct {
 	OpensAt            web.Clearable[time.Time] `json:"opensAt,omitempty,omitzero" doc:"null: it opens at once"`
 	ClosesAt           web.Clearable[time.Time] `json:"closesAt,omitempty,omitzero" doc:"null: it does not close"`
 	ValidForSeconds    web.Clearable[int64]     `json:"validForSeconds,omitempty,omitzero" minimum:"1" maximum:"3153600000" doc:"Applies to coupons issued from now on; null: they do not expire"`
+	HoldSeconds        web.Clearable[int64]     `json:"holdSeconds,omitempty,omitzero" minimum:"1" maximum:"2592000" doc:"Applies to coupons issued from now on; null: they are ISSUED at once"`
 	Mode               *string                  `json:"mode,omitempty" enum:"STREAM,KAFKA,SYNC" doc:"Can change only before the first request"`
 	ReissueAfterCancel *bool                    `json:"reissueAfterCancel,omitempty"`
 	WhenRedisAway      *string                  `json:"whenRedisAway,omitempty" enum:"DATABASE,WAIT"`
@@ -201,6 +207,10 @@ func (b *ChangeTemplate) params(id reward.TemplateID) rules.TemplateChange {
 	if n := b.ValidForSeconds.Change(); n != nil {
 		valid := seconds(*n)
 		p.ValidFor = &valid
+	}
+	if n := b.HoldSeconds.Change(); n != nil {
+		hold := seconds(*n)
+		p.HoldFor = &hold
 	}
 	return p
 }
