@@ -278,7 +278,7 @@ CREATE TRIGGER note AFTER INSERT OR UPDATE ON coupons FOR EACH ROW EXECUTE FUNCT
 // TestCouponStorm: for a minute people ask, confirm, cancel, use and ask again, while
 // instances are killed, one hangs for longer than its lease, and Redis loses
 // everything, and holds end early: never more live than there is, no user has more
-// than their limit, a confirmed coupon stays and a lapsed one never comes back, the
+// than their limit, a confirmed coupon stays and one whose hold ended never comes back, the
 // counters are the rows, a place that is free can be had.
 func TestCouponStorm(t *testing.T) {
 	const (
@@ -308,7 +308,7 @@ func TestCouponStorm(t *testing.T) {
 				}
 				coupon := r.follow(ctx, req, &ranks)
 				switch {
-				case coupon == "", mathrand.IntN(8) == 0: // its hold lapses
+				case coupon == "", mathrand.IntN(8) == 0: // its hold ends
 				case mathrand.IntN(8) > 0 && !r.confirm(ctx, coupon, &holds): // others cancel while it is held
 				case mathrand.IntN(10) == 0:
 					if _, err := r.any().UseCoupon(ctx, coupon); err == nil {
@@ -425,7 +425,7 @@ func (h *heldCoupons) check(r *couponRig, db *pgx.Conn) {
 		r.t.Errorf("only %d confirmations and %d that were too late", len(h.confirmed), len(h.ended))
 	}
 	if n := r.number(db, `SELECT count(*) FROM coupons WHERE id = ANY ($1) AND cancel_reason <> ''`, h.confirmed); n != 0 {
-		r.t.Errorf("the holds of %d confirmed coupons have lapsed", n)
+		r.t.Errorf("the holds of %d confirmed coupons have ended", n)
 	}
 	if n := r.number(db, `SELECT count(*) FROM coupons WHERE id = ANY ($1) AND NOT (status = 2 AND cancel_reason = 'HOLD_EXPIRED')`, h.ended); n != 0 {
 		r.t.Errorf("%d coupons are alive that nobody could confirm", n)

@@ -38,9 +38,9 @@ func TestCoupons(t *testing.T) {
 	}
 	held := issued(5, 42, "u5", 10)
 	held.Status, held.HeldUntil = reward.CouponHeld, testTime.Add(time.Minute)
-	lapsed := issued(6, 42, "u6", 11)
-	lapsed.Status, lapsed.HeldUntil, lapsed.CancelledAt, lapsed.CancelReason = reward.CouponCancelled, testTime, testTime, reward.ReasonHoldExpired
-	b.shop.coupons = append(b.shop.coupons, held, lapsed)
+	ended := issued(6, 42, "u6", 11)
+	ended.Status, ended.HeldUntil, ended.CancelledAt, ended.CancelReason = reward.CouponCancelled, testTime, testTime, reward.ReasonHoldExpired
+	b.shop.coupons = append(b.shop.coupons, held, ended)
 	if got := b.json(t, "GET", "/v1/coupons/5", "").object(t); got["status"] != "HELD" || got["heldUntil"] != "2026-11-21T01:03:03Z" || got["reason"] != nil {
 		t.Errorf("%v", got)
 	}

@@ -19,9 +19,9 @@ const (
 	closedRetention = 24 * time.Hour
 	expireInterval  = time.Second
 	expireBatch     = 1000 // coupons per transaction
-	lapseInterval   = time.Second
-	lapseBatch      = 1000 // coupons per transaction
-	lapsePage       = 32   // templates at a time
+	sweepInterval   = time.Second
+	sweepBatch      = 1000 // coupons per transaction
+	sweepPage       = 32   // templates at a time
 )
 
 // FlowConfig configures a Flow.
@@ -75,7 +75,7 @@ type Flow struct {
 	endLoads   context.CancelFunc
 
 	// Each loop stops before the loops that it uses.
-	refreshing, assigning, maintaining, hinting, expiring, lapsing, reconciling service.Base
+	refreshing, assigning, maintaining, hinting, expiring, sweeping, reconciling service.Base
 }
 
 // NewFlow returns a Flow that does nothing until Start.
@@ -99,7 +99,7 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, applier: applier, refusals: f.refusals, ids: ids,
 		settled: f.Notifier.hint, metrics: cfg.Metrics,
 	}
-	f.holds = &holdSweeper{rows: cfg.Store, lapsed: f.Catalog.afterChange, metrics: cfg.Metrics, log: f.log}
+	f.holds = &holdSweeper{rows: cfg.Store, ended: f.Catalog.afterChange, metrics: cfg.Metrics, log: f.log}
 	f.Reconciler = &Reconciler{
 		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, ids: ids, instance: cfg.Instance, interval: cfg.ReconcileEvery, log: f.log,
 	}
@@ -164,7 +164,7 @@ func (f *Flow) Start(ctx context.Context) error {
 	}
 	if f.cfg.Housekeeping {
 		f.expiring.Start(ctx, f.expire)
-		f.lapsing.Start(ctx, f.holds.run)
+		f.sweeping.Start(ctx, f.holds.run)
 		if f.cfg.ReconcileEvery > 0 {
 			f.reconciling.Start(ctx, f.Reconciler.run)
 		}
@@ -180,7 +180,7 @@ func (f *Flow) Stop() {
 	if f.listener != nil {
 		wg.Go(f.listener.Stop)
 	}
-	for _, b := range []*service.Base{&f.maintaining, &f.expiring, &f.lapsing, &f.reconciling, &f.hinting} {
+	for _, b := range []*service.Base{&f.maintaining, &f.expiring, &f.sweeping, &f.reconciling, &f.hinting} {
 		wg.Go(b.Stop)
 	}
 	wg.Wait()

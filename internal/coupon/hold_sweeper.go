@@ -18,7 +18,7 @@ import (
 // GateMaintainer applies the change.
 type holdSweeper struct {
 	rows    store.Store
-	lapsed  func(ctx context.Context, change *store.CouponChange) // called after each change
+	ended   func(ctx context.Context, change *store.CouponChange) // called after each change
 	metrics *obs.Metrics
 	log     obs.Log
 }
@@ -32,35 +32,35 @@ func (s *holdSweeper) run(ctx context.Context) {
 			report(err)
 		}
 		if !more || err != nil {
-			service.Sleep(ctx, service.Jitter(lapseInterval, 0.2))
+			service.Sleep(ctx, service.Jitter(sweepInterval, 0.2))
 		}
 	}
 }
 
-// sweep cancels at most lapseBatch coupons of each template. It reports whether a
+// sweep cancels at most sweepBatch coupons of each template. It reports whether a
 // template may have more. The failure of one template does not stop the others.
 func (s *holdSweeper) sweep(ctx context.Context) (more bool, err error) {
 	var errs []error
 	for after := reward.TemplateID(0); ctx.Err() == nil; {
-		due, err := s.rows.HoldsLapsed(ctx, after, lapsePage)
+		due, err := s.rows.HoldsEnded(ctx, after, sweepPage)
 		if err != nil {
 			return more, errors.Join(append(errs, err)...)
 		}
 		var wg sync.WaitGroup
 		for _, id := range due {
-			change, n, err := s.rows.CouponLapse(ctx, id, lapseBatch)
+			change, n, err := s.rows.CouponEndHolds(ctx, id, sweepBatch)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("template %s: %w", id, err))
 				continue
 			}
-			more = more || n == lapseBatch
+			more = more || n == sweepBatch
 			if n > 0 {
 				s.metrics.HoldsExpired(n)
-				wg.Go(func() { s.lapsed(ctx, &change) }) // not in turn: a gate may hang
+				wg.Go(func() { s.ended(ctx, &change) }) // not in turn: a gate may hang
 			}
 		}
 		wg.Wait()
-		if len(due) < lapsePage {
+		if len(due) < sweepPage {
 			break
 		}
 		after = due[len(due)-1]

@@ -34,17 +34,17 @@ func TestHolds(t *testing.T) {
 				}
 				r.holdFor(id, 2*time.Second)
 				lost := r.take(b, id, "bob")
-				r.lapses(lost)
+				r.holdEnds(lost)
 				next := r.takeWhenFree(a, id, "cid")
-				r.lapses(next)
+				r.holdEnds(next)
 				r.holdFor(id, time.Hour)
-				r.takeWhenFree(b, id, "bob") // whose first one has lapsed
+				r.takeWhenFree(b, id, "bob") // whose first one has ended
 				r.want(a, id, "dan", reward.CodeSoldOut)
 				if _, err := b.Catalog.Use(r.Context(), kept.ID); err != nil {
 					r.Errorf("the use of a confirmed coupon: %v", err)
 				}
 				if _, err := b.Catalog.Confirm(r.Context(), lost.ID); !reward.HasCode(err, reward.CodeHoldExpired) {
-					r.Errorf("the confirmation of a coupon that has lapsed: %v", err)
+					r.Errorf("the confirmation of a coupon that has ended: %v", err)
 				}
 				h, err := a.Catalog.History(r.Context(), "cid")
 				if err != nil || len(h.Outcomes) != 1 || h.Outcomes[0].Coupon.CancelReason != reward.ReasonHoldExpired {
@@ -64,8 +64,8 @@ func (r *rig) holdFor(id reward.TemplateID, d time.Duration) {
 	}
 }
 
-// lapses waits until the hold of a coupon has ended.
-func (r *rig) lapses(c reward.Coupon) {
+// holdEnds waits until the hold of a coupon has ended.
+func (r *rig) holdEnds(c reward.Coupon) {
 	r.Helper()
 	r.until("the hold ends", func() bool {
 		got, err := r.rows.CouponGet(r.Context(), c.ID)
@@ -103,7 +103,7 @@ func TestHoldsDuringAnOutage(t *testing.T) {
 		if s, code := r.request(i, id, "ann"); code != "" || !s.Duplicate || s.Coupon.Status != reward.CouponHeld {
 			r.Errorf("a repeat: %q %+v", code, s)
 		}
-		r.lapses(c)
+		r.holdEnds(c)
 		r.holdFor(id, time.Hour)
 		next := r.takeWhenFree(i, id, "bob")
 		if _, err := i.Catalog.Confirm(r.Context(), next.ID); err != nil {
@@ -132,7 +132,7 @@ func TestHoldsWithoutApplies(t *testing.T) {
 			r.take(issues, id, fmt.Sprint("u", n))
 		}
 		for _, c := range r.coupons(id) {
-			r.lapses(c)
+			r.holdEnds(c)
 		}
 		r.holdFor(id, time.Hour)
 		for n := range coupons {
@@ -160,7 +160,7 @@ func TestHoldsOfADraw(t *testing.T) {
 		if s.Kind != StatusIssued || s.Coupon.Status != reward.CouponHeld {
 			r.Fatalf("%+v", s)
 		}
-		r.lapses(s.Coupon)
+		r.holdEnds(s.Coupon)
 		r.takeWhenFree(i, id, "bob")
 		r.balanced(id)
 	})

@@ -18,7 +18,7 @@ import (
 )
 
 // TestModel compares a small model with random steps: requests, issuers of which some
-// are stale, cancels, holds that are confirmed or lapse, lost applies, lost data,
+// are stale, cancels, holds that are confirmed or end, lost applies, lost data,
 // crashes, changes of the quantity and rounds of the GateMaintainer. TestModelAtLength takes more steps.
 func TestModel(t *testing.T) {
 	t.Parallel()
@@ -155,7 +155,7 @@ func (m *machine) step(n int) {
 	case 29:
 		m.confirm(n / 32)
 	case 30:
-		m.lapse(n / 32)
+		m.endHold(n / 32)
 	case 31:
 		m.sweep()
 	}
@@ -297,13 +297,13 @@ func (m *machine) free(c reward.Coupon) {
 	}
 }
 
-// lapsed reports whether the hold of a coupon has ended.
-func lapsed(c reward.Coupon) bool {
+// ended reports whether the hold of a coupon has ended.
+func ended(c reward.Coupon) bool {
 	return c.Status == reward.CouponHeld && time.Until(c.HeldUntil) < 0
 }
 
-// lapse ends the hold of a coupon; nobody has noticed yet.
-func (m *machine) lapse(n int) {
+// endHold ends the hold of a coupon; nobody has noticed yet.
+func (m *machine) endHold(n int) {
 	if c, there := m.coupon(n); there {
 		_, err := m.clock.ExecContext(m.ctx, `UPDATE coupons SET held_until = 1 WHERE id = ? AND status = 4`, int64(c.ID))
 		m.must(err)
@@ -317,12 +317,12 @@ func (m *machine) confirm(n int) {
 	}
 	after, err := m.flow.Catalog.Confirm(m.ctx, c.ID)
 	switch {
-	case c.Status == reward.CouponIssued, c.Status == reward.CouponHeld && !lapsed(c):
+	case c.Status == reward.CouponIssued, c.Status == reward.CouponHeld && !ended(c):
 		m.must(err)
 		if after.Status != reward.CouponIssued {
 			m.Fatalf("a coupon that was %s is %s after its confirmation", c.Status, after.Status)
 		}
-	case lapsed(c), c.CancelReason == reward.ReasonHoldExpired:
+	case ended(c), c.CancelReason == reward.ReasonHoldExpired:
 		if !reward.HasCode(err, reward.CodeHoldExpired) {
 			m.Fatalf("the confirmation of a hold that has ended: %v", err)
 		}
@@ -342,7 +342,7 @@ func (m *machine) sweep() {
 		m.must(err)
 	}
 	for _, c := range list {
-		if lapsed(c) {
+		if ended(c) {
 			m.free(c)
 		}
 	}

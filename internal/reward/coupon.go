@@ -172,7 +172,7 @@ type GateBypass struct {
 type CouponStatus int16
 
 // The statuses. Only CANCELLED returns a coupon to the stock. A HELD coupon
-// becomes ISSUED when it is confirmed, and CANCELLED when its hold lapses.
+// becomes ISSUED when it is confirmed, and CANCELLED when its hold ends.
 const (
 	CouponIssued CouponStatus = iota
 	CouponUsed
@@ -206,7 +206,7 @@ type Coupon struct {
 	CancelledAt  time.Time
 	CancelReason string
 	ExpiresAt    time.Time // zero: never
-	// HeldUntil is when the hold lapses or lapsed, by the clock of the database.
+	// HeldUntil is when the hold ends or ended, by the clock of the database.
 	// It is zero if the coupon was never held, and once it is confirmed.
 	HeldUntil time.Time
 }

@@ -24,7 +24,7 @@ import (
 //
 // Version of a template grows by exactly 1 in each transaction that changes what
 // the gate must know: TemplateChange, TemplateTouch, CouponCancel, DrawDone,
-// CouponLapse that cancelled a coupon, and each CouponSettle that settled a request. Coupons and rejected requests store
+// CouponEndHolds that cancelled a coupon, and each CouponSettle that settled a request. Coupons and rejected requests store
 // the version of their last change.
 //
 // A method that takes one template returns CodeTemplateNotFound if it does not
@@ -86,15 +86,15 @@ type Coupons interface {
 	// is. Otherwise it returns the error of rules.CheckConfirm, or
 	// CodeCouponNotFound.
 	CouponConfirm(ctx context.Context, id reward.CouponID) (reward.Coupon, bool, error)
-	// HoldsLapsed returns at most limit templates with a HELD coupon whose
+	// HoldsEnded returns at most limit templates with a HELD coupon whose
 	// HeldUntil is not after the clock of the database, ordered by ID from after
 	// on, which is excluded.
-	HoldsLapsed(ctx context.Context, after reward.TemplateID, limit int) ([]reward.TemplateID, error)
-	// CouponLapse cancels at most limit HELD coupons of a template whose HeldUntil
+	HoldsEnded(ctx context.Context, after reward.TemplateID, limit int) ([]reward.TemplateID, error)
+	// CouponEndHolds cancels at most limit HELD coupons of a template whose HeldUntil
 	// is not after the clock of the database, the oldest first, with the reason
 	// ReasonHoldExpired. It lowers Live by as many, and returns the change and the
 	// number. Two calls at once never cancel the same coupon.
-	CouponLapse(ctx context.Context, id reward.TemplateID, limit int) (CouponChange, int, error)
+	CouponEndHolds(ctx context.Context, id reward.TemplateID, limit int) (CouponChange, int, error)
 	// CouponExpire marks at most limit ISSUED coupons as EXPIRED and returns how
 	// many. Their ExpiresAt is not after now. They still count in Live and keep
 	// their slot. Coupons that another transaction has locked are skipped.

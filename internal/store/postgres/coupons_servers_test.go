@@ -57,15 +57,15 @@ func holdTwo(t *testing.T) *Store {
 	return s
 }
 
-// lapseWhileLocked starts a sweep while tx has locked a coupon, and waits until it
+// sweepWhileLocked starts a sweep while tx has locked a coupon, and waits until it
 // waits for that lock. It returns the sweep's backend and its result.
-func lapseWhileLocked(t *testing.T, s *Store) (backend int, swept chan error) {
+func sweepWhileLocked(t *testing.T, s *Store) (backend int, swept chan error) {
 	t.Helper()
 	swept = make(chan error, 1)
 	go func() {
-		_, n, err := s.CouponLapse(t.Context(), 1, 1000)
+		_, n, err := s.CouponEndHolds(t.Context(), 1, 1000)
 		if err == nil && n != 1 {
-			err = fmt.Errorf("%d coupons lapsed", n)
+			err = fmt.Errorf("%d coupons ended", n)
 		}
 		swept <- err
 	}()
@@ -86,10 +86,10 @@ WHERE NOT l.granted AND a.query LIKE '%cancel_reason%' AND a.query NOT LIKE '%pg
 	}
 }
 
-// TestOnlyCouponsThatLapseFreeAPlace: a confirmation that began in time may commit
+// TestOnlyCancelledCouponsFreeAPlace: a confirmation that began in time may commit
 // after a sweep has found the coupon. Counted by what the sweep has found, its place
 // would be free although it is ISSUED.
-func TestOnlyCouponsThatLapseFreeAPlace(t *testing.T) {
+func TestOnlyCancelledCouponsFreeAPlace(t *testing.T) {
 	t.Parallel()
 	s := holdTwo(t)
 	ctx := t.Context()
@@ -101,7 +101,7 @@ func TestOnlyCouponsThatLapseFreeAPlace(t *testing.T) {
 	if _, err := tx.Exec(ctx, `UPDATE coupons SET status = 0, held_until = NULL WHERE id = 1`); err != nil {
 		t.Fatal(err)
 	}
-	_, swept := lapseWhileLocked(t, s)
+	_, swept := sweepWhileLocked(t, s)
 	if err := tx.Commit(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestOnlyCouponsThatLapseFreeAPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c, err := s.CouponRecount(ctx, 1); err != nil || c.Live != 1 || c.KeptLive != 1 {
-		t.Errorf("one is confirmed, one has lapsed: %+v, %v", c, err)
+		t.Errorf("one is confirmed, one has ended: %+v, %v", c, err)
 	}
 }
 
@@ -128,7 +128,7 @@ func TestASweepIsKilled(t *testing.T) {
 	if _, err := tx.Exec(ctx, `SELECT 1 FROM coupons WHERE id = 2 FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
-	backend, swept := lapseWhileLocked(t, s)
+	backend, swept := sweepWhileLocked(t, s)
 	if _, err := tx.Exec(ctx, `SELECT pg_terminate_backend($1)`, backend); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestASweepIsKilled(t *testing.T) {
 	if err := tx.Rollback(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if _, n, err := s.CouponLapse(ctx, 1, 1000); err != nil || n != 2 {
+	if _, n, err := s.CouponEndHolds(ctx, 1, 1000); err != nil || n != 2 {
 		t.Fatalf("the next sweep: %d, %v", n, err)
 	}
 	if c, err := s.CouponRecount(ctx, 1); err != nil || c.Live != 0 || c.KeptLive != 0 {

@@ -120,10 +120,10 @@ func (t *Tables) CouponExpire(ctx context.Context, now time.Time, limit int) (in
 	return expired, nil
 }
 
-// lapsedHolds visits the templates above $1 that have HELD coupons, one step of the
-// index per template, and returns those with one whose hold has lapsed. The clock
+// endedHolds visits the templates above $1 that have HELD coupons, one step of the
+// index per template, and returns those with one whose hold has ended. The clock
 // is a subquery, so that the database reads it once and can search the index.
-const lapsedHolds = `WITH RECURSIVE held(id) AS (
+const endedHolds = `WITH RECURSIVE held(id) AS (
   SELECT min(template_id) FROM coupons WHERE status = 4 AND template_id > $1
   UNION ALL
   SELECT (SELECT min(c.template_id) FROM coupons c WHERE c.status = 4 AND c.template_id > h.id) FROM held h WHERE h.id IS NOT NULL
@@ -132,9 +132,9 @@ SELECT h.id FROM held h WHERE h.id IS NOT NULL AND EXISTS (
   SELECT 1 FROM coupons c WHERE c.template_id = h.id AND c.status = 4 AND c.held_until <= (SELECT :clock)
 ) LIMIT $2`
 
-// HoldsLapsed returns the templates with lapsed holds.
-func (t *Tables) HoldsLapsed(ctx context.Context, after reward.TemplateID, limit int) ([]reward.TemplateID, error) {
-	return list(ctx, t.db.Read, "find lapsed holds", func(scan Scan, id *reward.TemplateID) error {
+// HoldsEnded returns the templates with ended holds.
+func (t *Tables) HoldsEnded(ctx context.Context, after reward.TemplateID, limit int) ([]reward.TemplateID, error) {
+	return list(ctx, t.db.Read, "find ended holds", func(scan Scan, id *reward.TemplateID) error {
 		return scan((*int64)(id))
-	}, t.lapsedHolds, int64(after), max(limit, 0))
+	}, t.endedHolds, int64(after), max(limit, 0))
 }

@@ -33,14 +33,14 @@ func (s *Store) CouponConfirm(ctx context.Context, id reward.CouponID) (c reward
 	return c, confirmed, nil
 }
 
-// lapsedCoupons finds the coupons of a template whose hold has lapsed.
-const lapsedCoupons = `SELECT id, user_id FROM coupons
+// couponsOfEndedHolds finds the coupons of a template whose hold has ended.
+const couponsOfEndedHolds = `SELECT id, user_id FROM coupons
 WHERE template_id = ? AND status = 4 AND held_until <= ? ORDER BY held_until LIMIT ?`
 
-// CouponLapse cancels the coupons of a template whose hold has lapsed.
-func (s *Store) CouponLapse(ctx context.Context, id reward.TemplateID, limit int) (store.CouponChange, int, error) {
+// CouponEndHolds cancels the coupons of a template whose hold has ended.
+func (s *Store) CouponEndHolds(ctx context.Context, id reward.TemplateID, limit int) (store.CouponChange, int, error) {
 	var change store.CouponChange
-	lapsed := 0
+	ended := 0
 	err := s.write(ctx, "cancel coupons that were not confirmed", func(tx *tx) error {
 		t, err := templateOf(tx.ctx, tx, id)
 		if err != nil {
@@ -51,12 +51,12 @@ func (s *Store) CouponLapse(ctx context.Context, id reward.TemplateID, limit int
 		if err != nil {
 			return err
 		}
-		due, err := collect(tx.ctx, tx, scanHeld, lapsedCoupons, int64(id), micros(clock), max(limit, 0))
+		due, err := collect(tx.ctx, tx, scanHeld, couponsOfEndedHolds, int64(id), micros(clock), max(limit, 0))
 		if err != nil || len(due) == 0 {
 			return err
 		}
-		lapsed = len(due)
-		t.Live -= int64(lapsed)
+		ended = len(due)
+		t.Live -= int64(ended)
 		t.Version++
 		for _, d := range due {
 			if err := tx.exec(`UPDATE coupons SET status = ?, cancelled_at = ?, cancel_reason = ?, version = ?,
@@ -75,10 +75,10 @@ func (s *Store) CouponLapse(ctx context.Context, id reward.TemplateID, limit int
 	if err != nil {
 		return store.CouponChange{}, 0, err
 	}
-	return change, lapsed, nil
+	return change, ended, nil
 }
 
-// heldCoupon is a coupon whose hold has lapsed.
+// heldCoupon is a coupon whose hold has ended.
 type heldCoupon struct {
 	id   reward.CouponID
 	user string

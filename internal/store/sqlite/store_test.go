@@ -119,8 +119,8 @@ func TestPlans(t *testing.T) {
 			"SEARCH m USING INTEGER PRIMARY KEY (rowid=?)", "SCAN json_each VIRTUAL TABLE INDEX 1:",
 			"SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)",
 		}},
-		"lapsed coupons": {lapsedCoupons, []string{"SEARCH coupons USING INDEX coupons_held (template_id=? AND held_until<?)"}},
-		"holders":        {holdersSQL, []string{"SEARCH coupons USING INDEX coupons_slot (template_id=?)"}},
+		"coupons of ended holds": {couponsOfEndedHolds, []string{"SEARCH coupons USING INDEX coupons_held (template_id=? AND held_until<?)"}},
+		"holders":                {holdersSQL, []string{"SEARCH coupons USING INDEX coupons_slot (template_id=?)"}},
 	}
 	for state, index := range map[reward.State]string{
 		reward.Ready: "payouts_settled", reward.Retrying: "payouts_rare", reward.Unknown: "payouts_rare",
@@ -193,7 +193,7 @@ func TestPlans(t *testing.T) {
 			"SEARCH coupons USING INTEGER PRIMARY KEY (rowid=?)",
 			"SEARCH coupons USING COVERING INDEX coupons_expiry (expires_at>? AND expires_at<?)", "SCAN due",
 		},
-		"find lapsed holds": {
+		"find ended holds": {
 			"SEARCH coupons USING COVERING INDEX coupons_held (template_id>?)", "SCAN h",
 			"SEARCH c USING COVERING INDEX coupons_held (template_id>?)", "SCAN h",
 			"SEARCH c EXISTS USING COVERING INDEX coupons_held (template_id=? AND held_until<?)", "SCAN CONSTANT ROW",

@@ -14,9 +14,9 @@ func holdFor(d time.Duration) func(*reward.CouponTemplate) {
 	return func(t *reward.CouponTemplate) { t.HoldFor = d }
 }
 
-// lapse moves the end of the hold of held coupons to a second of the past. The
+// endHold moves the end of the hold of held coupons to a second of the past. The
 // condition selects them.
-func (a *arena) lapse(seconds int, where string) {
+func (a *arena) endHold(seconds int, where string) {
 	a.Helper()
 	a.must(a.raw.Exec(fmt.Sprintf(`UPDATE coupons SET held_until = %s WHERE status = 4 AND (%s)`, a.raw.Moment(at(seconds)), where)))
 }
@@ -52,12 +52,12 @@ func rulesOfConfirm(a *arena) {
 	}
 	same(a.bundle, "live", int64(4), a.stands(1).Live)
 	same(a.bundle, "holding", store.CouponHolding{UserID: "a", Held: 1, CouponID: 1}, a.holders(1)["a"])
-	due, err := a.HoldsLapsed(a.ctx, 0, 10)
+	due, err := a.HoldsEnded(a.ctx, 0, 10)
 	a.must(err)
-	same(a.bundle, "templates with lapsed holds", 0, len(due))
-	change, n, err := a.CouponLapse(a.ctx, 1, 10)
+	same(a.bundle, "templates with ended holds", 0, len(due))
+	change, n, err := a.CouponEndHolds(a.ctx, 1, 10)
 	a.must(err)
-	same(a.bundle, "lapsed before the end", []int64{0, change.From}, []int64{int64(n), change.To})
+	same(a.bundle, "ended before the end", []int64{0, change.From}, []int64{int64(n), change.To})
 
 	stood := a.stands(1)
 	want := a.coupon(1)
@@ -102,20 +102,20 @@ func rulesOfConfirm(a *arena) {
 	same(a.bundle, "the held one", a.coupon(11), res.Results[0].Coupon)
 }
 
-// rulesOfLapse checks coupons that are not confirmed in time.
-func rulesOfLapse(a *arena) {
+// rulesOfEndedHolds checks coupons that are not confirmed in time.
+func rulesOfEndedHolds(a *arena) {
 	a.template(1, holdFor(time.Hour), quantity(4), reissue)
 	a.template(2, holdFor(time.Hour), quantity(4))
 	a.template(3)
 	a.inOrder(1, asks(1, "a", "b", "c", "d")...)
 	a.inOrder(2, rules.CouponRequest{UserID: "a", Ticket: 1, CouponID: 11, Code: "c11"}, rules.CouponRequest{UserID: "b", Ticket: 2, CouponID: 12, Code: "c12"})
 	a.inOrder(3, rules.CouponRequest{UserID: "a", Ticket: 1, CouponID: 21, Code: "c21"})
-	a.lapse(-60, "id IN (1, 11)")
-	a.lapse(-120, "id = 2")
+	a.endHold(-60, "id IN (1, 11)")
+	a.endHold(-120, "id = 2")
 
 	templates := func(after reward.TemplateID, limit int) []reward.TemplateID {
 		a.Helper()
-		list, err := a.HoldsLapsed(a.ctx, after, limit)
+		list, err := a.HoldsEnded(a.ctx, after, limit)
 		a.must(err)
 		return list
 	}
@@ -128,10 +128,10 @@ func rulesOfLapse(a *arena) {
 	a.wantCode(err, reward.CodeCouponHeld)
 
 	before := a.stands(1)
-	change, n, err := a.CouponLapse(a.ctx, 1, 1)
+	change, n, err := a.CouponEndHolds(a.ctx, 1, 1)
 	a.must(err)
 	after := a.stands(1)
-	same(a.bundle, "lapsed", 1, n)
+	same(a.bundle, "ended", 1, n)
 	same(a.bundle, "live and version", []int64{before.Live - 1, before.Version + 1}, []int64{after.Live, after.Version})
 	same(a.bundle, "change", store.CouponChange{
 		From: before.Version, To: after.Version, Template: after, Holdings: []store.CouponHolding{{UserID: "b"}},
@@ -142,10 +142,10 @@ func rulesOfLapse(a *arena) {
 	a.must(err)
 	same(a.bundle, "changes", []store.SettledRequest{{UserID: "b", Ticket: 2}}, all.Settled)
 	a.couponBooks(1)
-	_, n, err = a.CouponLapse(a.ctx, 1, 10)
+	_, n, err = a.CouponEndHolds(a.ctx, 1, 10)
 	a.must(err)
 	same(a.bundle, "the other", 1, n)
-	change, n, err = a.CouponLapse(a.ctx, 1, 10)
+	change, n, err = a.CouponEndHolds(a.ctx, 1, 10)
 	a.must(err)
 	same(a.bundle, "no more", []int64{0, change.From}, []int64{int64(n), change.To})
 	same(a.bundle, "templates", []reward.TemplateID{2}, templates(0, 10))
@@ -159,9 +159,9 @@ func rulesOfLapse(a *arena) {
 	}
 	same(a.bundle, "the places are free, also for the same user", []string{"issued", "issued", soldOut}, told(a.inOrder(1, asks(5, "a", "e", "f")...)))
 
-	change, n, err = a.CouponLapse(a.ctx, 2, 10) // without re-issue the slot stays
+	change, n, err = a.CouponEndHolds(a.ctx, 2, 10) // without re-issue the slot stays
 	a.must(err)
-	same(a.bundle, "lapsed of the second", 1, n)
+	same(a.bundle, "ended of the second", 1, n)
 	same(a.bundle, "holding", []store.CouponHolding{{UserID: "a", Held: 1}}, change.Holdings)
 	_, err = a.CouponCancel(a.ctx, 12, at(20)) // a held coupon can be cancelled
 	a.must(err)
@@ -169,7 +169,7 @@ func rulesOfLapse(a *arena) {
 	n, err = a.CouponExpire(a.ctx, at(1<<30), plenty)
 	a.must(err)
 	same(a.bundle, "expired", 0, n)
-	_, _, err = a.CouponLapse(a.ctx, 9, 10)
+	_, _, err = a.CouponEndHolds(a.ctx, 9, 10)
 	a.wantCode(err, reward.CodeTemplateNotFound)
 	a.couponBooks(1)
 	a.couponBooks(2)
@@ -181,22 +181,22 @@ func raceOfHolds(a *arena) {
 	const coupons = 300
 	a.template(1, holdFor(time.Hour), quantity(coupons))
 	a.inOrder(1, asks(1, crowd(1, coupons)...)...)
-	a.lapse(-60, "id % 2 = 0")
+	a.endHold(-60, "id % 2 = 0")
 	version := a.stands(1).Version
-	var confirmed, lapsed, cancelled, versions atomic.Int64
+	var confirmed, ended, cancelled, versions atomic.Int64
 	a.must(together(8, func(w int) error {
 		for n := 1; n <= coupons; n++ {
 			id := reward.CouponID((n*7+w*37)%coupons + 1)
 			switch w {
 			case 0, 1, 2:
-				change, n, err := a.CouponLapse(a.ctx, 1, 3)
+				change, n, err := a.CouponEndHolds(a.ctx, 1, 3)
 				if err != nil {
 					return err
 				}
-				lapsed.Add(int64(n))
+				ended.Add(int64(n))
 				versions.Add(change.To - change.From)
 			case 3:
-				if n%2 == 0 { // some end by a cancel, also those that have lapsed
+				if n%2 == 0 { // some end by a cancel, also those that have ended
 					change, err := a.CouponCancel(a.ctx, id, at(20))
 					if err == nil {
 						cancelled.Add(1)
@@ -218,24 +218,24 @@ func raceOfHolds(a *arena) {
 		return nil
 	}))
 	t := a.stands(1)
-	same(a.bundle, "live and lost", int64(coupons), t.Live+lapsed.Load()+cancelled.Load())
+	same(a.bundle, "live and lost", int64(coupons), t.Live+ended.Load()+cancelled.Load())
 	same(a.bundle, "versions", t.Version-version, versions.Load())
 	var reasons, held int64
 	for _, c := range a.coupons(1) {
 		if c.CancelReason == reward.ReasonHoldExpired {
 			reasons++
 			if c.ID%2 != 0 {
-				a.Fatalf("coupon %d lapsed before its time", c.ID)
+				a.Fatalf("coupon %d ended before its time", c.ID)
 			}
 		}
 		if c.Status == reward.CouponHeld {
 			held++
 		}
 	}
-	same(a.bundle, "cancelled by a sweeper", lapsed.Load(), reasons)
+	same(a.bundle, "cancelled by a sweeper", ended.Load(), reasons)
 	same(a.bundle, "still held", int64(0), held)
-	if confirmed.Load() == 0 || lapsed.Load() == 0 {
-		a.Fatalf("%d confirmed, %d lapsed", confirmed.Load(), lapsed.Load())
+	if confirmed.Load() == 0 || ended.Load() == 0 {
+		a.Fatalf("%d confirmed, %d ended", confirmed.Load(), ended.Load())
 	}
 	a.couponBooks(1)
 }

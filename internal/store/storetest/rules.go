@@ -48,7 +48,7 @@ func ExerciseRules(t *testing.T, open Open, raw func(store.Store) Raw) {
 		"Issue":    rulesOfIssue,
 		"Refuse":   rulesOfRefuse,
 		"Confirm":  rulesOfConfirm,
-		"Lapse":    rulesOfLapse,
+		"Ended":    rulesOfEndedHolds,
 		"Holds":    raceOfHolds,
 	} {
 		run(t, open, name, func(b *bundle) {
