@@ -2,7 +2,6 @@ package coupon
 
 import (
 	"context"
-	"hash/fnv"
 	"slices"
 	"sync"
 	"time"
@@ -78,7 +77,7 @@ func (m *IssuerManager) round(ctx context.Context) error {
 	assigned := make(map[reward.TemplateID]bool)
 	var take []reward.TemplateID
 	for _, t := range m.templates.active() {
-		if ownerOf(t.ID, lease.Holders) != m.instance {
+		if store.Holder(uint64(t.ID), lease.Holders) != m.instance {
 			continue
 		}
 		if m.runs(t.ID, t.Epoch) {
@@ -98,24 +97,6 @@ func (m *IssuerManager) round(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// ownerOf returns the instance that a template is assigned to: the one with the
-// highest hash of template and name. When an instance starts or stops, the templates
-// of the other instances stay where they are, except those that the new one gets.
-func ownerOf(id reward.TemplateID, instances []string) string {
-	best, top := "", uint64(0)
-	for _, name := range instances {
-		h := fnv.New64a()
-		_, _ = h.Write([]byte(id.String() + " " + name)) // never fails
-		// The high bits of FNV hardly differ for short texts, so mix the low ones in.
-		sum := h.Sum64() * 0x9e3779b97f4a7c15
-		sum ^= sum >> 32
-		if best == "" || sum > top {
-			best, top = name, sum
-		}
-	}
-	return best
 }
 
 // runs reports whether an issuer of the template runs with this epoch or a newer

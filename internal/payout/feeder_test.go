@@ -75,6 +75,23 @@ func (r *lockedRows) PayoutDispatch(ctx context.Context, p store.PayoutDispatchP
 	return []reward.Payout{{PromotionID: p.PromotionID, TargetID: reward.TargetID(r.attempts[p.PromotionID]), State: reward.Queued, Dispatch: 1}}, nil
 }
 
+// feed runs a feeder over the promotions until stop is called.
+func (r *lockedRows) feed(t *testing.T) (stop func()) {
+	t.Helper()
+	cache := NewStatusCache(r, obs.Log{})
+	q := queue.NewMemory()
+	f := NewFeeder(r, cache, &Producer{Queue: q, Rows: r, MaxLen: 1 << 20, DispatchHorizon: time.Hour}, 1<<20, obs.Log{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { cache.run(ctx) })
+	running.Go(func() { f.run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+		q.Close()
+	}
+}
+
 // TestFeederPassesLockedPromotions checks that promotions whose counts are locked do
 // not keep the feeder from the others, do not use many connections, and are fed
 // soon after the locks are gone.
@@ -89,14 +106,7 @@ func TestFeederPassesLockedPromotions(t *testing.T) {
 			r.ids = append(r.ids, id+1)
 			r.fedAt[id+1] = time.Now()
 		}
-		cache := NewStatusCache(r, obs.Log{})
-		q := queue.NewMemory()
-		defer q.Close()
-		f := NewFeeder(r, cache, &Producer{Queue: q, Rows: r, MaxLen: 1 << 20, DispatchHorizon: time.Hour}, 1<<20, obs.Log{})
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { cache.run(ctx) })
-		running.Go(func() { f.run(ctx) })
+		stop := r.feed(t)
 		time.Sleep(5 * time.Second)
 		r.mu.Lock()
 		for id := range r.ids[:locked] {
@@ -125,7 +135,6 @@ func TestFeederPassesLockedPromotions(t *testing.T) {
 		}
 		r.mu.Unlock()
 		stop()
-		running.Wait()
 	})
 }
 
@@ -137,14 +146,7 @@ func TestFeederReturnsToALockedPromotion(t *testing.T) {
 			locked: map[reward.PromotionID]bool{1: true}, ids: []reward.PromotionID{1}, fedAt: make(map[reward.PromotionID]time.Time),
 			longest: make(map[reward.PromotionID]time.Duration), attempts: make(map[reward.PromotionID]int),
 		}
-		cache := NewStatusCache(r, obs.Log{})
-		q := queue.NewMemory()
-		defer q.Close()
-		f := NewFeeder(r, cache, &Producer{Queue: q, Rows: r, MaxLen: 1 << 20, DispatchHorizon: time.Hour}, 1<<20, obs.Log{})
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { cache.run(ctx) })
-		running.Go(func() { f.run(ctx) })
+		stop := r.feed(t)
 		time.Sleep(time.Minute)
 		r.mu.Lock()
 		tries, unlocked := r.attempts[1], time.Now()
@@ -160,6 +162,5 @@ func TestFeederReturnsToALockedPromotion(t *testing.T) {
 		}
 		r.mu.Unlock()
 		stop()
-		running.Wait()
 	})
 }

@@ -3,7 +3,6 @@
 package payout
 
 import (
-	"context"
 	"testing"
 
 	"github.com/largesse/largesse/internal/obs"
@@ -32,14 +31,7 @@ func TestAHeldLockCostsOthersLittle(t *testing.T) {
 	}
 	n.create(sick, 300)
 	n.within(patience, "calling", func() bool { return n.callsOf(sick) >= calling })
-	tx, err := n.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	if _, err := tx.Exec(t.Context(), `SELECT FROM summaries WHERE promotion_id = $1 FOR UPDATE`, sick); err != nil {
-		t.Fatal(err)
-	}
+	n.lock(sick)
 	n.open()
 	n.within(patience, "in trouble", func() bool { return n.trouble(obs.PartOutcomes) != "" })
 	for range rounds {

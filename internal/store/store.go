@@ -24,7 +24,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"time"
 
@@ -531,24 +530,6 @@ type Summaries interface {
 	// again, in the same transaction. Before it returns, it compares again. If
 	// other programs change the counts meanwhile, that may be in vain and an error.
 	SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (Comparison, error)
-}
-
-// Comparison is what SummaryCompare found before it repaired anything.
-type Comparison struct {
-	Kept reward.Counts // the stored counts
-	Rows reward.Counts // those that the rows add up to
-	// Ended reports whether the promotion is COMPLETED, or CANCELLED and finished.
-	// No payout may then be READY, QUEUED or RETRYING.
-	Ended bool
-}
-
-// RepairsMax limits how often SummaryCompare corrects counts before it fails.
-const RepairsMax = 4
-
-// StillDiffer returns the error for counts that differ after RepairsMax repairs.
-func StillDiffer(id reward.PromotionID) error {
-	return fmt.Errorf("the counts of promotion %d changed during each of %d repairs; "+
-		"end the programs that change the tables of the database, then repair again", id, RepairsMax)
 }
 
 // DeadLetters stores messages that could not be read or processed.
