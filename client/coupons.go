@@ -31,6 +31,16 @@ func (c *Client) Coupon(ctx context.Context, id string) (Coupon, error) {
 	return out, err
 }
 
+// CouponsByCode returns the coupons that have a code: at most one of each
+// template.
+func (c *Client) CouponsByCode(ctx context.Context, code string) ([]Coupon, error) {
+	var out struct {
+		Items []Coupon `json:"items"`
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "coupons"}, query: url.Values{"code": {code}}}, &out)
+	return out.Items, err
+}
+
 // ConfirmCoupon confirms a HELD coupon, which makes it ISSUED. You can repeat
 // the call: an ISSUED coupon stays as it is. If the hold has ended, it returns a
 // *Problem with the code HOLD_EXPIRED; its other codes are those of

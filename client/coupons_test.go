@@ -43,11 +43,11 @@ func TestCouponCalls(t *testing.T) {
 		}, template},
 		{
 			"CreateTemplateWithAll", `POST /v1/coupon-templates  {"id":"42","name":"Spring","totalQuantity":100,"perUserLimit":2,"opensAt":"2026-11-21T10:00:00Z",` +
-				`"closesAt":"2026-11-21T10:00:00Z","validForSeconds":60,"holdSeconds":30,"mode":"KAFKA","reissueAfterCancel":false,"whenRedisAway":"WAIT","draw":{"from":"2026-11-21T10:00:00Z"}}`,
+				`"closesAt":"2026-11-21T10:00:00Z","validForSeconds":60,"holdSeconds":30,"mode":"KAFKA","reissueAfterCancel":false,"whenRedisAway":"WAIT","codes":{"prefix":"X-","length":9},"draw":{"from":"2026-11-21T10:00:00Z"}}`,
 			templateJSON, func(c *client.Client) (any, error) {
 				return c.CreateTemplate(ctx, client.NewTemplate{
 					ID: "42", Name: "Spring", TotalQuantity: 100, PerUserLimit: 2, OpensAt: &at, ClosesAt: &at, ValidForSeconds: 60, HoldSeconds: 30, Mode: "KAFKA",
-					ReissueAfterCancel: &no, WhenRedisAway: "WAIT", Draw: &client.NewDraw{From: at},
+					ReissueAfterCancel: &no, WhenRedisAway: "WAIT", Codes: &client.CodeStyle{Prefix: "X-", Length: 9}, Draw: &client.NewDraw{From: at},
 				})
 			}, template,
 		},
@@ -90,6 +90,7 @@ func TestCouponCalls(t *testing.T) {
 			return nil, nil
 		}, coupon},
 		{"Coupon", "GET /v1/coupons/2  ", couponJSON, func(c *client.Client) (any, error) { return c.Coupon(ctx, "2") }, coupon},
+		{"CouponsByCode", "GET /v1/coupons?code=C+1  ", `{"items":[` + couponJSON + `]}`, func(c *client.Client) (any, error) { return c.CouponsByCode(ctx, "C 1") }, []client.Coupon{coupon}},
 		{"ConfirmCoupon", "POST /v1/coupons/2/confirm  ", couponJSON, func(c *client.Client) (any, error) { return c.ConfirmCoupon(ctx, "2") }, coupon},
 		{"UseCoupon", "POST /v1/coupons/2/use  ", couponJSON, func(c *client.Client) (any, error) { return c.UseCoupon(ctx, "2") }, coupon},
 		{"CancelCoupon", "POST /v1/coupons/2/cancel  ", couponJSON, func(c *client.Client) (any, error) { return c.CancelCoupon(ctx, "2") }, coupon},

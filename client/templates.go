@@ -25,7 +25,8 @@ type Template struct {
 	// Path is how requests are handled now: GATE, or DATABASE during a Redis
 	// outage.
 	Path      string           `json:"path"`
-	Draw      *Draw            `json:"draw,omitempty"` // nil: first come, first served
+	Codes     *CodeStyle       `json:"codes,omitempty"` // nil: 26 random letters and digits
+	Draw      *Draw            `json:"draw,omitempty"`  // nil: first come, first served
 	CreatedAt time.Time        `json:"createdAt"`
 	Counters  TemplateCounters `json:"counters"`
 	// Degraded contains gate if the gate did not answer, so that the number of
@@ -40,6 +41,13 @@ type TemplateCounters struct {
 	Count         int64 `json:"count"`       // live coupons: all except CANCELLED ones
 	IssuedTotal   int64 `json:"issuedTotal"` // coupons ever issued
 	Waiting       int64 `json:"waiting"`     // requests in line
+}
+
+// CodeStyle describes how codes are generated. The server chooses empty fields.
+type CodeStyle struct {
+	Prefix   string `json:"prefix,omitempty"`   // begins every code
+	Length   int    `json:"length,omitempty"`   // random characters after the prefix
+	Alphabet string `json:"alphabet,omitempty"` // of the random characters
 }
 
 // Draw describes the draw of a template, which orders the users who enter
@@ -65,6 +73,7 @@ type NewTemplate struct {
 	Mode               string     `json:"mode,omitempty"`            // STREAM, KAFKA or SYNC; empty: STREAM
 	ReissueAfterCancel *bool      `json:"reissueAfterCancel,omitempty"`
 	WhenRedisAway      string     `json:"whenRedisAway,omitempty"` // DATABASE or WAIT; empty: DATABASE
+	Codes              *CodeStyle `json:"codes,omitempty"`         // nil: 26 random letters and digits
 	Draw               *NewDraw   `json:"draw,omitempty"`          // nil: no draw
 }
 

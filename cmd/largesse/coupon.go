@@ -188,18 +188,24 @@ func (c *cli) printCoupon(one client.Coupon) error {
 
 func (c *cli) couponListCommand() *cobra.Command {
 	var (
-		limit          int
-		template, user string
+		limit                int
+		template, user, code string
 	)
 	cmd := &cobra.Command{
-		Use:   "list --template ID | --user USER",
-		Short: "List the coupons of a template in the order of their tickets, or of a user, newest first",
+		Use:   "list --template ID | --user USER | --code CODE",
+		Short: "List the coupons of a template in the order of their tickets, of a user, newest first, or with a code",
 		Example: `  largesse coupon list --template 42
   largesse coupon list --user u7 --limit 0 --output json`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if (template == "") == (user == "") {
-				return wrongUse("coupon list needs either --template ID or --user USER; see %s --help", cmd.CommandPath())
+			given := 0
+			for _, filter := range []string{template, user, code} {
+				if filter != "" {
+					given++
+				}
+			}
+			if given != 1 {
+				return wrongUse("coupon list needs one of --template ID, --user USER and --code CODE; see %s --help", cmd.CommandPath())
 			}
 			if err := checkLimit(limit); err != nil {
 				return err
@@ -208,16 +214,32 @@ func (c *cli) couponListCommand() *cobra.Command {
 				if err := checkTemplateID(template); err != nil {
 					return err
 				}
-			} else if err := checkUser("--user", user); err != nil {
-				return err
+			}
+			if user != "" {
+				if err := checkUser("--user", user); err != nil {
+					return err
+				}
 			}
 			cl, err := c.connect()
 			if err != nil {
 				return err
 			}
 			coupons := cl.TemplateCoupons(cmd.Context(), template)
-			if user != "" {
+			switch {
+			case user != "":
 				coupons = cl.UserCoupons(cmd.Context(), user)
+			case code != "":
+				found, err := cl.CouponsByCode(cmd.Context(), code)
+				if err != nil {
+					return err
+				}
+				coupons = func(yield func(client.Coupon, error) bool) {
+					for _, one := range found {
+						if !yield(one, nil) {
+							return
+						}
+					}
+				}
 			}
 			return printList(c, coupons, listing[client.Coupon]{
 				header: []string{"ID", "TEMPLATE", "USER", "TICKET", "STATUS", "CODE", "ISSUED", "EXPIRES"},
@@ -233,5 +255,6 @@ func (c *cli) couponListCommand() *cobra.Command {
 	limitFlag(cmd, &limit)
 	cmd.Flags().StringVar(&template, "template", "", "only coupons of this template")
 	cmd.Flags().StringVar(&user, "user", "", "only coupons of this user")
+	cmd.Flags().StringVar(&code, "code", "", "only coupons with this code")
 	return cmd
 }

@@ -75,6 +75,7 @@ func TestCouponCalls(t *testing.T) {
 		"POST /v1/coupons/2/use":                        {body: `{"id":"2","status":"USED"}`},
 		"POST /v1/coupons/2/cancel":                     {409, `{"code":"COUPON_USED","detail":"coupon 2 is USED"}`},
 		"GET /v1/coupon-templates/42/coupons?limit=200": {body: `{"items":[` + couponJSON + `]}`},
+		"GET /v1/coupons?code=C-2":                      {body: `{"items":[` + couponJSON + `]}`},
 		"GET /v1/users/u%2F7/coupons?limit=200":         {body: `{"items":[]}`},
 	})
 	for _, tt := range []struct {
@@ -95,6 +96,8 @@ expires   2026-11-22 10:00:00Z
 		{[]string{"cancel", "2"}, result{exitFailed, "", "largesse: coupon 2 is USED (COUPON_USED)\n"}},
 		{[]string{"list", "--template", "42"}, result{exitDone, "ID  TEMPLATE  USER  TICKET  STATUS  CODE  ISSUED                EXPIRES\n" +
 			"2   42        u7    1,005   ISSUED  C-2   2026-11-21 10:00:00Z  2026-11-22 10:00:00Z\n", ""}},
+		{[]string{"list", "--code", "C-2"}, result{exitDone, "ID  TEMPLATE  USER  TICKET  STATUS  CODE  ISSUED                EXPIRES\n" +
+			"2   42        u7    1,005   ISSUED  C-2   2026-11-21 10:00:00Z  2026-11-22 10:00:00Z\n", ""}},
 		{[]string{"list", "--user", "u/7"}, result{exitDone, "", "there are no coupons\n"}},
 	} {
 		r := largesseRun(t.Context(), "", env, append([]string{"coupon"}, tt.args...)...)
@@ -102,7 +105,7 @@ expires   2026-11-22 10:00:00Z
 			t.Errorf("%v: %s", tt.args, diff)
 		}
 	}
-	if n := len(asked()); n != 6 {
+	if n := len(asked()); n != 7 {
 		t.Errorf("%d requests", n)
 	}
 }

@@ -79,6 +79,7 @@ func timeFlag(flag, value string) (time.Time, error) {
 func (c *cli) templateCreateCommand() *cobra.Command {
 	var (
 		f            templateFlags
+		codes        client.CodeStyle
 		id, drawFrom string
 	)
 	cmd := &cobra.Command{
@@ -91,6 +92,9 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 	}
 	f.add(cmd)
 	cmd.Flags().StringVar(&id, "id", "", "ID from an upstream system; default: a new ID")
+	cmd.Flags().StringVar(&codes.Prefix, "code-prefix", "", "start of every code, up to 20 letters, digits, - and _; a --code flag makes codes that people can type")
+	cmd.Flags().IntVar(&codes.Length, "code-length", 0, "random characters of a code, 1 to 64; default: 12")
+	cmd.Flags().StringVar(&codes.Alphabet, "code-alphabet", "", "letters and digits of a code; default: digits and capital letters that do not look alike")
 	cmd.Flags().StringVar(&drawFrom, "draw-from", "", "start of a draw: the order of the users who enter from this time until the template opens is drawn; default: no draw")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		changed := cmd.Flags().Changed
@@ -111,6 +115,9 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 			ID: id, Name: f.name, TotalQuantity: f.quantity, PerUserLimit: f.perUser, ValidForSeconds: int64(f.validFor / time.Second),
 			HoldSeconds: int64(f.hold / time.Second),
 			Mode:        strings.ToUpper(f.mode), WhenRedisAway: strings.ToUpper(f.away),
+		}
+		if codes != (client.CodeStyle{}) {
+			t.Codes = &codes
 		}
 		if changed("reissue-after-cancel") {
 			t.ReissueAfterCancel = &f.reissue

@@ -27,6 +27,7 @@ func TestTemplateCreate(t *testing.T) {
 		nil,
 		{
 			"--id", "42", "--per-user", "2", "--opens", "2026-11-21T10:00:00Z", "--closes", "2026-11-22T10:00:00+09:00", "--valid-for", "720h", "--hold", "10m",
+			"--code-prefix", "X-", "--code-length", "9", "--code-alphabet", "0123456789",
 			"--mode", "Kafka", "--draw-from", "2026-11-20T10:00:00Z", "--when-redis-away", "wait", "--reissue-after-cancel=false",
 		},
 	} {
@@ -38,7 +39,7 @@ func TestTemplateCreate(t *testing.T) {
 	want := []string{
 		`POST /v1/coupon-templates {"name":"Spring","totalQuantity":10000}`,
 		`POST /v1/coupon-templates {"id":"42","name":"Spring","totalQuantity":10000,"perUserLimit":2,"opensAt":"2026-11-21T10:00:00Z","closesAt":"2026-11-22T10:00:00+09:00",` +
-			`"validForSeconds":2592000,"holdSeconds":600,"mode":"KAFKA","reissueAfterCancel":false,"whenRedisAway":"WAIT","draw":{"from":"2026-11-20T10:00:00Z"}}`,
+			`"validForSeconds":2592000,"holdSeconds":600,"mode":"KAFKA","reissueAfterCancel":false,"whenRedisAway":"WAIT","codes":{"prefix":"X-","length":9,"alphabet":"0123456789"},"draw":{"from":"2026-11-20T10:00:00Z"}}`,
 	}
 	if diff := cmp.Diff(want, asked()); diff != "" {
 		t.Error(diff)

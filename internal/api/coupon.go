@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 type Coupons interface {
 	Coupon(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
 	Coupons(ctx context.Context, p store.CouponListParams) ([]reward.Coupon, error)
+	CouponsByCode(ctx context.Context, code string, limit int) ([]reward.Coupon, error)
 	Confirm(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
 	Use(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
 	Cancel(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
@@ -53,6 +55,22 @@ type couponIDInput struct {
 
 type couponOutput struct {
 	Body *Coupon
+}
+
+// codeLengthMax limits the code in a query, in bytes.
+const codeLengthMax = reward.CodePrefixMax + reward.CodeLengthMax
+
+// sameCodeMax limits the coupons with the same code in a response.
+const sameCodeMax = 100
+
+type couponsByCodeInput struct {
+	Code string `query:"code" required:"true" minLength:"1" doc:"Code of the coupon, exactly as issued"`
+}
+
+type couponsByCodeOutput struct {
+	Body struct {
+		Items []*Coupon `json:"items" nullable:"false"`
+	}
 }
 
 type templateCouponsInput struct {
@@ -112,6 +130,11 @@ func (a *API) addCoupons() {
 		}, a.couponCall(act.do))
 	}
 	call(a, huma.Operation{
+		OperationID: "find-coupons", Method: http.MethodGet, Path: "/v1/coupons", Tags: tags,
+		Summary:     "Find a coupon by its code, as a till does",
+		Description: "A code is unique within its template. At most 100 coupons of different templates are returned, lowest template ID first; none: items is empty.",
+	}, a.findCoupons)
+	call(a, huma.Operation{
 		OperationID: "list-template-coupons", Method: http.MethodGet, Path: "/v1/coupon-templates/{id}/coupons", Tags: tags,
 		Summary: "List the coupons of a template in the order of their tickets",
 	}, a.listTemplateCoupons)
@@ -138,6 +161,22 @@ func (a *API) couponCall(do func(ctx context.Context, id reward.CouponID) (rewar
 		}
 		return &couponOutput{Body: couponOf(&c)}, nil
 	}
+}
+
+func (a *API) findCoupons(ctx context.Context, in *couponsByCodeInput) (*couponsByCodeOutput, error) {
+	if len(in.Code) > codeLengthMax {
+		return nil, web.Invalid("code", fmt.Sprintf("is longer than %d bytes", codeLengthMax))
+	}
+	rows, err := a.cfg.Coupons.CouponsByCode(ctx, in.Code, sameCodeMax)
+	if err != nil {
+		return nil, err
+	}
+	out := &couponsByCodeOutput{}
+	out.Body.Items = make([]*Coupon, len(rows))
+	for i := range rows {
+		out.Body.Items[i] = couponOf(&rows[i])
+	}
+	return out, nil
 }
 
 func (a *API) listTemplateCoupons(ctx context.Context, in *templateCouponsInput) (*couponListOutput, error) {

@@ -158,6 +158,7 @@ var operationCodes = map[string][]string{
 	},
 	"get-issue-request":   {reward.CodeTemplateNotFound, reward.CodeRequestUnknown},
 	"watch-issue-request": {reward.CodeTemplateNotFound, reward.CodeRequestUnknown},
+	"find-coupons":        nil,
 	"get-coupon":          {reward.CodeCouponNotFound}, "cancel-coupon": couponMoves,
 	"confirm-coupon": append([]string{reward.CodeHoldExpired}, couponMoves...), "use-coupon": append([]string{reward.CodeCouponHeld}, couponMoves...),
 	"list-user-coupons": nil, "get-user-history": {reward.CodeTemplateNotFound},

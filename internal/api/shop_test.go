@@ -201,6 +201,17 @@ func (f *fakeShop) settle(id reward.CouponID, to reward.CouponStatus) (reward.Co
 	return reward.Coupon{}, store.NoCoupon(id)
 }
 
+func (f *fakeShop) CouponsByCode(_ context.Context, code string, limit int) ([]reward.Coupon, error) {
+	defer f.lock()()
+	var out []reward.Coupon
+	for _, c := range f.coupons {
+		if c.Code == code {
+			out = append(out, c)
+		}
+	}
+	return out[:min(limit, len(out))], nil
+}
+
 func (f *fakeShop) Confirm(_ context.Context, id reward.CouponID) (reward.Coupon, error) {
 	return f.settle(id, reward.CouponIssued)
 }

@@ -210,6 +210,11 @@ func (c *Catalog) Coupon(ctx context.Context, id reward.CouponID) (reward.Coupon
 	return c.rows.CouponGet(ctx, id)
 }
 
+// CouponsByCode returns the coupons that have a code, of at most limit templates.
+func (c *Catalog) CouponsByCode(ctx context.Context, code string, limit int) ([]reward.Coupon, error) {
+	return c.rows.CouponsByCode(ctx, code, limit)
+}
+
 // Coupons returns a page of the coupons of a template or of a user.
 func (c *Catalog) Coupons(ctx context.Context, p store.CouponListParams) ([]reward.Coupon, error) {
 	if p.TemplateID != 0 {

@@ -232,7 +232,7 @@ func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, li
 		case r.event.Generation < t.EndsGeneration && r.Offset >= t.Ends[r.Partition]:
 			continue // void: a user who still waits has a ticket of a newer generation
 		}
-		p.Requests = append(p.Requests, newAsk(l.ids, r.event.UserID, r.event.Generation, r.event.Ticket))
+		p.Requests = append(p.Requests, newAsk(l.ids, t, r.event.UserID, r.event.Generation, r.event.Ticket))
 	}
 	if len(p.Requests) == 0 {
 		return false, nil

@@ -227,10 +227,10 @@ func (i *Issuer) commit(ctx context.Context, requests []gate.Request) (apply fun
 		return i.forward(ctx, requests)
 	}
 	if !i.alone {
-		return i.settle(ctx, requests)
+		return i.settle(ctx, t, requests)
 	}
 	for _, r := range requests {
-		apply, err := i.settle(ctx, []gate.Request{r})
+		apply, err := i.settle(ctx, t, []gate.Request{r})
 		if err != nil {
 			return nil, err
 		}
@@ -267,9 +267,9 @@ func (i *Issuer) acknowledge(ctx context.Context, requests []gate.Request) error
 
 // settle settles requests in one transaction. apply applies the change to the
 // gate and acknowledges the settled requests.
-func (i *Issuer) settle(ctx context.Context, requests []gate.Request) (apply func() error, err error) {
+func (i *Issuer) settle(ctx context.Context, t *reward.CouponTemplate, requests []gate.Request) (apply func() error, err error) {
 	began := time.Now()
-	result, err := i.rows.CouponSettle(ctx, i.settleParams(requests, began))
+	result, err := i.rows.CouponSettle(ctx, i.settleParams(t, requests, began))
 	if err != nil {
 		return nil, i.afterFailure(requests, err)
 	}
@@ -316,13 +316,13 @@ func (i *Issuer) reloadOnGap(ctx context.Context, gap bool) error {
 	return i.loader.reload(ctx, i.id, math.MaxInt64)
 }
 
-func (i *Issuer) settleParams(requests []gate.Request, now time.Time) store.CouponSettleParams {
+func (i *Issuer) settleParams(t *reward.CouponTemplate, requests []gate.Request, now time.Time) store.CouponSettleParams {
 	p := store.CouponSettleParams{
 		TemplateID: i.id, Kind: rules.SettleInOrder, Epoch: i.epoch, Generation: requests[0].Generation, Now: now,
 		Requests: make([]rules.CouponRequest, len(requests)),
 	}
 	for n, r := range requests {
-		p.Requests[n] = newAsk(i.ids, r.UserID, r.Generation, r.Ticket)
+		p.Requests[n] = newAsk(i.ids, t, r.UserID, r.Generation, r.Ticket)
 		if i.alone && i.attempts >= attemptsMax {
 			p.Requests[n].Reason = reward.ReasonError
 		}

@@ -127,6 +127,7 @@ type CouponTemplate struct {
 	Mode               IssueMode
 	ReissueAfterCancel bool
 	WhenRedisAway      RedisFallback
+	Codes              CodeStyle // never changes
 	Draw               Draw
 	CreatedAt          time.Time
 
@@ -359,6 +360,7 @@ func CheckTemplate(t *CouponTemplate) []FieldError {
 	case t.ValidFor > 0 && t.HoldFor > t.ValidFor:
 		wrong("holdSeconds", "is above validForSeconds: a coupon would expire while it is held")
 	}
+	errs = append(errs, checkCodes(&t.Codes, t.TotalQuantity)...)
 	if !t.OpensAt.IsZero() && !t.ClosesAt.IsZero() && !t.ClosesAt.After(t.OpensAt) {
 		wrong("closesAt", "is not after opensAt")
 	}

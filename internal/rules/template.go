@@ -14,7 +14,7 @@ func NewTemplate(t reward.CouponTemplate) (reward.CouponTemplate, error) {
 	made := reward.CouponTemplate{
 		ID: t.ID, Name: t.Name, TotalQuantity: t.TotalQuantity, PerUserLimit: t.PerUserLimit,
 		OpensAt: instant(t.OpensAt), ClosesAt: instant(t.ClosesAt), ValidFor: t.ValidFor, HoldFor: t.HoldFor, Mode: t.Mode,
-		ReissueAfterCancel: t.ReissueAfterCancel, WhenRedisAway: t.WhenRedisAway, CreatedAt: instant(t.CreatedAt),
+		ReissueAfterCancel: t.ReissueAfterCancel, WhenRedisAway: t.WhenRedisAway, Codes: t.Codes, CreatedAt: instant(t.CreatedAt),
 		Path: reward.PathGate,
 	}
 	if t.Draw.State != reward.DrawNone {

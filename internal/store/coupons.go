@@ -68,8 +68,9 @@ type Coupons interface {
 	TemplateRecordEnds(ctx context.Context, id reward.TemplateID, generation int64, ends map[int32]int64) (bool, error)
 
 	// CouponSettle settles coupon requests in one transaction, by rules.SettleKind.
-	// CouponSettleParams.Check lists what is CodeInvalid. A coupon ID or code that
-	// is in use is CodeConflict. After an error nothing has changed.
+	// CouponSettleParams.Check lists what is CodeInvalid. A coupon ID that is in
+	// use, or a code that is in use at the template, is CodeConflict. After an
+	// error nothing has changed.
 	CouponSettle(ctx context.Context, p CouponSettleParams) (CouponSettleResult, error)
 	// CouponCancel cancels an ISSUED or HELD coupon and lowers Live of its
 	// template.
@@ -101,6 +102,9 @@ type Coupons interface {
 	CouponExpire(ctx context.Context, now time.Time, limit int) (int, error)
 	// CouponGet returns a coupon, or CodeCouponNotFound.
 	CouponGet(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
+	// CouponsByCode returns at most limit coupons that have a code, by template.
+	// A code belongs to one coupon of a template; other templates may have it too.
+	CouponsByCode(ctx context.Context, code string, limit int) ([]reward.Coupon, error)
 	// CouponList returns a page of the coupons of a template, by ascending ticket,
 	// or of a user, by descending ID. Unless exactly one of TemplateID and UserID
 	// is set, it returns CodeInvalid.

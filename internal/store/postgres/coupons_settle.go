@@ -190,7 +190,7 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 // taken reports whether err means that another coupon has the ID or the code.
 func taken(err error) bool {
 	var pe *pgconn.PgError
-	return errors.As(err, &pe) && pe.Code == "23505" && (pe.ConstraintName == "coupons_pkey" || pe.ConstraintName == "coupons_code")
+	return errors.As(err, &pe) && pe.Code == "23505" && (pe.ConstraintName == "coupons_pkey" || pe.ConstraintName == "coupons_code_of_template")
 }
 
 // settleArgs returns the statement for a batch, and its arguments: the requests

@@ -35,6 +35,7 @@ func templateScanner(t *reward.CouponTemplate, more ...any) func(pgx.Rows) error
 		&t.ReissueAfterCancel, (*text)(&t.WhenRedisAway), (*text)(&t.Draw.State), &from, &t.Draw.Seed, &t.Draw.List, &created,
 		&t.Generation, &t.Settled, &t.Version, &t.Live, &t.IssuedTotal, (*text)(&t.Path), &t.Epoch, (*text)(&t.Owner), &t.Fence,
 		&t.EndsGeneration, &ends, &t.GateBypass.Generation, &t.GateBypass.Settled, &t.GateBypass.Until, &hold,
+		(*text)(&t.Codes.Prefix), &t.Codes.Length, (*text)(&t.Codes.Alphabet),
 	}, more...)
 	return func(rows pgx.Rows) (err error) {
 		t.Draw.Seed, t.Draw.List = nil, nil // do not overwrite those of the previous row

@@ -110,6 +110,7 @@ func TestPlans(t *testing.T) {
 			"SEARCH c USING INDEX coupons_ticket (template_id=? AND ticket>? AND ticket<?)",
 			"SEARCH coupons USING COVERING INDEX coupons_ticket (template_id=? AND ticket>?)", "SEARCH (subquery-1)",
 		}},
+		"coupons by code":   {couponsByCode, []string{"SEARCH c USING INDEX coupons_code (code=?)"}},
 		"coupons of a user": {couponsOfUser, []string{"SEARCH c USING INDEX coupons_user (user_id=? AND id<?)"}},
 		"latest coupons": {latestCoupons, []string{
 			"SEARCH c USING INDEX coupons_slot (template_id=? AND user_id=?)", "SCAN json_each VIRTUAL TABLE INDEX 1:",

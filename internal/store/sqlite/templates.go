@@ -21,7 +21,8 @@ func scanTemplate(rows *sql.Rows) (t reward.CouponTemplate, err error) {
 	if err := rows.Scan(&t.ID, &t.Name, &t.TotalQuantity, &t.PerUserLimit, &opens, &closes, &valid, &t.Mode, &t.ReissueAfterCancel,
 		&t.WhenRedisAway, &t.Draw.State, &from, &t.Draw.Seed, &t.Draw.List, &created, &t.Generation, &t.Settled, &t.Version, &t.Live,
 		&t.IssuedTotal, &t.Path, &t.Epoch, &t.Owner, &t.Fence, &t.EndsGeneration, &ends,
-		&t.GateBypass.Generation, &t.GateBypass.Settled, &t.GateBypass.Until, &hold); err != nil {
+		&t.GateBypass.Generation, &t.GateBypass.Settled, &t.GateBypass.Until, &hold,
+		&t.Codes.Prefix, &t.Codes.Length, &t.Codes.Alphabet); err != nil {
 		return t, err
 	}
 	t.OpensAt, t.ClosesAt, t.Draw.From, t.CreatedAt = maybeTime(opens), maybeTime(closes), maybeTime(from), timeOf(created)

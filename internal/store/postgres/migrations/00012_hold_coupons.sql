@@ -5,6 +5,12 @@
 -- How long a new coupon is held, in seconds; 0 means not at all.
 ALTER TABLE coupon_templates ADD COLUMN IF NOT EXISTS hold_seconds bigint NOT NULL DEFAULT 0;
 
+-- How codes are generated; length 0 means 26 characters with 130 random bits.
+ALTER TABLE coupon_templates
+    ADD COLUMN IF NOT EXISTS code_prefix   text    NOT NULL DEFAULT '',
+    ADD COLUMN IF NOT EXISTS code_length   integer NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS code_alphabet text    NOT NULL DEFAULT '';
+
 -- Status 4 is HELD. cancel_reason is empty if a caller cancelled the coupon.
 ALTER TABLE coupons
     ADD COLUMN IF NOT EXISTS held_until    timestamptz,
@@ -16,7 +22,17 @@ ALTER TABLE coupons
 ALTER TABLE coupons VALIDATE CONSTRAINT coupons_status;
 CREATE INDEX CONCURRENTLY IF NOT EXISTS coupons_held ON coupons (template_id, held_until) WHERE status = 4;
 
+-- A code is unique within its template.
+CREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS coupons_code_of_template ON coupons (code, template_id);
+ALTER TABLE coupons DROP CONSTRAINT IF EXISTS coupons_code;
+
 -- +goose Down
+ALTER TABLE coupons DROP CONSTRAINT IF EXISTS coupons_code, ADD CONSTRAINT coupons_code UNIQUE (code);
+DROP INDEX IF EXISTS coupons_code_of_template;
+ALTER TABLE coupon_templates
+    DROP COLUMN IF EXISTS code_prefix,
+    DROP COLUMN IF EXISTS code_length,
+    DROP COLUMN IF EXISTS code_alphabet;
 DROP INDEX IF EXISTS coupons_held;
 UPDATE coupons SET status = 0 WHERE status = 4;
 ALTER TABLE coupons

@@ -2,6 +2,11 @@
 -- How long a new coupon is held, in seconds; 0 means not at all.
 ALTER TABLE coupon_templates ADD COLUMN hold_seconds INTEGER NOT NULL DEFAULT 0;
 
+-- How codes are generated; length 0 means 26 characters with 130 random bits.
+ALTER TABLE coupon_templates ADD COLUMN code_prefix TEXT NOT NULL DEFAULT '';
+ALTER TABLE coupon_templates ADD COLUMN code_length INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE coupon_templates ADD COLUMN code_alphabet TEXT NOT NULL DEFAULT '';
+
 -- Status 4 is HELD. cancel_reason is empty if a caller cancelled the coupon.
 -- SQLite cannot change the CHECK of a column, so the table is copied.
 ALTER TABLE coupons RENAME TO coupons_before;
@@ -29,7 +34,8 @@ FROM coupons_before;
 DROP TABLE coupons_before;
 CREATE UNIQUE INDEX coupons_ticket ON coupons (template_id, ticket, generation);
 CREATE UNIQUE INDEX coupons_slot ON coupons (template_id, user_id, slot);
-CREATE UNIQUE INDEX coupons_code ON coupons (code);
+-- A code is unique within its template.
+CREATE UNIQUE INDEX coupons_code ON coupons (code, template_id);
 CREATE INDEX coupons_version ON coupons (template_id, version);
 CREATE INDEX coupons_user ON coupons (user_id, id);
 CREATE INDEX coupons_expiry ON coupons (expires_at) WHERE status = 0 AND expires_at IS NOT NULL;
@@ -64,3 +70,6 @@ CREATE INDEX coupons_version ON coupons (template_id, version);
 CREATE INDEX coupons_user ON coupons (user_id, id);
 CREATE INDEX coupons_expiry ON coupons (expires_at) WHERE status = 0 AND expires_at IS NOT NULL;
 ALTER TABLE coupon_templates DROP COLUMN hold_seconds;
+ALTER TABLE coupon_templates DROP COLUMN code_prefix;
+ALTER TABLE coupon_templates DROP COLUMN code_length;
+ALTER TABLE coupon_templates DROP COLUMN code_alphabet;
