@@ -21,8 +21,8 @@ const (
 // The style of codes if only a part of it is given. The alphabet has no
 // characters that look alike.
 const (
-	CodeLengthDefault   = 12
-	AlphabetDefault = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
+	CodeLengthDefault = 12
+	AlphabetDefault   = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 )
 
 // CodeStyle is how the codes of a template are generated: a prefix, and then as

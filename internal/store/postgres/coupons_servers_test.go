@@ -97,7 +97,7 @@ func TestOnlyCancelledCouponsFreeAPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(ctx) //nolint:errcheck // committed below
+	defer tx.Rollback(ctx)
 	if _, err := tx.Exec(ctx, `UPDATE coupons SET status = 0, held_until = NULL WHERE id = 1`); err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestASweepIsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(ctx) //nolint:errcheck // rolled back below
+	defer tx.Rollback(ctx)
 	if _, err := tx.Exec(ctx, `SELECT 1 FROM coupons WHERE id = 2 FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}

@@ -10,9 +10,7 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-func holdFor(d time.Duration) func(*reward.CouponTemplate) {
-	return func(t *reward.CouponTemplate) { t.HoldFor = d }
-}
+func held(t *reward.CouponTemplate) { t.HoldFor = time.Hour }
 
 // endHold moves the end of the hold of held coupons to a second of the past. The
 // condition selects them.
@@ -36,7 +34,7 @@ func (b *bundle) direct(id reward.TemplateID, list ...rules.CouponRequest) store
 
 // rulesOfConfirm checks coupons that are held and confirmed in time.
 func rulesOfConfirm(a *arena) {
-	a.template(1, holdFor(time.Hour), limit(2))
+	a.template(1, held, limit(2))
 	before := time.Now()
 	a.inOrder(1, asks(1, "a", "b")...)
 	a.settle(store.CouponSettleParams{TemplateID: 1, Kind: rules.SettleListed, Requests: asks(3, "c")})
@@ -95,7 +93,7 @@ func rulesOfConfirm(a *arena) {
 		a.wantCode(err, reward.CodeInvalid)
 	}
 
-	a.template(2, holdFor(time.Hour)) // a user with a held coupon has it
+	a.template(2, held) // a user with a held coupon has it
 	a.direct(2, ask("a", 11))
 	res := a.direct(2, ask("a", 12))
 	same(a.bundle, "told", []string{userLimit}, told(res))
@@ -104,8 +102,8 @@ func rulesOfConfirm(a *arena) {
 
 // rulesOfEndedHolds checks coupons that are not confirmed in time.
 func rulesOfEndedHolds(a *arena) {
-	a.template(1, holdFor(time.Hour), quantity(4), reissue)
-	a.template(2, holdFor(time.Hour), quantity(4))
+	a.template(1, held, quantity(4), reissue)
+	a.template(2, held, quantity(4))
 	a.template(3)
 	a.inOrder(1, asks(1, "a", "b", "c", "d")...)
 	a.inOrder(2, rules.CouponRequest{UserID: "a", Ticket: 1, CouponID: 11, Code: "c11"}, rules.CouponRequest{UserID: "b", Ticket: 2, CouponID: 12, Code: "c12"})
@@ -179,7 +177,7 @@ func rulesOfEndedHolds(a *arena) {
 // once, and the place of each that is lost is free once.
 func raceOfHolds(a *arena) {
 	const coupons = 300
-	a.template(1, holdFor(time.Hour), quantity(coupons))
+	a.template(1, held, quantity(coupons))
 	a.inOrder(1, asks(1, crowd(1, coupons)...)...)
 	a.endHold(-60, "id % 2 = 0")
 	version := a.stands(1).Version
@@ -220,7 +218,7 @@ func raceOfHolds(a *arena) {
 	t := a.stands(1)
 	same(a.bundle, "live and lost", int64(coupons), t.Live+ended.Load()+cancelled.Load())
 	same(a.bundle, "versions", t.Version-version, versions.Load())
-	var reasons, held int64
+	var reasons, open int64
 	for _, c := range a.coupons(1) {
 		if c.CancelReason == reward.ReasonHoldExpired {
 			reasons++
@@ -229,11 +227,11 @@ func raceOfHolds(a *arena) {
 			}
 		}
 		if c.Status == reward.CouponHeld {
-			held++
+			open++
 		}
 	}
 	same(a.bundle, "cancelled by a sweeper", ended.Load(), reasons)
-	same(a.bundle, "still held", int64(0), held)
+	same(a.bundle, "still held", int64(0), open)
 	if confirmed.Load() == 0 || ended.Load() == 0 {
 		a.Fatalf("%d confirmed, %d ended", confirmed.Load(), ended.Load())
 	}
