@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
@@ -22,6 +23,7 @@ type Catalog struct {
 	ids       *service.IDs
 	noGate    bool                       // see FlowConfig
 	settled   func(id reward.TemplateID) // called after each change of coupons
+	metrics   *obs.Metrics
 }
 
 // View is a template with the state of its gate.
@@ -192,6 +194,11 @@ func (c *Catalog) Coupon(ctx context.Context, id reward.CouponID) (reward.Coupon
 	return c.rows.CouponGet(ctx, id)
 }
 
+// CouponsByCode returns the coupons that have a code, of at most limit templates.
+func (c *Catalog) CouponsByCode(ctx context.Context, code string, limit int) ([]reward.Coupon, error) {
+	return c.rows.CouponsByCode(ctx, code, limit)
+}
+
 // Coupons returns a page of the coupons of a template or of a user.
 func (c *Catalog) Coupons(ctx context.Context, p store.CouponListParams) ([]reward.Coupon, error) {
 	if p.TemplateID != 0 {
@@ -207,7 +214,17 @@ func (c *Catalog) Use(ctx context.Context, id reward.CouponID) (reward.Coupon, e
 	return c.rows.CouponUse(ctx, id, time.Now())
 }
 
-// Cancel cancels a coupon. The template can issue another one in its place.
+// Confirm sets a HELD coupon to ISSUED. An ISSUED coupon stays as it is.
+// CodeHoldExpired means that it was not confirmed in time.
+func (c *Catalog) Confirm(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
+	confirmed, once, err := c.rows.CouponConfirm(ctx, id)
+	if once {
+		c.metrics.HoldsConfirmed(1)
+	}
+	return confirmed, err
+}
+
+// Cancel cancels a coupon, also one that is HELD. The template can issue another one in its place.
 func (c *Catalog) Cancel(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 	change, err := c.rows.CouponCancel(ctx, id, time.Now())
 	if err != nil {

@@ -72,12 +72,13 @@ func unavailable(err error, format string, args ...any) *reward.Error {
 	return e
 }
 
-// newAsk returns a request to settle, with the ID and code of a new coupon. A
-// request without a ticket (see rules.SettleDirect) has generation 0 and ticket 0.
-func newAsk(ids *service.IDs, user string, generation, ticket int64) rules.CouponRequest {
+// newAsk returns a request to settle, with the ID and code of a new coupon of a
+// template. A request without a ticket (see rules.SettleDirect) has generation 0 and
+// ticket 0.
+func newAsk(ids *service.IDs, t *reward.CouponTemplate, user string, generation, ticket int64) rules.CouponRequest {
 	return rules.CouponRequest{
 		UserID: user, Generation: generation, Ticket: ticket,
-		CouponID: reward.CouponID(ids.Next()), Code: reward.NewCouponCode(),
+		CouponID: reward.CouponID(ids.Next()), Code: t.Codes.NewCode(),
 	}
 }
 

@@ -112,9 +112,12 @@ func (d *DirectIssuer) issue(ctx context.Context, t *reward.CouponTemplate, user
 		Requests: make([]rules.CouponRequest, len(users)),
 	}
 	for i, user := range users {
-		p.Requests[i] = newAsk(d.ids, user, 0, 0)
+		p.Requests[i] = newAsk(d.ids, t, user, 0, 0)
 	}
 	result, err := d.rows.CouponSettle(ctx, p)
+	if reward.HasCode(err, reward.CodeConflict) { // a new code is in use
+		return nil, errTemplateChanged
+	}
 	switch {
 	case err != nil:
 		return nil, err

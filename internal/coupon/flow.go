@@ -19,6 +19,9 @@ const (
 	closedRetention = 24 * time.Hour
 	expireInterval  = time.Second
 	expireBatch     = 1000 // coupons per transaction
+	sweepInterval   = time.Second
+	sweepBatch      = 1000 // coupons per transaction
+	sweepPage       = 32   // templates at a time
 )
 
 // FlowConfig configures a Flow.
@@ -49,8 +52,8 @@ type FlowConfig struct {
 	// ReconcileEvery separates the reconciliations of all gates. Zero means only on
 	// demand.
 	ReconcileEvery time.Duration
-	// Issue makes this instance issue coupons; Housekeeping makes it expire coupons
-	// and reconcile gates.
+	// Issue makes this instance issue coupons; Housekeeping makes it expire coupons,
+	// end holds and reconcile gates.
 	Issue, Housekeeping bool
 	Metrics             *obs.Metrics
 	Log                 obs.Log
@@ -71,10 +74,11 @@ type Flow struct {
 	issuers    *IssuerManager
 	maintainer *GateMaintainer
 	listener   *bus.Listener // nil unless this instance issues
+	holds      *holdSweeper
 	endLoads   context.CancelFunc
 
 	// Each loop stops before the loops that it uses.
-	refreshing, assigning, maintaining, hinting, expiring, reconciling service.Base
+	refreshing, assigning, maintaining, hinting, expiring, sweeping, reconciling service.Base
 }
 
 // NewFlow returns a Flow that does nothing until Start.
@@ -97,8 +101,9 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 	f.Intake = f.newIntake(applier, granter, ids)
 	f.Catalog = &Catalog{
 		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, applier: applier, granter: granter, refusals: f.refusals, ids: ids,
-		noGate: cfg.NoGate, settled: f.Notifier.hint,
+		noGate: cfg.NoGate, settled: f.Notifier.hint, metrics: cfg.Metrics,
 	}
+	f.holds = &holdSweeper{rows: cfg.Store, ended: f.Catalog.afterChange, metrics: cfg.Metrics, log: f.log}
 	f.Reconciler = &Reconciler{
 		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, ids: ids, instance: cfg.Instance, interval: cfg.ReconcileEvery, log: f.log,
 	}
@@ -166,6 +171,7 @@ func (f *Flow) Start(ctx context.Context) error {
 	}
 	if f.cfg.Housekeeping {
 		f.expiring.Start(ctx, f.expire)
+		f.sweeping.Start(ctx, f.holds.run)
 		if f.cfg.ReconcileEvery > 0 {
 			f.reconciling.Start(ctx, f.Reconciler.run)
 		}
@@ -181,7 +187,7 @@ func (f *Flow) Stop() {
 	if f.listener != nil {
 		wg.Go(f.listener.Stop)
 	}
-	for _, b := range []*service.Base{&f.maintaining, &f.expiring, &f.reconciling, &f.hinting} {
+	for _, b := range []*service.Base{&f.maintaining, &f.expiring, &f.sweeping, &f.reconciling, &f.hinting} {
 		wg.Go(b.Stop)
 	}
 	wg.Wait()

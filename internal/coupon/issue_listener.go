@@ -225,7 +225,7 @@ func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, li
 		if r.external() || t.Mode != reward.ModeKafka { // the mode was changed while the line was empty
 			continue
 		}
-		p.Requests = append(p.Requests, newAsk(l.ids, r.event.UserID, r.event.Generation, r.event.Ticket))
+		p.Requests = append(p.Requests, newAsk(l.ids, t, r.event.UserID, r.event.Generation, r.event.Ticket))
 		records = append(records, r.Record)
 	}
 	if len(p.Requests) == 0 {

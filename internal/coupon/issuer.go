@@ -226,10 +226,10 @@ func (i *Issuer) commit(ctx context.Context, hand gate.Delivery) (apply func() e
 		return i.forward(ctx, hand.Requests)
 	}
 	if !i.alone {
-		return i.settle(ctx, hand)
+		return i.settle(ctx, t, hand)
 	}
 	for _, r := range hand.Requests {
-		apply, err := i.settle(ctx, gate.Delivery{Generation: hand.Generation, Requests: []gate.Request{r}})
+		apply, err := i.settle(ctx, t, gate.Delivery{Generation: hand.Generation, Requests: []gate.Request{r}})
 		if err != nil {
 			return nil, err
 		}
@@ -266,9 +266,9 @@ func (i *Issuer) acknowledge(ctx context.Context, requests []gate.Request) error
 
 // settle settles requests in one transaction. apply applies the change to the
 // gate and acknowledges the settled requests.
-func (i *Issuer) settle(ctx context.Context, hand gate.Delivery) (apply func() error, err error) {
+func (i *Issuer) settle(ctx context.Context, t *reward.CouponTemplate, hand gate.Delivery) (apply func() error, err error) {
 	began := time.Now()
-	result, err := i.rows.CouponSettle(ctx, i.settleParams(hand, began))
+	result, err := i.rows.CouponSettle(ctx, i.settleParams(t, hand, began))
 	if err != nil {
 		return nil, i.afterFailure(hand.Requests, err)
 	}
@@ -315,13 +315,13 @@ func (i *Issuer) reloadOnGap(ctx context.Context, gap bool) error {
 	return i.loader.remake(ctx, i.id)
 }
 
-func (i *Issuer) settleParams(hand gate.Delivery, now time.Time) store.CouponSettleParams {
+func (i *Issuer) settleParams(t *reward.CouponTemplate, hand gate.Delivery, now time.Time) store.CouponSettleParams {
 	p := store.CouponSettleParams{
 		TemplateID: i.id, Kind: rules.SettleInOrder, Epoch: i.epoch, Generation: hand.Generation, Now: now,
 		Requests: make([]rules.CouponRequest, len(hand.Requests)),
 	}
 	for n, r := range hand.Requests {
-		p.Requests[n] = newAsk(i.ids, r.UserID, r.Generation, r.Ticket)
+		p.Requests[n] = newAsk(i.ids, t, r.UserID, r.Generation, r.Ticket)
 		if i.alone && i.attempts >= attemptsMax {
 			p.Requests[n].Reason = reward.ReasonError
 		}

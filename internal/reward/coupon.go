@@ -17,6 +17,8 @@ const (
 	TemplatePerUserMax  = 100
 	// TemplateValidMax is the longest time that a coupon can be valid.
 	TemplateValidMax = 100 * 365 * 24 * time.Hour
+	// TemplateHoldMax is the longest time that a coupon can be held.
+	TemplateHoldMax = 30 * 24 * time.Hour
 )
 
 // TemplateID identifies a coupon template: a positive 63-bit integer from an
@@ -118,10 +120,14 @@ type CouponTemplate struct {
 	ClosesAt      time.Time // zero: never
 	// ValidFor is how long a coupon is valid after its issue. Zero means
 	// forever.
-	ValidFor           time.Duration
+	ValidFor time.Duration
+	// HoldFor is how long a new coupon is HELD for its user to confirm. Zero
+	// means that coupons are ISSUED at once.
+	HoldFor            time.Duration
 	Mode               IssueMode
 	ReissueAfterCancel bool
 	WhenRedisAway      RedisFallback
+	Codes              CodeStyle // never changes
 	Draw               Draw
 	CreatedAt          time.Time
 
@@ -164,15 +170,17 @@ func (t *CouponTemplate) Promised() int64 { return t.Granted - t.Used }
 // CouponStatus is the state of a coupon.
 type CouponStatus int16
 
-// The statuses. Only CANCELLED returns a coupon to the stock.
+// The statuses. Only CANCELLED returns a coupon to the stock. A HELD coupon
+// becomes ISSUED when it is confirmed, and CANCELLED when its hold ends.
 const (
 	CouponIssued CouponStatus = iota
 	CouponUsed
 	CouponCancelled
 	CouponExpired
+	CouponHeld
 )
 
-var couponStatusNames = [...]string{"ISSUED", "USED", "CANCELLED", "EXPIRED"}
+var couponStatusNames = [...]string{"ISSUED", "USED", "CANCELLED", "EXPIRED", "HELD"}
 
 func (s CouponStatus) String() string {
 	if s < 0 || int(s) >= len(couponStatusNames) {
@@ -192,10 +200,19 @@ type Coupon struct {
 	Status     CouponStatus
 	IssuedAt   time.Time
 	UsedAt     time.Time // zero: not used
-	// CancelledAt is zero if the coupon is not cancelled.
-	CancelledAt time.Time
-	ExpiresAt   time.Time // zero: never
+	// CancelledAt is zero if the coupon is not cancelled. CancelReason is empty if
+	// a caller cancelled it.
+	CancelledAt  time.Time
+	CancelReason string
+	ExpiresAt    time.Time // zero: never
+	// HeldUntil is when the hold ends or ended, by the clock of the database.
+	// It is zero if the coupon was never held, and once it is confirmed.
+	HeldUntil time.Time
 }
+
+// ReasonHoldExpired is the CancelReason of a coupon that was not confirmed in
+// time.
+const ReasonHoldExpired = "HOLD_EXPIRED"
 
 // The reasons for a rejection.
 const (
@@ -338,6 +355,13 @@ func CheckTemplate(t *CouponTemplate) []FieldError {
 	if t.ValidFor < 0 || t.ValidFor > TemplateValidMax || t.ValidFor%time.Second != 0 {
 		wrong("validForSeconds", "is not from 1 to %d (absent: for ever)", int64(math.Floor(TemplateValidMax.Seconds())))
 	}
+	switch {
+	case t.HoldFor < 0 || t.HoldFor > TemplateHoldMax || t.HoldFor%time.Second != 0:
+		wrong("holdSeconds", "is not from 1 to %d (absent: coupons are not held)", int64(TemplateHoldMax.Seconds()))
+	case t.ValidFor > 0 && t.HoldFor > t.ValidFor:
+		wrong("holdSeconds", "is above validForSeconds: a coupon would expire while it is held")
+	}
+	errs = append(errs, checkCodes(&t.Codes, t.TotalQuantity)...)
 	if !t.OpensAt.IsZero() && !t.ClosesAt.IsZero() && !t.ClosesAt.After(t.OpensAt) {
 		wrong("closesAt", "is not after opensAt")
 	}

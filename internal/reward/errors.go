@@ -104,5 +104,9 @@ const (
 	CodeCouponUsed       = "COUPON_USED"
 	CodeCouponCancelled  = "COUPON_CANCELLED"
 	CodeCouponExpired    = "COUPON_EXPIRED"
-	CodeUnavailable      = "UNAVAILABLE"
+	// CodeCouponHeld means that the coupon must be confirmed first, and
+	// CodeHoldExpired that it was not confirmed in time.
+	CodeCouponHeld  = "COUPON_HELD"
+	CodeHoldExpired = "HOLD_EXPIRED"
+	CodeUnavailable = "UNAVAILABLE"
 )

@@ -238,6 +238,9 @@ type Settlement struct {
 	Decisions []Decision
 	// Existing has, by user, the coupon to report to a user beyond a limit of 1.
 	Existing map[string]reward.Coupon
+	// Clock is the time of the database, from which holds are counted. A driver
+	// sets it if the template holds coupons.
+	Clock time.Time
 }
 
 // Decision is the decision about one request. Requests without a decision were
@@ -307,9 +310,9 @@ func Issue(t reward.CouponTemplate, b *IssueBatch, due []int, holdings map[strin
 	return t, decisions
 }
 
-// Coupon returns the coupon that decision d issues. t is the template after the
-// batch.
-func (b *IssueBatch) Coupon(t *reward.CouponTemplate, d Decision) reward.Coupon {
+// Coupon returns the coupon that decision d of settlement s issues.
+func (b *IssueBatch) Coupon(s *Settlement, d Decision) reward.Coupon {
+	t := &s.Template
 	r := &b.Requests[d.At]
 	c := reward.Coupon{
 		ID: r.CouponID, Code: r.Code, TemplateID: t.ID, UserID: r.UserID, Generation: r.Generation, Ticket: d.Ticket,
@@ -320,6 +323,9 @@ func (b *IssueBatch) Coupon(t *reward.CouponTemplate, d Decision) reward.Coupon 
 	}
 	if t.ValidFor > 0 {
 		c.ExpiresAt = c.IssuedAt.Add(t.ValidFor)
+	}
+	if t.HoldFor > 0 {
+		c.Status, c.HeldUntil = reward.CouponHeld, s.Clock.Add(t.HoldFor)
 	}
 	return c
 }
@@ -335,22 +341,4 @@ func (s *Settlement) Unsettled(b *IssueBatch, r *CouponRequest) RequestOutcome {
 		return RequestNeverGiven
 	}
 	return RequestAlreadySettled
-}
-
-// CheckCoupon returns an error unless a coupon can be used or cancelled: it must
-// be ISSUED and not expired at now. The error says which it is: CodeCouponUsed,
-// CodeCouponCancelled or CodeCouponExpired.
-func CheckCoupon(c *reward.Coupon, now time.Time) error {
-	refuse := func(code, what string, at time.Time) error {
-		return reward.NewError(reward.KindConflict, code, "coupon %d %s at %s", c.ID, what, at.UTC().Format(time.RFC3339))
-	}
-	switch {
-	case c.Status == reward.CouponUsed:
-		return refuse(reward.CodeCouponUsed, "was used", c.UsedAt)
-	case c.Status == reward.CouponCancelled:
-		return refuse(reward.CodeCouponCancelled, "was cancelled", c.CancelledAt)
-	case c.Status == reward.CouponExpired, !c.ExpiresAt.IsZero() && !now.Before(c.ExpiresAt):
-		return refuse(reward.CodeCouponExpired, "expired", c.ExpiresAt)
-	}
-	return nil
 }

@@ -13,8 +13,8 @@ import (
 func NewTemplate(t reward.CouponTemplate) (reward.CouponTemplate, error) {
 	made := reward.CouponTemplate{
 		ID: t.ID, Name: t.Name, TotalQuantity: t.TotalQuantity, PerUserLimit: t.PerUserLimit,
-		OpensAt: instant(t.OpensAt), ClosesAt: instant(t.ClosesAt), ValidFor: t.ValidFor, Mode: t.Mode,
-		ReissueAfterCancel: t.ReissueAfterCancel, WhenRedisAway: t.WhenRedisAway, CreatedAt: instant(t.CreatedAt),
+		OpensAt: instant(t.OpensAt), ClosesAt: instant(t.ClosesAt), ValidFor: t.ValidFor, HoldFor: t.HoldFor, Mode: t.Mode,
+		ReissueAfterCancel: t.ReissueAfterCancel, WhenRedisAway: t.WhenRedisAway, Codes: t.Codes, CreatedAt: instant(t.CreatedAt),
 		Path: reward.PathGate,
 	}
 	if t.Draw.State != reward.DrawNone {
@@ -54,7 +54,7 @@ type TemplateChange struct {
 	TotalQuantity      *int64
 	PerUserLimit       *int
 	OpensAt, ClosesAt  *time.Time // zero means none
-	ValidFor           *time.Duration
+	ValidFor, HoldFor  *time.Duration
 	Mode               *reward.IssueMode
 	ReissueAfterCancel *bool
 	WhenRedisAway      *reward.RedisFallback
@@ -70,6 +70,7 @@ func (c *TemplateChange) Apply(t reward.CouponTemplate) (reward.CouponTemplate, 
 	set(&t.OpensAt, c.OpensAt)
 	set(&t.ClosesAt, c.ClosesAt)
 	set(&t.ValidFor, c.ValidFor)
+	set(&t.HoldFor, c.HoldFor)
 	set(&t.Mode, c.Mode)
 	set(&t.ReissueAfterCancel, c.ReissueAfterCancel)
 	set(&t.WhenRedisAway, c.WhenRedisAway)
@@ -115,7 +116,7 @@ func CheckChange(from, to *reward.CouponTemplate, entrants bool) error {
 // can change.
 func SameSettings(a, b *reward.CouponTemplate) bool {
 	return a.Name == b.Name && a.TotalQuantity == b.TotalQuantity && a.PerUserLimit == b.PerUserLimit &&
-		a.OpensAt.Equal(b.OpensAt) && a.ClosesAt.Equal(b.ClosesAt) && a.ValidFor == b.ValidFor && a.Mode == b.Mode &&
+		a.OpensAt.Equal(b.OpensAt) && a.ClosesAt.Equal(b.ClosesAt) && a.ValidFor == b.ValidFor && a.HoldFor == b.HoldFor && a.Mode == b.Mode &&
 		a.ReissueAfterCancel == b.ReissueAfterCancel && a.WhenRedisAway == b.WhenRedisAway
 }
 

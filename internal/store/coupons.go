@@ -23,9 +23,9 @@ import (
 //     slot stays taken.
 //
 // Version of a template grows by exactly 1 in each transaction that changes what
-// the gate must know: TemplateChange, TemplateTouch, TemplateGrant,
-// TemplateShrink, CouponCancel, DrawDone, and
-// each CouponSettle that settled a request. Coupons and rejected requests store
+// the gate must know: TemplateChange, TemplateTouch, TemplateGrant, TemplateShrink,
+// CouponCancel, DrawDone, CouponEndHolds that cancelled a coupon, and each
+// CouponSettle that settled a request. Coupons and rejected requests store
 // the version of their last change.
 //
 // A method that takes one template returns CodeTemplateNotFound if it does not
@@ -74,24 +74,43 @@ type Coupons interface {
 	TemplateSetFloor(ctx context.Context, id reward.TemplateID, generation int64) (bool, error)
 
 	// CouponSettle settles coupon requests in one transaction, by rules.SettleKind.
-	// CouponSettleParams.Check lists what is CodeInvalid. A coupon ID or code that
-	// is in use is CodeConflict. After an error nothing has changed.
+	// CouponSettleParams.Check lists what is CodeInvalid. A coupon ID that is in
+	// use, or a code that is in use at the template, is CodeConflict. After an
+	// error nothing has changed.
 	CouponSettle(ctx context.Context, p CouponSettleParams) (CouponSettleResult, error)
-	// CouponCancel cancels an ISSUED coupon and lowers Live of its template.
+	// CouponCancel cancels an ISSUED or HELD coupon and lowers Live of its
+	// template.
 	//
 	// Otherwise it returns CodeCouponUsed, CodeCouponCancelled, CodeCouponExpired
 	// or CodeCouponNotFound. A coupon counts as expired from ExpiresAt on, even if
 	// its status is still ISSUED.
 	CouponCancel(ctx context.Context, id reward.CouponID, now time.Time) (CouponChange, error)
 	// CouponUse marks an ISSUED coupon as USED. Its errors are those of
-	// CouponCancel.
+	// CouponCancel, and CodeCouponHeld.
 	CouponUse(ctx context.Context, id reward.CouponID, now time.Time) (reward.Coupon, error)
+	// CouponConfirm makes a HELD coupon ISSUED, if the clock of the database is
+	// before HeldUntil, and reports whether it did. An ISSUED coupon stays as it
+	// is. Otherwise it returns the error of rules.CheckConfirm, or
+	// CodeCouponNotFound.
+	CouponConfirm(ctx context.Context, id reward.CouponID) (reward.Coupon, bool, error)
+	// HoldsEnded returns at most limit templates with a HELD coupon whose
+	// HeldUntil is not after the clock of the database, ordered by ID from after
+	// on, which is excluded.
+	HoldsEnded(ctx context.Context, after reward.TemplateID, limit int) ([]reward.TemplateID, error)
+	// CouponEndHolds cancels at most limit HELD coupons of a template whose HeldUntil
+	// is not after the clock of the database, the oldest first, with the reason
+	// ReasonHoldExpired. It lowers Live by as many, and returns the change and the
+	// number. Two calls at once never cancel the same coupon.
+	CouponEndHolds(ctx context.Context, id reward.TemplateID, limit int) (CouponChange, int, error)
 	// CouponExpire marks at most limit ISSUED coupons as EXPIRED and returns how
 	// many. Their ExpiresAt is not after now. They still count in Live and keep
 	// their slot. Coupons that another transaction has locked are skipped.
 	CouponExpire(ctx context.Context, now time.Time, limit int) (int, error)
 	// CouponGet returns a coupon, or CodeCouponNotFound.
 	CouponGet(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
+	// CouponsByCode returns at most limit coupons that have a code, by template.
+	// A code belongs to one coupon of a template; other templates may have it too.
+	CouponsByCode(ctx context.Context, code string, limit int) ([]reward.Coupon, error)
 	// CouponList returns a page of the coupons of a template, by ascending ticket,
 	// or of a user, by descending ID. Unless exactly one of TemplateID and UserID
 	// is set, it returns CodeInvalid.

@@ -61,7 +61,7 @@ func Settled(s *rules.Settlement, b *rules.IssueBatch) CouponSettleResult {
 	holdings := make(map[string]CouponHolding)
 	for _, d := range s.Decisions {
 		if d.Reason == "" {
-			c := b.Coupon(&s.Template, d)
+			c := b.Coupon(s, d)
 			res.Results[d.At] = RequestResult{Outcome: rules.RequestIssued, Coupon: c}
 			h, ok := holdings[c.UserID]
 			if !ok {

@@ -16,6 +16,8 @@ const (
   SELECT * FROM coupons c WHERE c.template_id = $1 AND c.ticket > $2 ORDER BY c.ticket FETCH FIRST ($3) ROWS WITH TIES
 ) c ORDER BY c.ticket, c.generation`
 
+	couponsByCode = `SELECT ` + couponColumns + ` FROM coupons c WHERE c.code = $1 ORDER BY c.template_id LIMIT $2`
+
 	couponsOfUser = `SELECT ` + couponColumns + ` FROM coupons c WHERE c.user_id = $1 AND c.id < $2 ORDER BY c.id DESC LIMIT $3`
 )
 
@@ -41,6 +43,17 @@ func (s *Store) CouponList(ctx context.Context, p store.CouponListParams) ([]rew
 		return nil, err
 	}
 	return list, nil
+}
+
+// CouponsByCode returns the coupons that have a code.
+func (s *Store) CouponsByCode(ctx context.Context, code string, limit int) ([]reward.Coupon, error) {
+	var list []reward.Coupon
+	err := s.read(ctx, "find coupons by code", func(b *pgx.Batch) {
+		list = nil
+		b.Queue(couponsByCode, reward.SanitizeText(code), int64(max(limit, 0))).
+			Query(couponsInto(func(c *reward.Coupon) { list = append(list, *c) }))
+	})
+	return list, err
 }
 
 const (

@@ -48,7 +48,7 @@ func issueSQL(k issueKind) string {
 )`
 	}
 	return named(`WITH gate AS MATERIALIZED (
-  SELECT t.*, (` + k.refused + `)::int2 AS refused, (` + k.shut + `)::int2 AS shut FROM coupon_templates t WHERE t.id = $1
+  SELECT t.*, clock_timestamp() AS clock, (` + k.refused + `)::int2 AS refused, (` + k.shut + `)::int2 AS shut FROM coupon_templates t WHERE t.id = $1
 ), asks AS MATERIALIZED (
   SELECT g.id AS template_id, a.user_id COLLATE "C" AS user_id, a.generation, a.ticket, a.id, a.code, a.reason, a.ord,
     a.generation BETWEEN g.floor AND g.generation AS valid, a.ticket - g.settled > g.total_quantity AS beyond
@@ -72,7 +72,7 @@ func issueSQL(k issueKind) string {
       AND count(*) FILTER (WHERE p.reason = '' AND p.turn <= p.free) OVER (ORDER BY p.ord) <= ` + k.room + ` AS issued
   FROM placed p, gate g
 ), decided AS MATERIALIZED (
-  SELECT d.ord, d.id, d.code, d.user_id, d.held, d.latest, g.version + 1 AS version, g.valid_for,
+  SELECT d.ord, d.id, d.code, d.user_id, d.held, d.latest, g.version + 1 AS version, g.valid_for, g.hold_seconds, g.clock,
     ` + k.generation + ` AS generation, ` + k.ticket + ` AS ticket,
     CASE WHEN d.issued THEN '' WHEN d.reason <> '' THEN d.reason
       WHEN count(*) FILTER (WHERE d.issued) OVER (PARTITION BY d.user_id ORDER BY d.ord) >= d.free THEN '` + reward.ReasonUserLimit + `'
@@ -82,9 +82,11 @@ func issueSQL(k issueKind) string {
       ORDER BY n OFFSET d.turn - 1 LIMIT 1) END AS slot
   FROM judged d, gate g
 ), inserted AS (
-  INSERT INTO coupons (id, template_id, generation, ticket, version, issued_at, expires_at, slot, code, user_id)
+  INSERT INTO coupons (id, template_id, generation, ticket, version, issued_at, expires_at, slot, code, user_id, status, held_until)
   SELECT d.id, $1, d.generation, d.ticket, d.version, $2::timestamptz,
-    CASE WHEN d.valid_for > 0 THEN $2::timestamptz + make_interval(secs => d.valid_for) END, d.slot, d.code, d.user_id
+    CASE WHEN d.valid_for > 0 THEN $2::timestamptz + make_interval(secs => d.valid_for) END, d.slot, d.code, d.user_id,
+    CASE WHEN d.hold_seconds > 0 THEN :COUPON_HELD ELSE :COUPON_ISSUED END,
+    CASE WHEN d.hold_seconds > 0 THEN d.clock + make_interval(secs => d.hold_seconds) END
   FROM decided d WHERE d.verdict = '' ORDER BY d.ord
 )` + rejected + `, sums AS MATERIALIZED (
   SELECT count(*) FILTER (WHERE verdict = '') AS issued, count(ticket) AS settled, max(ticket) AS top FROM decided
@@ -94,7 +96,7 @@ func issueSQL(k issueKind) string {
     used = ` + k.used + `, base = CASE WHEN s.top IS NULL THEN t.base ELSE ` + k.base + ` END
   FROM sums s, gate g WHERE t.id = $1 AND g.refused = :REFUSED_NOT AND (s.top IS NOT NULL OR t.fence <> ` + k.fence + `)
 )
-SELECT g.refused, g.shut, g.version, g.settled, d.ord, d.ticket, d.verdict, d.held, d.latest FROM gate g LEFT JOIN decided d ON true`)
+SELECT g.refused, g.shut, g.version, g.settled, g.clock, d.ord, d.ticket, d.verdict, d.held, d.latest FROM gate g LEFT JOIN decided d ON true`)
 }
 
 const (
@@ -166,7 +168,7 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 			var ord, ticket, latest *int64
 			var verdict *string
 			var held *int32
-			if err := rows.Scan(&refused, &shut, &done.From, &done.Settled, &ord, &ticket, &verdict, &held, &latest); err != nil {
+			if err := rows.Scan(&refused, &shut, &done.From, &done.Settled, &done.Clock, &ord, &ticket, &verdict, &held, &latest); err != nil {
 				return err
 			}
 			done.Refused, done.Shut = rules.SettleRefusal(refused), rules.RequestOutcome(shut) //nolint:gosec // small constants
@@ -205,7 +207,7 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 // taken reports whether err means that another coupon has the ID or the code.
 func taken(err error) bool {
 	var pe *pgconn.PgError
-	return errors.As(err, &pe) && pe.Code == "23505" && (pe.ConstraintName == "coupons_pkey" || pe.ConstraintName == "coupons_code")
+	return errors.As(err, &pe) && pe.Code == "23505" && (pe.ConstraintName == "coupons_pkey" || pe.ConstraintName == "coupons_code_of_template")
 }
 
 // settleArgs returns the statement for a batch, and its arguments: the requests

@@ -19,7 +19,7 @@ var named = func() func(string) string {
 	for s := range reward.StateCount {
 		name("", s.String(), int(s))
 	}
-	for s := reward.CouponIssued; s <= reward.CouponExpired; s++ {
+	for s := reward.CouponIssued; s <= reward.CouponHeld; s++ {
 		name("COUPON_", s.String(), int(s))
 	}
 	for k, text := range map[rules.OutcomeKind]string{

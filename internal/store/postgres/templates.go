@@ -28,12 +28,13 @@ const lockTemplate = `SELECT 1 FROM coupon_templates t WHERE t.id = $1 FOR NO KE
 // columns after them into more.
 func templateScanner(t *reward.CouponTemplate, more ...any) func(pgx.Rows) error {
 	var opens, closes, from, created pgtype.Timestamptz
-	var valid int64
+	var valid, hold int64
 	into := append([]any{
 		(*int64)(&t.ID), (*text)(&t.Name), &t.TotalQuantity, &t.PerUserLimit, &opens, &closes, &valid, (*text)(&t.Mode),
 		&t.ReissueAfterCancel, (*text)(&t.WhenRedisAway), (*text)(&t.Draw.State), &from, &t.Draw.Seed, &t.Draw.List, &created,
 		&t.Generation, &t.Settled, &t.Version, &t.Live, &t.IssuedTotal, (*text)(&t.Path), &t.Epoch, (*text)(&t.Owner), &t.Fence,
-		&t.Base, &t.Floor, &t.Granted, &t.Used, &t.Grants,
+		&t.Base, &t.Floor, &t.Granted, &t.Used, &t.Grants, &hold,
+		(*text)(&t.Codes.Prefix), &t.Codes.Length, (*text)(&t.Codes.Alphabet),
 	}, more...)
 	return func(rows pgx.Rows) error {
 		t.Draw.Seed, t.Draw.List = nil, nil // do not overwrite those of the previous row
@@ -41,7 +42,7 @@ func templateScanner(t *reward.CouponTemplate, more ...any) func(pgx.Rows) error
 			return err
 		}
 		t.OpensAt, t.ClosesAt, t.Draw.From, t.CreatedAt = utc(opens), utc(closes), utc(from), utc(created)
-		t.ValidFor = time.Duration(valid) * time.Second
+		t.ValidFor, t.HoldFor = time.Duration(valid)*time.Second, time.Duration(hold)*time.Second
 		return nil
 	}
 }
@@ -151,16 +152,17 @@ func (s *Store) TemplateActive(ctx context.Context, closedAfter time.Time) ([]re
 	return list, nil
 }
 
-// changeTemplate stores the settings $2 to $10 of template $1, if its settings
-// are still $11 to $19. $20 reports whether the change is forbidden once the
+// changeTemplate stores the settings $2 to $11 of template $1, if its settings
+// are still $12 to $21. $22 reports whether the change is forbidden once the
 // template was used. The caller holds the lock of the template.
 const changeTemplate = `UPDATE coupon_templates t SET (name, total_quantity, per_user_limit, opens_at, closes_at, valid_for, mode,
-  reissue, when_redis_away, granted, grants, version) = ROW ($2, $3, $4, $5, $6, $7, $8, $9, $10,
+  reissue, when_redis_away, hold_seconds, granted, grants, version) = ROW ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
   CASE WHEN t.mode = $8 THEN t.granted ELSE t.used END, t.grants + CASE WHEN t.mode = $8 THEN 0 ELSE 1 END, t.version + 1)
 WHERE t.id = $1 AND t.live + CASE WHEN t.mode = $8 THEN t.granted - t.used ELSE 0 END <= $3
-  AND (t.name, t.total_quantity, t.per_user_limit, t.opens_at, t.closes_at, t.valid_for, t.mode, t.reissue, t.when_redis_away)
-    IS NOT DISTINCT FROM ($11::text, $12::int8, $13::int4, $14::timestamptz, $15::timestamptz, $16::int8, $17::text, $18::bool, $19::text)
-  AND NOT ($20::bool AND (t.settled > 0 OR t.draw_state IN ('CLOSED', 'DONE')
+  AND (t.name, t.total_quantity, t.per_user_limit, t.opens_at, t.closes_at, t.valid_for, t.mode, t.reissue, t.when_redis_away,
+    t.hold_seconds) IS NOT DISTINCT FROM ($12::text, $13::int8, $14::int4, $15::timestamptz, $16::timestamptz, $17::int8, $18::text, $19::bool,
+    $20::text, $21::int8)
+  AND NOT ($22::bool AND (t.settled > 0 OR t.draw_state IN ('CLOSED', 'DONE')
     OR EXISTS (SELECT 1 FROM coupon_entrants e WHERE e.template_id = t.id)))
 RETURNING t.id`
 
@@ -168,7 +170,7 @@ RETURNING t.id`
 func settings(t *reward.CouponTemplate) []any {
 	return []any{
 		t.Name, t.TotalQuantity, t.PerUserLimit, maybe(t.OpensAt), maybe(t.ClosesAt), int64(t.ValidFor / time.Second), string(t.Mode),
-		t.ReissueAfterCancel, string(t.WhenRedisAway),
+		t.ReissueAfterCancel, string(t.WhenRedisAway), int64(t.HoldFor / time.Second),
 	}
 }
 

@@ -17,6 +17,8 @@ const (
   SELECT max(ticket) FROM (SELECT ticket FROM coupons WHERE template_id = ?1 AND ticket > ?2 ORDER BY ticket LIMIT ?3))
 ORDER BY c.ticket, c.generation`
 
+	couponsByCode = couponSQL + `WHERE c.code = ?1 ORDER BY c.template_id LIMIT ?2`
+
 	couponsOfUser = couponSQL + `WHERE c.user_id = ?1 AND c.id < ?2 ORDER BY c.id DESC LIMIT ?3`
 )
 
@@ -36,6 +38,15 @@ func (s *Store) CouponList(ctx context.Context, p store.CouponListParams) ([]rew
 	list, err := collect(ctx, s.reader, scanCoupon, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("list coupons: %w", err)
+	}
+	return list, nil
+}
+
+// CouponsByCode returns the coupons that have a code.
+func (s *Store) CouponsByCode(ctx context.Context, code string, limit int) ([]reward.Coupon, error) {
+	list, err := collect(ctx, s.reader, scanCoupon, couponsByCode, reward.SanitizeText(code), max(limit, 0))
+	if err != nil {
+		return nil, fmt.Errorf("find coupons by code: %w", err)
 	}
 	return list, nil
 }

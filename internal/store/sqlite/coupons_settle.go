@@ -68,7 +68,8 @@ func (i *issuer) prepare() (err error) {
 		return err
 	}
 	if i.coupon, err = i.tx.PrepareContext(i.tx.ctx, `INSERT INTO coupons
-  (id, code, template_id, user_id, generation, ticket, slot, version, issued_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`); err != nil {
+  (id, code, template_id, user_id, generation, ticket, slot, version, issued_at, expires_at, status, held_until)
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`); err != nil {
 		return err
 	}
 	i.rejection, err = i.tx.PrepareContext(i.tx.ctx, `INSERT INTO coupon_rejections
@@ -90,11 +91,12 @@ func (i *issuer) settle(offsets []store.Offset) error {
 	var due []int
 	var clock time.Time
 	var err error
-	if i.batch.Kind == rules.SettleDirect {
+	if i.batch.Kind == rules.SettleDirect || t.HoldFor > 0 {
 		if clock, err = i.tx.now(); err != nil {
 			return err
 		}
 	}
+	i.done.Clock = clock
 	if i.done.Shut = rules.Shut(&t, i.batch, clock); i.done.Shut == 0 {
 		if due, err = rules.Due(&t, i.batch, i.known); err != nil {
 			return err
@@ -138,9 +140,9 @@ func (i *issuer) write() error {
 		r := i.batch.Requests[d.At].Storable()
 		switch {
 		case d.Reason == "":
-			c := i.batch.Coupon(t, d)
+			c := i.batch.Coupon(&i.done, d)
 			if _, err := i.coupon.ExecContext(i.tx.ctx, int64(c.ID), c.Code, int64(t.ID), c.UserID, c.Generation, c.Ticket, d.Slot, t.Version,
-				micros(c.IssuedAt), maybe(c.ExpiresAt)); err != nil {
+				micros(c.IssuedAt), maybe(c.ExpiresAt), int64(c.Status), maybe(c.HeldUntil)); err != nil {
 				return err
 			}
 			latest[c.UserID] = c.ID

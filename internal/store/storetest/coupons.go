@@ -303,6 +303,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 			"entrants":   func() error { _, err := b.EntrantSave(b.ctx, 9, nil); return err },
 			"draw close": func() error { _, err := b.DrawClose(b.ctx, 9, 0); return err },
 			"draw done":  func() error { _, err := b.DrawDone(b.ctx, 9, 0, nil); return err },
+			"end holds":  func() error { _, _, err := b.CouponEndHolds(b.ctx, 9, 1); return err },
 			"refusal":    func() error { return b.RefusalRecord(b.ctx, 9, reward.CodeSoldOut, epoch) },
 		} {
 			if err := call(); !reward.HasCode(err, reward.CodeTemplateNotFound) {

@@ -181,16 +181,17 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		b.template(1)
 		b.template(2)
 		b.inOrder(1, ask("a", 1))
+		b.inOrder(2, rules.CouponRequest{UserID: "a", Ticket: 1, CouponID: 5, Code: "used"})
 		before := b.stands(2)
 		for _, bad := range []rules.CouponRequest{
-			{UserID: "c", Ticket: 2, CouponID: 1, Code: "new"},
-			{UserID: "c", Ticket: 2, CouponID: 9, Code: "code1"},
-			{UserID: "c", Ticket: 2, CouponID: 8, Code: "new"},
-			{UserID: "c", Ticket: 2, CouponID: 9, Code: "first"},
+			{UserID: "c", Ticket: 3, CouponID: 1, Code: "new"},
+			{UserID: "c", Ticket: 3, CouponID: 9, Code: "used"},
+			{UserID: "c", Ticket: 3, CouponID: 8, Code: "new"},
+			{UserID: "c", Ticket: 3, CouponID: 9, Code: "first"},
 		} {
 			_, err := b.CouponSettle(b.ctx, store.CouponSettleParams{
 				TemplateID: 2, Now: epoch, Offsets: []store.Offset{{Topic: "t", Next: 1}},
-				Requests: []rules.CouponRequest{{UserID: "b", Ticket: 1, CouponID: 8, Code: "first"}, bad},
+				Requests: []rules.CouponRequest{{UserID: "b", Ticket: 2, CouponID: 8, Code: "first"}, bad},
 			})
 			b.wantCode(err, reward.CodeConflict)
 		}

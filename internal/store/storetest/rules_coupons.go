@@ -229,7 +229,7 @@ func (s *counter) settled(p store.CouponSettleParams) store.CouponSettleResult {
 		r := b.Requests[d.At].Storable()
 		switch {
 		case d.Reason == "":
-			s.coupons[r.CouponID] = issued{b.Coupon(&done.Template, d), d.Slot, done.Template.Version}
+			s.coupons[r.CouponID] = issued{b.Coupon(&done, d), d.Slot, done.Template.Version}
 		case p.Kind != rules.SettleDirect:
 			s.rejected[ticket{t.ID, d.Ticket, r.Generation}] = rejected{r.Generation, done.Template.Version, r.UserID, d.Reason, now}
 		}
