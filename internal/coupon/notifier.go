@@ -76,9 +76,9 @@ type Watcher struct {
 }
 
 // Updates delivers the status of the request when it changes: an outcome at once, and
-// a rank at intervals (see rankInterval). For one ticket, neither the rank nor the
-// estimated wait ever rises. A newer status replaces one that was not received.
-// StatusIssued or StatusRejected is the last.
+// a rank at intervals (see rankInterval). For one ticket, the rank never rises;
+// the estimated wait rises when requests are settled more slowly. A newer status
+// replaces one that was not received. StatusIssued or StatusRejected is the last.
 func (w *Watcher) Updates() <-chan Status { return w.updates }
 
 // ticketWait waits until a request has left the gate's stream.
@@ -269,9 +269,6 @@ func rankPause(t *reward.CouponTemplate, s Status, now time.Time) time.Duration 
 func (w *Watcher) update(s Status) (last bool) {
 	if s.Kind == StatusWaiting && w.last.Kind == StatusWaiting && s.Ticket == w.last.Ticket {
 		s.Rank = min(s.Rank, w.last.Rank)
-		if w.last.Wait > 0 {
-			s.Wait = min(s.Wait, w.last.Wait)
-		}
 	}
 	if s == w.last {
 		return false
@@ -331,7 +328,7 @@ func (n *Notifier) statuses(ctx context.Context, t *reward.CouponTemplate, users
 		}
 		for i, p := range positions.Positions {
 			if p.InLine {
-				out[i] = Status{Kind: StatusWaiting, Ticket: p.Ticket, Rank: p.Rank, Wait: time.Duration(p.Rank+1) * positions.ServiceTime}
+				out[i] = Status{Kind: StatusWaiting, Ticket: p.Ticket, Rank: p.Rank, Wait: waitOf(p.Rank, positions.ServiceTime)}
 			} else {
 				missing = append(missing, users[i])
 			}

@@ -163,9 +163,7 @@ type ApplyParams struct {
 	// ticket stays. Other modes ignore Done.
 	Done     []SettledTicket
 	Outcomes []Outcome
-	// ServiceTime is the latest measurement; 0 = none. While nobody waits in
-	// line, the gate always adopts it. While users wait, it adopts it only if it is
-	// shorter than its own, or its own is 0.
+	// ServiceTime is the latest measurement; 0 = none, the gate keeps its own.
 	ServiceTime time.Duration
 	// Repair writes State, Holdings and Done even if the gate is at State.Version
 	// already. Outcomes are written only if it is below.

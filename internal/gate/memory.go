@@ -294,7 +294,7 @@ func (m *Memory) Apply(ctx context.Context, p ApplyParams) (ApplyResult, error) 
 	for _, f := range p.Holdings {
 		g.holdings.set(f)
 	}
-	if p.ServiceTime > 0 && (g.line.waiting == 0 || g.serviceTime == 0 || p.ServiceTime < g.serviceTime) {
+	if p.ServiceTime > 0 {
 		g.serviceTime = p.ServiceTime
 	}
 	m.hintLocked(Hint{TemplateID: p.TemplateID, Kind: HintOutcomes})

@@ -318,7 +318,7 @@ func (w *walker) apply(t *rapid.T, p gate.ApplyParams) {
 			delete(g.holdings, f.UserID)
 		}
 	}
-	if p.ServiceTime > 0 && (len(g.line) == 0 || g.service == 0 || p.ServiceTime < g.service) {
+	if p.ServiceTime > 0 {
 		g.service = p.ServiceTime
 	}
 }
