@@ -323,7 +323,9 @@ func (n *Notifier) statuses(ctx context.Context, t *reward.CouponTemplate, users
 	if drawn {
 		positions, err := n.gate.Positions(ctx, t.ID, users)
 		if err != nil {
-			lineErr = err // stored outcomes can still be reported
+			if !errors.Is(err, gate.ErrNotLoaded) || !isGone(ctx, n.gate, t) {
+				lineErr = err // stored outcomes can still be reported
+			}
 			positions = gate.PositionsResult{Positions: make([]gate.Position, len(users))}
 		}
 		for i, p := range positions.Positions {
