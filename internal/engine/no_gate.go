@@ -80,7 +80,7 @@ func (*noGate) Holdings(context.Context, reward.TemplateID, string) ([]gate.Hold
 	return nil, "", 0, errNoGate
 }
 
-func (*noGate) Lock(context.Context, reward.TemplateID, time.Duration) (int64, bool, error) {
+func (*noGate) Lock(context.Context, reward.TemplateID, gate.LockParams) (int64, bool, error) {
 	return 0, false, errNoGate
 }
 

@@ -215,6 +215,17 @@ type SwapResult struct {
 	Waiting int64
 }
 
+// LockParams describes a caller of Lock.
+type LockParams struct {
+	Lease time.Duration
+	// Nonce identifies the caller; each take of the lock has its own. It contains no
+	// space.
+	Nonce string
+	// Floor is the highest token that the rows know. The server may have lost its
+	// tokens, and its clock may have been ahead when it gave them.
+	Floor int64
+}
+
 // HintKind says what a hint is about.
 type HintKind int8
 
@@ -303,10 +314,11 @@ type Gate interface {
 	// A cursor from before a load starts over.
 	Holdings(ctx context.Context, id reward.TemplateID, cursor string) (holdings []Holding, next string, version int64, err error)
 
-	// Lock takes the SYNC lock for lease and returns its fencing token. The token is
-	// higher than all earlier ones, even if the server has lost them. ok is false if
-	// the lock is held; after a lost reply, the holder may be the caller.
-	Lock(ctx context.Context, id reward.TemplateID, lease time.Duration) (token int64, ok bool, err error)
+	// Lock takes the SYNC lock and returns its fencing token. The token is higher than
+	// all earlier ones that the server knows, and than p.Floor. ok is false if another
+	// caller holds the lock. A repeat with the nonce of the holder extends the lease
+	// and returns the same token, so a caller whose reply was lost calls it again.
+	Lock(ctx context.Context, id reward.TemplateID, p LockParams) (token int64, ok bool, err error)
 	// Unlock releases the lock if it still has this token.
 	Unlock(ctx context.Context, id reward.TemplateID, token int64) error
 
