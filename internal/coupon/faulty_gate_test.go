@@ -185,6 +185,10 @@ func (g *faultyGate) Holdings(ctx context.Context, id reward.TemplateID, cursor 
 	return inner.Holdings(ctx, id, cursor)
 }
 
+func (g *faultyGate) HoldingsOf(ctx context.Context, id reward.TemplateID, users []string) (gate.HoldingsOfResult, error) {
+	return through(g, func(in gate.Gate) (gate.HoldingsOfResult, error) { return in.HoldingsOf(ctx, id, users) })
+}
+
 func (g *faultyGate) Lock(ctx context.Context, id reward.TemplateID, p gate.LockParams) (int64, bool, error) {
 	inner, err := g.reach()
 	if err != nil {

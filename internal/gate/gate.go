@@ -93,19 +93,22 @@ type Header struct {
 	// belongs to the present run of the server and has its request stream and group.
 	Exists, Loaded      bool
 	Generation, Version int64
-	Settled             int64         // all tickets up to this one are settled
-	LastTicket          int64         // the highest ticket given
-	Total               int64         // quantity of the template
-	Live                int64         // live coupons
-	IssuedTotal         int64         // all coupons ever issued
-	PublishedStock      int64         // the counter for other systems; -1 = missing
+	Settled             int64 // all tickets up to this one are settled
+	LastTicket          int64 // the highest ticket given
+	Total               int64 // quantity of the template
+	Live                int64 // live coupons
+	IssuedTotal         int64 // all coupons ever issued
+	PublishedStock      int64 // the counters for other systems; -1 = missing
+	PublishedCount      int64
+	PublishedIssued     int64
 	Waiting             int64         // requests in line
 	Backlog             int64         // requests not acknowledged
 	LastRequestAt       time.Time     // to the second; a load counts as a request
 	ServiceTime         time.Duration // per request, for estimates of waiting times; 0 = not measured yet
 }
 
-// Stock returns the coupons left to promise. PublishedStock should be equal. While
+// Stock returns the coupons left to promise. PublishedStock should be equal, as
+// PublishedCount should be to Live, and PublishedIssued to IssuedTotal. While
 // the limit of a CapTotal is in force, the gate may promise less than both.
 func (h Header) Stock() int64 { return max(h.Total-h.Live-h.Waiting, 0) }
 
@@ -215,6 +218,13 @@ type SwapResult struct {
 	Waiting int64
 }
 
+// HoldingsOfResult is the result of HoldingsOf.
+type HoldingsOfResult struct {
+	Holdings            []Holding // one per user, in order
+	Generation, Version int64
+	Holders             int64 // all users with a holding
+}
+
 // LockParams describes a caller of Lock.
 type LockParams struct {
 	Lease time.Duration
@@ -313,6 +323,11 @@ type Gate interface {
 	// returned at least once. version is the gate's version at the moment of the call.
 	// A cursor from before a load starts over.
 	Holdings(ctx context.Context, id reward.TemplateID, cursor string) (holdings []Holding, next string, version int64, err error)
+
+	// HoldingsOf returns the holdings of at most LoadMax users, in order; a user without
+	// one has Held 0. The gate had Generation, Version and Holders just before the
+	// holdings were read.
+	HoldingsOf(ctx context.Context, id reward.TemplateID, users []string) (HoldingsOfResult, error)
 
 	// Lock takes the SYNC lock and returns its fencing token. The token is higher than
 	// all earlier ones that the server knows, and than p.Floor. ok is false if another

@@ -203,8 +203,9 @@ func (g *memoryGate) header() Header {
 		Generation: g.state.Generation, Version: g.state.Version, Settled: g.state.Settled, LastTicket: g.lastTicket,
 		Total: g.state.Total, Live: g.state.Live, IssuedTotal: g.state.IssuedTotal,
 		Waiting: int64(g.line.waiting), Backlog: int64(g.requests.length),
-		PublishedStock: max(g.state.Total-g.state.Live-int64(g.line.waiting), 0), // there is no separate counter
-		LastRequestAt:  g.lastRequest, ServiceTime: g.serviceTime,
+		PublishedStock: max(g.state.Total-g.state.Live-int64(g.line.waiting), 0), // there are no separate counters
+		PublishedCount: g.state.Live, PublishedIssued: g.state.IssuedTotal,
+		LastRequestAt: g.lastRequest, ServiceTime: g.serviceTime,
 	}
 }
 
@@ -341,6 +342,28 @@ func (m *Memory) Holdings(ctx context.Context, id reward.TemplateID, cursor stri
 	defer m.mu.Unlock()
 	list, next, err := g.holdings.page(g.state.Generation, cursor)
 	return list, next, g.state.Version, err
+}
+
+// HoldingsOf implements Gate.
+func (m *Memory) HoldingsOf(ctx context.Context, id reward.TemplateID, users []string) (HoldingsOfResult, error) {
+	if err := CheckSize("users", len(users), LoadMax); err != nil {
+		return HoldingsOfResult{}, err
+	}
+	g, err := m.lockGate(ctx, id)
+	if err != nil {
+		return HoldingsOfResult{}, err
+	}
+	defer m.mu.Unlock()
+	out := HoldingsOfResult{
+		Holdings: make([]Holding, len(users)), Generation: g.state.Generation, Version: g.state.Version, Holders: int64(len(g.holdings.byUser)),
+	}
+	for i, user := range users {
+		out.Holdings[i].UserID = user
+		if known := g.holdings.byUser[user]; known != nil {
+			out.Holdings[i] = known.Holding
+		}
+	}
+	return out, nil
 }
 
 // hintLocked gives a hint, and drops it if the buffer is full.

@@ -1,6 +1,7 @@
 package gatetest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -219,6 +220,27 @@ func exerciseHoldingsPages(t *testing.T, b *bundle) {
 		if _, _, _, err := b.g.Holdings(b.ctx, b.id, cursor); err == nil {
 			t.Errorf("cursor %q was accepted", cursor)
 		}
+	}
+}
+
+func exerciseHoldingsOf(t *testing.T, b *bundle) {
+	if _, err := b.g.HoldingsOf(b.ctx, b.id, []string{"a"}); !errors.Is(err, gate.ErrNotLoaded) {
+		t.Fatalf("without a gate: %v", err)
+	}
+	s := state()
+	b.load(s, gate.Holding{UserID: "a", Held: 1, CouponID: 7}, gate.Holding{UserID: "b", Held: 2})
+	equal(t, "holdings", must(b.g.HoldingsOf(b.ctx, b.id, []string{"b", "nobody", "a", "b"}))(t), gate.HoldingsOfResult{
+		Holdings:   []gate.Holding{{UserID: "b", Held: 2}, {UserID: "nobody"}, {UserID: "a", Held: 1, CouponID: 7}, {UserID: "b", Held: 2}},
+		Generation: s.Generation, Version: s.Version, Holders: 2,
+	})
+	from := s.Version
+	s.Version++
+	b.apply(from, s, gate.Holding{UserID: "a"})
+	equal(t, "of nobody", must(b.g.HoldingsOf(b.ctx, b.id, nil))(t), gate.HoldingsOfResult{
+		Holdings: []gate.Holding{}, Generation: s.Generation, Version: s.Version, Holders: 1,
+	})
+	if _, err := b.g.HoldingsOf(b.ctx, b.id, make([]string, gate.LoadMax+1)); err == nil {
+		t.Fatal("too many users were accepted")
 	}
 }
 

@@ -59,6 +59,7 @@ func Exercise(t *testing.T, newGate func(t testing.TB) gate.Gate) {
 		"SwapDropsTheCap":                      exerciseCapSwap,
 		"RetireRemovesUnusedGates":             exerciseRetire,
 		"HoldingsArePaged":                     exerciseHoldingsPages,
+		"HoldingsOfUsers":                      exerciseHoldingsOf,
 		"LockHasOneHolder":                     exerciseLock,
 		"TemplatesAreSeparate":                 exerciseSeparateTemplates,
 		"HintsAreGiven":                        exerciseHints,

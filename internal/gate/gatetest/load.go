@@ -43,7 +43,7 @@ func exerciseLoad(t *testing.T, b *bundle) {
 	h := b.header()
 	h.LastRequestAt = begun.Gate.LastRequestAt
 	equal(t, "header", h, gate.Header{
-		Exists: true, Loaded: true, Generation: 2, Version: 4, Settled: 2, LastTicket: 7, Total: 10, Live: 2, IssuedTotal: 2, PublishedStock: 3,
+		Exists: true, Loaded: true, Generation: 2, Version: 4, Settled: 2, LastTicket: 7, Total: 10, Live: 2, IssuedTotal: 2, PublishedStock: 3, PublishedCount: 2, PublishedIssued: 2,
 		Waiting: 5, Backlog: 5, LastRequestAt: begun.Gate.LastRequestAt,
 	})
 	equal(t, "no request is pending", b.claim(0, 10), []int64{})

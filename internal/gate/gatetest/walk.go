@@ -533,7 +533,7 @@ func (w *walker) wantHeader(t TB, got gate.Header) {
 			LastTicket: g.lastTicket, Total: g.state.Total, Live: g.state.Live, IssuedTotal: g.state.IssuedTotal,
 			Waiting: int64(len(g.line)), Backlog: int64(len(g.requests)), LastRequestAt: got.LastRequestAt, ServiceTime: g.service,
 		}
-		want.PublishedStock = want.Stock()
+		want.PublishedStock, want.PublishedCount, want.PublishedIssued = want.Stock(), want.Live, want.IssuedTotal
 	}
 	equal(t, "header", got, want)
 }

@@ -78,7 +78,7 @@ func (g *Gate) Positions(ctx context.Context, id reward.TemplateID, users []stri
 func (g *Gate) Headers(ctx context.Context, ids []reward.TemplateID) ([]gate.Header, error) {
 	calls := make([]call, len(ids))
 	for i, id := range ids {
-		calls[i].keys = admitKeys(g.prefix, id)
+		calls[i].keys = allKeys(g.prefix, id)
 	}
 	replies, err := g.execAll(ctx, describe, ids, calls)
 	if err != nil {
@@ -101,6 +101,7 @@ func (r *reply) header() gate.Header {
 		Exists: r.number() == 1, Loaded: r.number() == 1,
 		Generation: r.number(), Version: r.number(), Settled: r.number(), LastTicket: r.number(),
 		Total: r.number(), Live: r.number(), IssuedTotal: r.number(), PublishedStock: r.number(),
+		PublishedCount: r.number(), PublishedIssued: r.number(),
 		Waiting: r.number(), Backlog: r.number(),
 	}
 	requestedAt, serviceTime := r.number(), r.number()

@@ -48,6 +48,8 @@ var (
 	retireText string
 	//go:embed holdings.lua
 	holdingsText string
+	//go:embed holdings_of.lua
+	holdingsOfText string
 	//go:embed lock.lua
 	lockText string
 	//go:embed unlock.lua
@@ -67,6 +69,7 @@ var (
 	capTotal     = newScript("cap_total", headText+capTotalText)
 	retire       = newScript("retire", headText+retireText)
 	holdings     = newScript("holdings", headText+holdingsText)
+	holdingsOf   = newScript("holdings_of", headText+holdingsOfText)
 	lock         = newScript("lock", lockText)
 	unlock       = newScript("unlock", unlockText)
 )
