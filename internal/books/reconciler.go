@@ -238,9 +238,10 @@ func (r *Reconciler) round(ctx context.Context, report func(error, ...any)) {
 	now := time.Now()
 	rests := now.Before(r.unchangedAt) // it checks no unchanged promotion
 	for id, w := range r.watched {
-		if w.owned && !now.Before(w.nextAt) && !(rests && w.limited() && !w.changed()) {
-			due = append(due, check{id, w})
+		if !w.owned || now.Before(w.nextAt) || rests && w.limited() && !w.changed() {
+			continue
 		}
+		due = append(due, check{id, w})
 	}
 	slices.SortFunc(due, func(a, b check) int { return cmp.Or(a.nextAt.Compare(b.nextAt), cmp.Compare(a.id, b.id)) })
 	var spent time.Duration // on those that have changed

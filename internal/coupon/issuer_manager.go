@@ -85,7 +85,7 @@ func (m *IssuerManager) round(ctx context.Context) error {
 	assigned := make(map[reward.TemplateID]bool)
 	var take []reward.TemplateID
 	for _, t := range active {
-		if store.Holder(uint64(t.ID), lease.Holders) != m.instance {
+		if store.Holder(uint64(t.ID), lease.Holders) != m.instance { //nolint:gosec // any bits do
 			continue
 		}
 		if m.runs(t.ID, t.Epoch) {

@@ -133,10 +133,10 @@ func judgeSettings(cfg config.Config, warnings []string, problems []config.Probl
 // skewAllowed is the clock difference above which Doctor warns.
 const skewAllowed = time.Second
 
-// judgeClock compares a server's clock with the one of this machine. Dispatching stops if Redis is three
-// quarters of the dispatch horizon (money.timeout plus lease) ahead of the database,
-// and lost payouts are found late if it is behind. So it fails above half of that
-// horizon.
+// judgeClock compares a server's clock with the one of this machine. Dispatching stops
+// if Redis is three quarters of the dispatch horizon (money.timeout plus lease) ahead
+// of the database, and lost payouts are found late if it is behind. So it fails above
+// half of that horizon.
 func judgeClock(name, subject string, clock service.Clock, cfg config.Config) Check {
 	limit := (cfg.Money.Timeout + cfg.Redis.Stream.Lease()) / 2
 	direction := "ahead of"

@@ -223,8 +223,8 @@ func (s *Sweeper) tend(ctx context.Context, v store.PromotionView) (result, erro
 // older. If a row was dispatched more than a horizon before that entry was added, its
 // own entry is not in the stream and can no longer be added. If the payout has been
 // dispatched again since the stream was read, its row has a newer dispatch time, and
-// the statement leaves it alone. So it does not matter how long a step takes, how many there are, or who else sweeps
-// meanwhile.
+// the statement leaves it alone. So it does not matter how long a step takes, how many
+// there are, or who else sweeps meanwhile.
 func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) (result, error) {
 	before, _, err := s.store.clock.between(ctx)
 	if err != nil {
