@@ -9,6 +9,7 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -50,6 +51,9 @@ func newCouponRig(t *testing.T, instances int, redis string) *couponRig {
 	}
 	return r
 }
+
+// prefix is the prefix of the rig's keys in Redis.
+func (r *couponRig) prefix() string { return r.args[slices.Index(r.args, "--redis-key-prefix")+1] }
 
 func (r *couponRig) start() *process { return r.startAs("api,issuer,housekeeping") }
 

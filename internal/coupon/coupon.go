@@ -10,6 +10,7 @@
 package coupon
 
 import (
+	"context"
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
@@ -91,6 +92,24 @@ func stateOf(t *reward.CouponTemplate) gate.State {
 		Granted: t.Granted, Used: t.Used, Grants: t.Grants, PerUserLimit: t.PerUserLimit,
 		OpensAt: t.OpensAt, ClosesAt: t.ClosesAt, Mode: t.Mode,
 	}
+}
+
+// isClosed reports whether a template has closed.
+func isClosed(t *reward.CouponTemplate) bool {
+	return !t.ClosesAt.IsZero() && !time.Now().Before(t.ClosesAt)
+}
+
+// isGone reports whether a template has closed and its gate is removed. Nobody waits
+// then, nobody is admitted any more, and the rows know every outcome: the gate need not
+// be loaded again.
+func isGone(ctx context.Context, g gate.Gate, t *reward.CouponTemplate) bool {
+	if !isClosed(t) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	defer cancel()
+	h, err := g.Headers(ctx, []reward.TemplateID{t.ID})
+	return err == nil && !h[0].Exists
 }
 
 // settledTickets returns the tickets of those requests in list that belong to one

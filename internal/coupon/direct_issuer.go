@@ -2,6 +2,8 @@ package coupon
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
@@ -16,6 +18,9 @@ const (
 	lockRetryInterval    = 2 * time.Millisecond
 	lockRetryIntervalMax = 20 * time.Millisecond
 )
+
+// lockFailuresMax limits the failed calls to take the lock once.
+const lockFailuresMax = 3
 
 // DirectIssuer issues coupons at once, to requests without a ticket. In SYNC mode it
 // issues under the template's lock; during a Redis outage (PathDatabase) it uses only
@@ -61,7 +66,28 @@ func (d *DirectIssuer) IssueLocked(ctx context.Context, id reward.TemplateID, us
 	if err != nil {
 		return nil, err
 	}
-	token, err := d.lock(ctx, id)
+	out, err := d.issueUnderLock(ctx, t, users)
+	if errors.Is(err, errTokenLow) {
+		// The row had a higher token than the template in memory: lock above it.
+		if t, err = d.templates.read(ctx, id); err != nil {
+			return nil, err
+		}
+		out, err = d.issueUnderLock(ctx, t, users)
+	}
+	if errors.Is(err, errTokenLow) {
+		return nil, unavailable(nil, "the lock of template %s expired before the transaction ended; repeat the request", id)
+	}
+	return out, err
+}
+
+// errTokenLow means that a transaction with the same fencing token or a higher one has
+// written before.
+var errTokenLow = errors.New("a higher fencing token has written before")
+
+// issueUnderLock takes the lock and issues.
+func (d *DirectIssuer) issueUnderLock(ctx context.Context, t *reward.CouponTemplate, users []string) ([]Status, error) {
+	id := t.ID
+	token, err := d.lock(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -87,20 +113,26 @@ func (d *DirectIssuer) IssueLocked(ctx context.Context, id reward.TemplateID, us
 	return d.issue(ctx, t, users, reward.PathGate, token)
 }
 
-// lock takes the lock within lockWait and returns its fencing token.
-func (d *DirectIssuer) lock(ctx context.Context, id reward.TemplateID) (int64, error) {
+// lock takes the lock within lockWait and returns its fencing token. After a failed
+// call the lock may be taken, so it calls again with the same nonce.
+func (d *DirectIssuer) lock(ctx context.Context, t *reward.CouponTemplate) (int64, error) {
 	deadline := time.Now().Add(d.lockWait)
+	p := gate.LockParams{Lease: d.lockLease, Nonce: rand.Text(), Floor: t.Fence}
+	failed := 0
 	for try := 0; ; try++ {
 		call, cancel := context.WithTimeout(ctx, gateTimeout)
-		token, ok, err := d.gate.Lock(call, id, d.lockLease)
+		token, ok, err := d.gate.Lock(call, t.ID, p)
 		cancel()
 		switch {
 		case err != nil:
-			return 0, err
+			if failed++; failed == lockFailuresMax || ctx.Err() != nil {
+				return 0, err
+			}
 		case ok:
 			return token, nil
-		case time.Now().After(deadline), !service.Sleep(ctx, service.Backoff(try, lockRetryInterval, lockRetryIntervalMax)):
-			return 0, unavailable(context.Cause(ctx), "the lock of template %s could not be taken within %v; repeat the request", id, d.lockWait)
+		}
+		if time.Now().After(deadline) || !service.Sleep(ctx, service.Backoff(try, lockRetryInterval, lockRetryIntervalMax)) {
+			return 0, unavailable(context.Cause(ctx), "the lock of template %s could not be taken within %v; repeat the request", t.ID, d.lockWait)
 		}
 	}
 }
@@ -122,7 +154,7 @@ func (d *DirectIssuer) issue(ctx context.Context, t *reward.CouponTemplate, user
 	case err != nil:
 		return nil, err
 	case result.Refused == rules.RefusedFence:
-		return nil, unavailable(nil, "the lock of template %s expired before the transaction ended; repeat the request", t.ID)
+		return nil, errTokenLow
 	case result.Refused != rules.NotRefused:
 		if _, err := d.templates.read(ctx, t.ID); err != nil {
 			return nil, err

@@ -2,6 +2,7 @@ package coupon
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -69,6 +70,8 @@ func (f *losableGate) close() {
 	f.open.Wait()
 }
 
+var errReplyLost = errors.New("the reply was lost")
+
 // faultyGate is an instance's gate. It can be down, or lose applies.
 type faultyGate struct {
 	now   func() gate.Gate
@@ -79,6 +82,10 @@ type faultyGate struct {
 	mu        sync.Mutex // protects the fields below
 	down      bool
 	loseApply bool
+	loseLock  int // every so many replies of Lock are lost; 0 = none
+	locks     int
+	// clockAhead is how far the clock of the server is ahead.
+	clockAhead time.Duration
 }
 
 func (g *faultyGate) set(f func(*faultyGate)) {
@@ -196,15 +203,28 @@ func (g *faultyGate) Holdings(ctx context.Context, id reward.TemplateID, cursor 
 	return inner.Holdings(ctx, id, cursor)
 }
 
-func (g *faultyGate) Lock(ctx context.Context, id reward.TemplateID, lease time.Duration) (int64, bool, error) {
+func (g *faultyGate) HoldingsOf(ctx context.Context, id reward.TemplateID, users []string) (gate.HoldingsOfResult, error) {
+	return through(g, func(in gate.Gate) (gate.HoldingsOfResult, error) { return in.HoldingsOf(ctx, id, users) })
+}
+
+func (g *faultyGate) Lock(ctx context.Context, id reward.TemplateID, p gate.LockParams) (int64, bool, error) {
 	inner, err := g.reach()
 	if err != nil {
 		return 0, false, err
 	}
-	return inner.Lock(ctx, id, lease)
+	token, ok, err := inner.Lock(ctx, id, p)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.locks++; g.loseLock > 0 && g.locks%g.loseLock == 0 {
+		return 0, false, errReplyLost
+	}
+	return token + g.clockAhead.Microseconds(), ok, err
 }
 
 func (g *faultyGate) Unlock(ctx context.Context, id reward.TemplateID, token int64) error {
+	g.mu.Lock()
+	token -= g.clockAhead.Microseconds()
+	g.mu.Unlock()
 	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.Unlock(ctx, id, token) })
 	return err
 }

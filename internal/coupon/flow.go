@@ -15,7 +15,7 @@ import (
 
 const (
 	// closedRetention is how long a closed template stays active, in addition to
-	// FlowConfig.QueueTTL, after which an unused gate is removed.
+	// FlowConfig.QueueTTL, after which its gate is removed.
 	closedRetention = 24 * time.Hour
 	expireInterval  = time.Second
 	expireBatch     = 1000 // coupons per transaction

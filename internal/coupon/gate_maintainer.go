@@ -44,7 +44,7 @@ const (
 //   - moves templates to the database path during a Redis outage, and back,
 //   - runs draws,
 //   - records when a template starts and stops refusing all users,
-//   - removes unused gates.
+//   - removes unused gates, and those of closed templates.
 type GateMaintainer struct {
 	rows      store.Store
 	gate      gate.Gate
@@ -312,6 +312,11 @@ func (m *GateMaintainer) maintain(ctx context.Context, t *reward.CouponTemplate,
 	if err := m.recordRefusal(ctx, t, status, h.Stock() == 0); err != nil {
 		return err
 	}
+	if isClosed(t) && now.Sub(t.ClosesAt) > m.queueTTL && h.Waiting == 0 && h.Backlog == 0 {
+		// Requests only keep the gate of an open template: later, nobody would remove it.
+		_, err := m.gate.Retire(ctx, t.ID, 0)
+		return err
+	}
 	if idle := now.Sub(h.LastRequestAt); idle > idleAfter && h.Waiting == 0 && h.Backlog == 0 && status.behindSince.IsZero() {
 		status.checkAt = now.Add(idleInterval)
 		if idle > m.queueTTL {
@@ -366,7 +371,8 @@ func (m *GateMaintainer) catchUp(ctx context.Context, t *reward.CouponTemplate, 
 // the same version. This happens only if someone has changed the gate manually.
 func (m *GateMaintainer) repairCounters(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
 	switch {
-	case h.Total == t.TotalQuantity && h.Live == t.Live && h.IssuedTotal == t.IssuedTotal && h.PublishedStock == h.Stock():
+	case h.Total == t.TotalQuantity && h.Live == t.Live && h.IssuedTotal == t.IssuedTotal &&
+		h.PublishedStock == h.Stock() && h.PublishedCount == h.Live && h.PublishedIssued == h.IssuedTotal:
 		status.wrongSince = time.Time{}
 	case status.wrongSince.IsZero():
 		status.wrongSince = time.Now()
@@ -432,7 +438,7 @@ func (m *GateMaintainer) recordRefusal(ctx context.Context, t *reward.CouponTemp
 	reason := ""
 	now := time.Now()
 	switch {
-	case !t.ClosesAt.IsZero() && !now.Before(t.ClosesAt):
+	case isClosed(t):
 		reason = reward.CodeClosed
 	case soldOut:
 		reason = reward.CodeSoldOut

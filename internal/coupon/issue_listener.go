@@ -32,6 +32,9 @@ type IssueListener struct {
 	log         obs.Log
 
 	position bus.LogPosition // of the log that the records come from
+
+	mu    sync.Mutex // protects paces
+	paces map[reward.TemplateID]*pace
 }
 
 // Offsets returns where to continue reading each partition: after the settled
@@ -239,7 +242,7 @@ func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, li
 	var never []bus.DeadRecord
 	with := applyExtras{serviceTime: l.average}
 	if l.average == 0 {
-		with.serviceTime = max(time.Since(began)/time.Duration(len(p.Requests)), time.Microsecond)
+		with.serviceTime = l.measure(t.ID, len(p.Requests), began)
 	}
 	for i, r := range result.Results {
 		request := p.Requests[i]
@@ -266,4 +269,31 @@ func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, li
 	l.applier.applyBestEffort(ctx, t.ID, &result.CouponChange, with)
 	l.settled(t.ID)
 	return true, never, nil
+}
+
+const (
+	// pacesMax limits the templates whose pace is remembered; at the limit all of them
+	// are forgotten.
+	pacesMax = 10_000
+	// recordGap is the longest time between two batches of records of one line. After a
+	// longer one, nobody waited in between.
+	recordGap = 100 * time.Millisecond
+)
+
+// measure returns the time per request of a template after a batch.
+func (l *IssueListener) measure(id reward.TemplateID, requests int, began time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.paces == nil || len(l.paces) >= pacesMax {
+		l.paces = make(map[reward.TemplateID]*pace)
+	}
+	p := l.paces[id]
+	if p == nil {
+		p = &pace{}
+		l.paces[id] = p
+	}
+	if began.Sub(p.ended) > recordGap {
+		p.rest()
+	}
+	return p.settled(requests, began)
 }

@@ -28,8 +28,6 @@ const (
 	usualMax        = 4
 	issueBackoff    = 20 * time.Millisecond
 	issueBackoffMax = time.Second
-	// serviceWeight is the weight of the latest batch in the measured service time.
-	serviceWeight = 0.2
 )
 
 // Issuer issues the coupons of one template in ticket order, as long as it has the
@@ -53,8 +51,8 @@ type Issuer struct {
 	// measured.
 	average time.Duration
 
-	hint        service.Hint  // given when there may be requests
-	serviceTime time.Duration // measured, per request; 0 = not measured yet
+	hint service.Hint // given when there may be requests
+	pace pace
 	// alone makes the issuer settle requests one by one, because the database found
 	// invalid data in a batch.
 	alone    bool
@@ -103,6 +101,7 @@ func (i *Issuer) run(ctx context.Context) {
 		if claim = step == claimNext; step != waitForHint {
 			continue
 		}
+		i.pace.rest()
 		select {
 		case <-i.hint:
 		case <-ctx.Done():
@@ -286,7 +285,7 @@ func (i *Issuer) settle(ctx context.Context, t *reward.CouponTemplate, hand gate
 		}
 		return nil, errStale
 	}
-	with, done, gap := i.outcomes(hand.Requests, result, time.Since(began))
+	with, done, gap := i.outcomes(hand.Requests, result, began)
 	return func() error {
 		if err := i.applier.apply(ctx, i.id, &result.CouponChange, with); err != nil {
 			return err
@@ -351,7 +350,7 @@ func (i *Issuer) afterFailure(requests []gate.Request, err error) error {
 // outcomes counts the results of settled requests and measures the service time. It
 // returns what to apply to the gate in addition to the change, the requests to
 // acknowledge, and whether there is a gap.
-func (i *Issuer) outcomes(requests []gate.Request, result store.CouponSettleResult, took time.Duration) (with applyExtras, done []gate.Request, gap bool) {
+func (i *Issuer) outcomes(requests []gate.Request, result store.CouponSettleResult, began time.Time) (with applyExtras, done []gate.Request, gap bool) {
 	var issued, rejected int
 	for n, r := range result.Results {
 		request := requests[n]
@@ -377,12 +376,7 @@ func (i *Issuer) outcomes(requests []gate.Request, result store.CouponSettleResu
 	i.metrics.CouponsRejected(rejected)
 	with.serviceTime = i.average
 	if n := issued + rejected; n > 0 && i.average == 0 {
-		each := took / time.Duration(n)
-		if i.serviceTime == 0 {
-			i.serviceTime = each
-		}
-		i.serviceTime += time.Duration(serviceWeight * float64(each-i.serviceTime))
-		with.serviceTime = max(i.serviceTime, time.Microsecond)
+		with.serviceTime = i.pace.settled(n, began)
 	}
 	return with, done, gap
 }

@@ -67,7 +67,7 @@ type gateAnswer struct {
 // waiting returns the status of a user in line.
 func (a gateAnswer) waiting() Status {
 	return Status{
-		Kind: StatusWaiting, Ticket: a.Ticket, Rank: a.Rank, Wait: time.Duration(a.Rank+1) * a.serviceTime,
+		Kind: StatusWaiting, Ticket: a.Ticket, Rank: a.Rank, Wait: waitOf(a.Rank, a.serviceTime),
 		Duplicate: a.Verdict == gate.InLine,
 	}
 }

@@ -88,7 +88,11 @@ func (*noGate) Holdings(context.Context, reward.TemplateID, string) ([]gate.Hold
 	return nil, "", 0, errNoGate
 }
 
-func (*noGate) Lock(context.Context, reward.TemplateID, time.Duration) (int64, bool, error) {
+func (*noGate) HoldingsOf(context.Context, reward.TemplateID, []string) (gate.HoldingsOfResult, error) {
+	return gate.HoldingsOfResult{}, errNoGate
+}
+
+func (*noGate) Lock(context.Context, reward.TemplateID, gate.LockParams) (int64, bool, error) {
 	return 0, false, errNoGate
 }
 

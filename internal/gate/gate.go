@@ -100,24 +100,27 @@ type Header struct {
 	// stream and group.
 	Exists, Loaded      bool
 	Generation, Version int64
-	Settled             int64         // all tickets up to this one are settled
-	LastTicket          int64         // the highest ticket given
-	FirstTicket         int64         // the lowest ticket in line; 0 = the line is empty
-	Total               int64         // quantity of the template
-	Live                int64         // live coupons
-	Granted             int64         // places that the rows have set aside for this gate, ever
-	Used                int64         // granted places whose ticket is settled
-	Grants              int64         // number of the latest change of Granted
-	IssuedTotal         int64         // all coupons ever issued
-	PublishedStock      int64         // the counter for other systems; -1 = missing
+	Settled             int64 // all tickets up to this one are settled
+	LastTicket          int64 // the highest ticket given
+	FirstTicket         int64 // the lowest ticket in line; 0 = the line is empty
+	Total               int64 // quantity of the template
+	Live                int64 // live coupons
+	Granted             int64 // places that the rows have set aside for this gate, ever
+	Used                int64 // granted places whose ticket is settled
+	Grants              int64 // number of the latest change of Granted
+	IssuedTotal         int64 // all coupons ever issued
+	PublishedStock      int64 // the counters for other systems; -1 = missing
+	PublishedCount      int64
+	PublishedIssued     int64
 	Waiting             int64         // requests in line
 	Backlog             int64         // requests not acknowledged
 	LastRequestAt       time.Time     // to the second; a load counts as a request
 	ServiceTime         time.Duration // per request, for estimates of waiting times; 0 = not measured yet
 }
 
-// Stock returns the coupons left to promise. PublishedStock should be equal. Until the
-// rows grant more places, the gate may promise less than both.
+// Stock returns the coupons left to promise. PublishedStock should be equal, as
+// PublishedCount should be to Live, and PublishedIssued to IssuedTotal. Until the rows
+// grant more places, the gate may promise less than Stock.
 func (h Header) Stock() int64 { return max(h.Total-h.Live-h.Waiting, 0) }
 
 // Request is an entry of the request stream. Generation is that of the gate that
@@ -187,9 +190,7 @@ type ApplyParams struct {
 	// ticket stays. Other modes ignore Done.
 	Done     []SettledTicket
 	Outcomes []Outcome
-	// ServiceTime is the latest measurement; 0 = none. While nobody waits in
-	// line, the gate always adopts it. While users wait, it adopts it only if it is
-	// shorter than its own, or its own is 0.
+	// ServiceTime is the latest measurement; 0 = none, the gate keeps its own.
 	ServiceTime time.Duration
 	// Repair writes State, Holdings and Done even if the gate is at State.Version
 	// already. Outcomes are written only if it is below.
@@ -265,7 +266,26 @@ type SwapResult struct {
 }
 
 // ShrinkResult is the result of Shrink: what the gate has afterwards.
-type ShrinkResult struct{ Generation, Version, Granted, Grants int64 }
+type (
+	ShrinkResult struct{ Generation, Version, Granted, Grants int64 }
+	// HoldingsOfResult is the result of HoldingsOf.
+	HoldingsOfResult struct {
+		Holdings            []Holding // one per user, in order
+		Generation, Version int64
+		Holders             int64 // all users with a holding
+	}
+)
+
+// LockParams describes a caller of Lock.
+type LockParams struct {
+	Lease time.Duration
+	// Nonce identifies the caller; each take of the lock has its own. It contains no
+	// space.
+	Nonce string
+	// Floor is the highest token that the rows know. The server may have lost its
+	// tokens, and its clock may have been ahead when it gave them.
+	Floor int64
+}
 
 // HintKind says what a hint is about.
 type HintKind int8
@@ -366,10 +386,16 @@ type Gate interface {
 	// A cursor from before a load starts over.
 	Holdings(ctx context.Context, id reward.TemplateID, cursor string) (holdings []Holding, next string, version int64, err error)
 
-	// Lock takes the SYNC lock for lease and returns its fencing token. The token is
-	// higher than all earlier ones, even if the server has lost them. ok is false if
-	// the lock is held; after a lost reply, the holder may be the caller.
-	Lock(ctx context.Context, id reward.TemplateID, lease time.Duration) (token int64, ok bool, err error)
+	// HoldingsOf returns the holdings of at most LoadMax users, in order; a user without
+	// one has Held 0. The gate had Generation, Version and Holders just before the
+	// holdings were read.
+	HoldingsOf(ctx context.Context, id reward.TemplateID, users []string) (HoldingsOfResult, error)
+
+	// Lock takes the SYNC lock and returns its fencing token. The token is higher than
+	// all earlier ones that the server knows, and than p.Floor. ok is false if another
+	// caller holds the lock. A repeat with the nonce of the holder extends the lease
+	// and returns the same token, so a caller whose reply was lost calls it again.
+	Lock(ctx context.Context, id reward.TemplateID, p LockParams) (token int64, ok bool, err error)
 	// Unlock releases the lock if it still has this token.
 	Unlock(ctx context.Context, id reward.TemplateID, token int64) error
 

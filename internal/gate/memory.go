@@ -208,8 +208,9 @@ func (g *memoryGate) header() Header {
 		Total: g.state.Total, Live: g.state.Live, IssuedTotal: g.state.IssuedTotal,
 		Granted: g.state.Granted, Used: g.state.Used, Grants: g.state.Grants,
 		Waiting: int64(g.line.waiting), Backlog: int64(g.requests.length),
-		PublishedStock: max(g.state.Total-g.state.Live-int64(g.line.waiting), 0), // there is no separate counter
-		LastRequestAt:  g.lastRequest, ServiceTime: g.serviceTime,
+		PublishedStock: max(g.state.Total-g.state.Live-int64(g.line.waiting), 0), // there are no separate counters
+		PublishedCount: g.state.Live, PublishedIssued: g.state.IssuedTotal,
+		LastRequestAt: g.lastRequest, ServiceTime: g.serviceTime,
 	}
 }
 
@@ -304,7 +305,7 @@ func (m *Memory) Apply(ctx context.Context, p ApplyParams) (ApplyResult, error) 
 	for _, f := range p.Holdings {
 		g.holdings.set(f)
 	}
-	if p.ServiceTime > 0 && (g.line.waiting == 0 || g.serviceTime == 0 || p.ServiceTime < g.serviceTime) {
+	if p.ServiceTime > 0 {
 		g.serviceTime = p.ServiceTime
 	}
 	m.hintLocked(Hint{TemplateID: p.TemplateID, Kind: HintOutcomes})
@@ -349,6 +350,28 @@ func (m *Memory) Holdings(ctx context.Context, id reward.TemplateID, cursor stri
 	defer m.mu.Unlock()
 	list, next, err := g.holdings.page(g.state.Generation, cursor)
 	return list, next, g.state.Version, err
+}
+
+// HoldingsOf implements Gate.
+func (m *Memory) HoldingsOf(ctx context.Context, id reward.TemplateID, users []string) (HoldingsOfResult, error) {
+	if err := CheckSize("users", len(users), LoadMax); err != nil {
+		return HoldingsOfResult{}, err
+	}
+	g, err := m.lockGate(ctx, id)
+	if err != nil {
+		return HoldingsOfResult{}, err
+	}
+	defer m.mu.Unlock()
+	out := HoldingsOfResult{
+		Holdings: make([]Holding, len(users)), Generation: g.state.Generation, Version: g.state.Version, Holders: int64(len(g.holdings.byUser)),
+	}
+	for i, user := range users {
+		out.Holdings[i].UserID = user
+		if known := g.holdings.byUser[user]; known != nil {
+			out.Holdings[i] = known.Holding
+		}
+	}
+	return out, nil
 }
 
 // hintLocked gives a hint, and drops it if the buffer is full.

@@ -237,7 +237,8 @@ func exerciseHeaders(t *testing.T, b *bundle) {
 	b.admit(6, "a", "b")
 	got := must(b.g.Headers(b.ctx, []reward.TemplateID{1, b.id, 2, b.id}))(t)
 	want := gate.Header{
-		Exists: true, Loaded: true, Generation: 7, Version: 8, Settled: 5, LastTicket: 7, FirstTicket: 6, Total: 100, Live: 4, IssuedTotal: 6, Granted: 30, Used: 20, Grants: 10, PublishedStock: 94, Waiting: 2, Backlog: 2,
+		Exists: true, Loaded: true, Generation: 7, Version: 8, Settled: 5, LastTicket: 7, FirstTicket: 6, Total: 100, Live: 4, IssuedTotal: 6,
+		Granted: 30, Used: 20, Grants: 10, PublishedStock: 94, PublishedCount: 4, PublishedIssued: 6, Waiting: 2, Backlog: 2,
 	}
 	for _, i := range []int{1, 3} {
 		if got[i].LastRequestAt.IsZero() {

@@ -1,6 +1,7 @@
 package gatetest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -187,12 +188,39 @@ func exerciseHoldingsPages(t *testing.T, b *bundle) {
 	}
 }
 
+func exerciseHoldingsOf(t *testing.T, b *bundle) {
+	if _, err := b.g.HoldingsOf(b.ctx, b.id, []string{"a"}); !errors.Is(err, gate.ErrNotLoaded) {
+		t.Fatalf("without a gate: %v", err)
+	}
+	s := state()
+	b.load(s, gate.Holding{UserID: "a", Held: 1, CouponID: 7}, gate.Holding{UserID: "b", Held: 2})
+	equal(t, "holdings", must(b.g.HoldingsOf(b.ctx, b.id, []string{"b", "nobody", "a", "b"}))(t), gate.HoldingsOfResult{
+		Holdings:   []gate.Holding{{UserID: "b", Held: 2}, {UserID: "nobody"}, {UserID: "a", Held: 1, CouponID: 7}, {UserID: "b", Held: 2}},
+		Generation: s.Generation, Version: s.Version, Holders: 2,
+	})
+	from := s.Version
+	s.Version++
+	b.apply(from, s, gate.Holding{UserID: "a"})
+	equal(t, "of nobody", must(b.g.HoldingsOf(b.ctx, b.id, nil))(t), gate.HoldingsOfResult{
+		Holdings: []gate.Holding{}, Generation: s.Generation, Version: s.Version, Holders: 1,
+	})
+	if _, err := b.g.HoldingsOf(b.ctx, b.id, make([]string, gate.LoadMax+1)); err == nil {
+		t.Fatal("too many users were accepted")
+	}
+}
+
 func exerciseLock(t *testing.T, b *bundle) {
-	lock := func(lease time.Duration) (int64, bool) {
+	take := func(p gate.LockParams) (int64, bool) {
 		t.Helper()
-		token, ok, err := b.g.Lock(b.ctx, b.id, lease)
+		token, ok, err := b.g.Lock(b.ctx, b.id, p)
 		b.ok(err)
 		return token, ok
+	}
+	takes := 0
+	lock := func(lease time.Duration) (int64, bool) {
+		t.Helper()
+		takes++
+		return take(gate.LockParams{Lease: lease, Nonce: fmt.Sprint("n", takes)})
 	}
 	first, ok := lock(time.Hour)
 	if !ok || first < time.Now().Add(-time.Minute).UnixMicro() {
@@ -222,13 +250,39 @@ func exerciseLock(t *testing.T, b *bundle) {
 	b.ok(b.g.Unlock(b.ctx, b.id, third))
 	equal(t, "a lock creates no gate", b.header(), gate.Header{})
 
+	// The reply of a take is lost, and the caller repeats it.
+	mine := gate.LockParams{Lease: 20 * time.Millisecond, Nonce: "mine"}
+	fourth, _ := take(mine)
+	mine.Lease = time.Hour
+	if token, ok := take(mine); !ok || token != fourth {
+		t.Fatalf("the repeat got token %d, %v, not %d", token, ok, fourth)
+	}
+	time.Sleep(40 * time.Millisecond) // the first lease is over, the second is not
+	if _, ok := lock(time.Hour); ok {
+		t.Fatal("the repeat did not extend the lease")
+	}
+	b.ok(b.g.Unlock(b.ctx, b.id, fourth))
+	fifth, ok := take(mine)
+	if !ok || fifth <= fourth {
+		t.Fatalf("a released lock gave token %d after %d, %v", fifth, fourth, ok)
+	}
+	b.ok(b.g.Unlock(b.ctx, b.id, fifth))
+
+	// The rows know a token of a clock that was ahead.
+	ahead := time.Now().Add(24 * time.Hour).UnixMicro()
+	sixth, ok := take(gate.LockParams{Lease: time.Hour, Nonce: "floor", Floor: ahead})
+	if !ok || sixth <= ahead {
+		t.Fatalf("token %d is not above %d, %v", sixth, ahead, ok)
+	}
+	b.ok(b.g.Unlock(b.ctx, b.id, sixth))
+
 	var mu sync.Mutex // protects holders
 	holders := map[int64]bool{}
 	var wg sync.WaitGroup
-	for range 8 {
+	for holder := range 8 {
 		wg.Go(func() {
-			for range 20 {
-				token, ok, err := b.g.Lock(b.ctx, b.id, time.Hour)
+			for n := range 20 {
+				token, ok, err := b.g.Lock(b.ctx, b.id, gate.LockParams{Lease: time.Hour, Nonce: fmt.Sprint(holder, "/", n)})
 				if err != nil {
 					t.Error(err)
 					return
@@ -262,10 +316,10 @@ func exerciseSeparateTemplates(t *testing.T, b *bundle) {
 	b.admit(1, "a", "b", "c")
 	equal(t, "answers of the other", other.answers("a", "b", "c"), []gate.Answer{{Verdict: gate.AtUserLimit, CouponID: 6}, {Verdict: gate.Admitted, Ticket: 1}, {Verdict: gate.SoldOut}})
 	equal(t, "requests of the other", must(other.g.Read(b.ctx, other.id, "c", 10))(t).Requests, []gate.Request{{UserID: "b", Ticket: 1, Generation: 3}})
-	if token, ok, err := b.g.Lock(b.ctx, b.id, time.Hour); err != nil || !ok || token == 0 {
+	if token, ok, err := b.g.Lock(b.ctx, b.id, gate.LockParams{Lease: time.Hour, Nonce: "one"}); err != nil || !ok || token == 0 {
 		t.Fatal(ok, err)
 	}
-	if _, ok, err := b.g.Lock(b.ctx, other.id, time.Hour); err != nil || !ok {
+	if _, ok, err := b.g.Lock(b.ctx, other.id, gate.LockParams{Lease: time.Hour, Nonce: "two"}); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
 	b.ok(b.g.Ping(b.ctx))

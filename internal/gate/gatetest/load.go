@@ -47,8 +47,9 @@ func exerciseLoadKeep(t *testing.T, b *bundle) {
 	h := b.header()
 	h.LastRequestAt = begun.Gate.LastRequestAt
 	equal(t, "header", h, gate.Header{
-		Exists: true, Loaded: true, Generation: 2, Version: 4, Settled: 2, LastTicket: 7, FirstTicket: 3, Total: 10, Live: 2, IssuedTotal: 2, Granted: places, Grants: 1,
-		PublishedStock: 3, Waiting: 5, Backlog: 6, LastRequestAt: begun.Gate.LastRequestAt,
+		Exists: true, Loaded: true, Generation: 2, Version: 4, Settled: 2, LastTicket: 7, FirstTicket: 3, Total: 10, Live: 2, IssuedTotal: 2,
+		Granted: places, Grants: 1, PublishedStock: 3, PublishedCount: 2, PublishedIssued: 2,
+		Waiting: 5, Backlog: 6, LastRequestAt: begun.Gate.LastRequestAt,
 	})
 	// Ticket 2 is settled and not acknowledged: it is claimed again, as before the load.
 	equal(t, "delivered before", must(b.g.Claim(b.ctx, b.id, "new", 0, 10))(t), gate.Delivery{Generation: 2, Requests: []gate.Request{

@@ -333,7 +333,7 @@ func (w *walker) apply(t *rapid.T, p gate.ApplyParams) {
 			delete(g.holdings, f.UserID)
 		}
 	}
-	if p.ServiceTime > 0 && (len(g.line) == 0 || g.service == 0 || p.ServiceTime < g.service) {
+	if p.ServiceTime > 0 {
 		g.service = p.ServiceTime
 	}
 }
@@ -628,6 +628,7 @@ func (w *walker) wantHeader(t TB, got gate.Header) {
 			Granted: g.state.Granted, Used: g.state.Used, Grants: g.state.Grants,
 			Waiting: int64(len(g.line)), Backlog: int64(len(g.requests)), LastRequestAt: got.LastRequestAt, ServiceTime: g.service,
 		}
+		want.PublishedCount, want.PublishedIssued = want.Live, want.IssuedTotal
 		if want.PublishedStock = want.Stock(); g.trimmed {
 			want.PublishedStock = got.PublishedStock
 		}

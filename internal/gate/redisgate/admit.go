@@ -79,7 +79,7 @@ func (g *Gate) Positions(ctx context.Context, id reward.TemplateID, users []stri
 func (g *Gate) Headers(ctx context.Context, ids []reward.TemplateID) ([]gate.Header, error) {
 	calls := make([]call, len(ids))
 	for i, id := range ids {
-		calls[i].keys = admitKeys(g.prefix, id)
+		calls[i].keys = allKeys(g.prefix, id)
 	}
 	replies, err := g.execAll(ctx, describe, ids, calls)
 	if err != nil {
@@ -102,7 +102,8 @@ func (r *reply) header() gate.Header {
 		Exists: r.number() == 1, Loaded: r.number() == 1,
 		Generation: r.number(), Version: r.number(), Settled: r.number(), LastTicket: r.number(), FirstTicket: r.number(),
 		Total: r.number(), Live: r.number(), IssuedTotal: r.number(),
-		Granted: r.number(), Used: r.number(), Grants: r.number(), PublishedStock: r.number(),
+		Granted: r.number(), Used: r.number(), Grants: r.number(),
+		PublishedStock: r.number(), PublishedCount: r.number(), PublishedIssued: r.number(),
 		Waiting: r.number(), Backlog: r.number(),
 	}
 	requestedAt, serviceTime := r.number(), r.number()

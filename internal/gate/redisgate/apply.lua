@@ -72,7 +72,7 @@ end
 
 local waiting = redis.call('ZCARD', LINE)
 local service, measured = tonumber(h[3]), tonumber(ARGV[5])
-if measured > 0 and (waiting == 0 or service == 0 or measured < service) then
+if measured > 0 then
   service = measured
 end
 redis.call('HSET', TEMPLATE, 'version', ARGV[6], 'settled', ARGV[7],

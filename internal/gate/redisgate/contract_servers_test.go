@@ -75,7 +75,7 @@ func TestWhatOtherSystemsSee(t *testing.T) {
 		_, err = r.g.Apply(t.Context(), gate.ApplyParams{TemplateID: r.id, From: 3, State: s, Repair: true})
 		r.ok(err)
 		stock("repaired", "0", "9", "5")
-		token, ok, err := r.g.Lock(t.Context(), r.id, time.Hour)
+		token, ok, err := r.g.Lock(t.Context(), r.id, gate.LockParams{Lease: time.Hour, Nonce: "n1"})
 		if err != nil || !ok {
 			t.Fatal(ok, err)
 		}

@@ -90,22 +90,26 @@ local function first()
   return tonumber(redis.call('ZRANGE', LINE, 0, 0, 'WITHSCORES')[2] or 0)
 end
 
--- header describes the gate in 18 numbers: exists, loaded, generation, version,
+-- counter reads a counter for other systems; -1 = missing.
+local function counter(key)
+  local n = redis.pcall('GET', key)
+  return type(n) == 'string' and tonumber(n) or -1
+end
+
+-- header describes the gate in 20 numbers: exists, loaded, generation, version,
 -- settled, next (the last ticket), the first ticket in line, total, live,
--- issued_total, granted, used, grants, the stock counter (-1 = missing), waiting,
--- backlog, and in microseconds last_ask (the latest request) and service (the
--- service time).
+-- issued_total, granted, used, grants, the counters stock, count and issued_total
+-- (-1 = missing), waiting, backlog, and in microseconds last_ask (the latest request)
+-- and service (the service time).
 local function header(this_run)
   local h = redis.call('HMGET', TEMPLATE, 'run', 'generation', 'version', 'settled', 'next',
     'total', 'live', 'issued_total', 'last_ask', 'service', 'granted', 'used', 'grants')
   if not h[1] then
-    return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+    return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
   end
   local loaded = h[1] == this_run and grouped()
-  local stock = redis.pcall('GET', STOCK)
-  stock = type(stock) == 'string' and tonumber(stock) or -1
   return {1, loaded and 1 or 0, tonumber(h[2]), tonumber(h[3]), tonumber(h[4]), tonumber(h[5]), first(),
     tonumber(h[6]), tonumber(h[7]), tonumber(h[8]),
-    tonumber(h[11] or 0), tonumber(h[12] or 0), tonumber(h[13] or 0), stock,
+    tonumber(h[11] or 0), tonumber(h[12] or 0), tonumber(h[13] or 0), counter(STOCK), counter(COUNT), counter(ISSUED),
     redis.call('ZCARD', LINE), redis.call('XLEN', REQUESTS), tonumber(h[9]), tonumber(h[10])}
 end

@@ -3,7 +3,7 @@
 -- ARGV[1]  token of the loader
 -- ARGV[2]  expiry of the marker in milliseconds
 -- returns  {1 if the loader holds the marker else 0, run of this server, 1 if the
---          gate has its request stream and group else 0, and 18 numbers, see header
+--          gate has its request stream and group else 0, and 20 numbers, see header
 --          in head.lua}
 --
 -- The data of an earlier load, or of an earlier try of this one, is deleted first,

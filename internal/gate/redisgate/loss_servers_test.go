@@ -199,7 +199,7 @@ func TestFlushAll(t *testing.T) {
 	r := newRig(t, ownRedis(t).Address())
 	r.load(r.state(1))
 	r.equal("tickets", r.admit("a", "b", "c"), []int64{1, 2, 3})
-	before, _, err := r.g.Lock(t.Context(), r.id, time.Hour)
+	before, _, err := r.g.Lock(t.Context(), r.id, gate.LockParams{Lease: time.Hour, Nonce: "n1"})
 	r.ok(err)
 	late := r.begin("late", r.state(2))
 
@@ -216,7 +216,7 @@ func TestFlushAll(t *testing.T) {
 	if keys := r.keys(t.Context()); len(keys) != 0 {
 		t.Fatalf("keys were created without a gate: %v", keys)
 	}
-	after, ok, err := r.g.Lock(t.Context(), r.id, time.Hour)
+	after, ok, err := r.g.Lock(t.Context(), r.id, gate.LockParams{Lease: time.Hour, Nonce: "n2"})
 	if err != nil || !ok || after <= before {
 		t.Fatalf("token %d after %d, %v, %v", after, before, ok, err)
 	}

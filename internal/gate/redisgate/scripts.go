@@ -56,6 +56,8 @@ var (
 	retireText string
 	//go:embed holdings.lua
 	holdingsText string
+	//go:embed holdings_of.lua
+	holdingsOfText string
 	//go:embed lock.lua
 	lockText string
 	//go:embed unlock.lua
@@ -79,6 +81,7 @@ var (
 	shrink       = newScript("shrink", headText+shrinkText)
 	retire       = newScript("retire", headText+retireText)
 	holdings     = newScript("holdings", headText+holdingsText)
+	holdingsOf   = newScript("holdings_of", headText+holdingsOfText)
 	lock         = newScript("lock", lockText)
 	unlock       = newScript("unlock", unlockText)
 )
