@@ -87,7 +87,9 @@ var packages = map[string]room{
 
 	// The models of the protocols are only for tests. They share no code with what they
 	// model: sharing a mistake would hide it. All use the same explorer.
+	"internal/models/code":    {ground, []string{}},
 	"internal/models/explore": {ground, []string{}},
+	"internal/models/coupon":  {ground, []string{}},
 	"internal/models/payout":  {ground, []string{}},
 
 	// The simulator represents an external system: sharing a type with

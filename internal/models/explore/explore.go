@@ -102,8 +102,10 @@ type search[S comparable, L any] struct {
 	table  []uint32 // indexes of states plus one, by fingerprint
 	// waiting are the states whose steps are not computed yet, in chunks.
 	waiting [][]S
-	// calm are the fingerprints of states that come to rest.
-	calm set
+	// calm are the fingerprints of states that come to rest; chain are those of one way
+	// there.
+	calm  set
+	chain []uint64
 
 	// The following is only for models with an end. good are the states from which
 	// there is a way to it; edges are the states that steps without faults lead to, by
@@ -182,31 +184,35 @@ func (q *search[S, L]) visit(n int, now *S) bool {
 func (q *search[S, L]) comesToRest(n int, now *S) bool {
 	s := *now
 	var labels []L
-	for range restSteps {
-		if !q.calm.add(q.print(&s)[0]) {
-			return true
+	breach := ""
+	q.chain = q.chain[:0]
+	for breach == "" {
+		p := q.print(&s)[0]
+		if q.calm.has(p) {
+			break
 		}
+		q.chain = append(q.chain, p)
 		t, ok := q.settling.Calm(&s)
-		breach := t.Breach
 		if !ok {
-			if breach = q.settling.Rest(&s); breach == "" {
-				return true
-			}
-		} else {
-			s = t.Next
-			labels = append(labels, t.Label)
-			if breach == "" {
-				breach = q.m.Check(&s)
-			}
+			breach = q.settling.Rest(&s)
+			break
 		}
-		if breach != "" {
-			q.res.Breach = breach
-			q.trace(n)
-			q.res.Calm, q.res.Last = labels, s
-			return false
+		s = t.Next
+		labels = append(labels, t.Label)
+		if breach = t.Breach; breach == "" {
+			breach = q.m.Check(&s)
+		}
+		if breach == "" && len(labels) == restSteps {
+			breach = "it never comes to rest"
 		}
 	}
-	q.res.Breach = "it never comes to rest"
+	if breach == "" {
+		for _, p := range q.chain {
+			q.calm.add(p)
+		}
+		return true
+	}
+	q.res.Breach = breach
 	q.trace(n)
 	q.res.Calm, q.res.Last = labels, s
 	return false
@@ -319,8 +325,13 @@ type set struct {
 	size  int
 }
 
-// add adds a number, and reports whether it is new.
-func (t *set) add(number uint64) bool {
+// has reports whether a number is in the set.
+func (t *set) has(number uint64) bool {
+	return len(t.table) > 0 && t.table[t.slot(number)] != 0
+}
+
+// add adds a number.
+func (t *set) add(number uint64) {
 	if 3*t.size >= 2*len(t.table) {
 		old := t.table
 		t.table, t.size = make([]uint64, max(1<<12, 2*len(old))), 0
@@ -330,15 +341,18 @@ func (t *set) add(number uint64) bool {
 			}
 		}
 	}
+	if slot := t.slot(number); t.table[slot] == 0 {
+		t.table[slot] = number
+		t.size++
+	}
+}
+
+// slot returns the place of a number in the table, or the empty place for it.
+func (t *set) slot(number uint64) uint64 {
 	mask := uint64(len(t.table) - 1) //nolint:gosec // a length
 	slot := number & mask
-	for t.table[slot] != 0 {
-		if t.table[slot] == number {
-			return false
-		}
+	for t.table[slot] != 0 && t.table[slot] != number {
 		slot = (slot + 1) & mask
 	}
-	t.table[slot] = number
-	t.size++
-	return true
+	return slot
 }
