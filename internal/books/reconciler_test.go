@@ -288,7 +288,7 @@ const (
 	breachesMetric = "largesse_balance_breaches_total"
 )
 
-// breach checks that one webhook tells of a breach, and returns the report that the
+// breach checks that there is one webhook, about a breach, and returns the report that the
 // reason of the pause names.
 func (l *ledger) breach(why string) Reconciliation {
 	l.t.Helper()

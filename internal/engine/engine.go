@@ -393,7 +393,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 	stream := e.cfg.Redis.Stream
 	heart := newHeartbeat(e.store, store.Instance{
 		Name: e.instance, Version: e.version, Roles: slices.Clone(e.cfg.Roles), StartedAt: time.Now(),
-	}, e.log)
+	}, e.troubles, e.log)
 	rates, err := e.openRates(ctx)
 	if err != nil {
 		return err
@@ -567,7 +567,7 @@ func (e *Engine) startMonitor(ctx context.Context) {
 		partStore: e.store.Ping, partQueue: e.queue.Ping, partKafka: e.bus.Ping,
 	}}
 	e.metrics.PartsFrom(e.pulse.up)
-	m := &monitor{pulse: e.pulse, troubles: e.troubles, viewAge: e.flow.ViewAge, clock: e.store.Clock}
+	m := &monitor{pulse: e.pulse, troubles: e.troubles, viewAge: e.flow.ViewAge, fullAt: e.store.FullAt, clock: e.store.Clock}
 	m.Start(context.WithoutCancel(ctx), m.run)
 	e.onClose(m.Stop)
 }

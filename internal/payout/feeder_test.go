@@ -72,7 +72,7 @@ func (r *lockedRows) PayoutDispatch(ctx context.Context, p store.PayoutDispatchP
 	now := time.Now()
 	r.longest[p.PromotionID] = max(r.longest[p.PromotionID], now.Sub(r.fedAt[p.PromotionID]))
 	r.fedAt[p.PromotionID] = now
-	return []reward.Payout{{PromotionID: p.PromotionID, TargetID: reward.TargetID(r.attempts[p.PromotionID]), State: reward.Queued, Dispatch: 1}}, nil
+	return []reward.Payout{{PromotionID: p.PromotionID, TargetID: reward.TargetID(r.attempts[p.PromotionID]), State: reward.Queued, Dispatch: 1, DueAt: now}}, nil
 }
 
 // feed runs a feeder over the promotions until stop is called.
@@ -162,5 +162,48 @@ func TestFeederReturnsToALockedPromotion(t *testing.T) {
 		}
 		r.mu.Unlock()
 		stop()
+	})
+}
+
+// slowAdds is a queue whose adds take a second, and fail if their caller gives up.
+type slowAdds struct {
+	queue.Queue
+	began chan struct{}
+	once  sync.Once
+}
+
+func (q *slowAdds) Add(ctx context.Context, p queue.AddParams) (int, error) {
+	q.once.Do(func() { close(q.began) })
+	if !service.Sleep(ctx, time.Second) {
+		return 0, ctx.Err()
+	}
+	return q.Queue.Add(ctx, p)
+}
+
+// TestAStopLeavesNoPayoutWithoutItsEntry stops a flow while the feeder adds entries.
+func TestAStopLeavesNoPayoutWithoutItsEntry(t *testing.T) {
+	onFakeTime(t, func(t *testing.T) {
+		slow := &slowAdds{began: make(chan struct{})}
+		s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
+			slow.Queue = q
+			return rows, slow
+		})
+		defer s.queue.Close()
+		defer s.store.Close()
+		s.create(100, 5)
+		s.start()
+		<-slow.began
+		s.flow.Stop()
+		v, err := s.store.PromotionGet(t.Context(), promotion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := s.queue.Info(t.Context(), queue.StreamOf(v.Promotion))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if queued := v.Counts.Payouts[reward.Queued]; queued == 0 || queued != info.Len {
+			t.Errorf("%d payouts are QUEUED, and %d have an entry", queued, info.Len)
+		}
 	})
 }
