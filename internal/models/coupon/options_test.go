@@ -94,15 +94,15 @@ const (
 	// applyTakesNewGrants: an apply changes what the gate may give only with a higher
 	// grant number.
 	applyTakesNewGrants
-	// lowerNamesGrant: lowering the quantity is refused unless the grant number is still
-	// the one that the shrink returned.
-	lowerNamesGrant
+	// shrinkNamesGrant: the row takes back the places that a gate has given up only if
+	// its grant number is still the one that the gate had.
+	shrinkNamesGrant
 	// grantRepeatsShrink: a grant of nothing repairs a gate whose shrink was not followed
 	// by its transaction.
 	grantRepeatsShrink
 	// usedHasLimit: used never exceeds granted.
 	usedHasLimit
-	// shrinkOnlyLowers: a shrink never raises what the gate may give.
+	// shrinkOnlyLowers: a shrink never raises the places, at the gate or in the row.
 	shrinkOnlyLowers
 	// leftIsCountedOnce: a place that was left is not counted as used again when its
 	// ticket is settled.
@@ -163,7 +163,7 @@ const (
 
 var ruleNames = [ruleCount]string{
 	"batchNamesGate", "gateCloses", "gateKeepsNext", "copyAsksRows", "answeredAreLeftOut", "leftIsAnAnswer", "snapshotNamesGeneration",
-	"reloadBeginsNumbering", "scriptsAreShort", "placesAreSetAside", "applyNamesNumbering", "applyTakesNewGrants", "lowerNamesGrant",
+	"reloadBeginsNumbering", "scriptsAreShort", "placesAreSetAside", "applyNamesNumbering", "applyTakesNewGrants", "shrinkNamesGrant",
 	"grantRepeatsShrink", "usedHasLimit", "shrinkOnlyLowers", "leftIsCountedOnce", "leaveNamesGate", "leftNamesEntry", "loadDropsLeft",
 	"sweepCountsItsOwn", "batchIsClaimedAgain", "gateIsLevel", "scriptsCheckRun", "loadHasMarker", "swapChecksRun", "onlySwapCreates",
 	"appliesHaveNoGaps", "readNeedsGate", "idsNameGeneration", "ackNeedsOpenGate", "floorVoidsRecords", "floorIsRecordedLast",

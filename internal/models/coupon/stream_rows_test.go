@@ -146,41 +146,62 @@ func (m *model) grant(s *state) {
 	m.emit(s, t, grants, none, uint8(max(places, 0)), "") //nolint:gosec // at most block
 }
 
-// lower lets an operator lower the quantity by one: the gate returns what it has not
-// given, then the row is changed. The operator's process may end in between.
+// lower lets an operator lower the quantity by one, in three steps: the gate gives up
+// the places that it has not given, the row takes them back, and the row's quantity
+// changes. The operator's process may end in between. Without a gate the row alone
+// decides.
 func (m *model) lower(s *state, a int) {
 	t := *s
 	now := s.admins[a]
-	if !now.waits {
-		if s.may[eventLower] == 0 || !m.serves(s) || s.bypass || a > 0 && !s.admins[a-1].waits {
+	switch now.phase {
+	case adminNone:
+		if s.may[eventLower] == 0 || a > 0 && s.admins[a-1].phase == adminNone {
 			return
 		}
 		t.may[eventLower]--
+		to := s.figures.total - 1
+		if !m.serves(s) || s.bypass {
+			m.changeTotal(s, &t, to)
+			return
+		}
 		g := &t.gate
 		if left := g.used + uint8(g.waiting()); !m.without[placesAreSetAside] && //nolint:gosec // at most usersMax
 			(left < g.granted || m.without[shrinkOnlyLowers]) {
 			g.granted = left
 		}
-		t.admins[a] = admin{waits: true, granted: g.granted, grant: g.grant, of: g.generation, total: s.figures.total - 1}
+		t.admins[a] = admin{phase: adminShrinks, granted: g.granted, grant: g.grant, of: g.generation, total: to}
 		m.emit(s, t, shrinks, none, 0, "")
-		return
+	case adminShrinks:
+		t.admins[a] = admin{phase: adminChanges, total: now.total}
+		if s.generation != now.of || s.bypass || s.figures.grant != now.grant && !m.without[shrinkNamesGrant] {
+			m.emit(s, t, takesNothing, none, 0, "")
+			return
+		}
+		t.nextVersion()
+		f := &t.figures
+		f.granted = max(now.granted, f.used)
+		if !m.without[shrinkOnlyLowers] {
+			f.granted = min(f.granted, s.figures.granted)
+		}
+		f.grant++
+		t.record()
+		m.emit(s, t, takesBack, none, 0, "")
+	case adminChanges:
+		t.admins[a] = admin{}
+		m.changeTotal(s, &t, now.total)
 	}
-	t.admins[a] = admin{}
-	if s.generation != now.of || s.bypass || s.figures.grant != now.grant && !m.without[lowerNamesGrant] {
-		m.emit(s, t, lowersNothing, none, 0, "")
+}
+
+// changeTotal changes the quantity if the live coupons and the promised places fit.
+func (m *model) changeTotal(s, t *state, to uint8) {
+	if int(s.live)+s.figures.promised() > int(to) {
+		m.emit(s, *t, lowersNothing, none, 0, "")
 		return
 	}
 	t.nextVersion()
-	f := &t.figures
-	f.granted = now.granted
-	f.grant++
-	st := lowersNothing
-	if int(t.live)+f.promised() <= int(now.total) && now.total <= f.total {
-		f.total = now.total
-		st = lowers
-	}
+	t.figures.total = to
 	t.record()
-	m.emit(s, t, st, none, now.total, "")
+	m.emit(s, *t, lowers, none, to, "")
 }
 
 // leave lets a user leave the line: the gate tells the ticket, then the row decides.

@@ -132,9 +132,18 @@ type instance struct {
 	sweep  uint8 // ticket of the expired hold that its sweeper has read
 }
 
+// adminPhase is how far an operator who lowers the quantity is.
+type adminPhase uint8
+
+const (
+	adminNone    adminPhase = iota
+	adminShrinks            // the gate has shrunk, the row has not
+	adminChanges            // has to change the quantity
+)
+
 // admin is an operator who lowers the quantity.
 type admin struct {
-	waits                     bool // between the shrink and the transaction
+	phase                     adminPhase
 	granted, grant, of, total uint8
 }
 
@@ -313,8 +322,8 @@ func (g *gate) drop(gone func(request) bool) (n int) {
 
 // canonical replaces a state by one that behaves in the same way, so that fewer states
 // are different: it clears what no later step reads, counts versions from the oldest
-// that anything still shows, and orders the instances. It reports whether it swapped
-// these.
+// that anything still shows, and orders the instances and the operators. It reports whether
+// it swapped the instances.
 func (m *model) canonical(s *state) (swapped bool) {
 	if s.may[eventRollback]+s.may[eventLoss] == 0 {
 		s.hasSnapshot, s.snapshot = false, gate{}
@@ -333,7 +342,7 @@ func (m *model) canonical(s *state) (swapped bool) {
 			h.read = 0
 		}
 	}
-	if s.admins[1].waits && !s.admins[0].waits {
+	if bytes.Compare(bytesOf(&s.admins[0]), bytesOf(&s.admins[1])) < 0 {
 		s.admins[0], s.admins[1] = s.admins[1], s.admins[0]
 	}
 	a, b := &s.all[0], &s.all[1]
@@ -389,9 +398,9 @@ func (m *model) rebase(s *state) {
 	}
 }
 
-// bytesOf returns the memory of an instance, which gives instances an order.
-func bytesOf(i *instance) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(i)), unsafe.Sizeof(*i))
+// bytesOf returns the memory of a value without pointers, which gives values an order.
+func bytesOf[T any](v *T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
 }
 
 // letter names a user.

@@ -43,6 +43,8 @@ const (
 	bypasses
 	grants
 	shrinks
+	takesBack
+	takesNothing
 	lowers
 	lowersNothing
 	raisesQuantity
@@ -85,7 +87,9 @@ var stepTexts = [stepCount]string{
 	cancels:        "the coupon of ticket %d is cancelled",
 	bypasses:       "PATH DATABASE",
 	grants:         "%d places are set aside",
-	shrinks:        "the gate's places are shrunk",
+	shrinks:        "the gate gives up the places that it has not given",
+	takesBack:      "the row takes back places of the gate",
+	takesNothing:   "taking back places is refused",
 	lowers:         "the quantity is lowered to %d",
 	lowersNothing:  "lowering the quantity is refused",
 	raisesQuantity: "the quantity is raised to %d",
