@@ -1,6 +1,7 @@
 package coupon
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -23,10 +24,10 @@ type result struct {
 	complete                   bool // the run saw every state
 }
 
-// run runs a model until it has seen every state, it finds a breach, or there are more
-// than limit states.
-func run[S comparable, L any](m system[S, L], limit int) result {
-	found := explore.Run[S, L](m, limit)
+// run runs a model until it has seen every state, it finds a breach, there are more than
+// limit states, or ctx ends.
+func run[S comparable, L any](ctx context.Context, m system[S, L], limit int) result {
+	found := explore.Run[S, L](ctx, m, limit)
 	res := result{
 		states: found.States, transitions: found.Transitions, depth: found.Depth,
 		breach: found.Breach, steps: len(found.Path), complete: found.Complete,
@@ -37,14 +38,16 @@ func run[S comparable, L any](m system[S, L], limit int) result {
 	return res
 }
 
-func stream(o options, limit int) result { return run[state, label](&model{options: o}, limit) }
+func stream(o options, limit int) result {
+	return run[state, label](context.Background(), &model{options: o}, limit)
+}
 
 func kafka(o options, limit int) result {
-	return run[kafkaState, kafkaLabel](&kafkaModel{options: o}, limit)
+	return run[kafkaState, kafkaLabel](context.Background(), &kafkaModel{options: o}, limit)
 }
 
 func locks(o options, limit int) result {
-	return run[lockState, lockLabel](&lockModel{options: o}, limit)
+	return run[lockState, lockLabel](context.Background(), &lockModel{options: o}, limit)
 }
 
 // holds requires that no state of a run breaks an invariant.

@@ -6,6 +6,7 @@
 package explore
 
 import (
+	"context"
 	"hash/maphash"
 	"slices"
 )
@@ -73,13 +74,13 @@ type Result[S comparable, L any] struct {
 	Complete bool
 }
 
-// Run runs a model until it has seen every state, it finds a breach, or there are more
-// than limit states.
-func Run[S comparable, L any](m Model[S, L], limit int) Result[S, L] {
+// Run runs a model until it has seen every state, it finds a breach, there are more than
+// limit states, or ctx ends.
+func Run[S comparable, L any](ctx context.Context, m Model[S, L], limit int) Result[S, L] {
 	q := &search[S, L]{m: m, table: make([]uint32, 1<<12), seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
 	q.ending, _ = m.(Ending[S])
 	q.settling, _ = m.(Settling[S, L])
-	q.run(limit)
+	q.run(ctx, limit)
 	return q.res
 }
 
@@ -115,7 +116,7 @@ type search[S comparable, L any] struct {
 	from  []uint64
 }
 
-func (q *search[S, L]) run(limit int) {
+func (q *search[S, L]) run(ctx context.Context, limit int) {
 	first := q.m.First()
 	q.add(&first, 0)
 	layer := 1 // the first state of the next depth
@@ -125,7 +126,7 @@ func (q *search[S, L]) run(limit int) {
 			layer = len(q.prints)
 		}
 		now := q.take(n)
-		if len(q.prints) > limit || !q.visit(n, &now) {
+		if len(q.prints) > limit || ctx.Err() != nil || !q.visit(n, &now) {
 			q.res.States = len(q.prints)
 			return
 		}

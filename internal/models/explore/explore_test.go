@@ -1,6 +1,7 @@
 package explore_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 
@@ -38,7 +39,7 @@ func (p pouring) Check(s *jugs) string {
 
 func TestShortestTrace(t *testing.T) {
 	t.Parallel()
-	got := explore.Run[jugs, string](pouring{want: 4}, 1000)
+	got := explore.Run[jugs, string](t.Context(), pouring{want: 4}, 1000)
 	want := []string{"fill large", "large to small", "empty small", "large to small", "fill large", "large to small"}
 	if got.Breach != "found" || !slices.Equal(got.Path, want) || got.Last != (jugs{3, 4}) || got.Complete {
 		t.Errorf("%+v", got)
@@ -47,11 +48,16 @@ func TestShortestTrace(t *testing.T) {
 
 func TestEveryState(t *testing.T) {
 	t.Parallel()
-	got := explore.Run[jugs, string](pouring{want: -1}, 1000)
+	got := explore.Run[jugs, string](t.Context(), pouring{want: -1}, 1000)
 	if got.States != 16 || got.Transitions != 96 || !got.Complete || got.Breach != "" {
 		t.Errorf("%+v", got)
 	}
-	if got = explore.Run[jugs, string](pouring{want: -1}, 10); got.Complete || got.Breach != "" {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if got = explore.Run[jugs, string](ended, pouring{want: -1}, 1000); got.Complete || got.Breach != "" {
+		t.Errorf("a run that is ended has complete %v, breach %q", got.Complete, got.Breach)
+	}
+	if got = explore.Run[jugs, string](t.Context(), pouring{want: -1}, 10); got.Complete || got.Breach != "" {
 		t.Errorf("with a limit: %+v", got)
 	}
 }
@@ -106,11 +112,11 @@ func (w settling) Rest(s *int) string {
 
 func TestEnd(t *testing.T) {
 	t.Parallel()
-	got := explore.Run[int, string](ending{}, 1000)
+	got := explore.Run[int, string](t.Context(), ending{}, 1000)
 	if got.Stuck != 1 || got.Breach != "there is no way to the end" || !slices.Equal(got.Path, []string{"fault"}) || got.Last != -1 {
 		t.Errorf("%+v", got)
 	}
-	if got = explore.Run[int, string](ending{walk{"beyond"}}, 1000); !got.Beyond || got.Breach != "the next step falls" || got.Last != 3 {
+	if got = explore.Run[int, string](t.Context(), ending{walk{"beyond"}}, 1000); !got.Beyond || got.Breach != "the next step falls" || got.Last != 3 {
 		t.Errorf("beyond: %+v", got)
 	}
 }
@@ -118,7 +124,7 @@ func TestEnd(t *testing.T) {
 func TestRest(t *testing.T) {
 	t.Parallel()
 	for rest, want := range map[string]string{"": "", "wrong": "it rests at the left", "never": "it never comes to rest"} {
-		got := explore.Run[int, string](settling{walk{rest}}, 1000)
+		got := explore.Run[int, string](t.Context(), settling{walk{rest}}, 1000)
 		if got.Breach != want || want != "" && !slices.Equal(got.Path, []string{"fault"}) || got.Complete != (want == "") {
 			t.Errorf("%q: %+v", rest, got)
 		}

@@ -1,6 +1,7 @@
 package payout
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/largesse/largesse/internal/models/explore"
@@ -23,7 +24,7 @@ func (r result) String() string {
 // run runs a model until it has seen every state, it finds a breach, or there are more
 // than limit states.
 func run(o options, limit int) result {
-	found := explore.Run[state, label](newModel(o), limit)
+	found := explore.Run[state, label](context.Background(), newModel(o), limit)
 	res := result{
 		states: found.States, transitions: found.Transitions, breach: found.Breach, stuck: found.Stuck, complete: found.Complete,
 	}
