@@ -36,16 +36,19 @@ var streamAblations = []ablation{
 	{leftIsAnAnswer, small(events{eventReload: 1, eventLeave: 1, eventRollback: 1}), tooManyCoupons, 11},
 	{snapshotNamesGeneration, fourLoads(granted(1, 1, total(3, small(events{eventBypass: 2})))), notInLine, 6},
 	{reloadBeginsNumbering, limitTwo(small(events{eventReload: 1, eventLeave: 1, eventRollback: 1})), tooManyCoupons, 11},
+	{rowsBeginNumbering, granted(2, 1, total(3, small(events{eventBypass: 1}))), notInLine, 3},
 	{loadDropsLeft, small(events{eventLeave: 1, eventRollback: 1, eventRequest: 1}), leftInLine, 6},
 	{scriptsAreShort, granted(2, 2, total(3, small(events{eventBypass: 1}))), "one script touches more than a chunk of the line", 3},
 	{placesAreSetAside, small(events{eventBypass: 1, eventRequest: 1}), noPlace, 4},
 	{applyNamesNumbering, granted(2, 2, total(3, small(events{eventBypass: 1}))), notInLine, 4},
 	{applyTakesNewGrants, granted(2, 1, total(3, small(events{eventLower: 2, eventGrant: 3}))), noPlace, 10},
 	{shrinkNamesGrant, granted(2, 1, total(3, small(events{eventLower: 2, eventGrant: 3}))), noPlace, 8},
+	{shrinkNamesGate, small(events{eventLower: 1, eventReload: 1}), noPlace, 10},
 	{grantRepeatsShrink, granted(3, 1, total(3, small(events{eventLower: 1, eventGrant: 3}))), "a place is promised to nobody, and nobody can have it", 1},
 	{usedHasLimit, fourLoads(granted(1, 1, small(events{eventFlush: 1, eventRollback: 1, eventBypass: 1}))), belowZero, 15},
 	{leftIsCountedOnce, small(events{eventLeave: 1}), belowZero, 4},
 	{leaveNamesGate, small(events{eventLeave: 1, eventFlush: 1, eventRequest: 1}), notInLine, 11},
+	{leaveNamesTicket, small(events{eventLeave: 1}), tooManyCoupons, 7},
 	{leftNamesEntry, small(events{eventLeave: 1, eventRollback: 1, eventRequest: 2}), "a promised ticket is settled as LEFT", 14},
 	{sweepCountsItsOwn, held(small(events{eventExpire: 1})), "more live coupons than the quantity", 8},
 	{batchIsClaimedAgain, small(events{eventSteal: 1}), neverServed, 6},
@@ -64,8 +67,10 @@ var kafkaAblations = []ablation{
 	{floorIsRecordedLast, twoUsers(small(events{eventFlush: 1})), neverServed, 7},
 	{copyAsksRows, twoUsers(limitTwo(small(events{eventReload: 1}))), tooManyCoupons, 2},
 	{answeredAreLeftOut, twoUsers(limitTwo(granted(2, 2, total(3, small(events{eventBypass: 1, eventRequest: 1}))))), tooManyCoupons, 3},
+	{leftIsAnAnswer, twoUsers(limitTwo(small(events{eventReload: 1, eventLeave: 1, eventRollback: 1}))), tooManyCoupons, 10},
 	{strandedAreReloaded, twoUsers(small(events{eventBrokerLoss: 1})), "the line is not empty at rest", 5},
 	{ticketsHaveBound, twoUsers(small(events{eventForged: 1})), "a ticket that was never given is settled", 1},
+	{boundIsQuantity, small(events{eventFlush: 1, eventRollback: 1}), "a ticket that was given is refused as never given", 12},
 }
 
 var lockAblations = []ablation{
@@ -81,6 +86,7 @@ var notNeeded = []struct {
 	{readNeedsGate, small(events{eventRollback: 1})},
 	{idsNameGeneration, limitTwo(small(events{eventRollback: 1, eventRequest: 1}))},
 	{shrinkOnlyLowers, small(events{eventLower: 1, eventLeave: 1})},
+	{swapNamesGate, small(events{eventReload: 1, eventFlush: 1})},
 }
 
 // breaks requires that each run has its breach after its number of steps, and logs its

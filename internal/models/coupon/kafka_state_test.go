@@ -59,6 +59,7 @@ type kafkaLoader struct {
 	of, version     uint8
 	copied          [usersMax]request
 	index, prepared uint8
+	lost            bool // Redis has restarted since the load began
 }
 
 // kafkaPhase is how far the load is.
@@ -72,16 +73,19 @@ const (
 	kafkaRead   // has a snapshot of the rows: copies, then swaps
 )
 
-// kafkaState is the whole system.
+// kafkaState is the whole system. The outbox has no snapshot: nobody reads it from a
+// gate that is not served, and a load makes a new one from the line.
 type kafkaState struct {
-	gate                                      kafkaGate
+	gate, snapshot                            kafkaGate
+	hasSnapshot                               bool
 	generation, floor, version, used, settled uint8
 	bypass                                    bool // path DATABASE
 	rows                                      [kafkaRowsMax]kafkaRow
 	records                                   [recordsMax]record
 	loader                                    kafkaLoader
 	promised                                  [usersMax]bool
-	asked                                     [usersMax]uint8
+	revived                                   [usersMax]bool  // in line again after Redis had lost the request
+	asked, left                               [usersMax]uint8 // requests of a user, and those that they left
 	may                                       events
 }
 
@@ -103,10 +107,11 @@ func (s *kafkaState) hasRow(generation, ticket uint8) bool {
 	return false
 }
 
-// answeredAfter reports whether a user has a coupon of a generation after another.
-func (s *kafkaState) answeredAfter(user, generation uint8) bool {
+// answeredAfter reports whether a user has a row with an outcome, of a generation after
+// another.
+func (s *kafkaState) answeredAfter(user, generation uint8, what kafkaOutcome) bool {
 	for _, r := range s.rows {
-		if r.ticket != 0 && r.user == user && r.generation > generation && r.outcome == kafkaIssued {
+		if r.ticket != 0 && r.user == user && r.generation > generation && r.outcome == what {
 			return true
 		}
 	}
@@ -149,6 +154,16 @@ func (g *kafkaGate) inLine(user, ticket uint8) bool {
 	return false
 }
 
+// waitsInLine reports whether a user is in line with a request that is not settled.
+func (s *kafkaState) waitsInLine(user uint8) bool {
+	for _, q := range s.gate.line {
+		if q.ticket != 0 && q.user == user && !s.hasRow(s.gate.generation, q.ticket) {
+			return true
+		}
+	}
+	return false
+}
+
 // publish adds a record to the outbox or to the log.
 func (s *kafkaState) publish(r record) {
 	for k := range s.records {
@@ -170,6 +185,9 @@ func (s *kafkaState) emptyOutbox() {
 // canonical forgets the records that no later step reads, orders the others, and counts
 // versions from the oldest one that the gate or the load still shows.
 func (s *kafkaState) canonical() {
+	if s.may[eventRollback] == 0 {
+		s.hasSnapshot, s.snapshot = false, kafkaGate{}
+	}
 	for k := range s.records {
 		r := &s.records[k]
 		lost := !r.outbox && !r.flight && !r.log
@@ -184,12 +202,16 @@ func (s *kafkaState) canonical() {
 	if s.gate.exists {
 		oldest = min(oldest, s.gate.version)
 	}
+	if s.hasSnapshot {
+		oldest = min(oldest, s.snapshot.version)
+	}
 	if s.loader.phase == kafkaRead {
 		oldest = min(oldest, s.loader.version)
 	}
 	lower := func(version *uint8) { *version -= min(*version, oldest) }
 	lower(&s.version)
 	lower(&s.gate.version)
+	lower(&s.snapshot.version)
 	lower(&s.loader.version)
 	for k := range s.rows {
 		lower(&s.rows[k].version)

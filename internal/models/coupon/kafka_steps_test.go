@@ -106,7 +106,7 @@ func (m *kafkaModel) requests(s *kafkaState) {
 	}
 	for user := uint8(1); user <= m.users; user++ {
 		t := *s
-		if s.bypass && s.answeredAfter(user, g.generation) || g.inLine(user, 0) || g.holdings[user-1] >= m.limit || !s.mayAsk(&t, user) {
+		if s.bypass && s.answeredAfter(user, g.generation, kafkaIssued) || g.inLine(user, 0) || g.holdings[user-1] >= m.limit || !s.mayAsk(&t, user) {
 			continue
 		}
 		breach := ""
@@ -114,6 +114,7 @@ func (m *kafkaModel) requests(s *kafkaState) {
 			breach = "a second ticket for a user who waits"
 		}
 		t.asked[user-1]++
+		t.revived[user-1] = false
 		t.gate.next++
 		t.gate.line[g.waiting()] = request{t.gate.next, user}
 		r := record{ticket: t.gate.next, user: user, generation: g.generation, outbox: true}
@@ -138,7 +139,7 @@ func (m *kafkaModel) forward(s *kafkaState, k int) {
 		for _, row := range s.rows {
 			answered = answered || row.ticket != 0 && row.user == r.user && row.generation > r.generation
 		}
-		if !r.done && !s.hasRow(r.generation, r.ticket) && !answered {
+		if !r.done && !s.hasRow(r.generation, r.ticket) && !answered && !s.revived[r.user-1] {
 			t.promised[r.user-1] = true
 		}
 		m.of(t, "%s is acknowledged: 202", r)
@@ -165,7 +166,7 @@ func (m *kafkaModel) consume(s *kafkaState, k int) {
 	case r.generation < s.floor && !m.without[floorVoidsRecords]:
 		m.of(t, "a consumer drops %s, below the floor", r)
 		return
-	case r.ticket > s.settled+m.granted-s.used && !m.without[ticketsHaveBound]:
+	case m.neverGiven(s, r.ticket):
 		breach := ""
 		if r.ticket != forgedTicket {
 			breach = "a ticket that was given is refused as never given"
@@ -176,7 +177,7 @@ func (m *kafkaModel) consume(s *kafkaState, k int) {
 	row := kafkaRow{user: r.user, generation: r.generation, ticket: r.ticket}
 	text, breach := "a consumer settles %s", ""
 	switch {
-	case s.answeredAfter(r.user, r.generation) && !m.without[answeredAreLeftOut]:
+	case s.answeredAfter(r.user, r.generation, kafkaIssued) && !m.without[answeredAreLeftOut]:
 		row.outcome = kafkaAnswered
 		text += ": ANSWERED"
 	case s.live(s.version, r.user) >= m.limit:
@@ -194,33 +195,29 @@ func (m *kafkaModel) consume(s *kafkaState, k int) {
 	t.used = min(s.used+1, m.granted)
 	t.insert(row)
 	if r.ticket != forgedTicket {
-		t.promised[r.user-1] = false
+		t.promised[r.user-1], t.revived[r.user-1] = false, false
 	}
 	m.emit(t, false, text, r, breach)
 }
 
+// neverGiven reports whether no gate can have given a ticket.
+func (m *kafkaModel) neverGiven(s *kafkaState, ticket uint8) bool {
+	most := m.total
+	if m.without[boundIsQuantity] {
+		most = m.granted - s.used
+	}
+	return ticket > s.settled+most && !m.without[ticketsHaveBound]
+}
+
 // faults lets Redis and Kafka lose data, and somebody publish a record.
 func (m *kafkaModel) faults(s *kafkaState) {
-	if s.may[eventFlush] > 0 && s.gate.exists {
-		t := *s
-		t.gate = kafkaGate{}
-		t.emptyOutbox()
-		for user := range t.promised {
-			safe := false
-			for _, r := range s.records {
-				waits := r.log && !r.done && !s.hasRow(r.generation, r.ticket) && (r.generation >= s.floor || m.without[floorVoidsRecords])
-				safe = safe || waits && int(r.user) == user+1
-			}
-			t.promised[user] = s.promised[user] && safe
-		}
-		m.happens(t, eventFlush, "REDIS LOSES ALL", record{})
-	}
+	m.redis(s)
 	for k, r := range s.records {
 		if s.may[eventBrokerLoss] > 0 && r.log && !r.done {
 			t := *s
 			t.records[k].log, t.records[k].awaited = false, false
-			if !s.gate.exists {
-				t.promised[r.user-1] = false
+			if !s.waitsInLine(r.user) {
+				t.promised[r.user-1] = false // Redis has lost the request too
 			}
 			m.happens(t, eventBrokerLoss, "KAFKA LOSES %s", r)
 		}
@@ -230,6 +227,52 @@ func (m *kafkaModel) faults(s *kafkaState) {
 		r := record{ticket: forgedTicket, user: 1, generation: s.generation, log: true}
 		t.publish(r)
 		m.happens(t, eventForged, "SOMEBODY PUBLISHES %s", r)
+	}
+}
+
+// redis lets Redis lose its data, and write a snapshot.
+func (m *kafkaModel) redis(s *kafkaState) {
+	if s.may[eventFlush] > 0 && s.gate.exists {
+		t := *s
+		t.gate = kafkaGate{}
+		m.forgetPromises(s, &t)
+		m.happens(t, eventFlush, "REDIS LOSES ALL", record{})
+	}
+	if s.may[eventRollback] == 0 {
+		return
+	}
+	if !s.hasSnapshot && s.gate.exists && s.gate.waiting() > 0 {
+		t := *s
+		t.hasSnapshot, t.snapshot = true, s.gate
+		t.snapshot.closed = true // it is of an earlier run
+		m.emit(t, true, "Redis writes a snapshot", record{}, "")
+	}
+	now := s.gate
+	now.closed = true
+	if s.hasSnapshot && now != s.snapshot {
+		t := *s
+		t.gate, t.snapshot, t.hasSnapshot = s.snapshot, kafkaGate{}, false
+		t.loader.lost = t.loader.phase != kafkaNoLoad
+		m.forgetPromises(s, &t)
+		m.happens(t, eventRollback, "REDIS RESTARTS FROM THE SNAPSHOT", record{})
+	}
+}
+
+// forgetPromises ends the promises that Redis has lost. A promise survives in a record
+// that waits in the log, and if the very request is still in line.
+func (m *kafkaModel) forgetPromises(was, s *kafkaState) {
+	s.emptyOutbox()
+	for user := range s.promised {
+		safe := false
+		for _, r := range was.records {
+			waits := r.log && !r.done && !was.hasRow(r.generation, r.ticket) && (r.generation >= was.floor || m.without[floorVoidsRecords])
+			safe = safe || waits && int(r.user) == user+1
+		}
+		for _, q := range was.gate.line[:was.gate.waiting()] {
+			safe = safe || int(q.user) == user+1 && s.gate.generation == was.gate.generation && s.gate.inLine(q.user, q.ticket)
+		}
+		s.promised[user] = was.promised[user] && safe
+		s.revived[user] = !safe && s.gate.inLine(uint8(user+1), 0)
 	}
 }
 
@@ -253,23 +296,13 @@ func (m *kafkaModel) pastTheGate(s *kafkaState) {
 		if s.live(s.version, user) >= m.limit || !s.mayAsk(&t, user) {
 			continue
 		}
-		if !m.waits(s, user) {
+		if !s.promised[user-1] && !s.waitsInLine(user) { // otherwise it is the request that waits
 			t.asked[user-1]++
 		}
 		t.promised[user-1] = false
 		t.insert(kafkaRow{user: user, generation: s.generation, ticket: s.settled + 1, direct: true})
 		m.emit(t, true, letter(user)+" requests through the rows: coupon", record{}, "")
 	}
-}
-
-// waits reports whether a request of a user waits: a new one is then the same.
-func (m *kafkaModel) waits(s *kafkaState, user uint8) bool {
-	for _, q := range s.gate.line {
-		if q.ticket != 0 && q.user == user && !s.hasRow(s.gate.generation, q.ticket) {
-			return true
-		}
-	}
-	return s.promised[user-1]
 }
 
 // leave lets a user leave the line.
@@ -286,6 +319,7 @@ func (m *kafkaModel) leave(s *kafkaState) {
 		t.used = min(s.used+1, m.granted)
 		t.insert(kafkaRow{user: q.user, generation: g.generation, ticket: q.ticket, outcome: kafkaLeft})
 		t.promised[q.user-1] = false
+		t.left[q.user-1]++
 		m.happens(t, eventLeave, letter(q.user)+" leaves the line: row LEFT", record{})
 	}
 }
@@ -343,6 +377,11 @@ func (m *kafkaModel) load(s *kafkaState) {
 	me := &t.loader
 	switch me.phase {
 	case kafkaRaised:
+		if me.lost {
+			t.endLoad()
+			m.step(t, "Redis has restarted, the load ends")
+			return
+		}
 		if m.without[floorIsRecordedLast] {
 			t.floor = s.generation
 		}
@@ -406,14 +445,16 @@ func (m *kafkaModel) copyLine(s *kafkaState) {
 	me := &t.loader
 	g := &s.gate
 	switch {
-	case me.of != 0 && (!g.exists || g.generation != me.of):
+	case me.lost || me.of != 0 && (!g.exists || g.generation != me.of):
 		t.endLoad()
 		m.step(t, "the gate is another, the load ends")
 	case me.of != 0 && int(me.index) < g.waiting():
 		q := g.line[me.index]
 		me.index++
-		settled := s.hasRow(me.of, q.ticket) && !m.without[copyAsksRows]
-		if !settled && (!s.answeredAfter(q.user, me.of) || m.without[answeredAreLeftOut]) {
+		gone := s.hasRow(me.of, q.ticket) && !m.without[copyAsksRows] ||
+			s.answeredAfter(q.user, me.of, kafkaIssued) && !m.without[answeredAreLeftOut] ||
+			s.answeredAfter(q.user, me.of, kafkaLeft) && !m.without[leftIsAnAnswer]
+		if !gone {
 			me.copied[me.prepared] = request{s.settled + me.prepared + 1, q.user}
 			me.prepared++
 		}
@@ -458,7 +499,7 @@ func (m *kafkaModel) Check(s *kafkaState) string {
 		switch {
 		case n > m.limit:
 			return "more coupons than the limit of a user"
-		case n > s.asked[user-1]:
+		case n > s.asked[user-1]-s.left[user-1]:
 			return "more coupons than requests of a user"
 		}
 	}

@@ -84,6 +84,8 @@ const (
 	// reloadBeginsNumbering: a load that copies without need begins a numbering, so
 	// that older gates are never kept.
 	reloadBeginsNumbering
+	// rowsBeginNumbering: issuing through the rows begins a numbering too.
+	rowsBeginNumbering
 	// scriptsAreShort: no script touches more than a chunk of the line.
 	scriptsAreShort
 	// placesAreSetAside: a ticket is given only for a place that the row has set aside,
@@ -97,6 +99,9 @@ const (
 	// shrinkNamesGrant: the row takes back the places that a gate has given up only if
 	// its grant number is still the one that the gate had.
 	shrinkNamesGrant
+	// shrinkNamesGate: the row takes them back only if the generation and the path are
+	// those of that gate.
+	shrinkNamesGate
 	// grantRepeatsShrink: a grant of nothing repairs a gate whose shrink was not followed
 	// by its transaction.
 	grantRepeatsShrink
@@ -110,6 +115,8 @@ const (
 	// leaveNamesGate: the transaction of a leave is refused unless the gate's generation
 	// is the row's.
 	leaveNamesGate
+	// leaveNamesTicket: it is refused if the ticket is settled.
+	leaveNamesTicket
 	// leftNamesEntry: a rejection LEFT is of one entry, ticket and generation. A later
 	// entry with the same ticket is not left.
 	leftNamesEntry
@@ -131,6 +138,8 @@ const (
 	loadHasMarker
 	// swapChecksRun: the swap is refused if the server run is not that of the marker.
 	swapChecksRun
+	// swapNamesGate: the load ends if the gate is not the one that it found.
+	swapNamesGate
 	// onlySwapCreates: only the swap creates a gate.
 	onlySwapCreates
 	// appliesHaveNoGaps: an apply is refused if the gate lacks versions before it.
@@ -153,6 +162,9 @@ const (
 	strandedAreReloaded
 	// ticketsHaveBound: KAFKA: a record whose ticket was never given is a dead letter.
 	ticketsHaveBound
+	// boundIsQuantity: KAFKA: such a ticket is above the highest settled one by more than
+	// the quantity, not by more than the promised places.
+	boundIsQuantity
 
 	// lockHasFloor: SYNC: a lock's token is above the fence of the row.
 	lockHasFloor
@@ -163,11 +175,11 @@ const (
 
 var ruleNames = [ruleCount]string{
 	"batchNamesGate", "gateCloses", "gateKeepsNext", "copyAsksRows", "answeredAreLeftOut", "leftIsAnAnswer", "snapshotNamesGeneration",
-	"reloadBeginsNumbering", "scriptsAreShort", "placesAreSetAside", "applyNamesNumbering", "applyTakesNewGrants", "shrinkNamesGrant",
-	"grantRepeatsShrink", "usedHasLimit", "shrinkOnlyLowers", "leftIsCountedOnce", "leaveNamesGate", "leftNamesEntry", "loadDropsLeft",
-	"sweepCountsItsOwn", "batchIsClaimedAgain", "gateIsLevel", "scriptsCheckRun", "loadHasMarker", "swapChecksRun", "onlySwapCreates",
+	"reloadBeginsNumbering", "rowsBeginNumbering", "scriptsAreShort", "placesAreSetAside", "applyNamesNumbering", "applyTakesNewGrants", "shrinkNamesGrant",
+	"shrinkNamesGate", "grantRepeatsShrink", "usedHasLimit", "shrinkOnlyLowers", "leftIsCountedOnce", "leaveNamesGate", "leaveNamesTicket", "leftNamesEntry", "loadDropsLeft",
+	"sweepCountsItsOwn", "batchIsClaimedAgain", "gateIsLevel", "scriptsCheckRun", "loadHasMarker", "swapChecksRun", "swapNamesGate", "onlySwapCreates",
 	"appliesHaveNoGaps", "readNeedsGate", "idsNameGeneration", "ackNeedsOpenGate", "floorVoidsRecords", "floorIsRecordedLast",
-	"strandedAreReloaded", "ticketsHaveBound", "lockHasFloor", "lockIsRepeatable",
+	"strandedAreReloaded", "ticketsHaveBound", "boundIsQuantity", "lockHasFloor", "lockIsRepeatable",
 }
 
 // rules are the rules that a run leaves out.

@@ -72,6 +72,10 @@ var kafkaRunsAtLength = []options{
 	requestsOnce(granted(2, 2, total(3, small(events{eventBypass: 1, eventFlush: 1})))),
 	requestsOnce(small(events{eventLeave: 1, eventFlush: 1, eventBrokerLoss: 1})),
 	requestsOnce(small(events{eventFlush: 2})),
+	requestsOnce(small(events{eventRollback: 2})),
+	requestsOnce(small(events{eventRollback: 1, eventFlush: 1})),
+	requestsOnce(twoUsers(limitTwo(small(events{eventRollback: 1, eventLeave: 1, eventReload: 1})))),
+	requestsOnce(twoUsers(limitTwo(granted(2, 2, total(3, small(events{eventRollback: 1, eventBypass: 1})))))),
 }
 
 func anyTime(o options) options { o.grantsAnyTime = true; return o }

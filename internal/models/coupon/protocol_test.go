@@ -85,7 +85,7 @@ var streamRuns = []options{
 	small(events{eventRollback: 1, eventCrash: 1, eventRequest: 1}),
 	{limit: 2, total: 2, granted: 2, block: 2, loads: 2, users: 3, empty: true, events: events{eventLoss: 1, eventRequest: 1}},
 	granted(2, 1, total(3, small(events{eventBypass: 1}))),
-	granted(1, 1, small(events{eventLower: 2, eventRaise: 1})),
+	granted(1, 1, small(events{eventLower: 1, eventRaise: 1})),
 	small(events{eventLeave: 2, eventRequest: 2}),
 	small(events{eventLeave: 1, eventFlush: 1}),
 	granted(2, 1, total(3, small(events{eventLeave: 1, eventLower: 1}))),
@@ -110,6 +110,9 @@ var kafkaRuns = []options{
 	requestsOnce(twoUsers(limitTwo(granted(2, 2, total(3, small(events{eventBypass: 1, eventFlush: 1})))))),
 	requestsOnce(twoUsers(granted(2, 2, total(3, small(events{eventBypass: 1, eventBrokerLoss: 1}))))),
 	requestsOnce(small(events{eventBrokerLoss: 1, eventFlush: 1})),
+	requestsOnce(limitTwo(small(events{eventRollback: 1, eventLeave: 1}))),
+	requestsOnce(small(events{eventRollback: 1, eventBrokerLoss: 1})),
+	requestsOnce(twoUsers(small(events{eventRollback: 1, eventFlush: 1}))),
 }
 
 var lockRuns = []options{

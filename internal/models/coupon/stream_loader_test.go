@@ -105,7 +105,7 @@ func (m *model) endLoad(s *state, i uint8) {
 func (m *model) prepare(s *state, i uint8) {
 	l := s.all[i].loader
 	g := &s.gate
-	another := l.of != 0 && (!g.exists || g.generation != l.of)
+	another := l.of != 0 && (!g.exists || g.generation != l.of) && !m.without[swapNamesGate]
 	if !m.mayContinue(s, i) || g.exists && g.generation >= l.generation || another {
 		m.endLoad(s, i)
 		return

@@ -90,7 +90,9 @@ func (m *model) pastTheGate(s *state) {
 			u.accepted++ // otherwise it is the request that waits
 		}
 		u.promised = false
-		t.figures.base = t.generation
+		if !m.without[rowsBeginNumbering] {
+			t.figures.base = t.generation
+		}
 		t.nextVersion()
 		t.live++
 		r := row{user: user, generation: t.generation, inserted: t.version, outcome: outcomeIssued}
@@ -173,7 +175,8 @@ func (m *model) lower(s *state, a int) {
 		m.emit(s, t, shrinks, none, 0, "")
 	case adminShrinks:
 		t.admins[a] = admin{phase: adminChanges, total: now.total}
-		if s.generation != now.of || s.bypass || s.figures.grant != now.grant && !m.without[shrinkNamesGrant] {
+		another := s.generation != now.of || s.bypass
+		if another && !m.without[shrinkNamesGate] || s.figures.grant != now.grant && !m.without[shrinkNamesGrant] {
 			m.emit(s, t, takesNothing, none, 0, "")
 			return
 		}
@@ -225,7 +228,7 @@ func (m *model) leave(s *state) {
 	t := *s
 	t.leaver = leaver{}
 	of := item{l.ticket, l.user, l.entry}
-	if s.generation != l.of && !m.without[leaveNamesGate] || s.bypass || l.ticket <= s.settled || m.hasLeft(s, of) {
+	if (s.generation != l.of || s.bypass) && !m.without[leaveNamesGate] || l.ticket <= s.settled && !m.without[leaveNamesTicket] || m.hasLeft(s, of) {
 		m.emit(s, t, leavesTooLate, l.user, 0, "")
 		return
 	}
