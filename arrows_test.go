@@ -85,9 +85,12 @@ var packages = map[string]room{
 	// The real servers for the suites do not depend on what uses them.
 	"internal/lab/fleet": {seams, with()},
 
-	// The model of the payout protocol is only for tests. It shares no code with what it
-	// models: sharing a mistake would hide it.
-	"internal/models/payout": {ground, []string{}},
+	// The models of the protocols are only for tests. They share no code with what they
+	// model: sharing a mistake would hide it. All use the same explorer.
+	"internal/models/code":    {ground, []string{}},
+	"internal/models/explore": {ground, []string{}},
+	"internal/models/coupon":  {ground, []string{}},
+	"internal/models/payout":  {ground, []string{}},
 
 	// The simulator represents an external system: sharing a type with
 	// the client would let both be wrong in the same way.

@@ -42,7 +42,7 @@ var suites = []suite{
 	{name: "rest", everyOther: true},
 	{name: "payout", dirs: []string{"internal/payout", "internal/campaign", "internal/books", "internal/models/payout"}},
 	{name: "store", dirs: []string{"internal/store"}},
-	{name: "coupon", dirs: []string{"internal/coupon", "internal/gate"}},
+	{name: "coupon", dirs: []string{"internal/coupon", "internal/gate", "internal/models/coupon"}},
 	{name: "lab", dirs: []string{"internal/lab"}},
 	{name: "queue", dirs: []string{"internal/queue", "internal/pool"}},
 	{name: "money", dirs: []string{"internal/money"}},

@@ -55,7 +55,7 @@ var ablations = []struct {
 // breaks requires that a run has a breach after a number of steps, and logs its trace.
 func breaks(t *testing.T, o options, breach string, steps int) {
 	t.Helper()
-	res := explore(o, statesMax)
+	res := run(o, statesMax)
 	if res.breach != breach {
 		t.Fatalf("%d states, complete %v: %q, want %q%s", res.states, res.complete, res.breach, breach, res.text())
 	}

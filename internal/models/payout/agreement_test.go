@@ -114,7 +114,7 @@ func (m *model) modelled(s state, do func(*state), from ...step) []string {
 	do(&s)
 	var all []string
 	for _, t := range m.out {
-		if x := t.next.rows[0]; slices.Contains(from, t.label.step) {
+		if x := t.Next.rows[0]; slices.Contains(from, t.Label.step) {
 			all = append(all, fmt.Sprint(ruleState[x.state], " ", x.maybeCalled))
 		}
 	}

@@ -1,7 +1,7 @@
 package payout
 
-// check returns the invariant that a state breaks, or "".
-func (m *model) check(s *state) string {
+// Check returns the invariant that a state breaks, or "".
+func (m *model) Check(s *state) string {
 	var counted [rowStates]uint8
 	for r := range m.rows {
 		x := &s.rows[r]
@@ -40,9 +40,9 @@ func (m *model) corrects(s *state, r uint8) bool {
 	return false
 }
 
-// end reports whether everything is over: the rows are final and true, the promotion
+// End reports whether everything is over: the rows are final and true, the promotion
 // is final, its stream is gone, and nothing is under way.
-func (m *model) end(s *state) bool {
+func (m *model) End(s *state) bool {
 	if int(s.saved) < len(m.records) || s.length > 0 || s.exists {
 		return false
 	}

@@ -1,5 +1,7 @@
 package payout
 
+import "github.com/largesse/largesse/internal/models/explore"
+
 // model computes the steps that are possible in a state.
 type model struct {
 	options
@@ -9,11 +11,7 @@ type model struct {
 }
 
 // transition is a possible step and the state after it.
-type transition struct {
-	label label
-	fault bool
-	next  state
-}
+type transition = explore.Step[state, label]
 
 func newModel(o options) *model {
 	m := &model{options: o}
@@ -26,8 +24,8 @@ func newModel(o options) *model {
 	return m
 }
 
-// first returns the state in which a run begins.
-func (m *model) first() state {
+// First returns the state in which a run begins.
+func (m *model) First() state {
 	s := state{left: m.faults}
 	if m.draft {
 		s.status, s.gone = promotionDraft, true
@@ -39,14 +37,14 @@ func (m *model) first() state {
 // emit adds a step that needs no fault.
 func (m *model) emit(next state, st step, instance, r uint8) {
 	swapped := m.canonical(&next)
-	m.out = append(m.out, transition{label{st, instance, r, swapped}, false, next})
+	m.out = append(m.out, transition{Label: label{st, instance, r, swapped}, Next: next})
 }
 
 // emitFault adds a step that is a fault, and counts the fault.
 func (m *model) emitFault(next state, f fault, st step, instance, r uint8) {
 	next.left[f]--
 	swapped := m.canonical(&next)
-	m.out = append(m.out, transition{label{st, instance, r, swapped}, true, next})
+	m.out = append(m.out, transition{Label: label{st, instance, r, swapped}, Fault: true, Next: next})
 }
 
 // noReply adds that a step takes effect and the instance does not learn it.
@@ -56,8 +54,9 @@ func (m *model) noReply(next state, i, r uint8) {
 	}
 }
 
-// successors sets out to all steps that are possible in a state.
-func (m *model) successors(s *state) {
+// Next returns all steps that are possible in a state, or the breach of a step that it
+// leaves out.
+func (m *model) Next(s *state) (steps []transition, breach string) {
 	m.out, m.breach = m.out[:0], ""
 	for i := range uint8(instances) {
 		m.instance(s, i)
@@ -70,6 +69,7 @@ func (m *model) successors(s *state) {
 	}
 	m.operator(s)
 	m.housekeeping(s)
+	return m.out, m.breach
 }
 
 // instance adds what an instance does, and what happens to it.

@@ -25,7 +25,7 @@ const statesMax = 1_500_000
 // to the end.
 func holds(t *testing.T, o options, limit int) {
 	t.Helper()
-	res := explore(o, limit)
+	res := run(o, limit)
 	t.Logf("%d states, %d steps", res.states, res.transitions)
 	switch {
 	case res.breach != "":

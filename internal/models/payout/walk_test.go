@@ -30,33 +30,33 @@ var rare = func() (set [stepCount]bool) {
 // walk takes random steps: first with some of the faults, then without, until
 // everything is over. It adds the kinds of steps that it took to taken.
 func walk(m *model, random *rand.Rand, taken *[stepCount]bool) (steps int, res result) {
-	s := m.first()
+	s := m.First()
 	for f := range s.left {
 		s.left[f] = uint8(random.IntN(int(s.left[f]) + 1)) //nolint:gosec // not more than before
 	}
 	var path []label
 	for ; steps < walkMax; steps++ {
 		calm := steps > wildSteps
-		if calm && m.end(&s) {
+		if calm && m.End(&s) {
 			return steps, result{}
 		}
-		m.successors(&s)
-		if m.breach != "" {
-			res.breach = m.breach
+		possible, breach := m.Next(&s)
+		if breach != "" {
+			res.breach = breach
 			res.trace, res.last = lines(path, s)
 			return steps, res
 		}
-		next, ok := choose(m.out, random, calm)
+		next, ok := choose(possible, random, calm)
 		if !ok {
-			if m.end(&s) {
+			if m.End(&s) {
 				return steps, result{}
 			}
 			continue // the faults that are possible come later
 		}
-		taken[next.label.step] = true
-		path = append(path, next.label)
-		s = next.next
-		if res.breach = m.check(&s); res.breach != "" {
+		taken[next.Label.step] = true
+		path = append(path, next.Label)
+		s = next.Next
+		if res.breach = m.Check(&s); res.breach != "" {
 			res.trace, res.last = lines(path, s)
 			return steps, res
 		}
@@ -72,12 +72,12 @@ func choose(all []transition, random *rand.Rand, calm bool) (next transition, ok
 	common := !calm && random.IntN(rareEvery) > 0
 	var fitting []transition
 	for _, t := range all {
-		if t.fault == fault && (!common || !rare[t.label.step]) {
+		if t.Fault == fault && (!common || !rare[t.Label.step]) {
 			fitting = append(fitting, t)
 		}
 	}
 	if len(fitting) == 0 {
-		fitting = slices.DeleteFunc(all, func(t transition) bool { return t.fault })
+		fitting = slices.DeleteFunc(all, func(t transition) bool { return t.Fault })
 	}
 	if len(fitting) == 0 {
 		return transition{}, false

@@ -1,0 +1,138 @@
+package coupon
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/models/explore"
+)
+
+// system is a model whose traces can be printed.
+type system[S comparable, L any] interface {
+	explore.Model[S, L]
+	Trace(found explore.Result[S, L]) []string
+}
+
+// result is what a run found.
+type result struct {
+	states, transitions, depth int
+	breach                     string // "" for none
+	steps                      int    // to the state that breaks it, or from which a breach follows without faults
+	trace                      string
+	complete                   bool // the run saw every state
+}
+
+// run runs a model until it has seen every state, it finds a breach, there are more than
+// limit states, or ctx ends.
+func run[S comparable, L any](ctx context.Context, m system[S, L], limit int) result {
+	found := explore.Run[S, L](ctx, m, limit)
+	res := result{
+		states: found.States, transitions: found.Transitions, depth: found.Depth,
+		breach: found.Breach, steps: len(found.Path), complete: found.Complete,
+	}
+	if res.breach != "" {
+		res.trace = "\n     " + strings.Join(m.Trace(found), "\n     ")
+	}
+	return res
+}
+
+func stream(o options, limit int) result {
+	return run[state, label](context.Background(), &model{options: o}, limit)
+}
+
+func kafka(o options, limit int) result {
+	return run[kafkaState, kafkaLabel](context.Background(), &kafkaModel{options: o}, limit)
+}
+
+func locks(o options, limit int) result {
+	return run[lockState, lockLabel](context.Background(), &lockModel{options: o}, limit)
+}
+
+// holds requires that no state of a run breaks an invariant.
+func holds(t *testing.T, o options, how func(options, int) result, limit int) {
+	t.Helper()
+	began := time.Now()
+	res := how(o, limit)
+	t.Logf("%d states, %d steps, depth %d, %.0f s", res.states, res.transitions, res.depth, time.Since(began).Seconds())
+	switch {
+	case res.breach != "":
+		t.Errorf("%s: %s%s", o, res.breach, res.trace)
+	case !res.complete:
+		t.Errorf("%s: more than %d states", o, limit)
+	}
+}
+
+// statesMax is more than the states of any run in make test.
+const statesMax = 2_000_000
+
+// lock is a run of the lock of SYNC mode.
+func lock(e events) options {
+	return options{total: 1, limit: 1, granted: 1, loads: 3, users: 3, events: e}
+}
+
+// requestsOnce allows a repeated request, and in KAFKA mode a load that starts over.
+func requestsOnce(o options) options {
+	o.events[eventRequest], o.events[eventRestart] = 1, 1
+	return o
+}
+
+// streamRuns are the runs of make test.
+var streamRuns = []options{
+	small(events{eventCrash: 1, eventSteal: 2, eventLostRead: 1, eventCancel: 1, eventRequest: 2}),
+	limitTwo(small(events{eventFlush: 1, eventSteal: 1, eventRequest: 1})),
+	small(events{eventRollback: 1, eventCrash: 1, eventRequest: 1}),
+	{limit: 2, total: 2, granted: 2, block: 2, loads: 2, users: 3, empty: true, events: events{eventLoss: 1, eventRequest: 1}},
+	granted(2, 1, total(3, small(events{eventBypass: 1}))),
+	granted(1, 1, small(events{eventLower: 1, eventRaise: 1})),
+	small(events{eventLeave: 2, eventRequest: 2}),
+	small(events{eventLeave: 1, eventFlush: 1}),
+	granted(2, 1, total(3, small(events{eventLeave: 1, eventLower: 1}))),
+	small(events{eventLeave: 1, eventReload: 1}),
+	held(small(events{eventExpire: 1, eventConfirm: 1, eventCancel: 1})),
+}
+
+// kafkaRuns are the runs of make test.
+var kafkaRuns = []options{
+	requestsOnce(small(events{eventFlush: 1})),
+	requestsOnce(limitTwo(small(events{eventFlush: 1}))),
+	requestsOnce(twoUsers(small(events{eventFlush: 2}))),
+	requestsOnce(twoUsers(limitTwo(small(events{eventFlush: 2})))),
+	requestsOnce(small(events{eventBrokerLoss: 1})),
+	requestsOnce(twoUsers(limitTwo(small(events{eventBrokerLoss: 1, eventFlush: 1})))),
+	requestsOnce(twoUsers(limitTwo(small(events{eventBrokerLoss: 2})))),
+	requestsOnce(twoUsers(limitTwo(small(events{eventReload: 1, eventFlush: 1})))),
+	requestsOnce(twoUsers(small(events{eventLeave: 1, eventFlush: 1}))),
+	requestsOnce(twoUsers(limitTwo(small(events{eventLeave: 1, eventBrokerLoss: 1})))),
+	requestsOnce(small(events{eventForged: 1})),
+	requestsOnce(twoUsers(limitTwo(granted(2, 2, total(3, small(events{eventBypass: 1})))))),
+	requestsOnce(twoUsers(limitTwo(granted(2, 2, total(3, small(events{eventBypass: 1, eventFlush: 1})))))),
+	requestsOnce(twoUsers(granted(2, 2, total(3, small(events{eventBypass: 1, eventBrokerLoss: 1}))))),
+	requestsOnce(small(events{eventBrokerLoss: 1, eventFlush: 1})),
+	requestsOnce(limitTwo(small(events{eventRollback: 1, eventLeave: 1}))),
+	requestsOnce(small(events{eventRollback: 1, eventBrokerLoss: 1})),
+	requestsOnce(twoUsers(small(events{eventRollback: 1, eventFlush: 1}))),
+}
+
+var lockRuns = []options{
+	lock(events{eventFlush: 1, eventClock: 2, eventLostReply: 2, eventLeaseExpiry: 2}),
+}
+
+// TestProtocolHolds sees every state of small runs with one to three events.
+func TestProtocolHolds(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("20 s of CPU")
+	}
+	everyRun(t, "STREAM", stream, streamRuns, statesMax)
+	everyRun(t, "KAFKA", kafka, kafkaRuns, statesMax)
+	everyRun(t, "SYNC", locks, lockRuns, statesMax)
+}
+
+func everyRun(t *testing.T, name string, how func(options, int) result, all []options, limit int) {
+	t.Helper()
+	for _, o := range all {
+		t.Run(name+": "+o.String(), func(t *testing.T) { holds(t, o, how, limit) })
+	}
+}

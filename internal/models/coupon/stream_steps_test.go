@@ -1,0 +1,271 @@
+package coupon
+
+import (
+	"fmt"
+
+	"github.com/largesse/largesse/internal/models/explore"
+)
+
+// step is a kind of step of the STREAM model.
+type step uint8
+
+// The first steps continue what an instance has begun: without faults they come first,
+// then loads and sweeps begin, then the others.
+const (
+	settles step = iota
+	settlesNothing
+	acknowledges
+	raises
+	closes
+	loadEnds
+	readsRows
+	trims
+	copies
+	swaps
+	covers
+	sweeps
+	marks // the first that begins something
+	sweepReads
+	takesLease // the first of the others
+	claims
+	reads
+	coverReads
+
+	asks
+	asksRows
+	applies
+	flushes
+	writesSnapshot
+	restarts
+	crashes
+	losesReply
+	cancels
+	bypasses
+	grants
+	shrinks
+	takesBack
+	takesNothing
+	lowers
+	lowersNothing
+	raisesQuantity
+	leaves
+	leavesRow
+	leavesTooLate
+	confirms
+	expires
+	stepCount
+)
+
+// stepTexts say what happens. %s is an instance or a user, %d a number.
+var stepTexts = [stepCount]string{
+	settles:        "%s settles its batch",
+	settlesNothing: "%s has its batch refused",
+	acknowledges:   "%s acknowledges its batch",
+	raises:         "%s raises the generation to %d",
+	closes:         "%s closes the gate",
+	loadEnds:       "%s ends its load: refused",
+	readsRows:      "%s reads the rows for its load",
+	trims:          "%s takes one request out of the line",
+	copies:         "%s copies one request",
+	swaps:          "%s swaps: the gate is loaded",
+	covers:         "a covering apply arrives",
+	sweeps:         "%s sweeps the expired hold of ticket %d",
+	marks:          "%s sets the load marker",
+	sweepReads:     "%s reads the expired hold of ticket %d",
+	takesLease:     "%s takes the issuer's lease",
+	claims:         "%s claims everything pending",
+	reads:          "%s reads %d new",
+	coverReads:     "the rows are read for a covering apply",
+	asks:           "%s requests: 202, ticket %d",
+	asksRows:       "%s requests through the rows: coupon",
+	applies:        "an apply arrives",
+	flushes:        "REDIS LOSES ALL",
+	writesSnapshot: "Redis writes a snapshot",
+	restarts:       "REDIS RESTARTS FROM THE SNAPSHOT",
+	crashes:        "%s CRASHES, and starts again",
+	losesReply:     "%s reads %d new, and THE REPLY IS LOST",
+	cancels:        "the coupon of ticket %d is cancelled",
+	bypasses:       "PATH DATABASE",
+	grants:         "%d places are set aside",
+	shrinks:        "the gate gives up the places that it has not given",
+	takesBack:      "the row takes back places of the gate",
+	takesNothing:   "taking back places is refused",
+	lowers:         "the quantity is lowered to %d",
+	lowersNothing:  "lowering the quantity is refused",
+	raisesQuantity: "the quantity is raised to %d",
+	leaves:         "%s reads ticket %d to leave the line",
+	leavesRow:      "%s leaves the line: row LEFT",
+	leavesTooLate:  "%s is too late to leave, or refused",
+	confirms:       "the coupon of ticket %d is confirmed",
+	expires:        "the hold of ticket %d expires",
+}
+
+// label says which step was taken: by which instance, or of which user, and a number.
+type label struct {
+	step    step
+	who     uint8
+	number  uint8
+	swapped bool // the instances changed places; see model.canonical
+}
+
+// none stands for no instance and no user.
+const none = 0xff
+
+func (l label) String() string {
+	text := stepTexts[l.step]
+	var words []any
+	if l.who != none {
+		if l.step < asks || l.step == crashes || l.step == losesReply {
+			words = append(words, fmt.Sprintf("instance %d", l.who+1))
+		} else {
+			words = append(words, letter(l.who))
+		}
+	}
+	if containsNumber(text) {
+		words = append(words, l.number)
+	}
+	return fmt.Sprintf(text, words...)
+}
+
+func containsNumber(text string) bool {
+	for k := range len(text) - 1 {
+		if text[k:k+2] == "%d" {
+			return true
+		}
+	}
+	return false
+}
+
+// ofInstance reports whether a label names an instance.
+func (l label) ofInstance() bool {
+	return l.who != none && (l.step < asks || l.step == crashes || l.step == losesReply)
+}
+
+// transition is a possible step and the state after it.
+type transition = explore.Step[state, label]
+
+// model computes the steps that are possible in a state of the STREAM model.
+type model struct {
+	options
+	// calm leaves out faults and users, and allows as many loads as needed.
+	calm bool
+	out  []transition
+}
+
+// First returns the state in which a run begins: an empty gate, unless the run begins
+// without one.
+func (m *model) First() state {
+	s := state{generation: 1, loads: 1, may: m.events}
+	if s.may[eventGrant] == 0 {
+		s.may[eventGrant] = 2
+	}
+	s.figures.total = m.total
+	if !m.without[placesAreSetAside] {
+		s.figures.granted, s.figures.grant = m.granted, 1
+	}
+	s.record()
+	s.gate = gate{
+		exists: true, thisRun: true, generation: 1, total: s.figures.total, granted: s.figures.granted, grant: s.figures.grant,
+	}
+	if m.empty {
+		s.gate, s.loads = gate{}, 0
+	}
+	m.canonical(&s)
+	return s
+}
+
+// emit adds a step, with the invariant that it breaks, or "".
+func (m *model) emit(was *state, next state, st step, who, number uint8, breach string) {
+	if changed := m.observe(was, &next); breach == "" {
+		breach = changed
+	}
+	swapped := m.canonical(&next)
+	m.out = append(m.out, transition{Label: label{st, who, number, swapped}, Breach: breach, Next: next})
+}
+
+// Next returns all steps that are possible in a state.
+func (m *model) Next(s *state) (steps []transition, breach string) {
+	m.out = m.out[:0]
+	m.calm = false
+	m.requests(s)
+	m.redis(s)
+	m.coupons(s)
+	m.pastTheGate(s)
+	m.quantity(s)
+	m.leave(s)
+	for version := uint8(1); version <= s.version; version++ {
+		t := *s
+		m.apply(&t, version, false)
+		if t.gate != s.gate {
+			m.emit(s, t, applies, none, 0, "")
+		}
+	}
+	m.cover(s)
+	for i := range uint8(instances) {
+		if s.may[eventCrash] > 0 {
+			t := *s
+			t.may[eventCrash]--
+			t.all[i] = instance{}
+			m.emit(s, t, crashes, i, 0, "")
+		}
+		m.instance(s, i)
+	}
+	return m.out, ""
+}
+
+// Calm returns the step that comes next when nothing fails, nobody requests anything
+// and every apply was lost.
+func (m *model) Calm(s *state) (transition, bool) {
+	m.out, m.calm = m.out[:0], true
+	for i := range uint8(instances) {
+		m.instance(s, i)
+	}
+	m.cover(s)
+	best := -1
+	for k := range m.out {
+		if m.out[k].Next != *s && (best < 0 || urgency(m.out[k].Label.step) < urgency(m.out[best].Label.step)) {
+			best = k
+		}
+	}
+	if best < 0 {
+		return transition{}, false
+	}
+	return m.out[best], true
+}
+
+// urgency orders steps: what has begun ends before anything else begins.
+func urgency(st step) int {
+	switch {
+	case st < marks:
+		return 0
+	case st < takesLease:
+		return 1
+	default:
+		return 2
+	}
+}
+
+// instance adds what an instance does.
+func (m *model) instance(s *state, i uint8) {
+	m.issue(s, i)
+	m.load(s, i)
+	m.sweepHolds(s, i)
+}
+
+// Trace returns the lines of a trace. Instances keep their numbers, although states
+// swap the instances.
+func (m *model) Trace(found explore.Result[state, label]) (lines []string) {
+	swapped := false
+	write := func(path []label, prefix string) {
+		for _, l := range path {
+			if swapped && l.ofInstance() {
+				l.who ^= 1
+			}
+			lines = append(lines, prefix+l.String())
+			swapped = swapped != l.swapped
+		}
+	}
+	write(found.Path, "")
+	write(found.Calm, "then: ")
+	return append(lines, found.Last.String())
+}
