@@ -499,7 +499,7 @@ func (e *Engine) startCoupons(ctx context.Context) error {
 		c.FallbackAfter = 0 // no gate will become available
 	}
 	flow, err := coupon.NewFlow(coupon.FlowConfig{
-		Store:  e.store, Gate: e.gate, NoGate: none, Bus: e.bus, Connected: e.flow.Connected, Instance: e.instance,
+		Store: e.store, Gate: e.gate, NoGate: none, Bus: e.bus, Connected: e.flow.Connected, Instance: e.instance,
 		Concurrency: c.ConsumerConcurrency, LockWait: c.LockWait, LockLease: c.LockLease,
 		RefusalTTL: c.AvailabilityTTL, FallbackAfter: c.FallbackAfter, QueueTTL: c.QueueTTL,
 		Average:        time.Duration(c.AverageProcessingMillis) * time.Millisecond,
