@@ -371,7 +371,7 @@ func (m *GateMaintainer) catchUp(ctx context.Context, t *reward.CouponTemplate, 
 // the same version. This happens only if someone has changed the gate manually.
 func (m *GateMaintainer) repairCounters(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
 	switch {
-	case h.Total == t.TotalQuantity && h.Live == t.Live && h.IssuedTotal == t.IssuedTotal &&
+	case h.Total == t.TotalQuantity && h.Live == t.Live && h.IssuedTotal == t.IssuedTotal && h.Used == t.Used &&
 		h.PublishedStock == h.Stock() && h.PublishedCount == h.Live && h.PublishedIssued == h.IssuedTotal:
 		status.wrongSince = time.Time{}
 	case status.wrongSince.IsZero():
