@@ -106,6 +106,9 @@ func CheckChange(from, to *reward.CouponTemplate, entrants bool) error {
 		return reward.NewError(reward.KindConflict, reward.CodeConflict,
 			"template %d has %d coupons that are not cancelled and %d places promised to its waiting line, so its quantity cannot be %d",
 			from.ID, from.Live, promised, to.TotalQuantity)
+	case LacksCodes(from, to.TotalQuantity):
+		return codesExhausted("template %d has %d codes left and would have %d coupons left to issue; import codes first, or set a lower quantity",
+			from.ID, from.CodesLeft(), to.TotalQuantity-from.Live)
 	case FixedByUse(from, to) && (entrants || from.Settled > 0 || from.Draw.State == reward.DrawClosed || from.Draw.State == reward.DrawDone):
 		return reward.NewError(reward.KindConflict, reward.CodeConflict,
 			"template %d was used, so its mode and the times of its draw cannot change", from.ID)
@@ -130,7 +133,7 @@ func SameSettings(a, b *reward.CouponTemplate) bool {
 // gate that knows of fewer than Granted places, because a Shrink was interrupted,
 // learns of them by a grant of none.
 func Grant(t *reward.CouponTemplate, generation, grants, granted, places int64) bool {
-	k := max(min(places, t.TotalQuantity-t.Live-t.Promised()), 0)
+	k := max(min(places, t.LiveMax()-t.Live-t.Promised()), 0)
 	if t.Generation != generation || t.Path != reward.PathGate || t.Grants != grants || k == 0 && t.Granted <= granted {
 		return false
 	}

@@ -34,7 +34,7 @@ func templateScanner(t *reward.CouponTemplate, more ...any) func(pgx.Rows) error
 		&t.ReissueAfterCancel, (*text)(&t.WhenRedisAway), (*text)(&t.Draw.State), &from, &t.Draw.Seed, &t.Draw.List, &created,
 		&t.Generation, &t.Settled, &t.Version, &t.Live, &t.IssuedTotal, (*text)(&t.Path), &t.Epoch, (*text)(&t.Owner), &t.Fence,
 		&t.Base, &t.Floor, &t.Granted, &t.Used, &t.Grants, &hold,
-		(*text)(&t.Codes.Prefix), &t.Codes.Length, (*text)(&t.Codes.Alphabet),
+		(*text)(&t.Codes.Prefix), &t.Codes.Length, (*text)(&t.Codes.Alphabet), &t.CodesImported,
 	}, more...)
 	return func(rows pgx.Rows) error {
 		t.Draw.Seed, t.Draw.List = nil, nil // do not overwrite those of the previous row
@@ -164,6 +164,7 @@ FROM (SELECT p.id, CASE WHEN s.fits THEN greatest(least(p.granted, $25::int8), p
   FROM coupon_templates p, LATERAL (SELECT p.generation = $23::int8 AND p.grants = $24::int8 AND p.path = 'GATE' AS fits) s
   WHERE p.id = $1) k
 WHERE t.id = $1 AND k.id = t.id AND t.live + k.granted - t.used <= $3 AND (t.mode = $8 OR k.granted = t.used)
+  AND (t.codes_imported = 0 OR $3 <= t.total_quantity OR $3 - t.live <= t.codes_imported - t.issued_total)
   AND (t.name, t.total_quantity, t.per_user_limit, t.opens_at, t.closes_at, t.valid_for, t.mode, t.reissue, t.when_redis_away,
     t.hold_seconds) IS NOT DISTINCT FROM ($12::text, $13::int8, $14::int4, $15::timestamptz, $16::timestamptz, $17::int8, $18::text, $19::bool,
     $20::text, $21::int8)
@@ -263,7 +264,7 @@ WHERE t.id = $1 AND ($4::int8 = -1 OR t.generation = $4::int8) RETURNING t.id`, 
 func (s *Store) TemplateGrant(ctx context.Context, p store.TemplateGrantParams) (reward.CouponTemplate, bool, error) {
 	return s.write(ctx, "grant places to a gate", p.ID, `UPDATE coupon_templates t
 SET granted = t.granted + k.places, grants = t.grants + 1, version = t.version + 1
-FROM (SELECT t.id, greatest(least($5::int8, t.total_quantity - t.live - (t.granted - t.used)), 0) AS places
+FROM (SELECT t.id, greatest(least($5::int8, `+liveMaxSQL+` - t.live - (t.granted - t.used)), 0) AS places
   FROM coupon_templates t WHERE t.id = $1) k
 WHERE t.id = $1 AND k.id = t.id AND t.generation = $2 AND t.path = 'GATE' AND t.grants = $3 AND (k.places > 0 OR t.granted > $4)
 RETURNING t.id`, p.Generation, p.Grants, p.Granted, p.Places)

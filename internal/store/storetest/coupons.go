@@ -250,6 +250,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 		course.Generation, course.Settled, course.Version, course.Live, course.IssuedTotal = 1, 2, 3, 4, 5
 		course.Path, course.Epoch, course.Owner, course.Fence = reward.PathDatabase, 6, "x", 7
 		course.Base, course.Floor, course.Granted, course.Used, course.Grants = 8, 9, 3, 2, 1
+		course.CodesImported = 9
 		made, err := b.TemplateCreate(b.ctx, course)
 		b.must(err)
 		want := given

@@ -57,6 +57,7 @@ func Exercise(t *testing.T, open Open) {
 		"Promises":        exercisePromises,
 		"SettleDirect":    exerciseSettleDirect,
 		"CouponStates":    exerciseCouponStates,
+		"CouponCodes":     exerciseCodes,
 		"CouponReads":     exerciseCouponReads,
 		"Draws":           exerciseDraws,
 		"Refusals":        exerciseRefusals,
