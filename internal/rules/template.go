@@ -104,7 +104,7 @@ func CheckChange(from, to *reward.CouponTemplate, entrants bool) error {
 		return reward.NewError(reward.KindConflict, reward.CodeConflict,
 			"template %d has %d coupons that are not cancelled and %d places promised to its waiting line, so its quantity cannot be %d",
 			from.ID, from.Live, promised, to.TotalQuantity)
-	case FixedByUse(from, to) && (entrants || from.Settled > 0 || from.Draw.State == reward.DrawClosed || from.Draw.State == reward.DrawDone):
+	case FixedByUse(from, to) && (entrants || from.Settled > 0 || from.Used > 0 || from.Draw.State == reward.DrawClosed || from.Draw.State == reward.DrawDone):
 		return reward.NewError(reward.KindConflict, reward.CodeConflict,
 			"template %d was used, so its mode and the times of its draw cannot change", from.ID)
 	}

@@ -160,7 +160,7 @@ const changeTemplate = `UPDATE coupon_templates t SET (name, total_quantity, per
 WHERE t.id = $1 AND t.live + CASE WHEN t.mode = $8 THEN t.granted - t.used ELSE 0 END <= $3
   AND (t.name, t.total_quantity, t.per_user_limit, t.opens_at, t.closes_at, t.valid_for, t.mode, t.reissue, t.when_redis_away)
     IS NOT DISTINCT FROM ($11::text, $12::int8, $13::int4, $14::timestamptz, $15::timestamptz, $16::int8, $17::text, $18::bool, $19::text)
-  AND NOT ($20::bool AND (t.settled > 0 OR t.draw_state IN ('CLOSED', 'DONE')
+  AND NOT ($20::bool AND (t.settled > 0 OR t.used > 0 OR t.draw_state IN ('CLOSED', 'DONE')
     OR EXISTS (SELECT 1 FROM coupon_entrants e WHERE e.template_id = t.id)))
 RETURNING t.id`
 

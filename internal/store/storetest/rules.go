@@ -47,6 +47,7 @@ func ExerciseRules(t *testing.T, open Open, raw func(store.Store) Raw) {
 		"Judge":    rulesOfJudge,
 		"Issue":    rulesOfIssue,
 		"Refuse":   rulesOfRefuse,
+		"Leave":    rulesOfLeave,
 	} {
 		run(t, open, name, func(b *bundle) {
 			part(&arena{

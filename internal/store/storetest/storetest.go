@@ -58,6 +58,7 @@ func Exercise(t *testing.T, open Open) {
 		"SettleDirect":    exerciseSettleDirect,
 		"CouponStates":    exerciseCouponStates,
 		"CouponReads":     exerciseCouponReads,
+		"CouponLeave":     exerciseLeave,
 		"Draws":           exerciseDraws,
 		"Refusals":        exerciseRefusals,
 		"CouponRaces":     exerciseCouponRaces,
