@@ -364,7 +364,7 @@ func (r *Reconciler) repair(ctx context.Context, id reward.TemplateID, h gate.He
 	}
 	result, err := r.gate.Apply(ctx, gate.ApplyParams{
 		TemplateID: id, From: h.Version, State: stateOf(&changes.Template), Holdings: facts,
-		Done: settledTickets(changes.Template.Generation, changes.Settled), Repair: true,
+		Done: settledTickets(changes.Template.Generation, changes.Settled), Left: leftRequests(changes.Settled), Repair: true,
 	})
 	return err == nil && !result.Behind && result.Version == changes.Template.Version, ignore(err, gate.ErrNotLoaded)
 }
