@@ -52,7 +52,7 @@ type Watcher struct {
 
 // Updates delivers the status of the request each time it changes. For one ticket,
 // neither the rank nor the estimated wait ever rises. A newer status replaces one
-// that was not received. StatusIssued or StatusRejected is the last.
+// that was not received. A status other than StatusWaiting is the last.
 func (w *Watcher) Updates() <-chan Status { return w.updates }
 
 // ticketWait waits until a request has left the gate's stream.
