@@ -117,7 +117,7 @@ func TestARedisWhoseClockIsWrong(t *testing.T) {
 	}
 	skew(-time.Minute)
 	settles(id, r.balance(id, workload).Charges)
-	shows("behind this instance's", true)
+	shows("behind the database's", true)
 
 	skew(0)
 	shows(obs.PartRedisClock, false)

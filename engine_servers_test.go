@@ -5,6 +5,7 @@ package largesse_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"net/url"
 	"os"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/lab/fleet"
@@ -81,7 +83,13 @@ func ownSchema(t *testing.T, base, name string) string {
 			t.Fatal(err)
 		}
 		defer func() { _ = db.Close(ctx) }()
-		if _, err := db.Exec(ctx, sql); err != nil {
+		_, err = db.Exec(ctx, sql)
+		// The last statement of a process that was killed may still run, and hold what
+		// the schema's end needs.
+		for refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == "40P01" && ctx.Err() == nil; {
+			_, err = db.Exec(ctx, sql)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -80,6 +80,7 @@ type rig struct {
 	simURL string
 	engine *engine.Engine
 	api    *client.Client
+	lines  *lockedBuffer // log of the engine since its latest start
 }
 
 func newRig(t *testing.T, w world, faults moneysim.Faults, change ...func(*config.Config)) *rig {
@@ -104,14 +105,15 @@ func newRig(t *testing.T, w world, faults moneysim.Faults, change ...func(*confi
 
 func (r *rig) start() {
 	r.t.Helper()
-	var lines lockedBuffer
+	lines := &lockedBuffer{}
 	r.t.Cleanup(func() {
 		if r.t.Failed() {
 			text := lines.String()
 			r.t.Log(text[max(0, len(text)-8000):])
 		}
 	})
-	log, err := obs.NewLog(&lines, "info", "text")
+	r.lines = lines
+	log, err := obs.NewLog(lines, "info", "text")
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -113,8 +113,21 @@ func TestInstanceCutOffFromTheDatabase(t *testing.T) {
 	p.second.balance("823", records)
 }
 
+// troubled reports whether an instance of the fleet has a trouble, as this one shows
+// it to operators.
+func (r *rig) troubled(part string) bool {
+	r.t.Helper()
+	all, err := r.api.Instances(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return slices.ContainsFunc(all.Items, func(i client.Instance) bool {
+		return slices.ContainsFunc(i.Troubles, func(t client.Trouble) bool { return t.Part == part && t.Reason != "" })
+	})
+}
+
 // TestInstanceCutOffFromRedis makes Redis hang for one of two instances. The other
-// pays everything, and the first says what is wrong.
+// pays everything, and both say what is wrong with the first.
 func TestInstanceCutOffFromRedis(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -123,8 +136,13 @@ func TestInstanceCutOffFromRedis(t *testing.T) {
 	id, workload := p.second.create(2000, false, client.NewPromotion{})
 	p.second.balance(id, workload)
 	p.first.eventually("the metric says so", func() bool { return value(p.first.scrape(), "largesse_degraded", "queue") == 1 })
+	p.second.eventually("the other instance shows it", func() bool { return p.second.troubled("queue") })
+	if got := p.second.degraded(); len(got) > 0 {
+		t.Errorf("the other instance calls itself degraded: %v", got)
+	}
 	p.redis.Resume()
 	p.first.eventually("the instance works again", func() bool { return len(p.first.degraded()) == 0 })
+	p.second.eventually("the other instance shows no trouble", func() bool { return !p.second.troubled("queue") })
 }
 
 // TestDatabaseHangs makes PostgreSQL hang for the only instance in the middle of a
@@ -165,25 +183,34 @@ func TestRedisIsFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := newRig(t, servers("LARGESSE_TEST_REDIS"), moneysim.Faults{}, func(cfg *config.Config) { cfg.Redis.URL = redis.Address() })
+	r := newRig(t, servers("LARGESSE_TEST_REDIS"), moneysim.Faults{}, func(cfg *config.Config) {
+		cfg.Redis.URL, cfg.Redis.Stream.MaxLen = redis.Address(), 500
+	})
 	warm, first := r.create(100, false, client.NewPromotion{})
 	r.balance(warm, first)
+	halfway, second := r.create(2000, false, client.NewPromotion{RatePerSecond: 200})
+	dispatched := r.until(halfway, "half dispatched", func(now client.Promotion) bool { return now.Counts.Succeeded > 0 && now.Counts.Queued > 100 })
 	limit("1")
 	id, workload := r.create(500, false, client.NewPromotion{})
-	r.eventually("the instance says that entries cannot be added", func() bool { return slices.Contains(r.degraded(), "streams") })
-	r.eventually("the metric says so", func() bool { return value(r.scrape(), "largesse_degraded", "streams") == 1 })
+	r.saysDegraded("streams")
+	// What was dispatched before is paid.
+	now := r.until(halfway, "out of dispatched payouts", func(now client.Promotion) bool { return now.Counts.Queued == 0 })
+	if now.Counts.Succeeded < dispatched.Counts.Succeeded+dispatched.Counts.Queued {
+		t.Errorf("%+v, and once Redis is full only %+v", dispatched.Counts, now.Counts)
+	}
 	limit("0")
 	r.balance(id, workload)
+	r.balance(halfway, second)
 	r.eventually("the instance works again", func() bool { return len(r.degraded()) == 0 })
 }
 
-// TestAHangingProviderStopsNoOtherWork lets the provider never answer. Uploads and
-// coupons go on, and the instance says what is wrong.
+// TestAHangingProviderStopsNoOtherWork lets the provider never answer. Uploads,
+// coupons and commands go on, and the instance says what is wrong.
 func TestAHangingProviderStopsNoOtherWork(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, servers("LARGESSE_TEST_REDIS"), moneysim.Faults{TimeoutRate: 1})
 	id, _ := r.create(500, false, client.NewPromotion{})
-	r.eventually("the instance is degraded by the provider", func() bool { return slices.Contains(r.degraded(), "provider") })
+	r.saysDegraded("provider")
 	template, err := r.api.CreateTemplate(t.Context(), client.NewTemplate{Name: t.Name(), TotalQuantity: 100})
 	if err != nil {
 		t.Fatal(err)
@@ -194,8 +221,25 @@ func TestAHangingProviderStopsNoOtherWork(t *testing.T) {
 			t.Fatalf("coupon %d: %+v, %v", i, res, err)
 		}
 	}
+	other, workload := r.create(500, false, client.NewPromotion{Name: "uploaded meanwhile"})
+	if _, err := r.api.PausePromotion(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	r.until(other, "paused", func(p client.Promotion) bool { return p.Status == "PAUSED" })
+	if _, err := r.api.ResumePromotion(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	unwanted, _ := r.create(500, false, client.NewPromotion{Name: "unwanted"})
+	if _, err := r.api.CancelPromotion(t.Context(), unwanted); err != nil {
+		t.Errorf("a cancel while the provider hangs: %v", err)
+	}
+	r.until(unwanted, "cancelled", func(now client.Promotion) bool { return now.Status == "CANCELLED" && now.Counts.Ready == 0 })
+	if got := r.degraded(); !slices.Contains(got, "provider") {
+		t.Errorf("degraded: %v, want provider still", got)
+	}
 	if err := r.sim.SetFaults(moneysim.Faults{}); err != nil {
 		t.Fatal(err)
 	}
 	r.until(id, "settled", settled)
+	r.balance(other, workload)
 }

@@ -217,11 +217,12 @@ func TestThreeInstancesShareTheProvider(t *testing.T) {
 					t.Errorf("instance %d said so after %v", i, d)
 				}
 			}
-			time.Sleep(time.Until(said.Add(after + 3*time.Second)))
-			early, next := m.between(said.Add(time.Second), said.Add(after-100*time.Millisecond)), m.between(said.Add(after), said.Add(after+3*time.Second))
-			t.Logf("%d calls during a Retry-After of %v, %d in the 3 s after it", early, after, next)
+			time.Sleep(time.Until(said.Add(after + time.Second)))
+			// The others hear of it within 50 ms, and may use send times leased 100 ms ahead.
+			early, next := m.between(said.Add(200*time.Millisecond), said.Add(after-100*time.Millisecond)), m.between(said.Add(after), said.Add(after+time.Second))
+			t.Logf("%d calls during a Retry-After of %v, %d in the second after it", early, after, next)
 			if early != 0 || next == 0 {
-				t.Errorf("%d calls during a Retry-After of %v, %d in the 3 s after it", early, after, next)
+				t.Errorf("%d calls during a Retry-After of %v, %d in the second after it", early, after, next)
 			}
 			worksAgain := func() {
 				t.Helper()
@@ -243,7 +244,7 @@ func TestThreeInstancesShareTheProvider(t *testing.T) {
 					t.Errorf("instance %d: largesse_degraded is %v", i, v)
 				}
 				// Answers to calls from before the outage may end it for a moment.
-				if n := strings.Count(p.stderr.String(), `"instance degraded" component=engine part=provider`); n < 2 || n > 6 {
+				if n := strings.Count(p.stderr.String(), `"instance degraded" component=engine part=provider`); n < 2 || n > 4 {
 					t.Errorf("instance %d: %d lines for two troubles", i, n)
 				}
 			}
@@ -251,8 +252,9 @@ func TestThreeInstancesShareTheProvider(t *testing.T) {
 			all, probes := m.between(began, began.Add(outage)), m.between(began.Add(5*time.Second), began.Add(outage))
 			m.down.Store(0)
 			t.Logf("an outage of %v: %d calls, %d of them after the first 5 s", outage, all, probes)
-			// A probe is a charge and a lookup, and probes start at least a second apart.
-			if probes > 2*55 || probes < 5 || all > 250 {
+			// A probe is a charge and a lookup. Two probes fail in the first 5 s. Then all
+			// instances together start one every 3.5 s, less a fifth at most: 55 s / 2.8 s < 20.
+			if probes > 2*20 || probes < 5 || all > 250 {
 				t.Errorf("an outage of %v: %d calls, %d of them after the first 5 s", outage, all, probes)
 			}
 			p := r.until(id, "paid again", func(p client.Promotion) bool { return p.Counts.Succeeded > 0 })

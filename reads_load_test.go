@@ -153,6 +153,9 @@ func TestReadsOfLargeTables(t *testing.T) {
 					said = append(said, fmt.Sprintf("%d × %d", n, status))
 				}
 			}
+			if n := statuses[http.StatusTooManyRequests].Load() + statuses[http.StatusServiceUnavailable].Load(); n == 0 {
+				t.Errorf("none of the reads was refused: %s", strings.Join(said, ", "))
+			}
 			t.Logf("%.0f payouts per second without readers, %.0f with %d: they got %s", alone[len(alone)-1], beside[len(beside)-1], readers, strings.Join(said, ", "))
 			if t.Failed() {
 				return

@@ -177,13 +177,15 @@ func TestCalls(t *testing.T) {
 		},
 		{
 			"Instances", "GET /v1/instances ", `{"items":[{"name":"h-1","version":"v1","roles":["api"],"alive":true,"startedAt":"2026-11-21T10:00:00Z","seenAt":"2026-11-21T10:00:00Z",
-				"aliveUntil":"2026-11-21T10:00:00Z","consumers":2,"pools":[{"promotionId":"7","type":"POINT","consumers":2,"inHand":1,"startedAt":"2026-11-21T10:00:00Z"}]}],
+				"aliveUntil":"2026-11-21T10:00:00Z","consumers":2,"pools":[{"promotionId":"7","type":"POINT","consumers":2,"inHand":1,"startedAt":"2026-11-21T10:00:00Z"}],
+				"troubles":[{"part":"kafka","reason":"it does not answer","since":"2026-11-21T10:00:00Z"}]}],
 				"streams":[{"promotionId":"7","type":"POINT","key":"k","length":5,"lag":3,"pending":2,"oldestPendingAgeMillis":9,"consumers":2}],"degraded":["queue"]}`,
 			func(c *client.Client) (any, error) { return c.Instances(ctx) },
 			client.Instances{
 				Items: []client.Instance{{
 					Name: "h-1", Version: "v1", Roles: []string{"api"}, Alive: true, StartedAt: tenSharp, SeenAt: tenSharp, AliveUntil: tenSharp, Consumers: 2,
-					Pools: []client.InstancePool{{PromotionID: "7", Type: "POINT", Consumers: 2, InHand: 1, StartedAt: tenSharp}},
+					Pools:    []client.InstancePool{{PromotionID: "7", Type: "POINT", Consumers: 2, InHand: 1, StartedAt: tenSharp}},
+					Troubles: []client.Trouble{{Part: "kafka", Reason: "it does not answer", Since: tenSharp}},
 				}},
 				Streams:  []client.WorkStream{{PromotionID: "7", Type: "POINT", Key: "k", Length: 5, Lag: 3, Pending: 2, OldestPendingAgeMillis: 9, Consumers: 2}},
 				Degraded: []string{"queue"},

@@ -23,9 +23,10 @@ type Instance struct {
 	Alive      bool           `json:"alive"`
 	StartedAt  time.Time      `json:"startedAt"`
 	SeenAt     time.Time      `json:"seenAt"`
-	AliveUntil time.Time      `json:"aliveUntil"` // when it counts as dead without another heartbeat
-	Consumers  int            `json:"consumers"`  // of all its pools; 0 if it is not alive
-	Pools      []InstancePool `json:"pools"`      // ordered by promotion; empty if it is not alive
+	AliveUntil time.Time      `json:"aliveUntil"`         // when it counts as dead without another heartbeat
+	Consumers  int            `json:"consumers"`          // of all its pools; 0 if it is not alive
+	Pools      []InstancePool `json:"pools"`              // ordered by promotion; empty if it is not alive
+	Troubles   []Trouble      `json:"troubles,omitempty"` // what degraded it at its last heartbeat, as in Readiness; nil if it is not alive
 }
 
 // InstancePool is the pool of one promotion on one instance.

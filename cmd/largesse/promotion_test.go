@@ -455,8 +455,14 @@ func TestPromotionWatch(t *testing.T) {
 
 	t.Run("TellsOfAStandstillNowAndThen", func(t *testing.T) {
 		t.Parallel()
-		env, asked := fakeServer(t, map[string]answer{"GET /readyz": {body: `{"status":"ok","degraded":["queue","provider"],
-			"troubles":[{"part":"provider","reason":"the provider does not respond"}]}`}})
+		env, asked := fakeServer(t, map[string]answer{
+			"GET /readyz": {body: `{"status":"ok","degraded":["queue","provider"],
+			"troubles":[{"part":"provider","reason":"the provider does not respond"}]}`},
+			"GET /v1/instances": {body: `{"items":[
+				{"name":"h-1","troubles":[{"part":"provider","reason":"the provider does not respond"},{"part":"redis-clock","reason":"the clock is off"}]},
+				{"name":"h-2","troubles":[{"part":"kafka","reason":"Kafka did not answer"},{"part":"redis-clock","reason":"the clock is off"}]},
+				{"name":"h-3"}]}`},
+		})
 		cl, err := client.New(strings.TrimPrefix(env[0], "LARGESSE_SERVER="), client.Options{Transport: &http.Transport{DisableKeepAlives: true}})
 		if err != nil {
 			t.Fatal(err)
@@ -476,14 +482,14 @@ func TestPromotionWatch(t *testing.T) {
 			}
 		}
 		want := `RUNNING 0% of 2, queued 2
-RUNNING 0% of 2, queued 2, nothing paid for 3s, the work queue does not answer, the provider does not respond
-RUNNING 0% of 2, queued 2, nothing paid for 13s, the work queue does not answer, the provider does not respond
+RUNNING 0% of 2, queued 2, nothing paid for 3s, the work queue does not answer, the provider does not respond, h-1 and 1 more: the clock is off, h-2: Kafka did not answer
+RUNNING 0% of 2, queued 2, nothing paid for 13s, the work queue does not answer, the provider does not respond, h-1 and 1 more: the clock is off, h-2: Kafka did not answer
 `
 		if diff := cmp.Diff(want, out.String()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		if n := len(asked()); n != 4 {
-			t.Errorf("the server was asked %d times in 12 s, want 4", n)
+		if n := len(asked()); n != 8 {
+			t.Errorf("the server was asked %d times in 12 s, want 2 questions 4 times", n)
 		}
 	})
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,8 +22,8 @@ func (c *cli) promotionWatchCommand() *cobra.Command {
 		Long: `Follow a promotion until it is completed or cancelled. On a terminal, a bar shows
 its states; elsewhere, each change prints a line, or a JSON object with --output
 json. If nothing was paid for 3 s, the output says so and names each part of the
-server that does not work as it should, and why. Ctrl-C ends only the command, not
-the promotion.`,
+server that does not work as it should, and why, also on other instances. Ctrl-C
+ends only the command, not the promotion.`,
 		Example: `  largesse promotion watch 12345
   largesse promotion watch 12345 --every 10s --output json`,
 		Args: promotionArgs(),
@@ -135,8 +136,9 @@ func (w *watch) look(ctx context.Context, p client.Promotion, now time.Time) err
 	return w.show(s)
 }
 
-// degraded reads which parts of the server do not work as they should, and why, at
-// most every few seconds. It returns nil if the server does not answer.
+// degraded reads which parts of the server do not work as they should, and why, and
+// what degrades other instances, at most every few seconds. It returns nil if the
+// server does not answer.
 func (w *watch) degraded(ctx context.Context, now time.Time) []string {
 	if now.Sub(w.asked) < stillMin {
 		return w.parts
@@ -159,7 +161,43 @@ func (w *watch) degraded(ctx context.Context, now time.Time) []string {
 		}
 		w.parts = append(w.parts, text)
 	}
+	if all, err := w.client.Instances(ctx); err == nil {
+		w.parts = append(w.parts, elsewhere(all.Items, w.parts)...)
+	}
 	return w.parts
+}
+
+// elsewhereMax limits the reasons of other instances in one line.
+const elsewhereMax = 5
+
+// elsewhere returns the reasons why instances are degraded, each once and with the
+// instances, without those that are known.
+func elsewhere(all []client.Instance, known []string) []string {
+	var reasons []string
+	at := make(map[string][]string) // names of instances by reason
+	for _, i := range all {
+		for _, t := range i.Troubles {
+			if slices.Contains(known, t.Reason) {
+				continue
+			}
+			if at[t.Reason] == nil {
+				reasons = append(reasons, t.Reason)
+			}
+			at[t.Reason] = append(at[t.Reason], i.Name)
+		}
+	}
+	var out []string
+	for _, reason := range reasons[:min(len(reasons), elsewhereMax)] {
+		where := at[reason][0]
+		if others := len(at[reason]) - 1; others > 0 {
+			where += fmt.Sprintf(" and %d more", others)
+		}
+		out = append(out, where+": "+reason)
+	}
+	if left := len(reasons) - len(out); left > 0 {
+		out = append(out, fmt.Sprintf("%d more reasons of other instances", left))
+	}
+	return out
 }
 
 func (w *watch) show(s *snapshot) error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -38,6 +39,7 @@ type Instance struct {
 	AliveUntil time.Time      `json:"aliveUntil" doc:"When it counts as crashed without another heartbeat"`
 	Consumers  int            `json:"consumers" doc:"Consumers in all of its pools; 0 if it is not alive"`
 	Pools      []InstancePool `json:"pools" nullable:"false" doc:"Ordered by promotion, as of the last heartbeat; empty if it is not alive"`
+	Troubles   []obs.Trouble  `json:"troubles,omitempty" nullable:"false" doc:"What degraded it at the last heartbeat, as in its /readyz; absent without any, and if it is not alive"`
 }
 
 // InstancePool is the pool of a promotion on an instance.
@@ -57,6 +59,7 @@ func instanceOf(i store.Instance) Instance {
 	if !i.Alive {
 		return out // its last report is out of date
 	}
+	out.Troubles = i.Troubles
 	for _, p := range i.Pools {
 		out.Consumers += p.Consumers
 		out.Pools = append(out.Pools, InstancePool{

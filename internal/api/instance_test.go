@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -44,10 +45,12 @@ func TestInstances(t *testing.T) {
 					{PromotionID: 2, Type: reward.Point, Consumers: 1, StartedAt: testTime},
 					{PromotionID: 3, Type: reward.Voucher, Consumers: 2, Pending: 4, StartedAt: testTime},
 				},
+				Troubles: []obs.Trouble{{Part: "provider", Reason: "it does not answer", Since: testTime}},
 			},
 			{
 				Name: "host-2", StartedAt: testTime, SeenAt: testTime, AliveUntil: testTime,
-				Pools: []store.InstancePool{{PromotionID: 2, Type: reward.Point, Consumers: 3, Pending: 9, StartedAt: testTime}}, // it had them
+				Pools:    []store.InstancePool{{PromotionID: 2, Type: reward.Point, Consumers: 3, Pending: 9, StartedAt: testTime}}, // it had them
+				Troubles: []obs.Trouble{{Part: "kafka", Reason: "it did not answer", Since: testTime}},
 			},
 		}
 		a := b.json(t, "GET", "/v1/instances", "")
@@ -72,6 +75,7 @@ func TestInstances(t *testing.T) {
 						map[string]any{"promotionId": "2", "type": "POINT", "consumers": n("1"), "inHand": n("0"), "startedAt": "2026-11-21T01:02:03Z"},
 						map[string]any{"promotionId": "3", "type": "VOUCHER", "consumers": n("2"), "inHand": n("4"), "startedAt": "2026-11-21T01:02:03Z"},
 					},
+					"troubles": []any{map[string]any{"part": "provider", "reason": "it does not answer", "since": "2026-11-21T01:02:03Z"}},
 				},
 				map[string]any{
 					"name": "host-2", "version": "", "roles": []any{}, "alive": false, "consumers": n("0"), "pools": []any{},

@@ -322,6 +322,8 @@ func (f *fakeStore) PromotionActive(context.Context) ([]store.PromotionView, err
 	return out, f.away
 }
 
+func (f *fakeStore) Clock(context.Context) (time.Time, error) { return time.Now(), nil }
+
 func (f *fakeStore) UploadOpen(_ context.Context, u store.Upload) error {
 	defer f.lock()()
 	f.uploads[u.ID] = u

@@ -3,6 +3,7 @@ package books
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -90,6 +91,25 @@ func (m *manyBooks) since(at time.Time) (promotions, checks int) {
 	return promotions, checks
 }
 
+// moments returns at how many moments after a time promotions were checked. Checks
+// that are less than 50 ms apart belong to one moment.
+func (m *manyBooks) moments(at time.Time) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []time.Time
+	for _, list := range m.checked {
+		all = append(all, list...)
+	}
+	slices.SortFunc(all, time.Time.Compare)
+	n := 0
+	for i, c := range all {
+		if c.After(at) && (i == 0 || c.Sub(all[i-1]) >= 50*time.Millisecond) {
+			n++
+		}
+	}
+	return n
+}
+
 func (m *manyBooks) reconciler(owns func(reward.PromotionID) bool) *Reconciler {
 	return New(Config{
 		Store: m, Charges: m, Views: m.get, Owns: owns, Interval: testInterval, DispatchHorizon: testHorizon, Metrics: obs.NewMetrics(),
@@ -111,11 +131,16 @@ func TestManyPromotions(t *testing.T) {
 			if n, _ := m.since(began); n != promotions {
 				t.Errorf("%d of %d promotions were checked in six minutes", n, promotions)
 			}
-			// Nothing has changed: one is checked per round.
+			// Nothing has changed: on average, one is checked per round.
 			began = time.Now()
 			time.Sleep(3 * time.Minute)
 			if _, n := m.since(began); n < 140 || n > 240 {
 				t.Errorf("%d checks in three minutes in which nothing changed", n)
+			}
+			// Several are checked in a row: an idle instance asks before the first of them
+			// what others know of the provider.
+			if n := m.moments(began); n > 60 {
+				t.Errorf("checks at %d moments in three minutes in which nothing changed", n)
 			}
 			// Those that change are checked at their turn, in addition to the others.
 			began = time.Now()

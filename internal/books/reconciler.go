@@ -31,10 +31,13 @@ const (
 	// round checks at least one of them. If there are many, each is checked less
 	// often than Config.Interval.
 	roundBudget = roundInterval / 10
-	// roundUnchanged is how many active promotions a round checks that have neither
+	// unchangedMax is how many active promotions a round checks that have neither
 	// changed since their books last balanced nor a suspected difference. Their books can
-	// only differ by what the provider or a person did meanwhile.
-	roundUnchanged = 1
+	// only differ by what the provider or a person did meanwhile. After n such checks
+	// the next n rounds make none, so that there is one per round on average. They
+	// are made in a row because an idle instance exchanges with the others what
+	// they know of the provider before the first of several calls.
+	unchangedMax = 5
 	// confirmAfter is the time after which a difference must be found again
 	// before it counts.
 	confirmAfter = 10 * time.Second
@@ -103,6 +106,7 @@ type Reconciler struct {
 
 	// Only the goroutine of loop uses the fields of this block.
 	watched         map[reward.PromotionID]*watched
+	unchangedAt     time.Time // earliest time of the next check of an unchanged promotion
 	listAt          time.Time // earliest time of the next read of the list of charges
 	noListLogged    bool      // the log says that the provider has no list
 	listUnavailable bool      // the latest read of the list failed
@@ -130,6 +134,9 @@ type watched struct {
 
 // changed reports whether the counts have changed since the books last balanced.
 func (w *watched) changed() bool { return w.clean == nil || *w.clean != w.seen }
+
+// limited reports whether a round may leave the check to a later one.
+func (w *watched) limited() bool { return len(w.suspects) == 0 && !w.gone }
 
 // breach records the handled differences of a promotion.
 type breach struct {
@@ -229,18 +236,20 @@ func (r *Reconciler) round(ctx context.Context, report func(error, ...any)) {
 	}
 	var due []check
 	now := time.Now()
+	rests := now.Before(r.unchangedAt) // it checks no unchanged promotion
 	for id, w := range r.watched {
-		if w.owned && !now.Before(w.nextAt) {
-			due = append(due, check{id, w})
+		if !w.owned || now.Before(w.nextAt) || rests && w.limited() && !w.changed() {
+			continue
 		}
+		due = append(due, check{id, w})
 	}
 	slices.SortFunc(due, func(a, b check) int { return cmp.Or(a.nextAt.Compare(b.nextAt), cmp.Compare(a.id, b.id)) })
 	var spent time.Duration // on those that have changed
 	unchanged := 0          // checked
 	for _, c := range due {
 		id, w := c.id, c.watched
-		began, limited, changed := time.Now(), len(w.suspects) == 0 && !w.gone, w.changed()
-		if limited && (changed && spent >= roundBudget || !changed && unchanged == roundUnchanged) {
+		began, limited, changed := time.Now(), w.limited(), w.changed()
+		if limited && (changed && spent >= roundBudget || !changed && unchanged == unchangedMax) {
 			continue
 		}
 		err := r.check(ctx, id, w)
@@ -262,6 +271,10 @@ func (r *Reconciler) round(ctx context.Context, report func(error, ...any)) {
 		case limited:
 			unchanged++
 		}
+	}
+	if unchanged > 0 {
+		// Half a round less: the rounds are not exactly roundInterval apart.
+		r.unchangedAt = now.Add(time.Duration(unchanged)*roundInterval - roundInterval/2)
 	}
 }
 

@@ -288,6 +288,25 @@ const (
 	breachesMetric = "largesse_balance_breaches_total"
 )
 
+// breach checks that there is one webhook, about a breach, and returns the report that the
+// reason of the pause names.
+func (l *ledger) breach(why string) Reconciliation {
+	l.t.Helper()
+	hooks, err := l.rows.WebhookClaim(l.t.Context(), 10, time.Now().Add(time.Minute), time.Now())
+	if err != nil || len(hooks) != 1 || hooks[0].Event != store.EventBreach {
+		l.t.Errorf("webhooks %+v, %v", hooks, err)
+	}
+	var id int64
+	if _, err := fmt.Sscanf(why[strings.Index(why, "(reconciliation"):], "(reconciliation %d)", &id); err != nil {
+		l.t.Fatalf("%q: %v", why, err)
+	}
+	report, err := l.rec.Get(l.t.Context(), id)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return report
+}
+
 // within lets fake time pass until the condition holds, and fails after d.
 func (l *ledger) within(d time.Duration, what string, holds func() bool) {
 	l.t.Helper()
@@ -364,18 +383,9 @@ func TestReconciler(t *testing.T) {
 					t.Errorf("%q does not say %q", why, part)
 				}
 			}
-			hooks, err := l.rows.WebhookClaim(t.Context(), 10, time.Now().Add(time.Minute), time.Now())
-			if err != nil || len(hooks) != 1 || hooks[0].Event != store.EventBreach {
-				t.Errorf("webhooks %+v, %v", hooks, err)
-			}
 			// The report that the reason names has the same differences.
-			var id int64
-			if _, err := fmt.Sscanf(why[strings.Index(why, "(reconciliation"):], "(reconciliation %d)", &id); err != nil {
-				t.Fatalf("%q: %v", why, err)
-			}
-			report, err := l.rec.Get(t.Context(), id)
-			if err != nil || len(report.Drifts) != 2 || report.Drifts[0].What != driftAbove || *report.Drifts[0].Store != 25 || *report.Drifts[0].Provider != 26 {
-				t.Errorf("%+v, %v", report, err)
+			if report := l.breach(why); len(report.Drifts) != 2 || report.Drifts[0].What != driftAbove || *report.Drifts[0].Store != 25 || *report.Drifts[0].Provider != 26 {
+				t.Errorf("%+v", report)
 			}
 		})
 	})
@@ -397,17 +407,8 @@ func TestReconciler(t *testing.T) {
 					t.Errorf("%q does not say %q", why, part)
 				}
 			}
-			hooks, err := l.rows.WebhookClaim(t.Context(), 10, time.Now().Add(time.Minute), time.Now())
-			if err != nil || len(hooks) != 1 || hooks[0].Event != store.EventBreach {
-				t.Errorf("webhooks %+v, %v", hooks, err)
-			}
-			var id int64
-			if _, err := fmt.Sscanf(why[strings.Index(why, "(reconciliation"):], "(reconciliation %d)", &id); err != nil {
-				t.Fatalf("%q: %v", why, err)
-			}
-			report, err := l.rec.Get(t.Context(), id)
-			if err != nil || len(report.Drifts) != 1 || report.Drifts[0].What != driftTwice {
-				t.Errorf("%+v, %v", report, err)
+			if report := l.breach(why); len(report.Drifts) != 1 || report.Drifts[0].What != driftTwice {
+				t.Errorf("%+v", report)
 			}
 			// A promotion that does not run cannot be paused; all else is the same.
 			l.rec.ChargedTwice(t.Context(), c)

@@ -33,7 +33,7 @@ func newWatch(log obs.Log) *watch {
 
 // OnBrokerConnect is called after each attempt to connect.
 func (w *watch) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
-	if errors.Is(err, context.Canceled) {
+	if stopped(err) {
 		return
 	}
 	// The client gives a broker another ID once it knows the broker; the address
@@ -54,7 +54,13 @@ func (w *watch) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration, _ net.
 // OnGroupManageError is called when an error ends a group session. The client
 // joins the group again automatically.
 func (w *watch) OnGroupManageError(err error) {
-	if !errors.Is(err, context.Canceled) {
+	if !stopped(err) {
 		w.log.Warn("consumer group session lost", err)
 	}
+}
+
+// stopped reports whether err only says that this side ended the work: it
+// canceled the call or closed its client.
+func stopped(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed)
 }

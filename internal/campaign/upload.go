@@ -41,6 +41,7 @@ const (
 // uploadRows is the part of the store that uploads use in addition to a saver.
 type uploadRows interface {
 	store.Uploads
+	Clock(ctx context.Context) (time.Time, error)
 	PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error)
 	PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
 }
@@ -292,9 +293,13 @@ type upload struct {
 }
 
 // open creates the row that blocks the promotion's completion. It runs with the
-// first batch, so that a file refused as a whole leaves no row.
+// first batch, so that a file refused as a whole leaves no row. Its lease is a time
+// of the database, because any instance may decide whether it has expired.
 func (u *upload) open(ctx context.Context) error {
-	now := time.Now()
+	now, err := u.cfg.Rows.Clock(ctx)
+	if err != nil {
+		return fmt.Errorf("open an upload: %w", err)
+	}
 	row := store.Upload{
 		ID: u.cfg.IDs.Next(), PromotionID: u.promotion.ID, CreatedAt: now, LeasedUntil: now.Add(uploadLeaseTTL),
 	}
@@ -311,7 +316,10 @@ func (u *upload) open(ctx context.Context) error {
 func (u *upload) extend(ctx context.Context) {
 	for service.Sleep(ctx, uploadLeaseTTL/3) {
 		wctx, cancel := context.WithTimeout(ctx, uploadLeaseTTL/3)
-		err := u.cfg.Rows.UploadExtend(wctx, u.row.ID, time.Now().Add(uploadLeaseTTL))
+		now, err := u.cfg.Rows.Clock(wctx)
+		if err == nil {
+			err = u.cfg.Rows.UploadExtend(wctx, u.row.ID, now.Add(uploadLeaseTTL))
+		}
 		cancel()
 		if err != nil && ctx.Err() == nil {
 			u.log.Warn("extending upload lease failed", err, "promotion_id", u.promotion.ID, "upload_id", u.row.ID)
@@ -396,7 +404,9 @@ func (u *upload) explain(err error) error {
 		return err
 	}
 	out := reward.Error{Kind: reward.KindUnavailable, Code: CodeUploadInterrupted, Detail: "the targets could not be saved", Err: err}
-	if e, ok := errors.AsType[*reward.Error](err); ok {
+	if e, ok := errors.AsType[*reward.Error](err); ok && e.Kind == reward.KindUnavailable {
+		out.Detail += ": " + e.Detail
+	} else if ok {
 		out = *e
 	}
 	out.Detail += fmt.Sprintf("; %d targets were accepted before that, and sending the same file again is safe", u.result.Accepted)

@@ -39,6 +39,7 @@ type fakeUploadRows struct {
 	closed  []store.Upload
 	errs    []store.LineError
 	hints   int
+	ahead   time.Duration // of the clock
 }
 
 func newFakeUploadRows(p reward.Promotion) *fakeUploadRows {
@@ -94,6 +95,10 @@ func (f *fakeUploadRows) Save(ctx context.Context, t reward.PromotionType, p sto
 		res.Outcomes = append(res.Outcomes, outcome)
 	}
 	return res, nil
+}
+
+func (f *fakeUploadRows) Clock(context.Context) (time.Time, error) {
+	return time.Now().Add(f.ahead), nil
 }
 
 func (f *fakeUploadRows) UploadOpen(_ context.Context, u store.Upload) error {
@@ -373,10 +378,23 @@ func (c *calling) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
+// TestUploadKeepsItsLease checks that an upload extends its lease in time, by the
+// clock of the database: another instance decides by it whether the upload is live.
 func TestUploadKeepsItsLease(t *testing.T) {
 	t.Parallel()
+	for _, ahead := range []time.Duration{0, time.Hour, -time.Hour} {
+		t.Run(fmt.Sprint(ahead), func(t *testing.T) {
+			t.Parallel()
+			keepsItsLease(t, ahead)
+		})
+	}
+}
+
+func keepsItsLease(t *testing.T, ahead time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeUploadRows(pointPromotion)
+		f.ahead = ahead
+		began := time.Now()
 		// The first batch is complete, so the upload is open; then the sender
 		// pauses for a minute.
 		body := io.MultiReader(strings.NewReader(csvOf(1, 1000)), &calling{f: func() { time.Sleep(time.Minute) }}, strings.NewReader("5000\n"))
@@ -388,6 +406,9 @@ func TestUploadKeepsItsLease(t *testing.T) {
 			t.Errorf("extended %d times in a minute", len(f.extends))
 		}
 		until := f.opened[0].LeasedUntil
+		if lasts := until.Sub(began.Add(ahead)); lasts != uploadLeaseTTL {
+			t.Errorf("the lease lasts for %v by the clock of the database", lasts)
+		}
 		for _, next := range f.extends {
 			if next.Sub(until) > uploadLeaseTTL {
 				t.Errorf("the lease lapsed between %v and %v", until, next)

@@ -32,7 +32,7 @@ func (a *Applier) apply(ctx context.Context, id reward.TemplateID, change *store
 	if change.From == change.To {
 		return nil
 	}
-	result, err := a.gate.Apply(ctx, gate.ApplyParams{
+	result, err := a.call(ctx, gate.ApplyParams{
 		TemplateID: id, From: change.From, State: stateOf(&change.Template), Holdings: holdingsOf(change.Holdings),
 		Done: with.done, Left: with.left, Outcomes: with.outcomes, ServiceTime: with.serviceTime,
 	})
@@ -45,6 +45,13 @@ func (a *Applier) apply(ctx context.Context, id reward.TemplateID, change *store
 		return a.catchUp(ctx, id, result.Version)
 	}
 	return nil
+}
+
+// call makes one apply. An apply that times out may take effect nevertheless.
+func (a *Applier) call(ctx context.Context, p gate.ApplyParams) (gate.ApplyResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	defer cancel()
+	return a.gate.Apply(ctx, p)
 }
 
 // applyBestEffort applies a change on behalf of a waiting user: it takes at most
@@ -70,7 +77,7 @@ func (a *Applier) catchUp(ctx context.Context, id reward.TemplateID, version int
 		if t.Version <= version {
 			return nil
 		}
-		result, err := a.gate.Apply(ctx, gate.ApplyParams{
+		result, err := a.call(ctx, gate.ApplyParams{
 			TemplateID: id, From: version, State: stateOf(t), Holdings: holdingsOf(changes.Holdings),
 			Done: settledTickets(t.Generation, changes.Settled), Left: leftRequests(changes.Settled),
 		})

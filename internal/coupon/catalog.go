@@ -129,24 +129,17 @@ func (c *Catalog) Change(ctx context.Context, p rules.TemplateChange) (View, err
 	if err := c.checkFallback(p.WhenRedisAway); err != nil {
 		return View{}, err
 	}
-	if p.TotalQuantity != nil && *p.TotalQuantity < before.TotalQuantity {
-		c.shrink(ctx, p.ID)
+	var t reward.CouponTemplate
+	if p.TotalQuantity != nil && *p.TotalQuantity < before.TotalQuantity || p.Mode != nil && *p.Mode != before.Mode {
+		t, err = c.granter.change(ctx, p, before.Promised() > 0)
+	} else {
+		t, err = c.rows.TemplateChange(ctx, p)
 	}
-	t, err := c.rows.TemplateChange(ctx, p)
 	if err != nil {
 		return View{}, err
 	}
 	c.afterChange(ctx, &store.CouponChange{From: t.Version - 1, To: t.Version, Template: t})
 	return c.views(ctx, []reward.CouponTemplate{t})[0], nil
-}
-
-// shrink takes back the places that the gate has not given, so that the quantity can
-// be lowered to what is issued or promised. If that fails, the rows decide with the
-// places that they have set aside.
-func (c *Catalog) shrink(ctx context.Context, id reward.TemplateID) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	_ = c.granter.shrink(ctx, id) // the change of the quantity reports what it needs
 }
 
 // checkFallback returns CodeInvalid if a template would wait for a gate although there

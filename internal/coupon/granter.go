@@ -8,6 +8,7 @@ import (
 
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -21,6 +22,13 @@ const (
 	grantWindowsMax = 10_000
 	// grantTriesMax limits the grants of one call.
 	grantTriesMax = 4
+	// shrinkTriesMax and changeTriesMax limit how often places are taken back again
+	// because the gate's places changed in between. A change of the quantity competes
+	// with the grants of a rush.
+	shrinkTriesMax, changeTriesMax = 3, 10
+	// changeGateTimeout ends what a change of a template does at its gate before the
+	// rows decide alone.
+	changeGateTimeout = 2 * time.Second
 )
 
 // Granter has the rows set places aside for gates. A gate gives a ticket only for such
@@ -77,7 +85,7 @@ func (g *Granter) grant(ctx context.Context, id reward.TemplateID, at grantOf) e
 // cover grants the places that users in line need and do not have.
 func (g *Granter) cover(ctx context.Context, id reward.TemplateID, h gate.Header) error {
 	missing := h.Waiting - (h.Granted - h.Used)
-	if missing <= 0 || h.Stock() == 0 {
+	if missing <= 0 || h.Total-h.Live-(h.Granted-h.Used) <= 0 {
 		return nil
 	}
 	return g.add(ctx, id, grantOf{generation: h.Generation, version: h.Version, granted: h.Granted, grants: h.Grants}, missing)
@@ -98,9 +106,14 @@ func (g *Granter) add(ctx context.Context, id reward.TemplateID, at grantOf, pla
 	return g.applier.apply(ctx, id, &store.CouponChange{From: t.Version - 1, To: t.Version, Template: t}, applyExtras{})
 }
 
-// shrinkTriesMax limits how often a shrink is tried again because the gate's places
-// changed in between.
-const shrinkTriesMax = 3
+// gateShrink makes a gate give up the places that it has not given. From then on it
+// gives only places that the rows grant anew. version is the gate's.
+func (g *Granter) gateShrink(ctx context.Context, id reward.TemplateID) (s rules.Shrunk, version int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	defer cancel()
+	r, err := g.gate.Shrink(ctx, id)
+	return rules.Shrunk{Generation: r.Generation, Grants: r.Grants, Granted: r.Granted}, r.Version, err
+}
 
 // shrink makes a gate give up the places that it has not given, and takes them back in
 // the rows. If the gate does not respond, or its places keep changing, they stay set
@@ -108,15 +121,11 @@ const shrinkTriesMax = 3
 // grant tells the gate its places again.
 func (g *Granter) shrink(ctx context.Context, id reward.TemplateID) error {
 	for range shrinkTriesMax {
-		call, cancel := context.WithTimeout(ctx, gateTimeout)
-		s, err := g.gate.Shrink(call, id)
-		cancel()
+		s, version, err := g.gateShrink(ctx, id)
 		if err != nil {
 			return ignore(err, gate.ErrNotLoaded)
 		}
-		t, done, err := g.rows.TemplateShrink(ctx, store.TemplateShrinkParams{
-			ID: id, Generation: s.Generation, Grants: s.Grants, Granted: s.Granted,
-		})
+		t, done, err := g.rows.TemplateShrink(ctx, id, s)
 		switch {
 		case err != nil:
 			return err
@@ -126,11 +135,56 @@ func (g *Granter) shrink(ctx context.Context, id reward.TemplateID) error {
 			return nil
 		}
 		// Another grant or shrink has not reached the gate yet.
-		if err := g.applier.catchUp(ctx, id, s.Version); err != nil {
+		if err := g.applier.catchUp(ctx, id, version); err != nil {
 			return err
 		}
 	}
 	return errPlacesChange
+}
+
+// change makes a change of a template that needs as many free places as possible: a
+// lower quantity, or another mode. The gate gives up the places that it has not given,
+// and the transaction of the change takes them back. If the gate does not respond, the
+// rows decide with the places that are set aside. If the caller crashes in between, the
+// gate has fewer places than the rows; the next grant tells it.
+//
+// load says that a gate that is missing is loaded first: after Redis lost data, places
+// are set aside for users whom no gate knows.
+func (g *Granter) change(ctx context.Context, p rules.TemplateChange, load bool) (reward.CouponTemplate, error) {
+	for try := 1; ; try++ {
+		s, version, shrinkErr := g.shrinkForChange(ctx, p.ID, load)
+		if p.Shrunk = &s; shrinkErr != nil {
+			p.Shrunk = nil
+		}
+		t, err := g.rows.TemplateChange(ctx, p)
+		if !reward.HasCode(err, reward.CodeConflict) || shrinkErr != nil {
+			return t, err
+		}
+		row, rowErr := g.rows.TemplateGet(ctx, p.ID)
+		if rowErr != nil {
+			return t, rowErr
+		}
+		if row.Grants == s.Grants && row.Generation == s.Generation || try == changeTriesMax {
+			return t, err // the users in line need the places, or they keep changing
+		}
+		// Another grant or shrink has not reached the gate yet.
+		if err := g.applier.catchUp(ctx, p.ID, version); err != nil {
+			return t, err
+		}
+	}
+}
+
+// shrinkForChange is gateShrink for a change of a template.
+func (g *Granter) shrinkForChange(ctx context.Context, id reward.TemplateID, load bool) (s rules.Shrunk, version int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, changeGateTimeout)
+	defer cancel()
+	if s, version, err = g.gateShrink(ctx, id); !load || !errors.Is(err, gate.ErrNotLoaded) {
+		return s, version, err
+	}
+	if err = g.applier.loader.ensure(ctx, id); err != nil {
+		return s, version, err
+	}
+	return g.gateShrink(ctx, id)
 }
 
 var errPlacesChange = errors.New("the places of the gate keep changing")

@@ -5,46 +5,22 @@ package coupon
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// ownRedis starts a Redis for a test that breaks it, and returns its process ID.
-func ownRedis(t *testing.T) (address string, pid int) {
+// processOf returns the process ID of a Redis.
+func processOf(t *testing.T, address string) int {
 	t.Helper()
-	in, err := fleet.Look()
+	pid, err := strconv.Atoi(info(t, address, "server")["process_id"])
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := fleet.NewRedis(t.Context(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	c := plainClient(t, server.Address())
-	defer c.Close()
-	info, err := c.Do(t.Context(), c.B().Info().Section("server").Build()).ToString()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, info, _ = strings.Cut(info, "process_id:")
-	if pid, err = strconv.Atoi(strings.TrimSpace(strings.SplitN(info, "\n", 2)[0])); err != nil {
-		t.Fatal(err)
-	}
-	return server.Address(), pid
+	return pid
 }
 
 // exerciseHang lets Redis hang while users request coupons. Everyone who was told that
@@ -52,7 +28,8 @@ func ownRedis(t *testing.T) (address string, pid int) {
 // it took until coupons were issued through the database.
 func exerciseHang(t *testing.T, lasts, fallbackAfter time.Duration) time.Duration {
 	t.Helper()
-	address, pid := ownRedis(t)
+	address := ownServer(t).Address()
+	pid := processOf(t, address)
 	signal := func(s syscall.Signal) {
 		if err := syscall.Kill(pid, s); err != nil {
 			t.Error(err)

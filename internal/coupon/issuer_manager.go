@@ -2,7 +2,6 @@ package coupon
 
 import (
 	"context"
-	"hash/fnv"
 	"slices"
 	"sync"
 	"time"
@@ -23,11 +22,12 @@ const (
 
 // IssuerManager runs an Issuer for each template assigned to this instance.
 //
-// Every issuing instance holds a lease under its own name. A hash of template and
-// instance name assigns each template to one of the instances that hold a lease. If
-// an instance crashes, others take over its templates within 3 s. For a moment, two
-// instances may read different leases and both take a template. Each take gives the
-// template a new epoch, and only the instance with the latest epoch can issue.
+// While there are active templates, every issuing instance holds a lease under its own
+// name. A hash of template and instance name assigns each template to one of the
+// instances that hold a lease. If an instance crashes, others take over its templates
+// within 3 s. For a moment, two instances may read different leases and both take a
+// template. Each take gives the template a new epoch, and only the instance with the
+// latest epoch can issue.
 type IssuerManager struct {
 	instance  string
 	rows      store.Store
@@ -65,8 +65,15 @@ func (m *IssuerManager) run(ctx context.Context) {
 }
 
 // round renews the lease, stops the issuers of templates that belong to other
-// instances, and starts those of its own.
+// instances, and starts those of its own. While no template is active it renews
+// nothing, so the lease expires. The first instance that then sees templates may take
+// all of them, and the others get theirs when they have taken their leases again.
 func (m *IssuerManager) round(ctx context.Context) error {
+	active := m.templates.active()
+	if len(active) == 0 {
+		m.retain(nil)
+		return nil
+	}
 	call, cancel := context.WithTimeout(ctx, assignTimeout)
 	defer cancel()
 	lease, err := m.rows.LeaseTake(call, store.LeaseTakeParams{
@@ -77,8 +84,8 @@ func (m *IssuerManager) round(ctx context.Context) error {
 	}
 	assigned := make(map[reward.TemplateID]bool)
 	var take []reward.TemplateID
-	for _, t := range m.templates.active() {
-		if ownerOf(t.ID, lease.Holders) != m.instance {
+	for _, t := range active {
+		if store.Holder(uint64(t.ID), lease.Holders) != m.instance { //nolint:gosec // any bits do
 			continue
 		}
 		if m.runs(t.ID, t.Epoch) {
@@ -98,24 +105,6 @@ func (m *IssuerManager) round(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// ownerOf returns the instance that a template is assigned to: the one with the
-// highest hash of template and name. When an instance starts or stops, the templates
-// of the other instances stay where they are, except those that the new one gets.
-func ownerOf(id reward.TemplateID, instances []string) string {
-	best, top := "", uint64(0)
-	for _, name := range instances {
-		h := fnv.New64a()
-		_, _ = h.Write([]byte(id.String() + " " + name)) // never fails
-		// The high bits of FNV hardly differ for short texts, so mix the low ones in.
-		sum := h.Sum64() * 0x9e3779b97f4a7c15
-		sum ^= sum >> 32
-		if best == "" || sum > top {
-			best, top = name, sum
-		}
-	}
-	return best
 }
 
 // runs reports whether an issuer of the template runs with this epoch or a newer

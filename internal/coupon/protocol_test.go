@@ -495,3 +495,81 @@ func TestATicketThatNoGateGave(t *testing.T) {
 		r.balanced(id)
 	})
 }
+
+// TestLoweringInARush checks that a quantity that is high enough can be lowered while
+// users keep requesting coupons.
+func TestLoweringInARush(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		r.startAll(2)
+		const workers, users = 8, 60
+		id := r.create(reward.CouponTemplate{TotalQuantity: 100_000})
+		var requesting sync.WaitGroup
+		for worker := range workers {
+			requesting.Go(func() {
+				for n := range users {
+					r.want(r.instances[worker%2], id, fmt.Sprintf("u%d-%d", worker, n), "")
+				}
+			})
+		}
+		for n := range 10 {
+			total := int64(1000 - 50*n) // always enough for all of them
+			if _, err := r.instances[0].Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &total}); err != nil {
+				r.Errorf("lowering to %d: %v", total, err)
+			}
+		}
+		requesting.Wait()
+		r.until("all are issued", func() bool { return len(r.coupons(id)) == workers*users })
+		r.balanced(id)
+	})
+}
+
+// TestLoweringAfterALoss checks that places of users whom Redis has lost do not keep the
+// quantity from being lowered.
+func TestLoweringAfterALoss(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		i := r.start(func(c *FlowConfig) { c.Issue = false })
+		id := r.create(reward.CouponTemplate{TotalQuantity: 100})
+		r.want(i, id, "ann", "")
+		r.flush(r)
+		lower := int64(1)
+		if _, err := i.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &lower}); err != nil {
+			r.Fatal(err)
+		}
+		r.want(i, id, "bob", "")
+		if _, code := r.request(i, id, "ann"); code != reward.CodeSoldOut {
+			r.Errorf("ann got %q", code)
+		}
+	})
+}
+
+// TestALineWithoutPlacesGetsThem checks that the users of a line without places, as
+// after an upgrade, get them before others can.
+func TestALineWithoutPlacesGetsThem(t *testing.T) {
+	t.Parallel()
+	h := newHand(t, reward.CouponTemplate{TotalQuantity: 3}, nil)
+	for n, user := range []string{"ann", "bob", "cid"} {
+		h.waits(user, int64(n+1))
+	}
+	row, err := h.rows.TemplateGet(t.Context(), h.id)
+	h.must(err)
+	if _, done, err := h.rows.TemplateShrink(t.Context(), h.id, rules.Shrunk{Generation: row.Generation, Grants: row.Grants}); err != nil || !done {
+		t.Fatal(done, err)
+	}
+	h.must(h.loader.remake(t.Context(), h.id))
+	row, err = h.rows.TemplateGet(t.Context(), h.id)
+	h.must(err)
+	headers, err := h.gate.Headers(t.Context(), []reward.TemplateID{h.id})
+	h.must(err)
+	if headers[0].Granted != 0 || headers[0].Waiting != 3 {
+		t.Fatalf("%+v", headers[0])
+	}
+	h.must(h.maintainer.keepPlaces(t.Context(), &row, headers[0]))
+	h.move(reward.PathDatabase)
+	if _, err := h.Intake.Request(t.Context(), IssueCommand{TemplateID: h.id, UserID: "dan"}); !reward.HasCode(err, reward.CodeUnavailable) {
+		t.Fatalf("a newcomer: %v", err)
+	}
+	h.must(h.loader.leaveDatabase(t.Context(), h.id))
+	h.wantIssued("ann", "bob", "cid")
+}

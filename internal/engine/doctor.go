@@ -133,10 +133,10 @@ func judgeSettings(cfg config.Config, warnings []string, problems []config.Probl
 // skewAllowed is the clock difference above which Doctor warns.
 const skewAllowed = time.Second
 
-// judgeClock compares a server's clock with the one of this machine. The queue
-// refuses entries that arrive later than half the dispatch horizon (money.timeout
-// plus lease). If the clocks differ by more than that, entries are refused, or
-// swept too early.
+// judgeClock compares a server's clock with the one of this machine. Dispatching stops
+// if Redis is three quarters of the dispatch horizon (money.timeout plus lease) ahead
+// of the database, and lost payouts are found late if it is behind. So it fails above
+// half of that horizon.
 func judgeClock(name, subject string, clock service.Clock, cfg config.Config) Check {
 	limit := (cfg.Money.Timeout + cfg.Redis.Stream.Lease()) / 2
 	direction := "ahead of"
@@ -151,9 +151,9 @@ func judgeClock(name, subject string, clock service.Clock, cfg config.Config) Ch
 	}
 	switch skew := clock.Skew(); {
 	case skew > limit:
-		return c.but(CheckFail, "synchronize both clocks by NTP: if they differ by more than %s (half of money.timeout + lease), entries are refused as late or swept too early", config.ShortDuration(limit))
+		return c.but(CheckFail, "synchronize both clocks by NTP: if Redis is more than %s (three quarters of money.timeout + lease) ahead of the database, no payouts are dispatched, and if it is behind, lost payouts are found late", config.ShortDuration(limit*3/2))
 	case skew > skewAllowed:
-		return c.but(CheckWarn, "synchronize both clocks by NTP: they should differ by at most %s, and dispatching fails above %s", config.ShortDuration(skewAllowed), config.ShortDuration(limit))
+		return c.but(CheckWarn, "synchronize both clocks by NTP: they should differ by at most %s, and dispatching stops if Redis is more than %s ahead of the database", config.ShortDuration(skewAllowed), config.ShortDuration(limit*3/2))
 	}
 	return c
 }

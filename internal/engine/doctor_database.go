@@ -152,13 +152,14 @@ func knownInstances(ctx context.Context, cfg config.Config) ([]store.Instance, e
 	return rows.InstanceList(ctx)
 }
 
-// lostShown is the number of lost instances that a check names.
+// lostShown is the number of lost instances, or of reasons of degraded ones, that a
+// check names.
 const lostShown = 5
 
-// judgeInstances returns a check for the running instances, and one for the instances
-// that ended without a shutdown, if there are any.
+// judgeInstances returns a check for the running instances, one for those that are
+// degraded, and one for the instances that ended without a shutdown, if there are any.
 func judgeInstances(all []store.Instance, version string) []Check {
-	var names, others []string
+	var names, others, degraded []string
 	var lost []store.Instance
 	for _, i := range all {
 		switch {
@@ -169,6 +170,9 @@ func judgeInstances(all []store.Instance, version string) []Check {
 			others = append(others, fmt.Sprintf("%s runs %s", i.Name, i.Version))
 		}
 		names = append(names, i.Name)
+		for _, t := range i.Troubles {
+			degraded = append(degraded, i.Name+": "+t.Reason)
+		}
 	}
 	running := passed("instances", "%d running: %s", len(names), strings.Join(names, ", "))
 	switch {
@@ -178,10 +182,18 @@ func judgeInstances(all []store.Instance, version string) []Check {
 		running.Found = fmt.Sprintf("this is version %s, but %s", version, strings.Join(others, ", "))
 		running = running.but(CheckWarn, "update all instances to one version; different versions are normal only during an update")
 	}
-	if len(lost) == 0 {
-		return []Check{running}
+	checks := []Check{running}
+	if len(degraded) > 0 {
+		c := passed("instances.degraded", "%s", strings.Join(degraded[:min(len(degraded), lostShown)], "; "))
+		if more := len(degraded) - lostShown; more > 0 {
+			c.Found += fmt.Sprintf("; and %d more", more)
+		}
+		checks = append(checks, c.but(CheckWarn, "follow the reasons; /readyz of each instance and GET /v1/instances show them all"))
 	}
-	return []Check{running, judgeLost(lost)}
+	if len(lost) > 0 {
+		checks = append(checks, judgeLost(lost))
+	}
+	return checks
 }
 
 func judgeLost(lost []store.Instance) Check {

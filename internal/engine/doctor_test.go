@@ -166,6 +166,17 @@ func TestJudgeInstances(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 
+	troubled := slices.Clone(same)
+	troubled[1].Troubles = []obs.Trouble{{Part: obs.PartProvider, Reason: "the provider does not answer"}}
+	onlyBut(t, judgeInstances(troubled, "v1"), CheckWarn, "instances.degraded")
+	for range lostShown {
+		troubled = append(troubled, troubled[1])
+	}
+	want := "b-1: the provider does not answer" + strings.Repeat("; b-1: the provider does not answer", lostShown-1) + "; and 1 more"
+	if checks := judgeInstances(troubled, "v1"); checks[1].Found != want {
+		t.Errorf("%+v", checks)
+	}
+
 	// One that is not heard of any more neither runs nor has a say in versions.
 	seen := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	lost := slices.Clone(same)
@@ -174,7 +185,7 @@ func TestJudgeInstances(t *testing.T) {
 	}
 	checks := judgeInstances(lost, "v1")
 	onlyBut(t, checks, CheckWarn, "instances.lost")
-	want := "7 ended without a shutdown: d-6 was last seen at 2026-11-21T10:06:00Z, d-5 was last seen at 2026-11-21T10:05:00Z, " +
+	want = "7 ended without a shutdown: d-6 was last seen at 2026-11-21T10:06:00Z, d-5 was last seen at 2026-11-21T10:05:00Z, " +
 		"d-4 was last seen at 2026-11-21T10:04:00Z, d-3 was last seen at 2026-11-21T10:03:00Z, d-2 was last seen at 2026-11-21T10:02:00Z, and 2 more"
 	if !strings.Contains(checks[0].Found, "2 running: a-1, b-1") || checks[1].Found != want {
 		t.Errorf("%+v", checks)

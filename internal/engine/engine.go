@@ -395,7 +395,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 	stream := e.cfg.Redis.Stream
 	heart := newHeartbeat(e.store, store.Instance{
 		Name: e.instance, Version: e.version, Roles: slices.Clone(e.cfg.Roles), StartedAt: time.Now(),
-	}, e.log)
+	}, e.troubles, e.log)
 	rates, err := e.openRates(ctx)
 	if err != nil {
 		return err
@@ -499,7 +499,7 @@ func (e *Engine) startCoupons(ctx context.Context) error {
 		c.FallbackAfter = 0 // no gate will become available
 	}
 	flow, err := coupon.NewFlow(coupon.FlowConfig{
-		Store:  e.store, Gate: e.gate, NoGate: none, Bus: e.bus, Connected: e.flow.Connected, Instance: e.instance,
+		Store: e.store, Gate: e.gate, NoGate: none, Bus: e.bus, Connected: e.flow.Connected, Instance: e.instance,
 		Concurrency: c.ConsumerConcurrency, LockWait: c.LockWait, LockLease: c.LockLease,
 		RefusalTTL: c.AvailabilityTTL, FallbackAfter: c.FallbackAfter, QueueTTL: c.QueueTTL,
 		Average:        time.Duration(c.AverageProcessingMillis) * time.Millisecond,
@@ -570,7 +570,7 @@ func (e *Engine) startMonitor(ctx context.Context) {
 		partStore: e.store.Ping, partQueue: e.queue.Ping, partKafka: e.bus.Ping,
 	}}
 	e.metrics.PartsFrom(e.pulse.up)
-	m := &monitor{pulse: e.pulse, troubles: e.troubles, viewAge: e.flow.ViewAge, clock: e.store.Clock}
+	m := &monitor{pulse: e.pulse, troubles: e.troubles, viewAge: e.flow.ViewAge, fullAt: e.store.FullAt, clock: e.store.Clock}
 	m.Start(context.WithoutCancel(ctx), m.run)
 	e.onClose(m.Stop)
 }

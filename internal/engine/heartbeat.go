@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
@@ -20,6 +21,8 @@ const (
 	heartbeatDelay = 200 * time.Millisecond
 	// heartbeatTimeout limits the database calls of one heartbeat.
 	heartbeatTimeout = 2 * time.Second
+	// reasonMax is the number of bytes of a trouble's reason in a heartbeat.
+	reasonMax = 500
 )
 
 // heartbeat reports what this instance does: it writes a row while the instance
@@ -27,15 +30,17 @@ const (
 type heartbeat struct {
 	service.Base
 	rows  store.Instances
-	self  store.Instance       // without Pools
+	self  store.Instance       // without Pools and Troubles
 	pools func() []pool.Status // set before Start
-	view  *service.View[int]   // the number of instances that are alive
-	log   obs.Log
+	// troubles holds what degrades this instance.
+	troubles *obs.Troubles
+	view     *service.View[int] // the number of instances that are alive
+	log      obs.Log
 }
 
 // newHeartbeat returns a heartbeat that writes nothing before Start.
-func newHeartbeat(rows store.Instances, self store.Instance, log obs.Log) *heartbeat {
-	h := &heartbeat{rows: rows, self: self, log: log.For(obs.Engine)}
+func newHeartbeat(rows store.Instances, self store.Instance, troubles *obs.Troubles, log obs.Log) *heartbeat {
+	h := &heartbeat{rows: rows, self: self, troubles: troubles, log: log.For(obs.Engine)}
 	failed := false
 	h.view = service.NewView(heartbeatInterval, heartbeatDelay, h.beat, func(err error) {
 		switch {
@@ -75,6 +80,10 @@ func (h *heartbeat) beat(ctx context.Context) (int, error) {
 			PromotionID: p.Stream.PromotionID, Type: p.Stream.Type, Consumers: len(p.Consumers),
 			Pending: p.Pending, StartedAt: p.StartedAt.UTC(),
 		})
+	}
+	self.Troubles = h.troubles.List()
+	for n, t := range self.Troubles {
+		self.Troubles[n].Reason = strings.ToValidUTF8(t.Reason[:min(len(t.Reason), reasonMax)], "")
 	}
 	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/obs"
@@ -75,7 +76,7 @@ func TestHeartbeat(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			rows := &fakeInstances{}
-			h := newHeartbeat(rows, self, obs.Log{})
+			h := newHeartbeat(rows, self, nil, obs.Log{})
 			var mu sync.Mutex // protects pools
 			var pools []pool.Status
 			h.pools = func() []pool.Status {
@@ -130,7 +131,7 @@ func TestHeartbeat(t *testing.T) {
 				t.Fatal(err)
 			}
 			rows := &fakeInstances{}
-			h := newHeartbeat(rows, self, log)
+			h := newHeartbeat(rows, self, nil, log)
 			h.pools = func() []pool.Status { return nil }
 			rows.set(true)
 			h.Start(t.Context())
@@ -144,10 +145,31 @@ func TestHeartbeat(t *testing.T) {
 		})
 	})
 
+	t.Run("ShowsWhatDegradesTheInstance", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			rows, troubles := &fakeInstances{}, obs.NewTroubles(nil, obs.Log{})
+			h := newHeartbeat(rows, self, troubles, obs.Log{})
+			h.pools = func() []pool.Status { return nil }
+			troubles.Set(obs.PartProvider, strings.Repeat("é", reasonMax))
+			since := time.Now().UTC()
+			h.Start(t.Context())
+			time.Sleep(time.Second)
+			troubles.Clear(obs.PartProvider)
+			time.Sleep(heartbeatInterval)
+			h.Stop()
+			told := self
+			told.Troubles = []obs.Trouble{{Part: obs.PartProvider, Reason: strings.Repeat("é", reasonMax/2), Since: since}}
+			if diff := cmp.Diff([]store.Instance{told, self}, rows.beats, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("told (-want +got):\n%s", diff)
+			}
+		})
+	})
+
 	t.Run("AStopBeforeAStartSaysNothing", func(t *testing.T) {
 		t.Parallel()
 		rows := &fakeInstances{}
-		newHeartbeat(rows, self, obs.Log{}).Stop()
+		newHeartbeat(rows, self, nil, obs.Log{}).Stop()
 		if len(rows.gone) > 0 {
 			t.Errorf("gone: %v", rows.gone)
 		}

@@ -18,6 +18,10 @@ const (
 	// degraded. No new charge starts with a view older than 1 s, so a slow read
 	// alone is not reported.
 	viewLateAfter = 3 * time.Second
+	// fullFor is how long the disk of the database counts as full after a transaction
+	// found no space. It is longer than the pauses after which work that waits is
+	// tried again.
+	fullFor = 15 * time.Second
 	// skewMax is the difference to the database's clock above which the instance
 	// counts as degraded. Times of different instances meet in rows: due times,
 	// schedules and leases.
@@ -33,6 +37,8 @@ type monitor struct {
 	troubles *obs.Troubles
 	// viewAge returns the age of the view of the promotions.
 	viewAge func() time.Duration
+	// fullAt returns when the disk of the database was last found to be full.
+	fullAt func() time.Time
 	// clock returns the time of the database.
 	clock func(ctx context.Context) (time.Time, error)
 	// began is when run began, and askedAt when it last read the clock; only run uses
@@ -70,6 +76,8 @@ func (m *monitor) check(ctx context.Context) {
 	age := min(m.viewAge(), time.Since(m.began)) // there is no view before the first read
 	m.report(obs.PartView, age > viewLateAfter,
 		"this instance could not read the promotions for more than 3 s, so it starts no charge: check its connection to the database")
+	m.report(obs.PartDisk, time.Since(m.fullAt()) < fullFor,
+		"the disk of the database is full: give it space; until then, what needs space fails or waits, and continues by itself")
 	if up[partStore] && time.Since(m.askedAt) >= skewInterval {
 		m.askedAt = time.Now()
 		m.compareClocks(ctx)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/store"
 )
 
 // TestMonitor makes each thing that an instance depends on fail, and repairs it.
@@ -20,6 +21,7 @@ func TestMonitor(t *testing.T) {
 		var (
 			down          atomic.Value // string
 			viewAge, skew atomic.Int64 // nanoseconds
+			full          store.Space
 		)
 		down.Store("")
 		ping := func(part string) func(context.Context) error {
@@ -38,6 +40,7 @@ func TestMonitor(t *testing.T) {
 			}},
 			troubles: troubles,
 			viewAge:  func() time.Duration { return time.Duration(viewAge.Load()) },
+			fullAt:   full.FullAt,
 			clock: func(context.Context) (time.Time, error) {
 				time.Sleep(200 * time.Millisecond)
 				return time.Now().Add(time.Duration(skew.Load()) - 100*time.Millisecond), nil
@@ -79,6 +82,11 @@ func TestMonitor(t *testing.T) {
 			want(obs.PartDatabaseClock)
 		}
 		skew.Store(int64(1900 * time.Millisecond))
+		want()
+		if err := full.Missed(errors.New("no space")); !errors.Is(err, store.ErrFull) {
+			t.Errorf("%v is no ErrFull", err)
+		}
+		want(obs.PartDisk)
 		want()
 	})
 }

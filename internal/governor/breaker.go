@@ -78,15 +78,16 @@ type breaker struct {
 	failures int // payouts that failed in a row
 
 	// since is the number of the call whose failure began the count in fresh. fresh
-	// counts that failure, and failures of calls with higher numbers. It is there for a provider that has just crashed: responses to earlier calls
-	// still arrive and reset failures, but not fresh.
+	// counts that failure, and failures of calls with higher numbers. It is there for a
+	// provider that has just crashed: responses to earlier calls still arrive and reset
+	// failures, but not fresh.
 	since uint64
 	fresh int
 
 	// Series of failures are numbered. row is the number of the series that the field
-	// failures is counting now, and freshRow that of the field fresh. seen holds the payouts that failed lately, each with
-	// row and freshRow as they were at its latest failure. It is dropped when it is full: then
-	// a payout may count twice.
+	// failures is counting now, and freshRow that of the field fresh. seen holds the
+	// payouts that failed lately, each with row and freshRow as they were at its latest
+	// failure. It is dropped when it is full: then a payout may count twice.
 	seen          map[payee]counted
 	row, freshRow uint64
 
@@ -216,6 +217,14 @@ func (b *breaker) probed(p *Permit, next time.Duration) {
 	if b.turn {
 		b.turn, b.ended = false, ProbeResult{Ended: true, Tries: b.tries}
 	}
+}
+
+// giveUp ends this instance's turn although its probe is in flight: for the other
+// instances, that probe failed. They probe after the usual interval. If the probe is
+// answered all the same, that ends the outage.
+func (b *breaker) giveUp(now time.Duration) {
+	b.tries++
+	b.turn, b.ended, b.probeAt = false, ProbeResult{Ended: true, Tries: b.tries}, now+probeInterval(b.tries)
 }
 
 // probeInterval returns how long the breaker waits after n failed probes before the

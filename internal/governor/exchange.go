@@ -25,10 +25,23 @@ type told struct {
 	at       time.Duration // end of the latest exchange
 	failed   bool          // the latest exchange failed
 	urgent   bool          // there is news
+	outage   int64         // outage in the latest reply; 0: none
+	heardAt  time.Duration // with outage: end of the first exchange whose reply had it
 	wake     chan struct{} // has a value if an exchange is due at once
 }
 
 func newTold() told { return told{instance: rand.Text(), wake: make(chan struct{}, 1)} }
+
+// forget says that the next call must wait for an exchange. Only answers after that
+// exchange can end an outage in its reply.
+func (t *told) forget() { t.informed, t.outage = false, 0 }
+
+// hear notes the outage in a reply.
+func (t *told) hear(now time.Duration, outage int64) {
+	if t.outage != outage {
+		t.outage, t.heardAt = outage, now
+	}
+}
 
 // news says that the others should hear of the provider at once. It never blocks.
 func (t *told) news() {
@@ -88,7 +101,7 @@ func (g *Governor) exchange() (wait time.Duration, again bool) {
 	now := g.now()
 	due := g.exchangeAt(now)
 	var p LeaseParams
-	if due <= now {
+	if due > 0 && due <= now {
 		p = LeaseParams{Name: NameOfAll, PerSecond: 1, News: g.newsFor(now)}
 		if g.all != nil {
 			p.PerSecond = g.all.pace
@@ -128,7 +141,7 @@ func (g *Governor) exchangeAt(now time.Duration) time.Duration {
 	case g.sharing.unshared:
 		return 0
 	case g.open == 0 && g.waiting == 0 && !t.urgent && !g.breaker.opened && !g.sharing.away:
-		t.informed = false // the next call must wait for an exchange
+		t.forget()
 		return 0
 	case g.sharing.away:
 		return g.sharing.tryAt
@@ -149,13 +162,16 @@ func (g *Governor) newsFor(now time.Duration) *News {
 	if t.block > now {
 		n.Block = t.block - now
 	}
-	if g.alive > 0 {
-		n.Alive = max(now-g.alive, 1)
+	if t.outage != 0 && g.alive > t.heardAt {
+		n.Answered = t.outage
 	}
 	if b.opened {
+		n.Want = !b.single && g.wantsTurn(now)
+		if b.turn && len(b.probes) > 0 && !n.Want {
+			b.giveUp(now)
+		}
 		n.Down = !b.adopted && !b.told
 		n.Probe = b.ended
-		n.Want = !b.single && (len(b.probes) > 0 || g.wantsProbe(now))
 		n.ProbeIn = min(max(b.probeAt-now, 0), ProbeInMax)
 	}
 	return n
@@ -170,6 +186,8 @@ func (g *Governor) untold(now time.Duration) {
 func (g *Governor) learn(now, sent time.Duration, n News, known Shared) {
 	t, b := &g.told, &g.breaker
 	t.informed, t.failed, t.at = true, false, now
+	t.hear(now, known.Outage)
+	down := known.Outage != 0
 	if n.Block > 0 && t.block <= sent+n.Block {
 		t.block = 0
 	}
@@ -181,12 +199,12 @@ func (g *Governor) learn(now, sent time.Duration, n News, known Shared) {
 		b.ended = ProbeResult{}
 	}
 	switch {
-	case known.Down && !b.opened:
+	case down && !b.opened:
 		if g.alive <= sent {
 			b.open(now)
 			b.adopted, b.probeAt = true, now+known.ProbeIn
 		}
-	case known.Down && (n.Down || b.told || b.adopted):
+	case down && (n.Down || b.told || b.adopted):
 		b.told, b.single = true, false
 		switch {
 		case len(b.probes) > 0:
@@ -200,7 +218,7 @@ func (g *Governor) learn(now, sent time.Duration, n News, known Shared) {
 				b.probeAt = now + known.ProbeIn // a probe that is due stays due since then
 			}
 		}
-	case known.Down, !b.opened: // this instance has yet to tell what it knows
+	case down, !b.opened: // this instance has yet to tell what it knows
 	case b.adopted:
 		g.closeBreaker(now)
 	case b.told && known.Up && !b.single:
@@ -234,7 +252,8 @@ func (g *Governor) leased(sent, now time.Duration, err error) {
 		s.failing = 0
 		if s.away {
 			s.away, s.back = false, now+backGrace
-			g.told.informed, g.breaker.told, g.breaker.single = false, false, false
+			g.told.forget()
+			g.breaker.told, g.breaker.single = false, false
 			g.cfg.Troubles.Clear(obs.PartRates)
 		}
 	case errors.Is(err, ErrUnshared):

@@ -110,9 +110,16 @@ func TestInstancesShareProbes(t *testing.T) {
 				}
 				stop()
 				opening, probes := v.calls(from, from+6*time.Second), v.calls(from+6*time.Second, from+outage)
-				t.Logf("%d calls in the first 6 s, then %d probes", opening, probes)
+				least, most := v.gaps(from+6*time.Second, from+outage)
+				t.Logf("%d calls in the first 6 s, then %d probes, %v to %v apart", opening, probes, least, most)
 				if opening > 3*45 || probes > 20 || probes < 5 {
 					t.Errorf("%d calls in the first 6 s, then %d probes", opening, probes)
+				}
+				// A probe ends, or has been in flight for probePatience. Then the interval passes,
+				// and a few exchanges pass the turn on.
+				longest := min(dead.Took, probePatience) + time.Duration(float64(probeIntervalMax)*(1+probeJitter)) + 4*exchangeInterval
+				if least < time.Duration(float64(probeIntervalMin)*(1-probeJitter)) || most > longest {
+					t.Errorf("probes are %v to %v apart, want at most %v", least, most, longest)
 				}
 				if n := v.calls(from+outage, from+outage+15*time.Second); n < 1500 {
 					t.Errorf("%d calls in the 15 s after it", n)
@@ -120,6 +127,151 @@ func TestInstancesShareProbes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// down502 responds 502 for a while.
+func down502(from, to time.Duration) func(int, time.Duration) Outcome {
+	return func(_ int, at time.Duration) Outcome {
+		if at >= from && at < to {
+			return Outcome{Class: reward.AnswerFailed, Status: 502, Took: 5 * time.Millisecond}
+		}
+		return paid
+	}
+}
+
+// probesMost is the largest number of probes of all instances in a time that begins
+// when at least two have failed: each one starts probeIntervalMax after the one before
+// it, less the jitter.
+func probesMost(d time.Duration) int {
+	return int(d/time.Duration(float64(probeIntervalMax)*(1-probeJitter))) + 1
+}
+
+// TestLateNewsEndNoOutage has some exchanges arrive late, as they do when a server is
+// busy. The last answers came a few milliseconds before the outage was found: news of
+// them are no reason to believe that it is over.
+func TestLateNewsEndNoOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const from, outage = 10 * time.Second, 60 * time.Second
+		v := newProvider(20 * time.Millisecond)
+		v.says = down502(from, from+outage)
+		rates := &distant{trip: time.Millisecond, late: func(n int64) time.Duration {
+			if n%40 == 0 {
+				return 100 * time.Millisecond
+			}
+			return 0
+		}}
+		cfg := Config{MaxConcurrency: 30}
+		all, stop := fleet(t, v, rates, 200, cfg, cfg, cfg)
+		time.Sleep(from + outage + 15*time.Second)
+		for i, g := range all {
+			if g.State().BreakerOpen {
+				t.Errorf("the breaker of instance %d is still open 15 s after the outage", i)
+			}
+		}
+		stop()
+		opening, probes := v.calls(from, from+6*time.Second), v.calls(from+6*time.Second, from+outage)
+		t.Logf("%d calls in the first 6 s, then %d probes", opening, probes)
+		if opening > 3*45 || probes > probesMost(outage-6*time.Second) || probes < 5 {
+			t.Errorf("%d calls in the first 6 s, then %d probes", opening, probes)
+		}
+	})
+}
+
+// TestAnAnswerFromBeforeTheOutage has an answer arrive, late, to a call from before the
+// outage, on an instance whose own breaker is open. That breaker stays open, so the
+// answer must not end the outage for the others either.
+func TestAnAnswerFromBeforeTheOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const from, outage = 10 * time.Second, 60 * time.Second
+		v := newProvider(20 * time.Millisecond)
+		v.says = down502(from, from+outage)
+		cfg := Config{MaxConcurrency: 30}
+		all, stop := fleet(t, v, &distant{trip: 40 * time.Millisecond}, 200, cfg, cfg, cfg)
+		time.Sleep(from - time.Second)
+		late := acquire(t, all[0], Job{PromotionID: 9})
+		time.Sleep(21 * time.Second)
+		for i, g := range all {
+			g.mu.Lock()
+			if !g.breaker.opened || g.breaker.adopted {
+				t.Errorf("the breaker of instance %d did not open by itself: %+v", i, g.breaker)
+			}
+			g.mu.Unlock()
+		}
+		late.Done(paid)
+		time.Sleep(outage - 20*time.Second + 15*time.Second)
+		stop()
+		probes := v.calls(from+6*time.Second, from+outage)
+		t.Logf("%d probes", probes)
+		if probes > probesMost(outage-6*time.Second) || probes < 5 {
+			t.Errorf("%d probes", probes)
+		}
+	})
+}
+
+// TestAHungProbeHoldsOthersBackBriefly has a probe hang because of its payee, while the
+// provider works again. Another instance must find that out soon.
+func TestAHungProbeHoldsOthersBackBriefly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rates := &distant{trip: time.Millisecond}
+		both := func() int { return 2 }
+		first, second := newTest(t, Config{Rates: rates, Instances: both}), newTest(t, Config{Rates: rates, Instances: both})
+		for i := range failuresToOpen {
+			acquire(t, first, Job{PromotionID: 1, TargetID: reward.TargetID(i), HasTarget: true}).Done(Outcome{Class: reward.AnswerFailed, Status: 502})
+		}
+		hung := acquire(t, first, Job{PromotionID: 1})
+		time.AfterFunc(time.Minute, func() { hung.Done(silence) })
+		time.Sleep(10 * time.Millisecond)
+		began := time.Now()
+		probe := acquire(t, second, Job{PromotionID: 2})
+		took := time.Since(began)
+		t.Logf("the other instance probed %v after the one that hangs", took)
+		// The probe counts as failed after probePatience, and the next one is due after
+		// the interval that follows a first failed probe.
+		if most := probePatience + time.Duration(2*float64(probeIntervalMin)*(1+probeJitter)) + 2*exchangeInterval; took > most || !probe.Probe() {
+			t.Errorf("the other instance probed %v after the one that hangs, want at most %v", took, most)
+		}
+		probe.Done(paid)
+		time.Sleep(2 * exchangeInterval)
+		if second.State().BreakerOpen {
+			t.Error("the breaker is open after an answer")
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// TestATurnHasProbesOfSeveralPromotions has a probe hang on an instance that has calls of
+// other promotions. It keeps its turn for them.
+func TestATurnHasProbesOfSeveralPromotions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rates := &distant{trip: time.Millisecond}
+		both := func() int { return 2 }
+		first, second := newTest(t, Config{Rates: rates, Instances: both}), newTest(t, Config{Rates: rates, Instances: both})
+		for i := range failuresToOpen {
+			acquire(t, first, Job{PromotionID: 1, TargetID: reward.TargetID(i), HasTarget: true}).Done(Outcome{Class: reward.AnswerFailed, Status: 502})
+		}
+		hung := acquire(t, first, Job{PromotionID: 1})
+		out, others := make(chan ended, 10), make(chan ended, 10)
+		for id := range reward.PromotionID(probesMax - 1) {
+			line(t.Context(), first, Job{PromotionID: 2 + id}, 1, out)
+		}
+		line(t.Context(), second, Job{PromotionID: 9}, 1, others)
+		began := time.Now()
+		var probes []*Permit
+		for len(probes) < probesMax-1 {
+			probes = append(probes, (<-out).permit)
+		}
+		if took := time.Since(began); took > (probesMax-1)*probePatience+2*exchangeInterval || len(others) != 0 {
+			t.Errorf("%d more promotions were probed after %v, and %d of the other instance", len(probes), took, len(others))
+		}
+		probes = append(probes, hung, (<-others).permit)
+		for _, p := range probes {
+			p.Done(silence)
+		}
+	})
 }
 
 // TestOnlyHangingPayoutsWait opens the breaker of instances that share it, and has
@@ -258,6 +410,28 @@ func TestExchangesCostLittle(t *testing.T) {
 		time.Sleep(time.Minute)
 		if n := rates.leases.Load() - before; n != 0 {
 			t.Errorf("%d exchanges in a minute without calls", n)
+		}
+	})
+}
+
+// Calls far apart cost one exchange each, right before the call.
+func TestACallCostsOneExchange(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const calls = 20
+		rates := &distant{trip: time.Millisecond}
+		g := newTest(t, Config{Rates: rates})
+		for range calls {
+			permit, err := g.Acquire(t.Context(), Job{PromotionID: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+			permit.Done(paid)
+			time.Sleep(time.Second)
+		}
+		if n := rates.leases.Load(); n != calls {
+			t.Errorf("%d exchanges for %d calls", n, calls)
 		}
 	})
 }

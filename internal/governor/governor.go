@@ -14,7 +14,7 @@
 //     starts for that time, but for at most 5 minutes.
 //   - While the provider does not respond, one call at a time may start, of all
 //     instances together: a probe. A probe that hangs is not waited for if another
-//     promotion has a call.
+//     promotion or another instance has a call.
 //   - Calls of payouts that hang use a tenth of the limit at most.
 //
 // What instances know of the provider they exchange through Config.Rates while they
@@ -104,7 +104,7 @@ type Governor struct {
 	calls   uint64 // number of permits ever granted
 	limit   limiter
 	breaker breaker
-	alive   time.Duration // time at which the provider last answered and worked; 0: none
+	alive   time.Duration // time of the latest answer that shows that the provider works; 0: none
 	blocked time.Duration // end of the Retry-After; 0: none
 	hanging hanging
 
@@ -272,8 +272,11 @@ func (p *Permit) Done(o Outcome) {
 		g.report.throttles = 0
 	}
 	wasOpen := g.breaker.opened
+	// A breaker that this instance opened itself stays open after an answer to a call
+	// from before that. So such an answer must not close those of the others.
+	shows := o.sign() == signAlive && (!wasOpen || p.probe || g.breaker.adopted)
 	counts := g.breaker.result(now, p, o, g.calls, g.open)
-	if o.sign() == signAlive {
+	if shows {
 		g.alive = now
 		if wasOpen {
 			g.told.news() // another instance may believe that the provider is down

@@ -142,6 +142,20 @@ func (g *Governor) wantsProbe(now time.Duration) bool {
 	return g.fresh > 0 && now >= b.probeAt || g.waiting > 0 && now >= b.probeAt+probeGrace
 }
 
+// wantsTurn reports whether other instances should wait for a probe of this one. They
+// wait for one in flight for probePatience. Then this instance needs the turn only for
+// a probe of another promotion.
+func (g *Governor) wantsTurn(now time.Duration) bool {
+	b := &g.breaker
+	switch {
+	case len(b.probes) == 0:
+		return g.wantsProbe(now)
+	case now < b.begunAt+probePatience:
+		return b.turn
+	}
+	return (b.turn || now >= b.probeAt) && len(b.probes) < probesMax && g.open < g.limit.now() && g.pickProbe(now) != nil
+}
+
 // nextProbe returns the time at which a probe may start. It returns 0 if that
 // depends on a call or on other instances.
 func (g *Governor) nextProbe(now time.Duration) time.Duration {

@@ -35,6 +35,12 @@ func TestHangingPayoutsUseAPart(t *testing.T) {
 					if n := hung.calls(0, 40*time.Second); n < most/hangingPart*3 {
 						t.Errorf("only %d calls of payouts that hang", n)
 					}
+					if n := hung.openNow(); n > most/hangingPart {
+						t.Errorf("%d of %d calls in flight are of payouts that hang", n, most)
+					}
+					if n := hung.mostOpen(); hanging.Hangs && n > most/hangingPart {
+						t.Errorf("%d of %d calls in flight were of payouts that hang", n, most)
+					}
 					if g.State().BreakerOpen {
 						t.Errorf("state %+v", g.State())
 					}

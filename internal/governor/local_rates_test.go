@@ -79,7 +79,7 @@ func (s *sharedProvider) exchange(now time.Duration, n News) Shared {
 	if n.Down && s.down == 0 {
 		s.down, s.up, s.probe, s.owner, s.tries = now, false, now+n.ProbeIn, "", 0
 	}
-	if s.down > 0 && n.Alive > 0 && now-n.Alive > s.down {
+	if s.down > 0 && n.Answered == int64(s.down) {
 		s.down, s.up, s.owner = 0, true, ""
 	}
 	known := Shared{Blocked: max(s.blocked-now, 0), Up: s.up, Tries: s.tries}
@@ -95,7 +95,7 @@ func (s *sharedProvider) exchange(now time.Duration, n News) Shared {
 			s.tries, s.probe = n.Probe.Tries, now+n.ProbeIn
 		}
 	}
-	known.Down, known.DownFor, known.Tries = true, now-s.down, s.tries
+	known.Outage, known.Tries = int64(s.down), s.tries
 	if n.Want && !n.Probe.Ended && (s.owner == n.Instance || s.owner == "" && s.probe <= now) {
 		s.owner, s.until = n.Instance, now+TurnLength
 		known.Turn = true

@@ -25,11 +25,12 @@ const (
 // before it comes. A send time that is not leased before it comes is lost.
 //
 // The provider: the instances share the end of the latest Retry-After, whether the
-// provider is down, and whose turn it is to probe it. It is down from the first
-// report of an open breaker until an instance reports a later answer. While it
-// is down, at most one instance at a time has the turn. A turn lasts TurnLength, and
-// as long as its owner asks again within that time. What is shared is forgotten
-// after KeptFor without a change.
+// provider is down, and whose turn it is to probe it. An outage begins with the first
+// report of an open breaker. It ends when an instance that knows of it reports an
+// answer that came afterwards: times of different clocks are not compared, and news
+// that arrive late change nothing. During an outage, at most one instance at a time
+// has the turn. A turn lasts TurnLength, and as long as its owner asks again within
+// that time. What is shared is forgotten after KeptFor without a change.
 type Rates interface {
 	// Lease leases the next send times of a rate, and exchanges what the instances
 	// know of the provider, if p has News. After an error, the send times may or may
@@ -66,15 +67,15 @@ type LeaseParams struct {
 type News struct {
 	Instance string        // who sends it: unique
 	Block    time.Duration // no call of any instance may start for so long; 0: no news; at most RetryAfterMax
-	Alive    time.Duration // how long ago the provider last answered and worked; 0: never
+	Answered int64         // the outage that ended: after this instance heard of it, the provider answered and worked; 0: none
 	Down     bool          // this instance's breaker opened
 	Want     bool          // this instance could probe, or is probing in its turn
 	Probe    ProbeResult
 	ProbeIn  time.Duration // with Down or Probe.Ended: time until the next probe, at most ProbeInMax
 }
 
-// ProbeResult says how a probe in this instance's turn ended. A successful one is an
-// answer instead.
+// ProbeResult says how a probe in this instance's turn ended, or that it has been in
+// flight for too long to wait for it. A successful one is an answer instead.
 type ProbeResult struct {
 	Ended bool
 	Tries int // failed probes so far
@@ -84,14 +85,13 @@ type ProbeResult struct {
 // reply.
 type Shared struct {
 	Blocked time.Duration // no call may start for so long
-	Down    bool          // the provider is down
-	DownFor time.Duration // with Down: since when
-	// Up, without Down, reports that the provider was down and has answered
-	// since. Without Down and Up, nothing is known.
+	Outage  int64         // number of the current outage; 0: there is none
+	// Up, without Outage, reports that there was one and that the provider has
+	// answered since. Without both, nothing is known.
 	Up      bool
-	Turn    bool          // with Down: it is the asking instance's turn to probe
-	ProbeIn time.Duration // with Down and without Turn: earliest time of a turn
-	Tries   int           // with Down: failed probes so far
+	Turn    bool          // with Outage: it is the asking instance's turn to probe
+	ProbeIn time.Duration // with Outage and without Turn: earliest time of a turn
+	Tries   int           // with Outage: failed probes so far
 }
 
 // Validate returns an error if a field is missing or out of range.
@@ -109,7 +109,7 @@ func (p LeaseParams) Validate() error {
 		return errors.New("governor: only the rate of all calls exchanges news")
 	case p.News.Instance == "":
 		return errors.New("governor: the news have no instance")
-	case p.News.Block < 0, p.News.Alive < 0, p.News.ProbeIn < 0, p.News.Probe.Tries < 0:
+	case p.News.Block < 0, p.News.Answered < 0, p.News.ProbeIn < 0, p.News.Probe.Tries < 0:
 		return errors.New("governor: a number in the news is below 0")
 	}
 	return nil

@@ -20,6 +20,7 @@ import (
 type distant struct {
 	LocalRates
 	trip   time.Duration
+	late   func(n int64) time.Duration // how much longer request n takes to arrive; nil: no longer
 	away   atomic.Bool
 	leases atomic.Int64
 }
@@ -27,8 +28,11 @@ type distant struct {
 var errAway = errors.New("no server")
 
 func (d *distant) Lease(ctx context.Context, p LeaseParams) (Run, error) {
-	d.leases.Add(1)
+	n := d.leases.Add(1)
 	time.Sleep(d.trip / 2)
+	if d.late != nil {
+		time.Sleep(d.late(n))
+	}
 	if d.away.Load() {
 		return Run{}, errAway
 	}

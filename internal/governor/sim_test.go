@@ -84,6 +84,34 @@ func (v *provider) busiest() int {
 	return most
 }
 
+// gaps returns the shortest and the longest time between two calls in a row that began
+// in [from, to).
+func (v *provider) gaps(from, to time.Duration) (least, most time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	slices.Sort(v.begun)
+	before := time.Duration(-1)
+	for _, at := range v.begun {
+		if at < from || at >= to {
+			continue
+		}
+		if gap := at - before; before >= 0 {
+			if most == 0 || gap < least {
+				least = gap
+			}
+			most = max(most, gap)
+		}
+		before = at
+	}
+	return least, most
+}
+
+func (v *provider) openNow() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.open
+}
+
 func (v *provider) mostOpen() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -23,6 +23,7 @@ const (
 	PartRates         = "rates"          // what instances share of rates and the provider cannot be read
 	PartRedisClock    = "redis-clock"    // Redis's clock is off
 	PartDatabaseClock = "database-clock" // the database's clock is off
+	PartDisk          = "disk"           // the disk of the database is full
 	PartView          = "view"           // the view of the promotions is too old for new charges
 	PartOutcomes      = "outcomes"       // outcomes of charges cannot be written
 	PartStreams       = "streams"        // entries cannot be added to the streams

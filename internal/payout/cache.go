@@ -309,6 +309,3 @@ func (c *StatusCache) Views() map[reward.PromotionID]*store.PromotionView {
 	now, _ := c.view.Get()
 	return now.views
 }
-
-// next returns a channel that closes after the next successful read.
-func (c *StatusCache) next() <-chan struct{} { return c.view.Next() }

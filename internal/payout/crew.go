@@ -58,6 +58,7 @@ type crew struct {
 type job struct {
 	view      *store.PromotionView
 	waits     bool // in a line, or its step runs
+	gone      bool // no longer offered, but it waits: forget it then
 	failed    int  // steps that failed in a row
 	inVain    int  // steps in a row that ended as stepWaits
 	early     bool // a change of the promotion ends its pause
@@ -92,18 +93,23 @@ func (c *crew) offer(ctx context.Context, views []*store.PromotionView) {
 			c.jobs[v.ID] = j
 		}
 		changed := j.view.Counts != v.Counts || j.view.Status != v.Status
-		j.view = v
+		j.view, j.gone = v, false
 		if !j.waits && (!now.Before(j.notBefore) || j.early && changed) {
 			c.enqueue(v.ID, j)
 		}
 	}
 	for id, j := range c.jobs {
-		if !offered[id] {
-			c.recover(j)
+		if offered[id] {
+			continue
+		}
+		c.recover(j)
+		// While it is in a line or its step runs, the promotion may be offered again. It
+		// must not be in the line twice, or have two steps at once.
+		if j.gone = true; !j.waits {
 			delete(c.jobs, id)
 		}
 	}
-	if len(c.jobs) == 0 {
+	if len(offered) == 0 {
 		c.failedFrom = time.Time{}
 	}
 	c.begin(ctx)
@@ -129,7 +135,8 @@ func (c *crew) begin(ctx context.Context) {
 			id := l.waiting[0]
 			l.waiting = l.waiting[1:]
 			j := c.jobs[id]
-			if j == nil { // no longer offered
+			if j.gone {
+				delete(c.jobs, id)
 				continue
 			}
 			l.busy++
@@ -151,7 +158,9 @@ func (c *crew) end(ctx context.Context, l *line, id reward.PromotionID, j *job, 
 	l.busy--
 	j.waits, j.early = false, err == nil && (r == stepWaits || r == stepRests)
 	switch {
-	case ctx.Err() != nil || c.jobs[id] != j: // no longer offered
+	case j.gone:
+		delete(c.jobs, id)
+	case ctx.Err() != nil:
 	case err != nil:
 		if c.failedFrom.IsZero() {
 			c.failedFrom = time.Now()

@@ -254,6 +254,31 @@ func TestCrew(t *testing.T) {
 		})
 	})
 
+	// A promotion is handed to another instance and back while it waits in the line,
+	// or while its step runs.
+	t.Run("WhoIsOfferedAgainWaitsOnce", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			s := newShift(t, 3, func(reward.PromotionID, int) (time.Duration, result, error) { return 2 * time.Second, stepDone, nil })
+			for _, ids := range [][]reward.PromotionID{{1, 2}, {1, 2, 3, 4, 5, 6}} {
+				for range 10 {
+					s.during(500*time.Millisecond, ids...)
+					s.during(500 * time.Millisecond)
+					if w := s.healthy.waiting; len(slices.Compact(slices.Sorted(slices.Values(w)))) != len(w) {
+						t.Errorf("the line is %v", w)
+					}
+				}
+			}
+			s.during(time.Minute, 1, 2, 3, 4, 5, 6)
+			if s.overlaps != 0 || s.busyMost != 3 || s.count(6) < 5 {
+				t.Errorf("%d overlaps, at most %d at once, %d steps of one", s.overlaps, s.busyMost, s.count(6))
+			}
+			s.during(time.Minute)
+			if len(s.jobs) != 0 || len(s.healthy.waiting) != 0 {
+				t.Errorf("%d jobs, and %d in the line", len(s.jobs), len(s.healthy.waiting))
+			}
+		})
+	})
+
 	t.Run("BeginsNothingAfterTheEnd", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			s := newShift(t, 1, func(reward.PromotionID, int) (time.Duration, result, error) { return time.Second, stepAgain, nil })

@@ -65,7 +65,7 @@ func TestDirect(t *testing.T) {
 			if err != nil || len(rows) != 20 {
 				t.Fatalf("dispatched %d, %v", len(rows), err)
 			}
-			if n := second.intake.Producer.Enqueue(t.Context(), reward.Point, rows, now); n != 20 {
+			if n := second.intake.Producer.Enqueue(t.Context(), reward.Point, rows); n != 20 {
 				t.Fatalf("%d enqueued", n)
 			}
 			second.governor.Close()
@@ -92,7 +92,7 @@ func TestDirect(t *testing.T) {
 			if err != nil || len(rows) != 5 {
 				t.Fatalf("dispatched %d, %v", len(rows), err)
 			}
-			if n := s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows, past); n != 5 {
+			if n := s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows); n != 5 {
 				t.Fatalf("%d enqueued", n)
 			}
 			// This instance stalls for longer than half the dispatch horizon.
@@ -133,7 +133,7 @@ func TestDirect(t *testing.T) {
 			rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
 				PromotionID: promotion, From: reward.Ready, Limit: 30, MaxLen: 1000, Now: now,
 			})
-			if err != nil || s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows, now) != 30 {
+			if err != nil || s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows) != 30 {
 				t.Fatal(err)
 			}
 			s.move(reward.Running, reward.Paused)

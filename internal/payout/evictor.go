@@ -26,18 +26,25 @@ type evictor struct {
 	alive *service.View[map[string]bool] // the names of the living instances
 
 	mu sync.Mutex // protects consumed
-	// consumed holds the streams that may have consumers. One is added when its
-	// promotion has QUEUED payouts, and removed when it has no consumers left.
-	consumed map[reward.PromotionID]bool
+	// consumed holds the promotions whose streams may have consumers, with the latest
+	// dispatch by then. One is added when it has QUEUED payouts, and removed when it has
+	// neither these nor consumers. Those of others are in it too, because this instance
+	// may get them any time. After a start, it has the pools that any instance of the
+	// last day had: one of these may have crashed.
+	consumed map[reward.PromotionID]time.Time
+	inherits bool // it has these pools; only the reads of alive use it
 }
 
 func newEvictor(rows store.Instances, q queue.Queue, lease time.Duration, log obs.Log) *evictor {
-	e := &evictor{queue: q, lease: lease, log: log, consumed: make(map[reward.PromotionID]bool)}
+	e := &evictor{queue: q, lease: lease, log: log, consumed: make(map[reward.PromotionID]time.Time)}
 	e.crew = newCrew(evictSlots, evictTimeout, lease, log.Streak("removing consumers failed", ""), e.evict)
 	report := log.Streak("reading living instances failed", "")
 	e.alive = service.NewView(lease/2, 0, func(ctx context.Context) (map[string]bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, evictTimeout)
 		defer cancel()
+		if err := e.inherit(ctx, rows); err != nil {
+			return nil, err
+		}
 		names, err := rows.InstanceAlive(ctx)
 		alive := make(map[string]bool, len(names))
 		for _, name := range names {
@@ -48,20 +55,51 @@ func newEvictor(rows store.Instances, q queue.Queue, lease time.Duration, log ob
 	return e
 }
 
-// offer replaces the promotions whose streams are checked: the busy ones, which
-// have QUEUED payouts and are not paused, and those that may still have consumers. owned returns the
-// view of a promotion, or nil if this instance does not check its stream.
-func (e *evictor) offer(ctx context.Context, busy []*store.PromotionView, owned func(reward.PromotionID) *store.PromotionView) {
+// inherit adds the pools of all instances to consumed, once.
+func (e *evictor) inherit(ctx context.Context, rows store.Instances) error {
+	if e.inherits {
+		return nil
+	}
+	instances, err := rows.InstanceList(ctx)
+	if err != nil {
+		return err
+	}
+	e.inherits = true
 	e.mu.Lock()
-	for _, v := range busy {
-		e.consumed[v.ID] = true
+	defer e.mu.Unlock()
+	for _, i := range instances {
+		for _, p := range i.Pools {
+			if _, known := e.consumed[p.PromotionID]; !known {
+				e.consumed[p.PromotionID] = time.Time{}
+			}
+		}
+	}
+	return nil
+}
+
+// readable reports whether a promotion has QUEUED payouts that somebody may read.
+func readable(v *store.PromotionView) bool {
+	return v.Counts.Payouts[reward.Queued] > 0 && v.Status != reward.Paused
+}
+
+// offer replaces the promotions whose streams are checked: those of consumed that are
+// in views and belong to this instance. views are all active promotions; those with
+// QUEUED payouts are in busy.
+func (e *evictor) offer(ctx context.Context, busy map[reward.PromotionID]bool, views map[reward.PromotionID]*store.PromotionView, owns func(reward.PromotionID) bool) {
+	e.mu.Lock()
+	for id := range busy {
+		if v := views[id]; v != nil && readable(v) {
+			e.consumed[id] = v.LastDispatchedAt
+		}
 	}
 	checked := make([]*store.PromotionView, 0, len(e.consumed))
 	for id := range e.consumed {
-		if v := owned(id); v != nil {
-			checked = append(checked, v)
-		} else {
+		switch v := views[id]; {
+		case v == nil && len(views) > 0: // before the first read, nothing is known
 			delete(e.consumed, id)
+		case v == nil:
+		case owns(id):
+			checked = append(checked, v)
 		}
 	}
 	e.mu.Unlock()
@@ -104,9 +142,11 @@ func (e *evictor) evict(ctx context.Context, v store.PromotionView) (result, err
 			e.log.Info("dead consumer removed", "promotion_id", stream.PromotionID, "consumer", name)
 		}
 	}
-	if left == 0 {
+	if left == 0 && !readable(&v) {
 		e.mu.Lock()
-		delete(e.consumed, v.ID)
+		if !e.consumed[v.ID].After(v.LastDispatchedAt) { // otherwise a newer view has been busy
+			delete(e.consumed, v.ID)
+		}
 		e.mu.Unlock()
 	}
 	return stepDone, nil

@@ -240,10 +240,9 @@ func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.St
 				break
 			}
 		}
-		now := time.Now()
 		within, cancel := context.WithTimeout(ctx, timeout)
 		rows, err := f.rows.PayoutDispatch(within, store.PayoutDispatchParams{
-			PromotionID: v.ID, From: from, Limit: limit, MaxLen: f.maxLen, Now: now,
+			PromotionID: v.ID, From: from, Limit: limit, MaxLen: f.maxLen,
 		})
 		late = err != nil && within.Err() != nil
 		cancel()
@@ -267,7 +266,7 @@ func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.St
 			break
 		}
 		added := make(chan int, 1)
-		go func() { added <- f.producer.Enqueue(ctx, v.Type, rows, now) }()
+		go func() { added <- f.producer.Enqueue(ctx, v.Type, rows) }()
 		adding = added
 		if rounds == 0 || len(rows) < limit || f.ownCapacity != nil {
 			break

@@ -81,7 +81,8 @@ func TestFeederPassesALockOnPostgreSQL(t *testing.T) {
 	cache := NewStatusCache(rows, obs.Log{})
 	q := queue.NewMemory()
 	defer q.Close()
-	f := NewFeeder(rows, cache, &Producer{Queue: q, Rows: rows, MaxLen: 1000, DispatchHorizon: time.Hour}, 1000, obs.Log{})
+	dispatching := newFlowStore(rows, nil)
+	f := NewFeeder(dispatching, cache, &Producer{Queue: q, Rows: dispatching, MaxLen: 1000, DispatchHorizon: time.Hour}, 1000, obs.Log{})
 	running, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { cache.run(running) })

@@ -72,7 +72,24 @@ func (r *lockedRows) PayoutDispatch(ctx context.Context, p store.PayoutDispatchP
 	now := time.Now()
 	r.longest[p.PromotionID] = max(r.longest[p.PromotionID], now.Sub(r.fedAt[p.PromotionID]))
 	r.fedAt[p.PromotionID] = now
-	return []reward.Payout{{PromotionID: p.PromotionID, TargetID: reward.TargetID(r.attempts[p.PromotionID]), State: reward.Queued, Dispatch: 1}}, nil
+	return []reward.Payout{{PromotionID: p.PromotionID, TargetID: reward.TargetID(r.attempts[p.PromotionID]), State: reward.Queued, Dispatch: 1, DueAt: now}}, nil
+}
+
+// feed runs a feeder over the promotions until stop is called.
+func (r *lockedRows) feed(t *testing.T) (stop func()) {
+	t.Helper()
+	cache := NewStatusCache(r, obs.Log{})
+	q := queue.NewMemory()
+	f := NewFeeder(r, cache, &Producer{Queue: q, Rows: r, MaxLen: 1 << 20, DispatchHorizon: time.Hour}, 1<<20, obs.Log{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { cache.run(ctx) })
+	running.Go(func() { f.run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+		q.Close()
+	}
 }
 
 // TestFeederPassesLockedPromotions checks that promotions whose counts are locked do
@@ -89,14 +106,7 @@ func TestFeederPassesLockedPromotions(t *testing.T) {
 			r.ids = append(r.ids, id+1)
 			r.fedAt[id+1] = time.Now()
 		}
-		cache := NewStatusCache(r, obs.Log{})
-		q := queue.NewMemory()
-		defer q.Close()
-		f := NewFeeder(r, cache, &Producer{Queue: q, Rows: r, MaxLen: 1 << 20, DispatchHorizon: time.Hour}, 1<<20, obs.Log{})
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { cache.run(ctx) })
-		running.Go(func() { f.run(ctx) })
+		stop := r.feed(t)
 		time.Sleep(5 * time.Second)
 		r.mu.Lock()
 		for id := range r.ids[:locked] {
@@ -125,7 +135,6 @@ func TestFeederPassesLockedPromotions(t *testing.T) {
 		}
 		r.mu.Unlock()
 		stop()
-		running.Wait()
 	})
 }
 
@@ -137,14 +146,7 @@ func TestFeederReturnsToALockedPromotion(t *testing.T) {
 			locked: map[reward.PromotionID]bool{1: true}, ids: []reward.PromotionID{1}, fedAt: make(map[reward.PromotionID]time.Time),
 			longest: make(map[reward.PromotionID]time.Duration), attempts: make(map[reward.PromotionID]int),
 		}
-		cache := NewStatusCache(r, obs.Log{})
-		q := queue.NewMemory()
-		defer q.Close()
-		f := NewFeeder(r, cache, &Producer{Queue: q, Rows: r, MaxLen: 1 << 20, DispatchHorizon: time.Hour}, 1<<20, obs.Log{})
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { cache.run(ctx) })
-		running.Go(func() { f.run(ctx) })
+		stop := r.feed(t)
 		time.Sleep(time.Minute)
 		r.mu.Lock()
 		tries, unlocked := r.attempts[1], time.Now()
@@ -160,6 +162,48 @@ func TestFeederReturnsToALockedPromotion(t *testing.T) {
 		}
 		r.mu.Unlock()
 		stop()
-		running.Wait()
+	})
+}
+
+// slowAdds is a queue whose adds take a second, and fail if their caller gives up.
+type slowAdds struct {
+	queue.Queue
+	began chan struct{}
+	once  sync.Once
+}
+
+func (q *slowAdds) Add(ctx context.Context, p queue.AddParams) (int, error) {
+	q.once.Do(func() { close(q.began) })
+	if !service.Sleep(ctx, time.Second) {
+		return 0, ctx.Err()
+	}
+	return q.Queue.Add(ctx, p)
+}
+
+// TestAStopLeavesNoPayoutWithoutItsEntry stops a flow while the feeder adds entries.
+func TestAStopLeavesNoPayoutWithoutItsEntry(t *testing.T) {
+	onFakeTime(t, func(t *testing.T) {
+		slow := &slowAdds{began: make(chan struct{})}
+		s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
+			slow.Queue = q
+			return rows, slow
+		})
+		defer s.queue.Close()
+		defer s.store.Close()
+		s.create(100, 5)
+		s.start()
+		<-slow.began
+		s.flow.Stop()
+		v, err := s.store.PromotionGet(t.Context(), promotion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := s.queue.Info(t.Context(), queue.StreamOf(v.Promotion))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if queued := v.Counts.Payouts[reward.Queued]; queued == 0 || queued != info.Len {
+			t.Errorf("%d payouts are QUEUED, and %d have an entry", queued, info.Len)
+		}
 	})
 }

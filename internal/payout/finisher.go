@@ -194,7 +194,7 @@ func (f *Finisher) returnItems(ctx context.Context, items []*pool.Item, claimed 
 		refs[i] = reward.Ref{PromotionID: it.Stream.PromotionID, TargetID: it.TargetID, Dispatch: it.Dispatch}
 	}
 	returned, err := f.rows.PayoutReturn(ctx, store.PayoutReturnParams{
-		Refs: refs, MaybeCalled: true, DeliveryFailed: claimed, Lease: f.lease, Now: time.Now(),
+		Refs: refs, MaybeCalled: true, DeliveryFailed: claimed, Lease: f.lease,
 	})
 	if err != nil {
 		return err
@@ -267,7 +267,7 @@ func (f *Finisher) commit(ctx context.Context, batch []finished) error {
 	for i, b := range batch {
 		outcomes[i] = b.outcome
 	}
-	results, err := f.rows.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: outcomes, Lease: f.lease, Now: time.Now()})
+	results, err := f.rows.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: outcomes, Lease: f.lease})
 	if err != nil {
 		if ctx.Err() == nil {
 			f.report(err, "promotion_id", batch[0].promotion(), "count", len(batch))

@@ -102,12 +102,12 @@ func New(cfg Config) (*Flow, error) {
 
 // wire creates every part except the listeners.
 func wire(cfg Config, publisher bus.Publisher) *Flow {
-	cfg.Limits.direct = cfg.Direct
+	cfg.Limits.direct, cfg.Limits.local = cfg.Direct, cfg.QueueIsLocal
 	rows := newFlowStore(cfg.Store, cfg.ChargedTwice)
 	cfg.Store = rows
 	f := &Flow{cfg: cfg}
 	f.cache = NewStatusCache(cfg.Store, cfg.Log)
-	f.clock = newQueueClock(cfg.Queue, cfg.Limits.DispatchHorizon(), cfg.Troubles, cfg.Log)
+	f.clock = newQueueClock(cfg.Queue, rows.clock, cfg.Direct || cfg.QueueIsLocal, cfg.Limits.DispatchHorizon(), cfg.Troubles, cfg.Log)
 	producer := &Producer{
 		Queue: cfg.Queue, Rows: cfg.Store, MaxLen: cfg.MaxLen, clock: f.clock, Troubles: cfg.Troubles,
 		DispatchHorizon: cfg.Limits.DispatchHorizon(), Lease: cfg.Limits.Lease, Log: cfg.Log,
@@ -137,7 +137,7 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 		Limits: cfg.Limits, Metrics: cfg.Metrics, Log: cfg.Log, clock: rows.clock,
 	}
 	f.manager = pool.NewManager(cfg.Pool)
-	f.sweeper = NewSweeper(cfg.Store, cfg.Queue, f.cache, f.manager, cfg.Limits, cfg.Metrics, cfg.Log)
+	f.sweeper = NewSweeper(rows, cfg.Queue, f.cache, f.manager, cfg.Limits, cfg.Metrics, cfg.Log)
 	f.divide()
 	f.settler = NewSettler(rows, cfg.Provider, f.governor, f.cache, cfg.Limits, cfg.Log)
 	f.guard = NewGuard(GuardConfig{

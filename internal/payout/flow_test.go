@@ -439,7 +439,7 @@ func TestFlow(t *testing.T) {
 			if err != nil || len(rows) != 5 {
 				t.Fatalf("PayoutDispatch = %d rows, %v", len(rows), err)
 			}
-			if n := s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows, now); n != 5 {
+			if n := s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows); n != 5 {
 				t.Fatalf("Enqueue = %d", n)
 			}
 			dead := queue.Stream{Type: reward.Point, PromotionID: promotion}

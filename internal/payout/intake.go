@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -13,17 +12,17 @@ import (
 // Intake saves targets as rows, and adds entries for those that may be paid
 // immediately.
 type Intake struct {
-	Rows     store.Payouts
+	Rows     store.Payouts // sets the time of each write
 	Producer *Producer
 	MaxLen   int
 }
 
 // Save writes at most store.BatchMax rows of promotions of type t; see
-// store.Payouts.PayoutSave. It sets Now and MaxLen in p. It then adds an entry for
+// store.Payouts.PayoutSave. It sets MaxLen in p. It then adds an entry for
 // each row that became QUEUED. After a crash between the two steps, the sweeper
 // returns these rows to READY.
 func (in *Intake) Save(ctx context.Context, t reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
-	p.Now, p.MaxLen = time.Now(), in.MaxLen
+	p.MaxLen = in.MaxLen
 	if !in.Producer.clock.acceptsAll() {
 		p.MaxLen = 0 // the rows wait for a feeder whose clock the queue accepts
 	}
@@ -33,7 +32,6 @@ func (in *Intake) Save(ctx context.Context, t reward.PromotionType, p store.Payo
 	}
 	// One add per promotion, in the order of arrival.
 	slices.SortStableFunc(res.Queued, func(a, b reward.Payout) int { return cmp.Compare(a.PromotionID, b.PromotionID) })
-	// The rows are QUEUED, so add their entries even if ctx has ended.
-	in.Producer.Enqueue(context.WithoutCancel(ctx), t, res.Queued, p.Now)
+	in.Producer.Enqueue(ctx, t, res.Queued)
 	return res, nil
 }

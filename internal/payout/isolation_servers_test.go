@@ -247,6 +247,21 @@ func TestOnePromotionsBrokenCountsStopNoOther(t *testing.T) {
 	n.balance(healthy)
 }
 
+// lock locks the counts of a promotion until unlock, or the test's end.
+func (n *neighbours) lock(id reward.PromotionID) (unlock func()) {
+	n.t.Helper()
+	tx, err := n.db.Begin(n.t.Context())
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	unlock = func() { _ = tx.Rollback(context.Background()) } // a second one does nothing
+	n.t.Cleanup(unlock)
+	if _, err := tx.Exec(n.t.Context(), `SELECT FROM summaries WHERE promotion_id = $1 FOR UPDATE`, id); err != nil {
+		n.t.Fatal(err)
+	}
+	return unlock
+}
+
 // TestOnePromotionsLockStopsNoOther holds a lock on the counts of one promotion
 // throughout.
 func TestOnePromotionsLockStopsNoOther(t *testing.T) {
@@ -258,14 +273,7 @@ func TestOnePromotionsLockStopsNoOther(t *testing.T) {
 	}
 	n.create(sick, targets)
 	n.within(patience, "calling", func() bool { return n.callsOf(sick) >= calling })
-	tx, err := n.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	if _, err := tx.Exec(t.Context(), `SELECT FROM summaries WHERE promotion_id = $1 FOR UPDATE`, sick); err != nil {
-		t.Fatal(err)
-	}
+	unlock := n.lock(sick)
 	n.open()
 	n.create(healthy, good)
 	t.Logf("the healthy promotion was paid in %v", n.pay(healthy, good))
@@ -276,9 +284,7 @@ func TestOnePromotionsLockStopsNoOther(t *testing.T) {
 	if calls := n.callsOf(sick); calls > 2*64 {
 		t.Errorf("%d calls although nothing was recorded", calls)
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	n.pay(sick, targets)
 	n.within(patience, "out of trouble", func() bool { return n.trouble(obs.PartOutcomes) == "" })
 	n.balance(sick)

@@ -209,7 +209,7 @@ func (l *PublishListener) save(ctx context.Context, good []parsed, dead []bus.De
 		if len(conflicts) == 0 {
 			return nil, nil
 		}
-		_, err = l.store.PayoutSave(ctx, store.PayoutSaveParams{Offsets: offsets, DeadLetters: bus.DeadLetters(log, conflicts), Now: time.Now()})
+		_, err = l.store.PayoutSave(ctx, store.PayoutSaveParams{Offsets: offsets, DeadLetters: bus.DeadLetters(log, conflicts)})
 		if err != nil {
 			return nil, fmt.Errorf("save dead letters of %s: %w", l.kind.publishTopic, err)
 		}

@@ -440,7 +440,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			if err != nil || len(rows) != 1 || rows[0].TargetID != 1 {
 				t.Fatalf("dispatched %v, %v", rows, err)
 			}
-			if n := s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows, now); n != 1 {
+			if n := s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows); n != 1 {
 				t.Fatalf("%d enqueued", n)
 			}
 			if _, err := s.queue.Create(t.Context(), stream, []string{"alive-2-0", "dead-1-0", "dead-1-1"}); err != nil {
@@ -473,6 +473,38 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			s.start()
 			s.until("paid out", paidOut)
 			s.balance(2)
+		})
+	})
+	// An instance paid all payouts and crashed. Another one takes the promotion over,
+	// and sees no QUEUED payout of it.
+	t.Run("ConsumersAreRemovedAfterAHandOver", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			s := newStage(t, newProvider(nil), nil)
+			defer s.close()
+			s.create(1, 5)
+			if err := s.store.UploadOpen(t.Context(), store.Upload{
+				ID: 7, PromotionID: promotion, CreatedAt: time.Now(), LeasedUntil: time.Now().Add(24 * time.Hour),
+			}); err != nil {
+				t.Fatal(err)
+			}
+			s.start()
+			s.until("paid", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] == 1 })
+			stream := queue.Stream{Type: reward.Point, PromotionID: promotion}
+			s.flow.Stop()
+			if exists, err := s.queue.Create(t.Context(), stream, []string{"dead-1-0", "dead-1-1"}); err != nil || !exists {
+				t.Fatal(exists, err)
+			}
+			if _, err := s.store.InstanceHeartbeat(t.Context(), store.Instance{
+				Name: "dead-1", StartedAt: time.Now(), Pools: []store.InstancePool{{PromotionID: promotion, Type: reward.Point, Consumers: 2}},
+			}, time.Microsecond); err != nil {
+				t.Fatal(err)
+			}
+			s.with(func(*Config) {}, dropPublisher{})
+			s.start()
+			time.Sleep(4 * testLimits().Lease)
+			if left, err := s.queue.Consumers(t.Context(), stream); err != nil || len(left) != 0 {
+				t.Errorf("consumers %+v, %v; their instance has been dead for four leases", left, err)
+			}
 		})
 	})
 }

@@ -37,6 +37,7 @@ type Limits struct {
 	GiveUpAfter time.Duration
 
 	direct bool // see Config.Direct
+	local  bool // see Config.QueueIsLocal
 }
 
 // Processor handles the entries that the pools deliver: it checks them, charges
@@ -66,7 +67,7 @@ type Processor struct {
 	Limits   Limits
 	Metrics  *obs.Metrics
 	Log      obs.Log
-	clock    *clock // nil: the clock of this instance
+	clock    *clock // of the database
 
 	warnedAt atomic.Int64 // Unix nanoseconds of the latest line that warn wrote
 	keyless  keyless
@@ -228,7 +229,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 		if p.keyMayBeForgotten(ctx, row) && !looked {
 			return errForgotten
 		}
-		if p.Limits.direct && time.Since(row.DueAt) > p.Limits.DispatchHorizon()/2 {
+		if p.Limits.direct && p.callableFor(ctx, row) < 0 {
 			return errLate
 		}
 		return p.check(it)
@@ -305,7 +306,7 @@ func (p *Processor) acquire(it *pool.Item, row reward.Payout, out rules.Outcome,
 	if p.Limits.direct {
 		// Stop waiting before the dispatch is too old: a permit would be wasted.
 		var cancel context.CancelFunc
-		waiting, cancel = context.WithDeadline(waiting, row.DueAt.Add(p.Limits.DispatchHorizon()/2-lateMargin))
+		waiting, cancel = context.WithTimeout(waiting, p.callableFor(waiting, row)-lateMargin)
 		defer cancel()
 	}
 	for {
@@ -375,25 +376,32 @@ func lookup(ctx context.Context, provider Provider, permit *governor.Permit, row
 // forgotten the key. The other is that the database was restored: an earlier
 // charge may be missing in the rows, and its key may be forgotten, too.
 func (p *Processor) keyMayBeForgotten(ctx context.Context, row reward.Payout) bool {
-	age, known := p.age(ctx, row)
+	age, known := p.since(ctx, row.FirstDispatchedAt)
 	return !known || age > p.Limits.IdempotencyWindow-p.Limits.SettleAfter ||
 		row.FirstDispatchedAt.Before(p.Cache.LookupUntil())
 }
 
-// age returns how long ago a payout was first dispatched, at most, by the clock of
-// the database. It is not known if that clock cannot be read.
-func (p *Processor) age(ctx context.Context, row reward.Payout) (age time.Duration, known bool) {
-	if p.clock == nil {
-		return time.Since(row.FirstDispatchedAt), true
-	}
+// since returns how long ago t was, at most, by the clock of the database. It is not
+// known if that clock cannot be read.
+func (p *Processor) since(ctx context.Context, t time.Time) (age time.Duration, known bool) {
 	_, now, err := p.clock.between(ctx)
-	return now.Sub(row.FirstDispatchedAt), err == nil
+	return now.Sub(t), err == nil
+}
+
+// callableFor returns how long, in direct mode, a call for a dispatch may still
+// start. It is negative if the dispatch is too old, or if its age is not known.
+func (p *Processor) callableFor(ctx context.Context, row reward.Payout) time.Duration {
+	age, known := p.since(ctx, row.DueAt)
+	if !known {
+		return -1
+	}
+	return p.Limits.DispatchHorizon()/2 - age
 }
 
 // overdue reports whether the first dispatch of a payout is longer ago than
 // GiveUpAfter.
 func (p *Processor) overdue(ctx context.Context, row reward.Payout) bool {
-	age, known := p.age(ctx, row)
+	age, known := p.since(ctx, row.FirstDispatchedAt)
 	return known && age > p.Limits.GiveUpAfter
 }
 

@@ -17,7 +17,7 @@ import (
 // returns the payout if the entry is missing.
 type Producer struct {
 	Queue queue.Queue
-	Rows  store.Payouts
+	Rows  store.Payouts // sets the time of each write
 	// MaxLen limits the entries of each stream.
 	MaxLen int
 	// DispatchHorizon is Limits.DispatchHorizon. The queue refuses to add an
@@ -35,6 +35,9 @@ type Producer struct {
 	mu      sync.Mutex                 // protects failing
 	failing map[queue.Stream]time.Time // the latest failed add to a stream, none since
 }
+
+// addTimeout limits an add, also during a stop.
+const addTimeout = 5 * time.Second
 
 // failingFor is how long after a failed add its stream counts as failing.
 const failingFor = time.Minute
@@ -81,9 +84,10 @@ func (p *Producer) review() {
 
 // Enqueue adds entries for payouts that have just become QUEUED, and returns how
 // many the queue accepted. There are at most store.BatchMax payouts, of promotions
-// of type t; those of one promotion must be adjacent. dispatchedAt is the dispatch
-// time in their rows.
-func (p *Producer) Enqueue(ctx context.Context, t reward.PromotionType, dispatched []reward.Payout, dispatchedAt time.Time) int {
+// of type t; those of one promotion must be adjacent and dispatched at one time. The
+// rows are QUEUED, so it adds their entries even if ctx ends: otherwise they would wait
+// for a dispatch horizon after each stop.
+func (p *Producer) Enqueue(ctx context.Context, t reward.PromotionType, dispatched []reward.Payout) int {
 	taken := 0
 	for len(dispatched) > 0 {
 		id := dispatched[0].PromotionID
@@ -91,7 +95,7 @@ func (p *Producer) Enqueue(ctx context.Context, t reward.PromotionType, dispatch
 		for n < len(dispatched) && dispatched[n].PromotionID == id {
 			n++
 		}
-		taken += p.add(ctx, queue.Stream{Type: t, PromotionID: id}, dispatched[:n], dispatchedAt)
+		taken += p.add(ctx, queue.Stream{Type: t, PromotionID: id}, dispatched[:n])
 		dispatched = dispatched[n:]
 	}
 	return taken
@@ -107,7 +111,9 @@ func (p *Producer) StreamLen(ctx context.Context, v store.PromotionView) int {
 	return int(info.Len)
 }
 
-func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Payout, dispatchedAt time.Time) int {
+func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Payout) int {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), addTimeout)
+	defer cancel()
 	log := p.Log.For(obs.Producer)
 	entries := make([]queue.NewEntry, len(payouts))
 	buf := make([]byte, 0, 128*len(payouts))
@@ -118,7 +124,7 @@ func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Pay
 		entries[i] = queue.NewEntry{TargetID: m.TargetID, Dispatch: payouts[i].Dispatch, Message: buf[from:len(buf):len(buf)]}
 	}
 	added, err := p.Queue.Add(ctx, queue.AddParams{
-		Stream: s, MaxLen: p.MaxLen, Deadline: p.clock.deadline(s, dispatchedAt, p.DispatchHorizon), Entries: entries,
+		Stream: s, MaxLen: p.MaxLen, Deadline: p.clock.deadline(s, payouts[0].DueAt, p.DispatchHorizon), Entries: entries,
 	})
 	p.once.Do(func() { p.report = log.Streak("work queue unavailable", "work queue available again") })
 	if err != nil {
@@ -141,7 +147,7 @@ func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Pay
 	// MaybeCalled is not set: the queue has refused the entries, so nobody can
 	// charge for this dispatch. If this write fails, the rows stay QUEUED until
 	// the sweeper returns them.
-	if _, err := p.Rows.PayoutReturn(ctx, store.PayoutReturnParams{Refs: refs, Lease: p.Lease, Now: time.Now()}); err != nil {
+	if _, err := p.Rows.PayoutReturn(ctx, store.PayoutReturnParams{Refs: refs, Lease: p.Lease}); err != nil {
 		log.Warn("returning payouts failed", err, "promotion_id", s.PromotionID, "count", len(refs))
 	}
 	return added

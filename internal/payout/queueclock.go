@@ -17,13 +17,18 @@ const (
 	compareTimeout  = 2 * time.Second // of one comparison
 )
 
-// queueClock compares the clocks of the queue's servers with this instance's, and
-// reports a difference that matters as a trouble. A comparison that fails changes
-// nothing: the result of the one before stays valid. A nil queueClock finds all clocks right. Its
-// methods are safe for concurrent use.
+// queueClock compares the clocks of the queue's servers with the database's, which
+// sets the time of each dispatch, and reports a difference that matters as a trouble.
+// The clock of this instance does not matter. A comparison that fails changes
+// nothing: the result of the one before stays valid. A nil queueClock finds all
+// clocks right. Its methods are safe for concurrent use.
 type queueClock struct {
 	service.Base
-	queue    queue.Queue
+	queue queue.Queue
+	rows  *clock // of the database
+	// local reports whether the queue is in this process. Its clock is that of this
+	// instance then, which may differ from the database's as much as it likes.
+	local    bool
 	horizon  time.Duration // Limits.DispatchHorizon
 	troubles *obs.Troubles
 	log      obs.Log
@@ -33,9 +38,9 @@ type queueClock struct {
 	once     sync.Once                    // closes compared
 }
 
-func newQueueClock(q queue.Queue, horizon time.Duration, troubles *obs.Troubles, log obs.Log) *queueClock {
+func newQueueClock(q queue.Queue, rows *clock, local bool, horizon time.Duration, troubles *obs.Troubles, log obs.Log) *queueClock {
 	return &queueClock{
-		queue: q, horizon: horizon, troubles: troubles, log: log.For(obs.Producer), compared: make(chan struct{}),
+		queue: q, rows: rows, local: local, horizon: horizon, troubles: troubles, log: log.For(obs.Producer), compared: make(chan struct{}),
 	}
 }
 
@@ -58,6 +63,18 @@ func (c *queueClock) compare(ctx context.Context) {
 		c.log.Debug("comparing clocks failed", "error", err)
 		return
 	}
+	earliest, latest, err := c.rows.between(bounded)
+	if err != nil {
+		c.log.Debug("comparing clocks failed", "error", err)
+		return
+	}
+	accuracy := latest.Sub(earliest)
+	here := time.Since(earliest.Add(accuracy / 2)) // how far this instance is ahead
+	relative := func(k service.Clock) service.Clock {
+		return service.Clock{Ahead: k.Ahead + here, RoundTrip: k.RoundTrip + accuracy}
+	}
+	of := clocks.Of
+	clocks = queue.Clocks{Worst: relative(clocks.Worst), Of: func(s queue.Stream) service.Clock { return relative(of(s)) }}
 	c.clocks.Store(&clocks)
 	if reason := c.judge(clocks.Worst); reason != "" {
 		c.troubles.Set(obs.PartRedisClock, reason)
@@ -68,21 +85,21 @@ func (c *queueClock) compare(ctx context.Context) {
 
 // judge returns what is wrong with a clock, or "" for a difference that is small.
 func (c *queueClock) judge(clock service.Clock) string {
-	if clock.Skew() <= c.horizon/10 {
+	if c.local || clock.Skew() <= c.horizon/10 {
 		return ""
 	}
 	skew := clock.Ahead.Abs().Round(100 * time.Millisecond)
 	const remedy = "synchronize both clocks by NTP"
 	switch {
 	case clock.Ahead > c.aheadMax():
-		return fmt.Sprintf("Redis's clock is %s ahead of this instance's: this instance dispatches no payouts until the difference is below %s; %s", skew, c.aheadMax(), remedy)
+		return fmt.Sprintf("Redis's clock is %s ahead of the database's: this instance dispatches no payouts until the difference is below %s; %s", skew, c.aheadMax(), remedy)
 	case clock.Ahead > 0:
-		return fmt.Sprintf("Redis's clock is %s ahead of this instance's: dispatching payouts stops at %s; %s", skew, c.aheadMax(), remedy)
+		return fmt.Sprintf("Redis's clock is %s ahead of the database's: dispatching payouts stops at %s; %s", skew, c.aheadMax(), remedy)
 	}
-	return fmt.Sprintf("Redis's clock is %s behind this instance's: payouts that Redis loses are noticed that much later; %s", skew, remedy)
+	return fmt.Sprintf("Redis's clock is %s behind the database's: payouts that Redis loses are noticed that much later; %s", skew, remedy)
 }
 
-// aheadMax is the largest difference at which this instance dispatches. However
+// aheadMax is the largest difference at which an instance dispatches. However
 // far the server's clock is ahead, the deadline is at most one horizon after the
 // dispatch by that clock (see deadline), so a quarter of the horizon is left for the
 // add.
@@ -99,7 +116,7 @@ func (c *queueClock) await(ctx context.Context) {
 	}
 }
 
-// ahead returns how far the clock of a stream's server is ahead.
+// ahead returns how far the clock of a stream's server is ahead of the database's.
 func (c *queueClock) ahead(s queue.Stream) time.Duration {
 	if c == nil {
 		return 0
@@ -113,11 +130,13 @@ func (c *queueClock) ahead(s queue.Stream) time.Duration {
 
 // accepts reports whether the queue would accept a payout of a stream that is
 // dispatched now.
-func (c *queueClock) accepts(s queue.Stream) bool { return c == nil || c.ahead(s) <= c.aheadMax() }
+func (c *queueClock) accepts(s queue.Stream) bool {
+	return c == nil || c.local || c.ahead(s) <= c.aheadMax()
+}
 
 // acceptsAll reports whether the queue would accept every payout.
 func (c *queueClock) acceptsAll() bool {
-	if c == nil {
+	if c == nil || c.local {
 		return true
 	}
 	clocks := c.clocks.Load()
@@ -127,12 +146,17 @@ func (c *queueClock) acceptsAll() bool {
 // deadline returns the time by the clock of a stream's server after which the
 // queue must refuse a payout that was dispatched at dispatchedAt: half a horizon
 // after dispatchedAt, corrected by the difference of the clocks, but at most a whole
-// horizon after dispatchedAt without any correction.
+// horizon after dispatchedAt without any correction. A queue in this process has the
+// clock of this instance, so its difference is known exactly and needs no limit.
 //
 // The sweeper returns a row when the stream's server shows a time more than a
 // horizon after dispatchedAt: by the ID of its oldest entry, or by its clock if
 // the stream is empty. So even if the difference was measured wrong, or has
 // changed, no payout is swept that has an entry or still gets one.
 func (c *queueClock) deadline(s queue.Stream, dispatchedAt time.Time, horizon time.Duration) time.Time {
-	return dispatchedAt.Add(horizon/2 + min(c.ahead(s), horizon/2))
+	ahead := c.ahead(s)
+	if c == nil || !c.local {
+		ahead = min(ahead, horizon/2)
+	}
+	return dispatchedAt.Add(horizon/2 + ahead)
 }

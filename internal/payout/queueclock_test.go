@@ -2,6 +2,7 @@ package payout
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -42,6 +43,45 @@ func (q *shiftedQueue) Info(ctx context.Context, s queue.Stream) (queue.Info, er
 func (q *shiftedQueue) Clocks(context.Context) (queue.Clocks, error) {
 	c := service.Clock{Ahead: q.shift(), RoundTrip: time.Millisecond}
 	return queue.Clocks{Worst: c, Of: func(queue.Stream) service.Clock { return c }}, nil
+}
+
+// shiftedStore is the store of an instance whose clock is wrong. It shares the rows
+// with an instance whose clock is right: to the wrong one, all times of payouts are
+// ahead.
+type shiftedStore struct {
+	clockStore
+}
+
+func (s shiftedStore) rows(list []reward.Payout, err error) ([]reward.Payout, error) {
+	for i := range list {
+		list[i].DueAt = list[i].DueAt.Add(s.ahead)
+		list[i].FirstDispatchedAt = list[i].FirstDispatchedAt.Add(s.ahead)
+	}
+	return list, err
+}
+
+func (s shiftedStore) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams) ([]reward.Payout, error) {
+	p.Now = p.Now.Add(-s.ahead)
+	return s.rows(s.Store.PayoutDispatch(ctx, p))
+}
+
+func (s shiftedStore) PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
+	return s.rows(s.Store.PayoutGetMany(ctx, ids))
+}
+
+func (s shiftedStore) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int, error) {
+	p.Before, p.Now = p.Before.Add(-s.ahead), p.Now.Add(-s.ahead)
+	return s.Store.PayoutSweep(ctx, p)
+}
+
+func (s shiftedStore) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (int, error) {
+	p.Now = p.Now.Add(-s.ahead)
+	return s.Store.PayoutReturn(ctx, p)
+}
+
+func (s shiftedStore) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([]store.FinishResult, error) {
+	p.Now = p.Now.Add(-s.ahead)
+	return s.Store.PayoutFinish(ctx, p)
 }
 
 // skewedStage is a stage whose queue's clock is ahead.
@@ -112,7 +152,7 @@ func TestClocks(t *testing.T) {
 			}
 		})
 	})
-	// The clock of one instance is wrong, those of Redis and the other are right.
+	// The clock of one instance is wrong, those of Redis, the database and the other are right.
 	for name, ahead := range map[string]time.Duration{
 		"AnInstanceAMinuteLate": time.Minute, "AnInstanceAMinuteEarly": -time.Minute,
 	} {
@@ -123,7 +163,7 @@ func TestClocks(t *testing.T) {
 				troubles := obs.NewTroubles(nil, obs.Log{})
 				odd := &shiftedQueue{Queue: s.queue}
 				odd.ahead.Store(int64(ahead))
-				other := s.second(s.store, func(cfg *Config) { cfg.Queue, cfg.Troubles = odd, troubles })
+				other := s.second(shiftedStore{clockStore{s.store, ahead}}, func(cfg *Config) { cfg.Queue, cfg.Troubles = odd, troubles })
 				if err := other.Start(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -132,17 +172,18 @@ func TestClocks(t *testing.T) {
 				s.start()
 				s.until("paid out", paidOut)
 				s.undisturbed(targets)
-				if list := troubles.List(); len(list) != 1 || list[0].Part != obs.PartRedisClock {
+				if list := troubles.List(); len(list) != 0 {
 					t.Errorf("the troubles of the odd instance are %+v", list)
 				}
 			})
 		})
 	}
-	// To an instance whose clock is early, Redis and every row seem to be late.
+	// To an instance whose clock is early, Redis, the database and every row seem to be late.
 	t.Run("AnEarlyInstanceSweepsNothing", func(t *testing.T) {
 		onFakeTime(t, func(t *testing.T) {
 			const late = 25 * time.Second
 			s, _, _ := skewedStage(t, -late)
+			s.with(func(cfg *Config) { cfg.Store = clockStore{s.store, -late} }, dropPublisher{})
 			defer s.close()
 			s.create(1, 5)
 			if rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
@@ -169,5 +210,114 @@ func TestClocks(t *testing.T) {
 				t.Errorf("a payout without an entry is %s after the dispatch horizon", state)
 			}
 		})
+	})
+}
+
+// forgetfulQueue loses the first batch that is added, and does not say whether it
+// took it.
+type forgetfulQueue struct {
+	queue.Queue
+	forgot atomic.Bool
+}
+
+func (q *forgetfulQueue) Add(ctx context.Context, p queue.AddParams) (int, error) {
+	if q.forgot.CompareAndSwap(false, true) {
+		return 0, errFault
+	}
+	return q.Queue.Add(ctx, p)
+}
+
+// TestAnInstanceWhoseClockIsWrong checks that the clock of an instance delays
+// nothing: a lost payout is swept, a stream is destroyed, and payouts are
+// dispatched as soon as with a clock that is right.
+func TestAnInstanceWhoseClockIsWrong(t *testing.T) {
+	t.Parallel()
+	const targets = 100
+	for _, mode := range []string{"Redis", "Direct", "Alone"} {
+		for _, ahead := range []time.Duration{0, time.Hour, -time.Hour} {
+			t.Run(fmt.Sprintf("%s/Ahead=%v", mode, ahead), func(t *testing.T) {
+				onFakeTime(t, func(t *testing.T) {
+					s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
+						shifted := &shiftedQueue{Queue: q}
+						if mode == "Redis" { // otherwise, the queue is in the process
+							shifted.ahead.Store(int64(-ahead))
+						}
+						return clockStore{rows, -ahead}, &forgetfulQueue{Queue: shifted}
+					})
+					defer s.close()
+					troubles := obs.NewTroubles(nil, obs.Log{})
+					s.with(func(cfg *Config) {
+						cfg.Direct, cfg.QueueIsLocal, cfg.Troubles = mode == "Direct", mode == "Alone", troubles
+					}, dropPublisher{})
+					s.create(targets, 5)
+					s.start()
+					began := time.Now()
+					s.until("paid out", paidOut)
+					if took := time.Since(began); took > 3*testLimits().DispatchHorizon() {
+						t.Errorf("paid out after %v", took)
+					}
+					s.balance(targets)
+					if first, now := s.row(1).FirstDispatchedAt, time.Now().Add(-ahead); first.After(now) {
+						t.Errorf("the first dispatch was at %v, it is %v", first, now)
+					}
+					if list := troubles.List(); len(list) != 0 {
+						t.Errorf("the troubles are %+v", list)
+					}
+					began = time.Now()
+					s.until("destroyed", func(v store.PromotionView) bool { return v.StreamDestroyed })
+					if took := time.Since(began); took > 3*testLimits().DispatchHorizon() {
+						t.Errorf("destroyed after %v", took)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestAnEarlierStartHadAFastClock checks that an instance that is alone sweeps what an
+// earlier start dispatched, although the clock was set back since.
+func TestAnEarlierStartHadAFastClock(t *testing.T) {
+	onFakeTime(t, func(t *testing.T) {
+		s := newStage(t, newProvider(nil), nil)
+		defer s.close()
+		s.with(func(cfg *Config) { cfg.QueueIsLocal = true }, dropPublisher{})
+		s.create(10, 5)
+		if rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
+			PromotionID: promotion, From: reward.Ready, Limit: 10, MaxLen: 20, Now: time.Now().Add(time.Hour),
+		}); err != nil || len(rows) != 10 {
+			t.Fatal(rows, err)
+		}
+		began := time.Now()
+		s.start()
+		s.until("paid out", paidOut)
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("paid out after %v", took)
+		}
+		s.balance(10)
+	})
+}
+
+// TestALiveUploadKeepsItsPromotionOpen checks that an instance whose clock is fast
+// does not complete a promotion while the lease of an upload is valid.
+func TestALiveUploadKeepsItsPromotionOpen(t *testing.T) {
+	onFakeTime(t, func(t *testing.T) {
+		const fast = time.Hour
+		s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
+			shifted := &shiftedQueue{Queue: q}
+			shifted.ahead.Store(int64(-fast))
+			return clockStore{rows, -fast}, shifted
+		})
+		defer s.close()
+		s.create(5, 0)
+		now := time.Now().Add(-fast)
+		if err := s.store.UploadOpen(t.Context(), store.Upload{ID: 7, PromotionID: promotion, CreatedAt: now, LeasedUntil: now.Add(time.Minute)}); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		s.start()
+		s.until("completed", paidOut)
+		if took := time.Since(began); took < time.Minute || took > 2*time.Minute {
+			t.Errorf("completed after %v, but the upload has a lease of a minute", took)
+		}
 	})
 }

@@ -178,10 +178,9 @@ func (r *RetryProcessor) dispatch(ctx context.Context, due map[batchKey][]reward
 		if !r.producer.clock.accepts(queue.Stream{Type: k.promotionType, PromotionID: k.promotion}) {
 			continue
 		}
-		now := time.Now()
 		rows, err := r.rows.PayoutDispatch(ctx, store.PayoutDispatchParams{
 			PromotionID: k.promotion, From: reward.Retrying, Refs: refs,
-			Limit: len(refs), MaxLen: r.producer.MaxLen, Now: now,
+			Limit: len(refs), MaxLen: r.producer.MaxLen,
 		})
 		if err != nil {
 			if ctx.Err() == nil {
@@ -189,7 +188,7 @@ func (r *RetryProcessor) dispatch(ctx context.Context, due map[batchKey][]reward
 			}
 			continue
 		}
-		r.producer.Enqueue(ctx, k.promotionType, rows, now)
+		r.producer.Enqueue(ctx, k.promotionType, rows)
 		r.log.Debug("retries dispatched", "promotion_id", k.promotion, "count", len(rows))
 	}
 }

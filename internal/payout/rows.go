@@ -5,12 +5,15 @@ import (
 	"slices"
 	"time"
 
+	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
 
-// flowStore is the store of a flow. It writes what may make a payout UNKNOWN with
-// the time of the database, because another instance decides by that time when
-// "not found" settles the payout. It also reports payouts that were charged twice.
+// flowStore is the store of a flow. It writes and reads all times of payouts by the
+// clock of the database, whatever the caller sets as Now: another instance decides by
+// them when a dispatch is lost, when a stream can be destroyed, when a key may be
+// forgotten, and when "not found" settles a payout. It also reports payouts that were
+// charged twice.
 type flowStore struct {
 	store.Store
 	clock *clock
@@ -32,6 +35,36 @@ func (s *flowStore) PromotionDue(ctx context.Context, _ time.Time, limit int) ([
 		return nil, err
 	}
 	return s.Store.PromotionDue(ctx, now, limit)
+}
+
+// PromotionComplete ends promotions by the time of the database, so that no instance
+// with a fast clock takes the lease of an upload for expired.
+func (s *flowStore) PromotionComplete(ctx context.Context, id reward.PromotionID, settleAfter time.Duration, _ time.Time) (bool, error) {
+	now, _, err := s.clock.between(ctx)
+	if err != nil {
+		return false, err
+	}
+	return s.Store.PromotionComplete(ctx, id, settleAfter, now)
+}
+
+// PayoutSave saves and dispatches payouts with the time of the database.
+func (s *flowStore) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
+	now, _, err := s.clock.between(ctx)
+	if err != nil {
+		return store.PayoutSaveResult{}, err
+	}
+	p.Now = now
+	return s.Store.PayoutSave(ctx, p)
+}
+
+// PayoutDispatch dispatches payouts with the time of the database.
+func (s *flowStore) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams) ([]reward.Payout, error) {
+	now, _, err := s.clock.between(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.Now = now
+	return s.Store.PayoutDispatch(ctx, p)
 }
 
 // PayoutFinish writes outcomes with the time of the database. The time of a retry

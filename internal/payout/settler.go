@@ -29,6 +29,8 @@ const (
 	// lookups of a payout.
 	lookupIntervalMin = 2 * time.Second
 	lookupIntervalMax = 5 * time.Minute
+	// unaskedIntervalMax limits it after a lookup that was not sent.
+	unaskedIntervalMax = 20 * time.Second
 )
 
 // Settler looks up UNKNOWN payouts until it can settle them: record a final state.
@@ -188,7 +190,11 @@ func (s *Settler) lookup(ctx context.Context, row reward.Payout) (rules.Lookup, 
 	}
 	// The longer the payout has been UNKNOWN, the longer the interval.
 	since := max(now.Sub(row.SettleFrom), 0)
-	out.NextAt = now.Add(service.Jitter(min(max(since/2, lookupIntervalMin), lookupIntervalMax), 0.25))
+	interval := min(max(since/2, lookupIntervalMin), lookupIntervalMax)
+	if began.IsZero() {
+		interval = min(interval, unaskedIntervalMax)
+	}
+	out.NextAt = now.Add(service.Jitter(interval, 0.25))
 	if res.NotFound && began.Before(decides) && out.NextAt.Before(decides) {
 		// "Not found" settles nothing before then.
 		out.NextAt = decides.Add(service.Jitter(100*time.Millisecond, 0.5))

@@ -2,6 +2,7 @@ package payout
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,7 +45,7 @@ const (
 // that cannot reach the queue leaves only its streams to others.
 type Sweeper struct {
 	service.Base
-	store   store.Store
+	store   *flowStore
 	queue   queue.Queue
 	cache   *StatusCache
 	manager *pool.Manager
@@ -64,7 +65,7 @@ type Sweeper struct {
 
 // NewSweeper returns a sweeper that works on those promotions of the cache that
 // this instance owns.
-func NewSweeper(s store.Store, q queue.Queue, cache *StatusCache, manager *pool.Manager, limits Limits, metrics *obs.Metrics, log obs.Log) *Sweeper {
+func NewSweeper(s *flowStore, q queue.Queue, cache *StatusCache, manager *pool.Manager, limits Limits, metrics *obs.Metrics, log obs.Log) *Sweeper {
 	log = log.For(obs.Sweeper)
 	sw := &Sweeper{
 		store: s, queue: q, cache: cache, manager: manager, limits: limits,
@@ -96,11 +97,9 @@ func (s *Sweeper) SweepAll(ctx context.Context) error {
 		if v.Counts.Payouts[reward.Queued] == 0 {
 			continue
 		}
-		now := time.Now()
-		// The minute covers dispatch times that seem to be in the future because
-		// the clock was set back.
+		// The time of a dispatch may be in the future: the clock was set back since.
 		for n := store.BatchMax; n == store.BatchMax; {
-			if n, err = s.sweepBefore(ctx, v.ID, now.Add(time.Minute), now); err != nil {
+			if n, err = s.sweepBefore(ctx, v.ID, time.Now().AddDate(100, 0, 0)); err != nil {
 				return err
 			}
 		}
@@ -113,11 +112,21 @@ func (s *Sweeper) SweepAll(ctx context.Context) error {
 func (s *Sweeper) run(ctx context.Context) {
 	var alive sync.WaitGroup
 	alive.Go(func() { s.evictor.alive.Run(ctx) })
+	follow := s.cache.follow()
+	defer follow.end()
+	candidates := make(map[reward.PromotionID]bool)
 	for ctx.Err() == nil {
-		fresh := s.cache.next()
-		s.round(ctx, s.cache.Views())
+		changed, views := follow.take()
+		for id := range changed {
+			if v := views[id]; v != nil && needsSweeper(v) {
+				candidates[id] = true
+			} else {
+				delete(candidates, id)
+			}
+		}
+		s.round(ctx, candidates, views)
 		select {
-		case <-fresh:
+		case <-follow.fresh:
 		case <-ctx.Done():
 		}
 	}
@@ -127,20 +136,41 @@ func (s *Sweeper) run(ctx context.Context) {
 	alive.Wait()
 }
 
-// round gives each crew the promotions that need its work. A promotion without
-// QUEUED payouts, and without a stream to destroy, costs the queue no command.
-func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]*store.PromotionView) {
+// needsSweeper reports whether there is work for a crew, now or later, while the
+// promotion does not change. A promotion that waits for targets needs none.
+func needsSweeper(v *store.PromotionView) bool {
+	final := v.Status == reward.Completed || v.Status == reward.PromotionCancelled
+	return v.Counts.Payouts[reward.Queued] > 0 || completable(v) || cancellable(v) || final && !v.StreamDestroyed
+}
+
+// cancellable reports whether payouts of a promotion must become CANCELLED.
+func cancellable(v *store.PromotionView) bool {
+	return v.Status == reward.PromotionCancelled && v.Counts.Payouts[reward.Ready]+v.Counts.Payouts[reward.Retrying] > 0
+}
+
+// round gives each crew the promotions that need its work. Of those in views, only
+// candidates can. A promotion without QUEUED payouts, and without a stream to
+// destroy, costs the queue no command. While the time of the database is not known,
+// no stream is destroyed.
+func (s *Sweeper) round(ctx context.Context, candidates map[reward.PromotionID]bool, views map[reward.PromotionID]*store.PromotionView) {
 	var (
 		completing, cancelling, sweeping []*store.PromotionView
-		busy                             []*store.PromotionView // with QUEUED payouts that somebody may read
-		ids                              []reward.PromotionID   // with QUEUED payouts
+		ids                              []reward.PromotionID // with QUEUED payouts
 	)
-	for id, v := range views {
+	now, _, err := s.store.clock.between(ctx)
+	if err != nil {
+		now = time.Time{}
+	}
+	for id := range candidates {
+		v := views[id]
+		if v == nil { // no longer active
+			continue
+		}
 		if s.ownsRows(id) {
 			if completable(v) {
 				completing = append(completing, v)
 			}
-			if v.Status == reward.PromotionCancelled && v.Counts.Payouts[reward.Ready]+v.Counts.Payouts[reward.Retrying] > 0 {
+			if cancellable(v) {
 				cancelling = append(cancelling, v)
 			}
 		}
@@ -150,10 +180,7 @@ func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]*store
 		switch {
 		case v.Counts.Payouts[reward.Queued] > 0:
 			sweeping, ids = append(sweeping, v), append(ids, id)
-			if v.Status != reward.Paused {
-				busy = append(busy, v)
-			}
-		case s.destroyable(v):
+		case s.destroyable(v, now):
 			sweeping = append(sweeping, v)
 		}
 	}
@@ -161,12 +188,7 @@ func (s *Sweeper) round(ctx context.Context, views map[reward.PromotionID]*store
 	s.cancelling.offer(ctx, cancelling)
 	s.metrics.KeepStreams(ids)
 	s.sweeping.offer(ctx, sweeping)
-	s.evictor.offer(ctx, busy, func(id reward.PromotionID) *store.PromotionView {
-		if !s.ownsStreams(id) {
-			return nil
-		}
-		return views[id]
-	})
+	s.evictor.offer(ctx, candidates, views, s.ownsStreams)
 }
 
 // tend is the step of a promotion that has QUEUED payouts, or a stream to
@@ -185,12 +207,13 @@ func (s *Sweeper) tend(ctx context.Context, v store.PromotionView) (result, erro
 // dispatch horizon after its dispatch, by the clock of the stream's server. So an
 // entry is missing if its row was dispatched more than one horizon before the
 // oldest entry was added or, if the stream is empty, before the server's time at
-// the read. If the clock of this instance is behind, payouts are only returned later. A
-// payout whose entry waits in the stream is never returned, however old its
-// dispatch is.
+// the read. The time of the database is a second limit, so that a Redis whose clock
+// jumps ahead makes nobody sweep early. A payout whose entry waits in the stream is
+// never returned, however old its dispatch is. A queue in this process has the clock
+// of this instance; what counts there is how long ago the oldest entry was added.
 //
 // In direct mode each instance has a queue of its own, and sweep cannot read the
-// others. It always compares with the present time. No consumer starts a call
+// others. It always compares with the time of the database. No consumer starts a call
 // more than half a horizon after the dispatch, and a call is shorter than the
 // other half, because Lease is longer than MoneyTimeout.
 //
@@ -200,22 +223,29 @@ func (s *Sweeper) tend(ctx context.Context, v store.PromotionView) (result, erro
 // older. If a row was dispatched more than a horizon before that entry was added, its
 // own entry is not in the stream and can no longer be added. If the payout has been
 // dispatched again since the stream was read, its row has a newer dispatch time, and
-// the statement leaves it alone. So it does not matter how long a step takes, how many there are, or who else sweeps
-// meanwhile.
+// the statement leaves it alone. So it does not matter how long a step takes, how many
+// there are, or who else sweeps meanwhile.
 func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) (result, error) {
-	before := time.Now()
+	before, _, err := s.store.clock.between(ctx)
+	if err != nil {
+		return 0, err
+	}
 	info, err := s.queue.Info(ctx, queue.StreamOf(v.Promotion))
 	if err != nil {
 		return 0, err
 	}
-	s.metrics.SetStream(v.Type, v.ID, info.Len, info.Lag(), info.Pending, age(info.OldestPendingAt, before))
-	if !s.limits.direct && info.At.Before(before) {
-		before = info.At
+	s.metrics.SetStream(v.Type, v.ID, info.Len, info.Lag(), info.Pending, age(info.OldestPendingAt, info.At))
+	switch {
+	case s.limits.direct:
+	case s.limits.local && info.Len > 0:
+		before = before.Add(-time.Since(info.OldestAt))
+	case s.limits.local:
+	case info.Len > 0:
+		before = earliest(before, info.At, info.OldestAt)
+	default:
+		before = earliest(before, info.At)
 	}
-	if info.Len > 0 && info.OldestAt.Before(before) && !s.limits.direct {
-		before = info.OldestAt
-	}
-	n, err := s.sweepBefore(ctx, v.ID, before.Add(-s.limits.DispatchHorizon()), time.Now())
+	n, err := s.sweepBefore(ctx, v.ID, before.Add(-s.limits.DispatchHorizon()))
 	if n == store.BatchMax {
 		return stepAgain, err
 	}
@@ -231,9 +261,9 @@ func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) (result, err
 // sweepBefore sweeps up to store.BatchMax QUEUED rows that were dispatched before
 // a given time, and returns how many there were. They return to READY, or become
 // UNKNOWN in a CANCELLED promotion.
-func (s *Sweeper) sweepBefore(ctx context.Context, id reward.PromotionID, before, now time.Time) (int, error) {
+func (s *Sweeper) sweepBefore(ctx context.Context, id reward.PromotionID, before time.Time) (int, error) {
 	n, err := s.store.PayoutSweep(ctx, store.PayoutSweepParams{
-		PromotionID: id, Before: before, Lease: s.limits.Lease, Now: now,
+		PromotionID: id, Before: before, Lease: s.limits.Lease,
 	})
 	if n > 0 {
 		s.metrics.Swept(n)
@@ -258,7 +288,7 @@ func completable(v *store.PromotionView) bool {
 // one as FinishedAt, if the store finds that the rows allow it. Otherwise the
 // promotion waits: for an open upload, or for lookups.
 func (s *Sweeper) complete(ctx context.Context, v store.PromotionView) (result, error) {
-	done, err := s.store.PromotionComplete(ctx, v.ID, s.limits.SettleAfter, time.Now())
+	done, err := s.store.PromotionComplete(ctx, v.ID, s.limits.SettleAfter, time.Time{})
 	switch {
 	case done:
 		s.log.Info("promotion finished", "promotion_id", v.ID, "previous_status", v.Status)
@@ -277,7 +307,7 @@ func (s *Sweeper) complete(ctx context.Context, v store.PromotionView) (result, 
 // before the cancel may add READY rows after any chunk: the next view shows them.
 func (s *Sweeper) cancelRows(ctx context.Context, v store.PromotionView) (result, error) {
 	n, err := s.store.PayoutCancelStep(ctx, store.PayoutCancelStepParams{
-		PromotionID: v.ID, Lease: s.limits.Lease, Now: time.Now(),
+		PromotionID: v.ID, Lease: s.limits.Lease,
 	})
 	switch {
 	case n == store.BatchMax:
@@ -290,11 +320,11 @@ func (s *Sweeper) cancelRows(ctx context.Context, v store.PromotionView) (result
 
 // destroyable reports whether the stream of a promotion can be destroyed, or its
 // absence confirmed, as far as this instance knows: the promotion is final, no
-// payout waits, and the last dispatch was one dispatch horizon ago, so that no late
-// entry can arrive.
-func (s *Sweeper) destroyable(v *store.PromotionView) bool {
+// payout waits, and the last dispatch was one dispatch horizon before now, the time
+// of the database, so that no late entry can arrive.
+func (s *Sweeper) destroyable(v *store.PromotionView, now time.Time) bool {
 	if v.Status != reward.Completed && v.Status != reward.PromotionCancelled || v.StreamDestroyed || v.Counts.Undecided() > 0 ||
-		time.Since(v.LastDispatchedAt) < s.limits.DispatchHorizon() || s.manager.Active(v.ID) {
+		now.Sub(v.LastDispatchedAt) < s.limits.DispatchHorizon() || s.manager.Active(v.ID) {
 		return false
 	}
 	ago, destroyed := s.destroyed.since(v.ID, v.LastDispatchedAt)
@@ -308,8 +338,9 @@ func (s *Sweeper) destroyable(v *store.PromotionView) bool {
 // stream is destroyed only when it is still missing destroyedTwice later: until
 // then, Redis may lose the removal.
 func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
-	if !s.destroyable(&v) {
-		return nil
+	now, _, err := s.store.clock.between(ctx)
+	if err != nil || !s.destroyable(&v, now) {
+		return err
 	}
 	stream := queue.StreamOf(v.Promotion)
 	if _, destroyed := s.destroyed.since(v.ID, v.LastDispatchedAt); destroyed {
@@ -384,6 +415,8 @@ func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
 	}
 	return s.queue.Ack(ctx, stream, done)
 }
+
+func earliest(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
 
 // age returns how long before now t was, or zero if t is zero or after now.
 func age(t, now time.Time) time.Duration {

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/pool"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -480,4 +483,71 @@ type orderedQueue struct {
 func (q *orderedQueue) Info(ctx context.Context, s queue.Stream) (queue.Info, error) {
 	q.order.note(s.PromotionID, -1)
 	return q.Queue.Info(ctx, s)
+}
+
+// sweptRows is a store whose promotions have nothing to complete or to sweep.
+type sweptRows struct {
+	store.Store
+	*countedRows
+}
+
+func (r sweptRows) PromotionChanges(ctx context.Context, since string) (store.PromotionChanges, error) {
+	return r.countedRows.PromotionChanges(ctx, since)
+}
+
+func (r sweptRows) RestoreMark(ctx context.Context) (time.Time, error) {
+	return r.countedRows.RestoreMark(ctx)
+}
+
+func (sweptRows) InstanceAlive(context.Context) ([]string, error) { return nil, nil }
+
+func (sweptRows) InstanceList(context.Context) ([]store.Instance, error) { return nil, nil }
+
+func (sweptRows) Clock(context.Context) (time.Time, error) { return time.Now(), nil }
+
+func (sweptRows) PayoutSweep(context.Context, store.PayoutSweepParams) (int, error) { return 0, nil }
+
+// queue gives a promotion n QUEUED payouts.
+func (r sweptRows) queue(id reward.PromotionID, n int64) {
+	r.set(id, reward.Running)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	v := r.rows[id]
+	v.Counts.Payouts[reward.Queued] = n
+	r.rows[id] = v
+}
+
+// TestIdlePromotionsCostTheSweeperNothing: after the sweeper has seen a promotion that
+// only waits for targets, it looks at it again when it changes.
+func TestIdlePromotionsCostTheSweeperNothing(t *testing.T) {
+	onFakeTime(t, func(t *testing.T) {
+		const promotions = 1000
+		rows := sweptRows{countedRows: newCountedRows(promotions, time.Millisecond)}
+		cache := NewStatusCache(rows, obs.Log{})
+		memory := queue.NewMemory()
+		defer memory.Close()
+		s := NewSweeper(newFlowStore(rows, nil), memory, cache, pool.NewManager(pool.Config{}), Limits{Lease: 15 * time.Second, MoneyTimeout: time.Second}, obs.NewMetrics(), obs.Log{})
+		var looked atomic.Int64
+		s.ownsRows = func(reward.PromotionID) bool { looked.Add(1); return true }
+		s.ownsStreams = s.ownsRows
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { cache.run(ctx) })
+		running.Go(func() { s.run(ctx) })
+		time.Sleep(10 * time.Second)
+		for _, queued := range []int64{1, 0} {
+			rows.queue(7, queued)
+			time.Sleep(2 * time.Second)
+			before := looked.Load()
+			time.Sleep(10 * time.Second) // about 20 reads
+			switch n := looked.Load() - before; {
+			case queued > 0 && n < 20:
+				t.Errorf("it looked %d times at a promotion with work", n)
+			case n > 100:
+				t.Errorf("it looked %d times at %d promotions of which %d had work", n, promotions, queued)
+			}
+		}
+		stop()
+		running.Wait()
+	})
 }

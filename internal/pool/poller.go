@@ -143,16 +143,19 @@ func (p *Pool) idleFor() time.Duration {
 	return time.Since(p.lastWork)
 }
 
-// maintain renews the leases of pending entries, claims entries whose lease has
-// expired, and registers the pool's consumers again. The latter is for a server
-// that lost its data: a read registers only those consumers that read. maintain does not warn about failures, because poll does.
+// maintain renews the leases of pending entries, adopts entries that belong to no
+// consumer, claims entries whose lease has expired, and registers the pool's
+// consumers again. The latter is for a server that lost its data: a read registers
+// only those consumers that read. maintain does not warn about failures, because
+// poll does.
 func (p *Pool) maintain(ctx context.Context) {
 	log := p.cfg.Log.For(obs.Consumer)
 	tick := time.NewTicker(p.cfg.Lease / 5)
 	defer tick.Stop()
-	from := "" // where the next claim continues
+	adoptFrom, from := "", "" // where the next Adopt and the next Claim continue
 	for {
 		if p.healthy() {
+			adoptFrom = p.adopt(ctx, log, adoptFrom)
 			from = p.claim(ctx, log, from)
 		}
 		select {
@@ -209,6 +212,21 @@ func (p *Pool) extend(ctx context.Context, log obs.Log) {
 			r.items[id].leaseEnd.Store(int64(asked + p.cfg.Lease))
 		}
 	}
+}
+
+// adopt gives a lease to entries that belong to no consumer, because somebody
+// deleted it or moved the group by hand. from is where the call before stopped; adopt
+// returns where the next one continues.
+func (p *Pool) adopt(ctx context.Context, log obs.Log, from string) (next string) {
+	bounded, cancel := context.WithTimeout(ctx, p.cfg.StopTimeout)
+	defer cancel()
+	next, err := p.cfg.Queue.Adopt(bounded, queue.AdoptParams{
+		Stream: p.stream, Consumer: p.Consumers()[0], MinAge: p.cfg.Lease, From: from,
+	})
+	if err != nil && ctx.Err() == nil {
+		log.Debug("adopting entries failed", "error", err, "promotion_id", p.stream.PromotionID)
+	}
+	return next
 }
 
 // claim takes over entries whose lease has expired. It stops when a claim has

@@ -22,6 +22,7 @@ func TestWakeUp(t *testing.T) {
 	)
 	overServers(t, func(t *testing.T, w *world) {
 		a, b := w.instance("host-a", nil), w.instance("host-b", nil)
+		w.open(a.q, voucher) // without a stream, no consumer can be registered
 		a.Converge([]pool.Spec{spec(voucher, 1000)})
 		b.Converge([]pool.Spec{spec(voucher, 1000)})
 		w.until(patience, "both pools are there", func() bool { return len(w.consumers(voucher)) == 4 })

@@ -223,6 +223,15 @@ func (m *Memory) Claim(ctx context.Context, p ClaimParams) (Claimed, error) {
 	return out, nil
 }
 
+// Adopt implements Queue. It finds nothing: every delivered entry has a consumer.
+func (m *Memory) Adopt(ctx context.Context, _ AdoptParams) (next string, err error) {
+	if err := m.lock(ctx); err != nil {
+		return "", err
+	}
+	m.mu.Unlock()
+	return "", nil
+}
+
 // Extend implements Queue.
 func (m *Memory) Extend(ctx context.Context, stream Stream, consumer string, ids []string) ([]string, error) {
 	if err := m.lock(ctx); err != nil {

@@ -110,6 +110,16 @@ type ClaimParams struct {
 	From string
 }
 
+// AdoptParams looks for entries that were added at least MinAge ago and belong to no
+// consumer, and gives them to one.
+type AdoptParams struct {
+	Stream   Stream
+	Consumer string
+	MinAge   time.Duration
+	// From is where an earlier call stopped; empty starts at the oldest entry.
+	From string
+}
+
 // Claimed is the result of a claim.
 type Claimed struct {
 	Entries []Entry
@@ -168,10 +178,13 @@ type Queue interface {
 	// Claim gives entries whose lease has expired to a consumer, and a new lease
 	// to them. FirstDelivery is false for all of them. If there are many pending
 	// entries, a claim scans only a part of them, and five claims that continue at
-	// Next scan all. A claim with an empty From also adopts: it gives a lease to
-	// old entries that were delivered but belong to no consumer any more, so that a
-	// later claim gets them.
+	// Next scan all.
 	Claim(ctx context.Context, p ClaimParams) (Claimed, error)
+	// Adopt gives a lease to old entries that were delivered but belong to no
+	// consumer any more, so that a later claim gets them. It looks at a part of the
+	// old entries, and returns where the next call continues: empty for the oldest
+	// entry.
+	Adopt(ctx context.Context, p AdoptParams) (next string, err error)
 	// Extend renews the lease of the entries that the consumer still owns, and
 	// returns their IDs. It does not change entries that another consumer owns.
 	Extend(ctx context.Context, s Stream, consumer string, ids []string) (owned []string, err error)

@@ -58,12 +58,18 @@ type TemplateChange struct {
 	Mode               *reward.IssueMode
 	ReissueAfterCancel *bool
 	WhenRedisAway      *reward.RedisFallback
+	// Shrunk is what the gate said when it gave up places for this change; nil means
+	// that it was not asked. The change takes these places back, as Shrink does.
+	Shrunk *Shrunk
 }
+
+// Shrunk is what a gate says that gave up the places that it had not given: its
+// generation, its number of grants, and the places that it kept.
+type Shrunk struct{ Generation, Grants, Granted int64 }
 
 // Apply returns template t with the change. A result that breaks a rule is
 // CodeInvalid.
 func (c *TemplateChange) Apply(t reward.CouponTemplate) (reward.CouponTemplate, error) {
-	mode := t.Mode
 	set(&t.Name, c.Name)
 	set(&t.TotalQuantity, c.TotalQuantity)
 	set(&t.PerUserLimit, c.PerUserLimit)
@@ -74,9 +80,7 @@ func (c *TemplateChange) Apply(t reward.CouponTemplate) (reward.CouponTemplate, 
 	set(&t.ReissueAfterCancel, c.ReissueAfterCancel)
 	set(&t.WhenRedisAway, c.WhenRedisAway)
 	t.OpensAt, t.ClosesAt = instant(t.OpensAt), instant(t.ClosesAt)
-	if c.Mode != nil && *c.Mode != mode {
-		t.Granted, t.Grants = t.Used, t.Grants+1 // the gate of the new mode begins without places
-	}
+	c.Shrunk.takeBack(&t)
 	return t, checkTemplate(&t)
 }
 
@@ -93,12 +97,9 @@ func FixedByUse(from, to *reward.CouponTemplate) bool {
 }
 
 // CheckChange returns CodeConflict for a change that the progress of a template
-// forbids. entrants reports whether its draw has any.
+// forbids. to is the result of Apply. entrants reports whether its draw has any.
 func CheckChange(from, to *reward.CouponTemplate, entrants bool) error {
-	promised := from.Promised()
-	if from.Mode != to.Mode {
-		promised = 0 // Apply takes the places back
-	}
+	promised := to.Promised()
 	switch {
 	case to.TotalQuantity < from.Live+promised:
 		return reward.NewError(reward.KindConflict, reward.CodeConflict,
@@ -107,6 +108,9 @@ func CheckChange(from, to *reward.CouponTemplate, entrants bool) error {
 	case FixedByUse(from, to) && (entrants || from.Settled > 0 || from.Used > 0 || from.Draw.State == reward.DrawClosed || from.Draw.State == reward.DrawDone):
 		return reward.NewError(reward.KindConflict, reward.CodeConflict,
 			"template %d was used, so its mode and the times of its draw cannot change", from.ID)
+	case from.Mode != to.Mode && promised > 0:
+		return reward.NewError(reward.KindConflict, reward.CodeConflict,
+			"%d places of template %d are promised to its waiting line; change the mode when the line is empty", promised, from.ID)
 	}
 	return nil
 }
@@ -135,15 +139,22 @@ func Grant(t *reward.CouponTemplate, generation, grants, granted, places int64) 
 	return true
 }
 
-// Shrink takes back the places above granted, which the gate has not given and gives
-// no more. It reports whether it changed t: not if t has another generation, path or
-// number of grants than the gate.
-func Shrink(t *reward.CouponTemplate, generation, grants, granted int64) bool {
-	if t.Generation != generation || t.Path != reward.PathGate || t.Grants != grants {
+// Shrink takes back the places that the gate gave up. It reports whether it changed t:
+// not if t has another generation, path or number of grants than the gate.
+func Shrink(t *reward.CouponTemplate, s Shrunk) bool {
+	taken := s.takeBack(t)
+	if taken {
+		t.Version++
+	}
+	return taken
+}
+
+// takeBack is Shrink without a new version.
+func (s *Shrunk) takeBack(t *reward.CouponTemplate) bool {
+	if s == nil || t.Generation != s.Generation || t.Path != reward.PathGate || t.Grants != s.Grants {
 		return false
 	}
-	t.Granted = max(min(t.Granted, granted), t.Used)
+	t.Granted = max(min(t.Granted, s.Granted), t.Used)
 	t.Grants++
-	t.Version++
 	return true
 }

@@ -28,6 +28,21 @@ func TestCompareClock(t *testing.T) {
 		})
 	})
 
+	t.Run("AsksOnceIfTheRoundTripIsQuick", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			asked := 0
+			clock, err := CompareClock(func() (time.Time, error) {
+				asked++
+				time.Sleep(time.Millisecond)
+				return time.Now(), nil
+			})
+			if err != nil || asked != 1 || clock.RoundTrip != time.Millisecond {
+				t.Errorf("%d requests, %+v, error %v", asked, clock, err)
+			}
+		})
+	})
+
 	t.Run("FailsWithTheAsking", func(t *testing.T) {
 		t.Parallel()
 		broken := errors.New("no answer")

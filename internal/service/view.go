@@ -17,10 +17,9 @@ type View[T any] struct {
 	hint             Hint
 	reading          chan struct{} // holds a value while a read runs
 
-	mu     sync.Mutex // protects value, readAt, next
+	mu     sync.Mutex // protects value, readAt
 	value  T
 	readAt time.Time
-	next   chan struct{} // closed and replaced at each successful read
 }
 
 // NewView returns a View without a value. Run reads once per interval, varied
@@ -34,7 +33,7 @@ type View[T any] struct {
 func NewView[T any](interval, settle time.Duration, read func(context.Context) (T, error), report func(error)) *View[T] {
 	return &View[T]{
 		interval: interval, settle: settle, jitter: 0.1, read: read, report: report,
-		hint: NewHint(), reading: make(chan struct{}, 1), next: make(chan struct{}),
+		hint: NewHint(), reading: make(chan struct{}, 1),
 	}
 }
 
@@ -52,13 +51,6 @@ func (v *View[T]) Get() (value T, readAt time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.value, v.readAt
-}
-
-// Next returns a channel that is closed by the next successful read.
-func (v *View[T]) Next() <-chan struct{} {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.next
 }
 
 // Hint makes Run read sooner. At least one read begins after the hint.
@@ -79,8 +71,6 @@ func (v *View[T]) Read(ctx context.Context) error {
 	if err == nil {
 		v.mu.Lock()
 		v.value, v.readAt = value, readAt
-		close(v.next)
-		v.next = make(chan struct{})
 		v.mu.Unlock()
 	} else if ctx.Err() != nil {
 		return err

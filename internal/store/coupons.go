@@ -48,9 +48,10 @@ type Coupons interface {
 	TemplateActive(ctx context.Context, closedAfter time.Time) ([]reward.CouponTemplate, error)
 	// TemplateChange changes the settings of a template and returns it.
 	//
-	// A TotalQuantity below Live and the promised places is CodeConflict. So is another Mode, or another
-	// opening time of a draw, once the template was used: a request was settled or left the line, a
-	// user entered the draw, or the draw is no longer OPEN. A result that
+	// A TotalQuantity below Live and the promised places is CodeConflict. So is another
+	// Mode while places are promised. So is another Mode, or another opening time of a
+	// draw, once the template was used: a request was settled or left the line, a user
+	// entered the draw, or the draw is no longer OPEN. A result that
 	// reward.CheckTemplate refuses is CodeInvalid.
 	TemplateChange(ctx context.Context, p rules.TemplateChange) (reward.CouponTemplate, error)
 	// TemplateTouch raises Version and changes nothing else.
@@ -68,7 +69,7 @@ type Coupons interface {
 	TemplateGrant(ctx context.Context, p TemplateGrantParams) (reward.CouponTemplate, bool, error)
 	// TemplateShrink takes back places that the gate has not given, see rules.Shrink.
 	// It returns the template and reports whether it changed it.
-	TemplateShrink(ctx context.Context, p TemplateShrinkParams) (reward.CouponTemplate, bool, error)
+	TemplateShrink(ctx context.Context, id reward.TemplateID, s rules.Shrunk) (reward.CouponTemplate, bool, error)
 	// TemplateSetFloor sets Floor to a generation, and reports whether it did. It
 	// changes nothing if the template has another generation by now.
 	TemplateSetFloor(ctx context.Context, id reward.TemplateID, generation int64) (bool, error)
@@ -178,12 +179,6 @@ type TemplateGrantParams struct {
 	ID                          reward.TemplateID
 	Generation, Grants, Granted int64 // of the gate
 	Places                      int64
-}
-
-// TemplateShrinkParams says what a gate shrank to.
-type TemplateShrinkParams struct {
-	ID                          reward.TemplateID
-	Generation, Grants, Granted int64 // of the gate
 }
 
 // CouponSettleParams is a batch of at most BatchMax requests of one template.

@@ -5,43 +5,50 @@ import (
 	"fmt"
 )
 
-// Encode returns the roles and pools of an instance as the JSON that drivers
-// store. A text that a database cannot store is CodeInvalid.
-func (i *Instance) Encode() (roles, pools string, err error) {
-	if err := CheckText("instance name", i.Name); err != nil {
-		return "", "", err
-	}
-	if err := CheckText("version", i.Version); err != nil {
-		return "", "", err
-	}
+// EncodedInstance is the JSON that drivers store of an instance.
+type EncodedInstance struct{ Roles, Pools, Troubles string }
+
+// Encode returns the lists of an instance as JSON. A text that a database cannot store
+// is CodeInvalid.
+func (i *Instance) Encode() (e EncodedInstance, err error) {
+	texts := [][2]string{{"instance name", i.Name}, {"version", i.Version}}
 	for _, r := range i.Roles {
-		if err := CheckText("role", r); err != nil {
-			return "", "", err
-		}
+		texts = append(texts, [2]string{"role", r})
 	}
 	for _, p := range i.Pools {
-		if err := CheckText("promotion type", string(p.Type)); err != nil {
-			return "", "", err
+		texts = append(texts, [2]string{"promotion type", string(p.Type)})
+	}
+	for _, t := range i.Troubles {
+		texts = append(texts, [2]string{"part", t.Part}, [2]string{"reason", t.Reason})
+	}
+	for _, text := range texts {
+		if err := CheckText(text[0], text[1]); err != nil {
+			return EncodedInstance{}, err
 		}
 	}
-	r, err := json.Marshal(i.Roles)
-	if err != nil {
-		return "", "", fmt.Errorf("encode the roles of instance %q: %w", i.Name, err)
+	for _, f := range []struct {
+		what string
+		list any
+		to   *string
+	}{{"roles", i.Roles, &e.Roles}, {"pools", i.Pools, &e.Pools}, {"troubles", i.Troubles, &e.Troubles}} {
+		text, err := json.Marshal(f.list)
+		if err != nil {
+			return EncodedInstance{}, fmt.Errorf("encode the %s of instance %q: %w", f.what, i.Name, err)
+		}
+		*f.to = string(text)
 	}
-	p, err := json.Marshal(i.Pools)
-	if err != nil {
-		return "", "", fmt.Errorf("encode the pools of instance %q: %w", i.Name, err)
-	}
-	return string(r), string(p), nil
+	return e, nil
 }
 
-// Decode sets the roles and pools from what Encode returned.
-func (i *Instance) Decode(roles, pools string) error {
-	if err := json.Unmarshal([]byte(roles), &i.Roles); err != nil {
-		return fmt.Errorf("decode the roles of instance %q: %w", i.Name, err)
-	}
-	if err := json.Unmarshal([]byte(pools), &i.Pools); err != nil {
-		return fmt.Errorf("decode the pools of instance %q: %w", i.Name, err)
+// Decode sets the lists from what Encode returned.
+func (i *Instance) Decode(e EncodedInstance) error {
+	for _, f := range []struct {
+		what, text string
+		to         any
+	}{{"roles", e.Roles, &i.Roles}, {"pools", e.Pools, &i.Pools}, {"troubles", e.Troubles, &i.Troubles}} {
+		if err := json.Unmarshal([]byte(f.text), f.to); err != nil {
+			return fmt.Errorf("decode the %s of instance %q: %w", f.what, i.Name, err)
+		}
 	}
 	for n := range i.Pools {
 		i.Pools[n].StartedAt = i.Pools[n].StartedAt.UTC()

@@ -3,11 +3,49 @@ package store
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
 )
 
 // ErrLocked means that a transaction waited too long for a row that another
 // session has locked, and changed nothing.
 var ErrLocked = errors.New("another session holds a lock on a row")
+
+// ErrFull means that the disk of the database has no space for a transaction, which
+// changed nothing. Reads still work.
+var ErrFull = errors.New("the disk of the database is full: give it space")
+
+// fullError is an ErrFull with the error of the driver.
+type fullError struct{ error }
+
+func (e fullError) Is(target error) bool { return target == ErrFull }
+
+func (e fullError) Unwrap() error { return e.error }
+
+// Space remembers when a driver last met ErrFull. Its zero value is ready for use.
+// It is safe for concurrent use.
+type Space struct {
+	missedAt atomic.Int64 // in nanoseconds since 1970; 0: never
+}
+
+// Missed records that there was no space for a transaction. It returns the error of
+// the transaction as an ErrFull, which is CodeUnavailable.
+func (s *Space) Missed(err error) error {
+	s.missedAt.Store(time.Now().UnixNano())
+	return &reward.Error{Kind: reward.KindUnavailable, Code: reward.CodeUnavailable, Detail: ErrFull.Error(), Err: fullError{err}}
+}
+
+// FullAt returns when a transaction last failed with ErrFull; the zero time if none
+// did.
+func (s *Space) FullAt() time.Time {
+	at := s.missedAt.Load()
+	if at == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, at)
+}
 
 // ConstraintError means that a constraint of the database refused the rows of a
 // transaction, which changed nothing. It refuses them again until they, or the

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"hash/fnv"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -125,7 +124,7 @@ func (s *Share) renew(ctx context.Context) error {
 	}
 	ranges := 0
 	for i := range next.mine {
-		if next.mine[i] = holderOf(i, l.Holders) == s.instance; next.mine[i] {
+		if next.mine[i] = Holder(uint64(i), l.Holders) == s.instance; next.mine[i] {
 			ranges++
 		}
 	}
@@ -136,25 +135,4 @@ func (s *Share) renew(ctx context.Context) error {
 
 // rangeOf returns the range of a promotion. It mixes the bits of the ID, so that
 // IDs in sequence, or with a common factor, spread over all ranges.
-func rangeOf(id reward.PromotionID) int { return int(mix(uint64(id)) % shareRanges) } //nolint:gosec // any bits do
-
-// holderOf returns the instance that has a range: the one with the highest hash
-// of range and name.
-func holderOf(n int, instances []string) string {
-	best, top := "", uint64(0)
-	for _, name := range instances {
-		h := fnv.New64a()
-		_, _ = h.Write([]byte(name))                                    // never fails
-		if sum := mix(h.Sum64() + uint64(n)); best == "" || sum > top { //nolint:gosec // n is small
-			best, top = name, sum
-		}
-	}
-	return best
-}
-
-// mix spreads a difference in any bit over all bits.
-func mix(x uint64) uint64 {
-	x = (x ^ x>>31) * 0x9e3779b97f4a7c15
-	x = (x ^ x>>29) * 0xbf58476d1ce4e5b9
-	return x ^ x>>32
-}
+func rangeOf(id reward.PromotionID) int { return int(mixed(uint64(id)) % shareRanges) } //nolint:gosec // any bits do

@@ -72,20 +72,18 @@ type sharer struct {
 
 func join(t *testing.T, rows Leases, instance string) sharer {
 	t.Helper()
-	s := NewShare(rows, "work", instance, always, obs.Log{})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.Run(ctx)
-	}()
-	return sharer{s, func() {
-		cancel()
-		<-done
-	}}
+	return joinIf(t, rows, instance, always)
 }
 
 func always() bool { return true }
+
+// joinIf lets an instance take part while able reports true.
+func joinIf(t *testing.T, rows Leases, instance string, able func() bool) sharer {
+	t.Helper()
+	s := NewShare(rows, "work", instance, able, obs.Log{})
+	s.Start(t.Context(), s.Run)
+	return sharer{s, s.Stop}
+}
 
 // ids are promotions in sequence and far apart.
 func ids() []reward.PromotionID {
@@ -286,9 +284,7 @@ func TestShare(t *testing.T) {
 			var able atomic.Bool
 			able.Store(true)
 			one := join(t, rows, "one")
-			s := NewShare(rows, "work", "two", able.Load, obs.Log{})
-			s.Start(t.Context(), s.Run)
-			two := sharer{s, s.Stop}
+			two := joinIf(t, rows, "two", able.Load)
 			time.Sleep(settled)
 			divided(t, one, two)
 			able.Store(false)
@@ -311,8 +307,7 @@ func TestShare(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			rows := &memberLeases{}
 			var able atomic.Bool
-			s := NewShare(rows, "work", "one", able.Load, obs.Log{})
-			s.Start(t.Context(), s.Run)
+			s := joinIf(t, rows, "one", able.Load)
 			time.Sleep(settled)
 			if len(rows.held) != 0 || s.Owns(1) {
 				t.Errorf("it holds %v", rows.held)

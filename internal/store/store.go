@@ -24,10 +24,10 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"time"
 
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 )
@@ -55,6 +55,9 @@ type Store interface {
 	Ping(ctx context.Context) error
 	// Clock returns the time of the database.
 	Clock(ctx context.Context) (time.Time, error)
+	// FullAt returns when a transaction of this process last failed with ErrFull;
+	// the zero time if none did.
+	FullAt() time.Time
 	// Migrate brings the schema up to date. Several instances may call it at the
 	// same time.
 	Migrate(ctx context.Context) error
@@ -533,24 +536,6 @@ type Summaries interface {
 	SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (Comparison, error)
 }
 
-// Comparison is what SummaryCompare found before it repaired anything.
-type Comparison struct {
-	Kept reward.Counts // the stored counts
-	Rows reward.Counts // those that the rows add up to
-	// Ended reports whether the promotion is COMPLETED, or CANCELLED and finished.
-	// No payout may then be READY, QUEUED or RETRYING.
-	Ended bool
-}
-
-// RepairsMax limits how often SummaryCompare corrects counts before it fails.
-const RepairsMax = 4
-
-// StillDiffer returns the error for counts that differ after RepairsMax repairs.
-func StillDiffer(id reward.PromotionID) error {
-	return fmt.Errorf("the counts of promotion %d changed during each of %d repairs; "+
-		"end the programs that change the tables of the database, then repair again", id, RepairsMax)
-}
-
 // DeadLetters stores messages that could not be read or processed.
 type DeadLetters interface {
 	// DeadLetterAdd stores dead letters as OPEN. One with a known source, partition,
@@ -576,8 +561,8 @@ type DeadLetterListParams struct {
 }
 
 // Uploads stores uploads of targets. An open upload keeps its promotion from
-// completing until its lease expires. A method that changes an upload returns
-// CodeUploadNotFound if it does not exist.
+// completing until its lease expires, which is a time of the database (see Clock).
+// A method that changes an upload returns CodeUploadNotFound if it does not exist.
 type Uploads interface {
 	// UploadOpen inserts an upload. While the upload is open, a repeat with the same
 	// promotion and CreatedAt changes nothing. Any other known ID is CodeExists. A
@@ -683,6 +668,7 @@ type Instance struct {
 	Roles     []string
 	StartedAt time.Time
 	Pools     []InstancePool // ordered by promotion ID
+	Troubles  []obs.Trouble  // what degrades it, ordered by part
 	// SeenAt is the last heartbeat. At AliveUntil the instance counts as dead.
 	// Alive compares AliveUntil with the clock of the database at the read.
 	// InstanceHeartbeat ignores all three.

@@ -33,6 +33,7 @@ func Exercise(t *testing.T, newRates func(t testing.TB) governor.Rates) {
 		"OneAtATimeHasTheTurn":         exerciseTurn,
 		"ATurnOfTheDeadEnds":           exerciseDeadOwner,
 		"ASignOfLifeEndsIt":            exerciseAlive,
+		"AnOutageEndsOnce":             exerciseOutages,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -177,7 +178,7 @@ func exerciseNonsense(b *bundle) {
 		{Name: "all", PerSecond: 1, Count: -1},
 		{Name: "all", PerSecond: 1, Count: 1, News: &governor.News{}},
 		{Name: "all", PerSecond: 1, Count: 1, News: &governor.News{Instance: "a", Block: -1}},
-		{Name: "all", PerSecond: 1, Count: 1, News: &governor.News{Instance: "a", Alive: -1}},
+		{Name: "all", PerSecond: 1, Count: 1, News: &governor.News{Instance: "a", Answered: -1}},
 		{Name: "7", PerSecond: 1, Count: 1, News: &governor.News{Instance: "a"}},
 	} {
 		if run, err := b.rates.Lease(b.Context(), p); err == nil {
@@ -247,22 +248,22 @@ func exerciseBlock(b *bundle) {
 
 func exerciseDown(b *bundle) {
 	began := time.Now()
-	known := b.tell(governor.News{Instance: "a", Down: true, ProbeIn: time.Second, Alive: time.Hour})
-	if !known.Down || known.Turn || known.Up {
+	known := b.tell(governor.News{Instance: "a", Down: true, ProbeIn: time.Second})
+	if known.Outage <= 0 || known.Turn || known.Up {
 		b.Fatalf("the teller knows %+v", known)
 	}
+	outage := known.Outage
 	b.wait(20 * time.Millisecond)
 	known = b.tell(governor.News{Instance: "b", Want: true})
-	if !known.Down || known.Turn || known.DownFor < 20*time.Millisecond-time.Millisecond || known.DownFor > time.Since(began) {
-		b.Errorf("another knows %+v", known)
+	if known.Outage != outage || known.Turn {
+		b.Errorf("another knows %+v, the teller outage %d", known, outage)
 	}
 	b.about("the first probe", known.ProbeIn, time.Second, began)
 	// Who finds out later changes nothing.
 	known = b.tell(governor.News{Instance: "b", Down: true, ProbeIn: 9 * time.Second})
 	b.about("the first probe after a second report", known.ProbeIn, time.Second, began)
-	// An answer before it is no proof.
-	if known = b.tell(governor.News{Instance: "c", Alive: time.Minute}); !known.Down {
-		b.Errorf("an earlier answer ended it: %+v", known)
+	if known.Outage != outage {
+		b.Errorf("a second report began outage %d, after %d", known.Outage, outage)
 	}
 }
 
@@ -325,17 +326,34 @@ func exerciseDeadOwner(b *bundle) {
 }
 
 func exerciseAlive(b *bundle) {
-	b.tell(governor.News{Instance: "a", Down: true})
+	outage := b.tell(governor.News{Instance: "a", Down: true}).Outage
 	b.tell(governor.News{Instance: "a", Want: true})
-	b.wait(20 * time.Millisecond)
-	if known := b.tell(governor.News{Instance: "b", Alive: time.Millisecond}); known.Down || !known.Up {
+	if known := b.tell(governor.News{Instance: "b", Answered: outage}); known.Outage != 0 || !known.Up {
 		b.Errorf("after an answer: %+v", known)
 	}
-	if known := b.tell(governor.News{Instance: "a", Want: true, Probe: governor.ProbeResult{Ended: true, Tries: 1}}); known.Down || known.Turn || !known.Up {
+	if known := b.tell(governor.News{Instance: "a", Want: true, Probe: governor.ProbeResult{Ended: true, Tries: 1}}); known.Outage != 0 || known.Turn || !known.Up {
 		b.Errorf("the owner of the turn knows %+v", known)
 	}
 	// The next outage starts from the beginning.
-	if known := b.tell(governor.News{Instance: "c", Down: true, ProbeIn: time.Second}); !known.Down || known.Up || known.Tries != 0 {
-		b.Errorf("the next outage: %+v", known)
+	if known := b.tell(governor.News{Instance: "c", Down: true, ProbeIn: time.Second}); known.Outage == 0 || known.Outage == outage || known.Up || known.Tries != 0 {
+		b.Errorf("the next outage, after %d: %+v", outage, known)
+	}
+}
+
+// exerciseOutages checks that news of an answer in an earlier outage, which arrive late,
+// do not end the current one.
+func exerciseOutages(b *bundle) {
+	if known := b.tell(governor.News{Instance: "a", Answered: 7}); known != (governor.Shared{}) {
+		b.Errorf("without an outage, %+v is known", known)
+	}
+	first := b.tell(governor.News{Instance: "a", Down: true}).Outage
+	b.tell(governor.News{Instance: "b", Answered: first})
+	b.wait(5 * time.Millisecond)
+	second := b.tell(governor.News{Instance: "a", Down: true}).Outage
+	if known := b.tell(governor.News{Instance: "c", Answered: first}); known.Outage != second {
+		b.Errorf("an answer in outage %d ended outage %d: %+v", first, second, known)
+	}
+	if known := b.tell(governor.News{Instance: "c", Answered: second}); known.Outage != 0 || !known.Up {
+		b.Errorf("an answer in outage %d did not end it: %+v", second, known)
 	}
 }

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Leases the next send times of a rate, and exchanges what instances know of the
 -- provider. internal/governor/rates.go says what the fields mean. All times are in
 -- microseconds.
@@ -13,16 +14,20 @@
 -- ARGV[7]  how long the hash is kept, in milliseconds
 -- ARGV[8]  the instance; the next ones are its news
 -- ARGV[9]  block for
--- ARGV[10] alive ago; 0: never
+-- ARGV[10] the outage that ended; 0: none
 -- ARGV[11] down: 0 or 1
 -- ARGV[12] want: 0 or 1
 -- ARGV[13] failed probes after a probe that ended; -1: none ended
 -- ARGV[14] next probe in
 -- returns  {time until the first send time, number of send times}; without any:
 --          time after which a caller should ask again. With news, then: blocked for,
---          down, down for, up, turn, probe in, tries
+--          outage, up, turn, probe in, tries
 --
--- A missing key means the same as a time in the past.
+-- A missing key means the same as a time in the past. The field down of the hash is
+-- the number of the current outage: the time at which it was first reported. Apart
+-- from that, its time means nothing. The script also runs when Redis is full: otherwise
+-- what was dispatched before could not be charged. It needs a few bytes per rate, for a
+-- while.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
@@ -51,7 +56,7 @@ end
 
 local turn, block_max, probe_max = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local me = ARGV[8]
-local block, alive, probe_in = tonumber(ARGV[9]), tonumber(ARGV[10]), math.min(tonumber(ARGV[14]), probe_max)
+local block, answered, probe_in = tonumber(ARGV[9]), tonumber(ARGV[10]), math.min(tonumber(ARGV[14]), probe_max)
 local down_news, want, ended = ARGV[11] == '1', ARGV[12] == '1', tonumber(ARGV[13])
 
 local names = {'blocked', 'down', 'up', 'probe', 'owner', 'until', 'tries'}
@@ -66,7 +71,7 @@ local function at(name, most)
   s[name] = t
 end
 at('blocked', block_max)
-at('down', 0)
+s.down = tonumber(s.down) or 0
 at('probe', probe_max)
 at('until', turn)
 
@@ -86,7 +91,7 @@ if down_news and s.down == 0 then
   set('owner', '')
   set('tries', 0)
 end
-if s.down > 0 and alive > 0 and now - alive > s.down then
+if s.down > 0 and answered == s.down then
   set('down', 0)
   set('up', '1')
   set('owner', '')
@@ -128,8 +133,4 @@ if has_turn == 0 then
     next_probe = math.max(next_probe, s['until'] - now)
   end
 end
-local down, down_for = 0, 0
-if s.down > 0 then
-  down, down_for = 1, now - s.down
-end
-return {first, count, math.max(s.blocked - now, 0), down, down_for, s.up == '1' and 1 or 0, has_turn, next_probe, tonumber(s.tries) or 0}
+return {first, count, math.max(s.blocked - now, 0), s.down, s.up == '1' and 1 or 0, has_turn, next_probe, tonumber(s.tries) or 0}

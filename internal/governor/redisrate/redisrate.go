@@ -77,7 +77,7 @@ func (r *Rates) Lease(ctx context.Context, p governor.LeaseParams) (governor.Run
 	if n := p.News; n != nil {
 		keys = append(keys, providerKey(r.prefix, p.Name))
 		args = append(args, newsArgs(n)...)
-		numbers = 9
+		numbers = 8
 	}
 	reply, err := leaseRun.Exec(ctx, r.client, keys, args).AsIntSlice()
 	if err != nil {
@@ -90,8 +90,8 @@ func (r *Rates) Lease(ctx context.Context, p governor.LeaseParams) (governor.Run
 	run := governor.Run{In: after(0), Every: p.Every(), Count: int(reply[1])}
 	if p.News != nil {
 		run.Shared = governor.Shared{
-			Blocked: after(2), Down: reply[3] == 1, DownFor: after(4), Up: reply[5] == 1,
-			Turn: reply[6] == 1, ProbeIn: after(7), Tries: int(reply[8]),
+			Blocked: after(2), Outage: reply[3], Up: reply[4] == 1,
+			Turn: reply[5] == 1, ProbeIn: after(6), Tries: int(reply[7]),
 		}
 	}
 	return run, nil
@@ -109,14 +109,10 @@ func newsArgs(n *governor.News) []string {
 	if n.Probe.Ended {
 		ended = strconv.Itoa(n.Probe.Tries)
 	}
-	alive := n.Alive
-	if alive > 0 {
-		alive = max(alive, time.Microsecond)
-	}
 	return []string{
 		micros(governor.TurnLength), micros(governor.RetryAfterMax), micros(governor.ProbeInMax),
 		strconv.FormatInt(governor.KeptFor.Milliseconds(), 10),
-		n.Instance, micros(n.Block), micros(alive), flag(n.Down), flag(n.Want), ended, micros(n.ProbeIn),
+		n.Instance, micros(n.Block), strconv.FormatInt(n.Answered, 10), flag(n.Down), flag(n.Want), ended, micros(n.ProbeIn),
 	}
 }
 

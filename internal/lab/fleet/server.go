@@ -98,6 +98,23 @@ func (s *Server) Kill() error {
 	return s.end(func() error { return s.process.kill() })
 }
 
+// Hang stops the process of the server without ending it: connections stay open,
+// and nothing is answered until Resume.
+func (s *Server) Hang() error { return s.signal(syscall.SIGSTOP) }
+
+// Resume lets a server continue that Hang stopped.
+func (s *Server) Resume() error { return s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(sig syscall.Signal) error {
+	if !s.Running() {
+		return fmt.Errorf("signal %s: it does not run", s.name)
+	}
+	if err := syscall.Kill(-s.process.pid, sig); err != nil {
+		return fmt.Errorf("signal %s at %s: %w", s.name, s.Address(), err)
+	}
+	return nil
+}
+
 // Remove stops the server and removes its data. The next Start starts a new
 // server.
 func (s *Server) Remove() error {

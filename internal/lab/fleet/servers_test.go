@@ -4,11 +4,13 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // looked makes a server of what is installed and removes it with the test.
@@ -175,5 +177,64 @@ func TestACluster(t *testing.T) {
 		if keys := asked(t, n, "DBSIZE"); keys != "0" {
 			t.Errorf("%s came back with %s keys", n.Name(), keys)
 		}
+	}
+}
+
+func TestAFullDisk(t *testing.T) {
+	t.Parallel()
+	s := looked(t, NewFullPostgres)
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	db, err := pgx.Connect(t.Context(), s.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close(context.Background()) // before its server ends
+	grow := func() error {
+		_, err := db.Exec(t.Context(), "INSERT INTO kept SELECT repeat('x', 1000) FROM generate_series(1, 1000)")
+		return err
+	}
+	if _, err := db.Exec(t.Context(), "CREATE TABLE kept (text text)"); err != nil {
+		t.Fatal(err)
+	}
+	if err := grow(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Fill(true); err != nil {
+		t.Fatal(err)
+	}
+	var full *pgconn.PgError
+	if err := grow(); !errors.As(err, &full) || full.Code != "53100" {
+		t.Errorf("a full disk answers %v, want SQLSTATE 53100", err)
+	}
+	if err := s.Fill(false); err != nil {
+		t.Fatal(err)
+	}
+	if err := grow(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAServerHangs(t *testing.T) {
+	t.Parallel()
+	s := looked(t, NewRedis)
+	if err := s.Hang(); err == nil {
+		t.Error("a server that does not run can hang")
+	}
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Hang(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask(t.Context(), s.at.ports[0], "PING"); err == nil {
+		t.Error("it answers while it hangs")
+	}
+	if err := s.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if reply := asked(t, s, "PING"); reply != "PONG" {
+		t.Errorf("after it hung it answers %q", reply)
 	}
 }

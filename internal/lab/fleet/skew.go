@@ -44,15 +44,23 @@ func (s *Server) Skew(ahead time.Duration) error { return writeSkew(s.at, ahead)
 func skewPath(at place) string { return filepath.Join(at.dir, "skew") }
 
 func prepareSkew(ctx context.Context, at place) error {
-	source := filepath.Join(at.dir, "skew.c")
-	if err := os.WriteFile(source, skewSource, 0o600); err != nil {
+	if err := compile(ctx, at, "skew", skewSource); err != nil {
+		return err
+	}
+	return writeSkew(at, 0)
+}
+
+// compile makes name.so of a source in C, for LD_PRELOAD.
+func compile(ctx context.Context, at place, name string, text []byte) error {
+	source := filepath.Join(at.dir, name+".c")
+	if err := os.WriteFile(source, text, 0o600); err != nil {
 		return fmt.Errorf("write %s: %w", source, err)
 	}
-	out, err := Output(ctx, at.dir, nil, "gcc", "-shared", "-fPIC", "-O2", "-o", "skew.so", source)
+	out, err := Output(ctx, at.dir, nil, "gcc", "-shared", "-fPIC", "-O2", "-o", name+".so", source)
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, Tail(out, 20))
 	}
-	return writeSkew(at, 0)
+	return nil
 }
 
 // writeSkew changes the file in place: the server maps it.

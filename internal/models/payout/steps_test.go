@@ -136,7 +136,7 @@ var steps = [stepCount]struct{ text, code string }{
 	lastConsumerDestroys: {"destroys the empty stream as its pool ends", "pool.Pool.removeConsumers queue.Queue.Destroy"},
 	reads:                {"reads the entry", "pool.Pool.poll queue.Queue.Read queue.Entry queue/redisstream/read_entries.lua"},
 	claims:               {"claims the entry", "pool.Pool.claim queue.Queue.Claim"},
-	adopts:               {"adopts the entry that is pending with no consumer", "pool.Pool.claim queue.Queue.Claim queue/redisstream/adopt_entries.lua"},
+	adopts:               {"adopts the entry that is pending with no consumer", "pool.Pool.adopt queue.Queue.Adopt queue/redisstream/adopt_entries.lua"},
 	releases:             {"releases the entry", "pool.Item.Release payout.Processor.unsent payout.Processor.wait"},
 	checksOver:           {"sees that the dispatch is over", "payout.Processor.ProcessStreamMessages payout.Finisher.ack"},
 	checksCharge:         {"sees that the row is to be charged", "payout.Processor.ProcessStreamMessages payout.Processor.heads"},

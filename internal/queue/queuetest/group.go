@@ -217,6 +217,10 @@ func (b *bundle) calls() map[string]func() error {
 			_, err := q.Claim(ctx, queue.ClaimParams{Stream: s, Consumer: "a", Count: 1})
 			return err
 		},
+		"Adopt": func() error {
+			_, err := q.Adopt(ctx, queue.AdoptParams{Stream: s, Consumer: "a"})
+			return err
+		},
 		"Extend":         func() error { _, err := q.Extend(ctx, s, "a", []string{"1-1"}); return err },
 		"Ack":            func() error { return q.Ack(ctx, s, []string{"1-1"}) },
 		"RemoveConsumer": func() error { _, err := q.RemoveConsumer(ctx, s, "a", ""); return err },

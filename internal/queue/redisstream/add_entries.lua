@@ -27,16 +27,7 @@ end
 local exists = redis.call('EXISTS', KEYS[1]) == 1
 local all_read = 1
 if exists then
-  local delivered
-  for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
-    if group[2] == ARGV[1] then
-      for i = 1, #group, 2 do
-        if group[i] == 'last-delivered-id' then
-          delivered = group[i + 1]
-        end
-      end
-    end
-  end
+  local delivered = last_delivered(KEYS[1], ARGV[1])
   if not delivered then
     return {-1, 0}
   end

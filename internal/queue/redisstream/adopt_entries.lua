@@ -8,23 +8,14 @@
 -- ARGV[3]  minimum age of an entry in milliseconds
 -- ARGV[4]  where an earlier call stopped, '-' for the oldest entry
 -- ARGV[5]  maximum entries to look at
--- returns  {number of entries adopted, where to continue, '' for nowhere}
+-- returns  {number of entries adopted, where to continue ('' for the oldest entry)}
 --
 -- The last consumer may still have a call in flight: the lease gives the call
 -- time to end. After that, the entry is claimed like any other.
 if redis.call('EXISTS', KEYS[1]) == 0 then
   return {0, ''}
 end
-local delivered
-for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
-  if group[2] == ARGV[1] then
-    for i = 1, #group, 2 do
-      if group[i] == 'last-delivered-id' then
-        delivered = group[i + 1]
-      end
-    end
-  end
-end
+local delivered = last_delivered(KEYS[1], ARGV[1])
 if not delivered then
   return {0, ''}
 end
@@ -55,13 +46,17 @@ for _, entry in ipairs(page) do
     orphans[#orphans + 1] = id
   end
 end
-if #orphans == 0 then
-  return {0, ''}
+local next = ''
+if #page == tonumber(ARGV[5]) then
+  next = '(' .. page[#page][1]
 end
 local count = #orphans
+if count == 0 then
+  return {0, next}
+end
 orphans[count + 1] = 'IDLE'
 orphans[count + 2] = 0
 orphans[count + 3] = 'FORCE'
 orphans[count + 4] = 'JUSTID'
 redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, unpack(orphans))
-return {count, '(' .. page[#page][1]}
+return {count, next}

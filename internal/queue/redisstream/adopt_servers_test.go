@@ -40,19 +40,32 @@ func TestAnEntryThatNobodyHoldsIsClaimedALeaseLater(t *testing.T) {
 				r.do("XGROUP", "DELCONSUMER", r.key(), r.group(), "b")
 				return orphans, held
 			},
+			// More living entries than one step looks at are older than the orphans.
+			"BehindLiving": func(r *rig) (orphans, held []queue.Entry) {
+				held = r.readAs("a", 1200)
+				orphans = r.readAs("b", 20)
+				r.do("XGROUP", "DELCONSUMER", r.key(), r.group(), "b")
+				return orphans, held
+			},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				r := newRig(t, url)
-				r.add(0, 200)
+				r.add(0, 1400)
 				held := r.readAs("a", 10)
 				orphans, more := orphan(r)
 				want := map[string]bool{}
 				for _, e := range orphans {
 					want[e.ID] = true
 				}
+				from := ""
 				claim := func(minIdle time.Duration) []queue.Entry {
 					t.Helper()
+					next, err := r.q.Adopt(t.Context(), queue.AdoptParams{Stream: r.s, Consumer: "c", MinAge: minIdle, From: from})
+					if err != nil {
+						t.Fatal(err)
+					}
+					from = next
 					got, err := r.q.Claim(t.Context(), queue.ClaimParams{Stream: r.s, Consumer: "c", MinIdle: minIdle, Count: 1000})
 					if err != nil {
 						t.Fatal(err)

@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,8 +27,8 @@ const (
 	// scanMax is the longest pending list that one Claim scans in full. The
 	// server needs about half a millisecond for it.
 	scanMax    = 10_000
-	adoptMax   = 100 // entries that one step of adopt looks at
-	adoptSteps = 100 // steps of one adopt
+	adoptMax   = 100 // entries that one step of Adopt looks at
+	adoptSteps = 10  // steps of one Adopt
 )
 
 // Add implements queue.Queue.
@@ -188,14 +189,8 @@ func (id entryID) at() time.Time {
 	return time.UnixMilli(int64(id.millis)) //nolint:gosec // milliseconds fit
 }
 
-// Claim implements queue.Queue. A call that starts at the oldest pending entry
-// first adopts the entries that are pending with no consumer.
+// Claim implements queue.Queue.
 func (q *Queue) Claim(ctx context.Context, p queue.ClaimParams) (queue.Claimed, error) {
-	if p.From == "" {
-		if err := q.adopt(ctx, p); err != nil {
-			return queue.Claimed{}, err
-		}
-	}
 	key := StreamKey(q.prefix, p.Stream)
 	out := queue.Claimed{Next: p.From}
 	for more := p.Count > 0; more; {
@@ -226,36 +221,35 @@ func (q *Queue) Claim(ctx context.Context, p queue.ClaimParams) (queue.Claimed, 
 	return out, nil
 }
 
-// adopt gives a lease to entries that were added at least MinIdle ago, were
-// delivered, and are pending with no consumer. It looks at the oldest entries,
-// and continues while it finds some.
-func (q *Queue) adopt(ctx context.Context, p queue.ClaimParams) error {
-	key, from, total := StreamKey(q.prefix, p.Stream), "-", int64(0)
+// Adopt implements queue.Queue. It looks at up to adoptSteps × adoptMax entries,
+// whether it finds any to adopt or not: living entries may be older than those.
+func (q *Queue) Adopt(ctx context.Context, p queue.AdoptParams) (next string, err error) {
+	key, next, total := StreamKey(q.prefix, p.Stream), p.From, int64(0)
 	for range adoptSteps {
 		args := []string{
-			ConsumerGroup(q.prefix, p.Stream), p.Consumer, idleMillis(p.MinIdle), from, strconv.Itoa(adoptMax),
+			ConsumerGroup(q.prefix, p.Stream), p.Consumer, idleMillis(p.MinAge), cmp.Or(next, "-"), strconv.Itoa(adoptMax),
 		}
 		reply, err := adoptEntries.Exec(ctx, q.client, []string{key}, args).ToArray()
 		if err == nil && len(reply) != 2 {
 			err = fmt.Errorf("the reply has %d elements", len(reply))
 		}
 		if err != nil {
-			return fmt.Errorf("redisstream: adopt_entries %s: %w", key, err)
+			return next, fmt.Errorf("redisstream: adopt_entries %s: %w", key, err)
 		}
 		adopted, errAdopted := reply[0].AsInt64()
-		next, errNext := reply[1].ToString()
+		to, errNext := reply[1].ToString()
 		if err := errors.Join(errAdopted, errNext); err != nil {
-			return fmt.Errorf("redisstream: adopt_entries %s: %w", key, err)
+			return next, fmt.Errorf("redisstream: adopt_entries %s: %w", key, err)
 		}
 		total += adopted
-		if from = next; from == "" {
+		if next = to; next == "" {
 			break
 		}
 	}
 	if total > 0 {
 		q.log.Info("entries without a consumer adopted", "promotion_id", p.Stream.PromotionID, "count", total)
 	}
-	return nil
+	return next, nil
 }
 
 // idleMillis rounds up and adds one: the server stores the time of delivery in

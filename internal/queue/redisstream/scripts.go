@@ -10,14 +10,16 @@ import (
 // uses one stream, and keys that share its slot; it checks first and writes
 // last.
 var (
+	//go:embed last_delivered.lua
+	lastDeliveredText string
 	//go:embed add_entries.lua
-	addEntriesText string
+	addEntriesBody string
 	//go:embed read_entries.lua
 	readEntriesText string
 	//go:embed claim_entries.lua
 	claimEntriesText string
 	//go:embed adopt_entries.lua
-	adoptEntriesText string
+	adoptEntriesBody string
 	//go:embed extend_entries.lua
 	extendEntriesText string
 	//go:embed make_group.lua
@@ -28,6 +30,9 @@ var (
 	streamInfoText string
 	//go:embed destroy_stream.lua
 	destroyStreamText string
+
+	addEntriesText   = lastDeliveredText + addEntriesBody
+	adoptEntriesText = lastDeliveredText + adoptEntriesBody
 
 	addEntries     = rueidis.NewLuaScript(addEntriesText)
 	readEntries    = rueidis.NewLuaScript(readEntriesText)

@@ -284,3 +284,53 @@ func TestNotesWaitForNobody(t *testing.T) {
 		t.Fatal(fmt.Errorf("%w: %w", context.Cause(within), err))
 	}
 }
+
+// TestAnOldSnapshotHidesNoChange: a session keeps a snapshot open, as a backup does,
+// and another one a transaction ID. Nothing that changes meanwhile can be cleaned up.
+// Each read knows the changes that had committed before it.
+func TestAnOldSnapshotHidesNoChange(t *testing.T) {
+	t.Parallel()
+	const promotions, rounds, each = 2, 20, 200
+	s, ctx := registered(t, promotions), t.Context()
+	for _, old := range []string{`SELECT count(*) FROM promotions`, `SELECT pg_current_xact_id()`} {
+		tx, err := s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+		if _, err := tx.Exec(ctx, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var f storetest.Follower
+	took := make([]time.Duration, 0, rounds)
+	for round := range rounds {
+		// Each change is a transaction of its own, with counts and a promotion.
+		if _, err := s.pool.Exec(ctx, fmt.Sprintf(`DO $$ BEGIN
+  FOR i IN 1..%[1]d LOOP
+    UPDATE summaries SET attempts = attempts + 1 WHERE summary_id = 0 AND promotion_id = 1 + i %% %[2]d;
+    UPDATE promotions SET name = %[3]d::text WHERE id = 1 + i %% %[2]d;
+    COMMIT;
+  END LOOP;
+END $$`, each, promotions, round+1)); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := f.Follow(ctx, s); err != nil {
+			t.Fatal(err)
+		}
+		took = append(took, time.Since(began))
+		for id, v := range f.Views {
+			if version(v) != int64(round+1) || v.Counts.Attempts != int64((round+1)*each/promotions) {
+				t.Fatalf("round %d: promotion %d has version %s with %d attempts", round+1, id, v.Name, v.Counts.Attempts)
+			}
+		}
+		if whole := f.Whole; len(f.Views) != promotions || whole != (round == 0) || f.Read != promotions {
+			t.Fatalf("round %d: %d promotions, %d read, whole: %t", round+1, len(f.Views), f.Read, whole)
+		}
+	}
+	if err := f.Compare(ctx, s); err != nil {
+		t.Error(err)
+	}
+	t.Logf("a read took %v at first, and %v after %d changes", took[1], took[rounds-1], rounds*each)
+}

@@ -72,6 +72,7 @@ type Config struct {
 // Store implements store.Store. All methods are safe for concurrent use.
 type Store struct {
 	rows.Tables
+	store.Space
 	pool       *pgxpool.Pool
 	viewers    *pgxpool.Pool // for reads of store.ForViewer only
 	schema     string
@@ -378,6 +379,9 @@ func (s *Store) once(ctx context.Context, timeout time.Duration, what string, b 
 		err = s.pool.SendBatch(ctx, b).Close()
 	}
 	if err != nil {
+		if hasState(err, "53100") {
+			err = s.Missed(err)
+		}
 		return rolledBack(err), fmt.Errorf("%s: %w", what, err)
 	}
 	return false, nil

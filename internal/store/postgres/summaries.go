@@ -115,23 +115,13 @@ type comparison struct {
 // notices, and a transaction that found no row for a summary and did not count
 // there. Such a row is inserted here, and the next read shows what was missed.
 func (s *Store) SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (store.Comparison, error) {
-	first, err := s.readCounts(ctx, id)
-	if err != nil || !repair {
-		return first.Comparison, err
+	var c comparison
+	read := func() (store.Comparison, bool, error) {
+		var err error
+		c, err = s.readCounts(ctx, id)
+		return c.Comparison, len(c.differing) > 0, err
 	}
-	c := first
-	for n := 0; len(c.differing) > 0 || c.Ended && c.Rows.Undecided() > 0; n++ {
-		if n == store.RepairsMax {
-			return store.Comparison{}, store.StillDiffer(id)
-		}
-		if err := s.correctCounts(ctx, id, &c); err != nil {
-			return store.Comparison{}, err
-		}
-		if c, err = s.readCounts(ctx, id); err != nil {
-			return store.Comparison{}, err
-		}
-	}
-	return first.Comparison, nil
+	return store.CompareCounts(id, repair, read, func() error { return s.correctCounts(ctx, id, &c) })
 }
 
 // readCounts reads both sides in one snapshot.

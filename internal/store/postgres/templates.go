@@ -153,11 +153,15 @@ func (s *Store) TemplateActive(ctx context.Context, closedAfter time.Time) ([]re
 
 // changeTemplate stores the settings $2 to $10 of template $1, if its settings
 // are still $11 to $19. $20 reports whether the change is forbidden once the
-// template was used. The caller holds the lock of the template.
+// template was used. $21 to $23 are a rules.Shrunk, with generation -1 for none. The
+// caller holds the lock of the template.
 const changeTemplate = `UPDATE coupon_templates t SET (name, total_quantity, per_user_limit, opens_at, closes_at, valid_for, mode,
-  reissue, when_redis_away, granted, grants, version) = ROW ($2, $3, $4, $5, $6, $7, $8, $9, $10,
-  CASE WHEN t.mode = $8 THEN t.granted ELSE t.used END, t.grants + CASE WHEN t.mode = $8 THEN 0 ELSE 1 END, t.version + 1)
-WHERE t.id = $1 AND t.live + CASE WHEN t.mode = $8 THEN t.granted - t.used ELSE 0 END <= $3
+  reissue, when_redis_away, granted, grants, version) = ROW ($2, $3, $4, $5, $6, $7, $8, $9, $10, k.granted, k.grants, t.version + 1)
+FROM (SELECT p.id, CASE WHEN s.fits THEN greatest(least(p.granted, $23::int8), p.used) ELSE p.granted END AS granted,
+    p.grants + CASE WHEN s.fits THEN 1 ELSE 0 END AS grants
+  FROM coupon_templates p, LATERAL (SELECT p.generation = $21::int8 AND p.grants = $22::int8 AND p.path = 'GATE' AS fits) s
+  WHERE p.id = $1) k
+WHERE t.id = $1 AND k.id = t.id AND t.live + k.granted - t.used <= $3 AND (t.mode = $8 OR k.granted = t.used)
   AND (t.name, t.total_quantity, t.per_user_limit, t.opens_at, t.closes_at, t.valid_for, t.mode, t.reissue, t.when_redis_away)
     IS NOT DISTINCT FROM ($11::text, $12::int8, $13::int4, $14::timestamptz, $15::timestamptz, $16::int8, $17::text, $18::bool, $19::text)
   AND NOT ($20::bool AND (t.settled > 0 OR t.used > 0 OR t.draw_state IN ('CLOSED', 'DONE')
@@ -180,6 +184,10 @@ func (s *Store) TemplateChange(ctx context.Context, p rules.TemplateChange) (rew
 	if err != nil {
 		return reward.CouponTemplate{}, err
 	}
+	shrunk := rules.Shrunk{Generation: -1}
+	if p.Shrunk != nil {
+		shrunk = *p.Shrunk
+	}
 	for {
 		was := stands
 		to, err := p.Apply(was)
@@ -191,7 +199,8 @@ func (s *Store) TemplateChange(ctx context.Context, p rules.TemplateChange) (rew
 			changed, asked = false, false
 			b.Queue(lockTemplate, int64(p.ID))
 			args := append(append([]any{int64(p.ID)}, settings(&to)...), settings(&was)...)
-			b.Queue(changeTemplate, append(args, rules.FixedByUse(&was, &to))...).Query(each(func(pgx.Rows) error {
+			args = append(args, rules.FixedByUse(&was, &to), shrunk.Generation, shrunk.Grants, shrunk.Granted)
+			b.Queue(changeTemplate, args...).Query(each(func(pgx.Rows) error {
 				changed = true
 				return nil
 			}))
@@ -206,6 +215,9 @@ func (s *Store) TemplateChange(ctx context.Context, p rules.TemplateChange) (rew
 			return stands, nil
 		case !rules.SameSettings(&was, &stands):
 			continue
+		}
+		if to, err = p.Apply(stands); err != nil {
+			return reward.CouponTemplate{}, err
 		}
 		if err := rules.CheckChange(&stands, &to, asked); err != nil {
 			return reward.CouponTemplate{}, err
@@ -255,10 +267,10 @@ RETURNING t.id`, p.Generation, p.Grants, p.Granted, p.Places)
 }
 
 // TemplateShrink takes back places that the gate has not given, by rules.Shrink.
-func (s *Store) TemplateShrink(ctx context.Context, p store.TemplateShrinkParams) (reward.CouponTemplate, bool, error) {
-	return s.write(ctx, "take back places of a gate", p.ID, `UPDATE coupon_templates t
+func (s *Store) TemplateShrink(ctx context.Context, id reward.TemplateID, shrunk rules.Shrunk) (reward.CouponTemplate, bool, error) {
+	return s.write(ctx, "take back places of a gate", id, `UPDATE coupon_templates t
 SET granted = greatest(least(t.granted, $4), t.used), grants = t.grants + 1, version = t.version + 1
-WHERE t.id = $1 AND t.generation = $2 AND t.path = 'GATE' AND t.grants = $3 RETURNING t.id`, p.Generation, p.Grants, p.Granted)
+WHERE t.id = $1 AND t.generation = $2 AND t.path = 'GATE' AND t.grants = $3 RETURNING t.id`, shrunk.Generation, shrunk.Grants, shrunk.Granted)
 }
 
 // TemplateSetFloor sets the floor of a template to its generation.

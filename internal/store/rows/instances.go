@@ -10,10 +10,10 @@ import (
 
 const (
 	// heartbeat needs its WHERE: without it, SQLite parses ON as part of FROM.
-	heartbeat = `INSERT INTO instances (name, version, roles, pools, started_at, seen_at, alive_until)
-SELECT $1, $2, $3, $4, $5, c.now, c.now + CAST($6 AS interval) FROM (SELECT :clock AS now) c WHERE true
+	heartbeat = `INSERT INTO instances (name, version, roles, pools, troubles, started_at, seen_at, alive_until)
+SELECT $1, $2, $3, $4, $5, $6, c.now, c.now + CAST($7 AS interval) FROM (SELECT :clock AS now) c WHERE true
 ON CONFLICT (name) DO UPDATE SET version = excluded.version, roles = excluded.roles, pools = excluded.pools,
-  started_at = excluded.started_at, seen_at = excluded.seen_at, alive_until = excluded.alive_until`
+  troubles = excluded.troubles, started_at = excluded.started_at, seen_at = excluded.seen_at, alive_until = excluded.alive_until`
 
 	deleteOldInstances = `WITH old AS MATERIALIZED (
   SELECT name FROM instances WHERE seen_at <= :clock - CAST($1 AS interval) :skip_locked
@@ -22,7 +22,7 @@ DELETE FROM instances WHERE name IN (SELECT name FROM old)`
 
 	countAlive = `SELECT count(*) FROM instances WHERE alive_until > :clock`
 
-	listInstances = `SELECT i.name, i.version, i.roles, i.pools, i.started_at, i.seen_at, i.alive_until, i.alive_until > c.now
+	listInstances = `SELECT i.name, i.version, i.roles, i.pools, i.troubles, i.started_at, i.seen_at, i.alive_until, i.alive_until > c.now
 FROM (SELECT :clock AS now) c JOIN instances i ON i.seen_at > c.now - CAST($1 AS interval) ORDER BY i.name`
 
 	aliveInstances = `SELECT i.name FROM (SELECT :clock AS now) c JOIN instances i ON i.alive_until > c.now`
@@ -31,13 +31,13 @@ FROM (SELECT :clock AS now) c JOIN instances i ON i.seen_at > c.now - CAST($1 AS
 // InstanceHeartbeat stores what an instance does, and counts those that are alive.
 // It writes its own row first, and waits for no lock of the rows that it deletes.
 func (t *Tables) InstanceHeartbeat(ctx context.Context, i store.Instance, ttl time.Duration) (alive int, err error) {
-	roles, pools, err := i.Encode()
+	e, err := i.Encode()
 	if err != nil {
 		return 0, err
 	}
 	err = t.db.Write(ctx, "record a heartbeat", func() []Statement {
 		return []Statement{
-			{SQL: t.heartbeat, Args: []any{i.Name, i.Version, roles, pools, i.StartedAt, ttl}},
+			{SQL: t.heartbeat, Args: []any{i.Name, i.Version, e.Roles, e.Pools, e.Troubles, i.StartedAt, ttl}},
 			{SQL: t.deleteOldInstances, Args: []any{store.InstanceRetention}},
 			{SQL: t.countAlive, Row: func(scan Scan) error { return scan(&alive) }},
 		}
@@ -56,11 +56,11 @@ func (t *Tables) InstanceRemove(ctx context.Context, name string) error {
 // InstanceList returns the instances, ordered by name.
 func (t *Tables) InstanceList(ctx context.Context) ([]store.Instance, error) {
 	return list(ctx, t.db.Read, "list instances", func(scan Scan, i *store.Instance) error {
-		var roles, pools string
-		if err := scan(&i.Name, &i.Version, &roles, &pools, (*at)(&i.StartedAt), (*at)(&i.SeenAt), (*at)(&i.AliveUntil), &i.Alive); err != nil {
+		var e store.EncodedInstance
+		if err := scan(&i.Name, &i.Version, &e.Roles, &e.Pools, &e.Troubles, (*at)(&i.StartedAt), (*at)(&i.SeenAt), (*at)(&i.AliveUntil), &i.Alive); err != nil {
 			return err
 		}
-		return i.Decode(roles, pools)
+		return i.Decode(e)
 	}, t.listInstances, store.InstanceRetention)
 }
 

@@ -38,6 +38,7 @@ const readersMax = 4
 // Store implements store.Store. All methods are safe for concurrent use.
 type Store struct {
 	rows.Tables
+	store.Space
 	writer *sql.DB // one connection
 	reader *readers
 }
@@ -128,12 +129,16 @@ func (s *Store) write(ctx context.Context, what string, fn func(tx *tx) error) e
 	}
 	if err != nil {
 		_ = raw.Rollback() // the first error says more
-		return fmt.Errorf("%s: %w", what, err)
+	} else {
+		err = raw.Commit()
 	}
-	if err := raw.Commit(); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+	switch {
+	case err == nil:
+		return nil
+	case hasCode(err, sqlite3.SQLITE_FULL):
+		err = s.Missed(err)
 	}
-	return nil
+	return fmt.Errorf("%s: %w", what, err)
 }
 
 // tx is a writing transaction with the moves of counts that belong to it.

@@ -437,3 +437,70 @@ func TestFinishSaysWhyItsRowsAreRefused(t *testing.T) {
 		t.Errorf("finish after the repair: %v", err)
 	}
 }
+
+// TestFull gives the file no more pages, as on a full disk. A batch that does not fit
+// is refused whole, what is saved can be read and its counts are right, and the same
+// batch is saved when there is space.
+func TestFull(t *testing.T) {
+	t.Parallel()
+	s := openAt(t, filepath.Join(t.TempDir(), "largesse.db"))
+	ctx, now := t.Context(), time.Now()
+	const promotion reward.PromotionID = 1
+	if _, err := s.PromotionRegister(ctx, []store.Registration{{ID: promotion, Type: reward.Point, Started: true}}, now); err != nil {
+		t.Fatal(err)
+	}
+	// limit sets how many pages the file may have. SQLite never goes below what it has.
+	limit := func(pages int) {
+		t.Helper()
+		if _, err := s.writer.ExecContext(ctx, "PRAGMA max_page_count = "+strconv.Itoa(pages)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	saved := 0
+	save := func() error {
+		batch := make([]store.NewPayout, 100)
+		for i := range batch {
+			batch[i] = store.NewPayout{PromotionID: promotion, TargetID: reward.TargetID(saved + i + 1), UserID: "u", Amount: 5}
+		}
+		_, err := s.PayoutSave(ctx, store.PayoutSaveParams{Rows: batch, Now: now})
+		if err == nil {
+			saved += len(batch)
+		}
+		return err
+	}
+	balance := func() {
+		t.Helper()
+		v, err := s.PromotionGet(ctx, promotion)
+		if err != nil || v.Counts.Total() != int64(saved) {
+			t.Errorf("%d payouts counted, %d saved: %v", v.Counts.Total(), saved, err)
+		}
+		if c, err := s.SummaryCompare(ctx, promotion, false); err != nil || c.Kept != c.Rows {
+			t.Errorf("books: %+v, %v", c, err)
+		}
+	}
+	if err := save(); err != nil {
+		t.Fatal(err)
+	}
+	if at := s.FullAt(); !at.IsZero() {
+		t.Errorf("full at %v before it was", at)
+	}
+	limit(1)
+	var err error
+	for range 1000 {
+		if err = save(); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, store.ErrFull) || !reward.HasCode(err, reward.CodeUnavailable) {
+		t.Fatalf("a save without space got %v", err)
+	}
+	if time.Since(s.FullAt()) > time.Minute {
+		t.Errorf("full at %v", s.FullAt())
+	}
+	balance()
+	limit(1 << 30)
+	if err := save(); err != nil {
+		t.Fatal(err)
+	}
+	balance()
+}

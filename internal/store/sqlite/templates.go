@@ -154,9 +154,9 @@ func (s *Store) TemplateGrant(ctx context.Context, p store.TemplateGrantParams) 
 }
 
 // TemplateShrink takes back places that the gate has not given.
-func (s *Store) TemplateShrink(ctx context.Context, p store.TemplateShrinkParams) (reward.CouponTemplate, bool, error) {
-	return s.changeTemplate(ctx, "take back places of a gate", p.ID, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
-		return rules.Shrink(t, p.Generation, p.Grants, p.Granted), nil
+func (s *Store) TemplateShrink(ctx context.Context, id reward.TemplateID, shrunk rules.Shrunk) (reward.CouponTemplate, bool, error) {
+	return s.changeTemplate(ctx, "take back places of a gate", id, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
+		return rules.Shrink(t, shrunk), nil
 	})
 }
 

@@ -295,7 +295,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 			"touch":      func() error { _, err := b.TemplateTouch(b.ctx, 9); return err },
 			"raise":      func() error { _, _, err := b.TemplateNewGeneration(b.ctx, raise(9, -1, 0)); return err },
 			"grant":      func() error { _, _, err := b.TemplateGrant(b.ctx, store.TemplateGrantParams{ID: 9}); return err },
-			"shrink":     func() error { _, _, err := b.TemplateShrink(b.ctx, store.TemplateShrinkParams{ID: 9}); return err },
+			"shrink":     func() error { _, _, err := b.TemplateShrink(b.ctx, 9, rules.Shrunk{}); return err },
 			"set floor":  func() error { _, err := b.TemplateSetFloor(b.ctx, 9, 0); return err },
 			"settle":     func() error { _, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 9}); return err },
 			"changes":    func() error { _, err := b.CouponChanges(b.ctx, 9, 0, 1); return err },
@@ -391,7 +391,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 		change(rules.TemplateChange{OpensAt: new(at(1).Add(1)), ClosesAt: new(at(2))})
 		want.OpensAt, want.ClosesAt, want.ValidFor = time.Time{}, time.Time{}, 0
 		change(rules.TemplateChange{OpensAt: &time.Time{}, ClosesAt: &time.Time{}, ValidFor: new(time.Duration(0))})
-		want.Mode, want.WhenRedisAway, want.Grants = reward.ModeSync, reward.FallbackWait, 1
+		want.Mode, want.WhenRedisAway = reward.ModeSync, reward.FallbackWait
 		change(rules.TemplateChange{Mode: new(reward.ModeSync), WhenRedisAway: new(reward.FallbackWait)})
 		other := stock(1)
 		other.Path = reward.PathGate

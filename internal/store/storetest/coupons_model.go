@@ -332,11 +332,11 @@ func (s *shop) change(p rules.TemplateChange) any {
 	if p.Mode != nil {
 		to.Mode = *p.Mode
 	}
-	if to.Mode != s.t.Mode {
-		to.Granted = to.Used
+	if k := p.Shrunk; k != nil && k.Generation == to.Generation && k.Grants == to.Grants && to.Path == reward.PathGate {
+		to.Granted = max(to.Used, min(to.Granted, k.Granted))
 		to.Grants++
 	}
-	if to.TotalQuantity < s.t.Live+to.Granted-to.Used || to.Mode != s.t.Mode && (s.t.Settled > 0 || s.t.Used > 0) {
+	if to.TotalQuantity < s.t.Live+to.Granted-to.Used || to.Mode != s.t.Mode && (s.t.Settled > 0 || s.t.Used > 0 || to.Granted > to.Used) {
 		return reward.CodeConflict
 	}
 	s.t = to

@@ -552,22 +552,44 @@ func exercisePromises(t *testing.T, open Open) {
 		grant(b, store.TemplateGrantParams{Places: 6}, true)
 		b.inOrder(1, asks(1, "a", "b")...)
 		for _, step := range []struct {
-			p    store.TemplateShrinkParams
+			p    rules.Shrunk
 			want []int64
 			done bool
 		}{
-			{store.TemplateShrinkParams{Generation: 1, Grants: 1, Granted: 4}, []int64{6, 2, 1, 2}, false},
-			{store.TemplateShrinkParams{Granted: 4}, []int64{6, 2, 1, 2}, false},
-			{store.TemplateShrinkParams{Grants: 1, Granted: 4}, []int64{4, 2, 2, 3}, true},
-			{store.TemplateShrinkParams{Grants: 2, Granted: 5}, []int64{4, 2, 3, 4}, true}, // it never grants
-			{store.TemplateShrinkParams{Grants: 3, Granted: 1}, []int64{2, 2, 4, 5}, true}, // nor takes what is used
+			{rules.Shrunk{Generation: 1, Grants: 1, Granted: 4}, []int64{6, 2, 1, 2}, false},
+			{rules.Shrunk{Granted: 4}, []int64{6, 2, 1, 2}, false},
+			{rules.Shrunk{Grants: 1, Granted: 4}, []int64{4, 2, 2, 3}, true},
+			{rules.Shrunk{Grants: 2, Granted: 5}, []int64{4, 2, 3, 4}, true}, // it never grants
+			{rules.Shrunk{Grants: 3, Granted: 1}, []int64{2, 2, 4, 5}, true}, // nor takes what is used
 		} {
-			step.p.ID = 1
-			got, done, err := b.TemplateShrink(b.ctx, step.p)
+			got, done, err := b.TemplateShrink(b.ctx, 1, step.p)
 			b.must(err)
 			same(b, "done", step.done, done)
 			same(b, "places", step.want, places(got))
 		}
+	})
+	run(t, open, "AChangeTakesBackWhatTheGateGaveUp", func(b *bundle) {
+		b.template(1, quantity(9))
+		grant(b, store.TemplateGrantParams{Places: 6}, true)
+		lower := func(total int64, s *rules.Shrunk) error {
+			_, err := b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, TotalQuantity: &total, Shrunk: s})
+			return err
+		}
+		b.wantCode(lower(5, nil), reward.CodeConflict)
+		for _, other := range []rules.Shrunk{{Generation: 1, Grants: 1, Granted: 2}, {Granted: 2}, {Grants: 2, Granted: 2}} {
+			b.wantCode(lower(5, &other), reward.CodeConflict)
+		}
+		b.wantCode(lower(1, &rules.Shrunk{Grants: 1, Granted: 2}), reward.CodeConflict)
+		same(b, "nothing happened", []int64{6, 0, 1, 1}, places(b.stands(1)))
+		b.must(lower(2, &rules.Shrunk{Grants: 1, Granted: 2}))
+		same(b, "taken back", []int64{2, 0, 2, 2}, places(b.stands(1)))
+		mode := func(s *rules.Shrunk) error {
+			_, err := b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, Mode: new(reward.ModeSync), Shrunk: s})
+			return err
+		}
+		b.wantCode(mode(&rules.Shrunk{Grants: 2, Granted: 2}), reward.CodeConflict) // two users are in line
+		b.must(mode(&rules.Shrunk{Grants: 2}))
+		same(b, "none", []int64{0, 0, 3, 3}, places(b.stands(1)))
 	})
 }
 

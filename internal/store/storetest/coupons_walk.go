@@ -62,6 +62,14 @@ func mostly(t *rapid.T, what string, right int64) int64 {
 	return right + int64(rapid.SampledFrom([]int{0, 0, 0, 0, 0, 0, 0, 0, -1, 1}).Draw(t, what))
 }
 
+// shrunk draws what a gate that shrank says.
+func (w *shopWalk) shrunk(t *rapid.T) rules.Shrunk {
+	return rules.Shrunk{
+		Generation: mostly(t, "generation", w.t.Generation), Grants: mostly(t, "grants", w.t.Grants),
+		Granted: w.t.Used + int64(rapid.IntRange(-1, 6).Draw(t, "left")),
+	}
+}
+
 func (w *shopWalk) draw(t *rapid.T) shopStep {
 	id, now := w.t.ID, w.now
 	coupon := rapid.Custom(func(t *rapid.T) reward.CouponID {
@@ -122,6 +130,9 @@ func (w *shopWalk) draw(t *rapid.T) shopStep {
 		default:
 			p.Mode = new(rapid.SampledFrom([]reward.IssueMode{reward.ModeStream, reward.ModeKafka}).Draw(t, "mode"))
 		}
+		if rapid.Bool().Draw(t, "shrunk") {
+			p.Shrunk = new(w.shrunk(t))
+		}
 		return shopStep{
 			name: "change", do: func(ctx context.Context, s store.Store) (any, error) { return allowed(s.TemplateChange(ctx, p)) },
 			expect: func(s *shop) any { return s.change(p) },
@@ -146,13 +157,10 @@ func (w *shopWalk) draw(t *rapid.T) shopStep {
 			},
 		}
 	case 13:
-		p := store.TemplateShrinkParams{
-			ID: id, Generation: mostly(t, "generation", w.t.Generation), Grants: mostly(t, "grants", w.t.Grants),
-			Granted: w.t.Used + int64(rapid.IntRange(-1, 6).Draw(t, "left")),
-		}
+		p := w.shrunk(t)
 		return shopStep{
 			name: "shrink", do: func(ctx context.Context, s store.Store) (any, error) {
-				t, done, err := s.TemplateShrink(ctx, p)
+				t, done, err := s.TemplateShrink(ctx, id, p)
 				return []any{t, done}, err
 			},
 			expect: func(s *shop) any {

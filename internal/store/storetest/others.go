@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -217,6 +218,7 @@ func exerciseInstances(t *testing.T, open Open) {
 				{PromotionID: 1, Type: reward.Point, Consumers: 5, Pending: 7, StartedAt: at(1)},
 				{PromotionID: 1<<63 - 1, Type: reward.Voucher, StartedAt: at(2).Add(time.Nanosecond)},
 			},
+			Troubles: []obs.Trouble{{Part: hostile, Reason: "why " + hostile, Since: at(3)}, {Part: "store", Since: at(4)}},
 		}
 		given := want
 		given.SeenAt, given.AliveUntil, given.Alive = at(5), at(6), false // the store ignores these
@@ -294,6 +296,8 @@ func exerciseInstances(t *testing.T, open Open) {
 			{Name: "a", Roles: []string{"nul\x00"}},
 			{Name: "a", Pools: []store.InstancePool{{Type: "\xff"}}},
 			{Name: "a", Pools: []store.InstancePool{{Type: "nul\x00"}}},
+			{Name: "a", Troubles: []obs.Trouble{{Part: "\xff"}}},
+			{Name: "a", Troubles: []obs.Trouble{{Reason: "nul\x00"}}},
 		} {
 			_, err := b.InstanceHeartbeat(b.ctx, i, time.Hour)
 			b.wantCode(err, reward.CodeInvalid)
