@@ -149,7 +149,9 @@ func (f *Flow) newIntake(applier *Applier, granter *Granter, ids *service.IDs) *
 		lockWait: cfg.LockWait, lockLease: cfg.LockLease, settled: f.Notifier.hint,
 	}
 	return &Intake{
-		templates: f.templates, loader: f.loader, notifier: f.Notifier, metrics: cfg.Metrics, timeout: cfg.LockWait + requestTimeout,
+		templates: f.templates, loader: f.loader, notifier: f.Notifier,
+		leaver:  &leaver{rows: cfg.Store, gate: cfg.Gate, applier: applier, metrics: cfg.Metrics, left: f.Notifier.hintUser},
+		metrics: cfg.Metrics, timeout: cfg.LockWait + requestTimeout,
 		gate: newGateRoute(admitter, f.Notifier), lock: newLockRoute(admitter, direct), database: newDatabaseRoute(direct),
 		draw: newDrawRoute(f.templates, cfg.Store), closed: &closedRoute{cfg.Store},
 	}
