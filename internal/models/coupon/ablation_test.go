@@ -46,8 +46,9 @@ var streamAblations = []ablation{
 	{shrinkNamesGate, small(events{eventLower: 1, eventReload: 1}), noPlace, 10},
 	{grantRepeatsShrink, granted(3, 1, total(3, small(events{eventLower: 1, eventGrant: 3}))), "a place is promised to nobody, and nobody can have it", 1},
 	{usedHasLimit, fourLoads(granted(1, 1, small(events{eventFlush: 1, eventRollback: 1, eventBypass: 1}))), belowZero, 15},
+	{shrinkOnlyLowers, small(events{eventLower: 1, eventLeave: 1}), "live coupons and promised places exceed the quantity", 16},
 	{leftIsCountedOnce, small(events{eventLeave: 1}), belowZero, 4},
-	{leaveNamesGate, small(events{eventLeave: 1, eventFlush: 1, eventRequest: 1}), notInLine, 11},
+	{leaveNamesGate, small(events{eventLeave: 1, eventReload: 1}), tooManyCoupons, 7},
 	{leaveNamesTicket, small(events{eventLeave: 1}), tooManyCoupons, 7},
 	{leftNamesEntry, small(events{eventLeave: 1, eventRollback: 1, eventRequest: 2}), "a promised ticket is settled as LEFT", 14},
 	{sweepCountsItsOwn, held(small(events{eventExpire: 1})), "more live coupons than the quantity", 8},
@@ -67,7 +68,9 @@ var kafkaAblations = []ablation{
 	{floorIsRecordedLast, twoUsers(small(events{eventFlush: 1})), neverServed, 7},
 	{copyAsksRows, twoUsers(limitTwo(small(events{eventReload: 1}))), tooManyCoupons, 2},
 	{answeredAreLeftOut, twoUsers(limitTwo(granted(2, 2, total(3, small(events{eventBypass: 1, eventRequest: 1}))))), tooManyCoupons, 3},
-	{leftIsAnAnswer, twoUsers(limitTwo(small(events{eventReload: 1, eventLeave: 1, eventRollback: 1}))), tooManyCoupons, 10},
+	{leftIsAnAnswer, twoUsers(limitTwo(small(events{eventReload: 1, eventLeave: 1, eventRollback: 1}))), tooManyCoupons, 11},
+	{leaveNamesGate, twoUsers(small(events{eventLeave: 1, eventReload: 1})), tooManyCoupons, 8},
+	{leaveNamesTicket, twoUsers(small(events{eventLeave: 1})), tooManyCoupons, 6},
 	{strandedAreReloaded, twoUsers(small(events{eventBrokerLoss: 1})), "the line is not empty at rest", 5},
 	{ticketsHaveBound, twoUsers(small(events{eventForged: 1})), "a ticket that was never given is settled", 1},
 	{boundIsQuantity, small(events{eventFlush: 1, eventRollback: 1}), "a ticket that was given is refused as never given", 12},
@@ -85,7 +88,6 @@ var notNeeded = []struct {
 }{
 	{readNeedsGate, small(events{eventRollback: 1})},
 	{idsNameGeneration, limitTwo(small(events{eventRollback: 1, eventRequest: 1}))},
-	{shrinkOnlyLowers, small(events{eventLower: 1, eventLeave: 1})},
 	{swapNamesGate, small(events{eventReload: 1, eventFlush: 1})},
 }
 

@@ -241,7 +241,9 @@ func (m *model) leave(s *state) {
 	}
 	m.useplace(&t)
 	u := &t.users[l.user-1]
-	u.promised = false
+	if s.waitsWith(l.user, l.ticket) && s.gate.entryOf(l.ticket) == l.entry {
+		u.promised = false // otherwise the promise is lost, or of a later request
+	}
 	u.accepted -= min(u.accepted, 1) // LEFT is the answer
 	t.record()
 	m.emit(s, t, leavesRow, l.user, 0, "")
